@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+# zinf: one non-recursive Makefile. `make help` lists the targets. A folder is a module: its sources
+# are compiled into one archive build/<variant>/<folder>.a; what may use what is in tools/floors.
+
+MAKEFLAGS += --no-builtin-rules
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+CC = gcc
+VARIANT ?= release
+BUILD := build/$(VARIANT)
+VERSION := 0.1.0
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+# ---- flags ------------------------------------------------------------------------------------
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla \
+	-Wwrite-strings -Wpointer-arith -Wconversion -Wno-sign-conversion -Wimplicit-fallthrough \
+	-Wformat=2 -Wdate-time
+# -ffp-contract=off, -fno-math-errno: docs/ARITHMETIC.md. No -ffast-math, ever.
+CFLAGS_BASE := -std=gnu17 -D_GNU_SOURCE -I. -Iinclude -DZINF_VERSION='"$(VERSION)"' $(WARN) \
+	-fno-common -fvisibility=hidden -fPIC -pthread -ffp-contract=off -fno-math-errno -g
+LDFLAGS_BASE := -pthread
+
+OPT_release := -O2
+OPT_debug := -O0 -DZI_DEBUG
+OPT_ndebug := -O3 -DNDEBUG
+OPT_clang := -O2
+OPT_asan := -O1 -DZI_DEBUG -DZI_SANITIZED -fno-omit-frame-pointer -fsanitize=address,undefined \
+	-fno-sanitize-recover=all
+# gcc's TSan misses races through inlined fixed-size memcpy: clang, as well as no builtin memcpy.
+OPT_tsan := -O1 -DZI_DEBUG -DZI_SANITIZED -fno-omit-frame-pointer -fsanitize=thread -fno-builtin-memcpy
+ifeq ($(VARIANT),$(filter $(VARIANT),clang tsan))
+CC = clang
+endif
+ifdef WERROR
+CFLAGS_BASE += -Werror
+endif
+CFLAGS ?=
+ALL_CFLAGS = $(CFLAGS_BASE) $(OPT_$(VARIANT)) $(CFLAGS)
+ALL_LDFLAGS = $(LDFLAGS_BASE) $(filter -fsanitize%,$(OPT_$(VARIANT))) $(LDFLAGS)
+
+ifneq ($(V),1)
+Q := @
+say = @printf '  %-7s %s\n' $(1) $(2)
+endif
+
+# ---- modules ----------------------------------------------------------------------------------
+# Bottom up; link order is the reverse. EOL closes each list.
+MODULES := common/base common/wire kernels nvme libclient daemon/catalog daemon/topo daemon/device \
+	daemon/coll daemon/worker daemon/tier daemon/zero daemon/session
+
+sources = $(filter-out %_stub.c,$(sort $(wildcard $(1)/*.c)))
+objects = $(patsubst %.c,$(BUILD)/%.o,$(call sources,$(1)))
+archive = $(BUILD)/$(subst /,_,$(1)).a
+
+LIBCLIENT_A := $(call archive,libclient) $(call archive,common/wire) $(call archive,kernels) \
+	$(call archive,common/base)
+DAEMON_A := $(foreach m,daemon/session daemon/zero daemon/tier daemon/worker daemon/coll \
+	daemon/device daemon/topo daemon/catalog nvme kernels common/wire common/base,$(call archive,$(m)))
+
+LIBS_daemon := -luring -lhwloc -lnuma -lsqlite3 -ljansson -linih -lm
+LIBS_client := -lm
+LIBS_zctl := -ljansson -luring -lhwloc -lnuma -lm
+LIBS_gpt := -lopenblas -lm
+
+ZINFD := $(BUILD)/bin/zinfd
+ZCTL := $(BUILD)/bin/zctl
+GPT := $(BUILD)/bin/zinf-gpt
+LIBZINF_SO := $(BUILD)/lib/libzinf.so.0
+LIBZINF_A := $(BUILD)/lib/libzinf.a
+PROGRAMS := $(ZINFD) $(ZCTL) $(GPT) $(LIBZINF_SO) $(LIBZINF_A)
+
+.PHONY: all help deps demo check clean install
+.DEFAULT_GOAL := all
+all: $(PROGRAMS) ## build the daemon, the library, zctl and the example
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  make %-16s %s\n",$$1,$$2}' Makefile tests/tests.mk
+
+# ---- rules ------------------------------------------------------------------------------------
+$(BUILD)/%.o: %.c Makefile
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(CFLAGS_$(basename $(<F))) -MMD -MP -c -o $@ $<
+
+# Instruction sets are chosen per file and dispatched at run time (kernels/isa.c).
+$(BUILD)/kernels/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c -O3
+$(BUILD)/kernels/%_avx512.o: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512 -O3
+
+define module_rule
+$(call archive,$(1)): $(call objects,$(1))
+	$$(call say,AR,$$@)
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	$$(Q)ar rcs $$@ $$^
+endef
+$(foreach m,$(MODULES),$(eval $(call module_rule,$(m))))
+
+$(ZINFD): $(call objects,daemon) $(DAEMON_A)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_daemon)
+
+$(ZCTL): $(call objects,zctl) $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_zctl)
+
+$(GPT): $(call objects,examples/gpt) $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_gpt)
+
+$(LIBZINF_SO): libclient/zinf.map $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libzinf.so.0 -Wl,--version-script=libclient/zinf.map \
+		-o $@ -Wl,--whole-archive $(call archive,libclient) -Wl,--no-whole-archive \
+		$(filter-out libclient/zinf.map $(call archive,libclient),$^) $(LIBS_client)
+
+$(LIBZINF_A): $(LIBCLIENT_A)
+	$(call say,AR,$@)
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(Q)ar rcs $@ $(foreach m,libclient common/wire kernels common/base,$(call objects,$(m)))
+
+include tests/tests.mk
+-include tools/tools.mk
+-include bench/bench.mk
+
+# ---- set-up -----------------------------------------------------------------------------------
+deps: ## install what is missing (apt as root or through sudo; prints the command otherwise)
+	@tools/deps build check
+
+# Everything below may be the first command on a fresh machine: install first, then build in a make
+# of its own, so that nothing is decided before the packages are there.
+demo: ## build and run the main job: a GPT trains through zinfd, its optimizer state on NVMe
+	@tools/deps build
+	@$(MAKE) --no-print-directory -s -j2 all
+	@tools/demo
+
+# ---- installing -------------------------------------------------------------------------------
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+install: all ## install under $(DESTDIR)$(PREFIX)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
+		$(DESTDIR)$(PREFIX)/include/zinf $(DESTDIR)$(UNITDIR) $(DESTDIR)$(PREFIX)/lib/sysusers.d \
+		$(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(PREFIX)/share/doc/zinf
+	install -m 755 $(ZINFD) $(DESTDIR)$(PREFIX)/sbin/zinfd
+	install -m 755 $(ZCTL) $(GPT) $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(LIBZINF_SO) $(DESTDIR)$(PREFIX)/lib/libzinf.so.$(VERSION)
+	ln -sf libzinf.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libzinf.so.0
+	ln -sf libzinf.so.0 $(DESTDIR)$(PREFIX)/lib/libzinf.so
+	install -m 644 $(LIBZINF_A) $(DESTDIR)$(PREFIX)/lib/libzinf.a
+	install -m 644 include/zinf/zinf.h $(DESTDIR)$(PREFIX)/include/zinf/zinf.h
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' libclient/zinf.pc.in \
+		> $(DESTDIR)$(PREFIX)/lib/pkgconfig/zinf.pc
+	for unit in zinfd.service zinfd.socket; do \
+		sed -e 's|@PREFIX@|$(PREFIX)|' systemd/$$unit > $(DESTDIR)$(UNITDIR)/$$unit; done
+	install -m 644 systemd/zinf.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/zinf.conf
+	install -m 644 systemd/zinf.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/zinf.conf
+	install -m 644 systemd/zinfd.conf README.md LICENSE docs/*.md $(DESTDIR)$(PREFIX)/share/doc/zinf/
+
+-include $(shell [ -d $(BUILD) ] && find $(BUILD) -name '*.d')
+
+clean: ## remove everything that was built
+	rm -rf build

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* File descriptors. Floor 0, any thread. Every call here retries EINTR where that is right. */
+#include "common/base/fd.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+
+/* Enough for "/proc/self/fd/" and an int. */
+#define FD_PATH_BYTES 32u
+
+/* Return: -1, always. After EINTR the descriptor is gone on Linux: closing again would hit another
+ * thread's. errno is kept, so that this may run in a cleanup after a failure. */
+int zi_close(int fd)
+{
+	int saved_errno = errno;
+
+	if (fd >= 0) {
+		int r = close(fd);
+
+		assert(r == 0 || errno != EBADF);
+		(void)r; /* Asserted above; EIO is for the data paths, which check their writes. */
+	}
+	errno = saved_errno;
+	return -1;
+}
+
+/* Return: 0, or -EBADF. */
+int zi_fd_set_nonblock(int fd, bool is_nonblock)
+{
+	int flags = fcntl(fd, F_GETFL);
+	int wanted;
+
+	if (flags < 0)
+		return err_origin(-errno);
+	wanted = is_nonblock ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
+	if (wanted != flags && fcntl(fd, F_SETFL, wanted) < 0)
+		return err_origin(-errno);
+	return 0;
+}
+
+/* @ret_fd: readable when the process has exited; close-on-exec, the caller's. Return: 0, -ESRCH
+ * when there is no such process, -EINVAL, or -EMFILE, -ENFILE, -ENOMEM. */
+int zi_pidfd_open(pid_t pid, int *ret_fd)
+{
+	long fd = syscall(SYS_pidfd_open, pid, 0);
+
+	if (fd < 0)
+		return err_origin(-errno);
+	*ret_fd = (int)fd;
+	return 0;
+}
+
+/* A descriptor of its own open file description: mapping it PROT_WRITE is refused by the kernel,
+ * and mprotect() cannot widen it. @ret_fd: the caller's. Return: 0, or an errno of open(). */
+int zi_fd_reopen_readonly(int fd, int *ret_fd)
+{
+	char path[FD_PATH_BYTES];
+	int copy;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* Fits any int. */
+	copy = open(path, O_RDONLY | O_CLOEXEC);
+	if (copy < 0)
+		return err_origin(errno == ENOENT ? -EBADF : -errno);
+	*ret_fd = copy;
+	return 0;
+}
+
+/* Reads exactly @bytes at @offset_bytes. Return: 0, -EIO at a short end of file, or an errno of
+ * pread(); @buffer is then undefined. */
+int zi_pread_all(int fd, void *buffer, size_t bytes, uint64_t offset_bytes)
+{
+	assert(offset_bytes <= INT64_MAX);
+	assert(bytes <= INT64_MAX - offset_bytes);
+	while (bytes) {
+		ssize_t done = pread(fd, buffer, bytes, (off_t)offset_bytes);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0)
+			return err_origin(-errno);
+		if (done == 0)
+			return err_origin(-EIO);
+		buffer = (char *)buffer + done;
+		bytes -= (size_t)done;
+		offset_bytes += (size_t)done;
+	}
+	return 0;
+}
+
+/* Writes exactly @bytes at @offset_bytes. Return: 0, or an errno of pwrite() (-ENOSPC, -EFBIG,
+ * -EIO …); a part may then have been written. */
+int zi_pwrite_all(int fd, const void *buffer, size_t bytes, uint64_t offset_bytes)
+{
+	assert(offset_bytes <= INT64_MAX);
+	assert(bytes <= INT64_MAX - offset_bytes);
+	while (bytes) {
+		ssize_t done = pwrite(fd, buffer, bytes, (off_t)offset_bytes);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0)
+			return err_origin(-errno);
+		if (done ==
+		    0) /* Not from a file; a device that makes no progress must not hang us. */
+			return err_origin(-EIO);
+		buffer = (const char *)buffer + done;
+		bytes -= (size_t)done;
+		offset_bytes += (size_t)done;
+	}
+	return 0;
+}
+
+/*
+ * @capacity: bytes of @buffer, at least 1. Newlines at the end are stripped.
+ * Return: 0; -EFBIG when the text and its NUL do not fit (@buffer then holds the beginning); an
+ * errno of open() or read(), with @buffer empty.
+ */
+int zi_read_text(const char *path, char *buffer, size_t capacity)
+{
+	_cleanup_(zi_closep) int fd = -1;
+	size_t used_bytes = 0;
+
+	assert(capacity > 0);
+	buffer[0] = '\0';
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_origin(-errno);
+	while (used_bytes < capacity) {
+		ssize_t done = read(fd, buffer + used_bytes, capacity - used_bytes);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0) {
+			buffer[0] = '\0';
+			return err_origin(-errno);
+		}
+		if (done == 0)
+			break;
+		used_bytes += (size_t)done;
+	}
+	if (used_bytes == capacity) {
+		buffer[capacity - 1] = '\0';
+		return err_origin(-EFBIG);
+	}
+	while (used_bytes && buffer[used_bytes - 1] == '\n')
+		used_bytes--;
+	buffer[used_bytes] = '\0';
+	return 0;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tables of names and widths for the plain types. Floor 0, any thread. An unknown value is a
+ * programmer's error for the widths; for the names it is "?", so that a log line never crashes.
+ */
+#include "common/base/types.h"
+
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+
+#define ZI_NAME_UNKNOWN "?"
+
+static_assert(ZI_TILE_ELEMENTS % ZI_BLOCK_ELEMENTS == 0, "a tile is whole blocks");
+static_assert(ZI_SUBGROUP_ELEMENTS % ZI_TILE_ELEMENTS == 0, "a full subgroup is whole tiles");
+static_assert(ZI_WORLD_MAX <= 64, "ranks are bits of a uint64_t");
+
+static const uint8_t dtype_bytes[_ZI_DTYPE_COUNT] = {
+	[ZI_DTYPE_F32] = 4,
+	[ZI_DTYPE_F16] = 2,
+	[ZI_DTYPE_BF16] = 2,
+};
+
+static const char *const dtype_names[_ZI_DTYPE_COUNT] = {
+	[ZI_DTYPE_F32] = "f32",
+	[ZI_DTYPE_F16] = "f16",
+	[ZI_DTYPE_BF16] = "bf16",
+};
+
+static const char *const optimizer_names[_ZI_OPTIMIZER_COUNT] = {
+	[ZI_OPTIMIZER_ADAMW] = "adamw",
+	[ZI_OPTIMIZER_ADAM] = "adam",
+	[ZI_OPTIMIZER_SGD] = "sgd",
+};
+
+static const char *const schedule_names[_ZI_SCHEDULE_COUNT] = {
+	[ZI_SCHEDULE_LOCAL] = "local",
+	[ZI_SCHEDULE_SHARDED] = "sharded",
+};
+
+static const char *const offload_names[_ZI_OFFLOAD_COUNT] = {
+	[ZI_OFFLOAD_NONE] = "none",
+	[ZI_OFFLOAD_CPU] = "cpu",
+	[ZI_OFFLOAD_NVME] = "nvme",
+};
+
+static const char *const plane_names[_ZI_PLANE_COUNT] = {
+	[ZI_PLANE_PARAM] = "param",
+	[ZI_PLANE_STATE] = "state",
+	[ZI_PLANE_GRAD] = "grad",
+	[ZI_PLANE_ACCUM] = "accum",
+};
+
+static const char *name_of(const char *const *names, size_t names_count, unsigned value)
+{
+	if (value >= names_count || !names[value])
+		return ZI_NAME_UNKNOWN;
+	return names[value];
+}
+
+/* Return: bytes of one element of @dtype, which must be valid. */
+uint32_t zi_dtype_bytes(enum zi_dtype dtype)
+{
+	assert(dtype > 0);
+	assert(dtype < _ZI_DTYPE_COUNT);
+	return dtype_bytes[dtype];
+}
+
+/* Return: the word for @dtype in configuration, tables and logs; "?" when it is none. */
+const char *zi_dtype_name(enum zi_dtype dtype)
+{
+	return name_of(dtype_names, ZI_COUNT_OF(dtype_names), dtype);
+}
+
+/* Return: the word for @optimizer; "?" when it is none. */
+const char *zi_optimizer_name(enum zi_optimizer optimizer)
+{
+	return name_of(optimizer_names, ZI_COUNT_OF(optimizer_names), optimizer);
+}
+
+/* Return: the word for @schedule; "?" when it is none. */
+const char *zi_schedule_name(enum zi_schedule schedule)
+{
+	return name_of(schedule_names, ZI_COUNT_OF(schedule_names), schedule);
+}
+
+/* Return: the word for @offload; "?" when it is none. */
+const char *zi_offload_name(enum zi_offload offload)
+{
+	return name_of(offload_names, ZI_COUNT_OF(offload_names), offload);
+}
+
+/* Return: the word for @plane; "?" when it is none. */
+const char *zi_plane_name(enum zi_plane plane)
+{
+	return name_of(plane_names, ZI_COUNT_OF(plane_names), plane);
+}
+
+/*
+ * What the optimizer keeps beside the parameter itself, in bytes per element: what is missing to
+ * the fp32 master (bf16: a 16-bit remainder; f16: the whole master; f32: nothing, `param` is the
+ * master) and one fp32 moment (SGD's momentum) or two (Adam's).
+ */
+uint32_t zi_state_element_bytes(enum zi_optimizer optimizer, enum zi_dtype param_dtype)
+{
+	static const uint8_t master_bytes[_ZI_DTYPE_COUNT] = {
+		[ZI_DTYPE_F32] = 0,
+		[ZI_DTYPE_F16] = 4,
+		[ZI_DTYPE_BF16] = 2,
+	};
+	uint32_t moments_count = optimizer == ZI_OPTIMIZER_SGD ? 1 : 2;
+
+	assert(optimizer > 0);
+	assert(optimizer < _ZI_OPTIMIZER_COUNT);
+	assert(param_dtype > 0);
+	assert(param_dtype < _ZI_DTYPE_COUNT);
+	return master_bytes[param_dtype] + moments_count * (uint32_t)sizeof(float);
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages on the control socket (UNIX SOCK_SEQPACKET): one packet is one message, a fixed header
+ * and a payload whose length the header's type fixes (or bounds). Floor 1.
+ *
+ * Order of a trainer's session:
+ *   HELLO → HELLO          versions and feature bits
+ *   ATTACH → ATTACHED      + descriptors: uplink, downlink (O_RDONLY), doorbell to the daemon
+ *                          (eventfd), doorbell to the client (eventfd)
+ *   LAYOUT … → (no reply)  units and parameters, in order, several packets
+ *   MATERIALIZE → MATERIALIZED  + descriptors: param plane (O_RDONLY), this rank's gradients
+ *   PARAM_WRITE_BEGIN → PARAM_WRITE  + descriptor: staging copy of the unit
+ *   PARAM_WRITE_END → DONE
+ *   BLOB_GET → BLOB
+ *   DETACH → DONE          then the socket closes; a socket that closes without is a death
+ *   DESTROY → DONE
+ * Of zctl:  HELLO → HELLO, ADMIN → ADMIN_REPLY … (JSON text in pieces, the last with MORE unset)
+ * Any request may be answered by ERROR (errno and text). The daemon may send NOTICE at any time.
+ * Requests carry a sequence number that the reply repeats. One request at a time per session, but for
+ * the LAYOUT stream.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/text.h"
+#include "common/base/types.h"
+
+#define ZI_CONTROL_MAGIC 0x464e495au /* "ZINF" */
+#define ZI_PROTOCOL_MAJOR 1u
+#define ZI_PROTOCOL_MINOR 0u
+#define ZI_MESSAGE_BYTES_MAX 65536u
+#define ZI_MESSAGE_FDS_MAX 8u
+
+/* Feature bits of HELLO: each side says what it can; both use the intersection. None is needed for
+ * the base protocol. */
+#define ZI_FEATURE_NVME_STATE (1ull << 0)   /* optimizer state on NVMe */
+#define ZI_FEATURE_NVME_PARAM (1ull << 1)   /* reserved: parameters on NVMe */
+#define ZI_FEATURE_COLLECTIVES (1ull << 2)  /* reserved */
+
+enum zi_message_type {
+	ZI_MESSAGE_HELLO = 1,
+	ZI_MESSAGE_ATTACH = 2,
+	ZI_MESSAGE_ATTACHED = 3,
+	ZI_MESSAGE_LAYOUT = 4,
+	ZI_MESSAGE_MATERIALIZE = 5,
+	ZI_MESSAGE_MATERIALIZED = 6,
+	ZI_MESSAGE_PARAM_WRITE_BEGIN = 7,
+	ZI_MESSAGE_PARAM_WRITE = 8,
+	ZI_MESSAGE_PARAM_WRITE_END = 9,
+	ZI_MESSAGE_BLOB_GET = 10,
+	ZI_MESSAGE_BLOB = 11,
+	ZI_MESSAGE_DETACH = 12,
+	ZI_MESSAGE_DESTROY = 13,
+	ZI_MESSAGE_DONE = 14,
+	ZI_MESSAGE_ERROR = 15,
+	ZI_MESSAGE_NOTICE = 16,
+	ZI_MESSAGE_ADMIN = 17,
+	ZI_MESSAGE_ADMIN_REPLY = 18,
+	_ZI_MESSAGE_COUNT,
+};
+
+#define ZI_MESSAGE_MORE (1u << 0) /* ADMIN_REPLY, BLOB: another piece follows */
+
+struct zi_message_header {
+	uint32_t magic;
+	uint16_t type;
+	uint16_t flags;
+	uint32_t bytes;    /* of the whole message, header included; equals the packet's length */
+	uint32_t sequence; /* of the request; NOTICE: 0 */
+};
+static_assert(sizeof(struct zi_message_header) == 16, "message header");
+
+struct zi_hello {
+	struct zi_message_header header;
+	uint16_t major, minor;
+	uint32_t reserved0;
+	uint64_t features;
+	char program[ZI_NAME_BYTES]; /* "zinfd 0.1.0", for people */
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_hello) == 128, "hello");
+
+/* What all ranks of a job must agree on, and what the catalog keeps. */
+struct zi_job_config {
+	uint32_t param_dtype, grad_dtype; /* enum zi_dtype */
+	uint32_t optimizer, schedule;
+	uint32_t offload_optimizer, offload_param;
+	uint32_t durability;
+	uint32_t reserved0;
+	uint64_t resident_bytes;
+	uint64_t staging_bytes;
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_job_config) == 80, "job configuration");
+
+#define ZI_ATTACH_TAKEOVER (1u << 0)
+
+struct zi_attach {
+	struct zi_message_header header;
+	char job[ZI_NAME_BYTES];
+	char incarnation[ZI_NAME_BYTES]; /* "" is none */
+	uint32_t rank, world_size;
+	uint32_t flags;
+	uint32_t timeout_ms;
+	struct zi_job_config config;
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_attach) == 272, "attach");
+
+struct zi_attached {
+	struct zi_message_header header;
+	uint64_t session_id;
+	uint32_t ring_entries;
+	uint32_t reserved0;
+	uint64_t uplink_bytes, downlink_bytes;
+	uint64_t incarnation_number;
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_attached) == 88, "attached");
+
+/* One entry of the LAYOUT stream: a unit (kind 1; shape unused) or a parameter of the newest unit
+ * (kind 2). */
+struct zi_layout_entry {
+	uint32_t kind;
+	uint32_t dim_count;
+	char name[ZI_PARAM_NAME_BYTES];
+	uint64_t shape[ZI_PARAM_DIMS_MAX];
+};
+static_assert(sizeof(struct zi_layout_entry) == 168, "layout entry");
+#define ZI_LAYOUT_UNIT 1u
+#define ZI_LAYOUT_PARAM 2u
+
+struct zi_layout {
+	struct zi_message_header header;
+	uint32_t entry_count; /* follow the struct */
+	uint32_t reserved;
+	/* struct zi_layout_entry entries[entry_count] */
+};
+static_assert(sizeof(struct zi_layout) == 24, "layout head");
+#define ZI_LAYOUT_ENTRIES_MAX                                                                      \
+	((ZI_MESSAGE_BYTES_MAX - sizeof(struct zi_layout)) / sizeof(struct zi_layout_entry))
+
+struct zi_materialize {
+	struct zi_message_header header;
+	uint32_t unit_count, param_count; /* of the LAYOUT stream that went before */
+};
+static_assert(sizeof(struct zi_materialize) == 24, "materialize");
+
+/* Units begin at multiples of slot_bytes in both planes; offsets follow from the layout: unit u of
+ * elements e (padded) occupies align(e × dtype bytes, slot_bytes). */
+struct zi_materialized {
+	struct zi_message_header header;
+	int64_t committed_step; /* -1: none */
+	uint64_t slot_bytes;
+	uint64_t param_bytes, grad_bytes; /* of the two planes' segments */
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_materialized) == 80, "materialized");
+
+struct zi_param_write_begin {
+	struct zi_message_header header;
+	uint32_t unit, reserved;
+};
+struct zi_param_write {
+	struct zi_message_header header;
+	uint64_t bytes; /* of the staging segment, at least the unit's padded bytes */
+};
+struct zi_param_write_end {
+	struct zi_message_header header;
+	uint32_t unit, root;
+};
+static_assert(sizeof(struct zi_param_write_end) == 24, "param write end");
+
+/* BLOB: pieces of at most a message; `total_bytes` is repeated in each. */
+struct zi_blob {
+	struct zi_message_header header;
+	uint64_t total_bytes;
+	/* bytes */
+};
+
+/* DESTROY, DETACH, MATERIALIZE's kin without payload, BLOB_GET, DONE: header only. */
+
+struct zi_error_message {
+	struct zi_message_header header;
+	int32_t error; /* -errno */
+	uint32_t reserved;
+	struct zi_text text;
+};
+static_assert(sizeof(struct zi_error_message) == 280, "error");
+
+/* NOTICE: the group or session is over; the downlink's `broken` word says the same. */
+struct zi_notice {
+	struct zi_message_header header;
+	int32_t error;
+	uint32_t rank; /* who caused it; UINT32_MAX: the daemon */
+	struct zi_text text;
+};
+static_assert(sizeof(struct zi_notice) == 280, "notice");
+
+/* ADMIN: a command line of words ("status", "jobs train", …) as text, at most 1 KiB. */
+#define ZI_ADMIN_COMMAND_BYTES 1024u
+struct zi_admin {
+	struct zi_message_header header;
+	char command[ZI_ADMIN_COMMAND_BYTES];
+};
+
+/* ---- sending and receiving ---- */
+
+/* Fills a header. @bytes: whole message. */
+void zi_message_init(struct zi_message_header *header, enum zi_message_type type, uint32_t bytes,
+		     uint32_t sequence);
+/* Sends one packet with descriptors. -EAGAIN on a full non-blocking socket, -EPIPE when closed. */
+int zi_message_send(int socket_fd, const struct zi_message_header *message, const int *fds,
+		    uint32_t fd_count);
+/* Receives one packet into @buffer ((ZI_MESSAGE_BYTES_MAX,) bytes, 8-aligned) and checks that it is
+ * whole, not truncated, has magic, and header.bytes equals its length. Descriptors beyond
+ * ZI_MESSAGE_FDS_MAX, or any when @fds is NULL, are closed. -EAGAIN nothing there, -ECONNRESET end of
+ * stream, -EPROTO malformed (every received descriptor is closed). fds are O_CLOEXEC. */
+int zi_message_receive(int socket_fd, void *buffer, int *fds, uint32_t *ret_fd_count);
+/* -EPROTO unless the (received) message has exactly (fixed types) or at least (streamed types) the
+ * bytes of its type, and its strings end within their fields. */
+int zi_message_check(const struct zi_message_header *message, struct zi_text *text);
+
+const char *zi_message_name(uint16_t type);
+
+/* Listening and connecting. Paths longer than sun_path: -ENAMETOOLONG. */
+int zi_control_listen(const char *path, uint32_t mode, struct zi_text *text, int *ret_fd);
+int zi_control_connect(const char *path, int *ret_fd);
+/* The socket path by the rules of zinf_options.socket_path. */
+int zi_control_default_path(char *buffer, size_t capacity);

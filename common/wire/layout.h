@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shared memory of one session: what lies where, and who may write it. Floor 1.
+ *
+ * Two sealed memfds, both made by the daemon:
+ *   uplink    written by the client (mapped read-write there, read-only in the daemon):
+ *             header, SQ slots, step options, resume blob
+ *   downlink  written by the daemon (the client gets a descriptor reopened O_RDONLY):
+ *             header, CQ slots, error texts
+ * So each shared word has one writer, by construction and not by discipline. The geometry is fixed
+ * when the session is made, is told on the socket, and is never read from the region again.
+ *
+ * Indices run free over 2^32; used = tail - head. A peer whose index claims more than `entries` is
+ * hostile or broken: -EPROTO, end of session.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/types.h"
+
+#define ZI_UPLINK_MAGIC 0x4b4e494c50554e5aull   /* "ZNUPLINK" */
+#define ZI_DOWNLINK_MAGIC 0x4b4e4c4e57444e5aull /* "ZNDWNLNK" */
+#define ZI_REGION_VERSION 1u
+#define ZI_SLOT_BYTES 64u
+#define ZI_LINE_BYTES 64u
+#define ZI_RING_ENTRIES 256u /* default; a power of two, told at attach */
+#define ZI_RING_ENTRIES_MAX 4096u
+#define ZI_TEXT_SLOTS 16u
+
+enum zi_opcode {
+	ZI_OP_NOP = 0,
+	ZI_OP_UNSHARD = 1,      /* unit */
+	ZI_OP_RESHARD = 2,      /* unit */
+	ZI_OP_PREFETCH = 3,     /* unit */
+	ZI_OP_GRAD_ACQUIRE = 4, /* unit */
+	ZI_OP_REDUCE = 5,       /* unit */
+	ZI_OP_STEP_BEGIN = 6,   /* options in the uplink */
+	ZI_OP_STEP = 7,         /* args[0]: blob bytes in the uplink */
+	ZI_OP_COMMIT = 8,       /* args[0]: blob bytes in the uplink */
+	ZI_OP_BARRIER = 9,
+	_ZI_OP_COUNT,
+};
+
+/* Submission slot. Everything not named for an opcode is zero, and checked. */
+struct zi_sqe {
+	uint64_t user_data; /* comes back in the completion; chosen by the client */
+	uint16_t opcode;
+	uint16_t flags;
+	uint32_t unit;
+	uint64_t args[6];
+};
+static_assert(sizeof(struct zi_sqe) == ZI_SLOT_BYTES, "a slot is one cache line");
+
+/* Completion slot. */
+struct zi_cqe {
+	uint64_t user_data;
+	int32_t result;      /* 0 or -errno */
+	uint32_t text_index; /* 1 + slot of the error text in the downlink; 0: none */
+	/* ZI_OP_STEP and ZI_OP_COMMIT: [0] committed step. The statistics lie in the downlink header
+	 * as of this completion. Others: zero. */
+	uint64_t values[6];
+};
+static_assert(sizeof(struct zi_cqe) == ZI_SLOT_BYTES, "a slot is one cache line");
+
+/* One word on a cache line of its own. */
+struct zi_line {
+	alignas(ZI_LINE_BYTES) uint32_t value;
+	uint32_t reserved[15];
+};
+static_assert(sizeof(struct zi_line) == ZI_LINE_BYTES, "one word, one line");
+
+/* Step options as they travel: the client writes them before it submits STEP_BEGIN; the daemon
+ * copies them out once, checks the copy, and uses only the copy. */
+struct zi_step_options {
+	double lr, beta1, beta2, eps, weight_decay, max_norm, unscale;
+	uint32_t micro_batches;
+	uint32_t flags; /* ZI_STEP_* */
+	uint64_t reserved[8];
+};
+static_assert(sizeof(struct zi_step_options) == 128, "options are two lines");
+#define ZI_STEP_NESTEROV (1u << 0)
+#define ZI_STEP_SUM (1u << 1)
+#define ZI_STEP_SKIP_NONFINITE (1u << 2)
+#define ZI_STEP_WANT_NORM (1u << 3)
+#define ZI_STEP_FLAGS_ALL 0xfu
+
+struct zi_step_stats {
+	uint64_t step;
+	uint32_t is_skipped;
+	uint32_t reserved0;
+	double norm, clip;
+	uint64_t read_bytes, write_bytes;
+	uint64_t step_ns, grad_wait_ns, norm_wait_ns, io_read_ns, io_write_ns, cpu_ns, commit_ns;
+	uint64_t reserved[3];
+};
+static_assert(sizeof(struct zi_step_stats) == 128, "statistics are two lines");
+
+/* writer: client */
+struct zi_uplink_header {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t entries; /* of the SQ, for people who look; never trusted */
+	uint64_t reserved[6];
+	struct zi_line sq_tail;
+	struct zi_line cq_head;
+	struct zi_line cq_need_wakeup; /* the client sleeps on its eventfd */
+	struct zi_step_options step_options;
+	uint64_t reserved1[8];
+};
+static_assert(sizeof(struct zi_uplink_header) == 448, "header of the uplink");
+
+/* writer: daemon */
+struct zi_downlink_header {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t entries;
+	uint64_t reserved[6];
+	struct zi_line sq_head;
+	struct zi_line cq_tail;
+	struct zi_line sq_need_wakeup; /* the daemon sleeps on the client's doorbell */
+	struct zi_line spin_us;        /* how long the client may spin before it sleeps; 0: not */
+	struct zi_line broken;         /* errno (positive) once the session or group is over; else 0 */
+	struct zi_step_stats stats;    /* of the newest STEP completion, written before its CQE */
+};
+static_assert(sizeof(struct zi_downlink_header) == 512, "header of the downlink");
+
+/* Offsets of the parts. @entries: power of two up to ZI_RING_ENTRIES_MAX. */
+#define ZI_UPLINK_SQ_OFFSET 512u
+#define ZI_DOWNLINK_CQ_OFFSET 512u
+static inline uint64_t zi_uplink_blob_offset(uint32_t entries)
+{
+	return ZI_UPLINK_SQ_OFFSET + (uint64_t)entries * ZI_SLOT_BYTES;
+}
+static inline uint64_t zi_downlink_text_offset(uint32_t entries)
+{
+	return ZI_DOWNLINK_CQ_OFFSET + (uint64_t)entries * ZI_SLOT_BYTES;
+}
+#define ZI_BLOB_BYTES 65536u
+#define ZI_ERROR_TEXT_BYTES 256u
+uint64_t zi_uplink_bytes(uint32_t entries);   /* whole pages */
+uint64_t zi_downlink_bytes(uint32_t entries); /* whole pages */
+
+const char *zi_opcode_name(uint16_t opcode);

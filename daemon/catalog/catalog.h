@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is true: jobs, their layouts, the step each stands at, and the extents of that step (SQLite).
+ * One transaction per commit, on the commit thread; the file's connection belongs to that thread
+ * after catalog_start(). Exists without NVMe too. Floor 2.
+ *
+ * Before catalog_start() (daemon start, recovery) functions marked "start-up" run on the caller's
+ * thread. After it everything goes through struct catalog_request, completed on the submitter's loop.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/loop.h"
+#include "common/base/text.h"
+#include "common/base/types.h"
+
+struct catalog;
+
+#define CATALOG_VERSION 1u
+
+/* Configuration of a job as stored; equal on every attach (struct zi_job_config's fields). */
+struct catalog_job_config {
+	uint32_t param_dtype, grad_dtype, optimizer, schedule;
+	uint32_t offload_optimizer, offload_param, durability;
+};
+
+struct catalog_param {
+	char name[ZI_PARAM_NAME_BYTES];
+	uint32_t unit;
+	uint32_t dim_count;
+	uint64_t shape[ZI_PARAM_DIMS_MAX];
+};
+
+struct catalog_unit {
+	char name[ZI_PARAM_NAME_BYTES];
+};
+
+/* One extent of the committed step. STATE with bytes 0: all zero, never written. */
+struct catalog_extent {
+	uint32_t unit, subgroup;
+	enum zi_plane plane; /* PARAM or STATE */
+	uint8_t store_uuid[16];
+	struct zi_extent extent;
+	uint64_t step;        /* that wrote it */
+	uint32_t hash_count;  /* tiles */
+	const uint64_t *hashes; /* (hash_count,) XXH3 per tile; owned by whoever made the struct */
+};
+
+struct catalog_blob {
+	uint32_t rank;
+	const void *bytes;
+	uint64_t byte_count;
+};
+
+/* A job as recovered: everything owned by it, freed by catalog_job_free(). */
+struct catalog_job {
+	char name[ZI_NAME_BYTES];
+	uint32_t uid;
+	uint32_t world_size;
+	struct catalog_job_config config;
+	uint64_t incarnation_number; /* newest */
+	char incarnation[ZI_NAME_BYTES];
+	int64_t step; /* committed; -1 none */
+	uint64_t update_count; /* steps that updated (skipped ones do not) */
+	double beta1_power, beta2_power;
+	uint32_t unit_count, param_count, extent_count, blob_count;
+	struct catalog_unit *units;
+	struct catalog_param *params;
+	struct catalog_extent *extents;
+	struct catalog_blob *blobs;
+};
+
+/* ---- start-up ---- */
+
+/* Opens or makes the catalog in @directory ("catalog.db"), WAL. -EUCLEAN damaged (quick_check),
+ * -EPROTONOSUPPORT another version, -EBUSY another daemon has it: nothing is overwritten. */
+int catalog_open(const char *directory, struct zi_text *text, struct catalog **ret_catalog);
+struct catalog *catalog_close(struct catalog *catalog);
+ZI_DEFINE_CLEANUP(struct catalog *, catalog_close)
+/* Store identities: records a store that was just made; -EUCLEAN when the catalog knows the name
+ * with another uuid, or does not know a store that was not just made. */
+int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t uuid[16],
+			bool is_created, struct zi_text *text);
+/* Every job, one call each; the callback owns the job. Jobs whose optimizer state or parameters
+ * lived in memory alone have no extents: the caller decides. */
+typedef int (*catalog_job_fn)(void *arg, struct catalog_job *job);
+int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg, struct zi_text *text);
+struct catalog_job *catalog_job_free(struct catalog_job *job);
+ZI_DEFINE_CLEANUP(struct catalog_job *, catalog_job_free)
+
+/* ---- service ---- */
+
+/* Starts the commit thread. catalog_close() drains and joins it. */
+int catalog_start(struct catalog *catalog);
+
+enum catalog_request_kind {
+	CATALOG_JOB_CREATE = 1,  /* name, uid, world_size, config, units, params (the job struct) */
+	CATALOG_JOB_DELETE,      /* name: rows of job, extents, blobs */
+	CATALOG_JOB_INCARNATION, /* name, incarnation, incarnation_number */
+	CATALOG_COMMIT,          /* extents (replace those of the same unit, subgroup, plane), step,
+				  * powers, blobs; with `flush_stores` the stores are flushed first */
+};
+
+struct catalog_request;
+typedef void (*catalog_request_fn)(struct catalog_request *request);
+
+#define CATALOG_STORES_MAX 16u
+
+/* Embedded in its owner; everything it points to stays untouched until `done`. One transaction each,
+ * in order of submission. A failed COMMIT leaves the former commit in force. */
+struct catalog_request {
+	enum catalog_request_kind kind;
+	const struct catalog_job *job; /* the fields its kind names */
+	/* Called on the commit thread before the transaction (flush of data); may be NULL. A negative
+	 * return fails the request. */
+	int (*before)(struct catalog_request *request);
+	bool is_durable; /* power: the transaction is synced (synchronous=FULL) */
+	catalog_request_fn done;
+	struct zi_loop *loop;
+	int result; /* 0 or -errno */
+	struct zi_text text;
+	uint64_t started_ns, finished_ns;
+	/* private */
+	struct zi_post post;
+	struct catalog_request *next;
+};
+
+/* Any thread. */
+void catalog_submit(struct catalog *catalog, struct catalog_request *request);

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the node is made of and how far apart: NUMA nodes, CPUs, disks, GPUs (hwloc, libnuma), and
+ * where buffers, rings and pool threads therefore go. Floor 2. Immutable after topo_new().
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/text.h"
+
+#define TOPO_NODES_MAX 64u
+#define TOPO_DISKS_MAX 64u
+
+struct topo_node {
+	uint32_t os_index;    /* of the NUMA node */
+	uint32_t cpu_count;   /* usable by this process */
+	uint64_t memory_bytes; /* as the kernel claims it; never a capacity (docs) */
+	void *cpuset;         /* hwloc bitmap */
+};
+
+struct topo_disk {
+	char name[32]; /* "nvme0n1", "vda" */
+	int32_t node;  /* index into nodes, -1: no locality known */
+	uint32_t major, minor;
+};
+
+struct topo {
+	void *hwloc;
+	bool is_this_system; /* false for synthetic and XML: binding is a no-op */
+	uint32_t node_count;
+	struct topo_node nodes[TOPO_NODES_MAX];
+	uint32_t disk_count;
+	struct topo_disk disks[TOPO_DISKS_MAX];
+	uint32_t gpu_count;
+};
+
+/* @source: NULL this machine; "synthetic:DESCRIPTION"; "xml:PATH". */
+int topo_new(const char *source, struct zi_text *text, struct topo **ret_topo);
+struct topo *topo_free(struct topo *topo);
+ZI_DEFINE_CLEANUP(struct topo *, topo_free)
+/* Node that memory and threads serving @path (a store) belong to: its disk's node, else 0. */
+uint32_t topo_node_of_path(const struct topo *topo, const char *path);
+uint32_t topo_node_of_device(const struct topo *topo, uint32_t major, uint32_t minor);
+/* Binds the calling thread to the CPUs of a node. 0 when not this system. */
+int topo_bind_thread(const struct topo *topo, uint32_t node);
+/* Prefers a node for fresh pages of a mapping (MPOL_PREFERRED; before first touch). */
+int topo_bind_memory(const struct topo *topo, uint32_t node, void *base, uint64_t bytes);
+/* Pool threads of a node: its usable CPUs, at least 1, at most @limit (0: no limit). */
+uint32_t topo_pool_threads(const struct topo *topo, uint32_t node, uint32_t limit);
+/* Bytes this process may use at all: the smallest of cgroup limits (v1, v2) and /proc/meminfo. */
+uint64_t topo_memory_limit_bytes(void);
+/* Free pages of the default huge page size, in bytes. */
+uint64_t topo_huge_free_bytes(void);

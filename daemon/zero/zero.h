@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs and their training state: layout, planes, subgroups, reduction, the step, commit, recovery.
+ * Floor 5. Everything belongs to the shard thread; computing goes to device threads, transactions to the
+ * commit thread, disk to the shard's engine, and each comes back to this thread's loop.
+ *
+ *   zero        all jobs of this shard and what they share (tiers, engine, devices, catalog)
+ *   zero_job    a job; outlives its processes (job.c); its layout and units (layout.c, unit.c)
+ *   zero_rank   a process's place in a job, from attach until it leaves (rank.c)
+ *   zero_op     one pending request of a rank; completed exactly once through its `done`
+ *   step.c      phases of a step; pipeline.c: read → compute → write per subgroup; update.c: what
+ *               device threads run; reduce.c: gradients; commit.c: extents and the catalog
+ *   recover.c   from the catalog back to jobs at daemon start, and to memory at materialize
+ *
+ * A job's phases (job.c has the one function that changes them):
+ *
+ *   FORMING ──all ranks materialised──▶ READY ──step_begin──▶ STEPPING ──all called step──▶ UPDATING
+ *      ▲                                  ▲ ▲                    │                             │
+ *      │ new incarnation                  │ └──── committed ─────┼────── COMMITTING ◀──────────┘
+ *      └────────── BROKEN ◀───────────────┴── a rank died, ──────┘   (I/O error: BROKEN, and the
+ *                    ▲                        left, or failed         committed param is re-read)
+ *                    └─ also from FORMING
+ *   IDLE: no ranks at all (a job at rest, or just recovered).
+ *
+ * From UPDATING on nothing more is needed of the ranks: a step that began to update always ends in
+ * a commit, or by an I/O error in the former one, whoever dies. So death of a rank before leaves nothing to undo.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/base/loop.h"
+#include "common/base/text.h"
+#include "common/base/types.h"
+#include "common/wire/control.h"
+#include "common/wire/layout.h"
+
+struct catalog;
+struct dev;
+struct nvme_engine;
+struct tier;
+struct tier_account;
+struct tier_holders;
+struct tier_segment;
+struct topo;
+struct zero;
+struct zero_job;
+struct zero_rank;
+struct zero_op;
+
+typedef void (*zero_op_fn)(struct zero_op *op);
+
+/* Embedded in the session's pending request. Filled by the caller: kind-specific input and `done`.
+ * `done` runs exactly once, on the shard thread, possibly before the submitting call returns. */
+struct zero_op {
+	zero_op_fn done;
+	uint32_t unit;
+	uint32_t root;             /* PARAM_WRITE_END */
+	const void *blob;          /* STEP, COMMIT: copied before the submitting call returns */
+	uint64_t blob_bytes;
+	struct zi_step_options options; /* STEP_BEGIN: already checked by wire/check */
+	/* results */
+	int result;                /* 0 or -errno */
+	struct zi_text text;       /* for people, when result < 0 */
+	struct zi_step_stats stats; /* STEP, COMMIT */
+	/* private */
+	uint16_t opcode;
+	struct zero_rank *rank;
+	struct zi_list link;
+	uint64_t queued_ns;
+};
+
+/* Told to the session of a rank, on the shard thread: the group broke (error and who: rank number
+ * or UINT32_MAX). The session passes it on as NOTICE; the rank may only leave from now on. Every
+ * pending op has been completed with the same error before. */
+typedef void (*zero_broken_fn)(void *arg, int error, uint32_t culprit, const struct zi_text *text);
+
+struct zero_options {
+	struct zi_loop *loop;
+	struct catalog *catalog;
+	struct nvme_engine *engine;  /* NULL: no NVMe tier */
+	const struct topo *topo;
+	struct tier_holders *holders;
+	struct tier *cpu_tiers;      /* (cpu_tier_count,) one per NUMA node that is used */
+	uint32_t cpu_tier_count;
+	struct dev **devices;        /* (cpu_tier_count,) the pool of each */
+	struct tier *nvme_tiers;     /* (nvme_tier_count,) */
+	uint32_t nvme_tier_count;
+	uint64_t default_staging_bytes;
+	uint64_t uid_cpu_limit_bytes, uid_nvme_limit_bytes; /* quota per uid; UINT64_MAX none */
+	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
+};
+
+int zero_new(const struct zero_options *options, struct zero **ret_zero);
+/* Asserts: no ranks left. Jobs' memory is dropped; what is committed stays in the catalog. */
+struct zero *zero_free(struct zero *zero);
+/* Start-up, before catalog_start(): jobs at their last committed step, their extents claimed;
+ * jobs whose state was in memory alone are deleted and reported by name to @lost. */
+int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), void *arg,
+		 struct zi_text *text);
+/* Graceful stop: no new steps; `done` runs once every job is READY, IDLE, BROKEN or FORMING (steps that were
+ * UPDATING have committed; those not yet UPDATING are discarded, never half). */
+void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg);
+
+/* The account of a uid, for what sessions allocate themselves (rings). Made on first use, kept. */
+struct tier_account *zero_account(struct zero *zero, uint32_t uid);
+
+/* ---- a rank's life ---- */
+
+struct zero_attach {
+	const char *job;
+	const char *incarnation; /* "" none */
+	uint32_t uid;
+	int pid, pidfd;          /* pidfd stays the caller's */
+	uint32_t rank, world_size;
+	bool takeover;
+	struct zi_job_config config;
+	uint64_t timeout_ns;     /* how long this rank waits for others in collective calls */
+	zero_broken_fn broken;
+	void *broken_arg;
+};
+
+/* Joins (and makes) a job by the incarnation rules of docs/ARCHITECTURE.md. -EACCES other uid; -EBUSY; -ESTALE older
+ * incarnation; -EINVAL world or configuration differs; -EDQUOT, -EMFILE limits. A newer incarnation
+ * breaks the ranks of the former one with -ESTALE. */
+int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
+		struct zero_rank **ret_rank, uint64_t *ret_incarnation_number);
+/* The end of a rank: clean (DETACH) or not (@reason "process 123 died"). Others of its group break with
+ * -EPIPE, naming it, unless the job was at rest for this rank and it left cleanly before others needed it: then
+ * they break when they next need it. Pending ops of this rank are completed with -ECANCELED first. */
+void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason);
+/* Deletes the job after its only rank asked for it; the rank is left by this on success. */
+void zero_job_destroy(struct zero_rank *rank, struct zero_op *op);
+
+/* LAYOUT stream (already checked entries). -E2BIG with the limit; -EBUSY after materialise. */
+int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
+		    struct zi_text *text);
+uint32_t zero_unit_count(const struct zero_rank *rank); /* 0 before materialised */
+
+/* What MATERIALIZE answers; segments stay the job's. */
+struct zero_materialized {
+	int64_t committed_step;
+	uint64_t slot_bytes;
+	struct tier_segment *param;
+	struct tier_segment *grad; /* this rank's */
+};
+/* Collective; completes when all ranks have come and memory is there (op->result, op->text). */
+void zero_materialize(struct zero_rank *rank, struct zero_op *op);
+void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_materialized);
+
+/* Staging copy of a unit for this rank to write; freed by write_end or leave. Completes when filled
+ * with the present values; zero_param_staging() then gives it. */
+void zero_param_write_begin(struct zero_rank *rank, struct zero_op *op);
+struct tier_segment *zero_param_staging(struct zero_rank *rank);
+void zero_param_write_end(struct zero_rank *rank, struct zero_op *op); /* collective */
+
+/* This rank's committed blob; NULL and 0 when there is none. Valid until the next commit. */
+const void *zero_blob(struct zero_rank *rank, uint64_t *ret_bytes);
+
+/* ---- ring operations: ZI_OP_UNSHARD … ZI_OP_BARRIER, one entry each in session/dispatch ---- */
+
+void zero_unshard(struct zero_rank *rank, struct zero_op *op);
+void zero_reshard(struct zero_rank *rank, struct zero_op *op);
+void zero_prefetch(struct zero_rank *rank, struct zero_op *op);
+void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op);
+void zero_reduce(struct zero_rank *rank, struct zero_op *op);
+void zero_step_begin(struct zero_rank *rank, struct zero_op *op);
+void zero_step(struct zero_rank *rank, struct zero_op *op);
+void zero_commit(struct zero_rank *rank, struct zero_op *op);
+void zero_barrier(struct zero_rank *rank, struct zero_op *op);
+
+/* ---- looking in (admin, metrics) ---- */
+
+struct zero_job_report {
+	char name[ZI_NAME_BYTES];
+	char incarnation[ZI_NAME_BYTES];
+	const char *phase;
+	uint32_t uid, world_size, rank_count;
+	uint64_t incarnation_number;
+	struct zi_job_config config;
+	int64_t committed_step;
+	uint64_t element_count, padded_count;
+	uint32_t unit_count, param_count, subgroup_count;
+	/* held: really there */
+	uint64_t param_cpu_bytes, grad_cpu_bytes, accum_cpu_bytes;
+	uint64_t state_cpu_bytes;   /* resident (all of it, or the share) */
+	uint64_t staging_cpu_bytes;
+	uint64_t state_nvme_bytes, param_nvme_bytes; /* committed extents */
+	uint64_t reserved_nvme_bytes; /* charged: twice the state */
+	struct zi_step_stats last_step;
+	uint64_t read_bytes, write_bytes; /* since the daemon started */
+	struct { int32_t pid; bool is_attached; const char *doing; uint64_t doing_ns; } ranks[ZI_WORLD_MAX];
+};
+/* Calls @each for every job (or the one named). False when a named job is not there. */
+bool zero_report(struct zero *zero, const char *job, void (*each)(void *arg, const struct zero_job_report *report),
+		 void *arg);

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file zinf.h
+ * libzinf: how a training process uses the memory of its node through zinfd.
+ *
+ * A *job* is one training run. It outlives its processes: its parameters, optimizer state and the
+ * number of its last committed step stay with the daemon. A process is one *rank* of the job; its
+ * connection is its lease. The life of a rank:
+ *
+ *     zinf_attach()                      which job, which rank of how many
+ *     zinf_unit_add(), zinf_param_add()  the model: units (what is gathered together), parameters
+ *     zinf_materialize()                 collective: layouts compared, memory appears
+ *     if zinf_committed_step() < 0:      a new job: somebody writes the first values
+ *         zinf_param_write_begin(), write, zinf_param_write_end(), zinf_commit()
+ *     else zinf_blob_get()               a resumed one: where the data loader stood
+ *     for each step:
+ *         zinf_step_begin()
+ *         for each unit: zinf_unshard(), forward, zinf_reshard()
+ *         for each unit in reverse: zinf_unshard(), zinf_grad_acquire(), backward,
+ *                                   zinf_reduce(), zinf_reshard()
+ *         zinf_step(), later zinf_wait()
+ *     zinf_detach()
+ *
+ * Errors: every function that can fail returns 0 or a negative errno and leaves its outputs
+ * untouched on failure; zinf_error_text() then says what was wrong, with figures, and what to do.
+ * The errnos that any call may return:
+ *   -ESTALE      the daemon went away or restarted, or a newer incarnation of the job replaced this
+ *                process: detach and attach again (the job stands at its last committed step)
+ *   -EPIPE       another rank of the job died or left; the text names it. This incarnation of the
+ *                group is over: detach; survivors may attach again
+ *   -ETIMEDOUT   the deadline passed; the text names who did not come
+ *   -EINVAL      an argument is wrong; the text says which and what is allowed
+ *   -EPROTO      the two sides disagree about the protocol; the session is over
+ *   -EOPNOTSUPP  not built yet
+ *
+ * Threads: a struct zinf belongs to the thread that uses it; one thread at a time.
+ * Fork: mappings are not inherited by children (MADV_DONTFORK); a child must attach by itself.
+ *
+ * Memory: pointers from zinf_param_data() and zinf_grad_data() are fixed from zinf_materialize() to
+ * zinf_detach(). They are the daemon's memory: parameters are mapped read-only.
+ */
+#ifndef ZINF_ZINF_H
+#define ZINF_ZINF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZINF_VERSION_MAJOR 0
+#define ZINF_VERSION_MINOR 1
+
+#define ZINF_API __attribute__((visibility("default")))
+
+/** Limits of the interface; the daemon's configuration may set lower ones. */
+#define ZINF_NAME_BYTES 64       /**< job and incarnation names, NUL included */
+#define ZINF_PARAM_NAME_BYTES 96 /**< unit and parameter names, NUL included */
+#define ZINF_DIMS_MAX 8          /**< dimensions of a parameter */
+#define ZINF_WORLD_MAX 64        /**< ranks of a job */
+#define ZINF_BLOB_BYTES 65536    /**< resume blob of a rank */
+
+/** Element types. The values are part of the ABI. */
+enum zinf_dtype { ZINF_F32 = 1, ZINF_F16 = 2, ZINF_BF16 = 3 };
+
+/** Optimizers (docs/ARITHMETIC.md defines them bit by bit). */
+enum zinf_optimizer { ZINF_ADAMW = 1, ZINF_ADAM = 2, ZINF_SGD = 3 };
+
+/** How micro-batches are accumulated: by each rank in its own buffer, then one reduction; or a
+ * reduction per micro-batch into an fp32 accumulator of the daemon. */
+enum zinf_schedule { ZINF_LOCAL = 1, ZINF_SHARDED = 2 };
+
+/** Where optimizer state or parameters live. */
+enum zinf_offload { ZINF_OFFLOAD_NONE = 0, ZINF_OFFLOAD_CPU = 1, ZINF_OFFLOAD_NVME = 2 };
+
+/** What a commit survives. */
+enum zinf_durability { ZINF_DURABILITY_PROCESS = 0, ZINF_DURABILITY_POWER = 1 };
+
+/** A rank's connection to its job. */
+struct zinf;
+
+/**
+ * What zinf_attach() needs. Initialise with ZINF_OPTIONS_INIT, then set what differs; a field that
+ * is added later is read only when `bytes` says that the caller knows it.
+ */
+struct zinf_options {
+	uint32_t bytes;          /**< sizeof(struct zinf_options) */
+	const char *socket_path; /**< NULL: $ZINF_SOCKET, else $XDG_RUNTIME_DIR/zinf/zinfd.sock,
+				  *   else /run/zinf/zinfd.sock */
+	const char *job;         /**< NULL: $ZINF_JOB, else "default" */
+	const char *incarnation; /**< NULL: $ZINF_INCARNATION, else TORCHELASTIC_RUN_ID "." RESTART_COUNT,
+				  *   else SLURM_JOB_ID "." SLURM_RESTART_COUNT, else
+				  *   OMPI_MCA_ess_base_jobid, else none */
+	int32_t rank;            /**< -1: $RANK, else 0 */
+	int32_t world_size;      /**< -1: $WORLD_SIZE, else 1 */
+	bool takeover;           /**< without an incarnation name: replace living sessions of the job */
+	bool wait_for_daemon;    /**< wait for the daemon to appear until timeout_ms has passed */
+	uint32_t timeout_ms;     /**< of each waiting call; 0: 600 000 (10 minutes) */
+	enum zinf_dtype param_dtype;    /**< ZINF_F32 or ZINF_BF16 */
+	enum zinf_dtype grad_dtype;     /**< ZINF_F32 or ZINF_BF16; bf16 params take either */
+	enum zinf_optimizer optimizer;
+	enum zinf_schedule schedule;
+	enum zinf_offload offload_optimizer;
+	enum zinf_offload offload_param; /**< NONE or CPU here; NVME is -EOPNOTSUPP yet */
+	enum zinf_durability durability;
+	uint64_t resident_bytes; /**< CPU bytes for a resident share of NVMe state, in addition to
+				  *   staging; whole subgroups are taken while they fit */
+	uint64_t staging_bytes;  /**< bounded buffers of the step's pipeline; 0: the daemon's default */
+	uint32_t reserved[8];    /**< zero */
+};
+
+#define ZINF_OPTIONS_INIT                                                                          \
+	{                                                                                          \
+		.bytes = sizeof(struct zinf_options), .rank = -1, .world_size = -1,                \
+		.param_dtype = ZINF_F32, .grad_dtype = ZINF_F32, .optimizer = ZINF_ADAMW,          \
+		.schedule = ZINF_LOCAL,                                                            \
+	}
+
+/** Hyperparameters of one step, equal on every rank (the daemon compares them bit by bit). */
+struct zinf_step_options {
+	uint32_t bytes; /**< sizeof(struct zinf_step_options) */
+	double lr;
+	double beta1; /**< SGD: momentum */
+	double beta2; /**< SGD: dampening */
+	double eps;
+	double weight_decay;
+	double max_norm; /**< clip the global gradient norm to this; 0: no clipping, no norm */
+	double unscale;  /**< gradients are multiplied by this first (1 / loss scale); 1: nothing */
+	uint32_t micro_batches; /**< reductions of each unit in this step, at least 1; more than 1 only
+				 *   with ZINF_SHARDED (with ZINF_LOCAL the rank accumulates) */
+	bool nesterov;
+	bool sum;            /**< sum the ranks' gradients instead of averaging them */
+	bool skip_nonfinite; /**< a step with a non-finite gradient changes nothing (and is counted) */
+	bool want_norm;      /**< compute the norm even without clipping */
+	uint32_t reserved[8];
+};
+
+#define ZINF_STEP_OPTIONS_INIT                                                                     \
+	{                                                                                          \
+		.bytes = sizeof(struct zinf_step_options), .lr = 1e-3, .beta1 = 0.9,               \
+		.beta2 = 0.999, .eps = 1e-8, .unscale = 1.0, .micro_batches = 1,                   \
+	}
+
+/** What a step did; times in nanoseconds. */
+struct zinf_step_stats {
+	uint32_t bytes;      /**< sizeof(struct zinf_step_stats), set by the caller */
+	uint32_t is_skipped; /**< 1: skip_nonfinite found a non-finite gradient */
+	uint64_t step;       /**< the step that is now committed */
+	double norm;         /**< global gradient norm before clipping; NaN when not computed */
+	double clip;         /**< factor that was applied; 1 when nothing was clipped */
+	uint64_t read_bytes; /**< optimizer state read from NVMe */
+	uint64_t write_bytes;
+	uint64_t step_ns;       /**< from the last rank's zinf_step() to the commit */
+	uint64_t grad_wait_ns;  /**< from the first rank's zinf_step() to the last one's */
+	uint64_t norm_wait_ns;  /**< update held back by the norm */
+	uint64_t io_read_ns;    /**< pipeline stalled on reads */
+	uint64_t io_write_ns;   /**< pipeline stalled on writes */
+	uint64_t cpu_ns;        /**< pipeline stalled on computing */
+	uint64_t commit_ns;     /**< flush and catalog transaction */
+};
+
+/** A pending asynchronous operation; 0 is none. */
+typedef uint64_t zinf_ticket;
+
+/* ---- connecting ---- */
+
+/** "0.1.0" of the library that is loaded. */
+ZINF_API const char *zinf_version(void);
+
+/**
+ * Attaches the calling process to the daemon as a rank of a job, creating the job when it is new.
+ * @options: copied. @ret_zinf: owned by the caller, zinf_detach() it.
+ * Return: 0; -ENOENT no daemon at the socket (and not asked to wait); -EACCES the job belongs to
+ * another uid; -EBUSY this rank is taken by a living process (same incarnation), or the job is and
+ * neither incarnation nor takeover was given; -EINVAL rank, world size or configuration is wrong or
+ * differs from the other ranks' or the stored job's (the text shows both); -ESTALE an older
+ * incarnation; -EDQUOT, -ENOSPC, -EMFILE a limit, with its figure; -EPROTONOSUPPORT versions.
+ * On failure zinf_attach_error() has the text.
+ */
+ZINF_API int zinf_attach(const struct zinf_options *options, struct zinf **ret_zinf);
+
+/** Why the last zinf_attach() of this thread failed; "" when it did not. */
+ZINF_API const char *zinf_attach_error(void);
+
+/** Why the last call on @zinf failed. Valid until the next call; never NULL. */
+ZINF_API const char *zinf_error_text(const struct zinf *zinf);
+
+/** Leaves the job and unmaps its memory. The job stays. NULL is fine. */
+ZINF_API void zinf_detach(struct zinf *zinf);
+
+/** Leaves, and asks the daemon to delete the job and all its state. Every other rank must have
+ * left; -EBUSY names one that has not. @zinf is gone on success only. */
+ZINF_API int zinf_destroy_job(struct zinf *zinf);
+
+ZINF_API int32_t zinf_rank(const struct zinf *zinf);
+ZINF_API int32_t zinf_world_size(const struct zinf *zinf);
+
+/** A round trip through the daemon that does nothing: health check and latency probe. */
+ZINF_API int zinf_ping(struct zinf *zinf);
+
+/** A file descriptor that becomes readable when the session ends; for poll loops. Not to be read. */
+ZINF_API int zinf_event_fd(const struct zinf *zinf);
+
+/* ---- the model ---- */
+
+/** Begins a unit: the parameters that are gathered, freed and reduced together (one module).
+ * @name: unique in the job. @ret_unit: its index, counting from 0. Before zinf_materialize(). */
+ZINF_API int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit);
+
+/** Adds a parameter to the newest unit. @shape: (@dim_count,) elements per dimension, row-major,
+ * each at least 1; dim_count 0 is a scalar. @ret_param: its index in the job, counting from 0. */
+ZINF_API int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count,
+			    const uint64_t *shape, uint32_t *ret_param);
+
+/**
+ * Collective: compares the model over all ranks and with the stored job, reserves space, loads the
+ * last committed parameters and maps everything.
+ * Return: 0; -EINVAL a parameter differs (rank, name and both shapes in the text); -ENOSPC or
+ * -EDQUOT memory or store, with the figures; -EBADMSG stored data is damaged; -ETIMEDOUT naming
+ * the ranks that did not come.
+ */
+ZINF_API int zinf_materialize(struct zinf *zinf);
+
+/** The step the job stands at; -1 when nothing was ever committed. After zinf_materialize(). */
+ZINF_API int64_t zinf_committed_step(const struct zinf *zinf);
+
+/** Address of a parameter (read-only, dtype param_dtype, row-major), fixed until detach. What is
+ * behind it is defined between zinf_unshard() and zinf_reshard() of its unit. NULL: no such. */
+ZINF_API const void *zinf_param_data(const struct zinf *zinf, uint32_t param);
+
+/** Address of this rank's gradient of a parameter (grad_dtype). Writable between
+ * zinf_grad_acquire() and zinf_reduce() of its unit. */
+ZINF_API void *zinf_grad_data(const struct zinf *zinf, uint32_t param);
+
+/**
+ * Makes a unit's parameters writable in this rank: a private copy of the present values at the same
+ * address, until zinf_param_write_end(). Between steps only.
+ * Return: 0; -EBUSY a step is under way.
+ */
+ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
+
+/**
+ * Collective over all ranks, unit by unit: the values of rank @root (which called write_begin)
+ * become the unit's parameters; optimizer state of the unit is reset to zero. Other ranks pass the
+ * same root and may or may not have begun a write. They count as committed from zinf_commit() on.
+ */
+ZINF_API int zinf_param_write_end(struct zinf *zinf, uint32_t unit, int32_t root);
+
+/**
+ * Collective: commits what zinf_param_write_end() stored; a new job then stands at step 0.
+ * @blob: as for zinf_step(). Return: 0; -EIO and the like when the store failed: nothing is
+ * committed.
+ */
+ZINF_API int zinf_commit(struct zinf *zinf, const void *blob, size_t blob_bytes);
+
+/** The blob that this rank committed with the present step. @buffer: (capacity,) bytes, may be NULL
+ * to ask for the size. @ret_bytes: 0 when there is none. -ENOBUFS when capacity is too small. */
+ZINF_API int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, size_t *ret_bytes);
+
+/* ---- a step ---- */
+
+/** Waits until the unit's parameters are present and at the current step, and pins them. Nests. */
+ZINF_API int zinf_unshard(struct zinf *zinf, uint32_t unit);
+
+/** Declares this use of the unit over. -EINVAL when it was not unsharded. */
+ZINF_API int zinf_reshard(struct zinf *zinf, uint32_t unit);
+
+/** Starts zinf_unshard() without waiting: a hint. */
+ZINF_API int zinf_prefetch(struct zinf *zinf, uint32_t unit);
+
+/** Waits until the unit's gradient buffer belongs to this rank again. */
+ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
+
+/** Hands the unit's gradient to the reduction; the buffer belongs to the daemon until the next
+ * zinf_grad_acquire(). Does not wait. Once per micro-batch with ZINF_SHARDED, once per step with
+ * ZINF_LOCAL. -EALREADY when it was handed over before. */
+ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);
+
+/** Begins a step: hyperparameters, and space on the store is reserved. -ENOSPC with figures;
+ * -EINVAL when the options differ between ranks (the text names rank, field and both values). */
+ZINF_API int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options);
+
+/**
+ * Ends this rank's part of a step: every unit was reduced and resharded. The ticket completes when
+ * the step is committed; unshards of the next forward do not wait for it.
+ * @blob: (@blob_bytes,) bytes, at most ZINF_BLOB_BYTES: whatever lets this rank go on from here
+ * (random state, position in the data, schedule); committed with the step. May be NULL.
+ * Return: 0; -ENODATA gradients are missing, -EBUSY a unit is still unsharded: the text names units,
+ * and the call may be made again when that is mended.
+ */
+ZINF_API int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
+		       zinf_ticket *ret_ticket);
+
+/** Waits for a ticket. @ret_stats may be NULL; set its `bytes` before. A ticket is waited for once. */
+ZINF_API int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats);
+
+/** Whether a ticket has completed; never waits. */
+ZINF_API int zinf_test(struct zinf *zinf, zinf_ticket ticket, bool *ret_is_done);
+
+/** All ranks of the job have come here. Also the way to share an error-free moment. */
+ZINF_API int zinf_barrier(struct zinf *zinf);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

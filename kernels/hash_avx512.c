@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* XXH3 inlined, in AVX-512. Floor 1. */
+#if defined(__x86_64__)
+#define XXH_INLINE_ALL
+#define XXH_VECTOR 3 /* XXH_AVX512: the header's enum, which the preprocessor cannot read */
+#include <xxhash.h>
+
+#include "kernels/table.h"
+
+uint64_t kern_hash_avx512(const void *data, uint64_t bytes)
+{
+	return XXH3_64bits(data, bytes);
+}
+#endif
+

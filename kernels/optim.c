@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fused step: the public functions (docs/ARITHMETIC.md, "Optimizers"). Floor 1.
+ */
+#include "common/base/assert.h"
+#include "kernels/optim.h"
+#include "kernels/table.h"
+
+/**
+ * kern_optim_prepare() - round the scalars of one step, once
+ * @ret_scalars: written; the same for every run of the step
+ * @hyper: the trainer's hyperparameters, f64; its powers are those of *this* step
+ *
+ * SGD takes momentum from beta1 and dampening from beta2, and finds momentum in b1, 1 − dampening
+ * in one_minus_b2, and lr in step_size. Context: any thread.
+ */
+void kern_optim_prepare(struct kern_optim_scalars *ret_scalars, const struct kern_hyper *hyper)
+{
+	kern_env saved;
+
+	assert(hyper->optimizer >= ZI_OPTIMIZER_ADAMW);
+	assert(hyper->optimizer < _ZI_OPTIMIZER_COUNT);
+
+	kern_env_enter(&saved);
+	kern_optim_prepare_ref(ret_scalars, hyper);
+	kern_env_leave(&saved);
+}
+
+static void run_check(const struct kern_optim_run *run, const struct kern_optim_scalars *scalars)
+{
+	assert(run->element_count % KERN_LANES == 0);
+	assert(run->rank_count > 0);
+	assert(run->rank_count <= ZI_WORLD_MAX);
+	if (run->is_reduced)
+		assert(run->rank_count == 1);
+	assert(run->param_dtype == ZI_DTYPE_F32 || run->param_dtype == ZI_DTYPE_BF16);
+	assert(run->grad_dtype == ZI_DTYPE_F32 || run->grad_dtype == ZI_DTYPE_BF16);
+	assert((run->param_dtype == ZI_DTYPE_BF16) == (run->remainder != NULL));
+	assert((scalars->optimizer == ZI_OPTIMIZER_SGD) == (run->exp_avg_sq == NULL));
+}
+
+/**
+ * kern_optim_step() - N gradients → tree sum → average → optimizer → new parameter, one pass
+ * @run: where the elements lie; see struct kern_optim_run
+ * @scalars: of this step, from kern_optim_prepare()
+ *
+ * No two arrays of @run overlap. A NaN comes out as the positive quiet one (bf16: param 0x7fc0,
+ * remainder 0). Element by element independent: how a plane is cut into runs changes no bit.
+ * Source: AdamW arXiv:1711.05101 alg. 2, Adam arXiv:1412.6980 alg. 1, SGD torch.optim.SGD; a step
+ * is within a few fp32 roundings of the same formula in long double (tests/kernels/test_optim.c).
+ * Context: any thread.
+ */
+void kern_optim_step(const struct kern_optim_run *run, const struct kern_optim_scalars *scalars)
+{
+	const struct kern_table *table = kern_table();
+	kern_env saved;
+
+	run_check(run, scalars);
+
+	kern_env_enter(&saved);
+	table->optim_step(run, scalars);
+	kern_env_leave(&saved);
+}

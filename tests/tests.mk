@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests. Each tests/unit/<module>/test_<x>.c is one Criterion program; tests/stress/*.c are plain
+# mains (a Criterion binary does not start under TSan); tests/system/*.c drive a real zinfd.
+
+TEST_UNIT := $(sort $(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c))
+TEST_SYSTEM := $(sort $(wildcard tests/system/test_*.c))
+TEST_STRESS := $(sort $(wildcard tests/stress/*.c))
+HARNESS_SRC := $(sort $(wildcard tests/harness/*.c))
+FAKE_SRC := $(sort $(wildcard tests/fake/*.c))
+
+HARNESS_A := $(BUILD)/tests_harness.a
+FAKE_A := $(BUILD)/tests_fake.a
+$(HARNESS_A): $(patsubst %.c,$(BUILD)/%.o,$(HARNESS_SRC))
+	$(Q)rm -f $@; ar rcs $@ $^
+$(FAKE_A): $(patsubst %.c,$(BUILD)/%.o,$(FAKE_SRC))
+	$(Q)rm -f $@; ar rcs $@ $^
+
+test_bin = $(patsubst %.c,$(BUILD)/%,$(1))
+UNIT_BIN := $(call test_bin,$(TEST_UNIT))
+SYSTEM_BIN := $(call test_bin,$(TEST_SYSTEM))
+STRESS_BIN := $(call test_bin,$(TEST_STRESS))
+
+# Criterion's macros declare what -Wmissing-prototypes and -Wshadow dislike.
+$(BUILD)/tests/%.o: CFLAGS += -Wno-missing-prototypes -Wno-conversion -Wno-shadow -Wno-undef
+
+$(UNIT_BIN): $(BUILD)/%: $(BUILD)/%.o $(FAKE_A) $(HARNESS_A) $(DAEMON_A) $(call archive,libclient)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_daemon)
+
+$(SYSTEM_BIN): $(BUILD)/%: $(BUILD)/%.o $(HARNESS_A) $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion -ljansson -lm
+
+$(STRESS_BIN): $(BUILD)/%: $(BUILD)/%.o $(DAEMON_A) $(call archive,libclient)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
+.PRECIOUS: $(BUILD)/%.o
+
+# ---- targets ----------------------------------------------------------------------------------
+.PHONY: check check-all build-tests check-unit check-system check-clang check-ndebug check-asan \
+	check-tsan check-valgrind check-bits check-install
+
+build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN)
+
+check: ## install what is missing, build with warnings as errors (gcc, clang), run all tests and checks
+	@tools/deps build check
+	@$(MAKE) --no-print-directory -s -j2 WERROR=1 all build-tests
+	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=clang all
+	@$(MAKE) --no-print-directory -s check-floors check-headers tidy check-install
+	@$(MAKE) --no-print-directory -s check-bits SEED=1 CASES=6
+	@$(MAKE) --no-print-directory -s check-tests
+
+check-tests: all build-tests ## run the unit and system tests of $(VARIANT)
+	@ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_BIN) $(SYSTEM_BIN)
+
+check-unit: $(UNIT_BIN) ## the unit tests alone
+	@ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_BIN)
+
+check-system: all $(SYSTEM_BIN) ## the tests that drive a real zinfd
+	@ZINF_BUILD=$(BUILD) tools/run_tests $(SYSTEM_BIN)
+
+SEED ?= 1
+CASES ?= 24
+check-bits: all ## bit equality of zinf and --reference over random models [SEED=n CASES=n]
+	@ZINF_BUILD=$(BUILD) tests/bits/check_bits --seed $(SEED) --cases $(CASES)
+
+check-ndebug: ## no assert has a side effect: the unit tests at -O3 -DNDEBUG
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=ndebug check-tests
+
+# Criterion reports a leak-only test as passed unless the process aborts.
+ASAN_ENV := ASAN_OPTIONS=abort_on_error=1:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+check-asan: ## unit and system tests under AddressSanitizer and UBSan
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=asan all build-tests
+	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-tests
+
+check-tsan: ## the stress programs under ThreadSanitizer, and a broken ring that it must catch
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-tsan
+
+check-valgrind: all ## daemon start, work, stop under valgrind: no leak, no error
+	@ZINF_BUILD=$(BUILD) tests/system/valgrind.sh
+
+check-install: all ## make install into an empty DESTDIR, then build a program with pkg-config
+	@tests/system/install.sh

@@ -30,7 +30,7 @@ float kern_f16_to_f32(uint16_t value)
 	if (magnitude == F16_EXPONENT)
 		return kern_f32_from_bits(sign | 0x7f800000u);
 	if (magnitude >= 0x0400u) /* normal: move the exponent's bias from 15 to 127 */
-		return kern_f32_from_bits(sign | (magnitude << 13) + ((127u - 15u) << 23));
+		return kern_f32_from_bits(sign | ((magnitude << 13) + ((127u - 15u) << 23)));
 	if (magnitude == 0)
 		return kern_f32_from_bits(sign);
 	/* Denormal: magnitude × 2^-24. Shift the leading one to bit 10, where it is implied. */
@@ -94,7 +94,7 @@ void kern_widen_ref(float *target, const void *source, uint64_t element_count, e
 			target[i] = kern_bf16_to_f32(source16[i]);
 		return;
 	default:
-		assert(!"a dtype that widens");
+		assert(false && "a dtype that widens");
 	}
 }
 
@@ -117,6 +117,6 @@ void kern_narrow_ref(void *target, const float *source, uint64_t element_count, 
 			target16[i] = kern_f32_to_bf16(source[i]);
 		return;
 	default:
-		assert(!"a dtype that narrows");
+		assert(false && "a dtype that narrows");
 	}
 }

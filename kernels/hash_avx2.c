@@ -2,7 +2,7 @@
 /* XXH3 inlined, in AVX2. Floor 1. */
 #if defined(__x86_64__)
 #define XXH_INLINE_ALL
-#define XXH_VECTOR 2 /* XXH_AVX2: the header's enum, which the preprocessor cannot read */
+#define XXH_VECTOR XXH_AVX2
 #include <xxhash.h>
 
 #include "kernels/table.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* XXH3 inlined, in plain C (XXH_SCALAR). Floor 1. */
+/* XXH3 inlined, in plain C. Floor 1. */
 #define XXH_INLINE_ALL
-#define XXH_VECTOR 0 /* XXH_SCALAR: the header's enum, which the preprocessor cannot read */
+#define XXH_VECTOR XXH_SCALAR
 #include <xxhash.h>
 
 #include "kernels/table.h"

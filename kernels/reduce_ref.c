@@ -20,7 +20,7 @@ static void narrow_at(void *target, uint64_t index, float value, enum zi_dtype d
 		((uint16_t *)target)[index] = kern_f32_to_bf16(value);
 		return;
 	default:
-		assert(!"a dtype that is reduced");
+		assert(false && "a dtype that is reduced");
 	}
 }
 

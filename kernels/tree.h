@@ -26,7 +26,7 @@ static inline float kern_widen_at(const void *source, uint64_t index, enum zi_dt
 	case ZI_DTYPE_BF16:
 		return kern_bf16_to_f32(((const uint16_t *)source)[index]);
 	default:
-		assert(!"a dtype of gradients");
+		assert(false && "a dtype of gradients");
 		return 0.0f;
 	}
 }

@@ -14,8 +14,8 @@
 
 /* Floors are eight, and a call chain passes two or three functions in each. */
 #define ERR_FRAMES_MAX 16u
-/* A frame prints in about 60 bytes. */
-#define ERR_TEXT_BYTES 1280u
+/* A frame prints in about 60 bytes; twice that for long names. */
+#define ERR_TEXT_BYTES 2048u
 
 struct err_frame {
 	const char *file;

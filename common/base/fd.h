@@ -22,5 +22,6 @@ int zi_fd_reopen_readonly(int fd, int *ret_fd);
 /* Whole transfers: -EIO on a short end of file, EINTR retried. */
 int zi_pread_all(int fd, void *buffer, size_t bytes, uint64_t offset_bytes);
 int zi_pwrite_all(int fd, const void *buffer, size_t bytes, uint64_t offset_bytes);
-/* Reads a small text file (/proc, /sys) into @buffer, always NUL-terminated, newline stripped. */
+/* Reads a small text file (/proc, /sys) into @buffer, always NUL-terminated, newlines at the
+ * end stripped; -EFBIG when it does not fit. */
 int zi_read_text(const char *path, char *buffer, size_t capacity);

@@ -66,7 +66,7 @@ struct zi_loop {
 	bool has_poller;
 
 	bool is_spinning; /* decided at the last reading of the clock */
-	bool is_fresh;    /* the poller found work since then */
+	bool is_fresh;    /* the poller has found work since then */
 	uint32_t spun_turns;
 	uint64_t now_ns;
 	uint64_t active_ns; /* when the poller last found work */
@@ -281,7 +281,6 @@ static void loop_take_posts(struct zi_loop *loop)
 	newest = atomic_exchange_explicit(&loop->posted, NULL, memory_order_acquire);
 	if (!newest)
 		return;
-	*loop->backlog_end = NULL; /* Set below; the last link of a chain is never left dangling. */
 	for (struct zi_post *post = newest, *next; post; post = next) {
 		next = post->next;
 		post->next = oldest;
@@ -403,7 +402,7 @@ static int loop_turn(struct zi_loop *loop)
 		is_found = loop->poller.poll(loop->poller.arg);
 	loop->is_fresh |= is_found;
 
-	if (!loop->backlog && !is_found && !loop->is_fresh && !loop->is_spinning)
+	if (!loop->backlog && !loop->is_fresh && !loop->is_spinning)
 		return err_trace(loop_dispatch(loop, loop_next_deadline_ns(loop)));
 	if (!is_found)
 		loop_relax();

@@ -9,8 +9,8 @@
  *
  * Poller: `poll` looks at its rings and says whether it found work. While it does, and for
  * spin_ns() after it last did, the loop does not sleep. Before sleeping the loop calls `arm`
- * (publish need_wakeup, fence, look again): false means work arrived meanwhile. After sleeping it
- * calls `disarm`.
+ * (publish need_wakeup, fence, look again): false means work arrived meanwhile. After sleeping, and
+ * after an `arm` that kept it awake, it calls `disarm`.
  */
 #pragma once
 
@@ -65,7 +65,8 @@ ZI_DEFINE_CLEANUP(struct zi_loop *, zi_loop_free)
 int zi_loop_add(struct zi_loop *loop, struct zi_source *source, int fd, uint32_t epoll_events,
                 zi_source_fn ready);
 int zi_loop_modify(struct zi_source *source, uint32_t epoll_events);
-/* NULL loop: nothing to do. After this `ready` is never called again, not even in this turn. */
+/* Not added (loop is NULL): nothing to do. Call it before the fd is closed. After this `ready` is
+ * never called again, not even in this turn. */
 void zi_loop_remove(struct zi_source *source);
 
 void zi_loop_arm(struct zi_loop *loop, struct zi_timer *timer, uint64_t deadline_ns,
@@ -80,4 +81,5 @@ void zi_loop_post(struct zi_loop *loop, struct zi_post *post, zi_post_fn run);
 void zi_loop_stop(struct zi_loop *loop);
 /* Makes the calling thread the owner and turns until stopped, or fails with a loop error. */
 int zi_loop_run(struct zi_loop *loop);
+/* Also true while nobody runs the loop: setting up and tearing down may be another thread's. */
 bool zi_loop_is_owner(const struct zi_loop *loop);

@@ -28,17 +28,17 @@
 #include "common/base/text.h"
 #include "common/base/types.h"
 
-#define ZI_CONTROL_MAGIC 0x464e495au /* "ZINF" */
-#define ZI_PROTOCOL_MAJOR 1u
-#define ZI_PROTOCOL_MINOR 0u
+#define ZI_CONTROL_MAGIC     0x464e495au /* "ZINF" */
+#define ZI_PROTOCOL_MAJOR    1u
+#define ZI_PROTOCOL_MINOR    0u
 #define ZI_MESSAGE_BYTES_MAX 65536u
-#define ZI_MESSAGE_FDS_MAX 8u
+#define ZI_MESSAGE_FDS_MAX   8u
 
 /* Feature bits of HELLO: each side says what it can; both use the intersection. None is needed for
  * the base protocol. */
-#define ZI_FEATURE_NVME_STATE (1ull << 0)   /* optimizer state on NVMe */
-#define ZI_FEATURE_NVME_PARAM (1ull << 1)   /* reserved: parameters on NVMe */
-#define ZI_FEATURE_COLLECTIVES (1ull << 2)  /* reserved */
+#define ZI_FEATURE_NVME_STATE  (1ull << 0) /* optimizer state on NVMe */
+#define ZI_FEATURE_NVME_PARAM  (1ull << 1) /* reserved: parameters on NVMe */
+#define ZI_FEATURE_COLLECTIVES (1ull << 2) /* reserved */
 
 enum zi_message_type {
 	ZI_MESSAGE_HELLO = 1,
@@ -130,7 +130,7 @@ struct zi_layout_entry {
 	uint64_t shape[ZI_PARAM_DIMS_MAX];
 };
 static_assert(sizeof(struct zi_layout_entry) == 168, "layout entry");
-#define ZI_LAYOUT_UNIT 1u
+#define ZI_LAYOUT_UNIT  1u
 #define ZI_LAYOUT_PARAM 2u
 
 struct zi_layout {
@@ -140,7 +140,7 @@ struct zi_layout {
 	/* struct zi_layout_entry entries[entry_count] */
 };
 static_assert(sizeof(struct zi_layout) == 24, "layout head");
-#define ZI_LAYOUT_ENTRIES_MAX                                                                      \
+#define ZI_LAYOUT_ENTRIES_MAX \
 	((ZI_MESSAGE_BYTES_MAX - sizeof(struct zi_layout)) / sizeof(struct zi_layout_entry))
 
 struct zi_materialize {
@@ -211,10 +211,10 @@ struct zi_admin {
 
 /* Fills a header. @bytes: whole message. */
 void zi_message_init(struct zi_message_header *header, enum zi_message_type type, uint32_t bytes,
-		     uint32_t sequence);
+                     uint32_t sequence);
 /* Sends one packet with descriptors. -EAGAIN on a full non-blocking socket, -EPIPE when closed. */
 int zi_message_send(int socket_fd, const struct zi_message_header *message, const int *fds,
-		    uint32_t fd_count);
+                    uint32_t fd_count);
 /* Receives one packet into @buffer ((ZI_MESSAGE_BYTES_MAX,) bytes, 8-aligned) and checks that it is
  * whole, not truncated, has magic, and header.bytes equals its length. Descriptors beyond
  * ZI_MESSAGE_FDS_MAX, or any when @fds is NULL, are closed. -EAGAIN nothing there, -ECONNRESET end of

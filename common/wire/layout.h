@@ -22,14 +22,14 @@
 
 #include "common/base/types.h"
 
-#define ZI_UPLINK_MAGIC 0x4b4e494c50554e5aull   /* "ZNUPLINK" */
-#define ZI_DOWNLINK_MAGIC 0x4b4e4c4e57444e5aull /* "ZNDWNLNK" */
-#define ZI_REGION_VERSION 1u
-#define ZI_SLOT_BYTES 64u
-#define ZI_LINE_BYTES 64u
-#define ZI_RING_ENTRIES 256u /* default; a power of two, told at attach */
+#define ZI_UPLINK_MAGIC     0x4b4e494c50554e5aull /* "ZNUPLINK" */
+#define ZI_DOWNLINK_MAGIC   0x4b4e4c4e57444e5aull /* "ZNDWNLNK" */
+#define ZI_REGION_VERSION   1u
+#define ZI_SLOT_BYTES       64u
+#define ZI_LINE_BYTES       64u
+#define ZI_RING_ENTRIES     256u /* default; a power of two, told at attach */
 #define ZI_RING_ENTRIES_MAX 4096u
-#define ZI_TEXT_SLOTS 16u
+#define ZI_TEXT_SLOTS       16u
 
 enum zi_opcode {
 	ZI_OP_NOP = 0,
@@ -82,11 +82,11 @@ struct zi_step_options {
 	uint64_t reserved[8];
 };
 static_assert(sizeof(struct zi_step_options) == 128, "options are two lines");
-#define ZI_STEP_NESTEROV (1u << 0)
-#define ZI_STEP_SUM (1u << 1)
+#define ZI_STEP_NESTEROV       (1u << 0)
+#define ZI_STEP_SUM            (1u << 1)
 #define ZI_STEP_SKIP_NONFINITE (1u << 2)
-#define ZI_STEP_WANT_NORM (1u << 3)
-#define ZI_STEP_FLAGS_ALL 0xfu
+#define ZI_STEP_WANT_NORM      (1u << 3)
+#define ZI_STEP_FLAGS_ALL      0xfu
 
 struct zi_step_stats {
 	uint64_t step;
@@ -123,13 +123,13 @@ struct zi_downlink_header {
 	struct zi_line cq_tail;
 	struct zi_line sq_need_wakeup; /* the daemon sleeps on the client's doorbell */
 	struct zi_line spin_us;        /* how long the client may spin before it sleeps; 0: not */
-	struct zi_line broken;         /* errno (positive) once the session or group is over; else 0 */
-	struct zi_step_stats stats;    /* of the newest STEP completion, written before its CQE */
+	struct zi_line broken;      /* errno (positive) once the session or group is over; else 0 */
+	struct zi_step_stats stats; /* of the newest STEP completion, written before its CQE */
 };
 static_assert(sizeof(struct zi_downlink_header) == 512, "header of the downlink");
 
 /* Offsets of the parts. @entries: power of two up to ZI_RING_ENTRIES_MAX. */
-#define ZI_UPLINK_SQ_OFFSET 512u
+#define ZI_UPLINK_SQ_OFFSET   512u
 #define ZI_DOWNLINK_CQ_OFFSET 512u
 static inline uint64_t zi_uplink_blob_offset(uint32_t entries)
 {
@@ -139,7 +139,7 @@ static inline uint64_t zi_downlink_text_offset(uint32_t entries)
 {
 	return ZI_DOWNLINK_CQ_OFFSET + (uint64_t)entries * ZI_SLOT_BYTES;
 }
-#define ZI_BLOB_BYTES 65536u
+#define ZI_BLOB_BYTES       65536u
 #define ZI_ERROR_TEXT_BYTES 256u
 uint64_t zi_uplink_bytes(uint32_t entries);   /* whole pages */
 uint64_t zi_downlink_bytes(uint32_t entries); /* whole pages */

@@ -39,15 +39,20 @@ struct dev {
 	const struct dev_ops *ops;
 };
 
-struct topo;
-/* Pool of @thread_count threads "pool-N", bound to @node of @topo (NULL: unbound). */
-int dev_host_new(const struct topo *topo, uint32_t node, uint32_t thread_count,
-		 struct dev **ret_dev);
-/* Runs tasks on the submitting thread when its loop turns, in an order drawn from @seed. A test
- * double, named as such. */
+/* Binds the calling thread to where the pool lives: 0 or -errno. */
+typedef int (*dev_bind_fn)(void *arg);
+
+/* Pool of @thread_count threads "pool-N"; each calls @bind (NULL: unbound) before its first task.
+ * -EAGAIN, -ENOMEM, or what @bind said; then no thread is left. */
+int dev_host_new(dev_bind_fn bind, void *arg, uint32_t thread_count, struct dev **ret_dev);
+/* Runs tasks on the submitting thread when its loop turns, in an order drawn from @seed. One loop
+ * for all tasks. A test double, named as such. */
 int dev_fake_new(uint64_t seed, struct dev **ret_dev);
 
 void dev_submit(struct dev *dev, struct dev_task *task);
 uint32_t dev_width(const struct dev *dev);
+/* Runs what was submitted; every `done` is posted, and runs when its loop turns. Before the loops
+ * that its tasks name are freed: a pool thread may still be in zi_loop_post() when `done` runs.
+ * Returns NULL. */
 struct dev *dev_free(struct dev *dev);
 ZI_DEFINE_CLEANUP(struct dev *, dev_free)

@@ -25,6 +25,7 @@
 #include "common/wire/region.h"
 #include "nvme/nvme.h"
 
+struct tier_holders;
 struct topo;
 
 enum { _TIER_E_SUCCESS, TIER_E_FULL, TIER_E_QUOTA };
@@ -42,6 +43,7 @@ struct tier {
 	struct nvme_store *store;  /* NVMe tiers: not owned */
 	struct nvme_space *space;  /* NVMe tiers: owned */
 	uint64_t read_bytes, write_bytes; /* counters since start */
+	const struct tier_holders *holders; /* names who still holds memory in refusals; may be NULL */
 	struct zi_list tiers_link; /* for whoever keeps a list of tiers */
 };
 
@@ -51,6 +53,10 @@ void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes,
 int tier_init_nvme(struct tier *tier, struct nvme_store *store, uint32_t node);
 /* Asserts that nothing is charged. */
 void tier_deinit(struct tier *tier);
+static inline uint64_t tier_free_bytes(const struct tier *tier)
+{
+	return tier->capacity_bytes - tier->used_bytes;
+}
 
 /* ---- accounts and charges (account.c) ---- */
 
@@ -82,6 +88,9 @@ struct tier_segment {
 	struct zi_region region;
 	struct tier_charge charge;
 	int readonly_fd; /* reopened for ranks; -1 until asked for */
+	uint32_t holder_count; /* of ref_count: processes that received it */
+	bool wants_huge;
+	struct nvme_engine *engine; /* registered with; NULL: not */
 	char name[32];
 };
 
@@ -90,6 +99,18 @@ struct tier_segment {
  * affair (segment_prepare). -ENOSPC, -EDQUOT with figures, -ENOMEM. */
 int tier_segment_new(struct tier *tier, struct tier_account *account, const char *name,
 		     uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment);
+/* The same in two halves, so that the slow one (allocating and zeroing pages) runs on a device thread:
+ * charge makes the object and pays; build, from any thread, makes the memory. Whole huge pages when
+ * @is_huge and the tier wants them; otherwise pages of 4 KiB. */
+int tier_segment_charge(struct tier *tier, struct tier_account *account, const char *name,
+			uint64_t bytes, bool is_huge, struct zi_text *text,
+			struct tier_segment **ret_segment);
+int tier_segment_build(struct tier_segment *segment, struct zi_text *text);
+/* Bytes that tier_segment_charge() takes for @bytes. */
+uint64_t tier_segment_charged_bytes(const struct tier *tier, uint64_t bytes, bool is_huge);
+/* Registered I/O on the segment, until unregistered or gone. A refusal of the kernel is no error. */
+int tier_segment_register(struct tier_segment *segment, struct nvme_engine *engine);
+void tier_segment_unregister(struct tier_segment *segment);
 struct tier_segment *tier_segment_ref(struct tier_segment *segment);
 /* The last reference unmaps, closes and returns the charge. Always NULL. */
 struct tier_segment *tier_segment_unref(struct tier_segment *segment);
@@ -110,6 +131,9 @@ struct tier_staging {
 	uint16_t *free_slots;
 };
 
+/* @segment: built, of at least slot_bytes × slot_count bytes; its reference passes over on success. */
+int tier_staging_adopt(struct tier_segment *segment, struct nvme_engine *engine,
+		       uint64_t slot_bytes, uint32_t slot_count, struct tier_staging **ret_staging);
 int tier_staging_new(struct tier *tier, struct tier_account *account, struct nvme_engine *engine,
 		     uint64_t slot_bytes, uint32_t slot_count, struct zi_text *text,
 		     struct tier_staging **ret_staging);
@@ -132,3 +156,7 @@ int tier_holders_add(struct tier_holders *holders, pid_t pid, int pidfd,
 bool tier_holders_is_held(const struct tier_holders *holders, const struct tier_segment *segment,
 			  pid_t except_pid, pid_t *ret_pid);
 uint32_t tier_holders_count(const struct tier_holders *holders);
+/* What processes hold of @tier that nobody else does any more: segments whose owners have dropped
+ * them. 0 when none; @ret_pid is the one that holds most. */
+uint64_t tier_holders_lingering_bytes(const struct tier_holders *holders, const struct tier *tier,
+				      pid_t *ret_pid);

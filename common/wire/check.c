@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From untrusted bytes to checked values. Two answers: -EINVAL, a caller's mistake that its own
+ * operation pays for; -EPROTO, what no libzinf would ever send, and the session ends. Floor 1, pure.
+ */
+#include "common/wire/check.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+#include "common/wire/geometry.h"
+
+/* Accumulating more micro-batches than this in fp32 has no meaning, and counters stay small. */
+#define CHECK_MICRO_BATCHES_MAX 65536u
+
+/* What an opcode's slot may carry. */
+struct sqe_kind {
+	bool has_unit;
+	bool has_blob; /* args[0]: its bytes */
+};
+
+static const struct sqe_kind sqe_kinds[_ZI_OP_COUNT] = {
+	[ZI_OP_NOP] = { 0 },
+	[ZI_OP_UNSHARD] = { .has_unit = true },
+	[ZI_OP_RESHARD] = { .has_unit = true },
+	[ZI_OP_PREFETCH] = { .has_unit = true },
+	[ZI_OP_GRAD_ACQUIRE] = { .has_unit = true },
+	[ZI_OP_REDUCE] = { .has_unit = true },
+	[ZI_OP_STEP_BEGIN] = { 0 },
+	[ZI_OP_STEP] = { .has_blob = true },
+	[ZI_OP_COMMIT] = { .has_blob = true },
+	[ZI_OP_BARRIER] = { 0 },
+};
+
+static bool is_zero(const uint64_t *words, size_t words_count)
+{
+	uint64_t all = 0;
+
+	for (size_t i = 0; i < words_count; i++)
+		all |= words[i];
+	return !all;
+}
+
+/**
+ * zi_check_sqe() - a submission slot
+ * @sqe: a private copy
+ * @unit_count: of the job's layout, 0 before it is materialised
+ * @text: says what is wrong; may be NULL
+ *
+ * Return: 0; -EINVAL no such unit, blob too large; -EPROTO unknown opcode, flags or unused words
+ * set.
+ */
+int zi_check_sqe(const struct zi_sqe *sqe, uint32_t unit_count, struct zi_text *text)
+{
+	const struct sqe_kind *kind;
+
+	if (sqe->opcode >= _ZI_OP_COUNT) {
+		zi_text_set(text, "unknown opcode %u", sqe->opcode);
+		return err_origin(-EPROTO);
+	}
+	kind = &sqe_kinds[sqe->opcode];
+	if (sqe->flags || (!kind->has_unit && sqe->unit) || (!kind->has_blob && sqe->args[0]) ||
+	    !is_zero(sqe->args + 1, ZI_COUNT_OF(sqe->args) - 1)) {
+		zi_text_set(text, "%s: flags or unused words are set", zi_opcode_name(sqe->opcode));
+		return err_origin(-EPROTO);
+	}
+	if (kind->has_unit && sqe->unit >= unit_count) {
+		zi_text_set(text, "%s: unit %u of %u", zi_opcode_name(sqe->opcode), sqe->unit,
+		            unit_count);
+		return err_origin(-EINVAL);
+	}
+	if (kind->has_blob && sqe->args[0] > ZI_BLOB_BYTES) {
+		zi_text_set(text, "%s: a blob of %llu bytes, at most %u are kept",
+		            zi_opcode_name(sqe->opcode), (unsigned long long)sqe->args[0],
+		            ZI_BLOB_BYTES);
+		return err_origin(-EINVAL);
+	}
+	return 0;
+}
+
+/* @name is @value; it must be within [low, high), which a NaN is not. */
+static int check_real(const char *name, double value, double low, double high, struct zi_text *text)
+{
+	if (value >= low && value < high)
+		return 0;
+	if (high >= (double)FLT_MAX)
+		zi_text_set(text, "%s is %.17g: it must be finite in fp32 and at least %g", name,
+		            value, low);
+	else
+		zi_text_set(text, "%s is %.17g: it must be at least %g and below %g", name, value,
+		            low, high);
+	return err_origin(-EINVAL);
+}
+
+/**
+ * zi_check_step_options() - hyperparameters of a step
+ * @options: a private copy
+ * @text: names the field and what is allowed; may be NULL
+ *
+ * What depends on the job (its optimizer, its schedule) is checked where the job is known.
+ * Return: 0; -EINVAL a value; -EPROTO unknown flags, reserved words.
+ */
+int zi_check_step_options(const struct zi_step_options *options, struct zi_text *text)
+{
+	const double huge = (double)FLT_MAX; /* every one of them is rounded to fp32 once */
+	const struct {
+		const char *name;
+		double value, low, high;
+	} reals[] = {
+		{ "lr", options->lr, 0, huge },
+		{ "beta1", options->beta1, 0, 1 },
+		{ "beta2", options->beta2, 0, 1 },
+		{ "eps", options->eps, 0, huge },
+		{ "weight_decay", options->weight_decay, 0, huge },
+		{ "max_norm", options->max_norm, 0, huge },
+		/* The smallest normal number: unscaling by 0 would hide every gradient. */
+		{ "unscale", options->unscale, (double)FLT_MIN, huge },
+	};
+
+	if ((options->flags & ~ZI_STEP_FLAGS_ALL) ||
+	    !is_zero(options->reserved, ZI_COUNT_OF(options->reserved))) {
+		zi_text_set(text, "step options: unknown flags or reserved words are set");
+		return err_origin(-EPROTO);
+	}
+	for (size_t i = 0; i < ZI_COUNT_OF(reals); i++) {
+		int r = check_real(reals[i].name, reals[i].value, reals[i].low, reals[i].high,
+		                   text);
+
+		if (r)
+			return err_trace(r);
+	}
+	if (!options->micro_batches || options->micro_batches > CHECK_MICRO_BATCHES_MAX) {
+		zi_text_set(text, "micro_batches is %u: 1 to %u are allowed",
+		            options->micro_batches, CHECK_MICRO_BATCHES_MAX);
+		return err_origin(-EINVAL);
+	}
+	return 0;
+}
+
+static int check_choice(const char *name, uint32_t value, uint32_t low, uint32_t end,
+                        struct zi_text *text)
+{
+	if (value >= low && value < end)
+		return 0;
+	zi_text_set(text, "%s is %u: %u to %u are allowed", name, value, low, end - 1);
+	return err_origin(-EINVAL);
+}
+
+static int check_dtypes(const struct zi_job_config *config, struct zi_text *text)
+{
+	if (config->param_dtype == ZI_DTYPE_F16 || config->grad_dtype == ZI_DTYPE_F16) {
+		zi_text_set(text,
+		            "f16 training is not built yet: param_dtype and grad_dtype are f32 "
+		            "or bf16");
+		return err_origin(-EOPNOTSUPP);
+	}
+	if (config->param_dtype == ZI_DTYPE_F32 && config->grad_dtype != ZI_DTYPE_F32) {
+		zi_text_set(text,
+		            "grad_dtype %s with param_dtype f32: f32 parameters take f32 "
+		            "gradients",
+		            zi_dtype_name((enum zi_dtype)config->grad_dtype));
+		return err_origin(-EINVAL);
+	}
+	return 0;
+}
+
+/**
+ * zi_check_job_config() - what all ranks of a job agree on
+ * @text: names the field and what is allowed; may be NULL
+ *
+ * Return: 0; -EINVAL a value; -EOPNOTSUPP a good value that is not built yet; -EPROTO reserved
+ * words.
+ */
+int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text)
+{
+	const struct {
+		const char *name;
+		uint32_t value, low, end;
+	} choices[] = {
+		{ "param_dtype", config->param_dtype, 1, _ZI_DTYPE_COUNT },
+		{ "grad_dtype", config->grad_dtype, 1, _ZI_DTYPE_COUNT },
+		{ "optimizer", config->optimizer, 1, _ZI_OPTIMIZER_COUNT },
+		{ "schedule", config->schedule, 1, _ZI_SCHEDULE_COUNT },
+		{ "offload_optimizer", config->offload_optimizer, 0, _ZI_OFFLOAD_COUNT },
+		{ "offload_param", config->offload_param, 0, _ZI_OFFLOAD_COUNT },
+		{ "durability", config->durability, 0, _ZI_DURABILITY_COUNT },
+	};
+
+	if (config->reserved0 || !is_zero(config->reserved, ZI_COUNT_OF(config->reserved))) {
+		zi_text_set(text, "job configuration: reserved words are set");
+		return err_origin(-EPROTO);
+	}
+	for (size_t i = 0; i < ZI_COUNT_OF(choices); i++) {
+		int r = check_choice(choices[i].name, choices[i].value, choices[i].low,
+		                     choices[i].end, text);
+
+		if (r)
+			return err_trace(r);
+	}
+	if (config->resident_bytes > INT64_MAX || config->staging_bytes > INT64_MAX) {
+		zi_text_set(text, "resident_bytes and staging_bytes must be below 2^63");
+		return err_origin(-EINVAL);
+	}
+	if (config->offload_param == ZI_OFFLOAD_NVME) {
+		zi_text_set(text, "offload_param nvme is not built yet: none or cpu are allowed");
+		return err_origin(-EOPNOTSUPP);
+	}
+	return err_trace(check_dtypes(config, text));
+}
+
+static int check_attach_names(const struct zi_attach *attach, struct zi_text *text)
+{
+	const char *const rule = "1 to 63 of A-Z a-z 0-9 . _ : + - are allowed, not beginning with "
+				 ". or -";
+
+	if (zi_check_name(attach->job, sizeof(attach->job))) {
+		zi_text_set(text, "job name '%.63s': %s", attach->job, rule);
+		return err_origin(-EINVAL);
+	}
+	if (attach->incarnation[0] &&
+	    zi_check_name(attach->incarnation, sizeof(attach->incarnation))) {
+		zi_text_set(text, "incarnation '%.63s': %s", attach->incarnation, rule);
+		return err_origin(-EINVAL);
+	}
+	return 0;
+}
+
+/**
+ * zi_check_attach() - a rank that wants to join
+ * @attach: passed zi_message_check()
+ * @text: names the field and what is allowed; may be NULL
+ *
+ * Return: 0; -EINVAL a value; -EOPNOTSUPP as zi_check_job_config(); -EPROTO unknown flags, reserved
+ * words.
+ */
+int zi_check_attach(const struct zi_attach *attach, struct zi_text *text)
+{
+	int r;
+
+	if ((attach->flags & ~ZI_ATTACH_TAKEOVER) ||
+	    !is_zero(attach->reserved, ZI_COUNT_OF(attach->reserved))) {
+		zi_text_set(text, "ATTACH: unknown flags or reserved words are set");
+		return err_origin(-EPROTO);
+	}
+	r = check_attach_names(attach, text);
+	if (r)
+		return err_trace(r);
+	if (!attach->world_size || attach->world_size > ZI_WORLD_MAX) {
+		zi_text_set(text, "world size %u: 1 to %u are allowed", attach->world_size,
+		            ZI_WORLD_MAX);
+		return err_origin(-EINVAL);
+	}
+	if (attach->rank >= attach->world_size) {
+		zi_text_set(text, "rank %u of a world of %u: ranks count from 0", attach->rank,
+		            attach->world_size);
+		return err_origin(-EINVAL);
+	}
+	if (!attach->timeout_ms) {
+		zi_text_set(text, "timeout_ms is 0: a deadline is needed");
+		return err_origin(-EINVAL);
+	}
+	return err_trace(zi_check_job_config(&attach->config, text));
+}
+
+/* Names of units and parameters are the model's own: any visible ASCII. */
+static int check_entry_name(const char *name, struct zi_text *text)
+{
+	size_t bytes = strnlen(name, ZI_PARAM_NAME_BYTES);
+
+	if (bytes == ZI_PARAM_NAME_BYTES) {
+		zi_text_set(text, "a unit or parameter name without end");
+		return err_origin(-EPROTO);
+	}
+	for (size_t i = 0; i < bytes; i++)
+		if (name[i] <= ' ' || name[i] > '~') {
+			zi_text_set(text,
+			            "unit or parameter name: byte 0x%02x at %zu is not visible "
+			            "ASCII",
+			            (unsigned char)name[i], i);
+			return err_origin(-EINVAL);
+		}
+	if (!bytes) {
+		zi_text_set(text, "a unit or parameter without a name");
+		return err_origin(-EINVAL);
+	}
+	return 0;
+}
+
+static int check_entry_shape(const struct zi_layout_entry *entry, struct zi_text *text)
+{
+	uint64_t element_count;
+	int r = zi_geometry_elements(entry->shape, entry->dim_count, &element_count);
+
+	if (r == -EINVAL)
+		zi_text_set(text, "parameter '%s': a dimension of 0 elements", entry->name);
+	else if (r)
+		zi_text_set(text, "parameter '%s': more than 2^48 elements", entry->name);
+	return err_trace(r ? -EINVAL : 0);
+}
+
+/**
+ * zi_check_layout_entry() - a unit or parameter of the LAYOUT stream
+ * @entry: a private copy
+ * @text: says what is wrong; may be NULL
+ *
+ * Return: 0; -EINVAL a name or shape; -EPROTO unknown kind, too many dimensions, unused words set,
+ * a name without end.
+ */
+int zi_check_layout_entry(const struct zi_layout_entry *entry, struct zi_text *text)
+{
+	uint32_t dim_max = entry->kind == ZI_LAYOUT_PARAM ? ZI_PARAM_DIMS_MAX : 0;
+	int r;
+
+	if (entry->kind != ZI_LAYOUT_UNIT && entry->kind != ZI_LAYOUT_PARAM) {
+		zi_text_set(text, "LAYOUT entry of unknown kind %u", entry->kind);
+		return err_origin(-EPROTO);
+	}
+	if (entry->dim_count > dim_max ||
+	    !is_zero(entry->shape + entry->dim_count, ZI_PARAM_DIMS_MAX - entry->dim_count)) {
+		zi_text_set(text, "LAYOUT entry with %u dimensions, at most %u, or unused ones set",
+		            entry->dim_count, dim_max);
+		return err_origin(-EPROTO);
+	}
+	r = check_entry_name(entry->name, text);
+	if (r)
+		return err_trace(r);
+	return entry->kind == ZI_LAYOUT_PARAM ? err_trace(check_entry_shape(entry, text)) : 0;
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening and closing the catalog, and which stores belong to it. Floor 2, start-up: the control
+ * thread, before catalog_start() and after the commit thread has gone.
+ *
+ * Nothing is written before everything is checked: whose file it is, its version, that it is whole,
+ * and that nobody else has it. The exclusive lock is taken first and kept until catalog_close(); the
+ * kernel drops it with the process. (It is a POSIX lock: a process that has the catalog open
+ * must not open and close the file by other means.)
+ */
+#include "daemon/catalog/catalog.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "daemon/catalog/catalog_private.h"
+
+/*
+ * locking_mode before the first access, so that no shared-memory index (-shm) is ever made. The
+ * page cache: 16 MiB hold what a commit of 10^5 extents touches; the log, which grows to the largest
+ * transaction, is cut back to 64 MiB when it begins anew.
+ */
+static const char settings_sql[] = "PRAGMA locking_mode = EXCLUSIVE;"
+				   "PRAGMA trusted_schema = OFF;"
+				   "PRAGMA cell_size_check = ON;"
+				   "PRAGMA temp_store = MEMORY;"
+				   "PRAGMA cache_size = -16384;"
+				   "PRAGMA journal_size_limit = 67108864;";
+
+/* A clear word for what SQLite would only call "unable to open database file". */
+static int check_directory(const char *directory, struct zi_text *text)
+{
+	_cleanup_(zi_closep) int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd >= 0)
+		return 0;
+	switch (errno) {
+	case ENOENT:
+		return err_origin(zi_text_error(text, -ENOENT,
+						"Catalog directory %s does not exist: make it, or "
+						"name another",
+						directory));
+	case ENOTDIR:
+		return err_origin(zi_text_error(text, -ENOTDIR,
+						"Catalog directory %s is not a directory",
+						directory));
+	default:
+		return err_origin(zi_text_error(text, -errno,
+						"Catalog directory %s cannot be opened: %s",
+						directory, strerror(errno)));
+	}
+}
+
+/* Makes an empty file that only its owner may read, unless there is one: SQLite's log gets the same
+ * mode. An existing one is not opened here (the lock, see above). */
+static int create_file(struct catalog *catalog, struct zi_text *text)
+{
+	_cleanup_(zi_closep) int fd =
+		open(catalog->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	if (fd < 0 && errno != EEXIST)
+		return err_origin(zi_text_error(text, -errno, "%s cannot be made: %s",
+						catalog->path, strerror(errno)));
+	return 0;
+}
+
+/* Opens the connection and takes the lock. Reads, writes nothing. */
+static int connect(struct catalog *catalog, struct zi_text *text)
+{
+	int code = sqlite3_open_v2(catalog->path, &catalog->db,
+				   SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "opening", text));
+	(void)sqlite3_extended_result_codes(catalog->db, 1);
+	/* Until the file is accepted, closing it leaves its log alone. Fails only by misuse. */
+	(void)sqlite3_db_config(catalog->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+	(void)sqlite3_db_config(catalog->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	if (sqlite3_db_readonly(catalog->db, "main") == 1)
+		return err_trace(catalog_sql_error(catalog, SQLITE_READONLY, "opening", text));
+	code = catalog_sql_run(catalog, settings_sql);
+	if (!code)
+		code = catalog_sql_run(catalog, "BEGIN EXCLUSIVE; COMMIT;");
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "opening", text));
+	return 0;
+}
+
+/* Whose file, and of which version. */
+static int check_meta(struct catalog *catalog, struct zi_text *text)
+{
+	int64_t id = 0;
+	int64_t version = 0;
+	int code = catalog_sql_get_int64(catalog, "SELECT application_id FROM meta", &id);
+
+	if (!code)
+		code = catalog_sql_get_int64(catalog, "SELECT version FROM meta", &version);
+	/* SQLITE_ERROR: the statement does not compile, as there is no such table or column. */
+	if ((code & 0xff) == SQLITE_ERROR || (!code && id != CATALOG_APPLICATION_ID))
+		return err_origin(zi_text_error(
+			text, -EUCLEAN,
+			"%s is a database, but no catalog of zinf: move it away, or name another "
+			"directory",
+			catalog->path));
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "reading its version", text));
+	if (version != CATALOG_VERSION)
+		return err_origin(zi_text_error(
+			text, -EPROTONOSUPPORT,
+			"%s has version %lld, this zinfd reads and writes version %u: use the zinfd "
+			"that made it, or move it away",
+			catalog->path, (long long)version, CATALOG_VERSION));
+	return 0;
+}
+
+/* Reads every page. The sentence has SQLite's first finding. */
+static int check_whole(struct catalog *catalog, struct zi_text *text)
+{
+	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *statement = NULL;
+	int code =
+		sqlite3_prepare_v2(catalog->db, "PRAGMA quick_check(1)", -1, &statement, NULL);
+	const char *finding;
+
+	if (!code)
+		code = sqlite3_step(statement);
+	if (code != SQLITE_ROW)
+		return err_trace(catalog_sql_error(catalog, code, "checking", text));
+	finding = (const char *)sqlite3_column_text(statement, 0);
+	if (finding && strcmp(finding, "ok") == 0)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EUCLEAN,
+		"%s is damaged (%s); nothing was changed: restore the file, or move it away to begin "
+		"anew",
+		catalog->path, finding ? finding : "no finding"));
+}
+
+/* Write-ahead log: a commit appends, and never overwrites what an older one needs. */
+static int use_log(struct catalog *catalog, struct zi_text *text)
+{
+	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *statement = NULL;
+	int code =
+		sqlite3_prepare_v2(catalog->db, "PRAGMA journal_mode = WAL", -1, &statement, NULL);
+	const char *mode;
+
+	if (!code)
+		code = sqlite3_step(statement);
+	if (code != SQLITE_ROW)
+		return err_trace(catalog_sql_error(catalog, code, "choosing WAL", text));
+	mode = (const char *)sqlite3_column_text(statement, 0);
+	if (mode && strcmp(mode, "wal") == 0)
+		return 0;
+	return err_origin(zi_text_error(text, -ENOTSUP,
+					"%s: its file system does not carry a write-ahead log",
+					catalog->path));
+}
+
+/* The tables of a new catalog, synced whatever comes later. */
+static int create_schema(struct catalog *catalog, const char *directory, struct zi_text *text)
+{
+	_cleanup_(zi_closep) int directory_fd = -1;
+	char meta_sql[96];
+	int code;
+
+	(void)snprintf(meta_sql, sizeof(meta_sql), "INSERT INTO meta VALUES(%d, %u, 0); COMMIT;",
+		       CATALOG_APPLICATION_ID, CATALOG_VERSION); /* Fits. */
+	code = catalog_sql_run(catalog, "PRAGMA synchronous = FULL; BEGIN IMMEDIATE;");
+	if (!code)
+		code = catalog_sql_run(catalog, catalog_schema_sql);
+	if (!code)
+		code = catalog_sql_run(catalog, meta_sql);
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "making its tables", text));
+	/* SQLite syncs the directory for its log, not for the file itself. */
+	directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (directory_fd < 0 || fsync(directory_fd))
+		return err_origin(zi_text_error(text, -errno, "Syncing %s: %s", directory,
+						strerror(errno)));
+	return 0;
+}
+
+/* Accepts the file: from here on it is written. */
+static int prepare(struct catalog *catalog, struct zi_text *text)
+{
+	int64_t durable_count = 0;
+	int code;
+
+	(void)sqlite3_db_config(catalog->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
+	code = catalog_schema_prepare(catalog);
+	if (!code)
+		code = catalog_sql_run(catalog, "PRAGMA synchronous = OFF");
+	if (!code)
+		code = catalog_sql_get_int64(
+			catalog, "SELECT count(*) FROM job WHERE durability <> 0", &durable_count);
+	if (!code && durable_count)
+		code = catalog_sync_on(catalog);
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "preparing", text));
+	return 0;
+}
+
+/*
+ * @directory: an existing one that this process may write. @text: the sentence that goes with a
+ * failure; may be NULL. @ret_catalog: the caller's, catalog_close().
+ * Return: 0; -ENOENT, -ENOTDIR, -EACCES, -EROFS, -ENOSPC for a directory or file that cannot be
+ * used; -EBUSY, -EUCLEAN, -EPROTONOSUPPORT as in the header, with the file as it was; -EIO, -ENOMEM.
+ */
+int catalog_open(const char *directory, struct zi_text *text, struct catalog **ret_catalog)
+{
+	_cleanup_(catalog_closep) struct catalog *catalog = NULL;
+	size_t path_bytes = strlen(directory) + sizeof("/" CATALOG_FILE);
+	int64_t table_count = 0;
+	int code;
+	int r;
+
+	r = check_directory(directory, text);
+	if (r)
+		return err_trace(r);
+	catalog = calloc(1, sizeof(*catalog) + path_bytes);
+	if (!catalog)
+		return err_origin(zi_text_error(text, -ENOMEM, "No memory for the catalog"));
+	(void)snprintf(catalog->path, path_bytes, "%s/" CATALOG_FILE, directory); /* Fits. */
+	catalog->queue_end = &catalog->queue;
+	(void)pthread_mutex_init(&catalog->lock, NULL); /* glibc's never fail like this. */
+	(void)pthread_cond_init(&catalog->wake, NULL);
+
+	r = create_file(catalog, text);
+	if (!r)
+		r = connect(catalog, text);
+	if (r)
+		return err_trace(r);
+	/* Empty: just made, or its making was cut short. */
+	code = catalog_sql_get_int64(catalog, "SELECT count(*) FROM sqlite_schema", &table_count);
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "reading", text));
+	if (table_count) {
+		r = check_meta(catalog, text);
+		if (!r)
+			r = check_whole(catalog, text);
+	}
+	if (!r)
+		r = use_log(catalog, text);
+	if (!r && !table_count)
+		r = create_schema(catalog, directory, text);
+	if (!r)
+		r = prepare(catalog, text);
+	if (r)
+		return err_trace(r);
+	*ret_catalog = zi_steal(catalog);
+	return 0;
+}
+
+/*
+ * NULL: nothing to do. Runs what was submitted, ends the thread, and folds the log into the file.
+ * The last catalog_submit() must have returned. Each request's `done` is posted, and runs when its
+ * loop turns; loops are freed after this. Return: NULL.
+ */
+struct catalog *catalog_close(struct catalog *catalog)
+{
+	int code;
+
+	if (!catalog)
+		return NULL;
+	(void)pthread_mutex_lock(&catalog->lock);
+	catalog->is_stopping = true;
+	(void)pthread_cond_signal(&catalog->wake);
+	(void)pthread_mutex_unlock(&catalog->lock);
+	(void)zi_thread_join(&catalog->thread); /* Its entry returns 0. */
+	assert(!catalog->queue);
+	catalog_schema_finalize(catalog);
+	code = sqlite3_close(catalog->db);
+	assert(code == SQLITE_OK); /* SQLITE_BUSY: a statement was forgotten. */
+	(void)code;
+	(void)pthread_cond_destroy(&catalog->wake);
+	(void)pthread_mutex_destroy(&catalog->lock);
+	free(catalog);
+	return NULL;
+}
+
+/*
+ * How a transaction becomes durable. For durability `process` nothing is synced: what was written
+ * is in the kernel, and survives every process. SQLite then neither syncs its log nor the file into
+ * which the log is folded from time to time, and the two reach the disk in any order: a power
+ * failure may leave the file torn, with *all* jobs in it. So one job that asks for `power` makes
+ * every transaction of all jobs synced, for as long as this catalog is open, rather than its own
+ * ones alone; and pages that were folded in unsynced before are synced here, once. (The log needs no
+ * such thing: the next commit syncs all of it.)
+ */
+int catalog_sync_on(struct catalog *catalog)
+{
+	sqlite3_file *file = NULL;
+	int code;
+
+	if (catalog->is_synced)
+		return SQLITE_OK;
+	assert(sqlite3_get_autocommit(catalog->db)); /* The PRAGMA is ignored in a transaction. */
+	code = sqlite3_file_control(catalog->db, "main", SQLITE_FCNTL_FILE_POINTER, &file);
+	if (code)
+		return code;
+	/* Through SQLite's own descriptor: closing another one would drop the lock. */
+	code = file->pMethods->xSync(file, SQLITE_SYNC_FULL);
+	if (!code)
+		code = catalog_sql_run(catalog, "PRAGMA synchronous = FULL");
+	if (!code)
+		catalog->is_synced = true;
+	return code;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of the catalog. Floor 2.
+ *
+ *   catalog.c  open, check, close, stores
+ *   schema.c   tables, and the statements that are kept prepared
+ *   sql.c      the border to SQLite: its results become an errno and a sentence
+ *   load.c     jobs, out of the tables
+ *   commit.c   one transaction per request, into the tables
+ *   thread.c   the commit thread and its queue
+ */
+#pragma once
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/thread.h"
+#include "daemon/catalog/catalog.h"
+
+#define CATALOG_FILE "catalog.db"
+#define CATALOG_APPLICATION_ID 0x5a494e46 /* "ZINF" */
+
+enum catalog_statement {
+	CATALOG_SQL_BEGIN,
+	CATALOG_SQL_COMMIT,
+	CATALOG_SQL_ROLLBACK,
+	CATALOG_SQL_FENCE,
+	CATALOG_SQL_JOB_INSERT,
+	CATALOG_SQL_JOB_FIND,
+	CATALOG_SQL_JOB_INCARNATION,
+	CATALOG_SQL_JOB_STEP,
+	CATALOG_SQL_JOB_DELETE,
+	CATALOG_SQL_UNIT_INSERT,
+	CATALOG_SQL_UNIT_DELETE,
+	CATALOG_SQL_PARAM_INSERT,
+	CATALOG_SQL_PARAM_DELETE,
+	CATALOG_SQL_EXTENT_REPLACE,
+	CATALOG_SQL_EXTENT_DELETE,
+	CATALOG_SQL_BLOB_INSERT,
+	CATALOG_SQL_BLOB_DELETE,
+	_CATALOG_SQL_COUNT,
+};
+
+struct catalog {
+	/* The caller's until catalog_start(), then the commit thread's. */
+	sqlite3 *db;
+	sqlite3_stmt *statements[_CATALOG_SQL_COUNT];
+	bool is_synced; /* synchronous=FULL: see catalog_sync_on() */
+	int broken;     /* not 0: an errno that every request ends with, see commit.c */
+
+	/* The mutex `lock` guards the queue and is_stopping, for a few instructions and with nothing
+	 * called under it: a leaf in rank. Control path: one request per step. */
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct catalog_request *queue;
+	struct catalog_request **queue_end;
+	bool is_stopping;
+
+	struct zi_thread thread;
+	char path[]; /* of the file */
+};
+
+/* ---- sql.c ---- */
+
+/* The errno of a result code of SQLite, negative. */
+int catalog_sql_errno(sqlite3 *db, int code);
+/* As above, with the sentence "@doing: …". */
+int catalog_sql_error(struct catalog *catalog, int code, const char *doing, struct zi_text *text);
+/* Runs statements that give no rows. Result: a code of SQLite. */
+int catalog_sql_run(struct catalog *catalog, const char *sql);
+/* Runs a statement that gives one integer. SQLITE_EMPTY when it gives no row. */
+int catalog_sql_get_int64(struct catalog *catalog, const char *sql, int64_t *ret_value);
+/* Steps a kept statement that gives no rows, and resets it. */
+int catalog_sql_step(struct catalog *catalog, enum catalog_statement statement);
+sqlite3_stmt *catalog_sql_finalize(sqlite3_stmt *statement);
+ZI_DEFINE_CLEANUP(sqlite3_stmt *, catalog_sql_finalize)
+
+/* ---- schema.c ---- */
+
+extern const char catalog_schema_sql[];
+int catalog_schema_prepare(struct catalog *catalog);
+void catalog_schema_finalize(struct catalog *catalog);
+
+/* ---- catalog.c ---- */
+
+/* From now on every transaction is synced, and all former ones are. Code of SQLite. */
+int catalog_sync_on(struct catalog *catalog);
+
+/* ---- commit.c ---- */
+
+/* One transaction. 0 or -errno with a sentence in the request. */
+int catalog_commit(struct catalog *catalog, struct catalog_request *request);

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tables of the catalog, version 1, and its kept statements. Floor 2.
+ *
+ * A change here is a change of CATALOG_VERSION. Tables are STRICT, so that quick_check also finds a
+ * value of the wrong type. Words that are uint64_t in C are stored as the int64_t of the same bits.
+ *
+ *   meta    one row: whose file this is, and which version
+ *   store   the stores that extents lie on: a name in the configuration, and what is written in
+ *           the store's own superblock
+ *   job     a training state, the step it stands at, and what the next step's arithmetic needs
+ *   unit    its units and parameters, in order of registration
+ *   param
+ *   extent  where each subgroup's planes of the committed step lie. Without a rowid, in the order
+ *           of its key: what a commit replaces lies together, and a load is one walk
+ *   blob    what each rank wants to have back on resume
+ */
+#include "common/base/assert.h"
+#include "daemon/catalog/catalog_private.h"
+
+const char catalog_schema_sql[] =
+	"CREATE TABLE meta("
+	" application_id INTEGER NOT NULL,"
+	" version INTEGER NOT NULL,"
+	" fence INTEGER NOT NULL) STRICT;" /* commit.c: counts failed commits */
+	"CREATE TABLE store("
+	" name TEXT NOT NULL PRIMARY KEY,"
+	" uuid BLOB NOT NULL UNIQUE CHECK(length(uuid) = 16)) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE job("
+	" id INTEGER PRIMARY KEY,"
+	" name TEXT NOT NULL UNIQUE,"
+	" uid INTEGER NOT NULL,"
+	" world_size INTEGER NOT NULL,"
+	" param_dtype INTEGER NOT NULL,"
+	" grad_dtype INTEGER NOT NULL,"
+	" optimizer INTEGER NOT NULL,"
+	" schedule INTEGER NOT NULL,"
+	" offload_optimizer INTEGER NOT NULL,"
+	" offload_param INTEGER NOT NULL,"
+	" durability INTEGER NOT NULL,"
+	" incarnation TEXT NOT NULL,"
+	" incarnation_number INTEGER NOT NULL,"
+	" step INTEGER NOT NULL," /* committed; -1 none */
+	" update_count INTEGER NOT NULL,"
+	" beta1_power REAL NOT NULL,"
+	" beta2_power REAL NOT NULL) STRICT;"
+	"CREATE TABLE unit("
+	" job_id INTEGER NOT NULL,"
+	" unit INTEGER NOT NULL,"
+	" name TEXT NOT NULL,"
+	" PRIMARY KEY(job_id, unit)) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE param("
+	" job_id INTEGER NOT NULL,"
+	" param INTEGER NOT NULL,"
+	" name TEXT NOT NULL,"
+	" unit INTEGER NOT NULL,"
+	" shape BLOB NOT NULL," /* 8 bytes for each dimension, little-endian */
+	" PRIMARY KEY(job_id, param)) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE extent("
+	" job_id INTEGER NOT NULL,"
+	" plane INTEGER NOT NULL,"
+	" unit INTEGER NOT NULL,"
+	" subgroup INTEGER NOT NULL,"
+	" store_uuid BLOB NOT NULL,"
+	" offset INTEGER NOT NULL,"
+	" bytes INTEGER NOT NULL,"
+	" step INTEGER NOT NULL,"  /* that wrote it */
+	" hashes BLOB NOT NULL," /* 8 bytes for each tile, little-endian */
+	" PRIMARY KEY(job_id, plane, unit, subgroup)) STRICT, WITHOUT ROWID;"
+	"CREATE TABLE blob("
+	" job_id INTEGER NOT NULL,"
+	" rank INTEGER NOT NULL,"
+	" bytes BLOB NOT NULL,"
+	" PRIMARY KEY(job_id, rank)) STRICT;"; /* up to 64 KiB a row: better with a rowid */
+
+/* BEGIN IMMEDIATE: a transaction that cannot write fails before it has done anything. */
+static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
+	[CATALOG_SQL_BEGIN] = "BEGIN IMMEDIATE",
+	[CATALOG_SQL_COMMIT] = "COMMIT",
+	[CATALOG_SQL_ROLLBACK] = "ROLLBACK",
+	[CATALOG_SQL_FENCE] = "UPDATE meta SET fence = fence + 1",
+	[CATALOG_SQL_JOB_INSERT] =
+		"INSERT INTO job(name, uid, world_size, param_dtype, grad_dtype, optimizer, schedule,"
+		" offload_optimizer, offload_param, durability, incarnation, incarnation_number, step,"
+		" update_count, beta1_power, beta2_power)"
+		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)",
+	[CATALOG_SQL_JOB_FIND] = "SELECT id FROM job WHERE name = ?1",
+	[CATALOG_SQL_JOB_INCARNATION] =
+		"UPDATE job SET incarnation = ?2, incarnation_number = ?3 WHERE id = ?1",
+	[CATALOG_SQL_JOB_STEP] = "UPDATE job SET step = ?2, update_count = ?3, beta1_power = ?4,"
+				 " beta2_power = ?5 WHERE id = ?1",
+	[CATALOG_SQL_JOB_DELETE] = "DELETE FROM job WHERE id = ?1",
+	[CATALOG_SQL_UNIT_INSERT] = "INSERT INTO unit(job_id, unit, name) VALUES(?1,?2,?3)",
+	[CATALOG_SQL_UNIT_DELETE] = "DELETE FROM unit WHERE job_id = ?1",
+	[CATALOG_SQL_PARAM_INSERT] =
+		"INSERT INTO param(job_id, param, name, unit, shape) VALUES(?1,?2,?3,?4,?5)",
+	[CATALOG_SQL_PARAM_DELETE] = "DELETE FROM param WHERE job_id = ?1",
+	[CATALOG_SQL_EXTENT_REPLACE] =
+		"REPLACE INTO extent(job_id, plane, unit, subgroup, store_uuid, offset, bytes, step,"
+		" hashes) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)",
+	[CATALOG_SQL_EXTENT_DELETE] = "DELETE FROM extent WHERE job_id = ?1",
+	[CATALOG_SQL_BLOB_INSERT] = "INSERT INTO blob(job_id, rank, bytes) VALUES(?1,?2,?3)",
+	[CATALOG_SQL_BLOB_DELETE] = "DELETE FROM blob WHERE job_id = ?1",
+};
+
+/* Return: a code of SQLite. What was prepared until a failure is finalised with the catalog. */
+int catalog_schema_prepare(struct catalog *catalog)
+{
+	for (uint32_t i = 0; i < _CATALOG_SQL_COUNT; i++) {
+		int code;
+
+		assert(statement_sql[i]);
+		code = sqlite3_prepare_v3(catalog->db, statement_sql[i], -1,
+					  SQLITE_PREPARE_PERSISTENT, &catalog->statements[i], NULL);
+		if (code)
+			return code;
+	}
+	return SQLITE_OK;
+}
+
+void catalog_schema_finalize(struct catalog *catalog)
+{
+	for (uint32_t i = 0; i < _CATALOG_SQL_COUNT; i++)
+		catalog->statements[i] = catalog_sql_finalize(catalog->statements[i]);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which stores belong to this catalog. Floor 2, start-up: the control thread. */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/catalog/catalog_private.h"
+
+#define UUID_BYTES 16
+
+/* What the catalog knows about a store. */
+struct knowledge {
+	bool is_known;       /* by its name */
+	bool is_same;        /* and with this uuid */
+	int64_t extent_count; /* of the uuid it is known with */
+};
+
+static int look_up(struct catalog *catalog, const char *name, const uint8_t *uuid,
+		   struct knowledge *ret_knowledge)
+{
+	static const char sql[] = "SELECT uuid, (SELECT count(*) FROM extent WHERE store_uuid = uuid)"
+				  " FROM store WHERE name = ?1";
+	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *statement = NULL;
+	int code = sqlite3_prepare_v2(catalog->db, sql, -1, &statement, NULL);
+
+	if (!code)
+		code = sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
+	if (code)
+		return code;
+	code = sqlite3_step(statement);
+	*ret_knowledge = (struct knowledge){ 0 };
+	if (code == SQLITE_DONE)
+		return SQLITE_OK;
+	if (code != SQLITE_ROW)
+		return code;
+	assert(sqlite3_column_bytes(statement, 0) == UUID_BYTES); /* The table's CHECK. */
+	ret_knowledge->is_known = true;
+	ret_knowledge->is_same = memcmp(sqlite3_column_blob(statement, 0), uuid, UUID_BYTES) == 0;
+	ret_knowledge->extent_count = sqlite3_column_int64(statement, 1);
+	return SQLITE_OK;
+}
+
+static int record(struct catalog *catalog, const char *name, const uint8_t *uuid)
+{
+	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *statement = NULL;
+	int code = sqlite3_prepare_v2(catalog->db, "REPLACE INTO store(name, uuid) VALUES(?1, ?2)",
+				      -1, &statement, NULL);
+
+	if (!code)
+		code = sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
+	if (!code)
+		code = sqlite3_bind_blob(statement, 2, uuid, UUID_BYTES, SQLITE_STATIC);
+	if (code)
+		return code;
+	code = sqlite3_step(statement);
+	return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+/*
+ * @name: of the tier in the configuration. @uuid: from the store's superblock. @is_created: this
+ * daemon has just made the store, so nothing can be in it.
+ * A new store may take the place of one that no extent names: its file was deleted while it was
+ * empty.
+ * Return: 0; -EUCLEAN when store and catalog do not belong together; what SQLite says.
+ */
+int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t uuid[16],
+			bool is_created, struct zi_text *text)
+{
+	struct knowledge knowledge;
+	int code;
+
+	assert(!catalog->thread.is_started);
+	code = look_up(catalog, name, uuid, &knowledge);
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "looking up a store", text));
+	if (knowledge.is_same)
+		return 0;
+	if (knowledge.is_known && (!is_created || knowledge.extent_count))
+		return err_origin(zi_text_error(
+			text, -EUCLEAN,
+			"Store '%s' is not the one that %s knows by this name, in which %lld extents "
+			"lie: put the old store back, or move the catalog away to begin anew",
+			name, catalog->path, (long long)knowledge.extent_count));
+	if (!is_created)
+		return err_origin(zi_text_error(
+			text, -EUCLEAN,
+			"Store '%s' holds data that %s does not know: put its catalog back, or "
+			"delete the store to begin anew",
+			name, catalog->path));
+	code = record(catalog, name, uuid);
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "recording a store", text));
+	return 0;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Accounts and charges: bytes of a tier are paid for by an account and every account above it,
+ * all or nothing, before anything is allocated. Floor 4, shard thread.
+ */
+#include "common/base/assert.h"
+#include "common/base/checked.h"
+#include "common/base/err.h"
+#include "daemon/tier/tier.h"
+
+/**
+ * tier_account_init() - an account without limits
+ * @account: written; stays at its address while anything is charged to it or to a child
+ * @name: for refusals, "uid 1000", "job train"; cut when too long
+ * @parent: pays too; NULL for a uid
+ */
+void tier_account_init(struct tier_account *account, const char *name, struct tier_account *parent)
+{
+	*account = (struct tier_account){ .parent = parent };
+	for (uint32_t i = 0; name[i] && i + 1 < sizeof(account->name); i++)
+		account->name[i] = name[i];
+	for (uint32_t kind = 0; kind < _TIER_KIND_COUNT; kind++)
+		account->limit_bytes[kind] = UINT64_MAX;
+}
+
+void tier_account_deinit(struct tier_account *account)
+{
+	for (uint32_t kind = 0; kind < _TIER_KIND_COUNT; kind++)
+		assert(account->used_bytes[kind] == 0);
+	*account = (struct tier_account){ 0 };
+}
+
+static void say_full(const struct tier *tier, uint64_t bytes, struct zi_text *text)
+{
+	struct zi_bytes_text asked = zi_format_bytes(bytes);
+	struct zi_bytes_text left = zi_format_bytes(tier_free_bytes(tier));
+	struct zi_bytes_text capacity = zi_format_bytes(tier->capacity_bytes);
+	struct zi_bytes_text lingering;
+	uint64_t lingering_bytes = 0;
+	pid_t pid = 0;
+
+	if (tier->holders)
+		lingering_bytes = tier_holders_lingering_bytes(tier->holders, tier, &pid);
+	if (!lingering_bytes) {
+		zi_text_set(text, "%s asked for on %s, %s free of %s", asked.chars, tier->name,
+			    left.chars, capacity.chars);
+		return;
+	}
+	lingering = zi_format_bytes(lingering_bytes);
+	zi_text_set(text,
+		    "%s asked for on %s, %s free of %s; %s are still held by processes that have "
+		    "left their jobs, such as pid %d",
+		    asked.chars, tier->name, left.chars, capacity.chars, lingering.chars, (int)pid);
+}
+
+static bool account_has_room(const struct tier_account *account, enum tier_kind kind,
+			     uint64_t bytes)
+{
+	return account->used_bytes[kind] <= account->limit_bytes[kind] &&
+	       bytes <= account->limit_bytes[kind] - account->used_bytes[kind];
+}
+
+/**
+ * tier_charge_take() - pay for bytes
+ * @charge: empty; filled on success, returned by tier_charge_return()
+ * @tier: whose bytes
+ * @account: pays, with all its parents
+ * @bytes: any
+ * @text: on a condition, asked for, free, and capacity or limit
+ *
+ * Return: 0; TIER_E_FULL the tier has less; TIER_E_QUOTA an account would pass its limit. Nothing
+ * is charged then. Context: shard thread.
+ */
+int tier_charge_take(struct tier_charge *charge, struct tier *tier, struct tier_account *account,
+		     uint64_t bytes, struct zi_text *text)
+{
+	assert(!charge->tier);
+	assert(account);
+	assert(tier->used_bytes <= tier->capacity_bytes);
+
+	if (bytes > tier_free_bytes(tier)) {
+		say_full(tier, bytes, text);
+		return TIER_E_FULL;
+	}
+	for (struct tier_account *payer = account; payer; payer = payer->parent) {
+		if (account_has_room(payer, tier->kind, bytes))
+			continue;
+		zi_text_set(text, "%s asked for on %s, %s holds %s of the %s it may hold there",
+			    zi_format_bytes(bytes).chars, tier->name, payer->name,
+			    zi_format_bytes(payer->used_bytes[tier->kind]).chars,
+			    zi_format_bytes(payer->limit_bytes[tier->kind]).chars);
+		return TIER_E_QUOTA;
+	}
+	for (struct tier_account *payer = account; payer; payer = payer->parent)
+		payer->used_bytes[tier->kind] += bytes;
+	tier->used_bytes += bytes;
+	tier->peak_bytes = ZI_MAX(tier->peak_bytes, tier->used_bytes);
+	*charge = (struct tier_charge){ .tier = tier, .account = account, .bytes = bytes };
+	return 0;
+}
+
+void tier_charge_return(struct tier_charge *charge)
+{
+	if (!charge->tier)
+		return;
+	assert(charge->tier->used_bytes >= charge->bytes);
+	charge->tier->used_bytes -= charge->bytes;
+	for (struct tier_account *payer = charge->account; payer; payer = payer->parent) {
+		assert(payer->used_bytes[charge->tier->kind] >= charge->bytes);
+		payer->used_bytes[charge->tier->kind] -= charge->bytes;
+	}
+	*charge = (struct tier_charge){ 0 };
+}

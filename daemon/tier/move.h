@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Moves between memory and a store, and the space on it: what the floors above need of nvme/, in
+ * terms of tiers, counted per tier. Floor 4. Shard thread, but for tier_flush().
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/tier/tier.h"
+
+struct tier_move;
+typedef void (*tier_move_fn)(struct tier_move *move);
+
+/* Embedded in its owner, which leaves it and its buffer alone until `done` ran (never from
+ * tier_move_submit()). */
+struct tier_move {
+	struct tier *tier;
+	bool is_write;
+	uint64_t offset_bytes; /* in the store */
+	void *buffer;          /* aligned to ZI_STORE_ALIGN_BYTES */
+	uint64_t bytes;
+	tier_move_fn done;
+	/* results */
+	int result; /* 0 or -errno */
+	/* private */
+	struct nvme_io io;
+};
+
+int tier_move_submit(struct nvme_engine *engine, struct tier_move *move);
+/* Once after several submits. */
+void tier_move_kick(struct nvme_engine *engine);
+
+/* TIER_E_FULL when no run of @bytes is free. */
+int tier_extent_reserve(struct tier *tier, uint64_t bytes, struct zi_extent *ret_extent);
+/* Gives back and clears @extent; nothing for one without bytes. */
+void tier_extent_release(struct tier *tier, struct zi_extent *extent);
+/* Recovery: @extent is in use. -EUCLEAN: it cannot be. */
+int tier_extent_claim(struct tier *tier, const struct zi_extent *extent);
+uint64_t tier_extent_free_bytes(const struct tier *tier);
+
+/* Data down to the medium. Blocks: commit thread. */
+int tier_flush(struct tier *tier);
+const char *tier_path(const struct tier *tier);
+const uint8_t *tier_uuid(const struct tier *tier);

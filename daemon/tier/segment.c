@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Segments: memory that ranks may see, paid for before it exists, counted by references. Floor 4,
+ * shard thread, but for tier_segment_build() and tier_segment_prepare().
+ *
+ * Making memory is slow (fresh pages come at 0.3 to 2 GB/s), so it is apart from paying for it, and
+ * runs on a pool thread. That thread is bound to the CPUs of the tier's node, and pages are taken
+ * where they are first touched: this is what binds a segment to its node.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/checked.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "daemon/tier/tier.h"
+
+/* -ENOSPC and -EDQUOT of a charge's conditions. */
+static int charge_error(int condition)
+{
+	if (condition == TIER_E_FULL)
+		return err_origin(-ENOSPC);
+	if (condition == TIER_E_QUOTA)
+		return err_origin(-EDQUOT);
+	return err_fold(condition);
+}
+
+/* Bytes of whole pages of the kind that would be tried first. */
+uint64_t tier_segment_charged_bytes(const struct tier *tier, uint64_t bytes, bool is_huge)
+{
+	return zi_align_up(bytes, is_huge && tier->wants_huge ? ZI_HUGE_PAGE_BYTES : 4096);
+}
+
+/**
+ * tier_segment_charge() - the first half of a segment: the object, and its price paid
+ * @tier: CPU
+ * @account: pays; outlives the segment
+ * @name: for /proc/PID/maps; cut when too long
+ * @bytes: at least 1, rounded up to whole pages
+ * @is_huge: whole huge pages where the tier wants them
+ * @text: of a refusal
+ * @ret_segment: one reference, the caller's; without memory until tier_segment_build()
+ *
+ * Return: 0; -ENOSPC, -EDQUOT with figures; -ENOMEM. Context: shard thread.
+ */
+int tier_segment_charge(struct tier *tier, struct tier_account *account, const char *name,
+			uint64_t bytes, bool is_huge, struct zi_text *text,
+			struct tier_segment **ret_segment)
+{
+	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
+	int r;
+
+	assert(tier->kind == TIER_CPU);
+	assert(bytes > 0);
+
+	segment = calloc(1, sizeof(*segment));
+	if (!segment)
+		return err_origin(-ENOMEM);
+	segment->ref_count = 1;
+	segment->region = (struct zi_region)ZI_REGION_INIT;
+	segment->readonly_fd = -1;
+	segment->wants_huge = is_huge && tier->wants_huge;
+	(void)snprintf(segment->name, sizeof(segment->name), "%s", name); /* Cut: only a name. */
+	r = tier_charge_take(&segment->charge, tier, account,
+			     tier_segment_charged_bytes(tier, bytes, is_huge), text);
+	if (r)
+		return charge_error(r);
+	*ret_segment = zi_steal(segment);
+	return 0;
+}
+
+/**
+ * tier_segment_build() - the second half: memory
+ * @segment: charged, not built
+ * @text: of a refusal
+ *
+ * Allocates every page, so that no later touch can fail, and makes huge ones of them where wanted.
+ *
+ * Return: 0; -ENOMEM, -ENOSPC the kernel has no such memory. Context: any thread, on a segment that
+ * nobody else uses.
+ */
+int tier_segment_build(struct tier_segment *segment, struct zi_text *text)
+{
+	enum zi_region_pages want = segment->wants_huge ? ZI_PAGES_HUGETLB : ZI_PAGES_SMALL;
+	int r;
+
+	assert(segment->region.fd < 0);
+	assert(segment->charge.tier);
+
+	r = zi_region_create(segment->name, segment->charge.bytes, want, &segment->region);
+	if (r)
+		return zi_text_error(text, r, "the kernel refused %s of memory for '%s': %s",
+				     zi_format_bytes(segment->charge.bytes).chars, segment->name,
+				     zi_err_name(r));
+	assert(segment->region.bytes == segment->charge.bytes);
+	if (segment->wants_huge)
+		tier_segment_prepare(segment);
+	return 0;
+}
+
+/**
+ * tier_segment_new() - charge and build at once, on this thread
+ *
+ * For what is small; see tier_segment_charge() and tier_segment_build() for arguments and errors.
+ */
+int tier_segment_new(struct tier *tier, struct tier_account *account, const char *name,
+		     uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment)
+{
+	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
+	int r;
+
+	r = tier_segment_charge(tier, account, name, bytes, tier->wants_huge, text, &segment);
+	if (r)
+		return err_trace(r);
+	r = tier_segment_build(segment, text);
+	if (r)
+		return err_trace(r);
+	*ret_segment = zi_steal(segment);
+	return 0;
+}
+
+struct tier_segment *tier_segment_ref(struct tier_segment *segment)
+{
+	assert(segment->ref_count > 0);
+	segment->ref_count++;
+	return segment;
+}
+
+struct tier_segment *tier_segment_unref(struct tier_segment *segment)
+{
+	if (!segment)
+		return NULL;
+	assert(segment->ref_count > 0);
+	if (--segment->ref_count > 0)
+		return NULL;
+	assert(segment->holder_count == 0);
+	tier_segment_unregister(segment);
+	segment->readonly_fd = zi_close(segment->readonly_fd);
+	zi_region_destroy(&segment->region);
+	tier_charge_return(&segment->charge);
+	free(segment);
+	return NULL;
+}
+
+/**
+ * tier_segment_register() - registered I/O on this memory
+ * @segment: built, not registered
+ * @engine: of the shard; outlives the registration
+ *
+ * Return: 0, also when the kernel refused (unregistered I/O works, slower); -ENOMEM and the like.
+ * Context: shard thread.
+ */
+int tier_segment_register(struct tier_segment *segment, struct nvme_engine *engine)
+{
+	int r;
+
+	assert(segment->region.fd >= 0);
+	assert(!segment->engine);
+
+	r = nvme_engine_register_buffer(engine, segment->region.base, segment->region.bytes);
+	if (r)
+		return err_fold(r);
+	segment->engine = engine;
+	return 0;
+}
+
+/* Nothing may be in flight on it. Not registered: nothing to do. */
+void tier_segment_unregister(struct tier_segment *segment)
+{
+	if (!segment->engine)
+		return;
+	nvme_engine_unregister_buffer(segment->engine, segment->region.base);
+	segment->engine = NULL;
+}
+
+/**
+ * tier_segment_readonly_fd() - a descriptor for those who only read
+ * @segment: built
+ * @ret_fd: opened O_RDONLY, the segment's
+ *
+ * Return: 0; -EMFILE, -ENFILE.
+ */
+int tier_segment_readonly_fd(struct tier_segment *segment, int *ret_fd)
+{
+	int r;
+
+	assert(segment->region.fd >= 0);
+
+	if (segment->readonly_fd < 0) {
+		r = zi_fd_reopen_readonly(segment->region.fd, &segment->readonly_fd);
+		if (r)
+			return err_trace(r);
+	}
+	*ret_fd = segment->readonly_fd;
+	return 0;
+}
+
+void tier_segment_prepare(struct tier_segment *segment)
+{
+	assert(segment->region.fd >= 0);
+	if (segment->region.pages == ZI_PAGES_SMALL)
+		zi_region_collapse(&segment->region);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Private to kernels/: what the templates share, in terms of simd_avx2.h or simd_avx512.h, one of
+ * which is included before. Floor 1.
+ *
+ * How the templates are specialised: every function is inlined into its caller, and dtypes,
+ * optimizers and rank counts are constants there, so that a branch on them costs nothing and each
+ * combination becomes a loop of its own without branches. Elements beyond the last whole vector are
+ * left to the reference, which has the same bits by definition.
+ */
+#pragma once
+
+#include <assert.h>
+
+#include "common/base/types.h"
+
+/* @dtype is a constant at every call. */
+VEC_INLINE vec vec_load(const void *source, uint64_t index, enum zi_dtype dtype)
+{
+	if (dtype == ZI_DTYPE_F32)
+		return vec_load_f32((const float *)source + index);
+	if (dtype == ZI_DTYPE_F16)
+		return vec_load_f16((const uint16_t *)source + index);
+	return vec_load_bf16((const uint16_t *)source + index);
+}
+
+/* Rounds once. */
+VEC_INLINE void vec_store(void *target, uint64_t index, vec x, enum zi_dtype dtype)
+{
+	if (dtype == ZI_DTYPE_F32)
+		vec_store_f32((float *)target + index, x);
+	else if (dtype == ZI_DTYPE_F16)
+		vec_store_f16((uint16_t *)target + index, x);
+	else
+		vec_store_bf16((uint16_t *)target + index, vec_round_bf16(x));
+}
+
+/* At most this many partial sums wait at once: one per bit of a rank number, and the newest. */
+#define VEC_TREE_DEPTH 7u
+#define VEC_RANKS_ANY 0u
+
+static_assert(ZI_WORLD_MAX <= 1u << (VEC_TREE_DEPTH - 1), "the stack holds the tree of any world");
+
+/*
+ * The tree over any number of ranks, in rank order and without recursion: a binary counter. After
+ * k leaves the stack holds one sum for each one bit of k, the largest run of ranks first; a new
+ * leaf joins as many of them as the counter carries. What is left for n leaves are the runs
+ * b1 > b2 > … of the binary digits of n, joined from the right: b1 + (b2 + (b3 + …)). That is the
+ * tree of docs/ARITHMETIC.md: if n is a power of two there is one run, complete; otherwise b1 is
+ * the largest power of two below n, and the rest follows by induction.
+ */
+VEC_INLINE vec vec_tree_any(const void *const *sources, uint32_t rank_count, uint64_t index,
+			    enum zi_dtype dtype)
+{
+	vec partial[VEC_TREE_DEPTH];
+	uint32_t depth = 0;
+	vec sum;
+
+	for (uint32_t rank = 0; rank < rank_count; rank++) {
+		sum = vec_load(sources[rank], index, dtype);
+		for (uint32_t carry = rank; carry & 1; carry >>= 1)
+			sum = vec_add(partial[--depth], sum);
+		partial[depth++] = sum;
+	}
+	sum = partial[--depth];
+	while (depth)
+		sum = vec_add(partial[--depth], sum);
+	return sum;
+}
+
+/* @ranks: 1, 2, 4 (constants), or VEC_RANKS_ANY for @rank_count of them. */
+VEC_INLINE vec vec_tree(const void *const *sources, uint32_t ranks, uint32_t rank_count,
+			uint64_t index, enum zi_dtype dtype)
+{
+	vec low, high;
+
+	if (ranks == VEC_RANKS_ANY)
+		return vec_tree_any(sources, rank_count, index, dtype);
+	low = vec_load(sources[0], index, dtype);
+	if (ranks == 1)
+		return low;
+	low = vec_add(low, vec_load(sources[1], index, dtype));
+	if (ranks == 2)
+		return low;
+	high = vec_add(vec_load(sources[2], index, dtype), vec_load(sources[3], index, dtype));
+	return vec_add(low, high);
+}
+
+/* Where the sources go on at @index; @ret_rest has room for ZI_WORLD_MAX. */
+static inline void vec_sources_rest(const void **ret_rest, const void *const *sources,
+				    uint32_t rank_count, uint64_t index, enum zi_dtype dtype)
+{
+	uint64_t width = dtype == ZI_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+
+	assert(rank_count <= ZI_WORLD_MAX);
+	for (uint32_t rank = 0; rank < rank_count; rank++)
+		ret_rest[rank] = (const char *)sources[rank] + index * width;
+}

@@ -1,0 +1,64 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Goal: what `make install` puts into a DESTDIR is whole: programs start, a C and a C++ program build
+# and link through pkg-config against the installed header and library, the units are well-formed.
+# Method: an empty temporary DESTDIR, removed at the end.
+set -eu
+cd "$(dirname "$0")/../.."
+
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+make -s install DESTDIR="$root" PREFIX=/usr >"$root/install.log" 2>&1 || {
+	cat "$root/install.log"
+	exit 1
+}
+
+for program in sbin/zinfd bin/zctl bin/zinf-gpt; do
+	"$root/usr/$program" --version >/dev/null || {
+		echo "install: $program does not start"
+		exit 1
+	}
+done
+
+cat >"$root/use.c" <<'END'
+#include <zinf/zinf.h>
+#include <stdio.h>
+int main(void)
+{
+	struct zinf_options options = ZINF_OPTIONS_INIT;
+	struct zinf *zinf = NULL;
+	options.socket_path = "/nonexistent/zinfd.sock";
+	int r = zinf_attach(&options, &zinf);
+	printf("%s: %s\n", zinf_version(), zinf_attach_error());
+	return r == 0 || !*zinf_attach_error();
+}
+END
+cp "$root/use.c" "$root/use.cc"
+export PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root" \
+	PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1
+flags=$(pkg-config --cflags --libs zinf)
+gcc -o "$root/use-c" "$root/use.c" $flags
+g++ -o "$root/use-cc" "$root/use.cc" $flags
+for program in use-c use-cc; do
+	LD_LIBRARY_PATH="$root/usr/lib" "$root/$program" >"$root/$program.out" || {
+		echo "install: a program built through pkg-config fails:"
+		cat "$root/$program.out"
+		exit 1
+	}
+done
+
+if command -v systemd-analyze >/dev/null 2>&1; then
+	# systemd-analyze answers 0 to an unknown key: any output is a failure.
+	mkdir -p "$root/units"
+	sed "s|/usr/sbin/zinfd|$root/usr/sbin/zinfd|" "$root/usr/lib/systemd/system/zinfd.service" \
+		>"$root/units/zinfd.service"
+	cp "$root/usr/lib/systemd/system/zinfd.socket" "$root/units/"
+	words=$(systemd-analyze verify --man=no "$root/units/zinfd.service" 2>&1 | grep zinf || true)
+	[ -z "$words" ] || {
+		echo "install: systemd-analyze: $words"
+		exit 1
+	}
+else
+	echo "install: skipped: unit verification (no systemd-analyze here)"
+fi
+echo "install: ok"

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One question to the daemon: HELLO, ADMIN, and the pieces of the JSON answer. Everything received
+ * is checked by wire/control before it is looked at.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdalign.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "common/wire/control.h"
+#include "zctl/zctl.h"
+
+/* An administrator waits for people's time, not a program's: long enough for a busy daemon. */
+#define ANSWER_TIMEOUT_NS (10 * ZI_NS_PER_S)
+/* No answer is larger; a daemon that sends more is not one of ours. */
+#define ANSWER_BYTES_MAX (64u << 20)
+
+struct packet {
+	alignas(8) unsigned char bytes[ZI_MESSAGE_BYTES_MAX];
+};
+
+/* Receives the next message within the deadline into @packet. */
+static int receive(int socket_fd, uint64_t deadline_ns, struct packet *packet)
+{
+	struct zi_text text;
+	struct pollfd poller = { .fd = socket_fd, .events = POLLIN };
+	int r;
+
+	r = poll(&poller, 1, zi_clock_poll_ms(deadline_ns));
+	if (r < 0)
+		return err_origin(-errno);
+	if (!r)
+		return err_origin(-ETIMEDOUT);
+	r = zi_message_receive(socket_fd, packet->bytes, NULL, NULL);
+	if (r)
+		return err_trace(r);
+	return err_trace(zi_message_check((const struct zi_message_header *)packet->bytes, &text));
+}
+
+/* Prints what the daemon refused; its error code. */
+static int refused(const struct zi_message_header *header)
+{
+	const struct zi_error_message *message = (const void *)header;
+
+	fprintf(stderr, "zctl: zinfd answered: %.*s (%s)\n", (int)sizeof message->text.chars,
+	        message->text.chars, zi_err_name(message->error));
+	return message->error < 0 ? message->error : -EPROTO;
+}
+
+static int say_hello(int socket_fd, uint64_t deadline_ns, struct packet *packet)
+{
+	struct zi_hello hello = {
+		.major = ZI_PROTOCOL_MAJOR,
+		.minor = ZI_PROTOCOL_MINOR,
+		.program = "zctl " ZINF_VERSION,
+	};
+	const struct zi_message_header *header = (const void *)packet->bytes;
+	int r;
+
+	zi_message_init(&hello.header, ZI_MESSAGE_HELLO, sizeof hello, 1);
+	r = zi_message_send(socket_fd, &hello.header, NULL, 0);
+	if (!r)
+		r = receive(socket_fd, deadline_ns, packet);
+	if (r)
+		return err_trace(r);
+	if (header->type == ZI_MESSAGE_ERROR)
+		return refused(header);
+	return header->type == ZI_MESSAGE_HELLO ? 0 : err_origin(-EPROTO);
+}
+
+/* Collects the pieces of the answer. *ret_text: heap, owned by the caller. */
+static int collect(int socket_fd, uint64_t deadline_ns, struct packet *packet, char **ret_text,
+                   size_t *ret_bytes)
+{
+	const struct zi_message_header *header = (const void *)packet->bytes;
+	_cleanup_(zi_freep) char *text = NULL;
+	size_t total_bytes = 0;
+
+	for (;;) {
+		size_t piece_bytes;
+		char *grown;
+		int r = receive(socket_fd, deadline_ns, packet);
+
+		if (r)
+			return err_trace(r);
+		if (header->type == ZI_MESSAGE_ERROR)
+			return refused(header);
+		if (header->type != ZI_MESSAGE_ADMIN_REPLY)
+			return err_origin(-EPROTO);
+		piece_bytes = header->bytes - sizeof *header;
+		if (total_bytes + piece_bytes > ANSWER_BYTES_MAX)
+			return err_origin(-EMSGSIZE);
+		grown = realloc(text, total_bytes + piece_bytes + 1);
+		if (!grown)
+			return err_origin(-ENOMEM);
+		text = grown;
+		memcpy(text + total_bytes, packet->bytes + sizeof *header, piece_bytes);
+		total_bytes += piece_bytes;
+		if (!(header->flags & ZI_MESSAGE_MORE))
+			break;
+	}
+	*ret_text = zi_steal(text);
+	*ret_bytes = total_bytes;
+	return 0;
+}
+
+static int ask(const struct zctl_context *context, const char *command, json_t **ret_json)
+{
+	_cleanup_(zi_closep) int socket_fd = -1;
+	_cleanup_(zi_freep) struct packet *packet = malloc(sizeof *packet);
+	_cleanup_(zi_freep) char *text = NULL;
+	uint64_t deadline_ns = zi_clock_deadline_ns(ANSWER_TIMEOUT_NS);
+	struct zi_admin admin = { 0 };
+	json_error_t error;
+	size_t bytes;
+	int r;
+
+	if (!packet)
+		return err_origin(-ENOMEM);
+	r = zi_control_connect(context->socket_path, &socket_fd);
+	if (!r)
+		r = say_hello(socket_fd, deadline_ns, packet);
+	if (!r)
+		r = zi_copy_name(admin.command, sizeof admin.command, command);
+	if (r)
+		return err_trace(r);
+	zi_message_init(&admin.header, ZI_MESSAGE_ADMIN, sizeof admin, 2);
+	r = zi_message_send(socket_fd, &admin.header, NULL, 0);
+	if (!r)
+		r = collect(socket_fd, deadline_ns, packet, &text, &bytes);
+	if (r)
+		return err_trace(r);
+	*ret_json = json_loadb(text, bytes, 0, &error);
+	return *ret_json ? 0 : err_origin(-EBADMSG);
+}
+
+/**
+ * zctl_ask() - ask the daemon one question
+ * @context: where it listens
+ * @command: the question, at most ZI_ADMIN_COMMAND_BYTES - 1 bytes
+ *
+ * Return: the answer, owned by the caller; NULL after saying why on stderr.
+ */
+json_t *zctl_ask(const struct zctl_context *context, const char *command)
+{
+	json_t *json = NULL;
+	int r = ask(context, command, &json);
+
+	if (!r)
+		return json;
+	if (r == -ENOENT || r == -ECONNREFUSED)
+		fprintf(stderr,
+		        "zctl: no zinfd listens at %s; start it (systemctl start zinfd, or zinfd --user), "
+		        "or name its socket with --socket or ZINF_SOCKET\n",
+		        context->socket_path);
+	else if (r == -ETIMEDOUT)
+		fprintf(stderr, "zctl: zinfd at %s did not answer within 10 s\n",
+		        context->socket_path);
+	else
+		fprintf(stderr, "zctl: asking zinfd at %s failed: %s\n", context->socket_path,
+		        strerror(-r));
+	return NULL;
+}
+
+/**
+ * zctl_print_json() - the answer as programs want it
+ * @json: borrowed
+ *
+ * Return: 0, or 1 when stdout cannot be written.
+ */
+int zctl_print_json(const json_t *json)
+{
+	if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER) ||
+	    putchar('\n') == EOF || fflush(stdout)) {
+		fprintf(stderr, "zctl: writing the answer failed: %s\n", strerror(errno));
+		return 1;
+	}
+	return 0;
+}

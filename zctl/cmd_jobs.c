@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zctl jobs: a line per job; with a name, all there is to know about one. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/text.h"
+#include "common/base/types.h"
+#include "zctl/get.h"
+#include "zctl/table.h"
+#include "zctl/zctl.h"
+
+static const char *const planes[] = { "param", "grad", "accum", "state", "staging" };
+
+/* Sum of one key over the planes a job holds. */
+static uint64_t held_bytes(const json_t *job, const char *key)
+{
+	const json_t *held = json_object_get(job, "held");
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < ZI_COUNT_OF(planes); i++)
+		bytes += get_count(json_object_get(held, planes[i]), key);
+	return bytes;
+}
+
+static uint32_t attached_count(const json_t *job)
+{
+	uint32_t count = 0;
+	size_t index;
+	json_t *rank;
+
+	json_array_foreach(json_object_get(job, "ranks"), index, rank) count +=
+		json_is_true(json_object_get(rank, "is_attached"));
+	return count;
+}
+
+static void print_table(const struct zctl_context *context, const json_t *jobs)
+{
+	static const char *const headings[] = { "job",   ">uid",     "phase", ">ranks",
+		                                ">step", ">params",  ">cpu",  ">nvme",
+		                                ">read", ">written", NULL };
+	struct table *table = table_new(headings);
+	size_t index;
+	json_t *job;
+
+	json_array_foreach(jobs, index, job)
+	{
+		table_cell(table, "%s", get_word(job, "name"));
+		table_cell(table, "%" PRIu64, get_count(job, "uid"));
+		table_cell(table, "%s", get_word(job, "phase"));
+		table_cell(table, "%u/%" PRIu64, attached_count(job), get_count(job, "world_size"));
+		table_cell(table, "%" PRId64, get_signed(job, "committed_step"));
+		table_cell(table, "%.2f M", (double)get_count(job, "elements") / 1e6);
+		table_cell(table, "%s", zi_format_bytes(held_bytes(job, "cpu_bytes")).chars);
+		table_cell(table, "%s", zi_format_bytes(held_bytes(job, "nvme_bytes")).chars);
+		table_cell(table, "%s", zi_format_bytes(get_count(job, "read_bytes")).chars);
+		table_cell(table, "%s", zi_format_bytes(get_count(job, "write_bytes")).chars);
+	}
+	table_print(table, context->is_colour);
+	(void)table_free(table);
+}
+
+static void print_held(const struct zctl_context *context, const json_t *job)
+{
+	static const char *const headings[] = { "plane", ">cpu", ">nvme", NULL };
+	const json_t *held = json_object_get(job, "held");
+	struct table *table = table_new(headings);
+
+	for (size_t i = 0; i < ZI_COUNT_OF(planes); i++) {
+		const json_t *plane = json_object_get(held, planes[i]);
+
+		table_cell(table, "%s", planes[i]);
+		table_cell(table, "%s", zi_format_bytes(get_count(plane, "cpu_bytes")).chars);
+		table_cell(table, "%s", zi_format_bytes(get_count(plane, "nvme_bytes")).chars);
+	}
+	table_print(table, context->is_colour);
+	(void)table_free(table);
+}
+
+static double ms(const json_t *stats, const char *key)
+{
+	return (double)get_count(stats, key) / 1e6;
+}
+
+static void print_last_step(const json_t *job)
+{
+	const json_t *stats = json_object_get(job, "last_step");
+	double seconds = (double)get_count(stats, "step_ns") / 1e9;
+	double moved = (double)(get_count(stats, "read_bytes") + get_count(stats, "write_bytes"));
+
+	if (!get_count(stats, "step"))
+		return;
+	printf("last step %" PRIu64 ": %.1f ms (waiting for gradients %.1f, norm %.1f, reads %.1f, "
+	       "writes %.1f, computing %.1f, commit %.1f)\n",
+	       get_count(stats, "step"), ms(stats, "step_ns"), ms(stats, "grad_wait_ns"),
+	       ms(stats, "norm_wait_ns"), ms(stats, "io_read_ns"), ms(stats, "io_write_ns"),
+	       ms(stats, "cpu_ns"), ms(stats, "commit_ns"));
+	printf("          read %s, written %s, %.2f GB/s\n",
+	       zi_format_bytes(get_count(stats, "read_bytes")).chars,
+	       zi_format_bytes(get_count(stats, "write_bytes")).chars,
+	       seconds > 0 ? moved / seconds / 1e9 : 0.0);
+}
+
+static void print_ranks(const json_t *job)
+{
+	size_t index;
+	json_t *rank;
+
+	json_array_foreach(json_object_get(job, "ranks"), index, rank)
+	{
+		if (!json_is_true(json_object_get(rank, "is_attached")))
+			printf("rank %" PRIu64 ": not attached\n", get_count(rank, "rank"));
+		else
+			printf("rank %" PRIu64 ": pid %" PRIu64 ", %s for %.1f ms\n",
+			       get_count(rank, "rank"), get_count(rank, "pid"),
+			       get_word(rank, "doing"), ms(rank, "doing_ns"));
+	}
+}
+
+static void print_detail(const struct zctl_context *context, const json_t *job)
+{
+	const json_t *config = json_object_get(job, "config");
+
+	printf("job %s of uid %" PRIu64 ": %s at step %" PRId64 ", incarnation %" PRIu64 " '%s'\n",
+	       get_word(job, "name"), get_count(job, "uid"), get_word(job, "phase"),
+	       get_signed(job, "committed_step"), get_count(job, "incarnation_number"),
+	       get_word(job, "incarnation"));
+	printf("model: %" PRIu64 " parameters (%" PRIu64 " elements, %" PRIu64
+	       " padded) in %" PRIu64 " units, %" PRIu64 " subgroups\n",
+	       get_count(job, "params"), get_count(job, "elements"),
+	       get_count(job, "padded_elements"), get_count(job, "units"),
+	       get_count(job, "subgroups"));
+	printf("config: param %s, grad %s, %s, schedule %s, optimizer state on %s, parameters on %s, "
+	       "durability %s\n",
+	       get_word(config, "param_dtype"), get_word(config, "grad_dtype"),
+	       get_word(config, "optimizer"), get_word(config, "schedule"),
+	       get_word(config, "offload_optimizer"), get_word(config, "offload_param"),
+	       get_word(config, "durability"));
+	print_ranks(job);
+	print_held(context, job);
+	printf("reserved on NVMe: %s; since the daemon started: read %s, written %s\n",
+	       zi_format_bytes(get_count(job, "reserved_nvme_bytes")).chars,
+	       zi_format_bytes(get_count(job, "read_bytes")).chars,
+	       zi_format_bytes(get_count(job, "write_bytes")).chars);
+	print_last_step(job);
+}
+
+/**
+ * zctl_jobs() - jobs, their steps and what they hold
+ * @context: socket and output options
+ * @argc: words
+ * @argv: "jobs", and optionally the name of one
+ *
+ * Return: exit code.
+ */
+int zctl_jobs(const struct zctl_context *context, int argc, char **argv)
+{
+	char command[ZI_NAME_BYTES + 8];
+	json_t *jobs;
+	int code = 0;
+
+	if (argc > 2 || (argc == 2 && zi_check_name(argv[1], ZI_NAME_BYTES))) {
+		fprintf(stderr, "usage: zctl jobs [JOB]\n");
+		return 2;
+	}
+	(void)snprintf(command, sizeof command, "jobs%s%s", argc == 2 ? " " : "",
+	               argc == 2 ? argv[1] : "");
+	jobs = zctl_ask(context, command);
+	if (!jobs)
+		return 1;
+	if (context->is_json)
+		code = zctl_print_json(jobs);
+	else if (argc == 2 && json_array_size(jobs))
+		print_detail(context, json_array_get(jobs, 0));
+	else
+		print_table(context, jobs);
+	json_decref(jobs);
+	return code;
+}

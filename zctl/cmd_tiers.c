@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zctl tiers: capacity, use and traffic of each tier of memory. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/text.h"
+#include "zctl/get.h"
+#include "zctl/table.h"
+#include "zctl/zctl.h"
+
+/* What there is to say about a tier in words. */
+static void describe(const json_t *tier, char *text, size_t capacity)
+{
+	if (!strcmp(get_word(tier, "kind"), "nvme")) {
+		uint64_t refused = get_count(tier, "unregistered_bytes");
+
+		(void)snprintf(text, capacity, "%s%s%s", get_word(tier, "path"),
+		               json_is_true(json_object_get(tier, "is_direct")) ? "" : ", buffered",
+		               refused ? ", some buffers unregistered (memlock)" : "");
+		return;
+	}
+	(void)snprintf(text, capacity, "node %d, %s of huge pages free",
+	               (int)get_signed(tier, "node"),
+	               zi_format_bytes(get_count(tier, "huge_free_bytes")).chars);
+}
+
+/**
+ * zctl_tiers() - capacity and use of each tier, bytes moved since the daemon started
+ * @context: socket and output options
+ * @argc: words
+ * @argv: "tiers"
+ *
+ * Return: exit code.
+ */
+int zctl_tiers(const struct zctl_context *context, int argc, char **argv)
+{
+	static const char *const headings[] = { "tier",  ">capacity", ">used",   ">peak",
+		                                ">read", ">written",  "remarks", NULL };
+	static const char *const keys[] = { "capacity_bytes", "used_bytes", "peak_bytes",
+		                            "read_bytes", "write_bytes" };
+	struct table *table;
+	json_t *tiers, *tier;
+	size_t index;
+	int code = 0;
+
+	(void)argv;
+	if (argc > 1) {
+		fprintf(stderr, "usage: zctl tiers\n");
+		return 2;
+	}
+	tiers = zctl_ask(context, "tiers");
+	if (!tiers)
+		return 1;
+	if (context->is_json) {
+		code = zctl_print_json(tiers);
+		json_decref(tiers);
+		return code;
+	}
+	table = table_new(headings);
+	json_array_foreach(tiers, index, tier)
+	{
+		char remarks[256];
+
+		describe(tier, remarks, sizeof remarks);
+		table_cell(table, "%s", get_word(tier, "name"));
+		for (size_t i = 0; i < ZI_COUNT_OF(keys); i++)
+			table_cell(table, "%s", zi_format_bytes(get_count(tier, keys[i])).chars);
+		table_cell(table, "%s", remarks);
+	}
+	table_print(table, context->is_colour);
+	(void)table_free(table);
+	json_decref(tiers);
+	return code;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zctl: options, then a command of its own file (zctl.h). Unknown words are answered with what is
+ * allowed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/wire/control.h"
+#include "zctl/zctl.h"
+
+struct command {
+	const char *name;
+	const char *arguments;
+	const char *summary;
+	zctl_command_fn run;
+};
+
+static const struct command commands[] = {
+	{ "status", "", "the daemon: version, threads, sessions, engine", zctl_status },
+	{ "tiers", "", "capacity and use of each tier of memory, bytes moved", zctl_tiers },
+	{ "jobs", "[JOB]", "jobs, their steps and what they hold; one job in detail", zctl_jobs },
+	{ "limits", "", "every limit, its value and its use", zctl_limits },
+	{ "doctor", "[DIRECTORY]", "what this machine offers zinf, and what to do about the rest",
+	  zctl_doctor },
+};
+
+static int usage(FILE *stream, int code)
+{
+	fprintf(stream, "usage: zctl [--socket PATH] [--json] COMMAND\n\n");
+	for (size_t i = 0; i < ZI_COUNT_OF(commands); i++)
+		fprintf(stream, "  %-8s %-12s %s\n", commands[i].name, commands[i].arguments,
+		        commands[i].summary);
+	fprintf(stream,
+	        "\n  --socket PATH  the daemon's socket (else $ZINF_SOCKET, else the user's, "
+	        "else /run/zinf/zinfd.sock)\n"
+	        "  --json         for programs\n"
+	        "  --version\n");
+	return code;
+}
+
+static const struct command *find_command(const char *name)
+{
+	for (size_t i = 0; i < ZI_COUNT_OF(commands); i++)
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	return NULL;
+}
+
+/* Options may stand before or after the command; what is left are the command's words. */
+static int parse(struct zctl_context *context, int argc, char **argv, int *ret_count)
+{
+	int count = 0;
+
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--json")) {
+			context->is_json = true;
+		} else if (!strcmp(argv[i], "--socket")) {
+			if (i + 1 == argc) {
+				fprintf(stderr, "zctl: --socket needs a path\n");
+				return 2;
+			}
+			context->socket_path = argv[++i];
+		} else if (!strncmp(argv[i], "--", 2)) {
+			fprintf(stderr, "zctl: unknown option '%s'\n", argv[i]);
+			return usage(stderr, 2);
+		} else {
+			argv[count++] = argv[i];
+		}
+	}
+	*ret_count = count;
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static char default_path[108]; /* sun_path */
+	struct zctl_context context = {
+		.is_colour = isatty(STDOUT_FILENO) && !getenv("NO_COLOR"),
+	};
+	const struct command *command;
+	int count = 0;
+	int r;
+
+	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
+		return usage(stdout, 0);
+	if (argc == 2 && !strcmp(argv[1], "--version")) {
+		puts("zctl " ZINF_VERSION);
+		return 0;
+	}
+	r = parse(&context, argc, argv, &count);
+	if (r)
+		return r;
+	if (!count)
+		return usage(stderr, 2);
+	command = find_command(argv[0]);
+	if (!command) {
+		fprintf(stderr, "zctl: unknown command '%s'\n", argv[0]);
+		return usage(stderr, 2);
+	}
+	if (!context.socket_path) {
+		r = zi_control_default_path(default_path, sizeof default_path);
+		if (r) {
+			fprintf(stderr, "zctl: the default socket path is too long: %s\n",
+			        strerror(-r));
+			return 1;
+		}
+		context.socket_path = default_path;
+	}
+	return command->run(&context, count, argv);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zctl, the administrator's tool: one file per command, each a function from arguments to an exit
+ * code. What the daemon knows comes as JSON over the control socket (docs/ADMIN.md); people see it
+ * as tables, programs as it came. Single-threaded.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct zctl_context {
+	const char *socket_path; /* where the daemon is asked */
+	bool is_json;
+	bool is_colour; /* stdout is a terminal and NO_COLOR is not set */
+};
+
+/* A command gets its own words: argv[0] is its name. Exit codes: 0, 1 failed, 2 wrong usage. */
+typedef int (*zctl_command_fn)(const struct zctl_context *context, int argc, char **argv);
+
+int zctl_status(const struct zctl_context *context, int argc, char **argv);
+int zctl_tiers(const struct zctl_context *context, int argc, char **argv);
+int zctl_jobs(const struct zctl_context *context, int argc, char **argv);
+int zctl_limits(const struct zctl_context *context, int argc, char **argv);
+int zctl_doctor(const struct zctl_context *context, int argc, char **argv);
+
+/* Asks the daemon (admin.c). On failure says why on stderr and returns NULL. @command: words. */
+json_t *zctl_ask(const struct zctl_context *context, const char *command);
+/* Prints @json and a newline; 0. Borrows @json. */
+int zctl_print_json(const json_t *json);

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A real zinfd for tests and benches: in a private directory, ready when it says so (NOTIFY_SOCKET:
+ * READY=1), never slept for. The directory and everything in it goes with harness_stop(). The
+ * daemon dies with the test (PDEATHSIG), so no process stays behind whatever happens.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct harness_options {
+	const char *cpu_capacity; /* "256M" when NULL */
+	const char *nvme_size;    /* NULL: no NVMe tier */
+	const char *nvme_path;    /* NULL: DIRECTORY/store */
+	const char *nvme_extra;   /* more lines of its section ("backend = …\n"), or NULL */
+	const char *extra;        /* more sections of the configuration, or NULL */
+	const char *daemon_extra; /* more lines of [daemon], or NULL */
+	const char
+		*directory_in;  /* where the private directory is made; NULL: $TMPDIR or /var/tmp */
+	uint32_t uid;           /* run the daemon as this user; 0: as the caller */
+	uint64_t memlock_bytes; /* RLIMIT_MEMLOCK of the daemon; 0: as the caller's */
+};
+
+struct harness {
+	struct harness_options options;
+	char directory[256];
+	char socket_path[300];
+	char config_path[300];
+	char log_path[300];
+	pid_t pid; /* 0: not running */
+	int notify_fd;
+};
+
+/* Starts and waits for readiness. 0, or -errno after printing the daemon's words. */
+int harness_start(struct harness *harness, const struct harness_options *options);
+/* Again in the same directory, after harness_kill() or harness_halt(). */
+int harness_restart(struct harness *harness);
+/* SIGTERM, waits. The exit code; negative: -errno, or minus 1000 minus the signal that ended it. */
+int harness_halt(struct harness *harness);
+void harness_kill(struct harness *harness); /* SIGKILL, reaped */
+/* harness_halt(), then the directory is removed. 0 when the exit code was 0 and the directory held
+ * nothing but what belongs there; else 1 after saying what. */
+int harness_stop(struct harness *harness);
+/* As harness_stop() for a daemon that was expected to die. */
+void harness_remove(struct harness *harness);
+
+/* Runs zinfd in the foreground until it exits by itself (bad configuration …), with the
+ * configuration text given; its words go to @words. The exit code. */
+int harness_run(const char *config_text, const char *const *arguments, char *words,
+                size_t capacity);
+
+/* zctl's question; NULL after printing why not. */
+json_t *harness_admin(struct harness *harness, const char *command);
+/* Everything the daemon has printed so far, NUL-terminated (truncated at capacity). */
+void harness_log(const struct harness *harness, char *buffer, size_t capacity);
+/* True once the daemon's answer to `tiers` shows used_bytes 0 in every tier but @but (prefix, NULL
+ * none): asks again until @timeout_ms has passed (each question is a round trip, not a sleep). */
+bool harness_charges_return(struct harness *harness, uint64_t expected_cpu_bytes,
+                            uint32_t timeout_ms);
+
+/* Forks a child that runs @body and exits with its result (as a test rank). */
+typedef int (*harness_body_fn)(void *arg);
+pid_t harness_fork(harness_body_fn body, void *arg);
+/* Waits at most @timeout_ms (by pidfd); the exit code, 1000 + signal, or -ETIMEDOUT (killed then). */
+int harness_wait(pid_t pid, uint32_t timeout_ms);
+/* Path of a program of this build: "zinfd", "zctl", "zinf-gpt". */
+const char *harness_program(const char *name, char *buffer, size_t capacity);

@@ -2,8 +2,8 @@
 /*
  * Element conversions: the public functions (docs/ARITHMETIC.md, "Element types"). Floor 1.
  */
-#include "common/base/assert.h"
 #include "kernels/cast.h"
+#include "common/base/assert.h"
 #include "kernels/table.h"
 
 /**

@@ -10,8 +10,8 @@
 #include "kernels/table.h"
 
 #define F16_EXPONENT 0x7c00u
-#define F16_QUIET 0x0200u
-#define F32_QUIET 0x00400000u
+#define F16_QUIET    0x0200u
+#define F32_QUIET    0x00400000u
 
 /**
  * kern_f16_to_f32() - IEEE binary16 to binary32, exact

@@ -17,7 +17,7 @@ VEC_INLINE void narrow_loop(void *target, const float *source, uint64_t count, e
 }
 
 void VEC_NAME(kern_widen)(float *target, const void *source, uint64_t element_count,
-			  enum zi_dtype dtype)
+                          enum zi_dtype dtype)
 {
 	uint64_t whole = dtype == ZI_DTYPE_F32 ? 0 : element_count - element_count % VEC_LANES;
 
@@ -27,11 +27,11 @@ void VEC_NAME(kern_widen)(float *target, const void *source, uint64_t element_co
 		widen_loop(target, source, whole, ZI_DTYPE_BF16);
 	if (whole < element_count)
 		kern_widen_ref(target + whole, (const uint16_t *)source + whole,
-			       element_count - whole, dtype);
+		               element_count - whole, dtype);
 }
 
 void VEC_NAME(kern_narrow)(void *target, const float *source, uint64_t element_count,
-			   enum zi_dtype dtype)
+                           enum zi_dtype dtype)
 {
 	uint64_t whole = dtype == ZI_DTYPE_F32 ? 0 : element_count - element_count % VEC_LANES;
 
@@ -41,5 +41,5 @@ void VEC_NAME(kern_narrow)(void *target, const float *source, uint64_t element_c
 		narrow_loop(target, source, whole, ZI_DTYPE_BF16);
 	if (whole < element_count)
 		kern_narrow_ref((uint16_t *)target + whole, source + whole, element_count - whole,
-				dtype);
+		                dtype);
 }

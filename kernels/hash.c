@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checksum of a tile: the public function. Integers only: no environment to enter. Floor 1. */
-#include "common/base/assert.h"
 #include "kernels/hash.h"
+#include "common/base/assert.h"
 #include "kernels/table.h"
 
 /**

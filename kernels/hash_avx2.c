@@ -12,4 +12,3 @@ uint64_t kern_hash_avx2(const void *data, uint64_t bytes)
 	return XXH3_64bits(data, bytes);
 }
 #endif
-

@@ -10,4 +10,3 @@ uint64_t kern_hash_ref(const void *data, uint64_t bytes)
 {
 	return XXH3_64bits(data, bytes);
 }
-

@@ -17,17 +17,12 @@
 #include "kernels/kernels.h"
 #include "kernels/table.h"
 
-#define TABLE(name, value)                                                                         \
-	{                                                                                          \
-		.isa = value,                                                                      \
-		.widen = kern_widen_##name,                                                        \
-		.narrow = kern_narrow_##name,                                                      \
-		.reduce = kern_reduce_##name,                                                      \
-		.accumulate = kern_accumulate_##name,                                              \
-		.finish = kern_finish_##name,                                                      \
-		.norm_blocks = kern_norm_blocks_##name,                                            \
-		.optim_step = kern_optim_step_##name,                                              \
-		.hash = kern_hash_##name,                                                          \
+#define TABLE(name, value)                                                              \
+	{                                                                               \
+		.isa = value, .widen = kern_widen_##name, .narrow = kern_narrow_##name, \
+		.reduce = kern_reduce_##name, .accumulate = kern_accumulate_##name,     \
+		.finish = kern_finish_##name, .norm_blocks = kern_norm_blocks_##name,   \
+		.optim_step = kern_optim_step_##name, .hash = kern_hash_##name,         \
 	}
 
 static const struct kern_table tables[_KERN_ISA_COUNT] = {
@@ -50,17 +45,17 @@ static _Atomic(const struct kern_table *) table_in_use;
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-#define LEAF7_AVX2 (1u << 5)
-#define LEAF7_AVX512F (1u << 16)
+#define LEAF7_AVX2     (1u << 5)
+#define LEAF7_AVX512F  (1u << 16)
 #define LEAF7_AVX512DQ (1u << 17)
 #define LEAF7_AVX512BW (1u << 30)
 #define LEAF7_AVX512VL (1u << 31)
-#define LEAF1_FMA (1u << 12)
-#define LEAF1_OSXSAVE (1u << 27)
-#define LEAF1_AVX (1u << 28)
-#define LEAF1_F16C (1u << 29)
-#define XCR0_YMM 0x06u /* the operating system saves SSE and the upper halves of ymm … */
-#define XCR0_ZMM 0xe6u /* … and mask registers and all of zmm too */
+#define LEAF1_FMA      (1u << 12)
+#define LEAF1_OSXSAVE  (1u << 27)
+#define LEAF1_AVX      (1u << 28)
+#define LEAF1_F16C     (1u << 29)
+#define XCR0_YMM       0x06u /* the operating system saves SSE and the upper halves of ymm … */
+#define XCR0_ZMM       0xe6u /* … and mask registers and all of zmm too */
 
 static uint32_t xcr0(void)
 {
@@ -159,16 +154,15 @@ int kern_isa_force(enum kern_isa isa)
  */
 const struct kern_table *kern_table(void)
 {
-	const struct kern_table *table =
-		atomic_load_explicit(&table_in_use, memory_order_relaxed);
+	const struct kern_table *table = atomic_load_explicit(&table_in_use, memory_order_relaxed);
 
 	if (!table) {
 		const struct kern_table *best = &tables[kern_isa_best()];
 
 		/* On failure another thread chose first, or forced: its choice stands. */
 		if (atomic_compare_exchange_strong_explicit(&table_in_use, &table, best,
-							    memory_order_relaxed,
-							    memory_order_relaxed))
+		                                            memory_order_relaxed,
+		                                            memory_order_relaxed))
 			table = best;
 	}
 	assert(table->optim_step);

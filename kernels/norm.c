@@ -3,8 +3,8 @@
  * Norm and finite check: the public functions (docs/ARITHMETIC.md, "Norm and finite check").
  * Floor 1.
  */
-#include "common/base/assert.h"
 #include "kernels/norm.h"
+#include "common/base/assert.h"
 #include "kernels/table.h"
 
 /**
@@ -19,7 +19,7 @@
  * NaN comes out as the positive quiet one. Context: any thread.
  */
 void kern_norm_blocks(double *block_sums, const void *source, uint64_t element_count, float unscale,
-		      enum zi_dtype dtype)
+                      enum zi_dtype dtype)
 {
 	const struct kern_table *table = kern_table();
 	kern_env saved;

@@ -9,7 +9,7 @@
 #include "kernels/tree.h"
 
 void kern_norm_blocks_ref(double *block_sums, const void *source, uint64_t element_count,
-			  float unscale, enum zi_dtype dtype)
+                          float unscale, enum zi_dtype dtype)
 {
 	for (uint64_t block = 0; block < element_count / ZI_BLOCK_ELEMENTS; block++) {
 		double lane[KERN_LANES] = { 0.0 };

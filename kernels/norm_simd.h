@@ -33,14 +33,14 @@ VEC_INLINE double norm_block(const void *source, uint64_t index, vec unscale, en
 }
 
 VEC_INLINE void norm_loop(double *block_sums, const void *source, uint64_t element_count,
-			  float unscale, enum zi_dtype dtype)
+                          float unscale, enum zi_dtype dtype)
 {
 	for (uint64_t i = 0; i < element_count; i += ZI_BLOCK_ELEMENTS)
 		*block_sums++ = norm_block(source, i, vec_set(unscale), dtype);
 }
 
 void VEC_NAME(kern_norm_blocks)(double *block_sums, const void *source, uint64_t element_count,
-				float unscale, enum zi_dtype dtype)
+                                float unscale, enum zi_dtype dtype)
 {
 	if (dtype == ZI_DTYPE_F32)
 		norm_loop(block_sums, source, element_count, unscale, ZI_DTYPE_F32);

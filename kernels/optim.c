@@ -2,8 +2,8 @@
 /*
  * The fused step: the public functions (docs/ARITHMETIC.md, "Optimizers"). Floor 1.
  */
-#include "common/base/assert.h"
 #include "kernels/optim.h"
+#include "common/base/assert.h"
 #include "kernels/table.h"
 
 /**

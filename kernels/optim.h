@@ -39,18 +39,18 @@ void kern_optim_prepare(struct kern_optim_scalars *ret_scalars, const struct ker
 
 /* One run of elements (at most a tile in the daemon; any multiple of 16 elements here). */
 struct kern_optim_run {
-	void *param;                /* (n,) param_dtype, updated in place */
-	void *param_copy;           /* (n,) param_dtype: a second place the new parameter is written
+	void *param;              /* (n,) param_dtype, updated in place */
+	void *param_copy;         /* (n,) param_dtype: a second place the new parameter is written
 				     * to, or NULL */
-	int16_t *remainder;         /* (n,), bf16 only, else NULL; updated in place */
-	float *exp_avg;             /* (n,), updated in place. SGD: momentum buffer */
-	float *exp_avg_sq;          /* (n,), updated in place. SGD: NULL */
-	const void *const *grads;   /* rank_count pointers to (n,) grad_dtype */
-	uint32_t rank_count;        /* 1 with is_reduced */
-	bool is_reduced;            /* grads[0] is already the reduced gradient: no average */
+	int16_t *remainder;       /* (n,), bf16 only, else NULL; updated in place */
+	float *exp_avg;           /* (n,), updated in place. SGD: momentum buffer */
+	float *exp_avg_sq;        /* (n,), updated in place. SGD: NULL */
+	const void *const *grads; /* rank_count pointers to (n,) grad_dtype */
+	uint32_t rank_count;      /* 1 with is_reduced */
+	bool is_reduced;          /* grads[0] is already the reduced gradient: no average */
 	uint64_t element_count;
-	enum zi_dtype param_dtype;  /* F32 or BF16 */
-	enum zi_dtype grad_dtype;   /* F32 or BF16 */
+	enum zi_dtype param_dtype; /* F32 or BF16 */
+	enum zi_dtype grad_dtype;  /* F32 or BF16 */
 };
 
 void kern_optim_step(const struct kern_optim_run *run, const struct kern_optim_scalars *scalars);

@@ -34,7 +34,7 @@ void kern_optim_prepare_ref(struct kern_optim_scalars *ret_scalars, const struct
 }
 
 static float reduced_gradient(const struct kern_optim_run *run,
-			      const struct kern_optim_scalars *scalars, uint64_t index)
+                              const struct kern_optim_scalars *scalars, uint64_t index)
 {
 	float sum = kern_tree_at(run->grads, run->rank_count, index, run->grad_dtype);
 
@@ -47,7 +47,7 @@ static float reduced_gradient(const struct kern_optim_run *run,
 }
 
 static float adam_element(const struct kern_optim_scalars *s, float p, float g, float *exp_avg,
-			  float *exp_avg_sq)
+                          float *exp_avg_sq)
 {
 	float m, v, d;
 

@@ -38,7 +38,7 @@ VEC_INLINE struct optim_lanes optim_lanes(const struct kern_optim_scalars *s)
 }
 
 VEC_INLINE vec optim_gradient(const struct kern_optim_run *run, const struct optim_lanes *s,
-			      struct optim_shape shape, uint64_t index)
+                              struct optim_shape shape, uint64_t index)
 {
 	vec g = vec_tree(run->grads, shape.ranks, run->rank_count, index, shape.grad_dtype);
 
@@ -51,7 +51,7 @@ VEC_INLINE vec optim_gradient(const struct kern_optim_run *run, const struct opt
 }
 
 VEC_INLINE vec optim_adam_vec(const struct optim_lanes *s, struct optim_shape shape, vec p, vec g,
-			  float *exp_avg, float *exp_avg_sq)
+                              float *exp_avg, float *exp_avg_sq)
 {
 	vec m = vec_load_f32(exp_avg);
 	vec v = vec_load_f32(exp_avg_sq);
@@ -70,7 +70,7 @@ VEC_INLINE vec optim_adam_vec(const struct optim_lanes *s, struct optim_shape sh
 }
 
 VEC_INLINE vec optim_sgd_vec(const struct optim_lanes *s, struct optim_shape shape, vec p, vec g,
-			 float *momentum)
+                             float *momentum)
 {
 	vec m, u;
 
@@ -84,7 +84,7 @@ VEC_INLINE vec optim_sgd_vec(const struct optim_lanes *s, struct optim_shape sha
 }
 
 VEC_INLINE vec optim_param_load(const struct kern_optim_run *run, struct optim_shape shape,
-				uint64_t index)
+                                uint64_t index)
 {
 	if (shape.param_dtype == ZI_DTYPE_F32)
 		return vec_load_f32((const float *)run->param + index);
@@ -92,7 +92,7 @@ VEC_INLINE vec optim_param_load(const struct kern_optim_run *run, struct optim_s
 }
 
 VEC_INLINE void optim_param_store(const struct kern_optim_run *run, struct optim_shape shape,
-				  uint64_t index, vec p)
+                                  uint64_t index, vec p)
 {
 	p = vec_canonical(p);
 	if (shape.param_dtype == ZI_DTYPE_F32) {
@@ -109,11 +109,13 @@ VEC_INLINE void optim_param_store(const struct kern_optim_run *run, struct optim
 
 /* One specialisation. */
 VEC_INLINE void optim_loop(const struct kern_optim_run *whole_run,
-			   const struct kern_optim_scalars *scalars, struct optim_shape shape)
+                           const struct kern_optim_scalars *scalars, struct optim_shape shape)
 {
-	const struct kern_optim_run run = *whole_run; /* no store of the loop can touch it */
+	struct kern_optim_run run = *whole_run; /* no store of the loop can touch it */
+	const void *held[VEC_RANKS_HELD];
 	const struct optim_lanes lanes = optim_lanes(scalars);
 
+	run.grads = vec_sources_hold(held, run.grads, shape.ranks);
 	for (uint64_t i = 0; i < run.element_count; i += VEC_LANES) {
 		vec g = optim_gradient(&run, &lanes, shape, i);
 		vec p = optim_param_load(&run, shape, i);
@@ -121,13 +123,14 @@ VEC_INLINE void optim_loop(const struct kern_optim_run *whole_run,
 		if (shape.optimizer == ZI_OPTIMIZER_SGD)
 			p = optim_sgd_vec(&lanes, shape, p, g, run.exp_avg + i);
 		else
-			p = optim_adam_vec(&lanes, shape, p, g, run.exp_avg + i, run.exp_avg_sq + i);
+			p = optim_adam_vec(&lanes, shape, p, g, run.exp_avg + i,
+			                   run.exp_avg_sq + i);
 		optim_param_store(&run, shape, i, p);
 	}
 }
 
 VEC_INLINE void optim_ranks(const struct kern_optim_run *run,
-			    const struct kern_optim_scalars *scalars, struct optim_shape shape)
+                            const struct kern_optim_scalars *scalars, struct optim_shape shape)
 {
 	struct optim_shape one = shape, two = shape, four = shape, any = shape, reduced = shape;
 
@@ -150,7 +153,7 @@ VEC_INLINE void optim_ranks(const struct kern_optim_run *run,
 }
 
 VEC_INLINE void optim_dtypes(const struct kern_optim_run *run,
-			     const struct kern_optim_scalars *scalars, struct optim_shape shape)
+                             const struct kern_optim_scalars *scalars, struct optim_shape shape)
 {
 	struct optim_shape bf16 = shape, f32 = shape, bf16_f32 = shape, f32_bf16 = shape;
 
@@ -169,11 +172,11 @@ VEC_INLINE void optim_dtypes(const struct kern_optim_run *run,
 }
 
 /* One function per optimizer keeps the compiler's work in bounds. */
-#define OPTIM_DEFINE(name, ...)                                                                    \
-	static __attribute__((noinline)) void optim_##name(                                        \
-		const struct kern_optim_run *run, const struct kern_optim_scalars *scalars)        \
-	{                                                                                          \
-		optim_dtypes(run, scalars, (struct optim_shape){ __VA_ARGS__ });                   \
+#define OPTIM_DEFINE(name, ...)                                                             \
+	static __attribute__((noinline)) void optim_##name(                                 \
+		const struct kern_optim_run *run, const struct kern_optim_scalars *scalars) \
+	{                                                                                   \
+		optim_dtypes(run, scalars, (struct optim_shape){ __VA_ARGS__ });            \
 	}
 
 OPTIM_DEFINE(adamw, .optimizer = ZI_OPTIMIZER_ADAMW)
@@ -182,10 +185,10 @@ OPTIM_DEFINE(sgd, .optimizer = ZI_OPTIMIZER_SGD)
 OPTIM_DEFINE(sgd_nesterov, .optimizer = ZI_OPTIMIZER_SGD, .is_nesterov = true)
 OPTIM_DEFINE(sgd_first, .optimizer = ZI_OPTIMIZER_SGD, .is_first = true)
 OPTIM_DEFINE(sgd_first_nesterov, .optimizer = ZI_OPTIMIZER_SGD, .is_first = true,
-	     .is_nesterov = true)
+             .is_nesterov = true)
 
 void VEC_NAME(kern_optim_step)(const struct kern_optim_run *run,
-			       const struct kern_optim_scalars *scalars)
+                               const struct kern_optim_scalars *scalars)
 {
 	if (scalars->optimizer == ZI_OPTIMIZER_ADAMW)
 		optim_adamw(run, scalars);

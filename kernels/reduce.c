@@ -2,8 +2,8 @@
 /*
  * Sum over ranks: the public functions (docs/ARITHMETIC.md, "Reduction over ranks"). Floor 1.
  */
-#include "common/base/assert.h"
 #include "kernels/reduce.h"
+#include "common/base/assert.h"
 #include "kernels/table.h"
 
 /**
@@ -17,7 +17,7 @@
  * A NaN comes out as the positive quiet one without payload. Context: any thread.
  */
 void kern_reduce(void *target, const void *const *sources, uint32_t rank_count,
-		 uint64_t element_count, const struct kern_reduce_options *options)
+                 uint64_t element_count, const struct kern_reduce_options *options)
 {
 	const struct kern_table *table = kern_table();
 	kern_env saved;
@@ -42,7 +42,7 @@ void kern_reduce(void *target, const void *const *sources, uint32_t rank_count,
  * A NaN comes out as the positive quiet one without payload. Context: any thread.
  */
 void kern_reduce_accumulate(float *accum, const void *const *sources, uint32_t rank_count,
-			    uint64_t element_count, bool is_first, enum zi_dtype dtype)
+                            uint64_t element_count, bool is_first, enum zi_dtype dtype)
 {
 	const struct kern_table *table = kern_table();
 	kern_env saved;
@@ -65,7 +65,7 @@ void kern_reduce_accumulate(float *accum, const void *const *sources, uint32_t r
  * Context: any thread.
  */
 void kern_reduce_finish(void *target, const float *accum, uint64_t element_count,
-			const struct kern_reduce_options *options)
+                        const struct kern_reduce_options *options)
 {
 	const struct kern_table *table = kern_table();
 	kern_env saved;

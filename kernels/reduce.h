@@ -14,12 +14,12 @@ struct kern_reduce_options {
 /* target: (n,) of dtype = round(tree(sources) × average). target may be one of the sources (each
  * element is read from every source before it is written). sources: rank_count pointers to (n,). */
 void kern_reduce(void *target, const void *const *sources, uint32_t rank_count,
-		 uint64_t element_count, const struct kern_reduce_options *options);
+                 uint64_t element_count, const struct kern_reduce_options *options);
 
 /* accum: (n,) f32 = tree(sources) when @is_first, else accum + tree(sources). No average here. */
 void kern_reduce_accumulate(float *accum, const void *const *sources, uint32_t rank_count,
-			    uint64_t element_count, bool is_first, enum zi_dtype dtype);
+                            uint64_t element_count, bool is_first, enum zi_dtype dtype);
 
 /* target: (n,) of dtype = round(accum × average). */
 void kern_reduce_finish(void *target, const float *accum, uint64_t element_count,
-			const struct kern_reduce_options *options);
+                        const struct kern_reduce_options *options);

@@ -25,7 +25,7 @@ static void narrow_at(void *target, uint64_t index, float value, enum zi_dtype d
 }
 
 void kern_reduce_ref(void *target, const void *const *sources, uint32_t rank_count,
-		     uint64_t element_count, const struct kern_reduce_options *options)
+                     uint64_t element_count, const struct kern_reduce_options *options)
 {
 	for (uint64_t i = 0; i < element_count; i++) {
 		float sum = kern_tree_at(sources, rank_count, i, options->dtype);
@@ -35,7 +35,7 @@ void kern_reduce_ref(void *target, const void *const *sources, uint32_t rank_cou
 }
 
 void kern_accumulate_ref(float *accum, const void *const *sources, uint32_t rank_count,
-			 uint64_t element_count, bool is_first, enum zi_dtype dtype)
+                         uint64_t element_count, bool is_first, enum zi_dtype dtype)
 {
 	for (uint64_t i = 0; i < element_count; i++) {
 		float sum = kern_tree_at(sources, rank_count, i, dtype);
@@ -45,7 +45,7 @@ void kern_accumulate_ref(float *accum, const void *const *sources, uint32_t rank
 }
 
 void kern_finish_ref(void *target, const float *accum, uint64_t element_count,
-		     const struct kern_reduce_options *options)
+                     const struct kern_reduce_options *options)
 {
 	for (uint64_t i = 0; i < element_count; i++)
 		narrow_at(target, i, accum[i] * options->average, options->dtype);

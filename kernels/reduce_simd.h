@@ -20,13 +20,15 @@ struct reduce_work {
 };
 
 VEC_INLINE void reduce_loop(const struct reduce_work *work, enum reduce_end end,
-			    enum zi_dtype dtype, uint32_t ranks)
+                            enum zi_dtype dtype, uint32_t ranks)
 {
-	const void *const *sources = work->sources;
+	const void *held[VEC_RANKS_HELD];
+	const void *const *sources = vec_sources_hold(held, work->sources, ranks);
+	const uint64_t count = work->count;
 	void *target = work->target;
 	vec average = vec_set(work->average);
 
-	for (uint64_t i = 0; i < work->count; i += VEC_LANES) {
+	for (uint64_t i = 0; i < count; i += VEC_LANES) {
 		vec sum = vec_tree(sources, ranks, work->rank_count, i, dtype);
 
 		if (end == REDUCE_ROUND)
@@ -39,7 +41,7 @@ VEC_INLINE void reduce_loop(const struct reduce_work *work, enum reduce_end end,
 }
 
 VEC_INLINE void reduce_ranks(const struct reduce_work *work, enum reduce_end end,
-			     enum zi_dtype dtype)
+                             enum zi_dtype dtype)
 {
 	if (work->rank_count == 1)
 		reduce_loop(work, end, dtype, 1);
@@ -52,7 +54,7 @@ VEC_INLINE void reduce_ranks(const struct reduce_work *work, enum reduce_end end
 }
 
 VEC_INLINE void reduce_dtype(const struct reduce_work *work, enum reduce_end end,
-			     enum zi_dtype dtype)
+                             enum zi_dtype dtype)
 {
 	if (dtype == ZI_DTYPE_F32)
 		reduce_ranks(work, end, ZI_DTYPE_F32);
@@ -63,7 +65,7 @@ VEC_INLINE void reduce_dtype(const struct reduce_work *work, enum reduce_end end
 }
 
 void VEC_NAME(kern_reduce)(void *target, const void *const *sources, uint32_t rank_count,
-			   uint64_t element_count, const struct kern_reduce_options *options)
+                           uint64_t element_count, const struct kern_reduce_options *options)
 {
 	struct reduce_work work = {
 		.target = target,
@@ -80,11 +82,11 @@ void VEC_NAME(kern_reduce)(void *target, const void *const *sources, uint32_t ra
 		return;
 	vec_sources_rest(rest, sources, rank_count, work.count, options->dtype);
 	kern_reduce_ref((char *)target + work.count * width, rest, rank_count,
-			element_count - work.count, options);
+	                element_count - work.count, options);
 }
 
 void VEC_NAME(kern_accumulate)(float *accum, const void *const *sources, uint32_t rank_count,
-			       uint64_t element_count, bool is_first, enum zi_dtype dtype)
+                               uint64_t element_count, bool is_first, enum zi_dtype dtype)
 {
 	struct reduce_work work = {
 		.target = accum,
@@ -102,11 +104,11 @@ void VEC_NAME(kern_accumulate)(float *accum, const void *const *sources, uint32_
 		return;
 	vec_sources_rest(rest, sources, rank_count, work.count, dtype);
 	kern_accumulate_ref(accum + work.count, rest, rank_count, element_count - work.count,
-			    is_first, dtype);
+	                    is_first, dtype);
 }
 
 VEC_INLINE void finish_loop(void *target, const float *accum, uint64_t count, float average,
-			    enum zi_dtype dtype)
+                            enum zi_dtype dtype)
 {
 	for (uint64_t i = 0; i < count; i += VEC_LANES) {
 		vec sum = vec_mul(vec_load_f32(accum + i), vec_set(average));
@@ -116,7 +118,7 @@ VEC_INLINE void finish_loop(void *target, const float *accum, uint64_t count, fl
 }
 
 void VEC_NAME(kern_finish)(void *target, const float *accum, uint64_t element_count,
-			   const struct kern_reduce_options *options)
+                           const struct kern_reduce_options *options)
 {
 	uint64_t width = options->dtype == ZI_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
 	uint64_t whole = element_count - element_count % VEC_LANES;
@@ -129,5 +131,5 @@ void VEC_NAME(kern_finish)(void *target, const float *accum, uint64_t element_co
 		finish_loop(target, accum, whole, options->average, ZI_DTYPE_BF16);
 	if (whole < element_count)
 		kern_finish_ref((char *)target + whole * width, accum + whole,
-				element_count - whole, options);
+		                element_count - whole, options);
 }

@@ -37,7 +37,7 @@ VEC_INLINE void vec_store(void *target, uint64_t index, vec x, enum zi_dtype dty
 
 /* At most this many partial sums wait at once: one per bit of a rank number, and the newest. */
 #define VEC_TREE_DEPTH 7u
-#define VEC_RANKS_ANY 0u
+#define VEC_RANKS_ANY  0u
 
 static_assert(ZI_WORLD_MAX <= 1u << (VEC_TREE_DEPTH - 1), "the stack holds the tree of any world");
 
@@ -50,7 +50,7 @@ static_assert(ZI_WORLD_MAX <= 1u << (VEC_TREE_DEPTH - 1), "the stack holds the t
  * the largest power of two below n, and the rest follows by induction.
  */
 VEC_INLINE vec vec_tree_any(const void *const *sources, uint32_t rank_count, uint64_t index,
-			    enum zi_dtype dtype)
+                            enum zi_dtype dtype)
 {
 	vec partial[VEC_TREE_DEPTH];
 	uint32_t depth = 0;
@@ -70,7 +70,7 @@ VEC_INLINE vec vec_tree_any(const void *const *sources, uint32_t rank_count, uin
 
 /* @ranks: 1, 2, 4 (constants), or VEC_RANKS_ANY for @rank_count of them. */
 VEC_INLINE vec vec_tree(const void *const *sources, uint32_t ranks, uint32_t rank_count,
-			uint64_t index, enum zi_dtype dtype)
+                        uint64_t index, enum zi_dtype dtype)
 {
 	vec low, high;
 
@@ -86,9 +86,23 @@ VEC_INLINE vec vec_tree(const void *const *sources, uint32_t ranks, uint32_t ran
 	return vec_add(low, high);
 }
 
+/* The constant rank counts keep their pointers in registers: a store of the loop could otherwise
+ * change the caller's array, as far as the compiler knows. */
+#define VEC_RANKS_HELD 4u
+
+VEC_INLINE const void *const *vec_sources_hold(const void **ret_held, const void *const *sources,
+                                               uint32_t ranks)
+{
+	if (ranks == VEC_RANKS_ANY)
+		return sources;
+	for (uint32_t rank = 0; rank < ranks; rank++)
+		ret_held[rank] = sources[rank];
+	return ret_held;
+}
+
 /* Where the sources go on at @index; @ret_rest has room for ZI_WORLD_MAX. */
 static inline void vec_sources_rest(const void **ret_rest, const void *const *sources,
-				    uint32_t rank_count, uint64_t index, enum zi_dtype dtype)
+                                    uint32_t rank_count, uint64_t index, enum zi_dtype dtype)
 {
 	uint64_t width = dtype == ZI_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
 

@@ -11,9 +11,9 @@
 #include "kernels/table.h"
 
 #define VEC_NAME(operation) operation##_avx2
-#define VEC_LANES 8u
-#define VEC_F64_LANES 4u
-#define VEC_INLINE static inline __attribute__((always_inline))
+#define VEC_LANES           8u
+#define VEC_F64_LANES       4u
+#define VEC_INLINE          static inline __attribute__((always_inline))
 
 typedef __m256 vec;
 typedef __m256d vec_f64;

@@ -13,9 +13,9 @@
 #include "kernels/table.h"
 
 #define VEC_NAME(operation) operation##_avx512
-#define VEC_LANES 16u
-#define VEC_F64_LANES 8u
-#define VEC_INLINE static inline __attribute__((always_inline))
+#define VEC_LANES           16u
+#define VEC_F64_LANES       8u
+#define VEC_INLINE          static inline __attribute__((always_inline))
 
 typedef __m512 vec;
 typedef __m512d vec_f64;

@@ -24,25 +24,25 @@
 #error "docs/ARITHMETIC.md rounds every operation: no excess precision"
 #endif
 
-#define KERN_LANES 16u            /* of the norm, and what a run of the optimizer is a multiple of */
+#define KERN_LANES    16u /* of the norm, and what a run of the optimizer is a multiple of */
 #define KERN_NAN_BITS 0x7fc00000u /* every NaN that arithmetic produces, when it is stored */
 
 struct kern_table {
 	enum kern_isa isa;
 	void (*widen)(float *target, const void *source, uint64_t element_count,
-		      enum zi_dtype dtype);
+	              enum zi_dtype dtype);
 	void (*narrow)(void *target, const float *source, uint64_t element_count,
-		       enum zi_dtype dtype);
+	               enum zi_dtype dtype);
 	void (*reduce)(void *target, const void *const *sources, uint32_t rank_count,
-		       uint64_t element_count, const struct kern_reduce_options *options);
+	               uint64_t element_count, const struct kern_reduce_options *options);
 	void (*accumulate)(float *accum, const void *const *sources, uint32_t rank_count,
-			   uint64_t element_count, bool is_first, enum zi_dtype dtype);
+	                   uint64_t element_count, bool is_first, enum zi_dtype dtype);
 	void (*finish)(void *target, const float *accum, uint64_t element_count,
-		       const struct kern_reduce_options *options);
+	               const struct kern_reduce_options *options);
 	void (*norm_blocks)(double *block_sums, const void *source, uint64_t element_count,
-			    float unscale, enum zi_dtype dtype);
+	                    float unscale, enum zi_dtype dtype);
 	void (*optim_step)(const struct kern_optim_run *run,
-			   const struct kern_optim_scalars *scalars);
+	                   const struct kern_optim_scalars *scalars);
 	uint64_t (*hash)(const void *data, uint64_t bytes);
 };
 
@@ -55,19 +55,19 @@ enum kern_isa kern_isa_choose(enum kern_isa hardware, const char *wish);
 /* Each instruction set defines the functions of its table under these names. */
 #define KERN_DECLARE(isa)                                                                          \
 	void kern_widen_##isa(float *target, const void *source, uint64_t element_count,           \
-			      enum zi_dtype dtype);                                                \
+	                      enum zi_dtype dtype);                                                \
 	void kern_narrow_##isa(void *target, const float *source, uint64_t element_count,          \
-			       enum zi_dtype dtype);                                               \
+	                       enum zi_dtype dtype);                                               \
 	void kern_reduce_##isa(void *target, const void *const *sources, uint32_t rank_count,      \
-			       uint64_t element_count, const struct kern_reduce_options *options); \
+	                       uint64_t element_count, const struct kern_reduce_options *options); \
 	void kern_accumulate_##isa(float *accum, const void *const *sources, uint32_t rank_count,  \
-				   uint64_t element_count, bool is_first, enum zi_dtype dtype);    \
+	                           uint64_t element_count, bool is_first, enum zi_dtype dtype);    \
 	void kern_finish_##isa(void *target, const float *accum, uint64_t element_count,           \
-			       const struct kern_reduce_options *options);                         \
+	                       const struct kern_reduce_options *options);                         \
 	void kern_norm_blocks_##isa(double *block_sums, const void *source,                        \
-				    uint64_t element_count, float unscale, enum zi_dtype dtype);   \
+	                            uint64_t element_count, float unscale, enum zi_dtype dtype);   \
 	void kern_optim_step_##isa(const struct kern_optim_run *run,                               \
-				   const struct kern_optim_scalars *scalars);                      \
+	                           const struct kern_optim_scalars *scalars);                      \
 	uint64_t kern_hash_##isa(const void *data, uint64_t bytes)
 
 KERN_DECLARE(ref);

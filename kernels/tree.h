@@ -32,7 +32,7 @@ static inline float kern_widen_at(const void *source, uint64_t index, enum zi_dt
 }
 
 static inline float kern_tree_at(const void *const *sources, uint32_t rank_count, uint64_t index,
-				 enum zi_dtype dtype)
+                                 enum zi_dtype dtype)
 {
 	float node[ZI_WORLD_MAX];
 

@@ -33,13 +33,14 @@ int nvme_direct_enable(int fd, bool *ret_is_direct, uint32_t *ret_align_bytes)
 	bool is_direct = true;
 	int r;
 
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status))
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_DIOALIGN, &status))
 		return err_origin(-errno);
 	if (status.stx_mask & STATX_DIOALIGN) {
 		is_direct = status.stx_dio_offset_align > 0;
 		align_bytes = ZI_MAX(status.stx_dio_mem_align, status.stx_dio_offset_align);
-	} else {
-		bool is_in_memory;
+	} else if (
+		S_ISREG(status.stx_mode)) { /* A device's node lies in memory, the device does not. */
+		bool is_in_memory = false;
 
 		r = direct_is_in_memory(fd, &is_in_memory);
 		if (r)

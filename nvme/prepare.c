@@ -40,7 +40,7 @@ static int prepare_check(const struct nvme_prepare *prepare, struct zi_text *tex
 {
 	uint64_t wanted_bytes = prepare->to_bytes - prepare->from_bytes;
 	struct rlimit limit;
-	uint64_t free_bytes;
+	uint64_t free_bytes = 0;
 	int r;
 
 	r = prepare_free_bytes(prepare->fd, &free_bytes);
@@ -50,14 +50,15 @@ static int prepare_check(const struct nvme_prepare *prepare, struct zi_text *tex
 	if (wanted_bytes > free_bytes)
 		return err_origin(zi_text_error(
 			text, -ENOSPC,
-			"store '%s' needs %s more (%llu bytes), its file system has %s free", prepare->path,
-			zi_format_bytes(wanted_bytes).chars, (unsigned long long)wanted_bytes,
-			zi_format_bytes(free_bytes).chars));
+			"store '%s' needs %s more (%llu bytes), its file system has %s free",
+			prepare->path, zi_format_bytes(wanted_bytes).chars,
+			(unsigned long long)wanted_bytes, zi_format_bytes(free_bytes).chars));
 	/* Past this limit the kernel sends SIGXFSZ, which kills. */
 	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY &&
 	    prepare->to_bytes > limit.rlim_cur)
 		return err_origin(zi_text_error(
-			text, -EFBIG, "store '%s' of %s is past this process's file size limit of %s",
+			text, -EFBIG,
+			"store '%s' of %s is past this process's file size limit of %s",
 			prepare->path, zi_format_bytes(prepare->to_bytes).chars,
 			zi_format_bytes(limit.rlim_cur).chars));
 	return 0;
@@ -90,10 +91,12 @@ static int prepare_reserve_and_fill(const struct nvme_prepare *prepare)
 {
 	int r;
 
+	do
+		r = fallocate(prepare->fd, 0, (off_t)prepare->from_bytes,
+		              (off_t)(prepare->to_bytes - prepare->from_bytes));
+	while (r && errno == EINTR);
 	/* Where it is not supported, writing reserves as well, only later. */
-	if (fallocate(prepare->fd, 0, (off_t)prepare->from_bytes,
-	              (off_t)(prepare->to_bytes - prepare->from_bytes)) &&
-	    errno != EOPNOTSUPP)
+	if (r && errno != EOPNOTSUPP)
 		return err_origin(-errno);
 	r = prepare_fill(prepare);
 	if (r)
@@ -129,10 +132,9 @@ int nvme_prepare(const struct nvme_prepare *prepare, struct zi_text *text)
 	if (r) {
 		/* Best effort: the failure that counts is r. */
 		(void)!ftruncate(prepare->fd, (off_t)prepare->from_bytes);
-		return err_trace(zi_text_error(text, r, "writing store '%s' to %s failed: %s",
-		                               prepare->path,
-		                               zi_format_bytes(prepare->to_bytes).chars,
-		                               strerror(-r)));
+		return err_trace(
+			zi_text_error(text, r, "writing store '%s' to %s failed: %s", prepare->path,
+		                      zi_format_bytes(prepare->to_bytes).chars, strerror(-r)));
 	}
 	return 0;
 }

@@ -8,7 +8,7 @@
 
 struct nvme_prepare {
 	int fd;
-	const char *path;   /* for sentences */
+	const char *path;    /* for sentences */
 	uint64_t from_bytes; /* what is there already; 0: a new file */
 	uint64_t to_bytes;   /* size afterwards */
 	void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes); /* may be NULL */

@@ -111,7 +111,8 @@ static bool space_holds(const struct nvme_space *space, const struct zi_extent *
 	if (!extent->bytes || extent->offset_bytes < NVME_SUPERBLOCK_BYTES)
 		return false;
 	/* No sum: either may be anything. */
-	return extent->offset_bytes < end_bytes && extent->bytes <= end_bytes - extent->offset_bytes;
+	return extent->offset_bytes < end_bytes &&
+	       extent->bytes <= end_bytes - extent->offset_bytes;
 }
 
 /**
@@ -186,8 +187,8 @@ int nvme_space_allocate(struct nvme_space *space, uint64_t bytes, struct zi_exte
 	space_mark(space, index, index + count, true);
 	space->cursor_index = index + count;
 	assert(space->cursor_index <= space->block_count);
-	*ret_extent = (struct zi_extent){ .offset_bytes = index * ZI_STORE_ALIGN_BYTES,
-		                          .bytes = bytes };
+	*ret_extent =
+		(struct zi_extent){ .offset_bytes = index * ZI_STORE_ALIGN_BYTES, .bytes = bytes };
 	return 0;
 }
 

@@ -62,14 +62,14 @@ int nvme_superblock_check(const struct nvme_superblock *superblock, const char *
 	if (superblock->checksum != hash)
 		return err_origin(zi_text_error(
 			text, -EUCLEAN,
-			"superblock of store '%s' is damaged (checksum %016llx, computed %016llx)", path,
-			(unsigned long long)superblock->checksum, (unsigned long long)hash));
+			"superblock of store '%s' is damaged (checksum %016llx, computed %016llx)",
+			path, (unsigned long long)superblock->checksum, (unsigned long long)hash));
 	/* With a right checksum only a program could have written what follows. */
 	if (superblock->state != NVME_SUPERBLOCK_READY &&
 	    superblock->state != NVME_SUPERBLOCK_PREPARING)
-		return err_origin(zi_text_error(text, -EUCLEAN,
-		                                "superblock of store '%s' has state %u, which is none",
-		                                path, superblock->state));
+		return err_origin(zi_text_error(
+			text, -EUCLEAN, "superblock of store '%s' has state %u, which is none",
+			path, superblock->state));
 	if (superblock->bytes % ZI_STORE_ALIGN_BYTES || superblock->bytes <= NVME_SUPERBLOCK_BYTES)
 		return err_origin(zi_text_error(
 			text, -EUCLEAN, "superblock of store '%s' says %llu bytes, which cannot be",

@@ -22,7 +22,7 @@ int zi_err_origin(int r, const char *file, int line, const char *function);
 int zi_err_trace(int r, const char *file, int line, const char *function);
 int zi_err_fold(int r, const char *file, int line, const char *function);
 
-/* Text of the newest failure's trace in this thread ("file:line function -ENOSPC <- …"), "" if none. */
+/* Text of the newest failure in this thread: "file:line function -ENOSPC <- …", "" if none. */
 const char *zi_err_backtrace(void);
 /* "ENOSPC" for 28 or -28; "E?" for what is unknown. */
 const char *zi_err_name(int error);

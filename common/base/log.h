@@ -2,8 +2,8 @@
 /*
  * Logging to stderr with journal priorities ("<3>…") when stderr is the journal, plain words
  * otherwise. Only sessions, main and tools log; lower floors return errors. log_*_errno() logs and
- * returns the error, so that `return log_error_errno(r, …)` is one line. Messages a client can cause
- * go through log_limited(). Floor 0, any thread (one write per message).
+ * returns the error, so that `return log_error_errno(r, …)` is one line. What a client can cause is
+ * logged behind zi_log_limit_pass(). Floor 0, any thread (one write per message).
  */
 #pragma once
 

@@ -3,28 +3,26 @@
  * The event loop. Floor 0. Owner: the thread in zi_loop_run(); while nobody runs it, whoever holds
  * it. zi_loop_post() and zi_loop_stop(): any thread.
  *
- * Posted work is a stack that any thread pushes on with one compare-and-swap, and that the owner
- * takes whole with one exchange and turns round (so there is no ABA: nobody else pops). The
- * doorbell, an eventfd, is rung only when the owner may be asleep:
+ * Posted work lies in a mailbox (mailbox.c). The doorbell, an eventfd, is rung only when the owner
+ * may be asleep:
  *
  *	producer			owner
  *	P1 push the post		O1 need_wakeup = true
  *	P2 full fence			O2 full fence
- *	P3 read need_wakeup		O3 read the stack; sleep if empty
+ *	P3 read need_wakeup		O3 read the mailbox; sleep if empty
  *
  * A post would be lost if P3 read false and O3 read "empty". The two full fences are in one total
  * order. If P2 is before O2, O3 sees P1, and the owner does not sleep. If O2 is before P2, P3 sees
  * O1, and the producer rings. Without either fence the store may still be in its CPU's store
  * buffer while the load after it is done, in both threads, and both read the old value. Stress
  * tests hardly ever hit that; so the fences stay, whatever a test says. zi_loop_stop() follows the
- * same protocol with its flag in place of the stack, and a poller with its rings.
+ * same protocol with its flag in place of the mailbox, and a poller with its rings.
  *
  * The doorbell is registered edge-triggered and never read: each write is an edge, which saves the
  * read on every wake-up. (A 64-bit counter that is incremented by one does not overflow.)
  */
 #include "common/base/loop.h"
 
-#include <pthread.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -37,21 +35,22 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "common/base/mailbox.h"
 
 #define LOOP_CACHE_LINE_BYTES 64u
 /* A turn handles at most this many of each kind, so that none starves the others. */
 #define LOOP_POSTS_MAX  64u
 #define LOOP_TIMERS_MAX 64u
 #define LOOP_EVENTS_MAX 64
-/* While the poller spins, the clock (25 ns) is read only every so many turns (10 to 50 ns each) … */
+/* While the poller spins, the clock (25 ns) is read only every so many turns (10 to 50 ns each), */
 #define LOOP_SPIN_TURNS 16u
-/* … and the descriptors (a system call, 200 ns and more) are looked at only so often: one percent
+/* and the descriptors (a system call, 200 ns and more) are looked at only so often: one percent
  * of the time, and far below what a person or a socket notices. */
 #define LOOP_SPIN_FDS_NS (50 * ZI_NS_PER_US)
 
 struct zi_loop {
 	/* Written by all threads. */
-	alignas(LOOP_CACHE_LINE_BYTES) _Atomic(struct zi_post *) posted;
+	alignas(LOOP_CACHE_LINE_BYTES) struct zi_mailbox mailbox;
 	_Atomic bool need_wakeup;
 	_Atomic bool is_stopping;
 	_Atomic uintptr_t owner; /* thread_id() of the thread in zi_loop_run(), 0 when none */
@@ -59,11 +58,10 @@ struct zi_loop {
 	/* Owner thread only. */
 	alignas(LOOP_CACHE_LINE_BYTES) int epoll_fd;
 	int doorbell_fd;
-	struct zi_post *backlog; /* taken from `posted`, oldest first */
-	struct zi_post **backlog_end;
 	struct zi_list timers; /* by deadline, the earliest first */
 	struct zi_poller poller;
 	bool has_poller;
+	bool is_armed; /* the poller, for a sleep */
 
 	bool is_spinning; /* decided at the last reading of the clock */
 	bool is_fresh;    /* the poller has found work since then */
@@ -86,13 +84,6 @@ static uintptr_t thread_id(void)
 	return (uintptr_t)&thread_marker;
 }
 
-static inline void loop_relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#endif
-}
-
 /* @ret_loop: the caller's, zi_loop_free(). Return: 0, -ENOMEM, -EMFILE, -ENFILE. */
 int zi_loop_new(struct zi_loop **ret_loop)
 {
@@ -103,7 +94,7 @@ int zi_loop_new(struct zi_loop **ret_loop)
 	if (!loop)
 		return err_origin(-ENOMEM);
 	memset(loop, 0, sizeof(*loop));
-	loop->backlog_end = &loop->backlog;
+	zi_mailbox_init(&loop->mailbox);
 	zi_list_init(&loop->timers);
 	loop->doorbell_fd = -1;
 	loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -118,7 +109,7 @@ int zi_loop_new(struct zi_loop **ret_loop)
 	return 0;
 }
 
-/* The last zi_loop_post() and zi_loop_stop() must have returned, in whatever thread. Return: NULL. */
+/* The last zi_loop_post() and zi_loop_stop() must have returned in every thread. Return: NULL. */
 struct zi_loop *zi_loop_free(struct zi_loop *loop)
 {
 	if (!loop)
@@ -126,8 +117,8 @@ struct zi_loop *zi_loop_free(struct zi_loop *loop)
 	assert(!atomic_load_explicit(&loop->owner, memory_order_relaxed));
 	assert(!loop->sources_count);
 	assert(zi_list_is_empty(&loop->timers));
-	assert(!loop->backlog);
-	assert(!atomic_load_explicit(&loop->posted, memory_order_acquire));
+	assert(!zi_mailbox_has_backlog(&loop->mailbox));
+	assert(!zi_mailbox_has_news(&loop->mailbox));
 	loop->doorbell_fd = zi_close(loop->doorbell_fd);
 	loop->epoll_fd = zi_close(loop->epoll_fd);
 	free(loop);
@@ -206,7 +197,7 @@ void zi_loop_arm(struct zi_loop *loop, struct zi_timer *timer, uint64_t deadline
 	for (after = loop->timers.prev; after != &loop->timers; after = after->prev)
 		if (container_of(after, struct zi_timer, timer_link)->deadline_ns <= deadline_ns)
 			break;
-	/* In front of what follows `after`: equal deadlines keep the order in which they were armed. */
+	/* In front of what follows `after`, so that equal deadlines keep their order. */
 	zi_list_push_back(after->next, &timer->timer_link);
 }
 
@@ -224,6 +215,7 @@ void zi_loop_disarm(struct zi_timer *timer)
 void zi_loop_set_poller(struct zi_loop *loop, const struct zi_poller *poller)
 {
 	zi_debug_assert(zi_loop_is_owner(loop));
+	assert(!loop->is_armed);
 	loop->has_poller = poller;
 	loop->poller = poller ? *poller : (struct zi_poller){ 0 };
 	loop->is_spinning = false;
@@ -233,13 +225,11 @@ void zi_loop_set_poller(struct zi_loop *loop, const struct zi_poller *poller)
 /* P2 and P3 of the proof above, after P1. */
 static void loop_wake(struct zi_loop *loop)
 {
-	/* Pairs with the fence in loop_prepare_sleep(). */
-	atomic_thread_fence(memory_order_seq_cst);
+	atomic_thread_fence(memory_order_seq_cst); /* Pairs with the one in loop_prepare_sleep(). */
 	if (!atomic_load_explicit(&loop->need_wakeup, memory_order_relaxed))
 		return;
-	/* Of several producers one rings. */
 	if (atomic_exchange_explicit(&loop->need_wakeup, false, memory_order_relaxed))
-		(void)eventfd_write(loop->doorbell_fd, 1); /* Fails only at 2^64 - 1. */
+		(void)eventfd_write(loop->doorbell_fd, 1); /* One rings. Fails only at 2^64 - 1. */
 }
 
 /*
@@ -248,15 +238,9 @@ static void loop_wake(struct zi_loop *loop)
  */
 void zi_loop_post(struct zi_loop *loop, struct zi_post *post, zi_post_fn run)
 {
-	struct zi_post *head = atomic_load_explicit(&loop->posted, memory_order_relaxed);
-
 	assert(run);
 	post->run = run;
-	do {
-		post->next = head;
-		/* Release: pairs with the acquire in loop_take_posts(). */
-	} while (!atomic_compare_exchange_weak_explicit(
-		&loop->posted, &head, post, memory_order_release, memory_order_relaxed));
+	zi_mailbox_push(&loop->mailbox, post);
 	loop_wake(loop);
 }
 
@@ -268,40 +252,14 @@ void zi_loop_stop(struct zi_loop *loop)
 	loop_wake(loop);
 }
 
-/* Moves what was posted to the end of the backlog, the oldest first. */
-static void loop_take_posts(struct zi_loop *loop)
-{
-	struct zi_post *newest = NULL;
-	struct zi_post *oldest = NULL;
-
-	/* A shared read of the line, while there is nothing, leaves it to the producers. */
-	if (!atomic_load_explicit(&loop->posted, memory_order_relaxed))
-		return;
-	/* Acquire: pairs with the release in zi_loop_post(). */
-	newest = atomic_exchange_explicit(&loop->posted, NULL, memory_order_acquire);
-	if (!newest)
-		return;
-	for (struct zi_post *post = newest, *next; post; post = next) {
-		next = post->next;
-		post->next = oldest;
-		oldest = post;
-	}
-	*loop->backlog_end = oldest;
-	loop->backlog_end = &newest->next;
-}
-
+/* What is posted meanwhile runs in the next turn. */
 static void loop_run_posts(struct zi_loop *loop)
 {
-	loop_take_posts(loop);
-	for (uint32_t i = 0; loop->backlog && i < LOOP_POSTS_MAX; i++) {
-		struct zi_post *post = loop->backlog;
+	struct zi_post *post;
 
-		loop->backlog = post->next;
-		if (!loop->backlog)
-			loop->backlog_end = &loop->backlog;
-		post->next = NULL;
+	zi_mailbox_collect(&loop->mailbox);
+	for (uint32_t i = 0; i < LOOP_POSTS_MAX && (post = zi_mailbox_pop(&loop->mailbox)); i++)
 		post->run(post); /* May free the post. */
-	}
 }
 
 static void loop_run_timers(struct zi_loop *loop)
@@ -342,21 +300,23 @@ static void loop_tick(struct zi_loop *loop)
 static bool loop_prepare_sleep(struct zi_loop *loop)
 {
 	atomic_store_explicit(&loop->need_wakeup, true, memory_order_relaxed);
-	/* Pairs with the fence in loop_wake(). */
-	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&loop->posted, memory_order_relaxed))
+	atomic_thread_fence(memory_order_seq_cst); /* Pairs with the one in loop_wake(). */
+	if (zi_mailbox_has_news(&loop->mailbox) ||
+	    atomic_load_explicit(&loop->is_stopping, memory_order_relaxed))
 		return false;
-	if (atomic_load_explicit(&loop->is_stopping, memory_order_relaxed))
-		return false;
-	return !loop->has_poller || loop->poller.arm(loop->poller.arg);
+	if (!loop->has_poller)
+		return true;
+	loop->is_armed = true;
+	return loop->poller.arm(loop->poller.arg);
 }
 
 /* Undoes loop_prepare_sleep(), whatever it said. */
 static void loop_finish_sleep(struct zi_loop *loop)
 {
 	atomic_store_explicit(&loop->need_wakeup, false, memory_order_relaxed);
-	if (loop->has_poller)
+	if (loop->is_armed)
 		loop->poller.disarm(loop->poller.arg);
+	loop->is_armed = false;
 	loop->is_spinning = false; /* The clock is stale. */
 }
 
@@ -366,18 +326,16 @@ static int loop_dispatch(struct zi_loop *loop, uint64_t deadline_ns)
 	int timeout_ms = deadline_ns ? zi_clock_poll_ms(deadline_ns) : 0;
 	bool is_sleeping = timeout_ms != 0;
 	int count;
+	int r;
 
 	if (is_sleeping && !loop_prepare_sleep(loop))
 		timeout_ms = 0;
 	count = epoll_wait(loop->epoll_fd, loop->events, LOOP_EVENTS_MAX, timeout_ms);
-	if (is_sleeping) {
-		int saved_errno = errno;
-
+	r = count < 0 ? -errno : 0;
+	if (is_sleeping)
 		loop_finish_sleep(loop);
-		errno = saved_errno;
-	}
-	if (count < 0)
-		return errno == EINTR ? 0 : err_origin(-errno);
+	if (r)
+		return r == -EINTR ? 0 : err_origin(r);
 	loop->events_count = count;
 	for (loop->events_index = 0; loop->events_index < loop->events_count;) {
 		const struct epoll_event *event = &loop->events[loop->events_index++];
@@ -402,10 +360,12 @@ static int loop_turn(struct zi_loop *loop)
 		is_found = loop->poller.poll(loop->poller.arg);
 	loop->is_fresh |= is_found;
 
-	if (!loop->backlog && !loop->is_fresh && !loop->is_spinning)
+	if (!zi_mailbox_has_backlog(&loop->mailbox) && !loop->is_fresh && !loop->is_spinning)
 		return err_trace(loop_dispatch(loop, loop_next_deadline_ns(loop)));
+#if defined(__x86_64__)
 	if (!is_found)
-		loop_relax();
+		__builtin_ia32_pause(); /* Leaves the core's other thread its share. */
+#endif
 	if (loop->has_poller && loop->now_ns - loop->fds_ns < LOOP_SPIN_FDS_NS)
 		return 0;
 	loop->fds_ns = loop->now_ns;

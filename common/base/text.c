@@ -141,7 +141,7 @@ int zi_parse_bytes(const char *text, uint64_t *ret_bytes)
 		return err_origin(-EINVAL);
 	if (is_overflow || whole > (uint64_t)INT64_MAX >> shift)
 		return err_origin(-ERANGE);
-	/* The fraction is below 1, so the sum stays below 2^63: whole + 1 is at most 2^(63 - shift). */
+	/* The fraction is below 1 and whole + 1 at most 2^(63 - shift): no more than 2^63 - 1. */
 	*ret_bytes = (whole << shift) + (uint64_t)(((unsigned __int128)fraction << shift) / scale);
 	return 0;
 }

@@ -33,6 +33,6 @@ struct zi_bytes_text zi_format_bytes(uint64_t bytes);
 int zi_parse_bytes(const char *text, uint64_t *ret_bytes);
 /* Copies a name of at most capacity-1 bytes; -ENAMETOOLONG otherwise. */
 int zi_copy_name(char *target, size_t capacity, const char *source);
-/* Names of jobs, tiers, incarnations: [A-Za-z0-9._:+-], at least one, not beginning with '.' or '-'.
+/* Names of jobs, tiers, incarnations: one or more of [A-Za-z0-9._:+-], the first not '.' or '-'.
  * @bytes_max: capacity of the field, NUL included; nothing beyond it is read. */
 int zi_check_name(const char *name, size_t bytes_max);

@@ -226,7 +226,9 @@ int zi_message_check(const struct zi_message_header *message, struct zi_text *te
 
 const char *zi_message_name(uint16_t type);
 
-/* Listening and connecting. Paths longer than sun_path: -ENAMETOOLONG. */
+/* Listening and connecting. Paths longer than sun_path: -ENAMETOOLONG. A stale socket (nobody listens)
+ * is replaced; a live one is -EADDRINUSE. The listener is non-blocking, the connected socket blocks
+ * (connecting itself never does: -EAGAIN when the daemon's backlog is full). */
 int zi_control_listen(const char *path, uint32_t mode, struct zi_text *text, int *ret_fd);
 int zi_control_connect(const char *path, int *ret_fd);
 /* The socket path by the rules of zinf_options.socket_path. */

@@ -39,7 +39,7 @@ uint64_t zi_geometry_padded(uint64_t element_count)
 /* @slot_bytes: a power of two. Return: the distance from the unit's begin to the next one's. */
 uint64_t zi_geometry_unit_bytes(uint64_t padded_count, uint32_t element_bytes, uint64_t slot_bytes)
 {
-	uint64_t bytes;
+	uint64_t bytes = 0;
 	bool is_fit = zi_checked_mul(padded_count, element_bytes, &bytes) &&
 	              zi_checked_align(bytes, slot_bytes, &bytes);
 

@@ -73,6 +73,17 @@ struct zi_line {
 };
 static_assert(sizeof(struct zi_line) == ZI_LINE_BYTES, "one word, one line");
 
+/* For words outside the rings (spin_us, broken): one writer, any number of readers. The load's acquire
+ * pairs with the store's release, so that what was written before is seen with it. */
+static inline uint32_t zi_line_load(const struct zi_line *line)
+{
+	return __atomic_load_n(&line->value, __ATOMIC_ACQUIRE);
+}
+static inline void zi_line_store(struct zi_line *line, uint32_t value)
+{
+	__atomic_store_n(&line->value, value, __ATOMIC_RELEASE);
+}
+
 /* Step options as they travel: the client writes them before it submits STEP_BEGIN; the daemon
  * copies them out once, checks the copy, and uses only the copy. */
 struct zi_step_options {

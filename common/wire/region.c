@@ -63,7 +63,7 @@ static int memfd_new(const char *name, uint64_t bytes, enum zi_region_pages page
  * a mapping can be backed by transparent huge pages. Not inherited by children. */
 static int map_shared(int fd, uint64_t bytes, int protection, void **ret_base)
 {
-	void *base;
+	void *base = NULL;
 	int r = zi_region_reserve(bytes, &base);
 
 	if (r)
@@ -81,7 +81,7 @@ static int region_create(const char *name, uint64_t bytes, enum zi_region_pages 
                          struct zi_region *ret_region)
 {
 	_cleanup_(zi_closep) int fd = -1;
-	void *base;
+	void *base = NULL;
 	int r;
 
 	if (!zi_checked_align(bytes, page_bytes(pages), &bytes) || bytes > INT64_MAX)

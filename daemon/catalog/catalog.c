@@ -11,6 +11,7 @@
 #include "daemon/catalog/catalog.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,17 +44,16 @@ static int check_directory(const char *directory, struct zi_text *text)
 	switch (errno) {
 	case ENOENT:
 		return err_origin(zi_text_error(text, -ENOENT,
-						"Catalog directory %s does not exist: make it, or "
-						"name another",
-						directory));
+		                                "Catalog directory %s does not exist: make it, or "
+		                                "name another",
+		                                directory));
 	case ENOTDIR:
-		return err_origin(zi_text_error(text, -ENOTDIR,
-						"Catalog directory %s is not a directory",
-						directory));
+		return err_origin(zi_text_error(
+			text, -ENOTDIR, "Catalog directory %s is not a directory", directory));
 	default:
 		return err_origin(zi_text_error(text, -errno,
-						"Catalog directory %s cannot be opened: %s",
-						directory, strerror(errno)));
+		                                "Catalog directory %s cannot be opened: %s",
+		                                directory, strerror(errno)));
 	}
 }
 
@@ -66,21 +66,33 @@ static int create_file(struct catalog *catalog, struct zi_text *text)
 
 	if (fd < 0 && errno != EEXIST)
 		return err_origin(zi_text_error(text, -errno, "%s cannot be made: %s",
-						catalog->path, strerror(errno)));
+		                                catalog->path, strerror(errno)));
 	return 0;
 }
 
+static bool has_log(const struct catalog *catalog)
+{
+	char path[PATH_MAX];
+
+	/* A path that does not fit cannot be opened either. */
+	if (snprintf(path, sizeof(path), "%s-wal", catalog->path) >= (int)sizeof(path))
+		return false;
+	return access(path, F_OK) == 0;
+}
+
 /* Opens the connection and takes the lock. Reads, writes nothing. */
-static int connect(struct catalog *catalog, struct zi_text *text)
+static int connect_file(struct catalog *catalog, struct zi_text *text)
 {
 	int code = sqlite3_open_v2(catalog->path, &catalog->db,
-				   SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	                           SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
 
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, "opening", text));
 	(void)sqlite3_extended_result_codes(catalog->db, 1);
-	/* Until the file is accepted, closing it leaves its log alone. Fails only by misuse. */
-	(void)sqlite3_db_config(catalog->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+	/* Until the file is accepted, closing it leaves its log alone; without a log, SQLite makes an
+	 * empty one, and shall remove it. Fails only by misuse. */
+	(void)sqlite3_db_config(catalog->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log(catalog),
+	                        NULL);
 	(void)sqlite3_db_config(catalog->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	if (sqlite3_db_readonly(catalog->db, "main") == 1)
 		return err_trace(catalog_sql_error(catalog, SQLITE_READONLY, "opening", text));
@@ -123,8 +135,7 @@ static int check_meta(struct catalog *catalog, struct zi_text *text)
 static int check_whole(struct catalog *catalog, struct zi_text *text)
 {
 	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *statement = NULL;
-	int code =
-		sqlite3_prepare_v2(catalog->db, "PRAGMA quick_check(1)", -1, &statement, NULL);
+	int code = sqlite3_prepare_v2(catalog->db, "PRAGMA quick_check(1)", -1, &statement, NULL);
 	const char *finding;
 
 	if (!code)
@@ -157,8 +168,8 @@ static int use_log(struct catalog *catalog, struct zi_text *text)
 	if (mode && strcmp(mode, "wal") == 0)
 		return 0;
 	return err_origin(zi_text_error(text, -ENOTSUP,
-					"%s: its file system does not carry a write-ahead log",
-					catalog->path));
+	                                "%s: its file system does not carry a write-ahead log",
+	                                catalog->path));
 }
 
 /* The tables of a new catalog, synced whatever comes later. */
@@ -169,7 +180,7 @@ static int create_schema(struct catalog *catalog, const char *directory, struct 
 	int code;
 
 	(void)snprintf(meta_sql, sizeof(meta_sql), "INSERT INTO meta VALUES(%d, %u, 0); COMMIT;",
-		       CATALOG_APPLICATION_ID, CATALOG_VERSION); /* Fits. */
+	               CATALOG_APPLICATION_ID, CATALOG_VERSION); /* Fits. */
 	code = catalog_sql_run(catalog, "PRAGMA synchronous = FULL; BEGIN IMMEDIATE;");
 	if (!code)
 		code = catalog_sql_run(catalog, catalog_schema_sql);
@@ -180,8 +191,8 @@ static int create_schema(struct catalog *catalog, const char *directory, struct 
 	/* SQLite syncs the directory for its log, not for the file itself. */
 	directory_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (directory_fd < 0 || fsync(directory_fd))
-		return err_origin(zi_text_error(text, -errno, "Syncing %s: %s", directory,
-						strerror(errno)));
+		return err_origin(
+			zi_text_error(text, -errno, "Syncing %s: %s", directory, strerror(errno)));
 	return 0;
 }
 
@@ -232,7 +243,7 @@ int catalog_open(const char *directory, struct zi_text *text, struct catalog **r
 
 	r = create_file(catalog, text);
 	if (!r)
-		r = connect(catalog, text);
+		r = connect_file(catalog, text);
 	if (r)
 		return err_trace(r);
 	/* Empty: just made, or its making was cut short. */

@@ -20,7 +20,7 @@
 #include "common/base/thread.h"
 #include "daemon/catalog/catalog.h"
 
-#define CATALOG_FILE "catalog.db"
+#define CATALOG_FILE           "catalog.db"
 #define CATALOG_APPLICATION_ID 0x5a494e46 /* "ZINF" */
 
 enum catalog_statement {

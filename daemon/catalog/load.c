@@ -15,7 +15,8 @@
 #include "common/base/err.h"
 #include "daemon/catalog/catalog_private.h"
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "hashes and shapes are stored as they lie");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "hashes and shapes are stored as they lie");
 
 /* What catalog_job_free() must find again. */
 struct loaded_job {
@@ -150,10 +151,12 @@ static bool take_extent(struct loader *loader, sqlite3_stmt *row, uint32_t index
 	if (index)
 		hashes = (uint64_t *)extent[-1].hashes + extent[-1].hash_count;
 	if (!take_u32(row, 0, ZI_PLANE_STATE, &plane) ||
-	    !take_u32(row, 1, UINT32_MAX, &extent->unit) || extent->unit >= loaded->job.unit_count ||
+	    !take_u32(row, 1, UINT32_MAX, &extent->unit) ||
+	    extent->unit >= loaded->job.unit_count ||
 	    !take_u32(row, 2, UINT32_MAX, &extent->subgroup))
 		return false;
-	if (sqlite3_column_bytes(row, 3) != sizeof(extent->store_uuid) || hash_bytes % sizeof(*hashes))
+	if (sqlite3_column_bytes(row, 3) != sizeof(extent->store_uuid) ||
+	    hash_bytes % sizeof(*hashes))
 		return false;
 	extent->plane = (enum zi_plane)plane;
 	memcpy(extent->store_uuid, sqlite3_column_blob(row, 3), sizeof(extent->store_uuid));
@@ -166,7 +169,8 @@ static bool take_extent(struct loader *loader, sqlite3_stmt *row, uint32_t index
 	assert((uint64_t)(hashes - loaded->hashes) + extent->hash_count <= loaded->hash_capacity);
 	if (hash_bytes)
 		memcpy(hashes, sqlite3_column_blob(row, 7), hash_bytes);
-	return extent->step <= (uint64_t)loaded->job.step;
+	/* Nothing of a step that was never committed. */
+	return extent->step <= INT64_MAX && (int64_t)extent->step <= loaded->job.step;
 }
 
 static int allocate_blobs(struct loader *loader, uint32_t row_count, uint64_t blob_bytes)
@@ -200,7 +204,8 @@ static bool take_blob(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 
 static const struct load_table load_tables[] = {
 	{ "unit", "SELECT count(*), 0 FROM unit WHERE job_id = ?1",
-	  "SELECT unit, name FROM unit WHERE job_id = ?1 ORDER BY unit", allocate_units, take_unit },
+	  "SELECT unit, name FROM unit WHERE job_id = ?1 ORDER BY unit", allocate_units,
+	  take_unit },
 	{ "param", "SELECT count(*), 0 FROM param WHERE job_id = ?1",
 	  "SELECT param, name, unit, shape FROM param WHERE job_id = ?1 ORDER BY param",
 	  allocate_params, take_param },
@@ -244,13 +249,13 @@ static int load_table(struct loader *loader, const struct load_table *table)
 	r = table->allocate(loader, row_count, take_u64(count, 1));
 	if (r)
 		return err_origin(zi_text_error(loader->text, r,
-						"No memory for job '%s': %u rows of table %s",
-						loader->loaded->job.name, row_count, table->name));
+		                                "No memory for job '%s': %u rows of table %s",
+		                                loader->loaded->job.name, row_count, table->name));
 	for (uint32_t i = 0; i < row_count; i++) {
 		code = sqlite3_step(rows);
 		if (code != SQLITE_ROW)
 			return err_trace(catalog_sql_error(loader->catalog, code, "reading rows",
-							   loader->text));
+			                                   loader->text));
 		if (!table->take(loader, rows, i))
 			return err_trace(load_damaged(loader, table->name));
 	}
@@ -288,7 +293,7 @@ static bool take_job(struct loader *loader, sqlite3_stmt *row)
 }
 
 static int load_job(struct catalog *catalog, sqlite3_stmt *row, struct zi_text *text,
-		    struct catalog_job **ret_job)
+                    struct catalog_job **ret_job)
 {
 	_cleanup_(catalog_job_freep) struct catalog_job *job = NULL;
 	struct loader loader = { .catalog = catalog, .text = text };

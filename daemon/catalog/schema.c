@@ -64,8 +64,8 @@ const char catalog_schema_sql[] =
 	" store_uuid BLOB NOT NULL,"
 	" offset INTEGER NOT NULL,"
 	" bytes INTEGER NOT NULL,"
-	" step INTEGER NOT NULL,"  /* that wrote it */
-	" hashes BLOB NOT NULL," /* 8 bytes for each tile, little-endian */
+	" step INTEGER NOT NULL," /* that wrote it */
+	" hashes BLOB NOT NULL,"  /* 8 bytes for each tile, little-endian */
 	" PRIMARY KEY(job_id, plane, unit, subgroup)) STRICT, WITHOUT ROWID;"
 	"CREATE TABLE blob("
 	" job_id INTEGER NOT NULL,"
@@ -111,7 +111,7 @@ int catalog_schema_prepare(struct catalog *catalog)
 
 		assert(statement_sql[i]);
 		code = sqlite3_prepare_v3(catalog->db, statement_sql[i], -1,
-					  SQLITE_PREPARE_PERSISTENT, &catalog->statements[i], NULL);
+		                          SQLITE_PREPARE_PERSISTENT, &catalog->statements[i], NULL);
 		if (code)
 			return code;
 	}

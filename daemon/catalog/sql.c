@@ -77,7 +77,7 @@ static const char *advice(int error)
 	case -EUCLEAN:
 		return "; nothing was changed: restore the file, or move it away to begin anew";
 	case -EROFS:
-		return "; the file or its file system is read-only";
+		return "; the file, its directory or its file system is read-only";
 	case -EBUSY:
 		return "; another zinfd (or sqlite3) has it open";
 	default:

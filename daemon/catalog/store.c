@@ -10,16 +10,17 @@
 
 /* What the catalog knows about a store. */
 struct knowledge {
-	bool is_known;       /* by its name */
-	bool is_same;        /* and with this uuid */
+	bool is_known;        /* by its name */
+	bool is_same;         /* and with this uuid */
 	int64_t extent_count; /* of the uuid it is known with */
 };
 
 static int look_up(struct catalog *catalog, const char *name, const uint8_t *uuid,
-		   struct knowledge *ret_knowledge)
+                   struct knowledge *ret_knowledge)
 {
-	static const char sql[] = "SELECT uuid, (SELECT count(*) FROM extent WHERE store_uuid = uuid)"
-				  " FROM store WHERE name = ?1";
+	static const char sql[] =
+		"SELECT uuid, (SELECT count(*) FROM extent WHERE store_uuid = uuid)"
+		" FROM store WHERE name = ?1";
 	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *statement = NULL;
 	int code = sqlite3_prepare_v2(catalog->db, sql, -1, &statement, NULL);
 
@@ -44,7 +45,7 @@ static int record(struct catalog *catalog, const char *name, const uint8_t *uuid
 {
 	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *statement = NULL;
 	int code = sqlite3_prepare_v2(catalog->db, "REPLACE INTO store(name, uuid) VALUES(?1, ?2)",
-				      -1, &statement, NULL);
+	                              -1, &statement, NULL);
 
 	if (!code)
 		code = sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
@@ -64,7 +65,7 @@ static int record(struct catalog *catalog, const char *name, const uint8_t *uuid
  * Return: 0; -EUCLEAN when store and catalog do not belong together; what SQLite says.
  */
 int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t uuid[16],
-			bool is_created, struct zi_text *text)
+                        bool is_created, struct zi_text *text)
 {
 	struct knowledge knowledge;
 	int code;

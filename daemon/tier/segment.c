@@ -94,7 +94,7 @@ int tier_segment_build(struct tier_segment *segment, struct zi_text *text)
 				     zi_format_bytes(segment->charge.bytes).chars, segment->name,
 				     zi_err_name(r));
 	assert(segment->region.bytes == segment->charge.bytes);
-	if (segment->wants_huge)
+	if (segment->charge.tier->wants_huge)
 		tier_segment_prepare(segment);
 	return 0;
 }

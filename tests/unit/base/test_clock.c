@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: deadlines saturate and never round down to an early wake-up. Method: bounds around "now". */
+/* Goal: deadlines saturate, and never round down to an early wake-up. Method: bounds around now. */
 #include <criterion/criterion.h>
 #include <limits.h>
 

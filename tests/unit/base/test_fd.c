@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: the helpers on file descriptors transfer whole runs and name what went wrong. Method: memfds,
- * pipes and children; RLIMIT_FSIZE makes a write fall short. */
+/* Goal: the helpers on file descriptors transfer whole runs and name what went wrong. Method:
+ * memfds, pipes and children; RLIMIT_FSIZE makes a write fall short. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

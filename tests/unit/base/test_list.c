@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: the intrusive list keeps its order and survives removal at any time. Method: numbered nodes,
- * read back after each operation. */
+/* Goal: the intrusive list keeps its order and survives removal at any time. Method: numbered
+ * nodes, read back after each operation. */
 #include <criterion/criterion.h>
 
 #include "common/base/list.h"

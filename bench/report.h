@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What every bench program prints and writes: a table name · value · unit · peer · ratio · target,
+ * and the same as a list of objects in build/bench/SUITE.json. Not linked into anything shipped.
+ *
+ * How to measure: own figure and peer alternately, at least BENCH_RUNS_MIN pairs, one ratio per
+ * pair; bench_summarize() them. A ratio is always the better the larger (for times peer / own).
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#define BENCH_RUNS_MIN 9u
+#define BENCH_ROWS_MAX 32u
+
+struct bench_row {
+	const char *name;      /* unique in the suite */
+	double value;          /* median, in @unit */
+	const char *unit;      /* "GB/s", "us", … */
+	double peer;           /* median, in @unit; 0: no peer */
+	const char *peer_name; /* what the peer is; NULL without one */
+	double ratio;          /* median of the ratios; 0: none */
+	double ratio_low;      /* first and third quartile of the ratios */
+	double ratio_high;
+	double target; /* what the ratio is to reach; 0: shown only */
+	unsigned runs; /* pairs measured */
+};
+
+struct bench_report {
+	const char *suite;
+	struct bench_row rows[BENCH_ROWS_MAX]; /* texts stay the caller's */
+	unsigned row_count;
+};
+
+struct bench_summary {
+	double median, low, high; /* low, high: first and third quartile */
+	double min, max;
+};
+
+/* Sorts @samples in place; count > 0. */
+void bench_summarize(struct bench_summary *ret_summary, double *samples, unsigned count);
+void bench_report_init(struct bench_report *report, const char *suite);
+void bench_report_add(struct bench_report *report, const struct bench_row *row);
+/* Prints the table to stdout and writes @directory/SUITE.json (the directory is made). */
+int bench_report_write(const struct bench_report *report, const char *directory);

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One transaction per request. Floor 2; the commit thread.
+ *
+ * Either all rows of a request are in force, or none is: what SQLite promises, but for one corner. When
+ * the *sync* of a commit fails, the log already holds the whole transaction, and a daemon that died
+ * now would find it there and take it for committed, although its submitter was told that it failed
+ * and has given the extents away. So after such a failure a small transaction is written over the
+ * place where the failed one begins (the checksums of the log's frames are chained, hence what
+ * follows is void). When that fails too, nothing is certain any more: the catalog is broken, and
+ * ends every request with the error until the daemon is started again.
+ */
+#include <stdio.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/catalog/catalog_private.h"
+
+/* Binds the parameters of a kept statement from left to right; the first failure stays. */
+struct row {
+	struct catalog *catalog;
+	enum catalog_statement statement;
+	sqlite3_stmt *handle;
+	int index;
+	int code;
+};
+
+static struct row row_begin(struct catalog *catalog, enum catalog_statement statement)
+{
+	return (struct row){
+		.catalog = catalog,
+		.statement = statement,
+		.handle = catalog->statements[statement],
+	};
+}
+
+static void row_int(struct row *row, uint64_t value)
+{
+	row->index++;
+	if (!row->code)
+		row->code = sqlite3_bind_int64(row->handle, row->index, (sqlite3_int64)value);
+}
+
+static void row_double(struct row *row, double value)
+{
+	row->index++;
+	if (!row->code)
+		row->code = sqlite3_bind_double(row->handle, row->index, value);
+}
+
+static void row_text(struct row *row, const char *value)
+{
+	row->index++;
+	if (!row->code)
+		row->code = sqlite3_bind_text(row->handle, row->index, value, -1, SQLITE_STATIC);
+}
+
+static void row_blob(struct row *row, const void *value, uint64_t bytes)
+{
+	row->index++;
+	/* NULL would be bound as SQL's NULL rather than as nothing. */
+	if (!row->code)
+		row->code = sqlite3_bind_blob64(row->handle, row->index, bytes ? value : "", bytes,
+		                                SQLITE_STATIC);
+}
+
+/* Runs it. Return: a code of SQLite. */
+static int row_end(struct row *row)
+{
+	assert(row->code || row->index == sqlite3_bind_parameter_count(row->handle));
+	if (!row->code)
+		row->code = catalog_sql_step(row->catalog, row->statement);
+	(void)sqlite3_clear_bindings(row->handle); /* Cannot fail. They point at the caller's. */
+	return row->code;
+}
+
+/* ---- what the kinds of requests do ---- */
+
+/* SQLITE_EMPTY: no such job. */
+static int find_job(struct catalog *catalog, const char *name, int64_t *ret_job_id)
+{
+	sqlite3_stmt *handle = catalog->statements[CATALOG_SQL_JOB_FIND];
+	int code = sqlite3_bind_text(handle, 1, name, -1, SQLITE_STATIC);
+
+	if (!code)
+		code = sqlite3_step(handle);
+	if (code == SQLITE_ROW)
+		*ret_job_id = sqlite3_column_int64(handle, 0);
+	(void)sqlite3_reset(handle); /* Repeats the code of the step. */
+	(void)sqlite3_clear_bindings(handle);
+	if (code == SQLITE_ROW)
+		return SQLITE_OK;
+	return code == SQLITE_DONE ? SQLITE_EMPTY : code;
+}
+
+static int write_job(struct catalog *catalog, const struct catalog_job *job)
+{
+	struct row row = row_begin(catalog, CATALOG_SQL_JOB_INSERT);
+
+	row_text(&row, job->name);
+	row_int(&row, job->uid);
+	row_int(&row, job->world_size);
+	row_int(&row, job->config.param_dtype);
+	row_int(&row, job->config.grad_dtype);
+	row_int(&row, job->config.optimizer);
+	row_int(&row, job->config.schedule);
+	row_int(&row, job->config.offload_optimizer);
+	row_int(&row, job->config.offload_param);
+	row_int(&row, job->config.durability);
+	row_text(&row, job->incarnation);
+	row_int(&row, job->incarnation_number);
+	row_int(&row, (uint64_t)job->step);
+	row_int(&row, job->update_count);
+	row_double(&row, job->beta1_power);
+	row_double(&row, job->beta2_power);
+	return row_end(&row);
+}
+
+static int write_layout(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+{
+	int code = SQLITE_OK;
+
+	for (uint32_t i = 0; i < job->unit_count && !code; i++) {
+		struct row row = row_begin(catalog, CATALOG_SQL_UNIT_INSERT);
+
+		row_int(&row, (uint64_t)job_id);
+		row_int(&row, i);
+		row_text(&row, job->units[i].name);
+		code = row_end(&row);
+	}
+	for (uint32_t i = 0; i < job->param_count && !code; i++) {
+		const struct catalog_param *param = &job->params[i];
+		struct row row = row_begin(catalog, CATALOG_SQL_PARAM_INSERT);
+
+		assert(param->unit < job->unit_count);
+		assert(param->dim_count <= ZI_PARAM_DIMS_MAX);
+		row_int(&row, (uint64_t)job_id);
+		row_int(&row, i);
+		row_text(&row, param->name);
+		row_int(&row, param->unit);
+		row_blob(&row, param->shape, param->dim_count * sizeof(param->shape[0]));
+		code = row_end(&row);
+	}
+	return code;
+}
+
+static int write_extents(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+{
+	int code = SQLITE_OK;
+
+	for (uint32_t i = 0; i < job->extent_count && !code; i++) {
+		const struct catalog_extent *extent = &job->extents[i];
+		struct row row = row_begin(catalog, CATALOG_SQL_EXTENT_REPLACE);
+
+		assert(extent->plane == ZI_PLANE_PARAM || extent->plane == ZI_PLANE_STATE);
+		assert(extent->step <= (uint64_t)job->step);
+		row_int(&row, (uint64_t)job_id);
+		row_int(&row, extent->plane);
+		row_int(&row, extent->unit);
+		row_int(&row, extent->subgroup);
+		row_blob(&row, extent->store_uuid, sizeof(extent->store_uuid));
+		row_int(&row, extent->extent.offset_bytes);
+		row_int(&row, extent->extent.bytes);
+		row_int(&row, extent->step);
+		row_blob(&row, extent->hashes, extent->hash_count * sizeof(extent->hashes[0]));
+		code = row_end(&row);
+	}
+	return code;
+}
+
+/* Runs a statement whose only parameter is the job. */
+static int run_for_job(struct catalog *catalog, enum catalog_statement statement, int64_t job_id)
+{
+	struct row row = row_begin(catalog, statement);
+
+	row_int(&row, (uint64_t)job_id);
+	return row_end(&row);
+}
+
+/* The blobs of the former step are of no use beside the state of this one: all go. */
+static int write_blobs(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+{
+	int code = run_for_job(catalog, CATALOG_SQL_BLOB_DELETE, job_id);
+
+	for (uint32_t i = 0; i < job->blob_count && !code; i++) {
+		struct row row = row_begin(catalog, CATALOG_SQL_BLOB_INSERT);
+
+		row_int(&row, (uint64_t)job_id);
+		row_int(&row, job->blobs[i].rank);
+		row_blob(&row, job->blobs[i].bytes, job->blobs[i].byte_count);
+		code = row_end(&row);
+	}
+	return code;
+}
+
+static int do_create(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+{
+	int code = write_job(catalog, job);
+
+	(void)job_id; /* There was none. */
+	if (code)
+		return code;
+	return write_layout(catalog, sqlite3_last_insert_rowid(catalog->db), job);
+}
+
+static int do_delete(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+{
+	static const enum catalog_statement statements[] = {
+		CATALOG_SQL_BLOB_DELETE, CATALOG_SQL_EXTENT_DELETE, CATALOG_SQL_PARAM_DELETE,
+		CATALOG_SQL_UNIT_DELETE, CATALOG_SQL_JOB_DELETE,
+	};
+	int code = SQLITE_OK;
+
+	(void)job; /* Its name has been looked up. */
+	for (size_t i = 0; i < ZI_COUNT_OF(statements) && !code; i++)
+		code = run_for_job(catalog, statements[i], job_id);
+	return code;
+}
+
+static int do_incarnation(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+{
+	struct row row = row_begin(catalog, CATALOG_SQL_JOB_INCARNATION);
+
+	row_int(&row, (uint64_t)job_id);
+	row_text(&row, job->incarnation);
+	row_int(&row, job->incarnation_number);
+	return row_end(&row);
+}
+
+static int do_commit(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+{
+	struct row row = row_begin(catalog, CATALOG_SQL_JOB_STEP);
+	int code;
+
+	assert(job->step >= 0);
+	row_int(&row, (uint64_t)job_id);
+	row_int(&row, (uint64_t)job->step);
+	row_int(&row, job->update_count);
+	row_double(&row, job->beta1_power);
+	row_double(&row, job->beta2_power);
+	code = row_end(&row);
+	if (!code)
+		code = write_extents(catalog, job_id, job);
+	if (!code)
+		code = write_blobs(catalog, job_id, job);
+	return code;
+}
+
+static const struct {
+	const char *doing; /* the beginning of a sentence, "… job 'x'" */
+	int (*run)(struct catalog *catalog, int64_t job_id, const struct catalog_job *job);
+} kinds[] = {
+	[CATALOG_JOB_CREATE] = { "creating", do_create },
+	[CATALOG_JOB_DELETE] = { "deleting", do_delete },
+	[CATALOG_JOB_INCARNATION] = { "recording the incarnation of", do_incarnation },
+	[CATALOG_COMMIT] = { "committing a step of", do_commit },
+};
+
+/* ---- the transaction around them ---- */
+
+/* See the head of this file. */
+static void fence(struct catalog *catalog)
+{
+	int code = catalog_sql_step(catalog, CATALOG_SQL_FENCE);
+
+	if (code)
+		catalog->broken = catalog_sql_errno(catalog->db, code);
+}
+
+/* Some failures have rolled back already. */
+static void roll_back(struct catalog *catalog)
+{
+	if (!sqlite3_get_autocommit(catalog->db))
+		(void)catalog_sql_step(catalog, CATALOG_SQL_ROLLBACK); /* Fails only by misuse. */
+	assert(sqlite3_get_autocommit(catalog->db));
+}
+
+static int run_transaction(struct catalog *catalog, struct catalog_request *request)
+{
+	bool is_create = request->kind == CATALOG_JOB_CREATE;
+	const char *name = request->job->name;
+	char doing[sizeof("recording the incarnation of job ''") + ZI_NAME_BYTES];
+	int64_t job_id = 0;
+	int code;
+
+	/* Fits: the longest word and name. */
+	(void)snprintf(doing, sizeof(doing), "%s job '%s'", kinds[request->kind].doing, name);
+	code = catalog_sql_step(catalog, CATALOG_SQL_BEGIN);
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, doing, &request->text));
+	code = find_job(catalog, name, &job_id);
+	if (is_create && !code) {
+		roll_back(catalog);
+		return err_origin(zi_text_error(&request->text, -EEXIST,
+		                                "Job '%s' is in the catalog already", name));
+	}
+	if (!is_create && code == SQLITE_EMPTY) {
+		roll_back(catalog);
+		return err_origin(zi_text_error(&request->text, -ENOENT,
+		                                "Job '%s' is not in the catalog", name));
+	}
+	if (code == SQLITE_EMPTY)
+		code = SQLITE_OK;
+	if (!code)
+		code = kinds[request->kind].run(catalog, job_id, request->job);
+	if (code) {
+		roll_back(catalog);
+		return err_trace(catalog_sql_error(catalog, code, doing, &request->text));
+	}
+	code = catalog_sql_step(catalog, CATALOG_SQL_COMMIT);
+	if (!code)
+		return 0;
+	roll_back(catalog);
+	if ((code & 0xff) == SQLITE_IOERR)
+		fence(catalog);
+	return err_trace(catalog_sql_error(catalog, code, doing, &request->text));
+}
+
+/*
+ * Carries @request out: `before`, then its transaction.
+ * Return: 0; -EEXIST, -ENOENT for the job's name; what `before` returned; -ENOSPC, -EIO and other
+ * errors of SQLite, with the former commit in force.
+ */
+int catalog_commit(struct catalog *catalog, struct catalog_request *request)
+{
+	const struct catalog_job *job = request->job;
+	bool is_power_job = request->kind == CATALOG_JOB_CREATE &&
+	                    job->config.durability == ZI_DURABILITY_POWER;
+	int code;
+	int r;
+
+	assert(request->kind >= CATALOG_JOB_CREATE);
+	assert(request->kind <= CATALOG_COMMIT);
+	if (catalog->broken)
+		return err_origin(zi_text_error(
+			&request->text, catalog->broken,
+			"%s failed in a commit and could not be mended: nothing is committed until "
+			"zinfd is started again on a sound disk",
+			catalog->path));
+	if (request->before) {
+		r = request->before(request);
+		if (r)
+			return err_fold(r);
+	}
+	if (request->is_durable || is_power_job) {
+		code = catalog_sync_on(catalog);
+		if (code)
+			return err_trace(
+				catalog_sql_error(catalog, code, "syncing", &request->text));
+	}
+	return err_trace(run_transaction(catalog, request));
+}

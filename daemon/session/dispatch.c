@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a slot to its handler: one table. Floor 6, shard thread. The slot is a private copy already;
+ * what else the request needs (options) is copied out of the uplink here, once, and only the copy is
+ * checked and used. Bad arguments fail the operation, what no libzinf would send ends the session.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "common/wire/check.h"
+#include "daemon/session/sess.h"
+
+typedef void (*sess_handler_fn)(struct zero_rank *rank, struct zero_op *op);
+
+struct sess_verb {
+	sess_handler_fn handle;
+	bool has_options;  /* step options lie in the uplink */
+	bool has_blob;     /* args[0] bytes of blob lie in the uplink */
+	bool is_waiting;   /* its rank sleeps until it completes */
+	bool is_computing; /* pool threads work for it */
+};
+
+static const struct sess_verb verbs[_ZI_OP_COUNT] = {
+	[ZI_OP_NOP] = { NULL }, /* completed inline */
+	[ZI_OP_UNSHARD] = { zero_unshard },
+	[ZI_OP_RESHARD] = { zero_reshard },
+	[ZI_OP_PREFETCH] = { zero_prefetch },
+	[ZI_OP_GRAD_ACQUIRE] = { zero_grad_acquire },
+	[ZI_OP_REDUCE] = { zero_reduce, .is_computing = true },
+	[ZI_OP_STEP_BEGIN] = { zero_step_begin, .has_options = true },
+	[ZI_OP_STEP] = { zero_step, .has_blob = true, .is_waiting = true, .is_computing = true },
+	[ZI_OP_COMMIT] = { zero_commit, .has_blob = true, .is_waiting = true, .is_computing = true },
+	[ZI_OP_BARRIER] = { zero_barrier },
+};
+
+/* Fills what the verb takes from the uplink. 0; -EINVAL; -EPROTO. */
+static int sess_prepare(struct sess *session, const struct zi_sqe *sqe,
+                        const struct sess_verb *verb, struct zero_op *op)
+{
+	const char *uplink = session->uplink->region.base;
+
+	if (verb->has_options) {
+		const struct zi_uplink_header *header = (const void *)uplink;
+
+		memcpy(&op->options, &header->step_options, sizeof(op->options));
+		/* The compiler must not read the shared bytes again instead of the copy. */
+		__asm__ volatile("" ::: "memory");
+		return err_trace(zi_check_step_options(&op->options, &session->shard->text));
+	}
+	if (verb->has_blob && sqe->args[0]) {
+		/* Opaque bytes: whatever they are when zero copies them is the blob. */
+		op->blob = uplink + zi_uplink_blob_offset(session->sq.entries);
+		op->blob_bytes = sqe->args[0];
+	}
+	return 0;
+}
+
+/* Counts what spinning depends on; @delta: 1 or -1 (as a wrap of unsigned). */
+static void sess_count(struct sess_shard *shard, uint16_t opcode, uint32_t delta)
+{
+	const struct sess_verb *verb = &verbs[opcode];
+
+	if (verb->is_waiting)
+		shard->waiting_count += delta;
+	if (verb->is_computing)
+		shard->computing_count += delta;
+}
+
+/* Context: inside zero, possibly inside the call that submitted it. */
+void sess_op_done(struct zero_op *zero_op)
+{
+	struct sess_op *op = container_of(zero_op, struct sess_op, op);
+	struct sess *session = op->session;
+	struct sess_shard *shard = session->shard;
+	struct zi_sqe sqe = { .user_data = op->user_data, .opcode = op->opcode };
+
+	assert(session->inflight_count > 0);
+	session->inflight_count--;
+	sess_count(shard, op->opcode, -1u);
+	if (session->state == SESS_ATTACHED && !session->is_doomed) {
+		if (op->op.result >= 0 && verbs[op->opcode].is_waiting) {
+			struct zi_downlink_header *downlink = session->downlink->region.base;
+
+			downlink->stats = op->op.stats; /* Before the completion that tells of it. */
+			sqe.args[0] = op->op.stats.step;
+		}
+		sess_complete(session, &sqe, op->op.result, &op->op.text);
+	}
+	zi_pool_give(&shard->ops, op);
+	sess_unref(session);
+}
+
+static void sess_submit(struct sess *session, const struct zi_sqe *sqe,
+                        const struct sess_verb *verb, struct sess_op *op)
+{
+	op->session = session;
+	op->user_data = sqe->user_data;
+	op->opcode = sqe->opcode;
+	op->op.done = sess_op_done;
+	op->op.unit = sqe->unit;
+	session->inflight_count++;
+	sess_ref(session);
+	sess_count(session->shard, sqe->opcode, 1);
+	verb->handle(session->rank, &op->op); /* May complete, and give back, at once. */
+}
+
+/**
+ * sess_dispatch() - one request from a ring
+ * @session: attached, with credit for its completion
+ * @sqe: a private copy of the slot
+ *
+ * Return: 0, also when the operation failed; -EPROTO with shard->text: the session must end.
+ */
+int sess_dispatch(struct sess *session, const struct zi_sqe *sqe)
+{
+	struct sess_shard *shard = session->shard;
+	const struct sess_verb *verb;
+	struct sess_op *op;
+	int r;
+
+	assert(session->state == SESS_ATTACHED);
+	r = zi_check_sqe(sqe, session->unit_count, &shard->text);
+	if (r == -EPROTO)
+		return err_trace(r);
+	if (r) {
+		sess_complete(session, sqe, r, &shard->text);
+		return 0;
+	}
+	if (session->broken) {
+		sess_complete(session, sqe, session->broken, &session->broken_text);
+		return 0;
+	}
+	if (sqe->opcode == ZI_OP_NOP) {
+		sess_complete(session, sqe, 0, NULL);
+		return 0;
+	}
+	verb = &verbs[sqe->opcode];
+	op = zi_pool_take(&shard->ops);
+	assert(op); /* Every session has its share: poll.c. */
+	r = sess_prepare(session, sqe, verb, &op->op);
+	if (r) {
+		zi_pool_give(&shard->ops, op);
+		if (r == -EPROTO)
+			return err_trace(r);
+		sess_complete(session, sqe, r, &shard->text);
+		return 0;
+	}
+	sess_submit(session, sqe, verb, op);
+	return 0;
+}

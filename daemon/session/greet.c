@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections before they are attached: HELLO with a deadline, then questions (ADMIN) or ATTACH.
+ * Floor 6, control thread.
+ */
+#include <stdio.h>
+#include <sys/epoll.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/wire/check.h"
+#include "daemon/session/sess.h"
+
+static void sess_silence_due(struct zi_timer *timer)
+{
+	struct sess *session = container_of(timer, struct sess, timer);
+
+	/* Also one that does not read a long answer. It hears nothing: it does not listen. */
+	if (session->state == SESS_ASKING)
+		sess_set_state(session, SESS_GREETED);
+	sess_drop(session);
+}
+
+/* The connection has said something (or just came): it may be silent for handshake_ns again. */
+void sess_wait_on(struct sess *session)
+{
+	struct sess_control *control = session->control;
+
+	zi_list_remove(&session->waiting_link);
+	zi_list_push_back(&control->waiting, &session->waiting_link);
+	zi_loop_arm(control->loop, &session->timer,
+	            zi_clock_deadline_ns(control->limits.handshake_ns), sess_silence_due);
+}
+
+static int sess_greet(struct sess *session, const struct zi_hello *hello, struct zi_text *text)
+{
+	struct zi_hello reply = {
+		.major = ZI_PROTOCOL_MAJOR,
+		.minor = ZI_PROTOCOL_MINOR,
+		/* Both sides use the intersection, whatever minor version the other has. */
+		.features = ZI_FEATURE_NVME_STATE,
+		.program = "zinfd " ZINF_VERSION,
+	};
+
+	if (hello->major != ZI_PROTOCOL_MAJOR)
+		return zi_text_error(text, err_origin(-EPROTONOSUPPORT),
+		                     "%.63s speaks protocol %u.%u, zinfd " ZINF_VERSION
+		                     " speaks %u.%u: the major versions must be equal",
+		                     hello->program, hello->major, hello->minor, ZI_PROTOCOL_MAJOR,
+		                     ZI_PROTOCOL_MINOR);
+	zi_message_init(&reply.header, ZI_MESSAGE_HELLO, sizeof(reply), hello->header.sequence);
+	sess_set_state(session, SESS_GREETED);
+	return err_trace(zi_message_send(session->socket_fd, &reply.header, NULL, 0));
+}
+
+static uint32_t sess_uid_count(const struct sess_control *control, uid_t uid)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < control->slot_count; i++)
+		if (control->sessions[i].state >= SESS_MOVING && control->sessions[i].uid == uid)
+			count++;
+	return count;
+}
+
+/* @session's state is owned by the shard in MOVING and beyond, so the uid's sessions are counted by a
+ * word of ours. */
+static int sess_admit(struct sess *session, const struct zi_attach *attach, struct zi_text *text)
+{
+	struct sess_control *control = session->control;
+	const struct sess_limits *limits = &control->limits;
+	uint32_t uid_count;
+	int r;
+
+	r = zi_check_attach(attach, text);
+	if (r)
+		return err_trace(r);
+	if (control->attached_count >= limits->sessions_max)
+		return zi_text_error(text, err_origin(-EMFILE),
+		                     "all %u sessions are in use (limits.sessions)",
+		                     limits->sessions_max);
+	uid_count = sess_uid_count(control, session->uid);
+	if (uid_count >= limits->sessions_per_uid_max)
+		return zi_text_error(text, err_origin(-EMFILE),
+		                     "uid %u has %u sessions, %u are allowed "
+		                     "(limits.sessions_per_uid)",
+		                     session->uid, uid_count, limits->sessions_per_uid_max);
+	session->attach = *attach;
+	zi_list_remove(&session->waiting_link);
+	zi_loop_disarm(&session->timer);
+	zi_loop_remove(&session->socket_source);
+	sess_set_state(session, SESS_MOVING);
+	control->attached_count++;
+	if (control->facts->changed)
+		control->facts->changed(control->facts->changed_arg, control->attached_count);
+	sess_shard_take(control->shard, session);
+	return 0;
+}
+
+/* One message. Errors are told to the client, then it is dropped. */
+static int sess_take_message(struct sess *session, const struct zi_message_header *header,
+                             struct zi_text *text)
+{
+	int r;
+
+	r = zi_message_check(header, text);
+	if (r)
+		return err_trace(r);
+	if (session->state == SESS_CONNECTED && header->type == ZI_MESSAGE_HELLO)
+		return err_trace(sess_greet(session, (const void *)header, text));
+	if (session->state == SESS_GREETED && header->type == ZI_MESSAGE_ADMIN)
+		return err_trace(sess_ask(session, (const void *)header));
+	if (session->state == SESS_GREETED && header->type == ZI_MESSAGE_ATTACH)
+		return err_trace(sess_admit(session, (const void *)header, text));
+	return zi_text_error(text, err_origin(-EPROTO), "unexpected %s, %s was awaited",
+	                     zi_message_name(header->type),
+	                     session->state == SESS_CONNECTED ? "HELLO" : "ATTACH or ADMIN");
+}
+
+/* Something on the socket of a connection that is not attached. */
+void sess_greet_ready(struct zi_source *source, uint32_t epoll_events)
+{
+	struct sess *session = container_of(source, struct sess, socket_source);
+	struct sess_control *control = session->control;
+	const struct zi_message_header *header = control->message;
+
+	if (session->state == SESS_ASKING) {
+		if (epoll_events & (EPOLLHUP | EPOLLERR)) {
+			/* The question is out: its answer will find nobody. */
+			zi_loop_remove(&session->socket_source);
+			session->is_socket_gone = true;
+		} else if (epoll_events & EPOLLOUT) {
+			sess_ask_flush(session);
+		}
+		return;
+	}
+	for (uint32_t i = 0; i < SESS_MESSAGES_PER_TURN; i++) {
+		struct zi_text text = { "no message of zinf" };
+		int r;
+
+		r = zi_message_receive(session->socket_fd, control->message, NULL, NULL);
+		if (r == -EAGAIN)
+			return;
+		if (r && r != -EPROTO) {
+			sess_drop(session);
+			return;
+		}
+		if (!r)
+			r = sess_take_message(session, header, &text);
+		if (r) {
+			if (sess_may_log(session))
+				log_warning("Refused pid=%d uid=%u: %s", session->pid, session->uid,
+				            text.chars);
+			/* It is closed next, whether or not it heard why. */
+			(void)sess_send_error(session, header->sequence, r, text.chars);
+			sess_drop(session);
+			return;
+		}
+		if (session->state != SESS_GREETED)
+			return; /* Another thread's, or its socket is not read for now. */
+		sess_wait_on(session);
+	}
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests on an attached session's socket: layout, materialize, parameter writes, blob, leaving.
+ * Floor 6, shard thread. One at a time: a second one while the first is pending ends the session,
+ * but for DETACH, which may always be asked for. The LAYOUT stream has no replies; what is wrong in it
+ * is kept and answers MATERIALIZE.
+ */
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "common/wire/check.h"
+#include "daemon/session/sess.h"
+
+/* Answers that do not go out end the session: the client is gone, or does not read. */
+static void sess_sent(struct sess *session, int r)
+{
+	if (r && session->state == SESS_ATTACHED)
+		sess_doom(session, false, "process %d does not read its socket (%s)", session->pid,
+		          zi_err_name(r));
+}
+
+static void sess_refuse(struct sess *session, uint32_t sequence, int error, const char *text)
+{
+	sess_sent(session, sess_send_error(session, sequence, error, text));
+}
+
+/* A descriptor is sent only after its holder is written down. */
+static int sess_hold(struct sess *session, struct tier_segment *segment)
+{
+	return err_trace(tier_holders_add(session->shard->holders, session->pid, session->pidfd,
+	                                  segment));
+}
+
+static int sess_reply_materialized(struct sess *session)
+{
+	struct zi_materialized message = { 0 };
+	struct zero_materialized result;
+	int param_fd;
+	int r;
+
+	zero_materialized(session->rank, &result);
+	session->unit_count = zero_unit_count(session->rank);
+	r = tier_segment_readonly_fd(result.param, &param_fd);
+	if (!r)
+		r = sess_hold(session, result.param);
+	if (!r)
+		r = sess_hold(session, result.grad);
+	if (r)
+		return err_trace(r);
+	message.committed_step = result.committed_step;
+	message.slot_bytes = result.slot_bytes;
+	message.param_bytes = result.param->region.bytes;
+	message.grad_bytes = result.grad->region.bytes;
+	zi_message_init(&message.header, ZI_MESSAGE_MATERIALIZED, sizeof(message),
+	                session->request_sequence);
+	return err_trace(zi_message_send(session->socket_fd, &message.header,
+	                                 (int[]){ param_fd, result.grad->region.fd }, 2));
+}
+
+static int sess_reply_param_write(struct sess *session)
+{
+	struct tier_segment *staging = zero_param_staging(session->rank);
+	struct zi_param_write message = { .bytes = staging->region.bytes };
+	int r;
+
+	r = sess_hold(session, staging);
+	if (r)
+		return err_trace(r);
+	zi_message_init(&message.header, ZI_MESSAGE_PARAM_WRITE, sizeof(message),
+	                session->request_sequence);
+	return err_trace(zi_message_send(session->socket_fd, &message.header,
+	                                 (int[]){ staging->region.fd }, 1));
+}
+
+/* Context: inside zero. */
+static void sess_request_done(struct zero_op *op)
+{
+	struct sess *session = container_of(op, struct sess, request);
+	int r = 0;
+
+	assert(session->is_requesting);
+	session->is_requesting = false;
+	if (session->request_type == ZI_MESSAGE_DESTROY && op->result >= 0)
+		session->rank = NULL; /* The job is gone, and the rank with it. */
+	if (session->state == SESS_ATTACHED && !session->is_doomed) {
+		if (op->result < 0)
+			r = sess_send_error(session, session->request_sequence, op->result,
+			                    op->text.chars);
+		else if (session->request_type == ZI_MESSAGE_MATERIALIZE)
+			r = sess_reply_materialized(session);
+		else if (session->request_type == ZI_MESSAGE_PARAM_WRITE_BEGIN)
+			r = sess_reply_param_write(session);
+		else
+			r = sess_send_plain(session, ZI_MESSAGE_DONE, session->request_sequence);
+		sess_sent(session, r);
+		if (session->request_type == ZI_MESSAGE_DESTROY && op->result >= 0)
+			sess_doom(session, true, "its job was destroyed");
+	}
+	sess_unref(session);
+}
+
+static void sess_submit_request(struct sess *session, const struct zi_message_header *header,
+                                void (*submit)(struct zero_rank *rank, struct zero_op *op))
+{
+	session->request.done = sess_request_done;
+	session->request_type = header->type;
+	session->request_sequence = header->sequence;
+	session->is_requesting = true;
+	sess_ref(session);
+	submit(session->rank, &session->request);
+}
+
+static int sess_take_layout(struct sess *session, const struct zi_layout *layout,
+                            struct zi_text *text)
+{
+	const struct zi_layout_entry *entries = (const void *)(layout + 1);
+
+	for (uint32_t i = 0; i < layout->entry_count && !session->layout_error; i++) {
+		int r = zi_check_layout_entry(&entries[i], text);
+
+		if (r == -EPROTO)
+			return err_trace(r);
+		if (!r)
+			r = zero_layout_add(session->rank, &entries[i], text);
+		if (r) {
+			session->layout_error = r;
+			session->layout_text = *text;
+		}
+		if (entries[i].kind == ZI_LAYOUT_UNIT)
+			session->unit_entry_count++;
+		else
+			session->param_entry_count++;
+	}
+	return 0;
+}
+
+static void sess_materialize(struct sess *session, const struct zi_materialize *message)
+{
+	struct zi_text text;
+
+	if (session->layout_error) {
+		sess_refuse(session, message->header.sequence, session->layout_error,
+		            session->layout_text.chars);
+		return;
+	}
+	if (message->unit_count != session->unit_entry_count ||
+	    message->param_count != session->param_entry_count) {
+		zi_text_set(&text,
+		            "MATERIALIZE of %u units and %u parameters, but LAYOUT gave %u and %u",
+		            message->unit_count, message->param_count, session->unit_entry_count,
+		            session->param_entry_count);
+		sess_refuse(session, message->header.sequence, -EINVAL, text.chars);
+		return;
+	}
+	session->request = (struct zero_op){ 0 };
+	sess_submit_request(session, &message->header, zero_materialize);
+}
+
+static void sess_param_write(struct sess *session, const struct zi_message_header *header)
+{
+	/* The two messages begin alike: a unit, then (END) the root. */
+	const struct zi_param_write_end *message = (const void *)header;
+	bool is_end = header->type == ZI_MESSAGE_PARAM_WRITE_END;
+	struct zi_text text;
+
+	if (message->unit >= session->unit_count) {
+		zi_text_set(&text, "%s: unit %u of %u", zi_message_name(header->type),
+		            message->unit, session->unit_count);
+		sess_refuse(session, header->sequence, -EINVAL, text.chars);
+		return;
+	}
+	if (is_end && message->root >= session->attach.world_size) {
+		zi_text_set(&text, "PARAM_WRITE_END: root %u of %u ranks", message->root,
+		            session->attach.world_size);
+		sess_refuse(session, header->sequence, -EINVAL, text.chars);
+		return;
+	}
+	session->request = (struct zero_op){ .unit = message->unit };
+	if (is_end)
+		session->request.root = message->root;
+	sess_submit_request(session, header,
+	                    is_end ? zero_param_write_end : zero_param_write_begin);
+}
+
+static void sess_blob_get(struct sess *session, uint32_t sequence)
+{
+	struct zi_blob *piece = session->shard->message; /* The request in it is done with. */
+	uint64_t total_bytes;
+	uint64_t sent_bytes = 0;
+	const char *bytes = zero_blob(session->rank, &total_bytes);
+
+	do {
+		uint64_t piece_bytes =
+			ZI_MIN(total_bytes - sent_bytes, ZI_MESSAGE_BYTES_MAX - sizeof(*piece));
+		int r;
+
+		zi_message_init(&piece->header, ZI_MESSAGE_BLOB,
+		                (uint32_t)(sizeof(*piece) + piece_bytes), sequence);
+		if (sent_bytes + piece_bytes < total_bytes)
+			piece->header.flags = ZI_MESSAGE_MORE;
+		piece->total_bytes = total_bytes;
+		if (piece_bytes)
+			memcpy(piece + 1, bytes + sent_bytes, piece_bytes);
+		sent_bytes += piece_bytes;
+		r = zi_message_send(session->socket_fd, &piece->header, NULL, 0);
+		if (r) {
+			sess_sent(session, r);
+			return;
+		}
+	} while (sent_bytes < total_bytes);
+}
+
+/* First everyone else hears it, then the one who asked. */
+static void sess_leave(struct sess *session, uint32_t sequence)
+{
+	sess_end(session, true, "it detached");
+	/* It may have closed its end already. */
+	(void)sess_send_plain(session, ZI_MESSAGE_DONE, sequence);
+}
+
+/* One message. 0, whatever the answer was; -EPROTO: the session must end, @text says why. */
+static int sess_request(struct sess *session, const struct zi_message_header *header,
+                        struct zi_text *text)
+{
+	if (header->type == ZI_MESSAGE_DETACH) {
+		sess_leave(session, header->sequence);
+		return 0;
+	}
+	if (session->is_requesting)
+		return zi_text_error(text, err_origin(-EPROTO), "%s while %s is pending",
+		                     zi_message_name(header->type),
+		                     zi_message_name(session->request_type));
+	if (session->broken && header->type != ZI_MESSAGE_DESTROY) {
+		if (header->type != ZI_MESSAGE_LAYOUT)
+			sess_refuse(session, header->sequence, session->broken,
+			            session->broken_text.chars);
+		return 0;
+	}
+	switch (header->type) {
+	case ZI_MESSAGE_LAYOUT:
+		return err_trace(sess_take_layout(session, (const void *)header, text));
+	case ZI_MESSAGE_MATERIALIZE:
+		sess_materialize(session, (const void *)header);
+		return 0;
+	case ZI_MESSAGE_PARAM_WRITE_BEGIN:
+	case ZI_MESSAGE_PARAM_WRITE_END:
+		sess_param_write(session, header);
+		return 0;
+	case ZI_MESSAGE_BLOB_GET:
+		sess_blob_get(session, header->sequence);
+		return 0;
+	case ZI_MESSAGE_DESTROY:
+		session->request = (struct zero_op){ 0 };
+		sess_submit_request(session, header, zero_job_destroy);
+		return 0;
+	default:
+		return zi_text_error(text, err_origin(-EPROTO), "unexpected %s in a session",
+		                     zi_message_name(header->type));
+	}
+}
+
+/* The socket of an attached session has messages, or is at its end. */
+void sess_socket_ready(struct zi_source *source, uint32_t epoll_events)
+{
+	struct sess *session = container_of(source, struct sess, socket_source);
+	struct sess_shard *shard = session->shard;
+
+	(void)epoll_events; /* What is there is read first; the end shows as a reset. */
+	for (uint32_t i = 0; i < SESS_MESSAGES_PER_TURN; i++) {
+		int r;
+
+		if (session->state != SESS_ATTACHED || session->is_doomed)
+			return;
+		zi_text_set(&shard->text, "no message of zinf");
+		r = zi_message_receive(session->socket_fd, shard->message, NULL, NULL);
+		if (r == -EAGAIN)
+			return;
+		if (r && r != -EPROTO) {
+			sess_hung_up(session);
+			return;
+		}
+		if (!r)
+			r = zi_message_check(shard->message, &shard->text);
+		if (!r)
+			r = sess_request(session, shard->message, &shard->text);
+		if (r)
+			sess_doom(session, false, "process %d broke the protocol: %s", session->pid,
+			          shard->text.chars);
+	}
+}

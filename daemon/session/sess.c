@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What both halves of a session need: its state machine and short answers. Floor 6. Context: the
+ * thread that owns the session.
+ */
+#include "daemon/session/sess.h"
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+
+/* What a client may make us say at once, and how fast it may go on. */
+#define SESS_LOG_BURST       4u
+#define SESS_LOG_INTERVAL_NS ZI_NS_PER_S
+
+/* The diagram in sess.h. */
+static bool sess_may_become(enum sess_state from, enum sess_state to)
+{
+	switch (from) {
+	case SESS_FREE:
+		return to == SESS_CONNECTED;
+	case SESS_CONNECTED:
+		return to == SESS_GREETED || to == SESS_FREE;
+	case SESS_GREETED:
+		return to == SESS_ASKING || to == SESS_MOVING || to == SESS_FREE;
+	case SESS_ASKING:
+		return to == SESS_GREETED;
+	case SESS_MOVING:
+		return to == SESS_ATTACHED || to == SESS_LEAVING;
+	case SESS_ATTACHED:
+		return to == SESS_ENDING;
+	case SESS_ENDING:
+		return to == SESS_LEAVING;
+	case SESS_LEAVING:
+		return to == SESS_FREE;
+	case _SESS_STATE_COUNT:
+		break;
+	}
+	return false;
+}
+
+/* The one place where a session changes its state. */
+void sess_set_state(struct sess *session, enum sess_state state)
+{
+	assert(sess_may_become(session->state, state));
+	session->state = state;
+}
+
+/**
+ * sess_send_plain() - a message that is nothing but its header
+ * @session: its socket is non-blocking
+ * @sequence: of the request that this answers
+ *
+ * Return: 0; -EAGAIN the client does not read its answers; -EPIPE it is gone.
+ */
+int sess_send_plain(struct sess *session, enum zi_message_type type, uint32_t sequence)
+{
+	struct zi_message_header header;
+
+	zi_message_init(&header, type, sizeof(header), sequence);
+	return err_trace(zi_message_send(session->socket_fd, &header, NULL, 0));
+}
+
+/**
+ * sess_send_error() - refuse a request
+ * @error: -errno
+ * @text: for people; may be empty
+ *
+ * Return: as sess_send_plain().
+ */
+int sess_send_error(struct sess *session, uint32_t sequence, int error, const char *text)
+{
+	struct zi_error_message message = { .error = error };
+
+	assert(error < 0);
+	zi_message_init(&message.header, ZI_MESSAGE_ERROR, sizeof(message), sequence);
+	zi_text_set(&message.text, "%s", text);
+	return err_trace(zi_message_send(session->socket_fd, &message.header, NULL, 0));
+}
+
+bool sess_may_log(struct sess *session)
+{
+	return zi_log_limit_pass(&session->log_limit, SESS_LOG_BURST, SESS_LOG_INTERVAL_NS);
+}

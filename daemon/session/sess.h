@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One client, and the private parts of the two halves that own it in turn. Floor 6, private to
+ * daemon/session.
+ *
+ *             accept           HELLO             ATTACH           taken in
+ *      FREE ────────▶ CONNECTED ─────▶ GREETED ────────▶ MOVING ──────────▶ ATTACHED
+ *       ▲ ▲               │           │ ▲  ADMIN │ ▲        │                  │ the socket, the pidfd,
+ *       │ └───────────────┴───────────┘ │ reply  ▼ │        │ refused          │ DETACH, or a breach
+ *       │    gone, garbage, silent      └───── ASKING       ▼                  ▼
+ *       └──────────────────────────── LEAVING ◀────────────────────────── ENDING
+ *         posted back to control                 every operation has come back
+ *
+ * Control thread: FREE, CONNECTED, GREETED, ASKING. Shard thread: ATTACHED, ENDING. MOVING, LEAVING
+ * and (for what ADMIN asks) ASKING are on their way in a post, which orders memory between the two.
+ * A slot is reused only after LEAVING, so a pointer to a session stays good within a turn.
+ */
+#pragma once
+
+#include <jansson.h>
+
+#include "common/base/list.h"
+#include "common/base/log.h"
+#include "common/base/pool.h"
+#include "common/wire/control.h"
+#include "common/wire/ring.h"
+#include "daemon/session/session.h"
+#include "daemon/tier/tier.h"
+#include "daemon/zero/zero.h"
+
+/* Connections that are not attached (handshakes, zctl): beyond that the one silent longest goes. */
+#define SESS_WAITING_MAX 64u
+/* Messages of one socket, and slots of one ring, that are taken in one turn: no client starves the
+ * others. A LAYOUT stream of a large model is a few messages; 32 slots take about 2 us. */
+#define SESS_MESSAGES_PER_TURN 16u
+#define SESS_SLOTS_PER_TURN    32u
+
+enum sess_state {
+	SESS_FREE = 0,
+	SESS_CONNECTED,
+	SESS_GREETED,
+	SESS_ASKING,
+	SESS_MOVING,
+	SESS_ATTACHED,
+	SESS_ENDING,
+	SESS_LEAVING,
+	_SESS_STATE_COUNT,
+};
+
+enum sess_question { SESS_ASK_STATUS = 1, SESS_ASK_TIERS, SESS_ASK_JOBS, SESS_ASK_LIMITS };
+
+/* What ADMIN asked; filled on the control thread, answered on the shard's. */
+struct sess_inquiry {
+	enum sess_question question;
+	bool has_job;
+	char job[ZI_NAME_BYTES];
+	uint32_t sequence;
+	json_t *answer; /* NULL: -ENOENT (no such job) or -ENOMEM */
+	int result;
+};
+
+struct sess {
+	/* Hot: what polling an idle ring touches comes first. */
+	struct zi_ring_consumer sq;
+	struct zi_ring_producer cq;
+	uint32_t credit_count;   /* slots that may be popped before cq_head is looked at again */
+	uint32_t inflight_count; /* ring operations that have not completed */
+	enum sess_state state;
+	bool is_wake_due; /* completions were pushed since the client was last woken */
+	bool is_stalled;  /* no credit: the SQ is not popped */
+	bool is_doomed;   /* ends at the end of this turn */
+	bool is_clean;    /* … after DETACH or DESTROY */
+	bool is_requesting; /* `request` is pending */
+	bool is_socket_gone;
+	uint32_t unit_count; /* of the materialised layout */
+	uint32_t text_next;  /* next text slot of the downlink */
+	int broken;          /* 0, or -errno: the group is over */
+	struct sess_shard *shard;
+	struct zero_rank *rank;
+	uint32_t polled_index;
+	uint32_t ref_count; /* being attached, and each operation */
+
+	/* Both halves, one at a time. */
+	struct sess_control *control;
+	uint64_t id;
+	int socket_fd;
+	int pidfd;
+	pid_t pid;
+	uid_t uid;
+	struct zi_post post;
+	struct zi_source socket_source;
+	struct zi_timer timer; /* control: silence; shard: waiting for the pidfd after a hang-up */
+	struct zi_log_limit log_limit;
+
+	/* Control. */
+	struct zi_list waiting_link; /* CONNECTED, GREETED: oldest first */
+	struct sess_inquiry inquiry;
+	char *reply; /* text of an ADMIN_REPLY under way */
+	size_t reply_bytes, reply_sent_bytes;
+	struct zi_attach attach; /* copied out for the shard */
+
+	/* Shard. */
+	struct zi_source pidfd_source;
+	struct zi_source doorbell_source; /* rung by the client, never read */
+	int doorbell_fd;                  /* the client rings it */
+	int client_doorbell_fd;           /* we ring it: write end of a pipe */
+	struct tier_segment *uplink, *downlink;
+	struct zero_op request; /* the request on the socket that is pending */
+	uint16_t request_type;
+	uint32_t request_sequence;
+	uint32_t unit_entry_count, param_entry_count; /* of the LAYOUT stream */
+	int layout_error;
+	struct zi_text layout_text; /* why MATERIALIZE will be refused */
+	struct zi_text broken_text;
+	char end_reason[128]; /* why a doomed session ends */
+};
+
+/* A pending ring operation, from the shard's pool. */
+struct sess_op {
+	struct zero_op op;
+	struct sess *session;
+	uint64_t user_data;
+	uint16_t opcode;
+};
+
+struct sess_shard {
+	struct zi_loop *loop;
+	struct zero *zero;
+	struct tier *ring_tier;
+	struct tier_holders *holders;
+	struct sess_limits limits;
+	uint32_t cpu_count, pool_threads;
+	uint32_t inflight_per_session_max;
+
+	struct sess **polled; /* (polled_count,) of sessions_max */
+	uint32_t polled_count;
+	uint32_t ending_count;    /* left `polled`, operations pending */
+	uint32_t doomed_count;    /* in `polled` with is_doomed */
+	uint32_t waiting_count;   /* STEP and COMMIT pending: their ranks sleep */
+	uint32_t computing_count; /* operations pending that keep pool threads busy */
+	struct zi_pool ops;
+	struct zi_timer stall_timer;
+	bool is_stopping;
+	char stop_reason[64];
+	uint64_t request_count, wakeup_count; /* since the start, for admin */
+
+	struct zi_text text; /* scratch of the thread */
+	void *message;       /* (ZI_MESSAGE_BYTES_MAX,) received */
+};
+
+struct sess_control {
+	struct zi_loop *loop;
+	struct zi_loop *shard_loop;
+	struct sess_shard *shard;
+	struct sess_limits limits;
+	const struct sess_facts *facts;
+	struct zi_source listen_source;
+	int listen_fd;
+	struct sess *sessions; /* (slot_count,) */
+	uint32_t slot_count;
+	uint32_t used_count;     /* slots not FREE */
+	uint32_t attached_count; /* MOVING … LEAVING */
+	struct zi_list waiting;
+	uint64_t next_id;
+	uint64_t started_ns;
+	bool is_stopping;
+	void (*stopped)(void *arg);
+	void *stopped_arg;
+	struct zi_log_limit log_limit;
+	int spare_fd; /* closed to be able to accept, and so refuse, when descriptors run out */
+	void *message; /* (ZI_MESSAGE_BYTES_MAX,) received, then sent */
+};
+
+/* sess.c: what both halves need. */
+void sess_set_state(struct sess *session, enum sess_state state);
+/* Errors of sending: -EAGAIN is a client that does not read, and ends the session like -EPIPE. */
+int sess_send_error(struct sess *session, uint32_t sequence, int error, const char *text);
+int sess_send_plain(struct sess *session, enum zi_message_type type, uint32_t sequence);
+/* Whether a message of this client may be logged: a few, then one per second. */
+bool sess_may_log(struct sess *session);
+
+/* shard.c, from control: hands a MOVING session over; its ATTACH lies in session->attach. */
+void sess_shard_take(struct sess_shard *shard, struct sess *session);
+/* control.c, from the shard: hands a LEAVING session back. */
+void sess_control_take_back(struct sess *session);
+
+/* attach.c, shard thread. 0: the session is attached and answered. */
+int sess_attach(struct sess_shard *shard, struct sess *session, struct zi_text *text);
+void sess_detach_memory(struct sess *session);
+void sess_broken(void *arg, int error, uint32_t culprit, const struct zi_text *text);
+/* The downlink's word for all to see. */
+void sess_publish_broken(struct sess *session, int error);
+void sess_publish_spin(struct sess_shard *shard);
+
+/* request.c, shard thread: messages on an attached session's socket. */
+void sess_socket_ready(struct zi_source *source, uint32_t epoll_events);
+
+/* poll.c */
+extern const struct zi_poller sess_poller;
+/* dispatch.c: one slot. -EPROTO: the session must end, shard->text says why. */
+int sess_dispatch(struct sess *session, const struct zi_sqe *sqe);
+bool sess_opcode_is_waiting(uint16_t opcode);
+/* complete.c */
+void sess_complete(struct sess *session, const struct zi_sqe *sqe, int result,
+                   const struct zi_text *text);
+void sess_op_done(struct zero_op *op);
+void sess_wake(struct sess *session);
+/* Rings whether or not the client seems to sleep: for news that are not in the ring. */
+void sess_wake_always(struct sess *session);
+
+/* reaper.c, shard thread. sess_end(): at the top of a turn only (not from zero's callbacks);
+ * sess_doom(): anywhere, ends the session at the end of the poller's turn. */
+void sess_end(struct sess *session, bool is_clean, const char *reason);
+void sess_doom(struct sess *session, bool is_clean, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void sess_reap_doomed(struct sess_shard *shard);
+void sess_hung_up(struct sess *session);
+void sess_pidfd_ready(struct zi_source *source, uint32_t epoll_events);
+void sess_ref(struct sess *session);
+void sess_unref(struct sess *session);
+
+/* greet.c, control thread: sockets that are not attached. */
+void sess_greet_ready(struct zi_source *source, uint32_t epoll_events);
+void sess_drop(struct sess *session);
+void sess_wait_on(struct sess *session);
+
+/* ask.c, control thread: ADMIN; answer.c, shard thread: its JSON. */
+int sess_ask(struct sess *session, const struct zi_admin *admin);
+void sess_ask_flush(struct sess *session);
+void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t uid,
+                 struct sess_inquiry *inquiry);

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A group's end: ranks that leave or die, and what the others hear. Floor 5, shard thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "daemon/zero/job.h"
+
+static void rank_break(struct zero_rank *rank, int error, uint32_t culprit,
+		       const struct zi_text *text)
+{
+	struct zero_job *job = rank->job;
+
+	assert(!rank->broken_error);
+	zi_list_for_each_safe(link, &rank->ops) {
+		struct zero_op *op = container_of(link, struct zero_op, link);
+
+		op->text = *text;
+		op_complete(op, error);
+	}
+	rank->broken_error = error;
+	rank->broken_culprit = culprit;
+	rank->broken_text = *text;
+	zi_list_push_back(&job->zero->notices, &rank->notice_link);
+}
+
+/*
+ * @error: what every call of its ranks returns from now on; @culprit: rank number, or UINT32_MAX.
+ * Does not wait for a step that is being written: that one ends by itself, in a commit or not.
+ */
+void group_break(struct zero_job *job, int error, uint32_t culprit, const struct zi_text *text)
+{
+	struct zero_group *group = &job->group;
+
+	assert(error < 0);
+	job_group_set(job, ZERO_GROUP_BROKEN);
+	group->error = error;
+	group->culprit = culprit;
+	group->text = *text;
+	group->is_left = false;
+	for (uint32_t i = 0; i < group->world_size; i++)
+		if (group->ranks[i])
+			rank_break(group->ranks[i], error, culprit, &group->text);
+	memset(group->gather_masks, 0, sizeof(group->gather_masks));
+	if (job->step.phase == ZERO_STEP_STEPPING)
+		step_abort(job);
+}
+
+void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
+			    const struct zi_text *text)
+{
+	struct zero_group *group = &job->group;
+
+	if (job->step.phase != ZERO_STEP_UPDATING && job->step.phase != ZERO_STEP_COMMITTING) {
+		group_break(job, error, culprit, text);
+		return;
+	}
+	if (group->error && !group->is_left)
+		return; /* The first one is the one to tell. */
+	group->error = error;
+	group->culprit = culprit;
+	group->text = *text;
+	group->is_left = false;
+}
+
+bool group_needs_all(struct zero_job *job)
+{
+	struct zi_text text = job->group.text;
+
+	if (!job->group.error)
+		return false;
+	group_break(job, job->group.error, job->group.culprit, &text);
+	return true;
+}
+
+/* Nobody is left: what it was called stays, so that the same name may form anew. */
+static void group_over(struct zero_job *job)
+{
+	struct zero_group *group = &job->group;
+
+	assert(group->rank_count == 0);
+	job_group_set(job, ZERO_GROUP_NONE);
+	group->error = 0;
+	group->is_left = false;
+	group->world_size = 0;
+	memset(group->gather_masks, 0, sizeof(group->gather_masks));
+}
+
+static void remember(struct zero_job *job, const char *name)
+{
+	char *place;
+
+	if (!name[0])
+		return;
+	/* The oldest name gives way. */
+	place = job->history[job->history_count++ % ZERO_HISTORY_MAX];
+	(void)zi_copy_name(place, ZI_NAME_BYTES, name); /* Of the same size. */
+}
+
+void group_replace(struct zero_job *job, const char *name)
+{
+	struct zero_group *group = &job->group;
+	struct zi_text text;
+
+	zi_text_set(&text, "a newer incarnation%s%s%s of job '%s' has taken over", name[0] ? " '" : "",
+		    name, name[0] ? "'" : "", job->name);
+	if (group->phase == ZERO_GROUP_FORMING || group->phase == ZERO_GROUP_LIVE)
+		group_break(job, -ESTALE, UINT32_MAX, &text);
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
+		if (!group->ranks[i])
+			continue;
+		group->ranks[i]->is_member = false;
+		group->ranks[i] = NULL;
+	}
+	group->rank_count = 0;
+	if (group->phase != ZERO_GROUP_NONE)
+		group_over(job);
+	remember(job, group->name);
+	(void)zi_copy_name(group->name, sizeof(group->name), name); /* Checked before. */
+	group->number++;
+}
+
+/* What the others of the group hear of a member that is no longer there. */
+static void member_left(struct zero_job *job, uint32_t number, int pid, bool is_clean,
+			const char *reason)
+{
+	struct zero_group *group = &job->group;
+	bool is_waited_for = job->is_materializing || job->step.phase == ZERO_STEP_STEPPING;
+	struct zi_text text;
+
+	if (group->phase == ZERO_GROUP_BROKEN)
+		return;
+	if (!is_clean) {
+		zi_text_set(&text, "rank %u (pid %d) died%s%s", number, pid, reason ? ": " : "",
+			    reason ? reason : "");
+		group_break_after_step(job, -EPIPE, number, &text);
+		return;
+	}
+	zi_text_set(&text, "rank %u (pid %d) left", number, pid);
+	if (group->phase == ZERO_GROUP_FORMING && !job->is_materializing)
+		return; /* Its place is free again. */
+	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
+		is_waited_for |= group->gather_masks[i] && !gather_is_full(job, i);
+	if (is_waited_for) {
+		group_break_after_step(job, -EPIPE, number, &text);
+		return;
+	}
+	if (group->error)
+		return;
+	group->error = -EPIPE;
+	group->culprit = number;
+	group->text = text;
+	group->is_left = true;
+}
+
+/**
+ * zero_rank_leave() - the end of a rank
+ * @rank: freed
+ * @is_clean: it said so (DETACH)
+ * @reason: of a death, for people; may be NULL
+ *
+ * Its pending ops end with -ECANCELED before this returns. Context: shard thread.
+ */
+void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	struct zero_group *group = &job->group;
+	bool is_waiting = rank->gathered[ZERO_GATHER_BARRIER] || rank->gathered[ZERO_GATHER_COMMIT] ||
+			  rank->gathered[ZERO_GATHER_WRITE_END];
+
+	ops_cancel(rank);
+	zi_list_remove(&rank->notice_link);
+	write_forget(rank);
+	if (job->destroy_rank == rank)
+		job->destroy_rank = NULL;
+	if (rank->is_member) {
+		uint64_t bit = 1ull << rank->number;
+
+		assert(group->ranks[rank->number] == rank);
+		group->ranks[rank->number] = NULL;
+		group->rank_count--;
+		if (group->phase == ZERO_GROUP_FORMING && !job->is_materializing)
+			group->gather_masks[ZERO_GATHER_MATERIALIZE] &= ~bit;
+		if (group->rank_count == 0) {
+			if (job->step.phase == ZERO_STEP_STEPPING)
+				step_abort(job);
+			group_over(job);
+		} else {
+			member_left(job, rank->number, rank->pid, is_clean && !is_waiting, reason);
+		}
+	}
+	assert(job->attached_count > 0);
+	job->attached_count--;
+	rank->pidfd = zi_close(rank->pidfd);
+	layout_free(&rank->layout);
+	free(rank->pin_counts);
+	free(rank);
+	job_settle(job); /* May free the job. */
+	zero_drain(zero);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All jobs of the shard: start and end, accounts, quiescing, and the one place where callbacks are
+ * called (zero_drain()). Floor 5, shard thread.
+ */
+#include "daemon/zero/zero.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job.h"
+
+/**
+ * zero_new() - no jobs yet
+ * @options: copied; what it points to outlives the object
+ * @ret_zero: the caller's
+ *
+ * Return: 0; -ENOMEM.
+ */
+int zero_new(const struct zero_options *options, struct zero **ret_zero)
+{
+	struct zero *zero;
+
+	assert(options->loop && options->catalog && options->holders);
+	assert(options->cpu_tier_count > 0);
+	assert(options->engine || !options->nvme_tier_count);
+
+	zero = calloc(1, sizeof(*zero));
+	if (!zero)
+		return err_origin(-ENOMEM);
+	zero->options = *options;
+	zi_list_init(&zero->jobs);
+	zi_list_init(&zero->ghosts);
+	zi_list_init(&zero->accounts);
+	zi_list_init(&zero->retired);
+	zi_list_init(&zero->completed);
+	zi_list_init(&zero->notices);
+	for (uint32_t i = 0; i < options->cpu_tier_count; i++)
+		options->cpu_tiers[i].holders = options->holders;
+	*ret_zero = zero;
+	return 0;
+}
+
+static void retired_sweep(struct zero *zero)
+{
+	zi_list_for_each_safe(link, &zero->retired) {
+		struct zero_account *account =
+			container_of(link, struct zero_account, accounts_link);
+
+		if (account->account.used_bytes[TIER_CPU])
+			continue;
+		zi_list_remove(&account->accounts_link);
+		tier_account_deinit(&account->account);
+		free(account);
+	}
+}
+
+/* The end of a job's account: now, or once no process holds what it paid for. */
+void zero_account_retire(struct zero *zero, struct zero_account *account)
+{
+	assert(account->account.used_bytes[TIER_NVME] == 0);
+	zi_list_push_back(&zero->retired, &account->accounts_link);
+	retired_sweep(zero);
+}
+
+/* After tier_holders_free(), so that nothing is charged any more. */
+struct zero *zero_free(struct zero *zero)
+{
+	if (!zero)
+		return NULL;
+	assert(zi_list_is_empty(&zero->completed));
+	assert(zi_list_is_empty(&zero->notices));
+	assert(zi_list_is_empty(&zero->ghosts));
+	zi_list_for_each_safe(link, &zero->jobs) {
+		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
+
+		assert(job->attached_count == 0);
+		assert(job->busy_count == 0);
+		(void)job_free(job);
+	}
+	/* What processes still hold is charged to accounts: tier_holders_free() goes before. */
+	retired_sweep(zero);
+	assert(zi_list_is_empty(&zero->retired));
+	zi_list_for_each_safe(link, &zero->accounts) {
+		struct zero_account *account =
+			container_of(link, struct zero_account, accounts_link);
+
+		tier_account_deinit(&account->account);
+		free(account);
+	}
+	for (uint32_t i = 0; i < zero->options.cpu_tier_count; i++)
+		zero->options.cpu_tiers[i].holders = NULL;
+	free(zero);
+	return NULL;
+}
+
+struct zero_account *zero_account_of(struct zero *zero, uint32_t uid)
+{
+	struct zero_account *account;
+	char name[ZI_NAME_BYTES];
+
+	zi_list_for_each(link, &zero->accounts) {
+		account = container_of(link, struct zero_account, accounts_link);
+		if (account->uid == uid)
+			return account;
+	}
+	account = calloc(1, sizeof(*account));
+	if (!account)
+		return NULL;
+	account->uid = uid;
+	(void)snprintf(name, sizeof(name), "uid %u", uid); /* Always fits. */
+	tier_account_init(&account->account, name, NULL);
+	account->account.limit_bytes[TIER_CPU] = zero->options.uid_cpu_limit_bytes;
+	account->account.limit_bytes[TIER_NVME] = zero->options.uid_nvme_limit_bytes;
+	zi_list_push_back(&zero->accounts, &account->accounts_link);
+	return account;
+}
+
+/**
+ * zero_account() - who pays for a uid
+ *
+ * Return: the account, kept until zero_free(); NULL without memory. Context: shard thread.
+ */
+struct tier_account *zero_account(struct zero *zero, uint32_t uid)
+{
+	struct zero_account *account = zero_account_of(zero, uid);
+
+	return account ? &account->account : NULL;
+}
+
+static bool is_quiet(const struct zero *zero)
+{
+	if (!zi_list_is_empty(&zero->ghosts))
+		return false;
+	zi_list_for_each(link, &zero->jobs) {
+		const struct zero_job *job = container_of(link, struct zero_job, jobs_link);
+
+		if (job->busy_count || job->step.phase != ZERO_STEP_NONE)
+			return false;
+	}
+	return true;
+}
+
+static void notify(struct zero_rank *rank)
+{
+	zi_list_remove(&rank->notice_link);
+	/* Last: the session may leave, which frees the rank. */
+	rank->broken(rank->broken_arg, rank->broken_error, rank->broken_culprit,
+		     &rank->broken_text);
+}
+
+/*
+ * Calls what is due, ops before notices, until nothing is. Nested calls (from a callback) return at
+ * once: the outer one goes on. Bounded by what callbacks submit: a session takes what its ring holds.
+ */
+void zero_drain(struct zero *zero)
+{
+	struct zi_list *link;
+
+	if (zero->is_draining)
+		return;
+	zero->is_draining = true;
+	for (;;) {
+		link = zi_list_pop_front(&zero->completed);
+		if (link) {
+			struct zero_op *op = container_of(link, struct zero_op, link);
+
+			op->done(op);
+			continue;
+		}
+		if (zi_list_is_empty(&zero->notices))
+			break;
+		notify(container_of(zero->notices.next, struct zero_rank, notice_link));
+	}
+	zero->is_draining = false;
+	if (zero->quiesced && is_quiet(zero)) {
+		void (*quiesced)(void *arg) = zero->quiesced;
+
+		zero->quiesced = NULL;
+		quiesced(zero->quiesced_arg);
+	}
+}
+
+/**
+ * zero_quiesce() - no more steps; what is being written is committed
+ * @done: called once, on this thread, when every job is at rest; possibly before this returns
+ *
+ * Steps that wait for gradients or ranks are discarded: their groups break with -ESTALE. From now on
+ * nobody attaches and nobody begins a step. Context: shard thread, once.
+ */
+void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
+{
+	struct zi_text text;
+
+	assert(!zero->is_stopping);
+
+	zi_text_set(&text, "the daemon is stopping");
+	zero->is_stopping = true;
+	zero->quiesced = done;
+	zero->quiesced_arg = arg;
+	zi_list_for_each_safe(link, &zero->jobs) {
+		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
+
+		if (job->step.phase == ZERO_STEP_STEPPING)
+			group_break(job, -ESTALE, UINT32_MAX, &text);
+	}
+	zero_drain(zero);
+}

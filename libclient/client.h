@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libzinf from the inside: a rank's connection. Floor 2, private to libclient; everything belongs to
+ * the thread that uses the struct zinf.
+ *
+ *   options.c  caller's options and environment → struct zi_attach
+ *   attach.c   connect, HELLO, ATTACH, the rings; and the way back
+ *   request.c  one request and its reply on the socket; NOTICE; the end of a session
+ *   submit.c   a slot into the SQ, and the doorbell       wait.c  completions; spinning, sleeping
+ *   model.c    units and parameters, MATERIALIZE          write.c parameters made writable
+ *   unit.c     unshard, reshard, gradients                step.c  steps, commits
+ *   blob.c     the resume blob                            error.c texts
+ *
+ * Operations on the rings are asynchronous inside: each has an entry in a fixed table of as many
+ * entries as the rings, so neither ring can overflow. What the caller does not wait for (reshard,
+ * prefetch, reduce) leaves its error, if any, with its unit.
+ *
+ *                 submit             reaped, somebody waits
+ *      FREE ───────────────▶ PENDING ───────────────▶ DONE
+ *       ▲ ▲    reaped, nobody   │ │ deadline passed      │ waited for
+ *       │ └─────────────────────┘ ▼                      │
+ *       ├──────────────────── ABANDONED                  │
+ *       └────────────────────────────────────────────────┘
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/text.h"
+#include "common/base/types.h"
+#include "common/wire/control.h"
+#include "common/wire/layout.h"
+#include "common/wire/ring.h"
+#include "zinf/zinf.h"
+
+/* zinf_options.timeout_ms of 0: a collective on a large model, on a slow disk. */
+#define ZI_CLIENT_TIMEOUT_MS 600000u
+
+enum zi_client_op_state {
+	ZI_CLIENT_OP_FREE = 0,
+	ZI_CLIENT_OP_PENDING,
+	ZI_CLIENT_OP_ABANDONED,
+	ZI_CLIENT_OP_DONE,
+};
+
+/* An operation under way. Its ticket is its place in the table plus a multiple of the entries that
+ * grows with each use, so that an old ticket never finds a newer operation; never 0. */
+struct zi_client_op {
+	uint64_t ticket;
+	enum zi_client_op_state state;
+	uint16_t opcode;
+	bool is_kept;  /* nobody waits: an error goes to the unit */
+	uint32_t unit; /* opcodes that have one */
+	int result;
+	uint64_t value; /* values[0] */
+	struct zi_text text;
+	struct zi_step_stats stats;
+};
+
+struct zi_client_unit {
+	char name[ZI_PARAM_NAME_BYTES];
+	uint32_t param_count;
+	uint64_t element_count; /* without padding */
+	uint64_t param_offset_bytes, param_bytes; /* in its plane, whole slots */
+	uint64_t grad_offset_bytes, grad_bytes;
+	uint32_t unshard_count;   /* uses that nest; the daemon knows of one */
+	uint32_t reduce_count;    /* in this step */
+	uint64_t unshard_ticket;  /* under way after a deadline passed; 0 none */
+	uint64_t acquire_ticket;
+	bool is_grad_held;        /* between acquire and reduce */
+	bool is_writable;         /* a staging copy lies over the parameters */
+	int kept_error;           /* of what nobody waited for; 0 none */
+	struct zi_text kept_text;
+};
+
+struct zi_client_param {
+	struct zi_layout_entry entry;
+	uint32_t unit;
+	uint64_t element_offset; /* in the unit */
+};
+
+struct zinf {
+	/* Hot: what an empty request touches. */
+	struct zi_ring_producer sq;
+	struct zi_ring_consumer cq;
+	int over; /* 0, or -errno: the session has ended, every call returns it */
+	uint32_t entries;
+	const struct zi_downlink_header *down;
+	struct zi_client_op *ops; /* (entries,) */
+	uint32_t *free_indices;   /* (free_count,) of entries */
+	uint32_t free_count;
+	int doorbell_fd; /* rings the daemon */
+	int wakeup_fd;   /* the daemon rings us: an eventfd or a pipe */
+
+	int socket_fd;
+	int end_fd;   /* eventfd, readable once `over` is set */
+	int event_fd; /* epoll over socket_fd and end_fd: for the caller's poll loops */
+	uint32_t sequence; /* of the newest request on the socket */
+	uint64_t timeout_ns;
+	uint64_t features; /* both sides have */
+	uint64_t message_words[ZI_MESSAGE_BYTES_MAX / sizeof(uint64_t)];
+
+	void *uplink;
+	const void *downlink;
+	uint64_t uplink_bytes, downlink_bytes;
+
+	struct zi_attach attach; /* as sent: job, rank, configuration */
+	char path[ZINF_NAME_BYTES * 2]; /* of the socket */
+	struct zi_text text;            /* of the last failure */
+	struct zi_text over_text;
+
+	/* The model. */
+	struct zi_client_unit *units;
+	struct zi_client_param *params;
+	uint32_t unit_count, unit_capacity;
+	uint32_t param_count, param_capacity;
+	bool is_materialized;
+	int64_t committed_step;
+	void *param_base; /* whole life; units may lie under a staging copy */
+	void *grad_base;
+	uint64_t param_bytes, grad_bytes;
+	int param_fd; /* to put a unit's read-only pages back */
+
+	/* The step. */
+	bool is_step_begun;
+	uint32_t micro_batches;
+	bool is_blob_loose; /* a blob was handed over, and nothing has completed since that came later */
+};
+
+/* error.c */
+/* Keeps the sentence as the text of the last failure, and raises @error. */
+int zi_client_error(struct zinf *zinf, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void zi_client_set_attach_error(const struct zi_text *text);
+
+/* options.c: everything of ATTACH but its header, the socket's path, deadlines. */
+int zi_client_options(const struct zinf_options *options, struct zinf *zinf);
+
+/* request.c */
+/* The session is over: every further call returns @error. @text: why. The first reason stays. */
+int zi_client_over(struct zinf *zinf, int error, const struct zi_text *text);
+/* The daemon is gone, or broke the protocol. */
+int zi_client_gone(struct zinf *zinf);
+int zi_client_breach(struct zinf *zinf, const char *what);
+/* First thing in a call: 0, or why there is no session any more. */
+int zi_client_enter(struct zinf *zinf);
+/* What lies on the socket without being asked for. 0, or why the session is over. */
+int zi_client_read_notices(struct zinf *zinf);
+int zi_client_send(struct zinf *zinf, const struct zi_message_header *message,
+                   uint64_t deadline_ns);
+/* The next reply to the newest request: of @type, else -EPROTO; ERROR is returned as its errno.
+ * @fds: NULL, or (ZI_MESSAGE_FDS_MAX,) for exactly @fd_count descriptors. */
+int zi_client_receive(struct zinf *zinf, enum zi_message_type type, uint64_t deadline_ns,
+                      const struct zi_message_header **ret_message, int *fds, uint32_t fd_count);
+/* A whole exchange. @request: header is filled here. */
+int zi_client_request(struct zinf *zinf, struct zi_message_header *request,
+                      enum zi_message_type type, uint32_t bytes, enum zi_message_type reply_type,
+                      const struct zi_message_header **ret_reply, int *fds, uint32_t fd_count);
+uint64_t zi_client_deadline_ns(const struct zinf *zinf);
+
+/* submit.c */
+int zi_client_submit(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
+                     bool is_kept, struct zi_client_op **ret_op);
+/* NULL: no such operation. */
+struct zi_client_op *zi_client_find(struct zinf *zinf, uint64_t ticket);
+void zi_client_op_free(struct zinf *zinf, struct zi_client_op *op);
+
+/* wait.c */
+/* Takes in what has completed. 0, or -EPROTO and the session is over. */
+int zi_client_reap(struct zinf *zinf);
+/* Until @op is done (its result; still to be freed), or the deadline, or the end of the session.
+ * On failure of waiting itself *ret_is_done stays false. */
+int zi_client_wait_op(struct zinf *zinf, struct zi_client_op *op, bool is_spinning,
+                      bool *ret_is_done);
+/* Until any operation has completed. */
+int zi_client_wait_any(struct zinf *zinf);
+/* Submits, waits, frees. */
+int zi_client_call(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
+                   uint64_t *ret_value);
+
+/* write.c: bare read-only parameters again. */
+int zi_client_unwrite(struct zinf *zinf, uint32_t unit);
+/* model.c */
+int zi_client_check_unit(struct zinf *zinf, uint32_t unit);
+void zi_client_unmap_model(struct zinf *zinf);

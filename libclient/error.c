@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Texts of failures. Floor 2. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "common/base/err.h"
+#include "libclient/client.h"
+
+/* While there is no struct zinf that could keep it. */
+static __thread struct zi_text attach_error;
+
+/* Return: @error, a negative errno, with the sentence kept for zinf_error_text(). */
+int zi_client_error(struct zinf *zinf, int error, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(zinf->text.chars, sizeof(zinf->text.chars), format, args); /* Cut is fine. */
+	va_end(args);
+	return err_origin(error);
+}
+
+void zi_client_set_attach_error(const struct zi_text *text)
+{
+	attach_error = *text;
+}
+
+const char *zinf_attach_error(void)
+{
+	return attach_error.chars;
+}
+
+const char *zinf_error_text(const struct zinf *zinf)
+{
+	return zinf->text.chars;
+}
+
+const char *zinf_version(void)
+{
+	return ZINF_VERSION;
+}

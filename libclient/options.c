@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the caller's options and the launcher's environment to what ATTACH says. What is wrong is told
+ * by name, here, before anything was connected; the daemon checks it all once more. Floor 2.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/wire/check.h"
+#include "libclient/client.h"
+
+/* A sane struct zinf_options of any later version; more is a wild `bytes`. */
+#define OPTIONS_BYTES_MAX 4096u
+
+static_assert((int)ZINF_F32 == (int)ZI_DTYPE_F32, "the public values travel as they are");
+static_assert((int)ZINF_F16 == (int)ZI_DTYPE_F16, "as above");
+static_assert((int)ZINF_BF16 == (int)ZI_DTYPE_BF16, "as above");
+static_assert((int)ZINF_ADAMW == (int)ZI_OPTIMIZER_ADAMW, "as above");
+static_assert((int)ZINF_ADAM == (int)ZI_OPTIMIZER_ADAM, "as above");
+static_assert((int)ZINF_SGD == (int)ZI_OPTIMIZER_SGD, "as above");
+static_assert((int)ZINF_LOCAL == (int)ZI_SCHEDULE_LOCAL, "as above");
+static_assert((int)ZINF_SHARDED == (int)ZI_SCHEDULE_SHARDED, "as above");
+static_assert((int)ZINF_OFFLOAD_NONE == (int)ZI_OFFLOAD_NONE, "as above");
+static_assert((int)ZINF_OFFLOAD_CPU == (int)ZI_OFFLOAD_CPU, "as above");
+static_assert((int)ZINF_OFFLOAD_NVME == (int)ZI_OFFLOAD_NVME, "as above");
+static_assert((int)ZINF_DURABILITY_PROCESS == (int)ZI_DURABILITY_PROCESS, "as above");
+static_assert((int)ZINF_DURABILITY_POWER == (int)ZI_DURABILITY_POWER, "as above");
+static_assert(ZINF_NAME_BYTES == ZI_NAME_BYTES, "as above");
+static_assert(ZINF_PARAM_NAME_BYTES == ZI_PARAM_NAME_BYTES, "as above");
+static_assert(ZINF_DIMS_MAX == ZI_PARAM_DIMS_MAX, "as above");
+static_assert(ZINF_WORLD_MAX == ZI_WORLD_MAX, "as above");
+static_assert(ZINF_BLOB_BYTES == ZI_BLOB_BYTES, "as above");
+
+/* An environment variable that is set and not empty; launchers export empty ones. */
+static const char *environment(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+/* @value of -1: from the environment, else @fallback. */
+static int resolve_count(struct zinf *zinf, int32_t value, const char *name, uint32_t fallback,
+                         uint32_t *ret_count)
+{
+	const char *text;
+	char *end;
+	unsigned long count;
+
+	if (value >= 0) {
+		*ret_count = (uint32_t)value;
+		return 0;
+	}
+	if (value != -1)
+		return zi_client_error(zinf, -EINVAL, "%s of %" PRId32 ": -1 (take $%s) or more",
+		                       name, value, name);
+	text = environment(name);
+	if (!text) {
+		*ret_count = fallback;
+		return 0;
+	}
+	errno = 0;
+	count = strtoul(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end || errno || count > INT32_MAX)
+		return zi_client_error(zinf, -EINVAL, "$%s is '%.64s': a whole number is expected",
+		                       name, text);
+	*ret_count = (uint32_t)count;
+	return 0;
+}
+
+/* "first.second" of two variables; @fallback when the second is not set. */
+static int put_pair(struct zinf *zinf, const char *first, const char *second_name)
+{
+	const char *second = environment(second_name);
+	size_t capacity = sizeof(zinf->attach.incarnation);
+	int bytes = snprintf(zinf->attach.incarnation, capacity, "%s.%s", first,
+	                     second ? second : "0");
+
+	if (bytes < 0 || (size_t)bytes >= capacity)
+		return zi_client_error(zinf, -EINVAL,
+		                       "the launcher's name '%.64s' of this start is too long: set "
+		                       "ZINF_INCARNATION (at most %zu bytes)",
+		                       first, capacity - 1);
+	return 0;
+}
+
+/* The launcher's name of this start of the job, by the order that zinf.h tells. */
+static int resolve_incarnation(struct zinf *zinf, const char *named)
+{
+	const char *value = named ? named : environment("ZINF_INCARNATION");
+
+	if (value) {
+		if (zi_copy_name(zinf->attach.incarnation, sizeof(zinf->attach.incarnation), value))
+			return zi_client_error(zinf, -EINVAL,
+			                       "incarnation '%.64s' is too long: at most %zu bytes",
+			                       value, sizeof(zinf->attach.incarnation) - 1);
+		return 0;
+	}
+	value = environment("TORCHELASTIC_RUN_ID");
+	if (value)
+		return err_trace(put_pair(zinf, value, "TORCHELASTIC_RESTART_COUNT"));
+	value = environment("SLURM_JOB_ID");
+	if (value)
+		return err_trace(put_pair(zinf, value, "SLURM_RESTART_COUNT"));
+	value = environment("OMPI_MCA_ess_base_jobid");
+	if (value)
+		return err_trace(put_pair(zinf, value, "OMPI_MCA_num_restarts"));
+	return 0;
+}
+
+static int resolve_path(struct zinf *zinf, const char *named)
+{
+	int r;
+
+	if (named)
+		r = zi_copy_name(zinf->path, sizeof(zinf->path), named);
+	else
+		r = zi_control_default_path(zinf->path, sizeof(zinf->path));
+	if (r)
+		return zi_client_error(zinf, r, "the path of the socket is too long");
+	return 0;
+}
+
+/* A later version's fields must be untouched: this library does not know them. */
+static int check_size(struct zinf *zinf, const struct zinf_options *options)
+{
+	const char *end = (const char *)options + options->bytes;
+
+	if (options->bytes < sizeof(*options) || options->bytes > OPTIONS_BYTES_MAX)
+		return zi_client_error(zinf, -EINVAL,
+		                       "options of %u bytes: begin with ZINF_OPTIONS_INIT",
+		                       options->bytes);
+	for (const char *byte = (const char *)(options + 1); byte < end; byte++)
+		if (*byte)
+			return zi_client_error(zinf, -EINVAL,
+			                       "options of a later libzinf are set; this is %s",
+			                       zinf_version());
+	for (size_t i = 0; i < ZI_COUNT_OF(options->reserved); i++)
+		if (options->reserved[i])
+			return zi_client_error(zinf, -EINVAL, "reserved options are set");
+	return 0;
+}
+
+static void put_config(struct zi_job_config *config, const struct zinf_options *options)
+{
+	*config = (struct zi_job_config){
+		.param_dtype = options->param_dtype,
+		.grad_dtype = options->grad_dtype,
+		.optimizer = options->optimizer,
+		.schedule = options->schedule,
+		.offload_optimizer = options->offload_optimizer,
+		.offload_param = options->offload_param,
+		.durability = options->durability,
+		.resident_bytes = options->resident_bytes,
+		.staging_bytes = options->staging_bytes,
+	};
+}
+
+/**
+ * zi_client_options() - resolve what the caller left open
+ * @options: the caller's
+ * @zinf: gets ->attach (without header), ->path, ->timeout_ns, or ->text on failure
+ *
+ * Return: 0; -EINVAL, -EOPNOTSUPP, -ENAMETOOLONG with the option or variable in the text.
+ */
+int zi_client_options(const struct zinf_options *options, struct zinf *zinf)
+{
+	const char *job;
+	int r;
+
+	r = check_size(zinf, options);
+	if (r)
+		return err_trace(r);
+	job = options->job ? options->job : environment("ZINF_JOB");
+	if (zi_copy_name(zinf->attach.job, sizeof(zinf->attach.job), job ? job : "default"))
+		return zi_client_error(zinf, -EINVAL, "job name '%.64s' is too long: at most %zu bytes",
+		                       job, sizeof(zinf->attach.job) - 1);
+	r = resolve_incarnation(zinf, options->incarnation);
+	if (r)
+		return err_trace(r);
+	r = resolve_count(zinf, options->rank, "RANK", 0, &zinf->attach.rank);
+	if (r)
+		return err_trace(r);
+	r = resolve_count(zinf, options->world_size, "WORLD_SIZE", 1, &zinf->attach.world_size);
+	if (r)
+		return err_trace(r);
+	r = resolve_path(zinf, options->socket_path);
+	if (r)
+		return err_trace(r);
+	zinf->attach.flags = options->takeover ? ZI_ATTACH_TAKEOVER : 0;
+	zinf->attach.timeout_ms = options->timeout_ms ? options->timeout_ms : ZI_CLIENT_TIMEOUT_MS;
+	zinf->timeout_ns = zinf->attach.timeout_ms * ZI_NS_PER_MS;
+	put_config(&zinf->attach.config, options);
+	return err_trace(zi_check_attach(&zinf->attach, &zinf->text));
+}

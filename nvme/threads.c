@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Backend over pread() and pwrite() on a few threads: for places where io_uring is refused
+ * (containers, io_uring_disabled). Floor 2. The functions are the owner thread's.
+ *
+ * One mutex guards the two queues between the owner and the workers; this is the fall-back, and a
+ * block of a megabyte is a hundred times its cost. Nothing is called under it. Workers announce a
+ * finished block on an eventfd.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "common/base/thread.h"
+#include "nvme/backend.h"
+
+/* What a disk needs to be busy with large blocks, and no more: each is a thread of the node. */
+#define THREADS_COUNT_MAX 4u
+
+struct threads {
+	struct nvme_backend backend; /* first */
+	struct zi_list prepared;     /* owner thread only */
+	int event_fd;
+	uint32_t workers_count;
+	struct zi_thread workers[THREADS_COUNT_MAX];
+
+	pthread_mutex_t mutex; /* guards what follows; a leaf: nothing else is locked under it */
+	pthread_cond_t has_work;
+	struct zi_list queued;
+	struct zi_list finished;
+	bool is_stopping;
+};
+
+static struct threads *threads_of(struct nvme_backend *backend)
+{
+	return container_of(backend, struct threads, backend);
+}
+
+static int32_t threads_transfer(const struct nvme_block *block)
+{
+	ssize_t r;
+
+	do {
+		if (block->direction == NVME_READ)
+			r = pread(block->fd, block->buffer, block->bytes,
+			          (off_t)block->offset_bytes);
+		else
+			r = pwrite(block->fd, block->buffer, block->bytes,
+			           (off_t)block->offset_bytes);
+	} while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : (int32_t)r;
+}
+
+/* The entry of a worker: until stopped, which happens only when nothing is in flight. */
+static int threads_work(void *arg)
+{
+	struct threads *threads = arg;
+
+	pthread_mutex_lock(&threads->mutex);
+	while (!threads->is_stopping) {
+		struct zi_list *link = zi_list_pop_front(&threads->queued);
+		struct nvme_block *block;
+
+		if (!link) {
+			pthread_cond_wait(&threads->has_work, &threads->mutex);
+			continue;
+		}
+		pthread_mutex_unlock(&threads->mutex);
+		block = container_of(link, struct nvme_block, link);
+		block->result = threads_transfer(block);
+		pthread_mutex_lock(&threads->mutex);
+		zi_list_push_back(&threads->finished, &block->link);
+		(void)eventfd_write(threads->event_fd, 1); /* Fails only at 2^64 - 1. */
+	}
+	pthread_mutex_unlock(&threads->mutex);
+	return 0;
+}
+
+static void threads_free(struct nvme_backend *backend)
+{
+	struct threads *threads = threads_of(backend);
+
+	assert(zi_list_is_empty(&threads->prepared));
+	assert(zi_list_is_empty(&threads->queued));
+	assert(zi_list_is_empty(&threads->finished));
+	pthread_mutex_lock(&threads->mutex);
+	threads->is_stopping = true;
+	pthread_cond_broadcast(&threads->has_work);
+	pthread_mutex_unlock(&threads->mutex);
+	for (uint32_t i = 0; i < threads->workers_count; i++)
+		(void)zi_thread_join(&threads->workers[i]); /* threads_work() cannot fail. */
+	pthread_cond_destroy(&threads->has_work);
+	pthread_mutex_destroy(&threads->mutex);
+	threads->event_fd = zi_close(threads->event_fd);
+	free(threads);
+}
+
+static int threads_new(const struct nvme_backend_options *options, struct zi_text *text,
+                       struct nvme_backend **ret_backend)
+{
+	_cleanup_(nvme_backend_freep) struct nvme_backend *backend = NULL;
+	uint32_t wanted_count = ZI_MIN(options->depth, THREADS_COUNT_MAX);
+	struct threads *threads = calloc(1, sizeof(*threads));
+	int r;
+
+	if (!threads)
+		return err_origin(-ENOMEM);
+	threads->event_fd = -1;
+	threads->backend.ops = &nvme_backend_threads;
+	zi_list_init(&threads->prepared);
+	zi_list_init(&threads->queued);
+	zi_list_init(&threads->finished);
+	pthread_mutex_init(&threads->mutex, NULL); /* Neither fails on Linux. */
+	pthread_cond_init(&threads->has_work, NULL);
+	backend = &threads->backend;
+	threads->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (threads->event_fd < 0)
+		return err_origin(zi_text_error(text, -errno, "no eventfd: %s", strerror(errno)));
+	while (threads->workers_count < wanted_count) {
+		char name[16];
+
+		(void)snprintf(name, sizeof(name), "nvme-%u", threads->workers_count); /* Fits. */
+		r = zi_thread_start(&threads->workers[threads->workers_count], name, threads_work,
+		                    threads);
+		if (r)
+			return err_trace(zi_text_error(text, r, "I/O thread %u cannot start: %s",
+			                               threads->workers_count, strerror(-r)));
+		threads->workers_count++;
+	}
+	*ret_backend = zi_steal(backend);
+	return 0;
+}
+
+static const char *threads_name(const struct nvme_backend *backend)
+{
+	(void)backend;
+	return "threads";
+}
+
+static int threads_fd(const struct nvme_backend *backend)
+{
+	return container_of((struct nvme_backend *)backend, struct threads, backend)->event_fd;
+}
+
+static void threads_prepare(struct nvme_backend *backend, struct nvme_block *block)
+{
+	zi_list_push_back(&threads_of(backend)->prepared, &block->link);
+}
+
+static void threads_submit(struct nvme_backend *backend)
+{
+	struct threads *threads = threads_of(backend);
+	struct zi_list *link;
+
+	if (zi_list_is_empty(&threads->prepared))
+		return;
+	pthread_mutex_lock(&threads->mutex);
+	while ((link = zi_list_pop_front(&threads->prepared)))
+		zi_list_push_back(&threads->queued, link);
+	pthread_cond_broadcast(&threads->has_work);
+	pthread_mutex_unlock(&threads->mutex);
+}
+
+static uint32_t threads_reap(struct nvme_backend *backend, struct nvme_block **ret_blocks,
+                             uint32_t capacity_count)
+{
+	struct threads *threads = threads_of(backend);
+	eventfd_t signals_count;
+	uint32_t count = 0;
+	struct zi_list *link;
+
+	/* First the signal, then the list: what finishes in between is announced anew. */
+	(void)eventfd_read(threads->event_fd, &signals_count); /* -EAGAIN: nothing was. */
+	pthread_mutex_lock(&threads->mutex);
+	while ((link = zi_list_pop_front(&threads->finished))) {
+		assert(count < capacity_count);
+		ret_blocks[count++] = container_of(link, struct nvme_block, link);
+	}
+	pthread_mutex_unlock(&threads->mutex);
+	(void)capacity_count;
+	return count;
+}
+
+static void threads_wait(struct nvme_backend *backend)
+{
+	struct pollfd event = { .fd = threads_of(backend)->event_fd, .events = POLLIN };
+
+	threads_submit(backend);
+	(void)poll(&event, 1, -1); /* -EINTR: the engine looks, and waits again. */
+}
+
+const struct nvme_backend_ops nvme_backend_threads = {
+	.new = threads_new,
+	.free = threads_free,
+	.name = threads_name,
+	.fd = threads_fd,
+	.prepare = threads_prepare,
+	.submit = threads_submit,
+	.reap = threads_reap,
+	.wait = threads_wait,
+};

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Backend over io_uring. Floor 2, owner thread only.
+ *
+ * The ring is made disabled and enabled by the first submit: SINGLE_ISSUER ties it to the thread
+ * that enables it, so an engine may be made and given its stores and buffers by a thread that sets
+ * things up, and belongs to the one that first uses it.
+ *
+ * DEFER_TASKRUN: completions become visible only when the owner enters the kernel for events; the
+ * eventfd is signalled when there is a reason to. Why no wake-up is lost: the kernel signals when it
+ * adds work to an empty list, so work that finds the list filled was announced by its predecessor;
+ * reap() reads the eventfd *before* it has the kernel run the list, so what was announced before is
+ * run, and what comes after is announced anew.
+ */
+#include <errno.h>
+#include <liburing.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "nvme/backend.h"
+
+struct uring {
+	struct nvme_backend backend; /* first */
+	struct io_uring ring;
+	int event_fd;
+	bool has_ring;
+	bool is_enabled; /* the owner thread is known */
+	bool has_files;  /* the table of registered files exists */
+	bool has_buffers;
+};
+
+static struct uring *uring_of(struct nvme_backend *backend)
+{
+	return container_of(backend, struct uring, backend);
+}
+
+/* From the newest kernel's best to what 5.10 can. SUBMIT_ALL: one bad request holds up no other. */
+static int uring_queue_init(struct uring *uring, uint32_t depth)
+{
+	static const unsigned variants[] = {
+		IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER |
+			IORING_SETUP_DEFER_TASKRUN,
+		IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL,
+		IORING_SETUP_R_DISABLED,
+	};
+	int r = -EINVAL;
+
+	for (unsigned i = 0; r == -EINVAL && i < ZI_COUNT_OF(variants); i++) {
+		struct io_uring_params params = { .flags = variants[i] };
+
+		r = io_uring_queue_init_params(depth, &uring->ring, &params);
+	}
+	return r;
+}
+
+static void uring_free(struct nvme_backend *backend)
+{
+	struct uring *uring = uring_of(backend);
+
+	/* In the owner thread, or in one without an engine of its own: liburing also gives back the
+	 * slot of the registered ring in the *calling* thread's table. */
+	if (uring->has_ring)
+		io_uring_queue_exit(&uring->ring);
+	uring->event_fd = zi_close(uring->event_fd);
+	free(uring);
+}
+
+static int uring_new(const struct nvme_backend_options *options, struct zi_text *text,
+                     struct nvme_backend **ret_backend)
+{
+	_cleanup_(nvme_backend_freep) struct nvme_backend *backend = NULL;
+	struct uring *uring = calloc(1, sizeof(*uring));
+	int r;
+
+	if (!uring)
+		return err_origin(-ENOMEM);
+	uring->event_fd = -1;
+	uring->backend.ops = &nvme_backend_uring;
+	backend = &uring->backend;
+	uring->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (uring->event_fd < 0)
+		return err_origin(zi_text_error(text, -errno, "no eventfd: %s", strerror(errno)));
+	r = uring_queue_init(uring, options->depth);
+	if (r)
+		return err_origin(zi_text_error(text, r, "io_uring of depth %u is refused: %s",
+		                                options->depth, strerror(-r)));
+	uring->has_ring = true;
+	r = io_uring_register_eventfd(&uring->ring, uring->event_fd);
+	if (r)
+		return err_origin(zi_text_error(text, r, "io_uring takes no eventfd: %s",
+		                                strerror(-r)));
+	/* Faster where the kernel has them (5.19); plain descriptors and addresses work anyway. */
+	uring->has_files = !io_uring_register_files_sparse(&uring->ring, options->file_slots_count);
+	uring->has_buffers =
+		!io_uring_register_buffers_sparse(&uring->ring, options->buffer_slots_count);
+	*ret_backend = zi_steal(backend);
+	return 0;
+}
+
+static const char *uring_name(const struct nvme_backend *backend)
+{
+	(void)backend;
+	return "io_uring";
+}
+
+static int uring_fd(const struct nvme_backend *backend)
+{
+	return container_of((struct nvme_backend *)backend, struct uring, backend)->event_fd;
+}
+
+/* Makes the calling thread the owner. */
+static void uring_enable(struct uring *uring)
+{
+	int r;
+
+	if (uring->is_enabled)
+		return;
+	r = io_uring_enable_rings(&uring->ring);
+	assert(r == 0); /* Fails only on a ring that is enabled. */
+	(void)r;
+	uring->is_enabled = true;
+	/* Saves the look-up of the descriptor in each call; older kernels and full tables refuse. */
+	(void)io_uring_register_ring_fd(&uring->ring);
+}
+
+static void uring_prepare(struct nvme_backend *backend, struct nvme_block *block)
+{
+	struct uring *uring = uring_of(backend);
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+	bool is_fixed = block->buffer_slot != NVME_SLOT_NONE;
+	int fd = block->file_slot != NVME_SLOT_NONE ? block->file_slot : block->fd;
+
+	/* The ring has `depth` entries, and the engine as many blocks. */
+	assert(sqe);
+	if (block->direction == NVME_READ && is_fixed)
+		io_uring_prep_read_fixed(sqe, fd, block->buffer, block->bytes, block->offset_bytes,
+		                         block->buffer_slot);
+	else if (block->direction == NVME_READ)
+		io_uring_prep_read(sqe, fd, block->buffer, block->bytes, block->offset_bytes);
+	else if (is_fixed)
+		io_uring_prep_write_fixed(sqe, fd, block->buffer, block->bytes,
+		                          block->offset_bytes, block->buffer_slot);
+	else
+		io_uring_prep_write(sqe, fd, block->buffer, block->bytes, block->offset_bytes);
+	if (block->file_slot != NVME_SLOT_NONE)
+		sqe->flags |= IOSQE_FIXED_FILE;
+	io_uring_sqe_set_data(sqe, block);
+}
+
+/* @r: of an io_uring_enter(). What is short of memory or interrupted is tried again from the loop,
+ * which the eventfd makes come back at once; anything else is misuse, a foreign thread first of all. */
+static void uring_check_enter(struct uring *uring, int r)
+{
+	if (r >= 0)
+		return;
+	assert(r == -EINTR || r == -EAGAIN || r == -EBUSY || r == -ENOMEM);
+	(void)eventfd_write(uring->event_fd, 1); /* Fails only at 2^64 - 1. */
+}
+
+static void uring_submit(struct nvme_backend *backend)
+{
+	struct uring *uring = uring_of(backend);
+
+	uring_enable(uring);
+	if (io_uring_sq_ready(&uring->ring))
+		uring_check_enter(uring, io_uring_submit(&uring->ring));
+}
+
+static uint32_t uring_reap(struct nvme_backend *backend, struct nvme_block **ret_blocks,
+                           uint32_t capacity_count)
+{
+	struct uring *uring = uring_of(backend);
+	struct io_uring_cqe *cqe;
+	eventfd_t signals_count;
+	uint32_t count = 0;
+	unsigned head;
+
+	if (!uring->is_enabled)
+		return 0;
+	(void)eventfd_read(uring->event_fd, &signals_count); /* -EAGAIN: nothing was announced. */
+	uring_check_enter(uring, io_uring_get_events(&uring->ring));
+	io_uring_for_each_cqe(&uring->ring, head, cqe)
+	{
+		struct nvme_block *block = io_uring_cqe_get_data(cqe);
+
+		assert(count < capacity_count);
+		block->result = cqe->res;
+		ret_blocks[count++] = block;
+	}
+	io_uring_cq_advance(&uring->ring, count);
+	(void)capacity_count;
+	return count;
+}
+
+static void uring_wait(struct nvme_backend *backend)
+{
+	struct uring *uring = uring_of(backend);
+
+	uring_enable(uring);
+	uring_check_enter(uring, io_uring_submit_and_wait(&uring->ring, 1));
+}
+
+static int uring_register_file(struct nvme_backend *backend, uint32_t slot, int fd)
+{
+	struct uring *uring = uring_of(backend);
+	int r;
+
+	if (!uring->has_files)
+		return err_origin(-EOPNOTSUPP);
+	r = io_uring_register_files_update(&uring->ring, slot, &fd, 1);
+	return r < 0 ? err_origin(r) : 0;
+}
+
+/* Old users of the slot may be in flight: the kernel drops its pages when they are done. */
+static int uring_register_buffer(struct nvme_backend *backend, uint32_t slot, void *base,
+                                 uint64_t bytes)
+{
+	struct uring *uring = uring_of(backend);
+	struct iovec piece = { .iov_base = base, .iov_len = bytes };
+	__u64 tag = 0;
+	int r;
+
+	if (!uring->has_buffers)
+		return err_origin(-EOPNOTSUPP);
+	r = io_uring_register_buffers_update_tag(&uring->ring, slot, &piece, &tag, 1);
+	return r < 0 ? err_origin(r) : 0;
+}
+
+const struct nvme_backend_ops nvme_backend_uring = {
+	.new = uring_new,
+	.free = uring_free,
+	.name = uring_name,
+	.fd = uring_fd,
+	.prepare = uring_prepare,
+	.submit = uring_submit,
+	.reap = uring_reap,
+	.wait = uring_wait,
+	.register_file = uring_register_file,
+	.register_buffer = uring_register_buffer,
+};

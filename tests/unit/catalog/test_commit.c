@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: what a request says is what a later daemon loads, all of it or nothing, and each request
+ * ends once. Method: jobs written through the commit thread, the catalog closed and opened again,
+ * and every field compared. */
+#include "tests/unit/catalog/fixture.h"
+
+#include <math.h>
+#include <pthread.h>
+
+Test(commit, a_created_job_is_loaded_field_by_field)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct catalog_job *job;
+
+	fixture_begin(&fixture, &sample, 0);
+	fixture_reopen(&fixture);
+	job = fixture_load(&fixture);
+	cr_assert_str_eq(job->name, "train");
+	cr_assert_eq(job->uid, 1000);
+	cr_assert_eq(job->world_size, 2);
+	cr_assert_eq(memcmp(&job->config, &sample.job.config, sizeof(job->config)), 0);
+	cr_assert_eq(job->incarnation_number, 1);
+	cr_assert_str_eq(job->incarnation, "run-0");
+	cr_assert_eq(job->step, -1);
+	cr_assert_eq(job->unit_count, 2);
+	cr_assert_eq(job->param_count, 3);
+	cr_assert_eq(job->extent_count, 0);
+	cr_assert_eq(job->blob_count, 0, "blobs come with a commit");
+	cr_assert_eq(memcmp(job->units, sample.units, sizeof(sample.units)), 0);
+	cr_assert_eq(memcmp(job->params, sample.params, sizeof(sample.params)), 0);
+	job = catalog_job_free(job);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(commit, a_commit_replaces_step_powers_extents_and_blobs)
+{
+	struct fixture fixture;
+	struct sample sample;
+
+	fixture_begin(&fixture, &sample, 200);
+	for (int64_t step = 0; step < 5; step++) {
+		sample_set_step(&sample, step);
+		cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0, "%s",
+		             fixture.text.chars);
+	}
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(commit, extents_that_a_commit_does_not_name_stay)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct catalog_job part;
+	struct catalog_job *job;
+
+	fixture_begin(&fixture, &sample, 10);
+	sample_set_step(&sample, 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0);
+	/* Only the last extent, now in the other plane too, and no blobs. */
+	sample_set_step(&sample, 1);
+	sample.extents[8].plane = ZI_PLANE_PARAM;
+	part = sample.job;
+	part.extents = &sample.extents[8];
+	part.extent_count = 2;
+	part.blob_count = 0;
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &part), 0);
+	fixture_reopen(&fixture);
+	job = fixture_load(&fixture);
+	cr_assert_eq(job->step, 1);
+	cr_assert_eq(job->extent_count, 11);
+	cr_assert_eq(job->blob_count, 0, "a blob of step 0 is not one of step 1");
+	cr_assert_eq(job->extents[0].plane, ZI_PLANE_PARAM);
+	cr_assert_eq(job->extents[0].step, 1);
+	for (uint32_t i = 1; i < 10; i++)
+		cr_assert_eq(job->extents[i].step, 0);
+	cr_assert_eq(job->extents[10].step, 1);
+	job = catalog_job_free(job);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(commit, the_extremes_of_every_width_come_back)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct catalog_job *job;
+
+	fixture_begin(&fixture, &sample, 1);
+	sample_set_step(&sample, INT64_MAX - 1);
+	sample.job.beta1_power = 0x1.fffffffffffffp-1;
+	sample.job.beta2_power = 0x1p-1074;
+	sample.job.update_count = UINT64_MAX;
+	sample.extents[0].unit = 1;
+	sample.extents[0].subgroup = UINT32_MAX;
+	sample.extents[0].extent.offset_bytes = UINT64_MAX;
+	sample.extents[0].extent.bytes = 0;
+	sample.extents[0].hash_count = 2;
+	sample.hashes[0] = UINT64_MAX;
+	sample.hashes[1] = 0;
+	sample.blobs[1].byte_count = 0;
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0, "%s",
+	             fixture.text.chars);
+	fixture_reopen(&fixture);
+	job = fixture_load(&fixture);
+	cr_assert_eq(job->step, INT64_MAX - 1);
+	cr_assert_eq(job->update_count, UINT64_MAX);
+	cr_assert_eq(job->beta1_power, 0x1.fffffffffffffp-1);
+	cr_assert_eq(job->beta2_power, 0x1p-1074);
+	cr_assert_eq(job->extents[0].subgroup, UINT32_MAX);
+	cr_assert_eq(job->extents[0].extent.offset_bytes, UINT64_MAX);
+	cr_assert_eq(job->extents[0].hash_count, 2);
+	cr_assert_eq(job->extents[0].hashes[0], UINT64_MAX);
+	cr_assert_eq(job->extents[0].hashes[1], 0);
+	cr_assert_eq(job->blobs[1].byte_count, 0);
+	job = catalog_job_free(job);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(commit, an_incarnation_is_recorded_and_leaves_the_rest)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct catalog_job newer;
+	struct catalog_job *job;
+
+	fixture_begin(&fixture, &sample, 4);
+	sample_set_step(&sample, 3);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0);
+	newer = (struct catalog_job){ .incarnation_number = 2, .incarnation = "run-1" };
+	strcpy(newer.name, "train");
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_INCARNATION, &newer), 0);
+	fixture_reopen(&fixture);
+	job = fixture_load(&fixture);
+	cr_assert_eq(job->incarnation_number, 2);
+	cr_assert_str_eq(job->incarnation, "run-1");
+	assert_committed(job, &sample);
+	job = catalog_job_free(job);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+static int name_jobs(void *arg, struct catalog_job *job)
+{
+	strcat(arg, job->name);
+	strcat(arg, " ");
+	job = catalog_job_free(job);
+	return 0;
+}
+
+Test(commit, a_deleted_job_leaves_no_row_and_its_name_is_free)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct sample other;
+	char names[128] = "";
+
+	fixture_begin(&fixture, &sample, 50);
+	sample_init(&other, "other", 10);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_CREATE, &other.job), 0);
+	sample_set_step(&sample, 0);
+	sample_set_step(&other, 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &other.job), 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_DELETE, &sample.job), 0);
+	fixture_assert_committed(&fixture, &other);
+	/* A job of the same name, and perhaps the same row number, begins with nothing. */
+	cr_assert_eq(catalog_start(fixture.catalog), 0);
+	sample.job.step = -1;
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_CREATE, &sample.job), 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_DELETE, &other.job), 0);
+	fixture_reopen(&fixture);
+	cr_assert_eq(catalog_load_jobs(fixture.catalog, name_jobs, names, NULL), 0);
+	cr_assert_str_eq(names, "train ");
+	sample_deinit(&sample);
+	sample_deinit(&other);
+	fixture_deinit(&fixture);
+}
+
+Test(commit, a_name_that_is_taken_or_missing_is_refused_and_named)
+{
+	static const enum catalog_request_kind kinds[] = { CATALOG_JOB_DELETE,
+		                                           CATALOG_JOB_INCARNATION,
+		                                           CATALOG_COMMIT };
+	struct fixture fixture;
+	struct sample sample;
+	struct sample missing;
+
+	fixture_begin(&fixture, &sample, 1);
+	sample_set_step(&sample, 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_CREATE, &sample.job), -EEXIST);
+	cr_assert_not_null(strstr(fixture.text.chars, "train"));
+	sample_init(&missing, "absent", 1);
+	sample_set_step(&missing, 1);
+	for (size_t i = 0; i < ZI_COUNT_OF(kinds); i++) {
+		cr_assert_eq(fixture_do(&fixture, kinds[i], &missing.job), -ENOENT);
+		cr_assert_not_null(strstr(fixture.text.chars, "absent"));
+	}
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&missing);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+static int before_fails(struct catalog_request *request)
+{
+	zi_text_set(&request->text, "flush of store 'fast' failed");
+	return -EIO;
+}
+
+static int before_fails_silently(struct catalog_request *request)
+{
+	(void)request;
+	return -EIO;
+}
+
+static int before_is_on_the_commit_thread(struct catalog_request *request)
+{
+	char name[16];
+
+	(void)request;
+	(void)pthread_getname_np(pthread_self(), name, sizeof(name));
+	return strcmp(name, "commit") == 0 ? 0 : -EXDEV;
+}
+
+Test(commit, before_runs_on_the_commit_thread_and_its_failure_commits_nothing)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct catalog_request request = { .kind = CATALOG_COMMIT,
+		                           .before = before_is_on_the_commit_thread };
+
+	fixture_begin(&fixture, &sample, 8);
+	request.job = &sample.job;
+	sample_set_step(&sample, 0);
+	cr_assert_eq(fixture_run(&fixture, &request), 0);
+	sample_set_step(&sample, 1);
+	request.before = before_fails;
+	cr_assert_eq(fixture_run(&fixture, &request), -EIO);
+	cr_assert_str_eq(request.text.chars, "flush of store 'fast' failed");
+	request.before = before_fails_silently;
+	cr_assert_eq(fixture_run(&fixture, &request), -EIO);
+	cr_assert_not_null(strstr(request.text.chars, fixture.file), "some sentence, always");
+	sample_set_step(&sample, 0);
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+/* A number that is no number cannot be stored, and takes the whole transaction with it. */
+Test(commit, a_row_that_cannot_be_stored_leaves_the_former_commit)
+{
+	struct fixture fixture;
+	struct sample sample;
+
+	fixture_begin(&fixture, &sample, 100);
+	sample_set_step(&sample, 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0);
+	sample_set_step(&sample, 1);
+	sample.job.beta2_power = (double)NAN;
+	cr_assert_lt(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0);
+	/* Fails at its very last row, when everything else is written. */
+	sample_set_step(&sample, 1);
+	sample.blobs[1].rank = 0;
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), -EEXIST);
+	sample.blobs[1].rank = 1;
+	sample_set_step(&sample, 2);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0,
+	             "and the next one is well");
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+#define CROWD 40u
+
+struct crowd {
+	struct catalog_request request;
+	struct catalog_job job;
+	uint32_t *order; /* requests that were done before */
+	uint32_t index;
+};
+
+static void crowd_done(struct catalog_request *request)
+{
+	struct crowd *member = container_of(request, struct crowd, request);
+
+	cr_assert_eq(request->result, 0, "%s", request->text.chars);
+	cr_assert_eq((*member->order)++, member->index, "in order of submission, once");
+	if (*member->order == CROWD)
+		zi_loop_stop(request->loop);
+}
+
+Test(commit, close_carries_out_what_was_submitted_in_its_order)
+{
+	static struct crowd crowd[CROWD];
+	struct fixture fixture;
+	struct sample sample;
+	struct catalog_job *job;
+	uint32_t order = 0;
+
+	fixture_begin(&fixture, &sample, 0);
+	for (uint32_t i = 0; i < CROWD; i++) {
+		crowd[i] = (struct crowd){ .order = &order, .index = i };
+		crowd[i].job.incarnation_number = i;
+		strcpy(crowd[i].job.name, "train");
+		crowd[i].request = (struct catalog_request){
+			.kind = CATALOG_JOB_INCARNATION,
+			.job = &crowd[i].job,
+			.done = crowd_done,
+			.loop = fixture.loop,
+		};
+		catalog_submit(fixture.catalog, &crowd[i].request);
+	}
+	fixture_reopen(&fixture);
+	job = fixture_load(&fixture);
+	cr_assert_eq(job->incarnation_number, CROWD - 1);
+	job = catalog_job_free(job);
+	cr_assert_eq(order, 0, "done runs on the loop only");
+	cr_assert_eq(zi_loop_run(fixture.loop), 0);
+	cr_assert_eq(order, CROWD);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(commit, power_and_process_jobs_share_a_catalog)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct catalog_request request = { .kind = CATALOG_COMMIT };
+
+	fixture_begin(&fixture, &sample, 30);
+	request.job = &sample.job;
+	for (int64_t step = 0; step < 4; step++) {
+		sample_set_step(&sample, step);
+		request.is_durable = step & 1;
+		cr_assert_eq(fixture_run(&fixture, &request), 0, "%s", request.text.chars);
+	}
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+/* 10^5 subgroups of 2^18 elements are a model of 26 Gparam. A tenth of it is what most commit. */
+Test(commit, many_extents_are_committed_and_loaded_in_time)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct catalog_request request = { .kind = CATALOG_COMMIT };
+	struct catalog_job *job;
+	uint64_t open_ns;
+	uint64_t load_ns;
+
+	fixture_begin(&fixture, &sample, 100000);
+	request.job = &sample.job;
+	sample_set_step(&sample, 0);
+	cr_assert_eq(fixture_run(&fixture, &request), 0, "%s", request.text.chars);
+	sample.job.extent_count = 10000;
+	for (int64_t step = 1; step < 4; step++) {
+		sample_set_step(&sample, step);
+		cr_assert_eq(fixture_run(&fixture, &request), 0, "%s", request.text.chars);
+		cr_log_info("commit of 10000 extents: %.1f ms",
+		            (double)(request.finished_ns - request.started_ns) / 1e6);
+	}
+	fixture.catalog = catalog_close(fixture.catalog);
+	open_ns = zi_clock_now_ns();
+	cr_assert_eq(fixture_open(&fixture), 0);
+	load_ns = zi_clock_now_ns();
+	job = fixture_load(&fixture);
+	cr_assert_eq(job->extent_count, 100000);
+	cr_log_info("opening %.1f ms, loading 100000 extents %.1f ms",
+	            (double)(load_ns - open_ns) / 1e6, (double)(zi_clock_now_ns() - load_ns) / 1e6);
+#ifndef ZI_DEBUG
+	/* Ten times what was measured: a busy machine passes, a missing index does not. */
+	cr_assert_lt(request.finished_ns - request.started_ns, 600 * ZI_NS_PER_MS);
+	cr_assert_lt(zi_clock_now_ns() - load_ns, 1000 * ZI_NS_PER_MS);
+#endif
+	job = catalog_job_free(job);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}

@@ -1,0 +1,253 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Goal: tools/check_floors, check_headers and tidy catch each kind of breach, and let a clean tree
+# pass. Method: a small made-up tree in a temporary folder; each case starts from the clean tree, adds
+# one breach, and wants the tool to fail and to name file, line and reason.
+set -u
+
+tools=$(cd "$(dirname "$0")/../../../tools" && pwd)
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+passed=0
+failed=0
+license='/* SPDX-License-Identifier: Apache-2.0 */'
+
+# Makes the clean tree anew.
+clean() {
+	rm -rf "$tree"
+	mkdir -p "$tree/tools" "$tree/low" "$tree/high" "$tree/high/side" "$tree/include/zinf" \
+		"$tree/tests" "$tree/kernels"
+	printf 'low:\nkernels:\ninclude:\nhigh: low include\nhigh/side: low\ntests: *\n' \
+		>"$tree/tools/floors"
+	printf '%s\n#pragma once\nint low_get(void);\n' "$license" >"$tree/low/low.h"
+	printf '%s\n#pragma once\n/* Seven. */\nint zinf_get(void);\n' "$license" \
+		>"$tree/include/zinf/zinf.h"
+	cat >"$tree/low/low.c" <<-'END'
+		/* SPDX-License-Identifier: Apache-2.0 */
+		#include "low/low.h"
+
+		static int helper(void)
+		{
+			return 7; /* not strcpy(a, b), nor a "TODOs" list */
+		}
+
+		/* Seven. */
+		int low_get(void)
+		{
+			return "strcat(a, b)"[0] + helper();
+		}
+	END
+	cat >"$tree/high/high.c" <<-'END'
+		/* SPDX-License-Identifier: Apache-2.0 */
+		#include "low/low.h"
+		#include "zinf/zinf.h"
+
+		int zinf_get(void)
+		{
+			return low_get();
+		}
+	END
+	printf 'help:\n\t@:\nall: $(patsubst %%.c,%%.o,$(wildcard */*.c))\n%%.o: %%.c\n\t@:\n' \
+		>"$tree/Makefile"
+	printf '%s\n' "$license" >"$tree/tests/test.c"
+	cp "$tree/low/low.h" "$tree/high/side/side.h"
+}
+
+# verdict NAME OK TEXT
+verdict() {
+	if [ "$2" = yes ]; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+		printf 'FAIL: %s\n%s\n' "$1" "$3"
+	fi
+}
+
+# passes NAME COMMAND…
+passes() {
+	name=$1
+	shift
+	if text=$("$@" 2>&1); then verdict "$name" yes ''; else verdict "$name" no "$text"; fi
+}
+
+# catches NAME PATTERN COMMAND…: fails, and says PATTERN (fixed text, line by line).
+catches() {
+	name=$1
+	pattern=$2
+	shift 2
+	if text=$("$@" 2>&1); then
+		verdict "$name" no "exit 0: $text"
+	elif printf '%s\n' "$text" | grep -qF -e "$pattern"; then
+		verdict "$name" yes ''
+	else
+		verdict "$name" no "does not say '$pattern': $text"
+	fi
+}
+
+# warns NAME PATTERN COMMAND…: passes, and says PATTERN all the same.
+warns() {
+	name=$1
+	pattern=$2
+	shift 2
+	if text=$("$@" 2>&1) && printf '%s\n' "$text" | grep -qF -e "$pattern"; then
+		verdict "$name" yes ''
+	else
+		verdict "$name" no "$text"
+	fi
+}
+
+floors() { "$tools/check_floors" "$tree"; }
+tidy() { "$tools/tidy" "$tree"; }
+headers() { (cd "$tree" && "$tools/check_headers" "${CC:-cc}" -std=gnu17 -Iinclude); }
+# append FILE LINE…
+append() {
+	file=$tree/$1
+	shift
+	printf '%s\n' "$@" >>"$file"
+}
+# filled COUNT: that many statements.
+filled() {
+	i=0
+	while [ $i -lt "$1" ]; do
+		printf '\t(void)%d;\n' $i
+		i=$((i + 1))
+	done
+}
+
+# ---- check_floors
+clean
+passes 'floors: a clean tree passes' floors
+clean
+append low/low.c '#include "high/side/side.h"'
+catches 'floors: upward' 'low/low.c:14: low may not include high/side ("high/side/side.h")' floors
+clean
+append high/high.c '#include "high/side/side.h"'
+catches 'floors: a folder below has its own row' 'high may not include high/side' floors
+clean
+append low/low.c '#include <zinf/zinf.h>'
+catches 'floors: the public API in angle brackets' 'low may not include include' floors
+clean
+append low/low.c '# include	"high/side/side.h"'
+catches 'floors: odd spacing' 'low/low.c:14:' floors
+clean
+append low/low.c '#include "low.h"'
+catches 'floors: no path from the root' 'without its path from the root' floors
+clean
+append low/low.c '#include "nowhere/x.h"'
+catches 'floors: a target without a floor' 'which lies on no floor' floors
+clean
+mkdir "$tree/other" && printf '%s\n' "$license" >"$tree/other/x.c"
+catches 'floors: a folder without a row' 'other/x.c:1: lies in a folder without a floor' floors
+clean
+append tools/floors 'wide: loww'
+catches 'floors: a row that names no row' 'wide: no such row: loww' floors
+clean
+append tools/floors 'no colon'
+catches 'floors: a line that is no row' 'no row: no colon' floors
+clean
+rm "$tree/tools/floors"
+catches 'floors: no table' 'is missing or empty' floors
+clean
+append tests/test.c '#include "high/side/side.h"' '#include "low/low.h"'
+passes 'floors: "*" may include anything' floors
+
+# ---- check_headers
+clean
+passes 'headers: a clean tree passes' headers
+clean
+append low/low.h 'size_t low_bytes(void);'
+catches 'headers: relies on what comes before' 'low/low.h: does not compile alone' headers
+clean
+append low/low.h 'static inline int low_bad(void) { int x; return x = 1; ; '
+catches 'headers: broken' '1 of 3 headers' headers
+
+# ---- tidy
+clean
+passes 'tidy: a clean tree passes' tidy
+for call in 'sprintf(a, "x")' 'vsprintf(a, "x", v)' 'strcpy(a, b)' 'strcat(a, b)' 'alloca(3)' \
+	'usleep(1)' 'gets(a)' 'strtok(a, b)'; do
+	clean
+	append low/low.c "static int bad = $call;"
+	catches "tidy: $call" "low/low.c:14: error: ${call%%(*}() is banned" tidy
+done
+clean
+append low/low.c '/* a comment' ' * strcpy(a, b) ends */ static int bad = strcpy (a, b);'
+catches 'tidy: a call behind a comment' 'low/low.c:15: error: strcpy() is banned' tidy
+clean
+append low/low.c 'static int good = my_strcpy(a, b) + x.strcpy(a) + x->gets(1);' \
+	"static char quote = '\"'; /* strcpy(a, b) */"
+passes 'tidy: names that only end like a banned one' tidy
+for call in 'sleep(1)' 'nanosleep(&a, 0)' 'clock_nanosleep(0, 0, &a, 0)'; do
+	clean
+	append tests/test.c "static int bad = $call;"
+	catches "tidy: $call in a test" "tests/test.c:2: error: ${call%%(*}() in a test" tidy
+done
+clean
+append high/high.c '#include <stdatomic.h>'
+catches 'tidy: atomics outside their places' 'high/high.c:9: error: atomic outside' tidy
+clean
+append tests/test.c '#include <stdatomic.h>' 'static pthread_mutex_t mutex;' \
+	'static int x = pthread_mutex_lock(&mutex);'
+passes 'tidy: atomics and mutexes in tests' tidy
+clean
+append high/high.c 'static int x = pthread_mutex_lock(&mutex);'
+catches 'tidy: a mutex without a reason' 'high/high.c:9: error: mutex outside' tidy
+clean
+append low/low.c "/* $(printf '%0100d' 0) */"
+catches 'tidy: a long line' 'low/low.c:14: error: a line of 106 columns' tidy
+clean
+append low/low.c "$(printf '\t\t\t/* %073d */' 0)"
+catches 'tidy: a tab is eight columns' 'error: a line of 103 columns' tidy
+clean
+append low/low.c "/* $(printf '%093d' 0)… */"
+passes 'tidy: a character of three bytes is one column' tidy
+for word in TODO FIXME XXX; do
+	clean
+	append low/low.c "/* $word: later */"
+	catches "tidy: $word" 'low/low.c:14: error: unfinished' tidy
+done
+clean
+{ printf 'static int long_one(void)\n{\n' && filled 98 && printf '}\n'; } >>"$tree/low/low.c"
+warns 'tidy: a function of 100 lines is warned of' \
+	'low/low.c:15: warning: a function of 100 lines' tidy
+clean
+{ printf 'static int long_one(void)\n{\n' && filled 99 && printf '}\n'; } >>"$tree/low/low.c"
+catches 'tidy: a function of 101 lines' 'error: a function of 101 lines' tidy
+clean
+{ printf 'static int row[] = {\n' && filled 480 && printf '};\n'; } >>"$tree/low/low.c"
+warns 'tidy: a file above 400 lines is warned of' 'warning: a file of 495 lines' tidy
+clean
+{ printf 'static int row[] = {\n' && filled 490 && printf '};\n'; } >>"$tree/low/low.c"
+catches 'tidy: a file above 500 lines' 'error: a file of 505 lines' tidy
+clean
+sed -i 1d "$tree/high/side/side.h"
+catches 'tidy: no SPDX line' 'high/side/side.h:1: error: no SPDX' tidy
+clean
+printf 'x = 1\n' >"$tree/high/x.py"
+catches 'tidy: no SPDX line in Python' 'high/x.py:1: error: no SPDX' tidy
+clean
+sed -i '/^\/\* Seven/d' "$tree/low/low.c"
+catches 'tidy: an undocumented function' 'low/low.c:9: error: low_get() is not documented' tidy
+clean
+sed -i 's|^/\* Seven. \*/|&\n|' "$tree/low/low.c"
+catches 'tidy: a comment with an empty line below it' 'low_get() is not documented' tidy
+clean
+sed -i '/^\/\* Seven/d' "$tree/include/zinf/zinf.h"
+catches 'tidy: an undocumented public function' 'high/high.c:5: error: zinf_get() is not' tidy
+clean
+append low/low.c '' '__attribute__((format(printf, 1, 2))) int low_two(int a,' '	int b)' '{' '}'
+catches 'tidy: a declaration of several lines' 'low/low.c:15: error: low_two() is not' tidy
+clean
+mkdir "$tree/low/deep" && printf '%s\n' "$license" >"$tree/low/deep/dead.c"
+catches 'tidy: a dead file' 'low/deep/dead.c:1: error: dead file' tidy
+clean
+append low/low.c 'int   unformatted ;'
+printf 'BasedOnStyle: LLVM\n' >"$tree/.clang-format"
+if clang-format --version 2>/dev/null | grep -q 'version 14\.'; then
+	catches 'tidy: format' 'low/low.c:14:' "$tools/tidy" --format "$tree"
+else
+	warns 'tidy: format without clang-format' 'is not checked' "$tools/tidy" --format "$tree"
+fi
+
+printf 'check-tools: %d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ]

@@ -76,7 +76,7 @@ PROGRAMS := $(ZINFD) $(ZCTL) $(GPT) $(LIBZINF_SO) $(LIBZINF_A)
 all: $(PROGRAMS) ## build the daemon, the library, zctl and the example
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  make %-16s %s\n",$$1,$$2}' Makefile tests/tests.mk
+	@awk -F':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  make %-16s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
 
 # ---- rules ------------------------------------------------------------------------------------
 $(BUILD)/%.o: %.c Makefile

@@ -73,13 +73,13 @@ static int resolve_count(struct zinf *zinf, int32_t value, const char *name, uin
 	return 0;
 }
 
-/* "first.second" of two variables; @fallback when the second is not set. */
-static int put_pair(struct zinf *zinf, const char *first, const char *second_name)
+/* "first.second": a launcher's job, and how often it was started again. @second_name may be NULL. */
+static int put_launch(struct zinf *zinf, const char *first, const char *second_name)
 {
-	const char *second = environment(second_name);
+	const char *second = second_name ? environment(second_name) : "";
 	size_t capacity = sizeof(zinf->attach.incarnation);
-	int bytes = snprintf(zinf->attach.incarnation, capacity, "%s.%s", first,
-	                     second ? second : "0");
+	int bytes = snprintf(zinf->attach.incarnation, capacity, "%s%s%s", first,
+	                     second_name ? "." : "", second ? second : "0");
 
 	if (bytes < 0 || (size_t)bytes >= capacity)
 		return zi_client_error(zinf, -EINVAL,
@@ -103,13 +103,13 @@ static int resolve_incarnation(struct zinf *zinf, const char *named)
 	}
 	value = environment("TORCHELASTIC_RUN_ID");
 	if (value)
-		return err_trace(put_pair(zinf, value, "TORCHELASTIC_RESTART_COUNT"));
+		return err_trace(put_launch(zinf, value, "TORCHELASTIC_RESTART_COUNT"));
 	value = environment("SLURM_JOB_ID");
 	if (value)
-		return err_trace(put_pair(zinf, value, "SLURM_RESTART_COUNT"));
+		return err_trace(put_launch(zinf, value, "SLURM_RESTART_COUNT"));
 	value = environment("OMPI_MCA_ess_base_jobid");
 	if (value)
-		return err_trace(put_pair(zinf, value, "OMPI_MCA_num_restarts"));
+		return err_trace(put_launch(zinf, value, NULL));
 	return 0;
 }
 

@@ -5,7 +5,8 @@
  *
  *   nvme_store    the file: superblock, size, identity, lock. Opened once, any thread reads fields
  *   nvme_space    which runs of the store are free. Owner thread only
- *   nvme_engine   requests in flight. One per owner thread, never shared
+ *   nvme_engine   requests in flight. One per owner thread, never shared: the first that kicks owns
+ *                 it; before that, any one thread may make it and register stores and buffers
  *
  * The first NVME_SUPERBLOCK_BYTES of a store are the superblock; extents lie behind it, offset and
  * length multiples of ZI_STORE_ALIGN_BYTES. Which extents are in use is the catalog's knowledge:
@@ -123,7 +124,10 @@ ZI_DEFINE_CLEANUP(struct nvme_engine *, nvme_engine_free)
 const char *nvme_engine_backend(const struct nvme_engine *engine);
 /* A descriptor that is readable when nvme_engine_reap() has something to do (loop source, level). */
 int nvme_engine_fd(const struct nvme_engine *engine);
+/* A kernel that has no registered files is no error. -EEXIST, -ENOSPC (16 stores). */
 int nvme_engine_register_store(struct nvme_engine *engine, struct nvme_store *store);
+/* Before nvme_store_close(), unless the engine is freed first. */
+void nvme_engine_unregister_store(struct nvme_engine *engine, struct nvme_store *store);
 /* Registers memory for I/O without page pinning per request, in pieces of at most 1 GiB. A refusal (memlock) is
  * no error: counted in unregistered_bytes. Nothing may be in flight on it at unregister. */
 int nvme_engine_register_buffer(struct nvme_engine *engine, void *base, uint64_t bytes);
@@ -136,5 +140,7 @@ void nvme_engine_kick(struct nvme_engine *engine);
 uint32_t nvme_engine_reap(struct nvme_engine *engine);
 /* As above, waiting for at least one completion when something is in flight (drain, benches). */
 uint32_t nvme_engine_wait(struct nvme_engine *engine);
+/* Waits until nothing is in flight. */
+void nvme_engine_drain(struct nvme_engine *engine);
 uint32_t nvme_engine_inflight_count(const struct nvme_engine *engine);
 void nvme_engine_stats(const struct nvme_engine *engine, struct nvme_engine_stats *ret_stats);

@@ -46,7 +46,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@tools/deps build check
 	@$(MAKE) --no-print-directory -s -j2 WERROR=1 all build-tests
 	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=clang all
-	@$(MAKE) --no-print-directory -s check-floors check-headers tidy check-install
+	@$(MAKE) --no-print-directory -s check-floors check-headers check-tools tidy check-install
 	@$(MAKE) --no-print-directory -s check-bits SEED=1 CASES=6
 	@$(MAKE) --no-print-directory -s check-tests
 

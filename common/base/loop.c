@@ -197,8 +197,7 @@ void zi_loop_arm(struct zi_loop *loop, struct zi_timer *timer, uint64_t deadline
 	for (after = loop->timers.prev; after != &loop->timers; after = after->prev)
 		if (container_of(after, struct zi_timer, timer_link)->deadline_ns <= deadline_ns)
 			break;
-	/* In front of what follows `after`, so that equal deadlines keep their order. */
-	zi_list_push_back(after->next, &timer->timer_link);
+	zi_list_push_front(after, &timer->timer_link); /* Equal deadlines keep their order. */
 }
 
 /* NULL loop (never armed, or was due): nothing to do. After this `due` is not called. */

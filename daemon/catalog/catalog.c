@@ -131,6 +131,18 @@ static int check_meta(struct catalog *catalog, struct zi_text *text)
 	return 0;
 }
 
+/* quick_check lists a page that cannot be read among the damages, with the code in its sentence:
+ * "unable to get the page. error code=266". A disk that fails is another matter than a file that is
+ * damaged. Return: the code, or SQLITE_CORRUPT. */
+static int finding_code(const char *finding)
+{
+	static const char mark[] = "error code=";
+	const char *place = strstr(finding, mark);
+	int code = place ? (int)strtol(place + sizeof(mark) - 1, NULL, 10) : 0;
+
+	return (code & 0xff) == SQLITE_IOERR ? code : SQLITE_CORRUPT;
+}
+
 /* Reads every page. The sentence has SQLite's first finding. */
 static int check_whole(struct catalog *catalog, struct zi_text *text)
 {
@@ -143,13 +155,21 @@ static int check_whole(struct catalog *catalog, struct zi_text *text)
 	if (code != SQLITE_ROW)
 		return err_trace(catalog_sql_error(catalog, code, "checking", text));
 	finding = (const char *)sqlite3_column_text(statement, 0);
-	if (finding && strcmp(finding, "ok") == 0)
+	if (!finding)
+		return err_trace(catalog_sql_error(catalog, SQLITE_NOMEM, "checking", text));
+	if (strcmp(finding, "ok") == 0)
 		return 0;
+	code = finding_code(finding);
+	if (code != SQLITE_CORRUPT)
+		return err_trace(catalog_sql_error(catalog, code, "checking", text));
+	/* "*** in database main ***\n" precedes it. */
+	if (strchr(finding, '\n'))
+		finding = strchr(finding, '\n') + 1;
 	return err_origin(zi_text_error(
 		text, -EUCLEAN,
 		"%s is damaged (%s); nothing was changed: restore the file, or move it away to begin "
 		"anew",
-		catalog->path, finding ? finding : "no finding"));
+		catalog->path, finding));
 }
 
 /* Write-ahead log: a commit appends, and never overwrites what an older one needs. */

@@ -81,7 +81,8 @@ int catalog_open(const char *directory, struct zi_text *text, struct catalog **r
 struct catalog *catalog_close(struct catalog *catalog);
 ZI_DEFINE_CLEANUP(struct catalog *, catalog_close)
 /* Store identities: records a store that was just made; -EUCLEAN when the catalog knows the name
- * with another uuid, or does not know a store that was not just made. */
+ * with another uuid (unless the store was just made and nothing lies on the one it knows), or does
+ * not know a store that was not just made. */
 int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t uuid[16],
 			bool is_created, struct zi_text *text);
 /* Every job, one call each; the callback owns the job. Jobs whose optimizer state or parameters
@@ -93,15 +94,16 @@ ZI_DEFINE_CLEANUP(struct catalog_job *, catalog_job_free)
 
 /* ---- service ---- */
 
-/* Starts the commit thread. catalog_close() drains and joins it. */
+/* Starts the commit thread. catalog_close() drains and joins it; the loops of its requests are freed
+ * after that. */
 int catalog_start(struct catalog *catalog);
 
 enum catalog_request_kind {
-	CATALOG_JOB_CREATE = 1,  /* name, uid, world_size, config, units, params (the job struct) */
-	CATALOG_JOB_DELETE,      /* name: rows of job, extents, blobs */
+	CATALOG_JOB_CREATE = 1,  /* the whole job but extents and blobs; -EEXIST */
+	CATALOG_JOB_DELETE,      /* name: rows of job, extents, blobs; -ENOENT, here and below */
 	CATALOG_JOB_INCARNATION, /* name, incarnation, incarnation_number */
-	CATALOG_COMMIT,          /* extents (replace those of the same unit, subgroup, plane), step,
-				  * powers, blobs; with `flush_stores` the stores are flushed first */
+	CATALOG_COMMIT,          /* name, step, update_count, powers; extents (replace those of the
+				  * same unit, subgroup, plane); blobs (replace all of the job) */
 };
 
 struct catalog_request;
@@ -117,7 +119,7 @@ struct catalog_request {
 	/* Called on the commit thread before the transaction (flush of data); may be NULL. A negative
 	 * return fails the request. */
 	int (*before)(struct catalog_request *request);
-	bool is_durable; /* power: the transaction is synced (synchronous=FULL) */
+	bool is_durable; /* power: this and all later transactions are synced */
 	catalog_request_fn done;
 	struct zi_loop *loop;
 	int result; /* 0 or -errno */

@@ -7,6 +7,7 @@
  * SESS_WAITING_MAX. A flood of connections pushes out those that have been silent longest, so one
  * that says HELLO at once is always heard.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -19,8 +20,6 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "daemon/session/sess.h"
-
-#include <fcntl.h>
 
 /* Connections taken in one turn: others' messages have their turn in between. */
 #define CONTROL_ACCEPTS_PER_TURN 16u
@@ -100,7 +99,7 @@ uint32_t sess_control_session_count(const struct sess_control *control)
 static struct sess *sess_find_free(struct sess_control *control)
 {
 	for (uint32_t i = 0; i < control->slot_count; i++)
-		if (control->sessions[i].state == SESS_FREE)
+		if (!control->sessions[i].is_used)
 			return &control->sessions[i];
 	return NULL;
 }
@@ -170,6 +169,7 @@ int sess_control_adopt(struct sess_control *control, int fd)
 		return err_origin(-EMFILE);
 	}
 	sess_set_state(session, SESS_CONNECTED);
+	session->is_used = true;
 	control->used_count++;
 	session->socket_fd = fd;
 	session->id = ++control->next_id;
@@ -258,16 +258,22 @@ void sess_control_stop(struct sess_control *control, void (*done)(void *arg), vo
 	control->stopped_arg = arg;
 	zi_loop_remove(&control->listen_source);
 	control->listen_fd = zi_close(control->listen_fd);
-	zi_list_for_each_safe(link, &control->waiting)
-		sess_drop(container_of(link, struct sess, waiting_link));
+	for (uint32_t i = 0; i < control->slot_count; i++) {
+		struct sess *session = &control->sessions[i];
+
+		/* Attached ones end in the shard, questions that are out come back by themselves. */
+		if (session->is_used && !session->is_counted && !session->is_asked)
+			sess_drop(session);
+	}
 	sess_check_stopped(control);
 }
 
-/* Frees the slot of a session that is in no loop but perhaps ours: CONNECTED, GREETED or LEAVING. */
+/* Frees the slot of a session that neither the shard nor a post knows. */
 void sess_drop(struct sess *session)
 {
 	struct sess_control *control = session->control;
 
+	assert(!session->is_asked);
 	zi_loop_disarm(&session->timer);
 	zi_list_remove(&session->waiting_link);
 	zi_loop_remove(&session->socket_source);

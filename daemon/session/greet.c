@@ -3,7 +3,6 @@
  * Connections before they are attached: HELLO with a deadline, then questions (ADMIN) or ATTACH.
  * Floor 6, control thread.
  */
-#include <stdio.h>
 #include <sys/epoll.h>
 
 #include "common/base/assert.h"
@@ -17,8 +16,6 @@ static void sess_silence_due(struct zi_timer *timer)
 	struct sess *session = container_of(timer, struct sess, timer);
 
 	/* Also one that does not read a long answer. It hears nothing: it does not listen. */
-	if (session->state == SESS_ASKING)
-		sess_set_state(session, SESS_GREETED);
 	sess_drop(session);
 }
 
@@ -59,13 +56,12 @@ static uint32_t sess_uid_count(const struct sess_control *control, uid_t uid)
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < control->slot_count; i++)
-		if (control->sessions[i].state >= SESS_MOVING && control->sessions[i].uid == uid)
+		if (control->sessions[i].is_counted && control->sessions[i].uid == uid)
 			count++;
 	return count;
 }
 
-/* @session's state is owned by the shard in MOVING and beyond, so the uid's sessions are counted by a
- * word of ours. */
+/* ATTACH: within the limits, the session goes to the shard. */
 static int sess_admit(struct sess *session, const struct zi_attach *attach, struct zi_text *text)
 {
 	struct sess_control *control = session->control;
@@ -91,6 +87,7 @@ static int sess_admit(struct sess *session, const struct zi_attach *attach, stru
 	zi_loop_disarm(&session->timer);
 	zi_loop_remove(&session->socket_source);
 	sess_set_state(session, SESS_MOVING);
+	session->is_counted = true;
 	control->attached_count++;
 	if (control->facts->changed)
 		control->facts->changed(control->facts->changed_arg, control->attached_count);
@@ -126,10 +123,12 @@ void sess_greet_ready(struct zi_source *source, uint32_t epoll_events)
 	const struct zi_message_header *header = control->message;
 
 	if (session->state == SESS_ASKING) {
-		if (epoll_events & (EPOLLHUP | EPOLLERR)) {
-			/* The question is out: its answer will find nobody. */
+		if ((epoll_events & (EPOLLHUP | EPOLLERR)) && session->is_asked) {
+			/* The answer will find nobody. */
 			zi_loop_remove(&session->socket_source);
 			session->is_socket_gone = true;
+		} else if (epoll_events & (EPOLLHUP | EPOLLERR)) {
+			sess_drop(session);
 		} else if (epoll_events & EPOLLOUT) {
 			sess_ask_flush(session);
 		}
@@ -137,6 +136,7 @@ void sess_greet_ready(struct zi_source *source, uint32_t epoll_events)
 	}
 	for (uint32_t i = 0; i < SESS_MESSAGES_PER_TURN; i++) {
 		struct zi_text text = { "no message of zinf" };
+		uint32_t sequence = 0;
 		int r;
 
 		r = zi_message_receive(session->socket_fd, control->message, NULL, NULL);
@@ -146,14 +146,16 @@ void sess_greet_ready(struct zi_source *source, uint32_t epoll_events)
 			sess_drop(session);
 			return;
 		}
-		if (!r)
+		if (!r) {
+			sequence = header->sequence;
 			r = sess_take_message(session, header, &text);
+		}
 		if (r) {
 			if (sess_may_log(session))
 				log_warning("Refused pid=%d uid=%u: %s", session->pid, session->uid,
 				            text.chars);
 			/* It is closed next, whether or not it heard why. */
-			(void)sess_send_error(session, header->sequence, r, text.chars);
+			(void)sess_send_error(session, sequence, r, text.chars);
 			sess_drop(session);
 			return;
 		}

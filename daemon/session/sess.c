@@ -24,7 +24,7 @@ static bool sess_may_become(enum sess_state from, enum sess_state to)
 	case SESS_GREETED:
 		return to == SESS_ASKING || to == SESS_MOVING || to == SESS_FREE;
 	case SESS_ASKING:
-		return to == SESS_GREETED;
+		return to == SESS_GREETED || to == SESS_FREE;
 	case SESS_MOVING:
 		return to == SESS_ATTACHED || to == SESS_LEAVING;
 	case SESS_ATTACHED:

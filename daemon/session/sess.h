@@ -55,6 +55,7 @@ struct sess_inquiry {
 	bool has_job;
 	char job[ZI_NAME_BYTES];
 	uint32_t sequence;
+	uint64_t started_ns; /* the daemon's */
 	json_t *answer; /* NULL: -ENOENT (no such job) or -ENOMEM */
 	int result;
 };
@@ -93,6 +94,9 @@ struct sess {
 	struct zi_log_limit log_limit;
 
 	/* Control. */
+	bool is_used;    /* not FREE: `state` is the other thread's from MOVING on */
+	bool is_counted; /* from MOVING until it came back */
+	bool is_asked;   /* ASKING, and the question is out: `post` is in use */
 	struct zi_list waiting_link; /* CONNECTED, GREETED: oldest first */
 	struct sess_inquiry inquiry;
 	char *reply; /* text of an ADMIN_REPLY under way */

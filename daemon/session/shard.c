@@ -77,7 +77,7 @@ static void sess_take(struct zi_post *post)
 	struct sess_shard *shard = session->shard;
 	int r;
 
-	zi_text_set(&shard->text, "");
+	shard->text.chars[0] = '\0';
 	if (shard->is_stopping)
 		r = zi_text_error(&shard->text, err_origin(-ESTALE), "%s", shard->stop_reason);
 	else

@@ -56,12 +56,8 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	return 0;
 }
 
-/* What a job at rest need not hold. State in memory alone, once committed, is the only copy: kept,
- * with its parameters. */
-void job_drop_memory(struct zero_job *job)
+void job_drop_incarnation(struct zero_job *job)
 {
-	bool is_only_copy = !job_is_nvme(job) && job->committed_step >= 0;
-
 	assert(job->busy_count == 0);
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 
@@ -69,17 +65,48 @@ void job_drop_memory(struct zero_job *job)
 		job->grads[i] = tier_segment_unref(job->grads[i]);
 	job->accum = tier_segment_unref(job->accum);
 	job->staging = tier_staging_free(job->staging);
+	job->staging_segment = tier_segment_unref(job->staging_segment);
 	free(job->items);
+	free(job->builds);
 	job->items = NULL;
+	job->builds = NULL;
 	job->item_count = 0;
-	if (!is_only_copy) {
+	job->build_count = 0;
+}
+
+static void drop_state(struct zero_job *job)
+{
+	job->state = tier_segment_unref(job->state);
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		job->subgroups[i].memory = NULL;
+}
+
+/* State in memory alone, once committed, is the only copy. */
+static bool is_only_copy(const struct zero_job *job)
+{
+	return !job_is_nvme(job) && job->committed_step >= 0;
+}
+
+void job_unload(struct zero_job *job)
+{
+	if (is_only_copy(job))
+		return;
+	job->is_loaded = false;
+	for (uint32_t i = 0; i < job->layout.unit_count && job->units; i++)
+		job->units[i].is_written = false;
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		job->subgroups[i].is_reset = false;
+}
+
+void job_drop_memory(struct zero_job *job)
+{
+	job_drop_incarnation(job);
+	if (!is_only_copy(job)) {
 		if (job->param)
 			tier_segment_unregister(job->param);
 		job->param = tier_segment_unref(job->param);
-		job->state = tier_segment_unref(job->state);
-		for (uint32_t i = 0; i < job->subgroup_count; i++)
-			job->subgroups[i].memory = NULL;
-		job->is_loaded = false;
+		drop_state(job);
+		job_unload(job);
 	}
 	if (!job->is_stored) {
 		tier_charge_return(&job->nvme_charge);
@@ -190,7 +217,8 @@ void job_unbusy(struct zero_job *job)
  */
 void job_settle(struct zero_job *job)
 {
-	if (job->busy_count || job->step.phase != ZERO_STEP_NONE || job->is_deleting)
+	if (job->busy_count || job->step.phase != ZERO_STEP_NONE || job->is_deleting ||
+	    job->is_materializing)
 		return;
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 	if (job->group.rank_count == 0)

@@ -278,11 +278,14 @@ struct zero_job {
 
 	/* memory; there while materialised */
 	bool is_materializing;
+	uint32_t materialize_generation; /* of the group it is for */
 	bool is_loaded; /* param (and resident state) are those of the committed step */
 	uint32_t world;
 	struct tier_segment *param, *accum, *state;
 	struct tier_segment *grads[ZI_WORLD_MAX];
 	struct tier_staging *staging;
+	struct tier_segment *staging_segment; /* until it is adopted by the former */
+	uint32_t resident_first;              /* subgroups from here on stay in `state` */
 	struct tier_charge nvme_charge;
 	struct zero_build *builds;
 	uint32_t build_count, build_pending;
@@ -340,6 +343,10 @@ void job_unbusy(struct zero_job *job);
 void job_settle(struct zero_job *job);
 /* Frees memory that an idle job need not hold. Nothing may be in flight. */
 void job_drop_memory(struct zero_job *job);
+/* The part of it that serves one incarnation. */
+void job_drop_incarnation(struct zero_job *job);
+/* What is in memory is no longer what is committed; no-op where memory is the only copy. */
+void job_unload(struct zero_job *job);
 static inline bool job_is_nvme(const struct zero_job *job)
 {
 	return job->config.offload_optimizer == ZI_OFFLOAD_NVME;
@@ -410,6 +417,7 @@ void layout_unbuild(struct zero_job *job);
 /* ---- materialize.c ---- */
 bool materialize_is_due(const struct zero_job *job);
 void materialize_start(struct zero_job *job);
+/* The load pipeline has ended. */
 void materialize_loaded(struct zero_job *job, int error, const struct zi_text *text);
 
 /* ---- memory.c ---- */
@@ -448,15 +456,21 @@ void step_updated(struct zero_job *job, int error, const struct zi_text *text); 
 void step_end(struct zero_job *job, int error, const struct zi_text *text); /* commit's end */
 
 /* ---- extent.c ---- */
+/* A step writes both planes of every subgroup; a commit the parameters of units that were written.
+ * All or nothing. -ENOSPC with figures. */
 int extents_reserve(struct zero_job *job, bool is_step, struct zi_text *text);
+bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup);
 void extents_release_next(struct zero_job *job);
 void extents_commit(struct zero_job *job);
 void extents_release_all(struct zero_job *job);
 
 /* ---- commit.c ---- */
+/* Step, powers, blobs, and the extents that are replaced. Ends in step_end(). */
 void commit_submit(struct zero_job *job);
-void record_fill(struct zero_job *job);
-int request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done);
+/* The WRITE pipeline's end. */
+void commit_written(struct zero_job *job, int error, const struct zi_text *text);
+void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done);
+void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t byte_count);
 
 /* ---- unit.c ---- */
 void unit_try_unshard(struct zero_op *op);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: threads are named, deaf to signals, and hand back their result; the CPU count obeys
- * affinity and cgroup quotas of both versions. Method: real threads; for quotas, made-up trees of files. */
+ * affinity and cgroup quotas of both versions. Method: real threads; for quotas, made-up trees of
+ * files. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <sched.h>

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ADMIN: a question goes to the shard, which knows jobs and tiers, and comes back as JSON, which is
+ * sent in pieces at the pace at which the client reads. Floor 6, control thread, but for sess_asked().
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/session/sess.h"
+
+static const char ask_allowed[] = "status, tiers, jobs [JOB] and limits are answered";
+
+/* "jobs train" → a question. -EINVAL with @text. */
+static int ask_parse(const char *command, struct sess_inquiry *inquiry, struct zi_text *text)
+{
+	static const struct {
+		const char *word;
+		enum sess_question question;
+	} words[] = {
+		{ "status", SESS_ASK_STATUS },
+		{ "tiers", SESS_ASK_TIERS },
+		{ "jobs", SESS_ASK_JOBS },
+		{ "limits", SESS_ASK_LIMITS },
+	};
+	size_t word_bytes = strcspn(command, " ");
+	const char *rest = command + word_bytes + strspn(command + word_bytes, " ");
+
+	for (size_t i = 0; i < ZI_COUNT_OF(words); i++)
+		if (strlen(words[i].word) == word_bytes &&
+		    !memcmp(words[i].word, command, word_bytes))
+			inquiry->question = words[i].question;
+	if (!inquiry->question)
+		return zi_text_error(text, err_origin(-EINVAL), "unknown question '%.40s': %s",
+		                     command, ask_allowed);
+	if (!*rest)
+		return 0;
+	if (inquiry->question != SESS_ASK_JOBS || zi_check_name(rest, sizeof(inquiry->job)))
+		return zi_text_error(text, err_origin(-EINVAL), "'%.63s' after '%.*s': %s", rest,
+		                     (int)word_bytes, command, ask_allowed);
+	inquiry->has_job = true;
+	return err_trace(zi_copy_name(inquiry->job, sizeof(inquiry->job), rest));
+}
+
+/* The whole answer is out, or there is none: another question may come. */
+static void ask_finish(struct sess *session)
+{
+	free(session->reply);
+	session->reply = NULL;
+	sess_set_state(session, SESS_GREETED);
+	if (session->control->is_stopping) {
+		sess_drop(session);
+		return;
+	}
+	sess_wait_on(session);
+	if (zi_loop_modify(&session->socket_source, EPOLLIN | EPOLLRDHUP))
+		sess_drop(session);
+}
+
+/* Sends pieces while the socket takes them. */
+void sess_ask_flush(struct sess *session)
+{
+	struct zi_message_header *header = session->control->message;
+	int r = 0;
+
+	assert(session->state == SESS_ASKING);
+	assert(session->reply);
+	while (!r && session->reply_sent_bytes < session->reply_bytes) {
+		size_t rest_bytes = session->reply_bytes - session->reply_sent_bytes;
+		size_t piece_bytes = ZI_MIN(rest_bytes, ZI_MESSAGE_BYTES_MAX - sizeof(*header));
+
+		zi_message_init(header, ZI_MESSAGE_ADMIN_REPLY,
+		                (uint32_t)(sizeof(*header) + piece_bytes),
+		                session->inquiry.sequence);
+		if (piece_bytes < rest_bytes)
+			header->flags = ZI_MESSAGE_MORE;
+		memcpy(header + 1, session->reply + session->reply_sent_bytes, piece_bytes);
+		r = zi_message_send(session->socket_fd, header, NULL, 0);
+		if (!r)
+			session->reply_sent_bytes += piece_bytes;
+	}
+	if (!r) {
+		ask_finish(session);
+		return;
+	}
+	if (r == -EAGAIN)
+		r = zi_loop_modify(&session->socket_source, EPOLLOUT);
+	if (r) {
+		sess_drop(session);
+		return;
+	}
+	/* Silence is what the timer measures, and a client that does not read is silent. */
+	sess_wait_on(session);
+	zi_list_remove(&session->waiting_link);
+}
+
+/* Back from the shard. */
+static void ask_answered(struct zi_post *post)
+{
+	struct sess *session = container_of(post, struct sess, post);
+	struct sess_inquiry *inquiry = &session->inquiry;
+
+	session->is_asked = false;
+	if (session->is_socket_gone) {
+		sess_drop(session);
+		return;
+	}
+	if (inquiry->answer)
+		session->reply = json_dumps(inquiry->answer, JSON_COMPACT);
+	json_decref(inquiry->answer);
+	inquiry->answer = NULL;
+	if (session->reply) {
+		session->reply_bytes = strlen(session->reply);
+		session->reply_sent_bytes = 0;
+		sess_ask_flush(session);
+		return;
+	}
+	if (inquiry->result == -ENOENT) {
+		struct zi_text text;
+
+		zi_text_set(&text, "no job '%s'", inquiry->job);
+		if (sess_send_error(session, inquiry->sequence, -ENOENT, text.chars)) {
+			sess_drop(session);
+			return;
+		}
+	} else if (sess_send_error(session, inquiry->sequence, -ENOMEM, "out of memory")) {
+		sess_drop(session);
+		return;
+	}
+	ask_finish(session);
+}
+
+/* Context: shard thread. */
+static void ask_at_shard(struct zi_post *post)
+{
+	struct sess *session = container_of(post, struct sess, post);
+	struct sess_control *control = session->control;
+
+	sess_answer(control->shard, control->facts, session->uid, &session->inquiry);
+	zi_loop_post(control->loop, &session->post, ask_answered);
+}
+
+/**
+ * sess_ask() - an ADMIN message
+ * @session: GREETED
+ * @admin: checked by zi_message_check()
+ *
+ * A wrong question is answered and costs nothing. Return: 0; an errno of answering.
+ */
+int sess_ask(struct sess *session, const struct zi_admin *admin)
+{
+	struct sess_control *control = session->control;
+	struct zi_text text;
+	int r;
+
+	session->inquiry = (struct sess_inquiry){
+		.sequence = admin->header.sequence,
+		.started_ns = control->started_ns,
+	};
+	r = ask_parse(admin->command, &session->inquiry, &text);
+	if (r)
+		return err_trace(
+			sess_send_error(session, admin->header.sequence, r, text.chars));
+	/* Its socket is not read until the answer is out: one question at a time. */
+	r = zi_loop_modify(&session->socket_source, 0);
+	if (r)
+		return err_trace(r);
+	sess_set_state(session, SESS_ASKING);
+	session->is_asked = true;
+	zi_list_remove(&session->waiting_link);
+	zi_loop_disarm(&session->timer);
+	zi_loop_post(control->shard_loop, &session->post, ask_at_shard);
+	return 0;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Materialise: every rank has said what the model is; now its memory appears. Floor 5, shard thread.
+ *
+ *   gather ─▶ plan (charges) ─▶ build (device threads) ─▶ load (disk) ─▶ catalog ─▶ LIVE
+ * A failure anywhere gives everything back and every rank hears the same; the group stays FORMING, so
+ * that they may try again. A group that broke meanwhile is noticed between any two of these.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job.h"
+
+static bool is_wanted(const struct zero_job *job)
+{
+	return job->group.phase == ZERO_GROUP_FORMING &&
+	       job->group.generation == job->materialize_generation;
+}
+
+bool materialize_is_due(const struct zero_job *job)
+{
+	return job->group.phase == ZERO_GROUP_FORMING && !job->is_materializing &&
+	       !job->is_deleting && !job->busy_count && job->step.phase == ZERO_STEP_NONE &&
+	       gather_is_full(job, ZERO_GATHER_MATERIALIZE);
+}
+
+static void materialize_end(struct zero_job *job, int error, const struct zi_text *text)
+{
+	bool is_told = is_wanted(job);
+
+	assert(job->is_materializing);
+	assert(job->busy_count == 0);
+	job->is_materializing = false;
+	if (error) {
+		if (!job->is_stored && is_told) {
+			/* It came from rank 0, who may try again. */
+			job->group.ranks[0]->layout = job->layout;
+			job->layout = (struct zero_layout){ 0 };
+		}
+		job_drop_memory(job);
+	} else {
+		assert(is_told);
+		for (uint32_t i = 0; i < job->world; i++)
+			layout_free(&job->group.ranks[i]->layout);
+		job_group_set(job, ZERO_GROUP_LIVE);
+	}
+	if (is_told)
+		gather_complete(job, ZERO_GATHER_MATERIALIZE, error, text);
+	job_settle(job);
+}
+
+/* True when it goes on; otherwise it has ended. */
+static bool goes_on(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (!error && is_wanted(job))
+		return true;
+	materialize_end(job, error ? error : -ECANCELED, text);
+	return false;
+}
+
+static void recorded(struct catalog_request *request);
+
+/* A job the catalog does not know; then an incarnation it does not know; then done. */
+static void record(struct zero_job *job)
+{
+	if (!job->is_stored)
+		request_submit(job, CATALOG_JOB_CREATE, recorded);
+	else if (job->stored_number != job->group.number)
+		request_submit(job, CATALOG_JOB_INCARNATION, recorded);
+	else
+		materialize_end(job, 0, NULL);
+}
+
+static void recorded(struct catalog_request *request)
+{
+	struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero *zero = job->zero;
+
+	job_unbusy(job);
+	if (!request->result) {
+		job->is_stored = true;
+		job->stored_number = job->record.incarnation_number;
+	}
+	if (goes_on(job, request->result, &request->text))
+		record(job);
+	zero_drain(zero);
+}
+
+void materialize_loaded(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (!error)
+		job->is_loaded = true;
+	if (goes_on(job, error, text))
+		record(job);
+}
+
+static void built(struct zero_job *job)
+{
+	struct zi_text text = { "" };
+	int error = 0;
+
+	for (uint32_t i = 0; i < job->build_count && !error; i++) {
+		error = job->builds[i].error;
+		text = job->builds[i].text;
+	}
+	if (!goes_on(job, error, &text))
+		return;
+	error = memory_finish(job, &text);
+	if (!goes_on(job, error, &text))
+		return;
+	if (!job->is_loaded)
+		pipeline_start(job, ZERO_PIPELINE_LOAD);
+	else
+		record(job);
+}
+
+static void build_run(struct dev_task *task)
+{
+	struct zero_build *build = container_of(task, struct zero_build, task);
+
+	build->error = tier_segment_build(build->segment, &build->text);
+}
+
+static void build_done(struct dev_task *task)
+{
+	struct zero_job *job = container_of(task, struct zero_build, task)->job;
+	struct zero *zero = job->zero;
+
+	job_unbusy(job);
+	assert(job->build_pending > 0);
+	if (--job->build_pending == 0)
+		built(job);
+	zero_drain(zero);
+}
+
+static int prepare(struct zero_job *job, struct zi_text *text)
+{
+	int r;
+
+	job_drop_incarnation(job);
+	if (job_is_nvme(job)) {
+		/* Its resident share may be another one now. */
+		job->state = tier_segment_unref(job->state);
+		for (uint32_t i = 0; i < job->subgroup_count; i++)
+			job->subgroups[i].memory = NULL;
+	}
+	job_unload(job);
+	job->config = job->group.config;
+	job->world = job->group.world_size;
+	if (!job->layout.unit_count) {
+		job->layout = job->group.ranks[0]->layout;
+		job->group.ranks[0]->layout = (struct zero_layout){ 0 };
+	}
+	if (!job->units) {
+		r = layout_build(job, text);
+		if (r)
+			return err_trace(r);
+	}
+	return err_trace(memory_plan(job, text));
+}
+
+void materialize_start(struct zero_job *job)
+{
+	struct zi_text text = { "" };
+	int r;
+
+	assert(materialize_is_due(job));
+	job->is_materializing = true;
+	job->materialize_generation = job->group.generation;
+	r = prepare(job, &text);
+	if (r) {
+		materialize_end(job, r, &text);
+		return;
+	}
+	assert(job->build_count > 0);
+	job->build_pending = job->build_count;
+	for (uint32_t i = 0; i < job->build_count; i++) {
+		job->builds[i].task = (struct dev_task){ .run = build_run,
+							 .done = build_done,
+							 .loop = job->zero->options.loop };
+		job_busy(job);
+		dev_submit(job->device, &job->builds[i].task);
+	}
+}
+
+/* The stored job, or else another rank that waits here: what this one's model must equal. */
+static int compare(struct zero_rank *rank, struct zi_text *text)
+{
+	struct zero_job *job = rank->job;
+	char who[24];
+	char model_who[24];
+	int r;
+
+	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
+	if (job->is_stored) {
+		r = layout_compare(&rank->layout, who, &job->layout, "the stored job", text);
+		return err_trace(r);
+	}
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_rank *model = job->group.ranks[i];
+
+		if (!model || model == rank || !model->gathered[ZERO_GATHER_MATERIALIZE])
+			continue;
+		(void)snprintf(model_who, sizeof(model_who), "rank %u", i); /* Fits. */
+		r = layout_compare(&rank->layout, who, &model->layout, model_who, text);
+		return err_trace(r);
+	}
+	return 0;
+}
+
+/**
+ * zero_materialize() - this rank's model is whole
+ * @op: completes when all ranks have come and memory is there, or with one error for all
+ *
+ * A model that differs breaks the group. Twice is once. Context: shard thread.
+ */
+void zero_materialize(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	struct zi_text text = { "" };
+	int r;
+
+	if (!op_begin(rank, op, ZERO_OP_MATERIALIZE)) {
+		zero_drain(zero);
+		return;
+	}
+	if (job->group.phase == ZERO_GROUP_LIVE) {
+		op_complete(op, 0);
+		zero_drain(zero);
+		return;
+	}
+	r = layout_check(&rank->layout, &text);
+	if (r) {
+		op->text = text;
+		op_complete(op, r);
+		zero_drain(zero);
+		return;
+	}
+	r = compare(rank, &text);
+	if (op_gather(op, ZERO_GATHER_MATERIALIZE) && !r && materialize_is_due(job))
+		materialize_start(job);
+	if (r && job->group.phase == ZERO_GROUP_FORMING)
+		group_break(job, r, rank->number, &text);
+	zero_drain(zero);
+}
+
+void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_materialized)
+{
+	const struct zero_job *job = rank->job;
+
+	assert(job->group.phase == ZERO_GROUP_LIVE);
+	*ret_materialized = (struct zero_materialized){
+		.committed_step = job->committed_step,
+		.slot_bytes = job->slot_bytes,
+		.param = job->param,
+		.grad = job->grads[rank->number],
+	};
+}
+
+uint32_t zero_unit_count(const struct zero_rank *rank)
+{
+	return rank->pin_counts && rank->job->group.phase == ZERO_GROUP_LIVE && !rank->broken_error ?
+		       rank->job->layout.unit_count :
+		       0;
+}

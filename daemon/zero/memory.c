@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory of a materialised job: planned and paid for at once, built on device threads, then put
+ * to use. Floor 5, shard thread.
+ *
+ *   param     the parameters; as long as the job is in memory; ranks read it
+ *   grads     one per rank, of one incarnation; ranks write them
+ *   accum     fp32 sums of the sharded schedule
+ *   state     offload none or cpu: all optimizer state; nvme: the resident share, the last subgroups
+ *   staging   nvme: what the rest streams through
+ */
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/checked.h"
+#include "common/base/err.h"
+#include "daemon/zero/job.h"
+
+/* Huge pages for what only the daemon sees, where rounding up costs at most an eighth. */
+static bool is_worth_huge(uint64_t bytes)
+{
+	return zi_align_up(bytes, ZI_HUGE_PAGE_BYTES) - bytes <= bytes / 8;
+}
+
+static int plan_segment(struct zero_job *job, const char *name, uint64_t bytes, bool is_huge,
+			struct tier_segment **place, struct zi_text *text)
+{
+	int r;
+
+	assert(!*place);
+	r = tier_segment_charge(job->cpu_tier, &job->account->account, name, bytes, is_huge, text,
+				place);
+	if (r)
+		return err_trace(r);
+	job->builds[job->build_count++] = (struct zero_build){ .job = job, .segment = *place };
+	return 0;
+}
+
+/* What ranks see: param and gradients. */
+static int plan_planes(struct zero_job *job, struct zi_text *text)
+{
+	bool is_huge = job->slot_bytes == ZI_HUGE_PAGE_BYTES;
+	int r;
+
+	if (!job->param) {
+		r = plan_segment(job, "zinf-param", job->param_bytes, is_huge, &job->param, text);
+		if (r)
+			return err_trace(r);
+	}
+	for (uint32_t i = 0; i < job->world; i++) {
+		r = plan_segment(job, "zinf-grad", job->grad_bytes, is_huge, &job->grads[i], text);
+		if (r)
+			return err_trace(r);
+	}
+	if (job->config.schedule != ZI_SCHEDULE_SHARDED)
+		return 0;
+	return err_trace(plan_segment(job, "zinf-accum", job->padded_count * sizeof(float),
+				      is_worth_huge(job->padded_count * sizeof(float)), &job->accum,
+				      text));
+}
+
+/* The last subgroups, as many as resident_bytes hold. Returns their bytes. */
+static uint64_t choose_resident(struct zero_job *job)
+{
+	uint64_t left_bytes = job_is_nvme(job) ? job->config.resident_bytes : UINT64_MAX;
+	uint64_t bytes = 0;
+	uint32_t first = job->subgroup_count;
+
+	while (first > 0) {
+		uint64_t next = job_subgroup_state_bytes(job, &job->subgroups[first - 1]);
+
+		if (next > left_bytes)
+			break;
+		left_bytes -= next;
+		bytes += next;
+		first--;
+	}
+	job->resident_first = first;
+	return bytes;
+}
+
+static int plan_state(struct zero_job *job, struct zi_text *text)
+{
+	uint64_t bytes;
+
+	if (job->state)
+		return 0;
+	bytes = choose_resident(job);
+	if (!bytes)
+		return 0;
+	return err_trace(plan_segment(job, "zinf-state", bytes, is_worth_huge(bytes), &job->state,
+				      text));
+}
+
+static uint64_t staging_slot_bytes(const struct zero_job *job)
+{
+	uint64_t slot_bytes = 0;
+
+	for (uint32_t i = 0; i < job->resident_first; i++)
+		slot_bytes = ZI_MAX(slot_bytes, job_subgroup_state_bytes(job, &job->subgroups[i]));
+	return slot_bytes;
+}
+
+static uint64_t staging_bytes(const struct zero_job *job)
+{
+	return job->config.staging_bytes ? job->config.staging_bytes :
+					   job->zero->options.default_staging_bytes;
+}
+
+/* No more slots than there is to stream: a small job pays for little. */
+static uint32_t staging_slots(const struct zero_job *job, uint64_t slot_bytes)
+{
+	uint64_t slots = staging_bytes(job) / slot_bytes;
+
+	slots = ZI_MIN(slots, (uint64_t)ZERO_STAGING_SLOTS_MAX);
+	return (uint32_t)ZI_MIN(slots, (uint64_t)job->resident_first);
+}
+
+static int plan_staging(struct zero_job *job, struct zi_text *text)
+{
+	uint64_t slot_bytes = staging_slot_bytes(job);
+	uint64_t bytes;
+
+	if (!job_is_nvme(job) || !slot_bytes)
+		return 0;
+	if (staging_bytes(job) / slot_bytes < ZERO_STAGING_SLOTS_MIN)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"staging_bytes is %s: a step needs %u slots of %s, at least %llu bytes",
+			zi_format_bytes(staging_bytes(job)).chars, ZERO_STAGING_SLOTS_MIN,
+			zi_format_bytes(slot_bytes).chars,
+			(unsigned long long)(ZERO_STAGING_SLOTS_MIN * slot_bytes)));
+	bytes = slot_bytes * staging_slots(job, slot_bytes);
+	return err_trace(plan_segment(job, "zinf-staging", bytes, is_worth_huge(bytes),
+				      &job->staging_segment, text));
+}
+
+static uint64_t stored_bytes(const struct zero_job *job)
+{
+	uint64_t element_bytes = job_state_bytes(job) +
+				 zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+
+	/* Each subgroup's extents are whole blocks of 4096 elements: nothing to round. */
+	return job->padded_count * element_bytes;
+}
+
+/* Extents are never overwritten while committed: a step needs room for a second set. */
+static int plan_store(struct zero_job *job, struct zi_text *text)
+{
+	struct tier *tier = job->nvme_tier;
+	struct zi_text why = { "" };
+	uint64_t bytes = stored_bytes(job);
+	int r;
+
+	if (!job_is_nvme(job) || job->nvme_charge.tier)
+		return 0;
+	assert(tier);
+	r = tier_charge_take(&job->nvme_charge, tier, &job->account->account, 2 * bytes, &why);
+	if (!r)
+		return 0;
+	return err_origin(zi_text_error(text, r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC,
+					"job '%s' needs 2 x %s on %s: %.150s", job->name,
+					zi_format_bytes(bytes).chars, tier->name, why.chars));
+}
+
+static int plan_items(struct zero_job *job)
+{
+	/* Beside what holds a staging slot: two for each thread, so that none of them waits for the
+	 * shard, and a few in the hands of the disk. */
+	job->item_count = 2 * dev_width(job->device) + 6;
+	if (job->staging_segment)
+		job->item_count += staging_slots(job, staging_slot_bytes(job));
+	job->items = calloc(job->item_count, sizeof(*job->items));
+	if (!job->items)
+		return err_origin(-ENOMEM);
+	for (uint32_t i = 0; i < job->item_count; i++)
+		job->items[i].job = job;
+	return 0;
+}
+
+static int plan_blobs(struct zero_job *job)
+{
+	for (uint32_t which = 0; which < 2; which++)
+		for (uint32_t i = 0; i < job->world; i++) {
+			struct zero_blob *blob = &job->blobs[which][i];
+
+			if (!blob->bytes)
+				blob->bytes = malloc(ZI_BLOB_BYTES);
+			if (!blob->bytes)
+				return err_origin(-ENOMEM);
+		}
+	return 0;
+}
+
+/*
+ * Charges, in order of how soon a refusal is useful, then tables. What was charged before a failure
+ * is the job's, and goes with job_drop_memory(). Return: 0; -ENOSPC, -EDQUOT, -EINVAL with figures;
+ * -ENOMEM.
+ */
+int memory_plan(struct zero_job *job, struct zi_text *text)
+{
+	int r;
+
+	job->build_count = 0;
+	job->builds = calloc(job->world + 4, sizeof(*job->builds));
+	if (!job->builds)
+		return err_origin(zi_text_error(text, -ENOMEM, "no memory for tables"));
+	r = plan_store(job, text);
+	if (!r)
+		r = plan_planes(job, text);
+	if (!r)
+		r = plan_state(job, text);
+	if (!r)
+		r = plan_staging(job, text);
+	if (r)
+		return err_trace(r);
+	r = plan_items(job);
+	if (!r)
+		r = plan_blobs(job);
+	if (r)
+		return err_origin(zi_text_error(text, r, "no memory for tables"));
+	return 0;
+}
+
+static void place_state(struct zero_job *job)
+{
+	uint64_t offset = 0;
+
+	for (uint32_t i = job->resident_first; i < job->subgroup_count && job->state; i++) {
+		job->subgroups[i].memory = (char *)job->state->region.base + offset;
+		offset += job_subgroup_state_bytes(job, &job->subgroups[i]);
+	}
+}
+
+static int hand_out(struct zero_job *job)
+{
+	struct tier_holders *holders = job->zero->options.holders;
+
+	for (uint32_t i = 0; i < job->world; i++) {
+		struct zero_rank *rank = job->group.ranks[i];
+		int r;
+
+		free(rank->pin_counts);
+		rank->pin_counts = calloc(job->layout.unit_count, sizeof(*rank->pin_counts));
+		if (!rank->pin_counts)
+			return err_origin(-ENOMEM);
+		r = tier_holders_add(holders, rank->pid, rank->pidfd, job->param);
+		if (!r)
+			r = tier_holders_add(holders, rank->pid, rank->pidfd, job->grads[i]);
+		if (r)
+			return err_trace(r);
+	}
+	return 0;
+}
+
+static int register_segment(struct zero_job *job, struct tier_segment *segment)
+{
+	if (!job_is_nvme(job) || !segment || segment->engine)
+		return 0;
+	return err_trace(tier_segment_register(segment, job->zero->options.engine));
+}
+
+/* Return: 0; -ENOMEM, -EMFILE. */
+int memory_finish(struct zero_job *job, struct zi_text *text)
+{
+	uint64_t slot_bytes = staging_slot_bytes(job);
+	int r = 0;
+
+	place_state(job);
+	if (job->staging_segment) {
+		r = tier_staging_adopt(job->staging_segment, job->zero->options.engine, slot_bytes,
+				       staging_slots(job, slot_bytes), &job->staging);
+		if (!r)
+			job->staging_segment = NULL; /* Passed over. */
+	}
+	if (!r)
+		r = register_segment(job, job->param);
+	if (!r)
+		r = register_segment(job, job->state);
+	if (!r)
+		r = hand_out(job);
+	if (r)
+		return err_origin(zi_text_error(text, r, "preparing memory of job '%s': %s",
+						job->name, zi_err_name(r)));
+	return 0;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control socket from the client's side: one request at a time and its reply, what the daemon says
+ * unasked (NOTICE), and how a session ends. Floor 2.
+ *
+ * A session ends once: by NOTICE (the group broke), by the end of the socket (the daemon went away),
+ * or by a breach of the protocol. zinf->over then is what every call returns, at once and for ever.
+ * The socket is non-blocking; every wait has a deadline.
+ */
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "libclient/client.h"
+
+/* The `broken` word and its NOTICE are written one right after the other. */
+#define REQUEST_NOTICE_NS ZI_NS_PER_S
+/* Messages that may lie on the socket unasked before they count as a flood. */
+#define REQUEST_NOTICES_MAX 16u
+
+/* The daemon waits for the others until timeout_ms and then names who did not come; we wait a little
+ * longer, so that this answer still arrives. */
+uint64_t zi_client_deadline_ns(const struct zinf *zinf)
+{
+	uint64_t grace_ns = ZI_MIN(zinf->timeout_ns / 4, ZI_NS_PER_S);
+
+	return zi_clock_deadline_ns(zinf->timeout_ns + grace_ns);
+}
+
+/**
+ * zi_client_over() - the session ends, or has ended
+ * @error: a negative errno; @text: why
+ *
+ * Return: the error of the first end, whose text becomes the text of this failure.
+ */
+int zi_client_over(struct zinf *zinf, int error, const struct zi_text *text)
+{
+	assert(error < 0);
+	if (!zinf->over) {
+		const uint64_t one = 1;
+
+		zinf->over = error;
+		zinf->over_text = *text;
+		/* An eventfd that was 0 takes a 1; during attach there is none yet. */
+		if (zinf->end_fd >= 0 && write(zinf->end_fd, &one, sizeof(one)) < 0)
+			assert(errno == EAGAIN);
+	}
+	zinf->text = zinf->over_text;
+	return err_origin(zinf->over);
+}
+
+/* The peer does what no zinfd does. Return: -EPROTO, or how the session ended before. */
+int zi_client_breach(struct zinf *zinf, const char *what)
+{
+	struct zi_text text;
+
+	zi_text_set(&text, "zinfd at %s broke the protocol: %s", zinf->path, what);
+	return err_trace(zi_client_over(zinf, -EPROTO, &text));
+}
+
+static int end_gone(struct zinf *zinf)
+{
+	struct zi_text text;
+
+	zi_text_set(&text,
+	            "zinfd at %s went away; attach again: the job stands at its last committed step",
+	            zinf->path);
+	return err_trace(zi_client_over(zinf, -ESTALE, &text));
+}
+
+static struct zi_message_header *buffer_of(struct zinf *zinf)
+{
+	return (struct zi_message_header *)zinf->message_words;
+}
+
+/* A NOTICE, or an ERROR to no request of ours: the daemon ends the session, and says why. */
+static int take_notice(struct zinf *zinf, const struct zi_message_header *message)
+{
+	const struct zi_notice *notice = (const struct zi_notice *)message;
+	const struct zi_error_message *error = (const struct zi_error_message *)message;
+
+	if (message->type == ZI_MESSAGE_NOTICE)
+		return err_trace(zi_client_over(
+			zinf, notice->error < 0 ? notice->error : -EPIPE, &notice->text));
+	assert(message->type == ZI_MESSAGE_ERROR);
+	return err_trace(
+		zi_client_over(zinf, error->error < 0 ? error->error : -EPROTO, &error->text));
+}
+
+/* One packet into the buffer. 0; -EAGAIN none is there; otherwise the session is over. */
+static int receive_one(struct zinf *zinf, int *fds, uint32_t *ret_fd_count)
+{
+	struct zi_text what = { "garbage on the socket" };
+	int r = zi_message_receive(zinf->socket_fd, buffer_of(zinf), fds, ret_fd_count);
+
+	if (r == -EAGAIN)
+		return r;
+	if (r == -EPROTO)
+		return err_trace(zi_client_breach(zinf, what.chars));
+	if (r)
+		return err_trace(end_gone(zinf));
+	r = zi_message_check(buffer_of(zinf), &what);
+	if (!r)
+		return 0;
+	for (uint32_t i = 0; fds && i < *ret_fd_count; i++)
+		(void)zi_close(fds[i]); /* Always -1. */
+	return err_trace(zi_client_breach(zinf, what.chars));
+}
+
+/**
+ * zi_client_read_notices() - take in what the daemon says unasked
+ *
+ * Replies that come after their request's deadline passed are dropped here.
+ * Return: 0, or how the session ended. Never waits.
+ */
+int zi_client_read_notices(struct zinf *zinf)
+{
+	for (uint32_t i = 0; i < REQUEST_NOTICES_MAX; i++) {
+		int r = receive_one(zinf, NULL, NULL);
+
+		if (r == -EAGAIN)
+			return 0;
+		if (r)
+			return err_trace(r);
+		if (buffer_of(zinf)->type == ZI_MESSAGE_NOTICE ||
+		    (buffer_of(zinf)->type == ZI_MESSAGE_ERROR && !buffer_of(zinf)->sequence))
+			return err_trace(take_notice(zinf, buffer_of(zinf)));
+		if (buffer_of(zinf)->sequence > zinf->sequence)
+			return err_trace(zi_client_breach(zinf, "a reply to nothing"));
+	}
+	return err_trace(zi_client_breach(zinf, "a flood of messages"));
+}
+
+/* The socket has hung up: its last words, if any, say more than that. Return: how it ended. */
+int zi_client_gone(struct zinf *zinf)
+{
+	int r = zi_client_read_notices(zinf);
+
+	return r ? err_trace(r) : err_trace(end_gone(zinf));
+}
+
+/* 0: @events, or a hang-up that the next call will find. -ETIMEDOUT without a text. */
+static int wait_socket(struct zinf *zinf, short events, uint64_t deadline_ns)
+{
+	struct pollfd ready = { .fd = zinf->socket_fd, .events = events };
+	int r;
+
+	do
+		r = poll(&ready, 1, zi_clock_poll_ms(deadline_ns));
+	while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return err_origin(-errno);
+	return r ? 0 : -ETIMEDOUT;
+}
+
+/* The `broken` word is set: its NOTICE is there, or about to be. */
+static int take_broken(struct zinf *zinf, uint32_t error)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(REQUEST_NOTICE_NS);
+	struct zi_text text;
+	int r;
+
+	do {
+		r = zi_client_read_notices(zinf);
+		if (r)
+			return err_trace(r);
+	} while (wait_socket(zinf, POLLIN, deadline_ns) == 0);
+	if (error > INT16_MAX)
+		return err_trace(zi_client_breach(zinf, "an error that is none"));
+	zi_text_set(&text, "the group is over: %s; detach, then attach again",
+	            strerror((int)error));
+	return err_trace(zi_client_over(zinf, -(int)error, &text));
+}
+
+/* Return: 0 while there is a session; otherwise how it ended, with its text. */
+int zi_client_enter(struct zinf *zinf)
+{
+	uint32_t broken;
+
+	if (zinf->over)
+		return err_trace(zi_client_over(zinf, zinf->over, &zinf->over_text));
+	broken = zi_line_load(&zinf->down->broken);
+	return broken ? err_trace(take_broken(zinf, broken)) : 0;
+}
+
+/* Sends, waiting for room. Return: 0; -ETIMEDOUT; or how the session ended. */
+int zi_client_send(struct zinf *zinf, const struct zi_message_header *message, uint64_t deadline_ns)
+{
+	for (;;) {
+		int r = zi_message_send(zinf->socket_fd, message, NULL, 0);
+
+		if (!r)
+			return 0;
+		if (r != -EAGAIN)
+			return err_trace(zi_client_gone(zinf));
+		r = wait_socket(zinf, POLLOUT, deadline_ns);
+		if (r)
+			return zi_client_error(zinf, r, "zinfd at %s does not read its socket",
+			                       zinf->path);
+	}
+}
+
+/* A reply that is not what was asked for: an error to hand on, or nonsense. */
+static int refuse_reply(struct zinf *zinf, enum zi_message_type wanted)
+{
+	const struct zi_error_message *error = (const struct zi_error_message *)buffer_of(zinf);
+	struct zi_text what;
+
+	if (error->header.type == ZI_MESSAGE_ERROR && error->error < 0) {
+		zinf->text = error->text;
+		return err_origin(error->error);
+	}
+	zi_text_set(&what, "%s where %s was expected", zi_message_name(error->header.type),
+	            zi_message_name((uint16_t)wanted));
+	return err_trace(zi_client_breach(zinf, what.chars));
+}
+
+/* Whether the message in the buffer answers an earlier request, whose deadline has passed. */
+static bool is_stale(const struct zinf *zinf, const struct zi_message_header *message)
+{
+	return message->sequence && message->sequence < zinf->sequence;
+}
+
+/**
+ * zi_client_receive() - the reply to the newest request
+ * @type: that it should have
+ * @ret_message: in the one buffer; valid until the next message
+ * @fds: (ZI_MESSAGE_FDS_MAX,) of which (@fd_count,) are the caller's on success; NULL when 0
+ *
+ * Return: 0; the errno of an ERROR, with its text; -ETIMEDOUT; or how the session ended.
+ */
+int zi_client_receive(struct zinf *zinf, enum zi_message_type type, uint64_t deadline_ns,
+                      const struct zi_message_header **ret_message, int *fds, uint32_t fd_count)
+{
+	struct zi_message_header *message = buffer_of(zinf);
+
+	for (;;) {
+		uint32_t got_count = 0;
+		int r = receive_one(zinf, fds, &got_count);
+
+		if (r == -EAGAIN) {
+			r = wait_socket(zinf, POLLIN, deadline_ns);
+			if (r)
+				return zi_client_error(
+					zinf, r, "no answer from zinfd at %s within %" PRIu64 " ms",
+					zinf->path, zinf->timeout_ns / ZI_NS_PER_MS);
+			continue;
+		}
+		if (r)
+			return err_trace(r);
+		if (message->type == (uint16_t)type && message->sequence == zinf->sequence &&
+		    got_count == fd_count) {
+			*ret_message = message;
+			return 0;
+		}
+		for (uint32_t i = 0; i < got_count; i++)
+			(void)zi_close(fds[i]); /* Always -1. */
+		if (is_stale(zinf, message))
+			continue;
+		if (message->type == ZI_MESSAGE_NOTICE ||
+		    (message->type == ZI_MESSAGE_ERROR && !message->sequence))
+			return err_trace(take_notice(zinf, message));
+		if (message->type == (uint16_t)type)
+			return err_trace(zi_client_breach(
+				zinf, "a reply out of order, or with other descriptors"));
+		return err_trace(refuse_reply(zinf, type));
+	}
+}
+
+/**
+ * zi_client_request() - one request and its reply
+ * @request: (@bytes,) its header is filled here
+ * See zi_client_receive() for the reply.
+ */
+int zi_client_request(struct zinf *zinf, struct zi_message_header *request,
+                      enum zi_message_type type, uint32_t bytes, enum zi_message_type reply_type,
+                      const struct zi_message_header **ret_reply, int *fds, uint32_t fd_count)
+{
+	uint64_t deadline_ns = zi_client_deadline_ns(zinf);
+	int r;
+
+	zi_message_init(request, type, bytes, ++zinf->sequence);
+	r = zi_client_send(zinf, request, deadline_ns);
+	if (r)
+		return err_trace(r);
+	r = zi_client_receive(zinf, reply_type, deadline_ns, ret_reply, fds, fd_count);
+	return err_trace(r);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations: the fixed table, and the way into the SQ. Floor 2.
+ *
+ * The table has as many entries as each ring, and an operation keeps its entry until its completion
+ * was taken in: so the daemon always has room for a completion, and we for a submission.
+ */
+#include <unistd.h>
+
+#include "common/base/err.h"
+#include "libclient/client.h"
+
+/* Return: the operation of @ticket, NULL when it is over or never was. */
+struct zi_client_op *zi_client_find(struct zinf *zinf, uint64_t ticket)
+{
+	struct zi_client_op *op = &zinf->ops[ticket & (zinf->entries - 1)];
+
+	return ticket && op->ticket == ticket && op->state != ZI_CLIENT_OP_FREE ? op : NULL;
+}
+
+/* Gives the entry back. Not while the daemon still has it: its completion would find nothing. */
+void zi_client_op_free(struct zinf *zinf, struct zi_client_op *op)
+{
+	assert(op->state != ZI_CLIENT_OP_FREE);
+	assert(zinf->free_count < zinf->entries);
+	op->state = ZI_CLIENT_OP_FREE;
+	zinf->free_indices[zinf->free_count++] = (uint32_t)(op - zinf->ops);
+}
+
+/* Makes room in the table: takes completions in, and waits for one if it must. */
+static int make_room(struct zinf *zinf)
+{
+	while (!zinf->free_count) {
+		bool is_pending = false;
+		int r;
+
+		for (uint32_t i = 0; i < zinf->entries; i++)
+			if (zinf->ops[i].state != ZI_CLIENT_OP_DONE)
+				is_pending = true;
+		if (!is_pending)
+			return zi_client_error(zinf, -ENOBUFS,
+			                       "%u tickets were never waited for: zinf_wait() them",
+			                       zinf->entries);
+		r = zi_client_wait_any(zinf);
+		if (r)
+			return err_trace(r);
+	}
+	return 0;
+}
+
+/* A full eventfd (-EAGAIN) has rung already; any other failure shows on the socket. */
+static void ring_doorbell(struct zinf *zinf)
+{
+	const uint64_t one = 1;
+
+	while (write(zinf->doorbell_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+/**
+ * zi_client_submit() - hand one operation to the daemon
+ * @unit: 0 for opcodes without one
+ * @arg: args[0]
+ * @is_kept: nobody waits; an error is kept with the unit, and the entry frees itself
+ * @ret_op: PENDING; the caller waits for it and frees it. NULL with @is_kept
+ *
+ * Waits only when the whole table is under way.
+ * Return: 0; -ENOBUFS nothing but tickets that were never waited for; or how the session ended.
+ */
+int zi_client_submit(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
+                     bool is_kept, struct zi_client_op **ret_op)
+{
+	struct zi_client_op *op;
+	struct zi_sqe sqe;
+	int r;
+
+	assert(is_kept || ret_op);
+	r = zinf->free_count ? 0 : make_room(zinf);
+	if (r)
+		return err_trace(r);
+	op = &zinf->ops[zinf->free_indices[zinf->free_count - 1]];
+	assert(op->state == ZI_CLIENT_OP_FREE);
+	sqe = (struct zi_sqe){
+		.user_data = op->ticket + zinf->entries,
+		.opcode = (uint16_t)opcode,
+		.unit = unit,
+		.args = { arg },
+	};
+	r = zi_ring_push(&zinf->sq, &sqe);
+	if (r) /* A full ring too: the daemon completed what it never took. */
+		return err_trace(zi_client_breach(zinf, "the submission ring's head is wrong"));
+	zinf->free_count--;
+	op->ticket = sqe.user_data;
+	op->state = ZI_CLIENT_OP_PENDING;
+	op->opcode = sqe.opcode;
+	op->is_kept = is_kept;
+	op->unit = unit;
+	if (zi_ring_must_wake(&zinf->sq))
+		ring_doorbell(zinf);
+	if (!is_kept)
+		*ret_op = op;
+	return 0;
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Completions: taking them in, and waiting for them. Floor 2.
+ *
+ * Waiting looks at the ring for as long as the daemon says that spinning is good here (spin_us of the
+ * downlink, 0 when processes outnumber CPUs), then arms the ring and sleeps on two descriptors: the
+ * daemon's doorbell, and the socket, which says that the session or the daemon has ended.
+ */
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "libclient/client.h"
+
+/* Looks at the ring between two looks at the clock: about 2 us, so that an empty request, which
+ * takes less, never asks for the time. */
+#define WAIT_LOOKS_PER_CLOCK 128u
+/* The daemon's word is taken up to here: beyond, sleeping costs less than it burns. */
+#define WAIT_SPIN_US_MAX 10000u
+/* A doorbell is an eventfd (8 bytes are read) or a pipe; what is left only wakes us once more. */
+#define WAIT_DRAIN_BYTES 4096u
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#endif
+}
+
+/* The error text of a completion; the daemon's slots are reused, so it is copied now. */
+static void copy_text(struct zinf *zinf, uint32_t text_index, struct zi_text *ret_text)
+{
+	const char *texts = (const char *)zinf->downlink + zi_downlink_text_offset(zinf->entries);
+
+	static_assert(sizeof(ret_text->chars) == ZI_ERROR_TEXT_BYTES, "a slot is a text");
+	memcpy(ret_text->chars, texts + (size_t)(text_index - 1) * ZI_ERROR_TEXT_BYTES,
+	       ZI_ERROR_TEXT_BYTES);
+	ret_text->chars[ZI_ERROR_TEXT_BYTES - 1] = '\0';
+}
+
+static void put_failure(struct zinf *zinf, struct zi_client_op *op, const struct zi_cqe *cqe)
+{
+	if (cqe->text_index)
+		copy_text(zinf, cqe->text_index, &op->text);
+	else
+		zi_text_set(&op->text, "%s: %s", zi_opcode_name(op->opcode),
+		            strerror(-cqe->result));
+	if (!op->is_kept)
+		return;
+	struct zi_client_unit *unit = &zinf->units[op->unit];
+
+	if (unit->kept_error) /* the first one explains the others */
+		return;
+	unit->kept_error = cqe->result;
+	unit->kept_text = op->text;
+}
+
+static int take_completion(struct zinf *zinf, const struct zi_cqe *cqe)
+{
+	struct zi_client_op *op = zi_client_find(zinf, cqe->user_data);
+
+	if (!op || op->state == ZI_CLIENT_OP_DONE || cqe->result > 0 ||
+	    cqe->text_index > ZI_TEXT_SLOTS)
+		return err_trace(zi_client_breach(zinf, "a completion of nothing"));
+	op->result = cqe->result;
+	op->value = cqe->values[0];
+	if (cqe->result)
+		put_failure(zinf, op, cqe);
+	else if (op->opcode == ZI_OP_STEP || op->opcode == ZI_OP_COMMIT)
+		op->stats = zinf->down->stats;
+	if (op->is_kept || op->state == ZI_CLIENT_OP_ABANDONED)
+		zi_client_op_free(zinf, op);
+	else
+		op->state = ZI_CLIENT_OP_DONE;
+	return 0;
+}
+
+/* Return: 0, or -EPROTO and the session is over. Never waits. */
+int zi_client_reap(struct zinf *zinf)
+{
+	struct zi_cqe cqe;
+
+	/* At most as many completions as there can be: a daemon cannot hold us here. */
+	for (uint32_t i = 0; i <= zinf->entries; i++) {
+		int r = zi_ring_pop(&zinf->cq, &cqe);
+
+		if (r == ZI_RING_E_EMPTY)
+			return 0;
+		if (r)
+			return err_trace(
+				zi_client_breach(zinf, "the completion ring's tail is wrong"));
+		r = take_completion(zinf, &cqe);
+		if (r)
+			return err_trace(r);
+	}
+	return 0;
+}
+
+/* Looks at the ring for a while, or until there is something. */
+static void spin(struct zinf *zinf)
+{
+	uint64_t end_ns = 0;
+
+	for (;;) {
+		uint32_t spin_us = ZI_MIN(zi_line_load(&zinf->down->spin_us), WAIT_SPIN_US_MAX);
+
+		if (!spin_us)
+			return;
+		for (uint32_t i = 0; i < WAIT_LOOKS_PER_CLOCK; i++) {
+			if (zi_ring_has_work(&zinf->cq))
+				return;
+			relax();
+		}
+		if (!end_ns)
+			end_ns = zi_clock_deadline_ns(spin_us * ZI_NS_PER_US);
+		else if (zi_clock_now_ns() >= end_ns)
+			return;
+	}
+}
+
+/* The daemon's doorbell has rung. End of file: it has closed its end, as it does when it ends. */
+static int drain(struct zinf *zinf)
+{
+	char bytes[WAIT_DRAIN_BYTES];
+	ssize_t count;
+
+	do
+		count = read(zinf->wakeup_fd, bytes, sizeof(bytes));
+	while (count < 0 && errno == EINTR);
+	return count == 0 ? -ECONNRESET : 0;
+}
+
+/* Sleeps until there is a completion, news on the socket, or @deadline_ns. 0: look again;
+ * -ETIMEDOUT; or how the session ended. */
+static int sleep_once(struct zinf *zinf, uint64_t deadline_ns)
+{
+	struct pollfd ready[2] = {
+		{ .fd = zinf->wakeup_fd, .events = POLLIN },
+		{ .fd = zinf->socket_fd, .events = POLLIN },
+	};
+	int r;
+
+	if (!zi_ring_arm(&zinf->cq))
+		return 0;
+	r = poll(ready, ZI_COUNT_OF(ready), zi_clock_poll_ms(deadline_ns));
+	zi_ring_disarm(&zinf->cq);
+	if (r < 0 && errno == EINTR)
+		return 0;
+	if (r <= 0)
+		return r ? err_origin(-errno) : -ETIMEDOUT;
+	r = ready[0].revents ? drain(zinf) : 0;
+	if (!ready[1].revents && !r)
+		return 0;
+	/* What completed before the end has completed. */
+	if (zi_ring_has_work(&zinf->cq))
+		return 0;
+	return err_trace(r ? zi_client_gone(zinf) : zi_client_read_notices(zinf));
+}
+
+/* Takes completions in until @is_enough says so. */
+static int wait_until(struct zinf *zinf, bool (*is_enough)(struct zinf *, struct zi_client_op *),
+                      struct zi_client_op *op, bool is_spinning)
+{
+	uint64_t deadline_ns = 0;
+
+	for (;;) {
+		int r;
+
+		if (is_spinning)
+			spin(zinf);
+		r = zi_client_reap(zinf);
+		if (r)
+			return err_trace(r);
+		if (is_enough(zinf, op))
+			return 0;
+		r = zi_client_enter(zinf);
+		if (r)
+			return err_trace(r);
+		if (!deadline_ns)
+			deadline_ns = zi_client_deadline_ns(zinf);
+		r = sleep_once(zinf, deadline_ns);
+		if (r == -ETIMEDOUT)
+			return zi_client_error(zinf, r,
+			                       "no completion from zinfd at %s within %" PRIu64
+			                       " ms",
+			                       zinf->path, zinf->timeout_ns / ZI_NS_PER_MS);
+		if (r)
+			return err_trace(r);
+	}
+}
+
+static bool is_done(struct zinf *zinf, struct zi_client_op *op)
+{
+	(void)zinf;
+	return op->state == ZI_CLIENT_OP_DONE;
+}
+
+static bool is_room(struct zinf *zinf, struct zi_client_op *op)
+{
+	(void)op;
+	return zinf->free_count > 0;
+}
+
+/**
+ * zi_client_wait_op() - wait for one operation
+ * @op: PENDING or DONE
+ * @is_spinning: false for what takes long by nature (a step)
+ * @ret_is_done: @op is DONE and the result is its own
+ *
+ * Return: the operation's result, with its text; or -ETIMEDOUT, or how the session ended, and @op
+ * stays as it is.
+ */
+int zi_client_wait_op(struct zinf *zinf, struct zi_client_op *op, bool is_spinning,
+                      bool *ret_is_done)
+{
+	int r = wait_until(zinf, is_done, op, is_spinning);
+
+	if (r)
+		return err_trace(r);
+	*ret_is_done = true;
+	if (op->result)
+		zinf->text = op->text;
+	return err_trace(op->result);
+}
+
+/* Waits until an entry of the table is free. Return: as zi_client_wait_op(), without a result. */
+int zi_client_wait_any(struct zinf *zinf)
+{
+	return err_trace(wait_until(zinf, is_room, NULL, true));
+}
+
+/**
+ * zi_client_call() - a whole operation
+ * @ret_value: values[0] of its completion; may be NULL
+ *
+ * After a deadline its late completion is dropped.
+ * Return: its result, or why there is none.
+ */
+int zi_client_call(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
+                   uint64_t *ret_value)
+{
+	struct zi_client_op *op;
+	bool is_op_done = false;
+	int r;
+
+	r = zi_client_submit(zinf, opcode, unit, arg, false, &op);
+	if (r)
+		return err_trace(r);
+	r = zi_client_wait_op(zinf, op, true, &is_op_done);
+	if (!is_op_done) {
+		op->state = ZI_CLIENT_OP_ABANDONED;
+		return err_trace(r);
+	}
+	zinf->is_blob_loose = false;
+	if (!r && ret_value)
+		*ret_value = op->value;
+	zi_client_op_free(zinf, op);
+	return err_trace(r);
+}

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: whatever fails below SQLite, a commit that was reported as failed is not in force, one that
+ * was reported as done is, and what asks for durability is synced in the right order. Method: a VFS
+ * that passes everything on to the system's, counts syncs, and fails one chosen operation. */
+#include <sqlite3.h>
+#include <sys/wait.h>
+
+#include "tests/unit/catalog/fixture.h"
+
+enum operation { OP_NONE, OP_READ, OP_WRITE, OP_SYNC };
+
+/* Which operation fails next: the one after @countdown others, and all from then on if is_lasting. */
+static struct {
+	enum operation operation;
+	bool is_log; /* of the log, not of the file */
+	bool is_lasting;
+	uint32_t countdown;
+	int code;
+	uint32_t failed_count;
+} fault;
+
+static uint32_t file_sync_count;
+static uint32_t log_sync_count;
+static sqlite3_vfs *system_vfs;
+static sqlite3_vfs fault_vfs;
+
+struct fault_file {
+	sqlite3_file base;
+	bool is_log;
+	sqlite3_file *below;
+};
+
+static struct fault_file *of(sqlite3_file *file)
+{
+	return (struct fault_file *)file;
+}
+
+static bool is_failing(struct fault_file *file, enum operation operation)
+{
+	if (fault.operation != operation || fault.is_log != file->is_log)
+		return false;
+	if (fault.countdown) {
+		fault.countdown--;
+		return false;
+	}
+	if (!fault.is_lasting)
+		fault.operation = OP_NONE;
+	fault.failed_count++;
+	return true;
+}
+
+static int fault_close(sqlite3_file *file)
+{
+	return of(file)->below->pMethods->xClose(of(file)->below);
+}
+
+static int fault_read(sqlite3_file *file, void *buffer, int bytes, sqlite3_int64 offset)
+{
+	if (is_failing(of(file), OP_READ))
+		return fault.code;
+	return of(file)->below->pMethods->xRead(of(file)->below, buffer, bytes, offset);
+}
+
+static int fault_write(sqlite3_file *file, const void *buffer, int bytes, sqlite3_int64 offset)
+{
+	if (is_failing(of(file), OP_WRITE))
+		return fault.code;
+	return of(file)->below->pMethods->xWrite(of(file)->below, buffer, bytes, offset);
+}
+
+static int fault_truncate(sqlite3_file *file, sqlite3_int64 bytes)
+{
+	return of(file)->below->pMethods->xTruncate(of(file)->below, bytes);
+}
+
+static int fault_sync(sqlite3_file *file, int flags)
+{
+	if (is_failing(of(file), OP_SYNC))
+		return fault.code;
+	*(of(file)->is_log ? &log_sync_count : &file_sync_count) += 1;
+	return of(file)->below->pMethods->xSync(of(file)->below, flags);
+}
+
+static int fault_file_size(sqlite3_file *file, sqlite3_int64 *ret_bytes)
+{
+	return of(file)->below->pMethods->xFileSize(of(file)->below, ret_bytes);
+}
+
+static int fault_lock(sqlite3_file *file, int level)
+{
+	return of(file)->below->pMethods->xLock(of(file)->below, level);
+}
+
+static int fault_unlock(sqlite3_file *file, int level)
+{
+	return of(file)->below->pMethods->xUnlock(of(file)->below, level);
+}
+
+static int fault_check_reserved_lock(sqlite3_file *file, int *ret_is_reserved)
+{
+	return of(file)->below->pMethods->xCheckReservedLock(of(file)->below, ret_is_reserved);
+}
+
+static int fault_control(sqlite3_file *file, int operation, void *arg)
+{
+	return of(file)->below->pMethods->xFileControl(of(file)->below, operation, arg);
+}
+
+static int fault_sector_size(sqlite3_file *file)
+{
+	return of(file)->below->pMethods->xSectorSize(of(file)->below);
+}
+
+static int fault_characteristics(sqlite3_file *file)
+{
+	return of(file)->below->pMethods->xDeviceCharacteristics(of(file)->below);
+}
+
+static const sqlite3_io_methods fault_methods = {
+	.iVersion = 1, /* No shared memory: exclusive locking does without. */
+	.xClose = fault_close,
+	.xRead = fault_read,
+	.xWrite = fault_write,
+	.xTruncate = fault_truncate,
+	.xSync = fault_sync,
+	.xFileSize = fault_file_size,
+	.xLock = fault_lock,
+	.xUnlock = fault_unlock,
+	.xCheckReservedLock = fault_check_reserved_lock,
+	.xFileControl = fault_control,
+	.xSectorSize = fault_sector_size,
+	.xDeviceCharacteristics = fault_characteristics,
+};
+
+static int fault_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
+                      int *ret_flags)
+{
+	int code;
+
+	(void)vfs;
+	memset(file, 0, sizeof(struct fault_file));
+	of(file)->is_log = flags & SQLITE_OPEN_WAL;
+	of(file)->below = (sqlite3_file *)(of(file) + 1);
+	code = system_vfs->xOpen(system_vfs, name, of(file)->below, flags, ret_flags);
+	if (!code)
+		file->pMethods = &fault_methods;
+	return code;
+}
+
+static void fault_install(void)
+{
+	system_vfs = sqlite3_vfs_find(NULL);
+	fault_vfs = *system_vfs;
+	fault_vfs.zName = "fault";
+	fault_vfs.szOsFile += (int)sizeof(struct fault_file);
+	fault_vfs.xOpen = fault_open;
+	cr_assert_eq(sqlite3_vfs_register(&fault_vfs, 1), SQLITE_OK);
+}
+
+static void fail_next(enum operation operation, bool is_log, int code)
+{
+	fault.operation = operation;
+	fault.is_log = is_log;
+	fault.is_lasting = false;
+	fault.countdown = 0;
+	fault.code = code;
+	fault.failed_count = 0;
+}
+
+static void begin(struct fixture *fixture, struct sample *sample, uint32_t extent_count)
+{
+	fault_install();
+	fixture_begin(fixture, sample, extent_count);
+	sample_set_step(sample, 0);
+	cr_assert_eq(fixture_do(fixture, CATALOG_COMMIT, &sample->job), 0);
+}
+
+static int commit(struct fixture *fixture, struct sample *sample, int64_t step, bool is_durable)
+{
+	struct catalog_request request = {
+		.kind = CATALOG_COMMIT,
+		.job = &sample->job,
+		.is_durable = is_durable,
+	};
+	int r;
+
+	sample_set_step(sample, step);
+	r = fixture_run(fixture, &request);
+	fixture->text = request.text;
+	return r;
+}
+
+static void copy_file(const char *source, const char *target)
+{
+	static uint8_t buffer[16 << 20];
+	FILE *from = fopen(source, "rb");
+	FILE *to = fopen(target, "wb");
+	size_t byte_count;
+
+	cr_assert_not_null(to);
+	byte_count = from ? fread(buffer, 1, sizeof(buffer), from) : 0;
+	cr_assert_lt(byte_count, sizeof(buffer));
+	cr_assert_eq(fwrite(buffer, 1, byte_count, to), byte_count);
+	(void)fclose(to);
+	if (from)
+		(void)fclose(from);
+}
+
+/* What a daemon would find that is started after this one is killed now. */
+static int64_t step_after_kill(const struct fixture *fixture)
+{
+	struct fixture later;
+	struct catalog_job *job;
+	char source[192];
+	char target[192];
+	int64_t step;
+
+	fixture_init(&later);
+	copy_file(fixture->file, later.file);
+	(void)snprintf(source, sizeof(source), "%s-wal", fixture->file);
+	(void)snprintf(target, sizeof(target), "%s-wal", later.file);
+	copy_file(source, target);
+	cr_assert_eq(fixture_open(&later), 0, "%s", later.text.chars);
+	job = fixture_load(&later);
+	step = job->step;
+	for (uint32_t i = 0; i < job->extent_count; i++)
+		cr_assert_eq(job->extents[i].step, (uint64_t)step);
+	job = catalog_job_free(job);
+	fixture_deinit(&later);
+	return step;
+}
+
+Test(fault, nothing_is_synced_for_process_durability_and_every_commit_for_power)
+{
+	struct fixture fixture;
+	struct sample sample;
+	uint32_t before_count;
+
+	begin(&fixture, &sample, 200);
+	file_sync_count = log_sync_count = 0;
+	for (int64_t step = 1; step < 150; step++) /* Folds the log into the file more than once. */
+		cr_assert_eq(commit(&fixture, &sample, step, false), 0);
+	cr_assert_eq(file_sync_count + log_sync_count, 0);
+	cr_assert_eq(commit(&fixture, &sample, 150, true), 0);
+	cr_assert_geq(file_sync_count, 1, "pages that were folded in unsynced");
+	cr_assert_geq(log_sync_count, 1);
+	before_count = log_sync_count;
+	cr_assert_eq(commit(&fixture, &sample, 151, false), 0);
+	cr_assert_gt(log_sync_count, before_count, "from then on all");
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(fault, a_catalog_with_a_power_job_is_synced_from_its_opening)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct sample durable;
+	uint32_t before_count;
+
+	begin(&fixture, &sample, 5);
+	sample_init(&durable, "durable", 0);
+	durable.job.config.durability = ZI_DURABILITY_POWER;
+	file_sync_count = 0;
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_CREATE, &durable.job), 0);
+	cr_assert_geq(file_sync_count, 1);
+	fixture_reopen(&fixture);
+	cr_assert_eq(catalog_start(fixture.catalog), 0);
+	before_count = log_sync_count;
+	cr_assert_eq(commit(&fixture, &sample, 1, false), 0);
+	cr_assert_gt(log_sync_count, before_count);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_DELETE, &durable.job), 0);
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&durable);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(fault, a_failed_write_of_the_log_fails_the_commit_alone)
+{
+	static const struct {
+		int code;
+		int error;
+	} failures[] = { { SQLITE_IOERR_WRITE, -EIO }, { SQLITE_FULL, -ENOSPC } };
+	struct fixture fixture;
+	struct sample sample;
+	int64_t step = 1;
+
+	begin(&fixture, &sample, 300);
+	for (size_t i = 0; i < ZI_COUNT_OF(failures); i++) {
+		for (uint32_t countdown = 0; countdown < 200; countdown += 7) {
+			int r;
+
+			fail_next(OP_WRITE, true, failures[i].code);
+			fault.countdown = countdown;
+			r = commit(&fixture, &sample, step, false);
+			if (!fault.failed_count) {
+				cr_assert_eq(r, 0, "%s", fixture.text.chars);
+				fault.operation = OP_NONE;
+			} else {
+				cr_assert_eq(r, failures[i].error, "%s", fixture.text.chars);
+				cr_assert_eq(step_after_kill(&fixture), step - 1);
+				cr_assert_eq(commit(&fixture, &sample, step, false), 0, "%s",
+				             fixture.text.chars);
+			}
+			cr_assert_eq(step_after_kill(&fixture), step);
+			step++;
+		}
+	}
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(fault, a_commit_whose_sync_failed_is_not_in_force_after_a_kill)
+{
+	struct fixture fixture;
+	struct sample sample;
+
+	begin(&fixture, &sample, 100);
+	cr_assert_eq(commit(&fixture, &sample, 1, true), 0);
+	fail_next(OP_SYNC, true, SQLITE_IOERR_FSYNC);
+	cr_assert_eq(commit(&fixture, &sample, 2, true), -EIO, "%s", fixture.text.chars);
+	cr_assert_eq(fault.failed_count, 1);
+	cr_assert_eq(step_after_kill(&fixture), 1, "the log does not hold step 2 any more");
+	cr_assert_eq(commit(&fixture, &sample, 2, true), 0, "%s", fixture.text.chars);
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+static int before_must_not_run(struct catalog_request *request)
+{
+	(void)request;
+	return -ENOTRECOVERABLE;
+}
+
+Test(fault, a_log_that_cannot_be_mended_ends_all_commits_until_a_restart)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct catalog_request request = { .kind = CATALOG_COMMIT, .before = before_must_not_run };
+
+	begin(&fixture, &sample, 100);
+	cr_assert_eq(commit(&fixture, &sample, 1, true), 0);
+	fail_next(OP_SYNC, true, SQLITE_IOERR_FSYNC);
+	fault.is_lasting = true;
+	cr_assert_eq(commit(&fixture, &sample, 2, true), -EIO);
+	cr_assert_eq(fault.failed_count, 2);
+	fault.operation = OP_NONE;
+	request.job = &sample.job;
+	cr_assert_eq(fixture_run(&fixture, &request), -EIO);
+	cr_assert_not_null(strstr(request.text.chars, "started again"), "%s", request.text.chars);
+	fixture_reopen(&fixture);
+	cr_assert_eq(catalog_start(fixture.catalog), 0);
+	cr_assert_eq(commit(&fixture, &sample, 3, true), 0, "%s", fixture.text.chars);
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(fault, a_file_that_cannot_be_synced_is_not_taken_for_durable)
+{
+	struct fixture fixture;
+	struct sample sample;
+
+	begin(&fixture, &sample, 10);
+	fail_next(OP_SYNC, false, SQLITE_IOERR_FSYNC);
+	cr_assert_eq(commit(&fixture, &sample, 1, true), -EIO);
+	cr_assert_not_null(strstr(fixture.text.chars, "syncing"), "%s", fixture.text.chars);
+	cr_assert_eq(step_after_kill(&fixture), 0);
+	file_sync_count = 0;
+	cr_assert_eq(commit(&fixture, &sample, 1, true), 0, "%s", fixture.text.chars);
+	cr_assert_geq(file_sync_count, 1, "tried anew");
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(fault, folding_the_log_may_fail_without_harm_to_a_commit)
+{
+	struct fixture fixture;
+	struct sample sample;
+
+	begin(&fixture, &sample, 200);
+	fail_next(OP_WRITE, false, SQLITE_IOERR_WRITE);
+	fault.is_lasting = true;
+	for (int64_t step = 1; step < 100; step++)
+		cr_assert_eq(commit(&fixture, &sample, step, false), 0, "%s", fixture.text.chars);
+	cr_assert_gt(fault.failed_count, 0);
+	cr_assert_eq(step_after_kill(&fixture), 99);
+	fault.operation = OP_NONE;
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(fault, a_disk_that_cannot_be_read_is_no_damage)
+{
+	struct fixture fixture;
+	struct sample sample;
+	uint32_t failed_count = 0;
+
+	begin(&fixture, &sample, 100);
+	for (uint32_t countdown = 0; countdown < 40; countdown++) {
+		struct catalog_job *job = NULL;
+		int r;
+
+		fixture.catalog = catalog_close(fixture.catalog);
+		fail_next(OP_READ, false, SQLITE_IOERR_READ);
+		fault.countdown = countdown;
+		r = fixture_open(&fixture);
+		if (!r)
+			r = catalog_load_jobs(fixture.catalog, keep_job, &job, &fixture.text);
+		cr_assert_eq(r, fault.failed_count ? -EIO : 0, "%u: %s", countdown,
+		             fixture.text.chars);
+		failed_count += fault.failed_count;
+		fault.operation = OP_NONE;
+		job = catalog_job_free(job);
+	}
+	cr_assert_gt(failed_count, 5);
+	fixture_assert_committed(&fixture, &sample);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(fault, a_store_that_cannot_be_looked_up_or_recorded_is_refused)
+{
+	static const uint8_t uuid[16] = { 0xa };
+	struct fixture fixture;
+	struct sample sample;
+
+	begin(&fixture, &sample, 10);
+	fixture_reopen(&fixture);
+	fail_next(OP_WRITE, true, SQLITE_IOERR_WRITE);
+	cr_assert_eq(catalog_adopt_store(fixture.catalog, "fast", uuid, true, &fixture.text), -EIO);
+	cr_assert_not_null(strstr(fixture.text.chars, "recording"), "%s", fixture.text.chars);
+	cr_assert_eq(catalog_adopt_store(fixture.catalog, "fast", uuid, false, NULL), -EUCLEAN);
+	cr_assert_eq(catalog_adopt_store(fixture.catalog, "fast", uuid, true, NULL), 0);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(fault, a_catalog_whose_making_fails_is_made_by_the_next_daemon)
+{
+	uint32_t failed_count = 0;
+
+	fault_install();
+	for (uint32_t countdown = 0; countdown < 24; countdown++) {
+		struct fixture fixture;
+
+		fixture_init(&fixture);
+		fail_next(OP_WRITE, countdown & 1, SQLITE_IOERR_WRITE);
+		fault.countdown = countdown / 2;
+		if (fixture_open(&fixture)) {
+			cr_assert_eq(fault.failed_count, 1);
+			failed_count++;
+		}
+		fault.operation = OP_NONE;
+		fixture_reopen(&fixture);
+		cr_assert_null(fixture_load(&fixture));
+		fixture_deinit(&fixture);
+	}
+	cr_assert_gt(failed_count, 5);
+}

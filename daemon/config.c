@@ -6,17 +6,13 @@
  */
 #include "daemon/config.h"
 
-#include <ctype.h>
 #include <ini.h>
-#include <stdlib.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
-
-/* A name is at most this long, for the distance between two. */
-#define CONFIG_NAME_BYTES 64u
 
 struct config_reader {
 	struct config *config;
@@ -47,65 +43,24 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct config_reader *re
 	return 0;
 }
 
-/* Levenshtein's distance; names longer than CONFIG_NAME_BYTES are just far. */
-static uint32_t distance(const char *a, const char *b)
-{
-	uint32_t row[CONFIG_NAME_BYTES + 1];
-	size_t b_bytes = strlen(b);
-
-	if (strlen(a) > CONFIG_NAME_BYTES || b_bytes > CONFIG_NAME_BYTES)
-		return UINT32_MAX;
-	for (uint32_t j = 0; j <= b_bytes; j++)
-		row[j] = j;
-	for (uint32_t i = 0; a[i]; i++) {
-		uint32_t diagonal = row[0];
-
-		row[0] = i + 1;
-		for (uint32_t j = 0; j < b_bytes; j++) {
-			uint32_t changed = diagonal + (a[i] != b[j]);
-
-			diagonal = row[j + 1];
-			row[j + 1] = ZI_MIN(changed, ZI_MIN(row[j], row[j + 1]) + 1);
-		}
-	}
-	return row[b_bytes];
-}
-
-/* The nearest of some names, offered one by one. */
-struct nearest {
-	const char *wanted;
-	const char *name;
-	uint32_t distance;
-};
-
-static void nearest_offer(struct nearest *nearest, const char *name)
-{
-	uint32_t d = distance(nearest->wanted, name);
-
-	if (!nearest->name || d < nearest->distance) {
-		nearest->name = name;
-		nearest->distance = d;
-	}
-}
-
 static int refuse_section(struct config_reader *reader, const char *section)
 {
-	struct nearest nearest = { .wanted = section };
+	struct config_nearest nearest = { .wanted = section };
 
 	for (uint32_t i = 0; i < config_section_count; i++)
-		nearest_offer(&nearest, config_sections[i].name);
+		config_offer(&nearest, config_sections[i].name);
 	if (!*section)
 		return refuse(reader, "a key before the first section; allowed are [daemon], "
-				      "[tier.cpu], [nvme NAME], [engine], [limits], [quota], [step]");
+				      "[tier.cpu], [nvme NAME], [limits], [quota], [step]");
 	return refuse(reader,
 	              "no section [%.40s] (nearest: [%s]); allowed are [daemon], [tier.cpu], "
-	              "[nvme NAME], [engine], [limits], [quota], [step]",
+	              "[nvme NAME], [limits], [quota], [step]",
 	              section, nearest.name);
 }
 
 static int refuse_key(struct config_reader *reader, const char *section, const char *name)
 {
-	struct nearest nearest = { .wanted = name };
+	struct config_nearest nearest = { .wanted = name };
 	char allowed[ZI_TEXT_BYTES] = "";
 
 	for (uint32_t i = 0; i < config_key_count; i++) {
@@ -113,7 +68,7 @@ static int refuse_key(struct config_reader *reader, const char *section, const c
 
 		if (strcmp(config_keys[i].section, section) != 0)
 			continue;
-		nearest_offer(&nearest, config_keys[i].name);
+		config_offer(&nearest, config_keys[i].name);
 		(void)snprintf(allowed + used_bytes, sizeof(allowed) - used_bytes, "%s%s",
 		               used_bytes ? ", " : "", config_keys[i].name); /* May be cut. */
 	}
@@ -121,100 +76,288 @@ static int refuse_key(struct config_reader *reader, const char *section, const c
 	              name, nearest.name, allowed);
 }
 
-/* The index of @value among the blank-separated @choices. */
-static bool find_choice(const char *choices, const char *value, uint64_t *ret_index)
+static const struct config_key *find_key(const char *section, const char *name, uint32_t *ret_index)
 {
-	size_t value_bytes = strlen(value);
-	uint64_t index = 0;
-
-	for (const char *word = choices; *word; index++) {
-		size_t word_bytes = strcspn(word, " ");
-
-		if (word_bytes == value_bytes && !memcmp(word, value, word_bytes)) {
-			*ret_index = index;
-			return true;
+	for (uint32_t i = 0; i < config_key_count; i++)
+		if (!strcmp(config_keys[i].section, section) && !strcmp(config_keys[i].name, name)) {
+			*ret_index = i;
+			return &config_keys[i];
 		}
-		word += word_bytes + (word[word_bytes] == ' ');
-	}
+	return NULL;
+}
+
+static bool is_section(const char *section)
+{
+	for (uint32_t i = 0; i < config_section_count; i++)
+		if (strcmp(config_sections[i].name, "nvme") != 0 &&
+		    !strcmp(config_sections[i].name, section))
+			return true;
 	return false;
 }
 
-/* Digits only: no sign, no blank. */
-static bool parse_count(const char *value, int base, uint64_t *ret_count)
+/* Every key of @section ("nvme", or all others for NULL) at its default. */
+static void set_defaults(void *base, bool is_store)
 {
-	char *end;
-	uint64_t count;
+	for (uint32_t i = 0; i < config_key_count; i++) {
+		const struct config_key *key = &config_keys[i];
+		int r;
 
-	if (!isdigit((unsigned char)*value))
-		return false;
-	errno = 0;
-	count = strtoull(value, &end, base);
-	if (*end || errno)
-		return false;
-	*ret_count = count;
-	return true;
+		if (!strcmp(key->section, "nvme") != is_store || !*key->fallback)
+			continue;
+		r = config_assign(key, base, key->fallback, NULL);
+		assert(!r); /* Else the table contradicts itself. */
+		(void)r;
+	}
 }
 
-static int refuse_range(struct config_reader *reader, const struct config_key *key,
-                        const char *value)
+void config_init(struct config *config)
 {
-	const char *or_word = key->special ? " or " : "";
-	const char *special = key->special ? key->special : "";
-
-	switch (key->kind) {
-	case CONFIG_COUNT:
-		return refuse(reader, "%s = '%.40s': %llu to %llu%s%s are allowed", key->name, value,
-		              (unsigned long long)key->low, (unsigned long long)key->high, or_word,
-		              special);
-	case CONFIG_BYTES:
-		return refuse(reader, "%s = '%.40s': bytes (4096, 64K, 1.5G) from %s to %s%s%s are "
-				      "allowed",
-		              key->name, value, zi_format_bytes(key->low).chars,
-		              zi_format_bytes(key->high).chars, or_word, special);
-	case CONFIG_MODE:
-		return refuse(reader, "%s = '%.40s': octal, 0000 to 0777 are allowed", key->name,
-		              value);
-	case CONFIG_CHOICE:
-		return refuse(reader, "%s = '%.40s': allowed are: %s", key->name, value,
-		              key->choices);
-	case CONFIG_TEXT:
-		break;
-	}
-	return refuse(reader, "%s: 1 to %u bytes are allowed", key->name, CONFIG_TEXT_BYTES - 1);
+	*config = (struct config){ 0 };
+	set_defaults(config, false);
 }
 
-/* Checks @value and stores it at its place in @base. 1, or 0 after refusing. */
-static int assign(struct config_reader *reader, const struct config_key *key, void *base,
-                  const char *value)
+/* The store of "nvme NAME", made on first mention; NULL after refusing. */
+static struct config_store *take_store(struct config_reader *reader, const char *name)
 {
-	bool is_special = key->special && !strcmp(value, key->special);
-	uint64_t *number = (uint64_t *)((char *)base + key->offset);
-	uint64_t parsed = key->special_value;
-	bool is_good = is_special;
+	struct config *config = reader->config;
+	struct config_store *store;
 
-	switch (key->kind) {
-	case CONFIG_TEXT:
-		if (!*value || strlen(value) >= CONFIG_TEXT_BYTES)
-			return refuse_range(reader, key, value);
-		(void)strcpy_fixed((char *)base + key->offset, is_special ? "" : value);
-		return 1;
-	case CONFIG_CHOICE:
-		is_good = find_choice(key->choices, value, &parsed);
-		break;
-	case CONFIG_COUNT:
-	case CONFIG_MODE:
-		if (!is_special)
-			is_good = parse_count(value, key->kind == CONFIG_MODE ? 8 : 10, &parsed) &&
-			          parsed >= key->low && parsed <= key->high;
-		break;
-	case CONFIG_BYTES:
-		if (!is_special)
-			is_good = !zi_parse_bytes(value, &parsed) && parsed >= key->low &&
-			          parsed <= key->high;
-		break;
+	if (zi_check_name(name, ZI_NAME_BYTES)) {
+		(void)refuse(reader, "[nvme %.40s]: a store's name is 1 to 43 of A-Z a-z 0-9 . _ : + -, "
+				     "not beginning with . or -",
+		             name);
+		return NULL;
 	}
-	if (!is_good)
-		return refuse_range(reader, key, value);
-	*number = parsed;
+	for (uint32_t i = 0; i < config->store_count; i++)
+		if (!strcmp(config->stores[i].name, name))
+			return &config->stores[i];
+	if (config->store_count == CONFIG_STORES_MAX) {
+		(void)refuse(reader, "[nvme %s]: more than %u stores", name, CONFIG_STORES_MAX);
+		return NULL;
+	}
+	store = &config->stores[config->store_count++];
+	set_defaults(store, true);
+	(void)zi_copy_name(store->name, sizeof(store->name), name); /* Fits: just checked. */
+	store->line = reader->line;
+	return store;
+}
+
+/* One key, from wherever. 1, or 0 after refusing. */
+static int take_key(struct config_reader *reader, const char *section, const char *name,
+                    const char *value)
+{
+	bool is_store = !strncmp(section, "nvme ", 5);
+	uint32_t *seen_lines = reader->config->seen_lines;
+	void *base = reader->config;
+	const struct config_key *key;
+	struct zi_text why;
+	uint32_t index = 0;
+
+	if (is_store) {
+		struct config_store *store = take_store(reader, section + 5);
+
+		if (!store)
+			return 0;
+		base = store;
+		seen_lines = store->seen_lines;
+		section = "nvme";
+	} else if (!is_section(section)) {
+		return refuse_section(reader, section);
+	}
+	key = find_key(section, name, &index);
+	if (!key)
+		return refuse_key(reader, section, name);
+	if (reader->line && seen_lines[index])
+		return refuse(reader, "%s was already given in line %u", name, seen_lines[index]);
+	seen_lines[index] = reader->line;
+	if (config_assign(key, base, value, &why))
+		return refuse(reader, "%s", why.chars);
 	return 1;
+}
+
+static int on_key(void *arg, const char *section, const char *name, const char *value)
+{
+	struct config_reader *reader = arg;
+
+	return reader->result ? 0 : take_key(reader, section, name, value ? value : "");
+}
+
+/* A section's head, which inih only shows with a key: an empty one may be mistyped as well. */
+static void check_head(struct config_reader *reader, const char *line)
+{
+	char section[INI_MAX_LINE];
+	size_t bytes = strcspn(line + 1, "]");
+
+	if (line[1 + bytes] != ']') {
+		(void)refuse(reader, "'%.40s': a section ends with ]", line);
+		return;
+	}
+	(void)snprintf(section, sizeof(section), "%.*s", (int)bytes, line + 1); /* Fits. */
+	if (bytes >= 49) /* inih cuts them there. */
+		(void)refuse(reader, "[%.40s…]: a section's name has at most 48 bytes", section);
+	else if (!strncmp(section, "nvme ", 5))
+		(void)take_store(reader, section + 5);
+	else if (!is_section(section))
+		(void)refuse_section(reader, section);
+}
+
+/* inih's source of lines: counts them, takes indentation away (which it would read as a continuation of
+ * the line before), and refuses what it would cut. */
+static char *read_line(char *buffer, int capacity, void *arg)
+{
+	struct config_reader *reader = arg;
+	size_t blank_bytes;
+	size_t bytes;
+
+	if (reader->result || !fgets(buffer, capacity, reader->stream))
+		return NULL;
+	reader->line++;
+	bytes = strlen(buffer);
+	if (bytes + 1 == (size_t)capacity && buffer[bytes - 1] != '\n') {
+		(void)refuse(reader, "a line has at most %d bytes", capacity - 2);
+		return NULL;
+	}
+	blank_bytes = strspn(buffer, " \t\r");
+	memmove(buffer, buffer + blank_bytes, bytes - blank_bytes + 1);
+	if (buffer[0] == '[')
+		check_head(reader, buffer);
+	return reader->result ? NULL : buffer;
+}
+
+/**
+ * config_load() - read a file over @config
+ * @config: initialised
+ * @path: INI file
+ * @text: of a refusal
+ *
+ * Return: 0; -EINVAL the first wrong line; an errno of opening or reading the file.
+ */
+int config_load(struct config *config, const char *path, struct zi_text *text)
+{
+	struct config_reader reader = { .config = config, .text = text, .place = path };
+	int line;
+
+	if (zi_copy_name(config->file, sizeof(config->file), path))
+		return zi_text_error(text, err_origin(-ENAMETOOLONG),
+		                     "the path of the configuration has more than %zu bytes",
+		                     sizeof(config->file) - 1);
+	reader.stream = fopen(path, "re");
+	if (!reader.stream) {
+		int error = -errno;
+
+		return zi_text_error(text, err_origin(error), "reading the configuration %s: %s",
+		                     path, strerror(-error));
+	}
+	line = ini_parse_stream(read_line, &reader, on_key, &reader);
+	if (!reader.result && ferror(reader.stream)) { /* A folder opens, and cannot be read. */
+		reader.result = err_origin(-EIO);
+		zi_text_set(text, "reading the configuration %s failed: is it a file?", path);
+	}
+	if (!reader.result && line) {
+		reader.line = (uint32_t)line;
+		(void)refuse(&reader, "neither a [section] nor key = value");
+	}
+	(void)fclose(reader.stream); /* Only read. */
+	return err_trace(reader.result);
+}
+
+/**
+ * config_set() - one assignment of the command line, over whatever the file says
+ * @assignment: "SECTION.KEY=VALUE"
+ *
+ * Return: 0; -EINVAL with @text.
+ */
+int config_set(struct config *config, const char *assignment, struct zi_text *text)
+{
+	struct config_reader reader = { .config = config, .text = text, .place = "--set" };
+	char section[CONFIG_TEXT_BYTES];
+	char *value;
+	char *name;
+
+	if (zi_copy_name(section, sizeof(section), assignment)) {
+		(void)refuse(&reader, "an assignment has at most %zu bytes", sizeof(section) - 1);
+		return err_trace(reader.result);
+	}
+	value = strchr(section, '=');
+	if (value)
+		*value++ = '\0';
+	name = strrchr(section, '.');
+	if (!value || !name) {
+		(void)refuse(&reader, "'%.80s': SECTION.KEY=VALUE is expected, as in limits.jobs=8",
+		             assignment);
+		return err_trace(reader.result);
+	}
+	*name++ = '\0';
+	(void)take_key(&reader, section, name, value); /* Its refusal is reader.result. */
+	return err_trace(reader.result);
+}
+
+/* The keys of the engine that serves all stores. */
+static int check_engine(const struct config *config, const struct config_store *store,
+                        struct zi_text *text)
+{
+	const struct config_store *first = &config->stores[0];
+
+	if (store->read_block_bytes % ZI_STORE_ALIGN_BYTES ||
+	    store->write_block_bytes % ZI_STORE_ALIGN_BYTES)
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "%s:%u: [nvme %s] read_block is %llu, write_block %llu: "
+		                     "multiples of %u are needed",
+		                     config->file, store->line, store->name,
+		                     (unsigned long long)store->read_block_bytes,
+		                     (unsigned long long)store->write_block_bytes,
+		                     ZI_STORE_ALIGN_BYTES);
+	if (strcmp(store->backend, first->backend) != 0 || store->depth != first->depth ||
+	    store->read_block_bytes != first->read_block_bytes ||
+	    store->write_block_bytes != first->write_block_bytes)
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "%s:%u: [nvme %s] and [nvme %s] differ in backend, depth, "
+		                     "read_block or write_block: one engine serves both",
+		                     config->file, store->line, first->name, store->name);
+	return 0;
+}
+
+static int check_stores(const struct config *config, struct zi_text *text)
+{
+	for (uint32_t i = 0; i < config->store_count; i++) {
+		const struct config_store *store = &config->stores[i];
+		int r;
+
+		if (store->path[0] != '/')
+			return zi_text_error(text, err_origin(-EINVAL),
+			                     "%s:%u: [nvme %s] needs a path beginning with /%s%s",
+			                     config->file, store->line, store->name,
+			                     store->path[0] ? ", found " : "", store->path);
+		r = check_engine(config, store, text);
+		if (r)
+			return err_trace(r);
+		for (uint32_t j = 0; j < i; j++)
+			if (!strcmp(store->path, config->stores[j].path))
+				return zi_text_error(
+					text, err_origin(-EINVAL),
+					"%s:%u: [nvme %s] and [nvme %s] have the same path %s",
+					config->file, store->line, config->stores[j].name,
+					store->name, store->path);
+	}
+	return 0;
+}
+
+/**
+ * config_check() - relations between keys
+ *
+ * Return: 0; -EINVAL with @text.
+ */
+int config_check(const struct config *config, struct zi_text *text)
+{
+	if (config->ring_entries & (config->ring_entries - 1))
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "limits.ring_entries is %llu: a power of two is needed",
+		                     (unsigned long long)config->ring_entries);
+	if (config->inflight_ops < config->sessions)
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "limits.inflight_ops is %llu, limits.sessions is %llu: each "
+		                     "session needs one at least",
+		                     (unsigned long long)config->inflight_ops,
+		                     (unsigned long long)config->sessions);
+	return err_trace(check_stores(config, text));
 }

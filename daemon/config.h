@@ -12,7 +12,7 @@
 #include "common/base/text.h"
 #include "common/base/types.h"
 
-#define CONFIG_TEXT_BYTES  1024u /* of a path or another text, NUL included */
+#define CONFIG_TEXT_BYTES  256u /* of a path or another text, NUL included */
 #define CONFIG_STORES_MAX  16u
 #define CONFIG_KEYS_MAX    48u
 #define CONFIG_SYSTEM_PATH "/etc/zinf/zinfd.conf"
@@ -27,6 +27,9 @@ struct config_store {
 	char path[CONFIG_TEXT_BYTES];
 	uint64_t bytes;
 	uint64_t direct;
+	/* Of the one engine: equal in all stores. */
+	char backend[CONFIG_TEXT_BYTES];
+	uint64_t depth, read_block_bytes, write_block_bytes;
 	uint32_t line;                        /* of its section's first key */
 	uint32_t seen_lines[CONFIG_KEYS_MAX]; /* by index into the table; 0: not given */
 };
@@ -45,9 +48,6 @@ struct config {
 
 	struct config_store stores[CONFIG_STORES_MAX];
 	uint32_t store_count;
-
-	char backend[CONFIG_TEXT_BYTES];
-	uint64_t depth, read_block_bytes, write_block_bytes;
 
 	uint64_t sessions, sessions_per_uid, jobs, jobs_per_uid, units, params;
 	uint64_t ring_entries, inflight_ops, handshake_ms;
@@ -95,6 +95,18 @@ int config_set_user(struct config *config, const char *directory, uint64_t store
                     struct zi_text *text);
 /* What no single key can tell: relations between them. */
 int config_check(const struct config *config, struct zi_text *text);
+
+/* config_value.c, private to the reader: one value into its place in @base. 0; -EINVAL: @text says
+ * what was found and what is allowed. */
+int config_assign(const struct config_key *key, void *base, const char *value,
+                  struct zi_text *text);
+/* The nearest of some names, offered one by one. Zeroed but for `wanted`. */
+struct config_nearest {
+	const char *wanted;
+	const char *name;
+	uint32_t distance;
+};
+void config_offer(struct config_nearest *nearest, const char *name);
 
 /* docs/CONFIG.md and systemd/zinfd.conf. */
 void config_print_doc(FILE *stream);

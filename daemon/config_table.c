@@ -17,8 +17,8 @@ const struct config_section config_sections[] = {
 		      "inflight operation suffice." },
 	{ "nvme", "A store, named by the rest of the section's name: `[nvme fast]` is the tier "
 		  "`nvme:fast`. Up to 16 of them; without any, optimizer state cannot be offloaded "
-		  "to NVMe." },
-	{ "engine", "How stores are read and written; one engine serves them all." },
+		  "to NVMe. One engine serves them all, so its keys (backend, depth, read_block, "
+		  "write_block) must be equal in all of these sections." },
 	{ "limits", "Everything has a limit; a request beyond it is refused with the figure." },
 	{ "quota", "What one uid may hold over all of its jobs." },
 	{ "step", "Defaults of a job's step." },
@@ -77,15 +77,14 @@ const struct config_key config_keys[] = {
 	  .fallback = "require",
 	  .doc = "require: a file system without O_DIRECT is refused (tmpfs too). try: it works "
 		 "through the page cache, and is reported." },
-
-	{ "engine", "backend", CONFIG_TEXT, OF(backend), .fallback = "auto",
+	{ "nvme", "backend", CONFIG_TEXT, OF_STORE(backend), .fallback = "auto",
 	  .doc = "auto: io_uring, or threads where the kernel refuses it. io_uring, threads: that one. "
 		 "`faulty:SPEC` injects errors, for tests." },
-	{ "engine", "depth", CONFIG_COUNT, OF(depth), 1, 4096, .fallback = "32",
+	{ "nvme", "depth", CONFIG_COUNT, OF_STORE(depth), 1, 4096, .fallback = "32",
 	  .doc = "Blocks in flight." },
-	{ "engine", "read_block", CONFIG_BYTES, OF(read_block_bytes), 4096, 64ull << 20,
+	{ "nvme", "read_block", CONFIG_BYTES, OF_STORE(read_block_bytes), 4096, 64ull << 20,
 	  .fallback = "1M", .doc = "Bytes of one read, a multiple of 4096." },
-	{ "engine", "write_block", CONFIG_BYTES, OF(write_block_bytes), 4096, 64ull << 20,
+	{ "nvme", "write_block", CONFIG_BYTES, OF_STORE(write_block_bytes), 4096, 64ull << 20,
 	  .fallback = "1M", .doc = "Bytes of one write, a multiple of 4096." },
 
 	{ "limits", "sessions", CONFIG_COUNT, OF(sessions), 1, 16384, .fallback = "128",

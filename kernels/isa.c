@@ -42,55 +42,69 @@ static const char *const names[_KERN_ISA_COUNT] = {
 /* NULL until the first call of a kernel. */
 static _Atomic(const struct kern_table *) table_in_use;
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-
+#define LEAF1_FMA      (1u << 12)
+#define LEAF1_OSXSAVE  (1u << 27)
+#define LEAF1_AVX      (1u << 28)
+#define LEAF1_F16C     (1u << 29)
 #define LEAF7_AVX2     (1u << 5)
 #define LEAF7_AVX512F  (1u << 16)
 #define LEAF7_AVX512DQ (1u << 17)
 #define LEAF7_AVX512BW (1u << 30)
 #define LEAF7_AVX512VL (1u << 31)
-#define LEAF1_FMA      (1u << 12)
-#define LEAF1_OSXSAVE  (1u << 27)
-#define LEAF1_AVX      (1u << 28)
-#define LEAF1_F16C     (1u << 29)
 #define XCR0_YMM       0x06u /* the operating system saves SSE and the upper halves of ymm … */
 #define XCR0_ZMM       0xe6u /* … and mask registers and all of zmm too */
 
-static uint32_t xcr0(void)
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static struct kern_cpu cpu_read(void)
 {
-	uint32_t low, high;
+	struct kern_cpu cpu = { 0 };
+	uint32_t a, b, c, d;
 
-	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-	(void)high; /* no state above bit 31 concerns us */
-	return low;
+	if (__get_cpuid(1, &a, &b, &c, &d))
+		cpu.leaf1_ecx = c;
+	if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
+		cpu.leaf7_ebx = b;
+	if (cpu.leaf1_ecx & LEAF1_OSXSAVE) { /* else XGETBV is an illegal instruction */
+		__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+		cpu.xcr0 = a; /* no state above bit 31 concerns us */
+	}
+	return cpu;
 }
+#else
+static struct kern_cpu cpu_read(void)
+{
+	return (struct kern_cpu){ 0 };
+}
+#endif
 
-/* What CPU and operating system offer together: an instruction set whose registers are not saved
- * at a context switch is worse than none. */
-static enum kern_isa isa_hardware(void)
+/**
+ * kern_isa_of() - the best instruction set that CPU and operating system offer together
+ * @cpu: what CPUID and XGETBV say
+ *
+ * An instruction set whose registers are not saved at a context switch is worse than none.
+ */
+enum kern_isa kern_isa_of(const struct kern_cpu *cpu)
 {
 	const uint32_t need1 = LEAF1_FMA | LEAF1_OSXSAVE | LEAF1_AVX | LEAF1_F16C;
 	const uint32_t need512 = LEAF7_AVX512F | LEAF7_AVX512DQ | LEAF7_AVX512BW | LEAF7_AVX512VL;
-	uint32_t a, b, c, d, saved;
 
-	if (!__get_cpuid(1, &a, &b, &c, &d) || (c & need1) != need1)
+	if ((cpu->leaf1_ecx & need1) != need1 || (cpu->xcr0 & XCR0_YMM) != XCR0_YMM)
 		return KERN_ISA_REF;
-	saved = xcr0(); /* legal: OSXSAVE is set */
-	if ((saved & XCR0_YMM) != XCR0_YMM)
+	if (!(cpu->leaf7_ebx & LEAF7_AVX2))
 		return KERN_ISA_REF;
-	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & LEAF7_AVX2))
-		return KERN_ISA_REF;
-	if ((saved & XCR0_ZMM) != XCR0_ZMM || (b & need512) != need512)
+	if ((cpu->leaf7_ebx & need512) != need512 || (cpu->xcr0 & XCR0_ZMM) != XCR0_ZMM)
 		return KERN_ISA_AVX2;
 	return KERN_ISA_AVX512;
 }
-#else
+
 static enum kern_isa isa_hardware(void)
 {
-	return KERN_ISA_REF;
+	const struct kern_cpu cpu = cpu_read();
+
+	return kern_isa_of(&cpu);
 }
-#endif
 
 /**
  * kern_isa_choose() - lower what the hardware offers to what the user wishes
@@ -131,6 +145,23 @@ const char *kern_isa_name(enum kern_isa isa)
 }
 
 /**
+ * kern_isa_force_on() - kern_isa_force() on stated hardware, so that a test can take its refusal
+ * @isa: any of enum kern_isa
+ * @hardware: the best that can run
+ *
+ * Return: 0; -ENOTSUP when @isa is above @hardware (the choice is unchanged).
+ */
+int kern_isa_force_on(enum kern_isa isa, enum kern_isa hardware)
+{
+	assert(isa < _KERN_ISA_COUNT);
+
+	if (isa > hardware)
+		return err_origin(-ENOTSUP);
+	atomic_store_explicit(&table_in_use, &tables[isa], memory_order_relaxed);
+	return 0;
+}
+
+/**
  * kern_isa_force() - run on @isa from now on, in the whole process (tests and benches)
  * @isa: any of enum kern_isa; may be above ZINF_ISA, never above the hardware
  *
@@ -138,12 +169,7 @@ const char *kern_isa_name(enum kern_isa isa)
  */
 int kern_isa_force(enum kern_isa isa)
 {
-	assert(isa < _KERN_ISA_COUNT);
-
-	if (isa > isa_hardware())
-		return err_origin(-ENOTSUP);
-	atomic_store_explicit(&table_in_use, &tables[isa], memory_order_relaxed);
-	return 0;
+	return err_trace(kern_isa_force_on(isa, isa_hardware()));
 }
 
 /**

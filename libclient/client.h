@@ -62,16 +62,16 @@ struct zi_client_op {
 struct zi_client_unit {
 	char name[ZI_PARAM_NAME_BYTES];
 	uint32_t param_count;
-	uint64_t element_count; /* without padding */
+	uint64_t element_count;                   /* without padding */
 	uint64_t param_offset_bytes, param_bytes; /* in its plane, whole slots */
 	uint64_t grad_offset_bytes, grad_bytes;
-	uint32_t unshard_count;   /* uses that nest; the daemon knows of one */
-	uint32_t reduce_count;    /* in this step */
-	uint64_t unshard_ticket;  /* under way after a deadline passed; 0 none */
+	uint32_t unshard_count;  /* uses that nest; the daemon knows of one */
+	uint32_t reduce_count;   /* in this step */
+	uint64_t unshard_ticket; /* under way after a deadline passed; 0 none */
 	uint64_t acquire_ticket;
-	bool is_grad_held;        /* between acquire and reduce */
-	bool is_writable;         /* a staging copy lies over the parameters */
-	int kept_error;           /* of what nobody waited for; 0 none */
+	bool is_grad_held; /* between acquire and reduce */
+	bool is_writable;  /* a staging copy lies over the parameters */
+	int kept_error;    /* of what nobody waited for; 0 none */
 	struct zi_text kept_text;
 };
 
@@ -95,8 +95,8 @@ struct zinf {
 	int wakeup_fd;   /* the daemon rings us: an eventfd or a pipe */
 
 	int socket_fd;
-	int end_fd;   /* eventfd, readable once `over` is set */
-	int event_fd; /* epoll over socket_fd and end_fd: for the caller's poll loops */
+	int end_fd;        /* eventfd, readable once `over` is set */
+	int event_fd;      /* epoll over socket_fd and end_fd: for the caller's poll loops */
 	uint32_t sequence; /* of the newest request on the socket */
 	uint64_t timeout_ns;
 	uint64_t features; /* both sides have */
@@ -106,7 +106,7 @@ struct zinf {
 	const void *downlink;
 	uint64_t uplink_bytes, downlink_bytes;
 
-	struct zi_attach attach; /* as sent: job, rank, configuration */
+	struct zi_attach attach;        /* as sent: job, rank, configuration */
 	char path[ZINF_NAME_BYTES * 2]; /* of the socket */
 	struct zi_text text;            /* of the last failure */
 	struct zi_text over_text;

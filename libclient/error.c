@@ -15,7 +15,8 @@ int zi_client_error(struct zinf *zinf, int error, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	(void)vsnprintf(zinf->text.chars, sizeof(zinf->text.chars), format, args); /* Cut is fine. */
+	(void)vsnprintf(zinf->text.chars, sizeof(zinf->text.chars), format,
+	                args); /* Cut is fine. */
 	va_end(args);
 	return err_origin(error);
 }

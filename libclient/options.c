@@ -178,8 +178,9 @@ int zi_client_options(const struct zinf_options *options, struct zinf *zinf)
 		return err_trace(r);
 	job = options->job ? options->job : environment("ZINF_JOB");
 	if (zi_copy_name(zinf->attach.job, sizeof(zinf->attach.job), job ? job : "default"))
-		return zi_client_error(zinf, -EINVAL, "job name '%.64s' is too long: at most %zu bytes",
-		                       job, sizeof(zinf->attach.job) - 1);
+		return zi_client_error(zinf, -EINVAL,
+		                       "job name '%.64s' is too long: at most %zu bytes", job,
+		                       sizeof(zinf->attach.job) - 1);
 	r = resolve_incarnation(zinf, options->incarnation);
 	if (r)
 		return err_trace(r);

@@ -7,7 +7,6 @@
  * or by a breach of the protocol. zinf->over then is what every call returns, at once and for ever.
  * The socket is non-blocking; every wait has a deadline.
  */
-#include <inttypes.h>
 #include <poll.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,9 +65,10 @@ static int end_gone(struct zinf *zinf)
 {
 	struct zi_text text;
 
-	zi_text_set(&text,
-	            "zinfd at %s went away; attach again: the job stands at its last committed step",
-	            zinf->path);
+	zi_text_set(
+		&text,
+		"zinfd at %s went away; attach again: the job stands at its last committed step",
+		zinf->path);
 	return err_trace(zi_client_over(zinf, -ESTALE, &text));
 }
 
@@ -84,8 +84,8 @@ static int take_notice(struct zinf *zinf, const struct zi_message_header *messag
 	const struct zi_error_message *error = (const struct zi_error_message *)message;
 
 	if (message->type == ZI_MESSAGE_NOTICE)
-		return err_trace(zi_client_over(
-			zinf, notice->error < 0 ? notice->error : -EPIPE, &notice->text));
+		return err_trace(zi_client_over(zinf, notice->error < 0 ? notice->error : -EPIPE,
+		                                &notice->text));
 	assert(message->type == ZI_MESSAGE_ERROR);
 	return err_trace(
 		zi_client_over(zinf, error->error < 0 ? error->error : -EPROTO, &error->text));
@@ -245,9 +245,9 @@ int zi_client_receive(struct zinf *zinf, enum zi_message_type type, uint64_t dea
 		if (r == -EAGAIN) {
 			r = wait_socket(zinf, POLLIN, deadline_ns);
 			if (r)
-				return zi_client_error(
-					zinf, r, "no answer from zinfd at %s within %" PRIu64 " ms",
-					zinf->path, zinf->timeout_ns / ZI_NS_PER_MS);
+				return zi_client_error(zinf, r,
+				                       "no answer from zinfd at %s within %llu ms",
+				                       zinf->path, zinf->timeout_ns / ZI_NS_PER_MS);
 			continue;
 		}
 		if (r)

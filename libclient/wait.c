@@ -6,7 +6,6 @@
  * downlink, 0 when processes outnumber CPUs), then arms the ring and sleeps on two descriptors: the
  * daemon's doorbell, and the socket, which says that the session or the daemon has ended.
  */
-#include <inttypes.h>
 #include <poll.h>
 #include <string.h>
 #include <unistd.h>
@@ -154,15 +153,23 @@ static int sleep_once(struct zinf *zinf, uint64_t deadline_ns)
 	r = ready[0].revents ? drain(zinf) : 0;
 	if (!ready[1].revents && !r)
 		return 0;
-	/* What completed before the end has completed. */
-	if (zi_ring_has_work(&zinf->cq))
-		return 0;
 	return err_trace(r ? zi_client_gone(zinf) : zi_client_read_notices(zinf));
 }
 
+typedef bool (*zi_client_enough_fn)(const struct zinf *zinf, const struct zi_client_op *op);
+
+/* The session has ended: what completed before it did has completed. */
+static int look_last(struct zinf *zinf, zi_client_enough_fn is_enough,
+                     const struct zi_client_op *op, int error)
+{
+	if (zi_client_reap(zinf) == 0 && is_enough(zinf, op))
+		return 0;
+	return err_trace(error);
+}
+
 /* Takes completions in until @is_enough says so. */
-static int wait_until(struct zinf *zinf, bool (*is_enough)(struct zinf *, struct zi_client_op *),
-                      struct zi_client_op *op, bool is_spinning)
+static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough,
+                      const struct zi_client_op *op, bool is_spinning)
 {
 	uint64_t deadline_ns = 0;
 
@@ -178,27 +185,26 @@ static int wait_until(struct zinf *zinf, bool (*is_enough)(struct zinf *, struct
 			return 0;
 		r = zi_client_enter(zinf);
 		if (r)
-			return err_trace(r);
+			return err_trace(look_last(zinf, is_enough, op, r));
 		if (!deadline_ns)
 			deadline_ns = zi_client_deadline_ns(zinf);
 		r = sleep_once(zinf, deadline_ns);
 		if (r == -ETIMEDOUT)
 			return zi_client_error(zinf, r,
-			                       "no completion from zinfd at %s within %" PRIu64
-			                       " ms",
+			                       "no completion from zinfd at %s within %llu ms",
 			                       zinf->path, zinf->timeout_ns / ZI_NS_PER_MS);
 		if (r)
-			return err_trace(r);
+			return err_trace(look_last(zinf, is_enough, op, r));
 	}
 }
 
-static bool is_done(struct zinf *zinf, struct zi_client_op *op)
+static bool is_done(const struct zinf *zinf, const struct zi_client_op *op)
 {
 	(void)zinf;
 	return op->state == ZI_CLIENT_OP_DONE;
 }
 
-static bool is_room(struct zinf *zinf, struct zi_client_op *op)
+static bool is_room(const struct zinf *zinf, const struct zi_client_op *op)
 {
 	(void)op;
 	return zinf->free_count > 0;

@@ -4,8 +4,8 @@
  * thread, before catalog_start() and after the commit thread has gone.
  *
  * Nothing is written before everything is checked: whose file it is, its version, that it is whole,
- * and that nobody else has it. The exclusive lock is taken first and kept until catalog_close(); the
- * kernel drops it with the process. (It is a POSIX lock: a process that has the catalog open
+ * and that nobody else has it. The exclusive lock is taken first and kept until catalog_close();
+ * the kernel drops it with the process. (It is a POSIX lock: a process that has the catalog open
  * must not open and close the file by other means.)
  */
 #include "daemon/catalog/catalog.h"
@@ -24,8 +24,8 @@
 
 /*
  * locking_mode before the first access, so that no shared-memory index (-shm) is ever made. The
- * page cache: 16 MiB hold what a commit of 10^5 extents touches; the log, which grows to the largest
- * transaction, is cut back to 64 MiB when it begins anew.
+ * page cache: 16 MiB hold what a commit of 10^5 extents touches; the log, which grows to the
+ * largest transaction, is cut back to 64 MiB when it begins anew.
  */
 static const char settings_sql[] = "PRAGMA locking_mode = EXCLUSIVE;"
 				   "PRAGMA trusted_schema = OFF;"
@@ -89,8 +89,8 @@ static int connect_file(struct catalog *catalog, struct zi_text *text)
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, "opening", text));
 	(void)sqlite3_extended_result_codes(catalog->db, 1);
-	/* Until the file is accepted, closing it leaves its log alone; without a log, SQLite makes an
-	 * empty one, and shall remove it. Fails only by misuse. */
+	/* Until the file is accepted, closing it leaves its log alone; without a log, SQLite makes
+	 * an empty one, and shall remove it. Fails only by misuse. */
 	(void)sqlite3_db_config(catalog->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log(catalog),
 	                        NULL);
 	(void)sqlite3_db_config(catalog->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
@@ -125,8 +125,8 @@ static int check_meta(struct catalog *catalog, struct zi_text *text)
 	if (version != CATALOG_VERSION)
 		return err_origin(zi_text_error(
 			text, -EPROTONOSUPPORT,
-			"%s has version %lld, this zinfd reads and writes version %u: use the zinfd "
-			"that made it, or move it away",
+			"%s has version %lld, this zinfd reads and writes version %u: use the "
+			"zinfd that made it, or move it away",
 			catalog->path, (long long)version, CATALOG_VERSION));
 	return 0;
 }
@@ -167,8 +167,8 @@ static int check_whole(struct catalog *catalog, struct zi_text *text)
 		finding = strchr(finding, '\n') + 1;
 	return err_origin(zi_text_error(
 		text, -EUCLEAN,
-		"%s is damaged (%s); nothing was changed: restore the file, or move it away to begin "
-		"anew",
+		"%s is damaged (%s); nothing was changed: restore the file, or move it away to "
+		"begin anew",
 		catalog->path, finding));
 }
 
@@ -240,7 +240,8 @@ static int prepare(struct catalog *catalog, struct zi_text *text)
  * @directory: an existing one that this process may write. @text: the sentence that goes with a
  * failure; may be NULL. @ret_catalog: the caller's, catalog_close().
  * Return: 0; -ENOENT, -ENOTDIR, -EACCES, -EROFS, -ENOSPC for a directory or file that cannot be
- * used; -EBUSY, -EUCLEAN, -EPROTONOSUPPORT as in the header, with the file as it was; -EIO, -ENOMEM.
+ * used; -EBUSY, -EUCLEAN, -EPROTONOSUPPORT as in the header, with the file as it was; -EIO,
+ * -ENOMEM.
  */
 int catalog_open(const char *directory, struct zi_text *text, struct catalog **ret_catalog)
 {
@@ -320,8 +321,8 @@ struct catalog *catalog_close(struct catalog *catalog)
  * which the log is folded from time to time, and the two reach the disk in any order: a power
  * failure may leave the file torn, with *all* jobs in it. So one job that asks for `power` makes
  * every transaction of all jobs synced, for as long as this catalog is open, rather than its own
- * ones alone; and pages that were folded in unsynced before are synced here, once. (The log needs no
- * such thing: the next commit syncs all of it.)
+ * ones alone; and pages that were folded in unsynced before are synced here, once. (The log needs
+ * no such thing: the next commit syncs all of it.)
  */
 int catalog_sync_on(struct catalog *catalog)
 {

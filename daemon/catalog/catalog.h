@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is true: jobs, their layouts, the step each stands at, and the extents of that step (SQLite).
- * One transaction per commit, on the commit thread; the file's connection belongs to that thread
- * after catalog_start(). Exists without NVMe too. Floor 2.
+ * What is true: jobs, their layouts, the step each stands at, and the extents of that step
+ * (SQLite). One transaction per commit, on the commit thread; the file's connection belongs to that
+ * thread after catalog_start(). Exists without NVMe too. Floor 2.
  *
  * Before catalog_start() (daemon start, recovery) functions marked "start-up" run on the caller's
- * thread. After it everything goes through struct catalog_request, completed on the submitter's loop.
+ * thread. After it everything goes through struct catalog_request, completed on the submitter's
+ * loop.
  */
 #pragma once
 
@@ -88,14 +89,15 @@ int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t
 /* Every job, one call each; the callback owns the job. Jobs whose optimizer state or parameters
  * lived in memory alone have no extents: the caller decides. */
 typedef int (*catalog_job_fn)(void *arg, struct catalog_job *job);
-int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg, struct zi_text *text);
+int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg,
+		      struct zi_text *text);
 struct catalog_job *catalog_job_free(struct catalog_job *job);
 ZI_DEFINE_CLEANUP(struct catalog_job *, catalog_job_free)
 
 /* ---- service ---- */
 
-/* Starts the commit thread. catalog_close() drains and joins it; the loops of its requests are freed
- * after that. */
+/* Starts the commit thread. catalog_close() drains and joins it; the loops of its requests are
+ * freed after that. */
 int catalog_start(struct catalog *catalog);
 
 enum catalog_request_kind {
@@ -111,13 +113,13 @@ typedef void (*catalog_request_fn)(struct catalog_request *request);
 
 #define CATALOG_STORES_MAX 16u
 
-/* Embedded in its owner; everything it points to stays untouched until `done`. One transaction each,
- * in order of submission. A failed COMMIT leaves the former commit in force. */
+/* Embedded in its owner; everything it points to stays untouched until `done`. One transaction
+ * each, in order of submission. A failed COMMIT leaves the former commit in force. */
 struct catalog_request {
 	enum catalog_request_kind kind;
 	const struct catalog_job *job; /* the fields its kind names */
-	/* Called on the commit thread before the transaction (flush of data); may be NULL. A negative
-	 * return fails the request. */
+	/* Called on the commit thread before the transaction (flush of data); may be NULL. A
+	 * negative return fails the request. */
 	int (*before)(struct catalog_request *request);
 	bool is_durable; /* power: this and all later transactions are synced */
 	catalog_request_fn done;

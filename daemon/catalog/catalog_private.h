@@ -51,8 +51,8 @@ struct catalog {
 	bool is_synced; /* synchronous=FULL: see catalog_sync_on() */
 	int broken;     /* not 0: an errno that every request ends with, see commit.c */
 
-	/* The mutex `lock` guards the queue and is_stopping, for a few instructions and with nothing
-	 * called under it: a leaf in rank. Control path: one request per step. */
+	/* The mutex `lock` guards the queue and is_stopping, for a few instructions and with
+	 * nothing called under it: a leaf in rank. Control path: one request per step. */
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	struct catalog_request *queue;

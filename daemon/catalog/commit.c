@@ -2,13 +2,13 @@
 /*
  * One transaction per request. Floor 2; the commit thread.
  *
- * Either all rows of a request are in force, or none is: what SQLite promises, but for one corner. When
- * the *sync* of a commit fails, the log already holds the whole transaction, and a daemon that died
- * now would find it there and take it for committed, although its submitter was told that it failed
- * and has given the extents away. So after such a failure a small transaction is written over the
- * place where the failed one begins (the checksums of the log's frames are chained, hence what
- * follows is void). When that fails too, nothing is certain any more: the catalog is broken, and
- * ends every request with the error until the daemon is started again.
+ * Either all rows of a request are in force, or none is: what SQLite promises, but for one corner.
+ * When the *sync* of a commit fails, the log already holds the whole transaction, and a daemon that
+ * died now would find it there and take it for committed, although its submitter was told that it
+ * failed and has given the extents away. So after such a failure a small transaction is written
+ * over the place where the failed one begins (the checksums of the log's frames are chained, hence
+ * what follows is void). When that fails too, nothing is certain any more: the catalog is broken,
+ * and ends every request with the error until the daemon is started again.
  */
 #include <stdio.h>
 

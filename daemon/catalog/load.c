@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Jobs out of the tables, as they stand at their last commit. Floor 2, start-up: the control thread.
+ * Jobs out of the tables, as they stand at their last commit. Floor 2, start-up: the control
+ * thread.
  *
  * quick_check has said that the file is well-formed; what it says is checked here before anyone
  * computes with it: a value outside its range is damage (-EUCLEAN), named by job and table.
  *
- * A job is a handful of arrays, each counted first and then filled, with all hashes in one block and all
- * blobs in another, so that 10^5 extents are not 10^5 allocations.
+ * A job is a handful of arrays, each counted first and then filled, with all hashes in one block
+ * and all blobs in another, so that 10^5 extents are not 10^5 allocations.
  */
 #include <stdlib.h>
 #include <string.h>

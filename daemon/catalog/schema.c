@@ -80,9 +80,9 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 	[CATALOG_SQL_ROLLBACK] = "ROLLBACK",
 	[CATALOG_SQL_FENCE] = "UPDATE meta SET fence = fence + 1",
 	[CATALOG_SQL_JOB_INSERT] =
-		"INSERT INTO job(name, uid, world_size, param_dtype, grad_dtype, optimizer, schedule,"
-		" offload_optimizer, offload_param, durability, incarnation, incarnation_number, step,"
-		" update_count, beta1_power, beta2_power)"
+		"INSERT INTO job(name, uid, world_size, param_dtype, grad_dtype, optimizer,"
+		" schedule, offload_optimizer, offload_param, durability, incarnation,"
+		" incarnation_number, step, update_count, beta1_power, beta2_power)"
 		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)",
 	[CATALOG_SQL_JOB_FIND] = "SELECT id FROM job WHERE name = ?1",
 	[CATALOG_SQL_JOB_INCARNATION] =
@@ -96,8 +96,8 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 		"INSERT INTO param(job_id, param, name, unit, shape) VALUES(?1,?2,?3,?4,?5)",
 	[CATALOG_SQL_PARAM_DELETE] = "DELETE FROM param WHERE job_id = ?1",
 	[CATALOG_SQL_EXTENT_REPLACE] =
-		"REPLACE INTO extent(job_id, plane, unit, subgroup, store_uuid, offset, bytes, step,"
-		" hashes) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)",
+		"REPLACE INTO extent(job_id, plane, unit, subgroup, store_uuid, offset, bytes,"
+		" step, hashes) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)",
 	[CATALOG_SQL_EXTENT_DELETE] = "DELETE FROM extent WHERE job_id = ?1",
 	[CATALOG_SQL_BLOB_INSERT] = "INSERT INTO blob(job_id, rank, bytes) VALUES(?1,?2,?3)",
 	[CATALOG_SQL_BLOB_DELETE] = "DELETE FROM blob WHERE job_id = ?1",

@@ -79,8 +79,9 @@ int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t
 	if (knowledge.is_known && (!is_created || knowledge.extent_count))
 		return err_origin(zi_text_error(
 			text, -EUCLEAN,
-			"Store '%s' is not the one that %s knows by this name, in which %lld extents "
-			"lie: put the old store back, or move the catalog away to begin anew",
+			"Store '%s' is not the one that %s knows by this name, in which %lld "
+			"extents lie: put the old store back, or move the catalog away to "
+			"begin anew",
 			name, catalog->path, (long long)knowledge.extent_count));
 	if (!is_created)
 		return err_origin(zi_text_error(

@@ -15,7 +15,8 @@
 #include "common/base/err.h"
 #include "daemon/device/device.h"
 
-/* What it claims to run at once, so that a pipeline that asks has something in flight to reorder. */
+/* What it claims to run at once, so that a pipeline that asks has something in flight to
+ * reorder. */
 #define FAKE_WIDTH 4u
 
 struct fake_list {
@@ -154,7 +155,8 @@ static const struct dev_ops fake_ops = {
 	.free = fake_free,
 };
 
-/* @ret_dev: the caller's, dev_free(); the loop must turn once more after that. Return: 0, -ENOMEM. */
+/* @ret_dev: the caller's, dev_free(); the loop must turn once more after that. Return: 0,
+ * -ENOMEM. */
 int dev_fake_new(uint64_t seed, struct dev **ret_dev)
 {
 	struct fake *fake = calloc(1, sizeof(*fake));

@@ -80,7 +80,8 @@ static struct dev_task *host_take(struct host *host, struct host_thread *thread)
 		thread->is_asleep = true;
 		thread->next_asleep = host->asleep;
 		host->asleep = thread;
-		/* The flag, which only host_pop_asleep() clears, tells a wake-up from a spurious one. */
+		/* The flag, which only host_pop_asleep() clears, tells a wake-up from a spurious
+		 * one. */
 		while (thread->is_asleep)
 			(void)pthread_cond_wait(&thread->wake, &host->lock);
 	}

@@ -70,7 +70,8 @@ static int load(struct topo *topo, const char *source, struct zi_text *text)
 	return 0;
 }
 
-/* What this process may run on: NULL when all, or not known. */
+/* What this process may run on: NULL when all, or not known. The calling thread stands for all: at
+ * start-up it is the only one, and a union over threads would hide its affinity. */
 static hwloc_bitmap_t usable_cpus(const struct topo *topo)
 {
 	hwloc_bitmap_t usable = NULL;
@@ -78,7 +79,7 @@ static hwloc_bitmap_t usable_cpus(const struct topo *topo)
 	if (!topo->is_this_system)
 		return NULL;
 	usable = hwloc_bitmap_alloc();
-	if (usable && hwloc_get_cpubind(topo->hwloc, usable, HWLOC_CPUBIND_PROCESS) == 0)
+	if (usable && hwloc_get_cpubind(topo->hwloc, usable, HWLOC_CPUBIND_THREAD) == 0)
 		return usable;
 	hwloc_bitmap_free(usable);
 	return NULL;

@@ -2,11 +2,11 @@
 /*
  * How much memory there is to be had. Floor 2, any thread.
  *
- * Never a NUMA node's claimed size: on virtual machines it has been seen to be a third of the truth,
- * and to grow as memory is touched. A limit of a control group binds everything below it, so each group
- * from ours up to the mount is read. In a container the path in /proc/self/cgroup may be the host's
- * while the mount shows our own group as its root: files that are not there are passed over, and the
- * root of the mount is always read.
+ * Never a NUMA node's claimed size: on virtual machines it has been seen to be a third of the
+ * truth, and to grow as memory is touched. A limit of a control group binds everything below it, so
+ * each group from ours up to the mount is read. In a container the path in /proc/self/cgroup may be
+ * the host's while the mount shows our own group as its root: files that are not there are passed
+ * over, and the root of the mount is always read.
  */
 #include <errno.h>
 #include <limits.h>
@@ -33,7 +33,8 @@ static const struct cgroup_kind cgroup_v1 = { "/memory", "memory.limit_in_bytes"
 static const struct cgroup_kind cgroup_v2 = { "", "memory.max" };
 static const struct cgroup_kind cgroup_v2_hybrid = { "/unified", "memory.max" };
 
-/* v2 says "max" for none, v1 the largest multiple of a page: both come out as more than there is. */
+/* v2 says "max" for none, v1 the largest multiple of a page: both come out as more than there
+ * is. */
 static uint64_t read_limit(const char *path)
 {
 	char value[VALUE_BYTES];
@@ -158,7 +159,8 @@ uint64_t topo_huge_free_of(const char *meminfo_path)
 	return free_count > reserved_count ? (free_count - reserved_count) * page_bytes : 0;
 }
 
-/* Return: bytes that a hugetlb memfd of the default page size could get now; 0 when there are none. */
+/* Return: bytes that a hugetlb memfd of the default page size could get now; 0 when there are
+ * none. */
 uint64_t topo_huge_free_bytes(void)
 {
 	return topo_huge_free_of("/proc/meminfo");

@@ -14,7 +14,8 @@
 #include "common/base/err.h"
 #include "daemon/topo/topo_private.h"
 
-/* mbind() takes a mask of nodes in words, and wants one bit more than it has (its manual, "NOTES"). */
+/* mbind() takes a mask of nodes in words, and wants one bit more than it has (its manual,
+ * "NOTES"). */
 #define MASK_WORDS 16u
 #define MASK_BITS  (MASK_WORDS * 64u)
 

@@ -96,11 +96,13 @@ int topo_disk_of_device(const char *sys_path, uint32_t major, uint32_t minor, ch
 		return err_origin(-ENAMETOOLONG);
 	if (!realpath(link, path))
 		return err_origin(-ENODEV);
-	for (int depth = 0; depth < STACK_DEPTH_MAX && path_descend(path); depth++)
-		;
-	/* A partition's folder lies in its disk's. */
-	if (path_has(path, "partition"))
-		*strrchr(path, '/') = '\0';
+	for (int depth = 0; depth < STACK_DEPTH_MAX; depth++) {
+		/* A partition's folder lies in its disk's. */
+		if (path_has(path, "partition"))
+			*strrchr(path, '/') = '\0';
+		if (!path_descend(path))
+			break;
+	}
 	if (zi_copy_name(ret_name, DISK_NAME_BYTES, base_name(path)))
 		return err_origin(-ENODEV);
 	return 0;
@@ -138,6 +140,20 @@ uint32_t topo_node_of_device(const struct topo *topo, uint32_t major, uint32_t m
 	return 0;
 }
 
+/* Cuts the last part off @path, which holds PATH_MAX. False: it had none above it. */
+static bool path_go_up(char *path)
+{
+	char *slash = strrchr(path, '/');
+
+	if (strcmp(path, "/") == 0 || strcmp(path, ".") == 0)
+		return false;
+	if (slash)
+		slash[slash == path] = '\0'; /* "/a" becomes "/". */
+	else
+		(void)snprintf(path, PATH_MAX, "."); /* "a", below the working directory. */
+	return true;
+}
+
 /*
  * @path: a file, a folder or a block device. Where it does not exist yet, the nearest folder above
  * that does: the store will be made there.
@@ -152,15 +168,8 @@ uint32_t topo_node_of_path(const struct topo *topo, const char *path)
 	if (zi_copy_name(existing, sizeof(existing), path))
 		return 0;
 	while (stat(existing, &status)) {
-		char *slash = strrchr(existing, '/');
-
-		if (errno != ENOENT || !slash)
+		if (errno != ENOENT || !path_go_up(existing))
 			return 0;
-		if (slash == existing)
-			slash++; /* "/" itself exists, so that this is the last round. */
-		if (!*slash)
-			return 0;
-		*slash = '\0';
 	}
 	device = S_ISBLK(status.st_mode) ? status.st_rdev : status.st_dev;
 	return topo_node_of_device(topo, major(device), minor(device));

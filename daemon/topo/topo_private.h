@@ -17,7 +17,8 @@
 /* ---- topo.c ---- */
 
 /* Whole disk below a device: a partition's disk; of a stacked device (dm, md) the first one below.
- * @sys_path: "/sys". @ret_name: (32,) "nvme0n1". -ENODEV when it is no block device of this system. */
+ * @sys_path: "/sys". @ret_name: (32,) "nvme0n1". -ENODEV when it is no block device of this
+ * system. */
 int topo_disk_of_device(const char *sys_path, uint32_t major, uint32_t minor, char *ret_name);
 
 /* ---- numa.c ---- */

@@ -72,6 +72,10 @@ bool group_needs_all(struct zero_job *job)
 
 	if (!job->group.error)
 		return false;
+	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING) {
+		job->group.is_left = false; /* As soon as the step is written. */
+		return false;
+	}
 	group_break(job, job->group.error, job->group.culprit, &text);
 	return true;
 }
@@ -169,8 +173,6 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 	struct zero_job *job = rank->job;
 	struct zero *zero = job->zero;
 	struct zero_group *group = &job->group;
-	bool is_waiting = rank->gathered[ZERO_GATHER_BARRIER] || rank->gathered[ZERO_GATHER_COMMIT] ||
-			  rank->gathered[ZERO_GATHER_WRITE_END];
 
 	ops_cancel(rank);
 	zi_list_remove(&rank->notice_link);
@@ -190,7 +192,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 				step_abort(job);
 			group_over(job);
 		} else {
-			member_left(job, rank->number, rank->pid, is_clean && !is_waiting, reason);
+			member_left(job, rank->number, rank->pid, is_clean, reason);
 		}
 	}
 	assert(job->attached_count > 0);

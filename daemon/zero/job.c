@@ -204,13 +204,6 @@ const char *job_phase_name(const struct zero_job *job)
 	}
 }
 
-void job_unbusy(struct zero_job *job)
-{
-	assert(job->busy_count > 0);
-	if (--job->busy_count == 0)
-		job_settle(job);
-}
-
 /*
  * Looked at whenever something ended. A job without ranks gives back what it need not hold, and
  * when it has never committed anything there is nothing to keep at all.

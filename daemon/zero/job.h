@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "common/base/assert.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/device/device.h"
 #include "daemon/tier/move.h"
@@ -78,7 +79,6 @@ struct zero_place {
 	struct zi_extent extent; /* committed; no bytes: none (STATE: all zero) */
 	struct zi_extent next;   /* reserved for the step under way */
 	uint8_t hash_index;      /* which array holds the committed checksums */
-	bool is_replaced;        /* the commit under way puts `next` in force */
 };
 
 struct zero_subgroup {
@@ -91,6 +91,7 @@ struct zero_subgroup {
 	struct zero_place places[_ZERO_PLANE_COUNT];
 	bool is_reset; /* state counts as zero since param_write_end, whatever is committed */
 	void *memory;  /* resident state; NULL: goes through staging */
+	bool is_first_micro, is_last_micro; /* of the reduction under way */
 	struct dev_task reduce_task;
 };
 
@@ -337,8 +338,12 @@ static inline void job_busy(struct zero_job *job)
 {
 	job->busy_count++;
 }
-/* What was in flight is over; may end in job_settle(). */
-void job_unbusy(struct zero_job *job);
+/* What was in flight is over. Whoever finds nothing more to do ends in job_settle(). */
+static inline void job_unbusy(struct zero_job *job)
+{
+	assert(job->busy_count > 0);
+	job->busy_count--;
+}
 /* Does what waits for quiet: ends a job, gives memory back, materialises. May free the job. */
 void job_settle(struct zero_job *job);
 /* Frees memory that an idle job need not hold. Nothing may be in flight. */
@@ -425,11 +430,13 @@ void materialize_loaded(struct zero_job *job, int error, const struct zi_text *t
 int memory_plan(struct zero_job *job, struct zi_text *text);
 /* After every segment was built. */
 int memory_finish(struct zero_job *job, struct zi_text *text);
+int memory_hand_out(struct zero_job *job);
 
 /* ---- pipeline.c ---- */
 void pipeline_start(struct zero_job *job, enum zero_pipeline_kind kind);
 void pipeline_arm(struct zero_job *job);
-void pipeline_abort(struct zero_job *job);
+/* Nothing new begins; what is in flight is drained. True when nothing is. */
+bool pipeline_abort(struct zero_job *job);
 
 /* ---- update.c: on device threads ---- */
 void update_run(struct dev_task *task); /* of an item */
@@ -449,6 +456,8 @@ static inline void *grad_at(const struct zero_job *job, uint32_t rank, uint64_t 
 float reduce_average(const struct zero_job *job);
 
 /* ---- step.c ---- */
+/* The aborted pipeline of a step has drained. */
+void step_drained(struct zero_job *job);
 void step_try_begin(struct zero_op *op); /* STEP_BEGIN: completes or leaves it waiting */
 void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing */
 void step_abort(struct zero_job *job);   /* STEPPING, group broken */

@@ -66,12 +66,20 @@ static void recorded(struct catalog_request *request);
 /* A job the catalog does not know; then an incarnation it does not know; then done. */
 static void record(struct zero_job *job)
 {
+	struct zi_text text;
+	int r;
+
 	if (!job->is_stored)
 		request_submit(job, CATALOG_JOB_CREATE, recorded);
 	else if (job->stored_number != job->group.number)
 		request_submit(job, CATALOG_JOB_INCARNATION, recorded);
-	else
-		materialize_end(job, 0, NULL);
+	if (!job->is_stored || job->stored_number != job->group.number)
+		return;
+	r = memory_hand_out(job);
+	if (r)
+		zi_text_set(&text, "handing memory of job '%s' to its ranks: %s", job->name,
+			    zi_err_name(r));
+	materialize_end(job, r, &text);
 }
 
 static void recorded(struct catalog_request *request)
@@ -230,6 +238,11 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	}
 	if (job->group.phase == ZERO_GROUP_LIVE) {
 		op_complete(op, 0);
+		zero_drain(zero);
+		return;
+	}
+	if (job->is_materializing) {
+		op_fail(op, -EALREADY, "materialize was called before and has not ended yet");
 		zero_drain(zero);
 		return;
 	}

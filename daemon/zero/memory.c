@@ -232,7 +232,9 @@ static void place_state(struct zero_job *job)
 	}
 }
 
-static int hand_out(struct zero_job *job)
+/* Each rank's process holds what it will receive until it is gone. Last of all: a failure before
+ * leaves nothing in the hands of processes that never saw it. Return: 0; -ENOMEM, -EMFILE. */
+int memory_hand_out(struct zero_job *job)
 {
 	struct tier_holders *holders = job->zero->options.holders;
 
@@ -260,7 +262,7 @@ static int register_segment(struct zero_job *job, struct tier_segment *segment)
 	return err_trace(tier_segment_register(segment, job->zero->options.engine));
 }
 
-/* Return: 0; -ENOMEM, -EMFILE. */
+/* Return: 0; -ENOMEM. */
 int memory_finish(struct zero_job *job, struct zi_text *text)
 {
 	uint64_t slot_bytes = staging_slot_bytes(job);
@@ -277,8 +279,6 @@ int memory_finish(struct zero_job *job, struct zi_text *text)
 		r = register_segment(job, job->param);
 	if (!r)
 		r = register_segment(job, job->state);
-	if (!r)
-		r = hand_out(job);
 	if (r)
 		return err_origin(zi_text_error(text, r, "preparing memory of job '%s': %s",
 						job->name, zi_err_name(r)));

@@ -33,6 +33,11 @@
  *   -EPROTO      the two sides disagree about the protocol; the session is over
  *   -EOPNOTSUPP  not built yet
  *
+ * Calls that do not wait (zinf_reshard(), zinf_prefetch(), zinf_reduce()) report what is wrong with the
+ * call itself; what the daemon answers later is kept, and returned once, by the next zinf_unshard() or
+ * zinf_grad_acquire() of that unit, or by the next zinf_step().
+ * After a deadline has passed a call may be made again: it goes on waiting for the same thing.
+ *
  * Threads: a struct zinf belongs to the thread that uses it; one thread at a time.
  * Fork: mappings are not inherited by children (MADV_DONTFORK); a child must attach by itself.
  *
@@ -87,17 +92,19 @@ struct zinf;
  */
 struct zinf_options {
 	uint32_t bytes;          /**< sizeof(struct zinf_options) */
-	const char *socket_path; /**< NULL: $ZINF_SOCKET, else $XDG_RUNTIME_DIR/zinf/zinfd.sock,
-				  *   else /run/zinf/zinfd.sock */
+	const char *socket_path; /**< NULL: $ZINF_SOCKET, else $XDG_RUNTIME_DIR/zinf/zinfd.sock
+				  *   (unless only the next one exists), else /run/zinf/zinfd.sock */
 	const char *job;         /**< NULL: $ZINF_JOB, else "default" */
 	const char *incarnation; /**< NULL: $ZINF_INCARNATION, else TORCHELASTIC_RUN_ID "." RESTART_COUNT,
 				  *   else SLURM_JOB_ID "." SLURM_RESTART_COUNT, else
 				  *   OMPI_MCA_ess_base_jobid, else none */
-	int32_t rank;            /**< -1: $RANK, else 0 */
+	int32_t rank;            /**< -1: $RANK, else 0. A variable that is no number is -EINVAL */
 	int32_t world_size;      /**< -1: $WORLD_SIZE, else 1 */
 	bool takeover;           /**< without an incarnation name: replace living sessions of the job */
 	bool wait_for_daemon;    /**< wait for the daemon to appear until timeout_ms has passed */
-	uint32_t timeout_ms;     /**< of each waiting call; 0: 600 000 (10 minutes) */
+	uint32_t timeout_ms;     /**< of each waiting call; 0: 600 000 (10 minutes). The daemon answers
+				  *   when it has passed, naming who did not come; should the daemon
+				  *   itself not answer, a call returns a quarter later, at most 1 s */
 	enum zinf_dtype param_dtype;    /**< ZINF_F32 or ZINF_BF16 */
 	enum zinf_dtype grad_dtype;     /**< ZINF_F32 or ZINF_BF16; bf16 params take either */
 	enum zinf_optimizer optimizer;
@@ -237,7 +244,7 @@ ZINF_API void *zinf_grad_data(const struct zinf *zinf, uint32_t param);
 /**
  * Makes a unit's parameters writable in this rank: a private copy of the present values at the same
  * address, until zinf_param_write_end(). Between steps only.
- * Return: 0; -EBUSY a step is under way.
+ * Return: 0; -EBUSY a step is under way; -EALREADY it is writable.
  */
 ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
 
@@ -275,7 +282,8 @@ ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
 
 /** Hands the unit's gradient to the reduction; the buffer belongs to the daemon until the next
  * zinf_grad_acquire(). Does not wait. Once per micro-batch with ZINF_SHARDED, once per step with
- * ZINF_LOCAL. -EALREADY when it was handed over before. */
+ * ZINF_LOCAL. -EALREADY when it was handed over before; -EINVAL when it was not acquired, or outside
+ * zinf_step_begin() … zinf_step(). */
 ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);
 
 /** Begins a step: hyperparameters, and space on the store is reserved. -ENOSPC with figures;
@@ -288,12 +296,15 @@ ZINF_API int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *
  * @blob: (@blob_bytes,) bytes, at most ZINF_BLOB_BYTES: whatever lets this rank go on from here
  * (random state, position in the data, schedule); committed with the step. May be NULL.
  * Return: 0; -ENODATA gradients are missing, -EBUSY a unit is still unsharded: the text names units,
- * and the call may be made again when that is mended.
+ * and the call may be made again when that is mended; -ENOBUFS when as many tickets as the ring has
+ * entries were never waited for.
  */
 ZINF_API int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
 		       zinf_ticket *ret_ticket);
 
-/** Waits for a ticket. @ret_stats may be NULL; set its `bytes` before. A ticket is waited for once. */
+/** Waits for a ticket. @ret_stats may be NULL; set its `bytes` before. A ticket is waited for once
+ * (again after -ETIMEDOUT). Return: 0; the error that ended the step; -EINVAL no such ticket. A step that
+ * was committed is reported as such even when the session has ended since. */
 ZINF_API int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats);
 
 /** Whether a ticket has completed; never waits. */

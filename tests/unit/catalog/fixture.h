@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,13 +106,13 @@ static inline void sample_set_step(struct sample *sample, int64_t step)
 {
 	sample->job.step = step;
 	sample->job.update_count = (uint64_t)step;
-	sample->job.beta1_power = 1.0 / (double)(step + 3);
-	sample->job.beta2_power = 1.0 / (double)(step + 7);
+	sample->job.beta1_power = 1.0 / ((double)step + 3);
+	sample->job.beta2_power = 1.0 / ((double)step + 7);
 	for (uint32_t i = 0; i < sample->job.extent_count; i++) {
 		struct catalog_extent *extent = &sample->extents[i];
 
 		extent->step = (uint64_t)step;
-		extent->extent.offset_bytes = ((uint64_t)step << 40) + (uint64_t)i * 4096;
+		extent->extent.offset_bytes = ((uint64_t)step << 24) + (uint64_t)i * 4096;
 		extent->extent.bytes = 4096;
 		for (uint32_t tile = 0; tile < extent->hash_count; tile++)
 			sample->hashes[(size_t)i * TILES + tile] =
@@ -252,4 +253,23 @@ static inline void fixture_assert_committed(struct fixture *fixture, const struc
 	cr_assert_not_null(job);
 	assert_committed(job, sample);
 	job = catalog_job_free(job);
+}
+
+/* A catalog with a job at step 5, closed. */
+static inline void make_catalog(struct fixture *fixture, struct sample *sample)
+{
+	fixture_begin(fixture, sample, 100);
+	sample_set_step(sample, 5);
+	cr_assert_eq(fixture_do(fixture, CATALOG_COMMIT, &sample->job), 0);
+	fixture->catalog = catalog_close(fixture->catalog);
+}
+
+static inline void change_by_sql(const struct fixture *fixture, const char *sql)
+{
+	sqlite3 *db = NULL;
+	char *message = NULL;
+
+	cr_assert_eq(sqlite3_open(fixture->file, &db), SQLITE_OK);
+	cr_assert_eq(sqlite3_exec(db, sql, NULL, NULL, &message), SQLITE_OK, "%s", message);
+	cr_assert_eq(sqlite3_close(db), SQLITE_OK);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: a daemon that is killed at any moment leaves one committed step, whole, and never an older one
- * than it had reported. Method: a child commits in a loop and reports each commit on a pipe; the
- * parent kills it (SIGKILL) after a random number of reports and a random number of instructions
- * more, opens the catalog and compares all of it. */
+/* Goal: a daemon that is killed at any moment leaves one committed step, whole, and never an older
+ * one than it had reported. Method: a child commits in a loop and reports each commit on a pipe;
+ * the parent kills it (SIGKILL) after a random number of reports and a random number of
+ * instructions more, opens the catalog and compares all of it. */
 #include <signal.h>
 #include <sys/wait.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: on a full disk a commit fails with -ENOSPC, the former one stays in force, and once there is
- * space commits go on. Method: a tmpfs of a megabyte in a mount namespace of the test's own, and a
- * ballast file that fills the rest of it. */
+/* Goal: on a full disk a commit fails with -ENOSPC, the former one stays in force, and once there
+ * is space commits go on. Method: a tmpfs of a megabyte in a mount namespace of the test's own, and
+ * a ballast file that fills the rest of it. */
 #include <sched.h>
 #include <sys/mount.h>
 

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making the daemon and taking it down. Floor 7, main thread. Nothing is made twice, so what is wrong
+ * is found in the order: other daemon, limits, catalog, stores, memory, recovery, socket. daemon_free()
+ * undoes it in reverse and accepts whatever was made.
+ */
+#include "daemon/daemon.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "common/base/log.h"
+#include "common/wire/control.h"
+#include "daemon/catalog/catalog.h"
+#include "daemon/limits.h"
+#include "daemon/zero/zero.h"
+#include "nvme/nvme.h"
+
+/* A living daemon at our socket is found before anything of its is touched. Listening comes last, so
+ * this is only the early word; zi_control_listen() decides. */
+static int check_socket(const struct config *config, struct zi_text *text)
+{
+	int fd = -1;
+	int r = zi_control_connect(config->socket, &fd);
+
+	(void)zi_close(fd); /* Always -1. */
+	if (r && r != -EAGAIN)
+		return 0; /* Nobody there, or listening will say better what is wrong. */
+	return zi_text_error(text, err_origin(-EADDRINUSE),
+	                     "another daemon listens at '%s': stop it, or choose another path",
+	                     config->socket);
+}
+
+static int make_state_dir(const struct config *config, struct zi_text *text)
+{
+	int r;
+
+	if (mkdir(config->state_dir, 0700) && errno != EEXIST) {
+		r = -errno;
+		return zi_text_error(text, err_origin(r), "making daemon.state_dir '%s': %s",
+		                     config->state_dir, strerror(-r));
+	}
+	if (access(config->state_dir, R_OK | W_OK | X_OK)) {
+		r = -errno;
+		return zi_text_error(text, err_origin(r), "daemon.state_dir '%s': %s",
+		                     config->state_dir, strerror(-r));
+	}
+	return 0;
+}
+
+static int bind_to_node(void *arg)
+{
+	const struct daemon_node *node = arg;
+
+	return err_trace(topo_bind_thread(node->topo, node->index));
+}
+
+/* A CPU tier and a pool of threads for each NUMA node. */
+static int make_nodes(struct daemon *daemon, uint64_t capacity_bytes, struct zi_text *text)
+{
+	const struct config *config = daemon->config;
+	struct topo *topo = daemon->topo;
+	uint64_t share_bytes =
+		capacity_bytes / topo->node_count & ~(uint64_t)(ZI_STORE_ALIGN_BYTES - 1);
+	uint32_t limit_count = (uint32_t)config->pool_threads;
+	uint32_t cpu_count = zi_cpu_allowed_count();
+
+	/* A control group may grant fewer CPUs than the affinity shows. */
+	if (!limit_count)
+		limit_count = ZI_MAX(1u, cpu_count / topo->node_count);
+	for (uint32_t i = 0; i < topo->node_count; i++) {
+		uint32_t thread_count = topo_pool_threads(topo, i, limit_count);
+		int r;
+
+		daemon->nodes[i] = (struct daemon_node){ .topo = topo, .index = i };
+		r = dev_host_new(bind_to_node, &daemon->nodes[i], thread_count, &daemon->devices[i]);
+		if (r)
+			return zi_text_error(text, err_trace(r), "starting %u pool threads: %s",
+			                     thread_count, strerror(-r));
+		tier_init_cpu(&daemon->cpu_tiers[i], i, share_bytes, topo,
+		              config->huge_pages != CONFIG_HUGE_NEVER);
+		daemon->cpu_tiers[i].holders = daemon->shard.holders;
+		daemon->cpu_tier_count++;
+		daemon->pool_thread_count += thread_count;
+	}
+	return 0;
+}
+
+static void job_lost(void *arg, const char *job)
+{
+	(void)arg;
+	log_warning("Job '%s' had its state in memory alone, which ended with the former daemon: it "
+	            "starts anew",
+	            job);
+}
+
+static int make_zero(struct daemon *daemon, struct zi_text *text)
+{
+	const struct config *config = daemon->config;
+	struct daemon_shard *shard = &daemon->shard;
+	const struct zero_options options = {
+		.loop = shard->loop,
+		.catalog = daemon->catalog,
+		.engine = shard->engine,
+		.topo = daemon->topo,
+		.holders = shard->holders,
+		.cpu_tiers = daemon->cpu_tiers,
+		.cpu_tier_count = daemon->cpu_tier_count,
+		.devices = daemon->devices,
+		.nvme_tiers = daemon->nvme_tiers,
+		.nvme_tier_count = daemon->nvme_tier_count,
+		.default_staging_bytes = config->staging_bytes,
+		.uid_cpu_limit_bytes = config->uid_cpu_bytes,
+		.uid_nvme_limit_bytes = config->uid_nvme_bytes,
+		.jobs_max = (uint32_t)config->jobs,
+		.jobs_per_uid_max = (uint32_t)config->jobs_per_uid,
+		.units_max = (uint32_t)config->units,
+		.params_max = (uint32_t)config->params,
+	};
+	int r;
+
+	r = zero_new(&options, &shard->zero);
+	if (!r)
+		r = zero_recover(shard->zero, job_lost, NULL, text);
+	if (!r)
+		r = catalog_start(daemon->catalog);
+	return err_trace(r);
+}
+
+static void engine_ready(struct zi_source *source, uint32_t epoll_events)
+{
+	struct daemon_shard *shard = container_of(source, struct daemon_shard, engine_source);
+
+	(void)epoll_events; /* It has one event: something is done. */
+	(void)nvme_engine_reap(shard->engine); /* A count. */
+}
+
+static int make_sessions(struct daemon *daemon)
+{
+	const struct config *config = daemon->config;
+	struct daemon_shard *shard = &daemon->shard;
+	const struct sess_limits limits = {
+		.sessions_max = (uint32_t)config->sessions,
+		.sessions_per_uid_max = (uint32_t)config->sessions_per_uid,
+		.ring_entries = (uint32_t)config->ring_entries,
+		.inflight_ops_max = (uint32_t)config->inflight_ops,
+		.handshake_ns = config->handshake_ms * ZI_NS_PER_MS,
+		.spin_ns = config->spin_us * ZI_NS_PER_US,
+	};
+	const struct sess_shard_options shard_options = {
+		.loop = shard->loop,
+		.zero = shard->zero,
+		.ring_tier = &daemon->cpu_tiers[0],
+		.holders = shard->holders,
+		.limits = &limits,
+		.cpu_count = zi_cpu_allowed_count(),
+		.pool_threads = daemon->pool_thread_count,
+	};
+	int r;
+
+	daemon_fill_facts(daemon);
+	r = sess_shard_new(&shard_options, &shard->sessions);
+	if (!r)
+		r = sess_control_new(&(struct sess_control_options){ .loop = daemon->loop,
+		                                                     .shard_loop = shard->loop,
+		                                                     .shard = shard->sessions,
+		                                                     .limits = &limits,
+		                                                     .facts = &daemon->facts },
+		                     &daemon->control);
+	if (!r && shard->engine)
+		r = zi_loop_add(shard->loop, &shard->engine_source, nvme_engine_fd(shard->engine),
+		                EPOLLIN, engine_ready);
+	return err_trace(r);
+}
+
+static int make_listener(struct daemon *daemon, int listen_fd, struct zi_text *text)
+{
+	const struct config *config = daemon->config;
+	int r;
+
+	if (listen_fd < 0) {
+		r = zi_control_listen(config->socket, (uint32_t)config->socket_mode, text,
+		                      &listen_fd);
+		if (r)
+			return err_trace(r);
+		daemon->owns_socket = true;
+	}
+	return err_trace(sess_control_listen(daemon->control, listen_fd));
+}
+
+static int make_parts(struct daemon *daemon, struct zi_text *text)
+{
+	uint64_t capacity_bytes;
+	int r;
+
+	r = limits_check(daemon->config, text, &capacity_bytes);
+	if (!r)
+		r = make_state_dir(daemon->config, text);
+	if (!r)
+		r = topo_new(daemon->config->topology[0] ? daemon->config->topology : NULL, text,
+		             &daemon->topo);
+	if (!r)
+		r = zi_loop_new(&daemon->loop);
+	if (!r)
+		r = zi_loop_new(&daemon->shard.loop);
+	if (!r)
+		r = tier_holders_new(daemon->shard.loop, &daemon->shard.holders);
+	if (!r)
+		r = catalog_open(daemon->config->state_dir, text, &daemon->catalog);
+	if (!r)
+		r = limits_lock(daemon->config, text);
+	if (!r)
+		r = daemon_open_stores(daemon, text);
+	if (!r)
+		r = make_nodes(daemon, capacity_bytes, text);
+	if (!r)
+		r = make_zero(daemon, text);
+	if (!r)
+		r = make_sessions(daemon);
+	return err_trace(r);
+}
+
+/**
+ * daemon_make() - everything up to listening
+ * @daemon: zeroed but for `config` (outlives it) and `notify`
+ * @text: one line of what is wrong
+ *
+ * Return: 0, or -errno; daemon_free() either way in the end.
+ */
+int daemon_make(struct daemon *daemon, struct zi_text *text)
+{
+	int listen_fd = -1;
+	int r;
+
+	daemon->signal_fd = -1;
+	daemon->shard.topo = NULL;
+	text->chars[0] = '\0';
+	r = notify_take_socket(text, &listen_fd);
+	if (!r && listen_fd < 0)
+		r = check_socket(daemon->config, text);
+	if (!r)
+		r = make_parts(daemon, text);
+	daemon->shard.topo = daemon->topo;
+	if (!r) {
+		r = make_listener(daemon, zi_steal_fd(listen_fd), text);
+	}
+	(void)zi_close(listen_fd); /* Always -1. */
+	if (r && !text->chars[0])
+		zi_text_set(text, "%s", strerror(-r));
+	return err_trace(r);
+}
+
+/* Runs what was posted to a loop that no thread turns any more. */
+static void drain(struct zi_loop *loop)
+{
+	zi_loop_stop(loop);
+	(void)zi_loop_run(loop); /* Nobody is left to whom an error would matter. */
+}
+
+/**
+ * daemon_free() - take down what was made
+ *
+ * Context: main thread, when the others have been joined; steps have come to their end (zero_quiesce()),
+ * so nothing is in flight.
+ */
+void daemon_free(struct daemon *daemon)
+{
+	struct daemon_shard *shard = &daemon->shard;
+
+	if (daemon->owns_socket)
+		(void)unlink(daemon->config->socket); /* Gone already: as wanted. */
+	for (uint32_t i = 0; i < daemon->cpu_tier_count; i++)
+		daemon->devices[i] = dev_free(daemon->devices[i]);
+	daemon->catalog = catalog_close(daemon->catalog);
+	if (shard->loop)
+		drain(shard->loop);
+	if (daemon->loop)
+		drain(daemon->loop);
+	daemon->control = sess_control_free(daemon->control);
+	shard->sessions = sess_shard_free(shard->sessions);
+	zi_loop_remove(&shard->engine_source);
+	/* Processes may go on mapping what they have; nobody counts it any more. */
+	shard->holders = tier_holders_free(shard->holders);
+	shard->zero = zero_free(shard->zero);
+	for (uint32_t i = 0; i < daemon->cpu_tier_count; i++)
+		tier_deinit(&daemon->cpu_tiers[i]);
+	daemon_close_stores(daemon);
+	shard->loop = zi_loop_free(shard->loop);
+	daemon->loop = zi_loop_free(daemon->loop);
+	daemon->topo = topo_free(daemon->topo);
+}

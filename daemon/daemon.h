@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon put together: what exists once, in the order of its making, and its threads. Floor 7.
+ *
+ *   control  (main thread) signals, listening socket, HELLO, ADMIN, watchdog
+ *   shard-0  sessions, rings, jobs, tiers, the store engine
+ *   pool-N   computing, per NUMA node
+ *   commit   the catalog's
+ *
+ * Made and torn down by the main thread while no other runs; in between each thread keeps to its own.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/loop.h"
+#include "common/base/thread.h"
+#include "daemon/config.h"
+#include "daemon/device/device.h"
+#include "daemon/notify.h"
+#include "daemon/session/session.h"
+#include "daemon/tier/tier.h"
+#include "daemon/topo/topo.h"
+
+struct catalog;
+
+/* Limits shown by `zctl limits`: filled from the configuration. */
+#define DAEMON_LIMITS_MAX 24u
+
+/* Where a pool's threads bind themselves. */
+struct daemon_node {
+	const struct topo *topo;
+	uint32_t index;
+};
+
+/* One shard. Only its thread touches it while that runs. */
+struct daemon_shard {
+	struct zi_loop *loop;
+	struct zi_thread thread;
+	struct nvme_engine *engine;
+	struct zi_source engine_source;
+	struct tier_holders *holders;
+	struct zero *zero;
+	struct sess_shard *sessions;
+	const struct topo *topo;
+};
+
+struct daemon {
+	const struct config *config;
+	struct notify notify;
+	struct topo *topo;
+	struct catalog *catalog;
+
+	struct nvme_store *stores[CONFIG_STORES_MAX];
+	struct tier nvme_tiers[CONFIG_STORES_MAX];
+	uint32_t nvme_tier_count;
+	struct tier cpu_tiers[TOPO_NODES_MAX];
+	struct dev *devices[TOPO_NODES_MAX];
+	struct daemon_node nodes[TOPO_NODES_MAX];
+	uint32_t cpu_tier_count; /* of the three above */
+	uint32_t pool_thread_count;
+
+	struct daemon_shard shard;
+
+	struct zi_loop *loop; /* control's */
+	struct sess_control *control;
+	struct sess_facts facts;
+	struct sess_limit_fact limit_facts[DAEMON_LIMITS_MAX];
+	uint32_t limit_fact_count;
+	bool owns_socket; /* its path is ours to unlink */
+	uint32_t progress_percent; /* told last, of the store that is being written */
+
+	/* Control thread: the end. */
+	int signal_fd;
+	struct zi_source signal_source;
+	struct zi_timer stop_timer;
+	struct zi_post stop_post; /* to the shard */
+	bool is_stopping;
+	bool is_hurried; /* nothing is waited for any more */
+	bool is_late;    /* … because stop_timeout_s has passed */
+	struct zi_timer watchdog_timer;
+	struct zi_post pulse; /* to the shard and back: it turns */
+	bool is_pulse_out;
+};
+
+/* daemon.c. Everything up to listening; on failure @text says why in one line, and daemon_free() takes
+ * down what was made. @daemon: zeroed but for `config` and `notify`. */
+int daemon_make(struct daemon *daemon, struct zi_text *text);
+/* Runs until a signal says to stop. 0; 1 when the stop was not graceful (then nothing may be freed). */
+int daemon_run(struct daemon *daemon);
+void daemon_free(struct daemon *daemon);
+
+/* stores.c: engine, stores, NVMe tiers. */
+int daemon_open_stores(struct daemon *daemon, struct zi_text *text);
+void daemon_close_stores(struct daemon *daemon);
+/* facts.c: what ADMIN shows. */
+void daemon_fill_facts(struct daemon *daemon);

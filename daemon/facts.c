@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ADMIN shows of the daemon beside sessions and jobs. Floor 7. */
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+#include "daemon/daemon.h"
+#include "kernels/kernels.h"
+#include "nvme/nvme.h"
+
+/* Context: shard thread. */
+static void engine_facts(void *arg, struct sess_engine_facts *ret_facts)
+{
+	const struct daemon *daemon = arg;
+	struct nvme_engine_stats stats;
+
+	*ret_facts = (struct sess_engine_facts){ .backend = "none" };
+	if (!daemon->shard.engine)
+		return;
+	nvme_engine_stats(daemon->shard.engine, &stats);
+	ret_facts->backend = nvme_engine_backend(daemon->shard.engine);
+	ret_facts->registered_bytes = stats.registered_bytes;
+	ret_facts->unregistered_bytes = stats.unregistered_bytes;
+	ret_facts->error_count = stats.error_count;
+	ret_facts->short_count = stats.short_count;
+}
+
+/* Context: control thread. */
+static void sessions_changed(void *arg, uint32_t session_count)
+{
+	struct daemon *daemon = arg;
+
+	if (!daemon->is_stopping)
+		notify_send(&daemon->notify, "STATUS=%u of %llu sessions", session_count,
+		            (unsigned long long)daemon->config->sessions);
+}
+
+static void fill_limits(struct daemon *daemon)
+{
+	const struct config *config = daemon->config;
+	const struct sess_limit_fact facts[] = {
+		{ "sessions", "limits.sessions", config->sessions },
+		{ "sessions_per_uid", "limits.sessions_per_uid", config->sessions_per_uid },
+		{ "jobs", "limits.jobs", config->jobs },
+		{ "jobs_per_uid", "limits.jobs_per_uid", config->jobs_per_uid },
+		{ "units", "limits.units", config->units },
+		{ "params", "limits.params", config->params },
+		{ "ring_entries", "limits.ring_entries", config->ring_entries },
+		{ "inflight_ops", "limits.inflight_ops", config->inflight_ops },
+		{ "handshake_ms", "limits.handshake_ms", config->handshake_ms },
+		{ "spin_us", "daemon.spin_us", config->spin_us },
+		{ "uid_cpu_bytes", "quota.uid_cpu", config->uid_cpu_bytes },
+		{ "uid_nvme_bytes", "quota.uid_nvme", config->uid_nvme_bytes },
+		{ "staging_bytes", "step.staging", config->staging_bytes },
+	};
+
+	static_assert(ZI_COUNT_OF(facts) <= DAEMON_LIMITS_MAX, "room for all");
+	for (uint32_t i = 0; i < ZI_COUNT_OF(facts); i++)
+		daemon->limit_facts[i] = facts[i];
+	daemon->limit_fact_count = ZI_COUNT_OF(facts);
+}
+
+void daemon_fill_facts(struct daemon *daemon)
+{
+	fill_limits(daemon);
+	daemon->facts = (struct sess_facts){
+		.socket_path = daemon->config->socket,
+		.state_dir = daemon->config->state_dir,
+		.isa = kern_isa_name(kern_isa_best()),
+		.cpu_tiers = daemon->cpu_tiers,
+		.cpu_tier_count = daemon->cpu_tier_count,
+		.nvme_tiers = daemon->nvme_tiers,
+		.nvme_tier_count = daemon->nvme_tier_count,
+		.limits = daemon->limit_facts,
+		.limit_count = daemon->limit_fact_count,
+		.huge_free_bytes = topo_huge_free_bytes,
+		.engine = engine_facts,
+		.engine_arg = daemon,
+		.changed = sessions_changed,
+		.changed_arg = daemon,
+	};
+}

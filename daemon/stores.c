@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine, the stores it serves, and the NVMe tiers on them. Floor 7, main thread. */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "common/base/log.h"
+#include "daemon/catalog/catalog.h"
+#include "daemon/daemon.h"
+#include "nvme/nvme.h"
+
+/* A new store is written once in advance, which takes its time: the manager sees that we live. */
+struct store_progress {
+	struct daemon *daemon;
+	const char *name;
+};
+
+static void store_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
+{
+	const struct store_progress *progress = arg;
+	struct daemon *daemon = progress->daemon;
+	uint32_t percent = total_bytes ? (uint32_t)((double)done_bytes * 100 / (double)total_bytes) :
+	                                 100;
+
+	if (percent == daemon->progress_percent)
+		return;
+	daemon->progress_percent = percent;
+	notify_send(&daemon->notify,
+	            "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=Writing store '%s' for the first time: "
+	            "%u %% of %s",
+	            progress->name, percent, zi_format_bytes(total_bytes).chars);
+}
+
+static int open_store(struct daemon *daemon, const struct config_store *config, struct zi_text *text)
+{
+	struct store_progress progress = { .daemon = daemon, .name = config->name };
+	const struct nvme_store_options options = {
+		.name = config->name,
+		.path = config->path,
+		.bytes = config->bytes,
+		.is_direct_required = config->direct == CONFIG_DIRECT_REQUIRE,
+		.progress = store_progress,
+		.progress_arg = &progress,
+	};
+	uint32_t index = daemon->nvme_tier_count;
+	struct tier *tier = &daemon->nvme_tiers[index];
+	struct nvme_store *store = NULL;
+	int r;
+
+	daemon->progress_percent = UINT32_MAX;
+	r = nvme_store_open(&options, text, &daemon->stores[index]);
+	if (r)
+		return err_trace(r);
+	store = daemon->stores[index];
+	r = catalog_adopt_store(daemon->catalog, store->name, store->uuid, store->is_created, text);
+	if (!r)
+		r = nvme_engine_register_store(daemon->shard.engine, store);
+	if (!r)
+		r = tier_init_nvme(tier, store, topo_node_of_path(daemon->topo, store->path));
+	if (r) {
+		daemon->stores[index] = nvme_store_close(store);
+		return err_trace(r);
+	}
+	tier->holders = daemon->shard.holders;
+	daemon->nvme_tier_count++;
+	if (!store->is_direct)
+		log_warning("Store '%s' at %s is not read and written directly (O_DIRECT): slower, "
+		            "through the page cache",
+		            store->name, store->path);
+	return 0;
+}
+
+/**
+ * daemon_open_stores() - whatever the configuration names
+ * @daemon: with topo, catalog and the shard's loop
+ *
+ * Return: 0; errors of nvme_store_open(), nvme_engine_new(), catalog_adopt_store(), with @text.
+ */
+int daemon_open_stores(struct daemon *daemon, struct zi_text *text)
+{
+	const struct config_store *first = &daemon->config->stores[0];
+	const struct nvme_engine_options options = {
+		.backend = first->backend,
+		.depth = (uint32_t)first->depth,
+		.read_block_bytes = (uint32_t)first->read_block_bytes,
+		.write_block_bytes = (uint32_t)first->write_block_bytes,
+	};
+	int r;
+
+	if (!daemon->config->store_count)
+		return 0;
+	r = nvme_engine_new(&options, text, &daemon->shard.engine);
+	for (uint32_t i = 0; !r && i < daemon->config->store_count; i++)
+		r = open_store(daemon, &daemon->config->stores[i], text);
+	return err_trace(r);
+}
+
+void daemon_close_stores(struct daemon *daemon)
+{
+	while (daemon->nvme_tier_count) {
+		uint32_t index = --daemon->nvme_tier_count;
+
+		tier_deinit(&daemon->nvme_tiers[index]);
+	}
+	/* After the tiers' space, before the stores: the engine has them registered. */
+	daemon->shard.engine = nvme_engine_free(daemon->shard.engine);
+	for (uint32_t i = 0; i < CONFIG_STORES_MAX; i++)
+		daemon->stores[i] = nvme_store_close(daemon->stores[i]);
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests to the catalog, and zero_commit(). Floor 5, shard thread, but for commit_flush(), which
+ * runs on the commit thread.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/zero/job.h"
+
+/* What every request may name; a commit adds the rest. */
+static void record_fill(struct zero_job *job)
+{
+	struct catalog_job *record = &job->record;
+
+	*record = (struct catalog_job){
+		.uid = job->uid,
+		.world_size = job->world,
+		.config = {
+			.param_dtype = job->config.param_dtype,
+			.grad_dtype = job->config.grad_dtype,
+			.optimizer = job->config.optimizer,
+			.schedule = job->config.schedule,
+			.offload_optimizer = job->config.offload_optimizer,
+			.offload_param = job->config.offload_param,
+			.durability = job->config.durability,
+		},
+		.incarnation_number = job->group.number,
+		.step = job->committed_step,
+		.update_count = job->update_count,
+		.beta1_power = job->beta1_power,
+		.beta2_power = job->beta2_power,
+		.unit_count = job->layout.unit_count,
+		.param_count = job->layout.param_count,
+		.units = job->layout.units,
+		.params = job->layout.params,
+		.extents = job->record_extents,
+		.blobs = job->record_blobs,
+	};
+	(void)zi_copy_name(record->name, sizeof(record->name), job->name); /* Of the same size. */
+	(void)zi_copy_name(record->incarnation, sizeof(record->incarnation), job->group.name);
+}
+
+static int commit_flush(struct catalog_request *request)
+{
+	const struct zero_job *job = container_of(request, struct zero_job, request);
+
+	return err_trace(tier_flush(job->nvme_tier));
+}
+
+static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)
+{
+	bool is_durable = job->config.durability == ZI_DURABILITY_POWER;
+
+	job->request = (struct catalog_request){
+		.kind = kind,
+		.job = &job->record,
+		.before = kind == CATALOG_COMMIT && is_durable && job_is_nvme(job) ? commit_flush :
+										     NULL,
+		.is_durable = is_durable,
+		.done = done,
+		.loop = job->zero->options.loop,
+	};
+	job_busy(job);
+	catalog_submit(job->zero->options.catalog, &job->request);
+}
+
+/* One request of a job at a time. @done calls job_unbusy() first. */
+void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)
+{
+	assert(kind != CATALOG_COMMIT);
+	record_fill(job);
+	submit(job, kind, done);
+}
+
+void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t byte_count)
+{
+	struct zero_blob *blob = &job->blobs[1 - job->blob_index][rank];
+
+	assert(blob->bytes);
+	assert(byte_count <= ZI_BLOB_BYTES);
+	if (byte_count)
+		memcpy(blob->bytes, bytes, byte_count);
+	blob->byte_count = byte_count;
+}
+
+static void record_extent(struct zero_job *job, const struct zero_subgroup *subgroup,
+			  uint32_t plane)
+{
+	const struct zero_place *place = &subgroup->places[plane];
+	bool is_cleared = plane == ZERO_PLANE_STATE && subgroup->is_reset;
+	struct catalog_extent *extent;
+
+	if (!place->next.bytes && !is_cleared)
+		return;
+	extent = &job->record_extents[job->record.extent_count++];
+	*extent = (struct catalog_extent){
+		.unit = subgroup->unit,
+		.subgroup = subgroup->index,
+		.plane = plane == ZERO_PLANE_STATE ? ZI_PLANE_STATE : ZI_PLANE_PARAM,
+		.extent = place->next,
+		.step = (uint64_t)job->record.step,
+		.hash_count = place->next.bytes ? subgroup->tile_count : 0,
+		.hashes = &job->hashes[plane][1 - place->hash_index][subgroup->tile_first],
+	};
+	memcpy(extent->store_uuid, tier_uuid(job->nvme_tier), sizeof(extent->store_uuid));
+}
+
+static void record_blobs(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->world; i++) {
+		const struct zero_blob *blob = &job->blobs[1 - job->blob_index][i];
+
+		if (!blob->byte_count)
+			continue;
+		job->record_blobs[job->record.blob_count++] = (struct catalog_blob){
+			.rank = i,
+			.bytes = blob->bytes,
+			.byte_count = blob->byte_count,
+		};
+	}
+}
+
+static void committed(struct catalog_request *request)
+{
+	struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero *zero = job->zero;
+	struct zi_text text = request->text;
+
+	job_unbusy(job);
+	job->step.stats.commit_ns = zi_clock_now_ns() - job->step.commit_ns;
+	step_end(job, request->result, &text);
+	zero_drain(zero);
+}
+
+void commit_submit(struct zero_job *job)
+{
+	struct zero_step *step = &job->step;
+
+	assert(step->phase == ZERO_STEP_COMMITTING);
+	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
+
+	step->commit_ns = zi_clock_now_ns();
+	record_fill(job);
+	job->record.step = (int64_t)step->stats.step;
+	if (!step->is_commit && !step->is_skipped) {
+		job->record.update_count++;
+		job->record.beta1_power = step->next_beta1_power;
+		job->record.beta2_power = step->next_beta2_power;
+	}
+	for (uint32_t i = 0; i < job->subgroup_count && job_is_nvme(job) && !step->is_skipped; i++)
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+			record_extent(job, &job->subgroups[i], plane);
+	record_blobs(job);
+	submit(job, CATALOG_COMMIT, committed);
+}
+
+/* ---- zero_commit() ---- */
+
+void commit_written(struct zero_job *job, int error, const struct zi_text *text)
+{
+	job->step.stats.write_bytes = job->pipeline.write_bytes;
+	if (error)
+		step_end(job, error, text);
+	else
+		commit_submit(job);
+}
+
+static void commit_start(struct zero_job *job)
+{
+	struct zi_text text = { "" };
+	int r;
+
+	r = extents_reserve(job, false, &text);
+	if (r) {
+		gather_complete(job, ZERO_GATHER_COMMIT, r, &text);
+		return;
+	}
+	job->step.is_commit = true;
+	job->step.is_skipped = false;
+	job->step.generation = job->group.generation;
+	job->step.stats = (struct zi_step_stats){
+		.step = (uint64_t)ZI_MAX(job->committed_step, (int64_t)0),
+		.norm = __builtin_nan(""),
+		.clip = 1.0,
+	};
+	job_step_set(job, ZERO_STEP_COMMITTING);
+	pipeline_start(job, ZERO_PIPELINE_WRITE);
+}
+
+/**
+ * zero_commit() - commit what param_write_end() stored
+ * @op: blob; collective; completes at the commit, with the step in its statistics
+ *
+ * -EBUSY a step is under way, or a unit is open for writing. Context: shard thread.
+ */
+void zero_commit(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	const struct zero_rank *writer;
+
+	if (!op_begin(rank, op, ZI_OP_COMMIT)) {
+		zero_drain(zero);
+		return;
+	}
+	writer = write_pending(job);
+	if (zero->is_stopping) {
+		op_fail(op, -ESHUTDOWN, "the daemon is stopping");
+	} else if (job->step.phase != ZERO_STEP_NONE) {
+		op_fail(op, -EBUSY, "a step is under way");
+	} else if (writer) {
+		op_fail(op, -EBUSY, "rank %u has unit '%s' open for writing", writer->number,
+			job->layout.units[writer->write->unit].name);
+	} else if (op->blob_bytes > ZI_BLOB_BYTES) {
+		op_fail(op, -EINVAL, "a blob of %llu bytes, at most %u are kept",
+			(unsigned long long)op->blob_bytes, ZI_BLOB_BYTES);
+	} else {
+		bool is_full;
+
+		blob_keep(job, rank->number, op->blob, op->blob_bytes);
+		is_full = op_gather(op, ZERO_GATHER_COMMIT);
+		if (!group_needs_all(job) && is_full)
+			commit_start(job);
+	}
+	zero_drain(zero);
+}

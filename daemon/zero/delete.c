@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a job. Its extents are given back only when the catalog no longer names them: a daemon
+ * that died in between would otherwise find them taken twice. Floor 5, shard thread.
+ */
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job.h"
+
+static void ghost_deleted(struct catalog_request *request)
+{
+	struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero *zero = job->zero;
+
+	job_unbusy(job);
+	/* A refusal leaves the space taken until the daemon starts again, and finds it free or named:
+	 * nothing that could be done here is better. */
+	if (!request->result)
+		extents_release_all(job);
+	job->is_stored = false;
+	(void)job_free(job);
+	zero_drain(zero);
+}
+
+void job_delete(struct zero_job *job)
+{
+	struct zero *zero = job->zero;
+
+	assert(job->attached_count == 0);
+	assert(job->busy_count == 0);
+	assert(!job->is_deleting);
+	if (!job->is_stored) {
+		(void)job_free(job);
+		return;
+	}
+	job->is_deleting = true;
+	job->is_ghost = true;
+	zero->job_count--;
+	zi_list_remove(&job->jobs_link);
+	zi_list_push_back(&zero->ghosts, &job->jobs_link);
+	request_submit(job, CATALOG_JOB_DELETE, ghost_deleted);
+}
+
+static void destroyed(struct catalog_request *request)
+{
+	struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero *zero = job->zero;
+	struct zero_op *op = job->destroy_op;
+	struct zero_rank *rank = job->destroy_rank;
+
+	job_unbusy(job);
+	job->is_deleting = false;
+	if (request->result) {
+		if (op && rank) {
+			op->text = request->text;
+			op_complete(op, request->result);
+		}
+	} else {
+		extents_release_all(job);
+		job->is_stored = false;
+		job->committed_step = -1;
+		if (op && rank) {
+			op_complete(op, 0);
+			/* Its `done` is called in zero_rank_leave(), before the rank is gone. */
+			job->destroy_op = NULL;
+			zero_rank_leave(rank, true, NULL);
+			zero_drain(zero);
+			return;
+		}
+	}
+	job->destroy_op = NULL;
+	job->destroy_rank = NULL;
+	job_settle(job);
+	zero_drain(zero);
+}
+
+/**
+ * zero_job_destroy() - delete the job with all its state
+ * @rank: its only one; freed when @op completes with 0
+ * @op: -EBUSY names another rank, or says what is under way
+ *
+ * Context: shard thread.
+ */
+void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	int other_pid = 0;
+
+	if (!op_begin(rank, op, ZERO_OP_DESTROY)) {
+		zero_drain(zero);
+		return;
+	}
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
+		if (job->group.ranks[i] && job->group.ranks[i] != rank)
+			other_pid = job->group.ranks[i]->pid;
+	if (other_pid)
+		op_fail(op, -EBUSY, "job '%s' has other ranks, such as pid %d", job->name, other_pid);
+	else if (job->attached_count > 1)
+		op_fail(op, -EBUSY, "ranks of a former incarnation of job '%s' have not left yet",
+			job->name);
+	else if (job->busy_count || job->step.phase != ZERO_STEP_NONE || job->is_deleting)
+		op_fail(op, -EBUSY, "job '%s' is at work: %s", job->name, job_phase_name(job));
+	if (op->result) {
+		zero_drain(zero);
+		return;
+	}
+	op_wait(op);
+	job->is_deleting = true;
+	job->destroy_op = op;
+	job->destroy_rank = rank;
+	if (job->is_stored) {
+		request_submit(job, CATALOG_JOB_DELETE, destroyed);
+		return;
+	}
+	/* Nothing to ask the catalog. */
+	job->is_deleting = false;
+	op_complete(op, 0);
+	zero_rank_leave(rank, true, NULL);
+	zero_drain(zero);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job's space on its store: committed extents, and those the next commit will put in their place.
+ * Floor 5, shard thread. Memory-only jobs have none, and pass through here unharmed.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job.h"
+
+/* Does zero_commit() write its parameters? Yes when they changed, or were never written. */
+bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	if (!job_is_nvme(job))
+		return false;
+	return job->units[subgroup->unit].is_written ||
+	       !subgroup->places[ZERO_PLANE_PARAM].extent.bytes;
+}
+
+void extents_release_next(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+			if (job->subgroups[i].places[plane].next.bytes)
+				tier_extent_release(job->nvme_tier,
+						    &job->subgroups[i].places[plane].next);
+}
+
+void extents_release_all(struct zero_job *job)
+{
+	extents_release_next(job);
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+			if (job->subgroups[i].places[plane].extent.bytes)
+				tier_extent_release(job->nvme_tier,
+						    &job->subgroups[i].places[plane].extent);
+}
+
+static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgroup *subgroup,
+			     uint32_t plane, bool is_step)
+{
+	if (plane == ZERO_PLANE_STATE)
+		return is_step ? job_subgroup_state_bytes(job, subgroup) : 0;
+	if (!is_step && !extent_needs_write(job, subgroup))
+		return 0;
+	return job_subgroup_param_bytes(job, subgroup);
+}
+
+static uint64_t total_bytes(const struct zero_job *job, bool is_step)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+			bytes += wanted_bytes(job, &job->subgroups[i], plane, is_step);
+	return bytes;
+}
+
+static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup, bool is_step)
+{
+	for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
+		uint64_t bytes = wanted_bytes(job, subgroup, plane, is_step);
+		int r;
+
+		assert(!subgroup->places[plane].next.bytes);
+		if (!bytes)
+			continue;
+		r = tier_extent_reserve(job->nvme_tier, bytes, &subgroup->places[plane].next);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+int extents_reserve(struct zero_job *job, bool is_step, struct zi_text *text)
+{
+	uint64_t free_bytes;
+	int r = 0;
+
+	if (!job_is_nvme(job))
+		return 0;
+	free_bytes = tier_extent_free_bytes(job->nvme_tier);
+	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
+		r = reserve_one(job, &job->subgroups[i], is_step);
+	if (!r)
+		return 0;
+	extents_release_next(job);
+	if (r != TIER_E_FULL)
+		return err_fold(r);
+	return err_origin(zi_text_error(
+		text, -ENOSPC, "%s of job '%s' needs %s of new space on %s, %s are free (%s)",
+		is_step ? "a step" : "a commit", job->name,
+		zi_format_bytes(total_bytes(job, is_step)).chars, job->nvme_tier->name,
+		zi_format_bytes(free_bytes).chars, tier_path(job->nvme_tier)));
+}
+
+static void place_commit(struct zero_job *job, struct zero_place *place, bool is_reset)
+{
+	if (place->next.bytes) {
+		tier_extent_release(job->nvme_tier, &place->extent);
+		place->extent = place->next;
+		place->next = (struct zi_extent){ 0 };
+		place->hash_index = (uint8_t)(1 - place->hash_index);
+	} else if (is_reset && place->extent.bytes) {
+		tier_extent_release(job->nvme_tier, &place->extent);
+	}
+}
+
+/* The catalog has them: what they replace is free. */
+void extents_commit(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[i];
+
+		place_commit(job, &subgroup->places[ZERO_PLANE_PARAM], false);
+		place_commit(job, &subgroup->places[ZERO_PLANE_STATE], subgroup->is_reset);
+		subgroup->is_reset = false;
+	}
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		job->units[i].is_written = false;
+}

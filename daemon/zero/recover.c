@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the catalog back to jobs, when the daemon starts: each stands at its last committed step, and
+ * its extents are claimed, so that what no commit names is free. Memory comes at materialize. Floor 5,
+ * before the loop runs.
+ *
+ * A job whose rows or extents cannot be right is kept, refused and explained; nothing of it is
+ * overwritten, and the others go on.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job.h"
+
+struct recovery {
+	struct zero *zero;
+	void (*lost)(void *arg, const char *job);
+	void *arg;
+};
+
+static int damaged(struct zero_job *job, const char *what)
+{
+	zi_text_set(&job->refusal_text,
+		    "job '%s' is damaged (%s): nothing of it is overwritten; see the daemon's log",
+		    job->name, what);
+	job->refusal = -EUCLEAN;
+	return err_origin(-EUCLEAN);
+}
+
+static struct tier *tier_of(const struct zero *zero, const uint8_t uuid[16])
+{
+	for (uint32_t i = 0; i < zero->options.nvme_tier_count; i++)
+		if (memcmp(tier_uuid(&zero->options.nvme_tiers[i]), uuid, 16) == 0)
+			return &zero->options.nvme_tiers[i];
+	return NULL;
+}
+
+/* Names, numbers, configuration and layout. The layout changes hands. */
+static int take_record(struct zero_job *job, struct catalog_job *stored)
+{
+	struct zi_text text;
+
+	job->is_stored = true;
+	job->config = (struct zi_job_config){
+		.param_dtype = stored->config.param_dtype,
+		.grad_dtype = stored->config.grad_dtype,
+		.optimizer = stored->config.optimizer,
+		.schedule = stored->config.schedule,
+		.offload_optimizer = stored->config.offload_optimizer,
+		.offload_param = stored->config.offload_param,
+		.durability = stored->config.durability,
+	};
+	job->world = stored->world_size;
+	job->group.number = stored->incarnation_number;
+	job->stored_number = stored->incarnation_number;
+	(void)zi_copy_name(job->group.name, sizeof(job->group.name), stored->incarnation);
+	job->committed_step = stored->step;
+	job->update_count = stored->update_count;
+	job->beta1_power = stored->beta1_power;
+	job->beta2_power = stored->beta2_power;
+	if (stored->config.param_dtype != ZI_DTYPE_F32 &&
+	    stored->config.param_dtype != ZI_DTYPE_BF16)
+		return damaged(job, "param_dtype");
+	if (stored->config.grad_dtype != ZI_DTYPE_F32 &&
+	    stored->config.grad_dtype != ZI_DTYPE_BF16)
+		return damaged(job, "grad_dtype");
+	if (!stored->config.optimizer || stored->config.optimizer >= _ZI_OPTIMIZER_COUNT)
+		return damaged(job, "optimizer");
+	job->layout = (struct zero_layout){
+		.units = zi_steal(stored->units),
+		.params = zi_steal(stored->params),
+		.unit_count = stored->unit_count,
+		.param_count = stored->param_count,
+	};
+	if (layout_check(&job->layout, &text))
+		return damaged(job, text.chars);
+	return err_trace(layout_build(job, &text));
+}
+
+static struct zero_subgroup *subgroup_of(struct zero_job *job, const struct catalog_extent *extent)
+{
+	if (extent->unit >= job->layout.unit_count ||
+	    extent->subgroup >= job->units[extent->unit].subgroup_count)
+		return NULL;
+	return &job->subgroups[job->units[extent->unit].subgroup_first + extent->subgroup];
+}
+
+static int take_extent(struct zero_job *job, const struct catalog_extent *stored)
+{
+	struct zero_subgroup *subgroup = subgroup_of(job, stored);
+	bool is_state = stored->plane == ZI_PLANE_STATE;
+	uint32_t plane = is_state ? ZERO_PLANE_STATE : ZERO_PLANE_PARAM;
+	struct tier *tier;
+
+	if (!subgroup || (!is_state && stored->plane != ZI_PLANE_PARAM))
+		return damaged(job, "an extent of no subgroup");
+	if (!stored->extent.bytes)
+		return 0; /* All zero. */
+	tier = tier_of(job->zero, stored->store_uuid);
+	if (!tier)
+		return damaged(job, "an extent on a store that the configuration does not name");
+	if (subgroup->places[plane].extent.bytes)
+		return damaged(job, "a subgroup with two extents of one plane");
+	if (stored->extent.bytes != (is_state ? job_subgroup_state_bytes(job, subgroup) :
+						job_subgroup_param_bytes(job, subgroup)) ||
+	    stored->hash_count != subgroup->tile_count)
+		return damaged(job, "an extent of the wrong length");
+	job->nvme_tier = tier; /* All of a job's extents lie on one. */
+	if (tier_extent_claim(tier, &stored->extent))
+		return damaged(job, "an extent outside its store, or in use twice");
+	subgroup->places[plane].extent = stored->extent;
+	memcpy(&job->hashes[plane][0][subgroup->tile_first], stored->hashes,
+	       stored->hash_count * sizeof(uint64_t));
+	return 0;
+}
+
+static int take_blob(struct zero_job *job, const struct catalog_blob *stored)
+{
+	struct zero_blob *blob;
+
+	if (stored->rank >= ZI_WORLD_MAX || stored->byte_count > ZI_BLOB_BYTES)
+		return damaged(job, "a resume blob");
+	blob = &job->blobs[job->blob_index][stored->rank];
+	if (!blob->bytes)
+		blob->bytes = malloc(ZI_BLOB_BYTES);
+	if (!blob->bytes)
+		return err_origin(-ENOMEM);
+	memcpy(blob->bytes, stored->bytes, stored->byte_count);
+	blob->byte_count = stored->byte_count;
+	return 0;
+}
+
+/* Twice its state, as when it was made: without that it could not step. */
+static int take_charge(struct zero_job *job)
+{
+	uint64_t element_bytes = job_state_bytes(job) +
+				 zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	struct zi_text why = { "" };
+	int r;
+
+	r = tier_charge_take(&job->nvme_charge, job->nvme_tier, &job->account->account,
+			     2 * job->padded_count * element_bytes, &why);
+	if (!r)
+		return 0;
+	job->refusal = r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC;
+	zi_text_set(&job->refusal_text, "job '%s' needs twice its state: %.180s", job->name,
+		    why.chars);
+	return err_origin(job->refusal);
+}
+
+static int take(struct zero_job *job, struct catalog_job *stored)
+{
+	int r;
+
+	r = take_record(job, stored);
+	for (uint32_t i = 0; i < stored->extent_count && !r; i++)
+		r = take_extent(job, &stored->extents[i]);
+	for (uint32_t i = 0; i < stored->blob_count && !r; i++)
+		r = take_blob(job, &stored->blobs[i]);
+	if (!r && !job->nvme_tier)
+		r = damaged(job, "its state is on nvme, and no nvme tier is configured");
+	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
+		if (!job->subgroups[i].places[ZERO_PLANE_PARAM].extent.bytes)
+			r = damaged(job, "parameters without an extent");
+	if (!r)
+		r = take_charge(job);
+	return err_trace(r);
+}
+
+static int recover_job(void *arg, struct catalog_job *job_row)
+{
+	struct recovery *recovery = arg;
+	_cleanup_(catalog_job_freep) struct catalog_job *stored = job_row;
+	struct zero *zero = recovery->zero;
+	struct zero_job *job = NULL;
+	int r;
+
+	r = job_new(zero, stored->name, stored->uid, &job);
+	if (r)
+		return err_trace(r);
+	if (stored->config.offload_optimizer != ZI_OFFLOAD_NVME || stored->step < 0) {
+		if (stored->step >= 0 && recovery->lost)
+			recovery->lost(recovery->arg, stored->name);
+		job->is_stored = true;
+		job->committed_step = -1;
+		job_delete(job);
+		return 0;
+	}
+	r = take(job, stored);
+	/* Of this job alone: it is refused, the others go on. */
+	if (r && job->refusal)
+		return 0;
+	return err_trace(r);
+}
+
+/**
+ * zero_recover() - jobs as the catalog knows them
+ * @lost: called with the name of each job whose state was in memory alone; may be NULL
+ * @text: of a failure
+ *
+ * Return: 0, also with damaged jobs, which refuse to be attached; -ENOMEM; what
+ * catalog_load_jobs() returns. Context: at start, before catalog_start().
+ */
+int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), void *arg,
+		 struct zi_text *text)
+{
+	struct recovery recovery = { .zero = zero, .lost = lost, .arg = arg };
+
+	assert(zi_list_is_empty(&zero->jobs));
+	return err_trace(
+		catalog_load_jobs(zero->options.catalog, recover_job, &recovery, text));
+}

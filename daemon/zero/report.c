@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an administrator sees of jobs: copied out, job by job. Floor 5, shard thread. */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "daemon/zero/job.h"
+
+static uint64_t held_bytes(const struct tier_segment *segment)
+{
+	return segment ? segment->charge.bytes : 0;
+}
+
+static void fill_memory(const struct zero_job *job, struct zero_job_report *report)
+{
+	report->param_cpu_bytes = held_bytes(job->param);
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
+		report->grad_cpu_bytes += held_bytes(job->grads[i]);
+	report->accum_cpu_bytes = held_bytes(job->accum);
+	report->state_cpu_bytes = held_bytes(job->state);
+	report->staging_cpu_bytes = job->staging ? held_bytes(job->staging->segment) :
+						   held_bytes(job->staging_segment);
+	report->reserved_nvme_bytes = job->nvme_charge.bytes;
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		const struct zero_place *places = job->subgroups[i].places;
+
+		report->param_nvme_bytes += places[ZERO_PLANE_PARAM].extent.bytes;
+		report->state_nvme_bytes += places[ZERO_PLANE_STATE].extent.bytes;
+	}
+}
+
+static void fill_ranks(const struct zero_job *job, struct zero_job_report *report)
+{
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_rank *rank = job->group.ranks[i];
+
+		if (!rank)
+			continue;
+		report->ranks[i].pid = rank->pid;
+		report->ranks[i].is_attached = true;
+		report->ranks[i].doing = rank->doing ? op_name(rank->doing) : "attach";
+		report->ranks[i].doing_ns = rank->doing_ns;
+	}
+}
+
+static void fill(const struct zero_job *job, struct zero_job_report *report)
+{
+	const struct zero_pipeline *pipeline = &job->pipeline;
+	bool is_flowing = pipeline->kind != ZERO_PIPELINE_NONE;
+
+	*report = (struct zero_job_report){
+		.phase = job_phase_name(job),
+		.uid = job->uid,
+		.world_size = job->group.world_size ? job->group.world_size : job->world,
+		.rank_count = job->group.rank_count,
+		.incarnation_number = job->group.number,
+		.config = job->config,
+		.committed_step = job->committed_step,
+		.element_count = job->element_count,
+		.padded_count = job->padded_count,
+		.unit_count = job->layout.unit_count,
+		.param_count = job->layout.param_count,
+		.subgroup_count = job->subgroup_count,
+		.last_step = job->last_stats,
+		.read_bytes = job->read_bytes + (is_flowing ? pipeline->read_bytes : 0),
+		.write_bytes = job->write_bytes + (is_flowing ? pipeline->write_bytes : 0),
+	};
+	memcpy(report->name, job->name, sizeof(report->name));
+	memcpy(report->incarnation, job->group.name, sizeof(report->incarnation));
+	fill_memory(job, report);
+	fill_ranks(job, report);
+}
+
+/**
+ * zero_report() - look at jobs
+ * @job: NULL for all
+ * @each: called for each of them, with a copy valid during the call; must not call into zero
+ *
+ * Return: false when the named job is not there. Context: shard thread.
+ */
+bool zero_report(struct zero *zero, const char *job,
+		 void (*each)(void *arg, const struct zero_job_report *report), void *arg)
+{
+	struct zero_job_report report;
+	bool is_found = !job;
+
+	zi_list_for_each(link, &zero->jobs) {
+		const struct zero_job *candidate = container_of(link, struct zero_job, jobs_link);
+
+		if (job && strcmp(candidate->name, job) != 0)
+			continue;
+		is_found = true;
+		fill(candidate, &report);
+		each(arg, &report);
+	}
+	return is_found;
+}

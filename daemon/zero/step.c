@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The step: begun by every rank with equal options, fed with gradients (reduce.c), ended by every
+ * rank; then the update (pipeline.c) and the commit (commit.c). Floor 5, shard thread.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/zero/job.h"
+#include "kernels/norm.h"
+
+/* ---- begin ---- */
+
+/* Bit by bit: what differs in a bit may differ in the result. */
+static int options_compare(const struct zero_job *job, struct zero_op *op)
+{
+	const struct zi_step_options *mine = &op->options;
+	const struct zi_step_options *model = &job->step.options;
+	const struct {
+		const char *name;
+		double mine, model;
+	} reals[] = {
+		{ "lr", mine->lr, model->lr },
+		{ "beta1", mine->beta1, model->beta1 },
+		{ "beta2", mine->beta2, model->beta2 },
+		{ "eps", mine->eps, model->eps },
+		{ "weight_decay", mine->weight_decay, model->weight_decay },
+		{ "max_norm", mine->max_norm, model->max_norm },
+		{ "unscale", mine->unscale, model->unscale },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(reals); i++)
+		if (memcmp(&reals[i].mine, &reals[i].model, sizeof(double)) != 0)
+			return zi_text_error(&op->text, -EINVAL,
+					     "%s is %.17g in rank %u, but %.17g in rank %u",
+					     reals[i].name, reals[i].mine, op->rank->number,
+					     reals[i].model, job->step.options_rank);
+	if (mine->micro_batches != model->micro_batches)
+		return zi_text_error(&op->text, -EINVAL,
+				     "micro_batches is %u in rank %u, but %u in rank %u",
+				     mine->micro_batches, op->rank->number, model->micro_batches,
+				     job->step.options_rank);
+	if (mine->flags != model->flags)
+		return zi_text_error(&op->text, -EINVAL,
+				     "flags (nesterov 1, sum 2, skip_nonfinite 4, want_norm 8) are "
+				     "%u in rank %u, but %u in rank %u",
+				     mine->flags, op->rank->number, model->flags,
+				     job->step.options_rank);
+	return 0;
+}
+
+static int begin_check(const struct zero_job *job, struct zero_op *op)
+{
+	const struct zero_rank *writer = write_pending(job);
+
+	if (job->zero->is_stopping)
+		return zi_text_error(&op->text, -ESHUTDOWN, "the daemon is stopping");
+	if (writer)
+		return zi_text_error(&op->text, -EBUSY, "rank %u has unit '%s' open for writing",
+				     writer->number,
+				     job->layout.units[writer->write->unit].name);
+	if (job->write_source)
+		return zi_text_error(&op->text, -EBUSY, "unit '%s' is being written",
+				     job->layout.units[job->write_unit].name);
+	if (job->committed_step < 0)
+		return zi_text_error(&op->text, -EINVAL,
+				     "parameters were never committed: write them, then commit");
+	if (job->step.phase == ZERO_STEP_STEPPING &&
+	    job->step.begun_mask >> op->rank->number & 1)
+		return zi_text_error(&op->text, -EALREADY, "rank %u began this step before",
+				     op->rank->number);
+	if (op->options.micro_batches > 1 && job->config.schedule != ZI_SCHEDULE_SHARDED)
+		return zi_text_error(&op->text, -EINVAL,
+				     "micro_batches is %u: with the local schedule the rank "
+				     "accumulates, and hands over once",
+				     op->options.micro_batches);
+	if (!op->options.micro_batches)
+		return zi_text_error(&op->text, -EINVAL, "micro_batches is 0");
+	return 0;
+}
+
+static void units_reset(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		job->units[i].handed_mask = 0;
+		job->units[i].held_mask = 0;
+		job->units[i].micro_done = 0;
+		job->units[i].update_count = 0;
+	}
+}
+
+/* The first rank: space for all the step will write, then state is read ahead. */
+static int step_start(struct zero_job *job, struct zero_op *op)
+{
+	const uint32_t norm_flags = ZI_STEP_SKIP_NONFINITE | ZI_STEP_WANT_NORM;
+	struct zero_step *step = &job->step;
+	int r;
+
+	assert(step->reduce_count == 0);
+	r = extents_reserve(job, true, &op->text);
+	if (r)
+		return err_trace(r);
+	*step = (struct zero_step){
+		.phase = step->phase,
+		.generation = job->group.generation,
+		.options = op->options,
+		.options_rank = op->rank->number,
+		.norm = __builtin_nan(""),
+		.stats = {
+			.step = (uint64_t)job->committed_step + 1,
+			.norm = __builtin_nan(""),
+			.clip = 1.0,
+		},
+	};
+	step->is_norm_wanted = op->options.max_norm > 0 || (op->options.flags & norm_flags);
+	step->is_pass1 = step->is_norm_wanted || job->config.schedule == ZI_SCHEDULE_SHARDED;
+	for (uint32_t i = 0; i < job->world; i++)
+		job->blobs[1 - job->blob_index][i].byte_count = 0;
+	units_reset(job);
+	job_step_set(job, ZERO_STEP_STEPPING);
+	pipeline_start(job, ZERO_PIPELINE_UPDATE);
+	return 0;
+}
+
+/* @op waits in its rank's list. It goes on waiting while the former step is being written. */
+void step_try_begin(struct zero_op *op)
+{
+	struct zero_rank *rank = op->rank;
+	struct zero_job *job = rank->job;
+	int r;
+
+	if (group_needs_all(job))
+		return;
+	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING)
+		return;
+	r = begin_check(job, op);
+	if (!r && job->step.phase == ZERO_STEP_NONE)
+		r = step_start(job, op);
+	else if (!r)
+		r = options_compare(job, op);
+	if (!r)
+		job->step.begun_mask |= 1ull << rank->number;
+	op_complete(op, r);
+}
+
+/**
+ * zero_step_begin() - a rank begins a step
+ * @op: options; completes when the former step is committed
+ *
+ * The first rank's options are the model; -EINVAL names what differs; -ENOSPC says what is missing.
+ * Context: shard thread.
+ */
+void zero_step_begin(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op_begin(rank, op, ZI_OP_STEP_BEGIN)) {
+		op_wait(op);
+		step_try_begin(op);
+	}
+	zero_drain(zero);
+}
+
+/* ---- end of the ranks' part ---- */
+
+/* Names the units for which @is_wrong holds, the first ones. */
+static int units_refuse(const struct zero_rank *rank, struct zero_op *op, int error,
+			const char *what, bool (*is_wrong)(const struct zero_rank *rank, uint32_t unit))
+{
+	const struct zero_job *job = rank->job;
+	uint32_t count = 0;
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		size_t left = sizeof(op->text.chars) - used;
+
+		if (!is_wrong(rank, i))
+			continue;
+		if (!count++)
+			used = (size_t)snprintf(op->text.chars, left, "%s '%.60s'", what,
+						job->layout.units[i].name);
+		else if (count <= 4 && left > 70)
+			used += (size_t)snprintf(op->text.chars + used, left, ", '%.60s'",
+						 job->layout.units[i].name);
+	}
+	if (count > 4 && sizeof(op->text.chars) - used > 24)
+		(void)snprintf(op->text.chars + used, sizeof(op->text.chars) - used, " … %u in all",
+			       count);
+	return count ? error : 0;
+}
+
+static bool is_pinned(const struct zero_rank *rank, uint32_t unit)
+{
+	return rank->pin_counts[unit] > 0;
+}
+
+static bool is_missing(const struct zero_rank *rank, uint32_t index)
+{
+	const struct zero_job *job = rank->job;
+	const struct zero_unit *unit = &job->units[index];
+	uint32_t wanted = job->step.options.micro_batches;
+
+	if (unit->micro_done == wanted)
+		return false;
+	return unit->micro_done + 1 != wanted || !(unit->handed_mask >> rank->number & 1);
+}
+
+static int step_check(const struct zero_rank *rank, struct zero_op *op)
+{
+	const struct zero_job *job = rank->job;
+	int r;
+
+	if (job->step.phase != ZERO_STEP_STEPPING ||
+	    !(job->step.begun_mask >> rank->number & 1))
+		return zi_text_error(&op->text, -EINVAL, "step before step_begin");
+	if (op->blob_bytes > ZI_BLOB_BYTES)
+		return zi_text_error(&op->text, -EINVAL,
+				     "a blob of %llu bytes, at most %u are kept",
+				     (unsigned long long)op->blob_bytes, ZI_BLOB_BYTES);
+	r = units_refuse(rank, op, -ENODATA, "gradients are missing of", is_missing);
+	if (!r)
+		r = units_refuse(rank, op, -EBUSY, "still unsharded are", is_pinned);
+	return r;
+}
+
+/**
+ * zero_step() - a rank's part of the step is over
+ * @op: blob, copied; completes at the commit, with statistics
+ *
+ * -ENODATA, -EBUSY name units; the call may be made again. Context: shard thread.
+ */
+void zero_step(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	bool is_first;
+	int r;
+
+	if (!op_begin(rank, op, ZI_OP_STEP)) {
+		zero_drain(zero);
+		return;
+	}
+	is_first = job->group.gather_masks[ZERO_GATHER_STEP] == 0;
+	r = step_check(rank, op);
+	if (r) {
+		op_complete(op, r);
+	} else {
+		blob_keep(job, rank->number, op->blob, op->blob_bytes);
+		if (is_first)
+			job->step.first_step_ns = op->queued_ns;
+		if (op_gather(op, ZERO_GATHER_STEP)) {
+			job->step.last_step_ns = op->queued_ns;
+			step_advance(job);
+		}
+	}
+	zero_drain(zero);
+}
+
+/* ---- the update ---- */
+
+/* Return: the sum of squares is finite. */
+static bool take_norm(struct zero_step *step, double sum)
+{
+	float clip;
+
+	step->norm = sqrt(sum);
+	step->stats.norm = step->norm;
+	if (step->options.max_norm > 0) {
+		clip = (float)(step->options.max_norm / (step->norm + 1e-6));
+		step->hyper.clip = clip < 1.0f ? clip : 1.0f;
+	}
+	step->stats.clip = (double)step->hyper.clip;
+	return isfinite(sum);
+}
+
+static void hyper_fill(struct zero_job *job)
+{
+	struct zero_step *step = &job->step;
+	const struct zi_step_options *options = &step->options;
+
+	step->next_beta1_power = job->beta1_power * options->beta1;
+	step->next_beta2_power = job->beta2_power * options->beta2;
+	step->hyper = (struct kern_hyper){
+		.optimizer = (enum zi_optimizer)job->config.optimizer,
+		.lr = options->lr,
+		.beta1 = options->beta1,
+		.beta2 = options->beta2,
+		.eps = options->eps,
+		.weight_decay = options->weight_decay,
+		.is_nesterov = options->flags & ZI_STEP_NESTEROV,
+		.beta1_power = step->next_beta1_power,
+		.beta2_power = step->next_beta2_power,
+		.is_first = job->update_count == 0,
+		.average = reduce_average(job),
+		.unscale = (float)options->unscale,
+		.clip = 1.0f,
+	};
+}
+
+/* Nothing changes but the step's number: what was read ahead is dropped first. */
+static void step_skip(struct zero_job *job)
+{
+	job->step.is_skipped = true;
+	job->step.stats.is_skipped = 1;
+	extents_release_next(job);
+	job_step_set(job, ZERO_STEP_COMMITTING);
+	if (pipeline_abort(job))
+		commit_submit(job);
+}
+
+void step_advance(struct zero_job *job)
+{
+	struct zero_step *step = &job->step;
+	bool is_finite = true;
+
+	if (step->phase != ZERO_STEP_STEPPING || !gather_is_full(job, ZERO_GATHER_STEP) ||
+	    step->reduce_count || job->pipeline.error)
+		return;
+	hyper_fill(job);
+	if (step->is_norm_wanted)
+		is_finite = take_norm(step, kern_norm_join(job->norm_blocks, job->block_count));
+	step->update_ns = zi_clock_now_ns();
+	step->stats.grad_wait_ns = step->last_step_ns - step->first_step_ns;
+	step->stats.norm_wait_ns = step->update_ns - step->last_step_ns;
+	if (!is_finite && (step->options.flags & ZI_STEP_SKIP_NONFINITE)) {
+		step_skip(job);
+		return;
+	}
+	kern_optim_prepare(&step->scalars, &step->hyper);
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		job->units[i].update_count = job->units[i].subgroup_count;
+	job_step_set(job, ZERO_STEP_UPDATING);
+	pipeline_arm(job);
+}
+
+void step_updated(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct zero_step *step = &job->step;
+	const struct zero_pipeline *pipeline = &job->pipeline;
+
+	if (error && step->phase == ZERO_STEP_STEPPING) {
+		/* Reading ahead met it: the step will not be. */
+		group_break(job, error, UINT32_MAX, text);
+		job_settle(job);
+		return;
+	}
+	step->stats.read_bytes = pipeline->read_bytes;
+	step->stats.write_bytes = pipeline->write_bytes;
+	step->stats.io_read_ns = pipeline->io_read_ns;
+	step->stats.io_write_ns = pipeline->io_write_ns;
+	step->stats.cpu_ns = pipeline->cpu_ns;
+	if (error) {
+		step_end(job, error, text);
+		return;
+	}
+	job_step_set(job, ZERO_STEP_COMMITTING);
+	commit_submit(job);
+}
+
+/* ---- the end ---- */
+
+void step_abort(struct zero_job *job)
+{
+	assert(job->step.phase == ZERO_STEP_STEPPING);
+	extents_release_next(job);
+	units_reset(job);
+	job_step_set(job, ZERO_STEP_NONE);
+	(void)pipeline_abort(job); /* What is still in flight ends in step_drained(). */
+}
+
+void step_drained(struct zero_job *job)
+{
+	if (job->step.phase == ZERO_STEP_COMMITTING)
+		commit_submit(job);
+	else
+		job_settle(job);
+}
+
+static void step_take(struct zero_job *job)
+{
+	struct zero_step *step = &job->step;
+
+	job->committed_step = (int64_t)step->stats.step;
+	job->blob_index = 1 - job->blob_index;
+	if (!step->is_skipped)
+		extents_commit(job);
+	if (step->is_commit)
+		return;
+	job->last_stats = step->stats;
+	if (step->is_skipped)
+		return;
+	job->update_count++;
+	job->beta1_power = step->next_beta1_power;
+	job->beta2_power = step->next_beta2_power;
+}
+
+static void stats_give(struct zero_job *job, enum zero_gather gather)
+{
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_rank *rank = job->group.ranks[i];
+
+		if (rank && rank->gathered[gather])
+			rank->gathered[gather]->stats = job->step.stats;
+	}
+}
+
+/* What the group that made the step hears of it; another one has no part in it. */
+static void step_tell(struct zero_job *job, int error, const struct zi_text *text)
+{
+	enum zero_gather gather = job->step.is_commit ? ZERO_GATHER_COMMIT : ZERO_GATHER_STEP;
+
+	if (job->group.generation != job->step.generation ||
+	    job->group.phase != ZERO_GROUP_LIVE)
+		return;
+	if (!error)
+		stats_give(job, gather);
+	if (!error || job->step.is_commit)
+		gather_complete(job, gather, error, text);
+	else
+		group_break(job, error, UINT32_MAX, text);
+	if (job->group.phase == ZERO_GROUP_LIVE && job->group.error && !job->group.is_left)
+		(void)group_needs_all(job);
+	if (job->group.phase == ZERO_GROUP_LIVE)
+		ops_retry(job);
+}
+
+/*
+ * The catalog answered, or it never came to that. A step in memory alone that the catalog did not
+ * take is in force all the same: there is no other copy. Its ranks hear the error.
+ */
+void step_end(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct zero_step *step = &job->step;
+
+	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
+	if (!step->is_commit && !error)
+		step->stats.step_ns = zi_clock_now_ns() - step->last_step_ns;
+	if (!error || (!job_is_nvme(job) && !step->is_commit)) {
+		step_take(job);
+	} else {
+		extents_release_next(job);
+		if (!step->is_commit)
+			job_unload(job);
+	}
+	if (!step->is_commit)
+		units_reset(job);
+	job_step_set(job, ZERO_STEP_NONE);
+	step_tell(job, error, text);
+	job_settle(job);
+}

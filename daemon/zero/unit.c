@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Units in the hands of ranks: parameters that are pinned, gradient buffers that are given back.
+ * Floor 5, shard thread. Parameters lie in memory for as long as the job is materialised; what an
+ * unshard waits for is the update.
+ */
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job.h"
+
+void unit_try_unshard(struct zero_op *op)
+{
+	struct zero_rank *rank = op->rank;
+	const struct zero_job *job = rank->job;
+	const struct zero_unit *unit = &job->units[op->unit];
+	bool has_stepped = job->group.gather_masks[ZERO_GATHER_STEP] >> rank->number & 1;
+
+	/* After its step() a rank wants the parameters of the next one. */
+	if (unit->update_count || unit->is_copying ||
+	    (job->step.phase == ZERO_STEP_STEPPING && has_stepped))
+		return;
+	if (rank->pin_counts[op->unit] == UINT32_MAX) {
+		op_fail(op, -EOVERFLOW, "unit '%s' is unsharded too often",
+			job->layout.units[op->unit].name);
+		return;
+	}
+	rank->pin_counts[op->unit]++;
+	op_complete(op, 0);
+}
+
+void unit_try_grad_acquire(struct zero_op *op)
+{
+	const struct zero_rank *rank = op->rank;
+
+	if (!(rank->job->units[op->unit].held_mask >> rank->number & 1))
+		op_complete(op, 0);
+}
+
+/**
+ * zero_unshard() - wait until the unit is at the current step, and pin it
+ * @op: unit; completes when it is
+ */
+void zero_unshard(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op_begin(rank, op, ZI_OP_UNSHARD)) {
+		op_wait(op);
+		unit_try_unshard(op);
+	}
+	zero_drain(zero);
+}
+
+/**
+ * zero_reshard() - one use of the unit is over
+ * @op: unit; -EINVAL when it was not unsharded
+ */
+void zero_reshard(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op_begin(rank, op, ZI_OP_RESHARD)) {
+		if (rank->pin_counts[op->unit]) {
+			rank->pin_counts[op->unit]--;
+			op_complete(op, 0);
+		} else {
+			op_fail(op, -EINVAL, "unit '%s' was not unsharded",
+				rank->job->layout.units[op->unit].name);
+		}
+	}
+	zero_drain(zero);
+}
+
+/**
+ * zero_prefetch() - a hint
+ * @op: unit; completes at once: parameters are in memory already
+ */
+void zero_prefetch(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op_begin(rank, op, ZI_OP_PREFETCH))
+		op_complete(op, 0);
+	zero_drain(zero);
+}
+
+/**
+ * zero_grad_acquire() - wait until the unit's gradient buffer is the rank's again
+ * @op: unit; completes when it is
+ */
+void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op_begin(rank, op, ZI_OP_GRAD_ACQUIRE)) {
+		op_wait(op);
+		unit_try_grad_acquire(op);
+	}
+	zero_drain(zero);
+}
+
+/**
+ * zero_barrier() - completes when every rank has come
+ */
+void zero_barrier(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+
+	if (op_begin(rank, op, ZI_OP_BARRIER)) {
+		bool is_full = op_gather(op, ZERO_GATHER_BARRIER);
+
+		if (!group_needs_all(job) && is_full)
+			gather_complete(job, ZERO_GATHER_BARRIER, 0, NULL);
+	}
+	zero_drain(zero);
+}

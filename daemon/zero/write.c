@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Parameters written by a rank: a charged copy of one unit to write into, handed over by all ranks
+ * together, between steps. Floor 5, shard thread, but for the functions called ..._run().
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/checked.h"
+#include "common/base/err.h"
+#include "daemon/zero/job.h"
+
+static void *unit_param(const struct zero_job *job, uint32_t unit)
+{
+	return (char *)job->param->region.base + job->units[unit].param_offset;
+}
+
+static uint64_t unit_bytes(const struct zero_job *job, uint64_t element_count)
+{
+	return element_count * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+}
+
+const struct zero_rank *write_pending(const struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->group.world_size; i++)
+		if (job->group.ranks[i] && job->group.ranks[i]->write)
+			return job->group.ranks[i];
+	return NULL;
+}
+
+static struct zero_write *write_free(struct zero_write *write)
+{
+	assert(!write->is_busy);
+	assert(!write->op);
+	write->segment = tier_segment_unref(write->segment);
+	free(write);
+	return NULL;
+}
+
+/* The rank leaves, or its write is over. While the device fills it, it stays. */
+void write_forget(struct zero_rank *rank)
+{
+	struct zero_write *write = rank->write;
+
+	if (!write)
+		return;
+	rank->write = NULL;
+	write->rank = NULL;
+	write->op = NULL;
+	if (!write->is_busy)
+		(void)write_free(write);
+}
+
+static void begin_run(struct dev_task *task)
+{
+	struct zero_write *write = container_of(task, struct zero_write, task);
+	const struct zero_job *job = write->job;
+
+	write->error = tier_segment_build(write->segment, &write->text);
+	if (!write->error)
+		memcpy(write->segment->region.base, unit_param(job, write->unit),
+		       unit_bytes(job, job->units[write->unit].padded_count));
+}
+
+static void begin_done(struct dev_task *task)
+{
+	struct zero_write *write = container_of(task, struct zero_write, task);
+	struct zero_rank *rank = write->rank;
+	struct zero_job *job = write->job;
+	struct zero *zero = job->zero;
+
+	job_unbusy(job);
+	write->is_busy = false;
+	if (!rank) {
+		(void)write_free(write);
+	} else {
+		struct zero_op *op = write->op;
+
+		if (!write->error)
+			write->error = tier_holders_add(zero->options.holders, rank->pid,
+							rank->pidfd, write->segment);
+		if (op && write->error)
+			op->text = write->text;
+		if (op)
+			op_complete(op, write->error);
+		/* Nobody waits any more (it timed out), or there is nothing to hand out. */
+		if (!op || write->error)
+			write_forget(rank);
+	}
+	job_settle(job);
+	zero_drain(zero);
+}
+
+static int begin(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero_write *write;
+	int r;
+
+	if (job->step.phase != ZERO_STEP_NONE)
+		return zi_text_error(&op->text, -EBUSY, "a step is under way");
+	if (rank->write)
+		return zi_text_error(&op->text, -EBUSY, "unit '%s' is open for writing already",
+				     job->layout.units[rank->write->unit].name);
+	if (job->units[op->unit].is_copying)
+		return zi_text_error(&op->text, -EBUSY, "unit '%s' is being written",
+				     job->layout.units[op->unit].name);
+	write = calloc(1, sizeof(*write));
+	if (!write)
+		return err_origin(-ENOMEM);
+	r = tier_segment_charge(job->cpu_tier, &job->account->account, "zinf-write",
+				zi_align_up(unit_bytes(job, job->units[op->unit].padded_count),
+					    job->slot_bytes),
+				job->slot_bytes == ZI_HUGE_PAGE_BYTES, &op->text, &write->segment);
+	if (r) {
+		free(write);
+		return err_trace(r);
+	}
+	write->job = job;
+	write->rank = rank;
+	write->op = op;
+	write->unit = op->unit;
+	write->is_busy = true;
+	write->task = (struct dev_task){ .run = begin_run, .done = begin_done,
+					 .loop = job->zero->options.loop };
+	rank->write = write;
+	op_wait(op);
+	job_busy(job);
+	dev_submit(job->device, &write->task);
+	return 0;
+}
+
+/**
+ * zero_param_write_begin() - a writable copy of a unit for this rank
+ * @op: unit; completes when it holds the present values
+ *
+ * -EBUSY a step is under way, or this rank writes another unit; -ENOSPC, -EDQUOT with figures.
+ * Context: shard thread.
+ */
+void zero_param_write_begin(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op_begin(rank, op, ZERO_OP_WRITE_BEGIN)) {
+		int r = begin(rank, op);
+
+		if (r)
+			op_complete(op, r);
+	}
+	zero_drain(zero);
+}
+
+/* The copy, once its op has completed; NULL: none. */
+struct tier_segment *zero_param_staging(struct zero_rank *rank)
+{
+	return rank->write && !rank->write->is_busy ? rank->write->segment : NULL;
+}
+
+/* ---- write_end ---- */
+
+/* The unit's optimizer state begins anew: remainder and moments zero. */
+static void end_run(struct dev_task *task)
+{
+	struct zero_job *job = container_of(task, struct zero_job, write_task);
+	const struct zero_unit *unit = &job->units[job->write_unit];
+	uint64_t bytes = unit_bytes(job, unit->element_count);
+	char *param = unit_param(job, job->write_unit);
+
+	memcpy(param, job->write_source->region.base, bytes);
+	memset(param + bytes, 0, unit_bytes(job, unit->padded_count) - bytes);
+	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
+
+		if (subgroup->memory)
+			memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
+	}
+}
+
+static void end_done(struct dev_task *task)
+{
+	struct zero_job *job = container_of(task, struct zero_job, write_task);
+	struct zero *zero = job->zero;
+	struct zero_unit *unit = &job->units[job->write_unit];
+
+	job_unbusy(job);
+	unit->is_copying = false;
+	job->write_source = tier_segment_unref(job->write_source);
+	if (job->group.phase == ZERO_GROUP_LIVE && job->group.generation == job->step.generation) {
+		unit->is_written = true;
+		for (uint32_t i = 0; i < unit->subgroup_count; i++)
+			job->subgroups[unit->subgroup_first + i].is_reset = true;
+		for (uint32_t i = 0; i < job->group.world_size; i++)
+			if (job->group.ranks[i] && job->group.ranks[i]->write &&
+			    job->group.ranks[i]->write->unit == job->write_unit)
+				write_forget(job->group.ranks[i]);
+		gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
+		ops_retry(job);
+	}
+	job_settle(job);
+	zero_drain(zero);
+}
+
+static void end_start(struct zero_job *job, uint32_t unit, uint32_t root)
+{
+	struct zero_write *write = job->group.ranks[root]->write;
+
+	assert(!job->write_source);
+	job->write_unit = unit;
+	job->write_source = tier_segment_ref(write->segment);
+	job->units[unit].is_copying = true;
+	job->write_task = (struct dev_task){ .run = end_run, .done = end_done,
+					     .loop = job->zero->options.loop };
+	job->step.generation = job->group.generation;
+	job_busy(job);
+	dev_submit(job->device, &job->write_task);
+}
+
+static int end_check(const struct zero_rank *rank, struct zero_op *op)
+{
+	const struct zero_job *job = rank->job;
+	const struct zero_write *write = rank->write;
+
+	if (job->step.phase != ZERO_STEP_NONE)
+		return zi_text_error(&op->text, -EBUSY, "a step is under way");
+	if (op->root >= job->group.world_size)
+		return zi_text_error(&op->text, -EINVAL, "root is %u of %u ranks", op->root,
+				     job->group.world_size);
+	if (op->root == rank->number && (!write || write->unit != op->unit || write->is_busy))
+		return zi_text_error(&op->text, -EINVAL,
+				     "root %u has not begun to write unit '%s'", op->root,
+				     job->layout.units[op->unit].name);
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_rank *other = job->group.ranks[i];
+		const struct zero_op *model =
+			other ? other->gathered[ZERO_GATHER_WRITE_END] : NULL;
+
+		if (!model || other == rank)
+			continue;
+		if (model->unit == op->unit && model->root == op->root)
+			continue;
+		return zi_text_error(&op->text, -EINVAL,
+				     "rank %u ends a write of unit %u from root %u, but rank %u of "
+				     "unit %u from root %u",
+				     rank->number, op->unit, op->root, i, model->unit,
+				     model->root);
+	}
+	return 0;
+}
+
+/**
+ * zero_param_write_end() - the root's copy becomes the unit's parameters
+ * @op: unit, root; collective; state of the unit is zero afterwards
+ *
+ * -EINVAL ranks differ, or the root has not begun. Context: shard thread.
+ */
+void zero_param_write_end(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+
+	if (op_begin(rank, op, ZERO_OP_WRITE_END)) {
+		int r = end_check(rank, op);
+		bool is_full;
+
+		if (r) {
+			op_complete(op, r);
+		} else {
+			is_full = op_gather(op, ZERO_GATHER_WRITE_END);
+			if (!group_needs_all(job) && is_full)
+				end_start(job, op->unit, op->root);
+		}
+	}
+	zero_drain(zero);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line, in the field's terms. One table says names, types, limits, defaults and help. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "examples/gpt/model.h"
+#include "examples/gpt/problem.h"
+
+struct gpt_args {
+	struct gpt_config model;
+	/* ranks */
+	uint32_t rank_count;  /* --ranks; 0: not given */
+	int32_t rank;         /* $RANK; -1: this process starts the ranks itself */
+	uint32_t world_count; /* $WORLD_SIZE or --ranks */
+	uint32_t restart_max;
+	uint32_t restart_index; /* which life of the ranks this is; set by the parent */
+	bool is_reference;
+	/* training */
+	uint32_t grad_accum_count;
+	uint64_t step_count;
+	double lr;
+	double min_lr;
+	uint64_t warmup_count;
+	double beta1;
+	double beta2;
+	double eps;
+	double weight_decay;
+	double momentum;
+	double dampening;
+	double clip;
+	bool is_nesterov;
+	bool is_skipping_nonfinite;
+	uint32_t optimizer; /* enum zinf_optimizer */
+	uint32_t schedule;  /* enum zinf_schedule */
+	bool is_bf16;
+	bool has_f32_grads; /* with bf16 parameters */
+	uint64_t seed;
+	const char *data;
+	/* zinf */
+	uint32_t offload_optimizer; /* enum zinf_offload */
+	uint32_t durability;        /* enum zinf_durability */
+	uint64_t resident_bytes;
+	uint64_t staging_bytes;
+	uint32_t timeout_s;
+	const char *job;
+	const char *incarnation;
+	const char *socket;
+	bool is_waiting_for_daemon;
+	/* output */
+	uint64_t log_every;
+	uint64_t eval_every;
+	uint32_t eval_batch_count;
+	const char *dump;
+	bool is_quiet;
+	bool is_json;
+	bool is_help;
+	uint64_t exit_after_step; /* for tests: rank 0 kills itself; 0: never */
+};
+
+int gpt_args_parse(struct gpt_args *args, int argc, char *const *argv, struct gpt_problem *problem);
+int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem);
+void gpt_args_help(const char *program);
+double gpt_args_lr(const struct gpt_args *args, uint64_t step);

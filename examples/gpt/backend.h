@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where parameters and gradients live and who runs the optimizer. Two answers: zinf_backend.c (one
+ * rank per process, everything in the daemon) and reference_backend.c (all ranks in one process,
+ * plain loops, no zinf). The model and the training loop are the same code above both, so that the
+ * two can be compared bit by bit.
+ *
+ * A *lane* is a rank that this process computes for: one with zinf, all of them in the reference.
+ * Functions mean what the functions of zinf/zinf.h of the same name mean, and return 0 or a negative
+ * errno.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "examples/gpt/model.h"
+#include "zinf/zinf.h"
+
+struct gpt_args;
+struct gpt_backend;
+
+struct gpt_backend_ops {
+	int (*unshard)(struct gpt_backend *backend, uint32_t unit);
+	int (*reshard)(struct gpt_backend *backend, uint32_t unit);
+	int (*prefetch)(struct gpt_backend *backend, uint32_t unit);
+	const void *(*param)(const struct gpt_backend *backend, uint32_t param);
+
+	int (*grad_acquire)(struct gpt_backend *backend, uint32_t lane, uint32_t unit);
+	void *(*grad)(const struct gpt_backend *backend, uint32_t lane, uint32_t param);
+	int (*reduce)(struct gpt_backend *backend, uint32_t lane, uint32_t unit);
+
+	/* First values: begin makes param() writable in the process that calls it, rank 0's. */
+	int (*write_begin)(struct gpt_backend *backend, uint32_t unit);
+	int (*write_end)(struct gpt_backend *backend, uint32_t unit);
+	int (*commit)(struct gpt_backend *backend, const void *blob, size_t blob_bytes);
+	int64_t (*committed_step)(const struct gpt_backend *backend);
+	int (*blob_get)(struct gpt_backend *backend, void *blob, size_t blob_bytes,
+			size_t *ret_bytes);
+
+	/* One step is under way at a time: step() starts its end, wait() waits for that. */
+	int (*step_begin)(struct gpt_backend *backend, const struct zinf_step_options *options);
+	int (*step)(struct gpt_backend *backend, const void *blob, size_t blob_bytes);
+	int (*wait)(struct gpt_backend *backend, struct zinf_step_stats *ret_stats);
+	int (*barrier)(struct gpt_backend *backend);
+
+	const char *(*error_text)(const struct gpt_backend *backend);
+	void (*close)(struct gpt_backend *backend);
+};
+
+struct gpt_backend {
+	const struct gpt_backend_ops *ops;
+	int32_t rank_first;  /* rank of lane 0 */
+	uint32_t lane_count; /* ranks of this process */
+	uint32_t world_count;
+};
+
+struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct gpt_model *model,
+				       struct gpt_problem *problem);
+int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
+		  struct gpt_problem *problem, struct gpt_backend **ret_backend);

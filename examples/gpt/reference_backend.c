@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backend that says what the bits must be: every rank of the job in this one process, one after
+ * the other, all state in plain arrays over the flat parameter space (units padded to 4096 elements),
+ * the arithmetic from reference_math.c. Nothing of zinf but the option structs of its header.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/gpt/args.h"
+#include "examples/gpt/backend.h"
+#include "examples/gpt/bf16.h"
+#include "examples/gpt/reference_math.h"
+
+struct reference {
+	struct gpt_backend base;
+	const struct gpt_model *model;
+	enum zinf_optimizer optimizer;
+	bool is_param_bf16;
+	bool is_grad_bf16;
+	bool is_sharded;
+	/* Each (padded_count,), zero at first; padding of gradients is never written. */
+	void *params;       /* bf16 or f32 */
+	int16_t *remainder; /* bf16 only */
+	float *exp_avg;     /* SGD: momentum_buffer */
+	float *exp_avg_sq;
+	void *grads[ZINF_WORLD_MAX]; /* of each rank, bf16 or f32 */
+	float *sum;                  /* of the ranks; sharded: of the micro-batches too; then reduced */
+	double *block_sums;          /* (padded_count / 4096,) */
+	uint32_t *reduce_counts;     /* (unit_count,) zinf_reduce() calls of all ranks in this step */
+	/* The step */
+	struct zinf_step_options options;
+	struct zinf_step_stats stats;
+	bool is_stepping;
+	int64_t step; /* committed; -1: nothing yet */
+	uint64_t update_count;
+	double beta1_power;
+	double beta2_power;
+};
+
+static struct reference *reference_of(struct gpt_backend *backend)
+{
+	return (struct reference *)backend;
+}
+
+/* Nothing to wait for: everything is here. */
+static int nothing(struct gpt_backend *backend, uint32_t unit)
+{
+	(void)backend;
+	(void)unit;
+	return 0;
+}
+
+static int no_wait(struct gpt_backend *backend)
+{
+	(void)backend;
+	return 0;
+}
+
+static void *at(void *plane, uint64_t index, bool is_bf16)
+{
+	return (char *)plane + index * (is_bf16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+static uint64_t flat_index(const struct reference *ref, uint32_t param)
+{
+	const struct gpt_param *p = &ref->model->params[param];
+
+	return ref->model->units[p->unit].global_index + p->element_index;
+}
+
+static const void *reference_param(const struct gpt_backend *backend, uint32_t param)
+{
+	const struct reference *ref = (const struct reference *)backend;
+
+	return at(ref->params, flat_index(ref, param), ref->is_param_bf16);
+}
+
+static int reference_grad_acquire(struct gpt_backend *backend, uint32_t lane, uint32_t unit)
+{
+	assert(lane < backend->lane_count);
+	(void)lane;
+	(void)unit;
+	return 0;
+}
+
+static void *reference_grad(const struct gpt_backend *backend, uint32_t lane, uint32_t param)
+{
+	const struct reference *ref = (const struct reference *)backend;
+
+	return at(ref->grads[lane], flat_index(ref, param), ref->is_grad_bf16);
+}
+
+/* tree(ranks) of one element. */
+static float sum_of_ranks(const struct reference *ref, uint64_t index)
+{
+	float values[ZINF_WORLD_MAX];
+
+	for (uint32_t rank = 0; rank < ref->base.lane_count; rank++)
+		values[rank] = ref->is_grad_bf16
+				       ? gpt_bf16_widen(((const uint16_t *)ref->grads[rank])[index])
+				       : ((const float *)ref->grads[rank])[index];
+	return gpt_reference_tree(values, ref->base.lane_count);
+}
+
+/* The last rank to hand a unit over forms the sum; `sharded` adds it to the former micro-batches'. */
+static int reference_reduce(struct gpt_backend *backend, uint32_t lane, uint32_t unit)
+{
+	struct reference *ref = reference_of(backend);
+	const struct gpt_unit *u = &ref->model->units[unit];
+	uint32_t calls = ++ref->reduce_counts[unit];
+
+	assert(lane < backend->lane_count);
+	(void)lane;
+	if (calls % backend->lane_count)
+		return 0;
+	for (uint64_t i = u->global_index; i < u->global_index + u->element_count; i++) {
+		float tree = sum_of_ranks(ref, i);
+
+		ref->sum[i] = calls == backend->lane_count ? tree : ref->sum[i] + tree;
+	}
+	return 0;
+}
+
+static int reference_commit(struct gpt_backend *backend, const void *blob, size_t blob_bytes)
+{
+	(void)blob; /* This process is all there is: nobody comes back for it. */
+	(void)blob_bytes;
+	reference_of(backend)->step = 0;
+	return 0;
+}
+
+static int64_t reference_committed_step(const struct gpt_backend *backend)
+{
+	return ((const struct reference *)backend)->step;
+}
+
+static int reference_blob_get(struct gpt_backend *backend, void *blob, size_t blob_bytes,
+			      size_t *ret_bytes)
+{
+	(void)backend;
+	(void)blob;
+	(void)blob_bytes;
+	*ret_bytes = 0;
+	return 0;
+}
+
+static int reference_step_begin(struct gpt_backend *backend, const struct zinf_step_options *options)
+{
+	struct reference *ref = reference_of(backend);
+
+	assert(!ref->is_stepping);
+	ref->options = *options;
+	ref->is_stepping = true;
+	memset(ref->reduce_counts, 0, ref->model->unit_count * sizeof(*ref->reduce_counts));
+	return 0;
+}
+
+/* sum → reduced: the average, then one rounding to the gradients' type. */
+static void average(struct reference *ref)
+{
+	float factor = ref->options.sum ? 1.0f : (float)(1.0 / (double)ref->base.world_count);
+
+	for (uint64_t i = 0; i < ref->model->padded_count; i++) {
+		float x = ref->sum[i] * factor;
+
+		ref->sum[i] = ref->is_grad_bf16 ? gpt_bf16_widen(gpt_bf16_round(x)) : x;
+	}
+}
+
+static double whole_norm(struct reference *ref)
+{
+	uint64_t block_count = ref->model->padded_count / GPT_UNIT_ALIGN;
+
+	for (uint64_t block = 0; block < block_count; block++)
+		ref->block_sums[block] = gpt_reference_block_sum(ref->sum + block * GPT_UNIT_ALIGN,
+								 (float)ref->options.unscale);
+	return gpt_reference_norm(ref->block_sums, block_count);
+}
+
+static void update(struct reference *ref, float clip)
+{
+	struct gpt_reference_scalars scalars;
+
+	ref->beta1_power *= ref->options.beta1;
+	ref->beta2_power *= ref->options.beta2;
+	gpt_reference_scalars_init(&scalars, ref->optimizer, &ref->options, ref->beta1_power,
+				   ref->beta2_power, clip, ref->update_count == 0);
+	ref->update_count++;
+	for (uint64_t i = 0; i < ref->model->padded_count; i++) {
+		uint16_t *narrow = (uint16_t *)ref->params + i;
+		float *wide = (float *)ref->params + i;
+		struct gpt_reference_state state = {
+			.p = ref->is_param_bf16 ? gpt_reference_join(*narrow, ref->remainder[i])
+						: *wide,
+			.m = ref->exp_avg[i],
+			.v = ref->exp_avg_sq[i],
+		};
+
+		gpt_reference_update(&scalars, ref->optimizer, ref->sum[i], &state);
+		ref->exp_avg[i] = state.m;
+		ref->exp_avg_sq[i] = state.v;
+		if (ref->is_param_bf16)
+			gpt_reference_split(state.p, narrow, &ref->remainder[i]);
+		else
+			*wide = state.p;
+	}
+}
+
+static int reference_step(struct gpt_backend *backend, const void *blob, size_t blob_bytes)
+{
+	struct reference *ref = reference_of(backend);
+	const struct zinf_step_options *options = &ref->options;
+	bool is_normed = options->max_norm > 0 || options->want_norm || options->skip_nonfinite;
+	double norm = NAN;
+	float clip;
+	bool is_skipped;
+
+	(void)blob;
+	(void)blob_bytes;
+	assert(ref->is_stepping);
+	for (uint32_t unit = 0; unit < ref->model->unit_count; unit++)
+		if (ref->reduce_counts[unit] != options->micro_batches * backend->lane_count)
+			return -ENODATA;
+	average(ref);
+	if (is_normed)
+		norm = whole_norm(ref);
+	is_skipped = options->skip_nonfinite && !isfinite(norm);
+	clip = gpt_reference_clip(norm, options->max_norm);
+	if (!is_skipped)
+		update(ref, clip);
+	ref->is_stepping = false;
+	ref->step++;
+	ref->stats = (struct zinf_step_stats){
+		.bytes = sizeof(ref->stats),
+		.is_skipped = is_skipped,
+		.step = (uint64_t)ref->step,
+		.norm = norm,
+		.clip = (double)clip,
+	};
+	return 0;
+}
+
+static int reference_wait(struct gpt_backend *backend, struct zinf_step_stats *ret_stats)
+{
+	*ret_stats = reference_of(backend)->stats;
+	return 0;
+}
+
+static const char *reference_error_text(const struct gpt_backend *backend)
+{
+	(void)backend;
+	return "gradients are missing";
+}
+
+static void reference_close(struct gpt_backend *backend)
+{
+	struct reference *ref = reference_of(backend);
+
+	for (uint32_t lane = 0; lane < ZINF_WORLD_MAX; lane++)
+		free(ref->grads[lane]);
+	free(ref->params);
+	free(ref->remainder);
+	free(ref->exp_avg);
+	free(ref->exp_avg_sq);
+	free(ref->sum);
+	free(ref->block_sums);
+	free(ref->reduce_counts);
+	free(ref);
+}
+
+static const struct gpt_backend_ops reference_ops = {
+	.unshard = nothing,
+	.reshard = nothing,
+	.prefetch = nothing,
+	.param = reference_param,
+	.grad_acquire = reference_grad_acquire,
+	.grad = reference_grad,
+	.reduce = reference_reduce,
+	.write_begin = nothing,
+	.write_end = nothing,
+	.commit = reference_commit,
+	.committed_step = reference_committed_step,
+	.blob_get = reference_blob_get,
+	.step_begin = reference_step_begin,
+	.step = reference_step,
+	.wait = reference_wait,
+	.barrier = no_wait,
+	.error_text = reference_error_text,
+	.close = reference_close,
+};
+
+static bool allocate(struct reference *ref)
+{
+	uint64_t count = ref->model->padded_count;
+	bool is_whole = true;
+
+	ref->params = calloc(count, ref->is_param_bf16 ? sizeof(uint16_t) : sizeof(float));
+	ref->remainder = calloc(ref->is_param_bf16 ? count : 1, sizeof(*ref->remainder));
+	ref->exp_avg = calloc(count, sizeof(*ref->exp_avg));
+	ref->exp_avg_sq = calloc(count, sizeof(*ref->exp_avg_sq));
+	ref->sum = calloc(count, sizeof(*ref->sum));
+	ref->block_sums = calloc(count / GPT_UNIT_ALIGN, sizeof(*ref->block_sums));
+	ref->reduce_counts = calloc(ref->model->unit_count, sizeof(*ref->reduce_counts));
+	for (uint32_t lane = 0; lane < ref->base.lane_count; lane++) {
+		ref->grads[lane] =
+			calloc(count, ref->is_grad_bf16 ? sizeof(uint16_t) : sizeof(float));
+		is_whole = is_whole && ref->grads[lane];
+	}
+	return is_whole && ref->params && ref->remainder && ref->exp_avg && ref->exp_avg_sq &&
+	       ref->sum && ref->block_sums && ref->reduce_counts;
+}
+
+/* @model: must outlive the backend. Return: NULL when memory is short. */
+struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct gpt_model *model,
+				       struct gpt_problem *problem)
+{
+	struct reference *ref = calloc(1, sizeof(*ref));
+
+	assert(args->world_count >= 1);
+	assert(args->world_count <= ZINF_WORLD_MAX);
+	if (ref) {
+		ref->base = (struct gpt_backend){ .ops = &reference_ops,
+						  .lane_count = args->world_count,
+						  .world_count = args->world_count };
+		ref->model = model;
+		ref->optimizer = (enum zinf_optimizer)args->optimizer;
+		ref->is_param_bf16 = args->is_bf16;
+		ref->is_grad_bf16 = args->is_bf16 && !args->has_f32_grads;
+		ref->is_sharded = args->schedule == ZINF_SHARDED;
+		ref->step = -1;
+		ref->beta1_power = 1.0;
+		ref->beta2_power = 1.0;
+		if (allocate(ref))
+			return &ref->base;
+		reference_close(&ref->base);
+	}
+	(void)gpt_problem_set(problem, -ENOMEM, "No memory for %u ranks of %llu parameters",
+			      args->world_count, (unsigned long long)model->element_count);
+	return NULL;
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of a connection: found, greeted, attached, and left again. Floor 2.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "common/wire/region.h"
+#include "libclient/client.h"
+
+#define ATTACH_FEATURES (ZI_FEATURE_NVME_STATE)
+/* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not inotify:
+ * the folder of the socket may not be there yet either, and connecting is the only proof anyway. */
+#define ATTACH_PAUSE_MIN_NS ZI_NS_PER_MS
+#define ATTACH_PAUSE_MAX_NS (50 * ZI_NS_PER_MS)
+/* Leaving waits this long for its answer: the lease ends with the socket in any case. */
+#define DETACH_NS (5 * ZI_NS_PER_S)
+
+/* ATTACHED's descriptors, in order. */
+enum { ATTACH_FD_UPLINK, ATTACH_FD_DOWNLINK, ATTACH_FD_DOORBELL, ATTACH_FD_WAKEUP, ATTACH_FDS };
+
+static void close_fds(int *fds, uint32_t fd_count)
+{
+	for (uint32_t i = 0; i < fd_count; i++)
+		fds[i] = zi_close(fds[i]);
+}
+
+/* Unmaps, closes, frees; NULL and half-built ones too. Return: NULL. */
+static struct zinf *client_free(struct zinf *zinf)
+{
+	if (!zinf)
+		return NULL;
+	zi_client_unmap_model(zinf);
+	(void)zi_region_unmap(zinf->uplink,
+	                      zinf->uplink_bytes); /* Asserts inside; so does the next. */
+	(void)zi_region_unmap((void *)zinf->downlink, zinf->downlink_bytes);
+	zinf->socket_fd = zi_close(zinf->socket_fd);
+	zinf->doorbell_fd = zi_close(zinf->doorbell_fd);
+	zinf->wakeup_fd = zi_close(zinf->wakeup_fd);
+	zinf->end_fd = zi_close(zinf->end_fd);
+	zinf->event_fd = zi_close(zinf->event_fd);
+	free(zinf->ops);
+	free(zinf->free_indices);
+	free(zinf->units);
+	free(zinf->params);
+	free(zinf);
+	return NULL;
+}
+ZI_DEFINE_CLEANUP(struct zinf *, client_free)
+
+static struct zinf *client_new(void)
+{
+	struct zinf *zinf = calloc(1, sizeof(*zinf));
+
+	if (!zinf)
+		return NULL;
+	zinf->socket_fd = zinf->doorbell_fd = zinf->wakeup_fd = -1;
+	zinf->end_fd = zinf->event_fd = zinf->param_fd = -1;
+	zinf->committed_step = -1;
+	return zinf;
+}
+
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec pause = { .tv_nsec = (long)ns };
+
+	assert(ns < ZI_NS_PER_S);
+	(void)nanosleep(&pause, NULL); /* A signal only makes us look sooner. */
+}
+
+/* Connects, waiting for a daemon to appear where asked to. */
+static int connect_daemon(struct zinf *zinf, bool is_waiting, uint64_t deadline_ns)
+{
+	uint64_t pause_ns = ATTACH_PAUSE_MIN_NS;
+
+	for (;;) {
+		int r = zi_control_connect(zinf->path, &zinf->socket_fd);
+
+		if (!r)
+			return err_trace(zi_fd_set_nonblock(zinf->socket_fd, true));
+		if (r == -ENOENT || r == -ECONNREFUSED) {
+			if (!is_waiting)
+				return zi_client_error(zinf, -ENOENT,
+				                       "no zinfd at %s: start it, or name its "
+				                       "socket in $ZINF_SOCKET",
+				                       zinf->path);
+		} else if (r != -EAGAIN) { /* EAGAIN: it is there, and busy */
+			return zi_client_error(zinf, r, "connecting to zinfd at %s: %s", zinf->path,
+			                       strerror(-r));
+		}
+		if (zi_clock_now_ns() >= deadline_ns)
+			return zi_client_error(zinf, -ETIMEDOUT, "no zinfd at %s within %u ms",
+			                       zinf->path, zinf->attach.timeout_ms);
+		sleep_ns(pause_ns);
+		pause_ns = ZI_MIN(pause_ns * 2, ATTACH_PAUSE_MAX_NS);
+	}
+}
+
+static int greet(struct zinf *zinf)
+{
+	const struct zi_message_header *message;
+	const struct zi_hello *theirs;
+	struct zi_hello ours = {
+		.major = ZI_PROTOCOL_MAJOR,
+		.minor = ZI_PROTOCOL_MINOR,
+		.features = ATTACH_FEATURES,
+	};
+	int r;
+
+	(void)snprintf(ours.program, sizeof(ours.program), "libzinf %s",
+	               zinf_version()); /* Fits. */
+	r = zi_client_request(zinf, &ours.header, ZI_MESSAGE_HELLO, sizeof(ours), ZI_MESSAGE_HELLO,
+	                      &message, NULL, 0);
+	if (r)
+		return err_trace(r);
+	theirs = (const struct zi_hello *)message;
+	if (theirs->major != ZI_PROTOCOL_MAJOR)
+		return zi_client_error(zinf, -EPROTONOSUPPORT,
+		                       "%s at %s speaks protocol %u.%u, libzinf %s speaks %u.%u: "
+		                       "update the older one",
+		                       theirs->program, zinf->path, theirs->major, theirs->minor,
+		                       zinf_version(), ZI_PROTOCOL_MAJOR, ZI_PROTOCOL_MINOR);
+	zinf->features = theirs->features & ours.features;
+	if (zinf->attach.config.offload_optimizer == ZI_OFFLOAD_NVME &&
+	    !(zinf->features & ZI_FEATURE_NVME_STATE))
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "offload_optimizer nvme: %s at %s has no NVMe tier",
+		                       theirs->program, zinf->path);
+	return 0;
+}
+
+/* Maps the two regions that ATTACHED told of. */
+static int map_rings(struct zinf *zinf, const struct zi_attached *attached, const int *fds)
+{
+	const struct zi_downlink_header *down;
+	struct zi_uplink_header *up;
+	uint32_t entries = attached->ring_entries;
+	void *base;
+	int r;
+
+	if (!entries || entries > ZI_RING_ENTRIES_MAX || (entries & (entries - 1)) ||
+	    attached->uplink_bytes < zi_uplink_bytes(entries) ||
+	    attached->downlink_bytes < zi_downlink_bytes(entries))
+		return err_trace(zi_client_breach(zinf, "rings of impossible sizes"));
+	r = zi_region_map(fds[ATTACH_FD_UPLINK], attached->uplink_bytes, true, &zinf->uplink);
+	if (r == -EPROTO || r == -EACCES)
+		return err_trace(zi_client_breach(zinf, "an uplink that is not sealed, too short, "
+		                                        "or read-only"));
+	if (r)
+		return zi_client_error(zinf, r, "mapping the rings: %s", strerror(-r));
+	zinf->uplink_bytes = attached->uplink_bytes;
+	r = zi_region_map(fds[ATTACH_FD_DOWNLINK], attached->downlink_bytes, false, &base);
+	if (r == -EPROTO)
+		return err_trace(
+			zi_client_breach(zinf, "a downlink that is not sealed, or too short"));
+	if (r)
+		return zi_client_error(zinf, r, "mapping the rings: %s", strerror(-r));
+	zinf->downlink = base;
+	zinf->downlink_bytes = attached->downlink_bytes;
+	down = base;
+	if (down->magic != ZI_DOWNLINK_MAGIC || down->version != ZI_REGION_VERSION)
+		return err_trace(zi_client_breach(zinf, "a downlink with another header"));
+	up = zinf->uplink;
+	up->magic = ZI_UPLINK_MAGIC;
+	up->version = ZI_REGION_VERSION;
+	up->entries = entries;
+	zinf->down = down;
+	zinf->entries = entries;
+	return 0;
+}
+
+/* The table of operations, and our ends of the rings. */
+static int init_ops(struct zinf *zinf)
+{
+	zinf->ops = calloc(zinf->entries, sizeof(*zinf->ops));
+	zinf->free_indices = calloc(zinf->entries, sizeof(*zinf->free_indices));
+	if (!zinf->ops || !zinf->free_indices)
+		return zi_client_error(zinf, -ENOMEM, "no memory for %u operations", zinf->entries);
+	for (uint32_t i = 0; i < zinf->entries; i++) {
+		zinf->ops[i].ticket = i;
+		zinf->free_indices[i] = i;
+	}
+	zinf->free_count = zinf->entries;
+	zi_ring_sq_producer(&zinf->sq, zinf->uplink, zinf->downlink, zinf->entries);
+	zi_ring_cq_consumer(&zinf->cq, zinf->uplink, zinf->downlink, zinf->entries);
+	return 0;
+}
+
+static int join(struct zinf *zinf)
+{
+	const struct zi_message_header *message;
+	int fds[ZI_MESSAGE_FDS_MAX];
+	int r;
+
+	r = zi_client_request(zinf, &zinf->attach.header, ZI_MESSAGE_ATTACH, sizeof(zinf->attach),
+	                      ZI_MESSAGE_ATTACHED, &message, fds, ATTACH_FDS);
+	if (r)
+		return err_trace(r);
+	zinf->doorbell_fd = fds[ATTACH_FD_DOORBELL];
+	zinf->wakeup_fd = fds[ATTACH_FD_WAKEUP];
+	r = map_rings(zinf, (const struct zi_attached *)message, fds);
+	close_fds(fds, ATTACH_FD_DOORBELL);
+	if (r)
+		return err_trace(r);
+	return err_trace(init_ops(zinf));
+}
+
+/* What the caller may poll: the socket, and what zi_client_over() writes to when the last words on the
+ * socket have been read already. */
+static int open_event_fd(struct zinf *zinf)
+{
+	struct epoll_event readable = { .events = EPOLLIN };
+
+	zinf->end_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	zinf->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (zinf->end_fd < 0 || zinf->event_fd < 0 ||
+	    epoll_ctl(zinf->event_fd, EPOLL_CTL_ADD, zinf->end_fd, &readable) < 0 ||
+	    epoll_ctl(zinf->event_fd, EPOLL_CTL_ADD, zinf->socket_fd, &readable) < 0) {
+		int error = -errno;
+
+		return zi_client_error(zinf, error, "opening an event descriptor: %s",
+		                       strerror(-error));
+	}
+	return 0;
+}
+
+static int attach(struct zinf *zinf, const struct zinf_options *options)
+{
+	int r;
+
+	r = zi_client_options(options, zinf);
+	if (r)
+		return err_trace(r);
+	r = connect_daemon(zinf, options->wait_for_daemon, zi_clock_deadline_ns(zinf->timeout_ns));
+	if (r)
+		return err_trace(r);
+	r = greet(zinf);
+	if (r)
+		return err_trace(r);
+	r = join(zinf);
+	if (r)
+		return err_trace(r);
+	return err_trace(open_event_fd(zinf));
+}
+
+int zinf_attach(const struct zinf_options *options, struct zinf **ret_zinf)
+{
+	_cleanup_(client_freep) struct zinf *zinf = NULL;
+	struct zi_text text = { "" };
+	int r;
+
+	zi_client_set_attach_error(&text);
+	zinf = client_new();
+	if (!zinf) {
+		zi_text_set(&text, "no memory");
+		zi_client_set_attach_error(&text);
+		return err_origin(-ENOMEM);
+	}
+	r = attach(zinf, options);
+	if (r) {
+		zi_client_set_attach_error(&zinf->text);
+		return err_trace(r);
+	}
+	*ret_zinf = zi_steal(zinf);
+	return 0;
+}
+
+/* A request without payload whose answer is DONE. */
+static int request_plain(struct zinf *zinf, enum zi_message_type type)
+{
+	const struct zi_message_header *reply;
+	struct zi_message_header request;
+
+	return err_trace(zi_client_request(zinf, &request, type, sizeof(request), ZI_MESSAGE_DONE,
+	                                   &reply, NULL, 0));
+}
+
+void zinf_detach(struct zinf *zinf)
+{
+	if (!zinf)
+		return;
+	/* Of a group that broke we still take our leave: then this is no death. */
+	zinf->timeout_ns = ZI_MIN(zinf->timeout_ns, DETACH_NS);
+	if (zinf->over != -EPROTO)
+		(void)request_plain(zinf,
+		                    ZI_MESSAGE_DETACH); /* The lease ends with the socket anyway. */
+	(void)client_free(zinf);                        /* Always NULL. */
+}
+
+int zinf_destroy_job(struct zinf *zinf)
+{
+	int r = zi_client_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	r = request_plain(zinf, ZI_MESSAGE_DESTROY);
+	if (r)
+		return err_trace(r);
+	(void)client_free(zinf); /* Always NULL. */
+	return 0;
+}
+
+int32_t zinf_rank(const struct zinf *zinf)
+{
+	return (int32_t)zinf->attach.rank;
+}
+
+int32_t zinf_world_size(const struct zinf *zinf)
+{
+	return (int32_t)zinf->attach.world_size;
+}
+
+int zinf_ping(struct zinf *zinf)
+{
+	int r = zi_client_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	return err_trace(zi_client_call(zinf, ZI_OP_NOP, 0, 0, NULL));
+}
+
+int zinf_event_fd(const struct zinf *zinf)
+{
+	return zinf->event_fd;
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The model: units and parameters as they are told, sent, and found again in the daemon's memory.
+ * Floor 2.
+ *
+ * Both sides compute the layout from the same list by the same arithmetic (wire/geometry.h); the
+ * daemon only tells its slot and how large the planes became. Figures that do not fit are a breach.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/checked.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "common/wire/check.h"
+#include "common/wire/geometry.h"
+#include "common/wire/region.h"
+#include "libclient/client.h"
+
+/* Growing arrays begin here: a small transformer. */
+#define MODEL_CAPACITY_MIN 64u
+/* The daemon's limits are lower; this one keeps 32-bit arithmetic right. */
+#define MODEL_ENTRIES_MAX    (1u << 24)
+#define MODEL_SLOT_BYTES_MIN 4096u
+#define MODEL_SLOT_BYTES_MAX (1ull << 30)
+
+/* MATERIALIZED's descriptors, in order. */
+enum { MODEL_FD_PARAM, MODEL_FD_GRAD, MODEL_FDS };
+
+/* Room for one more in an array of @item_bytes each. */
+static int grow(struct zinf *zinf, void **array, uint32_t count, uint32_t *capacity,
+                size_t item_bytes)
+{
+	uint32_t wanted = *capacity ? *capacity * 2 : MODEL_CAPACITY_MIN;
+	void *grown;
+
+	if (count < *capacity)
+		return 0;
+	if (wanted > MODEL_ENTRIES_MAX)
+		return zi_client_error(zinf, -E2BIG, "more than %u units or parameters",
+		                       MODEL_ENTRIES_MAX / 2);
+	grown = realloc(*array, wanted * item_bytes);
+	if (!grown)
+		return zi_client_error(zinf, -ENOMEM, "no memory for %u units or parameters",
+		                       wanted);
+	*array = grown;
+	*capacity = wanted;
+	return 0;
+}
+
+/* Before zinf_materialize() only. */
+static int enter_forming(struct zinf *zinf, const char *function)
+{
+	int r = zi_client_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	if (zinf->is_materialized)
+		return zi_client_error(zinf, -EINVAL, "%s() after zinf_materialize()", function);
+	return 0;
+}
+
+static int put_name(struct zinf *zinf, char *target, const char *name)
+{
+	if (name && zi_copy_name(target, ZI_PARAM_NAME_BYTES, name) == 0)
+		return 0;
+	return zi_client_error(zinf, -EINVAL, "the name '%.80s' has more than %u bytes",
+	                       name ? name : "(null)", ZI_PARAM_NAME_BYTES - 1);
+}
+
+int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit)
+{
+	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_UNIT };
+	struct zi_client_unit *unit;
+	int r;
+
+	r = enter_forming(zinf, __func__);
+	if (r)
+		return err_trace(r);
+	r = put_name(zinf, entry.name, name);
+	if (r)
+		return err_trace(r);
+	r = zi_check_layout_entry(&entry, &zinf->text);
+	if (r)
+		return err_trace(r);
+	for (uint32_t i = 0; i < zinf->unit_count; i++)
+		if (strcmp(zinf->units[i].name, name) == 0)
+			return zi_client_error(zinf, -EINVAL, "two units are called '%s'", name);
+	r = grow(zinf, (void **)&zinf->units, zinf->unit_count, &zinf->unit_capacity,
+	         sizeof(*zinf->units));
+	if (r)
+		return err_trace(r);
+	unit = &zinf->units[zinf->unit_count];
+	memset(unit, 0, sizeof(*unit));
+	memcpy(unit->name, entry.name, sizeof(unit->name));
+	*ret_unit = zinf->unit_count++;
+	return 0;
+}
+
+int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count, const uint64_t *shape,
+                   uint32_t *ret_param)
+{
+	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_PARAM, .dim_count = dim_count };
+	struct zi_client_unit *unit;
+	uint64_t element_count;
+	int r;
+
+	r = enter_forming(zinf, __func__);
+	if (r)
+		return err_trace(r);
+	if (!zinf->unit_count)
+		return zi_client_error(zinf, -EINVAL,
+		                       "zinf_unit_add() comes before its parameters");
+	if (dim_count > ZI_PARAM_DIMS_MAX || (dim_count && !shape))
+		return zi_client_error(zinf, -EINVAL, "%u dimensions: at most %u, with a shape",
+		                       dim_count, ZI_PARAM_DIMS_MAX);
+	r = put_name(zinf, entry.name, name);
+	if (r)
+		return err_trace(r);
+	for (uint32_t i = 0; i < dim_count; i++)
+		entry.shape[i] = shape[i];
+	r = zi_check_layout_entry(&entry, &zinf->text);
+	if (r)
+		return err_trace(r);
+	r = zi_geometry_elements(entry.shape, dim_count, &element_count);
+	if (r)
+		return err_trace(r);
+	r = grow(zinf, (void **)&zinf->params, zinf->param_count, &zinf->param_capacity,
+	         sizeof(*zinf->params));
+	if (r)
+		return err_trace(r);
+	unit = &zinf->units[zinf->unit_count - 1];
+	if (unit->element_count + element_count > UINT64_MAX / 64) /* bytes of any plane fit */
+		return zi_client_error(zinf, -EINVAL, "unit '%s' has too many elements",
+		                       unit->name);
+	zinf->params[zinf->param_count] = (struct zi_client_param){
+		.entry = entry,
+		.unit = zinf->unit_count - 1,
+		.element_offset = unit->element_count,
+	};
+	unit->element_count += element_count;
+	unit->param_count++;
+	*ret_param = zinf->param_count++;
+	return 0;
+}
+
+/* A packet of the LAYOUT stream being filled. */
+struct layout_packet {
+	struct zi_layout head;
+	struct zi_layout_entry entries[ZI_LAYOUT_ENTRIES_MAX];
+};
+static_assert(offsetof(struct layout_packet, entries) == sizeof(struct zi_layout), "no gap");
+
+static int flush_packet(struct zinf *zinf, struct layout_packet *packet, uint64_t deadline_ns)
+{
+	uint32_t bytes = (uint32_t)(sizeof(packet->head) +
+	                            packet->head.entry_count * sizeof(struct zi_layout_entry));
+	int r;
+
+	if (!packet->head.entry_count)
+		return 0;
+	zi_message_init(&packet->head.header, ZI_MESSAGE_LAYOUT, bytes, ++zinf->sequence);
+	r = zi_client_send(zinf, &packet->head.header, deadline_ns);
+	packet->head.entry_count = 0;
+	return err_trace(r);
+}
+
+static int send_entry(struct zinf *zinf, struct layout_packet *packet,
+                      const struct zi_layout_entry *entry, uint64_t deadline_ns)
+{
+	packet->entries[packet->head.entry_count++] = *entry;
+	if (packet->head.entry_count < ZI_LAYOUT_ENTRIES_MAX)
+		return 0;
+	return err_trace(flush_packet(zinf, packet, deadline_ns));
+}
+
+/* Units and parameters in order: each unit, then its parameters. */
+static int send_layout(struct zinf *zinf)
+{
+	_cleanup_(zi_freep) struct layout_packet *packet = calloc(1, sizeof(*packet));
+	uint64_t deadline_ns = zi_client_deadline_ns(zinf);
+	uint32_t param = 0;
+	int r;
+
+	if (!packet)
+		return zi_client_error(zinf, -ENOMEM, "no memory for the layout");
+	for (uint32_t i = 0; i < zinf->unit_count; i++) {
+		struct zi_layout_entry entry = { .kind = ZI_LAYOUT_UNIT };
+
+		memcpy(entry.name, zinf->units[i].name, sizeof(entry.name));
+		r = send_entry(zinf, packet, &entry, deadline_ns);
+		if (r)
+			return err_trace(r);
+		for (; param < zinf->param_count && zinf->params[param].unit == i; param++) {
+			r = send_entry(zinf, packet, &zinf->params[param].entry, deadline_ns);
+			if (r)
+				return err_trace(r);
+		}
+	}
+	assert(param == zinf->param_count);
+	return err_trace(flush_packet(zinf, packet, deadline_ns));
+}
+
+/* Places every unit in both planes. False: sums that do not fit. */
+static bool place_units(struct zinf *zinf, uint64_t slot_bytes, uint64_t *ret_param_bytes,
+                        uint64_t *ret_grad_bytes)
+{
+	uint32_t param_width = zi_dtype_bytes((enum zi_dtype)zinf->attach.config.param_dtype);
+	uint32_t grad_width = zi_dtype_bytes((enum zi_dtype)zinf->attach.config.grad_dtype);
+	uint64_t param_bytes = 0;
+	uint64_t grad_bytes = 0;
+
+	for (uint32_t i = 0; i < zinf->unit_count; i++) {
+		struct zi_client_unit *unit = &zinf->units[i];
+		uint64_t padded_count = zi_geometry_padded(unit->element_count);
+
+		unit->param_offset_bytes = param_bytes;
+		unit->grad_offset_bytes = grad_bytes;
+		unit->param_bytes = zi_geometry_unit_bytes(padded_count, param_width, slot_bytes);
+		unit->grad_bytes = zi_geometry_unit_bytes(padded_count, grad_width, slot_bytes);
+		if (!zi_checked_add(param_bytes, unit->param_bytes, &param_bytes) ||
+		    !zi_checked_add(grad_bytes, unit->grad_bytes, &grad_bytes))
+			return false;
+	}
+	*ret_param_bytes = param_bytes;
+	*ret_grad_bytes = grad_bytes;
+	return true;
+}
+
+/* Segments may end in part of a huge page more than the units need. */
+static bool is_plane_bytes(uint64_t told_bytes, uint64_t needed_bytes)
+{
+	return told_bytes >= needed_bytes && told_bytes - needed_bytes < ZI_HUGE_PAGE_BYTES;
+}
+
+/* MATERIALIZED's figures against our own. */
+static int check_planes(struct zinf *zinf, const struct zi_materialized *told)
+{
+	uint64_t param_bytes;
+	uint64_t grad_bytes;
+
+	if (told->slot_bytes < MODEL_SLOT_BYTES_MIN || told->slot_bytes > MODEL_SLOT_BYTES_MAX ||
+	    (told->slot_bytes & (told->slot_bytes - 1)))
+		return err_trace(zi_client_breach(zinf, "an impossible slot size"));
+	if (!place_units(zinf, told->slot_bytes, &param_bytes, &grad_bytes) ||
+	    !is_plane_bytes(told->param_bytes, param_bytes) ||
+	    !is_plane_bytes(told->grad_bytes, grad_bytes))
+		return err_trace(
+			zi_client_breach(zinf, "planes of another size than the layout's"));
+	if (told->committed_step < -1)
+		return err_trace(zi_client_breach(zinf, "an impossible committed step"));
+	return 0;
+}
+
+static int map_plane(struct zinf *zinf, int fd, uint64_t bytes, bool is_writable, void **ret_base)
+{
+	int r = zi_region_map(fd, bytes, is_writable, ret_base);
+
+	if (r == -EPROTO || r == -EACCES)
+		return err_trace(zi_client_breach(zinf, "a plane that is not sealed, too short, or "
+		                                        "read-only"));
+	if (r)
+		return zi_client_error(zinf, r, "mapping %s of the model: %s",
+		                       zi_format_bytes(bytes).chars, strerror(-r));
+	return 0;
+}
+
+static int map_planes(struct zinf *zinf, const struct zi_materialized *told, const int *fds)
+{
+	int r = check_planes(zinf, told);
+
+	if (r)
+		return err_trace(r);
+	r = map_plane(zinf, fds[MODEL_FD_PARAM], told->param_bytes, false, &zinf->param_base);
+	if (r)
+		return err_trace(r);
+	zinf->param_bytes = told->param_bytes;
+	r = map_plane(zinf, fds[MODEL_FD_GRAD], told->grad_bytes, true, &zinf->grad_base);
+	if (r)
+		return err_trace(r);
+	zinf->grad_bytes = told->grad_bytes;
+	zinf->committed_step = told->committed_step;
+	return 0;
+}
+
+/* What nobody could materialise is told here, by name. */
+static int check_model(struct zinf *zinf)
+{
+	if (!zinf->unit_count)
+		return zi_client_error(zinf, -EINVAL, "a job needs at least one unit");
+	for (uint32_t i = 0; i < zinf->unit_count; i++)
+		if (!zinf->units[i].param_count)
+			return zi_client_error(zinf, -EINVAL, "unit '%s' has no parameter",
+			                       zinf->units[i].name);
+	return 0;
+}
+
+int zinf_materialize(struct zinf *zinf)
+{
+	struct zi_materialize request = { .unit_count = zinf->unit_count,
+		                          .param_count = zinf->param_count };
+	const struct zi_message_header *reply;
+	int fds[ZI_MESSAGE_FDS_MAX];
+	int r;
+
+	r = enter_forming(zinf, __func__);
+	if (r)
+		return err_trace(r);
+	r = check_model(zinf);
+	if (r)
+		return err_trace(r);
+	r = send_layout(zinf);
+	if (r)
+		return err_trace(r);
+	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_MATERIALIZE, sizeof(request),
+	                      ZI_MESSAGE_MATERIALIZED, &reply, fds, MODEL_FDS);
+	if (r)
+		return err_trace(r);
+	r = map_planes(zinf, (const struct zi_materialized *)reply, fds);
+	(void)zi_close(fds[MODEL_FD_GRAD]); /* The mapping is enough. */
+	zinf->param_fd = fds[MODEL_FD_PARAM];
+	if (r) {
+		zi_client_unmap_model(zinf);
+		return err_trace(r);
+	}
+	zinf->is_materialized = true;
+	return 0;
+}
+
+/* Staging copies lie within the reservation of the parameters: one unmap takes all. */
+void zi_client_unmap_model(struct zinf *zinf)
+{
+	(void)zi_region_unmap(zinf->param_base, zinf->param_bytes); /* Asserts inside. */
+	(void)zi_region_unmap(zinf->grad_base, zinf->grad_bytes);   /* Asserts inside. */
+	zinf->param_base = zinf->grad_base = NULL;
+	zinf->param_fd = zi_close(zinf->param_fd);
+}
+
+/* Whether calls on @unit make sense yet. Return: 0, -EINVAL, or how the session ended. */
+int zi_client_check_unit(struct zinf *zinf, uint32_t unit)
+{
+	int r = zi_client_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	if (!zinf->is_materialized)
+		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+	if (unit >= zinf->unit_count)
+		return zi_client_error(zinf, -EINVAL, "unit %u of %u", unit, zinf->unit_count);
+	return 0;
+}
+
+int64_t zinf_committed_step(const struct zinf *zinf)
+{
+	return zinf->committed_step;
+}
+
+const void *zinf_param_data(const struct zinf *zinf, uint32_t param)
+{
+	const struct zi_client_param *place;
+
+	if (!zinf->is_materialized || param >= zinf->param_count)
+		return NULL;
+	place = &zinf->params[param];
+	return (const char *)zinf->param_base + zinf->units[place->unit].param_offset_bytes +
+	       place->element_offset *
+	               zi_dtype_bytes((enum zi_dtype)zinf->attach.config.param_dtype);
+}
+
+void *zinf_grad_data(const struct zinf *zinf, uint32_t param)
+{
+	const struct zi_client_param *place;
+
+	if (!zinf->is_materialized || param >= zinf->param_count)
+		return NULL;
+	place = &zinf->params[param];
+	return (char *)zinf->grad_base + zinf->units[place->unit].grad_offset_bytes +
+	       place->element_offset *
+	               zi_dtype_bytes((enum zi_dtype)zinf->attach.config.grad_dtype);
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Steps and commits. Floor 2.
+ *
+ * What a rank must have done before its zinf_step() is counted here as well as in the daemon, so that
+ * a mistake is told at once and with names, and the call can be made again.
+ */
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/wire/check.h"
+#include "libclient/client.h"
+
+/* Units that an error names; the rest is a number. */
+#define STEP_NAMES_MAX 4u
+
+static void *blob_of(const struct zinf *zinf)
+{
+	return (char *)zinf->uplink + zi_uplink_blob_offset(zinf->entries);
+}
+
+static int enter_materialized(struct zinf *zinf)
+{
+	int r = zi_client_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	if (!zinf->is_materialized)
+		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+	return 0;
+}
+
+static int check_blob(struct zinf *zinf, const void *blob, size_t blob_bytes)
+{
+	if (blob_bytes > ZI_BLOB_BYTES)
+		return zi_client_error(zinf, -EINVAL, "a blob of %zu bytes: at most %u", blob_bytes,
+		                       ZI_BLOB_BYTES);
+	if (blob_bytes && !blob)
+		return zi_client_error(zinf, -EINVAL, "a blob of %zu bytes at NULL", blob_bytes);
+	return 0;
+}
+
+/* Writes the blob where the daemon reads it. It copies a blob when it takes the slot, and takes slots in
+ * order: so once anything submitted later has completed, the area is ours again. */
+static int put_blob(struct zinf *zinf, const void *blob, size_t blob_bytes)
+{
+	if (!blob_bytes)
+		return 0;
+	if (zinf->is_blob_loose) {
+		int r = zi_client_call(zinf, ZI_OP_NOP, 0, 0, NULL);
+
+		if (r)
+			return err_trace(r);
+	}
+	memcpy(blob_of(zinf), blob, blob_bytes);
+	return 0;
+}
+
+/* ---- step_begin ---- */
+
+static int put_options(struct zinf *zinf, const struct zinf_step_options *options,
+                       struct zi_step_options *ret_options)
+{
+	if (options->bytes != sizeof(*options))
+		return zi_client_error(zinf, -EINVAL,
+		                       "step options of %u bytes: begin with "
+		                       "ZINF_STEP_OPTIONS_INIT",
+		                       options->bytes);
+	for (size_t i = 0; i < ZI_COUNT_OF(options->reserved); i++)
+		if (options->reserved[i])
+			return zi_client_error(zinf, -EINVAL, "reserved step options are set");
+	*ret_options = (struct zi_step_options){
+		.lr = options->lr,
+		.beta1 = options->beta1,
+		.beta2 = options->beta2,
+		.eps = options->eps,
+		.weight_decay = options->weight_decay,
+		.max_norm = options->max_norm,
+		.unscale = options->unscale,
+		.micro_batches = options->micro_batches,
+		.flags = (options->nesterov ? ZI_STEP_NESTEROV : 0) |
+		         (options->sum ? ZI_STEP_SUM : 0) |
+		         (options->skip_nonfinite ? ZI_STEP_SKIP_NONFINITE : 0) |
+		         (options->want_norm ? ZI_STEP_WANT_NORM : 0),
+	};
+	return 0;
+}
+
+int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options)
+{
+	struct zi_step_options wire;
+	int r;
+
+	r = enter_materialized(zinf);
+	if (r)
+		return err_trace(r);
+	if (zinf->is_step_begun)
+		return zi_client_error(zinf, -EBUSY, "a step has begun: zinf_step() ends it");
+	r = put_options(zinf, options, &wire);
+	if (r)
+		return err_trace(r);
+	r = zi_check_step_options(&wire, &zinf->text);
+	if (r)
+		return err_trace(r);
+	if (wire.micro_batches > 1 && zinf->attach.config.schedule == ZI_SCHEDULE_LOCAL)
+		return zi_client_error(zinf, -EINVAL,
+		                       "micro_batches is %u: with the local schedule a rank "
+		                       "accumulates by itself, and this is 1",
+		                       wire.micro_batches);
+	((struct zi_uplink_header *)zinf->uplink)->step_options = wire;
+	r = zi_client_call(zinf, ZI_OP_STEP_BEGIN, 0, 0, NULL);
+	if (r)
+		return err_trace(r);
+	for (uint32_t i = 0; i < zinf->unit_count; i++)
+		zinf->units[i].reduce_count = 0;
+	zinf->micro_batches = wire.micro_batches;
+	zinf->is_step_begun = true;
+	return 0;
+}
+
+/* ---- step ---- */
+
+static bool is_missing(const struct zinf *zinf, const struct zi_client_unit *unit)
+{
+	uint32_t wanted =
+		zinf->attach.config.schedule == ZI_SCHEDULE_SHARDED ? zinf->micro_batches : 1;
+
+	return unit->reduce_count != wanted;
+}
+
+static bool is_in_use(const struct zinf *zinf, const struct zi_client_unit *unit)
+{
+	(void)zinf;
+	return unit->unshard_count > 0;
+}
+
+/* Refuses the step when any unit is @is_bad, naming the first few: "…: a, b and 3 more". */
+static int refuse_units(struct zinf *zinf, int error, const char *what,
+                        bool (*is_bad)(const struct zinf *, const struct zi_client_unit *))
+{
+	char names[STEP_NAMES_MAX * ZI_PARAM_NAME_BYTES] = "";
+	size_t used_bytes = 0;
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < zinf->unit_count; i++) {
+		const struct zi_client_unit *unit = &zinf->units[i];
+		size_t bytes = strlen(unit->name);
+
+		if (!is_bad(zinf, unit) || count++ >= STEP_NAMES_MAX)
+			continue;
+		if (used_bytes) {
+			names[used_bytes++] = ',';
+			names[used_bytes++] = ' ';
+		}
+		bytes = ZI_MIN(bytes, sizeof(names) - used_bytes - sizeof(", "));
+		memcpy(names + used_bytes, unit->name, bytes);
+		used_bytes += bytes;
+	}
+	if (!count)
+		return 0;
+	if (count > STEP_NAMES_MAX)
+		return zi_client_error(zinf, error, "%s: %.160s and %u more", what, names,
+		                       count - STEP_NAMES_MAX);
+	return zi_client_error(zinf, error, "%s: %.200s", what, names);
+}
+
+/* What an operation nobody waited for has to say, of any unit. */
+static int take_any_kept(struct zinf *zinf)
+{
+	for (uint32_t i = 0; i < zinf->unit_count; i++) {
+		struct zi_client_unit *unit = &zinf->units[i];
+		int error = unit->kept_error;
+
+		if (!error)
+			continue;
+		unit->kept_error = 0;
+		zinf->text = unit->kept_text;
+		return err_origin(error);
+	}
+	return 0;
+}
+
+static int check_step(struct zinf *zinf)
+{
+	int r;
+
+	if (!zinf->is_step_begun)
+		return zi_client_error(zinf, -EINVAL, "zinf_step_begin() comes first");
+	r = refuse_units(zinf, -ENODATA, "gradients are missing of", is_missing);
+	if (r)
+		return err_trace(r);
+	r = refuse_units(zinf, -EBUSY, "still unsharded", is_in_use);
+	return err_trace(r);
+}
+
+int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticket *ret_ticket)
+{
+	struct zi_client_op *op;
+	int r;
+
+	r = enter_materialized(zinf);
+	if (r)
+		return err_trace(r);
+	r = zi_client_reap(zinf);
+	if (r)
+		return err_trace(r);
+	r = take_any_kept(zinf);
+	if (r)
+		return err_trace(r);
+	r = check_step(zinf);
+	if (r)
+		return err_trace(r);
+	r = check_blob(zinf, blob, blob_bytes);
+	if (r)
+		return err_trace(r);
+	r = put_blob(zinf, blob, blob_bytes);
+	if (r)
+		return err_trace(r);
+	r = zi_client_submit(zinf, ZI_OP_STEP, 0, blob_bytes, false, &op);
+	if (r)
+		return err_trace(r);
+	zinf->is_step_begun = false;
+	zinf->is_blob_loose = blob_bytes > 0;
+	*ret_ticket = op->ticket;
+	return 0;
+}
+
+/* ---- wait, test ---- */
+
+static void put_stats(struct zinf_step_stats *target, const struct zi_step_stats *source)
+{
+	*target = (struct zinf_step_stats){
+		.bytes = sizeof(*target),
+		.is_skipped = source->is_skipped,
+		.step = source->step,
+		.norm = source->norm,
+		.clip = source->clip,
+		.read_bytes = source->read_bytes,
+		.write_bytes = source->write_bytes,
+		.step_ns = source->step_ns,
+		.grad_wait_ns = source->grad_wait_ns,
+		.norm_wait_ns = source->norm_wait_ns,
+		.io_read_ns = source->io_read_ns,
+		.io_write_ns = source->io_write_ns,
+		.cpu_ns = source->cpu_ns,
+		.commit_ns = source->commit_ns,
+	};
+}
+
+static struct zi_client_op *find_ticket(struct zinf *zinf, zinf_ticket ticket)
+{
+	struct zi_client_op *op = zinf->entries ? zi_client_find(zinf, ticket) : NULL;
+
+	return op && op->opcode == ZI_OP_STEP && !op->is_kept ? op : NULL;
+}
+
+/* Not waiting for the session's sake: a step that was committed before the session ended is done. */
+int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats)
+{
+	struct zi_client_op *op = find_ticket(zinf, ticket);
+	bool is_done = false;
+	int r;
+
+	if (!op)
+		return zi_client_error(zinf, -EINVAL,
+		                       "ticket %llu is none, or was waited for before",
+		                       (unsigned long long)ticket);
+	if (ret_stats && ret_stats->bytes < sizeof(*ret_stats))
+		return zi_client_error(zinf, -EINVAL, "statistics of %u bytes: set `bytes`",
+		                       ret_stats->bytes);
+	r = zi_client_wait_op(zinf, op, false, &is_done);
+	if (!is_done)
+		return err_trace(r);
+	if (!r) {
+		zinf->committed_step = (int64_t)op->value;
+		if (ret_stats)
+			put_stats(ret_stats, &op->stats);
+	} else if (r == -ENODATA || r == -EBUSY) {
+		zinf->is_step_begun = true; /* the daemon refused it: it may be made again */
+	}
+	zi_client_op_free(zinf, op);
+	return err_trace(r);
+}
+
+int zinf_test(struct zinf *zinf, zinf_ticket ticket, bool *ret_is_done)
+{
+	struct zi_client_op *op = find_ticket(zinf, ticket);
+	int r;
+
+	if (!op)
+		return zi_client_error(zinf, -EINVAL,
+		                       "ticket %llu is none, or was waited for before",
+		                       (unsigned long long)ticket);
+	r = zi_client_reap(zinf);
+	if (r)
+		return err_trace(r);
+	if (op->state != ZI_CLIENT_OP_DONE) {
+		r = zi_client_enter(zinf);
+		if (!r)
+			r = zi_client_read_notices(zinf);
+		if (r)
+			return err_trace(r);
+	}
+	*ret_is_done = op->state == ZI_CLIENT_OP_DONE;
+	return 0;
+}
+
+/* ---- commit, barrier ---- */
+
+int zinf_commit(struct zinf *zinf, const void *blob, size_t blob_bytes)
+{
+	uint64_t committed_step;
+	int r;
+
+	r = enter_materialized(zinf);
+	if (r)
+		return err_trace(r);
+	r = check_blob(zinf, blob, blob_bytes);
+	if (r)
+		return err_trace(r);
+	r = put_blob(zinf, blob, blob_bytes);
+	if (r)
+		return err_trace(r);
+	r = zi_client_call(zinf, ZI_OP_COMMIT, 0, blob_bytes, &committed_step);
+	if (r)
+		return err_trace(r);
+	zinf->committed_step = (int64_t)committed_step;
+	return 0;
+}
+
+int zinf_barrier(struct zinf *zinf)
+{
+	int r = zi_client_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	return err_trace(zi_client_call(zinf, ZI_OP_BARRIER, 0, 0, NULL));
+}

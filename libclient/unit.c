@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Units in use: parameters gathered and freed, gradients taken and handed over. Floor 2.
+ *
+ * Uses of a unit nest here: the daemon hears of the first unshard and of the last reshard. When a
+ * deadline passes, the operation stays under way, and the next call on the unit waits for the same
+ * one: so the daemon's count and ours cannot part.
+ */
+#include "common/base/err.h"
+#include "libclient/client.h"
+
+/* The error of an operation nobody waited for is told once, by the first call that waits. */
+static int take_kept(struct zinf *zinf, struct zi_client_unit *unit)
+{
+	int error = unit->kept_error;
+
+	if (!error)
+		return 0;
+	unit->kept_error = 0;
+	zinf->text = unit->kept_text;
+	return err_origin(error);
+}
+
+/* Submits, or joins what is under way; *@ticket is 0 again when it is over. */
+static int finish_op(struct zinf *zinf, enum zi_opcode opcode, uint32_t index, uint64_t *ticket)
+{
+	struct zi_client_op *op = zi_client_find(zinf, *ticket);
+	bool is_done = false;
+	int r;
+
+	if (!op) {
+		r = zi_client_submit(zinf, opcode, index, 0, false, &op);
+		if (r)
+			return err_trace(r);
+		*ticket = op->ticket;
+	}
+	r = zi_client_wait_op(zinf, op, true, &is_done);
+	if (!is_done)
+		return err_trace(r);
+	*ticket = 0;
+	zi_client_op_free(zinf, op);
+	return err_trace(r);
+}
+
+static int enter_waiting(struct zinf *zinf, uint32_t index)
+{
+	int r = zi_client_check_unit(zinf, index);
+
+	if (r)
+		return err_trace(r);
+	return err_trace(take_kept(zinf, &zinf->units[index]));
+}
+
+int zinf_unshard(struct zinf *zinf, uint32_t index)
+{
+	struct zi_client_unit *unit;
+	int r = enter_waiting(zinf, index);
+
+	if (r)
+		return err_trace(r);
+	unit = &zinf->units[index];
+	if (unit->unshard_count == UINT32_MAX)
+		return zi_client_error(zinf, -EOVERFLOW, "unit '%s' is unsharded too often",
+		                       unit->name);
+	if (!unit->unshard_count) {
+		r = finish_op(zinf, ZI_OP_UNSHARD, index, &unit->unshard_ticket);
+		if (r)
+			return err_trace(r);
+	}
+	unit->unshard_count++;
+	return 0;
+}
+
+int zinf_reshard(struct zinf *zinf, uint32_t index)
+{
+	struct zi_client_unit *unit;
+	int r = zi_client_check_unit(zinf, index);
+
+	if (r)
+		return err_trace(r);
+	unit = &zinf->units[index];
+	if (!unit->unshard_count)
+		return zi_client_error(zinf, -EINVAL, "unit '%s' is not unsharded", unit->name);
+	if (unit->unshard_count == 1) {
+		r = zi_client_submit(zinf, ZI_OP_RESHARD, index, 0, true, NULL);
+		if (r)
+			return err_trace(r);
+	}
+	unit->unshard_count--;
+	return 0;
+}
+
+int zinf_prefetch(struct zinf *zinf, uint32_t index)
+{
+	int r = zi_client_check_unit(zinf, index);
+
+	if (r)
+		return err_trace(r);
+	if (zinf->units[index].unshard_count) /* it is here */
+		return 0;
+	return err_trace(zi_client_submit(zinf, ZI_OP_PREFETCH, index, 0, true, NULL));
+}
+
+int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
+{
+	struct zi_client_unit *unit;
+	int r = enter_waiting(zinf, index);
+
+	if (r)
+		return err_trace(r);
+	unit = &zinf->units[index];
+	if (unit->is_grad_held)
+		return 0;
+	r = finish_op(zinf, ZI_OP_GRAD_ACQUIRE, index, &unit->acquire_ticket);
+	if (r)
+		return err_trace(r);
+	unit->is_grad_held = true;
+	return 0;
+}
+
+int zinf_reduce(struct zinf *zinf, uint32_t index)
+{
+	bool is_sharded = zinf->attach.config.schedule == ZI_SCHEDULE_SHARDED;
+	struct zi_client_unit *unit;
+	uint32_t reduce_max;
+	int r = zi_client_check_unit(zinf, index);
+
+	if (r)
+		return err_trace(r);
+	unit = &zinf->units[index];
+	if (!zinf->is_step_begun)
+		return zi_client_error(zinf, -EINVAL, "zinf_step_begin() comes first");
+	reduce_max = is_sharded ? zinf->micro_batches : 1;
+	if (unit->reduce_count >= reduce_max || (unit->reduce_count && !unit->is_grad_held))
+		return zi_client_error(zinf, -EALREADY,
+		                       "unit '%s' was handed over %u of %u times in this step "
+		                       "already, and not acquired since",
+		                       unit->name, unit->reduce_count, reduce_max);
+	if (!unit->is_grad_held)
+		return zi_client_error(zinf, -EINVAL, "unit '%s': zinf_grad_acquire() comes first",
+		                       unit->name);
+	r = zi_client_submit(zinf, ZI_OP_REDUCE, index, 0, true, NULL);
+	if (r)
+		return err_trace(r);
+	unit->is_grad_held = false;
+	unit->reduce_count++;
+	return 0;
+}

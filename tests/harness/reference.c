@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The made-up training once more, plainly (reference.h). */
+#include "tests/harness/reference.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BLOCK 4096u
+
+struct training {
+	const struct trainer_settings *settings;
+	uint64_t padded_count;
+	uint64_t offsets[TRAINER_PARAMS_MAX]; /* of each parameter in the global index */
+	float *master, *first, *second;       /* (padded_count,): values and moments */
+	float *reduced;                       /* (padded_count,) */
+	double *sums;                         /* (padded_count / BLOCK,) */
+	uint64_t random[ZINF_WORLD_MAX];
+	double beta1_power, beta2_power;
+	uint32_t update_count;
+};
+
+/* Of fp32 and f64: split at the largest power of two below the count, at every level. Pairs at distance
+ * 1, then 2, then 4 … are the same tree. */
+#define TREE(values, count)                                                              \
+	do {                                                                             \
+		for (uint64_t stride = 1; stride < (count); stride *= 2)                 \
+			for (uint64_t at = 0; at + stride < (count); at += 2 * stride)   \
+				(values)[at] += (values)[at + stride];                   \
+	} while (0)
+
+/* Where the rounding of bf16 training ends: half away from zero, as the master's split does. */
+static uint16_t split_high(float master)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &master, sizeof(bits));
+	return (uint16_t)((bits + 0x8000u) >> 16);
+}
+
+static bool is_bf16(const struct training *training)
+{
+	return training->settings->options.param_dtype == ZINF_BF16;
+}
+
+static float round_gradient(const struct training *training, float value)
+{
+	if (training->settings->options.grad_dtype == ZINF_BF16)
+		return reference_from_bf16(reference_to_bf16(value));
+	return value;
+}
+
+/* What a rank sees. */
+static float value_of(const struct training *training, uint64_t index)
+{
+	if (is_bf16(training))
+		return reference_from_bf16(split_high(training->master[index]));
+	return training->master[index];
+}
+
+static float rank_gradient(const struct training *training, uint32_t seed, uint64_t index,
+                           float value, bool is_infinite)
+{
+	return round_gradient(training, is_infinite ? INFINITY : trainer_gradient(seed, index, value));
+}
+
+static float average_of(const struct trainer_settings *settings)
+{
+	return settings->step.sum ? 1.0f : (float)(1.0 / settings->options.world_size);
+}
+
+/* One element over micro-batches and ranks. @seeds: [micro-batch][rank]. */
+static float reduce_element(const struct training *training,
+                            const uint32_t seeds[][ZINF_WORLD_MAX], uint64_t index, float value,
+                            bool is_infinite)
+{
+	const struct trainer_settings *settings = training->settings;
+	uint32_t world = settings->options.world_size;
+	float leaves[ZINF_WORLD_MAX], total = 0;
+
+	for (uint32_t micro = 0; micro < settings->accumulate; micro++) {
+		for (uint32_t rank = 0; rank < world; rank++) {
+			float gradient = rank_gradient(training, seeds[micro][rank], index, value,
+			                               is_infinite && rank == world - 1);
+
+			if (settings->options.schedule == ZINF_LOCAL && micro)
+				gradient = round_gradient(training, leaves[rank] + gradient);
+			leaves[rank] = gradient;
+		}
+		if (settings->options.schedule == ZINF_LOCAL)
+			continue;
+		TREE(leaves, world);
+		total = micro ? total + leaves[0] : leaves[0];
+	}
+	if (settings->options.schedule == ZINF_LOCAL) {
+		TREE(leaves, world);
+		total = leaves[0];
+	}
+	return round_gradient(training, total * average_of(settings));
+}
+
+static void reduce_all(struct training *training, uint32_t step)
+{
+	const struct trainer_settings *settings = training->settings;
+	uint32_t param_count = 0;
+
+	for (uint32_t unit = 0; unit < settings->model->unit_count; unit++)
+		param_count += settings->model->unit_params[unit];
+	for (uint32_t param = 0; param < param_count; param++) {
+		uint32_t seeds[8][ZINF_WORLD_MAX];
+		float *reduced = training->reduced + training->offsets[param];
+
+		for (uint32_t micro = 0; micro < settings->accumulate; micro++)
+			for (uint32_t rank = 0; rank < settings->options.world_size; rank++)
+				seeds[micro][rank] =
+					trainer_seed(training->random[rank], micro, param);
+		for (uint64_t i = 0; i < settings->model->elements[param]; i++)
+			reduced[i] = reduce_element(
+				training, seeds, i, value_of(training, training->offsets[param] + i),
+				step == settings->infinite_step && !param && !i);
+	}
+}
+
+static double norm_of(struct training *training)
+{
+	float unscale = (float)training->settings->step.unscale;
+
+	for (uint64_t block = 0; block < training->padded_count / BLOCK; block++) {
+		double lanes[16] = { 0 };
+
+		for (uint32_t i = 0; i < BLOCK; i++) {
+			float scaled = training->reduced[block * BLOCK + i] * unscale;
+
+			lanes[i % 16] += (double)scaled * (double)scaled;
+		}
+		for (uint32_t width = 8; width; width /= 2)
+			for (uint32_t lane = 0; lane < width; lane++)
+				lanes[lane] += lanes[lane + width];
+		training->sums[block] = lanes[0];
+	}
+	TREE(training->sums, training->padded_count / BLOCK);
+	return sqrt(training->sums[0]);
+}
+
+static void update_adam(struct training *training, float clip)
+{
+	const struct zinf_step_options *step = &training->settings->step;
+	bool is_adamw = training->settings->options.optimizer == ZINF_ADAMW;
+	float decay = (float)(1 - step->lr * step->weight_decay);
+	float step_size = (float)(step->lr / (1 - training->beta1_power));
+	float root = (float)sqrt(1 - training->beta2_power);
+	float b1 = (float)step->beta1, rest1 = (float)(1 - step->beta1);
+	float b2 = (float)step->beta2, rest2 = (float)(1 - step->beta2);
+
+	for (uint64_t i = 0; i < training->padded_count; i++) {
+		float p = training->master[i];
+		float g = training->reduced[i] * (float)step->unscale;
+		float m, v;
+
+		g = g * clip;
+		if (is_adamw)
+			p = p * decay;
+		else
+			g = fmaf((float)step->weight_decay, p, g);
+		m = fmaf(rest1, g, b1 * training->first[i]);
+		v = fmaf(rest2 * g, g, b2 * training->second[i]);
+		training->first[i] = m;
+		training->second[i] = v;
+		training->master[i] = fmaf(-step_size, m / (sqrtf(v) / root + (float)step->eps), p);
+	}
+}
+
+static void update_sgd(struct training *training, float clip)
+{
+	const struct zinf_step_options *step = &training->settings->step;
+	float momentum = (float)step->beta1, rest = (float)(1 - step->beta2);
+
+	for (uint64_t i = 0; i < training->padded_count; i++) {
+		float p = training->master[i];
+		float g = training->reduced[i] * (float)step->unscale;
+		float m;
+
+		g = g * clip;
+		g = fmaf((float)step->weight_decay, p, g);
+		m = training->update_count ? fmaf(rest, g, momentum * training->first[i]) : g;
+		training->first[i] = m;
+		training->master[i] =
+			fmaf(-(float)step->lr, step->nesterov ? fmaf(momentum, m, g) : m, p);
+	}
+}
+
+static void train_step(struct training *training, uint32_t number, struct reference_step *ret_step)
+{
+	const struct trainer_settings *settings = training->settings;
+	const struct zinf_step_options *step = &settings->step;
+	struct reference_step result = { .norm = NAN, .clip = 1 };
+
+	reduce_all(training, number);
+	for (uint32_t rank = 0; rank < settings->options.world_size; rank++)
+		training->random[rank] = trainer_random_next(training->random[rank], rank);
+	if (step->max_norm > 0 || step->want_norm || step->skip_nonfinite) {
+		double norm = norm_of(training);
+
+		result.is_skipped = step->skip_nonfinite && !isfinite(norm);
+		if (step->max_norm > 0 || step->want_norm)
+			result.norm = norm;
+		if (step->max_norm > 0)
+			result.clip = fminf(1, (float)(step->max_norm / (norm + 1e-6)));
+	}
+	*ret_step = result;
+	if (result.is_skipped)
+		return;
+	training->beta1_power *= step->beta1;
+	training->beta2_power *= step->beta2;
+	if (settings->options.optimizer == ZINF_SGD)
+		update_sgd(training, (float)result.clip);
+	else
+		update_adam(training, (float)result.clip);
+	training->update_count++;
+}
+
+/* First values, rounded as the ranks write them. */
+static void begin(struct training *training)
+{
+	const struct trainer_model *model = training->settings->model;
+	uint64_t offset = 0;
+	uint32_t param = 0;
+
+	for (uint32_t unit = 0; unit < model->unit_count; unit++) {
+		for (uint32_t end = param + model->unit_params[unit]; param < end; param++) {
+			training->offsets[param] = offset;
+			for (uint64_t i = 0; i < model->elements[param]; i++) {
+				float value = trainer_first_value(param, i);
+
+				if (is_bf16(training))
+					value = reference_from_bf16(reference_to_bf16(value));
+				training->master[offset + i] = value;
+			}
+			offset += model->elements[param];
+		}
+		offset = (offset + BLOCK - 1) / BLOCK * BLOCK;
+	}
+	for (uint32_t rank = 0; rank < ZINF_WORLD_MAX; rank++)
+		training->random[rank] = trainer_random_first(rank);
+	training->beta1_power = training->beta2_power = 1;
+}
+
+static void put_out(const struct training *training, unsigned char *parameters)
+{
+	const struct trainer_model *model = training->settings->model;
+	uint32_t param_count = 0;
+
+	for (uint32_t unit = 0; unit < model->unit_count; unit++)
+		param_count += model->unit_params[unit];
+	for (uint32_t param = 0; param < param_count; param++)
+		for (uint64_t i = 0; i < model->elements[param]; i++) {
+			float value = training->master[training->offsets[param] + i];
+			uint16_t high = split_high(value);
+
+			if (is_bf16(training))
+				memcpy(parameters, &high, sizeof(high));
+			else
+				memcpy(parameters, &value, sizeof(value));
+			parameters += is_bf16(training) ? sizeof(high) : sizeof(value);
+		}
+}
+
+bool reference_train(const struct trainer_settings *settings, unsigned char *parameters,
+                     struct reference_step *steps)
+{
+	uint64_t count = trainer_padded_elements(settings->model);
+	float *floats = calloc(4 * count, sizeof(*floats));
+	double *sums = calloc(count / BLOCK, sizeof(*sums));
+	struct training training = {
+		.settings = settings,
+		.padded_count = count,
+		.master = floats,
+		.first = floats + count,
+		.second = floats + 2 * count,
+		.reduced = floats + 3 * count,
+		.sums = sums,
+	};
+	bool is_good = floats && sums;
+
+	if (is_good) {
+		begin(&training);
+		for (uint32_t step = 1; step <= settings->steps; step++) {
+			struct reference_step result;
+
+			train_step(&training, step, &result);
+			if (steps)
+				steps[step] = result;
+		}
+		put_out(&training, parameters);
+	}
+	free(sums);
+	free(floats);
+	return is_good;
+}
+
+const char *reference_difference(const struct trainer_settings *settings,
+                                 const unsigned char *dump)
+{
+	static char words[128];
+	uint64_t bytes = trainer_dump_bytes(settings);
+	unsigned char *expected = malloc(bytes);
+	const char *answer = NULL;
+	uint64_t at = 0;
+
+	if (!expected || !reference_train(settings, expected, NULL)) {
+		free(expected);
+		return "no memory for the reference";
+	}
+	if (memcmp(expected, dump, bytes)) {
+		while (expected[at] == dump[at])
+			at++;
+		(void)snprintf(words, sizeof(words),
+		               "byte %" PRIu64 " of %" PRIu64 " is %02x, the reference has %02x", at,
+		               bytes, dump[at], expected[at]);
+		answer = words;
+	}
+	free(expected);
+	return answer;
+}

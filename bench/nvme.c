@@ -3,20 +3,25 @@
  * Suite `nvme`: an optimizer step with its state on NVMe through a real zinfd, over what the disk
  * and the cores allow: max(fio's time for the same bytes, the same step with its state in memory).
  *
- * One rank, bf16, 10 B read and 12 B written per parameter. fio works on the same file: the store is
- * made large enough that its last part is never the daemon's. Own step, fio and in-memory step
- * alternate; a ratio per round. A step is counted from zinf_step_begin() to its commit.
+ * One rank, bf16, 10 B read and 12 B written per parameter. fio works on the same file: once the
+ * daemon has made its store, the bench lengthens the file by a part of the same span that the daemon
+ * does not know of. Own step, fio and in-memory step alternate; a ratio per round. A step is counted from zinf_step_begin() to its commit.
  * BENCH_PARAMS_MI=n sets the number of parameters (Mi).
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "bench/fio.h"
 #include "bench/pingpong.h"
 #include "bench/report.h"
+#include "common/base/checked.h"
 #include "common/base/clock.h"
+#include "common/base/fd.h"
 #include "tests/harness/harness.h"
 #include "zinf/zinf.h"
 
@@ -86,6 +91,30 @@ static double step_seconds(const struct subject *subject, struct zinf_step_stats
 	if (zinf_step(subject->zinf, NULL, 0, &ticket) || zinf_wait(subject->zinf, ticket, stats))
 		return fail(subject->zinf, "step");
 	return (double)(zi_clock_now_ns() - start_ns) / 1e9;
+}
+
+/* Lengthens the store's file by the span that fio works on, written once like the store itself. */
+static int lengthen(struct fio_job *fio)
+{
+	enum { BLOCK_BYTES = 16 << 20 };
+	struct stat status;
+	void *block = NULL;
+	int fd = open(fio->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
+	int r = fd < 0 || fstat(fd, &status) ? -errno : 0;
+
+	if (!r && posix_memalign(&block, 4096, BLOCK_BYTES))
+		r = -ENOMEM;
+	if (!r) {
+		memset(block, 0x5a, BLOCK_BYTES);
+		fio->offset_bytes = zi_align_up((uint64_t)status.st_size, BLOCK_BYTES);
+	}
+	for (uint64_t done = 0; !r && done < fio->span_bytes; done += BLOCK_BYTES)
+		r = zi_pwrite_all(fd, block, BLOCK_BYTES, fio->offset_bytes + done);
+	free(block);
+	(void)zi_close(fd);
+	if (r)
+		fprintf(stderr, "bench: lengthening %s failed: %s\n", fio->path, strerror(-r));
+	return r;
 }
 
 struct figures {
@@ -178,15 +207,15 @@ int main(void)
 		return 0;
 	}
 	(void)snprintf(name, sizeof name, "step on NVMe, %u Mi parameters", unit_count * 4);
-	(void)snprintf(size, sizeof size, "%" PRIu64,
-	               fio.offset_bytes + fio.span_bytes + (8u << 20));
+	(void)snprintf(size, sizeof size, "%" PRIu64, 2 * fio.span_bytes + (64u << 20));
 	/* Two jobs: parameters and gradients of both, the state of one, staging. */
 	(void)snprintf(capacity, sizeof capacity, "%" PRIu64, elements * 18 + (256u << 20));
 	if (harness_start(&harness, &options))
 		return 1;
 	(void)snprintf(path, sizeof path, "%s/store", harness.directory);
 	fio.path = path;
-	if (open_subject(&nvme, &harness, "nvme", ZINF_OFFLOAD_NVME, unit_count) ||
+	if (lengthen(&fio) ||
+	    open_subject(&nvme, &harness, "nvme", ZINF_OFFLOAD_NVME, unit_count) ||
 	    open_subject(&memory, &harness, "memory", ZINF_OFFLOAD_CPU, unit_count) ||
 	    measure(&figures, &nvme, &memory, &fio)) {
 		harness_remove(&harness);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading the configuration. Floor 7, main thread. inih cuts lines; what they mean is checked here
- * against the table. A wrong line is refused with its place, what was found, what is allowed, and the
- * nearest name: a typing error must never become a default.
+ * against the table. A wrong line is refused with its place, what was found, what is allowed, and
+ * the nearest name: a typing error must never become a default.
  */
 #include "daemon/config.h"
 
@@ -51,7 +51,7 @@ static int refuse_section(struct config_reader *reader, const char *section)
 		config_offer(&nearest, config_sections[i].name);
 	if (!*section)
 		return refuse(reader, "a key before the first section; allowed are [daemon], "
-				      "[tier.cpu], [nvme NAME], [limits], [quota], [step]");
+		                      "[tier.cpu], [nvme NAME], [limits], [quota], [step]");
 	return refuse(reader,
 	              "no section [%.40s] (nearest: [%s]); allowed are [daemon], [tier.cpu], "
 	              "[nvme NAME], [limits], [quota], [step]",
@@ -79,7 +79,8 @@ static int refuse_key(struct config_reader *reader, const char *section, const c
 static const struct config_key *find_key(const char *section, const char *name, uint32_t *ret_index)
 {
 	for (uint32_t i = 0; i < config_key_count; i++)
-		if (!strcmp(config_keys[i].section, section) && !strcmp(config_keys[i].name, name)) {
+		if (!strcmp(config_keys[i].section, section) &&
+		    !strcmp(config_keys[i].name, name)) {
 			*ret_index = i;
 			return &config_keys[i];
 		}
@@ -110,6 +111,7 @@ static void set_defaults(void *base, bool is_store)
 	}
 }
 
+/* @config: whatever it was before. */
 void config_init(struct config *config)
 {
 	*config = (struct config){ 0 };
@@ -123,8 +125,9 @@ static struct config_store *take_store(struct config_reader *reader, const char 
 	struct config_store *store;
 
 	if (zi_check_name(name, ZI_NAME_BYTES)) {
-		(void)refuse(reader, "[nvme %.40s]: a store's name is 1 to 43 of A-Z a-z 0-9 . _ : + -, "
-				     "not beginning with . or -",
+		(void)refuse(reader,
+		             "[nvme %.40s]: a store's name is 1 to 43 of A-Z a-z 0-9 . _ : + -, "
+		             "not beginning with . or -",
 		             name);
 		return NULL;
 	}
@@ -201,8 +204,8 @@ static void check_head(struct config_reader *reader, const char *line)
 		(void)refuse_section(reader, section);
 }
 
-/* inih's source of lines: counts them, takes indentation away (which it would read as a continuation of
- * the line before), and refuses what it would cut. */
+/* inih's source of lines: counts them, takes indentation away (which it would read as a
+ * continuation of the line before), and refuses what it would cut. */
 static char *read_line(char *buffer, int capacity, void *arg)
 {
 	struct config_reader *reader = arg;

@@ -34,7 +34,8 @@ struct config_store {
 	uint32_t seen_lines[CONFIG_KEYS_MAX]; /* by index into the table; 0: not given */
 };
 
-/* Every number is a uint64_t, so that the table can point at it. Times are as the key's name says. */
+/* Every number is a uint64_t, so that the table can point at it. Times are as the key's name says.
+ * */
 struct config {
 	char file[CONFIG_TEXT_BYTES]; /* "" when there is none */
 
@@ -84,8 +85,8 @@ extern const uint32_t config_section_count;
 
 /* Every key at its default; no stores. */
 void config_init(struct config *config);
-/* Reads @path over @config. -ENOENT and the like, -EINVAL: @text says file, line, what was found, what is
- * allowed. */
+/* Reads @path over @config. -ENOENT and the like, -EINVAL: @text says file, line, what was found,
+ * what is allowed. */
 int config_load(struct config *config, const char *path, struct zi_text *text);
 /* "limits.jobs=8", "nvme disk.size=4G" (the command line's --set). */
 int config_set(struct config *config, const char *assignment, struct zi_text *text);

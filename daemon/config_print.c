@@ -56,24 +56,22 @@ void config_print_doc(FILE *stream)
 	char allowed[ALLOWED_BYTES];
 
 	fputs("# zinfd's configuration\n\n"
-	      "Printed by `zinfd --print-config-doc` from the table that also checks the file; a test "
-	      "compares. The file is\n"
-	      "`" CONFIG_SYSTEM_PATH "`, or what `--config` names; `--set SECTION.KEY=VALUE` on the "
-	      "command line goes over it, and\n"
-	      "`zinfd --check-config` looks without starting. Without a file, `zinfd --user [--dir "
-	      "DIR] [--size BYTES]` makes a\n"
-	      "configuration for a plain user: socket, catalog and (with a size) a store in DIR, or "
-	      "where XDG says.\n\n"
-	      "An INI file: `[section]`, `key = value`, comments after `;` or `#`. Byte counts are "
-	      "`4096`, `64K`, `1.5G`; a\n"
-	      "key that is unknown, given twice, or out of range is refused with its line, what is "
-	      "allowed and the nearest name.\n",
+	      "Printed by `zinfd --print-config-doc` from the table that also checks the file; a\n"
+	      "test compares. The file is `" CONFIG_SYSTEM_PATH "`, or what `--config` names;\n"
+	      "`--set SECTION.KEY=VALUE` on the command line goes over it, and\n"
+	      "`zinfd --check-config` looks without starting. Without a file,\n"
+	      "`zinfd --user [--dir DIR] [--size BYTES]` makes a configuration for a plain user:\n"
+	      "socket, catalog and (with a size) a store in DIR, or where XDG says.\n\n"
+	      "An INI file: `[section]`, `key = value`, comments after `;` or `#`. Byte counts are\n"
+	      "`4096`, `64K`, `1.5G`. A key that is unknown, given twice, or out of range is refused\n"
+	      "with its line, what is allowed and the nearest name.\n",
 	      stream);
 	for (uint32_t i = 0; i < config_section_count; i++) {
 		const struct config_section *section = &config_sections[i];
 
-		fprintf(stream, "\n## [%s%s]\n\n%s\n\n| key | allowed | default | meaning |\n"
-				"| --- | --- | --- | --- |\n",
+		fprintf(stream,
+		        "\n## [%s%s]\n\n%s\n\n| key | allowed | default | meaning |\n"
+		        "| --- | --- | --- | --- |\n",
 		        section->name, strcmp(section->name, "nvme") ? "" : " NAME", section->doc);
 		for (uint32_t j = 0; j < config_key_count; j++) {
 			const struct config_key *key = &config_keys[j];
@@ -81,8 +79,8 @@ void config_print_doc(FILE *stream)
 			if (strcmp(key->section, section->name) != 0)
 				continue;
 			fprintf(stream, "| `%s` | %s | %s | %s |\n", key->name,
-			        describe_allowed(key, allowed), *key->fallback ? key->fallback : "-",
-			        key->doc);
+			        describe_allowed(key, allowed),
+			        *key->fallback ? key->fallback : "-", key->doc);
 		}
 	}
 }
@@ -103,13 +101,14 @@ static void print_wrapped(FILE *stream, const char *text)
 	}
 }
 
-/* `zinfd --print-config-example`: systemd/zinfd.conf, to the byte. Every key is there at its default,
- * commented out, so that the file changes nothing. */
+/* `zinfd --print-config-example`: systemd/zinfd.conf, to the byte. Every key is there at its
+ * default, commented out, so that the file changes nothing. */
 void config_print_example(FILE *stream)
 {
 	char allowed[ALLOWED_BYTES];
 
-	fputs("# zinfd: " CONFIG_SYSTEM_PATH ". Every key at its default; remove the # to change it.\n"
+	fputs("# zinfd: " CONFIG_SYSTEM_PATH
+	      ". Every key at its default; remove the # to change it.\n"
 	      "# docs/CONFIG.md says the same as a table; zinfd --check-config checks this file.\n",
 	      stream);
 	for (uint32_t i = 0; i < config_section_count; i++) {

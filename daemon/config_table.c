@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every key of the configuration: the only place that knows its range, default and meaning. Floor 7. */
+/* Every key of the configuration: the only place that knows its range, default and meaning. Floor
+ * 7. */
 #include <stddef.h>
 
 #include "common/base/cleanup.h"
@@ -11,14 +12,14 @@
 
 const struct config_section config_sections[] = {
 	{ "daemon", "The process itself." },
-	{ "tier.cpu", "The CPU tier: memory that jobs' parameters, gradients, resident optimizer "
-		      "state and staging buffers are charged to. The daemon's own memory (program, "
-		      "catalog, tables of the limits below) comes on top: 64 MiB and 1 KiB per "
-		      "inflight operation suffice." },
+	{ "tier.cpu", "The CPU tier: memory that jobs' parameters, gradients, resident "
+	              "optimizer state and staging buffers are charged to. The daemon's own "
+	              "memory (program, catalog, tables of the limits below) comes on top: 64 "
+	              "MiB and 1 KiB per inflight operation suffice." },
 	{ "nvme", "A store, named by the rest of the section's name: `[nvme fast]` is the tier "
-		  "`nvme:fast`. Up to 16 of them; without any, optimizer state cannot be offloaded "
-		  "to NVMe. One engine serves them all, so its keys (backend, depth, read_block, "
-		  "write_block) must be equal in all of these sections." },
+	          "`nvme:fast`. Up to 16 of them; without any, optimizer state cannot be "
+	          "offloaded to NVMe. One engine serves them all, so its keys (backend, depth, "
+	          "read_block, write_block) must be equal in all of these sections." },
 	{ "limits", "Everything has a limit; a request beyond it is refused with the figure." },
 	{ "quota", "What one uid may hold over all of its jobs." },
 	{ "step", "Defaults of a job's step." },
@@ -27,59 +28,59 @@ const uint32_t config_section_count = ZI_COUNT_OF(config_sections);
 
 const struct config_key config_keys[] = {
 	{ "daemon", "socket", CONFIG_TEXT, OF(socket), .fallback = "/run/zinf/zinfd.sock",
-	  .doc = "Path of the socket that trainers and zctl connect to, at most 107 bytes. Not used "
-		 "when systemd passes a socket." },
+	  .doc = "Path of the socket that trainers and zctl connect to, at most 107 bytes. Not "
+	         "used when systemd passes a socket." },
 	{ "daemon", "socket_mode", CONFIG_MODE, OF(socket_mode), 0, 0777, .fallback = "0666",
 	  .doc = "Permissions of the socket, octal. Who may connect may create jobs, within the "
-		 "limits and quotas." },
+	         "limits and quotas." },
 	{ "daemon", "state_dir", CONFIG_TEXT, OF(state_dir), .fallback = "/var/lib/zinf",
-	  .doc = "Folder of the catalog: which jobs there are and where their committed steps lie. "
-		 "Made when its parent exists." },
+	  .doc = "Folder of the catalog: which jobs there are and where their committed steps "
+	         "lie. Made when its parent exists." },
 	{ "daemon", "log_level", CONFIG_CHOICE, OF(log_level),
 	  .choices = "error warning info debug", .fallback = "info",
 	  .doc = "The least urgent messages that are written." },
 	{ "daemon", "stop_timeout_s", CONFIG_COUNT, OF(stop_timeout_s), 1, 3600, .fallback = "60",
-	  .doc = "How long a graceful stop waits for steps that have begun to update. Beyond that "
-		 "they are discarded, as they would be by a crash." },
+	  .doc = "How long a graceful stop waits for steps that have begun to update. Beyond "
+	         "that they are discarded, as they would be by a crash." },
 	{ "daemon", "spin_us", CONFIG_COUNT, OF(spin_us), 0, 100000, .fallback = "50",
-	  .doc = "How long daemon and clients look at their rings before they sleep, while there is "
-		 "a CPU for each of them. 0: they always sleep at once." },
+	  .doc = "How long daemon and clients look at their rings before they sleep, while "
+	         "there is a CPU for each of them. 0: they always sleep at once." },
 	{ "daemon", "pool_threads", CONFIG_COUNT, OF(pool_threads), 1, 1024, .special = "auto",
 	  .special_value = 0, .fallback = "auto",
 	  .doc = "Threads that compute, per NUMA node. auto: one for each CPU." },
 	{ "daemon", "topology", CONFIG_TEXT, OF(topology), .special = "auto", .fallback = "auto",
-	  .doc = "auto: this machine. `synthetic:DESCRIPTION` or `xml:PATH` (hwloc) for tests; memory "
-		 "and threads are not bound then." },
+	  .doc = "auto: this machine. `synthetic:DESCRIPTION` or `xml:PATH` (hwloc) for tests; "
+	         "memory and threads are not bound then." },
 
-	{ "tier.cpu", "capacity", CONFIG_BYTES, OF(cpu_capacity_bytes), 16ull << 20,
-	  INT64_MAX, .special = "auto", .special_value = 0, .fallback = "auto",
-	  .doc = "Bytes that may be charged, over all NUMA nodes (each has an equal share). auto: "
-		 "half of what this process may use. More than that (control group and "
-		 "/proc/meminfo) is refused at start." },
+	{ "tier.cpu", "capacity", CONFIG_BYTES, OF(cpu_capacity_bytes), 16ull << 20, INT64_MAX,
+	  .special = "auto", .special_value = 0, .fallback = "auto",
+	  .doc = "Bytes that may be charged, over all NUMA nodes (each has an equal share). "
+	         "auto: half of what this process may use. More than that (control group and "
+	         "/proc/meminfo) is refused at start." },
 	{ "tier.cpu", "huge_pages", CONFIG_CHOICE, OF(huge_pages), .choices = "try never require",
 	  .fallback = "try",
-	  .doc = "2 MiB pages make I/O two to three times as fast. try: from the pool of huge pages, "
-		 "else collapsed, else small ones. require: refused at start unless the pool "
-		 "(/proc/sys/vm/nr_hugepages) holds the capacity." },
+	  .doc = "2 MiB pages make I/O two to three times as fast. try: from the pool of huge "
+	         "pages, else collapsed, else small ones. require: refused at start unless the "
+	         "pool (/proc/sys/vm/nr_hugepages) holds the capacity." },
 	{ "tier.cpu", "lock", CONFIG_CHOICE, OF(lock), .choices = "try require", .fallback = "try",
-	  .doc = "try: buffers are registered for I/O as far as RLIMIT_MEMLOCK allows, the rest works "
-		 "unregistered and is reported. require: all memory is locked; refused at start when "
-		 "the limit is too low." },
+	  .doc = "try: buffers are registered for I/O as far as RLIMIT_MEMLOCK allows, the rest "
+	         "works unregistered and is reported. require: all memory is locked; refused at "
+	         "start when the limit is too low." },
 
 	{ "nvme", "path", CONFIG_TEXT, OF_STORE(path), .fallback = "",
-	  .doc = "File (made when missing) or block device. Must be given. A file that is not a zinf "
-		 "store is never overwritten." },
+	  .doc = "File (made when missing) or block device. Must be given. A file that is not a "
+	         "zinf store is never overwritten." },
 	{ "nvme", "size", CONFIG_BYTES, OF_STORE(bytes), 1ull << 20, INT64_MAX, .special = "keep",
 	  .special_value = 0, .fallback = "keep",
 	  .doc = "Size of a file that is made, or grown. keep: as it is. A job needs twice its "
-		 "optimizer state and parameters." },
+	         "optimizer state and parameters." },
 	{ "nvme", "direct", CONFIG_CHOICE, OF_STORE(direct), .choices = "require try",
 	  .fallback = "require",
 	  .doc = "require: a file system without O_DIRECT is refused (tmpfs too). try: it works "
-		 "through the page cache, and is reported." },
+	         "through the page cache, and is reported." },
 	{ "nvme", "backend", CONFIG_TEXT, OF_STORE(backend), .fallback = "auto",
-	  .doc = "auto: io_uring, or threads where the kernel refuses it. io_uring, threads: that one. "
-		 "`faulty:SPEC` injects errors, for tests." },
+	  .doc = "auto: io_uring, or threads where the kernel refuses it. io_uring, threads: "
+	         "that one. `faulty:SPEC` injects errors, for tests." },
 	{ "nvme", "depth", CONFIG_COUNT, OF_STORE(depth), 1, 4096, .fallback = "32",
 	  .doc = "Blocks in flight." },
 	{ "nvme", "read_block", CONFIG_BYTES, OF_STORE(read_block_bytes), 4096, 64ull << 20,
@@ -102,8 +103,8 @@ const struct config_key config_keys[] = {
 	{ "limits", "ring_entries", CONFIG_COUNT, OF(ring_entries), 16, ZI_RING_ENTRIES_MAX,
 	  .fallback = "256", .doc = "Slots of a session's rings; a power of two." },
 	{ "limits", "inflight_ops", CONFIG_COUNT, OF(inflight_ops), 1, 1u << 22, .fallback = "8192",
-	  .doc = "Pending requests of all sessions. Each session has an equal share, so that none can "
-		 "use up another's; at least `sessions`." },
+	  .doc = "Pending requests of all sessions. Each session has an equal share, so that "
+	         "none can use up another's; at least `sessions`." },
 	{ "limits", "handshake_ms", CONFIG_COUNT, OF(handshake_ms), 1, 600000, .fallback = "10000",
 	  .doc = "How long a connection that is not attached may say nothing." },
 
@@ -116,7 +117,7 @@ const struct config_key config_keys[] = {
 
 	{ "step", "staging", CONFIG_BYTES, OF(staging_bytes), 1ull << 20, INT64_MAX,
 	  .fallback = "64M",
-	  .doc = "Buffers between disk and kernels for a job that does not say how much it wants." },
+	  .doc = "Buffers between disk and kernels of a job that does not say how many." },
 };
 const uint32_t config_key_count = ZI_COUNT_OF(config_keys);
 static_assert(ZI_COUNT_OF(config_keys) <= CONFIG_KEYS_MAX, "seen_lines has a word for each key");

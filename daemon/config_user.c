@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A configuration for a plain user, in one command: everything in one folder, or where XDG says. Floor 7. */
+/* A configuration for a plain user, in one command: everything in one folder, or where XDG says.
+ * Floor 7. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +31,8 @@ static int make_folders(const char *folder, struct zi_text *text)
 	for (char *slash = strchr(path + 1, '/'); !r && slash; slash = strchr(slash + 1, '/')) {
 		*slash = '\0';
 		if (mkdir(path, 0700) && errno != EEXIST)
-			r = zi_text_error(text, err_origin(-errno), "making the folder %s: %s", path,
-			                  strerror(errno));
+			r = zi_text_error(text, err_origin(-errno), "making the folder %s: %s",
+			                  path, strerror(errno));
 		*slash = '/';
 	}
 	return err_trace(r);
@@ -45,9 +46,10 @@ static int find_xdg(char *socket_folder, char *state_folder, struct zi_text *tex
 	int r;
 
 	if (!runtime || runtime[0] != '/')
-		return zi_text_error(text, err_origin(-ENOENT),
-		                     "XDG_RUNTIME_DIR is not set: say where the socket and the state "
-		                     "go with --dir DIR");
+		return zi_text_error(
+			text, err_origin(-ENOENT),
+			"XDG_RUNTIME_DIR is not set: say where the socket and the state "
+			"go with --dir DIR");
 	r = join(socket_folder, runtime, "zinf", text);
 	if (r)
 		return err_trace(r);
@@ -113,7 +115,8 @@ int config_set_user(struct config *config, const char *directory, uint64_t store
 			return err_trace(r);
 		if (snprintf(assignment, sizeof(assignment), "nvme disk.path=%s", path) >=
 		    (int)sizeof(assignment))
-			return zi_text_error(text, err_origin(-ENAMETOOLONG), "%s is too long", path);
+			return zi_text_error(text, err_origin(-ENAMETOOLONG), "%s is too long",
+			                     path);
 		r = config_set(config, assignment, text);
 		if (r)
 			return err_trace(r);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One value of the configuration: what is allowed, said when it is not; and which name is nearest to a
- * mistyped one. Floor 7. */
+/* One value of the configuration: what is allowed, said when it is not; and which name is nearest
+ * to a mistyped one. Floor 7. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,24 +88,28 @@ static int refuse_range(struct zi_text *text, const struct config_key *key, cons
 
 	switch (key->kind) {
 	case CONFIG_COUNT:
-		return zi_text_error(text, err_origin(-EINVAL), "%s = '%.40s': %llu to %llu%s%s are allowed", key->name, value,
-		              (unsigned long long)key->low, (unsigned long long)key->high, or_word,
-		              special);
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "%s = '%.40s': %llu to %llu%s%s are allowed", key->name, value,
+		                     (unsigned long long)key->low, (unsigned long long)key->high,
+		                     or_word, special);
 	case CONFIG_BYTES:
-		return zi_text_error(text, err_origin(-EINVAL), "%s = '%.40s': bytes (4096, 64K, 1.5G) from %s to %s%s%s are "
-				      "allowed",
-		              key->name, value, zi_format_bytes(key->low).chars,
-		              zi_format_bytes(key->high).chars, or_word, special);
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "%s = '%.40s': bytes (4096, 64K, 1.5G) from %s to %s%s%s are "
+		                     "allowed",
+		                     key->name, value, zi_format_bytes(key->low).chars,
+		                     zi_format_bytes(key->high).chars, or_word, special);
 	case CONFIG_MODE:
-		return zi_text_error(text, err_origin(-EINVAL), "%s = '%.40s': octal, 0000 to 0777 are allowed", key->name,
-		              value);
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "%s = '%.40s': octal, 0000 to 0777 are allowed", key->name,
+		                     value);
 	case CONFIG_CHOICE:
-		return zi_text_error(text, err_origin(-EINVAL), "%s = '%.40s': allowed are: %s", key->name, value,
-		              key->choices);
+		return zi_text_error(text, err_origin(-EINVAL), "%s = '%.40s': allowed are: %s",
+		                     key->name, value, key->choices);
 	case CONFIG_TEXT:
 		break;
 	}
-	return zi_text_error(text, err_origin(-EINVAL), "%s: 1 to %u bytes are allowed", key->name, CONFIG_TEXT_BYTES - 1);
+	return zi_text_error(text, err_origin(-EINVAL), "%s: 1 to %u bytes are allowed", key->name,
+	                     CONFIG_TEXT_BYTES - 1);
 }
 
 /**
@@ -117,8 +121,7 @@ static int refuse_range(struct zi_text *text, const struct config_key *key, cons
  *
  * Return: 0; -EINVAL, with the place untouched.
  */
-int config_assign(const struct config_key *key, void *base, const char *value,
-                  struct zi_text *text)
+int config_assign(const struct config_key *key, void *base, const char *value, struct zi_text *text)
 {
 	bool is_special = key->special && !strcmp(value, key->special);
 	uint64_t *number = (uint64_t *)((char *)base + key->offset);

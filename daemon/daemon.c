@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making the daemon and taking it down. Floor 7, main thread. Nothing is made twice, so what is wrong
- * is found in the order: other daemon, limits, catalog, stores, memory, recovery, socket. daemon_free()
- * undoes it in reverse and accepts whatever was made.
+ * Making the daemon and taking it down. Floor 7, main thread. Nothing is made twice, so what is
+ * wrong is found in the order: other daemon, limits, catalog, stores, memory, recovery, socket.
+ * daemon_free() undoes it in reverse and accepts whatever was made.
  */
 #include "daemon/daemon.h"
 
@@ -23,8 +23,8 @@
 #include "daemon/zero/zero.h"
 #include "nvme/nvme.h"
 
-/* A living daemon at our socket is found before anything of its is touched. Listening comes last, so
- * this is only the early word; zi_control_listen() decides. */
+/* A living daemon at our socket is found before anything of its is touched. Listening comes last,
+ * so this is only the early word; zi_control_listen() decides. */
 static int check_socket(const struct config *config, struct zi_text *text)
 {
 	int fd = -1;
@@ -80,7 +80,8 @@ static int make_nodes(struct daemon *daemon, uint64_t capacity_bytes, struct zi_
 		int r;
 
 		daemon->nodes[i] = (struct daemon_node){ .topo = topo, .index = i };
-		r = dev_host_new(bind_to_node, &daemon->nodes[i], thread_count, &daemon->devices[i]);
+		r = dev_host_new(bind_to_node, &daemon->nodes[i], thread_count,
+		                 &daemon->devices[i]);
 		if (r)
 			return zi_text_error(text, err_trace(r), "starting %u pool threads: %s",
 			                     thread_count, strerror(-r));
@@ -96,9 +97,10 @@ static int make_nodes(struct daemon *daemon, uint64_t capacity_bytes, struct zi_
 static void job_lost(void *arg, const char *job)
 {
 	(void)arg;
-	log_warning("Job '%s' had its state in memory alone, which ended with the former daemon: it "
-	            "starts anew",
-	            job);
+	log_warning(
+		"Job '%s' had its state in memory alone, which ended with the former daemon: it "
+		"starts anew",
+		job);
 }
 
 static int make_zero(struct daemon *daemon, struct zi_text *text)
@@ -138,7 +140,7 @@ static void engine_ready(struct zi_source *source, uint32_t epoll_events)
 {
 	struct daemon_shard *shard = container_of(source, struct daemon_shard, engine_source);
 
-	(void)epoll_events; /* It has one event: something is done. */
+	(void)epoll_events;                    /* It has one event: something is done. */
 	(void)nvme_engine_reap(shard->engine); /* A count. */
 }
 
@@ -206,6 +208,7 @@ static int make_parts(struct daemon *daemon, struct zi_text *text)
 	if (!r)
 		r = topo_new(daemon->config->topology[0] ? daemon->config->topology : NULL, text,
 		             &daemon->topo);
+	daemon->shard.topo = daemon->topo;
 	if (!r)
 		r = zi_loop_new(&daemon->loop);
 	if (!r)
@@ -240,17 +243,14 @@ int daemon_make(struct daemon *daemon, struct zi_text *text)
 	int r;
 
 	daemon->signal_fd = -1;
-	daemon->shard.topo = NULL;
 	text->chars[0] = '\0';
 	r = notify_take_socket(text, &listen_fd);
 	if (!r && listen_fd < 0)
 		r = check_socket(daemon->config, text);
 	if (!r)
 		r = make_parts(daemon, text);
-	daemon->shard.topo = daemon->topo;
-	if (!r) {
+	if (!r)
 		r = make_listener(daemon, zi_steal_fd(listen_fd), text);
-	}
 	(void)zi_close(listen_fd); /* Always -1. */
 	if (r && !text->chars[0])
 		zi_text_set(text, "%s", strerror(-r));
@@ -267,8 +267,8 @@ static void drain(struct zi_loop *loop)
 /**
  * daemon_free() - take down what was made
  *
- * Context: main thread, when the others have been joined; steps have come to their end (zero_quiesce()),
- * so nothing is in flight.
+ * Context: main thread, when the others have been joined; steps have come to their end
+ * (zero_quiesce()), so nothing is in flight.
  */
 void daemon_free(struct daemon *daemon)
 {

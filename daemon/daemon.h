@@ -7,7 +7,8 @@
  *   pool-N   computing, per NUMA node
  *   commit   the catalog's
  *
- * Made and torn down by the main thread while no other runs; in between each thread keeps to its own.
+ * Made and torn down by the main thread while no other runs; in between each thread keeps to its
+ * own.
  */
 #pragma once
 
@@ -43,7 +44,7 @@ struct daemon_shard {
 	struct tier_holders *holders;
 	struct zero *zero;
 	struct sess_shard *sessions;
-	const struct topo *topo;
+	const struct topo *topo; /* the daemon's */
 };
 
 struct daemon {
@@ -68,14 +69,14 @@ struct daemon {
 	struct sess_facts facts;
 	struct sess_limit_fact limit_facts[DAEMON_LIMITS_MAX];
 	uint32_t limit_fact_count;
-	bool owns_socket; /* its path is ours to unlink */
+	bool owns_socket;          /* its path is ours to unlink */
 	uint32_t progress_percent; /* told last, of the store that is being written */
 
 	/* Control thread: the end. */
 	int signal_fd;
 	struct zi_source signal_source;
 	struct zi_timer stop_timer;
-	struct zi_post stop_post; /* to the shard */
+	struct zi_post stop_post, hurry_post; /* to the shard */
 	bool is_stopping;
 	bool is_hurried; /* nothing is waited for any more */
 	bool is_late;    /* … because stop_timeout_s has passed */
@@ -84,11 +85,11 @@ struct daemon {
 	bool is_pulse_out;
 };
 
-/* daemon.c. Everything up to listening; on failure @text says why in one line, and daemon_free() takes
- * down what was made. @daemon: zeroed but for `config` and `notify`. */
+/* daemon.c. Everything up to listening; on failure @text says why in one line, and daemon_free()
+ * takes down what was made. @daemon: zeroed but for `config` and `notify`. */
 int daemon_make(struct daemon *daemon, struct zi_text *text);
-/* Runs until a signal says to stop. 0; 1 when the stop was not graceful (then nothing may be freed). */
-int daemon_run(struct daemon *daemon);
+/* run.c. Until a signal says to stop. 0: daemon_free() comes next; else see there. */
+int daemon_run(struct daemon *daemon, int ready_fd);
 void daemon_free(struct daemon *daemon);
 
 /* stores.c: engine, stores, NVMe tiers. */

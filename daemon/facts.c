@@ -58,6 +58,8 @@ static void fill_limits(struct daemon *daemon)
 	daemon->limit_fact_count = ZI_COUNT_OF(facts);
 }
 
+/* @daemon: everything but sessions is made; the facts live and die with it. Context: main thread.
+ * */
 void daemon_fill_facts(struct daemon *daemon)
 {
 	fill_limits(daemon);

@@ -26,9 +26,11 @@ static void raise_limit(int which, const char *name)
 		return;
 	limit.rlim_cur = limit.rlim_max;
 	if (setrlimit((__rlimit_resource_t)which, &limit))
-		(void)log_warning_errno(errno, "Raising %s to its hard limit failed, ignoring", name);
+		(void)log_warning_errno(errno, "Raising %s to its hard limit failed, ignoring",
+		                        name);
 }
 
+/* A limit that cannot be raised is reported and lived with. Context: main thread. */
 void limits_raise(void)
 {
 	raise_limit(RLIMIT_NOFILE, "RLIMIT_NOFILE");
@@ -89,12 +91,13 @@ int limits_check(const struct config *config, struct zi_text *text, uint64_t *re
 		uint64_t huge_bytes = topo_huge_free_bytes();
 
 		if (huge_bytes < capacity_bytes)
-			return zi_text_error(text, err_origin(-ENOMEM),
-			                     "tier.cpu.huge_pages = require, but %s of huge pages are "
-			                     "free and capacity is %s: raise "
-			                     "/proc/sys/vm/nr_hugepages, or use huge_pages = try",
-			                     zi_format_bytes(huge_bytes).chars,
-			                     zi_format_bytes(capacity_bytes).chars);
+			return zi_text_error(
+				text, err_origin(-ENOMEM),
+				"tier.cpu.huge_pages = require, but %s of huge pages are "
+				"free and capacity is %s: raise "
+				"/proc/sys/vm/nr_hugepages, or use huge_pages = try",
+				zi_format_bytes(huge_bytes).chars,
+				zi_format_bytes(capacity_bytes).chars);
 	}
 	if (config->lock == CONFIG_LOCK_REQUIRE) {
 		r = check_lock(capacity_bytes, text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel grants this process, held against what the configuration wants. Floor 7, main thread,
- * before anything is allocated. */
+/* What the kernel grants this process, held against what the configuration wants. Floor 7, main
+ * thread, before anything is allocated. */
 #pragma once
 
 #include <stdint.h>
@@ -14,8 +14,8 @@ struct config;
 
 /* Raises soft limits (descriptors, locked memory) to the hard ones. */
 void limits_raise(void);
-/* Capacity of the CPU tier, "auto" resolved. Refused with both figures when it is more than there is,
- * when it should be locked or huge and cannot be. */
+/* Capacity of the CPU tier, "auto" resolved. Refused with both figures when it is more than there
+ * is, when it should be locked or huge and cannot be. */
 int limits_check(const struct config *config, struct zi_text *text, uint64_t *ret_capacity_bytes);
 /* With lock = require: everything that is mapped from now on, as it is touched. */
 int limits_lock(const struct config *config, struct zi_text *text);

@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
@@ -56,9 +57,9 @@ static void read_watchdog(struct notify *notify)
  * notify_open() - find the service manager
  * @notify: NOTIFY_INIT before; notify_close() it
  *
- * A name beginning with '@' is an abstract socket. The variables are for us and not for children, so
- * they leave the environment. Return: 0, also when nobody listens; -EINVAL a name that is no socket's;
- * an errno of socket() or connect().
+ * A name beginning with '@' is an abstract socket. The variables are for us and not for children,
+ * so they leave the environment. Return: 0, also when nobody listens; -EINVAL a name that is no
+ * socket's; an errno of socket() or connect().
  */
 int notify_open(struct notify *notify, struct zi_text *text)
 {
@@ -93,6 +94,7 @@ int notify_open(struct notify *notify, struct zi_text *text)
 	return 0;
 }
 
+/* Nobody is told anything from here on. Twice is fine. */
 void notify_close(struct notify *notify)
 {
 	notify->fd = zi_close(notify->fd);
@@ -109,7 +111,8 @@ void notify_send(const struct notify *notify, const char *format, ...)
 	va_start(args, format);
 	(void)vsnprintf(message, sizeof(message), format, args); /* Cut: a status for people. */
 	va_end(args);
-	/* A manager that does not read, or is gone, must not stop us; the watchdog is its answer. */
+	/* A manager that does not read, or is gone, must not stop us; the watchdog is its answer.
+	 * */
 	(void)send(notify->fd, message, strlen(message), MSG_NOSIGNAL);
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon running: threads, signals, readiness, watchdog, and the graceful stop. Floor 7, control
- * (main) thread unless said otherwise.
+ * The daemon running: threads, signals, readiness, watchdog, and the graceful stop. Floor 7,
+ * control (main) thread unless said otherwise.
  *
  * Stopping, each step when the one before it is done:
- *   signal ──▶ control accepts nobody ──▶ shard: zero_quiesce (steps that update come to their commit)
- *   ──▶ every session is told -ESTALE and ended ──▶ they have come back ──▶ loops stop, threads join
- * A second signal, or stop_timeout_s, skips the waiting: sessions are told at once and the process
- * leaves without taking itself down. That loses what a crash would lose: nothing that was committed.
+ *   signal ──▶ control accepts nobody ──▶ shard: zero_quiesce (steps that update come to their
+ * commit)
+ *   ──▶ every session is told -ESTALE and ended ──▶ they have come back ──▶ loops stop, threads
+ * join A second signal, or stop_timeout_s, skips the waiting: sessions are told at once and the
+ * process leaves without taking itself down. That loses what a crash would lose: nothing that was
+ * committed.
  */
 #include <errno.h>
 #include <signal.h>
@@ -43,8 +45,10 @@ static int shard_main(void *arg)
 			(void)log_warning_errno(r, "Binding shard-0 to its node failed, ignoring");
 	}
 	r = zi_loop_run(shard->loop);
-	if (r) /* Nothing would ever answer again: die, and be restarted at the last commits. */
-		_exit(log_error_errno(r, "The loop of shard-0 failed") ? 1 : 1);
+	if (r) { /* Nothing would ever answer again: die, and be restarted at the last commits. */
+		(void)log_error_errno(r, "The loop of shard-0 failed");
+		_exit(1);
+	}
 	return 0;
 }
 
@@ -66,7 +70,8 @@ static void pulse_at_shard(struct zi_post *post)
 	zi_loop_post(daemon->loop, &daemon->pulse, pulse_back);
 }
 
-/* The manager hears of us while both loops turn: this one calls, the shard answered the last pulse. */
+/* The manager hears of us while both loops turn: this one calls, the shard answered the last pulse.
+ * */
 static void watchdog_due(struct zi_timer *timer)
 {
 	struct daemon *daemon = container_of(timer, struct daemon, watchdog_timer);
@@ -105,8 +110,6 @@ static void all_stopped(void *arg)
 	zi_loop_stop(daemon->loop);
 }
 
-static void hurry(struct daemon *daemon);
-
 static void hurry_due(struct zi_timer *timer)
 {
 	struct daemon *daemon = container_of(timer, struct daemon, stop_timer);
@@ -114,33 +117,129 @@ static void hurry_due(struct zi_timer *timer)
 	zi_loop_stop(daemon->loop);
 }
 
-static void stop_due(struct zi_timer *timer)
-{
-	struct daemon *daemon = container_of(timer, struct daemon, stop_timer);
-
-	log_error("Not stopped after %llu s (daemon.stop_timeout_s): what is under way is discarded",
-	          (unsigned long long)daemon->config->stop_timeout_s);
-	daemon->is_late = true;
-	hurry(daemon);
-}
-
 /* Context: shard thread. */
 static void shard_hurry(struct zi_post *post)
 {
-	struct daemon *daemon = container_of(post, struct daemon, stop_post);
+	struct daemon *daemon = container_of(post, struct daemon, hurry_post);
 
 	sess_shard_stop(daemon->shard.sessions, run_stop_reason);
 }
 
-/* stop_post has run: zero_quiesce() was called before the shard's next turn, and the first signal was
- * seconds, or at least a turn of this loop, ago; if not, it is not posted twice. */
 static void hurry(struct daemon *daemon)
 {
-	static struct zi_post unused;
-
-	(void)unused;
 	daemon->is_hurried = true;
-	zi_loop_post(daemon->shard.loop, &daemon->stop_post, shard_hurry);
+	zi_loop_post(daemon->shard.loop, &daemon->hurry_post, shard_hurry);
 	zi_loop_arm(daemon->loop, &daemon->stop_timer, zi_clock_deadline_ns(RUN_HURRY_NS),
 	            hurry_due);
+}
+
+static void stop_due(struct zi_timer *timer)
+{
+	struct daemon *daemon = container_of(timer, struct daemon, stop_timer);
+
+	log_error(
+		"Not stopped after %llu s (daemon.stop_timeout_s): what is under way is discarded",
+		(unsigned long long)daemon->config->stop_timeout_s);
+	daemon->is_late = true;
+	hurry(daemon);
+}
+
+static void stop(struct daemon *daemon, uint32_t signal_number)
+{
+	if (daemon->is_hurried)
+		return;
+	if (daemon->is_stopping) {
+		log_warning("%s again: what is under way is discarded",
+		            sigabbrev_np((int)signal_number));
+		hurry(daemon);
+		return;
+	}
+	daemon->is_stopping = true;
+	log_info("SIG%s: stopping, %u sessions", sigabbrev_np((int)signal_number),
+	         sess_control_session_count(daemon->control));
+	notify_send(&daemon->notify, "STOPPING=1\nSTATUS=Waiting for steps to be committed");
+	zi_loop_arm(daemon->loop, &daemon->stop_timer,
+	            zi_clock_deadline_ns(daemon->config->stop_timeout_s * ZI_NS_PER_S), stop_due);
+	zi_loop_post(daemon->shard.loop, &daemon->stop_post, shard_stop);
+	sess_control_stop(daemon->control, all_stopped, daemon);
+}
+
+static void signal_ready(struct zi_source *source, uint32_t epoll_events)
+{
+	struct daemon *daemon = container_of(source, struct daemon, signal_source);
+	struct signalfd_siginfo info;
+
+	(void)epoll_events; /* It has one event. */
+	while (read(daemon->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		stop(daemon, info.ssi_signo);
+}
+
+/* ---- running ---- */
+
+static int watch_signals(struct daemon *daemon)
+{
+	sigset_t signals;
+
+	(void)sigemptyset(&signals); /* None of these can fail with these arguments. */
+	(void)sigaddset(&signals, SIGTERM);
+	(void)sigaddset(&signals, SIGINT);
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)sigprocmask(SIG_BLOCK, &signals, NULL);
+	daemon->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (daemon->signal_fd < 0)
+		return err_origin(-errno);
+	return err_trace(zi_loop_add(daemon->loop, &daemon->signal_source, daemon->signal_fd,
+	                             EPOLLIN, signal_ready));
+}
+
+static void unwatch(struct daemon *daemon)
+{
+	zi_loop_disarm(&daemon->stop_timer);
+	zi_loop_disarm(&daemon->watchdog_timer);
+	zi_loop_remove(&daemon->signal_source);
+	daemon->signal_fd = zi_close(daemon->signal_fd);
+}
+
+/**
+ * daemon_run() - from readiness to the end
+ * @daemon: made
+ * @ready_fd: gets "ready" and is closed; -1: nobody waits there
+ *
+ * Return: 0 stopped, daemon_free() comes next; 1 stopped in a hurry after stop_timeout_s;
+ * -ECANCELED stopped in a hurry because somebody said so. In a hurry threads may still be working:
+ * the process can only leave. An errno when threads or signals could not be set up.
+ */
+int daemon_run(struct daemon *daemon, int ready_fd)
+{
+	int r;
+
+	r = watch_signals(daemon);
+	if (!r)
+		r = zi_thread_start(&daemon->shard.thread, "shard-0", shard_main, &daemon->shard);
+	if (r) {
+		unwatch(daemon);
+		return err_trace(r);
+	}
+	if (daemon->notify.watchdog_ns)
+		watchdog_due(&daemon->watchdog_timer);
+	notify_send(&daemon->notify, "READY=1\nSTATUS=Listening at %s", daemon->config->socket);
+	if (ready_fd >= 0) {
+		/* Whoever waits there sees the end of the file in any case. */
+		ssize_t written = write(ready_fd, "ready\n", 6);
+
+		(void)written;
+		(void)zi_close(ready_fd); /* Always -1. */
+	}
+	log_info("zinfd " ZINF_VERSION " listens at %s", daemon->config->socket);
+	r = zi_loop_run(daemon->loop);
+	if (r) {
+		(void)log_error_errno(r, "The control loop failed");
+		_exit(1);
+	}
+	if (daemon->is_hurried)
+		return daemon->is_late ? 1 : -ECANCELED;
+	zi_loop_stop(daemon->shard.loop);
+	r = zi_thread_join(&daemon->shard.thread);
+	unwatch(daemon);
+	return err_trace(r);
 }

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine, the stores it serves, and the NVMe tiers on them. Floor 7, main thread. */
-#include <string.h>
+#include <errno.h>
+#include <poll.h>
 
-#include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/daemon.h"
 #include "nvme/nvme.h"
+
+/* The end of a killed daemon's ring was seen to take up to a second. */
+#define STORES_BUSY_NS  (5 * ZI_NS_PER_S)
+#define STORES_RETRY_MS 20
 
 /* A new store is written once in advance, which takes its time: the manager sees that we live. */
 struct store_progress {
@@ -19,8 +24,8 @@ static void store_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 {
 	const struct store_progress *progress = arg;
 	struct daemon *daemon = progress->daemon;
-	uint32_t percent = total_bytes ? (uint32_t)((double)done_bytes * 100 / (double)total_bytes) :
-	                                 100;
+	uint32_t percent =
+		total_bytes ? (uint32_t)((double)done_bytes * 100 / (double)total_bytes) : 100;
 
 	if (percent == daemon->progress_percent)
 		return;
@@ -31,7 +36,30 @@ static void store_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 	            progress->name, percent, zi_format_bytes(total_bytes).chars);
 }
 
-static int open_store(struct daemon *daemon, const struct config_store *config, struct zi_text *text)
+/*
+ * A daemon that was killed leaves its io_uring to the kernel, which ends it, and the writes still
+ * in flight, a moment later; until then it keeps the store's lock. Waiting for the lock is
+ * therefore not only comfort at a restart: none of those writes can hit what this daemon is about
+ * to allocate. A store that another living daemon has costs this wait before it is refused.
+ */
+static int open_when_free(struct daemon *daemon, const struct nvme_store_options *options,
+                          struct zi_text *text, struct nvme_store **ret_store)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(STORES_BUSY_NS);
+	int r = nvme_store_open(options, text, ret_store);
+
+	if (r == -EBUSY)
+		notify_send(&daemon->notify, "STATUS=Waiting for store '%s' to become free",
+		            options->name);
+	while (r == -EBUSY && zi_clock_now_ns() < deadline_ns) {
+		(void)poll(NULL, 0, STORES_RETRY_MS); /* Woken early: looks early. */
+		r = nvme_store_open(options, text, ret_store);
+	}
+	return err_trace(r);
+}
+
+static int open_store(struct daemon *daemon, const struct config_store *config,
+                      struct zi_text *text)
 {
 	struct store_progress progress = { .daemon = daemon, .name = config->name };
 	const struct nvme_store_options options = {
@@ -48,7 +76,7 @@ static int open_store(struct daemon *daemon, const struct config_store *config, 
 	int r;
 
 	daemon->progress_percent = UINT32_MAX;
-	r = nvme_store_open(&options, text, &daemon->stores[index]);
+	r = open_when_free(daemon, &options, text, &daemon->stores[index]);
 	if (r)
 		return err_trace(r);
 	store = daemon->stores[index];
@@ -95,6 +123,7 @@ int daemon_open_stores(struct daemon *daemon, struct zi_text *text)
 	return err_trace(r);
 }
 
+/* NULL-safe. Nothing is in flight, no extent is charged. Context: main thread, no shard runs. */
 void daemon_close_stores(struct daemon *daemon)
 {
 	while (daemon->nvme_tier_count) {

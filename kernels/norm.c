@@ -31,13 +31,14 @@ void kern_norm_blocks(double *block_sums, const void *source, uint64_t element_c
 	kern_env_leave(&saved);
 }
 
-/* Out of line, so that no addition is moved across the environment's borders. Level by level, as
+/* Out of line, so that no operation is moved across the environment's borders. Level by level, as
  * tree.h proves. */
-static __attribute__((noinline)) void join(double *node, uint64_t count)
+static __attribute__((noinline)) double join(double *node, uint64_t count)
 {
 	for (uint64_t width = 1; width < count; width *= 2)
 		for (uint64_t i = 0; i + width < count; i += 2 * width)
 			node[i] += node[i + width];
+	return kern_canonical_f64(node[0]);
 }
 
 /**
@@ -50,11 +51,12 @@ static __attribute__((noinline)) void join(double *node, uint64_t count)
 double kern_norm_join(double *block_sums, uint64_t block_count)
 {
 	kern_env saved;
+	double sum;
 
 	if (block_count == 0)
 		return 0.0;
 	kern_env_enter(&saved);
-	join(block_sums, block_count);
+	sum = join(block_sums, block_count);
 	kern_env_leave(&saved);
-	return kern_canonical_f64(block_sums[0]);
+	return sum;
 }

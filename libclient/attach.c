@@ -47,6 +47,7 @@ static struct zinf *client_free(struct zinf *zinf)
 	zinf->wakeup_fd = zi_close(zinf->wakeup_fd);
 	zinf->end_fd = zi_close(zinf->end_fd);
 	zinf->event_fd = zi_close(zinf->event_fd);
+	free(zinf->message);
 	free(zinf->ops);
 	free(zinf->free_indices);
 	free(zinf->units);
@@ -62,6 +63,11 @@ static struct zinf *client_new(void)
 
 	if (!zinf)
 		return NULL;
+	zinf->message = malloc(ZI_MESSAGE_BYTES_MAX);
+	if (!zinf->message) {
+		free(zinf);
+		return NULL;
+	}
 	zinf->socket_fd = zinf->doorbell_fd = zinf->wakeup_fd = -1;
 	zinf->end_fd = zinf->event_fd = zinf->param_fd = -1;
 	zinf->committed_step = -1;

@@ -100,7 +100,7 @@ struct zinf {
 	uint32_t sequence; /* of the newest request on the socket */
 	uint64_t timeout_ns;
 	uint64_t features; /* both sides have */
-	uint64_t message_words[ZI_MESSAGE_BYTES_MAX / sizeof(uint64_t)];
+	void *message;     /* (ZI_MESSAGE_BYTES_MAX,) the newest that was received */
 
 	void *uplink;
 	const void *downlink;

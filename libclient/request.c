@@ -74,7 +74,7 @@ static int end_gone(struct zinf *zinf)
 
 static struct zi_message_header *buffer_of(struct zinf *zinf)
 {
-	return (struct zi_message_header *)zinf->message_words;
+	return zinf->message;
 }
 
 /* A NOTICE, or an ERROR to no request of ours: the daemon ends the session, and says why. */

@@ -185,8 +185,7 @@ static void engine_send(struct nvme_engine *engine, enum nvme_direction directio
 	block->file_slot = nvme_fixed_file(&engine->fixed, io->store);
 	block->buffer = (char *)io->buffer + io->next_bytes;
 	block->offset_bytes = io->offset_bytes + io->next_bytes;
-	block->bytes =
-		(uint32_t)ZI_MIN(io->bytes - io->next_bytes, engine->block_bytes[direction]);
+	block->bytes = (uint32_t)ZI_MIN(io->bytes - io->next_bytes, engine->block_bytes[direction]);
 	block->stalled_count = 0;
 	io->next_bytes += block->bytes;
 	io->inflight_count++;

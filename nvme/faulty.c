@@ -56,7 +56,7 @@ struct faulty {
 	int timer_fd; /* the earliest stalled block */
 	uint64_t random;
 	uint64_t reads_count, writes_count, written_bytes;
-	struct zi_list held; /* done, but not yet told */
+	struct zi_list held;  /* done, but not yet told */
 	struct fault *faults; /* by block index */
 };
 
@@ -171,8 +171,8 @@ static void faulty_shorten(struct faulty *faulty, struct nvme_block *block)
 
 	if (units_count < 2)
 		return;
-	block->bytes = (uint32_t)(1 + faulty_random(faulty) % (units_count - 1)) *
-	               ZI_STORE_ALIGN_BYTES;
+	block->bytes =
+		(uint32_t)(1 + faulty_random(faulty) % (units_count - 1)) * ZI_STORE_ALIGN_BYTES;
 }
 
 static void faulty_inject(struct fault *fault, int32_t result)
@@ -250,7 +250,6 @@ static void faulty_finish(struct faulty *faulty, struct nvme_block *block)
 	if (block->bytes < fault->whole_bytes && block->result > (int32_t)ZI_STORE_ALIGN_BYTES &&
 	    faulty_random(faulty) % 2)
 		block->result -= 100;
-	block->bytes = fault->whole_bytes;
 	zi_list_push_back(&faulty->held, &block->link);
 }
 
@@ -317,6 +316,7 @@ static uint32_t faulty_reap(struct nvme_backend *backend, struct nvme_block **re
 		if (fault->due_ns > now_ns)
 			continue;
 		zi_list_remove(link);
+		block->bytes = fault->whole_bytes;
 		if (fault->is_injected)
 			block->result = fault->result;
 		assert(count < capacity_count);

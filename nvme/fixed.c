@@ -50,8 +50,7 @@ bool nvme_fixed_overlaps(const struct nvme_fixed *fixed, const void *base, uint6
 {
 	uint32_t index = fixed_lower(fixed, (uintptr_t)base);
 
-	return index < fixed->pieces_count &&
-	       fixed->pieces[index].base < (uintptr_t)base + bytes;
+	return index < fixed->pieces_count && fixed->pieces[index].base < (uintptr_t)base + bytes;
 }
 
 void nvme_fixed_insert(struct nvme_fixed *fixed, const struct nvme_piece *piece)

@@ -20,8 +20,8 @@
 struct nvme_piece {
 	uintptr_t base;
 	uint64_t bytes;
-	uintptr_t region_base;  /* as given to nvme_engine_register_buffer() */
-	int32_t slot;           /* NVME_SLOT_NONE: refused, or the backend registers nothing */
+	uintptr_t region_base; /* as given to nvme_engine_register_buffer() */
+	int32_t slot;          /* NVME_SLOT_NONE: refused, or the backend registers nothing */
 	bool is_refused;
 };
 

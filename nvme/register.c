@@ -31,8 +31,8 @@ int nvme_engine_register_store(struct nvme_engine *engine, struct nvme_store *st
 	if (slot == NVME_FILES_MAX)
 		return err_origin(-ENOSPC);
 	fixed->files[slot] = store;
-	fixed->is_file_refused[slot] = !ops->register_file ||
-	                               ops->register_file(engine->backend, slot, store->fd);
+	fixed->is_file_refused[slot] =
+		!ops->register_file || ops->register_file(engine->backend, slot, store->fd);
 	return 0;
 }
 

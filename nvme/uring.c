@@ -14,9 +14,9 @@
  */
 #include <errno.h>
 #include <liburing.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -92,8 +92,8 @@ static int uring_new(const struct nvme_backend_options *options, struct zi_text 
 	uring->has_ring = true;
 	r = io_uring_register_eventfd(&uring->ring, uring->event_fd);
 	if (r)
-		return err_origin(zi_text_error(text, r, "io_uring takes no eventfd: %s",
-		                                strerror(-r)));
+		return err_origin(
+			zi_text_error(text, r, "io_uring takes no eventfd: %s", strerror(-r)));
 	/* Faster where the kernel has them (5.19); plain descriptors and addresses work anyway. */
 	uring->has_files = !io_uring_register_files_sparse(&uring->ring, options->file_slots_count);
 	uring->has_buffers =
@@ -120,7 +120,9 @@ static void uring_enable(struct uring *uring)
 
 	if (uring->is_enabled)
 		return;
-	r = io_uring_enable_rings(&uring->ring);
+	/* By hand: Debian's liburing 2.3 declares io_uring_enable_rings() and does not export it. */
+	r = (int)syscall(SYS_io_uring_register, uring->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS,
+	                 NULL, 0);
 	assert(r == 0); /* Fails only on a ring that is enabled. */
 	(void)r;
 	uring->is_enabled = true;
@@ -143,8 +145,8 @@ static void uring_prepare(struct nvme_backend *backend, struct nvme_block *block
 	else if (block->direction == NVME_READ)
 		io_uring_prep_read(sqe, fd, block->buffer, block->bytes, block->offset_bytes);
 	else if (is_fixed)
-		io_uring_prep_write_fixed(sqe, fd, block->buffer, block->bytes,
-		                          block->offset_bytes, block->buffer_slot);
+		io_uring_prep_write_fixed(sqe, fd, block->buffer, block->bytes, block->offset_bytes,
+		                          block->buffer_slot);
 	else
 		io_uring_prep_write(sqe, fd, block->buffer, block->bytes, block->offset_bytes);
 	if (block->file_slot != NVME_SLOT_NONE)

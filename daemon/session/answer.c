@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ADMIN is told, as JSON (docs/ADMIN.md names every key). Floor 6, shard thread. Jansson builds
- * with NULL in place of what it could not allocate and says so at the end, so errors are looked for
- * once. Other uids than root and the daemon's own see their own jobs only.
+ * What ADMIN is told, as JSON (docs/ADMIN.md names every key). Floor 6, shard thread. Jansson
+ * builds with NULL in place of what it could not allocate and says so at the end, so errors are
+ * looked for once. Other uids than root and the daemon's own see their own jobs only.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -63,7 +63,9 @@ static json_t *answer_threads(void)
 		if (zi_read_text(path, times, sizeof(times)))
 			times[0] = '\0'; /* A kernel without schedstat. */
 		thread = json_object();
-		put_word(thread, "name", name);
+		/* The process is named after its program; its first thread is the control thread.
+		 * */
+		put_word(thread, "name", atoi(entry->d_name) == getpid() ? "control" : name);
 		put_number(thread, "cpu_ns", strtoull(times, NULL, 10));
 		(void)json_array_append_new(threads, thread); /* Seen by whoever misses it. */
 	}
@@ -175,6 +177,7 @@ static json_t *answer_tiers(struct sess_shard *shard, const struct sess_facts *f
 		json_t *object = answer_tier(tier);
 
 		put_word(object, "path", tier->store->path);
+		put_number(object, "free_bytes", tier_free_bytes(tier));
 		put(object, "is_direct", json_boolean(tier->store->is_direct));
 		put(object, "is_block_device", json_boolean(tier->store->is_block_device));
 		put_word(object, "engine", engine.backend);
@@ -304,6 +307,26 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	(void)json_array_append_new(answer->jobs, job);
 }
 
+/* "no job 'x'; there are: a, b" with those that this uid may see, cut where the text ends. */
+static void name_jobs(const json_t *jobs, struct sess_inquiry *inquiry)
+{
+	char names[ZI_TEXT_BYTES] = "none";
+	size_t used_bytes = 0;
+	size_t index;
+	json_t *job;
+
+	json_array_foreach(jobs, index, job)
+	{
+		const char *name = json_string_value(json_object_get(job, "name"));
+
+		if (used_bytes + ZI_NAME_BYTES >= sizeof(names))
+			break;
+		used_bytes += (size_t)snprintf(names + used_bytes, sizeof(names) - used_bytes,
+		                               "%s%s", index ? ", " : "", name ? name : "");
+	}
+	zi_text_set(&inquiry->text, "no job '%s'; there are: %s", inquiry->job, names);
+}
+
 static json_t *answer_jobs(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry)
 {
 	struct job_answer answer = {
@@ -316,6 +339,9 @@ static json_t *answer_jobs(struct sess_shard *shard, uid_t uid, struct sess_inqu
 
 	/* A job of another uid is not there for this one. */
 	if (inquiry->has_job && (!is_found || !json_array_size(answer.jobs))) {
+		(void)zero_report(shard->zero, NULL, answer_job,
+		                  &answer); /* Finds all there are. */
+		name_jobs(answer.jobs, inquiry);
 		json_decref(answer.jobs);
 		inquiry->result = err_origin(-ENOENT);
 		return NULL;
@@ -342,6 +368,8 @@ static json_t *answer_limits(struct sess_shard *shard, const struct sess_facts *
 			put_number(limit, "used", job_count(shard));
 		else if (!strcmp(fact->name, "inflight_ops"))
 			put_number(limit, "used", zi_pool_used_count(&shard->ops));
+		else
+			put(limit, "used", json_null());
 		(void)json_array_append_new(limits, limit);
 	}
 	return limits;
@@ -373,5 +401,6 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 		break;
 	}
 	if (!inquiry->answer && !inquiry->result)
-		inquiry->result = err_origin(-ENOMEM);
+		inquiry->result =
+			zi_text_error(&inquiry->text, err_origin(-ENOMEM), "out of memory");
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ADMIN: a question goes to the shard, which knows jobs and tiers, and comes back as JSON, which is
- * sent in pieces at the pace at which the client reads. Floor 6, control thread, but for sess_asked().
+ * sent in pieces at the pace at which the client reads. Floor 6, control thread, but for
+ * sess_asked().
  */
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,7 @@ static void ask_answered(struct zi_post *post)
 {
 	struct sess *session = container_of(post, struct sess, post);
 	struct sess_inquiry *inquiry = &session->inquiry;
+	int r;
 
 	session->is_asked = false;
 	if (session->is_socket_gone) {
@@ -118,15 +120,9 @@ static void ask_answered(struct zi_post *post)
 		sess_ask_flush(session);
 		return;
 	}
-	if (inquiry->result == -ENOENT) {
-		struct zi_text text;
-
-		zi_text_set(&text, "no job '%s'", inquiry->job);
-		if (sess_send_error(session, inquiry->sequence, -ENOENT, text.chars)) {
-			sess_drop(session);
-			return;
-		}
-	} else if (sess_send_error(session, inquiry->sequence, -ENOMEM, "out of memory")) {
+	r = inquiry->result ? inquiry->result : -ENOMEM; /* Its text was not written out. */
+	if (sess_send_error(session, inquiry->sequence, r,
+	                    inquiry->result ? inquiry->text.chars : "out of memory")) {
 		sess_drop(session);
 		return;
 	}
@@ -162,8 +158,7 @@ int sess_ask(struct sess *session, const struct zi_admin *admin)
 	};
 	r = ask_parse(admin->command, &session->inquiry, &text);
 	if (r)
-		return err_trace(
-			sess_send_error(session, admin->header.sequence, r, text.chars));
+		return err_trace(sess_send_error(session, admin->header.sequence, r, text.chars));
 	/* Its socket is not read until the answer is out: one question at a time. */
 	r = zi_loop_modify(&session->socket_source, 0);
 	if (r)

@@ -16,8 +16,7 @@
 
 /* One small region, charged to the uid, with no huge pages: a ring is 80 KiB. */
 static int sess_make_region(struct sess_shard *shard, struct sess *session, const char *name,
-                            uint64_t bytes, struct zi_text *text,
-                            struct tier_segment **ret_segment)
+                            uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment)
 {
 	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
 	struct tier_account *account = zero_account(shard->zero, session->uid);
@@ -90,8 +89,8 @@ static int sess_watch(struct sess_shard *shard, struct sess *session)
 		r = zi_loop_add(shard->loop, &session->pidfd_source, session->pidfd, EPOLLIN,
 		                sess_pidfd_ready);
 	/* Edge-triggered and never read, which saves a system call per wake-up: each write of the
-	 * client is an edge. The counter is the client's to play with: one that reads it or fills it
-	 * (its own writes block then) loses wake-ups of its own requests, and nobody else's. */
+	 * client is an edge. The counter is the client's to play with: one that reads it or fills
+	 * it (its own writes block then) loses wake-ups of its own requests, and nobody else's. */
 	if (!r)
 		r = zi_loop_add(shard->loop, &session->doorbell_source, session->doorbell_fd,
 		                EPOLLIN | EPOLLET, sess_doorbell_ready);
@@ -129,10 +128,10 @@ static int sess_send_attached(struct sess_shard *shard, struct sess *session,
 		return err_trace(r);
 	zi_message_init(&message.header, ZI_MESSAGE_ATTACHED, sizeof(message),
 	                session->attach.header.sequence);
-	return err_trace(zi_message_send(session->socket_fd, &message.header,
-	                                 (int[]){ session->uplink->region.fd, downlink_fd,
-	                                          session->doorbell_fd, client_fd },
-	                                 4));
+	return err_trace(zi_message_send(
+		session->socket_fd, &message.header,
+		(int[]){ session->uplink->region.fd, downlink_fd, session->doorbell_fd, client_fd },
+		4));
 }
 
 static int sess_join(struct sess_shard *shard, struct sess *session, struct zi_text *text,
@@ -153,8 +152,8 @@ static int sess_join(struct sess_shard *shard, struct sess *session, struct zi_t
 		.broken_arg = session,
 	};
 
-	return err_trace(zero_attach(shard->zero, &attach, text, &session->rank,
-	                             ret_incarnation_number));
+	return err_trace(
+		zero_attach(shard->zero, &attach, text, &session->rank, ret_incarnation_number));
 }
 
 /* Everything but becoming visible to the poller; undone by the caller. */
@@ -223,9 +222,9 @@ void sess_detach_memory(struct sess *session)
 /* Tells clients how long they may spin: while all of them and this thread have a CPU each. */
 void sess_publish_spin(struct sess_shard *shard)
 {
-	uint32_t spin_us = shard->polled_count + 1 <= shard->cpu_count ?
-	                           (uint32_t)(shard->limits.spin_ns / ZI_NS_PER_US) :
-	                           0;
+	uint32_t spin_us = shard->polled_count + 1 <= shard->cpu_count
+	                           ? (uint32_t)(shard->limits.spin_ns / ZI_NS_PER_US)
+	                           : 0;
 
 	for (uint32_t i = 0; i < shard->polled_count; i++) {
 		struct zi_downlink_header *downlink = shard->polled[i]->downlink->region.base;

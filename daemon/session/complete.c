@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Completions: the text of a failure into its slot, the CQE into the ring, and the client woken when
- * it sleeps. Floor 6, shard thread.
+ * Completions: the text of a failure into its slot, the CQE into the ring, and the client woken
+ * when it sleeps. Floor 6, shard thread.
  *
  * The client's doorbell is the read end of a pipe with 8-byte tokens, which polls and reads like an
  * eventfd. It is not an eventfd, because descriptors passed over a socket share their open file:
- * a client could clear O_NONBLOCK on it, fill the counter, and so block this thread, hence everyone,
- * in write(). The write end of a pipe is ours alone, and a full pipe is an -EAGAIN that may be
- * ignored: the client has enough to wake up from.
+ * a client could clear O_NONBLOCK on it, fill the counter, and so block this thread, hence
+ * everyone, in write(). The write end of a pipe is ours alone, and a full pipe is an -EAGAIN that
+ * may be ignored: the client has enough to wake up from.
  */
 #include <string.h>
 #include <unistd.h>
@@ -57,7 +57,8 @@ void sess_complete(struct sess *session, const struct zi_sqe *sqe, int result,
 	session->is_wake_due = true;
 }
 
-/* Fails only with a full pipe (it wakes up anyhow) or a closed one (its end comes by the socket). */
+/* Fails only with a full pipe (it wakes up anyhow) or a closed one (its end comes by the socket).
+ * */
 static void sess_ring_doorbell(struct sess *session)
 {
 	static const uint64_t token = 1;
@@ -74,6 +75,7 @@ void sess_wake(struct sess *session)
 		sess_ring_doorbell(session);
 }
 
+/* As sess_wake(), whether or not it seems to sleep. */
 void sess_wake_always(struct sess *session)
 {
 	session->is_wake_due = false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control thread's half of the sessions: the listening socket, credentials, and the table in which
- * all sessions live. Floor 6, control thread.
+ * The control thread's half of the sessions: the listening socket, credentials, and the table in
+ * which all sessions live. Floor 6, control thread.
  *
  * Bounds: attached sessions by limits.sessions, connections that are not attached by
  * SESS_WAITING_MAX. A flood of connections pushes out those that have been silent longest, so one
@@ -77,6 +77,7 @@ int sess_control_new(const struct sess_control_options *options, struct sess_con
 	return 0;
 }
 
+/* NULL-safe, half-built ones too. Every session has come back (sess_control_stop()). */
 struct sess_control *sess_control_free(struct sess_control *control)
 {
 	if (!control)
@@ -91,6 +92,7 @@ struct sess_control *sess_control_free(struct sess_control *control)
 	return NULL;
 }
 
+/* Return: sessions handed to the shard and not come back. Context: control thread. */
 uint32_t sess_control_session_count(const struct sess_control *control)
 {
 	return control->attached_count;
@@ -104,9 +106,9 @@ static struct sess *sess_find_free(struct sess_control *control)
 	return NULL;
 }
 
-/* Who is at the other end. A pid may be used again between connect() and here, where the kernel has no
- * SO_PEERPIDFD: then the pidfd must belong to a process of the same uid, and the socket must not have
- * hung up, which it does when the process that made it is gone. */
+/* Who is at the other end. A pid may be used again between connect() and here, where the kernel has
+ * no SO_PEERPIDFD: then the pidfd must belong to a process of the same uid, and the socket must not
+ * have hung up, which it does when the process that made it is gone. */
 static int sess_identify(struct sess *session)
 {
 	struct ucred credentials;
@@ -187,8 +189,8 @@ int sess_control_adopt(struct sess_control *control, int fd)
 	return 0;
 }
 
-/* No descriptors are left: the connection would stay in the backlog, and this thread would spin on it.
- * One descriptor is kept to take it with, and to close it. */
+/* No descriptors are left: the connection would stay in the backlog, and this thread would spin on
+ * it. One descriptor is kept to take it with, and to close it. */
 static void sess_refuse_with_spare(struct sess_control *control)
 {
 	int fd;
@@ -261,7 +263,8 @@ void sess_control_stop(struct sess_control *control, void (*done)(void *arg), vo
 	for (uint32_t i = 0; i < control->slot_count; i++) {
 		struct sess *session = &control->sessions[i];
 
-		/* Attached ones end in the shard, questions that are out come back by themselves. */
+		/* Attached ones end in the shard, questions that are out come back by themselves.
+		 * */
 		if (session->is_used && !session->is_counted && !session->is_asked)
 			sess_drop(session);
 	}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From a slot to its handler: one table. Floor 6, shard thread. The slot is a private copy already;
- * what else the request needs (options) is copied out of the uplink here, once, and only the copy is
- * checked and used. Bad arguments fail the operation, what no libzinf would send ends the session.
+ * what else the request needs (options) is copied out of the uplink here, once, and only the copy
+ * is checked and used. Bad arguments fail the operation, what no libzinf would send ends the
+ * session.
  */
 #include <string.h>
 
@@ -30,7 +31,8 @@ static const struct sess_verb verbs[_ZI_OP_COUNT] = {
 	[ZI_OP_REDUCE] = { zero_reduce, .is_computing = true },
 	[ZI_OP_STEP_BEGIN] = { zero_step_begin, .has_options = true },
 	[ZI_OP_STEP] = { zero_step, .has_blob = true, .is_waiting = true, .is_computing = true },
-	[ZI_OP_COMMIT] = { zero_commit, .has_blob = true, .is_waiting = true, .is_computing = true },
+	[ZI_OP_COMMIT] = { zero_commit, .has_blob = true, .is_waiting = true,
+	                   .is_computing = true },
 	[ZI_OP_BARRIER] = { zero_barrier },
 };
 
@@ -82,7 +84,8 @@ void sess_op_done(struct zero_op *zero_op)
 		if (op->op.result >= 0 && verbs[op->opcode].is_waiting) {
 			struct zi_downlink_header *downlink = session->downlink->region.base;
 
-			downlink->stats = op->op.stats; /* Before the completion that tells of it. */
+			downlink->stats =
+				op->op.stats; /* Before the completion that tells of it. */
 			sqe.args[0] = op->op.stats.step;
 		}
 		sess_complete(session, &sqe, op->op.result, &op->op.text);

@@ -2,14 +2,15 @@
 /*
  * The shard's poller: looks at every attached session's submission ring, takes a bounded batch from
  * each, and decides when to spin and when to sleep. Floor 6, shard thread. The hot path: an empty
- * request passes sess_poll_one() → sess_dispatch() → sess_complete() → sess_wake() and nothing else.
+ * request passes sess_poll_one() → sess_dispatch() → sess_complete() → sess_wake() and nothing
+ * else.
  *
- * Credit. A slot is popped only when the completion it will cause has a place: pending operations and
- * completions that the client has not reaped together never exceed the ring. So the completion ring
- * cannot be full (but by a client that lies), and a client that does not reap stops itself alone:
- * its SQ is left alone ("stalled") until it reaps. Nothing tells us when it does, so a stalled ring
- * is looked at again each SESS_STALL_NS. Credit is also bounded by the session's share of the
- * operations' pool, which therefore is never empty.
+ * Credit. A slot is popped only when the completion it will cause has a place: pending operations
+ * and completions that the client has not reaped together never exceed the ring. So the completion
+ * ring cannot be full (but by a client that lies), and a client that does not reap stops itself
+ * alone: its SQ is left alone ("stalled") until it reaps. Nothing tells us when it does, so a
+ * stalled ring is looked at again each SESS_STALL_NS. Credit is also bounded by the session's share
+ * of the operations' pool, which therefore is never empty.
  */
 #include "common/base/assert.h"
 #include "common/base/clock.h"
@@ -39,9 +40,8 @@ static int sess_refill_credit(struct sess *session)
 	if (free_count < session->inflight_count)
 		return err_origin(-EPROTO);
 	assert(session->inflight_count <= shard->inflight_per_session_max);
-	session->credit_count =
-		ZI_MIN(free_count - session->inflight_count,
-	               shard->inflight_per_session_max - session->inflight_count);
+	session->credit_count = ZI_MIN(free_count - session->inflight_count,
+	                               shard->inflight_per_session_max - session->inflight_count);
 	session->is_stalled = !session->credit_count;
 	if (session->is_stalled && free_count < session->cq.entries && !shard->stall_timer.loop)
 		zi_loop_arm(shard->loop, &shard->stall_timer, zi_clock_deadline_ns(SESS_STALL_NS),
@@ -81,7 +81,8 @@ static uint32_t sess_poll_one(struct sess *session)
 	return count;
 }
 
-/* Not SESS_SLOTS_PER_TURN × sessions_max at once: every session has its turn, then the loop has its. */
+/* Not SESS_SLOTS_PER_TURN × sessions_max at once: every session has its turn, then the loop has
+ * its. */
 static bool sess_poll(void *arg)
 {
 	struct sess_shard *shard = arg;
@@ -102,7 +103,8 @@ static bool sess_poll(void *arg)
 	return count > 0;
 }
 
-/* Asks every client to ring. A stalled ring has work that we cannot take: it does not keep us up. */
+/* Asks every client to ring. A stalled ring has work that we cannot take: it does not keep us up.
+ * */
 static bool sess_arm(void *arg)
 {
 	struct sess_shard *shard = arg;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a session ends: by DETACH, by its socket, by its process, by a breach of the protocol. Floor 6,
- * shard thread.
+ * How a session ends: by DETACH, by its socket, by its process, by a breach of the protocol. Floor
+ * 6, shard thread.
  *
- * A session is over when its socket *or* its pidfd says so: a forked child may hold the socket open,
- * and a living process may close it. A process that is killed closes its socket first and is gone a
- * moment later; so a hang-up waits SESS_GONE_NS for the pidfd, in order to tell the others which of
- * the two it was.
+ * A session is over when its socket *or* its pidfd says so: a forked child may hold the socket
+ * open, and a living process may close it. A process that is killed closes its socket first and is
+ * gone a moment later; so a hang-up waits SESS_GONE_NS for the pidfd, in order to tell the others
+ * which of the two it was.
  *
  * Its rank leaves at once. The session itself stays until every operation has come back (they write
- * completions into its memory), which ref_count counts; then, in a turn of its own so that nobody up
- * the stack holds a pointer, its rings are given back, and it goes to the control thread.
+ * completions into its memory), which ref_count counts; then, in a turn of its own so that nobody
+ * up the stack holds a pointer, its rings are given back, and it goes to the control thread.
  */
 #include <poll.h>
 #include <stdarg.h>
@@ -21,8 +21,8 @@
 #include "common/base/err.h"
 #include "daemon/session/sess.h"
 
-/* Between the close of a dying process's socket and its end lies the rest of its exit: freeing memory,
- * mostly. A tenth of the second within which the others must know. */
+/* Between the close of a dying process's socket and its end lies the rest of its exit: freeing
+ * memory, mostly. A tenth of the second within which the others must know. */
 #define SESS_GONE_NS (100 * ZI_NS_PER_MS)
 
 static void sess_release(struct zi_post *post)
@@ -39,12 +39,14 @@ static void sess_release(struct zi_post *post)
 	sess_control_take_back(session);
 }
 
+/* One more reason for a session to stay. Context: shard thread. */
 void sess_ref(struct sess *session)
 {
 	assert(session->ref_count > 0);
 	session->ref_count++;
 }
 
+/* One less; after the last one the session goes, in a turn of its own. Context: shard thread. */
 void sess_unref(struct sess *session)
 {
 	assert(session->ref_count > 0);

@@ -2,8 +2,8 @@
 /*
  * Requests on an attached session's socket: layout, materialize, parameter writes, blob, leaving.
  * Floor 6, shard thread. One at a time: a second one while the first is pending ends the session,
- * but for DETACH, which may always be asked for. The LAYOUT stream has no replies; what is wrong in it
- * is kept and answers MATERIALIZE.
+ * but for DETACH, which may always be asked for. The LAYOUT stream has no replies; what is wrong in
+ * it is kept and answers MATERIALIZE.
  */
 #include <string.h>
 #include <sys/epoll.h>
@@ -29,8 +29,8 @@ static void sess_refuse(struct sess *session, uint32_t sequence, int error, cons
 /* A descriptor is sent only after its holder is written down. */
 static int sess_hold(struct sess *session, struct tier_segment *segment)
 {
-	return err_trace(tier_holders_add(session->shard->holders, session->pid, session->pidfd,
-	                                  segment));
+	return err_trace(
+		tier_holders_add(session->shard->holders, session->pid, session->pidfd, segment));
 }
 
 static int sess_reply_materialized(struct sess *session)

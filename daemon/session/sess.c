@@ -78,6 +78,7 @@ int sess_send_error(struct sess *session, uint32_t sequence, int error, const ch
 	return err_trace(zi_message_send(session->socket_fd, &message.header, NULL, 0));
 }
 
+/* Spends a token of the client's bucket. */
 bool sess_may_log(struct sess *session)
 {
 	return zi_log_limit_pass(&session->log_limit, SESS_LOG_BURST, SESS_LOG_INTERVAL_NS);

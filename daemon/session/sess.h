@@ -5,8 +5,10 @@
  *
  *             accept           HELLO             ATTACH           taken in
  *      FREE ────────▶ CONNECTED ─────▶ GREETED ────────▶ MOVING ──────────▶ ATTACHED
- *       ▲ ▲               │           │ ▲  ADMIN │ ▲        │                  │ the socket, the pidfd,
- *       │ └───────────────┴───────────┘ │ reply  ▼ │        │ refused          │ DETACH, or a breach
+ *       ▲ ▲               │           │ ▲  ADMIN │ ▲        │                  │ the socket, the
+ * pidfd,
+ *       │ └───────────────┴───────────┘ │ reply  ▼ │        │ refused          │ DETACH, or a
+ * breach
  *       │    gone, garbage, silent      └───── ASKING       ▼                  ▼
  *       └──────────────────────────── LEAVING ◀────────────────────────── ENDING
  *         posted back to control                 every operation has come back
@@ -56,8 +58,9 @@ struct sess_inquiry {
 	char job[ZI_NAME_BYTES];
 	uint32_t sequence;
 	uint64_t started_ns; /* the daemon's */
-	json_t *answer; /* NULL: -ENOENT (no such job) or -ENOMEM */
-	int result;
+	json_t *answer;      /* NULL: refused */
+	int result;          /* then: -ENOENT no such job, -ENOMEM; and why */
+	struct zi_text text;
 };
 
 struct sess {
@@ -67,10 +70,10 @@ struct sess {
 	uint32_t credit_count;   /* slots that may be popped before cq_head is looked at again */
 	uint32_t inflight_count; /* ring operations that have not completed */
 	enum sess_state state;
-	bool is_wake_due; /* completions were pushed since the client was last woken */
-	bool is_stalled;  /* no credit: the SQ is not popped */
-	bool is_doomed;   /* ends at the end of this turn */
-	bool is_clean;    /* … after DETACH or DESTROY */
+	bool is_wake_due;   /* completions were pushed since the client was last woken */
+	bool is_stalled;    /* no credit: the SQ is not popped */
+	bool is_doomed;     /* ends at the end of this turn */
+	bool is_clean;      /* … after DETACH or DESTROY */
 	bool is_requesting; /* `request` is pending */
 	bool is_socket_gone;
 	uint32_t unit_count; /* of the materialised layout */
@@ -94,9 +97,9 @@ struct sess {
 	struct zi_log_limit log_limit;
 
 	/* Control. */
-	bool is_used;    /* not FREE: `state` is the other thread's from MOVING on */
-	bool is_counted; /* from MOVING until it came back */
-	bool is_asked;   /* ASKING, and the question is out: `post` is in use */
+	bool is_used;                /* not FREE: `state` is the other thread's from MOVING on */
+	bool is_counted;             /* from MOVING until it came back */
+	bool is_asked;               /* ASKING, and the question is out: `post` is in use */
 	struct zi_list waiting_link; /* CONNECTED, GREETED: oldest first */
 	struct sess_inquiry inquiry;
 	char *reply; /* text of an ADMIN_REPLY under way */
@@ -171,7 +174,7 @@ struct sess_control {
 	void (*stopped)(void *arg);
 	void *stopped_arg;
 	struct zi_log_limit log_limit;
-	int spare_fd; /* closed to be able to accept, and so refuse, when descriptors run out */
+	int spare_fd;  /* closed to be able to accept, and so refuse, when descriptors run out */
 	void *message; /* (ZI_MESSAGE_BYTES_MAX,) received, then sent */
 };
 

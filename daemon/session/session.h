@@ -28,8 +28,8 @@ struct sess_limits {
 	uint32_t sessions_per_uid_max; /* of one uid */
 	uint32_t ring_entries;         /* power of two up to ZI_RING_ENTRIES_MAX */
 	uint32_t inflight_ops_max;     /* pending requests of all sessions, at least sessions_max */
-	uint64_t handshake_ns;         /* how long a connection may say nothing before it attached */
-	uint64_t spin_ns;              /* 0: never spin */
+	uint64_t handshake_ns; /* how long a connection may say nothing before it attached */
+	uint64_t spin_ns;      /* 0: never spin */
 };
 
 /* ---- shard ---- */
@@ -66,7 +66,8 @@ struct sess_limit_fact {
 	uint64_t value;
 };
 
-/* What the daemon knows beside sessions and jobs; constant but for `engine`. Owned by the daemon. */
+/* What the daemon knows beside sessions and jobs; constant but for `engine`. Owned by the daemon.
+ * */
 struct sess_facts {
 	const char *socket_path, *state_dir, *isa;
 	struct tier *cpu_tiers, *nvme_tiers; /* read on the shard thread */
@@ -90,8 +91,7 @@ struct sess_control_options {
 	const struct sess_facts *facts;
 };
 
-int sess_control_new(const struct sess_control_options *options,
-                     struct sess_control **ret_control);
+int sess_control_new(const struct sess_control_options *options, struct sess_control **ret_control);
 /* Asserts that every session has come back. NULL. */
 struct sess_control *sess_control_free(struct sess_control *control);
 ZI_DEFINE_CLEANUP(struct sess_control *, sess_control_free)
@@ -100,8 +100,8 @@ ZI_DEFINE_CLEANUP(struct sess_control *, sess_control_free)
 int sess_control_listen(struct sess_control *control, int listen_fd);
 /* Takes in a connected socket as if it had been accepted; @fd is the control's, also on failure. */
 int sess_control_adopt(struct sess_control *control, int fd);
-/* Stops accepting and drops every connection that is not attached; @done runs once, when the shard's
- * sessions have come back as well (after sess_shard_stop()). */
+/* Stops accepting and drops every connection that is not attached; @done runs once, when the
+ * shard's sessions have come back as well (after sess_shard_stop()). */
 void sess_control_stop(struct sess_control *control, void (*done)(void *arg), void *arg);
 /* Attached sessions. */
 uint32_t sess_control_session_count(const struct sess_control *control);

@@ -205,7 +205,7 @@ static uint64_t holder_lingering_bytes(const struct tier_holder *holder, const s
 }
 
 /* Shared among several holders, a segment counts in equal parts, so that the sum is right (but for
- * the division's remainder). */
+ * the division's remainder). @ret_pid: who holds most, may be NULL. */
 uint64_t tier_holders_lingering_bytes(const struct tier_holders *holders, const struct tier *tier,
 				      pid_t *ret_pid)
 {
@@ -220,7 +220,8 @@ uint64_t tier_holders_lingering_bytes(const struct tier_holders *holders, const 
 		total_bytes += bytes;
 		if (bytes > most_bytes) {
 			most_bytes = bytes;
-			*ret_pid = holder->pid;
+			if (ret_pid)
+				*ret_pid = holder->pid;
 		}
 	}
 	return total_bytes;

@@ -22,23 +22,45 @@ static void ghost_deleted(struct catalog_request *request)
 	zero_drain(zero);
 }
 
-void job_delete(struct zero_job *job)
+/* Nobody finds it any more; its name is free. */
+static void ghost_make(struct zero_job *job)
 {
-	struct zero *zero = job->zero;
-
 	assert(job->attached_count == 0);
 	assert(job->busy_count == 0);
 	assert(!job->is_deleting);
+	job->is_deleting = true;
+	job->is_ghost = true;
+	job->zero->job_count--;
+	zi_list_remove(&job->jobs_link);
+	zi_list_push_back(&job->zero->ghosts, &job->jobs_link);
+}
+
+void job_delete(struct zero_job *job)
+{
 	if (!job->is_stored) {
+		assert(job->attached_count == 0);
 		(void)job_free(job);
 		return;
 	}
-	job->is_deleting = true;
-	job->is_ghost = true;
-	zero->job_count--;
-	zi_list_remove(&job->jobs_link);
-	zi_list_push_back(&zero->ghosts, &job->jobs_link);
+	ghost_make(job);
 	request_submit(job, CATALOG_JOB_DELETE, ghost_deleted);
+}
+
+static void delete_posted(struct zi_post *post)
+{
+	struct zero_job *job = container_of(post, struct zero_job, delete_post);
+
+	job_unbusy(job);
+	request_submit(job, CATALOG_JOB_DELETE, ghost_deleted);
+}
+
+/* As job_delete(), before the catalog serves requests: in the loop's first turn. */
+void job_delete_later(struct zero_job *job)
+{
+	assert(job->is_stored);
+	ghost_make(job);
+	job_busy(job);
+	zi_loop_post(job->zero->options.loop, &job->delete_post, delete_posted);
 }
 
 static void destroyed(struct catalog_request *request)

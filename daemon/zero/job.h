@@ -259,6 +259,7 @@ struct zero_job {
 	bool is_stored;   /* in the catalog */
 	bool is_deleting; /* zero_job_destroy(), or a ghost */
 	bool is_ghost;
+	struct zi_post delete_post;
 	struct zero_op *destroy_op;
 	struct zero_rank *destroy_rank;
 
@@ -491,4 +492,6 @@ const struct zero_rank *write_pending(const struct zero_job *job);
 void write_forget(struct zero_rank *rank);
 
 /* ---- delete.c ---- */
-void job_delete(struct zero_job *job); /* as a ghost; for jobs without ranks */
+/* For jobs without ranks. The catalog is asked at once, or in the loop's first turn. */
+void job_delete(struct zero_job *job);
+void job_delete_later(struct zero_job *job);

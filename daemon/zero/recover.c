@@ -185,7 +185,7 @@ static int recover_job(void *arg, struct catalog_job *job_row)
 			recovery->lost(recovery->arg, stored->name);
 		job->is_stored = true;
 		job->committed_step = -1;
-		job_delete(job);
+		job_delete_later(job);
 		return 0;
 	}
 	r = take(job, stored);

@@ -125,9 +125,12 @@ static const struct option options[] = {
 	TEXT("dump", dump, "FILE    write the last step and all parameters there"),
 	FLAG("json", is_json, "        a line of JSON per step and rank instead"),
 	FLAG("quiet", is_quiet, "        no progress lines"),
-	NUMBER("exit-after-step", KIND_U64, exit_after_step, 1, 1e15,
-	       "N       for tests: rank 0 kills itself then"),
 	FLAG("help", is_help, "        this text"),
+	HEADING("For tests"),
+	TEXT("watch", watch, "FILE    rank 0 writes the number of each committed step there"),
+	NUMBER("exit-after-step", KIND_U64, exit_after_step, 1, 1e15,
+	       "N       a rank kills itself (SIGKILL) when this step is committed"),
+	NUMBER("exit-rank", KIND_U32, exit_rank, 0, ZINF_WORLD_MAX - 1, "N       which one (0)"),
 };
 #define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
 

@@ -56,7 +56,10 @@ struct gpt_args {
 	bool is_quiet;
 	bool is_json;
 	bool is_help;
-	uint64_t exit_after_step; /* for tests: rank 0 kills itself; 0: never */
+	/* for tests */
+	const char *watch;        /* rank 0 writes the number of each committed step there */
+	uint64_t exit_after_step; /* exit_rank kills itself then; 0: never */
+	uint32_t exit_rank;
 };
 
 int gpt_args_parse(struct gpt_args *args, int argc, char *const *argv, struct gpt_problem *problem);

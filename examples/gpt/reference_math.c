@@ -58,8 +58,7 @@ float gpt_reference_clip(double norm, double max_norm)
 	if (!(max_norm > 0))
 		return 1.0f;
 	factor = (float)(max_norm / (norm + 1e-6));
-	/* min(1, x) as torch.clamp has it: a NaN stays one. */
-	return factor > 1.0f ? 1.0f : factor;
+	return factor < 1.0f ? factor : 1.0f; /* a NaN counts as 1 */
 }
 
 /* Each in f64, rounded once. The powers are those of the step that is being made. */

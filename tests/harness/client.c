@@ -116,14 +116,15 @@ json_t *harness_admin(struct harness *harness, const char *command)
 		line[count++] = word;
 	if (!collect(program, line, false, text, ANSWER_BYTES))
 		json = json_loads(text, 0, NULL);
-	if (!json)
+	if (!json) {
 		fprintf(stderr, "harness: zctl %s answered: %s\n", command, text);
+		harness_print_log(harness);
+	}
 	free(text);
 	return json;
 }
 
-/* Bytes charged to CPU tiers; UINT64_MAX when the daemon does not answer. */
-static uint64_t used_cpu_bytes(struct harness *harness)
+uint64_t harness_cpu_bytes(struct harness *harness)
 {
 	json_t *tiers = harness_admin(harness, "tiers"), *tier;
 	uint64_t bytes = 0;
@@ -131,10 +132,13 @@ static uint64_t used_cpu_bytes(struct harness *harness)
 
 	if (!tiers)
 		return UINT64_MAX;
-	json_array_foreach(
-		tiers, index,
-		tier) if (!strcmp(json_string_value(json_object_get(tier, "kind")), "cpu")) bytes +=
-		(uint64_t)json_integer_value(json_object_get(tier, "used_bytes"));
+	/* clang-format off: it does not know the loop */
+	json_array_foreach(tiers, index, tier)
+	{
+		if (!strcmp(json_string_value(json_object_get(tier, "kind")), "cpu"))
+			bytes += (uint64_t)json_integer_value(json_object_get(tier, "used_bytes"));
+	}
+	/* clang-format on */
 	json_decref(tiers);
 	return bytes;
 }
@@ -146,7 +150,7 @@ bool harness_charges_return(struct harness *harness, uint64_t expected_cpu_bytes
 	uint64_t bytes;
 
 	do {
-		bytes = used_cpu_bytes(harness);
+		bytes = harness_cpu_bytes(harness);
 		if (bytes == expected_cpu_bytes)
 			return true;
 	} while (bytes != UINT64_MAX && zi_clock_now_ns() < deadline_ns);

@@ -110,7 +110,7 @@ void harness_log(const struct harness *harness, char *buffer, size_t capacity)
 	(void)zi_close(fd);
 }
 
-static void print_log(const struct harness *harness)
+void harness_print_log(const struct harness *harness)
 {
 	static char text[65536];
 
@@ -165,7 +165,7 @@ int harness_restart(struct harness *harness)
 	r = await_ready(harness);
 	if (r) {
 		fprintf(stderr, "harness: zinfd did not become ready: %s\n", strerror(-r));
-		print_log(harness);
+		harness_print_log(harness);
 		harness_kill(harness);
 	}
 	return r;
@@ -207,6 +207,14 @@ int harness_halt(struct harness *harness)
 	(void)kill(pid, SIGTERM); /* gone already: harness_wait() tells */
 	harness->pid = 0;
 	return harness_wait(pid, 60000);
+}
+
+int harness_await_end(struct harness *harness)
+{
+	pid_t pid = harness->pid;
+
+	harness->pid = 0;
+	return pid ? harness_wait(pid, 60000) : -ESRCH;
 }
 
 void harness_kill(struct harness *harness)
@@ -253,7 +261,7 @@ int harness_stop(struct harness *harness)
 
 	if (code) {
 		fprintf(stderr, "harness: zinfd ended with %d\n", code);
-		print_log(harness);
+		harness_print_log(harness);
 		result = 1;
 	}
 	while (directory && (entry = readdir(directory)))

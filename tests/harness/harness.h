@@ -41,6 +41,8 @@ int harness_restart(struct harness *harness);
 /* SIGTERM, waits. The exit code; negative: -errno, or minus 1000 minus the signal that ended it. */
 int harness_halt(struct harness *harness);
 void harness_kill(struct harness *harness); /* SIGKILL, reaped */
+/* Waits for a daemon that ends by itself or by another's hand; as harness_wait(). */
+int harness_await_end(struct harness *harness);
 /* harness_halt(), then the directory is removed. 0 when the exit code was 0 and the directory held
  * nothing but what belongs there; else 1 after saying what. */
 int harness_stop(struct harness *harness);
@@ -56,8 +58,12 @@ int harness_run(const char *config_text, const char *const *arguments, char *wor
 json_t *harness_admin(struct harness *harness, const char *command);
 /* Everything the daemon has printed so far, NUL-terminated (truncated at capacity). */
 void harness_log(const struct harness *harness, char *buffer, size_t capacity);
-/* True once the daemon's answer to `tiers` shows used_bytes 0 in every tier but @but (prefix, NULL
- * none): asks again until @timeout_ms has passed (each question is a round trip, not a sleep). */
+/* … to stderr. */
+void harness_print_log(const struct harness *harness);
+/* Bytes charged to CPU tiers now; UINT64_MAX when the daemon does not answer. */
+uint64_t harness_cpu_bytes(struct harness *harness);
+/* True once that many bytes are charged to CPU tiers: asks again until @timeout_ms has passed (each
+ * question is a round trip, not a sleep). */
 bool harness_charges_return(struct harness *harness, uint64_t expected_cpu_bytes,
                             uint32_t timeout_ms);
 

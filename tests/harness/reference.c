@@ -23,11 +23,11 @@ struct training {
 
 /* Of fp32 and f64: split at the largest power of two below the count, at every level. Pairs at distance
  * 1, then 2, then 4 … are the same tree. */
-#define TREE(values, count)                                                              \
-	do {                                                                             \
-		for (uint64_t stride = 1; stride < (count); stride *= 2)                 \
-			for (uint64_t at = 0; at + stride < (count); at += 2 * stride)   \
-				(values)[at] += (values)[at + stride];                   \
+#define TREE(values, count)                                                            \
+	do {                                                                           \
+		for (uint64_t stride = 1; stride < (count); stride *= 2)               \
+			for (uint64_t at = 0; at + stride < (count); at += 2 * stride) \
+				(values)[at] += (values)[at + stride];                 \
 	} while (0)
 
 /* Where the rounding of bf16 training ends: half away from zero, as the master's split does. */
@@ -62,7 +62,13 @@ static float value_of(const struct training *training, uint64_t index)
 static float rank_gradient(const struct training *training, uint32_t seed, uint64_t index,
                            float value, bool is_infinite)
 {
-	return round_gradient(training, is_infinite ? INFINITY : trainer_gradient(seed, index, value));
+	return round_gradient(training,
+	                      is_infinite ? INFINITY : trainer_gradient(seed, index, value));
+}
+
+static uint32_t world_of(const struct training *training)
+{
+	return (uint32_t)training->settings->options.world_size;
 }
 
 static float average_of(const struct trainer_settings *settings)
@@ -71,12 +77,11 @@ static float average_of(const struct trainer_settings *settings)
 }
 
 /* One element over micro-batches and ranks. @seeds: [micro-batch][rank]. */
-static float reduce_element(const struct training *training,
-                            const uint32_t seeds[][ZINF_WORLD_MAX], uint64_t index, float value,
-                            bool is_infinite)
+static float reduce_element(const struct training *training, const uint32_t seeds[][ZINF_WORLD_MAX],
+                            uint64_t index, float value, bool is_infinite)
 {
 	const struct trainer_settings *settings = training->settings;
-	uint32_t world = settings->options.world_size;
+	uint32_t world = world_of(training);
 	float leaves[ZINF_WORLD_MAX], total = 0;
 
 	for (uint32_t micro = 0; micro < settings->accumulate; micro++) {
@@ -112,13 +117,14 @@ static void reduce_all(struct training *training, uint32_t step)
 		float *reduced = training->reduced + training->offsets[param];
 
 		for (uint32_t micro = 0; micro < settings->accumulate; micro++)
-			for (uint32_t rank = 0; rank < settings->options.world_size; rank++)
+			for (uint32_t rank = 0; rank < world_of(training); rank++)
 				seeds[micro][rank] =
 					trainer_seed(training->random[rank], micro, param);
 		for (uint64_t i = 0; i < settings->model->elements[param]; i++)
-			reduced[i] = reduce_element(
-				training, seeds, i, value_of(training, training->offsets[param] + i),
-				step == settings->infinite_step && !param && !i);
+			reduced[i] =
+				reduce_element(training, seeds, i,
+			                       value_of(training, training->offsets[param] + i),
+			                       step == settings->infinite_step && !param && !i);
 	}
 }
 
@@ -197,14 +203,13 @@ static void train_step(struct training *training, uint32_t number, struct refere
 	struct reference_step result = { .norm = NAN, .clip = 1 };
 
 	reduce_all(training, number);
-	for (uint32_t rank = 0; rank < settings->options.world_size; rank++)
+	for (uint32_t rank = 0; rank < world_of(training); rank++)
 		training->random[rank] = trainer_random_next(training->random[rank], rank);
 	if (step->max_norm > 0 || step->want_norm || step->skip_nonfinite) {
 		double norm = norm_of(training);
 
 		result.is_skipped = step->skip_nonfinite && !isfinite(norm);
-		if (step->max_norm > 0 || step->want_norm)
-			result.norm = norm;
+		result.norm = norm;
 		if (step->max_norm > 0)
 			result.clip = fminf(1, (float)(step->max_norm / (norm + 1e-6)));
 	}
@@ -299,8 +304,7 @@ bool reference_train(const struct trainer_settings *settings, unsigned char *par
 	return is_good;
 }
 
-const char *reference_difference(const struct trainer_settings *settings,
-                                 const unsigned char *dump)
+const char *reference_difference(const struct trainer_settings *settings, const unsigned char *dump)
 {
 	static char words[128];
 	uint64_t bytes = trainer_dump_bytes(settings);
@@ -316,8 +320,8 @@ const char *reference_difference(const struct trainer_settings *settings,
 		while (expected[at] == dump[at])
 			at++;
 		(void)snprintf(words, sizeof(words),
-		               "byte %" PRIu64 " of %" PRIu64 " is %02x, the reference has %02x", at,
-		               bytes, dump[at], expected[at]);
+		               "byte %" PRIu64 " of %" PRIu64 " is %02x, the reference has %02x",
+		               at, bytes, dump[at], expected[at]);
 		answer = words;
 	}
 	free(expected);

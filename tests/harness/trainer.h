@@ -50,11 +50,11 @@ struct trainer;
 typedef void (*trainer_hook_fn)(const struct trainer *trainer, enum trainer_point point, void *arg);
 
 struct trainer_settings {
-	struct zinf_options options; /* rank is the trainer's own */
+	struct zinf_options options;   /* rank is the trainer's own */
 	struct zinf_step_options step; /* micro_batches is set by the trainer */
 	const struct trainer_model *model;
-	uint32_t accumulate; /* micro-batches of a step, at least 1 */
-	uint32_t steps;      /* train until the job stands here */
+	uint32_t accumulate;    /* micro-batches of a step, at least 1 */
+	uint32_t steps;         /* train until the job stands here */
 	uint32_t infinite_step; /* in this one the last rank has an infinite gradient; 0: never */
 	bool is_eager;          /* forward of the next step before the former one is waited for */
 	/* Attach again after -ESTALE, that many times; the n-th start is called "INCARNATION.n". */
@@ -68,11 +68,11 @@ struct trainer_report {
 	int result;    /* of the call that failed, 0: none */
 	char call[32]; /* its name */
 	char text[TRAINER_TEXT_BYTES];
-	uint64_t failed_ns;      /* zi_clock_now_ns() */
-	uint32_t attach_count;   /* successful ones */
-	int64_t first_steps[8];  /* where the job stood at each attach */
-	int64_t step;            /* committed, as far as this rank knows */
-	int restart_result;      /* why it last attached again */
+	uint64_t failed_ns;     /* zi_clock_now_ns() */
+	uint32_t attach_count;  /* successful ones */
+	int64_t first_steps[8]; /* where the job stood at each attach */
+	int64_t step;           /* committed, as far as this rank knows */
+	int restart_result;     /* why it last attached again */
 	char restart_text[TRAINER_TEXT_BYTES];
 	struct zinf_step_stats stats[TRAINER_STEPS_MAX + 1]; /* by step */
 	bool is_dumped;

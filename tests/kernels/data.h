@@ -33,9 +33,9 @@ static inline uint64_t data_random(uint64_t *state)
 static inline uint32_t data_f32_bits(uint64_t *state, enum data_kind kind)
 {
 	static const uint32_t extremes[] = { 0x7f7fffffu, 0x7f7f8000u, 0x7f800000u, 0x3f800000u,
-					     0x7f000000u, 0x00000000u, 0x7f7f7fffu, 0x5f000000u };
+		                             0x7f000000u, 0x00000000u, 0x7f7f7fffu, 0x5f000000u };
 	static const uint32_t specials[] = { 0x7fc00000u, 0x7f800001u, 0x7fffffffu, 0x7f800000u,
-					     0x00000001u, 0x00000000u, 0x7f808000u, 0x7fbfffffu };
+		                             0x00000001u, 0x00000000u, 0x7f808000u, 0x7fbfffffu };
 	uint64_t random = data_random(state);
 	uint32_t bits = (uint32_t)(random >> 32);
 	uint32_t sign = bits & 0x80000000u;
@@ -54,8 +54,8 @@ static inline uint32_t data_f32_bits(uint64_t *state, enum data_kind kind)
 
 /* @target: (count,) of @dtype. 16-bit types get the upper bits of the same numbers, f16 with the
  * kinds moved into its own range. */
-static inline void data_fill(void *target, uint64_t count, enum zi_dtype dtype,
-			     enum data_kind kind, uint64_t seed)
+static inline void data_fill(void *target, uint64_t count, enum zi_dtype dtype, enum data_kind kind,
+                             uint64_t seed)
 {
 	uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1u;
 
@@ -67,14 +67,15 @@ static inline void data_fill(void *target, uint64_t count, enum zi_dtype dtype,
 		else if (dtype == ZI_DTYPE_BF16 || kind == DATA_WILD)
 			((uint16_t *)target)[i] = (uint16_t)(bits >> 16);
 		else if (kind == DATA_DENORMAL)
-			((uint16_t *)target)[i] = (uint16_t)(bits >> 16 & 0x8000u) | (bits & 0x3ffu);
+			((uint16_t *)target)[i] =
+				(uint16_t)(bits >> 16 & 0x8000u) | (bits & 0x3ffu);
 		else
 			((uint16_t *)target)[i] = kern_f32_to_f16(kern_f32_from_bits(bits));
 	}
 }
 
 #define DATA_GUARD_BYTES 64u
-#define DATA_GUARD 0xa5
+#define DATA_GUARD       0xa5
 
 /* @bytes and a guard behind them; @offset_bytes shifts the start away from 64-byte alignment. */
 static inline void *data_new(uint64_t bytes, uint64_t offset_bytes)

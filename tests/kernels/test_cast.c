@@ -83,11 +83,11 @@ Test(cast, bf16_rounds_midpoints_to_even_and_others_to_the_nearest)
 
 			cr_assert_eq(kern_f32_to_bf16(kern_f32_from_bits(bits)), sign | high);
 			cr_assert_eq(kern_f32_to_bf16(kern_f32_from_bits(bits + 0x7fff)),
-				     sign | high);
+			             sign | high);
 			cr_assert_eq(kern_f32_to_bf16(kern_f32_from_bits(bits + 0x8000)),
-				     sign | even);
+			             sign | even);
 			cr_assert_eq(kern_f32_to_bf16(kern_f32_from_bits(bits + 0x8001)),
-				     sign | (high + 1));
+			             sign | (high + 1));
 		}
 	cr_assert_eq(kern_f32_to_bf16(FLT_MAX), 0x7f80);
 }
@@ -147,7 +147,7 @@ Test(cast, split_keeps_param_within_half_a_step_of_the_master)
 
 /* @is_narrow: narrow f32 to @dtype, otherwise widen. */
 static void check_isa(enum kern_isa isa, bool is_narrow, enum zi_dtype dtype, enum data_kind kind,
-		      uint64_t count, uint64_t offset)
+                      uint64_t count, uint64_t offset)
 {
 	uint64_t wide_offset = offset * sizeof(float);
 	uint64_t slim_offset = offset * zi_dtype_bytes(dtype);
@@ -170,8 +170,8 @@ static void check_isa(enum kern_isa isa, bool is_narrow, enum zi_dtype dtype, en
 			kern_widen(result, source, count, dtype);
 	}
 	cr_assert_eq(data_difference(expected, target, target_bytes), -1,
-		     "%s, narrow %d, dtype %d, kind %d, count %llu", kern_isa_name(isa), is_narrow,
-		     dtype, kind, (unsigned long long)count);
+	             "%s, narrow %d, dtype %d, kind %d, count %llu", kern_isa_name(isa), is_narrow,
+	             dtype, kind, (unsigned long long)count);
 	cr_assert(data_guard_holds(expected, target_bytes));
 	cr_assert(data_guard_holds(target, target_bytes));
 	data_free(source, source_offset);
@@ -209,9 +209,10 @@ Test(cast, all_instruction_sets_agree_on_every_16_bit_pattern)
 				continue;
 			kern_widen(widened[side], all, 1 << 16, dtype);
 			kern_narrow(narrowed[side], widened[side], 1 << 16, dtype);
-			cr_assert_eq(data_difference(widened[0], widened[side], sizeof *widened), -1);
+			cr_assert_eq(data_difference(widened[0], widened[side], sizeof *widened),
+			             -1);
 			cr_assert_eq(data_difference(narrowed[0], narrowed[side], sizeof *narrowed),
-				     -1);
+			             -1);
 		}
 }
 

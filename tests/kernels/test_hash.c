@@ -24,7 +24,7 @@ static void check(const unsigned char *start, uint64_t bytes)
 	for (enum kern_isa isa = KERN_ISA_REF; isa < _KERN_ISA_COUNT; isa++)
 		if (kern_isa_force(isa) == 0)
 			cr_assert_eq(kern_hash(start, bytes), expected, "%s, %llu bytes",
-				     kern_isa_name(isa), (unsigned long long)bytes);
+			             kern_isa_name(isa), (unsigned long long)bytes);
 }
 
 static void data_init(void)

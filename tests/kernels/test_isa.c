@@ -136,10 +136,10 @@ Test(isa, threads_that_call_first_together_get_one_table)
 }
 
 #if defined(__x86_64__)
-#define COUNT ZI_BLOCK_ELEMENTS
+#define COUNT         ZI_BLOCK_ELEMENTS
 #define MXCSR_DEFAULT 0x1f80u
 #define MXCSR_HOSTILE 0xffc0u /* masked; flush to zero, denormals are zero, round toward zero */
-#define MXCSR_TRAPS 0x0000u   /* every exception traps: one that is raised kills the test */
+#define MXCSR_TRAPS   0x0000u /* every exception traps: one that is raised kills the test */
 
 /* Everything that all kernels write, from fixed inputs. */
 struct results {
@@ -231,8 +231,9 @@ static void compare_environments(uint32_t mxcsr)
 			run_in(&plain, kind, MXCSR_DEFAULT);
 			run_in(&other, kind, mxcsr);
 			cr_assert_eq(data_difference(&plain, &other, sizeof plain), -1,
-				     "%s, kind %d: bytes from %lld differ", kern_isa_name(isa),
-				     kind, (long long)data_difference(&plain, &other, sizeof plain));
+			             "%s, kind %d: bytes from %lld differ", kern_isa_name(isa),
+			             kind,
+			             (long long)data_difference(&plain, &other, sizeof plain));
 		}
 	}
 }

@@ -122,11 +122,11 @@ Test(space, empty_extents_cost_nothing)
 Test(space, claim_of_what_cannot_be_is_damage)
 {
 	const struct zi_extent wrong[] = {
-		{ BLOCK + 512, BLOCK },             /* misaligned offset */
-		{ BLOCK, BLOCK + 512 },             /* misaligned length */
-		{ 0, BLOCK },                       /* the superblock */
-		{ 100 * BLOCK, BLOCK },             /* behind the end */
-		{ 99 * BLOCK, 2 * BLOCK },          /* over the end */
+		{ BLOCK + 512, BLOCK },               /* misaligned offset */
+		{ BLOCK, BLOCK + 512 },               /* misaligned length */
+		{ 0, BLOCK },                         /* the superblock */
+		{ 100 * BLOCK, BLOCK },               /* behind the end */
+		{ 99 * BLOCK, 2 * BLOCK },            /* over the end */
 		{ BLOCK, UINT64_MAX & ~(BLOCK - 1) }, /* would wrap */
 		{ UINT64_MAX & ~(BLOCK - 1), BLOCK },
 	};

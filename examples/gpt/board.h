@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the ranks of this machine show each other their losses, for the progress line alone: a page
+ * that the parent maps shared before it forks. Each number has one writer, its rank; a reader looks
+ * only after a commit or a barrier that the writer took part in after writing. A rank runs at most
+ * one step ahead of another's last commit, so a few rows are enough.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "zinf/zinf.h"
+
+#define GPT_BOARD_ROWS 4u
+
+struct gpt_board {
+	volatile double losses[GPT_BOARD_ROWS][ZINF_WORLD_MAX]; /* row: step mod 4 */
+	volatile double eval_losses[ZINF_WORLD_MAX];
+};
+
+/* Mean over ranks [first, first + count), in their order. */
+static inline double gpt_board_mean(const volatile double *values, uint32_t first, uint32_t count)
+{
+	double sum = 0;
+
+	for (uint32_t rank = first; rank < first + count; rank++)
+		sum += values[rank];
+	return sum / (double)count;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Progress lines. Each is one printf() to a line-buffered stream, so ranks do not mix theirs. */
+#include "examples/gpt/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static bool is_speaker(const struct gpt_report *report)
+{
+	return report->rank_first == 0 && !report->args->is_quiet;
+}
+
+static double ms(uint64_t ns)
+{
+	return (double)ns / 1e6;
+}
+
+void gpt_report_start(const struct gpt_report *report, const struct gpt_model *model,
+		      uint64_t byte_count, uint32_t file_count)
+{
+	const struct gpt_args *args = report->args;
+	const struct gpt_config *config = &model->config;
+
+	if (!is_speaker(report) || args->is_json)
+		return;
+	(void)printf("%.2f M parameters (%u layers, %u heads, %u channels, %u tokens) in %s; "
+		     "%" PRIu64 " KB of text in %u files\n"
+		     "%u rank%s x %u micro-batch%s x %u sequences, schedule %s%s\n",
+		     (double)model->element_count / 1e6, config->layer_count, config->head_count,
+		     config->channel_count, config->sequence_count, args->is_bf16 ? "bf16" : "f32",
+		     byte_count / 1000, file_count, args->world_count,
+		     args->world_count == 1 ? "" : "s", args->grad_accum_count,
+		     args->grad_accum_count == 1 ? "" : "es", config->batch_count,
+		     args->schedule == ZINF_SHARDED ? "sharded" : "local",
+		     args->is_reference ? ", reference (without zinf)" : "");
+}
+
+void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t token_count)
+{
+	if (!is_speaker(report))
+		return;
+	if (report->args->is_json)
+		(void)printf("{\"event\":\"resumed\",\"step\":%" PRIu64 ",\"tokens_seen\":%" PRIu64
+			     "}\n",
+			     step, token_count);
+	else
+		(void)printf("resumed at step %" PRIu64 ", after %" PRIu64 " tokens\n", step,
+			     token_count);
+}
+
+/* Something that is not an error, and that a person should know. */
+void gpt_report_note(const struct gpt_report *report, const char *note)
+{
+	if (report->rank_first == 0)
+		(void)fprintf(stderr, "zinf-gpt: note: %s\n", note);
+}
+
+/* JSON knows no NaN. Returns @buffer. */
+static const char *number(double x, char buffer[static 32])
+{
+	(void)snprintf(buffer, 32, isfinite(x) ? "%.17g" : "null", x);
+	return buffer;
+}
+
+static void print_json(const struct gpt_report *report, const struct gpt_record *record)
+{
+	const struct zinf_step_stats *stats = &record->stats;
+	const volatile double *losses = report->board->losses[record->step % GPT_BOARD_ROWS];
+	char norm[32], loss[32];
+
+	for (uint32_t lane = 0; lane < report->lane_count; lane++) {
+		uint32_t rank = report->rank_first + lane;
+
+		(void)printf("{\"step\":%" PRIu64 ",\"rank\":%u,\"loss\":%s,\"norm\":%s,"
+			     "\"clip\":%.9g,\"lr\":%.17g,\"skipped\":%u,\"tokens\":%" PRIu64
+			     ",\"wall_ms\":%.3f,\"compute_ms\":%.3f,\"wait_ms\":%.3f,"
+			     "\"step_ms\":%.3f,\"grad_wait_ms\":%.3f,\"norm_wait_ms\":%.3f,"
+			     "\"io_read_ms\":%.3f,\"io_write_ms\":%.3f,\"cpu_ms\":%.3f,"
+			     "\"commit_ms\":%.3f,\"read_bytes\":%" PRIu64 ",\"write_bytes\":%" PRIu64
+			     "}\n",
+			     record->step, rank, number(losses[rank], loss),
+			     number(stats->norm, norm), stats->clip, record->lr, stats->is_skipped,
+			     record->token_count, ms(record->wall_ns), ms(record->compute_ns),
+			     ms(record->wait_ns), ms(stats->step_ns), ms(stats->grad_wait_ns),
+			     ms(stats->norm_wait_ns), ms(stats->io_read_ns), ms(stats->io_write_ns),
+			     ms(stats->cpu_ns), ms(stats->commit_ns), stats->read_bytes,
+			     stats->write_bytes);
+	}
+}
+
+static void print_line(const struct gpt_report *report, const struct gpt_record *record)
+{
+	const struct zinf_step_stats *stats = &record->stats;
+	double loss = gpt_board_mean(report->board->losses[record->step % GPT_BOARD_ROWS],
+				     report->seen_first, report->seen_count);
+	double seconds = (double)record->wall_ns / 1e9;
+
+	(void)printf("step %5" PRIu64 "/%" PRIu64 "  loss %.4f  norm %-6.3g lr %.2e  %7.0f tok/s  "
+		     "%6.1f ms: compute %.1f wait %.1f",
+		     record->step, report->args->step_count, loss, stats->norm, record->lr,
+		     seconds > 0 ? (double)record->token_count / seconds : 0.0, ms(record->wall_ns),
+		     ms(record->compute_ns), ms(record->wait_ns));
+	if (!report->args->is_reference)
+		(void)printf(" | update %.1f: read %.1f write %.1f cpu %.1f norm %.1f grad %.1f "
+			     "commit %.1f",
+			     ms(stats->step_ns), ms(stats->io_read_ns), ms(stats->io_write_ns),
+			     ms(stats->cpu_ns), ms(stats->norm_wait_ns), ms(stats->grad_wait_ns),
+			     ms(stats->commit_ns));
+	(void)printf("%s\n", stats->is_skipped ? "  SKIPPED: the gradient is not finite" : "");
+}
+
+/* The number of a committed step to whoever watches; one that has gone is no reason to stop. */
+static void tell_watcher(struct gpt_report *report, uint64_t step)
+{
+	if (dprintf(report->watch_fd, "%" PRIu64 "\n", step) < 0) {
+		(void)close(report->watch_fd);
+		report->watch_fd = -1;
+	}
+}
+
+void gpt_report_step(struct gpt_report *report, const struct gpt_record *record)
+{
+	const struct gpt_args *args = report->args;
+
+	if (report->watch_fd >= 0)
+		tell_watcher(report, record->step);
+	if (args->is_json && !args->is_quiet) {
+		print_json(report, record);
+		return;
+	}
+	if (is_speaker(report) &&
+	    (record->step % args->log_every == 0 || record->step == 1 ||
+	     record->step == args->step_count || record->stats.is_skipped))
+		print_line(report, record);
+}
+
+void gpt_report_eval(const struct gpt_report *report, uint64_t step)
+{
+	double loss = gpt_board_mean(report->board->eval_losses, report->seen_first,
+				     report->seen_count);
+	char text[32];
+
+	if (!is_speaker(report))
+		return;
+	if (report->args->is_json)
+		(void)printf("{\"event\":\"eval\",\"step\":%" PRIu64 ",\"loss\":%s}\n", step,
+			     number(loss, text));
+	else
+		(void)printf("eval %5" PRIu64 "  loss %.4f  (%.3f bits per byte)\n", step, loss,
+			     loss / M_LN2);
+}

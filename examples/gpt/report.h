@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is printed of a run: lines for people by rank 0, or a line of JSON per step and rank. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "examples/gpt/args.h"
+#include "examples/gpt/board.h"
+#include "zinf/zinf.h"
+
+/* One committed step, as a process saw it. */
+struct gpt_record {
+	uint64_t step;
+	double lr;
+	uint64_t token_count; /* of the step, all ranks */
+	uint64_t wall_ns;     /* since the former step's commit was seen */
+	uint64_t compute_ns;  /* forward and backward, without waiting */
+	uint64_t wait_ns;     /* for units and gradient buffers */
+	struct zinf_step_stats stats;
+};
+
+struct gpt_report {
+	const struct gpt_args *args;
+	const struct gpt_board *board;
+	uint32_t rank_first;
+	uint32_t lane_count;
+	uint32_t seen_first; /* ranks whose losses can be seen here */
+	uint32_t seen_count;
+	int watch_fd; /* --watch; -1: none */
+};
+
+void gpt_report_start(const struct gpt_report *report, const struct gpt_model *model,
+		      uint64_t byte_count, uint32_t file_count);
+void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t token_count);
+void gpt_report_note(const struct gpt_report *report, const char *note);
+void gpt_report_step(struct gpt_report *report, const struct gpt_record *record);
+void gpt_report_eval(const struct gpt_report *report, uint64_t step);

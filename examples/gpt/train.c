@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The training loop. A step:
+ *
+ *     forward of micro-batch 0      begins while the former step is still being written: each unit
+ *                                   is there as soon as its own update is
+ *     wait for the former step      its statistics are printed
+ *     step_begin, backward, further micro-batches, step
+ *
+ * Lanes (ranks of this process) are computed one after the other, micro-batch by micro-batch.
+ */
+#include "examples/gpt/train.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "examples/gpt/activations.h"
+#include "examples/gpt/bf16.h"
+#include "examples/gpt/clock.h"
+#include "examples/gpt/report.h"
+
+#define BLOB_MAGIC 0x31544750464e495aull /* "ZINFPGT1" */
+
+/* What lets a rank go on: committed with every step. Batches are named by (seed, step, micro-batch,
+ * rank), so the step alone would do; the rest is compared and shown. */
+struct blob {
+	uint64_t magic;
+	uint64_t step;
+	uint64_t token_count;    /* of all ranks, since the beginning */
+	uint64_t sequence_count; /* drawn by this rank: its position in the data */
+	uint64_t rng_state;      /* of the last batch */
+	uint64_t seed;
+	uint64_t fingerprint; /* of the text */
+};
+
+struct trainer {
+	const struct gpt_run *run;
+	const struct gpt_args *args;
+	struct gpt_backend *backend;
+	struct gpt_problem *problem;
+	struct gpt_units units;
+	struct gpt_activations acts;
+	struct gpt_report report;
+	uint8_t *inputs; /* (B, T) */
+	uint8_t *targets;
+	struct blob blob;          /* as of the newest step whose end was started */
+	struct gpt_record current; /* the step that computes */
+	struct gpt_record ending;  /* the one that is being written; step 0: none */
+	uint64_t mark_ns;          /* when the last commit was seen */
+};
+
+/* A backend's errno, with its sentence. */
+static int backend_problem(struct trainer *trainer, int r)
+{
+	return gpt_problem_set(trainer->problem, r, "%s",
+			       trainer->backend->ops->error_text(trainer->backend));
+}
+
+/* ---- beginning ---- */
+
+/* Rank 0 writes first values through the parameters' own addresses. @values: scratch. */
+static void fill_unit(struct trainer *trainer, uint32_t unit, float *values)
+{
+	const struct gpt_model *model = trainer->run->model;
+	const struct gpt_unit *u = &model->units[unit];
+
+	for (uint32_t p = u->param_index; p < u->param_index + u->param_count; p++) {
+		/* Writable between write_begin and write_end: that is what they are for. */
+		void *target = (void *)trainer->backend->ops->param(trainer->backend, p);
+		uint64_t count = model->params[p].element_count;
+
+		gpt_model_first_values(model, p, trainer->args->seed, values);
+		if (trainer->args->is_bf16)
+			for (uint64_t i = 0; i < count; i++)
+				((uint16_t *)target)[i] = gpt_bf16_round(values[i]);
+		else
+			memcpy(target, values, count * sizeof(*values));
+	}
+}
+
+static int write_first_values(struct trainer *trainer)
+{
+	const struct gpt_model *model = trainer->run->model;
+	const struct gpt_backend_ops *ops = trainer->backend->ops;
+	float *values = calloc(model->element_count, sizeof(*values));
+	int r = 0;
+
+	if (!values)
+		return gpt_problem_set(trainer->problem, -ENOMEM, "No memory for first values");
+	for (uint32_t unit = 0; !r && unit < model->unit_count; unit++) {
+		if (trainer->backend->rank_first == 0) {
+			r = ops->write_begin(trainer->backend, unit);
+			if (!r)
+				fill_unit(trainer, unit, values);
+		}
+		if (!r)
+			r = ops->write_end(trainer->backend, unit);
+	}
+	free(values);
+	if (!r)
+		r = ops->commit(trainer->backend, &trainer->blob, sizeof(trainer->blob));
+	return r ? backend_problem(trainer, r) : 0;
+}
+
+/* Where the former life of this job stood. */
+static int resume(struct trainer *trainer, uint64_t step)
+{
+	struct blob blob = { 0 };
+	size_t bytes = 0;
+	int r;
+
+	r = trainer->backend->ops->blob_get(trainer->backend, &blob, sizeof(blob), &bytes);
+	if (r && r != -ENOBUFS)
+		return backend_problem(trainer, r);
+	if (r || bytes != sizeof(blob) || blob.magic != BLOB_MAGIC || blob.step != step)
+		return gpt_problem_set(trainer->problem, -EINVAL,
+				       "the job stands at step %" PRIu64
+				       ", but it was not trained by this program; give another --job",
+				       step);
+	if (blob.seed != trainer->args->seed)
+		gpt_report_note(&trainer->report, "the job was begun with another --seed");
+	if (blob.fingerprint != trainer->run->corpus->fingerprint)
+		gpt_report_note(&trainer->report, "the job was begun with other --data");
+	trainer->blob = blob;
+	trainer->blob.seed = trainer->args->seed;
+	trainer->blob.fingerprint = trainer->run->corpus->fingerprint;
+	gpt_report_resumed(&trainer->report, step, blob.token_count);
+	return 0;
+}
+
+/* First values, or where the job stood. @ret_step: the committed step. */
+static int begin(struct trainer *trainer, uint64_t *ret_step)
+{
+	int64_t step = trainer->backend->ops->committed_step(trainer->backend);
+	int r;
+
+	trainer->blob = (struct blob){
+		.magic = BLOB_MAGIC,
+		.seed = trainer->args->seed,
+		.fingerprint = trainer->run->corpus->fingerprint,
+	};
+	r = step < 0 ? write_first_values(trainer) : resume(trainer, (uint64_t)step);
+	if (r)
+		return r;
+	*ret_step = step < 0 ? 0 : (uint64_t)step;
+	return 0;
+}
+
+/* ---- a step ---- */
+
+static void draw(struct trainer *trainer, const struct gpt_batch_name *name)
+{
+	const struct gpt_config *config = &trainer->run->model->config;
+	uint64_t state = gpt_corpus_batch(trainer->run->corpus, name, config->batch_count,
+					  config->sequence_count, trainer->inputs, trainer->targets);
+
+	if (!name->is_eval)
+		trainer->blob.rng_state = state;
+}
+
+/* The step before is committed: show it. */
+static int finish_ending(struct trainer *trainer)
+{
+	struct gpt_record *record = &trainer->ending;
+	uint64_t now_ns;
+	int r;
+
+	if (!record->step)
+		return 0;
+	r = trainer->backend->ops->wait(trainer->backend, &record->stats);
+	if (r)
+		return backend_problem(trainer, r);
+	assert(record->stats.step == record->step);
+	now_ns = gpt_now_ns();
+	record->wall_ns = now_ns - trainer->mark_ns;
+	trainer->mark_ns = now_ns;
+	gpt_report_step(&trainer->report, record);
+	if (record->step == trainer->args->exit_after_step && trainer->args->restart_index == 0 &&
+	    trainer->args->exit_rank == (uint32_t)trainer->backend->rank_first) {
+		(void)fflush(NULL); /* The lines so far are part of the test. */
+		(void)raise(SIGKILL);
+	}
+	record->step = 0;
+	return 0;
+}
+
+static struct zinf_step_options step_options(const struct gpt_args *args, uint64_t step)
+{
+	struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
+	bool is_sgd = args->optimizer == ZINF_SGD;
+
+	options.lr = gpt_args_lr(args, step);
+	options.beta1 = is_sgd ? args->momentum : args->beta1;
+	options.beta2 = is_sgd ? args->dampening : args->beta2;
+	options.eps = args->eps;
+	options.weight_decay = args->weight_decay;
+	options.max_norm = args->clip;
+	options.micro_batches = args->schedule == ZINF_SHARDED ? args->grad_accum_count : 1;
+	options.nesterov = args->is_nesterov;
+	options.skip_nonfinite = args->is_skipping_nonfinite;
+	return options;
+}
+
+/* One micro-batch of one lane. The step begins between the first forward and the first backward. */
+static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t lane,
+		       double *loss_sum)
+{
+	const struct gpt_batch_name name = {
+		.seed = trainer->args->seed,
+		.step = trainer->current.step,
+		.micro_index = micro_index,
+		.rank = (uint32_t)trainer->backend->rank_first + lane,
+	};
+	const struct gpt_backend_ops *ops = trainer->backend->ops;
+	uint64_t begin_ns = gpt_now_ns(), between_ns;
+	struct zinf_step_options options;
+	double loss = 0;
+	int r;
+
+	trainer->units.place = (struct gpt_units_place){
+		.lane = lane,
+		.micro_index = micro_index,
+		.micro_count = trainer->args->grad_accum_count,
+	};
+	draw(trainer, &name);
+	r = gpt_forward(&trainer->units, &trainer->acts, trainer->inputs, trainer->targets, &loss);
+	if (r)
+		return backend_problem(trainer, r);
+	*loss_sum += loss;
+	trainer->current.compute_ns += gpt_now_ns() - begin_ns;
+	if (micro_index == 0 && lane == 0) {
+		r = finish_ending(trainer);
+		if (r)
+			return r;
+		options = step_options(trainer->args, trainer->current.step);
+		r = ops->step_begin(trainer->backend, &options);
+		if (r)
+			return backend_problem(trainer, r);
+	}
+	between_ns = gpt_now_ns();
+	r = gpt_backward(&trainer->units, &trainer->acts, trainer->inputs, trainer->targets);
+	if (r)
+		return backend_problem(trainer, r);
+	trainer->current.compute_ns += gpt_now_ns() - between_ns;
+	return 0;
+}
+
+static int train_step(struct trainer *trainer, uint64_t step)
+{
+	const struct gpt_config *config = &trainer->run->model->config;
+	uint32_t accum = trainer->args->grad_accum_count;
+	uint64_t sequences = (uint64_t)config->batch_count * accum;
+	volatile double *losses = trainer->run->board->losses[step % GPT_BOARD_ROWS];
+	double sums[ZINF_WORLD_MAX] = { 0 };
+	int r;
+
+	trainer->current = (struct gpt_record){
+		.step = step,
+		.lr = gpt_args_lr(trainer->args, step),
+		.token_count = sequences * config->sequence_count * trainer->backend->world_count,
+	};
+	trainer->units.wait_ns = 0;
+	for (uint32_t micro = 0; micro < accum; micro++) {
+		for (uint32_t lane = 0; lane < trainer->backend->lane_count; lane++) {
+			r = micro_batch(trainer, micro, lane, &sums[lane]);
+			if (r)
+				return r;
+		}
+	}
+	for (uint32_t lane = 0; lane < trainer->backend->lane_count; lane++)
+		losses[(uint32_t)trainer->backend->rank_first + lane] = sums[lane] / accum;
+	trainer->current.wait_ns = trainer->units.wait_ns;
+	trainer->current.compute_ns -= trainer->units.wait_ns;
+	trainer->blob.step = step;
+	trainer->blob.token_count += trainer->current.token_count;
+	trainer->blob.sequence_count += sequences;
+	r = trainer->backend->ops->step(trainer->backend, &trainer->blob, sizeof(trainer->blob));
+	if (r)
+		return backend_problem(trainer, r);
+	trainer->ending = trainer->current;
+	return 0;
+}
+
+/* Each rank takes its own part of the text that is not trained on. */
+static int evaluate(struct trainer *trainer, uint64_t step)
+{
+	volatile double *losses = trainer->run->board->eval_losses;
+	uint64_t begin_ns = gpt_now_ns();
+	int r;
+
+	for (uint32_t lane = 0; lane < trainer->backend->lane_count; lane++) {
+		uint32_t rank = (uint32_t)trainer->backend->rank_first + lane;
+		double sum = 0;
+
+		for (uint32_t batch = 0; batch < trainer->args->eval_batch_count; batch++) {
+			const struct gpt_batch_name name = { .seed = trainer->args->seed,
+							     .micro_index = batch,
+							     .rank = rank,
+							     .is_eval = true };
+			double loss = 0;
+
+			draw(trainer, &name);
+			r = gpt_forward(&trainer->units, &trainer->acts, trainer->inputs,
+					trainer->targets, &loss);
+			if (r)
+				return backend_problem(trainer, r);
+			sum += loss;
+		}
+		losses[rank] = sum / trainer->args->eval_batch_count;
+	}
+	r = finish_ending(trainer);
+	if (r)
+		return r;
+	r = trainer->backend->ops->barrier(trainer->backend);
+	if (r)
+		return backend_problem(trainer, r);
+	gpt_report_eval(&trainer->report, step);
+	trainer->mark_ns += gpt_now_ns() - begin_ns; /* No part of any step's time. */
+	return 0;
+}
+
+/* ---- the whole ---- */
+
+static int trainer_init(struct trainer *trainer)
+{
+	const struct gpt_run *run = trainer->run;
+	const struct gpt_config *config = &run->model->config;
+	size_t token_count = (size_t)config->batch_count * config->sequence_count;
+	uint32_t rank_first = (uint32_t)trainer->backend->rank_first;
+
+	trainer->report = (struct gpt_report){
+		.args = run->args,
+		.board = run->board,
+		.rank_first = rank_first,
+		.lane_count = trainer->backend->lane_count,
+		.seen_first = run->is_board_shared ? 0 : rank_first,
+		.seen_count = run->is_board_shared ? trainer->backend->world_count
+						   : trainer->backend->lane_count,
+		.watch_fd = -1,
+	};
+	trainer->inputs = calloc(token_count, 1);
+	trainer->targets = calloc(token_count, 1);
+	if (!trainer->inputs || !trainer->targets ||
+	    gpt_units_init(&trainer->units, run->args, run->model, trainer->backend) ||
+	    gpt_activations_init(&trainer->acts, run->model))
+		return gpt_problem_set(trainer->problem, -ENOMEM,
+				       "No memory for the activations of %u x %u tokens; a smaller "
+				       "--batch-size needs less",
+				       config->batch_count, config->sequence_count);
+	if (!run->args->watch || rank_first != 0)
+		return 0;
+	trainer->report.watch_fd = open(run->args->watch, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	if (trainer->report.watch_fd < 0)
+		return gpt_problem_set(trainer->problem, -errno, "--watch %s: %s", run->args->watch,
+				       strerror(errno));
+	return 0;
+}
+
+static void trainer_deinit(struct trainer *trainer)
+{
+	if (trainer->report.watch_fd >= 0)
+		(void)close(trainer->report.watch_fd);
+	gpt_activations_deinit(&trainer->acts);
+	gpt_units_deinit(&trainer->units);
+	free(trainer->inputs);
+	free(trainer->targets);
+}
+
+static int train(struct trainer *trainer)
+{
+	const struct gpt_args *args = trainer->args;
+	uint64_t step = 0;
+	int r;
+
+	gpt_report_start(&trainer->report, trainer->run->model, trainer->run->corpus->byte_count,
+			 trainer->run->corpus->file_count);
+	r = begin(trainer, &step);
+	if (r)
+		return r;
+	trainer->mark_ns = gpt_now_ns();
+	while (step < args->step_count) {
+		r = train_step(trainer, ++step);
+		if (r)
+			return r;
+		if (args->eval_every && step % args->eval_every == 0) {
+			r = evaluate(trainer, step);
+			if (r)
+				return r;
+		}
+	}
+	r = finish_ending(trainer);
+	if (r)
+		return r;
+	if (args->dump && trainer->backend->rank_first == 0)
+		r = gpt_dump(trainer->run->model, trainer->backend, args->is_bf16, args->dump,
+			     trainer->problem);
+	if (r)
+		return r;
+	/* Nobody leaves while another one still reads. */
+	r = trainer->backend->ops->barrier(trainer->backend);
+	return r ? backend_problem(trainer, r) : 0;
+}
+
+/*
+ * Trains from where the job stands up to --steps. Return: 0 or a negative errno with the reason;
+ * -ESTALE and -EPIPE: this group of ranks is over, the job stands at its last committed step.
+ */
+int gpt_train(const struct gpt_run *run, struct gpt_backend *backend, struct gpt_problem *problem)
+{
+	struct trainer trainer = {
+		.run = run, .args = run->args, .backend = backend, .problem = problem
+	};
+	int r;
+
+	r = trainer_init(&trainer);
+	if (!r)
+		r = train(&trainer);
+	trainer_deinit(&trainer);
+	return r;
+}

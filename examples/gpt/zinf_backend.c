@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backend that trains for real: one rank, everything in zinfd. Hardly more than a translation, as
+ * the interface of a backend is libzinf's. Read it as the answer to "what must my trainer call?".
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "examples/gpt/args.h"
+#include "examples/gpt/backend.h"
+
+struct zinf_backend {
+	struct gpt_backend base;
+	struct zinf *zinf;
+	zinf_ticket ticket; /* of the step that is ending; 0: none */
+};
+
+static struct zinf *zinf_of(const struct gpt_backend *backend)
+{
+	return ((const struct zinf_backend *)backend)->zinf;
+}
+
+static int backend_unshard(struct gpt_backend *backend, uint32_t unit)
+{
+	return zinf_unshard(zinf_of(backend), unit);
+}
+
+static int backend_reshard(struct gpt_backend *backend, uint32_t unit)
+{
+	return zinf_reshard(zinf_of(backend), unit);
+}
+
+static int backend_prefetch(struct gpt_backend *backend, uint32_t unit)
+{
+	return zinf_prefetch(zinf_of(backend), unit);
+}
+
+static const void *backend_param(const struct gpt_backend *backend, uint32_t param)
+{
+	return zinf_param_data(zinf_of(backend), param);
+}
+
+static int backend_grad_acquire(struct gpt_backend *backend, uint32_t lane, uint32_t unit)
+{
+	assert(lane == 0);
+	(void)lane;
+	return zinf_grad_acquire(zinf_of(backend), unit);
+}
+
+static void *backend_grad(const struct gpt_backend *backend, uint32_t lane, uint32_t param)
+{
+	assert(lane == 0);
+	(void)lane;
+	return zinf_grad_data(zinf_of(backend), param);
+}
+
+static int backend_reduce(struct gpt_backend *backend, uint32_t lane, uint32_t unit)
+{
+	assert(lane == 0);
+	(void)lane;
+	return zinf_reduce(zinf_of(backend), unit);
+}
+
+static int backend_write_begin(struct gpt_backend *backend, uint32_t unit)
+{
+	return zinf_param_write_begin(zinf_of(backend), unit);
+}
+
+static int backend_write_end(struct gpt_backend *backend, uint32_t unit)
+{
+	return zinf_param_write_end(zinf_of(backend), unit, 0);
+}
+
+static int backend_commit(struct gpt_backend *backend, const void *blob, size_t blob_bytes)
+{
+	return zinf_commit(zinf_of(backend), blob, blob_bytes);
+}
+
+static int64_t backend_committed_step(const struct gpt_backend *backend)
+{
+	return zinf_committed_step(zinf_of(backend));
+}
+
+static int backend_blob_get(struct gpt_backend *backend, void *blob, size_t blob_bytes,
+			    size_t *ret_bytes)
+{
+	return zinf_blob_get(zinf_of(backend), blob, blob_bytes, ret_bytes);
+}
+
+static int backend_step_begin(struct gpt_backend *backend, const struct zinf_step_options *options)
+{
+	return zinf_step_begin(zinf_of(backend), options);
+}
+
+static int backend_step(struct gpt_backend *backend, const void *blob, size_t blob_bytes)
+{
+	struct zinf_backend *own = (struct zinf_backend *)backend;
+
+	assert(!own->ticket);
+	return zinf_step(own->zinf, blob, blob_bytes, &own->ticket);
+}
+
+static int backend_wait(struct gpt_backend *backend, struct zinf_step_stats *ret_stats)
+{
+	struct zinf_backend *own = (struct zinf_backend *)backend;
+	zinf_ticket ticket = own->ticket;
+
+	assert(ticket);
+	own->ticket = 0;
+	*ret_stats = (struct zinf_step_stats){ .bytes = sizeof(*ret_stats) };
+	return zinf_wait(own->zinf, ticket, ret_stats);
+}
+
+static int backend_barrier(struct gpt_backend *backend)
+{
+	return zinf_barrier(zinf_of(backend));
+}
+
+static const char *backend_error_text(const struct gpt_backend *backend)
+{
+	return zinf_error_text(zinf_of(backend));
+}
+
+static void backend_close(struct gpt_backend *backend)
+{
+	zinf_detach(zinf_of(backend));
+	free(backend);
+}
+
+static const struct gpt_backend_ops zinf_ops = {
+	.unshard = backend_unshard,
+	.reshard = backend_reshard,
+	.prefetch = backend_prefetch,
+	.param = backend_param,
+	.grad_acquire = backend_grad_acquire,
+	.grad = backend_grad,
+	.reduce = backend_reduce,
+	.write_begin = backend_write_begin,
+	.write_end = backend_write_end,
+	.commit = backend_commit,
+	.committed_step = backend_committed_step,
+	.blob_get = backend_blob_get,
+	.step_begin = backend_step_begin,
+	.step = backend_step,
+	.wait = backend_wait,
+	.barrier = backend_barrier,
+	.error_text = backend_error_text,
+	.close = backend_close,
+};
+
+static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
+{
+	struct zinf_options options = ZINF_OPTIONS_INIT;
+
+	options.socket_path = args->socket;
+	options.job = args->job ? args->job : getenv("ZINF_JOB") ? NULL : "gpt";
+	options.incarnation = args->incarnation;
+	options.rank = args->rank;
+	options.world_size = (int32_t)args->world_count;
+	options.wait_for_daemon = args->is_waiting_for_daemon;
+	options.timeout_ms = args->timeout_s * 1000;
+	options.param_dtype = args->is_bf16 ? ZINF_BF16 : ZINF_F32;
+	options.grad_dtype = args->is_bf16 && !args->has_f32_grads ? ZINF_BF16 : ZINF_F32;
+	options.optimizer = (enum zinf_optimizer)args->optimizer;
+	options.schedule = (enum zinf_schedule)args->schedule;
+	options.offload_optimizer = (enum zinf_offload)args->offload_optimizer;
+	options.durability = (enum zinf_durability)args->durability;
+	options.resident_bytes = args->resident_bytes;
+	options.staging_bytes = args->staging_bytes;
+	return zinf_attach(&options, ret_zinf);
+}
+
+/* Tells the daemon the model, in the order of its table: indices here and there are the same. */
+static int describe(struct zinf *zinf, const struct gpt_model *model)
+{
+	uint32_t index;
+	int r;
+
+	for (uint32_t u = 0; u < model->unit_count; u++) {
+		const struct gpt_unit *unit = &model->units[u];
+
+		r = zinf_unit_add(zinf, unit->name, &index);
+		if (r)
+			return r;
+		assert(index == u);
+		for (uint32_t p = unit->param_index; p < unit->param_index + unit->param_count; p++) {
+			const struct gpt_param *param = &model->params[p];
+
+			r = zinf_param_add(zinf, param->name, param->dim_count, param->shape,
+					   &index);
+			if (r)
+				return r;
+			assert(index == p);
+		}
+	}
+	return zinf_materialize(zinf);
+}
+
+/* Attaches as one rank and describes the model. Return: 0, or zinf's errno with its sentence. */
+int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
+		  struct gpt_problem *problem, struct gpt_backend **ret_backend)
+{
+	struct zinf_backend *own;
+	struct zinf *zinf = NULL;
+	int r;
+
+	assert(args->rank >= 0);
+	own = calloc(1, sizeof(*own));
+	if (!own)
+		return gpt_problem_set(problem, -ENOMEM, "No memory for a backend");
+	r = attach(args, &zinf);
+	if (r) {
+		free(own);
+		return gpt_problem_set(problem, r, "%s", zinf_attach_error());
+	}
+	r = describe(zinf, model);
+	if (r) {
+		r = gpt_problem_set(problem, r, "%s", zinf_error_text(zinf));
+		zinf_detach(zinf);
+		free(own);
+		return r;
+	}
+	own->zinf = zinf;
+	own->base = (struct gpt_backend){ .ops = &zinf_ops,
+					  .rank_first = args->rank,
+					  .lane_count = 1,
+					  .world_count = args->world_count };
+	*ret_backend = &own->base;
+	return 0;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A test double of zinfd for libclient: a thread that listens on a socket of its own and speaks the
+ * protocol to one client at a time, a job of one rank whose state is the param plane in memory. It does
+ * what it is told to do wrong: refuse, lie, fall silent, break the group, or die.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/wire/control.h"
+#include "common/wire/layout.h"
+
+enum fake_lie {
+	FAKE_LIE_NONE = 0,
+	FAKE_LIE_GARBAGE,    /* an answer that is no message */
+	FAKE_LIE_SHAPE,      /* … of the right type and another length */
+	FAKE_LIE_TYPE,       /* DONE to everything */
+	FAKE_LIE_SEQUENCE,   /* answers to the next request */
+	FAKE_LIE_FDS,        /* one descriptor too few */
+	FAKE_LIE_ENTRIES,    /* a ring of 3 */
+	FAKE_LIE_RING_BYTES, /* an uplink said to be one page */
+	FAKE_LIE_UNSEALED,   /* regions without seals */
+	FAKE_LIE_READONLY,   /* an uplink that cannot be written */
+	FAKE_LIE_MAGIC,      /* a downlink without header */
+	FAKE_LIE_SLOT,       /* slot_bytes of 5000 */
+	FAKE_LIE_PARAM_MORE, /* a plane said to be larger than it can be */
+	FAKE_LIE_PARAM_LESS,
+	FAKE_LIE_PARAM_SHORT_FILE, /* the right figure, less memory */
+	FAKE_LIE_STEP,             /* committed step -5 */
+	FAKE_LIE_STAGING,          /* a staging copy too short */
+	FAKE_LIE_BLOB_TOTAL,       /* a blob shorter than it says */
+	FAKE_LIE_BLOB_HUGE,
+	FAKE_LIE_CQ_TAIL,     /* more completions than slots */
+	FAKE_LIE_CQE_UNKNOWN, /* a completion of nothing */
+	FAKE_LIE_CQE_TWICE,
+	FAKE_LIE_CQE_TEXT, /* text slot 17 of 16 */
+	FAKE_LIE_SQ_HEAD,
+};
+
+/* Opcodes and message types in one number, for "when". */
+#define FAKE_ON_OP(opcode)    (1u + (opcode))
+#define FAKE_ON_MESSAGE(type) (0x100u + (type))
+
+struct fake_daemon_options {
+	uint16_t hello_major; /* 0: ours */
+	uint64_t features;
+	uint32_t ring_entries; /* 0: 16 */
+	uint64_t slot_bytes;   /* 0: 4096 */
+	uint32_t spin_us;
+	int64_t committed_step; /* 0 means 0; -1 a new job */
+	uint32_t blob_bytes;    /* of the resume blob: byte i is i mod 251 */
+	bool is_eventfd;        /* wakes the client by an eventfd; else by a pipe */
+	enum fake_lie lie;
+	unsigned die_on;      /* FAKE_ON_*: closes everything */
+	unsigned silent_on;   /* takes it, never answers */
+	unsigned late_on;     /* answers it when the next request comes */
+	unsigned break_on;    /* the group breaks: -EPIPE by rank 1 */
+	bool is_break_silent; /* … without NOTICE */
+	unsigned fail_on;     /* completes with `fail_error`, `fail_text` */
+	int fail_error;
+	const char *fail_text; /* NULL: none */
+};
+
+struct fake_daemon;
+
+/* Listens when this returns. @options are copied. */
+struct fake_daemon *fake_daemon_start(const struct fake_daemon_options *options);
+/* Returns NULL; the socket and its folder are gone. */
+struct fake_daemon *fake_daemon_stop(struct fake_daemon *fake);
+const char *fake_daemon_path(const struct fake_daemon *fake);
+/* Closes the client's socket as a killed daemon would; returns when it is done. */
+void fake_daemon_die(struct fake_daemon *fake);
+
+/* What it saw; call after an answer to something later, or after fake_daemon_stop(). */
+uint32_t fake_daemon_count(const struct fake_daemon *fake, unsigned on);
+const struct zi_attach *fake_daemon_attach(const struct fake_daemon *fake);
+const struct zi_step_options *fake_daemon_step_options(const struct fake_daemon *fake);
+/* The blob of the newest STEP or COMMIT. */
+const void *fake_daemon_blob(const struct fake_daemon *fake, uint64_t *ret_bytes);
+/* Names of the LAYOUT stream, in order, with a blank between. */
+const char *fake_daemon_layout(const struct fake_daemon *fake);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every system test says first and last. */
+#pragma once
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "tests/harness/ranks.h"
+
+static inline void system_start(struct harness *harness, const struct harness_options *options)
+{
+	cr_assert_eq(harness_start(harness, options), 0);
+}
+
+/* From a fresh start of a world of one, when every rank has left. */
+static inline int system_destroy_job(const struct trainer_settings *settings)
+{
+	struct zinf_options options = settings->options;
+	struct zinf *zinf;
+	int r;
+
+	options.incarnation = "destroy";
+	options.world_size = 1;
+	options.rank = 0;
+	r = zinf_attach(&options, &zinf);
+	if (!r)
+		r = zinf_destroy_job(zinf);
+	return r;
+}
+
+/* The daemon lives and says so. */
+static inline bool system_is_alive(struct harness *harness)
+{
+	json_t *status = harness_admin(harness, "status");
+	bool is_alive =
+		status && json_integer_value(json_object_get(status, "pid")) == harness->pid;
+
+	json_decref(status);
+	return is_alive;
+}
+
+#define system_expect_text(text, part) \
+	cr_assert(strstr((text), (part)), "'%s' is not in: %s", (part), (text))

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: bytes reach a store and come back, are counted on the tier, and every refusal is told once.
+ * Method: a small store, the real engine with blocking threads beneath; errors by the faulty backend.
+ */
+#include <poll.h>
+#include <stdio.h>
+
+#include "daemon/tier/move.h"
+#include "tests/unit/tier/fixture.h"
+
+struct disk {
+	char directory[64], path[96];
+	struct nvme_store *store;
+	struct nvme_engine *engine;
+	struct tier tier;
+	struct tier_move move;
+	uint32_t done_count;
+};
+
+static void disk_init(struct disk *disk, const char *backend)
+{
+	struct zi_text text = { "" };
+
+	*disk = (struct disk){ .done_count = 0 };
+	strcpy(disk->directory, "/tmp/zinf-tier-XXXXXX");
+	cr_assert_not_null(mkdtemp(disk->directory));
+	(void)snprintf(disk->path, sizeof(disk->path), "%s/store", disk->directory);
+	cr_assert_eq(nvme_store_open(&(struct nvme_store_options){ .name = "fast",
+								   .path = disk->path,
+								   .bytes = 4 * MIB },
+				     &text, &disk->store),
+		     0, "%s", text.chars);
+	cr_assert_eq(nvme_engine_new(&(struct nvme_engine_options){ .backend = backend }, &text,
+				     &disk->engine),
+		     0, "%s", text.chars);
+	cr_assert_eq(nvme_engine_register_store(disk->engine, disk->store), 0);
+	cr_assert_eq(tier_init_nvme(&disk->tier, disk->store, 0), 0);
+}
+
+static void disk_deinit(struct disk *disk)
+{
+	tier_deinit(&disk->tier);
+	disk->engine = nvme_engine_free(disk->engine);
+	disk->store = nvme_store_close(disk->store);
+	cr_assert_eq(unlink(disk->path), 0);
+	cr_assert_eq(rmdir(disk->directory), 0);
+}
+
+static void move_done(struct tier_move *move)
+{
+	container_of(move, struct disk, move)->done_count++;
+}
+
+static int move(struct disk *disk, bool is_write, uint64_t offset, void *buffer, uint64_t bytes)
+{
+	int r;
+
+	disk->move = (struct tier_move){ .tier = &disk->tier, .is_write = is_write,
+					 .offset_bytes = offset, .buffer = buffer, .bytes = bytes,
+					 .done = move_done };
+	r = tier_move_submit(disk->engine, &disk->move);
+	if (r)
+		return r;
+	tier_move_kick(disk->engine);
+	while (nvme_engine_inflight_count(disk->engine))
+		(void)nvme_engine_wait(disk->engine);
+	return disk->move.result;
+}
+
+Test(move, bytes_reach_the_store_and_come_back_and_are_counted)
+{
+	struct disk disk;
+	struct zi_extent extent;
+	char *source = aligned_alloc(4096, 65536), *target = aligned_alloc(4096, 65536);
+
+	disk_init(&disk, "threads");
+	cr_assert_str_eq(disk.tier.name, "nvme:fast");
+	cr_assert_eq(disk.tier.capacity_bytes, nvme_space_total_bytes(disk.tier.space));
+	memset(source, 'x', 65536);
+	memset(target, 0, 65536);
+	cr_assert_eq(tier_extent_reserve(&disk.tier, 65536, &extent), 0);
+	cr_assert_eq(move(&disk, true, extent.offset_bytes, source, 65536), 0);
+	cr_assert_eq(move(&disk, false, extent.offset_bytes, target, 65536), 0);
+	cr_assert_eq(memcmp(source, target, 65536), 0);
+	cr_assert_eq(disk.done_count, 2);
+	cr_assert_eq(disk.tier.write_bytes, 65536);
+	cr_assert_eq(disk.tier.read_bytes, 65536);
+	cr_assert_eq(tier_flush(&disk.tier), 0);
+	cr_assert_str_eq(tier_path(&disk.tier), disk.path);
+	cr_assert_eq(memcmp(tier_uuid(&disk.tier), disk.store->uuid, 16), 0);
+	tier_extent_release(&disk.tier, &extent);
+	cr_assert_eq(extent.bytes, 0);
+	tier_extent_release(&disk.tier, &extent);
+	free(source);
+	free(target);
+	disk_deinit(&disk);
+}
+
+Test(move, outside_the_store_or_misaligned_is_refused_and_never_told)
+{
+	struct disk disk;
+	char *buffer = aligned_alloc(4096, 4096);
+
+	disk_init(&disk, "threads");
+	cr_assert_eq(move(&disk, false, 1ull << 40, buffer, 4096), -EINVAL);
+	cr_assert_eq(move(&disk, false, 4097, buffer, 4096), -EINVAL);
+	cr_assert_eq(disk.done_count, 0);
+	free(buffer);
+	disk_deinit(&disk);
+}
+
+Test(move, failure_of_the_disk_is_the_result_and_is_not_counted)
+{
+	struct disk disk;
+	char *buffer = aligned_alloc(4096, 4096);
+
+	disk_init(&disk, "faulty:over=threads,write_eio_at=1");
+	memset(buffer, 1, 4096);
+	cr_assert_eq(move(&disk, true, 8192, buffer, 4096), -EIO);
+	cr_assert_eq(disk.done_count, 1);
+	cr_assert_eq(disk.tier.write_bytes, 0);
+	free(buffer);
+	disk_deinit(&disk);
+}
+
+Test(move, a_full_store_is_a_condition)
+{
+	struct disk disk;
+	struct zi_extent extent = { 0 }, other = { 0 };
+
+	disk_init(&disk, "threads");
+	cr_assert_eq(tier_extent_reserve(&disk.tier, 64 * MIB, &extent), TIER_E_FULL);
+	cr_assert_eq(extent.bytes, 0);
+	cr_assert_eq(tier_extent_reserve(&disk.tier, tier_extent_free_bytes(&disk.tier), &extent), 0);
+	cr_assert_eq(tier_extent_reserve(&disk.tier, 4096, &other), TIER_E_FULL);
+	tier_extent_release(&disk.tier, &extent);
+	disk_deinit(&disk);
+}
+
+Test(move, an_extent_is_claimed_once)
+{
+	struct disk disk;
+	struct zi_extent extent = { .offset_bytes = 8192, .bytes = 4096 };
+	struct zi_extent outside = { .offset_bytes = 1ull << 40, .bytes = 4096 };
+
+	disk_init(&disk, "threads");
+	cr_assert_eq(tier_extent_claim(&disk.tier, &extent), 0);
+	cr_assert_eq(tier_extent_claim(&disk.tier, &extent), -EUCLEAN);
+	cr_assert_eq(tier_extent_claim(&disk.tier, &outside), -EUCLEAN);
+	tier_extent_release(&disk.tier, &extent);
+	disk_deinit(&disk);
+}
+
+Test(move, a_store_name_that_is_too_long_for_a_tier_is_refused)
+{
+	struct nvme_store store = { .bytes = 4 * MIB };
+	struct tier tier;
+
+	memset(store.name, 'x', sizeof(store.name) - 1);
+	cr_assert_eq(tier_init_nvme(&tier, &store, 0), -ENAMETOOLONG);
+}

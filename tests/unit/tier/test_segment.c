@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a segment is paid for before it exists, is zero, lives as long as its last reference, and
+ * gives a descriptor that cannot write. Staging hands its slots out and takes them back.
+ * Method: segments around the limits; what the kernel says about descriptors.
+ */
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "tests/unit/tier/fixture.h"
+
+Test(segment, is_charged_whole_pages_and_is_zero)
+{
+	struct fixture fixture;
+	struct tier_segment *segment = NULL;
+
+	fixture_init(&fixture, 10 * MIB);
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 5000, NULL, &segment), 0);
+	cr_assert_eq(segment->region.bytes, 8192);
+	cr_assert_eq(fixture.tier.used_bytes, 8192);
+	for (uint32_t i = 0; i < 8192; i++)
+		cr_assert_eq(((char *)segment->region.base)[i], 0);
+	segment = tier_segment_unref(segment);
+	cr_assert_null(segment);
+	cr_assert_eq(fixture.tier.used_bytes, 0);
+	fixture_deinit(&fixture);
+}
+
+Test(segment, refusals_are_errors_with_figures)
+{
+	struct fixture fixture;
+	struct tier_segment *segment = NULL;
+
+	fixture_init(&fixture, MIB);
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 2 * MIB, &fixture.text,
+				      &segment),
+		     -ENOSPC);
+	says(&fixture, "2 MiB asked for");
+	fixture.uid.limit_bytes[TIER_CPU] = 4096;
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 8192, &fixture.text,
+				      &segment),
+		     -EDQUOT);
+	says(&fixture, "uid 1000");
+	cr_assert_null(segment);
+	cr_assert_eq(fixture.tier.used_bytes, 0);
+	fixture_deinit(&fixture);
+}
+
+Test(segment, that_the_kernel_refuses_returns_its_charge)
+{
+	struct fixture fixture;
+	struct tier_segment *segment = NULL;
+	struct rlimit none, all;
+	int r;
+
+	fixture_init(&fixture, MIB);
+	cr_assert_eq(getrlimit(RLIMIT_NOFILE, &all), 0);
+	none = (struct rlimit){ 0, all.rlim_max };
+	/* No descriptor is left for the memfd. */
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	r = tier_segment_new(&fixture.tier, &fixture.job, "a", 8192, &fixture.text, &segment);
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &all), 0);
+	cr_assert_eq(r, -EMFILE);
+	says(&fixture, "the kernel refused 8 KiB");
+	cr_assert_eq(fixture.tier.used_bytes, 0);
+	fixture_deinit(&fixture);
+}
+
+Test(segment, stays_until_the_last_reference)
+{
+	struct fixture fixture;
+	struct tier_segment *segment = NULL;
+
+	fixture_init(&fixture, MIB);
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 4096, NULL, &segment), 0);
+	cr_assert_eq(tier_segment_ref(segment), segment);
+	(void)tier_segment_unref(segment);
+	cr_assert_eq(fixture.tier.used_bytes, 4096);
+	(void)tier_segment_unref(segment);
+	cr_assert_eq(fixture.tier.used_bytes, 0);
+	cr_assert_null(tier_segment_unref(NULL));
+	fixture_deinit(&fixture);
+}
+
+Test(segment, readonly_descriptor_cannot_be_mapped_for_writing)
+{
+	struct fixture fixture;
+	struct tier_segment *segment = NULL;
+	int fd = -1, again = -1;
+
+	fixture_init(&fixture, MIB);
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 4096, NULL, &segment), 0);
+	cr_assert_eq(tier_segment_readonly_fd(segment, &fd), 0);
+	cr_assert_eq(tier_segment_readonly_fd(segment, &again), 0);
+	cr_assert_eq(fd, again);
+	cr_assert_eq(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+	cr_assert_eq(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	(void)tier_segment_unref(segment);
+	fixture_deinit(&fixture);
+}
+
+Test(segment, of_a_huge_tier_is_rounded_to_huge_pages_only_when_asked)
+{
+	struct fixture fixture;
+	struct tier_segment *segment = NULL;
+
+	fixture_init(&fixture, 8 * MIB);
+	fixture.tier.wants_huge = true;
+	cr_assert_eq(tier_segment_charged_bytes(&fixture.tier, 5000, true), 2 * MIB);
+	cr_assert_eq(tier_segment_charged_bytes(&fixture.tier, 5000, false), 8192);
+	cr_assert_eq(tier_segment_charge(&fixture.tier, &fixture.job, "a", 5000, true, NULL,
+					 &segment),
+		     0);
+	cr_assert_eq(fixture.tier.used_bytes, 2 * MIB, "paid for before it is there");
+	cr_assert_eq(tier_segment_build(segment, &fixture.text), 0);
+	cr_assert_eq(segment->region.bytes, 2 * MIB);
+	(void)tier_segment_unref(segment);
+	fixture_deinit(&fixture);
+}
+
+Test(segment, that_was_never_built_ends_well)
+{
+	struct fixture fixture;
+	struct tier_segment *segment = NULL;
+
+	fixture_init(&fixture, MIB);
+	cr_assert_eq(tier_segment_charge(&fixture.tier, &fixture.job, "a", 1, false, NULL, &segment),
+		     0);
+	(void)tier_segment_unref(segment);
+	cr_assert_eq(fixture.tier.used_bytes, 0);
+	fixture_deinit(&fixture);
+}
+
+Test(staging, hands_out_each_slot_once_and_takes_it_back)
+{
+	struct fixture fixture;
+	struct tier_staging *staging = NULL;
+	char *slots[3];
+
+	fixture_init(&fixture, MIB);
+	cr_assert_eq(tier_staging_new(&fixture.tier, &fixture.job, NULL, 8192, 3, NULL, &staging), 0);
+	cr_assert_eq(fixture.tier.used_bytes, 3 * 8192);
+	for (uint32_t i = 0; i < 3; i++) {
+		slots[i] = tier_staging_take(staging);
+		cr_assert_not_null(slots[i]);
+		memset(slots[i], (int)i + 1, 8192);
+	}
+	cr_assert_null(tier_staging_take(staging), "all are out");
+	for (uint32_t i = 0; i < 3; i++)
+		cr_assert(slots[i][0] == (char)(i + 1) && slots[i][8191] == (char)(i + 1));
+	tier_staging_give(staging, slots[1]);
+	cr_assert_eq(tier_staging_take(staging), slots[1]);
+	for (uint32_t i = 0; i < 3; i++)
+		tier_staging_give(staging, slots[i]);
+	staging = tier_staging_free(staging);
+	cr_assert_eq(fixture.tier.used_bytes, 0);
+	cr_assert_null(tier_staging_free(NULL));
+	fixture_deinit(&fixture);
+}
+
+Test(staging, that_does_not_fit_is_refused)
+{
+	struct fixture fixture;
+	struct tier_staging *staging = NULL;
+
+	fixture_init(&fixture, MIB);
+	cr_assert_eq(tier_staging_new(&fixture.tier, &fixture.job, NULL, MIB, 2, &fixture.text,
+				      &staging),
+		     -ENOSPC);
+	cr_assert_eq(tier_staging_new(&fixture.tier, &fixture.job, NULL, UINT64_MAX - 4095, 2, NULL,
+				      &staging),
+		     -EOVERFLOW);
+	cr_assert_null(staging);
+	fixture_deinit(&fixture);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: no value that the daemon cannot stand passes a check, a caller's mistake (-EINVAL) is told
+ * apart from what no libzinf sends (-EPROTO), and the sentence names the field. Method: a good value of
+ * each kind; then one rule broken at a time. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/wire/check.h"
+
+static struct zi_text text;
+
+static void expect_text(const char *word)
+{
+	cr_expect_not_null(strstr(text.chars, word), "'%s' in '%s'", word, text.chars);
+}
+
+/* ---- submission slots ---- */
+
+Test(check, every_opcode_passes_with_what_it_takes)
+{
+	for (uint16_t opcode = 0; opcode < _ZI_OP_COUNT; opcode++) {
+		struct zi_sqe sqe = { .user_data = UINT64_MAX, .opcode = opcode };
+
+		cr_expect_eq(zi_check_sqe(&sqe, 1, &text), 0, "%s", zi_opcode_name(opcode));
+	}
+}
+
+Test(check, unit_must_be_of_the_layout)
+{
+	for (uint16_t opcode = ZI_OP_UNSHARD; opcode <= ZI_OP_REDUCE; opcode++) {
+		struct zi_sqe sqe = { .opcode = opcode, .unit = 7 };
+
+		cr_expect_eq(zi_check_sqe(&sqe, 8, &text), 0);
+		cr_expect_eq(zi_check_sqe(&sqe, 7, &text), -EINVAL);
+		expect_text("unit 7 of 7");
+		sqe.unit = 0;
+		cr_expect_eq(zi_check_sqe(&sqe, 0, &text), -EINVAL, "before materialise");
+		sqe.unit = UINT32_MAX;
+		cr_expect_eq(zi_check_sqe(&sqe, 8, NULL), -EINVAL);
+	}
+}
+
+Test(check, blob_must_fit_its_area)
+{
+	const uint16_t opcodes[] = { ZI_OP_STEP, ZI_OP_COMMIT };
+
+	for (size_t i = 0; i < 2; i++) {
+		struct zi_sqe sqe = { .opcode = opcodes[i], .args = { ZI_BLOB_BYTES } };
+
+		cr_expect_eq(zi_check_sqe(&sqe, 1, &text), 0);
+		sqe.args[0] = ZI_BLOB_BYTES + 1;
+		cr_expect_eq(zi_check_sqe(&sqe, 1, &text), -EINVAL);
+		expect_text("65537");
+		sqe.args[0] = UINT64_MAX;
+		cr_expect_eq(zi_check_sqe(&sqe, 1, &text), -EINVAL);
+	}
+}
+
+Test(check, malformed_slot_is_eproto)
+{
+	const struct zi_sqe cases[] = {
+		{ .opcode = _ZI_OP_COUNT },
+		{ .opcode = UINT16_MAX },
+		{ .opcode = ZI_OP_NOP, .flags = 1 },
+		{ .opcode = ZI_OP_NOP, .unit = 1 },
+		{ .opcode = ZI_OP_NOP, .args = { 1 } },
+		{ .opcode = ZI_OP_BARRIER, .args = { 1 } },
+		{ .opcode = ZI_OP_STEP_BEGIN, .unit = 1 },
+		{ .opcode = ZI_OP_UNSHARD, .args = { 1 } },
+		{ .opcode = ZI_OP_UNSHARD, .flags = 0x8000 },
+		{ .opcode = ZI_OP_REDUCE, .args = { [5] = 1 } },
+		{ .opcode = ZI_OP_STEP, .unit = 1 },
+		{ .opcode = ZI_OP_STEP, .args = { 0, 1 } },
+		{ .opcode = ZI_OP_COMMIT, .args = { [3] = UINT64_MAX } },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		cr_expect_eq(zi_check_sqe(&cases[i], 10, &text), -EPROTO, "%zu", i);
+}
+
+/* ---- step options ---- */
+
+static struct zi_step_options good_options(void)
+{
+	return (struct zi_step_options){
+		.lr = 1e-3,
+		.beta1 = 0.9,
+		.beta2 = 0.999,
+		.eps = 1e-8,
+		.weight_decay = 0.1,
+		.max_norm = 1,
+		.unscale = 1,
+		.micro_batches = 1,
+	};
+}
+
+Test(check, ordinary_step_options_pass)
+{
+	struct zi_step_options options = good_options();
+
+	cr_assert_eq(zi_check_step_options(&options, &text), 0);
+	options.flags = ZI_STEP_FLAGS_ALL;
+	options.micro_batches = 65536;
+	options.lr = options.beta1 = options.beta2 = options.eps = 0;
+	options.weight_decay = options.max_norm = 0;
+	options.unscale = 1.0 / 65536;
+	cr_assert_eq(zi_check_step_options(&options, &text), 0, "%s", text.chars);
+}
+
+Test(check, every_hyperparameter_is_finite_and_in_range)
+{
+	const struct {
+		size_t offset;
+		const char *name;
+		bool is_fraction; /* below 1 */
+		bool is_positive;
+	} fields[] = {
+		{ offsetof(struct zi_step_options, lr), "lr", false, false },
+		{ offsetof(struct zi_step_options, beta1), "beta1", true, false },
+		{ offsetof(struct zi_step_options, beta2), "beta2", true, false },
+		{ offsetof(struct zi_step_options, eps), "eps", false, false },
+		{ offsetof(struct zi_step_options, weight_decay), "weight_decay", false, false },
+		{ offsetof(struct zi_step_options, max_norm), "max_norm", false, false },
+		{ offsetof(struct zi_step_options, unscale), "unscale", false, true },
+	};
+	const double bad[] = { NAN, INFINITY, -INFINITY, -1e-30, -1, 1e39, DBL_MAX };
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		struct zi_step_options options = good_options();
+		double *field = (double *)((char *)&options + fields[i].offset);
+
+		for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++) {
+			*field = bad[k];
+			cr_expect_eq(zi_check_step_options(&options, &text), -EINVAL, "%s = %g",
+			             fields[i].name, bad[k]);
+			expect_text(fields[i].name);
+		}
+		*field = 1;
+		cr_expect_eq(zi_check_step_options(&options, &text),
+		             fields[i].is_fraction ? -EINVAL : 0);
+		*field = 0;
+		cr_expect_eq(zi_check_step_options(&options, &text),
+		             fields[i].is_positive ? -EINVAL : 0);
+	}
+}
+
+Test(check, micro_batches_flags_and_reserved_words_of_a_step)
+{
+	struct zi_step_options options = good_options();
+
+	options.micro_batches = 0;
+	cr_expect_eq(zi_check_step_options(&options, &text), -EINVAL);
+	expect_text("micro_batches is 0");
+	options.micro_batches = 65537;
+	cr_expect_eq(zi_check_step_options(&options, &text), -EINVAL);
+	options.micro_batches = 1;
+	options.flags = ZI_STEP_FLAGS_ALL + 1;
+	cr_expect_eq(zi_check_step_options(&options, &text), -EPROTO);
+	options.flags = 0;
+	options.reserved[7] = 1;
+	cr_expect_eq(zi_check_step_options(&options, &text), -EPROTO);
+}
+
+/* ---- configuration and attach ---- */
+
+static struct zi_job_config good_config(void)
+{
+	return (struct zi_job_config){
+		.param_dtype = ZI_DTYPE_BF16,
+		.grad_dtype = ZI_DTYPE_F32,
+		.optimizer = ZI_OPTIMIZER_ADAMW,
+		.schedule = ZI_SCHEDULE_LOCAL,
+		.offload_optimizer = ZI_OFFLOAD_NVME,
+		.offload_param = ZI_OFFLOAD_CPU,
+		.durability = ZI_DURABILITY_POWER,
+		.resident_bytes = INT64_MAX,
+		.staging_bytes = 1,
+	};
+}
+
+Test(check, each_choice_of_a_job_is_one_of_those_allowed)
+{
+	const struct {
+		size_t offset;
+		const char *name;
+		uint32_t low, end;
+	} fields[] = {
+		{ offsetof(struct zi_job_config, param_dtype), "param_dtype", 1, _ZI_DTYPE_COUNT },
+		{ offsetof(struct zi_job_config, grad_dtype), "grad_dtype", 1, _ZI_DTYPE_COUNT },
+		{ offsetof(struct zi_job_config, optimizer), "optimizer", 1, _ZI_OPTIMIZER_COUNT },
+		{ offsetof(struct zi_job_config, schedule), "schedule", 1, _ZI_SCHEDULE_COUNT },
+		{ offsetof(struct zi_job_config, offload_optimizer), "offload_optimizer", 0,
+		  _ZI_OFFLOAD_COUNT },
+		{ offsetof(struct zi_job_config, offload_param), "offload_param", 0,
+		  _ZI_OFFLOAD_COUNT },
+		{ offsetof(struct zi_job_config, durability), "durability", 0,
+		  _ZI_DURABILITY_COUNT },
+	};
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		struct zi_job_config config = good_config();
+		uint32_t *field = (uint32_t *)((char *)&config + fields[i].offset);
+
+		cr_expect_eq(zi_check_job_config(&config, &text), 0, "%s", text.chars);
+		*field = fields[i].low - 1; /* 2^32 - 1 where 0 is allowed */
+		cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL, "%s", fields[i].name);
+		expect_text(fields[i].name);
+		*field = fields[i].end;
+		cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL, "%s", fields[i].name);
+		expect_text(fields[i].name);
+	}
+}
+
+Test(check, combinations_of_a_job_that_are_not_built_say_so)
+{
+	struct zi_job_config config = good_config();
+
+	config.offload_param = ZI_OFFLOAD_NVME;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EOPNOTSUPP);
+	expect_text("not built yet");
+	config = good_config();
+	config.param_dtype = ZI_DTYPE_F16;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EOPNOTSUPP);
+	config = good_config();
+	config.grad_dtype = ZI_DTYPE_F16;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EOPNOTSUPP);
+	config = good_config();
+	config.param_dtype = ZI_DTYPE_F32;
+	cr_expect_eq(zi_check_job_config(&config, &text), 0);
+	config.grad_dtype = ZI_DTYPE_BF16;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
+	expect_text("grad_dtype bf16");
+}
+
+Test(check, sizes_and_reserved_words_of_a_job)
+{
+	struct zi_job_config config = good_config();
+
+	config.resident_bytes = 1ull << 63;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
+	config = good_config();
+	config.staging_bytes = UINT64_MAX;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
+	config = good_config();
+	config.reserved0 = 1;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EPROTO);
+	config = good_config();
+	config.reserved[3] = 1;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EPROTO);
+}
+
+static struct zi_attach good_attach(void)
+{
+	return (struct zi_attach){
+		.job = "gpt",
+		.incarnation = "",
+		.rank = 63,
+		.world_size = 64,
+		.flags = ZI_ATTACH_TAKEOVER,
+		.timeout_ms = 1,
+		.config = good_config(),
+	};
+}
+
+Test(check, attach_has_a_name_a_place_and_a_deadline)
+{
+	struct zi_attach attach = good_attach();
+
+	cr_expect_eq(zi_check_attach(&attach, &text), 0, "%s", text.chars);
+	strcpy(attach.incarnation, "run:1.0");
+	cr_expect_eq(zi_check_attach(&attach, &text), 0);
+	strcpy(attach.incarnation, "run 1");
+	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
+	expect_text("incarnation 'run 1'");
+	attach = good_attach();
+	strcpy(attach.job, "../etc");
+	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
+	expect_text("job name");
+	attach.job[0] = '\0';
+	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
+	memset(attach.job, 'a', sizeof(attach.job));
+	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL, "no end");
+	attach = good_attach();
+	attach.world_size = 65;
+	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
+	expect_text("world size 65");
+	attach.world_size = 0;
+	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
+	attach = good_attach();
+	attach.rank = 64;
+	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
+	expect_text("rank 64");
+	attach = good_attach();
+	attach.timeout_ms = 0;
+	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
+	attach = good_attach();
+	attach.config.optimizer = 9;
+	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
+}
+
+Test(check, malformed_attach_is_eproto)
+{
+	struct zi_attach attach = good_attach();
+
+	attach.flags = 2;
+	cr_expect_eq(zi_check_attach(&attach, &text), -EPROTO);
+	attach = good_attach();
+	attach.reserved[0] = 1;
+	cr_expect_eq(zi_check_attach(&attach, &text), -EPROTO);
+}
+
+/* ---- layout entries ---- */
+
+static struct zi_layout_entry good_param(void)
+{
+	return (struct zi_layout_entry){
+		.kind = ZI_LAYOUT_PARAM,
+		.dim_count = 2,
+		.name = "h.0/attn[c]~weight",
+		.shape = { 3, 5 },
+	};
+}
+
+Test(check, units_and_parameters_pass)
+{
+	struct zi_layout_entry entry = good_param();
+
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), 0, "%s", text.chars);
+	entry = (struct zi_layout_entry){ .kind = ZI_LAYOUT_UNIT, .name = "h.0" };
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), 0);
+	entry.kind = ZI_LAYOUT_PARAM;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), 0, "a scalar");
+}
+
+Test(check, names_of_the_model_are_visible_ascii)
+{
+	const char *const bad[] = { "", "a b", "a\n", "\x7f", "\xc3\xa9", "\x01" };
+	struct zi_layout_entry entry = good_param();
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		strcpy(entry.name, bad[i]);
+		cr_expect_eq(zi_check_layout_entry(&entry, &text), -EINVAL, "%zu", i);
+	}
+	memset(entry.name, 'a', sizeof(entry.name));
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO, "no end");
+	entry.name[sizeof(entry.name) - 1] = '\0';
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), 0);
+}
+
+Test(check, shapes_have_elements_and_not_too_many)
+{
+	struct zi_layout_entry entry = good_param();
+
+	entry.shape[1] = 0;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EINVAL);
+	expect_text("dimension of 0");
+	entry.shape[0] = entry.shape[1] = 1ull << 32;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EINVAL);
+	expect_text("2^48");
+}
+
+Test(check, malformed_entry_is_eproto)
+{
+	struct zi_layout_entry entry = good_param();
+
+	entry.kind = 0;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+	entry.kind = 3;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+	entry = good_param();
+	entry.dim_count = 9;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+	entry.dim_count = UINT32_MAX;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+	entry = good_param();
+	entry.shape[2] = 1; /* beyond dim_count */
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+	entry = (struct zi_layout_entry){ .kind = ZI_LAYOUT_UNIT, .dim_count = 1, .name = "u" };
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+	entry = (struct zi_layout_entry){ .kind = ZI_LAYOUT_UNIT, .name = "u", .shape = { 1 } };
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+}

@@ -87,6 +87,8 @@ $(BUILD)/%.o: %.c Makefile
 # Instruction sets are chosen per file and dispatched at run time (kernels/isa.c).
 $(BUILD)/kernels/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c -O3
 $(BUILD)/kernels/%_avx512.o: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512 -O3
+# The example's layers are loops for the vectoriser; wider ones are chosen at run time (vector.h).
+$(BUILD)/examples/gpt/%.o: CFLAGS += -O3
 
 define module_rule
 $(call archive,$(1)): $(call objects,$(1))

@@ -16,19 +16,21 @@ $(BENCH_BIN): $(BUILD)/%: $(BUILD)/%.o $(BENCH_A) $(HARNESS_A) $(DAEMON_A) $(cal
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
 
+# A suite that is not there needs nothing built; the ones after the first drive a daemon.
+bench_needs = $(if $(filter bench/$(1).c,$(BENCH_SRC)),$(BUILD)/bench/$(1) $(2))
 bench_run = $(if $(filter bench/$(1).c,$(BENCH_SRC)),$(BUILD)/bench/$(1) build/bench,\
-	@echo 'bench-$(1): no program bench/$(1).c')
+	echo 'bench-$(1): there is no bench/$(1).c')
 
 .PHONY: bench bench-cpu bench-nvme bench-wire
-bench-cpu: $(filter $(BUILD)/bench/cpu,$(BENCH_BIN)) ## fused AdamW over the STREAM triad
-	$(call bench_run,cpu)
-bench-nvme: $(filter $(BUILD)/bench/nvme,$(BENCH_BIN)) $(ZINFD) $(ZCTL) ## a step on NVMe over fio's rate
-	$(call bench_run,nvme)
-bench-wire: $(filter $(BUILD)/bench/wire,$(BENCH_BIN)) $(ZINFD) $(ZCTL) ## an empty request over a bare ping-pong
-	$(call bench_run,wire)
+bench-cpu: $(call bench_needs,cpu) ## fused AdamW over the STREAM triad
+	$(Q)$(call bench_run,cpu)
+bench-nvme: $(call bench_needs,nvme,$(ZINFD) $(ZCTL)) ## a step on NVMe over the rate of fio
+	$(Q)$(call bench_run,nvme)
+bench-wire: $(call bench_needs,wire,$(ZINFD) $(ZCTL)) ## an empty request over a bare ping-pong
+	$(Q)$(call bench_run,wire)
 
-# One after the other, even under -j: they would measure each other.
-bench: $(BENCH_BIN) $(ZINFD) ## all suites, one after the other; results in build/bench/*.json
+# One after the other even under -j, or they would measure each other.
+bench: $(BENCH_BIN) ## all suites; the results are in build/bench/*.json
 	$(Q)for suite in $(notdir $(basename $(BENCH_SRC))); do \
 		$(MAKE) --no-print-directory bench-$$suite || exit 1; \
 	done

@@ -75,7 +75,7 @@ void bench_report_add(struct bench_report *report, const struct bench_row *row)
 	report->rows[report->row_count++] = *row;
 }
 
-/* Three digits behind the point suffice for rates and ratios; small times need figures that count. */
+/* Three digits behind the point suffice for rates and ratios, not for small times. */
 static void print_number(double value, int width)
 {
 	if (value != 0.0 && fabs(value) < 0.1)

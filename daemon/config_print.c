@@ -62,9 +62,9 @@ void config_print_doc(FILE *stream)
 	      "`zinfd --check-config` looks without starting. Without a file,\n"
 	      "`zinfd --user [--dir DIR] [--size BYTES]` makes a configuration for a plain user:\n"
 	      "socket, catalog and (with a size) a store in DIR, or where XDG says.\n\n"
-	      "An INI file: `[section]`, `key = value`, comments after `;` or `#`. Byte counts are\n"
-	      "`4096`, `64K`, `1.5G`. A key that is unknown, given twice, or out of range is refused\n"
-	      "with its line, what is allowed and the nearest name.\n",
+	      "An INI file: `[section]`, `key = value`, comments after `;` or `#`. Byte counts\n"
+	      "are `4096`, `64K`, `1.5G`. A key that is unknown, given twice, or out of range is\n"
+	      "refused with its line, what is allowed and the nearest name.\n",
 	      stream);
 	for (uint32_t i = 0; i < config_section_count; i++) {
 		const struct config_section *section = &config_sections[i];

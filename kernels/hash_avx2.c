@@ -7,6 +7,7 @@
 
 #include "kernels/table.h"
 
+/* kern_hash() of this table. */
 uint64_t kern_hash_avx2(const void *data, uint64_t bytes)
 {
 	return XXH3_64bits(data, bytes);

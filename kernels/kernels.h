@@ -6,7 +6,8 @@
  * logging, no I/O, no waiting; any thread.
  *
  * Common conventions: outputs, then inputs, then counts, then options. Counts are elements. Arrays
- * of whole blocks (ZI_BLOCK_ELEMENTS) unless a header says otherwise; pointers aligned to 64 bytes.
+ * of whole blocks (ZI_BLOCK_ELEMENTS) unless a function's comment says otherwise; pointers aligned
+ * to 64 bytes for speed, to the element for correctness.
  */
 #pragma once
 
@@ -17,7 +18,7 @@ enum kern_isa {
 	_KERN_ISA_COUNT,
 };
 
-/* The best this CPU and operating system offer; ZINF_ISA=ref|avx2|avx512 lowers it (never raises). */
+/* The best of CPU and operating system; ZINF_ISA=ref|avx2|avx512 lowers it, never raises. */
 enum kern_isa kern_isa_best(void);
 const char *kern_isa_name(enum kern_isa isa);
 /* Tests and benches: run on @isa from now on (process-wide). -ENOTSUP when the CPU lacks it. */

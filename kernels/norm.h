@@ -7,7 +7,8 @@
 #include "common/base/types.h"
 
 /* block_sums: (element_count / ZI_BLOCK_ELEMENTS,) f64, the sum of squares of each block of
- * widen(source) × unscale. Not finite when an element is not. source: (n,) of @dtype, whole blocks. */
+ * widen(source) × unscale. Not finite when an element is not. source: (n,) of @dtype, whole
+ * blocks. */
 void kern_norm_blocks(double *block_sums, const void *source, uint64_t element_count, float unscale,
                       enum zi_dtype dtype);
 /* The tree over the global index: consumes block_sums (overwritten). 0 for block_count 0. */

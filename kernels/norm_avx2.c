@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums of squares with AVX2: the template norm_simd.h over the vectors of simd_avx2.h. Floor 1. */
+/* Sums of squares in AVX2: norm_simd.h over simd_avx2.h. Floor 1. */
 #if defined(__x86_64__)
 #include "kernels/simd_avx2.h"
 

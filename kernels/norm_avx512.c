@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums of squares with AVX-512: the template norm_simd.h over the vectors of simd_avx512.h. Floor 1. */
+/* Sums of squares in AVX-512: norm_simd.h over simd_avx512.h. Floor 1. */
 #if defined(__x86_64__)
 #include "kernels/simd_avx512.h"
 

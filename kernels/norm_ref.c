@@ -8,6 +8,7 @@
 #include "kernels/table.h"
 #include "kernels/tree.h"
 
+/* kern_norm_blocks() element by element. */
 void kern_norm_blocks_ref(double *block_sums, const void *source, uint64_t element_count,
                           float unscale, enum zi_dtype dtype)
 {

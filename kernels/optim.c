@@ -28,6 +28,8 @@ void kern_optim_prepare(struct kern_optim_scalars *ret_scalars, const struct ker
 
 static void run_check(const struct kern_optim_run *run, const struct kern_optim_scalars *scalars)
 {
+	(void)run; /* with NDEBUG nothing is left of this */
+	(void)scalars;
 	assert(run->element_count % KERN_LANES == 0);
 	assert(run->rank_count > 0);
 	assert(run->rank_count <= ZI_WORLD_MAX);

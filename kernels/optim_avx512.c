@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fused step with AVX-512: the template optim_simd.h over the vectors of simd_avx512.h. Floor 1. */
+/* The fused step in AVX-512: optim_simd.h over simd_avx512.h. Floor 1. */
 #if defined(__x86_64__)
 #include "kernels/simd_avx512.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fused step: the definition (docs/ARITHMETIC.md, "Optimizers"), one element at a time. Floor 1.
+ * The fused step: the definition (docs/ARITHMETIC.md, "Optimizers"), element by element. Floor 1.
  *
  * A fused multiply-add happens exactly where fmaf() is written. No other product feeds an addition,
  * so the element-wise part means the same under -ffp-contract=fast and -mfma as well.
@@ -98,6 +98,7 @@ static void param_store(const struct kern_optim_run *run, uint64_t index, float 
 		((uint16_t *)run->param_copy)[index] = high;
 }
 
+/* kern_optim_step() element by element. */
 void kern_optim_step_ref(const struct kern_optim_run *run, const struct kern_optim_scalars *scalars)
 {
 	for (uint64_t i = 0; i < run->element_count; i++) {

@@ -24,6 +24,7 @@ static void narrow_at(void *target, uint64_t index, float value, enum zi_dtype d
 	}
 }
 
+/* kern_reduce() element by element. */
 void kern_reduce_ref(void *target, const void *const *sources, uint32_t rank_count,
                      uint64_t element_count, const struct kern_reduce_options *options)
 {
@@ -34,6 +35,7 @@ void kern_reduce_ref(void *target, const void *const *sources, uint32_t rank_cou
 	}
 }
 
+/* kern_reduce_accumulate() element by element. */
 void kern_accumulate_ref(float *accum, const void *const *sources, uint32_t rank_count,
                          uint64_t element_count, bool is_first, enum zi_dtype dtype)
 {
@@ -44,6 +46,7 @@ void kern_accumulate_ref(float *accum, const void *const *sources, uint32_t rank
 	}
 }
 
+/* kern_reduce_finish() element by element. */
 void kern_finish_ref(void *target, const float *accum, uint64_t element_count,
                      const struct kern_reduce_options *options)
 {

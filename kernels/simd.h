@@ -10,8 +10,7 @@
  */
 #pragma once
 
-#include <assert.h>
-
+#include "common/base/assert.h"
 #include "common/base/types.h"
 
 /* @dtype is a constant at every call. */

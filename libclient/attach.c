@@ -238,6 +238,33 @@ static int open_event_fd(struct zinf *zinf)
 	return 0;
 }
 
+/* A daemon that was found, but is about to end: killed, its socket still accepts for a moment; asked to
+ * stop, it says so. Who waits for a daemon waits for the next one. */
+static bool is_ending(const struct zinf *zinf, int r)
+{
+	return zinf->over == -ESTALE || r == -ESHUTDOWN;
+}
+
+static int find_and_join(struct zinf *zinf, bool is_waiting)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(zinf->timeout_ns);
+
+	for (;;) {
+		int r = connect_daemon(zinf, is_waiting, deadline_ns);
+
+		if (r)
+			return err_trace(r);
+		r = greet(zinf);
+		if (!r)
+			r = join(zinf);
+		if (!r || !is_waiting || !is_ending(zinf, r) || zi_clock_now_ns() >= deadline_ns)
+			return err_trace(r);
+		zinf->socket_fd = zi_close(zinf->socket_fd);
+		zinf->over = 0;
+		sleep_ns(ATTACH_PAUSE_MIN_NS);
+	}
+}
+
 static int attach(struct zinf *zinf, const struct zinf_options *options)
 {
 	int r;
@@ -245,13 +272,7 @@ static int attach(struct zinf *zinf, const struct zinf_options *options)
 	r = zi_client_options(options, zinf);
 	if (r)
 		return err_trace(r);
-	r = connect_daemon(zinf, options->wait_for_daemon, zi_clock_deadline_ns(zinf->timeout_ns));
-	if (r)
-		return err_trace(r);
-	r = greet(zinf);
-	if (r)
-		return err_trace(r);
-	r = join(zinf);
+	r = find_and_join(zinf, options->wait_for_daemon);
 	if (r)
 		return err_trace(r);
 	return err_trace(open_event_fd(zinf));

@@ -174,7 +174,7 @@ int zi_client_reap(struct zinf *zinf);
  * On failure of waiting itself *ret_is_done stays false. */
 int zi_client_wait_op(struct zinf *zinf, struct zi_client_op *op, bool is_spinning,
                       bool *ret_is_done);
-/* Until any operation has completed. */
+/* Until there is room in the table, or nothing under way that could make some. */
 int zi_client_wait_any(struct zinf *zinf);
 /* Submits, waits, frees. */
 int zi_client_call(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,

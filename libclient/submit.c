@@ -30,21 +30,14 @@ void zi_client_op_free(struct zinf *zinf, struct zi_client_op *op)
 /* Makes room in the table: takes completions in, and waits for one if it must. */
 static int make_room(struct zinf *zinf)
 {
-	while (!zinf->free_count) {
-		bool is_pending = false;
-		int r;
+	int r = zi_client_wait_any(zinf);
 
-		for (uint32_t i = 0; i < zinf->entries; i++)
-			if (zinf->ops[i].state != ZI_CLIENT_OP_DONE)
-				is_pending = true;
-		if (!is_pending)
-			return zi_client_error(zinf, -ENOBUFS,
-			                       "%u tickets were never waited for: zinf_wait() them",
-			                       zinf->entries);
-		r = zi_client_wait_any(zinf);
-		if (r)
-			return err_trace(r);
-	}
+	if (r)
+		return err_trace(r);
+	if (!zinf->free_count)
+		return zi_client_error(zinf, -ENOBUFS,
+		                       "%u tickets were never waited for: zinf_wait() them",
+		                       zinf->entries);
 	return 0;
 }
 

@@ -204,10 +204,16 @@ static bool is_done(const struct zinf *zinf, const struct zi_client_op *op)
 	return op->state == ZI_CLIENT_OP_DONE;
 }
 
+/* A free entry, or no hope of one: nothing but tickets that the caller keeps. */
 static bool is_room(const struct zinf *zinf, const struct zi_client_op *op)
 {
 	(void)op;
-	return zinf->free_count > 0;
+	if (zinf->free_count)
+		return true;
+	for (uint32_t i = 0; i < zinf->entries; i++)
+		if (zinf->ops[i].state != ZI_CLIENT_OP_DONE)
+			return false;
+	return true;
 }
 
 /**
@@ -232,7 +238,8 @@ int zi_client_wait_op(struct zinf *zinf, struct zi_client_op *op, bool is_spinni
 	return err_trace(op->result);
 }
 
-/* Waits until an entry of the table is free. Return: as zi_client_wait_op(), without a result. */
+/* Waits until an entry of the table is free, or none can become so. Return: 0; or as
+ * zi_client_wait_op() when waiting itself failed. */
 int zi_client_wait_any(struct zinf *zinf)
 {
 	return err_trace(wait_until(zinf, is_room, NULL, true));

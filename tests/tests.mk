@@ -27,6 +27,20 @@ $(UNIT_BIN): $(BUILD)/%: $(BUILD)/%.o $(FAKE_A) $(HARNESS_A) $(DAEMON_A) $(call 
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_daemon)
 
+# Tests of the example take all of it but main().
+GPT_A := $(BUILD)/examples_gpt.a
+GPT_BIN := $(filter $(BUILD)/tests/unit/gpt/%,$(UNIT_BIN))
+$(GPT_A): $(filter-out %/main.o,$(call objects,examples/gpt))
+	$(Q)rm -f $@; ar rcs $@ $^
+$(GPT_BIN): $(GPT_A)
+$(GPT_BIN): LIBS_daemon += -lopenblas
+
+# The daemon's own folder, without its main().
+DAEMON_PARTS_A := $(BUILD)/daemon_parts.a
+$(DAEMON_PARTS_A): $(filter-out $(BUILD)/daemon/main.o,$(call objects,daemon))
+	$(Q)rm -f $@; ar rcs $@ $^
+$(filter $(BUILD)/tests/unit/daemon/%,$(UNIT_BIN)): $(DAEMON_PARTS_A)
+
 $(SYSTEM_BIN): $(BUILD)/%: $(BUILD)/%.o $(HARNESS_A) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion -ljansson -lm
@@ -47,7 +61,9 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s -j2 WERROR=1 all build-tests
 	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=clang all
 	@$(MAKE) --no-print-directory -s check-floors check-headers check-tools tidy check-install
-	@$(MAKE) --no-print-directory -s check-bits SEED=1 CASES=6
+	@$(MAKE) --no-print-directory -s check-bits SEED=1 CASES=8
+	@$(MAKE) --no-print-directory -s check-bits SEED=2 CASES=8
+	@$(MAKE) --no-print-directory -s check-bits SEED=4 CASES=8
 	@$(MAKE) --no-print-directory -s check-tests
 
 check-tests: all build-tests ## run the unit and system tests of $(VARIANT)

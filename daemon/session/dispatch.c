@@ -23,17 +23,22 @@ struct sess_verb {
 };
 
 static const struct sess_verb verbs[_ZI_OP_COUNT] = {
-	[ZI_OP_NOP] = { NULL }, /* completed inline */
-	[ZI_OP_UNSHARD] = { zero_unshard },
-	[ZI_OP_RESHARD] = { zero_reshard },
-	[ZI_OP_PREFETCH] = { zero_prefetch },
-	[ZI_OP_GRAD_ACQUIRE] = { zero_grad_acquire },
-	[ZI_OP_REDUCE] = { zero_reduce, .is_computing = true },
-	[ZI_OP_STEP_BEGIN] = { zero_step_begin, .has_options = true },
-	[ZI_OP_STEP] = { zero_step, .has_blob = true, .is_waiting = true, .is_computing = true },
-	[ZI_OP_COMMIT] = { zero_commit, .has_blob = true, .is_waiting = true,
+	[ZI_OP_NOP] = { .handle = NULL }, /* completed inline */
+	[ZI_OP_UNSHARD] = { .handle = zero_unshard },
+	[ZI_OP_RESHARD] = { .handle = zero_reshard },
+	[ZI_OP_PREFETCH] = { .handle = zero_prefetch },
+	[ZI_OP_GRAD_ACQUIRE] = { .handle = zero_grad_acquire },
+	[ZI_OP_REDUCE] = { .handle = zero_reduce, .is_computing = true },
+	[ZI_OP_STEP_BEGIN] = { .handle = zero_step_begin, .has_options = true },
+	[ZI_OP_STEP] = { .handle = zero_step,
+	                 .has_blob = true,
+	                 .is_waiting = true,
+	                 .is_computing = true },
+	[ZI_OP_COMMIT] = { .handle = zero_commit,
+	                   .has_blob = true,
+	                   .is_waiting = true,
 	                   .is_computing = true },
-	[ZI_OP_BARRIER] = { zero_barrier },
+	[ZI_OP_BARRIER] = { .handle = zero_barrier },
 };
 
 /* Fills what the verb takes from the uplink. 0; -EINVAL; -EPROTO. */

@@ -69,11 +69,11 @@ static int tile_verify(struct zero_item *item, const struct tile *tile, uint32_t
 			    (is_param ? (const char *)item_param(item) : (const char *)item->state));
 	return err_origin(zi_text_error(
 		&item->text, -EBADMSG,
-		"job '%s': %s of unit '%.60s' is damaged: %llu bytes at offset %llu of %s do not "
+		"job '%s': %s of unit '%.60s' %s damaged: %llu bytes at offset %llu of %s do not "
 		"match their checksum",
 		job->name, is_param ? "parameters" : "optimizer state",
-		job->layout.units[subgroup->unit].name, (unsigned long long)byte_count,
-		(unsigned long long)begin, tier_path(job->nvme_tier)));
+		job->layout.units[subgroup->unit].name, is_param ? "are" : "is",
+		(unsigned long long)byte_count, (unsigned long long)begin, tier_path(job->nvme_tier)));
 }
 
 static void tile_hash(const struct zero_item *item, const struct tile *tile, uint32_t plane)

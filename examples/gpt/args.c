@@ -117,6 +117,7 @@ static const struct option options[] = {
 	TEXT("incarnation", incarnation, "NAME    of this start of the job (made up)"),
 	TEXT("socket", socket, "PATH    of the daemon (ZINF_SOCKET, else the system's)"),
 	FLAG("wait-daemon", is_waiting_for_daemon, "        wait for the daemon to appear"),
+	FLAG("delete-job", is_deleting_job, "        at the end, with all its state"),
 	NUMBER("timeout", KIND_U32, timeout_s, 1, 4294967, "SECONDS of every wait (600)"),
 	HEADING("Output"),
 	NUMBER("log-every", KIND_U64, log_every, 1, 1e15, "N       steps between progress lines (10)"),

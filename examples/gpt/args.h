@@ -48,6 +48,7 @@ struct gpt_args {
 	const char *incarnation;
 	const char *socket;
 	bool is_waiting_for_daemon;
+	bool is_deleting_job;
 	/* output */
 	uint64_t log_every;
 	uint64_t eval_every;

@@ -47,6 +47,9 @@ struct gpt_backend_ops {
 
 	const char *(*error_text)(const struct gpt_backend *backend);
 	void (*close)(struct gpt_backend *backend);
+	/* close(), and the job is deleted once its other ranks have left. On failure nothing is closed;
+	 * -EBUSY: they have not yet. */
+	int (*destroy)(struct gpt_backend *backend);
 };
 
 struct gpt_backend {

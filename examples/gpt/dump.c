@@ -3,21 +3,18 @@
  * The dump: the committed step as 8 bytes, then every parameter in order, in its own type, without
  * padding. Two runs gave the same bits when `cmp` says so.
  */
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "examples/gpt/train.h"
 
-static int write_units(const struct gpt_model *model, struct gpt_backend *backend, bool is_bf16,
-		       const char *path, FILE *file, struct gpt_problem *problem)
+static int write_units(const struct gpt_model *model, struct gpt_backend *backend, uint64_t step,
+		       bool is_bf16, const char *path, FILE *file, struct gpt_problem *problem)
 {
 	size_t element_bytes = is_bf16 ? sizeof(uint16_t) : sizeof(float);
-	int64_t step = backend->ops->committed_step(backend);
 	int r;
 
-	assert(sizeof(step) == 8);
 	if (fwrite(&step, sizeof(step), 1, file) != 1)
 		return gpt_problem_set(problem, -errno, "Writing %s failed: %s", path,
 				       strerror(errno));
@@ -42,9 +39,9 @@ static int write_units(const struct gpt_model *model, struct gpt_backend *backen
 	return 0;
 }
 
-/* Replaces @path as a whole, or leaves it. */
-int gpt_dump(const struct gpt_model *model, struct gpt_backend *backend, bool is_bf16,
-	     const char *path, struct gpt_problem *problem)
+/* @step: the committed one. Replaces @path as a whole, or leaves it. */
+int gpt_dump(const struct gpt_model *model, struct gpt_backend *backend, uint64_t step,
+	     bool is_bf16, const char *path, struct gpt_problem *problem)
 {
 	char part[4096];
 	FILE *file;
@@ -55,7 +52,7 @@ int gpt_dump(const struct gpt_model *model, struct gpt_backend *backend, bool is
 	file = fopen(part, "wbe");
 	if (!file)
 		return gpt_problem_set(problem, -errno, "--dump %s: %s", path, strerror(errno));
-	r = write_units(model, backend, is_bf16, path, file, problem);
+	r = write_units(model, backend, step, is_bf16, path, file, problem);
 	if (fclose(file) && !r)
 		r = gpt_problem_set(problem, -errno, "Writing %s failed: %s", path, strerror(errno));
 	if (!r && rename(part, path))

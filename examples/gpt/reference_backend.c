@@ -21,7 +21,6 @@ struct reference {
 	enum zinf_optimizer optimizer;
 	bool is_param_bf16;
 	bool is_grad_bf16;
-	bool is_sharded;
 	/* Each (padded_count,), zero at first; padding of gradients is never written. */
 	void *params;       /* bf16 or f32 */
 	int16_t *remainder; /* bf16 only */
@@ -272,6 +271,12 @@ static void reference_close(struct gpt_backend *backend)
 	free(ref);
 }
 
+static int reference_destroy(struct gpt_backend *backend)
+{
+	reference_close(backend);
+	return 0;
+}
+
 static const struct gpt_backend_ops reference_ops = {
 	.unshard = nothing,
 	.reshard = nothing,
@@ -291,6 +296,7 @@ static const struct gpt_backend_ops reference_ops = {
 	.barrier = no_wait,
 	.error_text = reference_error_text,
 	.close = reference_close,
+	.destroy = reference_destroy,
 };
 
 static bool allocate(struct reference *ref)
@@ -330,7 +336,6 @@ struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct
 		ref->optimizer = (enum zinf_optimizer)args->optimizer;
 		ref->is_param_bf16 = args->is_bf16;
 		ref->is_grad_bf16 = args->is_bf16 && !args->has_f32_grads;
-		ref->is_sharded = args->schedule == ZINF_SHARDED;
 		ref->step = -1;
 		ref->beta1_power = 1.0;
 		ref->beta2_power = 1.0;

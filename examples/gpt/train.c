@@ -292,9 +292,13 @@ static int train_step(struct trainer *trainer, uint64_t step)
 static int evaluate(struct trainer *trainer, uint64_t step)
 {
 	volatile double *losses = trainer->run->board->eval_losses;
-	uint64_t begin_ns = gpt_now_ns();
+	uint64_t begin_ns;
 	int r;
 
+	r = finish_ending(trainer); /* So that its time is not mixed with this one's. */
+	if (r)
+		return r;
+	begin_ns = gpt_now_ns();
 	for (uint32_t lane = 0; lane < trainer->backend->lane_count; lane++) {
 		uint32_t rank = (uint32_t)trainer->backend->rank_first + lane;
 		double sum = 0;
@@ -315,9 +319,6 @@ static int evaluate(struct trainer *trainer, uint64_t step)
 		}
 		losses[rank] = sum / trainer->args->eval_batch_count;
 	}
-	r = finish_ending(trainer);
-	if (r)
-		return r;
 	r = trainer->backend->ops->barrier(trainer->backend);
 	if (r)
 		return backend_problem(trainer, r);
@@ -399,7 +400,7 @@ static int train(struct trainer *trainer)
 	if (r)
 		return r;
 	if (args->dump && trainer->backend->rank_first == 0)
-		r = gpt_dump(trainer->run->model, trainer->backend, args->is_bf16, args->dump,
+		r = gpt_dump(trainer->run->model, trainer->backend, step, args->is_bf16, args->dump,
 			     trainer->problem);
 	if (r)
 		return r;

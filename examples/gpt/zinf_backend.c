@@ -128,6 +128,15 @@ static void backend_close(struct gpt_backend *backend)
 	free(backend);
 }
 
+static int backend_destroy(struct gpt_backend *backend)
+{
+	int r = zinf_destroy_job(zinf_of(backend));
+
+	if (!r)
+		free(backend);
+	return r;
+}
+
 static const struct gpt_backend_ops zinf_ops = {
 	.unshard = backend_unshard,
 	.reshard = backend_reshard,
@@ -147,6 +156,7 @@ static const struct gpt_backend_ops zinf_ops = {
 	.barrier = backend_barrier,
 	.error_text = backend_error_text,
 	.close = backend_close,
+	.destroy = backend_destroy,
 };
 
 static int attach(const struct gpt_args *args, struct zinf **ret_zinf)

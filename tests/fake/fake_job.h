@@ -81,7 +81,7 @@ static inline void fake_job_leave(struct fake_job *job)
 	job->fake = fake_daemon_stop(job->fake);
 }
 
-#define expect_text(zinf, word)                                                        \
+#define expect_text(zinf, word)                                                       \
 	cr_expect_not_null(strstr(zinf_error_text(zinf), word), "'%s' in '%s'", word, \
 	                   zinf_error_text(zinf))
 #define expect_attach_text(word)                                                    \

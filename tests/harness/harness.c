@@ -56,11 +56,13 @@ static int write_config(struct harness *harness)
 	return fclose(file) ? -errno : 0;
 }
 
-/* An abstract datagram socket whose name goes into NOTIFY_SOCKET. */
+/* An abstract datagram socket whose name goes into NOTIFY_SOCKET. A new name for each start: children
+ * of the test may still hold the former one. */
 static int make_notify_socket(struct harness *harness, char *name, size_t capacity)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int bytes = snprintf(name, capacity, "@zinf-test-%d-%p", getpid(), (void *)harness);
+	int bytes = snprintf(name, capacity, "@zinf-test-%d-%p-%u", getpid(), (void *)harness,
+	                     harness->start_count++);
 
 	harness->notify_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (harness->notify_fd < 0)

@@ -32,6 +32,7 @@ struct harness {
 	char log_path[300];
 	pid_t pid; /* 0: not running */
 	int notify_fd;
+	uint32_t start_count;
 };
 
 /* Starts and waits for readiness. 0, or -errno after printing the daemon's words. */

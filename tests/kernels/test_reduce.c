@@ -92,8 +92,8 @@ Test(reduce, bf16_is_averaged_in_fp32_and_rounded_once)
 	/* 1 + 2^-7 and 1: their sum needs a bit more than bf16 has; half of it is a tie, to even. */
 	const uint16_t a = 0x3f81, b = 0x3f80;
 	const void *const sources[] = { &a, &b };
-	const struct kern_reduce_options sum = { ZI_DTYPE_BF16, 1.0f },
-					 mean = { ZI_DTYPE_BF16, 0.5f };
+	const struct kern_reduce_options sum = { ZI_DTYPE_BF16, 1.0f };
+	const struct kern_reduce_options mean = { ZI_DTYPE_BF16, 0.5f };
 	uint16_t target;
 
 	kern_reduce(&target, sources, 2, 1, &sum);

@@ -74,10 +74,10 @@ Test(attach, detach_and_destroy_are_told_to_the_daemon)
 
 Test(attach, refused_destroy_keeps_the_session)
 {
-	struct fake_job job = fake_job_attach(&(struct fake_daemon_options){
-		.fail_on = FAKE_ON_MESSAGE(ZI_MESSAGE_DESTROY),
-		.fail_error = -EBUSY,
-		.fail_text = "rank 1 (pid 5) has not left" });
+	struct fake_job job = fake_job_attach(
+		&(struct fake_daemon_options){ .fail_on = FAKE_ON_MESSAGE(ZI_MESSAGE_DESTROY),
+	                                       .fail_error = -EBUSY,
+	                                       .fail_text = "rank 1 (pid 5) has not left" });
 
 	cr_assert_eq(zinf_destroy_job(job.zinf), -EBUSY);
 	expect_text(job.zinf, "rank 1 (pid 5) has not left");
@@ -181,9 +181,8 @@ Test(attach, lies_and_garbage_are_eproto)
 
 Test(attach, daemon_that_dies_or_says_nothing_does_not_hang_it)
 {
-	expect_refused(
-		&(struct fake_daemon_options){ .die_on = FAKE_ON_MESSAGE(ZI_MESSAGE_HELLO) },
-		-ESTALE, "went away");
+	expect_refused(&(struct fake_daemon_options){ .die_on = FAKE_ON_MESSAGE(ZI_MESSAGE_HELLO) },
+	               -ESTALE, "went away");
 	expect_refused(
 		&(struct fake_daemon_options){ .die_on = FAKE_ON_MESSAGE(ZI_MESSAGE_ATTACH) },
 		-ESTALE, "attach again");

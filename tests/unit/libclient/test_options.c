@@ -11,11 +11,16 @@ static struct zinf_options options;
 
 static void setup(void)
 {
-	const char *const names[] = { "ZINF_SOCKET",   "ZINF_JOB",
-		                      "RANK",          "WORLD_SIZE",
-		                      "SLURM_JOB_ID",  "ZINF_INCARNATION",
-		                      "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-		                      "SLURM_RESTART_COUNT", "OMPI_MCA_ess_base_jobid" };
+	const char *const names[] = { "ZINF_SOCKET",
+		                      "ZINF_JOB",
+		                      "RANK",
+		                      "WORLD_SIZE",
+		                      "SLURM_JOB_ID",
+		                      "ZINF_INCARNATION",
+		                      "TORCHELASTIC_RUN_ID",
+		                      "TORCHELASTIC_RESTART_COUNT",
+		                      "SLURM_RESTART_COUNT",
+		                      "OMPI_MCA_ess_base_jobid" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		unsetenv(names[i]);
@@ -137,8 +142,9 @@ Test(options, each_launcher_names_the_start_in_order)
 
 Test(options, numbers_of_the_environment_are_read_strictly)
 {
-	const char *const bad[] = { "x", "1x", " 1", "+1", "-1", "1.0", "0x1", "2147483648",
-		                    "99999999999999999999" };
+	const char *const bad[] = { "x",   "1x",         " 1",
+		                    "+1",  "-1",         "1.0",
+		                    "0x1", "2147483648", "99999999999999999999" };
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		setenv("RANK", bad[i], 1);
@@ -194,8 +200,9 @@ Test(options, impossible_options_are_refused_by_name)
 	options.reserved[3] = 1;
 	expect_refused(-EINVAL, "reserved");
 	options = good;
-	options.socket_path = "/tmp/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-	                      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+	options.socket_path =
+		"/tmp/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 	expect_refused(-ENAMETOOLONG, "");
 }
 

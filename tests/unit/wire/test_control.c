@@ -118,8 +118,8 @@ Test(control, full_backlog_is_eagain_and_never_blocks)
 		count += !r;
 	}
 	cr_assert_eq(r, -EAGAIN);
-	cr_assert_eq(zi_control_listen(path, 0600, &text, &r), -EADDRINUSE,
-	             "busy is not dead: %s", text.chars);
+	cr_assert_eq(zi_control_listen(path, 0600, &text, &r), -EADDRINUSE, "busy is not dead: %s",
+	             text.chars);
 	while (count)
 		close(fds[--count]);
 	close(listen_fd);

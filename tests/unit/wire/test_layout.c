@@ -16,7 +16,8 @@ Test(layout, regions_hold_header_slots_and_tail_part_in_whole_pages)
 		cr_expect_geq(zi_uplink_bytes(entries),
 		              zi_uplink_blob_offset(entries) + ZI_BLOB_BYTES);
 		cr_expect_geq(zi_downlink_bytes(entries),
-		              zi_downlink_text_offset(entries) + ZI_TEXT_SLOTS * ZI_ERROR_TEXT_BYTES);
+		              zi_downlink_text_offset(entries) +
+		                      ZI_TEXT_SLOTS * ZI_ERROR_TEXT_BYTES);
 		cr_expect_eq(zi_uplink_bytes(entries) % 4096, 0);
 		cr_expect_eq(zi_downlink_bytes(entries) % 4096, 0);
 		cr_expect_lt(zi_downlink_bytes(entries) - zi_downlink_text_offset(entries),

@@ -109,18 +109,13 @@ Test(message, every_malformed_packet_is_eproto_and_closes_what_it_brought)
 {
 	static _Alignas(8) char large[ZI_MESSAGE_BYTES_MAX + 8];
 	struct zi_message_header wrong_magic = header_of(16), too_long = header_of(17),
-	                         too_short = header_of(8), huge = header_of(UINT32_MAX);
+				 too_short = header_of(8), huge = header_of(UINT32_MAX);
 	const struct {
 		const void *bytes;
 		size_t count;
 	} cases[] = {
-		{ "x", 1 },
-		{ &too_long, 15 },
-		{ &wrong_magic, 16 },
-		{ &too_long, 16 },
-		{ &too_short, 16 },
-		{ &huge, 16 },
-		{ large, sizeof(large) },
+		{ "x", 1 },         { &too_long, 15 }, { &wrong_magic, 16 },     { &too_long, 16 },
+		{ &too_short, 16 }, { &huge, 16 },     { large, sizeof(large) },
 	};
 	int before = open_fd_count();
 
@@ -187,7 +182,8 @@ Test(message, ends_of_the_stream_are_told_apart_from_silence)
 	cr_assert_eq(zi_message_receive(sockets[1], buffer, NULL, NULL), -EAGAIN);
 	cr_assert_eq(zi_message_send(sockets[0], &header, NULL, 0), 0);
 	shutdown(sockets[0], SHUT_WR);
-	cr_assert_eq(zi_message_receive(sockets[1], buffer, NULL, NULL), 0, "what was sent arrives");
+	cr_assert_eq(zi_message_receive(sockets[1], buffer, NULL, NULL), 0,
+	             "what was sent arrives");
 	cr_assert_eq(zi_message_receive(sockets[1], buffer, NULL, NULL), -ECONNRESET);
 }
 
@@ -217,22 +213,14 @@ static const struct {
 	uint32_t bytes;
 	bool is_streamed;
 } shapes[] = {
-	{ ZI_MESSAGE_HELLO, 128, false },
-	{ ZI_MESSAGE_ATTACH, 272, false },
-	{ ZI_MESSAGE_ATTACHED, 88, false },
-	{ ZI_MESSAGE_MATERIALIZE, 24, false },
-	{ ZI_MESSAGE_MATERIALIZED, 80, false },
-	{ ZI_MESSAGE_PARAM_WRITE_BEGIN, 24, false },
-	{ ZI_MESSAGE_PARAM_WRITE, 24, false },
-	{ ZI_MESSAGE_PARAM_WRITE_END, 24, false },
-	{ ZI_MESSAGE_BLOB_GET, 16, false },
-	{ ZI_MESSAGE_BLOB, 24, true },
-	{ ZI_MESSAGE_DETACH, 16, false },
-	{ ZI_MESSAGE_DESTROY, 16, false },
-	{ ZI_MESSAGE_DONE, 16, false },
-	{ ZI_MESSAGE_ERROR, 280, false },
-	{ ZI_MESSAGE_NOTICE, 280, false },
-	{ ZI_MESSAGE_ADMIN, 1040, false },
+	{ ZI_MESSAGE_HELLO, 128, false },       { ZI_MESSAGE_ATTACH, 272, false },
+	{ ZI_MESSAGE_ATTACHED, 88, false },     { ZI_MESSAGE_MATERIALIZE, 24, false },
+	{ ZI_MESSAGE_MATERIALIZED, 80, false }, { ZI_MESSAGE_PARAM_WRITE_BEGIN, 24, false },
+	{ ZI_MESSAGE_PARAM_WRITE, 24, false },  { ZI_MESSAGE_PARAM_WRITE_END, 24, false },
+	{ ZI_MESSAGE_BLOB_GET, 16, false },     { ZI_MESSAGE_BLOB, 24, true },
+	{ ZI_MESSAGE_DETACH, 16, false },       { ZI_MESSAGE_DESTROY, 16, false },
+	{ ZI_MESSAGE_DONE, 16, false },         { ZI_MESSAGE_ERROR, 280, false },
+	{ ZI_MESSAGE_NOTICE, 280, false },      { ZI_MESSAGE_ADMIN, 1040, false },
 	{ ZI_MESSAGE_ADMIN_REPLY, 16, true },
 };
 
@@ -255,7 +243,8 @@ Test(message, each_type_has_its_length)
 		int more = shapes[i].is_streamed ? 0 : -EPROTO;
 
 		cr_expect_eq(zi_message_check(message_of(type, bytes), &text), 0, "%u", type);
-		cr_expect_eq(zi_message_check(message_of(type, bytes + 8), &text), more, "%u", type);
+		cr_expect_eq(zi_message_check(message_of(type, bytes + 8), &text), more, "%u",
+		             type);
 		if (bytes > 16) {
 			cr_expect_eq(zi_message_check(message_of(type, bytes - 8), &text), -EPROTO);
 			cr_expect_not_null(strstr(text.chars, zi_message_name(type)), "%s",

@@ -45,7 +45,8 @@ struct node {
 	const char *backend;
 	uint64_t cpu_bytes, store_bytes, staging_bytes, uid_cpu_bytes, uid_nvme_bytes, seed;
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
-	bool is_dumb; /* no nvme tier */
+	uint32_t thread_count; /* 0: the fake device */
+	bool is_dumb;          /* no nvme tier */
 	uint32_t lost_count;
 	char lost_name[ZI_NAME_BYTES];
 	bool is_quiesced;
@@ -56,7 +57,7 @@ static inline void node_init(struct node *node)
 	*node = (struct node){
 		.backend = "threads",
 		.cpu_bytes = 256 * MIB,
-		.store_bytes = 64 * MIB,
+		.store_bytes = 24 * MIB,
 		.staging_bytes = 8 * MIB,
 		.uid_cpu_bytes = UINT64_MAX,
 		.uid_nvme_bytes = UINT64_MAX,
@@ -110,7 +111,10 @@ static inline void node_start(struct node *node)
 		     0);
 	tier_init_cpu(&node->cpu, 0, node->cpu_bytes, NULL, false);
 	cr_assert_eq(tier_init_nvme(&node->nvme, node->store, 0), 0);
-	cr_assert_eq(dev_fake_new(node->seed, &node->device), 0);
+	if (node->thread_count)
+		cr_assert_eq(dev_host_new(NULL, 0, node->thread_count, &node->device), 0);
+	else
+		cr_assert_eq(dev_fake_new(node->seed, &node->device), 0);
 	cr_assert_eq(tier_holders_new(node->loop, &node->holders), 0);
 	r = zero_new(
 		&(struct zero_options){
@@ -461,6 +465,17 @@ static inline void put(void *target, uint64_t index, float value, uint32_t dtype
 		    (enum zi_dtype)dtype);
 }
 
+/* What put() would give, at once. */
+static inline void fill(void *target, uint64_t what, uint64_t count, uint32_t dtype)
+{
+	float *values = malloc(count * sizeof(*values));
+
+	for (uint64_t i = 0; i < count; i++)
+		values[i] = model_value(what, i);
+	kern_narrow(target, values, count, (enum zi_dtype)dtype);
+	free(values);
+}
+
 static inline uint64_t grad_what(uint64_t step, uint32_t micro, uint32_t rank, uint32_t unit)
 {
 	return ((step * 16 + micro) * 64 + rank) * 16 + unit + 1;
@@ -483,9 +498,8 @@ static inline void model_write_unit(struct actor *actors, uint32_t count, uint32
 
 	r = actor_unit(&actors[0], zero_param_write_begin, unit);
 	cr_assert_eq(r, 0, "%s", actors[0].text.chars);
-	for (uint64_t i = 0; i < model_elements[unit]; i++)
-		put(zero_param_staging(actors[0].rank)->region.base, i, model_value(what + unit, i),
-		    dtype);
+	fill(zero_param_staging(actors[0].rank)->region.base, what + unit, model_elements[unit],
+	     dtype);
 	r = all_call(actors, count, zero_param_write_end, &(struct zero_op){ .unit = unit });
 	cr_assert_eq(r, 0, "%s", actors[0].text.chars);
 }
@@ -512,8 +526,7 @@ static inline void model_fill_grad(struct actor *actor, uint64_t step, uint32_t 
 	void *grad = unit_of(actor, actor->memory.grad, unit);
 	uint64_t what = grad_what(step, micro, actor->number, unit);
 
-	for (uint64_t i = 0; i < model_elements[unit]; i++)
-		put(grad, i, model_value(what, i), dtype);
+	fill(grad, what, model_elements[unit], dtype);
 	/* Garbage in the padding must not matter. */
 	for (uint64_t i = model_elements[unit]; i < zi_geometry_padded(model_elements[unit]); i++)
 		put(grad, i, NAN, dtype);
@@ -576,8 +589,7 @@ static inline void plain_init(struct plain *plain, const struct zi_job_config *c
 		memset(plain->remainder[unit], 0, padded * 4);
 		memset(plain->exp_avg[unit], 0, padded * 4);
 		memset(plain->exp_avg_sq[unit], 0, padded * 4);
-		for (uint64_t i = 0; i < model_elements[unit]; i++)
-			put(plain->param[unit], i, model_value(900 + unit, i), config->param_dtype);
+		fill(plain->param[unit], 900 + unit, model_elements[unit], config->param_dtype);
 	}
 }
 
@@ -609,9 +621,8 @@ static inline void *plain_reduce(const struct plain *plain, uint64_t step, uint3
 		for (uint32_t rank = 0; rank < plain->world; rank++) {
 			grads[rank] = aligned_alloc(64, padded * 4);
 			memset(grads[rank], 0, padded * 4);
-			for (uint64_t i = 0; i < model_elements[unit]; i++)
-				put(grads[rank], i,
-				    model_value(grad_what(step, micro, rank, unit), i), dtype);
+			fill(grads[rank], grad_what(step, micro, rank, unit), model_elements[unit],
+			     dtype);
 		}
 		kern_reduce_accumulate(sum, (const void *const *)grads, plain->world, padded,
 				       micro == 0, dtype);

@@ -7,7 +7,7 @@
  */
 #include "tests/unit/zero/node.h"
 
-#define STEPS 3u
+#define STEPS 2u
 
 struct variant {
 	struct zi_job_config config;
@@ -128,6 +128,23 @@ Test(zero_bits, f32_sharded)
 Test(zero_bits, bf16_sgd_with_nesterov_momentum)
 {
 	run(ZI_DTYPE_BF16, ZI_DTYPE_BF16, ZI_SCHEDULE_LOCAL, 0, ZI_OPTIMIZER_SGD, ZI_STEP_NESTEROV);
+}
+
+/* The same on the threads of a real pool: whatever runs at once, in whatever order it ends. */
+Test(zero_bits, bf16_on_pool_threads)
+{
+	struct variant variant = { .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME),
+				   .options = model_options() };
+	struct node node;
+
+	node_init(&node);
+	node.thread_count = 3;
+	node_start(&node);
+	variant.config.schedule = ZI_SCHEDULE_SHARDED;
+	variant.options.max_norm = 0.25;
+	variant.options.micro_batches = 2;
+	train_everywhere(&node, variant);
+	node_deinit(&node);
 }
 
 Test(zero_bits, f32_sgd)

@@ -331,8 +331,7 @@ static void rewrite_between_steps(uint32_t offload, uint64_t resident_bytes)
 	cr_assert_eq(model_step(actors, 2, 1, &options), 0);
 	plain_step(&plain, 1, &options);
 	model_write_unit(actors, 2, 1, 700);
-	for (uint64_t i = 0; i < model_elements[1]; i++)
-		put(plain.param[1], i, model_value(701, i), ZI_DTYPE_BF16);
+	fill(plain.param[1], 701, model_elements[1], ZI_DTYPE_BF16);
 	memset(plain.remainder[1], 0, zi_geometry_padded(model_elements[1]) * 2);
 	memset(plain.exp_avg[1], 0, zi_geometry_padded(model_elements[1]) * 4);
 	memset(plain.exp_avg_sq[1], 0, zi_geometry_padded(model_elements[1]) * 4);
@@ -432,7 +431,7 @@ Test(zero_step, barrier_waits_for_every_rank)
 	actor_start(&actors[2], 0, zero_barrier, NULL);
 	node_turn(&node);
 	cr_assert_not(actors[0].calls[0].is_done);
-	refused(&actors[2], -EALREADY, "BARRIER",
+	refused(&actors[2], -EALREADY, "barrier",
 		(actor_start(&actors[2], 1, zero_barrier, NULL), actor_wait(&actors[2], 1)));
 	cr_assert_eq(actor_call(&actors[1], zero_barrier, NULL), 0);
 	cr_assert_eq(actor_wait(&actors[0], 0), 0);
@@ -469,7 +468,7 @@ Test(zero_step, report_has_every_plane_in_bytes)
 	cr_assert_eq(report.committed_step, 1);
 	cr_assert_eq(report.rank_count, 2);
 	cr_assert_eq(report.ranks[1].pid, getpid());
-	cr_assert_str_eq(report.ranks[1].doing, "STEP");
+	cr_assert_str_eq(report.ranks[1].doing, "step");
 	cr_assert_eq(report.write_bytes, padded * 12 + padded * 2);
 	end(2);
 }

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `jobs`: what zero reports of each, as JSON (docs/ADMIN.md). Floor 6, shard thread. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/err.h"
+#include "daemon/session/answer.h"
+#include "daemon/session/sess.h"
+
+struct job_answer {
+	json_t *jobs;
+	uid_t uid;
+	bool is_all;
+};
+
+static json_t *answer_held(const struct zero_job_report *report)
+{
+	const struct {
+		const char *plane;
+		uint64_t cpu_bytes, nvme_bytes;
+	} planes[] = {
+		{ "param", report->param_cpu_bytes, report->param_nvme_bytes },
+		{ "grad", report->grad_cpu_bytes, 0 },
+		{ "accum", report->accum_cpu_bytes, 0 },
+		{ "state", report->state_cpu_bytes, report->state_nvme_bytes },
+		{ "staging", report->staging_cpu_bytes, 0 },
+	};
+	json_t *held = json_object();
+
+	for (size_t i = 0; i < ZI_COUNT_OF(planes); i++) {
+		json_t *plane = json_object();
+
+		answer_number(plane, "cpu_bytes", planes[i].cpu_bytes);
+		answer_number(plane, "nvme_bytes", planes[i].nvme_bytes);
+		answer_put(held, planes[i].plane, plane);
+	}
+	return held;
+}
+
+static json_t *answer_config(const struct zi_job_config *config)
+{
+	json_t *object = json_object();
+
+	answer_word(object, "param_dtype", zi_dtype_name((enum zi_dtype)config->param_dtype));
+	answer_word(object, "grad_dtype", zi_dtype_name((enum zi_dtype)config->grad_dtype));
+	answer_word(object, "optimizer", zi_optimizer_name((enum zi_optimizer)config->optimizer));
+	answer_word(object, "schedule", zi_schedule_name((enum zi_schedule)config->schedule));
+	answer_word(object, "offload_optimizer",
+	            zi_offload_name((enum zi_offload)config->offload_optimizer));
+	answer_word(object, "offload_param",
+	            zi_offload_name((enum zi_offload)config->offload_param));
+	answer_word(object, "durability",
+	            config->durability == ZI_DURABILITY_POWER ? "power" : "process");
+	answer_number(object, "resident_bytes", config->resident_bytes);
+	answer_number(object, "staging_bytes", config->staging_bytes);
+	return object;
+}
+
+static json_t *answer_step(const struct zi_step_stats *stats)
+{
+	json_t *object = json_object();
+
+	answer_number(object, "step", stats->step);
+	answer_put(object, "is_skipped", json_boolean(stats->is_skipped));
+	/* JSON knows no NaN: a norm that was not taken is null. */
+	answer_put(object, "norm",
+	           stats->norm == stats->norm ? json_real(stats->norm) : json_null());
+	answer_put(object, "clip",
+	           stats->clip == stats->clip ? json_real(stats->clip) : json_null());
+	answer_number(object, "read_bytes", stats->read_bytes);
+	answer_number(object, "write_bytes", stats->write_bytes);
+	answer_number(object, "step_ns", stats->step_ns);
+	answer_number(object, "grad_wait_ns", stats->grad_wait_ns);
+	answer_number(object, "norm_wait_ns", stats->norm_wait_ns);
+	answer_number(object, "io_read_ns", stats->io_read_ns);
+	answer_number(object, "io_write_ns", stats->io_write_ns);
+	answer_number(object, "cpu_ns", stats->cpu_ns);
+	answer_number(object, "commit_ns", stats->commit_ns);
+	return object;
+}
+
+static json_t *answer_ranks(const struct zero_job_report *report)
+{
+	json_t *ranks = json_array();
+
+	for (uint32_t i = 0; i < report->world_size && i < ZI_WORLD_MAX; i++) {
+		json_t *rank = json_object();
+
+		answer_number(rank, "rank", i);
+		answer_put(rank, "is_attached", json_boolean(report->ranks[i].is_attached));
+		answer_put(rank, "pid", json_integer(report->ranks[i].pid));
+		answer_word(rank, "doing", report->ranks[i].doing ? report->ranks[i].doing : "");
+		answer_number(rank, "doing_ns", report->ranks[i].doing_ns);
+		(void)json_array_append_new(ranks, rank);
+	}
+	return ranks;
+}
+
+static void answer_job(void *arg, const struct zero_job_report *report)
+{
+	struct job_answer *answer = arg;
+	json_t *job;
+
+	if (!answer->is_all && report->uid != answer->uid)
+		return;
+	job = json_object();
+	answer_word(job, "name", report->name);
+	answer_number(job, "uid", report->uid);
+	answer_word(job, "phase", report->phase);
+	answer_word(job, "incarnation", report->incarnation);
+	answer_number(job, "incarnation_number", report->incarnation_number);
+	answer_number(job, "world_size", report->world_size);
+	answer_number(job, "attached", report->rank_count);
+	answer_put(job, "committed_step", json_integer(report->committed_step));
+	answer_number(job, "params", report->param_count);
+	answer_number(job, "units", report->unit_count);
+	answer_number(job, "subgroups", report->subgroup_count);
+	answer_number(job, "elements", report->element_count);
+	answer_number(job, "padded_elements", report->padded_count);
+	answer_put(job, "config", answer_config(&report->config));
+	answer_put(job, "held", answer_held(report));
+	answer_number(job, "reserved_nvme_bytes", report->reserved_nvme_bytes);
+	answer_number(job, "read_bytes", report->read_bytes);
+	answer_number(job, "write_bytes", report->write_bytes);
+	answer_put(job, "last_step", answer_step(&report->last_step));
+	answer_put(job, "ranks", answer_ranks(report));
+	(void)json_array_append_new(answer->jobs, job);
+}
+
+/* "no job 'x'; there are: a, b" with those that this uid may see, cut where the text ends. */
+static void name_jobs(const json_t *jobs, struct sess_inquiry *inquiry)
+{
+	char names[ZI_TEXT_BYTES] = "none";
+	size_t used_bytes = 0;
+	size_t index;
+	json_t *job;
+
+	json_array_foreach(jobs, index, job)
+	{
+		const char *name = json_string_value(json_object_get(job, "name"));
+
+		if (used_bytes + ZI_NAME_BYTES >= sizeof(names))
+			break;
+		used_bytes += (size_t)snprintf(names + used_bytes, sizeof(names) - used_bytes,
+		                               "%s%s", index ? ", " : "", name ? name : "");
+	}
+	zi_text_set(&inquiry->text, "no job '%s'; there are: %s", inquiry->job, names);
+}
+
+/**
+ * sess_answer_jobs() - all jobs that @uid may see, or the one that was asked for
+ *
+ * Return: an array, the caller's; NULL: inquiry->result and ->text say why. Context: shard thread.
+ */
+json_t *sess_answer_jobs(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry)
+{
+	struct job_answer answer = {
+		.jobs = json_array(),
+		.uid = uid,
+		.is_all = uid == 0 || uid == geteuid(),
+	};
+	bool is_found = zero_report(shard->zero, inquiry->has_job ? inquiry->job : NULL, answer_job,
+	                            &answer);
+
+	/* A job of another uid is not there for this one. */
+	if (inquiry->has_job && (!is_found || !json_array_size(answer.jobs))) {
+		(void)zero_report(shard->zero, NULL, answer_job,
+		                  &answer); /* Finds all there are. */
+		name_jobs(answer.jobs, inquiry);
+		json_decref(answer.jobs);
+		inquiry->result = err_origin(-ENOENT);
+		return NULL;
+	}
+	return answer.jobs;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * --ranks N: this process becomes the parent of N ranks. When one fails, its name and its end are
+ * reported, the others are ended, and with --restarts all are started again under a new incarnation:
+ * the daemon then knows that the former ones are over, and the job goes on at its last commit.
+ */
+#include "examples/gpt/launch.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct launch {
+	const struct gpt_args *args;
+	struct gpt_board *board;
+	pid_t pids[ZINF_WORLD_MAX]; /* 0: not running */
+	char incarnation[ZINF_NAME_BYTES];
+	uint64_t start_ticks; /* of the parent: with its pid, a name that never comes again */
+	uint32_t running_count;
+	int32_t culprit; /* the rank that failed first; -1: none */
+	int culprit_status;
+};
+
+/* Field 22 of /proc/self/stat, counted after the name, which may hold anything. 0 when unreadable. */
+static uint64_t own_start_ticks(void)
+{
+	char text[1024] = "";
+	unsigned long long ticks = 0;
+	const char *field;
+	FILE *file = fopen("/proc/self/stat", "re");
+	size_t count;
+
+	if (!file)
+		return 0;
+	count = fread(text, 1, sizeof(text) - 1, file);
+	(void)fclose(file);
+	text[count] = '\0';
+	field = strrchr(text, ')');
+	for (unsigned i = 2; field && i < 22; i++) {
+		field = strchr(field, ' ');
+		field = field ? field + 1 : NULL;
+	}
+	if (!field || sscanf(field, "%llu", &ticks) != 1)
+		return 0;
+	return ticks;
+}
+
+/* In the child: the variables a launcher sets, then the rank's life. */
+static int child_main(const struct launch *launch, uint32_t rank, uint32_t restart, pid_t parent,
+		      gpt_rank_fn rank_main, void *arg)
+{
+	struct gpt_args args = *launch->args;
+	char text[32];
+
+	/* Ranks do not outlive their parent; it may have gone between fork() and here. */
+	if (prctl(PR_SET_PDEATHSIG, SIGTERM) || getppid() != parent)
+		return GPT_EXIT_ERROR;
+	(void)snprintf(text, sizeof(text), "%u", rank);
+	(void)setenv("RANK", text, 1); /* For what is called from here; short of memory, nothing works. */
+	(void)setenv("LOCAL_RANK", text, 1);
+	(void)snprintf(text, sizeof(text), "%u", args.world_count);
+	(void)setenv("WORLD_SIZE", text, 1);
+	(void)setenv("LOCAL_WORLD_SIZE", text, 1);
+	args.rank = (int32_t)rank;
+	args.restart_index = restart;
+	args.restart_max = 0; /* Starting again is the parent's business. */
+	if (!args.incarnation || restart)
+		args.incarnation = launch->incarnation;
+	args.is_waiting_for_daemon |= restart > 0; /* It may be what went away. */
+	return rank_main(&args, launch->board, arg);
+}
+
+static int start_all(struct launch *launch, uint32_t restart, gpt_rank_fn rank_main, void *arg)
+{
+	const char *base = launch->args->incarnation;
+	pid_t parent = getpid();
+
+	if (base)
+		(void)snprintf(launch->incarnation, sizeof(launch->incarnation), "%.40s.%u", base,
+			       restart);
+	else
+		(void)snprintf(launch->incarnation, sizeof(launch->incarnation), "%d-%llu.%u",
+			       (int)parent, (unsigned long long)launch->start_ticks, restart);
+	launch->culprit = -1;
+	(void)fflush(NULL); /* Or children would print what is buffered once more. */
+	for (uint32_t rank = 0; rank < launch->args->world_count; rank++) {
+		pid_t pid = fork();
+
+		if (pid < 0)
+			return -errno;
+		if (pid == 0) {
+			int code = child_main(launch, rank, restart, parent, rank_main, arg);
+
+			(void)fflush(NULL);
+			_exit(code); /* The parent's atexit handlers are not ours. */
+		}
+		launch->pids[rank] = pid;
+		launch->running_count++;
+	}
+	return 0;
+}
+
+static void end_all(struct launch *launch)
+{
+	for (uint32_t rank = 0; rank < launch->args->world_count; rank++)
+		if (launch->pids[rank])
+			(void)kill(launch->pids[rank], SIGTERM); /* Ours and not reaped: exists. */
+}
+
+static bool is_survivor(int status)
+{
+	return WIFEXITED(status) && WEXITSTATUS(status) == GPT_EXIT_AGAIN;
+}
+
+/* A child has ended. Of those that failed, the one that did not only suffer from another is named. */
+static void take_status(struct launch *launch, pid_t pid, int status)
+{
+	for (uint32_t rank = 0; rank < launch->args->world_count; rank++) {
+		if (launch->pids[rank] != pid)
+			continue;
+		launch->pids[rank] = 0;
+		launch->running_count--;
+		if (status == 0)
+			return;
+		if (launch->culprit < 0 ||
+		    (is_survivor(launch->culprit_status) && !is_survivor(status))) {
+			launch->culprit = (int32_t)rank;
+			launch->culprit_status = status;
+		}
+		return;
+	}
+}
+
+static void report_culprit(const struct launch *launch)
+{
+	int status = launch->culprit_status;
+
+	if (WIFSIGNALED(status))
+		(void)fprintf(stderr, "zinf-gpt: rank %d was killed by signal %d (%s); ending the others\n",
+			      launch->culprit, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		(void)fprintf(stderr, "zinf-gpt: rank %d ended with code %d; ending the others\n",
+			      launch->culprit, WEXITSTATUS(status));
+}
+
+/* Until all have ended. Return: 0 when all ended well; otherwise launch->culprit failed first. */
+static int wait_all(struct launch *launch)
+{
+	int status;
+	pid_t pid;
+
+	while (launch->running_count) {
+		pid = waitpid(-1, &status, 0);
+		if (pid < 0 && errno == EINTR)
+			continue;
+		if (pid < 0)
+			return -errno;
+		take_status(launch, pid, status);
+		if (launch->culprit < 0)
+			continue;
+		/* Whoever ended by itself until now may be the cause. */
+		for (pid = waitpid(-1, &status, WNOHANG); pid > 0;
+		     pid = waitpid(-1, &status, WNOHANG))
+			take_status(launch, pid, status);
+		report_culprit(launch);
+		end_all(launch);
+		while (launch->running_count) {
+			pid = waitpid(-1, &status, 0);
+			if (pid < 0 && errno != EINTR)
+				return -errno;
+			for (uint32_t rank = 0; pid > 0 && rank < launch->args->world_count; rank++)
+				if (launch->pids[rank] == pid) {
+					launch->pids[rank] = 0;
+					launch->running_count--;
+				}
+		}
+		return -ECHILD;
+	}
+	return 0;
+}
+
+/* A signal, or a group that broke: worth another try. An error would only come again. */
+static bool is_worth_restarting(const struct launch *launch)
+{
+	return launch->culprit >= 0 &&
+	       (WIFSIGNALED(launch->culprit_status) || is_survivor(launch->culprit_status));
+}
+
+/*
+ * Starts args->world_count ranks and waits for them.
+ * @rank_main: called in each child, with args->rank set. Return: exit code of the program.
+ */
+int gpt_launch(const struct gpt_args *args, gpt_rank_fn rank_main, void *arg)
+{
+	struct launch launch = { .args = args, .start_ticks = own_start_ticks() };
+	int r;
+
+	assert(args->rank < 0);
+	launch.board = mmap(NULL, sizeof(*launch.board), PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (launch.board == MAP_FAILED) {
+		(void)fprintf(stderr, "zinf-gpt: mapping a page failed: %s\n", strerror(errno));
+		return GPT_EXIT_ERROR;
+	}
+	for (uint32_t restart = 0;; restart++) {
+		r = start_all(&launch, restart, rank_main, arg);
+		if (r) {
+			(void)fprintf(stderr, "zinf-gpt: starting a rank failed: %s\n", strerror(-r));
+			end_all(&launch);
+		}
+		r = wait_all(&launch) || r;
+		if (!r || !is_worth_restarting(&launch) || restart == args->restart_max)
+			break;
+		(void)fprintf(stderr, "zinf-gpt: starting all %u ranks again (%u of %u)\n",
+			      args->world_count, restart + 1, args->restart_max);
+	}
+	(void)munmap(launch.board, sizeof(*launch.board));
+	if (!r)
+		return GPT_EXIT_DONE;
+	if (launch.culprit >= 0 && WIFEXITED(launch.culprit_status))
+		return WEXITSTATUS(launch.culprit_status);
+	return GPT_EXIT_ERROR;
+}

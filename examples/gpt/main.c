@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zinf-gpt: trains a GPT on text, its state kept by zinfd (or, with --reference, without it).
+ *
+ * One process becomes one rank (RANK and WORLD_SIZE in the environment: torchrun, srun, mpirun), the
+ * parent of --ranks N, or the reference.
+ */
+#include <assert.h>
+#include <cblas.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "examples/gpt/clock.h"
+#include "examples/gpt/launch.h"
+#include "examples/gpt/train.h"
+
+/* Between two looks whether the other ranks have left: of a group that broke, or of a job that is to be
+ * deleted. */
+#define LEAVE_PAUSE_NS 20000000
+
+struct program {
+	const struct gpt_model *model;
+	const struct gpt_corpus *corpus;
+};
+
+static int complain(const struct gpt_args *args, const struct gpt_problem *problem)
+{
+	if (args->rank >= 0)
+		(void)fprintf(stderr, "zinf-gpt: rank %d: %s\n", args->rank, problem->chars);
+	else
+		(void)fprintf(stderr, "zinf-gpt: %s\n", problem->chars);
+	return GPT_EXIT_ERROR;
+}
+
+/*
+ * OpenBLAS reads its environment when it is loaded, so what it must know is set for a second start of
+ * this program. One thread: the ranks are the parallelism, and sums must not depend on how many
+ * threads share them. Core type: OpenBLAS 0.3.21 takes the AVX2 kernels on CPUs newer than itself;
+ * with AVX-512 the SkylakeX ones are twice as fast. Whoever set the variable keeps it.
+ */
+static void start_with_blas_environment(char **argv)
+{
+	bool is_changed = false;
+
+	if (getenv("ZINF_GPT_STARTED"))
+		return;
+	if (!getenv("OPENBLAS_NUM_THREADS"))
+		is_changed |= setenv("OPENBLAS_NUM_THREADS", "1", 0) == 0;
+#ifdef __x86_64__
+	__builtin_cpu_init();
+	if (!getenv("OPENBLAS_CORETYPE") && __builtin_cpu_supports("avx512f") &&
+	    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+	    __builtin_cpu_supports("avx512vl"))
+		is_changed |= setenv("OPENBLAS_CORETYPE", "SkylakeX", 0) == 0;
+#endif
+	if (is_changed && setenv("ZINF_GPT_STARTED", "1", 1) == 0)
+		(void)execv("/proc/self/exe", argv); /* If that fails: slower, but right. */
+}
+
+/* Until args->timeout_s have passed since @begin_ns. Return: whether there is time for another try. */
+static bool pause_for_others(const struct gpt_args *args, uint64_t begin_ns)
+{
+	const struct timespec pause = { .tv_nsec = LEAVE_PAUSE_NS };
+
+	if (gpt_now_ns() - begin_ns > args->timeout_s * 1000000000ull)
+		return false;
+	(void)nanosleep(&pause, NULL); /* Cut short by a signal is fine. */
+	return true;
+}
+
+/* Rank 0 deletes the job, when it is alone. */
+static int delete_job(const struct gpt_args *args, struct gpt_backend *backend)
+{
+	uint64_t begin_ns = gpt_now_ns();
+	struct gpt_problem problem;
+	int r;
+
+	do {
+		r = backend->ops->destroy(backend);
+	} while (r == -EBUSY && pause_for_others(args, begin_ns));
+	if (r) {
+		(void)gpt_problem_set(&problem, r, "deleting the job failed: %s",
+				      backend->ops->error_text(backend));
+		(void)complain(args, &problem);
+		backend->ops->close(backend);
+	}
+	return r;
+}
+
+static int train_with(const struct gpt_args *args, struct gpt_board *board, bool is_board_shared,
+		      const struct program *program, struct gpt_backend *backend)
+{
+	struct gpt_run run = { .args = args,
+			       .model = program->model,
+			       .corpus = program->corpus,
+			       .board = board,
+			       .is_board_shared = is_board_shared };
+	struct gpt_problem problem = { "" };
+	int r;
+
+	r = gpt_train(&run, backend, &problem);
+	if (!r && args->is_deleting_job && backend->rank_first == 0)
+		return delete_job(args, backend);
+	backend->ops->close(backend);
+	if (r)
+		(void)complain(args, &problem);
+	return r;
+}
+
+/* Attaches and trains once. @is_rejoin: wait for the other ranks of the broken group to leave. */
+static int train_once(const struct gpt_args *args, struct gpt_board *board, bool is_board_shared,
+		      const struct program *program, bool is_rejoin)
+{
+	uint64_t begin_ns = gpt_now_ns();
+	struct gpt_backend *backend = NULL;
+	struct gpt_problem problem = { "" };
+	int r;
+
+	do {
+		r = gpt_zinf_open(args, program->model, &problem, &backend);
+	} while (r == -EBUSY && is_rejoin && pause_for_others(args, begin_ns));
+	if (r) {
+		(void)complain(args, &problem);
+		return r;
+	}
+	return train_with(args, board, is_board_shared, program, backend);
+}
+
+/* The life of one rank; with --restarts it rejoins under the same incarnation, which forms anew. */
+static int rank_main(const struct gpt_args *given, struct gpt_board *board, void *arg)
+{
+	const struct program *program = arg;
+	struct gpt_args args = *given;
+	static struct gpt_board own_board; /* Started by a launcher: nobody shares one. */
+	int r;
+
+	assert(args.rank >= 0);
+	for (;;) {
+		r = train_once(&args, board ? board : &own_board, board != NULL, program,
+			       args.restart_index > 0);
+		if ((r != -ESTALE && r != -EPIPE) || args.restart_index >= args.restart_max)
+			break;
+		args.restart_index++;
+		args.is_waiting_for_daemon = true;
+		(void)fprintf(stderr, "zinf-gpt: rank %d: attaching again (%u of %u)\n", args.rank,
+			      args.restart_index, args.restart_max);
+	}
+	if (!r)
+		return GPT_EXIT_DONE;
+	return r == -ESTALE || r == -EPIPE ? GPT_EXIT_AGAIN : GPT_EXIT_ERROR;
+}
+
+static int reference_main(const struct gpt_args *args, const struct program *program)
+{
+	static struct gpt_board board;
+	struct gpt_problem problem = { "" };
+	struct gpt_backend *backend = gpt_reference_open(args, program->model, &problem);
+
+	if (!backend)
+		return complain(args, &problem);
+	return train_with(args, &board, true, program, backend) ? GPT_EXIT_ERROR : GPT_EXIT_DONE;
+}
+
+static int run(const struct gpt_args *args)
+{
+	struct gpt_problem problem = { "" };
+	struct gpt_corpus corpus = { 0 };
+	struct gpt_model model = { 0 };
+	struct program program = { .model = &model, .corpus = &corpus };
+	int code;
+
+	if (gpt_model_init(&model, &args->model, &problem) ||
+	    gpt_corpus_load(&corpus, args->data, args->model.sequence_count, &problem))
+		code = complain(args, &problem);
+	else if (args->is_reference)
+		code = reference_main(args, &program);
+	else if (args->rank >= 0)
+		code = rank_main(args, NULL, &program);
+	else
+		code = gpt_launch(args, rank_main, &program);
+	gpt_corpus_unload(&corpus);
+	gpt_model_deinit(&model);
+	return code;
+}
+
+int main(int argc, char **argv)
+{
+	struct gpt_problem problem = { "" };
+	struct gpt_args args;
+
+	if (gpt_args_parse(&args, argc, argv, &problem) ||
+	    (!args.is_help && gpt_args_environment(&args, &problem))) {
+		(void)fprintf(stderr, "zinf-gpt: %s\n", problem.chars);
+		return GPT_EXIT_USAGE;
+	}
+	if (args.is_help) {
+		gpt_args_help(argv[0]);
+		return GPT_EXIT_DONE;
+	}
+	start_with_blas_environment(argv);
+	openblas_set_num_threads(1);
+	(void)signal(SIGPIPE, SIG_IGN); /* A reader that goes away ends a line, not the training. */
+	(void)setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+	return run(&args);
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A zero for the session's tests: every function that daemon/session calls, with nothing behind it.
+ * It keeps operations when told to, and writes down who left and why. Include it in one file of a
+ * test; the real one is not linked then.
+ */
+#pragma once
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/tier/tier.h"
+#include "daemon/zero/zero.h"
+
+#define FAKE_RANKS_MAX 64u
+#define FAKE_OPS_MAX   1024u
+
+struct zero_rank {
+	struct zero_attach attach;
+	bool is_attached, is_clean;
+	char reason[160];
+};
+
+struct zero {
+	struct tier_account account;
+	struct tier *tier;
+	struct zero_rank ranks[FAKE_RANKS_MAX];
+	uint32_t rank_count;
+	struct zero_op *held[FAKE_OPS_MAX];
+	struct zero_rank *held_by[FAKE_OPS_MAX];
+	uint32_t held_count, op_count;
+	bool holds;     /* operations stay pending until fake_release() */
+	int result;     /* of operations that do not */
+	int attach_result;
+	int layout_result;
+	uint32_t layout_count;
+	uint32_t unit_count;
+	uint32_t job_count; /* reported */
+	struct tier_segment *param, *grad, *staging;
+	char blob[70000];
+	uint64_t blob_bytes;
+	struct zi_step_options options; /* of the last STEP_BEGIN */
+	char seen_blob[64];             /* of the last STEP */
+};
+
+static struct zero fake;
+
+static void fake_init(struct tier *tier)
+{
+	memset(&fake, 0, sizeof(fake));
+	fake.tier = tier;
+	fake.unit_count = 4;
+	tier_account_init(&fake.account, "uid 0", NULL);
+}
+
+static void fake_deinit(void)
+{
+	fake.param = tier_segment_unref(fake.param);
+	fake.grad = tier_segment_unref(fake.grad);
+	fake.staging = tier_segment_unref(fake.staging);
+	tier_account_deinit(&fake.account);
+}
+
+static void fake_finish(struct zero_op *op, int result)
+{
+	op->result = result;
+	if (result)
+		zi_text_set(&op->text, "fake says %d", result);
+	op->done(op);
+}
+
+static void fake_take(struct zero_rank *rank, struct zero_op *op)
+{
+	fake.op_count++;
+	op->stats.step = 77;
+	if (!fake.holds) {
+		fake_finish(op, fake.result);
+		return;
+	}
+	cr_assert_lt(fake.held_count, FAKE_OPS_MAX);
+	fake.held_by[fake.held_count] = rank;
+	fake.held[fake.held_count++] = op;
+}
+
+/* Completes what is held, of one rank or (NULL) of all. */
+static void fake_release(struct zero_rank *rank, int result)
+{
+	uint32_t kept_count = 0;
+	uint32_t count = fake.held_count;
+	struct zero_op *ops[FAKE_OPS_MAX];
+	uint32_t op_count = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (rank && fake.held_by[i] != rank) {
+			fake.held_by[kept_count] = fake.held_by[i];
+			fake.held[kept_count++] = fake.held[i];
+		} else {
+			ops[op_count++] = fake.held[i];
+		}
+	}
+	fake.held_count = kept_count;
+	for (uint32_t i = 0; i < op_count; i++)
+		fake_finish(ops[i], result);
+}
+
+struct tier_account *zero_account(struct zero *zero, uint32_t uid)
+{
+	(void)uid;
+	return &zero->account;
+}
+
+int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
+                struct zero_rank **ret_rank, uint64_t *ret_incarnation_number)
+{
+	struct zero_rank *rank = &zero->ranks[zero->rank_count];
+
+	if (zero->attach_result)
+		return zi_text_error(text, zero->attach_result, "fake refuses '%s'", attach->job);
+	cr_assert_lt(zero->rank_count, FAKE_RANKS_MAX);
+	zero->rank_count++;
+	rank->attach = *attach;
+	rank->is_attached = true;
+	*ret_rank = rank;
+	*ret_incarnation_number = 9;
+	return 0;
+}
+
+void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
+{
+	cr_assert(rank->is_attached);
+	fake_release(rank, -ECANCELED);
+	rank->is_attached = false;
+	rank->is_clean = is_clean;
+	(void)snprintf(rank->reason, sizeof(rank->reason), "%s", reason);
+}
+
+void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
+{
+	rank->is_attached = fake.result != 0;
+	fake_take(rank, op);
+}
+
+int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
+                    struct zi_text *text)
+{
+	(void)rank;
+	fake.layout_count++;
+	if (fake.layout_result)
+		return zi_text_error(text, fake.layout_result, "fake dislikes '%s'", entry->name);
+	return 0;
+}
+
+uint32_t zero_unit_count(const struct zero_rank *rank)
+{
+	(void)rank;
+	return fake.unit_count;
+}
+
+void zero_materialize(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zi_text text;
+
+	if (!fake.param) {
+		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "param", 8192, &text,
+		                              &fake.param),
+		             0);
+		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "grad", 4096, &text,
+		                              &fake.grad),
+		             0);
+	}
+	fake_take(rank, op);
+}
+
+void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_materialized)
+{
+	(void)rank;
+	*ret_materialized = (struct zero_materialized){
+		.committed_step = -1,
+		.slot_bytes = 4096,
+		.param = fake.param,
+		.grad = fake.grad,
+	};
+}
+
+void zero_param_write_begin(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zi_text text;
+
+	if (!fake.staging)
+		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "staging", 4096, &text,
+		                              &fake.staging),
+		             0);
+	fake_take(rank, op);
+}
+
+struct tier_segment *zero_param_staging(struct zero_rank *rank)
+{
+	(void)rank;
+	return fake.staging;
+}
+
+void zero_param_write_end(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+const void *zero_blob(struct zero_rank *rank, uint64_t *ret_bytes)
+{
+	(void)rank;
+	*ret_bytes = fake.blob_bytes;
+	return fake.blob_bytes ? fake.blob : NULL;
+}
+
+void zero_unshard(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_reshard(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_prefetch(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_reduce(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_step_begin(struct zero_rank *rank, struct zero_op *op)
+{
+	fake.options = op->options;
+	fake_take(rank, op);
+}
+
+void zero_step(struct zero_rank *rank, struct zero_op *op)
+{
+	if (op->blob_bytes && op->blob_bytes <= sizeof(fake.seen_blob))
+		memcpy(fake.seen_blob, op->blob, op->blob_bytes);
+	fake_take(rank, op);
+}
+
+void zero_commit(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_barrier(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+bool zero_report(struct zero *zero, const char *job,
+                 void (*each)(void *arg, const struct zero_job_report *report), void *arg)
+{
+	bool is_found = !job;
+
+	for (uint32_t i = 0; i < zero->job_count; i++) {
+		struct zero_job_report report = {
+			.phase = "READY", .uid = 1000 + i % 2, .world_size = 8, .committed_step = i
+		};
+
+		(void)snprintf(report.name, sizeof(report.name), "job%u", i);
+		report.last_step.norm = 0.0 / (double)(i == i + 1); /* NaN: not computed */
+		if (job && strcmp(job, report.name) != 0)
+			continue;
+		each(arg, &report);
+		is_found = true;
+	}
+	return is_found;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Both halves of the sessions on one loop and one thread, turned by hand, over the fake zero; and the
+ * other end of the socket. Nothing sleeps: a turn of a loop that was told to stop does not wait.
+ */
+#pragma once
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "daemon/session/sess.h"
+#include "tests/unit/session/fake_zero.h"
+
+struct room {
+	struct zi_loop *loop;
+	struct tier tier;
+	struct tier_holders *holders;
+	struct sess_limits limits;
+	struct sess_facts facts;
+	struct sess_shard *shard;
+	struct sess_control *control;
+	bool is_stopped;
+};
+
+static struct room room;
+
+static void room_stopped(void *arg)
+{
+	(void)arg;
+	room.is_stopped = true;
+}
+
+static void turn(void)
+{
+	zi_loop_stop(room.loop);
+	cr_assert_eq(zi_loop_run(room.loop), 0);
+}
+
+/* Enough for any chain of posts between the halves. */
+static void settle(void)
+{
+	for (int i = 0; i < 12; i++)
+		turn();
+}
+
+static const struct sess_limit_fact room_limit_facts[] = {
+	{ "sessions", "limits.sessions", 4 },
+	{ "jobs", "limits.jobs", 5 },
+	{ "units", "limits.units", 6 },
+};
+
+static void room_open_with(uint32_t sessions_max, uint32_t per_uid_max, uint64_t handshake_ns)
+{
+	memset(&room, 0, sizeof(room));
+	(void)signal(SIGPIPE, SIG_IGN); /* As the daemon's main thread does. */
+	tier_init_cpu(&room.tier, 0, 64 << 20, NULL, false);
+	fake_init(&room.tier);
+	room.limits = (struct sess_limits){
+		.sessions_max = sessions_max,
+		.sessions_per_uid_max = per_uid_max,
+		.ring_entries = 16,
+		.inflight_ops_max = 8 * sessions_max,
+		.handshake_ns = handshake_ns,
+		.spin_ns = 50 * ZI_NS_PER_US,
+	};
+	room.facts = (struct sess_facts){
+		.socket_path = "/run/test.sock",
+		.state_dir = "/var/test",
+		.isa = "ref",
+		.cpu_tiers = &room.tier,
+		.cpu_tier_count = 1,
+		.limits = room_limit_facts,
+		.limit_count = 3,
+	};
+	cr_assert_eq(zi_loop_new(&room.loop), 0);
+	cr_assert_eq(tier_holders_new(room.loop, &room.holders), 0);
+	cr_assert_eq(sess_shard_new(&(struct sess_shard_options){ .loop = room.loop,
+	                                                          .zero = &fake,
+	                                                          .ring_tier = &room.tier,
+	                                                          .holders = room.holders,
+	                                                          .limits = &room.limits,
+	                                                          .cpu_count = 2,
+	                                                          .pool_threads = 2 },
+	                            &room.shard),
+	             0);
+	cr_assert_eq(sess_control_new(&(struct sess_control_options){ .loop = room.loop,
+	                                                              .shard_loop = room.loop,
+	                                                              .shard = room.shard,
+	                                                              .limits = &room.limits,
+	                                                              .facts = &room.facts },
+	                              &room.control),
+	             0);
+}
+
+static void room_open(void)
+{
+	room_open_with(4, 4, 10 * ZI_NS_PER_S);
+}
+
+/* Everything goes, and nothing stays charged. */
+static void room_close(void)
+{
+	if (!room.is_stopped) {
+		sess_shard_stop(room.shard, "zinfd is stopping");
+		sess_control_stop(room.control, room_stopped, NULL);
+		settle();
+	}
+	cr_assert(room.is_stopped, "%u connections, %u in the shard", room.control->used_count,
+	          room.shard->polled_count + room.shard->ending_count);
+	room.control = sess_control_free(room.control);
+	room.shard = sess_shard_free(room.shard);
+	room.holders = tier_holders_free(room.holders);
+	fake_deinit();
+	cr_assert_eq(room.tier.used_bytes, 0);
+	tier_deinit(&room.tier);
+	room.loop = zi_loop_free(room.loop);
+}
+
+/* ---- the client's side ---- */
+
+struct client {
+	int fd;
+	int fds[ZI_MESSAGE_FDS_MAX];
+	uint32_t fd_count;
+	uint32_t sequence;
+	union {
+		_Alignas(64) unsigned char bytes[ZI_MESSAGE_BYTES_MAX];
+		struct zi_message_header header;
+		struct zi_hello hello;
+		struct zi_error_message error;
+		struct zi_notice notice;
+		struct zi_attached attached;
+		struct zi_materialized materialized;
+		struct zi_blob blob;
+	} in;
+	char *uplink, *downlink; /* NULL until attached */
+	uint64_t uplink_bytes, downlink_bytes;
+	struct zi_ring_producer sq;
+	struct zi_ring_consumer cq;
+};
+
+static struct client *client_connect(void)
+{
+	struct client *client = calloc(1, sizeof(*client));
+	int fds[2];
+
+	cr_assert_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+	client->fd = fds[0];
+	(void)sess_control_adopt(room.control, fds[1]);
+	return client;
+}
+
+static void client_drop_fds(struct client *client)
+{
+	while (client->fd_count)
+		(void)zi_close(client->fds[--client->fd_count]);
+}
+
+static void client_close(struct client *client)
+{
+	client_drop_fds(client);
+	if (client->uplink) {
+		cr_assert_eq(zi_region_unmap(client->uplink, client->uplink_bytes), 0);
+		cr_assert_eq(zi_region_unmap(client->downlink, client->downlink_bytes), 0);
+	}
+	client->fd = zi_close(client->fd);
+	free(client);
+}
+
+/* @message: its header is filled here. */
+static void client_send(struct client *client, void *message, enum zi_message_type type,
+                        size_t bytes)
+{
+	zi_message_init(message, type, (uint32_t)bytes, ++client->sequence);
+	cr_assert_eq(zi_message_send(client->fd, message, NULL, 0), 0);
+}
+
+static void client_send_plain(struct client *client, enum zi_message_type type)
+{
+	struct zi_message_header header;
+
+	client_send(client, &header, type, sizeof(header));
+}
+
+/* The next message's type; 0 when there is none, -1 at the end of the connection. */
+static int client_receive(struct client *client)
+{
+	int r;
+
+	client_drop_fds(client);
+	r = zi_message_receive(client->fd, client->in.bytes, client->fds, &client->fd_count);
+	if (r == -EAGAIN)
+		return 0;
+	if (r == -ECONNRESET)
+		return -1;
+	cr_assert_eq(r, 0);
+	cr_assert_eq(zi_message_check(&client->in.header, NULL), 0);
+	return client->in.header.type;
+}
+
+static void expect_error(struct client *client, int error, const char *words)
+{
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_ERROR);
+	cr_assert_eq(client->in.error.error, error, "%d: %s", client->in.error.error,
+	             client->in.error.text.chars);
+	cr_assert(strstr(client->in.error.text.chars, words), "'%s' is not in '%s'", words,
+	          client->in.error.text.chars);
+}
+
+static void client_hello(struct client *client)
+{
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .minor = ZI_PROTOCOL_MINOR,
+		                  .program = "test" };
+
+	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_HELLO);
+}
+
+static struct zi_attach attach_template(void)
+{
+	struct zi_attach attach = {
+		.job = "train", .rank = 0, .world_size = 2, .timeout_ms = 1000,
+		.config = { .param_dtype = ZI_DTYPE_F32, .grad_dtype = ZI_DTYPE_F32,
+		            .optimizer = ZI_OPTIMIZER_ADAMW, .schedule = ZI_SCHEDULE_LOCAL },
+	};
+	return attach;
+}
+
+/* An attached client with its rings mapped. */
+static struct client *client_attach(void)
+{
+	struct client *client = client_connect();
+	struct zi_attach attach = attach_template();
+	void *uplink, *downlink;
+
+	client_hello(client);
+	client_send(client, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_ATTACHED, "%s",
+	             client->in.error.text.chars);
+	cr_assert_eq(client->fd_count, 4);
+	cr_assert_eq(zi_region_map(client->fds[0], client->in.attached.uplink_bytes, true, &uplink),
+	             0);
+	cr_assert_eq(zi_region_map(client->fds[1], client->in.attached.downlink_bytes, false,
+	                           &downlink),
+	             0);
+	client->uplink = uplink;
+	client->downlink = downlink;
+	client->uplink_bytes = client->in.attached.uplink_bytes;
+	client->downlink_bytes = client->in.attached.downlink_bytes;
+	zi_ring_sq_producer(&client->sq, uplink, downlink, client->in.attached.ring_entries);
+	zi_ring_cq_consumer(&client->cq, uplink, downlink, client->in.attached.ring_entries);
+	return client;
+}
+
+__attribute__((unused)) static void client_submit(struct client *client, uint16_t opcode, uint32_t unit, uint64_t user_data)
+{
+	struct zi_sqe sqe = { .user_data = user_data, .opcode = opcode, .unit = unit };
+
+	cr_assert_eq(zi_ring_push(&client->sq, &sqe), 0);
+}
+
+__attribute__((unused)) static struct zi_cqe client_reap(struct client *client)
+{
+	struct zi_cqe cqe = { 0 };
+
+	cr_assert_eq(zi_ring_pop(&client->cq, &cqe), 0);
+	return cqe;
+}
+
+__attribute__((unused)) static const char *client_text(const struct client *client, const struct zi_cqe *cqe)
+{
+	cr_assert_gt(cqe->text_index, 0);
+	cr_assert_leq(cqe->text_index, ZI_TEXT_SLOTS);
+	return client->downlink + zi_downlink_text_offset(16) +
+	       (cqe->text_index - 1) * ZI_ERROR_TEXT_BYTES;
+}

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: before it is attached, a connection can do nothing but introduce itself, ask, and attach within
+ * the limits; whoever does anything else, or nothing, or too much of it, loses its own connection and
+ * hears why. Method: socket pairs into a control half that is turned by hand.
+ */
+#include "tests/unit/session/room.h"
+
+TestSuite(control, .init = room_open, .fini = room_close);
+
+Test(control, hello_is_answered_with_the_version_and_the_features_there_are)
+{
+	struct client *client = client_connect();
+
+	room.facts.nvme_tier_count = 0;
+	client_hello(client);
+	cr_assert_eq(client->in.hello.major, ZI_PROTOCOL_MAJOR);
+	cr_assert_eq(client->in.hello.features, 0);
+	cr_assert_eq(client->in.header.sequence, 1);
+	client_close(client);
+	settle();
+	cr_assert_eq(room.control->used_count, 0);
+}
+
+Test(control, another_minor_version_is_welcome)
+{
+	struct client *client = client_connect();
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .minor = 900, .features = ~0ull };
+
+	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_HELLO);
+	client_close(client);
+}
+
+Test(control, another_major_version_is_refused_with_both_versions)
+{
+	struct client *client = client_connect();
+	struct zi_hello hello = { .major = 7, .minor = 3, .program = "old libzinf" };
+
+	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
+	settle();
+	expect_error(client, -EPROTONOSUPPORT, "old libzinf speaks protocol 7.3");
+	cr_assert(strstr(client->in.error.text.chars, "speaks 1.0"));
+	cr_assert_eq(client_receive(client), -1);
+	client_close(client);
+}
+
+Test(control, garbage_ends_the_connection_that_sent_it_and_no_other)
+{
+	static const char garbage[] = "GET / HTTP/1.1";
+	struct client *good = client_connect();
+	struct client *bad = client_connect();
+
+	cr_assert_eq(send(bad->fd, garbage, sizeof(garbage), 0), (ssize_t)sizeof(garbage));
+	settle();
+	expect_error(bad, -EPROTO, "no message of zinf");
+	cr_assert_eq(client_receive(bad), -1);
+	client_hello(good);
+	client_close(good);
+	client_close(bad);
+}
+
+Test(control, a_lying_length_a_wrong_length_and_an_unknown_type_are_refused)
+{
+	struct zi_message_header headers[3];
+
+	zi_message_init(&headers[0], ZI_MESSAGE_HELLO, sizeof(headers[0]), 1);
+	headers[1] = headers[0];
+	headers[1].bytes = 4000;
+	headers[2] = headers[0];
+	headers[2].type = 999;
+	for (int i = 0; i < 3; i++) {
+		struct client *client = client_connect();
+
+		cr_assert_eq(send(client->fd, &headers[i], sizeof(headers[i]), 0), 16);
+		settle();
+		expect_error(client, -EPROTO, "");
+		cr_assert_eq(client_receive(client), -1);
+		client_close(client);
+	}
+	cr_assert_eq(room.control->used_count, 0);
+}
+
+Test(control, nothing_is_answered_before_hello_and_hello_only_once)
+{
+	struct client *client = client_connect();
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR };
+
+	client_send_plain(client, ZI_MESSAGE_DETACH);
+	settle();
+	expect_error(client, -EPROTO, "unexpected DETACH, HELLO was awaited");
+	client_close(client);
+	client = client_connect();
+	client_hello(client);
+	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
+	settle();
+	expect_error(client, -EPROTO, "unexpected HELLO, ATTACH or ADMIN was awaited");
+	cr_assert_eq(client_receive(client), -1);
+	client_close(client);
+}
+
+Test(control, descriptors_sent_along_are_closed)
+{
+	struct client *client = client_connect();
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR };
+	int pipe_fds[2];
+	char byte;
+
+	cr_assert_eq(pipe(pipe_fds), 0);
+	zi_message_init(&hello.header, ZI_MESSAGE_HELLO, sizeof(hello), 1);
+	cr_assert_eq(zi_message_send(client->fd, &hello.header, &pipe_fds[1], 1), 0);
+	(void)zi_close(pipe_fds[1]);
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_HELLO);
+	cr_assert_eq(read(pipe_fds[0], &byte, 1), 0, "the daemon keeps the write end open");
+	(void)zi_close(pipe_fds[0]);
+	client_close(client);
+}
+
+/* Turns until the connection is closed, a second at most. */
+static bool is_dropped_in_time(struct client *client)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(ZI_NS_PER_S);
+
+	while (zi_clock_now_ns() < deadline_ns) {
+		turn();
+		if (client_receive(client) == -1)
+			return true;
+	}
+	return false;
+}
+
+Test(silence, a_connection_that_says_nothing_is_dropped)
+{
+	struct client *silent;
+	struct client *greeted;
+
+	room_open_with(4, 4, 2 * ZI_NS_PER_MS);
+	silent = client_connect();
+	cr_assert(is_dropped_in_time(silent));
+	greeted = client_connect();
+	client_hello(greeted);
+	cr_assert(is_dropped_in_time(greeted));
+	cr_assert_eq(room.control->used_count, 0);
+	client_close(silent);
+	client_close(greeted);
+	room_close();
+}
+
+Test(control, a_flood_of_connections_pushes_out_the_silent_and_never_one_that_speaks)
+{
+	enum { FLOOD = 4 + SESS_WAITING_MAX + 20 };
+	struct client *flood[FLOOD];
+	struct client *client;
+	int dropped = 0;
+
+	for (int i = 0; i < FLOOD; i++)
+		flood[i] = client_connect();
+	client = client_connect();
+	client_hello(client);
+	for (int i = 0; i < FLOOD; i++)
+		dropped += client_receive(flood[i]) == -1;
+	cr_assert_eq(dropped, 21);
+	cr_assert_eq(client_receive(flood[0]), -1, "the oldest go first");
+	cr_assert_eq(client_receive(flood[FLOOD - 1]), 0);
+	for (int i = 0; i < FLOOD; i++)
+		client_close(flood[i]);
+	client_close(client);
+	settle();
+	cr_assert_eq(room.control->used_count, 0);
+}
+
+/* ---- attach ---- */
+
+static void refused_attach(const struct zi_attach *wanted, int error, const char *words)
+{
+	struct client *client = client_connect();
+	struct zi_attach attach = *wanted;
+
+	client_hello(client);
+	client_send(client, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
+	settle();
+	expect_error(client, error, words);
+	cr_assert_eq(client_receive(client), -1);
+	client_close(client);
+}
+
+Test(control, an_attach_with_wrong_values_is_refused_with_what_is_allowed)
+{
+	struct zi_attach attach = attach_template();
+
+	attach.rank = 2;
+	refused_attach(&attach, -EINVAL, "rank 2 of a world of 2");
+	attach = attach_template();
+	strcpy(attach.job, "../../etc");
+	refused_attach(&attach, -EINVAL, "job name '../../etc'");
+	attach = attach_template();
+	attach.flags = 1u << 9;
+	refused_attach(&attach, -EPROTO, "unknown flags");
+	cr_assert_eq(room.control->attached_count, 0);
+}
+
+Test(control, what_zero_refuses_is_told_and_leaves_nothing)
+{
+	struct zi_attach attach = attach_template();
+
+	fake.attach_result = -EACCES;
+	refused_attach(&attach, -EACCES, "fake refuses 'train'");
+	cr_assert_eq(room.control->attached_count, 0);
+	cr_assert_eq(room.control->used_count, 0);
+	cr_assert_eq(room.tier.used_bytes, 0, "rings of a refused attach");
+	cr_assert_eq(tier_holders_count(room.holders), 0);
+}
+
+Test(control, rings_that_do_not_fit_are_refused_with_the_figure)
+{
+	struct zi_attach attach = attach_template();
+	uint64_t capacity_bytes = room.tier.capacity_bytes;
+
+	room.tier.capacity_bytes = 4096;
+	refused_attach(&attach, -ENOSPC, "4 KiB");
+	cr_assert_eq(room.tier.used_bytes, 0);
+	room.tier.capacity_bytes = capacity_bytes;
+}
+
+Test(control, sessions_beyond_the_limit_are_refused_with_the_figure)
+{
+	struct zi_attach attach = attach_template();
+	struct client *clients[4];
+
+	for (int i = 0; i < 4; i++)
+		clients[i] = client_attach();
+	refused_attach(&attach, -EMFILE, "all 4 sessions are in use (limits.sessions)");
+	client_close(clients[0]);
+	for (int i = 1; i < 4; i++)
+		client_close(clients[i]);
+}
+
+Test(uid, sessions_of_one_uid_beyond_the_limit_are_refused_with_the_figure)
+{
+	struct zi_attach attach = attach_template();
+	struct client *client;
+
+	room_open_with(4, 1, 10 * ZI_NS_PER_S);
+	client = client_attach();
+	refused_attach(&attach, -EMFILE, "1 sessions, 1 are allowed (limits.sessions_per_uid)");
+	client_close(client);
+	room_close();
+}
+
+/* ---- admin ---- */
+
+static void ask(struct client *client, const char *command)
+{
+	struct zi_admin admin = { 0 };
+
+	(void)snprintf(admin.command, sizeof(admin.command), "%s", command);
+	client_send(client, &admin, ZI_MESSAGE_ADMIN, sizeof(admin));
+	settle();
+}
+
+/* All pieces of an answer, parsed; the caller's. */
+static json_t *collect(struct client *client)
+{
+	static char text[4 << 20];
+	size_t bytes = 0;
+	json_t *answer;
+	bool has_more;
+
+	do {
+		int type = client_receive(client);
+
+		if (!type) {
+			turn(); /* The rest comes as we read. */
+			has_more = true;
+			continue;
+		}
+		cr_assert_eq(type, ZI_MESSAGE_ADMIN_REPLY, "%s", client->in.error.text.chars);
+		cr_assert_lt(bytes + client->in.header.bytes, sizeof(text));
+		memcpy(text + bytes, client->in.bytes + 16, client->in.header.bytes - 16);
+		bytes += client->in.header.bytes - 16;
+		has_more = client->in.header.flags & ZI_MESSAGE_MORE;
+	} while (has_more);
+	answer = json_loadb(text, bytes, 0, NULL);
+	cr_assert(answer);
+	return answer;
+}
+
+static json_int_t count_of(const json_t *object, const char *key)
+{
+	cr_assert(json_is_integer(json_object_get(object, key)), "no number '%s'", key);
+	return json_integer_value(json_object_get(object, key));
+}
+
+Test(control, status_tiers_and_limits_are_answered_in_one_connection)
+{
+	struct client *client = client_connect();
+	struct client *other = client_attach();
+	json_t *answer;
+
+	client_hello(client);
+	ask(client, "status");
+	answer = collect(client);
+	cr_assert_eq(count_of(answer, "pid"), getpid());
+	cr_assert_eq(count_of(answer, "sessions"), 1);
+	cr_assert_eq(count_of(answer, "sessions_max"), 4);
+	cr_assert_eq(count_of(answer, "jobs_max"), 5);
+	cr_assert_geq(json_array_size(json_object_get(answer, "threads")), 1);
+	cr_assert_str_eq(json_string_value(json_object_get(answer, "engine")), "none");
+	json_decref(answer);
+	ask(client, "tiers");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 1);
+	cr_assert_eq(count_of(json_array_get(answer, 0), "used_bytes"), room.tier.used_bytes);
+	cr_assert_gt(room.tier.used_bytes, 0, "the rings of the other");
+	json_decref(answer);
+	ask(client, "limits");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 3);
+	cr_assert_eq(count_of(json_array_get(answer, 0), "used"), 1);
+	cr_assert(json_is_null(json_object_get(json_array_get(answer, 2), "used")));
+	json_decref(answer);
+	client_close(client);
+	client_close(other);
+}
+
+Test(control, unknown_questions_are_refused_with_what_is_answered_and_cost_nothing)
+{
+	static const char *const questions[] = { "", "reboot", "statusx", "status now", "jobs ../x",
+		                                 "jobs a b" };
+	struct client *client = client_connect();
+	json_t *answer;
+
+	client_hello(client);
+	for (size_t i = 0; i < sizeof(questions) / sizeof(*questions); i++) {
+		ask(client, questions[i]);
+		expect_error(client, -EINVAL, "status, tiers, jobs [JOB] and limits are answered");
+	}
+	ask(client, "jobs");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 0);
+	json_decref(answer);
+	client_close(client);
+}
+
+Test(control, a_job_is_found_by_name_and_a_missing_one_names_those_there_are)
+{
+	struct client *client = client_connect();
+	json_t *answer;
+
+	fake.job_count = 3;
+	client_hello(client);
+	ask(client, "jobs job2");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 1);
+	cr_assert_eq(count_of(json_array_get(answer, 0), "committed_step"), 2);
+	cr_assert(json_is_null(json_object_get(
+		json_object_get(json_array_get(answer, 0), "last_step"), "norm")));
+	json_decref(answer);
+	ask(client, "jobs job9");
+	expect_error(client, -ENOENT, "no job 'job9'; there are: job0, job1, job2");
+	client_close(client);
+}
+
+Test(control, another_uid_sees_its_own_jobs_only)
+{
+	struct sess_inquiry inquiry = { .question = SESS_ASK_JOBS };
+
+	fake.job_count = 4; /* of uids 1000 and 1001 in turn */
+	sess_answer(room.shard, &room.facts, 1001, &inquiry);
+	cr_assert_eq(json_array_size(inquiry.answer), 2);
+	json_decref(inquiry.answer);
+	inquiry = (struct sess_inquiry){ .question = SESS_ASK_JOBS, .has_job = true };
+	strcpy(inquiry.job, "job0");
+	sess_answer(room.shard, &room.facts, 1001, &inquiry);
+	cr_assert_null(inquiry.answer);
+	cr_assert_eq(inquiry.result, -ENOENT);
+	cr_assert(!strstr(strstr(inquiry.text.chars, "there are"), "job0"));
+	cr_assert(strstr(inquiry.text.chars, "job1, job3"));
+}
+
+Test(control, a_long_answer_waits_for_a_client_that_reads_slowly)
+{
+	struct client *client = client_connect();
+	json_t *answer;
+
+	fake.job_count = 600;
+	client_hello(client);
+	ask(client, "jobs");
+	cr_assert(room.control->sessions[0].reply, "the answer should not fit the socket");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 600);
+	json_decref(answer);
+	ask(client, "limits");
+	json_decref(collect(client));
+	client_close(client);
+}
+
+Test(silence, a_client_that_does_not_read_a_long_answer_is_dropped)
+{
+	struct client *client;
+	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+
+	room_open_with(4, 4, 2 * ZI_NS_PER_MS);
+	client = client_connect();
+	fake.job_count = 600;
+	client_hello(client);
+	ask(client, "jobs");
+	while (room.control->used_count && zi_clock_now_ns() < deadline_ns)
+		turn();
+	cr_assert_eq(room.control->used_count, 0);
+	client_close(client);
+	room_close();
+}
+
+Test(control, a_client_that_goes_while_its_question_is_out_is_forgotten)
+{
+	struct client *client = client_connect();
+	struct zi_admin admin = { .command = "status" };
+
+	client_hello(client);
+	client_send(client, &admin, ZI_MESSAGE_ADMIN, sizeof(admin));
+	client_close(client);
+	settle();
+	cr_assert_eq(room.control->used_count, 0);
+}
+
+Test(control, a_second_question_waits_for_the_first_answer)
+{
+	struct client *client = client_connect();
+	struct zi_admin admin = { .command = "limits" };
+
+	client_hello(client);
+	client_send(client, &admin, ZI_MESSAGE_ADMIN, sizeof(admin));
+	client_send(client, &admin, ZI_MESSAGE_ADMIN, sizeof(admin));
+	settle();
+	settle();
+	json_decref(collect(client));
+	json_decref(collect(client));
+	cr_assert_eq(client->in.header.sequence, 3);
+	client_close(client);
+}
+
+Test(control, many_messages_at_once_are_taken_a_few_per_turn)
+{
+	struct client *client = client_connect();
+	struct client *other = client_connect();
+
+	client_hello(client);
+	/* Nothing here is answered, so only the socket's buffer bounds it. */
+	for (int i = 0; i < 5; i++) {
+		struct zi_admin admin = { .command = "nonsense" };
+
+		client_send(client, &admin, ZI_MESSAGE_ADMIN, sizeof(admin));
+	}
+	client_hello(other);
+	for (int i = 0; i < 5; i++)
+		expect_error(client, -EINVAL, "nonsense");
+	client_close(client);
+	client_close(other);
+}

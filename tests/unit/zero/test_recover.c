@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: after the daemon has gone, however, each job stands at its last committed step with the same
+ * bits; what lived in memory alone is reported as lost; what is damaged is refused and the rest goes on.
+ * Method: nodes are stopped without asking anybody, and started on the same directory.
+ */
+#include <sqlite3.h>
+
+#include "tests/unit/zero/node.h"
+
+static struct node node;
+static struct actor actors[4];
+static struct plain plain;
+static struct zi_job_config config;
+
+static void begin(uint32_t world, uint32_t param_dtype, uint32_t offload)
+{
+	config = model_config(param_dtype, offload);
+	node_init(&node);
+	node_start(&node);
+	plain_init(&plain, &config, world);
+	model_attach(&node, actors, world, &(struct attach_options){ .incarnation = "run.0",
+								      .config = config });
+	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
+	model_write(actors, world);
+}
+
+static void crash(void)
+{
+	for (size_t i = 0; i < ZI_COUNT_OF(actors); i++)
+		if (actors[i].rank)
+			actor_leave(&actors[i], false);
+	node_stop(&node);
+}
+
+static void end(void)
+{
+	for (size_t i = 0; i < ZI_COUNT_OF(actors); i++)
+		if (actors[i].rank)
+			actor_leave(&actors[i], true);
+	plain_deinit(&plain);
+	node_deinit(&node);
+}
+
+static void run(uint32_t world, uint64_t first, uint64_t last, uint64_t resident_bytes)
+{
+	struct zi_step_options options = model_options();
+
+	config.resident_bytes = resident_bytes;
+	model_attach(&node, actors, world, &(struct attach_options){ .incarnation = "run.1",
+								      .config = config });
+	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(actors[0].memory.committed_step, (int64_t)first - 1);
+	cr_assert(plain_equals(&plain, &actors[world - 1]));
+	for (uint64_t step = first; step <= last; step++) {
+		cr_assert_eq(model_step(actors, world, step, &options), 0, "%s",
+			     actors[0].text.chars);
+		plain_step(&plain, step, &options);
+		cr_assert(plain_equals(&plain, &actors[0]));
+	}
+}
+
+Test(zero_recover, job_goes_on_from_its_commit_with_the_same_bits)
+{
+	struct zi_step_options options = model_options();
+	uint64_t bytes = 0, free_bytes;
+
+	begin(2, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	for (uint64_t step = 1; step <= 2; step++) {
+		cr_assert_eq(model_step(actors, 2, step, &options), 0);
+		plain_step(&plain, step, &options);
+	}
+	/* A third is begun and handed over, but never ended. */
+	free_bytes = nvme_space_free_bytes(node.nvme.space);
+	model_gradients(actors, 2, 3, &options);
+	crash();
+	node_start(&node);
+	cr_assert_eq(node.lost_count, 0);
+	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes,
+		     "what no commit names is free");
+	run(2, 3, 4, 4 * MIB);
+	cr_assert_eq(memcmp(zero_blob(actors[1].rank, &bytes), "blob 4", 6), 0);
+	crash();
+	node_start(&node);
+	run(2, 5, 5, 0);
+	end();
+}
+
+Test(zero_recover, f32_job_goes_on_with_other_ranks)
+{
+	begin(2, ZI_DTYPE_F32, ZI_OFFLOAD_NVME);
+	crash();
+	node_start(&node);
+	plain.world = 3;
+	run(3, 1, 2, 0);
+	end();
+}
+
+Test(zero_recover, blob_of_the_commit_is_given_back)
+{
+	struct zi_step_options options = model_options();
+	uint64_t bytes = 0;
+
+	begin(1, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	cr_assert_eq(model_step(actors, 1, 1, &options), 0);
+	plain_step(&plain, 1, &options);
+	crash();
+	node_start(&node);
+	run(1, 2, 1, 0);
+	const void *blob = zero_blob(actors[0].rank, &bytes);
+
+	cr_assert_eq(bytes, 6);
+	cr_assert_eq(memcmp(blob, "blob 1", 6), 0);
+	end();
+}
+
+Test(zero_recover, names_of_incarnations_go_on)
+{
+	begin(1, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	crash();
+	node_start(&node);
+	run(1, 1, 1, 0);
+	cr_assert_eq(actors[0].rank->job->group.number, 2, "run.1 is a new name");
+	cr_assert_eq(actor_attach(&node, &actors[1],
+				  &(struct attach_options){ .incarnation = "run.0", .world = 1,
+							    .config = config }),
+		     -ESTALE);
+	end();
+}
+
+Test(zero_recover, state_in_memory_alone_is_reported_as_lost_and_the_name_is_free)
+{
+	begin(1, ZI_DTYPE_F32, ZI_OFFLOAD_CPU);
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	cr_assert_not_null(node_job(&node, "train"), "it survives its trainers");
+	node_stop(&node);
+	node_start(&node);
+	cr_assert_eq(node.lost_count, 1);
+	cr_assert_str_eq(node.lost_name, "train");
+	cr_assert_null(node_job(&node, "train"));
+	node_settle(&node);
+	node_stop(&node);
+	node.lost_count = 0;
+	node_start(&node);
+	cr_assert_eq(node.lost_count, 0, "told once");
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 1), 0);
+	cr_assert_eq(actors[0].memory.committed_step, -1);
+	end();
+}
+
+Test(zero_recover, state_in_memory_survives_its_trainers)
+{
+	struct zi_step_options options = model_options();
+
+	begin(2, ZI_DTYPE_BF16, ZI_OFFLOAD_NONE);
+	cr_assert_eq(model_step(actors, 2, 1, &options), 0);
+	plain_step(&plain, 1, &options);
+	for (uint32_t i = 0; i < 2; i++)
+		actor_leave(&actors[i], false);
+	run(2, 2, 3, 0);
+	end();
+}
+
+Test(zero_recover, job_that_never_committed_is_gone)
+{
+	config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	node_init(&node);
+	node_start(&node);
+	plain_init(&plain, &config, 1);
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 1), 0);
+	crash();
+	node_start(&node);
+	cr_assert_null(node_job(&node, "train"));
+	cr_assert_eq(node.lost_count, 0, "nothing was lost");
+	end();
+}
+
+static void sql(const char *statement)
+{
+	char path[128];
+	sqlite3 *db = NULL;
+	char *message = NULL;
+
+	(void)snprintf(path, sizeof(path), "%s/catalog.db", node.directory);
+	cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+	cr_assert_eq(sqlite3_exec(db, statement, NULL, NULL, &message), SQLITE_OK, "%s", message);
+	cr_assert_eq(sqlite3_close(db), SQLITE_OK);
+}
+
+/* @statement spoils the rows of job 'train'; another job beside it goes on. */
+static void damaged(const char *statement, const char *word)
+{
+	struct attach_options options = { .job = "other", .world = 1 };
+	int r;
+
+	begin(1, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	crash();
+	sql(statement);
+	node_start(&node);
+	options.config = config;
+	r = actor_attach(&node, &actors[0], &(struct attach_options){ .world = 1, .config = config });
+	cr_assert_eq(r, -EUCLEAN, "%d", r);
+	cr_assert_not_null(strstr(actors[0].text.chars, "job 'train' is damaged"));
+	cr_assert_not_null(strstr(actors[0].text.chars, word), "%s", actors[0].text.chars);
+	cr_assert_eq(actor_attach(&node, &actors[0], &options), 0);
+	/* Damage is kept for whoever can mend it: the other job has what is left of the space. */
+	node_job(&node, "other")->config.staging_bytes = 0;
+	end();
+}
+
+Test(zero_recover, extent_in_use_twice_is_refused)
+{
+	damaged("UPDATE extent SET offset = (SELECT min(offset) FROM extent WHERE bytes > 0) "
+		"WHERE bytes > 0",
+		"in use twice");
+}
+
+Test(zero_recover, extent_outside_its_store_is_refused)
+{
+	damaged("UPDATE extent SET offset = 1099511627776 WHERE subgroup = 1 AND bytes > 0",
+		"outside its store");
+}
+
+Test(zero_recover, extent_of_the_wrong_length_is_refused)
+{
+	damaged("UPDATE extent SET bytes = bytes + 4096 WHERE subgroup = 1 AND bytes > 0",
+		"wrong length");
+}
+
+Test(zero_recover, extent_of_another_store_is_refused)
+{
+	damaged("UPDATE extent SET store_uuid = x'00112233445566778899aabbccddeeff' WHERE bytes > 0",
+		"a store that the configuration does not name");
+}
+
+Test(zero_recover, missing_extent_is_refused)
+{
+	damaged("DELETE FROM extent WHERE plane = 0 AND unit = 1 AND subgroup = 1",
+		"parameters without an extent");
+}
+
+Test(zero_recover, extent_of_no_subgroup_is_refused)
+{
+	damaged("UPDATE extent SET subgroup = 99 WHERE plane = 0 AND unit = 0", "an extent of no subgroup");
+}
+
+Test(zero_recover, job_beyond_its_quota_is_refused_with_figures_and_kept)
+{
+	begin(1, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	crash();
+	node.uid_nvme_bytes = MIB;
+	node_start(&node);
+	cr_assert_eq(actor_attach(&node, &actors[0],
+				  &(struct attach_options){ .world = 1, .config = config }),
+		     -EDQUOT);
+	cr_assert_not_null(strstr(actors[0].text.chars, "needs twice its state"));
+	node_stop(&node);
+	node.uid_nvme_bytes = UINT64_MAX;
+	node_start(&node);
+	run(1, 1, 1, 0);
+	end();
+}

@@ -82,13 +82,15 @@ help: ## this list
 $(BUILD)/%.o: %.c Makefile
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(CFLAGS_$(basename $(<F))) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
-# Instruction sets are chosen per file and dispatched at run time (kernels/isa.c).
+# Instruction sets are chosen per file and dispatched at run time (kernels/isa.c); other machines run
+# the reference, and these files are empty there.
+ifeq ($(shell uname -m),x86_64)
 $(BUILD)/kernels/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c -O3
-$(BUILD)/kernels/%_avx512.o: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512 -O3
-# The example's layers are loops for the vectoriser; wider ones are chosen at run time (vector.h).
-$(BUILD)/examples/gpt/%.o: CFLAGS += -O3
+$(BUILD)/kernels/%_avx512.o: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl \
+	-mprefer-vector-width=512 -O3
+endif
 
 define module_rule
 $(call archive,$(1)): $(call objects,$(1))

@@ -43,18 +43,18 @@ static void say_full(const struct tier *tier, uint64_t bytes, struct zi_text *te
 		lingering_bytes = tier_holders_lingering_bytes(tier->holders, tier, &pid);
 	if (!lingering_bytes) {
 		zi_text_set(text, "%s asked for on %s, %s free of %s", asked.chars, tier->name,
-			    left.chars, capacity.chars);
+		            left.chars, capacity.chars);
 		return;
 	}
 	lingering = zi_format_bytes(lingering_bytes);
 	zi_text_set(text,
-		    "%s asked for on %s, %s free of %s; %s are still held by processes that have "
-		    "left their jobs, such as pid %d",
-		    asked.chars, tier->name, left.chars, capacity.chars, lingering.chars, (int)pid);
+	            "%s asked for on %s, %s free of %s; %s are still held by processes that have "
+	            "left their jobs, such as pid %d",
+	            asked.chars, tier->name, left.chars, capacity.chars, lingering.chars, (int)pid);
 }
 
 static bool account_has_room(const struct tier_account *account, enum tier_kind kind,
-			     uint64_t bytes)
+                             uint64_t bytes)
 {
 	return account->used_bytes[kind] <= account->limit_bytes[kind] &&
 	       bytes <= account->limit_bytes[kind] - account->used_bytes[kind];
@@ -72,7 +72,7 @@ static bool account_has_room(const struct tier_account *account, enum tier_kind 
  * is charged then. Context: shard thread.
  */
 int tier_charge_take(struct tier_charge *charge, struct tier *tier, struct tier_account *account,
-		     uint64_t bytes, struct zi_text *text)
+                     uint64_t bytes, struct zi_text *text)
 {
 	assert(!charge->tier);
 	assert(account);
@@ -86,9 +86,9 @@ int tier_charge_take(struct tier_charge *charge, struct tier *tier, struct tier_
 		if (account_has_room(payer, tier->kind, bytes))
 			continue;
 		zi_text_set(text, "%s asked for on %s, %s holds %s of the %s it may hold there",
-			    zi_format_bytes(bytes).chars, tier->name, payer->name,
-			    zi_format_bytes(payer->used_bytes[tier->kind]).chars,
-			    zi_format_bytes(payer->limit_bytes[tier->kind]).chars);
+		            zi_format_bytes(bytes).chars, tier->name, payer->name,
+		            zi_format_bytes(payer->used_bytes[tier->kind]).chars,
+		            zi_format_bytes(payer->limit_bytes[tier->kind]).chars);
 		return TIER_E_QUOTA;
 	}
 	for (struct tier_account *payer = account; payer; payer = payer->parent)

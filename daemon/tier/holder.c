@@ -100,7 +100,7 @@ static struct tier_holder *holder_find(struct tier_holders *holders, pid_t pid)
 }
 
 static int holder_new(struct tier_holders *holders, pid_t pid, int pidfd,
-		      struct tier_holder **ret_holder)
+                      struct tier_holder **ret_holder)
 {
 	struct tier_holder *holder;
 	int r;
@@ -146,7 +146,7 @@ static bool holder_has(const struct tier_holder *holder, const struct tier_segme
  * Return: 0, also when it was told before; -EMFILE, -ENOMEM, -EBADF. Context: shard thread.
  */
 int tier_holders_add(struct tier_holders *holders, pid_t pid, int pidfd,
-		     struct tier_segment *segment)
+                     struct tier_segment *segment)
 {
 	struct tier_holder *holder = holder_find(holders, pid);
 	struct tier_segment **segments;
@@ -172,7 +172,7 @@ int tier_holders_add(struct tier_holders *holders, pid_t pid, int pidfd,
 }
 
 bool tier_holders_is_held(const struct tier_holders *holders, const struct tier_segment *segment,
-			  pid_t except_pid, pid_t *ret_pid)
+                          pid_t except_pid, pid_t *ret_pid)
 {
 	zi_list_for_each(link, &holders->list) {
 		const struct tier_holder *holder =
@@ -207,7 +207,7 @@ static uint64_t holder_lingering_bytes(const struct tier_holder *holder, const s
 /* Shared among several holders, a segment counts in equal parts, so that the sum is right (but for
  * the division's remainder). @ret_pid: who holds most, may be NULL. */
 uint64_t tier_holders_lingering_bytes(const struct tier_holders *holders, const struct tier *tier,
-				      pid_t *ret_pid)
+                                      pid_t *ret_pid)
 {
 	uint64_t total_bytes = 0;
 	uint64_t most_bytes = 0;

@@ -45,8 +45,8 @@ uint64_t tier_segment_charged_bytes(const struct tier *tier, uint64_t bytes, boo
  * Return: 0; -ENOSPC, -EDQUOT with figures; -ENOMEM. Context: shard thread.
  */
 int tier_segment_charge(struct tier *tier, struct tier_account *account, const char *name,
-			uint64_t bytes, bool is_huge, struct zi_text *text,
-			struct tier_segment **ret_segment)
+                        uint64_t bytes, bool is_huge, struct zi_text *text,
+                        struct tier_segment **ret_segment)
 {
 	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
 	int r;
@@ -63,7 +63,7 @@ int tier_segment_charge(struct tier *tier, struct tier_account *account, const c
 	segment->wants_huge = is_huge && tier->wants_huge;
 	(void)snprintf(segment->name, sizeof(segment->name), "%s", name); /* Cut: only a name. */
 	r = tier_charge_take(&segment->charge, tier, account,
-			     tier_segment_charged_bytes(tier, bytes, is_huge), text);
+	                     tier_segment_charged_bytes(tier, bytes, is_huge), text);
 	if (r)
 		return charge_error(r);
 	*ret_segment = zi_steal(segment);
@@ -91,8 +91,8 @@ int tier_segment_build(struct tier_segment *segment, struct zi_text *text)
 	r = zi_region_create(segment->name, segment->charge.bytes, want, &segment->region);
 	if (r)
 		return zi_text_error(text, r, "the kernel refused %s of memory for '%s': %s",
-				     zi_format_bytes(segment->charge.bytes).chars, segment->name,
-				     zi_err_name(r));
+		                     zi_format_bytes(segment->charge.bytes).chars, segment->name,
+		                     zi_err_name(r));
 	assert(segment->region.bytes == segment->charge.bytes);
 	if (segment->charge.tier->wants_huge)
 		tier_segment_prepare(segment);
@@ -105,7 +105,7 @@ int tier_segment_build(struct tier_segment *segment, struct zi_text *text)
  * For what is small; see tier_segment_charge() and tier_segment_build() for arguments and errors.
  */
 int tier_segment_new(struct tier *tier, struct tier_account *account, const char *name,
-		     uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment)
+                     uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment)
 {
 	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
 	int r;

@@ -21,7 +21,7 @@
  * Return: 0; -ENOMEM. Context: shard thread.
  */
 int tier_staging_adopt(struct tier_segment *segment, struct nvme_engine *engine,
-		       uint64_t slot_bytes, uint32_t slot_count, struct tier_staging **ret_staging)
+                       uint64_t slot_bytes, uint32_t slot_count, struct tier_staging **ret_staging)
 {
 	_cleanup_(zi_freep) struct tier_staging *staging = NULL;
 	_cleanup_(zi_freep) uint16_t *slots = NULL;
@@ -62,8 +62,8 @@ int tier_staging_adopt(struct tier_segment *segment, struct nvme_engine *engine,
  * Return: 0; -EOVERFLOW; what tier_segment_new() and tier_staging_adopt() return.
  */
 int tier_staging_new(struct tier *tier, struct tier_account *account, struct nvme_engine *engine,
-		     uint64_t slot_bytes, uint32_t slot_count, struct zi_text *text,
-		     struct tier_staging **ret_staging)
+                     uint64_t slot_bytes, uint32_t slot_count, struct zi_text *text,
+                     struct tier_staging **ret_staging)
 {
 	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
 	uint64_t bytes;

@@ -16,7 +16,7 @@
  * @wants_huge: try huge pages for segments
  */
 void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes,
-		   const struct topo *topo, bool wants_huge)
+                   const struct topo *topo, bool wants_huge)
 {
 	*tier = (struct tier){
 		.kind = TIER_CPU,

@@ -37,18 +37,19 @@ struct tier {
 	char name[ZI_NAME_BYTES]; /* "cpu:0", "nvme:fast" */
 	uint64_t capacity_bytes;
 	uint64_t used_bytes, peak_bytes;
-	uint32_t node;             /* index into topo's nodes */
-	const struct topo *topo;   /* CPU tiers: binding; may be NULL in tests */
-	bool wants_huge;           /* try huge pages */
-	struct nvme_store *store;  /* NVMe tiers: not owned */
-	struct nvme_space *space;  /* NVMe tiers: owned */
+	uint32_t node;                    /* index into topo's nodes */
+	const struct topo *topo;          /* CPU tiers: binding; may be NULL in tests */
+	bool wants_huge;                  /* try huge pages */
+	struct nvme_store *store;         /* NVMe tiers: not owned */
+	struct nvme_space *space;         /* NVMe tiers: owned */
 	uint64_t read_bytes, write_bytes; /* counters since start */
-	const struct tier_holders *holders; /* names who still holds memory in refusals; may be NULL */
+	const struct tier_holders
+		*holders;          /* names who still holds memory in refusals; may be NULL */
 	struct zi_list tiers_link; /* for whoever keeps a list of tiers */
 };
 
 void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes,
-		   const struct topo *topo, bool wants_huge);
+                   const struct topo *topo, bool wants_huge);
 /* Capacity is the store's size less its superblock. */
 int tier_init_nvme(struct tier *tier, struct nvme_store *store, uint32_t node);
 /* Asserts that nothing is charged. */
@@ -61,8 +62,8 @@ static inline uint64_t tier_free_bytes(const struct tier *tier)
 /* ---- accounts and charges (account.c) ---- */
 
 struct tier_account {
-	char name[ZI_NAME_BYTES]; /* "uid 1000", "job train" */
-	struct tier_account *parent; /* NULL for a uid */
+	char name[ZI_NAME_BYTES];               /* "uid 1000", "job train" */
+	struct tier_account *parent;            /* NULL for a uid */
 	uint64_t limit_bytes[_TIER_KIND_COUNT]; /* UINT64_MAX: none */
 	uint64_t used_bytes[_TIER_KIND_COUNT];
 };
@@ -78,7 +79,7 @@ void tier_account_deinit(struct tier_account *account); /* asserts zero */
 /* All or nothing on the tier and every account upward. TIER_E_FULL, TIER_E_QUOTA: @text says asked
  * for, free, capacity or limit, and who holds it. */
 int tier_charge_take(struct tier_charge *charge, struct tier *tier, struct tier_account *account,
-		     uint64_t bytes, struct zi_text *text);
+                     uint64_t bytes, struct zi_text *text);
 void tier_charge_return(struct tier_charge *charge); /* idempotent */
 
 /* ---- segments (segment.c) ---- */
@@ -87,7 +88,7 @@ struct tier_segment {
 	uint32_t ref_count;
 	struct zi_region region;
 	struct tier_charge charge;
-	int readonly_fd; /* reopened for ranks; -1 until asked for */
+	int readonly_fd;       /* reopened for ranks; -1 until asked for */
 	uint32_t holder_count; /* of ref_count: processes that received it */
 	bool wants_huge;
 	struct nvme_engine *engine; /* registered with; NULL: not */
@@ -98,13 +99,13 @@ struct tier_segment {
  * the tier wants. The memory is fully allocated when this returns; helpers that collapse pages are the caller's
  * affair (segment_prepare). -ENOSPC, -EDQUOT with figures, -ENOMEM. */
 int tier_segment_new(struct tier *tier, struct tier_account *account, const char *name,
-		     uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment);
+                     uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment);
 /* The same in two halves, so that the slow one (allocating and zeroing pages) runs on a device thread:
  * charge makes the object and pays; build, from any thread, makes the memory. Whole huge pages when
  * @is_huge and the tier wants them; otherwise pages of 4 KiB. */
 int tier_segment_charge(struct tier *tier, struct tier_account *account, const char *name,
-			uint64_t bytes, bool is_huge, struct zi_text *text,
-			struct tier_segment **ret_segment);
+                        uint64_t bytes, bool is_huge, struct zi_text *text,
+                        struct tier_segment **ret_segment);
 int tier_segment_build(struct tier_segment *segment, struct zi_text *text);
 /* Bytes that tier_segment_charge() takes for @bytes. */
 uint64_t tier_segment_charged_bytes(const struct tier *tier, uint64_t bytes, bool is_huge);
@@ -133,17 +134,17 @@ struct tier_staging {
 
 /* @segment: built, of at least slot_bytes × slot_count bytes; its reference passes over on success. */
 int tier_staging_adopt(struct tier_segment *segment, struct nvme_engine *engine,
-		       uint64_t slot_bytes, uint32_t slot_count, struct tier_staging **ret_staging);
+                       uint64_t slot_bytes, uint32_t slot_count, struct tier_staging **ret_staging);
 int tier_staging_new(struct tier *tier, struct tier_account *account, struct nvme_engine *engine,
-		     uint64_t slot_bytes, uint32_t slot_count, struct zi_text *text,
-		     struct tier_staging **ret_staging);
+                     uint64_t slot_bytes, uint32_t slot_count, struct zi_text *text,
+                     struct tier_staging **ret_staging);
 struct tier_staging *tier_staging_free(struct tier_staging *staging); /* asserts all are back */
-void *tier_staging_take(struct tier_staging *staging); /* NULL: none free */
+void *tier_staging_take(struct tier_staging *staging);                /* NULL: none free */
 void tier_staging_give(struct tier_staging *staging, void *slot);
 
 /* ---- holders (holder.c) ---- */
 
-struct tier_holder; /* a process */
+struct tier_holder;  /* a process */
 struct tier_holders; /* all of them, by pid */
 
 int tier_holders_new(struct zi_loop *loop, struct tier_holders **ret_holders);
@@ -151,12 +152,12 @@ struct tier_holders *tier_holders_free(struct tier_holders *holders);
 /* The process behind @pidfd received @segment: a reference is kept until it is gone. Twice for the
  * same pair is once. @pidfd is duplicated. -EMFILE, -ENOMEM. */
 int tier_holders_add(struct tier_holders *holders, pid_t pid, int pidfd,
-		     struct tier_segment *segment);
+                     struct tier_segment *segment);
 /* Whether a process other than @pid still holds @segment; names one. */
 bool tier_holders_is_held(const struct tier_holders *holders, const struct tier_segment *segment,
-			  pid_t except_pid, pid_t *ret_pid);
+                          pid_t except_pid, pid_t *ret_pid);
 uint32_t tier_holders_count(const struct tier_holders *holders);
 /* What processes hold of @tier that nobody else does any more: segments whose owners have dropped
  * them. 0 when none; @ret_pid is the one that holds most. */
 uint64_t tier_holders_lingering_bytes(const struct tier_holders *holders, const struct tier *tier,
-				      pid_t *ret_pid);
+                                      pid_t *ret_pid);

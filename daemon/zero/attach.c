@@ -10,7 +10,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 static int limits_check(struct zero *zero, uint32_t uid, struct zi_text *text)
 {
@@ -19,11 +19,12 @@ static int limits_check(struct zero *zero, uint32_t uid, struct zi_text *text)
 	zi_list_for_each(link, &zero->jobs)
 		own_count += container_of(link, struct zero_job, jobs_link)->uid == uid;
 	if (zero->job_count >= zero->options.jobs_max)
-		return err_origin(zi_text_error(text, -EMFILE, "the daemon holds %u jobs of at most %u",
-						zero->job_count, zero->options.jobs_max));
+		return err_origin(zi_text_error(text, -EMFILE,
+		                                "the daemon holds %u jobs of at most %u",
+		                                zero->job_count, zero->options.jobs_max));
 	if (own_count >= zero->options.jobs_per_uid_max)
 		return err_origin(zi_text_error(text, -EDQUOT, "uid %u has %u jobs of at most %u",
-						uid, own_count, zero->options.jobs_per_uid_max));
+		                                uid, own_count, zero->options.jobs_per_uid_max));
 	return 0;
 }
 
@@ -48,7 +49,7 @@ static bool is_old_name(const struct zero_job *job, const char *name)
 
 /* May this rank join the incarnation that is there? */
 static int join_check(const struct zero_job *job, const struct zero_attach *attach,
-		      struct zi_text *text)
+                      struct zi_text *text)
 {
 	const struct zero_group *group = &job->group;
 	const struct zero_rank *holder = group->ranks[attach->rank];
@@ -68,9 +69,9 @@ static int join_check(const struct zero_job *job, const struct zero_attach *atta
 		break;
 	}
 	if (holder)
-		return err_origin(zi_text_error(text, -EBUSY,
-						"rank %u of job '%s' is taken by the living process %d",
-						attach->rank, job->name, holder->pid));
+		return err_origin(zi_text_error(
+			text, -EBUSY, "rank %u of job '%s' is taken by the living process %d",
+			attach->rank, job->name, holder->pid));
 	if (group->phase == ZERO_GROUP_LIVE || job->is_materializing)
 		return err_origin(zi_text_error(
 			text, -EBUSY,
@@ -82,7 +83,7 @@ static int join_check(const struct zero_job *job, const struct zero_attach *atta
 
 /* Same name: join. Known as former: stale. Else: a new one. */
 static int named_check(const struct zero_job *job, const struct zero_attach *attach,
-		       struct zi_text *text, bool *ret_is_new)
+                       struct zi_text *text, bool *ret_is_new)
 {
 	*ret_is_new = strcmp(job->group.name, attach->incarnation) != 0;
 	if (!*ret_is_new)
@@ -98,7 +99,7 @@ static int named_check(const struct zero_job *job, const struct zero_attach *att
 
 /* Joins the nameless start that is forming; else a new one, if nobody is there or it takes over. */
 static int nameless_check(const struct zero_job *job, const struct zero_attach *attach,
-			  struct zi_text *text, bool *ret_is_new)
+                          struct zi_text *text, bool *ret_is_new)
 {
 	const struct zero_group *group = &job->group;
 
@@ -120,7 +121,7 @@ static int nameless_check(const struct zero_job *job, const struct zero_attach *
 }
 
 static int differs(struct zi_text *text, int error, const char *field, const char *value,
-		   const char *model, const char *whose)
+                   const char *model, const char *whose)
 {
 	return zi_text_error(text, error, "%s is %s, but %s in %s", field, value, model, whose);
 }
@@ -137,33 +138,33 @@ static const char *dtype_name(uint32_t dtype)
 
 /* What is stored, or compared with the first rank, in common. */
 static int config_compare_state(const struct zi_job_config *config,
-				const struct zi_job_config *model, const char *whose,
-				bool is_stored, struct zi_text *text)
+                                const struct zi_job_config *model, const char *whose,
+                                bool is_stored, struct zi_text *text)
 {
 	if (config->param_dtype != model->param_dtype)
 		return differs(text, -EINVAL, "param_dtype", dtype_name(config->param_dtype),
-			       dtype_name(model->param_dtype), whose);
+		               dtype_name(model->param_dtype), whose);
 	if (config->grad_dtype != model->grad_dtype)
 		return differs(text, -EINVAL, "grad_dtype", dtype_name(config->grad_dtype),
-			       dtype_name(model->grad_dtype), whose);
+		               dtype_name(model->grad_dtype), whose);
 	if (config->optimizer != model->optimizer)
 		return differs(text, -EINVAL, "optimizer",
-			       zi_optimizer_name((enum zi_optimizer)config->optimizer),
-			       zi_optimizer_name((enum zi_optimizer)model->optimizer), whose);
+		               zi_optimizer_name((enum zi_optimizer)config->optimizer),
+		               zi_optimizer_name((enum zi_optimizer)model->optimizer), whose);
 	/* NONE and CPU are the same place on a node without GPUs. */
 	if ((config->offload_optimizer == ZI_OFFLOAD_NVME) ==
 	    (model->offload_optimizer == ZI_OFFLOAD_NVME))
 		return 0;
 	return differs(text, is_stored ? -EOPNOTSUPP : -EINVAL,
-		       is_stored ? "moving a job between offload settings is not built yet: "
-				   "offload_optimizer" :
-				   "offload_optimizer",
-		       zi_offload_name((enum zi_offload)config->offload_optimizer),
-		       zi_offload_name((enum zi_offload)model->offload_optimizer), whose);
+	               is_stored ? "moving a job between offload settings is not built yet: "
+	                           "offload_optimizer"
+	                         : "offload_optimizer",
+	               zi_offload_name((enum zi_offload)config->offload_optimizer),
+	               zi_offload_name((enum zi_offload)model->offload_optimizer), whose);
 }
 
 static int config_compare_ranks(const struct zi_job_config *config,
-				const struct zi_job_config *model, struct zi_text *text)
+                                const struct zi_job_config *model, struct zi_text *text)
 {
 	const char *whose = "the other ranks";
 	int r;
@@ -173,39 +174,40 @@ static int config_compare_ranks(const struct zi_job_config *config,
 		return err_origin(r);
 	if (config->schedule != model->schedule)
 		return err_origin(differs(text, -EINVAL, "schedule",
-					  zi_schedule_name((enum zi_schedule)config->schedule),
-					  zi_schedule_name((enum zi_schedule)model->schedule),
-					  whose));
+		                          zi_schedule_name((enum zi_schedule)config->schedule),
+		                          zi_schedule_name((enum zi_schedule)model->schedule),
+		                          whose));
 	if (config->durability != model->durability)
 		return err_origin(differs(text, -EINVAL, "durability",
-					  durability_name(config->durability),
-					  durability_name(model->durability), whose));
+		                          durability_name(config->durability),
+		                          durability_name(model->durability), whose));
 	if (config->resident_bytes != model->resident_bytes)
 		return err_origin(differs(text, -EINVAL, "resident_bytes",
-					  zi_format_bytes(config->resident_bytes).chars,
-					  zi_format_bytes(model->resident_bytes).chars, whose));
+		                          zi_format_bytes(config->resident_bytes).chars,
+		                          zi_format_bytes(model->resident_bytes).chars, whose));
 	if (config->staging_bytes != model->staging_bytes)
 		return err_origin(differs(text, -EINVAL, "staging_bytes",
-					  zi_format_bytes(config->staging_bytes).chars,
-					  zi_format_bytes(model->staging_bytes).chars, whose));
+		                          zi_format_bytes(config->staging_bytes).chars,
+		                          zi_format_bytes(model->staging_bytes).chars, whose));
 	return 0;
 }
 
 static int config_check(const struct zero_job *job, const struct zero_attach *attach, bool is_new,
-			struct zi_text *text)
+                        struct zi_text *text)
 {
 	const struct zero_group *group = &job->group;
 	int r;
 
 	if (attach->config.offload_param == ZI_OFFLOAD_NVME)
-		return err_origin(zi_text_error(text, -EOPNOTSUPP,
-						"offload_param nvme is not built yet"));
+		return err_origin(
+			zi_text_error(text, -EOPNOTSUPP, "offload_param nvme is not built yet"));
 	if (attach->config.offload_optimizer == ZI_OFFLOAD_NVME && !job->nvme_tier)
 		return err_origin(zi_text_error(text, -EINVAL,
-						"offload_optimizer is nvme, but the daemon has no "
-						"nvme tier: configure one, or use cpu"));
+		                                "offload_optimizer is nvme, but the daemon has no "
+		                                "nvme tier: configure one, or use cpu"));
 	if (job->is_stored) {
-		r = config_compare_state(&attach->config, &job->config, "the stored job", true, text);
+		r = config_compare_state(&attach->config, &job->config, "the stored job", true,
+		                         text);
 		if (r)
 			return err_origin(r);
 	}
@@ -213,13 +215,13 @@ static int config_check(const struct zero_job *job, const struct zero_attach *at
 		return 0;
 	if (attach->world_size != group->world_size)
 		return err_origin(zi_text_error(text, -EINVAL,
-						"world_size is %u, but %u in the other ranks",
-						attach->world_size, group->world_size));
+		                                "world_size is %u, but %u in the other ranks",
+		                                attach->world_size, group->world_size));
 	return err_trace(config_compare_ranks(&attach->config, &group->config, text));
 }
 
 static int rank_new(struct zero_job *job, const struct zero_attach *attach,
-		    struct zero_rank **ret_rank)
+                    struct zero_rank **ret_rank)
 {
 	struct zero_rank *rank;
 	int r;
@@ -248,18 +250,18 @@ static int rank_new(struct zero_job *job, const struct zero_attach *attach,
 
 /* All that can be refused, before anything changes. */
 static int attach_check(const struct zero_job *job, const struct zero_attach *attach,
-			struct zi_text *text, bool *ret_is_new)
+                        struct zi_text *text, bool *ret_is_new)
 {
 	int r;
 
 	if (job->uid != attach->uid)
 		return err_origin(zi_text_error(text, -EACCES, "job '%s' belongs to uid %u",
-						job->name, job->uid));
+		                                job->name, job->uid));
 	if (job->refusal)
 		return err_origin(zi_text_error(text, job->refusal, "%s", job->refusal_text.chars));
 	if (job->is_deleting)
-		return err_origin(zi_text_error(text, -EBUSY, "job '%s' is being deleted",
-						job->name));
+		return err_origin(
+			zi_text_error(text, -EBUSY, "job '%s' is being deleted", job->name));
 	if (attach->incarnation[0])
 		r = named_check(job, attach, text, ret_is_new);
 	else
@@ -270,7 +272,7 @@ static int attach_check(const struct zero_job *job, const struct zero_attach *at
 }
 
 static int attach_to(struct zero_job *job, const struct zero_attach *attach, struct zi_text *text,
-		     struct zero_rank **ret_rank)
+                     struct zero_rank **ret_rank)
 {
 	struct zero_group *group = &job->group;
 	struct zero_rank *rank = NULL;
@@ -310,7 +312,7 @@ static int attach_to(struct zero_job *job, const struct zero_attach *attach, str
  * Context: shard thread.
  */
 int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
-		struct zero_rank **ret_rank, uint64_t *ret_incarnation_number)
+                struct zero_rank **ret_rank, uint64_t *ret_incarnation_number)
 {
 	struct zero_job *job = job_find(zero, attach->job);
 	struct zero_rank *rank = NULL;
@@ -322,8 +324,8 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
 	if (!attach->world_size || attach->world_size > ZI_WORLD_MAX ||
 	    attach->rank >= attach->world_size)
 		return err_origin(zi_text_error(text, -EINVAL,
-						"rank %u of %u: 1 to %u ranks are allowed",
-						attach->rank, attach->world_size, ZI_WORLD_MAX));
+		                                "rank %u of %u: 1 to %u ranks are allowed",
+		                                attach->rank, attach->world_size, ZI_WORLD_MAX));
 	if (!job) {
 		r = limits_check(zero, attach->uid, text);
 		if (r)

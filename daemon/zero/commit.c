@@ -8,7 +8,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 /* What every request may name; a commit adds the rest. */
 static void record_fill(struct zero_job *job)
@@ -57,8 +57,8 @@ static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog
 	job->request = (struct catalog_request){
 		.kind = kind,
 		.job = &job->record,
-		.before = kind == CATALOG_COMMIT && is_durable && job_is_nvme(job) ? commit_flush :
-										     NULL,
+		.before = kind == CATALOG_COMMIT && is_durable && job_is_nvme(job) ? commit_flush
+		                                                                   : NULL,
 		.is_durable = is_durable,
 		.done = done,
 		.loop = job->zero->options.loop,
@@ -87,7 +87,7 @@ void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t 
 }
 
 static void record_extent(struct zero_job *job, const struct zero_subgroup *subgroup,
-			  uint32_t plane)
+                          uint32_t plane)
 {
 	const struct zero_place *place = &subgroup->places[plane];
 	bool is_cleared = plane == ZERO_PLANE_STATE && subgroup->is_reset;
@@ -213,10 +213,10 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 		op_fail(op, -EBUSY, "a step is under way");
 	} else if (writer) {
 		op_fail(op, -EBUSY, "rank %u has unit '%s' open for writing", writer->number,
-			job->layout.units[writer->write->unit].name);
+		        job->layout.units[writer->write->unit].name);
 	} else if (op->blob_bytes > ZI_BLOB_BYTES) {
 		op_fail(op, -EINVAL, "a blob of %llu bytes, at most %u are kept",
-			(unsigned long long)op->blob_bytes, ZI_BLOB_BYTES);
+		        (unsigned long long)op->blob_bytes, ZI_BLOB_BYTES);
 	} else {
 		bool is_full;
 

@@ -5,7 +5,7 @@
  */
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 static void ghost_deleted(struct catalog_request *request)
 {
@@ -117,10 +117,11 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 		if (job->group.ranks[i] && job->group.ranks[i] != rank)
 			other_pid = job->group.ranks[i]->pid;
 	if (other_pid)
-		op_fail(op, -EBUSY, "job '%s' has other ranks, such as pid %d", job->name, other_pid);
+		op_fail(op, -EBUSY, "job '%s' has other ranks, such as pid %d", job->name,
+		        other_pid);
 	else if (job->attached_count > 1)
 		op_fail(op, -EBUSY, "ranks of a former incarnation of job '%s' have not left yet",
-			job->name);
+		        job->name);
 	else if (job->busy_count || job->step.phase != ZERO_STEP_NONE || job->is_deleting)
 		op_fail(op, -EBUSY, "job '%s' is at work: %s", job->name, job_phase_name(job));
 	if (op->result) {

@@ -7,7 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 /* Does zero_commit() write its parameters? Yes when they changed, or were never written. */
 bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup)
@@ -24,7 +24,7 @@ void extents_release_next(struct zero_job *job)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			if (job->subgroups[i].places[plane].next.bytes)
 				tier_extent_release(job->nvme_tier,
-						    &job->subgroups[i].places[plane].next);
+				                    &job->subgroups[i].places[plane].next);
 }
 
 void extents_release_all(struct zero_job *job)
@@ -34,11 +34,11 @@ void extents_release_all(struct zero_job *job)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			if (job->subgroups[i].places[plane].extent.bytes)
 				tier_extent_release(job->nvme_tier,
-						    &job->subgroups[i].places[plane].extent);
+				                    &job->subgroups[i].places[plane].extent);
 }
 
 static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgroup *subgroup,
-			     uint32_t plane, bool is_step)
+                             uint32_t plane, bool is_step)
 {
 	if (plane == ZERO_PLANE_STATE)
 		return is_step ? job_subgroup_state_bytes(job, subgroup) : 0;

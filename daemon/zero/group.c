@@ -7,10 +7,10 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 static void rank_break(struct zero_rank *rank, int error, uint32_t culprit,
-		       const struct zi_text *text)
+                       const struct zi_text *text)
 {
 	struct zero_job *job = rank->job;
 
@@ -50,7 +50,7 @@ void group_break(struct zero_job *job, int error, uint32_t culprit, const struct
 }
 
 void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
-			    const struct zi_text *text)
+                            const struct zi_text *text)
 {
 	struct zero_group *group = &job->group;
 
@@ -109,8 +109,8 @@ void group_replace(struct zero_job *job, const char *name)
 	struct zero_group *group = &job->group;
 	struct zi_text text;
 
-	zi_text_set(&text, "a newer incarnation%s%s%s of job '%s' has taken over", name[0] ? " '" : "",
-		    name, name[0] ? "'" : "", job->name);
+	zi_text_set(&text, "a newer incarnation%s%s%s of job '%s' has taken over",
+	            name[0] ? " '" : "", name, name[0] ? "'" : "", job->name);
 	if (group->phase == ZERO_GROUP_FORMING || group->phase == ZERO_GROUP_LIVE)
 		group_break(job, -ESTALE, UINT32_MAX, &text);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
@@ -129,7 +129,7 @@ void group_replace(struct zero_job *job, const char *name)
 
 /* What the others of the group hear of a member that is no longer there. */
 static void member_left(struct zero_job *job, uint32_t number, int pid, bool is_clean,
-			const char *reason)
+                        const char *reason)
 {
 	struct zero_group *group = &job->group;
 	bool is_waited_for = job->is_materializing || job->step.phase == ZERO_STEP_STEPPING;
@@ -139,7 +139,7 @@ static void member_left(struct zero_job *job, uint32_t number, int pid, bool is_
 		return;
 	if (!is_clean) {
 		zi_text_set(&text, "rank %u (pid %d) died%s%s", number, pid, reason ? ": " : "",
-			    reason ? reason : "");
+		            reason ? reason : "");
 		group_break_after_step(job, -EPIPE, number, &text);
 		return;
 	}

@@ -7,7 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 /* The tier with the most room: a job lives on one. */
 static uint32_t roomiest(const struct tier *tiers, uint32_t count)
@@ -36,7 +36,7 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	tier = roomiest(zero->options.cpu_tiers, zero->options.cpu_tier_count);
 	job->zero = zero;
 	job->uid = uid;
-	(void)zi_copy_name(job->name, sizeof(job->name), name); /* Checked before. */
+	(void)zi_copy_name(job->name, sizeof(job->name), name);             /* Checked before. */
 	(void)snprintf(account_name, sizeof(account_name), "job %s", name); /* Fits. */
 	tier_account_init(&account->account, account_name, &owner->account);
 	zi_list_init(&account->accounts_link);
@@ -44,8 +44,8 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	job->cpu_tier = &zero->options.cpu_tiers[tier];
 	job->device = zero->options.devices[tier];
 	if (zero->options.nvme_tier_count)
-		job->nvme_tier = &zero->options.nvme_tiers[roomiest(
-			zero->options.nvme_tiers, zero->options.nvme_tier_count)];
+		job->nvme_tier = &zero->options.nvme_tiers[roomiest(zero->options.nvme_tiers,
+		                                                    zero->options.nvme_tier_count)];
 	job->committed_step = -1;
 	job->beta1_power = 1.0;
 	job->beta2_power = 1.0;
@@ -156,12 +156,13 @@ void job_step_set(struct zero_job *job, enum zero_step_phase phase)
 	static const uint8_t next[] = {
 		[ZERO_STEP_NONE] = 1u << ZERO_STEP_STEPPING | 1u << ZERO_STEP_COMMITTING,
 		[ZERO_STEP_STEPPING] = 1u << ZERO_STEP_NONE | 1u << ZERO_STEP_UPDATING |
-				       1u << ZERO_STEP_COMMITTING,
+		                       1u << ZERO_STEP_COMMITTING,
 		[ZERO_STEP_UPDATING] = 1u << ZERO_STEP_NONE | 1u << ZERO_STEP_COMMITTING,
 		[ZERO_STEP_COMMITTING] = 1u << ZERO_STEP_NONE,
 	};
 
 	assert(next[job->step.phase] & 1u << phase);
+	(void)next; /* Where asserts are compiled out. */
 	job->step.phase = phase;
 }
 
@@ -170,13 +171,14 @@ void job_group_set(struct zero_job *job, enum zero_group_phase phase)
 {
 	static const uint8_t next[] = {
 		[ZERO_GROUP_NONE] = 1u << ZERO_GROUP_FORMING,
-		[ZERO_GROUP_FORMING] = 1u << ZERO_GROUP_NONE | 1u << ZERO_GROUP_LIVE |
-				       1u << ZERO_GROUP_BROKEN,
+		[ZERO_GROUP_FORMING] =
+			1u << ZERO_GROUP_NONE | 1u << ZERO_GROUP_LIVE | 1u << ZERO_GROUP_BROKEN,
 		[ZERO_GROUP_LIVE] = 1u << ZERO_GROUP_NONE | 1u << ZERO_GROUP_BROKEN,
 		[ZERO_GROUP_BROKEN] = 1u << ZERO_GROUP_NONE,
 	};
 
 	assert(next[job->group.phase] & 1u << phase);
+	(void)next; /* Where asserts are compiled out. */
 	job->group.phase = phase;
 	if (phase == ZERO_GROUP_FORMING)
 		job->group.generation++;

@@ -11,7 +11,7 @@
 #include "common/base/checked.h"
 #include "common/base/err.h"
 #include "common/wire/geometry.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 void layout_free(struct zero_layout *layout)
 {
@@ -36,14 +36,16 @@ static int grow(void **array, uint32_t *capacity, uint32_t limit, size_t element
 }
 
 static int unit_add(struct zero_layout *layout, const struct zi_layout_entry *entry, uint32_t limit,
-		    struct zi_text *text)
+                    struct zi_text *text)
 {
 	struct catalog_unit *unit;
 	int r;
 
 	if (layout->unit_count >= limit)
-		return err_origin(zi_text_error(text, -E2BIG, "unit '%s' is one too many: %u are "
-						"allowed", entry->name, limit));
+		return err_origin(zi_text_error(text, -E2BIG,
+		                                "unit '%s' is one too many: %u are "
+		                                "allowed",
+		                                entry->name, limit));
 	if (layout->unit_count == layout->unit_capacity) {
 		r = grow((void **)&layout->units, &layout->unit_capacity, limit, sizeof(*unit));
 		if (r)
@@ -55,18 +57,19 @@ static int unit_add(struct zero_layout *layout, const struct zi_layout_entry *en
 }
 
 static int param_add(struct zero_layout *layout, const struct zi_layout_entry *entry,
-		     uint32_t limit, struct zi_text *text)
+                     uint32_t limit, struct zi_text *text)
 {
 	struct catalog_param *param;
 	int r;
 
 	if (!layout->unit_count)
-		return err_origin(zi_text_error(text, -EINVAL,
-						"parameter '%s' comes before the first unit",
-						entry->name));
+		return err_origin(zi_text_error(
+			text, -EINVAL, "parameter '%s' comes before the first unit", entry->name));
 	if (layout->param_count >= limit)
-		return err_origin(zi_text_error(text, -E2BIG, "parameter '%s' is one too many: %u "
-						"are allowed", entry->name, limit));
+		return err_origin(zi_text_error(text, -E2BIG,
+		                                "parameter '%s' is one too many: %u "
+		                                "are allowed",
+		                                entry->name, limit));
 	if (layout->param_count == layout->param_capacity) {
 		r = grow((void **)&layout->params, &layout->param_capacity, limit, sizeof(*param));
 		if (r)
@@ -74,7 +77,7 @@ static int param_add(struct zero_layout *layout, const struct zi_layout_entry *e
 	}
 	param = &layout->params[layout->param_count++];
 	*param = (struct catalog_param){ .unit = layout->unit_count - 1,
-					 .dim_count = entry->dim_count };
+		                         .dim_count = entry->dim_count };
 	(void)zi_copy_name(param->name, sizeof(param->name), entry->name); /* Of the same size. */
 	memcpy(param->shape, entry->shape, entry->dim_count * sizeof(param->shape[0]));
 	return 0;
@@ -88,17 +91,17 @@ static int param_add(struct zero_layout *layout, const struct zi_layout_entry *e
  * the group's error when it broke; -ENOMEM.
  */
 int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
-		    struct zi_text *text)
+                    struct zi_text *text)
 {
 	const struct zero_options *options = &rank->job->zero->options;
 
 	assert(entry->dim_count <= ZI_PARAM_DIMS_MAX);
 	if (rank->broken_error)
-		return err_origin(zi_text_error(text, rank->broken_error, "%s",
-						rank->broken_text.chars));
+		return err_origin(
+			zi_text_error(text, rank->broken_error, "%s", rank->broken_text.chars));
 	if (rank->pin_counts || rank->gathered[ZERO_GATHER_MATERIALIZE])
-		return err_origin(zi_text_error(text, -EBUSY,
-						"the model is materialised: it cannot grow"));
+		return err_origin(
+			zi_text_error(text, -EBUSY, "the model is materialised: it cannot grow"));
 	if (entry->kind == ZI_LAYOUT_UNIT)
 		return err_trace(unit_add(&rank->layout, entry, options->units_max, text));
 	return err_trace(param_add(&rank->layout, entry, options->params_max, text));
@@ -122,7 +125,7 @@ static int units_check_unique(const struct zero_layout *layout, struct zi_text *
 	for (uint32_t i = 1; i < layout->unit_count; i++)
 		if (strcmp(names[i - 1], names[i]) == 0)
 			return err_origin(zi_text_error(text, -EINVAL, "two units are called '%s'",
-							names[i]));
+			                                names[i]));
 	return 0;
 }
 
@@ -149,8 +152,9 @@ int layout_check(const struct zero_layout *layout, struct zi_text *text)
 					entry->name, layout->units[unit].name));
 		}
 		if (param == first)
-			return err_origin(zi_text_error(text, -EINVAL, "unit '%s' has no parameters",
-							layout->units[unit].name));
+			return err_origin(zi_text_error(text, -EINVAL,
+			                                "unit '%s' has no parameters",
+			                                layout->units[unit].name));
 	}
 	return err_trace(units_check_unique(layout, text));
 }
@@ -166,33 +170,34 @@ static struct shape_text format_shape(const struct catalog_param *param)
 
 	for (uint32_t i = 0; i < param->dim_count && used < sizeof(text.chars); i++)
 		used += (size_t)snprintf(text.chars + used, sizeof(text.chars) - used, "%s%llu",
-					 i ? "," : "", (unsigned long long)param->shape[i]);
+		                         i ? "," : "", (unsigned long long)param->shape[i]);
 	if (used < sizeof(text.chars))
 		(void)snprintf(text.chars + used, sizeof(text.chars) - used, ")");
 	return text;
 }
 
 static int param_compare(const struct zero_layout *layout, const struct catalog_param *param,
-			 const char *who, const struct catalog_param *model, const char *model_who,
-			 struct zi_text *text)
+                         const char *who, const struct catalog_param *model, const char *model_who,
+                         struct zi_text *text)
 {
 	const char *unit = layout->units[param->unit].name;
 
 	if (param->unit != model->unit || strcmp(param->name, model->name) != 0)
-		return zi_text_error(text, -EINVAL,
-				     "%s: unit '%.60s' has a parameter '%.60s' where %s has '%.60s'",
-				     who, unit, param->name, model_who, model->name);
+		return zi_text_error(
+			text, -EINVAL,
+			"%s: unit '%.60s' has a parameter '%.60s' where %s has '%.60s'", who, unit,
+			param->name, model_who, model->name);
 	if (param->dim_count == model->dim_count &&
 	    memcmp(param->shape, model->shape, sizeof(param->shape)) == 0)
 		return 0;
 	return zi_text_error(text, -EINVAL,
-			     "%s: parameter '%.60s' of unit '%.60s' has shape %.40s, %s has %.40s",
-			     who, param->name, unit, format_shape(param).chars, model_who,
-			     format_shape(model).chars);
+	                     "%s: parameter '%.60s' of unit '%.60s' has shape %.40s, %s has %.40s",
+	                     who, param->name, unit, format_shape(param).chars, model_who,
+	                     format_shape(model).chars);
 }
 
 int layout_compare(const struct zero_layout *layout, const char *who,
-		   const struct zero_layout *model, const char *model_who, struct zi_text *text)
+                   const struct zero_layout *model, const char *model_who, struct zi_text *text)
 {
 	uint32_t unit_count = ZI_MIN(layout->unit_count, model->unit_count);
 	uint32_t param_count = ZI_MIN(layout->param_count, model->param_count);
@@ -205,16 +210,16 @@ int layout_compare(const struct zero_layout *layout, const char *who,
 				layout->units[i].name, model_who, model->units[i].name));
 	for (uint32_t i = 0; i < param_count; i++) {
 		r = param_compare(layout, &layout->params[i], who, &model->params[i], model_who,
-				  text);
+		                  text);
 		if (r)
 			return err_origin(r);
 	}
 	if (layout->unit_count == model->unit_count && layout->param_count == model->param_count)
 		return 0;
-	return err_origin(zi_text_error(
-		text, -EINVAL, "%s: %u units with %u parameters, %s has %u with %u", who,
-		layout->unit_count, layout->param_count, model_who, model->unit_count,
-		model->param_count));
+	return err_origin(zi_text_error(text, -EINVAL,
+	                                "%s: %u units with %u parameters, %s has %u with %u", who,
+	                                layout->unit_count, layout->param_count, model_who,
+	                                model->unit_count, model->param_count));
 }
 
 /* ---- what follows from it ---- */
@@ -288,7 +293,8 @@ static void subgroups_place(struct zero_job *job)
 		uint64_t local = 0;
 
 		for (uint32_t index = 0; index < unit->subgroup_count; index++) {
-			struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + index];
+			struct zero_subgroup *subgroup =
+				&job->subgroups[unit->subgroup_first + index];
 
 			*subgroup = (struct zero_subgroup){
 				.job = job,

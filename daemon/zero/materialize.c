@@ -12,7 +12,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 static bool is_wanted(const struct zero_job *job)
 {
@@ -78,7 +78,7 @@ static void record(struct zero_job *job)
 	r = memory_hand_out(job);
 	if (r)
 		zi_text_set(&text, "handing memory of job '%s' to its ranks: %s", job->name,
-			    zi_err_name(r));
+		            zi_err_name(r));
 	materialize_end(job, r, &text);
 }
 
@@ -187,8 +187,8 @@ void materialize_start(struct zero_job *job)
 	job->build_pending = job->build_count;
 	for (uint32_t i = 0; i < job->build_count; i++) {
 		job->builds[i].task = (struct dev_task){ .run = build_run,
-							 .done = build_done,
-							 .loop = job->zero->options.loop };
+			                                 .done = build_done,
+			                                 .loop = job->zero->options.loop };
 		job_busy(job);
 		dev_submit(job->device, &job->builds[i].task);
 	}
@@ -276,7 +276,7 @@ void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_mat
 
 uint32_t zero_unit_count(const struct zero_rank *rank)
 {
-	return rank->pin_counts && rank->job->group.phase == ZERO_GROUP_LIVE && !rank->broken_error ?
-		       rank->job->layout.unit_count :
-		       0;
+	return rank->pin_counts && rank->job->group.phase == ZERO_GROUP_LIVE && !rank->broken_error
+	               ? rank->job->layout.unit_count
+	               : 0;
 }

@@ -14,7 +14,7 @@
 #include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 /* Huge pages for what only the daemon sees, where rounding up costs at most an eighth. */
 static bool is_worth_huge(uint64_t bytes)
@@ -23,13 +23,13 @@ static bool is_worth_huge(uint64_t bytes)
 }
 
 static int plan_segment(struct zero_job *job, const char *name, uint64_t bytes, bool is_huge,
-			struct tier_segment **place, struct zi_text *text)
+                        struct tier_segment **place, struct zi_text *text)
 {
 	int r;
 
 	assert(!*place);
 	r = tier_segment_charge(job->cpu_tier, &job->account->account, name, bytes, is_huge, text,
-				place);
+	                        place);
 	if (r)
 		return err_trace(r);
 	job->builds[job->build_count++] = (struct zero_build){ .job = job, .segment = *place };
@@ -55,8 +55,8 @@ static int plan_planes(struct zero_job *job, struct zi_text *text)
 	if (job->config.schedule != ZI_SCHEDULE_SHARDED)
 		return 0;
 	return err_trace(plan_segment(job, "zinf-accum", job->padded_count * sizeof(float),
-				      is_worth_huge(job->padded_count * sizeof(float)), &job->accum,
-				      text));
+	                              is_worth_huge(job->padded_count * sizeof(float)), &job->accum,
+	                              text));
 }
 
 /* The last subgroups, as many as resident_bytes hold. Returns their bytes. */
@@ -88,8 +88,8 @@ static int plan_state(struct zero_job *job, struct zi_text *text)
 	bytes = choose_resident(job);
 	if (!bytes)
 		return 0;
-	return err_trace(plan_segment(job, "zinf-state", bytes, is_worth_huge(bytes), &job->state,
-				      text));
+	return err_trace(
+		plan_segment(job, "zinf-state", bytes, is_worth_huge(bytes), &job->state, text));
 }
 
 static uint64_t staging_slot_bytes(const struct zero_job *job)
@@ -103,8 +103,8 @@ static uint64_t staging_slot_bytes(const struct zero_job *job)
 
 static uint64_t staging_bytes(const struct zero_job *job)
 {
-	return job->config.staging_bytes ? job->config.staging_bytes :
-					   job->zero->options.default_staging_bytes;
+	return job->config.staging_bytes ? job->config.staging_bytes
+	                                 : job->zero->options.default_staging_bytes;
 }
 
 /* No more slots than there is to stream: a small job pays for little. */
@@ -132,13 +132,13 @@ static int plan_staging(struct zero_job *job, struct zi_text *text)
 			(unsigned long long)(ZERO_STAGING_SLOTS_MIN * slot_bytes)));
 	bytes = slot_bytes * staging_slots(job, slot_bytes);
 	return err_trace(plan_segment(job, "zinf-staging", bytes, is_worth_huge(bytes),
-				      &job->staging_segment, text));
+	                              &job->staging_segment, text));
 }
 
 static uint64_t stored_bytes(const struct zero_job *job)
 {
-	uint64_t element_bytes = job_state_bytes(job) +
-				 zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint64_t element_bytes =
+		job_state_bytes(job) + zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 
 	/* Each subgroup's extents are whole blocks of 4096 elements: nothing to round. */
 	return job->padded_count * element_bytes;
@@ -159,8 +159,8 @@ static int plan_store(struct zero_job *job, struct zi_text *text)
 	if (!r)
 		return 0;
 	return err_origin(zi_text_error(text, r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC,
-					"job '%s' needs 2 x %s on %s: %.150s", job->name,
-					zi_format_bytes(bytes).chars, tier->name, why.chars));
+	                                "job '%s' needs 2 x %s on %s: %.150s", job->name,
+	                                zi_format_bytes(bytes).chars, tier->name, why.chars));
 }
 
 static int plan_items(struct zero_job *job)
@@ -271,7 +271,7 @@ int memory_finish(struct zero_job *job, struct zi_text *text)
 	place_state(job);
 	if (job->staging_segment) {
 		r = tier_staging_adopt(job->staging_segment, job->zero->options.engine, slot_bytes,
-				       staging_slots(job, slot_bytes), &job->staging);
+		                       staging_slots(job, slot_bytes), &job->staging);
 		if (!r)
 			job->staging_segment = NULL; /* Passed over. */
 	}
@@ -281,6 +281,6 @@ int memory_finish(struct zero_job *job, struct zi_text *text)
 		r = register_segment(job, job->state);
 	if (r)
 		return err_origin(zi_text_error(text, r, "preparing memory of job '%s': %s",
-						job->name, zi_err_name(r)));
+		                                job->name, zi_err_name(r)));
 	return 0;
 }

@@ -13,7 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 const char *op_name(uint16_t opcode)
 {
@@ -139,11 +139,12 @@ static void say_absent(const struct zero_job *job, enum zero_gather gather, stru
 		if (job->group.gather_masks[gather] >> i & 1)
 			continue;
 		if (!rank)
-			written = snprintf(text->chars + used, left, "; rank %u is not attached", i);
+			written =
+				snprintf(text->chars + used, left, "; rank %u is not attached", i);
 		else if (!rank->doing)
 			written = snprintf(text->chars + used, left,
-					   "; rank %u (pid %d) did not come, it only attached", i,
-					   rank->pid);
+			                   "; rank %u (pid %d) did not come, it only attached", i,
+			                   rank->pid);
 		else
 			written = snprintf(
 				text->chars + used, left,
@@ -185,7 +186,7 @@ static void op_expire(struct zero_op *op)
 		return;
 	}
 	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %s", op_name(op->opcode), seconds,
-		waited_for(op));
+	        waited_for(op));
 }
 
 static void timer_due(struct zi_timer *timer)
@@ -229,7 +230,7 @@ bool op_gather(struct zero_op *op, enum zero_gather gather)
 
 	if (job->group.gather_masks[gather] & bit) {
 		op_fail(op, -EALREADY, "%s was called before and has not ended yet",
-			op_name(op->opcode));
+		        op_name(op->opcode));
 		return false;
 	}
 	job->group.gather_masks[gather] |= bit;
@@ -240,7 +241,7 @@ bool op_gather(struct zero_op *op, enum zero_gather gather)
 
 /* Everyone who waits in it is told; it may begin anew. @text may be NULL on success. */
 void gather_complete(struct zero_job *job, enum zero_gather gather, int result,
-		     const struct zi_text *text)
+                     const struct zi_text *text)
 {
 	job->group.gather_masks[gather] = 0;
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
@@ -289,7 +290,8 @@ void ops_cancel(struct zero_rank *rank)
 	for (;;) {
 		struct zero_op *op = NULL;
 
-		for (link = zero->completed.next; link != &zero->completed && !op; link = link->next)
+		for (link = zero->completed.next; link != &zero->completed && !op;
+		     link = link->next)
 			if (container_of(link, struct zero_op, link)->rank == rank)
 				op = container_of(link, struct zero_op, link);
 		if (!op)

@@ -14,7 +14,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 /* Every moment of an update goes to one cause: computing, else reading, else writing. */
 static void tick(struct zero_job *job)
@@ -98,12 +98,13 @@ static void item_fail_io(struct zero_item *item, const struct tier_move *move, i
 	if (item->error)
 		return;
 	item->error = error;
-	zi_text_set(&item->text, "job '%s': %s %s of unit '%.60s', subgroup %u, at offset %llu of %s: %s",
-		    job->name, move->is_write ? "writing" : "reading",
-		    move == &item->moves[ZERO_PLANE_PARAM] ? "parameters" : "optimizer state",
-		    job->layout.units[subgroup->unit].name, subgroup->index,
-		    (unsigned long long)move->offset_bytes, tier_path(move->tier),
-		    zi_err_name(error));
+	zi_text_set(&item->text,
+	            "job '%s': %s %s of unit '%.60s', subgroup %u, at offset %llu of %s: %s",
+	            job->name, move->is_write ? "writing" : "reading",
+	            move == &item->moves[ZERO_PLANE_PARAM] ? "parameters" : "optimizer state",
+	            job->layout.units[subgroup->unit].name, subgroup->index,
+	            (unsigned long long)move->offset_bytes, tier_path(move->tier),
+	            zi_err_name(error));
 }
 
 static void item_moved(struct zero_item *item)
@@ -150,7 +151,7 @@ static void state_moved(struct tier_move *move)
 }
 
 static void item_move(struct zero_item *item, uint32_t plane, bool is_write, void *buffer,
-		      const struct zi_extent *extent)
+                      const struct zi_extent *extent)
 {
 	struct zero_job *job = item->job;
 	struct tier_move *move = &item->moves[plane];
@@ -234,10 +235,10 @@ static void item_write(struct zero_item *item)
 	item_set(item, ZERO_ITEM_WRITING);
 	if (job_is_nvme(job) && job->pipeline.kind != ZERO_PIPELINE_LOAD) {
 		item_move(item, ZERO_PLANE_PARAM, true, item_param(item),
-			  &subgroup->places[ZERO_PLANE_PARAM].next);
+		          &subgroup->places[ZERO_PLANE_PARAM].next);
 		if (job->pipeline.kind == ZERO_PIPELINE_UPDATE)
 			item_move(item, ZERO_PLANE_STATE, true, item->state,
-				  &subgroup->places[ZERO_PLANE_STATE].next);
+			          &subgroup->places[ZERO_PLANE_STATE].next);
 	}
 	item_moved(item);
 }
@@ -277,8 +278,8 @@ static bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	item->state = slot ? slot : subgroup->memory;
 	if (job->pipeline.kind == ZERO_PIPELINE_WRITE)
 		item->state = NULL;
-	item->is_state_zero = subgroup->is_reset ||
-			      !subgroup->places[ZERO_PLANE_STATE].extent.bytes;
+	item->is_state_zero =
+		subgroup->is_reset || !subgroup->places[ZERO_PLANE_STATE].extent.bytes;
 	item->error = 0;
 	job->pipeline.active_count++;
 	item_read(item);

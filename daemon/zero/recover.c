@@ -12,7 +12,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 struct recovery {
 	struct zero *zero;
@@ -23,8 +23,8 @@ struct recovery {
 static int damaged(struct zero_job *job, const char *what)
 {
 	zi_text_set(&job->refusal_text,
-		    "job '%s' is damaged (%s): nothing of it is overwritten; see the daemon's log",
-		    job->name, what);
+	            "job '%s' is damaged (%s): nothing of it is overwritten; see the daemon's log",
+	            job->name, what);
 	job->refusal = -EUCLEAN;
 	return err_origin(-EUCLEAN);
 }
@@ -63,8 +63,7 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	if (stored->config.param_dtype != ZI_DTYPE_F32 &&
 	    stored->config.param_dtype != ZI_DTYPE_BF16)
 		return damaged(job, "param_dtype");
-	if (stored->config.grad_dtype != ZI_DTYPE_F32 &&
-	    stored->config.grad_dtype != ZI_DTYPE_BF16)
+	if (stored->config.grad_dtype != ZI_DTYPE_F32 && stored->config.grad_dtype != ZI_DTYPE_BF16)
 		return damaged(job, "grad_dtype");
 	if (!stored->config.optimizer || stored->config.optimizer >= _ZI_OPTIMIZER_COUNT)
 		return damaged(job, "optimizer");
@@ -103,8 +102,8 @@ static int take_extent(struct zero_job *job, const struct catalog_extent *stored
 		return damaged(job, "an extent on a store that the configuration does not name");
 	if (subgroup->places[plane].extent.bytes)
 		return damaged(job, "a subgroup with two extents of one plane");
-	if (stored->extent.bytes != (is_state ? job_subgroup_state_bytes(job, subgroup) :
-						job_subgroup_param_bytes(job, subgroup)) ||
+	if (stored->extent.bytes != (is_state ? job_subgroup_state_bytes(job, subgroup)
+	                                      : job_subgroup_param_bytes(job, subgroup)) ||
 	    stored->hash_count != subgroup->tile_count)
 		return damaged(job, "an extent of the wrong length");
 	job->nvme_tier = tier; /* All of a job's extents lie on one. */
@@ -135,18 +134,18 @@ static int take_blob(struct zero_job *job, const struct catalog_blob *stored)
 /* Twice its state, as when it was made: without that it could not step. */
 static int take_charge(struct zero_job *job)
 {
-	uint64_t element_bytes = job_state_bytes(job) +
-				 zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint64_t element_bytes =
+		job_state_bytes(job) + zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 	struct zi_text why = { "" };
 	int r;
 
 	r = tier_charge_take(&job->nvme_charge, job->nvme_tier, &job->account->account,
-			     2 * job->padded_count * element_bytes, &why);
+	                     2 * job->padded_count * element_bytes, &why);
 	if (!r)
 		return 0;
 	job->refusal = r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC;
 	zi_text_set(&job->refusal_text, "job '%s' needs twice its state: %.180s", job->name,
-		    why.chars);
+	            why.chars);
 	return err_origin(job->refusal);
 }
 
@@ -204,11 +203,10 @@ static int recover_job(void *arg, struct catalog_job *job_row)
  * catalog_load_jobs() returns. Context: at start, before catalog_start().
  */
 int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), void *arg,
-		 struct zi_text *text)
+                 struct zi_text *text)
 {
 	struct recovery recovery = { .zero = zero, .lost = lost, .arg = arg };
 
 	assert(zi_list_is_empty(&zero->jobs));
-	return err_trace(
-		catalog_load_jobs(zero->options.catalog, recover_job, &recovery, text));
+	return err_trace(catalog_load_jobs(zero->options.catalog, recover_job, &recovery, text));
 }

@@ -11,7 +11,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
 
@@ -35,11 +35,11 @@ static void reduce_run(struct dev_task *task)
 	for (uint32_t i = 0; i < job->world; i++)
 		sources[i] = grad_at(job, i, subgroup->grad_offset);
 	if (job->accum) {
-		float *accum = (float *)(void *)((char *)job->accum->region.base +
-						 subgroup->accum_offset);
+		float *accum =
+			(float *)(void *)((char *)job->accum->region.base + subgroup->accum_offset);
 
 		kern_reduce_accumulate(accum, sources, job->world, count, subgroup->is_first_micro,
-				       dtype);
+		                       dtype);
 		if (!subgroup->is_last_micro)
 			return;
 		kern_reduce_finish(target, accum, count, &options);
@@ -48,7 +48,7 @@ static void reduce_run(struct dev_task *task)
 	}
 	if (job->step.is_norm_wanted)
 		kern_norm_blocks(&job->norm_blocks[subgroup->block_first], target, count,
-				 (float)job->step.options.unscale, dtype);
+		                 (float)job->step.options.unscale, dtype);
 }
 
 static void unit_reduced(struct zero_job *job, struct zero_unit *unit)
@@ -125,19 +125,20 @@ static int reduce_check(const struct zero_rank *rank, struct zero_op *op)
 
 	if (job->step.phase != ZERO_STEP_STEPPING || !(job->step.begun_mask & bit))
 		return zi_text_error(&op->text, -EINVAL,
-				     "a gradient of unit '%s' before step_begin", name);
+		                     "a gradient of unit '%s' before step_begin", name);
 	if (job->group.gather_masks[ZERO_GATHER_STEP] & bit)
-		return zi_text_error(&op->text, -EINVAL, "a gradient of unit '%s' after step", name);
+		return zi_text_error(&op->text, -EINVAL, "a gradient of unit '%s' after step",
+		                     name);
 	if (unit->micro_done == job->step.options.micro_batches)
 		return zi_text_error(&op->text, -EALREADY,
-				     "all %u gradients of unit '%s' were handed over in this step",
-				     job->step.options.micro_batches, name);
+		                     "all %u gradients of unit '%s' were handed over in this step",
+		                     job->step.options.micro_batches, name);
 	if (unit->handed_mask & bit)
 		return zi_text_error(&op->text, -EALREADY,
-				     "the gradient of unit '%s' was handed over before%s", name,
-				     job->step.options.micro_batches > 1 ?
-					     ", and its buffer was not acquired since" :
-					     "");
+		                     "the gradient of unit '%s' was handed over before%s", name,
+		                     job->step.options.micro_batches > 1
+		                             ? ", and its buffer was not acquired since"
+		                             : "");
 	return 0;
 }
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 static uint64_t held_bytes(const struct tier_segment *segment)
 {
@@ -17,8 +17,8 @@ static void fill_memory(const struct zero_job *job, struct zero_job_report *repo
 		report->grad_cpu_bytes += held_bytes(job->grads[i]);
 	report->accum_cpu_bytes = held_bytes(job->accum);
 	report->state_cpu_bytes = held_bytes(job->state);
-	report->staging_cpu_bytes = job->staging ? held_bytes(job->staging->segment) :
-						   held_bytes(job->staging_segment);
+	report->staging_cpu_bytes =
+		job->staging ? held_bytes(job->staging->segment) : held_bytes(job->staging_segment);
 	report->reserved_nvme_bytes = job->nvme_charge.bytes;
 	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		const struct zero_place *places = job->subgroups[i].places;
@@ -78,7 +78,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
  * Return: false when the named job is not there. Context: shard thread.
  */
 bool zero_report(struct zero *zero, const char *job,
-		 void (*each)(void *arg, const struct zero_job_report *report), void *arg)
+                 void (*each)(void *arg, const struct zero_job_report *report), void *arg)
 {
 	struct zero_job_report report;
 	bool is_found = !job;

@@ -6,7 +6,7 @@
  */
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 void unit_try_unshard(struct zero_op *op)
 {
@@ -21,7 +21,7 @@ void unit_try_unshard(struct zero_op *op)
 		return;
 	if (rank->pin_counts[op->unit] == UINT32_MAX) {
 		op_fail(op, -EOVERFLOW, "unit '%s' is unsharded too often",
-			job->layout.units[op->unit].name);
+		        job->layout.units[op->unit].name);
 		return;
 	}
 	rank->pin_counts[op->unit]++;
@@ -65,7 +65,7 @@ void zero_reshard(struct zero_rank *rank, struct zero_op *op)
 			op_complete(op, 0);
 		} else {
 			op_fail(op, -EINVAL, "unit '%s' was not unsharded",
-				rank->job->layout.units[op->unit].name);
+			        rank->job->layout.units[op->unit].name);
 		}
 	}
 	zero_drain(zero);

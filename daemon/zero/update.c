@@ -11,7 +11,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 #include "kernels/hash.h"
 
 /* One tile of a subgroup, in all planes. */
@@ -44,13 +44,13 @@ static struct tile tile_of(const struct zero_item *item, uint32_t index)
 }
 
 static uint64_t *hash_place(const struct zero_item *item, uint32_t plane, bool is_next,
-			    uint32_t tile_index)
+                            uint32_t tile_index)
 {
 	const struct zero_subgroup *subgroup = item->subgroup;
 	uint32_t index = subgroup->places[plane].hash_index;
 
 	return &item->job->hashes[plane][is_next ? 1 - index : index]
-				 [subgroup->tile_first + tile_index];
+	                         [subgroup->tile_first + tile_index];
 }
 
 /* -EBADMSG: what was read is not what was written. */
@@ -65,15 +65,16 @@ static int tile_verify(struct zero_item *item, const struct tile *tile, uint32_t
 
 	if (kern_hash(bytes, byte_count) == *hash_place(item, plane, false, tile->index))
 		return 0;
-	begin += (uint64_t)((const char *)bytes -
-			    (is_param ? (const char *)item_param(item) : (const char *)item->state));
+	begin += (uint64_t)((const char *)bytes - (is_param ? (const char *)item_param(item)
+	                                                    : (const char *)item->state));
 	return err_origin(zi_text_error(
 		&item->text, -EBADMSG,
 		"job '%s': %s of unit '%.60s' %s damaged: %llu bytes at offset %llu of %s do not "
 		"match their checksum",
 		job->name, is_param ? "parameters" : "optimizer state",
 		job->layout.units[subgroup->unit].name, is_param ? "are" : "is",
-		(unsigned long long)byte_count, (unsigned long long)begin, tier_path(job->nvme_tier)));
+		(unsigned long long)byte_count, (unsigned long long)begin,
+		tier_path(job->nvme_tier)));
 }
 
 static void tile_hash(const struct zero_item *item, const struct tile *tile, uint32_t plane)
@@ -82,7 +83,7 @@ static void tile_hash(const struct zero_item *item, const struct tile *tile, uin
 
 	*hash_place(item, plane, true, tile->index) =
 		kern_hash(is_param ? tile->param : tile->state,
-			  is_param ? tile->param_bytes : tile->state_bytes);
+	                  is_param ? tile->param_bytes : tile->state_bytes);
 }
 
 /* [remainder i16 (bf16 only) | exp_avg f32 | exp_avg_sq f32 (not SGD)] */
@@ -92,9 +93,9 @@ static void tile_step(const struct zero_item *item, const struct tile *tile)
 	const struct zero_subgroup *subgroup = item->subgroup;
 	bool is_bf16 = job->config.param_dtype == ZI_DTYPE_BF16;
 	bool is_sgd = job->config.optimizer == ZI_OPTIMIZER_SGD;
-	uint64_t grad_offset = subgroup->grad_offset +
-			       tile->element_first *
-				       zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint64_t grad_offset =
+		subgroup->grad_offset +
+		tile->element_first * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	uint64_t moment_bytes = tile->element_count * sizeof(float);
 	char *moments = (char *)tile->state + (is_bf16 ? tile->element_count * 2 : 0);
 	const void *grads[ZI_WORLD_MAX];

@@ -9,7 +9,7 @@
 #include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 static void *unit_param(const struct zero_job *job, uint32_t unit)
 {
@@ -79,7 +79,7 @@ static void begin_done(struct dev_task *task)
 
 		if (!write->error)
 			write->error = tier_holders_add(zero->options.holders, rank->pid,
-							rank->pidfd, write->segment);
+			                                rank->pidfd, write->segment);
 		if (op && write->error)
 			op->text = write->text;
 		if (op)
@@ -102,17 +102,17 @@ static int begin(struct zero_rank *rank, struct zero_op *op)
 		return zi_text_error(&op->text, -EBUSY, "a step is under way");
 	if (rank->write)
 		return zi_text_error(&op->text, -EBUSY, "unit '%s' is open for writing already",
-				     job->layout.units[rank->write->unit].name);
+		                     job->layout.units[rank->write->unit].name);
 	if (job->units[op->unit].is_copying)
 		return zi_text_error(&op->text, -EBUSY, "unit '%s' is being written",
-				     job->layout.units[op->unit].name);
+		                     job->layout.units[op->unit].name);
 	write = calloc(1, sizeof(*write));
 	if (!write)
 		return err_origin(-ENOMEM);
-	r = tier_segment_charge(job->cpu_tier, &job->account->account, "zinf-write",
-				zi_align_up(unit_bytes(job, job->units[op->unit].padded_count),
-					    job->slot_bytes),
-				job->slot_bytes == ZI_HUGE_PAGE_BYTES, &op->text, &write->segment);
+	r = tier_segment_charge(
+		job->cpu_tier, &job->account->account, "zinf-write",
+		zi_align_up(unit_bytes(job, job->units[op->unit].padded_count), job->slot_bytes),
+		job->slot_bytes == ZI_HUGE_PAGE_BYTES, &op->text, &write->segment);
 	if (r) {
 		free(write);
 		return err_trace(r);
@@ -122,8 +122,9 @@ static int begin(struct zero_rank *rank, struct zero_op *op)
 	write->op = op;
 	write->unit = op->unit;
 	write->is_busy = true;
-	write->task = (struct dev_task){ .run = begin_run, .done = begin_done,
-					 .loop = job->zero->options.loop };
+	write->task = (struct dev_task){ .run = begin_run,
+		                         .done = begin_done,
+		                         .loop = job->zero->options.loop };
 	rank->write = write;
 	op_wait(op);
 	job_busy(job);
@@ -209,8 +210,9 @@ static void end_start(struct zero_job *job, uint32_t unit, uint32_t root)
 	job->write_unit = unit;
 	job->write_source = tier_segment_ref(write->segment);
 	job->units[unit].is_copying = true;
-	job->write_task = (struct dev_task){ .run = end_run, .done = end_done,
-					     .loop = job->zero->options.loop };
+	job->write_task = (struct dev_task){ .run = end_run,
+		                             .done = end_done,
+		                             .loop = job->zero->options.loop };
 	job->step.generation = job->group.generation;
 	job_busy(job);
 	dev_submit(job->device, &job->write_task);
@@ -225,25 +227,22 @@ static int end_check(const struct zero_rank *rank, struct zero_op *op)
 		return zi_text_error(&op->text, -EBUSY, "a step is under way");
 	if (op->root >= job->group.world_size)
 		return zi_text_error(&op->text, -EINVAL, "root is %u of %u ranks", op->root,
-				     job->group.world_size);
+		                     job->group.world_size);
 	if (op->root == rank->number && (!write || write->unit != op->unit || write->is_busy))
-		return zi_text_error(&op->text, -EINVAL,
-				     "root %u has not begun to write unit '%s'", op->root,
-				     job->layout.units[op->unit].name);
+		return zi_text_error(&op->text, -EINVAL, "root %u has not begun to write unit '%s'",
+		                     op->root, job->layout.units[op->unit].name);
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
 		const struct zero_rank *other = job->group.ranks[i];
-		const struct zero_op *model =
-			other ? other->gathered[ZERO_GATHER_WRITE_END] : NULL;
+		const struct zero_op *model = other ? other->gathered[ZERO_GATHER_WRITE_END] : NULL;
 
 		if (!model || other == rank)
 			continue;
 		if (model->unit == op->unit && model->root == op->root)
 			continue;
 		return zi_text_error(&op->text, -EINVAL,
-				     "rank %u ends a write of unit %u from root %u, but rank %u of "
-				     "unit %u from root %u",
-				     rank->number, op->unit, op->root, i, model->unit,
-				     model->root);
+		                     "rank %u ends a write of unit %u from root %u, but rank %u of "
+		                     "unit %u from root %u",
+		                     rank->number, op->unit, op->root, i, model->unit, model->root);
 	}
 	return 0;
 }

@@ -10,7 +10,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 
 /**
  * zero_new() - no jobs yet
@@ -148,7 +148,7 @@ static void notify(struct zero_rank *rank)
 	zi_list_remove(&rank->notice_link);
 	/* Last: the session may leave, which frees the rank. */
 	rank->broken(rank->broken_arg, rank->broken_error, rank->broken_culprit,
-		     &rank->broken_text);
+	             &rank->broken_text);
 }
 
 /*

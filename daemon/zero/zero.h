@@ -57,13 +57,13 @@ typedef void (*zero_op_fn)(struct zero_op *op);
 struct zero_op {
 	zero_op_fn done;
 	uint32_t unit;
-	uint32_t root;             /* PARAM_WRITE_END */
-	const void *blob;          /* STEP, COMMIT: copied before the submitting call returns */
+	uint32_t root;    /* PARAM_WRITE_END */
+	const void *blob; /* STEP, COMMIT: copied before the submitting call returns */
 	uint64_t blob_bytes;
 	struct zi_step_options options; /* STEP_BEGIN: already checked by wire/check */
 	/* results */
-	int result;                /* 0 or -errno */
-	struct zi_text text;       /* for people, when result < 0 */
+	int result;                 /* 0 or -errno */
+	struct zi_text text;        /* for people, when result < 0 */
 	struct zi_step_stats stats; /* STEP, COMMIT */
 	/* private */
 	uint16_t opcode;
@@ -80,13 +80,13 @@ typedef void (*zero_broken_fn)(void *arg, int error, uint32_t culprit, const str
 struct zero_options {
 	struct zi_loop *loop;
 	struct catalog *catalog;
-	struct nvme_engine *engine;  /* NULL: no NVMe tier */
+	struct nvme_engine *engine; /* NULL: no NVMe tier */
 	const struct topo *topo;
 	struct tier_holders *holders;
-	struct tier *cpu_tiers;      /* (cpu_tier_count,) one per NUMA node that is used */
+	struct tier *cpu_tiers; /* (cpu_tier_count,) one per NUMA node that is used */
 	uint32_t cpu_tier_count;
-	struct dev **devices;        /* (cpu_tier_count,) the pool of each */
-	struct tier *nvme_tiers;     /* (nvme_tier_count,) */
+	struct dev **devices;    /* (cpu_tier_count,) the pool of each */
+	struct tier *nvme_tiers; /* (nvme_tier_count,) */
 	uint32_t nvme_tier_count;
 	uint64_t default_staging_bytes;
 	uint64_t uid_cpu_limit_bytes, uid_nvme_limit_bytes; /* quota per uid; UINT64_MAX none */
@@ -99,7 +99,7 @@ struct zero *zero_free(struct zero *zero);
 /* Start-up, before catalog_start(): jobs at their last committed step, their extents claimed;
  * jobs whose state was in memory alone are deleted and reported by name to @lost. */
 int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), void *arg,
-		 struct zi_text *text);
+                 struct zi_text *text);
 /* Graceful stop: no new steps; `done` runs once every job is READY, IDLE, BROKEN or FORMING (steps that were
  * UPDATING have committed; those not yet UPDATING are discarded, never half). */
 void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg);
@@ -113,11 +113,11 @@ struct zero_attach {
 	const char *job;
 	const char *incarnation; /* "" none */
 	uint32_t uid;
-	int pid, pidfd;          /* pidfd stays the caller's */
+	int pid, pidfd; /* pidfd stays the caller's */
 	uint32_t rank, world_size;
 	bool takeover;
 	struct zi_job_config config;
-	uint64_t timeout_ns;     /* how long this rank waits for others in collective calls */
+	uint64_t timeout_ns; /* how long this rank waits for others in collective calls */
 	zero_broken_fn broken;
 	void *broken_arg;
 };
@@ -126,7 +126,7 @@ struct zero_attach {
  * incarnation; -EINVAL world or configuration differs; -EDQUOT, -EMFILE limits. A newer incarnation
  * breaks the ranks of the former one with -ESTALE. */
 int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
-		struct zero_rank **ret_rank, uint64_t *ret_incarnation_number);
+                struct zero_rank **ret_rank, uint64_t *ret_incarnation_number);
 /* The end of a rank: clean (DETACH) or not (@reason "process 123 died"). Others of its group break with
  * -EPIPE, naming it, unless the job was at rest for this rank and it left cleanly before others needed it: then
  * they break when they next need it. Pending ops of this rank are completed with -ECANCELED first. */
@@ -136,7 +136,7 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op);
 
 /* LAYOUT stream (already checked entries). -E2BIG with the limit; -EBUSY after materialise. */
 int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
-		    struct zi_text *text);
+                    struct zi_text *text);
 uint32_t zero_unit_count(const struct zero_rank *rank); /* 0 before materialised */
 
 /* What MATERIALIZE answers; segments stay the job's. */
@@ -185,14 +185,19 @@ struct zero_job_report {
 	uint32_t unit_count, param_count, subgroup_count;
 	/* held: really there */
 	uint64_t param_cpu_bytes, grad_cpu_bytes, accum_cpu_bytes;
-	uint64_t state_cpu_bytes;   /* resident (all of it, or the share) */
+	uint64_t state_cpu_bytes; /* resident (all of it, or the share) */
 	uint64_t staging_cpu_bytes;
 	uint64_t state_nvme_bytes, param_nvme_bytes; /* committed extents */
-	uint64_t reserved_nvme_bytes; /* charged: twice the state */
+	uint64_t reserved_nvme_bytes;                /* charged: twice the state */
 	struct zi_step_stats last_step;
 	uint64_t read_bytes, write_bytes; /* since the daemon started */
-	struct { int32_t pid; bool is_attached; const char *doing; uint64_t doing_ns; } ranks[ZI_WORLD_MAX];
+	struct {
+		int32_t pid;
+		bool is_attached;
+		const char *doing;
+		uint64_t doing_ns;
+	} ranks[ZI_WORLD_MAX];
 };
 /* Calls @each for every job (or the one named). False when a named job is not there. */
-bool zero_report(struct zero *zero, const char *job, void (*each)(void *arg, const struct zero_job_report *report),
-		 void *arg);
+bool zero_report(struct zero *zero, const char *job,
+                 void (*each)(void *arg, const struct zero_job_report *report), void *arg);

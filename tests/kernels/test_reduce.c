@@ -89,7 +89,7 @@ Test(reduce, the_tree_is_not_the_sum_in_rank_order)
 
 Test(reduce, bf16_is_averaged_in_fp32_and_rounded_once)
 {
-	/* 1 + 2^-7 and 1: their sum needs a bit more than bf16 has; half of it is a tie, to even. */
+	/* 1 + 2^-7 and 1: their sum needs one bit more than bf16 has; half of it ties to even. */
 	const uint16_t a = 0x3f81, b = 0x3f80;
 	const void *const sources[] = { &a, &b };
 	const struct kern_reduce_options sum = { ZI_DTYPE_BF16, 1.0f };

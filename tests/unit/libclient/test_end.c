@@ -222,6 +222,17 @@ Test(end, late_reply_is_not_taken_for_another_ones)
 	fake_job_leave(&job);
 }
 
+Test(end, detach_does_not_wait_for_a_daemon_that_says_nothing)
+{
+	struct fake_job job = fake_job_attach_with(
+		&(struct fake_daemon_options){ .silent_on = FAKE_ON_MESSAGE(ZI_MESSAGE_DETACH) },
+		40, ZINF_LOCAL);
+	uint64_t before_ns = zi_clock_now_ns();
+
+	fake_job_leave(&job);
+	cr_assert_lt(zi_clock_now_ns() - before_ns, ZI_NS_PER_S);
+}
+
 Test(end, lying_rings_are_eproto_and_end_the_session)
 {
 	const struct {

@@ -60,7 +60,7 @@ Test(model, units_begin_on_slots_and_parameters_lie_packed)
 		/* Unit a: 16 elements, padded to 4096 × 4 bytes. */
 		cr_assert_eq((uintptr_t)param[0] % 4096, 0);
 		cr_assert_eq(param[1] - param[0], 15 * 4);
-		cr_assert_eq(param[2] - param[0], slots[i] < 16384 ? 16384 : slots[i]);
+		cr_assert_eq((uint64_t)(param[2] - param[0]), slots[i] < 16384 ? 16384 : slots[i]);
 		cr_assert_eq(grad[1] - grad[0], 15 * 4);
 		cr_assert_eq(grad[2] - grad[0], param[2] - param[0]);
 		cr_assert_eq(*param[2], 1, "what the daemon put there");

@@ -32,14 +32,14 @@ Test(account, full_tier_is_refused_with_figures_and_nothing_is_charged)
 	fixture_init(&fixture, 10 * MIB);
 	cr_assert_eq(tier_charge_take(&first, &fixture.tier, &fixture.job, 7 * MIB, NULL), 0);
 	cr_assert_eq(tier_charge_take(&second, &fixture.tier, &fixture.job, 4 * MIB, &fixture.text),
-		     TIER_E_FULL);
+	             TIER_E_FULL);
 	says(&fixture, "4 MiB");
 	says(&fixture, "3 MiB free of 10 MiB");
 	says(&fixture, "cpu:0");
 	cr_assert_null(second.tier);
 	cr_assert_eq(fixture.uid.used_bytes[TIER_CPU], 7 * MIB);
 	cr_assert_eq(tier_charge_take(&second, &fixture.tier, &fixture.job, 3 * MIB, NULL), 0,
-		     "the rest fits exactly");
+	             "the rest fits exactly");
 	tier_charge_return(&first);
 	tier_charge_return(&second);
 	fixture_deinit(&fixture);
@@ -56,7 +56,7 @@ Test(account, quota_of_a_uid_binds_its_jobs_together)
 	fixture.uid.limit_bytes[TIER_CPU] = 10 * MIB;
 	cr_assert_eq(tier_charge_take(&first, &fixture.tier, &fixture.job, 8 * MIB, NULL), 0);
 	cr_assert_eq(tier_charge_take(&second, &fixture.tier, &other, 3 * MIB, &fixture.text),
-		     TIER_E_QUOTA);
+	             TIER_E_QUOTA);
 	says(&fixture, "uid 1000 holds 8 MiB of the 10 MiB");
 	cr_assert_eq(other.used_bytes[TIER_CPU], 0, "all or nothing");
 	cr_assert_eq(fixture.tier.used_bytes, 8 * MIB);
@@ -86,7 +86,7 @@ Test(account, huge_request_is_refused_and_does_not_wrap)
 	fixture_init(&fixture, 10 * MIB);
 	cr_assert_eq(tier_charge_take(&first, &fixture.tier, &fixture.job, MIB, NULL), 0);
 	cr_assert_eq(tier_charge_take(&second, &fixture.tier, &fixture.job, UINT64_MAX, NULL),
-		     TIER_E_FULL);
+	             TIER_E_FULL);
 	tier_charge_return(&first);
 	fixture_deinit(&fixture);
 }

@@ -25,8 +25,8 @@ static void held_init(struct held *held)
 	cr_assert_eq(tier_holders_new(held->loop, &held->holders), 0);
 	held->fixture.tier.holders = held->holders;
 	cr_assert_eq(tier_segment_new(&held->fixture.tier, &held->fixture.job, "a", MIB / 2, NULL,
-				      &held->segment),
-		     0);
+	                              &held->segment),
+	             0);
 }
 
 static void held_deinit(struct held *held)
@@ -106,18 +106,19 @@ Test(holder, is_named_when_memory_is_refused)
 	(void)snprintf(number, sizeof(number), "pid %d", (int)pid);
 	cr_assert_eq(tier_holders_add(held.holders, pid, pidfd, held.segment), 0);
 	cr_assert_eq(tier_charge_take(&charge, &held.fixture.tier, &held.fixture.job, MIB,
-				      &held.fixture.text),
-		     TIER_E_FULL);
+	                              &held.fixture.text),
+	             TIER_E_FULL);
 	cr_assert_null(strstr(held.fixture.text.chars, number), "its owner has not let go of it");
 	held.segment = tier_segment_unref(held.segment);
 	cr_assert_eq(tier_charge_take(&charge, &held.fixture.tier, &held.fixture.job, MIB,
-				      &held.fixture.text),
-		     TIER_E_FULL);
+	                              &held.fixture.text),
+	             TIER_E_FULL);
 	says(&held.fixture, number);
 	says(&held.fixture, "512 KiB are still held");
 	child_end(pid);
 	turn_until_count(&held, 0);
-	cr_assert_eq(tier_charge_take(&charge, &held.fixture.tier, &held.fixture.job, MIB, NULL), 0);
+	cr_assert_eq(tier_charge_take(&charge, &held.fixture.tier, &held.fixture.job, MIB, NULL),
+	             0);
 	tier_charge_return(&charge);
 	(void)zi_close(pidfd);
 	held_deinit(&held);
@@ -156,9 +157,9 @@ Test(holder, a_pid_used_again_is_another_process)
 	cr_assert_eq(tier_holders_add(held.holders, pids[0], pidfds[0], held.segment), 0);
 	child_end(pids[0]);
 	/* The loop has not turned; the second process comes with the first one's number. */
-	cr_assert_eq(tier_segment_new(&held.fixture.tier, &held.fixture.job, "b", 4096, NULL,
-				      &second),
-		     0);
+	cr_assert_eq(
+		tier_segment_new(&held.fixture.tier, &held.fixture.job, "b", 4096, NULL, &second),
+		0);
 	cr_assert_eq(tier_holders_add(held.holders, pids[0], pidfds[1], second), 0);
 	cr_assert_not(tier_holders_is_held(held.holders, held.segment, 0, &seen));
 	cr_assert(tier_holders_is_held(held.holders, second, 0, &seen));

@@ -27,13 +27,13 @@ static void disk_init(struct disk *disk, const char *backend)
 	cr_assert_not_null(mkdtemp(disk->directory));
 	(void)snprintf(disk->path, sizeof(disk->path), "%s/store", disk->directory);
 	cr_assert_eq(nvme_store_open(&(struct nvme_store_options){ .name = "fast",
-								   .path = disk->path,
-								   .bytes = 4 * MIB },
-				     &text, &disk->store),
-		     0, "%s", text.chars);
+	                                                           .path = disk->path,
+	                                                           .bytes = 4 * MIB },
+	                             &text, &disk->store),
+	             0, "%s", text.chars);
 	cr_assert_eq(nvme_engine_new(&(struct nvme_engine_options){ .backend = backend }, &text,
-				     &disk->engine),
-		     0, "%s", text.chars);
+	                             &disk->engine),
+	             0, "%s", text.chars);
 	cr_assert_eq(nvme_engine_register_store(disk->engine, disk->store), 0);
 	cr_assert_eq(tier_init_nvme(&disk->tier, disk->store, 0), 0);
 }
@@ -56,9 +56,12 @@ static int move(struct disk *disk, bool is_write, uint64_t offset, void *buffer,
 {
 	int r;
 
-	disk->move = (struct tier_move){ .tier = &disk->tier, .is_write = is_write,
-					 .offset_bytes = offset, .buffer = buffer, .bytes = bytes,
-					 .done = move_done };
+	disk->move = (struct tier_move){ .tier = &disk->tier,
+		                         .is_write = is_write,
+		                         .offset_bytes = offset,
+		                         .buffer = buffer,
+		                         .bytes = bytes,
+		                         .done = move_done };
 	r = tier_move_submit(disk->engine, &disk->move);
 	if (r)
 		return r;
@@ -132,7 +135,8 @@ Test(move, a_full_store_is_a_condition)
 	disk_init(&disk, "threads");
 	cr_assert_eq(tier_extent_reserve(&disk.tier, 64 * MIB, &extent), TIER_E_FULL);
 	cr_assert_eq(extent.bytes, 0);
-	cr_assert_eq(tier_extent_reserve(&disk.tier, tier_extent_free_bytes(&disk.tier), &extent), 0);
+	cr_assert_eq(tier_extent_reserve(&disk.tier, tier_extent_free_bytes(&disk.tier), &extent),
+	             0);
 	cr_assert_eq(tier_extent_reserve(&disk.tier, 4096, &other), TIER_E_FULL);
 	tier_extent_release(&disk.tier, &extent);
 	disk_deinit(&disk);

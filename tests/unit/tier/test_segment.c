@@ -33,13 +33,13 @@ Test(segment, refusals_are_errors_with_figures)
 
 	fixture_init(&fixture, MIB);
 	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 2 * MIB, &fixture.text,
-				      &segment),
-		     -ENOSPC);
+	                              &segment),
+	             -ENOSPC);
 	says(&fixture, "2 MiB asked for");
 	fixture.uid.limit_bytes[TIER_CPU] = 4096;
-	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 8192, &fixture.text,
-				      &segment),
-		     -EDQUOT);
+	cr_assert_eq(
+		tier_segment_new(&fixture.tier, &fixture.job, "a", 8192, &fixture.text, &segment),
+		-EDQUOT);
 	says(&fixture, "uid 1000");
 	cr_assert_null(segment);
 	cr_assert_eq(fixture.tier.used_bytes, 0);
@@ -108,9 +108,9 @@ Test(segment, of_a_huge_tier_is_rounded_to_huge_pages_only_when_asked)
 	fixture.tier.wants_huge = true;
 	cr_assert_eq(tier_segment_charged_bytes(&fixture.tier, 5000, true), 2 * MIB);
 	cr_assert_eq(tier_segment_charged_bytes(&fixture.tier, 5000, false), 8192);
-	cr_assert_eq(tier_segment_charge(&fixture.tier, &fixture.job, "a", 5000, true, NULL,
-					 &segment),
-		     0);
+	cr_assert_eq(
+		tier_segment_charge(&fixture.tier, &fixture.job, "a", 5000, true, NULL, &segment),
+		0);
 	cr_assert_eq(fixture.tier.used_bytes, 2 * MIB, "paid for before it is there");
 	cr_assert_eq(tier_segment_build(segment, &fixture.text), 0);
 	cr_assert_eq(segment->region.bytes, 2 * MIB);
@@ -124,8 +124,8 @@ Test(segment, that_was_never_built_ends_well)
 	struct tier_segment *segment = NULL;
 
 	fixture_init(&fixture, MIB);
-	cr_assert_eq(tier_segment_charge(&fixture.tier, &fixture.job, "a", 1, false, NULL, &segment),
-		     0);
+	cr_assert_eq(
+		tier_segment_charge(&fixture.tier, &fixture.job, "a", 1, false, NULL, &segment), 0);
 	(void)tier_segment_unref(segment);
 	cr_assert_eq(fixture.tier.used_bytes, 0);
 	fixture_deinit(&fixture);
@@ -138,7 +138,8 @@ Test(staging, hands_out_each_slot_once_and_takes_it_back)
 	char *slots[3];
 
 	fixture_init(&fixture, MIB);
-	cr_assert_eq(tier_staging_new(&fixture.tier, &fixture.job, NULL, 8192, 3, NULL, &staging), 0);
+	cr_assert_eq(tier_staging_new(&fixture.tier, &fixture.job, NULL, 8192, 3, NULL, &staging),
+	             0);
 	cr_assert_eq(fixture.tier.used_bytes, 3 * 8192);
 	for (uint32_t i = 0; i < 3; i++) {
 		slots[i] = tier_staging_take(staging);
@@ -165,11 +166,11 @@ Test(staging, that_does_not_fit_is_refused)
 
 	fixture_init(&fixture, MIB);
 	cr_assert_eq(tier_staging_new(&fixture.tier, &fixture.job, NULL, MIB, 2, &fixture.text,
-				      &staging),
-		     -ENOSPC);
+	                              &staging),
+	             -ENOSPC);
 	cr_assert_eq(tier_staging_new(&fixture.tier, &fixture.job, NULL, UINT64_MAX - 4095, 2, NULL,
-				      &staging),
-		     -EOVERFLOW);
+	                              &staging),
+	             -EOVERFLOW);
 	cr_assert_null(staging);
 	fixture_deinit(&fixture);
 }

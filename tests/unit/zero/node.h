@@ -20,12 +20,12 @@
 #include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "common/wire/geometry.h"
-#include "daemon/zero/job.h"
+#include "daemon/zero/internal.h"
 #include "kernels/cast.h"
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
 
-#define MIB (1ull << 20)
+#define MIB           (1ull << 20)
 #define TURN_LIMIT_NS (20 * ZI_NS_PER_S) /* a test that waits longer has failed */
 
 struct node {
@@ -96,19 +96,21 @@ static inline void node_start(struct node *node)
 	cr_assert_eq(zi_loop_new(&node->loop), 0);
 	r = catalog_open(node->directory, &text, &node->catalog);
 	cr_assert_eq(r, 0, "%s", text.chars);
-	r = nvme_store_open(&(struct nvme_store_options){ .name = "t", .path = node->store_path,
-							  .bytes = node->store_bytes },
-			    &text, &node->store);
+	r = nvme_store_open(&(struct nvme_store_options){ .name = "t",
+	                                                  .path = node->store_path,
+	                                                  .bytes = node->store_bytes },
+	                    &text, &node->store);
 	cr_assert_eq(r, 0, "%s", text.chars);
-	r = catalog_adopt_store(node->catalog, "t", node->store->uuid, node->store->is_created, &text);
+	r = catalog_adopt_store(node->catalog, "t", node->store->uuid, node->store->is_created,
+	                        &text);
 	cr_assert_eq(r, 0, "%s", text.chars);
 	r = nvme_engine_new(&(struct nvme_engine_options){ .backend = node->backend }, &text,
-			    &node->engine);
+	                    &node->engine);
 	cr_assert_eq(r, 0, "%s", text.chars);
 	cr_assert_eq(nvme_engine_register_store(node->engine, node->store), 0);
 	cr_assert_eq(zi_loop_add(node->loop, &node->engine_source, nvme_engine_fd(node->engine),
-				 EPOLLIN, node_reap),
-		     0);
+	                         EPOLLIN, node_reap),
+	             0);
 	tier_init_cpu(&node->cpu, 0, node->cpu_bytes, NULL, false);
 	cr_assert_eq(tier_init_nvme(&node->nvme, node->store, 0), 0);
 	if (node->thread_count)
@@ -265,34 +267,37 @@ struct attach_options {
 };
 
 static inline int actor_attach(struct node *node, struct actor *actor,
-			       const struct attach_options *options)
+                               const struct attach_options *options)
 {
 	uint64_t number = 0;
-	struct actor fresh = { .node = node, .number = options->rank, .pid = actor->pid,
-			       .pidfd = actor->pidfd, .is_child = actor->is_child };
+	struct actor fresh = { .node = node,
+		               .number = options->rank,
+		               .pid = actor->pid,
+		               .pidfd = actor->pidfd,
+		               .is_child = actor->is_child };
 
 	*actor = fresh;
 	if (!actor->is_child) {
 		actor->pid = getpid();
 		cr_assert_eq(zi_pidfd_open(actor->pid, &actor->pidfd), 0);
 	}
-	int r = zero_attach(node->zero,
-			    &(struct zero_attach){
-				    .job = options->job ? options->job : "train",
-				    .incarnation = options->incarnation ? options->incarnation : "",
-				    .uid = options->uid,
-				    .pid = actor->pid,
-				    .pidfd = actor->pidfd,
-				    .rank = options->rank,
-				    .world_size = options->world,
-				    .takeover = options->takeover,
-				    .config = options->config,
-				    .timeout_ns = options->timeout_ns ? options->timeout_ns :
-									TURN_LIMIT_NS,
-				    .broken = actor_broken,
-				    .broken_arg = actor,
-			    },
-			    &actor->text, &actor->rank, &number);
+	int r = zero_attach(
+		node->zero,
+		&(struct zero_attach){
+			.job = options->job ? options->job : "train",
+			.incarnation = options->incarnation ? options->incarnation : "",
+			.uid = options->uid,
+			.pid = actor->pid,
+			.pidfd = actor->pidfd,
+			.rank = options->rank,
+			.world_size = options->world,
+			.takeover = options->takeover,
+			.config = options->config,
+			.timeout_ns = options->timeout_ns ? options->timeout_ns : TURN_LIMIT_NS,
+			.broken = actor_broken,
+			.broken_arg = actor,
+		},
+		&actor->text, &actor->rank, &number);
 	if (r)
 		actor->rank = NULL;
 	if (!actor->is_child)
@@ -330,7 +335,7 @@ typedef void (*call_fn)(struct zero_rank *rank, struct zero_op *op);
 
 /* @filled: kind-specific input. */
 static inline void actor_start(struct actor *actor, uint32_t slot, call_fn function,
-			       const struct zero_op *filled)
+                               const struct zero_op *filled)
 {
 	struct call *call = &actor->calls[slot];
 
@@ -365,7 +370,7 @@ static inline int actor_unit(struct actor *actor, call_fn function, uint32_t uni
 
 /* All of them; the first error. */
 static inline int all_call(struct actor *actors, uint32_t count, call_fn function,
-			   const struct zero_op *filled)
+                           const struct zero_op *filled)
 {
 	int first = 0;
 
@@ -392,18 +397,19 @@ static inline void layout_unit(struct actor *actor, const char *name)
 
 	strcpy(entry.name, name);
 	cr_assert_eq(zero_layout_add(actor->rank, &entry, &actor->text), 0, "%s",
-		     actor->text.chars);
+	             actor->text.chars);
 }
 
 static inline void layout_param(struct actor *actor, const char *name, uint64_t rows,
-				uint64_t columns)
+                                uint64_t columns)
 {
-	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_PARAM, .dim_count = columns ? 2 : 1,
-					 .shape = { rows, columns } };
+	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_PARAM,
+		                         .dim_count = columns ? 2 : 1,
+		                         .shape = { rows, columns } };
 
 	strcpy(entry.name, name);
 	cr_assert_eq(zero_layout_add(actor->rank, &entry, &actor->text), 0, "%s",
-		     actor->text.chars);
+	             actor->text.chars);
 }
 
 static inline void model_layout(struct actor *actor)
@@ -430,7 +436,7 @@ static inline int model_materialize(struct actor *actors, uint32_t count)
 }
 
 static inline void model_attach(struct node *node, struct actor *actors, uint32_t count,
-				const struct attach_options *options)
+                                const struct attach_options *options)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		struct attach_options mine = *options;
@@ -462,7 +468,7 @@ static inline float model_value(uint64_t what, uint64_t index)
 static inline void put(void *target, uint64_t index, float value, uint32_t dtype)
 {
 	kern_narrow((char *)target + index * zi_dtype_bytes((enum zi_dtype)dtype), &value, 1,
-		    (enum zi_dtype)dtype);
+	            (enum zi_dtype)dtype);
 }
 
 /* What put() would give, at once. */
@@ -482,7 +488,7 @@ static inline uint64_t grad_what(uint64_t step, uint32_t micro, uint32_t rank, u
 }
 
 static inline void *unit_of(const struct actor *actor, const struct tier_segment *segment,
-			    uint32_t unit)
+                            uint32_t unit)
 {
 	const struct zero_unit *entry = &actor->rank->job->units[unit];
 
@@ -491,7 +497,7 @@ static inline void *unit_of(const struct actor *actor, const struct tier_segment
 }
 
 static inline void model_write_unit(struct actor *actors, uint32_t count, uint32_t unit,
-				    uint64_t what)
+                                    uint64_t what)
 {
 	uint32_t dtype = actors[0].rank->job->config.param_dtype;
 	int r;
@@ -509,18 +515,24 @@ static inline void model_write(struct actor *actors, uint32_t count)
 {
 	for (uint32_t unit = 0; unit < UNITS; unit++)
 		model_write_unit(actors, count, unit, 900);
-	cr_assert_eq(all_call(actors, count, zero_commit, &(struct zero_op){ .blob = "zero",
-									      .blob_bytes = 4 }),
-		     0, "%s", actors[0].text.chars);
+	cr_assert_eq(all_call(actors, count, zero_commit,
+	                      &(struct zero_op){ .blob = "zero", .blob_bytes = 4 }),
+	             0, "%s", actors[0].text.chars);
 }
 
 static inline struct zi_step_options model_options(void)
 {
-	return (struct zi_step_options){ .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8,
-					 .weight_decay = 0.1, .unscale = 0.5, .micro_batches = 1 };
+	return (struct zi_step_options){ .lr = 1e-2,
+		                         .beta1 = 0.9,
+		                         .beta2 = 0.99,
+		                         .eps = 1e-8,
+		                         .weight_decay = 0.1,
+		                         .unscale = 0.5,
+		                         .micro_batches = 1 };
 }
 
-static inline void model_fill_grad(struct actor *actor, uint64_t step, uint32_t micro, uint32_t unit)
+static inline void model_fill_grad(struct actor *actor, uint64_t step, uint32_t micro,
+                                   uint32_t unit)
 {
 	uint32_t dtype = actor->rank->job->config.grad_dtype;
 	void *grad = unit_of(actor, actor->memory.grad, unit);
@@ -534,7 +546,7 @@ static inline void model_fill_grad(struct actor *actor, uint64_t step, uint32_t 
 
 /* Up to, and without, zero_step(). */
 static inline void model_gradients(struct actor *actors, uint32_t count, uint64_t step,
-				   const struct zi_step_options *options)
+                                   const struct zi_step_options *options)
 {
 	int r = all_call(actors, count, zero_step_begin, &(struct zero_op){ .options = *options });
 
@@ -552,14 +564,14 @@ static inline void model_gradients(struct actor *actors, uint32_t count, uint64_
 
 /* @step: the one that is made. The result of rank 0's step(). */
 static inline int model_step(struct actor *actors, uint32_t count, uint64_t step,
-			     const struct zi_step_options *options)
+                             const struct zi_step_options *options)
 {
 	char blob[32];
 
 	model_gradients(actors, count, step, options);
 	(void)snprintf(blob, sizeof(blob), "blob %llu", (unsigned long long)step);
 	return all_call(actors, count, zero_step,
-			&(struct zero_op){ .blob = blob, .blob_bytes = strlen(blob) });
+	                &(struct zero_op){ .blob = blob, .blob_bytes = strlen(blob) });
 }
 
 /* ---- the plain computation ---- */
@@ -574,10 +586,12 @@ struct plain {
 	uint64_t update_count;
 };
 
-static inline void plain_init(struct plain *plain, const struct zi_job_config *config, uint32_t world)
+static inline void plain_init(struct plain *plain, const struct zi_job_config *config,
+                              uint32_t world)
 {
-	*plain = (struct plain){ .config = *config, .world = world, .beta1_power = 1,
-				 .beta2_power = 1 };
+	*plain = (struct plain){
+		.config = *config, .world = world, .beta1_power = 1, .beta2_power = 1
+	};
 	for (uint32_t unit = 0; unit < UNITS; unit++) {
 		uint64_t padded = zi_geometry_padded(model_elements[unit]);
 
@@ -605,7 +619,7 @@ static inline void plain_deinit(struct plain *plain)
 
 /* The reduced gradient of a unit: (padded,) of grad_dtype, the caller's. */
 static inline void *plain_reduce(const struct plain *plain, uint64_t step, uint32_t unit,
-				 const struct zi_step_options *options)
+                                 const struct zi_step_options *options)
 {
 	uint64_t padded = zi_geometry_padded(model_elements[unit]);
 	enum zi_dtype dtype = (enum zi_dtype)plain->config.grad_dtype;
@@ -613,8 +627,8 @@ static inline void *plain_reduce(const struct plain *plain, uint64_t step, uint3
 	float *sum = aligned_alloc(64, padded * 4);
 	struct kern_reduce_options reduce = {
 		.dtype = dtype,
-		.average = options->flags & ZI_STEP_SUM ? 1.0f :
-							  (float)(1.0 / (double)plain->world),
+		.average =
+			options->flags & ZI_STEP_SUM ? 1.0f : (float)(1.0 / (double)plain->world),
 	};
 
 	for (uint32_t micro = 0; micro < options->micro_batches; micro++) {
@@ -625,7 +639,7 @@ static inline void *plain_reduce(const struct plain *plain, uint64_t step, uint3
 			     dtype);
 		}
 		kern_reduce_accumulate(sum, (const void *const *)grads, plain->world, padded,
-				       micro == 0, dtype);
+		                       micro == 0, dtype);
 		for (uint32_t rank = 0; rank < plain->world; rank++)
 			free(grads[rank]);
 	}
@@ -637,7 +651,7 @@ static inline void *plain_reduce(const struct plain *plain, uint64_t step, uint3
 }
 
 static inline double plain_norm(const struct plain *plain, void *const *reduced,
-				const struct zi_step_options *options)
+                                const struct zi_step_options *options)
 {
 	uint64_t blocks = 0;
 	double *sums;
@@ -651,7 +665,7 @@ static inline double plain_norm(const struct plain *plain, void *const *reduced,
 		uint64_t padded = zi_geometry_padded(model_elements[unit]);
 
 		kern_norm_blocks(sums + blocks, reduced[unit], padded, (float)options->unscale,
-				 (enum zi_dtype)plain->config.grad_dtype);
+		                 (enum zi_dtype)plain->config.grad_dtype);
 		blocks += padded / ZI_BLOCK_ELEMENTS;
 	}
 	total = kern_norm_join(sums, blocks);
@@ -660,7 +674,7 @@ static inline double plain_norm(const struct plain *plain, void *const *reduced,
 }
 
 static inline void plain_step(struct plain *plain, uint64_t step,
-			      const struct zi_step_options *options)
+                              const struct zi_step_options *options)
 {
 	bool is_bf16 = plain->config.param_dtype == ZI_DTYPE_BF16;
 	bool is_sgd = plain->config.optimizer == ZI_OPTIMIZER_SGD;
@@ -676,7 +690,7 @@ static inline void plain_step(struct plain *plain, uint64_t step,
 	plain->beta1_power *= options->beta1;
 	plain->beta2_power *= options->beta2;
 	kern_optim_prepare(&scalars,
-			   &(struct kern_hyper){
+	                   &(struct kern_hyper){
 				   .optimizer = (enum zi_optimizer)plain->config.optimizer,
 				   .lr = options->lr,
 				   .beta1 = options->beta1,
@@ -719,7 +733,7 @@ static inline bool plain_equals(const struct plain *plain, const struct actor *a
 
 	for (uint32_t unit = 0; unit < UNITS; unit++)
 		if (memcmp(plain->param[unit], unit_of(actor, actor->memory.param, unit),
-			   model_elements[unit] * width) != 0)
+		           model_elements[unit] * width) != 0)
 			return false;
 	return true;
 }

@@ -36,7 +36,7 @@ static void refused(uint32_t index, struct attach_options options, int error, co
 
 	cr_assert_eq(r, error, "%d: %s", r, actors[index].text.chars);
 	cr_assert_not_null(strstr(actors[index].text.chars, word), "'%s'",
-			   actors[index].text.chars);
+	                   actors[index].text.chars);
 }
 
 static void leave_all(void)
@@ -288,8 +288,8 @@ Test(zero_attach, limits_of_jobs_are_refused_with_figures_and_nvme_needs_a_tier)
 Test(zero_layout, that_differs_between_ranks_breaks_the_group_and_names_the_difference)
 {
 	begin();
-	model_attach(&node, actors, 2, &(struct attach_options){
-					       .config = model_config(ZI_DTYPE_F32, 0) });
+	model_attach(&node, actors, 2,
+	             &(struct attach_options){ .config = model_config(ZI_DTYPE_F32, 0) });
 	layout_unit(&actors[0], "h.0");
 	layout_param(&actors[0], "h.0.w", 8, 4);
 	layout_unit(&actors[1], "h.0");
@@ -297,7 +297,7 @@ Test(zero_layout, that_differs_between_ranks_breaks_the_group_and_names_the_diff
 	actor_start(&actors[0], 0, zero_materialize, NULL);
 	cr_assert_eq(actor_call(&actors[1], zero_materialize, NULL), -EINVAL);
 	cr_assert_str_eq(actors[1].text.chars, "rank 1: parameter 'h.0.w' of unit 'h.0' has shape "
-					       "(4,8), rank 0 has (8,4)");
+	                                       "(4,8), rank 0 has (8,4)");
 	cr_assert_eq(actor_wait(&actors[0], 0), -EINVAL);
 	cr_assert_str_eq(actors[0].text.chars, actors[1].text.chars);
 	cr_assert(actors[0].is_broken);
@@ -309,8 +309,8 @@ Test(zero_layout, that_differs_between_ranks_breaks_the_group_and_names_the_diff
 static void differ(void (*other)(struct actor *actor), const char *word)
 {
 	begin();
-	model_attach(&node, actors, 2, &(struct attach_options){
-					       .config = model_config(ZI_DTYPE_F32, 0) });
+	model_attach(&node, actors, 2,
+	             &(struct attach_options){ .config = model_config(ZI_DTYPE_F32, 0) });
 	layout_unit(&actors[0], "a");
 	layout_param(&actors[0], "w", 8, 4);
 	other(&actors[1]);
@@ -387,9 +387,10 @@ Test(zero_layout, units_of_one_name_and_models_past_counting_are_refused)
 	}
 	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), -EINVAL);
 	cr_assert_str_eq(actors[0].text.chars, "two units are called 'same'");
-	cr_assert_eq(attach(1, (struct attach_options){ .job = "large", .world = 1,
-						       .config = model_config(ZI_DTYPE_F32, 0) }),
-		     0);
+	cr_assert_eq(attach(1, (struct attach_options){ .job = "large",
+	                                                .world = 1,
+	                                                .config = model_config(ZI_DTYPE_F32, 0) }),
+	             0);
 	layout_unit(&actors[1], "u");
 	layout_param(&actors[1], "w", 1ull << 40, 1ull << 40);
 	cr_assert_eq(actor_call(&actors[1], zero_materialize, NULL), -EINVAL);
@@ -422,18 +423,18 @@ Test(zero_layout, limits_are_told)
 Test(zero_layout, stored_job_is_the_model)
 {
 	begin();
-	model_attach(&node, actors, 1, &(struct attach_options){
-					       .config = model_config(ZI_DTYPE_F32, 0) });
+	model_attach(&node, actors, 1,
+	             &(struct attach_options){ .config = model_config(ZI_DTYPE_F32, 0) });
 	cr_assert_eq(model_materialize(actors, 1), 0);
 	model_write(actors, 1);
 	actor_leave(&actors[0], true);
-	model_attach(&node, actors, 1, &(struct attach_options){
-					       .config = model_config(ZI_DTYPE_F32, 0) });
+	model_attach(&node, actors, 1,
+	             &(struct attach_options){ .config = model_config(ZI_DTYPE_F32, 0) });
 	layout_unit(&actors[0], "embed");
 	layout_param(&actors[0], "embed.w", 10, 81);
 	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), -EINVAL);
 	cr_assert_str_eq(actors[0].text.chars, "rank 0: parameter 'embed.w' of unit 'embed' has "
-					       "shape (10,81), the stored job has (10,80)");
+	                                       "shape (10,81), the stored job has (10,80)");
 	leave_all();
 	node_deinit(&node);
 }
@@ -461,8 +462,7 @@ Test(zero_memory, that_is_not_there_is_refused_with_figures_and_may_be_asked_aga
 	node.cpu.capacity_bytes = 6 * MIB;
 	materialize_refused(&config, -ENOSPC, "free of 6 MiB");
 	node.cpu.capacity_bytes = 64 * MIB;
-	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), 0, "%s",
-		     actors[0].text.chars);
+	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), 0, "%s", actors[0].text.chars);
 	leave_all();
 	node_deinit(&node);
 }
@@ -514,6 +514,33 @@ Test(zero_memory, staging_below_three_slots_is_refused_with_the_figure)
 	node_deinit(&node);
 }
 
+Test(zero_memory, huge_slots_where_they_cost_little)
+{
+	begin();
+	node.cpu.wants_huge = true;
+	cr_assert_eq(attach(0, as("", 0, 1)), 0);
+	cr_assert_eq(model_materialize(actors, 1), 0);
+	cr_assert_eq(actors[0].memory.slot_bytes, 4096, "three small units would waste half");
+	cr_assert_eq(attach(1, (struct attach_options){ .job = "large",
+	                                                .world = 1,
+	                                                .config = model_config(ZI_DTYPE_BF16, 0) }),
+	             0);
+	for (int i = 0; i < 2; i++) {
+		layout_unit(&actors[1], i ? "b" : "a");
+		layout_param(&actors[1], "w", 1000, 1024);
+	}
+	cr_assert_eq(actor_call(&actors[1], zero_materialize, NULL), 0, "%s", actors[1].text.chars);
+	zero_materialized(actors[1].rank, &actors[1].memory);
+	cr_assert_eq(actors[1].memory.slot_bytes, 2 * MIB);
+	cr_assert_eq(actors[1].memory.param->region.bytes, 4 * MIB);
+	cr_assert_eq(unit_of(&actors[1], actors[1].memory.grad, 1),
+	             (char *)actors[1].memory.grad->region.base + 2 * MIB);
+	cr_assert_eq(actor_unit(&actors[1], zero_param_write_begin, 1), 0);
+	cr_assert_eq(zero_param_staging(actors[1].rank)->region.bytes, 2 * MIB);
+	leave_all();
+	node_deinit(&node);
+}
+
 Test(zero_memory, of_a_process_without_descriptors_left_is_not_handed_out)
 {
 	begin();
@@ -558,9 +585,9 @@ Test(zero_memory, what_a_dead_process_held_is_free_once_it_is_gone)
 Test(zero_destroy, is_refused_while_others_live_and_then_leaves_nothing)
 {
 	begin();
-	model_attach(&node, actors, 2, &(struct attach_options){
-					       .config = model_config(ZI_DTYPE_F32,
-								      ZI_OFFLOAD_NVME) });
+	model_attach(
+		&node, actors, 2,
+		&(struct attach_options){ .config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_NVME) });
 	cr_assert_eq(model_materialize(actors, 2), 0);
 	model_write(actors, 2);
 	cr_assert_eq(actor_call(&actors[0], zero_job_destroy, NULL), -EBUSY);

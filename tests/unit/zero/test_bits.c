@@ -27,19 +27,19 @@ static void train(struct node *node, const struct variant *variant, uint32_t wor
 	cr_assert(plain_equals(&plain, &actors[world - 1]), "before the first step");
 	for (uint64_t step = 1; step <= STEPS; step++) {
 		cr_assert_eq(model_step(actors, world, step, &variant->options), 0, "%s",
-			     actors[0].text.chars);
+		             actors[0].text.chars);
 		plain_step(&plain, step, &variant->options);
 		cr_assert(plain_equals(&plain, &actors[world - 1]),
-			  "step %llu: world %u, param %s, grad %s, optimizer %s, %s, offload %s, "
-			  "resident %llu, max_norm %g",
-			  (unsigned long long)step, world,
-			  zi_dtype_name((enum zi_dtype)variant->config.param_dtype),
-			  zi_dtype_name((enum zi_dtype)variant->config.grad_dtype),
-			  zi_optimizer_name((enum zi_optimizer)variant->config.optimizer),
-			  zi_schedule_name((enum zi_schedule)variant->config.schedule),
-			  zi_offload_name((enum zi_offload)variant->config.offload_optimizer),
-			  (unsigned long long)variant->config.resident_bytes,
-			  variant->options.max_norm);
+		          "step %llu: world %u, param %s, grad %s, optimizer %s, %s, offload %s, "
+		          "resident %llu, max_norm %g",
+		          (unsigned long long)step, world,
+		          zi_dtype_name((enum zi_dtype)variant->config.param_dtype),
+		          zi_dtype_name((enum zi_dtype)variant->config.grad_dtype),
+		          zi_optimizer_name((enum zi_optimizer)variant->config.optimizer),
+		          zi_schedule_name((enum zi_schedule)variant->config.schedule),
+		          zi_offload_name((enum zi_offload)variant->config.offload_optimizer),
+		          (unsigned long long)variant->config.resident_bytes,
+		          variant->options.max_norm);
 		cr_assert_eq(actors[0].calls[0].op.stats.step, step);
 		if (variant->options.max_norm > 0)
 			cr_assert_eq(actors[0].calls[0].op.stats.norm, plain.norm);
@@ -52,7 +52,8 @@ static void train(struct node *node, const struct variant *variant, uint32_t wor
 	plain_deinit(&plain);
 	node_settle(node);
 	cr_assert_eq(node->nvme.used_bytes, 0);
-	cr_assert_eq(nvme_space_free_bytes(node->nvme.space), nvme_space_total_bytes(node->nvme.space));
+	cr_assert_eq(nvme_space_free_bytes(node->nvme.space),
+	             nvme_space_total_bytes(node->nvme.space));
 }
 
 static void train_everywhere(struct node *node, struct variant variant)
@@ -71,10 +72,10 @@ static void train_everywhere(struct node *node, struct variant variant)
 }
 
 static void run(uint32_t param_dtype, uint32_t grad_dtype, uint32_t schedule, double max_norm,
-		uint32_t optimizer, uint32_t flags)
+                uint32_t optimizer, uint32_t flags)
 {
 	struct variant variant = { .config = model_config(param_dtype, 0),
-				   .options = model_options() };
+		                   .options = model_options() };
 	struct node node;
 
 	node_init(&node);
@@ -134,7 +135,7 @@ Test(zero_bits, bf16_sgd_with_nesterov_momentum)
 Test(zero_bits, bf16_on_pool_threads)
 {
 	struct variant variant = { .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME),
-				   .options = model_options() };
+		                   .options = model_options() };
 	struct node node;
 
 	node_init(&node);

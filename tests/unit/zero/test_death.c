@@ -18,13 +18,16 @@ static void begin(uint32_t world, uint32_t offload, uint64_t timeout_ns)
 	node_init(&node);
 	node_start(&node);
 	plain_init(&plain, &config, world);
-	model_attach(&node, actors, world, &(struct attach_options){
-						   .incarnation = "run.0",
-						   .config = config,
-						   .timeout_ns = timeout_ns,
-					   });
+	model_attach(&node, actors, world,
+	             &(struct attach_options){
+			     .incarnation = "run.0",
+			     .config = config,
+		     });
 	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
 	model_write(actors, world);
+	/* From now on: what went before may take its time. */
+	for (uint32_t i = 0; i < world && timeout_ns; i++)
+		actors[i].rank->timeout_ns = timeout_ns;
 }
 
 static void end(void)
@@ -44,13 +47,13 @@ static void come_back(uint32_t world, uint64_t committed)
 	for (uint32_t i = 0; i < world; i++)
 		if (actors[i].rank)
 			actor_leave(&actors[i], true);
-	model_attach(&node, actors, world, &(struct attach_options){ .incarnation = "run.1",
-								      .config = config });
+	model_attach(&node, actors, world,
+	             &(struct attach_options){ .incarnation = "run.1", .config = config });
 	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
 	cr_assert_eq(actors[0].memory.committed_step, (int64_t)committed);
 	cr_assert(plain_equals(&plain, &actors[0]), "as committed");
 	cr_assert_eq(model_step(actors, world, committed + 1, &options), 0, "%s",
-		     actors[0].text.chars);
+	             actors[0].text.chars);
 	plain_step(&plain, committed + 1, &options);
 	cr_assert(plain_equals(&plain, &actors[world - 1]));
 }
@@ -61,7 +64,7 @@ static void named(uint32_t culprit, int error, const char *word)
 	cr_assert_eq(actors[0].broken_error, error);
 	cr_assert_eq(actors[0].broken_culprit, culprit);
 	cr_assert_not_null(strstr(actors[0].broken_text.chars, word), "'%s'",
-			   actors[0].broken_text.chars);
+	                   actors[0].broken_text.chars);
 }
 
 /* ---- death at each point of a step ---- */
@@ -78,11 +81,12 @@ static void die_at(enum point point, uint32_t offload)
 	free_bytes = nvme_space_free_bytes(node.nvme.space);
 	if (point >= BEGUN)
 		cr_assert_eq(all_call(actors, 2, zero_step_begin,
-				      &(struct zero_op){ .options = options }),
-			     0);
+		                      &(struct zero_op){ .options = options }),
+		             0);
 	for (uint32_t unit = 0; unit < UNITS && point >= HANDED; unit++)
 		for (uint32_t i = 0; i < 2; i++)
-			actor_start(&actors[i], unit, zero_reduce, &(struct zero_op){ .unit = unit });
+			actor_start(&actors[i], unit, zero_reduce,
+			            &(struct zero_op){ .unit = unit });
 	if (point == STEPPED)
 		actor_start(&actors[0], 5, zero_step, NULL);
 	else
@@ -142,8 +146,8 @@ static void die_while_updating(uint32_t offload, bool is_clean)
 	cr_assert_eq(actors[0].is_broken, !is_clean);
 	if (is_clean)
 		cr_assert_eq(actor_call(&actors[0], zero_step_begin,
-					&(struct zero_op){ .options = options }),
-			     -EPIPE, "now it is needed");
+		                        &(struct zero_op){ .options = options }),
+		             -EPIPE, "now it is needed");
 	named(1, -EPIPE, is_clean ? "left" : "died");
 	plain_step(&plain, 1, &options);
 	come_back(2, 1);
@@ -289,14 +293,16 @@ Test(zero_time, materialize_names_who_did_not_come)
 	plain_init(&plain, &config, 2);
 	for (uint32_t i = 0; i < 2; i++)
 		cr_assert_eq(actor_attach(&node, &actors[i],
-					  &(struct attach_options){ .rank = i, .world = 3,
-								    .config = config,
-								    .timeout_ns = SHORT_NS }),
-			     0);
+		                          &(struct attach_options){ .rank = i,
+		                                                    .world = 3,
+		                                                    .config = config,
+		                                                    .timeout_ns = SHORT_NS }),
+		             0);
 	model_layout(&actors[0]);
 	actor_start(&actors[0], 0, zero_materialize, NULL);
 	timed_out("rank 1 (pid");
-	cr_assert_not_null(strstr(actors[0].text.chars, "it only attached; rank 2 is not attached"));
+	cr_assert_not_null(
+		strstr(actors[0].text.chars, "it only attached; rank 2 is not attached"));
 	cr_assert_eq(node_job(&node, "train")->group.phase, ZERO_GROUP_FORMING);
 	end();
 }
@@ -343,7 +349,8 @@ Test(zero_time, gradient_that_is_not_given_back_times_out_alone)
 	struct zi_step_options options = model_options();
 
 	begin(2, ZI_OFFLOAD_CPU, SHORT_NS);
-	cr_assert_eq(all_call(actors, 2, zero_step_begin, &(struct zero_op){ .options = options }), 0);
+	cr_assert_eq(all_call(actors, 2, zero_step_begin, &(struct zero_op){ .options = options }),
+	             0);
 	cr_assert_eq(actor_unit(&actors[0], zero_reduce, 0), 0);
 	actor_start(&actors[0], 0, zero_grad_acquire, NULL);
 	actor_start(&actors[1], 0, zero_grad_acquire, NULL);
@@ -362,10 +369,12 @@ Test(zero_time, shortest_deadline_ends_the_wait_of_all)
 	plain_init(&plain, &config, 3);
 	for (uint32_t i = 0; i < 2; i++) {
 		cr_assert_eq(actor_attach(&node, &actors[i],
-					  &(struct attach_options){
-						  .rank = i, .world = 3, .config = config,
-						  .timeout_ns = i ? SHORT_NS : UINT64_MAX }),
-			     0);
+		                          &(struct attach_options){ .rank = i,
+		                                                    .world = 3,
+		                                                    .config = config,
+		                                                    .timeout_ns = i ? SHORT_NS
+		                                                                    : UINT64_MAX }),
+		             0);
 		model_layout(&actors[i]);
 		actor_start(&actors[i], 0, zero_materialize, NULL);
 	}

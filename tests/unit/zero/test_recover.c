@@ -19,8 +19,8 @@ static void begin(uint32_t world, uint32_t param_dtype, uint32_t offload)
 	node_init(&node);
 	node_start(&node);
 	plain_init(&plain, &config, world);
-	model_attach(&node, actors, world, &(struct attach_options){ .incarnation = "run.0",
-								      .config = config });
+	model_attach(&node, actors, world,
+	             &(struct attach_options){ .incarnation = "run.0", .config = config });
 	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
 	model_write(actors, world);
 }
@@ -47,14 +47,14 @@ static void run(uint32_t world, uint64_t first, uint64_t last, uint64_t resident
 	struct zi_step_options options = model_options();
 
 	config.resident_bytes = resident_bytes;
-	model_attach(&node, actors, world, &(struct attach_options){ .incarnation = "run.1",
-								      .config = config });
+	model_attach(&node, actors, world,
+	             &(struct attach_options){ .incarnation = "run.1", .config = config });
 	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
 	cr_assert_eq(actors[0].memory.committed_step, (int64_t)first - 1);
 	cr_assert(plain_equals(&plain, &actors[world - 1]));
 	for (uint64_t step = first; step <= last; step++) {
 		cr_assert_eq(model_step(actors, world, step, &options), 0, "%s",
-			     actors[0].text.chars);
+		             actors[0].text.chars);
 		plain_step(&plain, step, &options);
 		cr_assert(plain_equals(&plain, &actors[0]));
 	}
@@ -77,7 +77,7 @@ Test(zero_recover, job_goes_on_from_its_commit_with_the_same_bits)
 	node_start(&node);
 	cr_assert_eq(node.lost_count, 0);
 	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes,
-		     "what no commit names is free");
+	             "what no commit names is free");
 	run(2, 3, 4, 4 * MIB);
 	cr_assert_eq(memcmp(zero_blob(actors[1].rank, &bytes), "blob 4", 6), 0);
 	crash();
@@ -122,9 +122,9 @@ Test(zero_recover, names_of_incarnations_go_on)
 	run(1, 1, 1, 0);
 	cr_assert_eq(actors[0].rank->job->group.number, 2, "run.1 is a new name");
 	cr_assert_eq(actor_attach(&node, &actors[1],
-				  &(struct attach_options){ .incarnation = "run.0", .world = 1,
-							    .config = config }),
-		     -ESTALE);
+	                          &(struct attach_options){
+					  .incarnation = "run.0", .world = 1, .config = config }),
+	             -ESTALE);
 	end();
 }
 
@@ -201,7 +201,8 @@ static void damaged(const char *statement, const char *word)
 	sql(statement);
 	node_start(&node);
 	options.config = config;
-	r = actor_attach(&node, &actors[0], &(struct attach_options){ .world = 1, .config = config });
+	r = actor_attach(&node, &actors[0],
+	                 &(struct attach_options){ .world = 1, .config = config });
 	cr_assert_eq(r, -EUCLEAN, "%d", r);
 	cr_assert_not_null(strstr(actors[0].text.chars, "job 'train' is damaged"));
 	cr_assert_not_null(strstr(actors[0].text.chars, word), "%s", actors[0].text.chars);
@@ -214,37 +215,38 @@ static void damaged(const char *statement, const char *word)
 Test(zero_recover, extent_in_use_twice_is_refused)
 {
 	damaged("UPDATE extent SET offset = (SELECT min(offset) FROM extent WHERE bytes > 0) "
-		"WHERE bytes > 0",
-		"in use twice");
+	        "WHERE bytes > 0",
+	        "in use twice");
 }
 
 Test(zero_recover, extent_outside_its_store_is_refused)
 {
 	damaged("UPDATE extent SET offset = 1099511627776 WHERE subgroup = 1 AND bytes > 0",
-		"outside its store");
+	        "outside its store");
 }
 
 Test(zero_recover, extent_of_the_wrong_length_is_refused)
 {
 	damaged("UPDATE extent SET bytes = bytes + 4096 WHERE subgroup = 1 AND bytes > 0",
-		"wrong length");
+	        "wrong length");
 }
 
 Test(zero_recover, extent_of_another_store_is_refused)
 {
 	damaged("UPDATE extent SET store_uuid = x'00112233445566778899aabbccddeeff' WHERE bytes > 0",
-		"a store that the configuration does not name");
+	        "a store that the configuration does not name");
 }
 
 Test(zero_recover, missing_extent_is_refused)
 {
 	damaged("DELETE FROM extent WHERE plane = 0 AND unit = 1 AND subgroup = 1",
-		"parameters without an extent");
+	        "parameters without an extent");
 }
 
 Test(zero_recover, extent_of_no_subgroup_is_refused)
 {
-	damaged("UPDATE extent SET subgroup = 99 WHERE plane = 0 AND unit = 0", "an extent of no subgroup");
+	damaged("UPDATE extent SET subgroup = 99 WHERE plane = 0 AND unit = 0",
+	        "an extent of no subgroup");
 }
 
 Test(zero_recover, job_beyond_its_quota_is_refused_with_figures_and_kept)
@@ -254,8 +256,8 @@ Test(zero_recover, job_beyond_its_quota_is_refused_with_figures_and_kept)
 	node.uid_nvme_bytes = MIB;
 	node_start(&node);
 	cr_assert_eq(actor_attach(&node, &actors[0],
-				  &(struct attach_options){ .world = 1, .config = config }),
-		     -EDQUOT);
+	                          &(struct attach_options){ .world = 1, .config = config }),
+	             -EDQUOT);
 	cr_assert_not_null(strstr(actors[0].text.chars, "needs twice its state"));
 	node_stop(&node);
 	node.uid_nvme_bytes = UINT64_MAX;

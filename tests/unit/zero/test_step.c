@@ -47,10 +47,8 @@ Test(zero_step, calls_out_of_order_are_refused)
 {
 	begin(2, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
 	refused(&actors[0], -EINVAL, "before step_begin", actor_call(&actors[0], zero_step, NULL));
-	refused(&actors[0], -EINVAL, "before step_begin",
-		actor_unit(&actors[0], zero_reduce, 0));
-	refused(&actors[0], -EINVAL, "was not unsharded",
-		actor_unit(&actors[0], zero_reshard, 1));
+	refused(&actors[0], -EINVAL, "before step_begin", actor_unit(&actors[0], zero_reduce, 0));
+	refused(&actors[0], -EINVAL, "was not unsharded", actor_unit(&actors[0], zero_reshard, 1));
 	refused(&actors[0], -EINVAL, "the job has 3", actor_unit(&actors[0], zero_unshard, 3));
 	cr_assert_eq(step_begin(&actors[0], model_options()), 0);
 	refused(&actors[0], -EALREADY, "began this step", step_begin(&actors[0], model_options()));
@@ -58,11 +56,11 @@ Test(zero_step, calls_out_of_order_are_refused)
 	cr_assert_eq(actor_unit(&actors[0], zero_reduce, 0), 0);
 	refused(&actors[0], -EALREADY, "'embed'", actor_unit(&actors[0], zero_reduce, 0));
 	refused(&actors[0], -EBUSY, "a step is under way",
-		actor_unit(&actors[0], zero_param_write_begin, 0));
+	        actor_unit(&actors[0], zero_param_write_begin, 0));
 	refused(&actors[0], -EBUSY, "a step is under way",
-		actor_unit(&actors[0], zero_param_write_end, 0));
+	        actor_unit(&actors[0], zero_param_write_end, 0));
 	refused(&actors[0], -EBUSY, "a step is under way",
-		actor_call(&actors[0], zero_commit, NULL));
+	        actor_call(&actors[0], zero_commit, NULL));
 	end(2);
 }
 
@@ -73,14 +71,16 @@ Test(zero_step, options_that_differ_are_refused_with_rank_field_and_values)
 	begin(2, ZI_OFFLOAD_NVME, ZI_SCHEDULE_SHARDED);
 	cr_assert_eq(step_begin(&actors[0], options), 0);
 	options.lr = 0.5;
-	refused(&actors[1], -EINVAL, "lr is 0.5 in rank 1, but 0.01", step_begin(&actors[1], options));
+	refused(&actors[1], -EINVAL, "lr is 0.5 in rank 1, but 0.01",
+	        step_begin(&actors[1], options));
 	options = model_options();
 	options.micro_batches = 3;
 	refused(&actors[1], -EINVAL, "micro_batches is 3 in rank 1, but 1 in rank 0",
-		step_begin(&actors[1], options));
+	        step_begin(&actors[1], options));
 	options = model_options();
 	options.flags = ZI_STEP_SUM;
-	refused(&actors[1], -EINVAL, "2 in rank 1, but 0 in rank 0", step_begin(&actors[1], options));
+	refused(&actors[1], -EINVAL, "2 in rank 1, but 0 in rank 0",
+	        step_begin(&actors[1], options));
 	options = model_options();
 	options.weight_decay = -0.0;
 	refused(&actors[1], -EINVAL, "weight_decay", step_begin(&actors[1], options));
@@ -115,9 +115,14 @@ Test(zero_step, missing_gradients_and_pinned_units_are_named_and_may_be_mended)
 	refused(&actors[0], -EBUSY, "'h.0'", actor_call(&actors[0], zero_step, NULL));
 	cr_assert_eq(actor_unit(&actors[0], zero_reshard, 1), 0);
 	cr_assert_eq(actor_call(&actors[0], zero_step, NULL), 0, "%s", actors[0].text.chars);
-	plain_step(&plain, 1, &(struct zi_step_options){ .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99,
-							 .eps = 1e-8, .weight_decay = 0.1,
-							 .unscale = 0.5, .micro_batches = 1 });
+	plain_step(&plain, 1,
+	           &(struct zi_step_options){ .lr = 1e-2,
+	                                      .beta1 = 0.9,
+	                                      .beta2 = 0.99,
+	                                      .eps = 1e-8,
+	                                      .weight_decay = 0.1,
+	                                      .unscale = 0.5,
+	                                      .micro_batches = 1 });
 	cr_assert(plain_equals(&plain, &actors[0]));
 	end(1);
 }
@@ -134,7 +139,7 @@ Test(zero_step, sharded_micro_batches_are_missed_and_counted)
 		cr_assert_eq(actor_unit(&actors[0], zero_reduce, unit), 0);
 	}
 	refused(&actors[0], -ENODATA, "'embed', 'h.0', 'head'",
-		actor_call(&actors[0], zero_step, NULL));
+	        actor_call(&actors[0], zero_step, NULL));
 	for (uint32_t unit = 0; unit < UNITS; unit++) {
 		cr_assert_eq(actor_unit(&actors[0], zero_grad_acquire, unit), 0);
 		model_fill_grad(&actors[0], 1, 1, unit);
@@ -169,8 +174,8 @@ Test(zero_step, gradient_buffer_comes_back_when_it_is_no_longer_needed)
 Test(zero_step, unshard_after_step_waits_for_the_update)
 {
 	begin(2, ZI_OFFLOAD_NVME, ZI_SCHEDULE_LOCAL);
-	model_gradients(actors, 2, 1, &(struct zi_step_options){ .lr = 1, .unscale = 1,
-								 .micro_batches = 1 });
+	model_gradients(actors, 2, 1,
+	                &(struct zi_step_options){ .lr = 1, .unscale = 1, .micro_batches = 1 });
 	actor_start(&actors[0], 0, zero_step, NULL);
 	actor_start(&actors[0], 1, zero_unshard, &(struct zero_op){ .unit = 0 });
 	actor_start(&actors[1], 1, zero_unshard, &(struct zero_op){ .unit = 0 });
@@ -219,8 +224,8 @@ Test(zero_step, statistics_say_what_moved_and_how_long)
 	cr_assert_gt(stats->step_ns, 0);
 	cr_assert_geq(stats->step_ns, stats->commit_ns);
 	cr_assert_leq(stats->norm_wait_ns + stats->io_read_ns + stats->io_write_ns + stats->cpu_ns +
-			      stats->commit_ns,
-		      stats->step_ns);
+	                      stats->commit_ns,
+	              stats->step_ns);
 	cr_assert_eq(model_step(actors, 1, 2, &options), 0);
 	cr_assert_eq(stats->read_bytes, padded * 10);
 	end(1);
@@ -238,7 +243,8 @@ Test(zero_step, non_finite_gradient_is_skipped_and_changes_nothing_but_the_numbe
 	plain_step(&plain, 1, &options);
 	uint64_t free_bytes = nvme_space_free_bytes(node.nvme.space);
 
-	cr_assert_eq(all_call(actors, 2, zero_step_begin, &(struct zero_op){ .options = options }), 0);
+	cr_assert_eq(all_call(actors, 2, zero_step_begin, &(struct zero_op){ .options = options }),
+	             0);
 	for (uint32_t i = 0; i < 2; i++)
 		for (uint32_t unit = 0; unit < UNITS; unit++) {
 			model_fill_grad(&actors[i], 2, 0, unit);
@@ -247,9 +253,9 @@ Test(zero_step, non_finite_gradient_is_skipped_and_changes_nothing_but_the_numbe
 				    ZI_DTYPE_BF16);
 			cr_assert_eq(actor_unit(&actors[i], zero_reduce, unit), 0);
 		}
-	cr_assert_eq(all_call(actors, 2, zero_step, &(struct zero_op){ .blob = "skip",
-								       .blob_bytes = 4 }),
-		     0);
+	cr_assert_eq(all_call(actors, 2, zero_step,
+	                      &(struct zero_op){ .blob = "skip", .blob_bytes = 4 }),
+	             0);
 	cr_assert_eq(actors[0].calls[0].op.stats.is_skipped, 1);
 	cr_assert_eq(actors[0].calls[0].op.stats.step, 2);
 	cr_assert(plain_equals(&plain, &actors[0]));
@@ -304,15 +310,15 @@ Test(zero_step, too_large_a_blob_is_refused)
 
 	begin(1, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
 	refused(&actors[0], -EINVAL, "65537 bytes",
-		actor_call(&actors[0], zero_commit,
-			   &(struct zero_op){ .blob = large, .blob_bytes = sizeof(large) }));
+	        actor_call(&actors[0], zero_commit,
+	                   &(struct zero_op){ .blob = large, .blob_bytes = sizeof(large) }));
 	model_gradients(actors, 1, 1, &options);
 	refused(&actors[0], -EINVAL, "65537 bytes",
-		actor_call(&actors[0], zero_step,
-			   &(struct zero_op){ .blob = large, .blob_bytes = sizeof(large) }));
+	        actor_call(&actors[0], zero_step,
+	                   &(struct zero_op){ .blob = large, .blob_bytes = sizeof(large) }));
 	cr_assert_eq(actor_call(&actors[0], zero_step,
-				&(struct zero_op){ .blob = large, .blob_bytes = ZI_BLOB_BYTES }),
-		     0);
+	                        &(struct zero_op){ .blob = large, .blob_bytes = ZI_BLOB_BYTES }),
+	             0);
 	end(1);
 }
 
@@ -365,19 +371,19 @@ Test(zero_step, writes_are_refused_where_they_do_not_fit)
 {
 	begin(2, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
 	refused(&actors[0], -EINVAL, "root 0 has not begun",
-		actor_unit(&actors[0], zero_param_write_end, 1));
+	        actor_unit(&actors[0], zero_param_write_end, 1));
 	refused(&actors[0], -EINVAL, "root is 7 of 2",
-		actor_call(&actors[0], zero_param_write_end, &(struct zero_op){ .root = 7 }));
+	        actor_call(&actors[0], zero_param_write_end, &(struct zero_op){ .root = 7 }));
 	cr_assert_eq(actor_unit(&actors[0], zero_param_write_begin, 1), 0);
 	refused(&actors[0], -EBUSY, "'h.0' is open for writing already",
-		actor_unit(&actors[0], zero_param_write_begin, 0));
+	        actor_unit(&actors[0], zero_param_write_begin, 0));
 	refused(&actors[1], -EBUSY, "rank 0 has unit 'h.0' open",
-		step_begin(&actors[1], model_options()));
+	        step_begin(&actors[1], model_options()));
 	refused(&actors[1], -EBUSY, "rank 0 has unit 'h.0' open",
-		actor_call(&actors[1], zero_commit, NULL));
+	        actor_call(&actors[1], zero_commit, NULL));
 	actor_start(&actors[0], 0, zero_param_write_end, &(struct zero_op){ .unit = 1 });
 	refused(&actors[1], -EINVAL, "but rank 0 of unit 1 from root 0",
-		actor_call(&actors[1], zero_param_write_end, &(struct zero_op){ .unit = 2 }));
+	        actor_call(&actors[1], zero_param_write_end, &(struct zero_op){ .unit = 2 }));
 	cr_assert_eq(actor_unit(&actors[1], zero_param_write_end, 1), 0);
 	cr_assert_eq(actor_wait(&actors[0], 0), 0);
 	cr_assert_null(zero_param_staging(actors[0].rank), "the copy is gone");
@@ -392,8 +398,8 @@ Test(zero_step, written_copy_begins_with_the_present_values_and_is_charged)
 	used_bytes = node.cpu.used_bytes;
 	cr_assert_eq(actor_unit(&actors[0], zero_param_write_begin, 0), 0);
 	cr_assert_eq(memcmp(zero_param_staging(actors[0].rank)->region.base, plain.param[0],
-			    model_elements[0] * 2),
-		     0);
+	                    model_elements[0] * 2),
+	             0);
 	cr_assert_eq(node.cpu.used_bytes, used_bytes + 8192);
 	node.cpu.capacity_bytes = node.cpu.used_bytes;
 	end(1);
@@ -403,8 +409,7 @@ Test(zero_step, a_write_without_room_is_refused_with_figures)
 {
 	begin(1, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
 	node.cpu.capacity_bytes = node.cpu.used_bytes;
-	refused(&actors[0], -ENOSPC, "0 B free",
-		actor_unit(&actors[0], zero_param_write_begin, 0));
+	refused(&actors[0], -ENOSPC, "0 B free", actor_unit(&actors[0], zero_param_write_begin, 0));
 	end(1);
 }
 
@@ -420,7 +425,8 @@ Test(zero_step, nothing_can_step_before_the_first_commit)
 	refused(&actors[0], -EINVAL, "never committed", step_begin(&actors[0], model_options()));
 	actor_leave(&actors[0], true);
 	node_settle(&node);
-	cr_assert_null(node_job(&node, "train"), "a job that never committed is gone with its ranks");
+	cr_assert_null(node_job(&node, "train"),
+	               "a job that never committed is gone with its ranks");
 	node_deinit(&node);
 }
 
@@ -432,7 +438,7 @@ Test(zero_step, barrier_waits_for_every_rank)
 	node_turn(&node);
 	cr_assert_not(actors[0].calls[0].is_done);
 	refused(&actors[2], -EALREADY, "barrier",
-		(actor_start(&actors[2], 1, zero_barrier, NULL), actor_wait(&actors[2], 1)));
+	        (actor_start(&actors[2], 1, zero_barrier, NULL), actor_wait(&actors[2], 1)));
 	cr_assert_eq(actor_call(&actors[1], zero_barrier, NULL), 0);
 	cr_assert_eq(actor_wait(&actors[0], 0), 0);
 	cr_assert_eq(actor_wait(&actors[2], 0), 0);
@@ -453,9 +459,9 @@ Test(zero_step, report_has_every_plane_in_bytes)
 	begin(2, ZI_OFFLOAD_NVME, ZI_SCHEDULE_SHARDED);
 	for (uint32_t unit = 0; unit < UNITS; unit++)
 		padded += zi_geometry_padded(model_elements[unit]);
-	cr_assert_eq(model_step(actors, 2, 1, &(struct zi_step_options){ .unscale = 1,
-									 .micro_batches = 1 }),
-		     0);
+	cr_assert_eq(model_step(actors, 2, 1,
+	                        &(struct zi_step_options){ .unscale = 1, .micro_batches = 1 }),
+	             0);
 	cr_assert(zero_report(node.zero, "train", report_each, &report));
 	cr_assert_not(zero_report(node.zero, "other", report_each, &report));
 	cr_assert_str_eq(report.phase, "READY");
@@ -483,14 +489,15 @@ Test(zero_step, quiescing_discards_what_waits_for_ranks_and_refuses_the_rest)
 	struct actor late = { 0 };
 
 	begin(2, ZI_OFFLOAD_NVME, ZI_SCHEDULE_LOCAL);
-	model_gradients(actors, 2, 1, &(struct zi_step_options){ .unscale = 1, .micro_batches = 1 });
+	model_gradients(actors, 2, 1,
+	                &(struct zi_step_options){ .unscale = 1, .micro_batches = 1 });
 	actor_start(&actors[0], 0, zero_step, NULL);
 	zero_quiesce(node.zero, quiesced, &node);
 	cr_assert_eq(actor_wait(&actors[0], 0), -ESTALE);
 	cr_assert(actors[1].is_broken);
 	refused(&actors[1], -ESTALE, "stopping", actor_call(&actors[1], zero_barrier, NULL));
 	refused(&late, -ESHUTDOWN, "stopping",
-		actor_attach(&node, &late, &(struct attach_options){ .job = "x", .world = 1 }));
+	        actor_attach(&node, &late, &(struct attach_options){ .job = "x", .world = 1 }));
 	node_settle(&node);
 	cr_assert(node.is_quiesced);
 	cr_assert_eq(node_job(&node, "train")->committed_step, 0);

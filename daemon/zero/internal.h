@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of zero/: what the files offer each other. Floor 5; shard thread, but for what update.c says.
+ *
+ * How the parts call each other. Public functions and whatever comes back to the loop (device tasks,
+ * moves, catalog requests) change state, and end in zero_drain(). Nobody else is called in between:
+ * a finished op is only put into zero->completed, and a rank whose group broke into zero->notices,
+ * and zero_drain() calls their callbacks when nothing is half-changed. A callback may call any public
+ * function, free its rank, even end the job; so zero_drain() is the last thing a function does.
+ *
+ * What is in flight (a device task, a move, a request) is counted in busy_count. Memory is given
+ * back, and a group materialised, only at busy_count 0 (job_settle()): drain before free.
+ */
+#pragma once
+
+#include "daemon/zero/job.h"
+
+/* ---- zero.c ---- */
+void zero_drain(struct zero *zero);
+struct zero_account *zero_account_of(struct zero *zero, uint32_t uid); /* NULL: -ENOMEM */
+void zero_account_retire(struct zero *zero, struct zero_account *account);
+
+/* ---- job.c ---- */
+int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job **ret_job);
+struct zero_job *job_free(struct zero_job *job);
+struct zero_job *job_find(struct zero *zero, const char *name);
+void job_step_set(struct zero_job *job, enum zero_step_phase phase);
+void job_group_set(struct zero_job *job, enum zero_group_phase phase);
+const char *job_phase_name(const struct zero_job *job);
+static inline void job_busy(struct zero_job *job)
+{
+	job->busy_count++;
+}
+/* What was in flight is over. Whoever finds nothing more to do ends in job_settle(). */
+static inline void job_unbusy(struct zero_job *job)
+{
+	assert(job->busy_count > 0);
+	job->busy_count--;
+}
+/* Does what waits for quiet: ends a job, gives memory back, materialises. May free the job. */
+void job_settle(struct zero_job *job);
+/* Frees memory that an idle job need not hold. Nothing may be in flight. */
+void job_drop_memory(struct zero_job *job);
+/* The part of it that serves one incarnation. */
+void job_drop_incarnation(struct zero_job *job);
+/* What is in memory is no longer what is committed; no-op where memory is the only copy. */
+void job_unload(struct zero_job *job);
+static inline bool job_is_nvme(const struct zero_job *job)
+{
+	return job->config.offload_optimizer == ZI_OFFLOAD_NVME;
+}
+static inline uint64_t job_world_mask(const struct zero_job *job)
+{
+	return job->group.world_size == 64 ? UINT64_MAX : (1ull << job->group.world_size) - 1;
+}
+static inline uint32_t job_state_bytes(const struct zero_job *job)
+{
+	return zi_state_element_bytes((enum zi_optimizer)job->config.optimizer,
+	                              (enum zi_dtype)job->config.param_dtype);
+}
+static inline uint64_t job_subgroup_state_bytes(const struct zero_job *job,
+                                                const struct zero_subgroup *subgroup)
+{
+	return (uint64_t)subgroup->element_count * job_state_bytes(job);
+}
+static inline uint64_t job_subgroup_param_bytes(const struct zero_job *job,
+                                                const struct zero_subgroup *subgroup)
+{
+	return (uint64_t)subgroup->element_count *
+	       zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+}
+
+/* ---- op.c ---- */
+/* Fills the private part; false when the op was completed because the rank is out. */
+bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode);
+void op_complete(struct zero_op *op, int result);
+void op_fail(struct zero_op *op, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void op_wait(struct zero_op *op); /* pending from now on, with the rank's timeout */
+/* Waits in a gather. True when every rank of the world has come. -EALREADY twice. */
+bool op_gather(struct zero_op *op, enum zero_gather gather);
+static inline bool gather_is_full(const struct zero_job *job, enum zero_gather gather)
+{
+	return job->group.world_size && job->group.gather_masks[gather] == job_world_mask(job);
+}
+void gather_complete(struct zero_job *job, enum zero_gather gather, int result,
+                     const struct zi_text *text);
+/* Looks again at every op that waits for the daemon (unshard, grad_acquire, step_begin). */
+void ops_retry(struct zero_job *job);
+const char *op_name(uint16_t opcode);
+/* Ends what waits on a rank's behalf, at once: ops pending and completed. */
+void ops_cancel(struct zero_rank *rank);
+
+/* ---- group.c ---- */
+/* Every rank's pending ops end with @error, and its session hears of it. */
+void group_break(struct zero_job *job, int error, uint32_t culprit, const struct zi_text *text);
+/* As group_break(), but a step that is being written ends first. */
+void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
+                            const struct zi_text *text);
+/* A rank that left cleanly is needed: breaks the group. True when it did. */
+bool group_needs_all(struct zero_job *job);
+/* Replaces whatever group is there. */
+void group_replace(struct zero_job *job, const char *name);
+
+/* ---- layout.c ---- */
+void layout_free(struct zero_layout *layout);
+int layout_check(const struct zero_layout *layout, struct zi_text *text);
+/* -EINVAL and the first difference, in terms of @who and @model_who. */
+int layout_compare(const struct zero_layout *layout, const char *who,
+                   const struct zero_layout *model, const char *model_who, struct zi_text *text);
+/* Units and subgroups of job->layout, and the arrays that a step needs. */
+int layout_build(struct zero_job *job, struct zi_text *text);
+void layout_unbuild(struct zero_job *job);
+
+/* ---- materialize.c ---- */
+bool materialize_is_due(const struct zero_job *job);
+void materialize_start(struct zero_job *job);
+/* The load pipeline has ended. */
+void materialize_loaded(struct zero_job *job, int error, const struct zi_text *text);
+
+/* ---- memory.c ---- */
+/* Charges what is missing and fills job->builds. On failure nothing is left behind. */
+int memory_plan(struct zero_job *job, struct zi_text *text);
+/* After every segment was built. */
+int memory_finish(struct zero_job *job, struct zi_text *text);
+int memory_hand_out(struct zero_job *job);
+
+/* ---- pipeline.c ---- */
+void pipeline_start(struct zero_job *job, enum zero_pipeline_kind kind);
+void pipeline_arm(struct zero_job *job);
+/* Nothing new begins; what is in flight is drained. True when nothing is. */
+bool pipeline_abort(struct zero_job *job);
+
+/* ---- update.c: on device threads ---- */
+void update_run(struct dev_task *task); /* of an item */
+void load_run(struct dev_task *task);
+void hash_run(struct dev_task *task);
+static inline void *item_param(const struct zero_item *item)
+{
+	return (char *)item->job->param->region.base + item->subgroup->param_offset;
+}
+
+/* ---- reduce.c ---- */
+void reduce_unit(struct zero_job *job, uint32_t unit);
+static inline void *grad_at(const struct zero_job *job, uint32_t rank, uint64_t offset)
+{
+	return (char *)job->grads[rank]->region.base + offset;
+}
+float reduce_average(const struct zero_job *job);
+
+/* ---- step.c ---- */
+/* The aborted pipeline of a step has drained. */
+void step_drained(struct zero_job *job);
+void step_try_begin(struct zero_op *op); /* STEP_BEGIN: completes or leaves it waiting */
+void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing */
+void step_units_reset(struct zero_job *job);
+void step_abort(struct zero_job *job); /* STEPPING, group broken */
+void step_updated(struct zero_job *job, int error, const struct zi_text *text); /* pipeline's end */
+void step_end(struct zero_job *job, int error, const struct zi_text *text);     /* commit's end */
+
+/* ---- extent.c ---- */
+/* A step writes both planes of every subgroup; a commit the parameters of units that were written.
+ * All or nothing. -ENOSPC with figures. */
+int extents_reserve(struct zero_job *job, bool is_step, struct zi_text *text);
+bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup);
+void extents_release_next(struct zero_job *job);
+void extents_commit(struct zero_job *job);
+void extents_release_all(struct zero_job *job);
+
+/* ---- commit.c ---- */
+/* Step, powers, blobs, and the extents that are replaced. Ends in step_end(). */
+void commit_submit(struct zero_job *job);
+/* The WRITE pipeline's end. */
+void commit_written(struct zero_job *job, int error, const struct zi_text *text);
+void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done);
+void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t byte_count);
+
+/* ---- unit.c ---- */
+void unit_try_unshard(struct zero_op *op);
+void unit_try_grad_acquire(struct zero_op *op);
+
+/* ---- write.c ---- */
+/* The rank that has a unit open for writing, or NULL. */
+const struct zero_rank *write_pending(const struct zero_job *job);
+void write_forget(struct zero_rank *rank);
+
+/* ---- delete.c ---- */
+/* For jobs without ranks. The catalog is asked at once, or in the loop's first turn. */
+void job_delete(struct zero_job *job);
+void job_delete_later(struct zero_job *job);

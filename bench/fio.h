@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fio as the peer of disk figures: one process, io_uring with registered buffers and files, O_DIRECT,
- * anonymous memory in transparent huge pages (the daemon's buffers are collapsed or hugetlb).
+ * fio as the peer of disk figures: one process, io_uring with registered buffers and files,
+ * O_DIRECT, anonymous memory in transparent huge pages (the daemon's buffers are collapsed or
+ * hugetlb).
  */
 #pragma once
 

@@ -4,9 +4,10 @@
  * and the cores allow: max(fio's time for the same bytes, the same step with its state in memory).
  *
  * One rank, bf16, 10 B read and 12 B written per parameter. fio works on the same file: once the
- * daemon has made its store, the bench lengthens the file by a part of the same span that the daemon
- * does not know of. Own step, fio and in-memory step alternate; a ratio per round. A step is counted from zinf_step_begin() to its commit.
- * BENCH_PARAMS_MI=n sets the number of parameters (Mi).
+ * daemon has made its store, the bench lengthens the file by a part of the same span that the
+ * daemon does not know of. Own step, fio and in-memory step alternate; a ratio per round. A step is
+ * counted from zinf_step_begin() to its commit. BENCH_PARAMS_MI=n sets the number of parameters
+ * (Mi).
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -40,6 +40,7 @@ static int check_socket(const struct config *config, struct zi_text *text)
 
 static int make_state_dir(const struct config *config, struct zi_text *text)
 {
+	struct stat status;
 	int r;
 
 	if (mkdir(config->state_dir, 0700) && errno != EEXIST) {
@@ -47,6 +48,9 @@ static int make_state_dir(const struct config *config, struct zi_text *text)
 		return zi_text_error(text, err_origin(r), "making daemon.state_dir '%s': %s",
 		                     config->state_dir, strerror(-r));
 	}
+	if (stat(config->state_dir, &status) || !S_ISDIR(status.st_mode))
+		return zi_text_error(text, err_origin(-ENOTDIR),
+		                     "daemon.state_dir '%s' is not a folder", config->state_dir);
 	if (access(config->state_dir, R_OK | W_OK | X_OK)) {
 		r = -errno;
 		return zi_text_error(text, err_origin(r), "daemon.state_dir '%s': %s",

@@ -17,8 +17,9 @@
 #include "libclient/client.h"
 
 #define ATTACH_FEATURES (ZI_FEATURE_NVME_STATE)
-/* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not inotify:
- * the folder of the socket may not be there yet either, and connecting is the only proof anyway. */
+/* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
+ * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
+ * anyway. */
 #define ATTACH_PAUSE_MIN_NS ZI_NS_PER_MS
 #define ATTACH_PAUSE_MAX_NS (50 * ZI_NS_PER_MS)
 /* Leaving waits this long for its answer: the lease ends with the socket in any case. */
@@ -219,8 +220,8 @@ static int join(struct zinf *zinf)
 	return err_trace(init_ops(zinf));
 }
 
-/* What the caller may poll: the socket, and what zi_client_over() writes to when the last words on the
- * socket have been read already. */
+/* What the caller may poll: the socket, and what zi_client_over() writes to when the last words on
+ * the socket have been read already. */
 static int open_event_fd(struct zinf *zinf)
 {
 	struct epoll_event readable = { .events = EPOLLIN };
@@ -238,8 +239,8 @@ static int open_event_fd(struct zinf *zinf)
 	return 0;
 }
 
-/* A daemon that was found, but is about to end: killed, its socket still accepts for a moment; asked to
- * stop, it says so. Who waits for a daemon waits for the next one. */
+/* A daemon that was found, but is about to end: killed, its socket still accepts for a moment;
+ * asked to stop, it says so. Who waits for a daemon waits for the next one. */
 static bool is_ending(const struct zinf *zinf, int r)
 {
 	return zinf->over == -ESTALE || r == -ESHUTDOWN;
@@ -335,11 +336,13 @@ int zinf_destroy_job(struct zinf *zinf)
 	return 0;
 }
 
+/* zinf.h */
 int32_t zinf_rank(const struct zinf *zinf)
 {
 	return (int32_t)zinf->attach.rank;
 }
 
+/* zinf.h */
 int32_t zinf_world_size(const struct zinf *zinf)
 {
 	return (int32_t)zinf->attach.world_size;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libzinf from the inside: a rank's connection. Floor 2, private to libclient; everything belongs to
- * the thread that uses the struct zinf.
+ * libzinf from the inside: a rank's connection. Floor 2, private to libclient; everything belongs
+ * to the thread that uses the struct zinf.
  *
  *   options.c  caller's options and environment → struct zi_attach
  *   attach.c   connect, HELLO, ATTACH, the rings; and the way back
@@ -126,7 +126,7 @@ struct zinf {
 	/* The step. */
 	bool is_step_begun;
 	uint32_t micro_batches;
-	bool is_blob_loose; /* a blob was handed over, and nothing has completed since that came later */
+	bool is_blob_loose; /* a blob was handed over; nothing later has completed since */
 };
 
 /* error.c */

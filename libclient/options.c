@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the caller's options and the launcher's environment to what ATTACH says. What is wrong is told
- * by name, here, before anything was connected; the daemon checks it all once more. Floor 2.
+ * From the caller's options and the launcher's environment to what ATTACH says. What is wrong is
+ * told by name, here, before anything was connected; the daemon checks it all once more. Floor 2.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -73,7 +73,8 @@ static int resolve_count(struct zinf *zinf, int32_t value, const char *name, uin
 	return 0;
 }
 
-/* "first.second": a launcher's job, and how often it was started again. @second_name may be NULL. */
+/* "first.second": a launcher's job, and how often it was started again. @second_name may be NULL.
+ */
 static int put_launch(struct zinf *zinf, const char *first, const char *second_name)
 {
 	const char *second = second_name ? environment(second_name) : "";

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control socket from the client's side: one request at a time and its reply, what the daemon says
- * unasked (NOTICE), and how a session ends. Floor 2.
+ * The control socket from the client's side: one request at a time and its reply, what the daemon
+ * says unasked (NOTICE), and how a session ends. Floor 2.
  *
- * A session ends once: by NOTICE (the group broke), by the end of the socket (the daemon went away),
- * or by a breach of the protocol. zinf->over then is what every call returns, at once and for ever.
- * The socket is non-blocking; every wait has a deadline.
+ * A session ends once: by NOTICE (the group broke), by the end of the socket (the daemon went
+ * away), or by a breach of the protocol. zinf->over then is what every call returns, at once and
+ * for ever. The socket is non-blocking; every wait has a deadline.
  */
 #include <poll.h>
 #include <string.h>
@@ -21,8 +21,8 @@
 /* Messages that may lie on the socket unasked before they count as a flood. */
 #define REQUEST_NOTICES_MAX 16u
 
-/* The daemon waits for the others until timeout_ms and then names who did not come; we wait a little
- * longer, so that this answer still arrives. */
+/* The daemon waits for the others until timeout_ms and then names who did not come; we wait a
+ * little longer, so that this answer still arrives. */
 uint64_t zi_client_deadline_ns(const struct zinf *zinf)
 {
 	uint64_t grace_ns = ZI_MIN(zinf->timeout_ns / 4, ZI_NS_PER_S);

@@ -2,8 +2,8 @@
 /*
  * Steps and commits. Floor 2.
  *
- * What a rank must have done before its zinf_step() is counted here as well as in the daemon, so that
- * a mistake is told at once and with names, and the call can be made again.
+ * What a rank must have done before its zinf_step() is counted here as well as in the daemon, so
+ * that a mistake is told at once and with names, and the call can be made again.
  */
 #include <string.h>
 
@@ -40,8 +40,8 @@ static int check_blob(struct zinf *zinf, const void *blob, size_t blob_bytes)
 	return 0;
 }
 
-/* Writes the blob where the daemon reads it. It copies a blob when it takes the slot, and takes slots in
- * order: so once anything submitted later has completed, the area is ours again. */
+/* Writes the blob where the daemon reads it. It copies a blob when it takes the slot, and takes
+ * slots in order: so once anything submitted later has completed, the area is ours again. */
 static int put_blob(struct zinf *zinf, const void *blob, size_t blob_bytes)
 {
 	if (!blob_bytes)
@@ -254,7 +254,8 @@ static struct zi_client_op *find_ticket(struct zinf *zinf, zinf_ticket ticket)
 	return op && op->opcode == ZI_OP_STEP && !op->is_kept ? op : NULL;
 }
 
-/* Not waiting for the session's sake: a step that was committed before the session ended is done. */
+/* Not waiting for the session's sake: a step that was committed before the session ended is done.
+ */
 int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats)
 {
 	struct zi_client_op *op = find_ticket(zinf, ticket);

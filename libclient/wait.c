@@ -2,9 +2,9 @@
 /*
  * Completions: taking them in, and waiting for them. Floor 2.
  *
- * Waiting looks at the ring for as long as the daemon says that spinning is good here (spin_us of the
- * downlink, 0 when processes outnumber CPUs), then arms the ring and sleeps on two descriptors: the
- * daemon's doorbell, and the socket, which says that the session or the daemon has ended.
+ * Waiting looks at the ring for as long as the daemon says that spinning is good here (spin_us of
+ * the downlink, 0 when processes outnumber CPUs), then arms the ring and sleeps on two descriptors:
+ * the daemon's doorbell, and the socket, which says that the session or the daemon has ended.
  */
 #include <poll.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include "common/base/err.h"
 
-/* io_uring is refused, not broken: switched off (io_uring_disabled), filtered (containers), absent. */
+/* io_uring is refused, not broken: off (io_uring_disabled), filtered (containers), or absent. */
 static bool backend_is_refusal(int error)
 {
 	return error == -ENOSYS || error == -EPERM || error == -EACCES;

@@ -58,7 +58,8 @@ struct nvme_backend_ops {
 	/* Finished blocks, at most @capacity_count (not less than depth). Never blocks. */
 	uint32_t (*reap)(struct nvme_backend *backend, struct nvme_block **ret_blocks,
 	                 uint32_t capacity_count);
-	/* Blocks until reap() has something to return, or a signal came. Something is in flight. */
+	/* submit(), then blocks until reap() has something to return, or a signal came. Something
+	 * is prepared or in flight. */
 	void (*wait)(struct nvme_backend *backend);
 	/* NULL where registering means nothing. @fd -1, @bytes 0: the slot is empty again. */
 	int (*register_file)(struct nvme_backend *backend, uint32_t slot, int fd);

@@ -26,6 +26,7 @@ static int direct_is_in_memory(int fd, bool *ret_is_in_memory)
 	return 0;
 }
 
+/* Return: 0, direct or not; an errno of statx() or statfs(). Flags change only where direct. */
 int nvme_direct_enable(int fd, bool *ret_is_direct, uint32_t *ret_align_bytes)
 {
 	uint32_t align_bytes = ZI_STORE_ALIGN_BYTES;
@@ -38,8 +39,8 @@ int nvme_direct_enable(int fd, bool *ret_is_direct, uint32_t *ret_align_bytes)
 	if (status.stx_mask & STATX_DIOALIGN) {
 		is_direct = status.stx_dio_offset_align > 0;
 		align_bytes = ZI_MAX(status.stx_dio_mem_align, status.stx_dio_offset_align);
-	} else if (
-		S_ISREG(status.stx_mode)) { /* A device's node lies in memory, the device does not. */
+	} else if (S_ISREG(status.stx_mode)) {
+		/* Of a device, only the node may lie in memory. */
 		bool is_in_memory = false;
 
 		r = direct_is_in_memory(fd, &is_in_memory);

@@ -115,11 +115,13 @@ struct nvme_engine *nvme_engine_free(struct nvme_engine *engine)
 	return NULL;
 }
 
+/* "io_uring", "threads", or what faulty.c makes of them; lives as long as the engine. */
 const char *nvme_engine_backend(const struct nvme_engine *engine)
 {
 	return engine->backend->ops->name(engine->backend);
 }
 
+/* Stays the engine's. Level-triggered: readable until nvme_engine_reap() has been called. */
 int nvme_engine_fd(const struct nvme_engine *engine)
 {
 	return engine->backend->ops->fd(engine->backend);
@@ -207,8 +209,8 @@ static enum nvme_direction engine_choose(struct nvme_engine *engine)
 	return NVME_WRITE;
 }
 
-/* After one or more submits: one system call starts all that `depth` allows. */
-void nvme_engine_kick(struct nvme_engine *engine)
+/* Hands the backend what `depth` allows, without starting it. */
+static void engine_fill(struct nvme_engine *engine)
 {
 	while (!zi_list_is_empty(&engine->free_blocks)) {
 		if (zi_list_is_empty(&engine->queues[NVME_READ]) &&
@@ -216,6 +218,12 @@ void nvme_engine_kick(struct nvme_engine *engine)
 			break;
 		engine_send(engine, engine_choose(engine));
 	}
+}
+
+/* After one or more submits: one system call starts all that `depth` allows. */
+void nvme_engine_kick(struct nvme_engine *engine)
+{
+	engine_fill(engine);
 	engine->backend->ops->submit(engine->backend);
 }
 
@@ -238,7 +246,7 @@ static int engine_judge(struct nvme_engine *engine, struct nvme_block *block, ui
 	bytes = (uint32_t)block->result;
 	if (bytes < block->bytes) {
 		engine->stats.short_count++;
-		/* The rest must be aligned again: what lies past the last whole sector is repeated. */
+		/* The rest must be aligned: what lies past the last whole sector is repeated. */
 		bytes &= ~(block->io->store->align_bytes - 1);
 	}
 	if (bytes)
@@ -339,12 +347,11 @@ uint32_t nvme_engine_reap(struct nvme_engine *engine)
 /* Return: as nvme_engine_reap(); 0 only when nothing is in flight. Blocks; owner thread. */
 uint32_t nvme_engine_wait(struct nvme_engine *engine)
 {
-	uint32_t count;
+	uint32_t count = 0;
 
-	nvme_engine_kick(engine);
-	count = nvme_engine_reap(engine);
 	while (!count && engine->inflight_count) {
-		engine->backend->ops->wait(engine->backend);
+		engine_fill(engine);
+		engine->backend->ops->wait(engine->backend); /* Starts them, too: one call. */
 		count = nvme_engine_reap(engine);
 	}
 	return count;
@@ -363,6 +370,7 @@ uint32_t nvme_engine_inflight_count(const struct nvme_engine *engine)
 	return engine->inflight_count;
 }
 
+/* Counted since nvme_engine_new(). Owner thread. */
 void nvme_engine_stats(const struct nvme_engine *engine, struct nvme_engine_stats *ret_stats)
 {
 	*ret_stats = engine->stats;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A backend that injects faults over a real one: for tests, and by hand. Floor 2, owner thread only.
- * The specification is KEY=VALUE,…; blocks are counted from 1, each direction for itself.
+ * A backend that injects faults over a real one: for tests, and by hand. Floor 2, owner thread
+ * only. The specification is KEY=VALUE,…; blocks are counted from 1, each direction for itself.
  *
  *   over=NAME              the backend beneath: auto (default), io_uring, threads
  *   seed=N                 of the positions and lengths that are left to chance
@@ -279,10 +279,13 @@ static void faulty_submit(struct nvme_backend *backend)
 	struct faulty *faulty = faulty_of(backend);
 
 	faulty->inner->ops->submit(faulty->inner);
-	if (zi_list_is_empty(&faulty->held))
-		return;
 	faulty_set_timer(faulty);
-	(void)eventfd_write(faulty->event_fd, 1); /* Fails only at 2^64 - 1. */
+	zi_list_for_each(link, &faulty->held) {
+		if (faulty->faults[container_of(link, struct nvme_block, link)->index].due_ns)
+			continue;                         /* The timer's. */
+		(void)eventfd_write(faulty->event_fd, 1); /* Fails only at 2^64 - 1. */
+		break;
+	}
 }
 
 static void faulty_shuffle(struct faulty *faulty, struct nvme_block **blocks, uint32_t count)

@@ -74,6 +74,7 @@ static int spec_parse_pair(const char *key, const char *value, struct zi_text *t
 	return err_origin(zi_text_error(text, -EINVAL, "faulty: '%s' is no key", key));
 }
 
+/* @text: without "faulty:"; empty pairs are ignored, of a key given twice the last one counts. */
 int nvme_faulty_parse(const char *text, struct zi_text *error_text,
                       struct nvme_faulty_spec *ret_spec)
 {

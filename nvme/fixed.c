@@ -8,6 +8,7 @@
 
 static_assert(NVME_PIECES_MAX <= UINT16_MAX, "slots are kept as uint16_t");
 
+/* Nothing is registered, all slots are free. Any memory will do. */
 void nvme_fixed_init(struct nvme_fixed *fixed)
 {
 	memset(fixed, 0, sizeof(*fixed));
@@ -35,6 +36,7 @@ static uint32_t fixed_lower(const struct nvme_fixed *fixed, uintptr_t address)
 	return low;
 }
 
+/* @bytes: at least 1. Return: the piece, valid until the next insert or remove, or NULL. */
 struct nvme_piece *nvme_fixed_find(struct nvme_fixed *fixed, const void *base, uint64_t bytes)
 {
 	uintptr_t address = (uintptr_t)base;
@@ -46,6 +48,7 @@ struct nvme_piece *nvme_fixed_find(struct nvme_fixed *fixed, const void *base, u
 	return bytes <= piece->bytes - (address - piece->base) ? piece : NULL;
 }
 
+/* Whether [@base, @base + @bytes), which does not wrap, touches what is registered. */
 bool nvme_fixed_overlaps(const struct nvme_fixed *fixed, const void *base, uint64_t bytes)
 {
 	uint32_t index = fixed_lower(fixed, (uintptr_t)base);
@@ -53,6 +56,7 @@ bool nvme_fixed_overlaps(const struct nvme_fixed *fixed, const void *base, uint6
 	return index < fixed->pieces_count && fixed->pieces[index].base < (uintptr_t)base + bytes;
 }
 
+/* Keeps the pieces sorted: linear, but registering is rare. */
 void nvme_fixed_insert(struct nvme_fixed *fixed, const struct nvme_piece *piece)
 {
 	uint32_t index = fixed_lower(fixed, piece->base);
@@ -65,12 +69,13 @@ void nvme_fixed_insert(struct nvme_fixed *fixed, const struct nvme_piece *piece)
 	fixed->pieces_count++;
 }
 
+/* @ret_piece: its slot is the caller's to give back. */
 bool nvme_fixed_remove(struct nvme_fixed *fixed, const void *region_base,
                        struct nvme_piece *ret_piece)
 {
 	uint32_t index = fixed_lower(fixed, (uintptr_t)region_base);
 
-	/* The pieces of a region follow each other from its base on; those that are left begin later. */
+	/* Pieces of a region follow each other from its base on; what is left begins later. */
 	if (index == fixed->pieces_count ||
 	    fixed->pieces[index].region_base != (uintptr_t)region_base)
 		return false;
@@ -81,12 +86,14 @@ bool nvme_fixed_remove(struct nvme_fixed *fixed, const void *region_base,
 	return true;
 }
 
+/* The slot that was given back last, so that the table stays dense. */
 int32_t nvme_fixed_take_slot(struct nvme_fixed *fixed)
 {
 	assert(fixed->free_slots_count > 0);
 	return fixed->free_slots[--fixed->free_slots_count];
 }
 
+/* Asserts that no block in flight uses it. */
 void nvme_fixed_give_slot(struct nvme_fixed *fixed, int32_t slot)
 {
 	assert(slot >= 0);
@@ -95,6 +102,7 @@ void nvme_fixed_give_slot(struct nvme_fixed *fixed, int32_t slot)
 	fixed->free_slots[fixed->free_slots_count++] = (uint16_t)slot;
 }
 
+/* A store whose descriptor the kernel refused has none either. */
 int32_t nvme_fixed_file(const struct nvme_fixed *fixed, const struct nvme_store *store)
 {
 	for (int32_t i = 0; i < (int32_t)NVME_FILES_MAX; i++)

@@ -10,7 +10,7 @@
  *
  * The first NVME_SUPERBLOCK_BYTES of a store are the superblock; extents lie behind it, offset and
  * length multiples of ZI_STORE_ALIGN_BYTES. Which extents are in use is the catalog's knowledge:
- * after a restart the space is rebuilt from it (nvme_space_claim()), so what no commit names is free.
+ * after a restart the space is rebuilt from it (nvme_space_claim()): what no commit names is free.
  */
 #pragma once
 
@@ -22,14 +22,14 @@
 #include "common/base/types.h"
 
 #define NVME_SUPERBLOCK_BYTES 4096u
-#define NVME_STORE_VERSION 1u
+#define NVME_STORE_VERSION    1u
 
 /* ---- store (store.c) ---- */
 
 struct nvme_store_options {
-	const char *name; /* of the tier */
-	const char *path; /* file (made when missing) or block device */
-	uint64_t bytes;   /* size of a file that is made or grown; 0: as it is */
+	const char *name;        /* of the tier */
+	const char *path;        /* file (made when missing) or block device */
+	uint64_t bytes;          /* size of a file that is made or grown; 0: as it is */
 	bool is_direct_required; /* refuse a file system without O_DIRECT (tmpfs included) */
 	/* Called while the file is written once in advance; may be NULL. */
 	void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes);
@@ -39,21 +39,21 @@ struct nvme_store_options {
 struct nvme_store {
 	char name[ZI_NAME_BYTES];
 	char *path;
-	int fd;          /* O_DIRECT where is_direct */
-	uint64_t bytes;  /* usable end: offsets are below this */
+	int fd;         /* O_DIRECT where is_direct */
+	uint64_t bytes; /* usable end: offsets are below this */
 	uint8_t uuid[16];
 	bool is_direct;
 	bool is_block_device;
-	bool is_created;  /* made by this open: the catalog must adopt it */
+	bool is_created;      /* made by this open: the catalog must adopt it */
 	uint32_t align_bytes; /* what the device asks for, at most ZI_STORE_ALIGN_BYTES */
 };
 
 /* Opens or makes a store, takes its lock (flock: two daemons on one store are refused, -EBUSY),
  * checks the superblock (magic, version, bytes, checksum). A foreign file that is not empty and
- * has no superblock is refused with -EEXIST, never overwritten. A new file is written once in advance
- * (PLATFORM figures: a third of the speed otherwise). Errors come with a sentence. */
+ * has no superblock is refused with -EEXIST, never overwritten. A new file is written once in
+ * advance (a third of the speed otherwise). Errors come with a sentence. */
 int nvme_store_open(const struct nvme_store_options *options, struct zi_text *text,
-		    struct nvme_store **ret_store);
+                    struct nvme_store **ret_store);
 struct nvme_store *nvme_store_close(struct nvme_store *store);
 ZI_DEFINE_CLEANUP(struct nvme_store *, nvme_store_close)
 int nvme_store_flush(struct nvme_store *store); /* fdatasync, blocking: commit thread */
@@ -66,11 +66,11 @@ enum { _NVME_E_SUCCESS, NVME_E_FULL, NVME_E_BUSY };
 int nvme_space_new(uint64_t store_bytes, struct nvme_space **ret_space);
 struct nvme_space *nvme_space_free(struct nvme_space *space);
 ZI_DEFINE_CLEANUP(struct nvme_space *, nvme_space_free)
-/* One contiguous run, next-fit (so a step's writes are sequential on a quiet store). NVME_E_FULL. */
+/* One contiguous run, next-fit (a step's writes are sequential on a quiet store). NVME_E_FULL. */
 int nvme_space_allocate(struct nvme_space *space, uint64_t bytes, struct zi_extent *ret_extent);
 /* Gives a run back. Asserts that it was allocated (whole). Zero-length extents are ignored. */
 void nvme_space_release(struct nvme_space *space, const struct zi_extent *extent);
-/* Recovery: marks a run as in use. -EUCLEAN when misaligned, outside, or already claimed (damage). */
+/* Recovery: marks a run as in use. -EUCLEAN when misaligned, outside, or claimed before. */
 int nvme_space_claim(struct nvme_space *space, const struct zi_extent *extent);
 uint64_t nvme_space_free_bytes(const struct nvme_space *space);
 uint64_t nvme_space_total_bytes(const struct nvme_space *space);
@@ -104,32 +104,33 @@ struct nvme_io {
 };
 
 struct nvme_engine_options {
-	const char *backend;    /* "auto", "io_uring", "threads", or "faulty:SPEC" (tests, by hand) */
-	uint32_t depth;         /* blocks in flight; 0: 32 */
+	const char *backend; /* "auto", "io_uring", "threads", or "faulty:SPEC" (tests, by hand) */
+	uint32_t depth;      /* blocks in flight; 0: 32 */
 	uint32_t read_block_bytes, write_block_bytes; /* 0: 1 MiB */
 };
 
 struct nvme_engine_stats {
 	uint64_t read_bytes, write_bytes, read_count, write_count, error_count, short_count;
-	uint64_t registered_bytes; /* buffers registered with the kernel */
+	uint64_t registered_bytes;   /* buffers registered with the kernel */
 	uint64_t unregistered_bytes; /* asked for but refused (memlock): I/O works, slower */
 };
 
 /* -ENOSYS/-EPERM of io_uring with backend "auto" falls back to "threads". */
 int nvme_engine_new(const struct nvme_engine_options *options, struct zi_text *text,
-		    struct nvme_engine **ret_engine);
+                    struct nvme_engine **ret_engine);
 /* Asserts that nothing is in flight. */
 struct nvme_engine *nvme_engine_free(struct nvme_engine *engine);
 ZI_DEFINE_CLEANUP(struct nvme_engine *, nvme_engine_free)
 const char *nvme_engine_backend(const struct nvme_engine *engine);
-/* A descriptor that is readable when nvme_engine_reap() has something to do (loop source, level). */
+/* A descriptor, readable when nvme_engine_reap() has something to do (loop source, level). */
 int nvme_engine_fd(const struct nvme_engine *engine);
 /* A kernel that has no registered files is no error. -EEXIST, -ENOSPC (16 stores). */
 int nvme_engine_register_store(struct nvme_engine *engine, struct nvme_store *store);
 /* Before nvme_store_close(), unless the engine is freed first. */
 void nvme_engine_unregister_store(struct nvme_engine *engine, struct nvme_store *store);
-/* Registers memory for I/O without page pinning per request, in pieces of at most 1 GiB. A refusal (memlock) is
- * no error: counted in unregistered_bytes. Nothing may be in flight on it at unregister. */
+/* Registers memory for I/O without page pinning per request, in pieces of at most 1 GiB. A refusal
+ * (memlock) is no error: counted in unregistered_bytes. Nothing may be in flight on it at
+ * unregister. */
 int nvme_engine_register_buffer(struct nvme_engine *engine, void *base, uint64_t bytes);
 void nvme_engine_unregister_buffer(struct nvme_engine *engine, void *base);
 /* 0, or -EINVAL misaligned or outside the store. Never -EAGAIN: requests queue inside. */

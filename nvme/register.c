@@ -75,7 +75,7 @@ static void engine_register_piece(struct nvme_engine *engine, struct nvme_piece 
 }
 
 /**
- * nvme_engine_register_buffer() - spares I/O on this memory the pinning of pages, request by request
+ * nvme_engine_register_buffer() - spares I/O on this memory the pinning of pages at each request
  * @base: mapped, and touched best of all, until nvme_engine_unregister_buffer()
  * @bytes: any; registered in pieces of at most 1 GiB. A block that crosses the seam of two pieces
  *         goes out unregistered

@@ -226,11 +226,13 @@ int nvme_space_claim(struct nvme_space *space, const struct zi_extent *extent)
 	return 0;
 }
 
+/* In however many pieces. */
 uint64_t nvme_space_free_bytes(const struct nvme_space *space)
 {
 	return space->free_count * ZI_STORE_ALIGN_BYTES;
 }
 
+/* Free or not, the superblock apart. */
 uint64_t nvme_space_total_bytes(const struct nvme_space *space)
 {
 	return (space->block_count - SPACE_FIRST_INDEX) * ZI_STORE_ALIGN_BYTES;

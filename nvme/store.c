@@ -5,8 +5,8 @@
  *
  *   path is missing     PATH.zinf-preparing is made, locked, written once in advance, given its
  *                       superblock, flushed, and only then renamed: under its name a store is whole
- *   path is empty       prepared in place (the directory may not be ours), marked PREPARING meanwhile
- *   path is a store     checked; grown where asked: the superblock is changed when the bytes are there
+ *   path is empty       prepared in place (the directory may not be ours), marked meanwhile
+ *   path is a store     checked; grown where asked: its superblock changes when the bytes are there
  *   path is a device    adopted when its first MiB is zero, never written in advance
  *   anything else       refused: what we did not make we do not overwrite
  */
@@ -63,7 +63,7 @@ static int store_capacity(struct nvme_store *store, uint64_t *ret_bytes)
 	return 0;
 }
 
-/* A store of ours whose superblock was checked: its size against what there is and what is wanted. */
+/* A store whose superblock was checked: its size against what there is and what is wanted. */
 static int store_fit(struct nvme_store *store, const struct nvme_store_options *options,
                      uint64_t capacity_bytes, struct nvme_superblock *superblock,
                      struct zi_text *text)
@@ -138,8 +138,8 @@ static int store_open_existing(struct nvme_store *store, const struct nvme_store
 				nvme_store_adopt_device(store, options, capacity_bytes, text));
 		return err_origin(zi_text_error(
 			text, -EEXIST,
-			"'%s' holds %s of something else and no store: it is left alone. Name another "
-			"path, or remove it",
+			"'%s' holds %s of something else and no store: it is left alone. Name "
+			"another path, or remove it",
 			store->path, zi_format_bytes(capacity_bytes).chars));
 	}
 	r = nvme_superblock_check(&superblock, store->path, text);

@@ -96,6 +96,8 @@ static int store_create_named(struct nvme_store *store, const struct nvme_store_
 	return 0;
 }
 
+/* @store->path: nothing is there. Return: 0, -EBUSY (another prepares it), -ENOSPC, an errno. On
+ * failure nothing is there either. */
 int nvme_store_create(struct nvme_store *store, const struct nvme_store_options *options,
                       struct zi_text *text)
 {
@@ -180,8 +182,8 @@ int nvme_store_adopt_device(struct nvme_store *store, const struct nvme_store_op
 	if (bytes[0] || memcmp(bytes, bytes + 1, STORE_VIRGIN_BYTES - 1))
 		return err_origin(zi_text_error(
 			text, -EEXIST,
-			"device '%s' is not empty and no store: it is left alone. To use it, wipe it with "
-			"'blkdiscard -z' or 'dd if=/dev/zero bs=1M count=1'",
+			"device '%s' is not empty and no store: it is left alone. To use it, wipe "
+			"it with 'blkdiscard -z' or 'dd if=/dev/zero bs=1M count=1'",
 			store->path));
 	r = nvme_superblock_make(options->bytes ? options->bytes
 	                                        : capacity_bytes & ~(ZI_STORE_ALIGN_BYTES - 1ull),

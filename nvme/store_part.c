@@ -53,6 +53,7 @@ int nvme_store_lock(int fd, const char *path, struct zi_text *text)
 	return 0;
 }
 
+/* Return: 0, or the errno of the write or the flush, after which neither is to be trusted. */
 int nvme_store_write_superblock(const struct nvme_store *store,
                                 const struct nvme_superblock *superblock, struct zi_text *text)
 {
@@ -70,6 +71,7 @@ int nvme_store_write_superblock(const struct nvme_store *store,
 	return 0;
 }
 
+/* Return: 0, -EINVAL (blocks too large), -EOPNOTSUPP (required and not there), an errno. */
 int nvme_store_enable_direct(struct nvme_store *store, const struct nvme_store_options *options,
                              struct zi_text *text)
 {
@@ -88,12 +90,13 @@ int nvme_store_enable_direct(struct nvme_store *store, const struct nvme_store_o
 	if (options->is_direct_required && !store->is_direct)
 		return err_origin(zi_text_error(
 			text, -EOPNOTSUPP,
-			"store '%s' lies on a file system without direct I/O (tmpfs, for one): name a "
-			"path on a disk, or do not require direct I/O",
+			"store '%s' lies on a file system without direct I/O (tmpfs, for one): "
+			"name a path on a disk, or do not require direct I/O",
 			store->path));
 	return 0;
 }
 
+/* @is_created: the catalog knows nothing of it. */
 void nvme_store_adopt_superblock(struct nvme_store *store, const struct nvme_superblock *superblock,
                                  bool is_created)
 {

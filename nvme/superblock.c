@@ -15,6 +15,7 @@ static uint64_t superblock_hash(const struct nvme_superblock *superblock)
 	return kern_hash(superblock, offsetof(struct nvme_superblock, checksum));
 }
 
+/* @bytes: a multiple of ZI_STORE_ALIGN_BYTES. The identity is random. */
 int nvme_superblock_make(uint64_t bytes, struct nvme_superblock *ret_superblock)
 {
 	struct nvme_superblock superblock = {
@@ -36,16 +37,19 @@ int nvme_superblock_make(uint64_t bytes, struct nvme_superblock *ret_superblock)
 	return 0;
 }
 
+/* Nothing else of it changes. */
 void nvme_superblock_seal(struct nvme_superblock *superblock)
 {
 	superblock->checksum = superblock_hash(superblock);
 }
 
+/* By the magic alone. */
 bool nvme_superblock_is_ours(const struct nvme_superblock *superblock)
 {
 	return !memcmp(superblock->magic, NVME_SUPERBLOCK_MAGIC, sizeof(superblock->magic));
 }
 
+/* In the order in which fields may be trusted: version, checksum, the rest. */
 int nvme_superblock_check(const struct nvme_superblock *superblock, const char *path,
                           struct zi_text *text)
 {

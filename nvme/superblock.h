@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first NVME_SUPERBLOCK_BYTES of a store, as they lie on disk (little endian). Private to nvme/.
- * Floor 2, any thread: pure functions over memory.
+ * The first NVME_SUPERBLOCK_BYTES of a store, as they lie on disk (little endian). Private to
+ * nvme/. Floor 2, any thread: pure functions over memory.
  *
  *   0        8         12       16        24     32      48                4088      4096
  *   | magic  | version | state  | bytes   | made | uuid  | reserved, zero  | XXH3    |

@@ -141,9 +141,9 @@ function check_documented(    name)
 		return
 	if (name == "" || name == "main" || (" " chunk) ~ /[^A-Za-z0-9_]static[^A-Za-z0-9_]/)
 		return
-	if (chunk_is_documented || name in public_documented)
+	if (chunk_is_documented || name in header_documented)
 		return
-	error(chunk_number, name "() is not documented: a comment directly above it")
+	error(chunk_number, name "() is not documented: a comment directly above it, here or in its header")
 }
 
 # A run of code on the top level: a declaration, or the head of a function.
@@ -220,15 +220,20 @@ function check_file(    number, text, is_c)
 		warning(number, "a file of " number " lines; 400 are the aim")
 }
 
-# The public API is documented where its users read it: in include/zinf/.
-function read_public(    text, code, declared, is_doc, above)
+# What a header says above a declaration counts as well: the public API is documented where its
+# users read it, and so is what a folder offers. One comment may speak for the declarations that
+# follow it without an empty line.
+function read_header(    text, code, declared, is_doc, above, is_group)
 {
 	in_comment = 0
 	declared = ""
+	is_group = 0
 	while ((getline text < file) > 0) {
 		code = code_of(text)
+		if (text !~ /[^ \t]/)
+			is_group = 0
 		if (declared == "")
-			above = is_doc
+			above = is_doc || is_group
 		is_doc = code !~ /[^ \t]/ && text ~ /\*\/[ \t]*$/
 		if (code !~ /[^ \t]/ || code ~ /^[ \t]*#/) {
 			declared = ""
@@ -236,8 +241,9 @@ function read_public(    text, code, declared, is_doc, above)
 		}
 		declared = declared " " code
 		if (code ~ /;[ \t]*$/) {
+			is_group = above
 			if (above && function_name(declared) != "")
-				public_documented[function_name(declared)] = 1
+				header_documented[function_name(declared)] = 1
 			declared = ""
 		}
 	}
@@ -263,8 +269,8 @@ BEGIN {
 END {
 	for (p = 1; p <= paths_count; p++) {
 		file = paths[p]
-		if (file ~ /^include\/zinf\//)
-			read_public()
+		if (file ~ /\.h$/)
+			read_header()
 	}
 	for (p = 1; p <= paths_count; p++) {
 		file = paths[p]

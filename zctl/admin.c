@@ -44,14 +44,15 @@ static int receive(int socket_fd, uint64_t deadline_ns, struct packet *packet)
 	return err_trace(zi_message_check((const struct zi_message_header *)packet->bytes, &text));
 }
 
-/* Prints what the daemon refused; its error code. */
+/* Prints what the daemon refused. Always -EREMOTEIO, whatever it was: told, and no error of ours.
+ */
 static int refused(const struct zi_message_header *header)
 {
 	const struct zi_error_message *message = (const void *)header;
 
 	fprintf(stderr, "zctl: zinfd answered: %.*s (%s)\n", (int)sizeof message->text.chars,
 	        message->text.chars, zi_err_name(message->error));
-	return message->error < 0 ? message->error : -EPROTO;
+	return err_origin(-EREMOTEIO);
 }
 
 static int say_hello(int socket_fd, uint64_t deadline_ns, struct packet *packet)
@@ -119,7 +120,7 @@ static int ask(const struct zctl_context *context, const char *command, json_t *
 	uint64_t deadline_ns = zi_clock_deadline_ns(ANSWER_TIMEOUT_NS);
 	struct zi_admin admin = { 0 };
 	json_error_t error;
-	size_t bytes;
+	size_t bytes = 0;
 	int r;
 
 	if (!packet)
@@ -157,13 +158,13 @@ json_t *zctl_ask(const struct zctl_context *context, const char *command)
 		return json;
 	if (r == -ENOENT || r == -ECONNREFUSED)
 		fprintf(stderr,
-		        "zctl: no zinfd listens at %s; start it (systemctl start zinfd, or zinfd --user), "
-		        "or name its socket with --socket or ZINF_SOCKET\n",
+		        "zctl: no zinfd listens at %s; start it (systemctl start zinfd, or "
+		        "zinfd --user), or name its socket with --socket or ZINF_SOCKET\n",
 		        context->socket_path);
 	else if (r == -ETIMEDOUT)
 		fprintf(stderr, "zctl: zinfd at %s did not answer within 10 s\n",
 		        context->socket_path);
-	else
+	else if (r != -EREMOTEIO)
 		fprintf(stderr, "zctl: asking zinfd at %s failed: %s\n", context->socket_path,
 		        strerror(-r));
 	return NULL;

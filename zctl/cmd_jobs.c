@@ -130,8 +130,8 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 	       get_count(job, "params"), get_count(job, "elements"),
 	       get_count(job, "padded_elements"), get_count(job, "units"),
 	       get_count(job, "subgroups"));
-	printf("config: param %s, grad %s, %s, schedule %s, optimizer state on %s, parameters on %s, "
-	       "durability %s\n",
+	printf("config: param %s, grad %s, %s, schedule %s, optimizer state on %s, "
+	       "parameters on %s, durability %s\n",
 	       get_word(config, "param_dtype"), get_word(config, "grad_dtype"),
 	       get_word(config, "optimizer"), get_word(config, "schedule"),
 	       get_word(config, "offload_optimizer"), get_word(config, "offload_param"),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading keys of the daemon's answers. A key that is not there (an older daemon) reads as 0 or "". */
+/* Reading keys of the daemon's answers. A key that is not there (an older daemon) reads as 0 or "".
+ */
 #pragma once
 
 #include <jansson.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From untrusted bytes to checked values. Two answers: -EINVAL, a caller's mistake that its own
- * operation pays for; -EPROTO, what no libzinf would ever send, and the session ends. Floor 1, pure.
+ * operation pays for; -EPROTO, what no libzinf would ever send, and the session ends. Floor 1,
+ * pure.
  */
 #include "common/wire/check.h"
 

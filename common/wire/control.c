@@ -79,8 +79,9 @@ int zi_control_connect(const char *path, int *ret_fd)
 	return 0;
 }
 
-/* The folder of @path, opened and locked: of several daemons that start at once, one at a time looks
- * whether the socket is stale. The lock goes with the descriptor and leaves no file behind. */
+/* The folder of @path, opened and locked: of several daemons that start at once, one at a time
+ * looks whether the socket is stale. The lock goes with the descriptor and leaves no file behind.
+ */
 static int lock_folder(const char *path, struct zi_text *text, int *ret_fd)
 {
 	_cleanup_(zi_closep) int fd = -1;

@@ -16,8 +16,8 @@
  *   DESTROY → DONE
  * Of zctl:  HELLO → HELLO, ADMIN → ADMIN_REPLY … (JSON text in pieces, the last with MORE unset)
  * Any request may be answered by ERROR (errno and text). The daemon may send NOTICE at any time.
- * Requests carry a sequence number that the reply repeats. One request at a time per session, but for
- * the LAYOUT stream.
+ * Requests carry a sequence number that the reply repeats. One request at a time per session, but
+ * for the LAYOUT stream.
  */
 #pragma once
 
@@ -217,8 +217,8 @@ int zi_message_send(int socket_fd, const struct zi_message_header *message, cons
                     uint32_t fd_count);
 /* Receives one packet into @buffer ((ZI_MESSAGE_BYTES_MAX,) bytes, 8-aligned) and checks that it is
  * whole, not truncated, has magic, and header.bytes equals its length. Descriptors beyond
- * ZI_MESSAGE_FDS_MAX, or any when @fds is NULL, are closed. -EAGAIN nothing there, -ECONNRESET end of
- * stream, -EPROTO malformed (every received descriptor is closed). fds are O_CLOEXEC. */
+ * ZI_MESSAGE_FDS_MAX, or any when @fds is NULL, are closed. -EAGAIN nothing there, -ECONNRESET end
+ * of stream, -EPROTO malformed (every received descriptor is closed). fds are O_CLOEXEC. */
 int zi_message_receive(int socket_fd, void *buffer, int *fds, uint32_t *ret_fd_count);
 /* -EPROTO unless the (received) message has exactly (fixed types) or at least (streamed types) the
  * bytes of its type, and its strings end within their fields. */
@@ -226,9 +226,9 @@ int zi_message_check(const struct zi_message_header *message, struct zi_text *te
 
 const char *zi_message_name(uint16_t type);
 
-/* Listening and connecting. Paths longer than sun_path: -ENAMETOOLONG. A stale socket (nobody listens)
- * is replaced; a live one is -EADDRINUSE. The listener is non-blocking, the connected socket blocks
- * (connecting itself never does: -EAGAIN when the daemon's backlog is full). */
+/* Listening and connecting. Paths longer than sun_path: -ENAMETOOLONG. A stale socket (nobody
+ * listens) is replaced; a live one is -EADDRINUSE. The listener is non-blocking, the connected
+ * socket blocks (connecting itself never does: -EAGAIN when the daemon's backlog is full). */
 int zi_control_listen(const char *path, uint32_t mode, struct zi_text *text, int *ret_fd);
 int zi_control_connect(const char *path, int *ret_fd);
 /* The socket path by the rules of zinf_options.socket_path. */

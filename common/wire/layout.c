@@ -62,7 +62,8 @@ static void assert_entries(uint32_t entries)
 	(void)entries; /* Only asserted. */
 }
 
-/* Return: bytes of the uplink of a ring with @entries slots: header, SQ, resume blob; whole pages. */
+/* Return: bytes of the uplink of a ring with @entries slots: header, SQ, resume blob; whole pages.
+ */
 uint64_t zi_uplink_bytes(uint32_t entries)
 {
 	assert_entries(entries);

@@ -60,8 +60,8 @@ struct zi_cqe {
 	uint64_t user_data;
 	int32_t result;      /* 0 or -errno */
 	uint32_t text_index; /* 1 + slot of the error text in the downlink; 0: none */
-	/* ZI_OP_STEP and ZI_OP_COMMIT: [0] committed step. The statistics lie in the downlink header
-	 * as of this completion. Others: zero. */
+	/* ZI_OP_STEP and ZI_OP_COMMIT: [0] committed step. The statistics lie in the downlink
+	 * header as of this completion. Others: zero. */
 	uint64_t values[6];
 };
 static_assert(sizeof(struct zi_cqe) == ZI_SLOT_BYTES, "a slot is one cache line");
@@ -73,8 +73,8 @@ struct zi_line {
 };
 static_assert(sizeof(struct zi_line) == ZI_LINE_BYTES, "one word, one line");
 
-/* For words outside the rings (spin_us, broken): one writer, any number of readers. The load's acquire
- * pairs with the store's release, so that what was written before is seen with it. */
+/* For words outside the rings (spin_us, broken): one writer, any number of readers. The load's
+ * acquire pairs with the store's release, so that what was written before is seen with it. */
 static inline uint32_t zi_line_load(const struct zi_line *line)
 {
 	return __atomic_load_n(&line->value, __ATOMIC_ACQUIRE);

@@ -52,7 +52,8 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 	[ZI_MESSAGE_ATTACHED] = {
 		.name = "ATTACHED",
 		.bytes = sizeof(struct zi_attached),
-		.reserved = { PART(struct zi_attached, reserved0), PART(struct zi_attached, reserved) },
+		.reserved = { PART(struct zi_attached, reserved0),
+			      PART(struct zi_attached, reserved) },
 	},
 	[ZI_MESSAGE_LAYOUT] = {
 		.name = "LAYOUT",
@@ -155,7 +156,8 @@ const char *zi_message_name(uint16_t type)
 	return kind ? kind->name : "?";
 }
 
-/* Fills a header. @bytes: of the whole message. @sequence: of the request, repeated in its reply. */
+/* Fills a header. @bytes: of the whole message. @sequence: of the request, repeated in its reply.
+ */
 void zi_message_init(struct zi_message_header *header, enum zi_message_type type, uint32_t bytes,
                      uint32_t sequence)
 {

@@ -2,9 +2,10 @@
 /*
  * Sealed memfds and the mappings of them. Floor 1, any thread.
  *
- * A file is made whole before anyone sees it: sized, every page allocated, sealed. So a page fault in
- * a mapping cannot fail later (SIGBUS), whatever a peer does with its descriptor. Not sealed against
- * writing: that would also bar workers and a restarted daemon; readers get an O_RDONLY descriptor.
+ * A file is made whole before anyone sees it: sized, every page allocated, sealed. So a page fault
+ * in a mapping cannot fail later (SIGBUS), whatever a peer does with its descriptor. Not sealed
+ * against writing: that would also bar workers and a restarted daemon; readers get an O_RDONLY
+ * descriptor.
  */
 #include "common/wire/region.h"
 
@@ -131,9 +132,9 @@ int zi_region_create(const char *name, uint64_t bytes, enum zi_region_pages want
 /**
  * zi_region_collapse() - touch all pages and make them huge where the kernel can
  *
- * ->pages becomes COLLAPSED when every whole 2 MiB of the region did (a rest at the end stays small,
- * and a region below 2 MiB stays SMALL). Before the region is registered with io_uring: pinned
- * pages do not collapse. Context: a helper thread; takes time in proportion to the bytes.
+ * ->pages becomes COLLAPSED when every whole 2 MiB of the region did (a rest at the end stays
+ * small, and a region below 2 MiB stays SMALL). Before the region is registered with io_uring:
+ * pinned pages do not collapse. Context: a helper thread; takes time in proportion to the bytes.
  */
 void zi_region_collapse(struct zi_region *region)
 {

@@ -27,18 +27,20 @@ struct zi_region {
 
 /* Makes a region of at least @bytes (rounded up to whole pages), mapped read-write, MADV_DONTFORK.
  * @want: HUGETLB tries the pool of huge pages first and falls back silently (ret->pages says what
- * it became: HUGETLB or SMALL; collapsing is zi_region_collapse()). fallocate()s everything: -ENOSPC,
+ * it became: HUGETLB or SMALL; collapsing is zi_region_collapse()). fallocate()s everything:
+ * -ENOSPC,
  * -ENOMEM. */
 int zi_region_create(const char *name, uint64_t bytes, enum zi_region_pages want,
                      struct zi_region *ret_region);
-/* Touches all pages and asks for transparent huge pages (MADV_COLLAPSE); on helper threads, before the region is
- * registered anywhere. Sets pages to COLLAPSED when all of it became huge. Never fails hard. */
+/* Touches all pages and asks for transparent huge pages (MADV_COLLAPSE); on helper threads, before
+ * the region is registered anywhere. Sets pages to COLLAPSED when all of it became huge. Never
+ * fails hard. */
 void zi_region_collapse(struct zi_region *region);
 /* Unmaps and closes; accepts ZI_REGION_INIT. */
 void zi_region_destroy(struct zi_region *region);
 
-/* -EPROTO unless a received descriptor is a memfd with all seals and at least @bytes, which are whole
- * pages of its kind. */
+/* -EPROTO unless a received descriptor is a memfd with all seals and at least @bytes, which are
+ * whole pages of its kind. */
 int zi_region_check(int fd, uint64_t bytes);
 /* The other side: checks seals, size and kind of a received descriptor, maps @bytes of it. With
  * @is_writable false the map is PROT_READ. @fd stays the caller's. -EPROTO when it is not what was

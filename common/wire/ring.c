@@ -14,11 +14,11 @@
  *     C1 store need_wakeup = 1       C2 full fence       C3 load tail
  * The two fences lie in one total order (C11 7.17.4, sequentially consistent fences). If P2 is
  * before C2, C3 sees P1's tail or a later one: the consumer does not sleep. If C2 is before P2, P3
- * sees C1's flag: the producer writes the eventfd, and the consumer's poll() returns, however late it
- * began. Without P2 the processor may read the flag while the tail still waits in its store buffer
- * (x86 does just that), and both sides may miss each other; millions of stress rounds do not find
- * it. The flag stays 1 until disarm(): a producer that sees it late writes the eventfd once too
- * often, and the consumer wakes for nothing: harmless.
+ * sees C1's flag: the producer writes the eventfd, and the consumer's poll() returns, however late
+ * it began. Without P2 the processor may read the flag while the tail still waits in its store
+ * buffer (x86 does just that), and both sides may miss each other; millions of stress rounds do not
+ * find it. The flag stays 1 until disarm(): a producer that sees it late writes the eventfd once
+ * too often, and the consumer wakes for nothing: harmless.
  */
 #include "common/wire/ring.h"
 
@@ -143,7 +143,8 @@ bool zi_ring_arm(struct zi_ring_consumer *ring)
 	return false;
 }
 
-/* Takes the wish to be woken back. Relaxed: a producer that reads the old flag wakes us once more. */
+/* Takes the wish to be woken back. Relaxed: a producer that reads the old flag wakes us once more.
+ */
 void zi_ring_disarm(struct zi_ring_consumer *ring)
 {
 	__atomic_store_n(ring->need_wakeup, 0u, __ATOMIC_RELAXED);

@@ -9,9 +9,9 @@
  * need_wakeup, and writes the eventfd when set. Either the producer sees the flag or the consumer
  * sees the tail: both fences are needed (ring.c has the proof).
  *
- * push and pop are inline: an empty request through the daemon passes four of them in less than half
- * a microsecond. Each end remembers the peer's index as it saw it last and looks again only when
- * that says "full" or "empty": a look is a cache line that travels between two cores.
+ * push and pop are inline: an empty request through the daemon passes four of them in less than
+ * half a microsecond. Each end remembers the peer's index as it saw it last and looks again only
+ * when that says "full" or "empty": a look is a cache line that travels between two cores.
  */
 #pragma once
 
@@ -116,8 +116,8 @@ static inline int zi_ring_pop(struct zi_ring_consumer *ring, void *ret_slot)
 	       (const char *)ring->slots + (uint64_t)(head & (ring->entries - 1)) * ZI_SLOT_BYTES,
 	       ZI_SLOT_BYTES);
 	ring->head_private = head + 1;
-	/* Release pairs with the acquire in zi_ring_push(): the slot is read before it is reused. It
-	 * also keeps the compiler from reading the slot a second time instead of the copy. */
+	/* Release pairs with the acquire in zi_ring_push(): the slot is read before it is reused.
+	 * It also keeps the compiler from reading the slot a second time instead of the copy. */
 	__atomic_store_n(ring->head, head + 1, __ATOMIC_RELEASE);
 	return 0;
 }

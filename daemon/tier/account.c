@@ -23,6 +23,7 @@ void tier_account_init(struct tier_account *account, const char *name, struct ti
 		account->limit_bytes[kind] = UINT64_MAX;
 }
 
+/* Asserts that nothing is charged to it. */
 void tier_account_deinit(struct tier_account *account)
 {
 	for (uint32_t kind = 0; kind < _TIER_KIND_COUNT; kind++)
@@ -99,6 +100,7 @@ int tier_charge_take(struct tier_charge *charge, struct tier *tier, struct tier_
 	return 0;
 }
 
+/* Gives the bytes back to the tier and every account. Not charged: nothing to do. */
 void tier_charge_return(struct tier_charge *charge)
 {
 	if (!charge->tier)

@@ -29,6 +29,7 @@ struct tier_holders {
 	uint32_t count;
 };
 
+/* @ret_holders: the caller's, tier_holders_free(). Return: 0; -ENOMEM. */
 int tier_holders_new(struct zi_loop *loop, struct tier_holders **ret_holders)
 {
 	struct tier_holders *holders;
@@ -171,6 +172,7 @@ int tier_holders_add(struct tier_holders *holders, pid_t pid, int pidfd,
 	return 0;
 }
 
+/* Return: whether a process other than @except_pid still holds @segment; @ret_pid names one. */
 bool tier_holders_is_held(const struct tier_holders *holders, const struct tier_segment *segment,
                           pid_t except_pid, pid_t *ret_pid)
 {
@@ -186,6 +188,7 @@ bool tier_holders_is_held(const struct tier_holders *holders, const struct tier_
 	return false;
 }
 
+/* Return: processes that hold anything. */
 uint32_t tier_holders_count(const struct tier_holders *holders)
 {
 	return holders->count;

@@ -73,6 +73,7 @@ int tier_extent_reserve(struct tier *tier, uint64_t bytes, struct zi_extent *ret
 	return err_fold(r);
 }
 
+/* Gives back and clears @extent; nothing for one without bytes. Context: shard thread. */
 void tier_extent_release(struct tier *tier, struct zi_extent *extent)
 {
 	assert(tier->kind == TIER_NVME);
@@ -82,6 +83,7 @@ void tier_extent_release(struct tier *tier, struct zi_extent *extent)
 	*extent = (struct zi_extent){ 0 };
 }
 
+/* Recovery: @extent is in use. Return: 0; -EUCLEAN it cannot be. */
 int tier_extent_claim(struct tier *tier, const struct zi_extent *extent)
 {
 	assert(tier->kind == TIER_NVME);
@@ -89,21 +91,25 @@ int tier_extent_claim(struct tier *tier, const struct zi_extent *extent)
 	return err_fold(nvme_space_claim(tier->space, extent));
 }
 
+/* Return: bytes that are free now, whatever is charged. */
 uint64_t tier_extent_free_bytes(const struct tier *tier)
 {
 	return nvme_space_free_bytes(tier->space);
 }
 
+/* Return: 0 when what was written is on the medium. Context: commit thread; blocks. */
 int tier_flush(struct tier *tier)
 {
 	return err_trace(nvme_store_flush(tier->store));
 }
 
+/* Return: of the file or device, for people. */
 const char *tier_path(const struct tier *tier)
 {
 	return tier->store->path;
 }
 
+/* Return: (16,) bytes, the identity that the catalog knows. */
 const uint8_t *tier_uuid(const struct tier *tier)
 {
 	return tier->store->uuid;

@@ -120,6 +120,7 @@ int tier_segment_new(struct tier *tier, struct tier_account *account, const char
 	return 0;
 }
 
+/* Return: @segment, with one reference more. */
 struct tier_segment *tier_segment_ref(struct tier_segment *segment)
 {
 	assert(segment->ref_count > 0);
@@ -127,6 +128,7 @@ struct tier_segment *tier_segment_ref(struct tier_segment *segment)
 	return segment;
 }
 
+/* The last reference unregisters, unmaps, closes and returns the charge. Return: NULL. */
 struct tier_segment *tier_segment_unref(struct tier_segment *segment)
 {
 	if (!segment)
@@ -196,6 +198,10 @@ int tier_segment_readonly_fd(struct tier_segment *segment, int *ret_fd)
 	return 0;
 }
 
+/*
+ * Asks for huge pages where the kernel gave small ones. Context: any thread, before
+ * registration.
+ */
 void tier_segment_prepare(struct tier_segment *segment)
 {
 	assert(segment->region.fd >= 0);

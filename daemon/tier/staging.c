@@ -81,6 +81,7 @@ int tier_staging_new(struct tier *tier, struct tier_account *account, struct nvm
 	return 0;
 }
 
+/* Asserts that every slot is back. Return: NULL. */
 struct tier_staging *tier_staging_free(struct tier_staging *staging)
 {
 	if (!staging)
@@ -92,6 +93,7 @@ struct tier_staging *tier_staging_free(struct tier_staging *staging)
 	return NULL;
 }
 
+/* Return: a slot of slot_bytes, the caller's until given back; NULL: none is free. */
 void *tier_staging_take(struct tier_staging *staging)
 {
 	uint32_t slot;
@@ -102,6 +104,7 @@ void *tier_staging_take(struct tier_staging *staging)
 	return (char *)staging->segment->region.base + slot * staging->slot_bytes;
 }
 
+/* @slot: from tier_staging_take(); nothing is in flight on it. */
 void tier_staging_give(struct tier_staging *staging, void *slot)
 {
 	uint64_t offset = (uint64_t)((char *)slot - (char *)staging->segment->region.base);

@@ -62,6 +62,7 @@ int tier_init_nvme(struct tier *tier, struct nvme_store *store, uint32_t node)
 	return 0;
 }
 
+/* Asserts that nothing is charged. */
 void tier_deinit(struct tier *tier)
 {
 	assert(tier->used_bytes == 0);

@@ -95,21 +95,21 @@ struct tier_segment {
 	char name[32];
 };
 
-/* Charged, then created, bound to the tier's node, zero-filled by the kernel. Huge pages as
- * the tier wants. The memory is fully allocated when this returns; helpers that collapse pages are the caller's
- * affair (segment_prepare). -ENOSPC, -EDQUOT with figures, -ENOMEM. */
+/* Charged, then created, bound to the tier's node, zero-filled by the kernel. Huge pages as the
+ * tier wants. The memory is fully allocated when this returns; helpers that collapse pages are the
+ * caller's affair (segment_prepare). -ENOSPC, -EDQUOT with figures, -ENOMEM. */
 int tier_segment_new(struct tier *tier, struct tier_account *account, const char *name,
                      uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment);
-/* The same in two halves, so that the slow one (allocating and zeroing pages) runs on a device thread:
- * charge makes the object and pays; build, from any thread, makes the memory. Whole huge pages when
- * @is_huge and the tier wants them; otherwise pages of 4 KiB. */
+/* The same in two halves, so that the slow one (allocating and zeroing pages) runs on a device
+ * thread: charge makes the object and pays; build, from any thread, makes the memory. Whole huge
+ * pages when @is_huge and the tier wants them; otherwise pages of 4 KiB. */
 int tier_segment_charge(struct tier *tier, struct tier_account *account, const char *name,
                         uint64_t bytes, bool is_huge, struct zi_text *text,
                         struct tier_segment **ret_segment);
 int tier_segment_build(struct tier_segment *segment, struct zi_text *text);
 /* Bytes that tier_segment_charge() takes for @bytes. */
 uint64_t tier_segment_charged_bytes(const struct tier *tier, uint64_t bytes, bool is_huge);
-/* Registered I/O on the segment, until unregistered or gone. A refusal of the kernel is no error. */
+/* Registered I/O on the segment, until unregistered or gone. The kernel's refusal is no error. */
 int tier_segment_register(struct tier_segment *segment, struct nvme_engine *engine);
 void tier_segment_unregister(struct tier_segment *segment);
 struct tier_segment *tier_segment_ref(struct tier_segment *segment);
@@ -118,7 +118,7 @@ struct tier_segment *tier_segment_unref(struct tier_segment *segment);
 ZI_DEFINE_CLEANUP(struct tier_segment *, tier_segment_unref)
 /* A descriptor that can only be mapped for reading; stays the segment's. */
 int tier_segment_readonly_fd(struct tier_segment *segment, int *ret_fd);
-/* Touches pages and asks for huge ones; may run on a device thread, on a segment nobody else has. */
+/* Asks for huge pages where there are small ones; on any thread, on a segment nobody else has. */
 void tier_segment_prepare(struct tier_segment *segment);
 
 /* ---- staging (staging.c): bounded, registered buffers of a job's step pipeline ---- */
@@ -132,7 +132,7 @@ struct tier_staging {
 	uint16_t *free_slots;
 };
 
-/* @segment: built, of at least slot_bytes × slot_count bytes; its reference passes over on success. */
+/* @segment: built, of at least slot_bytes × slot_count bytes; its reference passes on if done. */
 int tier_staging_adopt(struct tier_segment *segment, struct nvme_engine *engine,
                        uint64_t slot_bytes, uint32_t slot_count, struct tier_staging **ret_staging);
 int tier_staging_new(struct tier *tier, struct tier_account *account, struct nvme_engine *engine,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A step begins: every rank's options are equal, bit by bit, and the store has room for all that the
- * step will write. Floor 5, shard thread.
+ * A step begins: every rank's options are equal, bit by bit, and the store has room for all that
+ * the step will write. Floor 5, shard thread.
  */
 #include <string.h>
 

@@ -75,6 +75,7 @@ void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalo
 	submit(job, kind, done);
 }
 
+/* The blob of the commit to come; the committed one stays beside it. */
 void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t byte_count)
 {
 	struct zero_blob *blob = &job->blobs[1 - job->blob_index][rank];
@@ -135,6 +136,7 @@ static void committed(struct catalog_request *request)
 	zero_drain(zero);
 }
 
+/* Step, powers, blobs, and the extents that are replaced. Ends in step_end(). */
 void commit_submit(struct zero_job *job)
 {
 	struct zero_step *step = &job->step;
@@ -159,6 +161,7 @@ void commit_submit(struct zero_job *job)
 
 /* ---- zero_commit() ---- */
 
+/* The WRITE pipeline has ended. */
 void commit_written(struct zero_job *job, int error, const struct zi_text *text)
 {
 	job->step.stats.write_bytes = job->pipeline.write_bytes;

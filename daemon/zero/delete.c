@@ -13,8 +13,8 @@ static void ghost_deleted(struct catalog_request *request)
 	struct zero *zero = job->zero;
 
 	job_unbusy(job);
-	/* A refusal leaves the space taken until the daemon starts again, and finds it free or named:
-	 * nothing that could be done here is better. */
+	/* A refusal leaves the space taken until the daemon starts again, and finds it free or
+	 * named: nothing that could be done here is better. */
 	if (!request->result)
 		extents_release_all(job);
 	job->is_stored = false;
@@ -35,6 +35,7 @@ static void ghost_make(struct zero_job *job)
 	zi_list_push_back(&job->zero->ghosts, &job->jobs_link);
 }
 
+/* A job without ranks ends: at once, or as a ghost until the catalog has forgotten it. */
 void job_delete(struct zero_job *job)
 {
 	if (!job->is_stored) {

@@ -18,6 +18,7 @@ bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *
 	       !subgroup->places[ZERO_PLANE_PARAM].extent.bytes;
 }
 
+/* What was reserved and will not be committed. Nothing may be in flight on it. */
 void extents_release_next(struct zero_job *job)
 {
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
@@ -27,6 +28,7 @@ void extents_release_next(struct zero_job *job)
 				                    &job->subgroups[i].places[plane].next);
 }
 
+/* The job is no longer in the catalog. */
 void extents_release_all(struct zero_job *job)
 {
 	extents_release_next(job);
@@ -73,6 +75,10 @@ static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup, boo
 	return 0;
 }
 
+/*
+ * A step writes both planes of every subgroup; a commit the parameters of units that were
+ * written. All or nothing. Return: 0; -ENOSPC with figures.
+ */
 int extents_reserve(struct zero_job *job, bool is_step, struct zi_text *text)
 {
 	uint64_t free_bytes;

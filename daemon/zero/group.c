@@ -49,6 +49,7 @@ void group_break(struct zero_job *job, int error, uint32_t culprit, const struct
 		step_abort(job);
 }
 
+/* As group_break(), but a step that is being written ends first. */
 void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
                             const struct zi_text *text)
 {
@@ -66,6 +67,7 @@ void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
 	group->is_left = false;
 }
 
+/* A rank that left cleanly is needed now. Return: true when that broke the group. */
 bool group_needs_all(struct zero_job *job)
 {
 	struct zi_text text = job->group.text;
@@ -104,6 +106,7 @@ static void remember(struct zero_job *job, const char *name)
 	(void)zi_copy_name(place, ZI_NAME_BYTES, name); /* Of the same size. */
 }
 
+/* A newer incarnation takes the place of whatever group is there. */
 void group_replace(struct zero_job *job, const char *name)
 {
 	struct zero_group *group = &job->group;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of zero/: what the files offer each other. Floor 5; shard thread, but for what update.c says.
+ * Inside of zero/: what the files offer each other. Floor 5; shard thread, but for what update.c
+ * says.
  *
- * How the parts call each other. Public functions and whatever comes back to the loop (device tasks,
- * moves, catalog requests) change state, and end in zero_drain(). Nobody else is called in between:
- * a finished op is only put into zero->completed, and a rank whose group broke into zero->notices,
- * and zero_drain() calls their callbacks when nothing is half-changed. A callback may call any public
- * function, free its rank, even end the job; so zero_drain() is the last thing a function does.
+ * How the parts call each other. Public functions and whatever comes back to the loop (device
+ * tasks, moves, catalog requests) change state, and end in zero_drain(). Nobody else is called in
+ * between: a finished op is only put into zero->completed, and a rank whose group broke into
+ * zero->notices, and zero_drain() calls their callbacks when nothing is half-changed. A callback
+ * may call any public function, free its rank, even end the job; so zero_drain() is the last thing
+ * a function does.
  *
  * What is in flight (a device task, a move, a request) is counted in busy_count. Memory is given
  * back, and a group materialised, only at busy_count 0 (job_settle()): drain before free.

@@ -56,6 +56,7 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	return 0;
 }
 
+/* Memory that serves one incarnation: gradients, accumulator, staging. */
 void job_drop_incarnation(struct zero_job *job)
 {
 	assert(job->busy_count == 0);
@@ -87,6 +88,7 @@ static bool is_only_copy(const struct zero_job *job)
 	return !job_is_nvme(job) && job->committed_step >= 0;
 }
 
+/* What is in memory is no longer what is committed; no-op where memory is the only copy. */
 void job_unload(struct zero_job *job)
 {
 	if (is_only_copy(job))
@@ -98,6 +100,7 @@ void job_unload(struct zero_job *job)
 		job->subgroups[i].is_reset = false;
 }
 
+/* All that an idle job need not hold. */
 void job_drop_memory(struct zero_job *job)
 {
 	job_drop_incarnation(job);
@@ -114,6 +117,7 @@ void job_drop_memory(struct zero_job *job)
 	}
 }
 
+/* The end of the object; what the catalog holds stays. Return: NULL. */
 struct zero_job *job_free(struct zero_job *job)
 {
 	if (!job)
@@ -137,6 +141,7 @@ struct zero_job *job_free(struct zero_job *job)
 	return NULL;
 }
 
+/* Return: the job of that name, or NULL. Ghosts are not found. */
 struct zero_job *job_find(struct zero *zero, const char *name)
 {
 	zi_list_for_each(link, &zero->jobs) {

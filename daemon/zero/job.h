@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job and its parts: what they hold. Who calls whom is in internal.h. Floor 5; shard thread, but for
- * what update.c and reduce.c say of their device tasks.
+ * A job and its parts: what they hold. Who calls whom is in internal.h. Floor 5; shard thread, but
+ * for what update.c and reduce.c say of their device tasks.
  */
 #pragma once
 
@@ -131,7 +131,7 @@ struct zero_pipeline {
 };
 
 /*
- *   NONE ──step_begin──▶ STEPPING ──every rank's step, norm known──▶ UPDATING ──written──▶ COMMITTING
+ *   NONE ──step_begin──▶ STEPPING ──all steps, norm known──▶ UPDATING ──written──▶ COMMITTING
  *    ▲                      │ group broke                               │ I/O error             │
  *    └──────────────────────┴───────────────────────────────────────────┴───────────────────────┘
  * zero_commit() goes from NONE to COMMITTING. A skipped step goes from STEPPING to COMMITTING.
@@ -192,8 +192,8 @@ struct zero_group {
 	uint32_t rank_count;
 	uint32_t generation;                       /* counts what began FORMING */
 	uint64_t gather_masks[_ZERO_GATHER_COUNT]; /* who has come; full: the work is under way */
-	/* why it is BROKEN; or (error not 0 before) why it breaks at the end of the step that is being
-	 * written, or when a rank that left cleanly is needed next (is_left) */
+	/* why it is BROKEN; or (error not 0 before) why it breaks at the end of the step that is
+	 * being written, or when a rank that left cleanly is needed next (is_left) */
 	int error;
 	uint32_t culprit;
 	struct zi_text text;

@@ -13,6 +13,7 @@
 #include "common/wire/geometry.h"
 #include "daemon/zero/internal.h"
 
+/* Frees the arrays and empties @layout. */
 void layout_free(struct zero_layout *layout)
 {
 	free(layout->units);
@@ -148,7 +149,8 @@ int layout_check(const struct zero_layout *layout, struct zi_text *text)
 			    !zi_checked_add(total, count, &total) || total >> 48)
 				return err_origin(zi_text_error(
 					text, -EINVAL,
-					"parameter '%s' of unit '%s': the model passes 2^48 elements",
+					"parameter '%s' of unit '%s': the model passes 2^48 "
+					"elements",
 					entry->name, layout->units[unit].name));
 		}
 		if (param == first)
@@ -196,6 +198,7 @@ static int param_compare(const struct zero_layout *layout, const struct catalog_
 	                     format_shape(model).chars);
 }
 
+/* @who, @model_who: for the sentence. Return: 0; -EINVAL and the first difference. */
 int layout_compare(const struct zero_layout *layout, const char *who,
                    const struct zero_layout *model, const char *model_who, struct zi_text *text)
 {

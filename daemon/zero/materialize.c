@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Materialise: every rank has said what the model is; now its memory appears. Floor 5, shard thread.
+ * Materialise: every rank has said what the model is; now its memory appears. Floor 5, shard
+ * thread.
  *
  *   gather ─▶ plan (charges) ─▶ build (device threads) ─▶ load (disk) ─▶ catalog ─▶ LIVE
- * A failure anywhere gives everything back and every rank hears the same; the group stays FORMING, so
- * that they may try again. A group that broke meanwhile is noticed between any two of these.
+ * A failure anywhere gives everything back and every rank hears the same; the group stays FORMING,
+ * so that they may try again. A group that broke meanwhile is noticed between any two of these.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ static bool is_wanted(const struct zero_job *job)
 	       job->group.generation == job->materialize_generation;
 }
 
+/* Every rank has come, and nothing of the former group is in flight. */
 bool materialize_is_due(const struct zero_job *job)
 {
 	return job->group.phase == ZERO_GROUP_FORMING && !job->is_materializing &&
@@ -97,6 +99,7 @@ static void recorded(struct catalog_request *request)
 	zero_drain(zero);
 }
 
+/* The LOAD pipeline has ended. */
 void materialize_loaded(struct zero_job *job, int error, const struct zi_text *text)
 {
 	if (!error)
@@ -170,6 +173,7 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	return err_trace(memory_plan(job, text));
 }
 
+/* Precondition: materialize_is_due(). Ends in materialize_end(), possibly before this returns. */
 void materialize_start(struct zero_job *job)
 {
 	struct zi_text text = { "" };
@@ -261,6 +265,7 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	zero_drain(zero);
 }
 
+/* What a materialised rank is given; the segments stay the job's. Context: shard thread. */
 void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_materialized)
 {
 	const struct zero_job *job = rank->job;
@@ -274,6 +279,7 @@ void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_mat
 	};
 }
 
+/* Return: units of the job once it is materialised for this rank, else 0. */
 uint32_t zero_unit_count(const struct zero_rank *rank)
 {
 	return rank->pin_counts && rank->job->group.phase == ZERO_GROUP_LIVE && !rank->broken_error

@@ -6,7 +6,7 @@
  *   param     the parameters; as long as the job is in memory; ranks read it
  *   grads     one per rank, of one incarnation; ranks write them
  *   accum     fp32 sums of the sharded schedule
- *   state     offload none or cpu: all optimizer state; nvme: the resident share, the last subgroups
+ *   state     offload none or cpu: all optimizer state; nvme: the resident share, at the end
  *   staging   nvme: what the rest streams through
  */
 #include <stdlib.h>

@@ -3,8 +3,9 @@
  * Pending requests of ranks: begin, wait, gather, complete, expire. Floor 5, shard thread.
  *
  * An op that must wait lies in its rank's list. What the daemon does (an update, a reduction) makes
- * ops_retry() look again at those that wait for it: level-triggered, so no event can be missed; lists
- * are as short as a ring. What needs every rank waits in a *gather*. One timer per job expires both.
+ * ops_retry() look again at those that wait for it: level-triggered, so no event can be missed;
+ * lists are as short as a ring. What needs every rank waits in a *gather*. One timer per job
+ * expires both.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include "common/base/err.h"
 #include "daemon/zero/internal.h"
 
+/* Return: what people call it. */
 const char *op_name(uint16_t opcode)
 {
 	switch (opcode) {
@@ -38,6 +40,7 @@ static bool has_unit(uint16_t opcode)
 	       opcode == ZERO_OP_WRITE_BEGIN || opcode == ZERO_OP_WRITE_END;
 }
 
+/* Fills the private part. Return: false when the op was completed, as it cannot be served now. */
 bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 {
 	const struct zero_job *job = rank->job;
@@ -88,6 +91,7 @@ void op_complete(struct zero_op *op, int result)
 	zi_list_push_back(&rank->job->zero->completed, &op->link);
 }
 
+/* Completes @op with @error and a sentence. */
 void op_fail(struct zero_op *op, int error, const char *format, ...)
 {
 	va_list args;
@@ -161,7 +165,7 @@ static const char *waited_for(const struct zero_op *op)
 	case ZI_OP_UNSHARD:
 		return "the unit is not at the current step yet";
 	case ZI_OP_GRAD_ACQUIRE:
-		return "the daemon still needs the gradient, or another rank has not handed its over";
+		return "the daemon needs the gradient, or another rank has not handed its over";
 	case ZI_OP_STEP_BEGIN:
 	case ZI_OP_STEP:
 	case ZI_OP_COMMIT:
@@ -207,6 +211,7 @@ static void timer_due(struct zi_timer *timer)
 	zero_drain(zero);
 }
 
+/* Pending from now on, with the rank's timeout. */
 void op_wait(struct zero_op *op)
 {
 	struct zero_job *job = op->rank->job;
@@ -222,6 +227,7 @@ void op_wait(struct zero_op *op)
 
 /* ---- gathers ---- */
 
+/* Waits with the others. Return: true when every rank of the world has come. -EALREADY: twice. */
 bool op_gather(struct zero_op *op, enum zero_gather gather)
 {
 	struct zero_rank *rank = op->rank;
@@ -256,6 +262,7 @@ void gather_complete(struct zero_job *job, enum zero_gather gather, int result,
 	}
 }
 
+/* Looks again at every op that waits for the daemon (unshard, grad_acquire, step_begin). */
 void ops_retry(struct zero_job *job)
 {
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
@@ -277,6 +284,7 @@ void ops_retry(struct zero_job *job)
 	}
 }
 
+/* A rank leaves: what is pending or not yet told ends now, in this call. */
 void ops_cancel(struct zero_rank *rank)
 {
 	struct zero *zero = rank->job->zero;

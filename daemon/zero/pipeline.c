@@ -8,8 +8,8 @@
  * state is read ahead during forward and backward, and computed when the step's norm is known.
  *
  * Resident state needs no staging slot and is not read; parameters are written from where they lie,
- * since nothing changes them before the commit. After the first error nothing new begins, and the end
- * is told when nothing is in flight: then, and only then, may space and memory be given back.
+ * since nothing changes them before the commit. After the first error nothing new begins, and the
+ * end is told when nothing is in flight: then, and only then, may space and memory be given back.
  */
 #include "common/base/assert.h"
 #include "common/base/clock.h"
@@ -382,6 +382,7 @@ void pipeline_arm(struct zero_job *job)
 	pump(job);
 }
 
+/* Nothing new begins, what is in flight is drained. Return: true when nothing is. */
 bool pipeline_abort(struct zero_job *job)
 {
 	if (job->pipeline.kind == ZERO_PIPELINE_NONE)

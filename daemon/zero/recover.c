@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the catalog back to jobs, when the daemon starts: each stands at its last committed step, and
- * its extents are claimed, so that what no commit names is free. Memory comes at materialize. Floor 5,
- * before the loop runs.
+ * From the catalog back to jobs, when the daemon starts: each stands at its last committed step,
+ * and its extents are claimed, so that what no commit names is free. Memory comes at materialize.
+ * Floor 5, before the loop runs.
  *
  * A job whose rows or extents cannot be right is kept, refused and explained; nothing of it is
  * overwritten, and the others go on.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients: handed over unit by unit, and summed over the ranks before the update where clipping, a
- * norm, the finite check or the sharded schedule need the sum (docs/ARITHMETIC.md). Floor 5, shard
- * thread, but for reduce_run().
+ * Gradients: handed over unit by unit, and summed over the ranks before the update where clipping,
+ * a norm, the finite check or the sharded schedule need the sum (docs/ARITHMETIC.md). Floor 5,
+ * shard thread, but for reduce_run().
  *
  * The sum lands in rank 0's buffer, in place: each element is read from every rank before it is
  * written. So the other ranks have theirs back after it, and rank 0 after the update.
@@ -15,6 +15,7 @@
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
 
+/* Return: f32(1 / ranks), or 1 for a sum. */
 float reduce_average(const struct zero_job *job)
 {
 	if (job->step.options.flags & ZI_STEP_SUM)
@@ -83,6 +84,7 @@ static void reduce_done(struct dev_task *task)
 	zero_drain(zero);
 }
 
+/* Every rank has handed this micro-batch's gradient over. Ends in step_advance(). */
 void reduce_unit(struct zero_job *job, uint32_t index)
 {
 	struct zero_unit *unit = &job->units[index];

@@ -13,6 +13,7 @@
 #include "daemon/zero/internal.h"
 #include "kernels/norm.h"
 
+/* Gradients of the step that is over are void. */
 void step_units_reset(struct zero_job *job)
 {
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
@@ -170,6 +171,7 @@ static void step_skip(struct zero_job *job)
 		commit_submit(job);
 }
 
+/* To the update, when every rank has called step() and all sums are there. */
 void step_advance(struct zero_job *job)
 {
 	struct zero_step *step = &job->step;
@@ -195,6 +197,7 @@ void step_advance(struct zero_job *job)
 	pipeline_arm(job);
 }
 
+/* The UPDATE pipeline has ended. */
 void step_updated(struct zero_job *job, int error, const struct zi_text *text)
 {
 	struct zero_step *step = &job->step;
@@ -221,6 +224,7 @@ void step_updated(struct zero_job *job, int error, const struct zi_text *text)
 
 /* ---- the end ---- */
 
+/* The group broke before the update: nothing of the step remains. */
 void step_abort(struct zero_job *job)
 {
 	assert(job->step.phase == ZERO_STEP_STEPPING);
@@ -230,6 +234,7 @@ void step_abort(struct zero_job *job)
 	(void)pipeline_abort(job); /* What is still in flight ends in step_drained(). */
 }
 
+/* The aborted pipeline of a step has drained. */
 void step_drained(struct zero_job *job)
 {
 	if (job->step.phase == ZERO_STEP_COMMITTING)

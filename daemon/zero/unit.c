@@ -8,6 +8,7 @@
 #include "common/base/err.h"
 #include "daemon/zero/internal.h"
 
+/* Completes @op when its unit is at the step this rank wants; else leaves it waiting. */
 void unit_try_unshard(struct zero_op *op)
 {
 	struct zero_rank *rank = op->rank;
@@ -28,6 +29,7 @@ void unit_try_unshard(struct zero_op *op)
 	op_complete(op, 0);
 }
 
+/* Completes @op when the buffer is the rank's; else leaves it waiting. */
 void unit_try_grad_acquire(struct zero_op *op)
 {
 	const struct zero_rank *rank = op->rank;

@@ -4,8 +4,8 @@
  * hashed while it lies in the cache. Floor 5, any device thread.
  *
  * They read what the shard thread set before dev_submit() and does not change while a task is in
- * flight: the layout, the planes' addresses, the step's scalars, the committed checksums. They write the
- * memory of their own subgroup, its part of the next checksums, and the item's error.
+ * flight: the layout, the planes' addresses, the step's scalars, the committed checksums. They
+ * write the memory of their own subgroup, its part of the next checksums, and the item's error.
  */
 #include <string.h>
 

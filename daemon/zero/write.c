@@ -21,6 +21,7 @@ static uint64_t unit_bytes(const struct zero_job *job, uint64_t element_count)
 	return element_count * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 }
 
+/* Return: a rank that has a unit open for writing, or NULL. */
 const struct zero_rank *write_pending(const struct zero_job *job)
 {
 	for (uint32_t i = 0; i < job->group.world_size; i++)

@@ -96,6 +96,7 @@ struct zero *zero_free(struct zero *zero)
 	return NULL;
 }
 
+/* Return: the account of a uid, made on first use; NULL without memory. */
 struct zero_account *zero_account_of(struct zero *zero, uint32_t uid)
 {
 	struct zero_account *account;
@@ -153,7 +154,8 @@ static void notify(struct zero_rank *rank)
 
 /*
  * Calls what is due, ops before notices, until nothing is. Nested calls (from a callback) return at
- * once: the outer one goes on. Bounded by what callbacks submit: a session takes what its ring holds.
+ * once: the outer one goes on. Bounded by what callbacks submit: a session takes what its ring
+ * holds.
  */
 void zero_drain(struct zero *zero)
 {
@@ -183,13 +185,11 @@ void zero_drain(struct zero *zero)
 	}
 }
 
-/**
- * zero_quiesce() - no more steps; what is being written is committed
- * @done: called once, on this thread, when every job is at rest; possibly before this returns
+/* * zero_quiesce() - no more steps; what is being written is committed @done: called once, on this
+ * thread, when every job is at rest; possibly before this returns
  *
- * Steps that wait for gradients or ranks are discarded: their groups break with -ESTALE. From now on
- * nobody attaches and nobody begins a step. Context: shard thread, once.
- */
+ * Steps that wait for gradients or ranks are discarded: their groups break with -ESTALE. From now
+ * on nobody attaches and nobody begins a step. Context: shard thread, once. */
 void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 {
 	struct zi_text text;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Jobs and their training state: layout, planes, subgroups, reduction, the step, commit, recovery.
- * Floor 5. Everything belongs to the shard thread; computing goes to device threads, transactions to the
- * commit thread, disk to the shard's engine, and each comes back to this thread's loop.
+ * Floor 5. Everything belongs to the shard thread; computing goes to device threads, transactions
+ * to the commit thread, disk to the shard's engine, and each comes back to this thread's loop.
  *
  *   zero        all jobs of this shard and what they share (tiers, engine, devices, catalog)
  *   zero_job    a job; outlives its processes (job.c); its layout and units (layout.c, unit.c)
@@ -12,18 +12,22 @@
  *               device threads run; reduce.c: gradients; commit.c: extents and the catalog
  *   recover.c   from the catalog back to jobs at daemon start, and to memory at materialize
  *
- * A job's phases (job.c has the one function that changes them):
+ * A job's phases, as reported:
  *
- *   FORMING ──all ranks materialised──▶ READY ──step_begin──▶ STEPPING ──all called step──▶ UPDATING
- *      ▲                                  ▲ ▲                    │                             │
- *      │ new incarnation                  │ └──── committed ─────┼────── COMMITTING ◀──────────┘
- *      └────────── BROKEN ◀───────────────┴── a rank died, ──────┘   (I/O error: BROKEN, and the
- *                    ▲                        left, or failed         committed param is re-read)
+ *   FORMING ──all materialised──▶ READY ──step_begin──▶ STEPPING ──all called step──▶ UPDATING
+ *      ▲                            ▲ ▲                    │                             │
+ *      │ new incarnation            │ └──── committed ─────┼────── COMMITTING ◀──────────┘
+ *      └────────── BROKEN ◀─────────┴── a rank died, ──────┘   (I/O error: BROKEN, and the
+ *                    ▲                  left, or failed         committed param is re-read)
  *                    └─ also from FORMING
  *   IDLE: no ranks at all (a job at rest, or just recovered).
+ * They are made of two: a group's (FORMING, LIVE, BROKEN, none) and a step's (none, STEPPING,
+ * UPDATING, COMMITTING), since a step that is being written outlives its group (job.h). UPDATING
+ * and COMMITTING hide what the group is.
  *
  * From UPDATING on nothing more is needed of the ranks: a step that began to update always ends in
- * a commit, or by an I/O error in the former one, whoever dies. So death of a rank before leaves nothing to undo.
+ * a commit, or by an I/O error in the former one, whoever dies. So death of a rank before leaves
+ * nothing to undo.
  */
 #pragma once
 
@@ -100,8 +104,8 @@ struct zero *zero_free(struct zero *zero);
  * jobs whose state was in memory alone are deleted and reported by name to @lost. */
 int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), void *arg,
                  struct zi_text *text);
-/* Graceful stop: no new steps; `done` runs once every job is READY, IDLE, BROKEN or FORMING (steps that were
- * UPDATING have committed; those not yet UPDATING are discarded, never half). */
+/* Graceful stop: no new steps; `done` runs once every job is READY, IDLE, BROKEN or FORMING (steps
+ * that were UPDATING have committed; those not yet UPDATING are discarded, never half). */
 void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg);
 
 /* The account of a uid, for what sessions allocate themselves (rings). Made on first use, kept. */
@@ -122,14 +126,15 @@ struct zero_attach {
 	void *broken_arg;
 };
 
-/* Joins (and makes) a job by the incarnation rules of docs/ARCHITECTURE.md. -EACCES other uid; -EBUSY; -ESTALE older
- * incarnation; -EINVAL world or configuration differs; -EDQUOT, -EMFILE limits. A newer incarnation
- * breaks the ranks of the former one with -ESTALE. */
+/* Joins (and makes) a job by the incarnation rules of docs/ARCHITECTURE.md. -EACCES other uid;
+ * -EBUSY; -ESTALE older incarnation; -EINVAL world or configuration differs; -EDQUOT, -EMFILE
+ * limits. A newer incarnation breaks the ranks of the former one with -ESTALE. */
 int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
                 struct zero_rank **ret_rank, uint64_t *ret_incarnation_number);
-/* The end of a rank: clean (DETACH) or not (@reason "process 123 died"). Others of its group break with
- * -EPIPE, naming it, unless the job was at rest for this rank and it left cleanly before others needed it: then
- * they break when they next need it. Pending ops of this rank are completed with -ECANCELED first. */
+/* The end of a rank: clean (DETACH) or not (@reason "process 123 died"). Others of its group break
+ * with -EPIPE, naming it, unless the job was at rest for this rank and it left cleanly before
+ * others needed it: then they break when they next need it. Pending ops of this rank are completed
+ * with -ECANCELED first. */
 void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason);
 /* Deletes the job after its only rank asked for it; the rank is left by this on success. */
 void zero_job_destroy(struct zero_rank *rank, struct zero_op *op);

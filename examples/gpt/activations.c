@@ -19,13 +19,13 @@ static float *cut(struct cutter *cutter, uint64_t count)
 {
 	float *array = cutter->arena ? cutter->arena + cutter->used_count : NULL;
 
-	cutter->used_count += (count + ARENA_ALIGN_FLOATS - 1) / ARENA_ALIGN_FLOATS *
-			      ARENA_ALIGN_FLOATS;
+	cutter->used_count +=
+		(count + ARENA_ALIGN_FLOATS - 1) / ARENA_ALIGN_FLOATS * ARENA_ALIGN_FLOATS;
 	return array;
 }
 
 static void cut_all(struct gpt_activations *acts, const struct gpt_config *config,
-		    struct cutter *cutter)
+                    struct cutter *cutter)
 {
 	uint64_t n = acts->row_count, c = config->channel_count, t = config->sequence_count;
 
@@ -69,7 +69,7 @@ int gpt_activations_init(struct gpt_activations *acts, const struct gpt_model *m
 	if (cutter.used_count > SIZE_MAX / sizeof(float) / 2)
 		return -ENOMEM;
 	acts->arena = aligned_alloc(ARENA_ALIGN_FLOATS * sizeof(float),
-				    cutter.used_count * sizeof(float));
+	                            cutter.used_count * sizeof(float));
 	if (!acts->arena)
 		return -ENOMEM;
 	cutter = (struct cutter){ .arena = acts->arena };

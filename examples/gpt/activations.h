@@ -42,6 +42,6 @@ int gpt_activations_init(struct gpt_activations *acts, const struct gpt_model *m
 void gpt_activations_deinit(struct gpt_activations *acts);
 
 int gpt_forward(struct gpt_units *units, struct gpt_activations *acts, const uint8_t *inputs,
-		const uint8_t *targets, double *ret_loss);
+                const uint8_t *targets, double *ret_loss);
 int gpt_backward(struct gpt_units *units, struct gpt_activations *acts, const uint8_t *inputs,
-		 const uint8_t *targets);
+                 const uint8_t *targets);

@@ -35,38 +35,38 @@ static const struct choice optimizers[] = {
 	{ "adamw", ZINF_ADAMW }, { "adam", ZINF_ADAM }, { "sgd", ZINF_SGD }, { NULL, 0 }
 };
 static const struct choice schedules[] = { { "local", ZINF_LOCAL },
-					   { "sharded", ZINF_SHARDED },
-					   { NULL, 0 } };
+	                                   { "sharded", ZINF_SHARDED },
+	                                   { NULL, 0 } };
 static const struct choice offloads[] = { { "none", ZINF_OFFLOAD_NONE },
-					  { "cpu", ZINF_OFFLOAD_CPU },
-					  { "nvme", ZINF_OFFLOAD_NVME },
-					  { NULL, 0 } };
+	                                  { "cpu", ZINF_OFFLOAD_CPU },
+	                                  { "nvme", ZINF_OFFLOAD_NVME },
+	                                  { NULL, 0 } };
 static const struct choice durabilities[] = { { "process", ZINF_DURABILITY_PROCESS },
-					      { "power", ZINF_DURABILITY_POWER },
-					      { NULL, 0 } };
+	                                      { "power", ZINF_DURABILITY_POWER },
+	                                      { NULL, 0 } };
 
 #define AT(field) offsetof(struct gpt_args, field)
-#define HEADING(text)                 \
-	{                             \
-		.help = (text)        \
+#define HEADING(text)          \
+	{                      \
+		.help = (text) \
 	}
 #define FLAG(option, field, text)                                                        \
 	{                                                                                \
 		.name = (option), .help = (text), .offset = AT(field), .kind = KIND_FLAG \
 	}
-#define NUMBER(option, type, field, least, most, text)                                           \
-	{                                                                                        \
-		.name = (option), .help = (text), .offset = AT(field), .min = (least), .max = (most), \
-		.kind = (type)                                                                   \
+#define NUMBER(option, type, field, least, most, text)                                 \
+	{                                                                              \
+		.name = (option), .help = (text), .offset = AT(field), .min = (least), \
+		.max = (most), .kind = (type)                                          \
 	}
 #define TEXT(option, field, text)                                                        \
 	{                                                                                \
 		.name = (option), .help = (text), .offset = AT(field), .kind = KIND_TEXT \
 	}
-#define CHOICE(option, field, list, text)                                            \
-	{                                                                            \
+#define CHOICE(option, field, list, text)                                                 \
+	{                                                                                 \
 		.name = (option), .help = (text), .choices = (list), .offset = AT(field), \
-		.kind = KIND_CHOICE                                                  \
+		.kind = KIND_CHOICE                                                       \
 	}
 
 /* Limits: what the code's integers hold, and what nobody means. */
@@ -75,12 +75,15 @@ static const struct option options[] = {
 	NUMBER("layers", KIND_U32, model.layer_count, 1, 1024, "N       blocks (4)"),
 	NUMBER("heads", KIND_U32, model.head_count, 1, 1024, "N       attention heads (4)"),
 	NUMBER("d-model", KIND_U32, model.channel_count, 1, 65536, "N       channels (128)"),
-	NUMBER("seq-len", KIND_U32, model.sequence_count, 1, 65536, "N       tokens of a sequence (128)"),
+	NUMBER("seq-len", KIND_U32, model.sequence_count, 1, 65536,
+	       "N       tokens of a sequence (128)"),
 	HEADING("Training"),
 	NUMBER("batch-size", KIND_U32, model.batch_count, 1, 65536,
 	       "N       sequences of a micro-batch of one rank (8)"),
-	NUMBER("grad-accum", KIND_U32, grad_accum_count, 1, 65536, "N       micro-batches of a step (1)"),
-	NUMBER("steps", KIND_U64, step_count, 0, 1e15, "N       train until this step is committed (300)"),
+	NUMBER("grad-accum", KIND_U32, grad_accum_count, 1, 65536,
+	       "N       micro-batches of a step (1)"),
+	NUMBER("steps", KIND_U64, step_count, 0, 1e15,
+	       "N       train until this step is committed (300)"),
 	NUMBER("lr", KIND_F64, lr, 0, 1e6, "X       learning rate after the warm-up (2e-3)"),
 	NUMBER("warmup", KIND_U64, warmup_count, 0, 1e15, "N       steps of linear warm-up (20)"),
 	NUMBER("min-lr", KIND_F64, min_lr, 0, 1e6,
@@ -93,8 +96,10 @@ static const struct option options[] = {
 	NUMBER("momentum", KIND_F64, momentum, 0, 1, "X       SGD (0.9)"),
 	NUMBER("dampening", KIND_F64, dampening, 0, 1, "X       SGD (0)"),
 	FLAG("nesterov", is_nesterov, "        SGD"),
-	NUMBER("clip", KIND_F64, clip, 0, 1e30, "X       largest norm of the gradient; 0: none (1)"),
-	FLAG("skip-nonfinite", is_skipping_nonfinite, "        a step with such a gradient changes nothing"),
+	NUMBER("clip", KIND_F64, clip, 0, 1e30,
+	       "X       largest norm of the gradient; 0: none (1)"),
+	FLAG("skip-nonfinite", is_skipping_nonfinite,
+	     "        a step with such a gradient changes nothing"),
 	FLAG("bf16", is_bf16, "        parameters and gradients in bf16, master in f32"),
 	FLAG("f32-grads", has_f32_grads, "        with --bf16: gradients in f32"),
 	NUMBER("seed", KIND_U64, seed, 0, 1e15, "N       of first values and batches (1)"),
@@ -107,12 +112,14 @@ static const struct option options[] = {
 	FLAG("reference", is_reference, "        train in this process, without zinf"),
 	HEADING("zinf"),
 	CHOICE("schedule", schedule, schedules, "NAME    of reduction: local or sharded (local)"),
-	CHOICE("offload-optimizer", offload_optimizer, offloads, "TIER    none, cpu or nvme (nvme)"),
+	CHOICE("offload-optimizer", offload_optimizer, offloads,
+	       "TIER    none, cpu or nvme (nvme)"),
 	NUMBER("resident", KIND_BYTES, resident_bytes, 0, 1e18,
 	       "SIZE    of NVMe state that stays in CPU memory (0)"),
 	NUMBER("staging", KIND_BYTES, staging_bytes, 0, 1e18,
 	       "SIZE    buffers of the step's pipeline; 0: the daemon's default (0)"),
-	CHOICE("durability", durability, durabilities, "NAME    a commit survives: process or power (process)"),
+	CHOICE("durability", durability, durabilities,
+	       "NAME    a commit survives: process or power (process)"),
 	TEXT("job", job, "NAME    (ZINF_JOB, else \"gpt\")"),
 	TEXT("incarnation", incarnation, "NAME    of this start of the job (made up)"),
 	TEXT("socket", socket, "PATH    of the daemon (ZINF_SOCKET, else the system's)"),
@@ -120,8 +127,10 @@ static const struct option options[] = {
 	FLAG("delete-job", is_deleting_job, "        at the end, with all its state"),
 	NUMBER("timeout", KIND_U32, timeout_s, 1, 4294967, "SECONDS of every wait (600)"),
 	HEADING("Output"),
-	NUMBER("log-every", KIND_U64, log_every, 1, 1e15, "N       steps between progress lines (10)"),
-	NUMBER("eval-every", KIND_U64, eval_every, 0, 1e15, "N       steps between evaluations; 0: none (0)"),
+	NUMBER("log-every", KIND_U64, log_every, 1, 1e15,
+	       "N       steps between progress lines (10)"),
+	NUMBER("eval-every", KIND_U64, eval_every, 0, 1e15,
+	       "N       steps between evaluations; 0: none (0)"),
 	NUMBER("eval-batches", KIND_U32, eval_batch_count, 1, 65536, "N       of each rank (4)"),
 	TEXT("dump", dump, "FILE    write the last step and all parameters there"),
 	FLAG("json", is_json, "        a line of JSON per step and rank instead"),
@@ -137,10 +146,10 @@ static const struct option options[] = {
 
 static const struct gpt_args defaults = {
 	.model = { .layer_count = 4,
-		   .head_count = 4,
-		   .channel_count = 128,
-		   .sequence_count = 128,
-		   .batch_count = 8 },
+	           .head_count = 4,
+	           .channel_count = 128,
+	           .sequence_count = 128,
+	           .batch_count = 8 },
 	.rank = -1,
 	.grad_accum_count = 1,
 	.step_count = 300,
@@ -217,7 +226,7 @@ static const struct option *find_option(const char *name, size_t name_bytes)
 }
 
 static int set_choice(const struct option *option, const char *value, uint32_t *ret_value,
-		      struct gpt_problem *problem)
+                      struct gpt_problem *problem)
 {
 	char list[128] = "";
 
@@ -229,13 +238,14 @@ static int set_choice(const struct option *option, const char *value, uint32_t *
 			return 0;
 		}
 		(void)snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "",
-			       choice->name); /* The lists above fit. */
+		               choice->name); /* The lists above fit. */
 	}
-	return gpt_problem_set(problem, -EINVAL, "--%s %s: allowed are %s", option->name, value, list);
+	return gpt_problem_set(problem, -EINVAL, "--%s %s: allowed are %s", option->name, value,
+	                       list);
 }
 
 static int set_value(struct gpt_args *args, const struct option *option, const char *value,
-		     struct gpt_problem *problem)
+                     struct gpt_problem *problem)
 {
 	void *field = (char *)args + option->offset;
 	uint64_t integer = 0;
@@ -256,13 +266,13 @@ static int set_value(struct gpt_args *args, const struct option *option, const c
 		r = gpt_parse_u64(value, &integer);
 	if (r)
 		return gpt_problem_set(problem, -EINVAL, "--%s %s: a number%s is needed",
-				       option->name, value,
-				       option->kind == KIND_BYTES ? " (with K, M, G or T)" : "");
+		                       option->name, value,
+		                       option->kind == KIND_BYTES ? " (with K, M, G or T)" : "");
 	if (option->kind != KIND_F64)
 		number = (double)integer;
 	if (!(number >= option->min && number <= option->max))
 		return gpt_problem_set(problem, -EINVAL, "--%s %s: allowed is %.15g to %.15g",
-				       option->name, value, option->min, option->max);
+		                       option->name, value, option->min, option->max);
 	if (option->kind == KIND_F64)
 		*(double *)field = number;
 	else if (option->kind == KIND_U32)
@@ -279,17 +289,17 @@ static int check_together(const struct gpt_args *args, struct gpt_problem *probl
 		return gpt_problem_set(problem, -EINVAL, "--f32-grads needs --bf16");
 	if (args->model.channel_count % args->model.head_count)
 		return gpt_problem_set(problem, -EINVAL,
-				       "--d-model %u is not a multiple of --heads %u",
-				       args->model.channel_count, args->model.head_count);
+		                       "--d-model %u is not a multiple of --heads %u",
+		                       args->model.channel_count, args->model.head_count);
 	if (args->optimizer != ZINF_SGD && (args->beta1 >= 1 || args->beta2 >= 1))
 		return gpt_problem_set(problem, -EINVAL,
-				       "--beta1 %g and --beta2 %g must be below 1 with Adam",
-				       args->beta1, args->beta2);
+		                       "--beta1 %g and --beta2 %g must be below 1 with Adam",
+		                       args->beta1, args->beta2);
 	if (args->is_nesterov && args->optimizer != ZINF_SGD)
 		return gpt_problem_set(problem, -EINVAL, "--nesterov needs --optimizer sgd");
 	if (args->min_lr > args->lr)
 		return gpt_problem_set(problem, -EINVAL, "--min-lr %g is above --lr %g",
-				       args->min_lr, args->lr);
+		                       args->min_lr, args->lr);
 	return 0;
 }
 
@@ -297,7 +307,8 @@ static int check_together(const struct gpt_args *args, struct gpt_problem *probl
  * Reads "--name value", "--name=value" and flags. @args: defaults first, then what is given; texts
  * point into @argv. Return: 0, -EINVAL with the reason.
  */
-int gpt_args_parse(struct gpt_args *args, int argc, char *const *argv, struct gpt_problem *problem)
+int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
+                   struct gpt_problem *problem)
 {
 	bool is_min_lr_given = false;
 	int r;
@@ -310,22 +321,24 @@ int gpt_args_parse(struct gpt_args *args, int argc, char *const *argv, struct gp
 
 		if (strncmp(argv[i], "--", 2) != 0)
 			return gpt_problem_set(problem, -EINVAL,
-					       "\"%s\" is not understood; options begin with --",
-					       argv[i]);
+			                       "\"%s\" is not understood; options begin with --",
+			                       argv[i]);
 		option = find_option(name, equals ? (size_t)(equals - name) : strlen(name));
 		if (!option)
-			return gpt_problem_set(problem, -EINVAL,
-					       "%s is unknown; did you mean --%s? (--help lists all)",
-					       argv[i], nearest_option(name));
+			return gpt_problem_set(
+				problem, -EINVAL,
+				"%s is unknown; did you mean --%s? (--help lists all)", argv[i],
+				nearest_option(name));
 		if (option->kind == KIND_FLAG) {
 			if (equals)
 				return gpt_problem_set(problem, -EINVAL, "--%s takes no value",
-						       option->name);
+				                       option->name);
 			*(bool *)((char *)args + option->offset) = true;
 			continue;
 		}
 		if (!equals && i + 1 == argc)
-			return gpt_problem_set(problem, -EINVAL, "--%s needs a value", option->name);
+			return gpt_problem_set(problem, -EINVAL, "--%s needs a value",
+			                       option->name);
 		r = set_value(args, option, equals ? equals + 1 : argv[++i], problem);
 		if (r)
 			return r;
@@ -349,16 +362,17 @@ int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem)
 		return 0;
 	if (!rank_text || !world_text)
 		return gpt_problem_set(problem, -EINVAL,
-				       "RANK and WORLD_SIZE go together, and %s is not set",
-				       rank_text ? "WORLD_SIZE" : "RANK");
+		                       "RANK and WORLD_SIZE go together, and %s is not set",
+		                       rank_text ? "WORLD_SIZE" : "RANK");
 	if (gpt_parse_u64(rank_text, &rank) || gpt_parse_u64(world_text, &world) || world < 1 ||
 	    world > ZINF_WORLD_MAX || rank >= world)
-		return gpt_problem_set(problem, -EINVAL,
-				       "RANK=%s WORLD_SIZE=%s: allowed are 1 to %d ranks, counted from 0",
-				       rank_text, world_text, ZINF_WORLD_MAX);
+		return gpt_problem_set(
+			problem, -EINVAL,
+			"RANK=%s WORLD_SIZE=%s: allowed are 1 to %d ranks, counted from 0",
+			rank_text, world_text, ZINF_WORLD_MAX);
 	if (args->rank_count && args->rank_count != world)
 		return gpt_problem_set(problem, -EINVAL, "--ranks %u, but WORLD_SIZE is %s",
-				       args->rank_count, world_text);
+		                       args->rank_count, world_text);
 	args->rank = (int32_t)rank;
 	args->world_count = (uint32_t)world;
 	return 0;
@@ -367,9 +381,9 @@ int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem)
 void gpt_args_help(const char *program)
 {
 	(void)printf("usage: %s [options]\n"
-		     "Trains a GPT on text, byte by byte, its state kept by zinfd. Defaults in "
-		     "parentheses.\n",
-		     program);
+	             "Trains a GPT on text, byte by byte, its state kept by zinfd. Defaults in "
+	             "parentheses.\n",
+	             program);
 	for (size_t i = 0; i < OPTION_COUNT; i++) {
 		if (!options[i].name)
 			(void)printf("\n%s\n", options[i].help);
@@ -389,6 +403,7 @@ double gpt_args_lr(const struct gpt_args *args, uint64_t step)
 		return args->lr * (double)step / (double)args->warmup_count;
 	if (step >= args->step_count)
 		return args->min_lr;
-	progress = (double)(step - args->warmup_count) / (double)(args->step_count - args->warmup_count);
+	progress = (double)(step - args->warmup_count) /
+	           (double)(args->step_count - args->warmup_count);
 	return args->min_lr + 0.5 * (args->lr - args->min_lr) * (1.0 + cos(M_PI * progress));
 }

@@ -63,7 +63,8 @@ struct gpt_args {
 	uint32_t exit_rank;
 };
 
-int gpt_args_parse(struct gpt_args *args, int argc, char *const *argv, struct gpt_problem *problem);
+int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
+                   struct gpt_problem *problem);
 int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem);
 void gpt_args_help(const char *program);
 double gpt_args_lr(const struct gpt_args *args, uint64_t step);

@@ -45,8 +45,8 @@ GPT_CLONES static void causal_softmax_backward(uint64_t tokens, const float *att
 }
 
 /* qkv: (B, T, 3, H, C/H). ret_att: (B, H, T, T), the weights, kept for backward. ret_out: (B, T, C). */
-void gpt_attention_forward(const struct gpt_attention_shape *shape, const float *qkv, float *ret_att,
-			   float *ret_out)
+void gpt_attention_forward(const struct gpt_attention_shape *shape, const float *qkv,
+                           float *ret_att, float *ret_out)
 {
 	int t = (int)shape->sequence_count, c = (int)shape->channel_count;
 	int width = (int)(shape->channel_count / shape->head_count);
@@ -62,17 +62,17 @@ void gpt_attention_forward(const struct gpt_attention_shape *shape, const float 
 			float *out = ret_out + (size_t)b * t * c + (size_t)h * width;
 
 			cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, t, t, width, scale, q,
-				    3 * c, k, 3 * c, 0.0f, att, t);
+			            3 * c, k, 3 * c, 0.0f, att, t);
 			causal_softmax(shape->sequence_count, att);
 			cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, t, width, t, 1.0f,
-				    att, t, v, 3 * c, 0.0f, out, c);
+			            att, t, v, 3 * c, 0.0f, out, c);
 		}
 	}
 }
 
 /* dout: (B, T, C). scratch: (T, T). ret_dqkv: (B, T, 3, H, C/H), written. */
 void gpt_attention_backward(const struct gpt_attention_shape *shape, const float *qkv,
-			    const float *att, const float *dout, float *scratch, float *ret_dqkv)
+                            const float *att, const float *dout, float *scratch, float *ret_dqkv)
 {
 	int t = (int)shape->sequence_count, c = (int)shape->channel_count;
 	int width = (int)(shape->channel_count / shape->head_count);
@@ -89,14 +89,14 @@ void gpt_attention_backward(const struct gpt_attention_shape *shape, const float
 			const float *d = dout + (size_t)b * t * c + (size_t)h * width;
 
 			cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, t, width, t, 1.0f, a,
-				    t, d, c, 0.0f, dv, 3 * c);
+			            t, d, c, 0.0f, dv, 3 * c);
 			cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, t, t, width, 1.0f, d,
-				    c, v, 3 * c, 0.0f, scratch, t);
+			            c, v, 3 * c, 0.0f, scratch, t);
 			causal_softmax_backward(shape->sequence_count, a, scratch);
 			cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, t, width, t, scale,
-				    scratch, t, k, 3 * c, 0.0f, dq, 3 * c);
+			            scratch, t, k, 3 * c, 0.0f, dq, 3 * c);
 			cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, t, width, t, scale,
-				    scratch, t, q, 3 * c, 0.0f, dk, 3 * c);
+			            scratch, t, q, 3 * c, 0.0f, dk, 3 * c);
 		}
 	}
 }

@@ -37,7 +37,7 @@ struct gpt_backend_ops {
 	int (*commit)(struct gpt_backend *backend, const void *blob, size_t blob_bytes);
 	int64_t (*committed_step)(const struct gpt_backend *backend);
 	int (*blob_get)(struct gpt_backend *backend, void *blob, size_t blob_bytes,
-			size_t *ret_bytes);
+	                size_t *ret_bytes);
 
 	/* One step is under way at a time: step() starts its end, wait() waits for that. */
 	int (*step_begin)(struct gpt_backend *backend, const struct zinf_step_options *options);
@@ -60,6 +60,6 @@ struct gpt_backend {
 };
 
 struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct gpt_model *model,
-				       struct gpt_problem *problem);
+                                       struct gpt_problem *problem);
 int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
-		  struct gpt_problem *problem, struct gpt_backend **ret_backend);
+                  struct gpt_problem *problem, struct gpt_backend **ret_backend);

@@ -24,11 +24,11 @@
 /* Bytes of the UTF-8 character at @bytes; 0 when there is none. */
 static uint64_t character_bytes(const uint8_t *bytes, uint64_t byte_count)
 {
-	uint64_t count = bytes[0] < 0x80	  ? 1
-			 : (bytes[0] >> 5) == 6	  ? 2
-			 : (bytes[0] >> 4) == 14  ? 3
-			 : (bytes[0] >> 3) == 30  ? 4
-						  : 0;
+	uint64_t count = bytes[0] < 0x80         ? 1
+	                 : (bytes[0] >> 5) == 6  ? 2
+	                 : (bytes[0] >> 4) == 14 ? 3
+	                 : (bytes[0] >> 3) == 30 ? 4
+	                                         : 0;
 
 	if (count == 0 || count > byte_count)
 		return 0;
@@ -36,22 +36,23 @@ static uint64_t character_bytes(const uint8_t *bytes, uint64_t byte_count)
 		if ((bytes[i] & 0xc0) != 0x80)
 			return 0;
 	/* Control characters but white space (9 to 13) and escape. */
-	if (bytes[0] == 0x7f || (bytes[0] < 0x20 && !(bytes[0] >= 9 && bytes[0] <= 13) && bytes[0] != 27))
+	if (bytes[0] == 0x7f ||
+	    (bytes[0] < 0x20 && !(bytes[0] >= 9 && bytes[0] <= 13) && bytes[0] != 27))
 		return 0;
 	return count;
 }
 
 /* Return: 0, -EINVAL with the reason: a NUL byte, or too many bytes that no text has. */
 int gpt_corpus_check_text(const uint8_t *bytes, uint64_t byte_count, const char *name,
-			  struct gpt_problem *problem)
+                          struct gpt_problem *problem)
 {
 	const uint8_t *nul = byte_count ? memchr(bytes, 0, byte_count) : NULL;
 	uint64_t bad_count = 0;
 
 	if (nul)
 		return gpt_problem_set(problem, -EINVAL,
-				       "%s is not text: byte %llu is NUL. Give --data a text file",
-				       name, (unsigned long long)(nul - bytes));
+		                       "%s is not text: byte %llu is NUL. Give --data a text file",
+		                       name, (unsigned long long)(nul - bytes));
 	for (uint64_t i = 0; i < byte_count;) {
 		uint64_t step = character_bytes(bytes + i, byte_count - i);
 
@@ -59,11 +60,12 @@ int gpt_corpus_check_text(const uint8_t *bytes, uint64_t byte_count, const char 
 		i += step ? step : 1;
 	}
 	if (bad_count > byte_count / NOT_TEXT_SHARE)
-		return gpt_problem_set(problem, -EINVAL,
-				       "%s is not text: %.1f %% of its bytes are control characters or not "
-				       "UTF-8, at most %u %% are taken. Give --data a text file",
-				       name, 100.0 * (double)bad_count / (double)byte_count,
-				       100u / NOT_TEXT_SHARE);
+		return gpt_problem_set(
+			problem, -EINVAL,
+			"%s is not text: %.1f %% of its bytes are control characters or not "
+			"UTF-8, at most %u %% are taken. Give --data a text file",
+			name, 100.0 * (double)bad_count / (double)byte_count,
+			100u / NOT_TEXT_SHARE);
 	return 0;
 }
 
@@ -77,7 +79,7 @@ static int append_file(struct gpt_corpus *corpus, const char *path, struct gpt_p
 
 	if (!file)
 		return gpt_problem_set(problem, -errno, "Opening %s failed: %s", path,
-				       strerror(errno));
+		                       strerror(errno));
 	if (fstat(fileno(file), &stat) || !S_ISREG(stat.st_mode)) {
 		(void)fclose(file); /* Only read. */
 		return gpt_problem_set(problem, -EINVAL, "%s is not a regular file", path);
@@ -85,9 +87,10 @@ static int append_file(struct gpt_corpus *corpus, const char *path, struct gpt_p
 	count = (uint64_t)stat.st_size;
 	if (count > DATA_BYTES_MAX - corpus->byte_count) {
 		(void)fclose(file);
-		return gpt_problem_set(problem, -EFBIG,
-				       "%s: more than %llu MiB of text are not taken; give a part of it",
-				       path, DATA_BYTES_MAX >> 20);
+		return gpt_problem_set(
+			problem, -EFBIG,
+			"%s: more than %llu MiB of text are not taken; give a part of it", path,
+			DATA_BYTES_MAX >> 20);
 	}
 	bytes = realloc(corpus->bytes, corpus->byte_count + count + 1);
 	if (!bytes) {
@@ -99,7 +102,7 @@ static int append_file(struct gpt_corpus *corpus, const char *path, struct gpt_p
 	(void)fclose(file);
 	if (got != count)
 		return gpt_problem_set(problem, -EIO, "Reading %s ended at byte %zu of %llu", path,
-				       got, (unsigned long long)count);
+		                       got, (unsigned long long)count);
 	corpus->byte_count += count;
 	corpus->file_count++;
 	return gpt_corpus_check_text(bytes + corpus->byte_count - count, count, path, problem);
@@ -117,7 +120,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 }
 
 static int append_directory(struct gpt_corpus *corpus, const char *path,
-			    struct gpt_problem *problem)
+                            struct gpt_problem *problem)
 {
 	struct dirent **entries = NULL;
 	int count = scandir(path, &entries, is_file, by_name);
@@ -125,13 +128,14 @@ static int append_directory(struct gpt_corpus *corpus, const char *path,
 
 	if (count < 0)
 		return gpt_problem_set(problem, -errno, "Listing %s failed: %s", path,
-				       strerror(errno));
+		                       strerror(errno));
 	for (int i = 0; i < count; i++) {
 		char file[4096];
 
 		if (!r && snprintf(file, sizeof(file), "%s/%s", path, entries[i]->d_name) >=
-				  (int)sizeof(file))
-			r = gpt_problem_set(problem, -ENAMETOOLONG, "A name in %s is too long", path);
+		                  (int)sizeof(file))
+			r = gpt_problem_set(problem, -ENAMETOOLONG, "A name in %s is too long",
+			                    path);
 		if (!r)
 			r = append_file(corpus, file, problem);
 		free(entries[i]);
@@ -146,7 +150,7 @@ static int append_directory(struct gpt_corpus *corpus, const char *path,
  * Return: 0; -EINVAL not text, empty or too short; errors of the file system.
  */
 int gpt_corpus_load(struct gpt_corpus *corpus, const char *path, uint32_t sequence_count,
-		    struct gpt_problem *problem)
+                    struct gpt_problem *problem)
 {
 	uint64_t needed = 10 * ((uint64_t)sequence_count + 2);
 	struct stat st;
@@ -156,17 +160,18 @@ int gpt_corpus_load(struct gpt_corpus *corpus, const char *path, uint32_t sequen
 	if (stat(path, &st))
 		return gpt_problem_set(problem, -errno, "--data %s: %s", path, strerror(errno));
 	r = S_ISDIR(st.st_mode) ? append_directory(corpus, path, problem)
-				: append_file(corpus, path, problem);
+	                        : append_file(corpus, path, problem);
 	if (r)
 		return r;
 	if (corpus->byte_count == 0)
 		return gpt_problem_set(problem, -EINVAL, "--data %s holds no text", path);
 	if (corpus->byte_count < needed)
-		return gpt_problem_set(problem, -EINVAL,
-				       "--data %s holds %llu bytes; --seq-len %u needs at least %llu "
-				       "(a tenth of the text is kept for evaluation)",
-				       path, (unsigned long long)corpus->byte_count, sequence_count,
-				       (unsigned long long)needed);
+		return gpt_problem_set(
+			problem, -EINVAL,
+			"--data %s holds %llu bytes; --seq-len %u needs at least %llu "
+			"(a tenth of the text is kept for evaluation)",
+			path, (unsigned long long)corpus->byte_count, sequence_count,
+			(unsigned long long)needed);
 	corpus->train_count = corpus->byte_count / 10 * 9;
 	for (uint64_t i = 0; i < corpus->byte_count; i++)
 		corpus->fingerprint = (corpus->fingerprint ^ corpus->bytes[i]) * FNV_PRIME;
@@ -182,13 +187,12 @@ void gpt_corpus_unload(struct gpt_corpus *corpus)
 /* ret_inputs, ret_targets: (B, T); targets are the inputs moved by one. Return: the state of the
  * random stream afterwards. */
 uint64_t gpt_corpus_batch(const struct gpt_corpus *corpus, const struct gpt_batch_name *name,
-			  uint32_t batch_count, uint32_t sequence_count, uint8_t *ret_inputs,
-			  uint8_t *ret_targets)
+                          uint32_t batch_count, uint32_t sequence_count, uint8_t *ret_inputs,
+                          uint8_t *ret_targets)
 {
-	struct gpt_rng rng = gpt_rng_init(name->seed,
-					  name->is_eval ? GPT_RNG_EVAL : GPT_RNG_TRAIN,
-					  name->is_eval ? 0 : name->step, name->micro_index,
-					  name->rank);
+	struct gpt_rng rng =
+		gpt_rng_init(name->seed, name->is_eval ? GPT_RNG_EVAL : GPT_RNG_TRAIN,
+	                     name->is_eval ? 0 : name->step, name->micro_index, name->rank);
 	uint64_t first = name->is_eval ? corpus->train_count : 0;
 	uint64_t count = name->is_eval ? corpus->byte_count - first : corpus->train_count;
 

@@ -10,27 +10,28 @@
 #include "examples/gpt/train.h"
 
 static int write_units(const struct gpt_model *model, struct gpt_backend *backend, uint64_t step,
-		       bool is_bf16, const char *path, FILE *file, struct gpt_problem *problem)
+                       bool is_bf16, const char *path, FILE *file, struct gpt_problem *problem)
 {
 	size_t element_bytes = is_bf16 ? sizeof(uint16_t) : sizeof(float);
 	int r;
 
 	if (fwrite(&step, sizeof(step), 1, file) != 1)
 		return gpt_problem_set(problem, -errno, "Writing %s failed: %s", path,
-				       strerror(errno));
+		                       strerror(errno));
 	for (uint32_t u = 0; u < model->unit_count; u++) {
 		const struct gpt_unit *unit = &model->units[u];
 
 		r = backend->ops->unshard(backend, u);
 		if (r)
 			return gpt_problem_set(problem, r, "%s", backend->ops->error_text(backend));
-		for (uint32_t p = unit->param_index; p < unit->param_index + unit->param_count; p++) {
+		for (uint32_t p = unit->param_index; p < unit->param_index + unit->param_count;
+		     p++) {
 			size_t count = model->params[p].element_count;
 
 			if (fwrite(backend->ops->param(backend, p), element_bytes, count, file) !=
 			    count)
 				return gpt_problem_set(problem, -errno, "Writing %s failed: %s",
-						       path, strerror(errno));
+				                       path, strerror(errno));
 		}
 		r = backend->ops->reshard(backend, u);
 		if (r)
@@ -41,7 +42,7 @@ static int write_units(const struct gpt_model *model, struct gpt_backend *backen
 
 /* @step: the committed one. Replaces @path as a whole, or leaves it. */
 int gpt_dump(const struct gpt_model *model, struct gpt_backend *backend, uint64_t step,
-	     bool is_bf16, const char *path, struct gpt_problem *problem)
+             bool is_bf16, const char *path, struct gpt_problem *problem)
 {
 	char part[4096];
 	FILE *file;
@@ -54,7 +55,8 @@ int gpt_dump(const struct gpt_model *model, struct gpt_backend *backend, uint64_
 		return gpt_problem_set(problem, -errno, "--dump %s: %s", path, strerror(errno));
 	r = write_units(model, backend, step, is_bf16, path, file, problem);
 	if (fclose(file) && !r)
-		r = gpt_problem_set(problem, -errno, "Writing %s failed: %s", path, strerror(errno));
+		r = gpt_problem_set(problem, -errno, "Writing %s failed: %s", path,
+		                    strerror(errno));
 	if (!r && rename(part, path))
 		r = gpt_problem_set(problem, -errno, "--dump %s: %s", path, strerror(errno));
 	if (r)

@@ -10,7 +10,7 @@
 
 /* Opens a unit and asks for the one that comes after it. */
 static int open_and_prefetch(struct gpt_units *units, uint32_t unit, uint32_t next,
-			     const float *ret_params[static GPT_UNIT_PARAMS_MAX])
+                             const float *ret_params[static GPT_UNIT_PARAMS_MAX])
 {
 	int r;
 
@@ -22,7 +22,7 @@ static int open_and_prefetch(struct gpt_units *units, uint32_t unit, uint32_t ne
 
 /* input: (N, C), the residual stream. */
 static void block_forward(const struct gpt_config *config, uint64_t n, const float *const *params,
-			  const float *input, struct gpt_block_activations *acts)
+                          const float *input, struct gpt_block_activations *acts)
 {
 	const struct gpt_attention_shape shape = {
 		.batch_count = config->batch_count,
@@ -33,23 +33,23 @@ static void block_forward(const struct gpt_config *config, uint64_t n, const flo
 	uint64_t c = config->channel_count;
 
 	gpt_layernorm_forward(n, c, input, params[GPT_LN1_WEIGHT], params[GPT_LN1_BIAS], acts->ln1,
-			      acts->ln1_stats);
+	                      acts->ln1_stats);
 	/* (N, C) → (N, 3C) */
 	gpt_linear_forward(n, c, 3 * c, acts->ln1, params[GPT_QKV_WEIGHT], params[GPT_QKV_BIAS],
-			   acts->qkv);
+	                   acts->qkv);
 	gpt_attention_forward(&shape, acts->qkv, acts->att, acts->heads);
 	gpt_linear_forward(n, c, c, acts->heads, params[GPT_ATT_WEIGHT], params[GPT_ATT_BIAS],
-			   acts->middle);
+	                   acts->middle);
 	gpt_add(n * c, input, acts->middle, acts->middle);
 
 	gpt_layernorm_forward(n, c, acts->middle, params[GPT_LN2_WEIGHT], params[GPT_LN2_BIAS],
-			      acts->ln2, acts->ln2_stats);
+	                      acts->ln2, acts->ln2_stats);
 	/* (N, C) → (N, 4C) → (N, C) */
 	gpt_linear_forward(n, c, 4 * c, acts->ln2, params[GPT_FC_WEIGHT], params[GPT_FC_BIAS],
-			   acts->fc);
+	                   acts->fc);
 	gpt_gelu_forward(n * 4 * c, acts->fc, acts->gelu);
 	gpt_linear_forward(n, 4 * c, c, acts->gelu, params[GPT_MLP_WEIGHT], params[GPT_MLP_BIAS],
-			   acts->output);
+	                   acts->output);
 	gpt_add(n * c, acts->middle, acts->output, acts->output);
 }
 
@@ -80,7 +80,7 @@ static int blocks_forward(struct gpt_units *units, struct gpt_activations *acts)
  * Return: 0 or what the backend answered.
  */
 int gpt_forward(struct gpt_units *units, struct gpt_activations *acts, const uint8_t *inputs,
-		const uint8_t *targets, double *ret_loss)
+                const uint8_t *targets, double *ret_loss)
 {
 	const struct gpt_config *config = &units->model->config;
 	const float *params[GPT_UNIT_PARAMS_MAX];
@@ -94,7 +94,7 @@ int gpt_forward(struct gpt_units *units, struct gpt_activations *acts, const uin
 	if (r)
 		return r;
 	gpt_embedding_forward(config->batch_count, config->sequence_count, config->channel_count,
-			      inputs, params[GPT_WTE], params[GPT_WPE], acts->embedded);
+	                      inputs, params[GPT_WTE], params[GPT_WPE], acts->embedded);
 	r = gpt_units_shut(units, GPT_UNIT_EMBED);
 	if (r)
 		return r;
@@ -107,7 +107,7 @@ int gpt_forward(struct gpt_units *units, struct gpt_activations *acts, const uin
 	if (r)
 		return r;
 	gpt_layernorm_forward(n, c, stream, params[GPT_LNF_WEIGHT], params[GPT_LNF_BIAS], acts->lnf,
-			      acts->lnf_stats);
+	                      acts->lnf_stats);
 	r = gpt_units_shut(units, final);
 	if (r)
 		return r;

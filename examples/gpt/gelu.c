@@ -21,7 +21,8 @@ GPT_CLONES void gpt_gelu_forward(uint64_t count, const float *in, float *ret_out
 }
 
 /* ret_din may be dout. */
-GPT_CLONES void gpt_gelu_backward(uint64_t count, const float *in, const float *dout, float *ret_din)
+GPT_CLONES void gpt_gelu_backward(uint64_t count, const float *in, const float *dout,
+                                  float *ret_din)
 {
 	for (uint64_t i = 0; i < count; i++) {
 		float x = in[i];

@@ -54,7 +54,7 @@ static uint64_t own_start_ticks(void)
 
 /* In the child: the variables a launcher sets, then the rank's life. */
 static int child_main(const struct launch *launch, uint32_t rank, uint32_t restart, pid_t parent,
-		      gpt_rank_fn rank_main, void *arg)
+                      gpt_rank_fn rank_main, void *arg)
 {
 	struct gpt_args args = *launch->args;
 	char text[32];
@@ -63,7 +63,8 @@ static int child_main(const struct launch *launch, uint32_t rank, uint32_t resta
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM) || getppid() != parent)
 		return GPT_EXIT_ERROR;
 	(void)snprintf(text, sizeof(text), "%u", rank);
-	(void)setenv("RANK", text, 1); /* For what is called from here; short of memory, nothing works. */
+	(void)setenv("RANK", text,
+	             1); /* For what is called from here; short of memory, nothing works. */
 	(void)setenv("LOCAL_RANK", text, 1);
 	(void)snprintf(text, sizeof(text), "%u", args.world_count);
 	(void)setenv("WORLD_SIZE", text, 1);
@@ -84,10 +85,10 @@ static int start_all(struct launch *launch, uint32_t restart, gpt_rank_fn rank_m
 
 	if (base)
 		(void)snprintf(launch->incarnation, sizeof(launch->incarnation), "%.40s.%u", base,
-			       restart);
+		               restart);
 	else
 		(void)snprintf(launch->incarnation, sizeof(launch->incarnation), "%d-%llu.%u",
-			       (int)parent, (unsigned long long)launch->start_ticks, restart);
+		               (int)parent, (unsigned long long)launch->start_ticks, restart);
 	launch->culprit = -1;
 	(void)fflush(NULL); /* Or children would print what is buffered once more. */
 	for (uint32_t rank = 0; rank < launch->args->world_count; rank++) {
@@ -143,11 +144,12 @@ static void report_culprit(const struct launch *launch)
 	int status = launch->culprit_status;
 
 	if (WIFSIGNALED(status))
-		(void)fprintf(stderr, "zinf-gpt: rank %d was killed by signal %d (%s); ending the others\n",
-			      launch->culprit, WTERMSIG(status), strsignal(WTERMSIG(status)));
+		(void)fprintf(stderr,
+		              "zinf-gpt: rank %d was killed by signal %d (%s); ending the others\n",
+		              launch->culprit, WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else
 		(void)fprintf(stderr, "zinf-gpt: rank %d ended with code %d; ending the others\n",
-			      launch->culprit, WEXITSTATUS(status));
+		              launch->culprit, WEXITSTATUS(status));
 }
 
 /* Until all have ended. Return: 0 when all ended well; otherwise launch->culprit failed first. */
@@ -204,7 +206,7 @@ int gpt_launch(const struct gpt_args *args, gpt_rank_fn rank_main, void *arg)
 
 	assert(args->rank < 0);
 	launch.board = mmap(NULL, sizeof(*launch.board), PROT_READ | PROT_WRITE,
-			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (launch.board == MAP_FAILED) {
 		(void)fprintf(stderr, "zinf-gpt: mapping a page failed: %s\n", strerror(errno));
 		return GPT_EXIT_ERROR;
@@ -212,14 +214,15 @@ int gpt_launch(const struct gpt_args *args, gpt_rank_fn rank_main, void *arg)
 	for (uint32_t restart = 0;; restart++) {
 		r = start_all(&launch, restart, rank_main, arg);
 		if (r) {
-			(void)fprintf(stderr, "zinf-gpt: starting a rank failed: %s\n", strerror(-r));
+			(void)fprintf(stderr, "zinf-gpt: starting a rank failed: %s\n",
+			              strerror(-r));
 			end_all(&launch);
 		}
 		r = wait_all(&launch) || r;
 		if (!r || !is_worth_restarting(&launch) || restart == args->restart_max)
 			break;
 		(void)fprintf(stderr, "zinf-gpt: starting all %u ranks again (%u of %u)\n",
-			      args->world_count, restart + 1, args->restart_max);
+		              args->world_count, restart + 1, args->restart_max);
 	}
 	(void)munmap(launch.board, sizeof(*launch.board));
 	if (!r)

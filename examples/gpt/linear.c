@@ -30,28 +30,28 @@ GPT_CLONES void gpt_add(uint64_t count, const float *x, const float *y, float *r
 
 /* in: (N, C). weight: (O, C). bias: (O,), NULL for none. ret_out: (N, O). */
 void gpt_linear_forward(uint64_t rows, uint64_t inputs, uint64_t outputs, const float *in,
-			const float *weight, const float *bias, float *ret_out)
+                        const float *weight, const float *bias, float *ret_out)
 {
 	int n = (int)rows, c = (int)inputs, o = (int)outputs;
 
 	if (bias)
 		fill_rows(rows, outputs, bias, ret_out);
 	cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, o, c, 1.0f, in, c, weight, c,
-		    bias ? 1.0f : 0.0f, ret_out, o);
+	            bias ? 1.0f : 0.0f, ret_out, o);
 }
 
 /* dout: (N, O). ret_din: (N, C), NULL when not wanted. dweight: (O, C). dbias: (O,), NULL for none. */
 void gpt_linear_backward(uint64_t rows, uint64_t inputs, uint64_t outputs, const float *in,
-			 const float *weight, const float *dout, bool keep, float *ret_din,
-			 float *dweight, float *dbias)
+                         const float *weight, const float *dout, bool keep, float *ret_din,
+                         float *dweight, float *dbias)
 {
 	int n = (int)rows, c = (int)inputs, o = (int)outputs;
 
 	if (ret_din)
 		cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, c, o, 1.0f, dout, o,
-			    weight, c, 0.0f, ret_din, c);
+		            weight, c, 0.0f, ret_din, c);
 	cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, o, c, n, 1.0f, dout, o, in, c,
-		    keep ? 1.0f : 0.0f, dweight, c);
+	            keep ? 1.0f : 0.0f, dweight, c);
 	if (!dbias)
 		return;
 	if (!keep)

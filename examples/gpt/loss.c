@@ -39,7 +39,7 @@ double gpt_loss_forward(uint64_t rows, uint64_t classes, const uint8_t *targets,
 
 /* probabilities: (N, V), become the gradient of scale * N * loss with respect to the logits. */
 GPT_CLONES void gpt_loss_backward(uint64_t rows, uint64_t classes, const uint8_t *targets,
-				  float scale, float *probabilities)
+                                  float scale, float *probabilities)
 {
 	for (uint64_t row = 0; row < rows; row++) {
 		float *p = probabilities + row * classes;

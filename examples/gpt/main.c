@@ -85,7 +85,7 @@ static int delete_job(const struct gpt_args *args, struct gpt_backend *backend)
 	} while (r == -EBUSY && pause_for_others(args, begin_ns));
 	if (r) {
 		(void)gpt_problem_set(&problem, r, "deleting the job failed: %s",
-				      backend->ops->error_text(backend));
+		                      backend->ops->error_text(backend));
 		(void)complain(args, &problem);
 		backend->ops->close(backend);
 	}
@@ -93,13 +93,13 @@ static int delete_job(const struct gpt_args *args, struct gpt_backend *backend)
 }
 
 static int train_with(const struct gpt_args *args, struct gpt_board *board, bool is_board_shared,
-		      const struct program *program, struct gpt_backend *backend)
+                      const struct program *program, struct gpt_backend *backend)
 {
 	struct gpt_run run = { .args = args,
-			       .model = program->model,
-			       .corpus = program->corpus,
-			       .board = board,
-			       .is_board_shared = is_board_shared };
+		               .model = program->model,
+		               .corpus = program->corpus,
+		               .board = board,
+		               .is_board_shared = is_board_shared };
 	struct gpt_problem problem = { "" };
 	int r;
 
@@ -114,7 +114,7 @@ static int train_with(const struct gpt_args *args, struct gpt_board *board, bool
 
 /* Attaches and trains once. @is_rejoin: wait for the other ranks of the broken group to leave. */
 static int train_once(const struct gpt_args *args, struct gpt_board *board, bool is_board_shared,
-		      const struct program *program, bool is_rejoin)
+                      const struct program *program, bool is_rejoin)
 {
 	uint64_t begin_ns = gpt_now_ns();
 	struct gpt_backend *backend = NULL;
@@ -142,13 +142,13 @@ static int rank_main(const struct gpt_args *given, struct gpt_board *board, void
 	assert(args.rank >= 0);
 	for (;;) {
 		r = train_once(&args, board ? board : &own_board, board != NULL, program,
-			       args.restart_index > 0);
+		               args.restart_index > 0);
 		if ((r != -ESTALE && r != -EPIPE) || args.restart_index >= args.restart_max)
 			break;
 		args.restart_index++;
 		args.is_waiting_for_daemon = true;
 		(void)fprintf(stderr, "zinf-gpt: rank %d: attaching again (%u of %u)\n", args.rank,
-			      args.restart_index, args.restart_max);
+		              args.restart_index, args.restart_max);
 	}
 	if (!r)
 		return GPT_EXIT_DONE;
@@ -193,7 +193,7 @@ int main(int argc, char **argv)
 	struct gpt_problem problem = { "" };
 	struct gpt_args args;
 
-	if (gpt_args_parse(&args, argc, argv, &problem) ||
+	if (gpt_args_parse(&args, argc, (const char *const *)argv, &problem) ||
 	    (!args.is_help && gpt_args_environment(&args, &problem))) {
 		(void)fprintf(stderr, "zinf-gpt: %s\n", problem.chars);
 		return GPT_EXIT_USAGE;

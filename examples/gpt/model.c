@@ -26,7 +26,7 @@ static void unit_begin(struct gpt_model *model, const char *name)
 
 /* @columns: 0 for a vector. */
 static void param_add(struct gpt_model *model, const char *name, uint64_t rows, uint64_t columns,
-		      double deviation, float constant)
+                      double deviation, float constant)
 {
 	struct gpt_unit *unit = &model->units[model->unit_count - 1];
 	struct gpt_param *param = &model->params[model->param_count++];
@@ -84,18 +84,18 @@ static int check_config(const struct gpt_config *config, struct gpt_problem *pro
 	if (!config->layer_count || !config->head_count || !config->channel_count ||
 	    !config->sequence_count || !config->batch_count)
 		return gpt_problem_set(problem, -EINVAL,
-				       "--layers, --heads, --d-model, --seq-len and --batch-size "
-				       "must be at least 1");
+		                       "--layers, --heads, --d-model, --seq-len and --batch-size "
+		                       "must be at least 1");
 	if (config->channel_count % config->head_count)
 		return gpt_problem_set(problem, -EINVAL,
-				       "--d-model %u is not a multiple of --heads %u",
-				       config->channel_count, config->head_count);
+		                       "--d-model %u is not a multiple of --heads %u",
+		                       config->channel_count, config->head_count);
 	return 0;
 }
 
 /* @model: deinit it, also after a failure. Return: 0, -EINVAL with the reason, -ENOMEM. */
 int gpt_model_init(struct gpt_model *model, const struct gpt_config *config,
-		   struct gpt_problem *problem)
+                   struct gpt_problem *problem)
 {
 	int r;
 
@@ -105,11 +105,11 @@ int gpt_model_init(struct gpt_model *model, const struct gpt_config *config,
 		return r;
 	model->units = calloc(config->layer_count + 2, sizeof(*model->units));
 	model->params = calloc(EMBED_PARAMS + FINAL_PARAMS +
-				       (size_t)config->layer_count * GPT_UNIT_PARAMS_MAX,
-			       sizeof(*model->params));
+	                               (size_t)config->layer_count * GPT_UNIT_PARAMS_MAX,
+	                       sizeof(*model->params));
 	if (!model->units || !model->params)
 		return gpt_problem_set(problem, -ENOMEM, "No memory for a model of %u layers",
-				       config->layer_count);
+		                       config->layer_count);
 	unit_begin(model, "embed");
 	param_add(model, "wte", GPT_VOCAB, config->channel_count, DEVIATION, 0);
 	param_add(model, "wpe", config->sequence_count, config->channel_count, DEVIATION, 0);
@@ -133,12 +133,12 @@ void gpt_model_deinit(struct gpt_model *model)
 
 /* @ret_values: (element_count,) f32. The same for the same seed, whatever else was drawn before. */
 void gpt_model_first_values(const struct gpt_model *model, uint32_t param, uint64_t seed,
-			    float *ret_values)
+                            float *ret_values)
 {
 	const struct gpt_param *p = &model->params[param];
 	struct gpt_rng rng = gpt_rng_init(seed, GPT_RNG_VALUES, param, 0, 0);
 
 	for (uint64_t i = 0; i < p->element_count; i++)
 		ret_values[i] = p->deviation > 0 ? (float)(p->deviation * gpt_rng_normal(&rng))
-						 : p->constant;
+		                                 : p->constant;
 }

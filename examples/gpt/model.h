@@ -11,7 +11,7 @@
 
 #include "examples/gpt/problem.h"
 
-#define GPT_VOCAB      256u /* a token is a byte */
+#define GPT_VOCAB      256u  /* a token is a byte */
 #define GPT_UNIT_ALIGN 4096u /* elements: units are padded to this (docs/ARITHMETIC.md, Layout) */
 #define GPT_NAME_BYTES 32u
 /* The most parameters of one unit: a block's, below. */
@@ -78,10 +78,10 @@ struct gpt_model {
 };
 
 int gpt_model_init(struct gpt_model *model, const struct gpt_config *config,
-		   struct gpt_problem *problem);
+                   struct gpt_problem *problem);
 void gpt_model_deinit(struct gpt_model *model);
 void gpt_model_first_values(const struct gpt_model *model, uint32_t param, uint64_t seed,
-			    float *ret_values);
+                            float *ret_values);
 
 static inline uint32_t gpt_model_final_unit(const struct gpt_model *model)
 {

@@ -27,9 +27,9 @@ struct reference {
 	float *exp_avg;     /* SGD: momentum_buffer */
 	float *exp_avg_sq;
 	void *grads[ZINF_WORLD_MAX]; /* of each rank, bf16 or f32 */
-	float *sum;                  /* of the ranks; sharded: of the micro-batches too; then reduced */
-	double *block_sums;          /* (padded_count / 4096,) */
-	uint32_t *reduce_counts;     /* (unit_count,) zinf_reduce() calls of all ranks in this step */
+	float *sum;              /* of the ranks; sharded: of the micro-batches too; then reduced */
+	double *block_sums;      /* (padded_count / 4096,) */
+	uint32_t *reduce_counts; /* (unit_count,) zinf_reduce() calls of all ranks in this step */
 	/* The step */
 	struct zinf_step_options options;
 	struct zinf_step_stats stats;
@@ -100,8 +100,8 @@ static float sum_of_ranks(const struct reference *ref, uint64_t index)
 
 	for (uint32_t rank = 0; rank < ref->base.lane_count; rank++)
 		values[rank] = ref->is_grad_bf16
-				       ? gpt_bf16_widen(((const uint16_t *)ref->grads[rank])[index])
-				       : ((const float *)ref->grads[rank])[index];
+		                       ? gpt_bf16_widen(((const uint16_t *)ref->grads[rank])[index])
+		                       : ((const float *)ref->grads[rank])[index];
 	return gpt_reference_tree(values, ref->base.lane_count);
 }
 
@@ -138,7 +138,7 @@ static int64_t reference_committed_step(const struct gpt_backend *backend)
 }
 
 static int reference_blob_get(struct gpt_backend *backend, void *blob, size_t blob_bytes,
-			      size_t *ret_bytes)
+                              size_t *ret_bytes)
 {
 	(void)backend;
 	(void)blob;
@@ -147,7 +147,8 @@ static int reference_blob_get(struct gpt_backend *backend, void *blob, size_t bl
 	return 0;
 }
 
-static int reference_step_begin(struct gpt_backend *backend, const struct zinf_step_options *options)
+static int reference_step_begin(struct gpt_backend *backend,
+                                const struct zinf_step_options *options)
 {
 	struct reference *ref = reference_of(backend);
 
@@ -176,7 +177,7 @@ static double whole_norm(struct reference *ref)
 
 	for (uint64_t block = 0; block < block_count; block++)
 		ref->block_sums[block] = gpt_reference_block_sum(ref->sum + block * GPT_UNIT_ALIGN,
-								 (float)ref->options.unscale);
+		                                                 (float)ref->options.unscale);
 	return gpt_reference_norm(ref->block_sums, block_count);
 }
 
@@ -187,14 +188,14 @@ static void update(struct reference *ref, float clip)
 	ref->beta1_power *= ref->options.beta1;
 	ref->beta2_power *= ref->options.beta2;
 	gpt_reference_scalars_init(&scalars, ref->optimizer, &ref->options, ref->beta1_power,
-				   ref->beta2_power, clip, ref->update_count == 0);
+	                           ref->beta2_power, clip, ref->update_count == 0);
 	ref->update_count++;
 	for (uint64_t i = 0; i < ref->model->padded_count; i++) {
 		uint16_t *narrow = (uint16_t *)ref->params + i;
 		float *wide = (float *)ref->params + i;
 		struct gpt_reference_state state = {
 			.p = ref->is_param_bf16 ? gpt_reference_join(*narrow, ref->remainder[i])
-						: *wide,
+			                        : *wide,
 			.m = ref->exp_avg[i],
 			.v = ref->exp_avg_sq[i],
 		};
@@ -322,7 +323,7 @@ static bool allocate(struct reference *ref)
 
 /* @model: must outlive the backend. Return: NULL when memory is short. */
 struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct gpt_model *model,
-				       struct gpt_problem *problem)
+                                       struct gpt_problem *problem)
 {
 	struct reference *ref = calloc(1, sizeof(*ref));
 
@@ -330,8 +331,8 @@ struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct
 	assert(args->world_count <= ZINF_WORLD_MAX);
 	if (ref) {
 		ref->base = (struct gpt_backend){ .ops = &reference_ops,
-						  .lane_count = args->world_count,
-						  .world_count = args->world_count };
+			                          .lane_count = args->world_count,
+			                          .world_count = args->world_count };
 		ref->model = model;
 		ref->optimizer = (enum zinf_optimizer)args->optimizer;
 		ref->is_param_bf16 = args->is_bf16;
@@ -344,6 +345,6 @@ struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct
 		reference_close(&ref->base);
 	}
 	(void)gpt_problem_set(problem, -ENOMEM, "No memory for %u ranks of %llu parameters",
-			      args->world_count, (unsigned long long)model->element_count);
+	                      args->world_count, (unsigned long long)model->element_count);
 	return NULL;
 }

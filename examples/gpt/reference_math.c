@@ -62,9 +62,10 @@ float gpt_reference_clip(double norm, double max_norm)
 }
 
 /* Each in f64, rounded once. The powers are those of the step that is being made. */
-void gpt_reference_scalars_init(struct gpt_reference_scalars *scalars, enum zinf_optimizer optimizer,
-				const struct zinf_step_options *options, double beta1_power,
-				double beta2_power, float clip, bool is_first)
+void gpt_reference_scalars_init(struct gpt_reference_scalars *scalars,
+                                enum zinf_optimizer optimizer,
+                                const struct zinf_step_options *options, double beta1_power,
+                                double beta2_power, float clip, bool is_first)
 {
 	*scalars = (struct gpt_reference_scalars){
 		.unscale = (float)options->unscale,
@@ -90,7 +91,7 @@ void gpt_reference_scalars_init(struct gpt_reference_scalars *scalars, enum zinf
 }
 
 static void update_adam(const struct gpt_reference_scalars *s, bool is_decoupled, float g,
-			struct gpt_reference_state *state)
+                        struct gpt_reference_state *state)
 {
 	float d;
 
@@ -105,7 +106,7 @@ static void update_adam(const struct gpt_reference_scalars *s, bool is_decoupled
 }
 
 static void update_sgd(const struct gpt_reference_scalars *s, float g,
-		       struct gpt_reference_state *state)
+                       struct gpt_reference_state *state)
 {
 	float u;
 
@@ -116,8 +117,9 @@ static void update_sgd(const struct gpt_reference_scalars *s, float g,
 }
 
 /* @reduced: the reduced gradient, widened. */
-void gpt_reference_update(const struct gpt_reference_scalars *scalars, enum zinf_optimizer optimizer,
-			  float reduced, struct gpt_reference_state *state)
+void gpt_reference_update(const struct gpt_reference_scalars *scalars,
+                          enum zinf_optimizer optimizer, float reduced,
+                          struct gpt_reference_state *state)
 {
 	float g = reduced * scalars->unscale;
 

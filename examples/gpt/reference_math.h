@@ -29,10 +29,12 @@ float gpt_reference_tree(float *values, uint32_t count);
 double gpt_reference_block_sum(const float *reduced, float unscale);
 double gpt_reference_norm(double *block_sums, uint64_t count);
 float gpt_reference_clip(double norm, double max_norm);
-void gpt_reference_scalars_init(struct gpt_reference_scalars *scalars, enum zinf_optimizer optimizer,
-				const struct zinf_step_options *options, double beta1_power,
-				double beta2_power, float clip, bool is_first);
-void gpt_reference_update(const struct gpt_reference_scalars *scalars, enum zinf_optimizer optimizer,
-			  float reduced, struct gpt_reference_state *state);
+void gpt_reference_scalars_init(struct gpt_reference_scalars *scalars,
+                                enum zinf_optimizer optimizer,
+                                const struct zinf_step_options *options, double beta1_power,
+                                double beta2_power, float clip, bool is_first);
+void gpt_reference_update(const struct gpt_reference_scalars *scalars,
+                          enum zinf_optimizer optimizer, float reduced,
+                          struct gpt_reference_state *state);
 float gpt_reference_join(uint16_t param, int16_t remainder);
 void gpt_reference_split(float master, uint16_t *ret_param, int16_t *ret_remainder);

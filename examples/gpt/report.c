@@ -18,7 +18,7 @@ static double ms(uint64_t ns)
 }
 
 void gpt_report_start(const struct gpt_report *report, const struct gpt_model *model,
-		      uint64_t byte_count, uint32_t file_count)
+                      uint64_t byte_count, uint32_t file_count)
 {
 	const struct gpt_args *args = report->args;
 	const struct gpt_config *config = &model->config;
@@ -26,15 +26,15 @@ void gpt_report_start(const struct gpt_report *report, const struct gpt_model *m
 	if (!is_speaker(report) || args->is_json)
 		return;
 	(void)printf("%.2f M parameters (%u layers, %u heads, %u channels, %u tokens) in %s; "
-		     "%" PRIu64 " KB of text in %u files\n"
-		     "%u rank%s x %u micro-batch%s x %u sequences, schedule %s%s\n",
-		     (double)model->element_count / 1e6, config->layer_count, config->head_count,
-		     config->channel_count, config->sequence_count, args->is_bf16 ? "bf16" : "f32",
-		     byte_count / 1000, file_count, args->world_count,
-		     args->world_count == 1 ? "" : "s", args->grad_accum_count,
-		     args->grad_accum_count == 1 ? "" : "es", config->batch_count,
-		     args->schedule == ZINF_SHARDED ? "sharded" : "local",
-		     args->is_reference ? ", reference (without zinf)" : "");
+	             "%" PRIu64 " KB of text in %u files\n"
+	             "%u rank%s x %u micro-batch%s x %u sequences, schedule %s%s\n",
+	             (double)model->element_count / 1e6, config->layer_count, config->head_count,
+	             config->channel_count, config->sequence_count, args->is_bf16 ? "bf16" : "f32",
+	             byte_count / 1000, file_count, args->world_count,
+	             args->world_count == 1 ? "" : "s", args->grad_accum_count,
+	             args->grad_accum_count == 1 ? "" : "es", config->batch_count,
+	             args->schedule == ZINF_SHARDED ? "sharded" : "local",
+	             args->is_reference ? ", reference (without zinf)" : "");
 }
 
 void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t token_count)
@@ -43,11 +43,11 @@ void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t
 		return;
 	if (report->args->is_json)
 		(void)printf("{\"event\":\"resumed\",\"step\":%" PRIu64 ",\"tokens_seen\":%" PRIu64
-			     "}\n",
-			     step, token_count);
+		             "}\n",
+		             step, token_count);
 	else
 		(void)printf("resumed at step %" PRIu64 ", after %" PRIu64 " tokens\n", step,
-			     token_count);
+		             token_count);
 }
 
 /* Something that is not an error, and that a person should know. */
@@ -74,19 +74,19 @@ static void print_json(const struct gpt_report *report, const struct gpt_record 
 		uint32_t rank = report->rank_first + lane;
 
 		(void)printf("{\"step\":%" PRIu64 ",\"rank\":%u,\"loss\":%s,\"norm\":%s,"
-			     "\"clip\":%.9g,\"lr\":%.17g,\"skipped\":%u,\"tokens\":%" PRIu64
-			     ",\"wall_ms\":%.3f,\"compute_ms\":%.3f,\"wait_ms\":%.3f,"
-			     "\"step_ms\":%.3f,\"grad_wait_ms\":%.3f,\"norm_wait_ms\":%.3f,"
-			     "\"io_read_ms\":%.3f,\"io_write_ms\":%.3f,\"cpu_ms\":%.3f,"
-			     "\"commit_ms\":%.3f,\"read_bytes\":%" PRIu64 ",\"write_bytes\":%" PRIu64
-			     "}\n",
-			     record->step, rank, number(losses[rank], loss),
-			     number(stats->norm, norm), stats->clip, record->lr, stats->is_skipped,
-			     record->token_count, ms(record->wall_ns), ms(record->compute_ns),
-			     ms(record->wait_ns), ms(stats->step_ns), ms(stats->grad_wait_ns),
-			     ms(stats->norm_wait_ns), ms(stats->io_read_ns), ms(stats->io_write_ns),
-			     ms(stats->cpu_ns), ms(stats->commit_ns), stats->read_bytes,
-			     stats->write_bytes);
+		             "\"clip\":%.9g,\"lr\":%.17g,\"skipped\":%u,\"tokens\":%" PRIu64
+		             ",\"wall_ms\":%.3f,\"compute_ms\":%.3f,\"wait_ms\":%.3f,"
+		             "\"step_ms\":%.3f,\"grad_wait_ms\":%.3f,\"norm_wait_ms\":%.3f,"
+		             "\"io_read_ms\":%.3f,\"io_write_ms\":%.3f,\"cpu_ms\":%.3f,"
+		             "\"commit_ms\":%.3f,\"read_bytes\":%" PRIu64
+		             ",\"write_bytes\":%" PRIu64 "}\n",
+		             record->step, rank, number(losses[rank], loss),
+		             number(stats->norm, norm), stats->clip, record->lr, stats->is_skipped,
+		             record->token_count, ms(record->wall_ns), ms(record->compute_ns),
+		             ms(record->wait_ns), ms(stats->step_ns), ms(stats->grad_wait_ns),
+		             ms(stats->norm_wait_ns), ms(stats->io_read_ns), ms(stats->io_write_ns),
+		             ms(stats->cpu_ns), ms(stats->commit_ns), stats->read_bytes,
+		             stats->write_bytes);
 	}
 }
 
@@ -94,20 +94,20 @@ static void print_line(const struct gpt_report *report, const struct gpt_record 
 {
 	const struct zinf_step_stats *stats = &record->stats;
 	double loss = gpt_board_mean(report->board->losses[record->step % GPT_BOARD_ROWS],
-				     report->seen_first, report->seen_count);
+	                             report->seen_first, report->seen_count);
 	double seconds = (double)record->wall_ns / 1e9;
 
 	(void)printf("step %5" PRIu64 "/%" PRIu64 "  loss %.4f  norm %-6.3g lr %.2e  %7.0f tok/s  "
-		     "%6.1f ms: compute %.1f wait %.1f",
-		     record->step, report->args->step_count, loss, stats->norm, record->lr,
-		     seconds > 0 ? (double)record->token_count / seconds : 0.0, ms(record->wall_ns),
-		     ms(record->compute_ns), ms(record->wait_ns));
+	             "%6.1f ms: compute %.1f wait %.1f",
+	             record->step, report->args->step_count, loss, stats->norm, record->lr,
+	             seconds > 0 ? (double)record->token_count / seconds : 0.0, ms(record->wall_ns),
+	             ms(record->compute_ns), ms(record->wait_ns));
 	if (!report->args->is_reference)
 		(void)printf(" | update %.1f: read %.1f write %.1f cpu %.1f norm %.1f grad %.1f "
-			     "commit %.1f",
-			     ms(stats->step_ns), ms(stats->io_read_ns), ms(stats->io_write_ns),
-			     ms(stats->cpu_ns), ms(stats->norm_wait_ns), ms(stats->grad_wait_ns),
-			     ms(stats->commit_ns));
+		             "commit %.1f",
+		             ms(stats->step_ns), ms(stats->io_read_ns), ms(stats->io_write_ns),
+		             ms(stats->cpu_ns), ms(stats->norm_wait_ns), ms(stats->grad_wait_ns),
+		             ms(stats->commit_ns));
 	(void)printf("%s\n", stats->is_skipped ? "  SKIPPED: the gradient is not finite" : "");
 }
 
@@ -130,24 +130,23 @@ void gpt_report_step(struct gpt_report *report, const struct gpt_record *record)
 		print_json(report, record);
 		return;
 	}
-	if (is_speaker(report) &&
-	    (record->step % args->log_every == 0 || record->step == 1 ||
-	     record->step == args->step_count || record->stats.is_skipped))
+	if (is_speaker(report) && (record->step % args->log_every == 0 || record->step == 1 ||
+	                           record->step == args->step_count || record->stats.is_skipped))
 		print_line(report, record);
 }
 
 void gpt_report_eval(const struct gpt_report *report, uint64_t step)
 {
-	double loss = gpt_board_mean(report->board->eval_losses, report->seen_first,
-				     report->seen_count);
+	double loss =
+		gpt_board_mean(report->board->eval_losses, report->seen_first, report->seen_count);
 	char text[32];
 
 	if (!is_speaker(report))
 		return;
 	if (report->args->is_json)
 		(void)printf("{\"event\":\"eval\",\"step\":%" PRIu64 ",\"loss\":%s}\n", step,
-			     number(loss, text));
+		             number(loss, text));
 	else
 		(void)printf("eval %5" PRIu64 "  loss %.4f  (%.3f bits per byte)\n", step, loss,
-			     loss / M_LN2);
+		             loss / M_LN2);
 }

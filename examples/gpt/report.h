@@ -31,7 +31,7 @@ struct gpt_report {
 };
 
 void gpt_report_start(const struct gpt_report *report, const struct gpt_model *model,
-		      uint64_t byte_count, uint32_t file_count);
+                      uint64_t byte_count, uint32_t file_count);
 void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t token_count);
 void gpt_report_note(const struct gpt_report *report, const char *note);
 void gpt_report_step(struct gpt_report *report, const struct gpt_record *record);

@@ -16,7 +16,7 @@ static uint64_t mix(uint64_t z)
 
 /* A stream of its own for each combination of arguments. */
 struct gpt_rng gpt_rng_init(uint64_t seed, enum gpt_rng_purpose purpose, uint64_t a, uint64_t b,
-			    uint64_t c)
+                            uint64_t c)
 {
 	const uint64_t words[] = { seed, (uint64_t)purpose, a, b, c };
 	struct gpt_rng rng = { .state = 0 };

@@ -15,7 +15,7 @@ struct gpt_rng {
 };
 
 struct gpt_rng gpt_rng_init(uint64_t seed, enum gpt_rng_purpose purpose, uint64_t a, uint64_t b,
-			    uint64_t c);
+                            uint64_t c);
 uint64_t gpt_rng_next(struct gpt_rng *rng);
 uint64_t gpt_rng_below(struct gpt_rng *rng, uint64_t bound);
 double gpt_rng_normal(struct gpt_rng *rng);

@@ -60,7 +60,7 @@ struct trainer {
 static int backend_problem(struct trainer *trainer, int r)
 {
 	return gpt_problem_set(trainer->problem, r, "%s",
-			       trainer->backend->ops->error_text(trainer->backend));
+	                       trainer->backend->ops->error_text(trainer->backend));
 }
 
 /* ---- beginning ---- */
@@ -120,10 +120,11 @@ static int resume(struct trainer *trainer, uint64_t step)
 	if (r && r != -ENOBUFS)
 		return backend_problem(trainer, r);
 	if (r || bytes != sizeof(blob) || blob.magic != BLOB_MAGIC || blob.step != step)
-		return gpt_problem_set(trainer->problem, -EINVAL,
-				       "the job stands at step %" PRIu64
-				       ", but it was not trained by this program; give another --job",
-				       step);
+		return gpt_problem_set(
+			trainer->problem, -EINVAL,
+			"the job stands at step %" PRIu64
+			", but it was not trained by this program; give another --job",
+			step);
 	if (blob.seed != trainer->args->seed)
 		gpt_report_note(&trainer->report, "the job was begun with another --seed");
 	if (blob.fingerprint != trainer->run->corpus->fingerprint)
@@ -158,8 +159,9 @@ static int begin(struct trainer *trainer, uint64_t *ret_step)
 static void draw(struct trainer *trainer, const struct gpt_batch_name *name)
 {
 	const struct gpt_config *config = &trainer->run->model->config;
-	uint64_t state = gpt_corpus_batch(trainer->run->corpus, name, config->batch_count,
-					  config->sequence_count, trainer->inputs, trainer->targets);
+	uint64_t state =
+		gpt_corpus_batch(trainer->run->corpus, name, config->batch_count,
+	                         config->sequence_count, trainer->inputs, trainer->targets);
 
 	if (!name->is_eval)
 		trainer->blob.rng_state = state;
@@ -210,7 +212,7 @@ static struct zinf_step_options step_options(const struct gpt_args *args, uint64
 
 /* One micro-batch of one lane. The step begins between the first forward and the first backward. */
 static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t lane,
-		       double *loss_sum)
+                       double *loss_sum)
 {
 	const struct gpt_batch_name name = {
 		.seed = trainer->args->seed,
@@ -305,14 +307,14 @@ static int evaluate(struct trainer *trainer, uint64_t step)
 
 		for (uint32_t batch = 0; batch < trainer->args->eval_batch_count; batch++) {
 			const struct gpt_batch_name name = { .seed = trainer->args->seed,
-							     .micro_index = batch,
-							     .rank = rank,
-							     .is_eval = true };
+				                             .micro_index = batch,
+				                             .rank = rank,
+				                             .is_eval = true };
 			double loss = 0;
 
 			draw(trainer, &name);
 			r = gpt_forward(&trainer->units, &trainer->acts, trainer->inputs,
-					trainer->targets, &loss);
+			                trainer->targets, &loss);
 			if (r)
 				return backend_problem(trainer, r);
 			sum += loss;
@@ -343,7 +345,7 @@ static int trainer_init(struct trainer *trainer)
 		.lane_count = trainer->backend->lane_count,
 		.seen_first = run->is_board_shared ? 0 : rank_first,
 		.seen_count = run->is_board_shared ? trainer->backend->world_count
-						   : trainer->backend->lane_count,
+		                                   : trainer->backend->lane_count,
 		.watch_fd = -1,
 	};
 	trainer->inputs = calloc(token_count, 1);
@@ -352,16 +354,16 @@ static int trainer_init(struct trainer *trainer)
 	    gpt_units_init(&trainer->units, run->args, run->model, trainer->backend) ||
 	    gpt_activations_init(&trainer->acts, run->model))
 		return gpt_problem_set(trainer->problem, -ENOMEM,
-				       "No memory for the activations of %u x %u tokens; a smaller "
-				       "--batch-size needs less",
-				       config->batch_count, config->sequence_count);
+		                       "No memory for the activations of %u x %u tokens; a smaller "
+		                       "--batch-size needs less",
+		                       config->batch_count, config->sequence_count);
 	/* Opening a pipe waits for its reader, and a test that broke the first life has gone. */
 	if (!run->args->watch || rank_first != 0 || run->args->restart_index > 0)
 		return 0;
 	trainer->report.watch_fd = open(run->args->watch, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 	if (trainer->report.watch_fd < 0)
 		return gpt_problem_set(trainer->problem, -errno, "--watch %s: %s", run->args->watch,
-				       strerror(errno));
+		                       strerror(errno));
 	return 0;
 }
 
@@ -382,7 +384,7 @@ static int train(struct trainer *trainer)
 	int r;
 
 	gpt_report_start(&trainer->report, trainer->run->model, trainer->run->corpus->byte_count,
-			 trainer->run->corpus->file_count);
+	                 trainer->run->corpus->file_count);
 	r = begin(trainer, &step);
 	if (r)
 		return r;
@@ -402,7 +404,7 @@ static int train(struct trainer *trainer)
 		return r;
 	if (args->dump && trainer->backend->rank_first == 0)
 		r = gpt_dump(trainer->run->model, trainer->backend, step, args->is_bf16, args->dump,
-			     trainer->problem);
+		             trainer->problem);
 	if (r)
 		return r;
 	/* Nobody leaves while another one still reads. */

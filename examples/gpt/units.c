@@ -45,7 +45,7 @@ static uint64_t largest_other(const struct gpt_model *model)
 
 /* @units: deinit it, also after a failure. Return: 0, -ENOMEM. */
 int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
-		   const struct gpt_model *model, struct gpt_backend *backend)
+                   const struct gpt_model *model, struct gpt_backend *backend)
 {
 	uint64_t embed_count = model->units[GPT_UNIT_EMBED].element_count;
 	uint64_t other_count = largest_other(model);
@@ -86,7 +86,7 @@ void gpt_units_deinit(struct gpt_units *units)
  * @ret_params: by index in the unit; valid until gpt_units_shut().
  */
 int gpt_units_open(struct gpt_units *units, uint32_t unit,
-		   const float *ret_params[static GPT_UNIT_PARAMS_MAX])
+                   const float *ret_params[static GPT_UNIT_PARAMS_MAX])
 {
 	const struct gpt_unit *u = &units->model->units[unit];
 	uint64_t begin_ns = gpt_now_ns();
@@ -125,7 +125,7 @@ static float *scratch_of(const struct gpt_units *units, uint32_t unit)
  * replace it.
  */
 int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit,
-			  float *ret_grads[static GPT_UNIT_PARAMS_MAX], bool *ret_keep)
+                          float *ret_grads[static GPT_UNIT_PARAMS_MAX], bool *ret_keep)
 {
 	const struct gpt_unit *u = &units->model->units[unit];
 	const struct gpt_units_place *place = &units->place;
@@ -147,7 +147,7 @@ int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit,
 			ret_grads[i] = scratch_of(units, unit) + param->element_index;
 		else
 			ret_grads[i] = units->backend->ops->grad(units->backend, place->lane,
-								 u->param_index + i);
+			                                         u->param_index + i);
 		assert(ret_grads[i]);
 	}
 	*ret_keep = is_later && !units->is_grad_bf16;
@@ -165,8 +165,8 @@ int gpt_units_grads_end(struct gpt_units *units, uint32_t unit)
 	for (uint32_t i = 0; units->is_grad_bf16 && i < u->param_count; i++) {
 		const struct gpt_param *param = &units->model->params[u->param_index + i];
 		const float *source = scratch_of(units, unit) + param->element_index;
-		uint16_t *target = units->backend->ops->grad(units->backend, place->lane,
-							     u->param_index + i);
+		uint16_t *target =
+			units->backend->ops->grad(units->backend, place->lane, u->param_index + i);
 
 		if (is_later)
 			add_into(param->element_count, source, target);

@@ -33,12 +33,12 @@ struct gpt_units {
 };
 
 int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
-		   const struct gpt_model *model, struct gpt_backend *backend);
+                   const struct gpt_model *model, struct gpt_backend *backend);
 void gpt_units_deinit(struct gpt_units *units);
 
 int gpt_units_open(struct gpt_units *units, uint32_t unit,
-		   const float *ret_params[static GPT_UNIT_PARAMS_MAX]);
+                   const float *ret_params[static GPT_UNIT_PARAMS_MAX]);
 int gpt_units_shut(struct gpt_units *units, uint32_t unit);
 int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit,
-			  float *ret_grads[static GPT_UNIT_PARAMS_MAX], bool *ret_keep);
+                          float *ret_grads[static GPT_UNIT_PARAMS_MAX], bool *ret_keep);
 int gpt_units_grads_end(struct gpt_units *units, uint32_t unit);

@@ -83,7 +83,7 @@ static int64_t backend_committed_step(const struct gpt_backend *backend)
 }
 
 static int backend_blob_get(struct gpt_backend *backend, void *blob, size_t blob_bytes,
-			    size_t *ret_bytes)
+                            size_t *ret_bytes)
 {
 	return zinf_blob_get(zinf_of(backend), blob, blob_bytes, ret_bytes);
 }
@@ -194,11 +194,12 @@ static int describe(struct zinf *zinf, const struct gpt_model *model)
 		if (r)
 			return r;
 		assert(index == u);
-		for (uint32_t p = unit->param_index; p < unit->param_index + unit->param_count; p++) {
+		for (uint32_t p = unit->param_index; p < unit->param_index + unit->param_count;
+		     p++) {
 			const struct gpt_param *param = &model->params[p];
 
 			r = zinf_param_add(zinf, param->name, param->dim_count, param->shape,
-					   &index);
+			                   &index);
 			if (r)
 				return r;
 			assert(index == p);
@@ -209,7 +210,7 @@ static int describe(struct zinf *zinf, const struct gpt_model *model)
 
 /* Attaches as one rank and describes the model. Return: 0, or zinf's errno with its sentence. */
 int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
-		  struct gpt_problem *problem, struct gpt_backend **ret_backend)
+                  struct gpt_problem *problem, struct gpt_backend **ret_backend)
 {
 	struct zinf_backend *own;
 	struct zinf *zinf = NULL;
@@ -233,9 +234,9 @@ int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
 	}
 	own->zinf = zinf;
 	own->base = (struct gpt_backend){ .ops = &zinf_ops,
-					  .rank_first = args->rank,
-					  .lane_count = 1,
-					  .world_count = args->world_count };
+		                          .rank_first = args->rank,
+		                          .lane_count = 1,
+		                          .world_count = args->world_count };
 	*ret_backend = &own->base;
 	return 0;
 }

@@ -33,9 +33,9 @@
  *   -EPROTO      the two sides disagree about the protocol; the session is over
  *   -EOPNOTSUPP  not built yet
  *
- * Calls that do not wait (zinf_reshard(), zinf_prefetch(), zinf_reduce()) report what is wrong with the
- * call itself; what the daemon answers later is kept, and returned once, by the next zinf_unshard() or
- * zinf_grad_acquire() of that unit, or by the next zinf_step().
+ * Calls that do not wait (zinf_reshard(), zinf_prefetch(), zinf_reduce()) report what is wrong with
+ * the call itself; what the daemon answers later is kept, and returned once, by the next
+ * zinf_unshard() or zinf_grad_acquire() of that unit, or by the next zinf_step().
  * After a deadline has passed a call may be made again: it goes on waiting for the same thing.
  *
  * Threads: a struct zinf belongs to the thread that uses it; one thread at a time.
@@ -61,11 +61,11 @@ extern "C" {
 #define ZINF_API __attribute__((visibility("default")))
 
 /** Limits of the interface; the daemon's configuration may set lower ones. */
-#define ZINF_NAME_BYTES 64       /**< job and incarnation names, NUL included */
-#define ZINF_PARAM_NAME_BYTES 96 /**< unit and parameter names, NUL included */
-#define ZINF_DIMS_MAX 8          /**< dimensions of a parameter */
-#define ZINF_WORLD_MAX 64        /**< ranks of a job */
-#define ZINF_BLOB_BYTES 65536    /**< resume blob of a rank */
+#define ZINF_NAME_BYTES       64    /**< job and incarnation names, NUL included */
+#define ZINF_PARAM_NAME_BYTES 96    /**< unit and parameter names, NUL included */
+#define ZINF_DIMS_MAX         8     /**< dimensions of a parameter */
+#define ZINF_WORLD_MAX        64    /**< ranks of a job */
+#define ZINF_BLOB_BYTES       65536 /**< resume blob of a rank */
 
 /** Element types. The values are part of the ABI. */
 enum zinf_dtype { ZINF_F32 = 1, ZINF_F16 = 2, ZINF_BF16 = 3 };
@@ -95,18 +95,20 @@ struct zinf_options {
 	const char *socket_path; /**< NULL: $ZINF_SOCKET, else $XDG_RUNTIME_DIR/zinf/zinfd.sock
 				  *   (unless only the next one exists), else /run/zinf/zinfd.sock */
 	const char *job;         /**< NULL: $ZINF_JOB, else "default" */
-	const char *incarnation; /**< NULL: $ZINF_INCARNATION, else TORCHELASTIC_RUN_ID "." RESTART_COUNT,
+	const char *incarnation; /**< NULL: $ZINF_INCARNATION, else
+				  *   TORCHELASTIC_RUN_ID "." RESTART_COUNT,
 				  *   else SLURM_JOB_ID "." SLURM_RESTART_COUNT, else
 				  *   OMPI_MCA_ess_base_jobid, else none */
-	int32_t rank;            /**< -1: $RANK, else 0. A variable that is no number is -EINVAL */
+	int32_t rank;            /**< -1: $RANK, else 0; no number: -EINVAL */
 	int32_t world_size;      /**< -1: $WORLD_SIZE, else 1 */
-	bool takeover;           /**< without an incarnation name: replace living sessions of the job */
+	bool takeover;           /**< without an incarnation name: replace living sessions */
 	bool wait_for_daemon;    /**< wait for the daemon to appear until timeout_ms has passed */
-	uint32_t timeout_ms;     /**< of each waiting call; 0: 600 000 (10 minutes). The daemon answers
-				  *   when it has passed, naming who did not come; should the daemon
-				  *   itself not answer, a call returns a quarter later, at most 1 s */
-	enum zinf_dtype param_dtype;    /**< ZINF_F32 or ZINF_BF16 */
-	enum zinf_dtype grad_dtype;     /**< ZINF_F32 or ZINF_BF16; bf16 params take either */
+	uint32_t timeout_ms;     /**< of each waiting call; 0: 600 000 (10 minutes). When it
+				  *   has passed the daemon answers, naming who did not come;
+				  *   should the daemon itself not answer, a call returns a
+				  *   quarter later, at most 1 s */
+	enum zinf_dtype param_dtype; /**< ZINF_F32 or ZINF_BF16 */
+	enum zinf_dtype grad_dtype;  /**< ZINF_F32 or ZINF_BF16; bf16 params take either */
 	enum zinf_optimizer optimizer;
 	enum zinf_schedule schedule;
 	enum zinf_offload offload_optimizer;
@@ -114,15 +116,15 @@ struct zinf_options {
 	enum zinf_durability durability;
 	uint64_t resident_bytes; /**< CPU bytes for a resident share of NVMe state, in addition to
 				  *   staging; whole subgroups are taken while they fit */
-	uint64_t staging_bytes;  /**< bounded buffers of the step's pipeline; 0: the daemon's default */
+	uint64_t staging_bytes;  /**< buffers of the step's pipeline; 0: the daemon's default */
 	uint32_t reserved[8];    /**< zero */
 };
 
-#define ZINF_OPTIONS_INIT                                                                          \
-	{                                                                                          \
-		.bytes = sizeof(struct zinf_options), .rank = -1, .world_size = -1,                \
-		.param_dtype = ZINF_F32, .grad_dtype = ZINF_F32, .optimizer = ZINF_ADAMW,          \
-		.schedule = ZINF_LOCAL,                                                            \
+#define ZINF_OPTIONS_INIT                                                                 \
+	{                                                                                 \
+		.bytes = sizeof(struct zinf_options), .rank = -1, .world_size = -1,       \
+		.param_dtype = ZINF_F32, .grad_dtype = ZINF_F32, .optimizer = ZINF_ADAMW, \
+		.schedule = ZINF_LOCAL,                                                   \
 	}
 
 /** Hyperparameters of one step, equal on every rank (the daemon compares them bit by bit). */
@@ -135,19 +137,19 @@ struct zinf_step_options {
 	double weight_decay;
 	double max_norm; /**< clip the global gradient norm to this; 0: no clipping, no norm */
 	double unscale;  /**< gradients are multiplied by this first (1 / loss scale); 1: nothing */
-	uint32_t micro_batches; /**< reductions of each unit in this step, at least 1; more than 1 only
-				 *   with ZINF_SHARDED (with ZINF_LOCAL the rank accumulates) */
+	uint32_t micro_batches; /**< reductions of each unit in this step, at least 1; more
+				 *   than 1 only with ZINF_SHARDED (with ZINF_LOCAL the rank accumulates) */
 	bool nesterov;
 	bool sum;            /**< sum the ranks' gradients instead of averaging them */
-	bool skip_nonfinite; /**< a step with a non-finite gradient changes nothing (and is counted) */
+	bool skip_nonfinite; /**< a step with a non-finite gradient changes nothing */
 	bool want_norm;      /**< compute the norm even without clipping */
 	uint32_t reserved[8];
 };
 
-#define ZINF_STEP_OPTIONS_INIT                                                                     \
-	{                                                                                          \
-		.bytes = sizeof(struct zinf_step_options), .lr = 1e-3, .beta1 = 0.9,               \
-		.beta2 = 0.999, .eps = 1e-8, .unscale = 1.0, .micro_batches = 1,                   \
+#define ZINF_STEP_OPTIONS_INIT                                                       \
+	{                                                                            \
+		.bytes = sizeof(struct zinf_step_options), .lr = 1e-3, .beta1 = 0.9, \
+		.beta2 = 0.999, .eps = 1e-8, .unscale = 1.0, .micro_batches = 1,     \
 	}
 
 /** What a step did; times in nanoseconds. */
@@ -159,13 +161,13 @@ struct zinf_step_stats {
 	double clip;         /**< factor that was applied; 1 when nothing was clipped */
 	uint64_t read_bytes; /**< optimizer state read from NVMe */
 	uint64_t write_bytes;
-	uint64_t step_ns;       /**< from the last rank's zinf_step() to the commit */
-	uint64_t grad_wait_ns;  /**< from the first rank's zinf_step() to the last one's */
-	uint64_t norm_wait_ns;  /**< update held back by the norm */
-	uint64_t io_read_ns;    /**< pipeline stalled on reads */
-	uint64_t io_write_ns;   /**< pipeline stalled on writes */
-	uint64_t cpu_ns;        /**< pipeline stalled on computing */
-	uint64_t commit_ns;     /**< flush and catalog transaction */
+	uint64_t step_ns;      /**< from the last rank's zinf_step() to the commit */
+	uint64_t grad_wait_ns; /**< from the first rank's zinf_step() to the last one's */
+	uint64_t norm_wait_ns; /**< update held back by the norm */
+	uint64_t io_read_ns;   /**< pipeline stalled on reads */
+	uint64_t io_write_ns;  /**< pipeline stalled on writes */
+	uint64_t cpu_ns;       /**< pipeline stalled on computing */
+	uint64_t commit_ns;    /**< flush and catalog transaction */
 };
 
 /** A pending asynchronous operation; 0 is none. */
@@ -207,7 +209,7 @@ ZINF_API int32_t zinf_world_size(const struct zinf *zinf);
 /** A round trip through the daemon that does nothing: health check and latency probe. */
 ZINF_API int zinf_ping(struct zinf *zinf);
 
-/** A file descriptor that becomes readable when the session ends; for poll loops. Not to be read. */
+/** A file descriptor that becomes readable when the session ends, for poll loops; never read it. */
 ZINF_API int zinf_event_fd(const struct zinf *zinf);
 
 /* ---- the model ---- */
@@ -219,7 +221,7 @@ ZINF_API int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_un
 /** Adds a parameter to the newest unit. @shape: (@dim_count,) elements per dimension, row-major,
  * each at least 1; dim_count 0 is a scalar. @ret_param: its index in the job, counting from 0. */
 ZINF_API int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count,
-			    const uint64_t *shape, uint32_t *ret_param);
+                            const uint64_t *shape, uint32_t *ret_param);
 
 /**
  * Collective: compares the model over all ranks and with the stored job, reserves space, loads the
@@ -282,8 +284,8 @@ ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
 
 /** Hands the unit's gradient to the reduction; the buffer belongs to the daemon until the next
  * zinf_grad_acquire(). Does not wait. Once per micro-batch with ZINF_SHARDED, once per step with
- * ZINF_LOCAL. -EALREADY when it was handed over before; -EINVAL when it was not acquired, or outside
- * zinf_step_begin() … zinf_step(). */
+ * ZINF_LOCAL. -EALREADY when it was handed over before; -EINVAL when it was not acquired, or
+ * outside zinf_step_begin() … zinf_step(). */
 ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);
 
 /** Begins a step: hyperparameters, and space on the store is reserved. -ENOSPC with figures;
@@ -295,16 +297,16 @@ ZINF_API int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *
  * the step is committed; unshards of the next forward do not wait for it.
  * @blob: (@blob_bytes,) bytes, at most ZINF_BLOB_BYTES: whatever lets this rank go on from here
  * (random state, position in the data, schedule); committed with the step. May be NULL.
- * Return: 0; -ENODATA gradients are missing, -EBUSY a unit is still unsharded: the text names units,
- * and the call may be made again when that is mended; -ENOBUFS when as many tickets as the ring has
- * entries were never waited for.
+ * Return: 0; -ENODATA gradients are missing, -EBUSY a unit is still unsharded: the text names
+ * units, and the call may be made again when that is mended; -ENOBUFS when as many tickets as the
+ * ring has entries were never waited for.
  */
 ZINF_API int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
-		       zinf_ticket *ret_ticket);
+                       zinf_ticket *ret_ticket);
 
 /** Waits for a ticket. @ret_stats may be NULL; set its `bytes` before. A ticket is waited for once
- * (again after -ETIMEDOUT). Return: 0; the error that ended the step; -EINVAL no such ticket. A step that
- * was committed is reported as such even when the session has ended since. */
+ * (again after -ETIMEDOUT). Return: 0; the error that ended the step; -EINVAL no such ticket. A
+ * step that was committed is reported as such even when the session has ended since. */
 ZINF_API int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats);
 
 /** Whether a ticket has completed; never waits. */

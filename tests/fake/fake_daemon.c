@@ -454,7 +454,9 @@ static bool take_slot(struct fake_daemon *fake)
 	if (misbehave(fake, FAKE_ON_OP(sqe.opcode)))
 		return true;
 	complete(fake, &sqe);
-	if (zi_ring_must_wake(&fake->cq))
+	if (FAKE_ON_OP(sqe.opcode) == fake->options.last_on)
+		hang_up(fake);
+	else if (zi_ring_must_wake(&fake->cq))
 		wake(fake);
 	return true;
 }

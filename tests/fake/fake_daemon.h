@@ -54,6 +54,7 @@ struct fake_daemon_options {
 	bool is_eventfd;        /* wakes the client by an eventfd; else by a pipe */
 	enum fake_lie lie;
 	unsigned die_on;      /* FAKE_ON_*: closes everything */
+	unsigned last_on;     /* completes it, and closes everything without waking the client */
 	unsigned silent_on;   /* takes it, never answers */
 	unsigned late_on;     /* answers it when the next request comes */
 	unsigned break_on;    /* the group breaks: -EPIPE by rank 1 */

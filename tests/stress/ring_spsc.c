@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: a ring and its sleep protocol lose, double and tear nothing between two threads, and no
- * access races. Method: a producer and a consumer pass two million numbered slots across the wrap of
- * 2^32, both sleeping on eventfds whenever they run dry (bursts of random length force it); run
+ * access races. Method: a producer and a consumer pass two million numbered slots across the wrap
+ * of 2^32, both sleeping on eventfds whenever they run dry (bursts of random length force it); run
  * under ThreadSanitizer. A lost wake-up shows as a poll() that times out.
  *
- * With -DBROKEN_RING the producer publishes the tail before the slot's bytes, relaxed: ThreadSanitizer
- * must report that, or it would not see a broken ring either. (Built without sanitizer such a program
- * usually passes: that is the point.)
+ * With -DBROKEN_RING the producer publishes the tail before the slot's bytes, relaxed:
+ * ThreadSanitizer must report that, or it would not see a broken ring either. (Built without
+ * sanitizer such a program usually passes: that is the point.)
  */
 #include <poll.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: the library exports what zinf.h declares and zinf.map lists, no more and no less; the header
- * stands alone in C and in C++; the same numbers travel as are public. Method: nm over the library
- * of this build, the compilers on a one-line file. */
+/* Goal: the library exports what zinf.h declares and zinf.map lists, no more and no less; the
+ * header stands alone in C and in C++; the same numbers travel as are public. Method: nm over the
+ * library of this build, the compilers on a one-line file. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: attaching says clearly what is wrong, believes no figure of the daemon, and leaves nothing
- * behind when it fails. Method: the fake daemon, told to refuse or to lie; descriptors are counted. */
+ * behind when it fails. Method: the fake daemon, told to refuse or to lie; descriptors are counted.
+ */
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: whatever becomes of the daemon or the group, no call hangs, crashes or forgets why: the first
- * reason is returned at once by every call from then on. Method: the fake daemon dies, breaks the
- * group, falls silent or lies, at each kind of call; times are bounded. */
+/* Goal: whatever becomes of the daemon or the group, no call hangs, crashes or forgets why: the
+ * first reason is returned at once by every call from then on. Method: the fake daemon dies, breaks
+ * the group, falls silent or lies, at each kind of call; times are bounded. */
 #include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -143,6 +143,22 @@ Test(end, step_that_was_committed_before_the_end_is_reported_so)
 	cr_assert_eq(zinf_wait(job.zinf, ticket, &stats), 0);
 	cr_assert_eq(stats.step, 1);
 	fake_job_leave(&job);
+}
+
+Test(end, last_completion_of_a_dying_daemon_still_counts)
+{
+	for (int i = 0; i < 50; i++) {
+		struct fake_job job = fake_job_attach(
+			&(struct fake_daemon_options){ .last_on = FAKE_ON_OP(ZI_OP_STEP) });
+		zinf_ticket ticket;
+
+		fake_job_materialize(&job);
+		fake_job_backward(&job);
+		cr_assert_eq(zinf_step(job.zinf, NULL, 0, &ticket), 0);
+		cr_assert_eq(zinf_wait(job.zinf, ticket, NULL), 0, "it was committed");
+		cr_assert_eq(zinf_ping(job.zinf), -ESTALE);
+		fake_job_leave(&job);
+	}
 }
 
 Test(end, broken_group_is_told_with_the_text_of_its_notice)

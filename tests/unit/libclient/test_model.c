@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: the model arrives at the daemon as it was told, its memory appears where both sides compute it
- * to be, parameters keep their address while they are written, and no false figure is believed.
+/* Goal: the model arrives at the daemon as it was told, its memory appears where both sides compute
+ * it to be, parameters keep their address while they are written, and no false figure is believed.
  * Method: the fake daemon, honest and lying; memory is really written and read. */
 #include <signal.h>
 #include <stdio.h>

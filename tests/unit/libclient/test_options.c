@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: options, then the launchers' environment, then defaults decide who a rank is; what makes no
- * sense is refused by name. Method: what the fake daemon received is compared; the environment is set
- * per test (each runs in a process of its own). */
+ * sense is refused by name. Method: what the fake daemon received is compared; the environment is
+ * set per test (each runs in a process of its own). */
 #include <stdio.h>
 
 #include "tests/fake/fake_job.h"

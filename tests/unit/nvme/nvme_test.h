@@ -150,8 +150,7 @@ static inline struct nvme_engine *test_engine(const char *backend, uint32_t dept
 
 	memset(&test_text, 0, sizeof(test_text));
 	r = nvme_engine_new(&options, &test_text, &engine);
-	cr_assert_eq(r, 0, "%s: %d: %s", backend ? backend : "default", r,
-	             test_text.chars);
+	cr_assert_eq(r, 0, "%s: %d: %s", backend ? backend : "default", r, test_text.chars);
 	return engine;
 }
 

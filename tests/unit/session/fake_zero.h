@@ -30,8 +30,8 @@ struct zero {
 	struct zero_op *held[FAKE_OPS_MAX];
 	struct zero_rank *held_by[FAKE_OPS_MAX];
 	uint32_t held_count, op_count;
-	bool holds;     /* operations stay pending until fake_release() */
-	int result;     /* of operations that do not */
+	bool holds; /* operations stay pending until fake_release() */
+	int result; /* of operations that do not */
 	int attach_result;
 	int layout_result;
 	uint32_t layout_count;
@@ -165,9 +165,9 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "param", 8192, &text,
 		                              &fake.param),
 		             0);
-		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "grad", 4096, &text,
-		                              &fake.grad),
-		             0);
+		cr_assert_eq(
+			tier_segment_new(fake.tier, &fake.account, "grad", 4096, &text, &fake.grad),
+			0);
 	}
 	fake_take(rank, op);
 }

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -42,10 +43,17 @@ static void turn(void)
 	cr_assert_eq(zi_loop_run(room.loop), 0);
 }
 
-/* Enough for any chain of posts between the halves. */
+/* Enough for any chain of posts between the halves. A loop that spins looks at its descriptors only
+ * now and then, so first its spinning time (50 us) is let pass. */
 static void settle(void)
 {
-	for (int i = 0; i < 12; i++)
+	uint64_t until_ns = zi_clock_deadline_ns(150 * ZI_NS_PER_US);
+
+	do
+		for (int i = 0; i < 20; i++)
+			turn();
+	while (zi_clock_now_ns() < until_ns);
+	for (int i = 0; i < 20; i++)
 		turn();
 }
 
@@ -215,7 +223,8 @@ static void expect_error(struct client *client, int error, const char *words)
 
 static void client_hello(struct client *client)
 {
-	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .minor = ZI_PROTOCOL_MINOR,
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR,
+		                  .minor = ZI_PROTOCOL_MINOR,
 		                  .program = "test" };
 
 	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
@@ -226,9 +235,14 @@ static void client_hello(struct client *client)
 static struct zi_attach attach_template(void)
 {
 	struct zi_attach attach = {
-		.job = "train", .rank = 0, .world_size = 2, .timeout_ms = 1000,
-		.config = { .param_dtype = ZI_DTYPE_F32, .grad_dtype = ZI_DTYPE_F32,
-		            .optimizer = ZI_OPTIMIZER_ADAMW, .schedule = ZI_SCHEDULE_LOCAL },
+		.job = "train",
+		.rank = 0,
+		.world_size = 2,
+		.timeout_ms = 1000,
+		.config = { .param_dtype = ZI_DTYPE_F32,
+		            .grad_dtype = ZI_DTYPE_F32,
+		            .optimizer = ZI_OPTIMIZER_ADAMW,
+		            .schedule = ZI_SCHEDULE_LOCAL },
 	};
 	return attach;
 }
@@ -248,9 +262,9 @@ static struct client *client_attach(void)
 	cr_assert_eq(client->fd_count, 4);
 	cr_assert_eq(zi_region_map(client->fds[0], client->in.attached.uplink_bytes, true, &uplink),
 	             0);
-	cr_assert_eq(zi_region_map(client->fds[1], client->in.attached.downlink_bytes, false,
-	                           &downlink),
-	             0);
+	cr_assert_eq(
+		zi_region_map(client->fds[1], client->in.attached.downlink_bytes, false, &downlink),
+		0);
 	client->uplink = uplink;
 	client->downlink = downlink;
 	client->uplink_bytes = client->in.attached.uplink_bytes;
@@ -260,7 +274,8 @@ static struct client *client_attach(void)
 	return client;
 }
 
-__attribute__((unused)) static void client_submit(struct client *client, uint16_t opcode, uint32_t unit, uint64_t user_data)
+__attribute__((unused)) static void client_submit(struct client *client, uint16_t opcode,
+                                                  uint32_t unit, uint64_t user_data)
 {
 	struct zi_sqe sqe = { .user_data = user_data, .opcode = opcode, .unit = unit };
 
@@ -275,7 +290,8 @@ __attribute__((unused)) static struct zi_cqe client_reap(struct client *client)
 	return cqe;
 }
 
-__attribute__((unused)) static const char *client_text(const struct client *client, const struct zi_cqe *cqe)
+__attribute__((unused)) static const char *client_text(const struct client *client,
+                                                       const struct zi_cqe *cqe)
 {
 	cr_assert_gt(cqe->text_index, 0);
 	cr_assert_leq(cqe->text_index, ZI_TEXT_SLOTS);

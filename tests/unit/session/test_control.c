@@ -327,8 +327,8 @@ Test(control, status_tiers_and_limits_are_answered_in_one_connection)
 
 Test(control, unknown_questions_are_refused_with_what_is_answered_and_cost_nothing)
 {
-	static const char *const questions[] = { "", "reboot", "statusx", "status now", "jobs ../x",
-		                                 "jobs a b" };
+	static const char *const questions[] = { "",           "reboot",    "statusx",
+		                                 "status now", "jobs ../x", "jobs a b" };
 	struct client *client = client_connect();
 	json_t *answer;
 
@@ -355,8 +355,8 @@ Test(control, a_job_is_found_by_name_and_a_missing_one_names_those_there_are)
 	answer = collect(client);
 	cr_assert_eq(json_array_size(answer), 1);
 	cr_assert_eq(count_of(json_array_get(answer, 0), "committed_step"), 2);
-	cr_assert(json_is_null(json_object_get(
-		json_object_get(json_array_get(answer, 0), "last_step"), "norm")));
+	cr_assert(json_is_null(
+		json_object_get(json_object_get(json_array_get(answer, 0), "last_step"), "norm")));
 	json_decref(answer);
 	ask(client, "jobs job9");
 	expect_error(client, -ENOENT, "no job 'job9'; there are: job0, job1, job2");

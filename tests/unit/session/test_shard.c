@@ -102,9 +102,8 @@ Test(shard, each_opcode_reaches_zero_with_its_unit)
 		cqe = client_reap(client);
 		cr_assert_eq(cqe.user_data, i);
 		cr_assert_eq(cqe.result, 0, "%s: %d", zi_opcode_name(opcodes[i]), cqe.result);
-		cr_assert_eq(cqe.values[0], opcodes[i] >= ZI_OP_STEP && opcodes[i] <= ZI_OP_COMMIT ?
-		                                    77u :
-		                                    0u);
+		cr_assert_eq(cqe.values[0],
+		             opcodes[i] >= ZI_OP_STEP && opcodes[i] <= ZI_OP_COMMIT ? 77u : 0u);
 	}
 	cr_assert_eq(fake.op_count, 8);
 	client_close(client);
@@ -135,7 +134,7 @@ Test(shard, a_bad_argument_fails_the_operation_and_not_the_session)
 	cqe = client_reap(client);
 	cr_assert_eq(cqe.user_data, 5);
 	cr_assert_eq(cqe.result, -EINVAL);
-	cr_assert_str_eq(client_text(client, &cqe), "UNSHARD: unit 0 of 0");
+	cr_assert_str_eq(client_text(client, &cqe), "unshard: unit 0 of 0");
 	cr_assert_eq(client_reap(client).result, 0);
 	cr_assert_eq(room.shard->polled_count, 1);
 	client_close(client);
@@ -288,8 +287,12 @@ Test(shard, a_session_has_its_share_of_pending_operations_and_no_more)
 
 static struct zi_step_options good_options(void)
 {
-	struct zi_step_options options = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8,
-		                           .unscale = 1, .micro_batches = 1 };
+	struct zi_step_options options = { .lr = 1e-3,
+		                           .beta1 = 0.9,
+		                           .beta2 = 0.999,
+		                           .eps = 1e-8,
+		                           .unscale = 1,
+		                           .micro_batches = 1 };
 
 	return options;
 }
@@ -442,7 +445,8 @@ Test(shard, materialize_must_count_what_the_layout_gave)
 
 	send_layout(client, "wte", "wte.weight");
 	send_materialize(client, 1, 2);
-	expect_error(client, -EINVAL, "MATERIALIZE of 1 units and 2 parameters, but LAYOUT gave 1 and 1");
+	expect_error(client, -EINVAL,
+	             "MATERIALIZE of 1 units and 2 parameters, but LAYOUT gave 1 and 1");
 	client_close(client);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: memory a process received stays charged until that process is gone, and not longer; refusals
- * name the process.
- * Method: forked children that live until they are killed; the loop turns until their pidfd was seen.
+ * Goal: memory a process received stays charged until that process is gone, and not longer;
+ * refusals name the process. Method: forked children that live until they are killed; the loop
+ * turns until their pidfd was seen.
  */
 #include <stdio.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: bytes reach a store and come back, are counted on the tier, and every refusal is told once.
- * Method: a small store, the real engine with blocking threads beneath; errors by the faulty backend.
+ * Method: a small store, the real engine with blocking threads beneath; errors by the faulty
+ * backend.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ static void disk_init(struct disk *disk, const char *backend)
 	struct zi_text text = { "" };
 
 	*disk = (struct disk){ .done_count = 0 };
-	strcpy(disk->directory, "/tmp/zinf-tier-XXXXXX");
+	(void)snprintf(disk->directory, sizeof(disk->directory), "/tmp/zinf-tier-XXXXXX");
 	cr_assert_not_null(mkdtemp(disk->directory));
 	(void)snprintf(disk->path, sizeof(disk->path), "%s/store", disk->directory);
 	cr_assert_eq(nvme_store_open(&(struct nvme_store_options){ .name = "fast",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: no value that the daemon cannot stand passes a check, a caller's mistake (-EINVAL) is told
- * apart from what no libzinf sends (-EPROTO), and the sentence names the field. Method: a good value of
- * each kind; then one rule broken at a time. */
+ * apart from what no libzinf sends (-EPROTO), and the sentence names the field. Method: a good
+ * value of each kind; then one rule broken at a time. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <float.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: regions hold all their parts, and every opcode has a name. Method: for each power of two, the
- * end of the last part against the size. (Offsets are asserted at compile time and in
+/* Goal: regions hold all their parts, and every opcode has a name. Method: for each power of two,
+ * the end of the last part against the size. (Offsets are asserted at compile time and in
  * test_protocol_doc.c.) */
 #include <criterion/criterion.h>
 #include <string.h>

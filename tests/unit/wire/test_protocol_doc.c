@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: docs/PROTOCOL.md tells the truth: every offset, size and number in its tables is the code's,
- * and no field, message or opcode is missing. Method: the page is read line by line; a row of a struct's
- * table is compared with offsetof and sizeof, rows must touch each other, and every field of the list
- * below must have been met. */
+/* Goal: docs/PROTOCOL.md tells the truth: every offset, size and number in its tables is the
+ * code's, and no field, message or opcode is missing. Method: the page is read line by line; a row
+ * of a struct's table is compared with offsetof and sizeof, rows must touch each other, and every
+ * field of the list below must have been met. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

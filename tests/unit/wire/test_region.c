@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: memory that is shared cannot be pulled away or written against its maker's will, and what is
- * no such memory is refused. Method: real memfds; each way a descriptor can be wrong is made. */
+/* Goal: memory that is shared cannot be pulled away or written against its maker's will, and what
+ * is no such memory is refused. Method: real memfds; each way a descriptor can be wrong is made. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>

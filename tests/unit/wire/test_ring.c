@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: a ring hands slots over in order, knows full from empty across the wrap of 2^32, refuses a
- * peer whose index lies, and never sleeps on work. Method: both ends in one thread over plain memory;
- * the peer's words are written by hand where it is hostile. */
+ * peer whose index lies, and never sleeps on work. Method: both ends in one thread over plain
+ * memory; the peer's words are written by hand where it is hostile. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: parameters after several steps are those of docs/ARITHMETIC.md, bit by bit, whatever the
- * number of ranks, the types, the schedule, clipping, and the place of the state.
- * Method: a node whose device completes in a drawn order, beside the plain computation: one array, no
- * subgroups, tiles or fusing.
+ * number of ranks, the types, the schedule, clipping, and the place of the state. Method: a node
+ * whose device completes in a drawn order, beside the plain computation: one array, no subgroups,
+ * tiles or fusing.
  */
-#include "tests/unit/zero/node.h"
+#include "tests/unit/zero/plain.h"
 
 #define STEPS 2u
 

@@ -5,7 +5,7 @@
  * Method: ranks end at each point of a step; then everybody attaches anew and trains on beside the
  * plain computation. Timeouts are milliseconds, and the loop waits for them.
  */
-#include "tests/unit/zero/node.h"
+#include "tests/unit/zero/plain.h"
 
 static struct node node;
 static struct actor actors[4];

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: after the daemon has gone, however, each job stands at its last committed step with the same
- * bits; what lived in memory alone is reported as lost; what is damaged is refused and the rest goes on.
- * Method: nodes are stopped without asking anybody, and started on the same directory.
+ * Goal: after the daemon has gone, however, each job stands at its last committed step with the
+ * same bits; what lived in memory alone is reported as lost; what is damaged is refused and the
+ * rest goes on. Method: nodes are stopped without asking anybody, and started on the same
+ * directory.
  */
 #include <sqlite3.h>
 
-#include "tests/unit/zero/node.h"
+#include "tests/unit/zero/plain.h"
 
 static struct node node;
 static struct actor actors[4];
@@ -233,7 +234,8 @@ Test(zero_recover, extent_of_the_wrong_length_is_refused)
 
 Test(zero_recover, extent_of_another_store_is_refused)
 {
-	damaged("UPDATE extent SET store_uuid = x'00112233445566778899aabbccddeeff' WHERE bytes > 0",
+	damaged("UPDATE extent SET store_uuid = x'00112233445566778899aabbccddeeff' "
+	        "WHERE bytes > 0",
 	        "a store that the configuration does not name");
 }
 

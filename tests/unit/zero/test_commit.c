@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a step is committed, or nothing is: when the flush or the transaction fails, the job stands
+ * where it stood (and state in memory alone, which has no other copy, stands where it is).
+ * Method: the catalog forgets the job behind zero's back; the store's descriptor is made void.
+ */
+#include "tests/unit/zero/plain.h"
+
+static struct node node;
+static struct actor actors[2];
+static struct plain plain;
+static struct zi_job_config config;
+
+static void start(const char *with)
+{
+	node.backend = with;
+	node_start(&node);
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+}
+
+static void restart(const char *with)
+{
+	if (actors[0].rank)
+		actor_leave(&actors[0], false);
+	node_stop(&node);
+	start(with);
+}
+
+static void begin(uint64_t resident_bytes)
+{
+	config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	config.resident_bytes = resident_bytes;
+	node_init(&node);
+	plain_init(&plain, &config, 1);
+	start("threads");
+	cr_assert_eq(model_materialize(actors, 1), 0);
+	model_write(actors, 1);
+}
+
+static void end(void)
+{
+	if (actors[0].rank)
+		actor_leave(&actors[0], true);
+	plain_deinit(&plain);
+	node_deinit(&node);
+}
+
+/* Trains one step on a sound disk from wherever the job stands; it must be where @plain is. */
+static void sound(uint64_t committed)
+{
+	struct zi_step_options options = model_options();
+
+	restart("threads");
+	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(actors[0].memory.committed_step, (int64_t)committed);
+	cr_assert(plain_equals(&plain, &actors[0]), "parameters as committed");
+	cr_assert_eq(model_step(actors, 1, committed + 1, &options), 0, "%s", actors[0].text.chars);
+	plain_step(&plain, committed + 1, &options);
+	cr_assert(plain_equals(&plain, &actors[0]), "optimizer state as committed");
+}
+
+Test(zero_commit, power_durability_flushes_and_commits)
+{
+	struct zi_step_options options = model_options();
+
+	config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_NVME);
+	config.durability = ZI_DURABILITY_POWER;
+	node_init(&node);
+	plain_init(&plain, &config, 1);
+	start("threads");
+	cr_assert_eq(model_materialize(actors, 1), 0);
+	model_write(actors, 1);
+	cr_assert_eq(model_step(actors, 1, 1, &options), 0, "%s", actors[0].text.chars);
+	plain_step(&plain, 1, &options);
+	sound(1);
+	end();
+}
+
+/* The catalog no longer knows the job: its commits fail. */
+static void forget_request_done(struct catalog_request *request)
+{
+	zi_loop_stop(request->loop);
+}
+
+static void forget(void)
+{
+	struct catalog_job row = { .name = "train" };
+	struct catalog_request request = {
+		.kind = CATALOG_JOB_DELETE,
+		.job = &row,
+		.done = forget_request_done,
+		.loop = node.loop,
+	};
+
+	catalog_submit(node.catalog, &request);
+	cr_assert_eq(zi_loop_run(node.loop), 0);
+	cr_assert_eq(request.result, 0);
+}
+
+Test(zero_commit, transaction_that_fails_leaves_the_committed_step)
+{
+	struct zi_step_options options = model_options();
+	uint64_t free_bytes;
+
+	begin(0);
+	free_bytes = nvme_space_free_bytes(node.nvme.space);
+	forget();
+	cr_assert_eq(model_step(actors, 1, 1, &options), -ENOENT);
+	cr_assert_not_null(strstr(actors[0].text.chars, "not in the catalog"), "%s",
+	                   actors[0].text.chars);
+	cr_assert_eq(actors[0].broken_error, -ENOENT);
+	cr_assert_eq(node_job(&node, "train")->committed_step, 0);
+	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes);
+	actor_leave(&actors[0], true);
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_neq(model_materialize(actors, 1), 0, "nor can it be recorded anew");
+	end();
+}
+
+Test(zero_commit, transaction_that_fails_leaves_the_step_in_memory_in_force)
+{
+	struct zi_step_options options = model_options();
+
+	config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+	node_init(&node);
+	plain_init(&plain, &config, 1);
+	start("threads");
+	cr_assert_eq(model_materialize(actors, 1), 0);
+	model_write(actors, 1);
+	forget();
+	cr_assert_eq(model_step(actors, 1, 1, &options), -ENOENT);
+	plain_step(&plain, 1, &options);
+	cr_assert(actors[0].is_broken);
+	cr_assert_eq(node_job(&node, "train")->committed_step, 1, "there is no other copy");
+	cr_assert(plain_equals(&plain, &actors[0]));
+	end();
+}
+
+/* Every write of the step is on its way, and none has come back last: false when it was missed. */
+static bool catch_before_commit(void)
+{
+	const struct zero_job *job = node_job(&node, "train");
+
+	while (job->step.phase == ZERO_STEP_UPDATING &&
+	       (job->pipeline.next_subgroup < job->subgroup_count ||
+	        job->pipeline.computing_count || job->pipeline.reading_count))
+		node_turn(&node);
+	return job->step.phase == ZERO_STEP_UPDATING;
+}
+
+Test(zero_commit, flush_that_fails_commits_nothing)
+{
+	struct zi_step_options options = model_options();
+	struct nvme_store broken;
+	uint64_t step = 1;
+	int r = 0;
+
+	config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_NVME);
+	config.durability = ZI_DURABILITY_POWER;
+	node_init(&node);
+	plain_init(&plain, &config, 1);
+	start("threads");
+	cr_assert_eq(model_materialize(actors, 1), 0);
+	model_write(actors, 1);
+	/* Writes have their descriptor already; the flush alone meets one that is void. */
+	broken = *node.store;
+	broken.fd = -1;
+	for (; !r; step++) {
+		cr_assert_lt(step, 50);
+		model_gradients(actors, 1, step, &options);
+		actor_start(&actors[0], 0, zero_step, NULL);
+		if (catch_before_commit())
+			node.nvme.store = &broken;
+		r = actor_wait(&actors[0], 0);
+		node.nvme.store = node.store;
+		if (!r)
+			plain_step(&plain, step, &options);
+	}
+	cr_assert_eq(r, -EBADF, "%d: %s", r, actors[0].text.chars);
+	cr_assert(actors[0].is_broken);
+	sound(step - 2);
+	end();
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: parameters that a rank writes between steps: in force for all at write_end, committed with
+ * the next commit, optimizer state of the unit anew; refused wherever a step or another write is.
+ * Method: writes at and out of their time beside the plain computation.
+ */
+#include "tests/unit/zero/plain.h"
+
+static struct node node;
+static struct actor actors[4];
+static struct plain plain;
+
+static void begin(uint32_t world, uint32_t offload, uint32_t schedule)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, offload);
+
+	config.schedule = schedule;
+	node_init(&node);
+	node_start(&node);
+	plain_init(&plain, &config, world);
+	model_attach(&node, actors, world, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
+	model_write(actors, world);
+}
+
+static void end(uint32_t world)
+{
+	for (uint32_t i = 0; i < world; i++)
+		if (actors[i].rank)
+			actor_leave(&actors[i], true);
+	plain_deinit(&plain);
+	node_deinit(&node);
+}
+
+static void refused(struct actor *actor, int error, const char *word, int got)
+{
+	cr_assert_eq(got, error, "%d: %s", got, actor->text.chars);
+	cr_assert_not_null(strstr(actor->text.chars, word), "'%s'", actor->text.chars);
+}
+
+static int step_begin(struct actor *actor, struct zi_step_options options)
+{
+	return actor_call(actor, zero_step_begin, &(struct zero_op){ .options = options });
+}
+
+static void rewrite_between_steps(uint32_t offload, uint64_t resident_bytes)
+{
+	struct zi_step_options options = model_options();
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, offload);
+
+	config.resident_bytes = resident_bytes;
+	node_init(&node);
+	node_start(&node);
+	plain_init(&plain, &config, 2);
+	model_attach(&node, actors, 2, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 2), 0, "%s", actors[0].text.chars);
+	model_write(actors, 2);
+	cr_assert_eq(model_step(actors, 2, 1, &options), 0);
+	plain_step(&plain, 1, &options);
+	model_write_unit(actors, 2, 1, 700);
+	fill(plain.param[1], 701, model_elements[1], ZI_DTYPE_BF16);
+	memset(plain.remainder[1], 0, zi_geometry_padded(model_elements[1]) * 2);
+	memset(plain.exp_avg[1], 0, zi_geometry_padded(model_elements[1]) * 4);
+	memset(plain.exp_avg_sq[1], 0, zi_geometry_padded(model_elements[1]) * 4);
+	cr_assert(plain_equals(&plain, &actors[1]));
+	cr_assert_eq(all_call(actors, 2, zero_commit, NULL), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(actors[0].calls[0].op.stats.step, 1, "the step stays");
+	for (uint64_t step = 2; step <= 3; step++) {
+		cr_assert_eq(model_step(actors, 2, step, &options), 0, "%s", actors[0].text.chars);
+		plain_step(&plain, step, &options);
+		cr_assert(plain_equals(&plain, &actors[0]), "step %d", (int)step);
+	}
+	end(2);
+}
+
+Test(zero_write, unit_rewritten_between_steps_begins_anew_in_memory)
+{
+	rewrite_between_steps(ZI_OFFLOAD_CPU, 0);
+}
+
+Test(zero_write, unit_rewritten_between_steps_begins_anew_on_nvme)
+{
+	rewrite_between_steps(ZI_OFFLOAD_NVME, 0);
+}
+
+Test(zero_write, unit_rewritten_between_steps_begins_anew_when_resident)
+{
+	rewrite_between_steps(ZI_OFFLOAD_NVME, 64 * MIB);
+}
+
+Test(zero_write, writes_are_refused_where_they_do_not_fit)
+{
+	begin(2, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
+	refused(&actors[0], -EINVAL, "root 0 has not begun",
+	        actor_unit(&actors[0], zero_param_write_end, 1));
+	refused(&actors[0], -EINVAL, "root is 7 of 2",
+	        actor_call(&actors[0], zero_param_write_end, &(struct zero_op){ .root = 7 }));
+	cr_assert_eq(actor_unit(&actors[0], zero_param_write_begin, 1), 0);
+	refused(&actors[0], -EBUSY, "'h.0' is open for writing already",
+	        actor_unit(&actors[0], zero_param_write_begin, 0));
+	refused(&actors[1], -EBUSY, "rank 0 has unit 'h.0' open",
+	        step_begin(&actors[1], model_options()));
+	refused(&actors[1], -EBUSY, "rank 0 has unit 'h.0' open",
+	        actor_call(&actors[1], zero_commit, NULL));
+	actor_start(&actors[0], 0, zero_param_write_end, &(struct zero_op){ .unit = 1 });
+	refused(&actors[1], -EINVAL, "but rank 0 of unit 1 from root 0",
+	        actor_call(&actors[1], zero_param_write_end, &(struct zero_op){ .unit = 2 }));
+	cr_assert_eq(actor_unit(&actors[1], zero_param_write_end, 1), 0);
+	cr_assert_eq(actor_wait(&actors[0], 0), 0);
+	cr_assert_null(zero_param_staging(actors[0].rank), "the copy is gone");
+	end(2);
+}
+
+Test(zero_write, written_copy_begins_with_the_present_values_and_is_charged)
+{
+	uint64_t used_bytes;
+
+	begin(1, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
+	used_bytes = node.cpu.used_bytes;
+	cr_assert_eq(actor_unit(&actors[0], zero_param_write_begin, 0), 0);
+	cr_assert_eq(memcmp(zero_param_staging(actors[0].rank)->region.base, plain.param[0],
+	                    model_elements[0] * 2),
+	             0);
+	cr_assert_eq(node.cpu.used_bytes, used_bytes + 8192);
+	node.cpu.capacity_bytes = node.cpu.used_bytes;
+	end(1);
+}
+
+Test(zero_write, a_write_without_room_is_refused_with_figures)
+{
+	begin(1, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
+	node.cpu.capacity_bytes = node.cpu.used_bytes;
+	refused(&actors[0], -ENOSPC, "0 B free", actor_unit(&actors[0], zero_param_write_begin, 0));
+	end(1);
+}

@@ -42,7 +42,10 @@ ALL_LDFLAGS = $(LDFLAGS_BASE) $(filter -fsanitize%,$(OPT_$(VARIANT))) $(LDFLAGS)
 
 ifneq ($(V),1)
 Q := @
+# Silent under make -s, as the recipes themselves are.
+ifeq (,$(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS)))))
 say = @printf '  %-7s %s\n' $(1) $(2)
+endif
 endif
 
 # ---- modules ----------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How fast nvme/engine moves bytes, and at what cost: for suites that put it beside fio. One
- * thread, sequential blocks over a span, as many in flight as depth; buffers in huge pages, registered.
+ * thread, sequential blocks over a span, as many in flight as depth; buffers in huge pages,
+ * registered.
  */
 #pragma once
 

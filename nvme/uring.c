@@ -7,10 +7,10 @@
  * things up, and belongs to the one that first uses it.
  *
  * DEFER_TASKRUN: completions become visible only when the owner enters the kernel for events; the
- * eventfd is signalled when there is a reason to. Why no wake-up is lost: the kernel signals when it
- * adds work to an empty list, so work that finds the list filled was announced by its predecessor;
- * reap() reads the eventfd *before* it has the kernel run the list, so what was announced before is
- * run, and what comes after is announced anew.
+ * eventfd is signalled when there is a reason to. Why no wake-up is lost: the kernel signals when
+ * it adds work to an empty list, so work that finds the list filled was announced by its
+ * predecessor; reap() reads the eventfd *before* it has the kernel run the list, so what was
+ * announced before is run, and what comes after is announced anew.
  */
 #include <errno.h>
 #include <liburing.h>
@@ -121,13 +121,13 @@ static void uring_enable(struct uring *uring)
 
 	if (uring->is_enabled)
 		return;
-	/* By hand: Debian's liburing 2.3 declares io_uring_enable_rings() and does not export it. */
+	/* By hand: Debian's liburing 2.3 declares io_uring_enable_rings(), but exports none. */
 	r = (int)syscall(SYS_io_uring_register, uring->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS,
 	                 NULL, 0);
 	assert(r == 0); /* Fails only on a ring that is enabled. */
 	(void)r;
 	uring->is_enabled = true;
-	/* Saves the look-up of the descriptor in each call; older kernels and full tables refuse. */
+	/* Saves looking up the descriptor in each call; older kernels and full tables refuse. */
 	(void)io_uring_register_ring_fd(&uring->ring);
 }
 
@@ -156,7 +156,8 @@ static void uring_prepare(struct nvme_backend *backend, struct nvme_block *block
 }
 
 /* @r: of an io_uring_enter(). What is short of memory or interrupted is tried again from the loop,
- * which the eventfd makes come back at once; anything else is misuse, a foreign thread first of all. */
+ * which the eventfd makes come back at once; anything else is misuse, by a foreign thread most
+ * of all. */
 static void uring_check_enter(struct uring *uring, int r)
 {
 	if (r >= 0)

@@ -245,7 +245,7 @@ void sess_publish_spin(struct sess_shard *shard)
 void sess_broken(void *arg, int error, uint32_t culprit, const struct zi_text *text)
 {
 	struct sess *session = arg;
-	struct zi_notice notice = { .error = error, .rank = culprit, .text = *text };
+	struct zi_notice notice = { .error = error, .rank = culprit };
 	struct zi_downlink_header *downlink;
 
 	assert(error < 0);
@@ -253,6 +253,8 @@ void sess_broken(void *arg, int error, uint32_t culprit, const struct zi_text *t
 		return;
 	session->broken = error;
 	session->broken_text = *text;
+	/* The words alone: what lies behind them in @text is this thread's stack. */
+	zi_text_set(&notice.text, "%s", text->chars);
 	downlink = session->downlink->region.base;
 	zi_line_store(&downlink->broken, (uint32_t)-error);
 	zi_message_init(&notice.header, ZI_MESSAGE_NOTICE, sizeof(notice), 0);

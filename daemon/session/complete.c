@@ -21,12 +21,16 @@
 static uint32_t sess_put_text(struct sess *session, const struct zi_text *text)
 {
 	uint32_t slot = session->text_next++ % ZI_TEXT_SLOTS;
+	size_t text_bytes;
 	char *target = (char *)session->downlink->region.base +
 	               zi_downlink_text_offset(session->cq.entries) +
 	               (uint64_t)slot * ZI_ERROR_TEXT_BYTES;
 
-	static_assert(sizeof(text->chars) == ZI_ERROR_TEXT_BYTES, "a text fills a slot");
-	memcpy(target, text->chars, ZI_ERROR_TEXT_BYTES);
+	static_assert(sizeof(text->chars) == ZI_ERROR_TEXT_BYTES, "a text fits a slot");
+	/* The words alone: what lies behind them in @text is memory of the daemon. */
+	text_bytes = strnlen(text->chars, ZI_ERROR_TEXT_BYTES - 1);
+	memcpy(target, text->chars, text_bytes);
+	memset(target + text_bytes, 0, ZI_ERROR_TEXT_BYTES - text_bytes);
 	return slot + 1;
 }
 

@@ -159,8 +159,10 @@ void sess_greet_ready(struct zi_source *source, uint32_t epoll_events)
 			sess_drop(session);
 			return;
 		}
-		if (session->state != SESS_GREETED)
-			return; /* Another thread's, or its socket is not read for now. */
+		if (session->is_counted)
+			return; /* It is the shard's: not even its state may be read. */
+		if (session->state == SESS_ASKING)
+			return; /* Its socket is not read for now. */
 		sess_wait_on(session);
 	}
 }

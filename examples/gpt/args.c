@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "examples/gpt/data.h"
+#include "examples/gpt/distance.h"
 #include "examples/gpt/number.h"
 #include "zinf/zinf.h"
 
@@ -172,40 +173,13 @@ static const struct gpt_args defaults = {
 	.eval_batch_count = 4,
 };
 
-/* How many letters must be put in, taken out or changed (Levenshtein). Longer names count as far. */
-static unsigned distance(const char *a, const char *b)
-{
-	enum { MAX = 31 };
-	unsigned row[MAX + 1];
-	size_t count_a = strlen(a), count_b = strlen(b);
-
-	if (count_a > MAX || count_b > MAX)
-		return MAX;
-	for (unsigned j = 0; j <= count_b; j++)
-		row[j] = j;
-	for (unsigned i = 1; i <= count_a; i++) {
-		unsigned diagonal = row[0];
-
-		row[0] = i;
-		for (unsigned j = 1; j <= count_b; j++) {
-			unsigned least = diagonal + (a[i - 1] != b[j - 1]);
-
-			diagonal = row[j];
-			least = row[j] + 1 < least ? row[j] + 1 : least;
-			least = row[j - 1] + 1 < least ? row[j - 1] + 1 : least;
-			row[j] = least;
-		}
-	}
-	return row[count_b];
-}
-
 static const char *nearest_option(const char *name)
 {
 	const char *best = "help";
-	unsigned best_distance = distance(name, best);
+	unsigned best_distance = gpt_distance(name, best);
 
 	for (size_t i = 0; i < OPTION_COUNT; i++) {
-		unsigned d = options[i].name ? distance(name, options[i].name) : UINT32_MAX;
+		unsigned d = options[i].name ? gpt_distance(name, options[i].name) : UINT32_MAX;
 
 		if (d < best_distance) {
 			best = options[i].name;
@@ -378,6 +352,7 @@ int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem)
 	return 0;
 }
 
+/* @program: its name, for the first line. */
 void gpt_args_help(const char *program)
 {
 	(void)printf("usage: %s [options]\n"

@@ -81,6 +81,7 @@ static const void *reference_param(const struct gpt_backend *backend, uint32_t p
 static int reference_grad_acquire(struct gpt_backend *backend, uint32_t lane, uint32_t unit)
 {
 	assert(lane < backend->lane_count);
+	(void)backend;
 	(void)lane;
 	(void)unit;
 	return 0;

@@ -22,23 +22,9 @@
 #include <unistd.h>
 
 #include "examples/gpt/activations.h"
-#include "examples/gpt/bf16.h"
+#include "examples/gpt/begin.h"
 #include "examples/gpt/clock.h"
 #include "examples/gpt/report.h"
-
-#define BLOB_MAGIC 0x31544750464e495aull /* "ZINFPGT1" */
-
-/* What lets a rank go on: committed with every step. Batches are named by (seed, step, micro-batch,
- * rank), so the step alone would do; the rest is compared and shown. */
-struct blob {
-	uint64_t magic;
-	uint64_t step;
-	uint64_t token_count;    /* of all ranks, since the beginning */
-	uint64_t sequence_count; /* drawn by this rank: its position in the data */
-	uint64_t rng_state;      /* of the last batch */
-	uint64_t seed;
-	uint64_t fingerprint; /* of the text */
-};
 
 struct trainer {
 	const struct gpt_run *run;
@@ -50,7 +36,7 @@ struct trainer {
 	struct gpt_report report;
 	uint8_t *inputs; /* (B, T) */
 	uint8_t *targets;
-	struct blob blob;          /* as of the newest step whose end was started */
+	struct gpt_blob blob;          /* as of the newest step whose end was started */
 	struct gpt_record current; /* the step that computes */
 	struct gpt_record ending;  /* the one that is being written; step 0: none */
 	uint64_t mark_ns;          /* when the last commit was seen */
@@ -61,97 +47,6 @@ static int backend_problem(struct trainer *trainer, int r)
 {
 	return gpt_problem_set(trainer->problem, r, "%s",
 	                       trainer->backend->ops->error_text(trainer->backend));
-}
-
-/* ---- beginning ---- */
-
-/* Rank 0 writes first values through the parameters' own addresses. @values: scratch. */
-static void fill_unit(struct trainer *trainer, uint32_t unit, float *values)
-{
-	const struct gpt_model *model = trainer->run->model;
-	const struct gpt_unit *u = &model->units[unit];
-
-	for (uint32_t p = u->param_index; p < u->param_index + u->param_count; p++) {
-		/* Writable between write_begin and write_end: that is what they are for. */
-		void *target = (void *)trainer->backend->ops->param(trainer->backend, p);
-		uint64_t count = model->params[p].element_count;
-
-		gpt_model_first_values(model, p, trainer->args->seed, values);
-		if (trainer->args->is_bf16)
-			for (uint64_t i = 0; i < count; i++)
-				((uint16_t *)target)[i] = gpt_bf16_round(values[i]);
-		else
-			memcpy(target, values, count * sizeof(*values));
-	}
-}
-
-static int write_first_values(struct trainer *trainer)
-{
-	const struct gpt_model *model = trainer->run->model;
-	const struct gpt_backend_ops *ops = trainer->backend->ops;
-	float *values = calloc(model->element_count, sizeof(*values));
-	int r = 0;
-
-	if (!values)
-		return gpt_problem_set(trainer->problem, -ENOMEM, "No memory for first values");
-	for (uint32_t unit = 0; !r && unit < model->unit_count; unit++) {
-		if (trainer->backend->rank_first == 0) {
-			r = ops->write_begin(trainer->backend, unit);
-			if (!r)
-				fill_unit(trainer, unit, values);
-		}
-		if (!r)
-			r = ops->write_end(trainer->backend, unit);
-	}
-	free(values);
-	if (!r)
-		r = ops->commit(trainer->backend, &trainer->blob, sizeof(trainer->blob));
-	return r ? backend_problem(trainer, r) : 0;
-}
-
-/* Where the former life of this job stood. */
-static int resume(struct trainer *trainer, uint64_t step)
-{
-	struct blob blob = { 0 };
-	size_t bytes = 0;
-	int r;
-
-	r = trainer->backend->ops->blob_get(trainer->backend, &blob, sizeof(blob), &bytes);
-	if (r && r != -ENOBUFS)
-		return backend_problem(trainer, r);
-	if (r || bytes != sizeof(blob) || blob.magic != BLOB_MAGIC || blob.step != step)
-		return gpt_problem_set(
-			trainer->problem, -EINVAL,
-			"the job stands at step %" PRIu64
-			", but it was not trained by this program; give another --job",
-			step);
-	if (blob.seed != trainer->args->seed)
-		gpt_report_note(&trainer->report, "the job was begun with another --seed");
-	if (blob.fingerprint != trainer->run->corpus->fingerprint)
-		gpt_report_note(&trainer->report, "the job was begun with other --data");
-	trainer->blob = blob;
-	trainer->blob.seed = trainer->args->seed;
-	trainer->blob.fingerprint = trainer->run->corpus->fingerprint;
-	gpt_report_resumed(&trainer->report, step, blob.token_count);
-	return 0;
-}
-
-/* First values, or where the job stood. @ret_step: the committed step. */
-static int begin(struct trainer *trainer, uint64_t *ret_step)
-{
-	int64_t step = trainer->backend->ops->committed_step(trainer->backend);
-	int r;
-
-	trainer->blob = (struct blob){
-		.magic = BLOB_MAGIC,
-		.seed = trainer->args->seed,
-		.fingerprint = trainer->run->corpus->fingerprint,
-	};
-	r = step < 0 ? write_first_values(trainer) : resume(trainer, (uint64_t)step);
-	if (r)
-		return r;
-	*ret_step = step < 0 ? 0 : (uint64_t)step;
-	return 0;
 }
 
 /* ---- a step ---- */
@@ -385,7 +280,8 @@ static int train(struct trainer *trainer)
 
 	gpt_report_start(&trainer->report, trainer->run->model, trainer->run->corpus->byte_count,
 	                 trainer->run->corpus->file_count);
-	r = begin(trainer, &step);
+	r = gpt_begin(trainer->run, trainer->backend, &trainer->report, &trainer->blob, &step,
+		      trainer->problem);
 	if (r)
 		return r;
 	trainer->mark_ns = gpt_now_ns();

@@ -93,7 +93,7 @@ struct zinf;
 struct zinf_options {
 	uint32_t bytes;          /**< sizeof(struct zinf_options) */
 	const char *socket_path; /**< NULL: $ZINF_SOCKET, else $XDG_RUNTIME_DIR/zinf/zinfd.sock
-				  *   (unless only the next one exists), else /run/zinf/zinfd.sock */
+				  *   (unless only the next exists), else /run/zinf/zinfd.sock */
 	const char *job;         /**< NULL: $ZINF_JOB, else "default" */
 	const char *incarnation; /**< NULL: $ZINF_INCARNATION, else
 				  *   TORCHELASTIC_RUN_ID "." RESTART_COUNT,
@@ -138,7 +138,8 @@ struct zinf_step_options {
 	double max_norm; /**< clip the global gradient norm to this; 0: no clipping, no norm */
 	double unscale;  /**< gradients are multiplied by this first (1 / loss scale); 1: nothing */
 	uint32_t micro_batches; /**< reductions of each unit in this step, at least 1; more
-				 *   than 1 only with ZINF_SHARDED (with ZINF_LOCAL the rank accumulates) */
+				 *   than 1 only with ZINF_SHARDED (with ZINF_LOCAL the
+				 *   rank accumulates) */
 	bool nesterov;
 	bool sum;            /**< sum the ranks' gradients instead of averaging them */
 	bool skip_nonfinite; /**< a step with a non-finite gradient changes nothing */

@@ -48,7 +48,6 @@ static const struct {
 	{ "[tier.cpu]\ncapacity = 1M\n", ":2:", "16 MiB" },
 	{ "[tier.cpu]\ncapacity = 12 apples\n", ":2:", "12 apples" },
 	{ "[tier.cpu]\ncapacity = 64M\ncapacity = 65M\n", ":3:", "line 2" },
-	{ "[limits]\nring_entries = 100\n", "ring_entries", "power of two" },
 	{ "[limits]\nsessions = 99999999999999999999\n", ":2:", "16384" },
 	{ "[nvme disk]\nsize = 64M\n", "", "path" },
 	{ "[nvme disk]\npath = here/store\nsize = 64M\n", "", "/" },
@@ -68,6 +67,14 @@ Test(badstart, a_wrong_configuration_is_refused_by_file_and_line_with_what_is_al
 		system_expect_text(words, wrong[i].place);
 		system_expect_text(words, "zinf-config."); /* the file's name */
 	}
+}
+
+Test(badstart, keys_that_do_not_go_together_are_named_with_their_values)
+{
+	expect_refused("[limits]\nring_entries = 100\n", "limits.ring_entries is 100");
+	system_expect_text(words, "power of two");
+	expect_refused("[limits]\nsessions = 100\ninflight_ops = 50\n", "inflight_ops");
+	system_expect_text(words, "100");
 }
 
 Test(badstart, check_config_tells_the_same_and_starts_nothing)
@@ -298,8 +305,8 @@ Test(badstart, a_file_system_without_direct_io_is_refused_unless_asked_for)
 	place_make(&place);
 	if (!mount_small(place.harness.directory, "size=64M"))
 		return;
-	expect_refused(place_store_config(&place, "store", "size = 16M\n"), "O_DIRECT");
-	system_expect_text(words, "direct = try");
+	expect_refused(place_store_config(&place, "store", "size = 16M\n"), "without direct I/O");
+	system_expect_text(words, "name a path on a disk");
 	(void)umount(place.harness.directory);
 	harness_remove(&place.harness);
 }

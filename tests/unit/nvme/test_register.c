@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: registered buffers and files are found, used, accounted and given back, at any time; a
- * refusal costs speed only. Method: regions on both sides of every border; a slot is seen to be used
- * because it keeps the pages and the file it was given; 64 KiB of lockable memory. */
+ * refusal costs speed only. Method: regions on both sides of every border; a slot is seen to be
+ * used because it keeps the pages and the file it was given; 64 KiB of lockable memory. */
 #include <fcntl.h>
 #include <grp.h>
 #include <liburing.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: runs of a store are given out once, contiguously, and come back whole; what a catalog claims
- * is believed only when it can be. Method: a byte-per-block model beside the space, random work. */
+/* Goal: runs of a store are given out once, contiguously, and come back whole; what a catalog
+ * claims is believed only when it can be. Method: a byte-per-block model beside the space, random
+ * work. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>

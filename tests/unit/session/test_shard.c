@@ -618,6 +618,38 @@ Test(shard, a_broken_group_is_told_everywhere_and_leaves_only_leaving)
 	client_close(client);
 }
 
+/* Nothing but zeros behind the words. */
+static bool is_clean_text(const char *chars)
+{
+	for (size_t i = strlen(chars); i < ZI_TEXT_BYTES; i++)
+		if (chars[i])
+			return false;
+	return true;
+}
+
+Test(shard, texts_carry_words_and_nothing_of_the_daemons_memory)
+{
+	struct client *client = client_attach();
+	struct zi_text text;
+	struct zi_cqe cqe;
+
+	memset(&text, 'S', sizeof(text)); /* what a stack may hold */
+	strcpy(text.chars, "rank 1 died");
+	rank_of(0)->attach.broken(rank_of(0)->attach.broken_arg, -EPIPE, 1, &text);
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_NOTICE);
+	cr_assert(is_clean_text(client->in.notice.text.chars));
+	client_submit(client, ZI_OP_BARRIER, 0, 1);
+	turn();
+	cqe = client_reap(client);
+	cr_assert(is_clean_text(client_text(client, &cqe)));
+	client_send_plain(client, ZI_MESSAGE_BLOB_GET);
+	settle();
+	expect_error(client, -EPIPE, "rank 1 died");
+	cr_assert(is_clean_text(client->in.error.text.chars));
+	client_close(client);
+}
+
 /* Turns until the rank has left. */
 static void await_leave(const struct zero_rank *rank)
 {

@@ -356,10 +356,11 @@ static int check_stores(const struct config *config, struct zi_text *text)
 int config_check(const struct config *config, struct zi_text *text)
 {
 	if (config->socket[0] != '/' || strlen(config->socket) > CONFIG_SOCKET_BYTES_MAX)
-		return zi_text_error(text, err_origin(-EINVAL),
-		                     "daemon.socket is '%.80s': a path beginning with /, of at most "
-		                     "%u bytes, is needed",
-		                     config->socket, CONFIG_SOCKET_BYTES_MAX);
+		return zi_text_error(
+			text, err_origin(-EINVAL),
+			"daemon.socket is '%.80s': a path beginning with /, of at most "
+			"%u bytes, is needed",
+			config->socket, CONFIG_SOCKET_BYTES_MAX);
 	if (config->ring_entries & (config->ring_entries - 1))
 		return zi_text_error(text, err_origin(-EINVAL),
 		                     "limits.ring_entries is %llu: a power of two is needed",

@@ -7,9 +7,12 @@
 #include "daemon/daemon.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -186,12 +189,28 @@ static int make_sessions(struct daemon *daemon)
 	return err_trace(r);
 }
 
+/* What clients call the socket that was passed to us. */
+static void name_passed_socket(struct daemon *daemon, int listen_fd)
+{
+	struct sockaddr_un address = { 0 };
+	socklen_t bytes = sizeof(address) - 1; /* The last byte stays a NUL. */
+
+	if (getsockname(listen_fd, (struct sockaddr *)&address, &bytes))
+		return;
+	(void)snprintf(daemon->socket_path, sizeof(daemon->socket_path), "%s%s",
+	               address.sun_path[0] ? "" : "@",
+	               address.sun_path + !address.sun_path[0]); /* Fits. */
+}
+
 static int make_listener(struct daemon *daemon, int listen_fd, struct zi_text *text)
 {
 	const struct config *config = daemon->config;
 	int r;
 
-	if (listen_fd < 0) {
+	(void)zi_copy_name(daemon->socket_path, sizeof(daemon->socket_path), config->socket);
+	if (listen_fd >= 0) {
+		name_passed_socket(daemon, listen_fd);
+	} else {
 		r = zi_control_listen(config->socket, (uint32_t)config->socket_mode, text,
 		                      &listen_fd);
 		if (r)

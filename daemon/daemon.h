@@ -69,8 +69,9 @@ struct daemon {
 	struct sess_facts facts;
 	struct sess_limit_fact limit_facts[DAEMON_LIMITS_MAX];
 	uint32_t limit_fact_count;
-	bool owns_socket;          /* its path is ours to unlink */
-	uint32_t progress_percent; /* told last, of the store that is being written */
+	char socket_path[CONFIG_TEXT_BYTES]; /* of the configuration, or of the passed socket */
+	bool owns_socket;                    /* its path is ours to unlink */
+	uint32_t progress_percent;           /* told last, of the store that is being written */
 
 	/* Control thread: the end. */
 	int signal_fd;

@@ -64,7 +64,7 @@ void daemon_fill_facts(struct daemon *daemon)
 {
 	fill_limits(daemon);
 	daemon->facts = (struct sess_facts){
-		.socket_path = daemon->config->socket,
+		.socket_path = daemon->socket_path,
 		.state_dir = daemon->config->state_dir,
 		.isa = kern_isa_name(kern_isa_best()),
 		.cpu_tiers = daemon->cpu_tiers,

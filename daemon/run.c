@@ -222,7 +222,7 @@ int daemon_run(struct daemon *daemon, int ready_fd)
 	}
 	if (daemon->notify.watchdog_ns)
 		watchdog_due(&daemon->watchdog_timer);
-	notify_send(&daemon->notify, "READY=1\nSTATUS=Listening at %s", daemon->config->socket);
+	notify_send(&daemon->notify, "READY=1\nSTATUS=Listening at %s", daemon->socket_path);
 	if (ready_fd >= 0) {
 		/* Whoever waits there sees the end of the file in any case. */
 		ssize_t written = write(ready_fd, "ready\n", 6);
@@ -230,7 +230,7 @@ int daemon_run(struct daemon *daemon, int ready_fd)
 		(void)written;
 		(void)zi_close(ready_fd); /* Always -1. */
 	}
-	log_info("zinfd " ZINF_VERSION " listens at %s", daemon->config->socket);
+	log_info("zinfd " ZINF_VERSION " listens at %s", daemon->socket_path);
 	r = zi_loop_run(daemon->loop);
 	if (r) {
 		(void)log_error_errno(r, "The control loop failed");

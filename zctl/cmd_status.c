@@ -96,7 +96,10 @@ int zctl_limits(const struct zctl_context *context, int argc, char **argv)
 		json_array_foreach(limits, index, limit)
 		{
 			table_cell(table, "%s", get_word(limit, "name"));
-			table_cell(table, "%" PRIu64, get_count(limit, "value"));
+			if (get_count(limit, "value") == INT64_MAX) /* JSON's largest: no limit */
+				table_cell(table, "none");
+			else
+				table_cell(table, "%" PRIu64, get_count(limit, "value"));
 			if (json_is_integer(json_object_get(limit, "used")))
 				table_cell(table, "%" PRIu64, get_count(limit, "used"));
 			else

@@ -77,6 +77,7 @@ int gpt_activations_init(struct gpt_activations *acts, const struct gpt_model *m
 	return 0;
 }
 
+/* Twice is fine. */
 void gpt_activations_deinit(struct gpt_activations *acts)
 {
 	free(acts->blocks);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Causal self attention (arXiv:1706.03762, section 3.2), head by head. Q, K and V are columns of one
- * (N, 3C) array, so each head is a strided matrix that BLAS takes as it lies. The products run over
- * the whole T x T square; what lies above the diagonal is set to zero, which costs less than
+ * Causal self attention (arXiv:1706.03762, section 3.2), head by head. Q, K and V are columns of
+ * one (N, 3C) array, so each head is a strided matrix that BLAS takes as it lies. The products run
+ * over the whole T x T square; what lies above the diagonal is set to zero, which costs less than
  * products over triangles would save at these sizes.
  */
 #include <assert.h>
@@ -44,7 +44,8 @@ GPT_CLONES static void causal_softmax_backward(uint64_t tokens, const float *att
 	}
 }
 
-/* qkv: (B, T, 3, H, C/H). ret_att: (B, H, T, T), the weights, kept for backward. ret_out: (B, T, C). */
+/* qkv: (B, T, 3, H, C/H). ret_att: (B, H, T, T), the weights, kept for backward. ret_out: (B, T,
+ * C). */
 void gpt_attention_forward(const struct gpt_attention_shape *shape, const float *qkv,
                            float *ret_att, float *ret_out)
 {

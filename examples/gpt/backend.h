@@ -6,8 +6,8 @@
  * two can be compared bit by bit.
  *
  * A *lane* is a rank that this process computes for: one with zinf, all of them in the reference.
- * Functions mean what the functions of zinf/zinf.h of the same name mean, and return 0 or a negative
- * errno.
+ * Functions mean what the functions of zinf/zinf.h of the same name mean, and return 0 or a
+ * negative errno.
  */
 #pragma once
 
@@ -47,8 +47,8 @@ struct gpt_backend_ops {
 
 	const char *(*error_text)(const struct gpt_backend *backend);
 	void (*close)(struct gpt_backend *backend);
-	/* close(), and the job is deleted once its other ranks have left. On failure nothing is closed;
-	 * -EBUSY: they have not yet. */
+	/* close(), and the job is deleted once its other ranks have left. On failure nothing is
+	 * closed; -EBUSY: they have not yet. */
 	int (*destroy)(struct gpt_backend *backend);
 };
 
@@ -58,6 +58,13 @@ struct gpt_backend {
 	uint32_t lane_count; /* ranks of this process */
 	uint32_t world_count;
 };
+
+/* A backend's errno, with its sentence. Return: @r. */
+static inline int gpt_backend_problem(const struct gpt_backend *backend, int r,
+                                      struct gpt_problem *problem)
+{
+	return gpt_problem_set(problem, r, "%s", backend->ops->error_text(backend));
+}
 
 struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct gpt_model *model,
                                        struct gpt_problem *problem);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Backward: the same way in reverse, after gpt_forward() on the same micro-batch. The gradient of the
- * residual stream travels in acts->residual_grad, in place. A unit's gradient is handed to the
+ * Backward: the same way in reverse, after gpt_forward() on the same micro-batch. The gradient of
+ * the residual stream travels in acts->residual_grad, in place. A unit's gradient is handed to the
  * reduction as soon as it is complete; the embeddings' last of all, as the head begins it and the
  * embedding ends it.
  */

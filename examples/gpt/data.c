@@ -145,8 +145,8 @@ static int append_directory(struct gpt_corpus *corpus, const char *path,
 }
 
 /*
- * @corpus: unload it, also after a failure. @path: a file, or a directory whose files are taken in the
- * order of their names. @sequence_count: tokens of a sequence; both parts must hold one more.
+ * @corpus: unload it, also after a failure. @path: a file, or a directory whose files are taken in
+ * the order of their names. @sequence_count: tokens of a sequence; both parts must hold one more.
  * Return: 0; -EINVAL not text, empty or too short; errors of the file system.
  */
 int gpt_corpus_load(struct gpt_corpus *corpus, const char *path, uint32_t sequence_count,
@@ -178,6 +178,7 @@ int gpt_corpus_load(struct gpt_corpus *corpus, const char *path, uint32_t sequen
 	return 0;
 }
 
+/* Twice is fine. */
 void gpt_corpus_unload(struct gpt_corpus *corpus)
 {
 	free(corpus->bytes);

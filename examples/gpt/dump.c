@@ -23,7 +23,7 @@ static int write_units(const struct gpt_model *model, struct gpt_backend *backen
 
 		r = backend->ops->unshard(backend, u);
 		if (r)
-			return gpt_problem_set(problem, r, "%s", backend->ops->error_text(backend));
+			return gpt_backend_problem(backend, r, problem);
 		for (uint32_t p = unit->param_index; p < unit->param_index + unit->param_count;
 		     p++) {
 			size_t count = model->params[p].element_count;
@@ -35,7 +35,7 @@ static int write_units(const struct gpt_model *model, struct gpt_backend *backen
 		}
 		r = backend->ops->reshard(backend, u);
 		if (r)
-			return gpt_problem_set(problem, r, "%s", backend->ops->error_text(backend));
+			return gpt_backend_problem(backend, r, problem);
 	}
 	return 0;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * --ranks N: this process becomes the parent of N ranks. When one fails, its name and its end are
- * reported, the others are ended, and with --restarts all are started again under a new incarnation:
- * the daemon then knows that the former ones are over, and the job goes on at its last commit.
+ * reported, the others are ended, and with --restarts all are started again under a new
+ * incarnation: the daemon then knows that the former ones are over, and the job goes on at its
+ * last commit.
  */
 #include "examples/gpt/launch.h"
 

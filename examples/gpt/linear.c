@@ -40,7 +40,8 @@ void gpt_linear_forward(uint64_t rows, uint64_t inputs, uint64_t outputs, const 
 	            bias ? 1.0f : 0.0f, ret_out, o);
 }
 
-/* dout: (N, O). ret_din: (N, C), NULL when not wanted. dweight: (O, C). dbias: (O,), NULL for none. */
+/* dout: (N, O). ret_din: (N, C), NULL when not wanted. dweight: (O, C). dbias: (O,), NULL for
+ * none. */
 void gpt_linear_backward(uint64_t rows, uint64_t inputs, uint64_t outputs, const float *in,
                          const float *weight, const float *dout, bool keep, float *ret_din,
                          float *dweight, float *dbias)

@@ -2,8 +2,8 @@
 /*
  * zinf-gpt: trains a GPT on text, its state kept by zinfd (or, with --reference, without it).
  *
- * One process becomes one rank (RANK and WORLD_SIZE in the environment: torchrun, srun, mpirun), the
- * parent of --ranks N, or the reference.
+ * One process becomes one rank (RANK and WORLD_SIZE in the environment: torchrun, srun, mpirun),
+ * the parent of --ranks N, or the reference.
  */
 #include <assert.h>
 #include <cblas.h>
@@ -19,8 +19,8 @@
 #include "examples/gpt/launch.h"
 #include "examples/gpt/train.h"
 
-/* Between two looks whether the other ranks have left: of a group that broke, or of a job that is to be
- * deleted. */
+/* Between two looks whether the other ranks have left: of a group that broke, or of a job that is
+ * to be deleted. */
 #define LEAVE_PAUSE_NS 20000000
 
 struct program {
@@ -38,8 +38,8 @@ static int complain(const struct gpt_args *args, const struct gpt_problem *probl
 }
 
 /*
- * OpenBLAS reads its environment when it is loaded, so what it must know is set for a second start of
- * this program. One thread: the ranks are the parallelism, and sums must not depend on how many
+ * OpenBLAS reads its environment when it is loaded, so what it must know is set for a second start
+ * of this program. One thread: the ranks are the parallelism, and sums must not depend on how many
  * threads share them. Core type: OpenBLAS 0.3.21 takes the AVX2 kernels on CPUs newer than itself;
  * with AVX-512 the SkylakeX ones are twice as fast. Whoever set the variable keeps it.
  */
@@ -62,7 +62,8 @@ static void start_with_blas_environment(char **argv)
 		(void)execv("/proc/self/exe", argv); /* If that fails: slower, but right. */
 }
 
-/* Until args->timeout_s have passed since @begin_ns. Return: whether there is time for another try. */
+/* Until args->timeout_s have passed since @begin_ns. Return: whether there is time for another
+ * try. */
 static bool pause_for_others(const struct gpt_args *args, uint64_t begin_ns)
 {
 	const struct timespec pause = { .tv_nsec = LEAVE_PAUSE_NS };

@@ -124,6 +124,7 @@ int gpt_model_init(struct gpt_model *model, const struct gpt_config *config,
 	return 0;
 }
 
+/* Twice is fine. */
 void gpt_model_deinit(struct gpt_model *model)
 {
 	free(model->units);

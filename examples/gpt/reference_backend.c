@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The backend that says what the bits must be: every rank of the job in this one process, one after
- * the other, all state in plain arrays over the flat parameter space (units padded to 4096 elements),
- * the arithmetic from reference_math.c. Nothing of zinf but the option structs of its header.
+ * The backend that says what the bits must be: every rank of the job in this one process, one
+ * after the other, all state in plain arrays over the flat parameter space (units padded to 4096
+ * elements), the arithmetic from reference_math.c. Nothing of zinf but the option structs of its
+ * header.
  */
 #include <assert.h>
 #include <errno.h>

@@ -51,6 +51,7 @@ double gpt_reference_norm(double *block_sums, uint64_t count)
 	return sqrt(block_sums[0]);
 }
 
+/* torch.nn.utils.clip_grad_norm_: the factor that brings @norm down to @max_norm; 0 of it: 1. */
 float gpt_reference_clip(double norm, double max_norm)
 {
 	float factor;

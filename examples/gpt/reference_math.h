@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * docs/ARITHMETIC.md once more, in plain loops and without a line of zinf's kernels: what the bits of
- * a run must be. Slow is fine here; clear is not negotiable.
+ * docs/ARITHMETIC.md once more, in plain loops and without a line of zinf's kernels: what the bits
+ * of a run must be. Slow is fine here; clear is not negotiable.
  */
 #pragma once
 

@@ -17,6 +17,7 @@ static double ms(uint64_t ns)
 	return (double)ns / 1e6;
 }
 
+/* What is trained, once. @byte_count, @file_count: of text. */
 void gpt_report_start(const struct gpt_report *report, const struct gpt_model *model,
                       uint64_t byte_count, uint32_t file_count)
 {
@@ -37,6 +38,7 @@ void gpt_report_start(const struct gpt_report *report, const struct gpt_model *m
 	             args->is_reference ? ", reference (without zinf)" : "");
 }
 
+/* @step: the committed one. @token_count: seen by all ranks until then. */
 void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t token_count)
 {
 	if (!is_speaker(report))
@@ -120,6 +122,7 @@ static void tell_watcher(struct gpt_report *report, uint64_t step)
 	}
 }
 
+/* A step is committed. */
 void gpt_report_step(struct gpt_report *report, const struct gpt_record *record)
 {
 	const struct gpt_args *args = report->args;
@@ -135,6 +138,7 @@ void gpt_report_step(struct gpt_report *report, const struct gpt_record *record)
 		print_line(report, record);
 }
 
+/* Losses of the evaluation after @step are on the board. */
 void gpt_report_eval(const struct gpt_report *report, uint64_t step)
 {
 	double loss =

@@ -26,6 +26,7 @@ struct gpt_rng gpt_rng_init(uint64_t seed, enum gpt_rng_purpose purpose, uint64_
 	return rng;
 }
 
+/* 64 uniform bits. */
 uint64_t gpt_rng_next(struct gpt_rng *rng)
 {
 	rng->state += RNG_GAMMA;

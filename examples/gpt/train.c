@@ -36,18 +36,11 @@ struct trainer {
 	struct gpt_report report;
 	uint8_t *inputs; /* (B, T) */
 	uint8_t *targets;
-	struct gpt_blob blob;          /* as of the newest step whose end was started */
+	struct gpt_blob blob;      /* as of the newest step whose end was started */
 	struct gpt_record current; /* the step that computes */
 	struct gpt_record ending;  /* the one that is being written; step 0: none */
 	uint64_t mark_ns;          /* when the last commit was seen */
 };
-
-/* A backend's errno, with its sentence. */
-static int backend_problem(struct trainer *trainer, int r)
-{
-	return gpt_problem_set(trainer->problem, r, "%s",
-	                       trainer->backend->ops->error_text(trainer->backend));
-}
 
 /* ---- a step ---- */
 
@@ -73,7 +66,7 @@ static int finish_ending(struct trainer *trainer)
 		return 0;
 	r = trainer->backend->ops->wait(trainer->backend, &record->stats);
 	if (r)
-		return backend_problem(trainer, r);
+		return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	assert(record->stats.step == record->step);
 	now_ns = gpt_now_ns();
 	record->wall_ns = now_ns - trainer->mark_ns;
@@ -129,7 +122,7 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 	draw(trainer, &name);
 	r = gpt_forward(&trainer->units, &trainer->acts, trainer->inputs, trainer->targets, &loss);
 	if (r)
-		return backend_problem(trainer, r);
+		return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	*loss_sum += loss;
 	trainer->current.compute_ns += gpt_now_ns() - begin_ns;
 	if (micro_index == 0 && lane == 0) {
@@ -139,12 +132,12 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 		options = step_options(trainer->args, trainer->current.step);
 		r = ops->step_begin(trainer->backend, &options);
 		if (r)
-			return backend_problem(trainer, r);
+			return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	}
 	between_ns = gpt_now_ns();
 	r = gpt_backward(&trainer->units, &trainer->acts, trainer->inputs, trainer->targets);
 	if (r)
-		return backend_problem(trainer, r);
+		return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	trainer->current.compute_ns += gpt_now_ns() - between_ns;
 	return 0;
 }
@@ -180,7 +173,7 @@ static int train_step(struct trainer *trainer, uint64_t step)
 	trainer->blob.sequence_count += sequences;
 	r = trainer->backend->ops->step(trainer->backend, &trainer->blob, sizeof(trainer->blob));
 	if (r)
-		return backend_problem(trainer, r);
+		return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	trainer->ending = trainer->current;
 	return 0;
 }
@@ -211,14 +204,14 @@ static int evaluate(struct trainer *trainer, uint64_t step)
 			r = gpt_forward(&trainer->units, &trainer->acts, trainer->inputs,
 			                trainer->targets, &loss);
 			if (r)
-				return backend_problem(trainer, r);
+				return gpt_backend_problem(trainer->backend, r, trainer->problem);
 			sum += loss;
 		}
 		losses[rank] = sum / trainer->args->eval_batch_count;
 	}
 	r = trainer->backend->ops->barrier(trainer->backend);
 	if (r)
-		return backend_problem(trainer, r);
+		return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	gpt_report_eval(&trainer->report, step);
 	trainer->mark_ns += gpt_now_ns() - begin_ns; /* No part of any step's time. */
 	return 0;
@@ -281,7 +274,7 @@ static int train(struct trainer *trainer)
 	gpt_report_start(&trainer->report, trainer->run->model, trainer->run->corpus->byte_count,
 	                 trainer->run->corpus->file_count);
 	r = gpt_begin(trainer->run, trainer->backend, &trainer->report, &trainer->blob, &step,
-		      trainer->problem);
+	              trainer->problem);
 	if (r)
 		return r;
 	trainer->mark_ns = gpt_now_ns();
@@ -305,7 +298,7 @@ static int train(struct trainer *trainer)
 		return r;
 	/* Nobody leaves while another one still reads. */
 	r = trainer->backend->ops->barrier(trainer->backend);
-	return r ? backend_problem(trainer, r) : 0;
+	return r ? gpt_backend_problem(trainer->backend, r, trainer->problem) : 0;
 }
 
 /*

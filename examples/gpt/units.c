@@ -72,6 +72,7 @@ int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
 	return 0;
 }
 
+/* Twice is fine. */
 void gpt_units_deinit(struct gpt_units *units)
 {
 	free(units->widened);
@@ -109,6 +110,7 @@ int gpt_units_open(struct gpt_units *units, uint32_t unit,
 	return 0;
 }
 
+/* This use of the unit is over. Return: 0 or what the backend answered. */
 int gpt_units_shut(struct gpt_units *units, uint32_t unit)
 {
 	return units->backend->ops->reshard(units->backend, unit);

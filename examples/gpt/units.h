@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the model's code sees of a unit: f32 arrays. With f32 training these are the backend's own
- * memory (the daemon's: nothing is copied); with bf16 a unit is widened into a scratch while it is in
- * use, and its gradients are computed in a scratch and rounded into the backend's buffer.
+ * memory (the daemon's: nothing is copied); with bf16 a unit is widened into a scratch while it is
+ * in use, and its gradients are computed in a scratch and rounded into the backend's buffer.
  */
 #pragma once
 

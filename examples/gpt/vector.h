@@ -10,9 +10,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The same loop compiled for several instruction sets, chosen when the program is loaded. Not under
- * sanitizers: their runtimes are not up yet when the choice is made. Not by clang: up to 14 it gives
- * the chooser another name than the function, and callers in other files do not find it. */
+/* The same loop compiled for several instruction sets, chosen when the program is loaded. Not
+ * under sanitizers: their runtimes are not up yet when the choice is made. Not by clang: up to 14
+ * it gives the chooser another name than the function, and callers in other files do not find it. */
 #if defined(__x86_64__) && !defined(__clang__) && !defined(ZI_SANITIZED)
 #define GPT_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -21,8 +21,9 @@
 
 #define GPT_LANES 16u
 
-/* e^x. Against f64: |err| <= 3e-7 rel. on [-87, 88], beyond which x is taken as that bound; NaN stays
- * NaN. x = n ln 2 + r, |r| <= ln(2)/2; Taylor's polynomial of degree 7, whose rest is below 6e-9. */
+/* e^x. Against f64: |err| <= 3e-7 rel. on [-87, 88], beyond which x is taken as that bound; NaN
+ * stays NaN. x = n ln 2 + r, |r| <= ln(2)/2; Taylor's polynomial of degree 7, whose rest is below
+ * 6e-9. */
 static inline float gpt_exp(float x)
 {
 	const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */

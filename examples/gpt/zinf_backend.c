@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The backend that trains for real: one rank, everything in zinfd. Hardly more than a translation, as
- * the interface of a backend is libzinf's. Read it as the answer to "what must my trainer call?".
+ * The backend that trains for real: one rank, everything in zinfd. Hardly more than a translation,
+ * as the interface of a backend is libzinf's. Read it as the answer to "what must my trainer
+ * call?".
  */
 #include <assert.h>
 #include <errno.h>

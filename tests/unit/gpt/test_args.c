@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: the command line means one thing or is refused with its reason and the nearest name. Method:
- * tables of lines.
+ * Goal: the command line means one thing or is refused with its reason and the nearest name.
+ * Method: tables of lines.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -20,10 +20,11 @@ static int parse(const char *line, struct gpt_args *args, struct gpt_problem *pr
 {
 	static char copy[512];
 	const char *argv[WORDS_MAX] = { "zinf-gpt" };
+	char *rest = NULL;
 	int argc = 1;
 
 	(void)snprintf(copy, sizeof(copy), "%s", line);
-	for (char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
+	for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
 		argv[argc++] = word;
 	return gpt_args_parse(args, argc, argv, problem);
 }

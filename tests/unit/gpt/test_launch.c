@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: the parent of --ranks N knows how its ranks ended, ends the others when one fails, and starts
- * all again where that can help. Method: ranks that do nothing but end in a way of their own.
+ * Goal: the parent of --ranks N knows how its ranks ended, ends the others when one fails, and
+ * starts all again where that can help. Method: ranks that do nothing but end in a way of their
+ * own.
  */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>

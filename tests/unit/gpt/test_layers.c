@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: backward of each layer is the derivative of its forward. Method: a random weighting makes one
- * number of a layer's outputs; every input and parameter is moved up and down, and the difference is
- * held against what backward says. Sizes are odd, so that no two dimensions can be mixed up unseen.
+ * Goal: backward of each layer is the derivative of its forward. Method: a random weighting makes
+ * one number of a layer's outputs; every input and parameter is moved up and down, and the
+ * difference is held against what backward says. Sizes are odd, so that no two dimensions can be
+ * mixed up unseen.
  */
 #include <string.h>
 

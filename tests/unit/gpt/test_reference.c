@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: --reference computes what docs/ARITHMETIC.md says. Method: its pieces against second, other
- * spellings of the page (the tree as it is defined, by recursion; the optimizers as torch has them, in
- * f64), and whole runs: the loss falls, runs repeat bit by bit, equal ranks change nothing.
+ * Goal: --reference computes what docs/ARITHMETIC.md says. Method: its pieces against second,
+ * other spellings of the page (the tree as it is defined, by recursion; the optimizers as torch
+ * has them, in f64), and whole runs: the loss falls, runs repeat bit by bit, equal ranks change
+ * nothing.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -180,12 +181,13 @@ static struct outcome train(const char *flags)
 	struct outcome outcome = { 0 };
 	struct gpt_backend *backend;
 	const char *argv[64];
+	char *rest = NULL;
 	int argc = 0, fd = mkstemp(path);
 	FILE *file;
 
 	cr_assert_geq(fd, 0);
 	(void)snprintf(line, sizeof(line), "%s --dump %s %s", base, path, flags);
-	for (char *word = strtok(line, " "); word; word = strtok(NULL, " "))
+	for (char *word = strtok_r(line, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
 		argv[argc++] = word;
 	cr_assert_eq(gpt_args_parse(&args, argc, argv, &problem), 0, "%s", problem.chars);
 	cr_assert_eq(gpt_args_environment(&args, &problem), 0);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a run begins, and what is committed so that it can go on. */
+#pragma once
+
+#include <stdint.h>
+
+#include "examples/gpt/report.h"
+#include "examples/gpt/train.h"
+
+/* What lets a rank go on: committed with every step. Batches are named by (seed, step, micro-batch,
+ * rank), so the step alone would do; the rest is compared and shown. */
+struct gpt_blob {
+	uint64_t magic;
+	uint64_t step;
+	uint64_t token_count;    /* of all ranks, since the beginning */
+	uint64_t sequence_count; /* drawn by this rank: its position in the data */
+	uint64_t rng_state;      /* of the last batch */
+	uint64_t seed;
+	uint64_t fingerprint; /* of the text */
+};
+
+int gpt_begin(const struct gpt_run *run, struct gpt_backend *backend,
+              const struct gpt_report *report, struct gpt_blob *ret_blob, uint64_t *ret_step,
+              struct gpt_problem *problem);

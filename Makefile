@@ -149,6 +149,7 @@ demo: ## build and run the main job: a GPT trains through zinfd, its optimizer s
 
 # ---- installing -------------------------------------------------------------------------------
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSCONFDIR ?= /etc
 install: all ## install under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
 		$(DESTDIR)$(PREFIX)/include/zinf $(DESTDIR)$(UNITDIR) $(DESTDIR)$(PREFIX)/lib/sysusers.d \
@@ -166,6 +167,9 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 		sed -e 's|@PREFIX@|$(PREFIX)|' systemd/$$unit > $(DESTDIR)$(UNITDIR)/$$unit; done
 	install -m 644 systemd/zinf.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/zinf.conf
 	install -m 644 systemd/zinf.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/zinf.conf
+	install -d $(DESTDIR)$(SYSCONFDIR)/zinf
+	[ -e $(DESTDIR)$(SYSCONFDIR)/zinf/zinfd.conf ] || \
+		install -m 644 systemd/zinfd.conf $(DESTDIR)$(SYSCONFDIR)/zinf/zinfd.conf
 	install -m 644 systemd/zinfd.conf README.md LICENSE docs/*.md $(DESTDIR)$(PREFIX)/share/doc/zinf/
 
 -include $(shell [ -d $(BUILD) ] && find $(BUILD) -name '*.d')

@@ -149,7 +149,7 @@ static void stop(struct daemon *daemon, uint32_t signal_number)
 	if (daemon->is_hurried)
 		return;
 	if (daemon->is_stopping) {
-		log_warning("%s again: what is under way is discarded",
+		log_warning("SIG%s again: what is under way is discarded",
 		            sigabbrev_np((int)signal_number));
 		hurry(daemon);
 		return;

@@ -21,6 +21,9 @@
 struct catalog;
 
 #define CATALOG_VERSION 1u
+/* Starts of a job whose names are remembered, the newest ones: who still carries an older name was
+ * fenced long ago. 64 KiB of names a job. */
+#define CATALOG_INCARNATIONS_MAX 1024u
 
 /* Configuration of a job as stored; equal on every attach (struct zi_job_config's fields). */
 struct catalog_job_config {
@@ -37,6 +40,12 @@ struct catalog_param {
 
 struct catalog_unit {
 	char name[ZI_PARAM_NAME_BYTES];
+};
+
+/* A start of the job that had a name. */
+struct catalog_incarnation {
+	uint64_t number;
+	char name[ZI_NAME_BYTES];
 };
 
 /* One extent of the committed step. STATE with bytes 0: all zero, never written. */
@@ -72,6 +81,10 @@ struct catalog_job {
 	struct catalog_param *params;
 	struct catalog_extent *extents;
 	struct catalog_blob *blobs;
+	/* Oldest first, numbers at most incarnation_number. A request names those that the catalog
+	 * does not have; loaded are all that it remembers. */
+	uint32_t incarnation_count;
+	struct catalog_incarnation *incarnations;
 };
 
 /* ---- start-up ---- */
@@ -102,8 +115,9 @@ int catalog_start(struct catalog *catalog);
 
 enum catalog_request_kind {
 	CATALOG_JOB_CREATE = 1,  /* the whole job but extents and blobs; -EEXIST */
-	CATALOG_JOB_DELETE,      /* name: rows of job, extents, blobs; -ENOENT, here and below */
-	CATALOG_JOB_INCARNATION, /* name, incarnation, incarnation_number */
+	CATALOG_JOB_DELETE,      /* name: all rows of the job; -ENOENT, here and below */
+	CATALOG_JOB_INCARNATION, /* name, incarnation, incarnation_number, incarnations; forgets
+				  * what is older than CATALOG_INCARNATIONS_MAX numbers */
 	CATALOG_COMMIT,          /* name, step, update_count, powers; extents (replace those of the
 				  * same unit, subgroup, plane); blobs (replace all of the job) */
 };

@@ -193,21 +193,53 @@ static int write_blobs(struct catalog *catalog, int64_t job_id, const struct cat
 	return code;
 }
 
+/* Those that the caller names; and the oldest give way. */
+static int write_incarnations(struct catalog *catalog, int64_t job_id,
+                              const struct catalog_job *job)
+{
+	uint64_t newest = job->incarnation_number;
+	struct row row;
+
+	for (uint32_t i = 0; i < job->incarnation_count; i++) {
+		const struct catalog_incarnation *incarnation = &job->incarnations[i];
+		int code;
+
+		assert(incarnation->name[0]);
+		assert(incarnation->number <= newest);
+		row = row_begin(catalog, CATALOG_SQL_INCARNATION_REPLACE);
+		row_int(&row, (uint64_t)job_id);
+		row_int(&row, incarnation->number);
+		row_text(&row, incarnation->name);
+		code = row_end(&row);
+		if (code)
+			return code;
+	}
+	if (newest <= CATALOG_INCARNATIONS_MAX)
+		return SQLITE_OK;
+	row = row_begin(catalog, CATALOG_SQL_INCARNATION_FORGET);
+	row_int(&row, (uint64_t)job_id);
+	row_int(&row, newest - CATALOG_INCARNATIONS_MAX);
+	return row_end(&row);
+}
+
 static int do_create(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
 {
 	int code = write_job(catalog, job);
 
-	(void)job_id; /* There was none. */
 	if (code)
 		return code;
-	return write_layout(catalog, sqlite3_last_insert_rowid(catalog->db), job);
+	job_id = sqlite3_last_insert_rowid(catalog->db); /* There was none. */
+	code = write_layout(catalog, job_id, job);
+	if (code)
+		return code;
+	return write_incarnations(catalog, job_id, job);
 }
 
 static int do_delete(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
 {
 	static const enum catalog_statement statements[] = {
 		CATALOG_SQL_BLOB_DELETE, CATALOG_SQL_EXTENT_DELETE, CATALOG_SQL_PARAM_DELETE,
-		CATALOG_SQL_UNIT_DELETE, CATALOG_SQL_JOB_DELETE,
+		CATALOG_SQL_UNIT_DELETE, CATALOG_SQL_INCARNATION_DELETE, CATALOG_SQL_JOB_DELETE,
 	};
 	int code = SQLITE_OK;
 
@@ -220,11 +252,15 @@ static int do_delete(struct catalog *catalog, int64_t job_id, const struct catal
 static int do_incarnation(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
 {
 	struct row row = row_begin(catalog, CATALOG_SQL_JOB_INCARNATION);
+	int code;
 
 	row_int(&row, (uint64_t)job_id);
 	row_text(&row, job->incarnation);
 	row_int(&row, job->incarnation_number);
-	return row_end(&row);
+	code = row_end(&row);
+	if (code)
+		return code;
+	return write_incarnations(catalog, job_id, job);
 }
 
 static int do_commit(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)

@@ -203,6 +203,27 @@ static bool take_blob(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 	return true;
 }
 
+static int allocate_incarnations(struct loader *loader, uint32_t row_count, uint64_t blob_bytes)
+{
+	struct catalog_job *job = &loader->loaded->job;
+
+	(void)blob_bytes; /* None. */
+	job->incarnations = allocate_array(row_count, sizeof(*job->incarnations));
+	job->incarnation_count = row_count;
+	return job->incarnations ? 0 : -ENOMEM;
+}
+
+static bool take_incarnation(struct loader *loader, sqlite3_stmt *row, uint32_t index)
+{
+	struct catalog_job *job = &loader->loaded->job;
+	struct catalog_incarnation *incarnation = &job->incarnations[index];
+
+	incarnation->number = take_u64(row, 0);
+	return index < CATALOG_INCARNATIONS_MAX && incarnation->number <= job->incarnation_number &&
+	       take_name(row, 1, incarnation->name, sizeof(incarnation->name)) &&
+	       incarnation->name[0];
+}
+
 static const struct load_table load_tables[] = {
 	{ "unit", "SELECT count(*), 0 FROM unit WHERE job_id = ?1",
 	  "SELECT unit, name FROM unit WHERE job_id = ?1 ORDER BY unit", allocate_units,
@@ -214,6 +235,9 @@ static const struct load_table load_tables[] = {
 	  "SELECT plane, unit, subgroup, store_uuid, offset, bytes, step, hashes FROM extent"
 	  " WHERE job_id = ?1 ORDER BY plane, unit, subgroup",
 	  allocate_extents, take_extent },
+	{ "incarnation", "SELECT count(*), 0 FROM incarnation WHERE job_id = ?1",
+	  "SELECT number, name FROM incarnation WHERE job_id = ?1 ORDER BY number",
+	  allocate_incarnations, take_incarnation },
 	{ "blob", "SELECT count(*), total(length(bytes)) FROM blob WHERE job_id = ?1",
 	  "SELECT rank, bytes FROM blob WHERE job_id = ?1 ORDER BY rank", allocate_blobs,
 	  take_blob },
@@ -354,6 +378,7 @@ struct catalog_job *catalog_job_free(struct catalog_job *job)
 	free(job->params);
 	free(job->extents);
 	free(job->blobs);
+	free(job->incarnations);
 	free(loaded->hashes);
 	free(loaded->blob_bytes);
 	free(loaded);

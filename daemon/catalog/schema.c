@@ -14,6 +14,7 @@
  *   extent  where each subgroup's planes of the committed step lie. Without a rowid, in the order
  *           of its key: what a commit replaces lies together, and a load is one walk
  *   blob    what each rank wants to have back on resume
+ *   incarnation  the newest starts of a job that had names, so that older ones are known as such
  */
 #include "common/base/assert.h"
 #include "daemon/catalog/catalog_private.h"
@@ -71,7 +72,12 @@ const char catalog_schema_sql[] =
 	" job_id INTEGER NOT NULL,"
 	" rank INTEGER NOT NULL,"
 	" bytes BLOB NOT NULL,"
-	" PRIMARY KEY(job_id, rank)) STRICT;"; /* up to 64 KiB a row: better with a rowid */
+	" PRIMARY KEY(job_id, rank)) STRICT;" /* up to 64 KiB a row: better with a rowid */
+	"CREATE TABLE incarnation("
+	" job_id INTEGER NOT NULL,"
+	" number INTEGER NOT NULL,"
+	" name TEXT NOT NULL,"
+	" PRIMARY KEY(job_id, number)) STRICT, WITHOUT ROWID;";
 
 /* BEGIN IMMEDIATE: a transaction that cannot write fails before it has done anything. */
 static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
@@ -101,6 +107,11 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 	[CATALOG_SQL_EXTENT_DELETE] = "DELETE FROM extent WHERE job_id = ?1",
 	[CATALOG_SQL_BLOB_INSERT] = "INSERT INTO blob(job_id, rank, bytes) VALUES(?1,?2,?3)",
 	[CATALOG_SQL_BLOB_DELETE] = "DELETE FROM blob WHERE job_id = ?1",
+	[CATALOG_SQL_INCARNATION_REPLACE] =
+		"REPLACE INTO incarnation(job_id, number, name) VALUES(?1,?2,?3)",
+	[CATALOG_SQL_INCARNATION_FORGET] =
+		"DELETE FROM incarnation WHERE job_id = ?1 AND number <= ?2",
+	[CATALOG_SQL_INCARNATION_DELETE] = "DELETE FROM incarnation WHERE job_id = ?1",
 };
 
 /* Return: a code of SQLite. What was prepared until a failure is finalised with the catalog. */

@@ -61,8 +61,8 @@ void sess_complete(struct sess *session, const struct zi_sqe *sqe, int result,
 	session->is_wake_due = true;
 }
 
-/* Fails only with a full pipe (it wakes up anyhow) or a closed one (its end comes by the socket, and
- * main ignores SIGPIPE). */
+/* Fails only with a full pipe (it wakes up anyhow) or a closed one (its end comes by the socket,
+ * and main ignores SIGPIPE). */
 static void sess_ring_doorbell(struct sess *session)
 {
 	static const uint64_t token = 1;

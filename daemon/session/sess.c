@@ -13,8 +13,8 @@
 #define SESS_LOG_BURST       4u
 #define SESS_LOG_INTERVAL_NS ZI_NS_PER_S
 
-/* The diagram in sess.h. */
-static bool sess_may_become(enum sess_state from, enum sess_state to)
+/* The diagram in sess.h. Only asserted. */
+__attribute__((unused)) static bool sess_may_become(enum sess_state from, enum sess_state to)
 {
 	switch (from) {
 	case SESS_FREE:

@@ -37,16 +37,6 @@ static int any_pid(const struct zero_job *job)
 	return 0;
 }
 
-static bool is_old_name(const struct zero_job *job, const char *name)
-{
-	uint32_t count = ZI_MIN(job->history_count, ZERO_HISTORY_MAX);
-
-	for (uint32_t i = 0; i < count; i++)
-		if (strcmp(job->history[i], name) == 0)
-			return true;
-	return false;
-}
-
 /* May this rank join the incarnation that is there? */
 static int join_check(const struct zero_job *job, const struct zero_attach *attach,
                       struct zi_text *text)
@@ -88,7 +78,7 @@ static int named_check(const struct zero_job *job, const struct zero_attach *att
 	*ret_is_new = strcmp(job->group.name, attach->incarnation) != 0;
 	if (!*ret_is_new)
 		return err_trace(join_check(job, attach, text));
-	if (is_old_name(job, attach->incarnation))
+	if (history_has(&job->history, attach->incarnation))
 		return err_origin(zi_text_error(
 			text, -ESTALE,
 			"incarnation '%s' of job '%s' is older than the present one%s%s%s",
@@ -280,6 +270,8 @@ static int attach_to(struct zero_job *job, const struct zero_attach *attach, str
 	int r;
 
 	r = attach_check(job, attach, text, &is_new);
+	if (!r && is_new)
+		r = history_reserve(&job->history);
 	if (r)
 		return err_trace(r);
 	r = rank_new(job, attach, &rank);

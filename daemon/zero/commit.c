@@ -38,6 +38,8 @@ static void record_fill(struct zero_job *job)
 		.params = job->layout.params,
 		.extents = job->record_extents,
 		.blobs = job->record_blobs,
+		.incarnations = job->history.record,
+		.incarnation_count = job->history.record_count,
 	};
 	(void)zi_copy_name(record->name, sizeof(record->name), job->name); /* Of the same size. */
 	(void)zi_copy_name(record->incarnation, sizeof(record->incarnation), job->group.name);

@@ -95,18 +95,8 @@ static void group_over(struct zero_job *job)
 	memset(group->gather_masks, 0, sizeof(group->gather_masks));
 }
 
-static void remember(struct zero_job *job, const char *name)
-{
-	char *place;
-
-	if (!name[0])
-		return;
-	/* The oldest name gives way. */
-	place = job->history[job->history_count++ % ZERO_HISTORY_MAX];
-	(void)zi_copy_name(place, ZI_NAME_BYTES, name); /* Of the same size. */
-}
-
-/* A newer incarnation takes the place of whatever group is there. */
+/* A newer incarnation takes the place of whatever group is there. Precondition: history_reserve().
+ */
 void group_replace(struct zero_job *job, const char *name)
 {
 	struct zero_group *group = &job->group;
@@ -125,9 +115,10 @@ void group_replace(struct zero_job *job, const char *name)
 	group->rank_count = 0;
 	if (group->phase != ZERO_GROUP_NONE)
 		group_over(job);
-	remember(job, group->name);
 	(void)zi_copy_name(group->name, sizeof(group->name), name); /* Checked before. */
 	group->number++;
+	if (name[0])
+		history_add(&job->history, group->number, name);
 }
 
 /* What the others of the group hear of a member that is no longer there. */

@@ -104,6 +104,16 @@ bool group_needs_all(struct zero_job *job);
 /* Replaces whatever group is there. */
 void group_replace(struct zero_job *job, const char *name);
 
+/* ---- history.c ---- */
+/* Room for one more name. -ENOMEM. */
+int history_reserve(struct zero_history *history);
+/* The newest; there is room. The oldest gives way. */
+void history_add(struct zero_history *history, uint64_t number, const char *name);
+bool history_has(const struct zero_history *history, const char *name);
+/* Names newer than @stored_number, copied for the catalog's next request. -ENOMEM. */
+int history_record(struct zero_history *history, uint64_t stored_number);
+void history_free(struct zero_history *history);
+
 /* ---- layout.c ---- */
 void layout_free(struct zero_layout *layout);
 int layout_check(const struct zero_layout *layout, struct zi_text *text);

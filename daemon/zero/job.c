@@ -132,6 +132,7 @@ struct zero_job *job_free(struct zero_job *job)
 	job_drop_memory(job);
 	tier_charge_return(&job->nvme_charge);
 	layout_unbuild(job);
+	history_free(&job->history);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
 		free(job->blobs[0][i].bytes);
 		free(job->blobs[1][i].bytes);

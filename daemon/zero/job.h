@@ -13,8 +13,6 @@
 #include "daemon/zero/zero.h"
 #include "kernels/optim.h"
 
-/* Names of former incarnations that are remembered, so that they are refused as old. */
-#define ZERO_HISTORY_MAX 32u
 /* A step's pipeline needs one slot to read, one to compute and one to write. */
 #define ZERO_STAGING_SLOTS_MIN 3u
 #define ZERO_STAGING_SLOTS_MAX 4096u
@@ -200,6 +198,15 @@ struct zero_group {
 	bool is_left;
 };
 
+/* Names of incarnations, oldest first, the present one too: who comes with another one of them is
+ * late. */
+struct zero_history {
+	struct catalog_incarnation *names; /* at most CATALOG_INCARNATIONS_MAX */
+	uint32_t count, capacity;
+	struct catalog_incarnation *record; /* copies for the catalog, while it is asked */
+	uint32_t record_count;
+};
+
 struct zero_blob {
 	void *bytes; /* (ZI_BLOB_BYTES,) */
 	uint64_t byte_count;
@@ -236,6 +243,7 @@ struct zero_rank {
 	struct zero_layout layout; /* until materialised */
 	uint32_t *pin_counts;      /* (unit_count,) */
 	struct zero_write *write;  /* of a unit's parameters; NULL: none */
+	struct tier_segment *spare; /* a copy that it wrote into and may again; NULL: none */
 	uint16_t doing;            /* opcode of the newest call */
 	uint32_t doing_unit;
 	uint64_t doing_ns;
@@ -272,8 +280,7 @@ struct zero_job {
 
 	struct zero_group group;
 	uint64_t stored_number; /* newest incarnation that the catalog knows */
-	char history[ZERO_HISTORY_MAX][ZI_NAME_BYTES];
-	uint32_t history_count;
+	struct zero_history history;
 
 	/* layout; there from the first materialize on */
 	struct zi_job_config config;

@@ -68,15 +68,21 @@ static void recorded(struct catalog_request *request);
 /* A job the catalog does not know; then an incarnation it does not know; then done. */
 static void record(struct zero_job *job)
 {
+	bool is_known = job->is_stored && job->stored_number == job->group.number;
 	struct zi_text text;
 	int r;
 
-	if (!job->is_stored)
-		request_submit(job, CATALOG_JOB_CREATE, recorded);
-	else if (job->stored_number != job->group.number)
-		request_submit(job, CATALOG_JOB_INCARNATION, recorded);
-	if (!job->is_stored || job->stored_number != job->group.number)
+	if (!is_known) {
+		r = history_record(&job->history, job->stored_number);
+		if (r) {
+			zi_text_set(&text, "no memory for the names of job '%s'", job->name);
+			materialize_end(job, r, &text);
+			return;
+		}
+		request_submit(job, job->is_stored ? CATALOG_JOB_INCARNATION : CATALOG_JOB_CREATE,
+		               recorded);
 		return;
+	}
 	r = memory_hand_out(job);
 	if (r)
 		zi_text_set(&text, "handing memory of job '%s' to its ranks: %s", job->name,

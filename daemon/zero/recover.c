@@ -56,6 +56,11 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	job->group.number = stored->incarnation_number;
 	job->stored_number = stored->incarnation_number;
 	(void)zi_copy_name(job->group.name, sizeof(job->group.name), stored->incarnation);
+	job->history = (struct zero_history){
+		.names = zi_steal(stored->incarnations),
+		.count = stored->incarnation_count,
+		.capacity = stored->incarnation_count,
+	};
 	job->committed_step = stored->step;
 	job->update_count = stored->update_count;
 	job->beta1_power = stored->beta1_power;

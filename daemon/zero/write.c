@@ -2,6 +2,9 @@
 /*
  * Parameters written by a rank: a charged copy of one unit to write into, handed over by all ranks
  * together, between steps. Floor 5, shard thread, but for the functions called ..._run().
+ *
+ * A process that has received a copy pays for it while it lives. So there is one per rank, as large as
+ * the largest unit, and unit after unit is written into the same one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +42,8 @@ static struct zero_write *write_free(struct zero_write *write)
 	return NULL;
 }
 
-/* The rank leaves, or its write is over. While the device fills it, it stays. */
-void write_forget(struct zero_rank *rank)
+/* While the device fills it, it stays. */
+static void write_drop(struct zero_rank *rank)
 {
 	struct zero_write *write = rank->write;
 
@@ -53,12 +56,28 @@ void write_forget(struct zero_rank *rank)
 		(void)write_free(write);
 }
 
+/* The rank leaves. */
+void write_forget(struct zero_rank *rank)
+{
+	write_drop(rank);
+	rank->spare = tier_segment_unref(rank->spare);
+}
+
+/* The unit is written; the copy serves the next one. */
+static void write_over(struct zero_rank *rank)
+{
+	assert(!rank->spare);
+	rank->spare = tier_segment_ref(rank->write->segment);
+	write_drop(rank);
+}
+
 static void begin_run(struct dev_task *task)
 {
 	struct zero_write *write = container_of(task, struct zero_write, task);
 	const struct zero_job *job = write->job;
 
-	write->error = tier_segment_build(write->segment, &write->text);
+	if (write->segment->region.fd < 0)
+		write->error = tier_segment_build(write->segment, &write->text);
 	if (!write->error)
 		memcpy(write->segment->region.base, unit_param(job, write->unit),
 		       unit_bytes(job, job->units[write->unit].padded_count));
@@ -87,10 +106,29 @@ static void begin_done(struct dev_task *task)
 			op_complete(op, write->error);
 		/* Nobody waits any more (it timed out), or there is nothing to hand out. */
 		if (!op || write->error)
-			write_forget(rank);
+			write_drop(rank);
 	}
 	job_settle(job);
 	zero_drain(zero);
+}
+
+/* The copy that this rank had before, or a new one. */
+static int take_segment(struct zero_rank *rank, struct zi_text *text,
+                        struct tier_segment **ret_segment)
+{
+	const struct zero_job *job = rank->job;
+	uint64_t padded_count = 0;
+
+	if (rank->spare) {
+		*ret_segment = zi_steal(rank->spare);
+		return 0;
+	}
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		padded_count = ZI_MAX(padded_count, job->units[i].padded_count);
+	return err_trace(tier_segment_charge(
+		job->cpu_tier, &job->account->account, "zinf-write",
+		zi_align_up(unit_bytes(job, padded_count), job->slot_bytes),
+		job->slot_bytes == ZI_HUGE_PAGE_BYTES, text, ret_segment));
 }
 
 static int begin(struct zero_rank *rank, struct zero_op *op)
@@ -110,10 +148,7 @@ static int begin(struct zero_rank *rank, struct zero_op *op)
 	write = calloc(1, sizeof(*write));
 	if (!write)
 		return err_origin(-ENOMEM);
-	r = tier_segment_charge(
-		job->cpu_tier, &job->account->account, "zinf-write",
-		zi_align_up(unit_bytes(job, job->units[op->unit].padded_count), job->slot_bytes),
-		job->slot_bytes == ZI_HUGE_PAGE_BYTES, &op->text, &write->segment);
+	r = take_segment(rank, &op->text, &write->segment);
 	if (r) {
 		free(write);
 		return err_trace(r);
@@ -195,7 +230,7 @@ static void end_done(struct dev_task *task)
 		for (uint32_t i = 0; i < job->group.world_size; i++)
 			if (job->group.ranks[i] && job->group.ranks[i]->write &&
 			    job->group.ranks[i]->write->unit == job->write_unit)
-				write_forget(job->group.ranks[i]);
+				write_over(job->group.ranks[i]);
 		gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
 		ops_retry(job);
 	}

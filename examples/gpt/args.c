@@ -323,7 +323,8 @@ int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
 	return check_together(args, problem);
 }
 
-/* Which rank of how many: torchrun's variables, else --ranks. Return: 0, -EINVAL with the reason. */
+/* Which rank of how many: torchrun's variables, else --ranks. Return: 0, -EINVAL with the
+ * reason. */
 int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem)
 {
 	const char *rank_text = getenv("RANK");

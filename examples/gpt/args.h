@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line, in the field's terms. One table says names, types, limits, defaults and help. */
+/* The command line, in the field's terms. One table says names, types, limits, defaults and
+ * help. */
 #pragma once
 
 #include <stdbool.h>

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* How many letters must be put in, taken out or changed (Levenshtein). Longer names count as far. */
+/* How many letters must be put in, taken out or changed (Levenshtein). Longer names count as
+ * far. */
 unsigned gpt_distance(const char *a, const char *b)
 {
 	enum { MAX = 31 };

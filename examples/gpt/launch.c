@@ -29,7 +29,8 @@ struct launch {
 	int culprit_status;
 };
 
-/* Field 22 of /proc/self/stat, counted after the name, which may hold anything. 0 when unreadable. */
+/* Field 22 of /proc/self/stat, counted after the name, which may hold anything. 0 when
+ * unreadable. */
 static uint64_t own_start_ticks(void)
 {
 	char text[1024] = "";
@@ -121,7 +122,8 @@ static bool is_survivor(int status)
 	return WIFEXITED(status) && WEXITSTATUS(status) == GPT_EXIT_AGAIN;
 }
 
-/* A child has ended. Of those that failed, the one that did not only suffer from another is named. */
+/* A child has ended. Of those that failed, the one that did not only suffer from another is
+ * named. */
 static void take_status(struct launch *launch, pid_t pid, int status)
 {
 	for (uint32_t rank = 0; rank < launch->args->world_count; rank++) {

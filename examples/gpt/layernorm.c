@@ -8,7 +8,8 @@
 
 #define EPSILON 1e-5f
 
-/* in, ret_out: (N, C). weight, bias: (C,). ret_stats: (N, 2), mean and 1 / deviation of each row. */
+/* in, ret_out: (N, C). weight, bias: (C,). ret_stats: (N, 2), mean and 1 / deviation of each
+ * row. */
 GPT_CLONES void gpt_layernorm_forward(uint64_t rows, uint64_t channels, const float *in,
                                       const float *weight, const float *bias, float *ret_out,
                                       float *ret_stats)
@@ -30,7 +31,8 @@ GPT_CLONES void gpt_layernorm_forward(uint64_t rows, uint64_t channels, const fl
 }
 
 /* din: (N, C), the gradient is *added* (it joins the residual stream's). dweight, dbias: (C,).
- * With h = (in - mean) * scale and e = dout * weight: din += scale * (e - mean(e) - h mean(e h)). */
+ * With h = (in - mean) * scale and e = dout * weight: din += scale * (e - mean(e) - h mean(e
+ * h)). */
 GPT_CLONES void gpt_layernorm_backward(uint64_t rows, uint64_t channels, const float *in,
                                        const float *weight, const float *stats, const float *dout,
                                        bool keep, float *din, float *dweight, float *dbias)

@@ -58,7 +58,8 @@ static void unit_end(struct gpt_model *model)
 static void add_block(struct gpt_model *model, uint32_t layer)
 {
 	uint64_t c = model->config.channel_count;
-	/* GPT-2: what writes to the residual stream begins smaller, by the number of such writers. */
+	/* GPT-2: what writes to the residual stream begins smaller, by the number of such
+	 * writers. */
 	double residual = DEVIATION / sqrt(2.0 * model->config.layer_count);
 	char name[GPT_NAME_BYTES];
 

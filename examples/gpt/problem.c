@@ -6,7 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* @error: a negative errno. Return: @error, so that the caller can say it and return in one line. */
+/* @error: a negative errno. Return: @error, so that the caller can say it and return in one
+ * line. */
 int gpt_problem_set(struct gpt_problem *problem, int error, const char *format, ...)
 {
 	va_list args;

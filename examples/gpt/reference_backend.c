@@ -107,7 +107,8 @@ static float sum_of_ranks(const struct reference *ref, uint64_t index)
 	return gpt_reference_tree(values, ref->base.lane_count);
 }
 
-/* The last rank to hand a unit over forms the sum; `sharded` adds it to the former micro-batches'. */
+/* The last rank to hand a unit over forms the sum; `sharded` adds it to the former micro-
+ * batches'. */
 static int reference_reduce(struct gpt_backend *backend, uint32_t lane, uint32_t unit)
 {
 	struct reference *ref = reference_of(backend);

@@ -156,7 +156,8 @@ int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit,
 	return 0;
 }
 
-/* The gradients of a unit are computed: into the buffer with them, and to the reduction when due. */
+/* The gradients of a unit are computed: into the buffer with them, and to the reduction when
+ * due. */
 int gpt_units_grads_end(struct gpt_units *units, uint32_t unit)
 {
 	const struct gpt_unit *u = &units->model->units[unit];

@@ -12,7 +12,8 @@
 
 /* The same loop compiled for several instruction sets, chosen when the program is loaded. Not
  * under sanitizers: their runtimes are not up yet when the choice is made. Not by clang: up to 14
- * it gives the chooser another name than the function, and callers in other files do not find it. */
+ * it gives the chooser another name than the function, and callers in other files do not find
+ * it. */
 #if defined(__x86_64__) && !defined(__clang__) && !defined(ZI_SANITIZED)
 #define GPT_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

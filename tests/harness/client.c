@@ -97,6 +97,19 @@ int harness_run(const char *config_text, const char *const *arguments, char *wor
 	return r;
 }
 
+int harness_zctl(const char *socket_path, const char *const *arguments, char *words,
+                 size_t capacity)
+{
+	char program[300];
+	const char *line[16] = { program, "--socket", socket_path };
+	int count = 3;
+
+	(void)harness_program("zctl", program, sizeof program);
+	while (*arguments && count < 15)
+		line[count++] = *arguments++;
+	return collect(program, line, true, words, capacity);
+}
+
 json_t *harness_admin(struct harness *harness, const char *command)
 {
 	enum { ANSWER_BYTES = 1 << 20 };

@@ -74,8 +74,22 @@ static int make_notify_socket(struct harness *harness, char *name, size_t capaci
 	return 0;
 }
 
+static void join_group(const char *cgroup)
+{
+	char path[800];
+	int fd;
+
+	(void)snprintf(path, sizeof path, "%s/cgroup.procs", cgroup);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, "0", 1) != 1)
+		_exit(125);
+	(void)zi_close(fd);
+}
+
 static void child_limits(const struct harness_options *options)
 {
+	if (options->cgroup)
+		join_group(options->cgroup);
 	if (options->memlock_bytes) {
 		struct rlimit limit = { options->memlock_bytes, options->memlock_bytes };
 
@@ -88,6 +102,25 @@ static void child_limits(const struct harness_options *options)
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
+/* A listening socket as the first of socket activation. */
+static void pass_socket(const struct harness *harness)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	char pid[16];
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+	(void)snprintf(address.sun_path, sizeof address.sun_path, "%s", harness->socket_path);
+	(void)unlink(harness->socket_path); /* of the start before */
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, 64) ||
+	    dup2(fd, 3) != 3)
+		_exit(125);
+	if (fd != 3)
+		(void)zi_close(fd);
+	(void)snprintf(pid, sizeof pid, "%d", getpid());
+	(void)setenv("LISTEN_PID", pid, 1);
+	(void)setenv("LISTEN_FDS", "1", 1);
+}
+
 static void exec_daemon(const struct harness *harness, const char *notify_name)
 {
 	char program[300];
@@ -98,6 +131,8 @@ static void exec_daemon(const struct harness *harness, const char *notify_name)
 	child_limits(&harness->options);
 	(void)setenv("NOTIFY_SOCKET", notify_name, 1);
 	(void)unsetenv("LISTEN_FDS");
+	if (harness->options.is_activated)
+		pass_socket(harness);
 	execl(harness_program("zinfd", program, sizeof program), "zinfd", "--config",
 	      harness->config_path, (char *)NULL);
 	_exit(126);
@@ -260,6 +295,9 @@ int harness_stop(struct harness *harness)
 	DIR *directory = opendir(harness->directory);
 	struct dirent *entry;
 	int result = 0;
+
+	if (harness->options.is_activated)
+		(void)unlink(harness->socket_path); /* ours, not the daemon's */
 
 	if (code) {
 		fprintf(stderr, "harness: zinfd ended with %d\n", code);

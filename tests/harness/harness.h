@@ -22,6 +22,8 @@ struct harness_options {
 		*directory_in;  /* where the private directory is made; NULL: $TMPDIR or /var/tmp */
 	uint32_t uid;           /* run the daemon as this user; 0: as the caller */
 	uint64_t memlock_bytes; /* RLIMIT_MEMLOCK of the daemon; 0: as the caller's */
+	const char *cgroup;     /* folder of a control group the daemon starts in; NULL: ours */
+	bool is_activated;      /* the socket is made here and passed (LISTEN_FDS) */
 };
 
 struct harness {
@@ -55,6 +57,9 @@ void harness_remove(struct harness *harness);
 int harness_run(const char *config_text, const char *const *arguments, char *words,
                 size_t capacity);
 
+/* Runs zctl with these words after --socket; both its streams go to @words. The exit code. */
+int harness_zctl(const char *socket_path, const char *const *arguments, char *words,
+                 size_t capacity);
 /* zctl's question; NULL after printing why not. */
 json_t *harness_admin(struct harness *harness, const char *command);
 /* Everything the daemon has printed so far, NUL-terminated (truncated at capacity). */

@@ -34,6 +34,7 @@ struct sample {
 	struct catalog_unit units[2];
 	struct catalog_param params[3];
 	struct catalog_blob blobs[2];
+	struct catalog_incarnation incarnations[1];
 	char blob_chars[2][64];
 	struct catalog_extent *extents;
 	uint64_t *hashes;
@@ -143,11 +144,13 @@ static inline void sample_init(struct sample *sample, const char *name, uint32_t
 			.param_count = 3,
 			.extent_count = extent_count,
 			.blob_count = 2,
+			.incarnation_count = 1,
 		},
 		.units = { { "embedding" }, { "block.0" } },
 		.params = { { "wte", 0, 2, { 50257, 768 } },
 			    { "attn.weight", 1, 2, { 768, 2304 } },
 			    { "scale", 1, 0, { 0 } } },
+		.incarnations = { { 1, "run-0" } },
 	};
 	strcpy(sample->job.name, name);
 	sample->extents = calloc(extent_count + 1, sizeof(*sample->extents));
@@ -170,6 +173,7 @@ static inline void sample_init(struct sample *sample, const char *name, uint32_t
 	sample->job.params = sample->params;
 	sample->job.extents = sample->extents;
 	sample->job.blobs = sample->blobs;
+	sample->job.incarnations = sample->incarnations;
 }
 
 static inline void sample_deinit(struct sample *sample)

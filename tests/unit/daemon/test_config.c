@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: a configuration is either what its author meant or refused with the place, what was found, and
- * what is allowed; and what is printed about it is what is checked. Method: files made here, one
- * mistake each.
+ * Goal: a configuration is either what its author meant or refused with the place, what was found,
+ * and what is allowed; and what is printed about it is what is checked. Method: files made here,
+ * one mistake each.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ static int load(const char *content)
 {
 	int fd;
 
-	strcpy(path, "/tmp/zinf-config.XXXXXX");
+	(void)snprintf(path, sizeof(path), "/tmp/zinf-config.XXXXXX");
 	fd = mkostemp(path, 0);
 	cr_assert_geq(fd, 0);
 	cr_assert_eq(zi_pwrite_all(fd, content, strlen(content), 0), 0);
@@ -175,9 +175,7 @@ Test(config, a_line_that_would_be_cut_is_refused)
 
 	memset(content + strlen(content), 'a', 400);
 	refused_in_line(content, 2, "a line has at most");
-	strcpy(content, "[nvme ");
-	memset(content + 6, 'n', 60);
-	strcpy(content + 66, "]\n");
+	(void)snprintf(content, sizeof(content), "[nvme %060d]\n", 1);
 	refused_in_line(content, 1, "at most 48 bytes");
 }
 
@@ -199,10 +197,10 @@ Test(config, more_stores_than_there_can_be_are_refused)
 	char content[1024] = "";
 
 	for (int i = 0; i < 17; i++) {
-		char section[64];
+		size_t bytes = strlen(content);
 
-		(void)snprintf(section, sizeof(section), "[nvme s%d]\npath = /s%d\n", i, i);
-		strcat(content, section);
+		(void)snprintf(content + bytes, sizeof(content) - bytes,
+		               "[nvme s%d]\npath = /s%d\n", i, i);
 	}
 	refused(content, "more than 16 stores");
 }
@@ -252,7 +250,7 @@ static char folder[64];
 
 static void make_folder(void)
 {
-	strcpy(folder, "/tmp/zinf-config.XXXXXX");
+	(void)snprintf(folder, sizeof(folder), "/tmp/zinf-config.XXXXXX");
 	cr_assert(mkdtemp(folder));
 	config_init(&config);
 }

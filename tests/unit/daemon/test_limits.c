@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: what the kernel does not grant is refused at start, with both figures. Method: configurations
- * beyond any machine; children without privileges and with small limits.
+ * Goal: what the kernel does not grant is refused at start, with both figures. Method:
+ * configurations beyond any machine; children without privileges and with small limits.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: the service manager hears what it should, and a socket is taken only when it was meant for this
- * process and is of the right kind. Method: a datagram socket of our own in NOTIFY_SOCKET; children
- * that place a descriptor at 3, as the manager does.
+ * Goal: the service manager hears what it should, and a socket is taken only when it was meant for
+ * this process and is of the right kind. Method: a datagram socket of our own in NOTIFY_SOCKET;
+ * children that place a descriptor at 3, as the manager does.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -13,7 +13,8 @@
 
 #include "examples/gpt/launch.h"
 
-/* What the ranks leave for the test: the board is shared, and its numbers are theirs to use here. */
+/* What the ranks leave for the test: the board is shared, and its numbers are theirs to use
+ * here. */
 struct plan {
 	int32_t culprit;         /* -1: none */
 	int code;                /* it ends with this; negative: with that signal */

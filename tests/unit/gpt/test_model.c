@@ -131,7 +131,8 @@ Test(model, gradient_of_every_parameter_is_the_derivative_of_the_loss)
 			                   "%s, direction %u: gradient %g, difference %g",
 			                   f.model.params[p].name, kind, said, numeric);
 		}
-		/* The bias of K moves every score of a row alike: its gradient alone may be small. */
+		/* The bias of K moves every score of a row alike: its gradient alone may be
+		 * small. */
 		cr_expect_gt(norm, 1e-3, "%s has no gradient", f.model.params[p].name);
 		free(direction);
 	}

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <liburing.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -316,6 +317,27 @@ BACKEND_TEST(loop_is_woken_for_each_completion)
 	cr_assert_eq(chains[0].left_count + chains[1].left_count, 0);
 	zi_loop_remove(&chains[0].source);
 	loop = zi_loop_free(loop);
+	engine = nvme_engine_free(engine);
+	store = nvme_store_close(store);
+}
+
+static bool is_readable(const struct nvme_engine *engine)
+{
+	struct pollfd event = { .fd = nvme_engine_fd(engine), .events = POLLIN };
+
+	return poll(&event, 1, 0) == 1;
+}
+
+BACKEND_TEST(descriptor_is_quiet_when_nothing_is_left)
+{
+	struct nvme_engine *engine = make(variant, 4, 65536);
+	struct nvme_store *store = test_open("quiet", STORE_BYTES);
+
+	cr_assert_not(is_readable(engine));
+	cr_assert_eq(test_run(engine, NVME_READ, store, 4096, test_buffer(MIB), MIB), 0);
+	/* A wait may leave the announcement of what it took itself: one turn of a loop, no more. */
+	cr_assert_eq(nvme_engine_reap(engine), 0);
+	cr_assert_not(is_readable(engine));
 	engine = nvme_engine_free(engine);
 	store = nvme_store_close(store);
 }

@@ -60,6 +60,8 @@ Test(store, opened_again_has_the_same_identity_and_size)
 	cr_assert_not(store->is_created);
 	cr_assert_eq(store->bytes, STORE_BYTES);
 	cr_assert_arr_eq(uuid, store->uuid, 16);
+	/* With it, io_uring would answer -EAGAIN instead of waiting for the disk. */
+	cr_assert_eq(fcntl(store->fd, F_GETFL) & O_NONBLOCK, 0);
 	store = nvme_store_close(store);
 }
 

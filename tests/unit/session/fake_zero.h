@@ -46,7 +46,7 @@ struct zero {
 
 static struct zero fake;
 
-static void fake_init(struct tier *tier)
+static inline void fake_init(struct tier *tier)
 {
 	memset(&fake, 0, sizeof(fake));
 	fake.tier = tier;
@@ -54,7 +54,7 @@ static void fake_init(struct tier *tier)
 	tier_account_init(&fake.account, "uid 0", NULL);
 }
 
-static void fake_deinit(void)
+static inline void fake_deinit(void)
 {
 	fake.param = tier_segment_unref(fake.param);
 	fake.grad = tier_segment_unref(fake.grad);
@@ -62,7 +62,7 @@ static void fake_deinit(void)
 	tier_account_deinit(&fake.account);
 }
 
-static void fake_finish(struct zero_op *op, int result)
+static inline void fake_finish(struct zero_op *op, int result)
 {
 	op->result = result;
 	if (result)
@@ -70,7 +70,7 @@ static void fake_finish(struct zero_op *op, int result)
 	op->done(op);
 }
 
-static void fake_take(struct zero_rank *rank, struct zero_op *op)
+static inline void fake_take(struct zero_rank *rank, struct zero_op *op)
 {
 	fake.op_count++;
 	op->stats.step = 77;
@@ -84,7 +84,7 @@ static void fake_take(struct zero_rank *rank, struct zero_op *op)
 }
 
 /* Completes what is held, of one rank or (NULL) of all. */
-static void fake_release(struct zero_rank *rank, int result)
+static inline void fake_release(struct zero_rank *rank, int result)
 {
 	uint32_t kept_count = 0;
 	uint32_t count = fake.held_count;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both halves of the sessions on one loop and one thread, turned by hand, over the fake zero; and the
- * other end of the socket. Nothing sleeps: a turn of a loop that was told to stop does not wait.
+ * Both halves of the sessions on one loop and one thread, turned by hand, over the fake zero; and
+ * the other end of the socket. Nothing sleeps: a turn of a loop that was told to stop does not
+ * wait.
  */
 #pragma once
 
@@ -31,13 +32,13 @@ struct room {
 
 static struct room room;
 
-static void room_stopped(void *arg)
+static inline void room_stopped(void *arg)
 {
 	(void)arg;
 	room.is_stopped = true;
 }
 
-static void turn(void)
+static inline void turn(void)
 {
 	zi_loop_stop(room.loop);
 	cr_assert_eq(zi_loop_run(room.loop), 0);
@@ -45,7 +46,7 @@ static void turn(void)
 
 /* Enough for any chain of posts between the halves. A loop that spins looks at its descriptors only
  * now and then, so first its spinning time (50 us) is let pass. */
-static void settle(void)
+static inline void settle(void)
 {
 	uint64_t until_ns = zi_clock_deadline_ns(150 * ZI_NS_PER_US);
 
@@ -63,7 +64,8 @@ static const struct sess_limit_fact room_limit_facts[] = {
 	{ "units", "limits.units", 6 },
 };
 
-static void room_open_with(uint32_t sessions_max, uint32_t per_uid_max, uint64_t handshake_ns)
+static inline void room_open_with(uint32_t sessions_max, uint32_t per_uid_max,
+                                  uint64_t handshake_ns)
 {
 	memset(&room, 0, sizeof(room));
 	(void)signal(SIGPIPE, SIG_IGN); /* As the daemon's main thread does. */
@@ -106,13 +108,13 @@ static void room_open_with(uint32_t sessions_max, uint32_t per_uid_max, uint64_t
 	             0);
 }
 
-static void room_open(void)
+static inline void room_open(void)
 {
 	room_open_with(4, 4, 10 * ZI_NS_PER_S);
 }
 
 /* Everything goes, and nothing stays charged. */
-static void room_close(void)
+static inline void room_close(void)
 {
 	if (!room.is_stopped) {
 		sess_shard_stop(room.shard, "zinfd is stopping");
@@ -153,7 +155,7 @@ struct client {
 	struct zi_ring_consumer cq;
 };
 
-static struct client *client_connect(void)
+static inline struct client *client_connect(void)
 {
 	struct client *client = calloc(1, sizeof(*client));
 	int fds[2];
@@ -164,13 +166,13 @@ static struct client *client_connect(void)
 	return client;
 }
 
-static void client_drop_fds(struct client *client)
+static inline void client_drop_fds(struct client *client)
 {
 	while (client->fd_count)
 		(void)zi_close(client->fds[--client->fd_count]);
 }
 
-static void client_close(struct client *client)
+static inline void client_close(struct client *client)
 {
 	client_drop_fds(client);
 	if (client->uplink) {
@@ -182,14 +184,14 @@ static void client_close(struct client *client)
 }
 
 /* @message: its header is filled here. */
-static void client_send(struct client *client, void *message, enum zi_message_type type,
-                        size_t bytes)
+static inline void client_send(struct client *client, void *message, enum zi_message_type type,
+                               size_t bytes)
 {
 	zi_message_init(message, type, (uint32_t)bytes, ++client->sequence);
 	cr_assert_eq(zi_message_send(client->fd, message, NULL, 0), 0);
 }
 
-static void client_send_plain(struct client *client, enum zi_message_type type)
+static inline void client_send_plain(struct client *client, enum zi_message_type type)
 {
 	struct zi_message_header header;
 
@@ -197,7 +199,7 @@ static void client_send_plain(struct client *client, enum zi_message_type type)
 }
 
 /* The next message's type; 0 when there is none, -1 at the end of the connection. */
-static int client_receive(struct client *client)
+static inline int client_receive(struct client *client)
 {
 	int r;
 
@@ -212,7 +214,7 @@ static int client_receive(struct client *client)
 	return client->in.header.type;
 }
 
-static void expect_error(struct client *client, int error, const char *words)
+static inline void expect_error(struct client *client, int error, const char *words)
 {
 	cr_assert_eq(client_receive(client), ZI_MESSAGE_ERROR);
 	cr_assert_eq(client->in.error.error, error, "%d: %s", client->in.error.error,
@@ -221,7 +223,7 @@ static void expect_error(struct client *client, int error, const char *words)
 	          client->in.error.text.chars);
 }
 
-static void client_hello(struct client *client)
+static inline void client_hello(struct client *client)
 {
 	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR,
 		                  .minor = ZI_PROTOCOL_MINOR,
@@ -232,7 +234,7 @@ static void client_hello(struct client *client)
 	cr_assert_eq(client_receive(client), ZI_MESSAGE_HELLO);
 }
 
-static struct zi_attach attach_template(void)
+static inline struct zi_attach attach_template(void)
 {
 	struct zi_attach attach = {
 		.job = "train",
@@ -248,7 +250,7 @@ static struct zi_attach attach_template(void)
 }
 
 /* An attached client with its rings mapped. */
-static struct client *client_attach(void)
+static inline struct client *client_attach(void)
 {
 	struct client *client = client_connect();
 	struct zi_attach attach = attach_template();
@@ -274,15 +276,15 @@ static struct client *client_attach(void)
 	return client;
 }
 
-__attribute__((unused)) static void client_submit(struct client *client, uint16_t opcode,
-                                                  uint32_t unit, uint64_t user_data)
+static inline void client_submit(struct client *client, uint16_t opcode, uint32_t unit,
+                                 uint64_t user_data)
 {
 	struct zi_sqe sqe = { .user_data = user_data, .opcode = opcode, .unit = unit };
 
 	cr_assert_eq(zi_ring_push(&client->sq, &sqe), 0);
 }
 
-__attribute__((unused)) static struct zi_cqe client_reap(struct client *client)
+static inline struct zi_cqe client_reap(struct client *client)
 {
 	struct zi_cqe cqe = { 0 };
 
@@ -290,11 +292,40 @@ __attribute__((unused)) static struct zi_cqe client_reap(struct client *client)
 	return cqe;
 }
 
-__attribute__((unused)) static const char *client_text(const struct client *client,
-                                                       const struct zi_cqe *cqe)
+static inline const char *client_text(const struct client *client, const struct zi_cqe *cqe)
 {
 	cr_assert_gt(cqe->text_index, 0);
 	cr_assert_leq(cqe->text_index, ZI_TEXT_SLOTS);
 	return client->downlink + zi_downlink_text_offset(16) +
 	       (cqe->text_index - 1) * ZI_ERROR_TEXT_BYTES;
+}
+
+/* The rank that attached as the @index-th. */
+static inline struct zero_rank *rank_of(uint32_t index)
+{
+	cr_assert_lt(index, fake.rank_count);
+	return &fake.ranks[index];
+}
+
+/* The first session, the only one, is over because it broke the protocol. */
+static inline void expect_end(struct client *client, const char *reason)
+{
+	settle();
+	cr_assert_eq(room.shard->polled_count, 0);
+	cr_assert_not(rank_of(0)->is_attached);
+	cr_assert_not(rank_of(0)->is_clean);
+	cr_assert(strstr(rank_of(0)->reason, reason), "'%s' is not in '%s'", reason,
+	          rank_of(0)->reason);
+	while (client_receive(client) > 0)
+		continue;
+	cr_assert_eq(room.control->used_count, 0);
+}
+
+static inline void send_materialize(struct client *client, uint32_t unit_count,
+                                    uint32_t param_count)
+{
+	struct zi_materialize message = { .unit_count = unit_count, .param_count = param_count };
+
+	client_send(client, &message, ZI_MESSAGE_MATERIALIZE, sizeof(message));
+	settle();
 }

@@ -129,6 +129,32 @@ Test(zero_recover, names_of_incarnations_go_on)
 	end();
 }
 
+static int attach_named(uint32_t index, const char *name)
+{
+	return actor_attach(
+		&node, &actors[index],
+		&(struct attach_options){ .incarnation = name, .world = 1, .config = config });
+}
+
+Test(zero_recover, older_name_is_stale_for_the_next_daemon_too)
+{
+	begin(1, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	/* The second is replaced before the catalog hears of it. */
+	cr_assert_eq(attach_named(1, "run.1"), 0);
+	cr_assert_eq(attach_named(2, "run.2"), 0);
+	cr_assert_eq(model_materialize(&actors[2], 1), 0, "%s", actors[2].text.chars);
+	crash();
+	node_start(&node);
+	cr_assert_eq(attach_named(0, "run.0"), -ESTALE);
+	cr_assert_not_null(strstr(actors[0].text.chars, "older than the present one, 'run.2'"),
+	                   "%s", actors[0].text.chars);
+	cr_assert_eq(attach_named(0, "run.1"), -ESTALE);
+	cr_assert_eq(attach_named(0, "run.2"), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(attach_named(1, "run.3"), 0, "%s", actors[1].text.chars);
+	cr_assert_eq(actors[1].rank->job->group.number, 4);
+	end();
+}
+
 Test(zero_recover, state_in_memory_alone_is_reported_as_lost_and_the_name_is_free)
 {
 	begin(1, ZI_DTYPE_F32, ZI_OFFLOAD_CPU);

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: zctl's answers are of use to people and to programs, with exit codes that a script can trust; also
+ * when there is no daemon, no such command, no such job. Method: a daemon with one job that has trained;
+ * each command is run, plain and with --json; words and figures that must be there are looked for.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/system/system.h"
+
+static struct harness harness;
+static char words[1 << 20];
+
+static void start(void)
+{
+	struct trainer_settings settings;
+	struct ranks ranks;
+
+	system_start(&harness, &(struct harness_options){ .nvme_size = "32M" });
+	settings = ranks_settings(&harness, "shown", 2);
+	settings.options.offload_optimizer = ZINF_OFFLOAD_NVME;
+	settings.options.staging_bytes = 8 << 20;
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	ranks_free(&ranks);
+}
+
+static void stop(void)
+{
+	cr_assert_eq(harness_stop(&harness), 0);
+}
+
+TestSuite(zctl, .init = start, .fini = stop, .timeout = 60);
+
+/* Runs zctl; its exit code must be @code. */
+static void run(int code, const char *const *arguments)
+{
+	int got = harness_zctl(harness.socket_path, arguments, words, sizeof(words));
+
+	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[0], got, words);
+}
+#define RUN(code, ...) run((code), (const char *const[]){ __VA_ARGS__, NULL })
+
+/* The newest words as JSON of the kind awaited. */
+static json_t *parsed(bool is_array)
+{
+	json_error_t error;
+	json_t *json = json_loads(words, 0, &error);
+
+	cr_assert_not_null(json, "%s: %s", error.text, words);
+	cr_assert_eq(json_is_array(json), is_array);
+	return json;
+}
+
+Test(zctl, status_tells_who_runs)
+{
+	json_t *json;
+
+	RUN(0, "status");
+	system_expect_text(words, "0.1.0");
+	system_expect_text(words, harness.socket_path);
+	RUN(0, "--json", "status");
+	json = parsed(false);
+	cr_assert_eq(json_integer_value(json_object_get(json, "pid")), harness.pid);
+	cr_assert_eq(json_integer_value(json_object_get(json, "jobs")), 1);
+	cr_assert_eq(json_integer_value(json_object_get(json, "sessions_max")), 128);
+	cr_assert_str_eq(json_string_value(json_object_get(json, "protocol")), "1.0");
+	cr_assert(json_is_false(json_object_get(json, "is_stopping")));
+	cr_assert_geq(json_array_size(json_object_get(json, "threads")), 3);
+	json_decref(json);
+}
+
+Test(zctl, tiers_tell_capacity_use_and_traffic)
+{
+	json_t *json, *tier;
+
+	RUN(0, "tiers");
+	system_expect_text(words, "cpu:0");
+	system_expect_text(words, "nvme:disk");
+	system_expect_text(words, "256 MiB");
+	RUN(0, "tiers", "--json");
+	json = parsed(true);
+	cr_assert_eq(json_array_size(json), 2);
+	tier = json_array_get(json, 0);
+	cr_assert_str_eq(json_string_value(json_object_get(tier, "name")), "cpu:0");
+	cr_assert_eq(json_integer_value(json_object_get(tier, "capacity_bytes")), 256 << 20);
+	cr_assert_gt(json_integer_value(json_object_get(tier, "peak_bytes")), 0);
+	tier = json_array_get(json, 1);
+	cr_assert_str_eq(json_string_value(json_object_get(tier, "kind")), "nvme");
+	/* 8 bytes of state of the last two steps read; first values and 12 bytes of three written. */
+	cr_assert_eq(json_integer_value(json_object_get(tier, "read_bytes")),
+	             (long long)trainer_padded_elements(&trainer_small) * 16);
+	cr_assert_eq(json_integer_value(json_object_get(tier, "write_bytes")),
+	             (long long)trainer_padded_elements(&trainer_small) * (4 + 36));
+	json_decref(json);
+}
+
+Test(zctl, jobs_tell_steps_and_what_is_held)
+{
+	json_t *json;
+
+	RUN(0, "jobs");
+	system_expect_text(words, "shown");
+	RUN(0, "jobs", "shown");
+	system_expect_text(words, "step 3");
+	system_expect_text(words, "adamw");
+	system_expect_text(words, "nvme");
+	RUN(0, "--json", "jobs");
+	json = parsed(true);
+	cr_assert_eq(json_array_size(json), 1);
+	cr_assert_eq(json_integer_value(json_object_get(json_array_get(json, 0), "committed_step")),
+	             3);
+	json_decref(json);
+	RUN(1, "jobs", "hidden");
+	system_expect_text(words, "hidden");
+	system_expect_text(words, "shown"); /* those there are */
+}
+
+Test(zctl, limits_tell_value_and_key)
+{
+	json_t *json;
+
+	RUN(0, "limits");
+	system_expect_text(words, "sessions");
+	system_expect_text(words, "128");
+	RUN(0, "--json", "limits");
+	json = parsed(true);
+	cr_assert_geq(json_array_size(json), 6);
+	json_decref(json);
+}
+
+Test(zctl, doctor_looks_at_the_machine)
+{
+	json_t *json;
+
+	/* 1: something could be better. */
+	int code = harness_zctl(harness.socket_path, (const char *const[]){ "doctor", NULL }, words,
+	                        sizeof(words));
+
+	cr_assert(code == 0 || code == 1, "%d: %s", code, words);
+	system_expect_text(words, "io_uring");
+	system_expect_text(words, "memlock");
+	code = harness_zctl(harness.socket_path, (const char *const[]){ "--json", "doctor", NULL },
+	                    words, sizeof(words));
+	json = json_loads(words, 0, NULL);
+	cr_assert_not_null(json, "%s", words);
+	json_decref(json);
+}
+
+Test(zctl, a_wrong_word_is_answered_with_what_is_allowed)
+{
+	RUN(2, "statuss");
+	system_expect_text(words, "statuss");
+	system_expect_text(words, "usage: zctl");
+	RUN(2, "--jsom", "status");
+	system_expect_text(words, "--jsom");
+	RUN(2, "jobs", "a", "b");
+	RUN(2, "jobs", "../x");
+}
+
+Test(zctl, no_daemon_is_told_with_the_path_and_what_to_do)
+{
+	const char *const status[] = { "status", NULL };
+
+	cr_assert_eq(harness_zctl("/nowhere/zinfd.sock", status, words, sizeof(words)), 1);
+	system_expect_text(words, "/nowhere/zinfd.sock");
+	system_expect_text(words, "systemctl start zinfd");
+}

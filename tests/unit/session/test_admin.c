@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: questions are answered in full, at the pace at which they are read, and only with what the
+ * one who asks may see. Method: socket pairs into a control half that is turned by hand, over a
+ * fake zero that reports as many jobs as wanted.
+ */
+#include "tests/unit/session/room.h"
+
+TestSuite(admin, .init = room_open, .fini = room_close);
+
+static void ask(struct client *client, const char *command)
+{
+	struct zi_admin admin = { 0 };
+
+	(void)snprintf(admin.command, sizeof(admin.command), "%s", command);
+	client_send(client, &admin, ZI_MESSAGE_ADMIN, sizeof(admin));
+	settle();
+}
+
+/* All pieces of an answer, parsed; the caller's. */
+static json_t *collect(struct client *client)
+{
+	static char text[4 << 20];
+	size_t bytes = 0;
+	json_t *answer;
+	bool has_more;
+
+	do {
+		int type = client_receive(client);
+
+		if (!type) {
+			turn(); /* The rest comes as we read. */
+			has_more = true;
+			continue;
+		}
+		cr_assert_eq(type, ZI_MESSAGE_ADMIN_REPLY, "%s", client->in.error.text.chars);
+		cr_assert_lt(bytes + client->in.header.bytes, sizeof(text));
+		memcpy(text + bytes, client->in.bytes + 16, client->in.header.bytes - 16);
+		bytes += client->in.header.bytes - 16;
+		has_more = client->in.header.flags & ZI_MESSAGE_MORE;
+	} while (has_more);
+	answer = json_loadb(text, bytes, 0, NULL);
+	cr_assert(answer);
+	return answer;
+}
+
+static json_int_t count_of(const json_t *object, const char *key)
+{
+	cr_assert(json_is_integer(json_object_get(object, key)), "no number '%s'", key);
+	return json_integer_value(json_object_get(object, key));
+}
+
+Test(admin, status_tiers_and_limits_are_answered_in_one_connection)
+{
+	struct client *client = client_connect();
+	struct client *other = client_attach();
+	json_t *answer;
+
+	client_hello(client);
+	ask(client, "status");
+	answer = collect(client);
+	cr_assert_eq(count_of(answer, "pid"), getpid());
+	cr_assert_eq(count_of(answer, "sessions"), 1);
+	cr_assert_eq(count_of(answer, "sessions_max"), 4);
+	cr_assert_eq(count_of(answer, "jobs_max"), 5);
+	cr_assert_geq(json_array_size(json_object_get(answer, "threads")), 1);
+	cr_assert_str_eq(json_string_value(json_object_get(answer, "engine")), "none");
+	json_decref(answer);
+	ask(client, "tiers");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 1);
+	cr_assert_eq(count_of(json_array_get(answer, 0), "used_bytes"), room.tier.used_bytes);
+	cr_assert_gt(room.tier.used_bytes, 0, "the rings of the other");
+	json_decref(answer);
+	ask(client, "limits");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 3);
+	cr_assert_eq(count_of(json_array_get(answer, 0), "used"), 1);
+	cr_assert(json_is_null(json_object_get(json_array_get(answer, 2), "used")));
+	json_decref(answer);
+	client_close(client);
+	client_close(other);
+}
+
+Test(admin, unknown_questions_are_refused_with_what_is_answered_and_cost_nothing)
+{
+	static const char *const questions[] = { "",           "reboot",    "statusx",
+		                                 "status now", "jobs ../x", "jobs a b" };
+	struct client *client = client_connect();
+	json_t *answer;
+
+	client_hello(client);
+	for (size_t i = 0; i < sizeof(questions) / sizeof(*questions); i++) {
+		ask(client, questions[i]);
+		expect_error(client, -EINVAL, "status, tiers, jobs [JOB] and limits are answered");
+	}
+	ask(client, "jobs");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 0);
+	json_decref(answer);
+	client_close(client);
+}
+
+Test(admin, a_job_is_found_by_name_and_a_missing_one_names_those_there_are)
+{
+	struct client *client = client_connect();
+	json_t *answer;
+
+	fake.job_count = 3;
+	client_hello(client);
+	ask(client, "jobs job2");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 1);
+	cr_assert_eq(count_of(json_array_get(answer, 0), "committed_step"), 2);
+	cr_assert(json_is_null(
+		json_object_get(json_object_get(json_array_get(answer, 0), "last_step"), "norm")));
+	json_decref(answer);
+	ask(client, "jobs job9");
+	expect_error(client, -ENOENT, "no job 'job9'; there are: job0, job1, job2");
+	client_close(client);
+}
+
+Test(admin, another_uid_sees_its_own_jobs_only)
+{
+	struct sess_inquiry inquiry = { .question = SESS_ASK_JOBS };
+
+	fake.job_count = 4; /* of uids 1000 and 1001 in turn */
+	sess_answer(room.shard, &room.facts, 1001, &inquiry);
+	cr_assert_eq(json_array_size(inquiry.answer), 2);
+	json_decref(inquiry.answer);
+	inquiry = (struct sess_inquiry){ .question = SESS_ASK_JOBS, .has_job = true };
+	(void)snprintf(inquiry.job, sizeof(inquiry.job), "job0");
+	sess_answer(room.shard, &room.facts, 1001, &inquiry);
+	cr_assert_null(inquiry.answer);
+	cr_assert_eq(inquiry.result, -ENOENT);
+	cr_assert(!strstr(strstr(inquiry.text.chars, "there are"), "job0"));
+	cr_assert(strstr(inquiry.text.chars, "job1, job3"));
+}
+
+Test(admin, a_long_answer_waits_for_a_client_that_reads_slowly)
+{
+	struct client *client = client_connect();
+	json_t *answer;
+
+	fake.job_count = 600;
+	client_hello(client);
+	ask(client, "jobs");
+	cr_assert(room.control->sessions[0].reply, "the answer should not fit the socket");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 600);
+	json_decref(answer);
+	ask(client, "limits");
+	json_decref(collect(client));
+	client_close(client);
+}
+
+Test(silence, a_client_that_does_not_read_a_long_answer_is_dropped)
+{
+	struct client *client;
+	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+
+	room_open_with(4, 4, 2 * ZI_NS_PER_MS);
+	client = client_connect();
+	fake.job_count = 600;
+	client_hello(client);
+	ask(client, "jobs");
+	while (room.control->used_count && zi_clock_now_ns() < deadline_ns)
+		turn();
+	cr_assert_eq(room.control->used_count, 0);
+	client_close(client);
+	room_close();
+}
+
+Test(admin, a_client_that_goes_while_its_question_is_out_is_forgotten)
+{
+	struct client *client = client_connect();
+	struct zi_admin admin = { .command = "status" };
+
+	client_hello(client);
+	client_send(client, &admin, ZI_MESSAGE_ADMIN, sizeof(admin));
+	client_close(client);
+	settle();
+	cr_assert_eq(room.control->used_count, 0);
+}
+
+Test(admin, a_second_question_waits_for_the_first_answer)
+{
+	struct client *client = client_connect();
+	struct zi_admin admin = { .command = "limits" };
+
+	client_hello(client);
+	client_send(client, &admin, ZI_MESSAGE_ADMIN, sizeof(admin));
+	client_send(client, &admin, ZI_MESSAGE_ADMIN, sizeof(admin));
+	settle();
+	settle();
+	json_decref(collect(client));
+	json_decref(collect(client));
+	cr_assert_eq(client->in.header.sequence, 3);
+	client_close(client);
+}
+
+Test(admin, many_messages_at_once_are_taken_a_few_per_turn)
+{
+	struct client *client = client_connect();
+	struct client *other = client_connect();
+
+	client_hello(client);
+	/* Nothing here is answered, so only the socket's buffer bounds it. */
+	for (int i = 0; i < 5; i++) {
+		struct zi_admin admin = { .command = "nonsense" };
+
+		client_send(client, &admin, ZI_MESSAGE_ADMIN, sizeof(admin));
+	}
+	client_hello(other);
+	for (int i = 0; i < 5; i++)
+		expect_error(client, -EINVAL, "nonsense");
+	client_close(client);
+	client_close(other);
+}

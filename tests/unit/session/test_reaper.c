@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a session that ends, whoever ends it, leaves nothing behind, the others hear who it was,
+ * and what a client is told holds words and nothing of the daemon's memory. Method: as in
+ * test_shard.c, and a client in a process of its own that is killed.
+ */
+#include "tests/unit/session/room.h"
+
+#include <sys/wait.h>
+
+TestSuite(reaper, .init = room_open, .fini = room_close);
+
+Test(reaper, a_broken_group_is_told_everywhere_and_leaves_only_leaving)
+{
+	struct client *client = client_attach();
+	struct zi_downlink_header *downlink = (void *)client->downlink;
+	struct pollfd doorbell = { .fd = client->fds[3], .events = POLLIN };
+	struct zi_text text = { "rank 1 died" };
+	struct zi_cqe cqe;
+
+	rank_of(0)->attach.broken(rank_of(0)->attach.broken_arg, -EPIPE, 1, &text);
+	settle();
+	cr_assert_eq(zi_line_load(&downlink->broken), EPIPE);
+	cr_assert_eq(poll(&doorbell, 1, 0), 1);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_NOTICE);
+	cr_assert_eq(client->in.notice.error, -EPIPE);
+	cr_assert_eq(client->in.notice.rank, 1);
+	client_submit(client, ZI_OP_BARRIER, 0, 1);
+	turn();
+	cqe = client_reap(client);
+	cr_assert_eq(cqe.result, -EPIPE);
+	cr_assert_str_eq(client_text(client, &cqe), "rank 1 died");
+	cr_assert_eq(fake.op_count, 0);
+	send_materialize(client, 0, 0);
+	expect_error(client, -EPIPE, "rank 1 died");
+	client_send_plain(client, ZI_MESSAGE_DETACH);
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	client_close(client);
+}
+
+/* Nothing but zeros behind the words. */
+static bool is_clean_text(const char *chars)
+{
+	for (size_t i = strlen(chars); i < ZI_TEXT_BYTES; i++)
+		if (chars[i])
+			return false;
+	return true;
+}
+
+Test(reaper, texts_carry_words_and_nothing_of_the_daemons_memory)
+{
+	struct client *client = client_attach();
+	struct zi_text text;
+	struct zi_cqe cqe;
+
+	memset(&text, 'S', sizeof(text)); /* what a stack may hold */
+	memcpy(text.chars, "rank 1 died", sizeof("rank 1 died"));
+	rank_of(0)->attach.broken(rank_of(0)->attach.broken_arg, -EPIPE, 1, &text);
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_NOTICE);
+	cr_assert(is_clean_text(client->in.notice.text.chars));
+	client_submit(client, ZI_OP_BARRIER, 0, 1);
+	turn();
+	cqe = client_reap(client);
+	cr_assert(is_clean_text(client_text(client, &cqe)));
+	client_send_plain(client, ZI_MESSAGE_BLOB_GET);
+	settle();
+	expect_error(client, -EPIPE, "rank 1 died");
+	cr_assert(is_clean_text(client->in.error.text.chars));
+	client_close(client);
+}
+
+/* Turns until the rank has left. */
+static void await_leave(const struct zero_rank *rank)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+
+	while (rank->is_attached && zi_clock_now_ns() < deadline_ns)
+		turn();
+	cr_assert_not(rank->is_attached);
+	settle();
+}
+
+Test(reaper, a_socket_closed_by_a_living_process_ends_the_session)
+{
+	struct client *client = client_attach();
+	uint64_t started_ns = zi_clock_now_ns();
+
+	client_close(client);
+	await_leave(rank_of(0));
+	cr_assert_not(rank_of(0)->is_clean);
+	cr_assert(strstr(rank_of(0)->reason, "closed its socket without detaching"));
+	cr_assert_lt(zi_clock_now_ns() - started_ns, ZI_NS_PER_S);
+	cr_assert_eq(room.control->used_count, 0);
+	cr_assert_eq(zi_pool_used_count(&room.shard->ops), 0);
+}
+
+Test(reaper, operations_pending_at_the_end_come_back_before_the_memory_goes)
+{
+	struct client *client = client_attach();
+
+	fake.holds = true;
+	client_submit(client, ZI_OP_BARRIER, 0, 1);
+	client_submit(client, ZI_OP_STEP, 0, 2);
+	turn();
+	cr_assert_eq(zi_pool_used_count(&room.shard->ops), 2);
+	cr_assert_eq(room.shard->waiting_count, 1);
+	client_close(client);
+	await_leave(rank_of(0));
+	cr_assert_eq(zi_pool_used_count(&room.shard->ops), 0);
+	cr_assert_eq(room.shard->waiting_count, 0);
+	cr_assert_eq(room.shard->computing_count, 0);
+	cr_assert_eq(room.control->used_count, 0);
+}
+
+/* A client in a process of its own, over a real listening socket, which attaches and waits. */
+static pid_t fork_client(const char *path, int ready_fd)
+{
+	pid_t pid = fork();
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR };
+	struct zi_attach attach = attach_template();
+	static _Alignas(64) unsigned char buffer[ZI_MESSAGE_BYTES_MAX];
+	int fd;
+
+	if (pid)
+		return pid;
+	zi_message_init(&hello.header, ZI_MESSAGE_HELLO, sizeof(hello), 1);
+	zi_message_init(&attach.header, ZI_MESSAGE_ATTACH, sizeof(attach), 2);
+	if (zi_control_connect(path, &fd) || zi_message_send(fd, &hello.header, NULL, 0) ||
+	    zi_message_receive(fd, buffer, NULL, NULL) ||
+	    zi_message_send(fd, &attach.header, NULL, 0) ||
+	    zi_message_receive(fd, buffer, NULL, NULL) || write(ready_fd, "r", 1) != 1)
+		_exit(1);
+	(void)pause();
+	_exit(0);
+}
+
+Test(reaper, a_killed_process_is_named_and_its_memory_comes_back)
+{
+	char directory[] = "/tmp/zinf-test.XXXXXX";
+	char path[64];
+	struct pollfd ready;
+	int pipe_fds[2];
+	int listen_fd;
+	pid_t pid;
+	char expected[64];
+	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+
+	cr_assert(mkdtemp(directory));
+	(void)snprintf(path, sizeof(path), "%s/sock", directory);
+	cr_assert_eq(zi_control_listen(path, 0600, NULL, &listen_fd), 0);
+	cr_assert_eq(sess_control_listen(room.control, listen_fd), 0);
+	cr_assert_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
+	pid = fork_client(path, pipe_fds[1]);
+	ready = (struct pollfd){ .fd = pipe_fds[0], .events = POLLIN };
+	while (poll(&ready, 1, 0) != 1 && zi_clock_now_ns() < deadline_ns)
+		turn();
+	cr_assert_eq(room.shard->polled_count, 1);
+	cr_assert_gt(room.tier.used_bytes, 0);
+	cr_assert_eq(kill(pid, SIGKILL), 0);
+	await_leave(rank_of(0));
+	(void)snprintf(expected, sizeof(expected), "process %d died", pid);
+	cr_assert_str_eq(rank_of(0)->reason, expected);
+	cr_assert_eq(waitpid(pid, NULL, 0), pid);
+	while (room.tier.used_bytes && zi_clock_now_ns() < deadline_ns)
+		turn();
+	cr_assert_eq(room.tier.used_bytes, 0);
+	(void)unlink(path);
+	(void)rmdir(directory);
+	(void)zi_close(pipe_fds[0]);
+	(void)zi_close(pipe_fds[1]);
+}
+
+Test(reaper, a_stop_is_told_to_everyone_and_refuses_newcomers)
+{
+	struct client *client = client_attach();
+	struct client *late = client_connect();
+	struct client *silent = client_connect();
+	struct zi_attach attach = attach_template();
+
+	client_hello(late);
+	sess_shard_stop(room.shard, "zinfd is stopping");
+	client_send(late, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
+	settle();
+	expect_error(late, -ESTALE, "zinfd is stopping");
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_NOTICE);
+	cr_assert_eq(client->in.notice.error, -ESTALE);
+	cr_assert_eq(client->in.notice.rank, UINT32_MAX);
+	cr_assert_str_eq(client->in.notice.text.chars, "zinfd is stopping");
+	cr_assert_eq(client_receive(client), -1);
+	cr_assert(rank_of(0)->is_clean);
+	sess_control_stop(room.control, room_stopped, NULL);
+	settle();
+	cr_assert(room.is_stopped);
+	cr_assert_eq(client_receive(silent), -1);
+	client_close(client);
+	client_close(late);
+	client_close(silent);
+}

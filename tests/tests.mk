@@ -97,3 +97,6 @@ check-valgrind: all ## daemon start, work, stop under valgrind: no leak, no erro
 
 check-install: all ## make install into an empty DESTDIR, then build a program with pkg-config
 	@tests/system/install.sh
+
+check-systemd: all ## the installed service under a real systemd (root, debootstrap, systemd-nspawn)
+	@tests/system/systemd.sh

@@ -109,7 +109,7 @@ static void pass_socket(const struct harness *harness)
 	char pid[16];
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
 
-	(void)snprintf(address.sun_path, sizeof address.sun_path, "%s", harness->socket_path);
+	(void)snprintf(address.sun_path, sizeof address.sun_path, "%.107s", harness->socket_path);
 	(void)unlink(harness->socket_path); /* of the start before */
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, 64) ||
 	    dup2(fd, 3) != 3)

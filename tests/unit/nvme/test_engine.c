@@ -57,7 +57,6 @@ BACKEND_TEST(what_is_written_is_read)
 	unsigned char *source = test_buffer(5 * MIB);
 	/* Below, at, above and far above the block; the last one reaches the end of the store. */
 	const uint64_t sizes[] = { 4096, 65536, 65536 + 4096, 3 * 65536 - 4096, 5 * MIB };
-
 	cr_assert_eq(nvme_engine_register_store(engine, store), 0);
 	for (unsigned i = 0; i < 5; i++) {
 		uint64_t offset = i == 4 ? STORE_BYTES - sizes[i] : 4096 * (i + 1);

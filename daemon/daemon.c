@@ -302,13 +302,14 @@ void daemon_free(struct daemon *daemon)
 	for (uint32_t i = 0; i < daemon->cpu_tier_count; i++)
 		daemon->devices[i] = dev_free(daemon->devices[i]);
 	daemon->catalog = catalog_close(daemon->catalog);
+	/* Nothing is in flight; and the engine belongs to the thread that is gone. */
+	zi_loop_remove(&shard->engine_source);
 	if (shard->loop)
 		drain(shard->loop);
 	if (daemon->loop)
 		drain(daemon->loop);
 	daemon->control = sess_control_free(daemon->control);
 	shard->sessions = sess_shard_free(shard->sessions);
-	zi_loop_remove(&shard->engine_source);
 	/* Processes may go on mapping what they have; nobody counts it any more. */
 	shard->holders = tier_holders_free(shard->holders);
 	shard->zero = zero_free(shard->zero);

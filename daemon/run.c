@@ -87,12 +87,29 @@ static void watchdog_due(struct zi_timer *timer)
 
 /* ---- stopping ---- */
 
+/* Trainers that hear the news may all have left before the last read of a discarded step came back:
+ * both are waited for. */
+static void stop_when_still(struct daemon *daemon)
+{
+	if (daemon->is_quiesced && daemon->is_empty)
+		zi_loop_stop(daemon->loop);
+}
+
+static void control_quiesced(struct zi_post *post)
+{
+	struct daemon *daemon = container_of(post, struct daemon, stop_post);
+
+	daemon->is_quiesced = true;
+	stop_when_still(daemon);
+}
+
 /* Context: shard thread. */
 static void shard_quiesced(void *arg)
 {
 	struct daemon *daemon = arg;
 
 	sess_shard_stop(daemon->shard.sessions, run_stop_reason);
+	zi_loop_post(daemon->loop, &daemon->stop_post, control_quiesced);
 }
 
 /* Context: shard thread. */
@@ -107,7 +124,8 @@ static void all_stopped(void *arg)
 {
 	struct daemon *daemon = arg;
 
-	zi_loop_stop(daemon->loop);
+	daemon->is_empty = true;
+	stop_when_still(daemon);
 }
 
 static void hurry_due(struct zi_timer *timer)

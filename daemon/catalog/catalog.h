@@ -54,8 +54,8 @@ struct catalog_extent {
 	enum zi_plane plane; /* PARAM or STATE */
 	uint8_t store_uuid[16];
 	struct zi_extent extent;
-	uint64_t step;        /* that wrote it */
-	uint32_t hash_count;  /* tiles */
+	uint64_t step;          /* that wrote it */
+	uint32_t hash_count;    /* tiles */
 	const uint64_t *hashes; /* (hash_count,) XXH3 per tile; owned by whoever made the struct */
 };
 
@@ -73,7 +73,7 @@ struct catalog_job {
 	struct catalog_job_config config;
 	uint64_t incarnation_number; /* newest */
 	char incarnation[ZI_NAME_BYTES];
-	int64_t step; /* committed; -1 none */
+	int64_t step;          /* committed; -1 none */
 	uint64_t update_count; /* steps that updated (skipped ones do not) */
 	double beta1_power, beta2_power;
 	uint32_t unit_count, param_count, extent_count, blob_count;
@@ -98,12 +98,12 @@ ZI_DEFINE_CLEANUP(struct catalog *, catalog_close)
  * with another uuid (unless the store was just made and nothing lies on the one it knows), or does
  * not know a store that was not just made. */
 int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t uuid[16],
-			bool is_created, struct zi_text *text);
+                        bool is_created, struct zi_text *text);
 /* Every job, one call each; the callback owns the job. Jobs whose optimizer state or parameters
  * lived in memory alone have no extents: the caller decides. */
 typedef int (*catalog_job_fn)(void *arg, struct catalog_job *job);
 int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg,
-		      struct zi_text *text);
+                      struct zi_text *text);
 struct catalog_job *catalog_job_free(struct catalog_job *job);
 ZI_DEFINE_CLEANUP(struct catalog_job *, catalog_job_free)
 

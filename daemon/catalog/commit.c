@@ -238,7 +238,7 @@ static int do_create(struct catalog *catalog, int64_t job_id, const struct catal
 static int do_delete(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
 {
 	static const enum catalog_statement statements[] = {
-		CATALOG_SQL_BLOB_DELETE, CATALOG_SQL_EXTENT_DELETE, CATALOG_SQL_PARAM_DELETE,
+		CATALOG_SQL_BLOB_DELETE, CATALOG_SQL_EXTENT_DELETE,      CATALOG_SQL_PARAM_DELETE,
 		CATALOG_SQL_UNIT_DELETE, CATALOG_SQL_INCARNATION_DELETE, CATALOG_SQL_JOB_DELETE,
 	};
 	int code = SQLITE_OK;

@@ -129,6 +129,7 @@ int catalog_schema_prepare(struct catalog *catalog)
 	return SQLITE_OK;
 }
 
+/* The kept statements, before the connection is closed. */
 void catalog_schema_finalize(struct catalog *catalog)
 {
 	for (uint32_t i = 0; i < _CATALOG_SQL_COUNT; i++)

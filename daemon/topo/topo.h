@@ -16,10 +16,10 @@
 #define TOPO_DISKS_MAX 64u
 
 struct topo_node {
-	uint32_t os_index;    /* of the NUMA node */
-	uint32_t cpu_count;   /* usable by this process */
+	uint32_t os_index;     /* of the NUMA node */
+	uint32_t cpu_count;    /* usable by this process */
 	uint64_t memory_bytes; /* as the kernel claims it; never a capacity (docs) */
-	void *cpuset;         /* hwloc bitmap */
+	void *cpuset;          /* hwloc bitmap */
 };
 
 struct topo_disk {

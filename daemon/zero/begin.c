@@ -52,7 +52,7 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 	const struct zero_rank *writer = write_pending(job);
 
 	if (job->zero->is_stopping)
-		return zi_text_error(&op->text, -ESHUTDOWN, "the daemon is stopping");
+		return zi_text_error(&op->text, -ESTALE, "the daemon is stopping");
 	if (writer)
 		return zi_text_error(&op->text, -EBUSY, "rank %u has unit '%s' open for writing",
 		                     writer->number, job->layout.units[writer->write->unit].name);

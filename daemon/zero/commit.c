@@ -213,7 +213,7 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 	}
 	writer = write_pending(job);
 	if (zero->is_stopping) {
-		op_fail(op, -ESHUTDOWN, "the daemon is stopping");
+		op_fail(op, -ESTALE, "the daemon is stopping");
 	} else if (job->step.phase != ZERO_STEP_NONE) {
 		op_fail(op, -EBUSY, "a step is under way");
 	} else if (writer) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names of a job's incarnations, so that an older one is known as such, also by the next daemon.
- * Floor 5, shard thread. The catalog's thread reads copies: a newer incarnation may come while it is
- * asked to store this one.
+ * Floor 5, shard thread. The catalog's thread reads copies: a newer incarnation may come while it
+ * is asked to store this one.
  */
 #include <stdlib.h>
 #include <string.h>

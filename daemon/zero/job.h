@@ -240,11 +240,11 @@ struct zero_rank {
 	struct zi_list notice_link;
 	struct zi_list ops; /* pending */
 	struct zero_op *gathered[_ZERO_GATHER_COUNT];
-	struct zero_layout layout; /* until materialised */
-	uint32_t *pin_counts;      /* (unit_count,) */
-	struct zero_write *write;  /* of a unit's parameters; NULL: none */
+	struct zero_layout layout;  /* until materialised */
+	uint32_t *pin_counts;       /* (unit_count,) */
+	struct zero_write *write;   /* of a unit's parameters; NULL: none */
 	struct tier_segment *spare; /* a copy that it wrote into and may again; NULL: none */
-	uint16_t doing;            /* opcode of the newest call */
+	uint16_t doing;             /* opcode of the newest call */
 	uint32_t doing_unit;
 	uint64_t doing_ns;
 };

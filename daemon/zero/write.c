@@ -3,8 +3,8 @@
  * Parameters written by a rank: a charged copy of one unit to write into, handed over by all ranks
  * together, between steps. Floor 5, shard thread, but for the functions called ..._run().
  *
- * A process that has received a copy pays for it while it lives. So there is one per rank, as large as
- * the largest unit, and unit after unit is written into the same one.
+ * A process that has received a copy pays for it while it lives. So there is one per rank, as large
+ * as the largest unit, and unit after unit is written into the same one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -125,10 +125,10 @@ static int take_segment(struct zero_rank *rank, struct zi_text *text,
 	}
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)
 		padded_count = ZI_MAX(padded_count, job->units[i].padded_count);
-	return err_trace(tier_segment_charge(
-		job->cpu_tier, &job->account->account, "zinf-write",
-		zi_align_up(unit_bytes(job, padded_count), job->slot_bytes),
-		job->slot_bytes == ZI_HUGE_PAGE_BYTES, text, ret_segment));
+	return err_trace(
+		tier_segment_charge(job->cpu_tier, &job->account->account, "zinf-write",
+	                            zi_align_up(unit_bytes(job, padded_count), job->slot_bytes),
+	                            job->slot_bytes == ZI_HUGE_PAGE_BYTES, text, ret_segment));
 }
 
 static int begin(struct zero_rank *rank, struct zero_op *op)

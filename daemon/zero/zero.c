@@ -185,11 +185,13 @@ void zero_drain(struct zero *zero)
 	}
 }
 
-/* * zero_quiesce() - no more steps; what is being written is committed @done: called once, on this
- * thread, when every job is at rest; possibly before this returns
+/**
+ * zero_quiesce() - no more steps; what is being written is committed
+ * @done: called once, on this thread, when every job is at rest; possibly before this returns
  *
  * Steps that wait for gradients or ranks are discarded: their groups break with -ESTALE. From now
- * on nobody attaches and nobody begins a step. Context: shard thread, once. */
+ * on nobody attaches and nobody begins a step. Context: shard thread, once.
+ */
 void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 {
 	struct zi_text text;

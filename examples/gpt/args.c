@@ -137,6 +137,7 @@ static const struct option options[] = {
 	FLAG("json", is_json, "        a line of JSON per step and rank instead"),
 	FLAG("quiet", is_quiet, "        no progress lines"),
 	FLAG("help", is_help, "        this text"),
+	FLAG("version", is_version, "        of libzinf"),
 	HEADING("For tests"),
 	TEXT("watch", watch, "FILE    rank 0 writes the number of each committed step there"),
 	NUMBER("exit-after-step", KIND_U64, exit_after_step, 1, 1e15,

@@ -57,7 +57,7 @@ struct gpt_args {
 	const char *dump;
 	bool is_quiet;
 	bool is_json;
-	bool is_help;
+	bool is_help, is_version;
 	/* for tests */
 	const char *watch;        /* rank 0 writes the number of each committed step there */
 	uint64_t exit_after_step; /* exit_rank kills itself then; 0: never */

@@ -18,6 +18,7 @@
 #include "examples/gpt/clock.h"
 #include "examples/gpt/launch.h"
 #include "examples/gpt/train.h"
+#include "zinf/zinf.h"
 
 /* Between two looks whether the other ranks have left: of a group that broke, or of a job that is
  * to be deleted. */
@@ -201,6 +202,10 @@ int main(int argc, char **argv)
 	}
 	if (args.is_help) {
 		gpt_args_help(argv[0]);
+		return GPT_EXIT_DONE;
+	}
+	if (args.is_version) {
+		(void)printf("zinf-gpt %s\n", zinf_version());
 		return GPT_EXIT_DONE;
 	}
 	start_with_blas_environment(argv);

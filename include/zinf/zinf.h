@@ -186,7 +186,8 @@ ZINF_API const char *zinf_version(void);
  * another uid; -EBUSY this rank is taken by a living process (same incarnation), or the job is and
  * neither incarnation nor takeover was given; -EINVAL rank, world size or configuration is wrong or
  * differs from the other ranks' or the stored job's (the text shows both); -ESTALE an older
- * incarnation; -EDQUOT, -ENOSPC, -EMFILE a limit, with its figure; -EPROTONOSUPPORT versions.
+ * incarnation; -EDQUOT, -ENOSPC, -EMFILE a limit, with its figure; -EPROTONOSUPPORT versions;
+ * -ESHUTDOWN the daemon is stopping (with wait_for_daemon the next one is waited for).
  * On failure zinf_attach_error() has the text.
  */
 ZINF_API int zinf_attach(const struct zinf_options *options, struct zinf **ret_zinf);

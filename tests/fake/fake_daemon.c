@@ -531,7 +531,7 @@ struct fake_daemon *fake_daemon_start(const struct fake_daemon_options *options)
 	fake->socket_fd = fake->doorbell_fd = fake->wakeup_fd = -1;
 	fake->up = fake->down = fake->param = fake->grad = fake->staging =
 		(struct zi_region)ZI_REGION_INIT;
-	strcpy(fake->folder, "/tmp/zinf-fake-XXXXXX");
+	(void)snprintf(fake->folder, sizeof(fake->folder), "%s", "/tmp/zinf-fake-XXXXXX");
 	must(mkdtemp(fake->folder));
 	snprintf(fake->path, sizeof(fake->path), "%s/zinfd.sock", fake->folder);
 	must(zi_control_listen(fake->path, 0600, &text, &fake->listen_fd) == 0);

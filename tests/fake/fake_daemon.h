@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A test double of zinfd for libclient: a thread that listens on a socket of its own and speaks the
- * protocol to one client at a time, a job of one rank whose state is the param plane in memory. It does
- * what it is told to do wrong: refuse, lie, fall silent, break the group, or die.
+ * protocol to one client at a time, a job of one rank whose state is the param plane in memory. It
+ * does what it is told to do wrong: refuse, lie, fall silent, break the group, or die.
  */
 #pragma once
 

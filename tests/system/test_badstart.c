@@ -116,7 +116,7 @@ struct place {
 static void place_make(struct place *place)
 {
 	*place = (struct place){ .harness = { .notify_fd = -1 } };
-	(void)strcpy(place->harness.directory, "/var/tmp/zinf-place.XXXXXX");
+	(void)snprintf(place->harness.directory, sizeof(place->harness.directory), "%s", "/var/tmp/zinf-place.XXXXXX");
 	cr_assert_not_null(mkdtemp(place->harness.directory));
 }
 

@@ -7,6 +7,7 @@
 #include "tests/system/hostile.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -130,7 +131,7 @@ Test(hostile_socket, an_attach_that_lies_is_refused)
 	memset(bad.job, 'a', sizeof(bad.job)); /* no NUL */
 	expect_attach_refused(&bad, -EPROTO, NULL);
 	bad = good;
-	(void)strcpy(bad.job, "../../etc/passwd");
+	(void)snprintf(bad.job, sizeof(bad.job), "%s", "../../etc/passwd");
 	expect_attach_refused(&bad, -EINVAL, "job name");
 	bad = good;
 	bad.job[0] = '\0';

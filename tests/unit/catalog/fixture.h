@@ -43,7 +43,8 @@ struct sample {
 static inline void fixture_init(struct fixture *fixture)
 {
 	*fixture = (struct fixture){ .catalog = NULL };
-	strcpy(fixture->directory, "/tmp/zinf-catalog-XXXXXX");
+	(void)snprintf(fixture->directory, sizeof(fixture->directory), "%s",
+	               "/tmp/zinf-catalog-XXXXXX");
 	cr_assert_not_null(mkdtemp(fixture->directory));
 	(void)snprintf(fixture->file, sizeof(fixture->file), "%s/catalog.db", fixture->directory);
 	cr_assert_eq(zi_loop_new(&fixture->loop), 0);
@@ -152,7 +153,7 @@ static inline void sample_init(struct sample *sample, const char *name, uint32_t
 			    { "scale", 1, 0, { 0 } } },
 		.incarnations = { { 1, "run-0" } },
 	};
-	strcpy(sample->job.name, name);
+	(void)snprintf(sample->job.name, sizeof(sample->job.name), "%s", name);
 	sample->extents = calloc(extent_count + 1, sizeof(*sample->extents));
 	sample->hashes = calloc((size_t)extent_count * TILES + 1, sizeof(*sample->hashes));
 	cr_assert_not_null(sample->extents);

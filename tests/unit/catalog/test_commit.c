@@ -132,7 +132,7 @@ Test(commit, an_incarnation_is_recorded_and_leaves_the_rest)
 	sample_set_step(&sample, 3);
 	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0);
 	newer = (struct catalog_job){ .incarnation_number = 2, .incarnation = "run-1" };
-	strcpy(newer.name, "train");
+	(void)snprintf(newer.name, sizeof(newer.name), "%s", "train");
 	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_INCARNATION, &newer), 0);
 	fixture_reopen(&fixture);
 	job = fixture_load(&fixture);
@@ -144,10 +144,14 @@ Test(commit, an_incarnation_is_recorded_and_leaves_the_rest)
 	fixture_deinit(&fixture);
 }
 
+#define JOB_NAMES_BYTES 256u
+
 static int name_jobs(void *arg, struct catalog_job *job)
 {
-	strcat(arg, job->name);
-	strcat(arg, " ");
+	char *names = arg; /* (JOB_NAMES_BYTES,) */
+	size_t used = strlen(names);
+
+	(void)snprintf(names + used, JOB_NAMES_BYTES - used, "%s ", job->name);
 	job = catalog_job_free(job);
 	return 0;
 }
@@ -157,7 +161,7 @@ Test(commit, a_deleted_job_leaves_no_row_and_its_name_is_free)
 	struct fixture fixture;
 	struct sample sample;
 	struct sample other;
-	char names[128] = "";
+	char names[JOB_NAMES_BYTES] = "";
 
 	fixture_begin(&fixture, &sample, 50);
 	sample_init(&other, "other", 10);
@@ -308,7 +312,7 @@ Test(commit, close_carries_out_what_was_submitted_in_its_order)
 	for (uint32_t i = 0; i < CROWD; i++) {
 		crowd[i] = (struct crowd){ .order = &order, .index = i };
 		crowd[i].job.incarnation_number = i;
-		strcpy(crowd[i].job.name, "train");
+		(void)snprintf(crowd[i].job.name, sizeof(crowd[i].job.name), "%s", "train");
 		crowd[i].request = (struct catalog_request){
 			.kind = CATALOG_JOB_INCARNATION,
 			.job = &crowd[i].job,

@@ -21,7 +21,8 @@ static int record(struct fixture *fixture, uint64_t first, uint64_t last)
 		(void)snprintf(name->name, sizeof(name->name), "run-%llu",
 		               (unsigned long long)number - 1);
 	}
-	strcpy(job.incarnation, names[job.incarnation_count - 1].name);
+	(void)snprintf(job.incarnation, sizeof(job.incarnation), "%s",
+	               names[job.incarnation_count - 1].name);
 	r = fixture_do(fixture, CATALOG_JOB_INCARNATION, &job);
 	free(names);
 	return r;

@@ -151,8 +151,8 @@ Test(open, a_directory_that_is_missing_or_none_is_named)
 	char directory[sizeof(fixture.directory)];
 
 	fixture_init(&fixture);
-	strcpy(directory, fixture.directory);
-	strcat(fixture.directory, "/absent");
+	(void)snprintf(directory, sizeof(directory), "%s", fixture.directory);
+	(void)snprintf(fixture.directory, sizeof(fixture.directory), "%.40s/absent", directory);
 	cr_assert_eq(fixture_open(&fixture), -ENOENT);
 	cr_assert_not_null(strstr(fixture.text.chars, fixture.directory));
 	cr_assert_not_null(strstr(fixture.text.chars, "does not exist"));
@@ -160,7 +160,7 @@ Test(open, a_directory_that_is_missing_or_none_is_named)
 	cr_assert_eq(fixture_open(&fixture), -ENOTDIR);
 	cr_assert_not_null(strstr(fixture.text.chars, "is not a directory"));
 	(void)unlink(fixture.directory);
-	strcpy(fixture.directory, directory);
+	(void)snprintf(fixture.directory, sizeof(fixture.directory), "%s", directory);
 	cr_assert_eq(catalog_open("/nonexistent", NULL, &fixture.catalog), -ENOENT,
 	             "no text wanted");
 	fixture_deinit(&fixture);

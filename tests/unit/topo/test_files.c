@@ -17,7 +17,7 @@ static char root[64];
 
 static void root_make(void)
 {
-	strcpy(root, "/tmp/zinf-files-XXXXXX");
+	(void)snprintf(root, sizeof(root), "%s", "/tmp/zinf-files-XXXXXX");
 	cr_assert_not_null(mkdtemp(root));
 }
 
@@ -96,7 +96,7 @@ static const char *disk_of(uint32_t major, uint32_t minor)
 {
 	static char name[32];
 
-	strcpy(name, "untouched");
+	(void)snprintf(name, sizeof(name), "%s", "untouched");
 	if (topo_disk_of_device(root, major, minor, name))
 		cr_assert_str_eq(name, "untouched");
 	return name;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/wire/check.h"
@@ -270,13 +271,13 @@ Test(check, attach_has_a_name_a_place_and_a_deadline)
 	struct zi_attach attach = good_attach();
 
 	cr_expect_eq(zi_check_attach(&attach, &text), 0, "%s", text.chars);
-	strcpy(attach.incarnation, "run:1.0");
+	(void)snprintf(attach.incarnation, sizeof(attach.incarnation), "%s", "run:1.0");
 	cr_expect_eq(zi_check_attach(&attach, &text), 0);
-	strcpy(attach.incarnation, "run 1");
+	(void)snprintf(attach.incarnation, sizeof(attach.incarnation), "%s", "run 1");
 	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
 	expect_text("incarnation 'run 1'");
 	attach = good_attach();
-	strcpy(attach.job, "../etc");
+	(void)snprintf(attach.job, sizeof(attach.job), "%s", "../etc");
 	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
 	expect_text("job name");
 	attach.job[0] = '\0';
@@ -341,7 +342,7 @@ Test(check, names_of_the_model_are_visible_ascii)
 	struct zi_layout_entry entry = good_param();
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		strcpy(entry.name, bad[i]);
+		(void)snprintf(entry.name, sizeof(entry.name), "%s", bad[i]);
 		cr_expect_eq(zi_check_layout_entry(&entry, &text), -EINVAL, "%zu", i);
 	}
 	memset(entry.name, 'a', sizeof(entry.name));

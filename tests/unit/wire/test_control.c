@@ -19,7 +19,7 @@ static struct zi_text text;
 
 static void setup(void)
 {
-	strcpy(folder, "/tmp/zinf-test-XXXXXX");
+	(void)snprintf(folder, sizeof(folder), "%s", "/tmp/zinf-test-XXXXXX");
 	cr_assert_not_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/s.sock", folder);
 	text.chars[0] = '\0';

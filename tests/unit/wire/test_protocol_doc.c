@@ -185,7 +185,7 @@ static void take_struct_line(const char *line)
 
 	if (sscanf(line, "**struct %63[a-z_]**, %zu bytes", name, &bytes) == 2) {
 		cr_expect_eq(end, type_bytes, "%s: rows end at %zu of %zu", type, end, type_bytes);
-		strcpy(type, name);
+		(void)snprintf(type, sizeof(type), "%s", name);
 		type_bytes = bytes;
 		end = 0;
 		return;

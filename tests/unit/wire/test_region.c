@@ -83,11 +83,11 @@ Test(region, both_sides_see_the_same_bytes)
 	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, &region), 0);
 	cr_assert_eq(zi_fd_reopen_readonly(region.fd, &readonly_fd), 0);
 	cr_assert_eq(zi_region_map(readonly_fd, BYTES, false, &base), 0);
-	strcpy(region.base, "seen");
+	memcpy(region.base, "seen", sizeof("seen"));
 	cr_assert_str_eq(base, "seen");
 	cr_assert_eq(zi_region_unmap(base, BYTES), 0);
 	cr_assert_eq(zi_region_map(region.fd, BYTES, true, &base), 0);
-	strcpy(base, "back");
+	memcpy(base, "back", sizeof("back"));
 	cr_assert_str_eq(region.base, "back");
 	cr_assert_eq(zi_region_unmap(base, BYTES), 0);
 	cr_assert_eq(zi_region_unmap(NULL, BYTES), 0);

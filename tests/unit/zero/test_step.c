@@ -425,7 +425,7 @@ Test(zero_step, quiescing_lets_a_step_that_updates_commit)
 	cr_assert_eq(actor_wait(&actors[0], 0), 0);
 	node_settle(&node);
 	cr_assert(node.is_quiesced);
-	refused(&actors[0], -ESHUTDOWN, "stopping", step_begin(&actors[0], options));
+	refused(&actors[0], -ESTALE, "stopping", step_begin(&actors[0], options));
 	cr_assert_eq(node_job(&node, "train")->committed_step, 1);
 	end(1);
 }

@@ -111,8 +111,8 @@ Test(zero_write, writes_are_refused_where_they_do_not_fit)
 	end(2);
 }
 
-/* For the largest unit: 530000 elements, padded, of two bytes. What a process received stays charged
- * while it lives, so a second copy for the same rank would stay as well. */
+/* For the largest unit: 530000 elements, padded, of two bytes. What a process received stays
+ * charged while it lives, so a second copy for the same rank would stay as well. */
 Test(zero_write, written_copy_begins_with_the_present_values_and_is_charged_once)
 {
 	uint64_t used_bytes;

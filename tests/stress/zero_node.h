@@ -15,12 +15,13 @@
 #include "common/wire/geometry.h"
 #include "daemon/zero/internal.h"
 
-#define WORLD   2u
-#define UNITS   4u
-#define STEPS   12
-#define CALLS   (UNITS + 1u) /* at once, of a rank */
-#define THREADS 3u
-#define MIB     (1ull << 20)
+#define WORLD     2u
+#define UNITS     4u
+#define STEPS     12
+#define GRAD_CALL (UNITS + 1u) /* place of a call, behind one for each unit */
+#define CALLS     (UNITS + 2u) /* at once, of a rank */
+#define THREADS   3u
+#define MIB       (1ull << 20)
 
 /* Shorter than a block; of two subgroups; of a short second tile; of one tile. */
 static const uint64_t unit_elements[UNITS] = { 700, 270000, 20000, 16384 };
@@ -51,13 +52,13 @@ struct stress {
 
 	struct zi_job_config config;
 	uint64_t random;
-	bool is_mortal;
-	uint32_t life;  /* calls until a rank dies */
-	uint32_t start; /* of the job */
+	const struct stress *model; /* a run without deaths; NULL: this one is */
+	uint32_t life;              /* calls until a rank dies */
+	uint32_t start;             /* of the job */
 	uint32_t death_count;
 	struct place places[WORLD];
 	double norms[STEPS + 1];
-	void *params[UNITS];
+	uint64_t hashes[STEPS + 1][UNITS]; /* of parameters */
 };
 
 /* A failed check must stop NDEBUG builds too. */
@@ -215,7 +216,7 @@ static inline void dice_fall(struct stress *stress)
 	uint32_t index;
 	bool is_clean;
 
-	if (!stress->is_mortal || stress->life-- > 0)
+	if (!stress->model || stress->life-- > 0)
 		return;
 	stress->life = UINT32_MAX; /* Once per start. */
 	stress->death_count++;

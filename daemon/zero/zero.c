@@ -189,8 +189,9 @@ void zero_drain(struct zero *zero)
  * zero_quiesce() - no more steps; what is being written is committed
  * @done: called once, on this thread, when every job is at rest; possibly before this returns
  *
- * Steps that wait for gradients or ranks are discarded: their groups break with -ESTALE. From now
- * on nobody attaches and nobody begins a step. Context: shard thread, once.
+ * Steps that wait for gradients or ranks are discarded. Every group breaks with -ESTALE, at once or
+ * at the end of the step that is being written, so that no rank hears of another's leaving instead.
+ * From now on nobody attaches and nobody begins a step. Context: shard thread, once.
  */
 void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 {
@@ -205,8 +206,8 @@ void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 	zi_list_for_each_safe(link, &zero->jobs) {
 		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
 
-		if (job->step.phase == ZERO_STEP_STEPPING)
-			group_break(job, -ESTALE, UINT32_MAX, &text);
+		if (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING)
+			group_break_after_step(job, -ESTALE, UINT32_MAX, &text);
 	}
 	zero_drain(zero);
 }

@@ -56,8 +56,8 @@ static int write_config(struct harness *harness)
 	return fclose(file) ? -errno : 0;
 }
 
-/* An abstract datagram socket whose name goes into NOTIFY_SOCKET. A new name for each start: children
- * of the test may still hold the former one. */
+/* An abstract datagram socket whose name goes into NOTIFY_SOCKET. A new name for each start:
+ * children of the test may still hold the former one. */
 static int make_notify_socket(struct harness *harness, char *name, size_t capacity)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };

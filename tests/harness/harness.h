@@ -76,7 +76,8 @@ bool harness_charges_return(struct harness *harness, uint64_t expected_cpu_bytes
 /* Forks a child that runs @body and exits with its result (as a test rank). */
 typedef int (*harness_body_fn)(void *arg);
 pid_t harness_fork(harness_body_fn body, void *arg);
-/* Waits at most @timeout_ms (by pidfd); the exit code, 1000 + signal, or -ETIMEDOUT (killed then). */
+/* Waits at most @timeout_ms (by pidfd); the exit code, 1000 + signal, or -ETIMEDOUT (killed
+ * then). */
 int harness_wait(pid_t pid, uint32_t timeout_ms);
 /* Path of a program of this build: "zinfd", "zctl", "zinf-gpt". */
 const char *harness_program(const char *name, char *buffer, size_t capacity);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client that has never heard of libzinf: it speaks the wire's structs with its own calls, so that
- * it can say what no libzinf would. Nothing here asserts; every wait is bounded.
+ * A client that has never heard of libzinf: it speaks the wire's structs with its own calls, so
+ * that it can say what no libzinf would. Nothing here asserts; every wait is bounded.
  */
 #pragma once
 
@@ -49,8 +49,8 @@ int raw_send(struct raw *raw, const void *bytes, size_t byte_count, const int *f
              uint32_t fd_count);
 /* A header by itself. */
 int raw_send_plain(struct raw *raw, enum zi_message_type type);
-/* The next message into ->reply; descriptors into @fds ((8,), -1 for none), or closed when NULL. Its
- * type; 0: the daemon has closed; -ETIMEDOUT. */
+/* The next message into ->reply; descriptors into @fds ((8,), -1 for none), or closed when NULL.
+ * Its type; 0: the daemon has closed; -ETIMEDOUT. */
 int raw_receive_fds(struct raw *raw, int *fds);
 int raw_receive(struct raw *raw);
 /* Whether the daemon closes this connection within RAW_TIMEOUT_MS, whatever it says before. */

@@ -21,8 +21,8 @@ struct training {
 	uint32_t update_count;
 };
 
-/* Of fp32 and f64: split at the largest power of two below the count, at every level. Pairs at distance
- * 1, then 2, then 4 … are the same tree. */
+/* Of fp32 and f64: split at the largest power of two below the count, at every level. Pairs at
+ * distance 1, then 2, then 4 … are the same tree. */
 #define TREE(values, count)                                                            \
 	do {                                                                           \
 		for (uint64_t stride = 1; stride < (count); stride *= 2)               \

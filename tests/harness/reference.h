@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What trainer.h must end with, computed plainly in one process: docs/ARITHMETIC.md written down once
- * more, without any of the project's own kernels (not even its conversions), so that a mistake there
- * cannot hide here.
+ * What trainer.h must end with, computed plainly in one process: docs/ARITHMETIC.md written down
+ * once more, without any of the project's own kernels (not even its conversions), so that a mistake
+ * there cannot hide here.
  */
 #pragma once
 

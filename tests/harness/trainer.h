@@ -105,6 +105,7 @@ int trainer_run(const struct trainer_settings *settings, uint32_t rank,
 uint64_t trainer_elements(const struct trainer_model *model);
 /* Each unit padded to 4096. */
 uint64_t trainer_padded_elements(const struct trainer_model *model);
+uint32_t trainer_dtype_bytes(enum zinf_dtype dtype);
 uint64_t trainer_dump_bytes(const struct trainer_settings *settings);
 
 /* ---- the made-up model: shared with the reference ---- */

@@ -4,8 +4,8 @@
  * this thread's loop train a small model over real pool threads, the commit thread and the I/O
  * threads, many steps with a random resident share; they read parameters and write gradients as
  * soon as they are given them. A random rank dies at a random call, all attach again and go on from
- * the last commit; norms and parameters of each step are those of a run without deaths. Meant for TSan; a
- * plain main, because a Criterion binary does not start under it. Exits 0, or aborts.
+ * the last commit; norms and parameters of each step are those of a run without deaths. Meant for
+ * TSan; a plain main, because a Criterion binary does not start under it. Exits 0, or aborts.
  */
 #include "kernels/cast.h"
 #include "kernels/hash.h"

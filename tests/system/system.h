@@ -24,8 +24,8 @@ static inline int system_destroy_body(void *arg)
 	return zinf_attach(&options, &zinf) || zinf_destroy_job(zinf);
 }
 
-/* When every rank has left. From a process of its own: what a process received stays charged while it
- * lives. */
+/* When every rank has left. From a process of its own: what a process received stays charged
+ * while it lives. */
 static inline int system_destroy_job(struct trainer_settings *settings)
 {
 	return harness_wait(harness_fork(system_destroy_body, settings), 20000);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: whatever a trainer gets wrong when it attaches or describes its model is answered at the call that
- * is wrong, with an errno and a sentence that holds the figures or names; who did nothing wrong goes on.
+ * Goal: whatever a trainer gets wrong when it attaches or describes its model is answered at the
+ * call that is wrong, with an errno and a sentence that holds the figures or names; who did nothing
+ * wrong goes on.
  * Method: ranks attached from threads of the test; each mistake is made and its answer looked at.
  */
 #include <unistd.h>

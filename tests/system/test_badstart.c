@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: a daemon that cannot work does not start, says why in one line that holds file and line, or both
- * figures, or who is in the way, and leaves what it found as it was. Method: zinfd is run with each wrong
- * configuration, or in each wrong place, until it exits; its words are looked at. Full disks are small
- * tmpfs in a mount namespace of the test, which ends with it.
+ * Goal: a daemon that cannot work does not start, says why in one line that holds file and line, or
+ * both figures, or who is in the way, and leaves what it found as it was. Method: zinfd is run with
+ * each wrong configuration, or in each wrong place, until it exits; its words are looked at. Full
+ * disks are small tmpfs in a mount namespace of the test, which ends with it.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -116,7 +116,8 @@ struct place {
 static void place_make(struct place *place)
 {
 	*place = (struct place){ .harness = { .notify_fd = -1 } };
-	(void)snprintf(place->harness.directory, sizeof(place->harness.directory), "%s", "/var/tmp/zinf-place.XXXXXX");
+	(void)snprintf(place->harness.directory, sizeof(place->harness.directory), "%s",
+	               "/var/tmp/zinf-place.XXXXXX");
 	cr_assert_not_null(mkdtemp(place->harness.directory));
 }
 

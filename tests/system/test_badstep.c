@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: a mistake within a step is answered at the call that is wrong, with an errno and a sentence that
- * holds names and values; the right call made after it goes on where the wrong one stood. Method: two
- * ranks attached from threads of the test.
+ * Goal: a mistake within a step is answered at the call that is wrong, with an errno and a sentence
+ * that holds names and values; the right call made after it goes on where the wrong one stood.
+ * Method: two ranks attached from threads of the test.
  */
 #include "tests/system/pair.h"
 

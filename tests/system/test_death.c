@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: a client that is killed at any step of the protocol leaves nothing charged; the other rank of
- * its job hears of it within a second, by rank number and pid; another job goes on undisturbed.
- * Method: for each step a client is killed there with SIGKILL. What libzinf passes through in one call
- * is cut with a raw client (harness/raw.h); calls that wait are killed in their wait, which the daemon
- * itself tells (`zctl jobs`: what each rank is doing). A neighbour trains in the same daemon all the
- * time, one step after each death, and must end in the bits of the reference.
+ * Goal: a client that is killed at any step of the protocol leaves nothing charged; the other rank
+ * of its job hears of it within a second, by rank number and pid; another job goes on undisturbed.
+ * Method: for each step a client is killed there with SIGKILL. What libzinf passes through in one
+ * call is cut with a raw client (harness/raw.h); calls that wait are killed in their wait, which
+ * the daemon itself tells (`zctl jobs`: what each rank is doing). A neighbour trains in the same
+ * daemon all the time, one step after each death, and must end in the bits of the reference.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

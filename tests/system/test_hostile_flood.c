@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: a client that sends more than anybody should (descriptors, questions, connections), or nothing at
- * all, or is dead while its socket lives, costs nobody but itself. Method: a raw client; see hostile.h
- * for what must hold afterwards.
+ * Goal: a client that sends more than anybody should (descriptors, questions, connections), or
+ * nothing at all, or is dead while its socket lives, costs nobody but itself. Method: a raw client;
+ * see hostile.h for what must hold afterwards.
  */
 #include "tests/system/hostile.h"
 
@@ -122,7 +122,8 @@ Test(hostile_flood, connections_that_say_nothing_are_closed_and_keep_nobody_out)
 
 /* ---- a process that is gone, and a socket that is not ---- */
 
-/* Attaches as rank 1, leaves a child that holds the socket, and dies. The child ends with the pipe. */
+/* Attaches as rank 1, leaves a child that holds the socket, and dies. The child ends with the
+ * pipe. */
 static int die_and_leave_a_child(void *arg)
 {
 	const int *fds = arg;

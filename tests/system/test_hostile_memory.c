@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: what the daemon writes nobody else can write; no segment changes its size; what belongs to another
- * uid cannot be joined, seen by name, or opened. Method: a raw client, as the daemon's own uid and (when
- * the test runs as root) as another one, tries; see hostile.h for what must hold afterwards.
+ * Goal: what the daemon writes nobody else can write; no segment changes its size; what belongs to
+ * another uid cannot be joined, seen by name, or opened. Method: a raw client, as the daemon's own
+ * uid and (when the test runs as root) as another one, tries; see hostile.h for what must hold
+ * afterwards.
  */
 #include "tests/system/hostile.h"
 
@@ -61,7 +62,8 @@ Test(hostile_memory, no_segment_changes_its_size)
 	cr_assert_eq(ftruncate(raw.fds[RAW_DOWNLINK], 0), -1);
 }
 
-/* Punching the pages out of one's own gradients loses one's own gradients: no SIGBUS in the daemon. */
+/* Punching the pages out of one's own gradients loses one's own gradients: no SIGBUS in the
+ * daemon. */
 Test(hostile_memory, holes_in_ones_own_memory_harm_nobody)
 {
 	attack_materialized();

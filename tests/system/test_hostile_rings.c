@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: a client that scribbles over its rings, in any word of them, loses its own session only; a mere
- * mistake (no such unit, a blob too large) costs only the operation. Method: a raw client writes into
- * its uplink what no libzinf would, then rings; see hostile.h for what must hold afterwards.
+ * Goal: a client that scribbles over its rings, in any word of them, loses its own session only; a
+ * mere mistake (no such unit, a blob too large) costs only the operation. Method: a raw client
+ * writes into its uplink what no libzinf would, then rings; see hostile.h for what must hold
+ * afterwards.
  */
 #include "tests/system/hostile.h"
 

@@ -13,7 +13,8 @@
 
 TestSuite(hostile_socket, .init = hostile_open, .fini = hostile_close, .timeout = 120);
 
-/* Connects, sends one packet, and must be cut off. @error: what the daemon's ERROR must say; 0: any. */
+/* Connects, sends one packet, and must be cut off. @error: what the daemon's ERROR must say; 0:
+ * any. */
 static void expect_cut_off(const void *bytes, size_t byte_count, int error)
 {
 	int type;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: everything has a limit, and who runs into one is told which, with what was asked for and what
- * there is; nothing is lost: not what was committed, not what is charged to others. Method: daemons with
- * small limits, quotas, stores and disks; a full disk is a small tmpfs in a mount namespace of the test.
+ * Goal: everything has a limit, and who runs into one is told which, with what was asked for and
+ * what there is; nothing is lost: not what was committed, not what is charged to others. Method:
+ * daemons with small limits, quotas, stores and disks; a full disk is a small tmpfs in a mount
+ * namespace of the test.
  */
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "tests/system/pair.h"
 
 TestSuite(limits, .timeout = 120);
@@ -104,6 +106,21 @@ Test(limits, staging_that_is_too_small_is_told_with_what_it_takes)
 	stop();
 }
 
+/* A refused session is told before it is gone. */
+static void await_sessions(long long count)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(10 * ZI_NS_PER_S);
+	long long got;
+
+	do {
+		json_t *status = harness_admin(&harness, "status");
+
+		got = json_integer_value(json_object_get(status, "sessions"));
+		json_decref(status);
+	} while (got != count && zi_clock_now_ns() < deadline_ns);
+	cr_assert_eq(got, count);
+}
+
 Test(limits, more_jobs_or_sessions_than_allowed_are_told_with_the_figure)
 {
 	struct zinf *zinf[3];
@@ -120,6 +137,7 @@ Test(limits, more_jobs_or_sessions_than_allowed_are_told_with_the_figure)
 	}
 	options.job = "job.2";
 	expect_refused(&options, -EMFILE, "2 jobs");
+	await_sessions(2);
 	options.job = "job.0";
 	options.takeover = true;
 	zinf[2] = attach(&options);

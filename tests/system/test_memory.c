@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: a model trains whose optimizer state is many times the CPU bytes granted to it, and whose whole
- * training state is more than twice the CPU tier, while the daemon's memory, by the kernel's own
- * accounting, stays within the tier's capacity and a stated overhead; also under a hard limit of a
- * control group. Method: bf16, two ranks, 16 Mi parameters:
+ * Goal: a model trains whose optimizer state is many times the CPU bytes granted to it, and whose
+ * whole training state is more than twice the CPU tier, while the daemon's memory, by the kernel's
+ * own accounting, stays within the tier's capacity and a stated overhead; also under a hard limit
+ * of a control group. Method: bf16, two ranks, 16 Mi parameters:
  *
  *   per parameter            bytes   in all
  *   param + gradient + state 2+2+10  224 MiB   at least 2 times
- *   the CPU tier                     112 MiB   param 32 + two ranks' gradients 64 + staging and rings
+ *   the CPU tier                     112 MiB   param 32, gradients 2 x 32, staging, rings
  *   optimizer state             10   160 MiB   at least 4 times
  *   resident + staging               0 + 10 MiB
  *
- * The daemon's peak (VmHWM: program, heap, stacks, and every page of shared segments it has touched) is
- * read after three steps; OVERHEAD_BYTES is what docs/ARCHITECTURE.md ("Memory") states. Final
- * parameters are compared with the reference, so that what trained within these bounds also trained right.
+ * The daemon's peak (VmHWM: program, heap, stacks, and every page of shared segments it has
+ * touched) is read after three steps; OVERHEAD_BYTES is what docs/ARCHITECTURE.md ("Memory")
+ * states. Final parameters are compared with the reference, so that what trained within these
+ * bounds also trained right.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -31,8 +32,8 @@
 #define UNITS          16u
 #define CAPACITY_BYTES (112 * MIB)
 #define STAGING_BYTES  (10 * MIB)
-/* Program, libraries, catalog, tables of limits, stacks, allocator: 8 MiB were measured above the tier's
- * own 112, which are charged to the last page. */
+/* Program, libraries, catalog, tables of limits, stacks, allocator: 8 MiB were measured above the
+ * tier's own 112, which are charged to the last page. */
 #define OVERHEAD_BYTES (32 * MIB)
 
 TestSuite(memory, .timeout = 200);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: the training state outlives the trainer and, on disk, the daemon: whoever is killed (SIGKILL),
- * wherever they stood, the run goes on at the last committed step, with the blob of that step, and
- * ends in the bits of a run that was never disturbed. State in memory alone outlives the trainers only;
- * when the daemon dies it is reported as lost, and the job starts anew.
- * Method: a rank of harness/trainer.h kills itself, or the daemon, at a named point of its protocol; the
- * test starts it again, as a launcher would. Gradients depend on a random state that only the blob
- * carries. No waiting for a time: processes are waited for, the daemon says when it is ready.
+ * Goal: the training state outlives the trainer and, on disk, the daemon: whoever is killed
+ * (SIGKILL), wherever they stood, the run goes on at the last committed step, with the blob of that
+ * step, and ends in the bits of a run that was never disturbed. State in memory alone outlives the
+ * trainers only; when the daemon dies it is reported as lost, and the job starts anew.
+ * Method: a rank of harness/trainer.h kills itself, or the daemon, at a named point of its
+ * protocol; the test starts it again, as a launcher would. Gradients depend on a random state that
+ * only the blob carries. No waiting for a time: processes are waited for, the daemon says when it
+ * is ready.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -219,7 +220,8 @@ Test(resume, a_job_on_disk_survives_a_planned_restart)
 	cr_assert_eq(harness_stop(&harness), 0);
 }
 
-/* The blobs of a step are of its ranks: a job resumes in another world, without a blob for the new. */
+/* The blobs of a step are of its ranks: a job resumes in another world, without a blob for the
+ * new. */
 Test(resume, a_rank_that_never_was_has_no_blob)
 {
 	struct harness harness;

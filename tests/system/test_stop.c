@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: a daemon that is asked to stop ends with exit code 0, its jobs at a committed step and never
- * between two, its trainers with -ESTALE, and nothing left behind; asked once more it only hurries. It
- * takes the socket that a manager passes. Method: SIGTERM from within a rank at a named point of its
- * step; the run goes on under the next daemon and must end in the reference's bits.
+ * Goal: a daemon that is asked to stop ends with exit code 0, its jobs at a committed step and
+ * never between two, its trainers with -ESTALE, and nothing left behind; asked once more it only
+ * hurries. It takes the socket that a manager passes. Method: SIGTERM from within a rank at a named
+ * point of its step; the run goes on under the next daemon and must end in the reference's bits.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -37,7 +37,8 @@ static void ask_there(const struct trainer *trainer, enum trainer_point point, v
 		(void)kill(asking->daemon, SIGTERM);
 }
 
-/* As above, but the daemon has taken the call before: a round trip behind it in the same ring says so. */
+/* As above, but the daemon has taken the call before: a round trip behind it in the same ring
+ * says so. */
 static void ask_when_taken(const struct trainer *trainer, enum trainer_point point, void *arg)
 {
 	const struct asking *asking = arg;
@@ -111,7 +112,8 @@ Test(stop, within_a_step_leaves_the_job_at_a_committed_one)
 	cr_assert_eq(harness_stop(&harness), 0);
 }
 
-/* A rank alone: when it has called its step, nothing more is needed of it, and the step is committed. */
+/* A rank alone: when it has called its step, nothing more is needed of it, and the step is
+ * committed. */
 Test(stop, a_step_that_every_rank_has_called_is_committed_first)
 {
 	struct asking asking = { TRAINER_STEPPED, 3, 3, 1, 0 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: what a job ends with depends on its gradients and settings alone, not on where its state
- * lies, nor on how steps overlap, nor on the instruction set; and what a step says of itself is true.
+ * lies, nor on how steps overlap, nor on the instruction set; and what a step says of itself is
+ * true.
  * Method: a made-up trainer (harness/trainer.h), each rank a process of its own, against the same
  * training computed plainly in the test (harness/reference.h); bits are compared, final parameters
  * as well as norms and clip factors.
@@ -43,8 +44,8 @@ static const struct training_case cases[] = {
 	{ 2, ZINF_F32, ZINF_F32, ZINF_SGD, ZINF_SHARDED, 1, 0, false, false, false, 1 },
 };
 
-/* Where the state lies: memory, disk, disk with a resident share (one subgroup), and disk with all of
- * it resident. */
+/* Where the state lies: memory, disk, disk with a resident share (one subgroup), and disk with
+ * all of it resident. */
 enum place { IN_MEMORY, ON_DISK, PARTLY_RESIDENT, ALL_RESIDENT, PLACES_COUNT };
 
 static void place_job(struct trainer_settings *settings, enum place place)
@@ -173,7 +174,8 @@ Test(training, with_plain_kernels_and_a_single_thread_ends_in_the_same_bits)
 	cr_assert_eq(harness_stop(&harness), 0);
 }
 
-/* The engine without io_uring, blocks of one page, a depth of two: the slowest way gives the same. */
+/* The engine without io_uring, blocks of one page, a depth of two: the slowest way gives the
+ * same. */
 Test(training, through_the_threads_engine_ends_in_the_same_bits)
 {
 	struct harness harness;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: zctl's answers are of use to people and to programs, with exit codes that a script can trust; also
- * when there is no daemon, no such command, no such job. Method: a daemon with one job that has trained;
- * each command is run, plain and with --json; words and figures that must be there are looked for.
+ * Goal: zctl's answers are of use to people and to programs, with exit codes that a script can
+ * trust; also when there is no daemon, no such command, no such job. Method: a daemon with one job
+ * that has trained; each command is run, plain and with --json; words and figures that must be
+ * there are looked for.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -88,7 +89,8 @@ Test(zctl, tiers_tell_capacity_use_and_traffic)
 	cr_assert_gt(json_integer_value(json_object_get(tier, "peak_bytes")), 0);
 	tier = json_array_get(json, 1);
 	cr_assert_str_eq(json_string_value(json_object_get(tier, "kind")), "nvme");
-	/* 8 bytes of state of the last two steps read; first values and 12 bytes of three written. */
+	/* 8 bytes of state of the last two steps read; first values and 12 bytes of three
+	 * written. */
 	cr_assert_eq(json_integer_value(json_object_get(tier, "read_bytes")),
 	             (long long)trainer_padded_elements(&trainer_small) * 16);
 	cr_assert_eq(json_integer_value(json_object_get(tier, "write_bytes")),

@@ -42,7 +42,8 @@ Test(load, values_out_of_range_are_damage_that_names_job_and_table)
 		{ "UPDATE incarnation SET name = ''", "table incarnation" },
 		{ "UPDATE incarnation SET name = printf('%.64c', 'x')", "table incarnation" },
 		{ "UPDATE job SET incarnation_number = 9999;"
-		  "INSERT INTO incarnation SELECT DISTINCT 1, subgroup * 100 + unit * 50 + tile + 2,"
+		  "INSERT INTO incarnation SELECT DISTINCT 1,"
+		  " subgroup * 100 + unit * 50 + tile + 2,"
 		  " 'x' FROM extent, (WITH RECURSIVE c(tile) AS (SELECT 0 UNION ALL SELECT tile + 1"
 		  " FROM c WHERE tile < 40) SELECT tile FROM c)",
 		  "table incarnation" },

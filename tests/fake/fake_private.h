@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of the test double of zinfd: fake_daemon.c is its thread and life, fake_socket.c answers
+ * messages, fake_ring.c operations. */
+#pragma once
+
+#include <stdlib.h>
+
+#include "common/base/thread.h"
+#include "common/wire/region.h"
+#include "common/wire/ring.h"
+#include "tests/fake/fake_daemon.h"
+
+#define FAKE_COUNTS 0x120u
+
+/* What a test double cannot do without; NDEBUG builds too. */
+#define must(condition) ((condition) ? (void)0 : abort())
+
+struct fake_daemon {
+	struct fake_daemon_options options;
+	struct zi_thread thread;
+	char folder[64], path[96];
+	int listen_fd, stop_fd, dead_fd;
+	int socket_fd;
+	bool is_dying; /* asked by the test; written before stop_fd */
+
+	struct zi_region up, down, param, grad, staging;
+	int doorbell_fd, wakeup_fd, wakeup_client_fd;
+	bool has_rings;
+	struct zi_ring_consumer sq;
+	struct zi_ring_producer cq;
+
+	uint32_t counts[FAKE_COUNTS];
+	struct zi_attach attach;
+	struct zi_step_options step_options;
+	char blob[ZI_BLOB_BYTES];
+	uint64_t blob_bytes;
+	char layout[4096];
+	uint64_t unit_elements[64];
+	uint32_t unit_count;
+	uint32_t text_next;
+	int64_t committed_step;
+	struct zi_message_header late; /* bytes 0: none */
+	void *message;                 /* (ZI_MESSAGE_BYTES_MAX,) received */
+	void *reply;                   /* (ZI_MESSAGE_BYTES_MAX,) to be sent */
+};
+
+/* Closes the client's socket. */
+void fake_hang_up(struct fake_daemon *fake);
+void fake_wake(struct fake_daemon *fake);
+void fake_break_group(struct fake_daemon *fake);
+/* True when the options want something else than an answer. */
+bool fake_misbehave(struct fake_daemon *fake, unsigned on);
+void fake_take_message(struct fake_daemon *fake);
+/* Takes one slot. False: there is none. */
+bool fake_take_slot(struct fake_daemon *fake);

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The test double of zinfd: what it answers on its socket, rightly or wrongly. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/fd.h"
+#include "common/wire/check.h"
+#include "common/wire/geometry.h"
+#include "tests/fake/fake_private.h"
+
+/* ---- sending ---- */
+
+void fake_hang_up(struct fake_daemon *fake)
+{
+	fake->socket_fd = zi_close(fake->socket_fd);
+	fake->has_rings = false;
+}
+
+static void reply_with(struct fake_daemon *fake, void *message, enum zi_message_type type,
+                       uint32_t bytes, const int *fds, uint32_t fd_count)
+{
+	const struct zi_message_header *request = (struct zi_message_header *)fake->message;
+	enum fake_lie lie = fake->options.lie;
+	uint32_t sequence = request->sequence;
+
+	if (lie == FAKE_LIE_GARBAGE) {
+		(void)send(fake->socket_fd, "garbage", 7, MSG_NOSIGNAL);
+		return;
+	}
+	if (lie == FAKE_LIE_TYPE) {
+		type = ZI_MESSAGE_DONE;
+		bytes = sizeof(struct zi_message_header);
+	}
+	if (lie == FAKE_LIE_FDS && fd_count)
+		fd_count--;
+	zi_message_init(message, type, bytes + (lie == FAKE_LIE_SHAPE ? 8 : 0),
+	                sequence + (lie == FAKE_LIE_SEQUENCE));
+	(void)zi_message_send(fake->socket_fd, message, fds, fd_count);
+}
+
+static void reply_done(struct fake_daemon *fake)
+{
+	struct zi_message_header done[2];
+
+	reply_with(fake, done, ZI_MESSAGE_DONE, sizeof(done[0]), NULL, 0);
+}
+
+static void reply_error(struct fake_daemon *fake, int error, const char *text)
+{
+	struct zi_error_message message = { .error = error };
+	const struct zi_message_header *request = (struct zi_message_header *)fake->message;
+
+	zi_text_set(&message.text, "%s", text);
+	zi_message_init(&message.header, ZI_MESSAGE_ERROR, sizeof(message), request->sequence);
+	(void)zi_message_send(fake->socket_fd, &message.header, NULL, 0);
+}
+
+void fake_wake(struct fake_daemon *fake)
+{
+	const uint64_t one = 1;
+
+	must(write(fake->wakeup_fd, &one, sizeof(one)) == sizeof(one));
+}
+
+void fake_break_group(struct fake_daemon *fake)
+{
+	struct zi_downlink_header *header = fake->down.base;
+	struct zi_notice notice = { .error = -EPIPE, .rank = 1 };
+
+	zi_text_set(&notice.text, "rank 1 (pid 4711) died");
+	zi_message_init(&notice.header, ZI_MESSAGE_NOTICE, sizeof(notice), 0);
+	zi_line_store(&header->broken, EPIPE);
+	if (!fake->options.is_break_silent)
+		(void)zi_message_send(fake->socket_fd, &notice.header, NULL, 0);
+	fake_wake(fake);
+}
+
+/* ---- requests on the socket ---- */
+
+static void on_hello(struct fake_daemon *fake)
+{
+	struct zi_hello hello[2] = { { .major = ZI_PROTOCOL_MAJOR,
+		                       .features = fake->options.features,
+		                       .program = "zinfd 9.9.9" } };
+
+	if (fake->options.hello_major)
+		hello->major = fake->options.hello_major;
+	reply_with(fake, hello, ZI_MESSAGE_HELLO, sizeof(*hello), NULL, 0);
+}
+
+static int region_fd(struct fake_daemon *fake, const struct zi_region *region, bool is_readonly)
+{
+	int fd;
+
+	if (fake->options.lie == FAKE_LIE_UNSEALED) {
+		fd = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		must(ftruncate(fd, (off_t)region->bytes) == 0);
+		return fd;
+	}
+	if (is_readonly)
+		must(zi_fd_reopen_readonly(region->fd, &fd) == 0);
+	else
+		fd = dup(region->fd);
+	return fd;
+}
+
+static void make_rings(struct fake_daemon *fake, uint32_t entries)
+{
+	struct zi_downlink_header *down;
+	int pipe_fds[2];
+
+	must(!zi_region_create("up", zi_uplink_bytes(entries), ZI_PAGES_SMALL, &fake->up));
+	must(!zi_region_create("down", zi_downlink_bytes(entries), ZI_PAGES_SMALL, &fake->down));
+	down = fake->down.base;
+	if (fake->options.lie != FAKE_LIE_MAGIC)
+		down->magic = ZI_DOWNLINK_MAGIC;
+	down->version = ZI_REGION_VERSION;
+	down->entries = entries;
+	down->spin_us.value = fake->options.spin_us;
+	zi_ring_sq_consumer(&fake->sq, fake->up.base, fake->down.base, entries);
+	zi_ring_cq_producer(&fake->cq, fake->up.base, fake->down.base, entries);
+	fake->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (fake->options.is_eventfd) {
+		fake->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		fake->wakeup_client_fd = dup(fake->wakeup_fd);
+	} else {
+		must(pipe(pipe_fds) == 0);
+		fake->wakeup_client_fd = pipe_fds[0];
+		fake->wakeup_fd = pipe_fds[1];
+	}
+	fake->has_rings = true;
+}
+
+static void on_attach(struct fake_daemon *fake)
+{
+	uint32_t entries = fake->options.ring_entries ? fake->options.ring_entries : 16;
+	struct zi_attached attached[2] = { { .session_id = 1, .ring_entries = entries } };
+	enum fake_lie lie = fake->options.lie;
+	int fds[4];
+
+	memcpy(&fake->attach, fake->message, sizeof(fake->attach));
+	make_rings(fake, entries);
+	attached->uplink_bytes = fake->up.bytes;
+	attached->downlink_bytes = fake->down.bytes;
+	if (lie == FAKE_LIE_ENTRIES)
+		attached->ring_entries = 3;
+	if (lie == FAKE_LIE_RING_BYTES)
+		attached->uplink_bytes = 4096;
+	fds[0] = region_fd(fake, &fake->up, lie == FAKE_LIE_READONLY);
+	fds[1] = region_fd(fake, &fake->down, true);
+	fds[2] = dup(fake->doorbell_fd);
+	fds[3] = fake->wakeup_client_fd;
+	reply_with(fake, attached, ZI_MESSAGE_ATTACHED, sizeof(*attached), fds, 4);
+	for (int i = 0; i < 4; i++)
+		close(fds[i]);
+}
+
+static void on_layout(struct fake_daemon *fake)
+{
+	const struct zi_layout *layout = (struct zi_layout *)fake->message;
+	const struct zi_layout_entry *entries = (struct zi_layout_entry *)(layout + 1);
+
+	for (uint32_t i = 0; i < layout->entry_count; i++) {
+		size_t used = strlen(fake->layout);
+		uint64_t count = 0;
+
+		must(zi_check_layout_entry(&entries[i], NULL) == 0);
+		snprintf(fake->layout + used, sizeof(fake->layout) - used, "%s%s", used ? " " : "",
+		         entries[i].name);
+		if (entries[i].kind == ZI_LAYOUT_UNIT) {
+			must(fake->unit_count < 64);
+			fake->unit_elements[fake->unit_count++] = 0;
+			continue;
+		}
+		must(!zi_geometry_elements(entries[i].shape, entries[i].dim_count, &count));
+		fake->unit_elements[fake->unit_count - 1] += count;
+	}
+}
+
+static uint64_t slot_bytes_of(const struct fake_daemon *fake)
+{
+	return fake->options.slot_bytes ? fake->options.slot_bytes : 4096;
+}
+
+/* Bytes of units before @unit in a plane of @dtype. */
+static uint64_t plane_offset(const struct fake_daemon *fake, uint32_t unit, uint32_t dtype)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < unit; i++)
+		bytes += zi_geometry_unit_bytes(zi_geometry_padded(fake->unit_elements[i]),
+		                                zi_dtype_bytes((enum zi_dtype)dtype),
+		                                slot_bytes_of(fake));
+	return bytes;
+}
+
+static void on_materialize(struct fake_daemon *fake)
+{
+	uint64_t param = plane_offset(fake, fake->unit_count, fake->attach.config.param_dtype);
+	uint64_t grad = plane_offset(fake, fake->unit_count, fake->attach.config.grad_dtype);
+	struct zi_materialized told[2] = { { .committed_step = fake->committed_step,
+		                             .slot_bytes = slot_bytes_of(fake),
+		                             .param_bytes = param,
+		                             .grad_bytes = grad } };
+	enum fake_lie lie = fake->options.lie;
+	int fds[2];
+
+	must(!zi_region_create("param", lie == FAKE_LIE_PARAM_SHORT_FILE ? 4096 : param,
+	                       ZI_PAGES_SMALL, &fake->param));
+	must(!zi_region_create("grad", grad, ZI_PAGES_SMALL, &fake->grad));
+	memset(fake->param.base, 1, fake->param.bytes);
+	if (lie == FAKE_LIE_SLOT)
+		told->slot_bytes = 5000;
+	if (lie == FAKE_LIE_PARAM_MORE)
+		told->param_bytes += 4 << 20;
+	if (lie == FAKE_LIE_PARAM_LESS)
+		told->param_bytes -= 4096;
+	if (lie == FAKE_LIE_STEP)
+		told->committed_step = -5;
+	fds[0] = region_fd(fake, &fake->param, true);
+	fds[1] = region_fd(fake, &fake->grad, false);
+	reply_with(fake, told, ZI_MESSAGE_MATERIALIZED, sizeof(*told), fds, 2);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void on_write_begin(struct fake_daemon *fake)
+{
+	uint32_t unit = ((struct zi_param_write_begin *)fake->message)->unit;
+	uint32_t dtype = fake->attach.config.param_dtype;
+	uint64_t offset = plane_offset(fake, unit, dtype);
+	uint64_t bytes = zi_geometry_padded(fake->unit_elements[unit]) *
+	                 zi_dtype_bytes((enum zi_dtype)dtype);
+	struct zi_param_write told[2] = { { .bytes = bytes } };
+	int fd;
+
+	if (fake->options.lie == FAKE_LIE_STAGING)
+		told->bytes = bytes = 4096;
+	zi_region_destroy(&fake->staging);
+	must(!zi_region_create("staging", bytes, ZI_PAGES_SMALL, &fake->staging));
+	memcpy(fake->staging.base, (char *)fake->param.base + offset, bytes);
+	fd = region_fd(fake, &fake->staging, false);
+	reply_with(fake, told, ZI_MESSAGE_PARAM_WRITE, sizeof(*told), &fd, 1);
+	close(fd);
+}
+
+static void on_write_end(struct fake_daemon *fake)
+{
+	uint32_t unit = ((struct zi_param_write_end *)fake->message)->unit;
+
+	if (fake->staging.base)
+		memcpy((char *)fake->param.base +
+		               plane_offset(fake, unit, fake->attach.config.param_dtype),
+		       fake->staging.base, fake->staging.bytes);
+	zi_region_destroy(&fake->staging);
+	reply_done(fake);
+}
+
+static void on_blob_get(struct fake_daemon *fake)
+{
+	struct zi_blob *blob = (struct zi_blob *)fake->reply;
+	uint32_t total = fake->options.blob_bytes, done = 0;
+	uint32_t sequence = ((struct zi_message_header *)fake->message)->sequence;
+
+	do {
+		uint32_t bytes = total - done < 40000 ? total - done : 40000;
+		char *target = (char *)(blob + 1);
+
+		for (uint32_t i = 0; i < bytes; i++)
+			target[i] = (char)((done + i) % 251);
+		done += bytes;
+		zi_message_init(&blob->header, ZI_MESSAGE_BLOB, (uint32_t)sizeof(*blob) + bytes,
+		                sequence);
+		blob->total_bytes = total;
+		if (fake->options.lie == FAKE_LIE_BLOB_TOTAL)
+			blob->total_bytes++;
+		if (fake->options.lie == FAKE_LIE_BLOB_HUGE)
+			blob->total_bytes = UINT64_MAX;
+		if (done < total)
+			blob->header.flags = ZI_MESSAGE_MORE;
+		(void)zi_message_send(fake->socket_fd, &blob->header, NULL, 0);
+	} while (done < total);
+}
+
+static void answer(struct fake_daemon *fake, uint16_t type)
+{
+	switch (type) {
+	case ZI_MESSAGE_HELLO:
+		return on_hello(fake);
+	case ZI_MESSAGE_ATTACH:
+		return on_attach(fake);
+	case ZI_MESSAGE_LAYOUT:
+		return on_layout(fake);
+	case ZI_MESSAGE_MATERIALIZE:
+		return on_materialize(fake);
+	case ZI_MESSAGE_PARAM_WRITE_BEGIN:
+		return on_write_begin(fake);
+	case ZI_MESSAGE_PARAM_WRITE_END:
+		return on_write_end(fake);
+	case ZI_MESSAGE_BLOB_GET:
+		return on_blob_get(fake);
+	default:
+		return reply_done(fake);
+	}
+}
+
+/* True when the options want something else than an answer. */
+bool fake_misbehave(struct fake_daemon *fake, unsigned on)
+{
+	fake->counts[on]++;
+	if (on == fake->options.die_on) {
+		fake_hang_up(fake);
+		return true;
+	}
+	if (on == fake->options.break_on) {
+		fake_break_group(fake);
+		return true;
+	}
+	return on == fake->options.silent_on;
+}
+
+void fake_take_message(struct fake_daemon *fake)
+{
+	struct zi_message_header *message = (struct zi_message_header *)fake->message;
+	struct zi_message_header late = fake->late;
+	unsigned on;
+
+	if (zi_message_receive(fake->socket_fd, message, NULL, NULL)) {
+		fake_hang_up(fake);
+		return;
+	}
+	must(zi_message_check(message, NULL) == 0);
+	on = FAKE_ON_MESSAGE(message->type);
+	if (late.bytes) { /* the answer to the last one comes now, and then this one's */
+		fake->late.bytes = 0;
+		zi_message_init(&late, ZI_MESSAGE_DONE, sizeof(late), late.sequence);
+		(void)zi_message_send(fake->socket_fd, &late, NULL, 0);
+	}
+	if (fake_misbehave(fake, on))
+		return;
+	if (on == fake->options.late_on && fake->counts[on] == 1)
+		fake->late = *message;
+	else if (on == fake->options.fail_on)
+		reply_error(fake, fake->options.fail_error, fake->options.fail_text);
+	else
+		answer(fake, message->type);
+}

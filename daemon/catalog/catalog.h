@@ -118,8 +118,9 @@ enum catalog_request_kind {
 	CATALOG_JOB_DELETE,      /* name: all rows of the job; -ENOENT, here and below */
 	CATALOG_JOB_INCARNATION, /* name, incarnation, incarnation_number, incarnations; forgets
 				  * what is older than CATALOG_INCARNATIONS_MAX numbers */
-	CATALOG_COMMIT,          /* name, step, update_count, powers; extents (replace those of the
-				  * same unit, subgroup, plane); blobs (replace all of the job) */
+	CATALOG_COMMIT,          /* name, world_size, step, update_count, powers; extents (replace
+				  * those of the same unit, subgroup, plane); blobs (replace all of
+				  * the job) */
 };
 
 struct catalog_request;

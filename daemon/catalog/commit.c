@@ -269,11 +269,13 @@ static int do_commit(struct catalog *catalog, int64_t job_id, const struct catal
 	int code;
 
 	assert(job->step >= 0);
+	assert(job->world_size > 0);
 	row_int(&row, (uint64_t)job_id);
 	row_int(&row, (uint64_t)job->step);
 	row_int(&row, job->update_count);
 	row_double(&row, job->beta1_power);
 	row_double(&row, job->beta2_power);
+	row_int(&row, job->world_size); /* The blobs are those of its ranks. */
 	code = row_end(&row);
 	if (!code)
 		code = write_extents(catalog, job_id, job);

@@ -94,7 +94,7 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 	[CATALOG_SQL_JOB_INCARNATION] =
 		"UPDATE job SET incarnation = ?2, incarnation_number = ?3 WHERE id = ?1",
 	[CATALOG_SQL_JOB_STEP] = "UPDATE job SET step = ?2, update_count = ?3, beta1_power = ?4,"
-				 " beta2_power = ?5 WHERE id = ?1",
+				 " beta2_power = ?5, world_size = ?6 WHERE id = ?1",
 	[CATALOG_SQL_JOB_DELETE] = "DELETE FROM job WHERE id = ?1",
 	[CATALOG_SQL_UNIT_INSERT] = "INSERT INTO unit(job_id, unit, name) VALUES(?1,?2,?3)",
 	[CATALOG_SQL_UNIT_DELETE] = "DELETE FROM unit WHERE job_id = ?1",

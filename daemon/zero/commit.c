@@ -113,9 +113,12 @@ static void record_extent(struct zero_job *job, const struct zero_subgroup *subg
 
 static void record_blobs(struct zero_job *job)
 {
-	for (uint32_t i = 0; i < job->world; i++) {
-		const struct zero_blob *blob = &job->blobs[1 - job->blob_index][i];
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
+		struct zero_blob *blob = &job->blobs[1 - job->blob_index][i];
 
+		/* Ranks of a larger world that was: theirs are of a former commit. */
+		if (i >= job->world)
+			blob->byte_count = 0;
 		if (!blob->byte_count)
 			continue;
 		job->record_blobs[job->record.blob_count++] = (struct catalog_blob){
@@ -212,9 +215,7 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 		return;
 	}
 	writer = write_pending(job);
-	if (zero->is_stopping) {
-		op_fail(op, -ESTALE, "the daemon is stopping");
-	} else if (job->step.phase != ZERO_STEP_NONE) {
+	if (job->step.phase != ZERO_STEP_NONE) {
 		op_fail(op, -EBUSY, "a step is under way");
 	} else if (writer) {
 		op_fail(op, -EBUSY, "rank %u has unit '%s' open for writing", writer->number,

@@ -64,6 +64,28 @@ void job_delete_later(struct zero_job *job)
 	zi_loop_post(job->zero->options.loop, &job->delete_post, delete_posted);
 }
 
+/* The catalog has forgotten the job: the rank that asked is told, and leaves. */
+static void destroyed_tell(struct zero_job *job, struct zero_op *op, struct zero_rank *rank)
+{
+	struct zi_text text;
+
+	extents_release_all(job);
+	job->is_stored = false;
+	job->committed_step = -1;
+	if (!rank)
+		return;
+	if (op) {
+		op_complete(op, 0);
+		/* Its `done` is called in zero_rank_leave(), before the rank is gone. */
+		zero_rank_leave(rank, true, NULL); /* Ends the job. */
+		return;
+	}
+	/* It no longer waits: its time was over. It has a job that is no more, and must leave. */
+	zi_text_set(&text, "job '%s' was destroyed", job->name);
+	if (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING)
+		group_break(job, -ESTALE, rank->number, &text);
+}
+
 static void destroyed(struct catalog_request *request)
 {
 	struct zero_job *job = container_of(request, struct zero_job, request);
@@ -73,26 +95,20 @@ static void destroyed(struct catalog_request *request)
 
 	job_unbusy(job);
 	job->is_deleting = false;
-	if (request->result) {
-		if (op && rank) {
-			op->text = request->text;
-			op_complete(op, request->result);
-		}
-	} else {
-		extents_release_all(job);
-		job->is_stored = false;
-		job->committed_step = -1;
-		if (op && rank) {
-			op_complete(op, 0);
-			/* Its `done` is called in zero_rank_leave(), before the rank is gone. */
-			job->destroy_op = NULL;
-			zero_rank_leave(rank, true, NULL);
+	job->destroy_op = NULL;
+	job->destroy_rank = NULL;
+	if (!request->result) {
+		bool is_ended = op && rank;
+
+		destroyed_tell(job, op, rank);
+		if (is_ended) {
 			zero_drain(zero);
 			return;
 		}
+	} else if (op && rank) {
+		op->text = request->text;
+		op_complete(op, request->result);
 	}
-	job->destroy_op = NULL;
-	job->destroy_rank = NULL;
 	job_settle(job);
 	zero_drain(zero);
 }
@@ -123,7 +139,7 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 	else if (job->attached_count > 1)
 		op_fail(op, -EBUSY, "ranks of a former incarnation of job '%s' have not left yet",
 		        job->name);
-	else if (job->busy_count || job->step.phase != ZERO_STEP_NONE || job->is_deleting)
+	else if (job->busy_count || job->step.phase != ZERO_STEP_NONE)
 		op_fail(op, -EBUSY, "job '%s' is at work: %s", job->name, job_phase_name(job));
 	if (op->result) {
 		zero_drain(zero);

@@ -120,6 +120,8 @@ int layout_check(const struct zero_layout *layout, struct zi_text *text);
 /* -EINVAL and the first difference, in terms of @who and @model_who. */
 int layout_compare(const struct zero_layout *layout, const char *who,
                    const struct zero_layout *model, const char *model_who, struct zi_text *text);
+/* Elements with padding of a layout that was checked. */
+uint64_t layout_padded_count(const struct zero_layout *layout);
 /* Units and subgroups of job->layout, and the arrays that a step needs. */
 int layout_build(struct zero_job *job, struct zi_text *text);
 void layout_unbuild(struct zero_job *job);

@@ -100,7 +100,9 @@ int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
 	if (rank->broken_error)
 		return err_origin(
 			zi_text_error(text, rank->broken_error, "%s", rank->broken_text.chars));
-	if (rank->pin_counts || rank->gathered[ZERO_GATHER_MATERIALIZE])
+	/* Also when its own materialize timed out: the others' may go on with this model. */
+	if (rank->pin_counts || rank->gathered[ZERO_GATHER_MATERIALIZE] ||
+	    (rank->is_member && gather_is_full(rank->job, ZERO_GATHER_MATERIALIZE)))
 		return err_origin(
 			zi_text_error(text, -EBUSY, "the model is materialised: it cannot grow"));
 	if (entry->kind == ZI_LAYOUT_UNIT)
@@ -226,6 +228,26 @@ int layout_compare(const struct zero_layout *layout, const char *who,
 }
 
 /* ---- what follows from it ---- */
+
+/* Elements with padding. Precondition: layout_check(): parameters come unit by unit. */
+uint64_t layout_padded_count(const struct zero_layout *layout)
+{
+	uint64_t padded_count = 0;
+	uint64_t unit_count = 0;
+
+	for (uint32_t i = 0; i < layout->param_count; i++) {
+		const struct catalog_param *param = &layout->params[i];
+		uint64_t count = 0;
+
+		(void)zi_geometry_elements(param->shape, param->dim_count, &count); /* Checked. */
+		unit_count += count;
+		if (i + 1 < layout->param_count && param[1].unit == param->unit)
+			continue;
+		padded_count += zi_geometry_padded(unit_count);
+		unit_count = 0;
+	}
+	return padded_count;
+}
 
 /* Huge slots where they cost at most an eighth more than small ones. */
 static uint64_t choose_slot_bytes(const struct zero_job *job)

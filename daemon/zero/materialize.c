@@ -153,6 +153,24 @@ static void build_done(struct dev_task *task)
 	zero_drain(zero);
 }
 
+/* Before any table is made: those are small beside the planes, if the planes fit. */
+static int check_bytes(const struct zero_job *job, struct zi_text *text)
+{
+	uint64_t element_bytes = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype) +
+	                         job->world *
+	                                 zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	/* Fits: 2^48 elements, each unit's padding, 64 ranks. */
+	uint64_t bytes = layout_padded_count(&job->layout) * element_bytes;
+
+	if (bytes <= job->cpu_tier->capacity_bytes)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -ENOSPC,
+		"parameters and gradients of job '%s' with %u ranks take %s, %s has %s in all",
+		job->name, job->world, zi_format_bytes(bytes).chars, job->cpu_tier->name,
+		zi_format_bytes(job->cpu_tier->capacity_bytes).chars));
+}
+
 static int prepare(struct zero_job *job, struct zi_text *text)
 {
 	int r;
@@ -172,7 +190,9 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 		job->group.ranks[0]->layout = (struct zero_layout){ 0 };
 	}
 	if (!job->units) {
-		r = layout_build(job, text);
+		r = check_bytes(job, text);
+		if (!r)
+			r = layout_build(job, text);
 		if (r)
 			return err_trace(r);
 	}

@@ -40,6 +40,14 @@ static bool has_unit(uint16_t opcode)
 	       opcode == ZERO_OP_WRITE_BEGIN || opcode == ZERO_OP_WRITE_END;
 }
 
+/* What must not begin any more when the daemon stops: it would be waited for. */
+static bool is_work(uint16_t opcode)
+{
+	return opcode == ZI_OP_STEP_BEGIN || opcode == ZI_OP_COMMIT ||
+	       opcode == ZERO_OP_MATERIALIZE || opcode == ZERO_OP_WRITE_BEGIN ||
+	       opcode == ZERO_OP_WRITE_END || opcode == ZERO_OP_DESTROY;
+}
+
 /* Fills the private part. Return: false when the op was completed, as it cannot be served now. */
 bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 {
@@ -58,6 +66,15 @@ bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 	if (rank->broken_error) {
 		op->text = rank->broken_text;
 		op_complete(op, rank->broken_error);
+		return false;
+	}
+	if (job->zero->is_stopping && is_work(opcode)) {
+		op_fail(op, -ESTALE, "the daemon is stopping");
+		return false;
+	}
+	/* Its extents are about to be free, and its request to the catalog is in use. */
+	if (job->is_deleting) {
+		op_fail(op, -EBUSY, "job '%s' is being deleted", job->name);
 		return false;
 	}
 	if (opcode == ZERO_OP_MATERIALIZE || opcode == ZERO_OP_DESTROY)
@@ -87,6 +104,8 @@ void op_complete(struct zero_op *op, int result)
 			rank->gathered[i] = NULL;
 	if (rank->write && rank->write->op == op)
 		rank->write->op = NULL;
+	if (rank->job->destroy_op == op)
+		rank->job->destroy_op = NULL;
 	zi_list_remove(&op->link);
 	zi_list_push_back(&rank->job->zero->completed, &op->link);
 }
@@ -187,6 +206,7 @@ static void op_expire(struct zero_op *op)
 		zi_text_set(&text, "%s timed out after %.1f s", op_name(op->opcode), seconds);
 		say_absent(job, i, &text);
 		gather_complete(job, i, -ETIMEDOUT, &text);
+		ops_retry(job); /* After a step() that is void an unshard may go on. */
 		return;
 	}
 	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %s", op_name(op->opcode), seconds,

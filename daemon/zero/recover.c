@@ -16,6 +16,8 @@
 
 struct recovery {
 	struct zero *zero;
+	struct catalog_job **refused; /* (refused_count,) damaged ones, whose space is kept */
+	uint32_t refused_count;
 	void (*lost)(void *arg, const char *job);
 	void *arg;
 };
@@ -91,7 +93,8 @@ static struct zero_subgroup *subgroup_of(struct zero_job *job, const struct cata
 	return &job->subgroups[job->units[extent->unit].subgroup_first + extent->subgroup];
 }
 
-static int take_extent(struct zero_job *job, const struct catalog_extent *stored)
+static int take_extent(struct zero_job *job, const struct catalog_extent *stored,
+                       const struct catalog_extent *first)
 {
 	struct zero_subgroup *subgroup = subgroup_of(job, stored);
 	bool is_state = stored->plane == ZI_PLANE_STATE;
@@ -105,6 +108,8 @@ static int take_extent(struct zero_job *job, const struct catalog_extent *stored
 	tier = tier_of(job->zero, stored->store_uuid);
 	if (!tier)
 		return damaged(job, "an extent on a store that the configuration does not name");
+	if (memcmp(stored->store_uuid, first->store_uuid, sizeof(first->store_uuid)) != 0)
+		return damaged(job, "extents on two stores");
 	if (subgroup->places[plane].extent.bytes)
 		return damaged(job, "a subgroup with two extents of one plane");
 	if (stored->extent.bytes != (is_state ? job_subgroup_state_bytes(job, subgroup)
@@ -160,7 +165,7 @@ static int take(struct zero_job *job, struct catalog_job *stored)
 
 	r = take_record(job, stored);
 	for (uint32_t i = 0; i < stored->extent_count && !r; i++)
-		r = take_extent(job, &stored->extents[i]);
+		r = take_extent(job, &stored->extents[i], stored->extents);
 	for (uint32_t i = 0; i < stored->blob_count && !r; i++)
 		r = take_blob(job, &stored->blobs[i]);
 	if (!r && !job->nvme_tier)
@@ -171,6 +176,33 @@ static int take(struct zero_job *job, struct catalog_job *stored)
 	if (!r)
 		r = take_charge(job);
 	return err_trace(r);
+}
+
+/* Keeps the rows of a damaged job until every sound one has claimed its space. */
+static int refuse(struct recovery *recovery, struct zero_job *job, struct catalog_job **stored)
+{
+	struct catalog_job **refused;
+
+	refused = reallocarray(recovery->refused, recovery->refused_count + 1, sizeof(*refused));
+	if (!refused)
+		return err_origin(-ENOMEM);
+	recovery->refused = refused;
+	extents_release_all(job);
+	refused[recovery->refused_count++] = zi_steal(*stored);
+	return 0;
+}
+
+/* Nobody writes where a damaged job's data may lie, as far as its rows can be believed: what is
+ * outside the store, or another's, is passed over. */
+static void keep_space(const struct zero *zero, const struct catalog_job *stored)
+{
+	for (uint32_t i = 0; i < stored->extent_count; i++) {
+		const struct catalog_extent *extent = &stored->extents[i];
+		struct tier *tier = tier_of(zero, extent->store_uuid);
+
+		if (tier && extent->extent.bytes)
+			(void)tier_extent_claim(tier, &extent->extent);
+	}
 }
 
 static int recover_job(void *arg, struct catalog_job *job_row)
@@ -195,7 +227,7 @@ static int recover_job(void *arg, struct catalog_job *job_row)
 	r = take(job, stored);
 	/* Of this job alone: it is refused, the others go on. */
 	if (r && job->refusal)
-		return 0;
+		return err_trace(refuse(recovery, job, &stored));
 	return err_trace(r);
 }
 
@@ -211,7 +243,14 @@ int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), vo
                  struct zi_text *text)
 {
 	struct recovery recovery = { .zero = zero, .lost = lost, .arg = arg };
+	int r;
 
 	assert(zi_list_is_empty(&zero->jobs));
-	return err_trace(catalog_load_jobs(zero->options.catalog, recover_job, &recovery, text));
+	r = catalog_load_jobs(zero->options.catalog, recover_job, &recovery, text);
+	for (uint32_t i = 0; i < recovery.refused_count; i++) {
+		keep_space(zero, recovery.refused[i]);
+		(void)catalog_job_free(recovery.refused[i]);
+	}
+	free(recovery.refused);
+	return err_trace(r);
 }

@@ -214,6 +214,27 @@ static void end_run(struct dev_task *task)
 	}
 }
 
+/* Copies of the unit that has just been replaced are of no use any more. One that is still being
+ * filled (its rank did not wait for it) is the device's, and serves nobody. */
+static void writes_over(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		struct zero_rank *rank = job->group.ranks[i];
+
+		if (!rank || !rank->write || rank->write->unit != job->write_unit)
+			continue;
+		if (!rank->write->is_busy) {
+			write_over(rank);
+			continue;
+		}
+		if (rank->write->op)
+			op_fail(rank->write->op, -EBUSY,
+			        "unit '%s' was written meanwhile: begin again",
+			        job->layout.units[job->write_unit].name);
+		write_drop(rank);
+	}
+}
+
 static void end_done(struct dev_task *task)
 {
 	struct zero_job *job = container_of(task, struct zero_job, write_task);
@@ -227,10 +248,7 @@ static void end_done(struct dev_task *task)
 		unit->is_written = true;
 		for (uint32_t i = 0; i < unit->subgroup_count; i++)
 			job->subgroups[unit->subgroup_first + i].is_reset = true;
-		for (uint32_t i = 0; i < job->group.world_size; i++)
-			if (job->group.ranks[i] && job->group.ranks[i]->write &&
-			    job->group.ranks[i]->write->unit == job->write_unit)
-				write_over(job->group.ranks[i]);
+		writes_over(job);
 		gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
 		ops_retry(job);
 	}

@@ -223,7 +223,7 @@ Test(badstart, too_little_memlock_is_refused_with_both_figures)
 	char program[300];
 
 	if (access(harness_program("zinfd", program, sizeof(program)), X_OK))
-		cr_skip_test("zinfd cannot be run by others");
+		system_skip("zinfd cannot be run by others");
 	cr_assert_eq(harness_wait(harness_fork(run_without_memlock, config), 20000), 0);
 }
 
@@ -275,12 +275,12 @@ Test(badstart, a_socket_that_a_killed_daemon_left_is_taken_over)
 static bool mount_small(const char *path, const char *options)
 {
 	if (geteuid()) {
-		cr_skip_test("mounting a small file system needs root");
+		system_skip("mounting a small file system needs root");
 		return false;
 	}
 	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 	    mount("zinf-test", path, "tmpfs", 0, options)) {
-		cr_skip_test("this machine does not let us mount a tmpfs");
+		system_skip("this machine does not let us mount a tmpfs");
 		return false;
 	}
 	return true;
@@ -295,7 +295,7 @@ Test(badstart, a_store_larger_than_the_disk_is_refused_with_the_figures)
 		return;
 	expect_refused(place_store_config(&place, "store", "size = 64M\ndirect = try\n"), "64 MiB");
 	system_expect_text(words, "store");
-	(void)umount(place.harness.directory);
+	cr_assert_eq(umount2(place.harness.directory, MNT_DETACH), 0);
 	harness_remove(&place.harness);
 }
 
@@ -308,6 +308,6 @@ Test(badstart, a_file_system_without_direct_io_is_refused_unless_asked_for)
 		return;
 	expect_refused(place_store_config(&place, "store", "size = 16M\n"), "without direct I/O");
 	system_expect_text(words, "name a path on a disk");
-	(void)umount(place.harness.directory);
+	cr_assert_eq(umount2(place.harness.directory, MNT_DETACH), 0);
 	harness_remove(&place.harness);
 }

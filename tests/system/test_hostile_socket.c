@@ -236,7 +236,7 @@ Test(hostile_socket, a_layout_beyond_memory_is_refused_with_the_figures)
 	size_t bytes = put_layout(&message);
 
 	message.entries[1].shape[0] = 1ull << 36; /* 2^38 elements: a TiB of parameters */
-	expect_layout_refused(&message, bytes, -ENOSPC, "1 TiB asked for");
+	expect_layout_refused(&message, bytes, -ENOSPC, "take 2 TiB, cpu:0 has 256 MiB in all");
 }
 
 Test(hostile_socket, layouts_beyond_the_limits_are_refused_with_the_figure)

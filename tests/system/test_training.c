@@ -265,9 +265,9 @@ Test(training, what_zctl_tells_of_a_job_is_what_it_did)
 	job = json_array_get(jobs, 0);
 	cr_assert_eq(json_integer_value(json_object_get(job, "committed_step")), settings.steps);
 	cr_assert_eq(json_integer_value(json_object_get(job, "elements")),
-	             trainer_elements(settings.model));
+	             (json_int_t)trainer_elements(settings.model));
 	cr_assert_eq(json_integer_value(json_object_get(job, "padded_elements")),
-	             trainer_padded_elements(settings.model));
+	             (json_int_t)trainer_padded_elements(settings.model));
 	cr_assert_eq(json_integer_value(json_object_get(job, "units")), settings.model->unit_count);
 	cr_assert_eq(json_integer_value(json_object_get(job, "incarnation_number")), 1);
 	job = json_object_get(job, "last_step");

@@ -55,8 +55,8 @@ void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
 {
 	struct zero_group *group = &job->group;
 
-	bool is_writing = job->step.phase == ZERO_STEP_UPDATING ||
-	                  job->step.phase == ZERO_STEP_COMMITTING;
+	bool is_writing =
+		job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING;
 
 	/* The step may be a former group's: this one has no part in it. */
 	if (!is_writing || job->step.generation != group->generation) {

@@ -157,8 +157,7 @@ static void build_done(struct dev_task *task)
 static int check_bytes(const struct zero_job *job, struct zi_text *text)
 {
 	uint64_t element_bytes = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype) +
-	                         job->world *
-	                                 zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	                         job->world * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	/* Fits: 2^48 elements, each unit's padding, 64 ranks. */
 	uint64_t bytes = layout_padded_count(&job->layout) * element_bytes;
 

@@ -17,7 +17,7 @@
 
 #define WORLD     2u
 #define UNITS     4u
-#define STEPS 10
+#define STEPS     10
 #define GRAD_CALL (UNITS + 1u) /* place of a call, behind one for each unit */
 #define CALLS     (UNITS + 2u) /* at once, of a rank */
 #define THREADS   3u

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <criterion/criterion.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "tests/harness/ranks.h"
@@ -42,13 +41,6 @@ static inline bool system_is_alive(struct harness *harness)
 	json_decref(status);
 	return is_alive;
 }
-
-/* Criterion tells of a skip only when it is verbose: the reason must be seen anyway. */
-#define system_skip(reason)                                 \
-	do {                                                \
-		fprintf(stderr, "skipped: %s\n", (reason)); \
-		cr_skip_test("%s", (reason));               \
-	} while (0)
 
 #define system_expect_text(text, part) \
 	cr_assert(strstr((text), (part)), "'%s' is not in: %s", (part), (text))

@@ -121,7 +121,7 @@ Test(badinput, a_job_of_another_uid_is_refused)
 	struct zinf *zinf;
 
 	if (geteuid())
-		system_skip("becoming another uid needs root");
+		cr_skip_test("becoming another uid needs root");
 	start(NULL);
 	options = options_of(0, 1);
 	zinf = attach(&options);

@@ -223,7 +223,7 @@ Test(badstart, too_little_memlock_is_refused_with_both_figures)
 	char program[300];
 
 	if (access(harness_program("zinfd", program, sizeof(program)), X_OK))
-		system_skip("zinfd cannot be run by others");
+		cr_skip_test("zinfd cannot be run by others");
 	cr_assert_eq(harness_wait(harness_fork(run_without_memlock, config), 20000), 0);
 }
 
@@ -275,12 +275,12 @@ Test(badstart, a_socket_that_a_killed_daemon_left_is_taken_over)
 static bool mount_small(const char *path, const char *options)
 {
 	if (geteuid()) {
-		system_skip("mounting a small file system needs root");
+		cr_skip_test("mounting a small file system needs root");
 		return false;
 	}
 	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 	    mount("zinf-test", path, "tmpfs", 0, options)) {
-		system_skip("this machine does not let us mount a tmpfs");
+		cr_skip_test("this machine does not let us mount a tmpfs");
 		return false;
 	}
 	return true;

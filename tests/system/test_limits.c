@@ -183,12 +183,12 @@ Test(limits, a_full_disk_under_the_catalog_fails_the_step_and_loses_nothing)
 	struct ranks ranks;
 
 	if (geteuid())
-		system_skip("mounting a small file system needs root");
+		cr_skip_test("mounting a small file system needs root");
 	cr_assert_not_null(mkdtemp(directory));
 	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 	    mount("zinf-test", directory, "tmpfs", 0, "size=40M")) {
 		(void)rmdir(directory);
-		system_skip("this machine does not let us mount a tmpfs");
+		cr_skip_test("this machine does not let us mount a tmpfs");
 	}
 	system_start(&harness, &(struct harness_options){ .nvme_size = "24M",
 	                                                  .nvme_extra = "direct = try\n",

@@ -119,7 +119,7 @@ static struct harness_options options_of(void)
 }
 
 #ifdef ZI_SANITIZED
-#define SKIP_SANITIZED() system_skip("a sanitizer's own memory is no measure of the daemon's")
+#define SKIP_SANITIZED() cr_skip_test("a sanitizer's own memory is no measure of the daemon's")
 #else
 #define SKIP_SANITIZED() ((void)0)
 #endif
@@ -190,7 +190,7 @@ Test(memory, under_a_control_groups_limit_nobody_is_killed)
 
 	SKIP_SANITIZED();
 	if (!make_group(group, sizeof(group), CAPACITY_BYTES + OVERHEAD_BYTES))
-		system_skip("no control group (v1, memory) that we may make: needs root");
+		cr_skip_test("no control group (v1, memory) that we may make: needs root");
 	options.cgroup = group;
 	system_start(&harness, &options);
 	train_within(&harness);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -179,6 +179,35 @@ Test(zero_attach, incarnation_that_takes_over_during_the_update_goes_on_from_its
 	node_deinit(&node);
 }
 
+/* What the former one still writes is no reason to wait. */
+Test(zero_attach, death_while_forming_is_told_at_once_whatever_a_former_step_does)
+{
+	struct attach_options options = as("run.0", 0, 2);
+	struct zi_step_options step = model_options();
+
+	begin();
+	options.config.offload_optimizer = ZI_OFFLOAD_NVME;
+	model_attach(&node, actors, 2, &options);
+	cr_assert_eq(model_materialize(actors, 2), 0);
+	model_write(actors, 2);
+	model_gradients(actors, 2, 1, &step);
+	actor_start(&actors[0], 0, zero_step, NULL);
+	actor_start(&actors[1], 0, zero_step, NULL);
+	options.incarnation = "run.1";
+	model_attach(&node, &actors[2], 2, &options);
+	model_layout(&actors[2]);
+	actor_start(&actors[2], 0, zero_materialize, NULL);
+	cr_assert_eq(node_job(&node, "train")->step.phase, ZERO_STEP_UPDATING);
+	actor_leave(&actors[3], false);
+	cr_assert(actors[2].is_broken);
+	cr_assert_eq(actors[2].broken_culprit, 1);
+	cr_assert_eq(actors[2].calls[0].op.result, -EPIPE);
+	node_settle(&node);
+	cr_assert_eq(node_job(&node, "train")->committed_step, 1);
+	leave_all();
+	node_deinit(&node);
+}
+
 /* ---- configuration and limits ---- */
 
 Test(zero_attach, ranks_that_differ_are_refused_with_both_values)

@@ -26,11 +26,16 @@ static void begin(uint32_t world, uint32_t param_dtype, uint32_t offload)
 	model_write(actors, world);
 }
 
-static void crash(void)
+static void crash_ranks(void)
 {
 	for (size_t i = 0; i < ZI_COUNT_OF(actors); i++)
 		if (actors[i].rank)
 			actor_leave(&actors[i], false);
+}
+
+static void crash(void)
+{
+	crash_ranks();
 	node_stop(&node);
 }
 
@@ -43,13 +48,14 @@ static void end(void)
 	node_deinit(&node);
 }
 
-static void run(uint32_t world, uint64_t first, uint64_t last, uint64_t resident_bytes)
+static void run_as(const char *name, uint32_t world, uint64_t first, uint64_t last,
+                   uint64_t resident_bytes)
 {
 	struct zi_step_options options = model_options();
 
 	config.resident_bytes = resident_bytes;
 	model_attach(&node, actors, world,
-	             &(struct attach_options){ .incarnation = "run.1", .config = config });
+	             &(struct attach_options){ .incarnation = name, .config = config });
 	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
 	cr_assert_eq(actors[0].memory.committed_step, (int64_t)first - 1);
 	cr_assert(plain_equals(&plain, &actors[world - 1]));
@@ -59,6 +65,11 @@ static void run(uint32_t world, uint64_t first, uint64_t last, uint64_t resident
 		plain_step(&plain, step, &options);
 		cr_assert(plain_equals(&plain, &actors[0]));
 	}
+}
+
+static void run(uint32_t world, uint64_t first, uint64_t last, uint64_t resident_bytes)
+{
+	run_as("run.1", world, first, last, resident_bytes);
 }
 
 Test(zero_recover, job_goes_on_from_its_commit_with_the_same_bits)
@@ -94,6 +105,42 @@ Test(zero_recover, f32_job_goes_on_with_other_ranks)
 	node_start(&node);
 	plain.world = 3;
 	run(3, 1, 2, 0);
+	end();
+}
+
+Test(zero_recover, job_that_grew_goes_on_with_the_blobs_of_all_its_ranks)
+{
+	uint64_t bytes = 0;
+
+	begin(1, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	crash();
+	node_start(&node);
+	plain.world = 3;
+	run(3, 1, 1, 0);
+	crash();
+	node_start(&node);
+	run(3, 2, 1, 0);
+	cr_assert_eq(memcmp(zero_blob(actors[2].rank, &bytes), "blob 1", 6), 0);
+	end();
+}
+
+/* Rank 1 comes back after a commit that it had no part in. */
+Test(zero_recover, blob_of_a_rank_that_was_away_is_not_an_older_one)
+{
+	struct zi_step_options options = model_options();
+	uint64_t bytes = 7;
+
+	begin(2, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	cr_assert_eq(model_step(actors, 2, 1, &options), 0);
+	plain_step(&plain, 1, &options);
+	crash_ranks();
+	plain.world = 1;
+	run(1, 2, 3, 0);
+	crash_ranks();
+	plain.world = 2;
+	run_as("run.2", 2, 4, 3, 0);
+	cr_assert_null(zero_blob(actors[1].rank, &bytes));
+	cr_assert_eq(bytes, 0);
 	end();
 }
 
@@ -275,6 +322,28 @@ Test(zero_recover, extent_of_no_subgroup_is_refused)
 {
 	damaged("UPDATE extent SET subgroup = 99 WHERE plane = 0 AND unit = 0",
 	        "an extent of no subgroup");
+}
+
+/* The first row is the one that is wrong: all those behind it are kept as well. */
+Test(zero_recover, space_of_a_damaged_job_is_given_to_nobody)
+{
+	uint64_t free_bytes;
+
+	begin(1, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	free_bytes = nvme_space_free_bytes(node.nvme.space);
+	crash();
+	sql("UPDATE extent SET hashes = x'' WHERE plane = 0 AND unit = 0 AND subgroup = 0");
+	node_start(&node);
+	cr_assert_eq(node_job(&node, "train")->refusal, -EUCLEAN);
+	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes);
+	end();
+}
+
+Test(zero_recover, extents_on_two_stores_are_refused)
+{
+	damaged("UPDATE extent SET bytes = 0, store_uuid = x'00112233445566778899aabbccddeeff' "
+	        "WHERE plane = 0 AND unit = 0",
+	        "on two stores");
 }
 
 Test(zero_recover, job_beyond_its_quota_is_refused_with_figures_and_kept)

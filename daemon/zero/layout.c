@@ -232,8 +232,7 @@ int layout_compare(const struct zero_layout *layout, const char *who,
 /* Elements with padding. Precondition: layout_check(): parameters come unit by unit. */
 uint64_t layout_padded_count(const struct zero_layout *layout)
 {
-	uint64_t padded_count = 0;
-	uint64_t unit_count = 0;
+	uint64_t padded_count = 0, unit_count = 0;
 
 	for (uint32_t i = 0; i < layout->param_count; i++) {
 		const struct catalog_param *param = &layout->params[i];

@@ -40,14 +40,6 @@ static bool has_unit(uint16_t opcode)
 	       opcode == ZERO_OP_WRITE_BEGIN || opcode == ZERO_OP_WRITE_END;
 }
 
-/* What must not begin any more when the daemon stops: it would be waited for. */
-static bool is_work(uint16_t opcode)
-{
-	return opcode == ZI_OP_STEP_BEGIN || opcode == ZI_OP_COMMIT ||
-	       opcode == ZERO_OP_MATERIALIZE || opcode == ZERO_OP_WRITE_BEGIN ||
-	       opcode == ZERO_OP_WRITE_END || opcode == ZERO_OP_DESTROY;
-}
-
 /* Fills the private part. Return: false when the op was completed, as it cannot be served now. */
 bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 {
@@ -66,10 +58,6 @@ bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 	if (rank->broken_error) {
 		op->text = rank->broken_text;
 		op_complete(op, rank->broken_error);
-		return false;
-	}
-	if (job->zero->is_stopping && is_work(opcode)) {
-		op_fail(op, -ESTALE, "the daemon is stopping");
 		return false;
 	}
 	/* Its extents are about to be free, and its request to the catalog is in use. */

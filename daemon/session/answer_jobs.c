@@ -123,7 +123,8 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_number(job, "reserved_nvme_bytes", report->reserved_nvme_bytes);
 	answer_number(job, "read_bytes", report->read_bytes);
 	answer_number(job, "write_bytes", report->write_bytes);
-	answer_put(job, "last_step", answer_step(&report->last_step));
+	answer_put(job, "last_step",
+	           report->last_step.step ? answer_step(&report->last_step) : json_null());
 	answer_put(job, "ranks", answer_ranks(report));
 	(void)json_array_append_new(answer->jobs, job);
 }

@@ -24,7 +24,8 @@ static int sess_make_region(struct sess_shard *shard, struct sess *session, cons
 
 	if (!account)
 		return err_origin(-ENOMEM);
-	r = tier_segment_charge(shard->ring_tier, account, name, bytes, false, text, &segment);
+	r = tier_segment_charge(shard->ring_tier, account, name, bytes, TIER_PAGES_SMALL, text,
+	                        &segment);
 	if (r)
 		return err_trace(r);
 	r = tier_segment_build(segment, text);

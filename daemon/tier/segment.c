@@ -27,9 +27,11 @@ static int charge_error(int condition)
 }
 
 /* Bytes of whole pages of the kind that would be tried first. */
-uint64_t tier_segment_charged_bytes(const struct tier *tier, uint64_t bytes, bool is_huge)
+uint64_t tier_segment_charged_bytes(const struct tier *tier, uint64_t bytes, enum tier_pages pages)
 {
-	return zi_align_up(bytes, is_huge && tier->wants_huge ? ZI_HUGE_PAGE_BYTES : 4096);
+	bool is_huge = pages != TIER_PAGES_SMALL && tier->wants_huge;
+
+	return zi_align_up(bytes, is_huge ? ZI_HUGE_PAGE_BYTES : 4096);
 }
 
 /**
@@ -38,14 +40,14 @@ uint64_t tier_segment_charged_bytes(const struct tier *tier, uint64_t bytes, boo
  * @account: pays; outlives the segment
  * @name: for /proc/PID/maps; cut when too long
  * @bytes: at least 1, rounded up to whole pages
- * @is_huge: whole huge pages where the tier wants them
+ * @pages: whole huge pages where the tier wants them, but for TIER_PAGES_SMALL
  * @text: of a refusal
  * @ret_segment: one reference, the caller's; without memory until tier_segment_build()
  *
  * Return: 0; -ENOSPC, -EDQUOT with figures; -ENOMEM. Context: shard thread.
  */
 int tier_segment_charge(struct tier *tier, struct tier_account *account, const char *name,
-                        uint64_t bytes, bool is_huge, struct zi_text *text,
+                        uint64_t bytes, enum tier_pages pages, struct zi_text *text,
                         struct tier_segment **ret_segment)
 {
 	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
@@ -60,10 +62,10 @@ int tier_segment_charge(struct tier *tier, struct tier_account *account, const c
 	segment->ref_count = 1;
 	segment->region = (struct zi_region)ZI_REGION_INIT;
 	segment->readonly_fd = -1;
-	segment->wants_huge = is_huge && tier->wants_huge;
+	segment->pages = tier->wants_huge ? pages : TIER_PAGES_SMALL;
 	(void)snprintf(segment->name, sizeof(segment->name), "%s", name); /* Cut: only a name. */
 	r = tier_charge_take(&segment->charge, tier, account,
-	                     tier_segment_charged_bytes(tier, bytes, is_huge), text);
+	                     tier_segment_charged_bytes(tier, bytes, pages), text);
 	if (r)
 		return charge_error(r);
 	*ret_segment = zi_steal(segment);
@@ -82,7 +84,8 @@ int tier_segment_charge(struct tier *tier, struct tier_account *account, const c
  */
 int tier_segment_build(struct tier_segment *segment, struct zi_text *text)
 {
-	enum zi_region_pages want = segment->wants_huge ? ZI_PAGES_HUGETLB : ZI_PAGES_SMALL;
+	enum zi_region_pages want =
+		segment->pages == TIER_PAGES_HUGE ? ZI_PAGES_HUGETLB : ZI_PAGES_SMALL;
 	int r;
 
 	assert(segment->region.fd < 0);
@@ -110,7 +113,7 @@ int tier_segment_new(struct tier *tier, struct tier_account *account, const char
 	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
 	int r;
 
-	r = tier_segment_charge(tier, account, name, bytes, tier->wants_huge, text, &segment);
+	r = tier_segment_charge(tier, account, name, bytes, TIER_PAGES_HUGE, text, &segment);
 	if (r)
 		return err_trace(r);
 	r = tier_segment_build(segment, text);

@@ -22,13 +22,13 @@ static bool is_worth_huge(uint64_t bytes)
 	return zi_align_up(bytes, ZI_HUGE_PAGE_BYTES) - bytes <= bytes / 8;
 }
 
-static int plan_segment(struct zero_job *job, const char *name, uint64_t bytes, bool is_huge,
-                        struct tier_segment **place, struct zi_text *text)
+static int plan_segment(struct zero_job *job, const char *name, uint64_t bytes,
+                        enum tier_pages pages, struct tier_segment **place, struct zi_text *text)
 {
 	int r;
 
 	assert(!*place);
-	r = tier_segment_charge(job->cpu_tier, &job->account->account, name, bytes, is_huge, text,
+	r = tier_segment_charge(job->cpu_tier, &job->account->account, name, bytes, pages, text,
 	                        place);
 	if (r)
 		return err_trace(r);
@@ -36,19 +36,22 @@ static int plan_segment(struct zero_job *job, const char *name, uint64_t bytes, 
 	return 0;
 }
 
-/* What ranks see: param and gradients. */
+/* What ranks see: param, and gradients, which they write. */
 static int plan_planes(struct zero_job *job, struct zi_text *text)
 {
 	bool is_huge = job->slot_bytes == ZI_HUGE_PAGE_BYTES;
 	int r;
 
 	if (!job->param) {
-		r = plan_segment(job, "zinf-param", job->param_bytes, is_huge, &job->param, text);
+		r = plan_segment(job, "zinf-param", job->param_bytes,
+		                 is_huge ? TIER_PAGES_HUGE : TIER_PAGES_SMALL, &job->param, text);
 		if (r)
 			return err_trace(r);
 	}
 	for (uint32_t i = 0; i < job->world; i++) {
-		r = plan_segment(job, "zinf-grad", job->grad_bytes, is_huge, &job->grads[i], text);
+		r = plan_segment(job, "zinf-grad", job->grad_bytes,
+		                 is_huge ? TIER_PAGES_COLLAPSED : TIER_PAGES_SMALL, &job->grads[i],
+		                 text);
 		if (r)
 			return err_trace(r);
 	}

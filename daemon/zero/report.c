@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "daemon/zero/internal.h"
 
 static uint64_t held_bytes(const struct tier_segment *segment)
@@ -38,7 +39,7 @@ static void fill_ranks(const struct zero_job *job, struct zero_job_report *repor
 		report->ranks[i].pid = rank->pid;
 		report->ranks[i].is_attached = true;
 		report->ranks[i].doing = rank->doing ? op_name(rank->doing) : "attach";
-		report->ranks[i].doing_ns = rank->doing_ns;
+		report->ranks[i].doing_ns = rank->doing_ns ? zi_clock_now_ns() - rank->doing_ns : 0;
 	}
 }
 

@@ -125,10 +125,11 @@ static int take_segment(struct zero_rank *rank, struct zi_text *text,
 	}
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)
 		padded_count = ZI_MAX(padded_count, job->units[i].padded_count);
-	return err_trace(
-		tier_segment_charge(job->cpu_tier, &job->account->account, "zinf-write",
-	                            zi_align_up(unit_bytes(job, padded_count), job->slot_bytes),
-	                            job->slot_bytes == ZI_HUGE_PAGE_BYTES, text, ret_segment));
+	return err_trace(tier_segment_charge(
+		job->cpu_tier, &job->account->account, "zinf-write",
+		zi_align_up(unit_bytes(job, padded_count), job->slot_bytes),
+		job->slot_bytes == ZI_HUGE_PAGE_BYTES ? TIER_PAGES_COLLAPSED : TIER_PAGES_SMALL,
+		text, ret_segment));
 }
 
 static int begin(struct zero_rank *rank, struct zero_op *op)

@@ -106,11 +106,11 @@ Test(segment, of_a_huge_tier_is_rounded_to_huge_pages_only_when_asked)
 
 	fixture_init(&fixture, 8 * MIB);
 	fixture.tier.wants_huge = true;
-	cr_assert_eq(tier_segment_charged_bytes(&fixture.tier, 5000, true), 2 * MIB);
-	cr_assert_eq(tier_segment_charged_bytes(&fixture.tier, 5000, false), 8192);
-	cr_assert_eq(
-		tier_segment_charge(&fixture.tier, &fixture.job, "a", 5000, true, NULL, &segment),
-		0);
+	cr_assert_eq(tier_segment_charged_bytes(&fixture.tier, 5000, TIER_PAGES_HUGE), 2 * MIB);
+	cr_assert_eq(tier_segment_charged_bytes(&fixture.tier, 5000, TIER_PAGES_SMALL), 8192);
+	cr_assert_eq(tier_segment_charge(&fixture.tier, &fixture.job, "a", 5000, TIER_PAGES_HUGE,
+	                                 NULL, &segment),
+	             0);
 	cr_assert_eq(fixture.tier.used_bytes, 2 * MIB, "paid for before it is there");
 	cr_assert_eq(tier_segment_build(segment, &fixture.text), 0);
 	cr_assert_eq(segment->region.bytes, 2 * MIB);
@@ -124,8 +124,9 @@ Test(segment, that_was_never_built_ends_well)
 	struct tier_segment *segment = NULL;
 
 	fixture_init(&fixture, MIB);
-	cr_assert_eq(
-		tier_segment_charge(&fixture.tier, &fixture.job, "a", 1, false, NULL, &segment), 0);
+	cr_assert_eq(tier_segment_charge(&fixture.tier, &fixture.job, "a", 1, TIER_PAGES_SMALL,
+	                                 NULL, &segment),
+	             0);
 	(void)tier_segment_unref(segment);
 	cr_assert_eq(fixture.tier.used_bytes, 0);
 	fixture_deinit(&fixture);

@@ -3,9 +3,10 @@
  * Sealed memfds and the mappings of them. Floor 1, any thread.
  *
  * A file is made whole before anyone sees it: sized, every page allocated, sealed. So no peer can
- * cut it short under a mapping (SIGBUS). Not sealed against writing: that would also bar workers and
- * a restarted daemon; readers get an O_RDONLY descriptor. Who may write can still punch holes: the
- * next touch allocates a page anew, which is why what peers write never lies in the hugetlb pool.
+ * cut it short under a mapping (SIGBUS). Not sealed against writing: that would also bar workers
+ * and a restarted daemon; readers get an O_RDONLY descriptor. Who may write can still punch holes:
+ * the next touch allocates a page anew, which is why what peers write never lies in the hugetlb
+ * pool.
  */
 #include "common/wire/region.h"
 

@@ -101,6 +101,14 @@ static int make_nodes(struct daemon *daemon, uint64_t capacity_bytes, struct zi_
 	return 0;
 }
 
+/* Says at start which jobs nobody may attach to, and why. */
+static void tell_refused(void *arg, const struct zero_job_report *report)
+{
+	(void)arg;
+	if (report->refusal)
+		log_warning("%s", report->refusal);
+}
+
 static void job_lost(void *arg, const char *job)
 {
 	(void)arg;
@@ -138,6 +146,8 @@ static int make_zero(struct daemon *daemon, struct zi_text *text)
 	r = zero_new(&options, &shard->zero);
 	if (!r)
 		r = zero_recover(shard->zero, job_lost, NULL, text);
+	if (!r)
+		(void)zero_report(shard->zero, NULL, tell_refused, NULL); /* True: no name asked. */
 	if (!r)
 		r = catalog_start(daemon->catalog);
 	return err_trace(r);

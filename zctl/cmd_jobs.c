@@ -125,6 +125,8 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 	       get_word(job, "name"), get_count(job, "uid"), get_word(job, "phase"),
 	       get_signed(job, "committed_step"), get_count(job, "incarnation_number"),
 	       get_word(job, "incarnation"));
+	if (*get_word(job, "refusal"))
+		printf("refused: %s\n", get_word(job, "refusal"));
 	printf("model: %" PRIu64 " parameters (%" PRIu64 " elements, %" PRIu64
 	       " padded) in %" PRIu64 " units, %" PRIu64 " subgroups\n",
 	       get_count(job, "params"), get_count(job, "elements"),

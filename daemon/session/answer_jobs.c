@@ -108,6 +108,7 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_word(job, "name", report->name);
 	answer_number(job, "uid", report->uid);
 	answer_word(job, "phase", report->phase);
+	answer_put(job, "refusal", report->refusal ? json_string(report->refusal) : json_null());
 	answer_word(job, "incarnation", report->incarnation);
 	answer_number(job, "incarnation_number", report->incarnation_number);
 	answer_number(job, "world_size", report->world_size);

@@ -194,7 +194,7 @@ void job_group_set(struct zero_job *job, enum zero_group_phase phase)
 const char *job_phase_name(const struct zero_job *job)
 {
 	if (job->refusal)
-		return "DAMAGED";
+		return job->refusal == -EUCLEAN ? "DAMAGED" : "REFUSED";
 	if (job->step.phase == ZERO_STEP_UPDATING)
 		return "UPDATING";
 	if (job->step.phase == ZERO_STEP_COMMITTING)

@@ -31,6 +31,17 @@ static int damaged(struct zero_job *job, const char *what)
 	return err_origin(-EUCLEAN);
 }
 
+/* Nothing is wrong with it but that its store is not here. */
+static int absent(struct zero_job *job, const char *what)
+{
+	zi_text_set(&job->refusal_text,
+	            "job '%s' is kept as it is, but %s: give zinfd its store again (an [nvme NAME] "
+	            "section, or --size with --user) and restart it",
+	            job->name, what);
+	job->refusal = -ENODEV;
+	return err_origin(-ENODEV);
+}
+
 static struct tier *tier_of(const struct zero *zero, const uint8_t uuid[16])
 {
 	for (uint32_t i = 0; i < zero->options.nvme_tier_count; i++)
@@ -107,7 +118,8 @@ static int take_extent(struct zero_job *job, const struct catalog_extent *stored
 		return 0; /* All zero. */
 	tier = tier_of(job->zero, stored->store_uuid);
 	if (!tier)
-		return damaged(job, "an extent on a store that the configuration does not name");
+		return absent(job,
+		              "its state lies on a store that the configuration does not name");
 	if (memcmp(stored->store_uuid, first->store_uuid, sizeof(first->store_uuid)) != 0)
 		return damaged(job, "extents on two stores");
 	if (subgroup->places[plane].extent.bytes)
@@ -169,7 +181,7 @@ static int take(struct zero_job *job, struct catalog_job *stored)
 	for (uint32_t i = 0; i < stored->blob_count && !r; i++)
 		r = take_blob(job, &stored->blobs[i]);
 	if (!r && !job->nvme_tier)
-		r = damaged(job, "its state is on nvme, and no nvme tier is configured");
+		r = absent(job, "its state is on nvme, and no nvme tier is configured");
 	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
 		if (!job->subgroups[i].places[ZERO_PLANE_PARAM].extent.bytes)
 			r = damaged(job, "parameters without an extent");

@@ -50,6 +50,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 
 	*report = (struct zero_job_report){
 		.phase = job_phase_name(job),
+		.refusal = job->refusal ? job->refusal_text.chars : NULL,
 		.uid = job->uid,
 		.world_size = job->group.world_size ? job->group.world_size : job->world,
 		.rank_count = job->group.rank_count,

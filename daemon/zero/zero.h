@@ -182,6 +182,7 @@ struct zero_job_report {
 	char name[ZI_NAME_BYTES];
 	char incarnation[ZI_NAME_BYTES];
 	const char *phase;
+	const char *refusal; /* why nobody may attach; NULL: they may. Valid during the call */
 	uint32_t uid, world_size, rank_count;
 	uint64_t incarnation_number;
 	struct zi_job_config config;

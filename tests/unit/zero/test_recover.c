@@ -264,8 +264,8 @@ static void sql(const char *statement)
 	cr_assert_eq(sqlite3_close(db), SQLITE_OK);
 }
 
-/* @statement spoils the rows of job 'train'; another job beside it goes on. */
-static void damaged(const char *statement, const char *word)
+/* After @statement nobody may attach to job 'train'; another job beside it goes on. */
+static void refused(const char *statement, int error, const char *head, const char *word)
 {
 	struct attach_options options = { .job = "other", .world = 1 };
 	int r;
@@ -277,13 +277,18 @@ static void damaged(const char *statement, const char *word)
 	options.config = config;
 	r = actor_attach(&node, &actors[0],
 	                 &(struct attach_options){ .world = 1, .config = config });
-	cr_assert_eq(r, -EUCLEAN, "%d", r);
-	cr_assert_not_null(strstr(actors[0].text.chars, "job 'train' is damaged"));
+	cr_assert_eq(r, error, "%d", r);
+	cr_assert_not_null(strstr(actors[0].text.chars, head), "%s", actors[0].text.chars);
 	cr_assert_not_null(strstr(actors[0].text.chars, word), "%s", actors[0].text.chars);
 	cr_assert_eq(actor_attach(&node, &actors[0], &options), 0);
 	/* Damage is kept for whoever can mend it: the other job has what is left of the space. */
 	node_job(&node, "other")->config.staging_bytes = 0;
 	end();
+}
+
+static void damaged(const char *statement, const char *word)
+{
+	refused(statement, -EUCLEAN, "job 'train' is damaged", word);
 }
 
 Test(zero_recover, extent_in_use_twice_is_refused)
@@ -305,10 +310,11 @@ Test(zero_recover, extent_of_the_wrong_length_is_refused)
 	        "wrong length");
 }
 
-Test(zero_recover, extent_of_another_store_is_refused)
+Test(zero_recover, store_that_is_not_configured_is_asked_for)
 {
-	damaged("UPDATE extent SET store_uuid = x'00112233445566778899aabbccddeeff' "
+	refused("UPDATE extent SET store_uuid = x'00112233445566778899aabbccddeeff' "
 	        "WHERE bytes > 0",
+	        -ENODEV, "job 'train' is kept as it is",
 	        "a store that the configuration does not name");
 }
 

@@ -272,6 +272,7 @@ bool zero_report(struct zero *zero, const char *job,
 		};
 
 		(void)snprintf(report.name, sizeof(report.name), "job%u", i);
+		report.last_step.step = (uint64_t)i;                /* job0: none since the start */
 		report.last_step.norm = 0.0 / (double)(i == i + 1); /* NaN: not computed */
 		if (job && strcmp(job, report.name) != 0)
 			continue;

@@ -115,6 +115,10 @@ Test(admin, a_job_is_found_by_name_and_a_missing_one_names_those_there_are)
 	cr_assert(json_is_null(
 		json_object_get(json_object_get(json_array_get(answer, 0), "last_step"), "norm")));
 	json_decref(answer);
+	ask(client, "jobs job0");
+	answer = collect(client);
+	cr_assert(json_is_null(json_object_get(json_array_get(answer, 0), "last_step")));
+	json_decref(answer);
 	ask(client, "jobs job9");
 	expect_error(client, -ENOENT, "no job 'job9'; there are: job0, job1, job2");
 	client_close(client);

@@ -44,11 +44,14 @@ static int check_blob(struct zinf *zinf, const void *blob, size_t blob_bytes)
  * slots in order: so once anything submitted later has completed, the area is ours again. */
 static int put_blob(struct zinf *zinf, const void *blob, size_t blob_bytes)
 {
+	int r = check_blob(zinf, blob, blob_bytes);
+
+	if (r)
+		return err_trace(r);
 	if (!blob_bytes)
 		return 0;
 	if (zinf->is_blob_loose) {
-		int r = zi_client_call(zinf, ZI_OP_NOP, 0, 0, NULL);
-
+		r = zi_client_call(zinf, ZI_OP_NOP, 0, 0, NULL);
 		if (r)
 			return err_trace(r);
 	}
@@ -210,9 +213,6 @@ int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticke
 	r = check_step(zinf);
 	if (r)
 		return err_trace(r);
-	r = check_blob(zinf, blob, blob_bytes);
-	if (r)
-		return err_trace(r);
 	r = put_blob(zinf, blob, blob_bytes);
 	if (r)
 		return err_trace(r);
@@ -314,9 +314,6 @@ int zinf_commit(struct zinf *zinf, const void *blob, size_t blob_bytes)
 	int r;
 
 	r = enter_materialized(zinf);
-	if (r)
-		return err_trace(r);
-	r = check_blob(zinf, blob, blob_bytes);
 	if (r)
 		return err_trace(r);
 	r = put_blob(zinf, blob, blob_bytes);

@@ -18,21 +18,12 @@
 static int sess_make_region(struct sess_shard *shard, struct sess *session, const char *name,
                             uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment)
 {
-	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
 	struct tier_account *account = zero_account(shard->zero, session->uid);
-	int r;
 
 	if (!account)
 		return err_origin(-ENOMEM);
-	r = tier_segment_charge(shard->ring_tier, account, name, bytes, TIER_PAGES_SMALL, text,
-	                        &segment);
-	if (r)
-		return err_trace(r);
-	r = tier_segment_build(segment, text);
-	if (r)
-		return err_trace(r);
-	*ret_segment = zi_steal(segment);
-	return 0;
+	return err_trace(tier_segment_new(shard->ring_tier, account, name, bytes, TIER_PAGES_SMALL,
+	                                  text, ret_segment));
 }
 
 static int sess_make_rings(struct sess_shard *shard, struct sess *session, struct zi_text *text)

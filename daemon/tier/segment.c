@@ -108,12 +108,13 @@ int tier_segment_build(struct tier_segment *segment, struct zi_text *text)
  * For what is small; see tier_segment_charge() and tier_segment_build() for arguments and errors.
  */
 int tier_segment_new(struct tier *tier, struct tier_account *account, const char *name,
-                     uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment)
+                     uint64_t bytes, enum tier_pages pages, struct zi_text *text,
+                     struct tier_segment **ret_segment)
 {
 	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
 	int r;
 
-	r = tier_segment_charge(tier, account, name, bytes, TIER_PAGES_HUGE, text, &segment);
+	r = tier_segment_charge(tier, account, name, bytes, pages, text, &segment);
 	if (r)
 		return err_trace(r);
 	r = tier_segment_build(segment, text);

@@ -71,7 +71,7 @@ int tier_staging_new(struct tier *tier, struct tier_account *account, struct nvm
 
 	if (!zi_checked_mul(slot_bytes, slot_count, &bytes))
 		return err_origin(-EOVERFLOW);
-	r = tier_segment_new(tier, account, "zinf-staging", bytes, text, &segment);
+	r = tier_segment_new(tier, account, "zinf-staging", bytes, TIER_PAGES_HUGE, text, &segment);
 	if (r)
 		return err_trace(r);
 	r = tier_staging_adopt(segment, engine, slot_bytes, slot_count, ret_staging);

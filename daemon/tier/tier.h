@@ -109,7 +109,8 @@ struct tier_segment {
  * tier wants. The memory is fully allocated when this returns; helpers that collapse pages are the
  * caller's affair (segment_prepare). -ENOSPC, -EDQUOT with figures, -ENOMEM. */
 int tier_segment_new(struct tier *tier, struct tier_account *account, const char *name,
-                     uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment);
+                     uint64_t bytes, enum tier_pages pages, struct zi_text *text,
+                     struct tier_segment **ret_segment);
 /* The same in two halves, so that the slow one (allocating and zeroing pages) runs on a device
  * thread: charge makes the object and pays; build, from any thread, makes the memory. Whole huge
  * pages but for TIER_PAGES_SMALL, when the tier wants them. */

@@ -163,12 +163,12 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	struct zi_text text;
 
 	if (!fake.param) {
-		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "param", 8192, &text,
-		                              &fake.param),
+		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "param", 8192,
+		                              TIER_PAGES_HUGE, &text, &fake.param),
 		             0);
-		cr_assert_eq(
-			tier_segment_new(fake.tier, &fake.account, "grad", 4096, &text, &fake.grad),
-			0);
+		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "grad", 4096,
+		                              TIER_PAGES_HUGE, &text, &fake.grad),
+		             0);
 	}
 	fake_take(rank, op);
 }
@@ -189,8 +189,8 @@ void zero_param_write_begin(struct zero_rank *rank, struct zero_op *op)
 	struct zi_text text;
 
 	if (!fake.staging)
-		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "staging", 4096, &text,
-		                              &fake.staging),
+		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "staging", 4096,
+		                              TIER_PAGES_HUGE, &text, &fake.staging),
 		             0);
 	fake_take(rank, op);
 }

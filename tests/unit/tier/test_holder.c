@@ -24,8 +24,8 @@ static void held_init(struct held *held)
 	cr_assert_eq(zi_loop_new(&held->loop), 0);
 	cr_assert_eq(tier_holders_new(held->loop, &held->holders), 0);
 	held->fixture.tier.holders = held->holders;
-	cr_assert_eq(tier_segment_new(&held->fixture.tier, &held->fixture.job, "a", MIB / 2, NULL,
-	                              &held->segment),
+	cr_assert_eq(tier_segment_new(&held->fixture.tier, &held->fixture.job, "a", MIB / 2,
+	                              TIER_PAGES_HUGE, NULL, &held->segment),
 	             0);
 }
 
@@ -157,9 +157,9 @@ Test(holder, a_pid_used_again_is_another_process)
 	cr_assert_eq(tier_holders_add(held.holders, pids[0], pidfds[0], held.segment), 0);
 	child_end(pids[0]);
 	/* The loop has not turned; the second process comes with the first one's number. */
-	cr_assert_eq(
-		tier_segment_new(&held.fixture.tier, &held.fixture.job, "b", 4096, NULL, &second),
-		0);
+	cr_assert_eq(tier_segment_new(&held.fixture.tier, &held.fixture.job, "b", 4096,
+	                              TIER_PAGES_HUGE, NULL, &second),
+	             0);
 	cr_assert_eq(tier_holders_add(held.holders, pids[0], pidfds[1], second), 0);
 	cr_assert_not(tier_holders_is_held(held.holders, held.segment, 0, &seen));
 	cr_assert(tier_holders_is_held(held.holders, second, 0, &seen));

@@ -15,7 +15,9 @@ Test(segment, is_charged_whole_pages_and_is_zero)
 	struct tier_segment *segment = NULL;
 
 	fixture_init(&fixture, 10 * MIB);
-	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 5000, NULL, &segment), 0);
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 5000, TIER_PAGES_HUGE, NULL,
+	                              &segment),
+	             0);
 	cr_assert_eq(segment->region.bytes, 8192);
 	cr_assert_eq(fixture.tier.used_bytes, 8192);
 	for (uint32_t i = 0; i < 8192; i++)
@@ -32,14 +34,14 @@ Test(segment, refusals_are_errors_with_figures)
 	struct tier_segment *segment = NULL;
 
 	fixture_init(&fixture, MIB);
-	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 2 * MIB, &fixture.text,
-	                              &segment),
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 2 * MIB, TIER_PAGES_HUGE,
+	                              &fixture.text, &segment),
 	             -ENOSPC);
 	says(&fixture, "2 MiB asked for");
 	fixture.uid.limit_bytes[TIER_CPU] = 4096;
-	cr_assert_eq(
-		tier_segment_new(&fixture.tier, &fixture.job, "a", 8192, &fixture.text, &segment),
-		-EDQUOT);
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 8192, TIER_PAGES_HUGE,
+	                              &fixture.text, &segment),
+	             -EDQUOT);
 	says(&fixture, "uid 1000");
 	cr_assert_null(segment);
 	cr_assert_eq(fixture.tier.used_bytes, 0);
@@ -58,7 +60,8 @@ Test(segment, that_the_kernel_refuses_returns_its_charge)
 	none = (struct rlimit){ 0, all.rlim_max };
 	/* No descriptor is left for the memfd. */
 	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
-	r = tier_segment_new(&fixture.tier, &fixture.job, "a", 8192, &fixture.text, &segment);
+	r = tier_segment_new(&fixture.tier, &fixture.job, "a", 8192, TIER_PAGES_HUGE, &fixture.text,
+	                     &segment);
 	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &all), 0);
 	cr_assert_eq(r, -EMFILE);
 	says(&fixture, "the kernel refused 8 KiB");
@@ -72,7 +75,9 @@ Test(segment, stays_until_the_last_reference)
 	struct tier_segment *segment = NULL;
 
 	fixture_init(&fixture, MIB);
-	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 4096, NULL, &segment), 0);
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 4096, TIER_PAGES_HUGE, NULL,
+	                              &segment),
+	             0);
 	cr_assert_eq(tier_segment_ref(segment), segment);
 	(void)tier_segment_unref(segment);
 	cr_assert_eq(fixture.tier.used_bytes, 4096);
@@ -89,7 +94,9 @@ Test(segment, readonly_descriptor_cannot_be_mapped_for_writing)
 	int fd = -1, again = -1;
 
 	fixture_init(&fixture, MIB);
-	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 4096, NULL, &segment), 0);
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 4096, TIER_PAGES_HUGE, NULL,
+	                              &segment),
+	             0);
 	cr_assert_eq(tier_segment_readonly_fd(segment, &fd), 0);
 	cr_assert_eq(tier_segment_readonly_fd(segment, &again), 0);
 	cr_assert_eq(fd, again);

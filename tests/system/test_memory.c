@@ -74,16 +74,20 @@ static uint64_t status_bytes(pid_t pid, const char *name)
 {
 	char path[64], line[256];
 	uint64_t kib = 0;
+	bool found = false;
 	FILE *file;
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/status", pid);
 	file = fopen(path, "re");
 	cr_assert_not_null(file);
 	while (fgets(line, sizeof(line), file))
-		if (!strncmp(line, name, strlen(name)))
+		if (!strncmp(line, name, strlen(name))) {
 			kib = strtoull(line + strlen(name) + 1, NULL, 10);
+			found = true;
+		}
 	(void)fclose(file);
-	cr_assert_gt(kib, 0, "%s", name);
+	/* 0 is an answer: the job's segments may already be gone with its ranks. */
+	cr_assert(found, "no line '%s'", name);
 	return kib << 10;
 }
 

@@ -36,6 +36,13 @@ struct nvme_store_options {
 	void *progress_arg;
 };
 
+/* What was measured of a store (`zctl bench nvme`), or configured. 0: not known. */
+struct nvme_tuning {
+	uint32_t read_block_bytes, write_block_bytes;
+	uint32_t read_depth, write_depth; /* blocks in flight */
+	uint64_t read_bytes_per_s, write_bytes_per_s;
+};
+
 struct nvme_store {
 	char name[ZI_NAME_BYTES];
 	char *path;
@@ -46,6 +53,8 @@ struct nvme_store {
 	bool is_block_device;
 	bool is_created;      /* made by this open: the catalog must adopt it */
 	uint32_t align_bytes; /* what the device asks for, at most ZI_STORE_ALIGN_BYTES */
+	/* Alone changes while the store is open: the thread's that owns the engine. */
+	struct nvme_tuning tuning;
 };
 
 /* Opens or makes a store, takes its lock (flock: two daemons on one store are refused, -EBUSY),

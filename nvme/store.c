@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opening, making and growing a store. Floor 2; blocks, hence start-up only; nvme_store_flush()
- * belongs to the commit thread. Fields of an open store do not change.
+ * belongs to the commit thread. Fields of an open store do not change, but for its tuning.
  *
  *   path is missing     PATH.zinf-preparing is made, locked, written once in advance, given its
  *                       superblock, flushed, and only then renamed: under its name a store is whole

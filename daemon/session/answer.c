@@ -152,12 +152,13 @@ static json_t *answer_tiers(struct sess_shard *shard, const struct sess_facts *f
 	}
 	for (uint32_t i = 0; i < facts->nvme_tier_count; i++) {
 		const struct tier *tier = &facts->nvme_tiers[i];
+		const struct nvme_store *store = tier->members[0].store;
 		json_t *object = answer_tier(tier);
 
-		answer_word(object, "path", tier->store->path);
+		answer_word(object, "path", store->path);
 		answer_number(object, "free_bytes", tier_free_bytes(tier));
-		answer_put(object, "is_direct", json_boolean(tier->store->is_direct));
-		answer_put(object, "is_block_device", json_boolean(tier->store->is_block_device));
+		answer_put(object, "is_direct", json_boolean(store->is_direct));
+		answer_put(object, "is_block_device", json_boolean(store->is_block_device));
 		answer_word(object, "engine", engine.backend);
 		answer_number(object, "registered_bytes", engine.registered_bytes);
 		answer_number(object, "unregistered_bytes", engine.unregistered_bytes);

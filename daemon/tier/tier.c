@@ -3,6 +3,7 @@
 #include "daemon/tier/tier.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
@@ -30,8 +31,8 @@ void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes,
 }
 
 /**
- * tier_init_nvme() - a store
- * @tier: written on success
+ * tier_init_nvme() - a tier of one store
+ * @tier: written on success; its address is known to its members: it is not copied
  * @store: the caller's, open as long as the tier
  * @node: index into topo's nodes that it hangs on
  *
@@ -39,6 +40,7 @@ void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes,
  */
 int tier_init_nvme(struct tier *tier, struct nvme_store *store, uint32_t node)
 {
+	_cleanup_(zi_freep) struct tier_member *members = NULL;
 	struct nvme_space *space = NULL;
 	char name[ZI_NAME_BYTES];
 	int written;
@@ -47,15 +49,19 @@ int tier_init_nvme(struct tier *tier, struct nvme_store *store, uint32_t node)
 	written = snprintf(name, sizeof(name), "nvme:%s", store->name);
 	if (written < 0 || (size_t)written >= sizeof(name))
 		return err_origin(-ENAMETOOLONG);
+	members = calloc(TIER_MEMBERS_MAX, sizeof(*members));
+	if (!members)
+		return err_origin(-ENOMEM);
 	r = nvme_space_new(store->bytes, &space);
 	if (r)
 		return err_fold(r);
+	members[0] = (struct tier_member){ .tier = tier, .store = store, .space = space };
 	*tier = (struct tier){
 		.kind = TIER_NVME,
 		.capacity_bytes = nvme_space_total_bytes(space),
 		.node = node,
-		.store = store,
-		.space = space,
+		.members = zi_steal(members),
+		.member_count = 1,
 	};
 	(void)zi_copy_name(tier->name, sizeof(tier->name), name); /* Of the same size. */
 	zi_list_init(&tier->tiers_link);
@@ -67,5 +73,9 @@ void tier_deinit(struct tier *tier)
 {
 	assert(tier->used_bytes == 0);
 
-	tier->space = nvme_space_free(tier->space);
+	for (uint32_t i = 0; i < tier->member_count; i++)
+		tier->members[i].space = nvme_space_free(tier->members[i].space);
+	tier->member_count = 0;
+	free(tier->members);
+	tier->members = NULL;
 }

@@ -5,7 +5,8 @@
  * of the step pipeline, and the memory of processes that have not quite gone. Floor 4. Everything
  * here belongs to the shard thread.
  *
- *   tier      cpu:N (a NUMA node's share of memory) or nvme:NAME (a store with its free space)
+ *   tier      cpu:N (a NUMA node's share of memory) or nvme:NAME (one store or several: members,
+ *             each with its free space)
  *   account   a uid, and below it a job: how much of each kind it may hold and holds
  *   charge    bytes of a tier on an account; embedded in what it pays for; returned at its end
  *   segment   memory that ranks may see; reference-counted
@@ -32,16 +33,33 @@ enum { _TIER_E_SUCCESS, TIER_E_FULL, TIER_E_QUOTA };
 
 enum tier_kind { TIER_CPU = 0, TIER_NVME = 1, _TIER_KIND_COUNT };
 
+#define TIER_MEMBERS_MAX 16u
+
+/* A store of an NVMe tier. Stays at its address as long as the tier: extents name it. */
+struct tier_member {
+	struct tier *tier;
+	struct nvme_store *store;         /* not owned */
+	struct nvme_space *space;         /* owned */
+	uint64_t read_bytes, write_bytes; /* counters since start */
+};
+
+/* Where bytes lie: an aligned run, wholly on one member. No bytes: nowhere. */
+struct tier_extent {
+	struct tier_member *member;
+	uint64_t offset_bytes;
+	uint64_t bytes;
+};
+
 struct tier {
 	enum tier_kind kind;
 	char name[ZI_NAME_BYTES]; /* "cpu:0", "nvme:fast" */
 	uint64_t capacity_bytes;
 	uint64_t used_bytes, peak_bytes;
-	uint32_t node;                    /* index into topo's nodes */
-	const struct topo *topo;          /* CPU tiers: binding; may be NULL in tests */
-	bool wants_huge;                  /* try huge pages */
-	struct nvme_store *store;         /* NVMe tiers: not owned */
-	struct nvme_space *space;         /* NVMe tiers: owned */
+	uint32_t node;               /* index into topo's nodes */
+	const struct topo *topo;     /* CPU tiers: binding; may be NULL in tests */
+	bool wants_huge;             /* try huge pages */
+	struct tier_member *members; /* NVMe tiers: owned, (member_count,) */
+	uint32_t member_count;
 	uint64_t read_bytes, write_bytes; /* counters since start */
 	const struct tier_holders
 		*holders;          /* names who still holds memory in refusals; may be NULL */
@@ -50,7 +68,7 @@ struct tier {
 
 void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes,
                    const struct topo *topo, bool wants_huge);
-/* Capacity is the store's size less its superblock. */
+/* Its first member. Capacity is the stores' size less their superblocks. */
 int tier_init_nvme(struct tier *tier, struct nvme_store *store, uint32_t node);
 /* Asserts that nothing is charged. */
 void tier_deinit(struct tier *tier);

@@ -49,7 +49,7 @@ static int commit_flush(struct catalog_request *request)
 {
 	const struct zero_job *job = container_of(request, struct zero_job, request);
 
-	return err_trace(tier_flush(job->nvme_tier));
+	return err_trace(tier_flush(job->nvme_tier, job->record_members));
 }
 
 static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)
@@ -103,12 +103,16 @@ static void record_extent(struct zero_job *job, const struct zero_subgroup *subg
 		.unit = subgroup->unit,
 		.subgroup = subgroup->index,
 		.plane = plane == ZERO_PLANE_STATE ? ZI_PLANE_STATE : ZI_PLANE_PARAM,
-		.extent = place->next,
+		.extent = { .offset_bytes = place->next.offset_bytes, .bytes = place->next.bytes },
 		.step = (uint64_t)job->record.step,
 		.hash_count = place->next.bytes ? subgroup->tile_count : 0,
 		.hashes = &job->hashes[plane][1 - place->hash_index][subgroup->tile_first],
 	};
-	memcpy(extent->store_uuid, tier_uuid(job->nvme_tier), sizeof(extent->store_uuid));
+	if (!place->next.bytes)
+		return; /* All zero, on no store. */
+	job->record_members |= tier_member_bit(place->next.member);
+	memcpy(extent->store_uuid, tier_member_uuid(place->next.member),
+	       sizeof(extent->store_uuid));
 }
 
 static void record_blobs(struct zero_job *job)
@@ -157,6 +161,7 @@ void commit_submit(struct zero_job *job)
 		job->record.beta1_power = step->next_beta1_power;
 		job->record.beta2_power = step->next_beta2_power;
 	}
+	job->record_members = 0;
 	for (uint32_t i = 0; i < job->subgroup_count && job_is_nvme(job) && !step->is_skipped; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			record_extent(job, &job->subgroups[i], plane);

@@ -23,9 +23,7 @@ void extents_release_next(struct zero_job *job)
 {
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			if (job->subgroups[i].places[plane].next.bytes)
-				tier_extent_release(job->nvme_tier,
-				                    &job->subgroups[i].places[plane].next);
+			tier_extent_release(&job->subgroups[i].places[plane].next);
 }
 
 /* The job is no longer in the catalog. */
@@ -34,9 +32,7 @@ void extents_release_all(struct zero_job *job)
 	extents_release_next(job);
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			if (job->subgroups[i].places[plane].extent.bytes)
-				tier_extent_release(job->nvme_tier,
-				                    &job->subgroups[i].places[plane].extent);
+			tier_extent_release(&job->subgroups[i].places[plane].extent);
 }
 
 static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgroup *subgroup,
@@ -98,18 +94,18 @@ int extents_reserve(struct zero_job *job, bool is_step, struct zi_text *text)
 		text, -ENOSPC, "%s of job '%s' needs %s of new space on %s, %s are free (%s)",
 		is_step ? "a step" : "a commit", job->name,
 		zi_format_bytes(total_bytes(job, is_step)).chars, job->nvme_tier->name,
-		zi_format_bytes(free_bytes).chars, tier_path(job->nvme_tier)));
+		zi_format_bytes(free_bytes).chars, tier_member_path(&job->nvme_tier->members[0])));
 }
 
-static void place_commit(struct zero_job *job, struct zero_place *place, bool is_reset)
+static void place_commit(struct zero_place *place, bool is_reset)
 {
 	if (place->next.bytes) {
-		tier_extent_release(job->nvme_tier, &place->extent);
+		tier_extent_release(&place->extent);
 		place->extent = place->next;
-		place->next = (struct zi_extent){ 0 };
+		place->next = (struct tier_extent){ 0 };
 		place->hash_index = (uint8_t)(1 - place->hash_index);
 	} else if (is_reset && place->extent.bytes) {
-		tier_extent_release(job->nvme_tier, &place->extent);
+		tier_extent_release(&place->extent);
 	}
 }
 
@@ -119,8 +115,8 @@ void extents_commit(struct zero_job *job)
 	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[i];
 
-		place_commit(job, &subgroup->places[ZERO_PLANE_PARAM], false);
-		place_commit(job, &subgroup->places[ZERO_PLANE_STATE], subgroup->is_reset);
+		place_commit(&subgroup->places[ZERO_PLANE_PARAM], false);
+		place_commit(&subgroup->places[ZERO_PLANE_STATE], subgroup->is_reset);
 		subgroup->is_reset = false;
 	}
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)

@@ -66,9 +66,9 @@ struct zero_unit {
 enum { ZERO_PLANE_PARAM = 0, ZERO_PLANE_STATE = 1, _ZERO_PLANE_COUNT };
 
 struct zero_place {
-	struct zi_extent extent; /* committed; no bytes: none (STATE: all zero) */
-	struct zi_extent next;   /* reserved for the step under way */
-	uint8_t hash_index;      /* which array holds the committed checksums */
+	struct tier_extent extent; /* committed; no bytes: none (STATE: all zero) */
+	struct tier_extent next;   /* reserved for the step under way */
+	uint8_t hash_index;        /* which array holds the committed checksums */
 };
 
 struct zero_subgroup {
@@ -325,6 +325,7 @@ struct zero_job {
 	struct catalog_request request;
 	struct catalog_job record;
 	struct catalog_extent *record_extents; /* (2 × subgroup_count,) */
+	uint32_t record_members; /* of the nvme tier, that lie under them: tier_member_bit() */
 	struct catalog_blob record_blobs[ZI_WORLD_MAX];
 	struct zi_timer timer;
 	uint64_t timer_ns; /* deadline it is armed for; ZI_DEADLINE_NEVER: not */

@@ -103,7 +103,7 @@ static void item_fail_io(struct zero_item *item, const struct tier_move *move, i
 	            job->name, move->is_write ? "writing" : "reading",
 	            move == &item->moves[ZERO_PLANE_PARAM] ? "parameters" : "optimizer state",
 	            job->layout.units[subgroup->unit].name, subgroup->index,
-	            (unsigned long long)move->offset_bytes, tier_path(move->tier),
+	            (unsigned long long)move->offset_bytes, tier_member_path(move->member),
 	            zi_err_name(error));
 }
 
@@ -151,7 +151,7 @@ static void state_moved(struct tier_move *move)
 }
 
 static void item_move(struct zero_item *item, uint32_t plane, bool is_write, void *buffer,
-                      const struct zi_extent *extent)
+                      const struct tier_extent *extent)
 {
 	struct zero_job *job = item->job;
 	struct tier_move *move = &item->moves[plane];
@@ -159,7 +159,7 @@ static void item_move(struct zero_item *item, uint32_t plane, bool is_write, voi
 
 	assert(extent->bytes > 0);
 	*move = (struct tier_move){
-		.tier = job->nvme_tier,
+		.member = extent->member,
 		.is_write = is_write,
 		.offset_bytes = extent->offset_bytes,
 		.buffer = buffer,
@@ -249,8 +249,8 @@ static void item_read(struct zero_item *item)
 {
 	const struct zero_job *job = item->job;
 	const struct zero_subgroup *subgroup = item->subgroup;
-	const struct zi_extent *param = &subgroup->places[ZERO_PLANE_PARAM].extent;
-	const struct zi_extent *state = &subgroup->places[ZERO_PLANE_STATE].extent;
+	const struct tier_extent *param = &subgroup->places[ZERO_PLANE_PARAM].extent;
+	const struct tier_extent *state = &subgroup->places[ZERO_PLANE_STATE].extent;
 	bool is_load = job->pipeline.kind == ZERO_PIPELINE_LOAD;
 
 	item_set(item, ZERO_ITEM_READING);

@@ -42,12 +42,15 @@ static int absent(struct zero_job *job, const char *what)
 	return err_origin(-ENODEV);
 }
 
-static struct tier *tier_of(const struct zero *zero, const uint8_t uuid[16])
+/* No member: the store is not here. */
+static struct tier_extent extent_of(const struct zero *zero, const struct catalog_extent *stored)
 {
-	for (uint32_t i = 0; i < zero->options.nvme_tier_count; i++)
-		if (memcmp(tier_uuid(&zero->options.nvme_tiers[i]), uuid, 16) == 0)
-			return &zero->options.nvme_tiers[i];
-	return NULL;
+	struct tier_extent extent = { .offset_bytes = stored->extent.offset_bytes,
+		                      .bytes = stored->extent.bytes };
+
+	for (uint32_t i = 0; i < zero->options.nvme_tier_count && !extent.member; i++)
+		extent.member = tier_member_find(&zero->options.nvme_tiers[i], stored->store_uuid);
+	return extent;
 }
 
 /* Names, numbers, configuration and layout. The layout changes hands. */
@@ -104,34 +107,33 @@ static struct zero_subgroup *subgroup_of(struct zero_job *job, const struct cata
 	return &job->subgroups[job->units[extent->unit].subgroup_first + extent->subgroup];
 }
 
-static int take_extent(struct zero_job *job, const struct catalog_extent *stored,
-                       const struct catalog_extent *first)
+static int take_extent(struct zero_job *job, const struct catalog_extent *stored)
 {
 	struct zero_subgroup *subgroup = subgroup_of(job, stored);
 	bool is_state = stored->plane == ZI_PLANE_STATE;
 	uint32_t plane = is_state ? ZERO_PLANE_STATE : ZERO_PLANE_PARAM;
-	struct tier *tier;
+	struct tier_extent extent;
 
 	if (!subgroup || (!is_state && stored->plane != ZI_PLANE_PARAM))
 		return damaged(job, "an extent of no subgroup");
 	if (!stored->extent.bytes)
 		return 0; /* All zero. */
-	tier = tier_of(job->zero, stored->store_uuid);
-	if (!tier)
+	extent = extent_of(job->zero, stored);
+	if (!extent.member)
 		return absent(job,
 		              "its state lies on a store that the configuration does not name");
-	if (memcmp(stored->store_uuid, first->store_uuid, sizeof(first->store_uuid)) != 0)
-		return damaged(job, "extents on two stores");
+	if (job->nvme_tier && job->nvme_tier != extent.member->tier)
+		return damaged(job, "extents on two tiers");
 	if (subgroup->places[plane].extent.bytes)
 		return damaged(job, "a subgroup with two extents of one plane");
 	if (stored->extent.bytes != (is_state ? job_subgroup_state_bytes(job, subgroup)
 	                                      : job_subgroup_param_bytes(job, subgroup)) ||
 	    stored->hash_count != subgroup->tile_count)
 		return damaged(job, "an extent of the wrong length");
-	job->nvme_tier = tier; /* All of a job's extents lie on one. */
-	if (tier_extent_claim(tier, &stored->extent))
+	job->nvme_tier = extent.member->tier;
+	if (tier_extent_claim(&extent))
 		return damaged(job, "an extent outside its store, or in use twice");
-	subgroup->places[plane].extent = stored->extent;
+	subgroup->places[plane].extent = extent;
 	memcpy(&job->hashes[plane][0][subgroup->tile_first], stored->hashes,
 	       stored->hash_count * sizeof(uint64_t));
 	return 0;
@@ -176,8 +178,9 @@ static int take(struct zero_job *job, struct catalog_job *stored)
 	int r;
 
 	r = take_record(job, stored);
+	job->nvme_tier = NULL; /* It is where its extents are. */
 	for (uint32_t i = 0; i < stored->extent_count && !r; i++)
-		r = take_extent(job, &stored->extents[i], stored->extents);
+		r = take_extent(job, &stored->extents[i]);
 	for (uint32_t i = 0; i < stored->blob_count && !r; i++)
 		r = take_blob(job, &stored->blobs[i]);
 	if (!r && !job->nvme_tier)
@@ -209,11 +212,10 @@ static int refuse(struct recovery *recovery, struct zero_job *job, struct catalo
 static void keep_space(const struct zero *zero, const struct catalog_job *stored)
 {
 	for (uint32_t i = 0; i < stored->extent_count; i++) {
-		const struct catalog_extent *extent = &stored->extents[i];
-		struct tier *tier = tier_of(zero, extent->store_uuid);
+		struct tier_extent extent = extent_of(zero, &stored->extents[i]);
 
-		if (tier && extent->extent.bytes)
-			(void)tier_extent_claim(tier, &extent->extent);
+		if (extent.member && extent.bytes)
+			(void)tier_extent_claim(&extent);
 	}
 }
 

@@ -57,7 +57,7 @@ static int move(struct disk *disk, bool is_write, uint64_t offset, void *buffer,
 {
 	int r;
 
-	disk->move = (struct tier_move){ .tier = &disk->tier,
+	disk->move = (struct tier_move){ .member = &disk->tier.members[0],
 		                         .is_write = is_write,
 		                         .offset_bytes = offset,
 		                         .buffer = buffer,
@@ -75,12 +75,12 @@ static int move(struct disk *disk, bool is_write, uint64_t offset, void *buffer,
 Test(move, bytes_reach_the_store_and_come_back_and_are_counted)
 {
 	struct disk disk;
-	struct zi_extent extent;
+	struct tier_extent extent;
 	char *source = aligned_alloc(4096, 65536), *target = aligned_alloc(4096, 65536);
 
 	disk_init(&disk, "threads");
 	cr_assert_str_eq(disk.tier.name, "nvme:fast");
-	cr_assert_eq(disk.tier.capacity_bytes, nvme_space_total_bytes(disk.tier.space));
+	cr_assert_eq(disk.tier.capacity_bytes, nvme_space_total_bytes(disk.tier.members[0].space));
 	memset(source, 'x', 65536);
 	memset(target, 0, 65536);
 	cr_assert_eq(tier_extent_reserve(&disk.tier, 65536, &extent), 0);
@@ -90,12 +90,12 @@ Test(move, bytes_reach_the_store_and_come_back_and_are_counted)
 	cr_assert_eq(disk.done_count, 2);
 	cr_assert_eq(disk.tier.write_bytes, 65536);
 	cr_assert_eq(disk.tier.read_bytes, 65536);
-	cr_assert_eq(tier_flush(&disk.tier), 0);
-	cr_assert_str_eq(tier_path(&disk.tier), disk.path);
-	cr_assert_eq(memcmp(tier_uuid(&disk.tier), disk.store->uuid, 16), 0);
-	tier_extent_release(&disk.tier, &extent);
+	cr_assert_eq(tier_flush(&disk.tier, tier_member_bit(&disk.tier.members[0])), 0);
+	cr_assert_str_eq(tier_member_path(&disk.tier.members[0]), disk.path);
+	cr_assert_eq(memcmp(tier_member_uuid(&disk.tier.members[0]), disk.store->uuid, 16), 0);
+	tier_extent_release(&extent);
 	cr_assert_eq(extent.bytes, 0);
-	tier_extent_release(&disk.tier, &extent);
+	tier_extent_release(&extent);
 	free(source);
 	free(target);
 	disk_deinit(&disk);
@@ -131,7 +131,7 @@ Test(move, failure_of_the_disk_is_the_result_and_is_not_counted)
 Test(move, a_full_store_is_a_condition)
 {
 	struct disk disk;
-	struct zi_extent extent = { 0 }, other = { 0 };
+	struct tier_extent extent = { 0 }, other = { 0 };
 
 	disk_init(&disk, "threads");
 	cr_assert_eq(tier_extent_reserve(&disk.tier, 64 * MIB, &extent), TIER_E_FULL);
@@ -139,21 +139,22 @@ Test(move, a_full_store_is_a_condition)
 	cr_assert_eq(tier_extent_reserve(&disk.tier, tier_extent_free_bytes(&disk.tier), &extent),
 	             0);
 	cr_assert_eq(tier_extent_reserve(&disk.tier, 4096, &other), TIER_E_FULL);
-	tier_extent_release(&disk.tier, &extent);
+	tier_extent_release(&extent);
 	disk_deinit(&disk);
 }
 
 Test(move, an_extent_is_claimed_once)
 {
 	struct disk disk;
-	struct zi_extent extent = { .offset_bytes = 8192, .bytes = 4096 };
-	struct zi_extent outside = { .offset_bytes = 1ull << 40, .bytes = 4096 };
+	struct tier_extent extent = { .offset_bytes = 8192, .bytes = 4096 };
+	struct tier_extent outside = { .offset_bytes = 1ull << 40, .bytes = 4096 };
 
 	disk_init(&disk, "threads");
-	cr_assert_eq(tier_extent_claim(&disk.tier, &extent), 0);
-	cr_assert_eq(tier_extent_claim(&disk.tier, &extent), -EUCLEAN);
-	cr_assert_eq(tier_extent_claim(&disk.tier, &outside), -EUCLEAN);
-	tier_extent_release(&disk.tier, &extent);
+	extent.member = outside.member = &disk.tier.members[0];
+	cr_assert_eq(tier_extent_claim(&extent), 0);
+	cr_assert_eq(tier_extent_claim(&extent), -EUCLEAN);
+	cr_assert_eq(tier_extent_claim(&outside), -EUCLEAN);
+	tier_extent_release(&extent);
 	disk_deinit(&disk);
 }
 

@@ -52,8 +52,7 @@ static void train(struct node *node, const struct variant *variant, uint32_t wor
 	plain_deinit(&plain);
 	node_settle(node);
 	cr_assert_eq(node->nvme.used_bytes, 0);
-	cr_assert_eq(nvme_space_free_bytes(node->nvme.space),
-	             nvme_space_total_bytes(node->nvme.space));
+	cr_assert_eq(tier_extent_free_bytes(&node->nvme), node->nvme.capacity_bytes);
 }
 
 static void train_everywhere(struct node *node, struct variant variant)

@@ -50,14 +50,14 @@ Test(zero_commit, transaction_that_fails_leaves_the_committed_step)
 	uint64_t free_bytes;
 
 	begin(0);
-	free_bytes = nvme_space_free_bytes(node.nvme.space);
+	free_bytes = tier_extent_free_bytes(&node.nvme);
 	forget();
 	cr_assert_eq(model_step(actors, 1, 1, &options), -ENOENT);
 	cr_assert_not_null(strstr(actors[0].text.chars, "not in the catalog"), "%s",
 	                   actors[0].text.chars);
 	cr_assert_eq(actors[0].broken_error, -ENOENT);
 	cr_assert_eq(node_job(&node, "train")->committed_step, 0);
-	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes);
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes);
 	actor_leave(&actors[0], true);
 	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
 	cr_assert_neq(model_materialize(actors, 1), 0, "nor can it be recorded anew");
@@ -117,9 +117,9 @@ Test(zero_commit, flush_that_fails_commits_nothing)
 		model_gradients(actors, 1, step, &options);
 		actor_start(&actors[0], 0, zero_step, NULL);
 		if (catch_before_commit())
-			node.nvme.store = &broken;
+			node.nvme.members[0].store = &broken;
 		r = actor_wait(&actors[0], 0);
-		node.nvme.store = node.store;
+		node.nvme.members[0].store = node.store;
 		if (!r)
 			plain_step(&plain, step, &options);
 	}

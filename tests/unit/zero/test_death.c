@@ -78,7 +78,7 @@ static void die_at(enum point point, uint32_t offload)
 
 	begin(2, offload, 0);
 	options.max_norm = point == HANDED ? 1 : 0;
-	free_bytes = nvme_space_free_bytes(node.nvme.space);
+	free_bytes = tier_extent_free_bytes(&node.nvme);
 	if (point >= BEGUN)
 		cr_assert_eq(all_call(actors, 2, zero_step_begin,
 		                      &(struct zero_op){ .options = options }),
@@ -99,7 +99,7 @@ static void die_at(enum point point, uint32_t offload)
 	cr_assert_not_null(strstr(actors[0].broken_text.chars, "died: killed by the test"));
 	cr_assert_eq(actor_call(&actors[0], zero_barrier, NULL), -EPIPE, "from now on always");
 	node_settle(&node);
-	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes, "nothing stays reserved");
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes, "nothing stays reserved");
 	come_back(2, 0);
 	end();
 }

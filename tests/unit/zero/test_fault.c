@@ -15,7 +15,7 @@ static char backend[64];
 static bool attempt(uint64_t *committed)
 {
 	struct zi_step_options options = model_options();
-	uint64_t free_bytes = nvme_space_free_bytes(node.nvme.space);
+	uint64_t free_bytes = tier_extent_free_bytes(&node.nvme);
 	int r = model_materialize(actors, 1);
 
 	if (r) {
@@ -43,7 +43,7 @@ static bool attempt(uint64_t *committed)
 	cr_assert_not_null(strstr(actors[0].broken_text.chars, "job 'train'"), "%s",
 	                   actors[0].broken_text.chars);
 	node_settle(&node);
-	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes, "nothing stays reserved");
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes, "nothing stays reserved");
 	return false;
 }
 
@@ -233,8 +233,7 @@ Test(zero_fault, failed_commit_of_written_parameters_commits_nothing_and_may_be_
 	cr_assert_not_null(strstr(actors[0].text.chars, "writing parameters of unit"), "%s",
 	                   actors[0].text.chars);
 	cr_assert_eq(node_job(&node, "train")->committed_step, -1);
-	cr_assert_eq(nvme_space_free_bytes(node.nvme.space),
-	             nvme_space_total_bytes(node.nvme.space));
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), node.nvme.capacity_bytes);
 	cr_assert_eq(actor_call(&actors[0], zero_commit, NULL), 0, "%s", actors[0].text.chars);
 	sound(0);
 	end();
@@ -250,15 +249,15 @@ Test(zero_fault, store_without_room_refuses_the_step_before_anything_changed)
 	cr_assert_eq(model_step(actors, 1, 1, &options), 0);
 	plain_step(&plain, 1, &options);
 	/* Somebody else's extents, in spite of all charges. */
-	cr_assert_eq(nvme_space_allocate(node.nvme.space, 12 * MIB, &taken), 0);
-	free_bytes = nvme_space_free_bytes(node.nvme.space);
+	cr_assert_eq(nvme_space_allocate(node.nvme.members[0].space, 12 * MIB, &taken), 0);
+	free_bytes = tier_extent_free_bytes(&node.nvme);
 	cr_assert_eq(
 		actor_call(&actors[0], zero_step_begin, &(struct zero_op){ .options = options }),
 		-ENOSPC);
 	cr_assert_not_null(strstr(actors[0].text.chars, "a step of job 'train' needs 6.4 MiB"),
 	                   "%s", actors[0].text.chars);
-	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes);
-	nvme_space_release(node.nvme.space, &taken);
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes);
+	nvme_space_release(node.nvme.members[0].space, &taken);
 	cr_assert_eq(model_step(actors, 1, 2, &options), 0, "%s", actors[0].text.chars);
 	plain_step(&plain, 2, &options);
 	cr_assert(plain_equals(&plain, &actors[0]));

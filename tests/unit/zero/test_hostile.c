@@ -109,8 +109,7 @@ Test(zero_hostile, destroy_that_timed_out_is_told_once_and_its_rank_must_leave)
 	cr_assert(actors[0].is_broken);
 	cr_assert_eq(actors[0].broken_error, -ESTALE);
 	cr_assert_not_null(strstr(actors[0].broken_text.chars, "was destroyed"));
-	cr_assert_eq(nvme_space_free_bytes(node.nvme.space),
-	             nvme_space_total_bytes(node.nvme.space));
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), node.nvme.capacity_bytes);
 	actor_leave(&actors[0], true);
 	cr_assert_null(node_job(&node, "train"));
 	end();
@@ -126,8 +125,7 @@ Test(zero_hostile, rank_that_leaves_while_its_job_is_deleted_leaves_nothing)
 	gate_open();
 	node_settle(&node);
 	cr_assert_null(node_job(&node, "train"));
-	cr_assert_eq(nvme_space_free_bytes(node.nvme.space),
-	             nvme_space_total_bytes(node.nvme.space));
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), node.nvme.capacity_bytes);
 	end();
 }
 

@@ -83,12 +83,12 @@ Test(zero_recover, job_goes_on_from_its_commit_with_the_same_bits)
 		plain_step(&plain, step, &options);
 	}
 	/* A third is begun and handed over, but never ended. */
-	free_bytes = nvme_space_free_bytes(node.nvme.space);
+	free_bytes = tier_extent_free_bytes(&node.nvme);
 	model_gradients(actors, 2, 3, &options);
 	crash();
 	node_start(&node);
 	cr_assert_eq(node.lost_count, 0);
-	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes,
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes,
 	             "what no commit names is free");
 	run(2, 3, 4, 4 * MIB);
 	cr_assert_eq(memcmp(zero_blob(actors[1].rank, &bytes), "blob 4", 6), 0);
@@ -336,20 +336,13 @@ Test(zero_recover, space_of_a_damaged_job_is_given_to_nobody)
 	uint64_t free_bytes;
 
 	begin(1, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
-	free_bytes = nvme_space_free_bytes(node.nvme.space);
+	free_bytes = tier_extent_free_bytes(&node.nvme);
 	crash();
 	sql("UPDATE extent SET hashes = x'' WHERE plane = 0 AND unit = 0 AND subgroup = 0");
 	node_start(&node);
 	cr_assert_eq(node_job(&node, "train")->refusal, -EUCLEAN);
-	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes);
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes);
 	end();
-}
-
-Test(zero_recover, extents_on_two_stores_are_refused)
-{
-	damaged("UPDATE extent SET bytes = 0, store_uuid = x'00112233445566778899aabbccddeeff' "
-	        "WHERE plane = 0 AND unit = 0",
-	        "on two stores");
 }
 
 Test(zero_recover, job_beyond_its_quota_is_refused_with_figures_and_kept)

@@ -204,7 +204,7 @@ Test(zero_step, non_finite_gradient_is_skipped_and_changes_nothing_but_the_numbe
 	begin(2, ZI_OFFLOAD_NVME, ZI_SCHEDULE_LOCAL);
 	cr_assert_eq(model_step(actors, 2, 1, &options), 0);
 	plain_step(&plain, 1, &options);
-	uint64_t free_bytes = nvme_space_free_bytes(node.nvme.space);
+	uint64_t free_bytes = tier_extent_free_bytes(&node.nvme);
 
 	cr_assert_eq(all_call(actors, 2, zero_step_begin, &(struct zero_op){ .options = options }),
 	             0);
@@ -222,7 +222,7 @@ Test(zero_step, non_finite_gradient_is_skipped_and_changes_nothing_but_the_numbe
 	cr_assert_eq(actors[0].calls[0].op.stats.is_skipped, 1);
 	cr_assert_eq(actors[0].calls[0].op.stats.step, 2);
 	cr_assert(plain_equals(&plain, &actors[0]));
-	cr_assert_eq(nvme_space_free_bytes(node.nvme.space), free_bytes, "nothing stays reserved");
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes, "nothing stays reserved");
 	cr_assert_eq(memcmp(zero_blob(actors[1].rank, &bytes), "skip", 4), 0);
 	/* The powers of beta did not advance: the next step is the plain computation's second. */
 	cr_assert_eq(model_step(actors, 2, 3, &options), 0, "%s", actors[0].text.chars);

@@ -20,7 +20,7 @@
 
 struct catalog;
 
-#define CATALOG_VERSION 1u
+#define CATALOG_VERSION 2u
 /* Starts of a job whose names are remembered, the newest ones: who still carries an older name was
  * fenced long ago. 64 KiB of names a job. */
 #define CATALOG_INCARNATIONS_MAX 1024u
@@ -65,9 +65,13 @@ struct catalog_blob {
 	uint64_t byte_count;
 };
 
-/* A job as recovered: everything owned by it, freed by catalog_job_free(). */
+/* A job, or a snapshot of one: a job's rows as they stood at a commit, kept under a second name.
+ * As recovered: everything owned by it, freed by catalog_job_free(). */
 struct catalog_job {
 	char name[ZI_NAME_BYTES];
+	char snapshot[ZI_NAME_BYTES]; /* "" the job itself */
+	bool is_automatic;            /* snapshot: counts for retention */
+	uint64_t created_s;           /* snapshot: since 1970 */
 	uint32_t uid;
 	uint32_t world_size;
 	struct catalog_job_config config;
@@ -99,11 +103,13 @@ ZI_DEFINE_CLEANUP(struct catalog *, catalog_close)
  * not know a store that was not just made. */
 int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t uuid[16],
                         bool is_created, struct zi_text *text);
-/* Every job, one call each; the callback owns the job. Jobs whose optimizer state or parameters
- * lived in memory alone have no extents: the caller decides. */
+/* Every job and snapshot, one call each; the callback owns it. Jobs whose optimizer state or
+ * parameters lived in memory alone have no extents: the caller decides. */
 typedef int (*catalog_job_fn)(void *arg, struct catalog_job *job);
 int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg,
                       struct zi_text *text);
+/* A deep copy without incarnations. -ENOMEM. Any thread. */
+int catalog_job_copy(const struct catalog_job *source, struct catalog_job **ret_job);
 struct catalog_job *catalog_job_free(struct catalog_job *job);
 ZI_DEFINE_CLEANUP(struct catalog_job *, catalog_job_free)
 
@@ -114,8 +120,10 @@ ZI_DEFINE_CLEANUP(struct catalog_job *, catalog_job_free)
 int catalog_start(struct catalog *catalog);
 
 enum catalog_request_kind {
-	CATALOG_JOB_CREATE = 1,  /* the whole job but extents and blobs; -EEXIST */
-	CATALOG_JOB_DELETE,      /* name: all rows of the job; -ENOENT, here and below */
+	CATALOG_JOB_CREATE = 1,  /* the whole job or snapshot; extents and blobs only
+				  * with a step. -EEXIST */
+	CATALOG_JOB_DELETE,      /* name, snapshot: all its rows; a job's snapshots stay.
+				  * -ENOENT, here and below */
 	CATALOG_JOB_INCARNATION, /* name, incarnation, incarnation_number, incarnations; forgets
 				  * what is older than CATALOG_INCARNATIONS_MAX numbers */
 	CATALOG_COMMIT,          /* name, world_size, step, update_count, powers; extents (replace

@@ -6,6 +6,7 @@
  *   schema.c   tables, and the statements that are kept prepared
  *   sql.c      the border to SQLite: its results become an errno and a sentence
  *   load.c     jobs, out of the tables
+ *   job.c      jobs that own what they point to
  *   commit.c   one transaction per request, into the tables
  *   thread.c   the commit thread and its queue
  */
@@ -64,6 +65,17 @@ struct catalog {
 
 	struct zi_thread thread;
 	char path[]; /* of the file */
+};
+
+/* ---- job.c ---- */
+
+/* What catalog_job_free() must find again. */
+struct loaded_job {
+	struct catalog_job job;
+	uint64_t *hashes;
+	uint8_t *blob_bytes;
+	uint64_t hash_capacity;
+	uint64_t blob_capacity;
 };
 
 /* ---- sql.c ---- */

@@ -77,11 +77,13 @@ static int row_end(struct row *row)
 /* ---- what the kinds of requests do ---- */
 
 /* SQLITE_EMPTY: no such job. */
-static int find_job(struct catalog *catalog, const char *name, int64_t *ret_job_id)
+static int find_job(struct catalog *catalog, const struct catalog_job *job, int64_t *ret_job_id)
 {
 	sqlite3_stmt *handle = catalog->statements[CATALOG_SQL_JOB_FIND];
-	int code = sqlite3_bind_text(handle, 1, name, -1, SQLITE_STATIC);
+	int code = sqlite3_bind_text(handle, 1, job->name, -1, SQLITE_STATIC);
 
+	if (!code)
+		code = sqlite3_bind_text(handle, 2, job->snapshot, -1, SQLITE_STATIC);
 	if (!code)
 		code = sqlite3_step(handle);
 	if (code == SQLITE_ROW)
@@ -113,6 +115,9 @@ static int write_job(struct catalog *catalog, const struct catalog_job *job)
 	row_int(&row, job->update_count);
 	row_double(&row, job->beta1_power);
 	row_double(&row, job->beta2_power);
+	row_text(&row, job->snapshot);
+	row_int(&row, job->is_automatic);
+	row_int(&row, job->created_s);
 	return row_end(&row);
 }
 
@@ -230,6 +235,11 @@ static int do_create(struct catalog *catalog, int64_t job_id, const struct catal
 		return code;
 	job_id = sqlite3_last_insert_rowid(catalog->db); /* There was none. */
 	code = write_layout(catalog, job_id, job);
+	/* Without a step there is nothing that they could belong to. */
+	if (!code && job->step >= 0)
+		code = write_extents(catalog, job_id, job);
+	if (!code && job->step >= 0)
+		code = write_blobs(catalog, job_id, job);
 	if (code)
 		return code;
 	return write_incarnations(catalog, job_id, job);
@@ -316,17 +326,20 @@ static void roll_back(struct catalog *catalog)
 static int run_transaction(struct catalog *catalog, struct catalog_request *request)
 {
 	bool is_create = request->kind == CATALOG_JOB_CREATE;
-	const char *name = request->job->name;
-	char doing[sizeof("recording the incarnation of job ''") + ZI_NAME_BYTES];
+	const char *snapshot = request->job->snapshot;
+	char name[2 * ZI_NAME_BYTES];
+	char doing[sizeof("recording the incarnation of job ''") + sizeof(name)];
 	int64_t job_id = 0;
 	int code;
 
-	/* Fits: the longest word and name. */
+	/* Both fit: the longest word and names. */
+	(void)snprintf(name, sizeof(name), "%s%s%s", request->job->name, snapshot[0] ? "/" : "",
+	               snapshot);
 	(void)snprintf(doing, sizeof(doing), "%s job '%s'", kinds[request->kind].doing, name);
 	code = catalog_sql_step(catalog, CATALOG_SQL_BEGIN);
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, doing, &request->text));
-	code = find_job(catalog, name, &job_id);
+	code = find_job(catalog, request->job, &job_id);
 	if (is_create && !code) {
 		roll_back(catalog);
 		return err_origin(zi_text_error(&request->text, -EEXIST,

@@ -19,15 +19,6 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "hashes and shapes are stored as they lie");
 
-/* What catalog_job_free() must find again. */
-struct loaded_job {
-	struct catalog_job job;
-	uint64_t *hashes;
-	uint8_t *blob_bytes;
-	uint64_t hash_capacity;
-	uint64_t blob_capacity;
-};
-
 struct loader {
 	struct catalog *catalog;
 	struct zi_text *text;
@@ -47,11 +38,14 @@ struct load_table {
 
 static int load_damaged(struct loader *loader, const char *table)
 {
+	const struct catalog_job *job = &loader->loaded->job;
+
 	return err_origin(zi_text_error(
 		loader->text, -EUCLEAN,
-		"%s is damaged: job '%s', table %s has a value out of its range; nothing was "
+		"%s is damaged: job '%s%s%s', table %s has a value out of its range; nothing was "
 		"changed: restore the file, or move it away to begin anew",
-		loader->catalog->path, loader->loaded->job.name, table));
+		loader->catalog->path, job->name, job->snapshot[0] ? "/" : "", job->snapshot,
+		table));
 }
 
 /* An integer in [0, maximum]. Rows are STRICT, so that it is one. */
@@ -290,7 +284,8 @@ static int load_table(struct loader *loader, const struct load_table *table)
 static const char load_jobs_sql[] =
 	"SELECT id, name, uid, world_size, param_dtype, grad_dtype, optimizer, schedule,"
 	" offload_optimizer, offload_param, durability, incarnation, incarnation_number, step,"
-	" update_count, beta1_power, beta2_power FROM job ORDER BY id";
+	" update_count, beta1_power, beta2_power, snapshot, is_automatic, created_s"
+	" FROM job ORDER BY id";
 
 static bool take_job(struct loader *loader, sqlite3_stmt *row)
 {
@@ -305,6 +300,12 @@ static bool take_job(struct loader *loader, sqlite3_stmt *row)
 	job->update_count = take_u64(row, 14);
 	job->beta1_power = sqlite3_column_double(row, 15);
 	job->beta2_power = sqlite3_column_double(row, 16);
+	job->is_automatic = take_u64(row, 18) != 0;
+	job->created_s = take_u64(row, 19);
+	/* Of a step, or there was nothing to keep. */
+	if (!take_name(row, 17, job->snapshot, sizeof(job->snapshot)) ||
+	    (job->snapshot[0] && job->step < 0))
+		return false;
 	return take_u32(row, 2, UINT32_MAX, &job->uid) &&
 	       take_u32(row, 3, ZI_WORLD_MAX, &job->world_size) && job->world_size > 0 &&
 	       take_u32(row, 4, _ZI_DTYPE_COUNT - 1, &config->param_dtype) &&
@@ -340,8 +341,9 @@ static int load_job(struct catalog *catalog, sqlite3_stmt *row, struct zi_text *
 }
 
 /*
- * Calls @each once for every job, in the order in which they were made; what it returns, if not 0,
- * ends the walk and is returned. @each owns the job, and does not call the catalog.
+ * Calls @each once for every job and snapshot, in the order in which they were made; what it
+ * returns, if not 0, ends the walk and is returned. @each owns the job, and does not call the
+ * catalog.
  * Return: 0, -EUCLEAN damage that quick_check does not see, -EIO, -ENOMEM, or @each's.
  */
 int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg, struct zi_text *text)
@@ -364,23 +366,4 @@ int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg, s
 	if (code != SQLITE_DONE)
 		return err_trace(catalog_sql_error(catalog, code, "reading jobs", text));
 	return 0;
-}
-
-/* @job: from catalog_load_jobs(), or NULL. Return: NULL. */
-struct catalog_job *catalog_job_free(struct catalog_job *job)
-{
-	struct loaded_job *loaded;
-
-	if (!job)
-		return NULL;
-	loaded = container_of(job, struct loaded_job, job);
-	free(job->units);
-	free(job->params);
-	free(job->extents);
-	free(job->blobs);
-	free(job->incarnations);
-	free(loaded->hashes);
-	free(loaded->blob_bytes);
-	free(loaded);
-	return NULL;
 }

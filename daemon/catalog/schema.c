@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables of the catalog, version 1, and its kept statements. Floor 2.
+ * The tables of the catalog, version 2, and its kept statements. Floor 2.
  *
  * A change here is a change of CATALOG_VERSION. Tables are STRICT, so that quick_check also finds a
  * value of the wrong type. Words that are uint64_t in C are stored as the int64_t of the same bits.
@@ -8,7 +8,8 @@
  *   meta    one row: whose file this is, and which version
  *   store   the stores that extents lie on: a name in the configuration, and what is written in
  *           the store's own superblock
- *   job     a training state, the step it stands at, and what the next step's arithmetic needs
+ *   job     a training state, the step it stands at, and what the next step's arithmetic needs; or
+ *           (with a name in `snapshot`) how one stood once
  *   unit    its units and parameters, in order of registration
  *   param
  *   extent  where each subgroup's planes of the committed step lie. Without a rowid, in the order
@@ -29,7 +30,7 @@ const char catalog_schema_sql[] =
 	" uuid BLOB NOT NULL UNIQUE CHECK(length(uuid) = 16)) STRICT, WITHOUT ROWID;"
 	"CREATE TABLE job("
 	" id INTEGER PRIMARY KEY,"
-	" name TEXT NOT NULL UNIQUE,"
+	" name TEXT NOT NULL,"
 	" uid INTEGER NOT NULL,"
 	" world_size INTEGER NOT NULL,"
 	" param_dtype INTEGER NOT NULL,"
@@ -44,7 +45,11 @@ const char catalog_schema_sql[] =
 	" step INTEGER NOT NULL," /* committed; -1 none */
 	" update_count INTEGER NOT NULL,"
 	" beta1_power REAL NOT NULL,"
-	" beta2_power REAL NOT NULL) STRICT;"
+	" beta2_power REAL NOT NULL,"
+	" snapshot TEXT NOT NULL," /* '' the job itself */
+	" is_automatic INTEGER NOT NULL,"
+	" created_s INTEGER NOT NULL,"
+	" UNIQUE(name, snapshot)) STRICT;"
 	"CREATE TABLE unit("
 	" job_id INTEGER NOT NULL,"
 	" unit INTEGER NOT NULL,"
@@ -88,9 +93,10 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 	[CATALOG_SQL_JOB_INSERT] =
 		"INSERT INTO job(name, uid, world_size, param_dtype, grad_dtype, optimizer,"
 		" schedule, offload_optimizer, offload_param, durability, incarnation,"
-		" incarnation_number, step, update_count, beta1_power, beta2_power)"
-		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)",
-	[CATALOG_SQL_JOB_FIND] = "SELECT id FROM job WHERE name = ?1",
+		" incarnation_number, step, update_count, beta1_power, beta2_power, snapshot,"
+		" is_automatic, created_s)"
+		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19)",
+	[CATALOG_SQL_JOB_FIND] = "SELECT id FROM job WHERE name = ?1 AND snapshot = ?2",
 	[CATALOG_SQL_JOB_INCARNATION] =
 		"UPDATE job SET incarnation = ?2, incarnation_number = ?3 WHERE id = ?1",
 	[CATALOG_SQL_JOB_STEP] = "UPDATE job SET step = ?2, update_count = ?3, beta1_power = ?4,"

@@ -239,8 +239,8 @@ Test(open, another_version_is_refused_and_named)
 	struct sample sample;
 
 	make_catalog(&fixture, &sample);
-	change_by_sql(&fixture, "UPDATE meta SET version = 2");
-	assert_refused_untouched(&fixture, -EPROTONOSUPPORT, "version 2");
+	change_by_sql(&fixture, "UPDATE meta SET version = 1");
+	assert_refused_untouched(&fixture, -EPROTONOSUPPORT, "version 1");
 	sample_deinit(&sample);
 	fixture_deinit(&fixture);
 }

@@ -4,9 +4,11 @@
  * only. The specification is KEY=VALUE,…; blocks are counted from 1, each direction for itself.
  *
  *   over=NAME              the backend beneath: auto (default), io_uring, threads
+ *   path=NAME              of this store's blocks alone; the others pass through, uncounted
  *   seed=N                 of the positions and lengths that are left to chance
  *   error=ERRNO            what injected errors say: EIO (default), ENODATA, EREMOTEIO …
  *   read_eio_at=N          the N-th read fails, nothing moves; likewise write_eio_at
+ *   read_eio_from=N        the N-th read fails, and all after it; likewise write_eio_from
  *   write_lost_at=N        the N-th write reports success and writes nothing
  *   read_short_every=N     each N-th read moves only a part; likewise write_short_every
  *   eagain_every=N         each N-th block answers EAGAIN, nothing moves
@@ -14,6 +16,7 @@
  *   bitflip_at=N           one bit of what the N-th read returns is wrong
  *   enospc_after_bytes=N   writes fail with ENOSPC once N bytes went out
  *   stall_at=N,stall_ms=M  the N-th block, of either direction, comes back M ms later
+ *   bytes_per_s=N          no more than that, both directions together: a path that is throttled
  *   reorder=1              what finishes together comes back in another order
  *
  * A block's fate is decided when it is prepared: the same requests in the same order meet the same
@@ -56,6 +59,7 @@ struct faulty {
 	int timer_fd; /* the earliest stalled block */
 	uint64_t random;
 	uint64_t reads_count, writes_count, written_bytes;
+	uint64_t free_ns;     /* bytes_per_s: when the path is done with what it was given */
 	struct zi_list held;  /* done, but not yet told */
 	struct fault *faults; /* by block index */
 };
@@ -163,6 +167,11 @@ static bool faulty_is_nth(uint64_t every, uint64_t count)
 	return every && count % every == 0;
 }
 
+static bool is_from(uint64_t first, uint64_t count)
+{
+	return first && count >= first;
+}
+
 /* A part of the block that direct I/O can move, at least one unit and not all. Its count is later
  * reported a little lower half of the time: not even the granularity may be relied on. */
 static void faulty_shorten(struct faulty *faulty, struct nvme_block *block)
@@ -186,7 +195,7 @@ static void faulty_decide_read(struct faulty *faulty, struct nvme_block *block, 
 	const struct nvme_faulty_spec *spec = &faulty->spec;
 	uint64_t count = ++faulty->reads_count;
 
-	if (count == spec->read_eio_at)
+	if (count == spec->read_eio_at || is_from(spec->read_eio_from, count))
 		faulty_inject(fault, -(int32_t)spec->error);
 	else if (count == spec->overlong_at)
 		faulty_inject(fault, (int32_t)block->bytes + 1);
@@ -201,7 +210,7 @@ static void faulty_decide_write(struct faulty *faulty, struct nvme_block *block,
 	const struct nvme_faulty_spec *spec = &faulty->spec;
 	uint64_t count = ++faulty->writes_count;
 
-	if (count == spec->write_eio_at)
+	if (count == spec->write_eio_at || is_from(spec->write_eio_from, count))
 		faulty_inject(fault, -(int32_t)spec->error);
 	else if (count == spec->write_lost_at)
 		faulty_inject(fault, (int32_t)block->bytes);
@@ -214,6 +223,23 @@ static void faulty_decide_write(struct faulty *faulty, struct nvme_block *block,
 		faulty->written_bytes += block->bytes;
 }
 
+/* A slow path works off one block after the other. */
+static void faulty_throttle(struct faulty *faulty, struct fault *fault)
+{
+	uint64_t bytes_per_s = faulty->spec.bytes_per_s;
+
+	if (!bytes_per_s)
+		return;
+	faulty->free_ns = ZI_MAX(faulty->free_ns, zi_clock_now_ns());
+	faulty->free_ns += fault->whole_bytes * ZI_NS_PER_S / bytes_per_s;
+	fault->due_ns = ZI_MAX(fault->due_ns, faulty->free_ns);
+}
+
+static bool faulty_is_meant(const struct faulty *faulty, const struct nvme_block *block)
+{
+	return !faulty->spec.path[0] || !strcmp(faulty->spec.path, block->io->store->name);
+}
+
 static void faulty_prepare(struct nvme_backend *backend, struct nvme_block *block)
 {
 	struct faulty *faulty = faulty_of(backend);
@@ -221,6 +247,10 @@ static void faulty_prepare(struct nvme_backend *backend, struct nvme_block *bloc
 	uint64_t count;
 
 	*fault = (struct fault){ .whole_bytes = block->bytes };
+	if (!faulty_is_meant(faulty, block)) {
+		faulty->inner->ops->prepare(faulty->inner, block);
+		return;
+	}
 	if (block->direction == NVME_READ)
 		faulty_decide_read(faulty, block, fault);
 	else
@@ -230,6 +260,7 @@ static void faulty_prepare(struct nvme_backend *backend, struct nvme_block *bloc
 		faulty_inject(fault, -EAGAIN);
 	if (count == faulty->spec.stall_at)
 		fault->due_ns = zi_clock_now_ns() + faulty->spec.stall_ms * ZI_NS_PER_MS;
+	faulty_throttle(faulty, fault);
 	if (!fault->is_injected) {
 		faulty->inner->ops->prepare(faulty->inner, block);
 		return;

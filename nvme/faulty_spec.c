@@ -19,6 +19,8 @@ static const struct {
 	{ "seed", offsetof(struct nvme_faulty_spec, seed) },
 	{ "read_eio_at", offsetof(struct nvme_faulty_spec, read_eio_at) },
 	{ "write_eio_at", offsetof(struct nvme_faulty_spec, write_eio_at) },
+	{ "read_eio_from", offsetof(struct nvme_faulty_spec, read_eio_from) },
+	{ "write_eio_from", offsetof(struct nvme_faulty_spec, write_eio_from) },
 	{ "write_lost_at", offsetof(struct nvme_faulty_spec, write_lost_at) },
 	{ "read_short_every", offsetof(struct nvme_faulty_spec, read_short_every) },
 	{ "write_short_every", offsetof(struct nvme_faulty_spec, write_short_every) },
@@ -28,6 +30,7 @@ static const struct {
 	{ "enospc_after_bytes", offsetof(struct nvme_faulty_spec, enospc_after_bytes) },
 	{ "stall_at", offsetof(struct nvme_faulty_spec, stall_at) },
 	{ "stall_ms", offsetof(struct nvme_faulty_spec, stall_ms) },
+	{ "bytes_per_s", offsetof(struct nvme_faulty_spec, bytes_per_s) },
 	{ "reorder", offsetof(struct nvme_faulty_spec, is_reordering) },
 };
 
@@ -55,6 +58,12 @@ static int spec_parse_pair(const char *key, const char *value, struct zi_text *t
 				text, -EINVAL, "faulty: over=%s is auto, io_uring or threads",
 				value));
 		return 0;
+	}
+	if (!strcmp(key, "path")) {
+		if (zi_check_name(value, sizeof(spec->path)))
+			return err_origin(zi_text_error(
+				text, -EINVAL, "faulty: path=%.60s is no name of a store", value));
+		return err_trace(zi_copy_name(spec->path, sizeof(spec->path), value));
 	}
 	if (!strcmp(key, "error"))
 		return err_trace(spec_parse_errno(value, text, &spec->error));

@@ -7,16 +7,20 @@
 #include <stdint.h>
 
 #include "common/base/text.h"
+#include "common/base/types.h"
 
 struct nvme_faulty_spec {
 	char over[16];
+	char path[ZI_NAME_BYTES]; /* of a store's name; "" all stores */
 	uint64_t seed;
 	uint64_t error; /* a positive errno */
 	uint64_t read_eio_at, write_eio_at, write_lost_at;
+	uint64_t read_eio_from, write_eio_from;
 	uint64_t read_short_every, write_short_every, eagain_every;
 	uint64_t overlong_at, bitflip_at;
 	uint64_t enospc_after_bytes;
 	uint64_t stall_at, stall_ms;
+	uint64_t bytes_per_s;
 	uint64_t is_reordering;
 	bool has_enospc_after_bytes; /* 0 bytes is a value */
 };

@@ -262,6 +262,38 @@ FAULT_TEST(stalled_block_holds_up_its_request_alone)
 	engine = nvme_engine_free(engine);
 }
 
+FAULT_TEST(faults_of_one_path_leave_the_others_alone)
+{
+	struct nvme_store *other = NULL;
+	struct nvme_engine *engine = make(variant, 4, "path=other,write_eio_from=2");
+	struct nvme_store_options options = { .name = "other",
+		                              .path = test_path("other"),
+		                              .bytes = 2 * MIB };
+
+	cr_assert_eq(nvme_store_open(&options, &test_text, &other), 0, "%s", test_text.chars);
+	for (unsigned i = 0; i < 4; i++)
+		cr_assert_eq(test_run(engine, NVME_WRITE, store, 4096, buffer, BLOCK_BYTES), 0);
+	cr_assert_eq(test_run(engine, NVME_WRITE, other, 4096, buffer, BLOCK_BYTES), 0);
+	for (unsigned i = 0; i < 3; i++)
+		cr_assert_eq(test_run(engine, NVME_WRITE, other, 4096, buffer, BLOCK_BYTES), -EIO);
+	cr_assert_eq(test_run(engine, NVME_READ, other, 4096, buffer, BLOCK_BYTES), 0);
+	cr_assert_eq(test_run(engine, NVME_WRITE, store, 4096, buffer, BLOCK_BYTES), 0);
+	engine = nvme_engine_free(engine);
+	other = nvme_store_close(other);
+}
+
+FAULT_TEST(throttled_path_takes_its_time_for_every_byte)
+{
+	/* 64 KiB at 4 MiB/s: 15.6 ms each. */
+	struct nvme_engine *engine = make(variant, 4, "bytes_per_s=4194304");
+	uint64_t begin_ns = zi_clock_now_ns();
+
+	for (unsigned i = 0; i < 3; i++)
+		cr_assert_eq(test_run(engine, NVME_WRITE, store, 4096, buffer, BLOCK_BYTES), 0);
+	cr_assert_geq(zi_clock_now_ns() - begin_ns, 3 * 15 * ZI_NS_PER_MS);
+	engine = nvme_engine_free(engine);
+}
+
 FAULT_TEST(everything_at_once_ends_once)
 {
 	struct nvme_engine *engine =

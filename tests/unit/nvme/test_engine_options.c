@@ -46,6 +46,7 @@ Test(engine_options, wrong_fault_is_refused_by_name)
 		{ "faulty:seed=-1", "no number" },
 		{ "faulty:seed=99999999999999999999", "no number" },
 		{ "faulty:error=EWHAT", "no errno" },
+		{ "faulty:path=../x", "no name of a store" },
 		{ "faulty:over=faulty:a=1", "auto, io_uring or threads" },
 		{ "faulty:over=disk", "'disk' is unknown" },
 	};

@@ -118,6 +118,12 @@ static void job_lost(void *arg, const char *job)
 		job);
 }
 
+static void catalog_broke(void *arg, const struct zi_text *text)
+{
+	(void)arg;
+	log_error("%s", text->chars);
+}
+
 static int make_zero(struct daemon *daemon, struct zi_text *text)
 {
 	const struct config *config = daemon->config;
@@ -140,6 +146,7 @@ static int make_zero(struct daemon *daemon, struct zi_text *text)
 		.jobs_per_uid_max = (uint32_t)config->jobs_per_uid,
 		.units_max = (uint32_t)config->units,
 		.params_max = (uint32_t)config->params,
+		.frozen = catalog_broke,
 	};
 	int r;
 

@@ -89,6 +89,8 @@ struct catalog_job {
 	 * does not have; loaded are all that it remembers. */
 	uint32_t incarnation_count;
 	struct catalog_incarnation *incarnations;
+	/* Loaded: what is wrong with its rows, "" nothing. Whoever makes a job leaves it alone. */
+	struct zi_text damage;
 };
 
 /* ---- start-up ---- */
@@ -104,7 +106,8 @@ ZI_DEFINE_CLEANUP(struct catalog *, catalog_close)
 int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t uuid[16],
                         bool is_created, struct zi_text *text);
 /* Every job and snapshot, one call each; the callback owns it. Jobs whose optimizer state or
- * parameters lived in memory alone have no extents: the caller decides. */
+ * parameters lived in memory alone have no extents: the caller decides. One whose rows are damaged
+ * says so. */
 typedef int (*catalog_job_fn)(void *arg, struct catalog_job *job);
 int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg,
                       struct zi_text *text);
@@ -149,6 +152,10 @@ struct catalog_request {
 	struct zi_loop *loop;
 	int result; /* 0 or -errno */
 	struct zi_text text;
+	/* The request failed, and this or an earlier one may be in force all the same after a
+	 * restart, until which the catalog takes nothing more: neither the extents that it would
+	 * have named nor those that it would have replaced may be written. */
+	bool is_uncertain;
 	uint64_t started_ns, finished_ns;
 	/* private */
 	struct zi_post post;

@@ -5,6 +5,8 @@
  *   catalog.c  open, check, close, stores
  *   schema.c   tables, and the statements that are kept prepared
  *   sql.c      the border to SQLite: its results become an errno and a sentence
+ *   seal.c     the checksum of a row
+ *   store.c    which stores belong to the catalog
  *   load.c     jobs, out of the tables
  *   job.c      jobs that own what they point to
  *   commit.c   one transaction per request, into the tables
@@ -31,9 +33,11 @@ enum catalog_statement {
 	CATALOG_SQL_FENCE,
 	CATALOG_SQL_JOB_INSERT,
 	CATALOG_SQL_JOB_FIND,
-	CATALOG_SQL_JOB_INCARNATION,
-	CATALOG_SQL_JOB_STEP,
 	CATALOG_SQL_JOB_DELETE,
+	CATALOG_SQL_STAND_REPLACE,
+	CATALOG_SQL_STAND_DELETE,
+	CATALOG_SQL_START_REPLACE,
+	CATALOG_SQL_START_DELETE,
 	CATALOG_SQL_UNIT_INSERT,
 	CATALOG_SQL_UNIT_DELETE,
 	CATALOG_SQL_PARAM_INSERT,
@@ -92,6 +96,23 @@ int catalog_sql_get_int64(struct catalog *catalog, const char *sql, int64_t *ret
 int catalog_sql_step(struct catalog *catalog, enum catalog_statement statement);
 sqlite3_stmt *catalog_sql_finalize(sqlite3_stmt *statement);
 ZI_DEFINE_CLEANUP(sqlite3_stmt *, catalog_sql_finalize)
+
+/* ---- seal.c ---- */
+
+/* Two words for each value of a row. */
+#define CATALOG_SEAL_WORDS 64u
+
+struct catalog_seal {
+	uint64_t words[CATALOG_SEAL_WORDS];
+	uint32_t word_count;
+};
+
+void catalog_seal_int(struct catalog_seal *seal, uint64_t value);
+void catalog_seal_double(struct catalog_seal *seal, double value);
+void catalog_seal_bytes(struct catalog_seal *seal, int type, const void *value, uint64_t bytes);
+uint64_t catalog_seal_value(const struct catalog_seal *seal);
+/* Whether the last column of @row is the checksum of the others from @first on. */
+bool catalog_seal_is_whole(sqlite3_stmt *row, int first);
 
 /* ---- schema.c ---- */
 

@@ -8,21 +8,25 @@
  * failed and has given the extents away. So after such a failure a small transaction is written
  * over the place where the failed one begins (the checksums of the log's frames are chained, hence
  * what follows is void). When that fails too, nothing is certain any more: the catalog is broken,
- * and ends every request with the error until the daemon is started again.
+ * and ends every request with the error until the daemon is started again. Its submitters are told
+ * (is_uncertain): they must keep what either of the two commits would name.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/catalog/catalog_private.h"
 
-/* Binds the parameters of a kept statement from left to right; the first failure stays. */
+/* Binds the parameters of a kept statement from left to right, and their checksum last; the first
+ * failure stays. */
 struct row {
 	struct catalog *catalog;
 	enum catalog_statement statement;
 	sqlite3_stmt *handle;
 	int index;
 	int code;
+	struct catalog_seal seal;
 };
 
 static struct row row_begin(struct catalog *catalog, enum catalog_statement statement)
@@ -37,6 +41,7 @@ static struct row row_begin(struct catalog *catalog, enum catalog_statement stat
 static void row_int(struct row *row, uint64_t value)
 {
 	row->index++;
+	catalog_seal_int(&row->seal, value);
 	if (!row->code)
 		row->code = sqlite3_bind_int64(row->handle, row->index, (sqlite3_int64)value);
 }
@@ -44,6 +49,7 @@ static void row_int(struct row *row, uint64_t value)
 static void row_double(struct row *row, double value)
 {
 	row->index++;
+	catalog_seal_double(&row->seal, value);
 	if (!row->code)
 		row->code = sqlite3_bind_double(row->handle, row->index, value);
 }
@@ -51,6 +57,7 @@ static void row_double(struct row *row, double value)
 static void row_text(struct row *row, const char *value)
 {
 	row->index++;
+	catalog_seal_bytes(&row->seal, SQLITE_TEXT, value, strlen(value));
 	if (!row->code)
 		row->code = sqlite3_bind_text(row->handle, row->index, value, -1, SQLITE_STATIC);
 }
@@ -58,20 +65,28 @@ static void row_text(struct row *row, const char *value)
 static void row_blob(struct row *row, const void *value, uint64_t bytes)
 {
 	row->index++;
+	catalog_seal_bytes(&row->seal, SQLITE_BLOB, value, bytes);
 	/* NULL would be bound as SQL's NULL rather than as nothing. */
 	if (!row->code)
 		row->code = sqlite3_bind_blob64(row->handle, row->index, bytes ? value : "", bytes,
 		                                SQLITE_STATIC);
 }
 
-/* Runs it. Return: a code of SQLite. */
-static int row_end(struct row *row)
+/* Runs a statement that writes no row. Return: a code of SQLite, here and below. */
+static int row_run(struct row *row)
 {
 	assert(row->code || row->index == sqlite3_bind_parameter_count(row->handle));
 	if (!row->code)
 		row->code = catalog_sql_step(row->catalog, row->statement);
 	(void)sqlite3_clear_bindings(row->handle); /* Cannot fail. They point at the caller's. */
 	return row->code;
+}
+
+/* Adds the checksum, and writes the row. */
+static int row_end(struct row *row)
+{
+	row_int(row, catalog_seal_value(&row->seal));
+	return row_run(row);
 }
 
 /* ---- what the kinds of requests do ---- */
@@ -101,7 +116,6 @@ static int write_job(struct catalog *catalog, const struct catalog_job *job)
 
 	row_text(&row, job->name);
 	row_int(&row, job->uid);
-	row_int(&row, job->world_size);
 	row_int(&row, job->config.param_dtype);
 	row_int(&row, job->config.grad_dtype);
 	row_int(&row, job->config.optimizer);
@@ -109,15 +123,38 @@ static int write_job(struct catalog *catalog, const struct catalog_job *job)
 	row_int(&row, job->config.offload_optimizer);
 	row_int(&row, job->config.offload_param);
 	row_int(&row, job->config.durability);
-	row_text(&row, job->incarnation);
-	row_int(&row, job->incarnation_number);
-	row_int(&row, (uint64_t)job->step);
-	row_int(&row, job->update_count);
-	row_double(&row, job->beta1_power);
-	row_double(&row, job->beta2_power);
 	row_text(&row, job->snapshot);
 	row_int(&row, job->is_automatic);
 	row_int(&row, job->created_s);
+	row_int(&row, job->unit_count);
+	row_int(&row, job->param_count);
+	return row_end(&row);
+}
+
+/* The blobs are those of the ranks of this world. */
+static int write_stand(struct catalog *catalog, int64_t job_id, const struct catalog_job *job,
+                       uint32_t blob_count)
+{
+	struct row row = row_begin(catalog, CATALOG_SQL_STAND_REPLACE);
+
+	assert(job->world_size > 0);
+	row_int(&row, (uint64_t)job_id);
+	row_int(&row, (uint64_t)job->step);
+	row_int(&row, job->world_size);
+	row_int(&row, job->update_count);
+	row_double(&row, job->beta1_power);
+	row_double(&row, job->beta2_power);
+	row_int(&row, blob_count);
+	return row_end(&row);
+}
+
+static int write_start(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+{
+	struct row row = row_begin(catalog, CATALOG_SQL_START_REPLACE);
+
+	row_int(&row, (uint64_t)job_id);
+	row_int(&row, job->incarnation_number);
+	row_text(&row, job->incarnation);
 	return row_end(&row);
 }
 
@@ -179,7 +216,7 @@ static int run_for_job(struct catalog *catalog, enum catalog_statement statement
 	struct row row = row_begin(catalog, statement);
 
 	row_int(&row, (uint64_t)job_id);
-	return row_end(&row);
+	return row_run(&row);
 }
 
 /* The blobs of the former step are of no use beside the state of this one: all go. */
@@ -224,7 +261,7 @@ static int write_incarnations(struct catalog *catalog, int64_t job_id,
 	row = row_begin(catalog, CATALOG_SQL_INCARNATION_FORGET);
 	row_int(&row, (uint64_t)job_id);
 	row_int(&row, newest - CATALOG_INCARNATIONS_MAX);
-	return row_end(&row);
+	return row_run(&row);
 }
 
 static int do_create(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
@@ -236,20 +273,25 @@ static int do_create(struct catalog *catalog, int64_t job_id, const struct catal
 	job_id = sqlite3_last_insert_rowid(catalog->db); /* There was none. */
 	code = write_layout(catalog, job_id, job);
 	/* Without a step there is nothing that they could belong to. */
+	if (!code)
+		code = write_stand(catalog, job_id, job, job->step >= 0 ? job->blob_count : 0);
 	if (!code && job->step >= 0)
 		code = write_extents(catalog, job_id, job);
 	if (!code && job->step >= 0)
 		code = write_blobs(catalog, job_id, job);
-	if (code)
-		return code;
-	return write_incarnations(catalog, job_id, job);
+	if (!code)
+		code = write_start(catalog, job_id, job);
+	if (!code)
+		code = write_incarnations(catalog, job_id, job);
+	return code;
 }
 
 static int do_delete(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
 {
 	static const enum catalog_statement statements[] = {
-		CATALOG_SQL_BLOB_DELETE, CATALOG_SQL_EXTENT_DELETE,      CATALOG_SQL_PARAM_DELETE,
-		CATALOG_SQL_UNIT_DELETE, CATALOG_SQL_INCARNATION_DELETE, CATALOG_SQL_JOB_DELETE,
+		CATALOG_SQL_BLOB_DELETE,  CATALOG_SQL_EXTENT_DELETE,      CATALOG_SQL_PARAM_DELETE,
+		CATALOG_SQL_UNIT_DELETE,  CATALOG_SQL_INCARNATION_DELETE, CATALOG_SQL_START_DELETE,
+		CATALOG_SQL_STAND_DELETE, CATALOG_SQL_JOB_DELETE,
 	};
 	int code = SQLITE_OK;
 
@@ -261,32 +303,19 @@ static int do_delete(struct catalog *catalog, int64_t job_id, const struct catal
 
 static int do_incarnation(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
 {
-	struct row row = row_begin(catalog, CATALOG_SQL_JOB_INCARNATION);
-	int code;
+	int code = write_start(catalog, job_id, job);
 
-	row_int(&row, (uint64_t)job_id);
-	row_text(&row, job->incarnation);
-	row_int(&row, job->incarnation_number);
-	code = row_end(&row);
-	if (code)
-		return code;
-	return write_incarnations(catalog, job_id, job);
+	if (!code)
+		code = write_incarnations(catalog, job_id, job);
+	return code;
 }
 
 static int do_commit(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
 {
-	struct row row = row_begin(catalog, CATALOG_SQL_JOB_STEP);
 	int code;
 
 	assert(job->step >= 0);
-	assert(job->world_size > 0);
-	row_int(&row, (uint64_t)job_id);
-	row_int(&row, (uint64_t)job->step);
-	row_int(&row, job->update_count);
-	row_double(&row, job->beta1_power);
-	row_double(&row, job->beta2_power);
-	row_int(&row, job->world_size); /* The blobs are those of its ranks. */
-	code = row_end(&row);
+	code = write_stand(catalog, job_id, job, job->blob_count);
 	if (!code)
 		code = write_extents(catalog, job_id, job);
 	if (!code)

@@ -4,11 +4,14 @@
  * thread.
  *
  * quick_check has said that the file is well-formed; what it says is checked here before anyone
- * computes with it: a value outside its range is damage (-EUCLEAN), named by job and table.
+ * computes with it: a row that is not what its checksum says, a value outside its range, rows that
+ * are missing are damage, named by table. It is the one job's: that is handed over with what can be
+ * read of it, and with the damage in words; the others are none the worse.
  *
  * A job is a handful of arrays, each counted first and then filled, with all hashes in one block
  * and all blobs in another, so that 10^5 extents are not 10^5 allocations.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +26,8 @@ struct loader {
 	struct catalog *catalog;
 	struct zi_text *text;
 	int64_t job_id;
+	uint32_t unit_count, param_count, blob_count; /* as the job's own rows say */
+	uint32_t stand_count, start_count;            /* rows that were there */
 	struct loaded_job *loaded;
 };
 
@@ -36,16 +41,13 @@ struct load_table {
 	bool (*take)(struct loader *loader, sqlite3_stmt *row, uint32_t index);
 };
 
-static int load_damaged(struct loader *loader, const char *table)
+/* Notes the first damage of the job. */
+static void note_damage(struct loader *loader, const char *what, const char *table)
 {
-	const struct catalog_job *job = &loader->loaded->job;
+	struct zi_text *damage = &loader->loaded->job.damage;
 
-	return err_origin(zi_text_error(
-		loader->text, -EUCLEAN,
-		"%s is damaged: job '%s%s%s', table %s has a value out of its range; nothing was "
-		"changed: restore the file, or move it away to begin anew",
-		loader->catalog->path, job->name, job->snapshot[0] ? "/" : "", job->snapshot,
-		table));
+	if (!damage->chars[0])
+		zi_text_set(damage, "%s in table %s of %s", what, table, loader->catalog->path);
 }
 
 /* An integer in [0, maximum]. Rows are STRICT, so that it is one. */
@@ -92,7 +94,7 @@ static bool take_unit(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 {
 	struct catalog_unit *unit = &loader->loaded->job.units[index];
 
-	return take_u64(row, 0) == index && take_name(row, 1, unit->name, sizeof(unit->name));
+	return take_u64(row, 1) == index && take_name(row, 2, unit->name, sizeof(unit->name));
 }
 
 static int allocate_params(struct loader *loader, uint32_t row_count, uint64_t blob_bytes)
@@ -109,17 +111,17 @@ static bool take_param(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 {
 	struct catalog_job *job = &loader->loaded->job;
 	struct catalog_param *param = &job->params[index];
-	uint32_t shape_bytes = (uint32_t)sqlite3_column_bytes(row, 3);
+	uint32_t shape_bytes = (uint32_t)sqlite3_column_bytes(row, 4);
 
-	if (take_u64(row, 0) != index || !take_name(row, 1, param->name, sizeof(param->name)))
+	if (take_u64(row, 1) != index || !take_name(row, 2, param->name, sizeof(param->name)))
 		return false;
-	if (!take_u32(row, 2, UINT32_MAX, &param->unit) || param->unit >= job->unit_count)
+	if (!take_u32(row, 3, UINT32_MAX, &param->unit) || param->unit >= job->unit_count)
 		return false;
 	if (shape_bytes % sizeof(param->shape[0]) || shape_bytes > sizeof(param->shape))
 		return false;
 	param->dim_count = shape_bytes / (uint32_t)sizeof(param->shape[0]);
 	if (shape_bytes)
-		memcpy(param->shape, sqlite3_column_blob(row, 3), shape_bytes);
+		memcpy(param->shape, sqlite3_column_blob(row, 4), shape_bytes);
 	return true;
 }
 
@@ -134,38 +136,39 @@ static int allocate_extents(struct loader *loader, uint32_t row_count, uint64_t 
 	return loaded->job.extents && loaded->hashes ? 0 : -ENOMEM;
 }
 
+/* A damaged row keeps its place, and its hashes theirs. */
 static bool take_extent(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 {
 	struct loaded_job *loaded = loader->loaded;
 	struct catalog_extent *extent = &loaded->job.extents[index];
-	uint32_t hash_bytes = (uint32_t)sqlite3_column_bytes(row, 7);
+	uint32_t hash_bytes = (uint32_t)sqlite3_column_bytes(row, 8);
 	uint64_t *hashes = loaded->hashes;
 	uint32_t plane;
 
 	/* Where the former extent's hashes end. */
 	if (index)
 		hashes = (uint64_t *)extent[-1].hashes + extent[-1].hash_count;
-	if (!take_u32(row, 0, ZI_PLANE_STATE, &plane) ||
-	    !take_u32(row, 1, UINT32_MAX, &extent->unit) ||
-	    extent->unit >= loaded->job.unit_count ||
-	    !take_u32(row, 2, UINT32_MAX, &extent->subgroup))
-		return false;
-	if (sqlite3_column_bytes(row, 3) != sizeof(extent->store_uuid) ||
+	extent->hashes = hashes;
+	extent->extent.offset_bytes = take_u64(row, 5);
+	extent->extent.bytes = take_u64(row, 6);
+	extent->step = take_u64(row, 7);
+	if (sqlite3_column_bytes(row, 4) == sizeof(extent->store_uuid))
+		memcpy(extent->store_uuid, sqlite3_column_blob(row, 4), sizeof(extent->store_uuid));
+	if (!take_u32(row, 1, ZI_PLANE_STATE, &plane) ||
+	    !take_u32(row, 2, UINT32_MAX, &extent->unit) ||
+	    !take_u32(row, 3, UINT32_MAX, &extent->subgroup) ||
+	    sqlite3_column_bytes(row, 4) != sizeof(extent->store_uuid) ||
 	    hash_bytes % sizeof(*hashes))
 		return false;
 	extent->plane = (enum zi_plane)plane;
-	memcpy(extent->store_uuid, sqlite3_column_blob(row, 3), sizeof(extent->store_uuid));
-	extent->extent.offset_bytes = take_u64(row, 4);
-	extent->extent.bytes = take_u64(row, 5);
-	extent->step = take_u64(row, 6);
 	extent->hash_count = hash_bytes / (uint32_t)sizeof(*hashes);
-	extent->hashes = hashes;
 	/* The sum was taken in the same state of the file: nobody else has it. */
 	assert((uint64_t)(hashes - loaded->hashes) + extent->hash_count <= loaded->hash_capacity);
 	if (hash_bytes)
-		memcpy(hashes, sqlite3_column_blob(row, 7), hash_bytes);
+		memcpy(hashes, sqlite3_column_blob(row, 8), hash_bytes);
 	/* Nothing of a step that was never committed. */
-	return extent->step <= INT64_MAX && (int64_t)extent->step <= loaded->job.step;
+	return extent->unit < loaded->job.unit_count && extent->step <= INT64_MAX &&
+	       (int64_t)extent->step <= loaded->job.step;
 }
 
 static int allocate_blobs(struct loader *loader, uint32_t row_count, uint64_t blob_bytes)
@@ -187,14 +190,12 @@ static bool take_blob(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 
 	if (index)
 		bytes = (uint8_t *)blob[-1].bytes + blob[-1].byte_count;
-	if (!take_u32(row, 0, UINT32_MAX, &blob->rank) || blob->rank >= loaded->job.world_size)
-		return false;
-	blob->byte_count = (uint64_t)sqlite3_column_bytes(row, 1);
+	blob->byte_count = (uint64_t)sqlite3_column_bytes(row, 2);
 	blob->bytes = bytes;
 	assert((uint64_t)(bytes - loaded->blob_bytes) + blob->byte_count <= loaded->blob_capacity);
 	if (blob->byte_count)
-		memcpy(bytes, sqlite3_column_blob(row, 1), blob->byte_count);
-	return true;
+		memcpy(bytes, sqlite3_column_blob(row, 2), blob->byte_count);
+	return take_u32(row, 1, UINT32_MAX, &blob->rank) && blob->rank < loaded->job.world_size;
 }
 
 static int allocate_incarnations(struct loader *loader, uint32_t row_count, uint64_t blob_bytes)
@@ -212,29 +213,70 @@ static bool take_incarnation(struct loader *loader, sqlite3_stmt *row, uint32_t 
 	struct catalog_job *job = &loader->loaded->job;
 	struct catalog_incarnation *incarnation = &job->incarnations[index];
 
-	incarnation->number = take_u64(row, 0);
+	incarnation->number = take_u64(row, 1);
 	return index < CATALOG_INCARNATIONS_MAX && incarnation->number <= job->incarnation_number &&
-	       take_name(row, 1, incarnation->name, sizeof(incarnation->name)) &&
+	       take_name(row, 2, incarnation->name, sizeof(incarnation->name)) &&
 	       incarnation->name[0];
 }
 
+/* Of the job itself: nothing to allocate. */
+static int allocate_nothing(struct loader *loader, uint32_t row_count, uint64_t blob_bytes)
+{
+	(void)loader;
+	(void)row_count;
+	(void)blob_bytes;
+	return 0;
+}
+
+static bool take_stand(struct loader *loader, sqlite3_stmt *row, uint32_t index)
+{
+	struct catalog_job *job = &loader->loaded->job;
+
+	loader->stand_count++;
+	job->step = sqlite3_column_int64(row, 1);
+	job->update_count = take_u64(row, 3);
+	job->beta1_power = sqlite3_column_double(row, 4);
+	job->beta2_power = sqlite3_column_double(row, 5);
+	return index == 0 && job->step >= -1 && take_u32(row, 2, ZI_WORLD_MAX, &job->world_size) &&
+	       job->world_size > 0 && take_u32(row, 6, ZI_WORLD_MAX, &loader->blob_count);
+}
+
+static bool take_start(struct loader *loader, sqlite3_stmt *row, uint32_t index)
+{
+	struct catalog_job *job = &loader->loaded->job;
+
+	loader->start_count++;
+	job->incarnation_number = take_u64(row, 1);
+	return index == 0 && take_name(row, 2, job->incarnation, sizeof(job->incarnation));
+}
+
 static const struct load_table load_tables[] = {
+	{ "stand", "SELECT count(*), 0 FROM stand WHERE job_id = ?1",
+	  "SELECT job_id, step, world_size, update_count, beta1_power, beta2_power, blob_count,"
+	  " checksum FROM stand WHERE job_id = ?1",
+	  allocate_nothing, take_stand },
+	{ "start", "SELECT count(*), 0 FROM start WHERE job_id = ?1",
+	  "SELECT job_id, number, name, checksum FROM start WHERE job_id = ?1", allocate_nothing,
+	  take_start },
 	{ "unit", "SELECT count(*), 0 FROM unit WHERE job_id = ?1",
-	  "SELECT unit, name FROM unit WHERE job_id = ?1 ORDER BY unit", allocate_units,
-	  take_unit },
+	  "SELECT job_id, unit, name, checksum FROM unit WHERE job_id = ?1 ORDER BY unit",
+	  allocate_units, take_unit },
 	{ "param", "SELECT count(*), 0 FROM param WHERE job_id = ?1",
-	  "SELECT param, name, unit, shape FROM param WHERE job_id = ?1 ORDER BY param",
+	  "SELECT job_id, param, name, unit, shape, checksum FROM param"
+	  " WHERE job_id = ?1 ORDER BY param",
 	  allocate_params, take_param },
 	{ "extent", "SELECT count(*), total(length(hashes)) FROM extent WHERE job_id = ?1",
-	  "SELECT plane, unit, subgroup, store_uuid, offset, bytes, step, hashes FROM extent"
+	  "SELECT job_id, plane, unit, subgroup, store_uuid, offset, bytes, step, hashes,"
+	  " checksum FROM extent"
 	  " WHERE job_id = ?1 ORDER BY plane, unit, subgroup",
 	  allocate_extents, take_extent },
 	{ "incarnation", "SELECT count(*), 0 FROM incarnation WHERE job_id = ?1",
-	  "SELECT number, name FROM incarnation WHERE job_id = ?1 ORDER BY number",
+	  "SELECT job_id, number, name, checksum FROM incarnation"
+	  " WHERE job_id = ?1 ORDER BY number",
 	  allocate_incarnations, take_incarnation },
 	{ "blob", "SELECT count(*), total(length(bytes)) FROM blob WHERE job_id = ?1",
-	  "SELECT rank, bytes FROM blob WHERE job_id = ?1 ORDER BY rank", allocate_blobs,
-	  take_blob },
+	  "SELECT job_id, rank, bytes, checksum FROM blob WHERE job_id = ?1 ORDER BY rank",
+	  allocate_blobs, take_blob },
 };
 
 /* Prepares a statement for the loader's job. */
@@ -263,8 +305,7 @@ static int load_table(struct loader *loader, const struct load_table *table)
 	if (code != SQLITE_ROW)
 		return err_trace(
 			catalog_sql_error(loader->catalog, code, "counting rows", loader->text));
-	if (!take_u32(count, 0, UINT32_MAX, &row_count))
-		return err_trace(load_damaged(loader, table->name));
+	row_count = (uint32_t)sqlite3_column_int64(count, 0); /* Never more than 2^32 rows. */
 	r = table->allocate(loader, row_count, take_u64(count, 1));
 	if (r)
 		return err_origin(zi_text_error(loader->text, r,
@@ -276,46 +317,68 @@ static int load_table(struct loader *loader, const struct load_table *table)
 			return err_trace(catalog_sql_error(loader->catalog, code, "reading rows",
 			                                   loader->text));
 		if (!table->take(loader, rows, i))
-			return err_trace(load_damaged(loader, table->name));
+			note_damage(loader, "a value out of its range", table->name);
+		if (!catalog_seal_is_whole(rows, 0))
+			note_damage(loader, "the checksum of a row", table->name);
 	}
 	return 0;
 }
 
+/* The id is given by the insert, after the checksum: what hangs on it is counted. */
 static const char load_jobs_sql[] =
-	"SELECT id, name, uid, world_size, param_dtype, grad_dtype, optimizer, schedule,"
-	" offload_optimizer, offload_param, durability, incarnation, incarnation_number, step,"
-	" update_count, beta1_power, beta2_power, snapshot, is_automatic, created_s"
-	" FROM job ORDER BY id";
+	"SELECT id, name, uid, param_dtype, grad_dtype, optimizer, schedule, offload_optimizer,"
+	" offload_param, durability, snapshot, is_automatic, created_s, unit_count, param_count,"
+	" checksum FROM job ORDER BY id";
 
 static bool take_job(struct loader *loader, sqlite3_stmt *row)
 {
 	struct catalog_job *job = &loader->loaded->job;
 	struct catalog_job_config *config = &job->config;
 
-	loader->job_id = sqlite3_column_int64(row, 0);
-	if (!take_name(row, 1, job->name, sizeof(job->name)))
-		return false;
-	job->incarnation_number = take_u64(row, 12);
-	job->step = sqlite3_column_int64(row, 13);
-	job->update_count = take_u64(row, 14);
-	job->beta1_power = sqlite3_column_double(row, 15);
-	job->beta2_power = sqlite3_column_double(row, 16);
-	job->is_automatic = take_u64(row, 18) != 0;
-	job->created_s = take_u64(row, 19);
-	/* Of a step, or there was nothing to keep. */
-	if (!take_name(row, 17, job->snapshot, sizeof(job->snapshot)) ||
-	    (job->snapshot[0] && job->step < 0))
-		return false;
+	job->is_automatic = take_u64(row, 11) != 0;
+	job->created_s = take_u64(row, 12);
 	return take_u32(row, 2, UINT32_MAX, &job->uid) &&
-	       take_u32(row, 3, ZI_WORLD_MAX, &job->world_size) && job->world_size > 0 &&
-	       take_u32(row, 4, _ZI_DTYPE_COUNT - 1, &config->param_dtype) &&
-	       take_u32(row, 5, _ZI_DTYPE_COUNT - 1, &config->grad_dtype) &&
-	       take_u32(row, 6, _ZI_OPTIMIZER_COUNT - 1, &config->optimizer) &&
-	       take_u32(row, 7, _ZI_SCHEDULE_COUNT - 1, &config->schedule) &&
-	       take_u32(row, 8, _ZI_OFFLOAD_COUNT - 1, &config->offload_optimizer) &&
-	       take_u32(row, 9, _ZI_OFFLOAD_COUNT - 1, &config->offload_param) &&
-	       take_u32(row, 10, _ZI_DURABILITY_COUNT - 1, &config->durability) &&
-	       take_name(row, 11, job->incarnation, sizeof(job->incarnation)) && job->step >= -1;
+	       take_u32(row, 3, _ZI_DTYPE_COUNT - 1, &config->param_dtype) &&
+	       take_u32(row, 4, _ZI_DTYPE_COUNT - 1, &config->grad_dtype) &&
+	       take_u32(row, 5, _ZI_OPTIMIZER_COUNT - 1, &config->optimizer) &&
+	       take_u32(row, 6, _ZI_SCHEDULE_COUNT - 1, &config->schedule) &&
+	       take_u32(row, 7, _ZI_OFFLOAD_COUNT - 1, &config->offload_optimizer) &&
+	       take_u32(row, 8, _ZI_OFFLOAD_COUNT - 1, &config->offload_param) &&
+	       take_u32(row, 9, _ZI_DURABILITY_COUNT - 1, &config->durability) &&
+	       take_name(row, 10, job->snapshot, sizeof(job->snapshot)) &&
+	       take_u32(row, 13, UINT32_MAX, &loader->unit_count) &&
+	       take_u32(row, 14, UINT32_MAX, &loader->param_count);
+}
+
+/* A damaged job is still called something that can be printed, and that no other is called. */
+static void name_job(struct loader *loader, sqlite3_stmt *row, bool is_whole)
+{
+	char *name = loader->loaded->job.name;
+
+	if (is_whole && take_name(row, 1, name, ZI_NAME_BYTES) && name[0])
+		return;
+	note_damage(loader, "the checksum of a row", "job");
+	(void)snprintf(name, ZI_NAME_BYTES, "damaged-%lld", (long long)loader->job_id); /* Fits. */
+}
+
+/* What is missing altogether has no checksum that could tell. */
+static void count_rows(struct loader *loader)
+{
+	const struct catalog_job *job = &loader->loaded->job;
+
+	if (job->unit_count != loader->unit_count)
+		note_damage(loader, "the number of rows", "unit");
+	if (job->param_count != loader->param_count)
+		note_damage(loader, "the number of rows", "param");
+	if (job->blob_count != loader->blob_count)
+		note_damage(loader, "the number of rows", "blob");
+	if (loader->stand_count != 1)
+		note_damage(loader, "the number of rows", "stand");
+	if (loader->start_count != 1)
+		note_damage(loader, "the number of rows", "start");
+	/* Of a step, or there was nothing to keep. */
+	if (job->snapshot[0] && job->step < 0)
+		note_damage(loader, "a value out of its range", "stand");
 }
 
 static int load_job(struct catalog *catalog, sqlite3_stmt *row, struct zi_text *text,
@@ -329,13 +392,16 @@ static int load_job(struct catalog *catalog, sqlite3_stmt *row, struct zi_text *
 	if (!loader.loaded)
 		return err_origin(zi_text_error(text, -ENOMEM, "No memory for a job"));
 	job = &loader.loaded->job;
+	loader.job_id = sqlite3_column_int64(row, 0);
+	name_job(&loader, row, catalog_seal_is_whole(row, 1));
 	if (!take_job(&loader, row))
-		return err_trace(load_damaged(&loader, "job"));
+		note_damage(&loader, "a value out of its range", "job");
 	for (size_t i = 0; i < ZI_COUNT_OF(load_tables); i++) {
 		r = load_table(&loader, &load_tables[i]);
 		if (r)
 			return err_trace(r);
 	}
+	count_rows(&loader);
 	*ret_job = zi_steal(job);
 	return 0;
 }
@@ -343,8 +409,8 @@ static int load_job(struct catalog *catalog, sqlite3_stmt *row, struct zi_text *
 /*
  * Calls @each once for every job and snapshot, in the order in which they were made; what it
  * returns, if not 0, ends the walk and is returned. @each owns the job, and does not call the
- * catalog.
- * Return: 0, -EUCLEAN damage that quick_check does not see, -EIO, -ENOMEM, or @each's.
+ * catalog. A job with `damage` may have any of its values wrong, and is to be refused.
+ * Return: 0, -EUCLEAN damage that is no job's alone, -EIO, -ENOMEM, or @each's.
  */
 int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg, struct zi_text *text)
 {

@@ -4,12 +4,15 @@
  *
  * A change here is a change of CATALOG_VERSION. Tables are STRICT, so that quick_check also finds a
  * value of the wrong type. Words that are uint64_t in C are stored as the int64_t of the same bits.
+ * The last column of a table is the checksum of the others, in their order (seal.c).
  *
  *   meta    one row: whose file this is, and which version
  *   store   the stores that extents lie on: a name in the configuration, and what is written in
  *           the store's own superblock
- *   job     a training state, the step it stands at, and what the next step's arithmetic needs; or
- *           (with a name in `snapshot`) how one stood once
+ *   job     a training state: what of it never changes; or (with a name in `snapshot`) of one as it
+ *           stood once
+ *   stand   where it stands: the committed step, and what the next one's arithmetic needs
+ *   start   its newest incarnation
  *   unit    its units and parameters, in order of registration
  *   param
  *   extent  where each subgroup's planes of the committed step lie. Without a rowid, in the order
@@ -27,12 +30,12 @@ const char catalog_schema_sql[] =
 	" fence INTEGER NOT NULL) STRICT;" /* commit.c: counts failed commits */
 	"CREATE TABLE store("
 	" name TEXT NOT NULL PRIMARY KEY,"
-	" uuid BLOB NOT NULL UNIQUE CHECK(length(uuid) = 16)) STRICT, WITHOUT ROWID;"
+	" uuid BLOB NOT NULL UNIQUE CHECK(length(uuid) = 16),"
+	" checksum INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
 	"CREATE TABLE job("
 	" id INTEGER PRIMARY KEY,"
 	" name TEXT NOT NULL,"
 	" uid INTEGER NOT NULL,"
-	" world_size INTEGER NOT NULL,"
 	" param_dtype INTEGER NOT NULL,"
 	" grad_dtype INTEGER NOT NULL,"
 	" optimizer INTEGER NOT NULL,"
@@ -40,20 +43,32 @@ const char catalog_schema_sql[] =
 	" offload_optimizer INTEGER NOT NULL,"
 	" offload_param INTEGER NOT NULL,"
 	" durability INTEGER NOT NULL,"
-	" incarnation TEXT NOT NULL,"
-	" incarnation_number INTEGER NOT NULL,"
-	" step INTEGER NOT NULL," /* committed; -1 none */
-	" update_count INTEGER NOT NULL,"
-	" beta1_power REAL NOT NULL,"
-	" beta2_power REAL NOT NULL,"
 	" snapshot TEXT NOT NULL," /* '' the job itself */
 	" is_automatic INTEGER NOT NULL,"
 	" created_s INTEGER NOT NULL,"
+	" unit_count INTEGER NOT NULL,"
+	" param_count INTEGER NOT NULL,"
+	" checksum INTEGER NOT NULL,"
 	" UNIQUE(name, snapshot)) STRICT;"
+	"CREATE TABLE stand("
+	" job_id INTEGER PRIMARY KEY,"
+	" step INTEGER NOT NULL," /* committed; -1 none */
+	" world_size INTEGER NOT NULL,"
+	" update_count INTEGER NOT NULL,"
+	" beta1_power REAL NOT NULL,"
+	" beta2_power REAL NOT NULL,"
+	" blob_count INTEGER NOT NULL,"
+	" checksum INTEGER NOT NULL) STRICT;"
+	"CREATE TABLE start("
+	" job_id INTEGER PRIMARY KEY,"
+	" number INTEGER NOT NULL,"
+	" name TEXT NOT NULL," /* "": nameless */
+	" checksum INTEGER NOT NULL) STRICT;"
 	"CREATE TABLE unit("
 	" job_id INTEGER NOT NULL,"
 	" unit INTEGER NOT NULL,"
 	" name TEXT NOT NULL,"
+	" checksum INTEGER NOT NULL,"
 	" PRIMARY KEY(job_id, unit)) STRICT, WITHOUT ROWID;"
 	"CREATE TABLE param("
 	" job_id INTEGER NOT NULL,"
@@ -61,6 +76,7 @@ const char catalog_schema_sql[] =
 	" name TEXT NOT NULL,"
 	" unit INTEGER NOT NULL,"
 	" shape BLOB NOT NULL," /* 8 bytes for each dimension, little-endian */
+	" checksum INTEGER NOT NULL,"
 	" PRIMARY KEY(job_id, param)) STRICT, WITHOUT ROWID;"
 	"CREATE TABLE extent("
 	" job_id INTEGER NOT NULL,"
@@ -72,16 +88,19 @@ const char catalog_schema_sql[] =
 	" bytes INTEGER NOT NULL,"
 	" step INTEGER NOT NULL," /* that wrote it */
 	" hashes BLOB NOT NULL,"  /* 8 bytes for each tile, little-endian */
+	" checksum INTEGER NOT NULL,"
 	" PRIMARY KEY(job_id, plane, unit, subgroup)) STRICT, WITHOUT ROWID;"
 	"CREATE TABLE blob("
 	" job_id INTEGER NOT NULL,"
 	" rank INTEGER NOT NULL,"
 	" bytes BLOB NOT NULL,"
+	" checksum INTEGER NOT NULL,"
 	" PRIMARY KEY(job_id, rank)) STRICT;" /* up to 64 KiB a row: better with a rowid */
 	"CREATE TABLE incarnation("
 	" job_id INTEGER NOT NULL,"
 	" number INTEGER NOT NULL,"
 	" name TEXT NOT NULL,"
+	" checksum INTEGER NOT NULL,"
 	" PRIMARY KEY(job_id, number)) STRICT, WITHOUT ROWID;";
 
 /* BEGIN IMMEDIATE: a transaction that cannot write fails before it has done anything. */
@@ -91,30 +110,34 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 	[CATALOG_SQL_ROLLBACK] = "ROLLBACK",
 	[CATALOG_SQL_FENCE] = "UPDATE meta SET fence = fence + 1",
 	[CATALOG_SQL_JOB_INSERT] =
-		"INSERT INTO job(name, uid, world_size, param_dtype, grad_dtype, optimizer,"
-		" schedule, offload_optimizer, offload_param, durability, incarnation,"
-		" incarnation_number, step, update_count, beta1_power, beta2_power, snapshot,"
-		" is_automatic, created_s)"
-		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19)",
+		"INSERT INTO job(name, uid, param_dtype, grad_dtype, optimizer, schedule,"
+		" offload_optimizer, offload_param, durability, snapshot, is_automatic, created_s,"
+		" unit_count, param_count, checksum)"
+		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)",
 	[CATALOG_SQL_JOB_FIND] = "SELECT id FROM job WHERE name = ?1 AND snapshot = ?2",
-	[CATALOG_SQL_JOB_INCARNATION] =
-		"UPDATE job SET incarnation = ?2, incarnation_number = ?3 WHERE id = ?1",
-	[CATALOG_SQL_JOB_STEP] = "UPDATE job SET step = ?2, update_count = ?3, beta1_power = ?4,"
-				 " beta2_power = ?5, world_size = ?6 WHERE id = ?1",
 	[CATALOG_SQL_JOB_DELETE] = "DELETE FROM job WHERE id = ?1",
-	[CATALOG_SQL_UNIT_INSERT] = "INSERT INTO unit(job_id, unit, name) VALUES(?1,?2,?3)",
+	[CATALOG_SQL_STAND_REPLACE] =
+		"REPLACE INTO stand(job_id, step, world_size, update_count, beta1_power,"
+		" beta2_power, blob_count, checksum) VALUES(?1,?2,?3,?4,?5,?6,?7,?8)",
+	[CATALOG_SQL_STAND_DELETE] = "DELETE FROM stand WHERE job_id = ?1",
+	[CATALOG_SQL_START_REPLACE] =
+		"REPLACE INTO start(job_id, number, name, checksum) VALUES(?1,?2,?3,?4)",
+	[CATALOG_SQL_START_DELETE] = "DELETE FROM start WHERE job_id = ?1",
+	[CATALOG_SQL_UNIT_INSERT] =
+		"INSERT INTO unit(job_id, unit, name, checksum) VALUES(?1,?2,?3,?4)",
 	[CATALOG_SQL_UNIT_DELETE] = "DELETE FROM unit WHERE job_id = ?1",
-	[CATALOG_SQL_PARAM_INSERT] =
-		"INSERT INTO param(job_id, param, name, unit, shape) VALUES(?1,?2,?3,?4,?5)",
+	[CATALOG_SQL_PARAM_INSERT] = "INSERT INTO param(job_id, param, name, unit, shape, checksum)"
+				     " VALUES(?1,?2,?3,?4,?5,?6)",
 	[CATALOG_SQL_PARAM_DELETE] = "DELETE FROM param WHERE job_id = ?1",
 	[CATALOG_SQL_EXTENT_REPLACE] =
 		"REPLACE INTO extent(job_id, plane, unit, subgroup, store_uuid, offset, bytes,"
-		" step, hashes) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)",
+		" step, hashes, checksum) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)",
 	[CATALOG_SQL_EXTENT_DELETE] = "DELETE FROM extent WHERE job_id = ?1",
-	[CATALOG_SQL_BLOB_INSERT] = "INSERT INTO blob(job_id, rank, bytes) VALUES(?1,?2,?3)",
+	[CATALOG_SQL_BLOB_INSERT] =
+		"INSERT INTO blob(job_id, rank, bytes, checksum) VALUES(?1,?2,?3,?4)",
 	[CATALOG_SQL_BLOB_DELETE] = "DELETE FROM blob WHERE job_id = ?1",
 	[CATALOG_SQL_INCARNATION_REPLACE] =
-		"REPLACE INTO incarnation(job_id, number, name) VALUES(?1,?2,?3)",
+		"REPLACE INTO incarnation(job_id, number, name, checksum) VALUES(?1,?2,?3,?4)",
 	[CATALOG_SQL_INCARNATION_FORGET] =
 		"DELETE FROM incarnation WHERE job_id = ?1 AND number <= ?2",
 	[CATALOG_SQL_INCARNATION_DELETE] = "DELETE FROM incarnation WHERE job_id = ?1",

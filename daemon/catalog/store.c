@@ -44,17 +44,44 @@ static int look_up(struct catalog *catalog, const char *name, const uint8_t *uui
 static int record(struct catalog *catalog, const char *name, const uint8_t *uuid)
 {
 	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *statement = NULL;
-	int code = sqlite3_prepare_v2(catalog->db, "REPLACE INTO store(name, uuid) VALUES(?1, ?2)",
+	struct catalog_seal seal = { .word_count = 0 };
+	int code = sqlite3_prepare_v2(catalog->db,
+	                              "REPLACE INTO store(name, uuid, checksum) VALUES(?1, ?2, ?3)",
 	                              -1, &statement, NULL);
 
 	if (!code)
 		code = sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
 	if (!code)
 		code = sqlite3_bind_blob(statement, 2, uuid, UUID_BYTES, SQLITE_STATIC);
+	catalog_seal_bytes(&seal, SQLITE_TEXT, name, strlen(name));
+	catalog_seal_bytes(&seal, SQLITE_BLOB, uuid, UUID_BYTES);
+	if (!code)
+		code = sqlite3_bind_int64(statement, 3, (sqlite3_int64)catalog_seal_value(&seal));
 	if (code)
 		return code;
 	code = sqlite3_step(statement);
 	return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+/* Every row of the table: a damaged one may have been any store's. */
+static int check_rows(struct catalog *catalog, struct zi_text *text)
+{
+	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *rows = NULL;
+	int code = sqlite3_prepare_v2(catalog->db, "SELECT name, uuid, checksum FROM store", -1,
+	                              &rows, NULL);
+
+	while (!code && (code = sqlite3_step(rows)) == SQLITE_ROW) {
+		if (!catalog_seal_is_whole(rows, 0))
+			return err_origin(zi_text_error(
+				text, -EUCLEAN,
+				"%s is damaged (the checksum of a row of table store); nothing was "
+				"changed: restore the file, or move it away to begin anew",
+				catalog->path));
+		code = SQLITE_OK;
+	}
+	if (code != SQLITE_DONE)
+		return err_trace(catalog_sql_error(catalog, code, "reading its stores", text));
+	return 0;
 }
 
 /*
@@ -69,8 +96,12 @@ int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t
 {
 	struct knowledge knowledge;
 	int code;
+	int r;
 
 	assert(!catalog->thread.is_started);
+	r = check_rows(catalog, text);
+	if (r)
+		return err_trace(r);
 	code = look_up(catalog, name, uuid, &knowledge);
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, "looking up a store", text));

@@ -46,6 +46,7 @@ static int commit_main(void *arg)
 	while ((request = take(catalog))) {
 		request->started_ns = zi_clock_now_ns();
 		request->result = catalog_commit(catalog, request);
+		request->is_uncertain = catalog->broken != 0;
 		request->finished_ns = zi_clock_now_ns();
 		if (request->result && !request->text.chars[0])
 			zi_text_set(&request->text, "%s: %s", catalog->path,
@@ -74,6 +75,7 @@ void catalog_submit(struct catalog *catalog, struct catalog_request *request)
 	assert(request->loop);
 	request->next = NULL;
 	request->result = 0;
+	request->is_uncertain = false;
 	request->text.chars[0] = '\0';
 	request->started_ns = 0;
 	request->finished_ns = 0;

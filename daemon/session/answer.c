@@ -92,6 +92,10 @@ static json_t *answer_status(struct sess_shard *shard, const struct sess_facts *
 	answer_number(status, "uid", geteuid());
 	answer_number(status, "uptime_s", (zi_clock_now_ns() - inquiry->started_ns) / ZI_NS_PER_S);
 	answer_put(status, "is_stopping", json_boolean(shard->is_stopping));
+	if (zero_frozen(shard->zero))
+		answer_word(status, "catalog_error", zero_frozen(shard->zero));
+	else
+		answer_put(status, "catalog_error", json_null());
 	answer_word(status, "socket", facts->socket_path);
 	answer_word(status, "state_dir", facts->state_dir);
 	answer_word(status, "engine", engine.backend);

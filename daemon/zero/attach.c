@@ -300,7 +300,8 @@ static int attach_to(struct zero_job *job, const struct zero_attach *attach, str
  * @ret_rank: the caller's, zero_rank_leave() it
  * @ret_incarnation_number: the catalog's number of its incarnation
  *
- * Return: 0; see zero.h. -ESHUTDOWN the daemon is stopping; -EUCLEAN the stored job is damaged.
+ * Return: 0; see zero.h. -ESHUTDOWN the daemon is stopping; -EUCLEAN the stored job is damaged;
+ * the catalog's error once it is broken, until the daemon is started again.
  * Context: shard thread.
  */
 int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
@@ -313,6 +314,9 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
 	assert(attach->broken);
 	if (zero->is_stopping)
 		return err_origin(zi_text_error(text, -ESHUTDOWN, "the daemon is stopping"));
+	r = frozen_check(zero, text);
+	if (r)
+		return err_trace(r);
 	if (!attach->world_size || attach->world_size > ZI_WORLD_MAX ||
 	    attach->rank >= attach->world_size)
 		return err_origin(zi_text_error(text, -EINVAL,

@@ -53,6 +53,8 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 
 	if (job->zero->is_stopping)
 		return zi_text_error(&op->text, -ESTALE, "the daemon is stopping");
+	if (job->zero->frozen)
+		return frozen_check(job->zero, &op->text);
 	if (writer)
 		return zi_text_error(&op->text, -EBUSY, "rank %u has unit '%s' open for writing",
 		                     writer->number, job->layout.units[writer->write->unit].name);

@@ -69,7 +69,37 @@ static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog
 	catalog_submit(job->zero->options.catalog, &job->request);
 }
 
-/* One request of a job at a time. @done calls job_unbusy() first. */
+/* Return: 0; the catalog's error, with what to do, once nothing can be committed any more. */
+int frozen_check(const struct zero *zero, struct zi_text *text)
+{
+	if (!zero->frozen)
+		return 0;
+	if (text)
+		*text = zero->frozen_text;
+	return err_origin(zero->frozen);
+}
+
+/* See internal.h. */
+void request_end(struct zero_job *job)
+{
+	struct catalog_request *request = &job->request;
+	struct zero *zero = job->zero;
+
+	job_unbusy(job);
+	if (!request->is_uncertain || zero->frozen)
+		return;
+	assert(request->result);
+	zero->frozen = request->result;
+	zi_text_set(&zero->frozen_text,
+	            "nothing is committed until zinfd is restarted, on a sound disk: its catalog "
+	            "failed and could not be mended (%.120s); every job stands at a committed "
+	            "step then",
+	            request->text.chars);
+	if (zero->options.frozen)
+		zero->options.frozen(zero->options.frozen_arg, &zero->frozen_text);
+}
+
+/* One request of a job at a time. @done calls request_end() first. */
 void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)
 {
 	assert(kind != CATALOG_COMMIT);
@@ -93,7 +123,8 @@ static void record_extent(struct zero_job *job, const struct zero_subgroup *subg
                           uint32_t plane)
 {
 	const struct zero_place *place = &subgroup->places[plane];
-	bool is_cleared = plane == ZERO_PLANE_STATE && subgroup->is_reset;
+	/* Also what was never written has a row: a row that is lost cannot pass for "all zero". */
+	bool is_cleared = plane == ZERO_PLANE_STATE && (subgroup->is_reset || !place->extent.bytes);
 	struct catalog_extent *extent;
 
 	if (!place->next.bytes && !is_cleared)
@@ -139,7 +170,7 @@ static void committed(struct catalog_request *request)
 	struct zero *zero = job->zero;
 	struct zi_text text = request->text;
 
-	job_unbusy(job);
+	request_end(job);
 	job->step.stats.commit_ns = zi_clock_now_ns() - job->step.commit_ns;
 	step_end(job, request->result, &text);
 	zero_drain(zero);
@@ -214,13 +245,17 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 	struct zero_job *job = rank->job;
 	struct zero *zero = job->zero;
 	const struct zero_rank *writer;
+	int r;
 
 	if (!op_begin(rank, op, ZI_OP_COMMIT)) {
 		zero_drain(zero);
 		return;
 	}
 	writer = write_pending(job);
-	if (job->step.phase != ZERO_STEP_NONE) {
+	r = frozen_check(zero, &op->text);
+	if (r) {
+		op_complete(op, r);
+	} else if (job->step.phase != ZERO_STEP_NONE) {
 		op_fail(op, -EBUSY, "a step is under way");
 	} else if (writer) {
 		op_fail(op, -EBUSY, "rank %u has unit '%s' open for writing", writer->number,

@@ -12,7 +12,7 @@ static void ghost_deleted(struct catalog_request *request)
 	struct zero_job *job = container_of(request, struct zero_job, request);
 	struct zero *zero = job->zero;
 
-	job_unbusy(job);
+	request_end(job);
 	/* A refusal leaves the space taken until the daemon starts again, and finds it free or
 	 * named: nothing that could be done here is better. */
 	if (!request->result)
@@ -93,7 +93,7 @@ static void destroyed(struct catalog_request *request)
 	struct zero_op *op = job->destroy_op;
 	struct zero_rank *rank = job->destroy_rank;
 
-	job_unbusy(job);
+	request_end(job);
 	job->is_deleting = false;
 	job->destroy_op = NULL;
 	job->destroy_rank = NULL;

@@ -18,9 +18,12 @@ bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *
 	       !subgroup->places[ZERO_PLANE_PARAM].extent.bytes;
 }
 
-/* What was reserved and will not be committed. Nothing may be in flight on it. */
+/* What was reserved and will not be committed. Nothing may be in flight on it. When the catalog
+ * broke, the commit may be in force after a restart: then it is given to nobody. */
 void extents_release_next(struct zero_job *job)
 {
+	if (job->zero->frozen)
+		return;
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			tier_extent_release(&job->subgroups[i].places[plane].next);
@@ -30,6 +33,8 @@ void extents_release_next(struct zero_job *job)
 void extents_release_all(struct zero_job *job)
 {
 	extents_release_next(job);
+	if (job->zero->frozen)
+		return;
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			tier_extent_release(&job->subgroups[i].places[plane].extent);

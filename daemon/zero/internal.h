@@ -187,6 +187,11 @@ void commit_submit(struct zero_job *job);
 /* The WRITE pipeline's end. */
 void commit_written(struct zero_job *job, int error, const struct zi_text *text);
 void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done);
+/* The first thing of every @done: the request is no longer in flight, and when the catalog broke in
+ * it, zero is frozen. */
+void request_end(struct zero_job *job);
+/* 0, or why nothing that ends in the catalog may begin. */
+int frozen_check(const struct zero *zero, struct zi_text *text);
 void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t byte_count);
 
 /* ---- unit.c ---- */

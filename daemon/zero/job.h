@@ -35,6 +35,10 @@ struct zero {
 	uint32_t job_count;
 	bool is_draining;
 	bool is_stopping;
+	/* Not 0: the catalog takes nothing more, and what it was given last may be in force after a
+	 * restart. No extent is given back from then on, and nothing begins that would commit. */
+	int frozen;
+	struct zi_text frozen_text;
 	void (*quiesced)(void *arg); /* NULL: nobody waits */
 	void *quiesced_arg;
 };

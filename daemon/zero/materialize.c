@@ -95,7 +95,7 @@ static void recorded(struct catalog_request *request)
 	struct zero_job *job = container_of(request, struct zero_job, request);
 	struct zero *zero = job->zero;
 
-	job_unbusy(job);
+	request_end(job);
 	if (!request->result) {
 		job->is_stored = true;
 		job->stored_number = job->record.incarnation_number;

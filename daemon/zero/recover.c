@@ -5,7 +5,7 @@
  * Floor 5, before the loop runs.
  *
  * A job whose rows or extents cannot be right is kept, refused and explained; nothing of it is
- * overwritten, and the others go on.
+ * overwritten, and the others go on: also where its rows ask for more memory than there is.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,12 +53,29 @@ static struct tier_extent extent_of(const struct zero *zero, const struct catalo
 	return extent;
 }
 
+/* Tables grow with the layout: one that its extents, a subgroup each, cannot hold is not
+ * believed. */
+static int take_layout(struct zero_job *job, const struct catalog_job *stored)
+{
+	struct zi_text text;
+	int r;
+
+	if (layout_check(&job->layout, &text))
+		return damaged(job, text.chars);
+	if (layout_padded_count(&job->layout) / ZI_SUBGROUP_ELEMENTS > stored->extent_count)
+		return damaged(job, "a layout larger than its extents");
+	r = layout_build(job, &text);
+	if (!r)
+		return 0;
+	job->refusal = r;
+	zi_text_set(&job->refusal_text, "job '%s' is kept as it is, but not loaded: %.180s",
+	            job->name, text.chars);
+	return err_trace(r);
+}
+
 /* Names, numbers, configuration and layout. The layout changes hands. */
 static int take_record(struct zero_job *job, struct catalog_job *stored)
 {
-	struct zi_text text;
-
-	job->is_stored = true;
 	job->config = (struct zi_job_config){
 		.param_dtype = stored->config.param_dtype,
 		.grad_dtype = stored->config.grad_dtype,
@@ -94,9 +111,7 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 		.unit_count = stored->unit_count,
 		.param_count = stored->param_count,
 	};
-	if (layout_check(&job->layout, &text))
-		return damaged(job, text.chars);
-	return err_trace(layout_build(job, &text));
+	return err_trace(take_layout(job, stored));
 }
 
 static struct zero_subgroup *subgroup_of(struct zero_job *job, const struct catalog_extent *extent)
@@ -177,6 +192,8 @@ static int take(struct zero_job *job, struct catalog_job *stored)
 {
 	int r;
 
+	if (stored->damage.chars[0])
+		return damaged(job, stored->damage.chars);
 	r = take_record(job, stored);
 	job->nvme_tier = NULL; /* It is where its extents are. */
 	for (uint32_t i = 0; i < stored->extent_count && !r; i++)
@@ -188,6 +205,9 @@ static int take(struct zero_job *job, struct catalog_job *stored)
 	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
 		if (!job->subgroups[i].places[ZERO_PLANE_PARAM].extent.bytes)
 			r = damaged(job, "parameters without an extent");
+	/* State that was never written has a row as well: none missing can pass for it. */
+	if (!r && stored->extent_count != _ZERO_PLANE_COUNT * job->subgroup_count)
+		r = damaged(job, "optimizer state without an extent");
 	if (!r)
 		r = take_charge(job);
 	return err_trace(r);
@@ -230,10 +250,11 @@ static int recover_job(void *arg, struct catalog_job *job_row)
 	r = job_new(zero, stored->name, stored->uid, &job);
 	if (r)
 		return err_trace(r);
-	if (stored->config.offload_optimizer != ZI_OFFLOAD_NVME || stored->step < 0) {
+	job->is_stored = true;
+	if (!stored->damage.chars[0] &&
+	    (stored->config.offload_optimizer != ZI_OFFLOAD_NVME || stored->step < 0)) {
 		if (stored->step >= 0 && recovery->lost)
 			recovery->lost(recovery->arg, stored->name);
-		job->is_stored = true;
 		job->committed_step = -1;
 		job_delete_later(job);
 		return 0;

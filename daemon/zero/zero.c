@@ -211,3 +211,9 @@ void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 	}
 	zero_drain(zero);
 }
+
+/* Return: a sentence of zero's, or NULL. Context: shard thread. */
+const char *zero_frozen(const struct zero *zero)
+{
+	return zero->frozen ? zero->frozen_text.chars : NULL;
+}

@@ -95,6 +95,10 @@ struct zero_options {
 	uint64_t default_staging_bytes;
 	uint64_t uid_cpu_limit_bytes, uid_nvme_limit_bytes; /* quota per uid; UINT64_MAX none */
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
+	/* Once, when the catalog is broken and nothing can be committed any more; may be NULL. Must
+	 * not call into zero. */
+	void (*frozen)(void *arg, const struct zi_text *text);
+	void *frozen_arg;
 };
 
 int zero_new(const struct zero_options *options, struct zero **ret_zero);
@@ -107,6 +111,9 @@ int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), vo
 /* Graceful stop: no new steps; `done` runs once every job is READY, IDLE, BROKEN or FORMING (steps
  * that were UPDATING have committed; those not yet UPDATING are discarded, never half). */
 void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg);
+
+/* Why nothing can be committed until a restart; NULL: all is well. */
+const char *zero_frozen(const struct zero *zero);
 
 /* The account of a uid, for what sessions allocate themselves (rings). Made on first use, kept. */
 struct tier_account *zero_account(struct zero *zero, uint32_t uid);

@@ -9,12 +9,13 @@
 
 enum operation { OP_NONE, OP_READ, OP_WRITE, OP_SYNC };
 
-/* Which operation fails next: the one after @countdown others, and all from then on if
- * is_lasting. */
+/* Which operation fails next: the one after @countdown others, and all from then on if is_lasting;
+ * if is_dying, from then on every write and sync of both files, until is_dead is cleared. */
 static struct {
 	enum operation operation;
 	bool is_log; /* of the log, not of the file */
 	bool is_lasting;
+	bool is_dying, is_dead;
 	uint32_t countdown;
 	int code;
 	uint32_t failed_count;
@@ -38,6 +39,10 @@ static struct fault_file *of(sqlite3_file *file)
 
 static bool is_failing(struct fault_file *file, enum operation operation)
 {
+	if (fault.is_dead && operation != OP_READ) {
+		fault.failed_count++;
+		return true;
+	}
 	if (fault.operation != operation || fault.is_log != file->is_log)
 		return false;
 	if (fault.countdown) {
@@ -46,6 +51,7 @@ static bool is_failing(struct fault_file *file, enum operation operation)
 	}
 	if (!fault.is_lasting)
 		fault.operation = OP_NONE;
+	fault.is_dead = fault.is_dying;
 	fault.failed_count++;
 	return true;
 }
@@ -163,6 +169,8 @@ static void fail_next(enum operation operation, bool is_log, int code)
 	fault.operation = operation;
 	fault.is_log = is_log;
 	fault.is_lasting = false;
+	fault.is_dying = false;
+	fault.is_dead = false;
 	fault.countdown = 0;
 	fault.code = code;
 	fault.failed_count = 0;

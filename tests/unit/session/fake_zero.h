@@ -35,6 +35,7 @@ struct zero {
 	int result; /* of operations that do not */
 	int attach_result;
 	int layout_result;
+	const char *frozen_words; /* NULL: all is well */
 	uint32_t layout_count;
 	uint32_t unit_count;
 	uint32_t job_count; /* reported */
@@ -259,6 +260,11 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 void zero_barrier(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
+}
+
+const char *zero_frozen(const struct zero *zero)
+{
+	return zero->frozen_words;
 }
 
 bool zero_report(struct zero *zero, const char *job,

@@ -65,7 +65,15 @@ Test(admin, status_tiers_and_limits_are_answered_in_one_connection)
 	cr_assert_eq(count_of(answer, "jobs_max"), 5);
 	cr_assert_geq(json_array_size(json_object_get(answer, "threads")), 1);
 	cr_assert_str_eq(json_string_value(json_object_get(answer, "engine")), "none");
+	cr_assert(json_is_null(json_object_get(answer, "catalog_error")));
 	json_decref(answer);
+	fake.frozen_words = "the catalog is broken";
+	ask(client, "status");
+	answer = collect(client);
+	cr_assert_str_eq(json_string_value(json_object_get(answer, "catalog_error")),
+	                 "the catalog is broken");
+	json_decref(answer);
+	fake.frozen_words = NULL;
 	ask(client, "tiers");
 	answer = collect(client);
 	cr_assert_eq(json_array_size(answer), 1);

@@ -5,8 +5,7 @@
  * rest goes on. Method: nodes are stopped without asking anybody, and started on the same
  * directory.
  */
-#include <sqlite3.h>
-
+#include "tests/unit/catalog/reseal.h"
 #include "tests/unit/zero/plain.h"
 
 static struct node node;
@@ -252,27 +251,24 @@ Test(zero_recover, job_that_never_committed_is_gone)
 	end();
 }
 
-static void sql(const char *statement)
+static void sql(const char *statement, bool is_sealed)
 {
 	char path[128];
-	sqlite3 *db = NULL;
-	char *message = NULL;
 
 	(void)snprintf(path, sizeof(path), "%s/catalog.db", node.directory);
-	cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
-	cr_assert_eq(sqlite3_exec(db, statement, NULL, NULL, &message), SQLITE_OK, "%s", message);
-	cr_assert_eq(sqlite3_close(db), SQLITE_OK);
+	change_file(path, statement, is_sealed);
 }
 
 /* After @statement nobody may attach to job 'train'; another job beside it goes on. */
-static void refused(const char *statement, int error, const char *head, const char *word)
+static void refused_as(const char *statement, bool is_sealed, int error, const char *head,
+                       const char *word)
 {
 	struct attach_options options = { .job = "other", .world = 1 };
 	int r;
 
 	begin(1, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
 	crash();
-	sql(statement);
+	sql(statement, is_sealed);
 	node_start(&node);
 	options.config = config;
 	r = actor_attach(&node, &actors[0],
@@ -284,6 +280,16 @@ static void refused(const char *statement, int error, const char *head, const ch
 	/* Damage is kept for whoever can mend it: the other job has what is left of the space. */
 	node_job(&node, "other")->config.staging_bytes = 0;
 	end();
+}
+
+static void refused(const char *statement, int error, const char *head, const char *word)
+{
+	refused_as(statement, true, error, head, word);
+}
+
+static void refused_unsealed(const char *statement, const char *word)
+{
+	refused_as(statement, false, -EUCLEAN, "job 'train' is damaged", word);
 }
 
 static void damaged(const char *statement, const char *word)
@@ -330,6 +336,32 @@ Test(zero_recover, extent_of_no_subgroup_is_refused)
 	        "an extent of no subgroup");
 }
 
+Test(zero_recover, missing_state_does_not_pass_for_zero)
+{
+	damaged("DELETE FROM extent WHERE plane = 1 AND unit = 1 AND subgroup = 1",
+	        "optimizer state without an extent");
+}
+
+/* Its tables would need petabytes: the daemon starts all the same, and the other job trains. */
+Test(zero_recover, absurd_shape_refuses_its_job_alone)
+{
+	damaged("UPDATE param SET shape = x'0000000000800000' WHERE param = 0",
+	        "a layout larger than its extents");
+}
+
+Test(zero_recover, shape_beyond_all_limits_is_refused)
+{
+	damaged("UPDATE param SET shape = x'ffffffffffffffff' WHERE param = 0",
+	        "passes 2^48 elements");
+}
+
+Test(zero_recover, bit_in_a_blob_or_a_layout_is_noticed)
+{
+	refused_unsealed("UPDATE blob SET bytes = x'00'", "checksum of a row in table blob");
+	refused_unsealed("UPDATE unit SET name = 'heed' WHERE unit = 0",
+	                 "checksum of a row in table unit");
+}
+
 /* The first row is the one that is wrong: all those behind it are kept as well. */
 Test(zero_recover, space_of_a_damaged_job_is_given_to_nobody)
 {
@@ -338,7 +370,7 @@ Test(zero_recover, space_of_a_damaged_job_is_given_to_nobody)
 	begin(1, ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
 	free_bytes = tier_extent_free_bytes(&node.nvme);
 	crash();
-	sql("UPDATE extent SET hashes = x'' WHERE plane = 0 AND unit = 0 AND subgroup = 0");
+	sql("UPDATE extent SET hashes = x'' WHERE plane = 0 AND unit = 0 AND subgroup = 0", true);
 	node_start(&node);
 	cr_assert_eq(node_job(&node, "train")->refusal, -EUCLEAN);
 	cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes);

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changing a catalog behind its back: by SQL, with the rows' checksums made right again, so that
+ * what comes after the checksums can be tested; or without. */
+#pragma once
+
+#include <criterion/criterion.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/catalog/catalog_private.h"
+
+/* seal(values…): the checksum of a row with these. */
+static inline void reseal_function(sqlite3_context *context, int count, sqlite3_value **values)
+{
+	struct catalog_seal seal = { .word_count = 0 };
+
+	for (int i = 0; i < count; i++) {
+		int type = sqlite3_value_type(values[i]);
+
+		if (type == SQLITE_INTEGER) {
+			catalog_seal_int(&seal, (uint64_t)sqlite3_value_int64(values[i]));
+		} else if (type == SQLITE_FLOAT) {
+			catalog_seal_double(&seal, sqlite3_value_double(values[i]));
+		} else {
+			const void *bytes = sqlite3_value_blob(values[i]);
+
+			catalog_seal_bytes(&seal, type, bytes,
+			                   (uint64_t)sqlite3_value_bytes(values[i]));
+		}
+	}
+	sqlite3_result_int64(context, (sqlite3_int64)catalog_seal_value(&seal));
+}
+
+static inline void reseal_run(sqlite3 *db, const char *sql)
+{
+	char *message = NULL;
+
+	cr_assert_eq(sqlite3_exec(db, sql, NULL, NULL, &message), SQLITE_OK, "%s: %s", sql,
+	             message);
+}
+
+static inline void reseal(sqlite3 *db)
+{
+	static const char columns_sql[] =
+		"SELECT m.name, group_concat(p.name) FROM sqlite_schema m,"
+		" pragma_table_info(m.name) p WHERE m.type = 'table' AND m.name <> 'meta'"
+		" AND p.name NOT IN ('checksum', 'id') GROUP BY m.name";
+	char sql[16][512];
+	sqlite3_stmt *rows = NULL;
+	uint32_t count = 0;
+
+	cr_assert_eq(sqlite3_create_function(db, "seal", -1, SQLITE_UTF8, NULL, reseal_function,
+	                                     NULL, NULL),
+	             SQLITE_OK);
+	cr_assert_eq(sqlite3_prepare_v2(db, columns_sql, -1, &rows, NULL), SQLITE_OK);
+	while (sqlite3_step(rows) == SQLITE_ROW) {
+		cr_assert_lt(count, 16);
+		(void)snprintf(sql[count++], sizeof(sql[0]), "UPDATE %s SET checksum = seal(%s)",
+		               (const char *)sqlite3_column_text(rows, 0),
+		               (const char *)sqlite3_column_text(rows, 1));
+	}
+	cr_assert_eq(sqlite3_finalize(rows), SQLITE_OK);
+	for (uint32_t i = 0; i < count; i++)
+		reseal_run(db, sql[i]);
+}
+
+static inline void change_file(const char *path, const char *sql, bool is_sealed)
+{
+	sqlite3 *db = NULL;
+
+	cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+	reseal_run(db, sql);
+	if (is_sealed)
+		reseal(db);
+	cr_assert_eq(sqlite3_close(db), SQLITE_OK);
+}

@@ -30,7 +30,10 @@ OPT_asan := -O1 -DZI_DEBUG -DZI_SANITIZED -fno-omit-frame-pointer -fsanitize=add
 	-fno-sanitize-recover=all
 # gcc's TSan misses races through inlined fixed-size memcpy: clang, as well as no builtin memcpy.
 OPT_tsan := -O1 -DZI_DEBUG -DZI_SANITIZED -fno-omit-frame-pointer -fsanitize=thread -fno-builtin-memcpy
-ifeq ($(VARIANT),$(filter $(VARIANT),clang tsan))
+# For libFuzzer (tests/fuzz/); the targets bring its main().
+OPT_fuzz := -O1 -DZI_DEBUG -DZI_SANITIZED -fno-omit-frame-pointer \
+	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+ifeq ($(VARIANT),$(filter $(VARIANT),clang tsan fuzz))
 CC = clang
 endif
 ifdef WERROR

@@ -77,18 +77,31 @@ static struct zi_message_header *buffer_of(struct zinf *zinf)
 	return zinf->message;
 }
 
+/* Of a daemon that gives no words: something to look for at least. */
+static struct zi_text words_of(const struct zinf *zinf, int error, const struct zi_text *told)
+{
+	struct zi_text text = *told;
+
+	if (!text.chars[0])
+		zi_text_set(&text, "zinfd at %s says %s, and not why: see its log", zinf->path,
+		            zi_err_name(error));
+	return text;
+}
+
 /* A NOTICE, or an ERROR to no request of ours: the daemon ends the session, and says why. */
 static int take_notice(struct zinf *zinf, const struct zi_message_header *message)
 {
 	const struct zi_notice *notice = (const struct zi_notice *)message;
 	const struct zi_error_message *error = (const struct zi_error_message *)message;
+	bool is_notice = message->type == ZI_MESSAGE_NOTICE;
+	int told = is_notice ? notice->error : error->error;
+	struct zi_text text;
 
-	if (message->type == ZI_MESSAGE_NOTICE)
-		return err_trace(zi_client_over(zinf, notice->error < 0 ? notice->error : -EPIPE,
-		                                &notice->text));
-	assert(message->type == ZI_MESSAGE_ERROR);
-	return err_trace(
-		zi_client_over(zinf, error->error < 0 ? error->error : -EPROTO, &error->text));
+	assert(is_notice || message->type == ZI_MESSAGE_ERROR);
+	if (told >= 0)
+		told = is_notice ? -EPIPE : -EPROTO;
+	text = words_of(zinf, told, is_notice ? &notice->text : &error->text);
+	return err_trace(zi_client_over(zinf, told, &text));
 }
 
 /* One packet into the buffer. 0; -EAGAIN none is there; otherwise the session is over. */
@@ -211,7 +224,7 @@ static int refuse_reply(struct zinf *zinf, enum zi_message_type wanted)
 	struct zi_text what;
 
 	if (error->header.type == ZI_MESSAGE_ERROR && error->error < 0) {
-		zinf->text = error->text;
+		zinf->text = words_of(zinf, error->error, &error->text);
 		return err_origin(error->error);
 	}
 	zi_text_set(&what, "%s where %s was expected", zi_message_name(error->header.type),

@@ -41,6 +41,8 @@ $(DAEMON_PARTS_A): $(filter-out $(BUILD)/daemon/main.o,$(call objects,daemon))
 	$(Q)rm -f $@; ar rcs $@ $^
 $(filter $(BUILD)/tests/unit/daemon/%,$(UNIT_BIN)): $(DAEMON_PARTS_A)
 
+include tests/fuzz/fuzz.mk
+
 $(SYSTEM_BIN): $(BUILD)/%: $(BUILD)/%.o $(HARNESS_A) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion -ljansson -lm
@@ -64,7 +66,7 @@ $(BROKEN_RING): $(BROKEN_RING).o $(call archive,common/wire) $(call archive,comm
 .PHONY: check check-all build-tests check-tests stress-tsan check-unit check-system check-clang check-ndebug check-asan \
 	check-tsan check-valgrind check-bits check-install
 
-build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN)
+build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN)
 
 check: ## install what is missing, build with warnings as errors (gcc, clang), run all tests and checks
 	@tools/deps build check
@@ -74,6 +76,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s check-bits SEED=1 CASES=8
 	@$(MAKE) --no-print-directory -s check-bits SEED=2 CASES=8
 	@$(MAKE) --no-print-directory -s check-bits SEED=3 CASES=8
+	@$(MAKE) --no-print-directory -s check-fuzz
 	@$(MAKE) --no-print-directory -s check-tests
 
 check-tests: all build-tests ## run the unit and system tests of $(VARIANT)
@@ -97,6 +100,7 @@ check-ndebug: ## no assert has a side effect: the unit tests at -O3 -DNDEBUG
 ASAN_ENV := ASAN_OPTIONS=abort_on_error=1:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
 check-asan: ## unit and system tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=asan all build-tests
+	@$(MAKE) --no-print-directory -s VARIANT=asan check-fuzz
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-tests
 
 check-tsan: ## the stress programs under ThreadSanitizer, and a broken ring that it must catch

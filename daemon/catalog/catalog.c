@@ -275,6 +275,8 @@ int catalog_open(const char *directory, struct zi_text *text, struct catalog **r
 		r = check_meta(catalog, text);
 		if (!r)
 			r = check_whole(catalog, text);
+		if (!r)
+			r = catalog_shape_check(catalog, text);
 	}
 	if (!r)
 		r = use_log(catalog, text);

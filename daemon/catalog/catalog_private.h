@@ -4,6 +4,7 @@
  *
  *   catalog.c  open, check, close, stores
  *   schema.c   tables, and the statements that are kept prepared
+ *   shape.c    whether a file has those tables
  *   sql.c      the border to SQLite: its results become an errno and a sentence
  *   seal.c     the checksum of a row
  *   store.c    which stores belong to the catalog
@@ -119,6 +120,10 @@ bool catalog_seal_is_whole(sqlite3_stmt *row, int first);
 extern const char catalog_schema_sql[];
 int catalog_schema_prepare(struct catalog *catalog);
 void catalog_schema_finalize(struct catalog *catalog);
+
+/* ---- shape.c ---- */
+
+int catalog_shape_check(struct catalog *catalog, struct zi_text *text);
 
 /* ---- catalog.c ---- */
 

@@ -3,12 +3,21 @@
  * what comes after the checksums can be tested; or without. */
 #pragma once
 
-#include <criterion/criterion.h>
 #include <sqlite3.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/catalog/catalog_private.h"
+
+/* Also where there is no Criterion. */
+static inline void reseal_must(int is_true, const char *what)
+{
+	if (is_true)
+		return;
+	(void)fprintf(stderr, "reseal: %s\n", what);
+	abort();
+}
 
 /* seal(values…): the checksum of a row with these. */
 static inline void reseal_function(sqlite3_context *context, int count, sqlite3_value **values)
@@ -34,10 +43,7 @@ static inline void reseal_function(sqlite3_context *context, int count, sqlite3_
 
 static inline void reseal_run(sqlite3 *db, const char *sql)
 {
-	char *message = NULL;
-
-	cr_assert_eq(sqlite3_exec(db, sql, NULL, NULL, &message), SQLITE_OK, "%s: %s", sql,
-	             message);
+	reseal_must(sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK, sqlite3_errmsg(db));
 }
 
 static inline void reseal(sqlite3 *db)
@@ -50,17 +56,17 @@ static inline void reseal(sqlite3 *db)
 	sqlite3_stmt *rows = NULL;
 	uint32_t count = 0;
 
-	cr_assert_eq(sqlite3_create_function(db, "seal", -1, SQLITE_UTF8, NULL, reseal_function,
-	                                     NULL, NULL),
-	             SQLITE_OK);
-	cr_assert_eq(sqlite3_prepare_v2(db, columns_sql, -1, &rows, NULL), SQLITE_OK);
+	reseal_must(sqlite3_create_function(db, "seal", -1, SQLITE_UTF8, NULL, reseal_function,
+	                                    NULL, NULL) == SQLITE_OK,
+	            "seal()");
+	reseal_must(sqlite3_prepare_v2(db, columns_sql, -1, &rows, NULL) == SQLITE_OK, columns_sql);
 	while (sqlite3_step(rows) == SQLITE_ROW) {
-		cr_assert_lt(count, 16);
+		reseal_must(count < 16, "tables");
 		(void)snprintf(sql[count++], sizeof(sql[0]), "UPDATE %s SET checksum = seal(%s)",
 		               (const char *)sqlite3_column_text(rows, 0),
 		               (const char *)sqlite3_column_text(rows, 1));
 	}
-	cr_assert_eq(sqlite3_finalize(rows), SQLITE_OK);
+	reseal_must(sqlite3_finalize(rows) == SQLITE_OK, columns_sql);
 	for (uint32_t i = 0; i < count; i++)
 		reseal_run(db, sql[i]);
 }
@@ -69,9 +75,9 @@ static inline void change_file(const char *path, const char *sql, bool is_sealed
 {
 	sqlite3 *db = NULL;
 
-	cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+	reseal_must(sqlite3_open(path, &db) == SQLITE_OK, path);
 	reseal_run(db, sql);
 	if (is_sealed)
 		reseal(db);
-	cr_assert_eq(sqlite3_close(db), SQLITE_OK);
+	reseal_must(sqlite3_close(db) == SQLITE_OK, path);
 }

@@ -294,6 +294,50 @@ Test(open, the_database_of_another_program_is_refused)
 	fixture_deinit(&fixture);
 }
 
+/* As a hand that meant well left it. */
+static void assert_shape_refused(const char *sql, const char *words)
+{
+	struct fixture fixture;
+	struct sample sample;
+
+	make_catalog(&fixture, &sample);
+	change_by_sql(&fixture, sql);
+	assert_refused_untouched(&fixture, -EUCLEAN, words);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+Test(open, a_table_that_is_missing_or_not_as_it_should_be_is_named)
+{
+	assert_shape_refused("DROP TABLE extent", "'extent' in it is missing");
+	assert_shape_refused("DROP TABLE unit", "'unit' in it is missing");
+	assert_shape_refused("ALTER TABLE stand DROP COLUMN beta1_power",
+	                     "'stand' in it is not as its version has it");
+	assert_shape_refused("ALTER TABLE blob ADD COLUMN more INTEGER",
+	                     "'blob' in it is not as its version has it");
+	assert_shape_refused("CREATE TABLE aaa(x)", "'aaa' in it is unknown");
+	assert_shape_refused("CREATE TABLE zzz(x)", "'zzz' in it is unknown");
+	assert_shape_refused("CREATE TRIGGER t AFTER INSERT ON job BEGIN DELETE FROM job; END",
+	                     "'t' in it is unknown");
+	assert_shape_refused("ALTER TABLE blob RENAME TO b; CREATE VIEW blob AS SELECT * FROM b",
+	                     "'b' in it is unknown");
+}
+
+Test(open, statistics_that_somebody_asked_for_do_no_harm)
+{
+	struct fixture fixture;
+	struct sample sample;
+	struct catalog *catalog = NULL;
+	struct zi_text text = { "" };
+
+	make_catalog(&fixture, &sample);
+	change_by_sql(&fixture, "ANALYZE");
+	cr_assert_eq(catalog_open(fixture.directory, &text, &catalog), 0, "%s", text.chars);
+	catalog = catalog_close(catalog);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
 Test(open, a_file_that_is_no_database_is_refused)
 {
 	struct fixture fixture;

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See actions.h. */
+#include "tests/fuzz/actions.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* An input is not worth more. */
+#define ACTIONS_MAX 256u
+
+/* Elements of a parameter: a block's part, tiles, subgroups, and what no tier holds. */
+static const uint64_t param_elements[8] = { 1,      700,    16384,      20000,
+	                                    262144, 300000, 1ull << 32, 1ull << 48 };
+
+/* ---- before there are rings ---- */
+
+static void take_hello(struct peer *peer, struct fuzz_input *input)
+{
+	struct zi_hello hello = { .minor = ZI_PROTOCOL_MINOR,
+		                  .features = ZI_FEATURE_NVME_STATE,
+		                  .program = "fuzz" };
+
+	hello.major = (uint16_t)(ZI_PROTOCOL_MAJOR + fuzz_u8(input) % 4);
+	peer_send(peer, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
+}
+
+/*
+ * @place: bits 0-1 rank, 2-3 world less one, 4 which job, 5-6 which incarnation (0: none), 7 a
+ * short deadline. @config: bit 0 bf16 parameters, 1 bf16 gradients, 2-3 optimizer, 4 sharded, 5
+ * state on NVMe, 6 durable, 7 takeover. @resident: eighths of a MiB.
+ */
+static void send_attach(struct peer *peer, uint8_t place, uint8_t config, uint8_t resident)
+{
+	static const char *const incarnations[] = { "", "a", "b", "c" };
+	struct zi_attach attach = {
+		.rank = place & 3,
+		.world_size = 1 + (place >> 2 & 3),
+		.flags = config & 128 ? ZI_ATTACH_TAKEOVER : 0,
+		.timeout_ms = place & 128 ? 1 : 60000,
+		.config = {
+			.param_dtype = config & 1 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
+			.grad_dtype = config & 2 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
+			.optimizer = ZI_OPTIMIZER_ADAMW + (config >> 2 & 3) % 3,
+			.schedule = config & 16 ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL,
+			.offload_optimizer = config & 32 ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU,
+			.durability = config & 64 ? ZI_DURABILITY_POWER : ZI_DURABILITY_PROCESS,
+			.resident_bytes = (uint64_t)resident << 17,
+		},
+	};
+
+	(void)zi_copy_name(attach.job, sizeof(attach.job), place & 16 ? "other" : "train");
+	(void)zi_copy_name(attach.incarnation, sizeof(attach.incarnation),
+	                   incarnations[place >> 5 & 3]);
+	peer_send(peer, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
+}
+
+static void send_entry(struct peer *peer, const struct zi_layout_entry *entry)
+{
+	struct {
+		struct zi_layout head;
+		struct zi_layout_entry entry;
+	} message = { .head = { .entry_count = 1 }, .entry = *entry };
+
+	if (entry->kind == ZI_LAYOUT_UNIT)
+		peer->unit_count++;
+	else
+		peer->param_count++;
+	peer_send(peer, &message, ZI_MESSAGE_LAYOUT, sizeof(message));
+}
+
+/* Units of two parameters each, of sizes that @sizes draws. */
+static void send_model(struct peer *peer, uint8_t units, uint8_t sizes)
+{
+	for (uint32_t i = 0; i < 1u + units % 4; i++) {
+		struct zi_layout_entry entry = { .kind = ZI_LAYOUT_UNIT };
+
+		(void)snprintf(entry.name, sizeof(entry.name), "unit.%u", i); /* Fits. */
+		send_entry(peer, &entry);
+		entry = (struct zi_layout_entry){
+			.kind = ZI_LAYOUT_PARAM,
+			.dim_count = 1,
+			.shape = { param_elements[(sizes >> i * 2 & 3) + (units & 128 ? 4 : 0)] },
+		};
+		(void)snprintf(entry.name, sizeof(entry.name), "weight.%u", i); /* Fits. */
+		send_entry(peer, &entry);
+	}
+}
+
+static void take_entry(struct peer *peer, struct fuzz_input *input)
+{
+	struct zi_layout_entry entry = { .kind = fuzz_u8(input) % 4, .dim_count = fuzz_u8(input) };
+
+	for (uint32_t i = 0; i < entry.dim_count % (ZI_PARAM_DIMS_MAX + 1u); i++)
+		entry.shape[i] = fuzz_u64(input);
+	fuzz_text(input, entry.name, sizeof(entry.name) + 0u);
+	send_entry(peer, &entry);
+}
+
+static void send_materialize(struct peer *peer, uint8_t lie)
+{
+	struct zi_materialize message = { .unit_count = peer->unit_count + (lie & 3),
+		                          .param_count = peer->param_count + (lie >> 2 & 3) };
+
+	peer_send(peer, &message, ZI_MESSAGE_MATERIALIZE, sizeof(message));
+}
+
+static void send_write(struct peer *peer, uint16_t type, uint32_t unit, uint32_t root)
+{
+	struct zi_param_write_end message = { .unit = unit, .root = root };
+
+	peer_send(peer, &message, type, sizeof(message));
+}
+
+static void send_plain(struct peer *peer, uint16_t type)
+{
+	struct zi_message_header message;
+
+	peer_send(peer, &message, type, sizeof(message));
+}
+
+static void take_admin(struct peer *peer, struct fuzz_input *input)
+{
+	struct zi_admin message = { 0 };
+
+	fuzz_text(input, message.command, sizeof(message.command));
+	peer_send(peer, &message, ZI_MESSAGE_ADMIN, sizeof(message));
+}
+
+/* The length that the type has, where @how is even; else one that the input gives. */
+static void take_message(struct peer *peer, struct fuzz_input *input)
+{
+	static const uint32_t type_bytes[_ZI_MESSAGE_COUNT] = {
+		[ZI_MESSAGE_HELLO] = sizeof(struct zi_hello),
+		[ZI_MESSAGE_ATTACH] = sizeof(struct zi_attach),
+		[ZI_MESSAGE_ATTACHED] = sizeof(struct zi_attached),
+		[ZI_MESSAGE_LAYOUT] = sizeof(struct zi_layout) + sizeof(struct zi_layout_entry),
+		[ZI_MESSAGE_MATERIALIZE] = sizeof(struct zi_materialize),
+		[ZI_MESSAGE_MATERIALIZED] = sizeof(struct zi_materialized),
+		[ZI_MESSAGE_PARAM_WRITE_BEGIN] = sizeof(struct zi_param_write_begin),
+		[ZI_MESSAGE_PARAM_WRITE] = sizeof(struct zi_param_write),
+		[ZI_MESSAGE_PARAM_WRITE_END] = sizeof(struct zi_param_write_end),
+		[ZI_MESSAGE_BLOB] = sizeof(struct zi_blob),
+		[ZI_MESSAGE_ERROR] = sizeof(struct zi_error_message),
+		[ZI_MESSAGE_NOTICE] = sizeof(struct zi_notice),
+		[ZI_MESSAGE_ADMIN] = sizeof(struct zi_admin),
+	};
+	static _Alignas(64) unsigned char buffer[2048];
+	uint16_t type = fuzz_u8(input) % (_ZI_MESSAGE_COUNT + 2u);
+	uint8_t how = fuzz_u8(input);
+	uint32_t bytes = type < _ZI_MESSAGE_COUNT ? type_bytes[type] : 0;
+
+	if (how & 1)
+		bytes = fuzz_u32(input) % sizeof(buffer);
+	if (bytes < sizeof(struct zi_message_header))
+		bytes = sizeof(struct zi_message_header);
+	memset(buffer, 0, sizeof(buffer));
+	fuzz_take(input, buffer + sizeof(struct zi_message_header),
+	          bytes - sizeof(struct zi_message_header));
+	peer_send(peer, buffer, type, bytes);
+}
+
+static void take_packet(struct peer *peer, struct fuzz_input *input)
+{
+	uint32_t fd_count = fuzz_u8(input) % 12;
+	char packet[256];
+	size_t byte_count = fuzz_u8(input);
+
+	fuzz_take(input, packet, byte_count);
+	peer_send_packet(peer, packet, byte_count, fd_count);
+}
+
+/* ---- rings ---- */
+
+static void push(struct peer *peer, uint16_t opcode, uint32_t unit, uint64_t argument)
+{
+	struct zi_sqe sqe = {
+		.user_data = peer->sq_tail, .opcode = opcode, .unit = unit, .args = { argument }
+	};
+
+	peer_push(peer, &sqe);
+}
+
+static void take_submit(struct peer *peer, struct fuzz_input *input)
+{
+	uint16_t opcode = fuzz_u8(input) % _ZI_OP_COUNT;
+	uint8_t unit = fuzz_u8(input);
+	uint8_t argument = fuzz_u8(input);
+	bool has_blob = opcode == ZI_OP_STEP || opcode == ZI_OP_COMMIT;
+	bool has_unit = opcode >= ZI_OP_UNSHARD && opcode <= ZI_OP_REDUCE;
+
+	push(peer, opcode, has_unit ? unit : 0, has_blob ? (uint64_t)argument << 9 : 0);
+}
+
+static void take_slot(struct peer *peer, struct fuzz_input *input)
+{
+	struct zi_sqe sqe;
+
+	fuzz_take(input, &sqe, sizeof(sqe));
+	peer_push(peer, &sqe);
+}
+
+static void take_word(struct peer *peer, struct fuzz_input *input)
+{
+	struct zi_uplink_header *header = (void *)peer->uplink;
+	uint8_t which = fuzz_u8(input) % 3;
+	uint32_t value = fuzz_u32(input);
+
+	if (!header)
+		return;
+	if (which == 0)
+		zi_line_store(&header->sq_tail, peer->sq_tail += value);
+	else if (which == 1)
+		zi_line_store(&header->cq_head, peer->cq_head += value);
+	else
+		zi_line_store(&header->cq_need_wakeup, value);
+}
+
+static struct zi_step_options good_options(uint8_t how)
+{
+	return (struct zi_step_options){
+		.lr = 1e-2,
+		.beta1 = 0.9,
+		.beta2 = 0.99,
+		.eps = 1e-8,
+		.max_norm = how & 1 ? 1.0 : 0.0,
+		.unscale = how & 2 ? 0.5 : 1.0,
+		.micro_batches = how & 4 ? 2 : 1,
+		.flags = how >> 3 & ZI_STEP_FLAGS_ALL,
+	};
+}
+
+/* @how: bits 0-6 as good_options(); 7: then one field is the input's. */
+static void take_options(struct peer *peer, struct fuzz_input *input)
+{
+	struct zi_uplink_header *header = (void *)peer->uplink;
+	uint8_t how = fuzz_u8(input);
+	struct zi_step_options options = good_options(how);
+
+	if (how & 128) {
+		size_t offset = fuzz_u8(input) % sizeof(options) & ~7u;
+		uint64_t value = fuzz_u64(input);
+
+		memcpy((char *)&options + offset, &value, sizeof(value));
+	}
+	if (header)
+		header->step_options = options;
+}
+
+static void take_wild(struct peer *peer, struct fuzz_input *input)
+{
+	uint64_t offset = (uint64_t)fuzz_u8(input) * 8;
+	uint64_t value = fuzz_u64(input);
+
+	if (peer->uplink && offset + sizeof(value) <= peer->uplink_bytes)
+		memcpy(peer->uplink + offset, &value, sizeof(value));
+}
+
+static void fill(struct peer *peer, uint8_t value)
+{
+	if (peer->grad)
+		memset(peer->grad, value, peer->grad_bytes);
+	if (peer->staging)
+		memset(peer->staging, value, peer->staging_bytes);
+}
+
+static void use_doorbell(struct peer *peer, uint8_t how)
+{
+	uint64_t value = how & 1 ? UINT64_MAX - 1 : 1;
+
+	if (peer->doorbell_fd < 0)
+		return;
+	/* Whatever comes of it: the descriptors are the client's to spoil. */
+	if (how & 2)
+		(void)!read(peer->doorbell_fd, &value, sizeof(value));
+	else
+		(void)!write(peer->doorbell_fd, &value, sizeof(value));
+	if (how & 4)
+		(void)!read(peer->wakeup_fd, &value, sizeof(value));
+}
+
+/* ---- what takes a while by hand ---- */
+
+static void settle_all(struct peer *peers)
+{
+	house_settle();
+	for (uint32_t i = 0; i < PEERS; i++) {
+		peer_receive(&peers[i]);
+		peer_reap(&peers[i]);
+	}
+}
+
+/* @how: as good_options(), with bit 7: no settling in between. */
+static void do_step(struct peer *peers, uint8_t how)
+{
+	for (uint32_t i = 0; i < PEERS; i++)
+		if (peers[i].uplink) {
+			struct zi_uplink_header *header = (void *)peers[i].uplink;
+
+			header->step_options = good_options(how & 127);
+			push(&peers[i], ZI_OP_STEP_BEGIN, 0, 0);
+		}
+	if (!(how & 128))
+		settle_all(peers);
+	for (uint32_t unit = peers[0].unit_count; unit-- > 0;) {
+		for (uint32_t i = 0; i < PEERS; i++)
+			push(&peers[i], ZI_OP_GRAD_ACQUIRE, unit, 0);
+		if (!(how & 128))
+			settle_all(peers);
+		for (uint32_t i = 0; i < PEERS; i++)
+			push(&peers[i], ZI_OP_REDUCE, unit, 0);
+	}
+	for (uint32_t i = 0; i < PEERS; i++)
+		push(&peers[i], ZI_OP_STEP, 0, how & 8 ? 100 : 0);
+	if (!(how & 128))
+		settle_all(peers);
+}
+
+static void do_values(struct peer *peers)
+{
+	for (uint32_t unit = 0; unit < peers[0].unit_count; unit++) {
+		send_write(&peers[0], ZI_MESSAGE_PARAM_WRITE_BEGIN, unit, 0);
+		settle_all(peers);
+		for (uint32_t i = 0; i < PEERS; i++)
+			send_write(&peers[i], ZI_MESSAGE_PARAM_WRITE_END, unit, 0);
+		settle_all(peers);
+	}
+	for (uint32_t i = 0; i < PEERS; i++)
+		push(&peers[i], ZI_OP_COMMIT, 0, 64);
+	settle_all(peers);
+}
+
+void actions_begin(struct peer *peers, uint32_t world, uint8_t config, uint8_t resident,
+                   uint8_t model)
+{
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .features = ZI_FEATURE_NVME_STATE };
+
+	for (uint32_t i = 0; i < world; i++) {
+		peer_connect(&peers[i]);
+		peer_send(&peers[i], &hello, ZI_MESSAGE_HELLO, sizeof(hello));
+		house_settle();
+		send_attach(&peers[i], (uint8_t)(i | (world - 1) << 2), config, resident);
+	}
+	settle_all(peers);
+	for (uint32_t i = 0; i < world; i++) {
+		send_model(&peers[i], model & 3, model >> 2);
+		send_materialize(&peers[i], 0);
+	}
+	settle_all(peers);
+	do_values(peers);
+}
+
+/* ---- the interpreter ---- */
+
+static void run_message(struct peer *peer, struct fuzz_input *input, enum action action)
+{
+	uint8_t unit;
+
+	switch (action) {
+	case ACTION_CONNECT:
+		peer_connect(peer);
+		return;
+	case ACTION_HELLO:
+		take_hello(peer, input);
+		return;
+	case ACTION_ATTACH: {
+		uint8_t place = fuzz_u8(input);
+		uint8_t config = fuzz_u8(input);
+
+		send_attach(peer, place, config, fuzz_u8(input));
+		return;
+	}
+	case ACTION_MODEL:
+		unit = fuzz_u8(input);
+		send_model(peer, unit, fuzz_u8(input));
+		return;
+	case ACTION_ENTRY:
+		take_entry(peer, input);
+		return;
+	case ACTION_MATERIALIZE:
+		send_materialize(peer, fuzz_u8(input));
+		return;
+	case ACTION_WRITE_BEGIN:
+		send_write(peer, ZI_MESSAGE_PARAM_WRITE_BEGIN, fuzz_u8(input), 0);
+		return;
+	case ACTION_WRITE_END:
+		unit = fuzz_u8(input);
+		send_write(peer, ZI_MESSAGE_PARAM_WRITE_END, unit, fuzz_u8(input));
+		return;
+	case ACTION_BLOB_GET:
+		send_plain(peer, ZI_MESSAGE_BLOB_GET);
+		return;
+	case ACTION_DETACH:
+		send_plain(peer, ZI_MESSAGE_DETACH);
+		return;
+	case ACTION_DESTROY:
+		send_plain(peer, ZI_MESSAGE_DESTROY);
+		return;
+	case ACTION_ADMIN:
+		take_admin(peer, input);
+		return;
+	case ACTION_MESSAGE:
+		take_message(peer, input);
+		return;
+	default:
+		take_packet(peer, input);
+		return;
+	}
+}
+
+static void run_ring(struct peer *peers, struct peer *peer, struct fuzz_input *input,
+                     enum action action)
+{
+	static const int ways[] = { SHUT_RD, SHUT_WR, SHUT_RDWR };
+
+	switch (action) {
+	case ACTION_CLOSE:
+		peer_close(peer);
+		return;
+	case ACTION_TURN:
+		for (uint32_t i = 1u + fuzz_u8(input) % 16; i > 0; i--)
+			house_turn();
+		return;
+	case ACTION_SUBMIT:
+		take_submit(peer, input);
+		return;
+	case ACTION_SLOT:
+		take_slot(peer, input);
+		return;
+	case ACTION_WORD:
+		take_word(peer, input);
+		return;
+	case ACTION_REAP:
+		peer_receive(peer);
+		peer_reap(peer);
+		return;
+	case ACTION_OPTIONS:
+		take_options(peer, input);
+		return;
+	case ACTION_SETTLE:
+		settle_all(peers);
+		return;
+	case ACTION_FILL:
+		fill(peer, fuzz_u8(input));
+		return;
+	case ACTION_SHUTDOWN:
+		if (peer->fd >= 0)
+			(void)shutdown(peer->fd, ways[fuzz_u8(input) % 3]); /* Gone: as well. */
+		return;
+	case ACTION_DOORBELL:
+		use_doorbell(peer, fuzz_u8(input));
+		return;
+	case ACTION_STEP:
+		do_step(peers, fuzz_u8(input));
+		return;
+	case ACTION_VALUES:
+		do_values(peers);
+		return;
+	default:
+		take_wild(peer, input);
+		return;
+	}
+}
+
+void actions_run(struct peer *peers, struct fuzz_input *input, enum action first)
+{
+	for (uint32_t i = 0; i < ACTIONS_MAX && input->byte_count; i++) {
+		enum action action = first + fuzz_u8(input) % (_ACTION_COUNT - first);
+		struct peer *peer = &peers[fuzz_u8(input) % PEERS];
+
+		if (action < ACTION_CLOSE)
+			run_message(peer, input, action);
+		else
+			run_ring(peers, peer, input, action);
+	}
+}

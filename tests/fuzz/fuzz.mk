@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# Fuzzing. Each tests/fuzz/fuzz_NAME.c is a target over what tests/fuzz/ shares. `make fuzz` links
+# them with libFuzzer (VARIANT=fuzz: clang, ASan, UBSan); every other variant links them with
+# replay.c, and `make check` repeats the inputs that are kept.
+
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_SRC))
+FUZZ_BIN := $(patsubst %.c,$(BUILD)/%,$(FUZZ_SRC))
+FUZZ_PARTS_A := $(BUILD)/tests_fuzz.a
+FUZZ_MAIN_fuzz := -fsanitize=fuzzer
+FUZZ_MAIN := $(if $(filter fuzz,$(VARIANT)),,$(BUILD)/tests/fuzz/replay.o)
+
+$(FUZZ_PARTS_A): $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(FUZZ_SRC) tests/fuzz/replay.c,$(wildcard tests/fuzz/*.c)))
+	$(Q)rm -f $@; ar rcs $@ $^
+
+# The client's target is its own daemon: it stands where libclient connects.
+$(BUILD)/tests/fuzz/fuzz_client: LDFLAGS += -Wl,--wrap=zi_control_connect
+
+$(FUZZ_BIN): $(BUILD)/%: $(BUILD)/%.o $(FUZZ_MAIN) $(FUZZ_PARTS_A) $(DAEMON_PARTS_A) $(DAEMON_A) $(call archive,libclient)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) $(FUZZ_MAIN_$(VARIANT)) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
+
+.PHONY: fuzz fuzz-run fuzz-repeat fuzz-minimize check-fuzz build-fuzz
+FUZZ_SECONDS ?= 60
+FUZZ_TARGET ?=
+build-fuzz: $(FUZZ_BIN)
+
+fuzz: ## fuzz every surface, ASan and UBSan on [FUZZ_SECONDS=n for each, FUZZ_TARGET=name]
+	@tools/deps build check
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=fuzz build-fuzz
+	@tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS) $(if $(FUZZ_TARGET),$(FUZZ_TARGET),$(FUZZ_TARGETS))
+
+fuzz-repeat: ## run one input again: TARGET=name FILE=path
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=fuzz build-fuzz
+	@tests/fuzz/run.sh build/fuzz repeat $(TARGET) $(FILE)
+
+fuzz-minimize: ## keep in the corpora only what reaches something that the others do not
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=fuzz build-fuzz
+	@tests/fuzz/run.sh build/fuzz minimize $(if $(FUZZ_TARGET),$(FUZZ_TARGET),$(FUZZ_TARGETS))
+
+check-fuzz: $(FUZZ_BIN) ## repeat every input that fuzzing has kept
+	@tests/fuzz/run.sh $(BUILD) replay $(FUZZ_TARGETS)

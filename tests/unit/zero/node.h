@@ -47,6 +47,7 @@ struct node {
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
 	uint32_t thread_count; /* 0: the fake device */
 	bool is_dumb;          /* no nvme tier */
+	bool is_disk_held;     /* what the disk has done is not looked at */
 	uint32_t lost_count;
 	char lost_name[ZI_NAME_BYTES];
 	bool is_quiesced;
@@ -77,7 +78,8 @@ static inline void node_reap(struct zi_source *source, uint32_t events)
 	struct node *node = container_of(source, struct node, engine_source);
 
 	(void)events;
-	(void)nvme_engine_reap(node->engine);
+	if (!node->is_disk_held)
+		(void)nvme_engine_reap(node->engine);
 }
 
 static inline void node_lost(void *arg, const char *job)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_DEFAULT (1u << 20)
+#define BLOCK "1M"
 /* fio 3.33 has no option for transparent huge pages; glibc can ask for them in malloc's stead. */
 #define HUGE_PAGES "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 "
 
@@ -17,17 +17,11 @@ bool fio_is_there(void)
 	return system("command -v fio >/dev/null 2>&1") == 0;
 }
 
-static double number(const json_t *object, const char *key)
-{
-	return json_number_value(json_object_get(object, key));
-}
-
-/* Adds what one fio process reports to @result. */
-static int run(const struct fio_job *job, const char *mode, uint64_t bytes, double read_share,
-               struct fio_result *result)
+/* Runs one fio process and returns the milliseconds of its I/O, as fio counts them. */
+static double run(const struct fio_job *job, const char *mode, uint64_t bytes, double read_share)
 {
 	char command[1024];
-	json_t *root, *fio;
+	json_t *root, *result;
 	double read_ms, write_ms;
 	FILE *pipe;
 
@@ -35,11 +29,11 @@ static int run(const struct fio_job *job, const char *mode, uint64_t bytes, doub
 		command, sizeof command,
 		HUGE_PAGES
 		"fio --name=peer --filename='%s' --offset=%" PRIu64 " --size=%" PRIu64
-		" --io_size=%" PRIu64 " --rw=%s --rwmixread=%.0f --bs=%" PRIu32
+		" --io_size=%" PRIu64 " --rw=%s --rwmixread=%.0f --bs=" BLOCK
 		" --iodepth=%u --ioengine=io_uring --direct=1 --registerfiles=1 --fixedbufs=1 "
 		"--mem=malloc --allow_file_create=0 --output-format=json 2>/dev/null",
 		job->path, job->offset_bytes, job->span_bytes, bytes, mode, read_share * 100.0,
-		job->block_bytes ? job->block_bytes : BLOCK_DEFAULT, job->depth);
+		job->depth);
 	pipe = popen(command, "re");
 	if (!pipe)
 		return -1;
@@ -49,46 +43,45 @@ static int run(const struct fio_job *job, const char *mode, uint64_t bytes, doub
 		json_decref(root);
 		return -1;
 	}
-	fio = json_array_get(json_object_get(root, "jobs"), 0);
-	read_ms = number(json_object_get(fio, "read"), "runtime");
-	write_ms = number(json_object_get(fio, "write"), "runtime");
-	/* Percent of the job's run time, which holds no more than its I/O. */
-	result->cpu_s += (number(fio, "usr_cpu") + number(fio, "sys_cpu")) / 100.0 *
-	                 number(fio, "job_runtime") / 1e3;
+	result = json_array_get(json_object_get(root, "jobs"), 0);
+	read_ms = json_number_value(json_object_get(json_object_get(result, "read"), "runtime"));
+	write_ms = json_number_value(json_object_get(json_object_get(result, "write"), "runtime"));
 	json_decref(root);
-	result->seconds += (read_ms > write_ms ? read_ms : write_ms) / 1e3;
-	return 0;
+	return read_ms > write_ms ? read_ms : write_ms;
 }
 
-int fio_run(const struct fio_job *job, struct fio_result *ret_result)
+double fio_seconds(const struct fio_job *job)
 {
 	uint64_t bytes = job->read_bytes + job->write_bytes;
-	int r = 0;
+	double read_ms = 0, write_ms = 0;
 
-	*ret_result = (struct fio_result){ 0 };
-	if (job->is_mixed)
-		return run(job, "rw", bytes, (double)job->read_bytes / (double)bytes, ret_result);
-	if (job->read_bytes)
-		r = run(job, "read", job->read_bytes, 1, ret_result);
-	if (!r && job->write_bytes)
-		r = run(job, "write", job->write_bytes, 0, ret_result);
-	return r;
+	if (job->is_mixed) {
+		read_ms = run(job, "rw", bytes, (double)job->read_bytes / (double)bytes);
+	} else {
+		if (job->read_bytes)
+			read_ms = run(job, "read", job->read_bytes, 1);
+		if (job->write_bytes)
+			write_ms = run(job, "write", job->write_bytes, 0);
+	}
+	return read_ms < 0 || write_ms < 0 ? -1 : (read_ms + write_ms) / 1e3;
 }
 
-int fio_run_best(const struct fio_job *job, struct fio_result *ret_result)
+double fio_best_seconds(const struct fio_job *job)
 {
 	static const uint32_t depths[] = { 16, 32 };
+	double best = -1;
 
 	for (int i = 0; i < 4; i++) {
 		struct fio_job variant = *job;
-		struct fio_result result;
+		double seconds;
 
 		variant.depth = depths[i % 2];
 		variant.is_mixed = i / 2;
-		if (fio_run(&variant, &result))
+		seconds = fio_seconds(&variant);
+		if (seconds < 0)
 			return -1;
-		if (i == 0 || result.seconds < ret_result->seconds)
-			*ret_result = result;
+		if (best < 0 || seconds < best)
+			best = seconds;
 	}
-	return 0;
+	return best;
 }

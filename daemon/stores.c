@@ -82,6 +82,8 @@ static int open_store(struct daemon *daemon, const struct config_store *config,
 	store = daemon->stores[index];
 	r = catalog_adopt_store(daemon->catalog, store->name, store->uuid, store->is_created, text);
 	if (!r)
+		r = nvme_store_settle(store, text);
+	if (!r)
 		r = nvme_engine_register_store(daemon->shard.engine, store);
 	if (!r)
 		r = tier_init_nvme(tier, store, topo_node_of_path(daemon->topo, store->path));

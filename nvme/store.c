@@ -100,7 +100,7 @@ static int store_fit(struct nvme_store *store, const struct nvme_store_options *
 		if (r)
 			return err_trace(r);
 	}
-	nvme_store_adopt_superblock(store, superblock, false);
+	nvme_store_adopt_superblock(store, superblock);
 	return 0;
 }
 
@@ -226,6 +226,31 @@ int nvme_store_open(const struct nvme_store_options *options, struct zi_text *te
 	assert(store->fd >= 0);
 	assert(store->bytes > NVME_SUPERBLOCK_BYTES);
 	*ret_store = zi_steal(store);
+	return 0;
+}
+
+/* The catalog has it, durably: it is not new any more, whatever happens. A store that is not new
+ * stays as it is. Return: 0; the errno of a read, write or flush, with a sentence. */
+int nvme_store_settle(struct nvme_store *store, struct zi_text *text)
+{
+	struct nvme_superblock superblock;
+	int r;
+
+	if (!store->is_created)
+		return 0;
+	r = store_read_superblock(store->fd, &superblock);
+	if (r)
+		return err_trace(zi_text_error(text, r,
+		                               "superblock of store '%s' cannot be read: %s",
+		                               store->path, strerror(-r)));
+	r = nvme_superblock_check(&superblock, store->path, text);
+	if (r)
+		return err_trace(r);
+	superblock.state = NVME_SUPERBLOCK_READY;
+	r = nvme_store_write_superblock(store, &superblock, text);
+	if (r)
+		return err_trace(r);
+	nvme_store_adopt_superblock(store, &superblock);
 	return 0;
 }
 

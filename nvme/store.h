@@ -26,8 +26,8 @@ int nvme_store_prepare(const struct nvme_store *store, const struct nvme_store_o
 int nvme_store_write_superblock(const struct nvme_store *store,
                                 const struct nvme_superblock *superblock, struct zi_text *text);
 /* The fields of an open store. Cannot fail. */
-void nvme_store_adopt_superblock(struct nvme_store *store, const struct nvme_superblock *superblock,
-                                 bool is_created);
+void nvme_store_adopt_superblock(struct nvme_store *store,
+                                 const struct nvme_superblock *superblock);
 
 /* ---- store_make.c ---- */
 

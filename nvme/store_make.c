@@ -92,7 +92,7 @@ static int store_create_named(struct nvme_store *store, const struct nvme_store_
 		                               "directory of store '%s' cannot be flushed: %s",
 		                               store->path, strerror(-r)));
 	}
-	nvme_store_adopt_superblock(store, &superblock, true);
+	nvme_store_adopt_superblock(store, &superblock);
 	return 0;
 }
 
@@ -148,14 +148,14 @@ int nvme_store_fill_empty(struct nvme_store *store, const struct nvme_store_opti
 	if (!r)
 		r = nvme_store_prepare(store, options, NVME_SUPERBLOCK_BYTES, text);
 	if (!r) {
-		superblock.state = NVME_SUPERBLOCK_READY;
+		superblock.state = NVME_SUPERBLOCK_NEW;
 		r = nvme_store_write_superblock(store, &superblock, text);
 	}
 	if (r) {
 		(void)!ftruncate(store->fd, 0); /* Best effort: as we found it. */
 		return err_trace(r);
 	}
-	nvme_store_adopt_superblock(store, &superblock, true);
+	nvme_store_adopt_superblock(store, &superblock);
 	return 0;
 }
 
@@ -194,6 +194,6 @@ int nvme_store_adopt_device(struct nvme_store *store, const struct nvme_store_op
 	r = nvme_store_write_superblock(store, &superblock, text);
 	if (r)
 		return err_trace(r);
-	nvme_store_adopt_superblock(store, &superblock, true);
+	nvme_store_adopt_superblock(store, &superblock);
 	return 0;
 }

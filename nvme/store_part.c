@@ -96,13 +96,12 @@ int nvme_store_enable_direct(struct nvme_store *store, const struct nvme_store_o
 	return 0;
 }
 
-/* @is_created: the catalog knows nothing of it. */
-void nvme_store_adopt_superblock(struct nvme_store *store, const struct nvme_superblock *superblock,
-                                 bool is_created)
+/* As long as it is new, whoever opens it has it as if just made. */
+void nvme_store_adopt_superblock(struct nvme_store *store, const struct nvme_superblock *superblock)
 {
 	store->bytes = superblock->bytes;
 	memcpy(store->uuid, superblock->uuid, sizeof(store->uuid));
-	store->is_created = is_created;
+	store->is_created = superblock->state == NVME_SUPERBLOCK_NEW;
 }
 
 /* Brings the file from @from_bytes to the wanted size. */

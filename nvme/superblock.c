@@ -21,7 +21,7 @@ int nvme_superblock_make(uint64_t bytes, struct nvme_superblock *ret_superblock)
 	struct nvme_superblock superblock = {
 		.magic = NVME_SUPERBLOCK_MAGIC,
 		.version = NVME_STORE_VERSION,
-		.state = NVME_SUPERBLOCK_READY,
+		.state = NVME_SUPERBLOCK_NEW,
 		.bytes = bytes,
 		.made_s = (uint64_t)time(NULL),
 	};
@@ -70,6 +70,7 @@ int nvme_superblock_check(const struct nvme_superblock *superblock, const char *
 			path, (unsigned long long)superblock->checksum, (unsigned long long)hash));
 	/* With a right checksum only a program could have written what follows. */
 	if (superblock->state != NVME_SUPERBLOCK_READY &&
+	    superblock->state != NVME_SUPERBLOCK_NEW &&
 	    superblock->state != NVME_SUPERBLOCK_PREPARING)
 		return err_origin(zi_text_error(
 			text, -EUCLEAN, "superblock of store '%s' has state %u, which is none",

@@ -24,9 +24,6 @@
 /* What a disk needs to be busy with large blocks, and no more: each is a thread of the node. */
 #define THREADS_COUNT_MAX 4u
 
-/* Where a block is; changes under the mutex. */
-enum threads_stage { THREADS_PREPARED, THREADS_QUEUED, THREADS_TAKEN };
-
 struct threads {
 	struct nvme_backend backend; /* first */
 	struct zi_list prepared;     /* owner thread only */
@@ -75,9 +72,8 @@ static int threads_work(void *arg)
 			pthread_cond_wait(&threads->has_work, &threads->mutex);
 			continue;
 		}
-		block = container_of(link, struct nvme_block, link);
-		block->stage = THREADS_TAKEN;
 		pthread_mutex_unlock(&threads->mutex);
+		block = container_of(link, struct nvme_block, link);
 		block->result = threads_transfer(block);
 		pthread_mutex_lock(&threads->mutex);
 		zi_list_push_back(&threads->finished, &block->link);
@@ -155,7 +151,6 @@ static int threads_fd(const struct nvme_backend *backend)
 
 static void threads_prepare(struct nvme_backend *backend, struct nvme_block *block)
 {
-	block->stage = THREADS_PREPARED;
 	zi_list_push_back(&threads_of(backend)->prepared, &block->link);
 }
 
@@ -167,33 +162,10 @@ static void threads_submit(struct nvme_backend *backend)
 	if (zi_list_is_empty(&threads->prepared))
 		return;
 	pthread_mutex_lock(&threads->mutex);
-	while ((link = zi_list_pop_front(&threads->prepared))) {
-		container_of(link, struct nvme_block, link)->stage = THREADS_QUEUED;
+	while ((link = zi_list_pop_front(&threads->prepared)))
 		zi_list_push_back(&threads->queued, link);
-	}
 	pthread_cond_broadcast(&threads->has_work);
 	pthread_mutex_unlock(&threads->mutex);
-}
-
-/* A block that a worker has taken comes when the call returns. */
-static void threads_cancel(struct nvme_backend *backend, struct nvme_block *block)
-{
-	struct threads *threads = threads_of(backend);
-
-	pthread_mutex_lock(&threads->mutex);
-	if (block->stage != THREADS_TAKEN) { /* In `prepared`, or in `queued`. */
-		zi_list_remove(&block->link);
-		block->stage = THREADS_TAKEN;
-		block->result = -ECANCELED;
-		zi_list_push_back(&threads->finished, &block->link);
-		(void)eventfd_write(threads->event_fd, 1); /* Fails only at 2^64 - 1. */
-	}
-	pthread_mutex_unlock(&threads->mutex);
-}
-
-static void threads_wake(struct nvme_backend *backend)
-{
-	(void)eventfd_write(threads_of(backend)->event_fd, 1); /* Fails only at 2^64 - 1. */
 }
 
 static uint32_t threads_reap(struct nvme_backend *backend, struct nvme_block **ret_blocks,
@@ -233,6 +205,4 @@ const struct nvme_backend_ops nvme_backend_threads = {
 	.submit = threads_submit,
 	.reap = threads_reap,
 	.wait = threads_wait,
-	.cancel = threads_cancel,
-	.wake = threads_wake,
 };

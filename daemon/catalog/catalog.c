@@ -24,14 +24,16 @@
 
 /*
  * locking_mode before the first access, so that no shared-memory index (-shm) is ever made. The
- * page cache: 16 MiB hold what a commit of 10^5 extents touches; the log, which grows to the
- * largest transaction, is cut back to 64 MiB when it begins anew.
+ * page cache: 16 MiB hold what a commit of 10^5 extents touches; the log is folded into the file,
+ * which syncs both, when it has 4096 pages (16 MiB); it grows to the largest transaction, and is
+ * cut back to 64 MiB when it begins anew.
  */
 static const char settings_sql[] = "PRAGMA locking_mode = EXCLUSIVE;"
 				   "PRAGMA trusted_schema = OFF;"
 				   "PRAGMA cell_size_check = ON;"
 				   "PRAGMA temp_store = MEMORY;"
 				   "PRAGMA cache_size = -16384;"
+				   "PRAGMA wal_autocheckpoint = 4096;"
 				   "PRAGMA journal_size_limit = 67108864;";
 
 /* A clear word for what SQLite would only call "unable to open database file". */
@@ -219,18 +221,12 @@ static int create_schema(struct catalog *catalog, const char *directory, struct 
 /* Accepts the file: from here on it is written. */
 static int prepare(struct catalog *catalog, struct zi_text *text)
 {
-	int64_t durable_count = 0;
 	int code;
 
 	(void)sqlite3_db_config(catalog->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
 	code = catalog_schema_prepare(catalog);
 	if (!code)
-		code = catalog_sql_run(catalog, "PRAGMA synchronous = OFF");
-	if (!code)
-		code = catalog_sql_get_int64(
-			catalog, "SELECT count(*) FROM job WHERE durability <> 0", &durable_count);
-	if (!code && durable_count)
-		code = catalog_sync_on(catalog);
+		code = catalog_sql_run(catalog, "PRAGMA synchronous = NORMAL");
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, "preparing", text));
 	return 0;
@@ -318,30 +314,24 @@ struct catalog *catalog_close(struct catalog *catalog)
 }
 
 /*
- * How a transaction becomes durable. For durability `process` nothing is synced: what was written
- * is in the kernel, and survives every process. SQLite then neither syncs its log nor the file into
- * which the log is folded from time to time, and the two reach the disk in any order: a power
- * failure may leave the file torn, with *all* jobs in it. So one job that asks for `power` makes
- * every transaction of all jobs synced, for as long as this catalog is open, rather than its own
- * ones alone; and pages that were folded in unsynced before are synced here, once. (The log needs
- * no such thing: the next commit syncs all of it.)
+ * How a transaction becomes durable. The log is a chain of checksums: what of it has reached the
+ * disk when the power fails is a number of whole transactions from the first one on, whatever the
+ * order in which its pages were written. So a transaction that needs not survive that, as with
+ * durability `process`, is not synced; one that must syncs the log, and with it all before it. In
+ * both cases the log is synced before it is folded into the file, and the file before the log
+ * begins anew (synchronous = NORMAL): the catalog itself is whole after a power failure, always.
+ * Without that, one torn page of the file would take *all* jobs with it.
  */
-int catalog_sync_on(struct catalog *catalog)
+int catalog_set_synced(struct catalog *catalog, bool is_synced)
 {
-	sqlite3_file *file = NULL;
 	int code;
 
-	if (catalog->is_synced)
+	if (catalog->is_synced == is_synced)
 		return SQLITE_OK;
 	assert(sqlite3_get_autocommit(catalog->db)); /* The PRAGMA is ignored in a transaction. */
-	code = sqlite3_file_control(catalog->db, "main", SQLITE_FCNTL_FILE_POINTER, &file);
-	if (code)
-		return code;
-	/* Through SQLite's own descriptor: closing another one would drop the lock. */
-	code = file->pMethods->xSync(file, SQLITE_SYNC_FULL);
+	code = catalog_sql_run(catalog, is_synced ? "PRAGMA synchronous = FULL"
+	                                          : "PRAGMA synchronous = NORMAL");
 	if (!code)
-		code = catalog_sql_run(catalog, "PRAGMA synchronous = FULL");
-	if (!code)
-		catalog->is_synced = true;
+		catalog->is_synced = is_synced;
 	return code;
 }

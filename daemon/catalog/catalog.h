@@ -147,7 +147,7 @@ struct catalog_request {
 	/* Called on the commit thread before the transaction (flush of data); may be NULL. A
 	 * negative return fails the request. */
 	int (*before)(struct catalog_request *request);
-	bool is_durable; /* power: this and all later transactions are synced */
+	bool is_durable; /* power: this transaction is synced, and all before it are then */
 	catalog_request_fn done;
 	struct zi_loop *loop;
 	int result; /* 0 or -errno */

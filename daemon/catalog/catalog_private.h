@@ -57,7 +57,7 @@ struct catalog {
 	/* The caller's until catalog_start(), then the commit thread's. */
 	sqlite3 *db;
 	sqlite3_stmt *statements[_CATALOG_SQL_COUNT];
-	bool is_synced; /* synchronous=FULL: see catalog_sync_on() */
+	bool is_synced; /* synchronous=FULL: see catalog_set_synced() */
 	int broken;     /* not 0: an errno that every request ends with, see commit.c */
 
 	/* The mutex `lock` guards the queue and is_stopping, for a few instructions and with
@@ -127,8 +127,8 @@ int catalog_shape_check(struct catalog *catalog, struct zi_text *text);
 
 /* ---- catalog.c ---- */
 
-/* From now on every transaction is synced, and all former ones are. Code of SQLite. */
-int catalog_sync_on(struct catalog *catalog);
+/* Whether transactions from now on are synced, each with all before it. Code of SQLite. */
+int catalog_set_synced(struct catalog *catalog, bool is_synced);
 
 /* ---- commit.c ---- */
 

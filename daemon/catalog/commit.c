@@ -422,11 +422,8 @@ int catalog_commit(struct catalog *catalog, struct catalog_request *request)
 		if (r)
 			return err_fold(r);
 	}
-	if (request->is_durable || is_power_job) {
-		code = catalog_sync_on(catalog);
-		if (code)
-			return err_trace(
-				catalog_sql_error(catalog, code, "syncing", &request->text));
-	}
+	code = catalog_set_synced(catalog, request->is_durable || is_power_job);
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "syncing", &request->text));
 	return err_trace(run_transaction(catalog, request));
 }

@@ -87,6 +87,7 @@ static int check_rows(struct catalog *catalog, struct zi_text *text)
 /*
  * @name: of the tier in the configuration. @uuid: from the store's superblock. @is_created: this
  * daemon has just made the store, so nothing can be in it.
+ * What is recorded is synced.
  * A new store may take the place of one that no extent names: its file was deleted while it was
  * empty.
  * Return: 0; -EUCLEAN when store and catalog do not belong together; what SQLite says.
@@ -120,7 +121,9 @@ int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t
 			"Store '%s' holds data that %s does not know: put its catalog back, or "
 			"delete the store to begin anew",
 			name, catalog->path));
-	code = record(catalog, name, uuid);
+	code = catalog_set_synced(catalog, true);
+	if (!code)
+		code = record(catalog, name, uuid);
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, "recording a store", text));
 	return 0;

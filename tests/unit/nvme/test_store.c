@@ -55,6 +55,7 @@ Test(store, opened_again_has_the_same_identity_and_size)
 
 	memcpy(uuid, store->uuid, 16);
 	cr_assert_neq(memcmp(uuid, zero, 16), 0);
+	cr_assert_eq(nvme_store_settle(store, &test_text), 0, "%s", test_text.chars);
 	store = nvme_store_close(store);
 	store = test_open("again", 0);
 	cr_assert_not(store->is_created);
@@ -120,7 +121,7 @@ Test(store, grows_with_its_contents_and_identity)
 	store = nvme_store_close(store);
 	store = test_open("grow", 2 * STORE_BYTES);
 	cr_assert_eq(store->bytes, 2 * STORE_BYTES);
-	cr_assert_not(store->is_created);
+	cr_assert(store->is_created, "as new as before");
 	cr_assert_arr_eq(uuid, store->uuid, 16);
 	memset(buffer, 0, MIB);
 	cr_assert_eq(pread(store->fd, buffer, MIB, STORE_BYTES - MIB), MIB);
@@ -193,7 +194,50 @@ Test(store, empty_file_of_the_administrator_is_filled_in_place)
 	cr_assert(store->is_created);
 	store = nvme_store_close(store);
 	store = test_open("empty", 0);
+	cr_assert(store->is_created);
+	cr_assert_eq(nvme_store_settle(store, &test_text), 0, "%s", test_text.chars);
+	store = nvme_store_close(store);
+	store = test_open("empty", 0);
 	cr_assert_not(store->is_created);
+	store = nvme_store_close(store);
+}
+
+/* A daemon that dies, or a power failure, between making a store and adopting it. */
+Test(store, is_new_until_the_catalog_has_it)
+{
+	struct nvme_store *store = test_open("young", STORE_BYTES);
+	uint8_t uuid[16];
+
+	memcpy(uuid, store->uuid, 16);
+	for (uint32_t i = 0; i < 2; i++) {
+		store = nvme_store_close(store);
+		store = test_open("young", STORE_BYTES);
+		cr_assert(store->is_created);
+		cr_assert_arr_eq(uuid, store->uuid, 16);
+	}
+	cr_assert_eq(nvme_store_settle(store, &test_text), 0, "%s", test_text.chars);
+	cr_assert_not(store->is_created);
+	cr_assert_eq(nvme_store_settle(store, &test_text), 0, "again: nothing to do");
+	store = nvme_store_close(store);
+	store = test_open("young", STORE_BYTES);
+	cr_assert_not(store->is_created);
+	cr_assert_arr_eq(uuid, store->uuid, 16);
+	store = nvme_store_close(store);
+}
+
+Test(store, settling_that_finds_damage_or_fails_says_so)
+{
+	struct nvme_store *store = test_open("spoilt", STORE_BYTES);
+	int fd = open(test_path("spoilt"), O_RDWR | O_CLOEXEC);
+
+	cr_assert_eq(pwrite(fd, "x", 1, 40), 1); /* in its uuid */
+	cr_assert_eq(nvme_store_settle(store, &test_text), -EUCLEAN);
+	cr_assert_not_null(strstr(test_text.chars, "damaged"), "%s", test_text.chars);
+	cr_assert_eq(ftruncate(fd, 0), 0);
+	cr_assert_eq(nvme_store_settle(store, &test_text), -EIO);
+	cr_assert_not_null(strstr(test_text.chars, "cannot be read"), "%s", test_text.chars);
+	cr_assert(store->is_created);
+	close(fd);
 	store = nvme_store_close(store);
 }
 
@@ -295,6 +339,7 @@ Test(store_device, empty_device_is_adopted_whole_and_grows_no_further)
 	cr_assert(store->is_created);
 	cr_assert(store->is_direct);
 	cr_assert_eq(store->bytes, 8 * MIB);
+	cr_assert_eq(nvme_store_settle(store, &test_text), 0, "%s", test_text.chars);
 	store = nvme_store_close(store);
 	cr_assert_eq(test_try_open(device, 9 * MIB, &store), -ENOSPC);
 	cr_assert_not_null(strstr(test_text.chars, "8 MiB"), "%s", test_text.chars);

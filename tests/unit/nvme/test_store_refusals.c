@@ -96,7 +96,7 @@ static void flip(unsigned offset, unsigned char bit)
 
 Test(refused, other_version)
 {
-	flip(offsetof(struct nvme_superblock, version), 2);
+	flip(offsetof(struct nvme_superblock, version), 1);
 	refuse(test_path("flip"), 0, -EPROTONOSUPPORT, "version 3");
 }
 
@@ -108,13 +108,13 @@ Test(refused, flipped_bit_in_the_uuid)
 
 Test(refused, flipped_bit_in_the_reserved_bytes)
 {
-	flip(4000, 1);
+	flip(offsetof(struct nvme_superblock, checksum) - 1, 1);
 	refuse(test_path("flip"), 0, -EUCLEAN, "damaged");
 }
 
 Test(refused, flipped_bit_in_the_checksum)
 {
-	flip(4095, 0x80);
+	flip(offsetof(struct nvme_superblock, checksum) + 7, 0x80);
 	refuse(test_path("flip"), 0, -EUCLEAN, "damaged");
 }
 

@@ -47,7 +47,6 @@ struct node {
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
 	uint32_t thread_count; /* 0: the fake device */
 	bool is_dumb;          /* no nvme tier */
-	bool is_disk_held;     /* what the disk has done is not looked at */
 	uint32_t lost_count;
 	char lost_name[ZI_NAME_BYTES];
 	bool is_quiesced;
@@ -78,8 +77,7 @@ static inline void node_reap(struct zi_source *source, uint32_t events)
 	struct node *node = container_of(source, struct node, engine_source);
 
 	(void)events;
-	if (!node->is_disk_held)
-		(void)nvme_engine_reap(node->engine);
+	(void)nvme_engine_reap(node->engine);
 }
 
 static inline void node_lost(void *arg, const char *job)

@@ -83,6 +83,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s check-bits SEED=3 CASES=8
 	@$(MAKE) --no-print-directory -s check-fuzz
 	@$(MAKE) --no-print-directory -s check-power
+	@$(MAKE) --no-print-directory -s check-crash POINTS=25
 	@$(MAKE) --no-print-directory -s check-tests
 
 check-tests: all build-tests ## run the unit and system tests of $(VARIANT)
@@ -146,3 +147,5 @@ check-install: all ## make install into an empty DESTDIR, then build a program w
 
 check-systemd: all ## the installed service under a real systemd (root, debootstrap, systemd-nspawn)
 	@tests/system/systemd.sh
+
+include tests/crash/crash.mk

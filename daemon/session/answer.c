@@ -16,6 +16,7 @@
 #include "common/base/fd.h"
 #include "daemon/session/answer.h"
 #include "daemon/session/sess.h"
+#include "daemon/tier/move.h"
 
 /* ---- status ---- */
 
@@ -161,6 +162,8 @@ static json_t *answer_tiers(struct sess_shard *shard, const struct sess_facts *f
 
 		answer_word(object, "path", store->path);
 		answer_number(object, "free_bytes", tier_free_bytes(tier));
+		answer_number(object, "extent_bytes",
+		              tier->capacity_bytes - tier_extent_free_bytes(tier));
 		answer_put(object, "is_direct", json_boolean(store->is_direct));
 		answer_put(object, "is_block_device", json_boolean(store->is_block_device));
 		answer_word(object, "engine", engine.backend);

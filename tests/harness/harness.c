@@ -130,6 +130,8 @@ static void exec_daemon(const struct harness *harness, const char *notify_name)
 		_exit(125);
 	child_limits(&harness->options);
 	(void)setenv("NOTIFY_SOCKET", notify_name, 1);
+	for (const char *const *entry = harness->options.environment; entry && *entry; entry++)
+		(void)putenv((char *)*entry); /* Kept by reference until execl(). */
 	(void)unsetenv("LISTEN_FDS");
 	if (harness->options.is_activated)
 		pass_socket(harness);
@@ -191,7 +193,9 @@ int harness_restart(struct harness *harness)
 	int r;
 
 	harness->notify_fd = zi_close(harness->notify_fd);
-	r = make_notify_socket(harness, name, sizeof name);
+	r = write_config(harness);
+	if (!r)
+		r = make_notify_socket(harness, name, sizeof name);
 	if (r)
 		return r;
 	harness->pid = fork();
@@ -201,8 +205,10 @@ int harness_restart(struct harness *harness)
 		exec_daemon(harness, name);
 	r = await_ready(harness);
 	if (r) {
-		fprintf(stderr, "harness: zinfd did not become ready: %s\n", strerror(-r));
-		harness_print_log(harness);
+		if (!harness->options.is_quiet) {
+			fprintf(stderr, "harness: zinfd did not become ready: %s\n", strerror(-r));
+			harness_print_log(harness);
+		}
 		harness_kill(harness);
 	}
 	return r;
@@ -227,9 +233,7 @@ int harness_start(struct harness *harness, const struct harness_options *options
 	(void)snprintf(harness->config_path, sizeof harness->config_path, "%s/zinfd.conf",
 	               harness->directory);
 	(void)snprintf(harness->log_path, sizeof harness->log_path, "%s/log", harness->directory);
-	r = write_config(harness);
-	if (!r)
-		r = harness_restart(harness);
+	r = harness_restart(harness);
 	if (r)
 		harness_remove(harness);
 	return r;

@@ -23,7 +23,10 @@ struct harness_options {
 	uint32_t uid;           /* run the daemon as this user; 0: as the caller */
 	uint64_t memlock_bytes; /* RLIMIT_MEMLOCK of the daemon; 0: as the caller's */
 	const char *cgroup;     /* folder of a control group the daemon starts in; NULL: ours */
-	bool is_activated;      /* the socket is made here and passed (LISTEN_FDS) */
+	/* "NAME=VALUE" for the daemon alone, ended by NULL; or NULL. */
+	const char *const *environment;
+	bool is_quiet;     /* a start that fails is no news: nothing is printed */
+	bool is_activated; /* the socket is made here and passed (LISTEN_FDS) */
 };
 
 struct harness {
@@ -39,7 +42,8 @@ struct harness {
 
 /* Starts and waits for readiness. 0, or -errno after printing the daemon's words. */
 int harness_start(struct harness *harness, const struct harness_options *options);
-/* Again in the same directory, after harness_kill() or harness_halt(). */
+/* Again in the same directory, after harness_kill() or harness_halt(), with harness->options as
+ * they are now. */
 int harness_restart(struct harness *harness);
 /* SIGTERM, waits. The exit code; negative: -errno, or minus 1000 minus the signal that ended it. */
 int harness_halt(struct harness *harness);

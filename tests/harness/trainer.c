@@ -154,6 +154,7 @@ int trainer_open(struct trainer *trainer, const struct trainer_settings *setting
 		               start_count);
 		options.incarnation = incarnation;
 	}
+	at(trainer, TRAINER_BORN);
 	TRY(trainer, zinf_attach(&options, &trainer->zinf));
 	at(trainer, TRAINER_ATTACHED);
 	if (lay_out(trainer))

@@ -30,7 +30,8 @@ extern const struct trainer_model trainer_small;
 
 /* Where a rank stands; the hook hears of each. */
 enum trainer_point {
-	TRAINER_ATTACHED = 1,
+	TRAINER_BORN = 1, /* nothing is attached; again after each restart */
+	TRAINER_ATTACHED,
 	TRAINER_LAID_OUT,
 	TRAINER_MATERIALIZED,
 	TRAINER_WRITE_BEGUN, /* of the first unit */

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# Points at which processes die: linked into the test program itself, and preloaded into the daemon.
+# Included by tests.mk.
+
+CRASH_BIN := $(BUILD)/tests/crash/check_crash
+CRASH_SO := $(BUILD)/tests/crash/points.so
+$(CRASH_SO): $(BUILD)/tests/crash/points.o
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $<
+$(CRASH_BIN): $(call objects,tests/crash) $(HARNESS_A) $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
+
+.PHONY: check-crash
+build-tests: $(CRASH_BIN) $(CRASH_SO)
+
+POINTS ?= 300
+check-crash: all $(CRASH_BIN) $(CRASH_SO) ## kill -9 of ranks and daemon at seeded points [SEED=n POINTS=n, POINT=i alone]
+	@ZINF_BUILD=$(BUILD) $(CRASH_BIN) --seed $(SEED) --points $(POINTS) $(if $(POINT),--point $(POINT))

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK "1M"
+#define BLOCK_DEFAULT (1u << 20)
 /* fio 3.33 has no option for transparent huge pages; glibc can ask for them in malloc's stead. */
 #define HUGE_PAGES "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 "
 
@@ -17,11 +17,17 @@ bool fio_is_there(void)
 	return system("command -v fio >/dev/null 2>&1") == 0;
 }
 
-/* Runs one fio process and returns the milliseconds of its I/O, as fio counts them. */
-static double run(const struct fio_job *job, const char *mode, uint64_t bytes, double read_share)
+static double number(const json_t *object, const char *key)
+{
+	return json_number_value(json_object_get(object, key));
+}
+
+/* Adds what one fio process reports to @result. */
+static int run(const struct fio_job *job, const char *mode, uint64_t bytes, double read_share,
+               struct fio_result *result)
 {
 	char command[1024];
-	json_t *root, *result;
+	json_t *root, *fio;
 	double read_ms, write_ms;
 	FILE *pipe;
 
@@ -29,11 +35,11 @@ static double run(const struct fio_job *job, const char *mode, uint64_t bytes, d
 		command, sizeof command,
 		HUGE_PAGES
 		"fio --name=peer --filename='%s' --offset=%" PRIu64 " --size=%" PRIu64
-		" --io_size=%" PRIu64 " --rw=%s --rwmixread=%.0f --bs=" BLOCK
+		" --io_size=%" PRIu64 " --rw=%s --rwmixread=%.0f --bs=%" PRIu32
 		" --iodepth=%u --ioengine=io_uring --direct=1 --registerfiles=1 --fixedbufs=1 "
 		"--mem=malloc --allow_file_create=0 --output-format=json 2>/dev/null",
 		job->path, job->offset_bytes, job->span_bytes, bytes, mode, read_share * 100.0,
-		job->depth);
+		job->block_bytes ? job->block_bytes : BLOCK_DEFAULT, job->depth);
 	pipe = popen(command, "re");
 	if (!pipe)
 		return -1;
@@ -43,45 +49,46 @@ static double run(const struct fio_job *job, const char *mode, uint64_t bytes, d
 		json_decref(root);
 		return -1;
 	}
-	result = json_array_get(json_object_get(root, "jobs"), 0);
-	read_ms = json_number_value(json_object_get(json_object_get(result, "read"), "runtime"));
-	write_ms = json_number_value(json_object_get(json_object_get(result, "write"), "runtime"));
+	fio = json_array_get(json_object_get(root, "jobs"), 0);
+	read_ms = number(json_object_get(fio, "read"), "runtime");
+	write_ms = number(json_object_get(fio, "write"), "runtime");
+	/* Percent of the job's run time, which holds no more than its I/O. */
+	result->cpu_s += (number(fio, "usr_cpu") + number(fio, "sys_cpu")) / 100.0 *
+	                 number(fio, "job_runtime") / 1e3;
 	json_decref(root);
-	return read_ms > write_ms ? read_ms : write_ms;
+	result->seconds += (read_ms > write_ms ? read_ms : write_ms) / 1e3;
+	return 0;
 }
 
-double fio_seconds(const struct fio_job *job)
+int fio_run(const struct fio_job *job, struct fio_result *ret_result)
 {
 	uint64_t bytes = job->read_bytes + job->write_bytes;
-	double read_ms = 0, write_ms = 0;
+	int r = 0;
 
-	if (job->is_mixed) {
-		read_ms = run(job, "rw", bytes, (double)job->read_bytes / (double)bytes);
-	} else {
-		if (job->read_bytes)
-			read_ms = run(job, "read", job->read_bytes, 1);
-		if (job->write_bytes)
-			write_ms = run(job, "write", job->write_bytes, 0);
-	}
-	return read_ms < 0 || write_ms < 0 ? -1 : (read_ms + write_ms) / 1e3;
+	*ret_result = (struct fio_result){ 0 };
+	if (job->is_mixed)
+		return run(job, "rw", bytes, (double)job->read_bytes / (double)bytes, ret_result);
+	if (job->read_bytes)
+		r = run(job, "read", job->read_bytes, 1, ret_result);
+	if (!r && job->write_bytes)
+		r = run(job, "write", job->write_bytes, 0, ret_result);
+	return r;
 }
 
-double fio_best_seconds(const struct fio_job *job)
+int fio_run_best(const struct fio_job *job, struct fio_result *ret_result)
 {
 	static const uint32_t depths[] = { 16, 32 };
-	double best = -1;
 
 	for (int i = 0; i < 4; i++) {
 		struct fio_job variant = *job;
-		double seconds;
+		struct fio_result result;
 
 		variant.depth = depths[i % 2];
 		variant.is_mixed = i / 2;
-		seconds = fio_seconds(&variant);
-		if (seconds < 0)
+		if (fio_run(&variant, &result))
 			return -1;
-		if (best < 0 || seconds < best)
-			best = seconds;
+		if (i == 0 || result.seconds < ret_result->seconds)
+			*ret_result = result;
 	}
-	return best;
+	return 0;
 }

@@ -84,11 +84,28 @@ static void print_number(double value, int width)
 		printf(" %*.3f", width, value);
 }
 
-static void print_row(const struct bench_row *row, int name_width)
+/* "own / peer's", for suites that measure it. */
+static void print_cpu(const struct bench_row *row)
+{
+	char text[32];
+
+	if (row->cpu_s_per_gb == 0.0)
+		(void)snprintf(text, sizeof text, "-");
+	else if (row->peer_cpu_s_per_gb == 0.0)
+		(void)snprintf(text, sizeof text, "%.4f", row->cpu_s_per_gb);
+	else
+		(void)snprintf(text, sizeof text, "%.4f / %.4f", row->cpu_s_per_gb,
+		               row->peer_cpu_s_per_gb);
+	printf(" %17s", text);
+}
+
+static void print_row(const struct bench_row *row, int name_width, bool has_cpu)
 {
 	printf("%-*s", name_width, row->name);
 	print_number(row->value, 10);
 	printf(" %-10s", row->unit);
+	if (has_cpu)
+		print_cpu(row);
 	if (row->ratio == 0.0) {
 		printf(" %10s %8s %17s %8s\n", "-", "-", "-", "-");
 		return;
@@ -105,18 +122,22 @@ static void print_row(const struct bench_row *row, int name_width)
 static void print_table(const struct bench_report *report)
 {
 	int name_width = (int)strlen("name");
+	bool has_cpu = false;
 
 	for (unsigned i = 0; i < report->row_count; i++) {
 		int width = (int)strlen(report->rows[i].name);
 
 		if (width > name_width)
 			name_width = width;
+		has_cpu |= report->rows[i].cpu_s_per_gb != 0.0;
 	}
 	printf("\nsuite %s (medians; in brackets the quartiles of the ratio)\n", report->suite);
-	printf("%-*s %10s %-10s %10s %8s %17s %8s\n", name_width, "name", "value", "unit", "peer",
-	       "ratio", "[quartiles]", "target");
+	printf("%-*s %10s %-10s", name_width, "name", "value", "unit");
+	if (has_cpu)
+		printf(" %17s", "CPU s/GB, peer's");
+	printf(" %10s %8s %17s %8s\n", "peer", "ratio", "[quartiles]", "target");
 	for (unsigned i = 0; i < report->row_count; i++)
-		print_row(&report->rows[i], name_width);
+		print_row(&report->rows[i], name_width, has_cpu);
 }
 
 static void json_text(FILE *file, const char *key, const char *text)
@@ -163,6 +184,9 @@ static void json_row(FILE *file, const struct bench_row *row)
 	json_text(file, "peer_name", row->peer_name);
 	json_number(file, "low", row->ratio_low, has_peer);
 	json_number(file, "high", row->ratio_high, has_peer);
+	json_number(file, "cpu_s_per_gb", row->cpu_s_per_gb, row->cpu_s_per_gb != 0.0);
+	json_number(file, "peer_cpu_s_per_gb", row->peer_cpu_s_per_gb,
+	            row->peer_cpu_s_per_gb != 0.0);
 	fprintf(file, ", \"runs\": %u}", row->runs);
 }
 

@@ -24,6 +24,8 @@ struct bench_row {
 	double ratio_high;
 	double target; /* what the ratio is to reach; 0: shown only */
 	unsigned runs; /* pairs measured */
+	/* Processor seconds for each 1e9 bytes moved, own and the peer; 0: not measured. */
+	double cpu_s_per_gb, peer_cpu_s_per_gb;
 };
 
 struct bench_report {

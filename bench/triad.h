@@ -18,3 +18,6 @@ typedef void (*triad_fn)(float *a, const float *b, const float *c, float s, uint
 /* The widest version for @isa. */
 triad_fn triad_plain(enum kern_isa isa);
 triad_fn triad_stream(enum kern_isa isa);
+/* a[i] = a[i] + s × b[i], of the same bytes: no line is overwritten that was not read. c: unused.
+ */
+triad_fn triad_update(enum kern_isa isa);

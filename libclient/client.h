@@ -125,6 +125,7 @@ struct zinf {
 
 	/* The step. */
 	bool is_step_begun;
+	bool is_early; /* update_early was promised */
 	uint32_t micro_batches;
 	bool is_blob_loose; /* a blob was handed over; nothing later has completed since */
 };

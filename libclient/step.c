@@ -84,7 +84,11 @@ static int put_options(struct zinf *zinf, const struct zinf_step_options *option
 		.flags = (options->nesterov ? ZI_STEP_NESTEROV : 0) |
 		         (options->sum ? ZI_STEP_SUM : 0) |
 		         (options->skip_nonfinite ? ZI_STEP_SKIP_NONFINITE : 0) |
-		         (options->want_norm ? ZI_STEP_WANT_NORM : 0),
+		         (options->want_norm ? ZI_STEP_WANT_NORM : 0) |
+		         /* To a daemon that does not know of it this permission is of no use. */
+		         (options->update_early && zinf->features & ZI_FEATURE_EARLY
+		                  ? ZI_STEP_UPDATE_EARLY
+		                  : 0),
 	};
 	return 0;
 }
@@ -117,6 +121,7 @@ int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options)
 	for (uint32_t i = 0; i < zinf->unit_count; i++)
 		zinf->units[i].reduce_count = 0;
 	zinf->micro_batches = wire.micro_batches;
+	zinf->is_early = options->update_early;
 	zinf->is_step_begun = true;
 	return 0;
 }

@@ -51,6 +51,12 @@ static int enter_waiting(struct zinf *zinf, uint32_t index)
 	return err_trace(take_kept(zinf, &zinf->units[index]));
 }
 
+/* Reductions of each unit in a step. */
+static uint32_t reduce_max(const struct zinf *zinf)
+{
+	return zinf->attach.config.schedule == ZI_SCHEDULE_SHARDED ? zinf->micro_batches : 1;
+}
+
 int zinf_unshard(struct zinf *zinf, uint32_t index)
 {
 	struct zi_client_unit *unit;
@@ -61,6 +67,13 @@ int zinf_unshard(struct zinf *zinf, uint32_t index)
 	unit = &zinf->units[index];
 	if (unit->unshard_count == UINT32_MAX)
 		return zi_client_error(zinf, -EOVERFLOW, "unit '%s' is unsharded too often",
+		                       unit->name);
+	if (zinf->is_step_begun && zinf->is_early && !unit->unshard_count &&
+	    unit->reduce_count == reduce_max(zinf))
+		return zi_client_error(zinf, -EBUSY,
+		                       "unit '%s' may be updated already: update_early promised "
+		                       "not to unshard it between its last zinf_reduce() and "
+		                       "zinf_step()",
 		                       unit->name);
 	if (!unit->unshard_count) {
 		r = finish_op(zinf, ZI_OP_UNSHARD, index, &unit->unshard_ticket);
@@ -120,9 +133,7 @@ int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
 
 int zinf_reduce(struct zinf *zinf, uint32_t index)
 {
-	bool is_sharded = zinf->attach.config.schedule == ZI_SCHEDULE_SHARDED;
 	struct zi_client_unit *unit;
-	uint32_t reduce_max;
 	int r = zi_client_check_unit(zinf, index);
 
 	if (r)
@@ -130,12 +141,11 @@ int zinf_reduce(struct zinf *zinf, uint32_t index)
 	unit = &zinf->units[index];
 	if (!zinf->is_step_begun)
 		return zi_client_error(zinf, -EINVAL, "zinf_step_begin() comes first");
-	reduce_max = is_sharded ? zinf->micro_batches : 1;
-	if (unit->reduce_count >= reduce_max || (unit->reduce_count && !unit->is_grad_held))
+	if (unit->reduce_count >= reduce_max(zinf) || (unit->reduce_count && !unit->is_grad_held))
 		return zi_client_error(zinf, -EALREADY,
 		                       "unit '%s' was handed over %u of %u times in this step "
 		                       "already, and not acquired since",
-		                       unit->name, unit->reduce_count, reduce_max);
+		                       unit->name, unit->reduce_count, reduce_max(zinf));
 	if (!unit->is_grad_held)
 		return zi_client_error(zinf, -EINVAL, "unit '%s': zinf_grad_acquire() comes first",
 		                       unit->name);

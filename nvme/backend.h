@@ -31,6 +31,9 @@ struct nvme_block {
 	uint32_t bytes;
 	int32_t result;
 	uint32_t stalled_count; /* results in a row that moved nothing */
+	/* The backend's: which use of the block this is (uring.c), where it is (threads.c). */
+	uint32_t generation;
+	uint32_t stage;
 };
 
 struct nvme_backend {
@@ -61,6 +64,11 @@ struct nvme_backend_ops {
 	/* submit(), then blocks until reap() has something to return, or a signal came. Something
 	 * is prepared or in flight. */
 	void (*wait)(struct nvme_backend *backend);
+	/* Asks a block back that was prepared and has not been returned. It comes from reap() in
+	 * any case, soon with -ECANCELED or when it is done. May submit what is prepared. */
+	void (*cancel)(struct nvme_backend *backend, struct nvme_block *block);
+	/* Makes fd() readable: the engine has something to tell. */
+	void (*wake)(struct nvme_backend *backend);
 	/* NULL where registering means nothing. @fd -1, @bytes 0: the slot is empty again. */
 	int (*register_file)(struct nvme_backend *backend, uint32_t slot, int fd);
 	int (*register_buffer)(struct nvme_backend *backend, uint32_t slot, void *base,

@@ -3,8 +3,8 @@
  * The engine: requests queue, go out in blocks, at most `depth` at once, and come back whole. Floor
  * 2, owner thread only (the first to kick; making and registering may be another's before that).
  *
- *   submit ──▶ queue of reads ─┐  reads first: someone waits for them, nobody for a write-back
- *   submit ──▶ queue of writes ┴▶ blocks ──▶ backend ──▶ reap: judge each result ──▶ done()
+ *   submit ──▶ queue of its store ──▶ blocks ──▶ backend ──▶ reap: judge each result ──▶ done()
+ *              and direction            schedule.c              cancel.c: what is given up
  *
  * Here every result is judged, for all backends alike: a count that is short is continued, one that
  * cannot be is an error, and a request succeeds only when each of its bytes was counted. After an
@@ -21,38 +21,55 @@
 #include "common/base/err.h"
 #include "nvme/engine.h"
 
-/* 1 MiB blocks, 32 deep: what fio reaches its best with here, and real drives theirs. */
+/* What fio reaches its best with here, and real drives theirs. */
 #define ENGINE_DEPTH_DEFAULT 32u
-#define ENGINE_BLOCK_DEFAULT (1u << 20)
-#define ENGINE_DEPTH_MAX     4096u
-#define ENGINE_BLOCK_MAX     (64u << 20)
-/* So many read blocks in a row while a write waits, then one write: no queue starves. */
-#define ENGINE_READ_BURST 16u
 /* Results in a row that move nothing (-EAGAIN, -EINTR, less than a sector) before we give up. */
 #define ENGINE_STALLED_MAX 16u
 
 /* ---- life ---- */
 
-static int engine_check_options(const struct nvme_engine_options *options, struct zi_text *text)
+static int engine_check_blocks(uint32_t read_bytes, uint32_t write_bytes, struct zi_text *text)
 {
-	const uint32_t block_bytes[2] = { options->read_block_bytes, options->write_block_bytes };
+	const uint32_t block_bytes[2] = { read_bytes, write_bytes };
 
-	if (options->depth > ENGINE_DEPTH_MAX)
-		return err_origin(zi_text_error(text, -EINVAL,
-		                                "I/O depth %u is more than the limit of %u",
-		                                options->depth, ENGINE_DEPTH_MAX));
 	for (int i = 0; i < 2; i++)
-		if (block_bytes[i] % ZI_STORE_ALIGN_BYTES || block_bytes[i] > ENGINE_BLOCK_MAX)
+		if (block_bytes[i] % ZI_STORE_ALIGN_BYTES || block_bytes[i] > NVME_BLOCK_BYTES_MAX)
 			return err_origin(zi_text_error(
 				text, -EINVAL,
 				"I/O block of %u bytes is not a multiple of %u up to %u",
-				block_bytes[i], ZI_STORE_ALIGN_BYTES, ENGINE_BLOCK_MAX));
+				block_bytes[i], ZI_STORE_ALIGN_BYTES, NVME_BLOCK_BYTES_MAX));
 	return 0;
+}
+
+static int engine_check_options(const struct nvme_engine_options *options, struct zi_text *text)
+{
+	if (options->depth > NVME_DEPTH_MAX)
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "I/O depth %u is more than the limit of %u",
+		                                options->depth, NVME_DEPTH_MAX));
+	return err_trace(
+		engine_check_blocks(options->read_block_bytes, options->write_block_bytes, text));
+}
+
+static void engine_init_ports(struct nvme_engine *engine)
+{
+	static const struct nvme_tuning none;
+
+	for (uint32_t i = 0; i < NVME_PORTS_COUNT; i++) {
+		struct nvme_port *port = &engine->ports[i];
+
+		zi_list_init(&port->lanes[NVME_READ].queue);
+		zi_list_init(&port->lanes[NVME_WRITE].queue);
+		zi_list_init(&port->deadlines);
+		port->file_slot = NVME_SLOT_NONE;
+	}
+	nvme_port_tune(engine, &engine->ports[NVME_PORT_PLAIN], &none);
+	engine->ports_end_index = NVME_PORT_PLAIN + 1;
 }
 
 /**
  * nvme_engine_new() - an engine without stores and buffers
- * @options: backend NULL is "auto"; depth in blocks; block sizes in bytes
+ * @options: copied; backend NULL is "auto"; depth in blocks; block sizes in bytes
  * @text: a sentence when it fails, may be NULL
  * @ret_engine: the caller's
  *
@@ -76,14 +93,13 @@ int nvme_engine_new(const struct nvme_engine_options *options, struct zi_text *t
 	engine = calloc(1, sizeof(*engine));
 	if (!engine)
 		return err_origin(-ENOMEM);
+	engine->options = *options;
+	engine->options.backend = NULL; /* The caller's memory. */
 	engine->depth = backend_options.depth;
-	engine->block_bytes[NVME_READ] =
-		options->read_block_bytes ? options->read_block_bytes : ENGINE_BLOCK_DEFAULT;
-	engine->block_bytes[NVME_WRITE] =
-		options->write_block_bytes ? options->write_block_bytes : ENGINE_BLOCK_DEFAULT;
-	zi_list_init(&engine->queues[NVME_READ]);
-	zi_list_init(&engine->queues[NVME_WRITE]);
+	engine->alarm_ns = ZI_DEADLINE_NEVER;
+	engine_init_ports(engine);
 	zi_list_init(&engine->free_blocks);
+	zi_list_init(&engine->finished);
 	nvme_fixed_init(&engine->fixed);
 	engine->blocks = calloc(engine->depth, sizeof(*engine->blocks));
 	engine->reaped = calloc(engine->depth, sizeof(struct nvme_block *));
@@ -127,11 +143,44 @@ int nvme_engine_fd(const struct nvme_engine *engine)
 	return engine->backend->ops->fd(engine->backend);
 }
 
+/* The port of @store, registered or not. */
+static struct nvme_port *engine_port(struct nvme_engine *engine, const struct nvme_store *store)
+{
+	int32_t slot = nvme_fixed_file(&engine->fixed, store);
+
+	return &engine->ports[slot == NVME_SLOT_NONE ? NVME_PORT_PLAIN : (uint32_t)slot + 1];
+}
+
+/**
+ * nvme_engine_tune() - another block size and depth for a store
+ * @store: registered. Its `tuning` is set
+ * @tuning: 0: as the engine's options say
+ *
+ * Return: 0; -EINVAL not registered, or a block size that cannot be. Context: owner thread; before
+ * the first kick that of whoever sets things up.
+ */
+int nvme_engine_tune(struct nvme_engine *engine, struct nvme_store *store,
+                     const struct nvme_tuning *tuning)
+{
+	struct nvme_port *port = engine_port(engine, store);
+	int r;
+
+	if (port == &engine->ports[NVME_PORT_PLAIN])
+		return err_origin(-EINVAL);
+	r = engine_check_blocks(tuning->read_block_bytes, tuning->write_block_bytes, NULL);
+	if (r)
+		return err_trace(r);
+	store->tuning = *tuning;
+	nvme_port_tune(engine, port, tuning);
+	return 0;
+}
+
 /* ---- out ---- */
 
 /**
  * nvme_engine_submit() - queues a request; nvme_engine_kick() sends it
- * @io: direction, store, offset_bytes, buffer, bytes and done are set; the engine's until done ran
+ * @io: direction, store, offset_bytes, buffer, bytes and done are set, deadline_ns if wanted; the
+ *      engine's until done ran
  *
  * Return: 0; -EINVAL when misaligned, empty, on the superblock or beyond the end: nothing happens
  * then, done is not called.
@@ -151,79 +200,27 @@ int nvme_engine_submit(struct nvme_engine *engine, struct nvme_io *io)
 	    end_bytes > io->store->bytes)
 		return err_origin(-EINVAL);
 	io->result = 0;
+	io->is_late = false;
+	io->is_given_up = false;
+	io->is_active = true;
 	io->next_bytes = 0;
 	io->done_bytes = 0;
 	io->inflight_count = 0;
 	io->submitted_ns = zi_clock_now_ns();
 	io->finished_ns = 0;
-	zi_list_push_back(&engine->queues[io->direction], &io->link);
+	io->port = engine_port(engine, io->store);
+	zi_list_push_back(&io->port->lanes[io->direction].queue, &io->link);
+	zi_list_init(&io->deadline_link);
+	if (io->deadline_ns)
+		nvme_deadline_add(engine, io);
 	engine->inflight_count++;
 	return 0;
 }
 
-/* Finds what is registered of a block: anew each time, as a continued one has moved. */
-static void engine_prepare(struct nvme_engine *engine, struct nvme_block *block)
-{
-	struct nvme_piece *piece = nvme_fixed_find(&engine->fixed, block->buffer, block->bytes);
-
-	block->buffer_slot = piece ? piece->slot : NVME_SLOT_NONE;
-	if (block->buffer_slot != NVME_SLOT_NONE)
-		engine->fixed.slot_blocks_count[block->buffer_slot]++;
-	engine->backend->ops->prepare(engine->backend, block);
-}
-
-/* The next block of the first request of a queue. */
-static void engine_send(struct nvme_engine *engine, enum nvme_direction direction)
-{
-	struct nvme_io *io = container_of(engine->queues[direction].next, struct nvme_io, link);
-	struct nvme_block *block =
-		container_of(zi_list_pop_front(&engine->free_blocks), struct nvme_block, link);
-
-	assert(io->direction == direction);
-	assert(io->next_bytes < io->bytes);
-	block->io = io;
-	block->direction = direction;
-	block->fd = io->store->fd;
-	block->file_slot = nvme_fixed_file(&engine->fixed, io->store);
-	block->buffer = (char *)io->buffer + io->next_bytes;
-	block->offset_bytes = io->offset_bytes + io->next_bytes;
-	block->bytes = (uint32_t)ZI_MIN(io->bytes - io->next_bytes, engine->block_bytes[direction]);
-	block->stalled_count = 0;
-	io->next_bytes += block->bytes;
-	io->inflight_count++;
-	if (io->next_bytes == io->bytes)
-		zi_list_remove(&io->link);
-	engine_prepare(engine, block);
-}
-
-static enum nvme_direction engine_choose(struct nvme_engine *engine)
-{
-	bool has_reads = !zi_list_is_empty(&engine->queues[NVME_READ]);
-	bool has_writes = !zi_list_is_empty(&engine->queues[NVME_WRITE]);
-
-	if (!has_writes || (has_reads && engine->reads_in_row_count < ENGINE_READ_BURST)) {
-		engine->reads_in_row_count += has_writes;
-		return NVME_READ;
-	}
-	engine->reads_in_row_count = 0;
-	return NVME_WRITE;
-}
-
-/* Hands the backend what `depth` allows, without starting it. */
-static void engine_fill(struct nvme_engine *engine)
-{
-	while (!zi_list_is_empty(&engine->free_blocks)) {
-		if (zi_list_is_empty(&engine->queues[NVME_READ]) &&
-		    zi_list_is_empty(&engine->queues[NVME_WRITE]))
-			break;
-		engine_send(engine, engine_choose(engine));
-	}
-}
-
-/* After one or more submits: one system call starts all that `depth` allows. */
+/* After one or more submits: one system call starts all that depths allow. */
 void nvme_engine_kick(struct nvme_engine *engine)
 {
-	engine_fill(engine);
+	nvme_schedule_fill(engine);
 	engine->backend->ops->submit(engine->backend);
 }
 
@@ -257,8 +254,8 @@ static int engine_judge(struct nvme_engine *engine, struct nvme_block *block, ui
 	return 0;
 }
 
-/* One block came back. True when its request is over. */
-static bool engine_block_done(struct nvme_engine *engine, struct nvme_block *block)
+/* One block came back: its request goes on, or is over. */
+static void engine_block_done(struct nvme_engine *engine, struct nvme_block *block)
 {
 	struct nvme_io *io = block->io;
 	uint32_t bytes = 0;
@@ -275,28 +272,35 @@ static bool engine_block_done(struct nvme_engine *engine, struct nvme_block *blo
 	block->offset_bytes += bytes;
 	block->bytes -= bytes;
 	if (!io->result && block->bytes) {
-		engine_prepare(engine, block);
-		return false;
+		nvme_schedule_prepare(engine, block);
+		return;
 	}
 	block->io = NULL;
 	zi_list_push_front(&engine->free_blocks, &block->link);
 	io->inflight_count--;
+	io->port->lanes[io->direction].inflight_count--;
 	if (io->result && io->next_bytes < io->bytes) {
 		zi_list_remove(&io->link); /* It still stood in the queue. */
 		io->next_bytes = io->bytes;
 	}
-	return io->inflight_count == 0 && io->next_bytes == io->bytes;
+	if (io->inflight_count || io->next_bytes < io->bytes)
+		return;
+	io->is_active = false;
+	zi_list_push_back(&engine->finished, &io->link);
 }
 
 /* Counts a request that is over, and tells its owner, who may submit, or free it. */
-static void engine_io_done(struct nvme_engine *engine, struct nvme_io *io)
+static void engine_io_done(struct nvme_engine *engine, struct nvme_io *io, uint64_t now_ns)
 {
 	struct nvme_engine_stats *stats = &engine->stats;
 
+	assert(!io->is_active);
 	assert(io->result || io->done_bytes == io->bytes);
 	assert(engine->inflight_count > 0);
+	nvme_deadline_remove(engine, io);
 	engine->inflight_count--;
-	io->finished_ns = zi_clock_now_ns();
+	io->finished_ns = now_ns;
+	stats->held_count -= io->is_late;
 	if (io->result)
 		stats->error_count++;
 	if (io->direction == NVME_READ) {
@@ -317,25 +321,26 @@ static void engine_io_done(struct nvme_engine *engine, struct nvme_io *io)
  */
 uint32_t nvme_engine_reap(struct nvme_engine *engine)
 {
-	struct zi_list finished;
 	struct zi_list *link;
+	uint64_t now_ns = 0;
 	uint32_t blocks_count;
 	uint32_t count = 0;
 
 	assert(!engine->is_reaping);
 	engine->is_reaping = true;
-	zi_list_init(&finished);
 	blocks_count = engine->backend->ops->reap(engine->backend, engine->reaped, engine->depth);
-	for (uint32_t i = 0; i < blocks_count; i++) {
-		struct nvme_io *io = engine->reaped[i]->io;
-
-		if (engine_block_done(engine, engine->reaped[i]))
-			zi_list_push_back(&finished, &io->link);
-	}
+	for (uint32_t i = 0; i < blocks_count; i++)
+		engine_block_done(engine, engine->reaped[i]);
 	/* The disk first, then the owners: what they do takes its time. */
 	nvme_engine_kick(engine);
-	while ((link = zi_list_pop_front(&finished))) {
-		engine_io_done(engine, container_of(link, struct nvme_io, link));
+	/* One reading for all that came together. */
+	if (engine->deadlines_count || !zi_list_is_empty(&engine->finished))
+		now_ns = zi_clock_now_ns();
+	if (engine->deadlines_count)
+		nvme_deadline_pass(engine, now_ns);
+	/* Also what a `done` cancels. */
+	while ((link = zi_list_pop_front(&engine->finished))) {
+		engine_io_done(engine, container_of(link, struct nvme_io, link), now_ns);
 		count++;
 	}
 	engine->is_reaping = false;
@@ -344,14 +349,16 @@ uint32_t nvme_engine_reap(struct nvme_engine *engine)
 	return count;
 }
 
-/* Return: as nvme_engine_reap(); 0 only when nothing is in flight. Blocks; owner thread. */
+/* Return: as nvme_engine_reap(); 0 only when nothing is in flight. Blocks, past deadlines as well;
+ * owner thread. */
 uint32_t nvme_engine_wait(struct nvme_engine *engine)
 {
 	uint32_t count = 0;
 
 	while (!count && engine->inflight_count) {
-		engine_fill(engine);
-		engine->backend->ops->wait(engine->backend); /* Starts them, too: one call. */
+		nvme_schedule_fill(engine);
+		if (zi_list_is_empty(&engine->finished)) /* Else there is something to tell. */
+			engine->backend->ops->wait(engine->backend); /* Starts them, too. */
 		count = nvme_engine_reap(engine);
 	}
 	return count;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of an engine, for engine.c and register.c. Private to nvme/. Floor 2, owner thread. */
+/* The inside of an engine, for engine.c, schedule.c, cancel.c and register.c. Private to nvme/.
+ * Floor 2, owner thread. */
 #pragma once
 
 #include "common/base/list.h"
@@ -7,17 +8,62 @@
 #include "nvme/fixed.h"
 #include "nvme/nvme.h"
 
+#define NVME_DEPTH_MAX       4096u
+#define NVME_BLOCK_BYTES_MAX (64u << 20)
+
+/* Requests of one store in one direction. */
+struct nvme_lane {
+	struct zi_list queue; /* requests with blocks that have not gone out */
+	uint32_t block_bytes;
+	uint32_t depth;
+	uint32_t inflight_count; /* blocks */
+};
+
+/* What an engine keeps of a store. */
+struct nvme_port {
+	struct nvme_lane lanes[2]; /* by direction */
+	uint32_t reads_in_row_count;
+	int32_t file_slot;        /* registered with the kernel, or NVME_SLOT_NONE */
+	struct zi_list deadlines; /* requests that have one, the earliest first */
+};
+
+/* The port of stores that are not registered; store slot N has port N + 1. */
+#define NVME_PORT_PLAIN  0u
+#define NVME_PORTS_COUNT (NVME_FILES_MAX + 1)
+
 struct nvme_engine {
 	struct nvme_backend *backend;
+	struct nvme_engine_options options;
 	uint32_t depth;
-	uint32_t block_bytes[2]; /* by direction */
-	struct zi_list queues[2];
+	struct nvme_port ports[NVME_PORTS_COUNT];
+	uint32_t ports_end_index;  /* behind the last one in use */
+	uint32_t ports_turn_index; /* whose turn it is */
 	struct zi_list free_blocks;
-	struct nvme_block *blocks;
-	struct nvme_block **reaped; /* depth places */
-	uint32_t reads_in_row_count;
-	uint32_t inflight_count; /* requests */
+	struct nvme_block *blocks;  /* (depth,) */
+	struct nvme_block **reaped; /* (depth,) */
+	struct zi_list finished;    /* requests that are over, `done` has not run */
+	uint32_t inflight_count;    /* requests */
+	uint32_t deadlines_count;   /* of them, those with a deadline */
+	uint64_t alarm_ns;          /* asked for last; ZI_DEADLINE_NEVER: none */
 	bool is_reaping;
 	struct nvme_engine_stats stats;
 	struct nvme_fixed fixed;
 };
+
+/* ---- schedule.c ---- */
+
+/* What a port of the store with @tuning allows, defaults in place of zeros. */
+void nvme_port_tune(const struct nvme_engine *engine, struct nvme_port *port,
+                    const struct nvme_tuning *tuning);
+/* Hands a block to the backend, also one that is continued. */
+void nvme_schedule_prepare(struct nvme_engine *engine, struct nvme_block *block);
+/* Hands the backend what depths allow, without starting it. */
+void nvme_schedule_fill(struct nvme_engine *engine);
+
+/* ---- cancel.c ---- */
+
+/* A request with a deadline was accepted, is over. */
+void nvme_deadline_add(struct nvme_engine *engine, struct nvme_io *io);
+void nvme_deadline_remove(struct nvme_engine *engine, struct nvme_io *io);
+/* Gives up what is late at @now_ns, and asks for the next alarm. */
+void nvme_deadline_pass(struct nvme_engine *engine, uint64_t now_ns);

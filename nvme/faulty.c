@@ -46,6 +46,7 @@ struct fault {
 	int32_t result;       /* reported instead of the truth, where is_injected */
 	bool is_injected;
 	bool is_flipped;
+	bool is_held;    /* the inner backend is done with it */
 	uint64_t due_ns; /* 0: at once */
 };
 
@@ -265,6 +266,7 @@ static void faulty_prepare(struct nvme_backend *backend, struct nvme_block *bloc
 		faulty->inner->ops->prepare(faulty->inner, block);
 		return;
 	}
+	fault->is_held = true;
 	zi_list_push_back(&faulty->held, &block->link);
 }
 
@@ -281,6 +283,7 @@ static void faulty_finish(struct faulty *faulty, struct nvme_block *block)
 	if (block->bytes < fault->whole_bytes && block->result > (int32_t)ZI_STORE_ALIGN_BYTES &&
 	    faulty_random(faulty) % 2)
 		block->result -= 100;
+	fault->is_held = true;
 	zi_list_push_back(&faulty->held, &block->link);
 }
 
@@ -370,6 +373,21 @@ static void faulty_wait(struct nvme_backend *backend)
 	(void)poll(&event, 1, -1); /* -EINTR: the engine looks, and waits again. */
 }
 
+/* What never reached the inner backend comes back soon anyway; what is stalled stays so, like a
+ * block that a device does not give back. */
+static void faulty_cancel(struct nvme_backend *backend, struct nvme_block *block)
+{
+	struct faulty *faulty = faulty_of(backend);
+
+	if (!faulty->faults[block->index].is_held)
+		faulty->inner->ops->cancel(faulty->inner, block);
+}
+
+static void faulty_wake(struct nvme_backend *backend)
+{
+	(void)eventfd_write(faulty_of(backend)->event_fd, 1); /* Fails only at 2^64 - 1. */
+}
+
 static int faulty_register_file(struct nvme_backend *backend, uint32_t slot, int fd)
 {
 	struct nvme_backend *inner = faulty_of(backend)->inner;
@@ -398,6 +416,8 @@ const struct nvme_backend_ops nvme_backend_faulty = {
 	.submit = faulty_submit,
 	.reap = faulty_reap,
 	.wait = faulty_wait,
+	.cancel = faulty_cancel,
+	.wake = faulty_wake,
 	.register_file = faulty_register_file,
 	.register_buffer = faulty_register_buffer,
 };

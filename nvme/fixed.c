@@ -102,11 +102,11 @@ void nvme_fixed_give_slot(struct nvme_fixed *fixed, int32_t slot)
 	fixed->free_slots[fixed->free_slots_count++] = (uint16_t)slot;
 }
 
-/* A store whose descriptor the kernel refused has none either. */
+/* Also of a store whose descriptor the kernel refused. */
 int32_t nvme_fixed_file(const struct nvme_fixed *fixed, const struct nvme_store *store)
 {
 	for (int32_t i = 0; i < (int32_t)NVME_FILES_MAX; i++)
 		if (fixed->files[i] == store)
-			return fixed->is_file_refused[i] ? NVME_SLOT_NONE : i;
+			return i;
 	return NVME_SLOT_NONE;
 }

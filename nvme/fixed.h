@@ -14,8 +14,7 @@
 #define NVME_PIECE_BYTES_MAX (1ull << 30)
 /* A tier of a terabyte whole, or as many staging buffers. The kernel's own limit is 16384. */
 #define NVME_PIECES_MAX 1024u
-/* Stores of one stripe. */
-#define NVME_FILES_MAX 16u
+#define NVME_FILES_MAX  NVME_ENGINE_STORES_MAX
 
 struct nvme_piece {
 	uintptr_t base;
@@ -47,5 +46,5 @@ bool nvme_fixed_remove(struct nvme_fixed *fixed, const void *region_base,
 /* There are as many slots as pieces: never fails. */
 int32_t nvme_fixed_take_slot(struct nvme_fixed *fixed);
 void nvme_fixed_give_slot(struct nvme_fixed *fixed, int32_t slot);
-/* Slot of the store, or NVME_SLOT_NONE. */
+/* Slot of the store, or NVME_SLOT_NONE: it is not registered. */
 int32_t nvme_fixed_file(const struct nvme_fixed *fixed, const struct nvme_store *store);

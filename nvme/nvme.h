@@ -87,29 +87,42 @@ int nvme_space_claim(struct nvme_space *space, const struct zi_extent *extent);
 uint64_t nvme_space_free_bytes(const struct nvme_space *space);
 uint64_t nvme_space_total_bytes(const struct nvme_space *space);
 
-/* ---- engine (engine.c; backends uring.c, threads.c, faulty.c) ---- */
+/* ---- engine (engine.c, schedule.c, cancel.c; backends uring.c, threads.c, faulty.c) ---- */
 
 struct nvme_engine;
 struct nvme_io;
+struct nvme_port;
 typedef void (*nvme_io_fn)(struct nvme_io *io);
 
 enum nvme_direction { NVME_READ = 0, NVME_WRITE = 1 };
 
 /* A request: embedded in its owner, which must leave it and its buffer alone until `done` ran.
  * Split into blocks inside; done is called exactly once, from nvme_engine_reap(), never from
- * nvme_engine_submit(). result: 0 when every byte moved, else the first -errno. */
+ * nvme_engine_submit() or nvme_engine_cancel(). result: 0 when every byte moved, else the first
+ * -errno; what lies in the buffer, or in the extent, is then undefined.
+ *
+ * Past its deadline a request is given up like one that is cancelled, with -ETIMEDOUT. The kernel
+ * cannot take back every block: `done` waits for those, so that the buffer is nobody else's while a
+ * device may still write into it. Meanwhile is_late is set, and the engine's `late` has told so:
+ * the owner may report the stall, answer who waits, and work elsewhere; it may not touch, reuse,
+ * unregister or free the buffer, or release the extent that is written. */
 struct nvme_io {
 	enum nvme_direction direction;
 	struct nvme_store *store;
 	uint64_t offset_bytes;
 	void *buffer; /* aligned to ZI_STORE_ALIGN_BYTES */
 	uint64_t bytes;
+	uint64_t deadline_ns; /* absolute; 0: none */
 	nvme_io_fn done;
 	/* results */
 	int result;
+	bool is_late; /* the deadline passed before the last block came back */
 	uint64_t submitted_ns, finished_ns;
 	/* private to the engine */
-	struct zi_list link;
+	bool is_active;   /* from submit until the last block is back */
+	bool is_given_up; /* cancelled or late */
+	struct zi_list link, deadline_link;
+	struct nvme_port *port;
 	uint64_t next_bytes; /* blocks handed out */
 	uint64_t done_bytes;
 	uint32_t inflight_count;
@@ -117,14 +130,25 @@ struct nvme_io {
 
 struct nvme_engine_options {
 	const char *backend; /* "auto", "io_uring", "threads", or "faulty:SPEC" (tests, by hand) */
-	uint32_t depth;      /* blocks in flight; 0: 32 */
-	uint32_t read_block_bytes, write_block_bytes; /* 0: 1 MiB */
+	/* Blocks in flight of all stores together, 0: 32. As many of each direction are a store's,
+	 * and blocks have these sizes (0: 1 MiB), where its tuning says nothing. */
+	uint32_t depth;
+	uint32_t read_block_bytes, write_block_bytes;
+	/* Both from the owner thread; may be NULL. Call nvme_engine_reap() at @deadline_ns, which
+	 * replaces what was asked before; one timer does. Without, deadlines pass when something
+	 * else comes back. */
+	void (*alarm)(void *arg, uint64_t deadline_ns);
+	/* @io missed its deadline; `done` follows when its blocks are back. Not to submit in. */
+	void (*late)(void *arg, const struct nvme_io *io);
+	void *arg;
 };
 
 struct nvme_engine_stats {
 	uint64_t read_bytes, write_bytes, read_count, write_count, error_count, short_count;
-	uint64_t registered_bytes;   /* buffers registered with the kernel */
-	uint64_t unregistered_bytes; /* asked for but refused (memlock): I/O works, slower */
+	uint64_t cancel_count, late_count; /* requests; also in error_count when they are over */
+	uint64_t held_count;               /* late ones whose blocks are not back, at present */
+	uint64_t registered_bytes;         /* buffers registered with the kernel */
+	uint64_t unregistered_bytes;       /* asked for but refused (memlock): I/O works, slower */
 };
 
 /* -ENOSYS/-EPERM of io_uring with backend "auto" falls back to "threads". */
@@ -136,10 +160,16 @@ ZI_DEFINE_CLEANUP(struct nvme_engine *, nvme_engine_free)
 const char *nvme_engine_backend(const struct nvme_engine *engine);
 /* A descriptor, readable when nvme_engine_reap() has something to do (loop source, level). */
 int nvme_engine_fd(const struct nvme_engine *engine);
-/* A kernel that has no registered files is no error. -EEXIST, -ENOSPC (16 stores). */
+/* Its tuning holds from here on. A kernel that has no registered files is no error. -EEXIST,
+ * -ENOSPC (NVME_ENGINE_STORES_MAX). */
 int nvme_engine_register_store(struct nvme_engine *engine, struct nvme_store *store);
+#define NVME_ENGINE_STORES_MAX 32u
 /* Before nvme_store_close(), unless the engine is freed first. */
 void nvme_engine_unregister_store(struct nvme_engine *engine, struct nvme_store *store);
+/* A registered store has another tuning from its next block on. -EINVAL: not registered, a block
+ * that is no multiple of ZI_STORE_ALIGN_BYTES up to 64 MiB. A depth beyond the engine's is cut. */
+int nvme_engine_tune(struct nvme_engine *engine, struct nvme_store *store,
+                     const struct nvme_tuning *tuning);
 /* Registers memory for I/O without page pinning per request, in pieces of at most 1 GiB. A refusal
  * (memlock) is no error: counted in unregistered_bytes. Nothing may be in flight on it at
  * unregister. */
@@ -147,9 +177,14 @@ int nvme_engine_register_buffer(struct nvme_engine *engine, void *base, uint64_t
 void nvme_engine_unregister_buffer(struct nvme_engine *engine, void *base);
 /* 0, or -EINVAL misaligned or outside the store. Never -EAGAIN: requests queue inside. */
 int nvme_engine_submit(struct nvme_engine *engine, struct nvme_io *io);
+/* Gives a request up: blocks that wait never go out, those in flight are asked back of the kernel
+ * and waited for. `done` runs from a later nvme_engine_reap(), with -ECANCELED unless an error came
+ * first. A request that is over already keeps its result. Also from a `done`. */
+void nvme_engine_cancel(struct nvme_engine *engine, struct nvme_io *io);
 /* Pushes what is queued to the kernel (batched: call once after several submits). */
 void nvme_engine_kick(struct nvme_engine *engine);
-/* Completes what is finished, calling `done`; then kicks. Number of requests completed. */
+/* Completes what is finished, calling `done`; gives up what is late; then kicks. Number of requests
+ * completed. */
 uint32_t nvme_engine_reap(struct nvme_engine *engine);
 /* As above, waiting for at least one completion when something is in flight (drain, benches). */
 uint32_t nvme_engine_wait(struct nvme_engine *engine);

@@ -33,7 +33,25 @@ int nvme_engine_register_store(struct nvme_engine *engine, struct nvme_store *st
 	fixed->files[slot] = store;
 	fixed->is_file_refused[slot] =
 		!ops->register_file || ops->register_file(engine->backend, slot, store->fd);
+	engine->ports[slot + 1].file_slot =
+		fixed->is_file_refused[slot] ? NVME_SLOT_NONE : (int32_t)slot;
+	nvme_port_tune(engine, &engine->ports[slot + 1], &store->tuning);
+	engine->ports_end_index = ZI_MAX(engine->ports_end_index, slot + 2);
 	return 0;
+}
+
+/* Nothing of it waits or is in flight. */
+static void engine_close_port(struct nvme_engine *engine, struct nvme_port *port)
+{
+	for (uint32_t i = 0; i < ZI_COUNT_OF(port->lanes); i++) {
+		assert(zi_list_is_empty(&port->lanes[i].queue));
+		assert(port->lanes[i].inflight_count == 0);
+	}
+	port->file_slot = NVME_SLOT_NONE;
+	while (engine->ports_end_index > NVME_PORT_PLAIN + 1 &&
+	       !engine->fixed.files[engine->ports_end_index - 2])
+		engine->ports_end_index--;
+	engine->ports_turn_index = 0;
 }
 
 /* Before the store is closed, unless the engine goes first: its place in memory may be another's
@@ -50,6 +68,7 @@ void nvme_engine_unregister_store(struct nvme_engine *engine, struct nvme_store 
 		if (!fixed->is_file_refused[i])
 			(void)engine->backend->ops->register_file(engine->backend, i, -1);
 		fixed->files[i] = NULL;
+		engine_close_port(engine, &engine->ports[i + 1]);
 	}
 }
 

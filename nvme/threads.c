@@ -24,6 +24,9 @@
 /* What a disk needs to be busy with large blocks, and no more: each is a thread of the node. */
 #define THREADS_COUNT_MAX 4u
 
+/* Where a block is; changes under the mutex. */
+enum threads_stage { THREADS_PREPARED, THREADS_QUEUED, THREADS_TAKEN };
+
 struct threads {
 	struct nvme_backend backend; /* first */
 	struct zi_list prepared;     /* owner thread only */
@@ -72,8 +75,9 @@ static int threads_work(void *arg)
 			pthread_cond_wait(&threads->has_work, &threads->mutex);
 			continue;
 		}
-		pthread_mutex_unlock(&threads->mutex);
 		block = container_of(link, struct nvme_block, link);
+		block->stage = THREADS_TAKEN;
+		pthread_mutex_unlock(&threads->mutex);
 		block->result = threads_transfer(block);
 		pthread_mutex_lock(&threads->mutex);
 		zi_list_push_back(&threads->finished, &block->link);
@@ -151,6 +155,7 @@ static int threads_fd(const struct nvme_backend *backend)
 
 static void threads_prepare(struct nvme_backend *backend, struct nvme_block *block)
 {
+	block->stage = THREADS_PREPARED;
 	zi_list_push_back(&threads_of(backend)->prepared, &block->link);
 }
 
@@ -162,10 +167,33 @@ static void threads_submit(struct nvme_backend *backend)
 	if (zi_list_is_empty(&threads->prepared))
 		return;
 	pthread_mutex_lock(&threads->mutex);
-	while ((link = zi_list_pop_front(&threads->prepared)))
+	while ((link = zi_list_pop_front(&threads->prepared))) {
+		container_of(link, struct nvme_block, link)->stage = THREADS_QUEUED;
 		zi_list_push_back(&threads->queued, link);
+	}
 	pthread_cond_broadcast(&threads->has_work);
 	pthread_mutex_unlock(&threads->mutex);
+}
+
+/* A block that a worker has taken comes when the call returns. */
+static void threads_cancel(struct nvme_backend *backend, struct nvme_block *block)
+{
+	struct threads *threads = threads_of(backend);
+
+	pthread_mutex_lock(&threads->mutex);
+	if (block->stage != THREADS_TAKEN) { /* In `prepared`, or in `queued`. */
+		zi_list_remove(&block->link);
+		block->stage = THREADS_TAKEN;
+		block->result = -ECANCELED;
+		zi_list_push_back(&threads->finished, &block->link);
+		(void)eventfd_write(threads->event_fd, 1); /* Fails only at 2^64 - 1. */
+	}
+	pthread_mutex_unlock(&threads->mutex);
+}
+
+static void threads_wake(struct nvme_backend *backend)
+{
+	(void)eventfd_write(threads_of(backend)->event_fd, 1); /* Fails only at 2^64 - 1. */
 }
 
 static uint32_t threads_reap(struct nvme_backend *backend, struct nvme_block **ret_blocks,
@@ -205,4 +233,6 @@ const struct nvme_backend_ops nvme_backend_threads = {
 	.submit = threads_submit,
 	.reap = threads_reap,
 	.wait = threads_wait,
+	.cancel = threads_cancel,
+	.wake = threads_wake,
 };

@@ -33,7 +33,11 @@ struct uring {
 	bool has_waited; /* since the last reap: the kernel was entered for events just now */
 	bool has_files;  /* the table of registered files exists */
 	bool has_buffers;
+	struct nvme_block **blocks; /* (depth,) by index, once they were prepared */
 };
+
+/* user_data of a cancellation; no block's, whose index is below NVME_DEPTH_MAX. */
+#define URING_CANCELLING UINT64_MAX
 
 static struct uring *uring_of(struct nvme_backend *backend)
 {
@@ -68,6 +72,7 @@ static void uring_free(struct nvme_backend *backend)
 	if (uring->has_ring)
 		io_uring_queue_exit(&uring->ring);
 	uring->event_fd = zi_close(uring->event_fd);
+	free(uring->blocks);
 	free(uring);
 }
 
@@ -83,10 +88,14 @@ static int uring_new(const struct nvme_backend_options *options, struct zi_text 
 	uring->event_fd = -1;
 	uring->backend.ops = &nvme_backend_uring;
 	backend = &uring->backend;
+	uring->blocks = calloc(options->depth, sizeof(struct nvme_block *));
+	if (!uring->blocks)
+		return err_origin(-ENOMEM);
 	uring->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (uring->event_fd < 0)
 		return err_origin(zi_text_error(text, -errno, "no eventfd: %s", strerror(errno)));
-	r = uring_queue_init(uring, options->depth);
+	/* Twice: each block may be there together with its cancellation. */
+	r = uring_queue_init(uring, 2 * options->depth);
 	if (r)
 		return err_origin(zi_text_error(text, r, "io_uring of depth %u is refused: %s",
 		                                options->depth, strerror(-r)));
@@ -131,6 +140,11 @@ static void uring_enable(struct uring *uring)
 	(void)io_uring_register_ring_fd(&uring->ring);
 }
 
+static uint64_t uring_name_of(const struct nvme_block *block)
+{
+	return (uint64_t)block->generation << 32 | block->index;
+}
+
 static void uring_prepare(struct nvme_backend *backend, struct nvme_block *block)
 {
 	struct uring *uring = uring_of(backend);
@@ -138,7 +152,7 @@ static void uring_prepare(struct nvme_backend *backend, struct nvme_block *block
 	bool is_fixed = block->buffer_slot != NVME_SLOT_NONE;
 	int fd = block->file_slot != NVME_SLOT_NONE ? block->file_slot : block->fd;
 
-	/* The ring has `depth` entries, and the engine as many blocks. */
+	/* The ring has more entries than the engine has blocks. */
 	assert(sqe);
 	if (block->direction == NVME_READ && is_fixed)
 		io_uring_prep_read_fixed(sqe, fd, block->buffer, block->bytes, block->offset_bytes,
@@ -152,7 +166,10 @@ static void uring_prepare(struct nvme_backend *backend, struct nvme_block *block
 		io_uring_prep_write(sqe, fd, block->buffer, block->bytes, block->offset_bytes);
 	if (block->file_slot != NVME_SLOT_NONE)
 		sqe->flags |= IOSQE_FIXED_FILE;
-	io_uring_sqe_set_data(sqe, block);
+	/* Named by its use: a cancellation that comes late hits no later one. */
+	block->generation++;
+	uring->blocks[block->index] = block;
+	io_uring_sqe_set_data64(sqe, uring_name_of(block));
 }
 
 /* @r: of an io_uring_enter(). What is short of memory or interrupted is tried again from the loop,
@@ -175,6 +192,29 @@ static void uring_submit(struct nvme_backend *backend)
 		uring_check_enter(uring, io_uring_submit(&uring->ring));
 }
 
+/* What a device already works on the kernel does not give back: it comes when it is done. What
+ * waits for a worker thread, as on FUSE, comes back with -ECANCELED. */
+static void uring_cancel(struct nvme_backend *backend, struct nvme_block *block)
+{
+	struct uring *uring = uring_of(backend);
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+
+	if (!sqe) { /* Full of what the kernel has not taken for want of memory. */
+		uring_submit(backend);
+		sqe = io_uring_get_sqe(&uring->ring);
+	}
+	if (!sqe)
+		return;
+	io_uring_prep_cancel64(sqe, uring_name_of(block), 0);
+	io_uring_sqe_set_data64(sqe, URING_CANCELLING);
+	uring_submit(backend);
+}
+
+static void uring_wake(struct nvme_backend *backend)
+{
+	(void)eventfd_write(uring_of(backend)->event_fd, 1); /* Fails only at 2^64 - 1. */
+}
+
 /* Whether the kernel holds completions back until it is entered. */
 static bool uring_has_work(const struct uring *uring)
 {
@@ -191,6 +231,7 @@ static uint32_t uring_reap(struct nvme_backend *backend, struct nvme_block **ret
 	bool is_signalled = false;
 	struct io_uring_cqe *cqe;
 	eventfd_t signals_count;
+	uint32_t seen_count = 0;
 	uint32_t count = 0;
 	unsigned head;
 
@@ -203,13 +244,18 @@ static uint32_t uring_reap(struct nvme_backend *backend, struct nvme_block **ret
 		uring_check_enter(uring, io_uring_get_events(&uring->ring));
 	io_uring_for_each_cqe(&uring->ring, head, cqe)
 	{
-		struct nvme_block *block = io_uring_cqe_get_data(cqe);
+		struct nvme_block *block;
 
+		seen_count++;
+		if (cqe->user_data == URING_CANCELLING)
+			continue; /* Whether it hit shows in the block's own result. */
 		assert(count < capacity_count);
+		block = uring->blocks[(uint32_t)cqe->user_data];
+		assert(cqe->user_data == uring_name_of(block));
 		block->result = cqe->res;
 		ret_blocks[count++] = block;
 	}
-	io_uring_cq_advance(&uring->ring, count);
+	io_uring_cq_advance(&uring->ring, seen_count);
 	(void)capacity_count;
 	return count;
 }
@@ -258,6 +304,8 @@ const struct nvme_backend_ops nvme_backend_uring = {
 	.submit = uring_submit,
 	.reap = uring_reap,
 	.wait = uring_wait,
+	.cancel = uring_cancel,
+	.wake = uring_wake,
 	.register_file = uring_register_file,
 	.register_buffer = uring_register_buffer,
 };

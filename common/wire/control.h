@@ -39,6 +39,7 @@
 #define ZI_FEATURE_NVME_STATE  (1ull << 0) /* optimizer state on NVMe */
 #define ZI_FEATURE_NVME_PARAM  (1ull << 1) /* reserved: parameters on NVMe */
 #define ZI_FEATURE_COLLECTIVES (1ull << 2) /* reserved */
+#define ZI_FEATURE_EARLY       (1ull << 3) /* ZI_STEP_UPDATE_EARLY */
 
 enum zi_message_type {
 	ZI_MESSAGE_HELLO = 1,

@@ -97,7 +97,8 @@ static_assert(sizeof(struct zi_step_options) == 128, "options are two lines");
 #define ZI_STEP_SUM            (1u << 1)
 #define ZI_STEP_SKIP_NONFINITE (1u << 2)
 #define ZI_STEP_WANT_NORM      (1u << 3)
-#define ZI_STEP_FLAGS_ALL      0xfu
+#define ZI_STEP_UPDATE_EARLY   (1u << 4)
+#define ZI_STEP_FLAGS_ALL      0x1fu
 
 struct zi_step_stats {
 	uint64_t step;

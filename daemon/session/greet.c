@@ -36,7 +36,8 @@ static int sess_greet(struct sess *session, const struct zi_hello *hello, struct
 		.major = ZI_PROTOCOL_MAJOR,
 		.minor = ZI_PROTOCOL_MINOR,
 		/* Both sides use the intersection, whatever minor version the other has. */
-		.features = session->control->facts->nvme_tier_count ? ZI_FEATURE_NVME_STATE : 0,
+		.features = ZI_FEATURE_EARLY |
+		            (session->control->facts->nvme_tier_count ? ZI_FEATURE_NVME_STATE : 0),
 		.program = "zinfd " ZINF_VERSION,
 	};
 

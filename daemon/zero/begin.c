@@ -40,8 +40,8 @@ static int options_compare(const struct zero_job *job, struct zero_op *op)
 		                     job->step.options_rank);
 	if (mine->flags != model->flags)
 		return zi_text_error(&op->text, -EINVAL,
-		                     "flags (nesterov 1, sum 2, skip_nonfinite 4, want_norm 8) are "
-		                     "%u in rank %u, but %u in rank %u",
+		                     "flags (nesterov 1, sum 2, skip_nonfinite 4, want_norm 8, "
+		                     "update_early 16) are %u in rank %u, but %u in rank %u",
 		                     mine->flags, op->rank->number, model->flags,
 		                     job->step.options_rank);
 	return 0;
@@ -102,6 +102,10 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 	};
 	step->is_norm_wanted = op->options.max_norm > 0 || (op->options.flags & norm_flags);
 	step->is_pass1 = step->is_norm_wanted || job->config.schedule == ZI_SCHEDULE_SHARDED;
+	/* In memory alone nothing may change before the step is certain. */
+	step->is_early = (op->options.flags & ZI_STEP_UPDATE_EARLY) && !step->is_norm_wanted &&
+	                 job_is_nvme(job);
+	step_prepare(job);
 	for (uint32_t i = 0; i < job->world; i++)
 		job->blobs[1 - job->blob_index][i].byte_count = 0;
 	step_units_reset(job);

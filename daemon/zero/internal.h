@@ -139,8 +139,20 @@ int memory_plan(struct zero_job *job, struct zi_text *text);
 int memory_finish(struct zero_job *job, struct zi_text *text);
 int memory_hand_out(struct zero_job *job);
 
+/* ---- queue.c ---- */
+int queue_build(struct zero_job *job);
+void queue_unbuild(struct zero_job *job);
+void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_early);
+struct zero_subgroup *queue_peek(struct zero_job *job, bool *ret_is_ready);
+void queue_take(struct zero_job *job);
+void queue_return(struct zero_job *job, const struct zero_subgroup *subgroup);
+void queue_ready(struct zero_job *job, uint32_t unit);
+void queue_ready_all(struct zero_job *job);
+
 /* ---- pipeline.c ---- */
 void pipeline_start(struct zero_job *job, enum zero_pipeline_kind kind);
+/* An early update: nobody uses @unit any more. */
+void pipeline_ready(struct zero_job *job, uint32_t unit);
 void pipeline_arm(struct zero_job *job);
 /* Nothing new begins; what is in flight is drained. True when nothing is. */
 bool pipeline_abort(struct zero_job *job);
@@ -167,6 +179,11 @@ float reduce_average(const struct zero_job *job);
 void step_drained(struct zero_job *job);
 void step_try_begin(struct zero_op *op); /* STEP_BEGIN: completes or leaves it waiting */
 void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing */
+/* A unit's update begins early when nothing is missing for it. */
+void step_unit_advance(struct zero_job *job, uint32_t unit);
+/* This rank has handed over the last gradient of the unit in this step. */
+bool step_unit_is_handed(const struct zero_rank *rank, uint32_t unit);
+void step_prepare(struct zero_job *job); /* scalars, but for the clip */
 void step_units_reset(struct zero_job *job);
 void step_abort(struct zero_job *job); /* STEPPING, group broken */
 void step_updated(struct zero_job *job, int error, const struct zi_text *text); /* pipeline's end */

@@ -60,7 +60,9 @@ struct zero_unit {
 	uint64_t held_mask;    /* ranks whose buffer is the daemon's */
 	uint32_t micro_done;   /* micro-batches that are reduced */
 	uint32_t reduce_count; /* subgroups that are being reduced */
+	bool is_ready;         /* its update may begin: nobody uses it any more */
 	uint32_t update_count; /* subgroups that are not yet at this step */
+	uint32_t place;        /* in the foretold order */
 	/* between steps */
 	bool is_written; /* by param_write_end, and not committed */
 	bool is_copying; /* param_write_end is at work */
@@ -97,6 +99,14 @@ enum zero_item_stage {
 	ZERO_ITEM_WRITING
 };
 
+/* The order in which subgroups are handled: queue.c. */
+struct zero_queue {
+	uint32_t *places; /* (count,) of (subgroup_count,) subgroups: begun, ready, ahead */
+	uint32_t count, begun_count, ready_count;
+	uint32_t *units; /* (unit_count,) foretold order; the first ones as they became ready */
+	uint32_t arrival_count;
+};
+
 /* One subgroup on its way through the pipeline. */
 struct zero_item {
 	struct zero_job *job;
@@ -121,9 +131,8 @@ enum zero_pipeline_kind {
 
 struct zero_pipeline {
 	enum zero_pipeline_kind kind;
-	bool is_armed;   /* UPDATE: computing may begin; before, it only reads ahead */
-	bool is_aborted; /* nothing new begins; ends when drained */
-	uint32_t next_subgroup;
+	bool is_armed;         /* UPDATE: nothing more is needed of the ranks; it may end */
+	bool is_aborted;       /* nothing new begins; ends when drained */
 	uint32_t active_count; /* items not FREE */
 	uint32_t reading_count, computing_count, writing_count;
 	uint64_t read_bytes, write_bytes;
@@ -137,6 +146,8 @@ struct zero_pipeline {
  *    ▲                      │ group broke                               │ I/O error             │
  *    └──────────────────────┴───────────────────────────────────────────┴───────────────────────┘
  * zero_commit() goes from NONE to COMMITTING. A skipped step goes from STEPPING to COMMITTING.
+ * An early step (is_early) updates units while STEPPING already; should the group break then, memory
+ * is no longer the committed step's and is read anew before it is used (job_unload()).
  */
 enum zero_step_phase {
 	ZERO_STEP_NONE,
@@ -151,6 +162,7 @@ struct zero_step {
 	bool is_skipped; /* non-finite */
 	bool is_norm_wanted;
 	bool is_pass1;                  /* gradients are summed before the update */
+	bool is_early;                  /* units are updated as they become ready */
 	struct zi_step_options options; /* of the first rank that began; all others' are equal */
 	uint32_t options_rank;
 	uint32_t generation; /* of the group that began it */
@@ -315,6 +327,7 @@ struct zero_job {
 	struct zero_item *items;
 	uint32_t item_count;
 
+	struct zero_queue queue;
 	struct zero_pipeline pipeline;
 	struct zero_step step;
 	int64_t committed_step;

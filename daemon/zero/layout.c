@@ -362,6 +362,8 @@ int layout_build(struct zero_job *job, struct zi_text *text)
 	if (!job->subgroups || !job->norm_blocks || !job->record_extents)
 		goto nomem;
 	subgroups_place(job);
+	if (queue_build(job))
+		goto nomem;
 	for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 		for (uint32_t i = 0; i < 2; i++) {
 			job->hashes[plane][i] = calloc(job->tile_count, sizeof(uint64_t));
@@ -381,6 +383,7 @@ void layout_unbuild(struct zero_job *job)
 	free(job->subgroups);
 	free(job->norm_blocks);
 	free(job->record_extents);
+	queue_unbuild(job);
 	job->units = NULL;
 	job->subgroups = NULL;
 	job->norm_blocks = NULL;

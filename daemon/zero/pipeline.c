@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pipeline: every subgroup in order, read → compute → write, as many at once as there are items
- * and staging slots. Floor 5, shard thread; what runs on device threads is in update.c.
+ * The pipeline: every subgroup in the queue's order (queue.c), read → compute → write, as many at
+ * once as there are items and staging slots. Floor 5, shard thread; what runs on device threads is
+ * in update.c.
  *
  *   FREE ─▶ READING ─▶ LOADED ─▶ COMPUTING ─▶ WRITING ─▶ FREE
- * A stage that has nothing to do is passed through. LOADED waits only while an update is not armed:
- * state is read ahead during forward and backward, and computed when the step's norm is known.
+ *                        └── gave way to what is ready ───▶
+ * A stage that has nothing to do is passed through. LOADED waits only while its unit is not ready:
+ * state is read ahead during forward and backward, and computed when the step's norm is known; in an
+ * early update when nobody uses the unit any more, which may come in another order than foretold.
+ * Then what was read ahead gives its slot to what is ready, and is read once more.
  *
  * Resident state needs no staging slot and is not read; parameters are written from where they lie,
  * since nothing changes them before the commit. After the first error nothing new begins, and the
@@ -107,6 +111,14 @@ static void item_fail_io(struct zero_item *item, const struct tier_move *move, i
 	            zi_err_name(error));
 }
 
+static bool is_ready(const struct zero_item *item)
+{
+	const struct zero_job *job = item->job;
+
+	return job->pipeline.kind != ZERO_PIPELINE_UPDATE ||
+	       job->units[item->subgroup->unit].is_ready;
+}
+
 static void item_moved(struct zero_item *item)
 {
 	if (item->move_count)
@@ -116,7 +128,7 @@ static void item_moved(struct zero_item *item)
 		return;
 	}
 	item_set(item, ZERO_ITEM_LOADED);
-	if (item->job->pipeline.is_armed)
+	if (is_ready(item))
 		item_compute(item);
 }
 
@@ -197,7 +209,8 @@ static void item_computed(struct dev_task *task)
 
 	tick(job);
 	job_unbusy(job);
-	if (item->error) {
+	/* Nothing new begins, and units of an aborted step are nobody's. */
+	if (item->error || job->pipeline.error || job->pipeline.is_aborted) {
 		item_finish(item);
 	} else {
 		if (job->pipeline.kind == ZERO_PIPELINE_UPDATE)
@@ -281,6 +294,7 @@ static bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	item->is_state_zero =
 		subgroup->is_reset || !subgroup->places[ZERO_PLANE_STATE].extent.bytes;
 	item->error = 0;
+	queue_take(job); /* Before anything of it can end. */
 	job->pipeline.active_count++;
 	item_read(item);
 	return true;
@@ -297,7 +311,7 @@ static struct zero_item *free_item(struct zero_job *job)
 static bool is_stopped(const struct zero_job *job)
 {
 	return job->pipeline.error || job->pipeline.is_aborted ||
-	       job->pipeline.next_subgroup == job->subgroup_count;
+	       job->queue.begun_count == job->queue.count;
 }
 
 /* Items that wait for an update which will not come. */
@@ -328,34 +342,64 @@ static void pipeline_end(struct zero_job *job)
 		commit_written(job, pipeline->error, &text);
 }
 
+/* What was read ahead, and is wanted last, gives way. Return: true when there was such an item. */
+static bool give_way(struct zero_job *job)
+{
+	struct zero_item *last = NULL;
+
+	for (uint32_t i = 0; i < job->item_count; i++) {
+		struct zero_item *item = &job->items[i];
+
+		if (item->stage != ZERO_ITEM_LOADED)
+			continue;
+		assert(!is_ready(item));
+		if (!last ||
+		    job->units[item->subgroup->unit].place > job->units[last->subgroup->unit].place)
+			last = item;
+	}
+	if (!last)
+		return false;
+	queue_return(job, last->subgroup);
+	item_finish(last);
+	return true;
+}
+
+/* Return: false when nothing can begin now. */
+static bool begin_next(struct zero_job *job)
+{
+	bool is_ready = false;
+	struct zero_subgroup *subgroup = queue_peek(job, &is_ready);
+	struct zero_item *item = free_item(job);
+
+	if (!subgroup)
+		return false;
+	if (item && item_begin(item, subgroup))
+		return true;
+	return is_ready && give_way(job);
+}
+
 /* Begins what can begin; ends the pipeline when all has ended. The job may be gone afterwards. */
 static void pump(struct zero_job *job)
 {
 	struct zero_pipeline *pipeline = &job->pipeline;
 
-	while (!is_stopped(job)) {
-		struct zero_subgroup *subgroup = &job->subgroups[pipeline->next_subgroup];
-		struct zero_item *item = free_item(job);
-
-		if (pipeline->kind == ZERO_PIPELINE_WRITE && !extent_needs_write(job, subgroup)) {
-			pipeline->next_subgroup++;
-			continue;
-		}
-		if (!item || !item_begin(item, subgroup))
-			break;
-		pipeline->next_subgroup++;
-	}
+	/* Each turn begins one, or makes room for one that is ready: bounded by both. */
+	while (!is_stopped(job) && begin_next(job))
+		;
 	if (job_is_nvme(job))
 		tier_move_kick(job->zero->options.engine);
 	if (pipeline->error || pipeline->is_aborted)
 		drop_loaded(job);
-	if (is_stopped(job) && !pipeline->active_count)
+	if (!is_stopped(job) || pipeline->active_count)
+		return;
+	if (pipeline->is_armed || pipeline->error || pipeline->is_aborted)
 		pipeline_end(job);
 }
 
 /*
- * LOAD and WRITE run to their end; UPDATE reads ahead until pipeline_arm(). The end is told by
- * materialize_loaded(), commit_written(), step_updated(), possibly before this returns.
+ * LOAD and WRITE run to their end; UPDATE reads ahead, computes what pipeline_ready() names, and
+ * everything from pipeline_arm() on. The end is told by materialize_loaded(), commit_written(),
+ * step_updated(), possibly before this returns.
  */
 void pipeline_start(struct zero_job *job, enum zero_pipeline_kind kind)
 {
@@ -366,19 +410,50 @@ void pipeline_start(struct zero_job *job, enum zero_pipeline_kind kind)
 		.is_armed = kind != ZERO_PIPELINE_UPDATE,
 		.ticked_ns = zi_clock_now_ns(),
 	};
+	queue_fill(job, kind, job->step.is_early);
 	pump(job);
 }
 
-/* The update begins. */
+static void unit_ready(struct zero_job *job, uint32_t index)
+{
+	struct zero_unit *unit = &job->units[index];
+
+	assert(!unit->is_ready);
+	unit->is_ready = true;
+	unit->update_count = unit->subgroup_count;
+}
+
+static void compute_loaded(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->item_count; i++)
+		if (job->items[i].stage == ZERO_ITEM_LOADED && is_ready(&job->items[i]))
+			item_compute(&job->items[i]);
+}
+
+/* Gradients of @unit are complete, and nobody uses its parameters any more. The job may be gone
+ * afterwards, if an error was met. */
+void pipeline_ready(struct zero_job *job, uint32_t unit)
+{
+	assert(job->pipeline.kind == ZERO_PIPELINE_UPDATE);
+	assert(job->step.is_early && !job->pipeline.is_armed);
+	unit_ready(job, unit);
+	queue_ready(job, unit);
+	compute_loaded(job);
+	pump(job);
+}
+
+/* Every unit is ready, and the update ends when it has ended. */
 void pipeline_arm(struct zero_job *job)
 {
 	assert(job->pipeline.kind == ZERO_PIPELINE_UPDATE);
 	assert(!job->pipeline.is_armed);
 	tick(job);
 	job->pipeline.is_armed = true;
-	for (uint32_t i = 0; i < job->item_count; i++)
-		if (job->items[i].stage == ZERO_ITEM_LOADED)
-			item_compute(&job->items[i]);
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		if (!job->units[i].is_ready)
+			unit_ready(job, i);
+	queue_ready_all(job);
+	compute_loaded(job);
 	pump(job);
 }
 

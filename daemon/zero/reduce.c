@@ -52,8 +52,10 @@ static void reduce_run(struct dev_task *task)
 		                 (float)job->step.options.unscale, dtype);
 }
 
-static void unit_reduced(struct zero_job *job, struct zero_unit *unit)
+static void unit_reduced(struct zero_job *job, uint32_t index)
 {
+	struct zero_unit *unit = &job->units[index];
+
 	unit->micro_done++;
 	if (unit->micro_done < job->step.options.micro_batches) {
 		unit->handed_mask = 0;
@@ -62,6 +64,7 @@ static void unit_reduced(struct zero_job *job, struct zero_unit *unit)
 		unit->held_mask &= 1;
 	}
 	ops_retry(job);
+	step_unit_advance(job, index);
 	step_advance(job);
 }
 
@@ -80,7 +83,7 @@ static void reduce_done(struct dev_task *task)
 	if (job->step.phase != ZERO_STEP_STEPPING)
 		job_settle(job); /* The step was aborted. */
 	else if (!unit->reduce_count)
-		unit_reduced(job, unit);
+		unit_reduced(job, subgroup->unit);
 	zero_drain(zero);
 }
 
@@ -171,5 +174,7 @@ void zero_reduce(struct zero_rank *rank, struct zero_op *op)
 			reduce_unit(job, op->unit);
 	}
 	op_complete(op, r);
+	if (!r)
+		step_unit_advance(job, op->unit);
 	zero_drain(zero);
 }

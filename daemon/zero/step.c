@@ -20,6 +20,7 @@ void step_units_reset(struct zero_job *job)
 		job->units[i].handed_mask = 0;
 		job->units[i].held_mask = 0;
 		job->units[i].micro_done = 0;
+		job->units[i].is_ready = false;
 		job->units[i].update_count = 0;
 	}
 }
@@ -58,15 +59,21 @@ static bool is_pinned(const struct zero_rank *rank, uint32_t unit)
 	return rank->pin_counts[unit] > 0;
 }
 
-static bool is_missing(const struct zero_rank *rank, uint32_t index)
+/* Return: @rank has handed over the last gradient of the unit in this step. */
+bool step_unit_is_handed(const struct zero_rank *rank, uint32_t index)
 {
 	const struct zero_job *job = rank->job;
 	const struct zero_unit *unit = &job->units[index];
 	uint32_t wanted = job->step.options.micro_batches;
 
 	if (unit->micro_done == wanted)
-		return false;
-	return unit->micro_done + 1 != wanted || !(unit->handed_mask >> rank->number & 1);
+		return true;
+	return unit->micro_done + 1 == wanted && unit->handed_mask >> rank->number & 1;
+}
+
+static bool is_missing(const struct zero_rank *rank, uint32_t index)
+{
+	return !step_unit_is_handed(rank, index);
 }
 
 static int step_check(const struct zero_rank *rank, struct zero_op *op)
@@ -136,7 +143,8 @@ static bool take_norm(struct zero_step *step, double sum)
 	return isfinite(sum);
 }
 
-static void hyper_fill(struct zero_job *job)
+/* All that the update needs but a norm: known when the step begins. */
+void step_prepare(struct zero_job *job)
 {
 	struct zero_step *step = &job->step;
 	const struct zi_step_options *options = &step->options;
@@ -158,6 +166,28 @@ static void hyper_fill(struct zero_job *job)
 		.unscale = (float)options->unscale,
 		.clip = 1.0f,
 	};
+	kern_optim_prepare(&step->scalars, &step->hyper);
+}
+
+/*
+ * A unit's update begins before the ranks end the step: its gradients are there, and no rank uses
+ * its parameters any more, nor will before it has called step() (it has promised so). Looked at
+ * whenever one of these may have become true. The job may be gone afterwards, if an error was met.
+ */
+void step_unit_advance(struct zero_job *job, uint32_t index)
+{
+	const struct zero_unit *unit = &job->units[index];
+
+	if (!job->step.is_early || job->step.phase != ZERO_STEP_STEPPING || unit->is_ready ||
+	    job->pipeline.error)
+		return;
+	if (job->step.is_pass1 ? unit->micro_done != job->step.options.micro_batches
+	                       : unit->handed_mask != job_world_mask(job))
+		return;
+	for (uint32_t i = 0; i < job->world; i++)
+		if (!job->group.ranks[i] || is_pinned(job->group.ranks[i], index))
+			return;
+	pipeline_ready(job, index);
 }
 
 /* Nothing changes but the step's number: what was read ahead is dropped first. */
@@ -180,7 +210,6 @@ void step_advance(struct zero_job *job)
 	if (step->phase != ZERO_STEP_STEPPING || !gather_is_full(job, ZERO_GATHER_STEP) ||
 	    step->reduce_count || job->pipeline.error)
 		return;
-	hyper_fill(job);
 	if (step->is_norm_wanted)
 		is_finite = take_norm(step, kern_norm_join(job->norm_blocks, job->block_count));
 	step->update_ns = zi_clock_now_ns();
@@ -191,8 +220,6 @@ void step_advance(struct zero_job *job)
 		return;
 	}
 	kern_optim_prepare(&step->scalars, &step->hyper);
-	for (uint32_t i = 0; i < job->layout.unit_count; i++)
-		job->units[i].update_count = job->units[i].subgroup_count;
 	job_step_set(job, ZERO_STEP_UPDATING);
 	pipeline_arm(job);
 }
@@ -224,23 +251,29 @@ void step_updated(struct zero_job *job, int error, const struct zi_text *text)
 
 /* ---- the end ---- */
 
-/* The group broke before the update: nothing of the step remains. */
+/* The group broke before every rank called step(): nothing of the step remains. What was updated
+ * early is in memory alone, and read anew from the committed extents before it is used. */
 void step_abort(struct zero_job *job)
 {
 	assert(job->step.phase == ZERO_STEP_STEPPING);
-	extents_release_next(job);
 	step_units_reset(job);
 	job_step_set(job, ZERO_STEP_NONE);
-	(void)pipeline_abort(job); /* What is still in flight ends in step_drained(). */
+	if (job->step.is_early)
+		job_unload(job);
+	/* What is still in flight, writes to new extents too, ends in step_drained(). */
+	if (pipeline_abort(job))
+		extents_release_next(job);
 }
 
 /* The aborted pipeline of a step has drained. */
 void step_drained(struct zero_job *job)
 {
-	if (job->step.phase == ZERO_STEP_COMMITTING)
+	if (job->step.phase == ZERO_STEP_COMMITTING) {
 		commit_submit(job);
-	else
-		job_settle(job);
+		return;
+	}
+	extents_release_next(job);
+	job_settle(job);
 }
 
 static void step_take(struct zero_job *job)

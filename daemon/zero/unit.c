@@ -16,6 +16,15 @@ void unit_try_unshard(struct zero_op *op)
 	const struct zero_unit *unit = &job->units[op->unit];
 	bool has_stepped = job->group.gather_masks[ZERO_GATHER_STEP] >> rank->number & 1;
 
+	/* It has promised not to come back before its step(). */
+	if (job->step.phase == ZERO_STEP_STEPPING && !has_stepped && !rank->pin_counts[op->unit] &&
+	    job->step.options.flags & ZI_STEP_UPDATE_EARLY && step_unit_is_handed(rank, op->unit)) {
+		op_fail(op, -EBUSY,
+		        "unit '%s' may be updated already: with update_early a unit whose last "
+		        "gradient was handed over is not unsharded again before step",
+		        job->layout.units[op->unit].name);
+		return;
+	}
 	/* After its step() a rank wants the parameters of the next one. */
 	if (unit->update_count || unit->is_copying ||
 	    (job->step.phase == ZERO_STEP_STEPPING && has_stepped))
@@ -41,6 +50,8 @@ void unit_try_grad_acquire(struct zero_op *op)
 /**
  * zero_unshard() - wait until the unit is at the current step, and pin it
  * @op: unit; completes when it is
+ *
+ * -EBUSY its last gradient was handed over, and the step promised update_early. Context: shard thread.
  */
 void zero_unshard(struct zero_rank *rank, struct zero_op *op)
 {
@@ -65,6 +76,7 @@ void zero_reshard(struct zero_rank *rank, struct zero_op *op)
 		if (rank->pin_counts[op->unit]) {
 			rank->pin_counts[op->unit]--;
 			op_complete(op, 0);
+			step_unit_advance(rank->job, op->unit);
 		} else {
 			op_fail(op, -EINVAL, "unit '%s' was not unsharded",
 			        rank->job->layout.units[op->unit].name);

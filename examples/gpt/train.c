@@ -95,6 +95,8 @@ static struct zinf_step_options step_options(const struct gpt_args *args, uint64
 	options.micro_batches = args->schedule == ZINF_SHARDED ? args->grad_accum_count : 1;
 	options.nesterov = args->is_nesterov;
 	options.skip_nonfinite = args->is_skipping_nonfinite;
+	/* A unit is reduced behind its last use: backward of the last micro-batch. */
+	options.update_early = true;
 	return options;
 }
 

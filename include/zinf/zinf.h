@@ -144,7 +144,14 @@ struct zinf_step_options {
 	bool sum;            /**< sum the ranks' gradients instead of averaging them */
 	bool skip_nonfinite; /**< a step with a non-finite gradient changes nothing */
 	bool want_norm;      /**< compute the norm even without clipping */
-	uint32_t reserved[8];
+	bool update_early;   /**< a promise: between the last zinf_reduce() of a unit in this
+			      *   step and zinf_step(), no rank unshards that unit again
+			      *   (recomputation and tied weights included); its present use
+			      *   ends with zinf_reshard(). Then, for state on NVMe and without
+			      *   max_norm, skip_nonfinite and want_norm, units are updated
+			      *   during backward; the results are the same, bit for bit. An
+			      *   unshard against it is refused with -EBUSY in every case */
+	uint32_t reserved[7];
 };
 
 #define ZINF_STEP_OPTIONS_INIT                                                       \
@@ -272,7 +279,9 @@ ZINF_API int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, siz
 
 /* ---- a step ---- */
 
-/** Waits until the unit's parameters are present and at the current step, and pins them. Nests. */
+/** Waits until the unit's parameters are present and at the current step, and pins them. Nests.
+ * -EBUSY: this step promised update_early and the unit's last gradient was handed over; the unit is
+ * there again after zinf_step(). */
 ZINF_API int zinf_unshard(struct zinf *zinf, uint32_t unit);
 
 /** Declares this use of the unit over. -EINVAL when it was not unsharded. */
@@ -285,7 +294,8 @@ ZINF_API int zinf_prefetch(struct zinf *zinf, uint32_t unit);
 ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
 
 /** Hands the unit's gradient to the reduction; the buffer belongs to the daemon until the next
- * zinf_grad_acquire(). Does not wait. Once per micro-batch with ZINF_SHARDED, once per step with
+ * zinf_grad_acquire(). Does not wait. With update_early the last one of a step declares this rank's
+ * uses of the unit's parameters over, but for the one that zinf_reshard() ends. Once per micro-batch with ZINF_SHARDED, once per step with
  * ZINF_LOCAL. -EALREADY when it was handed over before; -EINVAL when it was not acquired, or
  * outside zinf_step_begin() … zinf_step(). */
 ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);

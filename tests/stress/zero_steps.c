@@ -157,7 +157,7 @@ static struct zi_step_options step_options(const struct stress *stress, int64_t 
 		.unscale = 0.5,
 		.max_norm = step % 3 == 1 ? 1.0 : 0.0,
 		.micro_batches = stress->config.schedule == ZI_SCHEDULE_SHARDED ? 2 : 1,
-		.flags = step % 3 == 2 ? ZI_STEP_SKIP_NONFINITE : 0,
+		.flags = ZI_STEP_UPDATE_EARLY | (step % 3 == 2 ? ZI_STEP_SKIP_NONFINITE : 0),
 	};
 }
 

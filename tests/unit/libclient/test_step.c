@@ -65,6 +65,47 @@ Test(step, options_travel_bit_by_bit)
 	fake_job_leave(&job);
 }
 
+Test(step, promise_of_an_early_update_is_kept_without_asking_the_daemon)
+{
+	struct fake_job job =
+		fake_job_attach(&(struct fake_daemon_options){ .features = ZI_FEATURE_EARLY });
+	struct zinf_step_options step = ZINF_STEP_OPTIONS_INIT;
+	zinf_ticket ticket;
+
+	fake_job_materialize(&job);
+	step.update_early = true;
+	cr_assert_eq(zinf_step_begin(job.zinf, &step), 0);
+	cr_assert_eq(fake_daemon_step_options(job.fake)->flags, ZI_STEP_UPDATE_EARLY);
+	cr_assert_eq(zinf_unshard(job.zinf, 1), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(zinf_grad_acquire(job.zinf, i), 0);
+		cr_assert_eq(zinf_reduce(job.zinf, i), 0);
+	}
+	cr_assert_eq(zinf_unshard(job.zinf, 1), 0, "a use that nests in one that is not over");
+	cr_assert_eq(zinf_reshard(job.zinf, 1), 0);
+	cr_assert_eq(zinf_reshard(job.zinf, 1), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(zinf_unshard(job.zinf, i), -EBUSY);
+		expect_text(job.zinf, "update_early promised");
+	}
+	cr_assert_eq(op_count(&job, ZI_OP_UNSHARD), 1);
+	cr_assert_eq(zinf_step(job.zinf, NULL, 0, &ticket), 0);
+	cr_assert_eq(zinf_unshard(job.zinf, 1), 0, "the next forward");
+	fake_job_leave(&job);
+}
+
+Test(step, early_update_is_not_asked_of_a_daemon_that_does_not_know_it)
+{
+	struct fake_job job = fake_job_attach(&honest);
+	struct zinf_step_options step = ZINF_STEP_OPTIONS_INIT;
+
+	fake_job_materialize(&job);
+	step.update_early = true;
+	cr_assert_eq(zinf_step_begin(job.zinf, &step), 0);
+	cr_assert_eq(fake_daemon_step_options(job.fake)->flags, 0);
+	fake_job_leave(&job);
+}
+
 Test(step, wrong_options_never_reach_the_daemon)
 {
 	struct fake_job job = fake_job_attach(&honest);

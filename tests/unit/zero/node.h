@@ -49,6 +49,7 @@ struct node {
 	bool is_dumb;          /* no nvme tier */
 	/* What the store claims to have, for tests without I/O; 0: what it has. */
 	uint64_t pretended_bytes;
+	bool is_disk_held; /* what the disk has done is not looked at */
 	uint32_t lost_count;
 	char lost_name[ZI_NAME_BYTES];
 	bool is_quiesced;
@@ -79,7 +80,8 @@ static inline void node_reap(struct zi_source *source, uint32_t events)
 	struct node *node = container_of(source, struct node, engine_source);
 
 	(void)events;
-	(void)nvme_engine_reap(node->engine);
+	if (!node->is_disk_held)
+		(void)nvme_engine_reap(node->engine);
 }
 
 static inline void node_lost(void *arg, const char *job)

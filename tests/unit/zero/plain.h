@@ -63,8 +63,8 @@ static inline void *plain_reduce(const struct plain *plain, uint64_t step, uint3
 		for (uint32_t rank = 0; rank < plain->world; rank++) {
 			grads[rank] = aligned_alloc(64, padded * 4);
 			memset(grads[rank], 0, padded * 4);
-			fill(grads[rank], grad_what(step, micro, rank, unit), model_elements[unit],
-			     dtype);
+			fill_grad(grads[rank], grad_what(step, micro, rank, unit),
+			          model_elements[unit], dtype);
 		}
 		kern_reduce_accumulate(sum, (const void *const *)grads, plain->world, padded,
 		                       micro == 0, dtype);

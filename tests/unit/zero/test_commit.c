@@ -89,8 +89,8 @@ static bool catch_before_commit(void)
 	const struct zero_job *job = node_job(&node, "train");
 
 	while (job->step.phase == ZERO_STEP_UPDATING &&
-	       (job->pipeline.next_subgroup < job->subgroup_count ||
-	        job->pipeline.computing_count || job->pipeline.reading_count))
+	       (job->queue.begun_count < job->queue.count || job->pipeline.computing_count ||
+	        job->pipeline.reading_count))
 		node_turn(&node);
 	return job->step.phase == ZERO_STEP_UPDATING;
 }

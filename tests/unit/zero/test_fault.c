@@ -10,13 +10,17 @@
 #include "tests/unit/zero/disk.h"
 
 static char backend[64];
+static uint32_t flags; /* of every step */
 
 /* Materialise and one step; false when either failed. Counts committed steps in @committed. */
 static bool attempt(uint64_t *committed)
 {
 	struct zi_step_options options = model_options();
 	uint64_t free_bytes = tier_extent_free_bytes(&node.nvme);
-	int r = model_materialize(actors, 1);
+	int r;
+
+	options.flags = flags;
+	r = model_materialize(actors, 1);
 
 	if (r) {
 		cr_assert_eq(r, -EIO, "%s", actors[0].text.chars);
@@ -29,6 +33,8 @@ static bool attempt(uint64_t *committed)
 	for (uint32_t unit = 0; unit < UNITS && !r; unit++) {
 		model_fill_grad(&actors[0], *committed + 1, 0, unit);
 		r = actor_unit(&actors[0], zero_reduce, unit);
+		if (flags) /* Errors come early, too. */
+			node_settle(&node);
 	}
 	if (!r)
 		r = actor_call(&actors[0], zero_step, NULL);
@@ -93,6 +99,18 @@ Test(zero_fault, every_failed_read_leaves_the_committed_step_with_resident_state
 
 Test(zero_fault, every_failed_write_leaves_the_committed_step_with_resident_state)
 {
+	fail_each("write_eio_at", 3 * MIB, 11);
+}
+
+Test(zero_fault, every_failed_read_of_an_early_update_leaves_the_committed_step)
+{
+	flags = ZI_STEP_UPDATE_EARLY;
+	fail_each("read_eio_at", 3 * MIB, 10);
+}
+
+Test(zero_fault, every_failed_write_of_an_early_update_leaves_the_committed_step)
+{
+	flags = ZI_STEP_UPDATE_EARLY;
 	fail_each("write_eio_at", 3 * MIB, 11);
 }
 

@@ -9,20 +9,25 @@ static struct node node;
 static struct actor actors[4];
 static struct plain plain;
 
-static void begin(uint32_t world, uint32_t offload, uint32_t schedule)
+static inline void begin_with(uint32_t world, const struct zi_job_config *config)
 {
-	struct zi_job_config config = model_config(ZI_DTYPE_BF16, offload);
-
-	config.schedule = schedule;
 	node_init(&node);
 	node_start(&node);
-	plain_init(&plain, &config, world);
-	model_attach(&node, actors, world, &(struct attach_options){ .config = config });
+	plain_init(&plain, config, world);
+	model_attach(&node, actors, world, &(struct attach_options){ .config = *config });
 	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
 	model_write(actors, world);
 }
 
-static void end(uint32_t world)
+static inline void begin(uint32_t world, uint32_t offload, uint32_t schedule)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, offload);
+
+	config.schedule = schedule;
+	begin_with(world, &config);
+}
+
+static inline void end(uint32_t world)
 {
 	for (uint32_t i = 0; i < world; i++)
 		if (actors[i].rank)
@@ -31,13 +36,13 @@ static void end(uint32_t world)
 	node_deinit(&node);
 }
 
-static void refused(struct actor *actor, int error, const char *word, int got)
+static inline void refused(struct actor *actor, int error, const char *word, int got)
 {
 	cr_assert_eq(got, error, "%d: %s", got, actor->text.chars);
 	cr_assert_not_null(strstr(actor->text.chars, word), "'%s'", actor->text.chars);
 }
 
-static int step_begin(struct actor *actor, struct zi_step_options options)
+static inline int step_begin(struct actor *actor, struct zi_step_options options)
 {
 	return actor_call(actor, zero_step_begin, &(struct zero_op){ .options = options });
 }

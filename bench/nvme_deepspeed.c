@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Suite `nvme`, part `deepspeed`: the step with its state on NVMe over DeepSpeed's own, by the
+ * package where it is installed (deepspeed_step.py says what of it runs): its default settings, and
+ * its best, which are the pipelined swapper with memory in huge pages. Both peers and zinf take
+ * turns in each round. BENCH_PYTHON names the interpreter that has the package.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench/nvme_suite.h"
+#include "bench/subject.h"
+#include "common/base/cleanup.h"
+#include "common/base/fd.h"
+
+#define PARAMS_MI  128u
+#define UNIT_COUNT (PARAMS_MI / (SUBJECT_UNIT_ELEMENTS >> 20))
+
+static const struct setting {
+	const char *name;
+	const char *row_name, *peer_name;
+	bool has_huge_pages;
+	double target;
+} settings[] = {
+	{ "best", "step on NVMe, 128 Mi, over DeepSpeed's best", "pipelined, huge pages", true,
+	  1.5 },
+	{ "default", "step on NVMe, 128 Mi, over DeepSpeed's default", "as it comes", false, 2.5 },
+};
+
+struct peer {
+	pid_t pid;
+	FILE *in, *out; /* of the process */
+};
+
+/* An object that the peer printed, or NULL. */
+static json_t *peer_read(struct peer *peer)
+{
+	char line[512];
+
+	if (!fgets(line, sizeof line, peer->out))
+		return NULL;
+	return json_loads(line, 0, NULL);
+}
+
+static void exec_peer(const struct setting *setting, const char *directory, int in, int out)
+{
+	const char *python = getenv("BENCH_PYTHON");
+	char params[32];
+
+	(void)snprintf(params, sizeof params, "%" PRIu64, (uint64_t)PARAMS_MI << 20);
+	if (dup2(in, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 ||
+	    (setting->has_huge_pages && setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 1)))
+		_exit(1);
+	(void)execlp(python ? python : "python3", "python3", "bench/deepspeed_step.py", directory,
+	             params, setting->name, (char *)NULL);
+	_exit(1);
+}
+
+static int peer_start(struct peer *peer, const struct setting *setting, const char *directory)
+{
+	int in[2], out[2];
+
+	if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC)) /* a program that fails ends at once */
+		return -1;
+	peer->pid = fork();
+	if (peer->pid < 0)
+		return -1;
+	if (!peer->pid)
+		exec_peer(setting, directory, in[0], out[1]);
+	(void)zi_close(in[0]);
+	(void)zi_close(out[1]);
+	peer->in = fdopen(in[1], "w");
+	peer->out = fdopen(out[0], "r");
+	return peer->in && peer->out ? 0 : -1;
+}
+
+static void peer_stop(struct peer *peer)
+{
+	if (peer->in)
+		(void)fclose(peer->in); /* the end of its input ends it */
+	if (peer->out)
+		(void)fclose(peer->out);
+	if (peer->pid > 0)
+		while (waitpid(peer->pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	*peer = (struct peer){ 0 };
+}
+
+/* False after saying why not. */
+static bool peer_is_ready(struct peer *peer, const struct setting *setting)
+{
+	json_t *words = peer_read(peer);
+	const char *version = json_string_value(json_object_get(words, "ready"));
+	const char *reason = json_string_value(json_object_get(words, "skip"));
+	bool is_ready = version != NULL;
+
+	if (is_ready)
+		printf("DeepSpeed %s, %s\n", version, setting->peer_name);
+	else
+		printf("skipped: DeepSpeed, %s: %s\n", setting->peer_name,
+		       reason ? reason : "its process ended");
+	json_decref(words);
+	return is_ready;
+}
+
+static double peer_step_seconds(struct peer *peer)
+{
+	json_t *words;
+	double seconds;
+
+	if (fputs("step\n", peer->in) < 0 || fflush(peer->in))
+		return -1;
+	words = peer_read(peer);
+	seconds = words ? json_number_value(json_object_get(words, "seconds")) : -1;
+	json_decref(words);
+	return seconds;
+}
+
+struct figures {
+	double own[NVME_ROUNDS], peer[NVME_ROUNDS], ratios[NVME_ROUNDS];
+};
+
+static void report_figures(struct bench_report *report, struct figures *figures,
+                           const struct setting *setting)
+{
+	struct bench_summary ratio, own, peer;
+
+	bench_summarize(&ratio, figures->ratios, NVME_ROUNDS);
+	bench_summarize(&own, figures->own, NVME_ROUNDS);
+	bench_summarize(&peer, figures->peer, NVME_ROUNDS);
+	bench_report_add(report, &(struct bench_row){ .name = setting->row_name,
+	                                              .value = own.median,
+	                                              .unit = "s",
+	                                              .peer = peer.median,
+	                                              .peer_name = setting->peer_name,
+	                                              .ratio = ratio.median,
+	                                              .ratio_low = ratio.low,
+	                                              .ratio_high = ratio.high,
+	                                              .target = setting->target,
+	                                              .runs = NVME_ROUNDS });
+}
+
+static int measure(struct bench_report *report, const struct subject *subject, struct peer *peer,
+                   const struct setting *setting)
+{
+	struct figures figures;
+	struct zinf_step_stats stats = { 0 };
+
+	for (unsigned i = 0; i < NVME_ROUNDS; i++) {
+		figures.own[i] = subject_step_seconds(subject, &stats);
+		figures.peer[i] = peer_step_seconds(peer);
+		if (figures.own[i] < 0 || figures.peer[i] < 0) {
+			fprintf(stderr, "bench: a step failed\n");
+			return -1;
+		}
+		figures.ratios[i] = figures.peer[i] / figures.own[i];
+		printf("round %u: step %.3f s, DeepSpeed %.3f s, ratio %.2f\n", i + 1,
+		       figures.own[i], figures.peer[i], figures.ratios[i]);
+	}
+	report_figures(report, &figures, setting);
+	return 0;
+}
+
+/* Its files go with the harness's directory. */
+static int measure_setting(struct bench_report *report, const struct subject *subject,
+                           const struct harness *harness, const struct setting *setting)
+{
+	struct peer peer = { 0 };
+	char directory[320];
+	int r = -1;
+
+	(void)snprintf(directory, sizeof directory, "%s/deepspeed-%s", harness->directory,
+	               setting->name);
+	if (mkdir(directory, 0700) || peer_start(&peer, setting, directory))
+		fprintf(stderr, "bench: starting DeepSpeed: %s\n", strerror(errno));
+	else if (!peer_is_ready(&peer, setting))
+		r = 0;
+	else
+		r = measure(report, subject, &peer, setting);
+	peer_stop(&peer);
+	return r;
+}
+
+int nvme_deepspeed_rows(struct bench_report *report)
+{
+	uint64_t elements = (uint64_t)PARAMS_MI << 20;
+	struct zinf_step_stats stats = { 0 };
+	char size[32], capacity[32];
+	struct harness_options options = { .nvme_size = size, .cpu_capacity = capacity };
+	struct subject subject;
+	struct harness harness;
+	int r = 0;
+
+	(void)snprintf(size, sizeof size, "%" PRIu64,
+	               2 * elements * SUBJECT_WRITE_BYTES + (64u << 20));
+	(void)snprintf(capacity, sizeof capacity, "%" PRIu64, elements * 4 + (256u << 20));
+	if (harness_start(&harness, &options))
+		return -1;
+	if (subject_open(&subject, &harness, "nvme", ZINF_OFFLOAD_NVME, UNIT_COUNT)) {
+		harness_remove(&harness);
+		return -1;
+	}
+	(void)signal(SIGPIPE, SIG_IGN);
+	/* The first steps of a job read nothing and touch memory anew. */
+	for (int i = 0; i < 2 && !r; i++)
+		r = subject_step_seconds(&subject, &stats) < 0 ? -1 : 0;
+	for (size_t i = 0; i < ZI_COUNT_OF(settings) && !r; i++)
+		r = measure_setting(report, &subject, &harness, &settings[i]);
+	subject_close(&subject);
+	return harness_stop(&harness) || r ? -1 : 0;
+}

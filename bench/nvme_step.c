@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Suite `nvme`, part `step`: an optimizer step with its state on NVMe through a real zinfd, over
+ * the time that fio takes for the same bytes.
+ *
+ * One rank, bf16, 10 B read and 12 B written per parameter. fio works on the same file: once the
+ * daemon has made its store, the bench lengthens the file by a part of the same span that the
+ * daemon does not know of. Own step and fio alternate; a ratio per round. A step is counted from
+ * zinf_step_begin() to its commit. CPU is the daemon's, so it contains Adam. BENCH_PARAMS_MI=a,b,…
+ * sets the numbers of parameters (Mi).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "bench/fio.h"
+#include "bench/nvme_suite.h"
+#include "bench/subject.h"
+#include "common/base/checked.h"
+#include "common/base/cleanup.h"
+#include "common/base/fd.h"
+
+/* Lengthens the store's file by the span that fio works on, written once like the store itself. */
+static int lengthen(struct fio_job *fio)
+{
+	enum { BLOCK_BYTES = 16 << 20 };
+	struct stat status;
+	void *block = NULL;
+	int fd = open(fio->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
+	int r = fd < 0 || fstat(fd, &status) ? -errno : 0;
+
+	if (!r && posix_memalign(&block, 4096, BLOCK_BYTES))
+		r = -ENOMEM;
+	if (!r) {
+		memset(block, 0x5a, BLOCK_BYTES);
+		fio->offset_bytes = zi_align_up((uint64_t)status.st_size, BLOCK_BYTES);
+	}
+	for (uint64_t done = 0; !r && done < fio->span_bytes; done += BLOCK_BYTES)
+		r = zi_pwrite_all(fd, block, BLOCK_BYTES, fio->offset_bytes + done);
+	free(block);
+	(void)zi_close(fd);
+	if (r)
+		fprintf(stderr, "bench: lengthening %s failed: %s\n", fio->path, strerror(-r));
+	return r;
+}
+
+/* User and system time of @pid so far. */
+static double process_cpu_s(pid_t pid)
+{
+	unsigned long long user = 0, system = 0;
+	char path[64], line[1024] = "";
+	const char *rest;
+	FILE *file;
+
+	(void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	if (!fgets(line, sizeof line, file))
+		line[0] = '\0';
+	(void)fclose(file);
+	rest = strrchr(line, ')'); /* the name may contain anything */
+	if (!rest || sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
+	                    &user, &system) != 2)
+		return 0;
+	return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
+struct figures {
+	double own[NVME_ROUNDS], peer[NVME_ROUNDS], ratios[NVME_ROUNDS];
+	double own_cpu[NVME_ROUNDS], peer_cpu[NVME_ROUNDS];
+};
+
+static int check_bytes(const struct zinf_step_stats *stats, const struct fio_job *fio)
+{
+	if (stats->read_bytes == fio->read_bytes && stats->write_bytes == fio->write_bytes)
+		return 0;
+	fprintf(stderr,
+	        "bench: a step moved %" PRIu64 " + %" PRIu64 " bytes, not %" PRIu64 " + %" PRIu64
+	        "\n",
+	        (uint64_t)stats->read_bytes, (uint64_t)stats->write_bytes, fio->read_bytes,
+	        fio->write_bytes);
+	return -1;
+}
+
+static int measure(struct figures *figures, const struct subject *subject, pid_t daemon,
+                   const struct fio_job *fio)
+{
+	double gb = (double)(fio->read_bytes + fio->write_bytes) / 1e9;
+	struct zinf_step_stats stats = { 0 };
+
+	/* The first steps of a job read nothing (moments are zero) and touch memory anew. */
+	for (int i = 0; i < 2; i++)
+		if (subject_step_seconds(subject, &stats) < 0)
+			return -1;
+	for (unsigned i = 0; i < NVME_ROUNDS; i++) {
+		double cpu_s = process_cpu_s(daemon);
+		struct fio_result peer;
+
+		figures->own[i] = subject_step_seconds(subject, &stats);
+		figures->own_cpu[i] = (process_cpu_s(daemon) - cpu_s) / gb;
+		if (figures->own[i] < 0 || check_bytes(&stats, fio) || fio_run_best(fio, &peer))
+			return -1;
+		figures->peer[i] = peer.seconds;
+		figures->peer_cpu[i] = peer.cpu_s / gb;
+		figures->ratios[i] = figures->peer[i] / figures->own[i];
+		printf("round %u: step %.3f s, fio %.3f s, ratio %.2f\n", i + 1, figures->own[i],
+		       figures->peer[i], figures->ratios[i]);
+	}
+	return 0;
+}
+
+static void report_figures(struct bench_report *report, struct figures *figures, const char *name,
+                           double target)
+{
+	struct bench_summary ratio, own, peer, own_cpu, peer_cpu;
+
+	bench_summarize(&ratio, figures->ratios, NVME_ROUNDS);
+	bench_summarize(&own, figures->own, NVME_ROUNDS);
+	bench_summarize(&peer, figures->peer, NVME_ROUNDS);
+	bench_summarize(&own_cpu, figures->own_cpu, NVME_ROUNDS);
+	bench_summarize(&peer_cpu, figures->peer_cpu, NVME_ROUNDS);
+	bench_report_add(report, &(struct bench_row){ .name = name,
+	                                              .value = own.median,
+	                                              .unit = "s",
+	                                              .peer = peer.median,
+	                                              .peer_name = "fio, the same bytes",
+	                                              .ratio = ratio.median,
+	                                              .ratio_low = ratio.low,
+	                                              .ratio_high = ratio.high,
+	                                              .target = target,
+	                                              .runs = NVME_ROUNDS,
+	                                              .cpu_s_per_gb = own_cpu.median,
+	                                              .peer_cpu_s_per_gb = peer_cpu.median });
+}
+
+static int measure_with(const struct harness *harness, struct fio_job *fio, uint32_t unit_count,
+                        struct figures *figures)
+{
+	struct subject subject;
+	char path[320];
+	int r;
+
+	(void)snprintf(path, sizeof path, "%s/store", harness->directory);
+	fio->path = path;
+	if (lengthen(fio) || subject_open(&subject, harness, "nvme", ZINF_OFFLOAD_NVME, unit_count))
+		return -1;
+	r = measure(figures, &subject, harness->pid, fio);
+	subject_close(&subject);
+	return r;
+}
+
+/* The store with room for two states, fio's span, and a tenth left to others. */
+static bool has_room(uint64_t bytes)
+{
+	struct statvfs status;
+
+	if (statvfs("/var/tmp", &status))
+		return true; /* who cannot be asked will say so when it is written */
+	return (double)bytes * 1.1 < (double)status.f_bavail * (double)status.f_frsize;
+}
+
+static int step_row(struct bench_report *report, uint32_t params_mi, char *name, size_t name_bytes)
+{
+	uint32_t unit_count = params_mi / 4;
+	uint64_t elements = (uint64_t)unit_count * SUBJECT_UNIT_ELEMENTS;
+	struct fio_job fio = { .span_bytes = elements * SUBJECT_WRITE_BYTES,
+		               .read_bytes = elements * SUBJECT_READ_BYTES,
+		               .write_bytes = elements * SUBJECT_WRITE_BYTES };
+	uint64_t store_bytes = 2 * fio.span_bytes + (64u << 20);
+	char size[32], capacity[32];
+	struct harness_options options = { .nvme_size = size, .cpu_capacity = capacity };
+	static struct figures figures;
+	struct harness harness;
+
+	(void)snprintf(name, name_bytes, "step on NVMe, %u Mi parameters", params_mi);
+	if (!has_room(store_bytes + fio.span_bytes)) {
+		printf("skipped: %s: needs %.0f GB in /var/tmp\n", name,
+		       (double)(store_bytes + fio.span_bytes) / 1e9);
+		return 0;
+	}
+	(void)snprintf(size, sizeof size, "%" PRIu64, store_bytes);
+	/* Parameters, gradients, staging. */
+	(void)snprintf(capacity, sizeof capacity, "%" PRIu64, elements * 4 + (256u << 20));
+	if (harness_start(&harness, &options))
+		return -1;
+	if (measure_with(&harness, &fio, unit_count, &figures)) {
+		harness_remove(&harness);
+		return -1;
+	}
+	report_figures(report, &figures, name, params_mi > 256 ? 0.90 : 0.95);
+	return harness_stop(&harness);
+}
+
+int nvme_step_rows(struct bench_report *report)
+{
+	static char names[8][64];
+	const char *wish = getenv("BENCH_PARAMS_MI");
+	char *end;
+	int r = 0;
+
+	if (!fio_is_there()) {
+		printf("skipped: part step needs fio (tools/deps bench)\n");
+		return 0;
+	}
+	if (!wish)
+		wish = "64,256,1024";
+	for (size_t i = 0; *wish && !r && i < ZI_COUNT_OF(names); i++) {
+		unsigned long params_mi = strtoul(wish, &end, 10);
+
+		if (end == wish || (*end && *end != ',') || params_mi < 4 || params_mi > 1u << 16) {
+			fprintf(stderr, "bench: BENCH_PARAMS_MI: '%s' is no list of 4 to 65536\n",
+			        wish);
+			return -1;
+		}
+		r = step_row(report, (uint32_t)params_mi, names[i], sizeof names[i]);
+		wish = *end ? end + 1 : end;
+	}
+	return r;
+}

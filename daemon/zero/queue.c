@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * In which order subgroups go through the pipeline. Floor 5, shard thread.
+ *
+ *     [ begun | ready: may be computed | ahead: may only be read ]
+ * What is ready comes first, in the order in which its units became ready. What is ahead lies in the
+ * order in which it will be wanted, as far as can be foretold: in an early update as units became
+ * ready in the step before (at first: the last unit first, as backward goes), else by index. Resident
+ * state needs no reading, so it lies behind all that does: the disk is never kept waiting by it.
+ *
+ * No subgroup is copied or searched for in a pump: places move when a unit becomes ready, which is
+ * once per unit and step.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/internal.h"
+
+/* Tables for the job's layout. Return: 0; -ENOMEM. */
+int queue_build(struct zero_job *job)
+{
+	struct zero_queue *queue = &job->queue;
+
+	queue->places = calloc(job->subgroup_count, sizeof(*queue->places));
+	queue->units = calloc(job->layout.unit_count, sizeof(*queue->units));
+	if (!queue->places || !queue->units)
+		return err_origin(-ENOMEM);
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		queue->units[i] = job->layout.unit_count - 1 - i;
+	return 0;
+}
+
+void queue_unbuild(struct zero_job *job)
+{
+	free(job->queue.places);
+	free(job->queue.units);
+	job->queue = (struct zero_queue){ 0 };
+}
+
+static void push(struct zero_queue *queue, const struct zero_job *job,
+                 const struct zero_subgroup *subgroup)
+{
+	assert(queue->count < job->subgroup_count);
+	queue->places[queue->count++] = (uint32_t)(subgroup - job->subgroups);
+}
+
+/* The subgroups of all units in the foretold order, those that are resident or those that are not.
+ */
+static void push_units(struct zero_job *job, bool is_early, bool is_resident)
+{
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		struct zero_unit *unit = &job->units[is_early ? job->queue.units[i] : i];
+
+		unit->place = i;
+		for (uint32_t k = 0; k < unit->subgroup_count; k++) {
+			const struct zero_subgroup *subgroup =
+				&job->subgroups[unit->subgroup_first + k];
+
+			if ((subgroup->memory != NULL) == is_resident)
+				push(&job->queue, job, subgroup);
+		}
+	}
+}
+
+/* Every subgroup that the pipeline of @kind will handle. Ready are all of them, but in an UPDATE. */
+void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_early)
+{
+	struct zero_queue *queue = &job->queue;
+
+	queue->count = 0;
+	queue->begun_count = 0;
+	queue->ready_count = 0;
+	queue->arrival_count = 0;
+	if (kind == ZERO_PIPELINE_WRITE) {
+		for (uint32_t i = 0; i < job->subgroup_count; i++)
+			if (extent_needs_write(job, &job->subgroups[i]))
+				push(queue, job, &job->subgroups[i]);
+	} else {
+		push_units(job, is_early, false);
+		push_units(job, is_early, true);
+	}
+	if (kind != ZERO_PIPELINE_UPDATE)
+		queue->ready_count = queue->count;
+}
+
+/* Return: what should begin next, NULL: nothing may; *ret_is_ready: it may be computed. */
+struct zero_subgroup *queue_peek(struct zero_job *job, bool *ret_is_ready)
+{
+	const struct zero_queue *queue = &job->queue;
+	struct zero_subgroup *subgroup;
+
+	if (queue->begun_count == queue->count)
+		return NULL;
+	subgroup = &job->subgroups[queue->places[queue->begun_count]];
+	*ret_is_ready = queue->ready_count > 0;
+	/* Reading ahead: nothing to read, nothing to do. */
+	if (!*ret_is_ready && subgroup->memory)
+		return NULL;
+	return subgroup;
+}
+
+/* What queue_peek() gave has begun. */
+void queue_take(struct zero_job *job)
+{
+	struct zero_queue *queue = &job->queue;
+
+	assert(queue->begun_count < queue->count);
+	queue->begun_count++;
+	if (queue->ready_count)
+		queue->ready_count--;
+}
+
+/* @subgroup was read ahead and gave way: it is the first of those ahead again. */
+void queue_return(struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	struct zero_queue *queue = &job->queue;
+	uint32_t *first;
+
+	assert(queue->begun_count > 0);
+	/* What has begun is not looked at again: its places are free. */
+	queue->begun_count--;
+	first = &queue->places[queue->begun_count];
+	memmove(first, first + 1, queue->ready_count * sizeof(*first));
+	first[queue->ready_count] = (uint32_t)(subgroup - job->subgroups);
+}
+
+/* Keeps the order in which units become ready, for the next step. */
+static void note_arrival(struct zero_queue *queue, uint32_t unit)
+{
+	uint32_t *next = &queue->units[queue->arrival_count++];
+	uint32_t *place = next;
+
+	while (*place != unit)
+		place++;
+	memmove(next + 1, next, (size_t)(place - next) * sizeof(*next));
+	*next = unit;
+}
+
+/* The subgroups of @index that have not begun move up behind what is ready already. */
+void queue_ready(struct zero_job *job, uint32_t index)
+{
+	struct zero_queue *queue = &job->queue;
+	uint32_t *places = queue->places;
+	uint32_t target = queue->begun_count + queue->ready_count;
+
+	note_arrival(queue, index);
+	for (uint32_t i = target; i < queue->count; i++) {
+		uint32_t moved = places[i];
+
+		if (job->subgroups[moved].unit != index)
+			continue;
+		memmove(&places[target + 1], &places[target], (i - target) * sizeof(*places));
+		places[target++] = moved;
+		queue->ready_count++;
+	}
+}
+
+/* All at once, in the order in which they lie. */
+void queue_ready_all(struct zero_job *job)
+{
+	job->queue.ready_count = job->queue.count - job->queue.begun_count;
+}

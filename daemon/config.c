@@ -298,7 +298,7 @@ int config_set(struct config *config, const char *assignment, struct zi_text *te
 	return err_trace(reader.result);
 }
 
-/* The keys of the engine that serves all stores. */
+/* What the engine, which serves all stores, asks for. */
 static int check_engine(const struct config *config, const struct config_store *store,
                         struct zi_text *text)
 {
@@ -313,12 +313,10 @@ static int check_engine(const struct config *config, const struct config_store *
 		                     (unsigned long long)store->read_block_bytes,
 		                     (unsigned long long)store->write_block_bytes,
 		                     ZI_STORE_ALIGN_BYTES);
-	if (strcmp(store->backend, first->backend) != 0 || store->depth != first->depth ||
-	    store->read_block_bytes != first->read_block_bytes ||
-	    store->write_block_bytes != first->write_block_bytes)
+	if (strcmp(store->backend, first->backend) != 0)
 		return zi_text_error(text, err_origin(-EINVAL),
-		                     "%s:%u: [nvme %s] and [nvme %s] differ in backend, depth, "
-		                     "read_block or write_block: one engine serves both",
+		                     "%s:%u: [nvme %s] and [nvme %s] differ in backend: one engine "
+		                     "serves both",
 		                     config->file, store->line, first->name, store->name);
 	return 0;
 }

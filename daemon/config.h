@@ -27,9 +27,10 @@ struct config_store {
 	char path[CONFIG_TEXT_BYTES];
 	uint64_t bytes;
 	uint64_t direct;
-	/* Of the one engine: equal in all stores. */
-	char backend[CONFIG_TEXT_BYTES];
-	uint64_t depth, read_block_bytes, write_block_bytes;
+	char backend[CONFIG_TEXT_BYTES]; /* of the one engine: equal in all stores */
+	uint64_t read_depth, write_depth, read_block_bytes, write_block_bytes; /* 0: measured */
+	uint64_t deadline_s;                                                   /* 0: none */
+	uint64_t iopoll;
 	uint32_t line;                        /* of its section's first key */
 	uint32_t seen_lines[CONFIG_KEYS_MAX]; /* by index into the table; 0: not given */
 };

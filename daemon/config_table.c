@@ -18,8 +18,8 @@ const struct config_section config_sections[] = {
 	              "MiB and 1 KiB per inflight operation suffice." },
 	{ "nvme", "A store, named by the rest of the section's name: `[nvme fast]` is the tier "
 	          "`nvme:fast`. Up to 16 of them; without any, optimizer state cannot be "
-	          "offloaded to NVMe. One engine serves them all, so its keys (backend, depth, "
-	          "read_block, write_block) must be equal in all of these sections." },
+	          "offloaded to NVMe. One engine serves them all, so `backend` "
+	          "must be equal in all of these sections." },
 	{ "limits", "Everything has a limit; a request beyond it is refused with the figure." },
 	{ "quota", "What one uid may hold over all of its jobs." },
 	{ "step", "Defaults of a job's step." },
@@ -81,12 +81,28 @@ const struct config_key config_keys[] = {
 	{ "nvme", "backend", CONFIG_TEXT, OF_STORE(backend), .fallback = "auto",
 	  .doc = "auto: io_uring, or threads where the kernel refuses it. io_uring, threads: "
 	         "that one. `faulty:SPEC` injects errors, for tests." },
-	{ "nvme", "depth", CONFIG_COUNT, OF_STORE(depth), 1, 4096, .fallback = "32",
-	  .doc = "Blocks in flight." },
+	{ "nvme", "read_depth", CONFIG_COUNT, OF_STORE(read_depth), 1, 4096, .special = "auto",
+	  .special_value = 0, .fallback = "auto",
+	  .doc = "Blocks that are read at once. auto: what `zctl bench nvme` measured last on this "
+	         "store, 32 before." },
+	{ "nvme", "write_depth", CONFIG_COUNT, OF_STORE(write_depth), 1, 4096, .special = "auto",
+	  .special_value = 0, .fallback = "auto",
+	  .doc = "Blocks that are written at once. auto: as read_depth." },
 	{ "nvme", "read_block", CONFIG_BYTES, OF_STORE(read_block_bytes), 4096, 64ull << 20,
-	  .fallback = "1M", .doc = "Bytes of one read, a multiple of 4096." },
+	  .special = "auto", .special_value = 0, .fallback = "auto",
+	  .doc = "Bytes of one read, a multiple of 4096. auto: what was measured, 1M before." },
 	{ "nvme", "write_block", CONFIG_BYTES, OF_STORE(write_block_bytes), 4096, 64ull << 20,
-	  .fallback = "1M", .doc = "Bytes of one write, a multiple of 4096." },
+	  .special = "auto", .special_value = 0, .fallback = "auto",
+	  .doc = "Bytes of one write, a multiple of 4096. auto: what was measured, 1M before." },
+	{ "nvme", "deadline_s", CONFIG_COUNT, OF_STORE(deadline_s), 1, 86400, .special = "none",
+	  .special_value = 0, .fallback = "30",
+	  .doc = "How long one request (a subgroup's part) may take, its waiting for others "
+	         "included. Beyond that the stall is logged, what has not gone out never does, and "
+	         "the step that needs it fails once the device has given back what it holds. none: "
+	         "as long as the kernel lets it." },
+	{ "nvme", "iopoll", CONFIG_CHOICE, OF_STORE(iopoll), .choices = "no yes", .fallback = "no",
+	  .doc = "yes: completions are polled for, which needs a device with poll queues. Not "
+	         "built yet: refused at start." },
 
 	{ "limits", "sessions", CONFIG_COUNT, OF(sessions), 1, 16384, .fallback = "128",
 	  .doc = "Attached processes." },

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -24,7 +23,6 @@
 #include "daemon/catalog/catalog.h"
 #include "daemon/limits.h"
 #include "daemon/zero/zero.h"
-#include "nvme/nvme.h"
 
 /* A living daemon at our socket is found before anything of its is touched. Listening comes last,
  * so this is only the early word; zi_control_listen() decides. */
@@ -160,14 +158,6 @@ static int make_zero(struct daemon *daemon, struct zi_text *text)
 	return err_trace(r);
 }
 
-static void engine_ready(struct zi_source *source, uint32_t epoll_events)
-{
-	struct daemon_shard *shard = container_of(source, struct daemon_shard, engine_source);
-
-	(void)epoll_events;                    /* It has one event: something is done. */
-	(void)nvme_engine_reap(shard->engine); /* A count. */
-}
-
 static int make_sessions(struct daemon *daemon)
 {
 	const struct config *config = daemon->config;
@@ -200,9 +190,8 @@ static int make_sessions(struct daemon *daemon)
 		                                                     .limits = &limits,
 		                                                     .facts = &daemon->facts },
 		                     &daemon->control);
-	if (!r && shard->engine)
-		r = zi_loop_add(shard->loop, &shard->engine_source, nvme_engine_fd(shard->engine),
-		                EPOLLIN, engine_ready);
+	if (!r)
+		r = daemon_watch_engine(shard);
 	return err_trace(r);
 }
 
@@ -320,7 +309,7 @@ void daemon_free(struct daemon *daemon)
 		daemon->devices[i] = dev_free(daemon->devices[i]);
 	daemon->catalog = catalog_close(daemon->catalog);
 	/* Nothing is in flight; and the engine belongs to the thread that is gone. */
-	zi_loop_remove(&shard->engine_source);
+	daemon_unwatch_engine(shard);
 	if (shard->loop)
 		drain(shard->loop);
 	if (daemon->loop)

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/log.h"
 #include "common/base/loop.h"
 #include "common/base/thread.h"
 #include "daemon/config.h"
@@ -25,6 +26,7 @@
 #include "daemon/topo/topo.h"
 
 struct catalog;
+struct nvme_tuning;
 
 /* Limits shown by `zctl limits`: filled from the configuration. */
 #define DAEMON_LIMITS_MAX 24u
@@ -41,6 +43,8 @@ struct daemon_shard {
 	struct zi_thread thread;
 	struct nvme_engine *engine;
 	struct zi_source engine_source;
+	struct zi_timer engine_timer; /* the earliest deadline of a request */
+	struct zi_log_limit late_limit;
 	struct tier_holders *holders;
 	struct zero *zero;
 	struct sess_shard *sessions;
@@ -95,7 +99,18 @@ int daemon_make(struct daemon *daemon, struct zi_text *text);
 int daemon_run(struct daemon *daemon, int ready_fd);
 void daemon_free(struct daemon *daemon);
 
-/* stores.c: engine, stores, NVMe tiers. */
+/* engine.c: the engine in the shard's loop. */
+int daemon_make_engine(struct daemon *daemon, struct zi_text *text);
+int daemon_watch_engine(struct daemon_shard *shard);
+void daemon_unwatch_engine(struct daemon_shard *shard);
+/* tuning.c: block sizes and depths. */
+int tuning_load(const char *state_dir, const uint8_t uuid[16], struct nvme_tuning *ret_tuning);
+int tuning_save(const char *state_dir, const uint8_t uuid[16], const struct nvme_tuning *tuning);
+struct nvme_tuning tuning_resolve(const struct config_store *config,
+                                  const struct nvme_tuning *measured);
+void daemon_tune_store(const struct daemon *daemon, const struct config_store *config,
+                       struct nvme_store *store);
+/* stores.c: stores, NVMe tiers. */
 int daemon_open_stores(struct daemon *daemon, struct zi_text *text);
 void daemon_close_stores(struct daemon *daemon);
 /* facts.c: what ADMIN shows. */

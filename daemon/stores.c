@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine, the stores it serves, and the NVMe tiers on them. Floor 7, main thread. */
+/* The stores that the engine serves, and the NVMe tiers on them. Floor 7, main thread. */
 #include <errno.h>
 #include <poll.h>
 
@@ -13,6 +13,23 @@
 /* The end of a killed daemon's ring was seen to take up to a second. */
 #define STORES_BUSY_NS  (5 * ZI_NS_PER_S)
 #define STORES_RETRY_MS 20
+
+/* Polling wants a ring and a thread of its own, which are not built: a device that could be polled
+ * is refused as well, in other words. */
+static int check_poll(const struct config_store *config, const struct nvme_store *store,
+                      struct zi_text *text)
+{
+	int r;
+
+	if (!config->iopoll)
+		return 0;
+	r = nvme_store_check_poll(store, text);
+	if (r)
+		return err_trace(r);
+	return err_origin(zi_text_error(
+		text, -EOPNOTSUPP,
+		"store '%s': polled completions are not built yet; set iopoll = no", store->path));
+}
 
 /* A new store is written once in advance, which takes its time: the manager sees that we live. */
 struct store_progress {
@@ -80,9 +97,13 @@ static int open_store(struct daemon *daemon, const struct config_store *config,
 	if (r)
 		return err_trace(r);
 	store = daemon->stores[index];
+	store->timeout_ns = config->deadline_s * ZI_NS_PER_S;
+	daemon_tune_store(daemon, config, store);
 	r = catalog_adopt_store(daemon->catalog, store->name, store->uuid, store->is_created, text);
 	if (!r)
 		r = nvme_store_settle(store, text);
+	if (!r)
+		r = check_poll(config, store, text);
 	if (!r)
 		r = nvme_engine_register_store(daemon->shard.engine, store);
 	if (!r)
@@ -108,18 +129,11 @@ static int open_store(struct daemon *daemon, const struct config_store *config,
  */
 int daemon_open_stores(struct daemon *daemon, struct zi_text *text)
 {
-	const struct config_store *first = &daemon->config->stores[0];
-	const struct nvme_engine_options options = {
-		.backend = first->backend,
-		.depth = (uint32_t)first->depth,
-		.read_block_bytes = (uint32_t)first->read_block_bytes,
-		.write_block_bytes = (uint32_t)first->write_block_bytes,
-	};
 	int r;
 
 	if (!daemon->config->store_count)
 		return 0;
-	r = nvme_engine_new(&options, text, &daemon->shard.engine);
+	r = daemon_make_engine(daemon, text);
 	for (uint32_t i = 0; !r && i < daemon->config->store_count; i++)
 		r = open_store(daemon, &daemon->config->stores[i], text);
 	return err_trace(r);

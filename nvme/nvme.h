@@ -53,7 +53,8 @@ struct nvme_store {
 	bool is_block_device;
 	bool is_created;      /* by this open or a former one: the catalog must adopt it */
 	uint32_t align_bytes; /* what the device asks for, at most ZI_STORE_ALIGN_BYTES */
-	/* Alone changes while the store is open: the thread's that owns the engine. */
+	uint64_t timeout_ns;  /* what a request may take; 0: no limit. Set by who opened it */
+	/* Alone changes while the store is in use: the thread's that owns the engine. */
 	struct nvme_tuning tuning;
 };
 
@@ -69,6 +70,8 @@ ZI_DEFINE_CLEANUP(struct nvme_store *, nvme_store_close)
  * ends between making a store and adopting it finds it new again. */
 int nvme_store_settle(struct nvme_store *store, struct zi_text *text);
 int nvme_store_flush(struct nvme_store *store); /* fdatasync, blocking: commit thread */
+/* Could completions be polled for? -EOPNOTSUPP with why and what to do. (poll.c) */
+int nvme_store_check_poll(const struct nvme_store *store, struct zi_text *text);
 
 /* ---- space (space.c) ---- */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/err.h"
 
 static void count_bytes(const struct tier_move *move)
@@ -31,6 +32,15 @@ static void move_done(struct nvme_io *io)
 	move->done(move);
 }
 
+static uint64_t move_deadline_ns(const struct tier_move *move)
+{
+	uint64_t timeout_ns = move->member->store->timeout_ns;
+
+	if (move->deadline_ns)
+		return move->deadline_ns;
+	return timeout_ns ? zi_clock_deadline_ns(timeout_ns) : 0;
+}
+
 /**
  * tier_move_submit() - start a move
  * @engine: of the shard
@@ -52,9 +62,16 @@ int tier_move_submit(struct nvme_engine *engine, struct tier_move *move)
 		.offset_bytes = move->offset_bytes,
 		.buffer = move->buffer,
 		.bytes = move->bytes,
+		.deadline_ns = move_deadline_ns(move),
 		.done = move_done,
 	};
 	return err_trace(nvme_engine_submit(engine, &move->io));
+}
+
+/* Gives a submitted move up. Its buffer and extent stay taken until `done` ran. */
+void tier_move_cancel(struct nvme_engine *engine, struct tier_move *move)
+{
+	nvme_engine_cancel(engine, &move->io);
 }
 
 /* Pushes what was submitted to the kernel. */

@@ -21,14 +21,17 @@ struct tier_move {
 	uint64_t offset_bytes; /* in the store */
 	void *buffer;          /* aligned to ZI_STORE_ALIGN_BYTES */
 	uint64_t bytes;
+	uint64_t deadline_ns; /* absolute; 0: what the store's requests may take (deadline_s) */
 	tier_move_fn done;
 	/* results */
-	int result; /* 0 or -errno */
+	int result; /* 0 or -errno; -ETIMEDOUT, -ECANCELED */
 	/* private */
 	struct nvme_io io;
 };
 
 int tier_move_submit(struct nvme_engine *engine, struct tier_move *move);
+/* `done` follows, with -ECANCELED unless the move was over or had failed. Also from a `done`. */
+void tier_move_cancel(struct nvme_engine *engine, struct tier_move *move);
 /* Once after several submits. */
 void tier_move_kick(struct nvme_engine *engine);
 

@@ -311,3 +311,13 @@ Test(badstart, a_file_system_without_direct_io_is_refused_unless_asked_for)
 	cr_assert_eq(umount2(place.harness.directory, MNT_DETACH), 0);
 	harness_remove(&place.harness);
 }
+
+Test(badstart, polled_completions_are_refused_with_what_to_do)
+{
+	struct place place;
+
+	place_make(&place);
+	expect_refused(place_store_config(&place, "store", "size = 16M\niopoll = yes\n"),
+	               "set iopoll = no");
+	harness_remove(&place.harness);
+}

@@ -105,7 +105,9 @@ Test(config, every_kind_of_value_is_read)
 	cr_assert_eq(config.stores[0].direct, CONFIG_DIRECT_TRY);
 	cr_assert_str_eq(config.stores[0].backend, "faulty:seed=1");
 	cr_assert_str_eq(config.stores[1].path, "/more/store");
-	cr_assert_eq(config.stores[1].depth, 32);
+	cr_assert_eq(config.stores[1].read_depth, 0, "auto");
+	cr_assert_eq(config.stores[1].write_block_bytes, 0);
+	cr_assert_eq(config.stores[1].deadline_s, 30);
 	cr_assert_eq(config.uid_nvme_bytes, 10ull << 30);
 }
 
@@ -187,8 +189,9 @@ Test(config, stores_need_good_names_and_paths_of_their_own)
 	refused("[nvme a]\npath = store\n", "found store");
 	refused("[nvme a]\npath = /x\n[nvme b]\npath = /x\n",
 	        "[nvme a] and [nvme b] have the same path /x");
-	refused("[nvme a]\npath = /x\ndepth = 8\n[nvme b]\npath = /y\n",
-	        "differ in backend, depth, read_block or write_block");
+	refused("[nvme a]\npath = /x\nbackend = threads\n[nvme b]\npath = /y\n",
+	        "[nvme a] and [nvme b] differ in backend");
+	refused("[nvme a]\npath = /x\ndepth = 8\n", "nearest: 'path'");
 	refused("[nvme a]\npath = /x\nread_block = 5000\n", "multiples of 4096");
 }
 

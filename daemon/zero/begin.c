@@ -85,7 +85,7 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 	int r;
 
 	assert(step->reduce_count == 0);
-	r = extents_reserve(job, true, &op->text);
+	r = extents_reserve(job, EXTENTS_STEP, &op->text);
 	if (r)
 		return err_trace(r);
 	*step = (struct zero_step){

@@ -13,36 +13,9 @@
 /* What every request may name; a commit adds the rest. */
 static void record_fill(struct zero_job *job)
 {
-	struct catalog_job *record = &job->record;
-
-	*record = (struct catalog_job){
-		.uid = job->uid,
-		.world_size = job->world,
-		.config = {
-			.param_dtype = job->config.param_dtype,
-			.grad_dtype = job->config.grad_dtype,
-			.optimizer = job->config.optimizer,
-			.schedule = job->config.schedule,
-			.offload_optimizer = job->config.offload_optimizer,
-			.offload_param = job->config.offload_param,
-			.durability = job->config.durability,
-		},
-		.incarnation_number = job->group.number,
-		.step = job->committed_step,
-		.update_count = job->update_count,
-		.beta1_power = job->beta1_power,
-		.beta2_power = job->beta2_power,
-		.unit_count = job->layout.unit_count,
-		.param_count = job->layout.param_count,
-		.units = job->layout.units,
-		.params = job->layout.params,
-		.extents = job->record_extents,
-		.blobs = job->record_blobs,
-		.incarnations = job->history.record,
-		.incarnation_count = job->history.record_count,
-	};
-	(void)zi_copy_name(record->name, sizeof(record->name), job->name); /* Of the same size. */
-	(void)zi_copy_name(record->incarnation, sizeof(record->incarnation), job->group.name);
+	record_describe(job, &job->record);
+	job->record.extents = job->record_extents;
+	job->record.blobs = job->record_blobs;
 }
 
 static int commit_flush(struct catalog_request *request)
@@ -82,10 +55,13 @@ int frozen_check(const struct zero *zero, struct zi_text *text)
 /* See internal.h. */
 void request_end(struct zero_job *job)
 {
-	struct catalog_request *request = &job->request;
-	struct zero *zero = job->zero;
-
 	job_unbusy(job);
+	request_look(job->zero, &job->request);
+}
+
+/* See internal.h. */
+void request_look(struct zero *zero, const struct catalog_request *request)
+{
 	if (!request->is_uncertain || zero->frozen)
 		return;
 	assert(request->result);
@@ -99,11 +75,14 @@ void request_end(struct zero_job *job)
 		zero->options.frozen(zero->options.frozen_arg, &zero->frozen_text);
 }
 
-/* One request of a job at a time. @done calls request_end() first. */
+/* One request of a job at a time. @done calls request_end() first. A job that is made with a step
+ * (load.c) is told of with all that belongs to it. */
 void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)
 {
 	assert(kind != CATALOG_COMMIT);
 	record_fill(job);
+	if (kind == CATALOG_JOB_CREATE && job->committed_step >= 0 && job_is_nvme(job))
+		record_committed(job, false, &job->record, job->record_extents, job->record_blobs);
 	submit(job, kind, done);
 }
 
@@ -119,31 +98,20 @@ void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t 
 	blob->byte_count = byte_count;
 }
 
-static void record_extent(struct zero_job *job, const struct zero_subgroup *subgroup,
-                          uint32_t plane)
+static void record_place(struct zero_job *job, const struct zero_subgroup *subgroup, uint32_t plane)
 {
 	const struct zero_place *place = &subgroup->places[plane];
 	/* Also what was never written has a row: a row that is lost cannot pass for "all zero". */
 	bool is_cleared = plane == ZERO_PLANE_STATE && (subgroup->is_reset || !place->extent.bytes);
-	struct catalog_extent *extent;
 
 	if (!place->next.bytes && !is_cleared)
 		return;
-	extent = &job->record_extents[job->record.extent_count++];
-	*extent = (struct catalog_extent){
-		.unit = subgroup->unit,
-		.subgroup = subgroup->index,
-		.plane = plane == ZERO_PLANE_STATE ? ZI_PLANE_STATE : ZI_PLANE_PARAM,
-		.extent = { .offset_bytes = place->next.offset_bytes, .bytes = place->next.bytes },
-		.step = (uint64_t)job->record.step,
-		.hash_count = place->next.bytes ? subgroup->tile_count : 0,
-		.hashes = &job->hashes[plane][1 - place->hash_index][subgroup->tile_first],
-	};
-	if (!place->next.bytes)
-		return; /* All zero, on no store. */
-	job->record_members |= tier_member_bit(place->next.member);
-	memcpy(extent->store_uuid, tier_member_uuid(place->next.member),
-	       sizeof(extent->store_uuid));
+	job->record_extents[job->record.extent_count++] =
+		record_extent(subgroup, plane, &place->next,
+	                      &job->hashes[plane][1 - place->hash_index][subgroup->tile_first],
+	                      (uint64_t)job->record.step);
+	if (place->next.bytes)
+		job->record_members |= tier_member_bit(place->next.member);
 }
 
 static void record_blobs(struct zero_job *job)
@@ -195,7 +163,7 @@ void commit_submit(struct zero_job *job)
 	job->record_members = 0;
 	for (uint32_t i = 0; i < job->subgroup_count && job_is_nvme(job) && !step->is_skipped; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			record_extent(job, &job->subgroups[i], plane);
+			record_place(job, &job->subgroups[i], plane);
 	record_blobs(job);
 	submit(job, CATALOG_COMMIT, committed);
 }
@@ -217,12 +185,13 @@ static void commit_start(struct zero_job *job)
 	struct zi_text text = { "" };
 	int r;
 
-	r = extents_reserve(job, false, &text);
+	r = extents_reserve(job, EXTENTS_COMMIT, &text);
 	if (r) {
 		gather_complete(job, ZERO_GATHER_COMMIT, r, &text);
 		return;
 	}
 	job->step.is_commit = true;
+	job->step.is_keep = false;
 	job->step.is_skipped = false;
 	job->step.generation = job->group.generation;
 	job->step.stats = (struct zi_step_stats){

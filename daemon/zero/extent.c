@@ -37,33 +37,34 @@ void extents_release_all(struct zero_job *job)
 		return;
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			tier_extent_release(&job->subgroups[i].places[plane].extent);
+			share_release(&job->zero->shares, &job->subgroups[i].places[plane].extent);
 }
 
 static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgroup *subgroup,
-                             uint32_t plane, bool is_step)
+                             uint32_t plane, enum extents_for purpose)
 {
 	if (plane == ZERO_PLANE_STATE)
-		return is_step ? job_subgroup_state_bytes(job, subgroup) : 0;
-	if (!is_step && !extent_needs_write(job, subgroup))
+		return purpose != EXTENTS_COMMIT ? job_subgroup_state_bytes(job, subgroup) : 0;
+	if (purpose == EXTENTS_COMMIT && !extent_needs_write(job, subgroup))
 		return 0;
 	return job_subgroup_param_bytes(job, subgroup);
 }
 
-static uint64_t total_bytes(const struct zero_job *job, bool is_step)
+static uint64_t total_bytes(const struct zero_job *job, enum extents_for purpose)
 {
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			bytes += wanted_bytes(job, &job->subgroups[i], plane, is_step);
+			bytes += wanted_bytes(job, &job->subgroups[i], plane, purpose);
 	return bytes;
 }
 
-static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup, bool is_step)
+static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup,
+                       enum extents_for purpose)
 {
 	for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
-		uint64_t bytes = wanted_bytes(job, subgroup, plane, is_step);
+		uint64_t bytes = wanted_bytes(job, subgroup, plane, purpose);
 		int r;
 
 		assert(!subgroup->places[plane].next.bytes);
@@ -77,51 +78,63 @@ static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup, boo
 }
 
 /*
- * A step writes both planes of every subgroup; a commit the parameters of units that were
- * written. All or nothing. Return: 0; -ENOSPC with figures.
+ * A step writes both planes of every subgroup, and so does a snapshot of state in memory alone; a
+ * commit the parameters of units that were written. All or nothing. Return: 0; -ENOSPC with
+ * figures.
  */
-int extents_reserve(struct zero_job *job, bool is_step, struct zi_text *text)
+int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_text *text)
 {
-	uint64_t free_bytes;
+	static const char *const what[] = { "a step", "a commit", "a snapshot" };
+	struct zi_text snapshots = { "" };
+	uint64_t free_bytes, held_bytes;
 	int r = 0;
 
-	if (!job_is_nvme(job))
+	if (!job_is_nvme(job) && purpose != EXTENTS_KEEP)
 		return 0;
 	free_bytes = tier_extent_free_bytes(job->nvme_tier);
 	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
-		r = reserve_one(job, &job->subgroups[i], is_step);
+		r = reserve_one(job, &job->subgroups[i], purpose);
 	if (!r)
 		return 0;
 	extents_release_next(job);
 	if (r != TIER_E_FULL)
 		return err_fold(r);
+	held_bytes = snapshot_held_bytes(job->zero, job->nvme_tier);
+	if (held_bytes)
+		zi_text_set(&snapshots, ", snapshots hold up to %s: zctl snapshot rm",
+		            zi_format_bytes(held_bytes).chars);
 	return err_origin(zi_text_error(
-		text, -ENOSPC, "%s of job '%s' needs %s of new space on %s, %s are free (%s)",
-		is_step ? "a step" : "a commit", job->name,
-		zi_format_bytes(total_bytes(job, is_step)).chars, job->nvme_tier->name,
-		zi_format_bytes(free_bytes).chars, tier_member_path(&job->nvme_tier->members[0])));
+		text, -ENOSPC, "%s of job '%s' needs %s of new space on %s, %s are free%s (%.100s)",
+		what[purpose], job->name, zi_format_bytes(total_bytes(job, purpose)).chars,
+		job->nvme_tier->name, zi_format_bytes(free_bytes).chars, snapshots.chars,
+		tier_member_path(&job->nvme_tier->members[0])));
 }
 
-static void place_commit(struct zero_place *place, bool is_reset)
+static void place_commit(struct zero_job *job, struct zero_place *place, bool is_reset)
 {
+	struct zero_shares *shares = &job->zero->shares;
+
 	if (place->next.bytes) {
-		tier_extent_release(&place->extent);
+		share_release(shares, &place->extent);
+		place->step = (uint64_t)job->committed_step;
 		place->extent = place->next;
 		place->next = (struct tier_extent){ 0 };
 		place->hash_index = (uint8_t)(1 - place->hash_index);
-	} else if (is_reset && place->extent.bytes) {
-		tier_extent_release(&place->extent);
+	} else if (is_reset) {
+		share_release(shares, &place->extent);
+		place->step = (uint64_t)job->committed_step;
 	}
 }
 
-/* The catalog has them: what they replace is free. */
+/* The catalog has them: what they replace is free, but for what a snapshot keeps. Precondition:
+ * committed_step is theirs. */
 void extents_commit(struct zero_job *job)
 {
 	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[i];
 
-		place_commit(&subgroup->places[ZERO_PLANE_PARAM], false);
-		place_commit(&subgroup->places[ZERO_PLANE_STATE], subgroup->is_reset);
+		place_commit(job, &subgroup->places[ZERO_PLANE_PARAM], false);
+		place_commit(job, &subgroup->places[ZERO_PLANE_STATE], subgroup->is_reset);
 		subgroup->is_reset = false;
 	}
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)

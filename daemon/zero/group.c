@@ -197,6 +197,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 	job->attached_count--;
 	rank->pidfd = zi_close(rank->pidfd);
 	layout_free(&rank->layout);
+	load_forget(rank);
 	free(rank->pin_counts);
 	free(rank);
 	job_settle(job); /* May free the job. */

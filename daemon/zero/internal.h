@@ -138,6 +138,8 @@ int memory_plan(struct zero_job *job, struct zi_text *text);
 /* After every segment was built. */
 int memory_finish(struct zero_job *job, struct zi_text *text);
 int memory_hand_out(struct zero_job *job);
+/* The pipeline's items, of a job that has given back what serves an incarnation. -ENOMEM. */
+int memory_plan_items(struct zero_job *job);
 
 /* ---- queue.c ---- */
 int queue_build(struct zero_job *job);
@@ -161,6 +163,7 @@ bool pipeline_abort(struct zero_job *job);
 void update_run(struct dev_task *task); /* of an item */
 void load_run(struct dev_task *task);
 void hash_run(struct dev_task *task);
+void keep_run(struct dev_task *task);
 static inline void *item_param(const struct zero_item *item)
 {
 	return (char *)item->job->param->region.base + item->subgroup->param_offset;
@@ -190,9 +193,10 @@ void step_updated(struct zero_job *job, int error, const struct zi_text *text); 
 void step_end(struct zero_job *job, int error, const struct zi_text *text);     /* commit's end */
 
 /* ---- extent.c ---- */
-/* A step writes both planes of every subgroup; a commit the parameters of units that were written.
- * All or nothing. -ENOSPC with figures. */
-int extents_reserve(struct zero_job *job, bool is_step, struct zi_text *text);
+enum extents_for { EXTENTS_STEP, EXTENTS_COMMIT, EXTENTS_KEEP };
+/* A step writes both planes of every subgroup, and so does a snapshot of state in memory alone; a
+ * commit the parameters of units that were written. All or nothing. -ENOSPC with figures. */
+int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_text *text);
 bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup);
 void extents_release_next(struct zero_job *job);
 void extents_commit(struct zero_job *job);
@@ -207,9 +211,71 @@ void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalo
 /* The first thing of every @done: the request is no longer in flight, and when the catalog broke in
  * it, zero is frozen. */
 void request_end(struct zero_job *job);
+/* The same for a request that is not a job's. */
+void request_look(struct zero *zero, const struct catalog_request *request);
 /* 0, or why nothing that ends in the catalog may begin. */
 int frozen_check(const struct zero *zero, struct zi_text *text);
 void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t byte_count);
+
+/* ---- record.c ---- */
+void record_describe(const struct zero_job *job, struct catalog_job *ret_record);
+struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32_t plane,
+                                    const struct tier_extent *extent, const uint64_t *hashes,
+                                    uint64_t step);
+void record_committed(const struct zero_job *job, bool is_next, struct catalog_job *record,
+                      struct catalog_extent *extents, struct catalog_blob *blobs);
+
+/* ---- share.c ---- */
+int share_reserve(struct zero_shares *shares, uint32_t count);
+void share_hold(struct zero_shares *shares, const struct tier_extent *extent);
+void share_release(struct zero_shares *shares, struct tier_extent *extent);
+int share_claim(struct zero_shares *shares, const struct tier_extent *extent, uint64_t digest);
+void share_keep(struct zero_shares *shares, const struct tier_extent *extent);
+int share_recovered(struct zero_shares *shares);
+void share_free(struct zero_shares *shares);
+
+/* ---- recover.c ---- */
+/* No member: the store is not here. */
+struct tier_extent recover_place(const struct zero *zero, const struct catalog_extent *stored);
+uint64_t recover_digest(const struct catalog_extent *stored);
+int recover_state(struct zero_job *job, const struct catalog_job *stored, bool is_load);
+
+/* ---- snapshot.c ---- */
+struct zero_snapshot *snapshot_find(struct zero *zero, const char *job, const char *name);
+/* From the catalog; @record is owned by this. */
+int snapshot_recover(struct zero *zero, struct catalog_job *record);
+struct zero_snapshot *snapshot_free(struct zero_snapshot *snapshot);
+/* Of a tier: what is charged for snapshots, or held without. */
+uint64_t snapshot_held_bytes(const struct zero *zero, const struct tier *tier);
+/* In the list, WAITING. NULL: -ENOMEM. */
+struct zero_snapshot *snapshot_new(struct zero *zero, const char *job, const char *name,
+                                   uint32_t uid);
+/* To its uid, for all it holds. -EDQUOT, -ENOSPC with figures. */
+int snapshot_charge(struct zero_snapshot *snapshot, struct zi_text *text);
+/* To the catalog: STORING or DELETING. */
+void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase phase,
+                     catalog_request_fn done);
+/* Who waits for it hears @result; nobody: a failure is logged. */
+void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_text *text);
+void snapshot_op_end(struct zero *zero, struct zero_snapshot_op *op, int result);
+int snapshot_access(uint32_t owner_uid, const struct zero_snapshot_op *op, struct zi_text *text);
+/* The oldest automatic ones of a job give way, but for the newest @keep_count. */
+void snapshot_retain(struct zero *zero, const char *job, uint32_t keep_count);
+
+/* ---- snapshot_make.c ---- */
+/* Where its phase lets it, what waits for this job goes on. */
+void snapshot_retry(struct zero_job *job);
+/* Nobody will end its steps any more: what waits for it is refused. */
+void snapshot_cancel(struct zero_job *job, int error, const char *why);
+/* The KEEP pipeline has ended. */
+void snapshot_written(struct zero_job *job, int error, const struct zi_text *text);
+
+/* ---- load.c ---- */
+bool load_is_due(const struct zero_job *job);
+int load_check(const struct zero_rank *rank, struct zi_text *text);
+int load_adopt(struct zero_job *job, struct zi_text *text);
+void load_undo(struct zero_job *job);
+void load_forget(struct zero_rank *rank);
 
 /* ---- unit.c ---- */
 void unit_try_unshard(struct zero_op *op);

@@ -125,6 +125,7 @@ struct zero_job *job_free(struct zero_job *job)
 	assert(job->attached_count == 0);
 	assert(job->busy_count == 0);
 	zi_loop_disarm(&job->timer);
+	snapshot_cancel(job, -ENOENT, "its job ended");
 	if (!job->is_ghost)
 		job->zero->job_count--;
 	zi_list_remove(&job->jobs_link);
@@ -222,6 +223,9 @@ void job_settle(struct zero_job *job)
 	    job->is_materializing)
 		return;
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
+	snapshot_retry(job);
+	if (job->step.phase != ZERO_STEP_NONE)
+		return;
 	if (job->group.rank_count == 0)
 		job_drop_memory(job);
 	if (job->attached_count == 0 && job->committed_step < 0 && !job->refusal) {

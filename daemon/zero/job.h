@@ -24,9 +24,64 @@ struct zero_account {
 	struct tier_account account;
 };
 
+/* An extent that is held more than once (share.c). */
+struct zero_share {
+	const struct tier_member *member;
+	uint64_t offset_bytes, bytes;
+	uint64_t digest;     /* while recovering: of what a row says about it */
+	uint32_t hold_count; /* 0: a free slot */
+};
+
+struct zero_shares {
+	struct zero_share *slots; /* (capacity,) a power of two */
+	uint32_t capacity, count;
+	bool is_recovering;
+};
+
+/*
+ * A committed step whose extents are kept (snapshot.c).
+ *
+ *   WAITING ──▶ WRITING ──▶ STORING ──▶ KEPT ──▶ DELETING
+ *   the job's   state in    the catalog          the catalog forgets it; its space is
+ *   step ends   memory      is told              given back then
+ */
+enum zero_snapshot_phase {
+	ZERO_SNAPSHOT_WAITING,
+	ZERO_SNAPSHOT_WRITING,
+	ZERO_SNAPSHOT_STORING,
+	ZERO_SNAPSHOT_KEPT,
+	ZERO_SNAPSHOT_DELETING
+};
+
+struct zero_snapshot {
+	struct zero *zero;
+	struct zi_list snapshots_link;
+	enum zero_snapshot_phase phase;
+	struct zero_job *job;       /* WAITING, WRITING: whose; NULL later: it may be gone */
+	struct catalog_job *record; /* from STORING on; owned */
+	char job_name[ZI_NAME_BYTES];
+	char name[ZI_NAME_BYTES]; /* "": held by somebody who reads it, and by no catalog */
+	uint32_t uid;
+	bool is_automatic;
+	uint64_t created_s;
+	uint32_t keep_count;         /* automatic ones to keep, once this is; 0: all */
+	uint32_t use_count;          /* readers, and ranks that will load it */
+	struct tier_extent *extents; /* (record->extent_count,) held */
+	uint64_t held_bytes;
+	struct tier_charge charge;
+	int refusal; /* not 0: damaged, or its store is not here */
+	struct zi_text refusal_text;
+	struct catalog_request request;
+	struct zero_snapshot_op *op; /* who waits for it; NULL: nobody */
+};
+
 struct zero {
 	struct zero_options options;
-	struct zi_list jobs;   /* struct zero_job, by jobs_link */
+	struct zero_shares shares;
+	struct zi_list snapshots;      /* struct zero_snapshot, oldest first */
+	struct zi_list snapshots_done; /* struct zero_snapshot_op, by link */
+	uint32_t snapshot_busy_count;  /* whose request is out */
+	struct zi_list jobs;           /* struct zero_job, by jobs_link */
 	struct zi_list ghosts; /* jobs that nobody can find any more, whose deletion is under way */
 	struct zi_list accounts;  /* of uids */
 	struct zi_list retired;   /* of jobs that are gone, until nothing is charged to them */
@@ -74,6 +129,7 @@ enum { ZERO_PLANE_PARAM = 0, ZERO_PLANE_STATE = 1, _ZERO_PLANE_COUNT };
 struct zero_place {
 	struct tier_extent extent; /* committed; no bytes: none (STATE: all zero) */
 	struct tier_extent next;   /* reserved for the step under way */
+	uint64_t step;             /* that wrote what is committed */
 	uint8_t hash_index;        /* which array holds the committed checksums */
 };
 
@@ -127,6 +183,7 @@ enum zero_pipeline_kind {
 	ZERO_PIPELINE_LOAD,   /* materialise: read param and resident state, verify */
 	ZERO_PIPELINE_UPDATE, /* the step: read state, compute, write both */
 	ZERO_PIPELINE_WRITE,  /* commit of written parameters: hash, write param */
+	ZERO_PIPELINE_KEEP,   /* snapshot of state in memory alone: hash, write both */
 };
 
 struct zero_pipeline {
@@ -145,7 +202,8 @@ struct zero_pipeline {
  *   NONE ──step_begin──▶ STEPPING ──all steps, norm known──▶ UPDATING ──written──▶ COMMITTING
  *    ▲                      │ group broke                               │ I/O error             │
  *    └──────────────────────┴───────────────────────────────────────────┴───────────────────────┘
- * zero_commit() goes from NONE to COMMITTING. A skipped step goes from STEPPING to COMMITTING.
+ * zero_commit() goes from NONE to COMMITTING, and so does a snapshot of state in memory alone. A
+ * skipped step goes from STEPPING to COMMITTING.
  * An early step (is_early) updates units while STEPPING already; should the group break then, memory
  * is no longer the committed step's and is read anew before it is used (job_unload()).
  */
@@ -159,6 +217,7 @@ enum zero_step_phase {
 struct zero_step {
 	enum zero_step_phase phase;
 	bool is_commit;  /* zero_commit(), not a step */
+	bool is_keep;    /* neither: state in memory is written for a snapshot */
 	bool is_skipped; /* non-finite */
 	bool is_norm_wanted;
 	bool is_pass1;                  /* gradients are summed before the update */
@@ -256,6 +315,7 @@ struct zero_rank {
 	struct zi_list notice_link;
 	struct zi_list ops; /* pending */
 	struct zero_op *gathered[_ZERO_GATHER_COUNT];
+	struct zero_snapshot *load; /* a new job begins with this; NULL: empty */
 	struct zero_layout layout;  /* until materialised */
 	uint32_t *pin_counts;       /* (unit_count,) */
 	struct zero_write *write;   /* of a unit's parameters; NULL: none */

@@ -37,6 +37,8 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 	assert(job->busy_count == 0);
 	job->is_materializing = false;
 	if (error) {
+		if (!job->is_stored)
+			load_undo(job);
 		if (!job->is_stored && is_told) {
 			/* It came from rank 0, who may try again. */
 			job->group.ranks[0]->layout = job->layout;
@@ -45,8 +47,13 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 		job_drop_memory(job);
 	} else {
 		assert(is_told);
-		for (uint32_t i = 0; i < job->world; i++)
+		for (uint32_t i = 0; i < job->world; i++) {
 			layout_free(&job->group.ranks[i]->layout);
+			load_forget(job->group.ranks[i]);
+		}
+		/* Loaded from a snapshot: memory is the only copy from here on. */
+		if (!job_is_nvme(job))
+			extents_release_all(job);
 		job_group_set(job, ZERO_GROUP_LIVE);
 	}
 	if (is_told)
@@ -192,6 +199,8 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 		r = check_bytes(job, text);
 		if (!r)
 			r = layout_build(job, text);
+		if (!r && load_is_due(job))
+			r = load_adopt(job, text);
 		if (r)
 			return err_trace(r);
 	}
@@ -283,6 +292,8 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 		return;
 	}
 	r = compare(rank, &text);
+	if (!r)
+		r = load_check(rank, &text);
 	if (op_gather(op, ZERO_GATHER_MATERIALIZE) && !r && materialize_is_due(job))
 		materialize_start(job);
 	if (r && job->group.phase == ZERO_GROUP_FORMING)

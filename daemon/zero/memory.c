@@ -166,8 +166,11 @@ static int plan_store(struct zero_job *job, struct zi_text *text)
 	                                zi_format_bytes(bytes).chars, tier->name, why.chars));
 }
 
-static int plan_items(struct zero_job *job)
+/* Return: 0; -ENOMEM. */
+int memory_plan_items(struct zero_job *job)
 {
+	if (job->items)
+		return 0;
 	/* Beside what holds a staging slot: two for each thread, so that none of them waits for the
 	 * shard, and a few in the hands of the disk. */
 	job->item_count = 2 * dev_width(job->device) + 6;
@@ -217,7 +220,7 @@ int memory_plan(struct zero_job *job, struct zi_text *text)
 		r = plan_staging(job, text);
 	if (r)
 		return err_trace(r);
-	r = plan_items(job);
+	r = memory_plan_items(job);
 	if (!r)
 		r = plan_blobs(job);
 	if (r)

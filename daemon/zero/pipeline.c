@@ -227,6 +227,7 @@ static void item_compute(struct zero_item *item)
 		[ZERO_PIPELINE_LOAD] = load_run,
 		[ZERO_PIPELINE_UPDATE] = update_run,
 		[ZERO_PIPELINE_WRITE] = hash_run,
+		[ZERO_PIPELINE_KEEP] = keep_run,
 	};
 	struct zero_job *job = item->job;
 
@@ -244,12 +245,13 @@ static void item_write(struct zero_item *item)
 {
 	const struct zero_job *job = item->job;
 	const struct zero_subgroup *subgroup = item->subgroup;
+	enum zero_pipeline_kind kind = job->pipeline.kind;
 
 	item_set(item, ZERO_ITEM_WRITING);
-	if (job_is_nvme(job) && job->pipeline.kind != ZERO_PIPELINE_LOAD) {
+	if (kind == ZERO_PIPELINE_KEEP || (job_is_nvme(job) && kind != ZERO_PIPELINE_LOAD)) {
 		item_move(item, ZERO_PLANE_PARAM, true, item_param(item),
 		          &subgroup->places[ZERO_PLANE_PARAM].next);
-		if (job->pipeline.kind == ZERO_PIPELINE_UPDATE)
+		if (kind != ZERO_PIPELINE_WRITE)
 			item_move(item, ZERO_PLANE_STATE, true, item->state,
 			          &subgroup->places[ZERO_PLANE_STATE].next);
 	}
@@ -338,6 +340,8 @@ static void pipeline_end(struct zero_job *job)
 		materialize_loaded(job, pipeline->error, &text);
 	else if (kind == ZERO_PIPELINE_UPDATE)
 		step_updated(job, pipeline->error, &text);
+	else if (kind == ZERO_PIPELINE_KEEP)
+		snapshot_written(job, pipeline->error, &text);
 	else
 		commit_written(job, pipeline->error, &text);
 }
@@ -386,7 +390,7 @@ static void pump(struct zero_job *job)
 	/* Each turn begins one, or makes room for one that is ready: bounded by both. */
 	while (!is_stopped(job) && begin_next(job))
 		;
-	if (job_is_nvme(job))
+	if (job->zero->options.engine)
 		tier_move_kick(job->zero->options.engine);
 	if (pipeline->error || pipeline->is_aborted)
 		drop_loaded(job);
@@ -397,9 +401,9 @@ static void pump(struct zero_job *job)
 }
 
 /*
- * LOAD and WRITE run to their end; UPDATE reads ahead, computes what pipeline_ready() names, and
- * everything from pipeline_arm() on. The end is told by materialize_loaded(), commit_written(),
- * step_updated(), possibly before this returns.
+ * LOAD, WRITE and KEEP run to their end; UPDATE reads ahead, computes what pipeline_ready() names,
+ * and everything from pipeline_arm() on. The end is told by materialize_loaded(), commit_written(),
+ * snapshot_written(), step_updated(), possibly before this returns.
  */
 void pipeline_start(struct zero_job *job, enum zero_pipeline_kind kind)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From the catalog back to jobs, when the daemon starts: each stands at its last committed step,
- * and its extents are claimed, so that what no commit names is free. Memory comes at materialize.
- * Floor 5, before the loop runs.
+ * and its extents are claimed (those that a snapshot holds as well, once), so that what no commit
+ * names is free. Memory comes at materialize. Floor 5, before the loop runs.
  *
  * A job whose rows or extents cannot be right is kept, refused and explained; nothing of it is
  * overwritten, and the others go on: also where its rows ask for more memory than there is.
@@ -13,6 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/internal.h"
+#include "kernels/hash.h"
 
 struct recovery {
 	struct zero *zero;
@@ -43,7 +44,7 @@ static int absent(struct zero_job *job, const char *what)
 }
 
 /* No member: the store is not here. */
-static struct tier_extent extent_of(const struct zero *zero, const struct catalog_extent *stored)
+struct tier_extent recover_place(const struct zero *zero, const struct catalog_extent *stored)
 {
 	struct tier_extent extent = { .offset_bytes = stored->extent.offset_bytes,
 		                      .bytes = stored->extent.bytes };
@@ -71,6 +72,20 @@ static int take_layout(struct zero_job *job, const struct catalog_job *stored)
 	zi_text_set(&job->refusal_text, "job '%s' is kept as it is, but not loaded: %.180s",
 	            job->name, text.chars);
 	return err_trace(r);
+}
+
+/* Two rows that name the same place must say the same about it: a job's, and a snapshot's. */
+uint64_t recover_digest(const struct catalog_extent *stored)
+{
+	const uint64_t words[] = {
+		stored->plane,
+		stored->unit,
+		stored->subgroup,
+		stored->step,
+		kern_hash(stored->hashes, stored->hash_count * sizeof(stored->hashes[0])),
+	};
+
+	return kern_hash(words, sizeof(words));
 }
 
 /* Names, numbers, configuration and layout. The layout changes hands. */
@@ -122,7 +137,8 @@ static struct zero_subgroup *subgroup_of(struct zero_job *job, const struct cata
 	return &job->subgroups[job->units[extent->unit].subgroup_first + extent->subgroup];
 }
 
-static int take_extent(struct zero_job *job, const struct catalog_extent *stored)
+/* @is_load: from a snapshot that holds it, and goes on doing so. */
+static int take_extent(struct zero_job *job, const struct catalog_extent *stored, bool is_load)
 {
 	struct zero_subgroup *subgroup = subgroup_of(job, stored);
 	bool is_state = stored->plane == ZI_PLANE_STATE;
@@ -133,7 +149,7 @@ static int take_extent(struct zero_job *job, const struct catalog_extent *stored
 		return damaged(job, "an extent of no subgroup");
 	if (!stored->extent.bytes)
 		return 0; /* All zero. */
-	extent = extent_of(job->zero, stored);
+	extent = recover_place(job->zero, stored);
 	if (!extent.member)
 		return absent(job,
 		              "its state lies on a store that the configuration does not name");
@@ -146,9 +162,12 @@ static int take_extent(struct zero_job *job, const struct catalog_extent *stored
 	    stored->hash_count != subgroup->tile_count)
 		return damaged(job, "an extent of the wrong length");
 	job->nvme_tier = extent.member->tier;
-	if (tier_extent_claim(&extent))
+	if (is_load)
+		share_hold(&job->zero->shares, &extent);
+	else if (share_claim(&job->zero->shares, &extent, recover_digest(stored)))
 		return damaged(job, "an extent outside its store, or in use twice");
 	subgroup->places[plane].extent = extent;
+	subgroup->places[plane].step = stored->step;
 	memcpy(&job->hashes[plane][0][subgroup->tile_first], stored->hashes,
 	       stored->hash_count * sizeof(uint64_t));
 	return 0;
@@ -188,18 +207,21 @@ static int take_charge(struct zero_job *job)
 	return err_origin(job->refusal);
 }
 
-static int take(struct zero_job *job, struct catalog_job *stored)
+/*
+ * Extents, their checksums and blobs. The job's layout is built. @is_load: @stored is a snapshot's;
+ * blobs of ranks that the job does not have are left out. Return: 0; -ENOMEM; what job->refusal is
+ * then, with its text.
+ */
+int recover_state(struct zero_job *job, const struct catalog_job *stored, bool is_load)
 {
 	int r;
 
-	if (stored->damage.chars[0])
-		return damaged(job, stored->damage.chars);
-	r = take_record(job, stored);
-	job->nvme_tier = NULL; /* It is where its extents are. */
+	r = share_reserve(&job->zero->shares, stored->extent_count);
 	for (uint32_t i = 0; i < stored->extent_count && !r; i++)
-		r = take_extent(job, &stored->extents[i]);
+		r = take_extent(job, &stored->extents[i], is_load);
 	for (uint32_t i = 0; i < stored->blob_count && !r; i++)
-		r = take_blob(job, &stored->blobs[i]);
+		if (!is_load || stored->blobs[i].rank < job->world)
+			r = take_blob(job, &stored->blobs[i]);
 	if (!r && !job->nvme_tier)
 		r = absent(job, "its state is on nvme, and no nvme tier is configured");
 	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
@@ -208,6 +230,19 @@ static int take(struct zero_job *job, struct catalog_job *stored)
 	/* State that was never written has a row as well: none missing can pass for it. */
 	if (!r && stored->extent_count != _ZERO_PLANE_COUNT * job->subgroup_count)
 		r = damaged(job, "optimizer state without an extent");
+	return err_trace(r);
+}
+
+static int take(struct zero_job *job, struct catalog_job *stored)
+{
+	int r;
+
+	if (stored->damage.chars[0])
+		return damaged(job, stored->damage.chars);
+	job->nvme_tier = NULL; /* The one its extents lie on. */
+	r = take_record(job, stored);
+	if (!r)
+		r = recover_state(job, stored, false);
 	if (!r)
 		r = take_charge(job);
 	return err_trace(r);
@@ -229,13 +264,13 @@ static int refuse(struct recovery *recovery, struct zero_job *job, struct catalo
 
 /* Nobody writes where a damaged job's data may lie, as far as its rows can be believed: what is
  * outside the store, or another's, is passed over. */
-static void keep_space(const struct zero *zero, const struct catalog_job *stored)
+static void keep_space(struct zero *zero, const struct catalog_job *stored)
 {
 	for (uint32_t i = 0; i < stored->extent_count; i++) {
-		struct tier_extent extent = extent_of(zero, &stored->extents[i]);
+		struct tier_extent extent = recover_place(zero, &stored->extents[i]);
 
 		if (extent.member && extent.bytes)
-			(void)tier_extent_claim(&extent);
+			share_keep(&zero->shares, &extent);
 	}
 }
 
@@ -247,6 +282,8 @@ static int recover_job(void *arg, struct catalog_job *job_row)
 	struct zero_job *job = NULL;
 	int r;
 
+	if (stored->snapshot[0])
+		return err_trace(snapshot_recover(zero, zi_steal(stored)));
 	r = job_new(zero, stored->name, stored->uid, &job);
 	if (r)
 		return err_trace(r);
@@ -281,11 +318,21 @@ int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), vo
 	int r;
 
 	assert(zi_list_is_empty(&zero->jobs));
+	zero->shares.is_recovering = true;
 	r = catalog_load_jobs(zero->options.catalog, recover_job, &recovery, text);
+	zi_list_for_each(link, &zero->snapshots) {
+		const struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (snapshot->refusal)
+			keep_space(zero, snapshot->record);
+	}
 	for (uint32_t i = 0; i < recovery.refused_count; i++) {
 		keep_space(zero, recovery.refused[i]);
 		(void)catalog_job_free(recovery.refused[i]);
 	}
 	free(recovery.refused);
+	if (!r)
+		r = share_recovered(&zero->shares);
 	return err_trace(r);
 }

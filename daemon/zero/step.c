@@ -304,27 +304,41 @@ static void stats_give(struct zero_job *job, enum zero_gather gather)
 	}
 }
 
-/* What the group that made the step hears of it; another one has no part in it. */
+/* The group that made the step; another one has no part in it. */
+static bool step_is_theirs(const struct zero_job *job)
+{
+	return job->group.generation == job->step.generation && job->group.phase == ZERO_GROUP_LIVE;
+}
+
+/* What it hears of the step. */
 static void step_tell(struct zero_job *job, int error, const struct zi_text *text)
 {
 	enum zero_gather gather = job->step.is_commit ? ZERO_GATHER_COMMIT : ZERO_GATHER_STEP;
 
-	if (job->group.generation != job->step.generation || job->group.phase != ZERO_GROUP_LIVE)
-		return;
 	if (!error)
 		stats_give(job, gather);
 	if (!error || job->step.is_commit)
 		gather_complete(job, gather, error, text);
 	else
 		group_break(job, error, UINT32_MAX, text);
-	if (job->group.phase == ZERO_GROUP_LIVE && job->group.error && !job->group.is_left)
+}
+
+/* The next step may begin, unless a snapshot comes first. */
+static void step_go_on(struct zero_job *job)
+{
+	bool is_theirs = step_is_theirs(job);
+
+	snapshot_retry(job);
+	if (is_theirs && job->group.error && !job->group.is_left)
 		(void)group_needs_all(job);
-	if (job->group.phase == ZERO_GROUP_LIVE)
+	if (is_theirs && job->group.phase == ZERO_GROUP_LIVE)
 		ops_retry(job);
+	job_settle(job);
 }
 
 /*
- * The catalog answered, or it never came to that. A step in memory alone that the catalog did not
+ * The catalog answered, or it never came to that; or state was written for a snapshot, which
+ * changes nothing. A step in memory alone that the catalog did not
  * take is in force all the same: there is no other copy. Its ranks hear the error.
  */
 void step_end(struct zero_job *job, int error, const struct zi_text *text)
@@ -332,6 +346,11 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text)
 	struct zero_step *step = &job->step;
 
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
+	if (step->is_keep) {
+		job_step_set(job, ZERO_STEP_NONE);
+		step_go_on(job);
+		return;
+	}
 	if (!step->is_commit && !error)
 		step->stats.step_ns = zi_clock_now_ns() - step->last_step_ns;
 	if (!error || (!job_is_nvme(job) && !step->is_commit)) {
@@ -344,6 +363,7 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text)
 	if (!step->is_commit)
 		step_units_reset(job);
 	job_step_set(job, ZERO_STEP_NONE);
-	step_tell(job, error, text);
-	job_settle(job);
+	if (step_is_theirs(job))
+		step_tell(job, error, text);
+	step_go_on(job);
 }

@@ -165,6 +165,19 @@ void load_run(struct dev_task *task)
 	}
 }
 
+/* State in memory alone that a snapshot writes. */
+void keep_run(struct dev_task *task)
+{
+	struct zero_item *item = container_of(task, struct zero_item, task);
+
+	for (uint32_t i = 0; i < item->subgroup->tile_count; i++) {
+		struct tile tile = tile_of(item, i);
+
+		tile_hash(item, &tile, ZERO_PLANE_PARAM);
+		tile_hash(item, &tile, ZERO_PLANE_STATE);
+	}
+}
+
 /* Parameters that zero_commit() writes. */
 void hash_run(struct dev_task *task)
 {

@@ -37,6 +37,8 @@ int zero_new(const struct zero_options *options, struct zero **ret_zero)
 	zi_list_init(&zero->retired);
 	zi_list_init(&zero->completed);
 	zi_list_init(&zero->notices);
+	zi_list_init(&zero->snapshots);
+	zi_list_init(&zero->snapshots_done);
 	for (uint32_t i = 0; i < options->cpu_tier_count; i++)
 		options->cpu_tiers[i].holders = options->holders;
 	*ret_zero = zero;
@@ -72,6 +74,8 @@ struct zero *zero_free(struct zero *zero)
 		return NULL;
 	assert(zi_list_is_empty(&zero->completed));
 	assert(zi_list_is_empty(&zero->notices));
+	assert(zi_list_is_empty(&zero->snapshots_done));
+	assert(!zero->snapshot_busy_count);
 	assert(zi_list_is_empty(&zero->ghosts));
 	zi_list_for_each_safe(link, &zero->jobs) {
 		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
@@ -80,6 +84,9 @@ struct zero *zero_free(struct zero *zero)
 		assert(job->busy_count == 0);
 		(void)job_free(job);
 	}
+	zi_list_for_each_safe(link, &zero->snapshots)
+		(void)snapshot_free(container_of(link, struct zero_snapshot, snapshots_link));
+	share_free(&zero->shares);
 	/* What processes still hold is charged to accounts: tier_holders_free() goes before. */
 	retired_sweep(zero);
 	assert(zi_list_is_empty(&zero->retired));
@@ -133,7 +140,7 @@ struct tier_account *zero_account(struct zero *zero, uint32_t uid)
 
 static bool is_quiet(const struct zero *zero)
 {
-	if (!zi_list_is_empty(&zero->ghosts))
+	if (!zi_list_is_empty(&zero->ghosts) || zero->snapshot_busy_count)
 		return false;
 	zi_list_for_each(link, &zero->jobs) {
 		const struct zero_job *job = container_of(link, struct zero_job, jobs_link);
@@ -172,6 +179,14 @@ void zero_drain(struct zero *zero)
 			op->done(op);
 			continue;
 		}
+		link = zi_list_pop_front(&zero->snapshots_done);
+		if (link) {
+			struct zero_snapshot_op *op =
+				container_of(link, struct zero_snapshot_op, link);
+
+			op->done(op);
+			continue;
+		}
 		if (zi_list_is_empty(&zero->notices))
 			break;
 		notify(container_of(zero->notices.next, struct zero_rank, notice_link));
@@ -206,6 +221,7 @@ void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 	zi_list_for_each_safe(link, &zero->jobs) {
 		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
 
+		snapshot_cancel(job, -ESHUTDOWN, "the daemon is stopping");
 		if (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING)
 			group_break_after_step(job, -ESTALE, UINT32_MAX, &text);
 	}

@@ -118,6 +118,53 @@ const char *zero_frozen(const struct zero *zero);
 /* The account of a uid, for what sessions allocate themselves (rings). Made on first use, kept. */
 struct tier_account *zero_account(struct zero *zero, uint32_t uid);
 
+/* ---- snapshots: committed steps that are kept, without copying ---- */
+
+struct zero_snapshot_op;
+typedef void (*zero_snapshot_fn)(struct zero_snapshot_op *op);
+
+/* Embedded in whoever asks, and left alone until `done`, which runs exactly once, on the shard
+ * thread, possibly before the submitting call returns. */
+struct zero_snapshot_op {
+	zero_snapshot_fn done;
+	char job[ZI_NAME_BYTES];
+	char name[ZI_NAME_BYTES]; /* create: "" is "step-N", and the name that it got */
+	uint32_t uid;             /* who asks: the owner, or */
+	bool is_admin;            /* root or the daemon's own uid */
+	bool is_automatic;        /* create: counts for retention */
+	uint32_t keep_count;      /* create: automatic ones of the job to keep, with this; 0: all */
+	/* results */
+	int result; /* 0 or -errno */
+	struct zi_text text;
+	int64_t step;
+	uint64_t held_bytes;
+	/* private */
+	struct zi_list link;
+};
+
+/* Keeps the job's committed step; while one is being committed, that one. Waits for the end of the
+ * step when the state is in memory alone, which is then written once. -ENOENT no such job; -EACCES
+ * another uid's; -ENODATA nothing committed; -EEXIST the name; -EDQUOT, -ENOSPC with figures;
+ * -EOPNOTSUPP state in memory and no store. */
+void zero_snapshot_create(struct zero *zero, struct zero_snapshot_op *op);
+/* Forgets one; space that nobody else holds is free. -ENOENT; -EACCES; -EBUSY it is being read. */
+void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op);
+
+struct zero_snapshot_report {
+	const char *job, *name;
+	uint32_t uid;
+	int64_t step;
+	uint64_t created_s;
+	uint64_t held_bytes; /* of extents; shared ones too */
+	uint64_t charged_bytes;
+	bool is_automatic, is_in_use;
+	const char *refusal; /* NULL: it can be loaded */
+};
+/* Calls @each for every snapshot that is kept, oldest first, or for those of @job. */
+void zero_snapshot_each(struct zero *zero, const char *job,
+                        void (*each)(void *arg, const struct zero_snapshot_report *report),
+                        void *arg);
+
 /* ---- a rank's life ---- */
 
 struct zero_attach {
@@ -150,6 +197,10 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op);
 int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
                     struct zi_text *text);
 uint32_t zero_unit_count(const struct zero_rank *rank); /* 0 before materialised */
+
+/* Before materialise, by every rank alike: the job, if it is new, begins with this snapshot; other
+ * world sizes and offload settings are fine, another model is -EINVAL there. */
+int zero_load(struct zero_rank *rank, const char *job, const char *name, struct zi_text *text);
 
 /* What MATERIALIZE answers; segments stay the job's. */
 struct zero_materialized {

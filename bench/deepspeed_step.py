@@ -53,7 +53,7 @@ class Step:
         self.masters = []
         for index in range(count):
             master = torch.nn.Parameter(torch.empty(0, dtype=torch.float32))
-            master.ds_id = index
+            master.ds_id = str(index)
             self.masters.append(master)
         self.grads = [torch.full((SUB_GROUP,), 0.01) for _ in range(count)]
         self.bf16 = [torch.zeros(SUB_GROUP, dtype=torch.bfloat16) for _ in range(count)]

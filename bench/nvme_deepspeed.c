@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,15 +52,16 @@ static json_t *peer_read(struct peer *peer)
 
 static void exec_peer(const struct setting *setting, const char *directory, int in, int out)
 {
-	const char *python = getenv("BENCH_PYTHON");
+	const char *wish = getenv("BENCH_PYTHON");
+	const char *python = wish ? wish : "python3"; /* by argv[0] it finds its packages */
 	char params[32];
 
 	(void)snprintf(params, sizeof params, "%" PRIu64, (uint64_t)PARAMS_MI << 20);
 	if (dup2(in, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 ||
 	    (setting->has_huge_pages && setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 1)))
 		_exit(1);
-	(void)execlp(python ? python : "python3", "python3", "bench/deepspeed_step.py", directory,
-	             params, setting->name, (char *)NULL);
+	(void)execlp(python, python, "bench/deepspeed_step.py", directory, params, setting->name,
+	             (char *)NULL);
 	_exit(1);
 }
 
@@ -170,23 +170,34 @@ static int measure(struct bench_report *report, const struct subject *subject, s
 	return 0;
 }
 
-/* Its files go with the harness's directory. */
-static int measure_setting(struct bench_report *report, const struct subject *subject,
-                           const struct harness *harness, const struct setting *setting)
+static void remove_directory(const char *directory)
 {
+	char command[128];
+
+	(void)snprintf(command, sizeof command, "rm -rf -- '%s'", directory);
+	if (system(command))
+		fprintf(stderr, "bench: %s is left behind\n", directory);
+}
+
+static int measure_setting(struct bench_report *report, const struct subject *subject,
+                           const struct setting *setting)
+{
+	char directory[] = "/var/tmp/zinf-bench-XXXXXX";
 	struct peer peer = { 0 };
-	char directory[320];
 	int r = -1;
 
-	(void)snprintf(directory, sizeof directory, "%s/deepspeed-%s", harness->directory,
-	               setting->name);
-	if (mkdir(directory, 0700) || peer_start(&peer, setting, directory))
+	if (!mkdtemp(directory)) {
+		fprintf(stderr, "bench: a directory in /var/tmp: %s\n", strerror(errno));
+		return -1;
+	}
+	if (peer_start(&peer, setting, directory))
 		fprintf(stderr, "bench: starting DeepSpeed: %s\n", strerror(errno));
 	else if (!peer_is_ready(&peer, setting))
 		r = 0;
 	else
 		r = measure(report, subject, &peer, setting);
 	peer_stop(&peer);
+	remove_directory(directory);
 	return r;
 }
 
@@ -214,7 +225,7 @@ int nvme_deepspeed_rows(struct bench_report *report)
 	for (int i = 0; i < 2 && !r; i++)
 		r = subject_step_seconds(&subject, &stats) < 0 ? -1 : 0;
 	for (size_t i = 0; i < ZI_COUNT_OF(settings) && !r; i++)
-		r = measure_setting(report, &subject, &harness, &settings[i]);
+		r = measure_setting(report, &subject, &settings[i]);
 	subject_close(&subject);
 	return harness_stop(&harness) || r ? -1 : 0;
 }

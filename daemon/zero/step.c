@@ -219,7 +219,9 @@ void step_advance(struct zero_job *job)
 		step_skip(job);
 		return;
 	}
-	kern_optim_prepare(&step->scalars, &step->hyper);
+	/* Else they were known from the start, and an early update may be reading them. */
+	if (step->is_norm_wanted)
+		kern_optim_prepare(&step->scalars, &step->hyper);
 	job_step_set(job, ZERO_STEP_UPDATING);
 	pipeline_arm(job);
 }

@@ -16,7 +16,7 @@
 #include "common/wire/region.h"
 #include "libclient/client.h"
 
-#define ATTACH_FEATURES (ZI_FEATURE_NVME_STATE | ZI_FEATURE_EARLY)
+#define ATTACH_FEATURES (ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -140,6 +140,12 @@ static int greet(struct zinf *zinf)
 	    !(zinf->features & ZI_FEATURE_NVME_STATE))
 		return zi_client_error(zinf, -EOPNOTSUPP,
 		                       "offload_optimizer nvme: %s at %s has no NVMe tier",
+		                       theirs->program, zinf->path);
+	if (zinf->attach.config.offload_param == ZI_OFFLOAD_NVME &&
+	    !(zinf->features & ZI_FEATURE_NVME_PARAM))
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "offload_param nvme: %s at %s does not keep parameters on "
+		                       "NVMe, use a newer zinfd",
 		                       theirs->program, zinf->path);
 	return 0;
 }

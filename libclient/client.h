@@ -121,7 +121,9 @@ struct zinf {
 	void *param_base; /* whole life; units may lie under a staging copy */
 	void *grad_base;
 	uint64_t param_bytes, grad_bytes;
-	int param_fd; /* to put a unit's read-only pages back */
+	int param_fd; /* to put a unit's read-only pages back; offload_param nvme: the pool */
+	uint64_t slot_bytes;
+	uint64_t pool_bytes; /* offload_param nvme: what is behind param_base is unit by unit */
 
 	/* The step. */
 	bool is_step_begun;
@@ -184,5 +186,15 @@ int zi_client_call(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint
 /* write.c: bare read-only parameters again. */
 int zi_client_unwrite(struct zinf *zinf, uint32_t unit);
 /* model.c */
+/* Parameters come and go: behind a unit that is not unsharded lies nothing. */
+static inline bool zi_client_is_pooled(const struct zinf *zinf)
+{
+	return zinf->attach.config.offload_param == ZI_OFFLOAD_NVME;
+}
+static inline void *zi_client_unit_address(const struct zinf *zinf,
+                                           const struct zi_client_unit *unit)
+{
+	return (char *)zinf->param_base + unit->param_offset_bytes;
+}
 int zi_client_check_unit(struct zinf *zinf, uint32_t unit);
 void zi_client_unmap_model(struct zinf *zinf);

@@ -234,20 +234,32 @@ static bool is_plane_bytes(uint64_t told_bytes, uint64_t needed_bytes)
 	return told_bytes >= needed_bytes && told_bytes - needed_bytes < ZI_HUGE_PAGE_BYTES;
 }
 
-/* MATERIALIZED's figures against our own. */
-static int check_planes(struct zinf *zinf, const struct zi_materialized *told)
+/* A pool holds each unit by itself, and need not hold more than all of them. */
+static bool is_pool_bytes(const struct zinf *zinf, uint64_t told_bytes, uint64_t plane_bytes)
 {
-	uint64_t param_bytes;
-	uint64_t grad_bytes;
+	for (uint32_t i = 0; i < zinf->unit_count; i++)
+		if (zinf->units[i].param_bytes > told_bytes)
+			return false;
+	return told_bytes <= plane_bytes || is_plane_bytes(told_bytes, plane_bytes);
+}
+
+/* MATERIALIZED's figures against our own. *@ret_param_bytes: of all units. */
+static int check_planes(struct zinf *zinf, const struct zi_materialized *told,
+                        uint64_t *ret_param_bytes)
+{
+	uint64_t param_bytes = 0;
+	uint64_t grad_bytes = 0;
 
 	if (told->slot_bytes < MODEL_SLOT_BYTES_MIN || told->slot_bytes > MODEL_SLOT_BYTES_MAX ||
 	    (told->slot_bytes & (told->slot_bytes - 1)))
 		return err_trace(zi_client_breach(zinf, "an impossible slot size"));
 	if (!place_units(zinf, told->slot_bytes, &param_bytes, &grad_bytes) ||
-	    !is_plane_bytes(told->param_bytes, param_bytes) ||
-	    !is_plane_bytes(told->grad_bytes, grad_bytes))
+	    !is_plane_bytes(told->grad_bytes, grad_bytes) ||
+	    !(zi_client_is_pooled(zinf) ? is_pool_bytes(zinf, told->param_bytes, param_bytes)
+	                                : is_plane_bytes(told->param_bytes, param_bytes)))
 		return err_trace(
 			zi_client_breach(zinf, "planes of another size than the layout's"));
+	*ret_param_bytes = param_bytes;
 	if (told->committed_step < -1)
 		return err_trace(zi_client_breach(zinf, "an impossible committed step"));
 	return 0;
@@ -266,16 +278,40 @@ static int map_plane(struct zinf *zinf, int fd, uint64_t bytes, bool is_writable
 	return 0;
 }
 
+/* Address space for all parameters, and nothing behind it yet. */
+static int reserve_params(struct zinf *zinf, const struct zi_materialized *told, int fd,
+                          uint64_t bytes)
+{
+	int r = zi_region_check(fd, told->param_bytes);
+
+	if (r)
+		return err_trace(zi_client_breach(zinf, "a pool that is not sealed, or too short"));
+	r = zi_region_reserve(bytes, &zinf->param_base);
+	if (r)
+		return zi_client_error(zinf, r, "reserving %s of address space: %s",
+		                       zi_format_bytes(bytes).chars, strerror(-r));
+	zinf->param_bytes = bytes;
+	zinf->pool_bytes = told->param_bytes;
+	return 0;
+}
+
 static int map_planes(struct zinf *zinf, const struct zi_materialized *told, const int *fds)
 {
-	int r = check_planes(zinf, told);
+	uint64_t param_bytes = 0;
+	int r = check_planes(zinf, told, &param_bytes);
 
 	if (r)
 		return err_trace(r);
-	r = map_plane(zinf, fds[MODEL_FD_PARAM], told->param_bytes, false, &zinf->param_base);
+	zinf->slot_bytes = told->slot_bytes;
+	if (zi_client_is_pooled(zinf))
+		r = reserve_params(zinf, told, fds[MODEL_FD_PARAM], param_bytes);
+	else
+		r = map_plane(zinf, fds[MODEL_FD_PARAM], told->param_bytes, false,
+		              &zinf->param_base);
 	if (r)
 		return err_trace(r);
-	zinf->param_bytes = told->param_bytes;
+	if (!zi_client_is_pooled(zinf))
+		zinf->param_bytes = told->param_bytes;
 	r = map_plane(zinf, fds[MODEL_FD_GRAD], told->grad_bytes, true, &zinf->grad_base);
 	if (r)
 		return err_trace(r);

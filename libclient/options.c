@@ -159,6 +159,7 @@ static void put_config(struct zi_job_config *config, const struct zinf_options *
 		.durability = options->durability,
 		.resident_bytes = options->resident_bytes,
 		.staging_bytes = options->staging_bytes,
+		.param_budget_bytes = options->param_budget_bytes,
 	};
 }
 

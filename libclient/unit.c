@@ -5,8 +5,15 @@
  * Uses of a unit nest here: the daemon hears of the first unshard and of the last reshard. When a
  * deadline passes, the operation stays under way, and the next call on the unit waits for the same
  * one: so the daemon's count and ours cannot part.
+ *
+ * With parameters on NVMe an unshard tells where in the pool the unit lies, and those pages are
+ * mapped at the unit's own address; a reshard puts the bare reservation back, and only then tells
+ * the daemon. An address means the same parameter always, and a stray access faults.
  */
+#include <string.h>
+
 #include "common/base/err.h"
+#include "common/wire/region.h"
 #include "libclient/client.h"
 
 /* The error of an operation nobody waited for is told once, by the first call that waits. */
@@ -21,8 +28,10 @@ static int take_kept(struct zinf *zinf, struct zi_client_unit *unit)
 	return err_origin(error);
 }
 
-/* Submits, or joins what is under way; *@ticket is 0 again when it is over. */
-static int finish_op(struct zinf *zinf, enum zi_opcode opcode, uint32_t index, uint64_t *ticket)
+/* Submits, or joins what is under way; *@ticket is 0 again when it is over. *@ret_value: values[0]
+ * of its completion. */
+static int finish_op(struct zinf *zinf, enum zi_opcode opcode, uint32_t index, uint64_t *ticket,
+                     uint64_t *ret_value)
 {
 	struct zi_client_op *op = zi_client_find(zinf, *ticket);
 	bool is_done = false;
@@ -38,8 +47,40 @@ static int finish_op(struct zinf *zinf, enum zi_opcode opcode, uint32_t index, u
 	if (!is_done)
 		return err_trace(r);
 	*ticket = 0;
+	*ret_value = op->value;
 	zi_client_op_free(zinf, op);
 	return err_trace(r);
+}
+
+/* The unit lies at @offset_bytes of the pool: those pages come behind its address. When that fails
+ * it is as if it had never been unsharded. */
+static int map_unit(struct zinf *zinf, uint32_t index, uint64_t offset_bytes)
+{
+	struct zi_client_unit *unit = &zinf->units[index];
+	int r;
+
+	if (offset_bytes % zinf->slot_bytes || offset_bytes > zinf->pool_bytes ||
+	    zinf->pool_bytes - offset_bytes < unit->param_bytes)
+		return err_trace(zi_client_breach(zinf, "a unit outside the pool"));
+	r = zi_region_map_at(zi_client_unit_address(zinf, unit), unit->param_bytes, zinf->param_fd,
+	                     offset_bytes, false);
+	if (!r)
+		return 0;
+	(void)zi_client_submit(zinf, ZI_OP_RESHARD, index, 0, true, NULL); /* Over, or it works. */
+	return zi_client_error(zinf, r, "mapping %s of unit '%s': %s",
+	                       zi_format_bytes(unit->param_bytes).chars, unit->name, strerror(-r));
+}
+
+/* Nothing lies behind the unit any more, before the daemon may give its slots to another. */
+static int unmap_unit(struct zinf *zinf, struct zi_client_unit *unit)
+{
+	int r;
+
+	assert(!unit->is_writable);
+	r = zi_region_map_at(zi_client_unit_address(zinf, unit), unit->param_bytes, -1, 0, false);
+	if (!r)
+		return 0;
+	return zi_client_error(zinf, r, "unmapping unit '%s': %s", unit->name, strerror(-r));
 }
 
 static int enter_waiting(struct zinf *zinf, uint32_t index)
@@ -60,6 +101,7 @@ static uint32_t reduce_max(const struct zinf *zinf)
 int zinf_unshard(struct zinf *zinf, uint32_t index)
 {
 	struct zi_client_unit *unit;
+	uint64_t offset_bytes = 0;
 	int r = enter_waiting(zinf, index);
 
 	if (r)
@@ -76,7 +118,14 @@ int zinf_unshard(struct zinf *zinf, uint32_t index)
 		                       "zinf_step()",
 		                       unit->name);
 	if (!unit->unshard_count) {
-		r = finish_op(zinf, ZI_OP_UNSHARD, index, &unit->unshard_ticket);
+		if (zi_client_is_pooled(zinf) && unit->is_writable)
+			return zi_client_error(zinf, -EBUSY,
+			                       "unit '%s' is open for writing: "
+			                       "zinf_param_write_end() ends that",
+			                       unit->name);
+		r = finish_op(zinf, ZI_OP_UNSHARD, index, &unit->unshard_ticket, &offset_bytes);
+		if (!r && zi_client_is_pooled(zinf))
+			r = map_unit(zinf, index, offset_bytes);
 		if (r)
 			return err_trace(r);
 	}
@@ -95,6 +144,9 @@ int zinf_reshard(struct zinf *zinf, uint32_t index)
 	if (!unit->unshard_count)
 		return zi_client_error(zinf, -EINVAL, "unit '%s' is not unsharded", unit->name);
 	if (unit->unshard_count == 1) {
+		r = zi_client_is_pooled(zinf) ? unmap_unit(zinf, unit) : 0;
+		if (r)
+			return err_trace(r);
 		r = zi_client_submit(zinf, ZI_OP_RESHARD, index, 0, true, NULL);
 		if (r)
 			return err_trace(r);
@@ -117,6 +169,7 @@ int zinf_prefetch(struct zinf *zinf, uint32_t index)
 int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
 {
 	struct zi_client_unit *unit;
+	uint64_t unused;
 	int r = enter_waiting(zinf, index);
 
 	if (r)
@@ -124,7 +177,7 @@ int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
 	unit = &zinf->units[index];
 	if (unit->is_grad_held)
 		return 0;
-	r = finish_op(zinf, ZI_OP_GRAD_ACQUIRE, index, &unit->acquire_ticket);
+	r = finish_op(zinf, ZI_OP_GRAD_ACQUIRE, index, &unit->acquire_ticket, &unused);
 	if (r)
 		return err_trace(r);
 	unit->is_grad_held = true;

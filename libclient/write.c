@@ -10,12 +10,8 @@
 #include "common/wire/region.h"
 #include "libclient/client.h"
 
-static void *address_of(const struct zinf *zinf, const struct zi_client_unit *unit)
-{
-	return (char *)zinf->param_base + unit->param_offset_bytes;
-}
-
-/* Puts the read-only pages of the plane back behind the unit. Return: 0, or -ENOMEM. */
+/* Puts the read-only pages of the plane back behind the unit, or with a pool nothing. Return: 0, or
+ * -ENOMEM. */
 int zi_client_unwrite(struct zinf *zinf, uint32_t index)
 {
 	struct zi_client_unit *unit = &zinf->units[index];
@@ -23,7 +19,8 @@ int zi_client_unwrite(struct zinf *zinf, uint32_t index)
 
 	if (!unit->is_writable)
 		return 0;
-	r = zi_region_map_at(address_of(zinf, unit), unit->param_bytes, zinf->param_fd,
+	r = zi_region_map_at(zi_client_unit_address(zinf, unit), unit->param_bytes,
+	                     zi_client_is_pooled(zinf) ? -1 : zinf->param_fd,
 	                     unit->param_offset_bytes, false);
 	if (r)
 		return zi_client_error(zinf, r, "mapping unit '%s' read-only: %s", unit->name,
@@ -43,9 +40,9 @@ static int map_staging(struct zinf *zinf, struct zi_client_unit *unit, int fd, u
 	if (told_bytes / width < unit->element_count || zi_region_check(fd, bytes))
 		return err_trace(zi_client_breach(zinf, "a staging copy that is not sealed, or too "
 		                                        "short"));
-	r = zi_region_map_at(address_of(zinf, unit), unit->param_bytes, -1, 0, false);
+	r = zi_region_map_at(zi_client_unit_address(zinf, unit), unit->param_bytes, -1, 0, false);
 	if (!r)
-		r = zi_region_map_at(address_of(zinf, unit), bytes, fd, 0, true);
+		r = zi_region_map_at(zi_client_unit_address(zinf, unit), bytes, fd, 0, true);
 	unit->is_writable = true; /* whatever lies there now is not the plane */
 	if (!r)
 		return 0;
@@ -69,6 +66,10 @@ int zinf_param_write_begin(struct zinf *zinf, uint32_t index)
 		                       zinf->units[index].name);
 	if (zinf->is_step_begun)
 		return zi_client_error(zinf, -EBUSY, "a step is under way: zinf_step() ends it");
+	if (zi_client_is_pooled(zinf) && zinf->units[index].unshard_count)
+		return zi_client_error(zinf, -EBUSY,
+		                       "unit '%s' is unsharded: zinf_reshard() it first",
+		                       zinf->units[index].name);
 	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_PARAM_WRITE_BEGIN, sizeof(request),
 	                      ZI_MESSAGE_PARAM_WRITE, &reply, fds, 1);
 	if (r)

@@ -201,13 +201,21 @@ int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text
 		if (r)
 			return err_trace(r);
 	}
-	if (config->resident_bytes > INT64_MAX || config->staging_bytes > INT64_MAX) {
-		zi_text_set(text, "resident_bytes and staging_bytes must be below 2^63");
+	if (config->resident_bytes > INT64_MAX || config->staging_bytes > INT64_MAX ||
+	    config->param_budget_bytes > INT64_MAX) {
+		zi_text_set(text, "resident_bytes, staging_bytes and param_budget_bytes must be "
+		                  "below 2^63");
 		return err_origin(-EINVAL);
 	}
-	if (config->offload_param == ZI_OFFLOAD_NVME) {
-		zi_text_set(text, "offload_param nvme is not built yet: none or cpu are allowed");
-		return err_origin(-EOPNOTSUPP);
+	if (config->offload_param != ZI_OFFLOAD_NVME && config->param_budget_bytes) {
+		zi_text_set(text, "param_budget_bytes is for offload_param nvme: leave it 0");
+		return err_origin(-EINVAL);
+	}
+	if (config->offload_param == ZI_OFFLOAD_NVME &&
+	    config->offload_optimizer != ZI_OFFLOAD_NVME) {
+		zi_text_set(text, "offload_param nvme needs offload_optimizer nvme (resident_bytes "
+		                  "may keep all of that state in memory)");
+		return err_origin(-EINVAL);
 	}
 	return err_trace(check_dtypes(config, text));
 }

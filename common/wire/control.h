@@ -37,7 +37,7 @@
 /* Feature bits of HELLO: each side says what it can; both use the intersection. None is needed for
  * the base protocol. */
 #define ZI_FEATURE_NVME_STATE  (1ull << 0) /* optimizer state on NVMe */
-#define ZI_FEATURE_NVME_PARAM  (1ull << 1) /* reserved: parameters on NVMe */
+#define ZI_FEATURE_NVME_PARAM  (1ull << 1) /* parameters on NVMe */
 #define ZI_FEATURE_COLLECTIVES (1ull << 2) /* reserved */
 #define ZI_FEATURE_EARLY       (1ull << 3) /* ZI_STEP_UPDATE_EARLY */
 
@@ -93,7 +93,8 @@ struct zi_job_config {
 	uint32_t reserved0;
 	uint64_t resident_bytes;
 	uint64_t staging_bytes;
-	uint64_t reserved[4];
+	uint64_t param_budget_bytes; /* with ZI_FEATURE_NVME_PARAM; else zero */
+	uint64_t reserved[3];
 };
 static_assert(sizeof(struct zi_job_config) == 80, "job configuration");
 

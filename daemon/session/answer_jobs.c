@@ -54,6 +54,23 @@ static json_t *answer_config(const struct zi_job_config *config)
 	            config->durability == ZI_DURABILITY_POWER ? "power" : "process");
 	answer_number(object, "resident_bytes", config->resident_bytes);
 	answer_number(object, "staging_bytes", config->staging_bytes);
+	answer_number(object, "param_budget_bytes", config->param_budget_bytes);
+	return object;
+}
+
+static json_t *answer_pool(const struct zero_job_report *report)
+{
+	json_t *object = json_object();
+
+	answer_number(object, "budget_bytes", report->pool.budget_bytes);
+	answer_number(object, "resident_bytes", report->pool.resident_bytes);
+	answer_number(object, "pinned_bytes", report->pool.pinned_bytes);
+	answer_number(object, "read_bytes", report->pool.read_bytes);
+	answer_number(object, "hits", report->pool.hit_count);
+	answer_number(object, "late", report->pool.late_count);
+	answer_number(object, "misses", report->pool.miss_count);
+	answer_number(object, "evictions", report->pool.evicted_count);
+	answer_number(object, "order_changes", report->pool.order_change_count);
 	return object;
 }
 
@@ -121,6 +138,7 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_number(job, "padded_elements", report->padded_count);
 	answer_put(job, "config", answer_config(&report->config));
 	answer_put(job, "held", answer_held(report));
+	answer_put(job, "param_pool", report->has_pool ? answer_pool(report) : json_null());
 	answer_number(job, "reserved_nvme_bytes", report->reserved_nvme_bytes);
 	answer_number(job, "read_bytes", report->read_bytes);
 	answer_number(job, "write_bytes", report->write_bytes);

@@ -92,6 +92,8 @@ void sess_op_done(struct zero_op *zero_op)
 			downlink->stats =
 				op->op.stats; /* Before the completion that tells of it. */
 			sqe.args[0] = op->op.stats.step;
+		} else if (op->opcode == ZI_OP_UNSHARD) {
+			sqe.args[0] = op->op.offset_bytes;
 		}
 		sess_complete(session, &sqe, op->op.result, &op->op.text);
 	}

@@ -30,14 +30,21 @@ void sess_wait_on(struct sess *session)
 	            zi_clock_deadline_ns(control->limits.handshake_ns), sess_silence_due);
 }
 
+/* What this daemon can do, whatever the other side knows of it. */
+static uint64_t sess_features(const struct sess_control *control)
+{
+	const uint64_t of_nvme = ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM;
+
+	return ZI_FEATURE_EARLY | (control->facts->nvme_tier_count ? of_nvme : 0);
+}
+
 static int sess_greet(struct sess *session, const struct zi_hello *hello, struct zi_text *text)
 {
 	struct zi_hello reply = {
 		.major = ZI_PROTOCOL_MAJOR,
 		.minor = ZI_PROTOCOL_MINOR,
 		/* Both sides use the intersection, whatever minor version the other has. */
-		.features = ZI_FEATURE_EARLY |
-		            (session->control->facts->nvme_tier_count ? ZI_FEATURE_NVME_STATE : 0),
+		.features = sess_features(session->control),
 		.program = "zinfd " ZINF_VERSION,
 	};
 
@@ -47,6 +54,7 @@ static int sess_greet(struct sess *session, const struct zi_hello *hello, struct
 		                     " speaks %u.%u: the major versions must be equal",
 		                     hello->program, hello->major, hello->minor, ZI_PROTOCOL_MAJOR,
 		                     ZI_PROTOCOL_MINOR);
+	session->features = hello->features & reply.features;
 	zi_message_init(&reply.header, ZI_MESSAGE_HELLO, sizeof(reply), hello->header.sequence);
 	sess_set_state(session, SESS_GREETED);
 	return err_trace(zi_message_send(session->socket_fd, &reply.header, NULL, 0));
@@ -73,6 +81,13 @@ static int sess_admit(struct sess *session, const struct zi_attach *attach, stru
 	r = zi_check_attach(attach, text);
 	if (r)
 		return err_trace(r);
+	/* Without a store there is another word for it. */
+	if (attach->config.offload_param == ZI_OFFLOAD_NVME &&
+	    (sess_features(control) & ~session->features & ZI_FEATURE_NVME_PARAM))
+		return zi_text_error(
+			text, err_origin(-EPROTONOSUPPORT),
+			"offload_param nvme: this client cannot map parameters as they "
+			"come and go (feature bit 1): use a newer libzinf");
 	if (control->attached_count >= limits->sessions_max)
 		return zi_text_error(text, err_origin(-EMFILE),
 		                     "all %u sessions are in use (limits.sessions)",

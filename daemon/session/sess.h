@@ -87,6 +87,7 @@ struct sess {
 	/* Both halves, one at a time. */
 	struct sess_control *control;
 	uint64_t id;
+	uint64_t features; /* that both sides have */
 	int socket_fd;
 	int pidfd;
 	pid_t pid;

@@ -179,6 +179,16 @@ static int config_compare_ranks(const struct zi_job_config *config,
 		return err_origin(differs(text, -EINVAL, "staging_bytes",
 		                          zi_format_bytes(config->staging_bytes).chars,
 		                          zi_format_bytes(model->staging_bytes).chars, whose));
+	/* NONE and CPU are the same place here too; a stored job may move from one to the other. */
+	if ((config->offload_param == ZI_OFFLOAD_NVME) != (model->offload_param == ZI_OFFLOAD_NVME))
+		return err_origin(differs(text, -EINVAL, "offload_param",
+		                          zi_offload_name((enum zi_offload)config->offload_param),
+		                          zi_offload_name((enum zi_offload)model->offload_param),
+		                          whose));
+	if (config->param_budget_bytes != model->param_budget_bytes)
+		return err_origin(differs(text, -EINVAL, "param_budget_bytes",
+		                          zi_format_bytes(config->param_budget_bytes).chars,
+		                          zi_format_bytes(model->param_budget_bytes).chars, whose));
 	return 0;
 }
 
@@ -188,9 +198,8 @@ static int config_check(const struct zero_job *job, const struct zero_attach *at
 	const struct zero_group *group = &job->group;
 	int r;
 
-	if (attach->config.offload_param == ZI_OFFLOAD_NVME)
-		return err_origin(
-			zi_text_error(text, -EOPNOTSUPP, "offload_param nvme is not built yet"));
+	assert(attach->config.offload_param != ZI_OFFLOAD_NVME ||
+	       attach->config.offload_optimizer == ZI_OFFLOAD_NVME);
 	if (attach->config.offload_optimizer == ZI_OFFLOAD_NVME && !job->nvme_tier)
 		return err_origin(zi_text_error(text, -EINVAL,
 		                                "offload_optimizer is nvme, but the daemon has no "

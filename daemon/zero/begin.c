@@ -64,6 +64,13 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 	if (job->committed_step < 0)
 		return zi_text_error(&op->text, -EINVAL,
 		                     "parameters were never committed: write them, then commit");
+	for (uint32_t i = 0; i < job->layout.unit_count && job->residency; i++)
+		if (job->units[i].is_written)
+			return zi_text_error(
+				&op->text, -EBUSY,
+				"unit '%.60s' was written and not committed: with parameters on "
+				"nvme a commit comes before the next step",
+				job->layout.units[i].name);
 	if (job->step.phase == ZERO_STEP_STEPPING && job->step.begun_mask >> op->rank->number & 1)
 		return zi_text_error(&op->text, -EALREADY, "rank %u began this step before",
 		                     op->rank->number);

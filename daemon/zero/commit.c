@@ -226,6 +226,9 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 		op_complete(op, r);
 	} else if (job->step.phase != ZERO_STEP_NONE) {
 		op_fail(op, -EBUSY, "a step is under way");
+	} else if (job->write_source) {
+		op_fail(op, -EBUSY, "unit '%s' is being written",
+		        job->layout.units[job->write_unit].name);
 	} else if (writer) {
 		op_fail(op, -EBUSY, "rank %u has unit '%s' open for writing", writer->number,
 		        job->layout.units[writer->write->unit].name);

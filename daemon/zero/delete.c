@@ -113,6 +113,36 @@ static void destroyed(struct catalog_request *request)
 	zero_drain(zero);
 }
 
+/* Nothing is in flight: the catalog is asked, or there is nothing to ask it. */
+void job_destroy_go(struct zero_job *job)
+{
+	struct zero_rank *rank = job->destroy_rank;
+	struct zero_op *op = job->destroy_op;
+
+	job->is_destroy_due = false;
+	if (job->is_stored) {
+		request_submit(job, CATALOG_JOB_DELETE, destroyed);
+		return;
+	}
+	job->is_deleting = false;
+	job->destroy_op = NULL;
+	job->destroy_rank = NULL;
+	if (op)
+		op_complete(op, 0);
+	if (rank)
+		zero_rank_leave(rank, true, NULL);
+	else
+		job_settle(job);
+}
+
+/* Parameters that are read ahead are nobody's work: they may end first. */
+static bool is_at_work(const struct zero_job *job)
+{
+	uint32_t ahead_count = job->residency ? job->residency->fetches.busy_count : 0;
+
+	return job->busy_count > ahead_count || job->step.phase != ZERO_STEP_NONE;
+}
+
 /**
  * zero_job_destroy() - delete the job with all its state
  * @rank: its only one; freed when @op completes with 0
@@ -139,7 +169,7 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 	else if (job->attached_count > 1)
 		op_fail(op, -EBUSY, "ranks of a former incarnation of job '%s' have not left yet",
 		        job->name);
-	else if (job->busy_count || job->step.phase != ZERO_STEP_NONE)
+	else if (is_at_work(job))
 		op_fail(op, -EBUSY, "job '%s' is at work: %s", job->name, job_phase_name(job));
 	if (op->result) {
 		zero_drain(zero);
@@ -149,13 +179,8 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 	job->is_deleting = true;
 	job->destroy_op = op;
 	job->destroy_rank = rank;
-	if (job->is_stored) {
-		request_submit(job, CATALOG_JOB_DELETE, destroyed);
-		return;
-	}
-	/* Nothing to ask the catalog. */
-	job->is_deleting = false;
-	op_complete(op, 0);
-	zero_rank_leave(rank, true, NULL);
+	job->is_destroy_due = true;
+	(void)residency_stop(job); /* What is on its way is waited for in job_settle(). */
+	job_settle(job);
 	zero_drain(zero);
 }

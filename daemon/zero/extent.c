@@ -9,30 +9,59 @@
 #include "common/base/err.h"
 #include "daemon/zero/internal.h"
 
+/* With a pool, what param_write_end() was given lies in its extent already. */
+static bool is_stored(const struct zero_job *job, uint32_t unit)
+{
+	return job->units[unit].is_written && job->units[unit].is_param_next;
+}
+
 /* Does zero_commit() write its parameters? Yes when they changed, or were never written. */
 bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup)
 {
-	if (!job_is_nvme(job))
+	if (!job_is_nvme(job) || is_stored(job, subgroup->unit))
 		return false;
 	return job->units[subgroup->unit].is_written ||
 	       !subgroup->places[ZERO_PLANE_PARAM].extent.bytes;
 }
 
-/* What was reserved and will not be committed. Nothing may be in flight on it. When the catalog
- * broke, the commit may be in force after a restart: then it is given to nobody. */
+static void release_next(struct zero_job *job, struct zero_unit *unit)
+{
+	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
+
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+			tier_extent_release(&subgroup->places[plane].next);
+	}
+	unit->is_param_next = false;
+}
+
+/* What was reserved and will not be committed, but for what param_write_end() was given: that may
+ * be committed yet. Nothing may be in flight on it. When the catalog broke, the commit may be in
+ * force after a restart: then it is given to nobody. */
 void extents_release_next(struct zero_job *job)
 {
 	if (job->zero->frozen)
 		return;
-	for (uint32_t i = 0; i < job->subgroup_count; i++)
-		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			tier_extent_release(&job->subgroups[i].places[plane].next);
+	for (uint32_t i = 0; i < job->layout.unit_count && job->units; i++)
+		if (!is_stored(job, i))
+			release_next(job, &job->units[i]);
+}
+
+/* The rest: what was written counts no more. */
+void extents_release_written(struct zero_job *job)
+{
+	if (job->zero->frozen)
+		return;
+	for (uint32_t i = 0; i < job->layout.unit_count && job->units; i++)
+		if (is_stored(job, i))
+			release_next(job, &job->units[i]);
 }
 
 /* The job is no longer in the catalog. */
 void extents_release_all(struct zero_job *job)
 {
 	extents_release_next(job);
+	extents_release_written(job);
 	if (job->zero->frozen)
 		return;
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
@@ -67,14 +96,30 @@ static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup,
 		uint64_t bytes = wanted_bytes(job, subgroup, plane, purpose);
 		int r;
 
-		assert(!subgroup->places[plane].next.bytes);
 		if (!bytes)
 			continue;
+		assert(!subgroup->places[plane].next.bytes);
 		r = tier_extent_reserve(job->nvme_tier, bytes, &subgroup->places[plane].next);
 		if (r)
 			return r;
 	}
 	return 0;
+}
+
+static int full(const struct zero_job *job, const char *what, uint64_t bytes, uint64_t free_bytes,
+                struct zi_text *text)
+{
+	uint64_t held_bytes = snapshot_held_bytes(job->zero, job->nvme_tier);
+	struct zi_text snapshots = { "" };
+
+	if (held_bytes)
+		zi_text_set(&snapshots, ", snapshots hold up to %s: zctl snapshot rm",
+		            zi_format_bytes(held_bytes).chars);
+	return err_origin(zi_text_error(
+		text, -ENOSPC, "%s of job '%s' needs %s of new space on %s, %s are free%s (%.100s)",
+		what, job->name, zi_format_bytes(bytes).chars, job->nvme_tier->name,
+		zi_format_bytes(free_bytes).chars, snapshots.chars,
+		tier_member_path(&job->nvme_tier->members[0])));
 }
 
 /*
@@ -85,8 +130,7 @@ static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup,
 int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_text *text)
 {
 	static const char *const what[] = { "a step", "a commit", "a snapshot" };
-	struct zi_text snapshots = { "" };
-	uint64_t free_bytes, held_bytes;
+	uint64_t free_bytes;
 	int r = 0;
 
 	if (!job_is_nvme(job) && purpose != EXTENTS_KEEP)
@@ -99,15 +143,36 @@ int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_te
 	extents_release_next(job);
 	if (r != TIER_E_FULL)
 		return err_fold(r);
-	held_bytes = snapshot_held_bytes(job->zero, job->nvme_tier);
-	if (held_bytes)
-		zi_text_set(&snapshots, ", snapshots hold up to %s: zctl snapshot rm",
-		            zi_format_bytes(held_bytes).chars);
-	return err_origin(zi_text_error(
-		text, -ENOSPC, "%s of job '%s' needs %s of new space on %s, %s are free%s (%.100s)",
-		what[purpose], job->name, zi_format_bytes(total_bytes(job, purpose)).chars,
-		job->nvme_tier->name, zi_format_bytes(free_bytes).chars, snapshots.chars,
-		tier_member_path(&job->nvme_tier->members[0])));
+	return err_trace(full(job, what[purpose], total_bytes(job, purpose), free_bytes, text));
+}
+
+/*
+ * Where param_write_end() puts a unit's parameters with a pool. What it was given before counts no
+ * more. All or nothing. Return: 0; -ENOSPC with figures.
+ */
+int extents_reserve_unit(struct zero_job *job, uint32_t index, struct zi_text *text)
+{
+	struct zero_unit *unit = &job->units[index];
+	uint64_t free_bytes, bytes = 0;
+	int r = 0;
+
+	release_next(job, unit);
+	free_bytes = tier_extent_free_bytes(job->nvme_tier);
+	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
+		uint64_t one_bytes = job_subgroup_param_bytes(job, subgroup);
+
+		bytes += one_bytes;
+		if (!r)
+			r = tier_extent_reserve(job->nvme_tier, one_bytes,
+			                        &subgroup->places[ZERO_PLANE_PARAM].next);
+	}
+	if (!r)
+		return 0;
+	release_next(job, unit);
+	if (r != TIER_E_FULL)
+		return err_fold(r);
+	return err_trace(full(job, "a unit written", bytes, free_bytes, text));
 }
 
 static void place_commit(struct zero_job *job, struct zero_place *place, bool is_reset)
@@ -137,6 +202,8 @@ void extents_commit(struct zero_job *job)
 		place_commit(job, &subgroup->places[ZERO_PLANE_STATE], subgroup->is_reset);
 		subgroup->is_reset = false;
 	}
-	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		job->units[i].is_written = false;
+		job->units[i].is_param_next = false;
+	}
 }

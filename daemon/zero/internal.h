@@ -43,6 +43,7 @@ static inline void job_unbusy(struct zero_job *job)
 void job_settle(struct zero_job *job);
 /* Frees memory that an idle job need not hold. Nothing may be in flight. */
 void job_drop_memory(struct zero_job *job);
+void job_drop_param(struct zero_job *job);
 /* The part of it that serves one incarnation. */
 void job_drop_incarnation(struct zero_job *job);
 /* What is in memory is no longer what is committed; no-op where memory is the only copy. */
@@ -50,6 +51,11 @@ void job_unload(struct zero_job *job);
 static inline bool job_is_nvme(const struct zero_job *job)
 {
 	return job->config.offload_optimizer == ZI_OFFLOAD_NVME;
+}
+/* Parameters on NVMe, and in memory those that are used: job->residency while materialised. */
+static inline bool job_has_pool(const struct zero_job *job)
+{
+	return job->config.offload_param == ZI_OFFLOAD_NVME;
 }
 static inline uint64_t job_world_mask(const struct zero_job *job)
 {
@@ -151,7 +157,17 @@ void queue_return(struct zero_job *job, const struct zero_subgroup *subgroup);
 void queue_ready(struct zero_job *job, uint32_t unit);
 void queue_ready_all(struct zero_job *job);
 
+/* ---- item.c ---- */
+/* False when it must wait for a staging slot. */
+bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup);
+bool item_is_ready(const struct zero_item *item); /* may be computed once it is LOADED */
+void item_go_on(struct zero_item *item);          /* LOADED and ready */
+void item_finish(struct zero_item *item);         /* to FREE; nothing of it is in flight */
+
 /* ---- pipeline.c ---- */
+/* Begins what can begin, ends what has ended. The job may be gone afterwards. */
+void pipeline_pump(struct zero_job *job);
+void pipeline_tick(struct zero_job *job); /* before a stage changes: where the time went */
 void pipeline_start(struct zero_job *job, enum zero_pipeline_kind kind);
 /* An early update: nobody uses @unit any more. */
 void pipeline_ready(struct zero_job *job, uint32_t unit);
@@ -164,10 +180,7 @@ void update_run(struct dev_task *task); /* of an item */
 void load_run(struct dev_task *task);
 void hash_run(struct dev_task *task);
 void keep_run(struct dev_task *task);
-static inline void *item_param(const struct zero_item *item)
-{
-	return (char *)item->job->param->region.base + item->subgroup->param_offset;
-}
+void store_run(struct dev_task *task);
 
 /* ---- reduce.c ---- */
 void reduce_unit(struct zero_job *job, uint32_t unit);
@@ -197,8 +210,12 @@ enum extents_for { EXTENTS_STEP, EXTENTS_COMMIT, EXTENTS_KEEP };
 /* A step writes both planes of every subgroup, and so does a snapshot of state in memory alone; a
  * commit the parameters of units that were written. All or nothing. -ENOSPC with figures. */
 int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_text *text);
+/* With a pool: where param_write_end() puts a unit, before the commit. */
+int extents_reserve_unit(struct zero_job *job, uint32_t unit, struct zi_text *text);
 bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup);
+/* What a step or commit has reserved; not what param_write_end() has written already. */
 void extents_release_next(struct zero_job *job);
+void extents_release_written(struct zero_job *job);
 void extents_commit(struct zero_job *job);
 void extents_release_all(struct zero_job *job);
 
@@ -277,6 +294,53 @@ int load_adopt(struct zero_job *job, struct zi_text *text);
 void load_undo(struct zero_job *job);
 void load_forget(struct zero_rank *rank);
 
+/* ---- order.c ---- */
+int order_init(struct zero_order *order, uint32_t unit_count);
+void order_deinit(struct zero_order *order);
+void order_use(struct zero_order *order, uint32_t unit, bool is_leading, uint32_t *place);
+void order_step(struct zero_order *order, bool is_leading, uint32_t *place);
+/* Uses until @unit is used by a rank at @place. */
+uint64_t order_distance(const struct zero_order *order, uint32_t unit, uint32_t place);
+
+/* ---- room.c ---- */
+bool room_choose(const struct zero_run *runs, uint32_t run_count, uint32_t slot_count,
+                 uint32_t wanted, uint64_t soonest, struct zero_room *ret_room);
+
+/* ---- fetch.c ---- */
+void fetches_init(struct zero_fetches *fetches);
+bool fetches_have_room(const struct zero_fetches *fetches);
+void fetch_load(struct zero_load *load, bool is_urgent);
+void fetch_urge(struct zero_load *load);
+
+/* ---- residency.c: all but the first four only where job->residency is ---- */
+uint32_t residency_slots_min(const struct zero_job *job, uint32_t *ret_unit);
+int residency_new(struct zero_job *job, uint32_t slot_count);
+void residency_free(struct zero_job *job);
+/* No more loads. True when none is under way. */
+bool residency_stop(struct zero_job *job);
+enum { _RESIDENCY_E_SUCCESS, RESIDENCY_E_WAIT };
+int residency_demand(struct zero_op *op);
+void residency_take(struct zero_op *op);
+void residency_release(struct zero_rank *rank, uint32_t unit);
+void residency_forget(const struct zero_rank *rank);
+void residency_step(struct zero_rank *rank);
+void residency_hint(struct zero_job *job, uint32_t unit);
+void residency_pump(struct zero_job *job);
+void residency_changed(struct zero_job *job); /* ops_retry(), then prefetch */
+void residency_freeze(struct zero_job *job, uint32_t unit);
+void residency_void(struct zero_job *job, uint32_t unit);
+void *residency_param(const struct zero_job *job, uint32_t unit); /* NULL: not here */
+uint64_t residency_offset(const struct zero_job *job, uint32_t unit);
+
+bool residency_find_room(struct zero_job *job, uint32_t unit, uint64_t soonest, uint64_t pin_mask,
+                         bool is_moving, struct zero_room *ret_room);
+bool residency_is_loadable(const struct zero_job *job, uint32_t unit);
+bool residency_is_between(const struct zero_job *job, uint32_t rank);
+
+/* ---- demand.c ---- */
+bool demand_is_hopeless(struct zero_job *job);
+int demand_refuse(const struct zero_job *job, struct zero_op *op);
+
 /* ---- unit.c ---- */
 void unit_try_unshard(struct zero_op *op);
 void unit_try_grad_acquire(struct zero_op *op);
@@ -285,8 +349,12 @@ void unit_try_grad_acquire(struct zero_op *op);
 /* The rank that has a unit open for writing, or NULL. */
 const struct zero_rank *write_pending(const struct zero_job *job);
 void write_forget(struct zero_rank *rank);
+/* The STORE pipeline's end. */
+void write_stored(struct zero_job *job, int error, const struct zi_text *text);
 
 /* ---- delete.c ---- */
 /* For jobs without ranks. The catalog is asked at once, or in the loop's first turn. */
 void job_delete(struct zero_job *job);
 void job_delete_later(struct zero_job *job);
+/* What zero_job_destroy() waited for is over. May free the job. */
+void job_destroy_go(struct zero_job *job);

@@ -56,12 +56,24 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	return 0;
 }
 
-/* Memory that serves one incarnation: gradients, accumulator, staging. */
+/* All parameters in memory, or the pool. Nothing may be in flight on them. */
+void job_drop_param(struct zero_job *job)
+{
+	if (job->param)
+		tier_segment_unregister(job->param);
+	job->param = tier_segment_unref(job->param);
+}
+
+/* Memory that serves one incarnation: gradients, accumulator, staging, a pool of parameters. */
 void job_drop_incarnation(struct zero_job *job)
 {
 	assert(job->busy_count == 0);
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 
+	/* A pool shows ranks what they use: those of a former incarnation keep theirs. */
+	if (job->residency)
+		job_drop_param(job);
+	residency_free(job);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		job->grads[i] = tier_segment_unref(job->grads[i]);
 	job->accum = tier_segment_unref(job->accum);
@@ -94,6 +106,7 @@ void job_unload(struct zero_job *job)
 	if (is_only_copy(job))
 		return;
 	job->is_loaded = false;
+	extents_release_written(job);
 	for (uint32_t i = 0; i < job->layout.unit_count && job->units; i++)
 		job->units[i].is_written = false;
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
@@ -105,9 +118,7 @@ void job_drop_memory(struct zero_job *job)
 {
 	job_drop_incarnation(job);
 	if (!is_only_copy(job)) {
-		if (job->param)
-			tier_segment_unregister(job->param);
-		job->param = tier_segment_unref(job->param);
+		job_drop_param(job);
 		drop_state(job);
 		job_unload(job);
 	}
@@ -219,6 +230,10 @@ const char *job_phase_name(const struct zero_job *job)
  */
 void job_settle(struct zero_job *job)
 {
+	if (job->is_destroy_due && !job->busy_count) {
+		job_destroy_go(job);
+		return;
+	}
 	if (job->busy_count || job->step.phase != ZERO_STEP_NONE || job->is_deleting ||
 	    job->is_materializing)
 		return;

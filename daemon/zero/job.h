@@ -10,6 +10,7 @@
 #include "daemon/device/device.h"
 #include "daemon/tier/move.h"
 #include "daemon/tier/tier.h"
+#include "daemon/zero/residency.h"
 #include "daemon/zero/zero.h"
 #include "kernels/optim.h"
 
@@ -118,9 +119,11 @@ struct zero_unit {
 	bool is_ready;         /* its update may begin: nobody uses it any more */
 	uint32_t update_count; /* subgroups that are not yet at this step */
 	uint32_t place;        /* in the foretold order */
+	uint32_t write_count;  /* subgroups whose new parameters are not yet in the store */
 	/* between steps */
-	bool is_written; /* by param_write_end, and not committed */
-	bool is_copying; /* param_write_end is at work */
+	bool is_written;    /* by param_write_end, and not committed */
+	bool is_copying;    /* param_write_end is at work */
+	bool is_param_next; /* the newest parameters lie in the extents of the commit to come */
 };
 
 /* One of two arrays of checksums holds the committed ones; a step writes the other. */
@@ -168,8 +171,11 @@ struct zero_item {
 	struct zero_job *job;
 	struct zero_subgroup *subgroup;
 	enum zero_item_stage stage;
+	void *slot;          /* of staging; NULL: none */
 	void *state;         /* where the state is now; NULL: not needed */
-	bool is_staged;      /* in a staging slot */
+	void *param;         /* where the parameters are; NULL: not here yet */
+	bool is_staged;      /* the state is in the slot */
+	bool is_param_read;  /* the parameters came from the store, into the slot */
 	bool is_state_zero;  /* there is nothing to read: all zero */
 	uint32_t move_count; /* in flight */
 	struct tier_move moves[_ZERO_PLANE_COUNT];
@@ -184,6 +190,7 @@ enum zero_pipeline_kind {
 	ZERO_PIPELINE_UPDATE, /* the step: read state, compute, write both */
 	ZERO_PIPELINE_WRITE,  /* commit of written parameters: hash, write param */
 	ZERO_PIPELINE_KEEP,   /* snapshot of state in memory alone: hash, write both */
+	ZERO_PIPELINE_STORE,  /* param_write_end with a pool: copy, hash, write one unit's param */
 };
 
 struct zero_pipeline {
@@ -296,6 +303,7 @@ struct zero_write {
 	bool is_busy;
 	struct tier_segment *segment;
 	struct dev_task task;
+	struct zero_load load; /* with a pool: from the store into the segment */
 	int error;
 	struct zi_text text;
 };
@@ -318,6 +326,7 @@ struct zero_rank {
 	struct zero_snapshot *load; /* a new job begins with this; NULL: empty */
 	struct zero_layout layout;  /* until materialised */
 	uint32_t *pin_counts;       /* (unit_count,) */
+	uint32_t order_place;       /* in the recorded order of units */
 	struct zero_write *write;   /* of a unit's parameters; NULL: none */
 	struct tier_segment *spare; /* a copy that it wrote into and may again; NULL: none */
 	uint16_t doing;             /* opcode of the newest call */
@@ -350,6 +359,7 @@ struct zero_job {
 	bool is_stored;   /* in the catalog */
 	bool is_deleting; /* zero_job_destroy(), or a ghost */
 	bool is_ghost;
+	bool is_destroy_due; /* zero_job_destroy() waits for what is in flight */
 	struct zi_post delete_post;
 	struct zero_op *destroy_op;
 	struct zero_rank *destroy_rank;
@@ -373,7 +383,9 @@ struct zero_job {
 	uint32_t materialize_generation; /* of the group it is for */
 	bool is_loaded; /* param (and resident state) are those of the committed step */
 	uint32_t world;
-	struct tier_segment *param, *accum, *state;
+	struct tier_segment *param, *accum,
+		*state;                   /* param: the plane, or with residency the pool */
+	struct zero_residency *residency; /* parameters on NVMe; NULL: all in `param` */
 	struct tier_segment *grads[ZI_WORLD_MAX];
 	struct tier_staging *staging;
 	struct tier_segment *staging_segment; /* until it is adopted by the former */

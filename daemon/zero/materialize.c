@@ -163,17 +163,19 @@ static void build_done(struct dev_task *task)
 /* Before any table is made: those are small beside the planes, if the planes fit. */
 static int check_bytes(const struct zero_job *job, struct zi_text *text)
 {
-	uint64_t element_bytes = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype) +
-	                         job->world * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
-	/* Fits: 2^48 elements, each unit's padding, 64 ranks. */
-	uint64_t bytes = layout_padded_count(&job->layout) * element_bytes;
+	uint64_t element_bytes = job->world * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint64_t bytes;
 
+	if (!job_has_pool(job))
+		element_bytes += zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	/* Fits: 2^48 elements, each unit's padding, 64 ranks. */
+	bytes = layout_padded_count(&job->layout) * element_bytes;
 	if (bytes <= job->cpu_tier->capacity_bytes)
 		return 0;
 	return err_origin(zi_text_error(
-		text, -ENOSPC,
-		"parameters and gradients of job '%s' with %u ranks take %s, %s has %s in all",
-		job->name, job->world, zi_format_bytes(bytes).chars, job->cpu_tier->name,
+		text, -ENOSPC, "%s of job '%s' with %u ranks take %s, %s has %s in all",
+		job_has_pool(job) ? "gradients" : "parameters and gradients", job->name, job->world,
+		zi_format_bytes(bytes).chars, job->cpu_tier->name,
 		zi_format_bytes(job->cpu_tier->capacity_bytes).chars));
 }
 
@@ -190,6 +192,8 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	}
 	job_unload(job);
 	job->config = job->group.config;
+	if (job_has_pool(job))
+		job_drop_param(job); /* It may have had all of them in memory before. */
 	job->world = job->group.world_size;
 	if (!job->layout.unit_count) {
 		job->layout = job->group.ranks[0]->layout;

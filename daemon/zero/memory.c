@@ -3,11 +3,13 @@
  * The memory of a materialised job: planned and paid for at once, built on device threads, then put
  * to use. Floor 5, shard thread.
  *
- *   param     the parameters; as long as the job is in memory; ranks read it
+ *   param     the parameters; as long as the job is in memory; ranks read it. With offload_param
+ *             nvme a pool for those that are used, of one incarnation
  *   grads     one per rank, of one incarnation; ranks write them
  *   accum     fp32 sums of the sharded schedule
  *   state     offload none or cpu: all optimizer state; nvme: the resident share, at the end
- *   staging   nvme: what the rest streams through
+ *   staging   nvme: what the rest streams through; a slot holds a subgroup's state, and with a
+ *             pool its parameters behind it
  */
 #include <stdlib.h>
 
@@ -36,13 +38,62 @@ static int plan_segment(struct zero_job *job, const char *name, uint64_t bytes,
 	return 0;
 }
 
+/* Slots of the pool. 0 of param_budget_bytes: an eighth of the parameters, or what three of the
+ * largest unit would take: one in use, one on its way, one that is still being let go. */
+static int choose_pool_slots(const struct zero_job *job, struct zi_text *text, uint32_t *ret_count)
+{
+	uint32_t largest = 0;
+	uint64_t slots_min = residency_slots_min(job, &largest);
+	uint64_t slots = job->config.param_budget_bytes / job->slot_bytes;
+	uint64_t all = job->param_bytes / job->slot_bytes;
+
+	if (!job->config.param_budget_bytes)
+		slots = ZI_MAX(all / 8, 3 * slots_min);
+	if (slots < slots_min)
+		return err_origin(zi_text_error(
+			text, -ENOSPC,
+			"param_budget_bytes is %s: unit '%.60s' alone takes %s, grant at least "
+			"%llu bytes",
+			zi_format_bytes(job->config.param_budget_bytes).chars,
+			job->layout.units[largest].name,
+			zi_format_bytes(slots_min * job->slot_bytes).chars,
+			(unsigned long long)(slots_min * job->slot_bytes)));
+	slots = ZI_MIN(slots, all);
+	if (slots > UINT32_MAX)
+		return err_origin(-EOVERFLOW);
+	*ret_count = (uint32_t)slots;
+	return 0;
+}
+
+static int plan_pool(struct zero_job *job, struct zi_text *text)
+{
+	uint32_t slot_count = 0;
+	int r;
+
+	assert(!job->param);
+	r = choose_pool_slots(job, text, &slot_count);
+	if (r)
+		return err_trace(r);
+	r = residency_new(job, slot_count);
+	if (r)
+		return err_origin(zi_text_error(text, r, "no memory for tables"));
+	return err_trace(plan_segment(job, "zinf-pool", slot_count * job->slot_bytes,
+	                              job->slot_bytes == ZI_HUGE_PAGE_BYTES ? TIER_PAGES_HUGE
+	                                                                    : TIER_PAGES_SMALL,
+	                              &job->param, text));
+}
+
 /* What ranks see: param, and gradients, which they write. */
 static int plan_planes(struct zero_job *job, struct zi_text *text)
 {
 	bool is_huge = job->slot_bytes == ZI_HUGE_PAGE_BYTES;
 	int r;
 
-	if (!job->param) {
+	if (job_has_pool(job)) {
+		r = plan_pool(job, text);
+		if (r)
+			return err_trace(r);
+	} else if (!job->param) {
 		r = plan_segment(job, "zinf-param", job->param_bytes,
 		                 is_huge ? TIER_PAGES_HUGE : TIER_PAGES_SMALL, &job->param, text);
 		if (r)
@@ -95,12 +146,26 @@ static int plan_state(struct zero_job *job, struct zi_text *text)
 		plan_segment(job, "zinf-state", bytes, is_worth_huge(bytes), &job->state, text));
 }
 
+/* With a pool any subgroup's parameters may have to pass through, wherever its state is. */
+static uint32_t staged_count(const struct zero_job *job)
+{
+	return job_has_pool(job) ? job->subgroup_count : job->resident_first;
+}
+
 static uint64_t staging_slot_bytes(const struct zero_job *job)
 {
 	uint64_t slot_bytes = 0;
 
-	for (uint32_t i = 0; i < job->resident_first; i++)
-		slot_bytes = ZI_MAX(slot_bytes, job_subgroup_state_bytes(job, &job->subgroups[i]));
+	for (uint32_t i = 0; i < staged_count(job); i++) {
+		const struct zero_subgroup *subgroup = &job->subgroups[i];
+		uint64_t bytes = 0;
+
+		if (i < job->resident_first)
+			bytes += job_subgroup_state_bytes(job, subgroup);
+		if (job_has_pool(job))
+			bytes += job_subgroup_param_bytes(job, subgroup);
+		slot_bytes = ZI_MAX(slot_bytes, bytes);
+	}
 	return slot_bytes;
 }
 
@@ -116,7 +181,7 @@ static uint32_t staging_slots(const struct zero_job *job, uint64_t slot_bytes)
 	uint64_t slots = staging_bytes(job) / slot_bytes;
 
 	slots = ZI_MIN(slots, (uint64_t)ZERO_STAGING_SLOTS_MAX);
-	return (uint32_t)ZI_MIN(slots, (uint64_t)job->resident_first);
+	return (uint32_t)ZI_MIN(slots, (uint64_t)staged_count(job));
 }
 
 static int plan_staging(struct zero_job *job, struct zi_text *text)

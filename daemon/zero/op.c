@@ -49,6 +49,8 @@ bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 	op->opcode = opcode;
 	op->rank = rank;
 	op->result = 0;
+	op->has_waited = false;
+	op->offset_bytes = 0;
 	op->text.chars[0] = '\0';
 	op->queued_ns = zi_clock_now_ns();
 	zi_list_init(&op->link);
@@ -170,6 +172,9 @@ static const char *waited_for(const struct zero_op *op)
 {
 	switch (op->opcode) {
 	case ZI_OP_UNSHARD:
+		if (op->has_waited)
+			return "its parameters are still being read, or other ranks keep so many "
+			       "units unsharded that param_budget_bytes has no room";
 		return "the unit is not at the current step yet";
 	case ZI_OP_GRAD_ACQUIRE:
 		return "the daemon needs the gradient, or another rank has not handed its over";

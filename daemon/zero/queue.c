@@ -73,10 +73,15 @@ void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_earl
 	queue->begun_count = 0;
 	queue->ready_count = 0;
 	queue->arrival_count = 0;
-	if (kind == ZERO_PIPELINE_WRITE) {
+	if (kind == ZERO_PIPELINE_WRITE || kind == ZERO_PIPELINE_STORE) {
 		for (uint32_t i = 0; i < job->subgroup_count; i++)
-			if (extent_needs_write(job, &job->subgroups[i]))
+			if (kind == ZERO_PIPELINE_WRITE
+			            ? extent_needs_write(job, &job->subgroups[i])
+			            : job->subgroups[i].unit == job->write_unit)
 				push(queue, job, &job->subgroups[i]);
+	} else if (kind == ZERO_PIPELINE_LOAD && job->residency) {
+		/* Parameters come as they are used. */
+		push_units(job, is_early, true);
 	} else {
 		push_units(job, is_early, false);
 		push_units(job, is_early, true);

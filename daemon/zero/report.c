@@ -29,6 +29,29 @@ static void fill_memory(const struct zero_job *job, struct zero_job_report *repo
 	}
 }
 
+static void fill_pool(const struct zero_job *job, struct zero_job_report *report)
+{
+	const struct zero_residency *residency = job->residency;
+
+	if (!residency)
+		return;
+	report->has_pool = true;
+	report->pool.budget_bytes = residency->slot_count * job->slot_bytes;
+	report->pool.read_bytes = residency->fetches.read_bytes;
+	report->pool.hit_count = residency->hit_count;
+	report->pool.late_count = residency->late_count;
+	report->pool.miss_count = residency->miss_count;
+	report->pool.evicted_count = residency->evicted_count;
+	report->pool.order_change_count = residency->order.change_count;
+	for (uint32_t i = 0; i < residency->run_count; i++) {
+		const struct zero_run *run = &residency->runs[i];
+
+		report->pool.resident_bytes += run->count * job->slot_bytes;
+		if (residency->units[run->unit].pinned_mask)
+			report->pool.pinned_bytes += run->count * job->slot_bytes;
+	}
+}
+
 static void fill_ranks(const struct zero_job *job, struct zero_job_report *report)
 {
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
@@ -69,6 +92,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 	memcpy(report->name, job->name, sizeof(report->name));
 	memcpy(report->incarnation, job->group.name, sizeof(report->incarnation));
 	fill_memory(job, report);
+	fill_pool(job, report);
 	fill_ranks(job, report);
 }
 

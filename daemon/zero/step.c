@@ -22,6 +22,7 @@ void step_units_reset(struct zero_job *job)
 		job->units[i].micro_done = 0;
 		job->units[i].is_ready = false;
 		job->units[i].update_count = 0;
+		job->units[i].write_count = 0;
 	}
 }
 
@@ -118,6 +119,8 @@ void zero_step(struct zero_rank *rank, struct zero_op *op)
 		blob_keep(job, rank->number, op->blob, op->blob_bytes);
 		if (is_first)
 			job->step.first_step_ns = op->queued_ns;
+		if (job->residency)
+			residency_step(rank);
 		if (op_gather(op, ZERO_GATHER_STEP)) {
 			job->step.last_step_ns = op->queued_ns;
 			step_advance(job);
@@ -367,5 +370,7 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text)
 	job_step_set(job, ZERO_STEP_NONE);
 	if (step_is_theirs(job))
 		step_tell(job, error, text);
+	if (job->residency)
+		residency_pump(job);
 	step_go_on(job);
 }

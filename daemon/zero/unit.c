@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Units in the hands of ranks: parameters that are pinned, gradient buffers that are given back.
- * Floor 5, shard thread. Parameters lie in memory for as long as the job is materialised; what an
- * unshard waits for is the update.
+ * Floor 5, shard thread. What an unshard waits for is the update; with parameters on NVMe then also
+ * for the unit to come into the pool (residency.c).
  */
 #include "common/base/assert.h"
 #include "common/base/err.h"
@@ -12,7 +12,7 @@
 void unit_try_unshard(struct zero_op *op)
 {
 	struct zero_rank *rank = op->rank;
-	const struct zero_job *job = rank->job;
+	struct zero_job *job = rank->job;
 	const struct zero_unit *unit = &job->units[op->unit];
 	bool has_stepped = job->group.gather_masks[ZERO_GATHER_STEP] >> rank->number & 1;
 
@@ -33,6 +33,17 @@ void unit_try_unshard(struct zero_op *op)
 		op_fail(op, -EOVERFLOW, "unit '%s' is unsharded too often",
 		        job->layout.units[op->unit].name);
 		return;
+	}
+	if (job->residency) {
+		int r = residency_demand(op);
+
+		if (r == RESIDENCY_E_WAIT)
+			return;
+		if (r) {
+			op_complete(op, r);
+			return;
+		}
+		residency_take(op);
 	}
 	rank->pin_counts[op->unit]++;
 	op_complete(op, 0);
@@ -60,6 +71,8 @@ void zero_unshard(struct zero_rank *rank, struct zero_op *op)
 	if (op_begin(rank, op, ZI_OP_UNSHARD)) {
 		op_wait(op);
 		unit_try_unshard(op);
+		if (rank->job->residency)
+			residency_pump(rank->job);
 	}
 	zero_drain(zero);
 }
@@ -70,13 +83,20 @@ void zero_unshard(struct zero_rank *rank, struct zero_op *op)
  */
 void zero_reshard(struct zero_rank *rank, struct zero_op *op)
 {
-	struct zero *zero = rank->job->zero;
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
 
 	if (op_begin(rank, op, ZI_OP_RESHARD)) {
 		if (rank->pin_counts[op->unit]) {
-			rank->pin_counts[op->unit]--;
+			bool is_last = --rank->pin_counts[op->unit] == 0;
+
 			op_complete(op, 0);
-			step_unit_advance(rank->job, op->unit);
+			if (is_last && job->residency)
+				residency_release(rank, op->unit);
+			/* Before its place in the pool is given away: the update may need it. */
+			step_unit_advance(job, op->unit);
+			if (is_last && job->residency)
+				residency_changed(job);
 		} else {
 			op_fail(op, -EINVAL, "unit '%s' was not unsharded",
 			        rank->job->layout.units[op->unit].name);
@@ -87,14 +107,17 @@ void zero_reshard(struct zero_rank *rank, struct zero_op *op)
 
 /**
  * zero_prefetch() - a hint
- * @op: unit; completes at once: parameters are in memory already
+ * @op: unit; completes at once: parameters are in memory already, or, on NVMe, on their way
  */
 void zero_prefetch(struct zero_rank *rank, struct zero_op *op)
 {
 	struct zero *zero = rank->job->zero;
 
-	if (op_begin(rank, op, ZI_OP_PREFETCH))
+	if (op_begin(rank, op, ZI_OP_PREFETCH)) {
+		if (rank->job->residency)
+			residency_hint(rank->job, op->unit);
 		op_complete(op, 0);
+	}
 	zero_drain(zero);
 }
 

@@ -19,7 +19,7 @@ struct tile {
 	uint32_t index;         /* in the subgroup */
 	uint64_t element_first; /* in the subgroup */
 	uint64_t element_count;
-	void *param;
+	void *param; /* NULL: not here */
 	void *state; /* NULL: not here */
 	uint64_t param_bytes, state_bytes;
 };
@@ -36,7 +36,7 @@ static struct tile tile_of(const struct zero_item *item, uint32_t index)
 		.index = index,
 		.element_first = first,
 		.element_count = count,
-		.param = (char *)item_param(item) + first * param_width,
+		.param = item->param ? (char *)item->param + first * param_width : NULL,
 		.state = item->state ? (char *)item->state + first * job_state_bytes(job) : NULL,
 		.param_bytes = count * param_width,
 		.state_bytes = count * job_state_bytes(job),
@@ -65,8 +65,8 @@ static int tile_verify(struct zero_item *item, const struct tile *tile, uint32_t
 
 	if (kern_hash(bytes, byte_count) == *hash_place(item, plane, false, tile->index))
 		return 0;
-	begin += (uint64_t)((const char *)bytes - (is_param ? (const char *)item_param(item)
-	                                                    : (const char *)item->state));
+	begin += (uint64_t)((const char *)bytes -
+	                    (is_param ? (const char *)item->param : (const char *)item->state));
 	return err_origin(zi_text_error(
 		&item->text, -EBADMSG,
 		"job '%s': %s of unit '%.60s' %s damaged: %llu bytes at offset %llu of %s do not "
@@ -135,6 +135,11 @@ void update_run(struct dev_task *task)
 		} else if (item->is_staged) {
 			memset(tile.state, 0, tile.state_bytes);
 		}
+		if (item->is_param_read) {
+			item->error = tile_verify(item, &tile, ZERO_PLANE_PARAM);
+			if (item->error)
+				return;
+		}
 		tile_step(item, &tile);
 		if (!job_is_nvme(item->job))
 			continue;
@@ -143,18 +148,19 @@ void update_run(struct dev_task *task)
 	}
 }
 
-/* What was read at materialize is verified; what was never written is zero. */
+/* What was read at materialize is verified; what was never written is zero. With a pool there are
+ * no parameters to load. */
 void load_run(struct dev_task *task)
 {
 	struct zero_item *item = container_of(task, struct zero_item, task);
-	bool has_param = item->subgroup->places[ZERO_PLANE_PARAM].extent.bytes > 0;
+	bool has_param = item->param && item->subgroup->places[ZERO_PLANE_PARAM].extent.bytes > 0;
 
 	for (uint32_t i = 0; i < item->subgroup->tile_count; i++) {
 		struct tile tile = tile_of(item, i);
 
 		if (has_param)
 			item->error = tile_verify(item, &tile, ZERO_PLANE_PARAM);
-		else
+		else if (tile.param)
 			memset(tile.param, 0, tile.param_bytes);
 		if (!item->error && tile.state && !item->is_state_zero)
 			item->error = tile_verify(item, &tile, ZERO_PLANE_STATE);
@@ -188,4 +194,28 @@ void hash_run(struct dev_task *task)
 
 		tile_hash(item, &tile, ZERO_PLANE_PARAM);
 	}
+}
+
+/* With a pool: what param_write_end() was given becomes the unit's parameters, and its state zero;
+ * at a commit, parameters that were never written are zero. A copy, as ranks may write to the
+ * source yet. */
+void store_run(struct dev_task *task)
+{
+	struct zero_item *item = container_of(task, struct zero_item, task);
+	const struct zero_job *job = item->job;
+	const struct zero_subgroup *subgroup = item->subgroup;
+	const struct zero_unit *unit = &job->units[subgroup->unit];
+	uint64_t begin = subgroup->param_offset - unit->param_offset;
+	uint64_t end = unit->element_count * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint64_t bytes = job_subgroup_param_bytes(job, subgroup);
+	uint64_t given_bytes = 0;
+
+	if (job->pipeline.kind == ZERO_PIPELINE_STORE && end > begin) {
+		given_bytes = ZI_MIN(bytes, end - begin);
+		memcpy(item->param, (char *)job->write_source->region.base + begin, given_bytes);
+	}
+	memset((char *)item->param + given_bytes, 0, bytes - given_bytes);
+	if (subgroup->memory && job->pipeline.kind == ZERO_PIPELINE_STORE)
+		memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
+	hash_run(task);
 }

@@ -78,19 +78,17 @@ static void begin_run(struct dev_task *task)
 
 	if (write->segment->region.fd < 0)
 		write->error = tier_segment_build(write->segment, &write->text);
-	if (!write->error)
+	if (!write->error && !job->residency)
 		memcpy(write->segment->region.base, unit_param(job, write->unit),
 		       unit_bytes(job, job->units[write->unit].padded_count));
 }
 
-static void begin_done(struct dev_task *task)
+/* The copy is filled, or cannot be. */
+static void begin_end(struct zero_write *write)
 {
-	struct zero_write *write = container_of(task, struct zero_write, task);
 	struct zero_rank *rank = write->rank;
-	struct zero_job *job = write->job;
-	struct zero *zero = job->zero;
+	struct zero *zero = write->job->zero;
 
-	job_unbusy(job);
 	write->is_busy = false;
 	if (!rank) {
 		(void)write_free(write);
@@ -107,6 +105,35 @@ static void begin_done(struct dev_task *task)
 		/* Nobody waits any more (it timed out), or there is nothing to hand out. */
 		if (!op || write->error)
 			write_drop(rank);
+	}
+}
+
+static void begin_loaded(struct zero_load *load)
+{
+	struct zero_write *write = container_of(load, struct zero_write, load);
+
+	write->error = load->error;
+	write->text = load->text;
+	begin_end(write);
+}
+
+/* With a pool the present values come from the store, past the pool. */
+static void begin_done(struct dev_task *task)
+{
+	struct zero_write *write = container_of(task, struct zero_write, task);
+	struct zero_job *job = write->job;
+	struct zero *zero = job->zero;
+
+	job_unbusy(job);
+	if (job->residency && write->rank && !write->error) {
+		write->load = (struct zero_load){ .job = job,
+			                          .unit = write->unit,
+			                          .target = write->segment->region.base,
+			                          .done = begin_loaded };
+		zi_list_init(&write->load.link);
+		fetch_load(&write->load, true);
+	} else {
+		begin_end(write);
 	}
 	job_settle(job);
 	zero_drain(zero);
@@ -236,25 +263,98 @@ static void writes_over(struct zero_job *job)
 	}
 }
 
+/* The group that called write_end is still there, and hears of it. */
+static bool is_end_wanted(const struct zero_job *job)
+{
+	return job->group.phase == ZERO_GROUP_LIVE && job->group.generation == job->step.generation;
+}
+
+/* The unit is the root's copy now. */
+static void end_take(struct zero_job *job)
+{
+	struct zero_unit *unit = &job->units[job->write_unit];
+
+	unit->is_written = true;
+	for (uint32_t i = 0; i < unit->subgroup_count; i++)
+		job->subgroups[unit->subgroup_first + i].is_reset = true;
+	writes_over(job);
+	gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
+	ops_retry(job);
+}
+
 static void end_done(struct dev_task *task)
 {
 	struct zero_job *job = container_of(task, struct zero_job, write_task);
 	struct zero *zero = job->zero;
-	struct zero_unit *unit = &job->units[job->write_unit];
 
 	job_unbusy(job);
-	unit->is_copying = false;
+	job->units[job->write_unit].is_copying = false;
 	job->write_source = tier_segment_unref(job->write_source);
-	if (job->group.phase == ZERO_GROUP_LIVE && job->group.generation == job->step.generation) {
-		unit->is_written = true;
-		for (uint32_t i = 0; i < unit->subgroup_count; i++)
-			job->subgroups[unit->subgroup_first + i].is_reset = true;
-		writes_over(job);
-		gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
-		ops_retry(job);
-	}
+	if (is_end_wanted(job))
+		end_take(job);
 	job_settle(job);
 	zero_drain(zero);
+}
+
+/* The STORE pipeline's end. What it wrote over (state in memory, what was written before) cannot be
+ * had back: a failure ends the group, and the committed values count. */
+void write_stored(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct zero_unit *unit = &job->units[job->write_unit];
+
+	unit->is_copying = false;
+	job->write_source = tier_segment_unref(job->write_source);
+	if (!error && is_end_wanted(job)) {
+		unit->is_param_next = true;
+		end_take(job);
+	} else {
+		extents_release_next(job);
+		if (is_end_wanted(job))
+			group_break(job, error, UINT32_MAX, text);
+	}
+	job_settle(job);
+}
+
+/* With a pool the copy goes to the store at once: there may be no room for it until the commit. */
+static void end_store(struct zero_job *job, uint32_t index)
+{
+	struct zero_unit *unit = &job->units[index];
+	bool was_written = unit->is_written;
+	struct zi_text text = { "" };
+	int r;
+
+	unit->is_written = false;
+	r = extents_reserve_unit(job, index, &text);
+	if (!r) {
+		residency_void(job, index);
+		pipeline_start(job, ZERO_PIPELINE_STORE);
+		return;
+	}
+	unit->is_copying = false;
+	job->write_source = tier_segment_unref(job->write_source);
+	if (was_written)
+		group_break(job, r, UINT32_MAX, &text);
+	else
+		gather_complete(job, ZERO_GATHER_WRITE_END, r, &text);
+}
+
+/* A rank that still uses the unit sees the former values: with a pool they would go from under it.
+ * Return: true when that ended the call. */
+static bool is_in_use(struct zero_job *job, uint32_t unit)
+{
+	struct zi_text text;
+
+	for (uint32_t i = 0; i < job->group.world_size && job->residency; i++) {
+		const struct zero_rank *rank = job->group.ranks[i];
+
+		if (!rank || !rank->pin_counts[unit])
+			continue;
+		zi_text_set(&text, "rank %u has unit '%.60s' unsharded: reshard it first", i,
+		            job->layout.units[unit].name);
+		gather_complete(job, ZERO_GATHER_WRITE_END, -EBUSY, &text);
+		return true;
+	}
+	return false;
 }
 
 static void end_start(struct zero_job *job, uint32_t unit, uint32_t root)
@@ -262,13 +362,19 @@ static void end_start(struct zero_job *job, uint32_t unit, uint32_t root)
 	struct zero_write *write = job->group.ranks[root]->write;
 
 	assert(!job->write_source);
+	if (is_in_use(job, unit))
+		return;
 	job->write_unit = unit;
 	job->write_source = tier_segment_ref(write->segment);
 	job->units[unit].is_copying = true;
+	job->step.generation = job->group.generation;
+	if (job->residency) {
+		end_store(job, unit);
+		return;
+	}
 	job->write_task = (struct dev_task){ .run = end_run,
 		                             .done = end_done,
 		                             .loop = job->zero->options.loop };
-	job->step.generation = job->group.generation;
 	job_busy(job);
 	dev_submit(job->device, &job->write_task);
 }
@@ -278,6 +384,8 @@ static int end_check(const struct zero_rank *rank, struct zero_op *op)
 	const struct zero_job *job = rank->job;
 	const struct zero_write *write = rank->write;
 
+	if (job->residency && job->zero->frozen)
+		return err_trace(frozen_check(job->zero, &op->text));
 	if (job->step.phase != ZERO_STEP_NONE)
 		return zi_text_error(&op->text, -EBUSY, "a step is under way");
 	if (op->root >= job->group.world_size)

@@ -69,8 +69,10 @@ struct zero_op {
 	int result;                 /* 0 or -errno */
 	struct zi_text text;        /* for people, when result < 0 */
 	struct zi_step_stats stats; /* STEP, COMMIT */
+	uint64_t offset_bytes;      /* UNSHARD with offload_param nvme: of the unit in the pool */
 	/* private */
 	uint16_t opcode;
+	bool has_waited; /* UNSHARD: its unit was not there when it came */
 	struct zero_rank *rank;
 	struct zi_list link;
 	uint64_t queued_ns;
@@ -206,8 +208,8 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 struct zero_materialized {
 	int64_t committed_step;
 	uint64_t slot_bytes;
-	struct tier_segment *param;
-	struct tier_segment *grad; /* this rank's */
+	struct tier_segment *param; /* the plane; with offload_param nvme the pool */
+	struct tier_segment *grad;  /* this rank's */
 };
 /* Collective; completes when all ranks have come and memory is there (op->result, op->text). */
 void zero_materialize(struct zero_rank *rank, struct zero_op *op);
@@ -255,6 +257,12 @@ struct zero_job_report {
 	uint64_t reserved_nvme_bytes;                /* charged: twice the state */
 	struct zi_step_stats last_step;
 	uint64_t read_bytes, write_bytes; /* since the daemon started */
+	bool has_pool;                    /* parameters on NVMe; of the pool: */
+	struct {
+		uint64_t budget_bytes, resident_bytes, pinned_bytes;
+		uint64_t read_bytes; /* these since it was made */
+		uint64_t hit_count, late_count, miss_count, evicted_count, order_change_count;
+	} pool;
 	struct {
 		int32_t pid;
 		bool is_attached;

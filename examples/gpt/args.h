@@ -41,9 +41,11 @@ struct gpt_args {
 	const char *data;
 	/* zinf */
 	uint32_t offload_optimizer; /* enum zinf_offload */
+	uint32_t offload_param;     /* enum zinf_offload */
 	uint32_t durability;        /* enum zinf_durability */
 	uint64_t resident_bytes;
 	uint64_t staging_bytes;
+	uint64_t param_budget_bytes;
 	uint32_t timeout_s;
 	const char *job;
 	const char *incarnation;

@@ -177,6 +177,8 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.schedule = (enum zinf_schedule)args->schedule;
 	options.offload_optimizer = (enum zinf_offload)args->offload_optimizer;
 	options.durability = (enum zinf_durability)args->durability;
+	options.offload_param = (enum zinf_offload)args->offload_param;
+	options.param_budget_bytes = args->param_budget_bytes;
 	options.resident_bytes = args->resident_bytes;
 	options.staging_bytes = args->staging_bytes;
 	return zinf_attach(&options, ret_zinf);

@@ -42,7 +42,9 @@
  * Fork: mappings are not inherited by children (MADV_DONTFORK); a child must attach by itself.
  *
  * Memory: pointers from zinf_param_data() and zinf_grad_data() are fixed from zinf_materialize() to
- * zinf_detach(). They are the daemon's memory: parameters are mapped read-only.
+ * zinf_detach(). They are the daemon's memory: parameters are mapped read-only. With offload_param
+ * of ZINF_OFFLOAD_NVME nothing lies behind a parameter that is not unsharded: touching it is a
+ * fault (SIGSEGV).
  */
 #ifndef ZINF_ZINF_H
 #define ZINF_ZINF_H
@@ -112,12 +114,19 @@ struct zinf_options {
 	enum zinf_optimizer optimizer;
 	enum zinf_schedule schedule;
 	enum zinf_offload offload_optimizer;
-	enum zinf_offload offload_param; /**< NONE or CPU here; NVME is -EOPNOTSUPP yet */
+	enum zinf_offload offload_param; /**< NVME: only units in use lie in memory, within
+				  *   param_budget_bytes; needs offload_optimizer NVME. A job may
+				  *   be attached to with another setting than before */
 	enum zinf_durability durability;
 	uint64_t resident_bytes; /**< CPU bytes for a resident share of NVMe state, in addition to
 				  *   staging; whole subgroups are taken while they fit */
 	uint64_t staging_bytes;  /**< buffers of the step's pipeline; 0: the daemon's default */
-	uint32_t reserved[8];    /**< zero */
+	uint64_t param_budget_bytes; /**< offload_param NVME: CPU bytes for parameters of units that
+				  *   are unsharded, prefetched or kept; at least what all ranks
+				  *   together have unsharded at once. 0: the daemon chooses (an
+				  *   eighth of the parameters, at least three of the largest
+				  *   unit) */
+	uint32_t reserved[6];        /**< zero */
 };
 
 #define ZINF_OPTIONS_INIT                                                                 \
@@ -167,7 +176,8 @@ struct zinf_step_stats {
 	uint64_t step;       /**< the step that is now committed */
 	double norm;         /**< global gradient norm before clipping; NaN when not computed */
 	double clip;         /**< factor that was applied; 1 when nothing was clipped */
-	uint64_t read_bytes; /**< optimizer state read from NVMe */
+	uint64_t read_bytes; /**< optimizer state read from NVMe, and parameters that were not in
+			      *   memory */
 	uint64_t write_bytes;
 	uint64_t step_ns;      /**< from the last rank's zinf_step() to the commit */
 	uint64_t grad_wait_ns; /**< from the first rank's zinf_step() to the last one's */
@@ -255,7 +265,8 @@ ZINF_API void *zinf_grad_data(const struct zinf *zinf, uint32_t param);
 /**
  * Makes a unit's parameters writable in this rank: a private copy of the present values at the same
  * address, until zinf_param_write_end(). Between steps only.
- * Return: 0; -EBUSY a step is under way; -EALREADY it is writable.
+ * Return: 0; -EBUSY a step is under way, or, with parameters on NVMe, the unit is unsharded;
+ * -EALREADY it is writable.
  */
 ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
 
@@ -263,6 +274,9 @@ ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
  * Collective over all ranks, unit by unit: the values of rank @root (which called write_begin)
  * become the unit's parameters; optimizer state of the unit is reset to zero. Other ranks pass the
  * same root and may or may not have begun a write. They count as committed from zinf_commit() on.
+ * With parameters on NVMe they are written to the store at once, and a step may begin only after
+ * zinf_commit(); -EBUSY names a rank that has the unit unsharded; -ENOSPC, or the group breaks with
+ * -EIO, when the store has no room or fails.
  */
 ZINF_API int zinf_param_write_end(struct zinf *zinf, uint32_t unit, int32_t root);
 
@@ -281,7 +295,10 @@ ZINF_API int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, siz
 
 /** Waits until the unit's parameters are present and at the current step, and pins them. Nests.
  * -EBUSY: this step promised update_early and the unit's last gradient was handed over; the unit is
- * there again after zinf_step(). */
+ * there again after zinf_step(). With parameters on NVMe: -ENOSPC when param_budget_bytes can never
+ * hold what ranks have unsharded and wait for (figures in the text; nobody waits for ever);
+ * -EBADMSG, -EIO and the like when they are damaged or cannot be read: the text says where, and the
+ * call may be made again. */
 ZINF_API int zinf_unshard(struct zinf *zinf, uint32_t unit);
 
 /** Declares this use of the unit over. -EINVAL when it was not unsharded. */

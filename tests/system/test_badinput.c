@@ -99,7 +99,8 @@ Test(badinput, what_is_not_built_says_so)
 	expect_refused(&options, -EOPNOTSUPP, "f16");
 	options = options_of(0, 1);
 	options.offload_param = ZINF_OFFLOAD_NVME;
-	expect_refused(&options, -EOPNOTSUPP, "offload_param nvme");
+	options.offload_optimizer = ZINF_OFFLOAD_CPU;
+	expect_refused(&options, -EINVAL, "offload_param nvme needs offload_optimizer nvme");
 	stop();
 }
 

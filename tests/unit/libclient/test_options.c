@@ -83,7 +83,8 @@ Test(options, all_that_is_set_is_sent)
 	options.optimizer = ZINF_SGD;
 	options.schedule = ZINF_SHARDED;
 	options.offload_optimizer = ZINF_OFFLOAD_NVME;
-	options.offload_param = ZINF_OFFLOAD_CPU;
+	options.offload_param = ZINF_OFFLOAD_NVME;
+	options.param_budget_bytes = 1 << 25;
 	options.durability = ZINF_DURABILITY_POWER;
 	options.resident_bytes = 1 << 30;
 	options.staging_bytes = 1 << 20;
@@ -100,7 +101,8 @@ Test(options, all_that_is_set_is_sent)
 	cr_assert_eq(seen->config.optimizer, ZI_OPTIMIZER_SGD);
 	cr_assert_eq(seen->config.schedule, ZI_SCHEDULE_SHARDED);
 	cr_assert_eq(seen->config.offload_optimizer, ZI_OFFLOAD_NVME);
-	cr_assert_eq(seen->config.offload_param, ZI_OFFLOAD_CPU);
+	cr_assert_eq(seen->config.offload_param, ZI_OFFLOAD_NVME);
+	cr_assert_eq(seen->config.param_budget_bytes, 1 << 25);
 	cr_assert_eq(seen->config.durability, ZI_DURABILITY_POWER);
 	cr_assert_eq(seen->config.resident_bytes, 1 << 30);
 	cr_assert_eq(seen->config.staging_bytes, 1 << 20);
@@ -195,7 +197,7 @@ Test(options, impossible_options_are_refused_by_name)
 	expect_refused(-EOPNOTSUPP, "f16");
 	options = good;
 	options.offload_param = ZINF_OFFLOAD_NVME;
-	expect_refused(-EOPNOTSUPP, "offload_param nvme");
+	expect_refused(-EINVAL, "offload_param nvme needs offload_optimizer nvme");
 	options = good;
 	options.reserved[3] = 1;
 	expect_refused(-EINVAL, "reserved");

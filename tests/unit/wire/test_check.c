@@ -219,10 +219,6 @@ Test(check, combinations_of_a_job_that_are_not_built_say_so)
 {
 	struct zi_job_config config = good_config();
 
-	config.offload_param = ZI_OFFLOAD_NVME;
-	cr_expect_eq(zi_check_job_config(&config, &text), -EOPNOTSUPP);
-	expect_text("not built yet");
-	config = good_config();
 	config.param_dtype = ZI_DTYPE_F16;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EOPNOTSUPP);
 	config = good_config();
@@ -234,6 +230,22 @@ Test(check, combinations_of_a_job_that_are_not_built_say_so)
 	config.grad_dtype = ZI_DTYPE_BF16;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
 	expect_text("grad_dtype bf16");
+}
+
+Test(check, parameters_on_nvme_need_their_state_there_and_the_budget_needs_them)
+{
+	struct zi_job_config config = good_config();
+
+	config.offload_param = ZI_OFFLOAD_NVME;
+	config.param_budget_bytes = 1 << 20;
+	cr_expect_eq(zi_check_job_config(&config, &text), 0);
+	config.offload_optimizer = ZI_OFFLOAD_CPU;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
+	expect_text("needs offload_optimizer nvme");
+	config = good_config();
+	config.param_budget_bytes = 1;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
+	expect_text("param_budget_bytes is for offload_param nvme");
 }
 
 Test(check, sizes_and_reserved_words_of_a_job)
@@ -249,7 +261,10 @@ Test(check, sizes_and_reserved_words_of_a_job)
 	config.reserved0 = 1;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EPROTO);
 	config = good_config();
-	config.reserved[3] = 1;
+	config.param_budget_bytes = 1ull << 63;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
+	config = good_config();
+	config.reserved[2] = 1;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EPROTO);
 }
 

@@ -262,9 +262,6 @@ Test(zero_attach, stored_job_keeps_its_types_and_its_place)
 	options.config.offload_optimizer = ZI_OFFLOAD_NVME;
 	refused(0, options, -EOPNOTSUPP, "not built yet");
 	options = as("run.1", 0, 1);
-	options.config.offload_param = ZI_OFFLOAD_NVME;
-	refused(0, options, -EOPNOTSUPP, "offload_param");
-	options = as("run.1", 0, 1);
 	options.uid = 12;
 	refused(0, options, -EACCES, "belongs to uid 0");
 	options = as("run.1", 0, 1);

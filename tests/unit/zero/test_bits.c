@@ -17,6 +17,7 @@ struct variant {
 static void train(struct node *node, const struct variant *variant, uint32_t world)
 {
 	struct actor actors[4] = { 0 };
+	struct zi_step_stats stats;
 	struct plain plain;
 
 	plain_init(&plain, &variant->config, world);
@@ -28,10 +29,11 @@ static void train(struct node *node, const struct variant *variant, uint32_t wor
 	for (uint64_t step = 1; step <= STEPS; step++) {
 		cr_assert_eq(model_step(actors, world, step, &variant->options), 0, "%s",
 		             actors[0].text.chars);
+		stats = actors[0].calls[0].op.stats;
 		plain_step(&plain, step, &variant->options);
 		cr_assert(plain_equals(&plain, &actors[world - 1]),
 		          "step %llu: world %u, param %s, grad %s, optimizer %s, %s, offload %s, "
-		          "resident %llu, max_norm %g",
+		          "resident %llu, param budget %llu, max_norm %g",
 		          (unsigned long long)step, world,
 		          zi_dtype_name((enum zi_dtype)variant->config.param_dtype),
 		          zi_dtype_name((enum zi_dtype)variant->config.grad_dtype),
@@ -39,12 +41,13 @@ static void train(struct node *node, const struct variant *variant, uint32_t wor
 		          zi_schedule_name((enum zi_schedule)variant->config.schedule),
 		          zi_offload_name((enum zi_offload)variant->config.offload_optimizer),
 		          (unsigned long long)variant->config.resident_bytes,
+		          (unsigned long long)variant->config.param_budget_bytes,
 		          variant->options.max_norm);
-		cr_assert_eq(actors[0].calls[0].op.stats.step, step);
+		cr_assert_eq(stats.step, step);
 		if (variant->options.max_norm > 0)
-			cr_assert_eq(actors[0].calls[0].op.stats.norm, plain.norm);
+			cr_assert_eq(stats.norm, plain.norm);
 		else
-			cr_assert(isnan(actors[0].calls[0].op.stats.norm));
+			cr_assert(isnan(stats.norm));
 	}
 	for (uint32_t i = 1; i < world; i++)
 		actor_leave(&actors[i], true);
@@ -67,6 +70,16 @@ static void train_everywhere(struct node *node, struct variant variant)
 		variant.config.offload_optimizer = ZI_OFFLOAD_NVME;
 		variant.config.resident_bytes = residents[i % ZI_COUNT_OF(residents)];
 		train(node, &variant, worlds[i]);
+		/* Parameters there too: a pool for the largest unit alone, or for some more. */
+		variant.config.offload_param = ZI_OFFLOAD_NVME;
+		variant.config.staging_bytes = 10 * MIB;
+		variant.config.param_budget_bytes =
+			(532480 + 16384 * i) *
+			zi_dtype_bytes((enum zi_dtype)variant.config.param_dtype);
+		train(node, &variant, worlds[i]);
+		variant.config.offload_param = ZI_OFFLOAD_NONE;
+		variant.config.staging_bytes = 0;
+		variant.config.param_budget_bytes = 0;
 	}
 }
 

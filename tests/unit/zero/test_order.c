@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: the order of uses is recorded, followed, and noticed when it changes; what must go for a
+ * unit is what is used last (Belady), and a window of the pool is the best one there is. Method:
+ * drawn orders beside a brute-force model: for units of one size, the fewest misses that any choice
+ * of evictions can have (all sets of units, by dynamic programming); for windows, every place of
+ * the pool looked at.
+ */
+#include <criterion/criterion.h>
+
+#include "daemon/zero/internal.h"
+
+static uint64_t state = 1;
+
+static uint32_t draw(uint32_t below)
+{
+	state = state * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)(state >> 33) % below;
+}
+
+static void use_all(struct zero_order *order, const char *units, bool is_leading, uint32_t *place)
+{
+	for (const char *unit = units; *unit; unit++)
+		order_use(order, (uint32_t)(*unit - 'a'), is_leading, place);
+}
+
+static void expect_order(const struct zero_order *order, const char *units)
+{
+	cr_assert_eq(order->count, strlen(units));
+	for (uint32_t i = 0; i < order->count; i++)
+		cr_assert_eq(order->units[i], (uint32_t)(units[i] - 'a'), "use %u", i);
+}
+
+Test(zero_order, first_step_is_recorded_with_repeats_and_followed)
+{
+	struct zero_order order;
+	uint32_t place = 0;
+
+	cr_assert_eq(order_init(&order, 3), 0);
+	use_all(&order, "abccba", true, &place);
+	cr_assert(order.is_recording);
+	order_step(&order, true, &place);
+	cr_assert_not(order.is_recording);
+	expect_order(&order, "abccba");
+	cr_assert_eq(place, 0);
+	for (int step = 0; step < 3; step++) {
+		use_all(&order, "abccba", true, &place);
+		order_step(&order, true, &place);
+	}
+	expect_order(&order, "abccba");
+	cr_assert_eq(order.change_count, 0);
+	order_deinit(&order);
+}
+
+Test(zero_order, distance_is_counted_in_uses_and_goes_on_into_the_next_step)
+{
+	struct zero_order order;
+	uint32_t place = 0;
+
+	cr_assert_eq(order_init(&order, 4), 0);
+	use_all(&order, "abcba", true, &place);
+	cr_assert_geq(order_distance(&order, 0, place), ZERO_DISTANCE_UNKNOWN, "recording yet");
+	order_step(&order, true, &place);
+	cr_assert_eq(order_distance(&order, 0, 0), 0);
+	cr_assert_eq(order_distance(&order, 2, 0), 2);
+	cr_assert_eq(order_distance(&order, 0, 1), 3);
+	cr_assert_eq(order_distance(&order, 1, 2), 1);
+	cr_assert_eq(order_distance(&order, 1, 4), 2, "one use left, then one more");
+	cr_assert_eq(order_distance(&order, 2, 4), 3);
+	cr_assert_geq(order_distance(&order, 3, 0), ZERO_DISTANCE_UNKNOWN, "never used");
+	order_deinit(&order);
+}
+
+Test(zero_order, what_is_not_known_goes_by_age)
+{
+	struct zero_order order;
+	uint32_t place = 0;
+
+	cr_assert_eq(order_init(&order, 4), 0);
+	use_all(&order, "abc", true, &place);
+	cr_assert_gt(order_distance(&order, 0, place), order_distance(&order, 1, place));
+	cr_assert_gt(order_distance(&order, 1, place), order_distance(&order, 2, place));
+	cr_assert_gt(order_distance(&order, 3, place), order_distance(&order, 0, place));
+	order_deinit(&order);
+}
+
+Test(zero_order, changed_order_is_noticed_once_and_recorded_anew)
+{
+	static const char *const changed[] = { "abdcba", "abccbad", "ab", "dcba" };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(changed); i++) {
+		struct zero_order order;
+		uint32_t place = 0;
+
+		cr_assert_eq(order_init(&order, 4), 0);
+		use_all(&order, "abccba", true, &place);
+		order_step(&order, true, &place);
+		for (int step = 0; step < 3; step++) {
+			use_all(&order, changed[i], true, &place);
+			order_step(&order, true, &place);
+			expect_order(&order, changed[i]);
+			cr_assert_eq(order.change_count, 1, "%s", changed[i]);
+		}
+		order_deinit(&order);
+	}
+}
+
+Test(zero_order, other_ranks_follow_and_change_nothing)
+{
+	struct zero_order order;
+	uint32_t lead = 0, other = 0;
+
+	cr_assert_eq(order_init(&order, 4), 0);
+	use_all(&order, "abccba", true, &lead);
+	order_step(&order, true, &lead);
+	use_all(&order, "ab", false, &other);
+	cr_assert_eq(other, 2);
+	use_all(&order, "d", false, &other);
+	cr_assert_eq(other, 2, "not in the order: not believed");
+	use_all(&order, "b", false, &other);
+	cr_assert_eq(other, 5, "found again where it comes next");
+	use_all(&order, "c", false, &other);
+	cr_assert_eq(other, 5);
+	order_step(&order, false, &other);
+	cr_assert_eq(other, 0);
+	expect_order(&order, "abccba");
+	cr_assert_eq(order.change_count, 0);
+	order_deinit(&order);
+}
+
+Test(zero_order, longer_than_can_be_kept_is_no_change_in_every_step)
+{
+	struct zero_order order;
+	uint32_t place = 0;
+
+	cr_assert_eq(order_init(&order, 1), 0);
+	for (int step = 0; step < 3; step++) {
+		for (uint32_t i = 0; i < 3 * order.capacity; i++)
+			order_use(&order, 0, true, &place);
+		order_step(&order, true, &place);
+		cr_assert_eq(order.count, order.capacity);
+		cr_assert_eq(order.change_count, 0);
+	}
+	order_deinit(&order);
+}
+
+/* ---- eviction ---- */
+
+#define UNITS_MAX 6u
+#define USES_MAX  12u
+#define STEPS     4u
+
+/* The fewest misses that any choice can have: misses[set of units that are there]. */
+static uint32_t fewest_misses(const uint32_t *uses, uint32_t count, uint32_t slots)
+{
+	uint32_t misses[1u << UNITS_MAX], next[1u << UNITS_MAX];
+	uint32_t fewest = UINT32_MAX;
+
+	memset(misses, 0xff, sizeof(misses));
+	misses[0] = 0;
+	for (uint32_t i = 0; i < STEPS * count; i++) {
+		uint32_t bit = 1u << uses[i % count];
+
+		memset(next, 0xff, sizeof(next));
+		for (uint32_t set = 0; set < 1u << UNITS_MAX; set++) {
+			if (misses[set] == UINT32_MAX)
+				continue;
+			if (set & bit) {
+				next[set] = ZI_MIN(next[set], misses[set]);
+				continue;
+			}
+			if ((uint32_t)__builtin_popcount(set) < slots)
+				next[set | bit] = ZI_MIN(next[set | bit], misses[set] + 1);
+			for (uint32_t k = 0; k < UNITS_MAX; k++) {
+				uint32_t with = (set & ~(1u << k)) | bit;
+
+				if (set >> k & 1)
+					next[with] = ZI_MIN(next[with], misses[set] + 1);
+			}
+		}
+		memcpy(misses, next, sizeof(misses));
+	}
+	for (uint32_t set = 0; set < 1u << UNITS_MAX; set++)
+		fewest = ZI_MIN(fewest, misses[set]);
+	return fewest;
+}
+
+/* As residency does it: on demand, with a known order. */
+static uint32_t our_misses(const uint32_t *uses, uint32_t count, uint32_t slots)
+{
+	struct zero_run runs[UNITS_MAX];
+	struct zero_order order;
+	uint32_t run_count = 0, place = 0, misses = 0;
+
+	cr_assert_eq(order_init(&order, UNITS_MAX), 0);
+	for (uint32_t i = 0; i < count; i++)
+		order_use(&order, uses[i], true, &place);
+	order_step(&order, true, &place);
+	for (uint32_t i = 0; i < STEPS * count; i++) {
+		uint32_t unit = uses[i % count];
+		struct zero_room room;
+		bool is_here = false;
+
+		for (uint32_t k = 0; k < run_count; k++) {
+			is_here |= runs[k].unit == unit;
+			runs[k].distance = order_distance(&order, runs[k].unit, place);
+		}
+		if (!is_here) {
+			misses++;
+			cr_assert(room_choose(runs, run_count, slots, 1, 0, &room));
+			cr_assert_leq(room.run_last - room.run_first, 1);
+			if (room.run_last == room.run_first) {
+				memmove(&runs[room.run_first + 1], &runs[room.run_first],
+				        (run_count - room.run_first) * sizeof(runs[0]));
+				run_count++;
+			}
+			runs[room.run_first] =
+				(struct zero_run){ .unit = unit, .first = room.first, .count = 1 };
+		}
+		order_use(&order, unit, true, &place);
+		if ((i + 1) % count == 0)
+			order_step(&order, true, &place);
+	}
+	order_deinit(&order);
+	return misses;
+}
+
+Test(zero_order, eviction_of_equal_units_is_as_good_as_any_can_be)
+{
+	for (uint32_t round = 0; round < 400; round++) {
+		uint32_t uses[USES_MAX];
+		uint32_t count = 1 + draw(USES_MAX);
+		uint32_t slots = 1 + draw(UNITS_MAX - 1);
+
+		for (uint32_t i = 0; i < count; i++)
+			uses[i] = draw(UNITS_MAX);
+		cr_assert_eq(our_misses(uses, count, slots), fewest_misses(uses, count, slots),
+		             "round %u: %u uses, %u slots", round, count, slots);
+	}
+}
+
+/* The best window by looking at every place: its soonest next use, how many runs go. */
+static bool best_window(const struct zero_run *runs, uint32_t run_count, uint32_t slots,
+                        uint32_t wanted, uint64_t soonest, uint64_t *ret_distance,
+                        uint32_t *ret_count)
+{
+	bool is_found = false;
+
+	for (uint32_t first = 0; first + wanted <= slots; first++) {
+		uint64_t distance = ZERO_DISTANCE_NEVER;
+		uint32_t count = 0;
+		bool is_free = true;
+
+		for (uint32_t i = 0; i < run_count; i++) {
+			if (runs[i].first >= first + wanted ||
+			    runs[i].first + runs[i].count <= first)
+				continue;
+			count++;
+			is_free &= !runs[i].is_fixed;
+			distance = ZI_MIN(distance, runs[i].distance);
+		}
+		if (!is_free || distance < soonest)
+			continue;
+		if (is_found && (distance < *ret_distance ||
+		                 (distance == *ret_distance && count >= *ret_count)))
+			continue;
+		is_found = true;
+		*ret_distance = distance;
+		*ret_count = count;
+	}
+	return is_found;
+}
+
+Test(zero_order, chosen_window_is_the_best_of_all)
+{
+	uint32_t found_count = 0;
+
+	for (uint32_t round = 0; round < 20000; round++) {
+		struct zero_run runs[16];
+		uint32_t run_count = 0, slots = 1 + draw(24), end = draw(4), count = 0;
+		uint32_t wanted = 1 + draw(slots);
+		uint64_t soonest = draw(3) ? 0 : draw(8), distance = 0,
+			 chosen = ZERO_DISTANCE_NEVER;
+		struct zero_room room = { 0 };
+		bool is_found;
+
+		while (end < slots && run_count < 16) {
+			struct zero_run run = { .first = end,
+				                .count = 1 + draw(ZI_MIN(slots - end, 6u)),
+				                .distance = draw(8),
+				                .is_fixed = draw(6) == 0 };
+
+			runs[run_count++] = run;
+			end = run.first + run.count + (draw(2) ? draw(4) : 0);
+		}
+		is_found = best_window(runs, run_count, slots, wanted, soonest, &distance, &count);
+		cr_assert_eq(room_choose(runs, run_count, slots, wanted, soonest, &room), is_found,
+		             "round %u", round);
+		if (!is_found)
+			continue;
+		found_count++;
+		cr_assert_leq(room.first + wanted, slots);
+		for (uint32_t i = 0; i < run_count; i++) {
+			bool lies_within = runs[i].first < room.first + wanted &&
+			                   runs[i].first + runs[i].count > room.first;
+
+			cr_assert_eq(lies_within, i >= room.run_first && i < room.run_last);
+			if (lies_within)
+				chosen = ZI_MIN(chosen, runs[i].distance);
+			cr_assert(!lies_within || !runs[i].is_fixed);
+		}
+		cr_assert_eq(chosen, distance, "round %u", round);
+		cr_assert_eq(room.run_last - room.run_first, count, "round %u", round);
+	}
+	cr_assert_gt(found_count, 5000);
+}

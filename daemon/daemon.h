@@ -26,6 +26,7 @@
 #include "daemon/topo/topo.h"
 
 struct catalog;
+struct daemon_bench;
 struct nvme_tuning;
 
 /* Limits shown by `zctl limits`: filled from the configuration. */
@@ -67,6 +68,7 @@ struct daemon {
 	uint32_t pool_thread_count;
 
 	struct daemon_shard shard;
+	struct daemon_bench *bench; /* under way, or NULL. Shard thread */
 
 	struct zi_loop *loop; /* control's */
 	struct sess_control *control;
@@ -103,6 +105,9 @@ void daemon_free(struct daemon *daemon);
 int daemon_make_engine(struct daemon *daemon, struct zi_text *text);
 int daemon_watch_engine(struct daemon_shard *shard);
 void daemon_unwatch_engine(struct daemon_shard *shard);
+/* bench.c: a store measured while jobs use it. Shard thread. */
+int daemon_bench(void *arg, const struct sess_bench *asked, struct zi_text *text);
+void daemon_cancel_bench(struct daemon *daemon);
 /* tuning.c: block sizes and depths. */
 int tuning_load(const char *state_dir, const uint8_t uuid[16], struct nvme_tuning *ret_tuning);
 int tuning_save(const char *state_dir, const uint8_t uuid[16], const struct nvme_tuning *tuning);

@@ -21,6 +21,8 @@ static void engine_facts(void *arg, struct sess_engine_facts *ret_facts)
 	ret_facts->unregistered_bytes = stats.unregistered_bytes;
 	ret_facts->error_count = stats.error_count;
 	ret_facts->short_count = stats.short_count;
+	ret_facts->late_count = stats.late_count;
+	ret_facts->held_count = stats.held_count;
 }
 
 /* Context: control thread. */
@@ -76,6 +78,8 @@ void daemon_fill_facts(struct daemon *daemon)
 		.huge_free_bytes = topo_huge_free_bytes,
 		.engine = engine_facts,
 		.engine_arg = daemon,
+		.bench = daemon_bench,
+		.bench_arg = daemon,
 		.changed = sessions_changed,
 		.changed_arg = daemon,
 	};

@@ -117,6 +117,7 @@ static void shard_stop(struct zi_post *post)
 {
 	struct daemon *daemon = container_of(post, struct daemon, stop_post);
 
+	daemon_cancel_bench(daemon);
 	zero_quiesce(daemon->shard.zero, shard_quiesced, daemon);
 }
 

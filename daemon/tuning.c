@@ -209,4 +209,9 @@ void daemon_tune_store(const struct daemon *daemon, const struct config_store *c
 		                        "ignoring; zctl bench nvme %s measures anew",
 		                        store->name, daemon->config->state_dir, store->name);
 	store->tuning = tuning_resolve(config, &measured);
+	log_info("Store '%s' is used with read_block=%u read_depth=%u write_block=%u "
+	         "write_depth=%u%s",
+	         store->name, store->tuning.read_block_bytes, store->tuning.read_depth,
+	         store->tuning.write_block_bytes, store->tuning.write_depth,
+	         r ? ", never measured (zctl bench nvme)" : "");
 }

@@ -133,8 +133,8 @@ static int drain(struct zinf *zinf)
 }
 
 /* Sleeps until there is a completion, news on the socket, or @deadline_ns. 0: look again;
- * -ETIMEDOUT; or how the session ended. */
-static int sleep_once(struct zinf *zinf, uint64_t deadline_ns)
+ * -ETIMEDOUT with @ret_is_late; or how the session ended (by a deadline of the daemon's, too). */
+static int sleep_once(struct zinf *zinf, uint64_t deadline_ns, bool *ret_is_late)
 {
 	struct pollfd ready[2] = {
 		{ .fd = zinf->wakeup_fd, .events = POLLIN },
@@ -148,8 +148,11 @@ static int sleep_once(struct zinf *zinf, uint64_t deadline_ns)
 	zi_ring_disarm(&zinf->cq);
 	if (r < 0 && errno == EINTR)
 		return 0;
-	if (r <= 0)
-		return r ? err_origin(-errno) : -ETIMEDOUT;
+	if (r < 0)
+		return err_origin(-errno);
+	*ret_is_late = r == 0;
+	if (!r)
+		return -ETIMEDOUT;
 	r = ready[0].revents ? drain(zinf) : 0;
 	if (!ready[1].revents && !r)
 		return 0;
@@ -174,6 +177,7 @@ static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough,
 	uint64_t deadline_ns = 0;
 
 	for (;;) {
+		bool is_late = false;
 		int r;
 
 		if (is_spinning)
@@ -188,8 +192,8 @@ static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough,
 			return err_trace(look_last(zinf, is_enough, op, r));
 		if (!deadline_ns)
 			deadline_ns = zi_client_deadline_ns(zinf);
-		r = sleep_once(zinf, deadline_ns);
-		if (r == -ETIMEDOUT)
+		r = sleep_once(zinf, deadline_ns, &is_late);
+		if (is_late)
 			return zi_client_error(zinf, r,
 			                       "no completion from zinfd at %s within %llu ms",
 			                       zinf->path, zinf->timeout_ns / ZI_NS_PER_MS);

@@ -112,12 +112,13 @@ static int collect(int socket_fd, uint64_t deadline_ns, struct packet *packet, c
 	return 0;
 }
 
-static int ask(const struct zctl_context *context, const char *command, json_t **ret_json)
+static int ask(const struct zctl_context *context, const char *command, uint64_t timeout_ns,
+               json_t **ret_json)
 {
 	_cleanup_(zi_closep) int socket_fd = -1;
 	_cleanup_(zi_freep) struct packet *packet = malloc(sizeof *packet);
 	_cleanup_(zi_freep) char *text = NULL;
-	uint64_t deadline_ns = zi_clock_deadline_ns(ANSWER_TIMEOUT_NS);
+	uint64_t deadline_ns = zi_clock_deadline_ns(timeout_ns);
 	struct zi_admin admin = { 0 };
 	json_error_t error;
 	size_t bytes = 0;
@@ -151,8 +152,15 @@ static int ask(const struct zctl_context *context, const char *command, json_t *
  */
 json_t *zctl_ask(const struct zctl_context *context, const char *command)
 {
+	return zctl_ask_long(context, command, 0);
+}
+
+/* As zctl_ask(); waits @work_s longer. */
+json_t *zctl_ask_long(const struct zctl_context *context, const char *command, unsigned work_s)
+{
+	uint64_t timeout_ns = ANSWER_TIMEOUT_NS + work_s * ZI_NS_PER_S;
 	json_t *json = NULL;
-	int r = ask(context, command, &json);
+	int r = ask(context, command, timeout_ns, &json);
 
 	if (!r)
 		return json;
@@ -162,8 +170,8 @@ json_t *zctl_ask(const struct zctl_context *context, const char *command)
 		        "zinfd --user), or name its socket with --socket or ZINF_SOCKET\n",
 		        context->socket_path);
 	else if (r == -ETIMEDOUT)
-		fprintf(stderr, "zctl: zinfd at %s did not answer within 10 s\n",
-		        context->socket_path);
+		fprintf(stderr, "zctl: zinfd at %s did not answer within %u s\n",
+		        context->socket_path, (unsigned)(timeout_ns / ZI_NS_PER_S));
 	else if (r != -EREMOTEIO)
 		fprintf(stderr, "zctl: asking zinfd at %s failed: %s\n", context->socket_path,
 		        strerror(-r));

@@ -24,6 +24,9 @@ static const struct command commands[] = {
 	{ "tiers", "", "capacity and use of each tier of memory, bytes moved", zctl_tiers },
 	{ "jobs", "[JOB]", "jobs, their steps and what they hold; one job in detail", zctl_jobs },
 	{ "limits", "", "every limit, its value and its use", zctl_limits },
+	{ "bench", "nvme [NAME]",
+	  "measures a store (all without NAME), and has zinfd work with what was found",
+	  zctl_bench },
 	{ "doctor", "[DIRECTORY]", "what this machine offers zinf, and what to do about the rest",
 	  zctl_doctor },
 };
@@ -38,6 +41,7 @@ static int usage(FILE *stream, int code)
 	        "\n  --socket PATH  the daemon's socket (else $ZINF_SOCKET, else the user's, "
 	        "else /run/zinf/zinfd.sock)\n"
 	        "  --json         for programs\n"
+	        "  --seconds N    of bench: how long a store is measured (3)\n"
 	        "  --version\n");
 	return code;
 }
@@ -64,6 +68,17 @@ static int parse(struct zctl_context *context, int argc, char **argv, int *ret_c
 				return 2;
 			}
 			context->socket_path = argv[++i];
+		} else if (!strcmp(argv[i], "--seconds")) {
+			char *end = NULL;
+
+			if (i + 1 < argc)
+				context->seconds = (unsigned)strtoul(argv[++i], &end, 10);
+			if (!end || *end || !context->seconds ||
+			    context->seconds > ZCTL_SECONDS_MAX) {
+				fprintf(stderr, "zctl: --seconds needs a number from 1 to %u\n",
+				        ZCTL_SECONDS_MAX);
+				return 2;
+			}
 		} else if (!strncmp(argv[i], "--", 2)) {
 			fprintf(stderr, "zctl: unknown option '%s'\n", argv[i]);
 			return usage(stderr, 2);

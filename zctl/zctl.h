@@ -9,10 +9,13 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#define ZCTL_SECONDS_MAX 60u
+
 struct zctl_context {
 	const char *socket_path; /* where the daemon is asked */
 	bool is_json;
-	bool is_colour; /* stdout is a terminal and NO_COLOR is not set */
+	bool is_colour;   /* stdout is a terminal and NO_COLOR is not set */
+	unsigned seconds; /* --seconds: how long a measurement takes; 0: not given */
 };
 
 /* A command gets its own words: argv[0] is its name. Exit codes: 0, 1 failed, 2 wrong usage. */
@@ -22,9 +25,12 @@ int zctl_status(const struct zctl_context *context, int argc, char **argv);
 int zctl_tiers(const struct zctl_context *context, int argc, char **argv);
 int zctl_jobs(const struct zctl_context *context, int argc, char **argv);
 int zctl_limits(const struct zctl_context *context, int argc, char **argv);
+int zctl_bench(const struct zctl_context *context, int argc, char **argv);
 int zctl_doctor(const struct zctl_context *context, int argc, char **argv);
 
 /* Asks the daemon (admin.c). On failure says why on stderr and returns NULL. @command: words. */
 json_t *zctl_ask(const struct zctl_context *context, const char *command);
+/* A question whose answer takes @work_s more than others. */
+json_t *zctl_ask_long(const struct zctl_context *context, const char *command, unsigned work_s);
 /* Prints @json and a newline; 0. Borrows @json. */
 int zctl_print_json(const json_t *json);

@@ -105,6 +105,8 @@ static json_t *answer_status(struct sess_shard *shard, const struct sess_facts *
 	answer_number(status, "unregistered_bytes", engine.unregistered_bytes);
 	answer_number(status, "io_errors", engine.error_count);
 	answer_number(status, "io_shorts", engine.short_count);
+	answer_number(status, "io_late", engine.late_count);
+	answer_number(status, "io_held", engine.held_count);
 	answer_number(status, "sessions", shard->polled_count);
 	answer_number(status, "sessions_max", shard->limits.sessions_max);
 	answer_number(status, "sessions_ending", shard->ending_count);
@@ -223,6 +225,8 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 		break;
 	case SESS_ASK_LIMITS:
 		inquiry->answer = answer_limits(shard, facts);
+		break;
+	case SESS_ASK_BENCH: /* Takes its time: ask.c. */
 		break;
 	}
 	if (!inquiry->answer && !inquiry->result)

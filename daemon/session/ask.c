@@ -4,16 +4,47 @@
  * sent in pieces at the pace at which the client reads. Floor 6, control thread, but for
  * sess_asked().
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/session/answer.h"
 #include "daemon/session/sess.h"
 
-static const char ask_allowed[] = "status, tiers, jobs [JOB] and limits are answered";
+/* A measurement's time when none is given; no less finds anything, no more is "short". */
+#define ASK_BENCH_S     3u
+#define ASK_BENCH_S_MAX 60u
+
+static const char ask_allowed[] =
+	"status, tiers, jobs [JOB], limits and bench nvme STORE [SECONDS] are answered";
+
+/* "nvme fast 5", what follows "bench". -EINVAL with @text. */
+static int ask_parse_bench(const char *rest, struct sess_inquiry *inquiry, struct zi_text *text)
+{
+	char kind[8], name[ZI_NAME_BYTES] = "", number[8] = "", more[2];
+	unsigned long seconds = ASK_BENCH_S;
+	int count = sscanf(rest, "%7s %63s %7s %1s", kind, name, number, more);
+	char *end = number;
+
+	static_assert(ZI_NAME_BYTES == 64, "the width above");
+	if (count == 3)
+		seconds = strtoul(number, &end, 10);
+	if (count < 2 || count > 3 || *end || strcmp(kind, "nvme") != 0 ||
+	    zi_check_name(name, sizeof(inquiry->job)))
+		return zi_text_error(text, err_origin(-EINVAL), "'bench %.63s': %s", rest,
+		                     ask_allowed);
+	if (!seconds || seconds > ASK_BENCH_S_MAX)
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "a measurement of %lu s: 1 to %u are allowed", seconds,
+		                     ASK_BENCH_S_MAX);
+	inquiry->duration_ns = seconds * ZI_NS_PER_S;
+	return err_trace(zi_copy_name(inquiry->job, sizeof(inquiry->job), name));
+}
 
 /* "jobs train" → a question. -EINVAL with @text. */
 static int ask_parse(const char *command, struct sess_inquiry *inquiry, struct zi_text *text)
@@ -22,10 +53,9 @@ static int ask_parse(const char *command, struct sess_inquiry *inquiry, struct z
 		const char *word;
 		enum sess_question question;
 	} words[] = {
-		{ "status", SESS_ASK_STATUS },
-		{ "tiers", SESS_ASK_TIERS },
-		{ "jobs", SESS_ASK_JOBS },
-		{ "limits", SESS_ASK_LIMITS },
+		{ "status", SESS_ASK_STATUS }, { "tiers", SESS_ASK_TIERS },
+		{ "jobs", SESS_ASK_JOBS },     { "limits", SESS_ASK_LIMITS },
+		{ "bench", SESS_ASK_BENCH },
 	};
 	size_t word_bytes = strcspn(command, " ");
 	const char *rest = command + word_bytes + strspn(command + word_bytes, " ");
@@ -37,6 +67,8 @@ static int ask_parse(const char *command, struct sess_inquiry *inquiry, struct z
 	if (!inquiry->question)
 		return zi_text_error(text, err_origin(-EINVAL), "unknown question '%.40s': %s",
 		                     command, ask_allowed);
+	if (inquiry->question == SESS_ASK_BENCH)
+		return err_trace(ask_parse_bench(rest, inquiry, text));
 	if (!*rest)
 		return 0;
 	if (inquiry->question != SESS_ASK_JOBS || zi_check_name(rest, sizeof(inquiry->job)))
@@ -130,13 +162,61 @@ static void ask_answered(struct zi_post *post)
 }
 
 /* Context: shard thread. */
+static void ask_measured(void *arg, const struct sess_bench_result *result)
+{
+	struct sess *session = arg;
+
+	sess_answer_bench(&session->inquiry, result);
+	zi_loop_post(session->control->loop, &session->post, ask_answered);
+}
+
+/* The answer comes later, or is a refusal. Context: shard thread. */
+static void ask_for_bench(struct sess *session)
+{
+	struct sess_control *control = session->control;
+	const struct sess_facts *facts = control->facts;
+	struct sess_inquiry *inquiry = &session->inquiry;
+	const struct sess_bench bench = { .store = inquiry->job,
+		                          .duration_ns = inquiry->duration_ns,
+		                          .uid = session->uid,
+		                          .done = ask_measured,
+		                          .arg = session };
+
+	if (control->shard->is_stopping)
+		inquiry->result = zi_text_error(&inquiry->text, err_origin(-ESTALE), "%s",
+		                                control->shard->stop_reason);
+	else if (!facts->bench)
+		inquiry->result = zi_text_error(&inquiry->text, err_origin(-EOPNOTSUPP),
+		                                "nothing can be measured here");
+	else
+		inquiry->result = facts->bench(facts->bench_arg, &bench, &inquiry->text);
+	if (inquiry->result)
+		zi_loop_post(control->loop, &session->post, ask_answered);
+}
+
+/* Context: shard thread. */
 static void ask_at_shard(struct zi_post *post)
 {
 	struct sess *session = container_of(post, struct sess, post);
 	struct sess_control *control = session->control;
 
+	if (session->inquiry.question == SESS_ASK_BENCH) {
+		ask_for_bench(session);
+		return;
+	}
 	sess_answer(control->shard, control->facts, session->uid, &session->inquiry);
 	zi_loop_post(control->loop, &session->post, ask_answered);
+}
+
+/* It loads the disk that all jobs share, and changes how the daemon uses it. */
+static int ask_check_bench(const struct sess *session, struct zi_text *text)
+{
+	if (session->uid == 0 || session->uid == geteuid())
+		return 0;
+	return zi_text_error(text, err_origin(-EPERM),
+	                     "measuring is for root and uid %u, which zinfd runs as; you are uid "
+	                     "%u",
+	                     geteuid(), session->uid);
 }
 
 /**
@@ -157,6 +237,8 @@ int sess_ask(struct sess *session, const struct zi_admin *admin)
 		.started_ns = control->started_ns,
 	};
 	r = ask_parse(admin->command, &session->inquiry, &text);
+	if (!r && session->inquiry.question == SESS_ASK_BENCH)
+		r = ask_check_bench(session, &text);
 	if (r)
 		return err_trace(sess_send_error(session, admin->header.sequence, r, text.chars));
 	/* Its socket is not read until the answer is out: one question at a time. */

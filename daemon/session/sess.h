@@ -49,13 +49,20 @@ enum sess_state {
 	_SESS_STATE_COUNT,
 };
 
-enum sess_question { SESS_ASK_STATUS = 1, SESS_ASK_TIERS, SESS_ASK_JOBS, SESS_ASK_LIMITS };
+enum sess_question {
+	SESS_ASK_STATUS = 1,
+	SESS_ASK_TIERS,
+	SESS_ASK_JOBS,
+	SESS_ASK_LIMITS,
+	SESS_ASK_BENCH,
+};
 
 /* What ADMIN asked; filled on the control thread, answered on the shard's. */
 struct sess_inquiry {
 	enum sess_question question;
 	bool has_job;
-	char job[ZI_NAME_BYTES];
+	char job[ZI_NAME_BYTES]; /* or, for BENCH, a store */
+	uint64_t duration_ns;    /* BENCH */
 	uint32_t sequence;
 	uint64_t started_ns; /* the daemon's */
 	json_t *answer;      /* NULL: refused */

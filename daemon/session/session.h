@@ -16,6 +16,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/loop.h"
+#include "common/base/text.h"
 
 struct sess_control;
 struct sess_shard;
@@ -58,12 +59,34 @@ struct sess_engine_facts {
 	const char *backend; /* "io_uring", "threads", "none" */
 	uint64_t registered_bytes, unregistered_bytes;
 	uint64_t error_count, short_count;
+	uint64_t late_count, held_count; /* past their deadline: ever; and not back yet */
 };
 
 struct sess_limit_fact {
 	const char *name; /* "jobs" */
 	const char *key;  /* "limits.jobs": where it is set */
 	uint64_t value;
+};
+
+struct nvme_tune_report;
+struct nvme_tuning;
+
+/* What a measurement came to; valid during the call. */
+struct sess_bench_result {
+	const char *store;
+	const struct nvme_tune_report *report;
+	const struct nvme_tuning
+		*used;   /* from now on; configured figures go before measured ones */
+	int save_result; /* 0: kept for the next start, else why not */
+};
+
+/* `bench nvme STORE` */
+struct sess_bench {
+	const char *store; /* valid during the call */
+	uint64_t duration_ns;
+	uid_t uid; /* pays for what it needs */
+	void (*done)(void *arg, const struct sess_bench_result *result);
+	void *arg;
 };
 
 /* What the daemon knows beside sessions and jobs; constant but for `engine`. Owned by the daemon.
@@ -78,6 +101,10 @@ struct sess_facts {
 	/* Shard thread. */
 	void (*engine)(void *arg, struct sess_engine_facts *ret_facts);
 	void *engine_arg;
+	/* Shard thread: 0, and bench->done runs there later; else -errno with @text. NULL: no
+	 * store can be measured. */
+	int (*bench)(void *arg, const struct sess_bench *bench, struct zi_text *text);
+	void *bench_arg;
 	/* Control thread: the number of connections changed; may be NULL. */
 	void (*changed)(void *arg, uint32_t session_count);
 	void *changed_arg;

@@ -104,10 +104,12 @@ check-bits: all ## bit equality of zinf and --reference over random models [SEED
 # can fail is shown by disks that lie, each of which must be caught.
 POWER_STATES ?= 200
 POWER_LIES := drops-store-flush flushes-store-late drops-log-flush drops-names-flush
-check-power: $(POWER_BIN) ## power cuts at any moment, on what the disk may then hold [SEED=n POWER_STATES=n]
+POWER_DAMAGES ?= 200
+check-power: $(POWER_BIN) ## power cuts at any moment, damaged disks [SEED=n POWER_STATES=n POWER_DAMAGES=n]
 	@for durability in power process mixed; do \
 		$(POWER_BIN) --seed $(SEED) --states $(POWER_STATES) --durability $$durability || exit 1; \
 	done
+	@$(POWER_BIN) --seed $(SEED) --damages $(POWER_DAMAGES)
 	@for lie in $(POWER_LIES); do \
 		$(POWER_BIN) --seed $(SEED) --states 400 --lie $$lie || exit 1; \
 	done

@@ -131,13 +131,37 @@ static int write_job(struct catalog *catalog, const struct catalog_job *job)
 	return row_end(&row);
 }
 
-/* The blobs are those of the ranks of this world. */
+/* The sum of the checksums of all extents and blobs of the job, modulo 2^64. */
+static int sum_rows(struct catalog *catalog, int64_t job_id, uint64_t *ret_sum)
+{
+	sqlite3_stmt *handle = catalog->statements[CATALOG_SQL_ROWS];
+	uint64_t sum = 0;
+	int code = sqlite3_bind_int64(handle, 1, job_id);
+
+	while (!code && (code = sqlite3_step(handle)) == SQLITE_ROW) {
+		sum += (uint64_t)sqlite3_column_int64(handle, 0);
+		code = SQLITE_OK;
+	}
+	(void)sqlite3_reset(handle); /* Repeats the code of the step. */
+	*ret_sum = sum;
+	return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+/*
+ * The blobs are those of the ranks of this world. Last of all rows of a commit: each of the others
+ * is whole by its own checksum, and their sum says that they belong to *this* commit. A disk that
+ * loses a write leaves a page with good rows of a former one.
+ */
 static int write_stand(struct catalog *catalog, int64_t job_id, const struct catalog_job *job,
                        uint32_t blob_count)
 {
 	struct row row = row_begin(catalog, CATALOG_SQL_STAND_REPLACE);
+	uint64_t sum = 0;
+	int code = sum_rows(catalog, job_id, &sum);
 
 	assert(job->world_size > 0);
+	if (code)
+		return code;
 	row_int(&row, (uint64_t)job_id);
 	row_int(&row, (uint64_t)job->step);
 	row_int(&row, job->world_size);
@@ -145,6 +169,7 @@ static int write_stand(struct catalog *catalog, int64_t job_id, const struct cat
 	row_double(&row, job->beta1_power);
 	row_double(&row, job->beta2_power);
 	row_int(&row, blob_count);
+	row_int(&row, sum);
 	return row_end(&row);
 }
 
@@ -273,12 +298,12 @@ static int do_create(struct catalog *catalog, int64_t job_id, const struct catal
 	job_id = sqlite3_last_insert_rowid(catalog->db); /* There was none. */
 	code = write_layout(catalog, job_id, job);
 	/* Without a step there is nothing that they could belong to. */
-	if (!code)
-		code = write_stand(catalog, job_id, job, job->step >= 0 ? job->blob_count : 0);
 	if (!code && job->step >= 0)
 		code = write_extents(catalog, job_id, job);
 	if (!code && job->step >= 0)
 		code = write_blobs(catalog, job_id, job);
+	if (!code)
+		code = write_stand(catalog, job_id, job, job->step >= 0 ? job->blob_count : 0);
 	if (!code)
 		code = write_start(catalog, job_id, job);
 	if (!code)
@@ -315,11 +340,11 @@ static int do_commit(struct catalog *catalog, int64_t job_id, const struct catal
 	int code;
 
 	assert(job->step >= 0);
-	code = write_stand(catalog, job_id, job, job->blob_count);
-	if (!code)
-		code = write_extents(catalog, job_id, job);
+	code = write_extents(catalog, job_id, job);
 	if (!code)
 		code = write_blobs(catalog, job_id, job);
+	if (!code)
+		code = write_stand(catalog, job_id, job, job->blob_count);
 	return code;
 }
 

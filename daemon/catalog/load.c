@@ -28,6 +28,7 @@ struct loader {
 	int64_t job_id;
 	uint32_t unit_count, param_count, blob_count; /* as the job's own rows say */
 	uint32_t stand_count, start_count;            /* rows that were there */
+	uint64_t wanted_sum, sum;                     /* of the checksums of extents and blobs */
 	struct loaded_job *loaded;
 };
 
@@ -152,6 +153,7 @@ static bool take_extent(struct loader *loader, sqlite3_stmt *row, uint32_t index
 	extent->extent.offset_bytes = take_u64(row, 5);
 	extent->extent.bytes = take_u64(row, 6);
 	extent->step = take_u64(row, 7);
+	loader->sum += take_u64(row, 9);
 	if (sqlite3_column_bytes(row, 4) == sizeof(extent->store_uuid))
 		memcpy(extent->store_uuid, sqlite3_column_blob(row, 4), sizeof(extent->store_uuid));
 	if (!take_u32(row, 1, ZI_PLANE_STATE, &plane) ||
@@ -191,6 +193,7 @@ static bool take_blob(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 	if (index)
 		bytes = (uint8_t *)blob[-1].bytes + blob[-1].byte_count;
 	blob->byte_count = (uint64_t)sqlite3_column_bytes(row, 2);
+	loader->sum += take_u64(row, 3);
 	blob->bytes = bytes;
 	assert((uint64_t)(bytes - loaded->blob_bytes) + blob->byte_count <= loaded->blob_capacity);
 	if (blob->byte_count)
@@ -237,6 +240,7 @@ static bool take_stand(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 	job->update_count = take_u64(row, 3);
 	job->beta1_power = sqlite3_column_double(row, 4);
 	job->beta2_power = sqlite3_column_double(row, 5);
+	loader->wanted_sum = take_u64(row, 7);
 	return index == 0 && job->step >= -1 && take_u32(row, 2, ZI_WORLD_MAX, &job->world_size) &&
 	       job->world_size > 0 && take_u32(row, 6, ZI_WORLD_MAX, &loader->blob_count);
 }
@@ -253,7 +257,7 @@ static bool take_start(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 static const struct load_table load_tables[] = {
 	{ "stand", "SELECT count(*), 0 FROM stand WHERE job_id = ?1",
 	  "SELECT job_id, step, world_size, update_count, beta1_power, beta2_power, blob_count,"
-	  " checksum FROM stand WHERE job_id = ?1",
+	  " rows_sum, checksum FROM stand WHERE job_id = ?1",
 	  allocate_nothing, take_stand },
 	{ "start", "SELECT count(*), 0 FROM start WHERE job_id = ?1",
 	  "SELECT job_id, number, name, checksum FROM start WHERE job_id = ?1", allocate_nothing,
@@ -376,6 +380,8 @@ static void count_rows(struct loader *loader)
 		note_damage(loader, "the number of rows", "stand");
 	if (loader->start_count != 1)
 		note_damage(loader, "the number of rows", "start");
+	if (loader->sum != loader->wanted_sum)
+		note_damage(loader, "rows of another commit", "extent or blob");
 	/* Of a step, or there was nothing to keep. */
 	if (job->snapshot[0] && job->step < 0)
 		note_damage(loader, "a value out of its range", "stand");
@@ -406,6 +412,25 @@ static int load_job(struct catalog *catalog, sqlite3_stmt *row, struct zi_text *
 	return 0;
 }
 
+/* A job whose own row is gone leaves the others of it. */
+static int check_orphans(struct catalog *catalog, struct zi_text *text)
+{
+	int64_t count = 0;
+	int code = catalog_sql_get_int64(
+		catalog, "SELECT count(*) FROM stand WHERE job_id NOT IN (SELECT id FROM job)",
+		&count);
+
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "counting jobs", text));
+	if (count)
+		return err_origin(zi_text_error(
+			text, -EUCLEAN,
+			"%s is damaged: table job lacks %lld rows that table stand names; nothing "
+			"was changed: restore the file, or move it away to begin anew",
+			catalog->path, (long long)count));
+	return 0;
+}
+
 /*
  * Calls @each once for every job and snapshot, in the order in which they were made; what it
  * returns, if not 0, ends the walk and is returned. @each owns the job, and does not call the
@@ -416,13 +441,17 @@ int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg, s
 {
 	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *rows = NULL;
 	int code;
+	int r;
 
 	assert(!catalog->thread.is_started);
+	r = check_orphans(catalog, text);
+	if (r)
+		return err_trace(r);
 	code = sqlite3_prepare_v2(catalog->db, load_jobs_sql, -1, &rows, NULL);
 	while (!code && (code = sqlite3_step(rows)) == SQLITE_ROW) {
 		struct catalog_job *job = NULL;
-		int r = load_job(catalog, rows, text, &job);
 
+		r = load_job(catalog, rows, text, &job);
 		if (!r)
 			r = each(arg, job);
 		if (r)

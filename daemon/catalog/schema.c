@@ -58,6 +58,7 @@ const char catalog_schema_sql[] =
 	" beta1_power REAL NOT NULL,"
 	" beta2_power REAL NOT NULL,"
 	" blob_count INTEGER NOT NULL,"
+	" rows_sum INTEGER NOT NULL," /* of the checksums of its extents and blobs */
 	" checksum INTEGER NOT NULL) STRICT;"
 	"CREATE TABLE start("
 	" job_id INTEGER PRIMARY KEY,"
@@ -118,7 +119,8 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 	[CATALOG_SQL_JOB_DELETE] = "DELETE FROM job WHERE id = ?1",
 	[CATALOG_SQL_STAND_REPLACE] =
 		"REPLACE INTO stand(job_id, step, world_size, update_count, beta1_power,"
-		" beta2_power, blob_count, checksum) VALUES(?1,?2,?3,?4,?5,?6,?7,?8)",
+		" beta2_power, blob_count, rows_sum, checksum)"
+		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)",
 	[CATALOG_SQL_STAND_DELETE] = "DELETE FROM stand WHERE job_id = ?1",
 	[CATALOG_SQL_START_REPLACE] =
 		"REPLACE INTO start(job_id, number, name, checksum) VALUES(?1,?2,?3,?4)",
@@ -133,6 +135,8 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 		"REPLACE INTO extent(job_id, plane, unit, subgroup, store_uuid, offset, bytes,"
 		" step, hashes, checksum) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)",
 	[CATALOG_SQL_EXTENT_DELETE] = "DELETE FROM extent WHERE job_id = ?1",
+	[CATALOG_SQL_ROWS] = "SELECT checksum FROM extent WHERE job_id = ?1 UNION ALL"
+			     " SELECT checksum FROM blob WHERE job_id = ?1",
 	[CATALOG_SQL_BLOB_INSERT] =
 		"INSERT INTO blob(job_id, rank, bytes, checksum) VALUES(?1,?2,?3,?4)",
 	[CATALOG_SQL_BLOB_DELETE] = "DELETE FROM blob WHERE job_id = ?1",

@@ -10,7 +10,6 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "kernels/hash.h"
-#include "tests/power/image.h"
 
 #define NEVER UINT64_MAX
 
@@ -355,6 +354,14 @@ uint64_t disk_choose(struct disk *disk, const struct disk_choice *choice)
 		       kern_hash(disk->chosen_names[i], strlen(disk->chosen_names[i]));
 	}
 	return hash;
+}
+
+struct image *disk_file(struct disk *disk, enum disk_part part)
+{
+	for (uint32_t i = 0; i < disk->list->file_count; i++)
+		if (disk->chosen_names[i][0] && part_of(disk->list, i) == part)
+			return &disk->chosen[i];
+	return NULL;
 }
 
 void disk_write(const struct disk *disk, const char *directory)

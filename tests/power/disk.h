@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tests/power/image.h"
 #include "tests/power/record.h"
 
 /* What of the unflushed is there together, by kinds of files. */
@@ -51,6 +52,8 @@ struct disk *disk_free(struct disk *disk);
 void disk_cut(struct disk *disk, uint64_t cut);
 /* Chooses one of the states that are possible after the cut. Return: its hash. */
 uint64_t disk_choose(struct disk *disk, const struct disk_choice *choice);
+/* A file of the chosen state, to be changed; NULL when there is none. */
+struct image *disk_file(struct disk *disk, enum disk_part part);
 /* Makes @directory hold the chosen state and nothing else. */
 void disk_write(const struct disk *disk, const char *directory);
 /* Whether @directory holds exactly the chosen state. */

@@ -206,17 +206,18 @@ void life_run(struct life *life, const char *directory)
 
 struct judge {
 	const struct life *life;
+	enum life_trial trial;
 	uint64_t cut;
 	struct node node;
 	struct zi_text *text;
 	enum life_verdict verdict;
 };
 
-/* The worst that was found, with its sentence. @is_promised: it must not be, whatever the words. */
-static void find(struct judge *judge, bool is_promised, const char *name, const char *what,
+/* The worst that was found, with its sentence. @is_wrong: it must not be, whatever the words. */
+static void find(struct judge *judge, bool is_wrong, const char *name, const char *what,
                  const char *why)
 {
-	enum life_verdict verdict = is_promised ? LIFE_WRONG : LIFE_NAMED;
+	enum life_verdict verdict = is_wrong ? LIFE_WRONG : LIFE_NAMED;
 
 	if (verdict <= judge->verdict)
 		return;
@@ -227,6 +228,12 @@ static void find(struct judge *judge, bool is_promised, const char *name, const 
 static bool is_power(const struct life *life, uint32_t name)
 {
 	return life->durability == LIFE_POWER || (life->durability == LIFE_MIXED && name == 0);
+}
+
+/* Whether nothing may be lost or damaged. */
+static bool is_promised(const struct judge *judge, uint32_t name)
+{
+	return judge->trial == LIFE_HONEST && is_power(judge->life, name);
 }
 
 /* Whether @name may stand at the point that has @kind and @serial: the last acknowledged one, or
@@ -242,7 +249,8 @@ static bool is_allowed(const struct judge *judge, uint32_t name, int32_t kind, u
 			continue;
 		if (point->kind == kind && (kind < 0 || point->serial == serial))
 			return true;
-		if (is_power(life, name) && point->acknowledged < judge->cut)
+		if (judge->trial != LIFE_LOG_DAMAGED && is_power(life, name) &&
+		    point->acknowledged < judge->cut)
 			return false;
 	}
 	return false;
@@ -260,7 +268,7 @@ static int32_t kind_of(const struct zero_job *job, uint32_t name)
 }
 
 /* From its commit on, until a step has used all of its state. */
-static void carry_on(struct judge *judge, struct job *job, uint32_t serial, bool is_promised)
+static void carry_on(struct judge *judge, struct job *job, uint32_t serial, bool is_safe)
 {
 	const struct life *life = judge->life;
 	const char *operations = job->kind->operations;
@@ -273,7 +281,7 @@ static void carry_on(struct judge *judge, struct job *job, uint32_t serial, bool
 		if (!r)
 			r = job_hash(job, &hash);
 		if (r) {
-			find(judge, is_promised || !job->text.chars[0], job->kind->name,
+			find(judge, is_safe || !job->text.chars[0], job->kind->name,
 			     "the next step fails", job->text.chars);
 			return;
 		}
@@ -285,7 +293,7 @@ static void carry_on(struct judge *judge, struct job *job, uint32_t serial, bool
 	}
 }
 
-static void judge_open(struct judge *judge, struct job *job, uint32_t name, bool is_promised)
+static void judge_open(struct judge *judge, struct job *job, uint32_t name)
 {
 	const struct life *life = judge->life;
 	uint32_t kind = job->kind->number;
@@ -303,18 +311,19 @@ static void judge_open(struct judge *judge, struct job *job, uint32_t name, bool
 	}
 	r = job_hash(job, &hash);
 	if (r)
-		find(judge, is_promised, job->kind->name, "cannot be read", job->text.chars);
+		find(judge, is_promised(judge, name), job->kind->name, "cannot be read",
+		     job->text.chars);
 	else if (hash != life->hashes[kind][serial] ||
 	         job->memory[0].committed_step != life->steps[kind][serial])
 		find(judge, true, job->kind->name, "has other parameters than its commit", "");
 	else
-		carry_on(judge, job, (uint32_t)serial, is_promised);
+		carry_on(judge, job, (uint32_t)serial, is_promised(judge, name));
 }
 
 static void judge_name(struct judge *judge, uint32_t name)
 {
 	const char *words = life_kinds[name].name;
-	bool is_promised = is_power(judge->life, name);
+	bool is_safe = is_promised(judge, name);
 	const struct zero_job *stored = job_find(judge->node.zero, words);
 	int32_t kind;
 	struct job job;
@@ -327,32 +336,33 @@ static void judge_name(struct judge *judge, uint32_t name)
 	}
 	kind = kind_of(stored, name);
 	if (kind < 0) {
-		find(judge, is_promised || !stored->refusal, words, "has another layout",
+		find(judge, is_safe || !stored->refusal, words, "has another layout",
 		     stored->refusal_text.chars);
 		return;
 	}
 	r = job_open(&job, &judge->node, &life_kinds[kind],
 	             durability_of(judge->life, (uint32_t)kind));
 	if (r) {
-		find(judge, is_promised || !job.text.chars[0], words, "cannot be opened",
+		find(judge, is_safe || !job.text.chars[0], words, "cannot be opened",
 		     job.text.chars);
 		return;
 	}
-	judge_open(judge, &job, name, is_promised);
+	judge_open(judge, &job, name);
 	job_close(&job);
 }
 
 /* A daemon must start after every power failure, whatever its jobs ask for: only what a job has
- * committed last may be lost. */
-enum life_verdict life_judge(const struct life *life, const char *directory, uint64_t cut,
-                             struct zi_text *text)
+ * committed last may be lost. On damage it may refuse to. */
+enum life_verdict life_judge(const struct life *life, enum life_trial trial, const char *directory,
+                             uint64_t cut, struct zi_text *text)
 {
-	struct judge judge = { .life = life, .cut = cut, .text = text };
+	struct judge judge = { .life = life, .trial = trial, .cut = cut, .text = text };
 	struct zi_text why;
 
 	text->chars[0] = '\0';
 	if (node_start(&judge.node, directory, LARGE_STORE_BYTES, &why)) {
-		find(&judge, true, "the daemon", "does not start", why.chars);
+		find(&judge, trial == LIFE_HONEST || !why.chars[0], "the daemon", "does not start",
+		     why.chars);
 		return judge.verdict;
 	}
 	node_settle(&judge.node); /* What was never committed is deleted. */

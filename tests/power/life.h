@@ -35,6 +35,13 @@ struct life {
 	int64_t steps[LIFE_KINDS][JOB_SERIALS_MAX];
 };
 
+/* What may have happened to the disk, beside the power. */
+enum life_trial {
+	LIFE_HONEST,
+	LIFE_DAMAGED,     /* something is not what was written: to be named, never used */
+	LIFE_LOG_DAMAGED, /* as above in the catalog's log: what it said last may not be known */
+};
+
 enum life_verdict {
 	LIFE_WHOLE, /* every job as it was promised */
 	LIFE_NAMED, /* something is lost or damaged and said so, as `process` allows */
@@ -47,5 +54,5 @@ void life_reference(struct life *life, const char *directory);
 void life_run(struct life *life, const char *directory);
 /* Starts a daemon on @directory, as it may be after a power failure at place @cut, and carries each
  * job on by a step. @text: what is wrong, or lost. */
-enum life_verdict life_judge(const struct life *life, const char *directory, uint64_t cut,
-                             struct zi_text *text);
+enum life_verdict life_judge(const struct life *life, enum life_trial trial, const char *directory,
+                             uint64_t cut, struct zi_text *text);

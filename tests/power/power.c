@@ -6,10 +6,13 @@
  * on it, and must have each job at its last acknowledged commit (or the one under way), whole, and
  * carry it on to the right bits. That the test can fail is tested as well: with a disk that lies.
  *
- *   power [--seed N] [--states N] [--durability power|process|mixed] [--lie NAME] [--keep DIR]
+ *   power [--seed N] [--states N] [--durability power|process|mixed] [--lie NAME] [--damages N]
+ *         [--keep DIR]
  *
- * --states: drawn by the seed, beside all systematic ones with 0. --keep: leave the first wrong
- * state there. Exits 0 when nothing is wrong; with a lie, when something is.
+ * --states: drawn by the seed; with 0 all systematic ones. --damages: no power failure, but that
+ * many disks on which something is not what was written: it must be named or not matter, and never
+ * be trained on. --keep: leave the first wrong state there. Exits 0 when nothing is wrong; with a
+ * lie, when something is.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,6 +24,7 @@
 #include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "common/base/types.h"
+#include "tests/power/damage.h"
 #include "tests/power/disk.h"
 #include "tests/power/image.h"
 #include "tests/power/life.h"
@@ -44,6 +48,7 @@ static const char *const durability_names[_LIFE_DURABILITY_COUNT] = {
 struct test {
 	uint64_t seed;
 	uint64_t state_count; /* 0: all corners of all cuts */
+	uint64_t damage_count;
 	enum disk_lie lie;
 	const char *keep;
 	char directory[64];
@@ -108,7 +113,7 @@ static uint64_t promises_at(const struct life *life, uint64_t cut)
 }
 
 /* In a process of its own: an assertion of the daemon's is an answer too. */
-static enum life_verdict judge(struct test *test, const struct sample *sample, const char *where,
+static enum life_verdict judge(const struct test *test, enum life_trial trial, uint64_t cut,
                                struct zi_text *text)
 {
 	int fds[2];
@@ -123,7 +128,7 @@ static enum life_verdict judge(struct test *test, const struct sample *sample, c
 		enum life_verdict verdict;
 
 		(void)alarm(JUDGE_S);
-		verdict = life_judge(&test->life, where, sample->cut, text);
+		verdict = life_judge(&test->life, trial, test->directory, cut, text);
 		_exit(write(fds[1], text, sizeof(*text)) == (ssize_t)sizeof(*text) ? (int)verdict
 		                                                                   : LIFE_WRONG);
 	}
@@ -166,7 +171,7 @@ static void try_state(struct test *test, const struct sample *sample)
 	if (is_seen(test, hash ? hash : 1))
 		return;
 	disk_write(test->disk, test->directory);
-	verdict = judge(test, sample, test->directory, &text);
+	verdict = judge(test, LIFE_HONEST, sample->cut, &text);
 	if (verdict == LIFE_WRONG && !test->lie && test->counts[LIFE_WRONG] < 20)
 		tell_wrong(test, sample, &text);
 	test->counts[verdict]++;
@@ -238,6 +243,49 @@ static void try_all(struct test *test)
 	free(test->seen);
 }
 
+/* ---- damage ---- */
+
+/* A disk on which every call before @cut has had its effect. */
+static struct disk *disk_at(const struct test *test, uint64_t cut)
+{
+	struct disk *disk = disk_new(test->list, DISK_HONEST, 0);
+
+	disk_cut(disk, cut);
+	(void)disk_choose(
+		disk, &(struct disk_choice){ .corner = DISK_CORNERS - 1, .sector_bytes = 4096 });
+	return disk;
+}
+
+static void try_damage(struct test *test, uint64_t number)
+{
+	static const char *const kinds[_DAMAGE_KIND_COUNT] = { "flip",  "zero",      "noise",
+		                                               "stale", "misplaced", "cut" };
+	static const char *const parts[] = { "store", "catalog", "log" };
+	uint64_t state = test->seed * 1000003 + number;
+	enum disk_part part = (enum disk_part)(draw(&state) % DISK_NAMES);
+	enum damage_kind kind = (enum damage_kind)(draw(&state) % _DAMAGE_KIND_COUNT);
+	uint64_t cut = test->life.made + draw(&state) % (test->cuts - test->life.made);
+	struct disk *before = disk_at(test, draw(&state) % cut);
+	struct disk *disk = disk_at(test, cut);
+	struct zi_text text;
+
+	if (damage(disk, before, part, kind, draw(&state))) {
+		enum life_verdict verdict;
+
+		disk_write(disk, test->directory);
+		verdict =
+			judge(test, part == DISK_LOG ? LIFE_LOG_DAMAGED : LIFE_DAMAGED, cut, &text);
+		test->seen_count++;
+		test->counts[verdict]++;
+		if (verdict == LIFE_WRONG)
+			(void)printf("wrong: %s of the %s, number %llu, cut %llu: %s\n",
+			             kinds[kind], parts[part], (unsigned long long)number,
+			             (unsigned long long)cut, text.chars);
+	}
+	disk = disk_free(disk);
+	before = disk_free(before);
+}
+
 /* ---- the run ---- */
 
 static void make_directory(struct test *test)
@@ -290,6 +338,8 @@ static void parse(struct test *test, int argc, char **argv)
 			test->seed = strtoull(value, NULL, 10);
 		else if (strcmp(argv[i], "--states") == 0)
 			test->state_count = strtoull(value, NULL, 10);
+		else if (strcmp(argv[i], "--damages") == 0)
+			test->damage_count = strtoull(value, NULL, 10);
 		else if (strcmp(argv[i], "--lie") == 0)
 			test->lie = (enum disk_lie)find_name(value, lie_names, _DISK_LIE_COUNT);
 		else if (strcmp(argv[i], "--keep") == 0)
@@ -314,10 +364,11 @@ static int tell(const struct test *test, uint64_t started_ns)
 		             (unsigned long long)test->seen_count);
 		return is_caught ? 0 : 1;
 	}
-	(void)printf("power: durability %s, seed %llu, %u calls recorded: %llu different states "
+	(void)printf("power: durability %s, seed %llu, %u calls recorded: %llu %s "
 	             "(%llu whole, %llu with losses that are named), %llu wrong, %.1f s\n",
 	             durability_names[test->life.durability], (unsigned long long)test->seed,
 	             test->list->count, (unsigned long long)test->seen_count,
+	             test->damage_count ? "damaged disks" : "different states",
 	             (unsigned long long)test->counts[LIFE_WHOLE],
 	             (unsigned long long)test->counts[LIFE_NAMED],
 	             (unsigned long long)test->counts[LIFE_WRONG], seconds);
@@ -335,7 +386,10 @@ int main(int argc, char **argv)
 	/* The first start is honest: without it nothing can go wrong. */
 	test.disk = disk_new(test.list, test.lie,
 	                     test.lie == DISK_DROPS_NAMES_FLUSH ? 0 : test.life.made);
-	try_all(&test);
+	for (uint64_t i = 0; i < test.damage_count; i++)
+		try_damage(&test, i);
+	if (!test.damage_count)
+		try_all(&test);
 	test.disk = disk_free(test.disk);
 	image_clear_directory(test.directory);
 	must(!rmdir(test.directory), "something was left in the directory");

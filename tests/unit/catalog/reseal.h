@@ -41,6 +41,22 @@ static inline void reseal_function(sqlite3_context *context, int count, sqlite3_
 	sqlite3_result_int64(context, (sqlite3_int64)catalog_seal_value(&seal));
 }
 
+/* sum_rows(checksum): modulo 2^64. */
+static inline void reseal_add(sqlite3_context *context, int count, sqlite3_value **values)
+{
+	uint64_t *sum = sqlite3_aggregate_context(context, sizeof(*sum));
+
+	(void)count;
+	*sum += (uint64_t)sqlite3_value_int64(values[0]);
+}
+
+static inline void reseal_sum(sqlite3_context *context)
+{
+	const uint64_t *sum = sqlite3_aggregate_context(context, sizeof(*sum));
+
+	sqlite3_result_int64(context, (sqlite3_int64)*sum);
+}
+
 static inline void reseal_run(sqlite3 *db, const char *sql)
 {
 	reseal_must(sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK, sqlite3_errmsg(db));
@@ -67,8 +83,16 @@ static inline void reseal(sqlite3 *db)
 		               (const char *)sqlite3_column_text(rows, 1));
 	}
 	reseal_must(sqlite3_finalize(rows) == SQLITE_OK, columns_sql);
+	reseal_must(sqlite3_create_function(db, "sum_rows", 1, SQLITE_UTF8, NULL, NULL, reseal_add,
+	                                    reseal_sum) == SQLITE_OK,
+	            "sum_rows()");
 	for (uint32_t i = 0; i < count; i++)
 		reseal_run(db, sql[i]);
+	reseal_run(db, "UPDATE stand SET rows_sum = (SELECT sum_rows(checksum) FROM (SELECT job_id,"
+	               " checksum FROM extent UNION ALL SELECT job_id, checksum FROM blob) rows"
+	               " WHERE rows.job_id = stand.job_id)");
+	reseal_run(db, "UPDATE stand SET checksum = seal(job_id, step, world_size, update_count,"
+	               " beta1_power, beta2_power, blob_count, rows_sum)");
 }
 
 static inline void change_file(const char *path, const char *sql, bool is_sealed)

@@ -124,6 +124,49 @@ Test(load, a_value_that_nobody_wrote_is_damage_in_every_column_of_every_table)
 	}
 }
 
+/* What a lost write of a page leaves: rows of a former commit, each of them whole. */
+Test(load, rows_of_another_commit_are_damage)
+{
+	static const char former_sql[] =
+		"UPDATE extent SET step = step - 1, checksum = seal(job_id, plane, unit, subgroup,"
+		" store_uuid, offset, bytes, step - 1, hashes) WHERE unit = 0 AND subgroup = 1";
+	struct catalog_job *job;
+	struct fixture fixture;
+	struct sample sample;
+	sqlite3 *db = NULL;
+
+	make_catalog(&fixture, &sample);
+	reseal_must(sqlite3_open(fixture.file, &db) == SQLITE_OK, fixture.file);
+	reseal(db);
+	reseal_run(db, former_sql);
+	cr_assert_gt(sqlite3_changes(db), 0);
+	cr_assert_eq(sqlite3_close(db), SQLITE_OK);
+	cr_assert_eq(fixture_open(&fixture), 0, "%s", fixture.text.chars);
+	job = fixture_load(&fixture);
+	cr_assert_not_null(strstr(job->damage.chars, "rows of another commit in table extent"),
+	                   "'%s'", job->damage.chars);
+	job = catalog_job_free(job);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+/* It is not known what it was called, so it is the whole catalog's damage. */
+Test(load, job_whose_own_row_is_gone_is_missed)
+{
+	struct catalog_job *job = NULL;
+	struct fixture fixture;
+	struct sample sample;
+
+	make_catalog(&fixture, &sample);
+	change_file(fixture.file, "DELETE FROM job", false);
+	cr_assert_eq(fixture_open(&fixture), 0, "%s", fixture.text.chars);
+	cr_assert_eq(catalog_load_jobs(fixture.catalog, keep_job, &job, &fixture.text), -EUCLEAN);
+	cr_assert_not_null(strstr(fixture.text.chars, "lacks 1 rows"), "%s", fixture.text.chars);
+	cr_assert_null(job);
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
 /* Rows that took each other's place are each whole, but not there. */
 Test(load, rows_that_changed_places_are_damage)
 {

@@ -346,6 +346,23 @@ static int check_stores(const struct config *config, struct zi_text *text)
 	return 0;
 }
 
+/* "FILE:LINE: " of a key, "" where it has its default or came from the command line. */
+struct place_text {
+	char chars[CONFIG_TEXT_BYTES + 16];
+};
+
+static struct place_text place_of(const struct config *config, const char *section,
+                                  const char *name)
+{
+	struct place_text place = { "" };
+	uint32_t index = 0;
+
+	if (find_key(section, name, &index) && config->seen_lines[index])
+		(void)snprintf(place.chars, sizeof(place.chars), "%s:%u: ", config->file,
+		               config->seen_lines[index]); /* Fits: a path and a number. */
+	return place;
+}
+
 /**
  * config_check() - relations between keys
  *
@@ -356,17 +373,20 @@ int config_check(const struct config *config, struct zi_text *text)
 	if (config->socket[0] != '/' || strlen(config->socket) > CONFIG_SOCKET_BYTES_MAX)
 		return zi_text_error(
 			text, err_origin(-EINVAL),
-			"daemon.socket is '%.80s': a path beginning with /, of at most "
+			"%sdaemon.socket is '%.80s': a path beginning with /, of at most "
 			"%u bytes, is needed",
-			config->socket, CONFIG_SOCKET_BYTES_MAX);
+			place_of(config, "daemon", "socket").chars, config->socket,
+			CONFIG_SOCKET_BYTES_MAX);
 	if (config->ring_entries & (config->ring_entries - 1))
 		return zi_text_error(text, err_origin(-EINVAL),
-		                     "limits.ring_entries is %llu: a power of two is needed",
+		                     "%slimits.ring_entries is %llu: a power of two is needed",
+		                     place_of(config, "limits", "ring_entries").chars,
 		                     (unsigned long long)config->ring_entries);
 	if (config->inflight_ops < config->sessions)
 		return zi_text_error(text, err_origin(-EINVAL),
-		                     "limits.inflight_ops is %llu, limits.sessions is %llu: each "
+		                     "%slimits.inflight_ops is %llu, limits.sessions is %llu: each "
 		                     "session needs one at least",
+		                     place_of(config, "limits", "inflight_ops").chars,
 		                     (unsigned long long)config->inflight_ops,
 		                     (unsigned long long)config->sessions);
 	return err_trace(check_stores(config, text));

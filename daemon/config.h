@@ -92,9 +92,11 @@ int config_load(struct config *config, const char *path, struct zi_text *text);
 /* "limits.jobs=8", "nvme disk.size=4G" (the command line's --set). */
 int config_set(struct config *config, const char *assignment, struct zi_text *text);
 /* For a plain user: socket, state and (with @store_bytes) a store in @directory, or in the places
- * that XDG names when it is NULL. Makes the folders. */
+ * that XDG names when it is NULL. */
 int config_set_user(struct config *config, const char *directory, uint64_t store_bytes,
                     struct zi_text *text);
+/* Makes the folders of socket and state; after config_check(). */
+int config_make_user(const struct config *config, struct zi_text *text);
 /* What no single key can tell: relations between them. */
 int config_check(const struct config *config, struct zi_text *text);
 

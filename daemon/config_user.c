@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
@@ -61,67 +62,104 @@ static int find_xdg(char *socket_folder, char *state_folder, struct zi_text *tex
 	return err_trace(join(state_folder, home, ".local/state/zinf", text));
 }
 
+/* @directory as it is called from everywhere: it need not exist yet. */
+static int make_absolute(char *target, const char *directory, struct zi_text *text)
+{
+	_cleanup_(zi_freep) char *here = NULL;
+	size_t bytes;
+	int r = 0;
+
+	if (directory[0] == '/') {
+		if (zi_copy_name(target, CONFIG_TEXT_BYTES, directory))
+			r = zi_text_error(text, err_origin(-ENAMETOOLONG),
+			                  "%.80s…: a path has at most %u bytes", directory,
+			                  CONFIG_TEXT_BYTES - 1);
+	} else {
+		here = getcwd(NULL, 0);
+		r = here ? join(target, here, directory, text)
+		         : zi_text_error(text, err_origin(-errno),
+		                         "%.80s: the present folder has no name (%s)", directory,
+		                         strerror(errno));
+	}
+	if (r)
+		return err_trace(r);
+	for (bytes = strlen(target); bytes > 1 && target[bytes - 1] == '/'; bytes--)
+		target[bytes - 1] = '\0';
+	return 0;
+}
+
+static int set_store(struct config *config, const char *folder, uint64_t store_bytes,
+                     struct zi_text *text)
+{
+	char assignment[CONFIG_TEXT_BYTES];
+	char path[CONFIG_TEXT_BYTES];
+	int r;
+
+	r = join(path, folder, "store", text);
+	if (r)
+		return err_trace(r);
+	if (snprintf(assignment, sizeof(assignment), "nvme disk.path=%s", path) >=
+	    (int)sizeof(assignment))
+		return zi_text_error(text, err_origin(-ENAMETOOLONG), "%s is too long", path);
+	r = config_set(config, assignment, text);
+	if (r)
+		return err_trace(r);
+	config->stores[0].bytes = store_bytes;
+	config->stores[0].direct = CONFIG_DIRECT_TRY;
+	return 0;
+}
+
 /**
  * config_set_user() - socket, state and store of a plain user
- * @directory: everything in here, made when missing; NULL: $XDG_RUNTIME_DIR/zinf and
- *   $XDG_STATE_HOME/zinf (else ~/.local/state/zinf)
+ * @directory: everything in here; NULL: $XDG_RUNTIME_DIR/zinf and $XDG_STATE_HOME/zinf (else
+ *   ~/.local/state/zinf)
  * @store_bytes: of a store "disk" beside the state; 0: none
  *
- * Return: 0; -ENOENT no place is named; -ENAMETOOLONG; an errno of mkdir(). Context: main thread.
+ * Makes nothing. Return: 0; -ENOENT no place is named; -ENAMETOOLONG. Context: main thread.
  */
 int config_set_user(struct config *config, const char *directory, uint64_t store_bytes,
                     struct zi_text *text)
 {
 	char socket_folder[CONFIG_TEXT_BYTES];
 	char state_folder[CONFIG_TEXT_BYTES];
-	char absolute[CONFIG_TEXT_BYTES];
 	int r;
 
 	if (directory) {
-		_cleanup_(zi_freep) char *real = NULL;
-
-		r = make_folders(directory, text);
-		if (r)
-			return err_trace(r);
-		real = realpath(directory, NULL);
-		if (!real || zi_copy_name(absolute, sizeof(absolute), real))
-			return zi_text_error(text, err_origin(-ENAMETOOLONG),
-			                     "%s cannot be resolved to a path of at most %u bytes",
-			                     directory, CONFIG_TEXT_BYTES - 1);
-		r = join(socket_folder, absolute, ".", text);
+		r = make_absolute(socket_folder, directory, text);
 		if (!r)
-			r = join(state_folder, absolute, "state", text);
-		if (!r)
-			r = join(config->socket, absolute, "zinfd.sock", text);
+			r = join(state_folder, socket_folder, "state", text);
 	} else {
 		r = find_xdg(socket_folder, state_folder, text);
-		if (!r)
-			r = join(config->socket, socket_folder, "zinfd.sock", text);
 	}
 	if (!r)
-		r = make_folders(socket_folder, text);
-	if (!r)
-		r = make_folders(state_folder, text);
+		r = join(config->socket, socket_folder, "zinfd.sock", text);
 	if (r)
 		return err_trace(r);
 	(void)zi_copy_name(config->state_dir, sizeof(config->state_dir), state_folder); /* Fits. */
 	config->socket_mode = 0600;
-	if (store_bytes) {
-		char assignment[CONFIG_TEXT_BYTES];
-		char path[CONFIG_TEXT_BYTES];
+	if (!store_bytes)
+		return 0;
+	return err_trace(
+		set_store(config, directory ? socket_folder : state_folder, store_bytes, text));
+}
 
-		r = join(path, directory ? absolute : state_folder, "store", text);
-		if (r)
-			return err_trace(r);
-		if (snprintf(assignment, sizeof(assignment), "nvme disk.path=%s", path) >=
-		    (int)sizeof(assignment))
-			return zi_text_error(text, err_origin(-ENAMETOOLONG), "%s is too long",
-			                     path);
-		r = config_set(config, assignment, text);
-		if (r)
-			return err_trace(r);
-		config->stores[0].bytes = store_bytes;
-		config->stores[0].direct = CONFIG_DIRECT_TRY;
-	}
-	return 0;
+/**
+ * config_make_user() - the folders that config_set_user() named
+ *
+ * Those of a socket or a state that an option has put elsewhere are made as well. Return: 0, or an
+ * errno of mkdir() with @text. Context: main thread.
+ */
+int config_make_user(const struct config *config, struct zi_text *text)
+{
+	char folder[CONFIG_TEXT_BYTES];
+	char *slash;
+	int r;
+
+	(void)zi_copy_name(folder, sizeof(folder), config->socket); /* Of the same size. */
+	slash = strrchr(folder, '/');
+	*slash = '\0'; /* config_check(): it begins with one. */
+	r = make_folders(folder, text);
+	if (!r)
+		r = make_folders(config->state_dir, text);
+	return err_trace(r);
 }

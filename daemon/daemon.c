@@ -261,17 +261,16 @@ static int make_parts(struct daemon *daemon, struct zi_text *text)
 
 /**
  * daemon_make() - everything up to listening
- * @daemon: zeroed but for `config` (outlives it) and `notify`
+ * @daemon: zeroed but for `config` (outlives it), `notify` and what daemon_take_signals() made
  * @text: one line of what is wrong
  *
- * Return: 0, or -errno; daemon_free() either way in the end.
+ * Return: 0, or -errno (-ECANCELED: a signal said to stop); daemon_free() either way in the end.
  */
 int daemon_make(struct daemon *daemon, struct zi_text *text)
 {
 	int listen_fd = -1;
 	int r;
 
-	daemon->signal_fd = -1;
 	text->chars[0] = '\0';
 	r = notify_take_socket(text, &listen_fd);
 	if (!r && listen_fd < 0)

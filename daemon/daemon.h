@@ -97,6 +97,11 @@ struct daemon {
 /* daemon.c. Everything up to listening; on failure @text says why in one line, and daemon_free()
  * takes down what was made. @daemon: zeroed but for `config` and `notify`. */
 int daemon_make(struct daemon *daemon, struct zi_text *text);
+/* run.c. SIGTERM and SIGINT from here on go to a descriptor that is looked at where the start may
+ * take long, and by daemon_run(). Before daemon_make(). 0 or -errno. */
+int daemon_take_signals(struct daemon *daemon);
+/* Whether one of them has come; waits for it at most @wait_ms. */
+bool daemon_is_told_to_stop(const struct daemon *daemon, int wait_ms);
 /* run.c. Until a signal says to stop. 0: daemon_free() comes next; else see there. */
 int daemon_run(struct daemon *daemon, int ready_fd);
 void daemon_free(struct daemon *daemon);

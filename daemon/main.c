@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/fd.h"
 #include "common/base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/limits.h"
@@ -180,14 +181,21 @@ static int run(const struct config *config, int ready_fd)
 	int code;
 	int r;
 
-	daemon = (struct daemon){ .config = config, .notify = NOTIFY_INIT };
+	daemon = (struct daemon){ .config = config, .notify = NOTIFY_INIT, .signal_fd = -1 };
 	r = notify_open(&daemon.notify, &text);
 	if (r) {
 		log_error("%s", text.chars);
 		return 1;
 	}
+	r = daemon_take_signals(&daemon);
+	if (r)
+		return log_error_errno(r, "Taking signals failed"), 1;
 	r = daemon_make(&daemon, &text);
-	if (r) {
+	if (r == -ECANCELED && daemon_is_told_to_stop(&daemon, 0)) {
+		log_info("Told to stop while starting: what was being made is gone again");
+		notify_send(&daemon.notify, "STOPPING=1");
+		code = 0;
+	} else if (r) {
 		log_error("zinfd cannot start: %s", text.chars);
 		notify_send(&daemon.notify, "STATUS=%s\nERRNO=%d", text.chars, -r);
 		code = 1;
@@ -203,6 +211,7 @@ static int run(const struct config *config, int ready_fd)
 			(void)log_error_errno(r, "zinfd cannot go on");
 	}
 	daemon_free(&daemon);
+	daemon.signal_fd = zi_close(daemon.signal_fd);
 	notify_close(&daemon.notify);
 	return code;
 }
@@ -229,6 +238,10 @@ int main(int argc, char **argv)
 	if (arguments.is_check) {
 		printf("%s: ok\n", config.file[0] ? config.file : "configuration");
 		return 0;
+	}
+	if (arguments.is_user && config_make_user(&config, &text)) {
+		log_error("%s", text.chars);
+		return 1;
 	}
 	zi_log_set_level(log_level_of(&config));
 	json_object_seed(0); /* Before there are threads: jansson does it on first use otherwise. */

@@ -12,6 +12,7 @@
  * committed.
  */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -195,7 +196,8 @@ static void signal_ready(struct zi_source *source, uint32_t epoll_events)
 
 /* ---- running ---- */
 
-static int watch_signals(struct daemon *daemon)
+/* See daemon.h. Context: main thread, before there are others: they inherit what is blocked. */
+int daemon_take_signals(struct daemon *daemon)
 {
 	sigset_t signals;
 
@@ -207,8 +209,15 @@ static int watch_signals(struct daemon *daemon)
 	daemon->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (daemon->signal_fd < 0)
 		return err_origin(-errno);
-	return err_trace(zi_loop_add(daemon->loop, &daemon->signal_source, daemon->signal_fd,
-	                             EPOLLIN, signal_ready));
+	return 0;
+}
+
+/* See daemon.h. The signal stays there for whoever reads it. */
+bool daemon_is_told_to_stop(const struct daemon *daemon, int wait_ms)
+{
+	struct pollfd ready = { .fd = daemon->signal_fd, .events = POLLIN };
+
+	return poll(&ready, 1, wait_ms) > 0;
 }
 
 static void unwatch(struct daemon *daemon)
@@ -216,7 +225,6 @@ static void unwatch(struct daemon *daemon)
 	zi_loop_disarm(&daemon->stop_timer);
 	zi_loop_disarm(&daemon->watchdog_timer);
 	zi_loop_remove(&daemon->signal_source);
-	daemon->signal_fd = zi_close(daemon->signal_fd);
 }
 
 /**
@@ -232,7 +240,8 @@ int daemon_run(struct daemon *daemon, int ready_fd)
 {
 	int r;
 
-	r = watch_signals(daemon);
+	r = zi_loop_add(daemon->loop, &daemon->signal_source, daemon->signal_fd, EPOLLIN,
+	                signal_ready);
 	if (!r)
 		r = zi_thread_start(&daemon->shard.thread, "shard-0", shard_main, &daemon->shard);
 	if (r) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stores that the engine serves, and the NVMe tiers on them. Floor 7, main thread. */
 #include <errno.h>
-#include <poll.h>
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
@@ -37,20 +36,23 @@ struct store_progress {
 	const char *name;
 };
 
-static void store_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
+static int store_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 {
 	const struct store_progress *progress = arg;
 	struct daemon *daemon = progress->daemon;
 	uint32_t percent =
 		total_bytes ? (uint32_t)((double)done_bytes * 100 / (double)total_bytes) : 100;
 
+	if (daemon_is_told_to_stop(daemon, 0))
+		return err_origin(-ECANCELED);
 	if (percent == daemon->progress_percent)
-		return;
+		return 0;
 	daemon->progress_percent = percent;
 	notify_send(&daemon->notify,
 	            "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=Writing store '%s' for the first time: "
 	            "%u %% of %s",
 	            progress->name, percent, zi_format_bytes(total_bytes).chars);
+	return 0;
 }
 
 /*
@@ -69,7 +71,8 @@ static int open_when_free(struct daemon *daemon, const struct nvme_store_options
 		notify_send(&daemon->notify, "STATUS=Waiting for store '%s' to become free",
 		            options->name);
 	while (r == -EBUSY && zi_clock_now_ns() < deadline_ns) {
-		(void)poll(NULL, 0, STORES_RETRY_MS); /* Woken early: looks early. */
+		if (daemon_is_told_to_stop(daemon, STORES_RETRY_MS))
+			return err_origin(-ECANCELED);
 		r = nvme_store_open(options, text, ret_store);
 	}
 	return err_trace(r);
@@ -79,7 +82,7 @@ static int open_store(struct daemon *daemon, const struct config_store *config,
                       struct zi_text *text)
 {
 	struct store_progress progress = { .daemon = daemon, .name = config->name };
-	const struct nvme_store_options options = {
+	struct nvme_store_options options = {
 		.name = config->name,
 		.path = config->path,
 		.bytes = config->bytes,
@@ -90,9 +93,14 @@ static int open_store(struct daemon *daemon, const struct config_store *config,
 	uint32_t index = daemon->nvme_tier_count;
 	struct tier *tier = &daemon->nvme_tiers[index];
 	struct nvme_store *store = NULL;
+	uint64_t extent_count = 0;
 	int r;
 
 	daemon->progress_percent = UINT32_MAX;
+	r = catalog_store_extents(daemon->catalog, config->name, text, &extent_count);
+	if (r)
+		return err_trace(r);
+	options.is_known = extent_count > 0;
 	r = open_when_free(daemon, &options, text, &daemon->stores[index]);
 	if (r)
 		return err_trace(r);
@@ -125,7 +133,8 @@ static int open_store(struct daemon *daemon, const struct config_store *config,
  * daemon_open_stores() - whatever the configuration names
  * @daemon: with topo, catalog and the shard's loop
  *
- * Return: 0; errors of nvme_store_open(), nvme_engine_new(), catalog_adopt_store(), with @text.
+ * Return: 0; -ECANCELED a signal said to stop meanwhile; errors of nvme_store_open(),
+ * nvme_engine_new(), catalog_adopt_store(), with @text.
  */
 int daemon_open_stores(struct daemon *daemon, struct zi_text *text)
 {

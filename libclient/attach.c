@@ -99,6 +99,11 @@ static int connect_daemon(struct zinf *zinf, bool is_waiting, uint64_t deadline_
 				                       "no zinfd at %s: start it, or name its "
 				                       "socket in $ZINF_SOCKET",
 				                       zinf->path);
+		} else if (r == -EACCES) {
+			return zi_client_error(zinf, r,
+			                       "uid %u may not use zinfd's socket %s: its mode "
+			                       "(daemon.socket_mode) and its folder's say who may",
+			                       geteuid(), zinf->path);
 		} else if (r != -EAGAIN) { /* EAGAIN: it is there, and busy */
 			return zi_client_error(zinf, r, "connecting to zinfd at %s: %s", zinf->path,
 			                       strerror(-r));
@@ -139,7 +144,9 @@ static int greet(struct zinf *zinf)
 	if (zinf->attach.config.offload_optimizer == ZI_OFFLOAD_NVME &&
 	    !(zinf->features & ZI_FEATURE_NVME_STATE))
 		return zi_client_error(zinf, -EOPNOTSUPP,
-		                       "offload_optimizer nvme: %s at %s has no NVMe tier",
+		                       "offload_optimizer nvme: %s at %s has no NVMe tier: "
+		                       "configure one ([nvme NAME], or --size with --user), or "
+		                       "use cpu",
 		                       theirs->program, zinf->path);
 	if (zinf->attach.config.offload_param == ZI_OFFLOAD_NVME &&
 	    !(zinf->features & ZI_FEATURE_NVME_PARAM))

@@ -116,6 +116,7 @@ struct zinf {
 	struct zi_client_param *params;
 	uint32_t unit_count, unit_capacity;
 	uint32_t param_count, param_capacity;
+	bool is_layout_sent; /* and cannot be taken back: materialize may be called again */
 	bool is_materialized;
 	int64_t committed_step;
 	void *param_base; /* whole life; units may lie under a staging copy */

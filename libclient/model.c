@@ -56,7 +56,7 @@ static int enter_forming(struct zinf *zinf, const char *function)
 
 	if (r)
 		return err_trace(r);
-	if (zinf->is_materialized)
+	if (zinf->is_materialized || zinf->is_layout_sent)
 		return zi_client_error(zinf, -EINVAL, "%s() after zinf_materialize()", function);
 	return 0;
 }
@@ -340,15 +340,19 @@ int zinf_materialize(struct zinf *zinf)
 	int fds[ZI_MESSAGE_FDS_MAX];
 	int r;
 
-	r = enter_forming(zinf, __func__);
+	r = zi_client_enter(zinf);
 	if (r)
 		return err_trace(r);
-	r = check_model(zinf);
-	if (r)
-		return err_trace(r);
-	r = send_layout(zinf);
-	if (r)
-		return err_trace(r);
+	if (zinf->is_materialized)
+		return zi_client_error(zinf, -EINVAL, "zinf_materialize() was called before");
+	if (!zinf->is_layout_sent) {
+		r = check_model(zinf);
+		if (!r)
+			r = send_layout(zinf);
+		if (r)
+			return err_trace(r);
+		zinf->is_layout_sent = true;
+	}
 	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_MATERIALIZE, sizeof(request),
 	                      ZI_MESSAGE_MATERIALIZED, &reply, fds, MODEL_FDS);
 	if (r)

@@ -31,8 +31,10 @@ struct nvme_store_options {
 	const char *path;        /* file (made when missing) or block device */
 	uint64_t bytes;          /* size of a file that is made or grown; 0: as it is */
 	bool is_direct_required; /* refuse a file system without O_DIRECT (tmpfs included) */
-	/* Called while the file is written once in advance; may be NULL. */
-	void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes);
+	bool is_known;           /* data lies in it: what is missing or empty is not made anew */
+	/* Called while the file is written once in advance; may be NULL. What it returns, if not
+	 * 0, ends that, and is returned: a file that was being made is gone then. */
+	int (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes);
 	void *progress_arg;
 };
 

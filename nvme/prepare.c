@@ -82,7 +82,9 @@ static int prepare_fill(const struct nvme_prepare *prepare)
 			return err_trace(r);
 		done_bytes += bytes;
 		if (prepare->progress)
-			prepare->progress(prepare->progress_arg, done_bytes, total_bytes);
+			r = prepare->progress(prepare->progress_arg, done_bytes, total_bytes);
+		if (r)
+			return err_trace(r);
 	}
 	return 0;
 }
@@ -112,7 +114,8 @@ static int prepare_reserve_and_fill(const struct nvme_prepare *prepare)
  *           (an interrupted preparation), what lies there is overwritten
  * @text: the sentence of a failure
  *
- * Return: 0, -ENOSPC, -EFBIG, -EDQUOT, -EIO or another errno of the file system.
+ * Return: 0, -ENOSPC, -EFBIG, -EDQUOT, -EIO or another errno of the file system; what progress()
+ * ended it with.
  */
 int nvme_prepare(const struct nvme_prepare *prepare, struct zi_text *text)
 {

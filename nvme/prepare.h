@@ -11,7 +11,8 @@ struct nvme_prepare {
 	const char *path;    /* for sentences */
 	uint64_t from_bytes; /* what is there already; 0: a new file */
 	uint64_t to_bytes;   /* size afterwards */
-	void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes); /* may be NULL */
+	/* May be NULL. Not 0: ends it, with that. */
+	int (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes);
 	void *progress_arg;
 };
 

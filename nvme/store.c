@@ -74,13 +74,15 @@ static int store_fit(struct nvme_store *store, const struct nvme_store_options *
 	if (capacity_bytes < superblock->bytes)
 		return err_origin(zi_text_error(
 			text, -EUCLEAN,
-			"store '%s' has %llu bytes, its superblock says %llu: it was cut",
+			"store '%s' has %llu bytes, its superblock says %llu: it was cut. Put the "
+			"whole file back, or move store and catalog away to begin anew",
 			store->path, (unsigned long long)capacity_bytes,
 			(unsigned long long)superblock->bytes));
 	if (wanted_bytes < superblock->bytes)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"store '%s' has %s (%llu bytes) and cannot shrink to %s (%llu bytes)",
+			"store '%s' has %s (%llu bytes) and cannot shrink to %s (%llu bytes): "
+			"leave its size out, or give the one it has",
 			store->path, zi_format_bytes(superblock->bytes).chars,
 			(unsigned long long)superblock->bytes, zi_format_bytes(wanted_bytes).chars,
 			(unsigned long long)wanted_bytes));
@@ -192,8 +194,9 @@ static int store_open_path(struct nvme_store *store, struct zi_text *text)
  * @ret_store: the caller's, to close
  *
  * Return: 0; -EBUSY (another process has it), -EEXIST (something else is there), -EPROTONOSUPPORT
- * (another version), -EUCLEAN (damaged or cut), -EINVAL (size, kind of file, shrinking), -ENOSPC,
- * -EFBIG, -EOPNOTSUPP (no direct I/O), or an errno of the file system.
+ * (another version), -EUCLEAN (damaged or cut), -ENODATA (known, and not there), -EINVAL (size,
+ * kind of file, shrinking), -ENOSPC, -EFBIG, -EOPNOTSUPP (no direct I/O), an errno of the file
+ * system, or what progress() returned.
  */
 int nvme_store_open(const struct nvme_store_options *options, struct zi_text *text,
                     struct nvme_store **ret_store)

@@ -29,6 +29,17 @@ static int store_size_missing(const struct nvme_store *store, struct zi_text *te
 		text, -EINVAL, "store '%s' does not exist yet, and no size is given", store->path));
 }
 
+/* What should be there is not: making it anew would only hide that. */
+static int store_known_missing(const struct nvme_store *store, const char *what,
+                               struct zi_text *text)
+{
+	return err_origin(zi_text_error(
+		text, -ENODATA,
+		"store '%s' %s, but the catalog has jobs in it: put the store back, or move the "
+		"catalog away to begin anew",
+		store->path, what));
+}
+
 /* ---- a new file ---- */
 
 /* What a crash while preparing left behind. A living owner holds its lock. */
@@ -104,6 +115,8 @@ int nvme_store_create(struct nvme_store *store, const struct nvme_store_options 
 	_cleanup_(zi_freep) char *temporary_path = NULL;
 	int r;
 
+	if (options->is_known)
+		return store_known_missing(store, "does not exist", text);
 	if (!options->bytes)
 		return store_size_missing(store, text);
 	if (asprintf(&temporary_path, "%s" STORE_SUFFIX, store->path) < 0) {
@@ -136,6 +149,8 @@ int nvme_store_fill_empty(struct nvme_store *store, const struct nvme_store_opti
 	struct nvme_superblock superblock;
 	int r;
 
+	if (options->is_known)
+		return store_known_missing(store, "is empty", text);
 	if (!options->bytes)
 		return store_size_missing(store, text);
 	r = nvme_superblock_make(options->bytes, &superblock);
@@ -167,6 +182,8 @@ int nvme_store_adopt_device(struct nvme_store *store, const struct nvme_store_op
 	struct nvme_superblock superblock;
 	int r;
 
+	if (options->is_known)
+		return store_known_missing(store, "holds no store", text);
 	if (capacity_bytes < STORE_VIRGIN_BYTES || options->bytes > capacity_bytes)
 		return err_origin(zi_text_error(
 			text, -ENOSPC, "device '%s' has %s, the store needs %s", store->path,

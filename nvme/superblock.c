@@ -66,7 +66,9 @@ int nvme_superblock_check(const struct nvme_superblock *superblock, const char *
 	if (superblock->checksum != hash)
 		return err_origin(zi_text_error(
 			text, -EUCLEAN,
-			"superblock of store '%s' is damaged (checksum %016llx, computed %016llx)",
+			"superblock of store '%s' is damaged (checksum %016llx, computed %016llx): "
+			"put a copy of the store back, or move store and catalog away to begin "
+			"anew",
 			path, (unsigned long long)superblock->checksum, (unsigned long long)hash));
 	/* With a right checksum only a program could have written what follows. */
 	if (superblock->state != NVME_SUPERBLOCK_READY &&

@@ -44,9 +44,13 @@ $(filter $(BUILD)/tests/unit/daemon/%,$(UNIT_BIN)): $(DAEMON_PARTS_A)
 
 include tests/fuzz/fuzz.mk
 
+LIBS_system := -ljansson -lm
 $(SYSTEM_BIN): $(BUILD)/%: $(BUILD)/%.o $(HARNESS_A) $(LIBCLIENT_A)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion -ljansson -lm
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_system)
+# It spoils stores and catalogs by their formats.
+$(BUILD)/tests/system/test_badstore: $(call archive,nvme)
+$(BUILD)/tests/system/test_badstore: LIBS_system += -lsqlite3
 
 $(STRESS_BIN): $(BUILD)/%: $(BUILD)/%.o $(DAEMON_A) $(call archive,libclient)
 	$(call say,LD,$@)

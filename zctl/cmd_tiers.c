@@ -25,6 +25,16 @@ static void describe(const json_t *tier, char *text, size_t capacity)
 	               zi_format_bytes(get_count(tier, "huge_free_bytes")).chars);
 }
 
+/* Traffic of memory is not counted: a dash, where 0 B would be a lie. */
+static struct zi_bytes_text cell(const json_t *tier, const char *key)
+{
+	bool is_traffic = !strcmp(key, "read_bytes") || !strcmp(key, "write_bytes");
+
+	if (is_traffic && strcmp(get_word(tier, "kind"), "nvme") != 0)
+		return (struct zi_bytes_text){ "-" };
+	return zi_format_bytes(get_count(tier, key));
+}
+
 /**
  * zctl_tiers() - capacity and use of each tier, bytes moved since the daemon started
  * @context: socket and output options
@@ -65,7 +75,7 @@ int zctl_tiers(const struct zctl_context *context, int argc, char **argv)
 		describe(tier, remarks, sizeof remarks);
 		table_cell(table, "%s", get_word(tier, "name"));
 		for (size_t i = 0; i < ZI_COUNT_OF(keys); i++)
-			table_cell(table, "%s", zi_format_bytes(get_count(tier, keys[i])).chars);
+			table_cell(table, "%s", cell(tier, keys[i]).chars);
 		table_cell(table, "%s", remarks);
 	}
 	table_print(table, context->is_colour);

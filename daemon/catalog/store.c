@@ -84,6 +84,26 @@ static int check_rows(struct catalog *catalog, struct zi_text *text)
 	return 0;
 }
 
+/* See catalog.h. Return: 0, -EUCLEAN, what SQLite says. */
+int catalog_store_extents(struct catalog *catalog, const char *name, struct zi_text *text,
+                          uint64_t *ret_count)
+{
+	static const uint8_t any[UUID_BYTES];
+	struct knowledge knowledge;
+	int code;
+	int r;
+
+	assert(!catalog->thread.is_started);
+	r = check_rows(catalog, text);
+	if (r)
+		return err_trace(r);
+	code = look_up(catalog, name, any, &knowledge);
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "looking up a store", text));
+	*ret_count = (uint64_t)knowledge.extent_count;
+	return 0;
+}
+
 /*
  * @name: of the tier in the configuration. @uuid: from the store's superblock. @is_created: this
  * daemon has just made the store, so nothing can be in it.

@@ -33,6 +33,14 @@ static int sess_hold(struct sess *session, struct tier_segment *segment)
 		tier_holders_add(session->shard->holders, session->pid, session->pidfd, segment));
 }
 
+/* What was done is undone already: its group ended between the completion and the answer, and says
+ * so next. */
+static int sess_reply_over(struct sess *session)
+{
+	return err_trace(sess_send_error(session, session->request_sequence, -ESTALE,
+	                                 "the group ended meanwhile: detach, then attach again"));
+}
+
 static int sess_reply_materialized(struct sess *session)
 {
 	struct zi_materialized message = { 0 };
@@ -40,8 +48,10 @@ static int sess_reply_materialized(struct sess *session)
 	int param_fd;
 	int r;
 
-	zero_materialized(session->rank, &result);
 	session->unit_count = zero_unit_count(session->rank);
+	if (!session->unit_count)
+		return err_trace(sess_reply_over(session));
+	zero_materialized(session->rank, &result);
 	r = tier_segment_readonly_fd(result.param, &param_fd);
 	if (!r)
 		r = sess_hold(session, result.param);
@@ -62,9 +72,12 @@ static int sess_reply_materialized(struct sess *session)
 static int sess_reply_param_write(struct sess *session)
 {
 	struct tier_segment *staging = zero_param_staging(session->rank);
-	struct zi_param_write message = { .bytes = staging->region.bytes };
+	struct zi_param_write message = { 0 };
 	int r;
 
+	if (!staging)
+		return err_trace(sess_reply_over(session));
+	message.bytes = staging->region.bytes;
 	r = sess_hold(session, staging);
 	if (r)
 		return err_trace(r);

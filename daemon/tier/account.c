@@ -43,14 +43,16 @@ static void say_full(const struct tier *tier, uint64_t bytes, struct zi_text *te
 	if (tier->holders)
 		lingering_bytes = tier_holders_lingering_bytes(tier->holders, tier, &pid);
 	if (!lingering_bytes) {
-		zi_text_set(text, "%s asked for on %s, %s free of %s", asked.chars, tier->name,
-		            left.chars, capacity.chars);
+		zi_text_set(text, "%s asked for on %s, %s free of %s: %s", asked.chars, tier->name,
+		            left.chars, capacity.chars,
+		            tier->kind == TIER_CPU ? "raise tier.cpu.capacity, or end other jobs"
+		                                   : "enlarge the store, or destroy other jobs");
 		return;
 	}
 	lingering = zi_format_bytes(lingering_bytes);
 	zi_text_set(text,
 	            "%s asked for on %s, %s free of %s; %s are still held by processes that have "
-	            "left their jobs, such as pid %d",
+	            "left their jobs, such as pid %d: end them",
 	            asked.chars, tier->name, left.chars, capacity.chars, lingering.chars, (int)pid);
 }
 
@@ -86,10 +88,14 @@ int tier_charge_take(struct tier_charge *charge, struct tier *tier, struct tier_
 	for (struct tier_account *payer = account; payer; payer = payer->parent) {
 		if (account_has_room(payer, tier->kind, bytes))
 			continue;
-		zi_text_set(text, "%s asked for on %s, %s holds %s of the %s it may hold there",
-		            zi_format_bytes(bytes).chars, tier->name, payer->name,
-		            zi_format_bytes(payer->used_bytes[tier->kind]).chars,
-		            zi_format_bytes(payer->limit_bytes[tier->kind]).chars);
+		zi_text_set(
+			text,
+			"%s asked for on %s, %s holds %s of the %s it may hold there: raise %s, "
+			"or end other jobs",
+			zi_format_bytes(bytes).chars, tier->name, payer->name,
+			zi_format_bytes(payer->used_bytes[tier->kind]).chars,
+			zi_format_bytes(payer->limit_bytes[tier->kind]).chars,
+			tier->kind == TIER_CPU ? "quota.uid_cpu" : "quota.uid_nvme");
 		return TIER_E_QUOTA;
 	}
 	for (struct tier_account *payer = account; payer; payer = payer->parent)

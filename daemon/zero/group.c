@@ -198,7 +198,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 	assert(job->attached_count > 0);
 	job->attached_count--;
 	rank->pidfd = zi_close(rank->pidfd);
-	layout_free(&rank->layout);
+	stream_drop(rank);
 	load_forget(rank);
 	free(rank->pin_counts);
 	free(rank);

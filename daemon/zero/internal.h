@@ -120,6 +120,9 @@ bool history_has(const struct zero_history *history, const char *name);
 int history_record(struct zero_history *history, uint64_t stored_number);
 void history_free(struct zero_history *history);
 
+/* ---- stream.c ---- */
+void stream_drop(struct zero_rank *rank);
+
 /* ---- layout.c ---- */
 void layout_free(struct zero_layout *layout);
 int layout_check(const struct zero_layout *layout, struct zi_text *text);

@@ -325,6 +325,7 @@ struct zero_rank {
 	struct zero_op *gathered[_ZERO_GATHER_COUNT];
 	struct zero_snapshot *load; /* a new job begins with this; NULL: empty */
 	struct zero_layout layout;  /* until materialised */
+	struct tier_charge stream_charge; /* for it */
 	uint32_t *pin_counts;       /* (unit_count,) */
 	uint32_t order_place;       /* in the recorded order of units */
 	struct zero_write *write;   /* of a unit's parameters; NULL: none */

@@ -48,7 +48,7 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 	} else {
 		assert(is_told);
 		for (uint32_t i = 0; i < job->world; i++) {
-			layout_free(&job->group.ranks[i]->layout);
+			stream_drop(job->group.ranks[i]);
 			load_forget(job->group.ranks[i]);
 		}
 		/* Loaded from a snapshot: memory is the only copy from here on. */
@@ -173,7 +173,9 @@ static int check_bytes(const struct zero_job *job, struct zi_text *text)
 	if (bytes <= job->cpu_tier->capacity_bytes)
 		return 0;
 	return err_origin(zi_text_error(
-		text, -ENOSPC, "%s of job '%s' with %u ranks take %s, %s has %s in all",
+		text, -ENOSPC,
+		"%s of job '%s' with %u ranks take %s, %s has %s in all: raise tier.cpu.capacity, "
+		"or use fewer ranks",
 		job_has_pool(job) ? "gradients" : "parameters and gradients", job->name, job->world,
 		zi_format_bytes(bytes).chars, job->cpu_tier->name,
 		zi_format_bytes(job->cpu_tier->capacity_bytes).chars));
@@ -198,6 +200,7 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	if (!job->layout.unit_count) {
 		job->layout = job->group.ranks[0]->layout;
 		job->group.ranks[0]->layout = (struct zero_layout){ 0 };
+		stream_drop(job->group.ranks[0]);
 	}
 	if (!job->units) {
 		r = check_bytes(job, text);
@@ -240,13 +243,18 @@ void materialize_start(struct zero_job *job)
 static int compare(struct zero_rank *rank, struct zi_text *text)
 {
 	struct zero_job *job = rank->job;
+	struct zi_text why = { "" };
 	char who[24];
 	char model_who[24];
 	int r;
 
 	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
 	if (job->is_stored) {
-		r = layout_compare(&rank->layout, who, &job->layout, "the stored job", text);
+		r = layout_compare(&rank->layout, who, &job->layout, "the stored job", &why);
+		if (r)
+			zi_text_set(text,
+			            "%.180s; give it the model that it has, or name another job",
+			            why.chars);
 		return err_trace(r);
 	}
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
@@ -255,7 +263,9 @@ static int compare(struct zero_rank *rank, struct zi_text *text)
 		if (!model || model == rank || !model->gathered[ZERO_GATHER_MATERIALIZE])
 			continue;
 		(void)snprintf(model_who, sizeof(model_who), "rank %u", i); /* Fits. */
-		r = layout_compare(&rank->layout, who, &model->layout, model_who, text);
+		r = layout_compare(&rank->layout, who, &model->layout, model_who, &why);
+		if (r)
+			zi_text_set(text, "%.200s; all ranks must have the same model", why.chars);
 		return err_trace(r);
 	}
 	return 0;

@@ -249,7 +249,7 @@ static void add_blob(struct author *author)
 	values[0] = lie(author, lies, 0, author->job);
 	values[1] = lie(author, lies, 1, lies >> 4);
 	insert(author, "INSERT INTO blob(job_id, rank, bytes, checksum) VALUES(?1,?2,?3,0)", NULL,
-	       values, 2, bytes, lies & 4 ? fuzz_u8(author->input) * 1024 : 10);
+	       values, 2, bytes, lies & 4 ? fuzz_u8(author->input) % 129 * 1024 : 10);
 }
 
 static void add_incarnation(struct author *author)

@@ -157,8 +157,8 @@ void harness_print_log(const struct harness *harness)
 	fprintf(stderr, "---- zinfd said:\n%s----\n", text);
 }
 
-/* READY=1, or the daemon's end. */
-static int await_ready(struct harness *harness)
+/* Until the daemon tells its manager @words, or its end. */
+static int await_words(struct harness *harness, const char *words)
 {
 	uint64_t deadline_ns = zi_clock_deadline_ns(READY_TIMEOUT_NS);
 	int pidfd = -1;
@@ -180,14 +180,14 @@ static int await_ready(struct harness *harness)
 		}
 		bytes = recv(harness->notify_fd, message, sizeof message - 1, 0);
 		message[bytes > 0 ? bytes : 0] = '\0';
-		if (strstr(message, "READY=1"))
+		if (strstr(message, words))
 			break;
 	}
 	(void)zi_close(pidfd);
 	return r;
 }
 
-int harness_restart(struct harness *harness)
+static int spawn(struct harness *harness)
 {
 	char name[64];
 	int r;
@@ -203,7 +203,16 @@ int harness_restart(struct harness *harness)
 		return -errno;
 	if (!harness->pid)
 		exec_daemon(harness, name);
-	r = await_ready(harness);
+	return 0;
+}
+
+int harness_restart(struct harness *harness)
+{
+	int r = spawn(harness);
+
+	if (r)
+		return r;
+	r = await_words(harness, "READY=1");
 	if (r) {
 		if (!harness->options.is_quiet) {
 			fprintf(stderr, "harness: zinfd did not become ready: %s\n", strerror(-r));
@@ -214,10 +223,10 @@ int harness_restart(struct harness *harness)
 	return r;
 }
 
-int harness_start(struct harness *harness, const struct harness_options *options)
+/* The directory, with everything that a daemon needs in it. */
+static int settle_in(struct harness *harness, const struct harness_options *options)
 {
 	const char *parent = options->directory_in ? options->directory_in : getenv("TMPDIR");
-	int r;
 
 	*harness = (struct harness){ .options = *options, .notify_fd = -1 };
 	(void)snprintf(harness->directory, sizeof harness->directory, "%s/zinf-test.XXXXXX",
@@ -233,7 +242,29 @@ int harness_start(struct harness *harness, const struct harness_options *options
 	(void)snprintf(harness->config_path, sizeof harness->config_path, "%s/zinfd.conf",
 	               harness->directory);
 	(void)snprintf(harness->log_path, sizeof harness->log_path, "%s/log", harness->directory);
-	r = harness_restart(harness);
+	return write_config(harness);
+}
+
+int harness_start(struct harness *harness, const struct harness_options *options)
+{
+	int r = settle_in(harness, options);
+
+	if (!r)
+		r = harness_restart(harness);
+	if (r)
+		harness_remove(harness);
+	return r;
+}
+
+int harness_start_until(struct harness *harness, const struct harness_options *options,
+                        const char *words)
+{
+	int r = settle_in(harness, options);
+
+	if (!r)
+		r = spawn(harness);
+	if (!r)
+		r = await_words(harness, words);
 	if (r)
 		harness_remove(harness);
 	return r;

@@ -42,6 +42,9 @@ struct harness {
 
 /* Starts and waits for readiness. 0, or -errno after printing the daemon's words. */
 int harness_start(struct harness *harness, const struct harness_options *options);
+/* As above, but returns as soon as the daemon tells its manager @words ("Writing store"). */
+int harness_start_until(struct harness *harness, const struct harness_options *options,
+                        const char *words);
 /* Again in the same directory, after harness_kill() or harness_halt(), with harness->options as
  * they are now. */
 int harness_restart(struct harness *harness);

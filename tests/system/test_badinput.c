@@ -116,6 +116,43 @@ static int attach_as_other(void *arg)
 	return strstr(zinf_attach_error(), "uid 0") ? 0 : 3;
 }
 
+static int attach_without_the_right(void *arg)
+{
+	struct zinf *zinf;
+
+	if (setgid(OTHER_UID) || setuid(OTHER_UID))
+		return 1;
+	if (zinf_attach(arg, &zinf) != -EACCES)
+		return 2;
+	return strstr(zinf_attach_error(), "daemon.socket_mode") &&
+	                       strstr(zinf_attach_error(), "uid 65534")
+	               ? 0
+	               : 3;
+}
+
+Test(badinput, a_socket_that_is_not_for_this_uid_says_what_decides)
+{
+	struct zinf_options options;
+
+	if (geteuid())
+		cr_skip_test("becoming another uid needs root");
+	system_start(&harness, &(struct harness_options){ .daemon_extra = "socket_mode = 0600\n" });
+	options = options_of(0, 1);
+	cr_assert_eq(harness_wait(harness_fork(attach_without_the_right, &options), 20000), 0);
+	stop();
+}
+
+Test(badinput, nvme_without_a_store_says_how_to_get_one)
+{
+	struct zinf_options options;
+
+	system_start(&harness, &(struct harness_options){ 0 });
+	options = options_of(0, 1);
+	options.offload_optimizer = ZINF_OFFLOAD_NVME;
+	expect_refused(&options, -EOPNOTSUPP, "or use cpu");
+	stop();
+}
+
 Test(badinput, a_job_of_another_uid_is_refused)
 {
 	struct zinf_options options;
@@ -223,18 +260,29 @@ Test(badinput, a_model_other_than_the_stored_one_is_refused)
 	stop();
 }
 
-Test(badinput, who_does_not_come_is_named)
+Test(badinput, who_does_not_come_is_named_and_may_come_later)
 {
 	struct zinf_options options;
-	struct zinf *zinf;
+	struct zinf *zinf[2];
+	uint32_t unit;
+	int other;
 
 	start(NULL);
 	options = options_of(0, 2);
-	options.timeout_ms = 200;
-	zinf = attach(&options);
-	lay_out(zinf, 30, 40);
-	cr_assert_eq(zinf_materialize(zinf), -ETIMEDOUT);
-	system_expect_text(zinf_error_text(zinf), "rank 1 is not attached");
-	zinf_detach(zinf);
+	options.timeout_ms = 1000;
+	zinf[0] = attach(&options);
+	lay_out(zinf[0], 30, 40);
+	cr_assert_eq(zinf_materialize(zinf[0]), -ETIMEDOUT);
+	system_expect_text(zinf_error_text(zinf[0]), "rank 1 is not attached");
+	/* The model is told; the others are compared with it. */
+	cr_assert_eq(zinf_unit_add(zinf[0], "more", &unit), -EINVAL);
+	options = options_of(1, 2);
+	zinf[1] = attach(&options);
+	lay_out(zinf[1], 30, 40);
+	cr_assert_eq(both(zinf, zinf_materialize, &other), 0, "%s", zinf_error_text(zinf[0]));
+	cr_assert_eq(other, 0, "%s", zinf_error_text(zinf[1]));
+	cr_assert_eq(zinf_materialize(zinf[0]), -EINVAL);
+	system_expect_text(zinf_error_text(zinf[0]), "called before");
+	end_pair(zinf);
 	stop();
 }

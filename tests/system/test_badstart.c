@@ -73,8 +73,12 @@ Test(badstart, keys_that_do_not_go_together_are_named_with_their_values)
 {
 	expect_refused("[limits]\nring_entries = 100\n", "limits.ring_entries is 100");
 	system_expect_text(words, "power of two");
+	system_expect_text(words, ":2: ");
 	expect_refused("[limits]\nsessions = 100\ninflight_ops = 50\n", "inflight_ops");
 	system_expect_text(words, "100");
+	system_expect_text(words, ":3: ");
+	expect_refused("[daemon]\n\nsocket = here\n", "daemon.socket is 'here'");
+	system_expect_text(words, ":3: ");
 }
 
 Test(badstart, check_config_tells_the_same_and_starts_nothing)
@@ -90,17 +94,33 @@ Test(badstart, check_config_tells_the_same_and_starts_nothing)
 	system_expect_text(words, "--set");
 }
 
-Test(badstart, a_configuration_that_is_not_there_is_named)
+/* Runs zinfd with words that the shell expands. Its exit code. */
+static int run_words(const char *arguments)
 {
-	char program[300], command[700];
+	char program[300], command[1024];
 	FILE *pipe;
+	int status;
 
-	(void)snprintf(command, sizeof(command), "%s --config /nowhere/zinfd.conf 2>&1",
-	               harness_program("zinfd", program, sizeof(program)));
+	(void)snprintf(command, sizeof(command), "%s %s 2>&1",
+	               harness_program("zinfd", program, sizeof(program)), arguments);
 	pipe = popen(command, "r");
 	cr_assert_not_null(pipe);
 	words[fread(words, 1, sizeof(words) - 1, pipe)] = '\0';
-	cr_assert_neq(pclose(pipe), 0);
+	status = pclose(pipe);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+Test(badstart, check_config_of_a_user_makes_nothing)
+{
+	cr_assert_eq(access("/var/tmp/zinf-never-made", F_OK), -1);
+	cr_assert_eq(run_words("--user --dir /var/tmp/zinf-never-made --size 64M --check-config"),
+	             0, "%s", words);
+	cr_assert_eq(access("/var/tmp/zinf-never-made", F_OK), -1);
+}
+
+Test(badstart, a_configuration_that_is_not_there_is_named)
+{
+	cr_assert_eq(run_words("--config /nowhere/zinfd.conf"), 1);
 	system_expect_text(words, "/nowhere/zinfd.conf");
 	system_expect_text(words, "No such file");
 }

@@ -168,6 +168,23 @@ Test(stop, with_silent_and_idle_clients_does_not_wait_for_them)
 	raw_close(&attached);
 }
 
+/* Some seconds of writing on any disk; the signal comes at its first percent. */
+Test(stop, while_a_store_is_being_made_ends_at_once_and_leaves_none)
+{
+	struct harness harness;
+	char path[300];
+
+	cr_assert_eq(harness_start_until(&harness, &(struct harness_options){ .nvme_size = "8G" },
+	                                 "Writing store"),
+	             0);
+	cr_assert_eq(harness_halt(&harness), 0);
+	(void)snprintf(path, sizeof(path), "%s/store", harness.directory);
+	cr_assert_eq(access(path, F_OK), -1);
+	(void)snprintf(path, sizeof(path), "%s/store.zinf-preparing", harness.directory);
+	cr_assert_eq(access(path, F_OK), -1);
+	harness_remove(&harness);
+}
+
 Test(stop, without_ever_a_client_leaves_nothing_behind)
 {
 	struct harness harness;

@@ -80,6 +80,8 @@ Test(zctl, tiers_tell_capacity_use_and_traffic)
 	system_expect_text(words, "cpu:0");
 	system_expect_text(words, "nvme:disk");
 	system_expect_text(words, "256 MiB");
+	/* Traffic of memory is not counted, which is not none. */
+	system_expect_text(words, " -         -  node");
 	RUN(0, "tiers", "--json");
 	json = parsed(true);
 	cr_assert_eq(json_array_size(json), 2);

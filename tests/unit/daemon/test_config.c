@@ -291,6 +291,8 @@ Test(user, everything_is_in_the_folder_that_is_named, .init = make_folder, .fini
 	cr_assert_str_eq(config.socket, expected);
 	(void)snprintf(expected, sizeof(expected), "%s/d/state", folder);
 	cr_assert_str_eq(config.state_dir, expected);
+	cr_assert_eq(stat(directory, &status), -1, "it was made before it was asked for");
+	cr_assert_eq(config_make_user(&config, &text), 0, "%s", text.chars);
 	cr_assert_eq(stat(expected, &status), 0);
 	cr_assert_eq(status.st_mode & 0777, 0700);
 	cr_assert_eq(config.store_count, 1);
@@ -314,6 +316,19 @@ Test(user, without_a_folder_it_is_where_xdg_says, .init = make_folder, .fini = r
 	(void)snprintf(expected, sizeof(expected), "%s/.local/state/zinf", home);
 	cr_assert_str_eq(config.state_dir, expected);
 	cr_assert_eq(config.store_count, 0);
+	cr_assert_eq(config_make_user(&config, &text), 0, "%s", text.chars);
+	cr_assert_eq(access(expected, W_OK), 0);
+}
+
+Test(user, a_folder_below_the_present_one_is_called_by_its_whole_path, .init = make_folder,
+     .fini = remove_folder)
+{
+	char expected[128];
+
+	cr_assert_eq(chdir(folder), 0);
+	cr_assert_eq(config_set_user(&config, "d/", 0, &text), 0, "%s", text.chars);
+	(void)snprintf(expected, sizeof(expected), "%s/d/state", folder);
+	cr_assert_str_eq(config.state_dir, expected);
 }
 
 Test(user, without_any_place_it_says_which_option_helps, .init = make_folder, .fini = remove_folder)
@@ -331,7 +346,8 @@ Test(user, without_any_place_it_says_which_option_helps, .init = make_folder, .f
 Test(user, a_folder_that_cannot_be_made_is_said)
 {
 	config_init(&config);
-	cr_assert_eq(config_set_user(&config, "/proc/zinf", 0, &text), -ENOENT);
+	cr_assert_eq(config_set_user(&config, "/proc/zinf", 0, &text), 0, "%s", text.chars);
+	cr_assert_eq(config_make_user(&config, &text), -ENOENT);
 	cr_assert(strstr(text.chars, "making the folder /proc/zinf"));
 }
 

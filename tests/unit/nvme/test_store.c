@@ -82,7 +82,7 @@ struct seen {
 	uint64_t calls, last_bytes, total_bytes;
 };
 
-static void see(void *arg, uint64_t done_bytes, uint64_t total_bytes)
+static int see(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 {
 	struct seen *seen = arg;
 
@@ -90,6 +90,7 @@ static void see(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 	seen->calls++;
 	seen->last_bytes = done_bytes;
 	seen->total_bytes = total_bytes;
+	return 0;
 }
 
 Test(store, preparing_reports_its_progress_to_the_end)
@@ -106,6 +107,44 @@ Test(store, preparing_reports_its_progress_to_the_end)
 	cr_assert_eq(seen.last_bytes, 20 * MIB);
 	cr_assert_eq(seen.total_bytes, 20 * MIB);
 	cr_assert_geq(seen.calls, 2);
+	store = nvme_store_close(store);
+}
+
+static int stop_at_half(void *arg, uint64_t done_bytes, uint64_t total_bytes)
+{
+	(void)arg;
+	return done_bytes * 2 >= total_bytes ? -ECANCELED : 0;
+}
+
+/* @path: with @bytes, which is stopped half-way. */
+static void stop_preparing(const char *path, uint64_t bytes)
+{
+	struct nvme_store *store = NULL;
+	struct nvme_store_options options = {
+		.name = "t", .path = path, .bytes = bytes, .progress = stop_at_half
+	};
+
+	cr_assert_eq(nvme_store_open(&options, &test_text, &store), -ECANCELED, "%s",
+	             test_text.chars);
+	cr_assert_null(store);
+}
+
+Test(store, preparing_that_is_stopped_leaves_what_was_there)
+{
+	struct nvme_store *store;
+
+	stop_preparing(test_path("none"), 20 * MIB);
+	cr_assert_not(exists(test_path("none")));
+	cr_assert_not(exists(test_path("none.zinf-preparing")));
+	test_write_file(test_path("empty"), "", 0);
+	stop_preparing(test_path("empty"), 20 * MIB);
+	cr_assert_eq(file_bytes(test_path("empty")), 0);
+	store = test_open("growing", STORE_BYTES);
+	store = nvme_store_close(store);
+	stop_preparing(test_path("growing"), 20 * MIB);
+	cr_assert_eq(file_bytes(test_path("growing")), STORE_BYTES);
+	store = test_open("growing", 0);
+	cr_assert_eq(store->bytes, STORE_BYTES);
 	store = nvme_store_close(store);
 }
 

@@ -165,6 +165,29 @@ Test(refused, missing_file_without_a_size)
 	refuse(test_path("empty"), 0, -EINVAL, "no size is given");
 }
 
+/* The catalog says that data lies in it. */
+Test(refused, what_is_known_and_not_there_is_not_made_anew)
+{
+	struct nvme_store *store = NULL;
+	struct nvme_store_options options = {
+		.name = "t", .path = test_path("gone"), .bytes = STORE_BYTES, .is_known = true
+	};
+
+	cr_assert_eq(nvme_store_open(&options, &test_text, &store), -ENODATA);
+	cr_assert_not_null(strstr(test_text.chars, "does not exist"), "%s", test_text.chars);
+	cr_assert_not_null(strstr(test_text.chars, "put the store back"), "%s", test_text.chars);
+	cr_assert_eq(entries_count(test_directory), 0);
+	test_write_file(test_path("gone"), "", 0);
+	cr_assert_eq(nvme_store_open(&options, &test_text, &store), -ENODATA);
+	cr_assert_not_null(strstr(test_text.chars, "is empty"), "%s", test_text.chars);
+	options.is_known = false;
+	cr_assert_eq(nvme_store_open(&options, &test_text, &store), 0, "%s", test_text.chars);
+	store = nvme_store_close(store);
+	options.is_known = true;
+	cr_assert_eq(nvme_store_open(&options, &test_text, &store), 0, "%s", test_text.chars);
+	store = nvme_store_close(store);
+}
+
 Test(refused, sizes_that_make_no_store)
 {
 	refuse(test_path("a"), 4096, -EINVAL, "multiple");
@@ -287,13 +310,14 @@ Test(refused, file_size_limit_is_answered_instead_of_a_signal)
 
 /* The disk filled up between the question and the answer: what the kernel refuses is undone, too.
  * A limit that is reached past the check does it here, with its signal ignored. */
-static void lower_the_limit(void *arg, uint64_t done_bytes, uint64_t total_bytes)
+static int lower_the_limit(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 {
 	struct rlimit limit = { .rlim_cur = MIB, .rlim_max = RLIM_INFINITY };
 
 	(void)arg, (void)total_bytes;
 	if (done_bytes == 8 * MIB)
 		cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	return 0;
 }
 
 Test(refused, failure_in_the_middle_of_preparing_leaves_nothing)

@@ -101,6 +101,27 @@ Test(request, parameters_are_written_through_a_staging_copy)
 	client_close(client);
 }
 
+Test(request, a_group_that_ended_before_its_answer_is_told_so)
+{
+	struct client *client = client_attach();
+	struct zi_param_write_begin begin = { .unit = 1 };
+	uint32_t unit_count = fake.unit_count;
+
+	fake.unit_count = 0;
+	send_materialize(client, 0, 0);
+	expect_error(client, -ESTALE, "the group ended meanwhile");
+	fake.unit_count = unit_count;
+	send_materialize(client, 0, 0);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_MATERIALIZED);
+	fake.holds = true;
+	client_send(client, &begin, ZI_MESSAGE_PARAM_WRITE_BEGIN, sizeof(begin));
+	settle();
+	fake.staging = tier_segment_unref(fake.staging);
+	fake_release(NULL, 0);
+	expect_error(client, -ESTALE, "the group ended meanwhile");
+	client_close(client);
+}
+
 Test(request, a_blob_comes_in_pieces)
 {
 	struct client *client = client_attach();

@@ -35,6 +35,7 @@ Test(account, full_tier_is_refused_with_figures_and_nothing_is_charged)
 	             TIER_E_FULL);
 	says(&fixture, "4 MiB");
 	says(&fixture, "3 MiB free of 10 MiB");
+	says(&fixture, "raise tier.cpu.capacity");
 	says(&fixture, "cpu:0");
 	cr_assert_null(second.tier);
 	cr_assert_eq(fixture.uid.used_bytes[TIER_CPU], 7 * MIB);

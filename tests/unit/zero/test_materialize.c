@@ -52,7 +52,8 @@ Test(zero_layout, that_differs_between_ranks_breaks_the_group_and_names_the_diff
 	actor_start(&actors[0], 0, zero_materialize, NULL);
 	cr_assert_eq(actor_call(&actors[1], zero_materialize, NULL), -EINVAL);
 	cr_assert_str_eq(actors[1].text.chars, "rank 1: parameter 'h.0.w' of unit 'h.0' has shape "
-	                                       "(4,8), rank 0 has (8,4)");
+	                                       "(4,8), rank 0 has (8,4); all ranks must have "
+	                                       "the same model");
 	cr_assert_eq(actor_wait(&actors[0], 0), -EINVAL);
 	cr_assert_str_eq(actors[0].text.chars, actors[1].text.chars);
 	cr_assert(actors[0].is_broken);
@@ -175,6 +176,36 @@ Test(zero_layout, limits_are_told)
 	node_deinit(&node);
 }
 
+Test(zero_layout, what_a_rank_streams_is_paid_for_until_it_leaves)
+{
+	struct attach_options options = { .config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_CPU),
+		                          .world = 1 };
+	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_PARAM, .dim_count = 1, .shape = { 1 } };
+	uint64_t paid_bytes = 0;
+	int r = 0;
+
+	node_init(&node);
+	node.uid_cpu_bytes = 16 << 10;
+	node_start(&node);
+	cr_assert_eq(actor_attach(&node, &actors[0], &options), 0);
+	layout_unit(&actors[0], "u");
+	for (uint32_t i = 0; !r && i < node.params_max; i++) {
+		paid_bytes = node.cpu.used_bytes;
+		(void)snprintf(entry.name, sizeof(entry.name), "p%u", i);
+		r = zero_layout_add(actors[0].rank, &entry, &actors[0].text);
+	}
+	cr_assert_eq(r, -EDQUOT, "%d", r);
+	cr_assert_not_null(strstr(actors[0].text.chars, "the layout that rank 0 streams"), "%s",
+	                   actors[0].text.chars);
+	cr_assert_not_null(strstr(actors[0].text.chars, "raise quota.uid_cpu"), "%s",
+	                   actors[0].text.chars);
+	cr_assert_gt(paid_bytes, 0);
+	cr_assert_eq(node.cpu.used_bytes, paid_bytes, "a refusal costs nothing");
+	actor_leave(&actors[0], true);
+	cr_assert_eq(node.cpu.used_bytes, 0);
+	node_deinit(&node);
+}
+
 Test(zero_layout, stored_job_is_the_model)
 {
 	begin();
@@ -188,8 +219,10 @@ Test(zero_layout, stored_job_is_the_model)
 	layout_unit(&actors[0], "embed");
 	layout_param(&actors[0], "embed.w", 10, 81);
 	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), -EINVAL);
-	cr_assert_str_eq(actors[0].text.chars, "rank 0: parameter 'embed.w' of unit 'embed' has "
-	                                       "shape (10,81), the stored job has (10,80)");
+	cr_assert_str_eq(actors[0].text.chars,
+	                 "rank 0: parameter 'embed.w' of unit 'embed' has "
+	                 "shape (10,81), the stored job has (10,80); give it the model "
+	                 "that it has, or name another job");
 	leave_all();
 	node_deinit(&node);
 }

@@ -17,18 +17,22 @@ struct command {
 	const char *arguments;
 	const char *summary;
 	zctl_command_fn run;
+	bool has_options; /* of its own */
 };
 
 static const struct command commands[] = {
-	{ "status", "", "the daemon: version, threads, sessions, engine", zctl_status },
-	{ "tiers", "", "capacity and use of each tier of memory, bytes moved", zctl_tiers },
-	{ "jobs", "[JOB]", "jobs, their steps and what they hold; one job in detail", zctl_jobs },
-	{ "limits", "", "every limit, its value and its use", zctl_limits },
+	{ "status", "", "the daemon: version, threads, sessions, engine", zctl_status, false },
+	{ "tiers", "", "capacity and use of each tier of memory, bytes moved", zctl_tiers, false },
+	{ "jobs", "[JOB]", "jobs, their steps and what they hold; one job in detail", zctl_jobs,
+	  false },
+	{ "limits", "", "every limit, its value and its use", zctl_limits, false },
 	{ "bench", "nvme [NAME]",
-	  "measures a store (all without NAME), and has zinfd work with what was found",
-	  zctl_bench },
+	  "measures a store (all without NAME), and has zinfd work with what was found", zctl_bench,
+	  false },
+	{ "snapshot", "JOB|list|rm", "keep a job's committed step without copying, list, remove",
+	  zctl_snapshot, true },
 	{ "doctor", "[DIRECTORY]", "what this machine offers zinf, and what to do about the rest",
-	  zctl_doctor },
+	  zctl_doctor, false },
 };
 
 static int usage(FILE *stream, int code)
@@ -79,7 +83,8 @@ static int parse(struct zctl_context *context, int argc, char **argv, int *ret_c
 				        ZCTL_SECONDS_MAX);
 				return 2;
 			}
-		} else if (!strncmp(argv[i], "--", 2)) {
+		} else if (!strncmp(argv[i], "--", 2) && !(count && find_command(argv[0]) &&
+		                                           find_command(argv[0])->has_options)) {
 			fprintf(stderr, "zctl: unknown option '%s'\n", argv[i]);
 			return usage(stderr, 2);
 		} else {

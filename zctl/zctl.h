@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #define ZCTL_SECONDS_MAX 60u
 
@@ -26,6 +27,7 @@ int zctl_tiers(const struct zctl_context *context, int argc, char **argv);
 int zctl_jobs(const struct zctl_context *context, int argc, char **argv);
 int zctl_limits(const struct zctl_context *context, int argc, char **argv);
 int zctl_bench(const struct zctl_context *context, int argc, char **argv);
+int zctl_snapshot(const struct zctl_context *context, int argc, char **argv);
 int zctl_doctor(const struct zctl_context *context, int argc, char **argv);
 
 /* Asks the daemon (admin.c). On failure says why on stderr and returns NULL. @command: words. */

@@ -12,6 +12,8 @@
  *   PARAM_WRITE_BEGIN → PARAM_WRITE  + descriptor: staging copy of the unit
  *   PARAM_WRITE_END → DONE
  *   BLOB_GET → BLOB
+ *   LOAD → DONE            before MATERIALIZE: a new job begins with a snapshot
+ *   SNAPSHOT → SNAPSHOTTED the committed step is kept
  *   DETACH → DONE          then the socket closes; a socket that closes without is a death
  *   DESTROY → DONE
  * Of zctl:  HELLO → HELLO, ADMIN → ADMIN_REPLY … (JSON text in pieces, the last with MORE unset)
@@ -40,6 +42,7 @@
 #define ZI_FEATURE_NVME_PARAM  (1ull << 1) /* parameters on NVMe */
 #define ZI_FEATURE_COLLECTIVES (1ull << 2) /* reserved */
 #define ZI_FEATURE_EARLY       (1ull << 3) /* ZI_STEP_UPDATE_EARLY */
+#define ZI_FEATURE_SNAPSHOTS   (1ull << 4) /* LOAD, SNAPSHOT */
 
 enum zi_message_type {
 	ZI_MESSAGE_HELLO = 1,
@@ -60,6 +63,9 @@ enum zi_message_type {
 	ZI_MESSAGE_NOTICE = 16,
 	ZI_MESSAGE_ADMIN = 17,
 	ZI_MESSAGE_ADMIN_REPLY = 18,
+	ZI_MESSAGE_LOAD = 19,
+	ZI_MESSAGE_SNAPSHOT = 20,
+	ZI_MESSAGE_SNAPSHOTTED = 21,
 	_ZI_MESSAGE_COUNT,
 };
 
@@ -182,6 +188,37 @@ struct zi_blob {
 	uint64_t total_bytes;
 	/* bytes */
 };
+
+/* LOAD: a snapshot by its job and name. Every rank sends the same. A job that has a step of its own
+ * goes on from there. */
+struct zi_load {
+	struct zi_message_header header;
+	char job[ZI_NAME_BYTES];
+	char name[ZI_NAME_BYTES];
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_load) == 176, "load");
+
+#define ZI_SNAPSHOT_AUTOMATIC (1u << 0) /* counts for retention */
+
+/* SNAPSHOT: of this session's job. @name "": "step-N". @keep_count: automatic ones to keep, with
+ * this one; 0 all. */
+struct zi_snapshot {
+	struct zi_message_header header;
+	char name[ZI_NAME_BYTES];
+	uint32_t flags, keep_count;
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_snapshot) == 120, "snapshot");
+
+struct zi_snapshotted {
+	struct zi_message_header header;
+	char name[ZI_NAME_BYTES];
+	int64_t step;
+	uint64_t held_bytes;
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_snapshotted) == 128, "snapshotted");
 
 /* DESTROY, DETACH, MATERIALIZE's kin without payload, BLOB_GET, DONE: header only. */
 

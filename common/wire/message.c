@@ -121,6 +121,24 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 		.bytes = sizeof(struct zi_admin),
 		.strings = { PART(struct zi_admin, command) },
 	},
+	[ZI_MESSAGE_LOAD] = {
+		.name = "LOAD",
+		.bytes = sizeof(struct zi_load),
+		.strings = { PART(struct zi_load, job), PART(struct zi_load, name) },
+		.reserved = { PART(struct zi_load, reserved) },
+	},
+	[ZI_MESSAGE_SNAPSHOT] = {
+		.name = "SNAPSHOT",
+		.bytes = sizeof(struct zi_snapshot),
+		.strings = { PART(struct zi_snapshot, name) },
+		.reserved = { PART(struct zi_snapshot, reserved) },
+	},
+	[ZI_MESSAGE_SNAPSHOTTED] = {
+		.name = "SNAPSHOTTED",
+		.bytes = sizeof(struct zi_snapshotted),
+		.strings = { PART(struct zi_snapshotted, name) },
+		.reserved = { PART(struct zi_snapshotted, reserved) },
+	},
 	[ZI_MESSAGE_ADMIN_REPLY] = {
 		.name = "ADMIN_REPLY",
 		.bytes = sizeof(struct zi_message_header),

@@ -226,7 +226,14 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 	case SESS_ASK_LIMITS:
 		inquiry->answer = answer_limits(shard, facts);
 		break;
-	case SESS_ASK_BENCH: /* Takes its time: ask.c. */
+	case SESS_ASK_SNAPSHOT_LIST:
+		inquiry->answer = sess_answer_snapshot_list(shard, uid, inquiry);
+		break;
+	case SESS_ASK_SNAPSHOT_CREATE:
+	case SESS_ASK_SNAPSHOT_REMOVE:
+	case SESS_ASK_BENCH:
+	default:
+		assert(!"takes its time: ask.c");
 		break;
 	}
 	if (!inquiry->answer && !inquiry->result)

@@ -36,5 +36,8 @@ static inline void answer_word(json_t *object, const char *key, const char *valu
 /* answer_bench.c. */
 struct sess_bench_result;
 void sess_answer_bench(struct sess_inquiry *inquiry, const struct sess_bench_result *result);
+/* answer_snapshots.c */
+json_t *sess_answer_snapshot_list(struct sess_shard *shard, uid_t uid,
+                                  const struct sess_inquiry *inquiry);
 /* answer_jobs.c. NULL: inquiry->result and ->text say why. */
 json_t *sess_answer_jobs(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry);

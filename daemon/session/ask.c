@@ -16,68 +16,6 @@
 #include "daemon/session/answer.h"
 #include "daemon/session/sess.h"
 
-/* A measurement's time when none is given; no less finds anything, no more is "short". */
-#define ASK_BENCH_S     3u
-#define ASK_BENCH_S_MAX 60u
-
-static const char ask_allowed[] =
-	"status, tiers, jobs [JOB], limits and bench nvme STORE [SECONDS] are answered";
-
-/* "nvme fast 5", what follows "bench". -EINVAL with @text. */
-static int ask_parse_bench(const char *rest, struct sess_inquiry *inquiry, struct zi_text *text)
-{
-	char kind[8], name[ZI_NAME_BYTES] = "", number[8] = "", more[2];
-	unsigned long seconds = ASK_BENCH_S;
-	int count = sscanf(rest, "%7s %63s %7s %1s", kind, name, number, more);
-	char *end = number;
-
-	static_assert(ZI_NAME_BYTES == 64, "the width above");
-	if (count == 3)
-		seconds = strtoul(number, &end, 10);
-	if (count < 2 || count > 3 || *end || strcmp(kind, "nvme") != 0 ||
-	    zi_check_name(name, sizeof(inquiry->job)))
-		return zi_text_error(text, err_origin(-EINVAL), "'bench %.63s': %s", rest,
-		                     ask_allowed);
-	if (!seconds || seconds > ASK_BENCH_S_MAX)
-		return zi_text_error(text, err_origin(-EINVAL),
-		                     "a measurement of %lu s: 1 to %u are allowed", seconds,
-		                     ASK_BENCH_S_MAX);
-	inquiry->duration_ns = seconds * ZI_NS_PER_S;
-	return err_trace(zi_copy_name(inquiry->job, sizeof(inquiry->job), name));
-}
-
-/* "jobs train" → a question. -EINVAL with @text. */
-static int ask_parse(const char *command, struct sess_inquiry *inquiry, struct zi_text *text)
-{
-	static const struct {
-		const char *word;
-		enum sess_question question;
-	} words[] = {
-		{ "status", SESS_ASK_STATUS }, { "tiers", SESS_ASK_TIERS },
-		{ "jobs", SESS_ASK_JOBS },     { "limits", SESS_ASK_LIMITS },
-		{ "bench", SESS_ASK_BENCH },
-	};
-	size_t word_bytes = strcspn(command, " ");
-	const char *rest = command + word_bytes + strspn(command + word_bytes, " ");
-
-	for (size_t i = 0; i < ZI_COUNT_OF(words); i++)
-		if (strlen(words[i].word) == word_bytes &&
-		    !memcmp(words[i].word, command, word_bytes))
-			inquiry->question = words[i].question;
-	if (!inquiry->question)
-		return zi_text_error(text, err_origin(-EINVAL), "unknown question '%.40s': %s",
-		                     command, ask_allowed);
-	if (inquiry->question == SESS_ASK_BENCH)
-		return err_trace(ask_parse_bench(rest, inquiry, text));
-	if (!*rest)
-		return 0;
-	if (inquiry->question != SESS_ASK_JOBS || zi_check_name(rest, sizeof(inquiry->job)))
-		return zi_text_error(text, err_origin(-EINVAL), "'%.63s' after '%.*s': %s", rest,
-		                     (int)word_bytes, command, ask_allowed);
-	inquiry->has_job = true;
-	return err_trace(zi_copy_name(inquiry->job, sizeof(inquiry->job), rest));
-}
-
 /* The whole answer is out, or there is none: another question may come. */
 static void ask_finish(struct sess *session)
 {
@@ -199,13 +137,35 @@ static void ask_at_shard(struct zi_post *post)
 {
 	struct sess *session = container_of(post, struct sess, post);
 	struct sess_control *control = session->control;
+	struct sess_inquiry *inquiry = &session->inquiry;
 
-	if (session->inquiry.question == SESS_ASK_BENCH) {
+	switch (inquiry->question) {
+	case SESS_ASK_SNAPSHOT_CREATE:
+	case SESS_ASK_SNAPSHOT_REMOVE:
+		sess_answer_snapshot(control->shard, session->uid, inquiry);
+		return;
+	case SESS_ASK_BENCH:
 		ask_for_bench(session);
 		return;
+	case SESS_ASK_STATUS:
+	case SESS_ASK_TIERS:
+	case SESS_ASK_JOBS:
+	case SESS_ASK_LIMITS:
+	case SESS_ASK_SNAPSHOT_LIST:
+	default:
+		sess_answer(control->shard, control->facts, session->uid, inquiry);
+		sess_answered(session);
 	}
-	sess_answer(control->shard, control->facts, session->uid, &session->inquiry);
-	zi_loop_post(control->loop, &session->post, ask_answered);
+}
+
+/**
+ * sess_answered() - the answer, or why there is none, lies in the inquiry
+ *
+ * Context: shard thread, once for each question.
+ */
+void sess_answered(struct sess *session)
+{
+	zi_loop_post(session->control->loop, &session->post, ask_answered);
 }
 
 /* It loads the disk that all jobs share, and changes how the daemon uses it. */
@@ -236,7 +196,7 @@ int sess_ask(struct sess *session, const struct zi_admin *admin)
 		.sequence = admin->header.sequence,
 		.started_ns = control->started_ns,
 	};
-	r = ask_parse(admin->command, &session->inquiry, &text);
+	r = sess_ask_words(admin->command, &session->inquiry, &text);
 	if (!r && session->inquiry.question == SESS_ASK_BENCH)
 		r = ask_check_bench(session, &text);
 	if (r)

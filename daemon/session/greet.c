@@ -35,7 +35,8 @@ static uint64_t sess_features(const struct sess_control *control)
 {
 	const uint64_t of_nvme = ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM;
 
-	return ZI_FEATURE_EARLY | (control->facts->nvme_tier_count ? of_nvme : 0);
+	return ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS |
+	       (control->facts->nvme_tier_count ? of_nvme : 0);
 }
 
 static int sess_greet(struct sess *session, const struct zi_hello *hello, struct zi_text *text)

@@ -55,14 +55,21 @@ enum sess_question {
 	SESS_ASK_JOBS,
 	SESS_ASK_LIMITS,
 	SESS_ASK_BENCH,
+	SESS_ASK_SNAPSHOT_CREATE,
+	SESS_ASK_SNAPSHOT_LIST,
+	SESS_ASK_SNAPSHOT_REMOVE,
 };
 
 /* What ADMIN asked; filled on the control thread, answered on the shard's. */
 struct sess_inquiry {
 	enum sess_question question;
 	bool has_job;
-	char job[ZI_NAME_BYTES]; /* or, for BENCH, a store */
-	uint64_t duration_ns;    /* BENCH */
+	char job[ZI_NAME_BYTES];  /* or, for BENCH, a store */
+	char name[ZI_NAME_BYTES]; /* of a snapshot */
+	uint64_t duration_ns;     /* BENCH */
+	bool is_automatic;
+	uint32_t keep_count;
+	struct zero_snapshot_op snapshot_op;
 	uint32_t sequence;
 	uint64_t started_ns; /* the daemon's */
 	json_t *answer;      /* NULL: refused */
@@ -120,7 +127,8 @@ struct sess {
 	int doorbell_fd;                  /* the client rings it */
 	int client_doorbell_fd;           /* we ring it: write end of a pipe */
 	struct tier_segment *uplink, *downlink;
-	struct zero_op request; /* the request on the socket that is pending */
+	struct zero_op request;              /* the request on the socket that is pending */
+	struct zero_snapshot_op snapshot_op; /* the same, of SNAPSHOT */
 	uint16_t request_type;
 	uint32_t request_sequence;
 	uint32_t unit_entry_count, param_entry_count; /* of the LAYOUT stream */
@@ -239,8 +247,11 @@ void sess_greet_ready(struct zi_source *source, uint32_t epoll_events);
 void sess_drop(struct sess *session);
 void sess_wait_on(struct sess *session);
 
-/* ask.c, control thread: ADMIN; answer.c, shard thread: its JSON. */
+/* ask.c, control thread: ADMIN; ask_words.c: its words; answer*.c, shard thread: its JSON. */
 int sess_ask(struct sess *session, const struct zi_admin *admin);
+int sess_ask_words(const char *command, struct sess_inquiry *inquiry, struct zi_text *text);
+void sess_answered(struct sess *session);
+void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry);
 void sess_ask_flush(struct sess *session);
 void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t uid,
                  struct sess_inquiry *inquiry);

@@ -287,6 +287,8 @@ void snapshot_retain(struct zero *zero, const char *job, uint32_t keep_count);
 void snapshot_retry(struct zero_job *job);
 /* Nobody will end its steps any more: what waits for it is refused. */
 void snapshot_cancel(struct zero_job *job, int error, const char *why);
+/* The step, in which the KEEP pipeline began, is no more. */
+void snapshot_outlives_step(struct zero_job *job);
 /* The KEEP pipeline has ended. */
 void snapshot_written(struct zero_job *job, int error, const struct zi_text *text);
 

@@ -5,7 +5,8 @@
  * thread.
  *
  * While a commit of the job is on its way to the catalog, a snapshot waits. State in memory alone
- * is written first, which counts as a commit under way: steps wait for it.
+ * is written first, which counts as a commit under way: steps wait for it; or, when a step has
+ * begun, before its update, which waits.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +129,15 @@ static void take(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 		snapshot_submit(snapshot, ZERO_SNAPSHOT_STORING, stored);
 }
 
+/* Between steps: none begins until it is written. */
+static void keep_begin(struct zero_job *job)
+{
+	job->step.is_commit = false;
+	job->step.is_keep = true;
+	job->step.generation = job->group.generation;
+	job_step_set(job, ZERO_STEP_COMMITTING);
+}
+
 /* State in memory alone is written first, at a moment when no step changes it. Return: whether it
  * is. */
 static bool write_start(struct zero_snapshot *snapshot, struct zero_job *job)
@@ -148,12 +158,20 @@ static bool write_start(struct zero_snapshot *snapshot, struct zero_job *job)
 		return false;
 	}
 	snapshot->phase = ZERO_SNAPSHOT_WRITING;
-	job->step.is_commit = false;
-	job->step.is_keep = true;
-	job->step.generation = job->group.generation;
-	job_step_set(job, ZERO_STEP_COMMITTING);
+	if (job->step.phase == ZERO_STEP_NONE)
+		keep_begin(job);
+	else
+		(void)pipeline_abort(job); /* Nothing is in flight: see is_ready(). */
+	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 	pipeline_start(job, ZERO_PIPELINE_KEEP);
 	return true;
+}
+
+/* The step, in which it began, is no more. */
+void snapshot_outlives_step(struct zero_job *job)
+{
+	assert(job->pipeline.kind == ZERO_PIPELINE_KEEP);
+	keep_begin(job);
 }
 
 /* Whose snapshot is being written by the KEEP pipeline. */
@@ -181,14 +199,26 @@ void snapshot_written(struct zero_job *job, int error, const struct zi_text *tex
 	} else {
 		take(snapshot, job, true);
 	}
-	step_end(job, error, text);
+	if (job->step.phase == ZERO_STEP_STEPPING) {
+		pipeline_start(job, ZERO_PIPELINE_UPDATE);
+		step_advance(job);
+	} else {
+		step_end(job, error, text);
+	}
 }
 
 static bool is_ready(const struct zero_job *job)
 {
 	if (job_is_nvme(job))
 		return job->step.phase != ZERO_STEP_COMMITTING && !job->is_materializing;
-	return job->step.phase == ZERO_STEP_NONE && !job->busy_count && !job->is_materializing;
+	if (job->is_materializing)
+		return false;
+	/* A rank may wait for the snapshot while others have begun the next step, which changes
+	 * nothing until all have ended it: until then its pipeline has nothing in flight, as all is
+	 * in memory. */
+	if (job->step.phase == ZERO_STEP_STEPPING)
+		return job->pipeline.kind == ZERO_PIPELINE_UPDATE && !job->step.is_early;
+	return job->step.phase == ZERO_STEP_NONE && !job->busy_count;
 }
 
 /* Looked at whenever a step, or what was in flight, has ended. */

@@ -213,6 +213,9 @@ void step_advance(struct zero_job *job)
 	if (step->phase != ZERO_STEP_STEPPING || !gather_is_full(job, ZERO_GATHER_STEP) ||
 	    step->reduce_count || job->pipeline.error)
 		return;
+	/* A snapshot is being written; snapshot_written() looks again. */
+	if (job->pipeline.kind == ZERO_PIPELINE_KEEP)
+		return;
 	if (step->is_norm_wanted)
 		is_finite = take_norm(step, kern_norm_join(job->norm_blocks, job->block_count));
 	step->update_ns = zi_clock_now_ns();
@@ -263,6 +266,10 @@ void step_abort(struct zero_job *job)
 	assert(job->step.phase == ZERO_STEP_STEPPING);
 	step_units_reset(job);
 	job_step_set(job, ZERO_STEP_NONE);
+	if (job->pipeline.kind == ZERO_PIPELINE_KEEP) {
+		snapshot_outlives_step(job);
+		return;
+	}
 	if (job->step.is_early)
 		job_unload(job);
 	/* What is still in flight, writes to new extents too, ends in step_drained(). */

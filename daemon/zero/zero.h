@@ -144,8 +144,8 @@ struct zero_snapshot_op {
 	struct zi_list link;
 };
 
-/* Keeps the job's committed step; while one is being committed, that one. Waits for the end of the
- * step when the state is in memory alone, which is then written once. -ENOENT no such job; -EACCES
+/* Keeps the job's committed step; while one is being committed, that one. State in memory alone is
+ * written once, and updates wait for it. -ENOENT no such job; -EACCES
  * another uid's; -ENODATA nothing committed; -EEXIST the name; -EDQUOT, -ENOSPC with figures;
  * -EOPNOTSUPP state in memory and no store. */
 void zero_snapshot_create(struct zero *zero, struct zero_snapshot_op *op);

@@ -243,6 +243,20 @@ ZINF_API int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_co
                             const uint64_t *shape, uint32_t *ret_param);
 
 /**
+ * A new job begins with a snapshot: its parameters, optimizer state, step and blobs, without
+ * copying. By every rank alike, before zinf_materialize(), which then finds a committed step. The
+ * world's size and the offload settings may be others than the snapshot's; blobs go to the ranks of
+ * the same number. A job that has a step of its own goes on from there, whatever is loaded: a
+ * trainer that is restarted need not take the call away.
+ * @source: "JOB/NAME".
+ * Return: 0; -ENOENT no such snapshot; -EACCES another uid's; -EINVAL dtype or optimizer are others
+ * than the snapshot's (another model is refused by zinf_materialize()); -EBUSY it is being made or
+ * removed, or the job is materialised; -EUCLEAN, -ENODEV it cannot be read; -EOPNOTSUPP an older
+ * daemon.
+ */
+ZINF_API int zinf_load(struct zinf *zinf, const char *source);
+
+/**
  * Collective: compares the model over all ranks and with the stored job, reserves space, loads the
  * last committed parameters and maps everything.
  * Return: 0; -EINVAL a parameter differs (rank, name and both shapes in the text); -ENOSPC or
@@ -290,6 +304,33 @@ ZINF_API int zinf_commit(struct zinf *zinf, const void *blob, size_t blob_bytes)
 /** The blob that this rank committed with the present step. @buffer: (capacity,) bytes, may be NULL
  * to ask for the size. @ret_bytes: 0 when there is none. -ENOBUFS when capacity is too small. */
 ZINF_API int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, size_t *ret_bytes);
+
+/** How a snapshot is kept. */
+struct zinf_snapshot_options {
+	uint32_t bytes;      /**< sizeof(struct zinf_snapshot_options) */
+	uint32_t keep_count; /**< more than 0: an automatic one, the newest so many of the job stay,
+			      *   older automatic ones are removed */
+	const char *name;    /**< unique in the job; NULL: "step-N" */
+	uint32_t reserved[8];
+};
+
+#define ZINF_SNAPSHOT_OPTIONS_INIT                            \
+	{                                                     \
+		.bytes = sizeof(struct zinf_snapshot_options) \
+	}
+
+/**
+ * Keeps the job's committed step: by one rank, at any time after zinf_materialize(). Nothing is
+ * copied, but for state that lives in memory alone (offload none or cpu): it is written to NVMe
+ * once, and updates wait for it.
+ * A snapshot belongs to the job's uid, counts against its NVMe quota, and outlives the job.
+ * @options: NULL is ZINF_SNAPSHOT_OPTIONS_INIT. @ret_step: that is kept; may be NULL.
+ * Return: 0; -EEXIST the name is taken; -ENODATA nothing was committed; -EDQUOT, -ENOSPC with
+ * figures; -EBUSY parameters were written and not committed; -EOPNOTSUPP state in memory and no
+ * store, or an older daemon.
+ */
+ZINF_API int zinf_snapshot(struct zinf *zinf, const struct zinf_snapshot_options *options,
+                           int64_t *ret_step);
 
 /* ---- a step ---- */
 

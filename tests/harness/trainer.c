@@ -157,6 +157,8 @@ int trainer_open(struct trainer *trainer, const struct trainer_settings *setting
 	at(trainer, TRAINER_BORN);
 	TRY(trainer, zinf_attach(&options, &trainer->zinf));
 	at(trainer, TRAINER_ATTACHED);
+	if (settings->load)
+		TRY(trainer, zinf_load(trainer->zinf, settings->load));
 	if (lay_out(trainer))
 		return report->result;
 	at(trainer, TRAINER_LAID_OUT);

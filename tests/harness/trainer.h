@@ -60,6 +60,7 @@ struct trainer_settings {
 	bool is_eager;          /* forward of the next step before the former one is waited for */
 	/* Attach again after -ESTALE, that many times; the n-th start is called "INCARNATION.n". */
 	uint32_t restart_max;
+	const char *load;     /* "JOB/NAME": a new job begins with this snapshot; may be NULL */
 	trainer_hook_fn hook; /* may be NULL */
 	void *hook_arg;
 };

@@ -92,15 +92,28 @@ Test(admin, status_tiers_and_limits_are_answered_in_one_connection)
 
 Test(admin, unknown_questions_are_refused_with_what_is_answered_and_cost_nothing)
 {
-	static const char *const questions[] = { "",           "reboot",    "statusx",
-		                                 "status now", "jobs ../x", "jobs a b" };
+	static const char *const questions[] = { "",
+		                                 "reboot",
+		                                 "statusx",
+		                                 "status now",
+		                                 "jobs ../x",
+		                                 "jobs a b",
+		                                 "snapshot",
+		                                 "snapshot rm a",
+		                                 "snapshot create a/b keep=x",
+		                                 "snapshot create a/b keep=0",
+		                                 "snapshot create a/b later",
+		                                 "snapshot create a/.b",
+		                                 "snapshot list a/b",
+		                                 "snapshot list a b",
+		                                 "jobs a/b" };
 	struct client *client = client_connect();
 	json_t *answer;
 
 	client_hello(client);
 	for (size_t i = 0; i < sizeof(questions) / sizeof(*questions); i++) {
 		ask(client, questions[i]);
-		expect_error(client, -EINVAL, "bench nvme STORE [SECONDS] are answered");
+		expect_error(client, -EINVAL, "snapshot rm JOB/NAME are answered");
 	}
 	ask(client, "jobs");
 	answer = collect(client);
@@ -147,6 +160,38 @@ Test(admin, another_uid_sees_its_own_jobs_only)
 	cr_assert_eq(inquiry.result, -ENOENT);
 	cr_assert(!strstr(strstr(inquiry.text.chars, "there are"), "job0"));
 	cr_assert(strstr(inquiry.text.chars, "job1, job3"));
+}
+
+Test(admin, snapshots_are_made_listed_and_removed)
+{
+	struct sess_inquiry inquiry = { .question = SESS_ASK_SNAPSHOT_LIST };
+	struct client *client = client_connect();
+	json_t *answer;
+
+	client_hello(client);
+	ask(client, "snapshot create train auto keep=3");
+	answer = collect(client);
+	cr_assert_str_eq(json_string_value(json_object_get(answer, "name")), "step-5");
+	cr_assert_eq(count_of(answer, "step"), 5);
+	json_decref(answer);
+	ask(client, "snapshot create train/a");
+	answer = collect(client);
+	cr_assert_str_eq(json_string_value(json_object_get(answer, "name")), "a");
+	json_decref(answer);
+	ask(client, "snapshot list other");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), 2);
+	cr_assert_str_eq(json_string_value(json_object_get(json_array_get(answer, 0), "job")),
+	                 "other");
+	json_decref(answer);
+	ask(client, "snapshot rm train/a");
+	json_decref(collect(client));
+	ask(client, "snapshot create none");
+	expect_error(client, -ENOENT, "no job 'none'");
+	client_close(client);
+	sess_answer(room.shard, &room.facts, 1001, &inquiry);
+	cr_assert_eq(json_array_size(inquiry.answer), 1, "its own only");
+	json_decref(inquiry.answer);
 }
 
 Test(admin, a_long_answer_waits_for_a_client_that_reads_slowly)

@@ -221,7 +221,8 @@ static const struct {
 	{ ZI_MESSAGE_DETACH, 16, false },       { ZI_MESSAGE_DESTROY, 16, false },
 	{ ZI_MESSAGE_DONE, 16, false },         { ZI_MESSAGE_ERROR, 280, false },
 	{ ZI_MESSAGE_NOTICE, 280, false },      { ZI_MESSAGE_ADMIN, 1040, false },
-	{ ZI_MESSAGE_ADMIN_REPLY, 16, true },
+	{ ZI_MESSAGE_ADMIN_REPLY, 16, true },   { ZI_MESSAGE_LOAD, 176, false },
+	{ ZI_MESSAGE_SNAPSHOT, 120, false },    { ZI_MESSAGE_SNAPSHOTTED, 128, false },
 };
 
 static struct zi_message_header *message_of(uint16_t type, uint32_t bytes)
@@ -287,6 +288,10 @@ Test(message, strings_must_end_within_their_fields)
 		{ ZI_MESSAGE_ERROR, offsetof(struct zi_error_message, text), ZI_TEXT_BYTES },
 		{ ZI_MESSAGE_NOTICE, offsetof(struct zi_notice, text), ZI_TEXT_BYTES },
 		{ ZI_MESSAGE_ADMIN, offsetof(struct zi_admin, command), ZI_ADMIN_COMMAND_BYTES },
+		{ ZI_MESSAGE_LOAD, offsetof(struct zi_load, job), ZI_NAME_BYTES },
+		{ ZI_MESSAGE_LOAD, offsetof(struct zi_load, name), ZI_NAME_BYTES },
+		{ ZI_MESSAGE_SNAPSHOT, offsetof(struct zi_snapshot, name), ZI_NAME_BYTES },
+		{ ZI_MESSAGE_SNAPSHOTTED, offsetof(struct zi_snapshotted, name), ZI_NAME_BYTES },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)

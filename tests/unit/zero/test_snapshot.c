@@ -182,21 +182,58 @@ Test(zero_snapshot, state_in_memory_is_written_once_and_moves_to_nvme)
 }
 
 /* The step that is under way is not kept, and not disturbed. */
-Test(zero_snapshot, state_in_memory_waits_for_the_end_of_the_step)
+Test(zero_snapshot, state_in_memory_is_kept_before_the_update_of_the_step_that_has_begun)
 {
 	struct zi_step_options options = model_options();
 
 	begin(1, ZI_OFFLOAD_CPU);
 	model_gradients(actors, 1, 1, &options);
 	kept_start(&node, &kept, zero_snapshot_create, "train", "");
-	node_turn(&node);
-	cr_assert(!kept.is_done);
+	cr_assert_eq(actors[0].rank->job->pipeline.kind, ZERO_PIPELINE_KEEP);
 	cr_assert_eq(actor_call(&actors[0], zero_step, NULL), 0);
-	/* The next one begins meanwhile, and waits for the writing. */
+	cr_assert(kept.is_done, "the update waited");
+	cr_assert_eq(kept.op.result, 0, "%s", kept.op.text.chars);
+	cr_assert_eq(kept.op.step, 0);
+	cr_assert_eq(load("step-0", 1, ZI_OFFLOAD_CPU), 0, "%s", others[0].text.chars);
+	cr_assert(plain_equals(&plain, &others[0]));
+	train_plain(1, 1);
+	cr_assert(plain_equals(&plain, &actors[0]));
+	end();
+}
+
+/* The step is aborted while state is written for a snapshot. */
+Test(zero_snapshot, state_in_memory_is_kept_though_its_ranks_die_meanwhile)
+{
+	struct zi_step_options options = model_options();
+
+	begin(1, ZI_OFFLOAD_CPU);
+	train(actors, 1, 1, 1);
+	train_plain(1, 1);
+	model_gradients(actors, 1, 2, &options);
+	kept_start(&node, &kept, zero_snapshot_create, "train", "");
+	actor_leave(&actors[0], false);
+	cr_assert_eq(kept_wait(&node, &kept), 0, "%s", kept.op.text.chars);
+	node_settle(&node);
+	node_check_space(&node);
+	cr_assert_eq(load("step-1", 1, ZI_OFFLOAD_CPU), 0, "%s", others[0].text.chars);
+	cr_assert(plain_equals(&plain, &others[0]));
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
+	train(actors, 1, 2, 2);
+	train_plain(2, 2);
+	cr_assert(plain_equals(&plain, &actors[0]));
+	end();
+}
+
+/* While it is written, the next step waits to begin. */
+Test(zero_snapshot, state_in_memory_is_kept_between_steps)
+{
+	begin(1, ZI_OFFLOAD_CPU);
+	train(actors, 1, 1, 1);
+	train_plain(1, 1);
+	kept_start(&node, &kept, zero_snapshot_create, "train", "");
 	train(actors, 1, 2, 2);
 	cr_assert_eq(kept_wait(&node, &kept), 0, "%s", kept.op.text.chars);
-	cr_assert_eq(kept.op.step, 1);
-	train_plain(1, 1);
 	cr_assert_eq(load("step-1", 1, ZI_OFFLOAD_CPU), 0, "%s", others[0].text.chars);
 	cr_assert(plain_equals(&plain, &others[0]));
 	train_plain(2, 2);

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The words of an ADMIN message, as a question. Floor 6, control thread. Nothing here trusts them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/session/sess.h"
+
+/* A measurement's time when none is given; no less finds anything, no more is "short". */
+#define ASK_BENCH_S     3u
+#define ASK_BENCH_S_MAX 60u
+
+static const char ask_allowed[] = "status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], "
+				  "snapshot create JOB[/NAME] [auto] [keep=N], snapshot list [JOB] "
+				  "and snapshot rm JOB/NAME are answered";
+
+/* The next word of a copy of the command; "" at its end. */
+static char *next_word(char **cursor)
+{
+	char *word = *cursor + strspn(*cursor, " ");
+	size_t bytes = strcspn(word, " ");
+
+	*cursor = word + bytes;
+	if (**cursor)
+		*(*cursor)++ = '\0';
+	return word;
+}
+
+/* "train" or "train/step-7". */
+static int take_names(struct sess_inquiry *inquiry, char *word)
+{
+	char *slash = strchr(word, '/');
+
+	if (slash)
+		*slash = '\0';
+	if (zi_check_name(word, sizeof(inquiry->job)) ||
+	    (slash && zi_check_name(slash + 1, sizeof(inquiry->name))))
+		return err_origin(-EINVAL);
+	inquiry->has_job = true;
+	(void)zi_copy_name(inquiry->job, sizeof(inquiry->job), word); /* Both fit, as checked. */
+	if (slash)
+		(void)zi_copy_name(inquiry->name, sizeof(inquiry->name), slash + 1);
+	return 0;
+}
+
+static int take_job(struct sess_inquiry *inquiry, char **cursor)
+{
+	char *word = next_word(cursor);
+
+	if (!*word)
+		return 0;
+	return strchr(word, '/') ? err_origin(-EINVAL) : err_trace(take_names(inquiry, word));
+}
+
+static int take_create(struct sess_inquiry *inquiry, char **cursor)
+{
+	char *word = next_word(cursor);
+	int r = take_names(inquiry, word);
+
+	for (word = next_word(cursor); !r && *word; word = next_word(cursor)) {
+		char *end = word;
+
+		if (strcmp(word, "auto") == 0) {
+			inquiry->is_automatic = true;
+		} else if (strncmp(word, "keep=", 5) == 0 && word[5] >= '0' && word[5] <= '9') {
+			unsigned long count = strtoul(word + 5, &end, 10);
+
+			inquiry->keep_count = (uint32_t)count;
+			r = *end || !count || count > UINT32_MAX ? err_origin(-EINVAL) : 0;
+		} else {
+			r = err_origin(-EINVAL);
+		}
+	}
+	return err_trace(r);
+}
+
+static int take_remove(struct sess_inquiry *inquiry, char **cursor)
+{
+	int r = take_names(inquiry, next_word(cursor));
+
+	return r || !inquiry->name[0] ? err_origin(-EINVAL) : 0;
+}
+
+/* "fast 5" */
+static int take_bench(struct sess_inquiry *inquiry, char **cursor)
+{
+	unsigned long seconds = ASK_BENCH_S;
+	char *number, *end;
+
+	if (zi_copy_name(inquiry->job, sizeof(inquiry->job), next_word(cursor)) ||
+	    zi_check_name(inquiry->job, sizeof(inquiry->job)))
+		return err_origin(-EINVAL);
+	number = next_word(cursor);
+	if (*number) {
+		seconds = strtoul(number, &end, 10);
+		if (*end || number[0] == '-')
+			return err_origin(-EINVAL);
+	}
+	inquiry->duration_ns = seconds * ZI_NS_PER_S;
+	return seconds && seconds <= ASK_BENCH_S_MAX ? 0 : err_origin(-ERANGE);
+}
+
+static int take_nothing(struct sess_inquiry *inquiry, char **cursor)
+{
+	(void)inquiry;
+	(void)cursor;
+	return 0;
+}
+
+static const struct {
+	const char *first, *second; /* NULL: one word */
+	enum sess_question question;
+	int (*take)(struct sess_inquiry *inquiry, char **cursor);
+} questions[] = {
+	{ "status", NULL, SESS_ASK_STATUS, take_nothing },
+	{ "tiers", NULL, SESS_ASK_TIERS, take_nothing },
+	{ "jobs", NULL, SESS_ASK_JOBS, take_job },
+	{ "limits", NULL, SESS_ASK_LIMITS, take_nothing },
+	{ "bench", "nvme", SESS_ASK_BENCH, take_bench },
+	{ "snapshot", "create", SESS_ASK_SNAPSHOT_CREATE, take_create },
+	{ "snapshot", "list", SESS_ASK_SNAPSHOT_LIST, take_job },
+	{ "snapshot", "rm", SESS_ASK_SNAPSHOT_REMOVE, take_remove },
+};
+
+/**
+ * sess_ask_words() - what is asked
+ * @command: ends within ZI_ADMIN_COMMAND_BYTES
+ * @inquiry: gets the question and its names
+ *
+ * Return: 0; -EINVAL with what is allowed.
+ */
+int sess_ask_words(const char *command, struct sess_inquiry *inquiry, struct zi_text *text)
+{
+	char copy[ZI_ADMIN_COMMAND_BYTES];
+	char *cursor = copy;
+	char *first, *second = NULL;
+	int r = zi_copy_name(copy, sizeof(copy), command);
+
+	if (r)
+		return err_trace(r);
+	first = next_word(&cursor);
+	if (strcmp(first, "snapshot") == 0 || strcmp(first, "bench") == 0)
+		second = next_word(&cursor);
+	for (size_t i = 0; i < ZI_COUNT_OF(questions); i++) {
+		if (strcmp(questions[i].first, first) != 0 ||
+		    (second && strcmp(questions[i].second, second) != 0))
+			continue;
+		inquiry->question = questions[i].question;
+		r = questions[i].take(inquiry, &cursor);
+		if (!r && !*next_word(&cursor))
+			return 0;
+		if (r == -ERANGE)
+			return zi_text_error(
+				text, err_origin(-EINVAL),
+				"a measurement of %llu s: 1 to %u are allowed",
+				(unsigned long long)(inquiry->duration_ns / ZI_NS_PER_S),
+				ASK_BENCH_S_MAX);
+		return zi_text_error(text, err_origin(-EINVAL), "'%.63s': %s", command,
+		                     ask_allowed);
+	}
+	return zi_text_error(text, err_origin(-EINVAL), "unknown question '%.40s': %s", command,
+	                     ask_allowed);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zctl snapshot: keep a job's committed step, list what is kept, let go of it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/text.h"
+#include "common/wire/control.h"
+#include "zctl/get.h"
+#include "zctl/table.h"
+#include "zctl/zctl.h"
+
+static int usage(void)
+{
+	fprintf(stderr, "usage: zctl snapshot JOB [--name NAME] [--keep N]\n"
+	                "       zctl snapshot list [JOB]\n"
+	                "       zctl snapshot rm JOB/NAME\n"
+	                "  --keep N  an automatic one: the newest N of the job are kept\n");
+	return 2;
+}
+
+/* Asks; prints the answer as JSON, or @format with its names, step and bytes. */
+static int change(const struct zctl_context *context, const char *command, const char *format)
+{
+	/* State in memory alone is written. */
+	json_t *answer = zctl_ask_long(context, command, 600);
+	int code = 0;
+
+
+	if (!answer)
+		return 1;
+	if (context->is_json)
+		code = zctl_print_json(answer);
+	else
+		printf("%s %s/%s, step %" PRId64 ", %s\n", format, get_word(answer, "job"),
+		       get_word(answer, "name"), get_signed(answer, "step"),
+		       zi_format_bytes(get_count(answer, "held_bytes")).chars);
+	json_decref(answer);
+	return code;
+}
+
+static int create(const struct zctl_context *context, int argc, char **argv)
+{
+	const char *name = NULL, *keep = NULL, *job = NULL;
+	char command[ZI_ADMIN_COMMAND_BYTES];
+
+	for (int i = 0; i < argc; i++) {
+		const char **value = !strcmp(argv[i], "--name")   ? &name
+		                     : !strcmp(argv[i], "--keep") ? &keep
+		                                                  : NULL;
+
+		if (value && i + 1 < argc)
+			*value = argv[++i];
+		else if (value || job || argv[i][0] == '-')
+			return usage();
+		else
+			job = argv[i];
+	}
+	if (!job)
+		return usage();
+	if (snprintf(command, sizeof command, "snapshot create %s%s%s%s%s", job, name ? "/" : "",
+	             name ? name : "", keep ? " auto keep=" : "",
+	             keep ? keep : "") >= (int)sizeof command)
+		return usage();
+	return change(context, command, "kept");
+}
+
+static int list(const struct zctl_context *context, const char *job)
+{
+	static const char *const headings[] = { "snapshot", ">step",   ">uid", ">held",
+		                                "made",     "remarks", NULL };
+	char command[ZI_ADMIN_COMMAND_BYTES];
+	struct table *table;
+	json_t *snapshots, *snapshot;
+	size_t index;
+	int code = 0;
+
+	if (snprintf(command, sizeof command, "snapshot list %s", job ? job : "") >=
+	    (int)sizeof command)
+		return usage();
+	snapshots = zctl_ask(context, command);
+	if (!snapshots)
+		return 1;
+	if (context->is_json) {
+		code = zctl_print_json(snapshots);
+		json_decref(snapshots);
+		return code;
+	}
+	table = table_new(headings);
+	json_array_foreach(snapshots, index, snapshot)
+	{
+		time_t made = (time_t)get_count(snapshot, "created_s");
+		struct tm local;
+		char when[32] = "";
+
+		if (localtime_r(&made, &local))
+			(void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
+		table_cell(table, "%s/%s", get_word(snapshot, "job"), get_word(snapshot, "name"));
+		table_cell(table, "%" PRId64, get_signed(snapshot, "step"));
+		table_cell(table, "%" PRIu64, get_count(snapshot, "uid"));
+		table_cell(table, "%s", zi_format_bytes(get_count(snapshot, "held_bytes")).chars);
+		table_cell(table, "%s", when);
+		table_cell(table, "%s%s%s",
+		           json_is_true(json_object_get(snapshot, "is_automatic")) ? "automatic "
+		                                                                   : "",
+		           json_is_true(json_object_get(snapshot, "is_in_use")) ? "in use " : "",
+		           get_word(snapshot, "refusal"));
+	}
+	table_print(table, context->is_colour);
+	(void)table_free(table);
+	json_decref(snapshots);
+	return code;
+}
+
+/**
+ * zctl_snapshot() - make, list, remove snapshots
+ * @context: socket and output options
+ * @argc: words
+ * @argv: "snapshot", then as usage() says; a job named "list" or "rm" is written "create JOB"
+ *
+ * Return: exit code.
+ */
+int zctl_snapshot(const struct zctl_context *context, int argc, char **argv)
+{
+	char command[ZI_ADMIN_COMMAND_BYTES];
+
+	if (argc < 2)
+		return usage();
+	if (!strcmp(argv[1], "list"))
+		return argc > 3 ? usage() : list(context, argc == 3 ? argv[2] : NULL);
+	if (!strcmp(argv[1], "create"))
+		return create(context, argc - 2, argv + 2);
+	if (strcmp(argv[1], "rm"))
+		return create(context, argc - 1, argv + 1);
+	if (argc != 3 ||
+	    snprintf(command, sizeof command, "snapshot rm %s", argv[2]) >= (int)sizeof command)
+		return usage();
+	return change(context, command, "removed");
+}

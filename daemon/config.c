@@ -332,6 +332,12 @@ static int check_stores(const struct config *config, struct zi_text *text)
 			                     "%s:%u: [nvme %s] needs a path beginning with /%s%s",
 			                     config->file, store->line, store->name,
 			                     store->path[0] ? ", found " : "", store->path);
+		if (store->stripe[0] && zi_check_name(store->stripe, ZI_NAME_BYTES - 5))
+			return zi_text_error(text, err_origin(-EINVAL),
+			                     "%s:%u: [nvme %s] stripe is '%.60s': 1 to %u of "
+			                     "A-Z a-z 0-9 . _ : + -, not beginning with . or -",
+			                     config->file, store->line, store->name, store->stripe,
+			                     ZI_NAME_BYTES - 6);
 		r = check_engine(config, store, text);
 		if (r)
 			return err_trace(r);

@@ -25,6 +25,7 @@ enum config_direct { CONFIG_DIRECT_REQUIRE = 0, CONFIG_DIRECT_TRY };
 struct config_store {
 	char name[ZI_NAME_BYTES];
 	char path[CONFIG_TEXT_BYTES];
+	char stripe[CONFIG_TEXT_BYTES]; /* "": a tier of its own */
 	uint64_t bytes;
 	uint64_t direct;
 	char backend[CONFIG_TEXT_BYTES]; /* of the one engine: equal in all stores */

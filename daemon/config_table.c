@@ -17,9 +17,9 @@ const struct config_section config_sections[] = {
 	              "memory (program, catalog, tables of the limits below) comes on top: 64 "
 	              "MiB and 1 KiB per inflight operation suffice." },
 	{ "nvme", "A store, named by the rest of the section's name: `[nvme fast]` is the tier "
-	          "`nvme:fast`. Up to 16 of them; without any, optimizer state cannot be "
-	          "offloaded to NVMe. One engine serves them all, so `backend` "
-	          "must be equal in all of these sections." },
+	          "`nvme:fast`, or a path of a larger tier (see `stripe`). Up to 16 of them; "
+	          "without any, optimizer state cannot be offloaded to NVMe. One engine serves "
+	          "them all, so `backend` must be equal in all of these sections." },
 	{ "limits", "Everything has a limit; a request beyond it is refused with the figure." },
 	{ "quota", "What one uid may hold over all of its jobs." },
 	{ "step", "Defaults of a job's step." },
@@ -70,6 +70,10 @@ const struct config_key config_keys[] = {
 	{ "nvme", "path", CONFIG_TEXT, OF_STORE(path), .fallback = "",
 	  .doc = "File (made when missing) or block device. Must be given. A file that is not a "
 	         "zinf store is never overwritten." },
+	{ "nvme", "stripe", CONFIG_TEXT, OF_STORE(stripe), .special = "own", .fallback = "own",
+	  .doc = "Tier that it belongs to. Stores with the same name here are the paths of one "
+	         "tier `nvme:THAT_NAME`, over which every job is spread by measured speed; a path "
+	         "may be added at any restart. own: the store's own name, a tier for itself." },
 	{ "nvme", "size", CONFIG_BYTES, OF_STORE(bytes), 1ull << 20, INT64_MAX, .special = "keep",
 	  .special_value = 0, .fallback = "keep",
 	  .doc = "Size of a file that is made, or grown. keep: as it is. A job needs twice its "

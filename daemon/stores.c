@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stores that the engine serves, and the NVMe tiers on them. Floor 7, main thread. */
 #include <errno.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/daemon.h"
+#include "daemon/tier/stripe.h"
 #include "nvme/nvme.h"
 
 /* The end of a killed daemon's ring was seen to take up to a second. */
@@ -78,9 +80,47 @@ static int open_when_free(struct daemon *daemon, const struct nvme_store_options
 	return err_trace(r);
 }
 
-static int open_store(struct daemon *daemon, const struct config_store *config,
-                      struct zi_text *text)
+/* Once for each change of a path's state. Context: shard thread, or main at start. */
+static void member_changed(void *arg, const struct tier_member *member)
 {
+	(void)arg;
+	if (member->state == TIER_MEMBER_HEALTHY)
+		log_info("Path %s of %s is healthy again: %s", member->name, member->tier->name,
+		         member->path);
+	else if (member->state == TIER_MEMBER_DRAINING)
+		log_info("Path %s of %s is draining: %s", member->name, member->tier->name,
+		         member->path);
+	else
+		log_warning("Path %s of %s is %s (%s): %s", member->name, member->tier->name,
+		            tier_member_state_name(member->state), member->reason.chars,
+		            member->path);
+}
+
+/* The tier of a store's stripe, made by its first store. */
+static int tier_of(struct daemon *daemon, const struct config_store *config, struct tier **ret_tier)
+{
+	const char *name = config->stripe[0] ? config->stripe : config->name;
+	struct tier *tier = &daemon->nvme_tiers[daemon->nvme_tier_count];
+	int r;
+
+	for (uint32_t i = 0; i < daemon->nvme_tier_count; i++)
+		if (!strcmp(daemon->nvme_tiers[i].name + strlen("nvme:"), name)) {
+			*ret_tier = &daemon->nvme_tiers[i];
+			return 0;
+		}
+	r = tier_init_nvme(tier, name, topo_node_of_path(daemon->topo, config->path));
+	if (r)
+		return err_trace(r);
+	tier->holders = daemon->shard.holders;
+	tier->changed = member_changed;
+	daemon->nvme_tier_count++;
+	*ret_tier = tier;
+	return 0;
+}
+
+static int open_store(struct daemon *daemon, uint32_t index, struct zi_text *text)
+{
+	const struct config_store *config = &daemon->config->stores[index];
 	struct store_progress progress = { .daemon = daemon, .name = config->name };
 	struct nvme_store_options options = {
 		.name = config->name,
@@ -90,10 +130,9 @@ static int open_store(struct daemon *daemon, const struct config_store *config,
 		.progress = store_progress,
 		.progress_arg = &progress,
 	};
-	uint32_t index = daemon->nvme_tier_count;
-	struct tier *tier = &daemon->nvme_tiers[index];
 	struct nvme_store *store = NULL;
 	uint64_t extent_count = 0;
+	struct tier *tier = NULL;
 	int r;
 
 	daemon->progress_percent = UINT32_MAX;
@@ -115,13 +154,11 @@ static int open_store(struct daemon *daemon, const struct config_store *config,
 	if (!r)
 		r = nvme_engine_register_store(daemon->shard.engine, store);
 	if (!r)
-		r = tier_init_nvme(tier, store, topo_node_of_path(daemon->topo, store->path));
-	if (r) {
-		daemon->stores[index] = nvme_store_close(store);
+		r = tier_of(daemon, config, &tier);
+	if (!r)
+		r = tier_member_add_store(tier, store);
+	if (r)
 		return err_trace(r);
-	}
-	tier->holders = daemon->shard.holders;
-	daemon->nvme_tier_count++;
 	if (!store->is_direct)
 		log_warning("Store '%s' at %s is not read and written directly (O_DIRECT): slower, "
 		            "through the page cache",
@@ -144,7 +181,7 @@ int daemon_open_stores(struct daemon *daemon, struct zi_text *text)
 		return 0;
 	r = daemon_make_engine(daemon, text);
 	for (uint32_t i = 0; !r && i < daemon->config->store_count; i++)
-		r = open_store(daemon, &daemon->config->stores[i], text);
+		r = open_store(daemon, i, text);
 	return err_trace(r);
 }
 

@@ -15,7 +15,11 @@ static void describe(const json_t *tier, char *text, size_t capacity)
 	if (!strcmp(get_word(tier, "kind"), "nvme")) {
 		uint64_t refused = get_count(tier, "unregistered_bytes");
 
-		(void)snprintf(text, capacity, "%s%s%s", get_word(tier, "path"),
+		size_t count = json_array_size(json_object_get(tier, "members"));
+		char paths[32];
+
+		(void)snprintf(paths, sizeof(paths), "%zu paths", count); /* Fits. */
+		(void)snprintf(text, capacity, "%s%s%s", count > 1 ? paths : get_word(tier, "path"),
 		               json_is_true(json_object_get(tier, "is_direct")) ? "" : ", buffered",
 		               refused ? ", some buffers unregistered (memlock)" : "");
 		return;
@@ -35,6 +39,32 @@ static struct zi_bytes_text cell(const json_t *tier, const char *key)
 	return zi_format_bytes(get_count(tier, key));
 }
 
+/* A row for each path of a tier that has several, or one in trouble. */
+static void add_members(struct table *table, const json_t *tier)
+{
+	const json_t *members = json_object_get(tier, "members");
+	const json_t *member;
+	size_t index;
+
+	if (json_array_size(members) == 1 &&
+	    !strcmp(get_word(json_array_get(members, 0), "state"), "healthy"))
+		return;
+	json_array_foreach(members, index, member)
+	{
+		const char *reason = get_word(member, "reason");
+
+		table_cell(table, "  %s", get_word(member, "name"));
+		table_cell(table, "%s", zi_format_bytes(get_count(member, "capacity_bytes")).chars);
+		table_cell(table, "%s", zi_format_bytes(get_count(member, "used_bytes")).chars);
+		table_cell(table, "%.0f %%",
+		           100 * json_real_value(json_object_get(member, "share")));
+		table_cell(table, "%s", zi_format_bytes(get_count(member, "read_bytes")).chars);
+		table_cell(table, "%s", zi_format_bytes(get_count(member, "write_bytes")).chars);
+		table_cell(table, "%s%s%s, %s", get_word(member, "state"), *reason ? ": " : "",
+		           reason, get_word(member, "path"));
+	}
+}
+
 /**
  * zctl_tiers() - capacity and use of each tier, bytes moved since the daemon started
  * @context: socket and output options
@@ -45,7 +75,7 @@ static struct zi_bytes_text cell(const json_t *tier, const char *key)
  */
 int zctl_tiers(const struct zctl_context *context, int argc, char **argv)
 {
-	static const char *const headings[] = { "tier",  ">capacity", ">used",   ">peak",
+	static const char *const headings[] = { "tier",  ">capacity", ">used",   ">peak/share",
 		                                ">read", ">written",  "remarks", NULL };
 	static const char *const keys[] = { "capacity_bytes", "used_bytes", "peak_bytes",
 		                            "read_bytes", "write_bytes" };
@@ -77,6 +107,7 @@ int zctl_tiers(const struct zctl_context *context, int argc, char **argv)
 		for (size_t i = 0; i < ZI_COUNT_OF(keys); i++)
 			table_cell(table, "%s", cell(tier, keys[i]).chars);
 		table_cell(table, "%s", remarks);
+		add_members(table, tier);
 	}
 	table_print(table, context->is_colour);
 	(void)table_free(table);

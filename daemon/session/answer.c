@@ -122,60 +122,6 @@ static json_t *answer_status(struct sess_shard *shard, const struct sess_facts *
 	return status;
 }
 
-/* ---- tiers ---- */
-
-static json_t *answer_tier(const struct tier *tier)
-{
-	json_t *object = json_object();
-
-	answer_word(object, "name", tier->name);
-	answer_word(object, "kind", tier->kind == TIER_CPU ? "cpu" : "nvme");
-	answer_number(object, "node", tier->node);
-	answer_number(object, "capacity_bytes", tier->capacity_bytes);
-	answer_number(object, "used_bytes", tier->used_bytes);
-	answer_number(object, "peak_bytes", tier->peak_bytes);
-	answer_number(object, "read_bytes", tier->read_bytes);
-	answer_number(object, "write_bytes", tier->write_bytes);
-	return object;
-}
-
-static json_t *answer_tiers(struct sess_shard *shard, const struct sess_facts *facts)
-{
-	struct sess_engine_facts engine = { .backend = "none" };
-	json_t *tiers = json_array();
-
-	if (facts->engine)
-		facts->engine(facts->engine_arg, &engine);
-	for (uint32_t i = 0; i < facts->cpu_tier_count; i++) {
-		const struct tier *tier = &facts->cpu_tiers[i];
-		json_t *object = answer_tier(tier);
-
-		answer_put(object, "wants_huge", json_boolean(tier->wants_huge));
-		answer_number(object, "huge_free_bytes",
-		              facts->huge_free_bytes ? facts->huge_free_bytes() : 0);
-		answer_number(object, "lingering_bytes",
-		              tier_holders_lingering_bytes(shard->holders, tier, NULL));
-		(void)json_array_append_new(tiers, object);
-	}
-	for (uint32_t i = 0; i < facts->nvme_tier_count; i++) {
-		const struct tier *tier = &facts->nvme_tiers[i];
-		const struct nvme_store *store = tier->members[0].store;
-		json_t *object = answer_tier(tier);
-
-		answer_word(object, "path", store->path);
-		answer_number(object, "free_bytes", tier_free_bytes(tier));
-		answer_number(object, "extent_bytes",
-		              tier->capacity_bytes - tier_extent_free_bytes(tier));
-		answer_put(object, "is_direct", json_boolean(store->is_direct));
-		answer_put(object, "is_block_device", json_boolean(store->is_block_device));
-		answer_word(object, "engine", engine.backend);
-		answer_number(object, "registered_bytes", engine.registered_bytes);
-		answer_number(object, "unregistered_bytes", engine.unregistered_bytes);
-		(void)json_array_append_new(tiers, object);
-	}
-	return tiers;
-}
-
 /* ---- limits ---- */
 
 static json_t *answer_limits(struct sess_shard *shard, const struct sess_facts *facts)
@@ -218,7 +164,7 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 		inquiry->answer = answer_status(shard, facts, inquiry);
 		break;
 	case SESS_ASK_TIERS:
-		inquiry->answer = answer_tiers(shard, facts);
+		inquiry->answer = sess_answer_tiers(shard, facts);
 		break;
 	case SESS_ASK_JOBS:
 		inquiry->answer = sess_answer_jobs(shard, uid, inquiry);

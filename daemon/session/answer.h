@@ -7,6 +7,7 @@
 
 #include "common/base/cleanup.h"
 
+struct sess_facts;
 struct sess_inquiry;
 struct sess_shard;
 
@@ -41,3 +42,6 @@ json_t *sess_answer_snapshot_list(struct sess_shard *shard, uid_t uid,
                                   const struct sess_inquiry *inquiry);
 /* answer_jobs.c. NULL: inquiry->result and ->text say why. */
 json_t *sess_answer_jobs(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry);
+
+/* answer_tiers.c */
+json_t *sess_answer_tiers(struct sess_shard *shard, const struct sess_facts *facts);

@@ -79,7 +79,7 @@ int tier_charge_take(struct tier_charge *charge, struct tier *tier, struct tier_
 {
 	assert(!charge->tier);
 	assert(account);
-	assert(tier->used_bytes <= tier->capacity_bytes);
+	assert(tier->kind == TIER_NVME || tier->used_bytes <= tier->capacity_bytes);
 
 	if (bytes > tier_free_bytes(tier)) {
 		say_full(tier, bytes, text);

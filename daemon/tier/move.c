@@ -1,25 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves between memory and a store, and the space on it. Floor 4. */
+/* Moves between memory and a store. Floor 4. */
 #include "daemon/tier/move.h"
-
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-
-static void count_bytes(const struct tier_move *move)
-{
-	struct tier_member *member = move->member;
-
-	if (move->is_write) {
-		member->write_bytes += move->bytes;
-		member->tier->write_bytes += move->bytes;
-	} else {
-		member->read_bytes += move->bytes;
-		member->tier->read_bytes += move->bytes;
-	}
-}
 
 static void move_done(struct nvme_io *io)
 {
@@ -27,8 +12,7 @@ static void move_done(struct nvme_io *io)
 
 	assert(io->result <= 0);
 	move->result = io->result;
-	if (!move->result)
-		count_bytes(move);
+	tier_member_end(move->member, move->is_write, move->result, move->bytes, zi_clock_now_ns());
 	move->done(move);
 }
 
@@ -51,8 +35,11 @@ static uint64_t move_deadline_ns(const struct tier_move *move)
  */
 int tier_move_submit(struct nvme_engine *engine, struct tier_move *move)
 {
+	int r;
+
 	assert(engine);
 	assert(move->member->tier->kind == TIER_NVME);
+	assert(move->member->store);
 	assert(move->done);
 
 	move->result = 0;
@@ -65,7 +52,11 @@ int tier_move_submit(struct nvme_engine *engine, struct tier_move *move)
 		.deadline_ns = move_deadline_ns(move),
 		.done = move_done,
 	};
-	return err_trace(nvme_engine_submit(engine, &move->io));
+	r = nvme_engine_submit(engine, &move->io);
+	if (r)
+		return err_trace(r);
+	tier_member_begin(move->member, zi_clock_now_ns());
+	return 0;
 }
 
 /* Gives a submitted move up. Its buffer and extent stay taken until `done` ran. */
@@ -81,97 +72,20 @@ void tier_move_kick(struct nvme_engine *engine)
 }
 
 /**
- * tier_extent_reserve() - a run of one member for one extent
- * @tier: NVMe
- * @bytes: multiple of ZI_STORE_ALIGN_BYTES
- * @ret_extent: written on success
+ * tier_flush() - what was written to @members is on their media
+ * @ret_failed: tier_member_bit() of the first that refused
  *
- * Return: 0; TIER_E_FULL. Context: shard thread.
+ * Return: 0; -errno. Context: commit thread; blocks.
  */
-int tier_extent_reserve(struct tier *tier, uint64_t bytes, struct tier_extent *ret_extent)
-{
-	struct tier_member *member = &tier->members[0];
-	struct zi_extent run;
-	int r;
-
-	assert(tier->kind == TIER_NVME);
-	assert(bytes % ZI_STORE_ALIGN_BYTES == 0);
-
-	r = nvme_space_allocate(member->space, bytes, &run);
-	if (r == NVME_E_FULL)
-		return TIER_E_FULL;
-	if (r)
-		return err_fold(r);
-	*ret_extent = (struct tier_extent){ .member = member,
-		                            .offset_bytes = run.offset_bytes,
-		                            .bytes = run.bytes };
-	return 0;
-}
-
-static struct zi_extent run_of(const struct tier_extent *extent)
-{
-	return (struct zi_extent){ .offset_bytes = extent->offset_bytes, .bytes = extent->bytes };
-}
-
-/* Gives back and clears @extent; nothing for one without bytes. Context: shard thread. */
-void tier_extent_release(struct tier_extent *extent)
-{
-	struct zi_extent run = run_of(extent);
-
-	if (extent->bytes)
-		nvme_space_release(extent->member->space, &run);
-	*extent = (struct tier_extent){ 0 };
-}
-
-/* Recovery: @extent is in use. Return: 0; -EUCLEAN it cannot be. */
-int tier_extent_claim(const struct tier_extent *extent)
-{
-	struct zi_extent run = run_of(extent);
-
-	assert(extent->member);
-
-	return err_fold(nvme_space_claim(extent->member->space, &run));
-}
-
-/* Return: bytes that are free now, whatever is charged. */
-uint64_t tier_extent_free_bytes(const struct tier *tier)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < tier->member_count; i++)
-		bytes += nvme_space_free_bytes(tier->members[i].space);
-	return bytes;
-}
-
-/* Return: 0 when what was written to @members is on their media. Context: commit thread; blocks. */
-int tier_flush(struct tier *tier, uint32_t members)
+int tier_flush(struct tier *tier, uint32_t members, uint32_t *ret_failed)
 {
 	for (uint32_t i = 0; i < tier->member_count; i++) {
 		int r = members >> i & 1 ? nvme_store_flush(tier->members[i].store) : 0;
 
-		if (r)
-			return err_trace(r);
+		if (!r)
+			continue;
+		*ret_failed = 1u << i;
+		return err_trace(r);
 	}
 	return 0;
-}
-
-/* Return: the member with this identity, or NULL. */
-struct tier_member *tier_member_find(struct tier *tier, const uint8_t uuid[16])
-{
-	for (uint32_t i = 0; i < tier->member_count; i++)
-		if (memcmp(tier_member_uuid(&tier->members[i]), uuid, 16) == 0)
-			return &tier->members[i];
-	return NULL;
-}
-
-/* Return: of the file or device, for people. */
-const char *tier_member_path(const struct tier_member *member)
-{
-	return member->store->path;
-}
-
-/* Return: (16,) bytes, the identity that the catalog knows. */
-const uint8_t *tier_member_uuid(const struct tier_member *member)
-{
-	return member->store->uuid;
 }

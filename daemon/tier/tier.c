@@ -7,6 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/tier/stripe.h"
 
 /**
  * tier_init_cpu() - the memory of a NUMA node
@@ -31,39 +32,27 @@ void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes,
 }
 
 /**
- * tier_init_nvme() - a tier of one store
+ * tier_init_nvme() - one or several stores, to be added by tier_member_add()
  * @tier: written on success; its address is known to its members: it is not copied
- * @store: the caller's, open as long as the tier
+ * @name: of the tier, without "nvme:"
  * @node: index into topo's nodes that it hangs on
  *
  * Return: 0; -ENOMEM; -ENAMETOOLONG.
  */
-int tier_init_nvme(struct tier *tier, struct nvme_store *store, uint32_t node)
+int tier_init_nvme(struct tier *tier, const char *name, uint32_t node)
 {
-	_cleanup_(zi_freep) struct tier_member *members = NULL;
-	struct nvme_space *space = NULL;
-	char name[ZI_NAME_BYTES];
+	struct tier_member *members;
+	char full_name[ZI_NAME_BYTES];
 	int written;
-	int r;
 
-	written = snprintf(name, sizeof(name), "nvme:%s", store->name);
-	if (written < 0 || (size_t)written >= sizeof(name))
+	written = snprintf(full_name, sizeof(full_name), "nvme:%s", name);
+	if (written < 0 || (size_t)written >= sizeof(full_name))
 		return err_origin(-ENAMETOOLONG);
 	members = calloc(TIER_MEMBERS_MAX, sizeof(*members));
 	if (!members)
 		return err_origin(-ENOMEM);
-	r = nvme_space_new(store->bytes, &space);
-	if (r)
-		return err_fold(r);
-	members[0] = (struct tier_member){ .tier = tier, .store = store, .space = space };
-	*tier = (struct tier){
-		.kind = TIER_NVME,
-		.capacity_bytes = nvme_space_total_bytes(space),
-		.node = node,
-		.members = zi_steal(members),
-		.member_count = 1,
-	};
-	(void)zi_copy_name(tier->name, sizeof(tier->name), name); /* Of the same size. */
+	*tier = (struct tier){ .kind = TIER_NVME, .node = node, .members = members };
+	(void)zi_copy_name(tier->name, sizeof(tier->name), full_name); /* Of the same size. */
 	zi_list_init(&tier->tiers_link);
 	return 0;
 }

@@ -33,15 +33,7 @@ enum { _TIER_E_SUCCESS, TIER_E_FULL, TIER_E_QUOTA };
 
 enum tier_kind { TIER_CPU = 0, TIER_NVME = 1, _TIER_KIND_COUNT };
 
-#define TIER_MEMBERS_MAX 16u
-
-/* A store of an NVMe tier. Stays at its address as long as the tier: extents name it. */
-struct tier_member {
-	struct tier *tier;
-	struct nvme_store *store;         /* not owned */
-	struct nvme_space *space;         /* owned */
-	uint64_t read_bytes, write_bytes; /* counters since start */
-};
+struct tier_member; /* a store of an NVMe tier: stripe.h */
 
 /* Where bytes lie: an aligned run, wholly on one member. No bytes: nowhere. */
 struct tier_extent {
@@ -53,13 +45,18 @@ struct tier_extent {
 struct tier {
 	enum tier_kind kind;
 	char name[ZI_NAME_BYTES]; /* "cpu:0", "nvme:fast" */
-	uint64_t capacity_bytes;
+	uint64_t capacity_bytes;  /* NVMe: of members that take new extents; may fall below used */
 	uint64_t used_bytes, peak_bytes;
 	uint32_t node;               /* index into topo's nodes */
 	const struct topo *topo;     /* CPU tiers: binding; may be NULL in tests */
 	bool wants_huge;             /* try huge pages */
 	struct tier_member *members; /* NVMe tiers: owned, (member_count,) */
 	uint32_t member_count;
+	bool is_weighed; /* NVMe: weights are those of the present states */
+	/* NVMe: a member is in another state; may be NULL. Shard thread, from wherever it was
+	 * noticed: must not call back. */
+	void (*changed)(void *arg, const struct tier_member *member);
+	void *changed_arg;
 	uint64_t read_bytes, write_bytes; /* counters since start */
 	const struct tier_holders
 		*holders;          /* names who still holds memory in refusals; may be NULL */
@@ -68,13 +65,14 @@ struct tier {
 
 void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes,
                    const struct topo *topo, bool wants_huge);
-/* Its first member. Capacity is the stores' size less their superblocks. */
-int tier_init_nvme(struct tier *tier, struct nvme_store *store, uint32_t node);
+/* "nvme:@name", without members: see stripe.h. -ENAMETOOLONG, -ENOMEM. */
+int tier_init_nvme(struct tier *tier, const char *name, uint32_t node);
 /* Asserts that nothing is charged. */
 void tier_deinit(struct tier *tier);
 static inline uint64_t tier_free_bytes(const struct tier *tier)
 {
-	return tier->capacity_bytes - tier->used_bytes;
+	return tier->capacity_bytes > tier->used_bytes ? tier->capacity_bytes - tier->used_bytes
+	                                               : 0;
 }
 
 /* ---- accounts and charges (account.c) ---- */

@@ -4,6 +4,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/tier/stripe.h"
 
 struct tier_tune {
 	struct tier_tune_options options;

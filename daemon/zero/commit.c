@@ -20,9 +20,9 @@ static void record_fill(struct zero_job *job)
 
 static int commit_flush(struct catalog_request *request)
 {
-	const struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero_job *job = container_of(request, struct zero_job, request);
 
-	return err_trace(tier_flush(job->nvme_tier, job->record_members));
+	return err_trace(tier_flush(job->nvme_tier, job->record_members, &job->record_failed));
 }
 
 static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)
@@ -132,6 +132,14 @@ static void record_blobs(struct zero_job *job)
 	}
 }
 
+/* What a path did not bring to its medium, it may claim to have brought there the next time. */
+static void fail_unflushed(struct zero_job *job, int error)
+{
+	for (uint32_t i = 0; job->record_failed >> i; i++)
+		if (job->record_failed >> i & 1)
+			tier_member_fail(&job->nvme_tier->members[i], error, "flushing");
+}
+
 static void committed(struct catalog_request *request)
 {
 	struct zero_job *job = container_of(request, struct zero_job, request);
@@ -140,6 +148,8 @@ static void committed(struct catalog_request *request)
 
 	request_end(job);
 	job->step.stats.commit_ns = zi_clock_now_ns() - job->step.commit_ns;
+	if (request->result)
+		fail_unflushed(job, request->result);
 	step_end(job, request->result, &text);
 	zero_drain(zero);
 }
@@ -161,6 +171,7 @@ void commit_submit(struct zero_job *job)
 		job->record.beta2_power = step->next_beta2_power;
 	}
 	job->record_members = 0;
+	job->record_failed = 0;
 	for (uint32_t i = 0; i < job->subgroup_count && job_is_nvme(job) && !step->is_skipped; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			record_place(job, &job->subgroups[i], plane);

@@ -24,6 +24,13 @@ bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *
 	       !subgroup->places[ZERO_PLANE_PARAM].extent.bytes;
 }
 
+/* Nothing is in flight any more that could land there. */
+void extents_release_abandoned(struct zero_job *job)
+{
+	while (job->abandoned_count)
+		tier_extent_release(&job->abandoned[--job->abandoned_count]);
+}
+
 static void release_next(struct zero_job *job, struct zero_unit *unit)
 {
 	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
@@ -40,6 +47,7 @@ static void release_next(struct zero_job *job, struct zero_unit *unit)
  * force after a restart: then it is given to nobody. */
 void extents_release_next(struct zero_job *job)
 {
+	extents_release_abandoned(job); /* No commit names them. */
 	if (job->zero->frozen)
 		return;
 	for (uint32_t i = 0; i < job->layout.unit_count && job->units; i++)
@@ -99,7 +107,8 @@ static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup,
 		if (!bytes)
 			continue;
 		assert(!subgroup->places[plane].next.bytes);
-		r = tier_extent_reserve(job->nvme_tier, bytes, &subgroup->places[plane].next);
+		r = tier_extent_reserve(job->nvme_tier, plane, bytes,
+		                        &subgroup->places[plane].next);
 		if (r)
 			return r;
 	}
@@ -119,7 +128,7 @@ static int full(const struct zero_job *job, const char *what, uint64_t bytes, ui
 		text, -ENOSPC, "%s of job '%s' needs %s of new space on %s, %s are free%s (%.100s)",
 		what, job->name, zi_format_bytes(bytes).chars, job->nvme_tier->name,
 		zi_format_bytes(free_bytes).chars, snapshots.chars,
-		tier_member_path(&job->nvme_tier->members[0])));
+		tier_paths(job->nvme_tier).chars));
 }
 
 /*
@@ -135,6 +144,7 @@ int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_te
 
 	if (!job_is_nvme(job) && purpose != EXTENTS_KEEP)
 		return 0;
+	tier_stripe_weigh(job->nvme_tier);
 	free_bytes = tier_extent_free_bytes(job->nvme_tier);
 	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
 		r = reserve_one(job, &job->subgroups[i], purpose);
@@ -164,7 +174,7 @@ int extents_reserve_unit(struct zero_job *job, uint32_t index, struct zi_text *t
 
 		bytes += one_bytes;
 		if (!r)
-			r = tier_extent_reserve(job->nvme_tier, one_bytes,
+			r = tier_extent_reserve(job->nvme_tier, ZERO_PLANE_PARAM, one_bytes,
 			                        &subgroup->places[ZERO_PLANE_PARAM].next);
 	}
 	if (!r)
@@ -173,6 +183,31 @@ int extents_reserve_unit(struct zero_job *job, uint32_t index, struct zi_text *t
 	if (r != TIER_E_FULL)
 		return err_fold(r);
 	return err_trace(full(job, "a unit written", bytes, free_bytes, text));
+}
+
+/*
+ * A path that takes nothing more still has place->next: written there, and failed (@is_tried), or
+ * not yet written. A failed write is final for that copy, whatever a second one would say.
+ * Return: 0 it lies elsewhere now; TIER_E_FULL nothing has changed.
+ */
+int extent_replace(struct zero_job *job, struct zero_place *place, uint32_t plane, bool is_tried)
+{
+	struct tier_extent extent;
+	int r;
+
+	if (!tier_member_is_leaving(place->next.member))
+		return TIER_E_FULL; /* The only one. */
+	if (is_tried && job->abandoned_count == job->abandoned_max)
+		return TIER_E_FULL;
+	r = tier_extent_reserve(job->nvme_tier, plane, place->next.bytes, &extent);
+	if (r)
+		return r;
+	if (is_tried)
+		job->abandoned[job->abandoned_count++] = place->next;
+	else
+		tier_extent_release(&place->next);
+	place->next = extent;
+	return 0;
 }
 
 static void place_commit(struct zero_job *job, struct zero_place *place, bool is_reset)
@@ -202,6 +237,7 @@ void extents_commit(struct zero_job *job)
 		place_commit(job, &subgroup->places[ZERO_PLANE_STATE], subgroup->is_reset);
 		subgroup->is_reset = false;
 	}
+	extents_release_abandoned(job);
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		job->units[i].is_written = false;
 		job->units[i].is_param_next = false;

@@ -38,7 +38,7 @@ static void fetch_fail_io(struct zero_fetch *fetch, int error)
 	            "%s: %s",
 	            job->name, job->layout.units[fetch->subgroup->unit].name,
 	            fetch->subgroup->index, (unsigned long long)fetch->move.offset_bytes,
-	            tier_member_path(fetch->move.member), zi_err_name(error));
+	            fetch->move.member->path, zi_err_name(error));
 }
 
 static void fetches_pump(struct zero_job *job);
@@ -77,7 +77,7 @@ static int tile_check(struct zero_fetch *fetch, uint32_t index, const char *byte
 		"job '%s': parameters of unit '%.60s' are damaged: %llu bytes at offset %llu of %s "
 		"do not match their checksum",
 		job->name, job->layout.units[fetch->subgroup->unit].name, (unsigned long long)count,
-		(unsigned long long)begin, tier_member_path(fetch->move.member)));
+		(unsigned long long)begin, fetch->move.member->path));
 }
 
 /* What was read is verified, what was never written is zero. */

@@ -216,8 +216,12 @@ int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_te
 /* With a pool: where param_write_end() puts a unit, before the commit. */
 int extents_reserve_unit(struct zero_job *job, uint32_t unit, struct zi_text *text);
 bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup);
+/* Another place for what could not be written: TIER_E_FULL. */
+int extent_replace(struct zero_job *job, struct zero_place *place, uint32_t plane, bool is_tried);
 /* What a step or commit has reserved; not what param_write_end() has written already. */
 void extents_release_next(struct zero_job *job);
+/* Where a write failed. */
+void extents_release_abandoned(struct zero_job *job);
 void extents_release_written(struct zero_job *job);
 void extents_commit(struct zero_job *job);
 void extents_release_all(struct zero_job *job);

@@ -83,8 +83,20 @@ static void item_fail_io(struct zero_item *item, const struct tier_move *move, i
 	            job->name, move->is_write ? "writing" : "reading",
 	            move == &item->moves[ZERO_PLANE_PARAM] ? "parameters" : "optimizer state",
 	            job->layout.units[subgroup->unit].name, subgroup->index,
-	            (unsigned long long)move->offset_bytes, tier_member_path(move->member),
-	            zi_err_name(error));
+	            (unsigned long long)move->offset_bytes, move->member->path, zi_err_name(error));
+}
+
+/* What was to lie on @member, which failed, finds no room on the others. */
+static void item_fail_room(struct zero_item *item, const struct tier_member *member)
+{
+	const struct zero_job *job = item->job;
+
+	if (item->error)
+		return;
+	item->error = -ENOSPC;
+	zi_text_set(&item->text, "job '%s': no other path of %s has room for what %s lost: %s",
+	            job->name, job->nvme_tier->name, member->path,
+	            tier_paths(job->nvme_tier).chars);
 }
 
 bool item_is_ready(const struct zero_item *item)
@@ -132,35 +144,8 @@ static void item_moved(struct zero_item *item)
 		item_go_on(item);
 }
 
-static void move_end(struct zero_item *item, struct tier_move *move)
-{
-	struct zero_job *job = item->job;
-	struct zero *zero = job->zero;
-
-	pipeline_tick(job);
-	job_unbusy(job);
-	assert(item->move_count > 0);
-	item->move_count--;
-	if (move->result)
-		item_fail_io(item, move, move->result);
-	else if (move->is_write)
-		job->pipeline.write_bytes += move->bytes;
-	else
-		job->pipeline.read_bytes += move->bytes;
-	item_moved(item);
-	pipeline_pump(job);
-	zero_drain(zero);
-}
-
-static void param_moved(struct tier_move *move)
-{
-	move_end(container_of(move, struct zero_item, moves[ZERO_PLANE_PARAM]), move);
-}
-
-static void state_moved(struct tier_move *move)
-{
-	move_end(container_of(move, struct zero_item, moves[ZERO_PLANE_STATE]), move);
-}
+static void param_moved(struct tier_move *move);
+static void state_moved(struct tier_move *move);
 
 static void item_move(struct zero_item *item, uint32_t plane, bool is_write, void *buffer,
                       const struct tier_extent *extent)
@@ -185,6 +170,52 @@ static void item_move(struct zero_item *item, uint32_t plane, bool is_write, voi
 	}
 	item->move_count++;
 	job_busy(job);
+}
+
+/* A failed write is final for that copy: the same bytes go to another path. */
+static bool item_rewrite(struct zero_item *item, const struct tier_move *move)
+{
+	struct zero_job *job = item->job;
+	uint32_t plane =
+		move == &item->moves[ZERO_PLANE_PARAM] ? ZERO_PLANE_PARAM : ZERO_PLANE_STATE;
+	struct zero_place *place = &item->subgroup->places[plane];
+
+	if (!move->is_write || item->error || job->pipeline.error || job->pipeline.is_aborted)
+		return false;
+	if (extent_replace(job, place, plane, true))
+		return false;
+	item_move(item, plane, true, move->buffer, &place->next);
+	return true;
+}
+
+static void move_end(struct zero_item *item, struct tier_move *move)
+{
+	struct zero_job *job = item->job;
+	struct zero *zero = job->zero;
+
+	pipeline_tick(job);
+	job_unbusy(job);
+	assert(item->move_count > 0);
+	item->move_count--;
+	if (!move->result && move->is_write)
+		job->pipeline.write_bytes += move->bytes;
+	else if (!move->result)
+		job->pipeline.read_bytes += move->bytes;
+	else if (!item_rewrite(item, move))
+		item_fail_io(item, move, move->result);
+	item_moved(item);
+	pipeline_pump(job);
+	zero_drain(zero);
+}
+
+static void param_moved(struct tier_move *move)
+{
+	move_end(container_of(move, struct zero_item, moves[ZERO_PLANE_PARAM]), move);
+}
+
+static void state_moved(struct tier_move *move)
+{
+	move_end(container_of(move, struct zero_item, moves[ZERO_PLANE_STATE]), move);
 }
 
 /* ---- computing ---- */
@@ -287,19 +318,29 @@ void item_go_on(struct zero_item *item)
 	item_moved(item);
 }
 
+/* To where it was given room, or elsewhere if that path takes nothing more since. */
+static void item_put(struct zero_item *item, uint32_t plane, void *buffer)
+{
+	struct zero_job *job = item->job;
+	struct zero_place *place = &item->subgroup->places[plane];
+
+	if (tier_member_is_leaving(place->next.member) &&
+	    extent_replace(job, place, plane, false) && place->next.member->error)
+		item_fail_room(item, place->next.member);
+	else
+		item_move(item, plane, true, buffer, &place->next);
+}
+
 static void item_write(struct zero_item *item)
 {
 	const struct zero_job *job = item->job;
-	const struct zero_subgroup *subgroup = item->subgroup;
 	enum zero_pipeline_kind kind = job->pipeline.kind;
 
 	item_set(item, ZERO_ITEM_WRITING);
 	if (kind == ZERO_PIPELINE_KEEP || (job_is_nvme(job) && kind != ZERO_PIPELINE_LOAD)) {
-		item_move(item, ZERO_PLANE_PARAM, true, item->param,
-		          &subgroup->places[ZERO_PLANE_PARAM].next);
+		item_put(item, ZERO_PLANE_PARAM, item->param);
 		if (item->state)
-			item_move(item, ZERO_PLANE_STATE, true, item->state,
-			          &subgroup->places[ZERO_PLANE_STATE].next);
+			item_put(item, ZERO_PLANE_STATE, item->state);
 	}
 	item_moved(item);
 }

@@ -79,6 +79,9 @@ void job_drop_incarnation(struct zero_job *job)
 	job->accum = tier_segment_unref(job->accum);
 	job->staging = tier_staging_free(job->staging);
 	job->staging_segment = tier_segment_unref(job->staging_segment);
+	extents_release_abandoned(job);
+	free(job->abandoned);
+	job->abandoned = NULL;
 	free(job->items);
 	free(job->builds);
 	job->items = NULL;

@@ -399,6 +399,10 @@ struct zero_job {
 	uint64_t *hashes[_ZERO_PLANE_COUNT][2]; /* (tile_count,) each */
 	struct zero_item *items;
 	uint32_t item_count;
+	/* Where a write of the step under way failed: nobody's until it ends, since something of it
+	 * may still land there. */
+	struct tier_extent *abandoned; /* (abandoned_max,) */
+	uint32_t abandoned_count, abandoned_max;
 
 	struct zero_queue queue;
 	struct zero_pipeline pipeline;
@@ -416,6 +420,7 @@ struct zero_job {
 	struct catalog_job record;
 	struct catalog_extent *record_extents; /* (2 × subgroup_count,) */
 	uint32_t record_members; /* of the nvme tier, that lie under them: tier_member_bit() */
+	uint32_t record_failed;  /* the one of them that could not be flushed; 0: none */
 	struct catalog_blob record_blobs[ZI_WORLD_MAX];
 	struct zi_timer timer;
 	uint64_t timer_ns; /* deadline it is armed for; ZI_DEADLINE_NEVER: not */

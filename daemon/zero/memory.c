@@ -234,6 +234,8 @@ static int plan_store(struct zero_job *job, struct zi_text *text)
 /* Return: 0; -ENOMEM. */
 int memory_plan_items(struct zero_job *job)
 {
+	uint32_t others = job->nvme_tier ? job->nvme_tier->member_count - 1 : 0;
+
 	if (job->items)
 		return 0;
 	/* Beside what holds a staging slot: two for each thread, so that none of them waits for the
@@ -241,6 +243,12 @@ int memory_plan_items(struct zero_job *job)
 	job->item_count = 2 * dev_width(job->device) + 6;
 	if (job->staging_segment)
 		job->item_count += staging_slots(job, staging_slot_bytes(job));
+	/* Each path can fail once for whatever is being written. */
+	job->abandoned_max = others * _ZERO_PLANE_COUNT * job->item_count;
+	free(job->abandoned);
+	job->abandoned = calloc(job->abandoned_max + 1, sizeof(*job->abandoned));
+	if (!job->abandoned)
+		return err_origin(-ENOMEM);
 	job->items = calloc(job->item_count, sizeof(*job->items));
 	if (!job->items)
 		return err_origin(-ENOMEM);

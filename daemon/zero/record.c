@@ -54,8 +54,7 @@ struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32
 
 	/* All zero lies on no store. */
 	if (extent->bytes)
-		memcpy(record.store_uuid, tier_member_uuid(extent->member),
-		       sizeof(record.store_uuid));
+		memcpy(record.store_uuid, extent->member->uuid, sizeof(record.store_uuid));
 	return record;
 }
 

@@ -129,6 +129,17 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	return err_trace(take_layout(job, stored));
 }
 
+/* A path of a tier is not here. */
+static int missing(struct zero_job *job, const struct tier_member *member)
+{
+	zi_text_set(&job->refusal_text,
+	            "job '%s' is kept as it is, but a part of it lies on %s of %s, which was not "
+	            "there when zinfd started: give it that path again and restart it",
+	            job->name, member->path, member->tier->name);
+	job->refusal = -ENODEV;
+	return err_origin(-ENODEV);
+}
+
 static struct zero_subgroup *subgroup_of(struct zero_job *job, const struct catalog_extent *extent)
 {
 	if (extent->unit >= job->layout.unit_count ||
@@ -153,8 +164,10 @@ static int take_extent(struct zero_job *job, const struct catalog_extent *stored
 	if (!extent.member)
 		return absent(job,
 		              "its state lies on a store that the configuration does not name");
+	if (!extent.member->store)
+		return missing(job, extent.member);
 	if (job->nvme_tier && job->nvme_tier != extent.member->tier)
-		return damaged(job, "extents on two tiers");
+		return absent(job, "it lies on stores that are no longer of one stripe");
 	if (subgroup->places[plane].extent.bytes)
 		return damaged(job, "a subgroup with two extents of one plane");
 	if (stored->extent.bytes != (is_state ? job_subgroup_state_bytes(job, subgroup)

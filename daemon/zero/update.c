@@ -74,7 +74,7 @@ static int tile_verify(struct zero_item *item, const struct tile *tile, uint32_t
 		job->name, is_param ? "parameters" : "optimizer state",
 		job->layout.units[subgroup->unit].name, is_param ? "are" : "is",
 		(unsigned long long)byte_count, (unsigned long long)begin,
-		tier_member_path(subgroup->places[plane].extent.member)));
+		subgroup->places[plane].extent.member->path));
 }
 
 static void tile_hash(const struct zero_item *item, const struct tile *tile, uint32_t plane)

@@ -46,7 +46,9 @@ static int start_disk(struct node *node, const char *directory, uint64_t store_b
 		                EPOLLIN, node_reap);
 	node->has_source = !r;
 	if (!r)
-		r = tier_init_nvme(&node->nvme, node->store, 0);
+		r = tier_init_nvme(&node->nvme, node->store->name, 0);
+	if (!r)
+		r = tier_member_add_store(&node->nvme, node->store);
 	node->has_nvme = !r;
 	return err_trace(r);
 }

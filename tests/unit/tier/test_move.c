@@ -36,7 +36,8 @@ static void disk_init(struct disk *disk, const char *backend)
 	                             &disk->engine),
 	             0, "%s", text.chars);
 	cr_assert_eq(nvme_engine_register_store(disk->engine, disk->store), 0);
-	cr_assert_eq(tier_init_nvme(&disk->tier, disk->store, 0), 0);
+	cr_assert_eq(tier_init_nvme(&disk->tier, disk->store->name, 0), 0);
+	cr_assert_eq(tier_member_add_store(&disk->tier, disk->store), 0);
 }
 
 static void disk_deinit(struct disk *disk)
@@ -76,6 +77,7 @@ Test(move, bytes_reach_the_store_and_come_back_and_are_counted)
 {
 	struct disk disk;
 	struct tier_extent extent;
+	uint32_t failed = 0;
 	char *source = aligned_alloc(4096, 65536), *target = aligned_alloc(4096, 65536);
 
 	disk_init(&disk, "threads");
@@ -83,16 +85,16 @@ Test(move, bytes_reach_the_store_and_come_back_and_are_counted)
 	cr_assert_eq(disk.tier.capacity_bytes, nvme_space_total_bytes(disk.tier.members[0].space));
 	memset(source, 'x', 65536);
 	memset(target, 0, 65536);
-	cr_assert_eq(tier_extent_reserve(&disk.tier, 65536, &extent), 0);
+	cr_assert_eq(tier_extent_reserve(&disk.tier, 0, 65536, &extent), 0);
 	cr_assert_eq(move(&disk, true, extent.offset_bytes, source, 65536), 0);
 	cr_assert_eq(move(&disk, false, extent.offset_bytes, target, 65536), 0);
 	cr_assert_eq(memcmp(source, target, 65536), 0);
 	cr_assert_eq(disk.done_count, 2);
 	cr_assert_eq(disk.tier.write_bytes, 65536);
 	cr_assert_eq(disk.tier.read_bytes, 65536);
-	cr_assert_eq(tier_flush(&disk.tier, tier_member_bit(&disk.tier.members[0])), 0);
-	cr_assert_str_eq(tier_member_path(&disk.tier.members[0]), disk.path);
-	cr_assert_eq(memcmp(tier_member_uuid(&disk.tier.members[0]), disk.store->uuid, 16), 0);
+	cr_assert_eq(tier_flush(&disk.tier, tier_member_bit(&disk.tier.members[0]), &failed), 0);
+	cr_assert_str_eq(disk.tier.members[0].path, disk.path);
+	cr_assert_eq(memcmp(disk.tier.members[0].uuid, disk.store->uuid, 16), 0);
 	tier_extent_release(&extent);
 	cr_assert_eq(extent.bytes, 0);
 	tier_extent_release(&extent);
@@ -134,11 +136,11 @@ Test(move, a_full_store_is_a_condition)
 	struct tier_extent extent = { 0 }, other = { 0 };
 
 	disk_init(&disk, "threads");
-	cr_assert_eq(tier_extent_reserve(&disk.tier, 64 * MIB, &extent), TIER_E_FULL);
+	cr_assert_eq(tier_extent_reserve(&disk.tier, 0, 64 * MIB, &extent), TIER_E_FULL);
 	cr_assert_eq(extent.bytes, 0);
-	cr_assert_eq(tier_extent_reserve(&disk.tier, tier_extent_free_bytes(&disk.tier), &extent),
-	             0);
-	cr_assert_eq(tier_extent_reserve(&disk.tier, 4096, &other), TIER_E_FULL);
+	cr_assert_eq(
+		tier_extent_reserve(&disk.tier, 0, tier_extent_free_bytes(&disk.tier), &extent), 0);
+	cr_assert_eq(tier_extent_reserve(&disk.tier, 0, 4096, &other), TIER_E_FULL);
 	tier_extent_release(&extent);
 	disk_deinit(&disk);
 }
@@ -160,9 +162,9 @@ Test(move, an_extent_is_claimed_once)
 
 Test(move, a_store_name_that_is_too_long_for_a_tier_is_refused)
 {
-	struct nvme_store store = { .bytes = 4 * MIB };
+	char name[ZI_NAME_BYTES] = "";
 	struct tier tier;
 
-	memset(store.name, 'x', sizeof(store.name) - 1);
-	cr_assert_eq(tier_init_nvme(&tier, &store, 0), -ENAMETOOLONG);
+	memset(name, 'x', sizeof(name) - 1);
+	cr_assert_eq(tier_init_nvme(&tier, name, 0), -ENAMETOOLONG);
 }

@@ -52,7 +52,8 @@ static void stalled_init(struct stalled *stalled, uint64_t timeout_ns)
 	stalled->store->timeout_ns = timeout_ns;
 	cr_assert_eq(nvme_engine_new(&options, &text, &stalled->engine), 0, "%s", text.chars);
 	cr_assert_eq(nvme_engine_register_store(stalled->engine, stalled->store), 0);
-	cr_assert_eq(tier_init_nvme(&stalled->tier, stalled->store, 0), 0);
+	cr_assert_eq(tier_init_nvme(&stalled->tier, stalled->store->name, 0), 0);
+	cr_assert_eq(tier_member_add_store(&stalled->tier, stalled->store), 0);
 	stalled->move = (struct tier_move){ .member = &stalled->tier.members[0],
 		                            .offset_bytes = MIB,
 		                            .buffer = stalled->buffer,

@@ -26,15 +26,18 @@
 #include "kernels/reduce.h"
 
 #define MIB           (1ull << 20)
+#define NODE_STORES   3u
 #define TURN_LIMIT_NS (20 * ZI_NS_PER_S) /* a test that waits longer has failed */
 
 struct node {
 	char directory[64];
-	char store_path[96];
+	char store_path[96]; /* of the first */
+	char more_paths[NODE_STORES][104];
 	struct zi_loop *loop;
 	struct zi_post stop;
 	struct catalog *catalog;
-	struct nvme_store *store;
+	struct nvme_store *store; /* the first */
+	struct nvme_store *more_stores[NODE_STORES];
 	struct nvme_engine *engine;
 	struct zi_source engine_source;
 	struct tier cpu, nvme;
@@ -44,6 +47,9 @@ struct node {
 	/* before node_start() */
 	const char *backend;
 	uint64_t cpu_bytes, store_bytes, staging_bytes, uid_cpu_bytes, uid_nvme_bytes, seed;
+	uint32_t store_count; /* of the tier */
+	uint8_t uuids[NODE_STORES][16];
+	uint32_t missing; /* bits: stores that are not there any more */
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
 	uint32_t thread_count; /* 0: the fake device */
 	bool is_dumb;          /* no nvme tier */
@@ -61,6 +67,7 @@ static inline void node_init(struct node *node)
 		.backend = "threads",
 		.cpu_bytes = 256 * MIB,
 		.store_bytes = 24 * MIB,
+		.store_count = 1,
 		.staging_bytes = 8 * MIB,
 		.uid_cpu_bytes = UINT64_MAX,
 		.uid_nvme_bytes = UINT64_MAX,
@@ -73,6 +80,9 @@ static inline void node_init(struct node *node)
 	(void)snprintf(node->directory, sizeof(node->directory), "/tmp/zinf-zero-XXXXXX");
 	cr_assert_not_null(mkdtemp(node->directory));
 	(void)snprintf(node->store_path, sizeof(node->store_path), "%s/store", node->directory);
+	for (uint32_t i = 1; i < NODE_STORES; i++)
+		(void)snprintf(node->more_paths[i], sizeof(node->more_paths[i]), "%s%u",
+		               node->store_path, i);
 }
 
 static inline void node_reap(struct zi_source *source, uint32_t events)
@@ -92,6 +102,56 @@ static inline void node_lost(void *arg, const char *job)
 	cr_assert_eq(zi_copy_name(node->lost_name, sizeof(node->lost_name), job), 0);
 }
 
+static const char *const node_store_names[NODE_STORES] = { "t", "t1", "t2" };
+
+static inline struct nvme_store *node_store(const struct node *node, uint32_t index)
+{
+	return index ? node->more_stores[index] : node->store;
+}
+
+/* NULL: it is said to be missing. */
+static inline struct nvme_store *node_open_store(struct node *node, uint32_t index)
+{
+	struct nvme_store_options options = {
+		.name = node_store_names[index],
+		.path = index ? node->more_paths[index] : node->store_path,
+		.bytes = node->store_bytes,
+	};
+	struct nvme_store *store = NULL;
+	struct zi_text text = { "" };
+	int r;
+
+	if (node->missing >> index & 1)
+		return NULL;
+	r = nvme_store_open(&options, &text, &store);
+	cr_assert_eq(r, 0, "%s", text.chars);
+	if (node->pretended_bytes)
+		store->bytes = node->pretended_bytes;
+	r = catalog_adopt_store(node->catalog, options.name, store->uuid, store->is_created, &text);
+	cr_assert_eq(r, 0, "%s", text.chars);
+	memcpy(node->uuids[index], store->uuid, sizeof(node->uuids[index]));
+	return store;
+}
+
+static inline void node_make_tier(struct node *node)
+{
+	cr_assert_eq(tier_init_nvme(&node->nvme, "t", 0), 0);
+	for (uint32_t i = 0; i < node->store_count; i++) {
+		struct nvme_store *store = node_store(node, i);
+
+		cr_assert_eq(
+			tier_member_add(&node->nvme,
+		                        &(struct tier_member_options){
+						.name = node_store_names[i],
+						.path = i ? node->more_paths[i] : node->store_path,
+						.store = store,
+						.uuid = node->uuids[i] }),
+			0);
+		if (store)
+			cr_assert_eq(nvme_engine_register_store(node->engine, store), 0);
+	}
+}
+
 static inline void node_start(struct node *node)
 {
 	struct zi_text text = { "" };
@@ -100,25 +160,17 @@ static inline void node_start(struct node *node)
 	cr_assert_eq(zi_loop_new(&node->loop), 0);
 	r = catalog_open(node->directory, &text, &node->catalog);
 	cr_assert_eq(r, 0, "%s", text.chars);
-	r = nvme_store_open(&(struct nvme_store_options){ .name = "t",
-	                                                  .path = node->store_path,
-	                                                  .bytes = node->store_bytes },
-	                    &text, &node->store);
-	cr_assert_eq(r, 0, "%s", text.chars);
-	if (node->pretended_bytes)
-		node->store->bytes = node->pretended_bytes;
-	r = catalog_adopt_store(node->catalog, "t", node->store->uuid, node->store->is_created,
-	                        &text);
-	cr_assert_eq(r, 0, "%s", text.chars);
+	node->store = node_open_store(node, 0);
+	for (uint32_t i = 1; i < node->store_count; i++)
+		node->more_stores[i] = node_open_store(node, i);
 	r = nvme_engine_new(&(struct nvme_engine_options){ .backend = node->backend }, &text,
 	                    &node->engine);
 	cr_assert_eq(r, 0, "%s", text.chars);
-	cr_assert_eq(nvme_engine_register_store(node->engine, node->store), 0);
+	node_make_tier(node);
 	cr_assert_eq(zi_loop_add(node->loop, &node->engine_source, nvme_engine_fd(node->engine),
 	                         EPOLLIN, node_reap),
 	             0);
 	tier_init_cpu(&node->cpu, 0, node->cpu_bytes, NULL, false);
-	cr_assert_eq(tier_init_nvme(&node->nvme, node->store, 0), 0);
 	if (node->thread_count)
 		cr_assert_eq(dev_host_new(NULL, 0, node->thread_count, &node->device), 0);
 	else
@@ -199,6 +251,8 @@ static inline void node_stop(struct node *node)
 	tier_deinit(&node->cpu);
 	tier_deinit(&node->nvme);
 	node->store = nvme_store_close(node->store);
+	for (uint32_t i = 1; i < NODE_STORES; i++)
+		node->more_stores[i] = nvme_store_close(node->more_stores[i]);
 	node->loop = zi_loop_free(node->loop);
 }
 

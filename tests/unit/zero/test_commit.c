@@ -95,9 +95,11 @@ static bool catch_before_commit(void)
 	return job->step.phase == ZERO_STEP_UPDATING;
 }
 
-Test(zero_commit, flush_that_fails_commits_nothing)
+/* Trains until the flush of a step's last store fails. Return: the last committed step. */
+static uint64_t fail_flush(uint32_t store_count)
 {
 	struct zi_step_options options = model_options();
+	uint32_t last = store_count - 1;
 	struct nvme_store broken;
 	uint64_t step = 1;
 	int r = 0;
@@ -105,26 +107,50 @@ Test(zero_commit, flush_that_fails_commits_nothing)
 	config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_NVME);
 	config.durability = ZI_DURABILITY_POWER;
 	node_init(&node);
+	node.store_count = store_count;
 	plain_init(&plain, &config, 1);
 	start("threads");
 	cr_assert_eq(model_materialize(actors, 1), 0);
 	model_write(actors, 1);
 	/* Writes have their descriptor already; the flush alone meets one that is void. */
-	broken = *node.store;
+	broken = *node_store(&node, last);
 	broken.fd = -1;
 	for (; !r; step++) {
 		cr_assert_lt(step, 50);
 		model_gradients(actors, 1, step, &options);
 		actor_start(&actors[0], 0, zero_step, NULL);
 		if (catch_before_commit())
-			node.nvme.members[0].store = &broken;
+			node.nvme.members[last].store = &broken;
 		r = actor_wait(&actors[0], 0);
-		node.nvme.members[0].store = node.store;
+		node.nvme.members[last].store = node_store(&node, last);
 		if (!r)
 			plain_step(&plain, step, &options);
 	}
 	cr_assert_eq(r, -EBADF, "%d: %s", r, actors[0].text.chars);
 	cr_assert(actors[0].is_broken);
-	sound(step - 2);
+	return step - 2;
+}
+
+Test(zero_commit, flush_that_fails_commits_nothing)
+{
+	sound(fail_flush(1));
+	end();
+}
+
+Test(zero_commit, path_that_does_not_flush_gets_nothing_more)
+{
+	struct zi_step_options options = model_options();
+	uint64_t step = fail_flush(2);
+
+	cr_assert_eq(node.nvme.members[0].state, TIER_MEMBER_HEALTHY);
+	cr_assert_eq(node.nvme.members[1].state, TIER_MEMBER_FAILED);
+	cr_assert_str_eq(node.nvme.members[1].reason.chars, "flushing failed: EBADF");
+	actor_leave(&actors[0], true);
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(model_step(actors, 1, step + 1, &options), 0, "%s", actors[0].text.chars);
+	plain_step(&plain, step + 1, &options);
+	cr_assert_eq(tier_member_used_bytes(&node.nvme.members[1]), 0);
+	sound(step + 1);
 	end();
 }

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ADMIN: tiers, and the paths of those on NVMe, as JSON. Floor 6, shard thread. */
+#include "common/base/assert.h"
+#include "daemon/session/answer.h"
+#include "daemon/session/sess.h"
+#include "daemon/tier/stripe.h"
+
+static json_t *answer_tier(const struct tier *tier)
+{
+	json_t *object = json_object();
+
+	answer_word(object, "name", tier->name);
+	answer_word(object, "kind", tier->kind == TIER_CPU ? "cpu" : "nvme");
+	answer_number(object, "node", tier->node);
+	answer_number(object, "capacity_bytes", tier->capacity_bytes);
+	answer_number(object, "used_bytes", tier->used_bytes);
+	answer_number(object, "peak_bytes", tier->peak_bytes);
+	answer_number(object, "read_bytes", tier->read_bytes);
+	answer_number(object, "write_bytes", tier->write_bytes);
+	return object;
+}
+
+static json_t *answer_member(const struct tier_member *member, double weight_sum)
+{
+	const struct nvme_store *store = member->store;
+	json_t *object = json_object();
+
+	answer_word(object, "name", member->name);
+	answer_word(object, "path", member->path);
+	answer_word(object, "state", tier_member_state_name(member->state));
+	answer_word(object, "reason", member->reason.chars);
+	answer_put(object, "share", json_real(weight_sum > 0 ? member->weight / weight_sum : 0));
+	answer_number(object, "capacity_bytes", store ? nvme_space_total_bytes(member->space) : 0);
+	answer_number(object, "used_bytes", tier_member_used_bytes(member));
+	answer_number(object, "read_bytes", member->read_bytes);
+	answer_number(object, "write_bytes", member->write_bytes);
+	answer_number(object, "moved_bytes_per_s", member->pace.bytes_per_s);
+	answer_number(object, "errors", member->error_count);
+	answer_put(object, "is_draining", json_boolean(member->is_draining));
+	answer_put(object, "is_direct", json_boolean(store && store->is_direct));
+	answer_put(object, "is_block_device", json_boolean(store && store->is_block_device));
+	return object;
+}
+
+/* The paths of a tier. What is true of all of them is said of the tier as well. */
+static void answer_members(json_t *object, const struct tier *tier)
+{
+	json_t *members = json_array();
+	bool is_direct = true, is_block_device = true;
+	uint64_t extent_bytes = 0;
+	double weight_sum = 0;
+
+	for (uint32_t i = 0; i < tier->member_count; i++) {
+		const struct nvme_store *store = tier->members[i].store;
+
+		weight_sum += tier->members[i].weight;
+		extent_bytes += tier_member_used_bytes(&tier->members[i]);
+		is_direct = is_direct && store && store->is_direct;
+		is_block_device = is_block_device && store && store->is_block_device;
+	}
+	for (uint32_t i = 0; i < tier->member_count; i++)
+		(void)json_array_append_new(members, answer_member(&tier->members[i], weight_sum));
+	answer_number(object, "extent_bytes", extent_bytes);
+	answer_word(object, "path", tier->member_count ? tier->members[0].path : "");
+	answer_put(object, "is_direct", json_boolean(is_direct));
+	answer_put(object, "is_block_device", json_boolean(is_block_device));
+	answer_put(object, "members", members);
+}
+
+json_t *sess_answer_tiers(struct sess_shard *shard, const struct sess_facts *facts)
+{
+	struct sess_engine_facts engine = { .backend = "none" };
+	json_t *tiers = json_array();
+
+	if (facts->engine)
+		facts->engine(facts->engine_arg, &engine);
+	for (uint32_t i = 0; i < facts->cpu_tier_count; i++) {
+		const struct tier *tier = &facts->cpu_tiers[i];
+		json_t *object = answer_tier(tier);
+
+		answer_put(object, "wants_huge", json_boolean(tier->wants_huge));
+		answer_number(object, "huge_free_bytes",
+		              facts->huge_free_bytes ? facts->huge_free_bytes() : 0);
+		answer_number(object, "lingering_bytes",
+		              tier_holders_lingering_bytes(shard->holders, tier, NULL));
+		(void)json_array_append_new(tiers, object);
+	}
+	for (uint32_t i = 0; i < facts->nvme_tier_count; i++) {
+		const struct tier *tier = &facts->nvme_tiers[i];
+		json_t *object = answer_tier(tier);
+
+		answer_number(object, "free_bytes", tier_free_bytes(tier));
+		answer_members(object, tier);
+		answer_word(object, "engine", engine.backend);
+		answer_number(object, "registered_bytes", engine.registered_bytes);
+		answer_number(object, "unregistered_bytes", engine.unregistered_bytes);
+		(void)json_array_append_new(tiers, object);
+	}
+	return tiers;
+}

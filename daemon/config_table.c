@@ -84,7 +84,7 @@ const struct config_key config_keys[] = {
 	         "through the page cache, and is reported." },
 	{ "nvme", "backend", CONFIG_TEXT, OF_STORE(backend), .fallback = "auto",
 	  .doc = "auto: io_uring, or threads where the kernel refuses it. io_uring, threads: "
-	         "that one. `faulty:SPEC` injects errors, for tests." },
+	         "that one. `faulty:SPEC` injects faults, for tests and by hand: docs/ADMIN.md." },
 	{ "nvme", "read_depth", CONFIG_COUNT, OF_STORE(read_depth), 1, 4096, .special = "auto",
 	  .special_value = 0, .fallback = "auto",
 	  .doc = "Blocks that are read at once. auto: what `zctl bench nvme` measured last on this "

@@ -15,8 +15,9 @@
  *   overlong_at=N          the N-th read claims more bytes than it was asked for
  *   bitflip_at=N           one bit of what the N-th read returns is wrong
  *   enospc_after_bytes=N   writes fail with ENOSPC once N bytes went out
- *   stall_at=N,stall_ms=M  the N-th block, of either direction, comes back M ms later
+ *   stall_at=N,stall_ms=M  the N-th block, of either direction, comes back M ms later (10000)
  *   bytes_per_s=N          no more than that, both directions together: a path that is throttled
+ *   KIND=DIRECTION@WHEN    rules, up to eight: faulty_rule.h
  *   reorder=1              what finishes together comes back in another order
  *
  * A block's fate is decided when it is prepared: the same requests in the same order meet the same
@@ -24,6 +25,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -36,17 +38,20 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "nvme/backend.h"
+#include "nvme/faulty_damage.h"
 #include "nvme/faulty_spec.h"
 
 #define FAULTY_NAME_BYTES 48u
 
 /* What was decided about a block in flight. */
 struct fault {
-	uint32_t whole_bytes; /* before it was made short */
-	int32_t result;       /* reported instead of the truth, where is_injected */
+	uint32_t whole_bytes;  /* before it was made short */
+	uint64_t offset_bytes; /* before it was misplaced */
+	int32_t result;        /* reported instead of the truth, where is_injected */
 	bool is_injected;
 	bool is_flipped;
 	bool is_held;    /* the inner backend is done with it */
+	bool is_torn;    /* short, but reported as whole */
 	uint64_t due_ns; /* 0: at once */
 };
 
@@ -63,6 +68,7 @@ struct faulty {
 	uint64_t free_ns;     /* bytes_per_s: when the path is done with what it was given */
 	struct zi_list held;  /* done, but not yet told */
 	struct fault *faults; /* by block index */
+	void *sector;         /* (ZI_STORE_ALIGN_BYTES,) for damage at rest */
 };
 
 static struct faulty *faulty_of(const struct nvme_backend *backend)
@@ -91,6 +97,7 @@ static void faulty_free(struct nvme_backend *backend)
 	faulty->timer_fd = zi_close(faulty->timer_fd);
 	faulty->event_fd = zi_close(faulty->event_fd);
 	faulty->epoll_fd = zi_close(faulty->epoll_fd);
+	free(faulty->sector);
 	free(faulty->faults);
 	free(faulty);
 }
@@ -136,7 +143,8 @@ static int faulty_new(const struct nvme_backend_options *options, struct zi_text
 	if (r)
 		return err_trace(r);
 	faulty->faults = calloc(options->depth, sizeof(*faulty->faults));
-	if (!faulty->faults)
+	faulty->sector = aligned_alloc(ZI_STORE_ALIGN_BYTES, ZI_STORE_ALIGN_BYTES);
+	if (!faulty->faults || !faulty->sector)
 		return err_origin(-ENOMEM);
 	r = nvme_backend_new(faulty->spec.over, options, text, &faulty->inner);
 	if (r)
@@ -173,16 +181,11 @@ static bool is_from(uint64_t first, uint64_t count)
 	return first && count >= first;
 }
 
-/* A part of the block that direct I/O can move, at least one unit and not all. Its count is later
- * reported a little lower half of the time: not even the granularity may be relied on. */
+/* Its count is later reported a little lower half of the time: not even the granularity may be
+ * relied on. */
 static void faulty_shorten(struct faulty *faulty, struct nvme_block *block)
 {
-	uint64_t units_count = block->bytes / ZI_STORE_ALIGN_BYTES;
-
-	if (units_count < 2)
-		return;
-	block->bytes =
-		(uint32_t)(1 + faulty_random(faulty) % (units_count - 1)) * ZI_STORE_ALIGN_BYTES;
+	block->bytes = nvme_faulty_short_bytes(block, faulty_random(faulty));
 }
 
 static void faulty_inject(struct fault *fault, int32_t result)
@@ -224,6 +227,69 @@ static void faulty_decide_write(struct faulty *faulty, struct nvme_block *block,
 		faulty->written_bytes += block->bytes;
 }
 
+static void faulty_tear(struct faulty *faulty, struct nvme_block *block, struct fault *fault)
+{
+	uint32_t kept_bytes = nvme_faulty_torn_bytes(block, faulty_random(faulty));
+
+	if (!kept_bytes) {
+		faulty_inject(fault, (int32_t)block->bytes);
+		return;
+	}
+	block->bytes = kept_bytes;
+	fault->is_torn = true;
+}
+
+static void faulty_apply(struct faulty *faulty, const struct nvme_faulty_rule *rule,
+                         struct nvme_block *block, struct fault *fault)
+{
+	switch (rule->kind) {
+	case NVME_FAULTY_ERROR:
+		faulty_inject(fault, -rule->error);
+		break;
+	case NVME_FAULTY_SHORT:
+		faulty_shorten(faulty, block);
+		break;
+	case NVME_FAULTY_LOST:
+		faulty_inject(fault, (int32_t)block->bytes);
+		break;
+	case NVME_FAULTY_TORN:
+		faulty_tear(faulty, block, fault);
+		break;
+	case NVME_FAULTY_FLIP:
+		fault->is_flipped = true;
+		break;
+	case NVME_FAULTY_MISPLACE:
+		block->offset_bytes = nvme_faulty_other_offset(block, faulty_random(faulty));
+		break;
+	case NVME_FAULTY_STALL:
+		fault->due_ns = zi_clock_now_ns() + faulty->spec.stall_ms * ZI_NS_PER_MS;
+		break;
+	case NVME_FAULTY_KILL:
+		(void)raise(SIGKILL);
+		break;
+	case NVME_FAULTY_NONE:
+	case _NVME_FAULTY_COUNT:
+	default:
+		assert(false);
+	}
+}
+
+/* The first rule that fires decides; the others count all the same. */
+static void faulty_decide_by_rule(struct faulty *faulty, struct nvme_block *block,
+                                  struct fault *fault)
+{
+	const struct nvme_faulty_rule *fired = NULL;
+
+	for (uint32_t i = 0; i < faulty->spec.rule_count; i++) {
+		struct nvme_faulty_rule *rule = &faulty->spec.rules[i];
+
+		if (nvme_faulty_rule_fires(rule, block, faulty_random(faulty)) && !fired)
+			fired = rule;
+	}
+	if (fired && !fault->is_injected)
+		faulty_apply(faulty, fired, block, fault);
+}
+
 /* A slow path works off one block after the other. */
 static void faulty_throttle(struct faulty *faulty, struct fault *fault)
 {
@@ -247,7 +313,7 @@ static void faulty_prepare(struct nvme_backend *backend, struct nvme_block *bloc
 	struct fault *fault = &faulty->faults[block->index];
 	uint64_t count;
 
-	*fault = (struct fault){ .whole_bytes = block->bytes };
+	*fault = (struct fault){ .whole_bytes = block->bytes, .offset_bytes = block->offset_bytes };
 	if (!faulty_is_meant(faulty, block)) {
 		faulty->inner->ops->prepare(faulty->inner, block);
 		return;
@@ -256,6 +322,8 @@ static void faulty_prepare(struct nvme_backend *backend, struct nvme_block *bloc
 		faulty_decide_read(faulty, block, fault);
 	else
 		faulty_decide_write(faulty, block, fault);
+	if (faulty->spec.rule_count)
+		faulty_decide_by_rule(faulty, block, fault);
 	count = faulty->reads_count + faulty->writes_count;
 	if (!fault->is_injected && faulty_is_nth(faulty->spec.eagain_every, count))
 		faulty_inject(fault, -EAGAIN);
@@ -277,11 +345,17 @@ static void faulty_finish(struct faulty *faulty, struct nvme_block *block)
 {
 	struct fault *fault = &faulty->faults[block->index];
 
-	if (block->result > 0 && fault->is_flipped)
+	if (block->result > 0 && fault->is_flipped && block->direction == NVME_WRITE)
+		/* A disk that does not let itself be damaged is no failure of the write. */
+		(void)nvme_faulty_flip_at_rest(block->fd, faulty->sector, block->offset_bytes,
+		                               (uint64_t)block->result, faulty_random(faulty));
+	else if (block->result > 0 && fault->is_flipped)
 		block->buffer[faulty_random(faulty) % (uint32_t)block->result] ^= 1;
+	if (fault->is_torn && block->result >= 0)
+		block->result = (int32_t)fault->whole_bytes;
 	/* Short: odd counts, too, as long as something is left of them. */
-	if (block->bytes < fault->whole_bytes && block->result > (int32_t)ZI_STORE_ALIGN_BYTES &&
-	    faulty_random(faulty) % 2)
+	else if (block->bytes < fault->whole_bytes &&
+	         block->result > (int32_t)ZI_STORE_ALIGN_BYTES && faulty_random(faulty) % 2)
 		block->result -= 100;
 	fault->is_held = true;
 	zi_list_push_back(&faulty->held, &block->link);
@@ -354,6 +428,7 @@ static uint32_t faulty_reap(struct nvme_backend *backend, struct nvme_block **re
 			continue;
 		zi_list_remove(link);
 		block->bytes = fault->whole_bytes;
+		block->offset_bytes = fault->offset_bytes;
 		if (fault->is_injected)
 			block->result = fault->result;
 		assert(count < capacity_count);

@@ -45,11 +45,28 @@ static int spec_parse_errno(const char *value, struct zi_text *text, uint64_t *r
 	return err_origin(zi_text_error(text, -EINVAL, "faulty: error=%s is no errno", value));
 }
 
+/* Return: 0; -ENOENT no rule; -EINVAL. */
+static int spec_parse_rule(const char *key, const char *value, struct zi_text *text,
+                           struct nvme_faulty_spec *spec)
+{
+	struct nvme_faulty_rule rule;
+	int r = nvme_faulty_rule_parse(key, value, text, &rule);
+
+	if (r)
+		return r;
+	if (spec->rule_count == NVME_FAULTY_RULES_MAX)
+		return err_origin(zi_text_error(text, -EINVAL, "faulty: more than %u rules",
+		                                NVME_FAULTY_RULES_MAX));
+	spec->rules[spec->rule_count++] = rule;
+	return 0;
+}
+
 static int spec_parse_pair(const char *key, const char *value, struct zi_text *text,
                            struct nvme_faulty_spec *spec)
 {
 	uint64_t number;
 	char *end;
+	int r;
 
 	if (!strcmp(key, "over")) {
 		if (!strncmp(value, "faulty", strlen("faulty")) ||
@@ -67,6 +84,9 @@ static int spec_parse_pair(const char *key, const char *value, struct zi_text *t
 	}
 	if (!strcmp(key, "error"))
 		return err_trace(spec_parse_errno(value, text, &spec->error));
+	r = spec_parse_rule(key, value, text, spec);
+	if (r != -ENOENT)
+		return r;
 	errno = 0;
 	number = strtoull(value, &end, 10);
 	if (value[0] < '0' || value[0] > '9' || *end || errno)
@@ -87,7 +107,7 @@ static int spec_parse_pair(const char *key, const char *value, struct zi_text *t
 int nvme_faulty_parse(const char *text, struct zi_text *error_text,
                       struct nvme_faulty_spec *ret_spec)
 {
-	struct nvme_faulty_spec spec = { .over = "auto", .error = EIO };
+	struct nvme_faulty_spec spec = { .over = "auto", .error = EIO, .stall_ms = 10000 };
 	_cleanup_(zi_freep) char *copy = strdup(text);
 	char *rest = copy;
 	char *pair;

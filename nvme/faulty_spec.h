@@ -8,6 +8,9 @@
 
 #include "common/base/text.h"
 #include "common/base/types.h"
+#include "nvme/faulty_rule.h"
+
+#define NVME_FAULTY_RULES_MAX 8u
 
 struct nvme_faulty_spec {
 	char over[16];
@@ -22,6 +25,8 @@ struct nvme_faulty_spec {
 	uint64_t stall_at, stall_ms;
 	uint64_t bytes_per_s;
 	uint64_t is_reordering;
+	struct nvme_faulty_rule rules[NVME_FAULTY_RULES_MAX];
+	uint32_t rule_count;
 	bool has_enospc_after_bytes; /* 0 bytes is a value */
 };
 

@@ -47,6 +47,14 @@ Test(engine_options, wrong_fault_is_refused_by_name)
 		{ "faulty:seed=99999999999999999999", "no number" },
 		{ "faulty:error=EWHAT", "no errno" },
 		{ "faulty:path=../x", "no name of a store" },
+		{ "faulty:flip=17", "is not DIRECTION@WHEN" },
+		{ "faulty:EIO=read@0", "is not DIRECTION@WHEN" },
+		{ "faulty:EIO=read@1@9-9", "is not DIRECTION@WHEN" },
+		{ "faulty:EIO=read@~4x", "is not DIRECTION@WHEN" },
+		{ "faulty:torn=any@1", "only a write can be torn" },
+		{ "faulty:kill=any@1,kill=any@2,kill=any@3,kill=any@4,kill=any@5,kill=any@6,"
+		  "kill=any@7,kill=any@8,kill=any@9",
+		  "more than 8 rules" },
 		{ "faulty:over=faulty:a=1", "auto, io_uring or threads" },
 		{ "faulty:over=disk", "'disk' is unknown" },
 	};

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -245,6 +246,8 @@ int main(int argc, char **argv)
 	}
 	zi_log_set_level(log_level_of(&config));
 	json_object_seed(0); /* Before there are threads: jansson does it on first use otherwise. */
+	/* A limit of file sizes is to be an error of the write (EFBIG), not the end. */
+	(void)signal(SIGXFSZ, SIG_IGN);
 	limits_raise();
 	return run(&config, arguments.ready_fd);
 }

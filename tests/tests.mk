@@ -88,6 +88,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s check-fuzz
 	@$(MAKE) --no-print-directory -s check-power
 	@$(MAKE) --no-print-directory -s check-crash POINTS=25
+	@$(MAKE) --no-print-directory -s check-faults STRIDE=20
 	@$(MAKE) --no-print-directory -s check-tests
 
 check-tests: all build-tests ## run the unit and system tests of $(VARIANT)
@@ -155,3 +156,4 @@ check-systemd: all ## the installed service under a real systemd (root, debootst
 	@tests/system/systemd.sh
 
 include tests/crash/crash.mk
+include tests/faults/faults.mk

@@ -96,6 +96,12 @@ static void child_limits(const struct harness_options *options)
 		if (setrlimit(RLIMIT_MEMLOCK, &limit))
 			_exit(125);
 	}
+	if (options->file_size_bytes) {
+		struct rlimit limit = { options->file_size_bytes, options->file_size_bytes };
+
+		if (setrlimit(RLIMIT_FSIZE, &limit))
+			_exit(125);
+	}
 	if (options->uid && (setgid(options->uid) || setuid(options->uid)))
 		_exit(125);
 	/* After the change of user, which clears it. */

@@ -22,7 +22,8 @@ struct harness_options {
 		*directory_in;  /* where the private directory is made; NULL: $TMPDIR or /var/tmp */
 	uint32_t uid;           /* run the daemon as this user; 0: as the caller */
 	uint64_t memlock_bytes; /* RLIMIT_MEMLOCK of the daemon; 0: as the caller's */
-	const char *cgroup;     /* folder of a control group the daemon starts in; NULL: ours */
+	uint64_t file_size_bytes; /* RLIMIT_FSIZE of the daemon; 0: as the caller's */
+	const char *cgroup;       /* folder of a control group the daemon starts in; NULL: ours */
 	/* "NAME=VALUE" for the daemon alone, ended by NULL; or NULL. */
 	const char *const *environment;
 	bool is_quiet;     /* a start that fails is no news: nothing is printed */

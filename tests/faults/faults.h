@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of check_faults share: a daemon whose engine is chosen at each start, and a victim
+ * that trains in it. */
+#pragma once
+
+#include "tests/harness/ranks.h"
+
+#define FAULTS_SUPERBLOCK_BYTES 4096u
+
+struct test {
+	uint64_t seed;
+	uint32_t stride;
+	struct harness harness;
+	uint64_t first_bytes; /* where the victim's extents begin */
+	uint32_t site_counts[2];
+	uint32_t case_count, found_count, harmless_count, incarnation;
+	char extra[256];
+};
+
+bool faults_says(bool is_right, const char *words, const char *detail);
+uint64_t faults_mix(uint64_t z); /* splitmix64 */
+/* A daemon with this backend; the store and the catalog are those of the one before. */
+bool faults_start(struct test *test, const char *backend);
+bool faults_halt(struct test *test);
+struct trainer_settings faults_settings(const struct test *test, const char *job);
+/* The victim, from wherever it stands to @steps. 0: there, with the right bits; else what it was
+ * told, -EILSEQ for other bits. @ret_report: without its dump. */
+int faults_train(struct test *test, uint32_t steps, bool is_resident,
+                 struct trainer_report *ret_report);
+/* All the ways: written, stepped, read anew with resident state, stepped: to step 3. */
+int faults_train_all(struct test *test, struct trainer_report *ret_report);
+/* The sentence has all that is needed to find the place. */
+bool faults_names_place(const struct test *test, const char *text);
+bool faults_destroy(struct test *test, const char *job);
+
+/* ---- rest.c ---- */
+
+/* Bits turned on the disk between two lives of the daemon: each is named. */
+bool faults_check_rest(struct test *test);

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+# A disk that fails at every block in turn. Included by tests.mk.
+
+FAULTS_BIN := $(BUILD)/tests/faults/check_faults
+$(FAULTS_BIN): $(call objects,tests/faults) $(HARNESS_A) $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lsqlite3 -lm
+
+.PHONY: check-faults
+build-tests: $(FAULTS_BIN)
+
+STRIDE ?= 1
+check-faults: all $(FAULTS_BIN) ## every fault of a disk at every block of a small job [SEED=n STRIDE=n: one site in n]
+	@ZINF_BUILD=$(BUILD) $(FAULTS_BIN) --seed $(SEED) --stride $(STRIDE)

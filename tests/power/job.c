@@ -37,14 +37,11 @@ static void fill(void *target, uint64_t what, uint64_t count, uint32_t dtype)
 	kern_narrow(target, values, count, (enum zi_dtype)dtype);
 }
 
-static void *unit_in(const struct job *job, uint32_t rank, bool is_param, uint32_t unit)
+static void *grad_in(const struct job *job, uint32_t rank, uint32_t unit)
 {
 	const struct zero_unit *entry = &job->ranks[rank]->job->units[unit];
-	const struct zero_materialized *memory = &job->memory[rank];
 
-	if (is_param)
-		return (char *)memory->param->region.base + entry->param_offset;
-	return (char *)memory->grad->region.base + entry->grad_offset;
+	return (char *)job->memory[rank].grad->region.base + entry->grad_offset;
 }
 
 /* ---- calls ---- */
@@ -134,6 +131,9 @@ static int attach(struct job *job, uint32_t rank, uint32_t durability)
 		            .optimizer = job->kind->optimizer,
 		            .schedule = ZI_SCHEDULE_LOCAL,
 		            .offload_optimizer = ZI_OFFLOAD_NVME,
+		            .offload_param = job->kind->offload_param,
+		            .param_budget_bytes =
+		                    job->kind->offload_param == ZI_OFFLOAD_NVME ? 1u << 16 : 0,
 		            .durability = durability },
 		.timeout_ns = TIMEOUT_NS,
 		.broken = broken,
@@ -164,7 +164,22 @@ static int add_layout(struct job *job, uint32_t rank)
 	return r;
 }
 
-int job_open(struct job *job, struct node *node, const struct job_kind *kind, uint32_t durability)
+bool job_is_step(char operation)
+{
+	return operation == 'S' || operation == 'E' || operation == 'N';
+}
+
+static int load_snapshot(struct job *job, uint32_t rank, const char *load)
+{
+	char name[ZI_NAME_BYTES];
+	size_t bytes = strcspn(load, "/");
+
+	(void)snprintf(name, sizeof(name), "%.*s", (int)bytes, load); /* Fits. */
+	return zero_load(job->ranks[rank], name, load + bytes + 1, &job->text);
+}
+
+int job_open(struct job *job, struct node *node, const struct job_kind *kind, uint32_t durability,
+             const char *load)
 {
 	int r = 0;
 
@@ -173,6 +188,8 @@ int job_open(struct job *job, struct node *node, const struct job_kind *kind, ui
 		r = attach(job, i, durability);
 	for (uint32_t i = 0; i < kind->world && !r; i++)
 		r = add_layout(job, i);
+	for (uint32_t i = 0; i < kind->world && !r && load; i++)
+		r = load_snapshot(job, i, load);
 	if (!r)
 		r = call_all(job, zero_materialize, &(struct zero_op){ 0 });
 	for (uint32_t i = 0; i < kind->world && !r; i++)
@@ -214,6 +231,16 @@ bool job_serial(const struct job *job, int64_t *ret_serial)
 	return true;
 }
 
+/* Of rank 0, which has just unsharded it. */
+static const void *param_in(const struct job *job, uint32_t unit)
+{
+	const struct zero_unit *entry = &job->ranks[0]->job->units[unit];
+	bool is_pooled = job->kind->offload_param == ZI_OFFLOAD_NVME;
+
+	return (const char *)job->memory[0].param->region.base +
+	       (is_pooled ? job->calls[0].op.offset_bytes : entry->param_offset);
+}
+
 int job_hash(struct job *job, uint64_t *ret_hash)
 {
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->kind->dtype);
@@ -223,7 +250,7 @@ int job_hash(struct job *job, uint64_t *ret_hash)
 	for (uint32_t unit = 0; unit < job->kind->unit_count && !r; unit++) {
 		r = call_one(job, 0, zero_unshard, &(struct zero_op){ .unit = unit });
 		if (!r)
-			hash = mix(hash) ^ kern_hash(unit_in(job, 0, true, unit),
+			hash = mix(hash) ^ kern_hash(param_in(job, unit),
 			                             job->kind->unit_elements[unit] * width);
 		if (!r)
 			r = call_one(job, 0, zero_reshard, &(struct zero_op){ .unit = unit });
@@ -259,7 +286,7 @@ static int gradient(struct job *job, uint32_t serial, uint32_t rank, uint32_t un
 
 	if (r)
 		return r;
-	grad = unit_in(job, rank, false, unit);
+	grad = grad_in(job, rank, unit);
 	fill(grad, what_of(job, serial, rank, unit), job->kind->unit_elements[unit],
 	     job->kind->dtype);
 	if (job->kind->operations[serial] == 'N' && rank == 0)
@@ -269,6 +296,7 @@ static int gradient(struct job *job, uint32_t serial, uint32_t rank, uint32_t un
 
 static int gradients(struct job *job, uint32_t serial)
 {
+	bool is_early = job->kind->operations[serial] == 'E';
 	const struct zero_op begin = {
 		.options = { .lr = 1e-2,
 		             .beta1 = 0.9,
@@ -276,9 +304,9 @@ static int gradients(struct job *job, uint32_t serial)
 		             .eps = 1e-8,
 		             .weight_decay = 0.1,
 		             .unscale = 0.5,
-		             .max_norm = serial % 2 ? 1.0 : 0.0,
+		             .max_norm = serial % 2 && !is_early ? 1.0 : 0.0,
 		             .micro_batches = 1,
-		             .flags = ZI_STEP_SKIP_NONFINITE },
+		             .flags = is_early ? ZI_STEP_UPDATE_EARLY : ZI_STEP_SKIP_NONFINITE },
 	};
 	int r = call_all(job, zero_step_begin, &begin);
 
@@ -293,7 +321,7 @@ int job_prepare(struct job *job, uint32_t serial)
 	char operation = job->kind->operations[serial];
 	int r = 0;
 
-	if (operation == 'S' || operation == 'N')
+	if (job_is_step(operation))
 		return gradients(job, serial);
 	for (uint32_t unit = 0; unit < job->kind->unit_count && !r; unit++)
 		if (operation == 'W' || unit == serial % job->kind->unit_count)
@@ -309,7 +337,7 @@ void job_submit(struct job *job, uint32_t serial)
 		job->blobs[i] = (struct job_blob){ .number = job->kind->number,
 			                           .rank = i,
 			                           .serial = serial };
-		call_begin(job, i, operation == 'S' || operation == 'N' ? zero_step : zero_commit,
+		call_begin(job, i, job_is_step(operation) ? zero_step : zero_commit,
 		           &(struct zero_op){ .blob = &job->blobs[i],
 		                              .blob_bytes = sizeof(job->blobs[i]) },
 		           true);

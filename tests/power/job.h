@@ -14,8 +14,8 @@
 
 /*
  * One life of a job, from its making to its deletion. An operation of `operations`, each of which
- * ends in a commit:  W all parameters are written, w those of one unit;  S a step;  N a step that
- * is skipped, as a gradient is infinite. A commit is known by its place in there, its serial.
+ * ends in a commit:  W all parameters are written, w those of one unit;  S a step;  E a step whose
+ * units are updated early;  N a step that is skipped, as a gradient is infinite. A commit is known by its place in there, its serial.
  */
 struct job_kind {
 	const char *name;
@@ -25,6 +25,7 @@ struct job_kind {
 	uint64_t unit_elements[JOB_UNITS_MAX];
 	uint32_t dtype;
 	uint32_t optimizer;
+	uint32_t offload_param;
 };
 
 /* What a rank is given back. */
@@ -53,8 +54,11 @@ struct job {
 	struct zi_text text; /* of the first failure */
 };
 
-/* Ranks, layout, memory. Return: 0 or -errno with job->text, ranks having left. */
-int job_open(struct job *job, struct node *node, const struct job_kind *kind, uint32_t durability);
+/* Ranks, layout, memory. @load: "JOB/NAME" of the snapshot that a new job begins with, or NULL.
+ * Return: 0 or -errno with job->text, ranks having left. */
+int job_open(struct job *job, struct node *node, const struct job_kind *kind, uint32_t durability,
+             const char *load);
+bool job_is_step(char operation);
 /* Ranks leave. */
 void job_close(struct job *job);
 /* The newest commit of an open job as its ranks see it; -1: none. False: they see two, or another

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a node, and its judge (life.h). */
+/* The life of a node (life.h). */
 #include "tests/power/life.h"
 
 #include <stdio.h>
@@ -12,14 +12,13 @@
 #include "tests/power/record.h"
 
 /* Just room for both jobs, so that freed extents are soon written again. */
-#define STORE_BYTES       (2ull << 20)
-#define LARGE_STORE_BYTES (3ull << 20)
+#define STORE_BYTES (2ull << 20)
 
 /* A unit is shorter than a block, or of two tiles, the second one short. An operation more than the
  * life has: what the last commit is carried on to. */
-static const struct job_kind life_kinds[LIFE_KINDS] = {
+const struct job_kind life_kinds[LIFE_KINDS] = {
 	{ .name = "alpha",
-	  .operations = "WSSwSNSSSwSSS",
+	  .operations = "WSSwSNSESwSES",
 	  .number = 0,
 	  .world = 2,
 	  .unit_count = 3,
@@ -35,15 +34,16 @@ static const struct job_kind life_kinds[LIFE_KINDS] = {
 	  .dtype = ZI_DTYPE_F32,
 	  .optimizer = ZI_OPTIMIZER_ADAM },
 	{ .name = "beta",
-	  .operations = "WSSSSwSSS",
+	  .operations = "WSESSwESS",
 	  .number = 2,
 	  .world = 1,
 	  .unit_count = 2,
 	  .unit_elements = { 300, 9000 },
 	  .dtype = ZI_DTYPE_F32,
-	  .optimizer = ZI_OPTIMIZER_SGD },
+	  .optimizer = ZI_OPTIMIZER_SGD,
+	  .offload_param = ZI_OFFLOAD_NVME },
 };
-static const uint32_t name_of_kind[LIFE_KINDS] = { 0, 1, 1 };
+const uint32_t life_name_of_kind[LIFE_KINDS] = { 0, 1, 1 };
 
 static void must(bool is_true, const char *what)
 {
@@ -53,12 +53,15 @@ static void must(bool is_true, const char *what)
 	abort();
 }
 
-static uint32_t durability_of(const struct life *life, uint32_t kind)
+bool life_is_power(const struct life *life, uint32_t name)
 {
-	bool is_power = life->durability == LIFE_POWER ||
-	                (life->durability == LIFE_MIXED && name_of_kind[kind] == 0);
+	return life->durability == LIFE_POWER || (life->durability == LIFE_MIXED && name != 1);
+}
 
-	return is_power ? ZI_DURABILITY_POWER : ZI_DURABILITY_PROCESS;
+uint32_t life_durability_of(const struct life *life, uint32_t kind)
+{
+	return life_is_power(life, life_name_of_kind[kind]) ? ZI_DURABILITY_POWER
+	                                                    : ZI_DURABILITY_PROCESS;
 }
 
 /* ---- the reference ---- */
@@ -72,13 +75,14 @@ void life_reference(struct life *life, const char *directory)
 		struct node node;
 		struct job job;
 
-		must(!node_start(&node, directory, LARGE_STORE_BYTES, &text), text.chars);
-		must(!job_open(&job, &node, &life_kinds[kind], durability_of(life, kind)),
+		must(!node_start(&node, directory, LIFE_STORE_BYTES, &text), text.chars);
+		must(!job_open(&job, &node, &life_kinds[kind], life_durability_of(life, kind),
+		               NULL),
 		     job.text.chars);
 		for (uint32_t serial = 0; operations[serial]; serial++) {
 			must(!job_do(&job, serial), job.text.chars);
 			must(!job_hash(&job, &life->hashes[kind][serial]), job.text.chars);
-			step += operations[serial] == 'S' || operations[serial] == 'N';
+			step += job_is_step(operations[serial]);
 			life->steps[kind][serial] = step;
 		}
 		job_close(&job);
@@ -89,17 +93,15 @@ void life_reference(struct life *life, const char *directory)
 
 /* ---- the life ---- */
 
-static struct life_point *point_add(struct life *life, uint32_t kind, bool is_absent,
-                                    uint32_t serial)
+/* @kind: -1: it is gone from here on. */
+static struct life_point *point_add(struct life *life, uint32_t name, int32_t kind, uint32_t serial)
 {
-	uint32_t name = name_of_kind[kind];
 	struct life_point *point = &life->points[name][life->point_count[name]++];
 
 	must(life->point_count[name] <= LIFE_POINTS_MAX, "too many points");
-	*point = (struct life_point){ .begun = record_now(),
-		                      .acknowledged = UINT64_MAX,
-		                      .kind = is_absent ? -1 : (int32_t)kind,
-		                      .serial = serial };
+	*point = (struct life_point){
+		.begun = record_now(), .acknowledged = UINT64_MAX, .kind = kind, .serial = serial
+	};
 	return point;
 }
 
@@ -114,7 +116,7 @@ static void acknowledged(void *arg)
 
 static void open_job(struct life *life, struct job *job, struct node *node, uint32_t kind)
 {
-	int r = job_open(job, node, &life_kinds[kind], durability_of(life, kind));
+	int r = job_open(job, node, &life_kinds[kind], life_durability_of(life, kind), NULL);
 
 	must(!r, job->text.chars);
 	job->acknowledged = acknowledged;
@@ -122,7 +124,8 @@ static void open_job(struct life *life, struct job *job, struct node *node, uint
 
 static void submit(struct life *life, struct job *job, uint32_t serial)
 {
-	job->arg = point_add(life, job->kind->number, false, serial);
+	job->arg = point_add(life, life_name_of_kind[job->kind->number], (int32_t)job->kind->number,
+	                     serial);
 	job_submit(job, serial);
 }
 
@@ -149,9 +152,46 @@ static void round_do(struct life *life, struct job *one, uint32_t first, struct 
 
 static void destroy(struct life *life, struct job *job)
 {
-	job->arg = point_add(life, job->kind->number, true, 0);
+	job->arg = point_add(life, life_name_of_kind[job->kind->number], -1, 0);
 	must(!job_destroy(job), job->text.chars);
 }
+
+/* ---- snapshots ---- */
+
+struct snapshot_call {
+	struct zero_snapshot_op op;
+	struct node *node;
+	struct life_point *point;
+	bool is_done;
+};
+
+static void snapshot_done(struct zero_snapshot_op *op)
+{
+	struct snapshot_call *call = container_of(op, struct snapshot_call, op);
+
+	must(!op->result, op->text.chars);
+	acknowledged(call->point);
+	call->is_done = true;
+	zi_loop_stop(call->node->loop);
+}
+
+static void snapshot_do(struct node *node,
+                        void (*function)(struct zero *zero, struct zero_snapshot_op *op),
+                        struct life_point *point)
+{
+	struct snapshot_call call = {
+		.op = { .done = snapshot_done, .name = LIFE_SNAPSHOT_NAME, .is_admin = true },
+		.node = node,
+		.point = point,
+	};
+
+	(void)zi_copy_name(call.op.job, sizeof(call.op.job), life_kinds[0].name); /* Fits. */
+	function(node->zero, &call.op);
+	while (!call.is_done)
+		must(!zi_loop_run(node->loop), "the loop");
+}
+
+/* ---- days ---- */
 
 static void start(struct node *node, const char *directory, uint64_t store_bytes)
 {
@@ -173,201 +213,36 @@ void life_run(struct life *life, const char *directory)
 	struct node node;
 	struct job alpha, beta;
 
-	for (uint32_t kind = 0; kind < LIFE_NAMES; kind++)
-		point_add(life, kind, true, 0)->acknowledged = 0; /* There is nothing yet. */
+	for (uint32_t name = 0; name < LIFE_NAMES; name++)
+		point_add(life, name, -1, 0)->acknowledged = 0; /* There is nothing yet. */
 	start(&node, directory, STORE_BYTES);
 	life->made = record_now();
 	open_job(life, &alpha, &node, 0);
 	open_job(life, &beta, &node, 1);
 	for (uint32_t i = 0; i < 4; i++)
 		round_do(life, &alpha, i, &beta, i);
+	snapshot_do(&node, zero_snapshot_create, point_add(life, LIFE_SNAPSHOT, 0, 3));
 	destroy(life, &beta);
 	open_job(life, &beta, &node, 2);
 	for (uint32_t i = 0; i < 2; i++)
 		round_do(life, &alpha, 4 + i, &beta, i);
 	stop(&node, &alpha, &beta);
 
-	start(&node, directory, LARGE_STORE_BYTES);
+	start(&node, directory, LIFE_STORE_BYTES);
 	open_job(life, &alpha, &node, 0);
 	open_job(life, &beta, &node, 2);
 	for (uint32_t i = 0; i < 3; i++)
 		round_do(life, &alpha, 6 + i, &beta, 2 + i);
 	stop(&node, &alpha, &beta);
 
-	start(&node, directory, LARGE_STORE_BYTES);
+	start(&node, directory, LIFE_STORE_BYTES);
 	open_job(life, &beta, &node, 2);
 	open_job(life, &alpha, &node, 0);
-	for (uint32_t i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++) {
 		round_do(life, &beta, 5 + i, &alpha, 9 + i);
+		if (i == 1)
+			snapshot_do(&node, zero_snapshot_remove,
+			            point_add(life, LIFE_SNAPSHOT, -1, 0));
+	}
 	stop(&node, &alpha, &beta);
-}
-
-/* ---- the judge ---- */
-
-struct judge {
-	const struct life *life;
-	enum life_trial trial;
-	uint64_t cut;
-	struct node node;
-	struct zi_text *text;
-	enum life_verdict verdict;
-};
-
-/* The worst that was found, with its sentence. @is_wrong: it must not be, whatever the words. */
-static void find(struct judge *judge, bool is_wrong, const char *name, const char *what,
-                 const char *why)
-{
-	enum life_verdict verdict = is_wrong ? LIFE_WRONG : LIFE_NAMED;
-
-	if (verdict <= judge->verdict)
-		return;
-	judge->verdict = verdict;
-	zi_text_set(judge->text, "%s: %s: %.180s", name, what, why);
-}
-
-static bool is_power(const struct life *life, uint32_t name)
-{
-	return life->durability == LIFE_POWER || (life->durability == LIFE_MIXED && name == 0);
-}
-
-/* Whether nothing may be lost or damaged. */
-static bool is_promised(const struct judge *judge, uint32_t name)
-{
-	return judge->trial == LIFE_HONEST && is_power(judge->life, name);
-}
-
-/* Whether @name may stand at the point that has @kind and @serial: the last acknowledged one, or
- * the one that had begun behind it; without durability, any that had begun. */
-static bool is_allowed(const struct judge *judge, uint32_t name, int32_t kind, uint32_t serial)
-{
-	const struct life *life = judge->life;
-
-	for (uint32_t i = life->point_count[name]; i-- > 0;) {
-		const struct life_point *point = &life->points[name][i];
-
-		if (i && point->begun >= judge->cut)
-			continue;
-		if (point->kind == kind && (kind < 0 || point->serial == serial))
-			return true;
-		if (judge->trial != LIFE_LOG_DAMAGED && is_power(life, name) &&
-		    point->acknowledged < judge->cut)
-			return false;
-	}
-	return false;
-}
-
-/* Which life of the job lies there: their layouts differ. */
-static int32_t kind_of(const struct zero_job *job, uint32_t name)
-{
-	for (uint32_t kind = 0; kind < LIFE_KINDS; kind++)
-		if (name_of_kind[kind] == name && job->layout.unit_count &&
-		    job->layout.params[1].shape[0] == life_kinds[kind].unit_elements[1] &&
-		    job->layout.params[0].shape[0] == life_kinds[kind].unit_elements[0])
-			return (int32_t)kind;
-	return -1;
-}
-
-/* From its commit on, until a step has used all of its state. */
-static void carry_on(struct judge *judge, struct job *job, uint32_t serial, bool is_safe)
-{
-	const struct life *life = judge->life;
-	const char *operations = job->kind->operations;
-	bool is_over = false;
-
-	while (!is_over && operations[++serial]) {
-		uint64_t hash = 0;
-		int r = job_do(job, serial);
-
-		if (!r)
-			r = job_hash(job, &hash);
-		if (r) {
-			find(judge, is_safe || !job->text.chars[0], job->kind->name,
-			     "the next step fails", job->text.chars);
-			return;
-		}
-		if (hash != life->hashes[job->kind->number][serial]) {
-			find(judge, true, job->kind->name, "trains on to other bits", "");
-			return;
-		}
-		is_over = operations[serial] == 'S';
-	}
-}
-
-static void judge_open(struct judge *judge, struct job *job, uint32_t name)
-{
-	const struct life *life = judge->life;
-	uint32_t kind = job->kind->number;
-	int64_t serial = -1;
-	uint64_t hash = 0;
-	int r;
-
-	if (!job_serial(job, &serial) || serial < 0) {
-		find(judge, true, job->kind->name, "blobs of no commit, or of two", "");
-		return;
-	}
-	if (!is_allowed(judge, name, (int32_t)kind, (uint32_t)serial)) {
-		find(judge, true, job->kind->name, "stands at a commit it must not stand at", "");
-		return;
-	}
-	r = job_hash(job, &hash);
-	if (r)
-		find(judge, is_promised(judge, name), job->kind->name, "cannot be read",
-		     job->text.chars);
-	else if (hash != life->hashes[kind][serial] ||
-	         job->memory[0].committed_step != life->steps[kind][serial])
-		find(judge, true, job->kind->name, "has other parameters than its commit", "");
-	else
-		carry_on(judge, job, (uint32_t)serial, is_promised(judge, name));
-}
-
-static void judge_name(struct judge *judge, uint32_t name)
-{
-	const char *words = life_kinds[name].name;
-	bool is_safe = is_promised(judge, name);
-	const struct zero_job *stored = job_find(judge->node.zero, words);
-	int32_t kind;
-	struct job job;
-	int r;
-
-	if (!stored) {
-		if (!is_allowed(judge, name, -1, 0))
-			find(judge, true, words, "is gone", "");
-		return;
-	}
-	kind = kind_of(stored, name);
-	if (kind < 0) {
-		find(judge, is_safe || !stored->refusal, words, "has another layout",
-		     stored->refusal_text.chars);
-		return;
-	}
-	r = job_open(&job, &judge->node, &life_kinds[kind],
-	             durability_of(judge->life, (uint32_t)kind));
-	if (r) {
-		find(judge, is_safe || !job.text.chars[0], words, "cannot be opened",
-		     job.text.chars);
-		return;
-	}
-	judge_open(judge, &job, name);
-	job_close(&job);
-}
-
-/* A daemon must start after every power failure, whatever its jobs ask for: only what a job has
- * committed last may be lost. On damage it may refuse to. */
-enum life_verdict life_judge(const struct life *life, enum life_trial trial, const char *directory,
-                             uint64_t cut, struct zi_text *text)
-{
-	struct judge judge = { .life = life, .trial = trial, .cut = cut, .text = text };
-	struct zi_text why;
-
-	text->chars[0] = '\0';
-	if (node_start(&judge.node, directory, LARGE_STORE_BYTES, &why)) {
-		find(&judge, trial == LIFE_HONEST || !why.chars[0], "the daemon", "does not start",
-		     why.chars);
-		return judge.verdict;
-	}
-	node_settle(&judge.node); /* What was never committed is deleted. */
-	for (uint32_t name = 0; name < LIFE_NAMES; name++)
-		judge_name(&judge, name);
-	node_stop(&judge.node);
-	return judge.verdict;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The life of a node that the test records: three starts of the daemon, the second with a larger
- * store; two jobs whose commits run into each other, one of which is deleted and made anew. And the
- * judge of what is found on a disk after that.
+ * store; two jobs whose commits run into each other, one of which is deleted and made anew; a
+ * snapshot of the other, which is removed in the end.
  */
 #pragma once
 
@@ -11,9 +11,13 @@
 
 #include "tests/power/job.h"
 
-#define LIFE_NAMES      2u
-#define LIFE_KINDS      3u
-#define LIFE_POINTS_MAX 32u
+#define LIFE_JOBS          2u
+#define LIFE_SNAPSHOT      2u /* the name behind those of jobs */
+#define LIFE_NAMES         3u
+#define LIFE_SNAPSHOT_NAME "kept"
+#define LIFE_STORE_BYTES   (3ull << 20) /* of the later starts */
+#define LIFE_KINDS         3u
+#define LIFE_POINTS_MAX    32u
 
 /* What the jobs ask for. */
 enum life_durability { LIFE_POWER, LIFE_PROCESS, LIFE_MIXED, _LIFE_DURABILITY_COUNT };
@@ -35,24 +39,14 @@ struct life {
 	int64_t steps[LIFE_KINDS][JOB_SERIALS_MAX];
 };
 
-/* What may have happened to the disk, beside the power. */
-enum life_trial {
-	LIFE_HONEST,
-	LIFE_DAMAGED,     /* something is not what was written: to be named, never used */
-	LIFE_LOG_DAMAGED, /* as above in the catalog's log: what it said last may not be known */
-};
-
-enum life_verdict {
-	LIFE_WHOLE, /* every job as it was promised */
-	LIFE_NAMED, /* something is lost or damaged and said so, as `process` allows */
-	LIFE_WRONG, /* a promise is broken */
-};
-
 /* Fills hashes and steps, in @directory, which is empty before and after. */
 void life_reference(struct life *life, const char *directory);
 /* Lives in @directory, which is empty, while the recorder runs. */
 void life_run(struct life *life, const char *directory);
-/* Starts a daemon on @directory, as it may be after a power failure at place @cut, and carries each
- * job on by a step. @text: what is wrong, or lost. */
-enum life_verdict life_judge(const struct life *life, enum life_trial trial, const char *directory,
-                             uint64_t cut, struct zi_text *text);
+
+/* The lives of jobs, and which name each had. */
+extern const struct job_kind life_kinds[LIFE_KINDS];
+extern const uint32_t life_name_of_kind[LIFE_KINDS];
+/* Whether @name asks for `power`. */
+bool life_is_power(const struct life *life, uint32_t name);
+uint32_t life_durability_of(const struct life *life, uint32_t kind);

@@ -27,7 +27,7 @@
 #include "tests/power/damage.h"
 #include "tests/power/disk.h"
 #include "tests/power/image.h"
-#include "tests/power/life.h"
+#include "tests/power/judge.h"
 
 /* A state that keeps a daemon busy for longer has found a hang. */
 #define JUDGE_S 120u
@@ -58,7 +58,7 @@ struct test {
 	struct disk *disk;
 	uint64_t *seen; /* (seen_capacity,) hashes of states that were judged; 0: none */
 	uint64_t seen_capacity, seen_count;
-	uint64_t counts[LIFE_WRONG + 1];
+	uint64_t counts[JUDGE_WRONG + 1];
 };
 
 struct sample {
@@ -113,8 +113,8 @@ static uint64_t promises_at(const struct life *life, uint64_t cut)
 }
 
 /* In a process of its own: an assertion of the daemon's is an answer too. */
-static enum life_verdict judge(const struct test *test, enum life_trial trial, uint64_t cut,
-                               struct zi_text *text)
+static enum judge_verdict judge(const struct test *test, enum judge_trial trial, uint64_t cut,
+                                struct zi_text *text)
 {
 	int fds[2];
 	int status = 0;
@@ -125,21 +125,21 @@ static enum life_verdict judge(const struct test *test, enum life_trial trial, u
 	child = fork();
 	must(child >= 0, "no process");
 	if (!child) {
-		enum life_verdict verdict;
+		enum judge_verdict verdict;
 
 		(void)alarm(JUDGE_S);
-		verdict = life_judge(&test->life, trial, test->directory, cut, text);
+		verdict = judge_disk(&test->life, trial, test->directory, cut, text);
 		_exit(write(fds[1], text, sizeof(*text)) == (ssize_t)sizeof(*text) ? (int)verdict
-		                                                                   : LIFE_WRONG);
+		                                                                   : JUDGE_WRONG);
 	}
 	(void)zi_close(fds[1]);
 	zi_text_set(text, "the daemon died");
 	must(read(fds[0], text, sizeof(*text)) >= 0, "the pipe cannot be read");
 	(void)zi_close(fds[0]);
 	must(waitpid(child, &status, 0) == child, "waitpid");
-	if (!WIFEXITED(status) || WEXITSTATUS(status) > LIFE_WRONG)
-		return LIFE_WRONG;
-	return (enum life_verdict)WEXITSTATUS(status);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) > JUDGE_WRONG)
+		return JUDGE_WRONG;
+	return (enum judge_verdict)WEXITSTATUS(status);
 }
 
 static void tell_wrong(struct test *test, const struct sample *sample, const struct zi_text *text)
@@ -161,7 +161,7 @@ static void tell_wrong(struct test *test, const struct sample *sample, const str
 
 static void try_state(struct test *test, const struct sample *sample)
 {
-	enum life_verdict verdict;
+	enum judge_verdict verdict;
 	struct zi_text text;
 	uint64_t hash;
 
@@ -171,8 +171,8 @@ static void try_state(struct test *test, const struct sample *sample)
 	if (is_seen(test, hash ? hash : 1))
 		return;
 	disk_write(test->disk, test->directory);
-	verdict = judge(test, LIFE_HONEST, sample->cut, &text);
-	if (verdict == LIFE_WRONG && !test->lie && test->counts[LIFE_WRONG] < 20)
+	verdict = judge(test, JUDGE_HONEST, sample->cut, &text);
+	if (verdict == JUDGE_WRONG && !test->lie && test->counts[JUDGE_WRONG] < 20)
 		tell_wrong(test, sample, &text);
 	test->counts[verdict]++;
 }
@@ -236,7 +236,7 @@ static void try_all(struct test *test)
 	count = test->state_count ? fill_drawn(test, samples) : fill_corners(test, samples);
 	for (uint64_t i = 0; i < count; i++) {
 		try_state(test, &samples[i]);
-		if (test->lie && test->counts[LIFE_WRONG])
+		if (test->lie && test->counts[JUDGE_WRONG])
 			break;
 	}
 	free(samples);
@@ -270,14 +270,14 @@ static void try_damage(struct test *test, uint64_t number)
 	struct zi_text text;
 
 	if (damage(disk, before, part, kind, draw(&state))) {
-		enum life_verdict verdict;
+		enum judge_verdict verdict;
 
 		disk_write(disk, test->directory);
-		verdict =
-			judge(test, part == DISK_LOG ? LIFE_LOG_DAMAGED : LIFE_DAMAGED, cut, &text);
+		verdict = judge(test, part == DISK_LOG ? JUDGE_LOG_DAMAGED : JUDGE_DAMAGED, cut,
+		                &text);
 		test->seen_count++;
 		test->counts[verdict]++;
-		if (verdict == LIFE_WRONG)
+		if (verdict == JUDGE_WRONG)
 			(void)printf("wrong: %s of the %s, number %llu, cut %llu: %s\n",
 			             kinds[kind], parts[part], (unsigned long long)number,
 			             (unsigned long long)cut, text.chars);
@@ -357,7 +357,7 @@ static int tell(const struct test *test, uint64_t started_ns)
 	double seconds = (double)(zi_clock_now_ns() - started_ns) / 1e9;
 
 	if (test->lie) {
-		bool is_caught = test->counts[LIFE_WRONG] > 0;
+		bool is_caught = test->counts[JUDGE_WRONG] > 0;
 
 		(void)printf("power: a disk that %s is %s (state %llu)\n", lie_names[test->lie],
 		             is_caught ? "caught" : "NOT caught",
@@ -369,10 +369,10 @@ static int tell(const struct test *test, uint64_t started_ns)
 	             durability_names[test->life.durability], (unsigned long long)test->seed,
 	             test->list->count, (unsigned long long)test->seen_count,
 	             test->damage_count ? "damaged disks" : "different states",
-	             (unsigned long long)test->counts[LIFE_WHOLE],
-	             (unsigned long long)test->counts[LIFE_NAMED],
-	             (unsigned long long)test->counts[LIFE_WRONG], seconds);
-	return test->counts[LIFE_WRONG] ? 1 : 0;
+	             (unsigned long long)test->counts[JUDGE_WHOLE],
+	             (unsigned long long)test->counts[JUDGE_NAMED],
+	             (unsigned long long)test->counts[JUDGE_WRONG], seconds);
+	return test->counts[JUDGE_WRONG] ? 1 : 0;
 }
 
 int main(int argc, char **argv)

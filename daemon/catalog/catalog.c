@@ -100,7 +100,9 @@ static int connect_file(struct catalog *catalog, struct zi_text *text)
 		return err_trace(catalog_sql_error(catalog, SQLITE_READONLY, "opening", text));
 	code = catalog_sql_run(catalog, settings_sql);
 	if (!code)
-		code = catalog_sql_run(catalog, "BEGIN EXCLUSIVE; COMMIT;");
+		/* The lock stays (locking_mode). Taken back: SQLite mends a header's size when a
+		 * transaction begins, and would write that into a file that is refused next. */
+		code = catalog_sql_run(catalog, "BEGIN EXCLUSIVE; ROLLBACK;");
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, "opening", text));
 	return 0;

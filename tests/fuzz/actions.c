@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define PEER_FEATURES (ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY)
 /* An input is not worth more. */
 #define ACTIONS_MAX 256u
 
@@ -17,7 +18,7 @@ static const uint64_t param_elements[8] = { 1,      700,    16384,      20000,
 static void take_hello(struct peer *peer, struct fuzz_input *input)
 {
 	struct zi_hello hello = { .minor = ZI_PROTOCOL_MINOR,
-		                  .features = ZI_FEATURE_NVME_STATE,
+		                  .features = PEER_FEATURES,
 		                  .program = "fuzz" };
 
 	hello.major = (uint16_t)(ZI_PROTOCOL_MAJOR + fuzz_u8(input) % 4);
@@ -27,7 +28,8 @@ static void take_hello(struct peer *peer, struct fuzz_input *input)
 /*
  * @place: bits 0-1 rank, 2-3 world less one, 4 which job, 5-6 which incarnation (0: none), 7 a
  * short deadline. @config: bit 0 bf16 parameters, 1 bf16 gradients, 2-3 optimizer, 4 sharded, 5
- * state on NVMe, 6 durable, 7 takeover. @resident: eighths of a MiB.
+ * state on NVMe, 6 durable, 7 takeover. @resident: bits 0-3 eighths of a MiB; 7
+ * parameters on NVMe, 4-6 their budget in quarters of a MiB.
  */
 static void send_attach(struct peer *peer, uint8_t place, uint8_t config, uint8_t resident)
 {
@@ -44,7 +46,9 @@ static void send_attach(struct peer *peer, uint8_t place, uint8_t config, uint8_
 			.schedule = config & 16 ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL,
 			.offload_optimizer = config & 32 ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU,
 			.durability = config & 64 ? ZI_DURABILITY_POWER : ZI_DURABILITY_PROCESS,
-			.resident_bytes = (uint64_t)resident << 17,
+			.offload_param = resident & 128 ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_NONE,
+			.resident_bytes = (uint64_t)(resident & 15) << 17,
+			.param_budget_bytes = resident & 128 ? (uint64_t)(resident & 112) << 14 : 0,
 		},
 	};
 
@@ -225,7 +229,7 @@ static struct zi_step_options good_options(uint8_t how)
 		.max_norm = how & 1 ? 1.0 : 0.0,
 		.unscale = how & 2 ? 0.5 : 1.0,
 		.micro_batches = how & 4 ? 2 : 1,
-		.flags = how >> 3 & ZI_STEP_FLAGS_ALL,
+		.flags = (how >> 3 & 15u) | (how & 2 ? ZI_STEP_UPDATE_EARLY : 0),
 	};
 }
 
@@ -332,7 +336,7 @@ static void do_values(struct peer *peers)
 void actions_begin(struct peer *peers, uint32_t world, uint8_t config, uint8_t resident,
                    uint8_t model)
 {
-	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .features = ZI_FEATURE_NVME_STATE };
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .features = PEER_FEATURES };
 
 	for (uint32_t i = 0; i < world; i++) {
 		peer_connect(&peers[i]);

@@ -44,13 +44,13 @@ static int take(void *arg, struct catalog_job *job)
 	return 0;
 }
 
-static void check_untouched(const uint8_t *bytes, size_t byte_count)
+static void check_untouched(const uint8_t *bytes, size_t byte_count, const char *words)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	fuzz_check(fd >= 0, "the file is gone");
 	fuzz_check(read(fd, after, sizeof(after)) == (ssize_t)byte_count, "it was resized");
-	fuzz_check(!byte_count || !memcmp(after, bytes, byte_count), "it was overwritten");
+	fuzz_check(!byte_count || !memcmp(after, bytes, byte_count), words);
 	(void)close(fd); /* Only read. */
 }
 
@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 	r = catalog_open(fuzz_directory(), &text, &catalog);
 	if (r) {
 		fuzz_check(text.chars[0] != '\0', "a refusal without words");
-		check_untouched(bytes, byte_count);
+		check_untouched(bytes, byte_count, text.chars);
 	} else {
 		r = catalog_adopt_store(catalog, "disk", uuid, byte_count % 2, &text);
 		fuzz_check(!r || text.chars[0], "a refusal without words");

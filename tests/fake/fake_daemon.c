@@ -124,6 +124,16 @@ void fake_daemon_die(struct fake_daemon *fake)
 	must(read(fake->dead_fd, &count, sizeof(count)) == sizeof(count));
 }
 
+void fake_daemon_watch(struct fake_daemon *fake, const void *address)
+{
+	fake->watched = address;
+}
+
+bool fake_daemon_saw_readable(const struct fake_daemon *fake)
+{
+	return fake->is_seen_readable;
+}
+
 const char *fake_daemon_path(const struct fake_daemon *fake)
 {
 	return fake->path;

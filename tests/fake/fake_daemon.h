@@ -29,6 +29,9 @@ enum fake_lie {
 	FAKE_LIE_PARAM_LESS,
 	FAKE_LIE_PARAM_SHORT_FILE, /* the right figure, less memory */
 	FAKE_LIE_STEP,             /* committed step -5 */
+	FAKE_LIE_POOL_SMALL,       /* a pool that does not hold the largest unit */
+	FAKE_LIE_POOL_OUTSIDE,     /* a unit that ends behind the pool */
+	FAKE_LIE_POOL_MISALIGNED,  /* a unit that does not begin on a slot */
 	FAKE_LIE_STAGING,          /* a staging copy too short */
 	FAKE_LIE_BLOB_TOTAL,       /* a blob shorter than it says */
 	FAKE_LIE_BLOB_HUGE,
@@ -73,6 +76,13 @@ struct fake_daemon *fake_daemon_stop(struct fake_daemon *fake);
 const char *fake_daemon_path(const struct fake_daemon *fake);
 /* Closes the client's socket as a killed daemon would; returns when it is done. */
 void fake_daemon_die(struct fake_daemon *fake);
+
+/* With offload_param nvme its pool holds two units: a unit lies in the one or the other half, turn
+ * by turn, filled with the number of the unshard (from 1). */
+
+/* From now on each RESHARD notes whether the byte at @address can be read. */
+void fake_daemon_watch(struct fake_daemon *fake, const void *address);
+bool fake_daemon_saw_readable(const struct fake_daemon *fake);
 
 /* What it saw; call after an answer to something later, or after fake_daemon_stop(). */
 uint32_t fake_daemon_count(const struct fake_daemon *fake, unsigned on);

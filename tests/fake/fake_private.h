@@ -38,6 +38,9 @@ struct fake_daemon {
 	uint64_t unit_elements[64];
 	uint32_t unit_count;
 	uint32_t text_next;
+	uint32_t unshard_count;
+	_Atomic(const void *) watched;
+	bool is_seen_readable; /* ordered by the completion of the RESHARD */
 	int64_t committed_step;
 	struct zi_message_header late; /* bytes 0: none */
 	void *message;                 /* (ZI_MESSAGE_BYTES_MAX,) received */
@@ -50,6 +53,7 @@ void fake_wake(struct fake_daemon *fake);
 void fake_break_group(struct fake_daemon *fake);
 /* True when the options want something else than an answer. */
 bool fake_misbehave(struct fake_daemon *fake, unsigned on);
+uint64_t fake_unit_bytes(const struct fake_daemon *fake, uint32_t unit);
 void fake_take_message(struct fake_daemon *fake);
 /* Takes one slot. False: there is none. */
 bool fake_take_slot(struct fake_daemon *fake);

@@ -2,6 +2,7 @@
 /* The test double of zinfd: operations on the rings. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/wire/check.h"
 #include "tests/fake/fake_private.h"
@@ -24,6 +25,32 @@ static void take_blob(struct fake_daemon *fake, const struct zi_sqe *sqe)
 	       sqe->args[0]);
 }
 
+/* Where the unit lies now. */
+static uint64_t pool_place(struct fake_daemon *fake, uint32_t unit)
+{
+	uint64_t half_bytes = fake->param.bytes / 2;
+	uint64_t offset = fake->unshard_count++ % 2 * half_bytes;
+
+	memset((char *)fake->param.base + offset, (int)fake->unshard_count,
+	       fake_unit_bytes(fake, unit));
+	if (fake->options.lie == FAKE_LIE_POOL_OUTSIDE)
+		return fake->param.bytes - fake_unit_bytes(fake, unit) + 4096;
+	return offset + (fake->options.lie == FAKE_LIE_POOL_MISALIGNED ? 512 : 0);
+}
+
+/* A look that does not fault: the kernel copies a byte, or says that there is none. */
+static bool is_readable(const void *address)
+{
+	int fds[2];
+	bool is_copied;
+
+	must(pipe(fds) == 0);
+	is_copied = write(fds[1], address, 1) == 1;
+	close(fds[0]);
+	close(fds[1]);
+	return is_copied;
+}
+
 static void complete(struct fake_daemon *fake, const struct zi_sqe *sqe)
 {
 	struct zi_cqe cqe = { .user_data = sqe->user_data };
@@ -34,6 +61,11 @@ static void complete(struct fake_daemon *fake, const struct zi_sqe *sqe)
 		cqe.result = fake->options.fail_error;
 		if (fake->options.fail_text)
 			put_text(fake, &cqe, fake->options.fail_text);
+	} else if (sqe->opcode == ZI_OP_UNSHARD &&
+	           fake->attach.config.offload_param == ZI_OFFLOAD_NVME) {
+		cqe.values[0] = pool_place(fake, sqe->unit);
+	} else if (sqe->opcode == ZI_OP_RESHARD && fake->watched) {
+		fake->is_seen_readable = is_readable(fake->watched);
 	} else if (sqe->opcode == ZI_OP_STEP || sqe->opcode == ZI_OP_COMMIT) {
 		cqe.values[0] = (uint64_t)++fake->committed_step;
 		down->stats = (struct zi_step_stats){ .step = cqe.values[0], .norm = 2.5 };

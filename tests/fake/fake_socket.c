@@ -198,6 +198,25 @@ static uint64_t plane_offset(const struct fake_daemon *fake, uint32_t unit, uint
 	return bytes;
 }
 
+/* In the plane, whole slots. */
+uint64_t fake_unit_bytes(const struct fake_daemon *fake, uint32_t unit)
+{
+	uint32_t dtype = fake->attach.config.param_dtype;
+
+	return plane_offset(fake, unit + 1, dtype) - plane_offset(fake, unit, dtype);
+}
+
+/* Room for two of the largest. */
+static uint64_t pool_bytes(const struct fake_daemon *fake)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < fake->unit_count; i++)
+		if (fake_unit_bytes(fake, i) > bytes)
+			bytes = fake_unit_bytes(fake, i);
+	return fake->options.lie == FAKE_LIE_POOL_SMALL ? bytes - 4096 : 2 * bytes;
+}
+
 static void on_materialize(struct fake_daemon *fake)
 {
 	uint64_t param = plane_offset(fake, fake->unit_count, fake->attach.config.param_dtype);
@@ -209,6 +228,8 @@ static void on_materialize(struct fake_daemon *fake)
 	enum fake_lie lie = fake->options.lie;
 	int fds[2];
 
+	if (fake->attach.config.offload_param == ZI_OFFLOAD_NVME)
+		told->param_bytes = param = pool_bytes(fake);
 	must(!zi_region_create("param", lie == FAKE_LIE_PARAM_SHORT_FILE ? 4096 : param,
 	                       ZI_PAGES_SMALL, &fake->param));
 	must(!zi_region_create("grad", grad, ZI_PAGES_SMALL, &fake->grad));
@@ -242,7 +263,8 @@ static void on_write_begin(struct fake_daemon *fake)
 		told->bytes = bytes = 4096;
 	zi_region_destroy(&fake->staging);
 	must(!zi_region_create("staging", bytes, ZI_PAGES_SMALL, &fake->staging));
-	memcpy(fake->staging.base, (char *)fake->param.base + offset, bytes);
+	if (fake->attach.config.offload_param != ZI_OFFLOAD_NVME)
+		memcpy(fake->staging.base, (char *)fake->param.base + offset, bytes);
 	fd = region_fd(fake, &fake->staging, false);
 	reply_with(fake, told, ZI_MESSAGE_PARAM_WRITE, sizeof(*told), &fd, 1);
 	close(fd);
@@ -252,7 +274,7 @@ static void on_write_end(struct fake_daemon *fake)
 {
 	uint32_t unit = ((struct zi_param_write_end *)fake->message)->unit;
 
-	if (fake->staging.base)
+	if (fake->staging.base && fake->attach.config.offload_param != ZI_OFFLOAD_NVME)
 		memcpy((char *)fake->param.base +
 		               plane_offset(fake, unit, fake->attach.config.param_dtype),
 		       fake->staging.base, fake->staging.bytes);

@@ -11,6 +11,11 @@
  *   optimizer state             10   160 MiB   at least 4 times
  *   resident + staging               0 + 10 MiB
  *
+ * With parameters on NVMe too, one rank:
+ *
+ *   param + gradient + state 2+2+10  224 MiB   at least 4 times
+ *   the CPU tier                      56 MiB   gradients 32, pool 8, staging, rings
+ *
  * The daemon's peak (VmHWM: program, heap, stacks, and every page of shared segments it has
  * touched) is read after three steps; OVERHEAD_BYTES is what docs/ARCHITECTURE.md ("Memory")
  * states. Final parameters are compared with the reference, so that what trained within these
@@ -32,6 +37,8 @@
 #define UNITS          16u
 #define CAPACITY_BYTES (112 * MIB)
 #define STAGING_BYTES  (10 * MIB)
+#define SMALL_BYTES    (56 * MIB)
+#define POOL_BYTES     (8 * MIB)
 /* Program, libraries, catalog, tables of limits, stacks, allocator: 8 MiB were measured above the
  * tier's own 112, which are charged to the last page. */
 #define OVERHEAD_BYTES (32 * MIB)
@@ -40,9 +47,9 @@ TestSuite(memory, .timeout = 200);
 
 static struct trainer_model model;
 
-static struct trainer_settings settings_of(const struct harness *harness)
+static struct trainer_settings settings_of(const struct harness *harness, uint32_t world)
 {
-	struct trainer_settings settings = ranks_settings(harness, "large", 2);
+	struct trainer_settings settings = ranks_settings(harness, "large", world);
 
 	model.unit_count = UNITS;
 	for (uint32_t unit = 0; unit < UNITS; unit++) {
@@ -93,7 +100,7 @@ static uint64_t status_bytes(pid_t pid, const char *name)
 
 static void train_within(struct harness *harness)
 {
-	struct trainer_settings settings = settings_of(harness);
+	struct trainer_settings settings = settings_of(harness, 2);
 	struct ranks ranks;
 	uint64_t peak_bytes;
 
@@ -136,6 +143,37 @@ Test(memory, of_the_daemon_stays_within_the_tier_and_the_stated_overhead)
 	SKIP_SANITIZED();
 	system_start(&harness, &options);
 	train_within(&harness);
+	cr_assert_eq(harness_stop(&harness), 0);
+}
+
+Test(memory, holds_a_quarter_of_a_training_state_whose_parameters_are_on_nvme_too)
+{
+	struct harness_options options = options_of();
+	struct trainer_settings settings;
+	struct harness harness;
+	struct ranks ranks;
+	uint64_t peak_bytes, elements;
+
+	SKIP_SANITIZED();
+	options.cpu_capacity = "56M";
+	system_start(&harness, &options);
+	settings = settings_of(&harness, 1);
+	settings.options.offload_param = ZINF_OFFLOAD_NVME;
+	settings.options.param_budget_bytes = POOL_BYTES;
+	elements = trainer_padded_elements(settings.model);
+	cr_assert_geq(14 * elements, 4 * SMALL_BYTES);
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	peak_bytes = status_bytes(harness.pid, "VmHWM");
+	fprintf(stderr, "daemon: peak %llu MiB, tier %llu MiB, training state %llu MiB\n",
+	        (unsigned long long)(peak_bytes / MIB), (unsigned long long)(SMALL_BYTES / MIB),
+	        (unsigned long long)(14 * elements / MIB));
+	cr_assert_leq(peak_bytes, SMALL_BYTES + OVERHEAD_BYTES);
+	/* Parameters that lay in the pool were not read once more. */
+	cr_assert_geq(ranks.reports[0]->stats[3].read_bytes, 12 * elements - POOL_BYTES);
+	cr_assert_leq(ranks.reports[0]->stats[3].read_bytes, 12 * elements);
+	cr_assert_eq(ranks.reports[0]->stats[3].write_bytes, 12 * elements);
+	cr_assert(ranks_are_right(&ranks));
+	ranks_free(&ranks);
 	cr_assert_eq(harness_stop(&harness), 0);
 }
 

@@ -174,6 +174,24 @@ Test(control, a_flood_of_connections_pushes_out_the_silent_and_never_one_that_sp
 
 /* ---- attach ---- */
 
+Test(control, client_that_cannot_map_what_comes_and_goes_is_refused_parameters_on_nvme)
+{
+	struct client *client = client_connect();
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .features = ZI_FEATURE_NVME_STATE };
+	struct zi_attach attach = attach_template();
+
+	room.facts.nvme_tier_count = 1;
+	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_HELLO);
+	cr_assert(client->in.hello.features & ZI_FEATURE_NVME_PARAM);
+	attach.config.offload_optimizer = attach.config.offload_param = ZI_OFFLOAD_NVME;
+	client_send(client, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
+	settle();
+	expect_error(client, -EPROTONOSUPPORT, "use a newer libzinf");
+	client_close(client);
+}
+
 static void refused_attach(const struct zi_attach *wanted, int error, const char *words)
 {
 	struct client *client = client_connect();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: whatever the order in which gradients arrive, and whenever the update begins, a step gives
- * the bits of docs/ARITHMETIC.md. Method: models, types, schedules, ranks, resident shares, slots,
+ * the bits of docs/ARITHMETIC.md. Method: models, types, schedules, ranks, resident shares, pools,
  * clip values and non-finite gradients drawn from a seed; ranks hand their units over in an order of
  * their own, interleaved by the dice, on a device that ends tasks in a drawn order; beside it the
  * plain computation, which knows of none of this.
@@ -20,6 +20,21 @@ static uint32_t draw(uint32_t below)
 	return (uint32_t)(noise(random_state) % below);
 }
 
+/* Parameters there too, perhaps: in a pool for the largest unit, some more, or as is chosen. */
+static void draw_pool(struct zi_job_config *drawn)
+{
+	uint64_t largest = 0;
+
+	if (draw(2))
+		return;
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		largest = ZI_MAX(largest, zi_geometry_padded(model_elements[unit]));
+	drawn->offload_param = ZI_OFFLOAD_NVME;
+	if (draw(4))
+		drawn->param_budget_bytes = (largest + draw(20) * 4096) *
+		                            zi_dtype_bytes((enum zi_dtype)drawn->param_dtype);
+}
+
 static struct zi_job_config draw_config(void)
 {
 	uint32_t dtype = draw(2) ? ZI_DTYPE_BF16 : ZI_DTYPE_F32;
@@ -34,6 +49,7 @@ static struct zi_job_config draw_config(void)
 	if (drawn.offload_optimizer == ZI_OFFLOAD_NVME) {
 		drawn.resident_bytes = draw(3) * 2 * MIB;
 		drawn.staging_bytes = (draw(3) + 3) * 3 * MIB;
+		draw_pool(&drawn);
 	}
 	return drawn;
 }

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: from the second step on a rank finds its units in the pool before it asks, whatever their
+ * order, as long as it is that of the step before; what was read ahead never stands in the way of a
+ * demand, and never costs what is used sooner. Method: eight equal units, a pool for three, and a
+ * node that is let come to rest between any two uses, so that what could be read ahead was.
+ */
+#include "tests/unit/zero/pool.h"
+
+#define MANY       8u
+#define UNIT_SLOTS 8u /* 16384 elements of bf16 */
+
+TestSuite(zero_prefetch, .timeout = 120);
+
+static void many_begin(uint32_t world, uint32_t units_held)
+{
+	config = pool_config(units_held * UNIT_SLOTS * SLOT);
+	node_init(&node);
+	node_start(&node);
+	model_attach(&node, actors, world, &(struct attach_options){ .config = config });
+	for (uint32_t i = 0; i < world; i++)
+		for (uint32_t unit = 0; unit < MANY; unit++) {
+			char name[8];
+
+			(void)snprintf(name, sizeof(name), "u%u", unit);
+			layout_unit(&actors[i], name);
+			layout_param(&actors[i], "w", 16384, 0);
+		}
+	cr_assert_eq(all_call(actors, world, zero_materialize, NULL), 0, "%s",
+	             actors[0].text.chars);
+	cr_assert_eq(all_call(actors, world, zero_commit, NULL), 0);
+}
+
+static void many_end(uint32_t world)
+{
+	for (uint32_t i = 0; i < world; i++)
+		actor_leave(&actors[i], true);
+	node_deinit(&node);
+}
+
+static void use(uint32_t world, const char *units)
+{
+	for (const char *unit = units; *unit; unit++)
+		for (uint32_t i = 0; i < world; i++) {
+			unshard(&actors[i], (uint32_t)(*unit - 'a'));
+			node_settle(&node);
+			reshard(&actors[i], (uint32_t)(*unit - 'a'));
+			node_settle(&node);
+		}
+}
+
+/* The end of a step in which every unit was used in the order of @units. */
+static void step(uint32_t world, const char *units)
+{
+	struct zi_step_options options = model_options();
+
+	cr_assert_eq(
+		all_call(actors, world, zero_step_begin, &(struct zero_op){ .options = options }),
+		0, "%s", actors[0].text.chars);
+	use(world, units);
+	for (uint32_t unit = 0; unit < MANY; unit++)
+		cr_assert_eq(
+			all_call(actors, world, zero_reduce, &(struct zero_op){ .unit = unit }), 0);
+	cr_assert_eq(all_call(actors, world, zero_step, NULL), 0, "%s", actors[0].text.chars);
+	node_settle(&node);
+}
+
+/* Unshards of a step that did not find their unit. */
+static uint64_t step_misses(uint32_t world, const char *units)
+{
+	uint64_t before = pool_of()->miss_count + pool_of()->late_count;
+
+	step(world, units);
+	return pool_of()->miss_count + pool_of()->late_count - before;
+}
+
+Test(zero_prefetch, second_step_finds_every_unit)
+{
+	static const char *const orders[] = { "abcdefghhgfedcba", "aabbaahgfedcbaccdd", "hgfedcba",
+		                              "abacadaeafagah" };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(orders); i++) {
+		many_begin(1, 3);
+		cr_assert_geq(step_misses(1, orders[i]), MANY, "%s: nothing is known", orders[i]);
+		for (int k = 0; k < 3; k++)
+			cr_assert_eq(step_misses(1, orders[i]), 0, "%s", orders[i]);
+		cr_assert_eq(pool_of()->order.change_count, 0);
+		many_end(1);
+	}
+}
+
+/* Backward begins with what forward ended with: by age alone that is there. */
+Test(zero_prefetch, first_step_keeps_what_was_used_last)
+{
+	many_begin(1, 3);
+	cr_assert_eq(step_misses(1, "abcdefghhgfedcba"), 8 + 5);
+	many_end(1);
+}
+
+Test(zero_prefetch, changed_order_is_recorded_anew)
+{
+	many_begin(1, 3);
+	step(1, "abcdefghhgfedcba");
+	cr_assert_eq(step_misses(1, "abcdefghhgfedcba"), 0);
+	cr_assert_gt(step_misses(1, "abcdhgfeabcdefgh"), 0);
+	cr_assert_eq(pool_of()->order.change_count, 1);
+	cr_assert_eq(step_misses(1, "abcdhgfeabcdefgh"), 0);
+	cr_assert_eq(pool_of()->order.change_count, 1);
+	many_end(1);
+}
+
+Test(zero_prefetch, ranks_in_step_read_each_unit_once)
+{
+	many_begin(3, 3);
+	step(3, "abcdefghhgfedcba");
+	for (int k = 0; k < 2; k++)
+		cr_assert_eq(step_misses(3, "abcdefghhgfedcba"), 0);
+	many_end(3);
+}
+
+/* Two are read for "ab", and "h" comes instead: nothing of what was read ahead is in the way. */
+Test(zero_prefetch, what_was_read_ahead_yields_to_a_demand)
+{
+	many_begin(1, 2);
+	step(1, "abcdefgh");
+	cr_assert(pool_has(0) && pool_has(1), "read ahead");
+	unshard(&actors[0], 7);
+	unshard(&actors[0], 6);
+	cr_assert(pool_has(7) && pool_has(6));
+	expect_refused(&actors[0], -ENOSPC, "reshard first",
+	               actor_unit(&actors[0], zero_unshard, 5));
+	many_end(1);
+}
+
+Test(zero_prefetch, hint_brings_a_unit_but_takes_no_pinned_one)
+{
+	many_begin(1, 2);
+	cr_assert_eq(actor_unit(&actors[0], zero_prefetch, 4), 0);
+	node_settle(&node);
+	cr_assert(pool_has(4));
+	unshard(&actors[0], 0);
+	unshard(&actors[0], 1);
+	cr_assert_eq(actor_unit(&actors[0], zero_prefetch, 4), 0, "a hint is never refused");
+	node_settle(&node);
+	cr_assert(pool_has(0) && pool_has(1) && !pool_has(4));
+	many_end(1);
+}
+
+/* Bytes read for parameters in a step that follows its order are those of the best evictions there
+ * are (test_order.c), not more: what is read ahead is used before it goes. */
+Test(zero_prefetch, reading_ahead_costs_no_more_bytes_than_reading_on_demand)
+{
+	const uint64_t unit_bytes = UNIT_SLOTS * SLOT;
+	uint64_t before_bytes;
+
+	many_begin(1, 3);
+	step(1, "abcdefghhgfedcba");
+	step(1, "abcdefghhgfedcba");
+	before_bytes = pool_of()->fetches.read_bytes;
+	step(1, "abcdefghhgfedcba");
+	/* 16 uses; with three places ten of them have to be read: 5 forward, 5 backward. */
+	cr_assert_leq(pool_of()->fetches.read_bytes - before_bytes, 11 * unit_bytes);
+	many_end(1);
+}

@@ -37,7 +37,8 @@ static int run(const struct fio_job *job, const char *mode, uint64_t bytes, doub
 		"fio --name=peer --filename='%s' --offset=%" PRIu64 " --size=%" PRIu64
 		" --io_size=%" PRIu64 " --rw=%s --rwmixread=%.0f --bs=%" PRIu32
 		" --iodepth=%u --ioengine=io_uring --direct=1 --registerfiles=1 --fixedbufs=1 "
-		"--mem=malloc --allow_file_create=0 --output-format=json 2>/dev/null",
+		"--mem=malloc --scramble_buffers=0 --allow_file_create=0 --output-format=json "
+		"2>/dev/null",
 		job->path, job->offset_bytes, job->span_bytes, bytes, mode, read_share * 100.0,
 		job->block_bytes ? job->block_bytes : BLOCK_DEFAULT, job->depth);
 	pipe = popen(command, "re");

@@ -2,6 +2,7 @@
 /*
  * Suite `nvme`: what the NVMe tier reaches of what disk and memory allow.
  *
+ *   engine      bytes moved by the engine over fio, whole and in pieces (nvme_pieces.c)
  *   step        an optimizer step with its state on NVMe over fio (nvme_step.c)
  *   fused       the pass over memory that the step makes (nvme_fused.c)
  *   deepspeed   the same step by DeepSpeed's own swapper (nvme_deepspeed.c)
@@ -19,6 +20,7 @@ static const struct {
 	const char *name;
 	int (*rows)(struct bench_report *report);
 } parts[] = {
+	{ "engine", nvme_engine_rows },
 	{ "fused", nvme_fused_rows },
 	{ "step", nvme_step_rows },
 	{ "deepspeed", nvme_deepspeed_rows },

@@ -36,7 +36,8 @@ struct bench_nvme {
 	unsigned char *buffer; /* MAP_FAILED: none */
 	uint64_t buffer_bytes;
 	const char *pages;
-	uint32_t block_bytes, depth;
+	uint32_t block_bytes;
+	uint32_t depth, depth_max;
 	uint64_t span_bytes;
 	/* of a run */
 	uint64_t left_bytes; /* not yet submitted */
@@ -74,7 +75,7 @@ static void *bench_map(uint64_t bytes, unsigned memfd_flags)
 static int bench_allocate(struct bench_nvme *bench)
 {
 	bench->buffer_bytes =
-		zi_align_up((uint64_t)bench->depth * bench->block_bytes, ZI_HUGE_PAGE_BYTES);
+		zi_align_up((uint64_t)bench->depth_max * bench->block_bytes, ZI_HUGE_PAGE_BYTES);
 	bench->pages = "hugetlb";
 	bench->buffer = bench_map(bench->buffer_bytes, MFD_HUGETLB);
 	if (bench->buffer == MAP_FAILED) {
@@ -147,7 +148,7 @@ int bench_nvme_new(const struct bench_nvme_options *options, struct zi_text *tex
 	if (!bench)
 		return err_origin(-ENOMEM);
 	bench->buffer = MAP_FAILED;
-	bench->depth = depth;
+	bench->depth = bench->depth_max = depth;
 	bench->block_bytes = block_bytes;
 	bench->span_bytes = options->span_bytes;
 	r = bench_allocate(bench);
@@ -179,7 +180,25 @@ bool bench_nvme_is_registered(const struct bench_nvme *bench)
 	return stats.registered_bytes == bench->buffer_bytes;
 }
 
+void bench_nvme_set_depth(struct bench_nvme *bench, uint32_t depth)
+{
+	const struct nvme_tuning tuning = { .read_depth = depth, .write_depth = depth };
+	int r;
+
+	assert(depth <= bench->depth_max);
+	r = nvme_engine_tune(bench->engine, bench->store, &tuning);
+	assert(r == 0);
+	(void)r;
+	bench->depth = depth;
+}
+
 /* ---- a run ---- */
+
+/* A run from its beginning to its end. */
+struct bench_watch {
+	uint64_t begin_ns;
+	double cpu_s;
+};
 
 static double bench_cpu_s(void)
 {
@@ -215,18 +234,34 @@ static void bench_done(struct nvme_io *io)
 	bench_go(lane);
 }
 
+static struct bench_watch bench_begin(struct bench_nvme *bench)
+{
+	bench->result = 0;
+	return (struct bench_watch){ .begin_ns = zi_clock_now_ns(), .cpu_s = bench_cpu_s() };
+}
+
+static int bench_end(const struct bench_nvme *bench, const struct bench_watch *watch,
+                     uint64_t bytes, struct bench_nvme_result *ret_result)
+{
+	double seconds = (double)(zi_clock_now_ns() - watch->begin_ns) / 1e9;
+	double gigabytes = (double)bytes / 1e9;
+
+	if (bench->result)
+		return err_origin(bench->result);
+	ret_result->gb_per_s = gigabytes / seconds;
+	ret_result->cpu_s_per_gb = (bench_cpu_s() - watch->cpu_s) / gigabytes;
+	return 0;
+}
+
 int bench_nvme_run(struct bench_nvme *bench, enum nvme_direction direction, uint64_t bytes,
                    struct bench_nvme_result *ret_result)
 {
-	double cpu_s = bench_cpu_s();
-	uint64_t begin_ns = zi_clock_now_ns();
-	double seconds;
+	struct bench_watch watch = bench_begin(bench);
 
 	assert(bytes);
 	assert(bytes % bench->block_bytes == 0);
 	bench->left_bytes = bytes;
 	bench->next_bytes = 0;
-	bench->result = 0;
 	for (uint32_t i = 0; i < bench->depth; i++) {
 		bench->lanes[i] = (struct bench_lane){
 			.bench = bench,
@@ -239,10 +274,39 @@ int bench_nvme_run(struct bench_nvme *bench, enum nvme_direction direction, uint
 		bench_go(&bench->lanes[i]);
 	}
 	nvme_engine_drain(bench->engine);
-	if (bench->result)
-		return err_origin(bench->result);
-	seconds = (double)(zi_clock_now_ns() - begin_ns) / 1e9;
-	ret_result->gb_per_s = (double)bytes / 1e9 / seconds;
-	ret_result->cpu_s_per_gb = (bench_cpu_s() - cpu_s) / ((double)bytes / 1e9);
-	return 0;
+	return err_trace(bench_end(bench, &watch, bytes, ret_result));
+}
+
+int bench_nvme_run_pieces(struct bench_nvme *bench, enum nvme_direction direction, uint64_t bytes,
+                          uint64_t piece_bytes, struct bench_nvme_result *ret_result)
+{
+	uint64_t pieces_count = bytes / piece_bytes;
+	uint64_t places_count = (uint64_t)bench->depth * bench->block_bytes / piece_bytes;
+	_cleanup_(zi_freep) struct bench_lane *lanes = calloc(pieces_count, sizeof(*lanes));
+	struct bench_watch watch = bench_begin(bench);
+
+	assert(places_count);
+	assert(bytes % piece_bytes == 0);
+	assert(bytes <= bench->span_bytes);
+	if (!lanes)
+		return err_origin(-ENOMEM);
+	bench->left_bytes = 0; /* No lane goes twice. */
+	for (uint64_t i = 0; i < pieces_count; i++) {
+		int r;
+
+		lanes[i] = (struct bench_lane){
+			.bench = bench,
+			.io = { .direction = direction,
+			        .store = bench->store,
+			        .offset_bytes = BENCH_NVME_OFFSET_BYTES + i * piece_bytes,
+			        .buffer = bench->buffer + i % places_count * piece_bytes,
+			        .bytes = piece_bytes,
+			        .done = bench_done },
+		};
+		r = nvme_engine_submit(bench->engine, &lanes[i].io);
+		assert(r == 0);
+		(void)r;
+	}
+	nvme_engine_drain(bench->engine);
+	return err_trace(bench_end(bench, &watch, bytes, ret_result));
 }

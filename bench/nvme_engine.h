@@ -2,7 +2,7 @@
 /*
  * How fast nvme/engine moves bytes, and at what cost: for suites that put it beside fio. One
  * thread, sequential blocks over a span, as many in flight as depth; buffers in huge pages,
- * registered.
+ * registered: as many bytes as are in flight, as with fio.
  */
 #pragma once
 
@@ -18,7 +18,7 @@ struct bench_nvme_options {
 	uint64_t span_bytes;  /* of it that is used, from BENCH_NVME_OFFSET_BYTES on */
 	const char *backend;  /* NULL: auto */
 	uint32_t block_bytes; /* 0: 1 MiB */
-	uint32_t depth;       /* 0: 32 */
+	uint32_t depth;       /* 0: 32; the most that bench_nvme_set_depth() may ask for */
 };
 
 /* A peer that reads and writes the same file begins here: before it lies the superblock. */
@@ -32,6 +32,12 @@ struct bench_nvme_result {
 int bench_nvme_new(const struct bench_nvme_options *options, struct zi_text *text,
                    struct bench_nvme **ret_bench);
 struct bench_nvme *bench_nvme_free(struct bench_nvme *bench);
+/* From the next run on. */
+void bench_nvme_set_depth(struct bench_nvme *bench, uint32_t depth);
+/* Moves @bytes (whole pieces, at most the span) as requests of @piece_bytes (whole blocks, at most
+ * depth of them), all submitted at once. Return: 0, -ENOMEM, or the first error of I/O. */
+int bench_nvme_run_pieces(struct bench_nvme *bench, enum nvme_direction direction, uint64_t bytes,
+                          uint64_t piece_bytes, struct bench_nvme_result *ret_result);
 /* Moves @bytes (whole blocks), round and round the span. Return: 0, or the first error of I/O. */
 int bench_nvme_run(struct bench_nvme *bench, enum nvme_direction direction, uint64_t bytes,
                    struct bench_nvme_result *ret_result);

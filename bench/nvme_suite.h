@@ -11,6 +11,7 @@
 /* How often own and peer alternate. */
 #define NVME_ROUNDS BENCH_RUNS_MIN
 
+int nvme_engine_rows(struct bench_report *report);
 int nvme_step_rows(struct bench_report *report);
 int nvme_fused_rows(struct bench_report *report);
 int nvme_deepspeed_rows(struct bench_report *report);

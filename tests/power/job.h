@@ -15,7 +15,8 @@
 /*
  * One life of a job, from its making to its deletion. An operation of `operations`, each of which
  * ends in a commit:  W all parameters are written, w those of one unit;  S a step;  E a step whose
- * units are updated early;  N a step that is skipped, as a gradient is infinite. A commit is known by its place in there, its serial.
+ * units are updated early;  N a step that is skipped, as a gradient is infinite. A commit is known
+ * by its place in there, its serial.
  */
 struct job_kind {
 	const char *name;

@@ -179,7 +179,7 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 	case SESS_ASK_SNAPSHOT_REMOVE:
 	case SESS_ASK_BENCH:
 	default:
-		assert(!"takes its time: ask.c");
+		assert(false); /* It takes its time: ask.c. */
 		break;
 	}
 	if (!inquiry->answer && !inquiry->result)

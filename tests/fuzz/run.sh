@@ -85,7 +85,7 @@ replay)
 minimize)
 	for target; do
 		mkdir -p "$scratch/$target" "$kept/$target" "$build/corpus/$target"
-		"$(program "$target")" $limits -merge=1 "$scratch/$target" "$kept/$target" \
+		"$(program "$target")" $limits -set_cover_merge=1 "$scratch/$target" "$kept/$target" \
 			"$build/corpus/$target" >"$scratch/log" 2>&1 || { cat "$scratch/log"; bad=1; continue; }
 		# Regressions have names of their own and stay.
 		find "$kept/$target" -type f -name '????????????????????????????????????????' -delete

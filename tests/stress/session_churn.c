@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: clients that come and go have no data race with each other, whoever leaves how: with a word,
- * with a closed socket, by SIGKILL, in the middle of anything; and when all have gone nothing of
- * them is left. Method: both halves of the sessions on threads of their own over a real zero with
- * pool and commit threads; client threads of this process, and processes that a helper forks and
- * kills, attach, train a step, ask, send garbage and vanish. Meant for TSan; a plain main, because a
- * Criterion binary does not start under it. Exits 0, or aborts.
+ * Goal: clients that come and go have no data race with each other, whoever leaves how: with a
+ * word, with a closed socket, by SIGKILL, in the middle of anything; and when all have gone nothing
+ * of them is left. Method: both halves of the sessions on threads of their own over a real zero
+ * with pool and commit threads; client threads of this process, and processes that a helper forks
+ * and kills, attach, train a step, ask, send garbage and vanish. Meant for TSan; a plain main,
+ * because a Criterion binary does not start under it. Exits 0, or aborts.
  */
 #include <errno.h>
 #include <poll.h>

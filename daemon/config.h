@@ -27,7 +27,7 @@ struct config_store {
 	char path[CONFIG_TEXT_BYTES];
 	char stripe[CONFIG_TEXT_BYTES]; /* "": a tier of its own */
 	uint64_t bytes;
-	uint64_t direct;
+	uint64_t direct, is_drained;
 	char backend[CONFIG_TEXT_BYTES]; /* of the one engine: equal in all stores */
 	uint64_t read_depth, write_depth, read_block_bytes, write_block_bytes; /* 0: measured */
 	uint64_t deadline_s;                                                   /* 0: none */

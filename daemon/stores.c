@@ -96,10 +96,15 @@ static void member_changed(void *arg, const struct tier_member *member)
 		            member->path);
 }
 
+static const char *stripe_name(const struct config_store *config)
+{
+	return config->stripe[0] ? config->stripe : config->name;
+}
+
 /* The tier of a store's stripe, made by its first store. */
 static int tier_of(struct daemon *daemon, const struct config_store *config, struct tier **ret_tier)
 {
-	const char *name = config->stripe[0] ? config->stripe : config->name;
+	const char *name = stripe_name(config);
 	struct tier *tier = &daemon->nvme_tiers[daemon->nvme_tier_count];
 	int r;
 
@@ -118,32 +123,28 @@ static int tier_of(struct daemon *daemon, const struct config_store *config, str
 	return 0;
 }
 
-static int open_store(struct daemon *daemon, uint32_t index, struct zi_text *text)
+/* A store that is there. Return: as daemon_open_stores(). */
+static int open_present(struct daemon *daemon, const struct config_store *config, bool is_known,
+                        struct zi_text *text, struct nvme_store **ret_store)
 {
-	const struct config_store *config = &daemon->config->stores[index];
 	struct store_progress progress = { .daemon = daemon, .name = config->name };
 	struct nvme_store_options options = {
 		.name = config->name,
 		.path = config->path,
 		.bytes = config->bytes,
 		.is_direct_required = config->direct == CONFIG_DIRECT_REQUIRE,
+		.is_known = is_known,
 		.progress = store_progress,
 		.progress_arg = &progress,
 	};
-	struct nvme_store *store = NULL;
-	uint64_t extent_count = 0;
-	struct tier *tier = NULL;
+	struct nvme_store *store;
 	int r;
 
 	daemon->progress_percent = UINT32_MAX;
-	r = catalog_store_extents(daemon->catalog, config->name, text, &extent_count);
+	r = open_when_free(daemon, &options, text, ret_store);
 	if (r)
 		return err_trace(r);
-	options.is_known = extent_count > 0;
-	r = open_when_free(daemon, &options, text, &daemon->stores[index]);
-	if (r)
-		return err_trace(r);
-	store = daemon->stores[index];
+	store = *ret_store;
 	store->timeout_ns = config->deadline_s * ZI_NS_PER_S;
 	daemon_tune_store(daemon, config, store);
 	r = catalog_adopt_store(daemon->catalog, store->name, store->uuid, store->is_created, text);
@@ -153,10 +154,6 @@ static int open_store(struct daemon *daemon, uint32_t index, struct zi_text *tex
 		r = check_poll(config, store, text);
 	if (!r)
 		r = nvme_engine_register_store(daemon->shard.engine, store);
-	if (!r)
-		r = tier_of(daemon, config, &tier);
-	if (!r)
-		r = tier_member_add_store(tier, store);
 	if (r)
 		return err_trace(r);
 	if (!store->is_direct)
@@ -164,6 +161,50 @@ static int open_store(struct daemon *daemon, uint32_t index, struct zi_text *tex
 		            "through the page cache",
 		            store->name, store->path);
 	return 0;
+}
+
+/* One path of several is gone: the others' jobs go on without it. A tier that is gone as a whole is
+ * rather a mistake, and refused. */
+static bool is_dispensable(const struct config *config, const struct config_store *store, int error)
+{
+	if (error != -ENODATA && error != -EIO && error != -ENXIO && error != -ENODEV)
+		return false;
+	for (uint32_t i = 0; i < config->store_count; i++)
+		if (&config->stores[i] != store &&
+		    !strcmp(stripe_name(&config->stores[i]), stripe_name(store)))
+			return true;
+	return false;
+}
+
+static int open_store(struct daemon *daemon, uint32_t index, struct zi_text *text)
+{
+	const struct config_store *config = &daemon->config->stores[index];
+	struct tier_member_options options = {
+		.name = config->name,
+		.path = config->path,
+		.is_draining = config->is_drained,
+	};
+	uint64_t extent_count = 0;
+	uint8_t uuid[16] = { 0 };
+	struct tier *tier = NULL;
+	int r;
+
+	r = catalog_store_extents(daemon->catalog, config->name, text, uuid, &extent_count);
+	if (r)
+		return err_trace(r);
+	r = open_present(daemon, config, extent_count > 0, text, &daemon->stores[index]);
+	if (r && !(extent_count && is_dispensable(daemon->config, config, r)))
+		return err_trace(r);
+	if (r)
+		daemon->stores[index] = nvme_store_close(daemon->stores[index]);
+	options.store = daemon->stores[index];
+	options.uuid = options.store ? options.store->uuid : uuid;
+	if (r)
+		log_warning("%s; going on without it", text->chars);
+	r = tier_of(daemon, config, &tier);
+	if (!r)
+		r = tier_member_add(tier, &options);
+	return err_trace(r);
 }
 
 /**

@@ -105,10 +105,10 @@ ZI_DEFINE_CLEANUP(struct catalog *, catalog_close)
  * not know a store that was not just made. */
 int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t uuid[16],
                         bool is_created, struct zi_text *text);
-/* How many extents lie in the store that the catalog knows by @name; 0 also when it knows none.
- * Such a store is opened, and never made anew. */
+/* How many extents lie in the store that the catalog knows by @name, and its identity; 0 also when
+ * it knows none. Such a store is opened, and never made anew. */
 int catalog_store_extents(struct catalog *catalog, const char *name, struct zi_text *text,
-                          uint64_t *ret_count);
+                          uint8_t ret_uuid[16], uint64_t *ret_count);
 /* Every job and snapshot, one call each; the callback owns it. Jobs whose optimizer state or
  * parameters lived in memory alone have no extents: the caller decides. One whose rows are damaged
  * says so. */

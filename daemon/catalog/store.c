@@ -10,8 +10,9 @@
 
 /* What the catalog knows about a store. */
 struct knowledge {
-	bool is_known;        /* by its name */
-	bool is_same;         /* and with this uuid */
+	bool is_known; /* by its name */
+	bool is_same;  /* and with this uuid */
+	uint8_t uuid[UUID_BYTES];
 	int64_t extent_count; /* of the uuid it is known with */
 };
 
@@ -36,6 +37,7 @@ static int look_up(struct catalog *catalog, const char *name, const uint8_t *uui
 		return code;
 	assert(sqlite3_column_bytes(statement, 0) == UUID_BYTES); /* The table's CHECK. */
 	ret_knowledge->is_known = true;
+	memcpy(ret_knowledge->uuid, sqlite3_column_blob(statement, 0), UUID_BYTES);
 	ret_knowledge->is_same = memcmp(sqlite3_column_blob(statement, 0), uuid, UUID_BYTES) == 0;
 	ret_knowledge->extent_count = sqlite3_column_int64(statement, 1);
 	return SQLITE_OK;
@@ -86,7 +88,7 @@ static int check_rows(struct catalog *catalog, struct zi_text *text)
 
 /* See catalog.h. Return: 0, -EUCLEAN, what SQLite says. */
 int catalog_store_extents(struct catalog *catalog, const char *name, struct zi_text *text,
-                          uint64_t *ret_count)
+                          uint8_t ret_uuid[16], uint64_t *ret_count)
 {
 	static const uint8_t any[UUID_BYTES];
 	struct knowledge knowledge;
@@ -100,6 +102,7 @@ int catalog_store_extents(struct catalog *catalog, const char *name, struct zi_t
 	code = look_up(catalog, name, any, &knowledge);
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, "looking up a store", text));
+	memcpy(ret_uuid, knowledge.uuid, UUID_BYTES);
 	*ret_count = (uint64_t)knowledge.extent_count;
 	return 0;
 }

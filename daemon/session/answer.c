@@ -169,6 +169,10 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 	case SESS_ASK_JOBS:
 		inquiry->answer = sess_answer_jobs(shard, uid, inquiry);
 		break;
+	case SESS_ASK_DRAIN:
+	case SESS_ASK_UNDRAIN:
+		inquiry->answer = sess_answer_drain(facts, inquiry);
+		break;
 	case SESS_ASK_LIMITS:
 		inquiry->answer = answer_limits(shard, facts);
 		break;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ADMIN: tiers, and the paths of those on NVMe, as JSON. Floor 6, shard thread. */
+#include <string.h>
+
 #include "common/base/assert.h"
+#include "common/base/err.h"
 #include "daemon/session/answer.h"
 #include "daemon/session/sess.h"
 #include "daemon/tier/stripe.h"
@@ -97,4 +100,39 @@ json_t *sess_answer_tiers(struct sess_shard *shard, const struct sess_facts *fac
 		(void)json_array_append_new(tiers, object);
 	}
 	return tiers;
+}
+
+/* The member of that name, as its section of the configuration is called. */
+static struct tier_member *find_member(const struct sess_facts *facts, const char *name)
+{
+	for (uint32_t i = 0; i < facts->nvme_tier_count; i++)
+		for (uint32_t j = 0; j < facts->nvme_tiers[i].member_count; j++)
+			if (!strcmp(facts->nvme_tiers[i].members[j].name, name))
+				return &facts->nvme_tiers[i].members[j];
+	return NULL;
+}
+
+/**
+ * sess_answer_drain() - empties a path, or has it used again
+ * @inquiry: the path's name; gets the refusal: -ENOENT no such path, what tier_member_drain() says
+ *
+ * Return: the path as it is then; NULL: refused. Context: shard thread.
+ */
+json_t *sess_answer_drain(const struct sess_facts *facts, struct sess_inquiry *inquiry)
+{
+	struct tier_member *member = find_member(facts, inquiry->job);
+	json_t *object;
+
+	if (!member)
+		inquiry->result =
+			zi_text_error(&inquiry->text, err_origin(-ENOENT),
+		                      "no path '%s': zctl tiers names them", inquiry->job);
+	else
+		inquiry->result = tier_member_drain(member, inquiry->question == SESS_ASK_DRAIN,
+		                                    &inquiry->text);
+	if (inquiry->result)
+		return NULL;
+	object = answer_member(member, 0);
+	answer_word(object, "tier", member->tier->name);
+	return object;
 }

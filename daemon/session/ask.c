@@ -152,6 +152,8 @@ static void ask_at_shard(struct zi_post *post)
 	case SESS_ASK_JOBS:
 	case SESS_ASK_LIMITS:
 	case SESS_ASK_SNAPSHOT_LIST:
+	case SESS_ASK_DRAIN:
+	case SESS_ASK_UNDRAIN:
 	default:
 		sess_answer(control->shard, control->facts, session->uid, inquiry);
 		sess_answered(session);
@@ -168,15 +170,21 @@ void sess_answered(struct sess *session)
 	zi_loop_post(session->control->loop, &session->post, ask_answered);
 }
 
-/* It loads the disk that all jobs share, and changes how the daemon uses it. */
-static int ask_check_bench(const struct sess *session, struct zi_text *text)
+/* What loads the disks that all jobs share, or changes how the daemon uses them, is not for
+ * everybody. */
+static int ask_check_uid(const struct sess *session, struct zi_text *text)
 {
+	enum sess_question question = session->inquiry.question;
+
+	if (question != SESS_ASK_BENCH && question != SESS_ASK_DRAIN &&
+	    question != SESS_ASK_UNDRAIN)
+		return 0;
 	if (session->uid == 0 || session->uid == geteuid())
 		return 0;
 	return zi_text_error(text, err_origin(-EPERM),
-	                     "measuring is for root and uid %u, which zinfd runs as; you are uid "
-	                     "%u",
-	                     geteuid(), session->uid);
+	                     "%s is for root and uid %u, which zinfd runs as; you are uid %u",
+	                     question == SESS_ASK_BENCH ? "measuring" : "draining", geteuid(),
+	                     session->uid);
 }
 
 /**
@@ -197,8 +205,8 @@ int sess_ask(struct sess *session, const struct zi_admin *admin)
 		.started_ns = control->started_ns,
 	};
 	r = sess_ask_words(admin->command, &session->inquiry, &text);
-	if (!r && session->inquiry.question == SESS_ASK_BENCH)
-		r = ask_check_bench(session, &text);
+	if (!r)
+		r = ask_check_uid(session, &text);
 	if (r)
 		return err_trace(sess_send_error(session, admin->header.sequence, r, text.chars));
 	/* Its socket is not read until the answer is out: one question at a time. */

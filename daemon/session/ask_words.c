@@ -13,6 +13,7 @@
 #define ASK_BENCH_S_MAX 60u
 
 static const char ask_allowed[] = "status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], "
+				  "drain STORE, undrain STORE, "
 				  "snapshot create JOB[/NAME] [auto] [keep=N], snapshot list [JOB] "
 				  "and snapshot rm JOB/NAME are answered";
 
@@ -102,6 +103,18 @@ static int take_bench(struct sess_inquiry *inquiry, char **cursor)
 	return seconds && seconds <= ASK_BENCH_S_MAX ? 0 : err_origin(-ERANGE);
 }
 
+/* "fast", or "nvme:fast". */
+static int take_store(struct sess_inquiry *inquiry, char **cursor)
+{
+	const char *word = next_word(cursor);
+
+	if (strncmp(word, "nvme:", strlen("nvme:")) == 0)
+		word += strlen("nvme:");
+	if (zi_check_name(word, sizeof(inquiry->job)))
+		return err_origin(-EINVAL);
+	return err_trace(zi_copy_name(inquiry->job, sizeof(inquiry->job), word));
+}
+
 static int take_nothing(struct sess_inquiry *inquiry, char **cursor)
 {
 	(void)inquiry;
@@ -119,6 +132,8 @@ static const struct {
 	{ "jobs", NULL, SESS_ASK_JOBS, take_job },
 	{ "limits", NULL, SESS_ASK_LIMITS, take_nothing },
 	{ "bench", "nvme", SESS_ASK_BENCH, take_bench },
+	{ "drain", NULL, SESS_ASK_DRAIN, take_store },
+	{ "undrain", NULL, SESS_ASK_UNDRAIN, take_store },
 	{ "snapshot", "create", SESS_ASK_SNAPSHOT_CREATE, take_create },
 	{ "snapshot", "list", SESS_ASK_SNAPSHOT_LIST, take_job },
 	{ "snapshot", "rm", SESS_ASK_SNAPSHOT_REMOVE, take_remove },

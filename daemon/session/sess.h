@@ -55,6 +55,8 @@ enum sess_question {
 	SESS_ASK_JOBS,
 	SESS_ASK_LIMITS,
 	SESS_ASK_BENCH,
+	SESS_ASK_DRAIN,
+	SESS_ASK_UNDRAIN,
 	SESS_ASK_SNAPSHOT_CREATE,
 	SESS_ASK_SNAPSHOT_LIST,
 	SESS_ASK_SNAPSHOT_REMOVE,
@@ -64,7 +66,7 @@ enum sess_question {
 struct sess_inquiry {
 	enum sess_question question;
 	bool has_job;
-	char job[ZI_NAME_BYTES];  /* or, for BENCH, a store */
+	char job[ZI_NAME_BYTES];  /* or, for BENCH, DRAIN, UNDRAIN, a store */
 	char name[ZI_NAME_BYTES]; /* of a snapshot */
 	uint64_t duration_ns;     /* BENCH */
 	bool is_automatic;

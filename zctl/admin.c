@@ -26,11 +26,21 @@ struct packet {
 	alignas(8) unsigned char bytes[ZI_MESSAGE_BYTES_MAX];
 };
 
-/* Receives the next message within the deadline into @packet. */
-static int receive(int socket_fd, uint64_t deadline_ns, struct packet *packet)
+struct zctl_link {
+	const struct zctl_context *context;
+	int socket_fd;
+	uint32_t sequence;
+	int fd; /* that came with the answer; -1: none */
+	struct packet packet;
+};
+
+/* Receives the next message within the deadline. */
+static int receive(struct zctl_link *link, uint64_t deadline_ns)
 {
 	struct zi_text text;
-	struct pollfd poller = { .fd = socket_fd, .events = POLLIN };
+	struct pollfd poller = { .fd = link->socket_fd, .events = POLLIN };
+	int fds[ZI_MESSAGE_FDS_MAX];
+	uint32_t fd_count = 0;
 	int r;
 
 	r = poll(&poller, 1, zi_clock_poll_ms(deadline_ns));
@@ -38,10 +48,15 @@ static int receive(int socket_fd, uint64_t deadline_ns, struct packet *packet)
 		return err_origin(-errno);
 	if (!r)
 		return err_origin(-ETIMEDOUT);
-	r = zi_message_receive(socket_fd, packet->bytes, NULL, NULL);
+	r = zi_message_receive(link->socket_fd, link->packet.bytes, fds, &fd_count);
 	if (r)
 		return err_trace(r);
-	return err_trace(zi_message_check((const struct zi_message_header *)packet->bytes, &text));
+	for (uint32_t i = 0; i < fd_count; i++) {
+		link->fd = zi_close(link->fd);
+		link->fd = fds[i];
+	}
+	return err_trace(
+		zi_message_check((const struct zi_message_header *)link->packet.bytes, &text));
 }
 
 /* Prints what the daemon refused. Always -EREMOTEIO, whatever it was: told, and no error of ours.
@@ -55,20 +70,20 @@ static int refused(const struct zi_message_header *header)
 	return err_origin(-EREMOTEIO);
 }
 
-static int say_hello(int socket_fd, uint64_t deadline_ns, struct packet *packet)
+static int say_hello(struct zctl_link *link, uint64_t deadline_ns)
 {
 	struct zi_hello hello = {
 		.major = ZI_PROTOCOL_MAJOR,
 		.minor = ZI_PROTOCOL_MINOR,
 		.program = "zctl " ZINF_VERSION,
 	};
-	const struct zi_message_header *header = (const void *)packet->bytes;
+	const struct zi_message_header *header = (const void *)link->packet.bytes;
 	int r;
 
-	zi_message_init(&hello.header, ZI_MESSAGE_HELLO, sizeof hello, 1);
-	r = zi_message_send(socket_fd, &hello.header, NULL, 0);
+	zi_message_init(&hello.header, ZI_MESSAGE_HELLO, sizeof hello, ++link->sequence);
+	r = zi_message_send(link->socket_fd, &hello.header, NULL, 0);
 	if (!r)
-		r = receive(socket_fd, deadline_ns, packet);
+		r = receive(link, deadline_ns);
 	if (r)
 		return err_trace(r);
 	if (header->type == ZI_MESSAGE_ERROR)
@@ -77,17 +92,16 @@ static int say_hello(int socket_fd, uint64_t deadline_ns, struct packet *packet)
 }
 
 /* Collects the pieces of the answer. *ret_text: heap, owned by the caller. */
-static int collect(int socket_fd, uint64_t deadline_ns, struct packet *packet, char **ret_text,
-                   size_t *ret_bytes)
+static int collect(struct zctl_link *link, uint64_t deadline_ns, char **ret_text, size_t *ret_bytes)
 {
-	const struct zi_message_header *header = (const void *)packet->bytes;
+	const struct zi_message_header *header = (const void *)link->packet.bytes;
 	_cleanup_(zi_freep) char *text = NULL;
 	size_t total_bytes = 0;
 
 	for (;;) {
 		size_t piece_bytes;
 		char *grown;
-		int r = receive(socket_fd, deadline_ns, packet);
+		int r = receive(link, deadline_ns);
 
 		if (r)
 			return err_trace(r);
@@ -102,7 +116,7 @@ static int collect(int socket_fd, uint64_t deadline_ns, struct packet *packet, c
 		if (!grown)
 			return err_origin(-ENOMEM);
 		text = grown;
-		memcpy(text + total_bytes, packet->bytes + sizeof *header, piece_bytes);
+		memcpy(text + total_bytes, link->packet.bytes + sizeof *header, piece_bytes);
 		total_bytes += piece_bytes;
 		if (!(header->flags & ZI_MESSAGE_MORE))
 			break;
@@ -112,11 +126,8 @@ static int collect(int socket_fd, uint64_t deadline_ns, struct packet *packet, c
 	return 0;
 }
 
-static int ask(const struct zctl_context *context, const char *command, uint64_t timeout_ns,
-               json_t **ret_json)
+static int ask(struct zctl_link *link, const char *command, uint64_t timeout_ns, json_t **ret_json)
 {
-	_cleanup_(zi_closep) int socket_fd = -1;
-	_cleanup_(zi_freep) struct packet *packet = malloc(sizeof *packet);
 	_cleanup_(zi_freep) char *text = NULL;
 	uint64_t deadline_ns = zi_clock_deadline_ns(timeout_ns);
 	struct zi_admin admin = { 0 };
@@ -124,23 +135,80 @@ static int ask(const struct zctl_context *context, const char *command, uint64_t
 	size_t bytes = 0;
 	int r;
 
-	if (!packet)
-		return err_origin(-ENOMEM);
-	r = zi_control_connect(context->socket_path, &socket_fd);
-	if (!r)
-		r = say_hello(socket_fd, deadline_ns, packet);
-	if (!r)
-		r = zi_copy_name(admin.command, sizeof admin.command, command);
+	r = zi_copy_name(admin.command, sizeof admin.command, command);
 	if (r)
 		return err_trace(r);
-	zi_message_init(&admin.header, ZI_MESSAGE_ADMIN, sizeof admin, 2);
-	r = zi_message_send(socket_fd, &admin.header, NULL, 0);
+	zi_message_init(&admin.header, ZI_MESSAGE_ADMIN, sizeof admin, ++link->sequence);
+	r = zi_message_send(link->socket_fd, &admin.header, NULL, 0);
 	if (!r)
-		r = collect(socket_fd, deadline_ns, packet, &text, &bytes);
+		r = collect(link, deadline_ns, &text, &bytes);
 	if (r)
 		return err_trace(r);
 	*ret_json = json_loadb(text, bytes, 0, &error);
 	return *ret_json ? 0 : err_origin(-EBADMSG);
+}
+
+/* What went wrong, for people. */
+static void complain(const struct zctl_context *context, int r, uint64_t timeout_ns)
+{
+	if (r == -ENOENT || r == -ECONNREFUSED)
+		fprintf(stderr,
+		        "zctl: no zinfd listens at %s; start it (systemctl start zinfd, or "
+		        "zinfd --user), or name its socket with --socket or ZINF_SOCKET\n",
+		        context->socket_path);
+	else if (r == -ETIMEDOUT)
+		fprintf(stderr, "zctl: zinfd at %s did not answer within %u s\n",
+		        context->socket_path, (unsigned)(timeout_ns / ZI_NS_PER_S));
+	else if (r == -ECONNRESET || r == -EPIPE)
+		fprintf(stderr, "zctl: zinfd at %s went away\n", context->socket_path);
+	else if (r != -EREMOTEIO)
+		fprintf(stderr, "zctl: asking zinfd at %s failed: %s\n", context->socket_path,
+		        strerror(-r));
+}
+
+/* NULL is fine. Return: NULL. */
+struct zctl_link *zctl_link_close(struct zctl_link *link)
+{
+	if (!link)
+		return NULL;
+	link->socket_fd = zi_close(link->socket_fd);
+	link->fd = zi_close(link->fd);
+	free(link);
+	return NULL;
+}
+
+/* See zctl.h. */
+struct zctl_link *zctl_link_open(const struct zctl_context *context)
+{
+	struct zctl_link *link = calloc(1, sizeof *link);
+	int r = link ? 0 : err_origin(-ENOMEM);
+
+	if (link) {
+		link->context = context;
+		link->socket_fd = -1;
+		link->fd = -1;
+		r = zi_control_connect(context->socket_path, &link->socket_fd);
+	}
+	if (!r)
+		r = say_hello(link, zi_clock_deadline_ns(ANSWER_TIMEOUT_NS));
+	if (!r)
+		return link;
+	complain(context, r, ANSWER_TIMEOUT_NS);
+	return zctl_link_close(link);
+}
+
+/* See zctl.h. */
+json_t *zctl_link_ask(struct zctl_link *link, const char *command, unsigned work_s, int *ret_fd)
+{
+	uint64_t timeout_ns = ANSWER_TIMEOUT_NS + work_s * ZI_NS_PER_S;
+	json_t *json = NULL;
+	int r = ask(link, command, timeout_ns, &json);
+
+	if (r)
+		complain(link->context, r, timeout_ns);
+	else if (ret_fd)
+		*ret_fd = zi_steal_fd(link->fd);
+	return json;
 }
 
 /**
@@ -158,24 +226,11 @@ json_t *zctl_ask(const struct zctl_context *context, const char *command)
 /* As zctl_ask(); waits @work_s longer. */
 json_t *zctl_ask_long(const struct zctl_context *context, const char *command, unsigned work_s)
 {
-	uint64_t timeout_ns = ANSWER_TIMEOUT_NS + work_s * ZI_NS_PER_S;
-	json_t *json = NULL;
-	int r = ask(context, command, timeout_ns, &json);
+	struct zctl_link *link = zctl_link_open(context);
+	json_t *json = link ? zctl_link_ask(link, command, work_s, NULL) : NULL;
 
-	if (!r)
-		return json;
-	if (r == -ENOENT || r == -ECONNREFUSED)
-		fprintf(stderr,
-		        "zctl: no zinfd listens at %s; start it (systemctl start zinfd, or "
-		        "zinfd --user), or name its socket with --socket or ZINF_SOCKET\n",
-		        context->socket_path);
-	else if (r == -ETIMEDOUT)
-		fprintf(stderr, "zctl: zinfd at %s did not answer within %u s\n",
-		        context->socket_path, (unsigned)(timeout_ns / ZI_NS_PER_S));
-	else if (r != -EREMOTEIO)
-		fprintf(stderr, "zctl: asking zinfd at %s failed: %s\n", context->socket_path,
-		        strerror(-r));
-	return NULL;
+	(void)zctl_link_close(link); /* NULL. */
+	return json;
 }
 
 /**

@@ -35,6 +35,8 @@ static const struct command commands[] = {
 	  false },
 	{ "snapshot", "JOB|list|rm", "keep a job's committed step without copying, list, remove",
 	  zctl_snapshot, true },
+	{ "export", "JOB[/NAME] TARGET", "write a step's parameters, or everything, into files",
+	  zctl_export, true },
 	{ "doctor", "[DIRECTORY]", "what this machine offers zinf, and what to do about the rest",
 	  zctl_doctor, false },
 };

@@ -29,6 +29,7 @@ int zctl_drain(const struct zctl_context *context, int argc, char **argv);
 int zctl_limits(const struct zctl_context *context, int argc, char **argv);
 int zctl_bench(const struct zctl_context *context, int argc, char **argv);
 int zctl_snapshot(const struct zctl_context *context, int argc, char **argv);
+int zctl_export(const struct zctl_context *context, int argc, char **argv);
 int zctl_doctor(const struct zctl_context *context, int argc, char **argv);
 
 /* Asks the daemon (admin.c). On failure says why on stderr and returns NULL. @command: words. */
@@ -37,3 +38,12 @@ json_t *zctl_ask(const struct zctl_context *context, const char *command);
 json_t *zctl_ask_long(const struct zctl_context *context, const char *command, unsigned work_s);
 /* Prints @json and a newline; 0. Borrows @json. */
 int zctl_print_json(const json_t *json);
+
+/* A connection for several questions, which what they began belongs to (admin.c). NULL after saying
+ * why on stderr. */
+struct zctl_link;
+struct zctl_link *zctl_link_open(const struct zctl_context *context);
+struct zctl_link *zctl_link_close(struct zctl_link *link);
+/* As zctl_ask_long(). @ret_fd: a descriptor that came with the answer, the caller's, else -1; NULL:
+ * none is awaited. */
+json_t *zctl_link_ask(struct zctl_link *link, const char *command, unsigned work_s, int *ret_fd);

@@ -181,6 +181,8 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 		break;
 	case SESS_ASK_SNAPSHOT_CREATE:
 	case SESS_ASK_SNAPSHOT_REMOVE:
+	case SESS_ASK_EXPORT_OPEN:
+	case SESS_ASK_EXPORT_READ:
 	case SESS_ASK_BENCH:
 	default:
 		assert(false); /* It takes its time: ask.c. */

@@ -27,6 +27,9 @@ static void ask_finish(struct sess *session)
 		return;
 	}
 	sess_wait_on(session);
+	/* Who exports writes files meanwhile, on a disk that may be slow. */
+	if (session->export)
+		zi_loop_disarm(&session->timer);
 	if (zi_loop_modify(&session->socket_source, EPOLLIN | EPOLLRDHUP))
 		sess_drop(session);
 }
@@ -49,9 +52,12 @@ void sess_ask_flush(struct sess *session)
 		if (piece_bytes < rest_bytes)
 			header->flags = ZI_MESSAGE_MORE;
 		memcpy(header + 1, session->reply + session->reply_sent_bytes, piece_bytes);
-		r = zi_message_send(session->socket_fd, header, NULL, 0);
-		if (!r)
-			session->reply_sent_bytes += piece_bytes;
+		r = zi_message_send(session->socket_fd, header, &session->reply_fd,
+		                    session->reply_fd >= 0 ? 1 : 0);
+		if (r)
+			break;
+		session->reply_fd = -1;
+		session->reply_sent_bytes += piece_bytes;
 	}
 	if (!r) {
 		ask_finish(session);
@@ -90,6 +96,7 @@ static void ask_answered(struct zi_post *post)
 		sess_ask_flush(session);
 		return;
 	}
+	session->reply_fd = -1;
 	r = inquiry->result ? inquiry->result : -ENOMEM; /* Its text was not written out. */
 	if (sess_send_error(session, inquiry->sequence, r,
 	                    inquiry->result ? inquiry->text.chars : "out of memory")) {
@@ -143,6 +150,10 @@ static void ask_at_shard(struct zi_post *post)
 	case SESS_ASK_SNAPSHOT_CREATE:
 	case SESS_ASK_SNAPSHOT_REMOVE:
 		sess_answer_snapshot(control->shard, session->uid, inquiry);
+		return;
+	case SESS_ASK_EXPORT_OPEN:
+	case SESS_ASK_EXPORT_READ:
+		sess_answer_export(control->shard, session);
 		return;
 	case SESS_ASK_BENCH:
 		ask_for_bench(session);

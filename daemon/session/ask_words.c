@@ -12,10 +12,11 @@
 #define ASK_BENCH_S     3u
 #define ASK_BENCH_S_MAX 60u
 
-static const char ask_allowed[] = "status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], "
-				  "drain STORE, undrain STORE, "
-				  "snapshot create JOB[/NAME] [auto] [keep=N], snapshot list [JOB] "
-				  "and snapshot rm JOB/NAME are answered";
+static const char ask_allowed[] =
+	"status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], drain STORE, undrain STORE, "
+	"snapshot create JOB[/NAME] [auto] [keep=N], snapshot list [JOB], "
+	"export open JOB[/NAME], export read EXTENT WINDOW "
+	"and snapshot rm JOB/NAME are answered";
 
 /* The next word of a copy of the command; "" at its end. */
 static char *next_word(char **cursor)
@@ -84,6 +85,30 @@ static int take_remove(struct sess_inquiry *inquiry, char **cursor)
 	return r || !inquiry->name[0] ? err_origin(-EINVAL) : 0;
 }
 
+static int take_u32(char **cursor, uint32_t *ret_value)
+{
+	char *word = next_word(cursor);
+	char *end;
+	unsigned long value = strtoul(word, &end, 10);
+
+	if (*word < '0' || *word > '9' || *end || value > UINT32_MAX)
+		return err_origin(-EINVAL);
+	*ret_value = (uint32_t)value;
+	return 0;
+}
+
+static int take_names_only(struct sess_inquiry *inquiry, char **cursor)
+{
+	return err_trace(take_names(inquiry, next_word(cursor)));
+}
+
+static int take_read(struct sess_inquiry *inquiry, char **cursor)
+{
+	int r = take_u32(cursor, &inquiry->index);
+
+	return r ? err_trace(r) : err_trace(take_u32(cursor, &inquiry->window));
+}
+
 /* "fast 5" */
 static int take_bench(struct sess_inquiry *inquiry, char **cursor)
 {
@@ -136,6 +161,8 @@ static const struct {
 	{ "undrain", NULL, SESS_ASK_UNDRAIN, take_store },
 	{ "snapshot", "create", SESS_ASK_SNAPSHOT_CREATE, take_create },
 	{ "snapshot", "list", SESS_ASK_SNAPSHOT_LIST, take_job },
+	{ "export", "open", SESS_ASK_EXPORT_OPEN, take_names_only },
+	{ "export", "read", SESS_ASK_EXPORT_READ, take_read },
 	{ "snapshot", "rm", SESS_ASK_SNAPSHOT_REMOVE, take_remove },
 };
 
@@ -156,7 +183,8 @@ int sess_ask_words(const char *command, struct sess_inquiry *inquiry, struct zi_
 	if (r)
 		return err_trace(r);
 	first = next_word(&cursor);
-	if (strcmp(first, "snapshot") == 0 || strcmp(first, "bench") == 0)
+	if (strcmp(first, "snapshot") == 0 || strcmp(first, "bench") == 0 ||
+	    strcmp(first, "export") == 0)
 		second = next_word(&cursor);
 	for (size_t i = 0; i < ZI_COUNT_OF(questions); i++) {
 		if (strcmp(questions[i].first, first) != 0 ||

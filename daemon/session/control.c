@@ -36,6 +36,7 @@ static void sess_clear(struct sess_control *control, struct sess *session)
 		.pidfd = -1,
 		.doorbell_fd = -1,
 		.client_doorbell_fd = -1,
+		.reply_fd = -1,
 	};
 	zi_list_init(&session->waiting_link);
 }
@@ -282,6 +283,7 @@ void sess_drop(struct sess *session)
 	zi_loop_remove(&session->socket_source);
 	session->socket_fd = zi_close(session->socket_fd);
 	session->pidfd = zi_close(session->pidfd);
+	sess_export_drop(session);
 	free(session->reply);
 	json_decref(session->inquiry.answer);
 	sess_set_state(session, SESS_FREE);

@@ -49,6 +49,8 @@ enum sess_state {
 	_SESS_STATE_COUNT,
 };
 
+struct sess_export;
+
 enum sess_question {
 	SESS_ASK_STATUS = 1,
 	SESS_ASK_TIERS,
@@ -60,6 +62,8 @@ enum sess_question {
 	SESS_ASK_SNAPSHOT_CREATE,
 	SESS_ASK_SNAPSHOT_LIST,
 	SESS_ASK_SNAPSHOT_REMOVE,
+	SESS_ASK_EXPORT_OPEN,
+	SESS_ASK_EXPORT_READ,
 };
 
 /* What ADMIN asked; filled on the control thread, answered on the shard's. */
@@ -71,6 +75,7 @@ struct sess_inquiry {
 	uint64_t duration_ns;     /* BENCH */
 	bool is_automatic;
 	uint32_t keep_count;
+	uint32_t index, window; /* EXPORT_READ */
 	struct zero_snapshot_op snapshot_op;
 	uint32_t sequence;
 	uint64_t started_ns; /* the daemon's */
@@ -121,7 +126,9 @@ struct sess {
 	struct sess_inquiry inquiry;
 	char *reply; /* text of an ADMIN_REPLY under way */
 	size_t reply_bytes, reply_sent_bytes;
-	struct zi_attach attach; /* copied out for the shard */
+	int reply_fd;               /* goes with the first piece, and stays its owner's; -1: none */
+	struct sess_export *export; /* the shard's while a question is out; NULL: none */
+	struct zi_attach attach;    /* copied out for the shard */
 
 	/* Shard. */
 	struct zi_source pidfd_source;
@@ -253,6 +260,9 @@ void sess_wait_on(struct sess *session);
 int sess_ask(struct sess *session, const struct zi_admin *admin);
 int sess_ask_words(const char *command, struct sess_inquiry *inquiry, struct zi_text *text);
 void sess_answered(struct sess *session);
+/* export.c */
+void sess_answer_export(struct sess_shard *shard, struct sess *session);
+void sess_export_drop(struct sess *session);
 void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry);
 void sess_ask_flush(struct sess *session);
 void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t uid,

@@ -64,6 +64,7 @@ struct zero_snapshot {
 	char name[ZI_NAME_BYTES]; /* "": held by somebody who reads it, and by no catalog */
 	uint32_t uid;
 	bool is_automatic;
+	bool is_hold; /* zero_snapshot_hold() */
 	uint64_t created_s;
 	uint32_t keep_count;         /* automatic ones to keep, once this is; 0: all */
 	uint32_t use_count;          /* readers, and ranks that will load it */
@@ -323,14 +324,14 @@ struct zero_rank {
 	struct zi_list notice_link;
 	struct zi_list ops; /* pending */
 	struct zero_op *gathered[_ZERO_GATHER_COUNT];
-	struct zero_snapshot *load; /* a new job begins with this; NULL: empty */
-	struct zero_layout layout;  /* until materialised */
+	struct zero_snapshot *load;       /* a new job begins with this; NULL: empty */
+	struct zero_layout layout;        /* until materialised */
 	struct tier_charge stream_charge; /* for it */
-	uint32_t *pin_counts;       /* (unit_count,) */
-	uint32_t order_place;       /* in the recorded order of units */
-	struct zero_write *write;   /* of a unit's parameters; NULL: none */
-	struct tier_segment *spare; /* a copy that it wrote into and may again; NULL: none */
-	uint16_t doing;             /* opcode of the newest call */
+	uint32_t *pin_counts;             /* (unit_count,) */
+	uint32_t order_place;             /* in the recorded order of units */
+	struct zero_write *write;         /* of a unit's parameters; NULL: none */
+	struct tier_segment *spare;       /* a copy that it wrote into and may again; NULL: none */
+	uint16_t doing;                   /* opcode of the newest call */
 	uint32_t doing_unit;
 	uint64_t doing_ns;
 };

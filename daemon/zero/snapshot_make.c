@@ -104,6 +104,17 @@ static void stored(struct catalog_request *request)
 	zero_drain(zero);
 }
 
+/* Nobody but the reader knows of it. */
+static void held(struct zero_snapshot *snapshot)
+{
+	struct zi_text none = { "" };
+
+	snapshot->phase = ZERO_SNAPSHOT_KEPT;
+	snapshot->use_count++;
+	snapshot->op->held = snapshot;
+	snapshot_tell(snapshot, 0, &none);
+}
+
 /* What is in force now, in memory and in the catalog alike. Ends in snapshot_fail() or stored(). */
 static void take(struct zero_snapshot *snapshot, struct zero_job *job, bool is_next)
 {
@@ -111,7 +122,7 @@ static void take(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 	int r;
 
 	zi_text_set(&text, "no memory for a snapshot of job '%s'", job->name);
-	r = name_fill(snapshot, job->committed_step, &text);
+	r = snapshot->is_hold ? 0 : name_fill(snapshot, job->committed_step, &text);
 	if (!r)
 		r = capture(snapshot, job, is_next);
 	if (r) {
@@ -123,8 +134,13 @@ static void take(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 	hold(snapshot, job, is_next);
 	snapshot->job = NULL;
 	r = snapshot_charge(snapshot, &text);
+	/* Of a job at rest nothing is lost by it. */
+	if (snapshot->is_hold && !job->attached_count)
+		r = 0;
 	if (r)
 		snapshot_fail(snapshot, r, &text);
+	else if (snapshot->is_hold)
+		held(snapshot);
 	else
 		snapshot_submit(snapshot, ZERO_SNAPSHOT_STORING, stored);
 }
@@ -318,6 +334,7 @@ void zero_snapshot_create(struct zero *zero, struct zero_snapshot_op *op)
 	snapshot->job = job;
 	snapshot->is_automatic = op->is_automatic;
 	snapshot->keep_count = op->keep_count;
+	snapshot->is_hold = op->is_hold;
 	snapshot_retry(job);
 	zero_drain(zero);
 }

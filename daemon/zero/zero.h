@@ -40,8 +40,10 @@
 #include "common/base/types.h"
 #include "common/wire/control.h"
 #include "common/wire/layout.h"
+#include "daemon/tier/move.h"
 
 struct catalog;
+struct catalog_job;
 struct dev;
 struct nvme_engine;
 struct tier;
@@ -51,6 +53,7 @@ struct tier_segment;
 struct topo;
 struct zero;
 struct zero_job;
+struct zero_snapshot;
 struct zero_rank;
 struct zero_op;
 
@@ -135,11 +138,13 @@ struct zero_snapshot_op {
 	bool is_admin;            /* root or the daemon's own uid */
 	bool is_automatic;        /* create: counts for retention */
 	uint32_t keep_count;      /* create: automatic ones of the job to keep, with this; 0: all */
+	bool is_hold;             /* private: zero_snapshot_hold() */
 	/* results */
 	int result; /* 0 or -errno */
 	struct zi_text text;
 	int64_t step;
 	uint64_t held_bytes;
+	struct zero_snapshot *held; /* hold: the caller's until zero_snapshot_release() */
 	/* private */
 	struct zi_list link;
 };
@@ -151,6 +156,29 @@ struct zero_snapshot_op {
 void zero_snapshot_create(struct zero *zero, struct zero_snapshot_op *op);
 /* Forgets one; space that nobody else holds is free. -ENOENT; -EACCES; -EBUSY it is being read. */
 void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op);
+
+/* To read: the snapshot of that name, or (with "") the committed step, which is then held by nobody
+ * else and not in the catalog. It stays until it is released. Errors as above; a job at rest whose
+ * quota or tier is full can be held all the same. */
+void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op);
+void zero_snapshot_release(struct zero_snapshot *held);
+/* What it is: extents in no particular order. */
+const struct catalog_job *zero_snapshot_record(const struct zero_snapshot *held);
+
+/* One extent into memory. Embedded in its owner, which leaves it alone until `done`. */
+struct zero_read {
+	struct zero_snapshot *held;
+	uint32_t index; /* of the record's extents; one that has bytes */
+	void *buffer;   /* of the extent's bytes, aligned to ZI_STORE_ALIGN_BYTES */
+	void (*done)(struct zero_read *read);
+	int result; /* of the disk: what was read is not compared with its checksums */
+	/* private */
+	struct tier_move move;
+};
+/* 0: `done` will run, never before this returns. */
+int zero_snapshot_read(struct zero_read *read);
+/* Where it lies, for people: the store's path. */
+const char *zero_snapshot_path(const struct zero_snapshot *held, uint32_t index);
 
 struct zero_snapshot_report {
 	const char *job, *name;

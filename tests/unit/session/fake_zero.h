@@ -167,6 +167,39 @@ void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op)
 	fake_snapshot(op);
 }
 
+void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
+{
+	(void)zero;
+	zi_text_set(&op->text, "nothing to hold");
+	op->result = -ENOENT;
+	op->done(op);
+}
+
+void zero_snapshot_release(struct zero_snapshot *held)
+{
+	(void)held;
+	cr_assert(false, "nothing was held");
+}
+
+const struct catalog_job *zero_snapshot_record(const struct zero_snapshot *held)
+{
+	(void)held;
+	return NULL;
+}
+
+int zero_snapshot_read(struct zero_read *read)
+{
+	(void)read;
+	return -EIO;
+}
+
+const char *zero_snapshot_path(const struct zero_snapshot *held, uint32_t index)
+{
+	(void)held;
+	(void)index;
+	return "";
+}
+
 void zero_snapshot_each(struct zero *zero, const char *job,
                         void (*each)(void *arg, const struct zero_snapshot_report *report),
                         void *arg)

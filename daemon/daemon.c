@@ -122,6 +122,12 @@ static void catalog_broke(void *arg, const struct zi_text *text)
 	log_error("%s", text->chars);
 }
 
+static void job_fell_back(void *arg, const struct zi_text *text)
+{
+	(void)arg;
+	log_error("%s", text->chars);
+}
+
 static int make_zero(struct daemon *daemon, struct zi_text *text)
 {
 	const struct config *config = daemon->config;
@@ -145,6 +151,7 @@ static int make_zero(struct daemon *daemon, struct zi_text *text)
 		.units_max = (uint32_t)config->units,
 		.params_max = (uint32_t)config->params,
 		.frozen = catalog_broke,
+		.fell_back = job_fell_back,
 	};
 	int r;
 

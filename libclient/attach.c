@@ -16,8 +16,9 @@
 #include "common/wire/region.h"
 #include "libclient/client.h"
 
-#define ATTACH_FEATURES \
-	(ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS)
+#define ATTACH_FEATURES                                                                            \
+	(ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | \
+	 ZI_FEATURE_INTERVAL)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -155,6 +156,10 @@ static int greet(struct zinf *zinf)
 		                       "offload_param nvme: %s at %s does not keep parameters on "
 		                       "NVMe, use a newer zinfd",
 		                       theirs->program, zinf->path);
+	if (zinf->attach.config.commit_interval > 1 && !(zinf->features & ZI_FEATURE_INTERVAL))
+		return zi_client_error(
+			zinf, -EOPNOTSUPP, "commit_interval %u: %s at %s commits every step",
+			zinf->attach.config.commit_interval, theirs->program, zinf->path);
 	return 0;
 }
 

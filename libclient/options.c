@@ -160,6 +160,8 @@ static void put_config(struct zi_job_config *config, const struct zinf_options *
 		.resident_bytes = options->resident_bytes,
 		.staging_bytes = options->staging_bytes,
 		.param_budget_bytes = options->param_budget_bytes,
+		/* 0 and 1 are the same, and an older daemon knows 0 alone. */
+		.commit_interval = options->commit_interval > 1 ? options->commit_interval : 0,
 	};
 }
 

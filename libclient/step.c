@@ -13,6 +13,8 @@
 
 /* Units that an error names; the rest is a number. */
 #define STEP_NAMES_MAX 4u
+/* Statistics of zinf 0.1's first header. */
+#define STEP_STATS_BYTES_MIN offsetof(struct zinf_step_stats, committed_step)
 
 static void *blob_of(const struct zinf *zinf)
 {
@@ -232,10 +234,11 @@ int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticke
 
 /* ---- wait, test ---- */
 
+/* A program that was built with an earlier header has room for what it knows. */
 static void put_stats(struct zinf_step_stats *target, const struct zi_step_stats *source)
 {
-	*target = (struct zinf_step_stats){
-		.bytes = sizeof(*target),
+	const struct zinf_step_stats stats = {
+		.bytes = target->bytes,
 		.is_skipped = source->is_skipped,
 		.step = source->step,
 		.norm = source->norm,
@@ -249,7 +252,10 @@ static void put_stats(struct zinf_step_stats *target, const struct zi_step_stats
 		.io_write_ns = source->io_write_ns,
 		.cpu_ns = source->cpu_ns,
 		.commit_ns = source->commit_ns,
+		.committed_step = source->committed_step,
 	};
+
+	memcpy(target, &stats, ZI_MIN(target->bytes, sizeof(stats)));
 }
 
 static struct zi_client_op *find_ticket(struct zinf *zinf, zinf_ticket ticket)
@@ -271,7 +277,7 @@ int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret
 		return zi_client_error(zinf, -EINVAL,
 		                       "ticket %llu is none, or was waited for before",
 		                       (unsigned long long)ticket);
-	if (ret_stats && ret_stats->bytes < sizeof(*ret_stats))
+	if (ret_stats && ret_stats->bytes < STEP_STATS_BYTES_MIN)
 		return zi_client_error(zinf, -EINVAL, "statistics of %u bytes: set `bytes`",
 		                       ret_stats->bytes);
 	r = zi_client_wait_op(zinf, op, false, &is_done);

@@ -23,6 +23,20 @@ static uint64_t held_bytes(const json_t *job, const char *key)
 	return bytes;
 }
 
+/* "12", or where steps are in force that are not committed, "12 (15)". */
+static struct zi_text step_of(const json_t *job)
+{
+	int64_t committed = get_signed(job, "committed_step");
+	int64_t current = get_signed(job, "current_step");
+	struct zi_text text;
+
+	if (current > committed)
+		zi_text_set(&text, "%" PRId64 " (%" PRId64 ")", committed, current);
+	else
+		zi_text_set(&text, "%" PRId64, committed);
+	return text;
+}
+
 static uint32_t attached_count(const json_t *job)
 {
 	uint32_t count = 0;
@@ -49,7 +63,7 @@ static void print_table(const struct zctl_context *context, const json_t *jobs)
 		table_cell(table, "%" PRIu64, get_count(job, "uid"));
 		table_cell(table, "%s", get_word(job, "phase"));
 		table_cell(table, "%u/%" PRIu64, attached_count(job), get_count(job, "world_size"));
-		table_cell(table, "%" PRId64, get_signed(job, "committed_step"));
+		table_cell(table, "%s", step_of(job).chars);
 		table_cell(table, "%.2f M", (double)get_count(job, "elements") / 1e6);
 		table_cell(table, "%s", zi_format_bytes(held_bytes(job, "cpu_bytes")).chars);
 		table_cell(table, "%s", zi_format_bytes(held_bytes(job, "nvme_bytes")).chars);
@@ -121,9 +135,9 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 {
 	const json_t *config = json_object_get(job, "config");
 
-	printf("job %s of uid %" PRIu64 ": %s at step %" PRId64 ", incarnation %" PRIu64 " '%s'\n",
+	printf("job %s of uid %" PRIu64 ": %s at step %s, incarnation %" PRIu64 " '%s'\n",
 	       get_word(job, "name"), get_count(job, "uid"), get_word(job, "phase"),
-	       get_signed(job, "committed_step"), get_count(job, "incarnation_number"),
+	       step_of(job).chars, get_count(job, "incarnation_number"),
 	       get_word(job, "incarnation"));
 	if (*get_word(job, "refusal"))
 		printf("refused: %s\n", get_word(job, "refusal"));

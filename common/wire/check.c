@@ -16,6 +16,7 @@
 
 /* Accumulating more micro-batches than this in fp32 has no meaning, and counters stay small. */
 #define CHECK_MICRO_BATCHES_MAX 65536u
+#define CHECK_INTERVAL_MAX      65536u
 
 /* What an opcode's slot may carry. */
 struct sqe_kind {
@@ -190,7 +191,7 @@ int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text
 		{ "durability", config->durability, 0, _ZI_DURABILITY_COUNT },
 	};
 
-	if (config->reserved0 || !is_zero(config->reserved, ZI_COUNT_OF(config->reserved))) {
+	if (!is_zero(config->reserved, ZI_COUNT_OF(config->reserved))) {
 		zi_text_set(text, "job configuration: reserved words are set");
 		return err_origin(-EPROTO);
 	}
@@ -216,6 +217,16 @@ int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text
 		zi_text_set(text, "offload_param nvme needs offload_optimizer nvme (resident_bytes "
 		                  "may keep all of that state in memory)");
 		return err_origin(-EINVAL);
+	}
+	if (config->commit_interval > CHECK_INTERVAL_MAX) {
+		zi_text_set(text, "commit_interval is %u: 1 to %u are allowed",
+		            config->commit_interval, CHECK_INTERVAL_MAX);
+		return err_origin(-EINVAL);
+	}
+	if (config->commit_interval > 1 && config->offload_param == ZI_OFFLOAD_NVME) {
+		zi_text_set(text, "commit_interval %u is not built yet with offload_param nvme",
+		            config->commit_interval);
+		return err_origin(-EOPNOTSUPP);
 	}
 	return err_trace(check_dtypes(config, text));
 }

@@ -43,6 +43,7 @@
 #define ZI_FEATURE_COLLECTIVES (1ull << 2) /* reserved */
 #define ZI_FEATURE_EARLY       (1ull << 3) /* ZI_STEP_UPDATE_EARLY */
 #define ZI_FEATURE_SNAPSHOTS   (1ull << 4) /* LOAD, SNAPSHOT */
+#define ZI_FEATURE_INTERVAL    (1ull << 5) /* commit_interval */
 
 enum zi_message_type {
 	ZI_MESSAGE_HELLO = 1,
@@ -96,7 +97,7 @@ struct zi_job_config {
 	uint32_t optimizer, schedule;
 	uint32_t offload_optimizer, offload_param;
 	uint32_t durability;
-	uint32_t reserved0;
+	uint32_t commit_interval; /* steps to a commit; 0 is 1. Under ZI_FEATURE_INTERVAL */
 	uint64_t resident_bytes;
 	uint64_t staging_bytes;
 	uint64_t param_budget_bytes; /* with ZI_FEATURE_NVME_PARAM; else zero */

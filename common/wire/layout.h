@@ -107,7 +107,8 @@ struct zi_step_stats {
 	double norm, clip;
 	uint64_t read_bytes, write_bytes;
 	uint64_t step_ns, grad_wait_ns, norm_wait_ns, io_read_ns, io_write_ns, cpu_ns, commit_ns;
-	uint64_t reserved[3];
+	int64_t committed_step;
+	uint64_t reserved[2];
 };
 static_assert(sizeof(struct zi_step_stats) == 128, "statistics are two lines");
 

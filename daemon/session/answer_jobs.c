@@ -55,6 +55,7 @@ static json_t *answer_config(const struct zi_job_config *config)
 	answer_number(object, "resident_bytes", config->resident_bytes);
 	answer_number(object, "staging_bytes", config->staging_bytes);
 	answer_number(object, "param_budget_bytes", config->param_budget_bytes);
+	answer_number(object, "commit_interval", ZI_MAX(config->commit_interval, 1u));
 	return object;
 }
 
@@ -131,6 +132,7 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_number(job, "world_size", report->world_size);
 	answer_number(job, "attached", report->rank_count);
 	answer_put(job, "committed_step", json_integer(report->committed_step));
+	answer_put(job, "current_step", json_integer(report->current_step));
 	answer_number(job, "params", report->param_count);
 	answer_number(job, "units", report->unit_count);
 	answer_number(job, "subgroups", report->subgroup_count);

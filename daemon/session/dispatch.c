@@ -91,7 +91,7 @@ void sess_op_done(struct zero_op *zero_op)
 
 			downlink->stats =
 				op->op.stats; /* Before the completion that tells of it. */
-			sqe.args[0] = op->op.stats.step;
+			sqe.args[0] = (uint64_t)op->op.stats.committed_step;
 		} else if (op->opcode == ZI_OP_UNSHARD) {
 			sqe.args[0] = op->op.offset_bytes;
 		}

@@ -175,6 +175,11 @@ static int config_compare_ranks(const struct zi_job_config *config,
 		return err_origin(differs(text, -EINVAL, "resident_bytes",
 		                          zi_format_bytes(config->resident_bytes).chars,
 		                          zi_format_bytes(model->resident_bytes).chars, whose));
+	if (ZI_MAX(config->commit_interval, 1u) != ZI_MAX(model->commit_interval, 1u))
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "commit_interval is %u, but %u in %s",
+		                                ZI_MAX(config->commit_interval, 1u),
+		                                ZI_MAX(model->commit_interval, 1u), whose));
 	if (config->staging_bytes != model->staging_bytes)
 		return err_origin(differs(text, -EINVAL, "staging_bytes",
 		                          zi_format_bytes(config->staging_bytes).chars,
@@ -348,6 +353,7 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
 	}
 	*ret_rank = rank;
 	*ret_incarnation_number = job->group.number;
+	job_settle(job); /* What the former group left ahead of its commit. */
 	zero_drain(zero);
 	return 0;
 }

@@ -89,10 +89,11 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 {
 	const uint32_t norm_flags = ZI_STEP_SKIP_NONFINITE | ZI_STEP_WANT_NORM;
 	struct zero_step *step = &job->step;
+	bool is_due = ahead_is_due(job, job->current_step + 1);
 	int r;
 
 	assert(step->reduce_count == 0);
-	r = extents_reserve(job, EXTENTS_STEP, &op->text);
+	r = extents_reserve(job, is_due ? EXTENTS_STEP : EXTENTS_AHEAD, &op->text);
 	if (r)
 		return err_trace(r);
 	*step = (struct zero_step){
@@ -101,20 +102,22 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 		.options = op->options,
 		.options_rank = op->rank->number,
 		.norm = __builtin_nan(""),
+		.is_due = is_due,
+		.blob_index = blob_next(job),
 		.stats = {
-			.step = (uint64_t)job->committed_step + 1,
+			.step = (uint64_t)job->current_step + 1,
 			.norm = __builtin_nan(""),
 			.clip = 1.0,
 		},
 	};
 	step->is_norm_wanted = op->options.max_norm > 0 || (op->options.flags & norm_flags);
 	step->is_pass1 = step->is_norm_wanted || job->config.schedule == ZI_SCHEDULE_SHARDED;
-	/* In memory alone nothing may change before the step is certain. */
+	/* What is in memory alone may not change before the step is certain. */
 	step->is_early = (op->options.flags & ZI_STEP_UPDATE_EARLY) && !step->is_norm_wanted &&
-	                 job_is_nvme(job);
+	                 job_is_nvme(job) && !job_is_ahead(job);
 	step_prepare(job);
 	for (uint32_t i = 0; i < job->world; i++)
-		job->blobs[1 - job->blob_index][i].byte_count = 0;
+		job->blobs[step->blob_index][i].byte_count = 0;
 	step_units_reset(job);
 	job_step_set(job, ZERO_STEP_STEPPING);
 	pipeline_start(job, ZERO_PIPELINE_UPDATE);

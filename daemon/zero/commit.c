@@ -86,10 +86,18 @@ void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalo
 	submit(job, kind, done);
 }
 
+/* Neither those in force nor the committed ones. */
+uint32_t blob_next(const struct zero_job *job)
+{
+	for (uint32_t i = 0;; i++)
+		if (i != job->blob_index && i != job->committed.blob_index)
+			return i;
+}
+
 /* The blob of the commit to come; the committed one stays beside it. */
 void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t byte_count)
 {
-	struct zero_blob *blob = &job->blobs[1 - job->blob_index][rank];
+	struct zero_blob *blob = &job->blobs[blob_next(job)][rank];
 
 	assert(blob->bytes);
 	assert(byte_count <= ZI_BLOB_BYTES);
@@ -104,20 +112,24 @@ static void record_place(struct zero_job *job, const struct zero_subgroup *subgr
 	/* Also what was never written has a row: a row that is lost cannot pass for "all zero". */
 	bool is_cleared = plane == ZERO_PLANE_STATE && (subgroup->is_reset || !place->extent.bytes);
 
-	if (!place->next.bytes && !is_cleared)
+	/* What lies in an extent of an earlier step that was not committed is committed now. */
+	bool is_older = !place->next.bytes && !is_cleared && place->is_ahead;
+	const struct tier_extent *extent = is_older ? &place->extent : &place->next;
+	uint32_t index = is_older ? place->hash_index : place_next_index(place);
+
+	if (!place->next.bytes && !is_cleared && !is_older)
 		return;
-	job->record_extents[job->record.extent_count++] =
-		record_extent(subgroup, plane, &place->next,
-	                      &job->hashes[plane][1 - place->hash_index][subgroup->tile_first],
-	                      (uint64_t)job->record.step);
-	if (place->next.bytes)
-		job->record_members |= tier_member_bit(place->next.member);
+	job->record_extents[job->record.extent_count++] = record_extent(
+		subgroup, plane, extent, &job->hashes[plane][index][subgroup->tile_first],
+		is_older ? place->step : (uint64_t)job->record.step);
+	if (extent->bytes)
+		job->record_members |= tier_member_bit(extent->member);
 }
 
 static void record_blobs(struct zero_job *job)
 {
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
-		struct zero_blob *blob = &job->blobs[1 - job->blob_index][i];
+		struct zero_blob *blob = &job->blobs[job->step.blob_index][i];
 
 		/* Ranks of a larger world that was: theirs are of a former commit. */
 		if (i >= job->world)
@@ -159,12 +171,18 @@ void commit_submit(struct zero_job *job)
 {
 	struct zero_step *step = &job->step;
 
+	bool is_whole = job_is_nvme(job) && (!step->is_skipped || job_is_ahead(job));
+
 	assert(step->phase == ZERO_STEP_COMMITTING);
+	assert(step->is_due);
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 
 	step->commit_ns = zi_clock_now_ns();
 	record_fill(job);
 	job->record.step = (int64_t)step->stats.step;
+	job->record.update_count = job->update_count;
+	job->record.beta1_power = job->beta1_power;
+	job->record.beta2_power = job->beta2_power;
 	if (!step->is_commit && !step->is_skipped) {
 		job->record.update_count++;
 		job->record.beta1_power = step->next_beta1_power;
@@ -172,7 +190,7 @@ void commit_submit(struct zero_job *job)
 	}
 	job->record_members = 0;
 	job->record_failed = 0;
-	for (uint32_t i = 0; i < job->subgroup_count && job_is_nvme(job) && !step->is_skipped; i++)
+	for (uint32_t i = 0; i < job->subgroup_count && is_whole; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			record_place(job, &job->subgroups[i], plane);
 	record_blobs(job);
@@ -191,31 +209,43 @@ void commit_written(struct zero_job *job, int error, const struct zi_text *text)
 		commit_submit(job);
 }
 
-static void commit_start(struct zero_job *job)
+/* See internal.h. */
+int commit_start(struct zero_job *job, bool is_unasked, struct zi_text *text)
 {
-	struct zi_text text = { "" };
 	int r;
 
-	r = extents_reserve(job, EXTENTS_COMMIT, &text);
-	if (r) {
-		gather_complete(job, ZERO_GATHER_COMMIT, r, &text);
-		return;
-	}
+	r = extents_reserve(job, EXTENTS_COMMIT, text);
+	if (r)
+		return err_trace(r);
 	job->step.is_commit = true;
+	job->step.is_due = true;
+	job->step.is_unasked = is_unasked;
+	job->step.blob_index = is_unasked ? job->blob_index : blob_next(job);
 	job->step.is_keep = false;
 	job->step.is_skipped = false;
 	job->step.generation = job->group.generation;
 	job->step.stats = (struct zi_step_stats){
-		.step = (uint64_t)ZI_MAX(job->committed_step, (int64_t)0),
+		.step = (uint64_t)ZI_MAX(job->current_step, (int64_t)0),
 		.norm = __builtin_nan(""),
 		.clip = 1.0,
 	};
 	job_step_set(job, ZERO_STEP_COMMITTING);
 	pipeline_start(job, ZERO_PIPELINE_WRITE);
+	return 0;
+}
+
+/* Every rank has come. */
+static void commit_asked(struct zero_job *job)
+{
+	struct zi_text text = { "" };
+	int r = commit_start(job, false, &text);
+
+	if (r)
+		gather_complete(job, ZERO_GATHER_COMMIT, r, &text);
 }
 
 /**
- * zero_commit() - commit what param_write_end() stored
+ * zero_commit() - commit what param_write_end() stored, and steps that are not committed yet
  * @op: blob; collective; completes at the commit, with the step in its statistics
  *
  * -EBUSY a step is under way, or a unit is open for writing. Context: shard thread.
@@ -252,7 +282,7 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 		blob_keep(job, rank->number, op->blob, op->blob_bytes);
 		is_full = op_gather(op, ZERO_GATHER_COMMIT);
 		if (!group_needs_all(job) && is_full)
-			commit_start(job);
+			commit_asked(job);
 	}
 	zero_drain(zero);
 }

@@ -72,6 +72,7 @@ static void destroyed_tell(struct zero_job *job, struct zero_op *op, struct zero
 	extents_release_all(job);
 	job->is_stored = false;
 	job->committed_step = -1;
+	job->current_step = -1;
 	if (!rank)
 		return;
 	if (op) {

@@ -15,12 +15,12 @@ static bool is_stored(const struct zero_job *job, uint32_t unit)
 	return job->units[unit].is_written && job->units[unit].is_param_next;
 }
 
-/* Does zero_commit() write its parameters? Yes when they changed, or were never written. */
+/* Does a commit write its parameters? Yes when they changed, or were never written. */
 bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup)
 {
 	if (!job_is_nvme(job) || is_stored(job, subgroup->unit))
 		return false;
-	return job->units[subgroup->unit].is_written ||
+	return job_is_ahead(job) || job->units[subgroup->unit].is_written ||
 	       !subgroup->places[ZERO_PLANE_PARAM].extent.bytes;
 }
 
@@ -70,6 +70,7 @@ void extents_release_all(struct zero_job *job)
 {
 	extents_release_next(job);
 	extents_release_written(job);
+	ahead_drop(job);
 	if (job->zero->frozen)
 		return;
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
@@ -80,11 +81,18 @@ void extents_release_all(struct zero_job *job)
 static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgroup *subgroup,
                              uint32_t plane, enum extents_for purpose)
 {
-	if (plane == ZERO_PLANE_STATE)
-		return purpose != EXTENTS_COMMIT ? job_subgroup_state_bytes(job, subgroup) : 0;
-	if (purpose == EXTENTS_COMMIT && !extent_needs_write(job, subgroup))
-		return 0;
-	return job_subgroup_param_bytes(job, subgroup);
+	bool is_param = plane == ZERO_PLANE_PARAM;
+	uint64_t bytes = is_param ? job_subgroup_param_bytes(job, subgroup)
+	                          : job_subgroup_state_bytes(job, subgroup);
+	bool is_wanted = true;
+
+	if (purpose == EXTENTS_AHEAD)
+		is_wanted = !is_param && !subgroup->memory;
+	else if (purpose == EXTENTS_COMMIT && is_param)
+		is_wanted = extent_needs_write(job, subgroup);
+	else if (purpose == EXTENTS_COMMIT)
+		is_wanted = subgroup->memory && job_is_ahead(job) && !subgroup->is_reset;
+	return is_wanted ? bytes : 0;
 }
 
 static uint64_t total_bytes(const struct zero_job *job, enum extents_for purpose)
@@ -131,14 +139,10 @@ static int full(const struct zero_job *job, const char *what, uint64_t bytes, ui
 		tier_paths(job->nvme_tier).chars));
 }
 
-/*
- * A step writes both planes of every subgroup, and so does a snapshot of state in memory alone; a
- * commit the parameters of units that were written. All or nothing. Return: 0; -ENOSPC with
- * figures.
- */
+/* Room for all that is about to be written. All or nothing. Return: 0; -ENOSPC with figures. */
 int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_text *text)
 {
-	static const char *const what[] = { "a step", "a commit", "a snapshot" };
+	static const char *const what[] = { "a step", "a step", "a commit", "a snapshot" };
 	uint64_t free_bytes;
 	int r = 0;
 
@@ -210,20 +214,57 @@ int extent_replace(struct zero_job *job, struct zero_place *place, uint32_t plan
 	return 0;
 }
 
+/* See internal.h. @step: that wrote it. */
+void place_advance(struct zero_job *job, struct zero_place *place, int64_t step)
+{
+	uint32_t next_index = place_next_index(place);
+
+	if (!place->next.bytes)
+		return;
+	if (place->is_ahead) {
+		/* No commit named it, unless in the one that broke the catalog. */
+		if (!job->zero->frozen)
+			tier_extent_release(&place->extent);
+	} else {
+		place->kept = place->extent;
+		place->kept_index = place->hash_index;
+		place->kept_step = place->step;
+		place->is_ahead = true;
+	}
+	place->extent = place->next;
+	place->hash_index = (uint8_t)next_index;
+	place->step = (uint64_t)step;
+	place->next = (struct tier_extent){ 0 };
+}
+
+/* Back to what is committed. When the catalog broke, a commit of the other may be in force after a
+ * restart: then it is given to nobody. */
+void place_fall_back(struct zero_job *job, struct zero_place *place)
+{
+	if (!place->is_ahead)
+		return;
+	if (!job->zero->frozen)
+		tier_extent_release(&place->extent);
+	place->extent = place->kept;
+	place->hash_index = place->kept_index;
+	place->step = place->kept_step;
+	place->kept = (struct tier_extent){ 0 };
+	place->is_ahead = false;
+}
+
 static void place_commit(struct zero_job *job, struct zero_place *place, bool is_reset)
 {
 	struct zero_shares *shares = &job->zero->shares;
 
-	if (place->next.bytes) {
+	if (is_reset && !place->next.bytes && !place->is_ahead) {
 		share_release(shares, &place->extent);
 		place->step = (uint64_t)job->committed_step;
-		place->extent = place->next;
-		place->next = (struct tier_extent){ 0 };
-		place->hash_index = (uint8_t)(1 - place->hash_index);
-	} else if (is_reset) {
-		share_release(shares, &place->extent);
-		place->step = (uint64_t)job->committed_step;
+		return;
 	}
+	place_advance(job, place, job->committed_step);
+	if (place->is_ahead)
+		share_release(shares, &place->kept);
+	place->is_ahead = false;
 }
 
 /* The catalog has them: what they replace is free, but for what a snapshot keeps. Precondition:

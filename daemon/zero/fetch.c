@@ -152,7 +152,7 @@ static const struct tier_extent *source_of(const struct zero_subgroup *subgroup,
 	struct zero_job *job = subgroup->job;
 	const struct zero_place *place = &subgroup->places[ZERO_PLANE_PARAM];
 	bool is_next = job->units[subgroup->unit].is_param_next;
-	uint32_t index = is_next ? 1u - place->hash_index : place->hash_index;
+	uint32_t index = is_next ? place_next_index(place) : place->hash_index;
 	const struct tier_extent *extent = is_next ? &place->next : &place->extent;
 
 	*ret_hashes =

@@ -182,7 +182,6 @@ bool pipeline_abort(struct zero_job *job);
 void update_run(struct dev_task *task); /* of an item */
 void load_run(struct dev_task *task);
 void hash_run(struct dev_task *task);
-void keep_run(struct dev_task *task);
 void store_run(struct dev_task *task);
 
 /* ---- reduce.c ---- */
@@ -209,12 +208,30 @@ void step_updated(struct zero_job *job, int error, const struct zi_text *text); 
 void step_end(struct zero_job *job, int error, const struct zi_text *text);     /* commit's end */
 
 /* ---- extent.c ---- */
-enum extents_for { EXTENTS_STEP, EXTENTS_COMMIT, EXTENTS_KEEP };
-/* A step writes both planes of every subgroup, and so does a snapshot of state in memory alone; a
- * commit the parameters of units that were written. All or nothing. -ENOSPC with figures. */
+/* All or nothing. -ENOSPC with figures. */
+enum extents_for {
+	EXTENTS_STEP,  /* both planes of every subgroup */
+	EXTENTS_AHEAD, /* of a step that is not committed: what is not resident */
+	EXTENTS_COMMIT, /* parameters that changed or were never written; all that is in memory alone */
+	EXTENTS_KEEP, /* of a snapshot of state in memory alone: both planes of every subgroup */
+};
 int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_text *text);
 /* With a pool: where param_write_end() puts a unit, before the commit. */
 int extents_reserve_unit(struct zero_job *job, uint32_t unit, struct zi_text *text);
+/* The array that holds the checksums of place->next. */
+static inline uint32_t place_next_index(const struct zero_place *place)
+{
+	for (uint32_t i = 0;; i++)
+		if (i != place->hash_index && !(place->is_ahead && i == place->kept_index))
+			return i;
+}
+/* `next`, if there is one, is in force; what was committed is kept. */
+void place_advance(struct zero_job *job, struct zero_place *place, int64_t step);
+void place_fall_back(struct zero_job *job, struct zero_place *place);
+static inline const struct tier_extent *place_committed(const struct zero_place *place)
+{
+	return place->is_ahead ? &place->kept : &place->extent;
+}
 bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup);
 /* Another place for what could not be written: TIER_E_FULL. */
 int extent_replace(struct zero_job *job, struct zero_place *place, uint32_t plane, bool is_tried);
@@ -229,6 +246,9 @@ void extents_release_all(struct zero_job *job);
 /* ---- commit.c ---- */
 /* Step, powers, blobs, and the extents that are replaced. Ends in step_end(). */
 void commit_submit(struct zero_job *job);
+/* Writes what is in memory alone, and commits; ends in step_end(). @is_unasked: with the blobs of the
+ * newest step. -ENOSPC: nothing has begun. */
+int commit_start(struct zero_job *job, bool is_unasked, struct zi_text *text);
 /* The WRITE pipeline's end. */
 void commit_written(struct zero_job *job, int error, const struct zi_text *text);
 void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done);
@@ -239,6 +259,8 @@ void request_end(struct zero_job *job);
 void request_look(struct zero *zero, const struct catalog_request *request);
 /* 0, or why nothing that ends in the catalog may begin. */
 int frozen_check(const struct zero *zero, struct zi_text *text);
+/* Of the step or commit to come. */
+uint32_t blob_next(const struct zero_job *job);
 void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t byte_count);
 
 /* ---- record.c ---- */
@@ -349,6 +371,24 @@ bool residency_is_between(const struct zero_job *job, uint32_t rank);
 /* ---- demand.c ---- */
 bool demand_is_hopeless(struct zero_job *job);
 int demand_refuse(const struct zero_job *job, struct zero_op *op);
+/* ---- ahead.c ---- */
+static inline bool job_is_ahead(const struct zero_job *job)
+{
+	return job->current_step > job->committed_step;
+}
+static inline uint32_t job_interval(const struct zero_job *job)
+{
+	return ZI_MAX(job->config.commit_interval, 1u);
+}
+bool ahead_is_due(const struct zero_job *job, int64_t step);
+void ahead_take(struct zero_job *job);
+void ahead_mark(struct zero_job *job);
+void ahead_drop(struct zero_job *job);
+/* The job stands at a step that is committed, or at none (-1). */
+void ahead_set(struct zero_job *job, int64_t step, const struct zero_marks *marks);
+/* Commits what nobody else will. True when that has begun. */
+bool ahead_commit(struct zero_job *job);
+void ahead_lost(struct zero_job *job, const struct zi_text *why);
 
 /* ---- unit.c ---- */
 void unit_try_unshard(struct zero_op *op);

@@ -268,7 +268,7 @@ static void item_compute(struct zero_item *item)
 {
 	static const dev_task_fn runs[] = {
 		[ZERO_PIPELINE_LOAD] = load_run,   [ZERO_PIPELINE_UPDATE] = update_run,
-		[ZERO_PIPELINE_WRITE] = hash_run,  [ZERO_PIPELINE_KEEP] = keep_run,
+		[ZERO_PIPELINE_WRITE] = hash_run,  [ZERO_PIPELINE_KEEP] = hash_run,
 		[ZERO_PIPELINE_STORE] = store_run,
 	};
 	struct zero_job *job = item->job;
@@ -333,13 +333,14 @@ static void item_put(struct zero_item *item, uint32_t plane, void *buffer)
 
 static void item_write(struct zero_item *item)
 {
-	const struct zero_job *job = item->job;
-	enum zero_pipeline_kind kind = job->pipeline.kind;
+	const struct zero_place *places = item->subgroup->places;
+	enum zero_pipeline_kind kind = item->job->pipeline.kind;
 
 	item_set(item, ZERO_ITEM_WRITING);
-	if (kind == ZERO_PIPELINE_KEEP || (job_is_nvme(job) && kind != ZERO_PIPELINE_LOAD)) {
-		item_put(item, ZERO_PLANE_PARAM, item->param);
-		if (item->state)
+	if (kind != ZERO_PIPELINE_LOAD) {
+		if (places[ZERO_PLANE_PARAM].next.bytes)
+			item_put(item, ZERO_PLANE_PARAM, item->param);
+		if (places[ZERO_PLANE_STATE].next.bytes)
 			item_put(item, ZERO_PLANE_STATE, item->state);
 	}
 	item_moved(item);
@@ -398,7 +399,7 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	item->is_param_read = false;
 	item->is_staged = is_update && !subgroup->memory;
 	item->state = item->is_staged ? slot : subgroup->memory;
-	if (is_write)
+	if (is_write && !subgroup->places[ZERO_PLANE_STATE].next.bytes)
 		item->state = NULL;
 	item->is_state_zero =
 		subgroup->is_reset || !subgroup->places[ZERO_PLANE_STATE].extent.bytes;

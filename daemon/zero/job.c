@@ -46,9 +46,7 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	if (zero->options.nvme_tier_count)
 		job->nvme_tier = &zero->options.nvme_tiers[roomiest(zero->options.nvme_tiers,
 		                                                    zero->options.nvme_tier_count)];
-	job->committed_step = -1;
-	job->beta1_power = 1.0;
-	job->beta2_power = 1.0;
+	ahead_set(job, -1, &(struct zero_marks){ .beta1_power = 1.0, .beta2_power = 1.0 });
 	job->timer_ns = ZI_DEADLINE_NEVER;
 	zi_list_push_back(&zero->jobs, &job->jobs_link);
 	zero->job_count++;
@@ -108,6 +106,7 @@ void job_unload(struct zero_job *job)
 {
 	if (is_only_copy(job))
 		return;
+	ahead_drop(job);
 	job->is_loaded = false;
 	extents_release_written(job);
 	for (uint32_t i = 0; i < job->layout.unit_count && job->units; i++)
@@ -144,13 +143,14 @@ struct zero_job *job_free(struct zero_job *job)
 		job->zero->job_count--;
 	zi_list_remove(&job->jobs_link);
 	job->committed_step = -1; /* Even the only copy goes. */
+	job->current_step = -1;
 	job_drop_memory(job);
 	tier_charge_return(&job->nvme_charge);
 	layout_unbuild(job);
 	history_free(&job->history);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
-		free(job->blobs[0][i].bytes);
-		free(job->blobs[1][i].bytes);
+		for (uint32_t which = 0; which < ZERO_BLOBS; which++)
+			free(job->blobs[which][i].bytes);
 	}
 	zero_account_retire(job->zero, job->account);
 	free(job);
@@ -228,7 +228,8 @@ const char *job_phase_name(const struct zero_job *job)
 }
 
 /*
- * Looked at whenever something ended. A job without ranks gives back what it need not hold, and
+ * Looked at whenever something ended. What is ahead of its commit and has nobody who will commit it
+ * is committed; a job without ranks gives back what it need not hold, and
  * when it has never committed anything there is nothing to keep at all.
  */
 void job_settle(struct zero_job *job)
@@ -243,6 +244,8 @@ void job_settle(struct zero_job *job)
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 	snapshot_retry(job);
 	if (job->step.phase != ZERO_STEP_NONE)
+		return;
+	if (ahead_commit(job))
 		return;
 	if (job->group.rank_count == 0)
 		job_drop_memory(job);

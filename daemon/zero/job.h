@@ -127,14 +127,19 @@ struct zero_unit {
 	bool is_param_next; /* the newest parameters lie in the extents of the commit to come */
 };
 
-/* One of two arrays of checksums holds the committed ones; a step writes the other. */
+/* One of three arrays of checksums holds those of `extent`, one those of `kept`; a step writes
+ * another. */
+#define ZERO_HASHES 3u
 enum { ZERO_PLANE_PARAM = 0, ZERO_PLANE_STATE = 1, _ZERO_PLANE_COUNT };
 
 struct zero_place {
-	struct tier_extent extent; /* committed; no bytes: none (STATE: all zero) */
+	struct tier_extent extent; /* in force; no bytes: none (STATE: all zero) */
 	struct tier_extent next;   /* reserved for the step under way */
-	uint64_t step;             /* that wrote what is committed */
-	uint8_t hash_index;        /* which array holds the committed checksums */
+	uint64_t step, kept_step;  /* that wrote `extent`, and `kept` */
+	struct tier_extent kept;   /* is_ahead: committed, in place of `extent` */
+	uint8_t hash_index;        /* which array holds the checksums of `extent` */
+	uint8_t kept_index;        /* and of `kept` */
+	bool is_ahead;             /* `extent` is of a step that is not committed (ahead.c) */
 };
 
 struct zero_subgroup {
@@ -227,6 +232,8 @@ struct zero_step {
 	bool is_commit;  /* zero_commit(), not a step */
 	bool is_keep;    /* neither: state in memory is written for a snapshot */
 	bool is_skipped; /* non-finite */
+	bool is_due;     /* it ends in a commit (ahead.c) */
+	bool is_unasked; /* a commit that no rank called for */
 	bool is_norm_wanted;
 	bool is_pass1;                  /* gradients are summed before the update */
 	bool is_early;                  /* units are updated as they become ready */
@@ -240,6 +247,7 @@ struct zero_step {
 	struct kern_hyper hyper;
 	struct kern_optim_scalars scalars;
 	double next_beta1_power, next_beta2_power;
+	uint32_t blob_index; /* of the blobs that are committed with it */
 	struct zi_step_stats stats;
 };
 
@@ -290,6 +298,14 @@ struct zero_history {
 	uint32_t record_count;
 };
 
+/* Of the committed step, to fall back to from one that is not. */
+struct zero_marks {
+	uint64_t update_count;
+	double beta1_power, beta2_power;
+	uint32_t blob_index;
+};
+
+#define ZERO_BLOBS 3u
 struct zero_blob {
 	void *bytes; /* (ZI_BLOB_BYTES,) */
 	uint64_t byte_count;
@@ -391,13 +407,13 @@ struct zero_job {
 	struct tier_segment *grads[ZI_WORLD_MAX];
 	struct tier_staging *staging;
 	struct tier_segment *staging_segment; /* until it is adopted by the former */
-	uint32_t resident_first;              /* subgroups from here on stay in `state` */
+	uint32_t resident_count;              /* subgroups before this one stay in `state` */
 	struct tier_charge nvme_charge;
 	struct zero_build *builds;
 	uint32_t build_count, build_pending;
 	double *norm_blocks; /* (block_count,) */
 	uint64_t block_count;
-	uint64_t *hashes[_ZERO_PLANE_COUNT][2]; /* (tile_count,) each */
+	uint64_t *hashes[_ZERO_PLANE_COUNT][ZERO_HASHES]; /* (tile_count,) each */
 	struct zero_item *items;
 	uint32_t item_count;
 	/* Where a write of the step under way failed: nobody's until it ends, since something of it
@@ -409,9 +425,12 @@ struct zero_job {
 	struct zero_pipeline pipeline;
 	struct zero_step step;
 	int64_t committed_step;
+	int64_t current_step; /* in force; later than committed_step: ahead.c */
+	struct zero_marks committed;
 	uint64_t update_count;
 	double beta1_power, beta2_power;
-	struct zero_blob blobs[2][ZI_WORLD_MAX]; /* committed: blob_index; the other: of the step */
+	/* in force: blob_index; committed: committed.blob_index; of the step: blob_next() */
+	struct zero_blob blobs[ZERO_BLOBS][ZI_WORLD_MAX];
 	uint32_t blob_index;
 	uint32_t write_unit; /* param_write_end under way */
 	struct dev_task write_task;

@@ -276,7 +276,7 @@ int layout_build(struct zero_job *job, struct zi_text *text)
 	if (queue_build(job))
 		goto nomem;
 	for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-		for (uint32_t i = 0; i < 2; i++) {
+		for (uint32_t i = 0; i < ZERO_HASHES; i++) {
 			job->hashes[plane][i] = calloc(job->tile_count, sizeof(uint64_t));
 			if (!job->hashes[plane][i])
 				goto nomem;
@@ -300,7 +300,7 @@ void layout_unbuild(struct zero_job *job)
 	job->norm_blocks = NULL;
 	job->record_extents = NULL;
 	for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-		for (uint32_t i = 0; i < 2; i++) {
+		for (uint32_t i = 0; i < ZERO_HASHES; i++) {
 			free(job->hashes[plane][i]);
 			job->hashes[plane][i] = NULL;
 		}

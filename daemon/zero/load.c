@@ -155,10 +155,11 @@ int load_adopt(struct zero_job *job, struct zi_text *text)
 		load_undo(job);
 		return err_trace(r);
 	}
-	job->committed_step = record->step;
-	job->update_count = record->update_count;
-	job->beta1_power = record->beta1_power;
-	job->beta2_power = record->beta2_power;
+	ahead_set(job, record->step,
+	          &(struct zero_marks){ .update_count = record->update_count,
+	                                .beta1_power = record->beta1_power,
+	                                .beta2_power = record->beta2_power,
+	                                .blob_index = job->blob_index });
 	return 0;
 }
 
@@ -169,8 +170,7 @@ void load_undo(struct zero_job *job)
 	extents_release_all(job);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		job->blobs[job->blob_index][i].byte_count = 0;
-	job->committed_step = -1;
-	job->update_count = 0;
-	job->beta1_power = 1.0;
-	job->beta2_power = 1.0;
+	ahead_set(job, -1,
+	          &(struct zero_marks){
+			  .beta1_power = 1.0, .beta2_power = 1.0, .blob_index = job->blob_index });
 }

@@ -25,8 +25,8 @@ static bool is_wanted(const struct zero_job *job)
 bool materialize_is_due(const struct zero_job *job)
 {
 	return job->group.phase == ZERO_GROUP_FORMING && !job->is_materializing &&
-	       !job->is_deleting && !job->busy_count && job->step.phase == ZERO_STEP_NONE &&
-	       gather_is_full(job, ZERO_GATHER_MATERIALIZE);
+	       !job->is_deleting && !job->busy_count && !job_is_ahead(job) &&
+	       job->step.phase == ZERO_STEP_NONE && gather_is_full(job, ZERO_GATHER_MATERIALIZE);
 }
 
 static void materialize_end(struct zero_job *job, int error, const struct zi_text *text)
@@ -308,8 +308,8 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	r = compare(rank, &text);
 	if (!r)
 		r = load_check(rank, &text);
-	if (op_gather(op, ZERO_GATHER_MATERIALIZE) && !r && materialize_is_due(job))
-		materialize_start(job);
+	if (op_gather(op, ZERO_GATHER_MATERIALIZE) && !r)
+		job_settle(job); /* Into materialize_start(), now or later. */
 	if (r && job->group.phase == ZERO_GROUP_FORMING)
 		group_break(job, r, rank->number, &text);
 	zero_drain(zero);

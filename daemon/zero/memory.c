@@ -7,7 +7,7 @@
  *             nvme a pool for those that are used, of one incarnation
  *   grads     one per rank, of one incarnation; ranks write them
  *   accum     fp32 sums of the sharded schedule
- *   state     offload none or cpu: all optimizer state; nvme: the resident share, at the end
+ *   state     offload none or cpu: all optimizer state; nvme: the resident share, the first ones
  *   staging   nvme: what the rest streams through; a slot holds a subgroup's state, and with a
  *             pool its parameters behind it
  */
@@ -113,23 +113,24 @@ static int plan_planes(struct zero_job *job, struct zi_text *text)
 	                              text));
 }
 
-/* The last subgroups, as many as resident_bytes hold. Returns their bytes. */
+/* The first subgroups, as many as resident_bytes hold: backward comes to them last, so that an early
+ * update ends with what need not be read. Returns their bytes. */
 static uint64_t choose_resident(struct zero_job *job)
 {
 	uint64_t left_bytes = job_is_nvme(job) ? job->config.resident_bytes : UINT64_MAX;
 	uint64_t bytes = 0;
-	uint32_t first = job->subgroup_count;
+	uint32_t count = 0;
 
-	while (first > 0) {
-		uint64_t next = job_subgroup_state_bytes(job, &job->subgroups[first - 1]);
+	while (count < job->subgroup_count) {
+		uint64_t next = job_subgroup_state_bytes(job, &job->subgroups[count]);
 
 		if (next > left_bytes)
 			break;
 		left_bytes -= next;
 		bytes += next;
-		first--;
+		count++;
 	}
-	job->resident_first = first;
+	job->resident_count = count;
 	return bytes;
 }
 
@@ -149,18 +150,18 @@ static int plan_state(struct zero_job *job, struct zi_text *text)
 /* With a pool any subgroup's parameters may have to pass through, wherever its state is. */
 static uint32_t staged_count(const struct zero_job *job)
 {
-	return job_has_pool(job) ? job->subgroup_count : job->resident_first;
+	return job->subgroup_count - (job_has_pool(job) ? 0 : job->resident_count);
 }
 
 static uint64_t staging_slot_bytes(const struct zero_job *job)
 {
 	uint64_t slot_bytes = 0;
 
-	for (uint32_t i = 0; i < staged_count(job); i++) {
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		const struct zero_subgroup *subgroup = &job->subgroups[i];
 		uint64_t bytes = 0;
 
-		if (i < job->resident_first)
+		if (i >= job->resident_count)
 			bytes += job_subgroup_state_bytes(job, subgroup);
 		if (job_has_pool(job))
 			bytes += job_subgroup_param_bytes(job, subgroup);
@@ -212,23 +213,45 @@ static uint64_t stored_bytes(const struct zero_job *job)
 	return job->padded_count * element_bytes;
 }
 
-/* Extents are never overwritten while committed: a step needs room for a second set. */
+/* Of state that streams: what each step writes anew, also when it is not committed. */
+static uint64_t streamed_bytes(const struct zero_job *job)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = job->resident_count; i < job->subgroup_count; i++)
+		bytes += job_subgroup_state_bytes(job, &job->subgroups[i]);
+	return bytes;
+}
+
+/* Extents are never overwritten while committed: a step needs room for a second set, and a third one
+ * of what steps write that are not committed. */
 static int plan_store(struct zero_job *job, struct zi_text *text)
 {
+	struct tier_account *account = &job->account->account;
 	struct tier *tier = job->nvme_tier;
-	struct zi_text why = { "" };
+	uint64_t former_bytes = job->nvme_charge.bytes;
 	uint64_t bytes = stored_bytes(job);
+	uint64_t third_bytes = job_interval(job) > 1 ? streamed_bytes(job) : 0;
+	struct zi_text why = { "" }, third = { "" };
 	int r;
 
-	if (!job_is_nvme(job) || job->nvme_charge.tier)
+	if (!job_is_nvme(job) || former_bytes == 2 * bytes + third_bytes)
 		return 0;
 	assert(tier);
-	r = tier_charge_take(&job->nvme_charge, tier, &job->account->account, 2 * bytes, &why);
+	tier_charge_return(&job->nvme_charge);
+	r = tier_charge_take(&job->nvme_charge, tier, account, 2 * bytes + third_bytes, &why);
 	if (!r)
 		return 0;
+	/* What it had is what it has: there was room for it a moment ago. */
+	if (former_bytes && tier_charge_take(&job->nvme_charge, tier, account, former_bytes, NULL))
+		assert(false);
+	if (third_bytes)
+		zi_text_set(&third, " and %s (commit_interval %u)",
+		            zi_format_bytes(third_bytes).chars, job_interval(job));
 	return err_origin(zi_text_error(text, r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC,
-	                                "job '%s' needs 2 x %s on %s: %.150s", job->name,
-	                                zi_format_bytes(bytes).chars, tier->name, why.chars));
+	                                "job '%s' needs 2 x %s%s on %s: %.120s", job->name,
+	                                zi_format_bytes(bytes).chars, third.chars, tier->name,
+	                                why.chars));
 }
 
 /* Return: 0; -ENOMEM. */
@@ -259,7 +282,8 @@ int memory_plan_items(struct zero_job *job)
 
 static int plan_blobs(struct zero_job *job)
 {
-	for (uint32_t which = 0; which < 2; which++)
+	/* In force, committed, and of the step: the first two are one where every step commits. */
+	for (uint32_t which = 0; which < (job_interval(job) > 1 ? ZERO_BLOBS : 2); which++)
 		for (uint32_t i = 0; i < job->world; i++) {
 			struct zero_blob *blob = &job->blobs[which][i];
 
@@ -284,6 +308,8 @@ int memory_plan(struct zero_job *job, struct zi_text *text)
 	job->builds = calloc(job->world + 4, sizeof(*job->builds));
 	if (!job->builds)
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for tables"));
+	if (!job->state)
+		(void)choose_resident(job); /* The store's share depends on it. */
 	r = plan_store(job, text);
 	if (!r)
 		r = plan_planes(job, text);
@@ -305,7 +331,7 @@ static void place_state(struct zero_job *job)
 {
 	uint64_t offset = 0;
 
-	for (uint32_t i = job->resident_first; i < job->subgroup_count && job->state; i++) {
+	for (uint32_t i = 0; i < job->resident_count && job->state; i++) {
 		job->subgroups[i].memory = (char *)job->state->region.base + offset;
 		offset += job_subgroup_state_bytes(job, &job->subgroups[i]);
 	}

@@ -64,6 +64,12 @@ static void push_units(struct zero_job *job, bool is_early, bool is_resident)
 	}
 }
 
+/* By a commit. */
+static bool is_written(const struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	return extent_needs_write(job, subgroup) || subgroup->places[ZERO_PLANE_STATE].next.bytes;
+}
+
 /* Every subgroup that the pipeline of @kind will handle. Ready are all of them, but in an UPDATE. */
 void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_early)
 {
@@ -75,9 +81,8 @@ void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_earl
 	queue->arrival_count = 0;
 	if (kind == ZERO_PIPELINE_WRITE || kind == ZERO_PIPELINE_STORE) {
 		for (uint32_t i = 0; i < job->subgroup_count; i++)
-			if (kind == ZERO_PIPELINE_WRITE
-			            ? extent_needs_write(job, &job->subgroups[i])
-			            : job->subgroups[i].unit == job->write_unit)
+			if (kind == ZERO_PIPELINE_WRITE ? is_written(job, &job->subgroups[i])
+			                                : job->subgroups[i].unit == job->write_unit)
 				push(queue, job, &job->subgroups[i]);
 	} else if (kind == ZERO_PIPELINE_LOAD && job->residency) {
 		/* Parameters come as they are used. */

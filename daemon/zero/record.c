@@ -22,9 +22,9 @@ void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 		},
 		.incarnation_number = job->group.number,
 		.step = job->committed_step,
-		.update_count = job->update_count,
-		.beta1_power = job->beta1_power,
-		.beta2_power = job->beta2_power,
+		.update_count = job->committed.update_count,
+		.beta1_power = job->committed.beta1_power,
+		.beta2_power = job->committed.beta2_power,
 		.unit_count = job->layout.unit_count,
 		.param_count = job->layout.param_count,
 		.units = job->layout.units,
@@ -73,16 +73,18 @@ void record_committed(const struct zero_job *job, bool is_next, struct catalog_j
 
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
 			const struct zero_place *place = &subgroup->places[plane];
-			uint32_t which = is_next ? 1 - place->hash_index : place->hash_index;
+			uint32_t which = place->is_ahead ? place->kept_index : place->hash_index;
+			uint64_t step = place->is_ahead ? place->kept_step : place->step;
 
+			which = is_next ? place_next_index(place) : which;
 			extents[record->extent_count++] = record_extent(
-				subgroup, plane, is_next ? &place->next : &place->extent,
+				subgroup, plane, is_next ? &place->next : place_committed(place),
 				&job->hashes[plane][which][subgroup->tile_first],
-				is_next ? (uint64_t)record->step : place->step);
+				is_next ? (uint64_t)record->step : step);
 		}
 	}
 	for (uint32_t i = 0; i < job->world; i++) {
-		const struct zero_blob *blob = &job->blobs[job->blob_index][i];
+		const struct zero_blob *blob = &job->blobs[job->committed.blob_index][i];
 
 		if (blob->byte_count)
 			blobs[record->blob_count++] = (struct catalog_blob){

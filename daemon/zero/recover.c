@@ -109,10 +109,10 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 		.count = stored->incarnation_count,
 		.capacity = stored->incarnation_count,
 	};
-	job->committed_step = stored->step;
-	job->update_count = stored->update_count;
-	job->beta1_power = stored->beta1_power;
-	job->beta2_power = stored->beta2_power;
+	ahead_set(job, stored->step,
+	          &(struct zero_marks){ .update_count = stored->update_count,
+	                                .beta1_power = stored->beta1_power,
+	                                .beta2_power = stored->beta2_power });
 	if (stored->config.param_dtype != ZI_DTYPE_F32 &&
 	    stored->config.param_dtype != ZI_DTYPE_BF16)
 		return damaged(job, "param_dtype");
@@ -306,6 +306,7 @@ static int recover_job(void *arg, struct catalog_job *job_row)
 		if (stored->step >= 0 && recovery->lost)
 			recovery->lost(recovery->arg, stored->name);
 		job->committed_step = -1;
+		job->current_step = -1;
 		job_delete_later(job);
 		return 0;
 	}

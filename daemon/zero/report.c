@@ -80,6 +80,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 		.incarnation_number = job->group.number,
 		.config = job->config,
 		.committed_step = job->committed_step,
+		.current_step = job->current_step,
 		.element_count = job->element_count,
 		.padded_count = job->padded_count,
 		.unit_count = job->layout.unit_count,

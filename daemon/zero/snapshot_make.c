@@ -73,7 +73,7 @@ static void hold(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++, extent++) {
 			struct zero_place *place = &job->subgroups[i].places[plane];
 
-			*extent = is_next ? place->next : place->extent;
+			*extent = is_next ? place->next : *place_committed(place);
 			snapshot->held_bytes += extent->bytes;
 			if (is_next)
 				place->next = (struct tier_extent){ 0 };

@@ -193,7 +193,28 @@ void step_unit_advance(struct zero_job *job, uint32_t index)
 	pipeline_ready(job, index);
 }
 
-/* Nothing changes but the step's number: what was read ahead is dropped first. */
+/* Nothing changes but the step's number: what was read ahead has been dropped. */
+static void skip_end(struct zero_job *job)
+{
+	struct zi_text text = { "" };
+	int r = 0;
+
+	if (!job->step.is_due) {
+		step_end(job, 0, NULL);
+		return;
+	}
+	if (!job_is_ahead(job)) {
+		commit_submit(job);
+		return;
+	}
+	/* The steps before this one. */
+	r = extents_reserve(job, EXTENTS_COMMIT, &text);
+	if (r)
+		step_end(job, r, &text);
+	else
+		pipeline_start(job, ZERO_PIPELINE_WRITE);
+}
+
 static void step_skip(struct zero_job *job)
 {
 	job->step.is_skipped = true;
@@ -201,7 +222,7 @@ static void step_skip(struct zero_job *job)
 	extents_release_next(job);
 	job_step_set(job, ZERO_STEP_COMMITTING);
 	if (pipeline_abort(job))
-		commit_submit(job);
+		skip_end(job);
 }
 
 /* To the update, when every rank has called step() and all sums are there. */
@@ -253,6 +274,10 @@ void step_updated(struct zero_job *job, int error, const struct zi_text *text)
 		step_end(job, error, text);
 		return;
 	}
+	if (!step->is_due) {
+		step_end(job, 0, NULL);
+		return;
+	}
 	job_step_set(job, ZERO_STEP_COMMITTING);
 	commit_submit(job);
 }
@@ -281,7 +306,7 @@ void step_abort(struct zero_job *job)
 void step_drained(struct zero_job *job)
 {
 	if (job->step.phase == ZERO_STEP_COMMITTING) {
-		commit_submit(job);
+		skip_end(job);
 		return;
 	}
 	extents_release_next(job);
@@ -292,18 +317,25 @@ static void step_take(struct zero_job *job)
 {
 	struct zero_step *step = &job->step;
 
-	job->committed_step = (int64_t)step->stats.step;
-	job->blob_index = 1 - job->blob_index;
-	if (!step->is_skipped)
-		extents_commit(job);
-	if (step->is_commit)
-		return;
-	job->last_stats = step->stats;
-	if (step->is_skipped)
-		return;
-	job->update_count++;
-	job->beta1_power = step->next_beta1_power;
-	job->beta2_power = step->next_beta2_power;
+	bool is_whole = !step->is_skipped || job_is_ahead(job);
+
+	job->current_step = (int64_t)step->stats.step;
+	job->blob_index = step->blob_index;
+	if (!step->is_commit && !step->is_skipped) {
+		job->update_count++;
+		job->beta1_power = step->next_beta1_power;
+		job->beta2_power = step->next_beta2_power;
+	}
+	if (step->is_due) {
+		ahead_mark(job);
+		if (is_whole)
+			extents_commit(job);
+	} else if (!step->is_skipped) {
+		ahead_take(job);
+	}
+	step->stats.committed_step = job->committed_step;
+	if (!step->is_commit)
+		job->last_stats = step->stats;
 }
 
 static void stats_give(struct zero_job *job, enum zero_gather gather)
@@ -371,6 +403,8 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text)
 		extents_release_next(job);
 		if (!step->is_commit)
 			job_unload(job);
+		else if (step->is_unasked)
+			ahead_lost(job, text);
 	}
 	if (!step->is_commit)
 		step_units_reset(job);

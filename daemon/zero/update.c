@@ -47,10 +47,10 @@ static uint64_t *hash_place(const struct zero_item *item, uint32_t plane, bool i
                             uint32_t tile_index)
 {
 	const struct zero_subgroup *subgroup = item->subgroup;
-	uint32_t index = subgroup->places[plane].hash_index;
+	const struct zero_place *place = &subgroup->places[plane];
+	uint32_t index = is_next ? place_next_index(place) : place->hash_index;
 
-	return &item->job->hashes[plane][is_next ? 1 - index : index]
-	                         [subgroup->tile_first + tile_index];
+	return &item->job->hashes[plane][index][subgroup->tile_first + tile_index];
 }
 
 /* -EBADMSG: what was read is not what was written. */
@@ -77,10 +77,13 @@ static int tile_verify(struct zero_item *item, const struct tile *tile, uint32_t
 		subgroup->places[plane].extent.member->path));
 }
 
+/* Of what is about to be written. */
 static void tile_hash(const struct zero_item *item, const struct tile *tile, uint32_t plane)
 {
 	bool is_param = plane == ZERO_PLANE_PARAM;
 
+	if (!item->subgroup->places[plane].next.bytes)
+		return;
 	*hash_place(item, plane, true, tile->index) =
 		kern_hash(is_param ? tile->param : tile->state,
 	                  is_param ? tile->param_bytes : tile->state_bytes);
@@ -141,8 +144,6 @@ void update_run(struct dev_task *task)
 				return;
 		}
 		tile_step(item, &tile);
-		if (!job_is_nvme(item->job))
-			continue;
 		tile_hash(item, &tile, ZERO_PLANE_STATE);
 		tile_hash(item, &tile, ZERO_PLANE_PARAM);
 	}
@@ -171,20 +172,7 @@ void load_run(struct dev_task *task)
 	}
 }
 
-/* State in memory alone that a snapshot writes. */
-void keep_run(struct dev_task *task)
-{
-	struct zero_item *item = container_of(task, struct zero_item, task);
-
-	for (uint32_t i = 0; i < item->subgroup->tile_count; i++) {
-		struct tile tile = tile_of(item, i);
-
-		tile_hash(item, &tile, ZERO_PLANE_PARAM);
-		tile_hash(item, &tile, ZERO_PLANE_STATE);
-	}
-}
-
-/* Parameters that zero_commit() writes. */
+/* What a commit or a snapshot writes: parameters, and state that is in memory alone. */
 void hash_run(struct dev_task *task)
 {
 	struct zero_item *item = container_of(task, struct zero_item, task);
@@ -193,6 +181,7 @@ void hash_run(struct dev_task *task)
 		struct tile tile = tile_of(item, i);
 
 		tile_hash(item, &tile, ZERO_PLANE_PARAM);
+		tile_hash(item, &tile, ZERO_PLANE_STATE);
 	}
 }
 

@@ -167,6 +167,12 @@ static int begin(struct zero_rank *rank, struct zero_op *op)
 
 	if (job->step.phase != ZERO_STEP_NONE)
 		return zi_text_error(&op->text, -EBUSY, "a step is under way");
+	if (job_is_ahead(job))
+		return zi_text_error(&op->text, -EBUSY,
+		                     "steps %lld to %lld are not committed (commit_interval %u): "
+		                     "zinf_commit() comes first",
+		                     (long long)job->committed_step + 1,
+		                     (long long)job->current_step, job_interval(job));
 	if (rank->write)
 		return zi_text_error(&op->text, -EBUSY, "unit '%s' is open for writing already",
 		                     job->layout.units[rank->write->unit].name);

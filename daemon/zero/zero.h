@@ -104,6 +104,10 @@ struct zero_options {
 	 * not call into zero. */
 	void (*frozen)(void *arg, const struct zi_text *text);
 	void *frozen_arg;
+	/* A job whose newest steps were not committed (commit_interval) lost them, as they could not
+	 * be written; may be NULL. Must not call into zero. */
+	void (*fell_back)(void *arg, const struct zi_text *text);
+	void *fell_back_arg;
 };
 
 int zero_new(const struct zero_options *options, struct zero **ret_zero);
@@ -275,6 +279,7 @@ struct zero_job_report {
 	uint64_t incarnation_number;
 	struct zi_job_config config;
 	int64_t committed_step;
+	int64_t current_step; /* in force; later than the former with commit_interval */
 	uint64_t element_count, padded_count;
 	uint32_t unit_count, param_count, subgroup_count;
 	/* held: really there */

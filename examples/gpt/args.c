@@ -122,6 +122,8 @@ static const struct option options[] = {
 	       "SIZE    of NVMe state that stays in CPU memory (0)"),
 	NUMBER("staging", KIND_BYTES, staging_bytes, 0, 1e18,
 	       "SIZE    buffers of the step's pipeline; 0: the daemon's default (0)"),
+	NUMBER("commit-interval", KIND_U32, commit_interval, 1, 65536,
+	       "N       commit every N-th step; a crash of the daemon loses up to N (1)"),
 	CHOICE("durability", durability, durabilities,
 	       "NAME    a commit survives: process or power (process)"),
 	TEXT("job", job, "NAME    (ZINF_JOB, else \"gpt\")"),

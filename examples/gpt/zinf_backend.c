@@ -180,6 +180,7 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.offload_param = (enum zinf_offload)args->offload_param;
 	options.param_budget_bytes = args->param_budget_bytes;
 	options.resident_bytes = args->resident_bytes;
+	options.commit_interval = args->commit_interval;
 	options.staging_bytes = args->staging_bytes;
 	return zinf_attach(&options, ret_zinf);
 }

@@ -126,7 +126,15 @@ struct zinf_options {
 				  *   together have unsharded at once. 0: the daemon chooses (an
 				  *   eighth of the parameters, at least three of the largest
 				  *   unit) */
-	uint32_t reserved[6];        /**< zero */
+	uint32_t commit_interval; /**< 0 or 1: every step is committed. k: every k-th. In between,
+				   *   parameters and the resident share stay in memory alone and
+				   *   are not written: a crash of the daemon then falls back by at
+				   *   most k steps. The death of ranks costs nothing: what is
+				   *   there is committed when the group is over, and when the
+				   *   daemon stops. For state on NVMe, which takes a third time
+				   *   the space of what is not resident; without effect on state
+				   *   in memory alone; not with offload_param NVME yet */
+	uint32_t reserved[5];     /**< zero */
 };
 
 #define ZINF_OPTIONS_INIT                                                                 \
@@ -173,19 +181,21 @@ struct zinf_step_options {
 struct zinf_step_stats {
 	uint32_t bytes;      /**< sizeof(struct zinf_step_stats), set by the caller */
 	uint32_t is_skipped; /**< 1: skip_nonfinite found a non-finite gradient */
-	uint64_t step;       /**< the step that is now committed */
+	uint64_t step;       /**< the step that was made, and is in force */
 	double norm;         /**< global gradient norm before clipping; NaN when not computed */
 	double clip;         /**< factor that was applied; 1 when nothing was clipped */
 	uint64_t read_bytes; /**< optimizer state read from NVMe, and parameters that were not in
 			      *   memory */
 	uint64_t write_bytes;
-	uint64_t step_ns;      /**< from the last rank's zinf_step() to the commit */
-	uint64_t grad_wait_ns; /**< from the first rank's zinf_step() to the last one's */
-	uint64_t norm_wait_ns; /**< update held back by the norm */
-	uint64_t io_read_ns;   /**< pipeline stalled on reads */
-	uint64_t io_write_ns;  /**< pipeline stalled on writes */
-	uint64_t cpu_ns;       /**< pipeline stalled on computing */
-	uint64_t commit_ns;    /**< flush and catalog transaction */
+	uint64_t step_ns;       /**< from the last rank's zinf_step() to the commit */
+	uint64_t grad_wait_ns;  /**< from the first rank's zinf_step() to the last one's */
+	uint64_t norm_wait_ns;  /**< update held back by the norm */
+	uint64_t io_read_ns;    /**< pipeline stalled on reads */
+	uint64_t io_write_ns;   /**< pipeline stalled on writes */
+	uint64_t cpu_ns;        /**< pipeline stalled on computing */
+	uint64_t commit_ns;     /**< flush and catalog transaction */
+	int64_t committed_step; /**< the newest that is committed: `step`, or with
+				 *   commit_interval an earlier one */
 };
 
 /** A pending asynchronous operation; 0 is none. */
@@ -265,7 +275,8 @@ ZINF_API int zinf_load(struct zinf *zinf, const char *source);
  */
 ZINF_API int zinf_materialize(struct zinf *zinf);
 
-/** The step the job stands at; -1 when nothing was ever committed. After zinf_materialize(). */
+/** The newest committed step that this rank knows of; -1 when nothing was ever committed. After
+ * zinf_materialize(). */
 ZINF_API int64_t zinf_committed_step(const struct zinf *zinf);
 
 /** Address of a parameter (read-only, dtype param_dtype, row-major), fixed until detach. What is
@@ -279,8 +290,8 @@ ZINF_API void *zinf_grad_data(const struct zinf *zinf, uint32_t param);
 /**
  * Makes a unit's parameters writable in this rank: a private copy of the present values at the same
  * address, until zinf_param_write_end(). Between steps only.
- * Return: 0; -EBUSY a step is under way, or, with parameters on NVMe, the unit is unsharded;
- * -EALREADY it is writable.
+ * Return: 0; -EBUSY a step is under way, or steps are not committed (commit_interval): zinf_commit()
+ * first; or, with parameters on NVMe, the unit is unsharded; -EALREADY it is writable.
  */
 ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
 
@@ -295,7 +306,8 @@ ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
 ZINF_API int zinf_param_write_end(struct zinf *zinf, uint32_t unit, int32_t root);
 
 /**
- * Collective: commits what zinf_param_write_end() stored; a new job then stands at step 0.
+ * Collective: commits what zinf_param_write_end() stored, and with commit_interval the steps that are
+ * not committed yet; a new job then stands at step 0.
  * @blob: as for zinf_step(). Return: 0; -EIO and the like when the store failed: nothing is
  * committed.
  */
@@ -364,7 +376,7 @@ ZINF_API int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *
 
 /**
  * Ends this rank's part of a step: every unit was reduced and resharded. The ticket completes when
- * the step is committed; unshards of the next forward do not wait for it.
+ * the step is committed (with commit_interval: written, as far as it is); unshards of the next forward do not wait for it.
  * @blob: (@blob_bytes,) bytes, at most ZINF_BLOB_BYTES: whatever lets this rank go on from here
  * (random state, position in the data, schedule); committed with the step. May be NULL.
  * Return: 0; -ENODATA gradients are missing, -EBUSY a unit is still unsharded: the text names

@@ -47,6 +47,7 @@ static int attach(struct stress *stress)
 	(void)snprintf(name, sizeof(name), "run.%u", stress->start++);
 	stress->life = 1 + draw(stress, draw(stress, 2) ? 60 : 250);
 	stress->config.resident_bytes = draw(stress, 5) * (stress->model ? MIB / 2 : 0);
+	stress->config.commit_interval = stress->model ? draw(stress, 4) : 0;
 	for (uint32_t i = 0; i < WORLD && !r; i++) {
 		struct zero_attach options = {
 			.job = "stress",

@@ -65,6 +65,22 @@ Test(step, options_travel_bit_by_bit)
 	fake_job_leave(&job);
 }
 
+Test(step, statistics_of_an_earlier_header_are_filled_as_far_as_they_go)
+{
+	struct fake_job job = fake_job_attach(&honest);
+	struct zinf_step_stats stats = { .bytes = offsetof(struct zinf_step_stats, committed_step),
+		                         .committed_step = 77 };
+	zinf_ticket ticket = 0;
+
+	fake_job_materialize(&job);
+	fake_job_backward(&job);
+	cr_assert_eq(zinf_step(job.zinf, NULL, 0, &ticket), 0);
+	cr_assert_eq(zinf_wait(job.zinf, ticket, &stats), 0, "%s", zinf_error_text(job.zinf));
+	cr_assert_eq(stats.norm, 2.5);
+	cr_assert_eq(stats.committed_step, 77, "not touched");
+	fake_job_leave(&job);
+}
+
 Test(step, promise_of_an_early_update_is_kept_without_asking_the_daemon)
 {
 	struct fake_job job =

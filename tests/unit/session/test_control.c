@@ -15,8 +15,8 @@ Test(control, hello_is_answered_with_the_version_and_the_features_there_are)
 	room.facts.nvme_tier_count = 0;
 	client_hello(client);
 	cr_assert_eq(client->in.hello.major, ZI_PROTOCOL_MAJOR);
-	cr_assert_eq(client->in.hello.features, ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS,
-	             "and no NVMe");
+	cr_assert_eq(client->in.hello.features,
+	             ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | ZI_FEATURE_INTERVAL, "and no NVMe");
 	cr_assert_eq(client->in.header.sequence, 1);
 	client_close(client);
 	settle();

@@ -39,7 +39,7 @@ static const struct {
 	FIELD(zi_job_config, offload_optimizer),
 	FIELD(zi_job_config, offload_param),
 	FIELD(zi_job_config, durability),
-	FIELD(zi_job_config, reserved0),
+	FIELD(zi_job_config, commit_interval),
 	FIELD(zi_job_config, resident_bytes),
 	FIELD(zi_job_config, staging_bytes),
 	FIELD(zi_job_config, param_budget_bytes),
@@ -163,6 +163,7 @@ static const struct {
 	FIELD(zi_step_stats, io_write_ns),
 	FIELD(zi_step_stats, cpu_ns),
 	FIELD(zi_step_stats, commit_ns),
+	FIELD(zi_step_stats, committed_step),
 	FIELD(zi_step_stats, reserved),
 };
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))

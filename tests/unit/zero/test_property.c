@@ -48,6 +48,7 @@ static struct zi_job_config draw_config(void)
 	drawn.schedule = draw(2) ? ZI_SCHEDULE_LOCAL : ZI_SCHEDULE_SHARDED;
 	if (drawn.offload_optimizer == ZI_OFFLOAD_NVME) {
 		drawn.resident_bytes = draw(3) * 2 * MIB;
+		drawn.commit_interval = draw(4);
 		drawn.staging_bytes = (draw(3) + 3) * 3 * MIB;
 		draw_pool(&drawn);
 	}
@@ -199,7 +200,7 @@ static void one_case(uint32_t seed)
 	drawn = draw_config();
 	node_init(&node);
 	node.seed = seed;
-	node.store_bytes = 64 * MIB;
+	node.store_bytes = 96 * MIB;
 	node_start(&node);
 	plain_init(&plain, &drawn, world);
 	model_attach(&node, actors, world, &(struct attach_options){ .config = drawn });

@@ -62,7 +62,7 @@ const struct catalog_job *zero_snapshot_record(const struct zero_snapshot *held)
 /* Return: the path of the store that an extent lies on. */
 const char *zero_snapshot_path(const struct zero_snapshot *held, uint32_t index)
 {
-	return tier_member_path(held->extents[index].member);
+	return held->extents[index].member->path;
 }
 
 static void read_done(struct tier_move *move)

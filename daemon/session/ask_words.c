@@ -14,9 +14,7 @@
 
 static const char ask_allowed[] =
 	"status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], drain STORE, undrain STORE, "
-	"snapshot create JOB[/NAME] [auto] [keep=N], snapshot list [JOB], "
-	"export open JOB[/NAME], export read EXTENT WINDOW "
-	"and snapshot rm JOB/NAME are answered";
+	"snapshot create|list|rm and export open|read are answered";
 
 /* The next word of a copy of the command; "" at its end. */
 static char *next_word(char **cursor)

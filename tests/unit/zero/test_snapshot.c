@@ -147,6 +147,30 @@ Test(zero_snapshot, another_world_goes_on_from_it_with_the_same_bits)
 	end();
 }
 
+/* What the catalog was told of the new job is all it needs. */
+Test(zero_snapshot, job_that_was_loaded_and_never_stepped_goes_on_after_a_restart)
+{
+	uint64_t bytes = 0;
+
+	begin(1, ZI_OFFLOAD_NVME);
+	train(actors, 1, 1, 2);
+	train_plain(1, 2);
+	snapshot("a");
+	cr_assert_eq(load("a", 1, ZI_OFFLOAD_NVME), 0, "%s", others[0].text.chars);
+	restart();
+	cr_assert_eq(kept_call(&node, &kept, zero_snapshot_remove, "train", "a"), 0);
+	node_check_space(&node);
+	model_attach(&node, others, 1,
+	             &(struct attach_options){ .job = "other", .config = config });
+	cr_assert_eq(model_materialize(others, 1), 0, "%s", others[0].text.chars);
+	cr_assert_eq(others[0].memory.committed_step, 2);
+	cr_assert_eq(memcmp(zero_blob(others[0].rank, &bytes), "blob 2", 6), 0);
+	train(others, 1, 3, 4);
+	train_plain(3, 4);
+	cr_assert(plain_equals(&plain, &others[0]));
+	end();
+}
+
 Test(zero_snapshot, state_moves_from_nvme_to_memory)
 {
 	begin(1, ZI_OFFLOAD_NVME);

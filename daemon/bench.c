@@ -91,8 +91,8 @@ static void bench_measured(void *arg, const struct nvme_tune_report *report)
 	dev_submit(bench->daemon->devices[0], &bench->task);
 }
 
-/* The member whose store has this name. */
-static struct tier_member *bench_find(struct daemon *daemon, const char *name)
+/* The member whose store has this name, and is there; or NULL. */
+struct tier_member *daemon_find_member(struct daemon *daemon, const char *name)
 {
 	for (uint32_t i = 0; i < daemon->nvme_tier_count; i++) {
 		struct tier *tier = &daemon->nvme_tiers[i];
@@ -124,7 +124,7 @@ int daemon_bench(void *arg, const struct sess_bench *asked, struct zi_text *text
 {
 	_cleanup_(zi_freep) struct daemon_bench *bench = NULL;
 	struct daemon *daemon = arg;
-	struct tier_member *member = bench_find(daemon, asked->store);
+	struct tier_member *member = daemon_find_member(daemon, asked->store);
 	struct tier_tune_options options = { .engine = daemon->shard.engine,
 		                             .member = member,
 		                             .cpu_tier = &daemon->cpu_tiers[0],

@@ -30,6 +30,7 @@ struct config_store {
 	uint64_t direct, is_drained;
 	char backend[CONFIG_TEXT_BYTES]; /* of the one engine: equal in all stores */
 	uint64_t read_depth, write_depth, read_block_bytes, write_block_bytes; /* 0: measured */
+	uint64_t is_measured; /* at start, when it never was */
 	uint64_t deadline_s;                                                   /* 0: none */
 	uint64_t iopoll;
 	uint32_t line;                        /* of its section's first key */

@@ -102,6 +102,10 @@ const struct config_key config_keys[] = {
 	{ "nvme", "write_block", CONFIG_BYTES, OF_STORE(write_block_bytes), 4096, 64ull << 20,
 	  .special = "auto", .special_value = 0, .fallback = "auto",
 	  .doc = "Bytes of one write, a multiple of 4096. auto: what was measured, 1M before." },
+	{ "nvme", "measure", CONFIG_CHOICE, OF_STORE(is_measured), .choices = "never start",
+	  .fallback = "start",
+	  .doc = "start: a store that was never measured is measured for a second at start, when a "
+	         "depth or block is auto. never: only by `zctl bench nvme`." },
 	{ "nvme", "deadline_s", CONFIG_COUNT, OF_STORE(deadline_s), 1, 86400, .special = "none",
 	  .special_value = 0, .fallback = "30",
 	  .doc = "How long one request (a subgroup's part) may take, its waiting for others "

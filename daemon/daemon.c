@@ -262,6 +262,8 @@ static int make_parts(struct daemon *daemon, struct zi_text *text)
 	if (!r)
 		r = make_zero(daemon, text);
 	if (!r)
+		r = daemon_measure_stores(daemon);
+	if (!r)
 		r = make_sessions(daemon);
 	return err_trace(r);
 }

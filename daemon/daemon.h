@@ -113,6 +113,9 @@ void daemon_unwatch_engine(struct daemon_shard *shard);
 /* bench.c: a store measured while jobs use it. Shard thread. */
 int daemon_bench(void *arg, const struct sess_bench *asked, struct zi_text *text);
 void daemon_cancel_bench(struct daemon *daemon);
+struct tier_member *daemon_find_member(struct daemon *daemon, const char *name);
+/* measure.c: stores that never were, before anybody uses them. Main thread. */
+int daemon_measure_stores(struct daemon *daemon);
 /* tuning.c: block sizes and depths. */
 int tuning_load(const char *state_dir, const uint8_t uuid[16], struct nvme_tuning *ret_tuning);
 int tuning_save(const char *state_dir, const uint8_t uuid[16], const struct nvme_tuning *tuning);

@@ -45,7 +45,8 @@ static int write_config(struct harness *harness)
 	        options->daemon_extra ? options->daemon_extra : "",
 	        options->cpu_capacity ? options->cpu_capacity : "256M");
 	if (options->nvme_size) {
-		fprintf(file, "[nvme disk]\nsize = %s\n", options->nvme_size);
+		fprintf(file, "[nvme disk]\nsize = %s\n%s", options->nvme_size,
+		        options->is_measured ? "" : "measure = never\n");
 		if (options->nvme_path)
 			fprintf(file, "path = %s\n", options->nvme_path);
 		else

@@ -254,3 +254,40 @@ Test(bench, a_stalled_device_fails_the_step_at_its_deadline_and_is_told)
 	ranks_free(&ranks);
 	cr_assert_eq(harness_stop(&harness), 0);
 }
+
+Test(bench, a_new_store_is_measured_once_at_start)
+{
+	struct harness_options options = { .nvme_size = "64M", .is_measured = true };
+	json_t *tiers, *nvme;
+
+	system_start(&harness, &options);
+	harness_log(&harness, words, sizeof(words));
+	system_expect_text(words, "never measured");
+	system_expect_text(words, "Store 'disk' reads ");
+	/* What it took is given back. */
+	tiers = harness_admin(&harness, "tiers");
+	cr_assert_not_null(tiers);
+	nvme = json_array_get(json_object_get(tiers, "tiers"), 1);
+	cr_assert_eq(count_of(nvme, "used_bytes"), 0);
+	json_decref(tiers);
+	cr_assert_eq(harness_halt(&harness), 0);
+
+	cr_assert_eq(truncate(harness.log_path, 0), 0);
+	cr_assert_eq(harness_restart(&harness), 0);
+	harness_log(&harness, words, sizeof(words));
+	system_expect_text(words, "Store 'disk' is used with read_block=");
+	cr_assert_null(strstr(words, "never measured"));
+	cr_assert_null(strstr(words, "Store 'disk' reads "), "measured twice: %s", words);
+	cr_assert_eq(harness_stop(&harness), 0);
+}
+
+Test(bench, a_store_that_cannot_be_measured_at_start_works_without)
+{
+	/* Too small for the extent that a measurement needs. */
+	struct harness_options options = { .nvme_size = "8M", .is_measured = true };
+
+	system_start(&harness, &options);
+	harness_log(&harness, words, sizeof(words));
+	system_expect_text(words, "Store 'disk' could not be measured, going on without");
+	cr_assert_eq(harness_stop(&harness), 0);
+}

@@ -31,7 +31,7 @@ struct config_store {
 	char backend[CONFIG_TEXT_BYTES]; /* of the one engine: equal in all stores */
 	uint64_t read_depth, write_depth, read_block_bytes, write_block_bytes; /* 0: measured */
 	uint64_t is_measured; /* at start, when it never was */
-	uint64_t deadline_s;                                                   /* 0: none */
+	uint64_t deadline_s;  /* 0: none */
 	uint64_t iopoll;
 	uint32_t line;                        /* of its section's first key */
 	uint32_t seen_lines[CONFIG_KEYS_MAX]; /* by index into the table; 0: not given */

@@ -102,13 +102,12 @@ static void measure_store(struct daemon *daemon, const struct config_store *conf
 	         store->name, zi_format_bytes(store->tuning.read_bytes_per_s).chars,
 	         zi_format_bytes(store->tuning.read_block_bytes).chars, store->tuning.read_depth,
 	         zi_format_bytes(store->tuning.write_bytes_per_s).chars,
-	         zi_format_bytes(store->tuning.write_block_bytes).chars,
-	         store->tuning.write_depth);
+	         zi_format_bytes(store->tuning.write_block_bytes).chars, store->tuning.write_depth);
 }
 
 /**
  * daemon_measure_stores() - whatever was never measured
- * @daemon: with stores, tiers, nodes and zero, whose jobs have claimed what is theirs; not listening
+ * @daemon: with stores, tiers, nodes and zero, whose jobs have claimed what is theirs
  *
  * Return: 0, also when a store could not be; -ECANCELED: a signal said to stop.
  */

@@ -14,7 +14,7 @@
 struct harness_options {
 	const char *cpu_capacity; /* "256M" when NULL */
 	const char *nvme_size;    /* NULL: no NVMe tier */
-	bool is_measured; /* a new store is measured at start, as by default */
+	bool is_measured;         /* a new store is measured at start, as by default */
 	const char *nvme_path;    /* NULL: DIRECTORY/store */
 	const char *nvme_extra;   /* more lines of its section ("backend = …\n"), or NULL */
 	const char *extra;        /* more sections of the configuration, or NULL */

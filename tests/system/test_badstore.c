@@ -115,7 +115,8 @@ static void expect_refused_in(const char *state, const char *part, const char *a
 		before[i] = imprint_of(names[i]);
 	(void)snprintf(config, sizeof(config),
 	               "[daemon]\nsocket = %s/socket\nstate_dir = %s/%s\n[tier.cpu]\n"
-	               "capacity = 64M\n[nvme disk]\npath = %s/store\nsize = 16M\nmeasure = never\n",
+	               "capacity = 64M\n[nvme disk]\npath = %s/store\nsize = 16M\n"
+	               "measure = never\n",
 	               harness.directory, harness.directory, state, harness.directory);
 	code = harness_run(config, NULL, words, sizeof(words));
 	cr_assert_eq(code, 1, "ended with %d and said: %s", code, words);

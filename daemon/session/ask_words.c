@@ -13,8 +13,8 @@
 #define ASK_BENCH_S_MAX 60u
 
 static const char ask_allowed[] =
-	"status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], drain STORE, undrain STORE, "
-	"snapshot create|list|rm and export open|read are answered";
+	"status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], drain STORE, "
+	"undrain STORE, snapshot create|list|rm and export open|read are answered";
 
 /* The next word of a copy of the command; "" at its end. */
 static char *next_word(char **cursor)

@@ -76,8 +76,8 @@ const struct config_key config_keys[] = {
 	         "may be added at any restart. own: the store's own name, a tier for itself." },
 	{ "nvme", "drain", CONFIG_CHOICE, OF_STORE(is_drained), .choices = "no yes",
 	  .fallback = "no",
-	  .doc = "yes: nothing new goes to this path, and what lies there moves to the others of its "
-	         "stripe, as after `zctl drain`, from the start on." },
+	  .doc = "yes: nothing new goes to this path, and what lies there moves to the others of "
+	         "its stripe, as after `zctl drain`, from the start on." },
 	{ "nvme", "size", CONFIG_BYTES, OF_STORE(bytes), 1ull << 20, INT64_MAX, .special = "keep",
 	  .special_value = 0, .fallback = "keep",
 	  .doc = "Size of a file that is made, or grown. keep: as it is. A job needs twice its "

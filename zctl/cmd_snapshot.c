@@ -28,7 +28,6 @@ static int change(const struct zctl_context *context, const char *command, const
 	json_t *answer = zctl_ask_long(context, command, 600);
 	int code = 0;
 
-
 	if (!answer)
 		return 1;
 	if (context->is_json)

@@ -212,7 +212,8 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text);     
 enum extents_for {
 	EXTENTS_STEP,  /* both planes of every subgroup */
 	EXTENTS_AHEAD, /* of a step that is not committed: what is not resident */
-	EXTENTS_COMMIT, /* parameters that changed or were never written; all that is in memory alone */
+	/* parameters that changed or were never written; all that is in memory alone */
+	EXTENTS_COMMIT,
 	EXTENTS_KEEP, /* of a snapshot of state in memory alone: both planes of every subgroup */
 };
 int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_text *text);
@@ -246,8 +247,8 @@ void extents_release_all(struct zero_job *job);
 /* ---- commit.c ---- */
 /* Step, powers, blobs, and the extents that are replaced. Ends in step_end(). */
 void commit_submit(struct zero_job *job);
-/* Writes what is in memory alone, and commits; ends in step_end(). @is_unasked: with the blobs of the
- * newest step. -ENOSPC: nothing has begun. */
+/* Writes what is in memory alone, and commits; ends in step_end(). @is_unasked: with the blobs of
+ * the newest step. -ENOSPC: nothing has begun. */
 int commit_start(struct zero_job *job, bool is_unasked, struct zi_text *text);
 /* The WRITE pipeline's end. */
 void commit_written(struct zero_job *job, int error, const struct zi_text *text);

@@ -217,8 +217,8 @@ struct zero_pipeline {
  *    └──────────────────────┴───────────────────────────────────────────┴───────────────────────┘
  * zero_commit() goes from NONE to COMMITTING, and so does a snapshot of state in memory alone. A
  * skipped step goes from STEPPING to COMMITTING.
- * An early step (is_early) updates units while STEPPING already; should the group break then, memory
- * is no longer the committed step's and is read anew before it is used (job_unload()).
+ * An early step (is_early) updates units while STEPPING already; should the group break then,
+ * memory is no longer the committed step's and is read anew before it is used (job_unload()).
  */
 enum zero_step_phase {
 	ZERO_STEP_NONE,

@@ -113,8 +113,8 @@ static int plan_planes(struct zero_job *job, struct zi_text *text)
 	                              text));
 }
 
-/* The first subgroups, as many as resident_bytes hold: backward comes to them last, so that an early
- * update ends with what need not be read. Returns their bytes. */
+/* The first subgroups, as many as resident_bytes hold: backward comes to them last, so that an
+ * early update ends with what need not be read. Returns their bytes. */
 static uint64_t choose_resident(struct zero_job *job)
 {
 	uint64_t left_bytes = job_is_nvme(job) ? job->config.resident_bytes : UINT64_MAX;
@@ -223,8 +223,8 @@ static uint64_t streamed_bytes(const struct zero_job *job)
 	return bytes;
 }
 
-/* Extents are never overwritten while committed: a step needs room for a second set, and a third one
- * of what steps write that are not committed. */
+/* Extents are never overwritten while committed: a step needs room for a second set, and a third
+ * one of what steps write that are not committed. */
 static int plan_store(struct zero_job *job, struct zi_text *text)
 {
 	struct tier_account *account = &job->account->account;

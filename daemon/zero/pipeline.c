@@ -7,14 +7,14 @@
  *   FREE ─▶ READING ─▶ LOADED ─▶ COMPUTING ─▶ WRITING ─▶ FREE
  *                        └── gave way to what is ready ───▶
  * A stage that has nothing to do is passed through. LOADED waits only while its unit is not ready:
- * state is read ahead during forward and backward, and computed when the step's norm is known; in an
- * early update when nobody uses the unit any more, which may come in another order than foretold.
- * Then what was read ahead gives its slot to what is ready, and is read once more.
+ * state is read ahead during forward and backward, and computed when the step's norm is known; in
+ * an early update when nobody uses the unit any more, which may come in another order than
+ * foretold. Then what was read ahead gives its slot to what is ready, and is read once more.
  *
- * Resident state needs no staging slot and is not read. Written is what has a new extent: parameters
- * and resident state from where they lie, since nothing changes them before the step ends. After the
- * first error nothing new begins, and the end is told when nothing is in flight: then, and only
- * then, may space and memory be given back.
+ * Resident state needs no staging slot and is not read. Written is what has a new extent:
+ * parameters and resident state from where they lie, since nothing changes them before the step
+ * ends. After the first error nothing new begins, and the end is told when nothing is in flight:
+ * then, and only then, may space and memory be given back.
  */
 #include "common/base/assert.h"
 #include "common/base/clock.h"

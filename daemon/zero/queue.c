@@ -3,10 +3,11 @@
  * In which order subgroups go through the pipeline. Floor 5, shard thread.
  *
  *     [ begun | ready: may be computed | ahead: may only be read ]
- * What is ready comes first, in the order in which its units became ready. What is ahead lies in the
- * order in which it will be wanted, as far as can be foretold: in an early update as units became
- * ready in the step before (at first: the last unit first, as backward goes), else by index. Resident
- * state needs no reading, so it lies behind all that does: the disk is never kept waiting by it.
+ * What is ready comes first, in the order in which its units became ready. What is ahead lies in
+ * the order in which it will be wanted, as far as can be foretold: in an early update as units
+ * became ready in the step before (at first: the last unit first, as backward goes), else by index.
+ * Resident state needs no reading, so it lies behind all that does: the disk is never kept waiting
+ * by it.
  *
  * No subgroup is copied or searched for in a pump: places move when a unit becomes ready, which is
  * once per unit and step.
@@ -70,7 +71,7 @@ static bool is_written(const struct zero_job *job, const struct zero_subgroup *s
 	return extent_needs_write(job, subgroup) || subgroup->places[ZERO_PLANE_STATE].next.bytes;
 }
 
-/* Every subgroup that the pipeline of @kind will handle. Ready are all of them, but in an UPDATE. */
+/* Each subgroup that the pipeline of @kind will handle. All of them are ready, but in an UPDATE. */
 void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_early)
 {
 	struct zero_queue *queue = &job->queue;

@@ -62,7 +62,8 @@ void unit_try_grad_acquire(struct zero_op *op)
  * zero_unshard() - wait until the unit is at the current step, and pin it
  * @op: unit; completes when it is
  *
- * -EBUSY its last gradient was handed over, and the step promised update_early. Context: shard thread.
+ * -EBUSY its last gradient was handed over, and the step promised update_early. Context: shard
+ * thread.
  */
 void zero_unshard(struct zero_rank *rank, struct zero_op *op)
 {

@@ -104,8 +104,8 @@ struct zero_options {
 	 * not call into zero. */
 	void (*frozen)(void *arg, const struct zi_text *text);
 	void *frozen_arg;
-	/* A job whose newest steps were not committed (commit_interval) lost them, as they could not
-	 * be written; may be NULL. Must not call into zero. */
+	/* A job whose newest steps were not committed (commit_interval) lost them, as they could
+	 * not be written; may be NULL. Must not call into zero. */
 	void (*fell_back)(void *arg, const struct zi_text *text);
 	void *fell_back_arg;
 };

@@ -290,8 +290,9 @@ ZINF_API void *zinf_grad_data(const struct zinf *zinf, uint32_t param);
 /**
  * Makes a unit's parameters writable in this rank: a private copy of the present values at the same
  * address, until zinf_param_write_end(). Between steps only.
- * Return: 0; -EBUSY a step is under way, or steps are not committed (commit_interval): zinf_commit()
- * first; or, with parameters on NVMe, the unit is unsharded; -EALREADY it is writable.
+ * Return: 0; -EBUSY a step is under way, or steps are not committed (commit_interval):
+ * zinf_commit() first; or, with parameters on NVMe, the unit is unsharded; -EALREADY it is
+ * writable.
  */
 ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
 
@@ -306,8 +307,8 @@ ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
 ZINF_API int zinf_param_write_end(struct zinf *zinf, uint32_t unit, int32_t root);
 
 /**
- * Collective: commits what zinf_param_write_end() stored, and with commit_interval the steps that are
- * not committed yet; a new job then stands at step 0.
+ * Collective: commits what zinf_param_write_end() stored, and with commit_interval the steps that
+ * are not committed yet; a new job then stands at step 0.
  * @blob: as for zinf_step(). Return: 0; -EIO and the like when the store failed: nothing is
  * committed.
  */
@@ -365,8 +366,9 @@ ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
 
 /** Hands the unit's gradient to the reduction; the buffer belongs to the daemon until the next
  * zinf_grad_acquire(). Does not wait. With update_early the last one of a step declares this rank's
- * uses of the unit's parameters over, but for the one that zinf_reshard() ends. Once per micro-batch with ZINF_SHARDED, once per step with
- * ZINF_LOCAL. -EALREADY when it was handed over before; -EINVAL when it was not acquired, or
+ * uses of the unit's parameters over, but for the one that zinf_reshard() ends. Once per
+ * micro-batch with ZINF_SHARDED, once per step with ZINF_LOCAL. -EALREADY when it was handed over
+ * before; -EINVAL when it was not acquired, or
  * outside zinf_step_begin() … zinf_step(). */
 ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);
 
@@ -376,7 +378,8 @@ ZINF_API int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *
 
 /**
  * Ends this rank's part of a step: every unit was reduced and resharded. The ticket completes when
- * the step is committed (with commit_interval: written, as far as it is); unshards of the next forward do not wait for it.
+ * the step is committed (with commit_interval: written, as far as it is); unshards of the next
+ * forward do not wait for it.
  * @blob: (@blob_bytes,) bytes, at most ZINF_BLOB_BYTES: whatever lets this rank go on from here
  * (random state, position in the data, schedule); committed with the step. May be NULL.
  * Return: 0; -ENODATA gradients are missing, -EBUSY a unit is still unsharded: the text names

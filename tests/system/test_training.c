@@ -180,13 +180,12 @@ Test(training, through_the_threads_engine_ends_in_the_same_bits)
 {
 	struct harness harness;
 
-	system_start(
-		&harness,
-		&(struct harness_options){
-			.nvme_size = "64M",
-			.nvme_extra = "backend = threads\nread_depth = 2\nwrite_depth = 2\n"
-				      "read_block = 64K\n",
-		});
+	system_start(&harness,
+	             &(struct harness_options){
+			     .nvme_size = "64M",
+			     .nvme_extra = "backend = threads\nread_depth = 2\nwrite_depth = 2\n"
+					   "read_block = 64K\n",
+		     });
 	train_and_compare(&harness, &cases[2], ON_DISK);
 	cr_assert_eq(harness_stop(&harness), 0);
 }

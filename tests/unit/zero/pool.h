@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fixture of tests about parameters on NVMe: a job whose pool holds what the test grants, beside
- * the plain computation. Of the model's units, in slots of 4096 bytes: embed 2, h.0 260, head 10. */
+ * the plain computation. Of the model's units, in slots of 4096 bytes: embed 2, h.0 260, head 10.
+ * */
 #pragma once
 
 #include "tests/unit/zero/plain.h"

@@ -2,9 +2,9 @@
 /*
  * Goal: with commit_interval k only every k-th step is written whole and committed; the others are
  * in force all the same, with the same bits. Whatever ends the group, what is there is committed; a
- * daemon that is killed falls back to the committed step, and an error of the disk as well. No space
- * is lost or taken twice on the way. Method: a job beside the plain computation, and a second one
- * that stays at the committed step.
+ * daemon that is killed falls back to the committed step, and an error of the disk as well. No
+ * space is lost or taken twice on the way. Method: a job beside the plain computation, and a second
+ * one that stays at the committed step.
  */
 #include "tests/unit/zero/world.h"
 
@@ -40,7 +40,7 @@ static uint64_t padded_count(void)
 	return padded;
 }
 
-/* Everybody comes back and finds @committed, where @plain is too; one more step proves the state. */
+/* All come back and find @committed, where @plain is too; one more step proves the state. */
 static void come_back(uint32_t world, uint64_t committed)
 {
 	struct zi_step_options options = model_options();

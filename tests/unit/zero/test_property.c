@@ -2,9 +2,9 @@
 /*
  * Goal: whatever the order in which gradients arrive, and whenever the update begins, a step gives
  * the bits of docs/ARITHMETIC.md. Method: models, types, schedules, ranks, resident shares, pools,
- * clip values and non-finite gradients drawn from a seed; ranks hand their units over in an order of
- * their own, interleaved by the dice, on a device that ends tasks in a drawn order; beside it the
- * plain computation, which knows of none of this.
+ * clip values and non-finite gradients drawn from a seed; ranks hand their units over in an order
+ * of their own, interleaved by the dice, on a device that ends tasks in a drawn order; beside it
+ * the plain computation, which knows of none of this.
  */
 #include "tests/unit/zero/world.h"
 
@@ -139,7 +139,7 @@ static void gradients(uint32_t world, uint64_t step, const struct zi_step_option
 	}
 }
 
-/* One element of one gradient is not finite, perhaps. Return: true when the step is to be skipped. */
+/* One element of one gradient is not finite, perhaps. Return: the step is to be skipped. */
 static bool draw_poison(uint32_t world, uint64_t step, const struct zi_step_options *options)
 {
 	uint32_t unit = draw(UNITS);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: with parameters on NVMe a rank finds in its pool what was committed, whatever came and
- * went; a demand waits while it can be met, and is refused with figures when it cannot; nothing that is
- * pinned moves; damage is found and named. Method: a node whose pool holds less than the model,
- * one to three ranks that pin and wait in chosen orders, and the store's bytes turned by hand.
+ * went; a demand waits while it can be met, and is refused with figures when it cannot; nothing
+ * that is pinned moves; damage is found and named. Method: a node whose pool holds less than the
+ * model, one to three ranks that pin and wait in chosen orders, and the store's bytes turned by
+ * hand.
  */
 #include <fcntl.h>
 

@@ -223,11 +223,6 @@ int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text
 		            config->commit_interval, CHECK_INTERVAL_MAX);
 		return err_origin(-EINVAL);
 	}
-	if (config->commit_interval > 1 && config->offload_param == ZI_OFFLOAD_NVME) {
-		zi_text_set(text, "commit_interval %u is not built yet with offload_param nvme",
-		            config->commit_interval);
-		return err_origin(-EOPNOTSUPP);
-	}
 	return err_trace(check_dtypes(config, text));
 }
 

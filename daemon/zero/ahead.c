@@ -6,9 +6,9 @@
  *                         │  no rank is left, the group broke, zero_commit(), the daemon stops
  *                         └──▶ what is in memory alone is written, and all of it committed
  *
- * While a job is ahead, its parameters and resident state are in memory alone, and the rest is in
- * extents that no commit names: `extent` of a place is the newest, `kept` the committed one, which
- * stays until the next commit. Blobs and the powers of beta go the same way. So a job that is ahead
+ * While a job is ahead, its parameters (without a pool) and resident state are in memory alone, and
+ * the rest is in extents that no commit names: `extent` of a place is the newest, `kept` the
+ * committed one, which stays until the next commit. Blobs and the powers of beta go the same way. So a job that is ahead
  * is updated in place by nobody before the step is certain; and when something fails within such a
  * step, it falls back to the committed one, as it does when the daemon is killed.
  */
@@ -32,8 +32,10 @@ void ahead_take(struct zero_job *job)
 			place_advance(job, &subgroup->places[plane], job->current_step);
 		subgroup->is_reset = false;
 	}
-	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		job->units[i].is_written = false;
+		job->units[i].is_param_next = false;
+	}
 }
 
 /* See internal.h. */

@@ -213,13 +213,17 @@ static uint64_t stored_bytes(const struct zero_job *job)
 	return job->padded_count * element_bytes;
 }
 
-/* Of state that streams: what each step writes anew, also when it is not committed. */
+/* What each step writes anew, also when it is not committed. */
 static uint64_t streamed_bytes(const struct zero_job *job)
 {
 	uint64_t bytes = 0;
 
-	for (uint32_t i = job->resident_count; i < job->subgroup_count; i++)
-		bytes += job_subgroup_state_bytes(job, &job->subgroups[i]);
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		if (i >= job->resident_count)
+			bytes += job_subgroup_state_bytes(job, &job->subgroups[i]);
+		if (job_has_pool(job))
+			bytes += job_subgroup_param_bytes(job, &job->subgroups[i]);
+	}
 	return bytes;
 }
 

@@ -263,10 +263,6 @@ Test(check, sizes_and_reserved_words_of_a_job)
 	config.commit_interval++;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
 	expect_text("commit_interval is 65537");
-	config.commit_interval = 2;
-	config.offload_param = ZI_OFFLOAD_NVME;
-	cr_expect_eq(zi_check_job_config(&config, &text), -EOPNOTSUPP);
-	expect_text("commit_interval 2");
 	config = good_config();
 	config.param_budget_bytes = 1ull << 63;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);

@@ -128,10 +128,10 @@ struct zinf_options {
 				  *   unit) */
 	uint32_t commit_interval; /**< 0 or 1: every step is committed. k: every k-th. In between,
 				   *   parameters (unless they are on NVMe) and the resident share
-				   *   stay in memory alone and are not written: a crash of the daemon then falls back by at
-				   *   most k steps. The death of ranks costs nothing: what is
-				   *   there is committed when the group is over, and when the
-				   *   daemon stops. For state on NVMe, which takes a third time
+				   *   stay in memory alone and are not written: a crash of the
+				   *   daemon then falls back by at most k steps. The death of
+				   *   ranks costs nothing: what is there is committed when the
+				   *   group is over, and when the daemon stops. For state on NVMe, which takes a third time
 				   *   the space of what is not resident; without effect on state
 				   *   in memory alone */
 	uint32_t reserved[5];     /**< zero */

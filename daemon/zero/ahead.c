@@ -8,9 +8,10 @@
  *
  * While a job is ahead, its parameters (without a pool) and resident state are in memory alone, and
  * the rest is in extents that no commit names: `extent` of a place is the newest, `kept` the
- * committed one, which stays until the next commit. Blobs and the powers of beta go the same way. So
- * a job that is ahead is updated in place by nobody before the step is certain; and when something
- * fails within such a step, it falls back to the committed one, as it does when the daemon is killed.
+ * committed one, which stays until the next commit. Blobs and the powers of beta go the same way.
+ * So a job that is ahead is updated in place by nobody before the step is certain; and when
+ * something fails within such a step, it falls back to the committed one, as it does when the
+ * daemon is killed.
  */
 #include "common/base/assert.h"
 #include "common/base/err.h"

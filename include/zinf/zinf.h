@@ -131,9 +131,9 @@ struct zinf_options {
 				   *   stay in memory alone and are not written: a crash of the
 				   *   daemon then falls back by at most k steps. The death of
 				   *   ranks costs nothing: what is there is committed when the
-				   *   group is over, and when the daemon stops. For state on NVMe, which takes a third time
-				   *   the space of what is not resident; without effect on state
-				   *   in memory alone */
+				   *   group is over, and when the daemon stops. For state on
+				   *   NVMe, which takes a third time the space of what is not
+				   *   resident; without effect on state in memory alone */
 	uint32_t reserved[5];     /**< zero */
 };
 

@@ -157,6 +157,7 @@ static void put_config(struct zi_job_config *config, const struct zinf_options *
 		.offload_optimizer = options->offload_optimizer,
 		.offload_param = options->offload_param,
 		.durability = options->durability,
+		.io_weight = options->io_weight,
 		.resident_bytes = options->resident_bytes,
 		.staging_bytes = options->staging_bytes,
 		.param_budget_bytes = options->param_budget_bytes,

@@ -3,8 +3,8 @@
  * The engine: requests queue, go out in blocks, at most `depth` at once, and come back whole. Floor
  * 2, owner thread only (the first to kick; making and registering may be another's before that).
  *
- *   submit ──▶ queue of its store ──▶ blocks ──▶ backend ──▶ reap: judge each result ──▶ done()
- *              and direction            schedule.c              cancel.c: what is given up
+ *   submit ──▶ queue of its flow, ──▶ blocks ──▶ backend ──▶ reap: judge each result ──▶ done()
+ *              store and direction      schedule.c              cancel.c: what is given up
  *
  * Here every result is judged, for all backends alike: a count that is short is continued, one that
  * cannot be is an error, and a request succeeds only when each of its bytes was counted. After an
@@ -58,8 +58,8 @@ static void engine_init_ports(struct nvme_engine *engine)
 	for (uint32_t i = 0; i < NVME_PORTS_COUNT; i++) {
 		struct nvme_port *port = &engine->ports[i];
 
-		zi_list_init(&port->lanes[NVME_READ].queue);
-		zi_list_init(&port->lanes[NVME_WRITE].queue);
+		zi_list_init(&port->lanes[NVME_READ].streams);
+		zi_list_init(&port->lanes[NVME_WRITE].streams);
 		zi_list_init(&port->deadlines);
 		port->file_slot = NVME_SLOT_NONE;
 	}
@@ -101,6 +101,9 @@ int nvme_engine_new(const struct nvme_engine_options *options, struct zi_text *t
 	zi_list_init(&engine->free_blocks);
 	zi_list_init(&engine->finished);
 	nvme_fixed_init(&engine->fixed);
+	r = nvme_flow_new(NVME_FLOW_WEIGHT_DEFAULT, &engine->flow);
+	if (r)
+		return err_trace(r);
 	engine->blocks = calloc(engine->depth, sizeof(*engine->blocks));
 	engine->reaped = calloc(engine->depth, sizeof(struct nvme_block *));
 	if (!engine->blocks || !engine->reaped)
@@ -125,6 +128,7 @@ struct nvme_engine *nvme_engine_free(struct nvme_engine *engine)
 	assert(!engine->is_reaping);
 	assert(engine->inflight_count == 0);
 	engine->backend = nvme_backend_free(engine->backend);
+	engine->flow = nvme_flow_free(engine->flow);
 	free(engine->reaped);
 	free(engine->blocks);
 	free(engine);
@@ -179,8 +183,8 @@ int nvme_engine_tune(struct nvme_engine *engine, struct nvme_store *store,
 
 /**
  * nvme_engine_submit() - queues a request; nvme_engine_kick() sends it
- * @io: direction, store, offset_bytes, buffer, bytes and done are set, deadline_ns if wanted; the
- *      engine's until done ran
+ * @io: direction, store, offset_bytes, buffer, bytes and done are set, deadline_ns and flow if
+ *      wanted; the engine's until done ran
  *
  * Return: 0; -EINVAL when misaligned, empty, on the superblock or beyond the end: nothing happens
  * then, done is not called.
@@ -209,7 +213,7 @@ int nvme_engine_submit(struct nvme_engine *engine, struct nvme_io *io)
 	io->submitted_ns = zi_clock_now_ns();
 	io->finished_ns = 0;
 	io->port = engine_port(engine, io->store);
-	zi_list_push_back(&io->port->lanes[io->direction].queue, &io->link);
+	nvme_schedule_queue(engine, io);
 	zi_list_init(&io->deadline_link);
 	if (io->deadline_ns)
 		nvme_deadline_add(engine, io);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of an engine, for engine.c, schedule.c, cancel.c and register.c. Private to nvme/.
+/* The inside of an engine, for engine.c, schedule.c, flow.c, cancel.c and register.c. Private to nvme/.
  * Floor 2, owner thread. */
 #pragma once
 
@@ -11,12 +11,13 @@
 #define NVME_DEPTH_MAX       4096u
 #define NVME_BLOCK_BYTES_MAX (64u << 20)
 
-/* Requests of one store in one direction. */
+/* Blocks of one store in one direction. */
 struct nvme_lane {
-	struct zi_list queue; /* requests with blocks that have not gone out */
 	uint32_t block_bytes;
 	uint32_t depth;
 	uint32_t inflight_count; /* blocks */
+	struct zi_list streams;  /* with something queued; those that ran dry until they are met */
+	uint64_t virtual_time;   /* of the stream that was served last, see schedule.c */
 };
 
 /* What an engine keeps of a store. */
@@ -31,11 +32,26 @@ struct nvme_port {
 #define NVME_PORT_PLAIN  0u
 #define NVME_PORTS_COUNT (NVME_FILES_MAX + 1)
 
+/* What one flow wants of one store in one direction. */
+struct nvme_stream {
+	struct zi_list streams_link; /* of the lane */
+	struct zi_list queue;        /* requests with blocks that have not gone out */
+	struct nvme_flow *flow;
+	uint64_t virtual_time; /* bytes it was served, the more the less its weight */
+};
+
+struct nvme_flow {
+	uint32_t weight;
+	uint64_t bytes[2]; /* by direction */
+	struct nvme_stream streams[NVME_PORTS_COUNT][2];
+};
+
 struct nvme_engine {
 	struct nvme_backend *backend;
 	struct nvme_engine_options options;
 	uint32_t depth;
 	struct nvme_port ports[NVME_PORTS_COUNT];
+	struct nvme_flow *flow;    /* of requests that name none */
 	uint32_t ports_end_index;  /* behind the last one in use */
 	uint32_t ports_turn_index; /* whose turn it is */
 	struct zi_list free_blocks;
@@ -55,6 +71,8 @@ struct nvme_engine {
 /* What a port of the store with @tuning allows, defaults in place of zeros. */
 void nvme_port_tune(const struct nvme_engine *engine, struct nvme_port *port,
                     const struct nvme_tuning *tuning);
+/* An accepted request waits its turn. */
+void nvme_schedule_queue(struct nvme_engine *engine, struct nvme_io *io);
 /* Hands a block to the backend, also one that is continued. */
 void nvme_schedule_prepare(struct nvme_engine *engine, struct nvme_block *block);
 /* Hands the backend what depths allow, without starting it. */

@@ -92,7 +92,7 @@ int nvme_space_claim(struct nvme_space *space, const struct zi_extent *extent);
 uint64_t nvme_space_free_bytes(const struct nvme_space *space);
 uint64_t nvme_space_total_bytes(const struct nvme_space *space);
 
-/* ---- engine (engine.c, schedule.c, cancel.c; backends uring.c, threads.c, faulty.c) ---- */
+/* ---- engine (engine.c, schedule.c, flow.c, cancel.c; backends uring.c, threads.c, faulty.c) ---- */
 
 struct nvme_engine;
 struct nvme_io;
@@ -100,6 +100,23 @@ struct nvme_port;
 typedef void (*nvme_io_fn)(struct nvme_io *io);
 
 enum nvme_direction { NVME_READ = 0, NVME_WRITE = 1 };
+
+/* Whose requests they are (a job's, say). Flows that want the same store at once have it in
+ * proportion to their weights, by bytes; one that is alone has all of it. (flow.c) */
+struct nvme_flow;
+#define NVME_FLOW_WEIGHT_MAX     1000u
+#define NVME_FLOW_WEIGHT_DEFAULT 100u
+
+/* @weight: 1 to NVME_FLOW_WEIGHT_MAX; 0: NVME_FLOW_WEIGHT_DEFAULT. -EINVAL, -ENOMEM. */
+int nvme_flow_new(uint32_t weight, struct nvme_flow **ret_flow);
+/* Asserts that nothing of it is queued. Before the engine that it was used with. Owner thread. */
+struct nvme_flow *nvme_flow_free(struct nvme_flow *flow);
+ZI_DEFINE_CLEANUP(struct nvme_flow *, nvme_flow_free)
+/* From the next block on. Values as above. */
+int nvme_flow_weigh(struct nvme_flow *flow, uint32_t weight);
+uint32_t nvme_flow_weight(const struct nvme_flow *flow);
+/* Bytes handed to the kernel so far, whatever became of them. */
+uint64_t nvme_flow_bytes(const struct nvme_flow *flow, enum nvme_direction direction);
 
 /* A request: embedded in its owner, which must leave it and its buffer alone until `done` ran.
  * Split into blocks inside; done is called exactly once, from nvme_engine_reap(), never from
@@ -119,6 +136,7 @@ struct nvme_io {
 	uint64_t bytes;
 	uint64_t deadline_ns; /* absolute; 0: none */
 	nvme_io_fn done;
+	struct nvme_flow *flow; /* NULL: the engine's own, of default weight */
 	/* results */
 	int result;
 	bool is_late; /* the deadline passed before the last block came back */

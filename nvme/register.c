@@ -44,8 +44,13 @@ int nvme_engine_register_store(struct nvme_engine *engine, struct nvme_store *st
 static void engine_close_port(struct nvme_engine *engine, struct nvme_port *port)
 {
 	for (uint32_t i = 0; i < ZI_COUNT_OF(port->lanes); i++) {
-		assert(zi_list_is_empty(&port->lanes[i].queue));
+		struct zi_list *streams = &port->lanes[i].streams;
+		struct zi_list *link;
+
 		assert(port->lanes[i].inflight_count == 0);
+		while ((link = zi_list_pop_front(streams)))
+			assert(zi_list_is_empty(
+				&container_of(link, struct nvme_stream, streams_link)->queue));
 	}
 	port->file_slot = NVME_SLOT_NONE;
 	while (engine->ports_end_index > NVME_PORT_PLAIN + 1 &&

@@ -147,11 +147,11 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 	       get_count(job, "padded_elements"), get_count(job, "units"),
 	       get_count(job, "subgroups"));
 	printf("config: param %s, grad %s, %s, schedule %s, optimizer state on %s, "
-	       "parameters on %s, durability %s\n",
+	       "parameters on %s, durability %s, I/O weight %" PRIu64 "\n",
 	       get_word(config, "param_dtype"), get_word(config, "grad_dtype"),
 	       get_word(config, "optimizer"), get_word(config, "schedule"),
 	       get_word(config, "offload_optimizer"), get_word(config, "offload_param"),
-	       get_word(config, "durability"));
+	       get_word(config, "durability"), get_count(config, "io_weight"));
 	print_ranks(job);
 	print_held(context, job);
 	printf("reserved on NVMe: %s; since the daemon started: read %s, written %s\n",

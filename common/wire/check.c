@@ -191,7 +191,7 @@ int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text
 		{ "durability", config->durability, 0, _ZI_DURABILITY_COUNT },
 	};
 
-	if (!is_zero(config->reserved, ZI_COUNT_OF(config->reserved))) {
+	if (config->reserved0 || !is_zero(config->reserved, ZI_COUNT_OF(config->reserved))) {
 		zi_text_set(text, "job configuration: reserved words are set");
 		return err_origin(-EPROTO);
 	}
@@ -201,6 +201,11 @@ int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text
 
 		if (r)
 			return err_trace(r);
+	}
+	if (config->io_weight > ZI_IO_WEIGHT_MAX) {
+		zi_text_set(text, "io_weight is %u: 1 to %u are allowed, 0 is %u",
+		            config->io_weight, ZI_IO_WEIGHT_MAX, ZI_IO_WEIGHT_DEFAULT);
+		return err_origin(-EINVAL);
 	}
 	if (config->resident_bytes > INT64_MAX || config->staging_bytes > INT64_MAX ||
 	    config->param_budget_bytes > INT64_MAX) {

@@ -44,6 +44,10 @@
 #define ZI_FEATURE_EARLY       (1ull << 3) /* ZI_STEP_UPDATE_EARLY */
 #define ZI_FEATURE_SNAPSHOTS   (1ull << 4) /* LOAD, SNAPSHOT */
 #define ZI_FEATURE_INTERVAL    (1ull << 5) /* commit_interval */
+#define ZI_FEATURE_IO_WEIGHT   (1ull << 6) /* a job's share of its stores */
+
+#define ZI_IO_WEIGHT_MAX     1000u
+#define ZI_IO_WEIGHT_DEFAULT 100u /* what 0 means */
 
 enum zi_message_type {
 	ZI_MESSAGE_HELLO = 1,
@@ -101,7 +105,9 @@ struct zi_job_config {
 	uint64_t resident_bytes;
 	uint64_t staging_bytes;
 	uint64_t param_budget_bytes; /* with ZI_FEATURE_NVME_PARAM; else zero */
-	uint64_t reserved[3];
+	uint32_t io_weight;          /* with ZI_FEATURE_IO_WEIGHT; else zero */
+	uint32_t reserved0;
+	uint64_t reserved[2];
 };
 static_assert(sizeof(struct zi_job_config) == 80, "job configuration");
 

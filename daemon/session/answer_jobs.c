@@ -52,6 +52,8 @@ static json_t *answer_config(const struct zi_job_config *config)
 	            zi_offload_name((enum zi_offload)config->offload_param));
 	answer_word(object, "durability",
 	            config->durability == ZI_DURABILITY_POWER ? "power" : "process");
+	answer_number(object, "io_weight",
+	              config->io_weight ? config->io_weight : ZI_IO_WEIGHT_DEFAULT);
 	answer_number(object, "resident_bytes", config->resident_bytes);
 	answer_number(object, "staging_bytes", config->staging_bytes);
 	answer_number(object, "param_budget_bytes", config->param_budget_bytes);

@@ -50,6 +50,7 @@ int tier_move_submit(struct nvme_engine *engine, struct tier_move *move)
 		.buffer = move->buffer,
 		.bytes = move->bytes,
 		.deadline_ns = move_deadline_ns(move),
+		.flow = move->flow,
 		.done = move_done,
 	};
 	r = nvme_engine_submit(engine, &move->io);

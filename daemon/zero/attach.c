@@ -190,6 +190,10 @@ static int config_compare_ranks(const struct zi_job_config *config,
 		                          zi_offload_name((enum zi_offload)config->offload_param),
 		                          zi_offload_name((enum zi_offload)model->offload_param),
 		                          whose));
+	if (config->io_weight != model->io_weight)
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "io_weight is %u, but %u in the other ranks",
+		                                config->io_weight, model->io_weight));
 	if (config->param_budget_bytes != model->param_budget_bytes)
 		return err_origin(differs(text, -EINVAL, "param_budget_bytes",
 		                          zi_format_bytes(config->param_budget_bytes).chars,

@@ -185,6 +185,7 @@ static void fetch_begin(struct zero_fetch *fetch, struct zero_load *load)
 		                          .offset_bytes = extent->offset_bytes,
 		                          .buffer = fetch->target,
 		                          .bytes = extent->bytes,
+		                          .flow = job->flow,
 		                          .done = fetch_moved };
 	job_busy(job);
 	r = tier_move_submit(job->zero->options.engine, &fetch->move);

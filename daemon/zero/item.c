@@ -161,6 +161,7 @@ static void item_move(struct zero_item *item, uint32_t plane, bool is_write, voi
 		.offset_bytes = extent->offset_bytes,
 		.buffer = buffer,
 		.bytes = extent->bytes,
+		.flow = job->flow,
 		.done = plane == ZERO_PLANE_PARAM ? param_moved : state_moved,
 	};
 	r = tier_move_submit(job->zero->options.engine, move);

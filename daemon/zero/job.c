@@ -28,11 +28,16 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	_cleanup_(zi_freep) struct zero_job *job = NULL;
 	char account_name[ZI_NAME_BYTES + 8];
 	uint32_t tier;
+	int r = 0;
 
 	account = calloc(1, sizeof(*account));
 	job = calloc(1, sizeof(*job));
 	if (!owner || !account || !job)
 		return err_origin(-ENOMEM);
+	if (zero->options.nvme_tier_count)
+		r = nvme_flow_new(NVME_FLOW_WEIGHT_DEFAULT, &job->flow);
+	if (r)
+		return err_trace(r);
 	tier = roomiest(zero->options.cpu_tiers, zero->options.cpu_tier_count);
 	job->zero = zero;
 	job->uid = uid;
@@ -148,6 +153,7 @@ struct zero_job *job_free(struct zero_job *job)
 	tier_charge_return(&job->nvme_charge);
 	layout_unbuild(job);
 	history_free(&job->history);
+	job->flow = nvme_flow_free(job->flow);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
 		for (uint32_t which = 0; which < ZERO_BLOBS; which++)
 			free(job->blobs[which][i].bytes);

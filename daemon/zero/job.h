@@ -369,6 +369,7 @@ struct zero_job {
 	struct zero_account *account; /* below the uid's */
 	struct tier *cpu_tier;
 	struct tier *nvme_tier; /* NULL: state in memory alone */
+	struct nvme_flow *flow; /* its share of the stores; NULL: there are none */
 	struct dev *device;
 	uint32_t busy_count;
 	uint32_t attached_count; /* ranks, with those of replaced incarnations */

@@ -194,6 +194,10 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	}
 	job_unload(job);
 	job->config = job->group.config;
+	static_assert(ZI_IO_WEIGHT_MAX <= NVME_FLOW_WEIGHT_MAX, "what was checked is allowed");
+	static_assert(ZI_IO_WEIGHT_DEFAULT == NVME_FLOW_WEIGHT_DEFAULT, "0 is the same to both");
+	if (job->flow)
+		(void)nvme_flow_weigh(job->flow, job->config.io_weight);
 	if (job_has_pool(job))
 		job_drop_param(job); /* It may have had all of them in memory before. */
 	job->world = job->group.world_size;

@@ -134,7 +134,9 @@ struct zinf_options {
 				   *   group is over, and when the daemon stops. For state on
 				   *   NVMe, which takes a third time the space of what is not
 				   *   resident; without effect on state in memory alone */
-	uint32_t reserved[5];     /**< zero */
+	uint32_t io_weight;       /**< share of the stores it is on, while other jobs want them too:
+				   *   1 to 1000, in proportion to theirs; 0: 100 */
+	uint32_t reserved[4];     /**< zero */
 };
 
 #define ZINF_OPTIONS_INIT                                                                 \

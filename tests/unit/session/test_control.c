@@ -16,7 +16,9 @@ Test(control, hello_is_answered_with_the_version_and_the_features_there_are)
 	client_hello(client);
 	cr_assert_eq(client->in.hello.major, ZI_PROTOCOL_MAJOR);
 	cr_assert_eq(client->in.hello.features,
-	             ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | ZI_FEATURE_INTERVAL, "and no NVMe");
+	             ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | ZI_FEATURE_INTERVAL |
+	                     ZI_FEATURE_IO_WEIGHT,
+	             "and no NVMe");
 	cr_assert_eq(client->in.header.sequence, 1);
 	client_close(client);
 	settle();

@@ -264,10 +264,20 @@ Test(check, sizes_and_reserved_words_of_a_job)
 	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
 	expect_text("commit_interval is 65537");
 	config = good_config();
+	config.io_weight = ZI_IO_WEIGHT_MAX;
+	cr_assert_eq(zi_check_job_config(&config, &text), 0);
+	config.io_weight++;
+	cr_assert_eq(zi_check_job_config(&config, &text), -EINVAL);
+	cr_assert_not_null(strstr(text.chars, "io_weight"));
+
+	config = good_config();
+	config.reserved0 = 1;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EPROTO);
+	config = good_config();
 	config.param_budget_bytes = 1ull << 63;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
 	config = good_config();
-	config.reserved[2] = 1;
+	config.reserved[1] = 1;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EPROTO);
 }
 

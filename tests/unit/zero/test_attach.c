@@ -241,6 +241,9 @@ Test(zero_attach, ranks_that_differ_are_refused_with_both_values)
 	options = as("run.0", 1, 2);
 	options.config.staging_bytes = MIB;
 	refused(1, options, -EINVAL, "staging_bytes is 1 MiB, but 0 B");
+	options = as("run.0", 1, 2);
+	options.config.io_weight = 300;
+	refused(1, options, -EINVAL, "io_weight is 300, but 0");
 	cr_assert_eq(attach(1, as("run.0", 1, 2)), 0);
 	leave_all();
 	node_deinit(&node);

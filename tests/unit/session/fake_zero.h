@@ -75,7 +75,7 @@ static inline void fake_finish(struct zero_op *op, int result)
 static inline void fake_take(struct zero_rank *rank, struct zero_op *op)
 {
 	fake.op_count++;
-	op->stats.step = 77;
+	op->stats.step = op->stats.committed_step = 77;
 	if (!fake.holds) {
 		fake_finish(op, fake.result);
 		return;

@@ -116,6 +116,12 @@ static void job_lost(void *arg, const char *job)
 		job);
 }
 
+static void job_stuck(void *arg, const struct zi_text *text)
+{
+	(void)arg;
+	log_warning("%s", text->chars);
+}
+
 static void catalog_broke(void *arg, const struct zi_text *text)
 {
 	(void)arg;
@@ -152,6 +158,7 @@ static int make_zero(struct daemon *daemon, struct zi_text *text)
 		.params_max = (uint32_t)config->params,
 		.frozen = catalog_broke,
 		.fell_back = job_fell_back,
+		.stuck = job_stuck,
 	};
 	int r;
 

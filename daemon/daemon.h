@@ -83,6 +83,7 @@ struct daemon {
 	int signal_fd;
 	struct zi_source signal_source;
 	struct zi_timer stop_timer;
+	struct zi_post start_post;  /* to the shard */
 	struct zi_post stop_post;   /* to the shard, and back */
 	struct zi_post hurry_post;  /* to the shard */
 	bool is_quiesced, is_empty; /* both: nothing is left to wait for */

@@ -53,6 +53,12 @@ static int shard_main(void *arg)
 	return 0;
 }
 
+/* Paths that the configuration drains. Context: shard thread. */
+static void shard_started(struct zi_post *post)
+{
+	zero_evacuate(container_of(post, struct daemon, start_post)->shard.zero);
+}
+
 /* ---- watchdog ---- */
 
 /* Context: control. */
@@ -248,6 +254,7 @@ int daemon_run(struct daemon *daemon, int ready_fd)
 		unwatch(daemon);
 		return err_trace(r);
 	}
+	zi_loop_post(daemon->shard.loop, &daemon->start_post, shard_started);
 	if (daemon->notify.watchdog_ns)
 		watchdog_due(&daemon->watchdog_timer);
 	notify_send(&daemon->notify, "READY=1\nSTATUS=Listening at %s", daemon->socket_path);

@@ -33,9 +33,9 @@ int zctl_drain(const struct zctl_context *context, int argc, char **argv)
 	if (context->is_json)
 		code = zctl_print_json(answer);
 	else if (!strcmp(argv[0], "drain"))
-		printf("path %s of %s is %s, %s are left there: they move with the next step of "
-		       "each job (zctl tiers). Write 'drain = yes' into [nvme %s] for this to "
-		       "outlive a restart of zinfd\n",
+		printf("path %s of %s is %s, %s are left there: running jobs leave it with their "
+		       "next step, those at rest at once (zctl tiers). Write 'drain = yes' into "
+		       "[nvme %s] for this to outlive a restart of zinfd\n",
 		       get_word(answer, "name"), get_word(answer, "tier"),
 		       get_word(answer, "state"),
 		       zi_format_bytes(get_count(answer, "used_bytes")).chars,

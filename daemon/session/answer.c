@@ -171,7 +171,7 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 		break;
 	case SESS_ASK_DRAIN:
 	case SESS_ASK_UNDRAIN:
-		inquiry->answer = sess_answer_drain(facts, inquiry);
+		inquiry->answer = sess_answer_drain(shard, facts, inquiry);
 		break;
 	case SESS_ASK_LIMITS:
 		inquiry->answer = answer_limits(shard, facts);

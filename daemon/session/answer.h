@@ -44,5 +44,6 @@ json_t *sess_answer_snapshot_list(struct sess_shard *shard, uid_t uid,
 json_t *sess_answer_jobs(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry);
 
 /* answer_tiers.c */
-json_t *sess_answer_drain(const struct sess_facts *facts, struct sess_inquiry *inquiry);
+json_t *sess_answer_drain(struct sess_shard *shard, const struct sess_facts *facts,
+                          struct sess_inquiry *inquiry);
 json_t *sess_answer_tiers(struct sess_shard *shard, const struct sess_facts *facts);

@@ -118,7 +118,8 @@ static struct tier_member *find_member(const struct sess_facts *facts, const cha
  *
  * Return: the path as it is then; NULL: refused. Context: shard thread.
  */
-json_t *sess_answer_drain(const struct sess_facts *facts, struct sess_inquiry *inquiry)
+json_t *sess_answer_drain(struct sess_shard *shard, const struct sess_facts *facts,
+                          struct sess_inquiry *inquiry)
 {
 	struct tier_member *member = find_member(facts, inquiry->job);
 	json_t *object;
@@ -132,6 +133,7 @@ json_t *sess_answer_drain(const struct sess_facts *facts, struct sess_inquiry *i
 		                                    &inquiry->text);
 	if (inquiry->result)
 		return NULL;
+	zero_evacuate(shard->zero);
 	object = answer_member(member, 0);
 	answer_word(object, "tier", member->tier->name);
 	return object;

@@ -145,7 +145,7 @@ static void record_blobs(struct zero_job *job)
 }
 
 /* What a path did not bring to its medium, it may claim to have brought there the next time. */
-static void fail_unflushed(struct zero_job *job, int error)
+void commit_fail_unflushed(struct zero_job *job, int error)
 {
 	for (uint32_t i = 0; job->record_failed >> i; i++)
 		if (job->record_failed >> i & 1)
@@ -161,7 +161,7 @@ static void committed(struct catalog_request *request)
 	request_end(job);
 	job->step.stats.commit_ns = zi_clock_now_ns() - job->step.commit_ns;
 	if (request->result)
-		fail_unflushed(job, request->result);
+		commit_fail_unflushed(job, request->result);
 	step_end(job, request->result, &text);
 	zero_drain(zero);
 }
@@ -195,6 +195,38 @@ void commit_submit(struct zero_job *job)
 			record_place(job, &job->subgroups[i], plane);
 	record_blobs(job);
 	submit(job, CATALOG_COMMIT, committed);
+}
+
+static void record_moved(struct zero_job *job, const struct zero_subgroup *subgroup, uint32_t plane)
+{
+	const struct zero_place *place = &subgroup->places[plane];
+
+	if (!place->next.bytes)
+		return;
+	job->record_extents[job->record.extent_count++] = record_extent(
+		subgroup, plane, &place->next,
+		&job->hashes[plane][place->hash_index][subgroup->tile_first], place->step);
+	job->record_members |= tier_member_bit(place->next.member);
+}
+
+/* See internal.h. */
+void commit_moved(struct zero_job *job, catalog_request_fn done)
+{
+	record_fill(job);
+	job->record_members = 0;
+	job->record_failed = 0;
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+			record_moved(job, &job->subgroups[i], plane);
+	for (uint32_t i = 0; i < job->world; i++) {
+		const struct zero_blob *blob = &job->blobs[job->blob_index][i];
+
+		if (blob->byte_count)
+			job->record_blobs[job->record.blob_count++] = (struct catalog_blob){
+				.rank = i, .bytes = blob->bytes, .byte_count = blob->byte_count
+			};
+	}
+	submit(job, CATALOG_COMMIT, done);
 }
 
 /* ---- zero_commit() ---- */

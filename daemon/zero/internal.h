@@ -242,9 +242,16 @@ void extents_release_next(struct zero_job *job);
 void extents_release_abandoned(struct zero_job *job);
 void extents_release_written(struct zero_job *job);
 void extents_commit(struct zero_job *job);
+/* What was moved lies elsewhere, and is the same. */
+void extents_commit_moved(struct zero_job *job);
 void extents_release_all(struct zero_job *job);
 
 /* ---- commit.c ---- */
+/* Extents that were moved, and nothing else: the job stands where it stood. @done calls
+ * request_end() first. */
+void commit_moved(struct zero_job *job, catalog_request_fn done);
+/* After a commit failed: the path that did not flush. */
+void commit_fail_unflushed(struct zero_job *job, int error);
 /* Step, powers, blobs, and the extents that are replaced. Ends in step_end(). */
 void commit_submit(struct zero_job *job);
 /* Writes what is in memory alone, and commits; ends in step_end(). @is_unasked: with the blobs of
@@ -390,6 +397,10 @@ void ahead_set(struct zero_job *job, int64_t step, const struct zero_marks *mark
 /* Commits what nobody else will. True when that has begun. */
 bool ahead_commit(struct zero_job *job);
 void ahead_lost(struct zero_job *job, const struct zi_text *why);
+
+/* ---- evacuate.c ---- */
+/* Looks for jobs at rest on paths that are to be left. Cheap when there are none such. */
+void evacuate_kick(struct zero *zero);
 
 /* ---- unit.c ---- */
 void unit_try_unshard(struct zero_op *op);

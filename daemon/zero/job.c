@@ -261,4 +261,6 @@ void job_settle(struct zero_job *job)
 	}
 	if (materialize_is_due(job))
 		materialize_start(job);
+	else
+		evacuate_kick(job->zero);
 }

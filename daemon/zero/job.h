@@ -77,6 +77,32 @@ struct zero_snapshot {
 	struct zero_snapshot_op *op; /* who waits for it; NULL: nobody */
 };
 
+#define ZERO_EVACUEES 4u
+
+/* An extent on its way to another path. */
+struct zero_evacuee {
+	struct zero_job *job;
+	struct zero_subgroup *subgroup; /* NULL: free */
+	uint32_t plane;
+	void *slot;
+	struct tier_move move;
+	struct dev_task task;
+	int error;
+	struct zi_text text;
+};
+
+/* A job at rest that is moved off a path: evacuate.c. */
+struct zero_evacuation {
+	struct zero_job *job; /* NULL: none */
+	struct tier_staging *staging;
+	struct zero_evacuee evacuees[ZERO_EVACUEES];
+	uint32_t active_count; /* of them */
+	uint32_t round_count;  /* moved, not committed */
+	uint32_t cursor;       /* next place, in order of subgroups and planes */
+	bool is_filling, is_posted;
+	struct zi_post post;
+};
+
 struct zero {
 	struct zero_options options;
 	struct zero_shares shares;
@@ -98,6 +124,7 @@ struct zero {
 	struct zi_text frozen_text;
 	void (*quiesced)(void *arg); /* NULL: nobody waits */
 	void *quiesced_arg;
+	struct zero_evacuation evacuation;
 };
 
 /* What a rank streams, and what a job keeps. */
@@ -375,6 +402,7 @@ struct zero_job {
 	uint32_t attached_count; /* ranks, with those of replaced incarnations */
 	int refusal;             /* not 0: damaged; attach answers this */
 	struct zi_text refusal_text;
+	bool is_stuck;    /* could not be moved off a path, and that was told */
 	bool is_stored;   /* in the catalog */
 	bool is_deleting; /* zero_job_destroy(), or a ghost */
 	bool is_ghost;

@@ -72,6 +72,8 @@ struct zero *zero_free(struct zero *zero)
 {
 	if (!zero)
 		return NULL;
+	assert(!zero->evacuation.job);
+	assert(!zero->evacuation.is_posted);
 	assert(zi_list_is_empty(&zero->completed));
 	assert(zi_list_is_empty(&zero->notices));
 	assert(zi_list_is_empty(&zero->snapshots_done));
@@ -140,7 +142,8 @@ struct tier_account *zero_account(struct zero *zero, uint32_t uid)
 
 static bool is_quiet(const struct zero *zero)
 {
-	if (!zi_list_is_empty(&zero->ghosts) || zero->snapshot_busy_count)
+	if (!zi_list_is_empty(&zero->ghosts) || zero->snapshot_busy_count ||
+	    zero->evacuation.is_posted)
 		return false;
 	zi_list_for_each(link, &zero->jobs) {
 		const struct zero_job *job = container_of(link, struct zero_job, jobs_link);

@@ -103,6 +103,9 @@ struct zero_options {
 	/* Once, when the catalog is broken and nothing can be committed any more; may be NULL. Must
 	 * not call into zero. */
 	void (*frozen)(void *arg, const struct zi_text *text);
+	/* A job at rest could not be moved off a path; may be NULL. */
+	void (*stuck)(void *arg, const struct zi_text *text);
+	void *stuck_arg;
 	void *frozen_arg;
 	/* A job whose newest steps were not committed (commit_interval) lost them, as they could
 	 * not be written; may be NULL. Must not call into zero. */
@@ -122,6 +125,8 @@ int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), vo
 void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg);
 
 /* Why nothing can be committed until a restart; NULL: all is well. */
+/* Paths were drained, or are used again: jobs at rest are moved off those that are to be left. */
+void zero_evacuate(struct zero *zero);
 const char *zero_frozen(const struct zero *zero);
 
 /* The account of a uid, for what sessions allocate themselves (rings). Made on first use, kept. */

@@ -342,6 +342,11 @@ const char *zero_frozen(const struct zero *zero)
 	return zero->frozen_words;
 }
 
+void zero_evacuate(struct zero *zero)
+{
+	(void)zero;
+}
+
 bool zero_report(struct zero *zero, const char *job,
                  void (*each)(void *arg, const struct zero_job_report *report), void *arg)
 {

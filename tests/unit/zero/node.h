@@ -58,6 +58,7 @@ struct node {
 	bool is_disk_held; /* what the disk has done is not looked at */
 	uint32_t lost_count;
 	char lost_name[ZI_NAME_BYTES];
+	struct zi_text stuck_text;
 	bool is_quiesced;
 };
 
@@ -100,6 +101,11 @@ static inline void node_lost(void *arg, const char *job)
 
 	node->lost_count++;
 	cr_assert_eq(zi_copy_name(node->lost_name, sizeof(node->lost_name), job), 0);
+}
+
+static inline void node_stuck(void *arg, const struct zi_text *text)
+{
+	((struct node *)arg)->stuck_text = *text;
 }
 
 static const char *const node_store_names[NODE_STORES] = { "t", "t1", "t2" };
@@ -188,6 +194,8 @@ static inline void node_start(struct node *node)
 			.nvme_tiers = &node->nvme,
 			.nvme_tier_count = node->is_dumb ? 0 : 1,
 			.default_staging_bytes = node->staging_bytes,
+			.stuck = node_stuck,
+			.stuck_arg = node,
 			.uid_cpu_limit_bytes = node->uid_cpu_bytes,
 			.uid_nvme_limit_bytes = node->uid_nvme_bytes,
 			.jobs_max = node->jobs_max,
@@ -216,7 +224,7 @@ static inline void node_turn(struct node *node)
 
 static inline bool node_is_quiet(struct node *node)
 {
-	if (!zi_list_is_empty(&node->zero->ghosts))
+	if (!zi_list_is_empty(&node->zero->ghosts) || node->zero->evacuation.is_posted)
 		return false;
 	zi_list_for_each(link, &node->zero->jobs)
 		if (container_of(link, struct zero_job, jobs_link)->busy_count)

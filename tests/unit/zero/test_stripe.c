@@ -4,6 +4,8 @@
  * slow down, fill up, are drained, fail, or are not there any more. Method: a tier of two or three
  * small stores; the faulty backend fails the k-th write to one of them, for every k.
  */
+#include <fcntl.h>
+
 #include "tests/unit/zero/disk.h"
 
 static char backend[96];
@@ -259,5 +261,130 @@ Test(zero_stripe, path_that_is_added_takes_its_share_from_the_next_step_on)
 	sound(2);
 	cr_assert_gt(tier_member_used_bytes(member(1)), 0);
 	cr_assert_eq(used_bytes(), set_bytes());
+	end();
+}
+
+/* ---- jobs at rest ---- */
+
+/* Turns a bit around. */
+static void damage(const char *path, uint64_t offset)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	unsigned char byte;
+
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(pread(fd, &byte, 1, (off_t)offset), 1);
+	byte ^= 1;
+	cr_assert_eq(pwrite(fd, &byte, 1, (off_t)offset), 1);
+	(void)zi_close(fd);
+}
+
+/* Until the path is empty. */
+static void await_empty(uint32_t index)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(TURN_LIMIT_NS);
+
+	while (tier_member_used_bytes(member(index))) {
+		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "the path is never empty");
+		node_turn(&node);
+	}
+	node_settle(&node);
+}
+
+static void drain(uint32_t index)
+{
+	struct zi_text text;
+
+	cr_assert_eq(tier_member_drain(&node.nvme.members[index], true, &text), 0, "%s",
+	             text.chars);
+	zero_evacuate(node.zero);
+}
+
+Test(zero_stripe, job_at_rest_is_moved_off_a_drained_path_and_is_the_same)
+{
+	uint64_t held_bytes;
+
+	begin_on(2);
+	train(3);
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	held_bytes = node.cpu.used_bytes; /* What this process received. */
+	drain(1);
+	await_empty(1);
+	cr_assert_eq(tier_member_used_bytes(member(0)), set_bytes());
+	cr_assert_eq(node_job(&node, "train")->committed_step, 3);
+	cr_assert_eq(node_job(&node, "train")->step.phase, ZERO_STEP_NONE);
+	cr_assert_eq(node.cpu.used_bytes, held_bytes, "no memory is held when it is over");
+	sound(3);
+	end();
+}
+
+Test(zero_stripe, job_that_comes_to_rest_on_a_drained_path_is_moved_then)
+{
+	begin_on(2);
+	train(2);
+	drain(0);
+	node_settle(&node);
+	cr_assert_gt(tier_member_used_bytes(member(0)), 0, "its ranks are there");
+	actor_leave(&actors[0], true);
+	await_empty(0);
+	sound(2);
+	end();
+}
+
+Test(zero_stripe, ranks_that_come_while_a_job_is_moved_wait_for_a_round)
+{
+	begin_on(2);
+	train(2);
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	drain(1);
+	while (node_job(&node, "train")->step.phase != ZERO_STEP_COMMITTING)
+		node_turn(&node);
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
+	cr_assert(plain_equals(&plain, &actors[0]));
+	train(3);
+	cr_assert_eq(tier_member_used_bytes(member(1)), 0);
+	sound(3);
+	end();
+}
+
+Test(zero_stripe, what_cannot_be_moved_stays_and_the_rest_moves)
+{
+	const struct tier_extent *extent;
+	uint64_t used, bytes;
+
+	begin_on(2);
+	train(2);
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	extent = &node_job(&node, "train")->subgroups[1].places[ZERO_PLANE_STATE].extent;
+	used = tier_member_used_bytes(extent->member);
+	bytes = extent->bytes;
+	damage(extent->member->path, extent->offset_bytes + 40000);
+	drain((uint32_t)(extent->member - node.nvme.members));
+	while (!node_job(&node, "train")->is_stuck)
+		node_turn(&node);
+	node_settle(&node);
+	cr_assert_not_null(strstr(node.stuck_text.chars, "moving optimizer state of unit 'h.0'"),
+	                   "%s", node.stuck_text.chars);
+	cr_assert_not_null(strstr(node.stuck_text.chars, "damaged"), "%s", node.stuck_text.chars);
+	cr_assert_geq(tier_member_used_bytes(extent->member), bytes);
+	cr_assert_leq(tier_member_used_bytes(extent->member), used);
+	cr_assert_eq(used_bytes(), set_bytes(), "nothing stays reserved");
+	end();
+}
+
+Test(zero_stripe, failed_path_is_left_by_jobs_at_rest_as_well)
+{
+	begin_on(2);
+	train(1);
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	tier_member_fail(&node.nvme.members[1], -EIO, "writing");
+	zero_evacuate(node.zero);
+	await_empty(1);
+	sound(1);
 	end();
 }

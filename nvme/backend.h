@@ -24,6 +24,7 @@ struct nvme_block {
 	enum nvme_direction direction;
 	uint32_t index; /* in the engine's array */
 	int fd;
+	bool is_blocking;    /* the file system may hold up whoever asks it: nvme_store */
 	int32_t file_slot;   /* registered file, or NVME_SLOT_NONE */
 	int32_t buffer_slot; /* registered buffer, or NVME_SLOT_NONE */
 	char *buffer;

@@ -52,6 +52,7 @@ struct nvme_store {
 	uint64_t bytes; /* usable end: offsets are below this */
 	uint8_t uuid[16];
 	bool is_direct;
+	bool is_blocking; /* its file system may hold up whoever begins a request: FUSE */
 	bool is_block_device;
 	bool is_created;      /* by this open or a former one: the catalog must adopt it */
 	uint32_t align_bytes; /* what the device asks for, at most ZI_STORE_ALIGN_BYTES */

@@ -102,6 +102,7 @@ static void schedule_send(struct nvme_engine *engine, struct nvme_port *port,
 	block->io = io;
 	block->direction = direction;
 	block->fd = io->store->fd;
+	block->is_blocking = io->store->is_blocking;
 	block->file_slot = port->file_slot;
 	block->buffer = (char *)io->buffer + io->next_bytes;
 	block->offset_bytes = io->offset_bytes + io->next_bytes;

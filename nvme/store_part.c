@@ -4,9 +4,11 @@
  * sentences of what an administrator meets. Floor 2; blocks, hence start-up only.
  */
 #include <errno.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -31,6 +33,18 @@ int nvme_store_open_error(struct zi_text *text, int error, const char *path)
 	else if (error == -EBUSY)
 		hint = "the device is mounted or in use";
 	return zi_text_error(text, error, "store '%s' cannot be opened: %s", path, hint);
+}
+
+/* FUSE says that it can begin without waiting (6.18), and then waits for its file system in the
+ * call itself, unless that has chosen to do direct I/O asynchronously. What else waits says so. */
+static int store_note_blocking(struct nvme_store *store)
+{
+	struct statfs status;
+
+	if (fstatfs(store->fd, &status))
+		return err_origin(-errno);
+	store->is_blocking = status.f_type == FUSE_SUPER_MAGIC;
+	return 0;
 }
 
 /* One daemon per store, for as long as the descriptor lives. */
@@ -78,6 +92,8 @@ int nvme_store_enable_direct(struct nvme_store *store, const struct nvme_store_o
 	int r;
 
 	r = nvme_direct_enable(store->fd, &store->is_direct, &store->align_bytes);
+	if (!r)
+		r = store_note_blocking(store);
 	if (r)
 		return err_trace(zi_text_error(text, r,
 		                               "store '%s' cannot be asked for direct I/O: %s",

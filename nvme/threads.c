@@ -23,20 +23,29 @@
 
 /* What a disk needs to be busy with large blocks, and no more: each is a thread of the node. */
 #define THREADS_COUNT_MAX 4u
+/* Plain descriptors, then each registered file. */
+#define THREADS_CREWS_MAX (1 + NVME_ENGINE_STORES_MAX)
 
 /* Where a block is; changes under the mutex. */
 enum threads_stage { THREADS_PREPARED, THREADS_QUEUED, THREADS_TAKEN };
+
+/* The workers of one file: a disk that does not answer holds up all of them, and nobody else's. */
+struct threads_crew {
+	struct threads *threads;
+	uint32_t workers_count; /* 0: never used */
+	struct zi_thread workers[THREADS_COUNT_MAX];
+	pthread_cond_t has_work;
+	struct zi_list queued; /* guarded by the mutex */
+};
 
 struct threads {
 	struct nvme_backend backend; /* first */
 	struct zi_list prepared;     /* owner thread only */
 	int event_fd;
-	uint32_t workers_count;
-	struct zi_thread workers[THREADS_COUNT_MAX];
+	uint32_t wanted_count; /* of a crew */
+	struct threads_crew crews[THREADS_CREWS_MAX];
 
 	pthread_mutex_t mutex; /* guards what follows; a leaf: nothing else is locked under it */
-	pthread_cond_t has_work;
-	struct zi_list queued;
 	struct zi_list finished;
 	bool is_stopping;
 };
@@ -64,15 +73,16 @@ static int32_t threads_transfer(const struct nvme_block *block)
 /* The entry of a worker: until stopped, which happens only when nothing is in flight. */
 static int threads_work(void *arg)
 {
-	struct threads *threads = arg;
+	struct threads_crew *crew = arg;
+	struct threads *threads = crew->threads;
 
 	pthread_mutex_lock(&threads->mutex);
 	while (!threads->is_stopping) {
-		struct zi_list *link = zi_list_pop_front(&threads->queued);
+		struct zi_list *link = zi_list_pop_front(&crew->queued);
 		struct nvme_block *block;
 
 		if (!link) {
-			pthread_cond_wait(&threads->has_work, &threads->mutex);
+			pthread_cond_wait(&crew->has_work, &threads->mutex);
 			continue;
 		}
 		block = container_of(link, struct nvme_block, link);
@@ -87,20 +97,47 @@ static int threads_work(void *arg)
 	return 0;
 }
 
+/* Its workers were told to stop. */
+static void crew_deinit(struct threads_crew *crew)
+{
+	assert(zi_list_is_empty(&crew->queued));
+	for (uint32_t i = 0; i < crew->workers_count; i++)
+		(void)zi_thread_join(&crew->workers[i]); /* threads_work() cannot fail. */
+	pthread_cond_destroy(&crew->has_work);
+}
+
+/* Starts what there is not of the crew with this index. Return: 0; -EAGAIN. */
+static int crew_start(struct threads *threads, uint32_t index)
+{
+	struct threads_crew *crew = &threads->crews[index];
+
+	while (crew->workers_count < threads->wanted_count) {
+		char name[16];
+		int r;
+
+		(void)snprintf(name, sizeof(name), "nvme-%u.%u", (uint8_t)index,
+		               (uint8_t)crew->workers_count);
+		r = zi_thread_start(&crew->workers[crew->workers_count], name, threads_work, crew);
+		if (r)
+			return err_trace(r);
+		crew->workers_count++;
+	}
+	return 0;
+}
+
 static void threads_free(struct nvme_backend *backend)
 {
 	struct threads *threads = threads_of(backend);
 
 	assert(zi_list_is_empty(&threads->prepared));
-	assert(zi_list_is_empty(&threads->queued));
 	assert(zi_list_is_empty(&threads->finished));
 	pthread_mutex_lock(&threads->mutex);
 	threads->is_stopping = true;
-	pthread_cond_broadcast(&threads->has_work);
+	for (uint32_t i = 0; i < THREADS_CREWS_MAX; i++)
+		pthread_cond_broadcast(&threads->crews[i].has_work);
 	pthread_mutex_unlock(&threads->mutex);
-	for (uint32_t i = 0; i < threads->workers_count; i++)
-		(void)zi_thread_join(&threads->workers[i]); /* threads_work() cannot fail. */
-	pthread_cond_destroy(&threads->has_work);
+	for (uint32_t i = 0; i < THREADS_CREWS_MAX; i++)
+		crew_deinit(&threads->crews[i]);
 	pthread_mutex_destroy(&threads->mutex);
 	threads->event_fd = zi_close(threads->event_fd);
 	free(threads);
@@ -110,7 +147,6 @@ static int threads_new(const struct nvme_backend_options *options, struct zi_tex
                        struct nvme_backend **ret_backend)
 {
 	_cleanup_(nvme_backend_freep) struct nvme_backend *backend = NULL;
-	uint32_t wanted_count = ZI_MIN(options->depth, THREADS_COUNT_MAX);
 	struct threads *threads = calloc(1, sizeof(*threads));
 	int r;
 
@@ -119,25 +155,22 @@ static int threads_new(const struct nvme_backend_options *options, struct zi_tex
 	threads->event_fd = -1;
 	threads->backend.ops = &nvme_backend_threads;
 	zi_list_init(&threads->prepared);
-	zi_list_init(&threads->queued);
 	zi_list_init(&threads->finished);
+	threads->wanted_count = ZI_MIN(options->depth, THREADS_COUNT_MAX);
 	pthread_mutex_init(&threads->mutex, NULL); /* Neither fails on Linux. */
-	pthread_cond_init(&threads->has_work, NULL);
+	for (uint32_t i = 0; i < THREADS_CREWS_MAX; i++) {
+		threads->crews[i].threads = threads;
+		zi_list_init(&threads->crews[i].queued);
+		pthread_cond_init(&threads->crews[i].has_work, NULL);
+	}
 	backend = &threads->backend;
 	threads->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (threads->event_fd < 0)
 		return err_origin(zi_text_error(text, -errno, "no eventfd: %s", strerror(errno)));
-	while (threads->workers_count < wanted_count) {
-		char name[16];
-
-		(void)snprintf(name, sizeof(name), "nvme-%u", threads->workers_count); /* Fits. */
-		r = zi_thread_start(&threads->workers[threads->workers_count], name, threads_work,
-		                    threads);
-		if (r)
-			return err_trace(zi_text_error(text, r, "I/O thread %u cannot start: %s",
-			                               threads->workers_count, strerror(-r)));
-		threads->workers_count++;
-	}
+	r = crew_start(threads, 0);
+	if (r)
+		return err_trace(
+			zi_text_error(text, r, "I/O threads cannot start: %s", strerror(-r)));
 	*ret_backend = zi_steal(backend);
 	return 0;
 }
@@ -159,6 +192,19 @@ static void threads_prepare(struct nvme_backend *backend, struct nvme_block *blo
 	zi_list_push_back(&threads_of(backend)->prepared, &block->link);
 }
 
+/* Of a file that has no slot, or whose crew did not start: the first. */
+static struct threads_crew *threads_crew_of(struct threads *threads, const struct nvme_block *block)
+{
+	return &threads->crews[block->file_slot == NVME_SLOT_NONE ? 0 : block->file_slot + 1];
+}
+
+/* A file gets workers of its own, before there is work. They stay when it is gone. */
+static int threads_register_file(struct nvme_backend *backend, uint32_t slot, int fd)
+{
+	assert(slot < NVME_ENGINE_STORES_MAX);
+	return fd < 0 ? 0 : err_trace(crew_start(threads_of(backend), slot + 1));
+}
+
 static void threads_submit(struct nvme_backend *backend)
 {
 	struct threads *threads = threads_of(backend);
@@ -168,10 +214,13 @@ static void threads_submit(struct nvme_backend *backend)
 		return;
 	pthread_mutex_lock(&threads->mutex);
 	while ((link = zi_list_pop_front(&threads->prepared))) {
-		container_of(link, struct nvme_block, link)->stage = THREADS_QUEUED;
-		zi_list_push_back(&threads->queued, link);
+		struct nvme_block *block = container_of(link, struct nvme_block, link);
+		struct threads_crew *crew = threads_crew_of(threads, block);
+
+		block->stage = THREADS_QUEUED;
+		zi_list_push_back(&crew->queued, link);
+		pthread_cond_signal(&crew->has_work);
 	}
-	pthread_cond_broadcast(&threads->has_work);
 	pthread_mutex_unlock(&threads->mutex);
 }
 
@@ -235,4 +284,5 @@ const struct nvme_backend_ops nvme_backend_threads = {
 	.wait = threads_wait,
 	.cancel = threads_cancel,
 	.wake = threads_wake,
+	.register_file = threads_register_file,
 };

@@ -33,6 +33,7 @@ struct uring {
 	bool has_waited; /* since the last reap: the kernel was entered for events just now */
 	bool has_files;  /* the table of registered files exists */
 	bool has_buffers;
+	uint32_t depth;
 	struct nvme_block **blocks; /* (depth,) by index, once they were prepared */
 };
 
@@ -87,6 +88,7 @@ static int uring_new(const struct nvme_backend_options *options, struct zi_text 
 		return err_origin(-ENOMEM);
 	uring->event_fd = -1;
 	uring->backend.ops = &nvme_backend_uring;
+	uring->depth = options->depth;
 	backend = &uring->backend;
 	uring->blocks = calloc(options->depth, sizeof(struct nvme_block *));
 	if (!uring->blocks)
@@ -138,6 +140,9 @@ static void uring_enable(struct uring *uring)
 	uring->is_enabled = true;
 	/* Saves looking up the descriptor in each call; older kernels and full tables refuse. */
 	(void)io_uring_register_ring_fd(&uring->ring);
+	/* The kernel's threads, at first 4 per CPU for all stores: one that does not answer must
+	 * not take them from the others. Before 5.15 it stays at that. */
+	(void)io_uring_register_iowq_max_workers(&uring->ring, (unsigned[2]){ uring->depth, 0 });
 }
 
 static uint64_t uring_name_of(const struct nvme_block *block)
@@ -166,6 +171,8 @@ static void uring_prepare(struct nvme_backend *backend, struct nvme_block *block
 		io_uring_prep_write(sqe, fd, block->buffer, block->bytes, block->offset_bytes);
 	if (block->file_slot != NVME_SLOT_NONE)
 		sqe->flags |= IOSQE_FIXED_FILE;
+	if (block->is_blocking)
+		sqe->flags |= IOSQE_ASYNC; /* Begun by a thread of the kernel, not by ours. */
 	/* Named by its use: a cancellation that comes late hits no later one. */
 	block->generation++;
 	uring->blocks[block->index] = block;

@@ -21,8 +21,19 @@ static void record_fill(struct zero_job *job)
 static int commit_flush(struct catalog_request *request)
 {
 	struct zero_job *job = container_of(request, struct zero_job, request);
+	const struct tier_member *member = job->nvme_tier->members;
+	int r;
 
-	return err_trace(tier_flush(job->nvme_tier, job->record_members, &job->record_failed));
+	r = tier_flush(job->nvme_tier, job->record_members, &job->record_failed);
+	if (!r)
+		return 0;
+	while (!(tier_member_bit(member) & job->record_failed))
+		member++;
+	return err_trace(zi_text_error(
+		&request->text, r,
+		"job '%s': flushing %s failed: %s. Step %lld is not committed: what was written "
+		"for it may be on the disk or not",
+		job->name, member->path, strerror(-r), (long long)job->record.step));
 }
 
 static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)

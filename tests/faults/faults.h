@@ -10,6 +10,7 @@
 struct test {
 	uint64_t seed;
 	uint32_t stride;
+	enum zinf_durability durability; /* of its jobs */
 	struct harness harness;
 	uint64_t first_bytes; /* where the victim's extents begin */
 	uint32_t site_counts[2];

@@ -41,6 +41,7 @@ struct trainer_settings faults_settings(const struct test *test, const char *job
 
 	settings.options.param_dtype = settings.options.grad_dtype = ZINF_BF16;
 	settings.options.offload_optimizer = ZINF_OFFLOAD_NVME;
+	settings.options.durability = test->durability;
 	settings.options.staging_bytes = 8 << 20;
 	return settings;
 }
@@ -83,7 +84,10 @@ bool faults_names_place(const struct test *test, const char *text)
 {
 	char path[300];
 
-	(void)snprintf(path, sizeof(path), "%s/store", test->harness.directory);
+	if (test->harness.options.nvme_path)
+		(void)snprintf(path, sizeof(path), "%s", test->harness.options.nvme_path);
+	else
+		(void)snprintf(path, sizeof(path), "%s/store", test->harness.directory);
 	return strstr(text, "job 'victim'") && strstr(text, "offset") && strstr(text, path) &&
 	       (strstr(text, "parameters") || strstr(text, "optimizer state")) &&
 	       strstr(text, "unit 'layer.");

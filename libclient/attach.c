@@ -18,7 +18,7 @@
 
 #define ATTACH_FEATURES                                                                            \
 	(ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | \
-	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT)
+	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -42,6 +42,7 @@ static struct zinf *client_free(struct zinf *zinf)
 	if (!zinf)
 		return NULL;
 	zi_client_unmap_model(zinf);
+	zi_client_unmap_tensors(zinf);
 	(void)zi_region_unmap(zinf->uplink,
 	                      zinf->uplink_bytes); /* Asserts inside; so does the next. */
 	(void)zi_region_unmap((void *)zinf->downlink, zinf->downlink_bytes);

@@ -10,6 +10,7 @@
  *   model.c    units and parameters, MATERIALIZE          write.c parameters made writable
  *   unit.c     unshard, reshard, gradients                step.c  steps, commits
  *   blob.c     the resume blob                            error.c texts
+ *   ticket.c   what the caller waits for itself           tensor.c activations and other blobs
  *
  * Operations on the rings are asynchronous inside: each has an entry in a fixed table of as many
  * entries as the rings, so neither ring can overflow. What the caller does not wait for (reshard,
@@ -54,7 +55,10 @@ struct zi_client_op {
 	bool is_kept;  /* nobody waits: an error goes to the unit */
 	uint32_t unit; /* opcodes that have one */
 	int result;
-	uint64_t value; /* values[0] */
+	uint64_t value, value1; /* values[0], [1] */
+	uint64_t tensor_id;     /* TENSOR_GET with a buffer: */
+	void *tensor_buffer;    /* (tensor_bytes,) the caller's, filled when it is waited for */
+	uint64_t tensor_bytes;
 	struct zi_text text;
 	struct zi_step_stats stats;
 };
@@ -126,6 +130,9 @@ struct zinf {
 	uint64_t slot_bytes;
 	uint64_t pool_bytes; /* offload_param nvme: what is behind param_base is unit by unit */
 
+	void *tensor_base; /* whole session; NULL: zinf_tensor_open() was not called */
+	uint64_t tensor_bytes;
+
 	/* The step. */
 	bool is_step_begun;
 	bool is_early; /* update_early was promised */
@@ -167,6 +174,9 @@ uint64_t zi_client_deadline_ns(const struct zinf *zinf);
 /* submit.c */
 int zi_client_submit(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
                      bool is_kept, struct zi_client_op **ret_op);
+/* The same with every word of the slot but user_data given. */
+int zi_client_submit_slot(struct zinf *zinf, const struct zi_sqe *slot, bool is_kept,
+                          struct zi_client_op **ret_op);
 /* NULL: no such operation. */
 struct zi_client_op *zi_client_find(struct zinf *zinf, uint64_t ticket);
 void zi_client_op_free(struct zinf *zinf, struct zi_client_op *op);
@@ -180,10 +190,22 @@ int zi_client_wait_op(struct zinf *zinf, struct zi_client_op *op, bool is_spinni
                       bool *ret_is_done);
 /* Until there is room in the table, or nothing under way that could make some. */
 int zi_client_wait_any(struct zinf *zinf);
+/* As zi_client_wait_op(), at most @timeout_ns; the daemon's own deadline is not waited for. */
+int zi_client_wait_op_for(struct zinf *zinf, struct zi_client_op *op, uint64_t timeout_ns,
+                          bool *ret_is_done);
 /* Submits, waits, frees. */
 int zi_client_call(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
                    uint64_t *ret_value);
 
+int zi_client_call_slot(struct zinf *zinf, const struct zi_sqe *slot, uint64_t *ret_value);
+
+/* step.c: a step's ticket has completed with @result. */
+void zi_client_step_over(struct zinf *zinf, const struct zi_client_op *op, int result,
+                         struct zinf_step_stats *ret_stats);
+/* tensor.c: a tensor's ticket has. Its own result, or why what came with it cannot be used. */
+int zi_client_tensor_over(struct zinf *zinf, const struct zi_client_op *op);
+bool zi_client_is_tensor_op(uint16_t opcode);
+void zi_client_unmap_tensors(struct zinf *zinf);
 /* write.c: bare read-only parameters again. */
 int zi_client_unwrite(struct zinf *zinf, uint32_t unit);
 /* model.c */

@@ -13,8 +13,6 @@
 
 /* Units that an error names; the rest is a number. */
 #define STEP_NAMES_MAX 4u
-/* Statistics of zinf 0.1's first header. */
-#define STEP_STATS_BYTES_MIN offsetof(struct zinf_step_stats, committed_step)
 
 static void *blob_of(const struct zinf *zinf)
 {
@@ -232,7 +230,7 @@ int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticke
 	return 0;
 }
 
-/* ---- wait, test ---- */
+/* ---- its end ---- */
 
 /* A program that was built with an earlier header has room for what it knows. */
 static void put_stats(struct zinf_step_stats *target, const struct zi_step_stats *source)
@@ -258,63 +256,17 @@ static void put_stats(struct zinf_step_stats *target, const struct zi_step_stats
 	memcpy(target, &stats, ZI_MIN(target->bytes, sizeof(stats)));
 }
 
-static struct zi_client_op *find_ticket(struct zinf *zinf, zinf_ticket ticket)
+/* A ticket of a step has completed with @result. @ret_stats: may be NULL. */
+void zi_client_step_over(struct zinf *zinf, const struct zi_client_op *op, int result,
+                         struct zinf_step_stats *ret_stats)
 {
-	struct zi_client_op *op = zinf->entries ? zi_client_find(zinf, ticket) : NULL;
-
-	return op && op->opcode == ZI_OP_STEP && !op->is_kept ? op : NULL;
-}
-
-/* Not waiting for the session's sake: a step that was committed before the session ended is done.
- */
-int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats)
-{
-	struct zi_client_op *op = find_ticket(zinf, ticket);
-	bool is_done = false;
-	int r;
-
-	if (!op)
-		return zi_client_error(zinf, -EINVAL,
-		                       "ticket %llu is none, or was waited for before",
-		                       (unsigned long long)ticket);
-	if (ret_stats && ret_stats->bytes < STEP_STATS_BYTES_MIN)
-		return zi_client_error(zinf, -EINVAL, "statistics of %u bytes: set `bytes`",
-		                       ret_stats->bytes);
-	r = zi_client_wait_op(zinf, op, false, &is_done);
-	if (!is_done)
-		return err_trace(r);
-	if (!r) {
+	if (!result) {
 		zinf->committed_step = (int64_t)op->value;
 		if (ret_stats)
 			put_stats(ret_stats, &op->stats);
-	} else if (r == -ENODATA || r == -EBUSY) {
+	} else if (result == -ENODATA || result == -EBUSY) {
 		zinf->is_step_begun = true; /* the daemon refused it: it may be made again */
 	}
-	zi_client_op_free(zinf, op);
-	return err_trace(r);
-}
-
-int zinf_test(struct zinf *zinf, zinf_ticket ticket, bool *ret_is_done)
-{
-	struct zi_client_op *op = find_ticket(zinf, ticket);
-	int r;
-
-	if (!op)
-		return zi_client_error(zinf, -EINVAL,
-		                       "ticket %llu is none, or was waited for before",
-		                       (unsigned long long)ticket);
-	r = zi_client_reap(zinf);
-	if (r)
-		return err_trace(r);
-	if (op->state != ZI_CLIENT_OP_DONE) {
-		r = zi_client_enter(zinf);
-		if (!r)
-			r = zi_client_read_notices(zinf);
-		if (r)
-			return err_trace(r);
-	}
-	*ret_is_done = op->state == ZI_CLIENT_OP_DONE;
-	return 0;
 }
 
 /* ---- commit, barrier ---- */

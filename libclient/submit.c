@@ -51,20 +51,19 @@ static void ring_doorbell(struct zinf *zinf)
 }
 
 /**
- * zi_client_submit() - hand one operation to the daemon
- * @unit: 0 for opcodes without one
- * @arg: args[0]
+ * zi_client_submit_slot() - hand one operation to the daemon
+ * @slot: all of it but user_data
  * @is_kept: nobody waits; an error is kept with the unit, and the entry frees itself
  * @ret_op: PENDING; the caller waits for it and frees it. NULL with @is_kept
  *
  * Waits only when the whole table is under way.
  * Return: 0; -ENOBUFS nothing but tickets that were never waited for; or how the session ended.
  */
-int zi_client_submit(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
-                     bool is_kept, struct zi_client_op **ret_op)
+int zi_client_submit_slot(struct zinf *zinf, const struct zi_sqe *slot, bool is_kept,
+                          struct zi_client_op **ret_op)
 {
+	struct zi_sqe sqe = *slot;
 	struct zi_client_op *op;
-	struct zi_sqe sqe;
 	int r;
 
 	assert(is_kept || ret_op);
@@ -73,12 +72,7 @@ int zi_client_submit(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, ui
 		return err_trace(r);
 	op = &zinf->ops[zinf->free_indices[zinf->free_count - 1]];
 	assert(op->state == ZI_CLIENT_OP_FREE);
-	sqe = (struct zi_sqe){
-		.user_data = op->ticket + zinf->entries,
-		.opcode = (uint16_t)opcode,
-		.unit = unit,
-		.args = { arg },
-	};
+	sqe.user_data = op->ticket + zinf->entries;
 	r = zi_ring_push(&zinf->sq, &sqe);
 	if (r) /* A full ring too: the daemon completed what it never took. */
 		return err_trace(zi_client_breach(zinf, "the submission ring's head is wrong"));
@@ -87,10 +81,24 @@ int zi_client_submit(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, ui
 	op->state = ZI_CLIENT_OP_PENDING;
 	op->opcode = sqe.opcode;
 	op->is_kept = is_kept;
-	op->unit = unit;
+	op->unit = sqe.unit;
+	op->tensor_buffer = NULL;
 	if (zi_ring_must_wake(&zinf->sq))
 		ring_doorbell(zinf);
 	if (!is_kept)
 		*ret_op = op;
 	return 0;
+}
+
+/**
+ * zi_client_submit() - the same for an operation of a few words
+ * @unit: 0 for opcodes without one
+ * @arg: args[0]
+ */
+int zi_client_submit(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
+                     bool is_kept, struct zi_client_op **ret_op)
+{
+	const struct zi_sqe slot = { .opcode = (uint16_t)opcode, .unit = unit, .args = { arg } };
+
+	return err_trace(zi_client_submit_slot(zinf, &slot, is_kept, ret_op));
 }

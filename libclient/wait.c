@@ -66,6 +66,7 @@ static int take_completion(struct zinf *zinf, const struct zi_cqe *cqe)
 		return err_trace(zi_client_breach(zinf, "a completion of nothing"));
 	op->result = cqe->result;
 	op->value = cqe->values[0];
+	op->value1 = cqe->values[1];
 	if (cqe->result)
 		put_failure(zinf, op, cqe);
 	else if (op->opcode == ZI_OP_STEP || op->opcode == ZI_OP_COMMIT)
@@ -170,11 +171,12 @@ static int look_last(struct zinf *zinf, zi_client_enough_fn is_enough,
 	return err_trace(error);
 }
 
-/* Takes completions in until @is_enough says so. */
+/* Takes completions in until @is_enough says so. @timeout_ns 0: the session's, and the daemon's own
+ * answer at its end. */
 static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough,
-                      const struct zi_client_op *op, bool is_spinning)
+                      const struct zi_client_op *op, bool is_spinning, uint64_t timeout_ns)
 {
-	uint64_t deadline_ns = 0;
+	uint64_t deadline_ns = timeout_ns ? zi_clock_deadline_ns(timeout_ns) : 0;
 
 	for (;;) {
 		bool is_late = false;
@@ -194,9 +196,10 @@ static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough,
 			deadline_ns = zi_client_deadline_ns(zinf);
 		r = sleep_once(zinf, deadline_ns, &is_late);
 		if (is_late)
-			return zi_client_error(zinf, r,
-			                       "no completion from zinfd at %s within %llu ms",
-			                       zinf->path, zinf->timeout_ns / ZI_NS_PER_MS);
+			return zi_client_error(
+				zinf, r, "no completion from zinfd at %s within %llu ms",
+				zinf->path,
+				(timeout_ns ? timeout_ns : zinf->timeout_ns) / ZI_NS_PER_MS);
 		if (r)
 			return err_trace(look_last(zinf, is_enough, op, r));
 	}
@@ -220,6 +223,14 @@ static bool is_room(const struct zinf *zinf, const struct zi_client_op *op)
 	return true;
 }
 
+static int take_result(struct zinf *zinf, const struct zi_client_op *op, bool *ret_is_done)
+{
+	*ret_is_done = true;
+	if (op->result)
+		zinf->text = op->text;
+	return err_trace(op->result);
+}
+
 /**
  * zi_client_wait_op() - wait for one operation
  * @op: PENDING or DONE
@@ -232,38 +243,42 @@ static bool is_room(const struct zinf *zinf, const struct zi_client_op *op)
 int zi_client_wait_op(struct zinf *zinf, struct zi_client_op *op, bool is_spinning,
                       bool *ret_is_done)
 {
-	int r = wait_until(zinf, is_done, op, is_spinning);
+	int r = wait_until(zinf, is_done, op, is_spinning, 0);
 
-	if (r)
-		return err_trace(r);
-	*ret_is_done = true;
-	if (op->result)
-		zinf->text = op->text;
-	return err_trace(op->result);
+	return r ? err_trace(r) : take_result(zinf, op, ret_is_done);
+}
+
+/* zi_client_wait_op(), without spinning, for at most @timeout_ns, more than 0. */
+int zi_client_wait_op_for(struct zinf *zinf, struct zi_client_op *op, uint64_t timeout_ns,
+                          bool *ret_is_done)
+{
+	int r = wait_until(zinf, is_done, op, false, timeout_ns);
+
+	return r ? err_trace(r) : take_result(zinf, op, ret_is_done);
 }
 
 /* Waits until an entry of the table is free, or none can become so. Return: 0; or as
  * zi_client_wait_op() when waiting itself failed. */
 int zi_client_wait_any(struct zinf *zinf)
 {
-	return err_trace(wait_until(zinf, is_room, NULL, true));
+	return err_trace(wait_until(zinf, is_room, NULL, true, 0));
 }
 
 /**
- * zi_client_call() - a whole operation
+ * zi_client_call_slot() - a whole operation
+ * @slot: all of it but user_data
  * @ret_value: values[0] of its completion; may be NULL
  *
  * After a deadline its late completion is dropped.
  * Return: its result, or why there is none.
  */
-int zi_client_call(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
-                   uint64_t *ret_value)
+int zi_client_call_slot(struct zinf *zinf, const struct zi_sqe *slot, uint64_t *ret_value)
 {
 	struct zi_client_op *op;
 	bool is_op_done = false;
 	int r;
 
-	r = zi_client_submit(zinf, opcode, unit, arg, false, &op);
+	r = zi_client_submit_slot(zinf, slot, false, &op);
 	if (r)
 		return err_trace(r);
 	r = zi_client_wait_op(zinf, op, true, &is_op_done);
@@ -276,4 +291,13 @@ int zi_client_call(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint
 		*ret_value = op->value;
 	zi_client_op_free(zinf, op);
 	return err_trace(r);
+}
+
+/* The same for an operation of a few words. */
+int zi_client_call(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
+                   uint64_t *ret_value)
+{
+	const struct zi_sqe slot = { .opcode = (uint16_t)opcode, .unit = unit, .args = { arg } };
+
+	return err_trace(zi_client_call_slot(zinf, &slot, ret_value));
 }

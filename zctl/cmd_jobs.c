@@ -115,6 +115,21 @@ static void print_last_step(const json_t *job)
 	       seconds > 0 ? moved / seconds / 1e9 : 0.0);
 }
 
+static void print_tensors(const json_t *job)
+{
+	const json_t *tensors = json_object_get(job, "tensors");
+
+	if (!json_is_object(tensors))
+		return;
+	printf("tensors: %" PRIu64 " of %s; %s of %s in memory, %s stored; read %s, written %s\n",
+	       get_count(tensors, "count"), zi_format_bytes(get_count(tensors, "bytes")).chars,
+	       zi_format_bytes(get_count(tensors, "resident_bytes")).chars,
+	       zi_format_bytes(get_count(tensors, "budget_bytes")).chars,
+	       zi_format_bytes(get_count(tensors, "stored_bytes")).chars,
+	       zi_format_bytes(get_count(tensors, "read_bytes")).chars,
+	       zi_format_bytes(get_count(tensors, "write_bytes")).chars);
+}
+
 static void print_ranks(const json_t *job)
 {
 	size_t index;
@@ -152,6 +167,7 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 	       get_word(config, "optimizer"), get_word(config, "schedule"),
 	       get_word(config, "offload_optimizer"), get_word(config, "offload_param"),
 	       get_word(config, "durability"), get_count(config, "io_weight"));
+	print_tensors(job);
 	print_ranks(job);
 	print_held(context, job);
 	printf("reserved on NVMe: %s; since the daemon started: read %s, written %s\n",

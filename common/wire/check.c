@@ -21,7 +21,8 @@
 /* What an opcode's slot may carry. */
 struct sqe_kind {
 	bool has_unit;
-	bool has_blob; /* args[0]: its bytes */
+	bool has_blob;     /* args[0]: its bytes */
+	uint8_t arg_count; /* that are used */
 };
 
 static const struct sqe_kind sqe_kinds[_ZI_OP_COUNT] = {
@@ -32,9 +33,16 @@ static const struct sqe_kind sqe_kinds[_ZI_OP_COUNT] = {
 	[ZI_OP_GRAD_ACQUIRE] = { .has_unit = true },
 	[ZI_OP_REDUCE] = { .has_unit = true },
 	[ZI_OP_STEP_BEGIN] = { 0 },
-	[ZI_OP_STEP] = { .has_blob = true },
-	[ZI_OP_COMMIT] = { .has_blob = true },
+	[ZI_OP_STEP] = { .has_blob = true, .arg_count = 1 },
+	[ZI_OP_COMMIT] = { .has_blob = true, .arg_count = 1 },
 	[ZI_OP_BARRIER] = { 0 },
+	[ZI_OP_TENSOR_ALLOC] = { .arg_count = 2 },
+	[ZI_OP_TENSOR_PUT] = { .arg_count = 2 },
+	[ZI_OP_TENSOR_PREFETCH] = { .arg_count = 1 },
+	[ZI_OP_TENSOR_GET] = { .arg_count = 1 },
+	[ZI_OP_TENSOR_RELEASE] = { .arg_count = 1 },
+	[ZI_OP_TENSOR_FREE] = { .arg_count = 1 },
+	[ZI_OP_CANCEL] = { .arg_count = 1 },
 };
 
 static bool is_zero(const uint64_t *words, size_t words_count)
@@ -64,8 +72,8 @@ int zi_check_sqe(const struct zi_sqe *sqe, uint32_t unit_count, struct zi_text *
 		return err_origin(-EPROTO);
 	}
 	kind = &sqe_kinds[sqe->opcode];
-	if (sqe->flags || (!kind->has_unit && sqe->unit) || (!kind->has_blob && sqe->args[0]) ||
-	    !is_zero(sqe->args + 1, ZI_COUNT_OF(sqe->args) - 1)) {
+	if (sqe->flags || (!kind->has_unit && sqe->unit) ||
+	    !is_zero(sqe->args + kind->arg_count, ZI_COUNT_OF(sqe->args) - kind->arg_count)) {
 		zi_text_set(text, "%s: flags or unused words are set", zi_opcode_name(sqe->opcode));
 		return err_origin(-EPROTO);
 	}

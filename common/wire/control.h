@@ -14,6 +14,7 @@
  *   BLOB_GET → BLOB
  *   LOAD → DONE            before MATERIALIZE: a new job begins with a snapshot
  *   SNAPSHOT → SNAPSHOTTED the committed step is kept
+ *   TENSOR_OPEN → TENSOR_OPENED  + descriptor: this rank's memory for tensors
  *   DETACH → DONE          then the socket closes; a socket that closes without is a death
  *   DESTROY → DONE
  * Of zctl:  HELLO → HELLO, ADMIN → ADMIN_REPLY … (JSON text in pieces, the last with MORE unset)
@@ -45,6 +46,7 @@
 #define ZI_FEATURE_SNAPSHOTS   (1ull << 4) /* LOAD, SNAPSHOT */
 #define ZI_FEATURE_INTERVAL    (1ull << 5) /* commit_interval */
 #define ZI_FEATURE_IO_WEIGHT   (1ull << 6) /* a job's share of its stores */
+#define ZI_FEATURE_TENSORS     (1ull << 7) /* TENSOR_OPEN, opcodes from 10 on */
 
 #define ZI_IO_WEIGHT_MAX     1000u
 #define ZI_IO_WEIGHT_DEFAULT 100u /* what 0 means */
@@ -71,6 +73,8 @@ enum zi_message_type {
 	ZI_MESSAGE_LOAD = 19,
 	ZI_MESSAGE_SNAPSHOT = 20,
 	ZI_MESSAGE_SNAPSHOTTED = 21,
+	ZI_MESSAGE_TENSOR_OPEN = 22,
+	ZI_MESSAGE_TENSOR_OPENED = 23,
 	_ZI_MESSAGE_COUNT,
 };
 
@@ -226,6 +230,21 @@ struct zi_snapshotted {
 	uint64_t reserved[4];
 };
 static_assert(sizeof(struct zi_snapshotted) == 128, "snapshotted");
+
+/* TENSOR_OPEN: once in a session, after MATERIALIZED. */
+struct zi_tensor_open {
+	struct zi_message_header header;
+	uint64_t budget_bytes; /* memory for tensors of this rank */
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_tensor_open) == 56, "tensor open");
+
+struct zi_tensor_opened {
+	struct zi_message_header header;
+	uint64_t bytes; /* of the segment, whole pages */
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_tensor_opened) == 56, "tensor opened");
 
 /* DESTROY, DETACH, MATERIALIZE's kin without payload, BLOB_GET, DONE: header only. */
 

@@ -52,6 +52,13 @@ static const char *const opcode_names[_ZI_OP_COUNT] = {
 	[ZI_OP_STEP] = "step",
 	[ZI_OP_COMMIT] = "commit",
 	[ZI_OP_BARRIER] = "barrier",
+	[ZI_OP_TENSOR_ALLOC] = "tensor_alloc",
+	[ZI_OP_TENSOR_PUT] = "tensor_put",
+	[ZI_OP_TENSOR_PREFETCH] = "tensor_prefetch",
+	[ZI_OP_TENSOR_GET] = "tensor_get",
+	[ZI_OP_TENSOR_RELEASE] = "tensor_release",
+	[ZI_OP_TENSOR_FREE] = "tensor_free",
+	[ZI_OP_CANCEL] = "cancel",
 };
 
 static void assert_entries(uint32_t entries)

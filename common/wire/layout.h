@@ -42,6 +42,14 @@ enum zi_opcode {
 	ZI_OP_STEP = 7,         /* args[0]: blob bytes in the uplink */
 	ZI_OP_COMMIT = 8,       /* args[0]: blob bytes in the uplink */
 	ZI_OP_BARRIER = 9,
+	/* With ZI_FEATURE_TENSORS; args[0] is an id that the client chooses. */
+	ZI_OP_TENSOR_ALLOC = 10, /* args[1]: bytes */
+	ZI_OP_TENSOR_PUT = 11,   /* args[1]: bytes, as allocated */
+	ZI_OP_TENSOR_PREFETCH = 12,
+	ZI_OP_TENSOR_GET = 13,
+	ZI_OP_TENSOR_RELEASE = 14,
+	ZI_OP_TENSOR_FREE = 15,
+	ZI_OP_CANCEL = 16, /* args[0]: user_data of a pending operation on a tensor */
 	_ZI_OP_COUNT,
 };
 

@@ -133,6 +133,16 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 		.strings = { PART(struct zi_snapshot, name) },
 		.reserved = { PART(struct zi_snapshot, reserved) },
 	},
+	[ZI_MESSAGE_TENSOR_OPEN] = {
+		.name = "TENSOR_OPEN",
+		.bytes = sizeof(struct zi_tensor_open),
+		.reserved = { PART(struct zi_tensor_open, reserved) },
+	},
+	[ZI_MESSAGE_TENSOR_OPENED] = {
+		.name = "TENSOR_OPENED",
+		.bytes = sizeof(struct zi_tensor_opened),
+		.reserved = { PART(struct zi_tensor_opened, reserved) },
+	},
 	[ZI_MESSAGE_SNAPSHOTTED] = {
 		.name = "SNAPSHOTTED",
 		.bytes = sizeof(struct zi_snapshotted),

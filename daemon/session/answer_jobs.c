@@ -77,6 +77,21 @@ static json_t *answer_pool(const struct zero_job_report *report)
 	return object;
 }
 
+static json_t *answer_tensors(const struct zero_job_report *report)
+{
+	json_t *object = json_object();
+
+	answer_number(object, "budget_bytes", report->tensors.budget_bytes);
+	answer_number(object, "count", report->tensors.count);
+	answer_number(object, "bytes", report->tensors.bytes);
+	answer_number(object, "resident_bytes", report->tensors.resident_bytes);
+	answer_number(object, "stored_bytes", report->tensors.stored_bytes);
+	answer_number(object, "read_bytes", report->tensors.read_bytes);
+	answer_number(object, "write_bytes", report->tensors.write_bytes);
+	answer_number(object, "evictions", report->tensors.evicted_count);
+	return object;
+}
+
 static json_t *answer_step(const struct zi_step_stats *stats)
 {
 	json_t *object = json_object();
@@ -143,6 +158,8 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_put(job, "config", answer_config(&report->config));
 	answer_put(job, "held", answer_held(report));
 	answer_put(job, "param_pool", report->has_pool ? answer_pool(report) : json_null());
+	answer_put(job, "tensors",
+	           report->tensors.budget_bytes ? answer_tensors(report) : json_null());
 	answer_number(job, "reserved_nvme_bytes", report->reserved_nvme_bytes);
 	answer_number(job, "read_bytes", report->read_bytes);
 	answer_number(job, "write_bytes", report->write_bytes);

@@ -37,7 +37,7 @@ static uint32_t sess_put_text(struct sess *session, const struct zi_text *text)
 /**
  * sess_complete() - one completion
  * @session: attached
- * @sqe: user_data of the request; args[0]: its value when it succeeded
+ * @sqe: user_data of the request; args[0], [1]: its values when it succeeded
  * @result: 0 or -errno
  * @text: why it failed; NULL or empty: nothing to say
  *
@@ -52,8 +52,10 @@ void sess_complete(struct sess *session, const struct zi_sqe *sqe, int result,
 	assert(result <= 0);
 	if (result < 0 && text && text->chars[0])
 		cqe.text_index = sess_put_text(session, text);
-	if (!result)
-		cqe.values[0] = sqe->args[0]; /* Checked to be zero where there is no value. */
+	if (!result) { /* Checked to be zero where there is no value. */
+		cqe.values[0] = sqe->args[0];
+		cqe.values[1] = sqe->args[1];
+	}
 	r = zi_ring_push(&session->cq, &cqe);
 	if (r) /* Credit says there is room: the client has moved its head back. */
 		sess_doom(session, false, "process %d broke the protocol: its cq_head lies",

@@ -39,6 +39,13 @@ static const struct sess_verb verbs[_ZI_OP_COUNT] = {
 	                   .is_waiting = true,
 	                   .is_computing = true },
 	[ZI_OP_BARRIER] = { .handle = zero_barrier },
+	[ZI_OP_TENSOR_ALLOC] = { .handle = zero_tensor_alloc },
+	[ZI_OP_TENSOR_PUT] = { .handle = zero_tensor_put, .is_computing = true },
+	[ZI_OP_TENSOR_PREFETCH] = { .handle = zero_tensor_prefetch, .is_computing = true },
+	[ZI_OP_TENSOR_GET] = { .handle = zero_tensor_get, .is_computing = true },
+	[ZI_OP_TENSOR_RELEASE] = { .handle = zero_tensor_release },
+	[ZI_OP_TENSOR_FREE] = { .handle = zero_tensor_free },
+	[ZI_OP_CANCEL] = { .handle = zero_cancel },
 };
 
 /* Fills what the verb takes from the uplink. 0; -EINVAL; -EPROTO. */
@@ -92,9 +99,12 @@ void sess_op_done(struct zero_op *zero_op)
 			downlink->stats =
 				op->op.stats; /* Before the completion that tells of it. */
 			sqe.args[0] = (uint64_t)op->op.stats.committed_step;
-		} else if (op->opcode == ZI_OP_UNSHARD) {
+		} else if (op->opcode == ZI_OP_UNSHARD || op->opcode == ZI_OP_TENSOR_ALLOC ||
+		           op->opcode == ZI_OP_TENSOR_GET) {
 			sqe.args[0] = op->op.offset_bytes;
 		}
+		if (op->opcode == ZI_OP_TENSOR_GET)
+			sqe.args[1] = op->op.bytes;
 		sess_complete(session, &sqe, op->op.result, &op->op.text);
 	}
 	zi_pool_give(&shard->ops, op);
@@ -109,6 +119,9 @@ static void sess_submit(struct sess *session, const struct zi_sqe *sqe,
 	op->opcode = sqe->opcode;
 	op->op.done = sess_op_done;
 	op->op.unit = sqe->unit;
+	op->op.id = sqe->args[0];
+	op->op.bytes = sqe->args[1];
+	op->op.ticket = sqe->user_data;
 	session->inflight_count++;
 	sess_ref(session);
 	sess_count(session->shard, sqe->opcode, 1);

@@ -87,6 +87,24 @@ static int sess_reply_param_write(struct sess *session)
 	                                 (int[]){ staging->region.fd }, 1));
 }
 
+static int sess_reply_tensors(struct sess *session)
+{
+	struct tier_segment *segment = zero_tensor_segment(session->rank);
+	struct zi_tensor_opened message = { 0 };
+	int r;
+
+	if (!segment)
+		return err_trace(sess_reply_over(session));
+	message.bytes = segment->region.bytes;
+	r = sess_hold(session, segment);
+	if (r)
+		return err_trace(r);
+	zi_message_init(&message.header, ZI_MESSAGE_TENSOR_OPENED, sizeof(message),
+	                session->request_sequence);
+	return err_trace(zi_message_send(session->socket_fd, &message.header,
+	                                 (int[]){ segment->region.fd }, 1));
+}
+
 /* Context: inside zero. */
 static void sess_request_done(struct zero_op *op)
 {
@@ -105,6 +123,8 @@ static void sess_request_done(struct zero_op *op)
 			r = sess_reply_materialized(session);
 		else if (session->request_type == ZI_MESSAGE_PARAM_WRITE_BEGIN)
 			r = sess_reply_param_write(session);
+		else if (session->request_type == ZI_MESSAGE_TENSOR_OPEN)
+			r = sess_reply_tensors(session);
 		else
 			r = sess_send_plain(session, ZI_MESSAGE_DONE, session->request_sequence);
 		sess_sent(session, r);
@@ -333,6 +353,12 @@ static int sess_request(struct sess *session, const struct zi_message_header *he
 		return 0;
 	case ZI_MESSAGE_SNAPSHOT:
 		sess_snapshot(session, (const void *)header);
+		return 0;
+	case ZI_MESSAGE_TENSOR_OPEN:
+		session->request = (struct zero_op){
+			.bytes = ((const struct zi_tensor_open *)(const void *)header)->budget_bytes
+		};
+		sess_submit_request(session, header, zero_tensor_open);
 		return 0;
 	case ZI_MESSAGE_DESTROY:
 		session->request = (struct zero_op){ 0 };

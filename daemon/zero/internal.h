@@ -402,6 +402,40 @@ void ahead_lost(struct zero_job *job, const struct zi_text *why);
 /* Looks for jobs at rest on paths that are to be left. Cheap when there are none such. */
 void evacuate_kick(struct zero *zero);
 
+/* ---- tensor_table.c ---- */
+struct zero_tensors *tensors_free(struct zero_tensors *tensors);
+void tensors_built(struct zero_tensors *tensors);
+void tensors_forget(struct zero_rank *rank);
+struct zero_tensor *tensors_find(const struct zero_tensors *tensors, uint64_t id);
+struct zero_tensor *tensors_add(struct zero_tensors *tensors, uint64_t id, uint64_t bytes);
+void tensor_drop(struct zero_tensor *tensor);
+void tensor_clear(struct zero_tensor *tensor);
+
+/* ---- tensor.c ---- */
+struct zero_op *tensor_find_op(const struct zero_rank *rank, uint16_t opcode, uint64_t id);
+void tensors_go_on(struct zero_tensors *tensors); /* may free them, when the rank has left */
+void tensor_tell(struct zero_tensor *tensor, int error);
+void tensor_op_abandon(struct zero_op *op);
+
+/* ---- tensor_room.c ---- */
+static inline uint64_t tensor_offset(const struct zero_tensor *tensor)
+{
+	return (uint64_t)tensor->slot_first * ZI_STORE_ALIGN_BYTES;
+}
+uint64_t tensor_slots(uint64_t bytes);
+void *tensor_place(const struct zero_tensor *tensor);
+bool tensor_is_held(const struct zero_tensor *tensor);
+bool tensor_has_hope(struct zero_tensors *tensors, uint64_t bytes);
+bool tensor_settle_in(struct zero_tensor *tensor, bool is_modest);
+void tensor_move_out(struct zero_tensor *tensor);
+
+/* ---- tensor_io.c ---- */
+void tensors_build(struct zero_tensors *tensors);
+void tensors_pump(struct zero_tensors *tensors);
+void tensor_store(struct zero_tensor *tensor);
+void tensor_load(struct zero_tensor *tensor);
+void tensor_give_up(struct zero_tensor *tensor);
+
 /* ---- unit.c ---- */
 void unit_try_unshard(struct zero_op *op);
 void unit_try_grad_acquire(struct zero_op *op);

@@ -153,11 +153,11 @@ struct zero_job *job_free(struct zero_job *job)
 	tier_charge_return(&job->nvme_charge);
 	layout_unbuild(job);
 	history_free(&job->history);
-	job->flow = nvme_flow_free(job->flow);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
 		for (uint32_t which = 0; which < ZERO_BLOBS; which++)
 			free(job->blobs[which][i].bytes);
 	}
+	job->account->flow = zi_steal(job->flow);
 	zero_account_retire(job->zero, job->account);
 	free(job);
 	return NULL;

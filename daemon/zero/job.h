@@ -11,6 +11,7 @@
 #include "daemon/tier/move.h"
 #include "daemon/tier/tier.h"
 #include "daemon/zero/residency.h"
+#include "daemon/zero/tensor.h"
 #include "daemon/zero/zero.h"
 #include "kernels/optim.h"
 
@@ -23,6 +24,7 @@ struct zero_account {
 	struct zi_list accounts_link;
 	uint32_t uid;
 	struct tier_account account;
+	struct nvme_flow *flow; /* a gone job's: tensors of its ranks may be in flight; or NULL */
 };
 
 /* An extent that is held more than once (share.c). */
@@ -116,6 +118,7 @@ struct zero {
 	struct zi_list completed; /* struct zero_op, by link */
 	struct zi_list notices;   /* struct zero_rank, by notice_link */
 	uint32_t job_count;
+	uint32_t tensor_busy_count; /* moves and tasks of tensors, also of ranks that have left */
 	bool is_draining;
 	bool is_stopping;
 	/* Not 0: the catalog takes nothing more, and what it was given last may be in force after a
@@ -374,6 +377,7 @@ struct zero_rank {
 	uint32_t order_place;             /* in the recorded order of units */
 	struct zero_write *write;         /* of a unit's parameters; NULL: none */
 	struct tier_segment *spare;       /* a copy that it wrote into and may again; NULL: none */
+	struct zero_tensors *tensors;     /* NULL: none were opened */
 	uint16_t doing;                   /* opcode of the newest call */
 	uint32_t doing_unit;
 	uint64_t doing_ns;
@@ -484,5 +488,6 @@ enum {
 	ZERO_OP_WRITE_BEGIN,
 	ZERO_OP_WRITE_END,
 	ZERO_OP_DESTROY,
+	ZERO_OP_TENSOR_OPEN,
 	_ZERO_OP_COUNT
 };

@@ -28,6 +28,8 @@ const char *op_name(uint16_t opcode)
 		return "param_write_end";
 	case ZERO_OP_DESTROY:
 		return "destroy";
+	case ZERO_OP_TENSOR_OPEN:
+		return "tensor_open";
 	default:
 		return zi_opcode_name(opcode);
 	}
@@ -182,6 +184,13 @@ static const char *waited_for(const struct zero_op *op)
 	case ZI_OP_STEP:
 	case ZI_OP_COMMIT:
 		return "the former step is still being written";
+	case ZI_OP_TENSOR_ALLOC:
+		return "no room in the budget for tensors, what is put is still being stored";
+	case ZI_OP_TENSOR_PUT:
+		return "it is still being stored, and stays in memory";
+	case ZI_OP_TENSOR_PREFETCH:
+	case ZI_OP_TENSOR_GET:
+		return "it is still being read, or the budget for tensors has no room for it";
 	default:
 		return "memory is still being prepared";
 	}
@@ -202,6 +211,7 @@ static void op_expire(struct zero_op *op)
 		ops_retry(job); /* After a step() that is void an unshard may go on. */
 		return;
 	}
+	tensor_op_abandon(op);
 	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %s", op_name(op->opcode), seconds,
 	        waited_for(op));
 }

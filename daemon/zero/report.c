@@ -52,6 +52,34 @@ static void fill_pool(const struct zero_job *job, struct zero_job_report *report
 	}
 }
 
+static void fill_tensors(const struct zero_job *job, struct zero_job_report *report)
+{
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_tensors *tensors =
+			job->group.ranks[i] ? job->group.ranks[i]->tensors : NULL;
+
+		if (!tensors)
+			continue;
+		report->tensors.budget_bytes += held_bytes(tensors->segment);
+		report->tensors.read_bytes += tensors->read_bytes;
+		report->tensors.write_bytes += tensors->write_bytes;
+		report->tensors.evicted_count += tensors->evicted_count;
+		report->tensors.count += tensors->count;
+		for (uint32_t k = 0; k < ZERO_TENSORS_MAX && tensors->count; k++) {
+			const struct zero_tensor *tensor = &tensors->entries[k];
+
+			if (tensor->stage == ZERO_TENSOR_FREE)
+				continue;
+			report->tensors.bytes += tensor->bytes;
+			if (tensor->is_resident)
+				report->tensors.resident_bytes +=
+					tensor->slot_count * (uint64_t)ZI_STORE_ALIGN_BYTES;
+			report->tensors.stored_bytes +=
+				tensor->is_stored ? tensor->extent.bytes : 0;
+		}
+	}
+}
+
 static void fill_ranks(const struct zero_job *job, struct zero_job_report *report)
 {
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
@@ -94,6 +122,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 	memcpy(report->incarnation, job->group.name, sizeof(report->incarnation));
 	fill_memory(job, report);
 	fill_pool(job, report);
+	fill_tensors(job, report);
 	fill_ranks(job, report);
 }
 

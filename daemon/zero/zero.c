@@ -51,18 +51,19 @@ static void retired_sweep(struct zero *zero)
 		struct zero_account *account =
 			container_of(link, struct zero_account, accounts_link);
 
-		if (account->account.used_bytes[TIER_CPU])
+		if (account->account.used_bytes[TIER_CPU] || account->account.used_bytes[TIER_NVME])
 			continue;
 		zi_list_remove(&account->accounts_link);
 		tier_account_deinit(&account->account);
+		account->flow = nvme_flow_free(account->flow);
 		free(account);
 	}
 }
 
-/* The end of a job's account: now, or once no process holds what it paid for. */
+/* The end of a job's account: now, or once no process holds what it paid for, and what was in
+ * flight of its ranks' tensors is back. */
 void zero_account_retire(struct zero *zero, struct zero_account *account)
 {
-	assert(account->account.used_bytes[TIER_NVME] == 0);
 	zi_list_push_back(&zero->retired, &account->accounts_link);
 	retired_sweep(zero);
 }
@@ -78,6 +79,7 @@ struct zero *zero_free(struct zero *zero)
 	assert(zi_list_is_empty(&zero->notices));
 	assert(zi_list_is_empty(&zero->snapshots_done));
 	assert(!zero->snapshot_busy_count);
+	assert(!zero->tensor_busy_count);
 	assert(zi_list_is_empty(&zero->ghosts));
 	zi_list_for_each_safe(link, &zero->jobs) {
 		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
@@ -143,7 +145,7 @@ struct tier_account *zero_account(struct zero *zero, uint32_t uid)
 static bool is_quiet(const struct zero *zero)
 {
 	if (!zi_list_is_empty(&zero->ghosts) || zero->snapshot_busy_count ||
-	    zero->evacuation.is_posted)
+	    zero->tensor_busy_count || zero->evacuation.is_posted)
 		return false;
 	zi_list_for_each(link, &zero->jobs) {
 		const struct zero_job *job = container_of(link, struct zero_job, jobs_link);

@@ -67,12 +67,16 @@ struct zero_op {
 	uint32_t root;    /* PARAM_WRITE_END */
 	const void *blob; /* STEP, COMMIT: copied before the submitting call returns */
 	uint64_t blob_bytes;
+	uint64_t id;     /* TENSOR_*: the tensor's; CANCEL: `ticket` of another op */
+	uint64_t ticket; /* unique among this rank's pending ops; 0: it cannot be cancelled */
+	uint64_t bytes;  /* TENSOR_ALLOC, TENSOR_PUT, TENSOR_OPEN; result of TENSOR_GET */
 	struct zi_step_options options; /* STEP_BEGIN: already checked by wire/check */
 	/* results */
 	int result;                 /* 0 or -errno */
 	struct zi_text text;        /* for people, when result < 0 */
 	struct zi_step_stats stats; /* STEP, COMMIT */
-	uint64_t offset_bytes;      /* UNSHARD with offload_param nvme: of the unit in the pool */
+	uint64_t offset_bytes;      /* UNSHARD with offload_param nvme: of the unit in the pool;
+	                        * TENSOR_ALLOC, TENSOR_GET: of the tensor in the rank's segment */
 	/* private */
 	uint16_t opcode;
 	bool has_waited; /* UNSHARD: its unit was not there when it came */
@@ -273,6 +277,20 @@ void zero_step(struct zero_rank *rank, struct zero_op *op);
 void zero_commit(struct zero_rank *rank, struct zero_op *op);
 void zero_barrier(struct zero_rank *rank, struct zero_op *op);
 
+/* ---- tensors of a rank: not committed, gone with its session (tensor.h) ---- */
+
+/* Once, after materialise; op->bytes is the budget. zero_tensor_segment() then gives it. */
+void zero_tensor_open(struct zero_rank *rank, struct zero_op *op);
+struct tier_segment *zero_tensor_segment(struct zero_rank *rank);
+void zero_tensor_alloc(struct zero_rank *rank, struct zero_op *op);
+void zero_tensor_put(struct zero_rank *rank, struct zero_op *op);
+void zero_tensor_prefetch(struct zero_rank *rank, struct zero_op *op);
+void zero_tensor_get(struct zero_rank *rank, struct zero_op *op);
+void zero_tensor_release(struct zero_rank *rank, struct zero_op *op);
+void zero_tensor_free(struct zero_rank *rank, struct zero_op *op);
+/* Ends a pending op of the same rank. */
+void zero_cancel(struct zero_rank *rank, struct zero_op *op);
+
 /* ---- looking in (admin, metrics) ---- */
 
 struct zero_job_report {
@@ -301,6 +319,12 @@ struct zero_job_report {
 		uint64_t read_bytes; /* these since it was made */
 		uint64_t hit_count, late_count, miss_count, evicted_count, order_change_count;
 	} pool;
+	struct {
+		uint64_t budget_bytes; /* segments of all ranks */
+		uint64_t count, bytes; /* tensors, and what they are long */
+		uint64_t resident_bytes, stored_bytes;
+		uint64_t read_bytes, write_bytes, evicted_count; /* since they were opened */
+	} tensors;
 	struct {
 		int32_t pid;
 		bool is_attached;

@@ -22,6 +22,7 @@ static void drop_session(struct fake_daemon *fake)
 	zi_region_destroy(&fake->param);
 	zi_region_destroy(&fake->grad);
 	zi_region_destroy(&fake->staging);
+	zi_region_destroy(&fake->tensors);
 	fake->doorbell_fd = zi_close(fake->doorbell_fd);
 	fake->wakeup_fd = zi_close(fake->wakeup_fd);
 	fake->unit_count = 0;
@@ -80,7 +81,7 @@ struct fake_daemon *fake_daemon_start(const struct fake_daemon_options *options)
 	fake->options = *options;
 	fake->committed_step = options->committed_step;
 	fake->socket_fd = fake->doorbell_fd = fake->wakeup_fd = -1;
-	fake->up = fake->down = fake->param = fake->grad = fake->staging =
+	fake->up = fake->down = fake->param = fake->grad = fake->staging = fake->tensors =
 		(struct zi_region)ZI_REGION_INIT;
 	(void)snprintf(fake->folder, sizeof(fake->folder), "%s", "/tmp/zinf-fake-XXXXXX");
 	must(mkdtemp(fake->folder));

@@ -40,6 +40,8 @@ enum fake_lie {
 	FAKE_LIE_CQE_TWICE,
 	FAKE_LIE_CQE_TEXT, /* text slot 17 of 16 */
 	FAKE_LIE_SQ_HEAD,
+	FAKE_LIE_TENSOR_OUTSIDE, /* a tensor that ends behind its memory */
+	FAKE_LIE_TENSOR_SHORT,   /* less memory than was asked for */
 };
 
 /* Opcodes and message types in one number, for "when". */

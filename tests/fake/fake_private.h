@@ -23,7 +23,8 @@ struct fake_daemon {
 	int socket_fd;
 	bool is_dying; /* asked by the test; written before stop_fd */
 
-	struct zi_region up, down, param, grad, staging;
+	struct zi_region up, down, param, grad, staging, tensors;
+	uint64_t tensor_bytes; /* of the last put */
 	int doorbell_fd, wakeup_fd, wakeup_client_fd;
 	bool has_rings;
 	struct zi_ring_consumer sq;

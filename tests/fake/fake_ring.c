@@ -64,6 +64,15 @@ static void complete(struct fake_daemon *fake, const struct zi_sqe *sqe)
 	} else if (sqe->opcode == ZI_OP_UNSHARD &&
 	           fake->attach.config.offload_param == ZI_OFFLOAD_NVME) {
 		cqe.values[0] = pool_place(fake, sqe->unit);
+	} else if (sqe->opcode == ZI_OP_TENSOR_ALLOC || sqe->opcode == ZI_OP_TENSOR_GET) {
+		/* Each at its id times 4096; all are as long as the last that was put. */
+		cqe.values[0] = sqe->args[0] * 4096;
+		if (lie == FAKE_LIE_TENSOR_OUTSIDE)
+			cqe.values[0] = fake->tensors.bytes - 4;
+		if (sqe->opcode == ZI_OP_TENSOR_GET)
+			cqe.values[1] = fake->tensor_bytes;
+	} else if (sqe->opcode == ZI_OP_TENSOR_PUT) {
+		fake->tensor_bytes = sqe->args[1];
 	} else if (sqe->opcode == ZI_OP_RESHARD && fake->watched) {
 		fake->is_seen_readable = is_readable(fake->watched);
 	} else if (sqe->opcode == ZI_OP_STEP || sqe->opcode == ZI_OP_COMMIT) {

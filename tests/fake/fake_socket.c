@@ -282,6 +282,20 @@ static void on_write_end(struct fake_daemon *fake)
 	reply_done(fake);
 }
 
+static void on_tensor_open(struct fake_daemon *fake)
+{
+	uint64_t bytes = ((struct zi_tensor_open *)fake->message)->budget_bytes;
+	struct zi_tensor_opened told[2] = { { .bytes = bytes } };
+	int fd;
+
+	if (fake->options.lie == FAKE_LIE_TENSOR_SHORT)
+		told->bytes -= 4096;
+	must(!zi_region_create("tensors", bytes, ZI_PAGES_SMALL, &fake->tensors));
+	fd = region_fd(fake, &fake->tensors, false);
+	reply_with(fake, told, ZI_MESSAGE_TENSOR_OPENED, sizeof(*told), &fd, 1);
+	close(fd);
+}
+
 static void on_blob_get(struct fake_daemon *fake)
 {
 	struct zi_blob *blob = (struct zi_blob *)fake->reply;
@@ -325,6 +339,8 @@ static void answer(struct fake_daemon *fake, uint16_t type)
 		return on_write_end(fake);
 	case ZI_MESSAGE_BLOB_GET:
 		return on_blob_get(fake);
+	case ZI_MESSAGE_TENSOR_OPEN:
+		return on_tensor_open(fake);
 	default:
 		return reply_done(fake);
 	}

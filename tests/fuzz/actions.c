@@ -147,6 +147,7 @@ static void take_message(struct peer *peer, struct fuzz_input *input)
 		[ZI_MESSAGE_ERROR] = sizeof(struct zi_error_message),
 		[ZI_MESSAGE_NOTICE] = sizeof(struct zi_notice),
 		[ZI_MESSAGE_ADMIN] = sizeof(struct zi_admin),
+		[ZI_MESSAGE_TENSOR_OPEN] = sizeof(struct zi_tensor_open),
 	};
 	static _Alignas(64) unsigned char buffer[2048];
 	uint16_t type = fuzz_u8(input) % (_ZI_MESSAGE_COUNT + 2u);
@@ -192,6 +193,19 @@ static void take_submit(struct peer *peer, struct fuzz_input *input)
 	bool has_blob = opcode == ZI_OP_STEP || opcode == ZI_OP_COMMIT;
 	bool has_unit = opcode >= ZI_OP_UNSHARD && opcode <= ZI_OP_REDUCE;
 
+	if (opcode >= ZI_OP_TENSOR_ALLOC) {
+		/* Few ids, so that they meet; lengths around a page and around a budget. */
+		struct zi_sqe sqe = { .user_data = peer->sq_tail,
+			              .opcode = opcode,
+			              .args = { unit % 8u } };
+
+		if (opcode <= ZI_OP_TENSOR_PUT)
+			sqe.args[1] = (uint64_t)argument << 9;
+		if (opcode == ZI_OP_CANCEL)
+			sqe.args[0] = peer->sq_tail - 1u - argument % 4u;
+		peer_push(peer, &sqe);
+		return;
+	}
 	push(peer, opcode, has_unit ? unit : 0, has_blob ? (uint64_t)argument << 9 : 0);
 }
 

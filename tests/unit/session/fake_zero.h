@@ -39,7 +39,7 @@ struct zero {
 	uint32_t layout_count;
 	uint32_t unit_count;
 	uint32_t job_count; /* reported */
-	struct tier_segment *param, *grad, *staging;
+	struct tier_segment *param, *grad, *staging, *tensors;
 	char blob[70000];
 	uint64_t blob_bytes;
 	struct zi_step_options options; /* of the last STEP_BEGIN */
@@ -61,6 +61,7 @@ static inline void fake_deinit(void)
 	fake.param = tier_segment_unref(fake.param);
 	fake.grad = tier_segment_unref(fake.grad);
 	fake.staging = tier_segment_unref(fake.staging);
+	fake.tensors = tier_segment_unref(fake.tensors);
 	tier_account_deinit(&fake.account);
 }
 
@@ -333,6 +334,62 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 }
 
 void zero_barrier(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_tensor_open(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zi_text text;
+
+	if (!fake.tensors)
+		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "tensors", op->bytes,
+		                              TIER_PAGES_SMALL, &text, &fake.tensors),
+		             0);
+	fake_take(rank, op);
+}
+
+struct tier_segment *zero_tensor_segment(struct zero_rank *rank)
+{
+	(void)rank;
+	return fake.tensors;
+}
+
+/* Where it says that a tensor lies is its id times 4096. */
+void zero_tensor_alloc(struct zero_rank *rank, struct zero_op *op)
+{
+	op->offset_bytes = op->id * 4096;
+	fake_take(rank, op);
+}
+
+void zero_tensor_put(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_tensor_prefetch(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_tensor_get(struct zero_rank *rank, struct zero_op *op)
+{
+	op->offset_bytes = op->id * 4096;
+	op->bytes = 100 + op->id;
+	fake_take(rank, op);
+}
+
+void zero_tensor_release(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_tensor_free(struct zero_rank *rank, struct zero_op *op)
+{
+	fake_take(rank, op);
+}
+
+void zero_cancel(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }

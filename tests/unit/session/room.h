@@ -276,6 +276,14 @@ static inline struct client *client_attach(void)
 	return client;
 }
 
+static inline void client_submit_args(struct client *client, uint16_t opcode, uint64_t first,
+                                      uint64_t second, uint64_t user_data)
+{
+	struct zi_sqe sqe = { .user_data = user_data, .opcode = opcode, .args = { first, second } };
+
+	cr_assert_eq(zi_ring_push(&client->sq, &sqe), 0);
+}
+
 static inline void client_submit(struct client *client, uint16_t opcode, uint32_t unit,
                                  uint64_t user_data)
 {

@@ -87,6 +87,35 @@ Test(shard, each_opcode_reaches_zero_with_its_unit)
 	client_close(client);
 }
 
+Test(shard, each_opcode_of_tensors_brings_its_words_there_and_back)
+{
+	struct client *client = client_attach();
+	struct zi_tensor_open open = { .budget_bytes = 8192 };
+	struct zi_materialize materialize = { 0 };
+
+	client_send(client, &materialize, ZI_MESSAGE_MATERIALIZE, sizeof(materialize));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_MATERIALIZED);
+	client_send(client, &open, ZI_MESSAGE_TENSOR_OPEN, sizeof(open));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_TENSOR_OPENED);
+	fake.op_count = 0;
+	for (uint16_t opcode = ZI_OP_TENSOR_ALLOC; opcode <= ZI_OP_CANCEL; opcode++) {
+		bool has_place = opcode == ZI_OP_TENSOR_ALLOC || opcode == ZI_OP_TENSOR_GET;
+		struct zi_cqe cqe;
+
+		client_submit_args(client, opcode, 9, opcode <= ZI_OP_TENSOR_PUT ? 100 : 0, opcode);
+		turn();
+		cqe = client_reap(client);
+		cr_assert_eq(cqe.user_data, opcode);
+		cr_assert_eq(cqe.result, 0, "%s: %d", zi_opcode_name(opcode), cqe.result);
+		cr_assert_eq(cqe.values[0], has_place ? 9 * 4096u : 0u);
+		cr_assert_eq(cqe.values[1], opcode == ZI_OP_TENSOR_GET ? 109u : 0u);
+	}
+	cr_assert_eq(fake.op_count, 7);
+	client_close(client);
+}
+
 Test(shard, a_failed_operation_brings_its_text)
 {
 	struct client *client = client_attach();

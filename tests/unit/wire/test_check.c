@@ -76,6 +76,10 @@ Test(check, malformed_slot_is_eproto)
 		{ .opcode = ZI_OP_STEP, .unit = 1 },
 		{ .opcode = ZI_OP_STEP, .args = { 0, 1 } },
 		{ .opcode = ZI_OP_COMMIT, .args = { [3] = UINT64_MAX } },
+		{ .opcode = ZI_OP_TENSOR_PUT, .unit = 1 },
+		{ .opcode = ZI_OP_TENSOR_PUT, .args = { 1, 2, 3 } },
+		{ .opcode = ZI_OP_TENSOR_GET, .args = { 1, 2 } },
+		{ .opcode = ZI_OP_CANCEL, .args = { 1, 2 } },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)

@@ -59,11 +59,11 @@ static bool is_wanted(const struct export *export, const struct target *target, 
 	case PLANE_PARAM:
 		return true;
 	case PLANE_MASTER:
-		return target->is_directory && export->dtype == ZI_DTYPE_BF16;
+		return target->is_directory && export->model.dtype == ZI_DTYPE_BF16;
 	case PLANE_EXP_AVG:
 		return target->is_directory;
 	default:
-		return target->is_directory && export->optimizer != ZI_OPTIMIZER_SGD;
+		return target->is_directory && export->model.optimizer != ZI_OPTIMIZER_SGD;
 	}
 }
 
@@ -96,7 +96,7 @@ static int target_make(struct target *target, const struct export *export)
 		if (!path || !target->scratch)
 			return complain("making", target->partial);
 		r = export_file_make(&target->files[plane], path, export,
-		                     plane == PLANE_PARAM ? export->dtype : ZI_DTYPE_F32,
+		                     plane == PLANE_PARAM ? export->model.dtype : ZI_DTYPE_F32,
 		                     target->is_directory);
 		free(path);
 		if (r)
@@ -167,11 +167,11 @@ static float join(uint16_t param, int16_t remainder)
 static void unfold(const struct export *export, uint32_t plane, uint64_t total,
                    const uint8_t *param, const uint8_t *state, float *values)
 {
-	uint32_t split = export->dtype == ZI_DTYPE_BF16 ? 2 : 0;
+	uint32_t split = export->model.dtype == ZI_DTYPE_BF16 ? 2 : 0;
 
 	for (uint64_t first = 0; first < total; first += ZI_TILE_ELEMENTS) {
 		uint64_t count = ZI_MIN((uint64_t)ZI_TILE_ELEMENTS, total - first);
-		const uint8_t *tile = state + first * export->state_width;
+		const uint8_t *tile = state + first * export->model.state_width;
 
 		if (plane != PLANE_MASTER) {
 			uint64_t skip = split * count + (plane == PLANE_EXP_AVG_SQ ? 4 * count : 0);
@@ -193,7 +193,7 @@ static void unfold(const struct export *export, uint32_t plane, uint64_t total,
 static int copy_subgroup(struct export *export, struct target *target, uint32_t unit,
                          uint32_t subgroup)
 {
-	uint64_t total = zi_geometry_subgroup_elements(export->units[unit].padded_count, subgroup);
+	uint64_t total = zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup);
 	const uint8_t *param, *state;
 
 	if (export_fetch(export, unit, subgroup, ZI_PLANE_PARAM, 0, &param) ||
@@ -215,14 +215,14 @@ static int copy_subgroup(struct export *export, struct target *target, uint32_t 
 
 static int copy_all(struct export *export, struct target *target)
 {
-	uint64_t width = zi_dtype_bytes(export->dtype);
+	uint64_t width = zi_dtype_bytes(export->model.dtype);
 
 	if (target->is_directory)
-		width += export->state_width;
-	for (uint32_t unit = 0; unit < export->unit_count; unit++)
-		export->total_bytes += export->units[unit].padded_count * width;
-	for (uint32_t unit = 0; unit < export->unit_count; unit++)
-		for (uint32_t i = 0; i < export->units[unit].subgroup_count; i++)
+		width += export->model.state_width;
+	for (uint32_t unit = 0; unit < export->model.unit_count; unit++)
+		export->total_bytes += export->model.units[unit].padded_count * width;
+	for (uint32_t unit = 0; unit < export->model.unit_count; unit++)
+		for (uint32_t i = 0; i < export->model.units[unit].subgroup_count; i++)
 			if (copy_subgroup(export, target, unit, i))
 				return 1;
 	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++)
@@ -245,7 +245,7 @@ static json_t *make_manifest(const struct export *export, const struct target *t
 	(void)json_object_set_new(manifest, "format", json_string("zinf-checkpoint"));
 	(void)json_object_set_new(manifest, "version", json_integer(CHECKPOINT_VERSION));
 	for (size_t i = 0; i < ZI_COUNT_OF(keys); i++)
-		(void)json_object_set(manifest, keys[i], json_object_get(export->record, keys[i]));
+		(void)json_object_set(manifest, keys[i], json_object_get(export->model.record, keys[i]));
 	(void)json_object_set_new(manifest, "subgroup_elements",
 	                          json_integer(ZI_SUBGROUP_ELEMENTS));
 	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++) {
@@ -301,14 +301,14 @@ static int tell(const struct export *export, const struct target *target)
 	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++)
 		bytes += target->files[plane].bytes;
 	if (!export->context->is_json) {
-		printf("exported %s, step %" PRId64 ", to %s (%s)\n", export->job,
-		       get_signed(export->record, "step"), target->path,
+		printf("exported %s, step %" PRId64 ", to %s (%s)\n", export->model.job,
+		       get_signed(export->model.record, "step"), target->path,
 		       zi_format_bytes(bytes).chars);
 		return 0;
 	}
-	answer = json_pack("{s:s,s:s,s:I,s:s,s:s,s:I}", "job", export->job, "snapshot",
-	                   get_word(export->record, "snapshot"), "step",
-	                   (json_int_t)get_signed(export->record, "step"), "format",
+	answer = json_pack("{s:s,s:s,s:I,s:s,s:s,s:I}", "job", export->model.job, "snapshot",
+	                   get_word(export->model.record, "snapshot"), "step",
+	                   (json_int_t)get_signed(export->model.record, "step"), "format",
 	                   target->is_directory ? "zinf" : "safetensors", "path", target->path,
 	                   "bytes", (json_int_t)bytes);
 	code = zctl_print_json(answer);

@@ -4,7 +4,6 @@
 #include "zctl/export.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,112 +20,39 @@
 #define OPEN_WORK_S 600u
 #define READ_WORK_S 60u
 
-static volatile sig_atomic_t is_cancelled;
-
-static void cancel(int number)
-{
-	(void)number;
-	is_cancelled = 1;
-}
-
-bool export_is_cancelled(void)
-{
-	return is_cancelled;
-}
-
 static int refuse(const char *what)
 {
 	fprintf(stderr, "zctl: the daemon's answer makes no sense: %s\n", what);
 	return 1;
 }
 
-static int read_types(struct export *export)
-{
-	const char *dtype = get_word(export->record, "param_dtype");
-	const char *optimizer = get_word(export->record, "optimizer");
-
-	for (int i = 1; i < _ZI_DTYPE_COUNT; i++)
-		if (!strcmp(zi_dtype_name((enum zi_dtype)i), dtype))
-			export->dtype = (enum zi_dtype)i;
-	for (int i = 1; i < _ZI_OPTIMIZER_COUNT; i++)
-		if (!strcmp(zi_optimizer_name((enum zi_optimizer)i), optimizer))
-			export->optimizer = (enum zi_optimizer)i;
-	if ((export->dtype != ZI_DTYPE_BF16 && export->dtype != ZI_DTYPE_F32) || !export->optimizer)
-		return refuse("dtype or optimizer");
-	export->state_width = zi_state_element_bytes(export->optimizer, export->dtype);
-	return 0;
-}
-
-static int read_units(struct export *export)
-{
-	const json_t *units = json_object_get(export->record, "units");
-	const json_t *params = json_object_get(export->record, "params");
-	size_t index, dim;
-	json_t *param, *rows;
-
-	export->unit_count = (uint32_t)json_array_size(units);
-	export->units = calloc(export->unit_count + 1ul, sizeof *export->units);
-	if (!export->units)
-		return refuse("no memory");
-	json_array_foreach(params, index, param)
-	{
-		uint64_t unit = get_count(param, "unit"), count = 1;
-
-		json_array_foreach(json_object_get(param, "shape"), dim, rows) count *=
-			(uint64_t)json_integer_value(rows);
-		if (unit >= export->unit_count)
-			return refuse("a parameter of no unit");
-		export->units[unit].element_count += count;
-	}
-	for (uint32_t i = 0; i < export->unit_count; i++) {
-		struct export_unit *unit = &export->units[i];
-
-		unit->name = json_string_value(json_array_get(units, i));
-		unit->padded_count = zi_geometry_padded(unit->element_count);
-		unit->element_first = export->element_count;
-		unit->subgroup_first = export->subgroup_count;
-		unit->subgroup_count = zi_geometry_subgroup_count(unit->padded_count);
-		export->element_count += unit->element_count;
-		export->subgroup_count += unit->subgroup_count;
-		if (!unit->name || !unit->element_count)
-			return refuse("a unit without a name or parameters");
-	}
-	return 0;
-}
-
-static uint64_t extent_bytes(const struct export *export, uint64_t elements, enum zi_plane plane)
-{
-	return elements *
-	       (plane == ZI_PLANE_PARAM ? zi_dtype_bytes(export->dtype) : export->state_width);
-}
-
 static int read_extents(struct export *export)
 {
-	const json_t *extents = json_object_get(export->record, "extents");
+	const json_t *extents = json_object_get(export->model.record, "extents");
 	size_t index;
 	json_t *row;
 
-	export->places = calloc(export->subgroup_count + 1ul, sizeof *export->places);
+	export->places = calloc(export->model.subgroup_count + 1ul, sizeof *export->places);
 	if (!export->places)
 		return refuse("no memory");
-	for (uint32_t i = 0; i < export->subgroup_count; i++)
+	for (uint32_t i = 0; i < export->model.subgroup_count; i++)
 		export->places[i] = (struct export_place){ -1, -1 };
 	json_array_foreach(extents, index, row)
 	{
 		uint64_t words[4];
-		const struct export_unit *unit;
+		const struct model_unit *unit;
 		struct export_place *place;
 
 		for (size_t i = 0; i < ZI_COUNT_OF(words); i++)
 			words[i] = (uint64_t)json_integer_value(json_array_get(row, i));
-		if (words[0] > ZI_PLANE_STATE || words[1] >= export->unit_count)
+		if (words[0] > ZI_PLANE_STATE || words[1] >= export->model.unit_count)
 			return refuse("an extent of no unit");
-		unit = &export->units[words[1]];
+		unit = &export->model.units[words[1]];
 		if (words[2] >= unit->subgroup_count)
 			return refuse("an extent of no subgroup");
 		if (!words[3])
 			continue;
-		if (words[3] != extent_bytes(export,
+		if (words[3] != model_extent_bytes(&export->model,
 		                             zi_geometry_subgroup_elements(unit->padded_count,
 		                                                           (uint32_t)words[2]),
 		                             (enum zi_plane)words[0]) ||
@@ -141,22 +67,22 @@ static int read_extents(struct export *export)
 int export_open(struct export *export, const struct zctl_context *context, const char *source)
 {
 	char command[ZI_ADMIN_COMMAND_BYTES];
+	json_t *record;
 	void *windows;
 	int fd = -1;
 
 	*export = (struct export){ .context = context };
 	if (snprintf(command, sizeof command, "export open %s", source) >= (int)sizeof command)
 		return refuse("a name too long");
-	(void)signal(SIGINT, cancel);
-	(void)signal(SIGTERM, cancel);
+	zctl_catch_cancel();
 	export->link = zctl_link_open(context);
 	if (!export->link)
 		return 1;
-	export->record = zctl_link_ask(export->link, command, OPEN_WORK_S, &fd);
-	if (!export->record)
+	record = zctl_link_ask(export->link, command, OPEN_WORK_S, &fd);
+	if (!record)
 		return 1;
-	export->job = get_word(export->record, "job");
-	export->window_bytes = get_count(export->record, "window_bytes");
+	export->model.record = record; /* Owned from here on. */
+	export->window_bytes = get_count(export->model.record, "window_bytes");
 	if (fd < 0 || !export->window_bytes)
 		return refuse("no window");
 	windows = mmap(NULL, 2 * export->window_bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -167,7 +93,7 @@ int export_open(struct export *export, const struct zctl_context *context, const
 	export->zeros = calloc(1, export->window_bytes);
 	if (!export->zeros)
 		return refuse("no memory");
-	if (read_types(export) || read_units(export))
+	if (model_read(&export->model, record, "the daemon's answer"))
 		return 1;
 	return read_extents(export);
 }
@@ -178,8 +104,7 @@ void export_close(struct export *export)
 		(void)munmap((void *)(uintptr_t) export->windows, 2 * export->window_bytes);
 	free(export->zeros);
 	free(export->places);
-	free(export->units);
-	json_decref(export->record);
+	model_free(&export->model);
 	export->link = zctl_link_close(export->link);
 }
 
@@ -187,14 +112,14 @@ void export_close(struct export *export)
 static int verify(const struct export *export, const json_t *answer, const uint8_t *bytes,
                   uint32_t unit, uint32_t subgroup, enum zi_plane plane)
 {
-	uint64_t total = zi_geometry_subgroup_elements(export->units[unit].padded_count, subgroup);
+	uint64_t total = zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup);
 	const json_t *hashes = json_object_get(answer, "hashes");
 	size_t tile = 0;
 
 	for (uint64_t first = 0; first < total; first += ZI_TILE_ELEMENTS, tile++) {
-		uint64_t begin = extent_bytes(export, first, plane);
+		uint64_t begin = model_extent_bytes(&export->model, first, plane);
 		uint64_t count = ZI_MIN((uint64_t)ZI_TILE_ELEMENTS, total - first);
-		uint64_t byte_count = extent_bytes(export, count, plane);
+		uint64_t byte_count = model_extent_bytes(&export->model, count, plane);
 		const char *word = json_string_value(json_array_get(hashes, tile));
 		char got[20];
 
@@ -205,8 +130,8 @@ static int verify(const struct export *export, const json_t *answer, const uint8
 		fprintf(stderr,
 		        "zctl: job '%s': %s of unit '%s', subgroup %u, is damaged: %llu bytes at "
 		        "offset %llu of %s do not match their checksum; nothing was exported\n",
-		        export->job, plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
-		        export->units[unit].name, subgroup, (unsigned long long)byte_count,
+		        export->model.job, plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
+		        export->model.units[unit].name, subgroup, (unsigned long long)byte_count,
 		        (unsigned long long)(get_count(answer, "offset_bytes") + begin),
 		        get_word(answer, "path"));
 		return 1;
@@ -214,42 +139,26 @@ static int verify(const struct export *export, const json_t *answer, const uint8
 	return 0;
 }
 
-static void show_progress(struct export *export)
-{
-	uint64_t percent = export->total_bytes ? 100 * export->done_bytes / export->total_bytes : 0;
-	char bar[26];
-
-	if (!export->is_progress)
-		return;
-	for (uint64_t i = 0; i < sizeof bar - 1; i++)
-		bar[i] = i < percent / 4 ? '#' : '.';
-	bar[sizeof bar - 1] = '\0';
-	fprintf(stderr, "\r%s [%s] %3llu %%  %s of %s ", export->job, bar,
-	        (unsigned long long)percent, zi_format_bytes(export->done_bytes).chars,
-	        zi_format_bytes(export->total_bytes).chars);
-	if (export->done_bytes >= export->total_bytes)
-		fputc('\n', stderr);
-}
-
 int export_fetch(struct export *export, uint32_t unit, uint32_t subgroup, enum zi_plane plane,
                  uint32_t window, const uint8_t **ret_bytes)
 {
 	const struct export_place *place =
-		&export->places[export->units[unit].subgroup_first + subgroup];
+		&export->places[export->model.units[unit].subgroup_first + subgroup];
 	int64_t index = plane == ZI_PLANE_PARAM ? place->param : place->state;
 	const uint8_t *bytes = export->windows + window * export->window_bytes;
 	char command[64];
 	json_t *answer;
 	int r;
 
-	if (is_cancelled) {
+	if (zctl_is_cancelled()) {
 		fprintf(stderr, "\nzctl: cancelled, nothing was exported\n");
 		return 1;
 	}
-	export->done_bytes += extent_bytes(
-		export, zi_geometry_subgroup_elements(export->units[unit].padded_count, subgroup),
+	export->done_bytes += model_extent_bytes(
+		&export->model, zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup),
 		plane);
-	show_progress(export);
+	if (export->is_progress)
+		zctl_show_progress(export->model.job, export->done_bytes, export->total_bytes);
 	if (index < 0) {
 		*ret_bytes = export->zeros;
 		return 0;

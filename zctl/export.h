@@ -11,14 +11,8 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/types.h"
+#include "zctl/model.h"
 #include "zctl/zctl.h"
-
-struct export_unit {
-	const char *name;
-	uint64_t element_count, padded_count;
-	uint64_t element_first; /* in a plane without padding */
-	uint32_t subgroup_first, subgroup_count;
-};
 
 /* Where a subgroup's planes are: indices of the daemon's extents; -1: all zero. */
 struct export_place {
@@ -29,15 +23,8 @@ struct export
 {
 	const struct zctl_context *context;
 	struct zctl_link *link;
-	json_t *record; /* the daemon's answer to `export open` */
-	const char *job;
-	enum zi_dtype dtype;
-	enum zi_optimizer optimizer;
-	uint32_t state_width; /* bytes of state per element */
-	uint32_t unit_count, subgroup_count;
-	uint64_t element_count; /* without padding */
-	struct export_unit *units;
-	struct export_place *places; /* (subgroup_count,) */
+	struct model model; /* the daemon's answer to `export open` */
+	struct export_place *places; /* (model.subgroup_count,) */
 	const uint8_t *windows;      /* (2 × window_bytes,) mapped, read-only */
 	uint64_t window_bytes;
 	uint8_t *zeros; /* (window_bytes,) */
@@ -52,8 +39,6 @@ void export_close(struct export *export);
  * again. 0, or 1 after saying why. */
 int export_fetch(struct export *export, uint32_t unit, uint32_t subgroup, enum zi_plane plane,
                  uint32_t window, const uint8_t **ret_bytes);
-/* The user asked for the end. */
-bool export_is_cancelled(void);
 
 /* ---- export_file.c: one safetensors file ---- */
 

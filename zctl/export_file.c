@@ -41,20 +41,39 @@ static json_t *tensor(const json_t *param, const char *dtype, uint64_t begin, ui
 	return object;
 }
 
-/* Heap; NULL: no memory, or a name that the format keeps for itself. */
-static char *make_header(const struct export *export, enum zi_dtype dtype)
+/* Values are strings. What is no tensor is there for zctl load, when there is no manifest. */
+static json_t *make_metadata(const struct export *export, bool has_model)
 {
-	const json_t *params = json_object_get(export->record, "params");
+	static const char *const keys[] = { "param_dtype", "grad_dtype", "optimizer",
+		                            "schedule",    "units",      "params" };
+	const json_t *record = export->model.record;
+	json_t *metadata = json_pack("{s:s,s:s,s:o}", "format", "pt", "zinf_job", export->model.job,
+	                             "zinf_step",
+	                             json_sprintf("%lld", (long long)get_signed(record, "step")));
+	json_t *model = json_object();
+	char *text;
+
+	for (size_t i = 0; i < ZI_COUNT_OF(keys); i++)
+		(void)json_object_set(model, keys[i], json_object_get(record, keys[i]));
+	text = has_model ? json_dumps(model, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+	if (text)
+		(void)json_object_set_new(metadata, "zinf_model", json_string(text));
+	free(text);
+	json_decref(model);
+	return metadata;
+}
+
+/* Heap; NULL: no memory, or a name that the format keeps for itself. */
+static char *make_header(const struct export *export, enum zi_dtype dtype, bool has_model)
+{
+	const json_t *params = json_object_get(export->model.record, "params");
 	const char *word = dtype == ZI_DTYPE_BF16 ? "BF16" : "F32";
 	json_t *header = json_object(), *param, *rows;
 	uint64_t offset = 0;
 	size_t index, dim;
 	char *text;
 
-	(void)json_object_set_new(
-		header, "__metadata__",
-		json_pack("{s:s,s:s,s:o}", "format", "pt", "zinf_job", export->job, "zinf_step",
-	                  json_sprintf("%lld", (long long)get_signed(export->record, "step"))));
+	(void)json_object_set_new(header, "__metadata__", make_metadata(export, has_model));
 	json_array_foreach(params, index, param)
 	{
 		uint64_t count = 1;
@@ -84,7 +103,7 @@ static int write_all(int fd, const void *bytes, uint64_t byte_count, uint64_t of
 	while (byte_count) {
 		ssize_t done = pwrite(fd, source, byte_count, (off_t)offset);
 
-		if (done < 0 && errno == EINTR && !export_is_cancelled())
+		if (done < 0 && errno == EINTR && !zctl_is_cancelled())
 			continue;
 		if (done <= 0)
 			return done ? errno : EIO;
@@ -116,7 +135,7 @@ static int write_header(struct export_file *file, char *text)
 int export_file_make(struct export_file *file, const char *path, const struct export *export,
                      enum zi_dtype dtype, bool has_hashes)
 {
-	_cleanup_(zi_freep) char *header = make_header(export, dtype);
+	_cleanup_(zi_freep) char *header = make_header(export, dtype, !has_hashes);
 	int error;
 
 	*file = (struct export_file){ .fd = -1, .width = zi_dtype_bytes(dtype) };
@@ -133,7 +152,7 @@ int export_file_make(struct export_file *file, const char *path, const struct ex
 	error = write_header(file, header);
 	if (error)
 		return complain(file, "writing", error);
-	file->bytes = file->data_offset + export->element_count * file->width;
+	file->bytes = file->data_offset + export->model.element_count * file->width;
 	/* A disk that is too small says so now; a file system without this says it later. */
 	error = posix_fallocate(file->fd, 0, (off_t)file->bytes);
 	if (error && error != EOPNOTSUPP && error != EINVAL)
@@ -144,7 +163,7 @@ int export_file_make(struct export_file *file, const char *path, const struct ex
 int export_file_put(struct export_file *file, const struct export *export, uint32_t unit,
                     uint32_t subgroup, const void *bytes)
 {
-	const struct export_unit *entry = &export->units[unit];
+	const struct model_unit *entry = &export->model.units[unit];
 	uint64_t first = (uint64_t)subgroup * ZI_SUBGROUP_ELEMENTS;
 	uint64_t padded = zi_geometry_subgroup_elements(entry->padded_count, subgroup);
 	uint64_t count =

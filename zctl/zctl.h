@@ -30,6 +30,7 @@ int zctl_limits(const struct zctl_context *context, int argc, char **argv);
 int zctl_bench(const struct zctl_context *context, int argc, char **argv);
 int zctl_snapshot(const struct zctl_context *context, int argc, char **argv);
 int zctl_export(const struct zctl_context *context, int argc, char **argv);
+int zctl_load(const struct zctl_context *context, int argc, char **argv);
 int zctl_doctor(const struct zctl_context *context, int argc, char **argv);
 
 /* Asks the daemon (admin.c). On failure says why on stderr and returns NULL. @command: words. */
@@ -47,3 +48,11 @@ struct zctl_link *zctl_link_close(struct zctl_link *link);
 /* As zctl_ask_long(). @ret_fd: a descriptor that came with the answer, the caller's, else -1; NULL:
  * none is awaited. */
 json_t *zctl_link_ask(struct zctl_link *link, const char *command, unsigned work_s, int *ret_fd);
+
+/* ---- progress.c ---- */
+
+/* From now on Ctrl-C and SIGTERM ask for the end. */
+void zctl_catch_cancel(void);
+bool zctl_is_cancelled(void);
+/* A bar on stderr, drawn over the former one; its line ends when all is done. */
+void zctl_show_progress(const char *label, uint64_t done_bytes, uint64_t total_bytes);

@@ -27,8 +27,8 @@ static void ask_finish(struct sess *session)
 		return;
 	}
 	sess_wait_on(session);
-	/* Who exports writes files meanwhile, on a disk that may be slow. */
-	if (session->export)
+	/* Who exports or loads is at its files meanwhile, on a disk that may be slow. */
+	if (session->export || session->import)
 		zi_loop_disarm(&session->timer);
 	if (zi_loop_modify(&session->socket_source, EPOLLIN | EPOLLRDHUP))
 		sess_drop(session);
@@ -154,6 +154,12 @@ static void ask_at_shard(struct zi_post *post)
 	case SESS_ASK_EXPORT_OPEN:
 	case SESS_ASK_EXPORT_READ:
 		sess_answer_export(control->shard, session);
+		return;
+	case SESS_ASK_LOAD_OPEN:
+	case SESS_ASK_LOAD_DESCRIBE:
+	case SESS_ASK_LOAD_PUT:
+	case SESS_ASK_LOAD_END:
+		sess_answer_import(control->shard, session);
 		return;
 	case SESS_ASK_BENCH:
 		ask_for_bench(session);

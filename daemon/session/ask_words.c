@@ -14,7 +14,8 @@
 
 static const char ask_allowed[] =
 	"status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], drain STORE, "
-	"undrain STORE, snapshot create|list|rm and export open|read are answered";
+	"undrain STORE, snapshot create|list|rm, export open|read and "
+	"load open|describe|put|end are answered";
 
 /* The next word of a copy of the command; "" at its end. */
 static char *next_word(char **cursor)
@@ -107,6 +108,31 @@ static int take_read(struct sess_inquiry *inquiry, char **cursor)
 	return r ? err_trace(r) : err_trace(take_u32(cursor, &inquiry->window));
 }
 
+static int take_load_open(struct sess_inquiry *inquiry, char **cursor)
+{
+	int r = take_names(inquiry, next_word(cursor));
+
+	return r ? err_trace(r) : err_trace(take_u32(cursor, &inquiry->byte_count));
+}
+
+static int take_load_describe(struct sess_inquiry *inquiry, char **cursor)
+{
+	return err_trace(take_u32(cursor, &inquiry->byte_count));
+}
+
+/* "12 00ff00ff00ff00ff" */
+static int take_load_put(struct sess_inquiry *inquiry, char **cursor)
+{
+	int r = take_u32(cursor, &inquiry->index);
+	char *word = next_word(cursor);
+	char *end;
+
+	inquiry->digest = strtoull(word, &end, 16);
+	if (strlen(word) != 16 || *end || strspn(word, "0123456789abcdef") != 16)
+		return err_origin(-EINVAL);
+	return err_trace(r);
+}
+
 /* "fast 5" */
 static int take_bench(struct sess_inquiry *inquiry, char **cursor)
 {
@@ -161,6 +187,10 @@ static const struct {
 	{ "snapshot", "list", SESS_ASK_SNAPSHOT_LIST, take_job },
 	{ "export", "open", SESS_ASK_EXPORT_OPEN, take_names_only },
 	{ "export", "read", SESS_ASK_EXPORT_READ, take_read },
+	{ "load", "open", SESS_ASK_LOAD_OPEN, take_load_open },
+	{ "load", "describe", SESS_ASK_LOAD_DESCRIBE, take_load_describe },
+	{ "load", "put", SESS_ASK_LOAD_PUT, take_load_put },
+	{ "load", "end", SESS_ASK_LOAD_END, take_nothing },
 	{ "snapshot", "rm", SESS_ASK_SNAPSHOT_REMOVE, take_remove },
 };
 
@@ -182,7 +212,7 @@ int sess_ask_words(const char *command, struct sess_inquiry *inquiry, struct zi_
 		return err_trace(r);
 	first = next_word(&cursor);
 	if (strcmp(first, "snapshot") == 0 || strcmp(first, "bench") == 0 ||
-	    strcmp(first, "export") == 0)
+	    strcmp(first, "export") == 0 || strcmp(first, "load") == 0)
 		second = next_word(&cursor);
 	for (size_t i = 0; i < ZI_COUNT_OF(questions); i++) {
 		if (strcmp(questions[i].first, first) != 0 ||

@@ -284,6 +284,7 @@ void sess_drop(struct sess *session)
 	session->socket_fd = zi_close(session->socket_fd);
 	session->pidfd = zi_close(session->pidfd);
 	sess_export_drop(session);
+	sess_import_drop(session);
 	free(session->reply);
 	json_decref(session->inquiry.answer);
 	sess_set_state(session, SESS_FREE);

@@ -50,6 +50,7 @@ enum sess_state {
 };
 
 struct sess_export;
+struct sess_import;
 
 enum sess_question {
 	SESS_ASK_STATUS = 1,
@@ -64,6 +65,10 @@ enum sess_question {
 	SESS_ASK_SNAPSHOT_REMOVE,
 	SESS_ASK_EXPORT_OPEN,
 	SESS_ASK_EXPORT_READ,
+	SESS_ASK_LOAD_OPEN,
+	SESS_ASK_LOAD_DESCRIBE,
+	SESS_ASK_LOAD_PUT,
+	SESS_ASK_LOAD_END,
 };
 
 /* What ADMIN asked; filled on the control thread, answered on the shard's. */
@@ -75,7 +80,9 @@ struct sess_inquiry {
 	uint64_t duration_ns;     /* BENCH */
 	bool is_automatic;
 	uint32_t keep_count;
-	uint32_t index, window; /* EXPORT_READ */
+	uint32_t index, window; /* EXPORT_READ; index: LOAD_PUT */
+	uint32_t byte_count;    /* LOAD_OPEN, LOAD_DESCRIBE */
+	uint64_t digest;        /* LOAD_PUT */
 	struct zero_snapshot_op snapshot_op;
 	uint32_t sequence;
 	uint64_t started_ns; /* the daemon's */
@@ -128,6 +135,7 @@ struct sess {
 	size_t reply_bytes, reply_sent_bytes;
 	int reply_fd;               /* goes with the first piece, and stays its owner's; -1: none */
 	struct sess_export *export; /* the shard's while a question is out; NULL: none */
+	struct sess_import *import; /* the same */
 	struct zi_attach attach;    /* copied out for the shard */
 
 	/* Shard. */
@@ -263,6 +271,9 @@ void sess_answered(struct sess *session);
 /* export.c */
 void sess_answer_export(struct sess_shard *shard, struct sess *session);
 void sess_export_drop(struct sess *session);
+/* import.c */
+void sess_answer_import(struct sess_shard *shard, struct sess *session);
+void sess_import_drop(struct sess *session);
 void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry);
 void sess_ask_flush(struct sess *session);
 void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t uid,

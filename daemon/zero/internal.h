@@ -26,6 +26,8 @@ void zero_account_retire(struct zero *zero, struct zero_account *account);
 int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job **ret_job);
 struct zero_job *job_free(struct zero_job *job);
 struct zero_job *job_find(struct zero *zero, const char *name);
+/* Of several tiers the index of the one with most room. */
+uint32_t job_roomiest(const struct tier *tiers, uint32_t count);
 void job_step_set(struct zero_job *job, enum zero_step_phase phase);
 void job_group_set(struct zero_job *job, enum zero_group_phase phase);
 const char *job_phase_name(const struct zero_job *job);
@@ -325,6 +327,13 @@ void snapshot_cancel(struct zero_job *job, int error, const char *why);
 void snapshot_outlives_step(struct zero_job *job);
 /* The KEEP pipeline has ended. */
 void snapshot_written(struct zero_job *job, int error, const struct zi_text *text);
+
+/* The catalog has taken it, or not. */
+void snapshot_stored(struct catalog_request *request);
+
+/* ---- import.c ---- */
+/* What was imported goes down to the media before the catalog names it. Commit thread. */
+int import_flush(struct catalog_request *request);
 
 /* ---- load.c ---- */
 bool load_is_due(const struct zero_job *job);

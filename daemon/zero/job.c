@@ -10,7 +10,7 @@
 #include "daemon/zero/internal.h"
 
 /* The tier with the most room: a job lives on one. */
-static uint32_t roomiest(const struct tier *tiers, uint32_t count)
+uint32_t job_roomiest(const struct tier *tiers, uint32_t count)
 {
 	uint32_t best = 0;
 
@@ -38,7 +38,7 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 		r = nvme_flow_new(NVME_FLOW_WEIGHT_DEFAULT, &job->flow);
 	if (r)
 		return err_trace(r);
-	tier = roomiest(zero->options.cpu_tiers, zero->options.cpu_tier_count);
+	tier = job_roomiest(zero->options.cpu_tiers, zero->options.cpu_tier_count);
 	job->zero = zero;
 	job->uid = uid;
 	(void)zi_copy_name(job->name, sizeof(job->name), name);             /* Checked before. */
@@ -49,7 +49,7 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	job->cpu_tier = &zero->options.cpu_tiers[tier];
 	job->device = zero->options.devices[tier];
 	if (zero->options.nvme_tier_count)
-		job->nvme_tier = &zero->options.nvme_tiers[roomiest(zero->options.nvme_tiers,
+		job->nvme_tier = &zero->options.nvme_tiers[job_roomiest(zero->options.nvme_tiers,
 		                                                    zero->options.nvme_tier_count)];
 	ahead_set(job, -1, &(struct zero_marks){ .beta1_power = 1.0, .beta2_power = 1.0 });
 	job->timer_ns = ZI_DEADLINE_NEVER;

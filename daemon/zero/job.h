@@ -44,6 +44,8 @@ struct zero_shares {
 /*
  * A committed step whose extents are kept (snapshot.c).
  *
+ *               IMPORTING ──────┐
+ *                               ▼
  *   WAITING ──▶ WRITING ──▶ STORING ──▶ KEPT ──▶ DELETING
  *   the job's   state in    the catalog          the catalog forgets it; its space is
  *   step ends   memory      is told              given back then
@@ -51,6 +53,7 @@ struct zero_shares {
 enum zero_snapshot_phase {
 	ZERO_SNAPSHOT_WAITING,
 	ZERO_SNAPSHOT_WRITING,
+	ZERO_SNAPSHOT_IMPORTING, /* a client sends it: import.c */
 	ZERO_SNAPSHOT_STORING,
 	ZERO_SNAPSHOT_KEPT,
 	ZERO_SNAPSHOT_DELETING
@@ -61,12 +64,13 @@ struct zero_snapshot {
 	struct zi_list snapshots_link;
 	enum zero_snapshot_phase phase;
 	struct zero_job *job;       /* WAITING, WRITING: whose; NULL later: it may be gone */
-	struct catalog_job *record; /* from STORING on; owned */
+	struct catalog_job *record; /* from STORING (IMPORTING) on; owned */
 	char job_name[ZI_NAME_BYTES];
 	char name[ZI_NAME_BYTES]; /* "": held by somebody who reads it, and by no catalog */
 	uint32_t uid;
 	bool is_automatic;
-	bool is_hold; /* zero_snapshot_hold() */
+	bool is_hold;   /* zero_snapshot_hold() */
+	bool is_import; /* import.c: since this start of the daemon */
 	uint64_t created_s;
 	uint32_t keep_count;         /* automatic ones to keep, once this is; 0: all */
 	uint32_t use_count;          /* readers, and ranks that will load it */

@@ -84,7 +84,7 @@ static void hold(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 
 /* ---- from asking to kept ---- */
 
-static void stored(struct catalog_request *request)
+void snapshot_stored(struct catalog_request *request)
 {
 	struct zero_snapshot *snapshot = container_of(request, struct zero_snapshot, request);
 	struct zero *zero = snapshot->zero;
@@ -115,7 +115,7 @@ static void held(struct zero_snapshot *snapshot)
 	snapshot_tell(snapshot, 0, &none);
 }
 
-/* What is in force now, in memory and in the catalog alike. Ends in snapshot_fail() or stored(). */
+/* What is in force now, in memory and in the catalog alike. Ends in snapshot_fail() or snapshot_stored(). */
 static void take(struct zero_snapshot *snapshot, struct zero_job *job, bool is_next)
 {
 	struct zi_text text = { "" };
@@ -142,7 +142,7 @@ static void take(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 	else if (snapshot->is_hold)
 		held(snapshot);
 	else
-		snapshot_submit(snapshot, ZERO_SNAPSHOT_STORING, stored);
+		snapshot_submit(snapshot, ZERO_SNAPSHOT_STORING, snapshot_stored);
 }
 
 /* Between steps: none begins until it is written. */

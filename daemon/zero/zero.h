@@ -208,6 +208,36 @@ void zero_snapshot_each(struct zero *zero, const char *job,
                         void (*each)(void *arg, const struct zero_snapshot_report *report),
                         void *arg);
 
+/* ---- imports: a snapshot that a client sends ---- */
+
+struct zero_import;
+struct zero_import_options {
+	const char *job;
+	const char *name; /* "": "step-N" */
+	uint32_t uid;     /* who asks, and owns it then */
+	bool is_admin;
+	const struct catalog_job *record; /* borrowed: layout, configuration, step, blobs */
+	bool has_state;                   /* else the optimizer state is all zero */
+};
+/* All space is reserved and paid for; until it ends nobody else finds it. -EEXIST; -EACCES;
+ * -EINVAL no model; -E2BIG; -ENOSPC, -EDQUOT with figures; -EOPNOTSUPP no store; -ENOMEM. */
+int zero_import_new(struct zero *zero, const struct zero_import_options *options,
+                    struct zi_text *text, struct zero_import **ret_import);
+/* Bytes of extent @index: of the subgroups in order, parameters (even), state (odd). 0: it is not
+ * sent. */
+uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t index);
+typedef void (*zero_import_fn)(void *arg, int result);
+/* One extent. @buffer: page-aligned, nobody else's until `done`. @digest: XXH3 of the XXH3s of its
+ * tiles, as whoever sent it says. 0: `done` will run, never before this returns, with the disk's
+ * answer; -EBADMSG it is not what was sent; -EALREADY it was sent before. */
+int zero_import_write(struct zero_import *import, uint32_t index, void *buffer, uint64_t digest,
+                      zero_import_fn done, void *arg);
+/* With all extents: it is kept from now on, when @op (its `done`; the results) completes with 0.
+ * The import is over, whatever it says. -ENODATA extents are missing. */
+void zero_import_end(struct zero_import *import, struct zero_snapshot_op *op);
+/* Nothing is left. No write may be out. */
+void zero_import_drop(struct zero_import *import);
+
 /* ---- a rank's life ---- */
 
 struct zero_attach {

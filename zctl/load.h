@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A load: files that export wrote become a snapshot. cmd_load.c is the command, load.c knows the
+ * daemon, load_file.c reads, fold.c makes optimizer state of planes.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "zctl/model.h"
+#include "zctl/zctl.h"
+
+/* ---- load_file.c: one safetensors file ---- */
+
+struct load_file {
+	char *path;
+	int fd; /* -1: not open */
+	uint32_t width;
+	uint64_t bytes, data_offset;
+	uint64_t *begins;     /* (param_count,) of each parameter, in the data */
+	json_t *header;       /* owned */
+	const json_t *hashes; /* per subgroup; NULL: none are known */
+};
+
+/* Opens and reads the header. 0, or 1 after saying why; load_file_close() in both cases. */
+int load_file_open(struct load_file *file, const char *path);
+/* Its tensors are the model's, all of them, as @dtype. @entry: of the manifest's files, or NULL. */
+int load_file_match(struct load_file *file, const struct model *model, enum zi_dtype dtype,
+                    const json_t *entry);
+/* Elements of a subgroup, its padding zero, compared with their checksum. */
+int load_file_get(const struct load_file *file, const struct model *model, uint32_t unit,
+                  uint32_t subgroup, void *bytes);
+void load_file_close(struct load_file *file);
+
+/* ---- fold.c ---- */
+
+/* Optimizer state of a subgroup, [remainder | exp_avg | exp_avg_sq] of each tile. @total: elements
+ * with padding. @master: float32, NULL in fp32 jobs; @exp_avg_sq: NULL with SGD. Return: @total, or
+ * the first element whose @param is not the bf16 that its master rounds to. */
+uint64_t fold_state(const struct model *model, uint64_t total, const uint16_t *param,
+                    const float *master, const float *exp_avg, const float *exp_avg_sq,
+                    uint8_t *state);
+
+/* ---- load.c: the daemon's side ---- */
+
+struct load {
+	const struct zctl_context *context;
+	struct zctl_link *link;
+	uint8_t *window; /* (window_bytes,) mapped, shared with the daemon */
+	uint64_t window_bytes;
+	bool is_progress;
+	uint64_t done_bytes, total_bytes;
+};
+
+/* What is not in struct model. */
+struct load_marks {
+	int64_t step;
+	uint64_t update_count;
+	double beta1_power, beta2_power;
+	uint32_t world_size;
+	bool has_state;
+	const json_t *blobs; /* as in the manifest; NULL: none */
+};
+
+/* The snapshot @target, "JOB" or "JOB/NAME", begins: all its space is reserved. 0, or 1 after
+ * saying why; load_close() in both cases. */
+int load_open(struct load *load, const struct zctl_context *context, const char *target,
+              const struct model *model, const struct load_marks *marks);
+/* One extent lies in the window; the daemon compares, and writes it. */
+int load_put(struct load *load, const struct model *model, uint32_t unit, uint32_t subgroup,
+             enum zi_plane plane);
+/* It is a snapshot now. @ret_answer: the caller's. */
+int load_end(struct load *load, json_t **ret_answer);
+/* What has not ended leaves nothing. */
+void load_close(struct load *load);

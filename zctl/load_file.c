@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads a safetensors file (export_file.c says what one is). Its tensors may lie in any order, as
+ * other tools write them. Nothing in it is believed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/fd.h"
+#include "common/base/text.h"
+#include "common/wire/geometry.h"
+#include "kernels/hash.h"
+#include "zctl/get.h"
+#include "zctl/load.h"
+
+/* What the format allows itself. */
+#define HEADER_BYTES_MAX 100000000u
+
+static int complain(const struct load_file *file, const char *what)
+{
+	fprintf(stderr, "zctl: %s %s; nothing was loaded\n", file->path, what);
+	return 1;
+}
+
+/* 0, or an errno; ENODATA: the file ends before. */
+static int read_all(int fd, void *bytes, uint64_t byte_count, uint64_t offset)
+{
+	uint8_t *target = bytes;
+
+	while (byte_count) {
+		ssize_t done = pread(fd, target, byte_count, (off_t)offset);
+
+		if (done < 0 && errno == EINTR && !zctl_is_cancelled())
+			continue;
+		if (done <= 0)
+			return done ? errno : ENODATA;
+		target += done;
+		offset += (uint64_t)done;
+		byte_count -= (uint64_t)done;
+	}
+	return 0;
+}
+
+static int read_at(const struct load_file *file, void *bytes, uint64_t byte_count, uint64_t offset)
+{
+	int error = read_all(file->fd, bytes, byte_count, offset);
+
+	if (!error)
+		return 0;
+	fprintf(stderr, "zctl: reading %" PRIu64 " bytes at offset %" PRIu64 " of %s: %s; nothing "
+	                "was loaded\n",
+	        byte_count, offset, file->path,
+	        error == ENODATA ? "the file is cut short" : strerror(error));
+	return 1;
+}
+
+static int read_header(struct load_file *file)
+{
+	_cleanup_(zi_freep) char *text = NULL;
+	uint8_t length[8];
+	uint64_t text_bytes = 0;
+	json_error_t error;
+
+	if (file->bytes < sizeof length)
+		return complain(file, "is no safetensors file: it is cut short");
+	if (read_at(file, length, sizeof length, 0))
+		return 1;
+	for (uint32_t i = 0; i < sizeof length; i++)
+		text_bytes |= (uint64_t)length[i] << 8 * i;
+	if (text_bytes > HEADER_BYTES_MAX || text_bytes > file->bytes - sizeof length)
+		return complain(file, "is no safetensors file, or cut short: its header is longer "
+		                      "than the file");
+	text = malloc(text_bytes + 1);
+	if (!text)
+		return complain(file, "has a header for which there is no memory");
+	if (read_at(file, text, text_bytes, sizeof length))
+		return 1;
+	file->header = json_loadb(text, text_bytes, JSON_REJECT_DUPLICATES, &error);
+	file->data_offset = sizeof length + text_bytes;
+	if (json_is_object(file->header))
+		return 0;
+	fprintf(stderr, "zctl: %s is no safetensors file: its header, at %d: %s; nothing was "
+	                "loaded\n",
+	        file->path, error.position, error.text);
+	return 1;
+}
+
+int load_file_open(struct load_file *file, const char *path)
+{
+	struct stat status;
+
+	*file = (struct load_file){ .fd = -1, .path = strdup(path) };
+	if (!file->path)
+		return 1;
+	file->fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (file->fd < 0 || fstat(file->fd, &status)) {
+		fprintf(stderr, "zctl: opening %s: %s; nothing was loaded\n", path,
+		        strerror(errno));
+		return 1;
+	}
+	if (!S_ISREG(status.st_mode))
+		return complain(file, "is not a file");
+	file->bytes = (uint64_t)status.st_size;
+	return read_header(file);
+}
+
+static int match_param(struct load_file *file, const struct model_param *param,
+                       enum zi_dtype dtype, uint64_t *ret_begin)
+{
+	const json_t *tensor = json_object_get(file->header, param->name);
+	const json_t *shape = json_object_get(tensor, "shape");
+	const json_t *offsets = json_object_get(tensor, "data_offsets");
+	uint64_t begin = (uint64_t)json_integer_value(json_array_get(offsets, 0));
+	uint64_t end = (uint64_t)json_integer_value(json_array_get(offsets, 1));
+	uint64_t data_bytes = file->bytes - file->data_offset;
+	const char *word = dtype == ZI_DTYPE_BF16 ? "BF16" : "F32";
+	const char *what = NULL;
+
+	if (!tensor)
+		what = "is missing";
+	else if (strcmp(get_word(tensor, "dtype"), word) != 0)
+		what = "is of another dtype";
+	for (uint32_t i = 0; !what && i < param->dim_count; i++)
+		if ((uint64_t)json_integer_value(json_array_get(shape, i)) != param->shape[i])
+			what = "is of another shape";
+	if (!what && json_array_size(shape) != param->dim_count)
+		what = "is of another shape";
+	if (!what && (end < begin || end - begin != param->element_count * file->width))
+		what = "is of another length";
+	if (!what && end > data_bytes)
+		what = "lies beyond the end of the file, which is cut short";
+	*ret_begin = begin;
+	if (!what)
+		return 0;
+	fprintf(stderr,
+	        "zctl: %s: tensor '%s' %s (%s, %" PRIu64 " elements are wanted); nothing was "
+	        "loaded\n",
+	        file->path, param->name, what, word, param->element_count);
+	return 1;
+}
+
+static int match_entry(struct load_file *file, const struct model *model, const json_t *entry)
+{
+	if (get_count(entry, "bytes") != file->bytes) {
+		fprintf(stderr,
+		        "zctl: %s has %" PRIu64 " bytes, and %" PRIu64 " in manifest.json: it is "
+		        "%s; nothing was loaded\n",
+		        file->path, file->bytes, get_count(entry, "bytes"),
+		        file->bytes < get_count(entry, "bytes") ? "cut short" : "another file");
+		return 1;
+	}
+	file->hashes = json_object_get(entry, "xxh3");
+	if (json_array_size(file->hashes) != model->subgroup_count)
+		return complain(file, "has another number of checksums in manifest.json than "
+		                      "subgroups");
+	return 0;
+}
+
+int load_file_match(struct load_file *file, const struct model *model, enum zi_dtype dtype,
+                    const json_t *entry)
+{
+	size_t tensor_count = json_object_size(file->header);
+
+	file->width = zi_dtype_bytes(dtype);
+	if (entry && match_entry(file, model, entry))
+		return 1;
+	file->begins = calloc(model->param_count + 1ul, sizeof *file->begins);
+	if (!file->begins)
+		return complain(file, "has more tensors than there is memory for");
+	for (uint32_t i = 0; i < model->param_count; i++)
+		if (match_param(file, &model->params[i], dtype, &file->begins[i]))
+			return 1;
+	if (json_object_get(file->header, "__metadata__"))
+		tensor_count--;
+	if (tensor_count == model->param_count)
+		return 0;
+	fprintf(stderr, "zctl: %s has %zu tensors, but the model %u parameters; nothing was loaded\n",
+	        file->path, tensor_count, model->param_count);
+	return 1;
+}
+
+/* Against what the manifest says. @count: without padding. */
+static int verify(const struct load_file *file, const struct model *model, uint32_t unit,
+                  uint32_t subgroup, const void *bytes, uint64_t count)
+{
+	const struct model_unit *entry = &model->units[unit];
+	const char *word = json_string_value(
+		json_array_get(file->hashes, entry->subgroup_first + subgroup));
+	char got[20];
+
+	if (!file->hashes)
+		return 0;
+	(void)snprintf(got, sizeof got, "%016llx",
+	               (unsigned long long)kern_hash(bytes, count * file->width));
+	if (word && !strcmp(word, got))
+		return 0;
+	fprintf(stderr,
+	        "zctl: %s is damaged: unit '%s', subgroup %u, %" PRIu64 " bytes from offset "
+	        "%" PRIu64 " on, do not match their checksum in manifest.json; nothing was "
+	        "loaded\n",
+	        file->path, entry->name, subgroup, count * file->width,
+	        file->data_offset + file->begins[entry->param_first] +
+	                (uint64_t)subgroup * ZI_SUBGROUP_ELEMENTS * file->width);
+	return 1;
+}
+
+int load_file_get(const struct load_file *file, const struct model *model, uint32_t unit,
+                  uint32_t subgroup, void *bytes)
+{
+	const struct model_unit *entry = &model->units[unit];
+	uint64_t padded = zi_geometry_subgroup_elements(entry->padded_count, subgroup);
+	uint64_t first, done = 0;
+	uint64_t count = model_subgroup_elements(model, unit, subgroup, &first);
+	uint8_t *target = bytes;
+
+	for (uint32_t i = 0; i < entry->param_count && done < count; i++) {
+		const struct model_param *param = &model->params[entry->param_first + i];
+		uint64_t skip = first + done - param->element_first;
+		uint64_t run;
+
+		if (first + done >= param->element_first + param->element_count)
+			continue;
+		run = ZI_MIN(param->element_count - skip, count - done);
+		if (read_at(file, target + done * file->width, run * file->width,
+		            file->data_offset + file->begins[entry->param_first + i] +
+		                    skip * file->width))
+			return 1;
+		done += run;
+	}
+	memset(target + count * file->width, 0, (padded - count) * file->width);
+	return verify(file, model, unit, subgroup, bytes, count);
+}
+
+void load_file_close(struct load_file *file)
+{
+	if (!file->path)
+		return;
+	file->fd = zi_close(file->fd);
+	json_decref(file->header);
+	free(file->begins);
+	free(file->path);
+}

@@ -193,7 +193,8 @@ static void unfold(const struct export *export, uint32_t plane, uint64_t total,
 static int copy_subgroup(struct export *export, struct target *target, uint32_t unit,
                          uint32_t subgroup)
 {
-	uint64_t total = zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup);
+	uint64_t total =
+		zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup);
 	const uint8_t *param, *state;
 
 	if (export_fetch(export, unit, subgroup, ZI_PLANE_PARAM, 0, &param) ||
@@ -245,7 +246,8 @@ static json_t *make_manifest(const struct export *export, const struct target *t
 	(void)json_object_set_new(manifest, "format", json_string("zinf-checkpoint"));
 	(void)json_object_set_new(manifest, "version", json_integer(CHECKPOINT_VERSION));
 	for (size_t i = 0; i < ZI_COUNT_OF(keys); i++)
-		(void)json_object_set(manifest, keys[i], json_object_get(export->model.record, keys[i]));
+		(void)json_object_set(manifest, keys[i],
+		                      json_object_get(export->model.record, keys[i]));
 	(void)json_object_set_new(manifest, "subgroup_elements",
 	                          json_integer(ZI_SUBGROUP_ELEMENTS));
 	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++) {

@@ -53,9 +53,9 @@ static int read_extents(struct export *export)
 		if (!words[3])
 			continue;
 		if (words[3] != model_extent_bytes(&export->model,
-		                             zi_geometry_subgroup_elements(unit->padded_count,
-		                                                           (uint32_t)words[2]),
-		                             (enum zi_plane)words[0]) ||
+		                                   zi_geometry_subgroup_elements(
+							   unit->padded_count, (uint32_t)words[2]),
+		                                   (enum zi_plane)words[0]) ||
 		    words[3] > export->window_bytes)
 			return refuse("an extent of the wrong length");
 		place = &export->places[unit->subgroup_first + words[2]];
@@ -112,7 +112,8 @@ void export_close(struct export *export)
 static int verify(const struct export *export, const json_t *answer, const uint8_t *bytes,
                   uint32_t unit, uint32_t subgroup, enum zi_plane plane)
 {
-	uint64_t total = zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup);
+	uint64_t total =
+		zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup);
 	const json_t *hashes = json_object_get(answer, "hashes");
 	size_t tile = 0;
 
@@ -130,7 +131,8 @@ static int verify(const struct export *export, const json_t *answer, const uint8
 		fprintf(stderr,
 		        "zctl: job '%s': %s of unit '%s', subgroup %u, is damaged: %llu bytes at "
 		        "offset %llu of %s do not match their checksum; nothing was exported\n",
-		        export->model.job, plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
+		        export->model.job,
+		        plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
 		        export->model.units[unit].name, subgroup, (unsigned long long)byte_count,
 		        (unsigned long long)(get_count(answer, "offset_bytes") + begin),
 		        get_word(answer, "path"));
@@ -155,7 +157,8 @@ int export_fetch(struct export *export, uint32_t unit, uint32_t subgroup, enum z
 		return 1;
 	}
 	export->done_bytes += model_extent_bytes(
-		&export->model, zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup),
+		&export->model,
+		zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup),
 		plane);
 	if (export->is_progress)
 		zctl_show_progress(export->model.job, export->done_bytes, export->total_bytes);

@@ -23,7 +23,7 @@ struct export
 {
 	const struct zctl_context *context;
 	struct zctl_link *link;
-	struct model model; /* the daemon's answer to `export open` */
+	struct model model;          /* the daemon's answer to `export open` */
 	struct export_place *places; /* (model.subgroup_count,) */
 	const uint8_t *windows;      /* (2 × window_bytes,) mapped, read-only */
 	uint64_t window_bytes;

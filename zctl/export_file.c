@@ -47,9 +47,9 @@ static json_t *make_metadata(const struct export *export, bool has_model)
 	static const char *const keys[] = { "param_dtype", "grad_dtype", "optimizer",
 		                            "schedule",    "units",      "params" };
 	const json_t *record = export->model.record;
-	json_t *metadata = json_pack("{s:s,s:s,s:o}", "format", "pt", "zinf_job", export->model.job,
-	                             "zinf_step",
-	                             json_sprintf("%lld", (long long)get_signed(record, "step")));
+	json_t *metadata =
+		json_pack("{s:s,s:s,s:o}", "format", "pt", "zinf_job", export->model.job,
+	                  "zinf_step", json_sprintf("%lld", (long long)get_signed(record, "step")));
 	json_t *model = json_object();
 	char *text;
 

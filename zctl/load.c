@@ -88,8 +88,8 @@ static int describe_blob(struct description *description, const json_t *json)
 {
 	const char *word = get_word(json, "bytes");
 	size_t byte_count = strlen(word) / 2;
-	struct zi_import_blob *blob = append(
-		description, sizeof *blob + zi_align_up(byte_count, ZI_IMPORT_ALIGN));
+	struct zi_import_blob *blob =
+		append(description, sizeof *blob + zi_align_up(byte_count, ZI_IMPORT_ALIGN));
 	uint8_t *bytes = (uint8_t *)(blob + 1);
 
 	if (!blob)
@@ -198,7 +198,8 @@ int load_open(struct load *load, const struct zctl_context *context, const char 
 		load->total_bytes += model->units[i].padded_count * width;
 	if (describe(&description, model, marks)) {
 		free(description.bytes);
-		return refuse("it cannot be described: no memory, or a blob that is not hexadecimal");
+		return refuse(
+			"it cannot be described: no memory, or a blob that is not hexadecimal");
 	}
 	load->link = zctl_link_open(context);
 	r = load->link ? open_window(load, target, description.byte_count) : 1;
@@ -215,8 +216,7 @@ int load_open(struct load *load, const struct zctl_context *context, const char 
 int load_put(struct load *load, const struct model *model, uint32_t unit, uint32_t subgroup,
              enum zi_plane plane)
 {
-	uint64_t total =
-		zi_geometry_subgroup_elements(model->units[unit].padded_count, subgroup);
+	uint64_t total = zi_geometry_subgroup_elements(model->units[unit].padded_count, subgroup);
 	uint64_t hashes[ZI_SUBGROUP_ELEMENTS / ZI_TILE_ELEMENTS];
 	uint64_t tile_bytes = model_extent_bytes(model, ZI_TILE_ELEMENTS, plane);
 	uint64_t bytes = model_extent_bytes(model, total, plane);

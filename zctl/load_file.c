@@ -54,8 +54,9 @@ static int read_at(const struct load_file *file, void *bytes, uint64_t byte_coun
 
 	if (!error)
 		return 0;
-	fprintf(stderr, "zctl: reading %" PRIu64 " bytes at offset %" PRIu64 " of %s: %s; nothing "
-	                "was loaded\n",
+	fprintf(stderr,
+	        "zctl: reading %" PRIu64 " bytes at offset %" PRIu64 " of %s: %s; nothing "
+	        "was loaded\n",
 	        byte_count, offset, file->path,
 	        error == ENODATA ? "the file is cut short" : strerror(error));
 	return 1;
@@ -86,8 +87,9 @@ static int read_header(struct load_file *file)
 	file->data_offset = sizeof length + text_bytes;
 	if (json_is_object(file->header))
 		return 0;
-	fprintf(stderr, "zctl: %s is no safetensors file: its header, at %d: %s; nothing was "
-	                "loaded\n",
+	fprintf(stderr,
+	        "zctl: %s is no safetensors file: its header, at %d: %s; nothing was "
+	        "loaded\n",
 	        file->path, error.position, error.text);
 	return 1;
 }
@@ -111,8 +113,8 @@ int load_file_open(struct load_file *file, const char *path)
 	return read_header(file);
 }
 
-static int match_param(struct load_file *file, const struct model_param *param,
-                       enum zi_dtype dtype, uint64_t *ret_begin)
+static int match_param(struct load_file *file, const struct model_param *param, enum zi_dtype dtype,
+                       uint64_t *ret_begin)
 {
 	const json_t *tensor = json_object_get(file->header, param->name);
 	const json_t *shape = json_object_get(tensor, "shape");
@@ -181,7 +183,8 @@ int load_file_match(struct load_file *file, const struct model *model, enum zi_d
 		tensor_count--;
 	if (tensor_count == model->param_count)
 		return 0;
-	fprintf(stderr, "zctl: %s has %zu tensors, but the model %u parameters; nothing was loaded\n",
+	fprintf(stderr,
+	        "zctl: %s has %zu tensors, but the model %u parameters; nothing was loaded\n",
 	        file->path, tensor_count, model->param_count);
 	return 1;
 }
@@ -191,8 +194,8 @@ static int verify(const struct load_file *file, const struct model *model, uint3
                   uint32_t subgroup, const void *bytes, uint64_t count)
 {
 	const struct model_unit *entry = &model->units[unit];
-	const char *word = json_string_value(
-		json_array_get(file->hashes, entry->subgroup_first + subgroup));
+	const char *word =
+		json_string_value(json_array_get(file->hashes, entry->subgroup_first + subgroup));
 	char got[20];
 
 	if (!file->hashes)

@@ -37,8 +37,8 @@ static const struct command commands[] = {
 	  zctl_snapshot, true },
 	{ "export", "JOB[/NAME] TARGET", "write a step's parameters, or everything, into files",
 	  zctl_export, true },
-	{ "load", "TARGET JOB[/NAME]",
-	  "a snapshot from what export wrote, for a job to begin with", zctl_load, true },
+	{ "load", "TARGET JOB[/NAME]", "a snapshot from what export wrote, for a job to begin with",
+	  zctl_load, true },
 	{ "doctor", "[DIRECTORY]", "what this machine offers zinf, and what to do about the rest",
 	  zctl_doctor, false },
 };

@@ -113,7 +113,8 @@ static int read_units(struct model *model, const char *source)
 		struct model_unit *unit = &model->units[i];
 
 		unit->name = json_string_value(json_array_get(units, i));
-		if (!unit->name || strlen(unit->name) >= ZI_PARAM_NAME_BYTES || !unit->element_count)
+		if (!unit->name || strlen(unit->name) >= ZI_PARAM_NAME_BYTES ||
+		    !unit->element_count)
 			return refuse(source, "a unit without a name or parameters");
 		unit->padded_count = zi_geometry_padded(unit->element_count);
 		unit->subgroup_first = model->subgroup_count;

@@ -93,10 +93,9 @@ static int open_import(struct sess *session, struct sess_inquiry *inquiry)
 			zi_text_error(&inquiry->text, -EBUSY, "this connection loads already"));
 	if (inquiry->byte_count < sizeof(struct zi_import_head) ||
 	    inquiry->byte_count > ZI_IMPORT_BYTES_MAX)
-		return err_origin(zi_text_error(&inquiry->text, -E2BIG,
-		                                "a description of %u bytes: %zu to %u are allowed",
-		                                inquiry->byte_count, sizeof(struct zi_import_head),
-		                                ZI_IMPORT_BYTES_MAX));
+		return err_origin(zi_text_error(
+			&inquiry->text, -E2BIG, "a description of %u bytes: %zu to %u are allowed",
+			inquiry->byte_count, sizeof(struct zi_import_head), ZI_IMPORT_BYTES_MAX));
 	import = calloc(1, sizeof(*import));
 	if (!import)
 		return err_origin(zi_text_error(&inquiry->text, -ENOMEM, "no memory to load"));
@@ -184,8 +183,8 @@ static int read_blobs(struct cursor *cursor, const struct zi_import_head *head,
 
 		if (!blob || blob->bytes > ZI_BLOB_BYTES || blob->rank >= head->world_size ||
 		    seen >> blob->rank & 1)
-			return err_origin(zi_text_error(
-				text, -EPROTO, "blob %u is of no rank, or too large", i));
+			return err_origin(zi_text_error(text, -EPROTO,
+			                                "blob %u is of no rank, or too large", i));
 		seen |= 1ull << blob->rank;
 		bytes = take(cursor, zi_align_up(blob->bytes, ZI_IMPORT_ALIGN));
 		if (!bytes)
@@ -195,8 +194,7 @@ static int read_blobs(struct cursor *cursor, const struct zi_import_head *head,
 		};
 	}
 	if (cursor->rest_bytes)
-		return err_origin(zi_text_error(text, -EPROTO,
-		                                "%llu bytes after the description",
+		return err_origin(zi_text_error(text, -EPROTO, "%llu bytes after the description",
 		                                (unsigned long long)cursor->rest_bytes));
 	return 0;
 }
@@ -266,17 +264,17 @@ static int describe(struct sess *session, struct sess_inquiry *inquiry)
 	if (!r)
 		r = read_record(&cursor, head, &record, &inquiry->text);
 	if (!r)
-		r = zero_import_new(session->control->shard->zero,
-		                    &(struct zero_import_options){
-					    .job = import->job,
-					    .name = import->name,
-					    .uid = session->uid,
-					    .is_admin = session->uid == 0 ||
-		                                        session->uid == geteuid(),
-					    .record = &record,
-					    .has_state = head->has_state,
-				    },
-		                    &inquiry->text, &import->import);
+		r = zero_import_new(
+			session->control->shard->zero,
+			&(struct zero_import_options){
+				.job = import->job,
+				.name = import->name,
+				.uid = session->uid,
+				.is_admin = session->uid == 0 || session->uid == geteuid(),
+				.record = &record,
+				.has_state = head->has_state,
+			},
+			&inquiry->text, &import->import);
 	free(record.units);
 	free(record.params);
 	free(record.blobs);
@@ -307,14 +305,13 @@ static void put_done(void *arg, int result)
 static int put(struct sess *session, struct sess_inquiry *inquiry)
 {
 	struct sess_import *import = session->import;
-	uint64_t bytes = import->import
-	                         ? zero_import_extent_bytes(import->import, inquiry->index)
-	                         : 0;
+	uint64_t bytes =
+		import->import ? zero_import_extent_bytes(import->import, inquiry->index) : 0;
 	int r;
 
 	if (!bytes)
-		return err_origin(zi_text_error(&inquiry->text, -EINVAL,
-		                                "extent %u is not awaited", inquiry->index));
+		return err_origin(zi_text_error(&inquiry->text, -EINVAL, "extent %u is not awaited",
+		                                inquiry->index));
 	assert(bytes <= import->window_bytes);
 	memcpy(import->copy->region.base, import->window->region.base, bytes);
 	import->session = session;
@@ -323,7 +320,7 @@ static int put(struct sess *session, struct sess_inquiry *inquiry)
 	if (!r)
 		return 0;
 	zi_text_set(&inquiry->text, "extent %u of '%s': %s", inquiry->index, import->job,
-	            r == -EBADMSG   ? "it does not match its checksums"
+	            r == -EBADMSG    ? "it does not match its checksums"
 	            : r == -EALREADY ? "it was sent before"
 	                             : zi_err_name(r));
 	return err_trace(r);

@@ -135,16 +135,15 @@ static int room_check(const struct tier *tier, const struct zero_import_options 
 
 	if (bytes <= tier_extent_free_bytes(tier))
 		return 0;
-	return err_origin(zi_text_error(text, -ENOSPC,
-	                                "loading '%.63s' needs %s on %s, %s are free (%.100s)",
-	                                options->job, zi_format_bytes(bytes).chars, tier->name,
-	                                zi_format_bytes(tier_extent_free_bytes(tier)).chars,
-	                                tier_paths(tier).chars));
+	return err_origin(zi_text_error(
+		text, -ENOSPC, "loading '%.63s' needs %s on %s, %s are free (%.100s)", options->job,
+		zi_format_bytes(bytes).chars, tier->name,
+		zi_format_bytes(tier_extent_free_bytes(tier)).chars, tier_paths(tier).chars));
 }
 
 /* Rows of subgroup after subgroup. @rows: (2 × their count,); NULL: they are counted. */
-static uint32_t describe_rows(const struct zero_import_options *options,
-                              struct zero_import *import, struct catalog_extent *rows)
+static uint32_t describe_rows(const struct zero_import_options *options, struct zero_import *import,
+                              struct catalog_extent *rows)
 {
 	const struct catalog_job *record = options->record;
 	uint32_t index = 0, hash_count = 0, param = 0;
@@ -170,7 +169,8 @@ static uint32_t describe_rows(const struct zero_import_options *options,
 			rows[index] = (struct catalog_extent){
 				.unit = unit,
 				.subgroup = i / 2,
-				.plane = plane == ZERO_PLANE_STATE ? ZI_PLANE_STATE : ZI_PLANE_PARAM,
+				.plane =
+					plane == ZERO_PLANE_STATE ? ZI_PLANE_STATE : ZI_PLANE_PARAM,
 				.step = (uint64_t)record->step,
 			};
 			import->hash_firsts[index] = hash_count;
@@ -190,8 +190,7 @@ static int make_tables(struct zero_import *import, const struct zero_import_opti
 	_cleanup_(zi_freep) struct catalog_extent *rows = NULL;
 	struct catalog_job record = *options->record;
 	uint32_t count = describe_rows(options, import, NULL);
-	uint64_t tiles_max =
-		(uint64_t)count * (ZI_SUBGROUP_ELEMENTS / ZI_TILE_ELEMENTS);
+	uint64_t tiles_max = (uint64_t)count * (ZI_SUBGROUP_ELEMENTS / ZI_TILE_ELEMENTS);
 
 	rows = calloc(count, sizeof(*rows));
 	import->hash_firsts = calloc(count, sizeof(*import->hash_firsts));
@@ -247,7 +246,8 @@ int zero_import_new(struct zero *zero, const struct zero_import_options *options
 	struct tier *tier;
 	int r;
 
-	(void)snprintf(name, sizeof(name), "step-%lld", (long long)options->record->step); /* Fits. */
+	(void)snprintf(name, sizeof(name), "step-%lld",
+	               (long long)options->record->step); /* Fits. */
 	if (options->name[0])
 		(void)zi_copy_name(name, sizeof(name), options->name); /* Checked. */
 	r = name_check(zero, options, name, text);
@@ -264,8 +264,8 @@ int zero_import_new(struct zero *zero, const struct zero_import_options *options
 		return err_trace(r);
 	import = calloc(1, sizeof(*import));
 	if (import)
-		import->snapshot = snapshot_new(zero, options->job, name,
-		                                job ? job->uid : options->uid);
+		import->snapshot =
+			snapshot_new(zero, options->job, name, job ? job->uid : options->uid);
 	if (!import || !import->snapshot) {
 		free(import);
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for a snapshot"));
@@ -348,8 +348,8 @@ int zero_import_write(struct zero_import *import, uint32_t index, void *buffer, 
 	if (kern_hash(hashes, row->hash_count * sizeof(*hashes)) != digest)
 		return err_origin(-EBADMSG);
 	row->hashes = hashes;
-	row->extent = (struct zi_extent){ .offset_bytes = extent->offset_bytes,
-		                          .bytes = extent->bytes };
+	row->extent =
+		(struct zi_extent){ .offset_bytes = extent->offset_bytes, .bytes = extent->bytes };
 	memcpy(row->store_uuid, extent->member->uuid, sizeof(row->store_uuid));
 	import->index = index;
 	import->done = done;

@@ -49,8 +49,8 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	job->cpu_tier = &zero->options.cpu_tiers[tier];
 	job->device = zero->options.devices[tier];
 	if (zero->options.nvme_tier_count)
-		job->nvme_tier = &zero->options.nvme_tiers[job_roomiest(zero->options.nvme_tiers,
-		                                                    zero->options.nvme_tier_count)];
+		job->nvme_tier = &zero->options.nvme_tiers[job_roomiest(
+			zero->options.nvme_tiers, zero->options.nvme_tier_count)];
 	ahead_set(job, -1, &(struct zero_marks){ .beta1_power = 1.0, .beta2_power = 1.0 });
 	job->timer_ns = ZI_DEADLINE_NEVER;
 	zi_list_push_back(&zero->jobs, &job->jobs_link);

@@ -170,7 +170,8 @@ void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase ph
 	snapshot->request = (struct catalog_request){
 		.kind = phase == ZERO_SNAPSHOT_STORING ? CATALOG_JOB_CREATE : CATALOG_JOB_DELETE,
 		.job = snapshot->record,
-		.before = snapshot->is_import && phase == ZERO_SNAPSHOT_STORING ? import_flush : NULL,
+		.before =
+			snapshot->is_import && phase == ZERO_SNAPSHOT_STORING ? import_flush : NULL,
 		.is_durable = snapshot->is_import ||
 		              snapshot->record->config.durability == ZI_DURABILITY_POWER,
 		.done = done,

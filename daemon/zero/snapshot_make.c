@@ -115,7 +115,8 @@ static void held(struct zero_snapshot *snapshot)
 	snapshot_tell(snapshot, 0, &none);
 }
 
-/* What is in force now, in memory and in the catalog alike. Ends in snapshot_fail() or snapshot_stored(). */
+/* What is in force now, in memory and in the catalog alike. Ends in snapshot_fail() or
+ * snapshot_stored(). */
 static void take(struct zero_snapshot *snapshot, struct zero_job *job, bool is_next)
 {
 	struct zi_text text = { "" };

@@ -14,7 +14,7 @@
 
 #define CONFIG_TEXT_BYTES  256u /* of a path or another text, NUL included */
 #define CONFIG_STORES_MAX  16u
-#define CONFIG_KEYS_MAX    48u
+#define CONFIG_KEYS_MAX    64u
 #define CONFIG_SYSTEM_PATH "/etc/zinf/zinfd.conf"
 
 enum config_huge { CONFIG_HUGE_TRY = 0, CONFIG_HUGE_NEVER, CONFIG_HUGE_REQUIRE };
@@ -33,6 +33,7 @@ struct config_store {
 	uint64_t is_measured; /* at start, when it never was */
 	uint64_t deadline_s;  /* 0: none */
 	uint64_t iopoll;
+	uint64_t write_budget_bytes, write_budget_action; /* a day; 0: none */
 	uint32_t line;                        /* of its section's first key */
 	uint32_t seen_lines[CONFIG_KEYS_MAX]; /* by index into the table; 0: not given */
 };
@@ -55,7 +56,8 @@ struct config {
 
 	uint64_t sessions, sessions_per_uid, jobs, jobs_per_uid, units, params;
 	uint64_t ring_entries, inflight_ops, handshake_ms;
-	uint64_t uid_cpu_bytes, uid_nvme_bytes; /* UINT64_MAX: none */
+	uint64_t uid_cpu_bytes, uid_nvme_bytes;     /* UINT64_MAX: none */
+	uint64_t uid_write_bytes, uid_write_action; /* a day; 0: none */
 	uint64_t staging_bytes;
 
 	uint32_t seen_lines[CONFIG_KEYS_MAX];

@@ -116,6 +116,16 @@ const struct config_key config_keys[] = {
 	  .doc = "yes: completions are polled for, which needs a device with poll queues. Not "
 	         "built yet: refused at start." },
 
+	{ "nvme", "write_budget_per_day", CONFIG_BYTES, OF_STORE(write_budget_bytes), 1ull << 20,
+	  INT64_MAX, .special = "none", .special_value = 0, .fallback = "none",
+	  .doc = "Bytes that jobs may write here a day, from midnight UTC on: a drive's endurance "
+	         "over its years. Kept over restarts." },
+	{ "nvme", "write_budget_action", CONFIG_CHOICE, OF_STORE(write_budget_action),
+	  .choices = "warn slow refuse", .fallback = "warn",
+	  .doc = "Beyond the budget: warn: it is logged once a day. slow: steps go on at the "
+	         "budget's own pace, so that a day writes at most twice as much. refuse: no step "
+	         "begins (-EDQUOT) until midnight UTC." },
+
 	{ "limits", "sessions", CONFIG_COUNT, OF(sessions), 1, 16384, .fallback = "128",
 	  .doc = "Attached processes." },
 	{ "limits", "sessions_per_uid", CONFIG_COUNT, OF(sessions_per_uid), 1, 16384,
@@ -142,6 +152,12 @@ const struct config_key config_keys[] = {
 	{ "quota", "uid_nvme", CONFIG_BYTES, OF(uid_nvme_bytes), 1ull << 20, INT64_MAX,
 	  .special = "none", .special_value = UINT64_MAX, .fallback = "none",
 	  .doc = "Bytes of all stores." },
+	{ "quota", "uid_write_per_day", CONFIG_BYTES, OF(uid_write_bytes), 1ull << 20, INT64_MAX,
+	  .special = "none", .special_value = 0, .fallback = "none",
+	  .doc = "Bytes that one uid's jobs may write to all stores a day, from midnight UTC on." },
+	{ "quota", "uid_write_action", CONFIG_CHOICE, OF(uid_write_action),
+	  .choices = "warn slow refuse", .fallback = "warn",
+	  .doc = "Beyond that: as `write_budget_action` of a store." },
 
 	{ "step", "staging", CONFIG_BYTES, OF(staging_bytes), 1ull << 20, INT64_MAX,
 	  .fallback = "64M",

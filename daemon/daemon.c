@@ -134,6 +134,12 @@ static void job_fell_back(void *arg, const struct zi_text *text)
 	log_error("%s", text->chars);
 }
 
+static void zero_told(void *arg, const struct zi_text *text)
+{
+	(void)arg;
+	log_warning("%s", text->chars);
+}
+
 static int make_zero(struct daemon *daemon, struct zi_text *text)
 {
 	const struct config *config = daemon->config;
@@ -152,6 +158,9 @@ static int make_zero(struct daemon *daemon, struct zi_text *text)
 		.default_staging_bytes = config->staging_bytes,
 		.uid_cpu_limit_bytes = config->uid_cpu_bytes,
 		.uid_nvme_limit_bytes = config->uid_nvme_bytes,
+		.uid_write_budget = { .day_bytes = config->uid_write_bytes,
+		                      .action = (enum tier_budget_action)config->uid_write_action },
+		.told = zero_told,
 		.jobs_max = (uint32_t)config->jobs,
 		.jobs_per_uid_max = (uint32_t)config->jobs_per_uid,
 		.units_max = (uint32_t)config->units,

@@ -183,6 +183,8 @@ static int open_store(struct daemon *daemon, uint32_t index, struct zi_text *tex
 		.name = config->name,
 		.path = config->path,
 		.is_draining = config->is_drained,
+		.write_budget = { .day_bytes = config->write_budget_bytes,
+		                  .action = (enum tier_budget_action)config->write_budget_action },
 	};
 	uint64_t extent_count = 0;
 	uint8_t uuid[16] = { 0 };

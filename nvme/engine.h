@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of an engine, for engine.c, schedule.c, flow.c, cancel.c and register.c. Private to nvme/.
- * Floor 2, owner thread. */
+/* The inside of an engine, for engine.c, schedule.c, flow.c, cancel.c and register.c. Private to
+ * nvme/. Floor 2, owner thread. */
 #pragma once
 
 #include "common/base/list.h"

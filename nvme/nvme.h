@@ -93,7 +93,7 @@ int nvme_space_claim(struct nvme_space *space, const struct zi_extent *extent);
 uint64_t nvme_space_free_bytes(const struct nvme_space *space);
 uint64_t nvme_space_total_bytes(const struct nvme_space *space);
 
-/* ---- engine (engine.c, schedule.c, flow.c, cancel.c; backends uring.c, threads.c, faulty.c) ---- */
+/* ---- engine (engine.c, schedule.c, flow.c, cancel.c; uring.c, threads.c, faulty.c) ---- */
 
 struct nvme_engine;
 struct nvme_io;

@@ -174,6 +174,13 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 	       zi_format_bytes(get_count(job, "reserved_nvme_bytes")).chars,
 	       zi_format_bytes(get_count(job, "read_bytes")).chars,
 	       zi_format_bytes(get_count(job, "write_bytes")).chars);
+	printf("in all its life: read %s, written %s, today (UTC) %s%s\n",
+	       zi_format_bytes(get_count(job, "total_read_bytes")).chars,
+	       zi_format_bytes(get_count(job, "total_write_bytes")).chars,
+	       zi_format_bytes(get_count(job, "today_write_bytes")).chars,
+	       json_is_true(json_object_get(job, "is_paced"))
+	               ? "; waiting, as a write budget is used up"
+	               : "");
 	print_last_step(job);
 }
 

@@ -9,19 +9,34 @@
 #include "zctl/table.h"
 #include "zctl/zctl.h"
 
+/* Over all paths of a tier. */
+static uint64_t sum(const json_t *members, const char *key)
+{
+	uint64_t bytes = 0;
+	const json_t *member;
+	size_t index;
+
+	json_array_foreach(members, index, member) bytes += get_count(member, key);
+	return bytes;
+}
+
 /* What there is to say about a tier in words. */
 static void describe(const json_t *tier, char *text, size_t capacity)
 {
 	if (!strcmp(get_word(tier, "kind"), "nvme")) {
 		uint64_t refused = get_count(tier, "unregistered_bytes");
 
-		size_t count = json_array_size(json_object_get(tier, "members"));
+		const json_t *members = json_object_get(tier, "members");
+		size_t count = json_array_size(members);
 		char paths[32];
 
 		(void)snprintf(paths, sizeof(paths), "%zu paths", count); /* Fits. */
-		(void)snprintf(text, capacity, "%s%s%s", count > 1 ? paths : get_word(tier, "path"),
+		(void)snprintf(text, capacity, "%s%s%s, %s written ever, %s today",
+		               count > 1 ? paths : get_word(tier, "path"),
 		               json_is_true(json_object_get(tier, "is_direct")) ? "" : ", buffered",
-		               refused ? ", some buffers unregistered (memlock)" : "");
+		               refused ? ", some buffers unregistered (memlock)" : "",
+		               zi_format_bytes(sum(members, "total_write_bytes")).chars,
+		               zi_format_bytes(sum(members, "today_write_bytes")).chars);
 		return;
 	}
 	(void)snprintf(text, capacity, "node %d, %s of huge pages free",

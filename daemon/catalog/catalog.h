@@ -120,6 +120,18 @@ int catalog_job_copy(const struct catalog_job *source, struct catalog_job **ret_
 struct catalog_job *catalog_job_free(struct catalog_job *job);
 ZI_DEFINE_CLEANUP(struct catalog_job *, catalog_job_free)
 
+/* What was read and written on behalf of somebody: "store:UUID", "uid:N", "job:NAME". */
+#define CATALOG_SUBJECT_BYTES 80u
+struct catalog_traffic {
+	char subject[CATALOG_SUBJECT_BYTES];
+	uint64_t read_bytes, write_bytes; /* in all its life */
+	uint64_t day, day_write_bytes;    /* since 1970, UTC, and written in it */
+};
+/* Every row; NULL: one that is damaged. */
+typedef void (*catalog_traffic_fn)(void *arg, const struct catalog_traffic *traffic);
+int catalog_load_traffic(struct catalog *catalog, catalog_traffic_fn each, void *arg,
+                         struct zi_text *text);
+
 /* ---- service ---- */
 
 /* Starts the commit thread. catalog_close() drains and joins it; the loops of its requests are
@@ -148,6 +160,9 @@ typedef void (*catalog_request_fn)(struct catalog_request *request);
 struct catalog_request {
 	enum catalog_request_kind kind;
 	const struct catalog_job *job; /* the fields its kind names */
+	/* COMMIT: goes into the same transaction; (traffic_count,) */
+	const struct catalog_traffic *traffic;
+	uint32_t traffic_count;
 	/* Called on the commit thread before the transaction (flush of data); may be NULL. A
 	 * negative return fails the request. */
 	int (*before)(struct catalog_request *request);

@@ -51,6 +51,8 @@ enum catalog_statement {
 	CATALOG_SQL_INCARNATION_REPLACE,
 	CATALOG_SQL_INCARNATION_FORGET,
 	CATALOG_SQL_INCARNATION_DELETE,
+	CATALOG_SQL_TRAFFIC_REPLACE,
+	CATALOG_SQL_TRAFFIC_DELETE,
 	_CATALOG_SQL_COUNT,
 };
 
@@ -130,6 +132,12 @@ int catalog_shape_check(struct catalog *catalog, struct zi_text *text);
 
 /* Whether transactions from now on are synced, each with all before it. Code of SQLite. */
 int catalog_set_synced(struct catalog *catalog, bool is_synced);
+
+/* ---- traffic.c: in a transaction; codes of SQLite ---- */
+
+int catalog_traffic_write(struct catalog *catalog, const struct catalog_traffic *traffic,
+                          uint32_t count);
+int catalog_traffic_forget(struct catalog *catalog, const char *job);
 
 /* ---- commit.c ---- */
 

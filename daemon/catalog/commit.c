@@ -320,9 +320,10 @@ static int do_delete(struct catalog *catalog, int64_t job_id, const struct catal
 	};
 	int code = SQLITE_OK;
 
-	(void)job; /* Its name has been looked up. */
 	for (size_t i = 0; i < ZI_COUNT_OF(statements) && !code; i++)
 		code = run_for_job(catalog, statements[i], job_id);
+	if (!code && !job->snapshot[0])
+		code = catalog_traffic_forget(catalog, job->name);
 	return code;
 }
 
@@ -408,6 +409,8 @@ static int run_transaction(struct catalog *catalog, struct catalog_request *requ
 		code = SQLITE_OK;
 	if (!code)
 		code = kinds[request->kind].run(catalog, job_id, request->job);
+	if (!code)
+		code = catalog_traffic_write(catalog, request->traffic, request->traffic_count);
 	if (code) {
 		roll_back(catalog);
 		return err_trace(catalog_sql_error(catalog, code, doing, &request->text));

@@ -18,6 +18,8 @@
  *   extent  where each subgroup's planes of the committed step lie. Without a rowid, in the order
  *           of its key: what a commit replaces lies together, and a load is one walk
  *   blob    what each rank wants to have back on resume
+ *   traffic what was read and written, of stores, uids and jobs (traffic.c): "job:NAME" goes with
+ *           the job, the others stay
  *   incarnation  the newest starts of a job that had names, so that older ones are known as such
  */
 #include "common/base/assert.h"
@@ -97,6 +99,13 @@ const char catalog_schema_sql[] =
 	" bytes BLOB NOT NULL,"
 	" checksum INTEGER NOT NULL,"
 	" PRIMARY KEY(job_id, rank)) STRICT;" /* up to 64 KiB a row: better with a rowid */
+	"CREATE TABLE traffic("
+	" subject TEXT NOT NULL PRIMARY KEY,"
+	" read_bytes INTEGER NOT NULL,"
+	" write_bytes INTEGER NOT NULL,"
+	" day INTEGER NOT NULL," /* since 1970, UTC */
+	" day_write_bytes INTEGER NOT NULL,"
+	" checksum INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
 	"CREATE TABLE incarnation("
 	" job_id INTEGER NOT NULL,"
 	" number INTEGER NOT NULL,"
@@ -145,6 +154,10 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 	[CATALOG_SQL_INCARNATION_FORGET] =
 		"DELETE FROM incarnation WHERE job_id = ?1 AND number <= ?2",
 	[CATALOG_SQL_INCARNATION_DELETE] = "DELETE FROM incarnation WHERE job_id = ?1",
+	[CATALOG_SQL_TRAFFIC_REPLACE] =
+		"REPLACE INTO traffic(subject, read_bytes, write_bytes, day, day_write_bytes,"
+		" checksum) VALUES(?1,?2,?3,?4,?5,?6)",
+	[CATALOG_SQL_TRAFFIC_DELETE] = "DELETE FROM traffic WHERE subject = 'job:' || ?1",
 };
 
 /* Return: a code of SQLite. What was prepared until a failure is finalised with the catalog. */

@@ -163,6 +163,10 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_number(job, "reserved_nvme_bytes", report->reserved_nvme_bytes);
 	answer_number(job, "read_bytes", report->read_bytes);
 	answer_number(job, "write_bytes", report->write_bytes);
+	answer_number(job, "total_read_bytes", report->total_read_bytes);
+	answer_number(job, "total_write_bytes", report->total_write_bytes);
+	answer_number(job, "today_write_bytes", report->today_write_bytes);
+	answer_put(job, "is_paced", json_boolean(report->is_paced));
 	answer_put(job, "last_step",
 	           report->last_step.step ? answer_step(&report->last_step) : json_null());
 	answer_put(job, "ranks", answer_ranks(report));

@@ -37,6 +37,14 @@ static json_t *answer_member(const struct tier_member *member, double weight_sum
 	answer_number(object, "used_bytes", tier_member_used_bytes(member));
 	answer_number(object, "read_bytes", member->read_bytes);
 	answer_number(object, "write_bytes", member->write_bytes);
+	answer_number(object, "total_read_bytes", member->tally.read_bytes);
+	answer_number(object, "total_write_bytes", member->tally.write_bytes);
+	answer_number(object, "today_write_bytes", tier_tally_day_bytes(&member->tally));
+	answer_put(object, "write_budget_per_day",
+	           member->tally.budget.day_bytes ? answer_integer(member->tally.budget.day_bytes)
+	                                          : json_null());
+	answer_word(object, "write_budget_action",
+	            tier_budget_action_name(member->tally.budget.action));
 	answer_number(object, "moved_bytes_per_s", member->pace.bytes_per_s);
 	answer_number(object, "errors", member->error_count);
 	answer_put(object, "is_draining", json_boolean(member->is_draining));

@@ -124,6 +124,7 @@ int tier_member_add(struct tier *tier, const struct tier_member_options *options
 		.space = space,
 		.path = options->path,
 		.is_draining = options->is_draining,
+		.tally = { .budget = options->write_budget },
 	};
 	(void)zi_copy_name(member->name, sizeof(member->name), options->name); /* Of a store. */
 	memcpy(member->uuid, options->uuid, sizeof(member->uuid));
@@ -243,6 +244,7 @@ void tier_member_end(struct tier_member *member, bool is_write, int result, uint
 	if (result)
 		return;
 	pace->bytes += bytes;
+	tier_tally_add(&member->tally, is_write, bytes);
 	if (is_write) {
 		member->write_bytes += bytes;
 		member->tier->write_bytes += bytes;

@@ -24,6 +24,7 @@
  */
 #pragma once
 
+#include "daemon/tier/tally.h"
 #include "daemon/tier/tier.h"
 
 #define TIER_MEMBERS_MAX 16u
@@ -72,6 +73,7 @@ struct tier_member {
 	double weight;              /* of the sum of all; 0: takes nothing */
 	double credits[TIER_LANES]; /* bytes that it is behind (above 0) its share */
 	struct tier_pace pace;
+	struct tier_tally tally; /* and its budget */
 	/* counters since start */
 	uint64_t read_bytes, write_bytes;
 	uint64_t error_count;
@@ -85,6 +87,7 @@ struct tier_member_options {
 	struct nvme_store *store; /* outlives the tier; NULL: missing */
 	const uint8_t *uuid;      /* (16,) */
 	bool is_draining;
+	struct tier_budget write_budget;
 };
 
 /* -ENOMEM; -ENOSPC: TIER_MEMBERS_MAX are there; -EINVAL: a store too small for an extent. Before

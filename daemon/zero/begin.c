@@ -136,10 +136,15 @@ void step_try_begin(struct zero_op *op)
 	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING)
 		return;
 	r = begin_check(job, op);
-	if (!r && job->step.phase == ZERO_STEP_NONE)
-		r = step_start(job, op);
-	else if (!r)
+	if (!r && job->step.phase == ZERO_STEP_NONE) {
+		r = budget_take(job, &op->text);
+		if (r == BUDGET_E_WAIT)
+			return;
+		if (!r)
+			r = step_start(job, op);
+	} else if (!r) {
 		r = options_compare(job, op);
+	}
 	if (!r)
 		job->step.begun_mask |= 1ull << rank->number;
 	op_complete(op, r);
@@ -149,7 +154,8 @@ void step_try_begin(struct zero_op *op)
  * zero_step_begin() - a rank begins a step
  * @op: options; completes when the former step is committed
  *
- * The first rank's options are the model; -EINVAL names what differs; -ENOSPC says what is missing.
+ * The first rank's options are the model; -EINVAL names what differs; -ENOSPC says what is missing,
+ * -EDQUOT whose write budget is used up.
  * Context: shard thread.
  */
 void zero_step_begin(struct zero_rank *rank, struct zero_op *op)

@@ -49,6 +49,10 @@ static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog
 		.done = done,
 		.loop = job->zero->options.loop,
 	};
+	if (kind == CATALOG_COMMIT) {
+		job->request.traffic = job->record_traffic;
+		job->request.traffic_count = budget_record(job);
+	}
 	job_busy(job);
 	catalog_submit(job->zero->options.catalog, &job->request);
 }

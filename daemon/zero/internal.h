@@ -273,6 +273,12 @@ int frozen_check(const struct zero *zero, struct zi_text *text);
 uint32_t blob_next(const struct zero_job *job);
 void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t byte_count);
 
+/* ---- budget.c ---- */
+enum { _BUDGET_E_SUCCESS, BUDGET_E_WAIT };
+int budget_take(struct zero_job *job, struct zi_text *text);
+uint32_t budget_record(struct zero_job *job);
+void budget_restore(void *arg, const struct catalog_traffic *traffic);
+
 /* ---- record.c ---- */
 void record_describe(const struct zero_job *job, struct catalog_job *ret_record);
 struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32_t plane,

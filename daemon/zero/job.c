@@ -46,6 +46,7 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	tier_account_init(&account->account, account_name, &owner->account);
 	zi_list_init(&account->accounts_link);
 	job->account = zi_steal(account);
+	job->tally.parent = &owner->tally;
 	job->cpu_tier = &zero->options.cpu_tiers[tier];
 	job->device = zero->options.devices[tier];
 	if (zero->options.nvme_tier_count)
@@ -143,6 +144,7 @@ struct zero_job *job_free(struct zero_job *job)
 	assert(job->attached_count == 0);
 	assert(job->busy_count == 0);
 	zi_loop_disarm(&job->timer);
+	zi_loop_disarm(&job->pace_timer);
 	snapshot_cancel(job, -ENOENT, "its job ended");
 	if (!job->is_ghost)
 		job->zero->job_count--;

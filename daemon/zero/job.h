@@ -24,6 +24,7 @@ struct zero_account {
 	struct zi_list accounts_link;
 	uint32_t uid;
 	struct tier_account account;
+	struct tier_tally tally; /* a uid's; a job has its own */
 	struct nvme_flow *flow; /* a gone job's: tensors of its ranks may be in flight; or NULL */
 };
 
@@ -405,6 +406,9 @@ struct zero_job {
 	struct tier *cpu_tier;
 	struct tier *nvme_tier; /* NULL: state in memory alone */
 	struct nvme_flow *flow; /* its share of the stores; NULL: there are none */
+	struct tier_tally tally; /* below the uid's */
+	bool is_paced;           /* its next step waits for a budget, and for this */
+	struct zi_timer pace_timer;
 	struct dev *device;
 	uint32_t busy_count;
 	uint32_t attached_count; /* ranks, with those of replaced incarnations */
@@ -479,6 +483,7 @@ struct zero_job {
 	uint32_t record_members; /* of the nvme tier, that lie under them: tier_member_bit() */
 	uint32_t record_failed;  /* the one of them that could not be flushed; 0: none */
 	struct catalog_blob record_blobs[ZI_WORLD_MAX];
+	struct catalog_traffic record_traffic[2 + TIER_MEMBERS_MAX];
 	struct zi_timer timer;
 	uint64_t timer_ns; /* deadline it is armed for; ZI_DEADLINE_NEVER: not */
 

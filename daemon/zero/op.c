@@ -181,6 +181,10 @@ static const char *waited_for(const struct zero_op *op)
 	case ZI_OP_GRAD_ACQUIRE:
 		return "the daemon needs the gradient, or another rank has not handed its over";
 	case ZI_OP_STEP_BEGIN:
+		if (op->rank->job->is_paced)
+			return "the day's write budget of its uid or store is used up, and slows "
+			       "it down (raise timeout_ms, or the budget)";
+		return "the former step is still being written";
 	case ZI_OP_STEP:
 	case ZI_OP_COMMIT:
 		return "the former step is still being written";

@@ -348,5 +348,7 @@ int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), vo
 	free(recovery.refused);
 	if (!r)
 		r = share_recovered(&zero->shares);
+	if (!r)
+		r = catalog_load_traffic(zero->options.catalog, budget_restore, zero, text);
 	return err_trace(r);
 }

@@ -118,6 +118,10 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 		.read_bytes = job->read_bytes + (is_flowing ? pipeline->read_bytes : 0),
 		.write_bytes = job->write_bytes + (is_flowing ? pipeline->write_bytes : 0),
 	};
+	report->total_read_bytes = job->tally.read_bytes;
+	report->total_write_bytes = job->tally.write_bytes;
+	report->today_write_bytes = tier_tally_day_bytes(&job->tally);
+	report->is_paced = job->is_paced;
 	memcpy(report->name, job->name, sizeof(report->name));
 	memcpy(report->incarnation, job->group.name, sizeof(report->incarnation));
 	fill_memory(job, report);

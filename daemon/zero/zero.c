@@ -126,6 +126,7 @@ struct zero_account *zero_account_of(struct zero *zero, uint32_t uid)
 	tier_account_init(&account->account, name, NULL);
 	account->account.limit_bytes[TIER_CPU] = zero->options.uid_cpu_limit_bytes;
 	account->account.limit_bytes[TIER_NVME] = zero->options.uid_nvme_limit_bytes;
+	account->tally.budget = zero->options.uid_write_budget;
 	zi_list_push_back(&zero->accounts, &account->accounts_link);
 	return account;
 }

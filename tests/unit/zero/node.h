@@ -56,6 +56,11 @@ struct node {
 	/* What the store claims to have, for tests without I/O; 0: what it has. */
 	uint64_t pretended_bytes;
 	bool is_disk_held; /* what the disk has done is not looked at */
+	/* A fake clock, beside the real one of the loop. */
+	uint64_t now_ms;
+	struct tier_budget store_budget, uid_budget;
+	uint32_t told_count;
+	struct zi_text told;
 	uint32_t lost_count;
 	char lost_name[ZI_NAME_BYTES];
 	struct zi_text stuck_text;
@@ -73,6 +78,7 @@ static inline void node_init(struct node *node)
 		.uid_cpu_bytes = UINT64_MAX,
 		.uid_nvme_bytes = UINT64_MAX,
 		.seed = 1,
+		.now_ms = 20000ull * 24 * 3600 * 1000, /* a midnight */
 		.jobs_max = 16,
 		.jobs_per_uid_max = 8,
 		.units_max = 64,
@@ -106,6 +112,19 @@ static inline void node_lost(void *arg, const char *job)
 static inline void node_stuck(void *arg, const struct zi_text *text)
 {
 	((struct node *)arg)->stuck_text = *text;
+}
+
+static inline uint64_t node_now_ms(void *arg)
+{
+	return ((const struct node *)arg)->now_ms;
+}
+
+static inline void node_told(void *arg, const struct zi_text *text)
+{
+	struct node *node = arg;
+
+	node->told_count++;
+	node->told = *text;
 }
 
 static const char *const node_store_names[NODE_STORES] = { "t", "t1", "t2" };
@@ -151,7 +170,8 @@ static inline void node_make_tier(struct node *node)
 						.name = node_store_names[i],
 						.path = i ? node->more_paths[i] : node->store_path,
 						.store = store,
-						.uuid = node->uuids[i] }),
+						.uuid = node->uuids[i],
+						.write_budget = node->store_budget }),
 			0);
 		if (store)
 			cr_assert_eq(nvme_engine_register_store(node->engine, store), 0);
@@ -198,6 +218,11 @@ static inline void node_start(struct node *node)
 			.stuck_arg = node,
 			.uid_cpu_limit_bytes = node->uid_cpu_bytes,
 			.uid_nvme_limit_bytes = node->uid_nvme_bytes,
+			.uid_write_budget = node->uid_budget,
+			.now_ms = node_now_ms,
+			.now_arg = node,
+			.told = node_told,
+			.told_arg = node,
 			.jobs_max = node->jobs_max,
 			.jobs_per_uid_max = node->jobs_per_uid_max,
 			.units_max = node->units_max,

@@ -86,6 +86,7 @@ struct daemon {
 	struct zi_post start_post;  /* to the shard */
 	struct zi_post stop_post;   /* to the shard, and back */
 	struct zi_post hurry_post;  /* to the shard */
+	struct zi_post end_post;    /* to the shard, the last one */
 	bool is_quiesced, is_empty; /* both: nothing is left to wait for */
 	bool is_stopping;
 	bool is_hurried; /* nothing is waited for any more */

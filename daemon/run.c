@@ -226,6 +226,14 @@ bool daemon_is_told_to_stop(const struct daemon *daemon, int wait_ms)
 	return poll(&ready, 1, wait_ms) > 0;
 }
 
+/* Context: shard thread. */
+static void shard_end(struct zi_post *post)
+{
+	struct daemon *daemon = container_of(post, struct daemon, end_post);
+
+	zi_loop_stop(daemon->shard.loop);
+}
+
 static void unwatch(struct daemon *daemon)
 {
 	zi_loop_disarm(&daemon->stop_timer);
@@ -273,7 +281,8 @@ int daemon_run(struct daemon *daemon, int ready_fd)
 	}
 	if (daemon->is_hurried)
 		return daemon->is_late ? 1 : -ECANCELED;
-	zi_loop_stop(daemon->shard.loop);
+	/* Behind what connections that ended just now have given back to it. */
+	zi_loop_post(daemon->shard.loop, &daemon->end_post, shard_end);
 	r = zi_thread_join(&daemon->shard.thread);
 	unwatch(daemon);
 	return err_trace(r);

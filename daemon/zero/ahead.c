@@ -33,6 +33,7 @@ void ahead_take(struct zero_job *job)
 			place_advance(job, &subgroup->places[plane], job->current_step);
 		subgroup->is_reset = false;
 	}
+	extents_release_abandoned(job);
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		job->units[i].is_written = false;
 		job->units[i].is_param_next = false;
@@ -104,10 +105,10 @@ bool ahead_commit(struct zero_job *job)
 {
 	struct zi_text text = { "" };
 
-	if (!job_is_ahead(job) || job->group.phase == ZERO_GROUP_LIVE || job->zero->frozen)
+	if (!job_is_ahead(job) || job->group.phase == ZERO_GROUP_LIVE)
 		return false;
 	assert(job->step.phase == ZERO_STEP_NONE);
-	if (!commit_start(job, true, &text))
+	if (!frozen_check(job->zero, &text) && !commit_start(job, true, &text))
 		return true;
 	ahead_lost(job, &text);
 	return false;

@@ -96,7 +96,8 @@ static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgr
 	return is_wanted ? bytes : 0;
 }
 
-static uint64_t total_bytes(const struct zero_job *job, enum extents_for purpose)
+/* Return: bytes of the extents that extents_reserve() takes. */
+uint64_t extents_wanted_bytes(const struct zero_job *job, enum extents_for purpose)
 {
 	uint64_t bytes = 0;
 
@@ -158,7 +159,8 @@ int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_te
 	extents_release_next(job);
 	if (r != TIER_E_FULL)
 		return err_fold(r);
-	return err_trace(full(job, what[purpose], total_bytes(job, purpose), free_bytes, text));
+	return err_trace(
+		full(job, what[purpose], extents_wanted_bytes(job, purpose), free_bytes, text));
 }
 
 /*

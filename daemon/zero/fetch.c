@@ -4,8 +4,8 @@
  * and verified on device threads. Floor 5, shard thread, but for fetch_run().
  *
  * A load goes out subgroup by subgroup, ZERO_FETCH_MAX at a time over the whole job, urgent ones
- * (somebody waits) first. It ends when all of it has come back, with the first error; it cannot be
- * called back, so whoever no longer wants it lets it end and forgets it.
+ * (somebody waits) first. It ends when all of it has come back, with the first error. What is on
+ * its way cannot be called back: extents that it reads from are not given back before it has come.
  */
 #include <string.h>
 
@@ -90,7 +90,7 @@ static void fetch_run(struct dev_task *task)
 		(uint64_t)ZI_TILE_ELEMENTS * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 	char *bytes = fetch->target;
 
-	if (!fetch->hashes) {
+	if (!fetch->is_stored) {
 		memset(bytes, 0, left_bytes);
 		return;
 	}
@@ -147,7 +147,7 @@ static void fetch_moved(struct tier_move *move)
 
 /* Where the unit's newest parameters lie: the committed ones, or those of the commit to come. */
 static const struct tier_extent *source_of(const struct zero_subgroup *subgroup,
-                                           uint64_t **ret_hashes)
+                                           uint64_t hashes[ZERO_FETCH_TILES])
 {
 	struct zero_job *job = subgroup->job;
 	const struct zero_place *place = &subgroup->places[ZERO_PLANE_PARAM];
@@ -155,8 +155,9 @@ static const struct tier_extent *source_of(const struct zero_subgroup *subgroup,
 	uint32_t index = is_next ? place_next_index(place) : place->hash_index;
 	const struct tier_extent *extent = is_next ? &place->next : &place->extent;
 
-	*ret_hashes =
-		extent->bytes ? &job->hashes[ZERO_PLANE_PARAM][index][subgroup->tile_first] : NULL;
+	assert(subgroup->tile_count <= ZERO_FETCH_TILES);
+	memcpy(hashes, &job->hashes[ZERO_PLANE_PARAM][index][subgroup->tile_first],
+	       subgroup->tile_count * sizeof(*hashes));
 	return extent;
 }
 
@@ -176,8 +177,9 @@ static void fetch_begin(struct zero_fetch *fetch, struct zero_load *load)
 	load->next_index++;
 	load->fetch_count++;
 	job->residency->fetches.busy_count++;
-	extent = source_of(subgroup, &fetch->hashes);
-	if (!extent->bytes) {
+	extent = source_of(subgroup, fetch->hashes);
+	fetch->is_stored = extent->bytes > 0;
+	if (!fetch->is_stored) {
 		fetch_verify(fetch);
 		return;
 	}
@@ -257,4 +259,12 @@ void fetch_urge(struct zero_load *load)
 		return; /* All of it is on its way. */
 	zi_list_remove(&load->link);
 	zi_list_push_back(&load->job->residency->fetches.urgent, &load->link);
+}
+
+/* Nobody wants it any more: nothing more of it goes out. Return: true when nothing is on its way
+ * either; it is over then, and `done` will not run. */
+bool fetch_drop(struct zero_load *load)
+{
+	zi_list_remove(&load->link);
+	return load->fetch_count == 0;
 }

@@ -150,12 +150,15 @@ static void member_left(struct zero_job *job, uint32_t number, int pid, bool is_
 		group_break_after_step(job, -EPIPE, number, &text);
 		return;
 	}
-	if (group->error)
-		return;
-	group->error = -EPIPE;
-	group->culprit = number;
-	group->text = text;
-	group->is_left = true;
+	if (!group->error) {
+		group->error = -EPIPE;
+		group->culprit = number;
+		group->text = text;
+		group->is_left = true;
+	}
+	/* What it had unsharded is no longer in the way of others. */
+	if (job->residency)
+		residency_changed(job);
 }
 
 /**

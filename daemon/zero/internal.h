@@ -207,7 +207,9 @@ void step_prepare(struct zero_job *job); /* scalars, but for the clip */
 void step_units_reset(struct zero_job *job);
 void step_abort(struct zero_job *job); /* STEPPING, group broken */
 void step_updated(struct zero_job *job, int error, const struct zi_text *text); /* pipeline's end */
-void step_end(struct zero_job *job, int error, const struct zi_text *text);     /* commit's end */
+/* Of a step that is written, once nothing is read any more from the extents that it replaces. */
+void step_go_to_commit(struct zero_job *job);
+void step_end(struct zero_job *job, int error, const struct zi_text *text); /* commit's end */
 
 /* ---- extent.c ---- */
 /* All or nothing. -ENOSPC with figures. */
@@ -219,6 +221,7 @@ enum extents_for {
 	EXTENTS_KEEP, /* of a snapshot of state in memory alone: both planes of every subgroup */
 };
 int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_text *text);
+uint64_t extents_wanted_bytes(const struct zero_job *job, enum extents_for purpose);
 /* With a pool: where param_write_end() puts a unit, before the commit. */
 int extents_reserve_unit(struct zero_job *job, uint32_t unit, struct zi_text *text);
 /* The array that holds the checksums of place->next. */
@@ -312,8 +315,8 @@ uint64_t snapshot_held_bytes(const struct zero *zero, const struct tier *tier);
 /* In the list, WAITING. NULL: -ENOMEM. */
 struct zero_snapshot *snapshot_new(struct zero *zero, const char *job, const char *name,
                                    uint32_t uid);
-/* To its uid, for all it holds. -EDQUOT, -ENOSPC with figures. */
-int snapshot_charge(struct zero_snapshot *snapshot, struct zi_text *text);
+/* To its uid, for held_bytes. @tier: NULL: it holds nothing. -EDQUOT, -ENOSPC with figures. */
+int snapshot_charge(struct zero_snapshot *snapshot, struct tier *tier, struct zi_text *text);
 /* To the catalog: STORING or DELETING. */
 void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase phase,
                      catalog_request_fn done);
@@ -365,6 +368,7 @@ void fetches_init(struct zero_fetches *fetches);
 bool fetches_have_room(const struct zero_fetches *fetches);
 void fetch_load(struct zero_load *load, bool is_urgent);
 void fetch_urge(struct zero_load *load);
+bool fetch_drop(struct zero_load *load);
 
 /* ---- residency.c: all but the first four only where job->residency is ---- */
 uint32_t residency_slots_min(const struct zero_job *job, uint32_t *ret_unit);
@@ -382,7 +386,7 @@ void residency_hint(struct zero_job *job, uint32_t unit);
 void residency_pump(struct zero_job *job);
 void residency_changed(struct zero_job *job); /* ops_retry(), then prefetch */
 void residency_freeze(struct zero_job *job, uint32_t unit);
-void residency_void(struct zero_job *job, uint32_t unit);
+bool residency_void(struct zero_job *job, uint32_t unit);
 void *residency_param(const struct zero_job *job, uint32_t unit); /* NULL: not here */
 uint64_t residency_offset(const struct zero_job *job, uint32_t unit);
 
@@ -459,6 +463,8 @@ void unit_try_grad_acquire(struct zero_op *op);
 /* The rank that has a unit open for writing, or NULL. */
 const struct zero_rank *write_pending(const struct zero_job *job);
 void write_forget(struct zero_rank *rank);
+/* With a pool: nothing reads the unit any more whose write has ended. */
+void write_go_on(struct zero_job *job);
 /* The STORE pipeline's end. */
 void write_stored(struct zero_job *job, int error, const struct zi_text *text);
 

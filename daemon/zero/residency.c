@@ -391,19 +391,38 @@ static void tell_waiting(struct zero_job *job, const struct zero_load *load)
 	}
 }
 
+/* What has changed meanwhile has come, and is of no use. */
+static void void_loaded(struct zero_job *job, uint32_t unit)
+{
+	struct zero_residency *residency = job->residency;
+
+	assert(residency->void_count > 0);
+	residency->void_count--;
+	evict(job, unit);
+	residency_changed(job);
+	/* Both wait for it, so that nothing is read from an extent that is given back. */
+	if (job->write_source && job->write_unit == unit &&
+	    job->pipeline.kind == ZERO_PIPELINE_NONE)
+		write_go_on(job);
+	step_go_to_commit(job);
+}
+
 static void loaded(struct zero_load *load)
 {
 	struct zero_job *job = load->job;
 	struct zero_residence *residence = residence_of(job, load->unit);
 
 	assert(residence->presence == ZERO_LOADING);
-	if (load->error || residence->is_void)
+	if (residence->is_void) {
+		void_loaded(job, load->unit);
+		return;
+	}
+	if (load->error)
 		evict(job, load->unit);
 	else
 		residence->presence = ZERO_RESIDENT;
 	/* An error that nobody waits for is met again by who needs the unit. */
-	if (!residence->is_void)
-		tell_waiting(job, load);
+	tell_waiting(job, load);
 	residency_changed(job);
 }
 
@@ -415,19 +434,26 @@ void residency_freeze(struct zero_job *job, uint32_t unit)
 {
 	struct zero_residence *residence = residence_of(job, unit);
 
-	if (residence->presence == ZERO_LOADING)
-		residence->is_void = true;
+	if (residence->presence != ZERO_LOADING || residence->is_void)
+		return;
+	if (fetch_drop(&residence->load)) {
+		evict(job, unit);
+		return;
+	}
+	residence->is_void = true;
+	job->residency->void_count++;
 }
 
-/* The unit has been written anew, elsewhere. Precondition: nobody pins it. */
-void residency_void(struct zero_job *job, uint32_t unit)
+/* The unit is about to be written anew, elsewhere. Precondition: nobody pins it. Return: false when
+ * some of it is still being read; write_go_on() follows. */
+bool residency_void(struct zero_job *job, uint32_t unit)
 {
-	struct zero_residence *residence = residence_of(job, unit);
+	const struct zero_residence *residence = residence_of(job, unit);
 
-	if (residence->presence == ZERO_LOADING)
-		residence->is_void = true;
-	else if (residence->presence == ZERO_RESIDENT)
+	residency_freeze(job, unit);
+	if (residence->presence == ZERO_RESIDENT)
 		evict(job, unit);
+	return residence->presence == ZERO_ABSENT;
 }
 
 /* Nothing is loaded any more; what is on its way ends. Return: true when nothing is. */

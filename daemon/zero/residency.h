@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "common/base/types.h"
 #include "daemon/device/device.h"
 #include "daemon/tier/move.h"
 
@@ -56,7 +57,8 @@ struct zero_room {
 
 /* Subgroups that are read at once: enough for a disk's depth, few enough that a demand need not
  * wait long behind what was prefetched. */
-#define ZERO_FETCH_MAX 16u
+#define ZERO_FETCH_MAX   16u
+#define ZERO_FETCH_TILES (ZI_SUBGROUP_ELEMENTS / ZI_TILE_ELEMENTS)
 
 /* A unit on its way from the store to @target. Embedded in its owner, who leaves it and the target
  * alone until `done` ran. */
@@ -79,7 +81,9 @@ struct zero_load {
 struct zero_fetch {
 	struct zero_load *load; /* NULL: free */
 	struct zero_subgroup *subgroup;
-	uint64_t *hashes; /* (tile_count,) that it must have; NULL: never written, all zero */
+	bool is_stored;                    /* no: never written, all zero */
+	uint64_t hashes[ZERO_FETCH_TILES]; /* (tile_count,) that it must have: copied, as the job's
+	                                    * array may be written when this comes late */
 	void *target;
 	struct tier_move move;
 	struct dev_task task;
@@ -118,6 +122,7 @@ struct zero_residency {
 	struct zero_run *runs;        /* (run_count,) of (unit_count,), by first slot */
 	uint32_t run_count;
 	uint32_t slot_count; /* of the pool */
+	uint32_t void_count; /* units LOADING what has changed meanwhile */
 	bool is_stopped;     /* nothing is loaded any more */
 	struct zero_order order;
 	struct zero_fetches fetches;

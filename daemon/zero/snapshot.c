@@ -123,10 +123,9 @@ static struct tier *snapshot_tier(const struct zero_snapshot *snapshot)
 	return NULL;
 }
 
-int snapshot_charge(struct zero_snapshot *snapshot, struct zi_text *text)
+int snapshot_charge(struct zero_snapshot *snapshot, struct tier *tier, struct zi_text *text)
 {
 	struct zero_account *account = zero_account_of(snapshot->zero, snapshot->uid);
-	struct tier *tier = snapshot_tier(snapshot);
 	struct zi_text why = { "" };
 	int r;
 
@@ -271,6 +270,13 @@ static int recover_extents(struct zero_snapshot *snapshot)
 			            "zinfd its store again and restart it");
 			return -ENODEV;
 		}
+		if (!extent.member->store) {
+			zi_text_set(&snapshot->refusal_text,
+			            "a part of it lies on %s of %s, which was not there when zinfd "
+			            "started: give it that path again and restart it",
+			            extent.member->path, extent.member->tier->name);
+			return -ENODEV;
+		}
 		if (share_claim(&zero->shares, &extent, recover_digest(row))) {
 			zi_text_set(&snapshot->refusal_text,
 			            "it is damaged: extent %u of plane %s, unit %u, is outside its "
@@ -316,7 +322,7 @@ int snapshot_recover(struct zero *zero, struct catalog_job *record)
 	for (uint32_t i = 0; snapshot->refusal && i < record->extent_count; i++)
 		share_release(&zero->shares, &snapshot->extents[i]);
 	/* The space is taken, whatever the limits are now. */
-	if (!snapshot->refusal && snapshot_charge(snapshot, &text))
+	if (!snapshot->refusal && snapshot_charge(snapshot, snapshot_tier(snapshot), &text))
 		log_warning("Snapshot '%s/%s' is beyond a limit, and kept: %s", record->name,
 		            record->snapshot, text.chars);
 	return 0;

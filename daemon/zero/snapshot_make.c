@@ -68,18 +68,29 @@ static int capture(struct zero_snapshot *snapshot, const struct zero_job *job, b
 static void hold(struct zero_snapshot *snapshot, struct zero_job *job, bool is_next)
 {
 	struct tier_extent *extent = snapshot->extents;
+	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++, extent++) {
 			struct zero_place *place = &job->subgroups[i].places[plane];
 
 			*extent = is_next ? place->next : *place_committed(place);
-			snapshot->held_bytes += extent->bytes;
+			bytes += extent->bytes;
 			if (is_next)
 				place->next = (struct tier_extent){ 0 };
 			else if (extent->bytes)
 				share_hold(&job->zero->shares, extent);
 		}
+	assert(!is_next || snapshot->held_bytes == bytes);
+	snapshot->held_bytes = bytes;
+}
+
+static int charge(struct zero_snapshot *snapshot, const struct zero_job *job, struct zi_text *text)
+{
+	int r = snapshot_charge(snapshot, job->nvme_tier, text);
+
+	/* Of a job at rest nothing is lost by it. */
+	return snapshot->is_hold && !job->attached_count ? 0 : r;
 }
 
 /* ---- from asking to kept ---- */
@@ -127,17 +138,13 @@ static void take(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 	if (!r)
 		r = capture(snapshot, job, is_next);
 	if (r) {
-		if (is_next)
-			extents_release_next(job);
 		snapshot_fail(snapshot, r, &text);
 		return;
 	}
 	hold(snapshot, job, is_next);
 	snapshot->job = NULL;
-	r = snapshot_charge(snapshot, &text);
-	/* Of a job at rest nothing is lost by it. */
-	if (snapshot->is_hold && !job->attached_count)
-		r = 0;
+	/* What was written for it was paid for before. */
+	r = is_next ? 0 : charge(snapshot, job, &text);
 	if (r)
 		snapshot_fail(snapshot, r, &text);
 	else if (snapshot->is_hold)
@@ -168,6 +175,10 @@ static bool write_start(struct zero_snapshot *snapshot, struct zero_job *job)
 			                  job->layout.units[i].name);
 	if (!r)
 		r = memory_plan_items(job);
+	/* Space that is not paid for may be what another job's next step needs. */
+	snapshot->held_bytes = extents_wanted_bytes(job, EXTENTS_KEEP);
+	if (!r)
+		r = charge(snapshot, job, &text);
 	if (!r)
 		r = extents_reserve(job, EXTENTS_KEEP, &text);
 	if (r) {
@@ -210,12 +221,11 @@ void snapshot_written(struct zero_job *job, int error, const struct zi_text *tex
 	struct zero_snapshot *snapshot = snapshot_writing(job);
 
 	assert(snapshot);
-	if (error) {
-		extents_release_next(job);
+	if (error)
 		snapshot_fail(snapshot, error, text);
-	} else {
+	else
 		take(snapshot, job, true);
-	}
+	extents_release_next(job); /* What the snapshot did not take, and where a write failed. */
 	if (job->step.phase == ZERO_STEP_STEPPING) {
 		pipeline_start(job, ZERO_PIPELINE_UPDATE);
 		step_advance(job);

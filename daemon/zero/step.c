@@ -270,11 +270,20 @@ void step_updated(struct zero_job *job, int error, const struct zi_text *text)
 	step->stats.io_read_ns = pipeline->io_read_ns;
 	step->stats.io_write_ns = pipeline->io_write_ns;
 	step->stats.cpu_ns = pipeline->cpu_ns;
-	if (error) {
+	if (error)
 		step_end(job, error, text);
+	else
+		step_go_to_commit(job);
+}
+
+/* See internal.h. */
+void step_go_to_commit(struct zero_job *job)
+{
+	if (job->step.phase != ZERO_STEP_UPDATING || job->pipeline.kind != ZERO_PIPELINE_NONE)
 		return;
-	}
-	if (!step->is_due) {
+	if (job->residency && job->residency->void_count)
+		return;
+	if (!job->step.is_due) {
 		step_end(job, 0, NULL);
 		return;
 	}

@@ -332,7 +332,6 @@ static void end_store(struct zero_job *job, uint32_t index)
 	unit->is_written = false;
 	r = extents_reserve_unit(job, index, &text);
 	if (!r) {
-		residency_void(job, index);
 		pipeline_start(job, ZERO_PIPELINE_STORE);
 		return;
 	}
@@ -342,6 +341,17 @@ static void end_store(struct zero_job *job, uint32_t index)
 		group_break(job, r, UINT32_MAX, &text);
 	else
 		gather_complete(job, ZERO_GATHER_WRITE_END, r, &text);
+}
+
+/* What was read of the unit when param_write_end() came has come. */
+void write_go_on(struct zero_job *job)
+{
+	if (is_end_wanted(job)) {
+		end_store(job, job->write_unit);
+		return;
+	}
+	job->units[job->write_unit].is_copying = false;
+	job->write_source = tier_segment_unref(job->write_source);
 }
 
 /* A rank that still uses the unit sees the former values: with a pool they would go from under it.
@@ -375,7 +385,8 @@ static void end_start(struct zero_job *job, uint32_t unit, uint32_t root)
 	job->units[unit].is_copying = true;
 	job->step.generation = job->group.generation;
 	if (job->residency) {
-		end_store(job, unit);
+		if (residency_void(job, unit))
+			end_store(job, unit);
 		return;
 	}
 	job->write_task = (struct dev_task){ .run = end_run,

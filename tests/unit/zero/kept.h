@@ -89,6 +89,13 @@ static inline void holding_add_job(struct holding *holding, const struct zero_jo
 			const struct zero_place *place = &subgroup->places[plane];
 
 			cr_assert_eq(place->next.bytes, 0, "at rest");
+			if (place->is_ahead)
+				holding_add(holding, &place->kept,
+				            &job->hashes[plane][place->kept_index]
+				                        [subgroup->tile_first],
+				            plane == ZERO_PLANE_STATE
+				                    ? job_state_bytes(job)
+				                    : zi_dtype_bytes(job->config.param_dtype));
 			holding_add(holding, &place->extent,
 			            &job->hashes[plane][place->hash_index][subgroup->tile_first],
 			            plane == ZERO_PLANE_STATE

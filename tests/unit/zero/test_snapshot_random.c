@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: whatever is done in whatever order, free space is exact and no extent is overwritten while
- * anybody names it. Method: random sequences of steps, snapshots, removals, loads, deletions and
- * restarts over a few jobs; after each, every holder's extents are read from the store and compared
- * with its checksums, and counted against the free space. A failure prints its seed.
+ * anybody names it. Method: random sequences of steps (early, skipped, or broken off by a death),
+ * snapshots, removals, loads, deletions and restarts over a few jobs, each with a pool or without,
+ * with a resident share and commit_interval as drawn at each attach; after each, every holder's
+ * extents are read from the store and compared with its checksums, and counted against the free
+ * space. A failure prints its seed.
  */
 #include "tests/unit/zero/kept.h"
 
@@ -32,11 +34,24 @@ static uint32_t draw(uint32_t below)
 
 static const char *const names[JOBS] = { "a", "b", "c" };
 
+static void draw_config(void)
+{
+	config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	config.staging_bytes = 10 * MIB;
+	config.resident_bytes = draw(2) * 3 * MIB;
+	config.commit_interval = 1 + draw(3);
+	if (draw(2))
+		return;
+	config.offload_param = ZI_OFFLOAD_NVME;
+	config.param_budget_bytes = (260 + draw(2) * 12) * 4096ull;
+}
+
 /* Attaches job @i, new or not, from snapshot @from (KEPT_MAX: none). */
 static void attach(uint32_t i, uint32_t from)
 {
 	struct zi_text text;
 
+	draw_config();
 	model_attach(&node, &actors[i], 1,
 	             &(struct attach_options){ .job = names[i], .config = config });
 	if (from < KEPT_MAX)
@@ -57,17 +72,39 @@ static void op_step(uint32_t i)
 	struct zero_job *job = actors[i].rank->job;
 
 	/* Some are skipped, and commit no extents. */
+	options.flags = draw(2) ? ZI_STEP_UPDATE_EARLY : 0;
 	if (draw(4) == 0) {
 		options.flags = ZI_STEP_SKIP_NONFINITE;
 		options.unscale = INFINITY;
 	}
-	cr_assert_eq(model_step(&actors[i], 1, (uint64_t)job->committed_step + 1, &options), 0,
+	cr_assert_eq(model_step(&actors[i], 1, (uint64_t)job->current_step + 1, &options), 0,
 	             "seed %llu: %s", (unsigned long long)seed, actors[i].text.chars);
+}
+
+/* The rank dies in the middle of a step, units updated early among them, and comes back. */
+static void op_break(uint32_t i)
+{
+	struct zi_step_options options = model_options();
+
+	options.flags = ZI_STEP_UPDATE_EARLY;
+	cr_assert_eq(
+		actor_call(&actors[i], zero_step_begin, &(struct zero_op){ .options = options }), 0,
+		"seed %llu: %s", (unsigned long long)seed, actors[i].text.chars);
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		if (draw(2))
+			cr_assert_eq(actor_unit(&actors[i], zero_reduce, unit), 0);
+	for (uint32_t turns = draw(12); turns > 0; turns--)
+		node_turn(&node);
+	actor_leave(&actors[i], false);
+	node_settle(&node);
+	attach(i, KEPT_MAX);
 }
 
 /* New values of a unit: its optimizer state counts as zero. */
 static void op_write(uint32_t i)
 {
+	/* What is ahead comes first. */
+	cr_assert_eq(actor_call(&actors[i], zero_commit, NULL), 0);
 	model_write_unit(&actors[i], 1, draw(UNITS), 77);
 	cr_assert_eq(actor_call(&actors[i], zero_commit, NULL), 0);
 }
@@ -123,7 +160,6 @@ static void run(void)
 	node_init(&node);
 	node.store_bytes = 128 * MIB;
 	node_start(&node);
-	config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
 	state = seed * 0x9e3779b97f4a7c15ull;
 	snapshot_count = 0;
 	for (uint32_t i = 0; i < JOBS; i++)
@@ -131,7 +167,7 @@ static void run(void)
 	for (uint32_t op = 0; op < OPS; op++) {
 		uint32_t i = draw(JOBS);
 
-		switch (draw(9)) {
+		switch (draw(10)) {
 		case 0:
 		case 1:
 		case 2:
@@ -150,10 +186,14 @@ static void run(void)
 		case 7:
 			op_write(i);
 			break;
+		case 8:
+			op_break(i);
+			break;
 		default:
 			op_restart();
 			break;
 		}
+		node_settle(&node);
 		node_check_space(&node);
 	}
 	for (uint32_t i = 0; i < JOBS; i++) {

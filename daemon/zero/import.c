@@ -219,6 +219,12 @@ static int reserve_all(struct zero_import *import, struct tier *tier, struct zi_
 	struct zero_snapshot *snapshot = import->snapshot;
 	int r;
 
+	for (uint32_t i = 0; i < import->extent_count; i++)
+		snapshot->held_bytes += import->extent_bytes[i];
+	/* Space that is not paid for may be what another job's next step needs. */
+	r = snapshot_charge(snapshot, snapshot->held_bytes ? tier : NULL, text);
+	if (r)
+		return err_trace(r);
 	tier_stripe_weigh(tier);
 	for (uint32_t i = 0; i < import->extent_count; i++) {
 		if (!import->extent_bytes[i])
@@ -230,10 +236,9 @@ static int reserve_all(struct zero_import *import, struct tier *tier, struct zi_
 			                                "loading '%.63s': no room on %s (%.100s)",
 			                                snapshot->job_name, tier->name,
 			                                tier_paths(tier).chars));
-		snapshot->held_bytes += import->extent_bytes[i];
 		import->missing_count++;
 	}
-	return err_trace(snapshot_charge(snapshot, text));
+	return 0;
 }
 
 /* See zero.h. Context: shard thread. */

@@ -17,6 +17,7 @@ static int usage(void)
 	fprintf(stderr, "usage: zctl snapshot JOB [--name NAME] [--keep N]\n"
 	                "       zctl snapshot list [JOB]\n"
 	                "       zctl snapshot rm JOB/NAME\n"
+	                "       zctl snapshot restore JOB/NAME\n"
 	                "  --keep N  an automatic one: the newest N of the job are kept\n");
 	return 2;
 }
@@ -114,16 +115,17 @@ static int list(const struct zctl_context *context, const char *job)
 }
 
 /**
- * zctl_snapshot() - make, list, remove snapshots
+ * zctl_snapshot() - make, list, remove snapshots, go back to one
  * @context: socket and output options
  * @argc: words
- * @argv: "snapshot", then as usage() says; a job named "list" or "rm" is written "create JOB"
+ * @argv: "snapshot", then as usage() says; of a job named "list", "rm" or "restore" by "create JOB"
  *
  * Return: exit code.
  */
 int zctl_snapshot(const struct zctl_context *context, int argc, char **argv)
 {
 	char command[ZI_ADMIN_COMMAND_BYTES];
+	bool is_restore;
 
 	if (argc < 2)
 		return usage();
@@ -131,10 +133,11 @@ int zctl_snapshot(const struct zctl_context *context, int argc, char **argv)
 		return argc > 3 ? usage() : list(context, argc == 3 ? argv[2] : NULL);
 	if (!strcmp(argv[1], "create"))
 		return create(context, argc - 2, argv + 2);
-	if (strcmp(argv[1], "rm"))
+	is_restore = !strcmp(argv[1], "restore");
+	if (strcmp(argv[1], "rm") != 0 && !is_restore)
 		return create(context, argc - 1, argv + 1);
-	if (argc != 3 ||
-	    snprintf(command, sizeof command, "snapshot rm %s", argv[2]) >= (int)sizeof command)
+	if (argc != 3 || snprintf(command, sizeof command, "snapshot %s %s", argv[1], argv[2]) >=
+	                         (int)sizeof command)
 		return usage();
-	return change(context, command, "removed");
+	return change(context, command, is_restore ? "restored" : "removed");
 }

@@ -33,7 +33,7 @@ static const struct command commands[] = {
 	  zctl_drain, false },
 	{ "undrain", "nvme:NAME", "the path is used again, also one that had failed", zctl_drain,
 	  false },
-	{ "snapshot", "JOB|list|rm", "keep a job's committed step without copying, list, remove",
+	{ "snapshot", "JOB|list|rm|restore", "keep a committed step, list, remove, go back to it",
 	  zctl_snapshot, true },
 	{ "export", "JOB[/NAME] TARGET", "write a step's parameters, or everything, into files",
 	  zctl_export, true },

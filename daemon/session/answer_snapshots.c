@@ -30,7 +30,7 @@ static void snapshot_done(struct zero_snapshot_op *op)
 	sess_answered(container_of(inquiry, struct sess, inquiry));
 }
 
-/* Make or remove one: answered by sess_answered(), possibly before this returns. */
+/* Make, remove or go back to one: answered by sess_answered(), possibly before this returns. */
 void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry)
 {
 	struct zero_snapshot_op *op = &inquiry->snapshot_op;
@@ -46,6 +46,8 @@ void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inqui
 	(void)zi_copy_name(op->name, sizeof(op->name), inquiry->name);
 	if (inquiry->question == SESS_ASK_SNAPSHOT_CREATE)
 		zero_snapshot_create(shard->zero, op);
+	else if (inquiry->question == SESS_ASK_SNAPSHOT_RESTORE)
+		zero_snapshot_restore(shard->zero, op);
 	else
 		zero_snapshot_remove(shard->zero, op);
 }

@@ -149,6 +149,7 @@ static void ask_at_shard(struct zi_post *post)
 	switch (inquiry->question) {
 	case SESS_ASK_SNAPSHOT_CREATE:
 	case SESS_ASK_SNAPSHOT_REMOVE:
+	case SESS_ASK_SNAPSHOT_RESTORE:
 		sess_answer_snapshot(control->shard, session->uid, inquiry);
 		return;
 	case SESS_ASK_EXPORT_OPEN:

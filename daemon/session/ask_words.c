@@ -14,7 +14,7 @@
 
 static const char ask_allowed[] =
 	"status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], drain STORE, "
-	"undrain STORE, snapshot create|list|rm, export open|read and "
+	"undrain STORE, snapshot create|list|rm|restore, export open|read and "
 	"load open|describe|put|end are answered";
 
 /* The next word of a copy of the command; "" at its end. */
@@ -191,6 +191,7 @@ static const struct {
 	{ "load", "describe", SESS_ASK_LOAD_DESCRIBE, take_load_describe },
 	{ "load", "put", SESS_ASK_LOAD_PUT, take_load_put },
 	{ "load", "end", SESS_ASK_LOAD_END, take_nothing },
+	{ "snapshot", "restore", SESS_ASK_SNAPSHOT_RESTORE, take_remove },
 	{ "snapshot", "rm", SESS_ASK_SNAPSHOT_REMOVE, take_remove },
 };
 

@@ -4,7 +4,7 @@
  * reserved and paid for first, each extent is compared with the checksums that its sender says it
  * has and written, and in the end one transaction makes it a snapshot like any other. Until then
  * nothing of it is in the catalog, so whatever ends an import leaves nothing. Floor 5, shard
- * thread, but for import_flush().
+ * thread, but for the flushes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -378,9 +378,8 @@ int zero_import_write(struct zero_import *import, uint32_t index, void *buffer, 
 /* ---- the end ---- */
 
 /* See internal.h. */
-int import_flush(struct catalog_request *request)
+int snapshot_flush(const struct zero_snapshot *snapshot)
 {
-	struct zero_snapshot *snapshot = container_of(request, struct zero_snapshot, request);
 	uint32_t members = 0, failed = 0;
 	struct tier *tier = NULL;
 
@@ -391,6 +390,12 @@ int import_flush(struct catalog_request *request)
 		members |= tier_member_bit(snapshot->extents[i].member);
 	}
 	return tier ? err_trace(tier_flush(tier, members, &failed)) : 0;
+}
+
+/* See internal.h. */
+int import_flush(struct catalog_request *request)
+{
+	return err_trace(snapshot_flush(container_of(request, struct zero_snapshot, request)));
 }
 
 /* See zero.h. Context: shard thread. */

@@ -343,8 +343,13 @@ void snapshot_stored(struct catalog_request *request);
 /* ---- import.c ---- */
 /* What was imported goes down to the media before the catalog names it. Commit thread. */
 int import_flush(struct catalog_request *request);
+/* All that it holds. Commit thread; nobody changes it meanwhile. */
+int snapshot_flush(const struct zero_snapshot *snapshot);
 
 /* ---- load.c ---- */
+/* Types and optimizer are the snapshot's. -EINVAL with the difference. */
+int load_config_check(const struct zi_job_config *config, const struct zero_snapshot *snapshot,
+                      struct zi_text *text);
 bool load_is_due(const struct zero_job *job);
 int load_check(const struct zero_rank *rank, struct zi_text *text);
 int load_adopt(struct zero_job *job, struct zi_text *text);

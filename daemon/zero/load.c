@@ -32,8 +32,9 @@ void load_forget(struct zero_rank *rank)
 	rank->load = NULL;
 }
 
-static int config_check(const struct zi_job_config *config, const struct zero_snapshot *snapshot,
-                        struct zi_text *text)
+/* See internal.h. */
+int load_config_check(const struct zi_job_config *config, const struct zero_snapshot *snapshot,
+                      struct zi_text *text)
 {
 	const struct catalog_job_config *stored = &snapshot->record->config;
 
@@ -88,7 +89,7 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 		return err_origin(zi_text_error(text, snapshot->refusal,
 		                                "snapshot '%s/%s' cannot be read: %s", job, name,
 		                                snapshot->refusal_text.chars));
-	r = config_check(&rank->job->group.config, snapshot, text);
+	r = load_config_check(&rank->job->group.config, snapshot, text);
 	if (r)
 		return err_trace(r);
 	load_forget(rank);

@@ -179,6 +179,11 @@ void zero_snapshot_create(struct zero *zero, struct zero_snapshot_op *op);
 /* Forgets one; space that nobody else holds is free. -ENOENT; -EACCES; -EBUSY it is being read. */
 void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op);
 
+/* The job, which nobody uses, stands at its snapshot again; what it had committed since is gone.
+ * -ENOENT no such job or snapshot; -EACCES; -EBUSY it is in use, by whom; -EINVAL another model;
+ * -EXDEV on another tier; -EOPNOTSUPP state in memory. */
+void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op);
+
 /* To read: the snapshot of that name, or (with "") the committed step, which is then held by nobody
  * else and not in the catalog. It stays until it is released. Errors as above; a job at rest whose
  * quota or tier is full can be held all the same. */

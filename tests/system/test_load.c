@@ -421,3 +421,55 @@ Test(load, that_dies_in_the_middle_leaves_nothing)
 	expect_nothing_left();
 	RUN(0, "load", path_of("all"), "new");
 }
+
+/* ---- restore ---- */
+
+static void refused_while_attached(const struct trainer *trainer, enum trainer_point point,
+                                   void *arg)
+{
+	(void)arg;
+	if (point != TRAINER_WAITED || trainer->rank || trainer->step != 2)
+		return;
+	if (harness_zctl(harness.socket_path,
+	                 (const char *const[]){ "snapshot", "base", "--name", "two", NULL }, words,
+	                 sizeof(words)) != 0)
+		_exit(101);
+	if (harness_zctl(harness.socket_path,
+	                 (const char *const[]){ "snapshot", "restore", "base/two", NULL }, words,
+	                 sizeof(words)) != 1 ||
+	    !strstr(words, "is in use by 2 processes, such as rank 0, pid"))
+		_exit(102);
+}
+
+Test(load, restore_puts_a_job_back_and_it_goes_the_same_way)
+{
+	struct trainer_settings settings = settings_of("base", 2, ZINF_OFFLOAD_NVME);
+	struct ranks ranks;
+
+	settings.hook = refused_while_attached;
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	ranks_free(&ranks);
+	settings.hook = NULL;
+	for (uint32_t i = 0; i < 2; i++) {
+		RUN(0, "snapshot", "restore", "base/two");
+		system_expect_text(words, "restored base/two, step 2");
+		if (i) { /* What was said is kept. */
+			harness_kill(&harness);
+			cr_assert_eq(harness_restart(&harness), 0);
+		}
+		settings.options.incarnation = i ? "third" : "second";
+		cr_assert_eq(ranks_train(&ranks, &settings), 0);
+		cr_assert_eq(ranks.reports[0]->first_steps[0], 2);
+		cr_assert(ranks_are_right(&ranks));
+		ranks_free(&ranks);
+	}
+	RUN(1, "snapshot", "restore", "base/three");
+	system_expect_text(words, "no snapshot 'base/three'");
+	RUN(1, "snapshot", "restore", "nobody/two");
+	system_expect_text(words, "no job 'nobody'");
+	cr_assert_eq(system_destroy_job(&settings), 0);
+	RUN(1, "snapshot", "restore", "base/two");
+	system_expect_text(words, "by zinf_load()");
+	RUN(0, "snapshot", "rm", "base/two");
+	expect_nothing_left();
+}

@@ -169,6 +169,12 @@ void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op)
 	fake_snapshot(op);
 }
 
+void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op)
+{
+	(void)zero;
+	fake_snapshot(op);
+}
+
 void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 {
 	(void)zero;

@@ -45,16 +45,14 @@ struct zero_shares {
 /*
  * A committed step whose extents are kept (snapshot.c).
  *
- *               IMPORTING ──────┐
- *                               ▼
  *   WAITING ──▶ WRITING ──▶ STORING ──▶ KEPT ──▶ DELETING
  *   the job's   state in    the catalog          the catalog forgets it; its space is
- *   step ends   memory      is told              given back then
+ *   step ends   memory      is told              given back then; import.c: from IMPORTING
  */
 enum zero_snapshot_phase {
 	ZERO_SNAPSHOT_WAITING,
 	ZERO_SNAPSHOT_WRITING,
-	ZERO_SNAPSHOT_IMPORTING, /* a client sends it: import.c */
+	ZERO_SNAPSHOT_IMPORTING, /* a client sends it */
 	ZERO_SNAPSHOT_STORING,
 	ZERO_SNAPSHOT_KEPT,
 	ZERO_SNAPSHOT_DELETING

@@ -112,7 +112,7 @@ $(ZINFD): $(call objects,daemon) $(DAEMON_A)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_daemon)
 
-$(ZCTL): $(call objects,zctl) $(LIBCLIENT_A)
+$(ZCTL): $(call objects,zctl) $(BUILD)/nvme/smart.o $(BUILD)/nvme/smart_read.o $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_zctl)

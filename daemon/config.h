@@ -34,6 +34,7 @@ struct config_store {
 	uint64_t deadline_s;  /* 0: none */
 	uint64_t iopoll;
 	uint64_t write_budget_bytes, write_budget_action; /* a day; 0: none */
+	uint64_t wear_percent;
 	uint32_t line;                        /* of its section's first key */
 	uint32_t seen_lines[CONFIG_KEYS_MAX]; /* by index into the table; 0: not given */
 };
@@ -47,6 +48,7 @@ struct config {
 	char state_dir[CONFIG_TEXT_BYTES];
 	char topology[CONFIG_TEXT_BYTES]; /* "" is this machine */
 	uint64_t socket_mode, log_level, stop_timeout_s, spin_us, pool_threads;
+	uint64_t wear_interval_s; /* 0: never */
 
 	uint64_t cpu_capacity_bytes; /* 0: half of what this process may use */
 	uint64_t huge_pages, lock;

@@ -48,6 +48,10 @@ const struct config_key config_keys[] = {
 	{ "daemon", "pool_threads", CONFIG_COUNT, OF(pool_threads), 1, 1024, .special = "auto",
 	  .special_value = 0, .fallback = "auto",
 	  .doc = "Threads that compute, per NUMA node. auto: one for each CPU." },
+	{ "daemon", "wear_interval_s", CONFIG_COUNT, OF(wear_interval_s), 60, 604800,
+	  .special = "never", .special_value = 0, .fallback = "3600",
+	  .doc = "How often the drives under the stores are asked for their health (SMART), the "
+	         "first time at start. Only NVMe drives answer, and only to CAP_SYS_ADMIN." },
 	{ "daemon", "topology", CONFIG_TEXT, OF(topology), .special = "auto", .fallback = "auto",
 	  .doc = "auto: this machine. `synthetic:DESCRIPTION` or `xml:PATH` (hwloc) for tests; "
 	         "memory and threads are not bound then." },
@@ -125,6 +129,9 @@ const struct config_key config_keys[] = {
 	  .doc = "Beyond the budget: warn: it is logged once a day. slow: steps go on at the "
 	         "budget's own pace, so that a day writes at most twice as much. refuse: no step "
 	         "begins (-EDQUOT) until midnight UTC." },
+	{ "nvme", "wear_percent", CONFIG_COUNT, OF_STORE(wear_percent), 1, 255, .fallback = "80",
+	  .doc = "Of a drive's rated life: when so much is used, it is logged (once). Spare below "
+	         "the drive's own threshold and its critical warnings are logged as well." },
 
 	{ "limits", "sessions", CONFIG_COUNT, OF(sessions), 1, 16384, .fallback = "128",
 	  .doc = "Attached processes." },

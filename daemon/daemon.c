@@ -215,6 +215,8 @@ static int make_sessions(struct daemon *daemon)
 		                     &daemon->control);
 	if (!r)
 		r = daemon_watch_engine(shard);
+	if (!r)
+		r = daemon_start_wear(daemon);
 	return err_trace(r);
 }
 
@@ -332,12 +334,15 @@ void daemon_free(struct daemon *daemon)
 	for (uint32_t i = 0; i < daemon->cpu_tier_count; i++)
 		daemon->devices[i] = dev_free(daemon->devices[i]);
 	daemon->catalog = catalog_close(daemon->catalog);
+	daemon_stop_wear(daemon);
 	/* Nothing is in flight; and the engine belongs to the thread that is gone. */
 	daemon_unwatch_engine(shard);
 	if (shard->loop)
 		drain(shard->loop);
 	if (daemon->loop)
 		drain(daemon->loop);
+	if (daemon->wear.loop)
+		drain(daemon->wear.loop);
 	daemon->control = sess_control_free(daemon->control);
 	shard->sessions = sess_shard_free(shard->sessions);
 	/* Processes may go on mapping what they have; nobody counts it any more. */
@@ -348,5 +353,6 @@ void daemon_free(struct daemon *daemon)
 	daemon_close_stores(daemon);
 	shard->loop = zi_loop_free(shard->loop);
 	daemon->loop = zi_loop_free(daemon->loop);
+	daemon->wear.loop = zi_loop_free(daemon->wear.loop);
 	daemon->topo = topo_free(daemon->topo);
 }

@@ -22,6 +22,7 @@
 #include "daemon/device/device.h"
 #include "daemon/notify.h"
 #include "daemon/session/session.h"
+#include "daemon/tier/stripe.h"
 #include "daemon/tier/tier.h"
 #include "daemon/topo/topo.h"
 
@@ -52,6 +53,16 @@ struct daemon_shard {
 	const struct topo *topo; /* the daemon's */
 };
 
+/* Asks drives for their health (wear.c). The thread's, but for what a post carries. */
+struct daemon_wear {
+	struct zi_loop *loop;
+	struct zi_thread thread;
+	struct zi_timer timer;
+	struct zi_post post; /* to the shard, and back */
+	bool is_out;
+	struct tier_wear found[CONFIG_STORES_MAX]; /* the shard's while the post is out */
+};
+
 struct daemon {
 	const struct config *config;
 	struct notify notify;
@@ -68,6 +79,7 @@ struct daemon {
 	uint32_t pool_thread_count;
 
 	struct daemon_shard shard;
+	struct daemon_wear wear;
 	struct daemon_bench *bench; /* under way, or NULL. Shard thread */
 
 	struct zi_loop *loop; /* control's */
@@ -128,5 +140,8 @@ void daemon_tune_store(const struct daemon *daemon, const struct config_store *c
 /* stores.c: stores, NVMe tiers. */
 int daemon_open_stores(struct daemon *daemon, struct zi_text *text);
 void daemon_close_stores(struct daemon *daemon);
+/* wear.c: drives' health. */
+int daemon_start_wear(struct daemon *daemon);
+void daemon_stop_wear(struct daemon *daemon);
 /* facts.c: what ADMIN shows. */
 void daemon_fill_facts(struct daemon *daemon);

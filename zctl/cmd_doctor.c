@@ -25,6 +25,7 @@
 #include "common/base/thread.h"
 #include "common/base/types.h"
 #include "common/wire/region.h"
+#include "nvme/smart.h"
 #include "zctl/table.h"
 #include "zctl/zctl.h"
 
@@ -172,6 +173,37 @@ static void check_direct(struct finding *finding, const char *directory)
 	set_found(finding, VERDICT_OK, "%s takes O_DIRECT", directory);
 }
 
+/* Not reported is no fault: a virtual disk, say. */
+static void check_wear(struct finding *finding, const char *directory)
+{
+	_cleanup_(zi_closep) int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct nvme_smart smart;
+	struct zi_text text = { "" };
+	int r;
+
+	finding->subject = "drive wear";
+	if (fd < 0) {
+		set_found(finding, VERDICT_BETTER, "%s: %s", directory, strerror(errno));
+		return;
+	}
+	r = nvme_smart_read(fd, &text, &smart);
+	if (r) {
+		set_found(finding, r == -ENODEV ? VERDICT_OK : VERDICT_BETTER, "%.150s",
+		          text.chars[0] ? text.chars : strerror(-r));
+		if (r == -EACCES || r == -EPERM)
+			set_advice(finding, "ask as root: zctl doctor DIRECTORY");
+		return;
+	}
+	set_found(finding, VERDICT_OK,
+	          "%u %% of its life used, %u %% spare left, %llu media errors",
+	          smart.used_percent, smart.spare_percent,
+	          (unsigned long long)smart.media_error_count);
+	if (!nvme_smart_is_worn(&smart, 80, &text))
+		return;
+	finding->verdict = VERDICT_BETTER;
+	set_advice(finding, "replace the drive soon, and see what writes so much (zctl jobs)");
+}
+
 static void check_numa(struct finding *finding, const char *directory)
 {
 	hwloc_topology_t topology;
@@ -242,7 +274,7 @@ static void check_nccl(struct finding *finding, const char *directory)
 typedef void (*check_fn)(struct finding *finding, const char *directory);
 static const check_fn checks[] = {
 	check_uring,  check_memlock, check_hugetlb, check_collapse,
-	check_direct, check_numa,    check_cuda,    check_nccl,
+	check_direct, check_wear,    check_numa,    check_cuda, check_nccl,
 };
 
 static const char *verdict_name(enum verdict verdict)

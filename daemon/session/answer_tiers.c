@@ -23,6 +23,32 @@ static json_t *answer_tier(const struct tier *tier)
 	return object;
 }
 
+/* What the drive says; a string says why it does not. */
+static json_t *answer_wear(const struct tier_wear *wear)
+{
+	const struct nvme_smart *smart = &wear->smart;
+	json_t *object;
+
+	if (!wear->is_known)
+		return json_string(wear->why.chars[0] ? wear->why.chars : "not asked yet");
+	object = json_object();
+	answer_number(object, "used_percent", smart->used_percent);
+	answer_number(object, "spare_percent", smart->spare_percent);
+	answer_number(object, "spare_threshold_percent", smart->spare_threshold_percent);
+	answer_number(object, "critical_warning", smart->critical_warning);
+	answer_number(object, "media_errors", smart->media_error_count);
+	answer_number(object, "power_on_hours", smart->power_on_hours);
+	answer_number(object, "unsafe_shutdowns", smart->unsafe_shutdown_count);
+	answer_put(object, "celsius",
+	           smart->celsius == NVME_SMART_UNKNOWN_CELSIUS ? json_null()
+	                                                        : json_integer(smart->celsius));
+	answer_put(object, "read_bytes",
+	           smart->read_bytes ? answer_integer(smart->read_bytes) : json_null());
+	answer_put(object, "write_bytes",
+	           smart->write_bytes ? answer_integer(smart->write_bytes) : json_null());
+	return object;
+}
+
 static json_t *answer_member(const struct tier_member *member, double weight_sum)
 {
 	const struct nvme_store *store = member->store;
@@ -45,6 +71,7 @@ static json_t *answer_member(const struct tier_member *member, double weight_sum
 	                                          : json_null());
 	answer_word(object, "write_budget_action",
 	            tier_budget_action_name(member->tally.budget.action));
+	answer_put(object, "drive", answer_wear(&member->wear));
 	answer_number(object, "moved_bytes_per_s", member->pace.bytes_per_s);
 	answer_number(object, "errors", member->error_count);
 	answer_put(object, "is_draining", json_boolean(member->is_draining));

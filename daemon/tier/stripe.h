@@ -26,6 +26,7 @@
 
 #include "daemon/tier/tally.h"
 #include "daemon/tier/tier.h"
+#include "nvme/smart.h"
 
 #define TIER_MEMBERS_MAX 16u
 /* Extents of a lane are spread by themselves: what is read each step must not all lie on one
@@ -51,6 +52,14 @@ struct tier_pace {
 	uint32_t behind_count;   /* figures in a row that were too low; SLOW: high enough */
 };
 
+/* What its drive said of its health, or why it did not. */
+struct tier_wear {
+	bool is_known;
+	struct nvme_smart smart;
+	struct zi_text why; /* not known; "": not asked yet */
+	bool is_told;       /* that it wears out */
+};
+
 /* Stays at its address as long as the tier: extents name it. */
 struct tier_member {
 	struct tier *tier;
@@ -74,6 +83,7 @@ struct tier_member {
 	double credits[TIER_LANES]; /* bytes that it is behind (above 0) its share */
 	struct tier_pace pace;
 	struct tier_tally tally; /* and its budget */
+	struct tier_wear wear;
 	/* counters since start */
 	uint64_t read_bytes, write_bytes;
 	uint64_t error_count;

@@ -80,6 +80,16 @@ static inline uint64_t job_subgroup_param_bytes(const struct zero_job *job,
 	       zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 }
 
+/* Opcodes of calls that do not come through the ring. */
+enum {
+	ZERO_OP_MATERIALIZE = _ZI_OP_COUNT,
+	ZERO_OP_WRITE_BEGIN,
+	ZERO_OP_WRITE_END,
+	ZERO_OP_DESTROY,
+	ZERO_OP_TENSOR_OPEN,
+	_ZERO_OP_COUNT
+};
+
 /* ---- op.c ---- */
 /* Fills the private part; false when the op was completed because the rank is out. */
 bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode);

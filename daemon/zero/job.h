@@ -404,9 +404,9 @@ struct zero_job {
 	struct tier *cpu_tier;
 	struct tier *nvme_tier; /* NULL: state in memory alone */
 	struct nvme_flow *flow; /* its share of the stores; NULL: there are none */
-	struct tier_tally tally; /* below the uid's */
-	bool is_paced;           /* its next step waits for a budget, and for this */
-	struct zi_timer pace_timer;
+	struct tier_tally tally;    /* below the uid's */
+	struct zi_timer pace_timer; /* is_paced: its next step waits for a budget, and for this */
+	bool is_paced;
 	struct dev *device;
 	uint32_t busy_count;
 	uint32_t attached_count; /* ranks, with those of replaced incarnations */
@@ -487,14 +487,4 @@ struct zero_job {
 
 	struct zi_step_stats last_stats;
 	uint64_t read_bytes, write_bytes;
-};
-
-/* Opcodes of calls that do not come through the ring. */
-enum {
-	ZERO_OP_MATERIALIZE = _ZI_OP_COUNT,
-	ZERO_OP_WRITE_BEGIN,
-	ZERO_OP_WRITE_END,
-	ZERO_OP_DESTROY,
-	ZERO_OP_TENSOR_OPEN,
-	_ZERO_OP_COUNT
 };

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: what jobs write is counted over restarts, and held against budgets when a step begins.
- * Method: a node whose clock the test sets; budgets that a few steps use up. Beside it, shares: two
- * jobs of different weights at one store, by what they were served when the first is through.
+ * Method: a node whose clock the test sets; budgets that a few steps use up.
  */
 #include "tests/unit/zero/world.h"
 

@@ -21,8 +21,8 @@ struct tier_move {
 	uint64_t offset_bytes; /* in the store */
 	void *buffer;          /* aligned to ZI_STORE_ALIGN_BYTES */
 	uint64_t bytes;
-	uint64_t deadline_ns;   /* absolute; 0: what the store's requests may take (deadline_s) */
-	struct nvme_flow *flow; /* whose share of the store it takes; NULL: nobody's */
+	uint64_t deadline_ns;     /* absolute; 0: what the store's requests may take (deadline_s) */
+	struct nvme_flow *flow;   /* whose share of the store it takes; NULL: nobody's */
 	struct tier_tally *tally; /* whose bytes they are, once moved; NULL: nobody's */
 	tier_move_fn done;
 	/* results */

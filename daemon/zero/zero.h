@@ -40,8 +40,8 @@
 #include "common/base/types.h"
 #include "common/wire/control.h"
 #include "common/wire/layout.h"
-#include "daemon/tier/tally.h"
 #include "daemon/tier/move.h"
+#include "daemon/tier/tally.h"
 
 struct catalog;
 struct catalog_job;
@@ -104,7 +104,7 @@ struct zero_options {
 	uint32_t nvme_tier_count;
 	uint64_t default_staging_bytes;
 	uint64_t uid_cpu_limit_bytes, uid_nvme_limit_bytes; /* quota per uid; UINT64_MAX none */
-	struct tier_budget uid_write_budget; /* of each uid */
+	struct tier_budget uid_write_budget;                /* of each uid */
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
 	/* Milliseconds since 1970, UTC; NULL: the system's. */
 	uint64_t (*now_ms)(void *arg);
@@ -360,7 +360,7 @@ struct zero_job_report {
 	/* in all its life, as commits counted; today: since midnight UTC */
 	uint64_t total_read_bytes, total_write_bytes, today_write_bytes;
 	bool is_paced; /* its next step waits for a write budget */
-	bool has_pool;                    /* parameters on NVMe; of the pool: */
+	bool has_pool; /* parameters on NVMe; of the pool: */
 	struct {
 		uint64_t budget_bytes, resident_bytes, pinned_bytes;
 		uint64_t read_bytes; /* these since it was made */

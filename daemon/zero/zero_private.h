@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What zero holds beside its jobs: accounts, extents with several holders, snapshots, a job that is
+ * moved off a path. Floor 5; shard thread.
+ */
+#pragma once
+
+#include "daemon/catalog/catalog.h"
+#include "daemon/device/device.h"
+#include "daemon/tier/move.h"
+#include "daemon/tier/tier.h"
+#include "daemon/zero/zero.h"
+
+struct zero_job;
+struct zero_subgroup;
+
+/* Of a uid, kept for good; or of a job, kept while processes hold what it paid for. */
+struct zero_account {
+	struct zi_list accounts_link;
+	uint32_t uid;
+	struct tier_account account;
+	struct tier_tally tally; /* a uid's; a job has its own */
+	struct nvme_flow *flow;  /* a gone job's: tensors of its ranks may be in flight; or NULL */
+};
+
+/* An extent that is held more than once (share.c). */
+struct zero_share {
+	const struct tier_member *member;
+	uint64_t offset_bytes, bytes;
+	uint64_t digest;     /* while recovering: of what a row says about it */
+	uint32_t hold_count; /* 0: a free slot */
+};
+
+struct zero_shares {
+	struct zero_share *slots; /* (capacity,) a power of two */
+	uint32_t capacity, count;
+	bool is_recovering;
+};
+
+/*
+ * A committed step whose extents are kept (snapshot.c).
+ *
+ *   WAITING ──▶ WRITING ──▶ STORING ──▶ KEPT ──▶ DELETING
+ *   the job's   state in    the catalog          the catalog forgets it; its space is
+ *   step ends   memory      is told              given back then; import.c: from IMPORTING
+ */
+enum zero_snapshot_phase {
+	ZERO_SNAPSHOT_WAITING,
+	ZERO_SNAPSHOT_WRITING,
+	ZERO_SNAPSHOT_IMPORTING, /* a client sends it */
+	ZERO_SNAPSHOT_STORING,
+	ZERO_SNAPSHOT_KEPT,
+	ZERO_SNAPSHOT_DELETING
+};
+
+struct zero_snapshot {
+	struct zero *zero;
+	struct zi_list snapshots_link;
+	enum zero_snapshot_phase phase;
+	struct zero_job *job;       /* WAITING, WRITING: whose; NULL later: it may be gone */
+	struct catalog_job *record; /* from STORING (IMPORTING) on; owned */
+	char job_name[ZI_NAME_BYTES];
+	char name[ZI_NAME_BYTES]; /* "": held by somebody who reads it, and by no catalog */
+	uint32_t uid;
+	bool is_automatic;
+	bool is_hold;   /* zero_snapshot_hold() */
+	bool is_import; /* import.c: since this start of the daemon */
+	uint64_t created_s;
+	uint32_t keep_count;         /* automatic ones to keep, once this is; 0: all */
+	uint32_t use_count;          /* readers, and ranks that will load it */
+	struct tier_extent *extents; /* (record->extent_count,) held */
+	uint64_t held_bytes;
+	struct tier_charge charge;
+	int refusal; /* not 0: damaged, or its store is not here */
+	struct zi_text refusal_text;
+	struct catalog_request request;
+	struct zero_snapshot_op *op; /* who waits for it; NULL: nobody */
+};
+
+#define ZERO_EVACUEES 4u
+
+/* An extent on its way to another path. */
+struct zero_evacuee {
+	struct zero_job *job;
+	struct zero_subgroup *subgroup; /* NULL: free */
+	uint32_t plane;
+	void *slot;
+	struct tier_move move;
+	struct dev_task task;
+	int error;
+	struct zi_text text;
+};
+
+/* A job at rest that is moved off a path: evacuate.c. */
+struct zero_evacuation {
+	struct zero_job *job; /* NULL: none */
+	struct tier_staging *staging;
+	struct zero_evacuee evacuees[ZERO_EVACUEES];
+	uint32_t active_count; /* of them */
+	uint32_t round_count;  /* moved, not committed */
+	uint32_t cursor;       /* next place, in order of subgroups and planes */
+	bool is_filling, is_posted;
+	struct zi_post post;
+};
+
+struct zero {
+	struct zero_options options;
+	struct zero_shares shares;
+	struct zi_list snapshots;      /* struct zero_snapshot, oldest first */
+	struct zi_list snapshots_done; /* struct zero_snapshot_op, by link */
+	uint32_t snapshot_busy_count;  /* whose request is out */
+	struct zi_list jobs;           /* struct zero_job, by jobs_link */
+	struct zi_list ghosts; /* jobs that nobody can find any more, whose deletion is under way */
+	struct zi_list accounts;  /* of uids */
+	struct zi_list retired;   /* of jobs that are gone, until nothing is charged to them */
+	struct zi_list completed; /* struct zero_op, by link */
+	struct zi_list notices;   /* struct zero_rank, by notice_link */
+	uint32_t job_count;
+	uint32_t tensor_busy_count; /* moves and tasks of tensors, also of ranks that have left */
+	bool is_draining;
+	bool is_stopping;
+	/* Not 0: the catalog takes nothing more, and what it was given last may be in force after a
+	 * restart. No extent is given back from then on, and nothing begins that would commit. */
+	int frozen;
+	struct zi_text frozen_text;
+	void (*quiesced)(void *arg); /* NULL: nobody waits */
+	void *quiesced_arg;
+	struct zero_evacuation evacuation;
+};

@@ -195,9 +195,8 @@ static void check_wear(struct finding *finding, const char *directory)
 		return;
 	}
 	set_found(finding, VERDICT_OK,
-	          "%u %% of its life used, %u %% spare left, %llu media errors",
-	          smart.used_percent, smart.spare_percent,
-	          (unsigned long long)smart.media_error_count);
+	          "%u %% of its life used, %u %% spare left, %llu media errors", smart.used_percent,
+	          smart.spare_percent, (unsigned long long)smart.media_error_count);
 	if (!nvme_smart_is_worn(&smart, 80, &text))
 		return;
 	finding->verdict = VERDICT_BETTER;
@@ -273,8 +272,8 @@ static void check_nccl(struct finding *finding, const char *directory)
 
 typedef void (*check_fn)(struct finding *finding, const char *directory);
 static const check_fn checks[] = {
-	check_uring,  check_memlock, check_hugetlb, check_collapse,
-	check_direct, check_wear,    check_numa,    check_cuda, check_nccl,
+	check_uring, check_memlock, check_hugetlb, check_collapse, check_direct,
+	check_wear,  check_numa,    check_cuda,    check_nccl,
 };
 
 static const char *verdict_name(enum verdict verdict)

@@ -61,6 +61,7 @@ void ahead_mark(struct zero_job *job)
 		.beta1_power = job->beta1_power,
 		.beta2_power = job->beta2_power,
 		.blob_index = job->blob_index,
+		.world = job->world,
 	};
 }
 

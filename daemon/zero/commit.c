@@ -194,6 +194,7 @@ void commit_submit(struct zero_job *job)
 
 	step->commit_ns = zi_clock_now_ns();
 	record_fill(job);
+	job->record.world_size = job->world;
 	job->record.step = (int64_t)step->stats.step;
 	job->record.update_count = job->update_count;
 	job->record.beta1_power = job->beta1_power;
@@ -233,8 +234,8 @@ void commit_moved(struct zero_job *job, catalog_request_fn done)
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			record_moved(job, &job->subgroups[i], plane);
-	for (uint32_t i = 0; i < job->world; i++) {
-		const struct zero_blob *blob = &job->blobs[job->blob_index][i];
+	for (uint32_t i = 0; i < job->committed.world; i++) {
+		const struct zero_blob *blob = &job->blobs[job->committed.blob_index][i];
 
 		if (blob->byte_count)
 			job->record_blobs[job->record.blob_count++] = (struct catalog_blob){

@@ -305,7 +305,7 @@ int share_reserve(struct zero_shares *shares, uint32_t count);
 void share_hold(struct zero_shares *shares, const struct tier_extent *extent);
 void share_release(struct zero_shares *shares, struct tier_extent *extent);
 int share_claim(struct zero_shares *shares, const struct tier_extent *extent, uint64_t digest);
-void share_keep(struct zero_shares *shares, const struct tier_extent *extent);
+int share_keep(struct zero_shares *shares, const struct tier_extent *extent);
 int share_recovered(struct zero_shares *shares);
 void share_free(struct zero_shares *shares);
 

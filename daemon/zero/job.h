@@ -223,6 +223,7 @@ struct zero_marks {
 	uint64_t update_count;
 	double beta1_power, beta2_power;
 	uint32_t blob_index;
+	uint32_t world; /* whose blobs those are; job->world is that of the last materialise */
 };
 
 #define ZERO_BLOBS 3u

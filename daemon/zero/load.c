@@ -160,7 +160,8 @@ int load_adopt(struct zero_job *job, struct zi_text *text)
 	          &(struct zero_marks){ .update_count = record->update_count,
 	                                .beta1_power = record->beta1_power,
 	                                .beta2_power = record->beta2_power,
-	                                .blob_index = job->blob_index });
+	                                .blob_index = job->blob_index,
+	                                .world = job->world });
 	return 0;
 }
 

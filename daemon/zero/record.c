@@ -5,12 +5,12 @@
 #include "common/base/assert.h"
 #include "daemon/zero/internal.h"
 
-/* All but extents and blobs. Arrays stay the job's. */
+/* What is committed, all but extents and blobs. Arrays stay the job's. */
 void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 {
 	*ret_record = (struct catalog_job){
 		.uid = job->uid,
-		.world_size = job->world,
+		.world_size = job->committed_step >= 0 ? job->committed.world : job->world,
 		.config = {
 			.param_dtype = job->config.param_dtype,
 			.grad_dtype = job->config.grad_dtype,
@@ -83,7 +83,7 @@ void record_committed(const struct zero_job *job, bool is_next, struct catalog_j
 				is_next ? (uint64_t)record->step : step);
 		}
 	}
-	for (uint32_t i = 0; i < job->world; i++) {
+	for (uint32_t i = 0; i < job->committed.world; i++) {
 		const struct zero_blob *blob = &job->blobs[job->committed.blob_index][i];
 
 		if (blob->byte_count)

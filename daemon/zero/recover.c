@@ -112,7 +112,8 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	ahead_set(job, stored->step,
 	          &(struct zero_marks){ .update_count = stored->update_count,
 	                                .beta1_power = stored->beta1_power,
-	                                .beta2_power = stored->beta2_power });
+	                                .beta2_power = stored->beta2_power,
+	                                .world = stored->world_size });
 	if (stored->config.param_dtype != ZI_DTYPE_F32 &&
 	    stored->config.param_dtype != ZI_DTYPE_BF16)
 		return damaged(job, "param_dtype");
@@ -275,16 +276,66 @@ static int refuse(struct recovery *recovery, struct zero_job *job, struct catalo
 	return 0;
 }
 
-/* Nobody writes where a damaged job's data may lie, as far as its rows can be believed: what is
- * outside the store, or another's, is passed over. */
-static void keep_space(struct zero *zero, const struct catalog_job *stored)
+/*
+ * Nobody writes where damaged data may lie, as far as its rows can be believed: what is outside the
+ * store, or another's, is passed over. @extents: (stored->extent_count,), what is held is noted
+ * there; NULL: it is held for good. Return: 0; -EUCLEAN something was passed over; -ENOMEM.
+ */
+static int keep_space(struct zero *zero, const struct catalog_job *stored,
+                      struct tier_extent *extents)
 {
+	bool is_whole = true;
+	int r;
+
+	r = share_reserve(&zero->shares, stored->extent_count);
+	if (r)
+		return err_trace(r);
 	for (uint32_t i = 0; i < stored->extent_count; i++) {
 		struct tier_extent extent = recover_place(zero, &stored->extents[i]);
 
-		if (extent.member && extent.bytes)
-			share_keep(&zero->shares, &extent);
+		if (!extent.member || !extent.member->store || !extent.bytes)
+			continue;
+		if (share_keep(&zero->shares, &extent))
+			is_whole = false;
+		else if (extents)
+			extents[i] = extent;
 	}
+	return is_whole ? 0 : err_origin(-EUCLEAN);
+}
+
+/*
+ * When every sound row has claimed its space. What a refused snapshot holds is given back with it,
+ * unless rows of refused ones contradict each other or others: then nobody knows whose it is, and
+ * it is given to nobody before the next start. Return: 0; -ENOMEM.
+ */
+static int keep_refused(struct recovery *recovery)
+{
+	struct zero *zero = recovery->zero;
+	bool is_disputed = false;
+	int r = 0;
+
+	for (uint32_t i = 0; i < recovery->refused_count && r != -ENOMEM; i++) {
+		r = keep_space(zero, recovery->refused[i], NULL);
+		is_disputed |= r != 0;
+	}
+	zi_list_for_each(link, &zero->snapshots) {
+		struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (!snapshot->refusal || r == -ENOMEM)
+			continue;
+		r = keep_space(zero, snapshot->record, snapshot->extents);
+		is_disputed |= r != 0;
+	}
+	zi_list_for_each(link, &zero->snapshots) {
+		struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (snapshot->refusal && is_disputed)
+			memset(snapshot->extents, 0,
+			       snapshot->record->extent_count * sizeof(*snapshot->extents));
+	}
+	return r == -ENOMEM ? err_trace(r) : 0;
 }
 
 static int recover_job(void *arg, struct catalog_job *job_row)
@@ -334,17 +385,10 @@ int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), vo
 	assert(zi_list_is_empty(&zero->jobs));
 	zero->shares.is_recovering = true;
 	r = catalog_load_jobs(zero->options.catalog, recover_job, &recovery, text);
-	zi_list_for_each(link, &zero->snapshots) {
-		const struct zero_snapshot *snapshot =
-			container_of(link, struct zero_snapshot, snapshots_link);
-
-		if (snapshot->refusal)
-			keep_space(zero, snapshot->record);
-	}
-	for (uint32_t i = 0; i < recovery.refused_count; i++) {
-		keep_space(zero, recovery.refused[i]);
+	if (!r)
+		r = keep_refused(&recovery);
+	for (uint32_t i = 0; i < recovery.refused_count; i++)
 		(void)catalog_job_free(recovery.refused[i]);
-	}
 	free(recovery.refused);
 	if (!r)
 		r = share_recovered(&zero->shares);

@@ -124,7 +124,8 @@ static int adopt(struct zero_job *job, const struct catalog_job *record)
 	          &(struct zero_marks){ .update_count = record->update_count,
 	                                .beta1_power = record->beta1_power,
 	                                .beta2_power = record->beta2_power,
-	                                .blob_index = job->blob_index });
+	                                .blob_index = job->blob_index,
+	                                .world = job->world });
 	r = recover_state(job, record, true);
 	if (r && !job->refusal) {
 		job->refusal = r;

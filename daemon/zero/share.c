@@ -191,17 +191,21 @@ int share_claim(struct zero_shares *shares, const struct tier_extent *extent, ui
 	return 0;
 }
 
-/* Recovery: as far as a damaged row can be believed, what it names is given to nobody. It has a
- * holder for good. */
-void share_keep(struct zero_shares *shares, const struct tier_extent *extent)
+/*
+ * Recovery: as far as a damaged row can be believed, what it names is given to nobody.
+ * Precondition: share_reserve(). Return: 0, it is a holder; -EUCLEAN outside the store, or other
+ * rows' in part.
+ */
+int share_keep(struct zero_shares *shares, const struct tier_extent *extent)
 {
 	struct zero_share *share;
 
-	assert(shares->is_recovering);
 	if (!is_known(shares, extent, &share))
-		(void)tier_extent_claim(extent); /* Outside, or other rows' in part. */
-	else if (share->bytes == extent->bytes)
-		share->hold_count++;
+		return err_trace(share_claim(shares, extent, 0));
+	if (share->bytes != extent->bytes)
+		return err_origin(-EUCLEAN);
+	share->hold_count++;
+	return 0;
 }
 
 /* From here on what has one holder is not written down. Return: 0; -ENOMEM. */

@@ -2,6 +2,7 @@
 /* Progress lines. Each is one printf() to a line-buffered stream, so ranks do not mix theirs. */
 #include "examples/gpt/report.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -113,10 +114,17 @@ static void print_line(const struct gpt_report *report, const struct gpt_record 
 	(void)printf("%s\n", stats->is_skipped ? "  SKIPPED: the gradient is not finite" : "");
 }
 
-/* The number of a committed step to whoever watches; one that has gone is no reason to stop. */
+/* The number of a committed step to whoever watches; one that has gone is no reason to stop. A pipe
+ * of one page holds the line, and this rank until the line was read: blanks that fill the next page
+ * come behind it, which whoever reads a number skips. */
 static void tell_watcher(struct gpt_report *report, uint64_t step)
 {
-	if (dprintf(report->watch_fd, "%" PRIu64 "\n", step) < 0) {
+	int page_bytes = fcntl(report->watch_fd, F_SETPIPE_SZ, 1);
+	int width = page_bytes > 0 ? page_bytes - 1 : 0;
+	int fill = page_bytes > 0 ? page_bytes : 0;
+
+	if (dprintf(report->watch_fd, "%-*" PRIu64 "\n", width, step) < 0 ||
+	    dprintf(report->watch_fd, "%*s", fill, "") < 0) {
 		(void)close(report->watch_fd);
 		report->watch_fd = -1;
 	}

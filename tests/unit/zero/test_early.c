@@ -268,8 +268,9 @@ Test(zero_early, death_at_any_moment_leaves_the_committed_step)
 {
 	uint32_t turns = 0;
 
+	/* Larger strides later: how many turns a step takes is the disk's affair. */
 	while (!die_after(turns) || turns % 3 == 0)
-		turns++;
+		turns += 1 + turns / 8;
 	cr_assert_gt(turns, 5, "there were moments in between");
 }
 

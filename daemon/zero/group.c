@@ -49,17 +49,14 @@ void group_break(struct zero_job *job, int error, uint32_t culprit, const struct
 		step_abort(job);
 }
 
-/* As group_break(), but a step that is being written ends first. */
+/* As group_break(), but a step that no longer needs its ranks ends first. */
 void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
                             const struct zi_text *text)
 {
 	struct zero_group *group = &job->group;
 
-	bool is_writing =
-		job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING;
-
 	/* The step may be a former group's: this one has no part in it. */
-	if (!is_writing || job->step.generation != group->generation) {
+	if (!step_is_called(job) || job->step.generation != group->generation) {
 		group_break(job, error, culprit, text);
 		return;
 	}
@@ -78,7 +75,7 @@ bool group_needs_all(struct zero_job *job)
 
 	if (!job->group.error)
 		return false;
-	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING) {
+	if (step_is_called(job)) {
 		job->group.is_left = false; /* As soon as the step is written. */
 		return false;
 	}
@@ -130,7 +127,8 @@ static void member_left(struct zero_job *job, uint32_t number, int pid, bool is_
                         const char *reason)
 {
 	struct zero_group *group = &job->group;
-	bool is_waited_for = job->is_materializing || job->step.phase == ZERO_STEP_STEPPING;
+	bool is_waited_for = job->is_materializing ||
+	                     (job->step.phase == ZERO_STEP_STEPPING && !step_is_called(job));
 	struct zi_text text;
 
 	if (group->phase == ZERO_GROUP_BROKEN)

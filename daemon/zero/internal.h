@@ -209,6 +209,7 @@ float reduce_average(const struct zero_job *job);
 void step_drained(struct zero_job *job);
 void step_try_begin(struct zero_op *op); /* STEP_BEGIN: completes or leaves it waiting */
 void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing */
+bool step_is_called(const struct zero_job *job);
 /* A unit's update begins early when nothing is missing for it. */
 void step_unit_advance(struct zero_job *job, uint32_t unit);
 /* This rank has handed over the last gradient of the unit in this step. */

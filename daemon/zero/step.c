@@ -225,6 +225,15 @@ static void step_skip(struct zero_job *job)
 		skip_end(job);
 }
 
+/* Return: every rank has called step(), so that it ends by itself, in a commit or not: what is left
+ * of it (sums of gradients, the update, the commit) is the daemon's alone. */
+bool step_is_called(const struct zero_job *job)
+{
+	if (job->step.phase == ZERO_STEP_STEPPING)
+		return gather_is_full(job, ZERO_GATHER_STEP) && !job->pipeline.error;
+	return job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING;
+}
+
 /* To the update, when every rank has called step() and all sums are there. */
 void step_advance(struct zero_job *job)
 {

@@ -127,15 +127,21 @@ Test(zero_death, leaves_state_in_memory_as_it_was)
 		die_at(point, ZI_OFFLOAD_CPU);
 }
 
-static void die_while_updating(uint32_t offload, bool is_clean)
+/* @max_norm: 0: the last step() begins the update; else it waits for sums of gradients, whose ends
+ * the loop, which nobody has turned yet, brings. */
+static void die_when_called(uint32_t offload, float max_norm, bool is_clean)
 {
 	struct zi_step_options options = model_options();
+	const struct zero_step *step;
 
 	begin(2, offload);
+	options.max_norm = max_norm;
 	model_gradients(actors, 2, 1, &options);
 	actor_start(&actors[0], 0, zero_step, NULL);
 	actor_start(&actors[1], 0, zero_step, NULL);
-	cr_assert_eq(node_job(&node, "train")->step.phase, ZERO_STEP_UPDATING);
+	step = &node_job(&node, "train")->step;
+	cr_assert_eq(step->phase, max_norm > 0 ? ZERO_STEP_STEPPING : ZERO_STEP_UPDATING);
+	cr_assert_eq(step->reduce_count > 0, max_norm > 0);
 	actor_leave(&actors[1], is_clean);
 	cr_assert_eq(actors[1].calls[0].op.result, -ECANCELED);
 	cr_assert_not(actors[0].is_broken, "the step needs nothing more of it");
@@ -153,13 +159,20 @@ static void die_while_updating(uint32_t offload, bool is_clean)
 
 Test(zero_death, while_updating_lets_the_step_commit)
 {
-	die_while_updating(ZI_OFFLOAD_NVME, false);
-	die_while_updating(ZI_OFFLOAD_CPU, false);
+	die_when_called(ZI_OFFLOAD_NVME, 0, false);
+	die_when_called(ZI_OFFLOAD_CPU, 0, false);
 }
 
 Test(zero_death, clean_leave_while_updating_breaks_when_it_is_next_needed)
 {
-	die_while_updating(ZI_OFFLOAD_NVME, true);
+	die_when_called(ZI_OFFLOAD_NVME, 0, true);
+}
+
+Test(zero_death, when_all_have_called_the_step_but_sums_are_missing_lets_it_commit)
+{
+	die_when_called(ZI_OFFLOAD_NVME, 1, false);
+	die_when_called(ZI_OFFLOAD_NVME, 1, true);
+	die_when_called(ZI_OFFLOAD_CPU, 1, false);
 }
 
 Test(zero_death, of_all_ranks_while_updating_lets_the_step_commit)

@@ -18,7 +18,7 @@
 
 #define ATTACH_FEATURES                                                                            \
 	(ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | \
-	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS)
+	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -165,6 +165,11 @@ static int greet(struct zinf *zinf)
 		return zi_client_error(zinf, -EOPNOTSUPP,
 		                       "io_weight: %s at %s gives all jobs equal shares of a "
 		                       "store; leave it 0, or use a newer zinfd",
+		                       theirs->program, zinf->path);
+	if (zinf->attach.config.snapshot_interval && !(zinf->features & ZI_FEATURE_PERIODIC))
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "snapshot_interval: %s at %s takes no snapshots by itself; "
+		                       "call zinf_snapshot(), or use a newer zinfd",
 		                       theirs->program, zinf->path);
 	return 0;
 }

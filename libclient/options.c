@@ -163,6 +163,8 @@ static void put_config(struct zi_job_config *config, const struct zinf_options *
 		.param_budget_bytes = options->param_budget_bytes,
 		/* 0 and 1 are the same, and an older daemon knows 0 alone. */
 		.commit_interval = options->commit_interval > 1 ? options->commit_interval : 0,
+		.snapshot_interval = options->snapshot_interval,
+		.snapshot_keep = options->snapshot_keep,
 	};
 }
 

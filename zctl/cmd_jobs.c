@@ -146,6 +146,24 @@ static void print_ranks(const json_t *job)
 	}
 }
 
+/* What the daemon keeps by itself, and whether it can. */
+static void print_snapshots(const json_t *job)
+{
+	const json_t *config = json_object_get(job, "config");
+	uint64_t keep_count = get_count(config, "snapshot_keep");
+
+	if (!get_count(config, "snapshot_interval"))
+		return;
+	printf("snapshots: every %" PRIu64 " steps, ", get_count(config, "snapshot_interval"));
+	if (keep_count)
+		printf("the newest %" PRIu64 " stay\n", keep_count);
+	else
+		printf("all stay\n");
+	if (get_count(job, "snapshots_failed"))
+		printf("snapshots that FAILED since one was kept: %" PRIu64 ", the last one: %s\n",
+		       get_count(job, "snapshots_failed"), get_word(job, "snapshot_failure"));
+}
+
 static void print_detail(const struct zctl_context *context, const json_t *job)
 {
 	const json_t *config = json_object_get(job, "config");
@@ -167,6 +185,7 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 	       get_word(config, "optimizer"), get_word(config, "schedule"),
 	       get_word(config, "offload_optimizer"), get_word(config, "offload_param"),
 	       get_word(config, "durability"), get_count(config, "io_weight"));
+	print_snapshots(job);
 	print_tensors(job);
 	print_ranks(job);
 	print_held(context, job);

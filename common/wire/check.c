@@ -236,6 +236,13 @@ int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text
 		            config->commit_interval, CHECK_INTERVAL_MAX);
 		return err_origin(-EINVAL);
 	}
+	if (config->snapshot_keep && !config->snapshot_interval) {
+		zi_text_set(text,
+		            "snapshot_keep is %u, but nothing is kept without "
+		            "snapshot_interval",
+		            config->snapshot_keep);
+		return err_origin(-EINVAL);
+	}
 	return err_trace(check_dtypes(config, text));
 }
 

@@ -47,6 +47,7 @@
 #define ZI_FEATURE_INTERVAL    (1ull << 5) /* commit_interval */
 #define ZI_FEATURE_IO_WEIGHT   (1ull << 6) /* a job's share of its stores */
 #define ZI_FEATURE_TENSORS     (1ull << 7) /* TENSOR_OPEN, opcodes from 10 on */
+#define ZI_FEATURE_PERIODIC    (1ull << 8) /* snapshot_interval, snapshot_keep */
 
 #define ZI_IO_WEIGHT_MAX     1000u
 #define ZI_IO_WEIGHT_DEFAULT 100u /* what 0 means */
@@ -110,8 +111,10 @@ struct zi_job_config {
 	uint64_t staging_bytes;
 	uint64_t param_budget_bytes; /* with ZI_FEATURE_NVME_PARAM; else zero */
 	uint32_t io_weight;          /* with ZI_FEATURE_IO_WEIGHT; else zero */
+	uint32_t snapshot_interval;  /* steps; with ZI_FEATURE_PERIODIC; else zero, as is */
+	uint32_t snapshot_keep;
 	uint32_t reserved0;
-	uint64_t reserved[2];
+	uint64_t reserved[1];
 };
 static_assert(sizeof(struct zi_job_config) == 80, "job configuration");
 

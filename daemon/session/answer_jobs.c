@@ -58,6 +58,8 @@ static json_t *answer_config(const struct zi_job_config *config)
 	answer_number(object, "staging_bytes", config->staging_bytes);
 	answer_number(object, "param_budget_bytes", config->param_budget_bytes);
 	answer_number(object, "commit_interval", ZI_MAX(config->commit_interval, 1u));
+	answer_number(object, "snapshot_interval", config->snapshot_interval);
+	answer_number(object, "snapshot_keep", config->snapshot_keep);
 	return object;
 }
 
@@ -167,6 +169,9 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_number(job, "total_write_bytes", report->total_write_bytes);
 	answer_number(job, "today_write_bytes", report->today_write_bytes);
 	answer_put(job, "is_paced", json_boolean(report->is_paced));
+	answer_number(job, "snapshots_failed", report->unkept_count);
+	answer_put(job, "snapshot_failure",
+	           report->unkept ? json_string(report->unkept) : json_null());
 	answer_put(job, "last_step",
 	           report->last_step.step ? answer_step(&report->last_step) : json_null());
 	answer_put(job, "ranks", answer_ranks(report));

@@ -36,7 +36,7 @@ static uint64_t sess_features(const struct sess_control *control)
 	const uint64_t of_nvme = ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM;
 
 	return ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | ZI_FEATURE_INTERVAL |
-	       ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS |
+	       ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |
 	       (control->facts->nvme_tier_count ? of_nvme : 0);
 }
 

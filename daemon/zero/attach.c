@@ -194,6 +194,14 @@ static int config_compare_ranks(const struct zi_job_config *config,
 		return err_origin(zi_text_error(text, -EINVAL,
 		                                "io_weight is %u, but %u in the other ranks",
 		                                config->io_weight, model->io_weight));
+	if (config->snapshot_interval != model->snapshot_interval ||
+	    config->snapshot_keep != model->snapshot_keep)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"snapshot_interval is %u, snapshot_keep %u, but %u and %u in the other "
+			"ranks",
+			config->snapshot_interval, config->snapshot_keep, model->snapshot_interval,
+			model->snapshot_keep));
 	if (config->param_budget_bytes != model->param_budget_bytes)
 		return err_origin(differs(text, -EINVAL, "param_budget_bytes",
 		                          zi_format_bytes(config->param_budget_bytes).chars,
@@ -213,6 +221,12 @@ static int config_check(const struct zero_job *job, const struct zero_attach *at
 		return err_origin(zi_text_error(text, -EINVAL,
 		                                "offload_optimizer is nvme, but the daemon has no "
 		                                "nvme tier: configure one, or use cpu"));
+	if (attach->config.snapshot_interval && !job->nvme_tier)
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "snapshot_interval is %u, but the daemon has no "
+		                                "nvme tier to keep snapshots on: configure one, or "
+		                                "leave it 0",
+		                                attach->config.snapshot_interval));
 	if (job->is_stored) {
 		r = config_compare_state(&attach->config, &job->config, "the stored job", true,
 		                         text);

@@ -348,6 +348,8 @@ void snapshot_outlives_step(struct zero_job *job);
 /* The KEEP pipeline has ended. */
 void snapshot_written(struct zero_job *job, int error, const struct zi_text *text);
 
+/* The job has committed; it stood at @former_step before. */
+void snapshot_keep_due(struct zero_job *job, int64_t former_step);
 /* The catalog has taken it, or not. */
 void snapshot_stored(struct catalog_request *request);
 

@@ -375,4 +375,7 @@ struct zero_job {
 
 	struct zi_step_stats last_stats;
 	uint64_t read_bytes, write_bytes;
+	/* snapshot_interval: those that failed since the last one that did not, and why */
+	uint32_t unkept_count;
+	struct zi_text unkept_text;
 };

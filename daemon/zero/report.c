@@ -122,6 +122,8 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 	report->total_write_bytes = job->tally.write_bytes;
 	report->today_write_bytes = tier_tally_day_bytes(&job->tally);
 	report->is_paced = job->is_paced;
+	report->unkept_count = job->unkept_count;
+	report->unkept = job->unkept_count ? job->unkept_text.chars : NULL;
 	memcpy(report->name, job->name, sizeof(report->name));
 	memcpy(report->incarnation, job->group.name, sizeof(report->incarnation));
 	fill_memory(job, report);

@@ -94,15 +94,32 @@ void snapshot_op_end(struct zero *zero, struct zero_snapshot_op *op, int result)
 	zi_list_push_back(&zero->snapshots_done, &op->link);
 }
 
+/* Nobody waits for it. What fails at every interval is logged once. */
+static void tell_periodic(const struct zero_snapshot *snapshot, int result,
+                          const struct zi_text *text)
+{
+	struct zero_job *job = job_find(snapshot->zero, snapshot->job_name);
+
+	if (!job)
+		return;
+	if (!result) {
+		job->unkept_count = 0;
+		return;
+	}
+	job->unkept_text = *text;
+	if (!job->unkept_count++)
+		log_warning("Job '%s' trains on, but its automatic snapshot failed: %s (further "
+		            "ones that fail are counted by zctl jobs alone)",
+		            job->name, text->chars);
+}
+
 /* Tells who waits, if anybody does. */
 void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_text *text)
 {
 	struct zero_snapshot_op *op = zi_steal(snapshot->op);
 
 	if (!op) {
-		if (result)
-			log_warning("Automatic snapshot of job '%s' failed: %s", snapshot->job_name,
-			            text->chars);
+		tell_periodic(snapshot, result, text);
 		return;
 	}
 	op->text = *text;
@@ -154,7 +171,11 @@ static void removed(struct catalog_request *request)
 	zero->snapshot_busy_count--;
 	request_look(zero, request);
 	snapshot->phase = ZERO_SNAPSHOT_KEPT;
-	snapshot_tell(snapshot, request->result, &text);
+	if (snapshot->op)
+		snapshot_tell(snapshot, request->result, &text);
+	else if (request->result)
+		log_warning("Snapshot '%s/%s' has had its time, but stays: %s", snapshot->job_name,
+		            snapshot->name, text.chars);
 	if (!request->result)
 		(void)snapshot_free(snapshot);
 	zero_drain(zero);

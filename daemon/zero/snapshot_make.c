@@ -22,6 +22,16 @@ static void snapshot_fail(struct zero_snapshot *snapshot, int error, const struc
 	(void)snapshot_free(snapshot);
 }
 
+/* Digits, so that names sort as steps do. A job that went back to an earlier step comes by a second
+ * time: what it kept the first time stays until it is the oldest. */
+static void name_periodic(const struct zero_snapshot *snapshot, int64_t step,
+                          char name[ZI_NAME_BYTES])
+{
+	(void)snprintf(name, ZI_NAME_BYTES, "auto-%06lld", (long long)step); /* Fits, as below. */
+	for (uint32_t i = 2; snapshot_find(snapshot->zero, snapshot->job_name, name); i++)
+		(void)snprintf(name, ZI_NAME_BYTES, "auto-%06lld.%u", (long long)step, i);
+}
+
 /* One without a name gets that of its step. */
 static int name_fill(struct zero_snapshot *snapshot, int64_t step, struct zi_text *text)
 {
@@ -29,7 +39,10 @@ static int name_fill(struct zero_snapshot *snapshot, int64_t step, struct zi_tex
 
 	if (snapshot->name[0])
 		return 0;
-	(void)snprintf(name, sizeof(name), "step-%lld", (long long)step); /* Fits. */
+	if (snapshot->is_periodic)
+		name_periodic(snapshot, step, name);
+	else
+		(void)snprintf(name, sizeof(name), "step-%lld", (long long)step); /* Fits. */
 	if (snapshot_find(snapshot->zero, snapshot->job_name, name))
 		return err_origin(zi_text_error(text, -EEXIST, "snapshot '%s/%s' exists",
 		                                snapshot->job_name, name));
@@ -264,6 +277,33 @@ void snapshot_retry(struct zero_job *job)
 		else if (write_start(snapshot, job))
 			return; /* One at a time. */
 	}
+}
+
+/* See internal.h. Taken at once, or (state in memory alone) before the next update. */
+void snapshot_keep_due(struct zero_job *job, int64_t former_step)
+{
+	struct zero *zero = job->zero;
+	int64_t interval = job->config.snapshot_interval;
+	struct zero_snapshot *snapshot;
+
+	if (!interval || job->committed_step <= former_step || job->is_deleting || zero->frozen)
+		return;
+	/* Step 0 is the first values, which are nobody's work. */
+	if (job->committed_step / interval == ZI_MAX(former_step, (int64_t)0) / interval)
+		return;
+	/* Nobody writes state any more. */
+	if (zero->is_stopping && !job_is_nvme(job))
+		return;
+	snapshot = snapshot_new(zero, job->name, "", job->uid);
+	if (!snapshot) {
+		job->unkept_count++;
+		zi_text_set(&job->unkept_text, "no memory for a snapshot");
+		return;
+	}
+	snapshot->job = job;
+	snapshot->is_automatic = true;
+	snapshot->is_periodic = true;
+	snapshot->keep_count = job->config.snapshot_keep;
 }
 
 /* What waits for a job that ends, or for a daemon that stops, is refused. */

@@ -406,6 +406,7 @@ static void step_go_on(struct zero_job *job)
 void step_end(struct zero_job *job, int error, const struct zi_text *text)
 {
 	struct zero_step *step = &job->step;
+	int64_t former_step = job->committed_step;
 
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 	if (step->is_keep) {
@@ -431,5 +432,6 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text)
 		step_tell(job, error, text);
 	if (job->residency)
 		residency_pump(job);
+	snapshot_keep_due(job, former_step);
 	step_go_on(job);
 }

@@ -360,6 +360,10 @@ struct zero_job_report {
 	/* in all its life, as commits counted; today: since midnight UTC */
 	uint64_t total_read_bytes, total_write_bytes, today_write_bytes;
 	bool is_paced; /* its next step waits for a write budget */
+	/* snapshot_interval: snapshots that failed since one did not, and why the newest did; NULL:
+	 * none. Valid during the call */
+	uint32_t unkept_count;
+	const char *unkept;
 	bool has_pool; /* parameters on NVMe; of the pool: */
 	struct {
 		uint64_t budget_bytes, resident_bytes, pinned_bytes;

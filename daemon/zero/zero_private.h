@@ -63,8 +63,9 @@ struct zero_snapshot {
 	char name[ZI_NAME_BYTES]; /* "": held by somebody who reads it, and by no catalog */
 	uint32_t uid;
 	bool is_automatic;
-	bool is_hold;   /* zero_snapshot_hold() */
-	bool is_import; /* import.c: since this start of the daemon */
+	bool is_periodic; /* snapshot_interval: nobody asked */
+	bool is_hold;     /* zero_snapshot_hold() */
+	bool is_import;   /* import.c: since this start of the daemon */
 	uint64_t created_s;
 	uint32_t keep_count;         /* automatic ones to keep, once this is; 0: all */
 	uint32_t use_count;          /* readers, and ranks that will load it */

@@ -45,6 +45,7 @@ struct gpt_args {
 	uint32_t durability;        /* enum zinf_durability */
 	uint64_t resident_bytes;
 	uint32_t commit_interval;
+	uint32_t snapshot_interval, snapshot_keep;
 	uint64_t staging_bytes;
 	uint64_t param_budget_bytes;
 	uint32_t timeout_s;

@@ -181,6 +181,8 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.param_budget_bytes = args->param_budget_bytes;
 	options.resident_bytes = args->resident_bytes;
 	options.commit_interval = args->commit_interval;
+	options.snapshot_interval = args->snapshot_interval;
+	options.snapshot_keep = args->snapshot_keep;
 	options.staging_bytes = args->staging_bytes;
 	return zinf_attach(&options, ret_zinf);
 }

@@ -136,7 +136,17 @@ struct zinf_options {
 				   *   resident; without effect on state in memory alone */
 	uint32_t io_weight;       /**< share of the stores it is on, while other jobs want them too:
 				   *   1 to 1000, in proportion to theirs; 0: 100 */
-	uint32_t reserved[4];     /**< zero */
+	uint32_t snapshot_interval; /**< more than 0: the daemon keeps every such step, when it is
+				     *   committed, as snapshot "auto-N" (N: six digits at least).
+				     *   With commit_interval, or a zinf_commit() in between, the
+				     *   first commit at or after it. Training does not wait, but
+				     *   where state is in memory alone (see zinf_snapshot()). One
+				     *   that fails is told in the daemon's log and by `zctl
+				     *   jobs`; training goes on. Needs an NVMe tier */
+	uint32_t snapshot_keep;     /**< of the job's automatic snapshots the newest so many stay,
+				     *   older ones are removed once a new one is kept; 0: all.
+				     *   Those that were asked for by name are not counted */
+	uint32_t reserved[2];       /**< zero */
 };
 
 #define ZINF_OPTIONS_INIT                                                                 \

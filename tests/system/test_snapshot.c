@@ -143,3 +143,23 @@ Test(snapshot, zctl_keeps_lists_and_removes)
 	RUN(2, "snapshot", "base", "--nonsense");
 	RUN(2, "snapshot", "base", "--name");
 }
+
+/* Nobody asks: the daemon keeps steps 2 and 4, and of them the newest. */
+Test(snapshot, the_daemon_keeps_every_second_step_by_itself)
+{
+	struct trainer_settings settings = settings_of("base", ZINF_OFFLOAD_NVME);
+	struct ranks ranks;
+
+	settings.options.snapshot_interval = 2;
+	settings.options.snapshot_keep = 1;
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	cr_assert(ranks_are_right(&ranks), "snapshots changed nothing");
+	ranks_free(&ranks);
+	RUN(0, "jobs", "base");
+	system_expect_text(words, "snapshots: every 2 steps, the newest 1 stay");
+	kill_daemon();
+	RUN(0, "snapshot", "list");
+	system_expect_text(words, "base/auto-000004");
+	cr_assert_null(strstr(words, "auto-000002"), "%s", words);
+	load("again", "base/auto-000004", ZINF_OFFLOAD_NVME, 4);
+}

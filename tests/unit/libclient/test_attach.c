@@ -207,3 +207,17 @@ Test(attach, error_text_is_of_the_last_attach_only)
 	zinf_detach(zinf);
 	fake_daemon_stop(fake);
 }
+
+Test(attach, daemon_that_keeps_no_snapshots_by_itself_is_refused_by_name)
+{
+	struct fake_daemon *fake = fake_daemon_start(
+		&(struct fake_daemon_options){ .features = ZI_FEATURE_SNAPSHOTS });
+	struct zinf_options options = fake_job_options(fake);
+	struct zinf *zinf;
+
+	options.snapshot_interval = 10;
+	cr_assert_eq(zinf_attach(&options, &zinf), -EOPNOTSUPP);
+	expect_attach_text("zinfd 9.9.9");
+	expect_attach_text("takes no snapshots by itself");
+	fake_daemon_stop(fake);
+}

@@ -199,7 +199,7 @@ Test(options, impossible_options_are_refused_by_name)
 	options.offload_param = ZINF_OFFLOAD_NVME;
 	expect_refused(-EINVAL, "offload_param nvme needs offload_optimizer nvme");
 	options = good;
-	options.reserved[3] = 1;
+	options.reserved[1] = 1;
 	expect_refused(-EINVAL, "reserved");
 	options = good;
 	options.socket_path =

@@ -281,8 +281,14 @@ Test(check, sizes_and_reserved_words_of_a_job)
 	config.param_budget_bytes = 1ull << 63;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
 	config = good_config();
-	config.reserved[1] = 1;
+	config.reserved[0] = 1;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EPROTO);
+	config = good_config();
+	config.snapshot_keep = 3;
+	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
+	expect_text("snapshot_keep is 3");
+	config.snapshot_interval = UINT32_MAX;
+	cr_expect_eq(zi_check_job_config(&config, &text), 0);
 }
 
 static struct zi_attach good_attach(void)

@@ -44,6 +44,8 @@ static const struct {
 	FIELD(zi_job_config, staging_bytes),
 	FIELD(zi_job_config, param_budget_bytes),
 	FIELD(zi_job_config, io_weight),
+	FIELD(zi_job_config, snapshot_interval),
+	FIELD(zi_job_config, snapshot_keep),
 	FIELD(zi_job_config, reserved0),
 	FIELD(zi_job_config, reserved),
 	FIELD(zi_attach, header),

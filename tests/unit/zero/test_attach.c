@@ -244,6 +244,10 @@ Test(zero_attach, ranks_that_differ_are_refused_with_both_values)
 	options = as("run.0", 1, 2);
 	options.config.io_weight = 300;
 	refused(1, options, -EINVAL, "io_weight is 300, but 0");
+	options = as("run.0", 1, 2);
+	options.config.snapshot_interval = 10;
+	options.config.snapshot_keep = 2;
+	refused(1, options, -EINVAL, "snapshot_interval is 10, snapshot_keep 2, but 0 and 0");
 	cr_assert_eq(attach(1, as("run.0", 1, 2)), 0);
 	leave_all();
 	node_deinit(&node);

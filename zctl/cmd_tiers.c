@@ -54,6 +54,17 @@ static struct zi_bytes_text cell(const json_t *tier, const char *key)
 	return zi_format_bytes(get_count(tier, key));
 }
 
+/* What reads met there: "" when nothing. */
+static void describe_damage(const json_t *member, char *text, size_t capacity)
+{
+	unsigned long long count = get_count(member, "damaged_places");
+
+	text[0] = '\0';
+	if (count)
+		(void)snprintf(text, capacity, ", reads failed at %llu place%s", count,
+		               count == 1 ? "" : "s"); /* Fits. */
+}
+
 /* A row for each path of a tier that has several, or one in trouble. */
 static void add_members(struct table *table, const json_t *tier)
 {
@@ -62,11 +73,15 @@ static void add_members(struct table *table, const json_t *tier)
 	size_t index;
 
 	if (json_array_size(members) == 1 &&
-	    !strcmp(get_word(json_array_get(members, 0), "state"), "healthy"))
+	    !strcmp(get_word(json_array_get(members, 0), "state"), "healthy") &&
+	    !get_count(json_array_get(members, 0), "damaged_places"))
 		return;
 	json_array_foreach(members, index, member)
 	{
 		const char *reason = get_word(member, "reason");
+		char damage[48];
+
+		describe_damage(member, damage, sizeof(damage));
 
 		table_cell(table, "  %s", get_word(member, "name"));
 		table_cell(table, "%s", zi_format_bytes(get_count(member, "capacity_bytes")).chars);
@@ -75,8 +90,8 @@ static void add_members(struct table *table, const json_t *tier)
 		           100 * json_real_value(json_object_get(member, "share")));
 		table_cell(table, "%s", zi_format_bytes(get_count(member, "read_bytes")).chars);
 		table_cell(table, "%s", zi_format_bytes(get_count(member, "write_bytes")).chars);
-		table_cell(table, "%s%s%s, %s", get_word(member, "state"), *reason ? ": " : "",
-		           reason, get_word(member, "path"));
+		table_cell(table, "%s%s%s%s, %s", get_word(member, "state"), *reason ? ": " : "",
+		           reason, damage, get_word(member, "path"));
 	}
 }
 

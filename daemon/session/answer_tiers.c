@@ -74,6 +74,8 @@ static json_t *answer_member(const struct tier_member *member, double weight_sum
 	answer_put(object, "drive", answer_wear(&member->wear));
 	answer_number(object, "moved_bytes_per_s", member->pace.bytes_per_s);
 	answer_number(object, "errors", member->error_count);
+	answer_number(object, "damaged_reads", member->damage.read_count);
+	answer_number(object, "damaged_places", member->damage.place_count);
 	answer_put(object, "is_draining", json_boolean(member->is_draining));
 	answer_put(object, "is_direct", json_boolean(store && store->is_direct));
 	answer_put(object, "is_block_device", json_boolean(store && store->is_block_device));

@@ -66,8 +66,12 @@ static void explain(struct tier_member *member)
 		zi_text_set(reason, "drained by an administrator");
 		return;
 	case TIER_MEMBER_FAILED:
-		zi_text_set(reason, "%s failed: %s", member->error_doing,
-		            zi_err_name(member->error));
+		if (member->damage.place_count == TIER_DAMAGE_PLACES_MAX)
+			zi_text_set(reason, "reading %u different places failed, the last with %s",
+			            TIER_DAMAGE_PLACES_MAX, zi_err_name(member->error));
+		else
+			zi_text_set(reason, "%s failed: %s", member->error_doing,
+			            zi_err_name(member->error));
 		return;
 	case TIER_MEMBER_MISSING:
 		zi_text_set(reason, "was not there when the daemon started");
@@ -174,6 +178,13 @@ uint64_t tier_member_used_bytes(const struct tier_member *member)
 	                     : 0;
 }
 
+static void forget_errors(struct tier_member *member)
+{
+	member->error = 0;
+	member->damage = (struct tier_damage){ 0 };
+	tier_member_update(member);
+}
+
 /* The first error stands. */
 void tier_member_fail(struct tier_member *member, int error, const char *doing)
 {
@@ -199,8 +210,7 @@ int tier_member_drain(struct tier_member *member, bool is_draining, struct zi_te
 
 	if (!is_draining) {
 		member->is_draining = false;
-		member->error = 0;
-		tier_member_update(member);
+		forget_errors(member);
 		return 0;
 	}
 	if (!member->store)
@@ -230,22 +240,37 @@ void tier_member_begin(struct tier_member *member, uint64_t now_ns)
 		member->pace.begin_ns = now_ns;
 }
 
-/* @bytes: moved, counted when @result is 0. */
-void tier_member_end(struct tier_member *member, bool is_write, int result, uint64_t bytes,
+/* A read that meets a bad sector is its job's affair, until there are too many. */
+static void judge(struct tier_member *member, const struct tier_outcome *outcome)
+{
+	if (outcome->is_write || !tier_damage_is(outcome->result)) {
+		tier_member_fail(member, outcome->result,
+		                 outcome->is_write ? "writing" : "reading");
+		return;
+	}
+	if (tier_damage_add(&member->damage, &outcome->place))
+		tier_member_fail(member, outcome->result, "reading");
+	else
+		member->error_count++;
+}
+
+/* Its bytes are counted when it succeeded. */
+void tier_member_end(struct tier_member *member, const struct tier_outcome *outcome,
                      uint64_t now_ns)
 {
 	struct tier_pace *pace = &member->pace;
+	uint64_t bytes = outcome->place.bytes;
 
 	assert(pace->inflight_count > 0);
 	if (!--pace->inflight_count)
 		pace->busy_ns += now_ns - pace->begin_ns;
-	if (result && result != -ECANCELED)
-		tier_member_fail(member, result, is_write ? "writing" : "reading");
-	if (result)
+	if (outcome->result && outcome->result != -ECANCELED)
+		judge(member, outcome);
+	if (outcome->result)
 		return;
 	pace->bytes += bytes;
-	tier_tally_add(&member->tally, is_write, bytes);
-	if (is_write) {
+	tier_tally_add(&member->tally, outcome->is_write, bytes);
+	if (outcome->is_write) {
 		member->write_bytes += bytes;
 		member->tier->write_bytes += bytes;
 	} else {
@@ -253,8 +278,6 @@ void tier_member_end(struct tier_member *member, bool is_write, int result, uint
 		member->tier->read_bytes += bytes;
 	}
 	/* The only one is tried again and again. */
-	if (is_write && member->error && member->tier->member_count == 1) {
-		member->error = 0;
-		tier_member_update(member);
-	}
+	if (outcome->is_write && member->error && member->tier->member_count == 1)
+		forget_errors(member);
 }

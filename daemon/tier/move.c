@@ -12,7 +12,14 @@ static void move_done(struct nvme_io *io)
 
 	assert(io->result <= 0);
 	move->result = io->result;
-	tier_member_end(move->member, move->is_write, move->result, move->bytes, zi_clock_now_ns());
+	tier_member_end(
+		move->member,
+		&(struct tier_outcome){
+			.is_write = move->is_write,
+			.result = move->result,
+			.place = { .offset_bytes = move->offset_bytes, .bytes = move->bytes },
+		},
+		zi_clock_now_ns());
 	if (!move->result)
 		tier_tally_add(move->tally, move->is_write, move->bytes);
 	move->done(move);

@@ -15,8 +15,9 @@
  *             to what it moves, until it keeps up again
  *   FULL      had no room for an extent: takes none until some was freed
  *   DRAINING  an administrator wants it empty: takes no extent; what lies there is moved away
- *   FAILED    a write, a flush or a read failed: the same, until an administrator says that it
- *             is repaired (tier_member_drain(…, false)), or the daemon starts anew
+ *   FAILED    a write or a flush failed, a read found nobody there, or reads met bad sectors at
+ *             several places (damage.h): the same, until an administrator says that it is
+ *             repaired (tier_member_drain(…, false)), or the daemon starts anew
  *   MISSING   was not there when the daemon started; extents on it are out of reach
  *
  * A tier's only member is used whatever happened to it, since there is no other: its errors are
@@ -24,6 +25,7 @@
  */
 #pragma once
 
+#include "daemon/tier/damage.h"
 #include "daemon/tier/tally.h"
 #include "daemon/tier/tier.h"
 #include "nvme/smart.h"
@@ -76,6 +78,7 @@ struct tier_member {
 	uint64_t expected_bytes_per_s; /* SLOW: of a path of its weight */
 	int error;                     /* FAILED: not 0 */
 	const char *error_doing;
+	struct tier_damage damage;    /* what reads met; alone no condition */
 	enum tier_member_state state; /* the gravest of them, as told last */
 	struct zi_text reason;        /* of the state; "" healthy */
 	/* choice */
@@ -86,7 +89,7 @@ struct tier_member {
 	struct tier_wear wear;
 	/* counters since start */
 	uint64_t read_bytes, write_bytes;
-	uint64_t error_count;
+	uint64_t error_count; /* of any kind, reads that met damage among them */
 };
 
 /* ---- members (member.c) ---- */
@@ -111,7 +114,7 @@ const char *tier_member_state_name(enum tier_member_state state);
 /* A write, flush or read failed there: @error < 0; @doing "writing", a constant. */
 void tier_member_fail(struct tier_member *member, int error, const char *doing);
 /* -ENOSPC what is charged does not fit on the others; -EBUSY the only one; -ENODEV missing. Not
- * draining: also forgets that it failed. */
+ * draining: also forgets that it failed, and where. */
 int tier_member_drain(struct tier_member *member, bool is_draining, struct zi_text *text);
 /* What lies there is to be moved: it is draining or has failed, and there are others. */
 bool tier_member_is_leaving(const struct tier_member *member);
@@ -124,9 +127,14 @@ static inline uint32_t tier_member_bit(const struct tier_member *member)
 {
 	return 1u << (member - member->tier->members);
 }
-/* Something begins to move there; it has ended, after @bytes. */
+/* Something begins to move there; it has ended. */
 void tier_member_begin(struct tier_member *member, uint64_t now_ns);
-void tier_member_end(struct tier_member *member, bool is_write, int result, uint64_t bytes,
+struct tier_outcome {
+	bool is_write;
+	int result;             /* 0: all of it moved; -ECANCELED says nothing of the member */
+	struct zi_extent place; /* of the store */
+};
+void tier_member_end(struct tier_member *member, const struct tier_outcome *outcome,
                      uint64_t now_ns);
 /* After its conditions changed, at the end of whatever changed them. */
 void tier_member_update(struct tier_member *member);

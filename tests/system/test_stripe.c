@@ -134,6 +134,27 @@ Test(stripe, training_goes_on_while_a_path_dies)
 	stop();
 }
 
+Test(stripe, bad_sector_is_shown_and_the_path_stays_in_use)
+{
+	struct trainer_settings settings;
+	struct ranks ranks;
+
+	start("backend = faulty:path=second,ENODATA=read@10\n");
+	settings = settings_of("train", 1, 8);
+	cr_assert_eq(ranks_start(&ranks, &settings), 0);
+	cr_assert_eq(ranks_wait(&ranks, 0), 1);
+	system_expect_text(ranks.reports[0]->text, second);
+	system_expect_text(ranks.reports[0]->text, "ENODATA");
+	ranks_free(&ranks);
+	expect_path("second", "healthy", "", false);
+	zctl(0, "tiers", NULL, "healthy, reads failed at 1 place");
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	cr_assert(ranks_are_right(&ranks));
+	ranks_free(&ranks);
+	expect_path("second", "healthy", "", false);
+	stop();
+}
+
 Test(stripe, drained_path_ends_empty_and_is_used_again_when_told)
 {
 	struct trainer_settings settings;

@@ -81,9 +81,20 @@ static inline struct tier_member *stripe_take(struct stripe *stripe, uint32_t la
 	return member;
 }
 
+/* What began there has ended. */
+static inline void stripe_end(struct tier_member *member, bool is_write, int result,
+                              uint64_t offset_bytes, uint64_t bytes, uint64_t now_ns)
+{
+	tier_member_end(member,
+	                &(struct tier_outcome){ .is_write = is_write,
+	                                        .result = result,
+	                                        .place = { offset_bytes, bytes } },
+	                now_ns);
+}
+
 /* @bytes were read there in @ns, with nothing else in flight. */
 static inline void stripe_move(struct stripe *stripe, uint32_t index, uint64_t bytes, uint64_t ns)
 {
 	tier_member_begin(&stripe->tier.members[index], 1000);
-	tier_member_end(&stripe->tier.members[index], false, 0, bytes, 1000 + ns);
+	stripe_end(&stripe->tier.members[index], false, 0, 0, bytes, 1000 + ns);
 }

@@ -265,14 +265,90 @@ Test(stripe, only_path_is_used_whatever_happened_to_it)
 
 	stripe_init(&stripe, 1, large);
 	tier_member_begin(&stripe.tier.members[0], 0);
-	tier_member_end(&stripe.tier.members[0], true, -EIO, MIB, 10);
+	stripe_end(&stripe.tier.members[0], true, -EIO, 0, MIB, 10);
 	cr_assert_eq(stripe.tier.members[0].state, TIER_MEMBER_FAILED);
 	cr_assert_eq(stripe.tier.capacity_bytes, 1024 * MIB);
 	cr_assert_not_null(stripe_take(&stripe, 0, MIB, NULL));
 	tier_member_begin(&stripe.tier.members[0], 20);
-	tier_member_end(&stripe.tier.members[0], true, 0, MIB, 30);
+	stripe_end(&stripe.tier.members[0], true, 0, 0, MIB, 30);
 	cr_assert_eq(stripe.tier.members[0].state, TIER_MEMBER_HEALTHY);
 	cr_assert_eq(stripe.tier.members[0].error_count, 1);
+	stripe_deinit(&stripe);
+}
+
+static void read_fails(struct tier_member *member, int error, uint64_t offset_bytes)
+{
+	tier_member_begin(member, 0);
+	stripe_end(member, false, error, offset_bytes, MIB, 10);
+}
+
+Test(stripe, bad_sector_is_counted_and_several_of_them_fail_the_path)
+{
+	static const int errors[] = { -EIO, -ENODATA, -EILSEQ };
+	struct stripe stripe;
+	struct tier_member *member;
+	struct zi_text text;
+
+	stripe_init(&stripe, 2, large);
+	member = &stripe.tier.members[1];
+	for (uint32_t i = 0; i + 1 < TIER_DAMAGE_PLACES_MAX; i++)
+		read_fails(member, errors[i % ZI_COUNT_OF(errors)], i * MIB);
+	/* The same places again, and what overlaps with them. */
+	for (uint32_t i = 0; i < 20; i++)
+		read_fails(member, -EIO, i * MIB / 10);
+	cr_assert_eq(member->damage.place_count, TIER_DAMAGE_PLACES_MAX - 1);
+	cr_assert_eq(member->damage.read_count, TIER_DAMAGE_PLACES_MAX + 19);
+	cr_assert_eq(member->error_count, TIER_DAMAGE_PLACES_MAX + 19);
+	cr_assert_eq(member->state, TIER_MEMBER_HEALTHY);
+	cr_assert_eq(stripe.changed_count, 0);
+	cr_assert_neq(stripe_take(&stripe, 0, MIB, NULL), stripe_take(&stripe, 0, MIB, NULL),
+	              "it takes its share");
+
+	read_fails(member, -ENODATA, 100 * MIB);
+	cr_assert_eq(member->state, TIER_MEMBER_FAILED);
+	cr_assert_str_eq(member->reason.chars,
+	                 "reading 4 different places failed, the last with ENODATA");
+	cr_assert_eq(member->error_count, TIER_DAMAGE_PLACES_MAX + 20);
+	for (uint32_t i = 0; i < 10; i++)
+		cr_assert_eq(stripe_take(&stripe, 0, MIB, NULL), &stripe.tier.members[0]);
+	cr_assert_eq(tier_member_drain(member, false, &text), 0);
+	cr_assert_eq(member->state, TIER_MEMBER_HEALTHY);
+	cr_assert_eq(member->damage.place_count, 0, "said to be repaired");
+	stripe_deinit(&stripe);
+}
+
+Test(stripe, path_that_reads_find_gone_or_that_stalls_fails_at_once)
+{
+	static const int errors[] = { -ENODEV, -ENXIO, -ETIMEDOUT, -EREMOTEIO };
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(errors); i++) {
+		struct stripe stripe;
+
+		stripe_init(&stripe, 2, large);
+		read_fails(&stripe.tier.members[1], errors[i], 0);
+		cr_assert_eq(stripe.tier.members[1].state, TIER_MEMBER_FAILED);
+		cr_assert_eq(strncmp(stripe.tier.members[1].reason.chars, "reading failed: E", 17),
+		             0, "%s", stripe.tier.members[1].reason.chars);
+		cr_assert_eq(stripe.tier.members[1].damage.read_count, 0);
+		stripe_deinit(&stripe);
+	}
+}
+
+Test(stripe, only_path_with_many_bad_sectors_is_well_again_after_a_write)
+{
+	struct stripe stripe;
+	struct tier_member *member;
+
+	stripe_init(&stripe, 1, large);
+	member = &stripe.tier.members[0];
+	for (uint32_t i = 0; i < TIER_DAMAGE_PLACES_MAX; i++)
+		read_fails(member, -EIO, i * MIB);
+	cr_assert_eq(member->state, TIER_MEMBER_FAILED);
+	cr_assert_not_null(stripe_take(&stripe, 0, MIB, NULL));
+	tier_member_begin(member, 20);
+	stripe_end(member, true, 0, 0, MIB, 30);
+	cr_assert_eq(member->state, TIER_MEMBER_HEALTHY);
+	cr_assert_eq(member->damage.place_count, 0);
 	stripe_deinit(&stripe);
 }
 
@@ -282,7 +358,7 @@ Test(stripe, what_was_called_off_says_nothing_of_a_path)
 
 	stripe_init(&stripe, 2, large);
 	tier_member_begin(&stripe.tier.members[0], 0);
-	tier_member_end(&stripe.tier.members[0], true, -ECANCELED, MIB, 10);
+	stripe_end(&stripe.tier.members[0], true, -ECANCELED, 0, MIB, 10);
 	cr_assert_eq(stripe.tier.members[0].state, TIER_MEMBER_HEALTHY);
 	stripe_deinit(&stripe);
 }
@@ -357,7 +433,7 @@ Test(stripe, busy_time_is_counted_once_however_much_is_in_flight)
 	for (uint32_t i = 0; i < 10; i++)
 		tier_member_begin(member, 100);
 	for (uint32_t i = 0; i < 10; i++)
-		tier_member_end(member, false, 0, 10 * MIB, 100 + (i + 1) * ZI_NS_PER_S / 10);
+		stripe_end(member, false, 0, 0, 10 * MIB, 100 + (i + 1) * ZI_NS_PER_S / 10);
 	tier_stripe_weigh(&stripe.tier);
 	cr_assert_eq(member->pace.bytes_per_s, 100 * MIB);
 	cr_assert_eq(member->read_bytes, 100 * MIB);

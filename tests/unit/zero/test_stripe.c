@@ -198,25 +198,53 @@ Test(zero_stripe, drained_path_is_empty_after_one_step)
 	end();
 }
 
-Test(zero_stripe, failed_read_names_the_path_and_the_others_are_used_from_then_on)
+/* Attaches anew after a step that failed, and trains up to @step. */
+static void return_and_train(uint64_t step)
+{
+	actor_leave(&actors[0], true);
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
+	train(step);
+}
+
+Test(zero_stripe, one_bad_sector_names_the_path_and_does_not_condemn_it)
+{
+	static const char *const errors[] = { "EIO", "ENODATA" };
+	struct zi_step_options options = model_options();
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(errors); i++) {
+		begin_on(2);
+		train(2);
+		(void)snprintf(backend, sizeof(backend), "faulty:over=threads,path=t1,%s=read@4",
+		               errors[i]);
+		restart(backend);
+		cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
+		cr_assert_neq(model_step(actors, 1, 3, &options), 0);
+		cr_assert_not_null(strstr(actors[0].broken_text.chars, node.more_paths[1]), "%s",
+		                   actors[0].broken_text.chars);
+		cr_assert_not_null(strstr(actors[0].broken_text.chars, errors[i]), "%s",
+		                   actors[0].broken_text.chars);
+		cr_assert_eq(member(1)->state, TIER_MEMBER_HEALTHY);
+		cr_assert_eq(member(1)->damage.place_count, 1);
+		return_and_train(3);
+		cr_assert_gt(tier_member_used_bytes(member(1)), 0);
+		sound(3);
+		end();
+	}
+}
+
+Test(zero_stripe, path_that_reads_find_gone_is_left_at_once)
 {
 	struct zi_step_options options = model_options();
 
 	begin_on(2);
-	train(1);
-	restart("threads");
-	cr_assert_eq(model_materialize(actors, 1), 0);
 	train(2);
-	restart("faulty:over=threads,path=t1,read_eio_at=4");
+	restart("faulty:over=threads,path=t1,ENODEV=read@4");
 	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	cr_assert_eq(model_step(actors, 1, 3, &options), -EIO);
-	cr_assert_not_null(strstr(actors[0].broken_text.chars, node.more_paths[1]), "%s",
-	                   actors[0].broken_text.chars);
+	cr_assert_eq(model_step(actors, 1, 3, &options), -ENODEV);
 	cr_assert_eq(member(1)->state, TIER_MEMBER_FAILED);
-	actor_leave(&actors[0], true);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	train(3);
+	cr_assert_str_eq(member(1)->reason.chars, "reading failed: ENODEV");
+	return_and_train(3);
 	cr_assert_eq(tier_member_used_bytes(member(1)), 0);
 	sound(3);
 	end();

@@ -207,6 +207,7 @@ float reduce_average(const struct zero_job *job);
 /* ---- step.c ---- */
 /* The aborted pipeline of a step has drained. */
 void step_drained(struct zero_job *job);
+void step_undone(struct zero_job *job);  /* is_undo_due, and nothing is in flight */
 void step_try_begin(struct zero_op *op); /* STEP_BEGIN: completes or leaves it waiting */
 void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing */
 bool step_is_called(const struct zero_job *job);
@@ -392,7 +393,7 @@ bool fetch_drop(struct zero_load *load);
 uint32_t residency_slots_min(const struct zero_job *job, uint32_t *ret_unit);
 int residency_new(struct zero_job *job, uint32_t slot_count);
 void residency_free(struct zero_job *job);
-/* No more loads. True when none is under way. */
+/* No more loads, what is under way is void. True when none is. */
 bool residency_stop(struct zero_job *job);
 enum { _RESIDENCY_E_SUCCESS, RESIDENCY_E_WAIT };
 int residency_demand(struct zero_op *op);
@@ -405,6 +406,7 @@ void residency_pump(struct zero_job *job);
 void residency_changed(struct zero_job *job); /* ops_retry(), then prefetch */
 void residency_freeze(struct zero_job *job, uint32_t unit);
 bool residency_void(struct zero_job *job, uint32_t unit);
+void residency_void_came(struct zero_job *job);                   /* of those in void_count */
 void *residency_param(const struct zero_job *job, uint32_t unit); /* NULL: not here */
 uint64_t residency_offset(const struct zero_job *job, uint32_t unit);
 

@@ -242,6 +242,8 @@ const char *job_phase_name(const struct zero_job *job)
  */
 void job_settle(struct zero_job *job)
 {
+	if (job->is_undo_due && !job->busy_count)
+		step_undone(job);
 	if (job->is_destroy_due && !job->busy_count) {
 		job_destroy_go(job);
 		return;

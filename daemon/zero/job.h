@@ -238,7 +238,7 @@ struct zero_write {
 	struct zero_rank *rank; /* NULL: has left */
 	struct zero_op *op;     /* param_write_begin; NULL: done, or timed out */
 	uint32_t unit;
-	bool is_busy;
+	bool is_busy, is_loading;
 	struct tier_segment *segment;
 	struct dev_task task;
 	struct zero_load load; /* with a pool: from the store into the segment */
@@ -304,7 +304,9 @@ struct zero_job {
 	bool is_stored;   /* in the catalog */
 	bool is_deleting; /* zero_job_destroy(), or a ghost */
 	bool is_ghost;
-	bool is_destroy_due; /* zero_job_destroy() waits for what is in flight */
+	bool is_destroy_due; /* zero_job_destroy() waits for what is in flight; */
+	bool is_undo_due;    /* so do extents of a step that will not be, */
+	bool is_unload_due;  /* and job_unload() after it */
 	struct zi_post delete_post;
 	struct zero_op *destroy_op;
 	struct zero_rank *destroy_rank;

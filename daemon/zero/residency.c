@@ -391,18 +391,16 @@ static void tell_waiting(struct zero_job *job, const struct zero_load *load)
 	}
 }
 
-/* What has changed meanwhile has come, and is of no use. */
-static void void_loaded(struct zero_job *job, uint32_t unit)
+/* What nobody wants any more has come. */
+void residency_void_came(struct zero_job *job)
 {
 	struct zero_residency *residency = job->residency;
 
 	assert(residency->void_count > 0);
-	residency->void_count--;
-	evict(job, unit);
-	residency_changed(job);
+	if (--residency->void_count)
+		return;
 	/* Both wait for it, so that nothing is read from an extent that is given back. */
-	if (job->write_source && job->write_unit == unit &&
-	    job->pipeline.kind == ZERO_PIPELINE_NONE)
+	if (job->write_source && job->pipeline.kind == ZERO_PIPELINE_NONE)
 		write_go_on(job);
 	step_go_to_commit(job);
 }
@@ -414,7 +412,10 @@ static void loaded(struct zero_load *load)
 
 	assert(residence->presence == ZERO_LOADING);
 	if (residence->is_void) {
-		void_loaded(job, load->unit);
+		/* It has changed meanwhile. */
+		evict(job, load->unit);
+		residency_changed(job);
+		residency_void_came(job);
 		return;
 	}
 	if (load->error)
@@ -445,22 +446,23 @@ void residency_freeze(struct zero_job *job, uint32_t unit)
 }
 
 /* The unit is about to be written anew, elsewhere. Precondition: nobody pins it. Return: false when
- * some of it is still being read; write_go_on() follows. */
+ * something that nobody wants is still being read; write_go_on() follows. */
 bool residency_void(struct zero_job *job, uint32_t unit)
 {
-	const struct zero_residence *residence = residence_of(job, unit);
-
 	residency_freeze(job, unit);
-	if (residence->presence == ZERO_RESIDENT)
+	if (residence_of(job, unit)->presence == ZERO_RESIDENT)
 		evict(job, unit);
-	return residence->presence == ZERO_ABSENT;
+	return job->residency->void_count == 0;
 }
 
-/* Nothing is loaded any more; what is on its way ends. Return: true when nothing is. */
+/* Nothing is loaded any more; what is on its way is void when it comes. Return: true when nothing
+ * is. */
 bool residency_stop(struct zero_job *job)
 {
 	if (!job->residency)
 		return true;
 	job->residency->is_stopped = true;
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		residency_freeze(job, i);
 	return job->residency->fetches.busy_count == 0;
 }

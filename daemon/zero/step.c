@@ -302,6 +302,28 @@ void step_go_to_commit(struct zero_job *job)
 
 /* ---- the end ---- */
 
+/* See internal.h. */
+void step_undone(struct zero_job *job)
+{
+	bool is_unload = job->is_unload_due;
+
+	job->is_undo_due = false;
+	job->is_unload_due = false;
+	extents_release_next(job);
+	if (is_unload)
+		job_unload(job);
+}
+
+/* Nothing of the step will be: what it wrote is given back, and with @is_unload what the job was
+ * ahead. Parameters may be on their way from there into a pool that ranks see: they come first. */
+static void step_undo(struct zero_job *job, bool is_unload)
+{
+	job->is_undo_due = true;
+	job->is_unload_due |= is_unload;
+	if (residency_stop(job))
+		step_undone(job); /* Else in job_settle(). */
+}
+
 /* The group broke before every rank called step(): nothing of the step remains. What was updated
  * early is in memory alone, and read anew from the committed extents before it is used. */
 void step_abort(struct zero_job *job)
@@ -317,7 +339,7 @@ void step_abort(struct zero_job *job)
 		job_unload(job);
 	/* What is still in flight, writes to new extents too, ends in step_drained(). */
 	if (pipeline_abort(job))
-		extents_release_next(job);
+		step_undo(job, false);
 }
 
 /* The aborted pipeline of a step has drained. */
@@ -327,7 +349,7 @@ void step_drained(struct zero_job *job)
 		skip_end(job);
 		return;
 	}
-	extents_release_next(job);
+	step_undo(job, false);
 	job_settle(job);
 }
 
@@ -418,11 +440,11 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text)
 		step->stats.step_ns = zi_clock_now_ns() - step->last_step_ns;
 	if (!error || (!job_is_nvme(job) && !step->is_commit)) {
 		step_take(job);
+	} else if (!step->is_commit) {
+		step_undo(job, true);
 	} else {
 		extents_release_next(job);
-		if (!step->is_commit)
-			job_unload(job);
-		else if (step->is_unasked)
+		if (step->is_unasked)
 			ahead_lost(job, text);
 	}
 	if (!step->is_commit)

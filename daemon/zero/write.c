@@ -52,6 +52,11 @@ static void write_drop(struct zero_rank *rank)
 	rank->write = NULL;
 	write->rank = NULL;
 	write->op = NULL;
+	/* Nothing more of it is read, and what is being read is waited for. */
+	if (write->is_loading && !fetch_drop(&write->load))
+		write->job->residency->void_count++;
+	else if (write->is_loading)
+		write->is_busy = false;
 	if (!write->is_busy)
 		(void)write_free(write);
 }
@@ -111,10 +116,15 @@ static void begin_end(struct zero_write *write)
 static void begin_loaded(struct zero_load *load)
 {
 	struct zero_write *write = container_of(load, struct zero_write, load);
+	struct zero_job *job = write->job;
+	bool is_void = !write->rank;
 
+	write->is_loading = false;
 	write->error = load->error;
 	write->text = load->text;
 	begin_end(write);
+	if (is_void)
+		residency_void_came(job);
 }
 
 /* With a pool the present values come from the store, past the pool. */
@@ -130,6 +140,7 @@ static void begin_done(struct dev_task *task)
 			                          .unit = write->unit,
 			                          .target = write->segment->region.base,
 			                          .done = begin_loaded };
+		write->is_loading = true;
 		zi_list_init(&write->load.link);
 		fetch_load(&write->load, true);
 	} else {
@@ -248,24 +259,33 @@ static void end_run(struct dev_task *task)
 	}
 }
 
-/* Copies of the unit that has just been replaced are of no use any more. One that is still being
- * filled (its rank did not wait for it) is the device's, and serves nobody. */
-static void writes_over(struct zero_job *job)
+/* A copy of the replaced unit that is still being filled (its rank did not wait for it) is the
+ * device's, and serves nobody. */
+static void writes_drop_busy(struct zero_job *job)
 {
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
 		struct zero_rank *rank = job->group.ranks[i];
 
-		if (!rank || !rank->write || rank->write->unit != job->write_unit)
+		if (!rank || !rank->write || rank->write->unit != job->write_unit ||
+		    !rank->write->is_busy)
 			continue;
-		if (!rank->write->is_busy) {
-			write_over(rank);
-			continue;
-		}
 		if (rank->write->op)
 			op_fail(rank->write->op, -EBUSY,
 			        "unit '%s' was written meanwhile: begin again",
 			        job->layout.units[job->write_unit].name);
 		write_drop(rank);
+	}
+}
+
+/* Copies of the unit that has just been replaced are of no use any more. */
+static void writes_over(struct zero_job *job)
+{
+	writes_drop_busy(job);
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		struct zero_rank *rank = job->group.ranks[i];
+
+		if (rank && rank->write && rank->write->unit == job->write_unit)
+			write_over(rank);
 	}
 }
 
@@ -385,6 +405,8 @@ static void end_start(struct zero_job *job, uint32_t unit, uint32_t root)
 	job->units[unit].is_copying = true;
 	job->step.generation = job->group.generation;
 	if (job->residency) {
+		/* They read what is about to be replaced. */
+		writes_drop_busy(job);
 		if (residency_void(job, unit))
 			end_store(job, unit);
 		return;

@@ -14,11 +14,13 @@
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: zctl snapshot JOB [--name NAME] [--keep N]\n"
-	                "       zctl snapshot list [JOB]\n"
-	                "       zctl snapshot rm JOB/NAME\n"
-	                "       zctl snapshot restore JOB/NAME\n"
-	                "  --keep N  an automatic one: the newest N of the job are kept\n");
+	fprintf(stderr,
+	        "usage: zctl snapshot JOB [--name NAME] [--keep N]\n"
+	        "       zctl snapshot list [JOB]\n"
+	        "       zctl snapshot rm JOB/NAME\n"
+	        "       zctl snapshot restore JOB/NAME [--as OTHER]\n"
+	        "  --keep N    an automatic one: the newest N of the job are kept\n"
+	        "  --as OTHER  a new job of that name stands there, and JOB is left alone\n");
 	return 2;
 }
 
@@ -34,8 +36,9 @@ static int change(const struct zctl_context *context, const char *command, const
 	if (context->is_json)
 		code = zctl_print_json(answer);
 	else
-		printf("%s %s/%s, step %" PRId64 ", %s\n", format, get_word(answer, "job"),
-		       get_word(answer, "name"), get_signed(answer, "step"),
+		printf("%s %s/%s%s%s, step %" PRId64 ", %s\n", format, get_word(answer, "job"),
+		       get_word(answer, "name"), *get_word(answer, "as") ? " as job " : "",
+		       get_word(answer, "as"), get_signed(answer, "step"),
 		       zi_format_bytes(get_count(answer, "held_bytes")).chars);
 	json_decref(answer);
 	return code;
@@ -125,6 +128,7 @@ static int list(const struct zctl_context *context, const char *job)
 int zctl_snapshot(const struct zctl_context *context, int argc, char **argv)
 {
 	char command[ZI_ADMIN_COMMAND_BYTES];
+	const char *as = NULL;
 	bool is_restore;
 
 	if (argc < 2)
@@ -136,8 +140,12 @@ int zctl_snapshot(const struct zctl_context *context, int argc, char **argv)
 	is_restore = !strcmp(argv[1], "restore");
 	if (strcmp(argv[1], "rm") != 0 && !is_restore)
 		return create(context, argc - 1, argv + 1);
-	if (argc != 3 || snprintf(command, sizeof command, "snapshot %s %s", argv[1], argv[2]) >=
-	                         (int)sizeof command)
+	if (is_restore && argc == 5 && !strcmp(argv[3], "--as"))
+		as = argv[4];
+	else if (argc != 3)
+		return usage();
+	if (snprintf(command, sizeof command, "snapshot %s %s%s%s", argv[1], argv[2],
+	             as ? " as=" : "", as ? as : "") >= (int)sizeof command)
 		return usage();
 	return change(context, command, is_restore ? "restored" : "removed");
 }

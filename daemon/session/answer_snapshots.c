@@ -23,6 +23,8 @@ static void snapshot_done(struct zero_snapshot_op *op)
 		answer = json_object();
 		answer_word(answer, "job", op->job);
 		answer_word(answer, "name", op->name);
+		if (op->as[0])
+			answer_word(answer, "as", op->as);
 		answer_put(answer, "step", json_integer(op->step));
 		answer_number(answer, "held_bytes", op->held_bytes);
 		inquiry->answer = answer;
@@ -44,6 +46,7 @@ void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inqui
 	};
 	(void)zi_copy_name(op->job, sizeof(op->job), inquiry->job); /* As long. */
 	(void)zi_copy_name(op->name, sizeof(op->name), inquiry->name);
+	(void)zi_copy_name(op->as, sizeof(op->as), inquiry->as);
 	if (inquiry->question == SESS_ASK_SNAPSHOT_CREATE)
 		zero_snapshot_create(shard->zero, op);
 	else if (inquiry->question == SESS_ASK_SNAPSHOT_RESTORE)

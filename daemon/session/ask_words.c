@@ -84,6 +84,19 @@ static int take_remove(struct sess_inquiry *inquiry, char **cursor)
 	return r || !inquiry->name[0] ? err_origin(-EINVAL) : 0;
 }
 
+/* "train/step-7", "train/step-7 as=other" */
+static int take_restore(struct sess_inquiry *inquiry, char **cursor)
+{
+	int r = take_remove(inquiry, cursor);
+	const char *word = next_word(cursor);
+
+	if (r || !*word)
+		return err_trace(r);
+	if (strncmp(word, "as=", 3) != 0 || zi_check_name(word + 3, sizeof(inquiry->as)))
+		return err_origin(-EINVAL);
+	return err_trace(zi_copy_name(inquiry->as, sizeof(inquiry->as), word + 3));
+}
+
 static int take_u32(char **cursor, uint32_t *ret_value)
 {
 	char *word = next_word(cursor);
@@ -191,7 +204,7 @@ static const struct {
 	{ "load", "describe", SESS_ASK_LOAD_DESCRIBE, take_load_describe },
 	{ "load", "put", SESS_ASK_LOAD_PUT, take_load_put },
 	{ "load", "end", SESS_ASK_LOAD_END, take_nothing },
-	{ "snapshot", "restore", SESS_ASK_SNAPSHOT_RESTORE, take_remove },
+	{ "snapshot", "restore", SESS_ASK_SNAPSHOT_RESTORE, take_restore },
 	{ "snapshot", "rm", SESS_ASK_SNAPSHOT_REMOVE, take_remove },
 };
 

@@ -78,6 +78,7 @@ struct sess_inquiry {
 	bool has_job;
 	char job[ZI_NAME_BYTES];  /* or, for BENCH, DRAIN, UNDRAIN, a store */
 	char name[ZI_NAME_BYTES]; /* of a snapshot */
+	char as[ZI_NAME_BYTES];   /* SNAPSHOT_RESTORE: of a new job; "": none */
 	uint64_t duration_ns;     /* BENCH */
 	bool is_automatic;
 	uint32_t keep_count;

@@ -12,7 +12,8 @@
 #include "common/base/fd.h"
 #include "daemon/zero/internal.h"
 
-static int limits_check(struct zero *zero, uint32_t uid, struct zi_text *text)
+/* See internal.h. */
+int attach_limits_check(struct zero *zero, uint32_t uid, struct zi_text *text)
 {
 	uint32_t own_count = 0;
 
@@ -302,6 +303,9 @@ static int attach_to(struct zero_job *job, const struct zero_attach *attach, str
 	int r;
 
 	r = attach_check(job, attach, text, &is_new);
+	/* A step writes beside what is committed, and what is committed stays as long as it is read. */
+	if (!r && !job->attached_count)
+		r = snapshot_pay(job, text);
 	if (!r && is_new)
 		r = history_reserve(&job->history);
 	if (r)
@@ -355,7 +359,7 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
 		                                "rank %u of %u: 1 to %u ranks are allowed",
 		                                attach->rank, attach->world_size, ZI_WORLD_MAX));
 	if (!job) {
-		r = limits_check(zero, attach->uid, text);
+		r = attach_limits_check(zero, attach->uid, text);
 		if (r)
 			return err_trace(r);
 		r = job_new(zero, attach->job, attach->uid, &job);

@@ -18,6 +18,13 @@ static void record_fill(struct zero_job *job)
 	job->record.blobs = job->record_blobs;
 }
 
+/* A path that the request relies on. */
+static void record_member(struct zero_job *job, const struct tier_extent *extent)
+{
+	if (extent->bytes)
+		job->record_members |= tier_member_bit(extent->member);
+}
+
 static int commit_flush(struct catalog_request *request)
 {
 	struct zero_job *job = container_of(request, struct zero_job, request);
@@ -43,8 +50,10 @@ static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog
 	job->request = (struct catalog_request){
 		.kind = kind,
 		.job = &job->record,
-		.before = kind == CATALOG_COMMIT && is_durable && job_is_nvme(job) ? commit_flush
-		                                                                   : NULL,
+		.before = is_durable && job_is_nvme(job) &&
+		                          (kind == CATALOG_COMMIT || job->record.extent_count)
+		                  ? commit_flush
+		                  : NULL,
 		.is_durable = is_durable,
 		.done = done,
 		.loop = job->zero->options.loop,
@@ -96,8 +105,14 @@ void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalo
 {
 	assert(kind != CATALOG_COMMIT);
 	record_fill(job);
-	if (kind == CATALOG_JOB_CREATE && job->committed_step >= 0 && job_is_nvme(job))
+	if (kind == CATALOG_JOB_CREATE && job->committed_step >= 0 && job_is_nvme(job)) {
 		record_committed(job, false, &job->record, job->record_extents, job->record_blobs);
+		/* Whoever wrote it may have had no need to flush it. */
+		job->record_members = 0;
+		job->record_failed = 0;
+		for (uint32_t i = 0; i < job->subgroup_count * _ZERO_PLANE_COUNT; i++)
+			record_member(job, place_committed(&job->subgroups[i / 2].places[i % 2]));
+	}
 	submit(job, kind, done);
 }
 
@@ -137,8 +152,7 @@ static void record_place(struct zero_job *job, const struct zero_subgroup *subgr
 	job->record_extents[job->record.extent_count++] = record_extent(
 		subgroup, plane, extent, &job->hashes[plane][index][subgroup->tile_first],
 		is_older ? place->step : (uint64_t)job->record.step);
-	if (extent->bytes)
-		job->record_members |= tier_member_bit(extent->member);
+	record_member(job, extent);
 }
 
 static void record_blobs(struct zero_job *job)

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "daemon/zero/job.h"
+#include "daemon/zero/snapshot.h"
 
 /* ---- zero.c ---- */
 void zero_drain(struct zero *zero);
@@ -302,73 +303,18 @@ struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32
 void record_committed(const struct zero_job *job, bool is_next, struct catalog_job *record,
                       struct catalog_extent *extents, struct catalog_blob *blobs);
 
-/* ---- share.c ---- */
-int share_reserve(struct zero_shares *shares, uint32_t count);
-void share_hold(struct zero_shares *shares, const struct tier_extent *extent);
-void share_release(struct zero_shares *shares, struct tier_extent *extent);
-int share_claim(struct zero_shares *shares, const struct tier_extent *extent, uint64_t digest);
-int share_keep(struct zero_shares *shares, const struct tier_extent *extent);
-int share_recovered(struct zero_shares *shares);
-void share_free(struct zero_shares *shares);
-
 /* ---- recover.c ---- */
 /* No member: the store is not here. */
 struct tier_extent recover_place(const struct zero *zero, const struct catalog_extent *stored);
 uint64_t recover_digest(const struct catalog_extent *stored);
 int recover_state(struct zero_job *job, const struct catalog_job *stored, bool is_load);
+/* All of a job that nobody uses: what @stored says, whose arrays change hands, and its charge. 0;
+ * -ENOMEM; what job->refusal is then. */
+int recover_take(struct zero_job *job, struct catalog_job *stored, bool is_load);
 
-/* ---- snapshot.c ---- */
-struct zero_snapshot *snapshot_find(struct zero *zero, const char *job, const char *name);
-/* From the catalog; @record is owned by this. */
-int snapshot_recover(struct zero *zero, struct catalog_job *record);
-struct zero_snapshot *snapshot_free(struct zero_snapshot *snapshot);
-/* Of a tier: what is charged for snapshots, or held without. */
-uint64_t snapshot_held_bytes(const struct zero *zero, const struct tier *tier);
-/* In the list, WAITING. NULL: -ENOMEM. */
-struct zero_snapshot *snapshot_new(struct zero *zero, const char *job, const char *name,
-                                   uint32_t uid);
-/* To its uid, for held_bytes. @tier: NULL: it holds nothing. -EDQUOT, -ENOSPC with figures. */
-int snapshot_charge(struct zero_snapshot *snapshot, struct tier *tier, struct zi_text *text);
-/* To the catalog: STORING or DELETING. */
-void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase phase,
-                     catalog_request_fn done);
-/* Who waits for it hears @result; nobody: a failure is logged. */
-void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_text *text);
-void snapshot_op_end(struct zero *zero, struct zero_snapshot_op *op, int result);
-int snapshot_access(uint32_t owner_uid, const struct zero_snapshot_op *op, struct zi_text *text);
-/* The oldest automatic ones of a job give way, but for the newest @keep_count. */
-void snapshot_retain(struct zero *zero, const char *job, uint32_t keep_count);
-
-/* ---- snapshot_make.c ---- */
-/* Where its phase lets it, what waits for this job goes on. */
-void snapshot_retry(struct zero_job *job);
-/* Nobody will end its steps any more: what waits for it is refused. */
-void snapshot_cancel(struct zero_job *job, int error, const char *why);
-/* The step, in which the KEEP pipeline began, is no more. */
-void snapshot_outlives_step(struct zero_job *job);
-/* The KEEP pipeline has ended. */
-void snapshot_written(struct zero_job *job, int error, const struct zi_text *text);
-
-/* The job has committed; it stood at @former_step before. */
-void snapshot_keep_due(struct zero_job *job, int64_t former_step);
-/* The catalog has taken it, or not. */
-void snapshot_stored(struct catalog_request *request);
-
-/* ---- import.c ---- */
-/* What was imported goes down to the media before the catalog names it. Commit thread. */
-int import_flush(struct catalog_request *request);
-/* All that it holds. Commit thread; nobody changes it meanwhile. */
-int snapshot_flush(const struct zero_snapshot *snapshot);
-
-/* ---- load.c ---- */
-/* Types and optimizer are the snapshot's. -EINVAL with the difference. */
-int load_config_check(const struct zi_job_config *config, const struct zero_snapshot *snapshot,
-                      struct zi_text *text);
-bool load_is_due(const struct zero_job *job);
-int load_check(const struct zero_rank *rank, struct zi_text *text);
-int load_adopt(struct zero_job *job, struct zi_text *text);
-void load_undo(struct zero_job *job);
-void load_forget(struct zero_rank *rank);
+/* ---- attach.c ---- */
+/* May this uid have one more job? -EMFILE, -EDQUOT with figures. */
+int attach_limits_check(struct zero *zero, uint32_t uid, struct zi_text *text);
 
 /* ---- order.c ---- */
 int order_init(struct zero_order *order, uint32_t unit_count);
@@ -436,10 +382,6 @@ void ahead_set(struct zero_job *job, int64_t step, const struct zero_marks *mark
 /* Commits what nobody else will. True when that has begun. */
 bool ahead_commit(struct zero_job *job);
 void ahead_lost(struct zero_job *job, const struct zi_text *why);
-
-/* ---- evacuate.c ---- */
-/* Looks for jobs at rest on paths that are to be left. Cheap when there are none such. */
-void evacuate_kick(struct zero *zero);
 
 /* ---- tensor_table.c ---- */
 struct zero_tensors *tensors_free(struct zero_tensors *tensors);

@@ -153,6 +153,7 @@ struct zero_job *job_free(struct zero_job *job)
 	job->current_step = -1;
 	job_drop_memory(job);
 	tier_charge_return(&job->nvme_charge);
+	(void)snapshot_pay(job, NULL); /* Of two sets that were paid for one is left. */
 	layout_unbuild(job);
 	history_free(&job->history);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {

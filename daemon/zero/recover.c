@@ -247,7 +247,8 @@ int recover_state(struct zero_job *job, const struct catalog_job *stored, bool i
 	return err_trace(r);
 }
 
-static int take(struct zero_job *job, struct catalog_job *stored)
+/* See internal.h. */
+int recover_take(struct zero_job *job, struct catalog_job *stored, bool is_load)
 {
 	int r;
 
@@ -256,7 +257,7 @@ static int take(struct zero_job *job, struct catalog_job *stored)
 	job->nvme_tier = NULL; /* The one its extents lie on. */
 	r = take_record(job, stored);
 	if (!r)
-		r = recover_state(job, stored, false);
+		r = recover_state(job, stored, is_load);
 	if (!r)
 		r = take_charge(job);
 	return err_trace(r);
@@ -361,7 +362,7 @@ static int recover_job(void *arg, struct catalog_job *job_row)
 		job_delete_later(job);
 		return 0;
 	}
-	r = take(job, stored);
+	r = recover_take(job, stored, false);
 	/* Of this job alone: it is refused, the others go on. */
 	if (r && job->refusal)
 		return err_trace(refuse(recovery, job, &stored));

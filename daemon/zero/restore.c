@@ -81,8 +81,8 @@ static int restore_check(struct zero *zero, const struct zero_job *job,
 		return err_trace(frozen_check(zero, text));
 	if (!job)
 		return err_origin(zi_text_error(text, -ENOENT,
-		                                "no job '%s': a new one begins with its snapshot "
-		                                "by zinf_load()",
+		                                "no job '%s' any more: have it made of its "
+		                                "snapshot under that name or another (--as)",
 		                                op->job));
 	if (!snapshot || snapshot->phase != ZERO_SNAPSHOT_KEPT)
 		return err_origin(
@@ -173,6 +173,10 @@ void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op)
 	struct restore *restore = NULL;
 	int r;
 
+	if (op->as[0]) {
+		snapshot_restore_as(zero, op);
+		return;
+	}
 	zi_list_init(&op->link);
 	r = restore_check(zero, job, snapshot, op);
 	if (!r) {

@@ -160,6 +160,28 @@ int snapshot_charge(struct zero_snapshot *snapshot, struct tier *tier, struct zi
 	                      zi_format_bytes(snapshot->held_bytes).chars, tier->name, why.chars));
 }
 
+/* See internal.h. */
+int snapshot_pay(struct zero_job *job, struct zi_text *text)
+{
+	struct zi_text why = { "" };
+
+	zi_list_for_each(link, &job->zero->snapshots) {
+		struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (!snapshot->is_unpaid || strcmp(snapshot->job_name, job->name) != 0)
+			continue;
+		if (snapshot_charge(snapshot, snapshot_tier(snapshot), &why))
+			return err_origin(zi_text_error(
+				text, -EBUSY,
+				"job '%.63s' is being exported, and no room is left for its steps "
+				"beside that: wait for the export's end (%.120s)",
+				job->name, why.chars));
+		snapshot->is_unpaid = false;
+	}
+	return 0;
+}
+
 /* ---- retention ---- */
 
 static void removed(struct catalog_request *request)

@@ -102,8 +102,9 @@ static int charge(struct zero_snapshot *snapshot, const struct zero_job *job, st
 {
 	int r = snapshot_charge(snapshot, job->nvme_tier, text);
 
-	/* Of a job at rest nothing is lost by it. */
-	return snapshot->is_hold && !job->attached_count ? 0 : r;
+	/* Of a job at rest nothing is lost by it, as long as it is. */
+	snapshot->is_unpaid = r && snapshot->is_hold && !job->attached_count;
+	return snapshot->is_unpaid ? 0 : r;
 }
 
 /* ---- from asking to kept ---- */

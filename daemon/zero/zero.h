@@ -160,6 +160,7 @@ struct zero_snapshot_op {
 	bool is_admin;            /* root or the daemon's own uid */
 	bool is_automatic;        /* create: counts for retention */
 	uint32_t keep_count;      /* create: automatic ones of the job to keep, with this; 0: all */
+	char as[ZI_NAME_BYTES];   /* restore: a new job of that name; "": the job itself */
 	bool is_hold;             /* private: zero_snapshot_hold() */
 	/* results */
 	int result; /* 0 or -errno */
@@ -181,7 +182,10 @@ void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op);
 
 /* The job, which nobody uses, stands at its snapshot again; what it had committed since is gone.
  * -ENOENT no such job or snapshot; -EACCES; -EBUSY it is in use, by whom; -EINVAL another model;
- * -EXDEV on another tier; -EOPNOTSUPP state in memory. */
+ * -EXDEV on another tier; -EOPNOTSUPP state in memory.
+ * With `as` a new job, which belongs to the snapshot's uid and pays as every job does, stands
+ * there, and the one it was taken of is left alone: also -EEXIST; -EMFILE, -EDQUOT, -ENOSPC with
+ * figures. */
 void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op);
 
 /* To read: the snapshot of that name, or (with "") the committed step, which is then held by nobody

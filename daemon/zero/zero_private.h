@@ -65,6 +65,7 @@ struct zero_snapshot {
 	bool is_automatic;
 	bool is_periodic; /* snapshot_interval: nobody asked */
 	bool is_hold;     /* zero_snapshot_hold() */
+	bool is_unpaid;   /* a hold of a job at rest, beyond a limit: snapshot_pay() */
 	bool is_import;   /* import.c: since this start of the daemon */
 	uint64_t created_s;
 	uint32_t keep_count;         /* automatic ones to keep, once this is; 0: all */

@@ -444,6 +444,7 @@ static void refused_while_attached(const struct trainer *trainer, enum trainer_p
 Test(load, restore_puts_a_job_back_and_it_goes_the_same_way)
 {
 	struct trainer_settings settings = settings_of("base", 2, ZINF_OFFLOAD_NVME);
+	struct trainer_settings branch;
 	struct ranks ranks;
 
 	settings.hook = refused_while_attached;
@@ -463,13 +464,25 @@ Test(load, restore_puts_a_job_back_and_it_goes_the_same_way)
 		cr_assert(ranks_are_right(&ranks));
 		ranks_free(&ranks);
 	}
+	RUN(0, "snapshot", "restore", "base/two", "--as", "branch");
+	system_expect_text(words, "restored base/two as job branch, step 2");
+	RUN(1, "snapshot", "restore", "base/two", "--as", "branch");
+	system_expect_text(words, "job 'branch' is there already");
+	RUN(2, "snapshot", "restore", "base/two", "--as");
+	RUN(1, "snapshot", "restore", "base/two", "--as", "a/b");
+	branch = settings_of("branch", 2, ZINF_OFFLOAD_NVME);
+	cr_assert_eq(ranks_train(&ranks, &branch), 0);
+	cr_assert_eq(ranks.reports[0]->first_steps[0], 2);
+	cr_assert(ranks_are_right(&ranks));
+	ranks_free(&ranks);
+	cr_assert_eq(system_destroy_job(&branch), 0);
 	RUN(1, "snapshot", "restore", "base/three");
 	system_expect_text(words, "no snapshot 'base/three'");
 	RUN(1, "snapshot", "restore", "nobody/two");
 	system_expect_text(words, "no job 'nobody'");
 	cr_assert_eq(system_destroy_job(&settings), 0);
 	RUN(1, "snapshot", "restore", "base/two");
-	system_expect_text(words, "by zinf_load()");
+	system_expect_text(words, "--as");
 	RUN(0, "snapshot", "rm", "base/two");
 	expect_nothing_left();
 }

@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "common/base/assert.h"
+#include "common/base/checked.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 
@@ -156,6 +157,8 @@ static void tune_send(struct tune_lane *lane)
 	uint64_t index = (uint64_t)(lane - tune->lanes);
 	int r;
 
+	assert(tune->next_bytes + block_bytes <=
+	       options->extent.bytes); /* Others' data is behind. */
 	lane->io = (struct nvme_io){
 		.direction = tune->row->direction,
 		.store = &tune->view,
@@ -184,6 +187,9 @@ static void tune_begin_slot(struct nvme_tune *tune, struct nvme_tune_row *row)
 	assert(r == 0);
 	(void)r;
 	tune->row = row;
+	/* Smaller blocks may have ended where a larger one would reach beyond the extent. */
+	tune->next_bytes =
+		zi_align_up(tune->next_bytes, row->block_bytes) % tune->options.extent.bytes;
 	tune->slot_begin_ns = zi_clock_now_ns();
 	tune->slot_end_ns = tune->slot_begin_ns + tune->slot_ns;
 	tune->first_ns = tune->last_ns = 0;

@@ -157,6 +157,27 @@ TUNE_TEST(leaves_data_and_other_requests_alone)
 	engine = nvme_engine_free(engine);
 }
 
+/* Where a slot ends is the disk's affair: at many paces, each in other places. */
+Test(tune, keeps_to_its_extent, .init = set_up, .fini = tear_down)
+{
+	for (unsigned mb_per_s = 700; mb_per_s < 1300; mb_per_s += 29) {
+		struct nvme_engine *engine;
+		char backend[192];
+		struct run run;
+
+		(void)snprintf(backend, sizeof(backend),
+		               "faulty:over=threads,bytes_per_s=%u000000,EIO=any@1+@0-%llu,"
+		               "EIO=any@1+@%llu-%llu",
+		               mb_per_s, EXTENT_BEGIN, EXTENT_BEGIN + EXTENT_BYTES, STORE_BYTES);
+		engine = test_engine(backend, 128, MIB);
+		start(&run, engine);
+		nvme_engine_drain(engine);
+		cr_assert_eq(run.report.result, 0, "at %u MB/s: %s", mb_per_s,
+		             run.report.text.chars);
+		engine = nvme_engine_free(engine);
+	}
+}
+
 TUNE_TEST(cancelled_ends_once)
 {
 	struct nvme_engine *engine = test_engine(variant->backend, 128, MIB);

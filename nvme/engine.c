@@ -112,6 +112,7 @@ int nvme_engine_new(const struct nvme_engine_options *options, struct zi_text *t
 		engine->blocks[i].index = i;
 		zi_list_push_back(&engine->free_blocks, &engine->blocks[i].link);
 	}
+	engine->free_count = engine->depth;
 	r = nvme_backend_new(options->backend ? options->backend : "auto", &backend_options, text,
 	                     &engine->backend);
 	if (r)
@@ -176,6 +177,7 @@ int nvme_engine_tune(struct nvme_engine *engine, struct nvme_store *store,
 		return err_trace(r);
 	store->tuning = *tuning;
 	nvme_port_tune(engine, port, tuning);
+	nvme_schedule_share(engine);
 	return 0;
 }
 
@@ -280,9 +282,8 @@ static void engine_block_done(struct nvme_engine *engine, struct nvme_block *blo
 		return;
 	}
 	block->io = NULL;
-	zi_list_push_front(&engine->free_blocks, &block->link);
+	nvme_schedule_return(engine, io->port, block);
 	io->inflight_count--;
-	io->port->lanes[io->direction].inflight_count--;
 	if (io->result && io->next_bytes < io->bytes) {
 		zi_list_remove(&io->link); /* It still stood in the queue. */
 		io->next_bytes = io->bytes;

@@ -24,6 +24,7 @@ struct nvme_lane {
 struct nvme_port {
 	struct nvme_lane lanes[2]; /* by direction */
 	uint32_t reads_in_row_count;
+	uint32_t kept_count;      /* blocks that others leave to it, whatever they want */
 	int32_t file_slot;        /* registered with the kernel, or NVME_SLOT_NONE */
 	struct zi_list deadlines; /* requests that have one, the earliest first */
 };
@@ -55,6 +56,8 @@ struct nvme_engine {
 	uint32_t ports_end_index;  /* behind the last one in use */
 	uint32_t ports_turn_index; /* whose turn it is */
 	struct zi_list free_blocks;
+	uint32_t free_count;
+	uint32_t promised_count;    /* blocks that ports have kept for them and do not use now */
 	struct nvme_block *blocks;  /* (depth,) */
 	struct nvme_block **reaped; /* (depth,) */
 	struct zi_list finished;    /* requests that are over, `done` has not run */
@@ -71,6 +74,11 @@ struct nvme_engine {
 /* What a port of the store with @tuning allows, defaults in place of zeros. */
 void nvme_port_tune(const struct nvme_engine *engine, struct nvme_port *port,
                     const struct nvme_tuning *tuning);
+/* Ports came, went or were tuned: what is kept for each. */
+void nvme_schedule_share(struct nvme_engine *engine);
+/* A block of @port came back and is free. */
+void nvme_schedule_return(struct nvme_engine *engine, struct nvme_port *port,
+                          struct nvme_block *block);
 /* An accepted request waits its turn. */
 void nvme_schedule_queue(struct nvme_engine *engine, struct nvme_io *io);
 /* Hands a block to the backend, also one that is continued. */

@@ -37,6 +37,7 @@ int nvme_engine_register_store(struct nvme_engine *engine, struct nvme_store *st
 		fixed->is_file_refused[slot] ? NVME_SLOT_NONE : (int32_t)slot;
 	nvme_port_tune(engine, &engine->ports[slot + 1], &store->tuning);
 	engine->ports_end_index = ZI_MAX(engine->ports_end_index, slot + 2);
+	nvme_schedule_share(engine);
 	return 0;
 }
 
@@ -57,6 +58,7 @@ static void engine_close_port(struct nvme_engine *engine, struct nvme_port *port
 	       !engine->fixed.files[engine->ports_end_index - 2])
 		engine->ports_end_index--;
 	engine->ports_turn_index = 0;
+	nvme_schedule_share(engine);
 }
 
 /* Before the store is closed, unless the engine goes first: its place in memory may be another's

@@ -3,7 +3,9 @@
  * Which block goes out next. Floor 2, owner thread.
  *
  * Stores take turns, block by block, so that a slow one holds up no other: each has a depth of its
- * own in each direction, and what its depth does not let out waits in its own queue.
+ * own in each direction, and what its depth does not let out waits in its own queue. Where all of
+ * these together are more than the engine has blocks, half of the blocks are kept, in equal parts,
+ * for the stores that do not use them now: one that does not answer leaves the others their part.
  *
  * Of one store's reads those of the flow go first that is furthest behind, and so of its writes:
  * each has a virtual time, which grows by the bytes it is served over its weight, so that flows
@@ -54,6 +56,52 @@ void nvme_port_tune(const struct nvme_engine *engine, struct nvme_port *port,
 	writes->depth = schedule_depth(engine, tuning->write_depth);
 }
 
+static uint32_t port_out_count(const struct nvme_port *port)
+{
+	return port->lanes[NVME_READ].inflight_count + port->lanes[NVME_WRITE].inflight_count;
+}
+
+/* Of stores that are not registered nothing is known but that somebody measures or tests them. */
+void nvme_schedule_share(struct nvme_engine *engine)
+{
+	uint32_t stores_count = 0;
+	uint32_t share;
+
+	for (uint32_t i = 0; i < NVME_FILES_MAX; i++)
+		stores_count += engine->fixed.files[i] != NULL;
+	share = stores_count > 1 ? engine->depth / (2 * stores_count) : 0;
+	engine->promised_count = 0;
+	for (uint32_t i = 0; i < NVME_FILES_MAX; i++) {
+		struct nvme_port *port = &engine->ports[i + 1];
+		uint32_t depth = port->lanes[NVME_READ].depth + port->lanes[NVME_WRITE].depth;
+		uint32_t out_count = port_out_count(port);
+
+		port->kept_count = engine->fixed.files[i] ? ZI_MIN(share, depth) : 0;
+		if (out_count < port->kept_count)
+			engine->promised_count += port->kept_count - out_count;
+	}
+}
+
+/* May one more block go out there? */
+static bool port_has_place(const struct nvme_engine *engine, const struct nvme_port *port)
+{
+	return port_out_count(port) < port->kept_count ||
+	       engine->free_count > engine->promised_count;
+}
+
+void nvme_schedule_return(struct nvme_engine *engine, struct nvme_port *port,
+                          struct nvme_block *block)
+{
+	struct nvme_lane *lane = &port->lanes[block->direction];
+
+	assert(lane->inflight_count > 0);
+	zi_list_push_front(&engine->free_blocks, &block->link);
+	engine->free_count++;
+	lane->inflight_count--;
+	if (port_out_count(port) < port->kept_count)
+		engine->promised_count++;
+}
+
 /* What @bytes, a multiple of ZI_STORE_ALIGN_BYTES, add to the virtual time of a flow. */
 static uint64_t schedule_cost(const struct nvme_flow *flow, uint64_t bytes)
 {
@@ -99,6 +147,9 @@ static void schedule_send(struct nvme_engine *engine, struct nvme_port *port,
 
 	assert(io->direction == direction);
 	assert(io->next_bytes < io->bytes);
+	engine->free_count--;
+	if (port_out_count(port) < port->kept_count)
+		engine->promised_count--;
 	block->io = io;
 	block->direction = direction;
 	block->fd = io->store->fd;
@@ -140,10 +191,13 @@ static struct nvme_stream *schedule_choose(struct nvme_lane *lane)
 /* One block of a port, if it has one that may go. */
 static bool schedule_send_one(struct nvme_engine *engine, struct nvme_port *port)
 {
-	struct nvme_stream *reader = schedule_choose(&port->lanes[NVME_READ]);
-	struct nvme_stream *writer = schedule_choose(&port->lanes[NVME_WRITE]);
+	struct nvme_stream *reader, *writer;
 	uint32_t burst_count = 1;
 
+	if (!port_has_place(engine, port))
+		return false;
+	reader = schedule_choose(&port->lanes[NVME_READ]);
+	writer = schedule_choose(&port->lanes[NVME_WRITE]);
 	if (!reader && !writer)
 		return false;
 	if (reader && writer && reader->flow == writer->flow)

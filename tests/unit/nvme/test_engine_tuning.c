@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include "nvme/engine.h"
+#include "tests/unit/nvme/gate.h"
 #include "tests/unit/nvme/nvme_test.h"
 
 #define STORE_BYTES (8 * MIB)
@@ -100,33 +101,104 @@ Test(tuning, that_cannot_be_is_refused, .init = set_up, .fini = tear_down)
 	cr_assert_eq(nvme_engine_tune(engine, store, &small), -EINVAL, "not any more");
 }
 
-Test(tuning, stalled_store_holds_up_no_other, .init = set_up, .fini = tear_down)
+/* Until nothing but @count requests is in flight. */
+static void reap_until(uint32_t count)
+{
+	while (nvme_engine_inflight_count(engine) > count) {
+		struct pollfd event = { .fd = nvme_engine_fd(engine), .events = POLLIN };
+
+		cr_assert_eq(poll(&event, 1, 20000), 1, "nothing comes back");
+		(void)nvme_engine_reap(engine);
+	}
+}
+
+static void stall(const char *backend, const struct nvme_tuning *tuning)
 {
 	struct nvme_store *other = test_open("other", STORE_BYTES);
-	struct test_io stalled, tests[4];
+	struct test_io stalled[2], tests[8];
+	struct gate *gate;
 
-	engine = test_engine("faulty:over=threads,stall_at=1,stall_ms=300", 8, 4096);
-	store->tuning.read_depth = 1;
+	engine = test_engine(backend, 8, 4096);
+	gate = gate_new(engine);
+	store->tuning = other->tuning = *tuning;
 	cr_assert_eq(nvme_engine_register_store(engine, store), 0);
 	cr_assert_eq(nvme_engine_register_store(engine, other), 0);
-	test_io_set(&stalled, NVME_READ, store, MIB, buffer, MIB);
-	cr_assert_eq(nvme_engine_submit(engine, &stalled.io), 0);
+	gate_shut(gate, store);
+	/* 512 blocks, then as many of the other. */
+	for (unsigned i = 0; i < 2; i++) {
+		test_io_set(&stalled[i], (enum nvme_direction)i, store, MIB * (i + 1),
+		            buffer + MIB * i, MIB);
+		cr_assert_eq(nvme_engine_submit(engine, &stalled[i].io), 0);
+	}
 	nvme_engine_kick(engine);
-	for (unsigned i = 0; i < 4; i++) {
-		test_io_set(&tests[i], NVME_READ, other, MIB * (i + 1), buffer + MIB, 65536);
+	for (unsigned i = 0; i < 8; i++) {
+		test_io_set(&tests[i], (enum nvme_direction)(i % 2), other, 65536 * (i + 1),
+		            buffer + 2 * MIB + 65536 * i, 65536);
 		cr_assert_eq(nvme_engine_submit(engine, &tests[i].io), 0);
 	}
 	nvme_engine_kick(engine);
-	while (nvme_engine_inflight_count(engine) > 1) {
-		struct pollfd event = { .fd = nvme_engine_fd(engine), .events = POLLIN };
-
-		cr_assert_eq(poll(&event, 1, 10000), 1);
-		(void)nvme_engine_reap(engine);
-	}
-	cr_assert_eq(stalled.done_count, 0);
-	cr_assert_eq(stalled.io.next_bytes, 4096, "its only place is taken");
-	nvme_engine_drain(engine);
-	cr_assert_eq(stalled.io.result, 0);
+	reap_until(2);
+	for (unsigned i = 0; i < 8; i++)
+		cr_assert_eq(tests[i].io.result, 0);
+	cr_assert_eq(stalled[0].done_count + stalled[1].done_count, 0);
+	cr_assert_gt(out_count(1, NVME_READ) + out_count(1, NVME_WRITE), 0);
+	gate_open(gate);
+	reap_until(0);
+	cr_assert_eq(stalled[0].io.result, 0);
+	cr_assert_eq(stalled[1].io.result, 0);
+	cr_assert_eq(engine->free_count, 8);
+	nvme_engine_unregister_store(engine, store);
 	nvme_engine_unregister_store(engine, other);
+	cr_assert_eq(engine->promised_count, 0);
+	engine = nvme_engine_free(engine);
 	other = nvme_store_close(other);
+}
+
+Test(tuning, stalled_store_holds_up_no_other, .init = set_up, .fini = tear_down)
+{
+	const struct nvme_tuning shallow = { .read_depth = 1, .write_depth = 1 };
+	/* As deep as the engine: all of its places would be one store's. */
+	const struct nvme_tuning deep = { .read_depth = 1000, .write_depth = 1000 };
+
+	stall("threads", &shallow);
+	stall("threads", &deep);
+	stall("auto", &shallow);
+	stall("auto", &deep);
+}
+
+Test(tuning, store_alone_has_all_places_and_half_are_kept_for_the_others, .init = set_up,
+     .fini = tear_down)
+{
+	struct nvme_store *others[3];
+	struct test_io tests[2];
+	struct gate *gate;
+
+	engine = test_engine("threads", 16, 4096);
+	gate = gate_new(engine);
+	cr_assert_eq(nvme_engine_register_store(engine, store), 0);
+	gate_shut(gate, store);
+	submit_both(tests);
+	cr_assert_eq(out_count(1, NVME_READ) + out_count(1, NVME_WRITE), 16, "nobody else is");
+	gate_open(gate);
+	reap_until(0);
+	for (unsigned i = 0; i < ZI_COUNT_OF(others); i++) {
+		static const char *const names[] = { "a", "b", "c" };
+
+		others[i] = test_open(names[i], STORE_BYTES);
+		cr_assert_eq(nvme_engine_register_store(engine, others[i]), 0);
+	}
+	gate_shut(gate, store);
+	submit_both(tests);
+	/* Two for each of the other three. */
+	cr_assert_eq(out_count(1, NVME_READ) + out_count(1, NVME_WRITE), 10);
+	cr_assert_eq(engine->free_count, 6);
+	cr_assert_eq(engine->promised_count, 6);
+	gate_open(gate);
+	reap_until(0);
+	cr_assert_eq(engine->promised_count, 8);
+	for (unsigned i = 0; i < ZI_COUNT_OF(others); i++) {
+		nvme_engine_unregister_store(engine, others[i]);
+		others[i] = nvme_store_close(others[i]);
+	}
+	cr_assert_eq(engine->promised_count, 0);
 }

@@ -19,6 +19,7 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/base/log.h"
+#include "common/base/text.h"
 #include "daemon/daemon.h"
 #include "nvme/nvme.h"
 
@@ -209,9 +210,9 @@ void daemon_tune_store(const struct daemon *daemon, const struct config_store *c
 		                        "ignoring; zctl bench nvme %s measures anew",
 		                        store->name, daemon->config->state_dir, store->name);
 	store->tuning = tuning_resolve(config, &measured);
-	log_info("Store '%s' is used with read_block=%u read_depth=%u write_block=%u "
-	         "write_depth=%u%s",
-	         store->name, store->tuning.read_block_bytes, store->tuning.read_depth,
-	         store->tuning.write_block_bytes, store->tuning.write_depth,
-	         r ? ", never measured (zctl bench nvme)" : "");
+	log_info("Store '%s' is used with reads of %s, %u at once, and writes of %s, %u at once%s",
+	         store->name, zi_format_bytes(store->tuning.read_block_bytes).chars,
+	         store->tuning.read_depth, zi_format_bytes(store->tuning.write_block_bytes).chars,
+	         store->tuning.write_depth,
+	         r ? "; it was never measured (zctl bench nvme measures it)" : "");
 }

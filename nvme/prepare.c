@@ -50,7 +50,8 @@ static int prepare_check(const struct nvme_prepare *prepare, struct zi_text *tex
 	if (wanted_bytes > free_bytes)
 		return err_origin(zi_text_error(
 			text, -ENOSPC,
-			"store '%s' needs %s more (%llu bytes), its file system has %s free",
+			"store '%s' needs %s more (%llu bytes), its file system has %s free: free "
+			"some, or give it a smaller size",
 			prepare->path, zi_format_bytes(wanted_bytes).chars,
 			(unsigned long long)wanted_bytes, zi_format_bytes(free_bytes).chars));
 	/* Past this limit the kernel sends SIGXFSZ, which kills. */

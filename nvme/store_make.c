@@ -26,7 +26,8 @@
 static int store_size_missing(const struct nvme_store *store, struct zi_text *text)
 {
 	return err_origin(zi_text_error(
-		text, -EINVAL, "store '%s' does not exist yet, and no size is given", store->path));
+		text, -EINVAL, "store '%s' does not exist yet, and no size is given (size = 100G)",
+		store->path));
 }
 
 /* What should be there is not: making it anew would only hide that. */

@@ -25,7 +25,7 @@ int nvme_store_open_error(struct zi_text *text, int error, const char *path)
 	const char *hint = strerror(-error);
 
 	if (error == -ENOENT)
-		hint = "its directory does not exist";
+		hint = "its directory does not exist; make it, or name another path";
 	else if (error == -ELOOP)
 		hint = "it is a symbolic link; name the file itself";
 	else if (error == -EISDIR)
@@ -57,8 +57,11 @@ int nvme_store_lock(int fd, const char *path, struct zi_text *text)
 			return err_origin(zi_text_error(text, -errno,
 			                                "store '%s' cannot be locked: %s", path,
 			                                strerror(errno)));
-		return err_origin(zi_text_error(text, -EBUSY,
-		                                "store '%s' is in use by another process", path));
+		return err_origin(zi_text_error(
+			text, -EBUSY,
+			"store '%s' is in use by another process, or by another section of this "
+			"configuration: stop that zinfd, or name another path",
+			path));
 	}
 	/* Unlinked between open and lock: another process was preparing it and gave up. */
 	if (fstat(fd, &status) || status.st_nlink == 0)
@@ -107,7 +110,7 @@ int nvme_store_enable_direct(struct nvme_store *store, const struct nvme_store_o
 		return err_origin(zi_text_error(
 			text, -EOPNOTSUPP,
 			"store '%s' lies on a file system without direct I/O (tmpfs, for one): "
-			"name a path on a disk, or do not require direct I/O",
+			"name a path on a disk, or go through the page cache (direct = try)",
 			store->path));
 	return 0;
 }

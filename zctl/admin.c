@@ -65,8 +65,8 @@ static int refused(const struct zi_message_header *header)
 {
 	const struct zi_error_message *message = (const void *)header;
 
-	fprintf(stderr, "zctl: zinfd answered: %.*s (%s)\n", (int)sizeof message->text.chars,
-	        message->text.chars, zi_err_name(message->error));
+	zctl_complain("zinfd answered: %.*s (%s)", (int)sizeof message->text.chars,
+	              message->text.chars, zi_err_name(message->error));
 	return err_origin(-EREMOTEIO);
 }
 
@@ -152,18 +152,16 @@ static int ask(struct zctl_link *link, const char *command, uint64_t timeout_ns,
 static void complain(const struct zctl_context *context, int r, uint64_t timeout_ns)
 {
 	if (r == -ENOENT || r == -ECONNREFUSED)
-		fprintf(stderr,
-		        "zctl: no zinfd listens at %s; start it (systemctl start zinfd, or "
-		        "zinfd --user), or name its socket with --socket or ZINF_SOCKET\n",
-		        context->socket_path);
+		zctl_complain("no zinfd listens at %s; start it (systemctl start zinfd, or "
+		              "zinfd --user), or name its socket with --socket or ZINF_SOCKET",
+		              context->socket_path);
 	else if (r == -ETIMEDOUT)
-		fprintf(stderr, "zctl: zinfd at %s did not answer within %u s\n",
-		        context->socket_path, (unsigned)(timeout_ns / ZI_NS_PER_S));
+		zctl_complain("zinfd at %s did not answer within %u s", context->socket_path,
+		              (unsigned)(timeout_ns / ZI_NS_PER_S));
 	else if (r == -ECONNRESET || r == -EPIPE)
-		fprintf(stderr, "zctl: zinfd at %s went away\n", context->socket_path);
+		zctl_complain("zinfd at %s went away", context->socket_path);
 	else if (r != -EREMOTEIO)
-		fprintf(stderr, "zctl: asking zinfd at %s failed: %s\n", context->socket_path,
-		        strerror(-r));
+		zctl_complain("asking zinfd at %s failed: %s", context->socket_path, strerror(-r));
 }
 
 /* NULL is fine. Return: NULL. */
@@ -243,7 +241,7 @@ int zctl_print_json(const json_t *json)
 {
 	if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER) ||
 	    putchar('\n') == EOF || fflush(stdout)) {
-		fprintf(stderr, "zctl: writing the answer failed: %s\n", strerror(errno));
+		zctl_complain("writing the answer failed: %s", strerror(errno));
 		return 1;
 	}
 	return 0;

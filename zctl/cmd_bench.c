@@ -122,7 +122,7 @@ static int bench_all(const struct zctl_context *context, json_t *answers)
 			code = bench_tier(context, tier, answers);
 	}
 	if (!code && !json_array_size(answers)) {
-		fprintf(stderr, "zctl: this zinfd has no NVMe store\n");
+		zctl_complain("this zinfd has no NVMe store");
 		code = 1;
 	}
 	json_decref(tiers);
@@ -148,7 +148,7 @@ int zctl_bench(const struct zctl_context *context, int argc, char **argv)
 	}
 	answers = json_array();
 	if (!answers) {
-		fprintf(stderr, "zctl: out of memory\n");
+		zctl_complain("out of memory");
 		return 1;
 	}
 	code = argc == 3 ? bench_one(context, argv[2], answers) : bench_all(context, answers);

@@ -47,7 +47,7 @@ static int usage(void)
 
 static int complain(const char *doing, const char *path)
 {
-	fprintf(stderr, "zctl: %s %s: %s; nothing was exported\n", doing, path, strerror(errno));
+	zctl_complain("%s %s: %s; nothing was exported", doing, path, strerror(errno));
 	return 1;
 }
 
@@ -72,7 +72,7 @@ static int target_make(struct target *target, const struct export *export)
 	struct stat status;
 
 	if (!lstat(target->path, &status)) {
-		fprintf(stderr, "zctl: %s exists: nothing was overwritten\n", target->path);
+		zctl_complain("%s exists: nothing was overwritten", target->path);
 		return 1;
 	}
 	if (target->is_directory) {
@@ -131,8 +131,8 @@ static int target_end(struct target *target)
 			return complain("renaming to", target->path);
 	}
 	if (!copy || sync_directory(dirname(copy)))
-		fprintf(stderr, "zctl: %s is written, but its directory could not be synced: %s\n",
-		        target->path, strerror(errno));
+		zctl_complain("%s is written, but its directory could not be synced: %s",
+		              target->path, strerror(errno));
 	return 0;
 }
 
@@ -341,8 +341,12 @@ int zctl_export(const struct zctl_context *context, int argc, char **argv)
 		else
 			*(source ? &path : &source) = argv[i];
 	}
-	if (!path || (strcmp(format, "zinf") != 0 && strcmp(format, "safetensors") != 0))
+	if (!path)
 		return usage();
+	if (strcmp(format, "zinf") != 0 && strcmp(format, "safetensors") != 0) {
+		zctl_complain("unknown format '%s'", format);
+		return usage();
+	}
 	target.is_directory = !strcmp(format, "zinf");
 	target.path = strdup(path);
 	if (!target.path || asprintf(&target.partial, "%s.tmp", path) < 0)

@@ -2,6 +2,7 @@
 /* zctl jobs: a line per job; with a name, all there is to know about one. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/text.h"
@@ -96,6 +97,14 @@ static double ms(const json_t *stats, const char *key)
 	return (double)get_count(stats, key) / 1e6;
 }
 
+/* Padding is moved as well, so it counts. */
+static double per_element(const json_t *job, uint64_t bytes)
+{
+	uint64_t elements = get_count(job, "padded_elements");
+
+	return elements ? (double)bytes / (double)elements : 0;
+}
+
 static void print_last_step(const json_t *job)
 {
 	const json_t *stats = json_object_get(job, "last_step");
@@ -109,10 +118,26 @@ static void print_last_step(const json_t *job)
 	       get_count(stats, "step"), ms(stats, "step_ns"), ms(stats, "grad_wait_ns"),
 	       ms(stats, "norm_wait_ns"), ms(stats, "io_read_ns"), ms(stats, "io_write_ns"),
 	       ms(stats, "cpu_ns"), ms(stats, "commit_ns"));
-	printf("          read %s, written %s, %.2f GB/s\n",
+	printf("          read %s (%.2f B per element), written %s (%.2f B), %.2f GB/s\n",
 	       zi_format_bytes(get_count(stats, "read_bytes")).chars,
+	       per_element(job, get_count(stats, "read_bytes")),
 	       zi_format_bytes(get_count(stats, "write_bytes")).chars,
+	       per_element(job, get_count(stats, "write_bytes")),
 	       seconds > 0 ? moved / seconds / 1e9 : 0.0);
+}
+
+static void print_pool(const json_t *job)
+{
+	const json_t *pool = json_object_get(job, "param_pool");
+
+	if (!json_is_object(pool))
+		return;
+	printf("pool of parameters: %s of %s in use; unshards that found their unit %" PRIu64
+	       ", on its way %" PRIu64 ", not there %" PRIu64 "; read %s, %" PRIu64 " evictions\n",
+	       zi_format_bytes(get_count(pool, "resident_bytes")).chars,
+	       zi_format_bytes(get_count(pool, "budget_bytes")).chars, get_count(pool, "hits"),
+	       get_count(pool, "late"), get_count(pool, "misses"),
+	       zi_format_bytes(get_count(pool, "read_bytes")).chars, get_count(pool, "evictions"));
 }
 
 static void print_tensors(const json_t *job)
@@ -164,10 +189,36 @@ static void print_snapshots(const json_t *job)
 		       get_count(job, "snapshots_failed"), get_word(job, "snapshot_failure"));
 }
 
-static void print_detail(const struct zctl_context *context, const json_t *job)
+/* "on nvme", or in memory for what no tier was asked for. */
+static const char *place_of(const json_t *config, const char *key)
+{
+	const char *word = get_word(config, key);
+
+	return !strcmp(word, "nvme")  ? "on NVMe"
+	       : !strcmp(word, "cpu") ? "in CPU memory"
+	                              : "in memory";
+}
+
+static void print_config(const json_t *job)
 {
 	const json_t *config = json_object_get(job, "config");
 
+	printf("config: param %s, grad %s, %s, schedule %s, optimizer state %s, parameters %s, "
+	       "durability %s, I/O weight %" PRIu64 "\n",
+	       get_word(config, "param_dtype"), get_word(config, "grad_dtype"),
+	       get_word(config, "optimizer"), get_word(config, "schedule"),
+	       place_of(config, "offload_optimizer"), place_of(config, "offload_param"),
+	       get_word(config, "durability"), get_count(config, "io_weight"));
+	if (get_count(config, "resident_bytes"))
+		printf("        up to %s of the state stay in memory\n",
+		       zi_format_bytes(get_count(config, "resident_bytes")).chars);
+	if (get_count(config, "commit_interval") > 1)
+		printf("        committed every %" PRIu64 " steps\n",
+		       get_count(config, "commit_interval"));
+}
+
+static void print_detail(const struct zctl_context *context, const json_t *job)
+{
 	printf("job %s of uid %" PRIu64 ": %s at step %s, incarnation %" PRIu64 " '%s'\n",
 	       get_word(job, "name"), get_count(job, "uid"), get_word(job, "phase"),
 	       step_of(job).chars, get_count(job, "incarnation_number"),
@@ -179,13 +230,9 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 	       get_count(job, "params"), get_count(job, "elements"),
 	       get_count(job, "padded_elements"), get_count(job, "units"),
 	       get_count(job, "subgroups"));
-	printf("config: param %s, grad %s, %s, schedule %s, optimizer state on %s, "
-	       "parameters on %s, durability %s, I/O weight %" PRIu64 "\n",
-	       get_word(config, "param_dtype"), get_word(config, "grad_dtype"),
-	       get_word(config, "optimizer"), get_word(config, "schedule"),
-	       get_word(config, "offload_optimizer"), get_word(config, "offload_param"),
-	       get_word(config, "durability"), get_count(config, "io_weight"));
+	print_config(job);
 	print_snapshots(job);
+	print_pool(job);
 	print_tensors(job);
 	print_ranks(job);
 	print_held(context, job);

@@ -45,7 +45,7 @@ static int usage(void)
 
 static int refuse(const char *path, const char *what)
 {
-	fprintf(stderr, "zctl: %s %s; nothing was loaded\n", path, what);
+	zctl_complain("%s %s; nothing was loaded", path, what);
 	return 1;
 }
 
@@ -79,8 +79,8 @@ static int read_manifest(struct source *source)
 		return 1;
 	manifest = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
 	if (!manifest) {
-		fprintf(stderr, "zctl: reading %s, line %d: %s; nothing was loaded\n", path,
-		        error.line, error.text);
+		zctl_complain("reading %s, line %d: %s; nothing was loaded", path, error.line,
+		              error.text);
 		return 1;
 	}
 	source->model.record = manifest; /* Owned from here on. */
@@ -196,8 +196,7 @@ static int source_open(struct source *source, const struct zctl_context *context
 			return refuse(source->path, "needs more memory than there is");
 	}
 	if (stat(source->path, &status)) {
-		fprintf(stderr, "zctl: %s: %s; nothing was loaded\n", source->path,
-		        strerror(errno));
+		zctl_complain("%s: %s; nothing was loaded", source->path, strerror(errno));
 		return 1;
 	}
 	return S_ISDIR(status.st_mode) ? open_directory(source) : open_file(source, context, like);
@@ -237,10 +236,10 @@ static int send_subgroup(struct source *source, struct load *load, uint32_t unit
 	                  planes[PLANE_MASTER], planes[PLANE_EXP_AVG], planes[PLANE_EXP_AVG_SQ],
 	                  load->window);
 	if (good < total) {
-		fprintf(stderr,
-		        "zctl: %s: element %" PRIu64 " of subgroup %u of unit '%s' is not what its "
-		        "master rounds to; nothing was loaded\n",
-		        source->files[PLANE_PARAM].path, good, subgroup, model->units[unit].name);
+		zctl_complain("%s: element %" PRIu64 " of subgroup %u of unit '%s' is not what its "
+		              "master rounds to; nothing was loaded",
+		              source->files[PLANE_PARAM].path, good, subgroup,
+		              model->units[unit].name);
 		return 1;
 	}
 	return load_put(load, model, unit, subgroup, ZI_PLANE_STATE);

@@ -70,6 +70,24 @@ static int create(const struct zctl_context *context, int argc, char **argv)
 	return change(context, command, "kept");
 }
 
+/* "automatic, in use, damaged: …": what there is to say beside the figures. */
+static void describe(const json_t *snapshot, char *text, size_t capacity)
+{
+	const char *refusal = get_word(snapshot, "refusal");
+	const char *const words[] = {
+		json_is_true(json_object_get(snapshot, "is_automatic")) ? "automatic" : "",
+		json_is_true(json_object_get(snapshot, "is_in_use")) ? "in use" : "",
+		refusal,
+	};
+	size_t bytes = 0;
+
+	*text = '\0';
+	for (size_t i = 0; i < ZI_COUNT_OF(words); i++)
+		if (*words[i] && bytes < capacity)
+			bytes += (size_t)snprintf(text + bytes, capacity - bytes, "%s%s",
+			                          bytes ? ", " : "", words[i]);
+}
+
 static int list(const struct zctl_context *context, const char *job)
 {
 	static const char *const headings[] = { "snapshot", ">step",   ">uid", ">held",
@@ -91,12 +109,15 @@ static int list(const struct zctl_context *context, const char *job)
 		json_decref(snapshots);
 		return code;
 	}
+	if (job && !json_array_size(snapshots))
+		printf("There is no snapshot of a job '%s'.\n", job);
 	table = table_new(headings);
 	json_array_foreach(snapshots, index, snapshot)
 	{
 		time_t made = (time_t)get_count(snapshot, "created_s");
 		struct tm local;
 		char when[32] = "";
+		char remarks[512];
 
 		if (localtime_r(&made, &local))
 			(void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
@@ -105,13 +126,11 @@ static int list(const struct zctl_context *context, const char *job)
 		table_cell(table, "%" PRIu64, get_count(snapshot, "uid"));
 		table_cell(table, "%s", zi_format_bytes(get_count(snapshot, "held_bytes")).chars);
 		table_cell(table, "%s", when);
-		table_cell(table, "%s%s%s",
-		           json_is_true(json_object_get(snapshot, "is_automatic")) ? "automatic "
-		                                                                   : "",
-		           json_is_true(json_object_get(snapshot, "is_in_use")) ? "in use " : "",
-		           get_word(snapshot, "refusal"));
+		describe(snapshot, remarks, sizeof remarks);
+		table_cell(table, "%s", remarks);
 	}
-	table_print(table, context->is_colour);
+	if (!job || json_array_size(snapshots))
+		table_print(table, context->is_colour);
 	(void)table_free(table);
 	json_decref(snapshots);
 	return code;
@@ -144,6 +163,11 @@ int zctl_snapshot(const struct zctl_context *context, int argc, char **argv)
 		as = argv[4];
 	else if (argc != 3)
 		return usage();
+	if (!strchr(argv[2], '/')) {
+		zctl_complain("'%s' names no snapshot; each is JOB/NAME: zctl snapshot list",
+		              argv[2]);
+		return 2;
+	}
 	if (snprintf(command, sizeof command, "snapshot %s %s%s%s", argv[1], argv[2],
 	             as ? " as=" : "", as ? as : "") >= (int)sizeof command)
 		return usage();

@@ -22,7 +22,7 @@
 
 static int refuse(const char *what)
 {
-	fprintf(stderr, "zctl: the daemon's answer makes no sense: %s\n", what);
+	zctl_complain("the daemon's answer makes no sense: %s", what);
 	return 1;
 }
 
@@ -128,14 +128,14 @@ static int verify(const struct export *export, const json_t *answer, const uint8
 		               (unsigned long long)kern_hash(bytes + begin, byte_count));
 		if (word && !strcmp(word, got))
 			continue;
-		fprintf(stderr,
-		        "zctl: job '%s': %s of unit '%s', subgroup %u, is damaged: %llu bytes at "
-		        "offset %llu of %s do not match their checksum; nothing was exported\n",
-		        export->model.job,
-		        plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
-		        export->model.units[unit].name, subgroup, (unsigned long long)byte_count,
-		        (unsigned long long)(get_count(answer, "offset_bytes") + begin),
-		        get_word(answer, "path"));
+		zctl_complain("job '%s': %s of unit '%s', subgroup %u, is damaged: %llu bytes at "
+		              "offset %llu of %s do not match their checksum; nothing was exported",
+		              export->model.job,
+		              plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
+		              export->model.units[unit].name, subgroup,
+		              (unsigned long long)byte_count,
+		              (unsigned long long)(get_count(answer, "offset_bytes") + begin),
+		              get_word(answer, "path"));
 		return 1;
 	}
 	return 0;
@@ -153,7 +153,7 @@ int export_fetch(struct export *export, uint32_t unit, uint32_t subgroup, enum z
 	int r;
 
 	if (zctl_is_cancelled()) {
-		fprintf(stderr, "\nzctl: cancelled, nothing was exported\n");
+		zctl_complain("cancelled, nothing was exported");
 		return 1;
 	}
 	export->done_bytes += model_extent_bytes(

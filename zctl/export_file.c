@@ -22,11 +22,10 @@
 
 static int complain(const struct export_file *file, const char *doing, int error)
 {
-	fprintf(stderr, "zctl: %s %s: %s%s; nothing was exported\n", doing, file->path,
-	        strerror(error),
-	        error == ENOSPC || error == EDQUOT || error == EFBIG
-	                ? " (export elsewhere, or free space)"
-	                : "");
+	zctl_complain("%s %s: %s%s; nothing was exported", doing, file->path, strerror(error),
+	              error == ENOSPC || error == EDQUOT || error == EFBIG
+	                      ? " (export elsewhere, or free space)"
+	                      : "");
 	return 1;
 }
 
@@ -81,8 +80,7 @@ static char *make_header(const struct export *export, enum zi_dtype dtype, bool 
 		json_array_foreach(json_object_get(param, "shape"), dim, rows) count *=
 			(uint64_t)json_integer_value(rows);
 		if (json_object_get(header, get_word(param, "name"))) {
-			fprintf(stderr, "zctl: two tensors cannot be named '%s'\n",
-			        get_word(param, "name"));
+			zctl_complain("two tensors cannot be named '%s'", get_word(param, "name"));
 			json_decref(header);
 			return NULL;
 		}
@@ -141,7 +139,7 @@ int export_file_make(struct export_file *file, const char *path, const struct ex
 	*file = (struct export_file){ .fd = -1, .width = zi_dtype_bytes(dtype) };
 	file->path = strdup(path);
 	if (!header || !file->path) {
-		fprintf(stderr, "zctl: no header for %s\n", path);
+		zctl_complain("no header for %s", path);
 		return 1;
 	}
 	file->hashes = has_hashes ? json_array() : NULL;

@@ -145,7 +145,7 @@ static int describe(struct description *description, const struct model *model,
 
 static int refuse(const char *what)
 {
-	fprintf(stderr, "zctl: %s; nothing was loaded\n", what);
+	zctl_complain("%s; nothing was loaded", what);
 	return 1;
 }
 

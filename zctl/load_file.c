@@ -25,7 +25,7 @@
 
 static int complain(const struct load_file *file, const char *what)
 {
-	fprintf(stderr, "zctl: %s %s; nothing was loaded\n", file->path, what);
+	zctl_complain("%s %s; nothing was loaded", file->path, what);
 	return 1;
 }
 
@@ -54,11 +54,10 @@ static int read_at(const struct load_file *file, void *bytes, uint64_t byte_coun
 
 	if (!error)
 		return 0;
-	fprintf(stderr,
-	        "zctl: reading %" PRIu64 " bytes at offset %" PRIu64 " of %s: %s; nothing "
-	        "was loaded\n",
-	        byte_count, offset, file->path,
-	        error == ENODATA ? "the file is cut short" : strerror(error));
+	zctl_complain("reading %" PRIu64 " bytes at offset %" PRIu64 " of %s: %s; nothing "
+	              "was loaded",
+	              byte_count, offset, file->path,
+	              error == ENODATA ? "the file is cut short" : strerror(error));
 	return 1;
 }
 
@@ -87,10 +86,9 @@ static int read_header(struct load_file *file)
 	file->data_offset = sizeof length + text_bytes;
 	if (json_is_object(file->header))
 		return 0;
-	fprintf(stderr,
-	        "zctl: %s is no safetensors file: its header, at %d: %s; nothing was "
-	        "loaded\n",
-	        file->path, error.position, error.text);
+	zctl_complain("%s is no safetensors file: its header, at %d: %s; nothing was "
+	              "loaded",
+	              file->path, error.position, error.text);
 	return 1;
 }
 
@@ -103,8 +101,7 @@ int load_file_open(struct load_file *file, const char *path)
 		return 1;
 	file->fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (file->fd < 0 || fstat(file->fd, &status)) {
-		fprintf(stderr, "zctl: opening %s: %s; nothing was loaded\n", path,
-		        strerror(errno));
+		zctl_complain("opening %s: %s; nothing was loaded", path, strerror(errno));
 		return 1;
 	}
 	if (!S_ISREG(status.st_mode))
@@ -141,21 +138,20 @@ static int match_param(struct load_file *file, const struct model_param *param, 
 	*ret_begin = begin;
 	if (!what)
 		return 0;
-	fprintf(stderr,
-	        "zctl: %s: tensor '%s' %s (%s, %" PRIu64 " elements are wanted); nothing was "
-	        "loaded\n",
-	        file->path, param->name, what, word, param->element_count);
+	zctl_complain("%s: tensor '%s' %s (%s, %" PRIu64 " elements are wanted); nothing was "
+	              "loaded",
+	              file->path, param->name, what, word, param->element_count);
 	return 1;
 }
 
 static int match_entry(struct load_file *file, const struct model *model, const json_t *entry)
 {
 	if (get_count(entry, "bytes") != file->bytes) {
-		fprintf(stderr,
-		        "zctl: %s has %" PRIu64 " bytes, and %" PRIu64 " in manifest.json: it is "
-		        "%s; nothing was loaded\n",
-		        file->path, file->bytes, get_count(entry, "bytes"),
-		        file->bytes < get_count(entry, "bytes") ? "cut short" : "another file");
+		zctl_complain("%s has %" PRIu64 " bytes, and %" PRIu64 " in manifest.json: it is "
+		              "%s; nothing was loaded",
+		              file->path, file->bytes, get_count(entry, "bytes"),
+		              file->bytes < get_count(entry, "bytes") ? "cut short"
+		                                                      : "another file");
 		return 1;
 	}
 	file->hashes = json_object_get(entry, "xxh3");
@@ -183,9 +179,8 @@ int load_file_match(struct load_file *file, const struct model *model, enum zi_d
 		tensor_count--;
 	if (tensor_count == model->param_count)
 		return 0;
-	fprintf(stderr,
-	        "zctl: %s has %zu tensors, but the model %u parameters; nothing was loaded\n",
-	        file->path, tensor_count, model->param_count);
+	zctl_complain("%s has %zu tensors, but the model %u parameters; nothing was loaded",
+	              file->path, tensor_count, model->param_count);
 	return 1;
 }
 
@@ -204,13 +199,12 @@ static int verify(const struct load_file *file, const struct model *model, uint3
 	               (unsigned long long)kern_hash(bytes, count * file->width));
 	if (word && !strcmp(word, got))
 		return 0;
-	fprintf(stderr,
-	        "zctl: %s is damaged: unit '%s', subgroup %u, %" PRIu64 " bytes from offset "
-	        "%" PRIu64 " on, do not match their checksum in manifest.json; nothing was "
-	        "loaded\n",
-	        file->path, entry->name, subgroup, count * file->width,
-	        file->data_offset + file->begins[entry->param_first] +
-	                (uint64_t)subgroup * ZI_SUBGROUP_ELEMENTS * file->width);
+	zctl_complain("%s is damaged: unit '%s', subgroup %u, %" PRIu64 " bytes from offset "
+	              "%" PRIu64 " on, do not match their checksum in manifest.json; nothing was "
+	              "loaded",
+	              file->path, entry->name, subgroup, count * file->width,
+	              file->data_offset + file->begins[entry->param_first] +
+	                      (uint64_t)subgroup * ZI_SUBGROUP_ELEMENTS * file->width);
 	return 1;
 }
 

@@ -27,15 +27,15 @@ static const struct command commands[] = {
 	  false },
 	{ "limits", "", "every limit, its value and its use", zctl_limits, false },
 	{ "bench", "nvme [NAME]",
-	  "measures a store (all without NAME), and has zinfd work with what was found", zctl_bench,
+	  "measures a store (all without NAME); zinfd works with what was found", zctl_bench,
 	  false },
 	{ "drain", "nvme:NAME", "nothing new goes to this path, what is there moves to the others",
 	  zctl_drain, false },
 	{ "undrain", "nvme:NAME", "the path is used again, also one that had failed", zctl_drain,
 	  false },
-	{ "snapshot", "JOB|list|rm|restore", "keep a committed step, list, remove, go back to it",
+	{ "snapshot", "JOB|list|rm|restore", "keeps a committed step; lists, removes, goes back",
 	  zctl_snapshot, true },
-	{ "export", "JOB[/NAME] TARGET", "write a step's parameters, or everything, into files",
+	{ "export", "JOB[/NAME] TARGET", "a step's parameters, or everything, into files",
 	  zctl_export, true },
 	{ "load", "TARGET JOB[/NAME]", "a snapshot from what export wrote, for a job to begin with",
 	  zctl_load, true },
@@ -47,7 +47,7 @@ static int usage(FILE *stream, int code)
 {
 	fprintf(stream, "usage: zctl [--socket PATH] [--json] COMMAND\n\n");
 	for (size_t i = 0; i < ZI_COUNT_OF(commands); i++)
-		fprintf(stream, "  %-8s %-12s %s\n", commands[i].name, commands[i].arguments,
+		fprintf(stream, "  %-8s %-20s  %s\n", commands[i].name, commands[i].arguments,
 		        commands[i].summary);
 	fprintf(stream,
 	        "\n  --socket PATH  the daemon's socket (else $ZINF_SOCKET, else the user's, "
@@ -76,7 +76,7 @@ static int parse(struct zctl_context *context, int argc, char **argv, int *ret_c
 			context->is_json = true;
 		} else if (!strcmp(argv[i], "--socket")) {
 			if (i + 1 == argc) {
-				fprintf(stderr, "zctl: --socket needs a path\n");
+				zctl_complain("--socket needs a path");
 				return 2;
 			}
 			context->socket_path = argv[++i];
@@ -87,13 +87,13 @@ static int parse(struct zctl_context *context, int argc, char **argv, int *ret_c
 				context->seconds = (unsigned)strtoul(argv[++i], &end, 10);
 			if (!end || *end || !context->seconds ||
 			    context->seconds > ZCTL_SECONDS_MAX) {
-				fprintf(stderr, "zctl: --seconds needs a number from 1 to %u\n",
-				        ZCTL_SECONDS_MAX);
+				zctl_complain("--seconds needs a number from 1 to %u",
+				              ZCTL_SECONDS_MAX);
 				return 2;
 			}
 		} else if (!strncmp(argv[i], "--", 2) && !(count && find_command(argv[0]) &&
 		                                           find_command(argv[0])->has_options)) {
-			fprintf(stderr, "zctl: unknown option '%s'\n", argv[i]);
+			zctl_complain("unknown option '%s'", argv[i]);
 			return usage(stderr, 2);
 		} else {
 			argv[count++] = argv[i];
@@ -126,14 +126,13 @@ int main(int argc, char **argv)
 		return usage(stderr, 2);
 	command = find_command(argv[0]);
 	if (!command) {
-		fprintf(stderr, "zctl: unknown command '%s'\n", argv[0]);
+		zctl_complain("unknown command '%s'", argv[0]);
 		return usage(stderr, 2);
 	}
 	if (!context.socket_path) {
 		r = zi_control_default_path(default_path, sizeof default_path);
 		if (r) {
-			fprintf(stderr, "zctl: the default socket path is too long: %s\n",
-			        strerror(-r));
+			zctl_complain("the default socket path is too long: %s", strerror(-r));
 			return 1;
 		}
 		context.socket_path = default_path;

@@ -10,10 +10,11 @@
 #include "common/base/cleanup.h"
 #include "common/wire/geometry.h"
 #include "zctl/get.h"
+#include "zctl/zctl.h"
 
 static int refuse(const char *source, const char *what)
 {
-	fprintf(stderr, "zctl: %s makes no sense: %s\n", source, what);
+	zctl_complain("%s makes no sense: %s", source, what);
 	return 1;
 }
 

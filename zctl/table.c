@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <wchar.h>
+
+#define GAP 2u /* blanks between columns */
 
 struct table {
 	const char *const *headings;
@@ -80,15 +81,34 @@ static const char *heading_text(const struct table *table, unsigned column)
 	return *heading == '>' ? heading + 1 : heading;
 }
 
-static void print_cell(const char *text, size_t width, bool is_right, bool is_last)
+/* @blanks: what is due before the next word, so that no line ends in blanks. */
+static void print_cell(const char *text, size_t width, bool is_right, size_t *blanks)
 {
-	if (is_right)
-		printf("%*s", (int)width, text);
-	else if (is_last)
-		printf("%s", text);
-	else
-		printf("%-*s", (int)width, text);
-	fputs(is_last ? "\n" : "  ", stdout);
+	size_t pad = width - strlen(text);
+
+	if (*text)
+		printf("%*s%s", (int)(*blanks + (is_right ? pad : 0)), "", text);
+	*blanks = *text ? (is_right ? 0 : pad) + GAP : *blanks + width + GAP;
+}
+
+static void print_row(const struct table *table, size_t first_cell, const size_t *widths)
+{
+	size_t blanks = 0;
+
+	for (unsigned c = 0; c < table->column_count; c++)
+		print_cell(cell_text(table, first_cell + c), widths[c], *table->headings[c] == '>',
+		           &blanks);
+	putchar('\n');
+}
+
+static void print_headings(const struct table *table, const size_t *widths, bool is_colour)
+{
+	size_t blanks = 0;
+
+	fputs(is_colour ? "\033[1m" : "", stdout);
+	for (unsigned c = 0; c < table->column_count; c++)
+		print_cell(heading_text(table, c), widths[c], *table->headings[c] == '>', &blanks);
+	puts(is_colour ? "\033[0m" : "");
 }
 
 void table_print(const struct table *table, bool is_colour)
@@ -107,14 +127,7 @@ void table_print(const struct table *table, bool is_colour)
 			widths[c] = bytes > widths[c] ? bytes : widths[c];
 		}
 	}
-	for (unsigned c = 0; c < table->column_count; c++) {
-		fputs(is_colour ? "\033[1m" : "", stdout);
-		print_cell(heading_text(table, c), widths[c], *table->headings[c] == '>',
-		           c + 1 == table->column_count);
-		fputs(is_colour ? "\033[0m" : "", stdout);
-	}
+	print_headings(table, widths, is_colour);
 	for (size_t r = 0; r < rows; r++)
-		for (unsigned c = 0; c < table->column_count; c++)
-			print_cell(cell_text(table, r * table->column_count + c), widths[c],
-			           *table->headings[c] == '>', c + 1 == table->column_count);
+		print_row(table, r * table->column_count, widths);
 }

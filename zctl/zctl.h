@@ -56,3 +56,5 @@ void zctl_catch_cancel(void);
 bool zctl_is_cancelled(void);
 /* A bar on stderr, drawn over the former one; its line ends when all is done. */
 void zctl_show_progress(const char *label, uint64_t done_bytes, uint64_t total_bytes);
+/* "zctl: ", the sentence and a newline on stderr, on a line of its own: a bar's line ends first. */
+void zctl_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -43,6 +43,23 @@ static int look_up(struct catalog *catalog, const char *name, const uint8_t *uui
 	return SQLITE_OK;
 }
 
+/* The name that the catalog has for @uuid; "" when it has none. */
+static int look_up_name(struct catalog *catalog, const uint8_t *uuid, struct zi_text *ret_name)
+{
+	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *statement = NULL;
+	int code = sqlite3_prepare_v2(catalog->db, "SELECT name FROM store WHERE uuid = ?1", -1,
+	                              &statement, NULL);
+
+	if (!code)
+		code = sqlite3_bind_blob(statement, 1, uuid, UUID_BYTES, SQLITE_STATIC);
+	if (code)
+		return code;
+	code = sqlite3_step(statement);
+	zi_text_set(ret_name, "%s",
+	            code == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : "");
+	return code == SQLITE_ROW || code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
 static int record(struct catalog *catalog, const char *name, const uint8_t *uuid)
 {
 	_cleanup_(catalog_sql_finalizep) sqlite3_stmt *statement = NULL;
@@ -119,6 +136,7 @@ int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t
                         bool is_created, struct zi_text *text)
 {
 	struct knowledge knowledge;
+	struct zi_text known_name;
 	int code;
 	int r;
 
@@ -127,10 +145,18 @@ int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t
 	if (r)
 		return err_trace(r);
 	code = look_up(catalog, name, uuid, &knowledge);
+	if (!code)
+		code = look_up_name(catalog, uuid, &known_name);
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, "looking up a store", text));
 	if (knowledge.is_same)
 		return 0;
+	if (*known_name.chars && !is_created)
+		return err_origin(zi_text_error(
+			text, -EUCLEAN,
+			"Store '%s' is the one that %s knows as '%s': give its path to that "
+			"name's section again ([nvme %s]); nothing was changed",
+			name, catalog->path, known_name.chars, known_name.chars));
 	if (knowledge.is_known && (!is_created || knowledge.extent_count))
 		return err_origin(zi_text_error(
 			text, -EUCLEAN,

@@ -95,7 +95,7 @@ static void answer_members(json_t *object, const struct tier *tier)
 
 		weight_sum += tier->members[i].weight;
 		extent_bytes += tier_member_used_bytes(&tier->members[i]);
-		is_direct = is_direct && store && store->is_direct;
+		is_direct = is_direct && (!store || store->is_direct); /* Missing: not known. */
 		is_block_device = is_block_device && store && store->is_block_device;
 	}
 	for (uint32_t i = 0; i < tier->member_count; i++)

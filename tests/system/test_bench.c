@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/text.h"
 #include "tests/system/system.h"
 
 #define OTHER_UID 65534u
@@ -55,10 +56,10 @@ static void expect_log(const json_t *used)
 	char expected[300];
 
 	(void)snprintf(expected, sizeof(expected),
-	               "read_block=%llu read_depth=%llu write_block=%llu write_depth=%llu",
-	               (unsigned long long)count_of(used, "read_block_bytes"),
+	               "used with reads of %s, %llu at once, and writes of %s, %llu at once",
+	               zi_format_bytes(count_of(used, "read_block_bytes")).chars,
 	               (unsigned long long)count_of(used, "read_depth"),
-	               (unsigned long long)count_of(used, "write_block_bytes"),
+	               zi_format_bytes(count_of(used, "write_block_bytes")).chars,
 	               (unsigned long long)count_of(used, "write_depth"));
 	harness_log(&harness, words, sizeof(words));
 	system_expect_text(words, expected);
@@ -275,7 +276,7 @@ Test(bench, a_new_store_is_measured_once_at_start)
 	cr_assert_eq(truncate(harness.log_path, 0), 0);
 	cr_assert_eq(harness_restart(&harness), 0);
 	harness_log(&harness, words, sizeof(words));
-	system_expect_text(words, "Store 'disk' is used with read_block=");
+	system_expect_text(words, "Store 'disk' is used with reads of ");
 	cr_assert_null(strstr(words, "never measured"));
 	cr_assert_null(strstr(words, "Store 'disk' reads "), "measured twice: %s", words);
 	cr_assert_eq(harness_stop(&harness), 0);

@@ -9,10 +9,13 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pty.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -318,6 +321,79 @@ Test(export, what_cannot_be_written_is_refused_and_leaves_nothing)
 	RUN(0, "snapshot", "rm", "base/two"); /* Nobody reads it any more. */
 }
 
+/* ---- on a terminal ---- */
+
+struct terminal {
+	const char *source, *target;
+	int fd; /* zctl's side */
+};
+
+/* zctl, whose words go to a terminal. */
+static int export_on_terminal(void *arg)
+{
+	const struct terminal *terminal = arg;
+	char program[300];
+
+	harness_program("zctl", program, sizeof(program));
+	if (setenv("ZINF_SOCKET", harness.socket_path, 1) || dup2(terminal->fd, 1) < 0 ||
+	    dup2(terminal->fd, 2) < 0)
+		return 77;
+	execl(program, "zctl", "export", terminal->source, terminal->target, NULL);
+	return 78;
+}
+
+/* All that is shown until zctl ends; its exit code. */
+static int show_export(const char *source, const char *target)
+{
+	struct terminal terminal = { source, target, -1 };
+	size_t byte_count = 0;
+	ssize_t got;
+	pid_t pid;
+	int fd;
+
+	cr_assert_eq(openpty(&fd, &terminal.fd, NULL, NULL, NULL), 0);
+	pid = harness_fork(export_on_terminal, &terminal);
+	(void)close(terminal.fd);
+	while (byte_count < sizeof(words) - 1 && /* -EIO: nobody holds the other side any more. */
+	       (got = read(fd, words + byte_count, sizeof(words) - 1 - byte_count)) > 0)
+		byte_count += (size_t)got;
+	words[byte_count] = '\0';
+	(void)close(fd);
+	return harness_wait(pid, 20000);
+}
+
+Test(export, progress_is_a_bar_on_a_terminal_and_nothing_elsewhere)
+{
+	train();
+	cr_assert_eq(show_export("base", path_of("shown")), 0, "%s", words);
+	system_expect_text(words, "\rbase [#");
+	system_expect_text(words, "100 %");
+	system_expect_text(words, "\033[K\r\nexported base, step 4");
+	cr_assert_eq(show_export("base", path_of("shown")), 1); /* Before anything is drawn. */
+	cr_assert_null(strchr(words, '['), "%s", words);
+	RUN(0, "export", "base", path_of("unseen"));
+	cr_assert_null(strchr(words, '['), "no bar in a file: %s", words);
+}
+
+Test(export, a_full_disk_is_told_and_left_as_it_was)
+{
+	const char *full = path_of("small");
+
+	train();
+	if (geteuid())
+		cr_skip_test("mounting a small file system needs root");
+	cr_assert_eq(mkdir(full, 0700), 0);
+	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("zinf-test", full, "tmpfs", 0, "size=256k"))
+		cr_skip_test("this machine does not let us mount a tmpfs");
+	RUN(1, "export", "base", path_of("small/x"));
+	system_expect_text(words, "No space left on device (export elsewhere, or free space)");
+	nothing_is_left("small/x");
+	cr_assert_eq(umount2(path_of("small"), 0), 0);
+}
+
+/* ---- damage ---- */
+
 /* One byte of the first parameters on the store is another one. */
 static void damage_store(const struct file *file)
 {
@@ -354,6 +430,8 @@ Test(export, damage_is_found_and_named)
 	                   "job 'base': parameters of unit 'layer.0', subgroup 0, is damaged");
 	system_expect_text(words, "do not match their checksum");
 	nothing_is_left("damaged");
+	cr_assert_eq(show_export("base/two", path_of("damaged")), 1);
+	system_expect_text(words, "\033[K\r\nzctl: job 'base'"); /* below the bar */
 	/* Other steps have other extents. */
 	RUN(0, "export", "base", path_of("newer"));
 }

@@ -109,13 +109,17 @@ Test(zctl, jobs_tell_steps_and_what_is_held)
 	RUN(0, "jobs", "shown");
 	system_expect_text(words, "step 3");
 	system_expect_text(words, "adamw");
-	system_expect_text(words, "nvme");
+	system_expect_text(words, "optimizer state on NVMe, parameters in memory");
+	/* fp32: the moments are read; with the parameters they are written. */
+	system_expect_text(words, "(8.00 B per element)");
+	system_expect_text(words, "(12.00 B)");
 	RUN(0, "--json", "jobs");
 	json = parsed(true);
 	cr_assert_eq(json_array_size(json), 1);
 	cr_assert_eq(json_integer_value(json_object_get(json_array_get(json, 0), "committed_step")),
 	             3);
 	json_decref(json);
+	cr_assert_null(strstr(words, " \n"), "a line ends in blanks: %s", words);
 	RUN(1, "jobs", "hidden");
 	system_expect_text(words, "hidden");
 	system_expect_text(words, "shown"); /* those there are */
@@ -161,6 +165,13 @@ Test(zctl, a_wrong_word_is_answered_with_what_is_allowed)
 	system_expect_text(words, "--jsom");
 	RUN(2, "jobs", "a", "b");
 	RUN(2, "jobs", "../x");
+	RUN(2, "snapshot", "rm", "shown");
+	system_expect_text(words, "'shown' names no snapshot; each is JOB/NAME");
+	RUN(2, "export", "shown", "nowhere", "--format", "pickle");
+	system_expect_text(words, "unknown format 'pickle'");
+	system_expect_text(words, "usage: zctl export");
+	RUN(0, "snapshot", "list", "hidden");
+	system_expect_text(words, "no snapshot of a job 'hidden'");
 }
 
 Test(zctl, no_daemon_is_told_with_the_path_and_what_to_do)

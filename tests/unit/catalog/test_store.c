@@ -40,6 +40,25 @@ Test(store, one_that_was_found_and_is_not_known_is_refused)
 	fixture_deinit(&fixture);
 }
 
+/* A section was renamed, or two have each other's path: advice for a stranger's store would have
+ * theirs deleted. */
+Test(store, one_that_is_known_by_another_name_is_told_that_name)
+{
+	struct fixture fixture;
+
+	fixture_init(&fixture);
+	cr_assert_eq(fixture_open(&fixture), 0);
+	cr_assert_eq(adopt(&fixture, "fast", uuid_a, true), 0);
+	cr_assert_eq(adopt(&fixture, "slow", uuid_b, true), 0);
+	cr_assert_eq(adopt(&fixture, "new", uuid_a, false), -EUCLEAN);
+	cr_assert_not_null(strstr(fixture.text.chars, "[nvme fast]"), "%s", fixture.text.chars);
+	cr_assert_eq(adopt(&fixture, "slow", uuid_a, false), -EUCLEAN);
+	cr_assert_not_null(strstr(fixture.text.chars, "[nvme fast]"), "%s", fixture.text.chars);
+	cr_assert_eq(adopt(&fixture, "fast", uuid_a, false), 0);
+	cr_assert_eq(adopt(&fixture, "slow", uuid_b, false), 0);
+	fixture_deinit(&fixture);
+}
+
 Test(store, a_new_one_takes_the_place_of_an_empty_one_only)
 {
 	struct fixture fixture;

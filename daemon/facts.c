@@ -19,6 +19,7 @@ static void engine_facts(void *arg, struct sess_engine_facts *ret_facts)
 	ret_facts->backend = nvme_engine_backend(daemon->shard.engine);
 	ret_facts->registered_bytes = stats.registered_bytes;
 	ret_facts->unregistered_bytes = stats.unregistered_bytes;
+	ret_facts->request_count = stats.read_count + stats.write_count;
 	ret_facts->error_count = stats.error_count;
 	ret_facts->short_count = stats.short_count;
 	ret_facts->late_count = stats.late_count;

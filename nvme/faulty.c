@@ -37,53 +37,12 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
-#include "nvme/backend.h"
 #include "nvme/faulty_damage.h"
-#include "nvme/faulty_spec.h"
-
-#define FAULTY_NAME_BYTES 48u
-
-/* What was decided about a block in flight. */
-struct fault {
-	uint32_t whole_bytes;  /* before it was made short */
-	uint64_t offset_bytes; /* before it was misplaced */
-	int32_t result;        /* reported instead of the truth, where is_injected */
-	bool is_injected;
-	bool is_flipped;
-	bool is_held;    /* the inner backend is done with it */
-	bool is_torn;    /* short, but reported as whole */
-	uint64_t due_ns; /* 0: at once */
-};
-
-struct faulty {
-	struct nvme_backend backend; /* first */
-	struct nvme_backend *inner;
-	struct nvme_faulty_spec spec;
-	char name[FAULTY_NAME_BYTES];
-	int epoll_fd; /* readable when one of the next three is */
-	int event_fd; /* results that never reached the inner backend */
-	int timer_fd; /* the earliest stalled block */
-	uint64_t random;
-	uint64_t reads_count, writes_count, written_bytes;
-	uint64_t free_ns;     /* bytes_per_s: when the path is done with what it was given */
-	struct zi_list held;  /* done, but not yet told */
-	struct fault *faults; /* by block index */
-	void *sector;         /* (ZI_STORE_ALIGN_BYTES,) for damage at rest */
-};
+#include "nvme/faulty_private.h"
 
 static struct faulty *faulty_of(const struct nvme_backend *backend)
 {
 	return container_of((struct nvme_backend *)backend, struct faulty, backend);
-}
-
-/* splitmix64 (Steele, Lea, Flood 2014): one addition of state, any seed is good. */
-static uint64_t faulty_random(struct faulty *faulty)
-{
-	uint64_t z = faulty->random += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
 }
 
 /* ---- life ---- */
@@ -169,126 +128,7 @@ static int faulty_fd(const struct nvme_backend *backend)
 	return faulty_of(backend)->epoll_fd;
 }
 
-/* ---- deciding ---- */
-
-static bool faulty_is_nth(uint64_t every, uint64_t count)
-{
-	return every && count % every == 0;
-}
-
-static bool is_from(uint64_t first, uint64_t count)
-{
-	return first && count >= first;
-}
-
-/* Its count is later reported a little lower half of the time: not even the granularity may be
- * relied on. */
-static void faulty_shorten(struct faulty *faulty, struct nvme_block *block)
-{
-	block->bytes = nvme_faulty_short_bytes(block, faulty_random(faulty));
-}
-
-static void faulty_inject(struct fault *fault, int32_t result)
-{
-	fault->is_injected = true;
-	fault->result = result;
-}
-
-static void faulty_decide_read(struct faulty *faulty, struct nvme_block *block, struct fault *fault)
-{
-	const struct nvme_faulty_spec *spec = &faulty->spec;
-	uint64_t count = ++faulty->reads_count;
-
-	if (count == spec->read_eio_at || is_from(spec->read_eio_from, count))
-		faulty_inject(fault, -(int32_t)spec->error);
-	else if (count == spec->overlong_at)
-		faulty_inject(fault, (int32_t)block->bytes + 1);
-	else if (faulty_is_nth(spec->read_short_every, count))
-		faulty_shorten(faulty, block);
-	fault->is_flipped = count == spec->bitflip_at;
-}
-
-static void faulty_decide_write(struct faulty *faulty, struct nvme_block *block,
-                                struct fault *fault)
-{
-	const struct nvme_faulty_spec *spec = &faulty->spec;
-	uint64_t count = ++faulty->writes_count;
-
-	if (count == spec->write_eio_at || is_from(spec->write_eio_from, count))
-		faulty_inject(fault, -(int32_t)spec->error);
-	else if (count == spec->write_lost_at)
-		faulty_inject(fault, (int32_t)block->bytes);
-	else if (spec->has_enospc_after_bytes &&
-	         faulty->written_bytes + block->bytes > spec->enospc_after_bytes)
-		faulty_inject(fault, -ENOSPC);
-	else if (faulty_is_nth(spec->write_short_every, count))
-		faulty_shorten(faulty, block);
-	if (!fault->is_injected)
-		faulty->written_bytes += block->bytes;
-}
-
-static void faulty_tear(struct faulty *faulty, struct nvme_block *block, struct fault *fault)
-{
-	uint32_t kept_bytes = nvme_faulty_torn_bytes(block, faulty_random(faulty));
-
-	if (!kept_bytes) {
-		faulty_inject(fault, (int32_t)block->bytes);
-		return;
-	}
-	block->bytes = kept_bytes;
-	fault->is_torn = true;
-}
-
-static void faulty_apply(struct faulty *faulty, const struct nvme_faulty_rule *rule,
-                         struct nvme_block *block, struct fault *fault)
-{
-	switch (rule->kind) {
-	case NVME_FAULTY_ERROR:
-		faulty_inject(fault, -rule->error);
-		break;
-	case NVME_FAULTY_SHORT:
-		faulty_shorten(faulty, block);
-		break;
-	case NVME_FAULTY_LOST:
-		faulty_inject(fault, (int32_t)block->bytes);
-		break;
-	case NVME_FAULTY_TORN:
-		faulty_tear(faulty, block, fault);
-		break;
-	case NVME_FAULTY_FLIP:
-		fault->is_flipped = true;
-		break;
-	case NVME_FAULTY_MISPLACE:
-		block->offset_bytes = nvme_faulty_other_offset(block, faulty_random(faulty));
-		break;
-	case NVME_FAULTY_STALL:
-		fault->due_ns = zi_clock_now_ns() + faulty->spec.stall_ms * ZI_NS_PER_MS;
-		break;
-	case NVME_FAULTY_KILL:
-		(void)raise(SIGKILL);
-		break;
-	case NVME_FAULTY_NONE:
-	case _NVME_FAULTY_COUNT:
-	default:
-		assert(false);
-	}
-}
-
-/* The first rule that fires decides; the others count all the same. */
-static void faulty_decide_by_rule(struct faulty *faulty, struct nvme_block *block,
-                                  struct fault *fault)
-{
-	const struct nvme_faulty_rule *fired = NULL;
-
-	for (uint32_t i = 0; i < faulty->spec.rule_count; i++) {
-		struct nvme_faulty_rule *rule = &faulty->spec.rules[i];
-
-		if (nvme_faulty_rule_fires(rule, block, faulty_random(faulty)) && !fired)
-			fired = rule;
-	}
-	if (fired && !fault->is_injected)
-		faulty_apply(faulty, fired, block, fault);
-}
+/* ---- going out ---- */
 
 /* A slow path works off one block after the other. */
 static void faulty_throttle(struct faulty *faulty, struct fault *fault)
@@ -311,24 +151,13 @@ static void faulty_prepare(struct nvme_backend *backend, struct nvme_block *bloc
 {
 	struct faulty *faulty = faulty_of(backend);
 	struct fault *fault = &faulty->faults[block->index];
-	uint64_t count;
 
 	*fault = (struct fault){ .whole_bytes = block->bytes, .offset_bytes = block->offset_bytes };
 	if (!faulty_is_meant(faulty, block)) {
 		faulty->inner->ops->prepare(faulty->inner, block);
 		return;
 	}
-	if (block->direction == NVME_READ)
-		faulty_decide_read(faulty, block, fault);
-	else
-		faulty_decide_write(faulty, block, fault);
-	if (faulty->spec.rule_count)
-		faulty_decide_by_rule(faulty, block, fault);
-	count = faulty->reads_count + faulty->writes_count;
-	if (!fault->is_injected && faulty_is_nth(faulty->spec.eagain_every, count))
-		faulty_inject(fault, -EAGAIN);
-	if (count == faulty->spec.stall_at)
-		fault->due_ns = zi_clock_now_ns() + faulty->spec.stall_ms * ZI_NS_PER_MS;
+	nvme_faulty_decide(faulty, block, fault);
 	faulty_throttle(faulty, fault);
 	if (!fault->is_injected) {
 		faulty->inner->ops->prepare(faulty->inner, block);
@@ -345,17 +174,19 @@ static void faulty_finish(struct faulty *faulty, struct nvme_block *block)
 {
 	struct fault *fault = &faulty->faults[block->index];
 
+	if (fault->is_fatal)
+		(void)raise(SIGKILL);
 	if (block->result > 0 && fault->is_flipped && block->direction == NVME_WRITE)
 		/* A disk that does not let itself be damaged is no failure of the write. */
 		(void)nvme_faulty_flip_at_rest(block->fd, faulty->sector, block->offset_bytes,
-		                               (uint64_t)block->result, faulty_random(faulty));
+		                               (uint64_t)block->result, nvme_faulty_random(faulty));
 	else if (block->result > 0 && fault->is_flipped)
-		block->buffer[faulty_random(faulty) % (uint32_t)block->result] ^= 1;
+		block->buffer[nvme_faulty_random(faulty) % (uint32_t)block->result] ^= 1;
 	if (fault->is_torn && block->result >= 0)
 		block->result = (int32_t)fault->whole_bytes;
 	/* Short: odd counts, too, as long as something is left of them. */
 	else if (block->bytes < fault->whole_bytes &&
-	         block->result > (int32_t)ZI_STORE_ALIGN_BYTES && faulty_random(faulty) % 2)
+	         block->result > (int32_t)ZI_STORE_ALIGN_BYTES && nvme_faulty_random(faulty) % 2)
 		block->result -= 100;
 	fault->is_held = true;
 	zi_list_push_back(&faulty->held, &block->link);
@@ -399,7 +230,7 @@ static void faulty_submit(struct nvme_backend *backend)
 static void faulty_shuffle(struct faulty *faulty, struct nvme_block **blocks, uint32_t count)
 {
 	for (uint32_t i = count; i > 1; i--) {
-		uint32_t other = (uint32_t)(faulty_random(faulty) % i);
+		uint32_t other = (uint32_t)(nvme_faulty_random(faulty) % i);
 		struct nvme_block *block = blocks[i - 1];
 
 		blocks[i - 1] = blocks[other];

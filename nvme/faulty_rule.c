@@ -15,7 +15,7 @@ static const char *const kind_names[_NVME_FAULTY_COUNT] = {
 	[NVME_FAULTY_SHORT] = "short",       [NVME_FAULTY_LOST] = "lost",
 	[NVME_FAULTY_TORN] = "torn",         [NVME_FAULTY_FLIP] = "flip",
 	[NVME_FAULTY_MISPLACE] = "misplace", [NVME_FAULTY_STALL] = "stall",
-	[NVME_FAULTY_KILL] = "kill",
+	[NVME_FAULTY_KILL] = "kill",         [NVME_FAULTY_KILL_DONE] = "kill_done",
 };
 
 static bool take_kind(const char *key, struct nvme_faulty_rule *rule)

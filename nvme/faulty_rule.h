@@ -27,7 +27,8 @@ enum nvme_faulty_kind {
 	NVME_FAULTY_FLIP,  /* a bit is wrong: in the buffer of a read, on the disk after a write */
 	NVME_FAULTY_MISPLACE, /* moves from or to another offset of the store */
 	NVME_FAULTY_STALL,    /* comes back stall_ms later */
-	NVME_FAULTY_KILL,     /* the process ends by SIGKILL, before the block goes out */
+	NVME_FAULTY_KILL,     /* the process ends by SIGKILL, after those before it have gone out */
+	NVME_FAULTY_KILL_DONE, /* … when it is done, before the engine hears of it */
 	_NVME_FAULTY_COUNT,
 };
 

@@ -103,6 +103,7 @@ static json_t *answer_status(struct sess_shard *shard, const struct sess_facts *
 	answer_word(status, "isa", facts->isa);
 	answer_number(status, "registered_bytes", engine.registered_bytes);
 	answer_number(status, "unregistered_bytes", engine.unregistered_bytes);
+	answer_number(status, "io_requests", engine.request_count);
 	answer_number(status, "io_errors", engine.error_count);
 	answer_number(status, "io_shorts", engine.short_count);
 	answer_number(status, "io_late", engine.late_count);

@@ -58,7 +58,7 @@ void sess_shard_stop(struct sess_shard *shard, const char *reason);
 struct sess_engine_facts {
 	const char *backend; /* "io_uring", "threads", "none" */
 	uint64_t registered_bytes, unregistered_bytes;
-	uint64_t error_count, short_count;
+	uint64_t request_count, error_count, short_count;
 	uint64_t late_count, held_count; /* past their deadline: ever; and not back yet */
 };
 

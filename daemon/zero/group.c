@@ -127,7 +127,7 @@ static void member_left(struct zero_job *job, uint32_t number, int pid, bool is_
                         const char *reason)
 {
 	struct zero_group *group = &job->group;
-	bool is_waited_for = job->is_materializing ||
+	bool is_waited_for = materialize_is_on(job) ||
 	                     (job->step.phase == ZERO_STEP_STEPPING && !step_is_called(job));
 	struct zi_text text;
 
@@ -140,7 +140,7 @@ static void member_left(struct zero_job *job, uint32_t number, int pid, bool is_
 		return;
 	}
 	zi_text_set(&text, "rank %u (pid %d) left", number, pid);
-	if (group->phase == ZERO_GROUP_FORMING && !job->is_materializing)
+	if (group->phase == ZERO_GROUP_FORMING && !materialize_is_on(job))
 		return; /* Its place is free again. */
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
 		is_waited_for |= group->gather_masks[i] && !gather_is_full(job, i);
@@ -187,7 +187,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 		assert(group->ranks[rank->number] == rank);
 		group->ranks[rank->number] = NULL;
 		group->rank_count--;
-		if (group->phase == ZERO_GROUP_FORMING && !job->is_materializing)
+		if (group->phase == ZERO_GROUP_FORMING && !materialize_is_on(job))
 			group->gather_masks[ZERO_GATHER_MATERIALIZE] &= ~bit;
 		if (group->rank_count == 0) {
 			if (job->step.phase == ZERO_STEP_STEPPING)

@@ -150,6 +150,8 @@ void layout_unbuild(struct zero_job *job);
 
 /* ---- materialize.c ---- */
 bool materialize_is_due(const struct zero_job *job);
+/* The present group's memory is being made; a former one's may still be on its way to nobody. */
+bool materialize_is_on(const struct zero_job *job);
 void materialize_start(struct zero_job *job);
 /* The load pipeline has ended. */
 void materialize_loaded(struct zero_job *job, int error, const struct zi_text *text);

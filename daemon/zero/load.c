@@ -75,7 +75,7 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 	struct zero_snapshot *snapshot = snapshot_find(rank->job->zero, job, name);
 	int r;
 
-	if (rank->job->group.phase != ZERO_GROUP_FORMING || rank->job->is_materializing)
+	if (rank->job->group.phase != ZERO_GROUP_FORMING || materialize_is_on(rank->job))
 		return err_origin(zi_text_error(text, -EBUSY, "load comes before materialize"));
 	if (!snapshot)
 		return err_origin(zi_text_error(text, -ENOENT, "no snapshot '%s/%s'", job, name));

@@ -29,6 +29,12 @@ bool materialize_is_due(const struct zero_job *job)
 	       job->step.phase == ZERO_STEP_NONE && gather_is_full(job, ZERO_GATHER_MATERIALIZE);
 }
 
+/* See internal.h. */
+bool materialize_is_on(const struct zero_job *job)
+{
+	return job->is_materializing && is_wanted(job);
+}
+
 static void materialize_end(struct zero_job *job, int error, const struct zi_text *text)
 {
 	bool is_told = is_wanted(job);
@@ -297,7 +303,7 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 		zero_drain(zero);
 		return;
 	}
-	if (job->is_materializing) {
+	if (materialize_is_on(job)) {
 		op_fail(op, -EALREADY, "materialize was called before and has not ended yet");
 		zero_drain(zero);
 		return;

@@ -6,9 +6,11 @@
  * space that no commit names, no memory charged, no file, no process.
  * Method: points are exact, not times: the n-th call of libc of a class (points.h: reads and writes
  * of the store, writes and syncs of the catalog, messages, doorbells, mappings; before, after or in
- * the middle of it), while the daemon starts, serves or stops, and the named points of a trainer's
- * protocol. They are drawn from a seed, each by itself, over several kinds of jobs. Ranks wait for
- * the daemon to return, or are started again as by a launcher.
+ * the middle of it), while the daemon starts, serves or stops; the n-th request of its engine,
+ * before it goes out or when it is done (the engine's fault injector, over io_uring as well); and
+ * the named points of a trainer's protocol. They are drawn from a seed, each by itself, over kinds
+ * of jobs that are drawn too (kind.h). Ranks wait for the daemon to return, or are started again as
+ * by a launcher. What snapshots keep is loaded into another job, which must end in the same bits.
  * Usage: check_crash [--seed N] [--points N] [--point I]   (I: that one alone)
  */
 #include <errno.h>
@@ -18,33 +20,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "tests/crash/scene.h"
 
 /* More of them in vain, and the points are not where the job is. */
 #define MISSED_SHARE_MAX 4u
-
-struct draw {
-	uint64_t state;
-};
-
-/* splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t draw(struct draw *draw, uint64_t below)
-{
-	uint64_t z = draw->state += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return (z ^ (z >> 31)) % below;
-}
+/* Points of each kind of job. */
+#define KIND_POINTS 5u
 
 /* Who dies where, and what becomes of the others. */
 struct fate {
 	char words[200];
-	char call[64];         /* of libc; "" a point of the trainer instead */
-	bool is_of_daemon;     /* who dies */
-	uint32_t rank;         /* the victim, or who kills the daemon */
+	char call[64];     /* of libc, or a rule of the fault injector; "" a point of the trainer */
+	bool is_of_daemon; /* who dies */
+	uint32_t rank;     /* the victim, or who kills the daemon */
 	enum trainer_point at; /* with step: where */
 	int64_t step;
 	bool is_waiting;  /* ranks wait for the daemon; else they are started again */
@@ -85,6 +76,15 @@ static void draw_call(struct draw *random, const struct point_counts *total, str
 	               moments[draw(random, is_write ? 3 : 2)]);
 }
 
+/* A request of the engine, before it goes out or when it has come back: with io_uring there is no
+ * call between those of one submission. */
+static void draw_request(struct draw *random, const struct scene *scene, struct fate *fate)
+{
+	(void)snprintf(fate->call, sizeof(fate->call), "%s=any@%llu",
+	               draw(random, 2) ? "kill" : "kill_done",
+	               (unsigned long long)(1 + draw(random, scene->request_total)));
+}
+
 static void draw_trainer_point(struct draw *random, const struct scene *scene, struct fate *fate)
 {
 	bool is_first = draw(random, 4) == 0;
@@ -111,7 +111,9 @@ static struct fate draw_fate(struct draw *random, const struct scene *scene)
 
 	/* State in memory alone ends with the daemon, as promised. */
 	fate.is_of_daemon = scene->kind->offload == ZINF_OFFLOAD_NVME && draw(random, 5) < 3;
-	if (is_call && fate.is_of_daemon) {
+	if (is_call && fate.is_of_daemon && scene->request_total && draw(random, 3) == 0) {
+		draw_request(random, scene, &fate);
+	} else if (is_call && fate.is_of_daemon) {
 		draw_call(random, &scene->daemon_total, &fate);
 	} else if (is_call) {
 		fate.rank = scene->kind->world - 1;
@@ -128,13 +130,6 @@ static struct fate draw_fate(struct draw *random, const struct scene *scene)
 		               fate.is_of_daemon ? "the daemon" : "it", fate.rank,
 		               trainer_point_names[fate.at], (long long)fate.step);
 	return fate;
-}
-
-static bool says(bool is_right, const char *words)
-{
-	if (!is_right)
-		fprintf(stderr, "check_crash: %s\n", words);
-	return is_right;
 }
 
 static void arm(struct scene *scene, const struct fate *fate)
@@ -163,9 +158,9 @@ static bool start_again(struct scene *scene)
 	disarm(scene);
 	scene->ranks.settings.options.incarnation = "second";
 	for (uint32_t rank = 0; rank < scene->kind->world; rank++)
-		if (!says(ranks_start_one(&scene->ranks, rank) == 0, "no process"))
+		if (!scene_says(ranks_start_one(&scene->ranks, rank) == 0, "no process"))
 			return false;
-	return says(ranks_join(&scene->ranks) == 0, "going on failed");
+	return scene_says(ranks_join(&scene->ranks) == 0, "going on failed");
 }
 
 /* ---- a rank dies ---- */
@@ -175,10 +170,10 @@ static bool kill_rank(struct scene *scene, struct fate *fate)
 	uint32_t victim = scene->rank_victim;
 	int code;
 
-	if (!scene->harness.pid && !says(scene_daemon_start(scene, NULL) == 0, "no daemon"))
+	if (!scene->harness.pid && !scene_says(scene_daemon_start(scene, NULL) == 0, "no daemon"))
 		return false;
 	arm(scene, fate);
-	if (!says(ranks_start(&scene->ranks, &scene->settings) == 0, "no ranks"))
+	if (!scene_says(ranks_start(&scene->ranks, &scene->settings) == 0, "no ranks"))
 		return false;
 	victim = scene->rank_victim;
 	code = ranks_wait(&scene->ranks, victim);
@@ -194,7 +189,7 @@ static bool kill_rank(struct scene *scene, struct fate *fate)
 	}
 	if (fate->is_in_vain)
 		return true;
-	if (!says(code == 1000 + SIGKILL, "the victim ended otherwise"))
+	if (!scene_says(code == 1000 + SIGKILL, "the victim ended otherwise"))
 		return false;
 	return start_again(scene);
 }
@@ -233,14 +228,25 @@ static bool stop_daemon(struct scene *scene, struct fate *fate)
 {
 	int code;
 
-	if (!says(ranks_join(&scene->ranks) == 0, "nobody died, and a rank failed"))
+	if (!scene_says(ranks_join(&scene->ranks) == 0, "nobody died, and a rank failed"))
 		return false;
 	code = harness_halt(&scene->harness);
 	fate->is_in_vain = code == 0;
-	if (!says(code == 0 || code == 1000 + SIGKILL, "the daemon stopped otherwise") ||
-	    !says(scene_daemon_start(scene, NULL) == 0, "no daemon"))
+	if (!scene_says(code == 0 || code == 1000 + SIGKILL, "the daemon stopped otherwise") ||
+	    !scene_says(scene_daemon_start(scene, NULL) == 0, "no daemon"))
 		return false;
 	return start_again(scene);
+}
+
+/* How long it takes until it is ready is told, not judged: other programs share the machine. */
+static bool restart(struct scene *scene)
+{
+	uint64_t started_ns = zi_clock_now_ns();
+
+	if (!scene_says(scene_daemon_start(scene, NULL) == 0, "the daemon does not start again"))
+		return false;
+	scene->restart_ns = ZI_MAX(scene->restart_ns, zi_clock_now_ns() - started_ns);
+	return true;
 }
 
 static bool kill_daemon(struct scene *scene, struct fate *fate)
@@ -249,28 +255,29 @@ static bool kill_daemon(struct scene *scene, struct fate *fate)
 	bool is_ended = true;
 
 	if (fate->call[0] && scene->harness.pid &&
-	    !says(harness_halt(&scene->harness) == 0, "the daemon did not stop"))
+	    !scene_says(harness_halt(&scene->harness) == 0, "the daemon did not stop"))
 		return false;
 	if (fate->call[0])
 		is_dead = scene_daemon_start(scene, fate->call) != 0;
-	else if (!scene->harness.pid && !says(scene_daemon_start(scene, NULL) == 0, "no daemon"))
+	else if (!scene->harness.pid &&
+	         !scene_says(scene_daemon_start(scene, NULL) == 0, "no daemon"))
 		return false;
 	arm(scene, fate);
 	scene->settings.options.wait_for_daemon = fate->is_waiting || is_dead;
 	scene->settings.restart_max = fate->is_waiting ? 3 : 0;
-	if (!says(ranks_start(&scene->ranks, &scene->settings) == 0, "no ranks"))
+	if (!scene_says(ranks_start(&scene->ranks, &scene->settings) == 0, "no ranks"))
 		return false;
 	if (!is_dead && !await_daemon_or_ranks(scene))
 		is_ended = false;
 	if (!is_ended && scene->ranks.reports[0]->is_dumped)
 		return stop_daemon(scene, fate);
-	if (!is_dead && !says(harness_await_end(&scene->harness) == 1000 + SIGKILL,
-	                      "the daemon ended otherwise"))
+	if (!is_dead && !scene_says(harness_await_end(&scene->harness) == 1000 + SIGKILL,
+	                            "the daemon ended otherwise"))
 		return false;
-	if (!says(scene_daemon_start(scene, NULL) == 0, "the daemon does not start again"))
+	if (!restart(scene))
 		return false;
 	if (fate->is_waiting || is_dead)
-		return says(ranks_join(&scene->ranks) == 0, "going on failed");
+		return scene_says(ranks_join(&scene->ranks) == 0, "going on failed");
 	for (uint32_t rank = 0; rank < scene->kind->world; rank++)
 		(void)ranks_wait(&scene->ranks, rank); /* -ESTALE; or it was done. */
 	return start_again(scene);
@@ -289,6 +296,7 @@ static bool run_point(struct scene *scene, uint64_t seed, uint32_t point, uint32
 	scene->settings.restart_max = 0;
 	(void)draw(&random, 2);
 	fate = draw_fate(&random, scene);
+	scene->is_daemon_victim = fate.is_of_daemon;
 	is_right = fate.is_of_daemon ? kill_daemon(scene, &fate) : kill_rank(scene, &fate);
 	is_right = is_right && scene_is_right(scene);
 	*missed_count += fate.is_in_vain;
@@ -320,30 +328,38 @@ int main(int count, char **words)
 	uint32_t point_count = (uint32_t)number_after(count, words, "--points", 25);
 	uint32_t only = (uint32_t)number_after(count, words, "--point", UINT32_MAX);
 	uint64_t started_ns = zi_clock_now_ns();
+	uint64_t restart_ns = 0;
 	uint32_t run_count = 0, missed_count = 0;
 	bool is_right = true;
 
-	for (uint32_t kind = 0; kind < scene_kind_count && is_right; kind++) {
+	for (uint32_t point = 0; point < point_count && is_right; point += KIND_POINTS) {
+		struct kind kind = kind_draw(seed, point / KIND_POINTS);
+		uint32_t end = ZI_MIN(point + KIND_POINTS, point_count);
 		struct scene scene;
 
-		if (only != UINT32_MAX && only % scene_kind_count != kind)
+		if (only != UINT32_MAX && only / KIND_POINTS != point / KIND_POINTS)
 			continue;
-		is_right = scene_open(&scene, &scene_kinds[kind]);
-		for (uint32_t point = kind; point < point_count && is_right;
-		     point += scene_kind_count) {
-			if (only != UINT32_MAX && point != only)
+		is_right = scene_open(&scene, &kind);
+		for (uint32_t i = point; i < end && is_right; i++) {
+			if (only != UINT32_MAX && i != only)
 				continue;
-			is_right = run_point(&scene, seed, point, &missed_count);
+			is_right = run_point(&scene, seed, i, &missed_count);
 			run_count++;
 		}
 		if (is_right && !scene.harness.pid)
-			is_right = says(scene_daemon_start(&scene, NULL) == 0, "no daemon");
+			is_right = scene_says(scene_daemon_start(&scene, NULL) == 0, "no daemon");
+		restart_ns = ZI_MAX(restart_ns, scene.restart_ns);
 		is_right &= scene_close(&scene);
+		if (!is_right)
+			fprintf(stderr, "check_crash: kind %u of seed %llu: %s\n",
+			        point / KIND_POINTS, (unsigned long long)seed, kind.words);
 	}
 	if (is_right && missed_count * MISSED_SHARE_MAX > run_count)
-		is_right = says(false, "too many points were never reached");
-	printf("check-crash: seed %llu: %u points, %u of them not reached, in %.1f s: %s\n",
+		is_right = scene_says(false, "too many points were never reached");
+	printf("check-crash: seed %llu: %u points, %u of them not reached, killed daemons ready "
+	       "after %.2f s at most, in %.1f s: %s\n",
 	       (unsigned long long)seed, run_count, missed_count,
+	       (double)restart_ns / (double)ZI_NS_PER_S,
 	       (double)(zi_clock_now_ns() - started_ns) / (double)ZI_NS_PER_S,
 	       is_right ? "nothing lost, nothing left over" : "FAILED");
 	return is_right ? 0 : 1;

@@ -33,6 +33,21 @@ const char *harness_program(const char *name, char *buffer, size_t capacity)
 	return buffer;
 }
 
+static void write_store(const struct harness *harness, FILE *file, const char *section,
+                        const char *name)
+{
+	const struct harness_options *options = &harness->options;
+
+	fprintf(file, "[nvme %s]\nsize = %s\n%s%s", section, options->nvme_size,
+	        options->is_measured ? "" : "measure = never\n",
+	        options->has_second_path ? "stripe = wide\n" : "");
+	if (options->nvme_path)
+		fprintf(file, "path = %s\n", options->nvme_path);
+	else
+		fprintf(file, "path = %s/%s\n", harness->directory, name);
+	fputs(options->nvme_extra ? options->nvme_extra : "", file);
+}
+
 static int write_config(struct harness *harness)
 {
 	const struct harness_options *options = &harness->options;
@@ -44,15 +59,10 @@ static int write_config(struct harness *harness)
 	        harness->socket_path, harness->directory,
 	        options->daemon_extra ? options->daemon_extra : "",
 	        options->cpu_capacity ? options->cpu_capacity : "256M");
-	if (options->nvme_size) {
-		fprintf(file, "[nvme disk]\nsize = %s\n%s", options->nvme_size,
-		        options->is_measured ? "" : "measure = never\n");
-		if (options->nvme_path)
-			fprintf(file, "path = %s\n", options->nvme_path);
-		else
-			fprintf(file, "path = %s/store\n", harness->directory);
-		fputs(options->nvme_extra ? options->nvme_extra : "", file);
-	}
+	if (options->nvme_size)
+		write_store(harness, file, "disk", "store");
+	if (options->nvme_size && options->has_second_path)
+		write_store(harness, file, "disk2", "store2");
 	fputs(options->extra ? options->extra : "", file);
 	return fclose(file) ? -errno : 0;
 }
@@ -323,7 +333,8 @@ void harness_remove(struct harness *harness)
 /* What a stopped daemon may leave in its directory. */
 static bool is_expected(const char *name)
 {
-	static const char *const names[] = { ".", "..", "zinfd.conf", "log", "state", "store" };
+	static const char *const names[] = { ".",     "..",    "zinfd.conf", "log",
+		                             "state", "store", "store2" };
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!strcmp(names[i], name))

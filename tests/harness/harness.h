@@ -16,6 +16,7 @@ struct harness_options {
 	const char *nvme_size;    /* NULL: no NVMe tier */
 	bool is_measured;         /* a new store is measured at start, as by default */
 	const char *nvme_path;    /* NULL: DIRECTORY/store */
+	bool has_second_path;     /* the tier is a stripe of DIRECTORY/store and DIRECTORY/store2 */
 	const char *nvme_extra;   /* more lines of its section ("backend = …\n"), or NULL */
 	const char *extra;        /* more sections of the configuration, or NULL */
 	const char *daemon_extra; /* more lines of [daemon], or NULL */

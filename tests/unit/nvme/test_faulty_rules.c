@@ -183,15 +183,29 @@ Test(faulty_rules, short_transfers_and_stalls_are_whole_in_the_end)
 	cr_assert_eq(read_under("stall=read@2,stall_ms=1"), 0);
 }
 
-Test(faulty_rules, kill_is_a_kill)
+/* Which blocks lack what a child wrote, one after the other, until @backend killed it. */
+static uint32_t lacking_after(const char *backend)
 {
 	int status = 0;
-	pid_t pid = fork();
+	pid_t pid;
 
+	fill_store();
+	test_fill(buffer, 2 * MIB, 2);
+	pid = fork();
 	if (!pid) {
-		(void)run("faulty:over=threads,kill=write@2", NVME_WRITE);
+		(void)run(backend, NVME_WRITE);
 		_exit(0);
 	}
 	cr_assert_eq(waitpid(pid, &status, 0), pid);
-	cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "%s", backend);
+	cr_assert_eq(run("threads", NVME_READ), 0);
+	return differing(2);
+}
+
+Test(faulty_rules, kill_comes_before_a_block_or_when_it_is_done)
+{
+	cr_assert_eq(lacking_after("faulty:over=threads,kill=write@5"), ~0u << 4);
+	cr_assert_eq(lacking_after("faulty:over=auto,kill=write@5"), ~0u << 4);
+	cr_assert_eq(lacking_after("faulty:over=threads,kill_done=write@5"), ~0u << 5);
+	cr_assert_eq(lacking_after("faulty:over=auto,kill_done=write@5"), ~0u << 5);
 }

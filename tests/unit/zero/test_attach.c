@@ -179,6 +179,34 @@ Test(zero_attach, incarnation_that_takes_over_during_the_update_goes_on_from_its
 	node_deinit(&node);
 }
 
+/* Its memory is on its way to nobody: the new ranks come in whenever they like, and wait for it. */
+Test(zero_attach, incarnation_that_takes_over_while_memory_is_made_forms_like_any_other)
+{
+	struct attach_options options = as("run.0", 0, 2);
+
+	begin();
+	model_attach(&node, actors, 2, &options);
+	for (uint32_t i = 0; i < 2; i++) {
+		model_layout(&actors[i]);
+		actor_start(&actors[i], 0, zero_materialize, NULL);
+	}
+	cr_assert(node_job(&node, "train")->is_materializing);
+	cr_assert_eq(attach(2, as("run.1", 0, 2)), 0);
+	cr_assert_eq(actors[0].calls[0].op.result, -ESTALE);
+	model_layout(&actors[2]);
+	actor_start(&actors[2], 0, zero_materialize, NULL);
+	cr_assert(node_job(&node, "train")->is_materializing, "the former one's is on its way");
+	cr_assert_eq(attach(3, as("run.1", 1, 2)), 0, "%s", actors[3].text.chars);
+	model_layout(&actors[3]);
+	actor_start(&actors[3], 0, zero_materialize, NULL);
+	actor_start(&actors[3], 1, zero_materialize, NULL);
+	cr_assert_eq(actors[3].calls[1].op.result, -EALREADY, "twice is refused");
+	cr_assert_eq(actor_wait(&actors[2], 0), 0, "%s", actors[2].text.chars);
+	cr_assert_eq(actor_wait(&actors[3], 0), 0, "%s", actors[3].text.chars);
+	leave_all();
+	node_deinit(&node);
+}
+
 /* What the former one still writes is no reason to wait. */
 Test(zero_attach, death_while_forming_is_told_at_once_whatever_a_former_step_does)
 {

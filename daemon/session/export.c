@@ -153,7 +153,7 @@ static int make_window(struct sess *session, struct sess_export *export, struct 
 		export->window_bytes =
 			ZI_MAX(export->window_bytes, record->extents[i].extent.bytes);
 	if (!account)
-		return err_origin(-ENOMEM);
+		return err_origin(zi_text_error(text, -ENOMEM, "no memory for an account"));
 	r = tier_segment_new(shard->ring_tier, account, "zinf-export", 2 * export->window_bytes,
 	                     TIER_PAGES_SMALL, text, &export->window);
 	if (!r)
@@ -197,6 +197,22 @@ static void opened(struct zero_snapshot_op *op)
 
 /* ---- read ---- */
 
+/* What could not be read, and where it lies. */
+static int read_failed(const struct sess_export *export, int error, struct zi_text *text)
+{
+	const struct catalog_job *record = zero_snapshot_record(export->held);
+	const struct catalog_extent *extent = &record->extents[export->read.index];
+
+	return zi_text_error(
+		text, error,
+		"job '%s': reading %s of unit '%.60s', subgroup %u, at offset %llu of "
+		"%.60s: %s",
+		record->name, extent->plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
+		record->units[extent->unit].name, extent->subgroup,
+		(unsigned long long)extent->extent.offset_bytes,
+		zero_snapshot_path(export->held, export->read.index), zi_err_name(error));
+}
+
 static void answer_read(struct sess_export *export)
 {
 	const struct catalog_job *record = zero_snapshot_record(export->held);
@@ -204,17 +220,8 @@ static void answer_read(struct sess_export *export)
 	struct sess_inquiry *inquiry = &export->session->inquiry;
 	json_t *answer, *hashes;
 
-	inquiry->result = export->read.result;
-	if (inquiry->result) {
-		zi_text_set(&inquiry->text,
-		            "job '%s': reading %s of unit '%.60s', subgroup %u, at offset %llu of "
-		            "%.60s: %s",
-		            record->name,
-		            extent->plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
-		            record->units[extent->unit].name, extent->subgroup,
-		            (unsigned long long)extent->extent.offset_bytes,
-		            zero_snapshot_path(export->held, export->read.index),
-		            zi_err_name(inquiry->result));
+	if (export->read.result) {
+		inquiry->result = read_failed(export, export->read.result, &inquiry->text);
 		sess_answered(export->session);
 		return;
 	}
@@ -239,6 +246,7 @@ static int read_start(struct sess *session, struct sess_inquiry *inquiry)
 {
 	struct sess_export *export = session->export;
 	const struct catalog_job *record;
+	int r;
 
 	if (session->control->shard->is_stopping)
 		return zi_text_error(&inquiry->text, err_origin(-ESHUTDOWN), "%s",
@@ -260,7 +268,8 @@ static int read_start(struct sess *session, struct sess_inquiry *inquiry)
 		          inquiry->window * export->window_bytes,
 		.done = read_done,
 	};
-	return err_trace(zero_snapshot_read(&export->read));
+	r = zero_snapshot_read(&export->read);
+	return r ? err_trace(read_failed(export, r, &inquiry->text)) : 0;
 }
 
 /* Answered by sess_answered(), possibly before this returns. */

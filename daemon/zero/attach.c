@@ -303,7 +303,7 @@ static int attach_to(struct zero_job *job, const struct zero_attach *attach, str
 	int r;
 
 	r = attach_check(job, attach, text, &is_new);
-	/* A step writes beside what is committed, and what is committed stays as long as it is read. */
+	/* A step writes beside what is committed, which stays as long as it is read. */
 	if (!r && !job->attached_count)
 		r = snapshot_pay(job, text);
 	if (!r && is_new)

@@ -435,3 +435,29 @@ Test(export, damage_is_found_and_named)
 	/* Other steps have other extents. */
 	RUN(0, "export", "base", path_of("newer"));
 }
+
+/* ---- a disk that cannot be read ---- */
+
+static void start_unreadable(void)
+{
+	cr_assert_not_null(mkdtemp(folder));
+	system_start(&harness,
+	             &(struct harness_options){ .nvme_size = "64M",
+	                                        .nvme_extra = "backend = faulty:EIO=read@1+\n" });
+}
+
+Test(export_unreadable, what_could_not_be_read_is_named, .init = start_unreadable, .fini = stop,
+     .timeout = 120)
+{
+	struct trainer_settings settings = settings_of("base");
+	struct ranks ranks;
+
+	settings.steps = 0;
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	ranks_free(&ranks);
+	RUN(1, "export", "base", path_of("none"));
+	system_expect_text(
+		words, "job 'base': reading parameters of unit 'layer.0', subgroup 0, at offset ");
+	system_expect_text(words, "/store: EIO");
+	nothing_is_left("none");
+}

@@ -175,37 +175,54 @@ void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op)
 	fake_snapshot(op);
 }
 
+/* Job 'held' has one extent, which the engine does not take. */
+static struct catalog_unit fake_unit = { .name = "h.0" };
+static struct catalog_extent fake_extent = {
+	.plane = ZI_PLANE_STATE,
+	.subgroup = 3,
+	.extent = { .offset_bytes = 8192, .bytes = 4096 },
+};
+static const struct catalog_job fake_record = {
+	.name = "held",
+	.unit_count = 1,
+	.units = &fake_unit,
+	.extent_count = 1,
+	.extents = &fake_extent,
+};
+
 void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 {
 	(void)zero;
-	zi_text_set(&op->text, "nothing to hold");
-	op->result = -ENOENT;
+	op->result = strcmp(op->job, "held") == 0 ? 0 : -ENOENT;
+	if (op->result)
+		zi_text_set(&op->text, "nothing to hold");
+	else
+		op->held = (struct zero_snapshot *)&fake; /* Never looked into. */
 	op->done(op);
 }
 
 void zero_snapshot_release(struct zero_snapshot *held)
 {
-	(void)held;
-	cr_assert(false, "nothing was held");
+	cr_assert_eq((void *)held, (void *)&fake);
 }
 
 const struct catalog_job *zero_snapshot_record(const struct zero_snapshot *held)
 {
 	(void)held;
-	return NULL;
+	return &fake_record;
 }
 
 int zero_snapshot_read(struct zero_read *read)
 {
 	(void)read;
-	return -EIO;
+	return -EINVAL;
 }
 
 const char *zero_snapshot_path(const struct zero_snapshot *held, uint32_t index)
 {
 	(void)held;
 	(void)index;
-	return "";
+	return "/disk/store";
 }
 
 int zero_import_new(struct zero *zero, const struct zero_import_options *options,

@@ -355,24 +355,29 @@ static bool is_any_leaving(const struct zero *zero)
 	return false;
 }
 
-static void look(struct zi_post *post)
+/* NULL: none, or nothing may begin. */
+static struct zero_job *next_job(const struct zero *zero)
 {
-	struct zero *zero = container_of(post, struct zero, evacuation.post);
-
-	zero->evacuation.is_posted = false;
-	if (zero->is_stopping || zero->frozen || !is_any_leaving(zero))
-		return;
+	if (zero->is_stopping || zero->frozen || zero->evacuation.job || !is_any_leaving(zero))
+		return NULL;
 	zi_list_for_each(link, &zero->jobs) {
 		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
 
-		if (zero->evacuation.job)
-			break;
-		if (is_due(job) && has_leaving(job)) {
-			start(job);
-			break; /* It may be gone. */
-		}
+		if (is_due(job) && has_leaving(job))
+			return job;
 	}
-	zero_drain(zero);
+	return NULL;
+}
+
+static void look(struct zi_post *post)
+{
+	struct zero *zero = container_of(post, struct zero, evacuation.post);
+	struct zero_job *job = next_job(zero);
+
+	zero->evacuation.is_posted = false;
+	if (job)
+		start(job);
+	zero_drain(zero); /* Also when there is nothing to do: a daemon that stops waits for it. */
 }
 
 /* A path or a job is in another state: looks, soon, for jobs at rest that lie where they should

@@ -75,6 +75,7 @@ struct zero *zero_free(struct zero *zero)
 		return NULL;
 	assert(!zero->evacuation.job);
 	assert(!zero->evacuation.is_posted);
+	assert(!zero->is_quiet_posted);
 	assert(zi_list_is_empty(&zero->completed));
 	assert(zi_list_is_empty(&zero->notices));
 	assert(zi_list_is_empty(&zero->snapshots_done));
@@ -165,10 +166,26 @@ static void notify(struct zero_rank *rank)
 	             &rank->broken_text);
 }
 
+static void quiet_posted(struct zi_post *post)
+{
+	struct zero *zero = container_of(post, struct zero, quiet_post);
+	void (*quiesced)(void *arg) = zero->quiesced;
+
+	zero->is_quiet_posted = false;
+	/* Something may have begun since: who ends it looks again. */
+	if (!quiesced || !is_quiet(zero))
+		return;
+	zero->quiesced = NULL;
+	quiesced(zero->quiesced_arg);
+}
+
 /*
  * Calls what is due, ops before notices, until nothing is. Nested calls (from a callback) return at
  * once: the outer one goes on. Bounded by what callbacks submit: a session takes what its ring
- * holds.
+ * holds. Lists are taken from their front, so callbacks may end ranks and what these wait for.
+ *
+ * Who waits for quiet is called in a turn of its own: it ends every rank, and whoever called
+ * something of zero, here or further up, may not have done with its own.
  */
 void zero_drain(struct zero *zero)
 {
@@ -198,17 +215,16 @@ void zero_drain(struct zero *zero)
 		notify(container_of(zero->notices.next, struct zero_rank, notice_link));
 	}
 	zero->is_draining = false;
-	if (zero->quiesced && is_quiet(zero)) {
-		void (*quiesced)(void *arg) = zero->quiesced;
-
-		zero->quiesced = NULL;
-		quiesced(zero->quiesced_arg);
-	}
+	if (!zero->quiesced || zero->is_quiet_posted || !is_quiet(zero))
+		return;
+	zero->is_quiet_posted = true;
+	zi_loop_post(zero->options.loop, &zero->quiet_post, quiet_posted);
 }
 
 /**
  * zero_quiesce() - no more steps; what is being written is committed
- * @done: called once, on this thread, when every job is at rest; possibly before this returns
+ * @done: called once, on this thread, when every job is at rest: in a turn of its own, never from
+ *   within a call into zero
  *
  * Steps that wait for gradients or ranks are discarded. Every group breaks with -ESTALE, at once or
  * at the end of the step that is being written, so that no rank hears of another's leaving instead.
@@ -224,6 +240,7 @@ void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 	zero->is_stopping = true;
 	zero->quiesced = done;
 	zero->quiesced_arg = arg;
+	zero->is_draining = true; /* Callbacks may end jobs: they come when none is held here. */
 	zi_list_for_each_safe(link, &zero->jobs) {
 		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
 
@@ -232,6 +249,7 @@ void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 			group_break_after_step(job, -ESTALE, UINT32_MAX, &text);
 		job_settle(job); /* What is ahead of its commit is committed. */
 	}
+	zero->is_draining = false;
 	zero_drain(zero);
 }
 

@@ -134,7 +134,8 @@ struct zero *zero_free(struct zero *zero);
 int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), void *arg,
                  struct zi_text *text);
 /* Graceful stop: no new steps; `done` runs once every job is READY, IDLE, BROKEN or FORMING (steps
- * that were UPDATING have committed; those not yet UPDATING are discarded, never half). */
+ * that were UPDATING have committed; those not yet UPDATING are discarded, never half). Not from
+ * within a call into zero. */
 void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg);
 
 /* Why nothing can be committed until a restart; NULL: all is well. */

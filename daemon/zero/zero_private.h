@@ -127,5 +127,7 @@ struct zero {
 	struct zi_text frozen_text;
 	void (*quiesced)(void *arg); /* NULL: nobody waits */
 	void *quiesced_arg;
+	bool is_quiet_posted; /* it is about to be called, if nothing begins before */
+	struct zi_post quiet_post;
 	struct zero_evacuation evacuation;
 };

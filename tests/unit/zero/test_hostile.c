@@ -207,6 +207,8 @@ Test(zero_hostile, daemon_that_stops_begins_no_work)
 
 	begin(1);
 	zero_quiesce(node.zero, quiesced, &is_quiet);
+	cr_assert_not(is_quiet, "it ends ranks: never within a call into zero");
+	node_turn(&node);
 	cr_assert(is_quiet);
 	cr_assert_eq(actor_unit(&actors[0], zero_param_write_begin, 0), -ESTALE);
 	cr_assert_eq(actor_call(&actors[0], zero_commit, NULL), -ESTALE);

@@ -131,6 +131,7 @@ static const struct option options[] = {
 	CHOICE("durability", durability, durabilities,
 	       "NAME    a commit survives: process or power (process)"),
 	TEXT("job", job, "NAME    (ZINF_JOB, else \"gpt\")"),
+	TEXT("load", load, "NAME    of a snapshot (JOB/NAME): a job that is new begins with it"),
 	TEXT("incarnation", incarnation, "NAME    of this start of the job (made up)"),
 	TEXT("socket", socket, "PATH    of the daemon (ZINF_SOCKET, else the system's)"),
 	FLAG("wait-daemon", is_waiting_for_daemon, "        wait for the daemon to appear"),

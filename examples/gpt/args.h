@@ -50,6 +50,7 @@ struct gpt_args {
 	uint64_t param_budget_bytes;
 	uint32_t timeout_s;
 	const char *job;
+	const char *load; /* snapshot that a new job begins with; NULL: none */
 	const char *incarnation;
 	const char *socket;
 	bool is_waiting_for_daemon;

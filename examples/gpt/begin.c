@@ -69,7 +69,15 @@ static int resume(const struct gpt_run *run, struct gpt_backend *backend,
 	r = backend->ops->blob_get(backend, &blob, sizeof(blob), &bytes);
 	if (r && r != -ENOBUFS)
 		return gpt_backend_problem(backend, r, problem);
-	if (r || bytes != sizeof(blob) || blob.magic != BLOB_MAGIC || blob.step != step)
+	/* A snapshot of fewer ranks, or of parameters alone: the step names the batches. */
+	if (!r && !bytes && run->args->load)
+		blob = (struct gpt_blob){ .magic = BLOB_MAGIC,
+			                  .step = step,
+			                  .seed = run->args->seed,
+			                  .fingerprint = run->corpus->fingerprint };
+	else if (r || bytes != sizeof(blob))
+		blob.magic = 0;
+	if (blob.magic != BLOB_MAGIC || blob.step != step)
 		return gpt_problem_set(problem, -EINVAL,
 		                       "the job stands at step %" PRIu64
 		                       ", but it was not trained by "

@@ -29,12 +29,13 @@ void gpt_report_start(const struct gpt_report *report, const struct gpt_model *m
 		return;
 	(void)printf("%.2f M parameters (%u layers, %u heads, %u channels, %u tokens) in %s; "
 	             "%" PRIu64 " KB of text in %u files\n"
-	             "%u rank%s x %u micro-batch%s x %u sequences, schedule %s%s\n",
+	             "%u rank%s x %u micro-batch%s x %u sequence%s, schedule %s%s\n",
 	             (double)model->element_count / 1e6, config->layer_count, config->head_count,
 	             config->channel_count, config->sequence_count, args->is_bf16 ? "bf16" : "f32",
 	             byte_count / 1000, file_count, args->world_count,
 	             args->world_count == 1 ? "" : "s", args->grad_accum_count,
 	             args->grad_accum_count == 1 ? "" : "es", config->batch_count,
+	             config->batch_count == 1 ? "" : "s",
 	             args->schedule == ZINF_SHARDED ? "sharded" : "local",
 	             args->is_reference ? ", reference (without zinf)" : "");
 }

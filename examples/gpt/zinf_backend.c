@@ -211,7 +211,7 @@ static int describe(struct zinf *zinf, const struct gpt_model *model)
 			assert(index == p);
 		}
 	}
-	return zinf_materialize(zinf);
+	return 0;
 }
 
 /* Attaches as one rank and describes the model. Return: 0, or zinf's errno with its sentence. */
@@ -232,6 +232,10 @@ int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
 		return gpt_problem_set(problem, r, "%s", zinf_attach_error());
 	}
 	r = describe(zinf, model);
+	if (!r && args->load)
+		r = zinf_load(zinf, args->load); /* A job with a step of its own goes on from it. */
+	if (!r)
+		r = zinf_materialize(zinf);
 	if (r) {
 		r = gpt_problem_set(problem, r, "%s", zinf_error_text(zinf));
 		zinf_detach(zinf);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: the example does what its users are told to do with snapshots: what was exported is loaded
+ * under another name and trained on, with other places for its state, other numbers of ranks, or
+ * from parameters alone. Method: zinf-gpt and zctl as commands; dumps of all parameters are
+ * compared with those of a run that nothing interrupted.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/system/system.h"
+
+#define TINY                                                                    \
+	"--layers 1 --heads 1 --d-model 16 --seq-len 16 --batch-size 1 --bf16 " \
+	"--warmup 1 --lr 1e-3 --min-lr 1e-3 --log-every 1 --staging 4M "
+
+static struct harness harness;
+static char words[1 << 16];
+static char folder[] = "/var/tmp/zinf-gpt-XXXXXX";
+
+static void start(void)
+{
+	cr_assert_not_null(mkdtemp(folder));
+	system_start(&harness, &(struct harness_options){ .nvme_size = "32M" });
+	cr_assert_eq(setenv("ZINF_SOCKET", harness.socket_path, 1), 0);
+}
+
+static void stop(void)
+{
+	char command[64];
+
+	cr_assert_eq(harness_stop(&harness), 0);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
+	cr_assert_eq(system(command), 0);
+}
+
+TestSuite(gpt, .init = start, .fini = stop, .timeout = 120);
+
+/* Runs a program of this build in the folder; must end with @code. */
+static void run(int code, const char *program, const char *arguments)
+{
+	char path[300], command[1024];
+	size_t bytes;
+	FILE *pipe;
+	int got;
+
+	harness_program(program, path, sizeof(path));
+	if (access(path, X_OK))
+		cr_skip_test("%s was not built", path);
+	(void)snprintf(command, sizeof(command), "program=$(realpath %s); cd %s; $program %s 2>&1",
+	               path, folder, arguments);
+	pipe = popen(command, "r");
+	cr_assert_not_null(pipe);
+	bytes = fread(words, 1, sizeof(words) - 1, pipe);
+	words[bytes] = '\0';
+	got = pclose(pipe);
+	cr_assert(WIFEXITED(got) && WEXITSTATUS(got) == code, "%s %s ended with %d: %s", program,
+	          arguments, got, words);
+}
+
+static void expect_equal_dumps(const char *name, const char *other)
+{
+	char command[700];
+
+	(void)snprintf(command, sizeof(command), "cd %s && cmp %s %s", folder, name, other);
+	cr_assert_eq(system(command), 0);
+}
+
+Test(gpt, what_was_exported_goes_on_elsewhere_with_the_same_bits)
+{
+	run(0, "zinf-gpt", TINY "--ranks 2 --job whole --steps 6 --dump whole.dump");
+	run(0, "zinf-gpt", TINY "--ranks 2 --job half --steps 3");
+	run(0, "zctl", "export half half --format zinf");
+	run(0, "zctl", "load half moved");
+	/* Parameters on NVMe, a share of the state in memory, not every step committed. */
+	run(0, "zinf-gpt",
+	    TINY "--ranks 2 --job moved --load moved/step-3 --steps 6 --dump moved.dump "
+	         "--offload-param nvme --resident 4M --commit-interval 2");
+	system_expect_text(words, "resumed at step 3, after 96 tokens");
+	expect_equal_dumps("whole.dump", "moved.dump");
+	/* Started again it goes on from its own step. */
+	run(0, "zinf-gpt", TINY "--ranks 2 --job moved --load moved/step-3 --steps 7");
+	system_expect_text(words, "resumed at step 6");
+}
+
+Test(gpt, a_snapshot_goes_on_with_other_numbers_of_ranks)
+{
+	run(0, "zinf-gpt", TINY "--ranks 2 --job base --steps 3");
+	run(0, "zctl", "snapshot base --name best");
+	run(0, "zinf-gpt", TINY "--ranks 1 --job one --load base/best --steps 4");
+	system_expect_text(words, "resumed at step 3");
+	run(0, "zinf-gpt", TINY "--ranks 3 --job three --load base/best --steps 4");
+	system_expect_text(words, "resumed at step 3");
+	run(1, "zinf-gpt", TINY "--ranks 1 --job none --load base/worst --steps 4");
+	system_expect_text(words, "no snapshot 'base/worst'");
+	run(1, "zinf-gpt", TINY "--ranks 1 --job none --load base/best --steps 4 --layers 2");
+	system_expect_text(words, "block.1");
+}
+
+Test(gpt, parameters_alone_begin_at_step_0)
+{
+	run(0, "zinf-gpt", TINY "--ranks 1 --job base --steps 2");
+	run(0, "zctl", "export base base.safetensors");
+	run(0, "zctl", "load base.safetensors tuned");
+	run(0, "zinf-gpt", TINY "--ranks 1 --job tuned --load tuned/step-0 --steps 2");
+	system_expect_text(words, "resumed at step 0, after 0 tokens");
+}

@@ -46,6 +46,8 @@ struct node {
 	struct zero *zero;
 	/* before node_start() */
 	const char *backend;
+	uint32_t depth;                         /* of the engine; 0: its own */
+	void (*engine_made)(struct node *node); /* nothing is registered yet; may be NULL */
 	uint64_t cpu_bytes, store_bytes, staging_bytes, uid_cpu_bytes, uid_nvme_bytes, seed;
 	uint32_t store_count; /* of the tier */
 	uint8_t uuids[NODE_STORES][16];
@@ -189,9 +191,12 @@ static inline void node_start(struct node *node)
 	node->store = node_open_store(node, 0);
 	for (uint32_t i = 1; i < node->store_count; i++)
 		node->more_stores[i] = node_open_store(node, i);
-	r = nvme_engine_new(&(struct nvme_engine_options){ .backend = node->backend }, &text,
-	                    &node->engine);
+	r = nvme_engine_new(
+		&(struct nvme_engine_options){ .backend = node->backend, .depth = node->depth },
+		&text, &node->engine);
 	cr_assert_eq(r, 0, "%s", text.chars);
+	if (node->engine_made)
+		node->engine_made(node);
 	node_make_tier(node);
 	cr_assert_eq(zi_loop_add(node->loop, &node->engine_source, nvme_engine_fd(node->engine),
 	                         EPOLLIN, node_reap),

@@ -158,3 +158,4 @@ check-systemd: all ## the installed service under a real systemd (root, debootst
 
 include tests/crash/crash.mk
 include tests/faults/faults.mk
+include tests/vm/vm.mk

@@ -20,6 +20,27 @@ static uint64_t sum(const json_t *members, const char *key)
 	return bytes;
 }
 
+/* ", 12 % of its drive's life used": of the drive that is worn most; "" where none says. */
+static void describe_wear(const json_t *members, char *text, size_t capacity)
+{
+	const json_t *member;
+	json_int_t most_percent = -1;
+	size_t index;
+
+	json_array_foreach(members, index, member)
+	{
+		const json_t *used =
+			json_object_get(json_object_get(member, "drive"), "used_percent");
+
+		if (used && json_integer_value(used) > most_percent)
+			most_percent = json_integer_value(used);
+	}
+	text[0] = '\0';
+	if (most_percent >= 0)
+		(void)snprintf(text, capacity, ", %d %% of its drive's life used",
+		               (int)most_percent); /* Fits. */
+}
+
 /* What there is to say about a tier in words. */
 static void describe(const json_t *tier, char *text, size_t capacity)
 {
@@ -28,15 +49,16 @@ static void describe(const json_t *tier, char *text, size_t capacity)
 
 		const json_t *members = json_object_get(tier, "members");
 		size_t count = json_array_size(members);
-		char paths[32];
+		char paths[32], wear[64];
 
+		describe_wear(members, wear, sizeof(wear));
 		(void)snprintf(paths, sizeof(paths), "%zu paths", count); /* Fits. */
-		(void)snprintf(text, capacity, "%s%s%s, %s written ever, %s today",
+		(void)snprintf(text, capacity, "%s%s%s, %s written ever, %s today%s",
 		               count > 1 ? paths : get_word(tier, "path"),
 		               json_is_true(json_object_get(tier, "is_direct")) ? "" : ", buffered",
 		               refused ? ", some buffers unregistered (memlock)" : "",
 		               zi_format_bytes(sum(members, "total_write_bytes")).chars,
-		               zi_format_bytes(sum(members, "today_write_bytes")).chars);
+		               zi_format_bytes(sum(members, "today_write_bytes")).chars, wear);
 		return;
 	}
 	(void)snprintf(text, capacity, "node %d, %s of huge pages free",

@@ -61,6 +61,7 @@ struct config {
 	uint64_t uid_cpu_bytes, uid_nvme_bytes;     /* UINT64_MAX: none */
 	uint64_t uid_write_bytes, uid_write_action; /* a day; 0: none */
 	uint64_t staging_bytes;
+	uint64_t is_staging_kept;
 
 	uint32_t seen_lines[CONFIG_KEYS_MAX];
 };

@@ -169,6 +169,10 @@ const struct config_key config_keys[] = {
 	{ "step", "staging", CONFIG_BYTES, OF(staging_bytes), 1ull << 20, INT64_MAX,
 	  .fallback = "64M",
 	  .doc = "Buffers between disk and kernels of a job that does not say how many." },
+	{ "step", "staging_kept", CONFIG_CHOICE, OF(is_staging_kept), .choices = "no yes",
+	  .fallback = "yes",
+	  .doc = "yes: they keep the optimizer state that a step wrote last; the next step begins "
+	         "with it and does not read it. The same bits either way." },
 };
 const uint32_t config_key_count = ZI_COUNT_OF(config_keys);
 static_assert(ZI_COUNT_OF(config_keys) <= CONFIG_KEYS_MAX, "seen_lines has a word for each key");

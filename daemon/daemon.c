@@ -156,6 +156,7 @@ static int make_zero(struct daemon *daemon, struct zi_text *text)
 		.nvme_tiers = daemon->nvme_tiers,
 		.nvme_tier_count = daemon->nvme_tier_count,
 		.default_staging_bytes = config->staging_bytes,
+		.is_staging_kept = config->is_staging_kept,
 		.uid_cpu_limit_bytes = config->uid_cpu_bytes,
 		.uid_nvme_limit_bytes = config->uid_nvme_bytes,
 		.uid_write_budget = { .day_bytes = config->uid_write_bytes,

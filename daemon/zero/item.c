@@ -47,6 +47,18 @@ static void item_set(struct zero_item *item, enum zero_item_stage stage)
 	item->stage = stage;
 }
 
+/* Is the state in the slot that of the step under way, or of a step that leaves it as it was? */
+static bool is_worth_keeping(const struct zero_item *item)
+{
+	const struct zero_job *job = item->job;
+
+	if (!item->is_staged || item->error || job->pipeline.error)
+		return false;
+	if (item->stage == ZERO_ITEM_LOADED)
+		return job->step.is_skipped && !item->is_state_zero;
+	return item->stage == ZERO_ITEM_WRITING && !job->pipeline.is_aborted;
+}
+
 void item_finish(struct zero_item *item)
 {
 	struct zero_job *job = item->job;
@@ -56,7 +68,9 @@ void item_finish(struct zero_item *item)
 		job->pipeline.error = item->error;
 		job->pipeline.text = item->text;
 	}
-	if (item->slot)
+	if (is_worth_keeping(item))
+		warm_keep(item->subgroup, item->slot);
+	else if (item->slot)
 		tier_staging_give(job->staging, item->slot);
 	item->slot = NULL;
 	item->is_staged = false;
@@ -363,7 +377,7 @@ static void item_read(struct zero_item *item)
 		item_move(item, ZERO_PLANE_PARAM, false, item->param, param);
 	else if (item_is_ready(item) && !param_is_here(item))
 		item_move(item, ZERO_PLANE_PARAM, false, item->param, param);
-	if (item->state && !item->is_state_zero && (is_load || item->is_staged))
+	if (item->state && !item->is_state_zero && !item->is_warm && (is_load || item->is_staged))
 		item_move(item, ZERO_PLANE_STATE, false, item->state, state);
 	item_moved(item);
 }
@@ -388,10 +402,12 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	bool is_update = job->pipeline.kind == ZERO_PIPELINE_UPDATE;
 	bool is_write = job->pipeline.kind == ZERO_PIPELINE_WRITE ||
 	                job->pipeline.kind == ZERO_PIPELINE_STORE;
-	void *slot = NULL;
+	void *warm = is_update ? warm_claim(subgroup) : NULL;
+	void *slot = warm;
 
-	if ((is_update && !subgroup->memory) || (job->residency && (is_update || is_write))) {
-		slot = tier_staging_take(job->staging);
+	if (!slot &&
+	    ((is_update && !subgroup->memory) || (job->residency && (is_update || is_write)))) {
+		slot = warm_slot(job);
 		if (!slot)
 			return false;
 	}
@@ -400,6 +416,7 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	item->param = param_place(item);
 	item->is_param_read = false;
 	item->is_staged = is_update && !subgroup->memory;
+	item->is_warm = warm != NULL;
 	item->state = item->is_staged ? slot : subgroup->memory;
 	if (is_write && !subgroup->places[ZERO_PLANE_STATE].next.bytes)
 		item->state = NULL;

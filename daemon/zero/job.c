@@ -54,6 +54,7 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 			zero->options.nvme_tiers, zero->options.nvme_tier_count)];
 	ahead_set(job, -1, &(struct zero_marks){ .beta1_power = 1.0, .beta2_power = 1.0 });
 	job->timer_ns = ZI_DEADLINE_NEVER;
+	zi_list_init(&job->warm);
 	zi_list_push_back(&zero->jobs, &job->jobs_link);
 	zero->job_count++;
 	*ret_job = zi_steal(job);
@@ -81,6 +82,7 @@ void job_drop_incarnation(struct zero_job *job)
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		job->grads[i] = tier_segment_unref(job->grads[i]);
 	job->accum = tier_segment_unref(job->accum);
+	warm_drop_all(job);
 	job->staging = tier_staging_free(job->staging);
 	job->staging_segment = tier_segment_unref(job->staging_segment);
 	extents_release_abandoned(job);
@@ -113,6 +115,7 @@ void job_unload(struct zero_job *job)
 	if (is_only_copy(job))
 		return;
 	ahead_drop(job);
+	warm_drop_all(job);
 	job->is_loaded = false;
 	extents_release_written(job);
 	for (uint32_t i = 0; i < job->layout.unit_count && job->units; i++)

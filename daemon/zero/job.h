@@ -72,6 +72,8 @@ struct zero_subgroup {
 	struct zero_place places[_ZERO_PLANE_COUNT];
 	bool is_reset; /* state counts as zero since param_write_end, whatever is committed */
 	void *memory;  /* resident state; NULL: goes through staging */
+	void *warm;    /* a slot of staging with its state (warm.c); NULL: none */
+	struct zi_list warm_link;
 	bool is_first_micro, is_last_micro; /* of the reduction under way */
 	struct dev_task reduce_task;
 };
@@ -101,6 +103,7 @@ struct zero_item {
 	void *state;         /* where the state is now; NULL: not needed */
 	void *param;         /* where the parameters are; NULL: not here yet */
 	bool is_staged;      /* the state is in the slot */
+	bool is_warm;        /* it was there from the step before: nothing to read */
 	bool is_param_read;  /* the parameters came from the store, into the slot */
 	bool is_state_zero;  /* there is nothing to read: all zero */
 	uint32_t move_count; /* in flight */
@@ -337,6 +340,7 @@ struct zero_job {
 	struct tier_segment *grads[ZI_WORLD_MAX];
 	struct tier_staging *staging;
 	struct tier_segment *staging_segment; /* until it is adopted by the former */
+	struct zi_list warm;                  /* subgroups that have a slot of it, oldest first */
 	uint32_t resident_count;              /* subgroups before this one stay in `state` */
 	struct tier_charge nvme_charge;
 	struct zero_build *builds;

@@ -202,6 +202,9 @@ void pipeline_arm(struct zero_job *job)
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)
 		if (!job->units[i].is_ready)
 			unit_ready(job, i);
+	/* Parameters that an early update has written already: the next forward's come first. */
+	if (job->residency)
+		residency_pump(job);
 	queue_ready_all(job);
 	compute_loaded(job);
 	pipeline_pump(job);

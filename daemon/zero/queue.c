@@ -5,7 +5,8 @@
  *     [ begun | ready: may be computed | ahead: may only be read ]
  * What is ready comes first, in the order in which its units became ready. What is ahead lies in
  * the order in which it will be wanted, as far as can be foretold: in an early update as units
- * became ready in the step before (at first: the last unit first, as backward goes), else by index.
+ * became ready in the step before (at first: the last unit first, as backward goes), else by index,
+ * behind what is warm (warm.c): its slots are there to be used up first.
  * Resident state needs no reading, so it lies behind all that does: the disk is never kept waiting
  * by it.
  *
@@ -47,9 +48,22 @@ static void push(struct zero_queue *queue, const struct zero_job *job,
 	queue->places[queue->count++] = (uint32_t)(subgroup - job->subgroups);
 }
 
-/* The subgroups of all units in the foretold order, those that are resident or those that are not.
- */
-static void push_units(struct zero_job *job, bool is_early, bool is_resident)
+/* How a subgroup's state comes to its update. */
+enum {
+	QUEUE_WARM = 1u << 0,
+	QUEUE_READ = 1u << 1,
+	QUEUE_RESIDENT = 1u << 2,
+};
+
+static uint32_t share_of(const struct zero_subgroup *subgroup)
+{
+	if (subgroup->memory)
+		return QUEUE_RESIDENT;
+	return subgroup->warm ? QUEUE_WARM : QUEUE_READ;
+}
+
+/* The subgroups of all units in the foretold order, those of @shares. */
+static void push_units(struct zero_job *job, bool is_early, uint32_t shares)
 {
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		struct zero_unit *unit = &job->units[is_early ? job->queue.units[i] : i];
@@ -59,10 +73,28 @@ static void push_units(struct zero_job *job, bool is_early, bool is_resident)
 			const struct zero_subgroup *subgroup =
 				&job->subgroups[unit->subgroup_first + k];
 
-			if ((subgroup->memory != NULL) == is_resident)
+			if (share_of(subgroup) & shares)
 				push(&job->queue, job, subgroup);
 		}
 	}
+}
+
+/* An early update goes by the order of arrival: what is warm and comes late there gives its slot to
+ * what is read before. So all that is warm is among the first, and begins at once. */
+static void push_update(struct zero_job *job, bool is_early)
+{
+	struct zero_queue *queue = &job->queue;
+
+	if (is_early) {
+		push_units(job, true, QUEUE_WARM | QUEUE_READ);
+		for (uint32_t i = job->staging ? job->staging->slot_count : 0; i < queue->count;
+		     i++)
+			warm_drop(&job->subgroups[queue->places[i]]);
+	} else {
+		push_units(job, false, QUEUE_WARM);
+		push_units(job, false, QUEUE_READ);
+	}
+	push_units(job, is_early, QUEUE_RESIDENT);
 }
 
 /* By a commit. */
@@ -87,10 +119,12 @@ void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_earl
 				push(queue, job, &job->subgroups[i]);
 	} else if (kind == ZERO_PIPELINE_LOAD && job->residency) {
 		/* Parameters come as they are used. */
-		push_units(job, is_early, true);
+		push_units(job, false, QUEUE_RESIDENT);
+	} else if (kind == ZERO_PIPELINE_UPDATE) {
+		push_update(job, is_early);
 	} else {
-		push_units(job, is_early, false);
-		push_units(job, is_early, true);
+		push_units(job, false, QUEUE_WARM | QUEUE_READ);
+		push_units(job, false, QUEUE_RESIDENT);
 	}
 	if (kind != ZERO_PIPELINE_UPDATE)
 		queue->ready_count = queue->count;

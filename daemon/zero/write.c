@@ -301,8 +301,12 @@ static void end_take(struct zero_job *job)
 	struct zero_unit *unit = &job->units[job->write_unit];
 
 	unit->is_written = true;
-	for (uint32_t i = 0; i < unit->subgroup_count; i++)
-		job->subgroups[unit->subgroup_first + i].is_reset = true;
+	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
+
+		warm_drop(subgroup);
+		subgroup->is_reset = true;
+	}
 	writes_over(job);
 	gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
 	ops_retry(job);

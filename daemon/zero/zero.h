@@ -103,6 +103,7 @@ struct zero_options {
 	struct tier *nvme_tiers; /* (nvme_tier_count,) */
 	uint32_t nvme_tier_count;
 	uint64_t default_staging_bytes;
+	bool is_staging_kept; /* it keeps what a step wrote last, for the next one */
 	uint64_t uid_cpu_limit_bytes, uid_nvme_limit_bytes; /* quota per uid; UINT64_MAX none */
 	struct tier_budget uid_write_budget;                /* of each uid */
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;

@@ -196,8 +196,8 @@ struct zinf_step_stats {
 	uint64_t step;       /**< the step that was made, and is in force */
 	double norm;         /**< global gradient norm before clipping; NaN when not computed */
 	double clip;         /**< factor that was applied; 1 when nothing was clipped */
-	uint64_t read_bytes; /**< optimizer state read from NVMe, and parameters that were not in
-			      *   memory */
+	uint64_t read_bytes; /**< optimizer state read from NVMe, but for what the step before left
+			      *   in staging, and parameters that were not in memory */
 	uint64_t write_bytes;
 	uint64_t step_ns;       /**< from the last rank's zinf_step() to the commit */
 	uint64_t grad_wait_ns;  /**< from the first rank's zinf_step() to the last one's */

@@ -75,6 +75,7 @@ static void make_zero(void)
 		.nvme_tiers = &house.nvme,
 		.nvme_tier_count = 1,
 		.default_staging_bytes = 8 * MIB,
+		.is_staging_kept = true,
 		.uid_cpu_limit_bytes = UINT64_MAX,
 		.uid_nvme_limit_bytes = UINT64_MAX,
 		.jobs_max = 3,

@@ -73,6 +73,7 @@ static int start_zero(struct node *node, struct zi_text *text)
 		                                     .nvme_tiers = &node->nvme,
 		                                     .nvme_tier_count = 1,
 		                                     .default_staging_bytes = 4 * MIB,
+		                                     .is_staging_kept = true,
 		                                     .uid_cpu_limit_bytes = UINT64_MAX,
 		                                     .uid_nvme_limit_bytes = UINT64_MAX,
 		                                     .jobs_max = 8,

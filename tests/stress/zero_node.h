@@ -131,6 +131,7 @@ static inline void stress_begin(struct stress *stress)
 	                                        .nvme_tiers = &stress->nvme,
 	                                        .nvme_tier_count = 1,
 	                                        .default_staging_bytes = 8 * MIB,
+	                                        .is_staging_kept = true,
 	                                        .uid_cpu_limit_bytes = UINT64_MAX,
 	                                        .uid_nvme_limit_bytes = UINT64_MAX,
 	                                        .jobs_max = 1,

@@ -219,6 +219,7 @@ static inline void node_start(struct node *node)
 			.nvme_tiers = &node->nvme,
 			.nvme_tier_count = node->is_dumb ? 0 : 1,
 			.default_staging_bytes = node->staging_bytes,
+			.is_staging_kept = true,
 			.stuck = node_stuck,
 			.stuck_arg = node,
 			.uid_cpu_limit_bytes = node->uid_cpu_bytes,

@@ -63,6 +63,7 @@ Test(zero_interval, every_kth_step_is_committed_and_the_others_write_what_stream
 	uint64_t resident, streamed, free_bytes;
 
 	interval_begin(2, 3, 3 * MIB);
+	node.zero->options.is_staging_kept = false;
 	resident = job()->state->region.bytes;
 	streamed = padded_count() * 10 - resident;
 	cr_assert_gt(resident, 0);

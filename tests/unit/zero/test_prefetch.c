@@ -162,3 +162,93 @@ Test(zero_prefetch, reading_ahead_costs_no_more_bytes_than_reading_on_demand)
 	cr_assert_leq(pool_of()->fetches.read_bytes - before_bytes, 11 * unit_bytes);
 	many_end(1);
 }
+
+/* ---- at the end of a step ---- */
+
+/* A request that holds the commit thread up, and with it every commit behind it, until a byte comes
+ * through the pipe; then it fails, and changes nothing. */
+struct gate {
+	struct catalog_request request;
+	struct catalog_job row;
+	int fds[2];
+	bool is_done;
+};
+
+static int gate_wait(struct catalog_request *request)
+{
+	char byte;
+
+	return read(container_of(request, struct gate, request)->fds[0], &byte, 1) == 1 ? -ECANCELED
+	                                                                                : -EIO;
+}
+
+static void gate_done(struct catalog_request *request)
+{
+	container_of(request, struct gate, request)->is_done = true;
+}
+
+static void gate_close(struct gate *gate)
+{
+	*gate = (struct gate){ .row = { .name = "nobody" } };
+	cr_assert_eq(pipe(gate->fds), 0);
+	gate->request = (struct catalog_request){ .kind = CATALOG_JOB_DELETE,
+		                                  .job = &gate->row,
+		                                  .before = gate_wait,
+		                                  .done = gate_done,
+		                                  .loop = node.loop };
+	catalog_submit(node.catalog, &gate->request);
+}
+
+static void gate_open(struct gate *gate)
+{
+	cr_assert_eq(write(gate->fds[1], "", 1), 1);
+	while (!gate->is_done)
+		node_turn(&node);
+	cr_assert_eq(gate->request.result, -ECANCELED);
+	(void)zi_close(gate->fds[0]);
+	(void)zi_close(gate->fds[1]);
+}
+
+/* While the commit of a step is under way, what the next forward uses first is read, as much as the
+ * pool holds; here until it is there. */
+static void reads_ahead_before_the_commit(uint32_t flags)
+{
+	struct zi_step_options options = model_options();
+	const struct zero_job *job;
+	struct gate gate;
+
+	options.flags = flags;
+	many_begin(1, 3);
+	job = node_job(&node, "train");
+	for (uint64_t number = 1; number <= 3; number++) {
+		uint64_t deadline_ns = zi_clock_deadline_ns(TURN_LIMIT_NS);
+
+		cr_assert_eq(actor_call(&actors[0], zero_step_begin,
+		                        &(struct zero_op){ .options = options }),
+		             0, "%s", actors[0].text.chars);
+		use(1, "abcdefgh");
+		for (uint32_t unit = 0; unit < MANY; unit++)
+			cr_assert_eq(actor_unit(&actors[0], zero_reduce, unit), 0);
+		node_settle(&node);
+		cr_assert(!pool_has(0) && !pool_has(1) && !pool_has(2), "h was used last");
+		gate_close(&gate);
+		actor_start(&actors[0], 0, zero_step, NULL);
+		while (job->step.phase != ZERO_STEP_COMMITTING || pool_of()->fetches.busy_count) {
+			node_turn(&node);
+			cr_assert_lt(zi_clock_now_ns(), deadline_ns);
+		}
+		cr_assert(pool_has(0) && pool_has(1) && pool_has(2));
+		cr_assert_eq(job->committed_step, (int64_t)number - 1);
+		cr_assert_not(actors[0].calls[0].is_done);
+		gate_open(&gate);
+		cr_assert_eq(actor_wait(&actors[0], 0), 0, "%s", actors[0].text.chars);
+	}
+	cr_assert_eq(pool_of()->order.change_count, 0);
+	many_end(1);
+}
+
+Test(zero_prefetch, next_forward_begins_to_be_read_before_the_commit_is_answered)
+{
+	reads_ahead_before_the_commit(0);
+	reads_ahead_before_the_commit(ZI_STEP_UPDATE_EARLY);
+}

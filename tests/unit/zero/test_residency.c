@@ -310,6 +310,7 @@ Test(zero_residency, step_reads_parameters_only_where_they_are_not_in_the_pool)
 	struct zi_step_options options = model_options();
 
 	pool_begin(1, 260 * SLOT, 0);
+	node.zero->options.is_staging_kept = false;
 	cr_assert_eq(model_step(actors, 1, 1, &options), 0);
 	cr_assert_eq(actors[0].calls[0].op.stats.read_bytes, (4096 + 532480 + 20480) * 2,
 	             "no state yet");

@@ -175,6 +175,7 @@ Test(zero_step, statistics_say_what_moved_and_how_long)
 
 	options.flags = ZI_STEP_WANT_NORM;
 	begin(1, ZI_OFFLOAD_NVME, ZI_SCHEDULE_LOCAL);
+	node.zero->options.is_staging_kept = false;
 	for (uint32_t unit = 0; unit < UNITS; unit++)
 		padded += zi_geometry_padded(model_elements[unit]);
 	cr_assert_eq(model_step(actors, 1, 1, &options), 0);

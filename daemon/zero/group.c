@@ -49,7 +49,44 @@ void group_break(struct zero_job *job, int error, uint32_t culprit, const struct
 		step_abort(job);
 }
 
-/* As group_break(), but a step that no longer needs its ranks ends first. */
+/* It waits with all the others in one of @masks that is not 0. */
+static bool op_is_gathered(const struct zero_op *op, const uint64_t masks[_ZERO_GATHER_COUNT])
+{
+	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
+		if (masks[i] && op->rank->gathered[i] == op)
+			return true;
+	return false;
+}
+
+/* What waits for the step's end, or for ranks that will not come, waits for nothing but the news
+ * that the group is no more: it may be seconds away. The step itself is told of at its end. */
+static void waiting_fail(struct zero_job *job)
+{
+	struct zero_group *group = &job->group;
+	uint64_t kept_masks[_ZERO_GATHER_COUNT] = { 0 };
+
+	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
+		if (gather_is_full(job, i))
+			kept_masks[i] = group->gather_masks[i];
+	for (uint32_t i = 0; i < group->world_size; i++) {
+		struct zero_rank *rank = group->ranks[i];
+
+		if (!rank)
+			continue;
+		zi_list_for_each_safe(link, &rank->ops) {
+			struct zero_op *op = container_of(link, struct zero_op, link);
+
+			if (op_is_gathered(op, kept_masks))
+				continue;
+			op->text = group->text;
+			op_complete(op, group->error);
+		}
+	}
+	memcpy(group->gather_masks, kept_masks, sizeof(kept_masks));
+}
+
+/* As group_break(), but a step that no longer needs its ranks ends first; meanwhile every other
+ * call fails as it will afterwards (op_begin()). */
 void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
                             const struct zi_text *text)
 {
@@ -66,6 +103,7 @@ void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
 	group->culprit = culprit;
 	group->text = *text;
 	group->is_left = false;
+	waiting_fail(job);
 }
 
 /* A rank that left cleanly is needed now. Return: true when that broke the group. */

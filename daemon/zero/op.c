@@ -64,6 +64,12 @@ bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 		op_complete(op, rank->broken_error);
 		return false;
 	}
+	/* The group breaks when its step has been written. */
+	if (job->group.phase == ZERO_GROUP_LIVE && job->group.error && !job->group.is_left) {
+		op->text = job->group.text;
+		op_complete(op, job->group.error);
+		return false;
+	}
 	/* Its extents are about to be free, and its request to the catalog is in use. */
 	if (job->is_deleting) {
 		op_fail(op, -EBUSY, "job '%s' is being deleted", job->name);

@@ -175,6 +175,59 @@ Test(zero_death, when_all_have_called_the_step_but_sums_are_missing_lets_it_comm
 	die_when_called(ZI_OFFLOAD_CPU, 1, false);
 }
 
+/* However long the disk takes for the step: nobody waits for it to hear of the death. */
+Test(zero_death, while_updating_is_told_at_once_to_all_that_waits_for_more_than_the_step)
+{
+	static const call_fn functions[] = { zero_unshard, zero_grad_acquire, zero_step_begin,
+		                             zero_barrier };
+	struct zi_step_options options = model_options();
+	struct actor *actor = &actors[0];
+
+	begin(2, ZI_OFFLOAD_NVME);
+	model_gradients(actors, 2, 1, &options);
+	actor_start(actor, 0, zero_step, NULL);
+	actor_start(&actors[1], 0, zero_step, NULL);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(functions); i++) {
+		actor_start(actor, 1 + i, functions[i], &(struct zero_op){ .options = options });
+		cr_assert_not(actor->calls[1 + i].is_done);
+	}
+	actor_leave(&actors[1], false);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(functions); i++) {
+		cr_assert(actor->calls[1 + i].is_done, "call %u", i);
+		cr_assert_eq(actor->calls[1 + i].op.result, -EPIPE);
+		cr_assert_not_null(strstr(actor->calls[1 + i].op.text.chars, "rank 1"), "%s",
+		                   actor->calls[1 + i].op.text.chars);
+	}
+	actor_start(actor, 5, zero_barrier, NULL);
+	cr_assert(actor->calls[5].is_done, "nor is waited for anew");
+	cr_assert_eq(actor->calls[5].op.result, -EPIPE);
+	cr_assert_eq(node_job(&node, "train")->step.phase, ZERO_STEP_UPDATING);
+	cr_assert_not(actor->calls[0].is_done);
+	cr_assert_not(actor->is_broken);
+	cr_assert_eq(actor_wait(actor, 0), 0, "%s", actor->text.chars);
+	named(1, -EPIPE, "died");
+	plain_step(&plain, 1, &options);
+	come_back(2, 1);
+	end();
+}
+
+/* The same of what zero_commit() writes. */
+Test(zero_death, while_a_commit_is_written_lets_it_end)
+{
+	begin(2, ZI_OFFLOAD_NVME);
+	actor_start(&actors[0], 0, zero_commit, NULL);
+	actor_start(&actors[1], 0, zero_commit, NULL);
+	actor_start(&actors[0], 1, zero_barrier, NULL);
+	cr_assert_eq(node_job(&node, "train")->step.phase, ZERO_STEP_COMMITTING);
+	actor_leave(&actors[1], false);
+	cr_assert(actors[0].calls[1].is_done);
+	cr_assert_eq(actors[0].calls[1].op.result, -EPIPE);
+	cr_assert_eq(actor_wait(&actors[0], 0), 0, "%s", actors[0].text.chars);
+	named(1, -EPIPE, "died");
+	come_back(2, 0);
+	end();
+}
+
 Test(zero_death, of_all_ranks_while_updating_lets_the_step_commit)
 {
 	struct zi_step_options options = model_options();

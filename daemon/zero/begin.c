@@ -84,7 +84,8 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 	return 0;
 }
 
-/* The first rank: space for all the step will write, then state is read ahead. */
+/* The first rank: space for all the step will write, leave to write it, then state is read ahead.
+ * Return: 0; -ENOSPC, -EDQUOT; BUDGET_E_WAIT, and nothing has begun. */
 static int step_start(struct zero_job *job, struct zero_op *op)
 {
 	const uint32_t norm_flags = ZI_STEP_SKIP_NONFINITE | ZI_STEP_WANT_NORM;
@@ -96,6 +97,11 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 	r = extents_reserve(job, is_due ? EXTENTS_STEP : EXTENTS_AHEAD, &op->text);
 	if (r)
 		return err_trace(r);
+	r = budget_take(job, &op->text);
+	if (r) {
+		extents_release_next(job);
+		return r == BUDGET_E_WAIT ? r : err_trace(r);
+	}
 	*step = (struct zero_step){
 		.phase = step->phase,
 		.generation = job->group.generation,
@@ -137,11 +143,9 @@ void step_try_begin(struct zero_op *op)
 		return;
 	r = begin_check(job, op);
 	if (!r && job->step.phase == ZERO_STEP_NONE) {
-		r = budget_take(job, &op->text);
+		r = step_start(job, op);
 		if (r == BUDGET_E_WAIT)
 			return;
-		if (!r)
-			r = step_start(job, op);
 	} else if (!r) {
 		r = options_compare(job, op);
 	}

@@ -188,7 +188,7 @@ static void fetch_begin(struct zero_fetch *fetch, struct zero_load *load)
 		                          .buffer = fetch->target,
 		                          .bytes = extent->bytes,
 		                          .flow = job->flow,
-		                          .tally = &job->tally,
+		                          .tally = &job->account->tally,
 		                          .done = fetch_moved };
 	job_busy(job);
 	r = tier_move_submit(job->zero->options.engine, &fetch->move);

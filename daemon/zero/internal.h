@@ -261,6 +261,7 @@ void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t 
 /* ---- budget.c ---- */
 enum { _BUDGET_E_SUCCESS, BUDGET_E_WAIT };
 int budget_take(struct zero_job *job, struct zi_text *text);
+void budget_watch(struct zero *zero); /* from zero_new() on, by itself */
 uint32_t budget_record(struct zero_job *job);
 void budget_restore(void *arg, const struct catalog_traffic *traffic);
 

@@ -176,7 +176,7 @@ static void item_move(struct zero_item *item, uint32_t plane, bool is_write, voi
 		.buffer = buffer,
 		.bytes = extent->bytes,
 		.flow = job->flow,
-		.tally = &job->tally,
+		.tally = &job->account->tally,
 		.done = plane == ZERO_PLANE_PARAM ? param_moved : state_moved,
 	};
 	r = tier_move_submit(job->zero->options.engine, move);

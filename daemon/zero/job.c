@@ -46,7 +46,7 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 	tier_account_init(&account->account, account_name, &owner->account);
 	zi_list_init(&account->accounts_link);
 	job->account = zi_steal(account);
-	job->tally.parent = &owner->tally;
+	job->account->tally.parent = &owner->tally;
 	job->cpu_tier = &zero->options.cpu_tiers[tier];
 	job->device = zero->options.devices[tier];
 	if (zero->options.nvme_tier_count)

@@ -295,7 +295,6 @@ struct zero_job {
 	struct tier *cpu_tier;
 	struct tier *nvme_tier;     /* NULL: state in memory alone */
 	struct nvme_flow *flow;     /* its share of the stores; NULL: there are none */
-	struct tier_tally tally;    /* below the uid's */
 	struct zi_timer pace_timer; /* is_paced: its next step waits for a budget, and for this */
 	bool is_paced;
 	struct dev *device;

@@ -118,9 +118,9 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 		.read_bytes = job->read_bytes + (is_flowing ? pipeline->read_bytes : 0),
 		.write_bytes = job->write_bytes + (is_flowing ? pipeline->write_bytes : 0),
 	};
-	report->total_read_bytes = job->tally.read_bytes;
-	report->total_write_bytes = job->tally.write_bytes;
-	report->today_write_bytes = tier_tally_day_bytes(&job->tally);
+	report->total_read_bytes = job->account->tally.read_bytes;
+	report->total_write_bytes = job->account->tally.write_bytes;
+	report->today_write_bytes = tier_tally_day_bytes(&job->account->tally);
 	report->is_paced = job->is_paced;
 	report->unkept_count = job->unkept_count;
 	report->unkept = job->unkept_count ? job->unkept_text.chars : NULL;

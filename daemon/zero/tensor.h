@@ -77,7 +77,8 @@ struct zero_tensors {
 	struct zero_rank *rank; /* NULL: has left */
 	struct tier *nvme_tier; /* NULL: in memory alone */
 	struct tier_account *account;
-	struct nvme_flow *flow; /* the job's; stays as long as anything is charged to it */
+	struct nvme_flow *flow;   /* the job's; both stay as long as anything is charged to it */
+	struct tier_tally *tally; /* the job's */
 	struct dev *device;
 	char job_name[ZI_NAME_BYTES];
 	uint32_t rank_number;

@@ -199,6 +199,7 @@ static void move_begin(struct zero_tensor *tensor)
 		                           .buffer = tensor_place(tensor),
 		                           .bytes = tensor->extent.bytes,
 		                           .flow = tensors->flow,
+		                           .tally = tensors->tally,
 		                           .done = moved };
 	r = tier_move_submit(tensors->zero->options.engine, &tensor->move);
 	if (r) {

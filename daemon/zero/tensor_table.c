@@ -117,6 +117,7 @@ static int tensors_new(struct zero_rank *rank, struct zero_tensors **ret_tensors
 	tensors->nvme_tier = job->nvme_tier;
 	tensors->account = &job->account->account;
 	tensors->flow = job->flow;
+	tensors->tally = &job->account->tally;
 	tensors->device = job->device;
 	tensors->rank_number = rank->number;
 	(void)zi_copy_name(tensors->job_name, sizeof(tensors->job_name), job->name); /* As long. */

@@ -41,6 +41,7 @@ int zero_new(const struct zero_options *options, struct zero **ret_zero)
 	zi_list_init(&zero->snapshots_done);
 	for (uint32_t i = 0; i < options->cpu_tier_count; i++)
 		options->cpu_tiers[i].holders = options->holders;
+	budget_watch(zero);
 	*ret_zero = zero;
 	return 0;
 }
@@ -73,6 +74,7 @@ struct zero *zero_free(struct zero *zero)
 {
 	if (!zero)
 		return NULL;
+	zi_loop_disarm(&zero->midnight_timer);
 	assert(!zero->evacuation.job);
 	assert(!zero->evacuation.is_posted);
 	assert(!zero->is_quiet_posted);

@@ -19,7 +19,7 @@ struct zero_account {
 	struct zi_list accounts_link;
 	uint32_t uid;
 	struct tier_account account;
-	struct tier_tally tally; /* a uid's; a job has its own */
+	struct tier_tally tally; /* a job's is below its uid's */
 	struct nvme_flow *flow;  /* a gone job's: tensors of its ranks may be in flight; or NULL */
 };
 
@@ -113,7 +113,8 @@ struct zero {
 	uint32_t snapshot_busy_count;  /* whose request is out */
 	struct zi_list jobs;           /* struct zero_job, by jobs_link */
 	struct zi_list ghosts; /* jobs that nobody can find any more, whose deletion is under way */
-	struct zi_list accounts;  /* of uids */
+	struct zi_list accounts;        /* of uids */
+	struct zi_timer midnight_timer; /* budget.c */
 	struct zi_list retired;   /* of jobs that are gone, until nothing is charged to them */
 	struct zi_list completed; /* struct zero_op, by link */
 	struct zi_list notices;   /* struct zero_rank, by notice_link */

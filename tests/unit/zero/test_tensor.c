@@ -34,6 +34,27 @@ Test(zero_tensor, four_times_the_budget_comes_back_in_reverse)
 	end();
 }
 
+Test(zero_tensor, what_is_moved_counts_to_job_and_uid)
+{
+	const struct tier_tally *job_tally, *store_tally;
+
+	start(MIB);
+	job_tally = &RANK->rank->job->account->tally;
+	store_tally = &node.nvme.members[0].tally;
+	for (uint64_t id = 1; id <= 8; id++)
+		put_tensor(id, 256 << 10);
+	for (uint64_t id = 1; id <= 8; id++)
+		expect_tensor(id, 256 << 10);
+	node_settle(&node);
+	cr_assert_eq(job_tally->write_bytes, 8 * (256 << 10));
+	cr_assert_geq(job_tally->read_bytes, 4 * (256 << 10));
+	cr_assert_eq(job_tally->write_bytes, store_tally->write_bytes);
+	cr_assert_eq(job_tally->read_bytes, store_tally->read_bytes);
+	cr_assert_eq(job_tally->parent->write_bytes, job_tally->write_bytes);
+	cr_assert_eq(job_tally->parent->read_bytes, job_tally->read_bytes);
+	end();
+}
+
 Test(zero_tensor, oldest_put_goes_first_and_what_was_prefetched_last)
 {
 	const uint64_t bytes = 64 << 10;

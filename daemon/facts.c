@@ -52,6 +52,8 @@ static void fill_limits(struct daemon *daemon)
 		{ "spin_us", "daemon.spin_us", config->spin_us },
 		{ "uid_cpu_bytes", "quota.uid_cpu", config->uid_cpu_bytes },
 		{ "uid_nvme_bytes", "quota.uid_nvme", config->uid_nvme_bytes },
+		{ "uid_write_bytes_per_day", "quota.uid_write_per_day",
+		  config->uid_write_bytes ? config->uid_write_bytes : UINT64_MAX },
 		{ "staging_bytes", "step.staging", config->staging_bytes },
 	};
 

@@ -164,12 +164,6 @@ bool tier_member_is_leaving(const struct tier_member *member)
 	       (member->is_draining || member->error);
 }
 
-/* Return: bytes; 0 for a missing one, of which nothing is known. */
-uint64_t tier_member_capacity_bytes(const struct tier_member *member)
-{
-	return member->space ? nvme_space_total_bytes(member->space) : 0;
-}
-
 /* Return: bytes; 0 for a missing one. */
 uint64_t tier_member_used_bytes(const struct tier_member *member)
 {

@@ -118,8 +118,6 @@ void tier_member_fail(struct tier_member *member, int error, const char *doing);
 int tier_member_drain(struct tier_member *member, bool is_draining, struct zi_text *text);
 /* What lies there is to be moved: it is draining or has failed, and there are others. */
 bool tier_member_is_leaving(const struct tier_member *member);
-/* 0: missing. */
-uint64_t tier_member_capacity_bytes(const struct tier_member *member);
 /* Reserved bytes on it: committed, or of steps under way. */
 uint64_t tier_member_used_bytes(const struct tier_member *member);
 /* A member of a set: a bit for each, by its place in the tier. */

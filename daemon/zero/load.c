@@ -129,7 +129,7 @@ int load_check(const struct zero_rank *rank, struct zi_text *text)
 				   .params = snapshot->record->params,
 				   .param_count = snapshot->record->param_count,
 			   },
-	                   "the snapshot, which is of another model", text);
+	                   "the snapshot of another model", text);
 	return err_trace(r);
 }
 

@@ -58,7 +58,7 @@ static int match_check(const struct zero_job *job, const struct zero_snapshot *s
 		                                          .unit_count = record->unit_count,
 		                                          .params = record->params,
 		                                          .param_count = record->param_count },
-		                   "the snapshot, which is of another model", text);
+		                   "the snapshot of another model", text);
 	for (uint32_t i = 0; i < record->extent_count && !r; i++)
 		if (snapshot->extents[i].bytes &&
 		    snapshot->extents[i].member->tier != job->nvme_tier)

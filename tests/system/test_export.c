@@ -22,46 +22,9 @@
 
 #include "tests/harness/ranks.h"
 #include "tests/harness/reference.h"
-#include "tests/system/system.h"
+#include "tests/system/files.h"
 
-static struct harness harness;
-static char words[1 << 16];
-static char folder[] = "/var/tmp/zinf-export-XXXXXX";
-
-static void start(void)
-{
-	cr_assert_not_null(mkdtemp(folder));
-	system_start(&harness, &(struct harness_options){ .nvme_size = "64M" });
-}
-
-static void stop(void)
-{
-	char command[128];
-
-	cr_assert_eq(harness_stop(&harness), 0);
-	(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
-	cr_assert_eq(system(command), 0);
-}
-
-TestSuite(export, .init = start, .fini = stop, .timeout = 120);
-
-static const char *path_of(const char *name)
-{
-	static char paths[4][256];
-	static unsigned next;
-	char *path = paths[next++ % 4];
-
-	(void)snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
-	return path;
-}
-
-static void run(int code, const char *const *arguments)
-{
-	int got = harness_zctl(harness.socket_path, arguments, words, sizeof(words));
-
-	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[0], got, words);
-}
-#define RUN(code, ...) run((code), (const char *const[]){ __VA_ARGS__, NULL })
+TestSuite(export, .init = files_start, .fini = files_stop, .timeout = 120);
 
 static struct trainer_settings settings_of(const char *job)
 {
@@ -446,7 +409,7 @@ static void start_unreadable(void)
 	                                        .nvme_extra = "backend = faulty:EIO=read@1+\n" });
 }
 
-Test(export_unreadable, what_could_not_be_read_is_named, .init = start_unreadable, .fini = stop,
+Test(export_unreadable, what_could_not_be_read_is_named, .init = start_unreadable, .fini = files_stop,
      .timeout = 120)
 {
 	struct trainer_settings settings = settings_of("base");

@@ -10,33 +10,19 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "tests/system/system.h"
+#include "tests/system/files.h"
 
 #define TINY                                                                    \
 	"--layers 1 --heads 1 --d-model 16 --seq-len 16 --batch-size 1 --bf16 " \
 	"--warmup 1 --lr 1e-3 --min-lr 1e-3 --log-every 1 --staging 4M "
 
-static struct harness harness;
-static char words[1 << 16];
-static char folder[] = "/var/tmp/zinf-gpt-XXXXXX";
-
 static void start(void)
 {
-	cr_assert_not_null(mkdtemp(folder));
-	system_start(&harness, &(struct harness_options){ .nvme_size = "32M" });
+	files_start();
 	cr_assert_eq(setenv("ZINF_SOCKET", harness.socket_path, 1), 0);
 }
 
-static void stop(void)
-{
-	char command[64];
-
-	cr_assert_eq(harness_stop(&harness), 0);
-	(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
-	cr_assert_eq(system(command), 0);
-}
-
-TestSuite(gpt, .init = start, .fini = stop, .timeout = 120);
+TestSuite(gpt, .init = start, .fini = files_stop, .timeout = 120);
 
 /* Runs a program of this build in the folder; must end with @code. */
 static void run(int code, const char *program, const char *arguments)

@@ -23,46 +23,9 @@
 #include "common/base/cleanup.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/reference.h"
-#include "tests/system/system.h"
+#include "tests/system/files.h"
 
-static struct harness harness;
-static char words[1 << 16];
-static char folder[] = "/var/tmp/zinf-load-XXXXXX";
-
-static void start(void)
-{
-	cr_assert_not_null(mkdtemp(folder));
-	system_start(&harness, &(struct harness_options){ .nvme_size = "64M" });
-}
-
-static void stop(void)
-{
-	char command[128];
-
-	cr_assert_eq(harness_stop(&harness), 0);
-	(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
-	cr_assert_eq(system(command), 0);
-}
-
-TestSuite(load, .init = start, .fini = stop, .timeout = 120);
-
-static const char *path_of(const char *name)
-{
-	static char paths[4][256];
-	static unsigned next;
-	char *path = paths[next++ % 4];
-
-	(void)snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
-	return path;
-}
-
-static void run(int code, const char *const *arguments)
-{
-	int got = harness_zctl(harness.socket_path, arguments, words, sizeof(words));
-
-	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[0], got, words);
-}
-#define RUN(code, ...) run((code), (const char *const[]){ __VA_ARGS__, NULL })
+TestSuite(load, .init = files_start, .fini = files_stop, .timeout = 120);
 
 static struct trainer_settings settings_of(const char *job, uint32_t world,
                                            enum zinf_offload offload)
@@ -362,7 +325,7 @@ Test(load, another_model_and_a_name_that_is_taken_are_refused)
 	settings.load = "new/two";
 	settings.model = &other_model;
 	cr_assert_neq(ranks_train(&ranks, &settings), 0);
-	system_expect_text(ranks.reports[0]->text, "which is of another model");
+	system_expect_text(ranks.reports[0]->text, "the snapshot of another model has");
 	ranks_free(&ranks);
 	/* Parameters of a model whose tensors have other shapes. */
 	RUN(1, "load", path_of("two.safetensors"), "x", "--like", "nobody");

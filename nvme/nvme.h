@@ -72,7 +72,7 @@ ZI_DEFINE_CLEANUP(struct nvme_store *, nvme_store_close)
 /* Once the catalog has adopted a new store, and before anything is written in it: a daemon that
  * ends between making a store and adopting it finds it new again. */
 int nvme_store_settle(struct nvme_store *store, struct zi_text *text);
-int nvme_store_flush(struct nvme_store *store); /* fdatasync, blocking: commit thread */
+int nvme_store_flush(struct nvme_store *store); /* fdatasync, blocking: a thread for it */
 /* Could completions be polled for? -EOPNOTSUPP with why and what to do. (poll.c) */
 int nvme_store_check_poll(const struct nvme_store *store, struct zi_text *text);
 

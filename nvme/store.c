@@ -269,7 +269,7 @@ struct nvme_store *nvme_store_close(struct nvme_store *store)
 }
 
 /* What was written before is on the device when this returns 0; after an error it is not to be
- * trusted, even if a later flush succeeds. Return: 0, -EIO, -ENOSPC. Commit thread; blocks. */
+ * trusted, even if a later flush succeeds. Return: 0, -EIO, -ENOSPC. Any thread; blocks. */
 int nvme_store_flush(struct nvme_store *store)
 {
 	if (fdatasync(store->fd))

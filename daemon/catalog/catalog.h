@@ -163,9 +163,6 @@ struct catalog_request {
 	/* COMMIT: goes into the same transaction; (traffic_count,) */
 	const struct catalog_traffic *traffic;
 	uint32_t traffic_count;
-	/* Called on the commit thread before the transaction (flush of data); may be NULL. A
-	 * negative return fails the request. */
-	int (*before)(struct catalog_request *request);
 	bool is_durable; /* power: this transaction is synced, and all before it are then */
 	catalog_request_fn done;
 	struct zi_loop *loop;

@@ -10,7 +10,8 @@
  *   store.c    which stores belong to the catalog
  *   load.c     jobs, out of the tables
  *   job.c      jobs that own what they point to
- *   commit.c   one transaction per request, into the tables
+ *   rows.c     the rows of a request, into the tables
+ *   commit.c   one transaction per request
  *   thread.c   the commit thread and its queue
  */
 #pragma once
@@ -138,6 +139,22 @@ int catalog_set_synced(struct catalog *catalog, bool is_synced);
 int catalog_traffic_write(struct catalog *catalog, const struct catalog_traffic *traffic,
                           uint32_t count);
 int catalog_traffic_forget(struct catalog *catalog, const char *job);
+
+/* ---- rows.c: in a transaction; codes of SQLite ---- */
+
+/* Without its layout. */
+int catalog_write_job(struct catalog *catalog, const struct catalog_job *job);
+/* The last of all rows of a commit. @blob_count: of the ranks of this world. */
+int catalog_write_stand(struct catalog *catalog, int64_t job_id, const struct catalog_job *job,
+                        uint32_t blob_count);
+int catalog_write_start(struct catalog *catalog, int64_t job_id, const struct catalog_job *job);
+int catalog_write_layout(struct catalog *catalog, int64_t job_id, const struct catalog_job *job);
+int catalog_write_extents(struct catalog *catalog, int64_t job_id, const struct catalog_job *job);
+int catalog_write_blobs(struct catalog *catalog, int64_t job_id, const struct catalog_job *job);
+int catalog_write_incarnations(struct catalog *catalog, int64_t job_id,
+                               const struct catalog_job *job);
+/* Runs a statement whose only parameter is the job. */
+int catalog_run_for_job(struct catalog *catalog, enum catalog_statement statement, int64_t job_id);
 
 /* ---- commit.c ---- */
 

@@ -6,7 +6,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/flush.h"
 
 const char *tier_member_state_name(enum tier_member_state state)
 {
@@ -112,6 +112,7 @@ int tier_member_add(struct tier *tier, const struct tier_member_options *options
 {
 	struct tier_member *member = &tier->members[tier->member_count];
 	struct nvme_space *space = NULL;
+	struct tier_flusher *flusher = NULL;
 	int r;
 
 	assert(tier->kind == TIER_NVME);
@@ -121,11 +122,17 @@ int tier_member_add(struct tier *tier, const struct tier_member_options *options
 		r = nvme_space_new(options->store->bytes, &space);
 		if (r)
 			return err_fold(r);
+		r = tier_flusher_new(options->name, &flusher);
+		if (r) {
+			space = nvme_space_free(space);
+			return err_trace(r);
+		}
 	}
 	*member = (struct tier_member){
 		.tier = tier,
 		.store = options->store,
 		.space = space,
+		.flusher = flusher,
 		.path = options->path,
 		.is_draining = options->is_draining,
 		.tally = { .budget = options->write_budget },

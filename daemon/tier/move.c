@@ -80,22 +80,3 @@ void tier_move_kick(struct nvme_engine *engine)
 {
 	nvme_engine_kick(engine);
 }
-
-/**
- * tier_flush() - what was written to @members is on their media
- * @ret_failed: tier_member_bit() of the first that refused
- *
- * Return: 0; -errno. Context: commit thread; blocks.
- */
-int tier_flush(struct tier *tier, uint32_t members, uint32_t *ret_failed)
-{
-	for (uint32_t i = 0; i < tier->member_count; i++) {
-		int r = members >> i & 1 ? nvme_store_flush(tier->members[i].store) : 0;
-
-		if (!r)
-			continue;
-		*ret_failed = 1u << i;
-		return err_trace(r);
-	}
-	return 0;
-}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Moves between memory and a store: what the floors above need of nvme/, in terms of tiers, counted
- * per member. Floor 4. Shard thread, but for tier_flush().
+ * per member. Floor 4. Shard thread.
  */
 #pragma once
 
@@ -36,7 +36,3 @@ int tier_move_submit(struct nvme_engine *engine, struct tier_move *move);
 void tier_move_cancel(struct nvme_engine *engine, struct tier_move *move);
 /* Once after several submits. */
 void tier_move_kick(struct nvme_engine *engine);
-
-/* Data down to the media of @members (bits: tier_member_bit()); on failure @ret_failed is the bit
- * of the first that did not do it. Blocks: commit thread. */
-int tier_flush(struct tier *tier, uint32_t members, uint32_t *ret_failed);

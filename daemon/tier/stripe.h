@@ -65,8 +65,9 @@ struct tier_wear {
 /* Stays at its address as long as the tier: extents name it. */
 struct tier_member {
 	struct tier *tier;
-	struct nvme_store *store; /* not owned; NULL: missing */
-	struct nvme_space *space; /* owned; NULL: missing */
+	struct nvme_store *store;     /* not owned; NULL: missing */
+	struct nvme_space *space;     /* owned; NULL: missing */
+	struct tier_flusher *flusher; /* owned; NULL: missing (flush.h) */
 	char name[ZI_NAME_BYTES];
 	const char *path; /* not owned */
 	uint8_t uuid[16];
@@ -103,8 +104,8 @@ struct tier_member_options {
 	struct tier_budget write_budget;
 };
 
-/* -ENOMEM; -ENOSPC: TIER_MEMBERS_MAX are there; -EINVAL: a store too small for an extent. Before
- * anything is reserved. */
+/* -ENOMEM; -EAGAIN: no thread; -ENOSPC: TIER_MEMBERS_MAX are there; -EINVAL: a store too small for
+ * an extent. Before anything is reserved. */
 int tier_member_add(struct tier *tier, const struct tier_member_options *options);
 /* As a tier of one store, its name the store's. */
 int tier_member_add_store(struct tier *tier, struct nvme_store *store);

@@ -7,7 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/flush.h"
 
 /**
  * tier_init_cpu() - the memory of a NUMA node
@@ -62,8 +62,10 @@ void tier_deinit(struct tier *tier)
 {
 	assert(tier->used_bytes == 0);
 
-	for (uint32_t i = 0; i < tier->member_count; i++)
+	for (uint32_t i = 0; i < tier->member_count; i++) {
+		tier->members[i].flusher = tier_flusher_free(tier->members[i].flusher);
 		tier->members[i].space = nvme_space_free(tier->members[i].space);
+	}
 	tier->member_count = 0;
 	free(tier->members);
 	tier->members = NULL;

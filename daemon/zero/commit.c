@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Requests to the catalog, and zero_commit(). Floor 5, shard thread, but for commit_flush(), which
- * runs on the commit thread.
- */
+/* Requests to the catalog, and zero_commit(). Floor 5, shard thread. */
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -25,35 +22,15 @@ static void record_member(struct zero_job *job, const struct tier_extent *extent
 		job->record_members |= tier_member_bit(extent->member);
 }
 
-static int commit_flush(struct catalog_request *request)
-{
-	struct zero_job *job = container_of(request, struct zero_job, request);
-	const struct tier_member *member = job->nvme_tier->members;
-	int r;
-
-	r = tier_flush(job->nvme_tier, job->record_members, &job->record_failed);
-	if (!r)
-		return 0;
-	while (!(tier_member_bit(member) & job->record_failed))
-		member++;
-	return err_trace(zi_text_error(
-		&request->text, r,
-		"job '%s': flushing %s failed: %s. Step %lld is not committed: what was written "
-		"for it may be on the disk or not",
-		job->name, member->path, strerror(-r), (long long)job->record.step));
-}
-
 static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)
 {
 	bool is_durable = job->config.durability == ZI_DURABILITY_POWER;
+	bool is_flushed = is_durable && job_is_nvme(job) &&
+	                  (kind == CATALOG_COMMIT || job->record.extent_count);
 
 	job->request = (struct catalog_request){
 		.kind = kind,
 		.job = &job->record,
-		.before = is_durable && job_is_nvme(job) &&
-		                          (kind == CATALOG_COMMIT || job->record.extent_count)
-		                  ? commit_flush
-		                  : NULL,
 		.is_durable = is_durable,
 		.done = done,
 		.loop = job->zero->options.loop,
@@ -63,7 +40,8 @@ static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog
 		job->request.traffic_count = budget_record(job);
 	}
 	job_busy(job);
-	catalog_submit(job->zero->options.catalog, &job->request);
+	flush_then_submit(job->zero, &job->record_flush, job->nvme_tier,
+	                  is_flushed ? job->record_members : 0, &job->request);
 }
 
 /* Return: 0; the catalog's error, with what to do, once nothing can be committed any more. */
@@ -109,7 +87,6 @@ void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalo
 		record_committed(job, false, &job->record, job->record_extents, job->record_blobs);
 		/* Whoever wrote it may have had no need to flush it. */
 		job->record_members = 0;
-		job->record_failed = 0;
 		for (uint32_t i = 0; i < job->subgroup_count * _ZERO_PLANE_COUNT; i++)
 			record_member(job, place_committed(&job->subgroups[i / 2].places[i % 2]));
 	}
@@ -173,14 +150,6 @@ static void record_blobs(struct zero_job *job)
 	}
 }
 
-/* What a path did not bring to its medium, it may claim to have brought there the next time. */
-void commit_fail_unflushed(struct zero_job *job, int error)
-{
-	for (uint32_t i = 0; job->record_failed >> i; i++)
-		if (job->record_failed >> i & 1)
-			tier_member_fail(&job->nvme_tier->members[i], error, "flushing");
-}
-
 static void committed(struct catalog_request *request)
 {
 	struct zero_job *job = container_of(request, struct zero_job, request);
@@ -189,8 +158,6 @@ static void committed(struct catalog_request *request)
 
 	request_end(job);
 	job->step.stats.commit_ns = zi_clock_now_ns() - job->step.commit_ns;
-	if (request->result)
-		commit_fail_unflushed(job, request->result);
 	step_end(job, request->result, &text);
 	zero_drain(zero);
 }
@@ -219,7 +186,6 @@ void commit_submit(struct zero_job *job)
 		job->record.beta2_power = step->next_beta2_power;
 	}
 	job->record_members = 0;
-	job->record_failed = 0;
 	for (uint32_t i = 0; i < job->subgroup_count && is_whole; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			record_place(job, &job->subgroups[i], plane);
@@ -244,7 +210,6 @@ void commit_moved(struct zero_job *job, catalog_request_fn done)
 {
 	record_fill(job);
 	job->record_members = 0;
-	job->record_failed = 0;
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			record_moved(job, &job->subgroups[i], plane);

@@ -82,7 +82,6 @@ static void committed(struct catalog_request *request)
 
 	request_end(job);
 	if (request->result) {
-		commit_fail_unflushed(job, request->result);
 		extents_release_next(job);
 		stick(zero, &request->text);
 		finish(zero);

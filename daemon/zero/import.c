@@ -4,7 +4,7 @@
  * reserved and paid for first, each extent is compared with the checksums that its sender says it
  * has and written, and in the end one transaction makes it a snapshot like any other. Until then
  * nothing of it is in the catalog, so whatever ends an import leaves nothing. Floor 5, shard
- * thread, but for the flushes.
+ * thread.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -378,24 +378,18 @@ int zero_import_write(struct zero_import *import, uint32_t index, void *buffer, 
 /* ---- the end ---- */
 
 /* See internal.h. */
-int snapshot_flush(const struct zero_snapshot *snapshot)
+uint32_t snapshot_members(const struct zero_snapshot *snapshot, struct tier **ret_tier)
 {
-	uint32_t members = 0, failed = 0;
-	struct tier *tier = NULL;
+	uint32_t members = 0;
 
+	*ret_tier = NULL;
 	for (uint32_t i = 0; i < snapshot->record->extent_count; i++) {
 		if (!snapshot->extents[i].bytes)
 			continue;
-		tier = snapshot->extents[i].member->tier;
+		*ret_tier = snapshot->extents[i].member->tier;
 		members |= tier_member_bit(snapshot->extents[i].member);
 	}
-	return tier ? err_trace(tier_flush(tier, members, &failed)) : 0;
-}
-
-/* See internal.h. */
-int import_flush(struct catalog_request *request)
-{
-	return err_trace(snapshot_flush(container_of(request, struct zero_snapshot, request)));
+	return members;
 }
 
 /* See zero.h. Context: shard thread. */

@@ -233,12 +233,16 @@ void extents_commit(struct zero_job *job);
 void extents_commit_moved(struct zero_job *job);
 void extents_release_all(struct zero_job *job);
 
+/* ---- flush.c ---- */
+/* Submits @request when what was written to @members of @tier is on their media; when a flush
+ * fails, @request ends with its error and a sentence. No members: at once. */
+void flush_then_submit(struct zero *zero, struct zero_flush *flush, struct tier *tier,
+                       uint32_t members, struct catalog_request *request);
+
 /* ---- commit.c ---- */
 /* Extents that were moved, and nothing else: the job stands where it stood. @done calls
  * request_end() first. */
 void commit_moved(struct zero_job *job, catalog_request_fn done);
-/* After a commit failed: the path that did not flush. */
-void commit_fail_unflushed(struct zero_job *job, int error);
 /* Step, powers, blobs, and the extents that are replaced. Ends in step_end(). */
 void commit_submit(struct zero_job *job);
 /* Writes what is in memory alone, and commits; ends in step_end(). @is_unasked: with the blobs of

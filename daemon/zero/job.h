@@ -373,7 +373,7 @@ struct zero_job {
 	struct catalog_job record;
 	struct catalog_extent *record_extents; /* (2 × subgroup_count,) */
 	uint32_t record_members; /* of the nvme tier, that lie under them: tier_member_bit() */
-	uint32_t record_failed;  /* the one of them that could not be flushed; 0: none */
+	struct zero_flush record_flush;
 	struct catalog_blob record_blobs[ZI_WORLD_MAX];
 	struct catalog_traffic record_traffic[2 + TIER_MEMBERS_MAX];
 	struct zi_timer timer;

@@ -2,7 +2,7 @@
 /*
  * A job that nobody uses is put back to one of its snapshots: one transaction names the snapshot's
  * extents, step and blobs as the job's, and what was committed before is let go. Nothing is copied.
- * Floor 5, shard thread, but for flush().
+ * Floor 5, shard thread.
  */
 #include <stdlib.h>
 
@@ -16,6 +16,7 @@ struct restore {
 	struct zero_snapshot_op *op;
 	struct catalog_job record; /* the snapshot's, under the job's name; its arrays stay there */
 	struct catalog_request request;
+	struct zero_flush flush;
 };
 
 static int job_check(const struct zero_job *job, struct zi_text *text)
@@ -99,14 +100,6 @@ static int restore_check(struct zero *zero, const struct zero_job *job,
 	return r ? err_trace(r) : err_trace(match_check(job, snapshot, text));
 }
 
-/* What the job is about to rely on may never have been flushed. Commit thread. */
-static int flush(struct catalog_request *request)
-{
-	const struct restore *restore = container_of(request, struct restore, request);
-
-	return err_trace(snapshot_flush(restore->snapshot));
-}
-
 /* The catalog says so: memory follows. */
 static int adopt(struct zero_job *job, const struct catalog_job *record)
 {
@@ -171,6 +164,8 @@ void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op)
 	struct zero_snapshot *snapshot = snapshot_find(zero, op->job, op->name);
 	struct zero_job *job = job_find(zero, op->job);
 	struct restore *restore = NULL;
+	struct tier *tier = NULL;
+	uint32_t members = 0;
 	int r;
 
 	if (op->as[0]) {
@@ -196,13 +191,15 @@ void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op)
 	restore->request = (struct catalog_request){
 		.kind = CATALOG_COMMIT,
 		.job = &restore->record,
-		.before = job->config.durability == ZI_DURABILITY_POWER ? flush : NULL,
 		.is_durable = job->config.durability == ZI_DURABILITY_POWER,
 		.done = restored,
 		.loop = zero->options.loop,
 	};
 	snapshot->use_count++;
 	job_busy(job);
-	catalog_submit(zero->options.catalog, &restore->request);
+	/* What the job is about to rely on may never have been flushed. */
+	if (restore->request.is_durable)
+		members = snapshot_members(snapshot, &tier);
+	flush_then_submit(zero, &restore->flush, tier, members, &restore->request);
 	zero_drain(zero);
 }

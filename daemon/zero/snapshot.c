@@ -207,20 +207,23 @@ void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase ph
                      catalog_request_fn done)
 {
 	struct zero *zero = snapshot->zero;
+	struct tier *tier = NULL;
+	uint32_t members = 0;
 
+	/* What was imported goes down to the media before the catalog names it. */
+	if (snapshot->is_import && phase == ZERO_SNAPSHOT_STORING)
+		members = snapshot_members(snapshot, &tier);
 	snapshot->phase = phase;
 	snapshot->request = (struct catalog_request){
 		.kind = phase == ZERO_SNAPSHOT_STORING ? CATALOG_JOB_CREATE : CATALOG_JOB_DELETE,
 		.job = snapshot->record,
-		.before =
-			snapshot->is_import && phase == ZERO_SNAPSHOT_STORING ? import_flush : NULL,
 		.is_durable = snapshot->is_import ||
 		              snapshot->record->config.durability == ZI_DURABILITY_POWER,
 		.done = done,
 		.loop = zero->options.loop,
 	};
 	zero->snapshot_busy_count++;
-	catalog_submit(zero->options.catalog, &snapshot->request);
+	flush_then_submit(zero, &snapshot->flush, tier, members, &snapshot->request);
 }
 
 /* The oldest automatic ones of a job give way, but for the newest @keep_count. */

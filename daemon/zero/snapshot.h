@@ -56,10 +56,8 @@ void snapshot_keep_due(struct zero_job *job, int64_t former_step);
 void snapshot_stored(struct catalog_request *request);
 
 /* ---- import.c ---- */
-/* What was imported goes down to the media before the catalog names it. Commit thread. */
-int import_flush(struct catalog_request *request);
-/* All that it holds. Commit thread; nobody changes it meanwhile. */
-int snapshot_flush(const struct zero_snapshot *snapshot);
+/* The paths that what it holds lies on, of one tier: tier_member_bit(). 0: it holds nothing. */
+uint32_t snapshot_members(const struct zero_snapshot *snapshot, struct tier **ret_tier);
 
 /* ---- load.c ---- */
 /* Types and optimizer are the snapshot's. -EINVAL with the difference. */

@@ -7,12 +7,20 @@
 
 #include "daemon/catalog/catalog.h"
 #include "daemon/device/device.h"
+#include "daemon/tier/flush.h"
 #include "daemon/tier/move.h"
 #include "daemon/tier/tier.h"
 #include "daemon/zero/zero.h"
 
 struct zero_job;
 struct zero_subgroup;
+
+/* A request that waits until the data it names is on its media (flush.c). */
+struct zero_flush {
+	struct tier_flush flush;
+	struct catalog_request *request;
+	struct catalog *catalog;
+};
 
 /* Of a uid, kept for good; or of a job, kept while processes hold what it paid for. */
 struct zero_account {
@@ -76,6 +84,7 @@ struct zero_snapshot {
 	int refusal; /* not 0: damaged, or its store is not here */
 	struct zi_text refusal_text;
 	struct catalog_request request;
+	struct zero_flush flush;     /* an import's, before it */
 	struct zero_snapshot_op *op; /* who waits for it; NULL: nobody */
 };
 

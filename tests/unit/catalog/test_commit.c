@@ -5,7 +5,6 @@
 #include "tests/unit/catalog/fixture.h"
 
 #include <math.h>
-#include <pthread.h>
 
 Test(commit, a_created_job_is_loaded_field_by_field)
 {
@@ -207,51 +206,6 @@ Test(commit, a_name_that_is_taken_or_missing_is_refused_and_named)
 	}
 	fixture_assert_committed(&fixture, &sample);
 	sample_deinit(&missing);
-	sample_deinit(&sample);
-	fixture_deinit(&fixture);
-}
-
-static int before_fails(struct catalog_request *request)
-{
-	zi_text_set(&request->text, "flush of store 'fast' failed");
-	return -EIO;
-}
-
-static int before_fails_silently(struct catalog_request *request)
-{
-	(void)request;
-	return -EIO;
-}
-
-static int before_is_on_the_commit_thread(struct catalog_request *request)
-{
-	char name[16];
-
-	(void)request;
-	(void)pthread_getname_np(pthread_self(), name, sizeof(name));
-	return strcmp(name, "commit") == 0 ? 0 : -EXDEV;
-}
-
-Test(commit, before_runs_on_the_commit_thread_and_its_failure_commits_nothing)
-{
-	struct fixture fixture;
-	struct sample sample;
-	struct catalog_request request = { .kind = CATALOG_COMMIT,
-		                           .before = before_is_on_the_commit_thread };
-
-	fixture_begin(&fixture, &sample, 8);
-	request.job = &sample.job;
-	sample_set_step(&sample, 0);
-	cr_assert_eq(fixture_run(&fixture, &request), 0);
-	sample_set_step(&sample, 1);
-	request.before = before_fails;
-	cr_assert_eq(fixture_run(&fixture, &request), -EIO);
-	cr_assert_str_eq(request.text.chars, "flush of store 'fast' failed");
-	request.before = before_fails_silently;
-	cr_assert_eq(fixture_run(&fixture, &request), -EIO);
-	cr_assert_not_null(strstr(request.text.chars, fixture.file), "some sentence, always");
-	sample_set_step(&sample, 0);
-	fixture_assert_committed(&fixture, &sample);
 	sample_deinit(&sample);
 	fixture_deinit(&fixture);
 }

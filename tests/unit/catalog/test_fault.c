@@ -173,17 +173,11 @@ Test(fault, a_commit_whose_sync_failed_is_not_in_force_after_a_kill)
 	fixture_deinit(&fixture);
 }
 
-static int before_must_not_run(struct catalog_request *request)
-{
-	(void)request;
-	return -ENOTRECOVERABLE;
-}
-
 Test(fault, a_log_that_cannot_be_mended_ends_all_commits_until_a_restart)
 {
 	struct fixture fixture;
 	struct sample sample;
-	struct catalog_request request = { .kind = CATALOG_COMMIT, .before = before_must_not_run };
+	struct catalog_request request = { .kind = CATALOG_COMMIT };
 
 	begin(&fixture, &sample, 100);
 	cr_assert_eq(commit(&fixture, &sample, 1, true), 0);

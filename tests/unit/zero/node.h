@@ -40,7 +40,11 @@ struct node {
 	struct nvme_store *more_stores[NODE_STORES];
 	struct nvme_engine *engine;
 	struct zi_source engine_source;
-	struct tier cpu, nvme;
+	struct tier cpu;
+	union {
+		struct tier nvme; /* the first */
+		struct tier nvme_tiers[2];
+	};
 	struct dev *device;
 	struct tier_holders *holders;
 	struct zero *zero;
@@ -50,6 +54,7 @@ struct node {
 	void (*engine_made)(struct node *node); /* nothing is registered yet; may be NULL */
 	uint64_t cpu_bytes, store_bytes, staging_bytes, uid_cpu_bytes, uid_nvme_bytes, seed;
 	uint32_t store_count; /* of the tier */
+	bool is_split;        /* two stores, a tier each */
 	uint8_t uuids[NODE_STORES][16];
 	uint32_t missing; /* bits: stores that are not there any more */
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
@@ -163,11 +168,13 @@ static inline struct nvme_store *node_open_store(struct node *node, uint32_t ind
 static inline void node_make_tier(struct node *node)
 {
 	cr_assert_eq(tier_init_nvme(&node->nvme, "t", 0), 0);
+	if (node->is_split)
+		cr_assert_eq(tier_init_nvme(&node->nvme_tiers[1], "t1", 0), 0);
 	for (uint32_t i = 0; i < node->store_count; i++) {
 		struct nvme_store *store = node_store(node, i);
 
 		cr_assert_eq(
-			tier_member_add(&node->nvme,
+			tier_member_add(&node->nvme_tiers[node->is_split ? i : 0],
 		                        &(struct tier_member_options){
 						.name = node_store_names[i],
 						.path = i ? node->more_paths[i] : node->store_path,
@@ -216,8 +223,8 @@ static inline void node_start(struct node *node)
 			.cpu_tiers = &node->cpu,
 			.cpu_tier_count = 1,
 			.devices = &node->device,
-			.nvme_tiers = &node->nvme,
-			.nvme_tier_count = node->is_dumb ? 0 : 1,
+			.nvme_tiers = node->nvme_tiers,
+			.nvme_tier_count = node->is_dumb ? 0 : 1 + node->is_split,
 			.default_staging_bytes = node->staging_bytes,
 			.is_staging_kept = true,
 			.stuck = node_stuck,
@@ -290,6 +297,8 @@ static inline void node_stop(struct node *node)
 	cr_assert_eq(node->nvme.used_bytes, 0, "space is still charged");
 	tier_deinit(&node->cpu);
 	tier_deinit(&node->nvme);
+	if (node->is_split)
+		tier_deinit(&node->nvme_tiers[1]);
 	node->store = nvme_store_close(node->store);
 	for (uint32_t i = 1; i < NODE_STORES; i++)
 		node->more_stores[i] = nvme_store_close(node->more_stores[i]);

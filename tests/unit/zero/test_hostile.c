@@ -4,58 +4,11 @@
  * spoils its own job alone. Method: calls that overlap as libzinf never lets them, with the commit
  * thread held where the order matters.
  */
-#include <sys/eventfd.h>
-
+#include "tests/unit/zero/gate.h"
 #include "tests/unit/zero/plain.h"
 
 static struct node node;
 static struct actor actors[4];
-
-/* Holds the commit thread until gate_open(). */
-struct gate {
-	struct catalog_request request;
-	struct catalog_job job;
-	int fd;
-	bool is_done;
-};
-
-static struct gate gate;
-
-static int gate_wait(struct catalog_request *request)
-{
-	uint64_t token;
-
-	return read(container_of(request, struct gate, request)->fd, &token, sizeof(token)) ==
-	                       sizeof(token)
-	               ? -ECANCELED
-	               : -EIO;
-}
-
-static void gate_done(struct catalog_request *request)
-{
-	container_of(request, struct gate, request)->is_done = true;
-}
-
-static void gate_close(void)
-{
-	gate = (struct gate){ .job = { .name = "absent" }, .fd = eventfd(0, EFD_CLOEXEC) };
-	gate.request = (struct catalog_request){ .kind = CATALOG_JOB_DELETE,
-		                                 .job = &gate.job,
-		                                 .before = gate_wait,
-		                                 .done = gate_done,
-		                                 .loop = node.loop };
-	catalog_submit(node.catalog, &gate.request);
-}
-
-static void gate_open(void)
-{
-	uint64_t token = 1;
-
-	cr_assert_eq(write(gate.fd, &token, sizeof(token)), sizeof(token));
-	while (!gate.is_done)
-		node_turn(&node);
-	gate.fd = zi_close(gate.fd);
-}
 
 static void begin(uint32_t world)
 {
@@ -74,6 +27,7 @@ static void end(void)
 		if (actors[i].rank)
 			actor_leave(&actors[i], true);
 	node_deinit(&node);
+	gate_end();
 }
 
 /* A commit would take the place of the request that deletes, in the commit thread's queue. */
@@ -82,7 +36,7 @@ Test(zero_hostile, job_that_is_being_deleted_takes_no_more_calls)
 	struct zero_op begin_op = { .options = model_options() };
 
 	begin(1);
-	gate_close();
+	gate_close(&node);
 	actor_start(&actors[0], 1, zero_job_destroy, NULL);
 	cr_assert_eq(actor_call(&actors[0], zero_commit, NULL), -EBUSY);
 	cr_assert_not_null(strstr(actors[0].text.chars, "is being deleted"));
@@ -99,7 +53,7 @@ Test(zero_hostile, job_that_is_being_deleted_takes_no_more_calls)
 Test(zero_hostile, destroy_that_timed_out_is_told_once_and_its_rank_must_leave)
 {
 	begin(1);
-	gate_close();
+	gate_close(&node);
 	actors[0].rank->timeout_ns = 1;
 	actor_start(&actors[0], 1, zero_job_destroy, NULL);
 	cr_assert_eq(actor_wait(&actors[0], 1), -ETIMEDOUT);
@@ -118,7 +72,7 @@ Test(zero_hostile, destroy_that_timed_out_is_told_once_and_its_rank_must_leave)
 Test(zero_hostile, rank_that_leaves_while_its_job_is_deleted_leaves_nothing)
 {
 	begin(1);
-	gate_close();
+	gate_close(&node);
 	actor_start(&actors[0], 1, zero_job_destroy, NULL);
 	actor_leave(&actors[0], false);
 	cr_assert_eq(actors[0].calls[1].op.result, -ECANCELED);

@@ -5,6 +5,7 @@
  * demand, and never costs what is used sooner. Method: eight equal units, a pool for three, and a
  * node that is let come to rest between any two uses, so that what could be read ahead was.
  */
+#include "tests/unit/zero/gate.h"
 #include "tests/unit/zero/pool.h"
 
 #define MANY       8u
@@ -165,57 +166,12 @@ Test(zero_prefetch, reading_ahead_costs_no_more_bytes_than_reading_on_demand)
 
 /* ---- at the end of a step ---- */
 
-/* A request that holds the commit thread up, and with it every commit behind it, until a byte comes
- * through the pipe; then it fails, and changes nothing. */
-struct gate {
-	struct catalog_request request;
-	struct catalog_job row;
-	int fds[2];
-	bool is_done;
-};
-
-static int gate_wait(struct catalog_request *request)
-{
-	char byte;
-
-	return read(container_of(request, struct gate, request)->fds[0], &byte, 1) == 1 ? -ECANCELED
-	                                                                                : -EIO;
-}
-
-static void gate_done(struct catalog_request *request)
-{
-	container_of(request, struct gate, request)->is_done = true;
-}
-
-static void gate_close(struct gate *gate)
-{
-	*gate = (struct gate){ .row = { .name = "nobody" } };
-	cr_assert_eq(pipe(gate->fds), 0);
-	gate->request = (struct catalog_request){ .kind = CATALOG_JOB_DELETE,
-		                                  .job = &gate->row,
-		                                  .before = gate_wait,
-		                                  .done = gate_done,
-		                                  .loop = node.loop };
-	catalog_submit(node.catalog, &gate->request);
-}
-
-static void gate_open(struct gate *gate)
-{
-	cr_assert_eq(write(gate->fds[1], "", 1), 1);
-	while (!gate->is_done)
-		node_turn(&node);
-	cr_assert_eq(gate->request.result, -ECANCELED);
-	(void)zi_close(gate->fds[0]);
-	(void)zi_close(gate->fds[1]);
-}
-
 /* While the commit of a step is under way, what the next forward uses first is read, as much as the
  * pool holds; here until it is there. */
 static void reads_ahead_before_the_commit(uint32_t flags)
 {
 	struct zi_step_options options = model_options();
 	const struct zero_job *job;
-	struct gate gate;
 
 	options.flags = flags;
 	many_begin(1, 3);
@@ -231,7 +187,7 @@ static void reads_ahead_before_the_commit(uint32_t flags)
 			cr_assert_eq(actor_unit(&actors[0], zero_reduce, unit), 0);
 		node_settle(&node);
 		cr_assert(!pool_has(0) && !pool_has(1) && !pool_has(2), "h was used last");
-		gate_close(&gate);
+		gate_close(&node);
 		actor_start(&actors[0], 0, zero_step, NULL);
 		while (job->step.phase != ZERO_STEP_COMMITTING || pool_of()->fetches.busy_count) {
 			node_turn(&node);
@@ -240,11 +196,12 @@ static void reads_ahead_before_the_commit(uint32_t flags)
 		cr_assert(pool_has(0) && pool_has(1) && pool_has(2));
 		cr_assert_eq(job->committed_step, (int64_t)number - 1);
 		cr_assert_not(actors[0].calls[0].is_done);
-		gate_open(&gate);
+		gate_open();
 		cr_assert_eq(actor_wait(&actors[0], 0), 0, "%s", actors[0].text.chars);
 	}
 	cr_assert_eq(pool_of()->order.change_count, 0);
 	many_end(1);
+	gate_end();
 }
 
 Test(zero_prefetch, next_forward_begins_to_be_read_before_the_commit_is_answered)

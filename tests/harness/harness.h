@@ -11,6 +11,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* For ->extra: each step reads all of its state, which is what the test is about. */
+#define HARNESS_COLD "[step]\nstaging_kept = no\n"
+
 struct harness_options {
 	const char *cpu_capacity; /* "256M" when NULL */
 	const char *nvme_size;    /* NULL: no NVMe tier */

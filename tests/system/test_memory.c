@@ -114,8 +114,10 @@ static void train_within(struct harness *harness)
 	        (unsigned long long)(status_bytes(harness->pid, "RssAnon") / MIB),
 	        (unsigned long long)(CAPACITY_BYTES / MIB));
 	cr_assert_leq(peak_bytes, CAPACITY_BYTES + OVERHEAD_BYTES);
-	/* It did go through the disk. */
-	cr_assert_eq(ranks.reports[0]->stats[3].read_bytes, 10 * trainer_padded_elements(&model));
+	/* It did go through the disk, but for what staging kept. */
+	cr_assert_geq(ranks.reports[0]->stats[3].read_bytes,
+	              10 * trainer_padded_elements(&model) - STAGING_BYTES);
+	cr_assert_lt(ranks.reports[0]->stats[3].read_bytes, 10 * trainer_padded_elements(&model));
 	cr_assert_eq(ranks.reports[0]->stats[3].write_bytes, 12 * trainer_padded_elements(&model));
 	cr_assert(ranks_are_right(&ranks));
 	ranks_free(&ranks);
@@ -168,8 +170,9 @@ Test(memory, holds_a_quarter_of_a_training_state_whose_parameters_are_on_nvme_to
 	        (unsigned long long)(peak_bytes / MIB), (unsigned long long)(SMALL_BYTES / MIB),
 	        (unsigned long long)(14 * elements / MIB));
 	cr_assert_leq(peak_bytes, SMALL_BYTES + OVERHEAD_BYTES);
-	/* Parameters that lay in the pool were not read once more. */
-	cr_assert_geq(ranks.reports[0]->stats[3].read_bytes, 12 * elements - POOL_BYTES);
+	/* Parameters that lay in the pool were not read once more, nor state that staging kept. */
+	cr_assert_geq(ranks.reports[0]->stats[3].read_bytes,
+	              12 * elements - POOL_BYTES - STAGING_BYTES);
 	cr_assert_leq(ranks.reports[0]->stats[3].read_bytes, 12 * elements);
 	cr_assert_eq(ranks.reports[0]->stats[3].write_bytes, 12 * elements);
 	cr_assert(ranks_are_right(&ranks));

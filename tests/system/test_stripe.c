@@ -25,8 +25,8 @@ static struct harness_options options_with(const char *lines)
 {
 	(void)snprintf(nvme_extra, sizeof(nvme_extra), "stripe = wide\n%s", lines);
 	(void)snprintf(extra, sizeof(extra),
-	               "[nvme second]\npath = %s\nsize = 32M\nmeasure = never\n"
-	               "direct = try\nstripe = wide\n%s",
+	               HARNESS_COLD "[nvme second]\npath = %s\nsize = 32M\nmeasure = never\n"
+	                            "direct = try\nstripe = wide\n%s",
 	               second, lines);
 	return (struct harness_options){ .nvme_size = "32M",
 		                         .nvme_extra = nvme_extra,

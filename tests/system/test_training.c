@@ -218,7 +218,8 @@ Test(training, a_step_reads_the_state_and_writes_state_and_parameters)
 {
 	struct harness harness;
 
-	system_start(&harness, &(struct harness_options){ .nvme_size = "64M" });
+	system_start(&harness,
+	             &(struct harness_options){ .nvme_size = "64M", .extra = HARNESS_COLD });
 	expect_bytes(&harness, ZINF_BF16, 10, 2);
 	expect_bytes(&harness, ZINF_F32, 8, 4);
 	cr_assert_eq(harness_stop(&harness), 0);
@@ -231,7 +232,8 @@ Test(training, a_resident_share_is_not_read_but_written)
 	uint64_t padded, resident;
 	struct ranks ranks;
 
-	system_start(&harness, &(struct harness_options){ .nvme_size = "64M" });
+	system_start(&harness,
+	             &(struct harness_options){ .nvme_size = "64M", .extra = HARNESS_COLD });
 	settings = ranks_settings(&harness, "bytes", 1);
 	padded = trainer_padded_elements(settings.model);
 	settings.options.param_dtype = settings.options.grad_dtype = ZINF_BF16;

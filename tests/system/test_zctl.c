@@ -19,7 +19,8 @@ static void start(void)
 	struct trainer_settings settings;
 	struct ranks ranks;
 
-	system_start(&harness, &(struct harness_options){ .nvme_size = "32M" });
+	system_start(&harness,
+	             &(struct harness_options){ .nvme_size = "32M", .extra = HARNESS_COLD });
 	settings = ranks_settings(&harness, "shown", 2);
 	settings.options.offload_optimizer = ZINF_OFFLOAD_NVME;
 	settings.options.staging_bytes = 8 << 20;

@@ -161,6 +161,25 @@ static void checked(struct dev_task *task)
 	returned(tensor);
 }
 
+/* A path that takes nothing more did not take @tensor either: another one shall, if one has room.
+ * Ends, as each path fails once. What was given back there is nobody's while the path is left. */
+static bool store_elsewhere(struct zero_tensor *tensor)
+{
+	struct zero_tensors *tensors = tensor->tensors;
+	struct tier_extent extent;
+
+	if (!tensor->move.is_write || tensor->is_dropped || tensor->is_given_up ||
+	    !tier_member_is_leaving(tensor->extent.member) ||
+	    tier_extent_reserve(tensors->nvme_tier, ZERO_PLANE_STATE, tensor->extent.bytes,
+	                        &extent))
+		return false;
+	tier_extent_release(&tensor->extent);
+	tensor->extent = extent;
+	zi_list_push_front(&tensors->stores, &tensor->link);
+	tensors_pump(tensors);
+	return true;
+}
+
 static void moved(struct tier_move *move)
 {
 	struct zero_tensor *tensor = container_of(move, struct zero_tensor, move);
@@ -170,6 +189,8 @@ static void moved(struct tier_move *move)
 	tensor->is_moving = false;
 	assert(tensors->moving_count > 0);
 	tensors->moving_count--;
+	if (move->result && store_elsewhere(tensor))
+		return;
 	if (move->result) {
 		fail_io(tensor, move->result);
 	} else if (!move->is_write && !tensor->is_dropped) {

@@ -88,6 +88,44 @@ Test(zero_tensor_fault, a_failed_write_is_told_and_the_tensor_may_be_put_again)
 	end();
 }
 
+Test(zero_tensor_fault, a_write_that_fails_goes_to_another_path)
+{
+	node_init(&node);
+	node.store_count = 3;
+	/* The second path takes nothing any more, and what it had taken stays to be read. */
+	start_with("faulty:over=threads,path=t1,write_eio_from=2", 0);
+	cr_assert_eq(tensors_open(2 * BYTES), 0);
+	for (uint64_t id = 1; id <= 8; id++)
+		put_tensor(id, BYTES);
+	cr_assert_eq(node.nvme.members[1].state, TIER_MEMBER_FAILED);
+	cr_assert_eq(node.nvme.members[1].error_count, 1);
+	for (uint64_t id = 1; id <= 8; id++)
+		expect_tensor(id, BYTES);
+	cr_assert_eq(tier_member_used_bytes(&node.nvme.members[1]), BYTES, "the first of them");
+	for (uint64_t id = 1; id <= 8; id++)
+		cr_assert_eq(call(zero_tensor_free, id, 0), 0, "%s", RANK->text.chars);
+	for (uint32_t i = 0; i < 3; i++)
+		cr_assert_eq(tier_member_used_bytes(&node.nvme.members[i]), 0);
+	end();
+}
+
+Test(zero_tensor_fault, where_every_path_fails_the_last_one_is_named)
+{
+	node_init(&node);
+	node.store_count = 2;
+	start_with("faulty:over=threads,write_eio_from=1", 0);
+	cr_assert_eq(tensors_open(BYTES), 0);
+	cr_assert_eq(alloc_filled(1, BYTES), 0);
+	cr_assert_eq(call(zero_tensor_put, 1, BYTES), -EIO);
+	expect_words("job 'train': writing tensor 1 of rank 0 at offset");
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(node.nvme.members[i].state, TIER_MEMBER_FAILED);
+		cr_assert_eq(tier_member_used_bytes(&node.nvme.members[i]), 0);
+	}
+	expect_tensor(1, BYTES); /* it is in memory */
+	end();
+}
+
 Test(zero_tensor_fault, a_failed_read_is_told_and_may_be_tried_again)
 {
 	start_with("faulty:over=threads,read_eio_at=1", 0);

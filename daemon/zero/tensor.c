@@ -47,7 +47,7 @@ static void say_held(const struct zero_tensors *tensors, struct zi_text *ret_tex
 		else if (tensor_is_held(tensor))
 			memory_bytes += bytes;
 	}
-	zi_text_set(ret_text, "%s got and not released, %s allocated and not put, %s not stored%s",
+	zi_text_set(ret_text, "%s mapped or being got, %s allocated and not put, %s not stored%s",
 	            zi_format_bytes(got_bytes).chars, zi_format_bytes(open_bytes).chars,
 	            zi_format_bytes(memory_bytes).chars,
 	            tensors->nvme_tier ? "" : " (the daemon has no nvme tier)");
@@ -366,7 +366,7 @@ void zero_tensor_release(struct zero_rank *rank, struct zero_op *op)
 	struct zero_tensor *tensor = begin_of(rank, op, ZI_OP_TENSOR_RELEASE);
 
 	if (tensor && !tensor->pin_count) {
-		op_fail(op, -EINVAL, "tensor %llu was not got", (unsigned long long)op->id);
+		op_fail(op, -EINVAL, "tensor %llu is not mapped", (unsigned long long)op->id);
 	} else if (tensor) {
 		tensor->pin_count--;
 		op_complete(op, 0);
@@ -386,7 +386,7 @@ void zero_tensor_free(struct zero_rank *rank, struct zero_op *op)
 
 	if (tensor && (tensor->pin_count || is_waited_for(rank, op->id))) {
 		op_fail(op, -EBUSY, "tensor %llu is in use: %s", (unsigned long long)op->id,
-		        tensor->pin_count ? "it was got and not released"
+		        tensor->pin_count ? "it is mapped, or a get of it was not waited for"
 		                          : "wait for its tickets, or cancel them");
 	} else if (tensor) {
 		tensor_drop(tensor);

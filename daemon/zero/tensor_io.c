@@ -113,6 +113,8 @@ static void store_end(struct zero_tensor *tensor)
 		tensor->stage = ZERO_TENSOR_KEPT;
 		tensor->is_stored = true;
 		tensor->tensors->write_bytes += tensor->extent.bytes;
+		if (tensor->tensors->rank) /* Has not left. */
+			tensor->tensors->rank->job->write_bytes += tensor->extent.bytes;
 	}
 	tensor_tell(tensor, error);
 }
@@ -131,6 +133,8 @@ static void load_end(struct zero_tensor *tensor)
 		tensor->is_prefetched = false;
 	} else {
 		tensor->tensors->read_bytes += tensor->extent.bytes;
+		if (tensor->tensors->rank)
+			tensor->tensors->rank->job->read_bytes += tensor->extent.bytes;
 	}
 	/* Who came after it was given up begins anew. */
 	if (!error || !is_given_up)

@@ -159,9 +159,9 @@ struct zinf_options {
 /** Hyperparameters of one step, equal on every rank (the daemon compares them bit by bit). */
 struct zinf_step_options {
 	uint32_t bytes; /**< sizeof(struct zinf_step_options) */
-	double lr;
-	double beta1; /**< SGD: momentum */
-	double beta2; /**< SGD: dampening */
+	double lr;      /**< learning rate */
+	double beta1;   /**< SGD: momentum */
+	double beta2;   /**< SGD: dampening */
 	double eps;
 	double weight_decay;
 	double max_norm; /**< clip the global gradient norm to this; 0: no clipping, no norm */
@@ -170,17 +170,17 @@ struct zinf_step_options {
 				 *   than 1 only with ZINF_SHARDED (with ZINF_LOCAL the
 				 *   rank accumulates) */
 	bool nesterov;
-	bool sum;            /**< sum the ranks' gradients instead of averaging them */
-	bool skip_nonfinite; /**< a step with a non-finite gradient changes nothing */
-	bool want_norm;      /**< compute the norm even without clipping */
-	bool update_early;   /**< a promise: between the last zinf_reduce() of a unit in this
+	bool sum;             /**< sum the ranks' gradients instead of averaging them */
+	bool skip_nonfinite;  /**< a step with a non-finite gradient changes nothing */
+	bool want_norm;       /**< compute the norm even without clipping */
+	bool update_early;    /**< a promise: between the last zinf_reduce() of a unit in this
 			      *   step and zinf_step(), no rank unshards that unit again
 			      *   (recomputation and tied weights included); its present use
 			      *   ends with zinf_reshard(). Then, for state on NVMe and without
 			      *   max_norm, skip_nonfinite and want_norm, units are updated
 			      *   during backward; the results are the same, bit for bit. An
 			      *   unshard against it is refused with -EBUSY in every case */
-	uint32_t reserved[7];
+	uint32_t reserved[7]; /**< zero */
 };
 
 #define ZINF_STEP_OPTIONS_INIT                                                       \
@@ -191,15 +191,15 @@ struct zinf_step_options {
 
 /** What a step did; times in nanoseconds. */
 struct zinf_step_stats {
-	uint32_t bytes;      /**< sizeof(struct zinf_step_stats), set by the caller */
-	uint32_t is_skipped; /**< 1: skip_nonfinite found a non-finite gradient */
-	uint64_t step;       /**< the step that was made, and is in force */
-	double norm;         /**< global gradient norm before clipping; NaN when not computed */
-	double clip;         /**< factor that was applied; 1 when nothing was clipped */
-	uint64_t read_bytes; /**< optimizer state read from NVMe, but for what the step before left
+	uint32_t bytes;       /**< sizeof(struct zinf_step_stats), set by the caller */
+	uint32_t is_skipped;  /**< 1: skip_nonfinite found a non-finite gradient */
+	uint64_t step;        /**< the step that was made, and is in force */
+	double norm;          /**< global gradient norm before clipping; NaN when not computed */
+	double clip;          /**< factor that was applied; 1 when nothing was clipped */
+	uint64_t read_bytes;  /**< optimizer state read from NVMe, but for what the step before left
 			      *   in staging, and parameters that were not in memory */
-	uint64_t write_bytes;
-	uint64_t step_ns;       /**< from the last rank's zinf_step() to the commit */
+	uint64_t write_bytes; /**< state and parameters written to NVMe */
+	uint64_t step_ns;     /**< from the last rank's zinf_step() to the commit */
 	uint64_t grad_wait_ns;  /**< from the first rank's zinf_step() to the last one's */
 	uint64_t norm_wait_ns;  /**< update held back by the norm */
 	uint64_t io_read_ns;    /**< pipeline stalled on reads */
@@ -244,6 +244,7 @@ ZINF_API void zinf_detach(struct zinf *zinf);
  * left; -EBUSY names one that has not. @zinf is gone on success only. */
 ZINF_API int zinf_destroy_job(struct zinf *zinf);
 
+/** Which rank this process is (counting from 0), of how many. */
 ZINF_API int32_t zinf_rank(const struct zinf *zinf);
 ZINF_API int32_t zinf_world_size(const struct zinf *zinf);
 
@@ -336,7 +337,7 @@ struct zinf_snapshot_options {
 	uint32_t keep_count; /**< more than 0: an automatic one, the newest so many of the job stay,
 			      *   older automatic ones are removed */
 	const char *name;    /**< unique in the job; NULL: "step-N" */
-	uint32_t reserved[8];
+	uint32_t reserved[8]; /**< zero */
 };
 
 #define ZINF_SNAPSHOT_OPTIONS_INIT                            \
@@ -380,8 +381,7 @@ ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
  * zinf_grad_acquire(). Does not wait. With update_early the last one of a step declares this rank's
  * uses of the unit's parameters over, but for the one that zinf_reshard() ends. Once per
  * micro-batch with ZINF_SHARDED, once per step with ZINF_LOCAL. -EALREADY when it was handed over
- * before; -EINVAL when it was not acquired, or
- * outside zinf_step_begin() … zinf_step(). */
+ * before; -EINVAL when it was not acquired, or outside zinf_step_begin() … zinf_step(). */
 ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);
 
 /** Begins a step: hyperparameters, and space on the store is reserved. -ENOSPC with figures;

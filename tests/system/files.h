@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of exported and loaded files share: a daemon with a store, a folder beside it, and zctl
- * with the exit code that it must have. Each program has its own. */
+/* What tests of exported and loaded files share: a daemon with a store, a folder beside it, and
+ * zctl with the exit code that it must have. Each program has its own. */
 #pragma once
 
 #include <stdio.h>

@@ -409,8 +409,8 @@ static void start_unreadable(void)
 	                                        .nvme_extra = "backend = faulty:EIO=read@1+\n" });
 }
 
-Test(export_unreadable, what_could_not_be_read_is_named, .init = start_unreadable, .fini = files_stop,
-     .timeout = 120)
+Test(export_unreadable, what_could_not_be_read_is_named, .init = start_unreadable,
+     .fini = files_stop, .timeout = 120)
 {
 	struct trainer_settings settings = settings_of("base");
 	struct ranks ranks;

@@ -160,6 +160,9 @@ typedef void (*catalog_request_fn)(struct catalog_request *request);
 struct catalog_request {
 	enum catalog_request_kind kind;
 	const struct catalog_job *job; /* the fields its kind names */
+	/* COMMIT: and these, in the same transaction; (other_count,) */
+	const struct catalog_job *const *others;
+	uint32_t other_count;
 	/* COMMIT: goes into the same transaction; (traffic_count,) */
 	const struct catalog_traffic *traffic;
 	uint32_t traffic_count;

@@ -160,6 +160,17 @@ static int run_transaction(struct catalog *catalog, struct catalog_request *requ
 		code = SQLITE_OK;
 	if (!code)
 		code = kinds[request->kind].run(catalog, job_id, request->job);
+	for (uint32_t i = 0; i < request->other_count && !code; i++) {
+		code = find_job(catalog, request->others[i], &job_id);
+		if (code == SQLITE_EMPTY) {
+			roll_back(catalog);
+			return err_origin(zi_text_error(&request->text, -ENOENT,
+			                                "Job '%s' is not in the catalog",
+			                                request->others[i]->name));
+		}
+		if (!code)
+			code = do_commit(catalog, job_id, request->others[i]);
+	}
 	if (!code)
 		code = catalog_traffic_write(catalog, request->traffic, request->traffic_count);
 	if (code) {

@@ -193,37 +193,6 @@ void commit_submit(struct zero_job *job)
 	submit(job, CATALOG_COMMIT, committed);
 }
 
-static void record_moved(struct zero_job *job, const struct zero_subgroup *subgroup, uint32_t plane)
-{
-	const struct zero_place *place = &subgroup->places[plane];
-
-	if (!place->next.bytes)
-		return;
-	job->record_extents[job->record.extent_count++] = record_extent(
-		subgroup, plane, &place->next,
-		&job->hashes[plane][place->hash_index][subgroup->tile_first], place->step);
-	job->record_members |= tier_member_bit(place->next.member);
-}
-
-/* See internal.h. */
-void commit_moved(struct zero_job *job, catalog_request_fn done)
-{
-	record_fill(job);
-	job->record_members = 0;
-	for (uint32_t i = 0; i < job->subgroup_count; i++)
-		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			record_moved(job, &job->subgroups[i], plane);
-	for (uint32_t i = 0; i < job->committed.world; i++) {
-		const struct zero_blob *blob = &job->blobs[job->committed.blob_index][i];
-
-		if (blob->byte_count)
-			job->record_blobs[job->record.blob_count++] = (struct catalog_blob){
-				.rank = i, .bytes = blob->bytes, .byte_count = blob->byte_count
-			};
-	}
-	submit(job, CATALOG_COMMIT, done);
-}
-
 /* ---- zero_commit() ---- */
 
 /* The WRITE pipeline has ended. */

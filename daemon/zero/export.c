@@ -48,9 +48,12 @@ void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 void zero_snapshot_release(struct zero_snapshot *held)
 {
 	assert(held->use_count > 0);
+	struct zero *zero = held->zero;
+
 	held->use_count--;
 	if (!held->name[0])
 		(void)snapshot_free(held);
+	evacuate_kick(zero);
 }
 
 /* Return: what it is; valid while it is held. */
@@ -70,6 +73,7 @@ static void read_done(struct tier_move *move)
 	struct zero_read *read = container_of(move, struct zero_read, move);
 
 	read->held->zero->snapshot_busy_count--;
+	share_release(&read->held->zero->shares, &read->extent);
 	read->result = move->result;
 	read->done(read);
 }
@@ -78,13 +82,16 @@ static void read_done(struct tier_move *move)
  * zero_snapshot_read() - read one extent
  * @read: filled by the caller
  *
- * Return: 0: `done` will run; an errno of the engine. Context: shard thread.
+ * Return: 0: `done` will run; an errno of the engine; -ENOMEM. Context: shard thread.
  */
 int zero_snapshot_read(struct zero_read *read)
 {
 	struct zero *zero = read->held->zero;
 	const struct tier_extent *extent = &read->held->extents[read->index];
-	int r;
+	int r = share_reserve(&zero->shares, 1);
+
+	if (r)
+		return err_trace(r);
 
 	assert(read->index < read->held->record->extent_count);
 	assert(extent->bytes);
@@ -98,6 +105,8 @@ int zero_snapshot_read(struct zero_read *read)
 	r = tier_move_submit(zero->options.engine, &read->move);
 	if (r)
 		return err_trace(r);
+	read->extent = *extent; /* Where it lies may change meanwhile. */
+	share_hold(&zero->shares, &read->extent);
 	zero->snapshot_busy_count++;
 	tier_move_kick(zero->options.engine);
 	return 0;

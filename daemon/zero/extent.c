@@ -270,20 +270,6 @@ static void place_commit(struct zero_job *job, struct zero_place *place, bool is
 	place->is_ahead = false;
 }
 
-void extents_commit_moved(struct zero_job *job)
-{
-	for (uint32_t i = 0; i < job->subgroup_count; i++)
-		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
-			struct zero_place *place = &job->subgroups[i].places[plane];
-
-			if (!place->next.bytes)
-				continue;
-			share_release(&job->zero->shares, &place->extent);
-			place->extent = place->next;
-			place->next = (struct tier_extent){ 0 };
-		}
-}
-
 /* The catalog has them: what they replace is free, but for what a snapshot keeps. Precondition:
  * committed_step is theirs. */
 void extents_commit(struct zero_job *job)

@@ -229,8 +229,6 @@ void extents_release_next(struct zero_job *job);
 void extents_release_abandoned(struct zero_job *job);
 void extents_release_written(struct zero_job *job);
 void extents_commit(struct zero_job *job);
-/* What was moved lies elsewhere, and is the same. */
-void extents_commit_moved(struct zero_job *job);
 void extents_release_all(struct zero_job *job);
 
 /* ---- flush.c ---- */
@@ -240,9 +238,6 @@ void flush_then_submit(struct zero *zero, struct zero_flush *flush, struct tier 
                        uint32_t members, struct catalog_request *request);
 
 /* ---- commit.c ---- */
-/* Extents that were moved, and nothing else: the job stands where it stood. @done calls
- * request_end() first. */
-void commit_moved(struct zero_job *job, catalog_request_fn done);
 /* Step, powers, blobs, and the extents that are replaced. Ends in step_end(). */
 void commit_submit(struct zero_job *job);
 /* Writes what is in memory alone, and commits; ends in step_end(). @is_unasked: with the blobs of

@@ -303,6 +303,7 @@ struct zero_job {
 	int refusal;             /* not 0: damaged; attach answers this */
 	struct zi_text refusal_text;
 	bool is_stuck;    /* could not be moved off a path, and that was told */
+	bool is_moving;   /* evacuate_commit.c: the catalog is told where its extents are now */
 	bool is_stored;   /* in the catalog */
 	bool is_deleting; /* zero_job_destroy(), or a ghost */
 	bool is_ghost;

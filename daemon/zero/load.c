@@ -30,6 +30,7 @@ void load_forget(struct zero_rank *rank)
 	assert(rank->load->use_count > 0);
 	rank->load->use_count--;
 	rank->load = NULL;
+	evacuate_kick(rank->job->zero);
 }
 
 /* See internal.h. */

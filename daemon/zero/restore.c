@@ -91,6 +91,10 @@ static int restore_check(struct zero *zero, const struct zero_job *job,
 	r = snapshot_access(job->uid, op, text);
 	if (!r)
 		r = snapshot_access(snapshot->uid, op, text);
+	if (!r && snapshot->moving)
+		r = zi_text_error(text, err_origin(-EBUSY),
+		                  "snapshot '%s/%s' is being moved off a path: try again", op->job,
+		                  op->name);
 	if (!r && snapshot->refusal)
 		r = zi_text_error(text, err_origin(snapshot->refusal),
 		                  "snapshot '%s/%s' cannot be read: %s", op->job, op->name,
@@ -139,6 +143,7 @@ static void restored(struct catalog_request *request)
 
 	request_look(zero, request);
 	restore->snapshot->use_count--;
+	evacuate_kick(zero);
 	job_unbusy(job);
 	op->text = request->text;
 	if (!r) {

@@ -28,6 +28,8 @@ struct zero_snapshot *snapshot_free(struct zero_snapshot *snapshot)
 	zero = snapshot->zero;
 	assert(!snapshot->use_count);
 	assert(!snapshot->op);
+	assert(!snapshot->moving);
+	evacuate_forget(snapshot);
 	/* When the catalog broke, it may be in force after a restart. */
 	for (uint32_t i = 0;
 	     snapshot->extents && !zero->frozen && i < snapshot->record->extent_count; i++)
@@ -131,8 +133,8 @@ void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_t
 	snapshot_op_end(snapshot->zero, op, result);
 }
 
-/* The tier it lies on; NULL: it holds nothing. */
-static struct tier *snapshot_tier(const struct zero_snapshot *snapshot)
+/* See snapshot.h. */
+struct tier *snapshot_tier(const struct zero_snapshot *snapshot)
 {
 	for (uint32_t i = 0; i < snapshot->record->extent_count; i++)
 		if (snapshot->extents[i].bytes)
@@ -245,7 +247,7 @@ void snapshot_retain(struct zero *zero, const char *job, uint32_t keep_count)
 		if (count <= keep_count)
 			break;
 		if (!snapshot->is_automatic || snapshot->phase != ZERO_SNAPSHOT_KEPT ||
-		    snapshot->use_count || strcmp(snapshot->job_name, job) != 0)
+		    snapshot->use_count || snapshot->moving || strcmp(snapshot->job_name, job) != 0)
 			continue;
 		snapshot_submit(snapshot, ZERO_SNAPSHOT_DELETING, removed);
 		count--;
@@ -284,6 +286,10 @@ void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op)
 	if (!r && snapshot->use_count)
 		r = zi_text_error(&op->text, err_origin(-EBUSY),
 		                  "snapshot '%s/%s' is being exported or loaded", op->job,
+		                  op->name);
+	else if (!r && snapshot->moving)
+		r = zi_text_error(&op->text, err_origin(-EBUSY),
+		                  "snapshot '%s/%s' is being moved off a path: try again", op->job,
 		                  op->name);
 	else if (!r && snapshot->phase != ZERO_SNAPSHOT_KEPT)
 		r = zi_text_error(&op->text, err_origin(-EBUSY),

@@ -26,6 +26,8 @@ uint64_t snapshot_held_bytes(const struct zero *zero, const struct tier *tier);
 /* In the list, WAITING. NULL: -ENOMEM. */
 struct zero_snapshot *snapshot_new(struct zero *zero, const char *job, const char *name,
                                    uint32_t uid);
+/* The tier it lies on; NULL: it holds nothing. */
+struct tier *snapshot_tier(const struct zero_snapshot *snapshot);
 /* To its uid, for held_bytes. @tier: NULL: it holds nothing. -EDQUOT, -ENOSPC with figures. */
 int snapshot_charge(struct zero_snapshot *snapshot, struct tier *tier, struct zi_text *text);
 /* What is read of this job, and was not paid for while it was at rest. -EBUSY with figures. */
@@ -76,3 +78,7 @@ void snapshot_restore_as(struct zero *zero, struct zero_snapshot_op *op);
 /* ---- evacuate.c ---- */
 /* Looks for jobs at rest on paths that are to be left. Cheap when there are none such. */
 void evacuate_kick(struct zero *zero);
+/* The snapshot goes. */
+void evacuate_forget(struct zero_snapshot *snapshot);
+/* Its rows may name other places: nobody reads it, and no request about it is out. */
+bool snapshot_is_movable(const struct zero_snapshot *snapshot);

@@ -123,6 +123,7 @@ void snapshot_stored(struct catalog_request *request)
 	} else {
 		snapshot->phase = ZERO_SNAPSHOT_KEPT;
 		snapshot_tell(snapshot, 0, &text);
+		evacuate_kick(zero);
 		if (keep_count)
 			snapshot_retain(zero, snapshot->job_name, keep_count);
 	}

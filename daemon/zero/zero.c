@@ -75,7 +75,7 @@ struct zero *zero_free(struct zero *zero)
 	if (!zero)
 		return NULL;
 	zi_loop_disarm(&zero->midnight_timer);
-	assert(!zero->evacuation.job);
+	assert(!zero->evacuation.is_on);
 	assert(!zero->evacuation.is_posted);
 	assert(!zero->is_quiet_posted);
 	assert(zi_list_is_empty(&zero->completed));

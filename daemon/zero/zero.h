@@ -207,6 +207,7 @@ struct zero_read {
 	int result; /* of the disk: what was read is not compared with its checksums */
 	/* private */
 	struct tier_move move;
+	struct tier_extent extent; /* held */
 };
 /* 0: `done` will run, never before this returns. */
 int zero_snapshot_read(struct zero_read *read);

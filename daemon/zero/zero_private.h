@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "common/wire/geometry.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/device/device.h"
 #include "daemon/tier/flush.h"
@@ -83,35 +84,60 @@ struct zero_snapshot {
 	struct tier_charge charge;
 	int refusal; /* not 0: damaged, or its store is not here */
 	struct zi_text refusal_text;
+	bool is_stuck;              /* could not be moved off a path, and that was told */
+	struct catalog_job *moving; /* evacuate_commit.c: what the catalog is told; or NULL */
 	struct catalog_request request;
 	struct zero_flush flush;     /* an import's, before it */
 	struct zero_snapshot_op *op; /* who waits for it; NULL: nobody */
 };
 
-#define ZERO_EVACUEES 4u
+#define ZERO_EVACUEES       4u
+#define ZERO_EVACUATE_ROUND 256u /* extents of a commit */
 
 /* An extent on its way to another path. */
 struct zero_evacuee {
-	struct zero_job *job;
-	struct zero_subgroup *subgroup; /* NULL: free */
+	struct zero *zero;           /* NULL: free */
+	struct tier_extent from, to; /* held by it, and its own */
 	uint32_t plane;
+	uint64_t tile_bytes;
+	uint32_t hash_count;
+	uint64_t hashes[ZI_SUBGROUP_ELEMENTS / ZI_TILE_ELEMENTS];
 	void *slot;
 	struct tier_move move;
 	struct dev_task task;
 	int error;
-	struct zi_text text;
+	struct zi_text what, text;
 };
 
-/* A job at rest that is moved off a path: evacuate.c. */
+/* One that lies at both places, until the catalog says where its holders look for it. */
+struct zero_moved {
+	struct tier_extent from, to;
+	bool is_taken; /* `to` has a holder */
+};
+
+/* A job at rest, or a snapshot, that is moved off a path: evacuate.c, evacuate_commit.c. */
 struct zero_evacuation {
-	struct zero_job *job; /* NULL: none */
+	bool is_on;
+	struct zero_job *job;           /* whose turn it is */
+	struct zero_snapshot *snapshot; /* or; NULL both: a snapshot's that is gone */
+	struct tier *tier;
+	struct dev *device;
 	struct tier_staging *staging;
 	struct zero_evacuee evacuees[ZERO_EVACUEES];
-	uint32_t active_count; /* of them */
-	uint32_t round_count;  /* moved, not committed */
-	uint32_t cursor;       /* next place, in order of subgroups and planes */
+	uint32_t active_count;    /* of them */
+	struct zero_moved *moved; /* (ZERO_EVACUATE_ROUND,) in this round */
+	uint32_t moved_count;
+	uint32_t cursor; /* next one of the owner's extents */
+	bool has_more;   /* rounds */
+	bool is_stuck;   /* it had an error, and that was told */
 	bool is_filling, is_posted;
 	struct zi_post post;
+	/* the round's transaction */
+	struct catalog_request request;
+	const struct catalog_job **records; /* of all holders that follow */
+	uint32_t members;                   /* paths of `to` */
+	struct zero_flush flush;
+	bool is_durable;
 };
 
 struct zero {

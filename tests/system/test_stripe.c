@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "tests/harness/ranks.h"
 #include "tests/system/system.h"
 
@@ -177,6 +178,49 @@ Test(stripe, drained_path_ends_empty_and_is_used_again_when_told)
 	cr_assert(neighbour_steps(&trainer));
 	expect_path("second", "healthy", "", false);
 	cr_assert(neighbour_stop(&trainer));
+	stop();
+}
+
+/* Until nothing lies there. */
+static void await_empty(const char *name)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(60 * ZI_NS_PER_S);
+	int64_t used = 1;
+
+	while (used) {
+		json_t *member = path(name);
+
+		used = json_integer_value(json_object_get(member, "used_bytes"));
+		json_decref(member);
+		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "%lld bytes stay on %s",
+		             (long long)used, name);
+	}
+}
+
+/* Of a job that is no more; another one goes on from what lies elsewhere then. */
+Test(stripe, snapshot_leaves_a_drained_path)
+{
+	static const char *const words_of[] = { "snapshot", "restore", "train/step-3",
+		                                "--as",     "again",   NULL };
+	struct trainer_settings settings;
+	struct ranks ranks;
+
+	start("");
+	settings = settings_of("train", 1, 3);
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	ranks_free(&ranks);
+	zctl(0, "snapshot", "train", "kept train/step-3");
+	cr_assert_eq(system_destroy_job(&settings), 0);
+	expect_path("second", "healthy", "", false);
+	zctl(0, "drain", "nvme:second", "path second of nvme:wide is draining");
+	await_empty("second");
+	cr_assert_eq(harness_zctl(harness.socket_path, words_of, words, sizeof(words)), 0, "%s",
+	             words);
+	settings = settings_of("again", 1, 4);
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	cr_assert_eq(ranks.reports[0]->first_steps[0], 3);
+	cr_assert(ranks_are_right(&ranks));
+	ranks_free(&ranks);
 	stop();
 }
 

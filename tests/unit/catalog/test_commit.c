@@ -342,3 +342,37 @@ Test(commit, many_extents_are_committed_and_loaded_in_time)
 	sample_deinit(&sample);
 	fixture_deinit(&fixture);
 }
+
+/* Two jobs in one transaction: both, or (where one is not known) neither. */
+Test(commit, what_goes_together_is_committed_together)
+{
+	struct fixture fixture;
+	struct sample sample, second;
+	const struct catalog_job *others[1] = { &second.job };
+	struct catalog_request request = {
+		.kind = CATALOG_COMMIT, .job = &sample.job, .others = others, .other_count = 1
+	};
+
+	fixture_begin(&fixture, &sample, 10);
+	sample_init(&second, "second", 10);
+	sample_set_step(&sample, 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0);
+	sample_set_step(&sample, 1);
+	sample_set_step(&second, 7);
+	cr_assert_eq(fixture_run(&fixture, &request), -ENOENT);
+	cr_assert_not_null(strstr(request.text.chars, "second"), "%s", request.text.chars);
+	sample_set_step(&sample, 0);
+	fixture_assert_committed(&fixture, &sample);
+	cr_assert_eq(catalog_start(fixture.catalog), 0);
+	second.job.step = -1;
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_CREATE, &second.job), 0, "%s",
+	             fixture.text.chars);
+	sample_set_step(&sample, 1);
+	sample_set_step(&second, 7);
+	cr_assert_eq(fixture_run(&fixture, &request), 0, "%s", request.text.chars);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_DELETE, &sample.job), 0);
+	fixture_assert_committed(&fixture, &second);
+	sample_deinit(&sample);
+	sample_deinit(&second);
+	fixture_deinit(&fixture);
+}

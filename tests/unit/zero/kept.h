@@ -57,6 +57,7 @@ static inline int kept_call(struct node *node, struct kept *kept, kept_fn functi
 
 struct holding {
 	uint8_t blocks[STORE_BLOCKS_MAX]; /* of 4 KiB: held */
+	const struct tier_member *member;
 	int fd;
 };
 
@@ -67,7 +68,7 @@ static inline void holding_add(struct holding *holding, const struct tier_extent
 	uint64_t tile_bytes = ZI_TILE_ELEMENTS * element_bytes;
 	uint8_t *bytes;
 
-	if (!extent->bytes)
+	if (!extent->bytes || extent->member != holding->member)
 		return;
 	bytes = aligned_alloc(4096, extent->bytes);
 	cr_assert_eq(pread(holding->fd, bytes, extent->bytes, (off_t)extent->offset_bytes),
@@ -106,13 +107,14 @@ static inline void holding_add_job(struct holding *holding, const struct zero_jo
 
 /* Of a node at rest: what is not free is what somebody names, and every byte of it is as it was
  * written. */
-static inline void node_check_space(struct node *node)
+static inline void node_check_member(struct node *node, const struct tier_member *member)
 {
 	struct holding *holding = calloc(1, sizeof(*holding));
-	struct nvme_space *space = node->nvme.members[0].space;
+	struct nvme_space *space = member->space;
 	uint64_t held_bytes = 0;
 
-	holding->fd = open(node->store_path, O_RDONLY | O_CLOEXEC);
+	holding->member = member;
+	holding->fd = open(member->path, O_RDONLY | O_CLOEXEC);
 	cr_assert_geq(holding->fd, 0);
 	zi_list_for_each(link, &node->zero->jobs)
 		holding_add_job(holding, container_of(link, struct zero_job, jobs_link));
@@ -134,4 +136,11 @@ static inline void node_check_space(struct node *node)
 	             "free space is exact");
 	holding->fd = zi_close(holding->fd);
 	free(holding);
+}
+
+static inline void node_check_space(struct node *node)
+{
+	for (uint32_t i = 0; i < node->store_count; i++)
+		if (node->nvme.members[i].store)
+			node_check_member(node, &node->nvme.members[i]);
 }

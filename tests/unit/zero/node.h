@@ -263,7 +263,8 @@ static inline void node_turn(struct node *node)
 static inline bool node_is_quiet(struct node *node)
 {
 	if (!zi_list_is_empty(&node->zero->ghosts) || node->zero->tensor_busy_count ||
-	    node->zero->evacuation.is_posted || node->zero->is_quiet_posted)
+	    node->zero->evacuation.is_posted || node->zero->evacuation.is_on ||
+	    node->zero->is_quiet_posted)
 		return false;
 	zi_list_for_each(link, &node->zero->jobs)
 		if (container_of(link, struct zero_job, jobs_link)->busy_count)

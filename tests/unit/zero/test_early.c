@@ -5,6 +5,7 @@
  * step. Method: one call at a time on a device that ends tasks in a drawn order; what is computed
  * is seen in the parameters themselves, beside the plain computation.
  */
+#include "tests/unit/zero/warm.h"
 #include "tests/unit/zero/world.h"
 
 static struct zi_step_options early_options(void)
@@ -38,6 +39,8 @@ static void finish(uint32_t world)
 	for (uint32_t i = 0; i < world; i++)
 		cr_assert_eq(actor_wait(&actors[i], 0), 0, "%s", actors[i].text.chars);
 	cr_assert(plain_equals(&plain, &actors[0]));
+	cr_assert_eq(warm_bytes(node_job(&node, "train")) > 0,
+	             job_is_nvme(node_job(&node, "train")));
 }
 
 static void updates_unit_by_unit(uint32_t schedule, uint32_t micro_batches)

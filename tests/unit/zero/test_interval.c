@@ -6,6 +6,7 @@
  * space is lost or taken twice on the way. Method: a job beside the plain computation, and a second
  * one that stays at the committed step.
  */
+#include "tests/unit/zero/warm.h"
 #include "tests/unit/zero/world.h"
 
 static struct zi_job_config config;
@@ -24,6 +25,7 @@ static void step(uint32_t world, uint64_t number, const struct zi_step_options *
 	plain_step(&plain, number, options);
 	cr_assert(plain_equals(&plain, &actors[world - 1]), "step %llu",
 	          (unsigned long long)number);
+	cr_assert(warm_bytes(node_job(&node, "train")) || !node.zero->options.is_staging_kept);
 }
 
 static struct zero_job *job(void)

@@ -2,10 +2,11 @@
 /*
  * Goal: whatever the order in which gradients arrive, and whenever the update begins, a step gives
  * the bits of docs/ARITHMETIC.md. Method: models, types, schedules, ranks, resident shares, pools,
- * clip values and non-finite gradients drawn from a seed; ranks hand their units over in an order
- * of their own, interleaved by the dice, on a device that ends tasks in a drawn order; beside it
- * the plain computation, which knows of none of this.
+ * staging that is kept or not, clip values and non-finite gradients drawn from a seed; ranks hand
+ * their units over in an order of their own, interleaved by the dice, on a device that ends tasks
+ * in a drawn order; beside it the plain computation, which knows of none of this.
  */
+#include "tests/unit/zero/warm.h"
 #include "tests/unit/zero/world.h"
 
 #define CASES 40u
@@ -13,6 +14,7 @@
 #define WORLD 3u
 
 static uint64_t random_state;
+static uint32_t warm_count; /* steps that left something in their slots */
 
 static uint32_t draw(uint32_t below)
 {
@@ -172,6 +174,7 @@ static void one_step(uint32_t seed, uint32_t world, const struct zi_job_config *
 	          "seed %u, step %llu: world %u, flags %u, max_norm %g, poison %u", seed,
 	          (unsigned long long)step, world, options.flags, options.max_norm, poison.count);
 	poison.count = 0;
+	warm_count += warm_bytes(node_job(&node, "train")) > 0;
 }
 
 /* The fixture's model, of other lengths. */
@@ -202,6 +205,7 @@ static void one_case(uint32_t seed)
 	node.seed = seed;
 	node.store_bytes = 96 * MIB;
 	node_start(&node);
+	node.zero->options.is_staging_kept = draw(4) > 0;
 	plain_init(&plain, &drawn, world);
 	model_attach(&node, actors, world, &(struct attach_options){ .config = drawn });
 	cr_assert_eq(materialize(world), 0, "seed %u: %s", seed, actors[0].text.chars);
@@ -218,6 +222,7 @@ static void cases(uint32_t piece)
 {
 	for (uint32_t seed = piece; seed < CASES; seed += 4)
 		one_case(seed);
+	cr_assert_gt(warm_count, 5);
 }
 
 Test(zero_property, drawn_steps_give_the_plain_bits_1)

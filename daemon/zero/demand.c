@@ -68,7 +68,7 @@ bool demand_is_hopeless(struct zero_job *job)
 			still_mask |= 1ull << i;
 	for (uint32_t i = 0; i < job->group.world_size; i++)
 		if (waits_for_room(job, job->group.ranks[i], &unit) &&
-		    residency_find_room(job, unit, 0, still_mask, false, &room))
+		    pool_find_room(job, unit, 0, still_mask, false, &room))
 			return false;
 	return true;
 }

@@ -82,6 +82,17 @@ static inline uint64_t job_subgroup_param_bytes(const struct zero_job *job,
 	       zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 }
 
+/* Bytes of @element_count parameters. */
+static inline uint64_t job_param_bytes(const struct zero_job *job, uint64_t element_count)
+{
+	return element_count * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+}
+/* Where a unit's parameters are, without a pool. */
+static inline void *job_unit_param(const struct zero_job *job, uint32_t unit)
+{
+	return (char *)job->param->region.base + job->units[unit].param_offset;
+}
+
 /* Opcodes of calls that do not come through the ring. */
 enum {
 	ZERO_OP_MATERIALIZE = _ZI_OP_COUNT,
@@ -175,9 +186,6 @@ static inline void *grad_at(const struct zero_job *job, uint32_t rank, uint64_t 
 float reduce_average(const struct zero_job *job);
 
 /* ---- step.c ---- */
-/* The aborted pipeline of a step has drained. */
-void step_drained(struct zero_job *job);
-void step_undone(struct zero_job *job);  /* is_undo_due, and nothing is in flight */
 void step_try_begin(struct zero_op *op); /* STEP_BEGIN: completes or leaves it waiting */
 void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing */
 bool step_is_called(const struct zero_job *job);
@@ -187,10 +195,16 @@ void step_unit_advance(struct zero_job *job, uint32_t unit);
 bool step_unit_is_handed(const struct zero_rank *rank, uint32_t unit);
 void step_prepare(struct zero_job *job); /* scalars, but for the clip */
 void step_units_reset(struct zero_job *job);
-void step_abort(struct zero_job *job); /* STEPPING, group broken */
 void step_updated(struct zero_job *job, int error, const struct zi_text *text); /* pipeline's end */
 /* Of a step that is written, once nothing is read any more from the extents that it replaces. */
 void step_go_to_commit(struct zero_job *job);
+
+/* ---- step_end.c ---- */
+void step_skip(struct zero_job *job);  /* STEPPING, a gradient is not finite */
+void step_abort(struct zero_job *job); /* STEPPING, group broken */
+/* The aborted pipeline of a step has drained. */
+void step_drained(struct zero_job *job);
+void step_undone(struct zero_job *job); /* is_undo_due, and nothing is in flight */
 void step_end(struct zero_job *job, int error, const struct zi_text *text); /* commit's end */
 
 /* ---- extent.c ---- */
@@ -304,8 +318,21 @@ void fetch_load(struct zero_load *load, bool is_urgent);
 void fetch_urge(struct zero_load *load);
 bool fetch_drop(struct zero_load *load);
 
-/* ---- residency.c: all but the first four only where job->residency is ---- */
-uint32_t residency_slots_min(const struct zero_job *job, uint32_t *ret_unit);
+/* ---- pool.c ---- */
+uint32_t pool_slots_min(const struct zero_job *job, uint32_t *ret_unit);
+static inline struct zero_residence *residence_of(const struct zero_job *job, uint32_t unit)
+{
+	return &job->residency->units[unit];
+}
+/* Uses until any rank uses it next. */
+uint64_t pool_distance(const struct zero_job *job, uint32_t unit);
+/* Only what is pinned by @pin_mask, and with @is_moving what cannot go right now, stays. */
+bool pool_find_room(struct zero_job *job, uint32_t unit, uint64_t soonest, uint64_t pin_mask,
+                    bool is_moving, struct zero_room *ret_room);
+void pool_insert(struct zero_job *job, uint32_t unit, const struct zero_room *room);
+void pool_evict(struct zero_job *job, uint32_t unit);
+
+/* ---- residency.c: all but the first three only where job->residency is ---- */
 int residency_new(struct zero_job *job, uint32_t slot_count);
 void residency_free(struct zero_job *job);
 /* No more loads, what is under way is void. True when none is. */
@@ -325,8 +352,6 @@ void residency_void_came(struct zero_job *job);                   /* of those in
 void *residency_param(const struct zero_job *job, uint32_t unit); /* NULL: not here */
 uint64_t residency_offset(const struct zero_job *job, uint32_t unit);
 
-bool residency_find_room(struct zero_job *job, uint32_t unit, uint64_t soonest, uint64_t pin_mask,
-                         bool is_moving, struct zero_room *ret_room);
 bool residency_is_loadable(const struct zero_job *job, uint32_t unit);
 bool residency_is_between(const struct zero_job *job, uint32_t rank);
 
@@ -393,7 +418,11 @@ void unit_try_grad_acquire(struct zero_op *op);
 /* ---- write.c ---- */
 /* The rank that has a unit open for writing, or NULL. */
 const struct zero_rank *write_pending(const struct zero_job *job);
+void write_drop(struct zero_rank *rank);
+void write_over(struct zero_rank *rank); /* the unit is written */
 void write_forget(struct zero_rank *rank);
+
+/* ---- write_end.c ---- */
 /* With a pool: nothing reads the unit any more whose write has ended. */
 void write_go_on(struct zero_job *job);
 /* The STORE pipeline's end. */

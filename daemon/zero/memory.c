@@ -43,7 +43,7 @@ static int plan_segment(struct zero_job *job, const char *name, uint64_t bytes,
 static int choose_pool_slots(const struct zero_job *job, struct zi_text *text, uint32_t *ret_count)
 {
 	uint32_t largest = 0;
-	uint64_t slots_min = residency_slots_min(job, &largest);
+	uint64_t slots_min = pool_slots_min(job, &largest);
 	uint64_t slots = job->config.param_budget_bytes / job->slot_bytes;
 	uint64_t all = job->param_bytes / job->slot_bytes;
 

@@ -14,38 +14,15 @@
  * staging.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/wire/geometry.h"
 #include "daemon/zero/internal.h"
 
-static struct zero_residence *residence_of(const struct zero_job *job, uint32_t unit)
-{
-	return &job->residency->units[unit];
-}
-
-/* Slots of the largest unit; *ret_unit is that one. */
-uint32_t residency_slots_min(const struct zero_job *job, uint32_t *ret_unit)
-{
-	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
-	uint64_t most_bytes = 0;
-
-	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
-		uint64_t bytes =
-			zi_geometry_unit_bytes(job->units[i].padded_count, width, job->slot_bytes);
-
-		if (bytes > most_bytes)
-			*ret_unit = i;
-		most_bytes = ZI_MAX(most_bytes, bytes);
-	}
-	return (uint32_t)(most_bytes / job->slot_bytes);
-}
-
 static void loaded(struct zero_load *load);
 
-/* An empty pool of @slot_count slots, at least residency_slots_min(). Return: 0; -ENOMEM. */
+/* An empty pool of @slot_count slots, at least pool_slots_min(). Return: 0; -ENOMEM. */
 int residency_new(struct zero_job *job, uint32_t slot_count)
 {
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
@@ -93,7 +70,7 @@ void residency_free(struct zero_job *job)
 	free(residency);
 }
 
-/* ---- the pool ---- */
+/* ---- where it is ---- */
 
 uint64_t residency_offset(const struct zero_job *job, uint32_t unit)
 {
@@ -117,84 +94,6 @@ static bool is_live(const struct zero_job *job)
 	       !job->zero->is_stopping;
 }
 
-/* Uses until any rank uses it next. */
-static uint64_t distance_of(const struct zero_job *job, uint32_t unit)
-{
-	uint64_t distance = ZERO_DISTANCE_NEVER;
-
-	for (uint32_t i = 0; i < job->group.world_size; i++) {
-		const struct zero_rank *rank = job->group.ranks[i];
-
-		if (rank)
-			distance = ZI_MIN(distance, order_distance(&job->residency->order, unit,
-			                                           rank->order_place));
-	}
-	return distance;
-}
-
-/* Only what is pinned by @pin_mask, and with @is_moving what cannot go right now, stays. */
-bool residency_find_room(struct zero_job *job, uint32_t unit, uint64_t soonest, uint64_t pin_mask,
-                         bool is_moving, struct zero_room *ret_room)
-{
-	struct zero_residency *residency = job->residency;
-
-	for (uint32_t i = 0; i < residency->run_count; i++) {
-		struct zero_run *run = &residency->runs[i];
-		const struct zero_residence *residence = &residency->units[run->unit];
-
-		run->distance = distance_of(job, run->unit);
-		run->is_fixed = residence->pinned_mask & pin_mask;
-		if (is_moving)
-			run->is_fixed |= residence->presence == ZERO_LOADING ||
-			                 job->units[run->unit].write_count;
-	}
-	return room_choose(residency->runs, residency->run_count, residency->slot_count,
-	                   residency->units[unit].slot_count, soonest, ret_room);
-}
-
-static void run_remove(struct zero_job *job, uint32_t index)
-{
-	struct zero_residency *residency = job->residency;
-	struct zero_run *run = &residency->runs[index];
-
-	residency->units[run->unit].presence = ZERO_ABSENT;
-	residency->run_count--;
-	memmove(run, run + 1, (residency->run_count - index) * sizeof(*run));
-}
-
-static void evict(struct zero_job *job, uint32_t unit)
-{
-	const struct zero_residency *residency = job->residency;
-
-	assert(!residence_of(job, unit)->pinned_mask);
-	for (uint32_t i = 0; i < residency->run_count; i++)
-		if (residency->runs[i].unit == unit) {
-			run_remove(job, i);
-			return;
-		}
-	assert(false);
-}
-
-static void run_insert(struct zero_job *job, uint32_t unit, const struct zero_room *room)
-{
-	struct zero_residency *residency = job->residency;
-	struct zero_residence *residence = &residency->units[unit];
-	struct zero_run *run = &residency->runs[room->run_first];
-
-	for (uint32_t i = room->run_first; i < room->run_last; i++) {
-		residency->evicted_count++;
-		run_remove(job, room->run_first);
-	}
-	memmove(run + 1, run, (residency->run_count - room->run_first) * sizeof(*run));
-	residency->run_count++;
-	*run = (struct zero_run){ .unit = unit,
-		                  .first = room->first,
-		                  .count = residence->slot_count };
-	residence->presence = ZERO_LOADING;
-	residence->slot_first = room->first;
-	residence->is_void = false;
-}
-
 /* Return: false when there is no room, and nothing has changed. */
 static bool load_begin(struct zero_job *job, uint32_t unit, uint64_t soonest, bool is_urgent)
 {
@@ -202,9 +101,9 @@ static bool load_begin(struct zero_job *job, uint32_t unit, uint64_t soonest, bo
 	struct zero_room room;
 
 	assert(residence->presence == ZERO_ABSENT);
-	if (!residency_find_room(job, unit, soonest, UINT64_MAX, true, &room))
+	if (!pool_find_room(job, unit, soonest, UINT64_MAX, true, &room))
 		return false;
-	run_insert(job, unit, &room);
+	pool_insert(job, unit, &room);
 	residence->is_prefetched = !is_urgent;
 	residence->load.target = (char *)job->param->region.base + residency_offset(job, unit);
 	fetch_load(&residence->load, is_urgent);
@@ -343,7 +242,7 @@ void residency_pump(struct zero_job *job)
 
 	while (is_live(job) && fetches_have_room(&residency->fetches) && next_wanted(job, &unit)) {
 		/* It must not cost what is used sooner. */
-		uint64_t distance = distance_of(job, unit);
+		uint64_t distance = pool_distance(job, unit);
 
 		if (!load_begin(job, unit, distance + 1, false))
 			return;
@@ -413,13 +312,13 @@ static void loaded(struct zero_load *load)
 	assert(residence->presence == ZERO_LOADING);
 	if (residence->is_void) {
 		/* It has changed meanwhile. */
-		evict(job, load->unit);
+		pool_evict(job, load->unit);
 		residency_changed(job);
 		residency_void_came(job);
 		return;
 	}
 	if (load->error)
-		evict(job, load->unit);
+		pool_evict(job, load->unit);
 	else
 		residence->presence = ZERO_RESIDENT;
 	/* An error that nobody waits for is met again by who needs the unit. */
@@ -438,7 +337,7 @@ void residency_freeze(struct zero_job *job, uint32_t unit)
 	if (residence->presence != ZERO_LOADING || residence->is_void)
 		return;
 	if (fetch_drop(&residence->load)) {
-		evict(job, unit);
+		pool_evict(job, unit);
 		return;
 	}
 	residence->is_void = true;
@@ -451,7 +350,7 @@ bool residency_void(struct zero_job *job, uint32_t unit)
 {
 	residency_freeze(job, unit);
 	if (residence_of(job, unit)->presence == ZERO_RESIDENT)
-		evict(job, unit);
+		pool_evict(job, unit);
 	return job->residency->void_count == 0;
 }
 

@@ -6,7 +6,8 @@
  *   order.c      in which order a step uses its units, recorded and followed
  *   room.c       where in the pool a run of slots may lie, and who must go for it
  *   fetch.c      a unit's parameters from the store into memory, verified
- *   residency.c  which units lie in the pool: pins, demands, prefetch, eviction
+ *   pool.c       the slots: which run lies where, and who goes for whom
+ *   residency.c  which units lie in the pool: pins, demands, prefetch, loads
  *   demand.c     whether a demand for which there is no room will ever be met
  */
 #pragma once

@@ -117,8 +117,10 @@ const struct config_key config_keys[] = {
 	         "the step that needs it fails once the device has given back what it holds. none: "
 	         "as long as the kernel lets it." },
 	{ "nvme", "iopoll", CONFIG_CHOICE, OF_STORE(iopoll), .choices = "no yes", .fallback = "no",
-	  .doc = "yes: completions are polled for, which needs a device with poll queues. Not "
-	         "built yet: refused at start." },
+	  .doc = "yes: completions are polled for, instead of waiting for interrupts: the shard's "
+	         "thread does not sleep while something is in flight. Needs a bare NVMe device "
+	         "with poll queues (module parameter nvme.poll_queues) and io_uring; anything else "
+	         "works with interrupts, after a warning." },
 
 	{ "nvme", "write_budget_per_day", CONFIG_BYTES, OF_STORE(write_budget_bytes), 1ull << 20,
 	  INT64_MAX, .special = "none", .special_value = 0, .fallback = "none",

@@ -56,6 +56,13 @@ static void engine_late(void *arg, const struct nvme_io *io)
 	          io->inflight_count ? "the device still holds a part of it" : "it never went out");
 }
 
+static void engine_unpolled(void *arg, const struct nvme_store *store)
+{
+	(void)arg;
+	log_warning("Store '%s' at %s takes no polled requests any more; going on with interrupts",
+	            store->name, store->path);
+}
+
 /* Blocks of all stores together. */
 static uint32_t engine_depth(const struct config *config)
 {
@@ -73,14 +80,17 @@ static uint32_t engine_depth(const struct config *config)
 /* @daemon: with its configuration. Return: 0; errors of nvme_engine_new(), with @text. */
 int daemon_make_engine(struct daemon *daemon, struct zi_text *text)
 {
-	const struct nvme_engine_options options = {
+	struct nvme_engine_options options = {
 		.backend = daemon->config->stores[0].backend,
 		.depth = engine_depth(daemon->config),
 		.alarm = engine_alarm,
 		.late = engine_late,
+		.unpolled = engine_unpolled,
 		.arg = &daemon->shard,
 	};
 
+	for (uint32_t i = 0; i < daemon->config->store_count; i++)
+		options.has_poll |= daemon->config->stores[i].iopoll != 0;
 	return err_trace(nvme_engine_new(&options, text, &daemon->shard.engine));
 }
 

@@ -15,21 +15,23 @@
 #define STORES_BUSY_NS  (5 * ZI_NS_PER_S)
 #define STORES_RETRY_MS 20
 
-/* Polling wants a ring and a thread of its own, which are not built: a device that could be polled
- * is refused as well, in other words. */
-static int check_poll(const struct config_store *config, const struct nvme_store *store,
-                      struct zi_text *text)
+/* Polling is a matter of speed: what cannot be polled works with interrupts, after a word. */
+static void start_poll(const struct daemon *daemon, const struct config_store *config,
+                       struct nvme_store *store)
 {
-	int r;
+	const struct nvme_engine *engine = daemon->shard.engine;
+	struct zi_text text = { "" };
 
 	if (!config->iopoll)
-		return 0;
-	r = nvme_store_check_poll(store, text);
-	if (r)
-		return err_trace(r);
-	return err_origin(zi_text_error(
-		text, -EOPNOTSUPP,
-		"store '%s': polled completions are not built yet; set iopoll = no", store->path));
+		return;
+	if (!nvme_engine_can_poll(engine))
+		zi_text_set(&text, "store '%s' cannot be polled by engine %s", store->path,
+		            nvme_engine_backend(engine));
+	else if (!nvme_store_start_poll(store, &text))
+		log_info("Store '%s': completions are polled for, in blocks of at most %s",
+		         store->name, zi_format_bytes(store->poll_block_bytes).chars);
+	if (!store->is_polled)
+		log_warning("%s; going on with interrupts", text.chars);
 }
 
 /* A new store is written once in advance, which takes its time: the manager sees that we live. */
@@ -151,11 +153,10 @@ static int open_present(struct daemon *daemon, const struct config_store *config
 	if (!r)
 		r = nvme_store_settle(store, text);
 	if (!r)
-		r = check_poll(config, store, text);
-	if (!r)
 		r = nvme_engine_register_store(daemon->shard.engine, store);
 	if (r)
 		return err_trace(r);
+	start_poll(daemon, config, store);
 	if (!store->is_direct)
 		log_warning("Store '%s' at %s is not read and written directly (O_DIRECT): slower, "
 		            "through the page cache",

@@ -24,6 +24,7 @@ struct nvme_block {
 	enum nvme_direction direction;
 	uint32_t index; /* in the engine's array */
 	int fd;
+	bool is_polled;      /* by the store; the backend clears it where it does not poll */
 	bool is_blocking;    /* the file system may hold up whoever asks it: nvme_store */
 	int32_t file_slot;   /* registered file, or NVME_SLOT_NONE */
 	int32_t buffer_slot; /* registered buffer, or NVME_SLOT_NONE */
@@ -45,6 +46,7 @@ struct nvme_backend_options {
 	const char *spec; /* what follows the colon of the name; "" when there is none */
 	uint32_t depth;
 	uint32_t buffer_slots_count, file_slots_count;
+	bool has_poll; /* blocks that are polled may come */
 };
 
 struct nvme_backend_ops {
@@ -55,6 +57,8 @@ struct nvme_backend_ops {
 	const char *(*name)(const struct nvme_backend *backend);
 	/* Readable, level, when reap() has something to return. */
 	int (*fd)(const struct nvme_backend *backend);
+	/* Whether polled blocks are polled. NULL: no. */
+	bool (*can_poll)(const struct nvme_backend *backend);
 	/* Takes a block; it need not start before submit(). Cannot fail. */
 	void (*prepare)(struct nvme_backend *backend, struct nvme_block *block);
 	/* Starts all that was prepared, in one system call where the backend makes any. */

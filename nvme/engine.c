@@ -84,6 +84,7 @@ int nvme_engine_new(const struct nvme_engine_options *options, struct zi_text *t
 		.depth = options->depth ? options->depth : ENGINE_DEPTH_DEFAULT,
 		.buffer_slots_count = NVME_PIECES_MAX,
 		.file_slots_count = NVME_FILES_MAX,
+		.has_poll = options->has_poll,
 	};
 	int r;
 
@@ -140,6 +141,14 @@ struct nvme_engine *nvme_engine_free(struct nvme_engine *engine)
 const char *nvme_engine_backend(const struct nvme_engine *engine)
 {
 	return engine->backend->ops->name(engine->backend);
+}
+
+/* See nvme.h. */
+bool nvme_engine_can_poll(const struct nvme_engine *engine)
+{
+	const struct nvme_backend_ops *ops = engine->backend->ops;
+
+	return ops->can_poll && ops->can_poll(engine->backend);
 }
 
 /* Stays the engine's. Level-triggered: readable until nvme_engine_reap() has been called. */
@@ -232,6 +241,16 @@ void nvme_engine_kick(struct nvme_engine *engine)
 
 /* ---- back ---- */
 
+/* A device that refuses a polled request gets it anew as a plain one, and all later ones so. */
+static void engine_stop_polling(struct nvme_engine *engine, struct nvme_store *store)
+{
+	if (!store->is_polled)
+		return; /* Told by another block. */
+	store->is_polled = false;
+	if (engine->options.unpolled)
+		engine->options.unpolled(engine->options.arg, store);
+}
+
 /* The errno that @block's result comes to, or 0 with the bytes that count. */
 static int engine_judge(struct nvme_engine *engine, struct nvme_block *block, uint32_t *ret_bytes)
 {
@@ -240,6 +259,11 @@ static int engine_judge(struct nvme_engine *engine, struct nvme_block *block, ui
 	if (block->result == -EAGAIN || block->result == -EINTR) {
 		*ret_bytes = 0;
 		return ++block->stalled_count > ENGINE_STALLED_MAX ? err_origin(block->result) : 0;
+	}
+	if (block->result == -EOPNOTSUPP && block->is_polled) {
+		engine_stop_polling(engine, block->io->store);
+		*ret_bytes = 0;
+		return 0;
 	}
 	if (block->result < 0)
 		return err_origin(block->result);

@@ -54,11 +54,13 @@ struct nvme_store {
 	bool is_direct;
 	bool is_blocking; /* its file system may hold up whoever begins a request: FUSE */
 	bool is_block_device;
-	bool is_created;      /* by this open or a former one: the catalog must adopt it */
-	uint32_t align_bytes; /* what the device asks for, at most ZI_STORE_ALIGN_BYTES */
-	uint64_t timeout_ns;  /* what a request may take; 0: no limit. Set by who opened it */
+	bool is_created;           /* by this open or a former one: the catalog must adopt it */
+	uint32_t align_bytes;      /* what the device asks for, at most ZI_STORE_ALIGN_BYTES */
+	uint64_t timeout_ns;       /* what a request may take; 0: no limit. Set by who opened it */
+	uint32_t poll_block_bytes; /* what goes to the device in one piece, with is_polled */
 	/* Alone changes while the store is in use: the thread's that owns the engine. */
 	struct nvme_tuning tuning;
+	bool is_polled; /* completions are polled for, by an engine that can */
 };
 
 /* Opens or makes a store, takes its lock (flock: two daemons on one store are refused, -EBUSY),
@@ -73,8 +75,9 @@ ZI_DEFINE_CLEANUP(struct nvme_store *, nvme_store_close)
  * ends between making a store and adopting it finds it new again. */
 int nvme_store_settle(struct nvme_store *store, struct zi_text *text);
 int nvme_store_flush(struct nvme_store *store); /* fdatasync, blocking: a thread for it */
-/* Could completions be polled for? -EOPNOTSUPP with why and what to do. (poll.c) */
-int nvme_store_check_poll(const struct nvme_store *store, struct zi_text *text);
+/* From here on completions are polled for, if they can be: the device is asked, and one read is
+ * tried. Before the engine uses it. -EOPNOTSUPP with why and what to do; others. (poll.c) */
+int nvme_store_start_poll(struct nvme_store *store, struct zi_text *text);
 
 /* ---- space (space.c) ---- */
 
@@ -164,7 +167,11 @@ struct nvme_engine_options {
 	void (*alarm)(void *arg, uint64_t deadline_ns);
 	/* @io missed its deadline; `done` follows when its blocks are back. Not to submit in. */
 	void (*late)(void *arg, const struct nvme_io *io);
+	/* Owner thread; may be NULL. The device of @store takes no polled requests any more: it
+	 * goes on with interrupts, nothing is lost. Not to submit in. */
+	void (*unpolled)(void *arg, const struct nvme_store *store);
 	void *arg;
+	bool has_poll; /* stores with is_polled may come: a second ring is made */
 };
 
 struct nvme_engine_stats {
@@ -182,6 +189,8 @@ int nvme_engine_new(const struct nvme_engine_options *options, struct zi_text *t
 struct nvme_engine *nvme_engine_free(struct nvme_engine *engine);
 ZI_DEFINE_CLEANUP(struct nvme_engine *, nvme_engine_free)
 const char *nvme_engine_backend(const struct nvme_engine *engine);
+/* Whether stores with is_polled are polled: has_poll was set, and the backend is io_uring. */
+bool nvme_engine_can_poll(const struct nvme_engine *engine);
 /* A descriptor, readable when nvme_engine_reap() has something to do (loop source, level). */
 int nvme_engine_fd(const struct nvme_engine *engine);
 /* Its tuning holds from here on. A kernel that has no registered files is no error. -EEXIST,

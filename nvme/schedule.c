@@ -129,10 +129,13 @@ void nvme_schedule_queue(struct nvme_engine *engine, struct nvme_io *io)
 void nvme_schedule_prepare(struct nvme_engine *engine, struct nvme_block *block)
 {
 	struct nvme_piece *piece = nvme_fixed_find(&engine->fixed, block->buffer, block->bytes);
+	const struct nvme_store *store = block->io->store;
 
 	block->buffer_slot = piece ? piece->slot : NVME_SLOT_NONE;
 	if (block->buffer_slot != NVME_SLOT_NONE)
 		engine->fixed.slot_blocks_count[block->buffer_slot]++;
+	/* Longer ones would be split, which polled requests are not: poll.c. */
+	block->is_polled = store->is_polled && block->bytes <= store->poll_block_bytes;
 	engine->backend->ops->prepare(engine->backend, block);
 }
 
@@ -158,6 +161,8 @@ static void schedule_send(struct nvme_engine *engine, struct nvme_port *port,
 	block->buffer = (char *)io->buffer + io->next_bytes;
 	block->offset_bytes = io->offset_bytes + io->next_bytes;
 	block->bytes = (uint32_t)ZI_MIN(io->bytes - io->next_bytes, lane->block_bytes);
+	if (io->store->is_polled)
+		block->bytes = ZI_MIN(block->bytes, io->store->poll_block_bytes);
 	block->stalled_count = 0;
 	io->next_bytes += block->bytes;
 	io->inflight_count++;

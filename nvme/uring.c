@@ -11,6 +11,11 @@
  * it adds work to an empty list, so work that finds the list filled was announced by its
  * predecessor; reap() reads the eventfd *before* it has the kernel run the list, so what was
  * announced before is run, and what comes after is announced anew.
+ *
+ * Blocks of stores that are polled have a ring of their own (IOPOLL): their device raises no
+ * interrupt and nothing signals the eventfd; entering the kernel finds what is done. While some of
+ * them are in flight the eventfd stays signalled, so the owner's loop turns without sleeping, looks
+ * at each turn and serves everything else in between; with none in flight it sleeps as always.
  */
 #include <errno.h>
 #include <liburing.h>
@@ -29,9 +34,12 @@ struct uring {
 	struct io_uring ring;
 	int event_fd;
 	bool has_ring;
-	bool is_enabled; /* the owner thread is known */
-	bool has_waited; /* since the last reap: the kernel was entered for events just now */
-	bool has_files;  /* the table of registered files exists */
+	struct io_uring poll_ring; /* with has_poll_ring */
+	bool has_poll_ring;
+	uint32_t polled_count; /* blocks prepared on poll_ring that reap() has not returned */
+	bool is_enabled;       /* the owner thread is known */
+	bool has_waited;       /* since the last reap: the kernel was entered for events just now */
+	bool has_files;        /* the table of registered files exists */
 	bool has_buffers;
 	uint32_t depth;
 	struct nvme_block **blocks; /* (depth,) by index, once they were prepared */
@@ -46,7 +54,7 @@ static struct uring *uring_of(struct nvme_backend *backend)
 }
 
 /* From the newest kernel's best to what 5.10 can. SUBMIT_ALL: one bad request holds up no other. */
-static int uring_queue_init(struct uring *uring, uint32_t depth)
+static int uring_queue_init(struct io_uring *ring, uint32_t depth, unsigned extra)
 {
 	static const unsigned variants[] = {
 		IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER |
@@ -57,9 +65,9 @@ static int uring_queue_init(struct uring *uring, uint32_t depth)
 	int r = -EINVAL;
 
 	for (unsigned i = 0; r == -EINVAL && i < ZI_COUNT_OF(variants); i++) {
-		struct io_uring_params params = { .flags = variants[i] };
+		struct io_uring_params params = { .flags = variants[i] | extra };
 
-		r = io_uring_queue_init_params(depth, &uring->ring, &params);
+		r = io_uring_queue_init_params(depth, ring, &params);
 	}
 	return r;
 }
@@ -72,9 +80,23 @@ static void uring_free(struct nvme_backend *backend)
 	 * slot of the registered ring in the *calling* thread's table. */
 	if (uring->has_ring)
 		io_uring_queue_exit(&uring->ring);
+	if (uring->has_poll_ring)
+		io_uring_queue_exit(&uring->poll_ring);
 	uring->event_fd = zi_close(uring->event_fd);
 	free(uring->blocks);
 	free(uring);
+}
+
+/* What cannot be had is not polled: can_poll() tells. The tables are the same in both rings. */
+static void uring_init_poll(struct uring *uring, const struct nvme_backend_options *options)
+{
+	struct io_uring *ring = &uring->poll_ring;
+
+	uring->has_poll_ring = !uring_queue_init(ring, options->depth, IORING_SETUP_IOPOLL);
+	if (!uring->has_poll_ring)
+		return;
+	uring->has_files &= !io_uring_register_files_sparse(ring, options->file_slots_count);
+	uring->has_buffers &= !io_uring_register_buffers_sparse(ring, options->buffer_slots_count);
 }
 
 static int uring_new(const struct nvme_backend_options *options, struct zi_text *text,
@@ -97,7 +119,7 @@ static int uring_new(const struct nvme_backend_options *options, struct zi_text 
 	if (uring->event_fd < 0)
 		return err_origin(zi_text_error(text, -errno, "no eventfd: %s", strerror(errno)));
 	/* Twice: each block may be there together with its cancellation. */
-	r = uring_queue_init(uring, 2 * options->depth);
+	r = uring_queue_init(&uring->ring, 2 * options->depth, 0);
 	if (r)
 		return err_origin(zi_text_error(text, r, "io_uring of depth %u is refused: %s",
 		                                options->depth, strerror(-r)));
@@ -110,6 +132,8 @@ static int uring_new(const struct nvme_backend_options *options, struct zi_text 
 	uring->has_files = !io_uring_register_files_sparse(&uring->ring, options->file_slots_count);
 	uring->has_buffers =
 		!io_uring_register_buffers_sparse(&uring->ring, options->buffer_slots_count);
+	if (options->has_poll)
+		uring_init_poll(uring, options);
 	*ret_backend = zi_steal(backend);
 	return 0;
 }
@@ -125,21 +149,33 @@ static int uring_fd(const struct nvme_backend *backend)
 	return container_of((struct nvme_backend *)backend, struct uring, backend)->event_fd;
 }
 
-/* Makes the calling thread the owner. */
-static void uring_enable(struct uring *uring)
+static bool uring_can_poll(const struct nvme_backend *backend)
+{
+	return container_of((struct nvme_backend *)backend, struct uring, backend)->has_poll_ring;
+}
+
+static void uring_enable_ring(struct io_uring *ring)
 {
 	int r;
 
-	if (uring->is_enabled)
-		return;
 	/* By hand: Debian's liburing 2.3 declares io_uring_enable_rings(), but exports none. */
-	r = (int)syscall(SYS_io_uring_register, uring->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS,
-	                 NULL, 0);
+	r = (int)syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL,
+	                 0);
 	assert(r == 0); /* Fails only on a ring that is enabled. */
 	(void)r;
-	uring->is_enabled = true;
 	/* Saves looking up the descriptor in each call; older kernels and full tables refuse. */
-	(void)io_uring_register_ring_fd(&uring->ring);
+	(void)io_uring_register_ring_fd(ring);
+}
+
+/* Makes the calling thread the owner. */
+static void uring_enable(struct uring *uring)
+{
+	if (uring->is_enabled)
+		return;
+	uring_enable_ring(&uring->ring);
+	if (uring->has_poll_ring)
+		uring_enable_ring(&uring->poll_ring);
+	uring->is_enabled = true;
 	/* The kernel's threads, at first 4 per CPU for all stores: one that does not answer must
 	 * not take them from the others. Before 5.15 it stays at that. */
 	(void)io_uring_register_iowq_max_workers(&uring->ring, (unsigned[2]){ uring->depth, 0 });
@@ -153,7 +189,8 @@ static uint64_t uring_name_of(const struct nvme_block *block)
 static void uring_prepare(struct nvme_backend *backend, struct nvme_block *block)
 {
 	struct uring *uring = uring_of(backend);
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+	bool is_polled = block->is_polled && uring->has_poll_ring;
+	struct io_uring_sqe *sqe = io_uring_get_sqe(is_polled ? &uring->poll_ring : &uring->ring);
 	bool is_fixed = block->buffer_slot != NVME_SLOT_NONE;
 	int fd = block->file_slot != NVME_SLOT_NONE ? block->file_slot : block->fd;
 
@@ -175,6 +212,8 @@ static void uring_prepare(struct nvme_backend *backend, struct nvme_block *block
 		sqe->flags |= IOSQE_ASYNC; /* Begun by a thread of the kernel, not by ours. */
 	/* Named by its use: a cancellation that comes late hits no later one. */
 	block->generation++;
+	block->is_polled = is_polled;
+	uring->polled_count += is_polled;
 	uring->blocks[block->index] = block;
 	io_uring_sqe_set_data64(sqe, uring_name_of(block));
 }
@@ -190,22 +229,37 @@ static void uring_check_enter(struct uring *uring, int r)
 	(void)eventfd_write(uring->event_fd, 1); /* Fails only at 2^64 - 1. */
 }
 
+/* While polled blocks are in flight the owner comes back at once. */
+static void uring_keep_turning(struct uring *uring)
+{
+	if (uring->polled_count)
+		(void)eventfd_write(uring->event_fd, 1); /* Fails only at 2^64 - 1. */
+}
+
 static void uring_submit(struct nvme_backend *backend)
 {
 	struct uring *uring = uring_of(backend);
 
 	uring_enable(uring);
+	if (uring->has_poll_ring && io_uring_sq_ready(&uring->poll_ring)) {
+		uring_check_enter(uring, io_uring_submit(&uring->poll_ring));
+		uring_keep_turning(uring);
+	}
 	if (io_uring_sq_ready(&uring->ring))
 		uring_check_enter(uring, io_uring_submit(&uring->ring));
 }
 
 /* What a device already works on the kernel does not give back: it comes when it is done. What
- * waits for a worker thread, as on FUSE, comes back with -ECANCELED. */
+ * waits for a worker thread, as on FUSE, comes back with -ECANCELED. A ring that polls takes no
+ * cancellations: its blocks are with the device in any case. */
 static void uring_cancel(struct nvme_backend *backend, struct nvme_block *block)
 {
 	struct uring *uring = uring_of(backend);
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+	struct io_uring_sqe *sqe;
 
+	if (block->is_polled)
+		return;
+	sqe = io_uring_get_sqe(&uring->ring);
 	if (!sqe) { /* Full of what the kernel has not taken for want of memory. */
 		uring_submit(backend);
 		sqe = io_uring_get_sqe(&uring->ring);
@@ -229,27 +283,16 @@ static bool uring_has_work(const struct uring *uring)
 	       (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW);
 }
 
-/* After a wait the eventfd is left as it is: what it announced is here, and one idle turn of a loop
- * costs less than reading it each time. */
-static uint32_t uring_reap(struct nvme_backend *backend, struct nvme_block **ret_blocks,
-                           uint32_t capacity_count)
+/* What a ring has finished, behind the @count blocks that there are. Return: the new count. */
+static uint32_t uring_collect(struct uring *uring, struct io_uring *ring,
+                              struct nvme_block **ret_blocks, uint32_t count,
+                              uint32_t capacity_count)
 {
-	struct uring *uring = uring_of(backend);
-	bool is_signalled = false;
 	struct io_uring_cqe *cqe;
-	eventfd_t signals_count;
 	uint32_t seen_count = 0;
-	uint32_t count = 0;
 	unsigned head;
 
-	if (!uring->is_enabled)
-		return 0;
-	if (!uring->has_waited)
-		is_signalled = eventfd_read(uring->event_fd, &signals_count) == 0;
-	uring->has_waited = false;
-	if (is_signalled || uring_has_work(uring))
-		uring_check_enter(uring, io_uring_get_events(&uring->ring));
-	io_uring_for_each_cqe(&uring->ring, head, cqe)
+	io_uring_for_each_cqe(ring, head, cqe)
 	{
 		struct nvme_block *block;
 
@@ -262,16 +305,51 @@ static uint32_t uring_reap(struct nvme_backend *backend, struct nvme_block **ret
 		block->result = cqe->res;
 		ret_blocks[count++] = block;
 	}
-	io_uring_cq_advance(&uring->ring, seen_count);
+	io_uring_cq_advance(ring, seen_count);
 	(void)capacity_count;
 	return count;
 }
 
+/* After a wait the eventfd is left as it is: what it announced is here, and one idle turn of a loop
+ * costs less than reading it each time. */
+static uint32_t uring_reap(struct nvme_backend *backend, struct nvme_block **ret_blocks,
+                           uint32_t capacity_count)
+{
+	struct uring *uring = uring_of(backend);
+	bool is_signalled = false;
+	eventfd_t signals_count;
+	uint32_t polled_count = 0;
+	uint32_t count;
+
+	if (!uring->is_enabled)
+		return 0;
+	if (!uring->has_waited)
+		is_signalled = eventfd_read(uring->event_fd, &signals_count) == 0;
+	uring->has_waited = false;
+	if (uring->polled_count) {
+		uring_check_enter(uring, io_uring_get_events(&uring->poll_ring));
+		polled_count =
+			uring_collect(uring, &uring->poll_ring, ret_blocks, 0, capacity_count);
+		assert(polled_count <= uring->polled_count);
+		uring->polled_count -= polled_count;
+		uring_keep_turning(uring);
+	}
+	if (is_signalled || uring_has_work(uring))
+		uring_check_enter(uring, io_uring_get_events(&uring->ring));
+	count = uring_collect(uring, &uring->ring, ret_blocks, polled_count, capacity_count);
+	return count;
+}
+
+/* With polled blocks in flight it comes back at once: whoever waits is who polls. */
 static void uring_wait(struct nvme_backend *backend)
 {
 	struct uring *uring = uring_of(backend);
 
 	uring_enable(uring);
+	if (uring->polled_count) {
+		uring_submit(backend);
+		return;
+	}
 	uring_check_enter(uring, io_uring_submit_and_wait(&uring->ring, 1));
 	uring->has_waited = true;
 }
@@ -279,11 +357,17 @@ static void uring_wait(struct nvme_backend *backend)
 static int uring_register_file(struct nvme_backend *backend, uint32_t slot, int fd)
 {
 	struct uring *uring = uring_of(backend);
+	int none = -1;
 	int r;
 
 	if (!uring->has_files)
 		return err_origin(-EOPNOTSUPP);
 	r = io_uring_register_files_update(&uring->ring, slot, &fd, 1);
+	if (r < 0 || !uring->has_poll_ring)
+		return r < 0 ? err_origin(r) : 0;
+	r = io_uring_register_files_update(&uring->poll_ring, slot, &fd, 1);
+	if (r < 0) /* In both or in none. An empty slot is no error. */
+		(void)io_uring_register_files_update(&uring->ring, slot, &none, 1);
 	return r < 0 ? err_origin(r) : 0;
 }
 
@@ -293,12 +377,18 @@ static int uring_register_buffer(struct nvme_backend *backend, uint32_t slot, vo
 {
 	struct uring *uring = uring_of(backend);
 	struct iovec piece = { .iov_base = base, .iov_len = bytes };
+	struct iovec none = { .iov_len = 0 };
 	__u64 tag = 0;
 	int r;
 
 	if (!uring->has_buffers)
 		return err_origin(-EOPNOTSUPP);
 	r = io_uring_register_buffers_update_tag(&uring->ring, slot, &piece, &tag, 1);
+	if (r < 0 || !uring->has_poll_ring)
+		return r < 0 ? err_origin(r) : 0;
+	r = io_uring_register_buffers_update_tag(&uring->poll_ring, slot, &piece, &tag, 1);
+	if (r < 0)
+		(void)io_uring_register_buffers_update_tag(&uring->ring, slot, &none, &tag, 1);
 	return r < 0 ? err_origin(r) : 0;
 }
 
@@ -307,6 +397,7 @@ const struct nvme_backend_ops nvme_backend_uring = {
 	.free = uring_free,
 	.name = uring_name,
 	.fd = uring_fd,
+	.can_poll = uring_can_poll,
 	.prepare = uring_prepare,
 	.submit = uring_submit,
 	.reap = uring_reap,

@@ -79,6 +79,7 @@ static json_t *answer_member(const struct tier_member *member, double weight_sum
 	answer_put(object, "is_draining", json_boolean(member->is_draining));
 	answer_put(object, "is_direct", json_boolean(store && store->is_direct));
 	answer_put(object, "is_block_device", json_boolean(store && store->is_block_device));
+	answer_put(object, "is_polled", json_boolean(store && store->is_polled));
 	return object;
 }
 

@@ -259,17 +259,3 @@ Test(tune_faults, engine_without_a_place_refuses, .init = set_up, .fini = tear_d
 	cr_assert_null(tune);
 	engine = nvme_engine_free(engine);
 }
-
-Test(poll_queues, are_asked_of_the_device, .init = set_up, .fini = tear_down)
-{
-	int r = nvme_store_check_poll(store, &test_text);
-
-	cr_assert(r == 0 || r == -EOPNOTSUPP);
-	if (r)
-		cr_assert_not_null(strstr(test_text.chars, "set iopoll = no"), "%s",
-		                   test_text.chars);
-	store->is_direct = false;
-	cr_assert_eq(nvme_store_check_poll(store, &test_text), -EOPNOTSUPP);
-	cr_assert_not_null(strstr(test_text.chars, "O_DIRECT"));
-	store->is_direct = true;
-}

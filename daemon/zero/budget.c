@@ -146,7 +146,8 @@ static uint64_t due_bytes(const struct zero_job *job, uint64_t ret_bytes[TIER_ME
 	return sum;
 }
 
-/* One budget, of which the step wants a part. Return: 0; -EDQUOT with a sentence. @wait_ms grows. */
+/* One budget, of which the step wants a part. Return: 0; -EDQUOT with a sentence. @wait_ms: grows.
+ */
 static int ask(struct zero *zero, const struct budget_part *part, uint64_t now_ms,
                struct zi_text *text, uint64_t *wait_ms)
 {

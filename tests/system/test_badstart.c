@@ -321,6 +321,7 @@ Test(badstart, a_store_larger_than_the_disk_is_refused_with_the_figures)
 
 Test(badstart, a_file_system_without_direct_io_is_refused_unless_asked_for)
 {
+	struct harness harness;
 	struct place place;
 
 	place_make(&place);
@@ -328,6 +329,16 @@ Test(badstart, a_file_system_without_direct_io_is_refused_unless_asked_for)
 		return;
 	expect_refused(place_store_config(&place, "store", "size = 16M\n"), "without direct I/O");
 	system_expect_text(words, "name a path on a disk");
+	system_expect_text(words, "direct = try");
+	system_start(&harness,
+	             &(struct harness_options){ .nvme_size = "16M",
+	                                        .nvme_extra = "direct = try\n",
+	                                        .directory_in = place.harness.directory });
+	cr_assert_eq(harness_zctl(harness.socket_path, (const char *const[]){ "tiers", NULL },
+	                          words, sizeof(words)),
+	             0);
+	system_expect_text(words, "/store, buffered,");
+	cr_assert_eq(harness_stop(&harness), 0);
 	cr_assert_eq(umount2(place.harness.directory, MNT_DETACH), 0);
 	harness_remove(&place.harness);
 }

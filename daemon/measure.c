@@ -106,7 +106,7 @@ static void measure_store(struct daemon *daemon, const struct config_store *conf
 }
 
 /**
- * daemon_measure_stores() - whatever was never measured
+ * daemon_measure_stores() - whatever was never measured; then paths have their first weights
  * @daemon: with stores, tiers, nodes and zero, whose jobs have claimed what is theirs
  *
  * Return: 0, also when a store could not be; -ECANCELED: a signal said to stop.
@@ -123,5 +123,7 @@ int daemon_measure_stores(struct daemon *daemon)
 			return err_origin(-ECANCELED);
 		measure_store(daemon, config, member);
 	}
+	for (uint32_t i = 0; i < daemon->nvme_tier_count; i++)
+		tier_stripe_weigh(&daemon->nvme_tiers[i]);
 	return 0;
 }

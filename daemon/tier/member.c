@@ -212,6 +212,7 @@ int tier_member_drain(struct tier_member *member, bool is_draining, struct zi_te
 	if (!is_draining) {
 		member->is_draining = false;
 		forget_errors(member);
+		tier_stripe_weigh(tier);
 		return 0;
 	}
 	if (!member->store)
@@ -230,6 +231,7 @@ int tier_member_drain(struct tier_member *member, bool is_draining, struct zi_te
 		                                member->path, zi_format_bytes(left_bytes).chars));
 	member->is_draining = true;
 	tier_member_update(member);
+	tier_stripe_weigh(tier); /* What is shown need not wait for the next step. */
 	return 0;
 }
 

@@ -270,6 +270,10 @@ Test(bench, a_new_store_is_measured_once_at_start)
 	cr_assert_not_null(tiers);
 	nvme = json_array_get(tiers, 1);
 	cr_assert_eq(count_of(nvme, "used_bytes"), 0);
+	/* Its share is known before any job writes. */
+	cr_assert_eq(json_real_value(json_object_get(
+			     json_array_get(json_object_get(nvme, "members"), 0), "share")),
+	             1);
 	json_decref(tiers);
 	cr_assert_eq(harness_halt(&harness), 0);
 

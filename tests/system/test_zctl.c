@@ -126,6 +126,25 @@ Test(zctl, jobs_tell_steps_and_what_is_held)
 	system_expect_text(words, "shown"); /* those there are */
 }
 
+Test(zctl, jobs_tell_what_their_options_made_of_them)
+{
+	struct trainer_settings settings = ranks_settings(&harness, "pooled", 1);
+	struct neighbour neighbour;
+
+	settings.options.offload_optimizer = settings.options.offload_param = ZINF_OFFLOAD_NVME;
+	settings.options.staging_bytes = 12 << 20;
+	settings.options.resident_bytes = 1 << 20;
+	settings.options.commit_interval = 2;
+	cr_assert_eq(neighbour_start(&neighbour, &settings), 0);
+	cr_assert(neighbour_steps(&neighbour));
+	RUN(0, "jobs", "pooled");
+	system_expect_text(words, "optimizer state on NVMe, parameters on NVMe");
+	system_expect_text(words, "up to 1 MiB of the state stay in memory");
+	system_expect_text(words, "committed every 2 steps");
+	system_expect_text(words, "pool of parameters: ");
+	cr_assert(neighbour_stop(&neighbour));
+}
+
 Test(zctl, limits_tell_value_and_key)
 {
 	json_t *json;

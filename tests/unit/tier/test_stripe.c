@@ -188,6 +188,8 @@ Test(stripe, draining_and_failed_paths_take_nothing)
 	stripe_init(&stripe, 3, large);
 	cr_assert_eq(tier_member_drain(&stripe.tier.members[0], true, &text), 0);
 	cr_assert_eq(stripe.told, TIER_MEMBER_DRAINING);
+	cr_assert_eq(stripe.tier.members[0].weight, 0, "shown at once");
+	cr_assert_gt(stripe.tier.members[2].weight, 0);
 	tier_member_fail(&stripe.tier.members[1], -EIO, "writing");
 	cr_assert_eq(stripe.told, TIER_MEMBER_FAILED);
 	cr_assert_str_eq(stripe.tier.members[1].reason.chars, "writing failed: EIO");
@@ -200,6 +202,7 @@ Test(stripe, draining_and_failed_paths_take_nothing)
 	cr_assert_eq(stripe.tier.members[1].error_count, 2);
 	cr_assert_eq(stripe.changed_count, 2);
 	cr_assert_eq(tier_member_drain(&stripe.tier.members[0], false, &text), 0);
+	cr_assert_gt(stripe.tier.members[0].weight, 0);
 	cr_assert_eq(tier_member_drain(&stripe.tier.members[1], false, &text), 0);
 	for (uint32_t i = 0; i < 3; i++)
 		cr_assert_eq(stripe.tier.members[i].state, TIER_MEMBER_HEALTHY);

@@ -287,6 +287,17 @@ static int describe(struct sess *session, struct sess_inquiry *inquiry)
 
 /* ---- put, end ---- */
 
+static int put_failed(const struct sess_import *import, uint32_t index, int error,
+                      struct zi_text *text)
+{
+	return zi_text_error(text, error, "%s extent %u of '%s': %s",
+	                     error == -EBADMSG || error == -EALREADY ? "taking" : "writing", index,
+	                     import->job,
+	                     error == -EBADMSG    ? "it does not match its checksums"
+	                     : error == -EALREADY ? "it was sent before"
+	                                          : zi_err_name(error));
+}
+
 static void put_done(void *arg, int result)
 {
 	struct sess_import *import = arg;
@@ -294,8 +305,7 @@ static void put_done(void *arg, int result)
 
 	inquiry->result = result;
 	if (result)
-		zi_text_set(&inquiry->text, "writing extent %u of '%s': %s", inquiry->index,
-		            import->job, zi_err_name(result));
+		(void)put_failed(import, inquiry->index, result, &inquiry->text);
 	else
 		inquiry->answer = json_object();
 	sess_answered(import->session);
@@ -313,17 +323,14 @@ static int put(struct sess *session, struct sess_inquiry *inquiry)
 		return err_origin(zi_text_error(&inquiry->text, -EINVAL, "extent %u is not awaited",
 		                                inquiry->index));
 	assert(bytes <= import->window_bytes);
-	memcpy(import->copy->region.base, import->window->region.base, bytes);
 	import->session = session;
-	r = zero_import_write(import->import, inquiry->index, import->copy->region.base,
-	                      inquiry->digest, put_done, import);
-	if (!r)
-		return 0;
-	zi_text_set(&inquiry->text, "extent %u of '%s': %s", inquiry->index, import->job,
-	            r == -EBADMSG    ? "it does not match its checksums"
-	            : r == -EALREADY ? "it was sent before"
-	                             : zi_err_name(r));
-	return err_trace(r);
+	r = zero_import_write(import->import,
+	                      &(struct zero_put){ .index = inquiry->index,
+	                                          .source = import->window->region.base,
+	                                          .buffer = import->copy->region.base,
+	                                          .digest = inquiry->digest },
+	                      put_done, import);
+	return r ? err_trace(put_failed(import, inquiry->index, r, &inquiry->text)) : 0;
 }
 
 static void ended(struct zero_snapshot_op *op)

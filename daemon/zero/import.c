@@ -2,9 +2,9 @@
 /*
  * A snapshot whose bytes come from a client (zctl load), not from a job: space for all of it is
  * reserved and paid for first, each extent is compared with the checksums that its sender says it
- * has and written, and in the end one transaction makes it a snapshot like any other. Until then
- * nothing of it is in the catalog, so whatever ends an import leaves nothing. Floor 5, shard
- * thread.
+ * has and written, and in the end one transaction makes it a snapshot like any other
+ * (import_write.c). Until then nothing of it is in the catalog, so whatever ends an import leaves
+ * nothing. Here: how one begins. Floor 5, shard thread.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,33 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/wire/geometry.h"
-#include "daemon/zero/internal.h"
-#include "kernels/hash.h"
-
-struct zero_import {
-	struct zero_snapshot *snapshot;
-	uint32_t extent_count;  /* 2 of each subgroup */
-	uint64_t *hashes;       /* of all extents, one after the other */
-	uint32_t *hash_firsts;  /* (extent_count,) */
-	uint64_t *extent_bytes; /* (extent_count,) that are to come; 0: none, or it is here */
-	uint32_t missing_count;
-	/* the write that is out */
-	uint32_t index;
-	struct tier_move move;
-	zero_import_fn done;
-	void *arg;
-};
-
-/* ---- begin ---- */
-
-static uint32_t plane_width(const struct catalog_job_config *config, uint32_t plane)
-{
-	enum zi_dtype dtype = (enum zi_dtype)config->param_dtype;
-
-	return plane == ZERO_PLANE_PARAM
-	               ? zi_dtype_bytes(dtype)
-	               : zi_state_element_bytes((enum zi_optimizer)config->optimizer, dtype);
-}
+#include "daemon/zero/import.h"
 
 static int config_check(const struct catalog_job *record, struct zi_text *text)
 {
@@ -129,8 +103,9 @@ static int room_check(const struct tier *tier, const struct zero_import_options 
 		                            .params = record->params,
 		                            .unit_count = record->unit_count,
 		                            .param_count = record->param_count };
-	uint64_t width = plane_width(&record->config, ZERO_PLANE_PARAM) +
-	                 (options->has_state ? plane_width(&record->config, ZERO_PLANE_STATE) : 0);
+	uint64_t width =
+		import_plane_width(&record->config, ZERO_PLANE_PARAM) +
+		(options->has_state ? import_plane_width(&record->config, ZERO_PLANE_STATE) : 0);
 	uint64_t bytes = layout_padded_count(&layout) * width; /* Below 2^48 × 16. */
 
 	if (bytes <= tier_extent_free_bytes(tier))
@@ -177,7 +152,7 @@ static uint32_t describe_rows(const struct zero_import_options *options, struct 
 			hash_count += zi_geometry_tile_count(elements);
 			if (plane == ZERO_PLANE_PARAM || options->has_state)
 				import->extent_bytes[index] =
-					elements * plane_width(&record->config, plane);
+					elements * import_plane_width(&record->config, plane);
 		}
 	}
 	return index;
@@ -298,128 +273,4 @@ void zero_import_drop(struct zero_import *import)
 	free(import->hash_firsts);
 	free(import->extent_bytes);
 	free(import);
-}
-
-/* ---- extents ---- */
-
-/* See zero.h. */
-uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t index)
-{
-	return index < import->extent_count ? import->snapshot->extents[index].bytes : 0;
-}
-
-/* Checksums of an extent's tiles; their number. */
-static uint32_t hash_tiles(const struct catalog_job *record, uint32_t index, const uint8_t *buffer,
-                           uint64_t bytes, uint64_t *hashes)
-{
-	uint64_t tile_bytes = (uint64_t)ZI_TILE_ELEMENTS * plane_width(&record->config, index % 2);
-	uint32_t count = 0;
-
-	for (uint64_t first = 0; first < bytes; first += tile_bytes)
-		hashes[count++] = kern_hash(buffer + first, ZI_MIN(tile_bytes, bytes - first));
-	return count;
-}
-
-static void written(struct tier_move *move)
-{
-	struct zero_import *import = container_of(move, struct zero_import, move);
-	struct zero_snapshot *snapshot = import->snapshot;
-
-	snapshot->zero->snapshot_busy_count--;
-	if (!move->result) {
-		import->extent_bytes[import->index] = 0;
-		import->missing_count--;
-	}
-	import->done(import->arg, move->result);
-	zero_drain(snapshot->zero);
-}
-
-/* See zero.h. Hashing takes some 100 us, as long as a batch of the ring. */
-int zero_import_write(struct zero_import *import, uint32_t index, void *buffer, uint64_t digest,
-                      zero_import_fn done, void *arg)
-{
-	struct zero_snapshot *snapshot = import->snapshot;
-	const struct tier_extent *extent = &snapshot->extents[index];
-	struct catalog_extent *row = &snapshot->record->extents[index];
-	struct nvme_engine *engine = snapshot->zero->options.engine;
-	uint64_t *hashes = import->hashes + import->hash_firsts[index];
-	int r;
-
-	assert(index < import->extent_count);
-	assert(extent->bytes);
-	if (!import->extent_bytes[index])
-		return err_origin(-EALREADY);
-	row->hash_count = hash_tiles(snapshot->record, index, buffer, extent->bytes, hashes);
-	if (kern_hash(hashes, row->hash_count * sizeof(*hashes)) != digest)
-		return err_origin(-EBADMSG);
-	row->hashes = hashes;
-	row->extent =
-		(struct zi_extent){ .offset_bytes = extent->offset_bytes, .bytes = extent->bytes };
-	memcpy(row->store_uuid, extent->member->uuid, sizeof(row->store_uuid));
-	import->index = index;
-	import->done = done;
-	import->arg = arg;
-	import->move = (struct tier_move){
-		.member = extent->member,
-		.is_write = true,
-		.offset_bytes = extent->offset_bytes,
-		.buffer = buffer,
-		.bytes = extent->bytes,
-		.done = written,
-	};
-	r = tier_move_submit(engine, &import->move);
-	if (r)
-		return err_trace(r);
-	snapshot->zero->snapshot_busy_count++;
-	tier_move_kick(engine);
-	return 0;
-}
-
-/* ---- the end ---- */
-
-/* See internal.h. */
-uint32_t snapshot_members(const struct zero_snapshot *snapshot, struct tier **ret_tier)
-{
-	uint32_t members = 0;
-
-	*ret_tier = NULL;
-	for (uint32_t i = 0; i < snapshot->record->extent_count; i++) {
-		if (!snapshot->extents[i].bytes)
-			continue;
-		*ret_tier = snapshot->extents[i].member->tier;
-		members |= tier_member_bit(snapshot->extents[i].member);
-	}
-	return members;
-}
-
-/* See zero.h. Context: shard thread. */
-void zero_import_end(struct zero_import *import, struct zero_snapshot_op *op)
-{
-	struct zero_snapshot *snapshot = import->snapshot;
-	struct zero *zero = snapshot->zero;
-	struct catalog_job *record = NULL;
-	int r = 0;
-
-	zi_list_init(&op->link);
-	if (zero->is_stopping)
-		r = zi_text_error(&op->text, err_origin(-ESHUTDOWN), "the daemon is stopping");
-	else if (zero->frozen)
-		r = frozen_check(zero, &op->text);
-	else if (import->missing_count)
-		r = zi_text_error(&op->text, err_origin(-ENODATA), "%u extents were not sent",
-		                  import->missing_count);
-	else if (catalog_job_copy(snapshot->record, &record))
-		r = zi_text_error(&op->text, err_origin(-ENOMEM), "no memory for a snapshot");
-	if (!r) {
-		/* Its own checksums, not the import's. */
-		(void)catalog_job_free(snapshot->record);
-		snapshot->record = record;
-		snapshot->op = op;
-		import->snapshot = NULL;
-		snapshot_submit(snapshot, ZERO_SNAPSHOT_STORING, snapshot_stored);
-	} else {
-		snapshot_op_end(zero, op, r);
-	}
-	zero_import_drop(import);
-	zero_drain(zero);
 }

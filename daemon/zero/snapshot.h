@@ -57,7 +57,7 @@ void snapshot_keep_due(struct zero_job *job, int64_t former_step);
 /* The catalog has taken it, or not. */
 void snapshot_stored(struct catalog_request *request);
 
-/* ---- import.c ---- */
+/* ---- import_write.c ---- */
 /* The paths that what it holds lies on, of one tier: tier_member_bit(). 0: it holds nothing. */
 uint32_t snapshot_members(const struct zero_snapshot *snapshot, struct tier **ret_tier);
 

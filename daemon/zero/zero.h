@@ -248,11 +248,17 @@ int zero_import_new(struct zero *zero, const struct zero_import_options *options
  * sent. */
 uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t index);
 typedef void (*zero_import_fn)(void *arg, int result);
-/* One extent. @buffer: page-aligned, nobody else's until `done`. @digest: XXH3 of the XXH3s of its
- * tiles, as whoever sent it says. 0: `done` will run, never before this returns, with the disk's
- * answer; -EBADMSG it is not what was sent; -EALREADY it was sent before. */
-int zero_import_write(struct zero_import *import, uint32_t index, void *buffer, uint64_t digest,
-                      zero_import_fn done, void *arg);
+struct zero_put {
+	uint32_t index;
+	const void *source; /* whoever sends it may change it at any time */
+	void *buffer;       /* of the extent's bytes, page-aligned, the daemon's alone */
+	uint64_t digest;    /* XXH3 of the XXH3s of its tiles, as its sender says */
+};
+/* One extent, one at a time: copied to the buffer, compared and hashed on a pool thread, written.
+ * 0: `done` will run, never before this returns, with 0, the disk's error, or -EBADMSG it is not
+ * what was sent; source and buffer stay until then. -EALREADY it was sent before. */
+int zero_import_write(struct zero_import *import, const struct zero_put *put, zero_import_fn done,
+                      void *arg);
 /* With all extents: it is kept from now on, when @op (its `done`; the results) completes with 0.
  * The import is over, whatever it says. -ENODATA extents are missing. */
 void zero_import_end(struct zero_import *import, struct zero_snapshot_op *op);

@@ -241,13 +241,11 @@ uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t ind
 	return 0;
 }
 
-int zero_import_write(struct zero_import *import, uint32_t index, void *buffer, uint64_t digest,
-                      zero_import_fn done, void *arg)
+int zero_import_write(struct zero_import *import, const struct zero_put *put, zero_import_fn done,
+                      void *arg)
 {
 	(void)import;
-	(void)index;
-	(void)buffer;
-	(void)digest;
+	(void)put;
 	(void)done;
 	(void)arg;
 	return -EIO;

@@ -6,6 +6,7 @@
  *   step        an optimizer step with its state on NVMe over fio (nvme_step.c)
  *   fused       the pass over memory that the step makes (nvme_fused.c)
  *   deepspeed   the same step by DeepSpeed's own swapper (nvme_deepspeed.c)
+ *   restart     a killed daemon with 10^5 extents, until it is ready (nvme_restart.c)
  *
  * Arguments are the names of parts; none: all of them.
  */
@@ -20,10 +21,9 @@ static const struct {
 	const char *name;
 	int (*rows)(struct bench_report *report);
 } parts[] = {
-	{ "engine", nvme_engine_rows },
-	{ "fused", nvme_fused_rows },
-	{ "step", nvme_step_rows },
-	{ "deepspeed", nvme_deepspeed_rows },
+	{ "engine", nvme_engine_rows },   { "fused", nvme_fused_rows },
+	{ "step", nvme_step_rows },       { "deepspeed", nvme_deepspeed_rows },
+	{ "restart", nvme_restart_rows },
 };
 
 static bool is_wanted(const char *name, int argc, char **argv)

@@ -15,3 +15,4 @@ int nvme_engine_rows(struct bench_report *report);
 int nvme_step_rows(struct bench_report *report);
 int nvme_fused_rows(struct bench_report *report);
 int nvme_deepspeed_rows(struct bench_report *report);
+int nvme_restart_rows(struct bench_report *report);

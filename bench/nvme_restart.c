@@ -2,7 +2,7 @@
 /*
  * How long a daemon that was killed takes to be ready again, with a job of 10^5 extents in its
  * catalog: from fork() to READY=1, every row read and verified, every extent claimed. The job is a
- * real one, committed by a step: many small units, since the number of rows counts, not their bytes.
+ * real one, committed by a step: many small units, as the number of rows counts, not their bytes.
  */
 #include <stdio.h>
 #include <string.h>

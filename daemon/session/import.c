@@ -298,13 +298,15 @@ static int put_failed(const struct sess_import *import, uint32_t index, int erro
 	                                          : zi_err_name(error));
 }
 
-static void put_done(void *arg, int result)
+static void put_done(void *arg, int result, const struct zi_text *text)
 {
 	struct sess_import *import = arg;
 	struct sess_inquiry *inquiry = &import->session->inquiry;
 
 	inquiry->result = result;
-	if (result)
+	if (text->chars[0])
+		inquiry->text = *text;
+	else if (result)
 		(void)put_failed(import, inquiry->index, result, &inquiry->text);
 	else
 		inquiry->answer = json_object();

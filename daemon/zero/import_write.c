@@ -20,8 +20,8 @@ uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t ind
 	return index < import->extent_count ? import->snapshot->extents[index].bytes : 0;
 }
 
-/* It is over, with @result. */
-static void put_over(struct zero_import *import, int result)
+/* It is over, with @result and its words. */
+static void put_over(struct zero_import *import, int result, const struct zi_text *text)
 {
 	struct zero *zero = import->snapshot->zero;
 
@@ -30,13 +30,27 @@ static void put_over(struct zero_import *import, int result)
 		import->extent_bytes[import->index] = 0;
 		import->missing_count--;
 	}
-	import->done(import->arg, result);
+	import->done(import->arg, result, text);
 	zero_drain(zero);
 }
 
 static void written(struct tier_move *move)
 {
-	put_over(container_of(move, struct zero_import, move), move->result);
+	struct zero_import *import = container_of(move, struct zero_import, move);
+	const struct zero_snapshot *snapshot = import->snapshot;
+	const struct catalog_extent *row = &snapshot->record->extents[import->index];
+	struct zi_text text = { "" };
+
+	if (move->result)
+		zi_text_set(&text,
+		            "job '%s': writing %s of unit '%.60s', subgroup %u, at offset %llu of "
+		            "%s: %s",
+		            snapshot->job_name,
+		            row->plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
+		            snapshot->record->units[row->unit].name, row->subgroup,
+		            (unsigned long long)move->offset_bytes, move->member->path,
+		            zi_err_name(move->result));
+	put_over(import, move->result, &text);
 }
 
 /* Device thread. The copy, and the checksums of its tiles. */
@@ -90,7 +104,7 @@ static void put_checked(struct dev_task *task)
 	if (!r)
 		r = tier_move_submit(engine, &import->move);
 	if (r)
-		put_over(import, r);
+		put_over(import, r, &(struct zi_text){ "" });
 	else
 		tier_move_kick(engine);
 }

@@ -247,7 +247,8 @@ int zero_import_new(struct zero *zero, const struct zero_import_options *options
 /* Bytes of extent @index: of the subgroups in order, parameters (even), state (odd). 0: it is not
  * sent. */
 uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t index);
-typedef void (*zero_import_fn)(void *arg, int result);
+/* @text: where a write failed; "" else. */
+typedef void (*zero_import_fn)(void *arg, int result, const struct zi_text *text);
 struct zero_put {
 	uint32_t index;
 	const void *source; /* whoever sends it may change it at any time */

@@ -270,16 +270,18 @@ int main(int count, char **words)
 	is_right = is_right && measure(&test);
 	for (size_t i = 0; i < KIND_COUNT && is_right; i++)
 		is_right = sweep(&test, i);
-	is_right = is_right && check_lasting_faults(&test) && faults_check_rest(&test);
+	is_right = is_right && faults_check_ways(&test) && check_lasting_faults(&test) &&
+	           faults_check_rest(&test);
 	if (is_right)
 		is_right = harness_stop(&test.harness) == 0;
 	else
 		harness_print_log(&test.harness);
 	harness_remove(&test.harness);
-	printf("check-faults: seed %llu: %u cases (%u writes and %u reads of a job in turn), %u "
+	printf("check-faults: seed %llu: %u cases (%u writes and %u reads of a job and %u "
+	       "sites of other ways in turn), %u "
 	       "times named, %u times harmless, in %.1f s: %s\n",
 	       (unsigned long long)test.seed, test.case_count, test.site_counts[1],
-	       test.site_counts[0], test.found_count, test.harmless_count,
+	       test.site_counts[0], test.way_sites, test.found_count, test.harmless_count,
 	       (double)(zi_clock_now_ns() - started_ns) / (double)ZI_NS_PER_S,
 	       is_right ? "nothing lost, no damage unseen" : "FAILED");
 	return is_right ? 0 : 1;

@@ -12,8 +12,12 @@ struct test {
 	uint32_t stride;
 	enum zinf_durability durability; /* of its jobs */
 	struct harness harness;
+	bool is_memory;       /* the victim's state is in memory */
+	bool is_again;        /* a way is walked once more, from wherever the victim stands */
+	bool is_pool;         /* the victim's parameters are on NVMe */
 	uint64_t first_bytes; /* where the victim's extents begin */
 	uint32_t site_counts[2];
+	uint32_t way_sites; /* of ways.c, all together */
 	uint32_t case_count, found_count, harmless_count, incarnation;
 	char extra[256];
 };
@@ -33,6 +37,11 @@ int faults_train_all(struct test *test, struct trainer_report *ret_report);
 /* The sentence has all that is needed to find the place. */
 bool faults_names_place(const struct test *test, const char *text);
 bool faults_destroy(struct test *test, const char *job);
+
+/* ---- ways.c ---- */
+
+/* An error at each site of each way to the store beside a plain job's. */
+bool faults_check_ways(struct test *test);
 
 /* ---- rest.c ---- */
 

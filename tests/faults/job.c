@@ -40,9 +40,15 @@ struct trainer_settings faults_settings(const struct test *test, const char *job
 	struct trainer_settings settings = ranks_settings(&test->harness, job, 1);
 
 	settings.options.param_dtype = settings.options.grad_dtype = ZINF_BF16;
-	settings.options.offload_optimizer = ZINF_OFFLOAD_NVME;
+	settings.options.offload_optimizer = test->is_memory ? ZINF_OFFLOAD_CPU : ZINF_OFFLOAD_NVME;
 	settings.options.durability = test->durability;
-	settings.options.staging_bytes = 8 << 20;
+	settings.options.staging_bytes = test->is_pool ? 10 << 20 : 8 << 20;
+	if (test->is_pool) {
+		/* Of its largest unit, and no more. */
+		settings.options.offload_param = ZINF_OFFLOAD_NVME;
+		settings.options.param_budget_bytes = 544 << 10;
+		settings.step.update_early = true;
+	}
 	return settings;
 }
 

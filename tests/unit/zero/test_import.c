@@ -18,10 +18,11 @@ struct answer {
 	bool is_done;
 };
 
-static void put_done(void *arg, int result)
+static void put_done(void *arg, int result, const struct zi_text *text)
 {
 	struct answer *answer = arg;
 
+	(void)text;
 	cr_assert(!answer->is_done, "once");
 	*answer = (struct answer){ .result = result, .is_done = true };
 }

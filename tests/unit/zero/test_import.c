@@ -24,6 +24,7 @@ static void put_done(void *arg, int result, const struct zi_text *text)
 
 	(void)text;
 	cr_assert(!answer->is_done, "once");
+	cr_assert_str_eq(text->chars, "", "no write failed");
 	*answer = (struct answer){ .result = result, .is_done = true };
 }
 

@@ -56,7 +56,11 @@ endif
 MODULES := common/base common/wire kernels nvme libclient daemon/catalog daemon/topo daemon/device \
 	daemon/coll daemon/worker daemon/tier daemon/zero daemon/session
 
-sources = $(filter-out %_stub.c,$(sort $(wildcard $(1)/*.c)))
+# Rooms: folders inside a module, for people; the archive is the module's.
+ROOMS_daemon/zero := job param place snapshot step tensor
+
+folders = $(1) $(addprefix $(1)/,$(ROOMS_$(1)))
+sources = $(filter-out %_stub.c,$(sort $(foreach f,$(call folders,$(1)),$(wildcard $(f)/*.c))))
 objects = $(patsubst %.c,$(BUILD)/%.o,$(call sources,$(1)))
 archive = $(BUILD)/$(subst /,_,$(1)).a
 

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an administrator sees of jobs: copied out, job by job. Floor 5, shard thread. */
+#include "daemon/zero/zero.h"
+
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "daemon/zero/internal.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/residency.h"
+#include "daemon/zero/param/room.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/pipeline.h"
 
 static uint64_t held_bytes(const struct tier_segment *segment)
 {

@@ -10,7 +10,13 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/internal.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/place/share.h"
+#include "daemon/zero/snapshot/snapshot.h"
+#include "daemon/zero/snapshot/snapshot_make.h"
+#include "daemon/zero/step/budget.h"
+#include "daemon/zero/step/step.h"
 
 /**
  * zero_new() - no jobs yet

@@ -2,6 +2,16 @@
 /*
  * What zero holds beside its jobs: accounts, extents with several holders, snapshots, a job that is
  * moved off a path. Floor 5; shard thread.
+ *
+ * How the parts call each other. Public functions and whatever comes back to the loop (device
+ * tasks, moves, catalog requests) change state, and end in zero_drain(). Nobody else is called in
+ * between: a finished op is only put into zero->completed, and a rank whose group broke into
+ * zero->notices, and zero_drain() calls their callbacks when nothing is half-changed. A callback
+ * may call any public function, free its rank, even end the job; so zero_drain() is the last thing
+ * a function does.
+ *
+ * What is in flight (a device task, a move, a request) is counted in busy_count. Memory is given
+ * back, and a group materialised, only at busy_count 0 (job_settle()): drain before free.
  */
 #pragma once
 
@@ -167,3 +177,7 @@ struct zero {
 	struct zi_post quiet_post;
 	struct zero_evacuation evacuation;
 };
+
+void zero_drain(struct zero *zero);
+struct zero_account *zero_account_of(struct zero *zero, uint32_t uid); /* NULL: -ENOMEM */
+void zero_account_retire(struct zero *zero, struct zero_account *account);

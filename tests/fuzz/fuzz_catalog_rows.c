@@ -15,7 +15,8 @@
 #include "common/base/log.h"
 #include "common/wire/geometry.h"
 #include "daemon/catalog/catalog_private.h"
-#include "daemon/zero/internal.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/place/extent.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/catalog/reseal.h"
 

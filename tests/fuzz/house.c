@@ -8,6 +8,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "daemon/zero/job/delete.h"
+#include "daemon/zero/step/step.h"
 #include "tests/fuzz/fuzz.h"
 
 #define MIB           (1ull << 20)

@@ -11,7 +11,7 @@
 
 #include "common/base/loop.h"
 #include "daemon/session/sess.h"
-#include "daemon/zero/internal.h"
+#include "daemon/zero/job/job.h"
 
 #define HOUSE_SESSIONS     4u
 #define HOUSE_RING_ENTRIES 16u

@@ -12,6 +12,10 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/param/fetch.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/step.h"
 #include "kernels/cast.h"
 #include "kernels/hash.h"
 

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "daemon/zero/internal.h"
+#include "daemon/zero/job/job.h"
 
 struct node {
 	struct zi_loop *loop;

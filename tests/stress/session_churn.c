@@ -24,7 +24,7 @@
 #include "common/base/log.h"
 #include "common/base/thread.h"
 #include "daemon/session/sess.h"
-#include "daemon/zero/internal.h"
+#include "daemon/zero/job/job.h"
 #include "libclient/client.h"
 
 #define CLIENTS    6u

@@ -13,7 +13,8 @@
 #include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "common/wire/geometry.h"
-#include "daemon/zero/internal.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
 
 #define WORLD     2u
 #define UNITS     4u

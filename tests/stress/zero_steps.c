@@ -7,6 +7,9 @@
  * the last commit; norms and parameters of each step are those of a run without deaths. Meant for
  * TSan; a plain main, because a Criterion binary does not start under it. Exits 0, or aborts.
  */
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/step.h"
 #include "kernels/cast.h"
 #include "kernels/hash.h"
 #include "kernels/kernels.h"

@@ -5,6 +5,8 @@
 
 #include <fcntl.h>
 
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/place/extent.h"
 #include "kernels/hash.h"
 #include "tests/unit/zero/plain.h"
 

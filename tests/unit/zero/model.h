@@ -2,6 +2,8 @@
 /* The model that the tests train: three units, and values drawn from their place alone. */
 #pragma once
 
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/step/step.h"
 #include "tests/unit/zero/actor.h"
 
 #define UNITS 3u

@@ -4,6 +4,7 @@
  * */
 #pragma once
 
+#include "daemon/zero/param/residency.h"
 #include "tests/unit/zero/plain.h"
 
 #define SLOT  4096ull

@@ -4,6 +4,7 @@
  * limits. A refusal changes nothing.
  * Method: the table of docs/ARCHITECTURE.md, "Incarnations", row by row; then each refusal once.
  */
+#include "daemon/zero/step/step.h"
 #include "tests/unit/zero/plain.h"
 
 static struct node node;

@@ -7,6 +7,7 @@
  */
 #include <fcntl.h>
 
+#include "daemon/zero/snapshot/snapshot.h"
 #include "tests/unit/zero/kept.h"
 
 static struct node node;

@@ -7,6 +7,8 @@
  */
 #include <fcntl.h>
 
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/step.h"
 #include "tests/unit/zero/disk.h"
 
 static char backend[64];

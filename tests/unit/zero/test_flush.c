@@ -6,6 +6,7 @@
  */
 #include <pthread.h>
 
+#include "daemon/zero/step/step.h"
 #include "tests/unit/zero/plain.h"
 
 static struct node node;

@@ -4,6 +4,9 @@
  * nothing is left. Method: the extents of one snapshot are sent as another one, some of them wrong
  * or twice, and a job begins with what came of it.
  */
+#include "daemon/zero/param/fetch.h"
+#include "daemon/zero/snapshot/import.h"
+#include "daemon/zero/snapshot/snapshot.h"
 #include "tests/unit/zero/kept.h"
 
 static struct node node;

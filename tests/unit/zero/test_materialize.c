@@ -5,6 +5,7 @@
  * held as it should.
  * Method: each refusal once, with the tiers' counters before and after.
  */
+#include "daemon/zero/job/layout.h"
 #include "tests/unit/zero/plain.h"
 
 static struct node node;

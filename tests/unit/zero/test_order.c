@@ -8,7 +8,9 @@
  */
 #include <criterion/criterion.h>
 
-#include "daemon/zero/internal.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/param/order.h"
+#include "daemon/zero/param/room.h"
 
 static uint64_t state = 1;
 

@@ -5,6 +5,7 @@
  * on when it is gone. Method: a job of two ranks, of which the second one is hostile, and one of a
  * neighbour with a pool of its own on the same store.
  */
+#include "daemon/zero/step/step.h"
 #include "tests/unit/zero/pool.h"
 
 TestSuite(zero_pool_hostile, .timeout = 120);

@@ -5,6 +5,7 @@
  * demand, and never costs what is used sooner. Method: eight equal units, a pool for three, and a
  * node that is let come to rest between any two uses, so that what could be read ahead was.
  */
+#include "daemon/zero/step/step.h"
 #include "tests/unit/zero/gate.h"
 #include "tests/unit/zero/pool.h"
 

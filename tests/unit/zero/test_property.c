@@ -6,6 +6,7 @@
  * their units over in an order of their own, interleaved by the dice, on a device that ends tasks
  * in a drawn order; beside it the plain computation, which knows of none of this.
  */
+#include "daemon/zero/step/step.h"
 #include "tests/unit/zero/warm.h"
 #include "tests/unit/zero/world.h"
 

@@ -8,6 +8,8 @@
  */
 #include <fcntl.h>
 
+#include "daemon/zero/param/residency.h"
+#include "daemon/zero/place/extent.h"
 #include "tests/unit/zero/pool.h"
 
 TestSuite(zero_residency, .timeout = 120);

@@ -4,6 +4,11 @@
  * that ranks see; and whoever waits for room hears of a rank that leaves. Method: the first read
  * after a restart is stalled by the faulty backend, and a step, or a new value, overtakes it.
  */
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/param/residency.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/step.h"
 #include "tests/unit/zero/pool.h"
 
 TestSuite(zero_residency_late, .timeout = 120);

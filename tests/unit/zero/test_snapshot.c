@@ -4,6 +4,11 @@
  * begins with it goes on with the same bits. Method: a job trains beside the plain computation, is
  * snapshotted, goes on; others begin with the snapshot and train on.
  */
+#include "daemon/zero/param/fetch.h"
+#include "daemon/zero/snapshot/snapshot.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/step.h"
 #include "tests/unit/zero/kept.h"
 
 static struct node node;

@@ -4,6 +4,7 @@
  * more of them than it should; what cannot be kept is told and stops nobody. Method: a job trains
  * beside the plain computation; another one begins with what was kept.
  */
+#include "daemon/zero/param/fetch.h"
 #include "tests/unit/zero/kept.h"
 
 static struct node node;

@@ -7,6 +7,7 @@
  * extents are read from the store and compared with its checksums, and counted against the free
  * space. A failure prints its seed.
  */
+#include "daemon/zero/param/fetch.h"
 #include "tests/unit/zero/kept.h"
 
 #define JOBS     3u

@@ -6,6 +6,8 @@
  * Method: the fixture's model of five subgroups and staging of three slots, beside the plain
  * computation.
  */
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/step/warm.h"
 #include "tests/unit/zero/warm.h"
 #include "tests/unit/zero/world.h"
 

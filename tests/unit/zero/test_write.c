@@ -4,6 +4,7 @@
  * the next commit, optimizer state of the unit anew; refused wherever a step or another write is.
  * Method: writes at and out of their time beside the plain computation.
  */
+#include "daemon/zero/param/write.h"
 #include "tests/unit/zero/world.h"
 
 static void rewrite_between_steps(uint32_t offload, uint64_t resident_bytes)

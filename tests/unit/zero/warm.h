@@ -2,6 +2,9 @@
 /* What tests ask of warm slots. */
 #pragma once
 
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/step.h"
 #include "kernels/hash.h"
 #include "tests/unit/zero/plain.h"
 

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a job. Its extents are given back only when the catalog no longer names them: a daemon
+ * that died in between would otherwise find them taken twice. Floor 5, shard thread.
+ */
+#include "daemon/zero/job/delete.h"
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/residency.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/step.h"
+
+static void ghost_deleted(struct catalog_request *request)
+{
+	struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero *zero = job->zero;
+
+	request_end(job);
+	/* A refusal leaves the space taken until the daemon starts again, and finds it free or
+	 * named: nothing that could be done here is better. */
+	if (!request->result)
+		extents_release_all(job);
+	job->is_stored = false;
+	(void)job_free(job);
+	zero_drain(zero);
+}
+
+/* Nobody finds it any more; its name is free. */
+static void ghost_make(struct zero_job *job)
+{
+	assert(job->attached_count == 0);
+	assert(job->busy_count == 0);
+	assert(!job->is_deleting);
+	job->is_deleting = true;
+	job->is_ghost = true;
+	job->zero->job_count--;
+	zi_list_remove(&job->jobs_link);
+	zi_list_push_back(&job->zero->ghosts, &job->jobs_link);
+}
+
+/* A job without ranks ends: at once, or as a ghost until the catalog has forgotten it. */
+void job_delete(struct zero_job *job)
+{
+	if (!job->is_stored) {
+		assert(job->attached_count == 0);
+		(void)job_free(job);
+		return;
+	}
+	ghost_make(job);
+	request_submit(job, CATALOG_JOB_DELETE, ghost_deleted);
+}
+
+static void delete_posted(struct zi_post *post)
+{
+	struct zero_job *job = container_of(post, struct zero_job, delete_post);
+
+	job_unbusy(job);
+	request_submit(job, CATALOG_JOB_DELETE, ghost_deleted);
+}
+
+/* As job_delete(), before the catalog serves requests: in the loop's first turn. */
+void job_delete_later(struct zero_job *job)
+{
+	assert(job->is_stored);
+	ghost_make(job);
+	job_busy(job);
+	zi_loop_post(job->zero->options.loop, &job->delete_post, delete_posted);
+}
+
+/* The catalog has forgotten the job: the rank that asked is told, and leaves. */
+static void destroyed_tell(struct zero_job *job, struct zero_op *op, struct zero_rank *rank)
+{
+	struct zi_text text;
+
+	extents_release_all(job);
+	job->is_stored = false;
+	job->committed_step = -1;
+	job->current_step = -1;
+	if (!rank)
+		return;
+	if (op) {
+		op_complete(op, 0);
+		/* Its `done` is called in zero_rank_leave(), before the rank is gone. */
+		zero_rank_leave(rank, true, NULL); /* Ends the job. */
+		return;
+	}
+	/* It no longer waits: its time was over. It has a job that is no more, and must leave. */
+	zi_text_set(&text, "job '%s' was destroyed", job->name);
+	if (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING)
+		group_break(job, -ESTALE, rank->number, &text);
+}
+
+static void destroyed(struct catalog_request *request)
+{
+	struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero *zero = job->zero;
+	struct zero_op *op = job->destroy_op;
+	struct zero_rank *rank = job->destroy_rank;
+
+	request_end(job);
+	job->is_deleting = false;
+	job->destroy_op = NULL;
+	job->destroy_rank = NULL;
+	if (!request->result) {
+		bool is_ended = op && rank;
+
+		destroyed_tell(job, op, rank);
+		if (is_ended) {
+			zero_drain(zero);
+			return;
+		}
+	} else if (op && rank) {
+		op->text = request->text;
+		op_complete(op, request->result);
+	}
+	job_settle(job);
+	zero_drain(zero);
+}
+
+/* Nothing is in flight: the catalog is asked, or there is nothing to ask it. */
+void job_destroy_go(struct zero_job *job)
+{
+	struct zero_rank *rank = job->destroy_rank;
+	struct zero_op *op = job->destroy_op;
+
+	job->is_destroy_due = false;
+	if (job->is_stored) {
+		request_submit(job, CATALOG_JOB_DELETE, destroyed);
+		return;
+	}
+	job->is_deleting = false;
+	job->destroy_op = NULL;
+	job->destroy_rank = NULL;
+	if (op)
+		op_complete(op, 0);
+	if (rank)
+		zero_rank_leave(rank, true, NULL);
+	else
+		job_settle(job);
+}
+
+/* Parameters that are read ahead are nobody's work: they may end first. */
+static bool is_at_work(const struct zero_job *job)
+{
+	uint32_t ahead_count = job->residency ? job->residency->fetches.busy_count : 0;
+
+	return job->busy_count > ahead_count || job->step.phase != ZERO_STEP_NONE;
+}
+
+/**
+ * zero_job_destroy() - delete the job with all its state
+ * @rank: its only one; freed when @op completes with 0
+ * @op: -EBUSY names another rank, or says what is under way
+ *
+ * Context: shard thread.
+ */
+void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	int other_pid = 0;
+
+	if (!op_begin(rank, op, ZERO_OP_DESTROY)) {
+		zero_drain(zero);
+		return;
+	}
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
+		if (job->group.ranks[i] && job->group.ranks[i] != rank)
+			other_pid = job->group.ranks[i]->pid;
+	if (other_pid)
+		op_fail(op, -EBUSY, "job '%s' has other ranks, such as pid %d", job->name,
+		        other_pid);
+	else if (job->attached_count > 1)
+		op_fail(op, -EBUSY, "ranks of a former incarnation of job '%s' have not left yet",
+		        job->name);
+	else if (is_at_work(job))
+		op_fail(op, -EBUSY, "job '%s' is at work: %s", job->name, job_phase_name(job));
+	if (op->result) {
+		zero_drain(zero);
+		return;
+	}
+	op_wait(op);
+	job->is_deleting = true;
+	job->destroy_op = op;
+	job->destroy_rank = rank;
+	job->is_destroy_due = true;
+	(void)residency_stop(job); /* What is on its way is waited for in job_settle(). */
+	job_settle(job);
+	zero_drain(zero);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A group's end: ranks that leave or die, and what the others hear. Floor 5, shard thread. */
+#include "daemon/zero/job/group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "daemon/zero/job/history.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/materialize.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/residency.h"
+#include "daemon/zero/param/stream.h"
+#include "daemon/zero/param/write.h"
+#include "daemon/zero/snapshot/load.h"
+#include "daemon/zero/step/step.h"
+#include "daemon/zero/step/step_end.h"
+#include "daemon/zero/tensor/tensor_table.h"
+
+static void rank_break(struct zero_rank *rank, int error, uint32_t culprit,
+                       const struct zi_text *text)
+{
+	struct zero_job *job = rank->job;
+
+	assert(!rank->broken_error);
+	zi_list_for_each_safe(link, &rank->ops) {
+		struct zero_op *op = container_of(link, struct zero_op, link);
+
+		op->text = *text;
+		op_complete(op, error);
+	}
+	rank->broken_error = error;
+	rank->broken_culprit = culprit;
+	rank->broken_text = *text;
+	zi_list_push_back(&job->zero->notices, &rank->notice_link);
+}
+
+/*
+ * @error: what every call of its ranks returns from now on; @culprit: rank number, or UINT32_MAX.
+ * Does not wait for a step that is being written: that one ends by itself, in a commit or not.
+ */
+void group_break(struct zero_job *job, int error, uint32_t culprit, const struct zi_text *text)
+{
+	struct zero_group *group = &job->group;
+
+	assert(error < 0);
+	job_group_set(job, ZERO_GROUP_BROKEN);
+	group->error = error;
+	group->culprit = culprit;
+	group->text = *text;
+	group->is_left = false;
+	for (uint32_t i = 0; i < group->world_size; i++)
+		if (group->ranks[i])
+			rank_break(group->ranks[i], error, culprit, &group->text);
+	memset(group->gather_masks, 0, sizeof(group->gather_masks));
+	if (job->step.phase == ZERO_STEP_STEPPING)
+		step_abort(job);
+}
+
+/* It waits with all the others in one of @masks that is not 0. */
+static bool op_is_gathered(const struct zero_op *op, const uint64_t masks[_ZERO_GATHER_COUNT])
+{
+	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
+		if (masks[i] && op->rank->gathered[i] == op)
+			return true;
+	return false;
+}
+
+/* What waits for the step's end, or for ranks that will not come, waits for nothing but the news
+ * that the group is no more: it may be seconds away. The step itself is told of at its end. */
+static void waiting_fail(struct zero_job *job)
+{
+	struct zero_group *group = &job->group;
+	uint64_t kept_masks[_ZERO_GATHER_COUNT] = { 0 };
+
+	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
+		if (gather_is_full(job, i))
+			kept_masks[i] = group->gather_masks[i];
+	for (uint32_t i = 0; i < group->world_size; i++) {
+		struct zero_rank *rank = group->ranks[i];
+
+		if (!rank)
+			continue;
+		zi_list_for_each_safe(link, &rank->ops) {
+			struct zero_op *op = container_of(link, struct zero_op, link);
+
+			if (op_is_gathered(op, kept_masks))
+				continue;
+			op->text = group->text;
+			op_complete(op, group->error);
+		}
+	}
+	memcpy(group->gather_masks, kept_masks, sizeof(kept_masks));
+}
+
+/* As group_break(), but a step that no longer needs its ranks ends first; meanwhile every other
+ * call fails as it will afterwards (op_begin()). */
+void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
+                            const struct zi_text *text)
+{
+	struct zero_group *group = &job->group;
+
+	/* The step may be a former group's: this one has no part in it. */
+	if (!step_is_called(job) || job->step.generation != group->generation) {
+		group_break(job, error, culprit, text);
+		return;
+	}
+	if (group->error && !group->is_left)
+		return; /* The first one is the one to tell. */
+	group->error = error;
+	group->culprit = culprit;
+	group->text = *text;
+	group->is_left = false;
+	waiting_fail(job);
+}
+
+/* A rank that left cleanly is needed now. Return: true when that broke the group. */
+bool group_needs_all(struct zero_job *job)
+{
+	struct zi_text text = job->group.text;
+
+	if (!job->group.error)
+		return false;
+	if (step_is_called(job)) {
+		job->group.is_left = false; /* As soon as the step is written. */
+		return false;
+	}
+	group_break(job, job->group.error, job->group.culprit, &text);
+	return true;
+}
+
+/* Nobody is left: what it was called stays, so that the same name may form anew. */
+static void group_over(struct zero_job *job)
+{
+	struct zero_group *group = &job->group;
+
+	assert(group->rank_count == 0);
+	job_group_set(job, ZERO_GROUP_NONE);
+	group->error = 0;
+	group->is_left = false;
+	group->world_size = 0;
+	memset(group->gather_masks, 0, sizeof(group->gather_masks));
+}
+
+/* A newer incarnation takes the place of whatever group is there. Precondition: history_reserve().
+ */
+void group_replace(struct zero_job *job, const char *name)
+{
+	struct zero_group *group = &job->group;
+	struct zi_text text;
+
+	zi_text_set(&text, "a newer incarnation%s%s%s of job '%s' has taken over",
+	            name[0] ? " '" : "", name, name[0] ? "'" : "", job->name);
+	if (group->phase == ZERO_GROUP_FORMING || group->phase == ZERO_GROUP_LIVE)
+		group_break(job, -ESTALE, UINT32_MAX, &text);
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
+		if (!group->ranks[i])
+			continue;
+		group->ranks[i]->is_member = false;
+		group->ranks[i] = NULL;
+	}
+	group->rank_count = 0;
+	if (group->phase != ZERO_GROUP_NONE)
+		group_over(job);
+	(void)zi_copy_name(group->name, sizeof(group->name), name); /* Checked before. */
+	group->number++;
+	if (name[0])
+		history_add(&job->history, group->number, name);
+}
+
+/* What the others of the group hear of a member that is no longer there. */
+static void member_left(struct zero_job *job, uint32_t number, int pid, bool is_clean,
+                        const char *reason)
+{
+	struct zero_group *group = &job->group;
+	bool is_waited_for = materialize_is_on(job) ||
+	                     (job->step.phase == ZERO_STEP_STEPPING && !step_is_called(job));
+	struct zi_text text;
+
+	if (group->phase == ZERO_GROUP_BROKEN)
+		return;
+	if (!is_clean) {
+		zi_text_set(&text, "rank %u (pid %d) died%s%s", number, pid, reason ? ": " : "",
+		            reason ? reason : "");
+		group_break_after_step(job, -EPIPE, number, &text);
+		return;
+	}
+	zi_text_set(&text, "rank %u (pid %d) left", number, pid);
+	if (group->phase == ZERO_GROUP_FORMING && !materialize_is_on(job))
+		return; /* Its place is free again. */
+	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
+		is_waited_for |= group->gather_masks[i] && !gather_is_full(job, i);
+	if (is_waited_for) {
+		group_break_after_step(job, -EPIPE, number, &text);
+		return;
+	}
+	if (!group->error) {
+		group->error = -EPIPE;
+		group->culprit = number;
+		group->text = text;
+		group->is_left = true;
+	}
+	/* What it had unsharded is no longer in the way of others. */
+	if (job->residency)
+		residency_changed(job);
+}
+
+/**
+ * zero_rank_leave() - the end of a rank
+ * @rank: freed
+ * @is_clean: it said so (DETACH)
+ * @reason: of a death, for people; may be NULL
+ *
+ * Its pending ops end with -ECANCELED before this returns. Context: shard thread.
+ */
+void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	struct zero_group *group = &job->group;
+
+	ops_cancel(rank);
+	zi_list_remove(&rank->notice_link);
+	write_forget(rank);
+	tensors_forget(rank);
+	if (is_clean && rank->is_member)
+		residency_forget(rank);
+	if (job->destroy_rank == rank)
+		job->destroy_rank = NULL;
+	if (rank->is_member) {
+		uint64_t bit = 1ull << rank->number;
+
+		assert(group->ranks[rank->number] == rank);
+		group->ranks[rank->number] = NULL;
+		group->rank_count--;
+		if (group->phase == ZERO_GROUP_FORMING && !materialize_is_on(job))
+			group->gather_masks[ZERO_GATHER_MATERIALIZE] &= ~bit;
+		if (group->rank_count == 0) {
+			if (job->step.phase == ZERO_STEP_STEPPING)
+				step_abort(job);
+			group_over(job);
+		} else {
+			member_left(job, rank->number, rank->pid, is_clean, reason);
+		}
+	}
+	assert(job->attached_count > 0);
+	job->attached_count--;
+	rank->pidfd = zi_close(rank->pidfd);
+	stream_drop(rank);
+	load_forget(rank);
+	free(rank->pin_counts);
+	free(rank);
+	job_settle(job); /* May free the job. */
+	zero_drain(zero);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ranks of a job that train together, from the first attach to the end of the last. Floor 5,
+ * shard thread.
+ */
+#pragma once
+
+#include "common/base/types.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/zero.h"
+
+struct zero_job;
+struct zero_rank;
+
+/*
+ *   NONE ──attach──▶ FORMING ──all materialised──▶ LIVE
+ *    ▲                  │                            │ a rank died, or left, or an error
+ *    │ all left         ▼                            ▼
+ *    └───────────────── BROKEN ◀─────────────────────┘
+ * (also FORMING → NONE and LIVE → NONE when the last rank leaves). A newer incarnation breaks this
+ * one and takes its place at once, whatever a step that is UPDATING still does.
+ */
+enum zero_group_phase { ZERO_GROUP_NONE, ZERO_GROUP_FORMING, ZERO_GROUP_LIVE, ZERO_GROUP_BROKEN };
+
+struct zero_group {
+	enum zero_group_phase phase;
+	char name[ZI_NAME_BYTES]; /* "" nameless */
+	uint64_t number;
+	uint32_t world_size;
+	struct zi_job_config config;
+	struct zero_rank *ranks[ZI_WORLD_MAX];
+	uint32_t rank_count;
+	uint32_t generation;                       /* counts what began FORMING */
+	uint64_t gather_masks[_ZERO_GATHER_COUNT]; /* who has come; full: the work is under way */
+	/* why it is BROKEN; or (error not 0 before) why it breaks at the end of the step that is
+	 * being written, or when a rank that left cleanly is needed next (is_left) */
+	int error;
+	uint32_t culprit;
+	struct zi_text text;
+	bool is_left;
+};
+
+/* Every rank's pending ops end with @error, and its session hears of it. */
+void group_break(struct zero_job *job, int error, uint32_t culprit, const struct zi_text *text);
+/* As group_break(), but a step that is being written ends first. */
+void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
+                            const struct zi_text *text);
+/* A rank that left cleanly is needed: breaks the group. True when it did. */
+bool group_needs_all(struct zero_job *job);
+/* Replaces whatever group is there. */
+void group_replace(struct zero_job *job, const char *name);

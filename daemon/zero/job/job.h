@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job and its parts: what they hold. Who calls whom is in zero_private.h. Floor 5; shard
+ * thread, but for what update.c and reduce.c say of their device tasks.
+ */
+#pragma once
+
+#include "common/base/assert.h"
+#include "daemon/catalog/catalog.h"
+#include "daemon/device/device.h"
+#include "daemon/tier/move.h"
+#include "daemon/tier/tier.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/history.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/memory.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/residency.h"
+#include "daemon/zero/param/write.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/ahead.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/item.h"
+#include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/queue.h"
+#include "daemon/zero/step/step.h"
+#include "daemon/zero/tensor/tensor.h"
+#include "daemon/zero/zero.h"
+#include "daemon/zero/zero_private.h"
+#include "kernels/optim.h"
+
+struct zero_rank {
+	struct zero_job *job;
+	uint32_t number;
+	uint32_t uid;
+	int pid, pidfd; /* pidfd: our own */
+	uint64_t timeout_ns;
+	zero_broken_fn broken;
+	void *broken_arg;
+	bool is_member; /* of the job's present group */
+	int broken_error;
+	uint32_t broken_culprit;
+	struct zi_text broken_text;
+	struct zi_list notice_link;
+	struct zi_list ops; /* pending */
+	struct zero_op *gathered[_ZERO_GATHER_COUNT];
+	struct zero_snapshot *load;       /* a new job begins with this; NULL: empty */
+	struct zero_layout layout;        /* until materialised */
+	struct tier_charge stream_charge; /* for it */
+	uint32_t *pin_counts;             /* (unit_count,) */
+	uint32_t order_place;             /* in the recorded order of units */
+	struct zero_write *write;         /* of a unit's parameters; NULL: none */
+	struct tier_segment *spare;       /* a copy that it wrote into and may again; NULL: none */
+	struct zero_tensors *tensors;     /* NULL: none were opened */
+	uint16_t doing;                   /* opcode of the newest call */
+	uint32_t doing_unit;
+	uint64_t doing_ns;
+};
+
+struct zero_job {
+	struct zero *zero;
+	struct zi_list jobs_link;
+	char name[ZI_NAME_BYTES];
+	uint32_t uid;
+	struct zero_account *account; /* below the uid's */
+	struct tier *cpu_tier;
+	struct tier *nvme_tier;     /* NULL: state in memory alone */
+	struct nvme_flow *flow;     /* its share of the stores; NULL: there are none */
+	struct zi_timer pace_timer; /* is_paced: its next step waits for a budget, and for this */
+	bool is_paced;
+	struct dev *device;
+	uint32_t busy_count;
+	uint32_t attached_count; /* ranks, with those of replaced incarnations */
+	int refusal;             /* not 0: damaged; attach answers this */
+	struct zi_text refusal_text;
+	bool is_stuck;    /* could not be moved off a path, and that was told */
+	bool is_moving;   /* evacuate_commit.c: the catalog is told where its extents are now */
+	bool is_stored;   /* in the catalog */
+	bool is_deleting; /* zero_job_destroy(), or a ghost */
+	bool is_ghost;
+	bool is_destroy_due; /* zero_job_destroy() waits for what is in flight; */
+	bool is_undo_due;    /* so do extents of a step that will not be, */
+	bool is_unload_due;  /* and job_unload() after it */
+	struct zi_post delete_post;
+	struct zero_snapshot_op *found_op; /* restore_as.c: who waits for it */
+	struct zero_op *destroy_op;
+	struct zero_rank *destroy_rank;
+
+	struct zero_group group;
+	uint64_t stored_number; /* newest incarnation that the catalog knows */
+	struct zero_history history;
+
+	/* layout; there from the first materialize on */
+	struct zi_job_config config;
+	struct zero_layout layout;
+	struct zero_unit *units;
+	struct zero_subgroup *subgroups;
+	uint32_t subgroup_count, tile_count;
+	uint64_t element_count, padded_count;
+	uint64_t slot_bytes;
+	uint64_t param_bytes, grad_bytes; /* of a plane */
+
+	/* memory; there while materialised */
+	bool is_materializing;
+	uint32_t materialize_generation; /* of the group it is for */
+	bool is_loaded; /* param (and resident state) are those of the committed step */
+	uint32_t world;
+	struct tier_segment *param, *accum,
+		*state;                   /* param: the plane, or with residency the pool */
+	struct zero_residency *residency; /* parameters on NVMe; NULL: all in `param` */
+	struct tier_segment *grads[ZI_WORLD_MAX];
+	struct tier_staging *staging;
+	struct tier_segment *staging_segment; /* until it is adopted by the former */
+	struct zi_list warm;                  /* subgroups that have a slot of it, oldest first */
+	uint32_t resident_count;              /* subgroups before this one stay in `state` */
+	struct tier_charge nvme_charge;
+	struct zero_build *builds;
+	uint32_t build_count, build_pending;
+	double *norm_blocks; /* (block_count,) */
+	uint64_t block_count;
+	uint64_t *hashes[_ZERO_PLANE_COUNT][ZERO_HASHES]; /* (tile_count,) each */
+	struct zero_item *items;
+	uint32_t item_count;
+	/* Where a write of the step under way failed: nobody's until it ends, since something of it
+	 * may still land there. */
+	struct tier_extent *abandoned; /* (abandoned_max,) */
+	uint32_t abandoned_count, abandoned_max;
+
+	struct zero_queue queue;
+	struct zero_pipeline pipeline;
+	struct zero_step step;
+	int64_t committed_step;
+	int64_t current_step; /* in force; later than committed_step: ahead.c */
+	struct zero_marks committed;
+	uint64_t update_count;
+	double beta1_power, beta2_power;
+	/* in force: blob_index; committed: committed.blob_index; of the step: blob_next() */
+	struct zero_blob blobs[ZERO_BLOBS][ZI_WORLD_MAX];
+	uint32_t blob_index;
+	uint32_t write_unit; /* param_write_end under way */
+	struct dev_task write_task;
+	struct tier_segment *write_source;
+
+	struct catalog_request request;
+	struct catalog_job record;
+	struct catalog_extent *record_extents; /* (2 × subgroup_count,) */
+	uint32_t record_members; /* of the nvme tier, that lie under them: tier_member_bit() */
+	struct zero_flush record_flush;
+	struct catalog_blob record_blobs[ZI_WORLD_MAX];
+	struct catalog_traffic record_traffic[2 + TIER_MEMBERS_MAX];
+	struct zi_timer timer;
+	uint64_t timer_ns; /* deadline it is armed for; ZI_DEADLINE_NEVER: not */
+
+	struct zi_step_stats last_stats;
+	uint64_t read_bytes, write_bytes;
+	/* snapshot_interval: those that failed since the last one that did not, and why */
+	uint32_t unkept_count;
+	struct zi_text unkept_text;
+};
+
+/* ---- job.c ---- */
+
+int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job **ret_job);
+struct zero_job *job_free(struct zero_job *job);
+struct zero_job *job_find(struct zero *zero, const char *name);
+/* Of several tiers the index of the one with most room. */
+uint32_t job_roomiest(const struct tier *tiers, uint32_t count);
+void job_step_set(struct zero_job *job, enum zero_step_phase phase);
+void job_group_set(struct zero_job *job, enum zero_group_phase phase);
+const char *job_phase_name(const struct zero_job *job);
+static inline void job_busy(struct zero_job *job)
+{
+	job->busy_count++;
+}
+/* What was in flight is over. Whoever finds nothing more to do ends in job_settle(). */
+static inline void job_unbusy(struct zero_job *job)
+{
+	assert(job->busy_count > 0);
+	job->busy_count--;
+}
+/* Does what waits for quiet: ends a job, gives memory back, materialises. May free the job. */
+void job_settle(struct zero_job *job);
+/* Frees memory that an idle job need not hold. Nothing may be in flight. */
+void job_drop_memory(struct zero_job *job);
+void job_drop_param(struct zero_job *job);
+/* The part of it that serves one incarnation. */
+void job_drop_incarnation(struct zero_job *job);
+/* What is in memory is no longer what is committed; no-op where memory is the only copy. */
+void job_unload(struct zero_job *job);
+static inline bool job_is_nvme(const struct zero_job *job)
+{
+	return job->config.offload_optimizer == ZI_OFFLOAD_NVME;
+}
+/* Parameters on NVMe, and in memory those that are used: job->residency while materialised. */
+static inline bool job_has_pool(const struct zero_job *job)
+{
+	return job->config.offload_param == ZI_OFFLOAD_NVME;
+}
+static inline uint64_t job_world_mask(const struct zero_job *job)
+{
+	return job->group.world_size == 64 ? UINT64_MAX : (1ull << job->group.world_size) - 1;
+}
+static inline uint32_t job_state_bytes(const struct zero_job *job)
+{
+	return zi_state_element_bytes((enum zi_optimizer)job->config.optimizer,
+	                              (enum zi_dtype)job->config.param_dtype);
+}
+static inline uint64_t job_subgroup_state_bytes(const struct zero_job *job,
+                                                const struct zero_subgroup *subgroup)
+{
+	return (uint64_t)subgroup->element_count * job_state_bytes(job);
+}
+static inline uint64_t job_subgroup_param_bytes(const struct zero_job *job,
+                                                const struct zero_subgroup *subgroup)
+{
+	return (uint64_t)subgroup->element_count *
+	       zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+}
+
+/* Bytes of @element_count parameters. */
+static inline uint64_t job_param_bytes(const struct zero_job *job, uint64_t element_count)
+{
+	return element_count * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+}
+/* Where a unit's parameters are, without a pool. */
+static inline void *job_unit_param(const struct zero_job *job, uint32_t unit)
+{
+	return (char *)job->param->region.base + job->units[unit].param_offset;
+}
+
+/* ---- what a job is at ---- */
+
+static inline bool gather_is_full(const struct zero_job *job, enum zero_gather gather)
+{
+	return job->group.world_size && job->group.gather_masks[gather] == job_world_mask(job);
+}
+static inline void *grad_at(const struct zero_job *job, uint32_t rank, uint64_t offset)
+{
+	return (char *)job->grads[rank]->region.base + offset;
+}
+static inline struct zero_residence *residence_of(const struct zero_job *job, uint32_t unit)
+{
+	return &job->residency->units[unit];
+}
+static inline bool job_is_ahead(const struct zero_job *job)
+{
+	return job->current_step > job->committed_step;
+}
+static inline uint32_t job_interval(const struct zero_job *job)
+{
+	return ZI_MAX(job->config.commit_interval, 1u);
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The model's layout: what ranks stream, compared with each other and with the stored job, and what
+ * follows from it: units, subgroups, offsets (docs/ARITHMETIC.md, "Layout"). Floor 5, shard thread.
+ */
+#include "daemon/zero/job/layout.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/checked.h"
+#include "common/base/err.h"
+#include "common/wire/geometry.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/queue.h"
+
+/* Frees the arrays and empties @layout. */
+void layout_free(struct zero_layout *layout)
+{
+	free(layout->units);
+	free(layout->params);
+	*layout = (struct zero_layout){ 0 };
+}
+
+static int name_compare(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int units_check_unique(const struct zero_layout *layout, struct zi_text *text)
+{
+	_cleanup_(zi_freep) const char **names = NULL;
+
+	names = calloc(layout->unit_count, sizeof(*names));
+	if (!names)
+		return err_origin(-ENOMEM);
+	for (uint32_t i = 0; i < layout->unit_count; i++)
+		names[i] = layout->units[i].name;
+	qsort(names, layout->unit_count, sizeof(*names), name_compare);
+	for (uint32_t i = 1; i < layout->unit_count; i++)
+		if (strcmp(names[i - 1], names[i]) == 0)
+			return err_origin(zi_text_error(text, -EINVAL, "two units are called '%s'",
+			                                names[i]));
+	return 0;
+}
+
+/* Whole by itself: units are unique and not empty, sums fit. */
+int layout_check(const struct zero_layout *layout, struct zi_text *text)
+{
+	uint64_t total = 0;
+	uint32_t param = 0;
+
+	if (!layout->unit_count)
+		return err_origin(zi_text_error(text, -EINVAL, "the model has no units"));
+	for (uint32_t unit = 0; unit < layout->unit_count; unit++) {
+		uint32_t first = param;
+
+		for (; param < layout->param_count && layout->params[param].unit == unit; param++) {
+			const struct catalog_param *entry = &layout->params[param];
+			uint64_t count;
+
+			if (zi_geometry_elements(entry->shape, entry->dim_count, &count) ||
+			    !zi_checked_add(total, count, &total) || total >> 48)
+				return err_origin(zi_text_error(
+					text, -EINVAL,
+					"parameter '%s' of unit '%s': the model passes 2^48 "
+					"elements",
+					entry->name, layout->units[unit].name));
+		}
+		if (param == first)
+			return err_origin(zi_text_error(text, -EINVAL,
+			                                "unit '%s' has no parameters",
+			                                layout->units[unit].name));
+	}
+	return err_trace(units_check_unique(layout, text));
+}
+
+struct shape_text {
+	char chars[80];
+};
+
+static struct shape_text format_shape(const struct catalog_param *param)
+{
+	struct shape_text text = { "(" };
+	size_t used = 1;
+
+	for (uint32_t i = 0; i < param->dim_count && used < sizeof(text.chars); i++)
+		used += (size_t)snprintf(text.chars + used, sizeof(text.chars) - used, "%s%llu",
+		                         i ? "," : "", (unsigned long long)param->shape[i]);
+	if (used < sizeof(text.chars))
+		(void)snprintf(text.chars + used, sizeof(text.chars) - used, ")");
+	return text;
+}
+
+static int param_compare(const struct zero_layout *layout, const struct catalog_param *param,
+                         const char *who, const struct catalog_param *model, const char *model_who,
+                         struct zi_text *text)
+{
+	const char *unit = layout->units[param->unit].name;
+
+	if (param->unit != model->unit || strcmp(param->name, model->name) != 0)
+		return zi_text_error(
+			text, -EINVAL,
+			"%s: unit '%.60s' has a parameter '%.60s' where %s has '%.60s'", who, unit,
+			param->name, model_who, model->name);
+	if (param->dim_count == model->dim_count &&
+	    memcmp(param->shape, model->shape, sizeof(param->shape)) == 0)
+		return 0;
+	return zi_text_error(text, -EINVAL,
+	                     "%s: parameter '%.60s' of unit '%.60s' has shape %.40s, %s has %.40s",
+	                     who, param->name, unit, format_shape(param).chars, model_who,
+	                     format_shape(model).chars);
+}
+
+/* @who, @model_who: for the sentence. Return: 0; -EINVAL and the first difference. */
+int layout_compare(const struct zero_layout *layout, const char *who,
+                   const struct zero_layout *model, const char *model_who, struct zi_text *text)
+{
+	uint32_t unit_count = ZI_MIN(layout->unit_count, model->unit_count);
+	uint32_t param_count = ZI_MIN(layout->param_count, model->param_count);
+	int r;
+
+	for (uint32_t i = 0; i < unit_count; i++)
+		if (strcmp(layout->units[i].name, model->units[i].name) != 0)
+			return err_origin(zi_text_error(
+				text, -EINVAL, "%s: unit %u is '%.60s', %s has '%.60s'", who, i,
+				layout->units[i].name, model_who, model->units[i].name));
+	for (uint32_t i = 0; i < param_count; i++) {
+		r = param_compare(layout, &layout->params[i], who, &model->params[i], model_who,
+		                  text);
+		if (r)
+			return err_origin(r);
+	}
+	if (layout->unit_count == model->unit_count && layout->param_count == model->param_count)
+		return 0;
+	return err_origin(zi_text_error(text, -EINVAL,
+	                                "%s: %u units with %u parameters, %s has %u with %u", who,
+	                                layout->unit_count, layout->param_count, model_who,
+	                                model->unit_count, model->param_count));
+}
+
+/* ---- what follows from it ---- */
+
+/* Elements with padding. Precondition: layout_check(): parameters come unit by unit. */
+uint64_t layout_padded_count(const struct zero_layout *layout)
+{
+	uint64_t padded_count = 0, unit_count = 0;
+
+	for (uint32_t i = 0; i < layout->param_count; i++) {
+		const struct catalog_param *param = &layout->params[i];
+		uint64_t count = 0;
+
+		(void)zi_geometry_elements(param->shape, param->dim_count, &count); /* Checked. */
+		unit_count += count;
+		if (i + 1 < layout->param_count && param[1].unit == param->unit)
+			continue;
+		padded_count += zi_geometry_padded(unit_count);
+		unit_count = 0;
+	}
+	return padded_count;
+}
+
+/* Huge slots where they cost at most an eighth more than small ones. */
+static uint64_t choose_slot_bytes(const struct zero_job *job)
+{
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint64_t huge_bytes = 0;
+	uint64_t small_bytes = 0;
+
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		uint64_t padded = job->units[i].padded_count;
+
+		huge_bytes += zi_geometry_unit_bytes(padded, width, ZI_HUGE_PAGE_BYTES);
+		small_bytes += zi_geometry_unit_bytes(padded, width, ZI_STORE_ALIGN_BYTES);
+	}
+	if (job->cpu_tier->wants_huge && huge_bytes <= small_bytes + small_bytes / 8)
+		return ZI_HUGE_PAGE_BYTES;
+	return ZI_STORE_ALIGN_BYTES;
+}
+
+static void units_count(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->layout.param_count; i++) {
+		const struct catalog_param *param = &job->layout.params[i];
+		uint64_t count = 0;
+
+		(void)zi_geometry_elements(param->shape, param->dim_count, &count); /* Checked. */
+		job->units[param->unit].element_count += count;
+	}
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		struct zero_unit *unit = &job->units[i];
+
+		unit->padded_count = zi_geometry_padded(unit->element_count);
+		unit->subgroup_first = job->subgroup_count;
+		unit->subgroup_count = zi_geometry_subgroup_count(unit->padded_count);
+		job->subgroup_count += unit->subgroup_count;
+		job->element_count += unit->element_count;
+		job->padded_count += unit->padded_count;
+	}
+	job->block_count = job->padded_count / ZI_BLOCK_ELEMENTS;
+}
+
+static void units_place(struct zero_job *job)
+{
+	uint32_t param_width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint32_t grad_width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+
+	job->slot_bytes = choose_slot_bytes(job);
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		struct zero_unit *unit = &job->units[i];
+
+		unit->param_offset = job->param_bytes;
+		unit->grad_offset = job->grad_bytes;
+		job->param_bytes +=
+			zi_geometry_unit_bytes(unit->padded_count, param_width, job->slot_bytes);
+		job->grad_bytes +=
+			zi_geometry_unit_bytes(unit->padded_count, grad_width, job->slot_bytes);
+	}
+}
+
+static void subgroups_place(struct zero_job *job)
+{
+	uint32_t param_width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint32_t grad_width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint64_t global = 0;
+
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		const struct zero_unit *unit = &job->units[i];
+		uint64_t local = 0;
+
+		for (uint32_t index = 0; index < unit->subgroup_count; index++) {
+			struct zero_subgroup *subgroup =
+				&job->subgroups[unit->subgroup_first + index];
+
+			*subgroup = (struct zero_subgroup){
+				.job = job,
+				.unit = i,
+				.index = index,
+				.element_count = (uint32_t)zi_geometry_subgroup_elements(
+					unit->padded_count, index),
+				.tile_first = job->tile_count,
+				.param_offset = unit->param_offset + local * param_width,
+				.grad_offset = unit->grad_offset + local * grad_width,
+				.accum_offset = (global + local) * sizeof(float),
+				.block_first = (global + local) / ZI_BLOCK_ELEMENTS,
+			};
+			subgroup->tile_count = zi_geometry_tile_count(subgroup->element_count);
+			job->tile_count += subgroup->tile_count;
+			local += subgroup->element_count;
+		}
+		assert(local == unit->padded_count);
+		global += local;
+	}
+}
+
+/*
+ * Units, subgroups, and every array whose length follows from the layout, so that a step allocates
+ * nothing. job->layout and job->config are set. Return: 0; -ENOMEM.
+ */
+int layout_build(struct zero_job *job, struct zi_text *text)
+{
+	uint64_t subgroups = 0;
+
+	assert(!job->units);
+	job->units = calloc(job->layout.unit_count, sizeof(*job->units));
+	if (!job->units)
+		goto nomem;
+	units_count(job);
+	units_place(job);
+	subgroups = job->subgroup_count;
+	job->subgroups = calloc(subgroups, sizeof(*job->subgroups));
+	job->norm_blocks = calloc(job->block_count, sizeof(*job->norm_blocks));
+	job->record_extents = calloc(subgroups * 2, sizeof(*job->record_extents));
+	if (!job->subgroups || !job->norm_blocks || !job->record_extents)
+		goto nomem;
+	subgroups_place(job);
+	if (queue_build(job))
+		goto nomem;
+	for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+		for (uint32_t i = 0; i < ZERO_HASHES; i++) {
+			job->hashes[plane][i] = calloc(job->tile_count, sizeof(uint64_t));
+			if (!job->hashes[plane][i])
+				goto nomem;
+		}
+	return 0;
+nomem:
+	layout_unbuild(job);
+	return err_origin(zi_text_error(text, -ENOMEM, "no memory for the job's tables"));
+}
+
+/* The layout goes as well. */
+void layout_unbuild(struct zero_job *job)
+{
+	free(job->units);
+	free(job->subgroups);
+	free(job->norm_blocks);
+	free(job->record_extents);
+	queue_unbuild(job);
+	job->units = NULL;
+	job->subgroups = NULL;
+	job->norm_blocks = NULL;
+	job->record_extents = NULL;
+	for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+		for (uint32_t i = 0; i < ZERO_HASHES; i++) {
+			free(job->hashes[plane][i]);
+			job->hashes[plane][i] = NULL;
+		}
+	job->subgroup_count = 0;
+	job->tile_count = 0;
+	job->element_count = 0;
+	job->padded_count = 0;
+	job->block_count = 0;
+	job->param_bytes = 0;
+	job->grad_bytes = 0;
+	layout_free(&job->layout);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Units and subgroups of a model. Floor 5, shard thread. */
+#pragma once
+
+#include "common/base/types.h"
+#include "daemon/catalog/catalog.h"
+#include "daemon/device/device.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/zero.h"
+
+struct zero_job;
+
+/* What a rank streams, and what a job keeps. */
+struct zero_layout {
+	struct catalog_unit *units;
+	struct catalog_param *params;
+	uint32_t unit_count, unit_capacity;
+	uint32_t param_count, param_capacity;
+};
+
+struct zero_unit {
+	uint64_t element_count, padded_count;
+	uint64_t param_offset, grad_offset; /* bytes in the planes */
+	uint32_t subgroup_first, subgroup_count;
+	/* this step */
+	uint64_t handed_mask;  /* ranks that handed over this micro-batch's gradient */
+	uint64_t held_mask;    /* ranks whose buffer is the daemon's */
+	uint32_t micro_done;   /* micro-batches that are reduced */
+	uint32_t reduce_count; /* subgroups that are being reduced */
+	bool is_ready;         /* its update may begin: nobody uses it any more */
+	uint32_t update_count; /* subgroups that are not yet at this step */
+	uint32_t place;        /* in the foretold order */
+	uint32_t write_count;  /* subgroups whose new parameters are not yet in the store */
+	/* between steps */
+	bool is_written;    /* by param_write_end, and not committed */
+	bool is_copying;    /* param_write_end is at work */
+	bool is_param_next; /* the newest parameters lie in the extents of the commit to come */
+};
+
+struct zero_subgroup {
+	struct zero_job *job;
+	uint32_t unit, index;
+	uint32_t element_count;
+	uint32_t tile_first, tile_count;                  /* place in the arrays of checksums */
+	uint64_t param_offset, grad_offset, accum_offset; /* bytes in the planes */
+	uint64_t block_first;                             /* place in the norm's blocks */
+	struct zero_place places[_ZERO_PLANE_COUNT];
+	bool is_reset; /* state counts as zero since param_write_end, whatever is committed */
+	void *memory;  /* resident state; NULL: goes through staging */
+	void *warm;    /* a slot of staging with its state (warm.c); NULL: none */
+	struct zi_list warm_link;
+	bool is_first_micro, is_last_micro; /* of the reduction under way */
+	struct dev_task reduce_task;
+};
+
+void layout_free(struct zero_layout *layout);
+int layout_check(const struct zero_layout *layout, struct zi_text *text);
+/* -EINVAL and the first difference, in terms of @who and @model_who. */
+int layout_compare(const struct zero_layout *layout, const char *who,
+                   const struct zero_layout *model, const char *model_who, struct zi_text *text);
+/* Elements with padding of a layout that was checked. */
+uint64_t layout_padded_count(const struct zero_layout *layout);
+/* Units and subgroups of job->layout, and the arrays that a step needs. */
+int layout_build(struct zero_job *job, struct zi_text *text);
+void layout_unbuild(struct zero_job *job);

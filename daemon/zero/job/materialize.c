@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Materialise: every rank has said what the model is; now its memory appears. Floor 5, shard
+ * thread.
+ *
+ *   gather ─▶ plan (charges) ─▶ build (device threads) ─▶ load (disk) ─▶ catalog ─▶ LIVE
+ * A failure anywhere gives everything back and every rank hears the same; the group stays FORMING,
+ * so that they may try again. A group that broke meanwhile is noticed between any two of these.
+ */
+#include "daemon/zero/job/materialize.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/history.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/memory.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/stream.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/snapshot/load.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/step.h"
+
+static bool is_wanted(const struct zero_job *job)
+{
+	return job->group.phase == ZERO_GROUP_FORMING &&
+	       job->group.generation == job->materialize_generation;
+}
+
+/* Every rank has come, and nothing of the former group is in flight. */
+bool materialize_is_due(const struct zero_job *job)
+{
+	return job->group.phase == ZERO_GROUP_FORMING && !job->is_materializing &&
+	       !job->is_deleting && !job->busy_count && !job_is_ahead(job) &&
+	       job->step.phase == ZERO_STEP_NONE && gather_is_full(job, ZERO_GATHER_MATERIALIZE);
+}
+
+/* See materialize.h. */
+bool materialize_is_on(const struct zero_job *job)
+{
+	return job->is_materializing && is_wanted(job);
+}
+
+static void materialize_end(struct zero_job *job, int error, const struct zi_text *text)
+{
+	bool is_told = is_wanted(job);
+
+	assert(job->is_materializing);
+	assert(job->busy_count == 0);
+	job->is_materializing = false;
+	if (error) {
+		if (!job->is_stored)
+			load_undo(job);
+		if (!job->is_stored && is_told) {
+			/* It came from rank 0, who may try again. */
+			job->group.ranks[0]->layout = job->layout;
+			job->layout = (struct zero_layout){ 0 };
+		}
+		job_drop_memory(job);
+	} else {
+		assert(is_told);
+		for (uint32_t i = 0; i < job->world; i++) {
+			stream_drop(job->group.ranks[i]);
+			load_forget(job->group.ranks[i]);
+		}
+		/* Loaded from a snapshot: memory is the only copy from here on. */
+		if (!job_is_nvme(job))
+			extents_release_all(job);
+		job_group_set(job, ZERO_GROUP_LIVE);
+	}
+	if (is_told)
+		gather_complete(job, ZERO_GATHER_MATERIALIZE, error, text);
+	job_settle(job);
+}
+
+/* True when it goes on; otherwise it has ended. */
+static bool goes_on(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (!error && is_wanted(job))
+		return true;
+	materialize_end(job, error ? error : -ECANCELED, text);
+	return false;
+}
+
+static void recorded(struct catalog_request *request);
+
+/* A job the catalog does not know; then an incarnation it does not know; then done. */
+static void record(struct zero_job *job)
+{
+	bool is_known = job->is_stored && job->stored_number == job->group.number;
+	struct zi_text text;
+	int r;
+
+	if (!is_known) {
+		r = history_record(&job->history, job->stored_number);
+		if (r) {
+			zi_text_set(&text, "no memory for the names of job '%s'", job->name);
+			materialize_end(job, r, &text);
+			return;
+		}
+		request_submit(job, job->is_stored ? CATALOG_JOB_INCARNATION : CATALOG_JOB_CREATE,
+		               recorded);
+		return;
+	}
+	r = memory_hand_out(job);
+	if (r)
+		zi_text_set(&text, "handing memory of job '%s' to its ranks: %s", job->name,
+		            zi_err_name(r));
+	materialize_end(job, r, &text);
+}
+
+static void recorded(struct catalog_request *request)
+{
+	struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero *zero = job->zero;
+
+	request_end(job);
+	if (!request->result) {
+		job->is_stored = true;
+		job->stored_number = job->record.incarnation_number;
+	}
+	if (goes_on(job, request->result, &request->text))
+		record(job);
+	zero_drain(zero);
+}
+
+/* The LOAD pipeline has ended. */
+void materialize_loaded(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (!error)
+		job->is_loaded = true;
+	if (goes_on(job, error, text))
+		record(job);
+}
+
+static void built(struct zero_job *job)
+{
+	struct zi_text text = { "" };
+	int error = 0;
+
+	for (uint32_t i = 0; i < job->build_count && !error; i++) {
+		error = job->builds[i].error;
+		text = job->builds[i].text;
+	}
+	if (!goes_on(job, error, &text))
+		return;
+	error = memory_finish(job, &text);
+	if (!goes_on(job, error, &text))
+		return;
+	if (!job->is_loaded)
+		pipeline_start(job, ZERO_PIPELINE_LOAD);
+	else
+		record(job);
+}
+
+static void build_run(struct dev_task *task)
+{
+	struct zero_build *build = container_of(task, struct zero_build, task);
+
+	build->error = tier_segment_build(build->segment, &build->text);
+}
+
+static void build_done(struct dev_task *task)
+{
+	struct zero_job *job = container_of(task, struct zero_build, task)->job;
+	struct zero *zero = job->zero;
+
+	job_unbusy(job);
+	assert(job->build_pending > 0);
+	if (--job->build_pending == 0)
+		built(job);
+	zero_drain(zero);
+}
+
+/* Before any table is made: those are small beside the planes, if the planes fit. */
+static int check_bytes(const struct zero_job *job, struct zi_text *text)
+{
+	uint64_t element_bytes = job->world * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint64_t bytes;
+
+	if (!job_has_pool(job))
+		element_bytes += zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	/* Fits: 2^48 elements, each unit's padding, 64 ranks. */
+	bytes = layout_padded_count(&job->layout) * element_bytes;
+	if (bytes <= job->cpu_tier->capacity_bytes)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -ENOSPC,
+		"%s of job '%s' with %u ranks take %s, %s has %s in all: raise tier.cpu.capacity, "
+		"or use fewer ranks",
+		job_has_pool(job) ? "gradients" : "parameters and gradients", job->name, job->world,
+		zi_format_bytes(bytes).chars, job->cpu_tier->name,
+		zi_format_bytes(job->cpu_tier->capacity_bytes).chars));
+}
+
+static int prepare(struct zero_job *job, struct zi_text *text)
+{
+	int r;
+
+	job_drop_incarnation(job);
+	if (job_is_nvme(job)) {
+		/* Its resident share may be another one now. */
+		job->state = tier_segment_unref(job->state);
+		for (uint32_t i = 0; i < job->subgroup_count; i++)
+			job->subgroups[i].memory = NULL;
+	}
+	job_unload(job);
+	job->config = job->group.config;
+	static_assert(ZI_IO_WEIGHT_MAX <= NVME_FLOW_WEIGHT_MAX, "what was checked is allowed");
+	static_assert(ZI_IO_WEIGHT_DEFAULT == NVME_FLOW_WEIGHT_DEFAULT, "0 is the same to both");
+	if (job->flow)
+		(void)nvme_flow_weigh(job->flow, job->config.io_weight);
+	if (job_has_pool(job))
+		job_drop_param(job); /* It may have had all of them in memory before. */
+	job->world = job->group.world_size;
+	if (!job->layout.unit_count) {
+		job->layout = job->group.ranks[0]->layout;
+		job->group.ranks[0]->layout = (struct zero_layout){ 0 };
+		stream_drop(job->group.ranks[0]);
+	}
+	if (!job->units) {
+		r = check_bytes(job, text);
+		if (!r)
+			r = layout_build(job, text);
+		if (!r && load_is_due(job))
+			r = load_adopt(job, text);
+		if (r)
+			return err_trace(r);
+	}
+	return err_trace(memory_plan(job, text));
+}
+
+/* Precondition: materialize_is_due(). Ends in materialize_end(), possibly before this returns. */
+void materialize_start(struct zero_job *job)
+{
+	struct zi_text text = { "" };
+	int r;
+
+	assert(materialize_is_due(job));
+	job->is_materializing = true;
+	job->materialize_generation = job->group.generation;
+	r = prepare(job, &text);
+	if (r) {
+		materialize_end(job, r, &text);
+		return;
+	}
+	assert(job->build_count > 0);
+	job->build_pending = job->build_count;
+	for (uint32_t i = 0; i < job->build_count; i++) {
+		job->builds[i].task = (struct dev_task){ .run = build_run,
+			                                 .done = build_done,
+			                                 .loop = job->zero->options.loop };
+		job_busy(job);
+		dev_submit(job->device, &job->builds[i].task);
+	}
+}
+
+/* The stored job, or else another rank that waits here: what this one's model must equal. */
+static int compare(struct zero_rank *rank, struct zi_text *text)
+{
+	struct zero_job *job = rank->job;
+	struct zi_text why = { "" };
+	char who[24];
+	char model_who[24];
+	int r;
+
+	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
+	if (job->is_stored) {
+		r = layout_compare(&rank->layout, who, &job->layout, "the stored job", &why);
+		if (r)
+			zi_text_set(text,
+			            "%.180s; give it the model that it has, or name another job",
+			            why.chars);
+		return err_trace(r);
+	}
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_rank *model = job->group.ranks[i];
+
+		if (!model || model == rank || !model->gathered[ZERO_GATHER_MATERIALIZE])
+			continue;
+		(void)snprintf(model_who, sizeof(model_who), "rank %u", i); /* Fits. */
+		r = layout_compare(&rank->layout, who, &model->layout, model_who, &why);
+		if (r)
+			zi_text_set(text, "%.200s; all ranks must have the same model", why.chars);
+		return err_trace(r);
+	}
+	return 0;
+}
+
+/**
+ * zero_materialize() - this rank's model is whole
+ * @op: completes when all ranks have come and memory is there, or with one error for all
+ *
+ * A model that differs breaks the group. Twice is once. Context: shard thread.
+ */
+void zero_materialize(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	struct zi_text text = { "" };
+	int r;
+
+	if (!op_begin(rank, op, ZERO_OP_MATERIALIZE)) {
+		zero_drain(zero);
+		return;
+	}
+	if (job->group.phase == ZERO_GROUP_LIVE) {
+		op_complete(op, 0);
+		zero_drain(zero);
+		return;
+	}
+	if (materialize_is_on(job)) {
+		op_fail(op, -EALREADY, "materialize was called before and has not ended yet");
+		zero_drain(zero);
+		return;
+	}
+	r = layout_check(&rank->layout, &text);
+	if (r) {
+		op->text = text;
+		op_complete(op, r);
+		zero_drain(zero);
+		return;
+	}
+	r = compare(rank, &text);
+	if (!r)
+		r = load_check(rank, &text);
+	if (op_gather(op, ZERO_GATHER_MATERIALIZE) && !r)
+		job_settle(job); /* Into materialize_start(), now or later. */
+	if (r && job->group.phase == ZERO_GROUP_FORMING)
+		group_break(job, r, rank->number, &text);
+	zero_drain(zero);
+}
+
+/* What a materialised rank is given; the segments stay the job's. Context: shard thread. */
+void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_materialized)
+{
+	const struct zero_job *job = rank->job;
+
+	assert(job->group.phase == ZERO_GROUP_LIVE);
+	*ret_materialized = (struct zero_materialized){
+		.committed_step = job->committed_step,
+		.slot_bytes = job->slot_bytes,
+		.param = job->param,
+		.grad = job->grads[rank->number],
+	};
+}
+
+/* Return: units of the job once it is materialised for this rank, else 0. */
+uint32_t zero_unit_count(const struct zero_rank *rank)
+{
+	return rank->pin_counts && rank->job->group.phase == ZERO_GROUP_LIVE && !rank->broken_error
+	               ? rank->job->layout.unit_count
+	               : 0;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory and state of a job, built when its ranks are there. Floor 5, shard thread. */
+#pragma once
+
+#include "common/base/types.h"
+#include "daemon/zero/zero.h"
+
+struct zero_job;
+
+bool materialize_is_due(const struct zero_job *job);
+/* The present group's memory is being made; a former one's may still be on its way to nobody. */
+bool materialize_is_on(const struct zero_job *job);
+void materialize_start(struct zero_job *job);
+/* The load pipeline has ended. */
+void materialize_loaded(struct zero_job *job, int error, const struct zi_text *text);

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pending requests of ranks: begin, wait, gather, complete, expire. Floor 5, shard thread.
+ *
+ * An op that must wait lies in its rank's list. What the daemon does (an update, a reduction) makes
+ * ops_retry() look again at those that wait for it: level-triggered, so no event can be missed;
+ * lists are as short as a ring. What needs every rank waits in a *gather*. One timer per job
+ * expires both.
+ */
+#include "daemon/zero/job/op.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/param/unit.h"
+#include "daemon/zero/step/step.h"
+
+/* Return: what people call it. */
+const char *op_name(uint16_t opcode)
+{
+	switch (opcode) {
+	case ZERO_OP_MATERIALIZE:
+		return "materialize";
+	case ZERO_OP_WRITE_BEGIN:
+		return "param_write_begin";
+	case ZERO_OP_WRITE_END:
+		return "param_write_end";
+	case ZERO_OP_DESTROY:
+		return "destroy";
+	case ZERO_OP_TENSOR_OPEN:
+		return "tensor_open";
+	default:
+		return zi_opcode_name(opcode);
+	}
+}
+
+static bool has_unit(uint16_t opcode)
+{
+	return opcode == ZI_OP_UNSHARD || opcode == ZI_OP_RESHARD || opcode == ZI_OP_PREFETCH ||
+	       opcode == ZI_OP_GRAD_ACQUIRE || opcode == ZI_OP_REDUCE ||
+	       opcode == ZERO_OP_WRITE_BEGIN || opcode == ZERO_OP_WRITE_END;
+}
+
+/* Fills the private part. Return: false when the op was completed, as it cannot be served now. */
+bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
+{
+	const struct zero_job *job = rank->job;
+
+	assert(op->done);
+	op->opcode = opcode;
+	op->rank = rank;
+	op->result = 0;
+	op->has_waited = false;
+	op->offset_bytes = 0;
+	op->text.chars[0] = '\0';
+	op->queued_ns = zi_clock_now_ns();
+	zi_list_init(&op->link);
+	rank->doing = opcode;
+	rank->doing_unit = op->unit;
+	rank->doing_ns = op->queued_ns;
+	if (rank->broken_error) {
+		op->text = rank->broken_text;
+		op_complete(op, rank->broken_error);
+		return false;
+	}
+	/* The group breaks when its step has been written. */
+	if (job->group.phase == ZERO_GROUP_LIVE && job->group.error && !job->group.is_left) {
+		op->text = job->group.text;
+		op_complete(op, job->group.error);
+		return false;
+	}
+	/* Its extents are about to be free, and its request to the catalog is in use. */
+	if (job->is_deleting) {
+		op_fail(op, -EBUSY, "job '%s' is being deleted", job->name);
+		return false;
+	}
+	if (opcode == ZERO_OP_MATERIALIZE || opcode == ZERO_OP_DESTROY)
+		return true;
+	if (job->group.phase != ZERO_GROUP_LIVE) {
+		op_fail(op, -EINVAL, "%s before materialize", op_name(opcode));
+		return false;
+	}
+	if (has_unit(opcode) && op->unit >= job->layout.unit_count) {
+		op_fail(op, -EINVAL, "unit %u: the job has %u", op->unit, job->layout.unit_count);
+		return false;
+	}
+	return true;
+}
+
+/* Not yet seen by its owner: zero_drain() calls `done`. */
+void op_complete(struct zero_op *op, int result)
+{
+	struct zero_rank *rank = op->rank;
+
+	assert(result <= 0);
+	if (result && !op->text.chars[0])
+		zi_text_set(&op->text, "%s: %s", op_name(op->opcode), zi_err_name(result));
+	op->result = result;
+	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
+		if (rank->gathered[i] == op)
+			rank->gathered[i] = NULL;
+	if (rank->write && rank->write->op == op)
+		rank->write->op = NULL;
+	if (rank->job->destroy_op == op)
+		rank->job->destroy_op = NULL;
+	zi_list_remove(&op->link);
+	zi_list_push_back(&rank->job->zero->completed, &op->link);
+}
+
+/* Completes @op with @error and a sentence. */
+void op_fail(struct zero_op *op, int error, const char *format, ...)
+{
+	va_list args;
+
+	assert(error < 0);
+	va_start(args, format);
+	(void)vsnprintf(op->text.chars, sizeof(op->text.chars), format, args); /* Cut: a text. */
+	va_end(args);
+	op_complete(op, error);
+}
+
+/* ---- time ---- */
+
+static uint64_t op_deadline_ns(const struct zero_op *op)
+{
+	if (op->rank->timeout_ns > ZI_DEADLINE_NEVER - op->queued_ns)
+		return ZI_DEADLINE_NEVER;
+	return op->queued_ns + op->rank->timeout_ns;
+}
+
+static struct zero_op *first_due(struct zero_job *job)
+{
+	struct zero_op *first = NULL;
+
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		if (!job->group.ranks[i])
+			continue;
+		zi_list_for_each(link, &job->group.ranks[i]->ops) {
+			struct zero_op *op = container_of(link, struct zero_op, link);
+
+			if (!first || op_deadline_ns(op) < op_deadline_ns(first))
+				first = op;
+		}
+	}
+	return first;
+}
+
+/* "rank 1 (pid 77) did not come, its last call was REDUCE 0.2 s ago; rank 2 is not attached" */
+static void say_absent(const struct zero_job *job, enum zero_gather gather, struct zi_text *text)
+{
+	uint64_t now_ns = zi_clock_now_ns();
+	size_t used = strlen(text->chars);
+
+	for (uint32_t i = 0; i < job->group.world_size && used < sizeof(text->chars); i++) {
+		const struct zero_rank *rank = job->group.ranks[i];
+		size_t left = sizeof(text->chars) - used;
+		int written;
+
+		if (job->group.gather_masks[gather] >> i & 1)
+			continue;
+		if (!rank)
+			written =
+				snprintf(text->chars + used, left, "; rank %u is not attached", i);
+		else if (!rank->doing)
+			written = snprintf(text->chars + used, left,
+			                   "; rank %u (pid %d) did not come, it only attached", i,
+			                   rank->pid);
+		else
+			written = snprintf(
+				text->chars + used, left,
+				"; rank %u (pid %d) did not come, its last call was %s %.1f s ago",
+				i, rank->pid, op_name(rank->doing),
+				(double)(now_ns - rank->doing_ns) / (double)ZI_NS_PER_S);
+		used += written > 0 ? (size_t)written : left;
+	}
+}
+
+static const char *waited_for(const struct zero_op *op)
+{
+	switch (op->opcode) {
+	case ZI_OP_UNSHARD:
+		if (op->has_waited)
+			return "its parameters are still being read, or other ranks keep so many "
+			       "units unsharded that param_budget_bytes has no room";
+		return "the unit is not at the current step yet";
+	case ZI_OP_GRAD_ACQUIRE:
+		return "the daemon needs the gradient, or another rank has not handed its over";
+	case ZI_OP_STEP_BEGIN:
+		if (op->rank->job->is_paced)
+			return "the day's write budget of its uid or store is used up, and slows "
+			       "it down (raise timeout_ms, or the budget)";
+		return "the former step is still being written";
+	case ZI_OP_STEP:
+	case ZI_OP_COMMIT:
+		return "the former step is still being written";
+	case ZI_OP_TENSOR_ALLOC:
+		return "no room in the budget for tensors, what is put is still being stored";
+	case ZI_OP_TENSOR_PUT:
+		return "it is still being stored, and stays in memory";
+	case ZI_OP_TENSOR_PREFETCH:
+	case ZI_OP_TENSOR_GET:
+		return "it is still being read, or the budget for tensors has no room for it";
+	default:
+		return "memory is still being prepared";
+	}
+}
+
+static void op_expire(struct zero_op *op)
+{
+	struct zero_job *job = op->rank->job;
+	double seconds = (double)op->rank->timeout_ns / (double)ZI_NS_PER_S;
+	struct zi_text text;
+
+	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++) {
+		if (op->rank->gathered[i] != op || gather_is_full(job, i))
+			continue;
+		zi_text_set(&text, "%s timed out after %.1f s", op_name(op->opcode), seconds);
+		say_absent(job, i, &text);
+		gather_complete(job, i, -ETIMEDOUT, &text);
+		ops_retry(job); /* After a step() that is void an unshard may go on. */
+		return;
+	}
+	tensor_op_abandon(op);
+	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %s", op_name(op->opcode), seconds,
+	        waited_for(op));
+}
+
+static void timer_due(struct zi_timer *timer)
+{
+	struct zero_job *job = container_of(timer, struct zero_job, timer);
+	struct zero *zero = job->zero;
+	uint64_t now_ns = zi_clock_now_ns();
+	struct zero_op *op;
+
+	job->timer_ns = ZI_DEADLINE_NEVER;
+	/* Each turn completes one op at least: bounded by what is pending. */
+	while ((op = first_due(job)) && op_deadline_ns(op) <= now_ns)
+		op_expire(op);
+	if (op && op_deadline_ns(op) != ZI_DEADLINE_NEVER) {
+		job->timer_ns = op_deadline_ns(op);
+		zi_loop_arm(zero->options.loop, &job->timer, job->timer_ns, timer_due);
+	}
+	zero_drain(zero);
+}
+
+/* Pending from now on, with the rank's timeout. */
+void op_wait(struct zero_op *op)
+{
+	struct zero_job *job = op->rank->job;
+	uint64_t deadline_ns = op_deadline_ns(op);
+
+	assert(!zi_list_is_linked(&op->link));
+	zi_list_push_back(&op->rank->ops, &op->link);
+	if (deadline_ns >= job->timer_ns)
+		return;
+	job->timer_ns = deadline_ns;
+	zi_loop_arm(job->zero->options.loop, &job->timer, deadline_ns, timer_due);
+}
+
+/* ---- gathers ---- */
+
+/* Waits with the others. Return: true when every rank of the world has come. -EALREADY: twice. */
+bool op_gather(struct zero_op *op, enum zero_gather gather)
+{
+	struct zero_rank *rank = op->rank;
+	struct zero_job *job = rank->job;
+	uint64_t bit = 1ull << rank->number;
+
+	if (job->group.gather_masks[gather] & bit) {
+		op_fail(op, -EALREADY, "%s was called before and has not ended yet",
+		        op_name(op->opcode));
+		return false;
+	}
+	job->group.gather_masks[gather] |= bit;
+	rank->gathered[gather] = op;
+	op_wait(op);
+	return gather_is_full(job, gather);
+}
+
+/* Everyone who waits in it is told; it may begin anew. @text may be NULL on success. */
+void gather_complete(struct zero_job *job, enum zero_gather gather, int result,
+                     const struct zi_text *text)
+{
+	job->group.gather_masks[gather] = 0;
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		struct zero_rank *rank = job->group.ranks[i];
+		struct zero_op *op = rank ? rank->gathered[gather] : NULL;
+
+		if (!op)
+			continue;
+		if (result && text)
+			op->text = *text;
+		op_complete(op, result);
+	}
+}
+
+/* Looks again at every op that waits for the daemon (unshard, grad_acquire, step_begin). */
+void ops_retry(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		if (!job->group.ranks[i])
+			continue;
+		zi_list_for_each_safe(link, &job->group.ranks[i]->ops) {
+			struct zero_op *op = container_of(link, struct zero_op, link);
+
+			if (op->opcode == ZI_OP_UNSHARD)
+				unit_try_unshard(op);
+			else if (op->opcode == ZI_OP_GRAD_ACQUIRE)
+				unit_try_grad_acquire(op);
+			else if (op->opcode == ZI_OP_STEP_BEGIN)
+				step_try_begin(op);
+			/* A failed step_begin may have broken the group: its lists are empty. */
+			if (job->group.phase != ZERO_GROUP_LIVE)
+				return;
+		}
+	}
+}
+
+/* A rank leaves: what is pending or not yet told ends now, in this call. */
+void ops_cancel(struct zero_rank *rank)
+{
+	struct zero *zero = rank->job->zero;
+	struct zi_list *link;
+
+	zi_list_for_each_safe(pending, &rank->ops) {
+		struct zero_op *op = container_of(pending, struct zero_op, link);
+
+		op_fail(op, -ECANCELED, "%s was cancelled: this rank leaves", op_name(op->opcode));
+	}
+	for (;;) {
+		struct zero_op *op = NULL;
+
+		for (link = zero->completed.next; link != &zero->completed && !op;
+		     link = link->next)
+			if (container_of(link, struct zero_op, link)->rank == rank)
+				op = container_of(link, struct zero_op, link);
+		if (!op)
+			return;
+		zi_list_remove(&op->link);
+		op->done(op);
+	}
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of ranks that take their time, and gathers: calls that every rank makes. Floor 5, shard
+ * thread.
+ */
+#pragma once
+
+#include "common/base/types.h"
+#include "daemon/zero/zero.h"
+
+struct zero_job;
+struct zero_rank;
+
+/* Calls that wait for every rank. */
+enum zero_gather {
+	ZERO_GATHER_MATERIALIZE,
+	ZERO_GATHER_WRITE_END,
+	ZERO_GATHER_COMMIT,
+	ZERO_GATHER_STEP,
+	ZERO_GATHER_BARRIER,
+	_ZERO_GATHER_COUNT
+};
+
+/* Opcodes of calls that do not come through the ring. */
+enum {
+	ZERO_OP_MATERIALIZE = _ZI_OP_COUNT,
+	ZERO_OP_WRITE_BEGIN,
+	ZERO_OP_WRITE_END,
+	ZERO_OP_DESTROY,
+	ZERO_OP_TENSOR_OPEN,
+	_ZERO_OP_COUNT
+};
+
+/* Fills the private part; false when the op was completed because the rank is out. */
+bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode);
+void op_complete(struct zero_op *op, int result);
+void op_fail(struct zero_op *op, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void op_wait(struct zero_op *op); /* pending from now on, with the rank's timeout */
+/* Waits in a gather. True when every rank of the world has come. -EALREADY twice. */
+bool op_gather(struct zero_op *op, enum zero_gather gather);
+void gather_complete(struct zero_job *job, enum zero_gather gather, int result,
+                     const struct zi_text *text);
+/* Looks again at every op that waits for the daemon (unshard, grad_acquire, step_begin). */
+void ops_retry(struct zero_job *job);
+const char *op_name(uint16_t opcode);
+/* Ends what waits on a rank's behalf, at once: ops pending and completed. */
+void ops_cancel(struct zero_rank *rank);

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a demand for which there is no room will ever be met. Floor 5, shard thread. */
+#pragma once
+
+#include "common/base/types.h"
+#include "daemon/zero/zero.h"
+
+struct zero_job;
+
+bool demand_is_hopeless(struct zero_job *job);
+int demand_refuse(const struct zero_job *job, struct zero_op *op);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where in the pool a run of slots may lie, and who must go for it. Floor 5, shard thread. */
+#pragma once
+
+#include "common/base/types.h"
+
+/* A unit's slots in the pool. */
+struct zero_run {
+	uint32_t unit;
+	uint32_t first, count;
+	uint64_t distance; /* uses until it is used next */
+	bool is_fixed;     /* must stay */
+};
+
+/* A window of the pool, and what lies in it. */
+struct zero_room {
+	uint32_t first;               /* slot */
+	uint32_t run_first, run_last; /* runs that must go: first, and one after the last */
+};
+
+bool room_choose(const struct zero_run *runs, uint32_t run_count, uint32_t slot_count,
+                 uint32_t wanted, uint64_t soonest, struct zero_room *ret_room);

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The layout as a rank streams it, entry by entry, before it materialises. Floor 5, shard thread.
+ * Bounded by limits.units and limits.params, and paid for by the job's uid like any other memory
+ * that a client has us hold; what becomes the job's own is among its tables (ARCHITECTURE, Memory).
+ */
+#include "daemon/zero/param/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/op.h"
+
+/* Memory of @layout's arrays. */
+static uint64_t stream_bytes(const struct zero_layout *layout)
+{
+	return layout->unit_capacity * sizeof(*layout->units) +
+	       layout->param_capacity * sizeof(*layout->params);
+}
+
+/* What the rank streamed goes, or has become the job's. */
+void stream_drop(struct zero_rank *rank)
+{
+	layout_free(&rank->layout);
+	tier_charge_return(&rank->stream_charge);
+}
+
+/* Pays for @more_bytes beside what is there. -ENOSPC, -EDQUOT. */
+static int stream_pay(struct zero_rank *rank, uint64_t more_bytes, struct zi_text *text)
+{
+	struct zero_job *job = rank->job;
+	struct tier_account *account = &job->account->account;
+	uint64_t bytes = stream_bytes(&rank->layout) + more_bytes;
+	uint64_t paid_bytes = rank->stream_charge.bytes;
+	struct zi_text why = { "" };
+	int r;
+
+	/* Of the whole: a charge is one piece. */
+	tier_charge_return(&rank->stream_charge);
+	r = tier_charge_take(&rank->stream_charge, job->cpu_tier, account, bytes, &why);
+	if (!r)
+		return 0;
+	zi_text_set(text, "the layout that rank %u streams: %.200s", rank->number, why.chars);
+	if (paid_bytes) {
+		int again = tier_charge_take(&rank->stream_charge, job->cpu_tier, account,
+		                             paid_bytes, &why);
+
+		assert(!again); /* It was returned just now. */
+		(void)again;
+	}
+	return err_origin(r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC);
+}
+
+/* Doubles up to the limit. */
+static int grow(struct zero_rank *rank, void **array, uint32_t *capacity, uint32_t limit,
+                size_t element_bytes, struct zi_text *text)
+{
+	uint32_t wanted = *capacity ? ZI_MIN(*capacity * 2, limit) : ZI_MIN(16u, limit);
+	void *grown;
+	int r;
+
+	assert(wanted > *capacity);
+	r = stream_pay(rank, (wanted - *capacity) * element_bytes, text);
+	if (r)
+		return err_trace(r);
+	grown = reallocarray(*array, wanted, element_bytes);
+	if (!grown)
+		return err_origin(zi_text_error(text, -ENOMEM,
+		                                "no memory for a layout of %u entries", wanted));
+	*array = grown;
+	*capacity = wanted;
+	return 0;
+}
+
+static int unit_add(struct zero_rank *rank, const struct zi_layout_entry *entry, uint32_t limit,
+                    struct zi_text *text)
+{
+	struct zero_layout *layout = &rank->layout;
+	struct catalog_unit *unit;
+	int r;
+
+	if (layout->unit_count >= limit)
+		return err_origin(zi_text_error(text, -E2BIG,
+		                                "unit '%s' is one too many: %u are "
+		                                "allowed (limits.units)",
+		                                entry->name, limit));
+	if (layout->unit_count == layout->unit_capacity) {
+		r = grow(rank, (void **)&layout->units, &layout->unit_capacity, limit,
+		         sizeof(*unit), text);
+		if (r)
+			return err_trace(r);
+	}
+	unit = &layout->units[layout->unit_count++];
+	(void)zi_copy_name(unit->name, sizeof(unit->name), entry->name); /* Of the same size. */
+	return 0;
+}
+
+static int param_add(struct zero_rank *rank, const struct zi_layout_entry *entry, uint32_t limit,
+                     struct zi_text *text)
+{
+	struct zero_layout *layout = &rank->layout;
+	struct catalog_param *param;
+	int r;
+
+	if (!layout->unit_count)
+		return err_origin(zi_text_error(
+			text, -EINVAL, "parameter '%s' comes before the first unit", entry->name));
+	if (layout->param_count >= limit)
+		return err_origin(zi_text_error(text, -E2BIG,
+		                                "parameter '%s' is one too many: %u "
+		                                "are allowed (limits.params)",
+		                                entry->name, limit));
+	if (layout->param_count == layout->param_capacity) {
+		r = grow(rank, (void **)&layout->params, &layout->param_capacity, limit,
+		         sizeof(*param), text);
+		if (r)
+			return err_trace(r);
+	}
+	param = &layout->params[layout->param_count++];
+	*param = (struct catalog_param){ .unit = layout->unit_count - 1,
+		                         .dim_count = entry->dim_count };
+	(void)zi_copy_name(param->name, sizeof(param->name), entry->name); /* Of the same size. */
+	memcpy(param->shape, entry->shape, entry->dim_count * sizeof(param->shape[0]));
+	return 0;
+}
+
+/**
+ * zero_layout_add() - the next entry of a rank's layout
+ * @entry: checked by wire/check
+ *
+ * Return: 0; -E2BIG with the limit; -EINVAL a parameter without a unit; -EBUSY after materialize;
+ * the group's error when it broke; -ENOSPC, -EDQUOT, -ENOMEM.
+ */
+int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
+                    struct zi_text *text)
+{
+	const struct zero_options *options = &rank->job->zero->options;
+
+	assert(entry->dim_count <= ZI_PARAM_DIMS_MAX);
+	if (rank->broken_error)
+		return err_origin(
+			zi_text_error(text, rank->broken_error, "%s", rank->broken_text.chars));
+	/* Also when its own materialize timed out: the others' may go on with this model. */
+	if (rank->pin_counts || rank->gathered[ZERO_GATHER_MATERIALIZE] ||
+	    (rank->is_member && gather_is_full(rank->job, ZERO_GATHER_MATERIALIZE)))
+		return err_origin(
+			zi_text_error(text, -EBUSY, "the model is materialised: it cannot grow"));
+	if (entry->kind == ZI_LAYOUT_UNIT)
+		return err_trace(unit_add(rank, entry, options->units_max, text));
+	return err_trace(param_add(rank, entry, options->params_max, text));
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Units in the hands of ranks: parameters that are pinned, gradient buffers that are given back.
+ * Floor 5, shard thread. What an unshard waits for is the update; with parameters on NVMe then also
+ * for the unit to come into the pool (residency.c).
+ */
+#include "daemon/zero/param/unit.h"
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/residency.h"
+#include "daemon/zero/step/step.h"
+
+/* Completes @op when its unit is at the step this rank wants; else leaves it waiting. */
+void unit_try_unshard(struct zero_op *op)
+{
+	struct zero_rank *rank = op->rank;
+	struct zero_job *job = rank->job;
+	const struct zero_unit *unit = &job->units[op->unit];
+	bool has_stepped = job->group.gather_masks[ZERO_GATHER_STEP] >> rank->number & 1;
+
+	/* It has promised not to come back before its step(). */
+	if (job->step.phase == ZERO_STEP_STEPPING && !has_stepped && !rank->pin_counts[op->unit] &&
+	    job->step.options.flags & ZI_STEP_UPDATE_EARLY && step_unit_is_handed(rank, op->unit)) {
+		op_fail(op, -EBUSY,
+		        "unit '%s' may be updated already: with update_early a unit whose last "
+		        "gradient was handed over is not unsharded again before step",
+		        job->layout.units[op->unit].name);
+		return;
+	}
+	/* After its step() a rank wants the parameters of the next one. */
+	if (unit->update_count || unit->is_copying ||
+	    (job->step.phase == ZERO_STEP_STEPPING && has_stepped))
+		return;
+	if (rank->pin_counts[op->unit] == UINT32_MAX) {
+		op_fail(op, -EOVERFLOW, "unit '%s' is unsharded too often",
+		        job->layout.units[op->unit].name);
+		return;
+	}
+	if (job->residency) {
+		int r = residency_demand(op);
+
+		if (r == RESIDENCY_E_WAIT)
+			return;
+		if (r) {
+			op_complete(op, r);
+			return;
+		}
+		residency_take(op);
+	}
+	rank->pin_counts[op->unit]++;
+	op_complete(op, 0);
+}
+
+/* Completes @op when the buffer is the rank's; else leaves it waiting. */
+void unit_try_grad_acquire(struct zero_op *op)
+{
+	const struct zero_rank *rank = op->rank;
+
+	if (!(rank->job->units[op->unit].held_mask >> rank->number & 1))
+		op_complete(op, 0);
+}
+
+/**
+ * zero_unshard() - wait until the unit is at the current step, and pin it
+ * @op: unit; completes when it is
+ *
+ * -EBUSY its last gradient was handed over, and the step promised update_early. Context: shard
+ * thread.
+ */
+void zero_unshard(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op_begin(rank, op, ZI_OP_UNSHARD)) {
+		op_wait(op);
+		unit_try_unshard(op);
+		if (rank->job->residency)
+			residency_pump(rank->job);
+	}
+	zero_drain(zero);
+}
+
+/**
+ * zero_reshard() - one use of the unit is over
+ * @op: unit; -EINVAL when it was not unsharded
+ */
+void zero_reshard(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+
+	if (op_begin(rank, op, ZI_OP_RESHARD)) {
+		if (rank->pin_counts[op->unit]) {
+			bool is_last = --rank->pin_counts[op->unit] == 0;
+
+			op_complete(op, 0);
+			if (is_last && job->residency)
+				residency_release(rank, op->unit);
+			/* Before its place in the pool is given away: the update may need it. */
+			step_unit_advance(job, op->unit);
+			if (is_last && job->residency)
+				residency_changed(job);
+		} else {
+			op_fail(op, -EINVAL, "unit '%s' was not unsharded",
+			        rank->job->layout.units[op->unit].name);
+		}
+	}
+	zero_drain(zero);
+}
+
+/**
+ * zero_prefetch() - a hint
+ * @op: unit; completes at once: parameters are in memory already, or, on NVMe, on their way
+ */
+void zero_prefetch(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op_begin(rank, op, ZI_OP_PREFETCH)) {
+		if (rank->job->residency)
+			residency_hint(rank->job, op->unit);
+		op_complete(op, 0);
+	}
+	zero_drain(zero);
+}
+
+/**
+ * zero_grad_acquire() - wait until the unit's gradient buffer is the rank's again
+ * @op: unit; completes when it is
+ */
+void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op_begin(rank, op, ZI_OP_GRAD_ACQUIRE)) {
+		op_wait(op);
+		unit_try_grad_acquire(op);
+	}
+	zero_drain(zero);
+}
+
+/**
+ * zero_barrier() - completes when every rank has come
+ */
+void zero_barrier(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+
+	if (op_begin(rank, op, ZI_OP_BARRIER)) {
+		bool is_full = op_gather(op, ZERO_GATHER_BARRIER);
+
+		if (!group_needs_all(job) && is_full)
+			gather_complete(job, ZERO_GATHER_BARRIER, 0, NULL);
+	}
+	zero_drain(zero);
+}

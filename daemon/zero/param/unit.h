@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls on one unit that wait for the daemon. Floor 5, shard thread. */
+#pragma once
+
+#include "common/base/types.h"
+#include "daemon/zero/zero.h"
+
+void unit_try_unshard(struct zero_op *op);
+void unit_try_grad_acquire(struct zero_op *op);

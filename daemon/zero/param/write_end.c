@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One rank's copy of a unit (write.c) becomes the unit's parameters: asked by all ranks together,
+ * between steps. Floor 5, shard thread, but for end_run().
+ *
+ * Without a pool it is copied into place, and written by the next commit. With one it goes to the
+ * store at once, when nothing reads the former values any more.
+ */
+#include "daemon/zero/param/write_end.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/residency.h"
+#include "daemon/zero/param/write.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/step.h"
+#include "daemon/zero/step/warm.h"
+
+/* The unit's optimizer state begins anew: remainder and moments zero. */
+static void end_run(struct dev_task *task)
+{
+	struct zero_job *job = container_of(task, struct zero_job, write_task);
+	const struct zero_unit *unit = &job->units[job->write_unit];
+	uint64_t bytes = job_param_bytes(job, unit->element_count);
+	char *param = job_unit_param(job, job->write_unit);
+
+	memcpy(param, job->write_source->region.base, bytes);
+	memset(param + bytes, 0, job_param_bytes(job, unit->padded_count) - bytes);
+	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
+
+		if (subgroup->memory)
+			memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
+	}
+}
+
+/* A copy of the replaced unit that is still being filled (its rank did not wait for it) is the
+ * device's, and serves nobody. */
+static void writes_drop_busy(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		struct zero_rank *rank = job->group.ranks[i];
+
+		if (!rank || !rank->write || rank->write->unit != job->write_unit ||
+		    !rank->write->is_busy)
+			continue;
+		if (rank->write->op)
+			op_fail(rank->write->op, -EBUSY,
+			        "unit '%s' was written meanwhile: begin again",
+			        job->layout.units[job->write_unit].name);
+		write_drop(rank);
+	}
+}
+
+/* Copies of the unit that has just been replaced are of no use any more. */
+static void writes_over(struct zero_job *job)
+{
+	writes_drop_busy(job);
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		struct zero_rank *rank = job->group.ranks[i];
+
+		if (rank && rank->write && rank->write->unit == job->write_unit)
+			write_over(rank);
+	}
+}
+
+/* The group that called write_end is still there, and hears of it. */
+static bool is_end_wanted(const struct zero_job *job)
+{
+	return job->group.phase == ZERO_GROUP_LIVE && job->group.generation == job->step.generation;
+}
+
+/* The unit is the root's copy now. */
+static void end_take(struct zero_job *job)
+{
+	struct zero_unit *unit = &job->units[job->write_unit];
+
+	unit->is_written = true;
+	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
+
+		warm_drop(subgroup);
+		subgroup->is_reset = true;
+	}
+	writes_over(job);
+	gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
+	ops_retry(job);
+}
+
+static void end_done(struct dev_task *task)
+{
+	struct zero_job *job = container_of(task, struct zero_job, write_task);
+	struct zero *zero = job->zero;
+
+	job_unbusy(job);
+	job->units[job->write_unit].is_copying = false;
+	job->write_source = tier_segment_unref(job->write_source);
+	if (is_end_wanted(job))
+		end_take(job);
+	job_settle(job);
+	zero_drain(zero);
+}
+
+/* The STORE pipeline's end. What it wrote over (state in memory, what was written before) cannot be
+ * had back: a failure ends the group, and the committed values count. */
+void write_stored(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct zero_unit *unit = &job->units[job->write_unit];
+
+	unit->is_copying = false;
+	job->write_source = tier_segment_unref(job->write_source);
+	if (!error && is_end_wanted(job)) {
+		unit->is_param_next = true;
+		end_take(job);
+	} else {
+		extents_release_next(job);
+		if (is_end_wanted(job))
+			group_break(job, error, UINT32_MAX, text);
+	}
+	job_settle(job);
+}
+
+/* With a pool the copy goes to the store at once: there may be no room for it until the commit. */
+static void end_store(struct zero_job *job, uint32_t index)
+{
+	struct zero_unit *unit = &job->units[index];
+	bool was_written = unit->is_written;
+	struct zi_text text = { "" };
+	int r;
+
+	unit->is_written = false;
+	r = extents_reserve_unit(job, index, &text);
+	if (!r) {
+		pipeline_start(job, ZERO_PIPELINE_STORE);
+		return;
+	}
+	unit->is_copying = false;
+	job->write_source = tier_segment_unref(job->write_source);
+	if (was_written)
+		group_break(job, r, UINT32_MAX, &text);
+	else
+		gather_complete(job, ZERO_GATHER_WRITE_END, r, &text);
+}
+
+/* What was read of the unit when param_write_end() came has come. */
+void write_go_on(struct zero_job *job)
+{
+	if (is_end_wanted(job)) {
+		end_store(job, job->write_unit);
+		return;
+	}
+	job->units[job->write_unit].is_copying = false;
+	job->write_source = tier_segment_unref(job->write_source);
+}
+
+/* A rank that still uses the unit sees the former values: with a pool they would go from under it.
+ * Return: true when that ended the call. */
+static bool is_in_use(struct zero_job *job, uint32_t unit)
+{
+	struct zi_text text;
+
+	for (uint32_t i = 0; i < job->group.world_size && job->residency; i++) {
+		const struct zero_rank *rank = job->group.ranks[i];
+
+		if (!rank || !rank->pin_counts[unit])
+			continue;
+		zi_text_set(&text, "rank %u has unit '%.60s' unsharded: reshard it first", i,
+		            job->layout.units[unit].name);
+		gather_complete(job, ZERO_GATHER_WRITE_END, -EBUSY, &text);
+		return true;
+	}
+	return false;
+}
+
+static void end_start(struct zero_job *job, uint32_t unit, uint32_t root)
+{
+	struct zero_write *write = job->group.ranks[root]->write;
+
+	assert(!job->write_source);
+	if (is_in_use(job, unit))
+		return;
+	job->write_unit = unit;
+	job->write_source = tier_segment_ref(write->segment);
+	job->units[unit].is_copying = true;
+	job->step.generation = job->group.generation;
+	if (job->residency) {
+		/* They read what is about to be replaced. */
+		writes_drop_busy(job);
+		if (residency_void(job, unit))
+			end_store(job, unit);
+		return;
+	}
+	job->write_task = (struct dev_task){ .run = end_run,
+		                             .done = end_done,
+		                             .loop = job->zero->options.loop };
+	job_busy(job);
+	dev_submit(job->device, &job->write_task);
+}
+
+static int end_check(const struct zero_rank *rank, struct zero_op *op)
+{
+	const struct zero_job *job = rank->job;
+	const struct zero_write *write = rank->write;
+
+	if (job->residency && job->zero->frozen)
+		return err_trace(frozen_check(job->zero, &op->text));
+	if (job->step.phase != ZERO_STEP_NONE)
+		return zi_text_error(&op->text, -EBUSY, "a step is under way");
+	if (op->root >= job->group.world_size)
+		return zi_text_error(&op->text, -EINVAL, "root is %u of %u ranks", op->root,
+		                     job->group.world_size);
+	if (op->root == rank->number && (!write || write->unit != op->unit || write->is_busy))
+		return zi_text_error(&op->text, -EINVAL, "root %u has not begun to write unit '%s'",
+		                     op->root, job->layout.units[op->unit].name);
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_rank *other = job->group.ranks[i];
+		const struct zero_op *model = other ? other->gathered[ZERO_GATHER_WRITE_END] : NULL;
+
+		if (!model || other == rank)
+			continue;
+		if (model->unit == op->unit && model->root == op->root)
+			continue;
+		return zi_text_error(&op->text, -EINVAL,
+		                     "rank %u ends a write of unit %u from root %u, but rank %u of "
+		                     "unit %u from root %u",
+		                     rank->number, op->unit, op->root, i, model->unit, model->root);
+	}
+	return 0;
+}
+
+/**
+ * zero_param_write_end() - the root's copy becomes the unit's parameters
+ * @op: unit, root; collective; state of the unit is zero afterwards
+ *
+ * -EINVAL ranks differ, or the root has not begun. Context: shard thread.
+ */
+void zero_param_write_end(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+
+	if (op_begin(rank, op, ZERO_OP_WRITE_END)) {
+		int r = end_check(rank, op);
+		bool is_full;
+
+		if (r) {
+			op_complete(op, r);
+		} else {
+			is_full = op_gather(op, ZERO_GATHER_WRITE_END);
+			if (!group_needs_all(job) && is_full)
+				end_start(job, op->unit, op->root);
+		}
+	}
+	zero_drain(zero);
+}

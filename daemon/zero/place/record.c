@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job as the catalog is told of it. Floor 5, shard thread. */
+#include "daemon/zero/place/record.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/commit.h"
+
+/* What is committed, all but extents and blobs. Arrays stay the job's. */
+void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
+{
+	*ret_record = (struct catalog_job){
+		.uid = job->uid,
+		.world_size = job->committed_step >= 0 ? job->committed.world : job->world,
+		.config = {
+			.param_dtype = job->config.param_dtype,
+			.grad_dtype = job->config.grad_dtype,
+			.optimizer = job->config.optimizer,
+			.schedule = job->config.schedule,
+			.offload_optimizer = job->config.offload_optimizer,
+			.offload_param = job->config.offload_param,
+			.durability = job->config.durability,
+		},
+		.incarnation_number = job->group.number,
+		.step = job->committed_step,
+		.update_count = job->committed.update_count,
+		.beta1_power = job->committed.beta1_power,
+		.beta2_power = job->committed.beta2_power,
+		.unit_count = job->layout.unit_count,
+		.param_count = job->layout.param_count,
+		.units = job->layout.units,
+		.params = job->layout.params,
+		.incarnations = job->history.record,
+		.incarnation_count = job->history.record_count,
+	};
+	(void)zi_copy_name(ret_record->name, sizeof(ret_record->name), job->name); /* As long. */
+	(void)zi_copy_name(ret_record->incarnation, sizeof(ret_record->incarnation),
+	                   job->group.name);
+}
+
+/* @place: of @subgroup; @extent: its present or its next one, whose checksums are @hashes. */
+struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32_t plane,
+                                    const struct tier_extent *extent, const uint64_t *hashes,
+                                    uint64_t step)
+{
+	struct catalog_extent record = {
+		.unit = subgroup->unit,
+		.subgroup = subgroup->index,
+		.plane = plane == ZERO_PLANE_STATE ? ZI_PLANE_STATE : ZI_PLANE_PARAM,
+		.extent = { .offset_bytes = extent->offset_bytes, .bytes = extent->bytes },
+		.step = step,
+		.hash_count = extent->bytes ? subgroup->tile_count : 0,
+		.hashes = hashes,
+	};
+
+	/* All zero lies on no store. */
+	if (extent->bytes)
+		memcpy(record.store_uuid, extent->member->uuid, sizeof(record.store_uuid));
+	return record;
+}
+
+/*
+ * What is committed, whole. @record: described; @extents: (2 × subgroup_count,); @blobs:
+ * (ZI_WORLD_MAX,). @is_next: the extents that were just written in place of those in force, of
+ * state in memory alone.
+ */
+void record_committed(const struct zero_job *job, bool is_next, struct catalog_job *record,
+                      struct catalog_extent *extents, struct catalog_blob *blobs)
+{
+	record->extents = extents;
+	record->blobs = blobs;
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		const struct zero_subgroup *subgroup = &job->subgroups[i];
+
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
+			const struct zero_place *place = &subgroup->places[plane];
+			uint32_t which = place->is_ahead ? place->kept_index : place->hash_index;
+			uint64_t step = place->is_ahead ? place->kept_step : place->step;
+
+			which = is_next ? place_next_index(place) : which;
+			extents[record->extent_count++] = record_extent(
+				subgroup, plane, is_next ? &place->next : place_committed(place),
+				&job->hashes[plane][which][subgroup->tile_first],
+				is_next ? (uint64_t)record->step : step);
+		}
+	}
+	for (uint32_t i = 0; i < job->committed.world; i++) {
+		const struct zero_blob *blob = &job->blobs[job->committed.blob_index][i];
+
+		if (blob->byte_count)
+			blobs[record->blob_count++] = (struct catalog_blob){
+				.rank = i,
+				.bytes = blob->bytes,
+				.byte_count = blob->byte_count,
+			};
+	}
+}

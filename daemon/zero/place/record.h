@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the catalog is told of a job. Floor 5, shard thread. */
+#pragma once
+
+#include "common/base/types.h"
+#include "daemon/catalog/catalog.h"
+#include "daemon/tier/tier.h"
+
+struct zero_job;
+struct zero_subgroup;
+
+void record_describe(const struct zero_job *job, struct catalog_job *ret_record);
+struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32_t plane,
+                                    const struct tier_extent *extent, const uint64_t *hashes,
+                                    uint64_t step);
+void record_committed(const struct zero_job *job, bool is_next, struct catalog_job *record,
+                      struct catalog_extent *extents, struct catalog_blob *blobs);

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the catalog back to jobs, when the daemon starts: each stands at its last committed step,
+ * and its extents are claimed (those that a snapshot holds as well, once), so that what no commit
+ * names is free. Memory comes at materialize. Floor 5, before the loop runs.
+ *
+ * A job whose rows or extents cannot be right is kept, refused and explained; nothing of it is
+ * overwritten, and the others go on: also where its rows ask for more memory than there is.
+ */
+#include "daemon/zero/place/recover.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/delete.h"
+#include "daemon/zero/job/history.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/place/share.h"
+#include "daemon/zero/snapshot/snapshot.h"
+#include "daemon/zero/step/ahead.h"
+#include "daemon/zero/step/budget.h"
+#include "daemon/zero/step/commit.h"
+#include "kernels/hash.h"
+
+struct recovery {
+	struct zero *zero;
+	struct catalog_job **refused; /* (refused_count,) damaged ones, whose space is kept */
+	uint32_t refused_count;
+	void (*lost)(void *arg, const char *job);
+	void *arg;
+};
+
+static int damaged(struct zero_job *job, const char *what)
+{
+	zi_text_set(&job->refusal_text,
+	            "job '%s' is damaged (%s): nothing of it is overwritten; see the daemon's log",
+	            job->name, what);
+	job->refusal = -EUCLEAN;
+	return err_origin(-EUCLEAN);
+}
+
+/* Nothing is wrong with it but that its store is not here. */
+static int absent(struct zero_job *job, const char *what)
+{
+	zi_text_set(&job->refusal_text,
+	            "job '%s' is kept as it is, but %s: give zinfd its store again (an [nvme NAME] "
+	            "section, or --size with --user) and restart it",
+	            job->name, what);
+	job->refusal = -ENODEV;
+	return err_origin(-ENODEV);
+}
+
+/* No member: the store is not here. */
+struct tier_extent recover_place(const struct zero *zero, const struct catalog_extent *stored)
+{
+	struct tier_extent extent = { .offset_bytes = stored->extent.offset_bytes,
+		                      .bytes = stored->extent.bytes };
+
+	for (uint32_t i = 0; i < zero->options.nvme_tier_count && !extent.member; i++)
+		extent.member = tier_member_find(&zero->options.nvme_tiers[i], stored->store_uuid);
+	return extent;
+}
+
+/* Tables grow with the layout: one that its extents, a subgroup each, cannot hold is not
+ * believed. */
+static int take_layout(struct zero_job *job, const struct catalog_job *stored)
+{
+	struct zi_text text;
+	int r;
+
+	if (layout_check(&job->layout, &text))
+		return damaged(job, text.chars);
+	if (layout_padded_count(&job->layout) / ZI_SUBGROUP_ELEMENTS > stored->extent_count)
+		return damaged(job, "a layout larger than its extents");
+	r = layout_build(job, &text);
+	if (!r)
+		return 0;
+	job->refusal = r;
+	zi_text_set(&job->refusal_text, "job '%s' is kept as it is, but not loaded: %.180s",
+	            job->name, text.chars);
+	return err_trace(r);
+}
+
+/* Two rows that name the same place must say the same about it: a job's, and a snapshot's. */
+uint64_t recover_digest(const struct catalog_extent *stored)
+{
+	const uint64_t words[] = {
+		stored->plane,
+		stored->unit,
+		stored->subgroup,
+		stored->step,
+		kern_hash(stored->hashes, stored->hash_count * sizeof(stored->hashes[0])),
+	};
+
+	return kern_hash(words, sizeof(words));
+}
+
+/* Names, numbers, configuration and layout. The layout changes hands. */
+static int take_record(struct zero_job *job, struct catalog_job *stored)
+{
+	job->config = (struct zi_job_config){
+		.param_dtype = stored->config.param_dtype,
+		.grad_dtype = stored->config.grad_dtype,
+		.optimizer = stored->config.optimizer,
+		.schedule = stored->config.schedule,
+		.offload_optimizer = stored->config.offload_optimizer,
+		.offload_param = stored->config.offload_param,
+		.durability = stored->config.durability,
+	};
+	job->world = stored->world_size;
+	job->group.number = stored->incarnation_number;
+	job->stored_number = stored->incarnation_number;
+	(void)zi_copy_name(job->group.name, sizeof(job->group.name), stored->incarnation);
+	job->history = (struct zero_history){
+		.names = zi_steal(stored->incarnations),
+		.count = stored->incarnation_count,
+		.capacity = stored->incarnation_count,
+	};
+	ahead_set(job, stored->step,
+	          &(struct zero_marks){ .update_count = stored->update_count,
+	                                .beta1_power = stored->beta1_power,
+	                                .beta2_power = stored->beta2_power,
+	                                .world = stored->world_size });
+	if (stored->config.param_dtype != ZI_DTYPE_F32 &&
+	    stored->config.param_dtype != ZI_DTYPE_BF16)
+		return damaged(job, "param_dtype");
+	if (stored->config.grad_dtype != ZI_DTYPE_F32 && stored->config.grad_dtype != ZI_DTYPE_BF16)
+		return damaged(job, "grad_dtype");
+	if (!stored->config.optimizer || stored->config.optimizer >= _ZI_OPTIMIZER_COUNT)
+		return damaged(job, "optimizer");
+	job->layout = (struct zero_layout){
+		.units = zi_steal(stored->units),
+		.params = zi_steal(stored->params),
+		.unit_count = stored->unit_count,
+		.param_count = stored->param_count,
+	};
+	return err_trace(take_layout(job, stored));
+}
+
+/* A path of a tier is not here. */
+static int missing(struct zero_job *job, const struct tier_member *member)
+{
+	zi_text_set(&job->refusal_text,
+	            "job '%s' is kept as it is, but a part of it lies on %s of %s, which was not "
+	            "there when zinfd started: give it that path again and restart it",
+	            job->name, member->path, member->tier->name);
+	job->refusal = -ENODEV;
+	return err_origin(-ENODEV);
+}
+
+static struct zero_subgroup *subgroup_of(struct zero_job *job, const struct catalog_extent *extent)
+{
+	if (extent->unit >= job->layout.unit_count ||
+	    extent->subgroup >= job->units[extent->unit].subgroup_count)
+		return NULL;
+	return &job->subgroups[job->units[extent->unit].subgroup_first + extent->subgroup];
+}
+
+/* @is_load: from a snapshot that holds it, and goes on doing so. */
+static int take_extent(struct zero_job *job, const struct catalog_extent *stored, bool is_load)
+{
+	struct zero_subgroup *subgroup = subgroup_of(job, stored);
+	bool is_state = stored->plane == ZI_PLANE_STATE;
+	uint32_t plane = is_state ? ZERO_PLANE_STATE : ZERO_PLANE_PARAM;
+	struct tier_extent extent;
+
+	if (!subgroup || (!is_state && stored->plane != ZI_PLANE_PARAM))
+		return damaged(job, "an extent of no subgroup");
+	if (!stored->extent.bytes)
+		return 0; /* All zero. */
+	extent = recover_place(job->zero, stored);
+	if (!extent.member)
+		return absent(job,
+		              "its state lies on a store that the configuration does not name");
+	if (!extent.member->store)
+		return missing(job, extent.member);
+	if (job->nvme_tier && job->nvme_tier != extent.member->tier)
+		return absent(job, "it lies on stores that are no longer of one stripe");
+	if (subgroup->places[plane].extent.bytes)
+		return damaged(job, "a subgroup with two extents of one plane");
+	if (stored->extent.bytes != (is_state ? job_subgroup_state_bytes(job, subgroup)
+	                                      : job_subgroup_param_bytes(job, subgroup)) ||
+	    stored->hash_count != subgroup->tile_count)
+		return damaged(job, "an extent of the wrong length");
+	job->nvme_tier = extent.member->tier;
+	if (is_load)
+		share_hold(&job->zero->shares, &extent);
+	else if (share_claim(&job->zero->shares, &extent, recover_digest(stored)))
+		return damaged(job, "an extent outside its store, or in use twice");
+	subgroup->places[plane].extent = extent;
+	subgroup->places[plane].step = stored->step;
+	memcpy(&job->hashes[plane][0][subgroup->tile_first], stored->hashes,
+	       stored->hash_count * sizeof(uint64_t));
+	return 0;
+}
+
+static int take_blob(struct zero_job *job, const struct catalog_blob *stored)
+{
+	struct zero_blob *blob;
+
+	if (stored->rank >= ZI_WORLD_MAX || stored->byte_count > ZI_BLOB_BYTES)
+		return damaged(job, "a resume blob");
+	blob = &job->blobs[job->blob_index][stored->rank];
+	if (!blob->bytes)
+		blob->bytes = malloc(ZI_BLOB_BYTES);
+	if (!blob->bytes)
+		return err_origin(-ENOMEM);
+	memcpy(blob->bytes, stored->bytes, stored->byte_count);
+	blob->byte_count = stored->byte_count;
+	return 0;
+}
+
+/* Twice its state, as when it was made: without that it could not step. */
+static int take_charge(struct zero_job *job)
+{
+	uint64_t element_bytes =
+		job_state_bytes(job) + zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	struct zi_text why = { "" };
+	int r;
+
+	r = tier_charge_take(&job->nvme_charge, job->nvme_tier, &job->account->account,
+	                     2 * job->padded_count * element_bytes, &why);
+	if (!r)
+		return 0;
+	job->refusal = r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC;
+	zi_text_set(&job->refusal_text, "job '%s' needs twice its state: %.180s", job->name,
+	            why.chars);
+	return err_origin(job->refusal);
+}
+
+/*
+ * Extents, their checksums and blobs. The job's layout is built. @is_load: @stored is a snapshot's;
+ * blobs of ranks that the job does not have are left out. Return: 0; -ENOMEM; what job->refusal is
+ * then, with its text.
+ */
+int recover_state(struct zero_job *job, const struct catalog_job *stored, bool is_load)
+{
+	int r;
+
+	r = share_reserve(&job->zero->shares, stored->extent_count);
+	for (uint32_t i = 0; i < stored->extent_count && !r; i++)
+		r = take_extent(job, &stored->extents[i], is_load);
+	for (uint32_t i = 0; i < stored->blob_count && !r; i++)
+		if (!is_load || stored->blobs[i].rank < job->world)
+			r = take_blob(job, &stored->blobs[i]);
+	if (!r && !job->nvme_tier)
+		r = absent(job, "its state is on nvme, and no nvme tier is configured");
+	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
+		if (!job->subgroups[i].places[ZERO_PLANE_PARAM].extent.bytes)
+			r = damaged(job, "parameters without an extent");
+	/* State that was never written has a row as well: none missing can pass for it. */
+	if (!r && stored->extent_count != _ZERO_PLANE_COUNT * job->subgroup_count)
+		r = damaged(job, "optimizer state without an extent");
+	return err_trace(r);
+}
+
+/* See recover.h. */
+int recover_take(struct zero_job *job, struct catalog_job *stored, bool is_load)
+{
+	int r;
+
+	if (stored->damage.chars[0])
+		return damaged(job, stored->damage.chars);
+	job->nvme_tier = NULL; /* The one its extents lie on. */
+	r = take_record(job, stored);
+	if (!r)
+		r = recover_state(job, stored, is_load);
+	if (!r)
+		r = take_charge(job);
+	return err_trace(r);
+}
+
+/* Keeps the rows of a damaged job until every sound one has claimed its space. */
+static int refuse(struct recovery *recovery, struct zero_job *job, struct catalog_job **stored)
+{
+	struct catalog_job **refused;
+
+	refused = reallocarray(recovery->refused, recovery->refused_count + 1, sizeof(*refused));
+	if (!refused)
+		return err_origin(-ENOMEM);
+	recovery->refused = refused;
+	extents_release_all(job);
+	refused[recovery->refused_count++] = zi_steal(*stored);
+	return 0;
+}
+
+/*
+ * Nobody writes where damaged data may lie, as far as its rows can be believed: what is outside the
+ * store, or another's, is passed over. @extents: (stored->extent_count,), what is held is noted
+ * there; NULL: it is held for good. Return: 0; -EUCLEAN something was passed over; -ENOMEM.
+ */
+static int keep_space(struct zero *zero, const struct catalog_job *stored,
+                      struct tier_extent *extents)
+{
+	bool is_whole = true;
+	int r;
+
+	r = share_reserve(&zero->shares, stored->extent_count);
+	if (r)
+		return err_trace(r);
+	for (uint32_t i = 0; i < stored->extent_count; i++) {
+		struct tier_extent extent = recover_place(zero, &stored->extents[i]);
+
+		if (!extent.member || !extent.member->store || !extent.bytes)
+			continue;
+		if (share_keep(&zero->shares, &extent))
+			is_whole = false;
+		else if (extents)
+			extents[i] = extent;
+	}
+	return is_whole ? 0 : err_origin(-EUCLEAN);
+}
+
+/*
+ * When every sound row has claimed its space. What a refused snapshot holds is given back with it,
+ * unless rows of refused ones contradict each other or others: then nobody knows whose it is, and
+ * it is given to nobody before the next start. Return: 0; -ENOMEM.
+ */
+static int keep_refused(struct recovery *recovery)
+{
+	struct zero *zero = recovery->zero;
+	bool is_disputed = false;
+	int r = 0;
+
+	for (uint32_t i = 0; i < recovery->refused_count && r != -ENOMEM; i++) {
+		r = keep_space(zero, recovery->refused[i], NULL);
+		is_disputed |= r != 0;
+	}
+	zi_list_for_each(link, &zero->snapshots) {
+		struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (!snapshot->refusal || r == -ENOMEM)
+			continue;
+		r = keep_space(zero, snapshot->record, snapshot->extents);
+		is_disputed |= r != 0;
+	}
+	zi_list_for_each(link, &zero->snapshots) {
+		struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (snapshot->refusal && is_disputed)
+			memset(snapshot->extents, 0,
+			       snapshot->record->extent_count * sizeof(*snapshot->extents));
+	}
+	return r == -ENOMEM ? err_trace(r) : 0;
+}
+
+static int recover_job(void *arg, struct catalog_job *job_row)
+{
+	struct recovery *recovery = arg;
+	_cleanup_(catalog_job_freep) struct catalog_job *stored = job_row;
+	struct zero *zero = recovery->zero;
+	struct zero_job *job = NULL;
+	int r;
+
+	if (stored->snapshot[0])
+		return err_trace(snapshot_recover(zero, zi_steal(stored)));
+	r = job_new(zero, stored->name, stored->uid, &job);
+	if (r)
+		return err_trace(r);
+	job->is_stored = true;
+	if (!stored->damage.chars[0] &&
+	    (stored->config.offload_optimizer != ZI_OFFLOAD_NVME || stored->step < 0)) {
+		if (stored->step >= 0 && recovery->lost)
+			recovery->lost(recovery->arg, stored->name);
+		job->committed_step = -1;
+		job->current_step = -1;
+		job_delete_later(job);
+		return 0;
+	}
+	r = recover_take(job, stored, false);
+	/* Of this job alone: it is refused, the others go on. */
+	if (r && job->refusal)
+		return err_trace(refuse(recovery, job, &stored));
+	return err_trace(r);
+}
+
+/**
+ * zero_recover() - jobs as the catalog knows them
+ * @lost: called with the name of each job whose state was in memory alone; may be NULL
+ * @text: of a failure
+ *
+ * Return: 0, also with damaged jobs, which refuse to be attached; -ENOMEM; what
+ * catalog_load_jobs() returns. Context: at start, before catalog_start().
+ */
+int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), void *arg,
+                 struct zi_text *text)
+{
+	struct recovery recovery = { .zero = zero, .lost = lost, .arg = arg };
+	int r;
+
+	assert(zi_list_is_empty(&zero->jobs));
+	zero->shares.is_recovering = true;
+	r = catalog_load_jobs(zero->options.catalog, recover_job, &recovery, text);
+	if (!r)
+		r = keep_refused(&recovery);
+	for (uint32_t i = 0; i < recovery.refused_count; i++)
+		(void)catalog_job_free(recovery.refused[i]);
+	free(recovery.refused);
+	if (!r)
+		r = share_recovered(&zero->shares);
+	if (!r)
+		r = catalog_load_traffic(zero->options.catalog, budget_restore, zero, text);
+	return err_trace(r);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job begins with a snapshot: the same parameters, optimizer state, step and blobs, held a second
+ * time and not copied. The world's size and the offload settings may be others than the snapshot's;
+ * the model may not. Floor 5, shard thread.
+ *
+ *   zero_load() by every rank ─▶ materialize: compared (load_check()), taken over (load_adopt()),
+ *   read where it is resident, and told to the catalog as one new job with a step
+ *
+ * A job that has a step of its own goes on from there: whoever restarts a trainer need not take the
+ * request away.
+ */
+#include "daemon/zero/snapshot/load.h"
+
+#include <stdio.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/materialize.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/fetch.h"
+#include "daemon/zero/place/evacuate.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/place/recover.h"
+#include "daemon/zero/snapshot/snapshot.h"
+#include "daemon/zero/step/ahead.h"
+
+/* Is this job made from a snapshot now? */
+bool load_is_due(const struct zero_job *job)
+{
+	return !job->is_stored && job->group.ranks[0]->load;
+}
+
+/* The rank no longer needs it. */
+void load_forget(struct zero_rank *rank)
+{
+	if (!rank->load)
+		return;
+	assert(rank->load->use_count > 0);
+	rank->load->use_count--;
+	rank->load = NULL;
+	evacuate_kick(rank->job->zero);
+}
+
+/* See load.h. */
+int load_config_check(const struct zi_job_config *config, const struct zero_snapshot *snapshot,
+                      struct zi_text *text)
+{
+	const struct catalog_job_config *stored = &snapshot->record->config;
+
+	if (config->param_dtype != stored->param_dtype)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"'%s/%s' is a snapshot of another model: param_dtype is %s, but %s there",
+			snapshot->job_name, snapshot->name,
+			zi_dtype_name((enum zi_dtype)config->param_dtype),
+			zi_dtype_name((enum zi_dtype)stored->param_dtype)));
+	if (zi_state_element_bytes((enum zi_optimizer)config->optimizer,
+	                           (enum zi_dtype)config->param_dtype) ==
+	            zi_state_element_bytes((enum zi_optimizer)stored->optimizer,
+	                                   (enum zi_dtype)config->param_dtype) &&
+	    (config->optimizer == ZI_OPTIMIZER_SGD) == (stored->optimizer == ZI_OPTIMIZER_SGD))
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EINVAL,
+		"'%s/%s' is a snapshot with other optimizer state: optimizer is %s, but %s there",
+		snapshot->job_name, snapshot->name,
+		zi_optimizer_name((enum zi_optimizer)config->optimizer),
+		zi_optimizer_name((enum zi_optimizer)stored->optimizer)));
+}
+
+/**
+ * zero_load() - the job, if it is new, begins with a snapshot
+ * @job: whose snapshot
+ * @name: of the snapshot
+ * @text: why not
+ *
+ * Before zero_materialize(), by every rank with the same names.
+ * Return: 0, also where the job has a step of its own; -ENOENT; -EACCES; -EBUSY it is being made or
+ * removed, or materialised; -EUCLEAN, -ENODEV it cannot be read; -EINVAL another configuration.
+ * Context: shard thread.
+ */
+int zero_load(struct zero_rank *rank, const char *job, const char *name, struct zi_text *text)
+{
+	struct zero_snapshot *snapshot = snapshot_find(rank->job->zero, job, name);
+	int r;
+
+	if (rank->job->group.phase != ZERO_GROUP_FORMING || materialize_is_on(rank->job))
+		return err_origin(zi_text_error(text, -EBUSY, "load comes before materialize"));
+	if (!snapshot)
+		return err_origin(zi_text_error(text, -ENOENT, "no snapshot '%s/%s'", job, name));
+	if (rank->uid != snapshot->uid && rank->uid != 0)
+		return err_origin(zi_text_error(text, -EACCES, "snapshot '%s/%s' belongs to uid %u",
+		                                job, name, snapshot->uid));
+	if (snapshot->phase != ZERO_SNAPSHOT_KEPT)
+		return err_origin(zi_text_error(
+			text, -EBUSY, "snapshot '%s/%s' is being made or removed", job, name));
+	if (snapshot->refusal)
+		return err_origin(zi_text_error(text, snapshot->refusal,
+		                                "snapshot '%s/%s' cannot be read: %s", job, name,
+		                                snapshot->refusal_text.chars));
+	r = load_config_check(&rank->job->group.config, snapshot, text);
+	if (r)
+		return err_trace(r);
+	load_forget(rank);
+	rank->load = snapshot;
+	snapshot->use_count++;
+	return 0;
+}
+
+/* @rank: its model is known. Another rank that has come asks for the same; and the model is the
+ * snapshot's. Return: 0; -EINVAL with the first difference. */
+int load_check(const struct zero_rank *rank, struct zi_text *text)
+{
+	const struct zero_job *job = rank->job;
+	const struct zero_snapshot *snapshot = rank->load;
+	char who[24];
+	int r;
+
+	if (job->is_stored)
+		return 0;
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_rank *other = job->group.ranks[i];
+
+		if (!other || !other->gathered[ZERO_GATHER_MATERIALIZE] || other->load == snapshot)
+			continue;
+		return err_origin(zi_text_error(
+			text, -EINVAL, "rank %u loads snapshot '%.63s', but rank %u loads '%.63s'",
+			rank->number, snapshot ? snapshot->name : "", i,
+			other->load ? other->load->name : ""));
+	}
+	if (!snapshot)
+		return 0;
+	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
+	r = layout_compare(&rank->layout, who,
+	                   &(struct zero_layout){
+				   .units = snapshot->record->units,
+				   .unit_count = snapshot->record->unit_count,
+				   .params = snapshot->record->params,
+				   .param_count = snapshot->record->param_count,
+			   },
+	                   "the snapshot of another model", text);
+	return err_trace(r);
+}
+
+/*
+ * What the snapshot holds becomes the job's, as if it had committed it. Precondition:
+ * load_is_due(), and the layout is built. Return: 0; -ENOMEM; -EUCLEAN. load_undo() takes it back.
+ */
+int load_adopt(struct zero_job *job, struct zi_text *text)
+{
+	const struct zero_snapshot *snapshot = job->group.ranks[0]->load;
+	const struct catalog_job *record = snapshot->record;
+	struct tier *former_tier = job->nvme_tier;
+	int r;
+
+	assert(job->committed_step < 0);
+	job->nvme_tier = NULL; /* The one that the snapshot lies on. */
+	r = recover_state(job, record, true);
+	if (!job->nvme_tier)
+		job->nvme_tier = former_tier;
+	if (r) {
+		zi_text_set(text, "snapshot '%.63s' cannot be loaded: %.180s", snapshot->name,
+		            job->refusal ? job->refusal_text.chars : zi_err_name(r));
+		job->refusal = 0;
+		load_undo(job);
+		return err_trace(r);
+	}
+	ahead_set(job, record->step,
+	          &(struct zero_marks){ .update_count = record->update_count,
+	                                .beta1_power = record->beta1_power,
+	                                .beta2_power = record->beta2_power,
+	                                .blob_index = job->blob_index,
+	                                .world = job->world });
+	return 0;
+}
+
+/* The job is not made. No-op where nothing was loaded. */
+void load_undo(struct zero_job *job)
+{
+	assert(!job->is_stored);
+	extents_release_all(job);
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
+		job->blobs[job->blob_index][i].byte_count = 0;
+	ahead_set(job, -1,
+	          &(struct zero_marks){
+			  .beta1_power = 1.0, .beta2_power = 1.0, .blob_index = job->blob_index });
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs that begin with a snapshot. Floor 5, shard thread. */
+#pragma once
+
+#include "common/base/types.h"
+#include "daemon/zero/zero.h"
+#include "daemon/zero/zero_private.h"
+
+struct zero_rank;
+
+/* Types and optimizer are the snapshot's. -EINVAL with the difference. */
+int load_config_check(const struct zi_job_config *config, const struct zero_snapshot *snapshot,
+                      struct zi_text *text);
+bool load_is_due(const struct zero_job *job);
+int load_check(const struct zero_rank *rank, struct zi_text *text);
+int load_adopt(struct zero_job *job, struct zi_text *text);
+void load_undo(struct zero_job *job);
+void load_forget(struct zero_rank *rank);

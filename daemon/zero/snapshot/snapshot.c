@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Snapshots: a job's rows in the catalog kept under a second name, and its extents held a second
+ * time (share.c). Nothing is copied: a commit writes new extents anyway, and those it replaces stay
+ * as long as a snapshot holds them. How one is made is in snapshot_make.c. Floor 5, shard thread.
+ *
+ * A snapshot belongs to the uid of its job, pays for all its extents (they may be shared today, and
+ * its own after the next commit), and outlives the job.
+ */
+#include "daemon/zero/snapshot/snapshot.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "common/base/log.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/place/evacuate.h"
+#include "daemon/zero/place/recover.h"
+#include "daemon/zero/place/share.h"
+#include "daemon/zero/snapshot/import_write.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/flush.h"
+
+/* ---- the object ---- */
+
+/* Its space is given back, where nobody else holds it. Return: NULL. */
+struct zero_snapshot *snapshot_free(struct zero_snapshot *snapshot)
+{
+	struct zero *zero;
+
+	if (!snapshot)
+		return NULL;
+	zero = snapshot->zero;
+	assert(!snapshot->use_count);
+	assert(!snapshot->op);
+	assert(!snapshot->moving);
+	evacuate_forget(snapshot);
+	/* When the catalog broke, it may be in force after a restart. */
+	for (uint32_t i = 0;
+	     snapshot->extents && !zero->frozen && i < snapshot->record->extent_count; i++)
+		share_release(&zero->shares, &snapshot->extents[i]);
+	tier_charge_return(&snapshot->charge);
+	zi_list_remove(&snapshot->snapshots_link);
+	snapshot->record = catalog_job_free(snapshot->record);
+	free(snapshot->extents);
+	free(snapshot);
+	return NULL;
+}
+
+struct zero_snapshot *snapshot_new(struct zero *zero, const char *job, const char *name,
+                                   uint32_t uid)
+{
+	struct zero_snapshot *snapshot = calloc(1, sizeof(*snapshot));
+
+	if (!snapshot)
+		return NULL;
+	snapshot->zero = zero;
+	snapshot->uid = uid;
+	snapshot->created_s = (uint64_t)time(NULL);
+	(void)zi_copy_name(snapshot->job_name, sizeof(snapshot->job_name), job); /* Checked. */
+	(void)zi_copy_name(snapshot->name, sizeof(snapshot->name), name);
+	zi_list_push_back(&zero->snapshots, &snapshot->snapshots_link);
+	return snapshot;
+}
+
+/* Return: the snapshot of that name, in whatever phase, or NULL. */
+struct zero_snapshot *snapshot_find(struct zero *zero, const char *job, const char *name)
+{
+	zi_list_for_each(link, &zero->snapshots) {
+		struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (snapshot->name[0] && strcmp(snapshot->job_name, job) == 0 &&
+		    strcmp(snapshot->name, name) == 0)
+			return snapshot;
+	}
+	return NULL;
+}
+
+/* Return: what snapshots hold of @tier, with those that are read and not charged. */
+uint64_t snapshot_held_bytes(const struct zero *zero, const struct tier *tier)
+{
+	uint64_t bytes = 0;
+
+	zi_list_for_each(link, &zero->snapshots) {
+		const struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		for (uint32_t i = 0; snapshot->extents && i < snapshot->record->extent_count; i++)
+			if (snapshot->extents[i].bytes && snapshot->extents[i].member->tier == tier)
+				bytes += snapshot->extents[i].bytes;
+	}
+	return bytes;
+}
+
+/* ---- what it holds ---- */
+
+void snapshot_op_end(struct zero *zero, struct zero_snapshot_op *op, int result)
+{
+	op->result = result;
+	zi_list_push_back(&zero->snapshots_done, &op->link);
+}
+
+/* Nobody waits for it. What fails at every interval is logged once. */
+static void tell_periodic(const struct zero_snapshot *snapshot, int result,
+                          const struct zi_text *text)
+{
+	struct zero_job *job = job_find(snapshot->zero, snapshot->job_name);
+
+	if (!job)
+		return;
+	if (!result) {
+		job->unkept_count = 0;
+		return;
+	}
+	job->unkept_text = *text;
+	if (!job->unkept_count++)
+		log_warning("Job '%s' trains on, but its automatic snapshot failed: %s (further "
+		            "ones that fail are counted by zctl jobs alone)",
+		            job->name, text->chars);
+}
+
+/* Tells who waits, if anybody does. */
+void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_text *text)
+{
+	struct zero_snapshot_op *op = zi_steal(snapshot->op);
+
+	if (!op) {
+		tell_periodic(snapshot, result, text);
+		return;
+	}
+	op->text = *text;
+	if (!result) {
+		op->step = snapshot->record->step;
+		op->held_bytes = snapshot->held_bytes;
+		(void)zi_copy_name(op->name, sizeof(op->name), snapshot->name); /* As long. */
+	}
+	snapshot_op_end(snapshot->zero, op, result);
+}
+
+/* See snapshot.h. */
+struct tier *snapshot_tier(const struct zero_snapshot *snapshot)
+{
+	for (uint32_t i = 0; i < snapshot->record->extent_count; i++)
+		if (snapshot->extents[i].bytes)
+			return snapshot->extents[i].member->tier;
+	return NULL;
+}
+
+int snapshot_charge(struct zero_snapshot *snapshot, struct tier *tier, struct zi_text *text)
+{
+	struct zero_account *account = zero_account_of(snapshot->zero, snapshot->uid);
+	struct zi_text why = { "" };
+	int r;
+
+	if (!account)
+		return err_origin(zi_text_error(text, -ENOMEM, "no memory for an account"));
+	if (!tier)
+		return 0;
+	r = tier_charge_take(&snapshot->charge, tier, &account->account, snapshot->held_bytes,
+	                     &why);
+	if (!r)
+		return 0;
+	return err_origin(
+		zi_text_error(text, r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC,
+	                      "a snapshot of job '%.63s' keeps %s on %s: %.90s", snapshot->job_name,
+	                      zi_format_bytes(snapshot->held_bytes).chars, tier->name, why.chars));
+}
+
+/* See snapshot.h. */
+int snapshot_pay(struct zero_job *job, struct zi_text *text)
+{
+	struct zi_text why = { "" };
+
+	zi_list_for_each(link, &job->zero->snapshots) {
+		struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (!snapshot->is_unpaid || strcmp(snapshot->job_name, job->name) != 0)
+			continue;
+		if (snapshot_charge(snapshot, snapshot_tier(snapshot), &why))
+			return err_origin(zi_text_error(
+				text, -EBUSY,
+				"job '%.63s' is being exported, and no room is left for its steps "
+				"beside that: wait for the export's end (%.120s)",
+				job->name, why.chars));
+		snapshot->is_unpaid = false;
+	}
+	return 0;
+}
+
+/* ---- retention ---- */
+
+static void removed(struct catalog_request *request)
+{
+	struct zero_snapshot *snapshot = container_of(request, struct zero_snapshot, request);
+	struct zero *zero = snapshot->zero;
+	struct zi_text text = request->text;
+
+	zero->snapshot_busy_count--;
+	request_look(zero, request);
+	snapshot->phase = ZERO_SNAPSHOT_KEPT;
+	if (snapshot->op)
+		snapshot_tell(snapshot, request->result, &text);
+	else if (request->result)
+		log_warning("Snapshot '%s/%s' has had its time, but stays: %s", snapshot->job_name,
+		            snapshot->name, text.chars);
+	if (!request->result)
+		(void)snapshot_free(snapshot);
+	zero_drain(zero);
+}
+
+void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase phase,
+                     catalog_request_fn done)
+{
+	struct zero *zero = snapshot->zero;
+	struct tier *tier = NULL;
+	uint32_t members = 0;
+
+	/* What was imported goes down to the media before the catalog names it. */
+	if (snapshot->is_import && phase == ZERO_SNAPSHOT_STORING)
+		members = snapshot_members(snapshot, &tier);
+	snapshot->phase = phase;
+	snapshot->request = (struct catalog_request){
+		.kind = phase == ZERO_SNAPSHOT_STORING ? CATALOG_JOB_CREATE : CATALOG_JOB_DELETE,
+		.job = snapshot->record,
+		.is_durable = snapshot->is_import ||
+		              snapshot->record->config.durability == ZI_DURABILITY_POWER,
+		.done = done,
+		.loop = zero->options.loop,
+	};
+	zero->snapshot_busy_count++;
+	flush_then_submit(zero, &snapshot->flush, tier, members, &snapshot->request);
+}
+
+/* The oldest automatic ones of a job give way, but for the newest @keep_count. */
+void snapshot_retain(struct zero *zero, const char *job, uint32_t keep_count)
+{
+	uint32_t count = 0;
+
+	zi_list_for_each(link, &zero->snapshots) {
+		const struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		count += snapshot->is_automatic && snapshot->phase == ZERO_SNAPSHOT_KEPT &&
+		         strcmp(snapshot->job_name, job) == 0;
+	}
+	zi_list_for_each_safe(link, &zero->snapshots) {
+		struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (count <= keep_count)
+			break;
+		if (!snapshot->is_automatic || snapshot->phase != ZERO_SNAPSHOT_KEPT ||
+		    snapshot->use_count || snapshot->moving || strcmp(snapshot->job_name, job) != 0)
+			continue;
+		snapshot_submit(snapshot, ZERO_SNAPSHOT_DELETING, removed);
+		count--;
+	}
+}
+
+int snapshot_access(uint32_t owner_uid, const struct zero_snapshot_op *op, struct zi_text *text)
+{
+	if (op->is_admin || op->uid == owner_uid)
+		return 0;
+	return err_origin(
+		zi_text_error(text, -EACCES, "job '%s' belongs to uid %u", op->job, owner_uid));
+}
+
+/**
+ * zero_snapshot_remove() - forget a snapshot
+ * @op: names and who asks; completed when the catalog has forgotten it
+ *
+ * Context: shard thread.
+ */
+void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op)
+{
+	struct zero_snapshot *snapshot = snapshot_find(zero, op->job, op->name);
+	int r = 0;
+
+	zi_list_init(&op->link);
+	if (zero->is_stopping)
+		r = zi_text_error(&op->text, err_origin(-ESHUTDOWN), "the daemon is stopping");
+	else if (zero->frozen)
+		r = frozen_check(zero, &op->text);
+	else if (!snapshot)
+		r = zi_text_error(&op->text, err_origin(-ENOENT), "no snapshot '%s/%s'", op->job,
+		                  op->name);
+	if (!r)
+		r = snapshot_access(snapshot->uid, op, &op->text);
+	if (!r && snapshot->use_count)
+		r = zi_text_error(&op->text, err_origin(-EBUSY),
+		                  "snapshot '%s/%s' is being exported or loaded", op->job,
+		                  op->name);
+	else if (!r && snapshot->moving)
+		r = zi_text_error(&op->text, err_origin(-EBUSY),
+		                  "snapshot '%s/%s' is being moved off a path: try again", op->job,
+		                  op->name);
+	else if (!r && snapshot->phase != ZERO_SNAPSHOT_KEPT)
+		r = zi_text_error(&op->text, err_origin(-EBUSY),
+		                  "snapshot '%s/%s' is being made or removed", op->job, op->name);
+	if (r) {
+		snapshot_op_end(zero, op, r);
+	} else {
+		snapshot->op = op;
+		snapshot_submit(snapshot, ZERO_SNAPSHOT_DELETING, removed);
+	}
+	zero_drain(zero);
+}
+
+/* ---- recovery, looking in ---- */
+
+static int recover_extents(struct zero_snapshot *snapshot)
+{
+	struct catalog_job *record = snapshot->record;
+	struct zero *zero = snapshot->zero;
+
+	for (uint32_t i = 0; i < record->extent_count; i++) {
+		const struct catalog_extent *row = &record->extents[i];
+		struct tier_extent extent = recover_place(zero, row);
+
+		if (!row->extent.bytes)
+			continue;
+		if (!extent.member) {
+			zi_text_set(&snapshot->refusal_text,
+			            "it lies on a store that the configuration does not name: give "
+			            "zinfd its store again and restart it");
+			return -ENODEV;
+		}
+		if (!extent.member->store) {
+			zi_text_set(&snapshot->refusal_text,
+			            "a part of it lies on %s of %s, which was not there when zinfd "
+			            "started: give it that path again and restart it",
+			            extent.member->path, extent.member->tier->name);
+			return -ENODEV;
+		}
+		if (share_claim(&zero->shares, &extent, recover_digest(row))) {
+			zi_text_set(&snapshot->refusal_text,
+			            "it is damaged: extent %u of plane %s, unit %u, is outside its "
+			            "store, or in use for something else",
+			            row->subgroup, zi_plane_name(row->plane), row->unit);
+			return -EUCLEAN;
+		}
+		snapshot->extents[i] = extent;
+		snapshot->held_bytes += extent.bytes;
+	}
+	return 0;
+}
+
+/*
+ * @record: of a snapshot, owned by this. One whose extents cannot be right is kept, refused and
+ * explained. Return: 0; -ENOMEM.
+ */
+int snapshot_recover(struct zero *zero, struct catalog_job *record)
+{
+	_cleanup_(catalog_job_freep) struct catalog_job *owned = record;
+	struct zero_snapshot *snapshot;
+	struct zi_text text;
+	int r;
+
+	r = share_reserve(&zero->shares, record->extent_count);
+	if (r)
+		return err_trace(r);
+	snapshot = snapshot_new(zero, record->name, record->snapshot, record->uid);
+	if (!snapshot)
+		return err_origin(-ENOMEM);
+	snapshot->phase = ZERO_SNAPSHOT_KEPT;
+	snapshot->record = zi_steal(owned);
+	snapshot->is_automatic = record->is_automatic;
+	snapshot->created_s = record->created_s;
+	snapshot->extents = calloc(record->extent_count + 1ul, sizeof(*snapshot->extents));
+	if (!snapshot->extents) {
+		(void)snapshot_free(snapshot);
+		return err_origin(-ENOMEM);
+	}
+	snapshot->refusal_text = snapshot->record->damage;
+	snapshot->refusal =
+		record->damage.chars[0] ? err_origin(-EUCLEAN) : recover_extents(snapshot);
+	for (uint32_t i = 0; snapshot->refusal && i < record->extent_count; i++)
+		share_release(&zero->shares, &snapshot->extents[i]);
+	/* The space is taken, whatever the limits are now. */
+	if (!snapshot->refusal && snapshot_charge(snapshot, snapshot_tier(snapshot), &text))
+		log_warning("Snapshot '%s/%s' is beyond a limit, and kept: %s", record->name,
+		            record->snapshot, text.chars);
+	return 0;
+}
+
+/**
+ * zero_snapshot_each() - look at snapshots
+ * @job: of this one; NULL all
+ *
+ * Context: shard thread; @each must not call into zero.
+ */
+void zero_snapshot_each(struct zero *zero, const char *job,
+                        void (*each)(void *arg, const struct zero_snapshot_report *report),
+                        void *arg)
+{
+	zi_list_for_each(link, &zero->snapshots) {
+		const struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (snapshot->phase < ZERO_SNAPSHOT_KEPT || !snapshot->name[0] ||
+		    (job && strcmp(snapshot->job_name, job) != 0))
+			continue;
+		each(arg,
+		     &(struct zero_snapshot_report){
+			     .job = snapshot->job_name,
+			     .name = snapshot->name,
+			     .uid = snapshot->uid,
+			     .step = snapshot->record->step,
+			     .created_s = snapshot->created_s,
+			     .held_bytes = snapshot->held_bytes,
+			     .charged_bytes = snapshot->charge.bytes,
+			     .is_automatic = snapshot->is_automatic,
+			     .is_in_use = snapshot->use_count > 0,
+			     .refusal = snapshot->refusal ? snapshot->refusal_text.chars : NULL,
+		     });
+	}
+}

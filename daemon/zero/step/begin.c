@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A step begins: every rank's options are equal, bit by bit, and the store has room for all that
+ * the step will write. Floor 5, shard thread.
+ */
+#include "daemon/zero/zero.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/write.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/ahead.h"
+#include "daemon/zero/step/budget.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/step.h"
+
+/* Bit by bit: what differs in a bit may differ in the result. */
+static int options_compare(const struct zero_job *job, struct zero_op *op)
+{
+	const struct zi_step_options *mine = &op->options;
+	const struct zi_step_options *model = &job->step.options;
+	const struct {
+		const char *name;
+		double mine, model;
+	} reals[] = {
+		{ "lr", mine->lr, model->lr },
+		{ "beta1", mine->beta1, model->beta1 },
+		{ "beta2", mine->beta2, model->beta2 },
+		{ "eps", mine->eps, model->eps },
+		{ "weight_decay", mine->weight_decay, model->weight_decay },
+		{ "max_norm", mine->max_norm, model->max_norm },
+		{ "unscale", mine->unscale, model->unscale },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(reals); i++)
+		if (memcmp(&reals[i].mine, &reals[i].model, sizeof(double)) != 0)
+			return zi_text_error(&op->text, -EINVAL,
+			                     "%s is %.17g in rank %u, but %.17g in rank %u",
+			                     reals[i].name, reals[i].mine, op->rank->number,
+			                     reals[i].model, job->step.options_rank);
+	if (mine->micro_batches != model->micro_batches)
+		return zi_text_error(&op->text, -EINVAL,
+		                     "micro_batches is %u in rank %u, but %u in rank %u",
+		                     mine->micro_batches, op->rank->number, model->micro_batches,
+		                     job->step.options_rank);
+	if (mine->flags != model->flags)
+		return zi_text_error(&op->text, -EINVAL,
+		                     "flags (nesterov 1, sum 2, skip_nonfinite 4, want_norm 8, "
+		                     "update_early 16) are %u in rank %u, but %u in rank %u",
+		                     mine->flags, op->rank->number, model->flags,
+		                     job->step.options_rank);
+	return 0;
+}
+
+static int begin_check(const struct zero_job *job, struct zero_op *op)
+{
+	const struct zero_rank *writer = write_pending(job);
+
+	if (job->zero->is_stopping)
+		return zi_text_error(&op->text, -ESTALE, "the daemon is stopping");
+	if (job->zero->frozen)
+		return frozen_check(job->zero, &op->text);
+	if (writer)
+		return zi_text_error(&op->text, -EBUSY, "rank %u has unit '%s' open for writing",
+		                     writer->number, job->layout.units[writer->write->unit].name);
+	if (job->write_source)
+		return zi_text_error(&op->text, -EBUSY, "unit '%s' is being written",
+		                     job->layout.units[job->write_unit].name);
+	if (job->committed_step < 0)
+		return zi_text_error(&op->text, -EINVAL,
+		                     "parameters were never committed: write them, then commit");
+	for (uint32_t i = 0; i < job->layout.unit_count && job->residency; i++)
+		if (job->units[i].is_written)
+			return zi_text_error(
+				&op->text, -EBUSY,
+				"unit '%.60s' was written and not committed: with parameters on "
+				"nvme a commit comes before the next step",
+				job->layout.units[i].name);
+	if (job->step.phase == ZERO_STEP_STEPPING && job->step.begun_mask >> op->rank->number & 1)
+		return zi_text_error(&op->text, -EALREADY, "rank %u began this step before",
+		                     op->rank->number);
+	if (op->options.micro_batches > 1 && job->config.schedule != ZI_SCHEDULE_SHARDED)
+		return zi_text_error(&op->text, -EINVAL,
+		                     "micro_batches is %u: with the local schedule the rank "
+		                     "accumulates, and hands over once",
+		                     op->options.micro_batches);
+	if (!op->options.micro_batches)
+		return zi_text_error(&op->text, -EINVAL, "micro_batches is 0");
+	return 0;
+}
+
+/* The first rank: space for all the step will write, leave to write it, then state is read ahead.
+ * Return: 0; -ENOSPC, -EDQUOT; BUDGET_E_WAIT, and nothing has begun. */
+static int step_start(struct zero_job *job, struct zero_op *op)
+{
+	const uint32_t norm_flags = ZI_STEP_SKIP_NONFINITE | ZI_STEP_WANT_NORM;
+	struct zero_step *step = &job->step;
+	bool is_due = ahead_is_due(job, job->current_step + 1);
+	int r;
+
+	assert(step->reduce_count == 0);
+	r = extents_reserve(job, is_due ? EXTENTS_STEP : EXTENTS_AHEAD, &op->text);
+	if (r)
+		return err_trace(r);
+	r = budget_take(job, &op->text);
+	if (r) {
+		extents_release_next(job);
+		return r == BUDGET_E_WAIT ? r : err_trace(r);
+	}
+	*step = (struct zero_step){
+		.phase = step->phase,
+		.generation = job->group.generation,
+		.options = op->options,
+		.options_rank = op->rank->number,
+		.norm = __builtin_nan(""),
+		.is_due = is_due,
+		.blob_index = blob_next(job),
+		.stats = {
+			.step = (uint64_t)job->current_step + 1,
+			.norm = __builtin_nan(""),
+			.clip = 1.0,
+		},
+	};
+	step->is_norm_wanted = op->options.max_norm > 0 || (op->options.flags & norm_flags);
+	step->is_pass1 = step->is_norm_wanted || job->config.schedule == ZI_SCHEDULE_SHARDED;
+	/* What is in memory alone may not change before the step is certain. */
+	step->is_early = (op->options.flags & ZI_STEP_UPDATE_EARLY) && !step->is_norm_wanted &&
+	                 job_is_nvme(job) && !job_is_ahead(job);
+	step_prepare(job);
+	for (uint32_t i = 0; i < job->world; i++)
+		job->blobs[step->blob_index][i].byte_count = 0;
+	step_units_reset(job);
+	job_step_set(job, ZERO_STEP_STEPPING);
+	pipeline_start(job, ZERO_PIPELINE_UPDATE);
+	return 0;
+}
+
+/* @op waits in its rank's list. It goes on waiting while the former step is being written. */
+void step_try_begin(struct zero_op *op)
+{
+	struct zero_rank *rank = op->rank;
+	struct zero_job *job = rank->job;
+	int r;
+
+	if (group_needs_all(job))
+		return;
+	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING)
+		return;
+	r = begin_check(job, op);
+	if (!r && job->step.phase == ZERO_STEP_NONE) {
+		r = step_start(job, op);
+		if (r == BUDGET_E_WAIT)
+			return;
+	} else if (!r) {
+		r = options_compare(job, op);
+	}
+	if (!r)
+		job->step.begun_mask |= 1ull << rank->number;
+	op_complete(op, r);
+}
+
+/**
+ * zero_step_begin() - a rank begins a step
+ * @op: options; completes when the former step is committed
+ *
+ * The first rank's options are the model; -EINVAL names what differs; -ENOSPC says what is missing,
+ * -EDQUOT whose write budget is used up.
+ * Context: shard thread.
+ */
+void zero_step_begin(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op_begin(rank, op, ZI_OP_STEP_BEGIN)) {
+		op_wait(op);
+		step_try_begin(op);
+	}
+	zero_drain(zero);
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * In which order subgroups go through the pipeline. Floor 5, shard thread.
+ *
+ *     [ begun | ready: may be computed | ahead: may only be read ]
+ * What is ready comes first, in the order in which its units became ready. What is ahead lies in
+ * the order in which it will be wanted, as far as can be foretold: in an early update as units
+ * became ready in the step before (at first: the last unit first, as backward goes), else by index,
+ * behind what is warm (warm.c): its slots are there to be used up first.
+ * Resident state needs no reading, so it lies behind all that does: the disk is never kept waiting
+ * by it.
+ *
+ * No subgroup is copied or searched for in a pump: places move when a unit becomes ready, which is
+ * once per unit and step.
+ */
+#include "daemon/zero/step/queue.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/warm.h"
+
+/* Tables for the job's layout. Return: 0; -ENOMEM. */
+int queue_build(struct zero_job *job)
+{
+	struct zero_queue *queue = &job->queue;
+
+	queue->places = calloc(job->subgroup_count, sizeof(*queue->places));
+	queue->units = calloc(job->layout.unit_count, sizeof(*queue->units));
+	if (!queue->places || !queue->units)
+		return err_origin(-ENOMEM);
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		queue->units[i] = job->layout.unit_count - 1 - i;
+	return 0;
+}
+
+void queue_unbuild(struct zero_job *job)
+{
+	free(job->queue.places);
+	free(job->queue.units);
+	job->queue = (struct zero_queue){ 0 };
+}
+
+static void push(struct zero_queue *queue, const struct zero_job *job,
+                 const struct zero_subgroup *subgroup)
+{
+	assert(queue->count < job->subgroup_count);
+	queue->places[queue->count++] = (uint32_t)(subgroup - job->subgroups);
+}
+
+/* How a subgroup's state comes to its update. */
+enum {
+	QUEUE_WARM = 1u << 0,
+	QUEUE_READ = 1u << 1,
+	QUEUE_RESIDENT = 1u << 2,
+};
+
+static uint32_t share_of(const struct zero_subgroup *subgroup)
+{
+	if (subgroup->memory)
+		return QUEUE_RESIDENT;
+	return subgroup->warm ? QUEUE_WARM : QUEUE_READ;
+}
+
+/* The subgroups of all units in the foretold order, those of @shares. */
+static void push_units(struct zero_job *job, bool is_early, uint32_t shares)
+{
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		struct zero_unit *unit = &job->units[is_early ? job->queue.units[i] : i];
+
+		unit->place = i;
+		for (uint32_t k = 0; k < unit->subgroup_count; k++) {
+			const struct zero_subgroup *subgroup =
+				&job->subgroups[unit->subgroup_first + k];
+
+			if (share_of(subgroup) & shares)
+				push(&job->queue, job, subgroup);
+		}
+	}
+}
+
+/* An early update goes by the order of arrival: what is warm and comes late there gives its slot to
+ * what is read before. So all that is warm is among the first, and begins at once. */
+static void push_update(struct zero_job *job, bool is_early)
+{
+	struct zero_queue *queue = &job->queue;
+
+	if (is_early) {
+		push_units(job, true, QUEUE_WARM | QUEUE_READ);
+		for (uint32_t i = job->staging ? job->staging->slot_count : 0; i < queue->count;
+		     i++)
+			warm_drop(&job->subgroups[queue->places[i]]);
+	} else {
+		push_units(job, false, QUEUE_WARM);
+		push_units(job, false, QUEUE_READ);
+	}
+	push_units(job, is_early, QUEUE_RESIDENT);
+}
+
+/* By a commit. */
+static bool is_written(const struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	return extent_needs_write(job, subgroup) || subgroup->places[ZERO_PLANE_STATE].next.bytes;
+}
+
+/* Each subgroup that the pipeline of @kind will handle. All of them are ready, but in an UPDATE. */
+void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_early)
+{
+	struct zero_queue *queue = &job->queue;
+
+	queue->count = 0;
+	queue->begun_count = 0;
+	queue->ready_count = 0;
+	queue->arrival_count = 0;
+	if (kind == ZERO_PIPELINE_WRITE || kind == ZERO_PIPELINE_STORE) {
+		for (uint32_t i = 0; i < job->subgroup_count; i++)
+			if (kind == ZERO_PIPELINE_WRITE ? is_written(job, &job->subgroups[i])
+			                                : job->subgroups[i].unit == job->write_unit)
+				push(queue, job, &job->subgroups[i]);
+	} else if (kind == ZERO_PIPELINE_LOAD && job->residency) {
+		/* Parameters come as they are used. */
+		push_units(job, false, QUEUE_RESIDENT);
+	} else if (kind == ZERO_PIPELINE_UPDATE) {
+		push_update(job, is_early);
+	} else {
+		push_units(job, false, QUEUE_WARM | QUEUE_READ);
+		push_units(job, false, QUEUE_RESIDENT);
+	}
+	if (kind != ZERO_PIPELINE_UPDATE)
+		queue->ready_count = queue->count;
+}
+
+/* Return: what should begin next, NULL: nothing may; *ret_is_ready: it may be computed. */
+struct zero_subgroup *queue_peek(struct zero_job *job, bool *ret_is_ready)
+{
+	const struct zero_queue *queue = &job->queue;
+	struct zero_subgroup *subgroup;
+
+	if (queue->begun_count == queue->count)
+		return NULL;
+	subgroup = &job->subgroups[queue->places[queue->begun_count]];
+	*ret_is_ready = queue->ready_count > 0;
+	/* Reading ahead: nothing to read, nothing to do. */
+	if (!*ret_is_ready && subgroup->memory)
+		return NULL;
+	return subgroup;
+}
+
+/* What queue_peek() gave has begun. */
+void queue_take(struct zero_job *job)
+{
+	struct zero_queue *queue = &job->queue;
+
+	assert(queue->begun_count < queue->count);
+	queue->begun_count++;
+	if (queue->ready_count)
+		queue->ready_count--;
+}
+
+/* @subgroup was read ahead and gave way: it is the first of those ahead again. */
+void queue_return(struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	struct zero_queue *queue = &job->queue;
+	uint32_t *first;
+
+	assert(queue->begun_count > 0);
+	/* What has begun is not looked at again: its places are free. */
+	queue->begun_count--;
+	first = &queue->places[queue->begun_count];
+	memmove(first, first + 1, queue->ready_count * sizeof(*first));
+	first[queue->ready_count] = (uint32_t)(subgroup - job->subgroups);
+}
+
+/* Keeps the order in which units become ready, for the next step. */
+static void note_arrival(struct zero_queue *queue, uint32_t unit)
+{
+	uint32_t *next = &queue->units[queue->arrival_count++];
+	uint32_t *place = next;
+
+	while (*place != unit)
+		place++;
+	memmove(next + 1, next, (size_t)(place - next) * sizeof(*next));
+	*next = unit;
+}
+
+/* The subgroups of @index that have not begun move up behind what is ready already. */
+void queue_ready(struct zero_job *job, uint32_t index)
+{
+	struct zero_queue *queue = &job->queue;
+	uint32_t *places = queue->places;
+	uint32_t target = queue->begun_count + queue->ready_count;
+
+	note_arrival(queue, index);
+	for (uint32_t i = target; i < queue->count; i++) {
+		uint32_t moved = places[i];
+
+		if (job->subgroups[moved].unit != index)
+			continue;
+		memmove(&places[target + 1], &places[target], (i - target) * sizeof(*places));
+		places[target++] = moved;
+		queue->ready_count++;
+	}
+}
+
+/* All at once, in the order in which they lie. */
+void queue_ready_all(struct zero_job *job)
+{
+	job->queue.ready_count = job->queue.count - job->queue.begun_count;
+}

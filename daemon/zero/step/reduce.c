@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gradients: handed over unit by unit, and summed over the ranks before the update where clipping,
+ * a norm, the finite check or the sharded schedule need the sum (docs/ARITHMETIC.md). Floor 5,
+ * shard thread, but for reduce_run().
+ *
+ * The sum lands in rank 0's buffer, in place: each element is read from every rank before it is
+ * written. So the other ranks have theirs back after it, and rank 0 after the update.
+ */
+#include "daemon/zero/step/reduce.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/step/step.h"
+#include "kernels/norm.h"
+#include "kernels/reduce.h"
+
+/* Return: f32(1 / ranks), or 1 for a sum. */
+float reduce_average(const struct zero_job *job)
+{
+	if (job->step.options.flags & ZI_STEP_SUM)
+		return 1.0f;
+	return (float)(1.0 / (double)job->world);
+}
+
+static void reduce_run(struct dev_task *task)
+{
+	struct zero_subgroup *subgroup = container_of(task, struct zero_subgroup, reduce_task);
+	struct zero_job *job = subgroup->job;
+	enum zi_dtype dtype = (enum zi_dtype)job->config.grad_dtype;
+	struct kern_reduce_options options = { .dtype = dtype, .average = reduce_average(job) };
+	void *target = grad_at(job, 0, subgroup->grad_offset);
+	const void *sources[ZI_WORLD_MAX];
+	uint64_t count = subgroup->element_count;
+
+	for (uint32_t i = 0; i < job->world; i++)
+		sources[i] = grad_at(job, i, subgroup->grad_offset);
+	if (job->accum) {
+		float *accum =
+			(float *)(void *)((char *)job->accum->region.base + subgroup->accum_offset);
+
+		kern_reduce_accumulate(accum, sources, job->world, count, subgroup->is_first_micro,
+		                       dtype);
+		if (!subgroup->is_last_micro)
+			return;
+		kern_reduce_finish(target, accum, count, &options);
+	} else {
+		kern_reduce(target, sources, job->world, count, &options);
+	}
+	if (job->step.is_norm_wanted)
+		kern_norm_blocks(&job->norm_blocks[subgroup->block_first], target, count,
+		                 (float)job->step.options.unscale, dtype);
+}
+
+static void unit_reduced(struct zero_job *job, uint32_t index)
+{
+	struct zero_unit *unit = &job->units[index];
+
+	unit->micro_done++;
+	if (unit->micro_done < job->step.options.micro_batches) {
+		unit->handed_mask = 0;
+		unit->held_mask = 0;
+	} else {
+		unit->held_mask &= 1;
+	}
+	ops_retry(job);
+	step_unit_advance(job, index);
+	step_advance(job);
+}
+
+static void reduce_done(struct dev_task *task)
+{
+	struct zero_subgroup *subgroup = container_of(task, struct zero_subgroup, reduce_task);
+	struct zero_job *job = subgroup->job;
+	struct zero *zero = job->zero;
+	struct zero_unit *unit = &job->units[subgroup->unit];
+
+	job_unbusy(job);
+	assert(unit->reduce_count > 0);
+	assert(job->step.reduce_count > 0);
+	unit->reduce_count--;
+	job->step.reduce_count--;
+	if (job->step.phase != ZERO_STEP_STEPPING)
+		job_settle(job); /* The step was aborted. */
+	else if (!unit->reduce_count)
+		unit_reduced(job, subgroup->unit);
+	zero_drain(zero);
+}
+
+/* Every rank has handed this micro-batch's gradient over. Ends in step_advance(). */
+void reduce_unit(struct zero_job *job, uint32_t index)
+{
+	struct zero_unit *unit = &job->units[index];
+
+	assert(unit->reduce_count == 0);
+	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
+
+		subgroup->is_first_micro = unit->micro_done == 0;
+		subgroup->is_last_micro = unit->micro_done + 1 == job->step.options.micro_batches;
+		subgroup->reduce_task = (struct dev_task){
+			.run = reduce_run,
+			.done = reduce_done,
+			.loop = job->zero->options.loop,
+		};
+		unit->reduce_count++;
+		job->step.reduce_count++;
+		job_busy(job);
+		dev_submit(job->device, &subgroup->reduce_task);
+	}
+}
+
+/* Whatever the rank left there: padding counts as +0. */
+static void clear_padding(const struct zero_rank *rank, uint32_t index)
+{
+	const struct zero_job *job = rank->job;
+	const struct zero_unit *unit = &job->units[index];
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+
+	memset(grad_at(job, rank->number, unit->grad_offset + unit->element_count * width), 0,
+	       (unit->padded_count - unit->element_count) * width);
+}
+
+static int reduce_check(const struct zero_rank *rank, struct zero_op *op)
+{
+	const struct zero_job *job = rank->job;
+	const struct zero_unit *unit = &job->units[op->unit];
+	const char *name = job->layout.units[op->unit].name;
+	uint64_t bit = 1ull << rank->number;
+
+	if (job->step.phase != ZERO_STEP_STEPPING || !(job->step.begun_mask & bit))
+		return zi_text_error(&op->text, -EINVAL,
+		                     "a gradient of unit '%s' before step_begin", name);
+	if (job->group.gather_masks[ZERO_GATHER_STEP] & bit)
+		return zi_text_error(&op->text, -EINVAL, "a gradient of unit '%s' after step",
+		                     name);
+	if (unit->micro_done == job->step.options.micro_batches)
+		return zi_text_error(&op->text, -EALREADY,
+		                     "all %u gradients of unit '%s' were handed over in this step",
+		                     job->step.options.micro_batches, name);
+	if (unit->handed_mask & bit)
+		return zi_text_error(&op->text, -EALREADY,
+		                     "the gradient of unit '%s' was handed over before%s", name,
+		                     job->step.options.micro_batches > 1
+		                             ? ", and its buffer was not acquired since"
+		                             : "");
+	return 0;
+}
+
+/**
+ * zero_reduce() - a rank hands its gradient of a unit over
+ * @op: unit; completes at once
+ *
+ * The buffer is the daemon's until zero_grad_acquire() completes. Context: shard thread.
+ */
+void zero_reduce(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	struct zero_unit *unit;
+	int r;
+
+	if (!op_begin(rank, op, ZI_OP_REDUCE)) {
+		zero_drain(zero);
+		return;
+	}
+	r = reduce_check(rank, op);
+	if (!r) {
+		unit = &job->units[op->unit];
+		clear_padding(rank, op->unit);
+		unit->handed_mask |= 1ull << rank->number;
+		unit->held_mask |= 1ull << rank->number;
+		if (unit->handed_mask == job_world_mask(job) && job->step.is_pass1)
+			reduce_unit(job, op->unit);
+	}
+	op_complete(op, r);
+	if (!r)
+		step_unit_advance(job, op->unit);
+	zero_drain(zero);
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The step: begun by every rank (begin.c), fed with gradients (reduce.c), ended by every rank; then
+ * the update (pipeline.c), the commit (commit.c), and what remains of it (step_end.c). Floor 5,
+ * shard thread.
+ */
+#include "daemon/zero/step/step.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/residency.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/reduce.h"
+#include "daemon/zero/step/step_end.h"
+#include "kernels/norm.h"
+
+/* Gradients of the step that is over are void. */
+void step_units_reset(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		job->units[i].handed_mask = 0;
+		job->units[i].held_mask = 0;
+		job->units[i].micro_done = 0;
+		job->units[i].is_ready = false;
+		job->units[i].update_count = 0;
+		job->units[i].write_count = 0;
+	}
+}
+
+/* ---- end of the ranks' part ---- */
+
+/* Names the units for which @is_wrong holds, the first ones. */
+static int units_refuse(const struct zero_rank *rank, struct zero_op *op, int error,
+                        const char *what,
+                        bool (*is_wrong)(const struct zero_rank *rank, uint32_t unit))
+{
+	const struct zero_job *job = rank->job;
+	uint32_t count = 0;
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		size_t left = sizeof(op->text.chars) - used;
+
+		if (!is_wrong(rank, i))
+			continue;
+		if (!count++)
+			used = (size_t)snprintf(op->text.chars, left, "%s '%.60s'", what,
+			                        job->layout.units[i].name);
+		else if (count <= 4 && left > 70)
+			used += (size_t)snprintf(op->text.chars + used, left, ", '%.60s'",
+			                         job->layout.units[i].name);
+	}
+	if (count > 4 && sizeof(op->text.chars) - used > 24)
+		(void)snprintf(op->text.chars + used, sizeof(op->text.chars) - used, " … %u in all",
+		               count);
+	return count ? error : 0;
+}
+
+static bool is_pinned(const struct zero_rank *rank, uint32_t unit)
+{
+	return rank->pin_counts[unit] > 0;
+}
+
+/* Return: @rank has handed over the last gradient of the unit in this step. */
+bool step_unit_is_handed(const struct zero_rank *rank, uint32_t index)
+{
+	const struct zero_job *job = rank->job;
+	const struct zero_unit *unit = &job->units[index];
+	uint32_t wanted = job->step.options.micro_batches;
+
+	if (unit->micro_done == wanted)
+		return true;
+	return unit->micro_done + 1 == wanted && unit->handed_mask >> rank->number & 1;
+}
+
+static bool is_missing(const struct zero_rank *rank, uint32_t index)
+{
+	return !step_unit_is_handed(rank, index);
+}
+
+static int step_check(const struct zero_rank *rank, struct zero_op *op)
+{
+	const struct zero_job *job = rank->job;
+	int r;
+
+	if (job->step.phase != ZERO_STEP_STEPPING || !(job->step.begun_mask >> rank->number & 1))
+		return zi_text_error(&op->text, -EINVAL, "step before step_begin");
+	if (op->blob_bytes > ZI_BLOB_BYTES)
+		return zi_text_error(&op->text, -EINVAL,
+		                     "a blob of %llu bytes, at most %u are kept",
+		                     (unsigned long long)op->blob_bytes, ZI_BLOB_BYTES);
+	r = units_refuse(rank, op, -ENODATA, "gradients are missing of", is_missing);
+	if (!r)
+		r = units_refuse(rank, op, -EBUSY, "still unsharded are", is_pinned);
+	return r;
+}
+
+/**
+ * zero_step() - a rank's part of the step is over
+ * @op: blob, copied; completes at the commit, with statistics
+ *
+ * -ENODATA, -EBUSY name units; the call may be made again. Context: shard thread.
+ */
+void zero_step(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	bool is_first;
+	int r;
+
+	if (!op_begin(rank, op, ZI_OP_STEP)) {
+		zero_drain(zero);
+		return;
+	}
+	is_first = job->group.gather_masks[ZERO_GATHER_STEP] == 0;
+	r = step_check(rank, op);
+	if (r) {
+		op_complete(op, r);
+	} else {
+		blob_keep(job, rank->number, op->blob, op->blob_bytes);
+		if (is_first)
+			job->step.first_step_ns = op->queued_ns;
+		if (job->residency)
+			residency_step(rank);
+		if (op_gather(op, ZERO_GATHER_STEP)) {
+			job->step.last_step_ns = op->queued_ns;
+			step_advance(job);
+		}
+	}
+	zero_drain(zero);
+}
+
+/* ---- the update ---- */
+
+/* Return: the sum of squares is finite. */
+static bool take_norm(struct zero_step *step, double sum)
+{
+	float clip;
+
+	step->norm = sqrt(sum);
+	step->stats.norm = step->norm;
+	if (step->options.max_norm > 0) {
+		clip = (float)(step->options.max_norm / (step->norm + 1e-6));
+		step->hyper.clip = clip < 1.0f ? clip : 1.0f;
+	}
+	step->stats.clip = (double)step->hyper.clip;
+	return isfinite(sum);
+}
+
+/* All that the update needs but a norm: known when the step begins. */
+void step_prepare(struct zero_job *job)
+{
+	struct zero_step *step = &job->step;
+	const struct zi_step_options *options = &step->options;
+
+	step->next_beta1_power = job->beta1_power * options->beta1;
+	step->next_beta2_power = job->beta2_power * options->beta2;
+	step->hyper = (struct kern_hyper){
+		.optimizer = (enum zi_optimizer)job->config.optimizer,
+		.lr = options->lr,
+		.beta1 = options->beta1,
+		.beta2 = options->beta2,
+		.eps = options->eps,
+		.weight_decay = options->weight_decay,
+		.is_nesterov = options->flags & ZI_STEP_NESTEROV,
+		.beta1_power = step->next_beta1_power,
+		.beta2_power = step->next_beta2_power,
+		.is_first = job->update_count == 0,
+		.average = reduce_average(job),
+		.unscale = (float)options->unscale,
+		.clip = 1.0f,
+	};
+	kern_optim_prepare(&step->scalars, &step->hyper);
+}
+
+/*
+ * A unit's update begins before the ranks end the step: its gradients are there, and no rank uses
+ * its parameters any more, nor will before it has called step() (it has promised so). Looked at
+ * whenever one of these may have become true. The job may be gone afterwards, if an error was met.
+ */
+void step_unit_advance(struct zero_job *job, uint32_t index)
+{
+	const struct zero_unit *unit = &job->units[index];
+
+	if (!job->step.is_early || job->step.phase != ZERO_STEP_STEPPING || unit->is_ready ||
+	    job->pipeline.error)
+		return;
+	if (job->step.is_pass1 ? unit->micro_done != job->step.options.micro_batches
+	                       : unit->handed_mask != job_world_mask(job))
+		return;
+	for (uint32_t i = 0; i < job->world; i++)
+		if (!job->group.ranks[i] || is_pinned(job->group.ranks[i], index))
+			return;
+	pipeline_ready(job, index);
+}
+
+/* Return: every rank has called step(), so that it ends by itself, in a commit or not: what is left
+ * of it (sums of gradients, the update, the commit) is the daemon's alone. */
+bool step_is_called(const struct zero_job *job)
+{
+	if (job->step.phase == ZERO_STEP_STEPPING)
+		return gather_is_full(job, ZERO_GATHER_STEP) && !job->pipeline.error;
+	return job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING;
+}
+
+/* To the update, when every rank has called step() and all sums are there. */
+void step_advance(struct zero_job *job)
+{
+	struct zero_step *step = &job->step;
+	bool is_finite = true;
+
+	if (step->phase != ZERO_STEP_STEPPING || !gather_is_full(job, ZERO_GATHER_STEP) ||
+	    step->reduce_count || job->pipeline.error)
+		return;
+	/* A snapshot is being written; snapshot_written() looks again. */
+	if (job->pipeline.kind == ZERO_PIPELINE_KEEP)
+		return;
+	if (step->is_norm_wanted)
+		is_finite = take_norm(step, kern_norm_join(job->norm_blocks, job->block_count));
+	step->update_ns = zi_clock_now_ns();
+	step->stats.grad_wait_ns = step->last_step_ns - step->first_step_ns;
+	step->stats.norm_wait_ns = step->update_ns - step->last_step_ns;
+	if (!is_finite && (step->options.flags & ZI_STEP_SKIP_NONFINITE)) {
+		step_skip(job);
+		return;
+	}
+	/* Else they were known from the start, and an early update may be reading them. */
+	if (step->is_norm_wanted)
+		kern_optim_prepare(&step->scalars, &step->hyper);
+	job_step_set(job, ZERO_STEP_UPDATING);
+	pipeline_arm(job);
+}
+
+/* The UPDATE pipeline has ended. */
+void step_updated(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct zero_step *step = &job->step;
+	const struct zero_pipeline *pipeline = &job->pipeline;
+
+	if (error && step->phase == ZERO_STEP_STEPPING) {
+		/* Reading ahead met it: the step will not be. */
+		group_break(job, error, UINT32_MAX, text);
+		job_settle(job);
+		return;
+	}
+	step->stats.read_bytes = pipeline->read_bytes;
+	step->stats.write_bytes = pipeline->write_bytes;
+	step->stats.io_read_ns = pipeline->io_read_ns;
+	step->stats.io_write_ns = pipeline->io_write_ns;
+	step->stats.cpu_ns = pipeline->cpu_ns;
+	if (error)
+		step_end(job, error, text);
+	else
+		step_go_to_commit(job);
+}
+
+/* See step.h. */
+void step_go_to_commit(struct zero_job *job)
+{
+	if (job->step.phase != ZERO_STEP_UPDATING || job->pipeline.kind != ZERO_PIPELINE_NONE)
+		return;
+	if (job->residency && job->residency->void_count)
+		return;
+	if (!job->step.is_due) {
+		step_end(job, 0, NULL);
+		return;
+	}
+	job_step_set(job, ZERO_STEP_COMMITTING);
+	commit_submit(job);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The step, from step_begin() to its end. Floor 5, shard thread. */
+#pragma once
+
+#include "common/base/types.h"
+#include "daemon/zero/zero.h"
+#include "kernels/optim.h"
+
+struct zero_job;
+struct zero_rank;
+
+/*
+ *   NONE ──step_begin──▶ STEPPING ──all steps, norm known──▶ UPDATING ──written──▶ COMMITTING
+ *    ▲                      │ group broke                               │ I/O error             │
+ *    └──────────────────────┴───────────────────────────────────────────┴───────────────────────┘
+ * zero_commit() goes from NONE to COMMITTING, and so does a snapshot of state in memory alone. A
+ * skipped step goes from STEPPING to COMMITTING.
+ * An early step (is_early) updates units while STEPPING already; should the group break then,
+ * memory is no longer the committed step's and is read anew before it is used (job_unload()).
+ */
+enum zero_step_phase {
+	ZERO_STEP_NONE,
+	ZERO_STEP_STEPPING,
+	ZERO_STEP_UPDATING,
+	ZERO_STEP_COMMITTING
+};
+
+struct zero_step {
+	enum zero_step_phase phase;
+	bool is_commit;  /* zero_commit(), not a step */
+	bool is_keep;    /* neither: state in memory is written for a snapshot */
+	bool is_skipped; /* non-finite */
+	bool is_due;     /* it ends in a commit (ahead.c) */
+	bool is_unasked; /* a commit that no rank called for */
+	bool is_norm_wanted;
+	bool is_pass1;                  /* gradients are summed before the update */
+	bool is_early;                  /* units are updated as they become ready */
+	struct zi_step_options options; /* of the first rank that began; all others' are equal */
+	uint32_t options_rank;
+	uint32_t generation; /* of the group that began it */
+	uint64_t begun_mask;
+	uint32_t reduce_count; /* pass 1 in flight, subgroups */
+	uint64_t first_step_ns, last_step_ns, update_ns, commit_ns;
+	double norm;
+	struct kern_hyper hyper;
+	struct kern_optim_scalars scalars;
+	double next_beta1_power, next_beta2_power;
+	uint32_t blob_index; /* of the blobs that are committed with it */
+	struct zi_step_stats stats;
+};
+
+void step_try_begin(struct zero_op *op); /* STEP_BEGIN: completes or leaves it waiting */
+void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing */
+bool step_is_called(const struct zero_job *job);
+/* A unit's update begins early when nothing is missing for it. */
+void step_unit_advance(struct zero_job *job, uint32_t unit);
+/* This rank has handed over the last gradient of the unit in this step. */
+bool step_unit_is_handed(const struct zero_rank *rank, uint32_t unit);
+void step_prepare(struct zero_job *job); /* scalars, but for the clip */
+void step_units_reset(struct zero_job *job);
+void step_updated(struct zero_job *job, int error, const struct zi_text *text); /* pipeline's end */
+/* Of a step that is written, once nothing is read any more from the extents that it replaces. */
+void step_go_to_commit(struct zero_job *job);

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a step, or a commit, ends: skipped, aborted with its group, taken as committed (or as ahead
+ * of its commit), or undone after an error; and what its ranks hear. Floor 5, shard thread.
+ */
+#include "daemon/zero/step/step_end.h"
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/op.h"
+#include "daemon/zero/param/residency.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/snapshot/snapshot_make.h"
+#include "daemon/zero/step/ahead.h"
+#include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/step.h"
+
+/* ---- non-finite gradients ---- */
+
+/* Nothing changes but the step's number: what was read ahead has been dropped. */
+static void skip_end(struct zero_job *job)
+{
+	struct zi_text text = { "" };
+	int r = 0;
+
+	if (!job->step.is_due) {
+		step_end(job, 0, NULL);
+		return;
+	}
+	if (!job_is_ahead(job)) {
+		commit_submit(job);
+		return;
+	}
+	/* The steps before this one. */
+	r = extents_reserve(job, EXTENTS_COMMIT, &text);
+	if (r)
+		step_end(job, r, &text);
+	else
+		pipeline_start(job, ZERO_PIPELINE_WRITE);
+}
+
+/* Its gradients are not finite. */
+void step_skip(struct zero_job *job)
+{
+	job->step.is_skipped = true;
+	job->step.stats.is_skipped = 1;
+	extents_release_next(job);
+	job_step_set(job, ZERO_STEP_COMMITTING);
+	if (pipeline_abort(job))
+		skip_end(job);
+}
+
+/* ---- nothing of it remains ---- */
+
+/* See step_end.h. */
+void step_undone(struct zero_job *job)
+{
+	bool is_unload = job->is_unload_due;
+
+	job->is_undo_due = false;
+	job->is_unload_due = false;
+	extents_release_next(job);
+	if (is_unload)
+		job_unload(job);
+}
+
+/* Nothing of the step will be: what it wrote is given back, and with @is_unload what the job was
+ * ahead. Parameters may be on their way from there into a pool that ranks see: they come first. */
+static void step_undo(struct zero_job *job, bool is_unload)
+{
+	job->is_undo_due = true;
+	job->is_unload_due |= is_unload;
+	if (residency_stop(job))
+		step_undone(job); /* Else in job_settle(). */
+}
+
+/* The group broke before every rank called step(): nothing of the step remains. What was updated
+ * early is in memory alone, and read anew from the committed extents before it is used. */
+void step_abort(struct zero_job *job)
+{
+	assert(job->step.phase == ZERO_STEP_STEPPING);
+	step_units_reset(job);
+	job_step_set(job, ZERO_STEP_NONE);
+	if (job->pipeline.kind == ZERO_PIPELINE_KEEP) {
+		snapshot_outlives_step(job);
+		return;
+	}
+	if (job->step.is_early)
+		job_unload(job);
+	/* What is still in flight, writes to new extents too, ends in step_drained(). */
+	if (pipeline_abort(job))
+		step_undo(job, false);
+}
+
+/* The aborted pipeline of a step has drained. */
+void step_drained(struct zero_job *job)
+{
+	if (job->step.phase == ZERO_STEP_COMMITTING) {
+		skip_end(job);
+		return;
+	}
+	step_undo(job, false);
+	job_settle(job);
+}
+
+/* ---- it is in force ---- */
+
+static void step_take(struct zero_job *job)
+{
+	struct zero_step *step = &job->step;
+
+	bool is_whole = !step->is_skipped || job_is_ahead(job);
+
+	job->current_step = (int64_t)step->stats.step;
+	job->blob_index = step->blob_index;
+	if (!step->is_commit && !step->is_skipped) {
+		job->update_count++;
+		job->beta1_power = step->next_beta1_power;
+		job->beta2_power = step->next_beta2_power;
+	}
+	if (step->is_due) {
+		ahead_mark(job);
+		if (is_whole)
+			extents_commit(job);
+	} else if (!step->is_skipped) {
+		ahead_take(job);
+	}
+	step->stats.committed_step = job->committed_step;
+	if (!step->is_commit)
+		job->last_stats = step->stats;
+}
+
+static void stats_give(struct zero_job *job, enum zero_gather gather)
+{
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_rank *rank = job->group.ranks[i];
+
+		if (rank && rank->gathered[gather])
+			rank->gathered[gather]->stats = job->step.stats;
+	}
+}
+
+/* The group that made the step; another one has no part in it. */
+static bool step_is_theirs(const struct zero_job *job)
+{
+	return job->group.generation == job->step.generation && job->group.phase == ZERO_GROUP_LIVE;
+}
+
+/* What it hears of the step. */
+static void step_tell(struct zero_job *job, int error, const struct zi_text *text)
+{
+	enum zero_gather gather = job->step.is_commit ? ZERO_GATHER_COMMIT : ZERO_GATHER_STEP;
+
+	if (!error)
+		stats_give(job, gather);
+	if (!error || job->step.is_commit)
+		gather_complete(job, gather, error, text);
+	else
+		group_break(job, error, UINT32_MAX, text);
+}
+
+/* The next step may begin, unless a snapshot comes first. */
+static void step_go_on(struct zero_job *job)
+{
+	bool is_theirs = step_is_theirs(job);
+
+	snapshot_retry(job);
+	if (is_theirs && job->group.error && !job->group.is_left)
+		(void)group_needs_all(job);
+	if (is_theirs && job->group.phase == ZERO_GROUP_LIVE)
+		ops_retry(job);
+	job_settle(job);
+}
+
+/*
+ * The catalog answered, or it never came to that; or state was written for a snapshot, which
+ * changes nothing. A step in memory alone that the catalog did not
+ * take is in force all the same: there is no other copy. Its ranks hear the error.
+ */
+void step_end(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct zero_step *step = &job->step;
+	int64_t former_step = job->committed_step;
+
+	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
+	if (step->is_keep) {
+		job_step_set(job, ZERO_STEP_NONE);
+		step_go_on(job);
+		return;
+	}
+	if (!step->is_commit && !error)
+		step->stats.step_ns = zi_clock_now_ns() - step->last_step_ns;
+	if (!error || (!job_is_nvme(job) && !step->is_commit)) {
+		step_take(job);
+	} else if (!step->is_commit) {
+		step_undo(job, true);
+	} else {
+		extents_release_next(job);
+		if (step->is_unasked)
+			ahead_lost(job, text);
+	}
+	if (!step->is_commit)
+		step_units_reset(job);
+	job_step_set(job, ZERO_STEP_NONE);
+	if (step_is_theirs(job))
+		step_tell(job, error, text);
+	if (job->residency)
+		residency_pump(job);
+	snapshot_keep_due(job, former_step);
+	step_go_on(job);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What device threads do with one subgroup: tile by tile, so that a tile is verified, computed and
+ * hashed while it lies in the cache. Floor 5, any device thread.
+ *
+ * They read what the shard thread set before dev_submit() and does not change while a task is in
+ * flight: the layout, the planes' addresses, the step's scalars, the committed checksums. They
+ * write the memory of their own subgroup, its part of the next checksums, and the item's error.
+ */
+#include "daemon/zero/step/update.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/item.h"
+#include "daemon/zero/step/pipeline.h"
+#include "kernels/hash.h"
+
+/* One tile of a subgroup, in all planes. */
+struct tile {
+	uint32_t index;         /* in the subgroup */
+	uint64_t element_first; /* in the subgroup */
+	uint64_t element_count;
+	void *param; /* NULL: not here */
+	void *state; /* NULL: not here */
+	uint64_t param_bytes, state_bytes;
+};
+
+static struct tile tile_of(const struct zero_item *item, uint32_t index)
+{
+	const struct zero_job *job = item->job;
+	uint64_t first = (uint64_t)index * ZI_TILE_ELEMENTS;
+	uint64_t count = ZI_MIN((uint64_t)ZI_TILE_ELEMENTS, item->subgroup->element_count - first);
+	uint32_t param_width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+
+	assert(first < item->subgroup->element_count);
+	return (struct tile){
+		.index = index,
+		.element_first = first,
+		.element_count = count,
+		.param = item->param ? (char *)item->param + first * param_width : NULL,
+		.state = item->state ? (char *)item->state + first * job_state_bytes(job) : NULL,
+		.param_bytes = count * param_width,
+		.state_bytes = count * job_state_bytes(job),
+	};
+}
+
+static uint64_t *hash_place(const struct zero_item *item, uint32_t plane, bool is_next,
+                            uint32_t tile_index)
+{
+	const struct zero_subgroup *subgroup = item->subgroup;
+	const struct zero_place *place = &subgroup->places[plane];
+	uint32_t index = is_next ? place_next_index(place) : place->hash_index;
+
+	return &item->job->hashes[plane][index][subgroup->tile_first + tile_index];
+}
+
+/* -EBADMSG: what was read is not what was written. */
+static int tile_verify(struct zero_item *item, const struct tile *tile, uint32_t plane)
+{
+	const struct zero_job *job = item->job;
+	const struct zero_subgroup *subgroup = item->subgroup;
+	bool is_param = plane == ZERO_PLANE_PARAM;
+	const void *bytes = is_param ? tile->param : tile->state;
+	uint64_t byte_count = is_param ? tile->param_bytes : tile->state_bytes;
+	uint64_t begin = subgroup->places[plane].extent.offset_bytes;
+
+	if (kern_hash(bytes, byte_count) == *hash_place(item, plane, false, tile->index))
+		return 0;
+	begin += (uint64_t)((const char *)bytes -
+	                    (is_param ? (const char *)item->param : (const char *)item->state));
+	return err_origin(zi_text_error(
+		&item->text, -EBADMSG,
+		"job '%s': %s of unit '%.60s' %s damaged: %llu bytes at offset %llu of %s do not "
+		"match their checksum",
+		job->name, is_param ? "parameters" : "optimizer state",
+		job->layout.units[subgroup->unit].name, is_param ? "are" : "is",
+		(unsigned long long)byte_count, (unsigned long long)begin,
+		subgroup->places[plane].extent.member->path));
+}
+
+/* Of what is about to be written. */
+static void tile_hash(const struct zero_item *item, const struct tile *tile, uint32_t plane)
+{
+	bool is_param = plane == ZERO_PLANE_PARAM;
+
+	if (!item->subgroup->places[plane].next.bytes)
+		return;
+	*hash_place(item, plane, true, tile->index) =
+		kern_hash(is_param ? tile->param : tile->state,
+	                  is_param ? tile->param_bytes : tile->state_bytes);
+}
+
+/* [remainder i16 (bf16 only) | exp_avg f32 | exp_avg_sq f32 (not SGD)] */
+static void tile_step(const struct zero_item *item, const struct tile *tile)
+{
+	const struct zero_job *job = item->job;
+	const struct zero_subgroup *subgroup = item->subgroup;
+	bool is_bf16 = job->config.param_dtype == ZI_DTYPE_BF16;
+	bool is_sgd = job->config.optimizer == ZI_OPTIMIZER_SGD;
+	uint64_t grad_offset =
+		subgroup->grad_offset +
+		tile->element_first * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint64_t moment_bytes = tile->element_count * sizeof(float);
+	char *moments = (char *)tile->state + (is_bf16 ? tile->element_count * 2 : 0);
+	const void *grads[ZI_WORLD_MAX];
+	uint32_t rank_count = job->step.is_pass1 ? 1 : job->world;
+
+	for (uint32_t i = 0; i < rank_count; i++)
+		grads[i] = grad_at(job, i, grad_offset);
+	kern_optim_step(
+		&(struct kern_optim_run){
+			.param = tile->param,
+			.remainder = is_bf16 ? tile->state : NULL,
+			.exp_avg = (float *)(void *)moments,
+			.exp_avg_sq = is_sgd ? NULL : (float *)(void *)(moments + moment_bytes),
+			.grads = grads,
+			.rank_count = rank_count,
+			.is_reduced = job->step.is_pass1,
+			.element_count = tile->element_count,
+			.param_dtype = (enum zi_dtype)job->config.param_dtype,
+			.grad_dtype = (enum zi_dtype)job->config.grad_dtype,
+		},
+		&job->step.scalars);
+}
+
+/* The step of one subgroup. Only what came from the disk is verified. */
+void update_run(struct dev_task *task)
+{
+	struct zero_item *item = container_of(task, struct zero_item, task);
+	bool is_read = item->is_staged && !item->is_state_zero;
+
+	for (uint32_t i = 0; i < item->subgroup->tile_count; i++) {
+		struct tile tile = tile_of(item, i);
+
+		if (is_read) {
+			item->error = tile_verify(item, &tile, ZERO_PLANE_STATE);
+			if (item->error)
+				return;
+		} else if (item->is_staged) {
+			memset(tile.state, 0, tile.state_bytes);
+		}
+		if (item->is_param_read) {
+			item->error = tile_verify(item, &tile, ZERO_PLANE_PARAM);
+			if (item->error)
+				return;
+		}
+		tile_step(item, &tile);
+		tile_hash(item, &tile, ZERO_PLANE_STATE);
+		tile_hash(item, &tile, ZERO_PLANE_PARAM);
+	}
+}
+
+/* What was read at materialize is verified; what was never written is zero. With a pool there are
+ * no parameters to load. */
+void load_run(struct dev_task *task)
+{
+	struct zero_item *item = container_of(task, struct zero_item, task);
+	bool has_param = item->param && item->subgroup->places[ZERO_PLANE_PARAM].extent.bytes > 0;
+
+	for (uint32_t i = 0; i < item->subgroup->tile_count; i++) {
+		struct tile tile = tile_of(item, i);
+
+		if (has_param)
+			item->error = tile_verify(item, &tile, ZERO_PLANE_PARAM);
+		else if (tile.param)
+			memset(tile.param, 0, tile.param_bytes);
+		if (!item->error && tile.state && !item->is_state_zero)
+			item->error = tile_verify(item, &tile, ZERO_PLANE_STATE);
+		else if (tile.state)
+			memset(tile.state, 0, tile.state_bytes);
+		if (item->error)
+			return;
+	}
+}
+
+/* What a commit or a snapshot writes: parameters, and state that is in memory alone. */
+void hash_run(struct dev_task *task)
+{
+	struct zero_item *item = container_of(task, struct zero_item, task);
+
+	for (uint32_t i = 0; i < item->subgroup->tile_count; i++) {
+		struct tile tile = tile_of(item, i);
+
+		tile_hash(item, &tile, ZERO_PLANE_PARAM);
+		tile_hash(item, &tile, ZERO_PLANE_STATE);
+	}
+}
+
+/* With a pool: what param_write_end() was given becomes the unit's parameters, and its state zero;
+ * at a commit, parameters that were never written are zero. A copy, as ranks may write to the
+ * source yet. */
+void store_run(struct dev_task *task)
+{
+	struct zero_item *item = container_of(task, struct zero_item, task);
+	const struct zero_job *job = item->job;
+	const struct zero_subgroup *subgroup = item->subgroup;
+	const struct zero_unit *unit = &job->units[subgroup->unit];
+	uint64_t begin = subgroup->param_offset - unit->param_offset;
+	uint64_t end = unit->element_count * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint64_t bytes = job_subgroup_param_bytes(job, subgroup);
+	uint64_t given_bytes = 0;
+
+	if (job->pipeline.kind == ZERO_PIPELINE_STORE && end > begin) {
+		given_bytes = ZI_MIN(bytes, end - begin);
+		memcpy(item->param, (char *)job->write_source->region.base + begin, given_bytes);
+	}
+	memset((char *)item->param + given_bytes, 0, bytes - given_bytes);
+	if (subgroup->memory && job->pipeline.kind == ZERO_PIPELINE_STORE)
+		memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
+	hash_run(task);
+}

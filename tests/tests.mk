@@ -106,7 +106,8 @@ check-bits: all ## bit equality of zinf and --reference over random models [SEED
 	@ZINF_BUILD=$(BUILD) tests/bits/check_bits --seed $(SEED) --cases $(CASES)
 
 # States are drawn; with POWER_STATES=0 they are all corners of all moments instead. That the test
-# can fail is shown by disks that lie, each of which must be caught.
+# can fail is shown by disks that lie, each of which must be caught: among the corners, of which no
+# chance keeps away the few that show it.
 POWER_STATES ?= 200
 POWER_LIES := drops-store-flush flushes-store-late drops-log-flush drops-names-flush
 POWER_DAMAGES ?= 200
@@ -116,7 +117,7 @@ check-power: $(POWER_BIN) ## power cuts at any moment, damaged disks [SEED=n POW
 	done
 	@$(POWER_BIN) --seed $(SEED) --damages $(POWER_DAMAGES)
 	@for lie in $(POWER_LIES); do \
-		$(POWER_BIN) --seed $(SEED) --states 400 --lie $$lie || exit 1; \
+		$(POWER_BIN) --seed $(SEED) --states 0 --lie $$lie || exit 1; \
 	done
 
 check-ndebug: ## no assert has a side effect: the unit tests at -O3 -DNDEBUG

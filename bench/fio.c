@@ -2,11 +2,17 @@
 /* fio as the peer of disk figures (fio.h). */
 #include "bench/fio.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/checked.h"
+#include "common/base/fd.h"
 
 #define BLOCK_DEFAULT (1u << 20)
 /* fio 3.33 has no option for transparent huge pages; glibc can ask for them in malloc's stead. */
@@ -15,6 +21,29 @@
 bool fio_is_there(void)
 {
 	return system("command -v fio >/dev/null 2>&1") == 0;
+}
+
+int fio_take_span(struct fio_job *job)
+{
+	enum { BLOCK_BYTES = 16 << 20 };
+	struct stat status;
+	void *block = NULL;
+	int fd = open(job->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
+	int r = fd < 0 || fstat(fd, &status) ? -errno : 0;
+
+	if (!r && posix_memalign(&block, 4096, BLOCK_BYTES))
+		r = -ENOMEM;
+	if (!r) {
+		memset(block, 0x5a, BLOCK_BYTES);
+		job->offset_bytes = zi_align_up((uint64_t)status.st_size, BLOCK_BYTES);
+	}
+	for (uint64_t done = 0; !r && done < job->span_bytes; done += BLOCK_BYTES)
+		r = zi_pwrite_all(fd, block, BLOCK_BYTES, job->offset_bytes + done);
+	free(block);
+	(void)zi_close(fd);
+	if (r)
+		fprintf(stderr, "bench: lengthening %s failed: %s\n", job->path, strerror(-r));
+	return r;
 }
 
 static double number(const json_t *object, const char *key)

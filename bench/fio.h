@@ -24,6 +24,11 @@ struct fio_result {
 };
 
 bool fio_is_there(void);
+/*
+ * Lengthens the file by @job->span_bytes (16 MiB multiples), written once as a store is, for fio to
+ * work on beside the file's owner, who does not know of it; sets offset_bytes.
+ */
+int fio_take_span(struct fio_job *job);
 /* Return: 0; -1 after saying why. */
 int fio_run(const struct fio_job *job, struct fio_result *ret_result);
 /* The fastest of read-then-write and mixed at depths 16 and 32. */

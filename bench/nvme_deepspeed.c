@@ -2,8 +2,11 @@
 /*
  * Suite `nvme`, part `deepspeed`: the step with its state on NVMe over DeepSpeed's own, by the
  * package where it is installed (deepspeed_step.py says what of it runs): its default settings, and
- * its best, which are the pipelined swapper with memory in huge pages. Both peers and zinf take
- * turns in each round. BENCH_PYTHON names the interpreter that has the package.
+ * its best, which are the pipelined swapper with memory in huge pages. Peer and zinf take turns.
+ * BENCH_PYTHON names the interpreter that has the package.
+ *
+ * Beside each, in the same rounds, the time that fio takes for the step's bytes: no step that moves
+ * them can be faster, so peer over fio bounds what the ratio can be on this disk.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/fio.h"
 #include "bench/nvme_suite.h"
 #include "bench/subject.h"
 #include "common/base/cleanup.h"
@@ -27,12 +31,14 @@
 static const struct setting {
 	const char *name;
 	const char *row_name, *peer_name;
+	const char *bound_name; /* of the row of fio's time */
 	bool has_huge_pages;
 	double target;
 } settings[] = {
-	{ "best", "step on NVMe, 128 Mi, over DeepSpeed's best", "pipelined, huge pages", true,
-	  1.5 },
-	{ "default", "step on NVMe, 128 Mi, over DeepSpeed's default", "as it comes", false, 2.5 },
+	{ "best", "step on NVMe, 128 Mi, over DeepSpeed's best", "pipelined, huge pages",
+	  "fio with zinf's bytes over DeepSpeed's best", true, 1.5 },
+	{ "default", "step on NVMe, 128 Mi, over DeepSpeed's default", "as it comes",
+	  "fio with zinf's bytes over DeepSpeed's default", false, 2.5 },
 };
 
 struct peer {
@@ -129,44 +135,62 @@ struct figures {
 	double own[NVME_ROUNDS], peer[NVME_ROUNDS], ratios[NVME_ROUNDS];
 };
 
-static void report_figures(struct bench_report *report, struct figures *figures,
-                           const struct setting *setting)
+static void report_figures(struct bench_report *report, struct figures *figures, const char *name,
+                           const char *peer_name, double target)
 {
 	struct bench_summary ratio, own, peer;
 
 	bench_summarize(&ratio, figures->ratios, NVME_ROUNDS);
 	bench_summarize(&own, figures->own, NVME_ROUNDS);
 	bench_summarize(&peer, figures->peer, NVME_ROUNDS);
-	bench_report_add(report, &(struct bench_row){ .name = setting->row_name,
+	bench_report_add(report, &(struct bench_row){ .name = name,
 	                                              .value = own.median,
 	                                              .unit = "s",
 	                                              .peer = peer.median,
-	                                              .peer_name = setting->peer_name,
+	                                              .peer_name = peer_name,
 	                                              .ratio = ratio.median,
 	                                              .ratio_low = ratio.low,
 	                                              .ratio_high = ratio.high,
-	                                              .target = setting->target,
+	                                              .target = target,
 	                                              .runs = NVME_ROUNDS });
 }
 
-static int measure(struct bench_report *report, const struct subject *subject, struct peer *peer,
-                   const struct setting *setting)
+/* fio's time for what the last step moved; 0 without fio. */
+static double bound_seconds(struct fio_job *fio, const struct zinf_step_stats *stats)
 {
-	struct figures figures;
+	struct fio_result result;
+
+	if (!fio->span_bytes)
+		return 0;
+	fio->read_bytes = stats->read_bytes;
+	fio->write_bytes = stats->write_bytes;
+	return fio_run_best(fio, &result) ? -1 : result.seconds;
+}
+
+static int measure(struct bench_report *report, const struct subject *subject, struct peer *peer,
+                   const struct setting *setting, struct fio_job *fio)
+{
+	struct figures figures, bounds;
 	struct zinf_step_stats stats = { 0 };
 
 	for (unsigned i = 0; i < NVME_ROUNDS; i++) {
 		figures.own[i] = subject_step_seconds(subject, &stats);
 		figures.peer[i] = peer_step_seconds(peer);
-		if (figures.own[i] < 0 || figures.peer[i] < 0) {
+		bounds.own[i] = bound_seconds(fio, &stats);
+		if (figures.own[i] < 0 || figures.peer[i] < 0 || bounds.own[i] < 0) {
 			fprintf(stderr, "bench: a step failed\n");
 			return -1;
 		}
 		figures.ratios[i] = figures.peer[i] / figures.own[i];
-		printf("round %u: step %.3f s, DeepSpeed %.3f s, ratio %.2f\n", i + 1,
-		       figures.own[i], figures.peer[i], figures.ratios[i]);
+		bounds.peer[i] = figures.peer[i];
+		bounds.ratios[i] = bounds.own[i] > 0 ? bounds.peer[i] / bounds.own[i] : 0;
+		printf("round %u: step %.3f s, DeepSpeed %.3f s, fio with the step's bytes %.3f s, "
+		       "ratio %.2f\n",
+		       i + 1, figures.own[i], figures.peer[i], bounds.own[i], figures.ratios[i]);
 	}
-	report_figures(report, &figures, setting);
+	report_figures(report, &figures, setting->row_name, setting->peer_name, setting->target);
+	if (fio->span_bytes)
+		report_figures(report, &bounds, setting->bound_name, setting->peer_name, 0);
 	return 0;
 }
 
@@ -180,7 +204,7 @@ static void remove_directory(const char *directory)
 }
 
 static int measure_setting(struct bench_report *report, const struct subject *subject,
-                           const struct setting *setting)
+                           const struct setting *setting, struct fio_job *fio)
 {
 	char directory[] = "/var/tmp/zinf-bench-XXXXXX";
 	struct peer peer = { 0 };
@@ -195,7 +219,7 @@ static int measure_setting(struct bench_report *report, const struct subject *su
 	else if (!peer_is_ready(&peer, setting))
 		r = 0;
 	else
-		r = measure(report, subject, &peer, setting);
+		r = measure(report, subject, &peer, setting, fio);
 	peer_stop(&peer);
 	remove_directory(directory);
 	return r;
@@ -207,8 +231,10 @@ int nvme_deepspeed_rows(struct bench_report *report)
 	struct zinf_step_stats stats = { 0 };
 	char size[32], capacity[32];
 	struct harness_options options = { .nvme_size = size, .cpu_capacity = capacity };
+	struct fio_job fio = { 0 };
 	struct subject subject;
 	struct harness harness;
+	char path[320];
 	int r = 0;
 
 	(void)snprintf(size, sizeof size, "%" PRIu64,
@@ -216,7 +242,15 @@ int nvme_deepspeed_rows(struct bench_report *report)
 	(void)snprintf(capacity, sizeof capacity, "%" PRIu64, elements * 4 + (256u << 20));
 	if (harness_start(&harness, &options))
 		return -1;
-	if (subject_open(&subject, &harness, "nvme", ZINF_OFFLOAD_NVME, UNIT_COUNT)) {
+	(void)snprintf(path, sizeof path, "%s/store", harness.directory);
+	if (fio_is_there()) {
+		fio.path = path;
+		fio.span_bytes = elements * SUBJECT_WRITE_BYTES;
+		r = fio_take_span(&fio);
+	} else {
+		printf("skipped: the bound beside DeepSpeed needs fio (tools/deps bench)\n");
+	}
+	if (r || subject_open(&subject, &harness, "nvme", ZINF_OFFLOAD_NVME, UNIT_COUNT)) {
 		harness_remove(&harness);
 		return -1;
 	}
@@ -225,7 +259,7 @@ int nvme_deepspeed_rows(struct bench_report *report)
 	for (int i = 0; i < 2 && !r; i++)
 		r = subject_step_seconds(&subject, &stats) < 0 ? -1 : 0;
 	for (size_t i = 0; i < ZI_COUNT_OF(settings) && !r; i++)
-		r = measure_setting(report, &subject, &settings[i]);
+		r = measure_setting(report, &subject, &settings[i], &fio);
 	subject_close(&subject);
 	return harness_stop(&harness) || r ? -1 : 0;
 }

@@ -11,46 +11,17 @@
  * from zinf_step_begin() to its commit. CPU is the daemon's, so it contains Adam.
  * BENCH_PARAMS_MI=a,b,… sets the numbers of parameters (Mi).
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "bench/fio.h"
 #include "bench/nvme_suite.h"
 #include "bench/subject.h"
-#include "common/base/checked.h"
 #include "common/base/cleanup.h"
-#include "common/base/fd.h"
-
-/* Lengthens the store's file by the span that fio works on, written once like the store itself. */
-static int lengthen(struct fio_job *fio)
-{
-	enum { BLOCK_BYTES = 16 << 20 };
-	struct stat status;
-	void *block = NULL;
-	int fd = open(fio->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
-	int r = fd < 0 || fstat(fd, &status) ? -errno : 0;
-
-	if (!r && posix_memalign(&block, 4096, BLOCK_BYTES))
-		r = -ENOMEM;
-	if (!r) {
-		memset(block, 0x5a, BLOCK_BYTES);
-		fio->offset_bytes = zi_align_up((uint64_t)status.st_size, BLOCK_BYTES);
-	}
-	for (uint64_t done = 0; !r && done < fio->span_bytes; done += BLOCK_BYTES)
-		r = zi_pwrite_all(fd, block, BLOCK_BYTES, fio->offset_bytes + done);
-	free(block);
-	(void)zi_close(fd);
-	if (r)
-		fprintf(stderr, "bench: lengthening %s failed: %s\n", fio->path, strerror(-r));
-	return r;
-}
 
 /* User and system time of @pid so far. */
 static double process_cpu_s(pid_t pid)
@@ -167,7 +138,8 @@ static int measure_with(const struct harness *harness, struct fio_job *fio, uint
 
 	(void)snprintf(path, sizeof path, "%s/store", harness->directory);
 	fio->path = path;
-	if (lengthen(fio) || subject_open(&subject, harness, "nvme", ZINF_OFFLOAD_NVME, unit_count))
+	if (fio_take_span(fio) ||
+	    subject_open(&subject, harness, "nvme", ZINF_OFFLOAD_NVME, unit_count))
 		return -1;
 	r = measure(figures, &subject, harness->pid, fio, is_kept);
 	subject_close(&subject);

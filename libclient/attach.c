@@ -52,8 +52,7 @@ static struct zinf *client_free(struct zinf *zinf)
 	zinf->end_fd = zi_close(zinf->end_fd);
 	zinf->event_fd = zi_close(zinf->event_fd);
 	free(zinf->message);
-	free(zinf->ops);
-	free(zinf->free_indices);
+	zi_client_ops_free(zinf);
 	free(zinf->units);
 	free(zinf->params);
 	free(zinf);
@@ -211,23 +210,8 @@ static int map_rings(struct zinf *zinf, const struct zi_attached *attached, cons
 	up->entries = entries;
 	zinf->down = down;
 	zinf->entries = entries;
-	return 0;
-}
-
-/* The table of operations, and our ends of the rings. */
-static int init_ops(struct zinf *zinf)
-{
-	zinf->ops = calloc(zinf->entries, sizeof(*zinf->ops));
-	zinf->free_indices = calloc(zinf->entries, sizeof(*zinf->free_indices));
-	if (!zinf->ops || !zinf->free_indices)
-		return zi_client_error(zinf, -ENOMEM, "no memory for %u operations", zinf->entries);
-	for (uint32_t i = 0; i < zinf->entries; i++) {
-		zinf->ops[i].ticket = i;
-		zinf->free_indices[i] = i;
-	}
-	zinf->free_count = zinf->entries;
-	zi_ring_sq_producer(&zinf->sq, zinf->uplink, zinf->downlink, zinf->entries);
-	zi_ring_cq_consumer(&zinf->cq, zinf->uplink, zinf->downlink, zinf->entries);
+	zi_ring_sq_producer(&zinf->sq, zinf->uplink, zinf->downlink, entries);
+	zi_ring_cq_consumer(&zinf->cq, zinf->uplink, zinf->downlink, entries);
 	return 0;
 }
 
@@ -247,7 +231,7 @@ static int join(struct zinf *zinf)
 	close_fds(fds, ATTACH_FD_DOORBELL);
 	if (r)
 		return err_trace(r);
-	return err_trace(init_ops(zinf));
+	return err_trace(zi_client_ops_init(zinf));
 }
 
 /* What the caller may poll: the socket, and what zi_client_over() writes to when the last words on

@@ -6,7 +6,9 @@
  *   options.c  caller's options and environment → struct zi_attach
  *   attach.c   connect, HELLO, ATTACH, the rings; and the way back
  *   request.c  one request and its reply on the socket; NOTICE; the end of a session
+ *   op.c       the table of operations
  *   submit.c   a slot into the SQ, and the doorbell       wait.c  completions; spinning, sleeping
+ *   call.c     both: a whole operation
  *   model.c    units and parameters, MATERIALIZE          write.c parameters made writable
  *   unit.c     unshard, reshard, gradients                step.c  steps, commits
  *   blob.c     the resume blob                            error.c texts
@@ -171,16 +173,19 @@ int zi_client_request(struct zinf *zinf, struct zi_message_header *request,
                       const struct zi_message_header **ret_reply, int *fds, uint32_t fd_count);
 uint64_t zi_client_deadline_ns(const struct zinf *zinf);
 
+/* op.c */
+int zi_client_ops_init(struct zinf *zinf);
+void zi_client_ops_free(struct zinf *zinf);
+/* NULL: no such operation. */
+struct zi_client_op *zi_client_find(struct zinf *zinf, uint64_t ticket);
+void zi_client_op_free(struct zinf *zinf, struct zi_client_op *op);
+
 /* submit.c */
 int zi_client_submit(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
                      bool is_kept, struct zi_client_op **ret_op);
 /* The same with every word of the slot but user_data given. */
 int zi_client_submit_slot(struct zinf *zinf, const struct zi_sqe *slot, bool is_kept,
                           struct zi_client_op **ret_op);
-/* NULL: no such operation. */
-struct zi_client_op *zi_client_find(struct zinf *zinf, uint64_t ticket);
-void zi_client_op_free(struct zinf *zinf, struct zi_client_op *op);
-
 /* wait.c */
 /* Takes in what has completed. 0, or -EPROTO and the session is over. */
 int zi_client_reap(struct zinf *zinf);
@@ -193,10 +198,10 @@ int zi_client_wait_any(struct zinf *zinf);
 /* As zi_client_wait_op(), at most @timeout_ns; the daemon's own deadline is not waited for. */
 int zi_client_wait_op_for(struct zinf *zinf, struct zi_client_op *op, uint64_t timeout_ns,
                           bool *ret_is_done);
-/* Submits, waits, frees. */
+
+/* call.c: submits, waits, frees. */
 int zi_client_call(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
                    uint64_t *ret_value);
-
 int zi_client_call_slot(struct zinf *zinf, const struct zi_sqe *slot, uint64_t *ret_value);
 
 /* step.c: a step's ticket has completed with @result. */

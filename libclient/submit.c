@@ -1,31 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Operations: the fixed table, and the way into the SQ. Floor 2.
- *
- * The table has as many entries as each ring, and an operation keeps its entry until its completion
- * was taken in: so the daemon always has room for a completion, and we for a submission.
- */
+/* The way of an operation into the SQ. Floor 2. */
 #include <unistd.h>
 
 #include "common/base/err.h"
 #include "libclient/client.h"
-
-/* Return: the operation of @ticket, NULL when it is over or never was. */
-struct zi_client_op *zi_client_find(struct zinf *zinf, uint64_t ticket)
-{
-	struct zi_client_op *op = &zinf->ops[ticket & (zinf->entries - 1)];
-
-	return ticket && op->ticket == ticket && op->state != ZI_CLIENT_OP_FREE ? op : NULL;
-}
-
-/* Gives the entry back. Not while the daemon still has it: its completion would find nothing. */
-void zi_client_op_free(struct zinf *zinf, struct zi_client_op *op)
-{
-	assert(op->state != ZI_CLIENT_OP_FREE);
-	assert(zinf->free_count < zinf->entries);
-	op->state = ZI_CLIENT_OP_FREE;
-	zinf->free_indices[zinf->free_count++] = (uint32_t)(op - zinf->ops);
-}
 
 /* Makes room in the table: takes completions in, and waits for one if it must. */
 static int make_room(struct zinf *zinf)

@@ -11,7 +11,7 @@
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "daemon/daemon.h"
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/member.h"
 #include "daemon/tier/tune.h"
 #include "daemon/zero/zero.h"
 

@@ -92,7 +92,7 @@ static int make_nodes(struct daemon *daemon, uint64_t capacity_bytes, struct zi_
 			                     thread_count, strerror(-r));
 		tier_init_cpu(&daemon->cpu_tiers[i], i, share_bytes, topo,
 		              config->huge_pages != CONFIG_HUGE_NEVER);
-		daemon->cpu_tiers[i].holders = daemon->shard.holders;
+		tier_holders_watch(daemon->shard.holders, &daemon->cpu_tiers[i]);
 		daemon->cpu_tier_count++;
 		daemon->pool_thread_count += thread_count;
 	}

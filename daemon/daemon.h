@@ -22,7 +22,8 @@
 #include "daemon/device/device.h"
 #include "daemon/notify.h"
 #include "daemon/session/session.h"
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/holder.h"
+#include "daemon/tier/member.h"
 #include "daemon/tier/tier.h"
 #include "daemon/topo/topo.h"
 

@@ -8,7 +8,8 @@
 #include "common/base/log.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/daemon.h"
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/member.h"
+#include "daemon/tier/tier.h"
 #include "nvme/nvme.h"
 
 /* The end of a killed daemon's ring was seen to take up to a second. */
@@ -118,7 +119,6 @@ static int tier_of(struct daemon *daemon, const struct config_store *config, str
 	r = tier_init_nvme(tier, name, topo_node_of_path(daemon->topo, config->path));
 	if (r)
 		return err_trace(r);
-	tier->holders = daemon->shard.holders;
 	tier->changed = member_changed;
 	daemon->nvme_tier_count++;
 	*ret_tier = tier;

@@ -9,7 +9,7 @@
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "daemon/daemon.h"
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/member.h"
 #include "nvme/nvme.h"
 
 /* Context: the thread "wear". */

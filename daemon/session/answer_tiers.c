@@ -6,7 +6,10 @@
 #include "common/base/err.h"
 #include "daemon/session/answer.h"
 #include "daemon/session/sess.h"
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/drain.h"
+#include "daemon/tier/holder.h"
+#include "daemon/tier/member.h"
+#include "daemon/tier/tier.h"
 
 static json_t *answer_tier(const struct tier *tier)
 {

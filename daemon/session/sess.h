@@ -27,7 +27,8 @@
 #include "common/wire/control.h"
 #include "common/wire/ring.h"
 #include "daemon/session/session.h"
-#include "daemon/tier/tier.h"
+#include "daemon/tier/holder.h"
+#include "daemon/tier/segment.h"
 #include "daemon/zero/zero.h"
 
 /* Connections that are not attached (handshakes, zctl): beyond that the one silent longest goes. */

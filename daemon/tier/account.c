@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Accounts and charges: bytes of a tier are paid for by an account and every account above it,
- * all or nothing, before anything is allocated. Floor 4, shard thread.
- */
+/* Accounts and charges. Floor 4, shard thread. */
+#include "daemon/tier/account.h"
+
 #include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/err.h"
-#include "daemon/tier/tier.h"
 
 /**
  * tier_account_init() - an account without limits
@@ -40,8 +38,8 @@ static void say_full(const struct tier *tier, uint64_t bytes, struct zi_text *te
 	uint64_t lingering_bytes = 0;
 	pid_t pid = 0;
 
-	if (tier->holders)
-		lingering_bytes = tier_holders_lingering_bytes(tier->holders, tier, &pid);
+	if (tier->lingering_bytes)
+		lingering_bytes = tier->lingering_bytes(tier->lingering_arg, tier, &pid);
 	if (!lingering_bytes) {
 		zi_text_set(text, "%s asked for on %s, %s free of %s: %s", asked.chars, tier->name,
 		            left.chars, capacity.chars,

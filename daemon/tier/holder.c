@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Holders: processes that received segments. A mapping outlives its session, so memory stays
- * referenced, and charged, until the process's pidfd says that it is gone. Floor 4, shard thread.
- */
+/* Holders: processes that received segments. Floor 4, shard thread. */
+#include "daemon/tier/holder.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -11,7 +10,6 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
-#include "daemon/tier/tier.h"
 
 struct tier_holder {
 	struct tier_holders *holders;
@@ -228,4 +226,16 @@ uint64_t tier_holders_lingering_bytes(const struct tier_holders *holders, const 
 		}
 	}
 	return total_bytes;
+}
+
+static uint64_t count_lingering(const void *arg, const struct tier *tier, pid_t *ret_pid)
+{
+	return tier_holders_lingering_bytes(arg, tier, ret_pid);
+}
+
+/* Refusals of @tier name who still holds its memory. @holders: outlives that; NULL: no more. */
+void tier_holders_watch(const struct tier_holders *holders, struct tier *tier)
+{
+	tier->lingering_bytes = holders ? count_lingering : NULL;
+	tier->lingering_arg = holders;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The members of an NVMe tier: their conditions, and what they are seen to move. Floor 4. */
-#include <stdlib.h>
+#include "daemon/tier/member.h"
+
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/tier/flush.h"
 
 const char *tier_member_state_name(enum tier_member_state state)
 {
@@ -33,8 +33,7 @@ static enum tier_member_state gravest(const struct tier_member *member)
 	return member->is_slow ? TIER_MEMBER_SLOW : TIER_MEMBER_HEALTHY;
 }
 
-/* Of the members that take extents, or would if they had room. */
-static uint64_t capacity_of(const struct tier *tier, const struct tier_member *except)
+uint64_t tier_members_capacity_bytes(const struct tier *tier, const struct tier_member *except)
 {
 	uint64_t bytes = 0;
 
@@ -89,7 +88,7 @@ void tier_member_update(struct tier_member *member)
 	enum tier_member_state state = gravest(member);
 	struct tier *tier = member->tier;
 
-	tier->capacity_bytes = capacity_of(tier, NULL);
+	tier->capacity_bytes = tier_members_capacity_bytes(tier, NULL);
 	if (state == member->state)
 		return;
 	member->state = state;
@@ -106,7 +105,7 @@ void tier_member_update(struct tier_member *member)
  * tier_member_add() - one more store of a tier
  * @options: name and uuid are copied
  *
- * Return: 0; see stripe.h. Context: at start, before anything is reserved.
+ * Return: 0; see member.h. Context: at start, before anything is reserved.
  */
 int tier_member_add(struct tier *tier, const struct tier_member_options *options)
 {
@@ -122,7 +121,7 @@ int tier_member_add(struct tier *tier, const struct tier_member_options *options
 		r = nvme_space_new(options->store->bytes, &space);
 		if (r)
 			return err_fold(r);
-		r = tier_flusher_new(options->name, &flusher);
+		r = tier_flusher_new(options->name, options->store, &flusher);
 		if (r) {
 			space = nvme_space_free(space);
 			return err_trace(r);
@@ -179,7 +178,7 @@ uint64_t tier_member_used_bytes(const struct tier_member *member)
 	                     : 0;
 }
 
-static void forget_errors(struct tier_member *member)
+void tier_member_forgive(struct tier_member *member)
 {
 	member->error = 0;
 	member->damage = (struct tier_damage){ 0 };
@@ -196,43 +195,6 @@ void tier_member_fail(struct tier_member *member, int error, const char *doing)
 	member->error = error;
 	member->error_doing = doing;
 	tier_member_update(member);
-}
-
-/**
- * tier_member_drain() - begin to empty a member, or use it again
- * @text: of a refusal, with figures
- *
- * Return: 0; -EBUSY, -ENOSPC, -ENODEV: see stripe.h.
- */
-int tier_member_drain(struct tier_member *member, bool is_draining, struct zi_text *text)
-{
-	struct tier *tier = member->tier;
-	uint64_t left_bytes;
-
-	if (!is_draining) {
-		member->is_draining = false;
-		forget_errors(member);
-		tier_stripe_weigh(tier);
-		return 0;
-	}
-	if (!member->store)
-		return err_origin(zi_text_error(text, -ENODEV,
-		                                "%s of %s is missing: nothing can be moved off it",
-		                                member->path, tier->name));
-	if (tier->member_count == 1)
-		return err_origin(zi_text_error(
-			text, -EBUSY, "%s is the only path of %s: give the tier another one first",
-			member->path, tier->name));
-	left_bytes = capacity_of(tier, member);
-	if (left_bytes < tier->used_bytes)
-		return err_origin(zi_text_error(text, -ENOSPC,
-		                                "jobs have reserved %s on %s, without %s it has %s",
-		                                zi_format_bytes(tier->used_bytes).chars, tier->name,
-		                                member->path, zi_format_bytes(left_bytes).chars));
-	member->is_draining = true;
-	tier_member_update(member);
-	tier_stripe_weigh(tier); /* What is shown need not wait for the next step. */
-	return 0;
 }
 
 /* ---- pace ---- */
@@ -282,5 +244,5 @@ void tier_member_end(struct tier_member *member, const struct tier_outcome *outc
 	}
 	/* The only one is tried again and again. */
 	if (outcome->is_write && member->error && member->tier->member_count == 1)
-		forget_errors(member);
+		tier_member_forgive(member);
 }

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/member.h"
 
 struct tier_move;
 typedef void (*tier_move_fn)(struct tier_move *move);

@@ -7,6 +7,8 @@
  * runs on a pool thread. That thread is bound to the CPUs of the tier's node, and pages are taken
  * where they are first touched: this is what binds a segment to its node.
  */
+#include "daemon/tier/segment.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +16,6 @@
 #include "common/base/checked.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
-#include "daemon/tier/tier.h"
 
 /* -ENOSPC and -EDQUOT of a charge's conditions. */
 static int charge_error(int condition)

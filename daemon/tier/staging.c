@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Staging: equal slots of one registered segment, through which a job's step streams. Floor 4,
- * shard thread.
- */
+/* Staging: slots that are taken and given. Floor 4, shard thread. */
+#include "daemon/tier/staging.h"
+
 #include <stdlib.h>
 
 #include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/err.h"
-#include "daemon/tier/tier.h"
 
 /**
  * tier_staging_adopt() - slots over memory that is there

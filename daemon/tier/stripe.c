@@ -7,12 +7,14 @@
  * sum stays 0, and none falls below -b_max, so that no member is ever further from its share than
  * one extent per other member.
  */
+#include "daemon/tier/stripe.h"
+
 #include <stdio.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/account.h"
 
 /* Enough that a few slow blocks do not make a figure. */
 #define PACE_WINDOW_BYTES (8ull << 20)

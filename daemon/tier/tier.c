@@ -7,7 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/tier/flush.h"
+#include "daemon/tier/member.h"
 
 /**
  * tier_init_cpu() - the memory of a NUMA node

@@ -4,7 +4,9 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/account.h"
+#include "daemon/tier/member.h"
+#include "daemon/tier/segment.h"
 
 struct tier_tune {
 	struct tier_tune_options options;

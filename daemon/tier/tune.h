@@ -5,7 +5,8 @@
  */
 #pragma once
 
-#include "daemon/tier/tier.h"
+#include "daemon/tier/account.h"
+#include "daemon/tier/member.h"
 #include "nvme/tune.h"
 
 struct tier_tune;

@@ -10,6 +10,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/tier/holder.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/share.h"
@@ -46,7 +47,7 @@ int zero_new(const struct zero_options *options, struct zero **ret_zero)
 	zi_list_init(&zero->snapshots);
 	zi_list_init(&zero->snapshots_done);
 	for (uint32_t i = 0; i < options->cpu_tier_count; i++)
-		options->cpu_tiers[i].holders = options->holders;
+		tier_holders_watch(options->holders, &options->cpu_tiers[i]);
 	budget_watch(zero);
 	*ret_zero = zero;
 	return 0;
@@ -111,7 +112,7 @@ struct zero *zero_free(struct zero *zero)
 		free(account);
 	}
 	for (uint32_t i = 0; i < zero->options.cpu_tier_count; i++)
-		zero->options.cpu_tiers[i].holders = NULL;
+		tier_holders_watch(NULL, &zero->options.cpu_tiers[i]);
 	free(zero);
 	return NULL;
 }

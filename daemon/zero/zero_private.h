@@ -18,8 +18,11 @@
 #include "common/wire/geometry.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/device/device.h"
+#include "daemon/tier/account.h"
 #include "daemon/tier/flush.h"
+#include "daemon/tier/member.h"
 #include "daemon/tier/move.h"
+#include "daemon/tier/staging.h"
 #include "daemon/tier/tier.h"
 #include "daemon/zero/zero.h"
 

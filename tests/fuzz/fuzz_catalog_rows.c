@@ -15,6 +15,7 @@
 #include "common/base/log.h"
 #include "common/wire/geometry.h"
 #include "daemon/catalog/catalog_private.h"
+#include "daemon/tier/holder.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/extent.h"
 #include "tests/fuzz/fuzz.h"

@@ -7,6 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/tier/holder.h"
 
 #define MIB (1ull << 20)
 

@@ -6,7 +6,7 @@
 
 #include "common/base/types.h"
 #include "daemon/device/device.h"
-#include "daemon/tier/tier.h"
+#include "daemon/tier/segment.h"
 #include "daemon/zero/zero.h"
 
 struct zero_job;

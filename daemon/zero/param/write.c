@@ -14,6 +14,7 @@
 #include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/err.h"
+#include "daemon/tier/holder.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/fetch.h"

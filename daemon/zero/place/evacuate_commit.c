@@ -8,6 +8,7 @@
  * the old place, and nothing is wrong: its next step leaves it, or it is moved when it is free. The
  * round holds the old places itself, from before they are read: they are nobody else's meanwhile.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/zero.h"
 
 #include <stdlib.h>

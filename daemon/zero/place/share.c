@@ -17,6 +17,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/job/job.h"
 
 #define SHARES_CAPACITY_MIN 64u

@@ -15,6 +15,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/wire/geometry.h"
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/place/extent.h"

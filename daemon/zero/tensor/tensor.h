@@ -24,6 +24,7 @@
 #pragma once
 
 #include "daemon/device/device.h"
+#include "daemon/tier/account.h"
 #include "daemon/tier/move.h"
 #include "daemon/zero/param/room.h"
 

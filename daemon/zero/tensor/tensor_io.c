@@ -14,6 +14,7 @@
 #include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/err.h"
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/tensor/tensor_room.h"

@@ -15,7 +15,8 @@
 #include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "daemon/daemon.h"
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/member.h"
+#include "daemon/tier/tier.h"
 #include "nvme/smart.h"
 
 #define FD_WORN   1000 /* never used but as a name */

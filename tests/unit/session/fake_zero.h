@@ -12,7 +12,8 @@
 #include <string.h>
 
 #include "daemon/catalog/catalog.h"
-#include "daemon/tier/tier.h"
+#include "daemon/tier/account.h"
+#include "daemon/tier/segment.h"
 #include "daemon/zero/zero.h"
 
 #define FAKE_RANKS_MAX 64u

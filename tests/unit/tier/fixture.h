@@ -12,6 +12,7 @@
 
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "daemon/tier/account.h"
 #include "daemon/tier/tier.h"
 
 #define MIB (1ull << 20)

@@ -10,7 +10,10 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/tier/account.h"
+#include "daemon/tier/member.h"
 #include "daemon/tier/stripe.h"
+#include "daemon/tier/tier.h"
 
 #define MIB (1ull << 20)
 

@@ -14,6 +14,8 @@
 
 #include "common/base/clock.h"
 #include "daemon/tier/flush.h"
+#include "daemon/tier/member.h"
+#include "daemon/tier/tier.h"
 
 #define MIB    (1ull << 20)
 #define STORES 2u

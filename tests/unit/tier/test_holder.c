@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "common/base/clock.h"
+#include "daemon/tier/holder.h"
 #include "tests/unit/tier/fixture.h"
 
 struct held {
@@ -23,7 +24,7 @@ static void held_init(struct held *held)
 	held->segment = NULL;
 	cr_assert_eq(zi_loop_new(&held->loop), 0);
 	cr_assert_eq(tier_holders_new(held->loop, &held->holders), 0);
-	held->fixture.tier.holders = held->holders;
+	tier_holders_watch(held->holders, &held->fixture.tier);
 	cr_assert_eq(tier_segment_new(&held->fixture.tier, &held->fixture.job, "a", MIB / 2,
 	                              TIER_PAGES_HUGE, NULL, &held->segment),
 	             0);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "daemon/tier/move.h"
+#include "daemon/tier/stripe.h"
 #include "tests/unit/tier/fixture.h"
 
 struct disk {

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "daemon/tier/staging.h"
 #include "tests/unit/tier/fixture.h"
 
 Test(segment, is_charged_whole_pages_and_is_zero)

@@ -4,6 +4,7 @@
  * that is full, slow, draining or failed takes no more than it should. Method: stores on paper;
  * weights and sizes also at random, against a bound.
  */
+#include "daemon/tier/drain.h"
 #include "tests/unit/tier/stripe.h"
 
 static const uint64_t large[] = { 1024 * MIB, 1024 * MIB, 1024 * MIB, 1024 * MIB };

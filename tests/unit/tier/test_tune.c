@@ -5,7 +5,9 @@
  */
 #include <stdio.h>
 
-#include "daemon/tier/stripe.h"
+#include "daemon/tier/account.h"
+#include "daemon/tier/member.h"
+#include "daemon/tier/tier.h"
 #include "daemon/tier/tune.h"
 #include "tests/unit/tier/fixture.h"
 

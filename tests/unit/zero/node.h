@@ -20,6 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "common/wire/geometry.h"
+#include "daemon/tier/holder.h"
 #include "daemon/zero/job/job.h"
 #include "kernels/cast.h"
 #include "kernels/norm.h"

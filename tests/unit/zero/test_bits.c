@@ -5,6 +5,7 @@
  * whose device completes in a drawn order, beside the plain computation: one array, no subgroups,
  * tiles or fusing.
  */
+#include "daemon/tier/stripe.h"
 #include "tests/unit/zero/plain.h"
 
 #define STEPS 2u

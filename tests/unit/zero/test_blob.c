@@ -4,6 +4,7 @@
  * ranks commit, two come and leave without a commit, then what is committed is written down once
  * more: by a snapshot, by a move off a drained path.
  */
+#include "daemon/tier/drain.h"
 #include "daemon/zero/param/fetch.h"
 #include "daemon/zero/step/commit.h"
 #include "tests/unit/zero/kept.h"

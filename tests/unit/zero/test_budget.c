@@ -3,6 +3,7 @@
  * Goal: what jobs write is counted over restarts, and held against budgets when a step begins.
  * Method: a node whose clock the test sets; budgets that a few steps use up.
  */
+#include "daemon/tier/drain.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/world.h"
 

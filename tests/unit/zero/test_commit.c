@@ -4,6 +4,7 @@
  * where it stood (and state in memory alone, which has no other copy, stands where it is).
  * Method: the catalog forgets the job behind zero's back; the store's descriptor is made void.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/disk.h"
 

@@ -5,6 +5,7 @@
  * Method: ranks end at each point of a step; then everybody attaches anew and trains on beside the
  * plain computation. Timeouts are milliseconds, and the loop waits for them.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/plain.h"

@@ -5,6 +5,7 @@
  * step. Method: one call at a time on a device that ends tasks in a drawn order; what is computed
  * is seen in the parameters themselves, beside the plain computation.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/warm.h"
 #include "tests/unit/zero/world.h"

@@ -7,6 +7,7 @@
  */
 #include <fcntl.h>
 
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/disk.h"

@@ -6,6 +6,7 @@
  * Method: in one commit SQLite's disk dies with the sync of its log (fault_vfs.h); then the node
  * stops in order, or as if it were killed (its log as it was).
  */
+#include "daemon/tier/stripe.h"
 #include "tests/unit/catalog/fault_vfs.h"
 #include "tests/unit/zero/plain.h"
 

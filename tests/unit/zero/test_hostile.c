@@ -4,6 +4,7 @@
  * spoils its own job alone. Method: calls that overlap as libzinf never lets them, with the commit
  * thread held where the order matters.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/gate.h"
 #include "tests/unit/zero/plain.h"

@@ -4,6 +4,7 @@
  * nothing is left. Method: the extents of one snapshot are sent as another one, some of them wrong
  * or twice, and a job begins with what came of it.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/param/fetch.h"
 #include "daemon/zero/snapshot/import.h"
 #include "daemon/zero/snapshot/snapshot.h"

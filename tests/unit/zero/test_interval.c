@@ -6,6 +6,7 @@
  * space is lost or taken twice on the way. Method: a job beside the plain computation, and a second
  * one that stays at the committed step.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/step/commit.h"
 #include "tests/unit/zero/warm.h"
 #include "tests/unit/zero/world.h"

@@ -4,6 +4,7 @@
  * "other" lie on a path each, of one engine with few places; the path of the former does not
  * answer, while the latter trains on in the bits of the plain computation.
  */
+#include "daemon/tier/drain.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/nvme/gate.h"
 #include "tests/unit/zero/plain.h"

@@ -4,6 +4,7 @@
  * it may end every rank. Method: what is posted or under way when it stops is of each kind in turn;
  * the callback ends the ranks, as the daemon's does.
  */
+#include "daemon/tier/drain.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/model.h"
 

@@ -5,6 +5,7 @@
  * rest goes on. Method: nodes are stopped without asking anybody, and started on the same
  * directory.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/step/commit.h"
 #include "tests/unit/catalog/reseal.h"
 #include "tests/unit/zero/plain.h"

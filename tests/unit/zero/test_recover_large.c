@@ -5,6 +5,7 @@
  * interface; the store only claims to have the room, as nothing of it is read. The time is printed;
  * what fails is ten seconds, as the machine may be busy.
  */
+#include "daemon/tier/stripe.h"
 #include "tests/unit/zero/node.h"
 
 #define UNITS         100u

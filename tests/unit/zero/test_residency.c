@@ -8,6 +8,7 @@
  */
 #include <fcntl.h>
 
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/place/extent.h"
 #include "tests/unit/zero/pool.h"

@@ -4,6 +4,7 @@
  * that ranks see; and whoever waits for room hears of a rank that leaves. Method: the first read
  * after a restart is stalled by the faulty backend, and a step, or a new value, overtakes it.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/place/extent.h"

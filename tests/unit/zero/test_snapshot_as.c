@@ -5,6 +5,7 @@
  * nothing. What is read of a job at rest is paid for when the job is used again. Method: a job
  * beside the plain computation, its snapshot, and a second job made of that.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/step/commit.h"
 #include "tests/unit/zero/kept.h"

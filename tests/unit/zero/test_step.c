@@ -4,6 +4,7 @@
  * nothing; what must wait waits; blobs, skipped steps, writes between steps and statistics are
  * right. Method: ranks called out of order beside the plain computation.
  */
+#include "daemon/tier/stripe.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/world.h"

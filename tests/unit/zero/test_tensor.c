@@ -5,6 +5,7 @@
  * own; every refusal has its figures; and nothing stays behind. Method: one rank calls zero as a
  * session would, on a real store.
  */
+#include "daemon/tier/stripe.h"
 #include "tests/unit/zero/tensors.h"
 
 Test(zero_tensor, four_times_the_budget_comes_back_in_reverse)

@@ -7,6 +7,7 @@
  */
 #include <fcntl.h>
 
+#include "daemon/tier/stripe.h"
 #include "tests/unit/zero/tensors.h"
 
 #define BYTES (64u << 10)

@@ -241,7 +241,8 @@ ZINF_API const char *zinf_error_text(const struct zinf *zinf);
 ZINF_API void zinf_detach(struct zinf *zinf);
 
 /** Leaves, and asks the daemon to delete the job and all its state. Every other rank must have
- * left; -EBUSY names one that has not. @zinf is gone on success only. */
+ * left; -EBUSY names one that has not, or a call of this one. What the job is still storing for
+ * those who left is waited for. @zinf is gone on success only. */
 ZINF_API int zinf_destroy_job(struct zinf *zinf);
 
 /** Which rank this process is (counting from 0), of how many. */

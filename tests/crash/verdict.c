@@ -97,12 +97,15 @@ static bool norms_are_right(const struct scene *scene)
 static int destroy_body(void *arg)
 {
 	struct zinf_options options = *(const struct zinf_options *)arg;
-	struct zinf *zinf;
+	struct zinf *zinf = NULL;
 
 	options.incarnation = "destroy";
 	options.world_size = 1;
 	options.rank = 0;
-	return zinf_attach(&options, &zinf) || zinf_destroy_job(zinf);
+	if (!zinf_attach(&options, &zinf) && !zinf_destroy_job(zinf))
+		return 0;
+	fprintf(stderr, "check_crash: %s\n", zinf ? zinf_error_text(zinf) : zinf_attach_error());
+	return 1;
 }
 
 static bool destroy(const struct zinf_options *options)

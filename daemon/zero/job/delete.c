@@ -144,18 +144,20 @@ void job_destroy_go(struct zero_job *job)
 		job_settle(job);
 }
 
-/* Parameters that are read ahead are nobody's work: they may end first. */
-static bool is_at_work(const struct zero_job *job)
+/* Something that @rank itself called for has not ended. What was begun for others (the commit of
+ * steps whose ranks have left, a snapshot, parameters that are read ahead) is waited for. */
+static bool is_at_work(const struct zero_rank *rank)
 {
-	uint32_t ahead_count = job->residency ? job->residency->fetches.busy_count : 0;
+	const struct zero_job *job = rank->job;
 
-	return job->busy_count > ahead_count || job->step.phase != ZERO_STEP_NONE;
+	return !zi_list_is_empty(&rank->ops) || job->step.phase == ZERO_STEP_STEPPING ||
+	       job->is_materializing;
 }
 
 /**
  * zero_job_destroy() - delete the job with all its state
  * @rank: its only one; freed when @op completes with 0
- * @op: -EBUSY names another rank, or says what is under way
+ * @op: -EBUSY names another rank, or says what this one has under way
  *
  * Context: shard thread.
  */
@@ -178,7 +180,7 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 	else if (job->attached_count > 1)
 		op_fail(op, -EBUSY, "ranks of a former incarnation of job '%s' have not left yet",
 		        job->name);
-	else if (is_at_work(job))
+	else if (is_at_work(rank))
 		op_fail(op, -EBUSY, "job '%s' is at work: %s", job->name, job_phase_name(job));
 	if (op->result) {
 		zero_drain(zero);

@@ -199,6 +199,8 @@ static const char *waited_for(const struct zero_op *op)
 	case ZI_OP_STEP:
 	case ZI_OP_COMMIT:
 		return "the former step is still being written";
+	case ZERO_OP_DESTROY:
+		return "what is being stored for the job has not ended";
 	case ZI_OP_TENSOR_ALLOC:
 		return "no room in the budget for tensors, what is put is still being stored";
 	case ZI_OP_TENSOR_PUT:

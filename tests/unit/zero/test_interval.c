@@ -8,6 +8,7 @@
  */
 #include "daemon/tier/stripe.h"
 #include "daemon/zero/step/commit.h"
+#include "tests/unit/zero/gate.h"
 #include "tests/unit/zero/warm.h"
 #include "tests/unit/zero/world.h"
 
@@ -125,6 +126,34 @@ Test(zero_interval, last_rank_that_leaves_commits_what_is_there)
 {
 	group_ends(true, 0);
 	group_ends(false, ZI_STEP_UPDATE_EARLY);
+}
+
+/* It is nobody's of those who are there: they cannot know of it, nor wait for it. */
+Test(zero_interval, job_is_destroyed_while_it_commits_what_others_left)
+{
+	struct zi_step_options options = model_options();
+
+	interval_begin(2, 4, 3 * MIB);
+	step(2, 1, &options);
+	gate_close(&node);
+	actor_leave(&actors[0], true);
+	actor_leave(&actors[1], true);
+	while (job()->pipeline.kind != ZERO_PIPELINE_NONE)
+		node_turn(&node);
+	cr_assert_eq(job()->step.phase, ZERO_STEP_COMMITTING);
+	cr_assert_eq(actor_attach(&node, &actors[0],
+	                          &(struct attach_options){ .world = 1, .config = config }),
+	             0, "%s", actors[0].text.chars);
+	actor_start(&actors[0], 0, zero_job_destroy, NULL);
+	gate_open();
+	cr_assert_eq(actor_wait(&actors[0], 0), 0, "%s", actors[0].text.chars);
+	actors[0].rank = NULL;
+	node_settle(&node);
+	cr_assert_null(job());
+	cr_assert_eq(tier_extent_free_bytes(&node.nvme), node.nvme.capacity_bytes);
+	plain_deinit(&plain);
+	node_deinit(&node);
+	gate_end();
 }
 
 Test(zero_interval, step_that_is_aborted_costs_nothing_of_those_before)

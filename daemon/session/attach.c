@@ -1,68 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ATTACH: rings, doorbells and a place in a job; and what every client is told in its downlink.
+ * ATTACH: rings, doorbells and a place in a job; and what a client is told when its group is over.
  * Floor 6, shard thread.
  */
-#include <fcntl.h>
+#include "daemon/session/attach.h"
+
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "daemon/session/complete.h"
+#include "daemon/session/reaper.h"
+#include "daemon/session/request.h"
+#include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
-
-/* One small region, charged to the uid, with no huge pages: a ring is 80 KiB. */
-static int sess_make_region(struct sess_shard *shard, struct sess *session, const char *name,
-                            uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment)
-{
-	struct tier_account *account = zero_account(shard->zero, session->uid);
-
-	if (!account)
-		return err_origin(-ENOMEM);
-	return err_trace(tier_segment_new(shard->ring_tier, account, name, bytes, TIER_PAGES_SMALL,
-	                                  text, ret_segment));
-}
-
-static int sess_make_rings(struct sess_shard *shard, struct sess *session, struct zi_text *text)
-{
-	uint32_t entries = shard->limits.ring_entries;
-	struct zi_downlink_header *downlink;
-	int r;
-
-	r = sess_make_region(shard, session, "zinf-uplink", zi_uplink_bytes(entries), text,
-	                     &session->uplink);
-	if (r)
-		return err_trace(r);
-	r = sess_make_region(shard, session, "zinf-downlink", zi_downlink_bytes(entries), text,
-	                     &session->downlink);
-	if (r)
-		return err_trace(r);
-	downlink = session->downlink->region.base;
-	downlink->magic = ZI_DOWNLINK_MAGIC;
-	downlink->version = ZI_REGION_VERSION;
-	downlink->entries = entries;
-	zi_ring_sq_consumer(&session->sq, session->uplink->region.base, downlink, entries);
-	zi_ring_cq_producer(&session->cq, session->uplink->region.base, downlink, entries);
-	return 0;
-}
-
-/* @ret_fds: read end for the client, write end for us; neither ever blocks anybody. */
-static int sess_make_doorbells(struct sess *session, int *ret_read_fd)
-{
-	int pipe_fds[2];
-
-	session->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (session->doorbell_fd < 0)
-		return err_origin(-errno);
-	if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
-		return err_origin(-errno);
-	session->client_doorbell_fd = pipe_fds[1];
-	*ret_read_fd = pipe_fds[0];
-	return 0;
-}
 
 /* Nothing to do: the poller looks at every ring before the loop sleeps again. */
 static void sess_doorbell_ready(struct zi_source *source, uint32_t epoll_events)
@@ -155,10 +108,10 @@ static int sess_attach_parts(struct sess_shard *shard, struct sess *session, str
 	uint64_t incarnation_number;
 	int r;
 
-	r = sess_make_rings(shard, session, text);
+	r = sess_rings_make(shard, session, text);
 	if (r)
 		return err_trace(r);
-	r = sess_make_doorbells(session, &client_fd);
+	r = sess_rings_make_doorbells(session, &client_fd);
 	if (!r)
 		r = sess_watch(shard, session);
 	if (!r) /* Last of what can fail on our side: others see it when it fails after this. */
@@ -186,7 +139,7 @@ int sess_attach(struct sess_shard *shard, struct sess *session, struct zi_text *
 		sess_unwatch(session);
 		if (session->rank)
 			zero_rank_leave(zi_steal(session->rank), true, "its attach failed");
-		sess_detach_memory(session);
+		sess_rings_free(session);
 		if (!text->chars[0])
 			zi_text_set(text, "attaching failed in the daemon: %s", zi_err_name(r));
 		return err_trace(r);
@@ -195,34 +148,11 @@ int sess_attach(struct sess_shard *shard, struct sess *session, struct zi_text *
 	session->ref_count = 1;
 	session->polled_index = shard->polled_count;
 	shard->polled[shard->polled_count++] = session;
-	sess_publish_spin(shard);
+	sess_rings_publish_spin(shard);
 	log_debug("Attached session=%llu pid=%d uid=%u job=%s rank=%u/%u",
 	          (unsigned long long)session->id, session->pid, session->uid, session->attach.job,
 	          session->attach.rank, session->attach.world_size);
 	return 0;
-}
-
-/* Rings and doorbells; what the process still maps stays with its holder. */
-void sess_detach_memory(struct sess *session)
-{
-	session->client_doorbell_fd = zi_close(session->client_doorbell_fd);
-	session->doorbell_fd = zi_close(session->doorbell_fd);
-	session->downlink = tier_segment_unref(session->downlink);
-	session->uplink = tier_segment_unref(session->uplink);
-}
-
-/* Tells clients how long they may spin: while all of them and this thread have a CPU each. */
-void sess_publish_spin(struct sess_shard *shard)
-{
-	uint32_t spin_us = shard->polled_count + 1 <= shard->cpu_count
-	                           ? (uint32_t)(shard->limits.spin_ns / ZI_NS_PER_US)
-	                           : 0;
-
-	for (uint32_t i = 0; i < shard->polled_count; i++) {
-		struct zi_downlink_header *downlink = shard->polled[i]->downlink->region.base;
-
-		zi_line_store(&downlink->spin_us, spin_us);
-	}
 }
 
 /**

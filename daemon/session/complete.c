@@ -9,11 +9,14 @@
  * everyone, in write(). The write end of a pipe is ours alone, and a full pipe is an -EAGAIN that
  * may be ignored: the client has enough to wake up from.
  */
+#include "daemon/session/complete.h"
+
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/session/reaper.h"
 #include "daemon/session/sess.h"
 
 /* Text slots are used round-robin: a client that is ZI_TEXT_SLOTS failures behind reads the text of

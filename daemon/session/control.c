@@ -1,31 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control thread's half of the sessions: the listening socket, credentials, and the table in
- * which all sessions live. Floor 6, control thread.
+ * The control thread's half of the sessions: the table in which all of them live. Floor 6, control
+ * thread.
  *
  * Bounds: attached sessions by limits.sessions, connections that are not attached by
  * SESS_WAITING_MAX. A flood of connections pushes out those that have been silent longest, so one
  * that says HELLO at once is always heard.
  */
+#include "daemon/session/control.h"
+
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "daemon/session/admin/export.h"
+#include "daemon/session/admin/import.h"
 #include "daemon/session/sess.h"
-
-/* Connections taken in one turn: others' messages have their turn in between. */
-#define CONTROL_ACCEPTS_PER_TURN 16u
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77 /* Linux 6.5; not in Debian 12's headers */
-#endif
 
 /* A slot without a session. */
 static void sess_clear(struct sess_control *control, struct sess *session)
@@ -99,146 +92,6 @@ uint32_t sess_control_session_count(const struct sess_control *control)
 	return control->attached_count;
 }
 
-static struct sess *sess_find_free(struct sess_control *control)
-{
-	for (uint32_t i = 0; i < control->slot_count; i++)
-		if (!control->sessions[i].is_used)
-			return &control->sessions[i];
-	return NULL;
-}
-
-/* Who is at the other end. A pid may be used again between connect() and here, where the kernel has
- * no SO_PEERPIDFD: then the pidfd must belong to a process of the same uid, and the socket must not
- * have hung up, which it does when the process that made it is gone. */
-static int sess_identify(struct sess *session)
-{
-	struct ucred credentials;
-	socklen_t bytes = sizeof(credentials);
-	struct stat status;
-	char path[32];
-	char byte;
-	int r;
-
-	if (getsockopt(session->socket_fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes))
-		return err_origin(-errno);
-	session->pid = credentials.pid;
-	session->uid = credentials.uid;
-	bytes = sizeof(session->pidfd);
-	if (!getsockopt(session->socket_fd, SOL_SOCKET, SO_PEERPIDFD, &session->pidfd, &bytes))
-		return 0;
-	session->pidfd = -1;
-	if (errno != ENOPROTOOPT)
-		return err_origin(-errno);
-	r = zi_pidfd_open(session->pid, &session->pidfd);
-	if (r)
-		return err_trace(r);
-	(void)snprintf(path, sizeof(path), "/proc/%d", session->pid); /* Fits. */
-	if (stat(path, &status) || (status.st_uid != session->uid && status.st_uid != 0))
-		return err_origin(-ESRCH);
-	if (recv(session->socket_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-		return err_origin(-ESRCH);
-	return 0;
-}
-
-/* A connection that no slot can be found for hears why, if it listens. */
-static void sess_turn_away(struct sess_control *control, int fd)
-{
-	struct zi_error_message message = { .error = -EMFILE };
-
-	zi_message_init(&message.header, ZI_MESSAGE_ERROR, sizeof(message), 0);
-	zi_text_set(&message.text, "%u connections are being served: try again",
-	            control->used_count);
-	(void)zi_message_send(fd, &message.header, NULL, 0); /* It is closed next. */
-}
-
-/**
- * sess_control_adopt() - take in a connection
- * @fd: connected seqpacket socket; the control's, also on failure
- *
- * Return: 0; -EMFILE no slot; -ESRCH the peer is gone; an errno of its credentials.
- */
-int sess_control_adopt(struct sess_control *control, int fd)
-{
-	struct sess *session = sess_find_free(control);
-	int r;
-
-	if (!session && !zi_list_is_empty(&control->waiting)) {
-		sess_drop(container_of(control->waiting.next, struct sess, waiting_link));
-		session = sess_find_free(control);
-	}
-	if (!session) {
-		sess_turn_away(control, fd);
-		(void)zi_close(fd); /* Always -1. */
-		return err_origin(-EMFILE);
-	}
-	sess_set_state(session, SESS_CONNECTED);
-	session->is_used = true;
-	control->used_count++;
-	session->socket_fd = fd;
-	session->id = ++control->next_id;
-	r = zi_fd_set_nonblock(fd, true);
-	if (!r)
-		r = sess_identify(session);
-	if (!r)
-		r = zi_loop_add(control->loop, &session->socket_source, fd, EPOLLIN | EPOLLRDHUP,
-		                sess_greet_ready);
-	if (r) {
-		sess_drop(session);
-		return err_trace(r);
-	}
-	sess_wait_on(session);
-	return 0;
-}
-
-/* No descriptors are left: the connection would stay in the backlog, and this thread would spin on
- * it. One descriptor is kept to take it with, and to close it. */
-static void sess_refuse_with_spare(struct sess_control *control)
-{
-	int fd;
-
-	control->spare_fd = zi_close(control->spare_fd);
-	fd = accept4(control->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	if (fd >= 0)
-		sess_turn_away(control, fd);
-	(void)zi_close(fd); /* Always -1. */
-	control->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-static void sess_listen_ready(struct zi_source *source, uint32_t epoll_events)
-{
-	struct sess_control *control = container_of(source, struct sess_control, listen_source);
-
-	(void)epoll_events; /* A listening socket has one event that matters. */
-	for (uint32_t i = 0; i < CONTROL_ACCEPTS_PER_TURN; i++) {
-		int fd = accept4(control->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		int r;
-
-		if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-			sess_refuse_with_spare(control);
-			continue;
-		}
-		if (fd < 0)
-			return; /* EAGAIN, or a connection that is gone already. */
-		r = sess_control_adopt(control, fd);
-		if (r && zi_log_limit_pass(&control->log_limit, 4, ZI_NS_PER_S))
-			(void)log_warning_errno(r, "Taking in a connection failed");
-	}
-}
-
-/**
- * sess_control_listen() - accept connections from now on
- * @listen_fd: listening, non-blocking; the control's, also on failure
- *
- * Return: 0, or an errno of the loop.
- */
-int sess_control_listen(struct sess_control *control, int listen_fd)
-{
-	assert(control->listen_fd < 0);
-	control->listen_fd = listen_fd;
-	return err_trace(zi_loop_add(control->loop, &control->listen_source, listen_fd, EPOLLIN,
-	                             sess_listen_ready));
-}
-
 static void sess_check_stopped(struct sess_control *control)
 {
 	void (*stopped)(void *arg) = control->stopped;
@@ -272,7 +125,7 @@ void sess_control_stop(struct sess_control *control, void (*done)(void *arg), vo
 	sess_check_stopped(control);
 }
 
-/* Frees the slot of a session that neither the shard nor a post knows. */
+/* See control.h. */
 void sess_drop(struct sess *session)
 {
 	struct sess_control *control = session->control;
@@ -292,6 +145,56 @@ void sess_drop(struct sess *session)
 	assert(control->used_count > 0);
 	control->used_count--;
 	sess_check_stopped(control);
+}
+
+static struct sess *sess_find_free(struct sess_control *control)
+{
+	for (uint32_t i = 0; i < control->slot_count; i++)
+		if (!control->sessions[i].is_used)
+			return &control->sessions[i];
+	return NULL;
+}
+
+/**
+ * sess_control_take_slot() - room for one more connection
+ *
+ * When all is taken, the one that has been silent longest goes. Return: a session without a socket,
+ * CONNECTED; NULL: all are attached or on their way.
+ */
+struct sess *sess_control_take_slot(struct sess_control *control)
+{
+	struct sess *session = sess_find_free(control);
+
+	if (!session && !zi_list_is_empty(&control->waiting)) {
+		sess_drop(container_of(control->waiting.next, struct sess, waiting_link));
+		session = sess_find_free(control);
+	}
+	if (!session)
+		return NULL;
+	sess_set_state(session, SESS_CONNECTED);
+	session->is_used = true;
+	control->used_count++;
+	session->id = ++control->next_id;
+	return session;
+}
+
+static void sess_silence_due(struct zi_timer *timer)
+{
+	struct sess *session = container_of(timer, struct sess, timer);
+
+	/* Also one that does not read a long answer. It hears nothing: it does not listen. */
+	sess_drop(session);
+}
+
+/* See control.h. */
+void sess_wait_on(struct sess *session)
+{
+	struct sess_control *control = session->control;
+
+	zi_list_remove(&session->waiting_link);
+	zi_list_push_back(&control->waiting, &session->waiting_link);
+	zi_loop_arm(control->loop, &session->timer,
+	            zi_clock_deadline_ns(control->limits.handshake_ns), sess_silence_due);
 }
 
 static void sess_come_back(struct zi_post *post)

@@ -5,11 +5,15 @@
  * is checked and used. Bad arguments fail the operation, what no libzinf would send ends the
  * session.
  */
+#include "daemon/session/dispatch.h"
+
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/wire/check.h"
+#include "daemon/session/complete.h"
+#include "daemon/session/reaper.h"
 #include "daemon/session/sess.h"
 
 typedef void (*sess_handler_fn)(struct zero_rank *rank, struct zero_op *op);
@@ -82,7 +86,7 @@ static void sess_count(struct sess_shard *shard, uint16_t opcode, uint32_t delta
 }
 
 /* Context: inside zero, possibly inside the call that submitted it. */
-void sess_op_done(struct zero_op *zero_op)
+static void sess_op_done(struct zero_op *zero_op)
 {
 	struct sess_op *op = container_of(zero_op, struct sess_op, op);
 	struct sess *session = op->session;

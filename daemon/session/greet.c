@@ -3,32 +3,18 @@
  * Connections before they are attached: HELLO with a deadline, then questions (ADMIN) or ATTACH.
  * Floor 6, control thread.
  */
+#include "daemon/session/greet.h"
+
 #include <sys/epoll.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/wire/check.h"
+#include "daemon/session/admin/ask.h"
+#include "daemon/session/control.h"
 #include "daemon/session/sess.h"
-
-static void sess_silence_due(struct zi_timer *timer)
-{
-	struct sess *session = container_of(timer, struct sess, timer);
-
-	/* Also one that does not read a long answer. It hears nothing: it does not listen. */
-	sess_drop(session);
-}
-
-/* The connection has said something (or just came): it may be silent for handshake_ns again. */
-void sess_wait_on(struct sess *session)
-{
-	struct sess_control *control = session->control;
-
-	zi_list_remove(&session->waiting_link);
-	zi_list_push_back(&control->waiting, &session->waiting_link);
-	zi_loop_arm(control->loop, &session->timer,
-	            zi_clock_deadline_ns(control->limits.handshake_ns), sess_silence_due);
-}
+#include "daemon/session/shard.h"
 
 /* What this daemon can do, whatever the other side knows of it. */
 static uint64_t sess_features(const struct sess_control *control)

@@ -12,9 +12,14 @@
  * stalled ring is looked at again each SESS_STALL_NS. Credit is also bounded by the session's share
  * of the operations' pool, which therefore is never empty.
  */
+#include "daemon/session/poll.h"
+
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/session/complete.h"
+#include "daemon/session/dispatch.h"
+#include "daemon/session/reaper.h"
 #include "daemon/session/sess.h"
 
 /* Far longer than a client needs to reap, far shorter than what anybody notices. */

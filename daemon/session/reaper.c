@@ -12,6 +12,8 @@
  * completions into its memory), which ref_count counts; then, in a turn of its own so that nobody
  * up the stack holds a pointer, its rings are given back, and it goes to the control thread.
  */
+#include "daemon/session/reaper.h"
+
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,6 +21,8 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/session/control.h"
+#include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
 
 /* Between the close of a dying process's socket and its end lies the rest of its exit: freeing
@@ -32,7 +36,7 @@ static void sess_release(struct zi_post *post)
 	assert(session->state == SESS_ENDING);
 	assert(!session->inflight_count);
 	assert(!session->is_requesting);
-	sess_detach_memory(session);
+	sess_rings_free(session);
 	assert(session->shard->ending_count > 0);
 	session->shard->ending_count--;
 	sess_set_state(session, SESS_LEAVING);
@@ -93,7 +97,7 @@ void sess_end(struct sess *session, bool is_clean, const char *reason)
 		            session->attach.rank, reason);
 	if (session->rank)
 		zero_rank_leave(zi_steal(session->rank), is_clean, reason);
-	sess_publish_spin(session->shard);
+	sess_rings_publish_spin(session->shard);
 	sess_unref(session);
 }
 

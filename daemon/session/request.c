@@ -5,12 +5,15 @@
  * but for DETACH, which may always be asked for. The LAYOUT stream has no replies; what is wrong in
  * it is kept and answers MATERIALIZE.
  */
+#include "daemon/session/request.h"
+
 #include <string.h>
 #include <sys/epoll.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/wire/check.h"
+#include "daemon/session/reaper.h"
 #include "daemon/session/sess.h"
 
 /* Answers that do not go out end the session: the client is gone, or does not read. */

@@ -83,3 +83,13 @@ bool sess_may_log(struct sess *session)
 {
 	return zi_log_limit_pass(&session->log_limit, SESS_LOG_BURST, SESS_LOG_INTERVAL_NS);
 }
+
+/**
+ * sess_answered() - the answer, or why there is none, lies in the inquiry
+ *
+ * Context: shard thread, once for each question.
+ */
+void sess_answered(struct sess *session)
+{
+	zi_loop_post(session->control->loop, &session->post, session->inquiry.answered);
+}

@@ -3,12 +3,16 @@
  * One client, and the private parts of the two halves that own it in turn. Floor 6, private to
  * daemon/session.
  *
+ *   control thread   accept → greet → admin/ask; control is the table in which sessions live
+ *   shard thread     shard → attach → rings; poll → dispatch → complete is the way of a request on
+ *                    the rings, request that of one on the socket; reaper is the end
+ *   admin/           what zctl asks: ask_words reads it, answer*, export, import answer it on the
+ *                    shard thread
+ *
  *             accept           HELLO             ATTACH           taken in
  *      FREE ────────▶ CONNECTED ─────▶ GREETED ────────▶ MOVING ──────────▶ ATTACHED
- *       ▲ ▲               │           │ ▲  ADMIN │ ▲        │                  │ the socket, the
- * pidfd,
- *       │ └───────────────┴───────────┘ │ reply  ▼ │        │ refused          │ DETACH, or a
- * breach
+ *       ▲ ▲               │           │ ▲  ADMIN │ ▲        │                  │ socket, pidfd,
+ *       │ └───────────────┴───────────┘ │ reply  ▼ │        │ refused          │ DETACH, a breach
  *       │    gone, garbage, silent      └───── ASKING       ▼                  ▼
  *       └──────────────────────────── LEAVING ◀────────────────────────── ENDING
  *         posted back to control                 every operation has come back
@@ -88,9 +92,10 @@ struct sess_inquiry {
 	uint64_t digest;        /* LOAD_PUT */
 	struct zero_snapshot_op snapshot_op;
 	uint32_t sequence;
-	uint64_t started_ns; /* the daemon's */
-	json_t *answer;      /* NULL: refused */
-	int result;          /* then: -ENOENT no such job, -ENOMEM; and why */
+	uint64_t started_ns;                    /* the daemon's */
+	void (*answered)(struct zi_post *post); /* control thread: of session->post */
+	json_t *answer;                         /* NULL: refused */
+	int result;                             /* then: -ENOENT no such job, -ENOMEM; and why */
 	struct zi_text text;
 };
 
@@ -221,63 +226,5 @@ int sess_send_error(struct sess *session, uint32_t sequence, int error, const ch
 int sess_send_plain(struct sess *session, enum zi_message_type type, uint32_t sequence);
 /* Whether a message of this client may be logged: a few, then one per second. */
 bool sess_may_log(struct sess *session);
-
-/* shard.c, from control: hands a MOVING session over; its ATTACH lies in session->attach. */
-void sess_shard_take(struct sess_shard *shard, struct sess *session);
-/* control.c, from the shard: hands a LEAVING session back. */
-void sess_control_take_back(struct sess *session);
-
-/* attach.c, shard thread. 0: the session is attached and answered. */
-int sess_attach(struct sess_shard *shard, struct sess *session, struct zi_text *text);
-void sess_detach_memory(struct sess *session);
-void sess_broken(void *arg, int error, uint32_t culprit, const struct zi_text *text);
-/* The downlink's word for all to see. */
-void sess_publish_broken(struct sess *session, int error);
-void sess_publish_spin(struct sess_shard *shard);
-
-/* request.c, shard thread: messages on an attached session's socket. */
-void sess_socket_ready(struct zi_source *source, uint32_t epoll_events);
-
-/* poll.c */
-extern const struct zi_poller sess_poller;
-/* dispatch.c: one slot. -EPROTO: the session must end, shard->text says why. */
-int sess_dispatch(struct sess *session, const struct zi_sqe *sqe);
-bool sess_opcode_is_waiting(uint16_t opcode);
-/* complete.c */
-void sess_complete(struct sess *session, const struct zi_sqe *sqe, int result,
-                   const struct zi_text *text);
-void sess_op_done(struct zero_op *op);
-void sess_wake(struct sess *session);
-/* Rings whether or not the client seems to sleep: for news that are not in the ring. */
-void sess_wake_always(struct sess *session);
-
-/* reaper.c, shard thread. sess_end(): at the top of a turn only (not from zero's callbacks);
- * sess_doom(): anywhere, ends the session at the end of the poller's turn. */
-void sess_end(struct sess *session, bool is_clean, const char *reason);
-void sess_doom(struct sess *session, bool is_clean, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-void sess_reap_doomed(struct sess_shard *shard);
-void sess_hung_up(struct sess *session);
-void sess_pidfd_ready(struct zi_source *source, uint32_t epoll_events);
-void sess_ref(struct sess *session);
-void sess_unref(struct sess *session);
-
-/* greet.c, control thread: sockets that are not attached. */
-void sess_greet_ready(struct zi_source *source, uint32_t epoll_events);
-void sess_drop(struct sess *session);
-void sess_wait_on(struct sess *session);
-
-/* ask.c, control thread: ADMIN; ask_words.c: its words; answer*.c, shard thread: its JSON. */
-int sess_ask(struct sess *session, const struct zi_admin *admin);
-int sess_ask_words(const char *command, struct sess_inquiry *inquiry, struct zi_text *text);
+/* The answer to session->inquiry is there, or why there is none. Shard thread, once a question. */
 void sess_answered(struct sess *session);
-/* export.c */
-void sess_answer_export(struct sess_shard *shard, struct sess *session);
-void sess_export_drop(struct sess *session);
-/* import.c */
-void sess_answer_import(struct sess_shard *shard, struct sess *session);
-void sess_import_drop(struct sess *session);
-void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry);
-void sess_ask_flush(struct sess *session);
-void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t uid,
-                 struct sess_inquiry *inquiry);

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A shard's half of the sessions: its making, what it takes in, its end. Floor 6, shard thread. */
+#include "daemon/session/shard.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/session/attach.h"
+#include "daemon/session/control.h"
+#include "daemon/session/poll.h"
+#include "daemon/session/reaper.h"
 #include "daemon/session/sess.h"
 
 /**

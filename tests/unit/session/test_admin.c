@@ -4,6 +4,7 @@
  * one who asks may see. Method: socket pairs into a control half that is turned by hand, over a
  * fake zero that reports as many jobs as wanted.
  */
+#include "daemon/session/admin/answer.h"
 #include "tests/unit/session/room.h"
 
 TestSuite(admin, .init = room_open, .fini = room_close);

@@ -5,6 +5,7 @@
  * the daemon stops, and when it is gone nothing of it is left. Method: both halves turned by hand
  * over a fake zero; the client's ends of rings and socket are driven from the same thread.
  */
+#include "daemon/session/poll.h"
 #include "tests/unit/session/room.h"
 
 TestSuite(shard, .init = room_open, .fini = room_close);

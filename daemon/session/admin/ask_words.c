@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The words of an ADMIN message, as a question. Floor 6, control thread. Nothing here trusts them.
  */
+#include "daemon/session/admin/ask_words.h"
+
 #include <stdlib.h>
 #include <string.h>
 

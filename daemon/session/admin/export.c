@@ -7,6 +7,8 @@
  * An export belongs to its connection: it ends with it. Two windows, so that the client writes one
  * out while the other is being filled.
  */
+#include "daemon/session/admin/export.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -14,7 +16,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/catalog/catalog.h"
-#include "daemon/session/answer.h"
+#include "daemon/session/admin/answer_json.h"
 #include "daemon/session/sess.h"
 
 struct sess_export {

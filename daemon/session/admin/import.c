@@ -10,6 +10,8 @@
  * and only the copy is checked, hashed and written. An import belongs to its connection: what has
  * not ended with it is dropped.
  */
+#include "daemon/session/admin/import.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +22,7 @@
 #include "common/wire/check.h"
 #include "common/wire/import.h"
 #include "daemon/catalog/catalog.h"
-#include "daemon/session/answer.h"
+#include "daemon/session/admin/answer_json.h"
 #include "daemon/session/sess.h"
 
 /* The largest extent: state of float32 moments and a remainder. */

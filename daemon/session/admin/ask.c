@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ADMIN: a question goes to the shard, which knows jobs and tiers, and comes back as JSON, which is
- * sent in pieces at the pace at which the client reads. Floor 6, control thread, but for
- * sess_asked().
+ * sent in pieces at the pace at which the client reads. Floor 6, control thread, but for what says
+ * otherwise.
  */
+#include "daemon/session/admin/ask.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,13 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/session/answer.h"
+#include "daemon/session/admin/answer.h"
+#include "daemon/session/admin/answer_bench.h"
+#include "daemon/session/admin/answer_snapshots.h"
+#include "daemon/session/admin/ask_words.h"
+#include "daemon/session/admin/export.h"
+#include "daemon/session/admin/import.h"
+#include "daemon/session/control.h"
 #include "daemon/session/sess.h"
 
 /* The whole answer is out, or there is none: another question may come. */
@@ -112,7 +120,7 @@ static void ask_measured(void *arg, const struct sess_bench_result *result)
 	struct sess *session = arg;
 
 	sess_answer_bench(&session->inquiry, result);
-	zi_loop_post(session->control->loop, &session->post, ask_answered);
+	sess_answered(session);
 }
 
 /* The answer comes later, or is a refusal. Context: shard thread. */
@@ -136,7 +144,7 @@ static void ask_for_bench(struct sess *session)
 	else
 		inquiry->result = facts->bench(facts->bench_arg, &bench, &inquiry->text);
 	if (inquiry->result)
-		zi_loop_post(control->loop, &session->post, ask_answered);
+		sess_answered(session);
 }
 
 /* Context: shard thread. */
@@ -178,16 +186,6 @@ static void ask_at_shard(struct zi_post *post)
 	}
 }
 
-/**
- * sess_answered() - the answer, or why there is none, lies in the inquiry
- *
- * Context: shard thread, once for each question.
- */
-void sess_answered(struct sess *session)
-{
-	zi_loop_post(session->control->loop, &session->post, ask_answered);
-}
-
 /* What loads the disks that all jobs share, or changes how the daemon uses them, is not for
  * everybody. */
 static int ask_check_uid(const struct sess *session, struct zi_text *text)
@@ -221,6 +219,7 @@ int sess_ask(struct sess *session, const struct zi_admin *admin)
 	session->inquiry = (struct sess_inquiry){
 		.sequence = admin->header.sequence,
 		.started_ns = control->started_ns,
+		.answered = ask_answered,
 	};
 	r = sess_ask_words(admin->command, &session->inquiry, &text);
 	if (!r)

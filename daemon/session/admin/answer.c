@@ -4,6 +4,8 @@
  * builds with NULL in place of what it could not allocate and says so at the end, so errors are
  * looked for once. Other uids than root and the daemon's own see their own jobs only.
  */
+#include "daemon/session/admin/answer.h"
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +16,11 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
-#include "daemon/session/answer.h"
+#include "daemon/session/admin/answer_jobs.h"
+#include "daemon/session/admin/answer_json.h"
+#include "daemon/session/admin/answer_snapshots.h"
+#include "daemon/session/admin/answer_tiers.h"
+#include "daemon/session/poll.h"
 #include "daemon/session/sess.h"
 #include "daemon/tier/move.h"
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ADMIN: tiers, and the paths of those on NVMe, as JSON. Floor 6, shard thread. */
+#include "daemon/session/admin/answer_tiers.h"
+
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/session/answer.h"
+#include "daemon/session/admin/answer_json.h"
 #include "daemon/session/sess.h"
 #include "daemon/tier/drain.h"
 #include "daemon/tier/holder.h"

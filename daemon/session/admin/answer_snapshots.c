@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `snapshot …`: asked of zero, answered when done (docs/ADMIN.md). Floor 6, shard thread. */
+#include "daemon/session/admin/answer_snapshots.h"
+
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/err.h"
-#include "daemon/session/answer.h"
+#include "daemon/session/admin/answer_json.h"
 #include "daemon/session/sess.h"
 
 static bool is_admin(uid_t uid)

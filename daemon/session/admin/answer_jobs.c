@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `jobs`: what zero reports of each, as JSON (docs/ADMIN.md). Floor 6, shard thread. */
+#include "daemon/session/admin/answer_jobs.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/err.h"
-#include "daemon/session/answer.h"
+#include "daemon/session/admin/answer_json.h"
 #include "daemon/session/sess.h"
 
 struct job_answer {

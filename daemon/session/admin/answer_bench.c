@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `bench nvme`: what was measured of a store, as JSON (docs/ADMIN.md). Floor 6, shard thread. */
+#include "daemon/session/admin/answer_bench.h"
+
 #include "common/base/err.h"
-#include "daemon/session/answer.h"
+#include "daemon/session/admin/answer_json.h"
 #include "daemon/session/sess.h"
 #include "daemon/tier/tune.h"
 

@@ -7,10 +7,6 @@
 
 #include "common/base/cleanup.h"
 
-struct sess_facts;
-struct sess_inquiry;
-struct sess_shard;
-
 static inline json_t *answer_integer(uint64_t value)
 {
 	/* JSON's integers are signed here; "no limit" is the largest of them. */
@@ -33,17 +29,3 @@ static inline void answer_word(json_t *object, const char *key, const char *valu
 {
 	answer_put(object, key, json_string(value));
 }
-
-/* answer_bench.c. */
-struct sess_bench_result;
-void sess_answer_bench(struct sess_inquiry *inquiry, const struct sess_bench_result *result);
-/* answer_snapshots.c */
-json_t *sess_answer_snapshot_list(struct sess_shard *shard, uid_t uid,
-                                  const struct sess_inquiry *inquiry);
-/* answer_jobs.c. NULL: inquiry->result and ->text say why. */
-json_t *sess_answer_jobs(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry);
-
-/* answer_tiers.c */
-json_t *sess_answer_drain(struct sess_shard *shard, const struct sess_facts *facts,
-                          struct sess_inquiry *inquiry);
-json_t *sess_answer_tiers(struct sess_shard *shard, const struct sess_facts *facts);

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A question and the way of its answer. Floor 6, private to daemon/session, control thread. */
+#pragma once
+
+#include "daemon/session/sess.h"
+
+/* An ADMIN message of a GREETED session. */
+int sess_ask(struct sess *session, const struct zi_admin *admin);
+/* Sends pieces of the answer while the socket takes them. */
+void sess_ask_flush(struct sess *session);

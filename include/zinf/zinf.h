@@ -123,9 +123,10 @@ struct zinf_options {
 	uint64_t staging_bytes;  /**< buffers of the step's pipeline; 0: the daemon's default */
 	uint64_t param_budget_bytes; /**< offload_param NVME: CPU bytes for parameters of units that
 				  *   are unsharded, prefetched or kept; at least what all ranks
-				  *   together have unsharded at once. 0: the daemon chooses (an
-				  *   eighth of the parameters, at least three of the largest
-				  *   unit) */
+				  *   together have unsharded at once, each unit in one piece:
+				  *   two of the largest do where a rank has one at a time.
+				  *   0: the daemon chooses (an eighth of the parameters, at
+				  *   least three of the largest unit) */
 	uint32_t commit_interval; /**< 0 or 1: every step is committed. k: every k-th. In between,
 				   *   parameters (unless they are on NVMe) and the resident share
 				   *   stay in memory alone and are not written: a crash of the

@@ -62,7 +62,10 @@ bool pool_find_room(struct zero_job *job, uint32_t unit, uint64_t soonest, uint6
 			run->is_fixed |= residence->presence == ZERO_LOADING ||
 			                 job->units[run->unit].write_count;
 	}
-	return room_choose(residency->runs, residency->run_count, residency->slot_count,
+	return room_choose(&(struct zero_shelf){ .runs = residency->runs,
+	                                         .run_count = residency->run_count,
+	                                         .slot_count = residency->slot_count,
+	                                         .seam = residency->seam },
 	                   residency->units[unit].slot_count, soonest, ret_room);
 }
 

@@ -42,6 +42,7 @@ int residency_new(struct zero_job *job, uint32_t slot_count)
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 	uint32_t unit_count = job->layout.unit_count;
 	struct zero_residency *residency;
+	uint32_t largest = 0;
 
 	assert(!job->residency);
 	residency = calloc(1, sizeof(*residency));
@@ -65,7 +66,9 @@ int residency_new(struct zero_job *job, uint32_t slot_count)
 		                   job->slot_bytes);
 		residence->load = (struct zero_load){ .job = job, .unit = i, .done = loaded };
 		zi_list_init(&residence->load.link);
+		largest = ZI_MAX(largest, residence->slot_count);
 	}
+	residency->seam = room_seam(slot_count, largest);
 	return 0;
 }
 

@@ -43,6 +43,7 @@ struct zero_residency {
 	struct zero_run *runs;        /* (run_count,) of (unit_count,), by first slot */
 	uint32_t run_count;
 	uint32_t slot_count; /* of the pool */
+	uint32_t seam;       /* no run lies across it: room_seam() */
 	uint32_t void_count; /* loads under way that nobody wants: units, and of write_begin */
 	bool is_stopped;     /* nothing is loaded any more */
 	struct zero_order order;

@@ -14,69 +14,78 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/param/order.h"
 
-/* A window from @first on. Return: its soonest next use; with *ret_is_free false it cannot be. */
-static uint64_t window_distance(const struct zero_run *runs, uint32_t run_count, uint32_t first,
-                                uint32_t wanted, uint32_t run_first, bool *ret_is_free,
-                                uint32_t *ret_run_last)
+/*
+ * room_seam() - where no run may lie across, in a pool of @slot_count slots for runs of up to
+ * @largest; 0: nowhere
+ *
+ * Runs that are pinned cannot be moved. Of a pool for three of the largest, one that is pinned
+ * leaves room for any other, wherever it lies; of a smaller one it may cut the rest into pieces
+ * too short. There, halves: whichever holds the pinned one, the other is free.
+ */
+uint32_t room_seam(uint32_t slot_count, uint32_t largest)
+{
+	return slot_count / 2 >= largest && slot_count / 3 < largest ? slot_count / 2 : 0;
+}
+
+/* The best window so far. */
+struct choice {
+	uint64_t distance;
+	uint32_t count; /* runs that must go; UINT32_MAX: there is none yet */
+};
+
+/* The window from @first on, which begins before the end of run @run_first and behind the one
+ * before: better than @choice? */
+static void try_window(const struct zero_shelf *shelf, uint32_t first, uint32_t run_first,
+                       uint32_t wanted, uint64_t soonest, struct choice *choice,
+                       struct zero_room *ret_room)
 {
 	uint64_t distance = ZERO_DISTANCE_NEVER;
 	uint32_t i = run_first;
 
-	for (; i < run_count && runs[i].first < first + wanted; i++) {
-		if (runs[i].is_fixed) {
-			*ret_is_free = false;
-			return 0;
-		}
-		distance = ZI_MIN(distance, runs[i].distance);
+	if (first > shelf->slot_count || shelf->slot_count - first < wanted)
+		return;
+	if (first < shelf->seam && shelf->seam < first + wanted)
+		return;
+	for (; i < shelf->run_count && shelf->runs[i].first < first + wanted; i++) {
+		if (shelf->runs[i].is_fixed)
+			return;
+		distance = ZI_MIN(distance, shelf->runs[i].distance);
 	}
-	*ret_is_free = true;
-	*ret_run_last = i;
-	return distance;
+	if (distance < soonest)
+		return;
+	if (choice->count != UINT32_MAX &&
+	    (distance < choice->distance ||
+	     (distance == choice->distance && i - run_first >= choice->count)))
+		return;
+	*choice = (struct choice){ .distance = distance, .count = i - run_first };
+	*ret_room = (struct zero_room){ .first = first, .run_first = run_first, .run_last = i };
 }
 
 /*
  * room_choose() - a window of @wanted slots
- * @runs: (@run_count,) by first slot, without overlap
- * @slot_count: of the pool
  * @soonest: only runs whose next use is as far as this may go
  * @ret_room: where, and which runs must go: as few as possible among equals, the lowest of those
  *
- * A best window can always be shifted down until it begins at a run, or where one ends: nothing
- * else is tried. Return: false when there is none.
+ * A best window can always be shifted down until it begins at a run, or where one ends, or at the
+ * seam: nothing else is tried. Return: false when there is none.
  */
-bool room_choose(const struct zero_run *runs, uint32_t run_count, uint32_t slot_count,
-                 uint32_t wanted, uint64_t soonest, struct zero_room *ret_room)
+bool room_choose(const struct zero_shelf *shelf, uint32_t wanted, uint64_t soonest,
+                 struct zero_room *ret_room)
 {
-	uint64_t best_distance = 0;
-	uint32_t best_count = UINT32_MAX;
+	struct choice choice = { .count = UINT32_MAX };
+	uint32_t behind_seam = 0;
 
 	assert(wanted > 0);
-	/* Begins: the pool's, then of each run its own and where it ends. */
-	for (uint32_t begin = 0; begin <= 2 * run_count; begin++) {
-		uint32_t index = begin ? (begin - 1) / 2 : 0;
-		bool is_behind = begin && (begin - 1) % 2;
-		uint32_t first =
-			begin ? runs[index].first + (is_behind ? runs[index].count : 0) : 0;
-		uint32_t run_first = index + is_behind;
-		uint32_t run_last = run_first;
-		uint64_t distance;
-		bool is_free;
+	try_window(shelf, 0, 0, wanted, soonest, &choice, ret_room);
+	for (uint32_t i = 0; i < shelf->run_count; i++) {
+		const struct zero_run *run = &shelf->runs[i];
 
-		if (first > slot_count || slot_count - first < wanted)
-			break;
-		distance = window_distance(runs, run_count, first, wanted, run_first, &is_free,
-		                           &run_last);
-		if (!is_free || distance < soonest)
-			continue;
-		if (best_count != UINT32_MAX &&
-		    (distance < best_distance ||
-		     (distance == best_distance && run_last - run_first >= best_count)))
-			continue;
-		best_distance = distance;
-		best_count = run_last - run_first;
-		*ret_room = (struct zero_room){ .first = first,
-			                        .run_first = run_first,
-			                        .run_last = run_last };
+		try_window(shelf, run->first, i, wanted, soonest, &choice, ret_room);
+		try_window(shelf, run->first + run->count, i + 1, wanted, soonest, &choice,
+		           ret_room);
+		behind_seam += run->first + run->count <= shelf->seam;
 	}
-	return best_count != UINT32_MAX;
+	if (shelf->seam)
+		try_window(shelf, shelf->seam, behind_seam, wanted, soonest, &choice, ret_room);
+	return choice.count != UINT32_MAX;
 }

@@ -12,11 +12,20 @@ struct zero_run {
 	bool is_fixed;     /* must stay */
 };
 
+/* A pool, as room_choose() sees it. */
+struct zero_shelf {
+	const struct zero_run *runs; /* (run_count,) by first slot, without overlap */
+	uint32_t run_count;
+	uint32_t slot_count;
+	uint32_t seam; /* no window reaches over this slot's begin; 0: none */
+};
+
 /* A window of the pool, and what lies in it. */
 struct zero_room {
 	uint32_t first;               /* slot */
 	uint32_t run_first, run_last; /* runs that must go: first, and one after the last */
 };
 
-bool room_choose(const struct zero_run *runs, uint32_t run_count, uint32_t slot_count,
-                 uint32_t wanted, uint64_t soonest, struct zero_room *ret_room);
+uint32_t room_seam(uint32_t slot_count, uint32_t largest);
+bool room_choose(const struct zero_shelf *shelf, uint32_t wanted, uint64_t soonest,
+                 struct zero_room *ret_room);

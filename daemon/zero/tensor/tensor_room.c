@@ -63,8 +63,10 @@ static bool find_room(struct zero_tensors *tensors, uint64_t slots, uint64_t soo
 	}
 	if (slots > tensors->slot_count)
 		return false;
-	return room_choose(tensors->runs, tensors->run_count, tensors->slot_count, (uint32_t)slots,
-	                   soonest, ret_room);
+	return room_choose(&(struct zero_shelf){ .runs = tensors->runs,
+	                                         .run_count = tensors->run_count,
+	                                         .slot_count = tensors->slot_count },
+	                   (uint32_t)slots, soonest, ret_room);
 }
 
 /* Would there be room for @bytes once all that is in flight is back? */

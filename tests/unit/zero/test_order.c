@@ -209,7 +209,10 @@ static uint32_t our_misses(const uint32_t *uses, uint32_t count, uint32_t slots)
 		}
 		if (!is_here) {
 			misses++;
-			cr_assert(room_choose(runs, run_count, slots, 1, 0, &room));
+			cr_assert(room_choose(&(struct zero_shelf){ .runs = runs,
+			                                            .run_count = run_count,
+			                                            .slot_count = slots },
+			                      1, 0, &room));
 			cr_assert_leq(room.run_last - room.run_first, 1);
 			if (room.run_last == room.run_first) {
 				memmove(&runs[room.run_first + 1], &runs[room.run_first],
@@ -242,18 +245,18 @@ Test(zero_order, eviction_of_equal_units_is_as_good_as_any_can_be)
 }
 
 /* The best window by looking at every place: its soonest next use, how many runs go. */
-static bool best_window(const struct zero_run *runs, uint32_t run_count, uint32_t slots,
-                        uint32_t wanted, uint64_t soonest, uint64_t *ret_distance,
-                        uint32_t *ret_count)
+static bool best_window(const struct zero_shelf *shelf, uint32_t wanted, uint64_t soonest,
+                        uint64_t *ret_distance, uint32_t *ret_count)
 {
+	const struct zero_run *runs = shelf->runs;
 	bool is_found = false;
 
-	for (uint32_t first = 0; first + wanted <= slots; first++) {
+	for (uint32_t first = 0; first + wanted <= shelf->slot_count; first++) {
 		uint64_t distance = ZERO_DISTANCE_NEVER;
 		uint32_t count = 0;
-		bool is_free = true;
+		bool is_free = first >= shelf->seam || first + wanted <= shelf->seam;
 
-		for (uint32_t i = 0; i < run_count; i++) {
+		for (uint32_t i = 0; i < shelf->run_count; i++) {
 			if (runs[i].first >= first + wanted ||
 			    runs[i].first + runs[i].count <= first)
 				continue;
@@ -283,6 +286,9 @@ Test(zero_order, chosen_window_is_the_best_of_all)
 		uint32_t wanted = 1 + draw(slots);
 		uint64_t soonest = draw(3) ? 0 : draw(8), distance = 0,
 			 chosen = ZERO_DISTANCE_NEVER;
+		struct zero_shelf shelf = { .runs = runs,
+			                    .slot_count = slots,
+			                    .seam = draw(2) ? draw(slots) : 0 };
 		struct zero_room room = { 0 };
 		bool is_found;
 
@@ -295,13 +301,15 @@ Test(zero_order, chosen_window_is_the_best_of_all)
 			runs[run_count++] = run;
 			end = run.first + run.count + (draw(2) ? draw(4) : 0);
 		}
-		is_found = best_window(runs, run_count, slots, wanted, soonest, &distance, &count);
-		cr_assert_eq(room_choose(runs, run_count, slots, wanted, soonest, &room), is_found,
-		             "round %u", round);
+		shelf.run_count = run_count;
+		is_found = best_window(&shelf, wanted, soonest, &distance, &count);
+		cr_assert_eq(room_choose(&shelf, wanted, soonest, &room), is_found, "round %u",
+		             round);
 		if (!is_found)
 			continue;
 		found_count++;
 		cr_assert_leq(room.first + wanted, slots);
+		cr_assert(room.first >= shelf.seam || room.first + wanted <= shelf.seam);
 		for (uint32_t i = 0; i < run_count; i++) {
 			bool lies_within = runs[i].first < room.first + wanted &&
 			                   runs[i].first + runs[i].count > room.first;
@@ -315,4 +323,48 @@ Test(zero_order, chosen_window_is_the_best_of_all)
 		cr_assert_eq(room.run_last - room.run_first, count, "round %u", round);
 	}
 	cr_assert_gt(found_count, 5000);
+}
+
+/* Takes the room for @unit: what lies there goes. */
+static void put_run(struct zero_run *runs, uint32_t *run_count, const struct zero_room *room,
+                    uint32_t unit, uint32_t count)
+{
+	memmove(&runs[room->run_first + 1], &runs[room->run_last],
+	        (*run_count - room->run_last) * sizeof(runs[0]));
+	*run_count -= room->run_last - room->run_first;
+	++*run_count;
+	runs[room->run_first] =
+		(struct zero_run){ .unit = unit, .first = room->first, .count = count };
+}
+
+Test(zero_order, one_pinned_unit_leaves_room_for_any_other)
+{
+	uint32_t is_halved[2] = { 0 };
+
+	for (uint32_t round = 0; round < 2000; round++) {
+		uint32_t largest = 1 + draw(12), slots = 2 * largest + draw(2 * largest);
+		struct zero_run runs[64];
+		struct zero_shelf shelf = { .runs = runs,
+			                    .slot_count = slots,
+			                    .seam = room_seam(slots, largest) };
+		struct zero_room room;
+
+		is_halved[shelf.seam != 0]++;
+		for (uint32_t unit = 0; unit < 40; unit++) {
+			uint32_t count = 1 + draw(largest);
+
+			for (uint32_t i = 0; i < shelf.run_count; i++)
+				runs[i].distance = draw(8);
+			cr_assert(room_choose(&shelf, count, 0, &room));
+			put_run(runs, &shelf.run_count, &room, unit, count);
+			for (uint32_t i = 0; i < shelf.run_count; i++) {
+				runs[i].is_fixed = true;
+				cr_assert(room_choose(&shelf, largest, 0, &room),
+				          "round %u: %u slots, largest %u, pinned %u from %u on",
+				          round, slots, largest, runs[i].count, runs[i].first);
+				runs[i].is_fixed = false;
+			}
+		}
+	}
+	cr_assert(is_halved[0] > 500 && is_halved[1] > 500);
 }

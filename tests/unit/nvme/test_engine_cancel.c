@@ -2,64 +2,12 @@
 /* Goal: a request that is cancelled or late ends once, with its own error, and never before the
  * last of its blocks is back; its neighbours are whole. Method: depths of one, so that what is
  * queued and what is out is known; blocks that the fault injector holds back; a loop for alarms. */
-#include <criterion/criterion.h>
-#include <criterion/parameterized.h>
 #include <poll.h>
 #include <sys/epoll.h>
 
 #include "common/base/clock.h"
 #include "common/base/loop.h"
-#include "tests/unit/nvme/nvme_test.h"
-
-#define STORE_BYTES (16 * MIB)
-#define BLOCK_BYTES 65536u
-
-static struct nvme_store *store;
-static unsigned char *buffer;
-
-static void set_up(void)
-{
-	test_make_directory();
-	store = test_open("cancel", STORE_BYTES);
-	buffer = test_buffer(4 * MIB);
-}
-
-static void tear_down(void)
-{
-	store = nvme_store_close(store);
-	test_remove_directory();
-}
-
-struct variant {
-	char over[16];
-};
-
-static struct variant variants[] = { { "auto" }, { "threads" } };
-
-#define CANCEL_TEST(name)                                                \
-	ParameterizedTestParameters(cancel, name)                        \
-	{                                                                \
-		return cr_make_param_array(struct variant, variants, 2); \
-	}                                                                \
-	ParameterizedTest(struct variant *variant, cancel, name, .init = set_up, .fini = tear_down)
-
-static struct nvme_engine *make(const struct variant *variant, uint32_t depth, const char *faults)
-{
-	char spec[200];
-
-	if (!faults)
-		return test_engine(variant->over, depth, BLOCK_BYTES);
-	(void)snprintf(spec, sizeof(spec), "faulty:over=%s,%s", variant->over, faults);
-	return test_engine(spec, depth, BLOCK_BYTES);
-}
-
-static struct nvme_engine_stats stats_of(struct nvme_engine *engine)
-{
-	struct nvme_engine_stats stats;
-
-	nvme_engine_stats(engine, &stats);
-	return stats;
-}
+#include "tests/unit/nvme/over_both.h"
 
 /* Request @index of @blocks_count blocks, each request with a MiB of its own. */
 static void submit(struct nvme_engine *engine, struct test_io *test, unsigned index,
@@ -79,7 +27,7 @@ static bool is_readable(const struct nvme_engine *engine)
 
 /* ---- cancel ---- */
 
-CANCEL_TEST(what_is_queued_never_goes_out)
+OVER_BOTH(cancel, what_is_queued_never_goes_out)
 {
 	struct nvme_engine *engine = make(variant, 1, NULL);
 	struct test_io first, second;
@@ -106,7 +54,7 @@ CANCEL_TEST(what_is_queued_never_goes_out)
 	engine = nvme_engine_free(engine);
 }
 
-CANCEL_TEST(descriptor_tells_of_a_request_that_never_went_out)
+OVER_BOTH(cancel, descriptor_tells_of_a_request_that_never_went_out)
 {
 	struct nvme_engine *engine = make(variant, 1, "seed=1");
 	struct test_io test;
@@ -119,7 +67,7 @@ CANCEL_TEST(descriptor_tells_of_a_request_that_never_went_out)
 	engine = nvme_engine_free(engine);
 }
 
-CANCEL_TEST(buffer_is_kept_until_the_last_block_is_back)
+OVER_BOTH(cancel, buffer_is_kept_until_the_last_block_is_back)
 {
 	struct nvme_engine *engine = make(variant, 4, "stall_at=2,stall_ms=200");
 	struct test_io test;
@@ -142,7 +90,7 @@ CANCEL_TEST(buffer_is_kept_until_the_last_block_is_back)
 	engine = nvme_engine_free(engine);
 }
 
-CANCEL_TEST(request_that_is_half_out_ends_with_what_is_out)
+OVER_BOTH(cancel, request_that_is_half_out_ends_with_what_is_out)
 {
 	struct nvme_engine *engine = make(variant, 2, NULL);
 	struct test_io test, other;
@@ -159,7 +107,7 @@ CANCEL_TEST(request_that_is_half_out_ends_with_what_is_out)
 	engine = nvme_engine_free(engine);
 }
 
-CANCEL_TEST(many_in_flight_end_once_each)
+OVER_BOTH(cancel, many_in_flight_end_once_each)
 {
 	struct nvme_engine *engine = make(variant, 64, NULL);
 	struct test_io tests[4];
@@ -179,7 +127,7 @@ CANCEL_TEST(many_in_flight_end_once_each)
 	engine = nvme_engine_free(engine);
 }
 
-CANCEL_TEST(request_that_is_over_keeps_its_result)
+OVER_BOTH(cancel, request_that_is_over_keeps_its_result)
 {
 	struct nvme_engine *engine = make(variant, 4, NULL);
 	struct test_io test;
@@ -194,7 +142,7 @@ CANCEL_TEST(request_that_is_over_keeps_its_result)
 	engine = nvme_engine_free(engine);
 }
 
-CANCEL_TEST(error_that_came_first_stands)
+OVER_BOTH(cancel, error_that_came_first_stands)
 {
 	struct nvme_engine *engine = make(variant, 4, "read_eio_at=1,stall_at=2,stall_ms=50");
 	struct test_io test;
@@ -214,7 +162,7 @@ CANCEL_TEST(error_that_came_first_stands)
 	engine = nvme_engine_free(engine);
 }
 
-CANCEL_TEST(short_block_of_a_cancelled_request_is_not_continued)
+OVER_BOTH(cancel, short_block_of_a_cancelled_request_is_not_continued)
 {
 	struct nvme_engine *engine = make(variant, 1, "seed=3,read_short_every=1");
 	struct test_io test;
@@ -245,7 +193,7 @@ static void cancel_in_done(struct nvme_io *io)
 	nvme_engine_cancel(canceller->engine, canceller->victim);
 }
 
-CANCEL_TEST(done_may_cancel_another)
+OVER_BOTH(cancel, done_may_cancel_another)
 {
 	struct nvme_engine *engine = make(variant, 1, NULL);
 	struct canceller canceller = { .engine = engine };
@@ -353,7 +301,7 @@ static void submit_until(struct watch *watch, struct test_io *test, unsigned ind
 	cr_assert_eq(nvme_engine_submit(watch->engine, &test->io), 0);
 }
 
-CANCEL_TEST(stalled_block_is_told_at_once_and_keeps_the_buffer)
+OVER_BOTH(cancel, stalled_block_is_told_at_once_and_keeps_the_buffer)
 {
 	struct watch watch;
 	struct test_io test;
@@ -379,7 +327,7 @@ CANCEL_TEST(stalled_block_is_told_at_once_and_keeps_the_buffer)
 	watch_close(&watch);
 }
 
-CANCEL_TEST(request_behind_a_stall_ends_at_its_deadline)
+OVER_BOTH(cancel, request_behind_a_stall_ends_at_its_deadline)
 {
 	struct watch watch;
 	struct test_io stalled, waiting;
@@ -401,7 +349,7 @@ CANCEL_TEST(request_behind_a_stall_ends_at_its_deadline)
 	watch_close(&watch);
 }
 
-CANCEL_TEST(alarm_is_asked_for_the_earliest_only)
+OVER_BOTH(cancel, alarm_is_asked_for_the_earliest_only)
 {
 	struct watch watch;
 	struct test_io tests[4];
@@ -423,7 +371,7 @@ CANCEL_TEST(alarm_is_asked_for_the_earliest_only)
 	watch_close(&watch);
 }
 
-CANCEL_TEST(deadline_that_is_past_at_submit_is_late_at_once)
+OVER_BOTH(cancel, deadline_that_is_past_at_submit_is_late_at_once)
 {
 	struct nvme_engine *engine = make(variant, 1, NULL);
 	struct test_io test, whole;

@@ -1,59 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: every fault of a disk ends in the right result of the right request, once, and the requests
  * beside it are whole. Method: the fault injector over both backends. */
-#include <criterion/criterion.h>
-#include <criterion/parameterized.h>
-
 #include "common/base/clock.h"
-#include "tests/unit/nvme/nvme_test.h"
-
-#define STORE_BYTES (16 * MIB)
-#define BLOCK_BYTES 65536u
-
-static struct nvme_store *store;
-static unsigned char *buffer;
-
-static void set_up(void)
-{
-	test_make_directory();
-	store = test_open("faults", STORE_BYTES);
-	buffer = test_buffer(4 * MIB);
-}
-
-static void tear_down(void)
-{
-	store = nvme_store_close(store);
-	test_remove_directory();
-}
-
-struct variant {
-	char over[16];
-};
-
-static struct variant variants[] = { { "auto" }, { "threads" } };
-
-#define FAULT_TEST(name)                                                 \
-	ParameterizedTestParameters(faults, name)                        \
-	{                                                                \
-		return cr_make_param_array(struct variant, variants, 2); \
-	}                                                                \
-	ParameterizedTest(struct variant *variant, faults, name, .init = set_up, .fini = tear_down)
-
-static struct nvme_engine *make(const struct variant *variant, uint32_t depth, const char *faults)
-{
-	char spec[200];
-
-	(void)snprintf(spec, sizeof(spec), "faulty:over=%s,%s", variant->over, faults);
-	return test_engine(spec, depth, BLOCK_BYTES);
-}
-
-static struct nvme_engine_stats stats_of(struct nvme_engine *engine)
-{
-	struct nvme_engine_stats stats;
-
-	nvme_engine_stats(engine, &stats);
-	return stats;
-}
+#include "tests/unit/nvme/over_both.h"
 
 /* Writes and reads 2 MiB in 32 blocks, which must come back as they went. */
 static void round_trip(struct nvme_engine *engine, uint64_t seed)
@@ -65,7 +14,7 @@ static void round_trip(struct nvme_engine *engine, uint64_t seed)
 	cr_assert(test_is_filled(buffer, 2 * MIB, seed));
 }
 
-FAULT_TEST(short_reads_and_writes_are_continued)
+OVER_BOTH(faults, short_reads_and_writes_are_continued)
 {
 	for (unsigned seed = 1; seed <= 5; seed++) {
 		char faults[80];
@@ -83,7 +32,7 @@ FAULT_TEST(short_reads_and_writes_are_continued)
 	}
 }
 
-FAULT_TEST(registered_blocks_are_continued_as_well)
+OVER_BOTH(faults, registered_blocks_are_continued_as_well)
 {
 	struct nvme_engine *engine =
 		make(variant, 4, "seed=9,read_short_every=2,write_short_every=2");
@@ -95,7 +44,7 @@ FAULT_TEST(registered_blocks_are_continued_as_well)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(results_that_say_again_are_repeated)
+OVER_BOTH(faults, results_that_say_again_are_repeated)
 {
 	struct nvme_engine *engine = make(variant, 4, "eagain_every=2");
 
@@ -104,7 +53,7 @@ FAULT_TEST(results_that_say_again_are_repeated)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(disk_that_always_says_again_is_given_up)
+OVER_BOTH(faults, disk_that_always_says_again_is_given_up)
 {
 	struct nvme_engine *engine = make(variant, 4, "eagain_every=1");
 
@@ -132,7 +81,7 @@ static void fail_the_second(struct nvme_engine *engine, enum nvme_direction dire
 	cr_assert_eq(stats_of(engine).error_count, 1);
 }
 
-FAULT_TEST(error_of_the_nth_read_fails_its_request_alone)
+OVER_BOTH(faults, error_of_the_nth_read_fails_its_request_alone)
 {
 	struct nvme_engine *engine = make(variant, 2, "read_eio_at=6");
 
@@ -140,7 +89,7 @@ FAULT_TEST(error_of_the_nth_read_fails_its_request_alone)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(error_of_the_nth_write_fails_its_request_alone)
+OVER_BOTH(faults, error_of_the_nth_write_fails_its_request_alone)
 {
 	struct nvme_engine *engine = make(variant, 32, "write_eio_at=6");
 
@@ -148,7 +97,7 @@ FAULT_TEST(error_of_the_nth_write_fails_its_request_alone)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(errors_of_media_and_fabric_come_through_unchanged)
+OVER_BOTH(faults, errors_of_media_and_fabric_come_through_unchanged)
 {
 	const struct {
 		const char *faults;
@@ -167,7 +116,7 @@ FAULT_TEST(errors_of_media_and_fabric_come_through_unchanged)
 	}
 }
 
-FAULT_TEST(after_an_error_nothing_more_of_the_request_goes_out)
+OVER_BOTH(faults, after_an_error_nothing_more_of_the_request_goes_out)
 {
 	struct nvme_engine *engine = make(variant, 1, "write_eio_at=3");
 	unsigned char *seen = test_buffer(MIB);
@@ -182,7 +131,7 @@ FAULT_TEST(after_an_error_nothing_more_of_the_request_goes_out)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(first_of_several_errors_is_the_result)
+OVER_BOTH(faults, first_of_several_errors_is_the_result)
 {
 	struct nvme_engine *engine = make(variant, 8, "write_eio_at=1,enospc_after_bytes=0");
 
@@ -191,7 +140,7 @@ FAULT_TEST(first_of_several_errors_is_the_result)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(full_disk_is_told_from_then_on)
+OVER_BOTH(faults, full_disk_is_told_from_then_on)
 {
 	struct nvme_engine *engine = make(variant, 4, "enospc_after_bytes=1048576");
 
@@ -203,7 +152,7 @@ FAULT_TEST(full_disk_is_told_from_then_on)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(more_bytes_than_were_asked_for_are_an_error)
+OVER_BOTH(faults, more_bytes_than_were_asked_for_are_an_error)
 {
 	struct nvme_engine *engine = make(variant, 4, "overlong_at=2");
 
@@ -213,7 +162,7 @@ FAULT_TEST(more_bytes_than_were_asked_for_are_an_error)
 }
 
 /* These pass the engine: they are what checksums are for. Here only that the injector does them. */
-FAULT_TEST(flipped_bit_is_one_wrong_bit_of_a_read_that_succeeds)
+OVER_BOTH(faults, flipped_bit_is_one_wrong_bit_of_a_read_that_succeeds)
 {
 	struct nvme_engine *engine = make(variant, 1, "bitflip_at=3,seed=2");
 	unsigned wrong_bits = 0;
@@ -231,7 +180,7 @@ FAULT_TEST(flipped_bit_is_one_wrong_bit_of_a_read_that_succeeds)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(lost_write_succeeds_and_leaves_what_was_there)
+OVER_BOTH(faults, lost_write_succeeds_and_leaves_what_was_there)
 {
 	struct nvme_engine *engine = make(variant, 1, "write_lost_at=8");
 
@@ -244,7 +193,7 @@ FAULT_TEST(lost_write_succeeds_and_leaves_what_was_there)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(stalled_block_holds_up_its_request_alone)
+OVER_BOTH(faults, stalled_block_holds_up_its_request_alone)
 {
 	struct nvme_engine *engine = make(variant, 4, "stall_at=1,stall_ms=30");
 	struct test_io slow, fast;
@@ -262,7 +211,7 @@ FAULT_TEST(stalled_block_holds_up_its_request_alone)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(faults_of_one_path_leave_the_others_alone)
+OVER_BOTH(faults, faults_of_one_path_leave_the_others_alone)
 {
 	struct nvme_store *other = NULL;
 	struct nvme_engine *engine = make(variant, 4, "path=other,write_eio_from=2");
@@ -282,7 +231,7 @@ FAULT_TEST(faults_of_one_path_leave_the_others_alone)
 	other = nvme_store_close(other);
 }
 
-FAULT_TEST(throttled_path_takes_its_time_for_every_byte)
+OVER_BOTH(faults, throttled_path_takes_its_time_for_every_byte)
 {
 	/* 64 KiB at 4 MiB/s: 15.6 ms each. */
 	struct nvme_engine *engine = make(variant, 4, "bytes_per_s=4194304");
@@ -294,7 +243,7 @@ FAULT_TEST(throttled_path_takes_its_time_for_every_byte)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(everything_at_once_ends_once)
+OVER_BOTH(faults, everything_at_once_ends_once)
 {
 	struct nvme_engine *engine =
 		make(variant, 5,
@@ -322,7 +271,7 @@ FAULT_TEST(everything_at_once_ends_once)
 	engine = nvme_engine_free(engine);
 }
 
-FAULT_TEST(file_that_was_cut_ends_in_an_error_not_in_a_loop)
+OVER_BOTH(faults, file_that_was_cut_ends_in_an_error_not_in_a_loop)
 {
 	struct nvme_engine *engine = make(variant, 2, "read_short_every=2");
 

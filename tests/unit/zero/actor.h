@@ -114,6 +114,14 @@ static inline void actor_leave(struct actor *actor, bool is_clean)
 	zero_rank_leave(rank, is_clean, is_clean ? NULL : "killed by the test");
 }
 
+/* Those of @actors that are ranks leave. */
+static inline void actors_leave(struct actor *actors, size_t count, bool is_clean)
+{
+	for (size_t i = 0; i < count; i++)
+		if (actors[i].rank)
+			actor_leave(&actors[i], is_clean);
+}
+
 static inline void call_done(struct zero_op *op)
 {
 	struct call *call = container_of(op, struct call, op);

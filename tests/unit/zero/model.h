@@ -154,6 +154,15 @@ static inline void model_write(struct actor *actors, uint32_t count)
 	             0, "%s", actors[0].text.chars);
 }
 
+/* A job with the model's first values, committed as step 0. */
+static inline void model_begin(struct node *node, struct actor *actors, uint32_t count,
+                               const struct attach_options *options)
+{
+	model_attach(node, actors, count, options);
+	cr_assert_eq(model_materialize(actors, count), 0, "%s", actors[0].text.chars);
+	model_write(actors, count);
+}
+
 static inline struct zi_step_options model_options(void)
 {
 	return (struct zi_step_options){ .lr = 1e-2,
@@ -206,6 +215,16 @@ static inline int model_step(struct actor *actors, uint32_t count, uint64_t step
 	(void)snprintf(blob, sizeof(blob), "blob %llu", (unsigned long long)step);
 	return all_call(actors, count, zero_step,
 	                &(struct zero_op){ .blob = blob, .blob_bytes = strlen(blob) });
+}
+
+/* Steps @first to @last, each committed, with the model's own options. */
+static inline void model_train(struct actor *actors, uint32_t count, uint64_t first, uint64_t last)
+{
+	struct zi_step_options options = model_options();
+
+	for (uint64_t step = first; step <= last; step++)
+		cr_assert_eq(model_step(actors, count, step, &options), 0, "step %llu: %s",
+		             (unsigned long long)step, actors[0].text.chars);
 }
 
 static inline struct zi_job_config model_config(uint32_t param_dtype, uint32_t offload)

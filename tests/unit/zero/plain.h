@@ -179,3 +179,12 @@ static inline bool plain_equals(const struct plain *plain, struct actor *actor)
 			return false;
 	return true;
 }
+
+/* Steps @first to @last with the model's own options. */
+static inline void plain_train(struct plain *plain, uint64_t first, uint64_t last)
+{
+	struct zi_step_options options = model_options();
+
+	for (uint64_t step = first; step <= last; step++)
+		plain_step(plain, step, &options);
+}

@@ -46,9 +46,7 @@ static inline void pool_begin(uint32_t world, uint64_t budget_bytes, uint64_t ti
 
 static inline void pool_end(uint32_t world)
 {
-	for (uint32_t i = 0; i < world; i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
+	actors_leave(actors, world, true);
 	plain_deinit(&plain);
 	node_deinit(&node);
 }

@@ -5,31 +5,7 @@
  * Method: the table of docs/ARCHITECTURE.md, "Incarnations", row by row; then each refusal once.
  */
 #include "daemon/zero/step/step.h"
-#include "tests/unit/zero/plain.h"
-
-static struct node node;
-static struct actor actors[6];
-
-static void begin(void)
-{
-	node_init(&node);
-	node_start(&node);
-}
-
-static struct attach_options as(const char *incarnation, uint32_t rank, uint32_t world)
-{
-	return (struct attach_options){
-		.incarnation = incarnation,
-		.rank = rank,
-		.world = world,
-		.config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
-	};
-}
-
-static int attach(uint32_t index, struct attach_options options)
-{
-	return actor_attach(&node, &actors[index], &options);
-}
+#include "tests/unit/zero/door.h"
 
 static void refused(uint32_t index, struct attach_options options, int error, const char *word)
 {
@@ -38,13 +14,6 @@ static void refused(uint32_t index, struct attach_options options, int error, co
 	cr_assert_eq(r, error, "%d: %s", r, actors[index].text.chars);
 	cr_assert_not_null(strstr(actors[index].text.chars, word), "'%s'",
 	                   actors[index].text.chars);
-}
-
-static void leave_all(void)
-{
-	for (size_t i = 0; i < ZI_COUNT_OF(actors); i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
 }
 
 /* ---- incarnations ---- */
@@ -158,9 +127,7 @@ Test(zero_attach, incarnation_that_takes_over_during_the_update_goes_on_from_its
 	begin();
 	options.config.offload_optimizer = ZI_OFFLOAD_NVME;
 	plain_init(&plain, &options.config, 2);
-	model_attach(&node, actors, 2, &options);
-	cr_assert_eq(model_materialize(actors, 2), 0);
-	model_write(actors, 2);
+	model_begin(&node, actors, 2, &options);
 	model_gradients(actors, 2, 1, &step);
 	actor_start(&actors[0], 0, zero_step, NULL);
 	actor_start(&actors[1], 0, zero_step, NULL);
@@ -216,9 +183,7 @@ Test(zero_attach, death_while_forming_is_told_at_once_whatever_a_former_step_doe
 
 	begin();
 	options.config.offload_optimizer = ZI_OFFLOAD_NVME;
-	model_attach(&node, actors, 2, &options);
-	cr_assert_eq(model_materialize(actors, 2), 0);
-	model_write(actors, 2);
+	model_begin(&node, actors, 2, &options);
 	model_gradients(actors, 2, 1, &step);
 	actor_start(&actors[0], 0, zero_step, NULL);
 	actor_start(&actors[1], 0, zero_step, NULL);
@@ -287,9 +252,7 @@ Test(zero_attach, stored_job_keeps_its_types_and_its_place)
 	struct attach_options options = as("run.0", 0, 1);
 
 	begin();
-	model_attach(&node, actors, 1, &options);
-	cr_assert_eq(model_materialize(actors, 1), 0);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &options);
 	actor_leave(&actors[0], true);
 	options = as("run.1", 0, 1);
 	options.config.optimizer = ZI_OPTIMIZER_ADAM;

@@ -17,9 +17,7 @@ static struct zi_job_config config;
 
 static void leave(void)
 {
-	for (uint32_t i = 0; i < 4; i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
+	actors_leave(actors, 4, true);
 	node_settle(&node);
 }
 

@@ -18,9 +18,7 @@ static void set_up(struct tier_budget store_budget, struct tier_budget uid_budge
 	node.uid_budget = uid_budget;
 	node_start(&node);
 	plain_init(&plain, &config, 1);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 }
 
 static void step(uint64_t number)
@@ -68,9 +66,7 @@ static void check_due(uint32_t interval, uint64_t resident_bytes, uint64_t step_
 	node.store_budget = (struct tier_budget){ 1, TIER_BUDGET_SLOW };
 	node_start(&node);
 	plain_init(&plain, &config, 1);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 	tally = &node.nvme.members[0].tally;
 	for (uint64_t i = 1; i <= step_count; i++) {
 		uint64_t before_bytes = tally->write_bytes, due_ms;
@@ -102,9 +98,7 @@ Test(zero_budget, each_path_is_asked_for_its_part)
 	node.store_budget = (struct tier_budget){ 1ull << 40, TIER_BUDGET_REFUSE };
 	node_start(&node);
 	plain_init(&plain, &config, 1);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 	for (uint32_t i = 0; i < 2; i++)
 		before_bytes[i] = node.nvme.members[i].tally.write_bytes;
 	step(1);
@@ -140,9 +134,7 @@ Test(zero_budget, step_over_midnight_counts_to_both_days)
 	node.now_ms += DAY_MS - 2;
 	node_start(&node);
 	plain_init(&plain, &config, 1);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 	step(1);
 	tallies[0] = &node.nvme.members[0].tally;
 	tallies[1] = &the_job()->account->tally;

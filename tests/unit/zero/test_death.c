@@ -21,20 +21,16 @@ static void begin(uint32_t world, uint32_t offload)
 	node_init(&node);
 	node_start(&node);
 	plain_init(&plain, &config, world);
-	model_attach(&node, actors, world,
-	             &(struct attach_options){
-			     .incarnation = "run.0",
-			     .config = config,
-		     });
-	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
-	model_write(actors, world);
+	model_begin(&node, actors, world,
+	            &(struct attach_options){
+			    .incarnation = "run.0",
+			    .config = config,
+		    });
 }
 
 static void end(void)
 {
-	for (size_t i = 0; i < ZI_COUNT_OF(actors); i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
+	actors_leave(actors, ZI_COUNT_OF(actors), true);
 	plain_deinit(&plain);
 	node_deinit(&node);
 }
@@ -44,9 +40,7 @@ static void come_back(uint32_t world, uint64_t committed)
 {
 	struct zi_step_options options = model_options();
 
-	for (uint32_t i = 0; i < world; i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
+	actors_leave(actors, world, true);
 	model_attach(&node, actors, world,
 	             &(struct attach_options){ .incarnation = "run.1", .config = config });
 	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);

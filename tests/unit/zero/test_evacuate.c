@@ -26,9 +26,7 @@ static void begin(void)
 	node.store_bytes = 64 * MIB;
 	node_start(&node);
 	plain_init(&plain, &config, 1);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 }
 
 static void leave(void)
@@ -52,22 +50,6 @@ static void restart(void)
 	leave();
 	node_stop(&node);
 	node_start(&node);
-}
-
-static void train(struct actor *actor, uint64_t first, uint64_t last)
-{
-	struct zi_step_options options = model_options();
-
-	for (uint64_t step = first; step <= last; step++)
-		cr_assert_eq(model_step(actor, 1, step, &options), 0, "%s", actor->text.chars);
-}
-
-static void train_plain(uint64_t first, uint64_t last)
-{
-	struct zi_step_options options = model_options();
-
-	for (uint64_t step = first; step <= last; step++)
-		plain_step(&plain, step, &options);
 }
 
 static void snapshot(const char *name)
@@ -102,8 +84,8 @@ static void goes_on(struct actor *actor, const char *name, uint64_t step)
 	cr_assert_eq(model_materialize(actor, 1), 0, "%s", actor->text.chars);
 	cr_assert_eq(actor->memory.committed_step, (int64_t)step - 1);
 	cr_assert(plain_equals(&plain, actor));
-	train(actor, step, step);
-	train_plain(step, step);
+	model_train(actor, 1, step, step);
+	plain_train(&plain, step, step);
 	cr_assert(plain_equals(&plain, actor));
 }
 
@@ -112,8 +94,8 @@ Test(zero_evacuate, what_a_snapshot_alone_holds_leaves_a_drained_path)
 	uint64_t bytes, held_bytes;
 
 	begin();
-	train(actors, 1, 2);
-	train_plain(1, 2);
+	model_train(actors, 1, 1, 2);
+	plain_train(&plain, 1, 2);
 	snapshot("a");
 	bytes = kept.op.held_bytes;
 	cr_assert_eq(actor_call(&actors[0], zero_job_destroy, NULL), 0);
@@ -141,8 +123,8 @@ static void several_hold(uint32_t how)
 
 	durability = how;
 	begin();
-	train(actors, 1, 2);
-	train_plain(1, 2);
+	model_train(actors, 1, 1, 2);
+	plain_train(&plain, 1, 2);
 	snapshot("a");
 	snapshot("b");
 	bytes = kept.op.held_bytes;
@@ -178,20 +160,20 @@ Test(zero_evacuate, what_several_hold_is_moved_once_and_is_shared_still)
 Test(zero_evacuate, job_that_trains_goes_on_while_its_snapshots_are_moved)
 {
 	begin();
-	train(actors, 1, 1);
+	model_train(actors, 1, 1, 1);
 	snapshot("a");
-	train(actors, 2, 2);
+	model_train(actors, 1, 2, 2);
 	snapshot("b");
-	train_plain(1, 2);
+	plain_train(&plain, 1, 2);
 	drain(0);
-	train(actors, 3, 4);
+	model_train(actors, 1, 3, 4);
 	node_settle(&node);
 	cr_assert_eq(used(0), 0);
 	restart();
 	restore_as("b", "other");
 	goes_on(others, "other", 3);
 	node_check_space(&node);
-	train_plain(4, 4);
+	plain_train(&plain, 4, 4);
 	leave();
 	goes_on(actors, "train", 5);
 	end();
@@ -201,10 +183,10 @@ Test(zero_evacuate, job_that_trains_goes_on_while_its_snapshots_are_moved)
 Test(zero_evacuate, snapshot_that_is_removed_meanwhile_leaves_nothing)
 {
 	begin();
-	train(actors, 1, 1);
+	model_train(actors, 1, 1, 1);
 	snapshot("a");
-	train(actors, 2, 2);
-	train_plain(1, 2);
+	model_train(actors, 1, 2, 2);
+	plain_train(&plain, 1, 2);
 	drain(1);
 	while (!node.zero->evacuation.active_count)
 		node_turn(&node);
@@ -251,9 +233,9 @@ Test(zero_evacuate, what_is_being_read_stays_as_long)
 	struct zero_snapshot *held;
 
 	begin();
-	train(actors, 1, 1);
+	model_train(actors, 1, 1, 1);
 	snapshot("a");
-	train(actors, 2, 2);
+	model_train(actors, 1, 2, 2);
 	leave();
 	drain(1);
 	while (!snapshot_find(node.zero, "train", "a")->moving)
@@ -295,9 +277,9 @@ Test(zero_evacuate, snapshot_in_use_is_moved_afterwards)
 	struct zero_snapshot *held;
 
 	begin();
-	train(actors, 1, 1);
+	model_train(actors, 1, 1, 1);
 	snapshot("a");
-	train(actors, 2, 2);
+	model_train(actors, 1, 2, 2);
 	leave();
 	held = hold("a");
 	drain(1);
@@ -327,11 +309,11 @@ Test(zero_evacuate, damaged_snapshot_stays_is_told_once_and_others_move)
 	uint32_t index;
 
 	begin();
-	train(actors, 1, 1);
+	model_train(actors, 1, 1, 1);
 	snapshot("a");
-	train(actors, 2, 2);
+	model_train(actors, 1, 2, 2);
 	snapshot("b");
-	train(actors, 3, 3);
+	model_train(actors, 1, 3, 3);
 	leave();
 	first = snapshot_find(node.zero, "train", "a");
 	for (index = extent_on(first, 1); first->extents[index].bytes < MIB; index++)
@@ -355,7 +337,7 @@ Test(zero_evacuate, damaged_snapshot_stays_is_told_once_and_others_move)
 Test(zero_evacuate, snapshot_that_finds_no_room_stays_and_that_is_told)
 {
 	begin();
-	train(actors, 1, 1);
+	model_train(actors, 1, 1, 1);
 	snapshot("a");
 	leave();
 	node.nvme.members[0].is_draining = true; /* Nowhere to go. */

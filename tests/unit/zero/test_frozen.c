@@ -44,9 +44,7 @@ static void begin(void)
 
 static void end(void)
 {
-	for (uint32_t i = 0; i < 2; i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
+	actors_leave(actors, 2, true);
 	plain_deinit(&plain);
 	node_deinit(&node);
 }

@@ -18,16 +18,12 @@ static void begin(uint32_t world)
 
 	node_init(&node);
 	node_start(&node);
-	model_attach(&node, actors, world, &options);
-	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
-	model_write(actors, world);
+	model_begin(&node, actors, world, &options);
 }
 
 static void end(void)
 {
-	for (size_t i = 0; i < ZI_COUNT_OF(actors); i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
+	actors_leave(actors, ZI_COUNT_OF(actors), true);
 	node_deinit(&node);
 	gate_end();
 }

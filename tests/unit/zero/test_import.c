@@ -47,9 +47,7 @@ static void begin(void)
 	node.store_bytes = 64 * MIB;
 	node_start(&node);
 	plain_init(&plain, &config, 1);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 	cr_assert_eq(model_step(actors, 1, 1, &options), 0, "%s", actors[0].text.chars);
 	plain_step(&plain, 1, &options);
 	cr_assert_eq(kept_call(&node, &kept, zero_snapshot_create, "train", "a"), 0);

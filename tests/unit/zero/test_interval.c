@@ -367,9 +367,7 @@ Test(zero_interval, third_set_is_charged_and_refused_with_its_figure)
 	actor_leave(&actors[0], true);
 	node_settle(&node);
 	config.commit_interval = 1;
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 	actor_leave(&actors[0], true);
 	/* A job that is stored keeps what it has when more is refused. */
 	config.commit_interval = 2;

@@ -6,38 +6,7 @@
  * Method: each refusal once, with the tiers' counters before and after.
  */
 #include "daemon/zero/job/layout.h"
-#include "tests/unit/zero/plain.h"
-
-static struct node node;
-static struct actor actors[6];
-
-static void begin(void)
-{
-	node_init(&node);
-	node_start(&node);
-}
-
-static struct attach_options as(const char *incarnation, uint32_t rank, uint32_t world)
-{
-	return (struct attach_options){
-		.incarnation = incarnation,
-		.rank = rank,
-		.world = world,
-		.config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
-	};
-}
-
-static int attach(uint32_t index, struct attach_options options)
-{
-	return actor_attach(&node, &actors[index], &options);
-}
-
-static void leave_all(void)
-{
-	for (size_t i = 0; i < ZI_COUNT_OF(actors); i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
-}
+#include "tests/unit/zero/door.h"
 
 /* ---- layouts ---- */
 
@@ -210,10 +179,8 @@ Test(zero_layout, what_a_rank_streams_is_paid_for_until_it_leaves)
 Test(zero_layout, stored_job_is_the_model)
 {
 	begin();
-	model_attach(&node, actors, 1,
-	             &(struct attach_options){ .config = model_config(ZI_DTYPE_F32, 0) });
-	cr_assert_eq(model_materialize(actors, 1), 0);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1,
+	            &(struct attach_options){ .config = model_config(ZI_DTYPE_F32, 0) });
 	actor_leave(&actors[0], true);
 	model_attach(&node, actors, 1,
 	             &(struct attach_options){ .config = model_config(ZI_DTYPE_F32, 0) });
@@ -352,9 +319,7 @@ Test(zero_memory, what_a_dead_process_held_is_free_once_it_is_gone)
 	begin();
 	for (uint32_t i = 0; i < 2; i++)
 		actor_fork(&actors[i]);
-	model_attach(&node, actors, 2, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 2), 0);
-	model_write(actors, 2);
+	model_begin(&node, actors, 2, &(struct attach_options){ .config = config });
 	for (uint32_t i = 0; i < 2; i++)
 		actor_leave(&actors[i], i == 0);
 	node_settle(&node);
@@ -374,11 +339,9 @@ Test(zero_memory, what_a_dead_process_held_is_free_once_it_is_gone)
 Test(zero_destroy, is_refused_while_others_live_and_then_leaves_nothing)
 {
 	begin();
-	model_attach(
+	model_begin(
 		&node, actors, 2,
 		&(struct attach_options){ .config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_NVME) });
-	cr_assert_eq(model_materialize(actors, 2), 0);
-	model_write(actors, 2);
 	cr_assert_eq(actor_call(&actors[0], zero_job_destroy, NULL), -EBUSY);
 	cr_assert_not_null(strstr(actors[0].text.chars, "has other ranks, such as pid"));
 	actor_leave(&actors[1], true);

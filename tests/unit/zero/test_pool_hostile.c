@@ -26,9 +26,7 @@ static void begin(uint64_t budget_bytes)
 	config = pool_config(272 * SLOT);
 	options.config = config;
 	plain_init(&neighbour_plain, &config, 1);
-	model_attach(&node, neighbour, 1, &options);
-	cr_assert_eq(model_materialize(neighbour, 1), 0, "%s", neighbour->text.chars);
-	model_write(neighbour, 1);
+	model_begin(&node, neighbour, 1, &options);
 	config = pool_config(budget_bytes);
 	plain_init(&plain, &config, 2);
 	pool_attach(2, 0);
@@ -60,9 +58,7 @@ static void expect_trains(uint64_t step)
 static void end(void)
 {
 	expect_unharmed();
-	for (uint32_t i = 0; i < 2; i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
+	actors_leave(actors, 2, true);
 	actor_leave(neighbour, true);
 	plain_deinit(&neighbour_plain);
 	plain_deinit(&plain);

@@ -20,9 +20,7 @@ static void quiesced(void *arg)
 	(void)arg;
 	cr_assert_not(is_within);
 	quiesced_count++;
-	for (uint32_t i = 0; i < ZI_COUNT_OF(actors); i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
+	actors_leave(actors, ZI_COUNT_OF(actors), true);
 }
 
 static void quiesce(void)

@@ -21,17 +21,13 @@ static void begin(uint32_t world, uint32_t param_dtype, uint32_t offload)
 	node_init(&node);
 	node_start(&node);
 	plain_init(&plain, &config, world);
-	model_attach(&node, actors, world,
-	             &(struct attach_options){ .incarnation = "run.0", .config = config });
-	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
-	model_write(actors, world);
+	model_begin(&node, actors, world,
+	            &(struct attach_options){ .incarnation = "run.0", .config = config });
 }
 
 static void crash_ranks(void)
 {
-	for (size_t i = 0; i < ZI_COUNT_OF(actors); i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], false);
+	actors_leave(actors, ZI_COUNT_OF(actors), false);
 }
 
 static void crash(void)
@@ -42,9 +38,7 @@ static void crash(void)
 
 static void end(void)
 {
-	for (size_t i = 0; i < ZI_COUNT_OF(actors); i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
+	actors_leave(actors, ZI_COUNT_OF(actors), true);
 	plain_deinit(&plain);
 	node_deinit(&node);
 }

@@ -24,16 +24,12 @@ static void begin(uint32_t world, uint32_t offload)
 	node.store_bytes = 96 * MIB;
 	node_start(&node);
 	plain_init(&plain, &config, world);
-	model_attach(&node, actors, world, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
-	model_write(actors, world);
+	model_begin(&node, actors, world, &(struct attach_options){ .config = config });
 }
 
 static void leave(struct actor *ranks)
 {
-	for (uint32_t i = 0; i < 4; i++)
-		if (ranks[i].rank)
-			actor_leave(&ranks[i], true);
+	actors_leave(ranks, 4, true);
 }
 
 static void end(void)
@@ -42,23 +38,6 @@ static void end(void)
 	leave(others);
 	plain_deinit(&plain);
 	node_deinit(&node);
-}
-
-static void train(struct actor *ranks, uint32_t world, uint64_t first, uint64_t last)
-{
-	struct zi_step_options options = model_options();
-
-	for (uint64_t step = first; step <= last; step++)
-		cr_assert_eq(model_step(ranks, world, step, &options), 0, "%s",
-		             ranks[0].text.chars);
-}
-
-static void train_plain(uint64_t first, uint64_t last)
-{
-	struct zi_step_options options = model_options();
-
-	for (uint64_t step = first; step <= last; step++)
-		plain_step(&plain, step, &options);
 }
 
 static void snapshot(const char *name)
@@ -98,7 +77,7 @@ Test(zero_snapshot, it_copies_nothing_and_is_named_after_its_step)
 	uint64_t free_bytes, written;
 
 	begin(1, ZI_OFFLOAD_NVME);
-	train(actors, 1, 1, 2);
+	model_train(actors, 1, 1, 2);
 	free_bytes = nvme_space_free_bytes(node.nvme.members[0].space);
 	written = node.nvme.write_bytes;
 	snapshot("");
@@ -110,7 +89,7 @@ Test(zero_snapshot, it_copies_nothing_and_is_named_after_its_step)
 	cr_assert_eq(zero_account(node.zero, 0)->used_bytes[TIER_NVME],
 	             actors[0].rank->job->nvme_charge.bytes + kept.op.held_bytes, "charged");
 	node_check_space(&node);
-	train(actors, 1, 3, 4);
+	model_train(actors, 1, 3, 4);
 	node_check_space(&node);
 	cr_assert_eq(nvme_space_free_bytes(node.nvme.members[0].space),
 	             free_bytes - kept.op.held_bytes);
@@ -126,10 +105,10 @@ Test(zero_snapshot, another_world_goes_on_from_it_with_the_same_bits)
 	uint64_t bytes = 0;
 
 	begin(2, ZI_OFFLOAD_NVME);
-	train(actors, 2, 1, 2);
-	train_plain(1, 2);
+	model_train(actors, 2, 1, 2);
+	plain_train(&plain, 1, 2);
 	snapshot("a");
-	train(actors, 2, 3, 3);
+	model_train(actors, 2, 3, 3);
 	cr_assert_eq(load("a", 3, ZI_OFFLOAD_NVME), 0, "%s", others[0].text.chars);
 	cr_assert_eq(others[0].memory.committed_step, 2);
 	cr_assert(plain_equals(&plain, &others[2]));
@@ -137,8 +116,8 @@ Test(zero_snapshot, another_world_goes_on_from_it_with_the_same_bits)
 	cr_assert_null(zero_blob(others[2].rank, &bytes));
 	node_check_space(&node);
 	plain.world = 3;
-	train(others, 3, 3, 4);
-	train_plain(3, 4);
+	model_train(others, 3, 3, 4);
+	plain_train(&plain, 3, 4);
 	cr_assert(plain_equals(&plain, &others[0]));
 	restart();
 	node_check_space(&node);
@@ -146,8 +125,8 @@ Test(zero_snapshot, another_world_goes_on_from_it_with_the_same_bits)
 	             &(struct attach_options){ .job = "other", .config = config });
 	cr_assert_eq(model_materialize(others, 1), 0, "%s", others[0].text.chars);
 	plain.world = 1;
-	train(others, 1, 5, 5);
-	train_plain(5, 5);
+	model_train(others, 1, 5, 5);
+	plain_train(&plain, 5, 5);
 	cr_assert(plain_equals(&plain, &others[0]));
 	end();
 }
@@ -158,8 +137,8 @@ Test(zero_snapshot, job_that_was_loaded_and_never_stepped_goes_on_after_a_restar
 	uint64_t bytes = 0;
 
 	begin(1, ZI_OFFLOAD_NVME);
-	train(actors, 1, 1, 2);
-	train_plain(1, 2);
+	model_train(actors, 1, 1, 2);
+	plain_train(&plain, 1, 2);
 	snapshot("a");
 	cr_assert_eq(load("a", 1, ZI_OFFLOAD_NVME), 0, "%s", others[0].text.chars);
 	restart();
@@ -170,8 +149,8 @@ Test(zero_snapshot, job_that_was_loaded_and_never_stepped_goes_on_after_a_restar
 	cr_assert_eq(model_materialize(others, 1), 0, "%s", others[0].text.chars);
 	cr_assert_eq(others[0].memory.committed_step, 2);
 	cr_assert_eq(memcmp(zero_blob(others[0].rank, &bytes), "blob 2", 6), 0);
-	train(others, 1, 3, 4);
-	train_plain(3, 4);
+	model_train(others, 1, 3, 4);
+	plain_train(&plain, 3, 4);
 	cr_assert(plain_equals(&plain, &others[0]));
 	end();
 }
@@ -179,13 +158,13 @@ Test(zero_snapshot, job_that_was_loaded_and_never_stepped_goes_on_after_a_restar
 Test(zero_snapshot, state_moves_from_nvme_to_memory)
 {
 	begin(1, ZI_OFFLOAD_NVME);
-	train(actors, 1, 1, 2);
-	train_plain(1, 2);
+	model_train(actors, 1, 1, 2);
+	plain_train(&plain, 1, 2);
 	snapshot("a");
 	cr_assert_eq(load("a", 1, ZI_OFFLOAD_CPU), 0, "%s", others[0].text.chars);
 	cr_assert(plain_equals(&plain, &others[0]));
-	train(others, 1, 3, 4);
-	train_plain(3, 4);
+	model_train(others, 1, 3, 4);
+	plain_train(&plain, 3, 4);
 	cr_assert(plain_equals(&plain, &others[0]));
 	cr_assert_eq(kept_call(&node, &kept, zero_snapshot_remove, "train", "a"), 0);
 	node_check_space(&node);
@@ -195,16 +174,16 @@ Test(zero_snapshot, state_moves_from_nvme_to_memory)
 Test(zero_snapshot, state_in_memory_is_written_once_and_moves_to_nvme)
 {
 	begin(2, ZI_OFFLOAD_CPU);
-	train(actors, 2, 1, 2);
-	train_plain(1, 2);
+	model_train(actors, 2, 1, 2);
+	plain_train(&plain, 1, 2);
 	snapshot("a");
 	cr_assert_eq(node.nvme.write_bytes, kept.op.held_bytes, "one write");
 	node_check_space(&node);
-	train(actors, 2, 3, 3);
+	model_train(actors, 2, 3, 3);
 	cr_assert_eq(load("a", 2, ZI_OFFLOAD_NVME), 0, "%s", others[0].text.chars);
 	cr_assert(plain_equals(&plain, &others[0]));
-	train(others, 2, 3, 3);
-	train_plain(3, 3);
+	model_train(others, 2, 3, 3);
+	plain_train(&plain, 3, 3);
 	cr_assert(plain_equals(&plain, &others[0]));
 	cr_assert(plain_equals(&plain, &actors[0]), "the one that was snapshotted, too");
 	end();
@@ -225,7 +204,7 @@ Test(zero_snapshot, state_in_memory_is_kept_before_the_update_of_the_step_that_h
 	cr_assert_eq(kept.op.step, 0);
 	cr_assert_eq(load("step-0", 1, ZI_OFFLOAD_CPU), 0, "%s", others[0].text.chars);
 	cr_assert(plain_equals(&plain, &others[0]));
-	train_plain(1, 1);
+	plain_train(&plain, 1, 1);
 	cr_assert(plain_equals(&plain, &actors[0]));
 	end();
 }
@@ -236,8 +215,8 @@ Test(zero_snapshot, state_in_memory_is_kept_though_its_ranks_die_meanwhile)
 	struct zi_step_options options = model_options();
 
 	begin(1, ZI_OFFLOAD_CPU);
-	train(actors, 1, 1, 1);
-	train_plain(1, 1);
+	model_train(actors, 1, 1, 1);
+	plain_train(&plain, 1, 1);
 	model_gradients(actors, 1, 2, &options);
 	kept_start(&node, &kept, zero_snapshot_create, "train", "");
 	actor_leave(&actors[0], false);
@@ -248,8 +227,8 @@ Test(zero_snapshot, state_in_memory_is_kept_though_its_ranks_die_meanwhile)
 	cr_assert(plain_equals(&plain, &others[0]));
 	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
 	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	train(actors, 1, 2, 2);
-	train_plain(2, 2);
+	model_train(actors, 1, 2, 2);
+	plain_train(&plain, 2, 2);
 	cr_assert(plain_equals(&plain, &actors[0]));
 	end();
 }
@@ -258,14 +237,14 @@ Test(zero_snapshot, state_in_memory_is_kept_though_its_ranks_die_meanwhile)
 Test(zero_snapshot, state_in_memory_is_kept_between_steps)
 {
 	begin(1, ZI_OFFLOAD_CPU);
-	train(actors, 1, 1, 1);
-	train_plain(1, 1);
+	model_train(actors, 1, 1, 1);
+	plain_train(&plain, 1, 1);
 	kept_start(&node, &kept, zero_snapshot_create, "train", "");
-	train(actors, 1, 2, 2);
+	model_train(actors, 1, 2, 2);
 	cr_assert_eq(kept_wait(&node, &kept), 0, "%s", kept.op.text.chars);
 	cr_assert_eq(load("step-1", 1, ZI_OFFLOAD_CPU), 0, "%s", others[0].text.chars);
 	cr_assert(plain_equals(&plain, &others[0]));
-	train_plain(2, 2);
+	plain_train(&plain, 2, 2);
 	cr_assert(plain_equals(&plain, &actors[0]));
 	end();
 }
@@ -273,8 +252,8 @@ Test(zero_snapshot, state_in_memory_is_kept_between_steps)
 Test(zero_snapshot, state_in_memory_of_a_job_at_rest_is_kept)
 {
 	begin(1, ZI_OFFLOAD_NONE);
-	train(actors, 1, 1, 1);
-	train_plain(1, 1);
+	model_train(actors, 1, 1, 1);
+	plain_train(&plain, 1, 1);
 	leave(actors);
 	node_settle(&node);
 	snapshot("rest");
@@ -305,7 +284,7 @@ Test(zero_snapshot, asked_for_during_a_commit_keeps_what_is_committed)
 	cr_assert_eq(actor_wait(&actors[0], 0), 0);
 	cr_assert_eq(kept.op.step, 1);
 	cr_assert_str_eq(kept.op.name, "step-1");
-	train_plain(1, 1);
+	plain_train(&plain, 1, 1);
 	restart();
 	cr_assert_eq(load("step-1", 1, ZI_OFFLOAD_NVME), 0, "%s", others[0].text.chars);
 	cr_assert(plain_equals(&plain, &others[0]));
@@ -315,8 +294,8 @@ Test(zero_snapshot, asked_for_during_a_commit_keeps_what_is_committed)
 Test(zero_snapshot, it_outlives_its_job)
 {
 	begin(1, ZI_OFFLOAD_NVME);
-	train(actors, 1, 1, 1);
-	train_plain(1, 1);
+	model_train(actors, 1, 1, 1);
+	plain_train(&plain, 1, 1);
 	snapshot("last");
 	cr_assert_eq(actor_call(&actors[0], zero_job_destroy, NULL), 0);
 	actors[0].rank = NULL;
@@ -334,7 +313,7 @@ Test(zero_snapshot, automatic_ones_beyond_what_is_kept_are_forgotten_oldest_firs
 	begin(1, ZI_OFFLOAD_NVME);
 	snapshot("mine");
 	for (uint64_t step = 1; step <= 4; step++) {
-		train(actors, 1, step, step);
+		model_train(actors, 1, step, step);
 		kept.op.is_automatic = true;
 		kept.op.keep_count = 2;
 		snapshot("");
@@ -392,7 +371,7 @@ Test(zero_snapshot, what_cannot_be_is_refused_in_words)
 Test(zero_snapshot, space_that_it_would_keep_is_asked_for_first)
 {
 	begin(1, ZI_OFFLOAD_NVME);
-	train(actors, 1, 1, 1);
+	model_train(actors, 1, 1, 1);
 	leave(actors);
 	node_settle(&node);
 	node_stop(&node);
@@ -412,9 +391,7 @@ Test(zero_snapshot, state_in_memory_without_a_store_is_refused)
 	node.is_dumb = true;
 	node_start(&node);
 	plain_init(&plain, &config, 1);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 	refused(zero_snapshot_create, "train", "a", -EOPNOTSUPP, "no nvme tier");
 	end();
 }
@@ -467,8 +444,8 @@ Test(zero_snapshot, job_that_has_a_step_goes_on_from_it)
 
 	begin(1, ZI_OFFLOAD_NVME);
 	snapshot("a");
-	train(actors, 1, 1, 1);
-	train_plain(1, 1);
+	model_train(actors, 1, 1, 1);
+	plain_train(&plain, 1, 1);
 	leave(actors);
 	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
 	cr_assert_eq(zero_load(actors[0].rank, "train", "a", &text), 0);
@@ -487,13 +464,11 @@ Test(zero_snapshot, write_that_fails_leaves_nothing_and_the_job_goes_on)
 	node.backend = "faulty:write_eio_at=1";
 	node_start(&node);
 	node_settle(&node);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 	refused(zero_snapshot_create, "train", "a", -EIO, "writing");
 	node_check_space(&node);
-	train(actors, 1, 1, 1);
-	train_plain(1, 1);
+	model_train(actors, 1, 1, 1);
+	plain_train(&plain, 1, 1);
 	cr_assert(plain_equals(&plain, &actors[0]));
 	end();
 }

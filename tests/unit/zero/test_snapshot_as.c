@@ -23,9 +23,7 @@ static void begin(uint32_t offload)
 	node.store_bytes = 96 * MIB;
 	node_start(&node);
 	plain_init(&plain, &config, 1);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 }
 
 static void leave(void)
@@ -51,20 +49,6 @@ static void restart(void)
 	leave();
 	node_stop(&node);
 	node_start(&node);
-}
-
-static void train(struct actor *ranks, uint32_t world, uint64_t step)
-{
-	struct zi_step_options options = model_options();
-
-	cr_assert_eq(model_step(ranks, world, step, &options), 0, "%s", ranks[0].text.chars);
-}
-
-static void train_plain(uint64_t step)
-{
-	struct zi_step_options options = model_options();
-
-	plain_step(&plain, step, &options);
 }
 
 static void snapshot(const char *name)
@@ -95,10 +79,10 @@ Test(zero_snapshot_as, new_job_shares_what_is_there_and_goes_on_with_the_same_bi
 	uint64_t free_bytes, bytes;
 
 	begin(ZI_OFFLOAD_NVME);
-	train(actors, 1, 1);
-	train_plain(1);
+	model_train(actors, 1, 1, 1);
+	plain_train(&plain, 1, 1);
 	snapshot("a");
-	train(actors, 1, 2);
+	model_train(actors, 1, 2, 2);
 	free_bytes = tier_extent_free_bytes(&node.nvme);
 	cr_assert_eq(restore_as("train", "a", "other"), 0, "%s", kept.op.text.chars);
 	cr_assert_eq(kept.op.step, 1);
@@ -110,12 +94,12 @@ Test(zero_snapshot_as, new_job_shares_what_is_there_and_goes_on_with_the_same_bi
 	cr_assert_eq(others[0].memory.committed_step, 1);
 	cr_assert_eq(memcmp(zero_blob(others[0].rank, &bytes), "blob 1", 6), 0);
 	cr_assert(plain_equals(&plain, &others[0]));
-	train(others, 1, 2);
-	train(actors, 1, 3);
-	train_plain(2);
+	model_train(others, 1, 2, 2);
+	model_train(actors, 1, 3, 3);
+	plain_train(&plain, 2, 2);
 	cr_assert(plain_equals(&plain, &others[0]));
 	node_check_space(&node);
-	train_plain(3);
+	plain_train(&plain, 3, 3);
 	cr_assert(plain_equals(&plain, &actors[0]), "the one that it came from");
 	end();
 }
@@ -124,8 +108,8 @@ Test(zero_snapshot_as, new_job_shares_what_is_there_and_goes_on_with_the_same_bi
 Test(zero_snapshot_as, new_job_stands_by_itself_after_a_restart)
 {
 	begin(ZI_OFFLOAD_NVME);
-	train(actors, 1, 1);
-	train_plain(1);
+	model_train(actors, 1, 1, 1);
+	plain_train(&plain, 1, 1);
 	snapshot("a");
 	cr_assert_eq(actor_call(&actors[0], zero_job_destroy, NULL), 0);
 	actors[0].rank = NULL;
@@ -136,8 +120,8 @@ Test(zero_snapshot_as, new_job_stands_by_itself_after_a_restart)
 	cr_assert_eq(kept_call(&node, &kept, zero_snapshot_remove, "train", "a"), 0);
 	attach_other(2);
 	plain.world = 2;
-	train(others, 2, 2);
-	train_plain(2);
+	model_train(others, 2, 2, 2);
+	plain_train(&plain, 2, 2);
 	cr_assert(plain_equals(&plain, &others[1]));
 	cr_assert_eq(node_job(&node, "train")->committed_step, 1);
 	node_check_space(&node);
@@ -156,7 +140,7 @@ Test(zero_snapshot_as, what_cannot_be_is_refused_and_leaves_nothing)
 	uint64_t used;
 
 	begin(ZI_OFFLOAD_NVME);
-	train(actors, 1, 1);
+	model_train(actors, 1, 1, 1);
 	snapshot("a");
 	refused(restore_as("train", "a", "train"), -EEXIST, "job 'train' is there already");
 	refused(restore_as("train", "b", "other"), -ENOENT, "no snapshot 'train/b'");
@@ -219,7 +203,7 @@ Test(zero_snapshot_as, job_that_is_read_without_room_for_it_waits_for_that)
 	int r;
 
 	begin(ZI_OFFLOAD_NVME);
-	train(actors, 1, 1);
+	model_train(actors, 1, 1, 1);
 	leave();
 	zero_account(node.zero, 0)->limit_bytes[TIER_NVME] = 15 * MIB;
 	hold();
@@ -233,7 +217,7 @@ Test(zero_snapshot_as, job_that_is_read_without_room_for_it_waits_for_that)
 	zero_snapshot_release(held);
 	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
 	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	train(actors, 1, 2);
+	model_train(actors, 1, 2, 2);
 	end();
 }
 
@@ -242,7 +226,7 @@ Test(zero_snapshot_as, what_is_read_is_paid_for_as_soon_as_that_matters)
 	struct zero_snapshot *held;
 
 	begin(ZI_OFFLOAD_NVME);
-	train(actors, 1, 1);
+	model_train(actors, 1, 1, 1);
 	leave();
 	zero_account(node.zero, 0)->limit_bytes[TIER_NVME] = 15 * MIB;
 	hold();
@@ -262,7 +246,7 @@ Test(zero_snapshot_as, what_is_read_is_paid_for_when_its_job_ends)
 	struct zero_snapshot *held;
 
 	begin(ZI_OFFLOAD_NVME);
-	train(actors, 1, 1);
+	model_train(actors, 1, 1, 1);
 	leave();
 	zero_account(node.zero, 0)->limit_bytes[TIER_NVME] = 15 * MIB;
 	hold();

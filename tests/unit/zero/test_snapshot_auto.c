@@ -26,9 +26,7 @@ static void go(void)
 {
 	node_start(&node);
 	plain_init(&plain, &config, 1);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 }
 
 static void end(void)
@@ -56,14 +54,6 @@ static void train(uint64_t first, uint64_t last)
 		cr_assert_eq(model_step(actors, 1, step, &options), 0, "%s", actors[0].text.chars);
 		rest();
 	}
-}
-
-static void train_plain(uint64_t first, uint64_t last)
-{
-	struct zi_step_options options = model_options();
-
-	for (uint64_t step = first; step <= last; step++)
-		plain_step(&plain, step, &options);
 }
 
 struct listing {
@@ -114,7 +104,7 @@ Test(zero_snapshot_auto, every_kth_step_is_kept_and_of_them_the_newest)
 	cr_assert_eq(kept_call(&node, &kept, zero_snapshot_create, "train", "mine"), 0);
 	train(4, 9);
 	expect("mine:3 auto-000006:6 auto-000008:8 ");
-	train_plain(1, 6);
+	plain_train(&plain, 1, 6);
 	load("auto-000006", ZI_OFFLOAD_NVME);
 	cr_assert(plain_equals(&plain, &others[0]));
 	end();
@@ -140,10 +130,10 @@ Test(zero_snapshot_auto, state_in_memory_alone_is_kept_too)
 		cr_assert_eq(model_step(actors, 1, step, &options), 0, "%s", actors[0].text.chars);
 	rest();
 	expect("auto-000003:3 ");
-	train_plain(1, 3);
+	plain_train(&plain, 1, 3);
 	load("auto-000003", ZI_OFFLOAD_CPU);
 	cr_assert(plain_equals(&plain, &others[0]));
-	train_plain(4, 4);
+	plain_train(&plain, 4, 4);
 	cr_assert(plain_equals(&plain, &actors[0]));
 	end();
 }
@@ -159,7 +149,7 @@ Test(zero_snapshot_auto, with_commit_interval_it_is_the_first_commit_at_or_after
 	actor_leave(&actors[0], true);
 	rest();
 	expect("auto-000003:3 auto-000006:6 auto-000008:8 ");
-	train_plain(1, 8);
+	plain_train(&plain, 1, 8);
 	load("auto-000008", ZI_OFFLOAD_NVME);
 	cr_assert(plain_equals(&plain, &others[0]));
 	end();
@@ -175,7 +165,7 @@ Test(zero_snapshot_auto, one_that_finds_no_room_is_told_and_training_goes_on)
 	go();
 	job = actors[0].rank->job;
 	train(1, 2);
-	train_plain(1, 2);
+	plain_train(&plain, 1, 2);
 	cr_assert(plain_equals(&plain, &actors[0]));
 	expect("");
 	cr_assert_eq(job->unkept_count, 2);

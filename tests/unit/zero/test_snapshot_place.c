@@ -14,9 +14,7 @@ static struct zi_job_config config;
 
 static void begin_job(void)
 {
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 }
 
 static void refused(kept_fn function, int error, const char *word)

@@ -32,9 +32,7 @@ static void warm_begin(uint64_t staging_bytes, const char *backend)
 	node.backend = backend;
 	node_start(&node);
 	plain_init(&plain, &config, 1);
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	model_write(actors, 1);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
 }
 
 static void step(uint64_t number, uint32_t flags)

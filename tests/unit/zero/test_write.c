@@ -16,9 +16,7 @@ static void rewrite_between_steps(uint32_t offload, uint64_t resident_bytes)
 	node_init(&node);
 	node_start(&node);
 	plain_init(&plain, &config, 2);
-	model_attach(&node, actors, 2, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 2), 0, "%s", actors[0].text.chars);
-	model_write(actors, 2);
+	model_begin(&node, actors, 2, &(struct attach_options){ .config = config });
 	cr_assert_eq(model_step(actors, 2, 1, &options), 0);
 	plain_step(&plain, 1, &options);
 	model_write_unit(actors, 2, 1, 700);

@@ -14,9 +14,7 @@ static inline void begin_with(uint32_t world, const struct zi_job_config *config
 	node_init(&node);
 	node_start(&node);
 	plain_init(&plain, config, world);
-	model_attach(&node, actors, world, &(struct attach_options){ .config = *config });
-	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
-	model_write(actors, world);
+	model_begin(&node, actors, world, &(struct attach_options){ .config = *config });
 }
 
 static inline void begin(uint32_t world, uint32_t offload, uint32_t schedule)
@@ -29,9 +27,7 @@ static inline void begin(uint32_t world, uint32_t offload, uint32_t schedule)
 
 static inline void end(uint32_t world)
 {
-	for (uint32_t i = 0; i < world; i++)
-		if (actors[i].rank)
-			actor_leave(&actors[i], true);
+	actors_leave(actors, world, true);
 	plain_deinit(&plain);
 	node_deinit(&node);
 }

@@ -153,8 +153,6 @@ enum catalog_request_kind {
 struct catalog_request;
 typedef void (*catalog_request_fn)(struct catalog_request *request);
 
-#define CATALOG_STORES_MAX 16u
-
 /* Embedded in its owner; everything it points to stays untouched until `done`. One transaction
  * each, in order of submission. A failed COMMIT leaves the former commit in force. */
 struct catalog_request {

@@ -170,22 +170,6 @@ int tier_holders_add(struct tier_holders *holders, pid_t pid, int pidfd,
 	return 0;
 }
 
-/* Return: whether a process other than @except_pid still holds @segment; @ret_pid names one. */
-bool tier_holders_is_held(const struct tier_holders *holders, const struct tier_segment *segment,
-                          pid_t except_pid, pid_t *ret_pid)
-{
-	zi_list_for_each(link, &holders->list) {
-		const struct tier_holder *holder =
-			container_of(link, struct tier_holder, holders_link);
-
-		if (holder->pid == except_pid || !holder_has(holder, segment))
-			continue;
-		*ret_pid = holder->pid;
-		return true;
-	}
-	return false;
-}
-
 /* Return: processes that hold anything. */
 uint32_t tier_holders_count(const struct tier_holders *holders)
 {

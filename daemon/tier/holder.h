@@ -21,9 +21,6 @@ struct tier_holders *tier_holders_free(struct tier_holders *holders);
  * same pair is once. @pidfd is duplicated. -EMFILE, -ENOMEM. */
 int tier_holders_add(struct tier_holders *holders, pid_t pid, int pidfd,
                      struct tier_segment *segment);
-/* Whether a process other than @pid still holds @segment; names one. */
-bool tier_holders_is_held(const struct tier_holders *holders, const struct tier_segment *segment,
-                          pid_t except_pid, pid_t *ret_pid);
 uint32_t tier_holders_count(const struct tier_holders *holders);
 /* What processes hold of @tier that nobody else does any more: segments whose owners have dropped
  * them. 0 when none; @ret_pid is the one that holds most. */

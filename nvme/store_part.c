@@ -32,6 +32,11 @@ int nvme_store_open_error(struct zi_text *text, int error, const char *path)
 		hint = "it is a directory; name a file in it";
 	else if (error == -EBUSY)
 		hint = "the device is mounted or in use";
+	else if (error == -EROFS)
+		hint = "Read-only file system; mount it for writing, or name a path elsewhere";
+	else if (error == -EACCES)
+		hint = "Permission denied; give zinfd's user the right to read and write it, or "
+		       "name another path";
 	return zi_text_error(text, error, "store '%s' cannot be opened: %s", path, hint);
 }
 

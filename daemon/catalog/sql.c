@@ -79,7 +79,8 @@ static const char *advice(int error)
 	case -EROFS:
 		return "; the file, its directory or its file system is read-only";
 	case -EBUSY:
-		return "; another zinfd (or sqlite3) has it open";
+		return "; another zinfd (or sqlite3) has it open: end that one, or name another "
+		       "directory";
 	default:
 		return "";
 	}

@@ -314,7 +314,7 @@ Test(badstore, a_place_that_is_read_only_is_refused)
 	cr_assert_eq(mount(path_of("store"), path_of("store"), NULL, MS_BIND, NULL), 0);
 	cr_assert_eq(mount(NULL, path_of("store"), NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL),
 	             0);
-	expect_refused("/store' cannot be opened", "Read-only file system");
+	expect_refused("/store' cannot be opened", "Read-only file system; mount it for writing");
 	cr_assert_eq(umount2(path_of("store"), MNT_DETACH), 0);
 	end();
 }

@@ -325,7 +325,7 @@ Test(load, another_model_and_a_name_that_is_taken_are_refused)
 	settings.load = "new/two";
 	settings.model = &other_model;
 	cr_assert_neq(ranks_train(&ranks, &settings), 0);
-	system_expect_text(ranks.reports[0]->text, "the snapshot of another model has");
+	system_expect_text(ranks.reports[0]->text, "'new/two' is a snapshot of another model");
 	ranks_free(&ranks);
 	/* Parameters of a model whose tensors have other shapes. */
 	RUN(1, "load", path_of("two.safetensors"), "x", "--like", "nobody");

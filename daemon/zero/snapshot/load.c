@@ -72,6 +72,25 @@ int load_config_check(const struct zi_job_config *config, const struct zero_snap
 		zi_optimizer_name((enum zi_optimizer)stored->optimizer)));
 }
 
+/* See load.h. */
+int load_model_check(const struct zero_layout *layout, const char *who,
+                     const struct zero_snapshot *snapshot, struct zi_text *text)
+{
+	const struct catalog_job *record = snapshot->record;
+	struct zi_text why = { "" };
+	int r = layout_compare(layout, who,
+	                       &(struct zero_layout){ .units = record->units,
+	                                              .unit_count = record->unit_count,
+	                                              .params = record->params,
+	                                              .param_count = record->param_count },
+	                       "the snapshot", &why);
+
+	if (r)
+		zi_text_set(text, "%.140s; '%.30s/%.20s' is a snapshot of another model", why.chars,
+		            snapshot->job_name, snapshot->name);
+	return err_trace(r);
+}
+
 /**
  * zero_load() - the job, if it is new, begins with a snapshot
  * @job: whose snapshot
@@ -91,7 +110,10 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 	if (rank->job->group.phase != ZERO_GROUP_FORMING || materialize_is_on(rank->job))
 		return err_origin(zi_text_error(text, -EBUSY, "load comes before materialize"));
 	if (!snapshot)
-		return err_origin(zi_text_error(text, -ENOENT, "no snapshot '%s/%s'", job, name));
+		return err_origin(zi_text_error(text, -ENOENT,
+		                                "no snapshot '%s/%s': zctl snapshot list "
+		                                "shows those there are",
+		                                job, name));
 	if (rank->uid != snapshot->uid && rank->uid != 0)
 		return err_origin(zi_text_error(text, -EACCES, "snapshot '%s/%s' belongs to uid %u",
 		                                job, name, snapshot->uid));
@@ -118,7 +140,6 @@ int load_check(const struct zero_rank *rank, struct zi_text *text)
 	const struct zero_job *job = rank->job;
 	const struct zero_snapshot *snapshot = rank->load;
 	char who[24];
-	int r;
 
 	if (job->is_stored)
 		return 0;
@@ -135,15 +156,7 @@ int load_check(const struct zero_rank *rank, struct zi_text *text)
 	if (!snapshot)
 		return 0;
 	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
-	r = layout_compare(&rank->layout, who,
-	                   &(struct zero_layout){
-				   .units = snapshot->record->units,
-				   .unit_count = snapshot->record->unit_count,
-				   .params = snapshot->record->params,
-				   .param_count = snapshot->record->param_count,
-			   },
-	                   "the snapshot of another model", text);
-	return err_trace(r);
+	return err_trace(load_model_check(&rank->layout, who, snapshot, text));
 }
 
 /*

@@ -6,11 +6,16 @@
 #include "daemon/zero/zero.h"
 #include "daemon/zero/zero_private.h"
 
+struct zero_layout;
 struct zero_rank;
 
 /* Types and optimizer are the snapshot's. -EINVAL with the difference. */
 int load_config_check(const struct zi_job_config *config, const struct zero_snapshot *snapshot,
                       struct zi_text *text);
+/* The model is the snapshot's. @who: the one that is not, in words. -EINVAL with the first
+ * difference. */
+int load_model_check(const struct zero_layout *layout, const char *who,
+                     const struct zero_snapshot *snapshot, struct zi_text *text);
 bool load_is_due(const struct zero_job *job);
 int load_check(const struct zero_rank *rank, struct zi_text *text);
 int load_adopt(struct zero_job *job, struct zi_text *text);

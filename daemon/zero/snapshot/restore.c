@@ -69,12 +69,7 @@ static int match_check(const struct zero_job *job, const struct zero_snapshot *s
 	int r = load_config_check(&job->config, snapshot, text);
 
 	if (!r)
-		r = layout_compare(&job->layout, "the job",
-		                   &(struct zero_layout){ .units = record->units,
-		                                          .unit_count = record->unit_count,
-		                                          .params = record->params,
-		                                          .param_count = record->param_count },
-		                   "the snapshot of another model", text);
+		r = load_model_check(&job->layout, "the job", snapshot, text);
 	for (uint32_t i = 0; i < record->extent_count && !r; i++)
 		if (snapshot->extents[i].bytes &&
 		    snapshot->extents[i].member->tier != job->nvme_tier)

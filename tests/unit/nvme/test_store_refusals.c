@@ -235,7 +235,9 @@ Test(refused, path_that_may_not_be_written)
 		bool is_right = setuid(65534) == 0;
 
 		is_right &= test_try_open(test_path("theirs"), STORE_BYTES, &store) == -EACCES;
-		is_right &= strstr(test_text.chars, "cannot be opened") != NULL;
+		is_right &=
+			strstr(test_text.chars, "cannot be opened: Permission denied; give zinfd's "
+		                                "user the right") != NULL;
 		is_right &= test_try_open(test_path("new"), STORE_BYTES, &store) == -EACCES;
 		_exit(!is_right);
 	}

@@ -115,7 +115,8 @@ const struct config_key config_keys[] = {
 	  .doc = "How long one request (a subgroup's part) may take, its waiting for others "
 	         "included. Beyond that the stall is logged, what has not gone out never does, and "
 	         "the step that needs it fails once the device has given back what it holds. none: "
-	         "as long as the kernel lets it." },
+	         "as long as the kernel lets it. A flush (durability = power) that takes longer is "
+	         "logged and shown by `zctl jobs`; it cannot be taken back." },
 	{ "nvme", "iopoll", CONFIG_CHOICE, OF_STORE(iopoll), .choices = "no yes", .fallback = "no",
 	  .doc = "yes: completions are polled for, instead of waiting for interrupts: the shard's "
 	         "thread does not sleep while something is in flight. Needs a bare NVMe device "

@@ -74,6 +74,9 @@ struct nvme_backend_ops {
 	void (*cancel)(struct nvme_backend *backend, struct nvme_block *block);
 	/* Makes fd() readable: the engine has something to tell. */
 	void (*wake)(struct nvme_backend *backend);
+	/* What was written to @store is on its medium then. Any thread; blocks; until the store is
+	 * unregistered. NULL: fdatasync() is all there is to it. */
+	int (*flush)(struct nvme_backend *backend, struct nvme_store *store);
 	/* NULL where registering means nothing. @fd -1, @bytes 0: the slot is empty again. */
 	int (*register_file)(struct nvme_backend *backend, uint32_t slot, int fd);
 	int (*register_buffer)(struct nvme_backend *backend, uint32_t slot, void *base,

@@ -129,6 +129,9 @@ struct nvme_engine *nvme_engine_free(struct nvme_engine *engine)
 		return NULL;
 	assert(!engine->is_reaping);
 	assert(engine->inflight_count == 0);
+	for (uint32_t i = 0; i < NVME_FILES_MAX; i++)
+		if (engine->fixed.files[i])
+			engine->fixed.files[i]->flusher = NULL;
 	engine->backend = nvme_backend_free(engine->backend);
 	engine->flow = nvme_flow_free(engine->flow);
 	free(engine->reaped);

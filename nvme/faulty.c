@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A backend that injects faults over a real one: for tests, and by hand. Floor 2, owner thread
- * only. The specification is KEY=VALUE,…; blocks are counted from 1, each direction for itself.
+ * only, but for flushes (faulty_flush.c). The specification is KEY=VALUE,…; blocks are counted from
+ * 1, each direction for itself.
  *
  *   over=NAME              the backend beneath: auto (default), io_uring, threads
  *   path=NAME              of this store's blocks alone; the others pass through, uncounted
@@ -17,7 +18,7 @@
  *   enospc_after_bytes=N   writes fail with ENOSPC once N bytes went out
  *   stall_at=N,stall_ms=M  the N-th block, of either direction, comes back M ms later (10000)
  *   bytes_per_s=N          no more than that, both directions together: a path that is throttled
- *   KIND=DIRECTION@WHEN    rules, up to eight: faulty_rule.h
+ *   KIND=DIRECTION@WHEN    rules, up to eight, also about flushes: faulty_rule.h
  *   reorder=1              what finishes together comes back in another order
  *
  * A block's fate is decided when it is prepared: the same requests in the same order meet the same
@@ -40,7 +41,8 @@
 #include "nvme/faulty_damage.h"
 #include "nvme/faulty_private.h"
 
-static struct faulty *faulty_of(const struct nvme_backend *backend)
+/* See faulty_private.h. */
+struct faulty *nvme_faulty_of(const struct nvme_backend *backend)
 {
 	return container_of((struct nvme_backend *)backend, struct faulty, backend);
 }
@@ -49,13 +51,14 @@ static struct faulty *faulty_of(const struct nvme_backend *backend)
 
 static void faulty_free(struct nvme_backend *backend)
 {
-	struct faulty *faulty = faulty_of(backend);
+	struct faulty *faulty = nvme_faulty_of(backend);
 
 	assert(zi_list_is_empty(&faulty->held));
 	faulty->inner = nvme_backend_free(faulty->inner);
 	faulty->timer_fd = zi_close(faulty->timer_fd);
 	faulty->event_fd = zi_close(faulty->event_fd);
 	faulty->epoll_fd = zi_close(faulty->epoll_fd);
+	(void)pthread_mutex_destroy(&faulty->flush_lock);
 	free(faulty->sector);
 	free(faulty->faults);
 	free(faulty);
@@ -97,6 +100,7 @@ static int faulty_new(const struct nvme_backend_options *options, struct zi_text
 	faulty->epoll_fd = faulty->event_fd = faulty->timer_fd = -1;
 	faulty->backend.ops = &nvme_backend_faulty;
 	zi_list_init(&faulty->held);
+	(void)pthread_mutex_init(&faulty->flush_lock, NULL); /* glibc's never fails like this. */
 	backend = &faulty->backend;
 	r = nvme_faulty_parse(options->spec, text, &faulty->spec);
 	if (r)
@@ -111,7 +115,7 @@ static int faulty_new(const struct nvme_backend_options *options, struct zi_text
 	r = faulty_open_fds(faulty);
 	if (r)
 		return err_trace(zi_text_error(text, r, "no descriptors: %s", strerror(-r)));
-	faulty->random = faulty->spec.seed;
+	faulty->random = faulty->flush_random = faulty->spec.seed;
 	(void)snprintf(faulty->name, sizeof(faulty->name), "faulty over %s (injecting)",
 	               faulty->inner->ops->name(faulty->inner)); /* Cut is as good. */
 	*ret_backend = zi_steal(backend);
@@ -120,12 +124,12 @@ static int faulty_new(const struct nvme_backend_options *options, struct zi_text
 
 static const char *faulty_name(const struct nvme_backend *backend)
 {
-	return faulty_of(backend)->name;
+	return nvme_faulty_of(backend)->name;
 }
 
 static int faulty_fd(const struct nvme_backend *backend)
 {
-	return faulty_of(backend)->epoll_fd;
+	return nvme_faulty_of(backend)->epoll_fd;
 }
 
 /* ---- going out ---- */
@@ -142,18 +146,19 @@ static void faulty_throttle(struct faulty *faulty, struct fault *fault)
 	fault->due_ns = ZI_MAX(fault->due_ns, faulty->free_ns);
 }
 
-static bool faulty_is_meant(const struct faulty *faulty, const struct nvme_block *block)
+/* See faulty_private.h. */
+bool nvme_faulty_is_meant(const struct faulty *faulty, const struct nvme_store *store)
 {
-	return !faulty->spec.path[0] || !strcmp(faulty->spec.path, block->io->store->name);
+	return !faulty->spec.path[0] || !strcmp(faulty->spec.path, store->name);
 }
 
 static void faulty_prepare(struct nvme_backend *backend, struct nvme_block *block)
 {
-	struct faulty *faulty = faulty_of(backend);
+	struct faulty *faulty = nvme_faulty_of(backend);
 	struct fault *fault = &faulty->faults[block->index];
 
 	*fault = (struct fault){ .whole_bytes = block->bytes, .offset_bytes = block->offset_bytes };
-	if (!faulty_is_meant(faulty, block)) {
+	if (!nvme_faulty_is_meant(faulty, block->io->store)) {
 		faulty->inner->ops->prepare(faulty->inner, block);
 		return;
 	}
@@ -215,7 +220,7 @@ static void faulty_set_timer(struct faulty *faulty)
 
 static void faulty_submit(struct nvme_backend *backend)
 {
-	struct faulty *faulty = faulty_of(backend);
+	struct faulty *faulty = nvme_faulty_of(backend);
 
 	faulty->inner->ops->submit(faulty->inner);
 	faulty_set_timer(faulty);
@@ -241,7 +246,7 @@ static void faulty_shuffle(struct faulty *faulty, struct nvme_block **blocks, ui
 static uint32_t faulty_reap(struct nvme_backend *backend, struct nvme_block **ret_blocks,
                             uint32_t capacity_count)
 {
-	struct faulty *faulty = faulty_of(backend);
+	struct faulty *faulty = nvme_faulty_of(backend);
 	uint64_t now_ns = zi_clock_now_ns();
 	eventfd_t signals_count;
 	uint32_t count;
@@ -273,7 +278,7 @@ static uint32_t faulty_reap(struct nvme_backend *backend, struct nvme_block **re
 
 static void faulty_wait(struct nvme_backend *backend)
 {
-	struct pollfd event = { .fd = faulty_of(backend)->epoll_fd, .events = POLLIN };
+	struct pollfd event = { .fd = nvme_faulty_of(backend)->epoll_fd, .events = POLLIN };
 
 	faulty_submit(backend);
 	(void)poll(&event, 1, -1); /* -EINTR: the engine looks, and waits again. */
@@ -283,7 +288,7 @@ static void faulty_wait(struct nvme_backend *backend)
  * block that a device does not give back. */
 static void faulty_cancel(struct nvme_backend *backend, struct nvme_block *block)
 {
-	struct faulty *faulty = faulty_of(backend);
+	struct faulty *faulty = nvme_faulty_of(backend);
 
 	if (!faulty->faults[block->index].is_held)
 		faulty->inner->ops->cancel(faulty->inner, block);
@@ -291,12 +296,12 @@ static void faulty_cancel(struct nvme_backend *backend, struct nvme_block *block
 
 static void faulty_wake(struct nvme_backend *backend)
 {
-	(void)eventfd_write(faulty_of(backend)->event_fd, 1); /* Fails only at 2^64 - 1. */
+	(void)eventfd_write(nvme_faulty_of(backend)->event_fd, 1); /* Fails only at 2^64 - 1. */
 }
 
 static int faulty_register_file(struct nvme_backend *backend, uint32_t slot, int fd)
 {
-	struct nvme_backend *inner = faulty_of(backend)->inner;
+	struct nvme_backend *inner = nvme_faulty_of(backend)->inner;
 
 	if (!inner->ops->register_file)
 		return err_origin(-EOPNOTSUPP);
@@ -306,7 +311,7 @@ static int faulty_register_file(struct nvme_backend *backend, uint32_t slot, int
 static int faulty_register_buffer(struct nvme_backend *backend, uint32_t slot, void *base,
                                   uint64_t bytes)
 {
-	struct nvme_backend *inner = faulty_of(backend)->inner;
+	struct nvme_backend *inner = nvme_faulty_of(backend)->inner;
 
 	if (!inner->ops->register_buffer)
 		return err_origin(-EOPNOTSUPP);
@@ -324,6 +329,7 @@ const struct nvme_backend_ops nvme_backend_faulty = {
 	.wait = faulty_wait,
 	.cancel = faulty_cancel,
 	.wake = faulty_wake,
+	.flush = nvme_faulty_flush,
 	.register_file = faulty_register_file,
 	.register_buffer = faulty_register_buffer,
 };

@@ -9,13 +9,18 @@
 #include "nvme/faulty_private.h"
 
 /* splitmix64 (Steele, Lea, Flood 2014): one addition of state, any seed is good. */
-uint64_t nvme_faulty_random(struct faulty *faulty)
+uint64_t nvme_faulty_draw(uint64_t *state)
 {
-	uint64_t z = faulty->random += 0x9e3779b97f4a7c15ull;
+	uint64_t z = *state += 0x9e3779b97f4a7c15ull;
 
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
 	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
 	return z ^ (z >> 31);
+}
+
+uint64_t nvme_faulty_random(struct faulty *faulty)
+{
+	return nvme_faulty_draw(&faulty->random);
 }
 
 static bool faulty_is_nth(uint64_t every, uint64_t count)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fault injector and what it knows of a block. Private to faulty.c and faulty_decide.c. Floor
- * 2, the engine's owner thread. */
+/* The fault injector and what it knows of a block. Private to faulty.c, faulty_decide.c and
+ * faulty_flush.c. Floor 2, the engine's owner thread, but for flushes. */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -38,8 +39,19 @@ struct faulty {
 	struct zi_list held;  /* done, but not yet told */
 	struct fault *faults; /* by block index */
 	void *sector;         /* (ZI_STORE_ALIGN_BYTES,) for damage at rest */
+	/* Flushes come on threads of their own. `flush_lock` guards flush_random and what rules
+	 * about flushes count, for a few instructions. */
+	pthread_mutex_t flush_lock;
+	uint64_t flush_random;
 };
 
+struct faulty *nvme_faulty_of(const struct nvme_backend *backend);
+/* Faults are for its blocks and flushes: `path`. */
+bool nvme_faulty_is_meant(const struct faulty *faulty, const struct nvme_store *store);
+/* Draws from @state. */
+uint64_t nvme_faulty_draw(uint64_t *state);
 uint64_t nvme_faulty_random(struct faulty *faulty);
 /* What becomes of @block, which is about to go out: its length and offset may change. */
 void nvme_faulty_decide(struct faulty *faulty, struct nvme_block *block, struct fault *fault);
+/* What becomes of a flush: the backend's `flush`. (faulty_flush.c) */
+int nvme_faulty_flush(struct nvme_backend *backend, struct nvme_store *store);

@@ -57,10 +57,12 @@ static bool take_direction(const char **place, struct nvme_faulty_rule *rule)
 	static const struct {
 		const char *name;
 		bool directions[2];
+		bool is_flush;
 	} words[] = {
-		{ "read@", { true, false } },
-		{ "write@", { false, true } },
-		{ "any@", { true, true } },
+		{ "read@", { true, false }, false },
+		{ "write@", { false, true }, false },
+		{ "any@", { true, true }, false },
+		{ "flush@", { false, false }, true },
 	};
 
 	for (size_t i = 0; i < ZI_COUNT_OF(words); i++) {
@@ -69,6 +71,7 @@ static bool take_direction(const char **place, struct nvme_faulty_rule *rule)
 		if (strncmp(*place, words[i].name, length) != 0)
 			continue;
 		memcpy(rule->directions, words[i].directions, sizeof(rule->directions));
+		rule->is_flush = words[i].is_flush;
 		*place += length;
 		return true;
 	}
@@ -103,6 +106,12 @@ static bool take_range(const char **place, struct nvme_faulty_rule *rule)
 	return take_number(place, false, &rule->high_bytes) && rule->low_bytes < rule->high_bytes;
 }
 
+static bool suits_flush(enum nvme_faulty_kind kind)
+{
+	return kind == NVME_FAULTY_ERROR || kind == NVME_FAULTY_LOST || kind == NVME_FAULTY_STALL ||
+	       kind == NVME_FAULTY_KILL || kind == NVME_FAULTY_KILL_DONE;
+}
+
 /* See the header. */
 int nvme_faulty_rule_parse(const char *key, const char *value, struct zi_text *text,
                            struct nvme_faulty_rule *ret_rule)
@@ -116,23 +125,25 @@ int nvme_faulty_rule_parse(const char *key, const char *value, struct zi_text *t
 	    !take_range(&place, &rule) || *place)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"faulty: %s=%.80s is not DIRECTION@WHEN[@LOW-HIGH]: read, write or any; N, "
-			"N+, /N or ~N; bytes",
+			"faulty: %s=%.80s is not DIRECTION@WHEN[@LOW-HIGH]: read, write, any or "
+			"flush; N, N+, /N or ~N; bytes",
 			key, value));
 	if (rule.directions[NVME_READ] &&
 	    (rule.kind == NVME_FAULTY_LOST || rule.kind == NVME_FAULTY_TORN))
 		return err_origin(
 			zi_text_error(text, -EINVAL, "faulty: only a write can be %s", key));
+	if (rule.is_flush && (!suits_flush(rule.kind) || rule.high_bytes != UINT64_MAX))
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"faulty: %s=%.80s: a flush has no bytes, and can fail, be lost, stall or "
+			"kill",
+			key, value));
 	*ret_rule = rule;
 	return 0;
 }
 
-bool nvme_faulty_rule_fires(struct nvme_faulty_rule *rule, const struct nvme_block *block,
-                            uint64_t random)
+static bool count_and_fire(struct nvme_faulty_rule *rule, uint64_t random)
 {
-	if (!rule->directions[block->direction] || block->offset_bytes >= rule->high_bytes ||
-	    block->offset_bytes + block->bytes <= rule->low_bytes)
-		return false;
 	rule->met_count++;
 	switch (rule->when) {
 	case NVME_FAULTY_AT:
@@ -147,4 +158,18 @@ bool nvme_faulty_rule_fires(struct nvme_faulty_rule *rule, const struct nvme_blo
 		assert(false);
 		return false;
 	}
+}
+
+bool nvme_faulty_rule_fires(struct nvme_faulty_rule *rule, const struct nvme_block *block,
+                            uint64_t random)
+{
+	if (!rule->directions[block->direction] || block->offset_bytes >= rule->high_bytes ||
+	    block->offset_bytes + block->bytes <= rule->low_bytes)
+		return false;
+	return count_and_fire(rule, random);
+}
+
+bool nvme_faulty_rule_fires_at_flush(struct nvme_faulty_rule *rule, uint64_t random)
+{
+	return rule->is_flush && count_and_fire(rule, random);
 }

@@ -30,7 +30,7 @@ struct nvme_fixed {
 	uint16_t free_slots[NVME_PIECES_MAX]; /* a stack */
 	uint32_t free_slots_count;
 	uint32_t slot_blocks_count[NVME_PIECES_MAX]; /* in flight on it */
-	const struct nvme_store *files[NVME_FILES_MAX];
+	struct nvme_store *files[NVME_FILES_MAX];
 	bool is_file_refused[NVME_FILES_MAX];
 };
 

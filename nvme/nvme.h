@@ -45,6 +45,7 @@ struct nvme_tuning {
 	uint64_t read_bytes_per_s, write_bytes_per_s;
 };
 
+struct nvme_backend;
 struct nvme_store {
 	char name[ZI_NAME_BYTES];
 	char *path;
@@ -54,10 +55,11 @@ struct nvme_store {
 	bool is_direct;
 	bool is_blocking; /* its file system may hold up whoever begins a request: FUSE */
 	bool is_block_device;
-	bool is_created;           /* by this open or a former one: the catalog must adopt it */
-	uint32_t align_bytes;      /* what the device asks for, at most ZI_STORE_ALIGN_BYTES */
-	uint64_t timeout_ns;       /* what a request may take; 0: no limit. Set by who opened it */
-	uint32_t poll_block_bytes; /* what goes to the device in one piece, with is_polled */
+	bool is_created;      /* by this open or a former one: the catalog must adopt it */
+	uint32_t align_bytes; /* what the device asks for, at most ZI_STORE_ALIGN_BYTES */
+	uint64_t timeout_ns;  /* what a request may take; 0: no limit. Set by who opened it */
+	struct nvme_backend *flusher; /* the engine's, where it has a say in flushes; or NULL */
+	uint32_t poll_block_bytes;    /* what goes to the device in one piece, with is_polled */
 	/* Alone changes while the store is in use: the thread's that owns the engine. */
 	struct nvme_tuning tuning;
 	bool is_polled; /* completions are polled for, by an engine that can */
@@ -74,7 +76,8 @@ ZI_DEFINE_CLEANUP(struct nvme_store *, nvme_store_close)
 /* Once the catalog has adopted a new store, and before anything is written in it: a daemon that
  * ends between making a store and adopting it finds it new again. */
 int nvme_store_settle(struct nvme_store *store, struct zi_text *text);
-int nvme_store_flush(struct nvme_store *store); /* fdatasync, blocking: a thread for it */
+/* What was written is on its medium. Blocks for as long as the disk likes: a thread for it. */
+int nvme_store_flush(struct nvme_store *store);
 /* From here on completions are polled for, if they can be: the device is asked, and one read is
  * tried. Before the engine uses it. -EOPNOTSUPP with why and what to do; others. (poll.c) */
 int nvme_store_start_poll(struct nvme_store *store, struct zi_text *text);

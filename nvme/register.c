@@ -31,6 +31,7 @@ int nvme_engine_register_store(struct nvme_engine *engine, struct nvme_store *st
 	if (slot == NVME_FILES_MAX)
 		return err_origin(-ENOSPC);
 	fixed->files[slot] = store;
+	store->flusher = ops->flush ? engine->backend : NULL;
 	fixed->is_file_refused[slot] =
 		!ops->register_file || ops->register_file(engine->backend, slot, store->fd);
 	engine->ports[slot + 1].file_slot =
@@ -75,6 +76,7 @@ void nvme_engine_unregister_store(struct nvme_engine *engine, struct nvme_store 
 		if (!fixed->is_file_refused[i])
 			(void)engine->backend->ops->register_file(engine->backend, i, -1);
 		fixed->files[i] = NULL;
+		store->flusher = NULL;
 		engine_close_port(engine, &engine->ports[i + 1]);
 	}
 }

@@ -24,6 +24,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "nvme/backend.h"
 #include "nvme/nvme.h"
 #include "nvme/store.h"
 #include "nvme/superblock.h"
@@ -268,11 +269,20 @@ struct nvme_store *nvme_store_close(struct nvme_store *store)
 	return NULL;
 }
 
-/* What was written before is on the device when this returns 0; after an error it is not to be
- * trusted, even if a later flush succeeds. Return: 0, -EIO, -ENOSPC. Any thread; blocks. */
-int nvme_store_flush(struct nvme_store *store)
+/* See store.h. */
+int nvme_store_flush_file(struct nvme_store *store)
 {
 	if (fdatasync(store->fd))
 		return err_origin(-errno);
 	return 0;
+}
+
+/* What was written before is on the device when this returns 0; after an error it is not to be
+ * trusted, even if a later flush succeeds. Return: 0, -EIO, -ENOSPC; whatever is injected. Any
+ * thread; blocks. */
+int nvme_store_flush(struct nvme_store *store)
+{
+	if (store->flusher)
+		return err_trace(store->flusher->ops->flush(store->flusher, store));
+	return err_trace(nvme_store_flush_file(store));
 }

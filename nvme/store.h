@@ -29,6 +29,9 @@ int nvme_store_write_superblock(const struct nvme_store *store,
 void nvme_store_adopt_superblock(struct nvme_store *store,
                                  const struct nvme_superblock *superblock);
 
+/* fdatasync(), whatever the engine injects. -EIO, -ENOSPC. Any thread; blocks. (store.c) */
+int nvme_store_flush_file(struct nvme_store *store);
+
 /* ---- store_make.c ---- */
 
 /* Nothing at the path. */

@@ -49,6 +49,19 @@ static uint32_t attached_count(const json_t *job)
 	return count;
 }
 
+/* durability = power: the disk that its commit waits for. @is_late_alone: beyond deadline_s. */
+static void print_flush(const json_t *job, bool is_late_alone)
+{
+	const json_t *flush = json_object_get(job, "flush");
+	bool is_late = json_is_true(json_object_get(flush, "is_late"));
+
+	if (!json_is_object(flush) || (is_late_alone && !is_late))
+		return;
+	printf("job %s waits for the flush of %s for %.1f s%s\n", get_word(job, "name"),
+	       get_word(flush, "path"), (double)get_count(flush, "waiting_ns") / 1e9,
+	       is_late ? ", LONGER than deadline_s" : "");
+}
+
 static void print_table(const struct zctl_context *context, const json_t *jobs)
 {
 	static const char *const headings[] = { "job",   ">uid",     "phase", ">ranks",
@@ -73,6 +86,7 @@ static void print_table(const struct zctl_context *context, const json_t *jobs)
 	}
 	table_print(table, context->is_colour);
 	(void)table_free(table);
+	json_array_foreach(jobs, index, job) print_flush(job, true);
 }
 
 static void print_held(const struct zctl_context *context, const json_t *job)
@@ -230,6 +244,7 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 	       get_count(job, "params"), get_count(job, "elements"),
 	       get_count(job, "padded_elements"), get_count(job, "units"),
 	       get_count(job, "subgroups"));
+	print_flush(job, false);
 	print_config(job);
 	print_snapshots(job);
 	print_pool(job);

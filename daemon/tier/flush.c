@@ -3,6 +3,7 @@
 #include "daemon/tier/flush.h"
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 
 /* Context: shard thread. */
 static void part_done(struct zi_post *post)
@@ -18,7 +19,8 @@ static void part_done(struct zi_post *post)
 		flush->result = part->wish.result;
 		flush->failed = member;
 	}
-	if (--flush->left_count == 0)
+	flush->open_members &= ~tier_member_bit(member);
+	if (!flush->open_members)
 		flush->done(flush);
 }
 
@@ -35,7 +37,8 @@ void tier_flush_submit(struct tier_flush *flush)
 	flush->result = 0;
 	flush->failed = NULL;
 	/* Before the first of them can be done. */
-	flush->left_count = (uint32_t)__builtin_popcount(flush->members);
+	flush->open_members = flush->members;
+	flush->submitted_ns = zi_clock_now_ns();
 	for (uint32_t i = 0; i < flush->tier->member_count; i++) {
 		const struct tier_member *member = &flush->tier->members[i];
 		struct tier_flush_part *part = &flush->parts[i];
@@ -49,4 +52,12 @@ void tier_flush_submit(struct tier_flush *flush)
 		};
 		tier_flusher_ask(member->flusher, &part->wish);
 	}
+}
+
+/* See flush.h. */
+const struct tier_member *tier_flush_awaited(const struct tier_flush *flush)
+{
+	if (!flush->open_members)
+		return NULL;
+	return &flush->tier->members[__builtin_ctz(flush->open_members)];
 }

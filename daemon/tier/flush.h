@@ -26,10 +26,14 @@ struct tier_flush {
 	/* results */
 	int result;                 /* 0 or -errno; the member has failed then */
 	struct tier_member *failed; /* the first of them; NULL: none */
+	/* meanwhile */
+	uint32_t open_members; /* have not answered; 0 from `done` on */
+	uint64_t submitted_ns;
 	/* private */
-	uint32_t left_count;
 	struct tier_flush_part parts[TIER_MEMBERS_MAX];
 };
 
 /* What was written to the members before this call is on their media when `done` says so. */
 void tier_flush_submit(struct tier_flush *flush);
+/* The first member that has not answered; NULL: all have, or nothing was asked. */
+const struct tier_member *tier_flush_awaited(const struct tier_flush *flush);

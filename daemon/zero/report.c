@@ -87,6 +87,19 @@ static void fill_tensors(const struct zero_job *job, struct zero_job_report *rep
 	}
 }
 
+static void fill_flush(const struct zero_job *job, struct zero_job_report *report)
+{
+	const struct tier_flush *flush = &job->record_flush.flush;
+	const struct tier_member *member = tier_flush_awaited(flush);
+
+	if (!member)
+		return;
+	report->flush_path = member->path;
+	report->flush_ns = zi_clock_now_ns() - flush->submitted_ns;
+	report->is_flush_late =
+		member->store->timeout_ns && report->flush_ns > member->store->timeout_ns;
+}
+
 static void fill_ranks(const struct zero_job *job, struct zero_job_report *report)
 {
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
@@ -136,6 +149,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 	fill_memory(job, report);
 	fill_pool(job, report);
 	fill_tensors(job, report);
+	fill_flush(job, report);
 	fill_ranks(job, report);
 }
 

@@ -372,6 +372,11 @@ struct zero_job_report {
 	/* in all its life, as commits counted; today: since midnight UTC */
 	uint64_t total_read_bytes, total_write_bytes, today_write_bytes;
 	bool is_paced; /* its next step waits for a write budget */
+	/* durability = power: the path whose flush a commit waits for, and for how long; NULL:
+	 * none. Late: beyond deadline_s. Valid during the call */
+	const char *flush_path;
+	uint64_t flush_ns;
+	bool is_flush_late;
 	/* snapshot_interval: snapshots that failed since one did not, and why the newest did; NULL:
 	 * none. Valid during the call */
 	uint32_t unkept_count;

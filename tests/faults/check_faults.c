@@ -7,8 +7,9 @@
  * Method: a real zinfd whose engine injects one fault (backend = faulty:…) at the n-th block of one
  * job, for n from 1 until the job passes through: every read and write of materialise, steps and
  * commits in turn. A neighbour in the same store trains before and after. Then faults that last: a
- * path that vanishes, a limit of file sizes (the kernel's own). Then bits are turned on the disk
- * between two lives of the daemon: in every plane, the superblock and the catalog.
+ * path that vanishes, a limit of file sizes (the kernel's own); and flushes (flush.c). Then bits
+ * are turned on the disk between two lives of the daemon: in every plane, the superblock and the
+ * catalog.
  * Usage: check_faults [--seed N] [--stride N]   (stride: only each N-th site, drawn by the seed)
  */
 #include <errno.h>
@@ -270,19 +271,19 @@ int main(int count, char **words)
 	is_right = is_right && measure(&test);
 	for (size_t i = 0; i < KIND_COUNT && is_right; i++)
 		is_right = sweep(&test, i);
-	is_right = is_right && faults_check_ways(&test) && check_lasting_faults(&test) &&
-	           faults_check_rest(&test);
+	is_right = is_right && faults_check_ways(&test) && faults_check_flushes(&test) &&
+	           check_lasting_faults(&test) && faults_check_rest(&test);
 	if (is_right)
 		is_right = harness_stop(&test.harness) == 0;
 	else
 		harness_print_log(&test.harness);
 	harness_remove(&test.harness);
-	printf("check-faults: seed %llu: %u cases (%u writes and %u reads of a job and %u "
-	       "sites of other ways in turn), %u "
-	       "times named, %u times harmless, in %.1f s: %s\n",
+	printf("check-faults: seed %llu: %u cases (%u writes and %u reads of a job, %u flushes, "
+	       "and %u sites of other ways in turn), %u times named, %u times harmless, "
+	       "in %.1f s: %s\n",
 	       (unsigned long long)test.seed, test.case_count, test.site_counts[1],
-	       test.site_counts[0], test.way_sites, test.found_count, test.harmless_count,
-	       (double)(zi_clock_now_ns() - started_ns) / (double)ZI_NS_PER_S,
+	       test.site_counts[0], test.flush_sites, test.way_sites, test.found_count,
+	       test.harmless_count, (double)(zi_clock_now_ns() - started_ns) / (double)ZI_NS_PER_S,
 	       is_right ? "nothing lost, no damage unseen" : "FAILED");
 	return is_right ? 0 : 1;
 }

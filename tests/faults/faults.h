@@ -17,7 +17,9 @@ struct test {
 	bool is_pool;         /* the victim's parameters are on NVMe */
 	uint64_t first_bytes; /* where the victim's extents begin */
 	uint32_t site_counts[2];
-	uint32_t way_sites; /* of ways.c, all together */
+	uint32_t way_sites;   /* of ways.c, all together */
+	uint32_t flush_sites; /* of flush.c */
+	uint32_t deadline_s;  /* of its stores; 0: as by default */
 	uint32_t case_count, found_count, harmless_count, incarnation;
 	char extra[256];
 };
@@ -42,6 +44,11 @@ bool faults_destroy(struct test *test, const char *job);
 
 /* An error at each site of each way to the store beside a plain job's. */
 bool faults_check_ways(struct test *test);
+
+/* ---- flush.c ---- */
+
+/* Each flush in turn fails, stalls, or is the last thing that zinfd does. */
+bool faults_check_flushes(struct test *test);
 
 /* ---- rest.c ---- */
 

@@ -23,7 +23,11 @@ uint64_t faults_mix(uint64_t z)
 
 bool faults_start(struct test *test, const char *backend)
 {
-	(void)snprintf(test->extra, sizeof(test->extra), "backend = %s\n", backend);
+	int used = snprintf(test->extra, sizeof(test->extra), "backend = %s\n", backend);
+
+	if (test->deadline_s)
+		(void)snprintf(test->extra + used, sizeof(test->extra) - (size_t)used,
+		               "deadline_s = %u\n", test->deadline_s);
 	test->harness.options.nvme_extra = test->extra;
 	return faults_says(harness_restart(&test->harness) == 0, "zinfd does not start with",
 	                   backend);

@@ -119,6 +119,16 @@ static json_t *answer_step(const struct zi_step_stats *stats)
 	return object;
 }
 
+static json_t *answer_flush(const struct zero_job_report *report)
+{
+	json_t *flush = json_object();
+
+	answer_word(flush, "path", report->flush_path);
+	answer_number(flush, "waiting_ns", report->flush_ns);
+	answer_put(flush, "is_late", json_boolean(report->is_flush_late));
+	return flush;
+}
+
 static json_t *answer_ranks(const struct zero_job_report *report)
 {
 	json_t *ranks = json_array();
@@ -171,6 +181,7 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_number(job, "total_write_bytes", report->total_write_bytes);
 	answer_number(job, "today_write_bytes", report->today_write_bytes);
 	answer_put(job, "is_paced", json_boolean(report->is_paced));
+	answer_put(job, "flush", report->flush_path ? answer_flush(report) : json_null());
 	answer_number(job, "snapshots_failed", report->unkept_count);
 	answer_put(job, "snapshot_failure",
 	           report->unkept ? json_string(report->unkept) : json_null());

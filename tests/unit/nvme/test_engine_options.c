@@ -52,6 +52,9 @@ Test(engine_options, wrong_fault_is_refused_by_name)
 		{ "faulty:EIO=read@1@9-9", "is not DIRECTION@WHEN" },
 		{ "faulty:EIO=read@~4x", "is not DIRECTION@WHEN" },
 		{ "faulty:torn=any@1", "only a write can be torn" },
+		{ "faulty:EIO=flushes@1", "read, write, any or flush" },
+		{ "faulty:flip=flush@1", "a flush has no bytes" },
+		{ "faulty:EIO=flush@1@0-4096", "a flush has no bytes" },
 		{ "faulty:kill=any@1,kill=any@2,kill=any@3,kill=any@4,kill=any@5,kill=any@6,"
 		  "kill=any@7,kill=any@8,kill=any@9",
 		  "more than 8 rules" },

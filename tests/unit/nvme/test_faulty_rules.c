@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "common/base/err.h"
 #include "tests/unit/nvme/nvme_test.h"
 
 #define STORE_BYTES (16 * MIB)
@@ -15,6 +16,15 @@
 
 static struct nvme_store *store;
 static unsigned char *buffer;
+static uint32_t sync_count;
+
+/* Test double of libc's: counts. */
+int fdatasync(int fd)
+{
+	(void)fd;
+	sync_count++;
+	return 0;
+}
 
 static void set_up(void)
 {
@@ -208,4 +218,77 @@ Test(faulty_rules, kill_comes_before_a_block_or_when_it_is_done)
 	cr_assert_eq(lacking_after("faulty:over=auto,kill=write@5"), ~0u << 4);
 	cr_assert_eq(lacking_after("faulty:over=threads,kill_done=write@5"), ~0u << 5);
 	cr_assert_eq(lacking_after("faulty:over=auto,kill_done=write@5"), ~0u << 5);
+}
+
+/* Results of five flushes under @backend, "0" or the error's name each; @ret_synced: how many of
+ * them reached the file. Blocks move in between. */
+static struct zi_text flush_under(const char *backend, uint32_t *ret_synced)
+{
+	struct nvme_engine *engine = test_engine(backend, 1, BLOCK_BYTES);
+	struct zi_text words = { "" };
+
+	cr_assert_eq(nvme_engine_register_store(engine, store), 0);
+	sync_count = 0;
+	for (uint32_t i = 0; i < 5; i++) {
+		struct zi_text former = words;
+		int r = nvme_store_flush(store);
+
+		zi_text_set(&words, "%s%s ", former.chars, r ? zi_err_name(r) : "0");
+		cr_assert_eq(test_run(engine, NVME_WRITE, store, BASE, buffer, 2 * MIB), 0);
+	}
+	*ret_synced = sync_count;
+	engine = nvme_engine_free(engine);
+	cr_assert_eq(nvme_store_flush(store), 0, "an engine that is gone has no say");
+	return words;
+}
+
+Test(faulty_rules, flushes_fail_or_are_not_made_by_their_own_count)
+{
+	static const struct {
+		const char *backend, *expected;
+		uint32_t synced;
+	} cases[] = {
+		{ "threads", "0 0 0 0 0 ", 5 },
+		{ "faulty:over=threads,EIO=flush@2", "0 EIO 0 0 0 ", 4 },
+		{ "faulty:over=auto,ENODEV=flush@4+", "0 0 0 ENODEV ENODEV ", 3 },
+		{ "faulty:over=threads,ENOSPC=flush@/2,EIO=flush@4", "0 ENOSPC 0 ENOSPC 0 ", 3 },
+		{ "faulty:over=threads,lost=flush@3", "0 0 0 0 0 ", 4 },
+		{ "faulty:over=threads,stall=flush@1+,stall_ms=1", "0 0 0 0 0 ", 5 },
+		{ "faulty:over=threads,EIO=any@999", "0 0 0 0 0 ", 5 },
+		{ "faulty:over=threads,path=another,EIO=flush@1+", "0 0 0 0 0 ", 5 },
+		{ "faulty:over=threads,path=test,EIO=flush@1+", "EIO EIO EIO EIO EIO ", 0 },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(cases); i++) {
+		uint32_t synced;
+		struct zi_text words = flush_under(cases[i].backend, &synced);
+
+		cr_assert_str_eq(words.chars, cases[i].expected, "%s", cases[i].backend);
+		cr_assert_eq(synced, cases[i].synced, "%s", cases[i].backend);
+	}
+}
+
+Test(faulty_rules, chance_of_flushes_is_drawn_from_the_seed)
+{
+	uint32_t synced;
+	struct zi_text first = flush_under("faulty:over=threads,EIO=flush@~2,seed=3", &synced);
+	struct zi_text again = flush_under("faulty:over=threads,EIO=flush@~2,seed=3", &synced);
+
+	cr_assert_not_null(strstr(first.chars, "EIO"), "%s", first.chars);
+	cr_assert_not_null(strchr(first.chars, '0'), "%s", first.chars);
+	cr_assert_str_eq(again.chars, first.chars, "and is the same again");
+}
+
+Test(faulty_rules, kill_at_a_flush)
+{
+	int status = 0;
+	pid_t pid = fork();
+	uint32_t synced;
+
+	if (!pid) {
+		(void)flush_under("faulty:over=threads,kill_done=flush@2", &synced);
+		_exit(0);
+	}
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }

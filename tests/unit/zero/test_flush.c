@@ -106,6 +106,59 @@ Test(zero_flush, store_that_does_not_answer_holds_up_its_own_jobs_alone)
 	end();
 }
 
+/* What an administrator sees of it. */
+struct seen {
+	char path[128];
+	uint64_t ns;
+	bool is_late;
+};
+
+static void see(void *arg, const struct zero_job_report *report)
+{
+	struct seen *seen = arg;
+
+	*seen = (struct seen){ .ns = report->flush_ns, .is_late = report->is_flush_late };
+	(void)snprintf(seen->path, sizeof(seen->path), "%s",
+	               report->flush_path ? report->flush_path : "");
+}
+
+/* Valid until the next call. */
+static const struct seen *seen_of(const char *job)
+{
+	static struct seen seen;
+
+	cr_assert(zero_report(node.zero, job, see, &seen));
+	return &seen;
+}
+
+Test(zero_flush, that_does_not_answer_is_reported_with_its_path_and_its_job)
+{
+	struct zi_step_options step = model_options();
+	struct nvme_store *store;
+
+	begin();
+	store = job_of(0)->nvme_tier->members[0].store;
+	cr_assert_str_eq(seen_of("train")->path, "");
+	gate_set(store->fd);
+	model_gradients(&actors[0], 1, 1, &step);
+	store->timeout_ns = 0; /* deadline_s = none */
+	actor_start(&actors[0], 0, zero_step, NULL);
+	while (!gate_has_one())
+		node_turn(&node);
+	cr_assert_str_eq(seen_of("train")->path, store->path);
+	cr_assert_gt(seen_of("train")->ns, 0);
+	cr_assert_not(seen_of("train")->is_late);
+	store->timeout_ns = 1;
+	cr_assert(seen_of("train")->is_late);
+	cr_assert_str_eq(seen_of("other")->path, "", "it waits for nothing");
+	gate_set(-1);
+	cr_assert_eq(actor_wait(&actors[0], 0), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(job_of(0)->committed_step, 1, "late is not lost");
+	cr_assert_str_eq(seen_of("train")->path, "");
+	store->timeout_ns = 0;
+	end();
+}
+
 Test(zero_flush, that_fails_commits_nothing_and_names_its_path)
 {
 	struct zi_step_options step = model_options();

@@ -3,16 +3,21 @@
  * libzinf from the inside: a rank's connection. Floor 2, private to libclient; everything belongs
  * to the thread that uses the struct zinf.
  *
- *   options.c  caller's options and environment → struct zi_attach
- *   attach.c   connect, HELLO, ATTACH, the rings; and the way back
- *   request.c  one request and its reply on the socket; NOTICE; the end of a session
- *   op.c       the table of operations
- *   submit.c   a slot into the SQ, and the doorbell       wait.c  completions; spinning, sleeping
- *   call.c     both: a whole operation
- *   model.c    units and parameters, MATERIALIZE          write.c parameters made writable
- *   unit.c     unshard, reshard, gradients                step.c  steps, commits
- *   blob.c     the resume blob                            error.c texts
- *   ticket.c   what the caller waits for itself           tensor.c activations and other blobs
+ *   options.c      caller's options and environment → struct zi_attach
+ *   attach.c       connect, HELLO, ATTACH, the rings; and the way back
+ *   request.c      one request and its reply on the socket; NOTICE; the end of a session
+ *   op.c           the table of operations
+ *   submit.c       a slot into the SQ, and the doorbell
+ *   wait.c         completions; spinning, sleeping
+ *   call.c         both: a whole operation
+ *   model.c        units and parameters; materialize.c: their layout sent, their memory mapped
+ *   write.c        parameters made writable
+ *   unit.c         unshard, reshard, gradients
+ *   step.c         steps, commits; blob.c: the resume blob
+ *   tensor.c       activations and other blobs
+ *   snapshot.c     snapshots of the job
+ *   ticket.c       what the caller waits for itself
+ *   error.c        texts
  *
  * Operations on the rings are asynchronous inside: each has an entry in a fixed table of as many
  * entries as the rings, so neither ring can overflow. What the caller does not wait for (reshard,
@@ -225,4 +230,5 @@ static inline void *zi_client_unit_address(const struct zinf *zinf,
 	return (char *)zinf->param_base + unit->param_offset_bytes;
 }
 int zi_client_check_unit(struct zinf *zinf, uint32_t unit);
+/* materialize.c */
 void zi_client_unmap_model(struct zinf *zinf);

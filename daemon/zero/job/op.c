@@ -20,6 +20,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/param/unit.h"
 #include "daemon/zero/step/step.h"
+#include "daemon/zero/tensor/tensor_wait.h"
 
 /* Return: what people call it. */
 const char *op_name(uint16_t opcode)

@@ -5,6 +5,7 @@
  * of its device tasks.
  *
  *   tensor.c       what a rank asks: alloc, put, prefetch, get, release, free, cancel
+ *   tensor_wait.c  what of it waits, and goes on when something came back
  *   tensor_table.c their table, their segment, and the end of both
  *   tensor_room.c  where in the rank's segment a tensor lies, and which must go for it
  *   tensor_io.c    checksums, and the way to the store and back
@@ -101,8 +102,3 @@ struct zero_tensors {
 	uint32_t busy_count; /* moves and tasks in flight */
 	uint64_t read_bytes, write_bytes, evicted_count;
 };
-
-struct zero_op *tensor_find_op(const struct zero_rank *rank, uint16_t opcode, uint64_t id);
-void tensors_go_on(struct zero_tensors *tensors); /* may free them, when the rank has left */
-void tensor_tell(struct zero_tensor *tensor, int error);
-void tensor_op_abandon(struct zero_op *op);

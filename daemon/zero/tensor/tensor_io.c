@@ -19,6 +19,7 @@
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/tensor/tensor_room.h"
 #include "daemon/zero/tensor/tensor_table.h"
+#include "daemon/zero/tensor/tensor_wait.h"
 #include "kernels/hash.h"
 
 /* Calls @each with every piece: its number, first byte and count. */

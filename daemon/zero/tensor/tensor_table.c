@@ -16,6 +16,7 @@
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/tensor/tensor_io.h"
 #include "daemon/zero/tensor/tensor_room.h"
+#include "daemon/zero/tensor/tensor_wait.h"
 
 #define TENSOR_NONE UINT32_MAX
 

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * MATERIALIZE: the model's layout goes to the daemon, its memory comes back. Floor 2.
+ *
+ * Both sides compute the layout from the same list by the same arithmetic (wire/geometry.h); the
+ * daemon only tells its slot and how large the planes became. Figures that do not fit are a breach.
+ */
+#include <string.h>
+
+#include "common/base/checked.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "common/wire/geometry.h"
+#include "common/wire/region.h"
+#include "libclient/client.h"
+
+/* Of a slot, as the daemon may tell it. */
+#define SLOT_BYTES_MIN 4096u
+#define SLOT_BYTES_MAX (1ull << 30)
+
+/* MATERIALIZED's descriptors, in order. */
+enum { MODEL_FD_PARAM, MODEL_FD_GRAD, MODEL_FDS };
+
+/* A packet of the LAYOUT stream being filled. */
+struct layout_packet {
+	struct zi_layout head;
+	struct zi_layout_entry entries[ZI_LAYOUT_ENTRIES_MAX];
+};
+static_assert(offsetof(struct layout_packet, entries) == sizeof(struct zi_layout), "no gap");
+
+static int flush_packet(struct zinf *zinf, struct layout_packet *packet, uint64_t deadline_ns)
+{
+	uint32_t bytes = (uint32_t)(sizeof(packet->head) +
+	                            packet->head.entry_count * sizeof(struct zi_layout_entry));
+	int r;
+
+	if (!packet->head.entry_count)
+		return 0;
+	zi_message_init(&packet->head.header, ZI_MESSAGE_LAYOUT, bytes, ++zinf->sequence);
+	r = zi_client_send(zinf, &packet->head.header, deadline_ns);
+	packet->head.entry_count = 0;
+	return err_trace(r);
+}
+
+static int send_entry(struct zinf *zinf, struct layout_packet *packet,
+                      const struct zi_layout_entry *entry, uint64_t deadline_ns)
+{
+	packet->entries[packet->head.entry_count++] = *entry;
+	if (packet->head.entry_count < ZI_LAYOUT_ENTRIES_MAX)
+		return 0;
+	return err_trace(flush_packet(zinf, packet, deadline_ns));
+}
+
+/* Units and parameters in order: each unit, then its parameters. */
+static int send_layout(struct zinf *zinf)
+{
+	_cleanup_(zi_freep) struct layout_packet *packet = calloc(1, sizeof(*packet));
+	uint64_t deadline_ns = zi_client_deadline_ns(zinf);
+	uint32_t param = 0;
+	int r;
+
+	if (!packet)
+		return zi_client_error(zinf, -ENOMEM, "no memory for the layout");
+	for (uint32_t i = 0; i < zinf->unit_count; i++) {
+		struct zi_layout_entry entry = { .kind = ZI_LAYOUT_UNIT };
+
+		memcpy(entry.name, zinf->units[i].name, sizeof(entry.name));
+		r = send_entry(zinf, packet, &entry, deadline_ns);
+		if (r)
+			return err_trace(r);
+		for (; param < zinf->param_count && zinf->params[param].unit == i; param++) {
+			r = send_entry(zinf, packet, &zinf->params[param].entry, deadline_ns);
+			if (r)
+				return err_trace(r);
+		}
+	}
+	assert(param == zinf->param_count);
+	return err_trace(flush_packet(zinf, packet, deadline_ns));
+}
+
+/* Places every unit in both planes. False: sums that do not fit. */
+static bool place_units(struct zinf *zinf, uint64_t slot_bytes, uint64_t *ret_param_bytes,
+                        uint64_t *ret_grad_bytes)
+{
+	uint32_t param_width = zi_dtype_bytes((enum zi_dtype)zinf->attach.config.param_dtype);
+	uint32_t grad_width = zi_dtype_bytes((enum zi_dtype)zinf->attach.config.grad_dtype);
+	uint64_t param_bytes = 0;
+	uint64_t grad_bytes = 0;
+
+	for (uint32_t i = 0; i < zinf->unit_count; i++) {
+		struct zi_client_unit *unit = &zinf->units[i];
+		uint64_t padded_count = zi_geometry_padded(unit->element_count);
+
+		unit->param_offset_bytes = param_bytes;
+		unit->grad_offset_bytes = grad_bytes;
+		unit->param_bytes = zi_geometry_unit_bytes(padded_count, param_width, slot_bytes);
+		unit->grad_bytes = zi_geometry_unit_bytes(padded_count, grad_width, slot_bytes);
+		if (!zi_checked_add(param_bytes, unit->param_bytes, &param_bytes) ||
+		    !zi_checked_add(grad_bytes, unit->grad_bytes, &grad_bytes))
+			return false;
+	}
+	*ret_param_bytes = param_bytes;
+	*ret_grad_bytes = grad_bytes;
+	return true;
+}
+
+/* Segments may end in part of a huge page more than the units need. */
+static bool is_plane_bytes(uint64_t told_bytes, uint64_t needed_bytes)
+{
+	return told_bytes >= needed_bytes && told_bytes - needed_bytes < ZI_HUGE_PAGE_BYTES;
+}
+
+/* A pool holds each unit by itself, and need not hold more than all of them. */
+static bool is_pool_bytes(const struct zinf *zinf, uint64_t told_bytes, uint64_t plane_bytes)
+{
+	for (uint32_t i = 0; i < zinf->unit_count; i++)
+		if (zinf->units[i].param_bytes > told_bytes)
+			return false;
+	return told_bytes <= plane_bytes || is_plane_bytes(told_bytes, plane_bytes);
+}
+
+/* MATERIALIZED's figures against our own. *@ret_param_bytes: of all units. */
+static int check_planes(struct zinf *zinf, const struct zi_materialized *told,
+                        uint64_t *ret_param_bytes)
+{
+	uint64_t param_bytes = 0;
+	uint64_t grad_bytes = 0;
+
+	if (told->slot_bytes < SLOT_BYTES_MIN || told->slot_bytes > SLOT_BYTES_MAX ||
+	    (told->slot_bytes & (told->slot_bytes - 1)))
+		return err_trace(zi_client_breach(zinf, "an impossible slot size"));
+	if (!place_units(zinf, told->slot_bytes, &param_bytes, &grad_bytes) ||
+	    !is_plane_bytes(told->grad_bytes, grad_bytes) ||
+	    !(zi_client_is_pooled(zinf) ? is_pool_bytes(zinf, told->param_bytes, param_bytes)
+	                                : is_plane_bytes(told->param_bytes, param_bytes)))
+		return err_trace(
+			zi_client_breach(zinf, "planes of another size than the layout's"));
+	*ret_param_bytes = param_bytes;
+	if (told->committed_step < -1)
+		return err_trace(zi_client_breach(zinf, "an impossible committed step"));
+	return 0;
+}
+
+static int map_plane(struct zinf *zinf, int fd, uint64_t bytes, bool is_writable, void **ret_base)
+{
+	int r = zi_region_map(fd, bytes, is_writable, ret_base);
+
+	if (r == -EPROTO || r == -EACCES)
+		return err_trace(zi_client_breach(zinf, "a plane that is not sealed, too short, or "
+		                                        "read-only"));
+	if (r)
+		return zi_client_error(zinf, r, "mapping %s of the model: %s",
+		                       zi_format_bytes(bytes).chars, strerror(-r));
+	return 0;
+}
+
+/* Address space for all parameters, and nothing behind it yet. */
+static int reserve_params(struct zinf *zinf, const struct zi_materialized *told, int fd,
+                          uint64_t bytes)
+{
+	int r = zi_region_check(fd, told->param_bytes);
+
+	if (r)
+		return err_trace(zi_client_breach(zinf, "a pool that is not sealed, or too short"));
+	r = zi_region_reserve(bytes, &zinf->param_base);
+	if (r)
+		return zi_client_error(zinf, r, "reserving %s of address space: %s",
+		                       zi_format_bytes(bytes).chars, strerror(-r));
+	zinf->param_bytes = bytes;
+	zinf->pool_bytes = told->param_bytes;
+	return 0;
+}
+
+static int map_planes(struct zinf *zinf, const struct zi_materialized *told, const int *fds)
+{
+	uint64_t param_bytes = 0;
+	int r = check_planes(zinf, told, &param_bytes);
+
+	if (r)
+		return err_trace(r);
+	zinf->slot_bytes = told->slot_bytes;
+	if (zi_client_is_pooled(zinf))
+		r = reserve_params(zinf, told, fds[MODEL_FD_PARAM], param_bytes);
+	else
+		r = map_plane(zinf, fds[MODEL_FD_PARAM], told->param_bytes, false,
+		              &zinf->param_base);
+	if (r)
+		return err_trace(r);
+	if (!zi_client_is_pooled(zinf))
+		zinf->param_bytes = told->param_bytes;
+	r = map_plane(zinf, fds[MODEL_FD_GRAD], told->grad_bytes, true, &zinf->grad_base);
+	if (r)
+		return err_trace(r);
+	zinf->grad_bytes = told->grad_bytes;
+	zinf->committed_step = told->committed_step;
+	return 0;
+}
+
+/* What nobody could materialise is told here, by name. */
+static int check_model(struct zinf *zinf)
+{
+	if (!zinf->unit_count)
+		return zi_client_error(zinf, -EINVAL, "a job needs at least one unit");
+	for (uint32_t i = 0; i < zinf->unit_count; i++)
+		if (!zinf->units[i].param_count)
+			return zi_client_error(zinf, -EINVAL, "unit '%s' has no parameter",
+			                       zinf->units[i].name);
+	return 0;
+}
+
+int zinf_materialize(struct zinf *zinf)
+{
+	struct zi_materialize request = { .unit_count = zinf->unit_count,
+		                          .param_count = zinf->param_count };
+	const struct zi_message_header *reply;
+	int fds[ZI_MESSAGE_FDS_MAX];
+	int r;
+
+	r = zi_client_enter(zinf);
+	if (r)
+		return err_trace(r);
+	if (zinf->is_materialized)
+		return zi_client_error(zinf, -EINVAL, "zinf_materialize() was called before");
+	if (!zinf->is_layout_sent) {
+		r = check_model(zinf);
+		if (!r)
+			r = send_layout(zinf);
+		if (r)
+			return err_trace(r);
+		zinf->is_layout_sent = true;
+	}
+	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_MATERIALIZE, sizeof(request),
+	                      ZI_MESSAGE_MATERIALIZED, &reply, fds, MODEL_FDS);
+	if (r)
+		return err_trace(r);
+	r = map_planes(zinf, (const struct zi_materialized *)reply, fds);
+	(void)zi_close(fds[MODEL_FD_GRAD]); /* The mapping is enough. */
+	zinf->param_fd = fds[MODEL_FD_PARAM];
+	if (r) {
+		zi_client_unmap_model(zinf);
+		return err_trace(r);
+	}
+	zinf->is_materialized = true;
+	return 0;
+}
+
+/* Staging copies lie within the reservation of the parameters: one unmap takes all. */
+void zi_client_unmap_model(struct zinf *zinf)
+{
+	(void)zi_region_unmap(zinf->param_base, zinf->param_bytes); /* Asserts inside. */
+	(void)zi_region_unmap(zinf->grad_base, zinf->grad_bytes);   /* Asserts inside. */
+	zinf->param_base = zinf->grad_base = NULL;
+	zinf->param_fd = zi_close(zinf->param_fd);
+}

@@ -126,22 +126,24 @@ static int collect(struct zctl_link *link, uint64_t deadline_ns, char **ret_text
 	return 0;
 }
 
-static int ask(struct zctl_link *link, const char *command, uint64_t timeout_ns, json_t **ret_json)
+static int tell(struct zctl_link *link, const char *command)
 {
-	_cleanup_(zi_freep) char *text = NULL;
-	uint64_t deadline_ns = zi_clock_deadline_ns(timeout_ns);
 	struct zi_admin admin = { 0 };
-	json_error_t error;
-	size_t bytes = 0;
-	int r;
+	int r = zi_copy_name(admin.command, sizeof admin.command, command);
 
-	r = zi_copy_name(admin.command, sizeof admin.command, command);
 	if (r)
 		return err_trace(r);
 	zi_message_init(&admin.header, ZI_MESSAGE_ADMIN, sizeof admin, ++link->sequence);
-	r = zi_message_send(link->socket_fd, &admin.header, NULL, 0);
-	if (!r)
-		r = collect(link, deadline_ns, &text, &bytes);
+	return err_trace(zi_message_send(link->socket_fd, &admin.header, NULL, 0));
+}
+
+static int hear(struct zctl_link *link, uint64_t timeout_ns, json_t **ret_json)
+{
+	_cleanup_(zi_freep) char *text = NULL;
+	json_error_t error;
+	size_t bytes = 0;
+	int r = collect(link, zi_clock_deadline_ns(timeout_ns), &text, &bytes);
+
 	if (r)
 		return err_trace(r);
 	*ret_json = json_loadb(text, bytes, 0, &error);
@@ -196,17 +198,34 @@ struct zctl_link *zctl_link_open(const struct zctl_context *context)
 }
 
 /* See zctl.h. */
-json_t *zctl_link_ask(struct zctl_link *link, const char *command, unsigned work_s, int *ret_fd)
+int zctl_link_tell(struct zctl_link *link, const char *command)
+{
+	int r = tell(link, command);
+
+	if (!r)
+		return 0;
+	complain(link->context, r, 0);
+	return 1;
+}
+
+/* See zctl.h. */
+json_t *zctl_link_hear(struct zctl_link *link, unsigned work_s, int *ret_fd)
 {
 	uint64_t timeout_ns = ANSWER_TIMEOUT_NS + work_s * ZI_NS_PER_S;
 	json_t *json = NULL;
-	int r = ask(link, command, timeout_ns, &json);
+	int r = hear(link, timeout_ns, &json);
 
 	if (r)
 		complain(link->context, r, timeout_ns);
 	else if (ret_fd)
 		*ret_fd = zi_steal_fd(link->fd);
 	return json;
+}
+
+/* See zctl.h. */
+json_t *zctl_link_ask(struct zctl_link *link, const char *command, unsigned work_s, int *ret_fd)
+{
+	return zctl_link_tell(link, command) ? NULL : zctl_link_hear(link, work_s, ret_fd);
 }
 
 /**

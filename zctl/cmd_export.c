@@ -34,6 +34,7 @@ struct target {
 	struct export_file files[_PLANE_COUNT];
 	bool is_wanted[_PLANE_COUNT];
 	char *manifest; /* path; NULL: not made */
+	struct mover *mover;
 	float *scratch; /* (ZI_SUBGROUP_ELEMENTS,) of one plane */
 };
 
@@ -81,6 +82,7 @@ static int target_make(struct target *target, const struct export *export)
 		target->is_made = true;
 	}
 	target->scratch = calloc(ZI_SUBGROUP_ELEMENTS, sizeof *target->scratch);
+	target->mover = mover_new();
 	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++) {
 		char *path = NULL;
 		int r;
@@ -93,9 +95,9 @@ static int target_make(struct target *target, const struct export *export)
 		else if (asprintf(&path, "%s/%s.safetensors", target->partial, plane_names[plane]) <
 		         0)
 			path = NULL;
-		if (!path || !target->scratch)
+		if (!path || !target->scratch || !target->mover)
 			return complain("making", target->partial);
-		r = export_file_make(&target->files[plane], path, export,
+		r = export_file_make(&target->files[plane], path, target->mover, export,
 		                     plane == PLANE_PARAM ? export->model.dtype : ZI_DTYPE_F32,
 		                     target->is_directory);
 		free(path);
@@ -145,6 +147,7 @@ static void target_drop(struct target *target, bool is_kept)
 		(void)unlink(target->manifest); /* Made by us. */
 	if (target->is_made && !is_kept)
 		(void)rmdir(target->partial); /* Empty, and made by us. */
+	target->mover = mover_free(target->mover);
 	free(target->manifest);
 	free(target->scratch);
 	free(target->partial);
@@ -190,19 +193,19 @@ static void unfold(const struct export *export, uint32_t plane, uint64_t total,
 	}
 }
 
-static int copy_subgroup(struct export *export, struct target *target, uint32_t unit,
-                         uint32_t subgroup)
+static int put_subgroup(struct export *export, struct target *target, uint32_t unit,
+                        uint32_t subgroup)
 {
 	uint64_t total =
 		zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup);
 	const uint8_t *param, *state;
 
-	if (export_fetch(export, unit, subgroup, ZI_PLANE_PARAM, 0, &param) ||
+	if (export_fetch(export, unit, subgroup, ZI_PLANE_PARAM, &param) ||
 	    export_file_put(&target->files[PLANE_PARAM], export, unit, subgroup, param))
 		return 1;
 	if (!target->is_directory)
 		return 0;
-	if (export_fetch(export, unit, subgroup, ZI_PLANE_STATE, 1, &state))
+	if (export_fetch(export, unit, subgroup, ZI_PLANE_STATE, &state))
 		return 1;
 	for (uint32_t plane = PLANE_MASTER; plane < _PLANE_COUNT; plane++) {
 		if (!target->is_wanted[plane])
@@ -214,11 +217,21 @@ static int copy_subgroup(struct export *export, struct target *target, uint32_t 
 	return 0;
 }
 
+static int copy_subgroup(struct export *export, struct target *target, uint32_t unit,
+                         uint32_t subgroup)
+{
+	int r = put_subgroup(export, target, unit, subgroup);
+
+	export_release(export);
+	return r;
+}
+
 static int copy_all(struct export *export, struct target *target)
 {
 	uint64_t width = zi_dtype_bytes(export->model.dtype);
 
-	if (target->is_directory)
+	export->has_state = target->is_directory;
+	if (export->has_state)
 		width += export->model.state_width;
 	for (uint32_t unit = 0; unit < export->model.unit_count; unit++)
 		export->total_bytes += export->model.units[unit].padded_count * width;

@@ -29,7 +29,7 @@ struct source {
 	struct model model;
 	struct load_marks marks;
 	struct load_file files[_PLANE_COUNT]; /* path NULL: not there */
-	uint8_t *planes[_PLANE_COUNT];        /* (ZI_SUBGROUP_ELEMENTS,) each */
+	struct mover *mover;                  /* reads them */
 };
 
 static int usage(void)
@@ -127,7 +127,7 @@ static int open_plane(struct source *source, uint32_t plane)
 		return refuse(source->path, "has a manifest that names no file of each plane");
 	if (asprintf(&path, "%s/%s", source->path, name) < 0)
 		return 1;
-	if (load_file_open(&source->files[plane], path))
+	if (load_file_open(&source->files[plane], path, source->mover))
 		return 1;
 	return load_file_match(&source->files[plane], &source->model,
 	                       plane == PLANE_PARAM ? source->model.dtype : ZI_DTYPE_F32, entry);
@@ -167,7 +167,7 @@ static int open_file(struct source *source, const struct zctl_context *context, 
 	struct load_file *file = &source->files[PLANE_PARAM];
 	json_t *record;
 
-	if (load_file_open(file, source->path))
+	if (load_file_open(file, source->path, source->mover))
 		return 1;
 	record = like ? model_of_job(context, like) : model_of_file(file);
 	if (!record)
@@ -190,11 +190,9 @@ static int source_open(struct source *source, const struct zctl_context *context
 {
 	struct stat status;
 
-	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++) {
-		source->planes[plane] = calloc(ZI_SUBGROUP_ELEMENTS, sizeof(float));
-		if (!source->planes[plane])
-			return refuse(source->path, "needs more memory than there is");
-	}
+	source->mover = mover_new();
+	if (!source->mover)
+		return refuse(source->path, "needs more memory or threads than there are");
 	if (stat(source->path, &status)) {
 		zctl_complain("%s: %s; nothing was loaded", source->path, strerror(errno));
 		return 1;
@@ -204,10 +202,9 @@ static int source_open(struct source *source, const struct zctl_context *context
 
 static void source_close(struct source *source)
 {
-	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++) {
+	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++)
 		load_file_close(&source->files[plane]);
-		free(source->planes[plane]);
-	}
+	source->mover = mover_free(source->mover);
 	model_free(&source->model);
 }
 
@@ -215,26 +212,27 @@ static int send_subgroup(struct source *source, struct load *load, uint32_t unit
 {
 	const struct model *model = &source->model;
 	uint64_t total = zi_geometry_subgroup_elements(model->units[unit].padded_count, subgroup);
-	const float *planes[_PLANE_COUNT] = { 0 };
+	const void *planes[_PLANE_COUNT] = { 0 };
+	uint8_t *window;
 	uint64_t good;
 
-	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++) {
-		if (!source->files[plane].path)
-			continue;
-		if (load_file_get(&source->files[plane], model, unit, subgroup,
-		                  source->planes[plane]))
+	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++)
+		if (source->files[plane].path &&
+		    load_file_get(&source->files[plane], model, unit, subgroup, &planes[plane]))
 			return 1;
-		planes[plane] = (const float *)(const void *)source->planes[plane];
-	}
-	memcpy(load->window, source->planes[PLANE_PARAM],
-	       model_extent_bytes(model, total, ZI_PLANE_PARAM));
+	window = load_window(load);
+	if (!window)
+		return 1;
+	memcpy(window, planes[PLANE_PARAM], model_extent_bytes(model, total, ZI_PLANE_PARAM));
 	if (load_put(load, model, unit, subgroup, ZI_PLANE_PARAM))
 		return 1;
 	if (!source->marks.has_state)
 		return 0;
-	good = fold_state(model, total, (const void *)source->planes[PLANE_PARAM],
-	                  planes[PLANE_MASTER], planes[PLANE_EXP_AVG], planes[PLANE_EXP_AVG_SQ],
-	                  load->window);
+	window = load_window(load);
+	if (!window)
+		return 1;
+	good = fold_state(model, total, planes[PLANE_PARAM], planes[PLANE_MASTER],
+	                  planes[PLANE_EXP_AVG], planes[PLANE_EXP_AVG_SQ], window);
 	if (good < total) {
 		zctl_complain("%s: element %" PRIu64 " of subgroup %u of unit '%s' is not what its "
 		              "master rounds to; nothing was loaded",

@@ -19,6 +19,9 @@
 /* A held step may have to be written first, when the state is in memory alone. */
 #define OPEN_WORK_S 600u
 #define READ_WORK_S 60u
+/* No daemon of ours has larger ones, or more. */
+#define WINDOW_BYTES_MAX (64u << 20)
+#define WINDOWS_MAX      64u
 
 static int refuse(const char *what)
 {
@@ -83,9 +86,12 @@ int export_open(struct export *export, const struct zctl_context *context, const
 		return 1;
 	export->model.record = record; /* Owned from here on. */
 	export->window_bytes = get_count(export->model.record, "window_bytes");
-	if (fd < 0 || !export->window_bytes)
+	export->window_count = (uint32_t)get_count(export->model.record, "window_count");
+	if (fd < 0 || !export->window_bytes || export->window_bytes > WINDOW_BYTES_MAX ||
+	    export->window_count < 2 || export->window_count > WINDOWS_MAX)
 		return refuse("no window");
-	windows = mmap(NULL, 2 * export->window_bytes, PROT_READ, MAP_SHARED, fd, 0);
+	windows = mmap(NULL, export->window_count * export->window_bytes, PROT_READ, MAP_SHARED, fd,
+	               0);
 	(void)close(fd); /* Mapped. */
 	if (windows == MAP_FAILED)
 		return refuse("a window that cannot be mapped");
@@ -101,7 +107,8 @@ int export_open(struct export *export, const struct zctl_context *context, const
 void export_close(struct export *export)
 {
 	if (export->windows)
-		(void)munmap((void *)(uintptr_t) export->windows, 2 * export->window_bytes);
+		(void)munmap((void *)(uintptr_t) export->windows,
+		             export->window_count * export->window_bytes);
 	free(export->zeros);
 	free(export->places);
 	model_free(&export->model);
@@ -141,14 +148,77 @@ static int verify(const struct export *export, const json_t *answer, const uint8
 	return 0;
 }
 
-int export_fetch(struct export *export, uint32_t unit, uint32_t subgroup, enum zi_plane plane,
-                 uint32_t window, const uint8_t **ret_bytes)
+static int64_t index_of(const struct export *export, const struct export_cursor *at)
 {
 	const struct export_place *place =
-		&export->places[export->model.units[unit].subgroup_first + subgroup];
-	int64_t index = plane == ZI_PLANE_PARAM ? place->param : place->state;
-	const uint8_t *bytes = export->windows + window * export->window_bytes;
+		&export->places[export->model.units[at->unit].subgroup_first + at->subgroup];
+
+	return at->plane == ZI_PLANE_PARAM ? place->param : place->state;
+}
+
+/* Behind the last one: unit == unit_count. */
+static void advance(const struct export *export, struct export_cursor *at)
+{
+	if (export->has_state && at->plane == ZI_PLANE_PARAM) {
+		at->plane = ZI_PLANE_STATE;
+		return;
+	}
+	at->plane = ZI_PLANE_PARAM;
+	if (++at->subgroup < export->model.units[at->unit].subgroup_count)
+		return;
+	at->subgroup = 0;
+	at->unit++;
+}
+
+/* The daemon reads on, as far as windows are free. */
+static int read_ahead(struct export *export)
+{
+	while (export->ahead.unit < export->model.unit_count) {
+		int64_t index = index_of(export, &export->ahead);
+		char command[64];
+
+		if (index >= 0) {
+			if (export->read_count - export->free_count >= export->window_count)
+				return 0;
+			(void)snprintf(command, sizeof command, "export read %lld %u",
+			               (long long)index,
+			               (uint32_t)(export->read_count % export->window_count));
+			if (zctl_link_tell(export->link, command))
+				return 1;
+			export->read_count++;
+			export->told_count++;
+		}
+		advance(export, &export->ahead);
+	}
+	return 0;
+}
+
+/* What the next window holds, once it is here; NULL after saying why not. */
+static json_t *wait_for_window(struct export *export, uint32_t *ret_window)
+{
+	uint32_t window = (uint32_t)(export->wait_count++ % export->window_count);
 	char command[64];
+
+	(void)snprintf(command, sizeof command, "export wait %u", window);
+	if (zctl_link_tell(export->link, command))
+		return NULL;
+	for (; export->told_count; export->told_count--) {
+		json_t *answer = zctl_link_hear(export->link, READ_WORK_S, NULL);
+
+		if (!answer)
+			return NULL;
+		json_decref(answer);
+	}
+	*ret_window = window;
+	return zctl_link_hear(export->link, READ_WORK_S, NULL);
+}
+
+int export_fetch(struct export *export, uint32_t unit, uint32_t subgroup, enum zi_plane plane,
+                 const uint8_t **ret_bytes)
+{
+	const struct export_cursor at = { .unit = unit, .subgroup = subgroup, .plane = plane };
+	const uint8_t *bytes;
+	uint32_t window = 0;
 	json_t *answer;
 	int r;
 
@@ -162,17 +232,24 @@ int export_fetch(struct export *export, uint32_t unit, uint32_t subgroup, enum z
 		plane);
 	if (export->is_progress)
 		zctl_show_progress(export->model.job, export->done_bytes, export->total_bytes);
-	if (index < 0) {
+	if (read_ahead(export))
+		return 1;
+	if (index_of(export, &at) < 0) {
 		*ret_bytes = export->zeros;
 		return 0;
 	}
-	(void)snprintf(command, sizeof command, "export read %lld %u", (long long)index, window);
-	answer = zctl_link_ask(export->link, command, READ_WORK_S, NULL);
+	answer = wait_for_window(export, &window);
 	if (!answer)
 		return 1;
+	bytes = export->windows + window * export->window_bytes;
 	r = verify(export, answer, bytes, unit, subgroup, plane);
 	json_decref(answer);
 	if (!r)
 		*ret_bytes = bytes;
 	return r;
+}
+
+void export_release(struct export *export)
+{
+	export->free_count = export->wait_count;
 }

@@ -12,11 +12,17 @@
 #include "common/base/cleanup.h"
 #include "common/base/types.h"
 #include "zctl/model.h"
+#include "zctl/mover.h"
 #include "zctl/zctl.h"
 
 /* Where a subgroup's planes are: indices of the daemon's extents; -1: all zero. */
 struct export_place {
 	int64_t param, state;
+};
+
+struct export_cursor {
+	uint32_t unit, subgroup;
+	enum zi_plane plane;
 };
 
 struct export
@@ -25,9 +31,18 @@ struct export
 	struct zctl_link *link;
 	struct model model;          /* the daemon's answer to `export open` */
 	struct export_place *places; /* (model.subgroup_count,) */
-	const uint8_t *windows;      /* (2 × window_bytes,) mapped, read-only */
+	const uint8_t *windows;      /* (window_count × window_bytes,) mapped, read-only */
 	uint64_t window_bytes;
+	uint32_t window_count;
 	uint8_t *zeros; /* (window_bytes,) */
+	/* Extents in the order in which they are fetched; those that have bytes are counted, and
+	 * the n-th of them goes to window n % window_count. */
+	struct export_cursor ahead; /* the next one to be read */
+	uint64_t read_count;        /* the daemon was told to read */
+	uint64_t wait_count;        /* fetched, so in a window */
+	uint64_t free_count;        /* released, so their windows are free again */
+	uint32_t told_count;        /* questions whose answers were not heard */
+	bool has_state;             /* optimizer state is fetched too */
 	bool is_progress;
 	uint64_t done_bytes, total_bytes;
 };
@@ -35,30 +50,42 @@ struct export
 /* Opens @source ("JOB" or "JOB/SNAPSHOT"). 0, or 1 after saying why. */
 int export_open(struct export *export, const struct zctl_context *context, const char *source);
 void export_close(struct export *export);
-/* The bytes of one extent, compared with their checksums: in @window (0 or 1) until it is used
- * again. 0, or 1 after saying why. */
+/* The bytes of one extent, compared with their checksums, until it is released; those after it are
+ * read meanwhile. All have their turn: subgroup by subgroup, parameters and then, with `has_state`,
+ * optimizer state. 0, or 1 after saying why. */
 int export_fetch(struct export *export, uint32_t unit, uint32_t subgroup, enum zi_plane plane,
-                 uint32_t window, const uint8_t **ret_bytes);
+                 const uint8_t **ret_bytes);
+/* Nothing that was fetched is looked at any more. */
+void export_release(struct export *export);
 
 /* ---- export_file.c: one safetensors file ---- */
 
+/* One block that is being filled, others under way to the disk. */
+#define EXPORT_BLOCKS      3u
+#define EXPORT_BLOCK_BYTES (2u << 20)
+
 struct export_file {
 	char *path;
-	int fd; /* -1: not open */
+	struct mover *mover; /* borrowed */
+	struct mover_file file;
 	bool is_made;
 	uint32_t width;
 	uint64_t data_offset, bytes;
-	json_t *hashes; /* per subgroup; NULL: not wanted */
+	uint64_t done_bytes; /* written, or in a block */
+	uint8_t *memory;     /* (EXPORT_BLOCKS × EXPORT_BLOCK_BYTES,) */
+	struct mover_move blocks[EXPORT_BLOCKS];
+	uint32_t block_index; /* that is being filled */
+	json_t *hashes;       /* per subgroup; NULL: not wanted */
 };
 
 /* Made anew, as long as it will be, its header written. @dtype: of every tensor. 0, or 1 after
  * saying why. */
-int export_file_make(struct export_file *file, const char *path, const struct export *export,
-                     enum zi_dtype dtype, bool has_hashes);
-/* Elements of a subgroup, packed. Padding is left out. */
+int export_file_make(struct export_file *file, const char *path, struct mover *mover,
+                     const struct export *export, enum zi_dtype dtype, bool has_hashes);
+/* Elements of a subgroup, packed, after those of the one before. Padding is left out. */
 int export_file_put(struct export_file *file, const struct export *export, uint32_t unit,
                     uint32_t subgroup, const void *bytes);
-/* Down to the disk. */
+/* All of it, down to the disk. */
 int export_file_end(struct export_file *file);
-/* Removes it, unless it ended well; frees. */
+/* Waits for what is out; removes it, unless it ended well; frees. */
 void export_file_drop(struct export_file *file, bool is_kept);

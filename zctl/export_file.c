@@ -3,7 +3,8 @@
  * One safetensors file: 8 bytes little-endian, the length of a JSON header padded with spaces to a
  * multiple of 8, then the tensors without gaps, in the model's order
  * (https://huggingface.co/docs/safetensors). A unit's parameters lie one after the other in its
- * flat space, so a subgroup's elements are one run in the file.
+ * flat space, so a subgroup's elements are one run in the file, and the file is written from its
+ * front to its end, in blocks that go to the disk while the next ones are filled.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,10 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/fd.h"
 #include "common/base/text.h"
-#include "common/wire/geometry.h"
 #include "kernels/hash.h"
 #include "zctl/export.h"
 #include "zctl/get.h"
@@ -94,25 +95,53 @@ static char *make_header(const struct export *export, enum zi_dtype dtype, bool 
 	return text;
 }
 
-static int write_all(int fd, const void *bytes, uint64_t byte_count, uint64_t offset)
+/* The block that is full, or the last one, goes; the next one is free when this returns. Return: 0,
+ * or the errno of one that was written before. */
+static int send_block(struct export_file *file, uint64_t byte_count)
 {
-	const uint8_t *source = bytes;
+	struct mover_move *block = &file->blocks[file->block_index];
 
-	while (byte_count) {
-		ssize_t done = pwrite(fd, source, byte_count, (off_t)offset);
-
-		if (done < 0 && errno == EINTR && !zctl_is_cancelled())
-			continue;
-		if (done <= 0)
-			return done ? errno : EIO;
-		source += done;
-		offset += (uint64_t)done;
-		byte_count -= (uint64_t)done;
-	}
-	return 0;
+	block->bytes = byte_count;
+	block->offset_bytes = file->done_bytes - byte_count;
+	mover_submit(file->mover, block);
+	file->block_index = (file->block_index + 1) % EXPORT_BLOCKS;
+	return mover_wait(file->mover, &file->blocks[file->block_index]);
 }
 
-static int write_header(struct export_file *file, char *text)
+/* The next bytes of the file. Return: 0, or an errno, of any write before. */
+static int append(struct export_file *file, const void *bytes, uint64_t byte_count)
+{
+	const uint8_t *source = bytes;
+	int error = 0;
+
+	while (byte_count && !error) {
+		uint64_t place = file->done_bytes % EXPORT_BLOCK_BYTES;
+		uint64_t count = ZI_MIN(byte_count, EXPORT_BLOCK_BYTES - place);
+
+		memcpy(file->blocks[file->block_index].buffer + place, source, count);
+		source += count;
+		byte_count -= count;
+		file->done_bytes += count;
+		if (file->done_bytes % EXPORT_BLOCK_BYTES == 0)
+			error = send_block(file, EXPORT_BLOCK_BYTES);
+	}
+	return error;
+}
+
+/* Return: 0, or the errno of a block. */
+static int wait_for_all(struct export_file *file)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; i < EXPORT_BLOCKS; i++) {
+		int r = mover_wait(file->mover, &file->blocks[i]);
+
+		error = error ? error : r;
+	}
+	return error;
+}
+
+static int write_header(struct export_file *file, const char *text)
 {
 	uint64_t text_bytes = strlen(text);
 	uint64_t padded = zi_align_up(text_bytes, 8);
@@ -121,78 +150,99 @@ static int write_header(struct export_file *file, char *text)
 
 	for (uint32_t i = 0; i < 8; i++)
 		length[i] = (uint8_t)(padded >> 8 * i);
-	file->data_offset = 8 + padded;
-	error = write_all(file->fd, length, 8, 0);
+	error = append(file, length, 8);
 	if (!error)
-		error = write_all(file->fd, text, text_bytes, 8);
-	if (!error && padded > text_bytes)
-		error = write_all(file->fd, "        ", padded - text_bytes, 8 + text_bytes);
+		error = append(file, text, text_bytes);
+	if (!error)
+		error = append(file, "        ", padded - text_bytes);
+	file->data_offset = file->done_bytes;
 	return error;
 }
 
-int export_file_make(struct export_file *file, const char *path, const struct export *export,
-                     enum zi_dtype dtype, bool has_hashes)
+/* A disk that is too small says so now; a file system without this says it later. Return: an errno.
+ */
+static int reserve(const struct export_file *file)
+{
+	if (!fallocate(file->file.fd, 0, 0, (off_t)file->bytes))
+		return 0;
+	return errno == EOPNOTSUPP || errno == EINVAL ? 0 : errno;
+}
+
+int export_file_make(struct export_file *file, const char *path, struct mover *mover,
+                     const struct export *export, enum zi_dtype dtype, bool has_hashes)
 {
 	_cleanup_(zi_freep) char *header = make_header(export, dtype, !has_hashes);
 	int error;
 
-	*file = (struct export_file){ .fd = -1, .width = zi_dtype_bytes(dtype) };
+	*file = (struct export_file){ .mover = mover,
+		                      .file = { .fd = -1, .direct_fd = -1 },
+		                      .width = zi_dtype_bytes(dtype) };
 	file->path = strdup(path);
-	if (!header || !file->path) {
+	file->memory = mover_memory(EXPORT_BLOCKS * EXPORT_BLOCK_BYTES);
+	if (!header || !file->path || !file->memory) {
 		zctl_complain("no header for %s", path);
 		return 1;
 	}
+	for (uint32_t i = 0; i < EXPORT_BLOCKS; i++)
+		file->blocks[i] = (struct mover_move){
+			.file = &file->file,
+			.is_write = true,
+			.buffer = file->memory + i * EXPORT_BLOCK_BYTES,
+		};
 	file->hashes = has_hashes ? json_array() : NULL;
-	file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (file->fd < 0)
-		return complain(file, "making", errno);
+	error = mover_file_open(&file->file, path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+	if (error)
+		return complain(file, "making", error);
 	file->is_made = true;
 	error = write_header(file, header);
-	if (error)
-		return complain(file, "writing", error);
 	file->bytes = file->data_offset + export->model.element_count * file->width;
-	/* A disk that is too small says so now; a file system without this says it later. */
-	error = posix_fallocate(file->fd, 0, (off_t)file->bytes);
-	if (error && error != EOPNOTSUPP && error != EINVAL)
-		return complain(file, "writing", error);
-	return 0;
+	if (!error)
+		error = reserve(file);
+	return error ? complain(file, "writing", error) : 0;
 }
 
 int export_file_put(struct export_file *file, const struct export *export, uint32_t unit,
                     uint32_t subgroup, const void *bytes)
 {
-	const struct model_unit *entry = &export->model.units[unit];
-	uint64_t first = (uint64_t)subgroup * ZI_SUBGROUP_ELEMENTS;
-	uint64_t padded = zi_geometry_subgroup_elements(entry->padded_count, subgroup);
-	uint64_t count =
-		first >= entry->element_count ? 0 : ZI_MIN(padded, entry->element_count - first);
+	uint64_t first;
+	uint64_t count = model_subgroup_elements(&export->model, unit, subgroup, &first);
 	int error;
 
 	if (file->hashes)
 		(void)json_array_append_new(
 			file->hashes, json_sprintf("%016llx", (unsigned long long)kern_hash(
 								      bytes, count * file->width)));
-	error = write_all(file->fd, bytes, count * file->width,
-	                  file->data_offset + (entry->element_first + first) * file->width);
+	assert(!count || file->done_bytes == file->data_offset + first * file->width);
+	error = append(file, bytes, count * file->width);
 	return error ? complain(file, "writing", error) : 0;
 }
 
 int export_file_end(struct export_file *file)
 {
-	if (fsync(file->fd))
+	uint64_t rest_bytes = file->done_bytes % EXPORT_BLOCK_BYTES;
+	int error = rest_bytes ? send_block(file, rest_bytes) : 0, r;
+
+	assert(error || file->done_bytes == file->bytes);
+	r = wait_for_all(file);
+	error = error ? error : r;
+	if (error)
+		return complain(file, "writing", error);
+	if (fsync(file->file.fd))
 		return complain(file, "syncing", errno);
-	if (close(zi_steal_fd(file->fd)))
+	if (close(zi_steal_fd(file->file.fd)))
 		return complain(file, "closing", errno);
 	return 0;
 }
 
 void export_file_drop(struct export_file *file, bool is_kept)
 {
-	if (file->fd >= 0)
-		(void)close(file->fd); /* It goes. */
+	if (file->memory)
+		(void)wait_for_all(file); /* It goes, or went well. */
+	mover_file_close(&file->file);
 	if (!is_kept && file->is_made)
 		(void)unlink(file->path); /* Made by us. */
+	mover_memory_free(file->memory, EXPORT_BLOCKS * EXPORT_BLOCK_BYTES);
 	json_decref(file->hashes);
 	free(file->path);
-	*file = (struct export_file){ .fd = -1 };
+	*file = (struct export_file){ .file = { .fd = -1, .direct_fd = -1 } };
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sending a snapshot to the daemon: its description, then its extents, each through a window that
- * the two share. The daemon compares each with the digest that goes along, so that what reaches the
- * store is what was read and checked here.
+ * Sending a snapshot to the daemon: its description, then its extents, several at once, each
+ * through a window that the two share. The daemon compares each with the digest that goes along, so
+ * that what reaches the store is what was read and checked here.
  */
 #include "zctl/load.h"
 
@@ -22,6 +22,9 @@
 /* The disk may be busy with others' steps. */
 #define PUT_WORK_S 60u
 #define END_WORK_S 600u
+/* No daemon of ours has larger windows, or more. */
+#define WINDOW_BYTES_MAX (64u << 20)
+#define WINDOWS_MAX      64u
 
 /* ---- the description ---- */
 
@@ -160,10 +163,10 @@ static int ask(struct load *load, const char *command, unsigned work_s)
 	return 0;
 }
 
-static int open_window(struct load *load, const char *target, uint64_t byte_count)
+static int open_windows(struct load *load, const char *target, uint64_t byte_count)
 {
 	char command[ZI_ADMIN_COMMAND_BYTES];
-	void *window = NULL;
+	void *windows = NULL;
 	json_t *answer;
 	int fd = -1, r;
 
@@ -174,14 +177,19 @@ static int open_window(struct load *load, const char *target, uint64_t byte_coun
 	if (!answer)
 		return refuse("the daemon did not take it");
 	load->window_bytes = get_count(answer, "window_bytes");
+	load->window_count = (uint32_t)get_count(answer, "window_count");
 	json_decref(answer);
-	r = fd < 0 || load->window_bytes < byte_count ||
-	    zi_region_map(fd, load->window_bytes, true, &window);
+	/* The description lies across the windows. */
+	load->mapped_bytes =
+		ZI_MAX(load->window_count * load->window_bytes, zi_align_up(byte_count, 4096));
+	r = fd < 0 || !load->window_count || load->window_count > WINDOWS_MAX ||
+	    load->window_bytes > WINDOW_BYTES_MAX ||
+	    zi_region_map(fd, load->mapped_bytes, true, &windows);
 	if (fd >= 0)
 		(void)close(fd); /* Mapped, or not. */
 	if (r)
-		return refuse("the daemon gave no window to write into");
-	load->window = window;
+		return refuse("the daemon gave no windows to write into");
+	load->windows = windows;
 	return 0;
 }
 
@@ -202,15 +210,41 @@ int load_open(struct load *load, const struct zctl_context *context, const char 
 			"it cannot be described: no memory, or a blob that is not hexadecimal");
 	}
 	load->link = zctl_link_open(context);
-	r = load->link ? open_window(load, target, description.byte_count) : 1;
+	r = load->link ? open_windows(load, target, description.byte_count) : 1;
 	if (!r) {
-		memcpy(load->window, description.bytes, description.byte_count);
+		memcpy(load->windows, description.bytes, description.byte_count);
 		(void)snprintf(command, sizeof command, "load describe %llu",
 		               (unsigned long long)description.byte_count);
 		r = ask(load, command, 0);
 	}
 	free(description.bytes);
 	return r;
+}
+
+/* What was sent first is in the store. */
+static int wait_for_window(struct load *load)
+{
+	char command[64];
+
+	(void)snprintf(command, sizeof command, "load wait %u",
+	               (uint32_t)(load->wait_count++ % load->window_count));
+	if (zctl_link_tell(load->link, command))
+		return refuse("the daemon did not take it");
+	for (load->told_count++; load->told_count; load->told_count--) {
+		json_t *answer = zctl_link_hear(load->link, PUT_WORK_S, NULL);
+
+		if (!answer)
+			return refuse("the daemon did not take it");
+		json_decref(answer);
+	}
+	return 0;
+}
+
+uint8_t *load_window(struct load *load)
+{
+	if (load->put_count - load->wait_count == load->window_count && wait_for_window(load))
+		return NULL;
+	return load->windows + load->put_count % load->window_count * load->window_bytes;
 }
 
 int load_put(struct load *load, const struct model *model, uint32_t unit, uint32_t subgroup,
@@ -220,20 +254,23 @@ int load_put(struct load *load, const struct model *model, uint32_t unit, uint32
 	uint64_t hashes[ZI_SUBGROUP_ELEMENTS / ZI_TILE_ELEMENTS];
 	uint64_t tile_bytes = model_extent_bytes(model, ZI_TILE_ELEMENTS, plane);
 	uint64_t bytes = model_extent_bytes(model, total, plane);
+	uint32_t window = (uint32_t)(load->put_count % load->window_count);
+	const uint8_t *source = load->windows + window * load->window_bytes;
 	uint32_t count = 0;
 	char command[64];
 
 	if (zctl_is_cancelled())
 		return refuse("cancelled");
 	for (uint64_t first = 0; first < bytes; first += tile_bytes)
-		hashes[count++] =
-			kern_hash(load->window + first, ZI_MIN(tile_bytes, bytes - first));
-	(void)snprintf(command, sizeof command, "load put %u %016llx",
+		hashes[count++] = kern_hash(source + first, ZI_MIN(tile_bytes, bytes - first));
+	(void)snprintf(command, sizeof command, "load put %u %u %016llx",
 	               2 * (model->units[unit].subgroup_first + subgroup) +
 	                       (plane == ZI_PLANE_STATE),
-	               (unsigned long long)kern_hash(hashes, count * sizeof hashes[0]));
-	if (ask(load, command, PUT_WORK_S))
-		return 1;
+	               window, (unsigned long long)kern_hash(hashes, count * sizeof hashes[0]));
+	if (zctl_link_tell(load->link, command))
+		return refuse("the daemon did not take it");
+	load->put_count++;
+	load->told_count++;
 	load->done_bytes += bytes;
 	if (load->is_progress)
 		zctl_show_progress("loading", load->done_bytes, load->total_bytes);
@@ -242,13 +279,16 @@ int load_put(struct load *load, const struct model *model, uint32_t unit, uint32
 
 int load_end(struct load *load, json_t **ret_answer)
 {
+	while (load->wait_count < load->put_count)
+		if (wait_for_window(load))
+			return 1;
 	*ret_answer = zctl_link_ask(load->link, "load end", END_WORK_S, NULL);
 	return *ret_answer ? 0 : refuse("the daemon did not take it");
 }
 
 void load_close(struct load *load)
 {
-	if (load->window)
-		(void)zi_region_unmap(load->window, load->window_bytes);
+	if (load->windows)
+		(void)zi_region_unmap(load->windows, load->mapped_bytes);
 	load->link = zctl_link_close(load->link);
 }

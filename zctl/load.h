@@ -9,14 +9,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/wire/geometry.h"
 #include "zctl/model.h"
+#include "zctl/mover.h"
 #include "zctl/zctl.h"
 
 /* ---- load_file.c: one safetensors file ---- */
 
+/* Subgroups that are read before they are asked for, with the one that is in hand. */
+#define LOAD_SLOTS 4u
+/* Of float32, with whole blocks around it. */
+#define LOAD_SLOT_BYTES ((uint64_t)ZI_SUBGROUP_ELEMENTS * sizeof(float) + 2ull * MOVER_ALIGN_BYTES)
+
+struct load_slot {
+	struct mover_move move;
+	uint64_t skip_bytes; /* in its buffer, before the subgroup */
+	bool is_begun;       /* else it is read when it is asked for */
+};
+
 struct load_file {
 	char *path;
-	int fd; /* -1: not open */
+	struct mover *mover; /* borrowed */
+	struct mover_file file;
+	uint8_t *memory;                    /* (LOAD_SLOTS × LOAD_SLOT_BYTES,) */
+	struct load_slot slots[LOAD_SLOTS]; /* the model's n-th subgroup: n % LOAD_SLOTS */
+	uint64_t ahead_number;              /* the next one to be read */
+	uint32_t ahead_unit;                /* its unit */
 	uint32_t width;
 	uint64_t bytes, data_offset;
 	uint64_t *begins;     /* (param_count,) of each parameter, in the data */
@@ -25,13 +43,15 @@ struct load_file {
 };
 
 /* Opens and reads the header. 0, or 1 after saying why; load_file_close() in both cases. */
-int load_file_open(struct load_file *file, const char *path);
+int load_file_open(struct load_file *file, const char *path, struct mover *mover);
 /* Its tensors are the model's, all of them, as @dtype. @entry: of the manifest's files, or NULL. */
 int load_file_match(struct load_file *file, const struct model *model, enum zi_dtype dtype,
                     const json_t *entry);
-/* Elements of a subgroup, its padding zero, compared with their checksum. */
-int load_file_get(const struct load_file *file, const struct model *model, uint32_t unit,
-                  uint32_t subgroup, void *bytes);
+/* Elements of a subgroup, its padding zero, compared with their checksum; until the next one is
+ * got. All have their turn, in order. 0, or 1 after saying why. */
+int load_file_get(struct load_file *file, const struct model *model, uint32_t unit,
+                  uint32_t subgroup, const void **ret_bytes);
+/* Waits for what is being read. */
 void load_file_close(struct load_file *file);
 
 /* ---- fold.c ---- */
@@ -48,8 +68,12 @@ uint64_t fold_state(const struct model *model, uint64_t total, const uint16_t *p
 struct load {
 	const struct zctl_context *context;
 	struct zctl_link *link;
-	uint8_t *window; /* (window_bytes,) mapped, shared with the daemon */
-	uint64_t window_bytes;
+	/* The n-th extent that is sent lies in window n % window_count. */
+	uint8_t *windows; /* (mapped_bytes,) shared with the daemon */
+	uint64_t mapped_bytes, window_bytes;
+	uint32_t window_count;
+	uint64_t put_count, wait_count;
+	uint32_t told_count; /* questions whose answers were not heard */
 	bool is_progress;
 	uint64_t done_bytes, total_bytes;
 };
@@ -68,7 +92,10 @@ struct load_marks {
  * saying why; load_close() in both cases. */
 int load_open(struct load *load, const struct zctl_context *context, const char *target,
               const struct model *model, const struct load_marks *marks);
-/* One extent lies in the window; the daemon compares, and writes it. */
+/* Room for the next extent, once the daemon has written what lay there. NULL after saying why not.
+ */
+uint8_t *load_window(struct load *load);
+/* The extent lies there: the daemon compares, and writes it while the next ones are made. */
 int load_put(struct load *load, const struct model *model, uint32_t unit, uint32_t subgroup,
              enum zi_plane plane);
 /* It is a snapshot now. @ret_answer: the caller's. */

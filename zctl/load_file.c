@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads a safetensors file (export_file.c says what one is). Its tensors may lie in any order, as
- * other tools write them. Nothing in it is believed.
+ * other tools write them. Nothing in it is believed. Subgroups are asked for in order, and the next
+ * ones are read meanwhile where a subgroup is one run in the file, as in an export.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,10 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "common/base/checked.h"
 #include "common/base/cleanup.h"
-#include "common/base/fd.h"
 #include "common/base/text.h"
 #include "common/wire/geometry.h"
 #include "kernels/hash.h"
@@ -29,36 +29,21 @@ static int complain(const struct load_file *file, const char *what)
 	return 1;
 }
 
-/* 0, or an errno; ENODATA: the file ends before. */
-static int read_all(int fd, void *bytes, uint64_t byte_count, uint64_t offset)
+static int cannot_read(const struct load_file *file, uint64_t byte_count, uint64_t offset,
+                       int error)
 {
-	uint8_t *target = bytes;
-
-	while (byte_count) {
-		ssize_t done = pread(fd, target, byte_count, (off_t)offset);
-
-		if (done < 0 && errno == EINTR && !zctl_is_cancelled())
-			continue;
-		if (done <= 0)
-			return done ? errno : ENODATA;
-		target += done;
-		offset += (uint64_t)done;
-		byte_count -= (uint64_t)done;
-	}
-	return 0;
-}
-
-static int read_at(const struct load_file *file, void *bytes, uint64_t byte_count, uint64_t offset)
-{
-	int error = read_all(file->fd, bytes, byte_count, offset);
-
-	if (!error)
-		return 0;
 	zctl_complain("reading %" PRIu64 " bytes at offset %" PRIu64 " of %s: %s; nothing "
 	              "was loaded",
 	              byte_count, offset, file->path,
 	              error == ENODATA ? "the file is cut short" : strerror(error));
 	return 1;
+}
+
+static int read_at(const struct load_file *file, void *bytes, uint64_t byte_count, uint64_t offset)
+{
+	int error = mover_read(&file->file, bytes, byte_count, offset);
+
+	return error ? cannot_read(file, byte_count, offset, error) : 0;
 }
 
 static int read_header(struct load_file *file)
@@ -92,16 +77,21 @@ static int read_header(struct load_file *file)
 	return 1;
 }
 
-int load_file_open(struct load_file *file, const char *path)
+int load_file_open(struct load_file *file, const char *path, struct mover *mover)
 {
 	struct stat status;
+	int error;
 
-	*file = (struct load_file){ .fd = -1, .path = strdup(path) };
+	*file = (struct load_file){ .mover = mover,
+		                    .file = { .fd = -1, .direct_fd = -1 },
+		                    .path = strdup(path) };
 	if (!file->path)
 		return 1;
-	file->fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (file->fd < 0 || fstat(file->fd, &status)) {
-		zctl_complain("opening %s: %s; nothing was loaded", path, strerror(errno));
+	error = mover_file_open(&file->file, path, O_RDONLY, 0);
+	if (!error && fstat(file->file.fd, &status))
+		error = errno;
+	if (error) {
+		zctl_complain("opening %s: %s; nothing was loaded", path, strerror(error));
 		return 1;
 	}
 	if (!S_ISREG(status.st_mode))
@@ -170,7 +160,10 @@ int load_file_match(struct load_file *file, const struct model *model, enum zi_d
 	if (entry && match_entry(file, model, entry))
 		return 1;
 	file->begins = calloc(model->param_count + 1ul, sizeof *file->begins);
-	if (!file->begins)
+	file->memory = mover_memory(LOAD_SLOTS * LOAD_SLOT_BYTES);
+	for (uint32_t i = 0; file->memory && i < LOAD_SLOTS; i++)
+		file->slots[i].move.buffer = file->memory + i * LOAD_SLOT_BYTES;
+	if (!file->begins || !file->memory)
 		return complain(file, "has more tensors than there is memory for");
 	for (uint32_t i = 0; i < model->param_count; i++)
 		if (match_param(file, &model->params[i], dtype, &file->begins[i]))
@@ -208,30 +201,128 @@ static int verify(const struct load_file *file, const struct model *model, uint3
 	return 1;
 }
 
-int load_file_get(const struct load_file *file, const struct model *model, uint32_t unit,
-                  uint32_t subgroup, void *bytes)
+/* Parameters of a unit lie in the file in pieces, or one after the other. Calls @take for every run
+ * of a subgroup, until it is not 0. @done: bytes of the subgroup before the run. */
+static int each_run(const struct load_file *file, const struct model *model, uint32_t unit,
+                    uint32_t subgroup,
+                    int (*take)(void *arg, uint64_t done, uint64_t bytes, uint64_t offset),
+                    void *arg)
 {
 	const struct model_unit *entry = &model->units[unit];
-	uint64_t padded = zi_geometry_subgroup_elements(entry->padded_count, subgroup);
-	uint64_t first, done = 0;
+	uint64_t first, done = 0, run_first = 0, run_bytes = 0, run_offset = 0;
 	uint64_t count = model_subgroup_elements(model, unit, subgroup, &first);
-	uint8_t *target = bytes;
+	int r = 0;
 
-	for (uint32_t i = 0; i < entry->param_count && done < count; i++) {
+	for (uint32_t i = 0; i < entry->param_count && done < count && !r; i++) {
 		const struct model_param *param = &model->params[entry->param_first + i];
 		uint64_t skip = first + done - param->element_first;
-		uint64_t run;
+		uint64_t offset, elements;
 
 		if (first + done >= param->element_first + param->element_count)
 			continue;
-		run = ZI_MIN(param->element_count - skip, count - done);
-		if (read_at(file, target + done * file->width, run * file->width,
-		            file->data_offset + file->begins[entry->param_first + i] +
-		                    skip * file->width))
-			return 1;
-		done += run;
+		elements = ZI_MIN(param->element_count - skip, count - done);
+		offset = file->data_offset + file->begins[entry->param_first + i] +
+		         skip * file->width;
+		if (run_bytes && offset != run_offset + run_bytes) {
+			r = take(arg, run_first, run_bytes, run_offset);
+			run_bytes = 0;
+		}
+		if (!run_bytes) {
+			run_first = done * file->width;
+			run_offset = offset;
+		}
+		run_bytes += elements * file->width;
+		done += elements;
 	}
-	memset(target + count * file->width, 0, (padded - count) * file->width);
+	return r || !run_bytes ? r : take(arg, run_first, run_bytes, run_offset);
+}
+
+struct piece {
+	const struct load_file *file;
+	uint8_t *target;
+};
+
+static int read_piece(void *arg, uint64_t done, uint64_t bytes, uint64_t offset)
+{
+	const struct piece *piece = arg;
+
+	return read_at(piece->file, piece->target + done, bytes, offset);
+}
+
+struct run {
+	uint32_t count; /* of the subgroup's */
+	uint64_t bytes, offset;
+};
+
+static int find_run(void *arg, uint64_t done, uint64_t bytes, uint64_t offset)
+{
+	struct run *run = arg;
+
+	(void)done;
+	run->count++;
+	run->bytes = bytes;
+	run->offset = offset;
+	return 0;
+}
+
+/* Whole blocks around a subgroup that is one run, but not beyond the end of the file. */
+static void begin(struct load_file *file, const struct model *model, uint32_t unit,
+                  uint32_t subgroup, struct load_slot *slot)
+{
+	struct run run = { .count = 0 };
+	uint64_t begin, end;
+
+	(void)each_run(file, model, unit, subgroup, find_run, &run); /* Never fails. */
+	slot->is_begun = run.count == 1 && run.offset % file->width == 0;
+	slot->skip_bytes = 0;
+	if (!slot->is_begun)
+		return;
+	begin = run.offset - run.offset % MOVER_ALIGN_BYTES;
+	end = ZI_MIN(zi_align_up(run.offset + run.bytes, MOVER_ALIGN_BYTES), file->bytes);
+	slot->skip_bytes = run.offset - begin;
+	slot->move.file = &file->file;
+	slot->move.offset_bytes = begin;
+	slot->move.bytes = end - begin;
+	mover_submit(file->mover, &slot->move);
+}
+
+/* Subgroups up to LOAD_SLOTS - 1 behind @number, which is the model's @number-th. */
+static void read_ahead(struct load_file *file, const struct model *model, uint64_t number)
+{
+	for (; file->ahead_number < number + LOAD_SLOTS && file->ahead_unit < model->unit_count;
+	     file->ahead_number++) {
+		const struct model_unit *unit = &model->units[file->ahead_unit];
+
+		begin(file, model, file->ahead_unit,
+		      (uint32_t)(file->ahead_number - unit->subgroup_first),
+		      &file->slots[file->ahead_number % LOAD_SLOTS]);
+		if (file->ahead_number + 1 == unit->subgroup_first + unit->subgroup_count)
+			file->ahead_unit++;
+	}
+}
+
+int load_file_get(struct load_file *file, const struct model *model, uint32_t unit,
+                  uint32_t subgroup, const void **ret_bytes)
+{
+	uint64_t number = model->units[unit].subgroup_first + subgroup, first;
+	uint64_t padded = zi_geometry_subgroup_elements(model->units[unit].padded_count, subgroup);
+	uint64_t count = model_subgroup_elements(model, unit, subgroup, &first);
+	struct load_slot *slot = &file->slots[number % LOAD_SLOTS];
+	uint8_t *bytes;
+	int r;
+
+	read_ahead(file, model, number);
+	bytes = slot->move.buffer + slot->skip_bytes;
+	if (slot->is_begun) {
+		r = mover_wait(file->mover, &slot->move);
+		if (r)
+			return cannot_read(file, slot->move.bytes, slot->move.offset_bytes, r);
+	} else if (each_run(file, model, unit, subgroup, read_piece,
+	                    &(struct piece){ .file = file, .target = bytes })) {
+		return 1;
+	}
+	memset(bytes + count * file->width, 0, (padded - count) * file->width);
+	*ret_bytes = bytes;
 	return verify(file, model, unit, subgroup, bytes, count);
 }
 
@@ -239,7 +330,10 @@ void load_file_close(struct load_file *file)
 {
 	if (!file->path)
 		return;
-	file->fd = zi_close(file->fd);
+	for (uint32_t i = 0; file->memory && i < LOAD_SLOTS; i++)
+		(void)mover_wait(file->mover, &file->slots[i].move); /* Of no use any more. */
+	mover_memory_free(file->memory, LOAD_SLOTS * LOAD_SLOT_BYTES);
+	mover_file_close(&file->file);
 	json_decref(file->header);
 	free(file->begins);
 	free(file->path);

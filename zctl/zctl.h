@@ -45,8 +45,13 @@ int zctl_print_json(const json_t *json);
 struct zctl_link;
 struct zctl_link *zctl_link_open(const struct zctl_context *context);
 struct zctl_link *zctl_link_close(struct zctl_link *link);
-/* As zctl_ask_long(). @ret_fd: a descriptor that came with the answer, the caller's, else -1; NULL:
- * none is awaited. */
+/* A question, not waiting for its answer; answers come in the order of the questions. 0, or 1 after
+ * saying why. */
+int zctl_link_tell(struct zctl_link *link, const char *command);
+/* The next answer, as of zctl_ask_long(). @ret_fd: a descriptor that came with the answer, the
+ * caller's, else -1; NULL: none is awaited. */
+json_t *zctl_link_hear(struct zctl_link *link, unsigned work_s, int *ret_fd);
+/* Both. */
 json_t *zctl_link_ask(struct zctl_link *link, const char *command, unsigned work_s, int *ret_fd);
 
 /* ---- progress.c ---- */
@@ -54,7 +59,8 @@ json_t *zctl_link_ask(struct zctl_link *link, const char *command, unsigned work
 /* From now on Ctrl-C and SIGTERM ask for the end. */
 void zctl_catch_cancel(void);
 bool zctl_is_cancelled(void);
-/* A bar on stderr, drawn over the former one; its line ends when all is done. */
+/* A bar on stderr with rate and time left, drawn over the former one a few times a second; its line
+ * ends when all is done. One at a time. */
 void zctl_show_progress(const char *label, uint64_t done_bytes, uint64_t total_bytes);
 /* "zctl: ", the sentence and a newline on stderr, on a line of its own: a bar's line ends first. */
 void zctl_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));

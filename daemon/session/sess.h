@@ -41,6 +41,9 @@
  * others. A LAYOUT stream of a large model is a few messages; 32 slots take about 2 us. */
 #define SESS_MESSAGES_PER_TURN 16u
 #define SESS_SLOTS_PER_TURN    32u
+/* Extents of an export or a load that are under way at once, each in a window of its own: one that
+ * the client has in hand, and enough for the disk not to wait for it. */
+#define SESS_WINDOWS 4u
 
 enum sess_state {
 	SESS_FREE = 0,
@@ -71,9 +74,11 @@ enum sess_question {
 	SESS_ASK_SNAPSHOT_RESTORE,
 	SESS_ASK_EXPORT_OPEN,
 	SESS_ASK_EXPORT_READ,
+	SESS_ASK_EXPORT_WAIT,
 	SESS_ASK_LOAD_OPEN,
 	SESS_ASK_LOAD_DESCRIBE,
 	SESS_ASK_LOAD_PUT,
+	SESS_ASK_LOAD_WAIT,
 	SESS_ASK_LOAD_END,
 };
 
@@ -87,9 +92,10 @@ struct sess_inquiry {
 	uint64_t duration_ns;     /* BENCH */
 	bool is_automatic;
 	uint32_t keep_count;
-	uint32_t index, window; /* EXPORT_READ; index: LOAD_PUT */
-	uint32_t byte_count;    /* LOAD_OPEN, LOAD_DESCRIBE */
-	uint64_t digest;        /* LOAD_PUT */
+	uint32_t index;      /* EXPORT_READ, LOAD_PUT */
+	uint32_t window;     /* the same, and EXPORT_WAIT, LOAD_WAIT */
+	uint32_t byte_count; /* LOAD_OPEN, LOAD_DESCRIBE */
+	uint64_t digest;     /* LOAD_PUT */
 	struct zero_snapshot_op snapshot_op;
 	uint32_t sequence;
 	uint64_t started_ns;                    /* the daemon's */

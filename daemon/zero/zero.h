@@ -40,12 +40,12 @@
 #include "common/base/types.h"
 #include "common/wire/control.h"
 #include "common/wire/layout.h"
+#include "daemon/device/device.h"
 #include "daemon/tier/move.h"
 #include "daemon/tier/tally.h"
 
 struct catalog;
 struct catalog_job;
-struct dev;
 struct nvme_engine;
 struct tier;
 struct tier_account;
@@ -245,21 +245,27 @@ int zero_import_new(struct zero *zero, const struct zero_import_options *options
 /* Bytes of extent @index: of the subgroups in order, parameters (even), state (odd). 0: it is not
  * sent. */
 uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t index);
-/* @text: where a write failed; "" else. */
-typedef void (*zero_import_fn)(void *arg, int result, const struct zi_text *text);
+/* One extent into the store. Embedded in its owner, which leaves it alone until `done`. */
 struct zero_put {
+	struct zero_import *import;
 	uint32_t index;
 	const void *source; /* whoever sends it may change it at any time */
 	void *buffer;       /* of the extent's bytes, page-aligned, the daemon's alone */
 	uint64_t digest;    /* XXH3 of the XXH3s of its tiles, as its sender says */
+	void (*done)(struct zero_put *put);
+	int result;          /* 0; the disk's error; -EBADMSG it is not what was sent */
+	struct zi_text text; /* where a write failed; "" else */
+	/* private */
+	int error; /* of the device task */
+	struct dev_task task;
+	struct tier_move move;
 };
-/* One extent, one at a time: copied to the buffer, compared and hashed on a pool thread, written.
- * 0: `done` will run, never before this returns, with 0, the disk's error, or -EBADMSG it is not
- * what was sent; source and buffer stay until then. -EALREADY it was sent before. */
-int zero_import_write(struct zero_import *import, const struct zero_put *put, zero_import_fn done,
-                      void *arg);
-/* With all extents: it is kept from now on, when @op (its `done`; the results) completes with 0.
- * The import is over, whatever it says. -ENODATA extents are missing. */
+/* Copied to the buffer, compared and hashed on a pool thread, written; several at once. 0: `done`
+ * will run, never before this returns; source and buffer stay until then. -EALREADY it was sent
+ * before. */
+int zero_import_write(struct zero_put *put);
+/* With all extents, and none out: it is kept from now on, when @op (its `done`; the results)
+ * completes with 0. The import is over, whatever it says. -ENODATA extents are missing. */
 void zero_import_end(struct zero_import *import, struct zero_snapshot_op *op);
 /* Nothing is left. No write may be out. */
 void zero_import_drop(struct zero_import *import);

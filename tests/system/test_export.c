@@ -331,7 +331,7 @@ Test(export, progress_is_a_bar_on_a_terminal_and_nothing_elsewhere)
 	cr_assert_eq(show_export("base", path_of("shown")), 0, "%s", words);
 	system_expect_text(words, "\rbase [#");
 	system_expect_text(words, "100 %");
-	system_expect_text(words, "\033[K\r\nexported base, step 4");
+	system_expect_text(words, "iB/s\033[K\r\nexported base, step 4");
 	cr_assert_eq(show_export("base", path_of("shown")), 1); /* Before anything is drawn. */
 	cr_assert_null(strchr(words, '['), "%s", words);
 	RUN(0, "export", "base", path_of("unseen"));

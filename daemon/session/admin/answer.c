@@ -190,6 +190,7 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 	case SESS_ASK_SNAPSHOT_REMOVE:
 	case SESS_ASK_EXPORT_OPEN:
 	case SESS_ASK_EXPORT_READ:
+	case SESS_ASK_EXPORT_WAIT:
 	case SESS_ASK_BENCH:
 	default:
 		assert(false); /* It takes its time: ask.c. */

@@ -162,11 +162,13 @@ static void ask_at_shard(struct zi_post *post)
 		return;
 	case SESS_ASK_EXPORT_OPEN:
 	case SESS_ASK_EXPORT_READ:
+	case SESS_ASK_EXPORT_WAIT:
 		sess_answer_export(control->shard, session);
 		return;
 	case SESS_ASK_LOAD_OPEN:
 	case SESS_ASK_LOAD_DESCRIBE:
 	case SESS_ASK_LOAD_PUT:
+	case SESS_ASK_LOAD_WAIT:
 	case SESS_ASK_LOAD_END:
 		sess_answer_import(control->shard, session);
 		return;

@@ -16,8 +16,8 @@
 
 static const char ask_allowed[] =
 	"status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], drain STORE, "
-	"undrain STORE, snapshot create|list|rm|restore, export open|read and "
-	"load open|describe|put|end are answered";
+	"undrain STORE, snapshot create|list|rm|restore, export open|read|wait "
+	"and load open|describe|put|wait|end are answered";
 
 /* The next word of a copy of the command; "" at its end. */
 static char *next_word(char **cursor)
@@ -123,6 +123,11 @@ static int take_read(struct sess_inquiry *inquiry, char **cursor)
 	return r ? err_trace(r) : err_trace(take_u32(cursor, &inquiry->window));
 }
 
+static int take_window(struct sess_inquiry *inquiry, char **cursor)
+{
+	return err_trace(take_u32(cursor, &inquiry->window));
+}
+
 static int take_load_open(struct sess_inquiry *inquiry, char **cursor)
 {
 	int r = take_names(inquiry, next_word(cursor));
@@ -135,10 +140,10 @@ static int take_load_describe(struct sess_inquiry *inquiry, char **cursor)
 	return err_trace(take_u32(cursor, &inquiry->byte_count));
 }
 
-/* "12 00ff00ff00ff00ff" */
+/* "12 0 00ff00ff00ff00ff" */
 static int take_load_put(struct sess_inquiry *inquiry, char **cursor)
 {
-	int r = take_u32(cursor, &inquiry->index);
+	int r = take_read(inquiry, cursor);
 	char *word = next_word(cursor);
 	char *end;
 
@@ -202,9 +207,11 @@ static const struct {
 	{ "snapshot", "list", SESS_ASK_SNAPSHOT_LIST, take_job },
 	{ "export", "open", SESS_ASK_EXPORT_OPEN, take_names_only },
 	{ "export", "read", SESS_ASK_EXPORT_READ, take_read },
+	{ "export", "wait", SESS_ASK_EXPORT_WAIT, take_window },
 	{ "load", "open", SESS_ASK_LOAD_OPEN, take_load_open },
 	{ "load", "describe", SESS_ASK_LOAD_DESCRIBE, take_load_describe },
 	{ "load", "put", SESS_ASK_LOAD_PUT, take_load_put },
+	{ "load", "wait", SESS_ASK_LOAD_WAIT, take_window },
 	{ "load", "end", SESS_ASK_LOAD_END, take_nothing },
 	{ "snapshot", "restore", SESS_ASK_SNAPSHOT_RESTORE, take_restore },
 	{ "snapshot", "rm", SESS_ASK_SNAPSHOT_REMOVE, take_remove },

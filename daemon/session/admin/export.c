@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `export …`: a held snapshot's extents, one after the other, into windows that the client maps
+ * `export …`: a held snapshot's extents, several at once, into windows that the client maps
  * (docs/ADMIN.md). The client writes the files, with its own rights. Floor 6, shard thread, but for
  * sess_export_drop().
  *
- * An export belongs to its connection: it ends with it. Two windows, so that the client writes one
- * out while the other is being filled.
+ * An export belongs to its connection: it ends with it, and with what is being read then. Each
+ * window is for itself:
+ *
+ *            read                the disk            wait
+ *      FREE ──────▶ READING ──────────────▶ HERE ──────────▶ FREE
+ *                      └─ wait: answered when it is here ─────▲
  */
 #include "daemon/session/admin/export.h"
 
@@ -19,28 +23,44 @@
 #include "daemon/session/admin/answer_json.h"
 #include "daemon/session/sess.h"
 
+enum window_state { WINDOW_FREE = 0, WINDOW_READING, WINDOW_HERE };
+
+struct export_window {
+	struct sess_export *export;
+	enum window_state state;
+	bool is_awaited; /* the question that is out is about it */
+	struct zero_read read;
+};
+
 struct sess_export {
 	struct sess *session; /* while a question is out */
 	struct zero_snapshot *held;
-	struct tier_segment *window;
-	uint64_t window_bytes; /* of one */
-	struct zero_read read;
+	struct tier_segment *segment; /* of all windows */
+	uint64_t window_bytes;        /* of one */
+	struct export_window windows[SESS_WINDOWS];
+	uint32_t reading_count;
+	bool is_dropped; /* freed when nothing is being read */
 	struct zi_post post;
 };
 
 static void export_free(struct sess_export *export)
 {
+	assert(!export->reading_count);
 	zero_snapshot_release(export->held);
-	export->window = tier_segment_unref(export->window);
+	export->segment = tier_segment_unref(export->segment);
 	free(export);
 }
 
-static void export_free_posted(struct zi_post *post)
+static void export_drop_posted(struct zi_post *post)
 {
-	export_free(container_of(post, struct sess_export, post));
+	struct sess_export *export = container_of(post, struct sess_export, post);
+
+	export->is_dropped = true;
+	if (!export->reading_count)
+		export_free(export);
 }
 
-/* The connection ends; nothing is out. Context: control thread. */
+/* The connection ends; no question is out. Context: control thread. */
 void sess_export_drop(struct sess *session)
 {
 	struct sess_export *export = session->export;
@@ -48,7 +68,7 @@ void sess_export_drop(struct sess *session)
 	if (!export)
 		return;
 	session->export = NULL;
-	zi_loop_post(session->control->shard_loop, &export->post, export_free_posted);
+	zi_loop_post(session->control->shard_loop, &export->post, export_drop_posted);
 }
 
 /* ---- open ---- */
@@ -140,6 +160,7 @@ static json_t *answer_record(const struct sess_export *export)
 	answer_put(answer, "extents", answer_extents(record));
 	answer_put(answer, "blobs", blobs);
 	answer_number(answer, "window_bytes", export->window_bytes);
+	answer_number(answer, "window_count", SESS_WINDOWS);
 	return answer;
 }
 
@@ -156,12 +177,13 @@ static int make_window(struct sess *session, struct sess_export *export, struct 
 			ZI_MAX(export->window_bytes, record->extents[i].extent.bytes);
 	if (!account)
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for an account"));
-	r = tier_segment_new(shard->ring_tier, account, "zinf-export", 2 * export->window_bytes,
-	                     TIER_PAGES_SMALL, text, &export->window);
+	r = tier_segment_new(shard->ring_tier, account, "zinf-export",
+	                     SESS_WINDOWS * export->window_bytes, TIER_PAGES_COLLAPSED, text,
+	                     &export->segment);
 	if (!r)
-		r = tier_holders_add(shard->holders, session->pid, session->pidfd, export->window);
+		r = tier_holders_add(shard->holders, session->pid, session->pidfd, export->segment);
 	if (!r)
-		r = tier_segment_readonly_fd(export->window, &session->reply_fd);
+		r = tier_segment_readonly_fd(export->segment, &session->reply_fd);
 	return err_trace(r);
 }
 
@@ -197,33 +219,40 @@ static void opened(struct zero_snapshot_op *op)
 	sess_answered(session);
 }
 
-/* ---- read ---- */
+/* ---- read, wait ---- */
 
 /* What could not be read, and where it lies. */
-static int read_failed(const struct sess_export *export, int error, struct zi_text *text)
+static int read_failed(const struct sess_export *export, uint32_t index, int error,
+                       struct zi_text *text)
 {
 	const struct catalog_job *record = zero_snapshot_record(export->held);
-	const struct catalog_extent *extent = &record->extents[export->read.index];
+	const struct catalog_extent *extent = &record->extents[index];
 
-	return zi_text_error(
-		text, error,
-		"job '%s': reading %s of unit '%.60s', subgroup %u, at offset %llu of "
-		"%.60s: %s",
-		record->name, extent->plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
-		record->units[extent->unit].name, extent->subgroup,
-		(unsigned long long)extent->extent.offset_bytes,
-		zero_snapshot_path(export->held, export->read.index), zi_err_name(error));
+	return zi_text_error(text, error,
+	                     "job '%s': reading %s of unit '%.60s', subgroup %u, at offset %llu of "
+	                     "%.60s: %s",
+	                     record->name,
+	                     extent->plane == ZI_PLANE_PARAM ? "parameters" : "optimizer state",
+	                     record->units[extent->unit].name, extent->subgroup,
+	                     (unsigned long long)extent->extent.offset_bytes,
+	                     zero_snapshot_path(export->held, index), zi_err_name(error));
 }
 
-static void answer_read(struct sess_export *export)
+/* The window is the client's; it is free for the next read. */
+static void answer_window(struct export_window *window)
 {
+	const struct sess_export *export = window->export;
 	const struct catalog_job *record = zero_snapshot_record(export->held);
-	const struct catalog_extent *extent = &record->extents[export->read.index];
+	const struct catalog_extent *extent = &record->extents[window->read.index];
 	struct sess_inquiry *inquiry = &export->session->inquiry;
 	json_t *answer, *hashes;
 
-	if (export->read.result) {
-		inquiry->result = read_failed(export, export->read.result, &inquiry->text);
+	assert(window->state == WINDOW_HERE);
+	window->state = WINDOW_FREE;
+	window->is_awaited = false;
+	if (window->read.result) {
+		inquiry->result = read_failed(export, window->read.index, window->read.result,
+		                              &inquiry->text);
 		sess_answered(export->session);
 		return;
 	}
@@ -233,7 +262,7 @@ static void answer_read(struct sess_export *export)
 		(void)json_array_append_new(
 			hashes, json_sprintf("%016llx", (unsigned long long)extent->hashes[i]));
 	answer_put(answer, "hashes", hashes);
-	answer_word(answer, "path", zero_snapshot_path(export->held, export->read.index));
+	answer_word(answer, "path", zero_snapshot_path(export->held, window->read.index));
 	answer_number(answer, "offset_bytes", extent->extent.offset_bytes);
 	inquiry->answer = answer;
 	sess_answered(export->session);
@@ -241,37 +270,93 @@ static void answer_read(struct sess_export *export)
 
 static void read_done(struct zero_read *read)
 {
-	answer_read(container_of(read, struct sess_export, read));
+	struct export_window *window = container_of(read, struct export_window, read);
+	struct sess_export *export = window->export;
+
+	window->state = WINDOW_HERE;
+	export->reading_count--;
+	if (window->is_awaited)
+		answer_window(window);
+	else if (export->is_dropped && !export->reading_count)
+		export_free(export);
 }
 
-static int read_start(struct sess *session, struct sess_inquiry *inquiry)
+static int read_start(struct sess_export *export, struct sess_inquiry *inquiry)
 {
-	struct sess_export *export = session->export;
-	const struct catalog_job *record;
+	const struct catalog_job *record = zero_snapshot_record(export->held);
+	struct export_window *window = &export->windows[inquiry->window];
 	int r;
 
-	if (session->control->shard->is_stopping)
-		return zi_text_error(&inquiry->text, err_origin(-ESHUTDOWN), "%s",
-		                     session->control->shard->stop_reason);
-	if (!export)
+	if (inquiry->index >= record->extent_count || !record->extents[inquiry->index].extent.bytes)
 		return zi_text_error(&inquiry->text, err_origin(-EINVAL),
-		                     "'export read' without 'export open'");
-	record = zero_snapshot_record(export->held);
-	if (inquiry->index >= record->extent_count || inquiry->window > 1 ||
-	    !record->extents[inquiry->index].extent.bytes)
-		return zi_text_error(&inquiry->text, err_origin(-EINVAL),
-		                     "extent %u of %u, window %u of 2: no such, or without bytes",
-		                     inquiry->index, record->extent_count, inquiry->window);
-	export->session = session;
-	export->read = (struct zero_read){
+		                     "extent %u of %u: no such, or without bytes", inquiry->index,
+		                     record->extent_count);
+	if (window->state != WINDOW_FREE)
+		return zi_text_error(&inquiry->text, err_origin(-EBUSY),
+		                     "window %u holds extent %u, which was not waited for",
+		                     inquiry->window, window->read.index);
+	window->export = export;
+	window->read = (struct zero_read){
 		.held = export->held,
 		.index = inquiry->index,
-		.buffer = (char *)export->window->region.base +
+		.buffer = (char *)export->segment->region.base +
 		          inquiry->window * export->window_bytes,
 		.done = read_done,
 	};
-	r = zero_snapshot_read(&export->read);
-	return r ? err_trace(read_failed(export, r, &inquiry->text)) : 0;
+	r = zero_snapshot_read(&window->read);
+	if (r)
+		return err_trace(read_failed(export, inquiry->index, r, &inquiry->text));
+	window->state = WINDOW_READING;
+	export->reading_count++;
+	inquiry->answer = json_object();
+	return 0;
+}
+
+/* 0: answer_window() follows, or has run. */
+static int wait_for(struct sess_export *export, struct sess_inquiry *inquiry)
+{
+	struct export_window *window = &export->windows[inquiry->window];
+
+	if (window->state == WINDOW_FREE)
+		return zi_text_error(&inquiry->text, err_origin(-EINVAL),
+		                     "window %u: nothing is being read into it", inquiry->window);
+	window->is_awaited = true;
+	if (window->state == WINDOW_HERE)
+		answer_window(window);
+	return 0;
+}
+
+/* Whether the question makes sense here. */
+static int window_check(const struct sess *session, struct sess_inquiry *inquiry)
+{
+	const struct sess_shard *shard = session->control->shard;
+
+	if (shard->is_stopping)
+		return zi_text_error(&inquiry->text, err_origin(-ESHUTDOWN), "%s",
+		                     shard->stop_reason);
+	if (!session->export)
+		return zi_text_error(&inquiry->text, err_origin(-EINVAL),
+		                     "an export begins with 'export open'");
+	if (inquiry->window >= SESS_WINDOWS)
+		return zi_text_error(&inquiry->text, err_origin(-EINVAL), "window %u: there are %u",
+		                     inquiry->window, SESS_WINDOWS);
+	return 0;
+}
+
+/* 0: answered, or to be answered. */
+static int ask_window(struct sess *session, struct sess_inquiry *inquiry)
+{
+	int r = window_check(session, inquiry);
+
+	if (r)
+		return err_trace(r);
+	session->export->session = session;
+	if (inquiry->question == SESS_ASK_EXPORT_WAIT)
+		return err_trace(wait_for(session->export, inquiry));
+	r = read_start(session->export, inquiry);
+	if (!r)
+		sess_answered(session);
+	return err_trace(r);
 }
 
 /* Answered by sess_answered(), possibly before this returns. */
@@ -279,6 +364,7 @@ void sess_answer_export(struct sess_shard *shard, struct sess *session)
 {
 	struct sess_inquiry *inquiry = &session->inquiry;
 	struct zero_snapshot_op *op = &inquiry->snapshot_op;
+	int r;
 
 	if (inquiry->question == SESS_ASK_EXPORT_OPEN && !session->export) {
 		*op = (struct zero_snapshot_op){
@@ -292,10 +378,12 @@ void sess_answer_export(struct sess_shard *shard, struct sess *session)
 		return;
 	}
 	if (inquiry->question == SESS_ASK_EXPORT_OPEN)
-		inquiry->result = zi_text_error(&inquiry->text, err_origin(-EBUSY),
-		                                "this connection exports already");
+		r = zi_text_error(&inquiry->text, err_origin(-EBUSY),
+		                  "this connection exports already");
 	else
-		inquiry->result = read_start(session, inquiry);
-	if (inquiry->result)
-		sess_answered(session);
+		r = ask_window(session, inquiry);
+	if (!r)
+		return;
+	inquiry->result = r; /* Nobody else has it while there is no answer. */
+	sess_answered(session);
 }

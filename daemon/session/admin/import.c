@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `load …`: a client describes a snapshot and then sends its extents, one after the other, through
- * a window that it writes (docs/ADMIN.md). It reads the files, with its own rights. Floor 6, shard
+ * `load …`: a client describes a snapshot and then sends its extents, several at once, through
+ * windows that it writes (docs/ADMIN.md). It reads the files, with its own rights. Floor 6, shard
  * thread, but for sess_import_drop().
  *
- *   open ──▶ describe ──▶ put, of each extent ──▶ end
+ *   open ──▶ describe ──▶ put and wait, of each extent ──▶ end
  *
- * What lies in the window may change at any time: it is copied into memory of the daemon's first,
+ * What lies in a window may change at any time: it is copied into memory of the daemon's first,
  * and only the copy is checked, hashed and written. An import belongs to its connection: what has
- * not ended with it is dropped.
+ * not ended with it is dropped, once nothing of it is being written any more.
  */
 #include "daemon/session/admin/import.h"
 
@@ -17,42 +17,56 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
-#include "common/base/checked.h"
 #include "common/base/err.h"
-#include "common/wire/check.h"
 #include "common/wire/import.h"
-#include "daemon/catalog/catalog.h"
 #include "daemon/session/admin/answer_json.h"
+#include "daemon/session/admin/description.h"
 #include "daemon/session/sess.h"
 
 /* The largest extent: state of float32 moments and a remainder. */
 #define EXTENT_BYTES_MAX ((uint64_t)ZI_SUBGROUP_ELEMENTS * 12)
 
+enum window_state { WINDOW_FREE = 0, WINDOW_WRITING, WINDOW_WRITTEN };
+
+struct import_window {
+	struct sess_import *import;
+	enum window_state state;
+	bool is_awaited; /* the question that is out is about it */
+	struct zero_put put;
+};
+
 struct sess_import {
 	struct sess *session; /* while a question is out */
 	char job[ZI_NAME_BYTES], name[ZI_NAME_BYTES];
-	struct tier_segment *window; /* the client's to write */
-	struct tier_segment *copy;   /* the daemon's alone, as large */
-	uint64_t window_bytes;
-	struct zero_import *import; /* NULL: not described */
+	struct tier_segment *segment; /* of all windows, the client's to write */
+	struct tier_segment *copy;    /* the daemon's alone, as large */
+	struct zero_import *import;   /* NULL: not described */
+	struct import_window windows[SESS_WINDOWS];
+	uint32_t writing_count;
+	bool is_dropped; /* freed when nothing is being written */
 	struct zi_post post;
 };
 
 static void import_free(struct sess_import *import)
 {
+	assert(!import->writing_count);
 	if (import->import)
 		zero_import_drop(import->import);
-	import->window = tier_segment_unref(import->window);
+	import->segment = tier_segment_unref(import->segment);
 	import->copy = tier_segment_unref(import->copy);
 	free(import);
 }
 
-static void import_free_posted(struct zi_post *post)
+static void import_drop_posted(struct zi_post *post)
 {
-	import_free(container_of(post, struct sess_import, post));
+	struct sess_import *import = container_of(post, struct sess_import, post);
+
+	import->is_dropped = true;
+	if (!import->writing_count)
+		import_free(import);
 }
 
-/* The connection ends; nothing is out. Context: control thread. */
+/* The connection ends; no question is out. Context: control thread. */
 void sess_import_drop(struct sess *session)
 {
 	struct sess_import *import = session->import;
@@ -60,28 +74,31 @@ void sess_import_drop(struct sess *session)
 	if (!import)
 		return;
 	session->import = NULL;
-	zi_loop_post(session->control->shard_loop, &import->post, import_free_posted);
+	zi_loop_post(session->control->shard_loop, &import->post, import_drop_posted);
 }
 
 /* ---- open ---- */
 
-static int make_windows(struct sess *session, struct sess_import *import, struct zi_text *text)
+/* @byte_count: of the description, which lies across the windows. */
+static int make_windows(struct sess *session, struct sess_import *import, uint64_t byte_count,
+                        struct zi_text *text)
 {
 	struct sess_shard *shard = session->control->shard;
 	struct tier_account *account = zero_account(shard->zero, session->uid);
+	uint64_t bytes = ZI_MAX(SESS_WINDOWS * EXTENT_BYTES_MAX, byte_count);
 	int r;
 
 	if (!account)
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for an account"));
-	r = tier_segment_new(shard->ring_tier, account, "zinf-load", import->window_bytes,
-	                     TIER_PAGES_SMALL, text, &import->window);
+	r = tier_segment_new(shard->ring_tier, account, "zinf-load", bytes, TIER_PAGES_SMALL, text,
+	                     &import->segment);
 	if (!r)
-		r = tier_segment_new(shard->ring_tier, account, "zinf-load-copy",
-		                     import->window_bytes, TIER_PAGES_SMALL, text, &import->copy);
+		r = tier_segment_new(shard->ring_tier, account, "zinf-load-copy", bytes,
+		                     TIER_PAGES_COLLAPSED, text, &import->copy);
 	if (!r)
-		r = tier_holders_add(shard->holders, session->pid, session->pidfd, import->window);
+		r = tier_holders_add(shard->holders, session->pid, session->pidfd, import->segment);
 	if (!r)
-		session->reply_fd = import->window->region.fd;
+		session->reply_fd = import->segment->region.fd;
 	return err_trace(r);
 }
 
@@ -103,168 +120,36 @@ static int open_import(struct sess *session, struct sess_inquiry *inquiry)
 		return err_origin(zi_text_error(&inquiry->text, -ENOMEM, "no memory to load"));
 	(void)zi_copy_name(import->job, sizeof(import->job), inquiry->job); /* As long. */
 	(void)zi_copy_name(import->name, sizeof(import->name), inquiry->name);
-	import->window_bytes = ZI_MAX(EXTENT_BYTES_MAX, (uint64_t)inquiry->byte_count);
-	r = make_windows(session, import, &inquiry->text);
+	r = make_windows(session, import, inquiry->byte_count, &inquiry->text);
 	if (r) {
 		import_free(import);
 		return err_trace(r);
 	}
 	session->import = import;
 	inquiry->answer = json_object();
-	answer_number(inquiry->answer, "window_bytes", import->window_bytes);
+	answer_number(inquiry->answer, "window_bytes", EXTENT_BYTES_MAX);
+	answer_number(inquiry->answer, "window_count", SESS_WINDOWS);
 	return 0;
 }
 
 /* ---- describe ---- */
 
-/* Reads a private copy from its front. */
-struct cursor {
-	const uint8_t *bytes;
-	uint64_t rest_bytes;
-};
-
-/* NULL: there are fewer. */
-static const void *take(struct cursor *cursor, uint64_t byte_count)
-{
-	const void *taken = cursor->bytes;
-
-	if (byte_count > cursor->rest_bytes)
-		return NULL;
-	cursor->bytes += byte_count;
-	cursor->rest_bytes -= byte_count;
-	return taken;
-}
-
-static int cut_short(struct zi_text *text)
-{
-	return err_origin(zi_text_error(text, -EPROTO, "the description ends too early"));
-}
-
-static int read_layout(struct cursor *cursor, const struct zi_import_head *head,
-                       struct catalog_job *record, struct zi_text *text)
-{
-	uint64_t count = (uint64_t)head->unit_count + head->param_count;
-	const struct zi_layout_entry *entries = take(cursor, count * sizeof(*entries));
-
-	if (!entries)
-		return cut_short(text);
-	for (uint64_t i = 0; i < count; i++) {
-		const struct zi_layout_entry *entry = &entries[i];
-		struct catalog_param *param = &record->params[record->param_count];
-		int r = zi_check_layout_entry(entry, text);
-
-		if (r)
-			return err_trace(r);
-		if (entry->kind == ZI_LAYOUT_UNIT && record->unit_count < head->unit_count) {
-			memcpy(record->units[record->unit_count++].name, entry->name,
-			       sizeof(entry->name));
-			continue;
-		}
-		if (entry->kind != ZI_LAYOUT_PARAM || !record->unit_count ||
-		    record->param_count == head->param_count)
-			return err_origin(zi_text_error(text, -EPROTO,
-			                                "entry %llu ('%s') is out of place",
-			                                (unsigned long long)i, entry->name));
-		param->unit = record->unit_count - 1;
-		param->dim_count = entry->dim_count;
-		memcpy(param->name, entry->name, sizeof(param->name));
-		memcpy(param->shape, entry->shape, sizeof(param->shape));
-		record->param_count++;
-	}
-	return 0;
-}
-
-static int read_blobs(struct cursor *cursor, const struct zi_import_head *head,
-                      struct catalog_job *record, struct zi_text *text)
-{
-	uint64_t seen = 0;
-
-	for (uint32_t i = 0; i < head->blob_count; i++) {
-		const struct zi_import_blob *blob = take(cursor, sizeof(*blob));
-		const void *bytes;
-
-		if (!blob || blob->bytes > ZI_BLOB_BYTES || blob->rank >= head->world_size ||
-		    seen >> blob->rank & 1)
-			return err_origin(zi_text_error(text, -EPROTO,
-			                                "blob %u is of no rank, or too large", i));
-		seen |= 1ull << blob->rank;
-		bytes = take(cursor, zi_align_up(blob->bytes, ZI_IMPORT_ALIGN));
-		if (!bytes)
-			return cut_short(text);
-		record->blobs[record->blob_count++] = (struct catalog_blob){
-			.rank = blob->rank, .bytes = bytes, .byte_count = blob->bytes
-		};
-	}
-	if (cursor->rest_bytes)
-		return err_origin(zi_text_error(text, -EPROTO, "%llu bytes after the description",
-		                                (unsigned long long)cursor->rest_bytes));
-	return 0;
-}
-
-static int head_check(const struct zi_import_head *head, uint64_t byte_count, struct zi_text *text)
-{
-	if (head->magic != ZI_IMPORT_MAGIC || head->reserved || head->has_state > 1)
-		return err_origin(
-			zi_text_error(text, -EPROTO, "the description does not begin as one"));
-	if (!head->world_size || head->world_size > ZI_WORLD_MAX ||
-	    head->blob_count > head->world_size)
-		return err_origin(zi_text_error(text, -EPROTO, "%u blobs of %u ranks",
-		                                head->blob_count, head->world_size));
-	/* Before anything is allocated for them. */
-	if (((uint64_t)head->unit_count + head->param_count) * sizeof(struct zi_layout_entry) >
-	    byte_count)
-		return cut_short(text);
-	return 0;
-}
-
-/* @cursor: a private copy, which stays until the record is done with: blobs point into it. */
-static int read_record(struct cursor *cursor, const struct zi_import_head *head,
-                       struct catalog_job *record, struct zi_text *text)
-{
-	int r;
-
-	*record = (struct catalog_job){
-		.world_size = head->world_size,
-		.config = { .param_dtype = head->param_dtype,
-		            .grad_dtype = head->grad_dtype,
-		            .optimizer = head->optimizer,
-		            .schedule = head->schedule,
-		            .durability = ZI_DURABILITY_POWER },
-		.step = head->step,
-		.update_count = head->update_count,
-		.beta1_power = head->beta1_power,
-		.beta2_power = head->beta2_power,
-	};
-	record->units = calloc(head->unit_count + 1ul, sizeof(*record->units));
-	record->params = calloc(head->param_count + 1ul, sizeof(*record->params));
-	record->blobs = calloc(head->blob_count + 1ul, sizeof(*record->blobs));
-	if (!record->units || !record->params || !record->blobs)
-		return err_origin(zi_text_error(text, -ENOMEM, "no memory for a description"));
-	r = read_layout(cursor, head, record, text);
-	return r ? err_trace(r) : err_trace(read_blobs(cursor, head, record, text));
-}
-
 static int describe(struct sess *session, struct sess_inquiry *inquiry)
 {
 	struct sess_import *import = session->import;
-	struct catalog_job record = { 0 };
-	struct cursor cursor = { .rest_bytes = inquiry->byte_count };
-	const struct zi_import_head *head;
+	struct sess_description description = { .has_state = false };
 	int r;
 
 	if (import->import)
 		return err_origin(
 			zi_text_error(&inquiry->text, -EBUSY, "this connection loads already"));
-	if (inquiry->byte_count > import->window_bytes)
-		return cut_short(&inquiry->text);
-	memcpy(import->copy->region.base, import->window->region.base, inquiry->byte_count);
-	cursor.bytes = import->copy->region.base;
-	head = take(&cursor, sizeof(*head));
-	if (!head)
-		return cut_short(&inquiry->text);
-	r = head_check(head, cursor.rest_bytes, &inquiry->text);
-	if (!r)
-		r = read_record(&cursor, head, &record, &inquiry->text);
+	if (inquiry->byte_count > import->segment->region.bytes)
+		return err_origin(zi_text_error(
+			&inquiry->text, -EPROTO, "a description of %u bytes, in windows of %llu",
+			inquiry->byte_count, (unsigned long long)import->segment->region.bytes));
+	memcpy(import->copy->region.base, import->segment->region.base, inquiry->byte_count);
+	r = sess_description_read(&description, import->copy->region.base, inquiry->byte_count,
+	                          &inquiry->text);
 	if (!r)
 		r = zero_import_new(
 			session->control->shard->zero,
@@ -273,13 +158,11 @@ static int describe(struct sess *session, struct sess_inquiry *inquiry)
 				.name = import->name,
 				.uid = session->uid,
 				.is_admin = session->uid == 0 || session->uid == geteuid(),
-				.record = &record,
-				.has_state = head->has_state,
+				.record = &description.record,
+				.has_state = description.has_state,
 			},
 			&inquiry->text, &import->import);
-	free(record.units);
-	free(record.params);
-	free(record.blobs);
+	sess_description_free(&description);
 	if (r)
 		return err_trace(r);
 	inquiry->answer = json_object();
@@ -287,7 +170,7 @@ static int describe(struct sess *session, struct sess_inquiry *inquiry)
 	return 0;
 }
 
-/* ---- put, end ---- */
+/* ---- put, wait, end ---- */
 
 static int put_failed(const struct sess_import *import, uint32_t index, int error,
                       struct zi_text *text)
@@ -300,25 +183,53 @@ static int put_failed(const struct sess_import *import, uint32_t index, int erro
 	                                          : zi_err_name(error));
 }
 
-static void put_done(void *arg, int result, const struct zi_text *text)
+/* What became of it; the window is free for the next put. */
+static void answer_window(struct import_window *window)
 {
-	struct sess_import *import = arg;
+	const struct sess_import *import = window->import;
+	const struct zero_put *put = &window->put;
 	struct sess_inquiry *inquiry = &import->session->inquiry;
 
-	inquiry->result = result;
-	if (text->chars[0])
-		inquiry->text = *text;
-	else if (result)
-		(void)put_failed(import, inquiry->index, result, &inquiry->text);
+	assert(window->state == WINDOW_WRITTEN);
+	window->state = WINDOW_FREE;
+	window->is_awaited = false;
+	inquiry->result = put->result;
+	if (put->text.chars[0])
+		inquiry->text = put->text;
+	else if (put->result)
+		(void)put_failed(import, put->index, put->result, &inquiry->text);
 	else
 		inquiry->answer = json_object();
 	sess_answered(import->session);
 }
 
-/* 0: put_done() follows. */
+static void put_done(struct zero_put *put)
+{
+	struct import_window *window = container_of(put, struct import_window, put);
+	struct sess_import *import = window->import;
+
+	window->state = WINDOW_WRITTEN;
+	import->writing_count--;
+	if (window->is_awaited)
+		answer_window(window);
+	else if (import->is_dropped && !import->writing_count)
+		import_free(import);
+}
+
+static int window_check(struct sess_inquiry *inquiry)
+{
+	if (inquiry->window < SESS_WINDOWS)
+		return 0;
+	return err_origin(zi_text_error(&inquiry->text, -EINVAL, "window %u: there are %u",
+	                                inquiry->window, SESS_WINDOWS));
+}
+
+/* What lies in the window is under way. */
 static int put(struct sess *session, struct sess_inquiry *inquiry)
 {
 	struct sess_import *import = session->import;
+	struct import_window *window = &import->windows[inquiry->window];
+	uint64_t offset_bytes = inquiry->window * EXTENT_BYTES_MAX;
 	uint64_t bytes =
 		import->import ? zero_import_extent_bytes(import->import, inquiry->index) : 0;
 	int r;
@@ -326,15 +237,44 @@ static int put(struct sess *session, struct sess_inquiry *inquiry)
 	if (!bytes)
 		return err_origin(zi_text_error(&inquiry->text, -EINVAL, "extent %u is not awaited",
 		                                inquiry->index));
-	assert(bytes <= import->window_bytes);
-	import->session = session;
-	r = zero_import_write(import->import,
-	                      &(struct zero_put){ .index = inquiry->index,
-	                                          .source = import->window->region.base,
-	                                          .buffer = import->copy->region.base,
-	                                          .digest = inquiry->digest },
-	                      put_done, import);
-	return r ? err_trace(put_failed(import, inquiry->index, r, &inquiry->text)) : 0;
+	if (window->state != WINDOW_FREE)
+		return err_origin(zi_text_error(&inquiry->text, -EBUSY,
+		                                "window %u holds extent %u, which was not waited "
+		                                "for",
+		                                inquiry->window, window->put.index));
+	assert(bytes <= EXTENT_BYTES_MAX);
+	window->import = import;
+	window->put = (struct zero_put){
+		.import = import->import,
+		.index = inquiry->index,
+		.source = (char *)import->segment->region.base + offset_bytes,
+		.buffer = (char *)import->copy->region.base + offset_bytes,
+		.digest = inquiry->digest,
+		.done = put_done,
+	};
+	r = zero_import_write(&window->put);
+	if (r)
+		return err_trace(put_failed(import, inquiry->index, r, &inquiry->text));
+	window->state = WINDOW_WRITING;
+	import->writing_count++;
+	inquiry->answer = json_object();
+	return 0;
+}
+
+/* 0: answer_window() follows, or has run. */
+static int wait_for(struct sess *session, struct sess_inquiry *inquiry)
+{
+	struct import_window *window = &session->import->windows[inquiry->window];
+
+	if (window->state == WINDOW_FREE)
+		return err_origin(zi_text_error(&inquiry->text, -EINVAL,
+		                                "window %u: nothing is being written from it",
+		                                inquiry->window));
+	session->import->session = session;
+	window->is_awaited = true;
+	if (window->state == WINDOW_WRITTEN)
+		answer_window(window);
+	return 0;
 }
 
 static void ended(struct zero_snapshot_op *op)
@@ -362,32 +302,57 @@ static int end(struct sess *session, struct sess_inquiry *inquiry)
 	if (!import->import)
 		return err_origin(zi_text_error(&inquiry->text, -EINVAL,
 		                                "'load end' without 'load describe'"));
+	if (import->writing_count)
+		return err_origin(zi_text_error(&inquiry->text, -EBUSY,
+		                                "%u extents are still being written: 'load end' "
+		                                "comes when all were waited for",
+		                                import->writing_count));
 	*op = (struct zero_snapshot_op){ .done = ended, .uid = session->uid };
 	(void)zi_copy_name(op->job, sizeof(op->job), import->job); /* As long. */
 	zero_import_end(zi_steal(import->import), op);
 	return 0;
 }
 
+/* 0: answered, or to be answered. */
+static int ask_later(struct sess *session, struct sess_inquiry *inquiry)
+{
+	int r;
+
+	if (inquiry->question == SESS_ASK_LOAD_END)
+		return err_trace(end(session, inquiry));
+	r = window_check(inquiry);
+	return r ? err_trace(r) : err_trace(wait_for(session, inquiry));
+}
+
+static int ask_now(struct sess *session, struct sess_inquiry *inquiry)
+{
+	int r;
+
+	if (inquiry->question == SESS_ASK_LOAD_OPEN)
+		return err_trace(open_import(session, inquiry));
+	if (inquiry->question == SESS_ASK_LOAD_DESCRIBE)
+		return err_trace(describe(session, inquiry));
+	r = window_check(inquiry);
+	return r ? err_trace(r) : err_trace(put(session, inquiry));
+}
+
 /* Answered by sess_answered(), possibly before this returns. */
 void sess_answer_import(struct sess_shard *shard, struct sess *session)
 {
 	struct sess_inquiry *inquiry = &session->inquiry;
-	bool is_later = false;
+	bool is_later =
+		inquiry->question == SESS_ASK_LOAD_WAIT || inquiry->question == SESS_ASK_LOAD_END;
+	int r;
 
 	if (shard->is_stopping)
-		inquiry->result = zi_text_error(&inquiry->text, err_origin(-ESHUTDOWN), "%s",
-		                                shard->stop_reason);
-	else if (inquiry->question == SESS_ASK_LOAD_OPEN)
-		inquiry->result = open_import(session, inquiry);
-	else if (!session->import)
-		inquiry->result = zi_text_error(&inquiry->text, err_origin(-EINVAL),
-		                                "'load' begins with 'load open'");
-	else if (inquiry->question == SESS_ASK_LOAD_DESCRIBE)
-		inquiry->result = describe(session, inquiry);
-	else if (inquiry->question == SESS_ASK_LOAD_PUT)
-		is_later = !(inquiry->result = put(session, inquiry));
+		r = zi_text_error(&inquiry->text, err_origin(-ESHUTDOWN), "%s", shard->stop_reason);
+	else if (inquiry->question != SESS_ASK_LOAD_OPEN && !session->import)
+		r = zi_text_error(&inquiry->text, err_origin(-EINVAL),
+		                  "'load' begins with 'load open'");
 	else
-		is_later = !(inquiry->result = end(session, inquiry));
-	if (!is_later)
-		sess_answered(session);
+		r = is_later ? ask_later(session, inquiry) : ask_now(session, inquiry);
+	if (!r && is_later)
+		return;
+	inquiry->result = r; /* Nobody else has it while there is no answer. */
+	sess_answered(session);
 }

@@ -76,15 +76,17 @@ const char *zero_snapshot_path(const struct zero_snapshot *held, uint32_t index)
 static void read_done(struct tier_move *move)
 {
 	struct zero_read *read = container_of(move, struct zero_read, move);
+	struct zero *zero = read->held->zero;
 
-	read->held->zero->snapshot_busy_count--;
-	share_release(&read->held->zero->shares, &read->extent);
+	zero->snapshot_busy_count--;
+	share_release(&zero->shares, &read->extent);
 	read->result = move->result;
-	read->done(read);
+	read->done(read); /* Whoever asked may have gone, and let go of what was held. */
+	zero_drain(zero);
 }
 
 /**
- * zero_snapshot_read() - read one extent
+ * zero_snapshot_read() - read one extent; several may be out
  * @read: filled by the caller
  *
  * Return: 0: `done` will run; an errno of the engine; -ENOMEM. Context: shard thread.

@@ -274,6 +274,7 @@ int zero_import_new(struct zero *zero, const struct zero_import_options *options
 /* See zero.h. */
 void zero_import_drop(struct zero_import *import)
 {
+	assert(!import->put_count);
 	if (import->snapshot)
 		import->snapshot = snapshot_free(import->snapshot);
 	free(import->hashes);

@@ -4,28 +4,18 @@
 
 #include "common/base/types.h"
 #include "daemon/catalog/catalog.h"
-#include "daemon/device/device.h"
-#include "daemon/tier/move.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/zero_private.h"
 
 struct zero_import {
 	struct zero_snapshot *snapshot;
-	uint32_t extent_count;  /* 2 of each subgroup */
-	uint64_t *hashes;       /* of all extents, one after the other */
-	uint32_t *hash_firsts;  /* (extent_count,) */
-	uint64_t *extent_bytes; /* (extent_count,) that are to come; 0: none, or it is here */
+	uint32_t extent_count; /* 2 of each subgroup */
+	uint64_t *hashes;      /* of all extents, one after the other */
+	uint32_t *hash_firsts; /* (extent_count,) */
+	uint64_t
+		*extent_bytes; /* (extent_count,) that are to come; 0: none, or it is here or out */
 	uint32_t missing_count;
-	/* the extent that is out */
-	uint32_t index;
-	const void *source; /* its sender may change it at any time */
-	void *buffer;       /* the copy that counts */
-	uint64_t digest;
-	int error; /* of the device task */
-	struct dev_task task;
-	struct tier_move move;
-	zero_import_fn done;
-	void *arg;
+	uint32_t put_count; /* extents that are out */
 };
 
 /* Bytes of an element. @plane: ZERO_PLANE_PARAM, ZERO_PLANE_STATE. */

@@ -26,29 +26,31 @@ uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t ind
 	return index < import->extent_count ? import->snapshot->extents[index].bytes : 0;
 }
 
-/* It is over, with @result and its words. */
-static void put_over(struct zero_import *import, int result, const struct zi_text *text)
+/* It is over, with @result; its text is written. */
+static void put_over(struct zero_put *put, int result)
 {
+	struct zero_import *import = put->import;
 	struct zero *zero = import->snapshot->zero;
 
 	zero->snapshot_busy_count--;
-	if (!result) {
-		import->extent_bytes[import->index] = 0;
+	if (result)
+		import->extent_bytes[put->index] = import->snapshot->extents[put->index].bytes;
+	else
 		import->missing_count--;
-	}
-	import->done(import->arg, result, text);
+	import->put_count--;
+	put->result = result;
+	put->done(put); /* Whoever sent it may have gone, and the import with it. */
 	zero_drain(zero);
 }
 
 static void written(struct tier_move *move)
 {
-	struct zero_import *import = container_of(move, struct zero_import, move);
-	const struct zero_snapshot *snapshot = import->snapshot;
-	const struct catalog_extent *row = &snapshot->record->extents[import->index];
-	struct zi_text text = { "" };
+	struct zero_put *put = container_of(move, struct zero_put, move);
+	const struct zero_snapshot *snapshot = put->import->snapshot;
+	const struct catalog_extent *row = &snapshot->record->extents[put->index];
 
 	if (move->result)
-		zi_text_set(&text,
+		zi_text_set(&put->text,
 		            "job '%s': writing %s of unit '%.60s', subgroup %u, at offset %llu of "
 		            "%s: %s",
 		            snapshot->job_name,
@@ -56,20 +58,26 @@ static void written(struct tier_move *move)
 		            snapshot->record->units[row->unit].name, row->subgroup,
 		            (unsigned long long)move->offset_bytes, move->member->path,
 		            zi_err_name(move->result));
-	put_over(import, move->result, &text);
+	put_over(put, move->result);
 }
 
-/* Device thread. The copy, and the checksums of its tiles. */
+static uint64_t tile_bytes_of(const struct zero_put *put)
+{
+	return (uint64_t)ZI_TILE_ELEMENTS *
+	       import_plane_width(&put->import->snapshot->record->config, put->index % 2);
+}
+
+/* Device thread; several at once, each at an extent of its own. The copy, and the checksums of its
+ * tiles. */
 static void put_run(struct dev_task *task)
 {
-	struct zero_import *import = container_of(task, struct zero_import, task);
-	const struct catalog_job *record = import->snapshot->record;
-	uint64_t bytes = import->snapshot->extents[import->index].bytes;
-	uint64_t tile_bytes =
-		(uint64_t)ZI_TILE_ELEMENTS * import_plane_width(&record->config, import->index % 2);
-	uint64_t *hashes = import->hashes + import->hash_firsts[import->index];
-	const uint8_t *source = import->source;
-	uint8_t *copy = import->buffer;
+	struct zero_put *put = container_of(task, struct zero_put, task);
+	const struct zero_import *import = put->import;
+	uint64_t bytes = import->snapshot->extents[put->index].bytes;
+	uint64_t tile_bytes = tile_bytes_of(put);
+	uint64_t *hashes = import->hashes + import->hash_firsts[put->index];
+	const uint8_t *source = put->source;
+	uint8_t *copy = put->buffer;
 	uint32_t count = 0;
 
 	/* Tile by tile: it is hashed while it is in the cache. */
@@ -79,64 +87,61 @@ static void put_run(struct dev_task *task)
 		memcpy(copy + first, source + first, tile);
 		hashes[count++] = kern_hash(copy + first, tile);
 	}
-	if (kern_hash(hashes, count * sizeof(*hashes)) != import->digest)
-		import->error = err_origin(-EBADMSG);
+	if (kern_hash(hashes, count * sizeof(*hashes)) != put->digest)
+		put->error = err_origin(-EBADMSG);
 }
 
 static void put_checked(struct dev_task *task)
 {
-	struct zero_import *import = container_of(task, struct zero_import, task);
-	struct zero_snapshot *snapshot = import->snapshot;
-	const struct tier_extent *extent = &snapshot->extents[import->index];
-	struct catalog_extent *row = &snapshot->record->extents[import->index];
+	struct zero_put *put = container_of(task, struct zero_put, task);
+	const struct zero_import *import = put->import;
+	const struct zero_snapshot *snapshot = import->snapshot;
+	const struct tier_extent *extent = &snapshot->extents[put->index];
+	struct catalog_extent *row = &snapshot->record->extents[put->index];
 	struct nvme_engine *engine = snapshot->zero->options.engine;
-	uint64_t tile_bytes = (uint64_t)ZI_TILE_ELEMENTS *
-	                      import_plane_width(&snapshot->record->config, import->index % 2);
-	int r = import->error;
+	uint64_t tile_bytes = tile_bytes_of(put);
+	int r = put->error;
 
 	row->hash_count = (uint32_t)((extent->bytes + tile_bytes - 1) / tile_bytes);
-	row->hashes = import->hashes + import->hash_firsts[import->index];
+	row->hashes = import->hashes + import->hash_firsts[put->index];
 	row->extent =
 		(struct zi_extent){ .offset_bytes = extent->offset_bytes, .bytes = extent->bytes };
 	memcpy(row->store_uuid, extent->member->uuid, sizeof(row->store_uuid));
-	import->move = (struct tier_move){
+	put->move = (struct tier_move){
 		.member = extent->member,
 		.is_write = true,
 		.offset_bytes = extent->offset_bytes,
-		.buffer = import->buffer,
+		.buffer = put->buffer,
 		.bytes = extent->bytes,
 		.done = written,
 	};
 	if (!r)
-		r = tier_move_submit(engine, &import->move);
+		r = tier_move_submit(engine, &put->move);
 	if (r)
-		put_over(import, r, &(struct zi_text){ "" });
+		put_over(put, r);
 	else
 		tier_move_kick(engine);
 }
 
 /* See zero.h. */
-int zero_import_write(struct zero_import *import, const struct zero_put *put, zero_import_fn done,
-                      void *arg)
+int zero_import_write(struct zero_put *put)
 {
+	struct zero_import *import = put->import;
 	struct zero *zero = import->snapshot->zero;
 
 	assert(put->index < import->extent_count);
 	assert(import->snapshot->extents[put->index].bytes);
 	if (!import->extent_bytes[put->index])
 		return err_origin(-EALREADY);
-	import->index = put->index;
-	import->source = put->source;
-	import->buffer = put->buffer;
-	import->digest = put->digest;
-	import->error = 0;
-	import->done = done;
-	import->arg = arg;
-	import->task = (struct dev_task){ .run = put_run,
-		                          .done = put_checked,
-		                          .loop = zero->options.loop };
+	import->extent_bytes[put->index] = 0;
+	import->put_count++;
+	put->error = 0;
+	put->text.chars[0] = '\0';
+	put->task = (struct dev_task){ .run = put_run,
+		                       .done = put_checked,
+		                       .loop = zero->options.loop };
 	zero->snapshot_busy_count++;
-	dev_submit(zero->options.devices[0], &import->task);
+	dev_submit(zero->options.devices[0], &put->task);
 	return 0;
 }
 
@@ -165,6 +170,7 @@ void zero_import_end(struct zero_import *import, struct zero_snapshot_op *op)
 	struct catalog_job *record = NULL;
 	int r = 0;
 
+	assert(!import->put_count);
 	zi_list_init(&op->link);
 	if (zero->is_stopping)
 		r = zi_text_error(&op->text, err_origin(-ESHUTDOWN), "the daemon is stopping");

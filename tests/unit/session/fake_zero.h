@@ -18,6 +18,7 @@
 
 #define FAKE_RANKS_MAX 64u
 #define FAKE_OPS_MAX   1024u
+#define FAKE_MOVES_MAX 8u
 
 struct zero_rank {
 	struct zero_attach attach;
@@ -46,9 +47,17 @@ struct zero {
 	uint64_t blob_bytes;
 	struct zi_step_options options; /* of the last STEP_BEGIN */
 	char seen_blob[64];             /* of the last STEP */
+	/* Of exports and imports. */
+	bool moves; /* extents are taken, and under way until fake_read_done(), fake_put_done() */
+	struct zero_read *reads[FAKE_MOVES_MAX];
+	struct zero_put *puts[FAKE_MOVES_MAX];
+	uint32_t read_count, put_count; /* taken */
+	uint32_t release_count, drop_count;
 };
 
 static struct zero fake;
+
+#include "tests/unit/session/fake_moves.h"
 
 static inline void fake_init(struct tier *tier)
 {
@@ -174,95 +183,6 @@ void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op)
 {
 	(void)zero;
 	fake_snapshot(op);
-}
-
-/* Job 'held' has one extent, which the engine does not take. */
-static struct catalog_unit fake_unit = { .name = "h.0" };
-static struct catalog_extent fake_extent = {
-	.plane = ZI_PLANE_STATE,
-	.subgroup = 3,
-	.extent = { .offset_bytes = 8192, .bytes = 4096 },
-};
-static const struct catalog_job fake_record = {
-	.name = "held",
-	.unit_count = 1,
-	.units = &fake_unit,
-	.extent_count = 1,
-	.extents = &fake_extent,
-};
-
-void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
-{
-	(void)zero;
-	op->result = strcmp(op->job, "held") == 0 ? 0 : -ENOENT;
-	if (op->result)
-		zi_text_set(&op->text, "nothing to hold");
-	else
-		op->held = (struct zero_snapshot *)&fake; /* Never looked into. */
-	op->done(op);
-}
-
-void zero_snapshot_release(struct zero_snapshot *held)
-{
-	cr_assert_eq((void *)held, (void *)&fake);
-}
-
-const struct catalog_job *zero_snapshot_record(const struct zero_snapshot *held)
-{
-	(void)held;
-	return &fake_record;
-}
-
-int zero_snapshot_read(struct zero_read *read)
-{
-	(void)read;
-	return -EINVAL;
-}
-
-const char *zero_snapshot_path(const struct zero_snapshot *held, uint32_t index)
-{
-	(void)held;
-	(void)index;
-	return "/disk/store";
-}
-
-int zero_import_new(struct zero *zero, const struct zero_import_options *options,
-                    struct zi_text *text, struct zero_import **ret_import)
-{
-	(void)zero;
-	(void)ret_import;
-	return zi_text_error(text, -ENOSPC, "fake has no room for %u parameters of '%s'",
-	                     options->record->param_count, options->job);
-}
-
-uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t index)
-{
-	(void)import;
-	(void)index;
-	return 0;
-}
-
-int zero_import_write(struct zero_import *import, const struct zero_put *put, zero_import_fn done,
-                      void *arg)
-{
-	(void)import;
-	(void)put;
-	(void)done;
-	(void)arg;
-	return -EIO;
-}
-
-void zero_import_end(struct zero_import *import, struct zero_snapshot_op *op)
-{
-	(void)import;
-	(void)op;
-	cr_assert(false, "nothing was imported");
-}
-
-void zero_import_drop(struct zero_import *import)
-{
-	(void)import;
-	cr_assert(false, "nothing was imported");
 }
 
 void zero_snapshot_each(struct zero *zero, const char *job,

@@ -17,19 +17,19 @@ static struct kept kept;
 static struct zi_job_config config;
 static struct zero_import *import;
 
-struct answer {
-	int result;
+/* An extent under way. */
+struct sent {
+	struct zero_put put;
 	bool is_done;
 };
 
-static void put_done(void *arg, int result, const struct zi_text *text)
+static void put_done(struct zero_put *put)
 {
-	struct answer *answer = arg;
+	struct sent *sent = container_of(put, struct sent, put);
 
-	(void)text;
-	cr_assert(!answer->is_done, "once");
-	cr_assert_str_eq(text->chars, "", "no write failed");
-	*answer = (struct answer){ .result = result, .is_done = true };
+	cr_assert(!sent->is_done, "once");
+	cr_assert_str_eq(put->text.chars, "", "no write failed");
+	sent->is_done = true;
 }
 
 static const struct zero_snapshot *source(void)
@@ -67,30 +67,45 @@ static void end(void)
 	node_deinit(&node);
 }
 
-/* Extent @index of the source, with @wrong added to its digest. */
-static int send_one(uint32_t index, uint64_t wrong)
+/* Extent @index of the source, with @wrong added to its digest. Return: what the call said. */
+static int begin_one(struct sent *sent, uint32_t index, uint64_t wrong)
 {
 	const struct catalog_extent *row = &source()->record->extents[index];
 	uint64_t bytes = zero_import_extent_bytes(import, index);
-	struct zero_put one = { .index = index, .source = malloc(bytes) };
 	int fd = open(node.store_path, O_RDONLY | O_CLOEXEC);
-	struct answer answer = { .is_done = false };
 	int r;
 
+	*sent = (struct sent){ .put = { .import = import,
+		                        .index = index,
+		                        .source = malloc(bytes),
+		                        .buffer = aligned_alloc(4096, bytes),
+		                        .done = put_done } };
 	cr_assert_eq(bytes, row->extent.bytes);
-	cr_assert_eq(
-		pread(fd, (void *)(uintptr_t)one.source, bytes, (off_t)row->extent.offset_bytes),
-		(ssize_t)bytes);
+	cr_assert_eq(pread(fd, (void *)(uintptr_t)sent->put.source, bytes,
+	                   (off_t)row->extent.offset_bytes),
+	             (ssize_t)bytes);
 	(void)zi_close(fd);
-	one.buffer = aligned_alloc(4096, bytes);
-	one.digest = kern_hash(row->hashes, row->hash_count * sizeof(row->hashes[0])) + wrong;
-	r = zero_import_write(import, &one, put_done, &answer);
-	cr_assert(!answer.is_done, "never before this returns");
-	while (!r && !answer.is_done)
+	sent->put.digest = kern_hash(row->hashes, row->hash_count * sizeof(row->hashes[0])) + wrong;
+	r = zero_import_write(&sent->put);
+	cr_assert(!sent->is_done, "never before this returns");
+	return r;
+}
+
+static int wait_one(struct sent *sent, int begun)
+{
+	while (!begun && !sent->is_done)
 		node_turn(&node);
-	free((void *)(uintptr_t)one.source);
-	free(one.buffer);
-	return r ? r : answer.result;
+	free((void *)(uintptr_t)sent->put.source);
+	free(sent->put.buffer);
+	return begun ? begun : sent->put.result;
+}
+
+static int send_one(uint32_t index, uint64_t wrong)
+{
+	struct sent sent;
+	int r = begin_one(&sent, index, wrong);
+
+	return wait_one(&sent, r);
 }
 
 Test(zero_import, what_is_whole_and_right_becomes_a_snapshot)
@@ -115,6 +130,30 @@ Test(zero_import, what_is_whole_and_right_becomes_a_snapshot)
 	cr_assert_eq(model_materialize(others, 1), 0, "%s", others[0].text.chars);
 	cr_assert(plain_equals(&plain, &others[0]));
 	actor_leave(&others[0], true);
+	end();
+}
+
+/* Three at once: the second is not what it says, and comes again; none is taken twice. */
+Test(zero_import, several_are_under_way_and_each_has_its_own_answer)
+{
+	struct sent sent[3], again;
+	uint32_t count;
+
+	begin();
+	count = source()->record->extent_count;
+	cr_assert_geq(count, 3);
+	for (uint32_t i = 0; i < 3; i++)
+		cr_assert_eq(begin_one(&sent[i], i, i == 1), 0);
+	cr_assert_eq(wait_one(&again, begin_one(&again, 2, 0)), -EALREADY, "it is under way");
+	for (uint32_t i = 3; i-- > 0;)
+		cr_assert_eq(wait_one(&sent[i], 0), i == 1 ? -EBADMSG : 0, "extent %u", i);
+	for (uint32_t i = 0; i < count; i++)
+		cr_assert_eq(send_one(i, 0), i == 0 || i == 2 ? -EALREADY : 0, "extent %u", i);
+	cr_assert_eq(zi_copy_name(kept.op.name, sizeof(kept.op.name), "b"), 0);
+	kept.is_done = false;
+	zero_import_end(import, &kept.op);
+	cr_assert_eq(kept_wait(&node, &kept), 0, "%s", kept.op.text.chars);
+	node_check_space(&node);
 	end();
 }
 

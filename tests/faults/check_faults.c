@@ -272,7 +272,8 @@ int main(int count, char **words)
 	for (size_t i = 0; i < KIND_COUNT && is_right; i++)
 		is_right = sweep(&test, i);
 	is_right = is_right && faults_check_ways(&test) && faults_check_flushes(&test) &&
-	           check_lasting_faults(&test) && faults_check_rest(&test);
+	           faults_check_stripe(&test) && check_lasting_faults(&test) &&
+	           faults_check_rest(&test);
 	if (is_right)
 		is_right = harness_stop(&test.harness) == 0;
 	else

@@ -12,10 +12,11 @@ struct test {
 	uint32_t stride;
 	enum zinf_durability durability; /* of its jobs */
 	struct harness harness;
-	bool is_memory;       /* the victim's state is in memory */
-	bool is_again;        /* a way is walked once more, from wherever the victim stands */
-	bool is_pool;         /* the victim's parameters are on NVMe */
-	uint64_t first_bytes; /* where the victim's extents begin */
+	bool is_memory;           /* the victim's state is in memory */
+	bool is_again;            /* a way is walked once more, from wherever the victim stands */
+	uint32_t commit_interval; /* the victim's; 0: every step */
+	bool is_pool;             /* the victim's parameters are on NVMe */
+	uint64_t first_bytes;     /* where the victim's extents begin */
 	uint32_t site_counts[2];
 	uint32_t way_sites;   /* of ways.c, all together */
 	uint32_t flush_sites; /* of flush.c */
@@ -49,6 +50,11 @@ bool faults_check_ways(struct test *test);
 
 /* Each flush in turn fails, stalls, or is the last thing that zinfd does. */
 bool faults_check_flushes(struct test *test);
+
+/* ---- stripe.c ---- */
+
+/* A fault at each block of a job whose tier has two paths: in a harness of its own. */
+bool faults_check_stripe(struct test *test);
 
 /* ---- rest.c ---- */
 

@@ -46,6 +46,7 @@ struct trainer_settings faults_settings(const struct test *test, const char *job
 	settings.options.param_dtype = settings.options.grad_dtype = ZINF_BF16;
 	settings.options.offload_optimizer = test->is_memory ? ZINF_OFFLOAD_CPU : ZINF_OFFLOAD_NVME;
 	settings.options.durability = test->durability;
+	settings.options.commit_interval = test->commit_interval;
 	settings.options.staging_bytes = test->is_pool ? 10 << 20 : 8 << 20;
 	if (test->is_pool) {
 		/* Of its largest unit, and no more. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ways to a store beside those of a plain step (faults.h): a pool of parameters, a snapshot of
- * state in memory, a job that begins with a snapshot, export, import, tensors. Each is walked with
- * an error at its n-th read or write, for n from 1 until it passes through, and once more on a
- * sound disk, where it must succeed.
+ * The ways to a store beside those of a plain step (faults.h): a pool of parameters, steps between
+ * commits, a snapshot of state in memory, a job that begins with a snapshot, export, import,
+ * tensors. Each is walked with an error at its n-th read or write, for n from 1 until it passes
+ * through, and once more on a sound disk, where it must succeed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -47,6 +47,21 @@ static int walk_pool(struct test *test, char *text)
 	test->is_pool = true;
 	r = test->is_again ? faults_train(test, 3, false, &report)
 	                   : faults_train_all(test, &report);
+	return ended(test, text, r, &report);
+}
+
+/* Two steps that no catalog names, which the end of the group commits; then three more. */
+static int walk_interval(struct test *test, char *text)
+{
+	struct trainer_report report = { .result = 0 };
+	int r = 0;
+
+	test->commit_interval = 3;
+	if (!test->is_again)
+		r = faults_train(test, 2, false, &report);
+	if (!r)
+		r = faults_train(test, 5, false, &report);
+	test->commit_interval = 0;
 	return ended(test, text, r, &report);
 }
 
@@ -224,6 +239,7 @@ static int walk_tensors(struct test *test, char *text)
 
 static const struct way ways[] = {
 	{ "a pool of parameters", walk_pool, true, true },
+	{ "steps that are not committed", walk_interval, true, true },
 	{ "a snapshot of state in memory", walk_snapshot, true, false },
 	{ "a job that begins with a snapshot", walk_load, true, true },
 	{ "export", walk_export, false, true },

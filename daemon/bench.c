@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/tier/member.h"
+#include "daemon/tier/stripe.h"
 #include "daemon/tier/tune.h"
 #include "daemon/zero/zero.h"
 
@@ -79,6 +80,8 @@ static void bench_measured(void *arg, const struct nvme_tune_report *report)
 	r = nvme_engine_tune(bench->daemon->shard.engine, bench->store, &tuning);
 	assert(r == 0); /* Registered, and within the engine's limits. */
 	(void)r;
+	/* What is shown need not wait for the next step. */
+	tier_stripe_weigh(daemon_find_member(bench->daemon, bench->store->name)->tier);
 	log_info("Store '%s' reads %s/s in blocks of %s, %u at once; writes %s/s in blocks of %s, "
 	         "%u at once",
 	         bench->store->name, zi_format_bytes(report->chosen.read_bytes_per_s).chars,

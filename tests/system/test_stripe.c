@@ -181,6 +181,31 @@ Test(stripe, drained_path_ends_empty_and_is_used_again_when_told)
 	stop();
 }
 
+static double share_of(const char *name)
+{
+	json_t *member = path(name);
+	double share = json_real_value(json_object_get(member, "share"));
+
+	json_decref(member);
+	return share;
+}
+
+Test(stripe, what_a_bench_finds_weighs_at_once)
+{
+	/* The injector holds it to 4 MB/s: that far behind a disk is no matter of timing. */
+	start("backend = faulty:path=second,bytes_per_s=4000000\n");
+	cr_assert_eq(share_of("second"), 0.5, "never measured");
+	for (int i = 0; i < 2; i++) {
+		const char *const arguments[] = { "--seconds",           "1", "bench", "nvme",
+			                          i ? "second" : "disk", NULL };
+
+		cr_assert_eq(harness_zctl(harness.socket_path, arguments, words, sizeof(words)), 0,
+		             "%s", words);
+	}
+	cr_assert_lt(share_of("second"), 0.4, "%.3f", share_of("second"));
+	stop();
+}
+
 /* Until nothing lies there. */
 static void await_empty(const char *name)
 {

@@ -21,7 +21,7 @@ uint64_t adam_state_tile_bytes(const struct adam_case *kind)
 	return ZI_TILE_ELEMENTS * (uint64_t)zi_state_element_bytes(ZI_OPTIMIZER_ADAMW, kind->dtype);
 }
 
-void adam_tile(const struct adam_work *work, uint64_t tile)
+void adam_tile(const struct adam_work *work, uint64_t tile, struct kern_optim_hashes *ret_hashes)
 {
 	bool is_bf16 = work->kind->dtype == ZI_DTYPE_BF16;
 	uint64_t offset = adam_plane_offset(work, tile);
@@ -42,14 +42,17 @@ void adam_tile(const struct adam_work *work, uint64_t tile)
 		.grad_dtype = work->kind->dtype,
 	};
 
-	kern_optim_step(&run, &work->scalars);
+	if (ret_hashes)
+		kern_optim_step_hashed(&run, &work->scalars, ret_hashes);
+	else
+		kern_optim_step(&run, &work->scalars);
 }
 
 void adam_member(void *arg, unsigned member, unsigned member_count)
 {
 	for (uint64_t tile = adam_share(ADAM_TILES, member, member_count);
 	     tile < adam_share(ADAM_TILES, member + 1, member_count); tile++)
-		adam_tile(arg, tile);
+		adam_tile(arg, tile, NULL);
 }
 
 /* Ordinary numbers everywhere: denormals and infinities would time something else. */

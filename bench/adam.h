@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "common/base/types.h"
-#include "kernels/optim.h"
+#include "kernels/optim_hashed.h"
 
 #define ADAM_ELEMENTS  (64ull << 20) /* 1 GiB of training state and more */
 #define ADAM_TILES     (ADAM_ELEMENTS / ZI_TILE_ELEMENTS)
@@ -51,8 +51,8 @@ static inline uint64_t adam_plane_offset(const struct adam_work *work, uint64_t 
 {
 	return tile * ZI_TILE_ELEMENTS * zi_dtype_bytes(work->kind->dtype);
 }
-/* One tile, as the daemon runs it. */
-void adam_tile(const struct adam_work *work, uint64_t tile);
+/* One tile, as the daemon runs it; with its checksums, unless @ret_hashes is NULL. */
+void adam_tile(const struct adam_work *work, uint64_t tile, struct kern_optim_hashes *ret_hashes);
 /* team_fn: the step, and ordinary numbers everywhere. @arg: struct adam_work. */
 void adam_member(void *arg, unsigned member, unsigned member_count);
 void adam_fill_member(void *arg, unsigned member, unsigned member_count);

@@ -6,8 +6,8 @@
  *
  *   plain      N gradients → sum → unscale → AdamW → bf16 and remainder: 28 B (N = 2)
  *   clipping   a pass that sums and takes the norm, then the step on the sum: + 2N + 2 B
- *   checksums  each tile of state verified before, tiles of state and parameters hashed after, in
- *              the cache: no bytes more
+ *   checksums  the same pass also hashes each tile of state as it was, which is compared, and tiles
+ *              of state and parameters as they are now: no bytes more
  *   sweeps     DeepSpeed's step beside a GPU (stage 3, CPU Adam): gradients in fp32 are unscaled in
  *              place, Adam in fp32, the parameter narrowed to bf16: 8 + 28 + 6 B. Rebuilt from our
  *              kernels, so what is compared is the order of work, not the arithmetic. Both sides
@@ -102,10 +102,13 @@ static void hash_tile(struct fused *fused, uint64_t tile)
 {
 	const struct adam_work *work = &fused->work;
 
-	fused->state_hashes[tile] =
-		kern_hash(adam_state_tile(work, tile), adam_state_tile_bytes(work->kind));
-	fused->param_hashes[tile] = kern_hash(work->param + adam_plane_offset(work, tile),
-	                                      ZI_TILE_ELEMENTS * zi_dtype_bytes(work->kind->dtype));
+	uint64_t state_bytes = adam_state_tile_bytes(work->kind);
+	uint32_t width = zi_dtype_bytes(work->kind->dtype);
+
+	fused->state_hashes[tile] = kern_hash_tile(adam_state_tile(work, tile), state_bytes,
+	                                           (uint32_t)(state_bytes / ZI_TILE_ELEMENTS));
+	fused->param_hashes[tile] = kern_hash_tile(work->param + adam_plane_offset(work, tile),
+	                                           (uint64_t)ZI_TILE_ELEMENTS * width, width);
 }
 
 static void hash_member(void *arg, unsigned member, unsigned member_count)
@@ -122,11 +125,13 @@ static void checked_member(void *arg, unsigned member, unsigned member_count)
 
 	for (uint64_t tile = adam_share(ADAM_TILES, member, member_count);
 	     tile < adam_share(ADAM_TILES, member + 1, member_count); tile++) {
-		if (kern_hash(adam_state_tile(work, tile), adam_state_tile_bytes(work->kind)) !=
-		    fused->state_hashes[tile])
+		struct kern_optim_hashes hashes;
+
+		adam_tile(work, tile, &hashes);
+		if (hashes.state_before != fused->state_hashes[tile])
 			fused->is_damaged = true;
-		adam_tile(work, tile);
-		hash_tile(fused, tile);
+		fused->state_hashes[tile] = hashes.state;
+		fused->param_hashes[tile] = hashes.param;
 	}
 }
 

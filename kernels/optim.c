@@ -4,6 +4,7 @@
  */
 #include "kernels/optim.h"
 #include "common/base/assert.h"
+#include "kernels/optim_hashed.h"
 #include "kernels/table.h"
 
 /**
@@ -61,5 +62,29 @@ void kern_optim_step(const struct kern_optim_run *run, const struct kern_optim_s
 
 	kern_env_enter(&saved);
 	table->optim_step(run, scalars);
+	kern_env_leave(&saved);
+}
+
+/**
+ * kern_optim_step_hashed() - kern_optim_step(), and the checksums of both its sides
+ * @run: a whole tile, or the last one of a subgroup: what its checksums are kept of; no param_copy
+ * @scalars: of this step
+ * @ret_hashes: written; each is what kern_hash_tile() gives
+ *
+ * The step is made whatever the state was: the caller compares state_before with what it was told,
+ * and throws away all that the run points to when it differs. Context: any thread.
+ */
+void kern_optim_step_hashed(const struct kern_optim_run *run,
+                            const struct kern_optim_scalars *scalars,
+                            struct kern_optim_hashes *ret_hashes)
+{
+	const struct kern_table *table = kern_table();
+	kern_env saved;
+
+	run_check(run, scalars);
+	assert(!run->param_copy);
+
+	kern_env_enter(&saved);
+	table->optim_step_hashed(run, scalars, ret_hashes);
 	kern_env_leave(&saved);
 }

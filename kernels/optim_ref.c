@@ -6,6 +6,7 @@
  * so the element-wise part means the same under -ffp-contract=fast and -mfma as well.
  */
 #include "kernels/optim.h"
+#include "kernels/optim_apart.h"
 #include "kernels/table.h"
 #include "kernels/tree.h"
 
@@ -111,4 +112,12 @@ void kern_optim_step_ref(const struct kern_optim_run *run, const struct kern_opt
 			p = adam_element(scalars, p, g, &run->exp_avg[i], &run->exp_avg_sq[i]);
 		param_store(run, i, p);
 	}
+}
+
+/* kern_optim_step_hashed() of this table: one after the other. */
+void kern_optim_step_hashed_ref(const struct kern_optim_run *run,
+                                const struct kern_optim_scalars *scalars,
+                                struct kern_optim_hashes *ret_hashes)
+{
+	optim_apart(run, scalars, kern_optim_step_ref, kern_hash_ref, ret_hashes);
 }

@@ -13,8 +13,9 @@
 
 #include "common/base/types.h"
 #include "kernels/cast.h"
+#include "kernels/hash.h"
 #include "kernels/kernels.h"
-#include "kernels/optim.h"
+#include "kernels/optim_hashed.h"
 #include "kernels/reduce.h"
 
 #ifdef __FAST_MATH__
@@ -43,6 +44,9 @@ struct kern_table {
 	                    float unscale, enum zi_dtype dtype);
 	void (*optim_step)(const struct kern_optim_run *run,
 	                   const struct kern_optim_scalars *scalars);
+	void (*optim_step_hashed)(const struct kern_optim_run *run,
+	                          const struct kern_optim_scalars *scalars,
+	                          struct kern_optim_hashes *ret_hashes);
 	uint64_t (*hash)(const void *data, uint64_t bytes);
 };
 
@@ -78,6 +82,9 @@ int kern_isa_force_on(enum kern_isa isa, enum kern_isa hardware);
 	                            uint64_t element_count, float unscale, enum zi_dtype dtype);   \
 	void kern_optim_step_##isa(const struct kern_optim_run *run,                               \
 	                           const struct kern_optim_scalars *scalars);                      \
+	void kern_optim_step_hashed_##isa(const struct kern_optim_run *run,                        \
+	                                  const struct kern_optim_scalars *scalars,                \
+	                                  struct kern_optim_hashes *ret_hashes);                   \
 	uint64_t kern_hash_##isa(const void *data, uint64_t bytes)
 
 KERN_DECLARE(ref);

@@ -121,6 +121,7 @@ static int verify(const struct export *export, const json_t *answer, const uint8
 {
 	uint64_t total =
 		zi_geometry_subgroup_elements(export->model.units[unit].padded_count, subgroup);
+	uint32_t width = (uint32_t)model_extent_bytes(&export->model, 1, plane);
 	const json_t *hashes = json_object_get(answer, "hashes");
 	size_t tile = 0;
 
@@ -131,8 +132,9 @@ static int verify(const struct export *export, const json_t *answer, const uint8
 		const char *word = json_string_value(json_array_get(hashes, tile));
 		char got[20];
 
-		(void)snprintf(got, sizeof got, "%016llx",
-		               (unsigned long long)kern_hash(bytes + begin, byte_count));
+		(void)snprintf(
+			got, sizeof got, "%016llx",
+			(unsigned long long)kern_hash_tile(bytes + begin, byte_count, width));
 		if (word && !strcmp(word, got))
 			continue;
 		zctl_complain("job '%s': %s of unit '%s', subgroup %u, is damaged: %llu bytes at "

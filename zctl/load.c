@@ -262,7 +262,8 @@ int load_put(struct load *load, const struct model *model, uint32_t unit, uint32
 	if (zctl_is_cancelled())
 		return refuse("cancelled");
 	for (uint64_t first = 0; first < bytes; first += tile_bytes)
-		hashes[count++] = kern_hash(source + first, ZI_MIN(tile_bytes, bytes - first));
+		hashes[count++] = kern_hash_tile(source + first, ZI_MIN(tile_bytes, bytes - first),
+		                                 (uint32_t)(tile_bytes / ZI_TILE_ELEMENTS));
 	(void)snprintf(command, sizeof command, "load put %u %u %016llx",
 	               2 * (model->units[unit].subgroup_first + subgroup) +
 	                       (plane == ZI_PLANE_STATE),

@@ -130,7 +130,8 @@ static int check_meta(struct catalog *catalog, struct zi_text *text)
 		return err_origin(zi_text_error(
 			text, -EPROTONOSUPPORT,
 			"%s has version %lld, this zinfd reads and writes version %u: use the "
-			"zinfd that made it, or move it away",
+			"zinfd that made it (what `zctl export` writes there, `zctl load` reads "
+			"here), or move it away",
 			catalog->path, (long long)version, CATALOG_VERSION));
 	return 0;
 }

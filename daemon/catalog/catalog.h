@@ -20,7 +20,7 @@
 
 struct catalog;
 
-#define CATALOG_VERSION 2u
+#define CATALOG_VERSION 3u
 /* Starts of a job whose names are remembered, the newest ones: who still carries an older name was
  * fenced long ago. 64 KiB of names a job. */
 #define CATALOG_INCARNATIONS_MAX 1024u

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables of the catalog, version 2, and its kept statements. Floor 2.
+ * The tables of the catalog, version 3, and its kept statements. Floor 2.
  *
  * A change here is a change of CATALOG_VERSION. Tables are STRICT, so that quick_check also finds a
  * value of the wrong type. Words that are uint64_t in C are stored as the int64_t of the same bits.

@@ -114,7 +114,7 @@ struct zero_evacuee {
 	struct zero *zero;           /* NULL: free */
 	struct tier_extent from, to; /* held by it, and its own */
 	uint32_t plane;
-	uint64_t tile_bytes;
+	uint32_t element_bytes;
 	uint32_t hash_count;
 	uint64_t hashes[ZI_SUBGROUP_ELEMENTS / ZI_TILE_ELEMENTS];
 	void *slot;

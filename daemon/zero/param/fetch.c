@@ -73,8 +73,9 @@ static int tile_check(struct zero_fetch *fetch, uint32_t index, const char *byte
 {
 	const struct zero_job *job = fetch->load->job;
 	uint64_t begin = fetch->move.offset_bytes + (uint64_t)(bytes - (char *)fetch->target);
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 
-	if (kern_hash(bytes, count) == fetch->hashes[index])
+	if (kern_hash_tile(bytes, count, width) == fetch->hashes[index])
 		return 0;
 	return err_origin(zi_text_error(
 		&fetch->text, -EBADMSG,

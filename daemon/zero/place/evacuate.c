@@ -191,10 +191,10 @@ void evacuate_evacuee_over(struct zero_evacuee *evacuee)
 
 /* What an evacuee begins with; all of it is copied, since its owner may go. */
 static void evacuee_fill(struct zero_evacuee *evacuee, const struct tier_extent *extent,
-                         uint64_t element_bytes, const uint64_t *hashes, uint32_t hash_count)
+                         uint32_t element_bytes, const uint64_t *hashes, uint32_t hash_count)
 {
 	evacuee->from = *extent;
-	evacuee->tile_bytes = ZI_TILE_ELEMENTS * element_bytes;
+	evacuee->element_bytes = element_bytes;
 	evacuee->hash_count = hash_count;
 	assert(hash_count <= ZI_COUNT_OF(evacuee->hashes));
 	memcpy(evacuee->hashes, hashes, hash_count * sizeof(hashes[0]));
@@ -219,7 +219,7 @@ static bool next_of_job(struct zero_evacuation *evacuation, struct zero_evacuee 
 		if (!is_leaving(&place->extent))
 			continue;
 		evacuee_fill(ret_evacuee, &place->extent,
-		             place->extent.bytes / subgroup->element_count,
+		             (uint32_t)(place->extent.bytes / subgroup->element_count),
 		             &job->hashes[plane][place->hash_index][subgroup->tile_first],
 		             subgroup->tile_count);
 		ret_evacuee->plane = plane;

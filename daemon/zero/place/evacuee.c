@@ -59,12 +59,14 @@ static int evacuee_move(struct zero_evacuee *evacuee, bool is_write,
 static void evacuee_run(struct dev_task *task)
 {
 	struct zero_evacuee *evacuee = container_of(task, struct zero_evacuee, task);
+	uint64_t tile_bytes = (uint64_t)ZI_TILE_ELEMENTS * evacuee->element_bytes;
 	uint64_t first = 0;
 
 	for (uint32_t i = 0; i < evacuee->hash_count && !evacuee->error; i++) {
-		uint64_t bytes = ZI_MIN(evacuee->tile_bytes, evacuee->from.bytes - first);
+		uint64_t bytes = ZI_MIN(tile_bytes, evacuee->from.bytes - first);
 
-		if (kern_hash((char *)evacuee->slot + first, bytes) != evacuee->hashes[i])
+		if (kern_hash_tile((char *)evacuee->slot + first, bytes, evacuee->element_bytes) !=
+		    evacuee->hashes[i])
 			evacuee->error = -EBADMSG;
 		first += bytes;
 	}

@@ -75,6 +75,7 @@ static void put_run(struct dev_task *task)
 	const struct zero_import *import = put->import;
 	uint64_t bytes = import->snapshot->extents[put->index].bytes;
 	uint64_t tile_bytes = tile_bytes_of(put);
+	uint32_t width = (uint32_t)(tile_bytes / ZI_TILE_ELEMENTS);
 	uint64_t *hashes = import->hashes + import->hash_firsts[put->index];
 	const uint8_t *source = put->source;
 	uint8_t *copy = put->buffer;
@@ -85,7 +86,7 @@ static void put_run(struct dev_task *task)
 		uint64_t tile = ZI_MIN(tile_bytes, bytes - first);
 
 		memcpy(copy + first, source + first, tile);
-		hashes[count++] = kern_hash(copy + first, tile);
+		hashes[count++] = kern_hash_tile(copy + first, tile, width);
 	}
 	if (kern_hash(hashes, count * sizeof(*hashes)) != put->digest)
 		put->error = err_origin(-EBADMSG);

@@ -19,6 +19,7 @@
 #include "daemon/zero/step/item.h"
 #include "daemon/zero/step/pipeline.h"
 #include "kernels/hash.h"
+#include "kernels/optim_hashed.h"
 
 /* One tile of a subgroup, in all planes. */
 struct tile {
@@ -59,8 +60,19 @@ static uint64_t *hash_place(const struct zero_item *item, uint32_t plane, bool i
 	return &item->job->hashes[plane][index][subgroup->tile_first + tile_index];
 }
 
-/* -EBADMSG: what was read is not what was written. */
-static int tile_verify(struct zero_item *item, const struct tile *tile, uint32_t plane)
+static uint64_t tile_hash(const struct zero_item *item, const struct tile *tile, uint32_t plane)
+{
+	const struct zero_job *job = item->job;
+
+	if (plane == ZERO_PLANE_PARAM)
+		return kern_hash_tile(tile->param, tile->param_bytes,
+		                      zi_dtype_bytes((enum zi_dtype)job->config.param_dtype));
+	return kern_hash_tile(tile->state, tile->state_bytes, job_state_bytes(job));
+}
+
+/* @hash: of what was read. -EBADMSG: it is not what was written. */
+static int tile_compare(struct zero_item *item, const struct tile *tile, uint32_t plane,
+                        uint64_t hash)
 {
 	const struct zero_job *job = item->job;
 	const struct zero_subgroup *subgroup = item->subgroup;
@@ -69,7 +81,7 @@ static int tile_verify(struct zero_item *item, const struct tile *tile, uint32_t
 	uint64_t byte_count = is_param ? tile->param_bytes : tile->state_bytes;
 	uint64_t begin = subgroup->places[plane].extent.offset_bytes;
 
-	if (kern_hash(bytes, byte_count) == *hash_place(item, plane, false, tile->index))
+	if (hash == *hash_place(item, plane, false, tile->index))
 		return 0;
 	begin += (uint64_t)((const char *)bytes -
 	                    (is_param ? (const char *)item->param : (const char *)item->state));
@@ -83,20 +95,29 @@ static int tile_verify(struct zero_item *item, const struct tile *tile, uint32_t
 		subgroup->places[plane].extent.member->path));
 }
 
-/* Of what is about to be written. */
-static void tile_hash(const struct zero_item *item, const struct tile *tile, uint32_t plane)
+static int tile_verify(struct zero_item *item, const struct tile *tile, uint32_t plane)
 {
-	bool is_param = plane == ZERO_PLANE_PARAM;
-
-	if (!item->subgroup->places[plane].next.bytes)
-		return;
-	*hash_place(item, plane, true, tile->index) =
-		kern_hash(is_param ? tile->param : tile->state,
-	                  is_param ? tile->param_bytes : tile->state_bytes);
+	return tile_compare(item, tile, plane, tile_hash(item, tile, plane));
 }
 
-/* [remainder i16 (bf16 only) | exp_avg f32 | exp_avg_sq f32 (not SGD)] */
-static void tile_step(const struct zero_item *item, const struct tile *tile)
+/* @hash: of what is about to be written, if it is. */
+static void tile_record(const struct zero_item *item, const struct tile *tile, uint32_t plane,
+                        uint64_t hash)
+{
+	if (item->subgroup->places[plane].next.bytes)
+		*hash_place(item, plane, true, tile->index) = hash;
+}
+
+static void tile_record_plane(const struct zero_item *item, const struct tile *tile, uint32_t plane)
+{
+	if (item->subgroup->places[plane].next.bytes)
+		tile_record(item, tile, plane, tile_hash(item, tile, plane));
+}
+
+/* [remainder i16 (bf16 only) | exp_avg f32 | exp_avg_sq f32 (not SGD)]. @ret_hashes: NULL, or of
+ * both sides of the step. */
+static void tile_step(const struct zero_item *item, const struct tile *tile,
+                      struct kern_optim_hashes *ret_hashes)
 {
 	const struct zero_job *job = item->job;
 	const struct zero_subgroup *subgroup = item->subgroup;
@@ -109,23 +130,44 @@ static void tile_step(const struct zero_item *item, const struct tile *tile)
 	char *moments = (char *)tile->state + (is_bf16 ? tile->element_count * 2 : 0);
 	const void *grads[ZI_WORLD_MAX];
 	uint32_t rank_count = job->step.is_pass1 ? 1 : job->world;
+	struct kern_optim_run run;
 
 	for (uint32_t i = 0; i < rank_count; i++)
 		grads[i] = grad_at(job, i, grad_offset);
-	kern_optim_step(
-		&(struct kern_optim_run){
-			.param = tile->param,
-			.remainder = is_bf16 ? tile->state : NULL,
-			.exp_avg = (float *)(void *)moments,
-			.exp_avg_sq = is_sgd ? NULL : (float *)(void *)(moments + moment_bytes),
-			.grads = grads,
-			.rank_count = rank_count,
-			.is_reduced = job->step.is_pass1,
-			.element_count = tile->element_count,
-			.param_dtype = (enum zi_dtype)job->config.param_dtype,
-			.grad_dtype = (enum zi_dtype)job->config.grad_dtype,
-		},
-		&job->step.scalars);
+	run = (struct kern_optim_run){
+		.param = tile->param,
+		.remainder = is_bf16 ? tile->state : NULL,
+		.exp_avg = (float *)(void *)moments,
+		.exp_avg_sq = is_sgd ? NULL : (float *)(void *)(moments + moment_bytes),
+		.grads = grads,
+		.rank_count = rank_count,
+		.is_reduced = job->step.is_pass1,
+		.element_count = tile->element_count,
+		.param_dtype = (enum zi_dtype)job->config.param_dtype,
+		.grad_dtype = (enum zi_dtype)job->config.grad_dtype,
+	};
+	if (ret_hashes)
+		kern_optim_step_hashed(&run, &job->step.scalars, ret_hashes);
+	else
+		kern_optim_step(&run, &job->step.scalars);
+}
+
+/* State that came from the disk: verified, computed and hashed in one pass. When it was damaged the
+ * step has been made on it, as it has on the tiles before; none of it is written, and all that the
+ * job has in memory is read anew from the committed extents (step_undo()). */
+static int tile_step_verified(struct zero_item *item, const struct tile *tile)
+{
+	struct kern_optim_hashes hashes;
+	int r;
+
+	assert(job_is_nvme(item->job));
+	tile_step(item, tile, &hashes);
+	r = tile_compare(item, tile, ZERO_PLANE_STATE, hashes.state_before);
+	if (r)
+		return err_trace(r);
+	tile_record(item, tile, ZERO_PLANE_STATE, hashes.state);
+	tile_record(item, tile, ZERO_PLANE_PARAM, hashes.param);
+	return 0;
 }
 
 /* The step of one subgroup. Only what came from the disk is verified. */
@@ -137,21 +179,19 @@ void update_run(struct dev_task *task)
 	for (uint32_t i = 0; i < item->subgroup->tile_count; i++) {
 		struct tile tile = tile_of(item, i);
 
-		if (is_read) {
-			item->error = tile_verify(item, &tile, ZERO_PLANE_STATE);
-			if (item->error)
-				return;
-		} else if (item->is_staged) {
-			memset(tile.state, 0, tile.state_bytes);
-		}
-		if (item->is_param_read) {
+		if (item->is_param_read)
 			item->error = tile_verify(item, &tile, ZERO_PLANE_PARAM);
-			if (item->error)
-				return;
-		}
-		tile_step(item, &tile);
-		tile_hash(item, &tile, ZERO_PLANE_STATE);
-		tile_hash(item, &tile, ZERO_PLANE_PARAM);
+		if (is_read && !item->error)
+			item->error = tile_step_verified(item, &tile);
+		if (item->error)
+			return;
+		if (is_read)
+			continue;
+		if (item->is_staged)
+			memset(tile.state, 0, tile.state_bytes);
+		tile_step(item, &tile, NULL);
+		tile_record_plane(item, &tile, ZERO_PLANE_STATE);
+		tile_record_plane(item, &tile, ZERO_PLANE_PARAM);
 	}
 }
 
@@ -186,8 +226,8 @@ void hash_run(struct dev_task *task)
 	for (uint32_t i = 0; i < item->subgroup->tile_count; i++) {
 		struct tile tile = tile_of(item, i);
 
-		tile_hash(item, &tile, ZERO_PLANE_PARAM);
-		tile_hash(item, &tile, ZERO_PLANE_STATE);
+		tile_record_plane(item, &tile, ZERO_PLANE_PARAM);
+		tile_record_plane(item, &tile, ZERO_PLANE_STATE);
 	}
 }
 

@@ -65,9 +65,9 @@ struct holding {
 
 /* One more holder; the bytes on the store match the checksums that it has of them. */
 static inline void holding_add(struct holding *holding, const struct tier_extent *extent,
-                               const uint64_t *hashes, uint64_t element_bytes)
+                               const uint64_t *hashes, uint32_t element_bytes)
 {
-	uint64_t tile_bytes = ZI_TILE_ELEMENTS * element_bytes;
+	uint64_t tile_bytes = (uint64_t)ZI_TILE_ELEMENTS * element_bytes;
 	uint8_t *bytes;
 
 	if (!extent->bytes || extent->member != holding->member)
@@ -76,7 +76,8 @@ static inline void holding_add(struct holding *holding, const struct tier_extent
 	cr_assert_eq(pread(holding->fd, bytes, extent->bytes, (off_t)extent->offset_bytes),
 	             (ssize_t)extent->bytes);
 	for (uint64_t done = 0, tile = 0; done < extent->bytes; done += tile_bytes, tile++)
-		cr_assert_eq(kern_hash(bytes + done, ZI_MIN(tile_bytes, extent->bytes - done)),
+		cr_assert_eq(kern_hash_tile(bytes + done, ZI_MIN(tile_bytes, extent->bytes - done),
+		                            element_bytes),
 		             hashes[tile], "a named extent was overwritten");
 	free(bytes);
 	for (uint64_t block = extent->offset_bytes / 4096;

@@ -186,9 +186,62 @@ static void damaged_state(uint64_t resident_bytes)
 	end();
 }
 
-Test(zero_fault, damaged_state_is_named_and_never_computed_with)
+Test(zero_fault, damaged_state_is_named_and_never_committed)
 {
 	damaged_state(0);
+}
+
+/* Verifying and computing are one pass: what is in memory by then must not stay there. */
+static void damage_met(uint32_t step_flags)
+{
+	struct zi_step_options options = model_options();
+	uint64_t free_bytes, offset;
+	int r;
+
+	begin(0);
+	cr_assert_eq(model_step(actors, 1, 1, &options), 0);
+	plain_step(&plain, 1, &options);
+	free_bytes = tier_extent_free_bytes(&node.nvme);
+	offset =
+		node_job(&node, "train")->subgroups[4].places[ZERO_PLANE_STATE].extent.offset_bytes;
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	damage(offset + 170000);
+	options.flags = step_flags;
+	/* The second time finds what the first one left. */
+	for (unsigned i = 0; i < 2; i++) {
+		model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+		cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
+		cr_assert_eq(actors[0].memory.committed_step, 1);
+		cr_assert(plain_equals(&plain, &actors[0]), "parameters as committed");
+		r = actor_call(&actors[0], zero_step_begin,
+		               &(struct zero_op){ .options = options });
+		for (uint32_t unit = 0; unit < UNITS && !r; unit++) {
+			model_fill_grad(&actors[0], 2, 0, unit);
+			r = actor_unit(&actors[0], zero_reduce, unit);
+			node_settle(&node);
+		}
+		if (!r)
+			r = actor_call(&actors[0], zero_step, NULL);
+		cr_assert_eq(r, -EBADMSG, "%s", actors[0].text.chars);
+		cr_assert(actors[0].is_broken);
+		actor_leave(&actors[0], true);
+		node_settle(&node);
+		cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes);
+	}
+	damage(offset + 170000);
+	sound(1);
+	end();
+}
+
+Test(zero_fault, nothing_of_a_step_that_met_damage_stays_in_memory)
+{
+	damage_met(0);
+}
+
+Test(zero_fault, nothing_of_an_early_update_that_met_damage_stays_in_memory)
+{
+	damage_met(ZI_STEP_UPDATE_EARLY);
 }
 
 Test(zero_fault, damaged_resident_state_is_named_at_materialize)

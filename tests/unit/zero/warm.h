@@ -28,8 +28,9 @@ static inline uint64_t warm_bytes(struct zero_job *job)
 			continue;
 		cr_assert(!subgroup->memory && !subgroup->is_reset && place->extent.bytes);
 		for (uint64_t done = 0; done < own_bytes; done += tile_bytes)
-			cr_assert_eq(kern_hash((char *)subgroup->warm + done,
-			                       ZI_MIN(tile_bytes, own_bytes - done)),
+			cr_assert_eq(kern_hash_tile((char *)subgroup->warm + done,
+			                            ZI_MIN(tile_bytes, own_bytes - done),
+			                            (uint32_t)job_state_bytes(job)),
 			             *hashes++, "subgroup %u", i);
 		bytes += own_bytes;
 		count++;

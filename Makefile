@@ -70,9 +70,9 @@ LIBCLIENT_A := $(call archive,libclient) $(call archive,common/wire) $(call arch
 DAEMON_A := $(foreach m,daemon/session daemon/zero daemon/tier daemon/worker daemon/coll \
 	daemon/device daemon/topo daemon/catalog nvme kernels common/wire common/base,$(call archive,$(m)))
 
-LIBS_daemon := -luring -lhwloc -lsqlite3 -ljansson -linih -lm
+LIBS_daemon := -luring -lhwloc -lnuma -lsqlite3 -ljansson -linih -lm
 LIBS_client := -lm
-LIBS_zctl := -ljansson -luring -lhwloc -lm
+LIBS_zctl := -ljansson -luring -lhwloc -lnuma -lm
 LIBS_gpt := -lopenblas -lm
 
 ZINFD := $(BUILD)/bin/zinfd

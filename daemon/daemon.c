@@ -90,7 +90,7 @@ static int make_nodes(struct daemon *daemon, uint64_t capacity_bytes, struct zi_
 		if (r)
 			return zi_text_error(text, err_trace(r), "starting %u pool threads: %s",
 			                     thread_count, strerror(-r));
-		tier_init_cpu(&daemon->cpu_tiers[i], i, share_bytes,
+		tier_init_cpu(&daemon->cpu_tiers[i], i, share_bytes, topo,
 		              config->huge_pages != CONFIG_HUGE_NEVER);
 		tier_holders_watch(daemon->shard.holders, &daemon->cpu_tiers[i]);
 		daemon->cpu_tier_count++;
@@ -148,6 +148,7 @@ static int make_zero(struct daemon *daemon, struct zi_text *text)
 		.loop = shard->loop,
 		.catalog = daemon->catalog,
 		.engine = shard->engine,
+		.topo = daemon->topo,
 		.holders = shard->holders,
 		.cpu_tiers = daemon->cpu_tiers,
 		.cpu_tier_count = daemon->cpu_tier_count,

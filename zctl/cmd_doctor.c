@@ -130,7 +130,7 @@ static void check_hugetlb(struct finding *finding, const char *directory)
 static void check_collapse(struct finding *finding, const char *directory)
 {
 	struct zi_region region = ZI_REGION_INIT;
-	int r = zi_region_create("zctl-doctor", ZI_HUGE_PAGE_BYTES, ZI_PAGES_SMALL, &region);
+	int r = zi_region_create("zctl-doctor", ZI_HUGE_PAGE_BYTES, ZI_PAGES_SMALL, NULL, &region);
 
 	(void)directory;
 	finding->subject = "huge pages (collapse)";

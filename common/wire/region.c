@@ -37,7 +37,7 @@ static uint64_t page_bytes(enum zi_region_pages pages)
 	return pages == ZI_PAGES_HUGETLB ? ZI_HUGE_PAGE_BYTES : (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* A memfd of exactly @bytes, all allocated, sealed, mode 0600. */
+/* A memfd of exactly @bytes, mode 0600, without pages yet. */
 static int memfd_new(const char *name, uint64_t bytes, enum zi_region_pages pages, int *ret_fd)
 {
 	_cleanup_(zi_closep) int fd = -1;
@@ -52,12 +52,18 @@ static int memfd_new(const char *name, uint64_t bytes, enum zi_region_pages page
 		return err_origin(-errno);
 	if (ftruncate(fd, (off_t)bytes) < 0)
 		return err_origin(-errno);
+	*ret_fd = zi_steal_fd(fd);
+	return 0;
+}
+
+/* Allocates all pages, then seals. */
+static int memfd_fill(int fd, uint64_t bytes)
+{
 	while (fallocate(fd, 0, 0, (off_t)bytes) < 0)
 		if (errno != EINTR)
 			return err_origin(-errno);
 	if (fcntl(fd, F_ADD_SEALS, REGION_SEALS) < 0)
 		return err_origin(-errno);
-	*ret_fd = zi_steal_fd(fd);
 	return 0;
 }
 
@@ -80,7 +86,7 @@ static int map_shared(int fd, uint64_t bytes, int protection, void **ret_base)
 }
 
 static int region_create(const char *name, uint64_t bytes, enum zi_region_pages pages,
-                         struct zi_region *ret_region)
+                         const struct zi_region_place *place, struct zi_region *ret_region)
 {
 	_cleanup_(zi_closep) int fd = -1;
 	void *base = NULL;
@@ -94,6 +100,13 @@ static int region_create(const char *name, uint64_t bytes, enum zi_region_pages 
 	r = map_shared(fd, bytes, PROT_READ | PROT_WRITE, &base);
 	if (r)
 		return err_trace(r);
+	if (place)
+		place->bind(place->arg, base, bytes);
+	r = memfd_fill(fd, bytes);
+	if (r) {
+		(void)zi_region_unmap(base, bytes); /* The first error is the one to tell. */
+		return err_trace(r);
+	}
 	*ret_region = (struct zi_region){
 		.fd = zi_steal_fd(fd),
 		.base = base,
@@ -108,6 +121,7 @@ static int region_create(const char *name, uint64_t bytes, enum zi_region_pages 
  * @name: for /proc and debuggers
  * @bytes: at least 1; rounded up to whole pages of the kind it gets
  * @want: HUGETLB falls back to SMALL when the pool cannot give that much; COLLAPSED begins as SMALL
+ * @place: where the pages are to come from; NULL: from wherever the calling thread runs
  * @ret_region: the caller's, zi_region_destroy() it
  *
  * Everything reads as zero. Charge before you call: the pages are there when this returns.
@@ -115,18 +129,18 @@ static int region_create(const char *name, uint64_t bytes, enum zi_region_pages 
  * time in proportion to @bytes.
  */
 int zi_region_create(const char *name, uint64_t bytes, enum zi_region_pages want,
-                     struct zi_region *ret_region)
+                     const struct zi_region_place *place, struct zi_region *ret_region)
 {
 	int r;
 
 	assert(bytes > 0);
 	assert(want <= ZI_PAGES_HUGETLB);
 	if (want == ZI_PAGES_HUGETLB) {
-		r = region_create(name, bytes, ZI_PAGES_HUGETLB, ret_region);
+		r = region_create(name, bytes, ZI_PAGES_HUGETLB, place, ret_region);
 		if (!r)
 			return 0;
 	}
-	r = region_create(name, bytes, ZI_PAGES_SMALL, ret_region);
+	r = region_create(name, bytes, ZI_PAGES_SMALL, place, ret_region);
 	return err_trace(r);
 }
 

@@ -25,13 +25,19 @@ struct zi_region {
 		.fd = -1 \
 	}
 
+/* Says where pages of a mapping are to come from, before the first one is there. A hint. */
+struct zi_region_place {
+	void (*bind)(void *arg, void *base, uint64_t bytes);
+	void *arg;
+};
+
 /* Makes a region of at least @bytes (rounded up to whole pages), mapped read-write, MADV_DONTFORK.
  * @want: HUGETLB tries the pool of huge pages first and falls back silently (ret->pages says what
  * it became: HUGETLB or SMALL; collapsing is zi_region_collapse()). fallocate()s everything:
  * -ENOSPC,
  * -ENOMEM. */
 int zi_region_create(const char *name, uint64_t bytes, enum zi_region_pages want,
-                     struct zi_region *ret_region);
+                     const struct zi_region_place *place, struct zi_region *ret_region);
 /* Touches all pages and asks for transparent huge pages (MADV_COLLAPSE); on helper threads, before
  * the region is registered anywhere. Sets pages to COLLAPSED when all of it became huge. Never
  * fails hard. */

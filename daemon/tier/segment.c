@@ -4,8 +4,7 @@
  * shard thread, but for tier_segment_build() and tier_segment_prepare().
  *
  * Making memory is slow (fresh pages come at 0.3 to 2 GB/s), so it is apart from paying for it, and
- * runs on a pool thread. That thread is bound to the CPUs of the tier's node, and pages are taken
- * where they are first touched: this is what binds a segment to its node.
+ * runs on a pool thread of the tier's node.
  */
 #include "daemon/tier/segment.h"
 
@@ -16,6 +15,7 @@
 #include "common/base/checked.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "daemon/topo/topo.h"
 
 /* -ENOSPC and -EDQUOT of a charge's conditions. */
 static int charge_error(int condition)
@@ -73,6 +73,16 @@ int tier_segment_charge(struct tier *tier, struct tier_account *account, const c
 	return 0;
 }
 
+/* Its pages come from the tier's node, also those that are taken anew after a hole was punched,
+ * whoever touches them. */
+static void bind_to_node(void *arg, void *base, uint64_t bytes)
+{
+	const struct tier *tier = arg;
+
+	if (tier->topo) /* refused: slower, but no reason to go without the memory */
+		(void)topo_bind_memory(tier->topo, tier->node, base, bytes);
+}
+
 /**
  * tier_segment_build() - the second half: memory
  * @segment: charged, not built
@@ -87,12 +97,13 @@ int tier_segment_build(struct tier_segment *segment, struct zi_text *text)
 {
 	enum zi_region_pages want =
 		segment->pages == TIER_PAGES_HUGE ? ZI_PAGES_HUGETLB : ZI_PAGES_SMALL;
+	struct zi_region_place place = { bind_to_node, segment->charge.tier };
 	int r;
 
 	assert(segment->region.fd < 0);
 	assert(segment->charge.tier);
 
-	r = zi_region_create(segment->name, segment->charge.bytes, want, &segment->region);
+	r = zi_region_create(segment->name, segment->charge.bytes, want, &place, &segment->region);
 	if (r)
 		return zi_text_error(text, r, "the kernel refused %s of memory for '%s': %s",
 		                     zi_format_bytes(segment->charge.bytes).chars, segment->name,

@@ -12,16 +12,19 @@
 /**
  * tier_init_cpu() - the memory of a NUMA node
  * @tier: written
- * @node: index into topo's nodes
+ * @node: index into @topo's nodes
  * @capacity_bytes: what may be charged; the caller took it from configuration and limits
+ * @topo: may be NULL
  * @wants_huge: try huge pages for segments
  */
-void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes, bool wants_huge)
+void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes,
+                   const struct topo *topo, bool wants_huge)
 {
 	*tier = (struct tier){
 		.kind = TIER_CPU,
 		.capacity_bytes = capacity_bytes,
 		.node = node,
+		.topo = topo,
 		.wants_huge = wants_huge,
 	};
 	(void)snprintf(tier->name, sizeof(tier->name), "cpu:%u", node); /* Always fits. */

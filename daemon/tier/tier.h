@@ -24,6 +24,8 @@
 #include "common/base/list.h"
 #include "common/base/types.h"
 
+struct topo;
+
 enum tier_kind { TIER_CPU = 0, TIER_NVME = 1, _TIER_KIND_COUNT };
 
 struct tier_member; /* a store of an NVMe tier: member.h */
@@ -41,6 +43,7 @@ struct tier {
 	uint64_t capacity_bytes;  /* NVMe: of members that take new extents; may fall below used */
 	uint64_t used_bytes, peak_bytes;
 	uint32_t node;               /* index into topo's nodes */
+	const struct topo *topo;     /* CPU tiers: binding; may be NULL in tests */
 	bool wants_huge;             /* try huge pages */
 	struct tier_member *members; /* NVMe tiers: owned, (member_count,) */
 	uint32_t member_count;
@@ -57,7 +60,8 @@ struct tier {
 	struct zi_list tiers_link; /* for whoever keeps a list of tiers */
 };
 
-void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes, bool wants_huge);
+void tier_init_cpu(struct tier *tier, uint32_t node, uint64_t capacity_bytes,
+                   const struct topo *topo, bool wants_huge);
 /* "nvme:@name", without members: see member.h. -ENAMETOOLONG, -ENOMEM. */
 int tier_init_nvme(struct tier *tier, const char *name, uint32_t node);
 /* Asserts that nothing is charged. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the node is made of and how far apart: NUMA nodes, CPUs, disks, GPUs (hwloc), and
+ * What the node is made of and how far apart: NUMA nodes, CPUs, disks, GPUs (hwloc, libnuma), and
  * where buffers, rings and pool threads therefore go. Floor 2. Immutable after topo_new().
  */
 #pragma once
@@ -47,6 +47,8 @@ uint32_t topo_node_of_path(const struct topo *topo, const char *path);
 uint32_t topo_node_of_device(const struct topo *topo, uint32_t major, uint32_t minor);
 /* Binds the calling thread to the CPUs of a node. 0 when not this system. */
 int topo_bind_thread(const struct topo *topo, uint32_t node);
+/* Prefers a node for fresh pages of a mapping (MPOL_PREFERRED; before first touch). */
+int topo_bind_memory(const struct topo *topo, uint32_t node, void *base, uint64_t bytes);
 /* Pool threads of a node: its usable CPUs, at least 1, at most @limit (0: no limit). */
 uint32_t topo_pool_threads(const struct topo *topo, uint32_t node, uint32_t limit);
 /* Bytes this process may use at all: the smallest of cgroup limits (v1, v2) and /proc/meminfo. */

@@ -5,7 +5,7 @@
  *
  *   hwloc.c   nodes, disks and GPUs out of hwloc: the border to it
  *   topo.c    questions about them: disk of a path, node of a device, pool threads
- *   numa.c    binding of threads
+ *   numa.c    binding of threads and memory
  *   memory.c  how much memory there is to be had
  */
 #pragma once
@@ -20,6 +20,11 @@
  * @sys_path: "/sys". @ret_name: (32,) "nvme0n1". -ENODEV when it is no block device of this
  * system. */
 int topo_disk_of_device(const char *sys_path, uint32_t major, uint32_t minor, char *ret_name);
+
+/* ---- numa.c ---- */
+
+/* Prefers the node with this index of the operating system, without asking whether it pays. */
+int topo_prefer_node(uint32_t os_index, void *base, uint64_t bytes);
 
 /* ---- memory.c ---- */
 

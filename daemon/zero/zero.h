@@ -51,6 +51,7 @@ struct tier;
 struct tier_account;
 struct tier_holders;
 struct tier_segment;
+struct topo;
 struct zero;
 struct zero_job;
 struct zero_snapshot;
@@ -94,6 +95,7 @@ struct zero_options {
 	struct zi_loop *loop;
 	struct catalog *catalog;
 	struct nvme_engine *engine; /* NULL: no NVMe tier */
+	const struct topo *topo;
 	struct tier_holders *holders;
 	struct tier *cpu_tiers; /* (cpu_tier_count,) one per NUMA node that is used */
 	uint32_t cpu_tier_count;

@@ -113,8 +113,9 @@ static void make_rings(struct fake_daemon *fake, uint32_t entries)
 	struct zi_downlink_header *down;
 	int pipe_fds[2];
 
-	must(!zi_region_create("up", zi_uplink_bytes(entries), ZI_PAGES_SMALL, &fake->up));
-	must(!zi_region_create("down", zi_downlink_bytes(entries), ZI_PAGES_SMALL, &fake->down));
+	must(!zi_region_create("up", zi_uplink_bytes(entries), ZI_PAGES_SMALL, NULL, &fake->up));
+	must(!zi_region_create("down", zi_downlink_bytes(entries), ZI_PAGES_SMALL, NULL,
+	                       &fake->down));
 	down = fake->down.base;
 	if (fake->options.lie != FAKE_LIE_MAGIC)
 		down->magic = ZI_DOWNLINK_MAGIC;
@@ -231,8 +232,8 @@ static void on_materialize(struct fake_daemon *fake)
 	if (fake->attach.config.offload_param == ZI_OFFLOAD_NVME)
 		told->param_bytes = param = pool_bytes(fake);
 	must(!zi_region_create("param", lie == FAKE_LIE_PARAM_SHORT_FILE ? 4096 : param,
-	                       ZI_PAGES_SMALL, &fake->param));
-	must(!zi_region_create("grad", grad, ZI_PAGES_SMALL, &fake->grad));
+	                       ZI_PAGES_SMALL, NULL, &fake->param));
+	must(!zi_region_create("grad", grad, ZI_PAGES_SMALL, NULL, &fake->grad));
 	memset(fake->param.base, 1, fake->param.bytes);
 	if (lie == FAKE_LIE_SLOT)
 		told->slot_bytes = 5000;
@@ -262,7 +263,7 @@ static void on_write_begin(struct fake_daemon *fake)
 	if (fake->options.lie == FAKE_LIE_STAGING)
 		told->bytes = bytes = 4096;
 	zi_region_destroy(&fake->staging);
-	must(!zi_region_create("staging", bytes, ZI_PAGES_SMALL, &fake->staging));
+	must(!zi_region_create("staging", bytes, ZI_PAGES_SMALL, NULL, &fake->staging));
 	if (fake->attach.config.offload_param != ZI_OFFLOAD_NVME)
 		memcpy(fake->staging.base, (char *)fake->param.base + offset, bytes);
 	fd = region_fd(fake, &fake->staging, false);
@@ -290,7 +291,7 @@ static void on_tensor_open(struct fake_daemon *fake)
 
 	if (fake->options.lie == FAKE_LIE_TENSOR_SHORT)
 		told->bytes -= 4096;
-	must(!zi_region_create("tensors", bytes, ZI_PAGES_SMALL, &fake->tensors));
+	must(!zi_region_create("tensors", bytes, ZI_PAGES_SMALL, NULL, &fake->tensors));
 	fd = region_fd(fake, &fake->tensors, false);
 	reply_with(fake, told, ZI_MESSAGE_TENSOR_OPENED, sizeof(*told), &fd, 1);
 	close(fd);

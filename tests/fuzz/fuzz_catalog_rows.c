@@ -377,7 +377,7 @@ static void recover(struct catalog *catalog)
 	struct zi_text text = { "" };
 	int r;
 
-	tier_init_cpu(&node.cpu, 0, 64 << 20, false);
+	tier_init_cpu(&node.cpu, 0, 64 << 20, NULL, false);
 	fuzz_check(!tier_init_nvme(&node.nvme, store->name, 0), "tier_init_nvme");
 	fuzz_check(!tier_member_add_store(&node.nvme, store), "tier_member_add_store");
 	fuzz_check(!dev_fake_new(1, &node.device), "dev_fake_new");

@@ -51,15 +51,17 @@ int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 
 	(void)argument_count; /* libFuzzer's own. */
 	(void)arguments;
-	fuzz_check(!zi_region_create("fuzz-up", zi_uplink_bytes(ENTRIES), ZI_PAGES_SMALL, &uplink),
+	fuzz_check(!zi_region_create("fuzz-up", zi_uplink_bytes(ENTRIES), ZI_PAGES_SMALL, NULL,
+	                             &uplink),
 	           "a region");
-	fuzz_check(!zi_region_create("fuzz-down", zi_downlink_bytes(ENTRIES), ZI_PAGES_SMALL,
+	fuzz_check(!zi_region_create("fuzz-down", zi_downlink_bytes(ENTRIES), ZI_PAGES_SMALL, NULL,
 	                             &downlink),
 	           "a region");
-	fuzz_check(!zi_region_create("fuzz-param", plane_bytes, ZI_PAGES_SMALL, &param),
+	fuzz_check(!zi_region_create("fuzz-param", plane_bytes, ZI_PAGES_SMALL, NULL, &param),
 	           "a region");
-	fuzz_check(!zi_region_create("fuzz-grad", plane_bytes, ZI_PAGES_SMALL, &grad), "a region");
-	fuzz_check(!zi_region_create("fuzz-copy", plane_bytes, ZI_PAGES_SMALL, &staging),
+	fuzz_check(!zi_region_create("fuzz-grad", plane_bytes, ZI_PAGES_SMALL, NULL, &grad),
+	           "a region");
+	fuzz_check(!zi_region_create("fuzz-copy", plane_bytes, ZI_PAGES_SMALL, NULL, &staging),
 	           "a region");
 	fuzz_check(!setenv("ZINF_SOCKET", "/nowhere/fuzz.sock", 1), "setenv");
 	return 0;

@@ -132,7 +132,7 @@ static void make_sessions(void)
 void house_open(void)
 {
 	house.is_quiet = house.is_stopped = false;
-	tier_init_cpu(&house.cpu, 0, HOUSE_CPU_BYTES, false);
+	tier_init_cpu(&house.cpu, 0, HOUSE_CPU_BYTES, NULL, false);
 	fuzz_check(!tier_init_nvme(&house.nvme, house.store->name, 0), "tier_init_nvme");
 	fuzz_check(!tier_member_add_store(&house.nvme, house.store), "tier_member_add_store");
 	fuzz_check(!dev_fake_new(1, &house.device), "dev_fake_new");

@@ -58,7 +58,7 @@ static int start_zero(struct node *node, struct zi_text *text)
 {
 	int r;
 
-	tier_init_cpu(&node->cpu, 0, 256 * MIB, false);
+	tier_init_cpu(&node->cpu, 0, 256 * MIB, NULL, false);
 	node->has_cpu = true;
 	r = dev_fake_new(1, &node->device);
 	if (!r)

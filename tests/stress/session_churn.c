@@ -220,7 +220,7 @@ static void make_zero(void)
 
 	check(!catalog_open(churn.directory, &text, &churn.catalog), text.chars);
 	/* This process holds all it ever received. */
-	tier_init_cpu(&churn.cpu, 0, 4096 * MIB, false);
+	tier_init_cpu(&churn.cpu, 0, 4096 * MIB, NULL, false);
 	check(!dev_host_new(NULL, NULL, 2, &churn.device), "dev_host_new");
 	check(!tier_holders_new(churn.shard_loop, &churn.holders), "tier_holders_new");
 	check(!zero_new(&(struct zero_options){ .loop = churn.shard_loop,

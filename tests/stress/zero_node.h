@@ -118,7 +118,7 @@ static inline void stress_begin(struct stress *stress)
 	                   EPOLLIN, reap),
 	      "zi_loop_add");
 	/* This process holds all it ever received: room for every start. */
-	tier_init_cpu(&stress->cpu, 0, 1024 * MIB, false);
+	tier_init_cpu(&stress->cpu, 0, 1024 * MIB, NULL, false);
 	check(!tier_init_nvme(&stress->nvme, stress->store->name, 0), "tier_init_nvme");
 	check(!tier_member_add_store(&stress->nvme, stress->store), "tier_member_add_store");
 	check(!dev_host_new(NULL, NULL, THREADS, &stress->device), "dev_host_new");

@@ -69,7 +69,7 @@ static inline void room_open_with(uint32_t sessions_max, uint32_t per_uid_max,
 {
 	memset(&room, 0, sizeof(room));
 	(void)signal(SIGPIPE, SIG_IGN); /* As the daemon's main thread does. */
-	tier_init_cpu(&room.tier, 0, 64 << 20, false);
+	tier_init_cpu(&room.tier, 0, 64 << 20, NULL, false);
 	fake_init(&room.tier);
 	room.limits = (struct sess_limits){
 		.sessions_max = sessions_max,

@@ -26,7 +26,7 @@ struct fixture {
 static inline void fixture_init(struct fixture *fixture, uint64_t capacity_bytes)
 {
 	*fixture = (struct fixture){ .text = { "" } };
-	tier_init_cpu(&fixture->tier, 0, capacity_bytes, false);
+	tier_init_cpu(&fixture->tier, 0, capacity_bytes, NULL, false);
 	tier_account_init(&fixture->uid, "uid 1000", NULL);
 	tier_account_init(&fixture->job, "job train", &fixture->uid);
 }

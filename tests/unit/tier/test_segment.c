@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: a segment is paid for before it exists, is zero, lives as long as its last reference, and
- * gives a descriptor that cannot write. Staging hands its slots out and takes them back.
+ * Goal: a segment is paid for before it exists, is zero, lives as long as its last reference,
+ * prefers its tier's node and gives a descriptor that cannot write. Staging hands its slots out and takes them back.
  * Method: segments around the limits; what the kernel says about descriptors.
  */
+#include <errno.h>
+#include <numaif.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "daemon/tier/segment.h"
 #include "daemon/tier/staging.h"
+#include "daemon/topo/topo.h"
 #include "tests/unit/tier/fixture.h"
 
 Test(segment, is_charged_whole_pages_and_is_zero)
@@ -181,5 +185,27 @@ Test(staging, that_does_not_fit_is_refused)
 	                              &staging),
 	             -EOVERFLOW);
 	cr_assert_null(staging);
+	fixture_deinit(&fixture);
+}
+
+Test(segment, prefers_the_node_of_its_tier)
+{
+	/* Two nodes, since with one there is nothing to prefer; both are what this machine has. */
+	struct topo topo = { .is_this_system = true, .node_count = 2 };
+	struct tier_segment *segment = NULL;
+	struct fixture fixture;
+	unsigned long mask[16] = { 0 };
+	int mode = -1;
+
+	fixture_init(&fixture, 16 * MIB);
+	fixture.tier.topo = &topo;
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "near", MIB, TIER_PAGES_SMALL,
+	                              &fixture.text, &segment),
+	             0);
+	if (get_mempolicy(&mode, mask, 1024, segment->region.base, MPOL_F_ADDR))
+		cr_skip_test("get_mempolicy() is refused here: %s", strerror(errno));
+	cr_expect_eq(mode, MPOL_PREFERRED);
+	cr_expect_eq(mask[0], 1, "node 0");
+	segment = tier_segment_unref(segment);
 	fixture_deinit(&fixture);
 }

@@ -41,7 +41,7 @@ static void bench_init(struct bench *bench, uint64_t store_bytes, uint64_t memor
 	cr_assert_eq(nvme_engine_register_store(bench->engine, bench->store), 0);
 	cr_assert_eq(tier_init_nvme(&bench->disk, bench->store->name, 0), 0);
 	cr_assert_eq(tier_member_add_store(&bench->disk, bench->store), 0);
-	tier_init_cpu(&bench->memory, 0, memory_bytes, false);
+	tier_init_cpu(&bench->memory, 0, memory_bytes, NULL, false);
 	tier_account_init(&bench->account, "uid 0", NULL);
 }
 

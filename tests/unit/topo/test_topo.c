@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <hwloc.h>
+#include <numaif.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,7 +320,30 @@ Test(topo, binding_on_a_faked_machine_does_nothing)
 
 	cr_assert_eq(sched_getaffinity(0, sizeof(before), &before), 0);
 	cr_assert_eq(topo_bind_thread(topo, 1), 0);
+	cr_assert_eq(topo_bind_memory(topo, 1, NULL, 4096), 0);
 	cr_assert_eq(sched_getaffinity(0, sizeof(after), &after), 0);
 	cr_assert(CPU_EQUAL(&before, &after));
+	topo = topo_free(topo);
+}
+
+Test(topo, memory_prefers_the_node_it_is_bound_to)
+{
+	struct topo *topo = make(NULL);
+	uint64_t bytes = 1 << 20;
+	unsigned long mask[16] = { 0 };
+	int policy = -1;
+	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	cr_assert_neq(base, MAP_FAILED);
+	cr_assert_eq(topo_bind_memory(topo, 0, base, bytes), 0);
+	cr_assert_eq(topo_prefer_node(topo->nodes[0].os_index, base, bytes), 0);
+	cr_assert_eq(get_mempolicy(&policy, mask, 1024, base, MPOL_F_ADDR), 0);
+	cr_assert_eq(policy, MPOL_PREFERRED);
+	cr_assert_eq(mask[0], 1ul << topo->nodes[0].os_index);
+	memset(base, 1, bytes);
+	cr_assert_eq(topo_prefer_node(0, (char *)base + 1, bytes), -EINVAL, "not a page");
+	cr_assert_eq(topo_prefer_node(1000, base, bytes), -EINVAL, "no such node");
+	cr_assert_eq(topo_prefer_node(5000, base, bytes), -ERANGE);
+	cr_assert_eq(munmap(base, bytes), 0);
 	topo = topo_free(topo);
 }

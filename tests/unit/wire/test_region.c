@@ -44,7 +44,7 @@ Test(region, new_region_is_zero_private_sealed_and_whole)
 	int before = open_fd_count();
 	struct stat status;
 
-	cr_assert_eq(zi_region_create("test", 5000, ZI_PAGES_SMALL, &region), 0);
+	cr_assert_eq(zi_region_create("test", 5000, ZI_PAGES_SMALL, NULL, &region), 0);
 	cr_assert_eq(region.bytes, BYTES, "whole pages");
 	cr_assert_eq(region.pages, ZI_PAGES_SMALL);
 	for (uint32_t i = 0; i < BYTES; i++)
@@ -66,7 +66,7 @@ Test(region, nobody_can_truncate_or_grow_it)
 {
 	struct zi_region region = ZI_REGION_INIT;
 
-	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, &region), 0);
+	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), 0);
 	cr_assert_eq(ftruncate(region.fd, 0), -1);
 	cr_assert_eq(errno, EPERM);
 	cr_assert_eq(ftruncate(region.fd, 2 * BYTES), -1);
@@ -80,7 +80,7 @@ Test(region, both_sides_see_the_same_bytes)
 	int readonly_fd;
 	void *base;
 
-	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, &region), 0);
+	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), 0);
 	cr_assert_eq(zi_fd_reopen_readonly(region.fd, &readonly_fd), 0);
 	cr_assert_eq(zi_region_map(readonly_fd, BYTES, false, &base), 0);
 	memcpy(region.base, "seen", sizeof("seen"));
@@ -101,7 +101,7 @@ Test(region, read_only_descriptor_cannot_be_mapped_writable)
 	void *base = &region;
 	int readonly_fd;
 
-	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, &region), 0);
+	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), 0);
 	cr_assert_eq(zi_fd_reopen_readonly(region.fd, &readonly_fd), 0);
 	cr_assert_eq(zi_region_map(readonly_fd, BYTES, true, &base), -EACCES);
 	cr_assert_eq(base, &region, "untouched on failure");
@@ -156,7 +156,7 @@ Test(region, without_free_huge_pages_it_falls_back_to_small_ones)
 	cr_assert_eq(zi_read_text("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", text,
 	                          sizeof(text)),
 	             0);
-	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_HUGETLB, &region), 0);
+	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_HUGETLB, NULL, &region), 0);
 	if (strcmp(text, "0") == 0) {
 		cr_assert_eq(region.pages, ZI_PAGES_SMALL);
 		cr_assert_eq(region.bytes, BYTES);
@@ -173,7 +173,7 @@ Test(region, collapsing_keeps_the_bytes_and_tells_the_truth)
 	struct zi_region region = ZI_REGION_INIT;
 	uint64_t bytes = 2 * ZI_HUGE_PAGE_BYTES + 4096;
 
-	cr_assert_eq(zi_region_create("test", bytes, ZI_PAGES_COLLAPSED, &region), 0);
+	cr_assert_eq(zi_region_create("test", bytes, ZI_PAGES_COLLAPSED, NULL, &region), 0);
 	cr_assert_eq(region.pages, ZI_PAGES_SMALL, "not yet");
 	cr_assert_eq((uintptr_t)region.base % ZI_HUGE_PAGE_BYTES, 0, "could be huge");
 	memset(region.base, 7, bytes);
@@ -182,7 +182,7 @@ Test(region, collapsing_keeps_the_bytes_and_tells_the_truth)
 	for (uint64_t i = 0; i < bytes; i += 4096)
 		cr_assert_eq(((char *)region.base)[i], 7);
 	zi_region_destroy(&region);
-	cr_assert_eq(zi_region_create("test", 4096, ZI_PAGES_COLLAPSED, &region), 0);
+	cr_assert_eq(zi_region_create("test", 4096, ZI_PAGES_COLLAPSED, NULL, &region), 0);
 	zi_region_collapse(&region);
 	cr_assert_eq(region.pages, ZI_PAGES_SMALL, "below 2 MiB nothing collapses");
 	zi_region_destroy(&region);
@@ -194,7 +194,8 @@ Test(region, impossible_sizes_are_errors)
 	int before = open_fd_count();
 	void *base;
 
-	cr_assert_eq(zi_region_create("test", UINT64_MAX, ZI_PAGES_HUGETLB, &region), -EOVERFLOW);
+	cr_assert_eq(zi_region_create("test", UINT64_MAX, ZI_PAGES_HUGETLB, NULL, &region),
+	             -EOVERFLOW);
 	cr_assert_eq(region.fd, -1);
 	cr_assert_eq(zi_region_reserve(UINT64_MAX, &base), -ENOMEM);
 	cr_assert_eq(zi_region_reserve(1ull << 55, &base), -ENOMEM);
@@ -210,13 +211,13 @@ Test(region, exhausted_descriptors_and_address_space_are_errors_and_leave_nothin
 	getrlimit(RLIMIT_NOFILE, &saved);
 	none = (struct rlimit){ .rlim_cur = 0, .rlim_max = saved.rlim_max };
 	setrlimit(RLIMIT_NOFILE, &none);
-	cr_expect_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, &region), -EMFILE);
+	cr_expect_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), -EMFILE);
 	setrlimit(RLIMIT_NOFILE, &saved);
 #ifndef ZI_SANITIZED /* whose shadow is larger than any limit */
 	getrlimit(RLIMIT_AS, &saved);
 	none = (struct rlimit){ .rlim_cur = 1 << 20, .rlim_max = saved.rlim_max };
 	setrlimit(RLIMIT_AS, &none);
-	cr_expect_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, &region), -ENOMEM);
+	cr_expect_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), -ENOMEM);
 	setrlimit(RLIMIT_AS, &saved);
 #endif
 	cr_assert_eq(region.fd, -1);
@@ -230,7 +231,7 @@ Test(region, pages_come_and_go_behind_a_fixed_address)
 	char *base;
 	pid_t pid;
 
-	cr_assert_eq(zi_region_create("test", 4 * 4096, ZI_PAGES_SMALL, &region), 0);
+	cr_assert_eq(zi_region_create("test", 4 * 4096, ZI_PAGES_SMALL, NULL, &region), 0);
 	((char *)region.base)[3 * 4096] = 'd';
 	cr_assert_eq(zi_region_reserve(4 * 4096, (void **)&base), 0);
 	cr_assert_eq((uintptr_t)base % ZI_HUGE_PAGE_BYTES, 0);
@@ -257,7 +258,7 @@ Test(region, child_does_not_inherit_the_mapping)
 	int status;
 	pid_t pid;
 
-	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, &region), 0);
+	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), 0);
 	((char *)region.base)[0] = 1;
 	pid = fork();
 	if (!pid) {

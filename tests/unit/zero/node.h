@@ -209,7 +209,7 @@ static inline void node_start(struct node *node)
 	cr_assert_eq(zi_loop_add(node->loop, &node->engine_source, nvme_engine_fd(node->engine),
 	                         EPOLLIN, node_reap),
 	             0);
-	tier_init_cpu(&node->cpu, 0, node->cpu_bytes, false);
+	tier_init_cpu(&node->cpu, 0, node->cpu_bytes, NULL, false);
 	if (node->thread_count)
 		cr_assert_eq(dev_host_new(NULL, 0, node->thread_count, &node->device), 0);
 	else

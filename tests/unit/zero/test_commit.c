@@ -102,9 +102,9 @@ static uint64_t fail_flush(uint32_t store_count)
 {
 	struct zi_step_options options = model_options();
 	uint32_t last = store_count - 1;
-	struct nvme_store broken;
+	struct nvme_store *store;
 	uint64_t step = 1;
-	int r = 0;
+	int fd, r = 0;
 
 	config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_NVME);
 	config.durability = ZI_DURABILITY_POWER;
@@ -114,17 +114,17 @@ static uint64_t fail_flush(uint32_t store_count)
 	start("threads");
 	cr_assert_eq(model_materialize(actors, 1), 0);
 	model_write(actors, 1);
-	/* Writes have their descriptor already; the flush alone meets one that is void. */
-	broken = *node_store(&node, last);
-	broken.fd = -1;
+	store = node_store(&node, last);
+	fd = store->fd;
 	for (; !r; step++) {
 		cr_assert_lt(step, 50);
 		model_gradients(actors, 1, step, &options);
 		actor_start(&actors[0], 0, zero_step, NULL);
+		/* Writes have their descriptor already; the flush alone meets one that is void. */
 		if (catch_before_commit())
-			node.nvme.members[last].store = &broken;
+			store->fd = -1;
 		r = actor_wait(&actors[0], 0);
-		node.nvme.members[last].store = node_store(&node, last);
+		store->fd = fd;
 		if (!r)
 			plain_step(&plain, step, &options);
 	}

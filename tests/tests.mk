@@ -15,6 +15,9 @@ $(HARNESS_A): $(patsubst %.c,$(BUILD)/%.o,$(HARNESS_SRC))
 $(FAKE_A): $(patsubst %.c,$(BUILD)/%.o,$(FAKE_SRC))
 	$(Q)rm -f $@; ar rcs $@ $^
 
+# Linked into every test program: what it leaves behind is removed, and told (tests/guard/guard.h).
+GUARD := $(BUILD)/tests/guard/guard.o
+
 test_bin = $(patsubst %.c,$(BUILD)/%,$(1))
 UNIT_BIN := $(call test_bin,$(TEST_UNIT))
 SYSTEM_BIN := $(call test_bin,$(TEST_SYSTEM))
@@ -24,9 +27,9 @@ POWER_BIN := $(BUILD)/tests/power/power
 # Criterion's macros declare what -Wmissing-prototypes and -Wshadow dislike.
 $(BUILD)/tests/%.o: CFLAGS += -Wno-missing-prototypes -Wno-conversion -Wno-shadow -Wno-undef
 
-$(UNIT_BIN): $(BUILD)/%: $(BUILD)/%.o $(FAKE_A) $(HARNESS_A) $(DAEMON_A) $(call archive,libclient)
+$(UNIT_BIN): $(BUILD)/%: $(BUILD)/%.o $(GUARD) $(FAKE_A) $(HARNESS_A) $(DAEMON_A) $(call archive,libclient)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_daemon)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_daemon)
 
 # Tests of the example take all of it but main().
 GPT_A := $(BUILD)/examples_gpt.a
@@ -45,18 +48,18 @@ $(filter $(BUILD)/tests/unit/daemon/%,$(UNIT_BIN)): $(DAEMON_PARTS_A)
 include tests/fuzz/fuzz.mk
 
 LIBS_system := -ljansson -lm
-$(SYSTEM_BIN): $(BUILD)/%: $(BUILD)/%.o $(HARNESS_A) $(LIBCLIENT_A)
+$(SYSTEM_BIN): $(BUILD)/%: $(BUILD)/%.o $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_system)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_system)
 # It spoils stores and catalogs by their formats.
 $(BUILD)/tests/system/test_badstore: $(call archive,nvme)
 $(BUILD)/tests/system/test_badstore: LIBS_system += -lsqlite3
 
-$(STRESS_BIN): $(BUILD)/%: $(BUILD)/%.o $(DAEMON_A) $(call archive,libclient)
+$(STRESS_BIN): $(BUILD)/%: $(BUILD)/%.o $(GUARD) $(DAEMON_A) $(call archive,libclient)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
 
-$(POWER_BIN): $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/power/*.c))) $(DAEMON_A)
+$(POWER_BIN): $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/power/*.c))) $(GUARD) $(DAEMON_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
 
@@ -111,6 +114,8 @@ check-bits: all ## bit equality of zinf and --reference over random models [SEED
 POWER_STATES ?= 200
 POWER_LIES := drops-store-flush flushes-store-late drops-log-flush drops-names-flush
 POWER_DAMAGES ?= 200
+# In memory where there is some: no disk is asked for anything here.
+check-power: export TMPDIR := $(shell test -w /dev/shm && echo /dev/shm || echo /var/tmp)
 check-power: $(POWER_BIN) ## power cuts at any moment, damaged disks [SEED=n POWER_STATES=n POWER_DAMAGES=n]
 	@for durability in power process mixed; do \
 		$(POWER_BIN) --seed $(SEED) --states $(POWER_STATES) --durability $$durability || exit 1; \

@@ -7,7 +7,7 @@ CRASH_SO := $(BUILD)/tests/crash/points.so
 $(CRASH_SO): $(BUILD)/tests/crash/points.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -o $@ $<
-$(CRASH_BIN): $(call objects,tests/crash) $(HARNESS_A) $(LIBCLIENT_A)
+$(CRASH_BIN): $(call objects,tests/crash) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
 

@@ -11,6 +11,7 @@
 #include "common/base/fd.h"
 #include "common/wire/control.h"
 #include "tests/fake/fake_private.h"
+#include "tests/guard/guard.h"
 
 /* ---- the thread ---- */
 
@@ -83,8 +84,7 @@ struct fake_daemon *fake_daemon_start(const struct fake_daemon_options *options)
 	fake->socket_fd = fake->doorbell_fd = fake->wakeup_fd = -1;
 	fake->up = fake->down = fake->param = fake->grad = fake->staging = fake->tensors =
 		(struct zi_region)ZI_REGION_INIT;
-	(void)snprintf(fake->folder, sizeof(fake->folder), "%s", "/tmp/zinf-fake-XXXXXX");
-	must(mkdtemp(fake->folder));
+	must(mkdtemp(guard_path(fake->folder, sizeof(fake->folder), "fake")));
 	snprintf(fake->path, sizeof(fake->path), "%s/zinfd.sock", fake->folder);
 	must(zi_control_listen(fake->path, 0600, &text, &fake->listen_fd) == 0);
 	fake->stop_fd = eventfd(0, EFD_CLOEXEC);

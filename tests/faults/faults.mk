@@ -2,13 +2,13 @@
 # A disk that fails at every block in turn. Included by tests.mk.
 
 FAULTS_BIN := $(BUILD)/tests/faults/check_faults
-$(FAULTS_BIN): $(call objects,tests/faults) $(HARNESS_A) $(LIBCLIENT_A)
+$(FAULTS_BIN): $(call objects,tests/faults) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lsqlite3 -lm
 
 # The same from below the kernel: FUSE and loop devices.
 KERNEL_FAULTS_BIN := $(BUILD)/tests/faults/kernel/check_kernel
-$(KERNEL_FAULTS_BIN): $(call objects,tests/faults/kernel) $(BUILD)/tests/faults/job.o $(HARNESS_A) $(LIBCLIENT_A)
+$(KERNEL_FAULTS_BIN): $(call objects,tests/faults/kernel) $(BUILD)/tests/faults/job.o $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lfuse3 -ljansson -lm
 

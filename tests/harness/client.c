@@ -78,12 +78,14 @@ static int collect(const char *program, const char *const *arguments, bool with_
 
 int harness_run(const char *config_text, const char *const *arguments, char *words, size_t capacity)
 {
-	char program[300], path[] = "/tmp/zinf-config.XXXXXX";
+	char program[300], path[256];
 	const char *line[32] = { program, "--config", path };
-	int fd = mkostemp(path, O_CLOEXEC);
-	int count = 3;
+	const char *parent = getenv("TMPDIR");
+	int fd, count = 3;
 	int r;
 
+	(void)snprintf(path, sizeof path, "%s/zinf-config.XXXXXX", parent ? parent : "/var/tmp");
+	fd = mkostemp(path, O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	r = zi_pwrite_all(fd, config_text, strlen(config_text), 0);

@@ -24,6 +24,7 @@
 #include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "common/base/types.h"
+#include "tests/guard/guard.h"
 #include "tests/power/damage.h"
 #include "tests/power/disk.h"
 #include "tests/power/image.h"
@@ -290,11 +291,8 @@ static void try_damage(struct test *test, uint64_t number)
 
 static void make_directory(struct test *test)
 {
-	/* In memory where there is some: no disk is asked for anything here. */
-	const char *root = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
-
-	(void)snprintf(test->directory, sizeof(test->directory), "%s/zinf-power-XXXXXX", root);
-	must(mkdtemp(test->directory) != NULL, "no directory");
+	must(mkdtemp(guard_path(test->directory, sizeof(test->directory), "power")) != NULL,
+	     "no directory");
 }
 
 /* The record, played from its beginning, gives the files: nothing was missed. */

@@ -13,6 +13,7 @@
 
 #include "common/base/thread.h"
 #include "daemon/catalog/catalog.h"
+#include "tests/guard/guard.h"
 
 #define LOOPS     3u
 #define IN_FLIGHT 4u
@@ -106,13 +107,13 @@ static struct catalog *close_in_flight(struct catalog *catalog)
 
 int main(void)
 {
-	char directory[] = "/tmp/zinf-catalog-stress-XXXXXX";
+	char directory[64];
 	char file[sizeof(directory) + sizeof("/catalog.db")];
 	struct client clients[LOOPS];
 	struct catalog *catalog = NULL;
 
 	memset(clients, 0, sizeof(clients));
-	check(mkdtemp(directory) != NULL, "mkdtemp");
+	check(mkdtemp(guard_path(directory, sizeof(directory), "stress")) != NULL, "mkdtemp");
 	check(catalog_open(directory, NULL, &catalog) == 0, "catalog_open");
 	check(catalog_start(catalog) == 0, "catalog_start");
 	for (uint32_t i = 0; i < LOOPS; i++) {

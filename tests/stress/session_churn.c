@@ -26,6 +26,7 @@
 #include "daemon/session/sess.h"
 #include "daemon/zero/job/job.h"
 #include "libclient/client.h"
+#include "tests/guard/guard.h"
 
 #define CLIENTS    6u
 #define ROUNDS     40u
@@ -366,8 +367,8 @@ int main(void)
 
 	(void)signal(SIGPIPE, SIG_IGN); /* As the daemon's main thread does. */
 	zi_log_set_level(ZI_LOG_ERROR);
-	(void)snprintf(churn.directory, sizeof(churn.directory), "/tmp/zinf-stress-XXXXXX");
-	check(mkdtemp(churn.directory) != NULL, "mkdtemp");
+	check(mkdtemp(guard_path(churn.directory, sizeof(churn.directory), "stress")) != NULL,
+	      "mkdtemp");
 	(void)snprintf(churn.socket_path, sizeof(churn.socket_path), "%s/s", churn.directory);
 	killer = fork();
 	check(killer >= 0, "fork");

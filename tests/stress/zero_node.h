@@ -16,6 +16,7 @@
 #include "daemon/tier/holder.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
+#include "tests/guard/guard.h"
 
 #define WORLD     2u
 #define UNITS     4u
@@ -97,8 +98,8 @@ static inline void stress_begin(struct stress *stress)
 {
 	struct zi_text text = { "" };
 
-	(void)snprintf(stress->directory, sizeof(stress->directory), "/tmp/zinf-stress-XXXXXX");
-	check(mkdtemp(stress->directory) != NULL, "mkdtemp");
+	check(mkdtemp(guard_path(stress->directory, sizeof(stress->directory), "stress")) != NULL,
+	      "mkdtemp");
 	(void)snprintf(stress->store_path, sizeof(stress->store_path), "%s/store",
 	               stress->directory);
 	check(!zi_loop_new(&stress->loop), "zi_loop_new");

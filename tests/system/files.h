@@ -6,15 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/guard/guard.h"
 #include "tests/system/system.h"
 
 static struct harness harness;
 static char words[1 << 16]; /* of what ran last */
-static char folder[] = "/var/tmp/zinf-files-XXXXXX";
+static char folder[64];
 
 static inline void files_start(void)
 {
-	cr_assert_not_null(mkdtemp(folder));
+	cr_assert_not_null(mkdtemp(guard_path(folder, sizeof(folder), "files")));
 	system_start(&harness, &(struct harness_options){ .nvme_size = "64M" });
 }
 

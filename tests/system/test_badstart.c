@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/guard/guard.h"
 #include "tests/system/system.h"
 
 #define OTHER_UID 65534u
@@ -136,9 +137,8 @@ struct place {
 static void place_make(struct place *place)
 {
 	*place = (struct place){ .harness = { .notify_fd = -1 } };
-	(void)snprintf(place->harness.directory, sizeof(place->harness.directory), "%s",
-	               "/var/tmp/zinf-place.XXXXXX");
-	cr_assert_not_null(mkdtemp(place->harness.directory));
+	cr_assert_not_null(mkdtemp(
+		guard_path(place->harness.directory, sizeof(place->harness.directory), "place")));
 }
 
 static const char *place_config(struct place *place, const char *state, const char *rest)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/guard/guard.h"
 #include "tests/system/pair.h"
 
 TestSuite(limits, .timeout = 120);
@@ -177,14 +178,14 @@ static void empty(const char *directory)
 
 Test(limits, a_full_disk_under_the_catalog_fails_the_step_and_loses_nothing)
 {
-	char directory[] = "/var/tmp/zinf-full.XXXXXX";
+	char directory[64];
 	struct trainer_settings settings;
 	struct neighbour neighbour;
 	struct ranks ranks;
 
 	if (geteuid())
 		cr_skip_test("mounting a small file system needs root");
-	cr_assert_not_null(mkdtemp(directory));
+	cr_assert_not_null(mkdtemp(guard_path(directory, sizeof(directory), "full")));
 	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 	    mount("zinf-test", directory, "tmpfs", 0, "size=40M")) {
 		(void)rmdir(directory);

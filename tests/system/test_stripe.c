@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/guard/guard.h"
 #include "tests/harness/ranks.h"
 #include "tests/system/system.h"
 
@@ -38,8 +39,7 @@ static void start(const char *lines)
 {
 	struct harness_options options;
 
-	(void)snprintf(directory, sizeof(directory), "/var/tmp/zinf-stripe-XXXXXX");
-	cr_assert_not_null(mkdtemp(directory));
+	cr_assert_not_null(mkdtemp(guard_path(directory, sizeof(directory), "stripe")));
 	(void)snprintf(second, sizeof(second), "%s/second", directory);
 	(void)snprintf(away, sizeof(away), "%s/away", directory);
 	options = options_with(lines);

@@ -20,6 +20,7 @@
 
 #include "common/base/clock.h"
 #include "tests/faults/kernel/kernel.h"
+#include "tests/guard/guard.h"
 
 /* The whole of it takes a tenth; a machine under load takes its time. */
 #define CHECK_TIMEOUT_MS 300000u
@@ -56,16 +57,14 @@ static int remove_entry(const char *path, const struct stat *status, int flag, s
 int main(void)
 {
 	struct scene scene = { .test.durability = ZINF_DURABILITY_POWER };
-	const char *parent = getenv("TMPDIR");
 	int code;
 
 	if (geteuid()) {
 		printf("check-faults: the kernel's are skipped: mounting needs root\n");
 		return 0;
 	}
-	(void)snprintf(scene.directory, sizeof(scene.directory), "%.40s/zinf-kernel.XXXXXX",
-	               parent ? parent : "/var/tmp");
-	if (!mkdtemp(scene.directory) || chmod(scene.directory, 0755)) {
+	if (!mkdtemp(guard_path(scene.directory, sizeof(scene.directory), "kernel")) ||
+	    chmod(scene.directory, 0755)) {
 		fprintf(stderr, "check_kernel: no directory '%s': %s\n", scene.directory,
 		        strerror(errno));
 		return 1;

@@ -16,6 +16,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/fd.h"
+#include "tests/guard/guard.h"
 
 static int memfd_with(const char *text)
 {
@@ -167,10 +168,10 @@ Test(fd, transfers_on_a_bad_descriptor_are_ebadf)
 
 Test(fd, write_cut_short_by_a_limit_is_an_error_and_no_success)
 {
-	char path[] = "/tmp/zinf-test-fd-XXXXXX";
+	char path[64];
 	struct rlimit limit = { 4096, 4096 };
 	char buffer[8192] = "";
-	int fd = mkstemp(path);
+	int fd = mkstemp(guard_path(path, sizeof(path), "fd"));
 
 	cr_assert_geq(fd, 0);
 	cr_assert_eq(unlink(path), 0);

@@ -14,6 +14,7 @@
 
 #include "common/base/cgroup.h"
 #include "common/base/thread.h"
+#include "tests/guard/guard.h"
 
 struct seen {
 	char name[16];
@@ -88,8 +89,7 @@ static char self_path[80];
 
 static void make_root(void)
 {
-	snprintf(root, sizeof(root), "/tmp/zinf-test-cgroup-XXXXXX");
-	cr_assert(mkdtemp(root));
+	cr_assert(mkdtemp(guard_path(root, sizeof(root), "cgroup")));
 	snprintf(self_path, sizeof(self_path), "%s/self", root);
 }
 

@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "daemon/catalog/catalog.h"
+#include "tests/guard/guard.h"
 #include "tests/unit/catalog/reseal.h"
 
 #define TILES 16u
@@ -44,9 +45,8 @@ struct sample {
 static inline void fixture_init(struct fixture *fixture)
 {
 	*fixture = (struct fixture){ .catalog = NULL };
-	(void)snprintf(fixture->directory, sizeof(fixture->directory), "%s",
-	               "/tmp/zinf-catalog-XXXXXX");
-	cr_assert_not_null(mkdtemp(fixture->directory));
+	cr_assert_not_null(
+		mkdtemp(guard_path(fixture->directory, sizeof(fixture->directory), "catalog")));
 	(void)snprintf(fixture->file, sizeof(fixture->file), "%s/catalog.db", fixture->directory);
 	cr_assert_eq(zi_loop_new(&fixture->loop), 0);
 }

@@ -152,7 +152,7 @@ Test(open, a_directory_that_is_missing_or_none_is_named)
 
 	fixture_init(&fixture);
 	(void)snprintf(directory, sizeof(directory), "%s", fixture.directory);
-	(void)snprintf(fixture.directory, sizeof(fixture.directory), "%.40s/absent", directory);
+	(void)snprintf(fixture.directory, sizeof(fixture.directory), "%.100s/absent", directory);
 	cr_assert_eq(fixture_open(&fixture), -ENOENT);
 	cr_assert_not_null(strstr(fixture.text.chars, fixture.directory));
 	cr_assert_not_null(strstr(fixture.text.chars, "does not exist"));

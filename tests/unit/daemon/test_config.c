@@ -14,6 +14,7 @@
 
 #include "common/base/fd.h"
 #include "daemon/config.h"
+#include "tests/guard/guard.h"
 
 static struct config config;
 static struct zi_text text;
@@ -23,8 +24,7 @@ static int load(const char *content)
 {
 	int fd;
 
-	(void)snprintf(path, sizeof(path), "/tmp/zinf-config.XXXXXX");
-	fd = mkostemp(path, 0);
+	fd = mkostemp(guard_path(path, sizeof(path), "config"), 0);
 	cr_assert_geq(fd, 0);
 	cr_assert_eq(zi_pwrite_all(fd, content, strlen(content), 0), 0);
 	(void)zi_close(fd);
@@ -253,8 +253,7 @@ static char folder[64];
 
 static void make_folder(void)
 {
-	(void)snprintf(folder, sizeof(folder), "/tmp/zinf-config.XXXXXX");
-	cr_assert(mkdtemp(folder));
+	cr_assert(mkdtemp(guard_path(folder, sizeof(folder), "config")));
 	config_init(&config);
 }
 

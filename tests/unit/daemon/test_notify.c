@@ -19,6 +19,7 @@
 #include "common/base/fd.h"
 #include "common/wire/control.h"
 #include "daemon/notify.h"
+#include "tests/guard/guard.h"
 
 static struct notify notify = NOTIFY_INIT;
 static struct zi_text text;
@@ -71,7 +72,7 @@ Test(notify, a_path_hears)
 	char name[64];
 	int fd;
 
-	(void)snprintf(name, sizeof(name), "/tmp/zinf-notify-%d", getpid());
+	(void)guard_path(name, sizeof(name), "notify");
 	fd = listen_at(name);
 	cr_assert_eq(notify_open(&notify, &text), 0);
 	notify_send(&notify, "STOPPING=1");
@@ -184,7 +185,7 @@ static int make_listener(void)
 {
 	int fd;
 
-	(void)snprintf(socket_path, sizeof(socket_path), "/tmp/zinf-listen-%d", getpid());
+	(void)guard_path(socket_path, sizeof(socket_path), "listen");
 	cr_assert_eq(zi_control_listen(socket_path, 0600, &text, &fd), 0);
 	(void)unlink(socket_path);
 	(void)zi_fd_set_nonblock(fd, false);

@@ -14,6 +14,7 @@
 #include "common/base/fd.h"
 #include "daemon/daemon.h"
 #include "nvme/nvme.h"
+#include "tests/guard/guard.h"
 
 static char folder[64];
 static const uint8_t uuid[16] = { 1, 2, 0xab, [15] = 0xff };
@@ -27,8 +28,7 @@ static const struct nvme_tuning figures = { .read_block_bytes = 256 << 10,
 
 static void set_up(void)
 {
-	(void)snprintf(folder, sizeof(folder), "/tmp/zinf-tuning.XXXXXX");
-	cr_assert_not_null(mkdtemp(folder));
+	cr_assert_not_null(mkdtemp(guard_path(folder, sizeof(folder), "tuning")));
 }
 
 static void tear_down(void)

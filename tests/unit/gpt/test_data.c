@@ -12,17 +12,18 @@
 #include <unistd.h>
 
 #include "examples/gpt/data.h"
+#include "tests/guard/guard.h"
 
-static char directory[] = "/tmp/zinf-gpt-data.XXXXXX";
+static char directory[64];
 
 static void make_directory(void)
 {
-	cr_assert(mkdtemp(directory));
+	cr_assert(mkdtemp(guard_path(directory, sizeof(directory), "data")));
 }
 
 static void remove_directory(void)
 {
-	char command[64];
+	char command[96];
 
 	(void)snprintf(command, sizeof(command), "rm -rf %s", directory);
 	cr_assert_eq(system(command), 0);

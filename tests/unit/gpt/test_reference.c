@@ -16,6 +16,7 @@
 #include "examples/gpt/reference_math.h"
 #include "examples/gpt/rng.h"
 #include "examples/gpt/train.h"
+#include "tests/guard/guard.h"
 
 static float tree_as_defined(const float *values, uint32_t low, uint32_t high)
 {
@@ -171,7 +172,7 @@ static struct outcome train(const char *flags)
 {
 	static const char base[] = "zinf-gpt --reference --quiet --layers 1 --heads 2 --d-model 32 "
 				   "--seq-len 16 --batch-size 4 --steps 30 --lr 1e-2 --warmup 3";
-	char line[512], path[] = "/tmp/zinf-gpt-dump.XXXXXX";
+	char line[512], path[64];
 	struct gpt_problem problem = { "" };
 	struct gpt_board *board = calloc(1, sizeof(*board));
 	struct gpt_corpus corpus;
@@ -182,7 +183,7 @@ static struct outcome train(const char *flags)
 	struct gpt_backend *backend;
 	const char *argv[64];
 	char *rest = NULL;
-	int argc = 0, fd = mkstemp(path);
+	int argc = 0, fd = mkstemp(guard_path(path, sizeof(path), "dump"));
 	FILE *file;
 
 	cr_assert_geq(fd, 0);

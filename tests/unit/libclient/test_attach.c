@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/fake/fake_job.h"
+#include "tests/guard/guard.h"
 
 static int open_fd_count(void)
 {
@@ -119,7 +120,7 @@ Test(attach, waiting_finds_a_daemon_that_comes_late)
 	pthread_t thread;
 	void *failed;
 
-	snprintf(path, sizeof(path), "/tmp/zinf-late-%d.sock", getpid());
+	(void)guard_path(path, sizeof(path), "late");
 	options.socket_path = path;
 	options.wait_for_daemon = true;
 	cr_assert_eq(pthread_create(&thread, NULL, start_later, paths), 0);

@@ -14,24 +14,16 @@
 #include <unistd.h>
 
 #include "nvme/nvme.h"
+#include "tests/guard/guard.h"
 
 #define MIB (1ull << 20)
 
 static char test_directory[256];
 static struct zi_text test_text;
 
-/* Under $TMPDIR, or build/tmp, where O_DIRECT is at home. */
 static inline void test_make_directory(void)
 {
-	const char *parent = getenv("TMPDIR");
-
-	if (!parent) {
-		parent = "build/tmp";
-		(void)mkdir("build", 0755);
-		(void)mkdir(parent, 0755);
-	}
-	(void)snprintf(test_directory, sizeof(test_directory), "%s/nvme-XXXXXX", parent);
-	cr_assert_not_null(mkdtemp(test_directory));
+	cr_assert_not_null(mkdtemp(guard_path(test_directory, sizeof(test_directory), "nvme")));
 }
 
 static inline int test_remove_entry(const char *path, const struct stat *status, int type,

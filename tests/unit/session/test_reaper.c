@@ -4,6 +4,7 @@
  * and what a client is told holds words and nothing of the daemon's memory. Method: as in
  * test_shard.c, and a client in a process of its own that is killed.
  */
+#include "tests/guard/guard.h"
 #include "tests/unit/session/room.h"
 
 #include <sys/wait.h>
@@ -138,8 +139,7 @@ static pid_t fork_client(const char *path, int ready_fd)
 
 Test(reaper, a_killed_process_is_named_and_its_memory_comes_back)
 {
-	char directory[] = "/tmp/zinf-test.XXXXXX";
-	char path[64];
+	char directory[64], path[80];
 	struct pollfd ready;
 	int pipe_fds[2];
 	int listen_fd;
@@ -147,7 +147,7 @@ Test(reaper, a_killed_process_is_named_and_its_memory_comes_back)
 	char expected[64];
 	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
 
-	cr_assert(mkdtemp(directory));
+	cr_assert(mkdtemp(guard_path(directory, sizeof(directory), "reaper")));
 	(void)snprintf(path, sizeof(path), "%s/sock", directory);
 	cr_assert_eq(zi_control_listen(path, 0600, NULL, &listen_fd), 0);
 	cr_assert_eq(sess_control_listen(room.control, listen_fd), 0);

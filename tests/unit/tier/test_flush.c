@@ -16,6 +16,7 @@
 #include "daemon/tier/flush.h"
 #include "daemon/tier/member.h"
 #include "daemon/tier/tier.h"
+#include "tests/guard/guard.h"
 
 #define MIB    (1ull << 20)
 #define STORES 2u
@@ -89,8 +90,7 @@ static void set_up(void)
 	struct zi_text text;
 	char name[8];
 
-	(void)snprintf(directory, sizeof(directory), "/tmp/zinf-flush-XXXXXX");
-	cr_assert_not_null(mkdtemp(directory));
+	cr_assert_not_null(mkdtemp(guard_path(directory, sizeof(directory), "flush")));
 	cr_assert_eq(zi_loop_new(&loop), 0);
 	cr_assert_eq(tier_init_nvme(&tier, "t", 0), 0);
 	for (uint32_t i = 0; i < STORES; i++) {

@@ -9,6 +9,7 @@
 
 #include "daemon/tier/move.h"
 #include "daemon/tier/stripe.h"
+#include "tests/guard/guard.h"
 #include "tests/unit/tier/fixture.h"
 
 struct disk {
@@ -25,8 +26,7 @@ static void disk_init(struct disk *disk, const char *backend)
 	struct zi_text text = { "" };
 
 	*disk = (struct disk){ .done_count = 0 };
-	(void)snprintf(disk->directory, sizeof(disk->directory), "/tmp/zinf-tier-XXXXXX");
-	cr_assert_not_null(mkdtemp(disk->directory));
+	cr_assert_not_null(mkdtemp(guard_path(disk->directory, sizeof(disk->directory), "tier")));
 	(void)snprintf(disk->path, sizeof(disk->path), "%s/store", disk->directory);
 	cr_assert_eq(nvme_store_open(&(struct nvme_store_options){ .name = "fast",
 	                                                           .path = disk->path,

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "daemon/tier/move.h"
+#include "tests/guard/guard.h"
 #include "tests/unit/tier/fixture.h"
 
 #define BYTES 65536u
@@ -41,8 +42,8 @@ static void stalled_init(struct stalled *stalled, uint64_t timeout_ns)
 	struct zi_text text = { "" };
 
 	*stalled = (struct stalled){ .buffer = aligned_alloc(4096, BYTES) };
-	(void)snprintf(stalled->directory, sizeof(stalled->directory), "/tmp/zinf-tier-XXXXXX");
-	cr_assert_not_null(mkdtemp(stalled->directory));
+	cr_assert_not_null(
+		mkdtemp(guard_path(stalled->directory, sizeof(stalled->directory), "tier")));
 	(void)snprintf(stalled->path, sizeof(stalled->path), "%s/store", stalled->directory);
 	cr_assert_eq(nvme_store_open(&(struct nvme_store_options){ .name = "slow",
 	                                                           .path = stalled->path,

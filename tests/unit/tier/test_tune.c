@@ -9,6 +9,7 @@
 #include "daemon/tier/member.h"
 #include "daemon/tier/tier.h"
 #include "daemon/tier/tune.h"
+#include "tests/guard/guard.h"
 #include "tests/unit/tier/fixture.h"
 
 struct bench {
@@ -26,8 +27,7 @@ struct bench {
 static void bench_init(struct bench *bench, uint64_t store_bytes, uint64_t memory_bytes)
 {
 	*bench = (struct bench){ .done_count = 0 };
-	(void)snprintf(bench->directory, sizeof(bench->directory), "/tmp/zinf-tier-XXXXXX");
-	cr_assert_not_null(mkdtemp(bench->directory));
+	cr_assert_not_null(mkdtemp(guard_path(bench->directory, sizeof(bench->directory), "tier")));
 	(void)snprintf(bench->path, sizeof(bench->path), "%s/store", bench->directory);
 	cr_assert_eq(nvme_store_open(&(struct nvme_store_options){ .name = "fast",
 	                                                           .path = bench->path,

@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 #include "daemon/topo/topo_private.h"
+#include "tests/guard/guard.h"
 
 static char root[64];
 
 static void root_make(void)
 {
-	(void)snprintf(root, sizeof(root), "%s", "/tmp/zinf-files-XXXXXX");
-	cr_assert_not_null(mkdtemp(root));
+	cr_assert_not_null(mkdtemp(guard_path(root, sizeof(root), "files")));
 }
 
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "daemon/topo/topo_private.h"
+#include "tests/guard/guard.h"
 
 #define TWO_PACKAGES "pack:2 [numa(memory=128GB)] l3:2 core:4 pu:2"
 
@@ -78,7 +79,6 @@ static void write_xml(const char *disk_name, char *path)
 	char *xml = NULL;
 	FILE *file;
 	int byte_count = 0;
-	static const char template[] = "/tmp/zinf-topo-XXXXXX";
 
 	cr_assert_eq(hwloc_topology_init(&hwloc), 0);
 	cr_assert_eq(hwloc_topology_set_synthetic(hwloc, TWO_PACKAGES), 0);
@@ -86,8 +86,7 @@ static void write_xml(const char *disk_name, char *path)
 	cr_assert_eq(hwloc_topology_export_xmlbuffer(hwloc, &xml, &byte_count, 0), 0);
 	machine_end = closing_tag(xml, 0);
 	package_end = closing_tag(xml, 1);
-	memcpy(path, template, sizeof(template));
-	file = fdopen(mkstemp(path), "w");
+	file = fdopen(mkstemp(guard_path(path, 64, "topo")), "w");
 	cr_assert_not_null(file);
 	(void)fwrite(xml, 1, (size_t)(package_end - xml), file);
 	(void)fprintf(file, PACKAGE_DEVICES, disk_name);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/wire/control.h"
+#include "tests/guard/guard.h"
 
 static char folder[64];
 static char path[96];
@@ -19,8 +20,7 @@ static struct zi_text text;
 
 static void setup(void)
 {
-	(void)snprintf(folder, sizeof(folder), "%s", "/tmp/zinf-test-XXXXXX");
-	cr_assert_not_null(mkdtemp(folder));
+	cr_assert_not_null(mkdtemp(guard_path(folder, sizeof(folder), "control")));
 	snprintf(path, sizeof(path), "%s/s.sock", folder);
 	text.chars[0] = '\0';
 }

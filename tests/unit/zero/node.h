@@ -25,6 +25,7 @@
 #include "kernels/cast.h"
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
+#include "tests/guard/guard.h"
 
 #define MIB           (1ull << 20)
 #define NODE_STORES   3u
@@ -92,8 +93,7 @@ static inline void node_init(struct node *node)
 		.units_max = 64,
 		.params_max = 256,
 	};
-	(void)snprintf(node->directory, sizeof(node->directory), "/tmp/zinf-zero-XXXXXX");
-	cr_assert_not_null(mkdtemp(node->directory));
+	cr_assert_not_null(mkdtemp(guard_path(node->directory, sizeof(node->directory), "zero")));
 	(void)snprintf(node->store_path, sizeof(node->store_path), "%s/store", node->directory);
 	for (uint32_t i = 1; i < NODE_STORES; i++)
 		(void)snprintf(node->more_paths[i], sizeof(node->more_paths[i]), "%s%u",

@@ -9,9 +9,9 @@
  *   power [--seed N] [--states N] [--durability power|process|mixed] [--lie NAME] [--damages N]
  *         [--keep DIR]
  *
- * The seed fixes what is drawn (cuts, choices, damages), not the record they are drawn from: threads
- * of the engine and of the catalog take turns as they come, and identities are new in each run. A
- * wrong state is therefore kept (--keep) rather than found again by its seed.
+ * The seed fixes what is drawn (cuts, choices, damages), not the record they are drawn from:
+ * threads of the engine and of the catalog take turns as they come, and identities are new in each
+ * run. A wrong state is therefore kept (--keep) rather than found again by its seed.
  *
  * --states: drawn by the seed; with 0 all systematic ones. --damages: no power failure, but that
  * many disks on which something is not what was written: it must be named or not matter, and never

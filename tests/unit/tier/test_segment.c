@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: a segment is paid for before it exists, is zero, lives as long as its last reference,
- * prefers its tier's node and gives a descriptor that cannot write. Staging hands its slots out and takes them back.
+ * prefers its tier's node and gives a descriptor that cannot write. Staging hands its slots out and
+ * takes them back.
  * Method: segments around the limits; what the kernel says about descriptors.
  */
 #include <errno.h>

@@ -101,8 +101,6 @@ ifeq ($(shell uname -m),x86_64)
 $(BUILD)/kernels/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c -O3
 $(BUILD)/kernels/%_avx512.o: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl \
 	-mprefer-vector-width=512 -O3
-# Forty loops with everything in them: a sanitizer's compiler takes many minutes over this one file.
-$(BUILD)/kernels/optim_hashed_avx512.o: CFLAGS += -fno-sanitize=all
 endif
 
 define module_rule

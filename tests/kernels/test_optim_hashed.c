@@ -23,7 +23,7 @@ struct shape {
 	uint32_t ranks; /* or REDUCED */
 	enum data_kind kind;
 	uint64_t count;
-	uint64_t offset; /* bytes, off the 64-byte alignment; even */
+	uint64_t offset; /* words of fp32, off the 64-byte alignment */
 };
 
 /* A tile: its state in one piece, as it lies on a store. */
@@ -41,8 +41,8 @@ static struct tile tile_new(const struct shape *shape)
 			shape->count * zi_state_element_bytes(shape->optimizer, shape->param_dtype),
 	};
 
-	tile.param = data_new(tile.param_bytes, shape->offset * 2);
-	tile.state = data_new(tile.state_bytes, shape->offset * 2);
+	tile.param = data_new(tile.param_bytes, shape->offset * sizeof(float));
+	tile.state = data_new(tile.state_bytes, shape->offset * sizeof(float));
 	data_fill(tile.param, shape->count, shape->param_dtype, shape->kind, 1);
 	data_fill(tile.state, tile.state_bytes / 2, ZI_DTYPE_BF16, shape->kind, 2);
 	return tile;
@@ -50,8 +50,8 @@ static struct tile tile_new(const struct shape *shape)
 
 static void tile_free(struct tile *tile, const struct shape *shape)
 {
-	data_free(tile->param, shape->offset * 2);
-	data_free(tile->state, shape->offset * 2);
+	data_free(tile->param, shape->offset * sizeof(float));
+	data_free(tile->state, shape->offset * sizeof(float));
 }
 
 static struct kern_optim_run run_of(const struct tile *tile, const struct shape *shape,
@@ -132,7 +132,7 @@ static void check_bytes(const struct shape *shape, const char *what, const void 
 
 static void check_shape(const struct shape *shape)
 {
-	const uint64_t shift = shape->offset * 2;
+	const uint64_t shift = shape->offset * sizeof(float);
 	const uint32_t rank_count = shape->ranks == REDUCED ? 1 : shape->ranks;
 	const struct kern_optim_scalars scalars = scalars_of(shape);
 	struct tile plain = tile_new(shape);

@@ -29,7 +29,7 @@ static int note(struct trainer *trainer, int r, const char *call)
 		return r;
 	report->failed_ns = zi_clock_now_ns();
 	report->result = r;
-	(void)snprintf(report->call, sizeof(report->call), "%s", call);
+	(void)snprintf(report->call, sizeof(report->call), "%.31s", call); /* Its name. */
 	(void)snprintf(report->text, sizeof(report->text), "%s",
 	               trainer->zinf ? zinf_error_text(trainer->zinf) : zinf_attach_error());
 	return r;

@@ -114,7 +114,7 @@ Test(admin, unknown_questions_are_refused_with_what_is_answered_and_cost_nothing
 	client_hello(client);
 	for (size_t i = 0; i < sizeof(questions) / sizeof(*questions); i++) {
 		ask(client, questions[i]);
-		expect_error(client, -EINVAL, "load open|describe|put|end are answered");
+		expect_error(client, -EINVAL, "load open|describe|put|wait|end are answered");
 	}
 	ask(client, "jobs");
 	answer = collect(client);

@@ -62,7 +62,7 @@ Test(zero_stripe, neighbours_lie_on_different_paths_and_a_restart_finds_them)
 	const struct zero_job *job;
 
 	begin_on(2);
-	train(3);
+	train(2); /* a path of this machine cannot count as slow before the third */
 	job = node_job(&node, "train");
 	/* The two largest subgroups are neighbours, of equal size. */
 	for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
@@ -73,7 +73,7 @@ Test(zero_stripe, neighbours_lie_on_different_paths_and_a_restart_finds_them)
 	cr_assert_gt(tier_member_used_bytes(member(1)), set_bytes() / 4);
 	cr_assert_gt(member(0)->read_bytes, 0);
 	cr_assert_gt(member(1)->read_bytes, 0);
-	sound(3);
+	sound(2);
 	cr_assert_eq(used_bytes(), set_bytes());
 	end();
 }

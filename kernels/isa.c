@@ -21,8 +21,8 @@
 	{                                                                                     \
 		.isa = value, .widen = kern_widen_##name, .narrow = kern_narrow_##name,       \
 		.reduce = kern_reduce_##name, .accumulate = kern_accumulate_##name,           \
-		.finish = kern_finish_##name, .norm_blocks = kern_norm_blocks_##name,         \
-		.optim_step = kern_optim_step_##name,                                         \
+		.finish = kern_finish_##name, .combine = kern_combine_##name,                 \
+		.norm_blocks = kern_norm_blocks_##name, .optim_step = kern_optim_step_##name, \
 		.optim_step_hashed = kern_optim_step_hashed_##name, .hash = kern_hash_##name, \
 	}
 

@@ -2,27 +2,8 @@
 /*
  * Sum over ranks: the definition (docs/ARITHMETIC.md, "Reduction over ranks"). Floor 1.
  */
-#include "common/base/assert.h"
 #include "kernels/table.h"
 #include "kernels/tree.h"
-
-static void narrow_at(void *target, uint64_t index, float value, enum zi_dtype dtype)
-{
-	value = kern_canonical(value);
-	switch (dtype) {
-	case ZI_DTYPE_F32:
-		((float *)target)[index] = value;
-		return;
-	case ZI_DTYPE_F16:
-		((uint16_t *)target)[index] = kern_f32_to_f16(value);
-		return;
-	case ZI_DTYPE_BF16:
-		((uint16_t *)target)[index] = kern_f32_to_bf16(value);
-		return;
-	default:
-		assert(false && "a dtype that is reduced");
-	}
-}
 
 /* kern_reduce() element by element. */
 void kern_reduce_ref(void *target, const void *const *sources, uint32_t rank_count,
@@ -31,7 +12,7 @@ void kern_reduce_ref(void *target, const void *const *sources, uint32_t rank_cou
 	for (uint64_t i = 0; i < element_count; i++) {
 		float sum = kern_tree_at(sources, rank_count, i, options->dtype);
 
-		narrow_at(target, i, sum * options->average, options->dtype);
+		kern_narrow_at(target, i, sum * options->average, options->dtype);
 	}
 }
 
@@ -51,5 +32,5 @@ void kern_finish_ref(void *target, const float *accum, uint64_t element_count,
                      const struct kern_reduce_options *options)
 {
 	for (uint64_t i = 0; i < element_count; i++)
-		narrow_at(target, i, accum[i] * options->average, options->dtype);
+		kern_narrow_at(target, i, accum[i] * options->average, options->dtype);
 }

@@ -63,6 +63,28 @@ VEC_INLINE void vec_store_bf16(uint16_t *target, vec x)
 	_mm_storeu_si128((__m128i *)target, vec_pack16(high));
 }
 
+VEC_INLINE void vec_stream_f32(float *target, vec x)
+{
+	_mm256_stream_ps(target, x);
+}
+
+VEC_INLINE void vec_stream_f16(uint16_t *target, vec x)
+{
+	_mm_stream_si128((__m128i *)target, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+VEC_INLINE void vec_stream_bf16(uint16_t *target, vec x)
+{
+	__m256i high = _mm256_srli_epi32(_mm256_castps_si256(x), 16);
+
+	_mm_stream_si128((__m128i *)target, vec_pack16(high));
+}
+
+VEC_INLINE void vec_stream_bits(void *target, const void *bits)
+{
+	_mm256_stream_si256((__m256i *)target, _mm256_loadu_si256((const __m256i *)bits));
+}
+
 VEC_INLINE vec vec_add(vec x, vec y)
 {
 	return _mm256_add_ps(x, y);
@@ -71,6 +93,16 @@ VEC_INLINE vec vec_add(vec x, vec y)
 VEC_INLINE vec vec_mul(vec x, vec y)
 {
 	return _mm256_mul_ps(x, y);
+}
+
+VEC_INLINE vec vec_min(vec x, vec y)
+{
+	return _mm256_blendv_ps(_mm256_min_ps(x, y), x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+VEC_INLINE vec vec_max(vec x, vec y)
+{
+	return _mm256_blendv_ps(_mm256_max_ps(x, y), x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
 VEC_INLINE vec vec_div(vec x, vec y)

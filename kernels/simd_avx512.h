@@ -60,6 +60,29 @@ VEC_INLINE void vec_store_bf16(uint16_t *target, vec x)
 	_mm256_storeu_si256((__m256i *)target, _mm512_cvtepi32_epi16(high));
 }
 
+/* What of a store passes by the cache; @target aligned to the bytes that are written. */
+VEC_INLINE void vec_stream_f32(float *target, vec x)
+{
+	_mm512_stream_ps(target, x);
+}
+
+VEC_INLINE void vec_stream_f16(uint16_t *target, vec x)
+{
+	_mm256_stream_si256((__m256i *)target, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+VEC_INLINE void vec_stream_bf16(uint16_t *target, vec x)
+{
+	__m512i high = _mm512_srli_epi32(_mm512_castps_si512(x), 16);
+
+	_mm256_stream_si256((__m256i *)target, _mm512_cvtepi32_epi16(high));
+}
+
+VEC_INLINE void vec_stream_bits(void *target, const void *bits)
+{
+	_mm512_stream_si512((__m512i *)target, _mm512_loadu_si512(bits));
+}
+
 VEC_INLINE vec vec_add(vec x, vec y)
 {
 	return _mm512_add_ps(x, y);
@@ -68,6 +91,22 @@ VEC_INLINE vec vec_add(vec x, vec y)
 VEC_INLINE vec vec_mul(vec x, vec y)
 {
 	return _mm512_mul_ps(x, y);
+}
+
+/* x < y ? x : y, and NaN when x or y is */
+VEC_INLINE vec vec_min(vec x, vec y)
+{
+	__mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+
+	return _mm512_mask_mov_ps(_mm512_min_ps(x, y), is_nan, x);
+}
+
+/* x > y ? x : y, and NaN when x or y is */
+VEC_INLINE vec vec_max(vec x, vec y)
+{
+	__mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+
+	return _mm512_mask_mov_ps(_mm512_max_ps(x, y), is_nan, x);
 }
 
 VEC_INLINE vec vec_div(vec x, vec y)

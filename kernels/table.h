@@ -13,6 +13,7 @@
 
 #include "common/base/types.h"
 #include "kernels/cast.h"
+#include "kernels/combine.h"
 #include "kernels/hash.h"
 #include "kernels/kernels.h"
 #include "kernels/optim_hashed.h"
@@ -40,6 +41,7 @@ struct kern_table {
 	                   uint64_t element_count, bool is_first, enum zi_dtype dtype);
 	void (*finish)(void *target, const float *accum, uint64_t element_count,
 	               const struct kern_reduce_options *options);
+	void (*combine)(const struct kern_combine_run *run);
 	void (*norm_blocks)(double *block_sums, const void *source, uint64_t element_count,
 	                    float unscale, enum zi_dtype dtype);
 	void (*optim_step)(const struct kern_optim_run *run,
@@ -78,6 +80,7 @@ int kern_isa_force_on(enum kern_isa isa, enum kern_isa hardware);
 	                           uint64_t element_count, bool is_first, enum zi_dtype dtype);    \
 	void kern_finish_##isa(void *target, const float *accum, uint64_t element_count,           \
 	                       const struct kern_reduce_options *options);                         \
+	void kern_combine_##isa(const struct kern_combine_run *run);                               \
 	void kern_norm_blocks_##isa(double *block_sums, const void *source,                        \
 	                            uint64_t element_count, float unscale, enum zi_dtype dtype);   \
 	void kern_optim_step_##isa(const struct kern_optim_run *run,                               \

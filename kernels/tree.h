@@ -15,6 +15,7 @@
 #include "common/base/assert.h"
 #include "common/base/types.h"
 #include "kernels/cast.h"
+#include "kernels/table.h"
 
 static inline float kern_widen_at(const void *source, uint64_t index, enum zi_dtype dtype)
 {
@@ -28,6 +29,25 @@ static inline float kern_widen_at(const void *source, uint64_t index, enum zi_dt
 	default:
 		assert(false && "a dtype of gradients");
 		return 0.0f;
+	}
+}
+
+/* Canonical, rounded once. */
+static inline void kern_narrow_at(void *target, uint64_t index, float value, enum zi_dtype dtype)
+{
+	value = kern_canonical(value);
+	switch (dtype) {
+	case ZI_DTYPE_F32:
+		((float *)target)[index] = value;
+		return;
+	case ZI_DTYPE_F16:
+		((uint16_t *)target)[index] = kern_f32_to_f16(value);
+		return;
+	case ZI_DTYPE_BF16:
+		((uint16_t *)target)[index] = kern_f32_to_bf16(value);
+		return;
+	default:
+		assert(false && "a dtype that is reduced");
 	}
 }
 

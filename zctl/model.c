@@ -25,7 +25,7 @@ static int read_types(struct model *model, const char *source)
 	const char *optimizer = get_word(model->record, "optimizer");
 	const char *schedule = get_word(model->record, "schedule");
 
-	for (int i = 1; i < _ZI_DTYPE_COUNT; i++) {
+	for (int i = 1; i < _ZI_DTYPE_FLOAT_COUNT; i++) {
 		if (!strcmp(zi_dtype_name((enum zi_dtype)i), dtype))
 			model->dtype = (enum zi_dtype)i;
 		if (!strcmp(zi_dtype_name((enum zi_dtype)i), grad))

@@ -15,15 +15,20 @@ static_assert(ZI_SUBGROUP_ELEMENTS % ZI_TILE_ELEMENTS == 0, "a full subgroup is 
 static_assert(ZI_WORLD_MAX <= 64, "ranks are bits of a uint64_t");
 
 static const uint8_t dtype_bytes[_ZI_DTYPE_COUNT] = {
-	[ZI_DTYPE_F32] = 4,
-	[ZI_DTYPE_F16] = 2,
-	[ZI_DTYPE_BF16] = 2,
+	[ZI_DTYPE_F32] = 4, [ZI_DTYPE_F16] = 2, [ZI_DTYPE_BF16] = 2, [ZI_DTYPE_I8] = 1,
+	[ZI_DTYPE_U8] = 1,  [ZI_DTYPE_I32] = 4, [ZI_DTYPE_I64] = 8,
 };
 
 static const char *const dtype_names[_ZI_DTYPE_COUNT] = {
-	[ZI_DTYPE_F32] = "f32",
-	[ZI_DTYPE_F16] = "f16",
-	[ZI_DTYPE_BF16] = "bf16",
+	[ZI_DTYPE_F32] = "f32", [ZI_DTYPE_F16] = "f16", [ZI_DTYPE_BF16] = "bf16",
+	[ZI_DTYPE_I8] = "i8",   [ZI_DTYPE_U8] = "u8",   [ZI_DTYPE_I32] = "i32",
+	[ZI_DTYPE_I64] = "i64",
+};
+
+static const char *const reduce_names[_ZI_REDUCE_COUNT] = {
+	[ZI_REDUCE_SUM] = "sum", [ZI_REDUCE_AVG] = "avg",   [ZI_REDUCE_PROD] = "prod",
+	[ZI_REDUCE_MIN] = "min", [ZI_REDUCE_MAX] = "max",   [ZI_REDUCE_BAND] = "band",
+	[ZI_REDUCE_BOR] = "bor", [ZI_REDUCE_BXOR] = "bxor",
 };
 
 static const char *const optimizer_names[_ZI_OPTIMIZER_COUNT] = {
@@ -71,6 +76,28 @@ const char *zi_dtype_name(enum zi_dtype dtype)
 	return name_of(dtype_names, ZI_COUNT_OF(dtype_names), dtype);
 }
 
+/* Return: whether @dtype, which must be valid, is a floating-point type. */
+bool zi_dtype_is_float(enum zi_dtype dtype)
+{
+	assert(dtype > 0);
+	assert(dtype < _ZI_DTYPE_COUNT);
+	return dtype < _ZI_DTYPE_FLOAT_COUNT;
+}
+
+/* Return: the word for @op; "?" when it is none. */
+const char *zi_reduce_op_name(enum zi_reduce_op op)
+{
+	return name_of(reduce_names, ZI_COUNT_OF(reduce_names), op);
+}
+
+/* Return: whether elements of @dtype can be joined by @op: no mean of integers, no bits of floats. */
+bool zi_reduce_op_is_for(enum zi_reduce_op op, enum zi_dtype dtype)
+{
+	if (op == ZI_REDUCE_AVG)
+		return zi_dtype_is_float(dtype);
+	return op < ZI_REDUCE_BAND || !zi_dtype_is_float(dtype);
+}
+
 /* Return: the word for @optimizer; "?" when it is none. */
 const char *zi_optimizer_name(enum zi_optimizer optimizer)
 {
@@ -102,7 +129,7 @@ const char *zi_plane_name(enum zi_plane plane)
  */
 uint32_t zi_state_element_bytes(enum zi_optimizer optimizer, enum zi_dtype param_dtype)
 {
-	static const uint8_t master_bytes[_ZI_DTYPE_COUNT] = {
+	static const uint8_t master_bytes[_ZI_DTYPE_FLOAT_COUNT] = {
 		[ZI_DTYPE_F32] = 0,
 		[ZI_DTYPE_F16] = 4,
 		[ZI_DTYPE_BF16] = 2,
@@ -112,6 +139,6 @@ uint32_t zi_state_element_bytes(enum zi_optimizer optimizer, enum zi_dtype param
 	assert(optimizer > 0);
 	assert(optimizer < _ZI_OPTIMIZER_COUNT);
 	assert(param_dtype > 0);
-	assert(param_dtype < _ZI_DTYPE_COUNT);
+	assert(param_dtype < _ZI_DTYPE_FLOAT_COUNT);
 	return master_bytes[param_dtype] + moments_count * (uint32_t)sizeof(float);
 }

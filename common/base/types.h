@@ -30,11 +30,30 @@
 #define ZI_PARAM_DIMS_MAX   8u
 #define ZI_WORLD_MAX        64u /* ranks of one job on this node; bitmaps of ranks are uint64_t */
 
+/* Parameters and gradients are floats; collectives carry integers too. */
 enum zi_dtype {
 	ZI_DTYPE_F32 = 1,
 	ZI_DTYPE_F16 = 2,
 	ZI_DTYPE_BF16 = 3,
+	_ZI_DTYPE_FLOAT_COUNT,
+	ZI_DTYPE_I8 = 4,
+	ZI_DTYPE_U8 = 5,
+	ZI_DTYPE_I32 = 6,
+	ZI_DTYPE_I64 = 7,
 	_ZI_DTYPE_COUNT,
+};
+
+/* How collectives join the ranks' elements (docs/ARITHMETIC.md). */
+enum zi_reduce_op {
+	ZI_REDUCE_SUM = 1,
+	ZI_REDUCE_AVG = 2, /* floats only */
+	ZI_REDUCE_PROD = 3,
+	ZI_REDUCE_MIN = 4,
+	ZI_REDUCE_MAX = 5,
+	ZI_REDUCE_BAND = 6, /* integers only, as are the next two */
+	ZI_REDUCE_BOR = 7,
+	ZI_REDUCE_BXOR = 8,
+	_ZI_REDUCE_COUNT,
 };
 
 enum zi_optimizer {
@@ -83,6 +102,9 @@ struct zi_extent {
 
 uint32_t zi_dtype_bytes(enum zi_dtype dtype);
 const char *zi_dtype_name(enum zi_dtype dtype);
+bool zi_dtype_is_float(enum zi_dtype dtype);
+const char *zi_reduce_op_name(enum zi_reduce_op op);
+bool zi_reduce_op_is_for(enum zi_reduce_op op, enum zi_dtype dtype);
 const char *zi_optimizer_name(enum zi_optimizer optimizer);
 const char *zi_schedule_name(enum zi_schedule schedule);
 const char *zi_offload_name(enum zi_offload offload);

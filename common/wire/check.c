@@ -190,8 +190,8 @@ int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text
 		const char *name;
 		uint32_t value, low, end;
 	} choices[] = {
-		{ "param_dtype", config->param_dtype, 1, _ZI_DTYPE_COUNT },
-		{ "grad_dtype", config->grad_dtype, 1, _ZI_DTYPE_COUNT },
+		{ "param_dtype", config->param_dtype, 1, _ZI_DTYPE_FLOAT_COUNT },
+		{ "grad_dtype", config->grad_dtype, 1, _ZI_DTYPE_FLOAT_COUNT },
 		{ "optimizer", config->optimizer, 1, _ZI_OPTIMIZER_COUNT },
 		{ "schedule", config->schedule, 1, _ZI_SCHEDULE_COUNT },
 		{ "offload_optimizer", config->offload_optimizer, 0, _ZI_OFFLOAD_COUNT },

@@ -342,8 +342,8 @@ static bool take_job(struct loader *loader, sqlite3_stmt *row)
 	job->is_automatic = take_u64(row, 11) != 0;
 	job->created_s = take_u64(row, 12);
 	return take_u32(row, 2, UINT32_MAX, &job->uid) &&
-	       take_u32(row, 3, _ZI_DTYPE_COUNT - 1, &config->param_dtype) &&
-	       take_u32(row, 4, _ZI_DTYPE_COUNT - 1, &config->grad_dtype) &&
+	       take_u32(row, 3, _ZI_DTYPE_FLOAT_COUNT - 1, &config->param_dtype) &&
+	       take_u32(row, 4, _ZI_DTYPE_FLOAT_COUNT - 1, &config->grad_dtype) &&
 	       take_u32(row, 5, _ZI_OPTIMIZER_COUNT - 1, &config->optimizer) &&
 	       take_u32(row, 6, _ZI_SCHEDULE_COUNT - 1, &config->schedule) &&
 	       take_u32(row, 7, _ZI_OFFLOAD_COUNT - 1, &config->offload_optimizer) &&

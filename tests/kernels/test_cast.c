@@ -184,7 +184,7 @@ Test(cast, all_instruction_sets_agree_on_any_count_and_alignment)
 	for (enum kern_isa isa = KERN_ISA_AVX2; isa < _KERN_ISA_COUNT; isa++) {
 		if (kern_isa_force(isa) < 0)
 			continue;
-		for (enum zi_dtype dtype = ZI_DTYPE_F32; dtype < _ZI_DTYPE_COUNT; dtype++)
+		for (enum zi_dtype dtype = ZI_DTYPE_F32; dtype < _ZI_DTYPE_FLOAT_COUNT; dtype++)
 			for (enum data_kind kind = 0; kind < _DATA_COUNT; kind++)
 				for (uint64_t count = 0; count < COUNTS_MAX; count += 1 + count / 9)
 					for (uint64_t offset = 0; offset < 4; offset += 3) {
@@ -201,7 +201,7 @@ Test(cast, all_instruction_sets_agree_on_every_16_bit_pattern)
 
 	for (uint32_t i = 0; i <= 0xffff; i++)
 		all[i] = (uint16_t)i;
-	for (enum zi_dtype dtype = ZI_DTYPE_F16; dtype < _ZI_DTYPE_COUNT; dtype++)
+	for (enum zi_dtype dtype = ZI_DTYPE_F16; dtype < _ZI_DTYPE_FLOAT_COUNT; dtype++)
 		for (enum kern_isa isa = KERN_ISA_REF; isa < _KERN_ISA_COUNT; isa++) {
 			unsigned side = isa != KERN_ISA_REF;
 

@@ -224,7 +224,7 @@ static void check_counts(enum kern_isa isa, uint32_t rank_count)
 {
 	static const uint64_t counts[] = { 1, 7, 8, 15, 16, 17, 33, 133 };
 
-	for (enum zi_dtype dtype = ZI_DTYPE_F32; dtype < _ZI_DTYPE_COUNT; dtype++)
+	for (enum zi_dtype dtype = ZI_DTYPE_F32; dtype < _ZI_DTYPE_FLOAT_COUNT; dtype++)
 		for (enum data_kind kind = 0; kind < _DATA_COUNT; kind++)
 			for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++)
 				check_isa(isa, dtype, kind, rank_count, counts[i], i % 3);

@@ -193,8 +193,10 @@ Test(check, each_choice_of_a_job_is_one_of_those_allowed)
 		const char *name;
 		uint32_t low, end;
 	} fields[] = {
-		{ offsetof(struct zi_job_config, param_dtype), "param_dtype", 1, _ZI_DTYPE_FLOAT_COUNT },
-		{ offsetof(struct zi_job_config, grad_dtype), "grad_dtype", 1, _ZI_DTYPE_FLOAT_COUNT },
+		{ offsetof(struct zi_job_config, param_dtype), "param_dtype", 1,
+		  _ZI_DTYPE_FLOAT_COUNT },
+		{ offsetof(struct zi_job_config, grad_dtype), "grad_dtype", 1,
+		  _ZI_DTYPE_FLOAT_COUNT },
 		{ offsetof(struct zi_job_config, optimizer), "optimizer", 1, _ZI_OPTIMIZER_COUNT },
 		{ offsetof(struct zi_job_config, schedule), "schedule", 1, _ZI_SCHEDULE_COUNT },
 		{ offsetof(struct zi_job_config, offload_optimizer), "offload_optimizer", 0,

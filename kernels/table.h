@@ -42,6 +42,8 @@ struct kern_table {
 	void (*finish)(void *target, const float *accum, uint64_t element_count,
 	               const struct kern_reduce_options *options);
 	void (*combine)(const struct kern_combine_run *run);
+	void (*copy)(void *const *targets, uint32_t target_count, const void *source,
+	             uint64_t bytes, bool is_streaming);
 	void (*norm_blocks)(double *block_sums, const void *source, uint64_t element_count,
 	                    float unscale, enum zi_dtype dtype);
 	void (*optim_step)(const struct kern_optim_run *run,
@@ -81,6 +83,8 @@ int kern_isa_force_on(enum kern_isa isa, enum kern_isa hardware);
 	void kern_finish_##isa(void *target, const float *accum, uint64_t element_count,           \
 	                       const struct kern_reduce_options *options);                         \
 	void kern_combine_##isa(const struct kern_combine_run *run);                               \
+	void kern_copy_##isa(void *const *targets, uint32_t target_count, const void *source,      \
+	                     uint64_t bytes, bool is_streaming);                                   \
 	void kern_norm_blocks_##isa(double *block_sums, const void *source,                        \
 	                            uint64_t element_count, float unscale, enum zi_dtype dtype);   \
 	void kern_optim_step_##isa(const struct kern_optim_run *run,                               \

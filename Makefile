@@ -58,11 +58,8 @@ MODULES := common/base common/wire kernels nvme libclient daemon/catalog daemon/
 
 # Rooms: folders inside a module, for people; the archive is the module's.
 ROOMS_daemon/zero := job param place snapshot step tensor
-<<<<<<< HEAD
 ROOMS_daemon/session := admin
-=======
 ROOMS_libclient := coll
->>>>>>> e7d8562 (libclient/coll: collectives inside a node, on the boards and in the arenas)
 
 folders = $(1) $(addprefix $(1)/,$(ROOMS_$(1)))
 sources = $(filter-out %_stub.c,$(sort $(foreach f,$(call folders,$(1)),$(wildcard $(f)/*.c))))

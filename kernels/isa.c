@@ -17,11 +17,15 @@
 #include "kernels/kernels.h"
 #include "kernels/table.h"
 
-.finish = kern_finish_##name,
-	.combine = kern_combine_##name, .copy = kern_copy_##name,
-	.norm_blocks = kern_norm_blocks_##name, .optim_step = kern_optim_step_##name,
-	.optim_step_hashed = kern_optim_step_hashed_##name, .hash = kern_hash_##name,
-}
+#define TABLE(name, value)                                                                    \
+	{                                                                                     \
+		.isa = value, .widen = kern_widen_##name, .narrow = kern_narrow_##name,       \
+		.reduce = kern_reduce_##name, .accumulate = kern_accumulate_##name,           \
+		.finish = kern_finish_##name, .combine = kern_combine_##name,                 \
+		.copy = kern_copy_##name, .norm_blocks = kern_norm_blocks_##name,             \
+		.optim_step = kern_optim_step_##name,                                         \
+		.optim_step_hashed = kern_optim_step_hashed_##name, .hash = kern_hash_##name, \
+	}
 
 static const struct kern_table tables[_KERN_ISA_COUNT] = {
 	[KERN_ISA_REF] = TABLE(ref, KERN_ISA_REF),

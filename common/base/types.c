@@ -90,7 +90,7 @@ const char *zi_reduce_op_name(enum zi_reduce_op op)
 	return name_of(reduce_names, ZI_COUNT_OF(reduce_names), op);
 }
 
-/* Return: whether elements of @dtype can be joined by @op: no mean of integers, no bits of floats. */
+/* Return: whether @op can join elements of @dtype: no mean of integers, no bits of floats. */
 bool zi_reduce_op_is_for(enum zi_reduce_op op, enum zi_dtype dtype)
 {
 	if (op == ZI_REDUCE_AVG)

@@ -68,6 +68,7 @@ struct zi_node_places {
 int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call,
                  struct zi_text *text);
 
+/* "?" when it is none. */
 const char *zi_coll_operation_name(enum zi_coll_operation operation);
 
 /* ---- between the files ---- */
@@ -83,7 +84,9 @@ static inline uint64_t zi_node_share(uint64_t element_count, uint32_t width, uin
 	return end < element_count ? end : element_count;
 }
 
+/* This member's share of what joins elements. */
 void zi_node_join(const struct zi_node_group *group, const struct zi_node_call *call,
                   const struct zi_node_places *places);
+/* This member's share of what only moves bytes. */
 void zi_node_move(const struct zi_node_group *group, const struct zi_node_call *call,
                   const struct zi_node_places *places);

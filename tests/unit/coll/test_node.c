@@ -2,8 +2,8 @@
 /*
  * Goal: collectives inside a node give what a plain model of them gives, on both paths, for any
  * number of ranks, type, operation and size, also when calls follow each other without a pause.
- * Method: threads as ranks over a board and arenas in plain memory; seeded random calls, which every
- * rank draws alike; each rank compares its own target with the model.
+ * Method: threads as ranks over a board and arenas in plain memory; seeded random calls, which
+ * every rank draws alike; each rank compares its own target with the model.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -21,6 +21,23 @@
 #define ZI_BOARD_MEMBER_BYTES  12288u
 #define ZI_BOARD_PAYLOAD_BYTES 16u
 
+/* What ranks call together. Numbers are on the wire: they only add. */
+enum zi_coll_operation {
+	ZI_COLL_BARRIER = 1,
+	ZI_COLL_ALL_REDUCE = 2,
+	ZI_COLL_REDUCE = 3,
+	ZI_COLL_REDUCE_SCATTER = 4,
+	ZI_COLL_ALL_GATHER = 5,
+	ZI_COLL_BROADCAST = 6,
+	ZI_COLL_GATHER = 7,
+	ZI_COLL_SCATTER = 8,
+	ZI_COLL_ALL_TO_ALL = 9,
+	_ZI_COLL_COUNT,
+};
+
+/* "all_reduce" and so on; "?" when it is none. */
+const char *zi_coll_operation_name(uint32_t operation);
+
 /* What a call is. Equal on all members but for what says otherwise. */
 struct zi_board_call {
 	uint8_t operation; /* enum zi_coll_operation */

@@ -15,6 +15,11 @@
  *   LOAD → DONE            before MATERIALIZE: a new job begins with a snapshot
  *   SNAPSHOT → SNAPSHOTTED the committed step is kept
  *   TENSOR_OPEN → TENSOR_OPENED  + descriptor: this rank's memory for tensors
+ *   COLL_OPEN → COLL_OPENED  after ATTACHED, with or without a model; waits for all ranks
+ *                          + descriptors: verdicts (O_RDONLY), arenas, board of all ranks
+ *   COLL_GROUP → COLL_GROUPED  waits for all ranks  + descriptor, for members: the group's board
+ *   COLL_GROUP_FREE → DONE
+ *   COLL_FAIL → ERROR      a call of a group failed: what its error is, and why
  *   DETACH → DONE          then the socket closes; a socket that closes without is a death
  *   DESTROY → DONE
  * Of zctl:  HELLO → HELLO, ADMIN → ADMIN_REPLY … (JSON text in pieces, the last with MORE unset)
@@ -41,7 +46,7 @@
  * the base protocol. */
 #define ZI_FEATURE_NVME_STATE  (1ull << 0) /* optimizer state on NVMe */
 #define ZI_FEATURE_NVME_PARAM  (1ull << 1) /* parameters on NVMe */
-#define ZI_FEATURE_COLLECTIVES (1ull << 2) /* reserved */
+#define ZI_FEATURE_COLLECTIVES (1ull << 2) /* COLL_* */
 #define ZI_FEATURE_EARLY       (1ull << 3) /* ZI_STEP_UPDATE_EARLY */
 #define ZI_FEATURE_SNAPSHOTS   (1ull << 4) /* LOAD, SNAPSHOT */
 #define ZI_FEATURE_INTERVAL    (1ull << 5) /* commit_interval */
@@ -76,6 +81,12 @@ enum zi_message_type {
 	ZI_MESSAGE_SNAPSHOTTED = 21,
 	ZI_MESSAGE_TENSOR_OPEN = 22,
 	ZI_MESSAGE_TENSOR_OPENED = 23,
+	ZI_MESSAGE_COLL_OPEN = 24,
+	ZI_MESSAGE_COLL_OPENED = 25,
+	ZI_MESSAGE_COLL_GROUP = 26,
+	ZI_MESSAGE_COLL_GROUPED = 27,
+	ZI_MESSAGE_COLL_GROUP_FREE = 28,
+	ZI_MESSAGE_COLL_FAIL = 29,
 	_ZI_MESSAGE_COUNT,
 };
 
@@ -248,6 +259,80 @@ struct zi_tensor_opened {
 	uint64_t reserved[4];
 };
 static_assert(sizeof(struct zi_tensor_opened) == 56, "tensor opened");
+
+/* COLL_OPEN: once in a session; every rank asks for the same bytes. */
+struct zi_coll_open {
+	struct zi_message_header header;
+	uint64_t arena_bytes; /* of this rank's arena, more than 0 */
+	uint32_t timeout_ms;  /* for this, and of the group of all ranks; 0: the session's */
+	uint32_t reserved0;
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_coll_open) == 64, "collectives open");
+
+struct zi_coll_opened {
+	struct zi_message_header header;
+	uint64_t arena_bytes;   /* of each rank: rank r's arena begins at r × arena_bytes */
+	uint64_t verdict_bytes; /* of the three descriptors' regions, with … */
+	uint64_t arenas_bytes;
+	uint64_t board_bytes;
+	uint32_t member_count; /* of the group of all ranks; this one is member `rank` */
+	uint32_t reserved0;
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_coll_opened) == 88, "collectives opened");
+
+#define ZI_GROUP_MASK_WORDS 4u
+#define ZI_GROUP_MASK_RANKS (64u * ZI_GROUP_MASK_WORDS)
+
+/* COLL_GROUP: every rank names the same members; they are numbered in the order of their ranks. */
+struct zi_coll_group {
+	struct zi_message_header header;
+	uint64_t members[ZI_GROUP_MASK_WORDS]; /* bit r % 64 of word r / 64: rank r */
+	uint32_t timeout_ms;                   /* of its calls, for people; 0: the world's */
+	uint32_t reserved0;
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_coll_group) == 88, "collective group");
+
+struct zi_coll_grouped {
+	struct zi_message_header header;
+	uint32_t group; /* which line of the verdicts; below ZI_GROUPS_MAX */
+	uint32_t self;  /* this rank's member; UINT32_MAX: none, and there is no descriptor */
+	uint32_t member_count;
+	uint32_t reserved0;
+	uint64_t board_bytes; /* of the descriptor's region; 0 for no member */
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_coll_grouped) == 72, "collective group made");
+
+/* COLL_GROUP_FREE: this member makes no more calls there. */
+struct zi_coll_group_free {
+	struct zi_message_header header;
+	uint32_t group; /* not the world's */
+	uint32_t reserved0;
+};
+static_assert(sizeof(struct zi_coll_group_free) == 24, "collective group free");
+
+/* COLL_FAIL: a member's call ended without its peers. Always answered by ERROR: the group's errno
+ * and words, which whoever reports first decides. */
+struct zi_coll_fail {
+	struct zi_message_header header;
+	uint32_t group;
+	uint32_t sequence;   /* of the call; 0: one that has none (send, recv) */
+	int32_t error;       /* -errno; 0: only the verdict was seen */
+	uint32_t culprit;    /* member; UINT32_MAX: the daemon finds out */
+	uint32_t timeout_ms; /* that the call had */
+	uint8_t operation;   /* what was called, as in struct zi_board_call; 0: see the board */
+	uint8_t dtype;
+	uint8_t reduce_op;
+	uint8_t reserved0;
+	uint64_t element_count;
+	uint32_t root; /* or the peer of send and recv */
+	uint32_t reserved1;
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_coll_fail) == 88, "collective call failed");
 
 /* DESTROY, DETACH, MATERIALIZE's kin without payload, BLOB_GET, DONE: header only. */
 

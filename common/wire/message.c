@@ -32,7 +32,7 @@ struct message_kind {
 	bool is_streamed;                /* more may follow the struct */
 	uint16_t flags;                  /* that may be set */
 	struct message_part strings[2];  /* NUL within */
-	struct message_part reserved[2]; /* zero */
+	struct message_part reserved[3]; /* zero */
 };
 
 /* HELLO's reserved words are not looked at: a newer minor version may fill them, and no side knows
@@ -142,6 +142,42 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 		.name = "TENSOR_OPENED",
 		.bytes = sizeof(struct zi_tensor_opened),
 		.reserved = { PART(struct zi_tensor_opened, reserved) },
+	},
+	[ZI_MESSAGE_COLL_OPEN] = {
+		.name = "COLL_OPEN",
+		.bytes = sizeof(struct zi_coll_open),
+		.reserved = { PART(struct zi_coll_open, reserved0),
+			      PART(struct zi_coll_open, reserved) },
+	},
+	[ZI_MESSAGE_COLL_OPENED] = {
+		.name = "COLL_OPENED",
+		.bytes = sizeof(struct zi_coll_opened),
+		.reserved = { PART(struct zi_coll_opened, reserved0),
+			      PART(struct zi_coll_opened, reserved) },
+	},
+	[ZI_MESSAGE_COLL_GROUP] = {
+		.name = "COLL_GROUP",
+		.bytes = sizeof(struct zi_coll_group),
+		.reserved = { PART(struct zi_coll_group, reserved0),
+			      PART(struct zi_coll_group, reserved) },
+	},
+	[ZI_MESSAGE_COLL_GROUPED] = {
+		.name = "COLL_GROUPED",
+		.bytes = sizeof(struct zi_coll_grouped),
+		.reserved = { PART(struct zi_coll_grouped, reserved0),
+			      PART(struct zi_coll_grouped, reserved) },
+	},
+	[ZI_MESSAGE_COLL_GROUP_FREE] = {
+		.name = "COLL_GROUP_FREE",
+		.bytes = sizeof(struct zi_coll_group_free),
+		.reserved = { PART(struct zi_coll_group_free, reserved0) },
+	},
+	[ZI_MESSAGE_COLL_FAIL] = {
+		.name = "COLL_FAIL",
+		.bytes = sizeof(struct zi_coll_fail),
+		.reserved = { PART(struct zi_coll_fail, reserved0),
+			      PART(struct zi_coll_fail, reserved1),
+			      PART(struct zi_coll_fail, reserved) },
 	},
 	[ZI_MESSAGE_SNAPSHOTTED] = {
 		.name = "SNAPSHOTTED",

@@ -363,6 +363,13 @@ static int sess_request(struct sess *session, const struct zi_message_header *he
 		};
 		sess_submit_request(session, header, zero_tensor_open);
 		return 0;
+	case ZI_MESSAGE_COLL_OPEN:
+	case ZI_MESSAGE_COLL_GROUP:
+	case ZI_MESSAGE_COLL_GROUP_FREE:
+	case ZI_MESSAGE_COLL_FAIL:
+		sess_refuse(session, header->sequence, -EOPNOTSUPP,
+		            "this zinfd has no collectives yet");
+		return 0;
 	case ZI_MESSAGE_DESTROY:
 		session->request = (struct zero_op){ 0 };
 		sess_submit_request(session, header, zero_job_destroy);

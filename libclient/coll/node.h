@@ -20,19 +20,6 @@
 #include "common/base/types.h"
 #include "libclient/coll/meet.h"
 
-enum zi_coll_operation {
-	ZI_COLL_BARRIER = 1,
-	ZI_COLL_ALL_REDUCE = 2,
-	ZI_COLL_REDUCE = 3,
-	ZI_COLL_REDUCE_SCATTER = 4,
-	ZI_COLL_ALL_GATHER = 5,
-	ZI_COLL_BROADCAST = 6,
-	ZI_COLL_GATHER = 7,
-	ZI_COLL_SCATTER = 8,
-	ZI_COLL_ALL_TO_ALL = 9,
-	_ZI_COLL_COUNT,
-};
-
 /* As the caller gives it. Pointers that an operation does not have on this member are NULL. */
 struct zi_node_call {
 	enum zi_coll_operation operation;
@@ -67,9 +54,6 @@ struct zi_node_places {
  */
 int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call,
                  struct zi_text *text);
-
-/* "?" when it is none. */
-const char *zi_coll_operation_name(enum zi_coll_operation operation);
 
 /* ---- between the files ---- */
 

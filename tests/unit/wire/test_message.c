@@ -223,6 +223,10 @@ static const struct {
 	{ ZI_MESSAGE_NOTICE, 280, false },      { ZI_MESSAGE_ADMIN, 1040, false },
 	{ ZI_MESSAGE_ADMIN_REPLY, 16, true },   { ZI_MESSAGE_LOAD, 176, false },
 	{ ZI_MESSAGE_SNAPSHOT, 120, false },    { ZI_MESSAGE_SNAPSHOTTED, 128, false },
+	{ ZI_MESSAGE_TENSOR_OPEN, 56, false },  { ZI_MESSAGE_TENSOR_OPENED, 56, false },
+	{ ZI_MESSAGE_COLL_OPEN, 64, false },    { ZI_MESSAGE_COLL_OPENED, 88, false },
+	{ ZI_MESSAGE_COLL_GROUP, 88, false },   { ZI_MESSAGE_COLL_GROUPED, 72, false },
+	{ ZI_MESSAGE_COLL_FAIL, 88, false },    { ZI_MESSAGE_COLL_GROUP_FREE, 24, false },
 };
 
 static struct zi_message_header *message_of(uint16_t type, uint32_t bytes)
@@ -322,6 +326,19 @@ Test(message, reserved_bytes_must_be_zero_but_in_hello)
 		{ ZI_MESSAGE_PARAM_WRITE_BEGIN, offsetof(struct zi_param_write_begin, reserved),
 		  -EPROTO },
 		{ ZI_MESSAGE_ERROR, offsetof(struct zi_error_message, reserved), -EPROTO },
+		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reserved0), -EPROTO },
+		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reserved), -EPROTO },
+		{ ZI_MESSAGE_COLL_OPENED, offsetof(struct zi_coll_opened, reserved0), -EPROTO },
+		{ ZI_MESSAGE_COLL_OPENED, offsetof(struct zi_coll_opened, reserved), -EPROTO },
+		{ ZI_MESSAGE_COLL_GROUP, offsetof(struct zi_coll_group, reserved0), -EPROTO },
+		{ ZI_MESSAGE_COLL_GROUP, offsetof(struct zi_coll_group, reserved), -EPROTO },
+		{ ZI_MESSAGE_COLL_GROUPED, offsetof(struct zi_coll_grouped, reserved0), -EPROTO },
+		{ ZI_MESSAGE_COLL_GROUPED, offsetof(struct zi_coll_grouped, reserved), -EPROTO },
+		{ ZI_MESSAGE_COLL_GROUP_FREE, offsetof(struct zi_coll_group_free, reserved0),
+		  -EPROTO },
+		{ ZI_MESSAGE_COLL_FAIL, offsetof(struct zi_coll_fail, reserved0), -EPROTO },
+		{ ZI_MESSAGE_COLL_FAIL, offsetof(struct zi_coll_fail, reserved1), -EPROTO },
+		{ ZI_MESSAGE_COLL_FAIL, offsetof(struct zi_coll_fail, reserved), -EPROTO },
 		/* A newer minor version may use them, and is welcome. */
 		{ ZI_MESSAGE_HELLO, offsetof(struct zi_hello, reserved), 0 },
 		{ ZI_MESSAGE_HELLO, offsetof(struct zi_hello, reserved0), 0 },

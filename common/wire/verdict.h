@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon's verdicts on the groups of a job's ranks: one region, which the daemon alone writes
+ * and ranks map read-only. Floor 1.
+ *
+ * A verdict is given once: 0, the group stands; then, for good, the positive errno that every later
+ * call of the group ends with. Whoever waits for a peer sleeps on this word as well, and is woken
+ * (a shared futex) once it is written. Why, in words, is asked for on the socket (COLL_FAIL).
+ */
+#pragma once
+
+#include "common/wire/layout.h"
+
+#define ZI_GROUPS_MAX    64u /* of one job at a time, the world's among them */
+#define ZI_GROUP_WORLD   0u  /* all ranks; made by COLL_OPEN */
+#define ZI_GROUP_NONE    UINT32_MAX
+#define ZI_VERDICT_BYTES 8192u /* of the region */
+
+struct zi_verdicts {
+	struct zi_line spin_us; /* how long a waiting rank may burn a CPU; 0: not at all */
+	struct zi_line reserved[15];
+	struct zi_line groups[ZI_GROUPS_MAX];
+};
+static_assert(sizeof(struct zi_verdicts) <= ZI_VERDICT_BYTES, "verdicts are whole pages");

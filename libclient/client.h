@@ -4,6 +4,7 @@
  * to the thread that uses the struct zinf.
  *
  *   options.c      caller's options and environment → struct zi_attach
+ *   launcher.c     rank and start of the job by the launchers' variables
  *   attach.c       connect, HELLO, ATTACH, the rings; and the way back
  *   request.c      one request and its reply on the socket; NOTICE; the end of a session
  *   op.c           the table of operations
@@ -155,6 +156,11 @@ void zi_client_set_attach_error(const struct zi_text *text);
 
 /* options.c: everything of ATTACH but its header, the socket's path, deadlines. */
 int zi_client_options(const struct zinf_options *options, struct zinf *zinf);
+
+/* launcher.c: what the launchers' variables say */
+const char *zi_client_environment(const char *name);
+int zi_client_resolve_rank(struct zinf *zinf, int32_t rank, int32_t world_size);
+int zi_client_resolve_incarnation(struct zinf *zinf, const char *named);
 
 /* request.c */
 /* The session is over: every further call returns @error. @text: why. The first reason stays. */

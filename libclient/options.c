@@ -4,9 +4,6 @@
  * told by name, here, before anything was connected; the daemon checks it all once more. Floor 2.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -35,84 +32,6 @@ static_assert(ZINF_PARAM_NAME_BYTES == ZI_PARAM_NAME_BYTES, "as above");
 static_assert(ZINF_DIMS_MAX == ZI_PARAM_DIMS_MAX, "as above");
 static_assert(ZINF_WORLD_MAX == ZI_WORLD_MAX, "as above");
 static_assert(ZINF_BLOB_BYTES == ZI_BLOB_BYTES, "as above");
-
-/* An environment variable that is set and not empty; launchers export empty ones. */
-static const char *environment(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? value : NULL;
-}
-
-/* @value of -1: from the environment, else @fallback. */
-static int resolve_count(struct zinf *zinf, int32_t value, const char *name, uint32_t fallback,
-                         uint32_t *ret_count)
-{
-	const char *text;
-	char *end;
-	unsigned long count;
-
-	if (value >= 0) {
-		*ret_count = (uint32_t)value;
-		return 0;
-	}
-	if (value != -1)
-		return zi_client_error(zinf, -EINVAL, "%s of %" PRId32 ": -1 (take $%s) or more",
-		                       name, value, name);
-	text = environment(name);
-	if (!text) {
-		*ret_count = fallback;
-		return 0;
-	}
-	errno = 0;
-	count = strtoul(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || count > INT32_MAX)
-		return zi_client_error(zinf, -EINVAL, "$%s is '%.64s': a whole number is expected",
-		                       name, text);
-	*ret_count = (uint32_t)count;
-	return 0;
-}
-
-/* "first.second": a launcher's job, and how often it was started again. @second_name may be NULL.
- */
-static int put_launch(struct zinf *zinf, const char *first, const char *second_name)
-{
-	const char *second = second_name ? environment(second_name) : "";
-	size_t capacity = sizeof(zinf->attach.incarnation);
-	int bytes = snprintf(zinf->attach.incarnation, capacity, "%s%s%s", first,
-	                     second_name ? "." : "", second ? second : "0");
-
-	if (bytes < 0 || (size_t)bytes >= capacity)
-		return zi_client_error(zinf, -EINVAL,
-		                       "the launcher's name '%.64s' of this start is too long: set "
-		                       "ZINF_INCARNATION (at most %zu bytes)",
-		                       first, capacity - 1);
-	return 0;
-}
-
-/* The launcher's name of this start of the job, by the order that zinf.h tells. */
-static int resolve_incarnation(struct zinf *zinf, const char *named)
-{
-	const char *value = named ? named : environment("ZINF_INCARNATION");
-
-	if (value) {
-		if (zi_copy_name(zinf->attach.incarnation, sizeof(zinf->attach.incarnation), value))
-			return zi_client_error(zinf, -EINVAL,
-			                       "incarnation '%.64s' is too long: at most %zu bytes",
-			                       value, sizeof(zinf->attach.incarnation) - 1);
-		return 0;
-	}
-	value = environment("TORCHELASTIC_RUN_ID");
-	if (value)
-		return err_trace(put_launch(zinf, value, "TORCHELASTIC_RESTART_COUNT"));
-	value = environment("SLURM_JOB_ID");
-	if (value)
-		return err_trace(put_launch(zinf, value, "SLURM_RESTART_COUNT"));
-	value = environment("OMPI_MCA_ess_base_jobid");
-	if (value)
-		return err_trace(put_launch(zinf, value, NULL));
-	return 0;
-}
 
 static int resolve_path(struct zinf *zinf, const char *named)
 {
@@ -183,18 +102,15 @@ int zi_client_options(const struct zinf_options *options, struct zinf *zinf)
 	r = check_size(zinf, options);
 	if (r)
 		return err_trace(r);
-	job = options->job ? options->job : environment("ZINF_JOB");
+	job = options->job ? options->job : zi_client_environment("ZINF_JOB");
 	if (zi_copy_name(zinf->attach.job, sizeof(zinf->attach.job), job ? job : "default"))
 		return zi_client_error(zinf, -EINVAL,
 		                       "job name '%.64s' is too long: at most %zu bytes", job,
 		                       sizeof(zinf->attach.job) - 1);
-	r = resolve_incarnation(zinf, options->incarnation);
+	r = zi_client_resolve_incarnation(zinf, options->incarnation);
 	if (r)
 		return err_trace(r);
-	r = resolve_count(zinf, options->rank, "RANK", 0, &zinf->attach.rank);
-	if (r)
-		return err_trace(r);
-	r = resolve_count(zinf, options->world_size, "WORLD_SIZE", 1, &zinf->attach.world_size);
+	r = zi_client_resolve_rank(zinf, options->rank, options->world_size);
 	if (r)
 		return err_trace(r);
 	r = resolve_path(zinf, options->socket_path);

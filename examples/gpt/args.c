@@ -107,7 +107,7 @@ static const struct option options[] = {
 	TEXT("data", data, "PATH    text file or directory of them (" GPT_DATA_DEFAULT ")"),
 	HEADING("Ranks"),
 	NUMBER("ranks", KIND_U32, rank_count, 1, ZINF_WORLD_MAX,
-	       "N       start N ranks here (1); with RANK and WORLD_SIZE set, be one"),
+	       "N       start N ranks here (1); started by a launcher, be one"),
 	NUMBER("restarts", KIND_U32, restart_max, 0, 1e6,
 	       "N       start again up to N times when the ranks or the daemon break off (0)"),
 	FLAG("reference", is_reference, "        train in this process, without zinf"),
@@ -332,36 +332,6 @@ int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
 	if (!is_min_lr_given)
 		args->min_lr = args->lr / 10; /* As with the defaults, for any --lr. */
 	return check_together(args, problem);
-}
-
-/* Which rank of how many: torchrun's variables, else --ranks. Return: 0, -EINVAL with the
- * reason. */
-int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem)
-{
-	const char *rank_text = getenv("RANK");
-	const char *world_text = getenv("WORLD_SIZE");
-	uint64_t rank = 0, world = 0;
-
-	args->rank = -1;
-	args->world_count = args->rank_count ? args->rank_count : 1;
-	if (args->is_reference || (!rank_text && !world_text))
-		return 0;
-	if (!rank_text || !world_text)
-		return gpt_problem_set(problem, -EINVAL,
-		                       "RANK and WORLD_SIZE go together, and %s is not set",
-		                       rank_text ? "WORLD_SIZE" : "RANK");
-	if (gpt_parse_u64(rank_text, &rank) || gpt_parse_u64(world_text, &world) || world < 1 ||
-	    world > ZINF_WORLD_MAX || rank >= world)
-		return gpt_problem_set(
-			problem, -EINVAL,
-			"RANK=%s WORLD_SIZE=%s: allowed are 1 to %d ranks, counted from 0",
-			rank_text, world_text, ZINF_WORLD_MAX);
-	if (args->rank_count && args->rank_count != world)
-		return gpt_problem_set(problem, -EINVAL, "--ranks %u, but WORLD_SIZE is %s",
-		                       args->rank_count, world_text);
-	args->rank = (int32_t)rank;
-	args->world_count = (uint32_t)world;
-	return 0;
 }
 
 /* @program: its name, for the first line. */

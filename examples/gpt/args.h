@@ -13,8 +13,8 @@ struct gpt_args {
 	struct gpt_config model;
 	/* ranks */
 	uint32_t rank_count;  /* --ranks; 0: not given */
-	int32_t rank;         /* $RANK; -1: this process starts the ranks itself */
-	uint32_t world_count; /* $WORLD_SIZE or --ranks */
+	int32_t rank;         /* a launcher's; -1: this process starts the ranks itself */
+	uint32_t world_count; /* a launcher's or --ranks */
 	uint32_t restart_max;
 	uint32_t restart_index; /* which life of the ranks this is; set by the parent */
 	bool is_reference;

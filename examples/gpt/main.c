@@ -2,7 +2,7 @@
 /*
  * zinf-gpt: trains a GPT on text, its state kept by zinfd (or, with --reference, without it).
  *
- * One process becomes one rank (RANK and WORLD_SIZE in the environment: torchrun, srun, mpirun),
+ * One process becomes one rank (started by zctl launch, torchrun, srun, mpirun),
  * the parent of --ranks N, or the reference.
  */
 #include <assert.h>

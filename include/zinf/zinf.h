@@ -101,8 +101,14 @@ struct zinf_options {
 				  *   TORCHELASTIC_RUN_ID "." RESTART_COUNT,
 				  *   else SLURM_JOB_ID "." SLURM_RESTART_COUNT, else
 				  *   OMPI_MCA_ess_base_jobid, else none */
-	int32_t rank;            /**< -1: $RANK, else 0; no number: -EINVAL */
-	int32_t world_size;      /**< -1: $WORLD_SIZE, else 1 */
+	int32_t rank;            /**< -1: from the launcher, the first of these pairs there is:
+				  *   $RANK, $WORLD_SIZE (torchrun, accelerate, zctl launch);
+				  *   $OMPI_COMM_WORLD_RANK, $OMPI_COMM_WORLD_SIZE (mpirun);
+				  *   $SLURM_PROCID, $SLURM_NTASKS (srun: only beside
+				  *   $SLURM_STEP_ID); else 0. -EINVAL: no number; half a pair;
+				  *   RANK and WORLD_SIZE without LOCAL_RANK, so set by hand,
+				  *   that disagree with mpirun or srun */
+	int32_t world_size;      /**< -1: as rank, else 1 */
 	bool takeover;           /**< without an incarnation name: replace living sessions */
 	bool wait_for_daemon;    /**< wait for the daemon to appear until timeout_ms has passed */
 	uint32_t timeout_ms;     /**< of each waiting call; 0: 600 000 (10 minutes). When it

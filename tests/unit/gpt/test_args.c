@@ -151,6 +151,33 @@ Test(args, wrong_variables_are_refused)
 	cr_expect(strstr(problem.chars, "--ranks 3, but WORLD_SIZE is 2"));
 }
 
+Test(args, mpirun_and_srun_make_one_rank_too)
+{
+	struct gpt_problem problem = { "" };
+	struct gpt_args args;
+
+	setenv("SLURM_PROCID", "1", 1);
+	setenv("SLURM_NTASKS", "3", 1);
+	cr_assert_eq(environment(NULL, NULL, "--ranks 2", &args, &problem), 0);
+	cr_expect_eq(args.rank, -1, "a batch script's");
+	setenv("SLURM_STEP_ID", "0", 1);
+	cr_assert_eq(environment(NULL, NULL, "", &args, &problem), 0);
+	cr_expect_eq(args.rank, 1);
+	cr_expect_eq(args.world_count, 3);
+	setenv("OMPI_COMM_WORLD_RANK", "4", 1);
+	cr_expect_eq(environment(NULL, NULL, "", &args, &problem), -EINVAL);
+	cr_expect(strstr(problem.chars, "OMPI_COMM_WORLD_SIZE is not set"));
+	setenv("OMPI_COMM_WORLD_SIZE", "5", 1);
+	cr_assert_eq(environment(NULL, NULL, "", &args, &problem), 0);
+	cr_expect_eq(args.rank, 4);
+	cr_assert_eq(environment("0", "2", "", &args, &problem), 0);
+	cr_expect_eq(args.rank, 0, "the inner launcher's");
+	setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+	setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+	cr_assert_eq(environment(NULL, NULL, "--ranks 2", &args, &problem), 0);
+	cr_expect_eq(args.rank, -1, "a world of one may start ranks itself");
+}
+
 Test(args, learning_rate_warms_up_and_follows_a_cosine)
 {
 	struct gpt_problem problem;

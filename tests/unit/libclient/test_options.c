@@ -20,7 +20,13 @@ static void setup(void)
 		                      "TORCHELASTIC_RUN_ID",
 		                      "TORCHELASTIC_RESTART_COUNT",
 		                      "SLURM_RESTART_COUNT",
-		                      "OMPI_MCA_ess_base_jobid" };
+		                      "OMPI_MCA_ess_base_jobid",
+		                      "LOCAL_RANK",
+		                      "OMPI_COMM_WORLD_RANK",
+		                      "OMPI_COMM_WORLD_SIZE",
+		                      "SLURM_PROCID",
+		                      "SLURM_NTASKS",
+		                      "SLURM_STEP_ID" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		unsetenv(names[i]);
@@ -148,16 +154,104 @@ Test(options, numbers_of_the_environment_are_read_strictly)
 		                    "+1",  "-1",         "1.0",
 		                    "0x1", "2147483648", "99999999999999999999" };
 
+	setenv("WORLD_SIZE", "4", 1);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		setenv("RANK", bad[i], 1);
 		expect_refused(-EINVAL, "$RANK is '");
 		expect_attach_text(bad[i]);
 	}
-	unsetenv("RANK");
+	setenv("RANK", "0", 1);
 	setenv("WORLD_SIZE", "two", 1);
 	expect_refused(-EINVAL, "$WORLD_SIZE is 'two'");
+	setenv("RANK", "", 1); /* empty is unset */
 	setenv("WORLD_SIZE", "", 1);
 	cr_assert_eq(attach()->world_size, 1);
+}
+
+/* A launcher's pair, both of its values. */
+static void set_pair(const char *rank_name, const char *rank, const char *world_name,
+                     const char *world)
+{
+	setenv(rank_name, rank, 1);
+	setenv(world_name, world, 1);
+}
+
+static void expect_place(uint32_t rank, uint32_t world_size)
+{
+	const struct zi_attach *seen = attach();
+
+	cr_expect_eq(seen->rank, rank, "%u", seen->rank);
+	cr_expect_eq(seen->world_size, world_size, "%u", seen->world_size);
+}
+
+Test(options, each_launcher_says_the_rank_the_inner_one_first)
+{
+	set_pair("SLURM_PROCID", "3", "SLURM_NTASKS", "6");
+	expect_place(0, 1); /* a batch script: srun did not start this */
+	setenv("SLURM_STEP_ID", "0", 1);
+	expect_place(3, 6);
+	set_pair("OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "5");
+	expect_place(2, 5);
+	set_pair("RANK", "1", "WORLD_SIZE", "4");
+	setenv("LOCAL_RANK", "1", 1); /* torchrun, one of them on each of mpirun's nodes */
+	expect_place(1, 4);
+	options.rank = 7;
+	options.world_size = 8;
+	expect_place(7, 8);
+}
+
+Test(options, what_the_caller_says_needs_only_the_other_half)
+{
+	options.rank = 1;
+	setenv("WORLD_SIZE", "4", 1);
+	expect_place(1, 4);
+	unsetenv("WORLD_SIZE");
+	options = (struct zinf_options){ .bytes = sizeof(options), .rank = -1, .world_size = 3 };
+	options.socket_path = fake_daemon_path(fake);
+	options.param_dtype = options.grad_dtype = ZINF_F32;
+	options.optimizer = ZINF_ADAMW;
+	options.schedule = ZINF_LOCAL;
+	setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+	expect_place(2, 3);
+}
+
+Test(options, half_a_pair_is_refused)
+{
+	setenv("RANK", "1", 1);
+	set_pair("OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2");
+	expect_refused(-EINVAL, "$RANK is set and $WORLD_SIZE is not");
+	unsetenv("RANK");
+	unsetenv("OMPI_COMM_WORLD_RANK");
+	expect_refused(-EINVAL, "$OMPI_COMM_WORLD_SIZE is set and $OMPI_COMM_WORLD_RANK is not");
+	unsetenv("OMPI_COMM_WORLD_SIZE");
+	setenv("SLURM_STEP_ID", "0", 1);
+	setenv("SLURM_PROCID", "0", 1);
+	expect_refused(-EINVAL, "$SLURM_PROCID is set and $SLURM_NTASKS is not");
+	setenv("SLURM_NTASKS", "x", 1);
+	expect_refused(-EINVAL, "$SLURM_NTASKS is 'x'");
+}
+
+Test(options, a_rank_beyond_its_world_is_refused_by_variable)
+{
+	set_pair("OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "2");
+	expect_refused(-EINVAL, "$OMPI_COMM_WORLD_RANK is 2 and $OMPI_COMM_WORLD_SIZE is 2");
+}
+
+Test(options, variables_set_by_hand_must_agree_with_the_launcher)
+{
+	set_pair("RANK", "0", "WORLD_SIZE", "2");
+	set_pair("OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2");
+	expect_refused(-EINVAL, "$RANK and $WORLD_SIZE say 0 of 2, mpirun's "
+	                        "$OMPI_COMM_WORLD_RANK and $OMPI_COMM_WORLD_SIZE 1 of 2");
+	setenv("RANK", "1", 1);
+	expect_place(1, 2);
+	setenv("SLURM_STEP_ID", "0", 1);
+	set_pair("SLURM_PROCID", "0", "SLURM_NTASKS", "4");
+	expect_refused(-EINVAL, "srun's $SLURM_PROCID and $SLURM_NTASKS 0 of 4: unset");
+	setenv("SLURM_NTASKS", "1", 1); /* an interactive shell of srun's */
+	expect_place(1, 2);
+	setenv("OMPI_COMM_WORLD_SIZE", "?", 1);
+	expect_refused(-EINVAL, "$OMPI_COMM_WORLD_SIZE is '?'");
 }
 
 Test(options, impossible_options_are_refused_by_name)

@@ -8,6 +8,9 @@
  * rank posts call n to slot n mod 2. Two slots are enough: a rank posts n + 2 only after everyone
  * has posted n + 1, hence has left n.
  *
+ * Sends and receives are numbered apart from calls and apart for each ordered pair of members: a
+ * pair has a line of the sender's and a line of the receiver's (struct zi_board_send, _take).
+ *
  * The verdict on a group is a line in a region that the daemon alone writes (ZI_VERDICT_*).
  */
 #pragma once
@@ -18,8 +21,11 @@
 #include "common/wire/layout.h"
 
 #define ZI_BOARD_INLINE_BYTES  4096u
-#define ZI_BOARD_MEMBER_BYTES  12288u
+#define ZI_BOARD_MEMBER_BYTES  20480u
 #define ZI_BOARD_PAYLOAD_BYTES 16u
+/* The arena of every rank begins with so many bytes in which the engine stages what lies outside
+ * the arenas; each group of the rank has a part of them (zi_node_staging()). */
+#define ZI_COLL_STAGING_BYTES (16ull << 20)
 
 /* What ranks call together. Numbers are on the wire: they only add. */
 enum zi_coll_operation {
@@ -32,23 +38,25 @@ enum zi_coll_operation {
 	ZI_COLL_GATHER = 7,
 	ZI_COLL_SCATTER = 8,
 	ZI_COLL_ALL_TO_ALL = 9,
+	ZI_COLL_ALL_TO_ALLV = 10, /* posted with counts, ZI_BOARD_COUNTS_BYTES */
+	ZI_COLL_SEND = 11,        /* the last two are never posted as calls */
+	ZI_COLL_RECV = 12,
 	_ZI_COLL_COUNT,
 };
 
-/* "all_reduce" and so on; "?" when it is none. */
-const char *zi_coll_operation_name(uint32_t operation);
-
 /* What a call is. Equal on all members but for what says otherwise. */
 struct zi_board_call {
-	uint8_t operation; /* enum zi_coll_operation */
-	uint8_t dtype;     /* enum zi_dtype */
-	uint8_t reduce_op; /* enum zi_reduce_op, or 0 */
-	uint8_t flags;
-	uint32_t root;           /* member, or 0 */
-	uint64_t element_count;  /* per member, as the operation counts */
+	uint8_t operation;       /* enum zi_coll_operation */
+	uint8_t dtype;           /* enum zi_dtype, or 0 */
+	uint8_t reduce_op;       /* enum zi_reduce_op, or 0 */
+	uint8_t flags;           /* this member's own: ZI_BOARD_REFUSED */
+	uint32_t root;           /* member, or 0; of a refused call the errno */
+	uint64_t element_count;  /* per member, as the operation counts; all_to_allv: 0 */
 	uint64_t source, target; /* this member's own: places in the arenas, or ZI_BOARD_NOWHERE */
 };
 #define ZI_BOARD_NOWHERE UINT64_MAX
+/* This member will not make the call: the payload is its reason, a text with its NUL. */
+#define ZI_BOARD_REFUSED (1u << 0)
 
 /* One line: whoever reads the number has the rest without another miss. */
 struct zi_board_post {
@@ -56,15 +64,53 @@ struct zi_board_post {
 	uint32_t payload_bytes;                   /* that lie here, or in the inline part */
 	struct zi_board_call call;
 	uint8_t payload[ZI_BOARD_PAYLOAD_BYTES];
-	uint64_t reserved;
+	uint64_t staging; /* this member's own: where its pieces lie in the arenas */
 };
 static_assert(sizeof(struct zi_board_post) == ZI_LINE_BYTES, "a post is one line");
+
+/* all_to_allv: two of these per member, how much the poster sends to it and takes from it. */
+#define ZI_BOARD_COUNTS_BYTES(member_count) (2u * (member_count) * (uint32_t)sizeof(uint64_t))
+static_assert(ZI_BOARD_COUNTS_BYTES(ZI_WORLD_MAX) <= ZI_BOARD_INLINE_BYTES, "the counts fit");
+
+/* What a member sends to one peer; writer: the sender. */
+struct zi_board_send {
+	alignas(ZI_LINE_BYTES)
+		uint32_t sequence; /* of the message, from 1; written last, released */
+	uint32_t filled;           /* pieces staged, of all messages; released */
+	uint64_t element_count;
+	uint64_t source;  /* a place in the arenas, or ZI_BOARD_NOWHERE: in pieces */
+	uint64_t staging; /* where the pieces lie */
+	uint32_t piece_bytes;
+	uint8_t dtype;
+	uint8_t flags; /* ZI_BOARD_REFUSED: there will be no data */
+	uint8_t reserved[18];
+};
+static_assert(sizeof(struct zi_board_send) == ZI_LINE_BYTES, "one line");
+
+/* What a member takes from one peer; writer: the receiver. */
+struct zi_board_take {
+	alignas(ZI_LINE_BYTES) uint32_t sequence; /* of the message it waits for, or has taken */
+	uint32_t done;                            /* newest message that it has left; released */
+	uint32_t emptied;                         /* pieces taken, of all messages; released */
+	uint8_t dtype;                            /* of the receive number `sequence` */
+	uint8_t flags;                            /* ZI_BOARD_REFUSED: it did not take `sequence` */
+	uint8_t reserved0[2];
+	uint64_t element_count;
+	uint8_t reserved[40];
+};
+static_assert(sizeof(struct zi_board_take) == ZI_LINE_BYTES, "one line");
 
 struct zi_board_member {
 	struct zi_board_post posts[2];
 	struct zi_line finished; /* number of the newest call whose data this member has left */
 	struct zi_line sleeping; /* 1: whoever posts or finishes wakes this member */
-	uint8_t reserved[4096 - 4 * ZI_LINE_BYTES];
+	struct zi_line step;     /* steps of calls in pieces that this member has made */
+	uint8_t reserved[4096 - 5 * ZI_LINE_BYTES];
 	uint8_t inlined[2][ZI_BOARD_INLINE_BYTES]; /* of the post of the same index */
+	struct zi_board_send sends[ZI_WORLD_MAX];  /* to each member */
+	struct zi_board_take takes[ZI_WORLD_MAX];  /* from each member */
 };
 static_assert(sizeof(struct zi_board_member) == ZI_BOARD_MEMBER_BYTES, "whole pages");
+
+/* "all_reduce" and so on; "?" when it is none. */
+const char *zi_coll_operation_name(uint32_t operation);

@@ -9,6 +9,10 @@
 #include "common/base/err.h"
 #include "libclient/coll/node.h"
 
+/* The world, then 63 groups; whole pages. */
+#define NODE_WORLD_STAGING_BYTES (4ull << 20)
+#define NODE_GROUP_STAGING_BYTES (192ull << 10)
+
 /* ---- how long things are, and who has them ---- */
 
 struct lengths {
@@ -66,7 +70,7 @@ static uint64_t place_of(const struct zi_node_group *group, const void *pointer)
 {
 	uint64_t offset = (uint64_t)((const char *)pointer - group->arenas);
 
-	if (!pointer || offset >= group->arena_bytes * group->meet.member_count)
+	if (!pointer || offset >= group->arenas_bytes)
 		return ZI_BOARD_NOWHERE;
 	return offset;
 }
@@ -120,9 +124,7 @@ static int compare(const struct zi_node_group *group, const struct zi_node_call 
 /* A peer's word is taken only as far as it lies in the arenas. */
 static void *place_at(const struct zi_node_group *group, uint64_t place, uint64_t bytes)
 {
-	uint64_t all_bytes = group->arena_bytes * group->meet.member_count;
-
-	if (bytes > all_bytes || place > all_bytes - bytes)
+	if (bytes > group->arenas_bytes || place > group->arenas_bytes - bytes)
 		return NULL;
 	return group->arenas + place;
 }
@@ -188,4 +190,21 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 		return 0;
 	zi_meet_finish(meet, group->sequence);
 	return err_trace(zi_meet_wait_finished(meet, group->sequence, call->deadline_ns));
+}
+
+int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
+                  uint64_t deadline_ns, struct zi_text *text)
+{
+	(void)group;
+	(void)p2ps;
+	(void)deadline_ns;
+	return err_origin(zi_text_error(text, -EOPNOTSUPP, "a batch of %u messages", p2p_count));
+}
+
+void zi_node_staging(uint32_t number, uint64_t *ret_offset, uint64_t *ret_bytes)
+{
+	*ret_offset =
+		number ? NODE_WORLD_STAGING_BYTES + (number - 1) * NODE_GROUP_STAGING_BYTES : 0;
+	*ret_bytes = number ? NODE_GROUP_STAGING_BYTES : NODE_WORLD_STAGING_BYTES;
+	assert(*ret_offset + *ret_bytes <= ZI_COLL_STAGING_BYTES);
 }

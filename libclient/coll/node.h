@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives inside a node: the ranks do the work, each its share. Floor 2; a struct belongs to
- * the thread that makes the group's calls.
+ * Collectives inside a node: the ranks do the work, each its share. Floor 2; what libzinf's public
+ * calls stand on. A group belongs to the thread that makes its calls, and while asynchronous ones
+ * are under way to the queue's thread (queue.h).
  *
- *   call.c    one call: posted, awaited, compared, ended        meet.c  waiting for each other
- *   join.c    all_reduce, reduce, reduce_scatter                move.c  what only moves bytes
+ *   check.c  what a member refuses before it is posted    join.c   what joins elements
+ *   call.c   one call as a state machine                  move.c   what only moves bytes
+ *   place.c  where everybody's data lie, hence the path   pair.c   send, recv, batches
+ *   meet.c   waiting for each other                       queue.c  asynchronous calls
  *
- * Two paths. Up to ZI_BOARD_INLINE_BYTES the data travel with the post: each rank reads what it
- * needs from the others' posts, and the call is over with one meeting. Above, a post says where in
- * the arenas the data lie; each rank works on its share of everybody's, and all meet once more at
- * the end, since until then others read what is one's own.
+ * A call never blocks by itself: it is polled, and says which word it waits for. Paths (run.h):
+ * up to ZI_BOARD_INLINE_BYTES the data travel with the post; above, posts say where in the arenas
+ * the data lie and each rank works on its share of everybody's; what lies outside the arenas goes
+ * in pieces through the staging part of its rank's arena. The bits are the same on every path.
  */
 #pragma once
 
@@ -19,27 +22,93 @@
 #include "common/base/text.h"
 #include "common/base/types.h"
 #include "libclient/coll/meet.h"
+#include "libclient/coll/run.h"
 
-/* As the caller gives it. Pointers that an operation does not have on this member are NULL. */
-struct zi_node_call {
-	enum zi_coll_operation operation;
-	enum zi_dtype dtype;
-	enum zi_reduce_op reduce_op; /* of those that join; else 0 */
-	uint32_t root;               /* member; else 0 */
-	uint64_t element_count; /* all_reduce, reduce, broadcast: of the buffer; else of a block */
-	const void *source;
-	void *target; /* may be @source where both have the same length */
-	uint64_t deadline_ns;
-};
+#define ZI_NODE_NOBODY UINT32_MAX
 
+/*
+ * What whoever makes a group fills in: everything above `sequence`. The rest starts as zero.
+ * Members have ascending ranks; a member's arena need not be at its member number.
+ */
 struct zi_node_group {
 	struct zi_meet meet;
-	char *arenas; /* member_count arenas of arena_bytes, one after the other */
-	uint64_t arena_bytes;
+	char *arenas; /* of all ranks of the job, one after the other */
+	uint64_t arenas_bytes;
+	char *own; /* this rank's among them */
+	uint64_t own_bytes;
+	char *staging; /* in `own`, this group's alone: see zi_node_staging() */
+	uint64_t staging_bytes;
+	uint64_t streaming_bytes; /* results of at least so many bytes in all pass by the cache */
+	uint32_t number;          /* the daemon's, for texts */
+
 	uint32_t sequence; /* of the newest call */
-	/* Results of at least so many bytes in all pass by the cache. */
-	uint64_t streaming_bytes;
+	int over;          /* errno (negative) once a call found the group broken; for good */
+	uint32_t culprit;  /* member that the newest failure is about, or ZI_NODE_NOBODY */
+
+	/* the engine's own */
+	bool is_unmet;  /* the newest call ended before everyone had posted it */
+	uint32_t steps; /* of calls in pieces so far */
+	uint32_t slot;  /* where the next piece is staged */
+	struct zi_node_run run;
+	struct zi_node_pairs pairs;
+	struct zi_node_turn turn;
 };
+
+/* Which part of ZI_COLL_STAGING_BYTES is that of group @number: the world's is the largest. */
+void zi_node_staging(uint32_t number, uint64_t *ret_offset, uint64_t *ret_bytes);
+
+/* One send or receive. To oneself only in a batch that has both. */
+struct zi_node_p2p {
+	bool is_send;
+	enum zi_dtype dtype;
+	uint32_t peer; /* member */
+	uint64_t element_count;
+	void *buffer; /* a send only reads it */
+	/* the engine's own */
+	struct zi_node_message message;
+};
+
+enum zi_node_state {
+	ZI_NODE_NEW = 0,
+	ZI_NODE_QUEUED = 1,
+	ZI_NODE_RUNNING = 2,  /* posted, or about to be */
+	ZI_NODE_CANCELED = 3, /* before it was posted; not done yet */
+	ZI_NODE_DONE = 4,
+};
+
+/*
+ * A call from the moment it is made until it is over: the caller's memory, the engine's until then.
+ * What is not named is zero.
+ */
+struct zi_node_op {
+	struct zi_node_group *group;
+	struct zi_node_call call; /* a collective; with p2p_count only its deadline_ns counts */
+	struct zi_node_p2p *p2ps;
+	uint32_t p2p_count;
+	/* Once it is done: */
+	int result;          /* as zi_node_call() returns it */
+	struct zi_text text; /* of a failure */
+	uint32_t sequence;   /* that a collective had; 0: none */
+	uint32_t culprit;    /* see group->culprit */
+	/* the engine's own */
+	uint32_t state; /* enum zi_node_state; atomic */
+	struct zi_node_op *next;
+};
+
+/*
+ * Return: 0; -ETIMEDOUT, or the verdict on the group: @text and group->culprit say who did not
+ * come; -EINVAL, -EOVERFLOW: a member (maybe this one) refuses the call, or members call different
+ * things, @text says who and what; -EPROTO, -EFAULT: what a member posted makes no sense. After
+ * -EINVAL and -EOVERFLOW the group stands and all members have the error; after the others the
+ * group is over.
+ */
+int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call,
+                 struct zi_text *text);
+/* Sends and receives that progress together; the first failure of one. Else as above. */
+int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
+                  uint64_t deadline_ns, struct zi_text *text);
+
+/* ---- between the files ---- */
 
 /* Where a member's data lie while a call runs. */
 struct zi_node_places {
@@ -47,15 +116,6 @@ struct zi_node_places {
 	void *targets[ZI_WORLD_MAX];
 	bool is_inline;
 };
-
-/*
- * Return: 0; -ETIMEDOUT, or the verdict on the group; -EINVAL @text says who calls something else;
- * -EFAULT a member's place lies outside the arenas.
- */
-int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call,
-                 struct zi_text *text);
-
-/* ---- between the files ---- */
 
 /* Elements of a share end on lines, so that no two ranks write one line. */
 static inline uint64_t zi_node_share(uint64_t element_count, uint32_t width, uint32_t part,

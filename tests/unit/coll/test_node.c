@@ -68,7 +68,9 @@ static void rank_init(struct rank *rank, struct world *world, uint32_t number)
 		          .member_count = world->ranks,
 		          .self = number },
 		.arenas = world->arenas,
-		.arena_bytes = ARENA_BYTES,
+		.arenas_bytes = (uint64_t)world->ranks * ARENA_BYTES,
+		.own = world->arenas + (size_t)number * ARENA_BYTES,
+		.own_bytes = ARENA_BYTES,
 		.streaming_bytes = 65536,
 	};
 	rank->source = world->arenas + (size_t)number * ARENA_BYTES;
@@ -94,7 +96,7 @@ static void contribution(char *target, uint64_t bytes, uint64_t seed, uint32_t i
 static struct zi_node_call draw(uint64_t *state, uint32_t ranks)
 {
 	static const uint64_t sizes[] = { 0, 1, 3, 17, 100, 1000, 5000, 20000 };
-	struct zi_node_call call = { .operation = 1 + data_random(state) % (_ZI_COLL_COUNT - 1),
+	struct zi_node_call call = { .operation = 1 + data_random(state) % ZI_COLL_ALL_TO_ALL,
 		                     .dtype = 1 + data_random(state) % (_ZI_DTYPE_COUNT - 1),
 		                     .root = (uint32_t)(data_random(state) % ranks),
 		                     .element_count =

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the engine remembers of calls that are under way; see node.h. Floor 2, private to
+ * libclient/coll but for struct zi_node_call.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/types.h"
+#include "common/wire/board.h"
+
+/* As the caller gives it. Pointers that an operation does not have on this member are NULL. */
+struct zi_node_call {
+	enum zi_coll_operation operation;
+	enum zi_dtype dtype;
+	enum zi_reduce_op reduce_op; /* of those that join; else 0 */
+	uint32_t root;               /* member; else 0 */
+	uint64_t element_count; /* all_reduce, reduce, broadcast: of the buffer; else of a block */
+	/* In place: the same pointer, or the own block of the longer buffer. Broadcast: the root's
+	 * buffer is its source, the others' is their target. */
+	const void *source;
+	void *target;
+	/* all_to_allv: (member_count,) elements to and from each, packed in member order. */
+	const uint64_t *source_counts, *target_counts;
+	uint64_t deadline_ns;
+};
+
+enum zi_node_path {
+	ZI_NODE_INLINE = 1, /* the data are in the posts */
+	ZI_NODE_SHARED = 2, /* joins, broadcast: everyone's share of what lies in arenas */
+	ZI_NODE_PUSH = 3,   /* moves: who has the data writes them to where they belong */
+	ZI_NODE_PULL = 4,   /* moves: who needs the data takes them from where they lie */
+	ZI_NODE_PIECES = 5, /* through the staging parts */
+};
+
+enum zi_node_phase {
+	ZI_NODE_CATCH_UP = 0, /* until all have posted the call before */
+	ZI_NODE_MEETING = 1,  /* posted; until all have */
+	ZI_NODE_STEPPING = 2, /* in pieces; until all have made the step before */
+	ZI_NODE_LEAVING = 3,  /* until all have left the data */
+	ZI_NODE_OVER = 4,
+};
+
+/* A call under way. */
+struct zi_node_run {
+	struct zi_node_call call;
+	enum zi_node_phase phase;
+	enum zi_node_path path;
+	uint32_t member;         /* looked at next in this phase */
+	uint32_t step, step_max; /* of a call in pieces: posted, then 1 … step_max */
+	uint32_t piece_count;
+	uint64_t piece_elements; /* of a block, all pieces but the last */
+	uint64_t source_bytes, target_bytes;
+	bool is_rooted_source, is_rooted_target; /* the root alone has one */
+	bool is_inline, is_in_place;
+	/* Where everybody's data lie; NULL: none, or outside the arenas. The own are never NULL
+	 * where there is one. */
+	const char *sources[ZI_WORLD_MAX];
+	char *targets[ZI_WORLD_MAX];
+	char *stagings[ZI_WORLD_MAX];
+	/* all_to_allv: where in a member's source the block for this member begins, and where in
+	 * its target that from this member does; elements. */
+	uint64_t source_offsets[ZI_WORLD_MAX], target_offsets[ZI_WORLD_MAX];
+};
+
+/* Numbers of messages and pieces, by peer. */
+struct zi_node_pairs {
+	uint32_t sent[ZI_WORLD_MAX], filled[ZI_WORLD_MAX];
+	uint32_t taken[ZI_WORLD_MAX], emptied[ZI_WORLD_MAX];
+};
+
+/* A send or receive under way. */
+struct zi_node_message {
+	uint32_t phase;
+	uint32_t sequence;
+	int result;
+	uint64_t moved_bytes;
+};
+
+/* Whose turn it is when several calls of a group are under way; renewed at each pass. */
+struct zi_node_turn {
+	uint64_t pass;
+	bool is_busy;          /* a collective */
+	uint64_t sends, takes; /* bitmaps of peers */
+};

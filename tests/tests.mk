@@ -88,6 +88,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s check-bits SEED=1 CASES=8
 	@$(MAKE) --no-print-directory -s check-bits SEED=2 CASES=8
 	@$(MAKE) --no-print-directory -s check-bits SEED=3 CASES=8
+	@$(MAKE) --no-print-directory -s check-model
 	@$(MAKE) --no-print-directory -s check-fuzz
 	@$(MAKE) --no-print-directory -s check-power
 	@$(MAKE) --no-print-directory -s check-crash POINTS=25
@@ -162,6 +163,7 @@ check-install: all ## make install into an empty DESTDIR, then build a program w
 check-systemd: all ## the installed service under a real systemd (root, debootstrap, systemd-nspawn)
 	@tests/system/systemd.sh
 
+include tests/model/model.mk
 include tests/crash/crash.mk
 include tests/faults/faults.mk
 include tests/vm/vm.mk

@@ -1,14 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Model of libclient/coll/meet.c: ranks that post, wait, sleep and are woken, and a daemon that may
- * break the group at any moment. Checked with spin (tests/model/check):
- *   - nobody sleeps for ever (no invalid end state) although every sleep has no deadline here;
- *   - a rank leaves call n only when all have posted n, unless the group is broken;
- *   - a slot is never written while a peer may still read the call before the last in it.
- * Memory is sequentially consistent here but for one thing: a store may be delayed beyond a later
- * load of the same process (x86's store buffer), which is what the fences forbid. It is modelled by
- * one pending store per process, flushed at any time, and by force at a fence.
- * -DNO_FENCE, -DNO_VERDICT_WAIT, -DONE_SLOT leave a part out: each must be caught.
+ * Model of libclient/coll/meet.c and of the calls that use it: ranks that post, wait, sleep, are
+ * woken and finish, one of which may be killed at any moment, and a daemon that may break the group
+ * at any moment and does so when a rank dies. What spin shows (tests/model/check):
+ *   - nobody sleeps for ever, although no sleep has a deadline here (no invalid end state);
+ *   - a rank reads from a peer's post, and from its arena, what that peer had there for this call:
+ *     nothing is written while somebody may still read it.
+ *
+ * As in meet.c: word(m, n) is posts[n % 2].sequence of member m, finished(m) its line `finished`.
+ * Odd calls are long (data lie in arenas, and all meet once more at the end), even ones travel with
+ * the post. A wake-up reaches those who sleep on that word; futex_waitv() enqueues on one word
+ * after the other, comparing each.
+ *
+ * Memory: what is stored may become visible after later loads of the same process (x86's store
+ * buffer; that is what the two fences forbid). One pending store per process, flushed at any time,
+ * by force at a fence, at a system call that wakes and before the next store. Other reorderings
+ * are left to acquire and release, which ThreadSanitizer watches (tests/stress/coll.c).
+ *
+ * Each of these leaves a part out, and must be found wrong:
+ *   NO_POST_FENCE NO_SLEEP_FENCE NO_LOOK_AGAIN NO_VERDICT_WAIT NO_VERDICT_WAKE NO_BREAK_ON_DEATH
+ *   ONE_SLOT NO_FINISH
  */
 #ifndef RANKS
 #define RANKS 2
@@ -21,181 +32,240 @@
 #else
 #define SLOT(n) ((n) % 2)
 #endif
+#define POST(m, n)  ((m) * 3 + SLOT(n))
+#define FINISHED(m) ((m) * 3 + 2)
+#define IS_LONG(n)  ((n) % 2)
+#define SLEEPING    255 /* as the target of a store: the own line `sleeping` */
 
-byte posted[RANKS * 2];   /* sequence in a slot */
-byte data[RANKS * 2];     /* what a slot says: the number of its call */
-bool sleeping[RANKS];
-bool is_broken;
+byte word[RANKS * 3];  /* sequence numbers */
+byte said[RANKS * 3];  /* what a post says: the number of its call */
+byte arena[RANKS];     /* the call whose data lie there; 0: the owner's own things again */
+bool sleeping[RANKS];  /* the line */
+bool is_broken;        /* the verdict */
+bool is_killed[RANKS];
 
-/* The store buffer: one entry. kind 0 none, 1 posted[index], 2 sleeping[index]. */
-byte pending_kind[RANKS], pending_index[RANKS], pending_value[RANKS];
+/* The store buffers. */
+bool is_pending[RANKS];
+byte pending_target[RANKS], pending_value[RANKS];
 
-/* Futexes: who sleeps on which slot; a wake clears it. */
-bool on_slot[RANKS * RANKS * 2];
-bool on_verdict[RANKS];
+/* The kernel's queues: the word a rank sleeps on, plus 1; and whether it is on the verdict. */
+byte queued[RANKS];
+bool is_queued_verdict[RANKS];
 
 inline flush(p)
 {
 	if
-	:: pending_kind[p] == 1 -> posted[pending_index[p]] = pending_value[p]
-	:: pending_kind[p] == 2 -> sleeping[pending_index[p]] = pending_value[p]
+	:: is_pending[p] && pending_target[p] == SLEEPING -> sleeping[p] = pending_value[p]
+	:: is_pending[p] && pending_target[p] != SLEEPING ->
+		word[pending_target[p]] = pending_value[p]
 	:: else
 	fi;
-	pending_kind[p] = 0; pending_index[p] = 0; pending_value[p] = 0
+	is_pending[p] = false;
+	pending_target[p] = 0;
+	pending_value[p] = 0
 }
 
-/* The store buffer drains by itself, at any time. */
+inline store(p, target, value)
+{
+	d_step {
+		flush(p);
+		is_pending[p] = true;
+		pending_target[p] = target;
+		pending_value[p] = value
+	}
+}
+
 active proctype hardware()
 {
-	byte p;
 end:
 	do
-	:: atomic { pending_kind[0] != 0 -> flush(0) }
-	:: atomic { pending_kind[1] != 0 -> flush(1) }
+	:: d_step { is_pending[0] -> flush(0) }
+	:: d_step { is_pending[1] -> flush(1) }
 #if RANKS > 2
-	:: atomic { pending_kind[2] != 0 -> flush(2) }
+	:: d_step { is_pending[2] -> flush(2) }
+#endif
+#if RANKS > 3
+	:: d_step { is_pending[3] -> flush(3) }
 #endif
 	od
 }
 
-inline fence(p)
+/* wake(): after a store to word w, whoever sleeps there, if anybody seems to sleep at all. */
+inline wake(w)
 {
-#ifndef NO_FENCE
-	d_step { flush(p) }
+#ifndef NO_POST_FENCE
+	d_step { flush(self) };
 #endif
-	skip
+	m = 0;
+	do
+	:: m < RANKS && m != self && sleeping[m] ->
+		d_step {
+			flush(self);
+			m = 0;
+			do
+			:: m < RANKS ->
+				if
+				:: queued[m] == w + 1 -> queued[m] = 0
+				:: else
+				fi;
+				m++
+			:: else -> break
+			od
+		};
+		break
+	:: m < RANKS && (m == self || !sleeping[m]) -> m++
+	:: m == RANKS -> break
+	od;
+	m = 0
 }
 
-inline store(p, kind, index, value)
+/* wait_for(): until word w is n; on a verdict the call is over. */
+inline wait_for(w, n)
 {
-	atomic {
-		flush(p); /* one entry: the older store goes first, as in a buffer */
-		pending_kind[p] = kind; pending_index[p] = index; pending_value[p] = value
-	}
-}
-
-/* FUTEX_WAKE on slot s: everyone who sleeps there. A system call drains the buffer. */
-inline wake_slot(p, s)
-{
-	d_step {
-		flush(p);
-		q = 0;
-		do
-		:: q < RANKS ->
+	do
+	:: word[w] == n -> break
+	:: is_broken -> goto over
+	:: word[w] != n && !is_broken ->
+		store(self, SLEEPING, 1);
+#ifndef NO_SLEEP_FENCE
+		d_step { flush(self) };
+#endif
+		/* futex_waitv() */
+		d_step {
 			if
-			:: on_slot[q * RANKS * 2 + s] ->
-				on_slot[q * RANKS * 2 + s] = false; on_verdict[q] = false
+#ifdef NO_LOOK_AGAIN
+			:: true -> queued[self] = w + 1
+#else
+			:: word[w] != n -> queued[self] = w + 1
 			:: else
-			fi;
-			q++
-		:: else -> break
-		od;
-		q = 0
-	}
+#endif
+			fi
+		};
+#ifndef NO_VERDICT_WAIT
+		d_step {
+			if
+			:: queued[self] && is_broken -> queued[self] = 0
+			:: queued[self] && !is_broken -> is_queued_verdict[self] = true
+			:: else
+			fi
+		};
+		!(queued[self] && is_queued_verdict[self]); /* asleep until this holds */
+#else
+		!queued[self];
+#endif
+		d_step {
+			queued[self] = 0;
+			is_queued_verdict[self] = false
+		};
+		store(self, SLEEPING, 0)
+	od
 }
 
 proctype rank(byte self)
 {
-	byte n = 1, m, q, s;
-	bool is_awake;
+	byte n = 1, i, m;
 
-	do
-	:: n > CALLS -> break
-	:: else ->
-		/* post: data first (released with the number), then the number */
-		data[self * 2 + SLOT(n)] = n;
-		store(self, 1, self * 2 + SLOT(n), n);
-		fence(self);
-		m = 0;
+	{
 		do
-		:: m < RANKS ->
-			if
-			:: m != self && sleeping[m] -> wake_slot(self, self * 2 + SLOT(n)); break
-			:: else -> m++
-			fi
-		:: else -> break
-		od;
-		/* wait for each */
-		m = 0;
-		do
-		:: m == RANKS -> break
-		:: m < RANKS && m == self -> m++
-		:: m < RANKS && m != self ->
-			s = m * 2 + SLOT(n);
+		:: n > CALLS -> break
+		:: else ->
+			/* post(): the data, then the number (released) */
+			d_step {
+				said[POST(self, n)] = n;
+				if
+				:: IS_LONG(n) -> arena[self] = n
+				:: else
+				fi
+			};
+			store(self, POST(self, n), n);
+			wake(POST(self, n));
+			i = 0;
 			do
-			:: posted[s] == n ->
-				assert(data[s] == n); /* still this call's */
-				break
-			:: is_broken -> goto over
-			:: posted[s] != n && !is_broken ->
-				store(self, 2, self, 1);
-				fence(self);
-				/* futex_waitv: compares and sleeps at once. The system call reads
-				 * memory; without a fence our own store may still be buffered. */
-				atomic {
-					if
-#ifdef NO_VERDICT_WAIT
-					:: posted[s] != n ->
-						on_slot[self * RANKS * 2 + s] = true
-#else
-					:: posted[s] != n && !is_broken ->
-						on_slot[self * RANKS * 2 + s] = true;
-						on_verdict[self] = true
-#endif
-					:: else
-					fi
-				}
-				!on_slot[self * RANKS * 2 + s]; /* until woken */
-				store(self, 2, self, 0)
+			:: i == RANKS -> break
+			:: i < RANKS && i == self -> i++
+			:: i < RANKS && i != self -> wait_for(POST(i, n), n); i++
 			od;
-			m++
+			/* work: everybody's data is read, one after the other */
+			i = 0;
+			do
+			:: i == RANKS -> break
+			:: i < RANKS ->
+				assert(said[POST(i, n)] == n);
+				assert(!IS_LONG(n) || arena[i] == n);
+				i++
+			od;
+			if
+			:: IS_LONG(n) ->
+				store(self, FINISHED(self), n);
+				wake(FINISHED(self));
+#ifndef NO_FINISH
+				i = 0;
+				do
+				:: i == RANKS -> break
+				:: i < RANKS && i == self -> i++
+				:: i < RANKS && i != self -> wait_for(FINISHED(i), n); i++
+				od;
+#endif
+				arena[self] = 0 /* the caller's again */
+			:: else
+			fi;
+			i = 0;
+			n++
 		od;
-		n++
-	od;
 over:
-	skip;
-	atomic { flush(self) }
+		skip
+	}
+#ifndef NO_DEATHS
+	unless {
+		is_killed[self];
+		d_step { /* the kernel takes a dead process off its queues */
+			queued[self] = 0;
+			is_queued_verdict[self] = false
+		}
+	}
+#endif
 }
 
-/* Breaks the group, or not, at any time. */
-proctype daemon_breaks()
+/* Nothing, a verdict, or a death and the verdict on it, at any time. */
+proctype daemon()
 {
-	byte q, s;
+	byte q;
 
 	if
+	:: goto done
 	:: skip
-	:: is_broken = true;
-		d_step {
-			q = 0;
-			do
-			:: q < RANKS ->
-				if
-				:: on_verdict[q] ->
-					on_verdict[q] = false;
-					s = 0;
-					do
-					:: s < RANKS * 2 ->
-						on_slot[q * RANKS * 2 + s] = false; s++
-					:: else -> break
-					od
-				:: else
-				fi;
-				q++
-			:: else -> break
-			od
-		}
-	fi
+#ifndef NO_DEATHS
+	:: is_killed[0] = true
+	:: is_killed[1] = true
+#endif
+	fi;
+#ifdef NO_BREAK_ON_DEATH
+	goto done;
+#endif
+	is_broken = true;
+#ifndef NO_VERDICT_WAKE
+	d_step {
+		q = 0;
+		do
+		:: q < RANKS -> is_queued_verdict[q] = false; q++
+		:: else -> break
+		od;
+		q = 0
+	};
+#endif
+done:
+	skip
 }
 
 init
 {
-	byte i = 0;
+	byte p = 0;
 
 	atomic {
 		do
-		:: i < RANKS -> run rank(i); i++
+		:: p < RANKS -> run rank(p); p++
 		:: else -> break
 		od;
-		run daemon_breaks()
+		run daemon()
 	}
 }

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the store's clients ask for; see store_server.h. Floor 3. The loop's thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/worker/store_private.h"
+
+/* A request may wait for a day; "for ever" would be nobody's deadline. */
+#define STORE_WAIT_MS_MAX (24 * 3600 * INT64_C(1000))
+
+static void fail(struct store_connection *connection, int error, const struct zi_text *text)
+{
+	store_answer(connection, error, 0, text->chars, (uint32_t)strlen(text->chars));
+}
+
+static void done(struct store_connection *connection)
+{
+	store_answer(connection, 0, 0, NULL, 0);
+}
+
+/* The key at the payload's start. Return: its bytes with the NUL; 0: there is none, or too long. */
+static uint32_t key_at(const char *payload, uint32_t bytes)
+{
+	uint32_t key_bytes = (uint32_t)strnlen(payload, bytes) + 1;
+
+	return key_bytes > 1 && key_bytes <= bytes && key_bytes <= STORE_KEY_BYTES ? key_bytes : 0;
+}
+
+/* The first key of a request that waits which is not there; NULL: all are. */
+static const char *first_missing(const struct store_connection *connection,
+                                 uint32_t *ret_missing_count)
+{
+	const char *missing = NULL;
+	uint32_t count = 0, value_bytes;
+
+	for (uint32_t at = 0; at < connection->header.bytes;) {
+		const char *key = connection->payload + at;
+
+		if (!store_table_get(&connection->server->table, key, &value_bytes)) {
+			missing = missing ? missing : key;
+			count++;
+		}
+		at += (uint32_t)strlen(key) + 1;
+	}
+	*ret_missing_count = count;
+	return missing;
+}
+
+/* A key has come: who waited for it alone goes on. */
+static void wake_waiting(struct store_server *server)
+{
+	zi_list_for_each(link, &server->connections) {
+		struct store_connection *connection =
+			container_of(link, struct store_connection, link);
+		uint32_t missing_count;
+
+		if (connection->state == STORE_WAITING && !connection->is_broken &&
+		    !first_missing(connection, &missing_count)) {
+			zi_loop_disarm(&connection->timer);
+			done(connection);
+		}
+	}
+}
+
+/* Compares all of it, so that time tells nothing of where the difference lies. */
+static bool is_same_token(const char *a, const char *b)
+{
+	unsigned char difference = 0;
+
+	for (uint32_t i = 0; i < STORE_TOKEN_BYTES; i++)
+		difference |= (unsigned char)(a[i] ^ b[i]);
+	return !difference;
+}
+
+/* Return: 0, or why the client is none of this store's. */
+static int check_hello(const struct store_server *server, const struct store_hello *hello,
+                       struct zi_text *text)
+{
+	char token[STORE_TOKEN_BYTES];
+
+	if (hello->version != STORE_VERSION)
+		return zi_text_error(text, -EPROTONOSUPPORT,
+		                     "this store speaks version %u, the client %u: use the same "
+		                     "zinf on all nodes",
+		                     STORE_VERSION, hello->version);
+	/* The rest of a shorter string is zero on our side: so it must be on theirs. */
+	memcpy(token, hello->token, sizeof(token));
+	if (!is_same_token(server->token, token))
+		return zi_text_error(text, -EACCES,
+		                     "the store asks for another token: ZINF_TOKEN must be the "
+		                     "same on all nodes");
+	if (strcmp(server->job, hello->job))
+		return zi_text_error(text, -ESTALE,
+		                     "this is the store of job '%s', not of '%s': jobs at one "
+		                     "MASTER_ADDR each need a ZINF_PORT of their own",
+		                     server->job, hello->job);
+	if (strcmp(server->incarnation, hello->incarnation))
+		return zi_text_error(text, -ESTALE,
+		                     "job '%s' runs as '%s' here, the client as '%s': one of the "
+		                     "two is an older run",
+		                     server->job, server->incarnation, hello->incarnation);
+	return 0;
+}
+
+static void handle_hello(struct store_connection *connection)
+{
+	struct store_hello hello;
+	struct zi_text text = { "a second greeting, or one of another length" };
+	int r = -EPROTO;
+
+	if (connection->state == STORE_STRANGER && connection->header.bytes == sizeof(hello)) {
+		memcpy(&hello, connection->payload, sizeof(hello));
+		hello.job[sizeof(hello.job) - 1] = '\0';
+		hello.incarnation[sizeof(hello.incarnation) - 1] = '\0';
+		hello.name[sizeof(hello.name) - 1] = '\0';
+		r = check_hello(connection->server, &hello, &text);
+	}
+	if (r) {
+		store_refuse(connection, r, &text);
+		return;
+	}
+	static_assert(sizeof(connection->name) == sizeof(hello.name), "the name fits");
+	memcpy(connection->name, hello.name, sizeof(hello.name));
+	connection->server->stranger_count--;
+	connection->state = STORE_READY;
+	done(connection);
+}
+
+static void handle_set(struct store_connection *connection, const char *key, const char *value,
+                       uint32_t value_bytes)
+{
+	struct store_server *server = connection->server;
+	uint32_t present_bytes;
+	const void *present = store_table_get(&server->table, key, &present_bytes);
+	struct zi_text text;
+	int r;
+
+	if (present && connection->header.flags & STORE_NEW) {
+		store_answer(connection, 0, 1, present, present_bytes);
+		return;
+	}
+	r = store_table_set(&server->table, key, value, value_bytes, &text);
+	if (r) {
+		fail(connection, r, &text);
+		return;
+	}
+	done(connection);
+	if (!present)
+		wake_waiting(server);
+}
+
+static void handle_get(struct store_connection *connection, const char *key)
+{
+	uint32_t bytes;
+	const void *value = store_table_get(&connection->server->table, key, &bytes);
+	struct zi_text text;
+
+	if (value) {
+		store_answer(connection, 0, 0, value, bytes);
+		return;
+	}
+	zi_text_set(&text, "no key '%s'", key);
+	fail(connection, -ENOENT, &text);
+}
+
+static void handle_add(struct store_connection *connection, const char *key)
+{
+	struct store_server *server = connection->server;
+	uint32_t bytes;
+	const void *value = store_table_get(&server->table, key, &bytes);
+	int64_t number = 0;
+	struct zi_text text;
+	int r;
+
+	if (value && bytes != sizeof(number)) {
+		zi_text_set(&text, "'%s' holds %u bytes: no number to add to", key, bytes);
+		fail(connection, -EINVAL, &text);
+		return;
+	}
+	if (value)
+		memcpy(&number, value, sizeof(number));
+	if (__builtin_add_overflow(number, connection->header.number, &number)) {
+		zi_text_set(&text, "the sum of '%s' passes 64 bits", key);
+		fail(connection, -ERANGE, &text);
+		return;
+	}
+	r = store_table_set(&server->table, key, &number, sizeof(number), &text);
+	if (r) {
+		fail(connection, r, &text);
+		return;
+	}
+	store_answer(connection, 0, number, NULL, 0);
+	if (!value)
+		wake_waiting(server);
+}
+
+/* Return: whether the payload is a list of keys. */
+static bool check_keys(const struct store_connection *connection)
+{
+	uint32_t count = 0;
+
+	for (uint32_t at = 0; at < connection->header.bytes; count++) {
+		uint32_t bytes = key_at(connection->payload + at, connection->header.bytes - at);
+
+		if (!bytes)
+			return false;
+		at += bytes;
+	}
+	return count > 0 && count <= STORE_WAIT_KEYS_MAX;
+}
+
+/* The time of one that waits is over. */
+static void wait_is_over(struct zi_timer *timer)
+{
+	struct store_connection *connection = container_of(timer, struct store_connection, timer);
+	uint32_t missing_count;
+	const char *missing = first_missing(connection, &missing_count);
+	struct zi_text text;
+
+	assert(missing);
+	zi_text_set(&text, "not there after %lu ms: '%s'%s",
+	            (unsigned long)((zi_clock_now_ns() - connection->asked_ns) / ZI_NS_PER_MS),
+	            missing, missing_count > 1 ? ", and others" : "");
+	fail(connection, -ETIMEDOUT, &text);
+}
+
+static void handle_wait(struct store_connection *connection)
+{
+	uint32_t missing_count;
+	int64_t timeout_ms = connection->header.number;
+
+	if (!first_missing(connection, &missing_count)) {
+		done(connection);
+		return;
+	}
+	timeout_ms = timeout_ms < 0                   ? 0
+	             : timeout_ms > STORE_WAIT_MS_MAX ? STORE_WAIT_MS_MAX
+	                                              : timeout_ms;
+	connection->state = STORE_WAITING;
+	connection->asked_ns = zi_clock_now_ns();
+	zi_loop_arm(connection->server->loop, &connection->timer,
+	            connection->asked_ns + (uint64_t)timeout_ms * ZI_NS_PER_MS, wait_is_over);
+}
+
+static void handle_delete(struct store_connection *connection, const char *key)
+{
+	struct zi_text text;
+
+	if (store_table_delete(&connection->server->table, key)) {
+		done(connection);
+		return;
+	}
+	zi_text_set(&text, "no key '%s'", key);
+	fail(connection, -ENOENT, &text);
+}
+
+/* The payload becomes the will; none takes the former one back. */
+static void handle_will(struct store_connection *connection)
+{
+	free(connection->will);
+	connection->will = connection->header.bytes ? zi_steal(connection->payload) : NULL;
+	connection->will_bytes = connection->header.bytes;
+	done(connection);
+}
+
+void store_run_will(struct store_connection *connection)
+{
+	struct store_server *server = connection->server;
+	_cleanup_(zi_freep) char *will = zi_steal(connection->will);
+	uint32_t key_bytes, present_bytes;
+
+	/* Whose end this is waits for nothing any more. */
+	connection->is_broken = true;
+	if (!will || store_table_get(&server->table, will, &present_bytes))
+		return;
+	key_bytes = (uint32_t)strlen(will) + 1;
+	/* A full table has no room for it: then the deadline of those who wait must do. */
+	if (!store_table_set(&server->table, will, will + key_bytes,
+	                     connection->will_bytes - key_bytes, NULL))
+		wake_waiting(server);
+}
+
+void store_handle(struct store_connection *connection)
+{
+	static const struct zi_text malformed = {
+		"the store was asked in a way it does not know: a key has 1 to 127 characters, a "
+		"value at most 65536 bytes, a wait 1 to 64 keys"
+	};
+	uint32_t type = connection->header.type, bytes = connection->header.bytes;
+	const char *key = connection->payload;
+	uint32_t key_bytes = key_at(key, bytes);
+	bool has_value = type == STORE_SET || type == STORE_WILL;
+
+	static_assert(STORE_KEY_BYTES == 128 && STORE_VALUE_BYTES_MAX == 65536 &&
+	                      STORE_WAIT_KEYS_MAX == 64,
+	              "what the text says");
+	if (type == STORE_HELLO)
+		handle_hello(connection);
+	else if (type == STORE_WAIT && check_keys(connection))
+		handle_wait(connection);
+	else if (type == STORE_WILL && !bytes)
+		handle_will(connection);
+	else if (type == STORE_WAIT || !key_bytes || (!has_value && key_bytes != bytes) ||
+	         bytes - key_bytes > STORE_VALUE_BYTES_MAX)
+		store_refuse(connection, -EPROTO, &malformed);
+	else if (type == STORE_SET)
+		handle_set(connection, key, key + key_bytes, bytes - key_bytes);
+	else if (type == STORE_GET)
+		handle_get(connection, key);
+	else if (type == STORE_ADD)
+		handle_add(connection, key);
+	else if (type == STORE_DELETE)
+		handle_delete(connection, key);
+	else
+		handle_will(connection);
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: the store does what a rendezvous needs (set, get, add, wait, delete, wills), each within
+ * its deadline, and tells strangers, other jobs and older runs apart by name. Method: a server on a
+ * loop of its own, clients in threads.
+ */
+#include <stdio.h>
+
+#include "tests/unit/worker/store_fixture.h"
+
+#define CLIENTS 8u
+
+Test(store, what_is_set_is_what_others_get)
+{
+	struct store_server_options options = store_options();
+	struct store_client *one, *other;
+	struct store_fixture store;
+	struct zi_text text;
+	static char value[STORE_VALUE_BYTES_MAX], got[STORE_VALUE_BYTES_MAX];
+	uint32_t bytes;
+
+	store_start(&store, &options);
+	one = store_client_of(&store);
+	other = store_client_of(&store);
+	for (uint32_t i = 0; i < sizeof(value); i++)
+		value[i] = (char)(i * 7);
+	cr_expect_eq(store_client_get(other, "a", got, sizeof(got), soon_ns(60000), &text, &bytes),
+	             -ENOENT);
+	cr_expect(strstr(text.chars, "no key 'a'"), "%s", text.chars);
+	cr_expect_eq(store_client_set(one, "a", value, sizeof(value), soon_ns(60000), &text), 0);
+	cr_expect_eq(store_client_get(other, "a", got, sizeof(got), soon_ns(60000), &text, &bytes),
+	             0);
+	cr_expect_eq(bytes, sizeof(value));
+	cr_expect_eq(memcmp(value, got, sizeof(value)), 0);
+	cr_expect_eq(store_client_get(other, "a", got, 100, soon_ns(60000), &text, &bytes),
+	             -ENOSPC);
+	cr_expect_eq(store_client_set(other, "a", NULL, 0, soon_ns(60000), &text), 0);
+	cr_expect_eq(store_client_get(one, "a", got, sizeof(got), soon_ns(60000), &text, &bytes),
+	             0);
+	cr_expect_eq(bytes, 0);
+	cr_expect_eq(store_client_delete(one, "a", soon_ns(60000), &text), 0);
+	cr_expect_eq(store_client_delete(one, "a", soon_ns(60000), &text), -ENOENT);
+	store_client_close(one);
+	store_client_close(other);
+	store_stop(&store);
+}
+
+Test(store, only_the_first_of_two_sets_anew)
+{
+	struct store_server_options options = store_options();
+	struct store_client *client;
+	struct store_fixture store;
+	struct zi_text text;
+	bool is_present = true;
+	char got[8];
+	uint32_t bytes;
+
+	store_start(&store, &options);
+	client = store_client_of(&store);
+	cr_expect_eq(
+		store_client_set_new(client, "k", "first", 5, soon_ns(60000), &text, &is_present),
+		0);
+	cr_expect_not(is_present);
+	cr_expect_eq(
+		store_client_set_new(client, "k", "second", 6, soon_ns(60000), &text, &is_present),
+		0);
+	cr_expect(is_present);
+	cr_expect_eq(store_client_get(client, "k", got, sizeof(got), soon_ns(60000), &text, &bytes),
+	             0);
+	cr_expect_eq(bytes, 5);
+	store_client_close(client);
+	store_stop(&store);
+}
+
+struct adder {
+	struct zi_thread thread;
+	const struct store_fixture *store;
+	int64_t last;
+};
+
+static int adder_main(void *arg)
+{
+	struct adder *adder = arg;
+	struct store_client *client = store_client_of(adder->store);
+	struct zi_text text;
+
+	for (uint32_t i = 0; i < 100; i++)
+		cr_assert_eq(store_client_add(client, "n", 3, soon_ns(60000), &text, &adder->last),
+		             0);
+	store_client_close(client);
+	return 0;
+}
+
+Test(store, additions_of_many_clients_all_count)
+{
+	struct store_server_options options = store_options();
+	struct adder adders[CLIENTS];
+	struct store_client *client;
+	struct store_fixture store;
+	struct zi_text text;
+	int64_t sum, max = 0;
+
+	store_start(&store, &options);
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		adders[i] = (struct adder){ .store = &store };
+		cr_assert_eq(zi_thread_start(&adders[i].thread, "adder", adder_main, &adders[i]),
+		             0);
+	}
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		(void)zi_thread_join(&adders[i].thread);
+		max = ZI_MAX(max, adders[i].last);
+	}
+	client = store_client_of(&store);
+	cr_expect_eq(store_client_add(client, "n", -1, soon_ns(60000), &text, &sum), 0);
+	cr_expect_eq(sum, CLIENTS * 300 - 1);
+	cr_expect_eq(max, CLIENTS * 300);
+	cr_expect_eq(store_client_add(client, "n", INT64_MAX, soon_ns(60000), &text, &sum),
+	             -ERANGE);
+	cr_expect_eq(store_client_set(client, "n", "text", 4, soon_ns(60000), &text), 0);
+	cr_expect_eq(store_client_add(client, "n", 1, soon_ns(60000), &text, &sum), -EINVAL);
+	cr_expect(strstr(text.chars, "'n' holds 4 bytes"), "%s", text.chars);
+	store_client_close(client);
+	store_stop(&store);
+}
+
+struct waiter {
+	struct zi_thread thread;
+	struct store_client *client;
+	struct zi_text text;
+	uint64_t deadline_ns;
+	int result;
+};
+
+static int waiter_main(void *arg)
+{
+	static const char *const keys[] = { "x", "y", "z" };
+	struct waiter *waiter = arg;
+
+	waiter->result =
+		store_client_wait(waiter->client, keys, 3, waiter->deadline_ns, &waiter->text);
+	return 0;
+}
+
+Test(store, a_wait_for_several_keys_ends_when_the_last_is_there)
+{
+	struct store_server_options options = store_options();
+	struct waiter waiter = { .deadline_ns = soon_ns(60000) };
+	struct store_client *client;
+	struct store_fixture store;
+	struct zi_text text;
+	int64_t sum;
+
+	store_start(&store, &options);
+	client = store_client_of(&store);
+	waiter.client = store_client_of(&store);
+	cr_assert_eq(zi_thread_start(&waiter.thread, "waiter", waiter_main, &waiter), 0);
+	cr_expect_eq(store_client_set(client, "y", "", 0, soon_ns(60000), &text), 0);
+	cr_expect_eq(store_client_add(client, "x", 1, soon_ns(60000), &text, &sum), 0);
+	cr_expect_eq(store_client_will(client, "z", "gone", 4, soon_ns(60000), &text), 0);
+	store_client_close(client); /* Its will is the last. */
+	cr_assert_eq(zi_thread_join(&waiter.thread), 0);
+	cr_expect_eq(waiter.result, 0, "%s", waiter.text.chars);
+	store_client_close(waiter.client);
+	store_stop(&store);
+}
+
+Test(store, a_wait_that_ends_by_its_deadline_names_the_key_and_the_client_lives_on)
+{
+	struct store_server_options options = store_options();
+	struct store_fixture store;
+	struct waiter waiter = { .deadline_ns = 0 };
+	char got[8];
+	uint32_t bytes;
+
+	store_start(&store, &options);
+	waiter.client = store_client_of(&store);
+	cr_assert_eq(store_client_set(waiter.client, "x", "1", 1, soon_ns(60000), NULL), 0);
+	waiter.deadline_ns = soon_ns(20);
+	(void)waiter_main(&waiter);
+	cr_expect_eq(waiter.result, -ETIMEDOUT);
+	cr_expect(strstr(waiter.text.chars, "'y', and others"), "%s", waiter.text.chars);
+	cr_expect_eq(store_client_get(waiter.client, "x", got, 8, soon_ns(60000), NULL, &bytes), 0);
+	store_client_close(waiter.client);
+	store_stop(&store);
+}
+
+Test(store, a_wait_is_broken_off_from_another_thread)
+{
+	struct store_server_options options = store_options();
+	struct waiter waiter = { .deadline_ns = ZI_DEADLINE_NEVER };
+	struct store_fixture store;
+
+	store_start(&store, &options);
+	waiter.client = store_client_of(&store);
+	cr_assert_eq(zi_thread_start(&waiter.thread, "waiter", waiter_main, &waiter), 0);
+	store_client_cancel(waiter.client);
+	cr_assert_eq(zi_thread_join(&waiter.thread), 0);
+	cr_expect_eq(waiter.result, -ECANCELED);
+	(void)waiter_main(&waiter);
+	cr_expect_eq(waiter.result, -ENOTCONN);
+	store_client_close(waiter.client);
+	store_stop(&store);
+}
+
+Test(store, a_will_that_was_taken_back_is_not_run)
+{
+	struct store_server_options options = store_options();
+	struct store_client *client;
+	struct store_fixture store;
+	char got[8];
+	uint32_t bytes;
+
+	store_start(&store, &options);
+	client = store_client_of(&store);
+	cr_expect_eq(store_client_will(client, "w", "1", 1, soon_ns(60000), NULL), 0);
+	cr_expect_eq(store_client_will(client, NULL, NULL, 0, soon_ns(60000), NULL), 0);
+	store_client_close(client);
+	client = store_client_of(&store);
+	cr_expect_eq(store_client_get(client, "w", got, sizeof(got), soon_ns(60000), NULL, &bytes),
+	             -ENOENT);
+	store_client_close(client);
+	store_stop(&store);
+}
+
+Test(store, other_jobs_runs_and_tokens_are_refused_and_told)
+{
+	static const struct {
+		const char *job, *incarnation, *token;
+		int error;
+		const char *says;
+	} cases[] = {
+		{ "gpt", "run.0", "secret", 0, "" },
+		{ "gpt", "run.0", NULL, -EACCES, "ZINF_TOKEN" },
+		{ "gpt", "run.0", "secret2", -EACCES, "ZINF_TOKEN" },
+		{ "other", "run.0", "secret", -ESTALE, "the store of job 'gpt', not of 'other'" },
+		{ "gpt", "run.1", "secret", -ESTALE,
+		  "runs as 'run.0' here, the client as 'run.1'" },
+	};
+	struct store_server_options options = store_options();
+	struct store_fixture store;
+
+	options.token = "secret";
+	store_start(&store, &options);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(cases); i++) {
+		_cleanup_(store_client_closep) struct store_client *client = NULL;
+		struct zi_text text = { "" };
+
+		cr_expect_eq(store_join(&store, cases[i].job, cases[i].incarnation, cases[i].token,
+		                        &text, &client),
+		             cases[i].error);
+		cr_expect(strstr(text.chars, cases[i].says), "%s", text.chars);
+	}
+	store_stop(&store);
+}
+
+Test(store, too_many_keys_and_bytes_are_refused_with_figures)
+{
+	static char value[STORE_VALUE_BYTES_MAX + 1];
+	struct store_server_options options = store_options();
+	struct store_client *client;
+	struct store_fixture store;
+	struct zi_text text = { "" };
+	char key[200] = "k";
+	int r = 0;
+
+	store_start(&store, &options);
+	client = store_client_of(&store);
+	for (uint32_t i = 0; !r && i <= STORE_KEYS_MAX; i++) {
+		(void)snprintf(key, sizeof(key), "key/%u", i);
+		r = store_client_set(client, key, "", 0, soon_ns(60000), &text);
+	}
+	cr_expect_eq(r, -ENOSPC);
+	cr_expect(strstr(text.chars, "8192 keys"), "%s", text.chars);
+	for (uint32_t i = 0; i < STORE_KEYS_MAX; i++) {
+		(void)snprintf(key, sizeof(key), "key/%u", i);
+		r = store_client_set(client, key, value, STORE_VALUE_BYTES_MAX, soon_ns(60000),
+		                     &text);
+		if (r)
+			break;
+	}
+	cr_expect_eq(r, -ENOSPC);
+	cr_expect(strstr(text.chars, "at most 16 MiB"), "%s", text.chars);
+	cr_expect_eq(store_client_set(client, key, value, sizeof(value), soon_ns(60000), &text),
+	             -EINVAL);
+	cr_expect(strstr(text.chars, "65537 bytes (at most 65536)"), "%s", text.chars);
+	memset(key, 'k', sizeof(key) - 1);
+	cr_expect_eq(store_client_delete(client, key, soon_ns(60000), &text), -EINVAL);
+	cr_expect_eq(store_client_delete(client, "", soon_ns(60000), &text), -EINVAL);
+	cr_expect_eq(store_client_wait(client, NULL, 0, soon_ns(60000), &text), -EINVAL);
+	cr_expect_eq(
+		store_client_wait(client, (const char *const[]){ key }, 1, soon_ns(60000), &text),
+		-EINVAL);
+	store_client_close(client);
+	store_stop(&store);
+}
+
+Test(store, a_client_comes_before_its_server)
+{
+	struct store_server_options options = store_options();
+	struct store_fixture store;
+	struct store_client *client = NULL;
+	struct zi_text text;
+	uint16_t port;
+
+	store_start(&store, &options); /* A port that is free when it is stopped again. */
+	port = store_server_port(store.server);
+	store_stop(&store);
+	cr_expect_eq(store_client_open(&(struct store_client_options){ .host = "127.0.0.1",
+	                                                               .port = port,
+	                                                               .job = "gpt",
+	                                                               .incarnation = "run.0",
+	                                                               .name = "n" },
+	                               soon_ns(120), &text, &client),
+	             -ETIMEDOUT);
+	cr_expect(strstr(text.chars, "Connection refused"), "%s", text.chars);
+	options.port = port;
+	store_start(&store, &options);
+	client = store_client_of(&store);
+	store_client_close(client);
+	store_stop(&store);
+}
+
+Test(store, a_port_in_use_and_a_foreign_address_are_named)
+{
+	struct store_server_options options = store_options(), second = options;
+	struct store_server *server = NULL;
+	struct store_fixture store;
+	struct zi_text text;
+
+	store_start(&store, &options);
+	second.port = store_server_port(store.server);
+	cr_expect_eq(store_server_open(store.loop, &second, &text, &server), -EADDRINUSE);
+	cr_expect(strstr(text.chars, "set ZINF_PORT"), "%s", text.chars);
+	second.host = NULL;
+	cr_expect_eq(store_server_open(store.loop, &second, &text, &server), -EADDRINUSE);
+	second.host = "192.0.2.1"; /* of documentation, RFC 5737: nobody's */
+	cr_expect_eq(store_server_open(store.loop, &second, &text, &server), -EADDRNOTAVAIL);
+	cr_expect(strstr(text.chars, "MASTER_ADDR"), "%s", text.chars);
+	second.host = "no.such.name.invalid";
+	cr_expect_eq(store_server_open(store.loop, &second, &text, &server), -ENOENT);
+	cr_expect(strstr(text.chars, "not resolved"), "%s", text.chars);
+	store_stop(&store);
+}
+
+Test(store, any_address_serves_both_families)
+{
+	struct store_server_options options = store_options();
+	struct store_client *client = NULL;
+	struct store_fixture store;
+	struct zi_text text;
+	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in6 loopback = { .sin6_family = AF_INET6,
+		                         .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	bool has_ipv6 = fd >= 0 && !bind(fd, (struct sockaddr *)&loopback, sizeof(loopback));
+
+	zi_close(fd);
+	options.host = NULL;
+	store_start(&store, &options);
+	store_client_close(store_client_of(&store));
+	if (!has_ipv6)
+		cr_log_warn("no ::1 on this machine: IPv6 is not tried");
+	else
+		cr_expect_eq(
+			store_client_open(&(struct store_client_options){ .host = "::1",
+		                                                          .port = store_server_port(
+										  store.server),
+		                                                          .job = "gpt",
+		                                                          .incarnation = "run.0",
+		                                                          .name = "n" },
+		                          soon_ns(60000), &text, &client),
+			0, "%s", text.chars);
+	store_client_close(client);
+	store_stop(&store);
+}

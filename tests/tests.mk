@@ -130,7 +130,10 @@ check-ndebug: ## no assert has a side effect: the unit tests at -O3 -DNDEBUG
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=ndebug check-tests
 
 # Criterion reports a leak-only test as passed unless the process aborts.
-ASAN_ENV := ASAN_OPTIONS=abort_on_error=1:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+# hwloc's PCI plugin, where it is installed, loses what libpciaccess allocated and is unloaded before
+# the leaks are counted, so that no suppression could name it.
+ASAN_ENV := ASAN_OPTIONS=abort_on_error=1:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	HWLOC_PLUGINS_BLACKLIST=hwloc_pci.so
 check-asan: ## unit and system tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=asan all build-tests
 	@$(MAKE) --no-print-directory -s VARIANT=asan check-fuzz

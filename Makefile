@@ -169,7 +169,7 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 	ln -sf libzinf.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libzinf.so.0
 	ln -sf libzinf.so.0 $(DESTDIR)$(PREFIX)/lib/libzinf.so
 	install -m 644 $(LIBZINF_A) $(DESTDIR)$(PREFIX)/lib/libzinf.a
-	install -m 644 include/zinf/zinf.h $(DESTDIR)$(PREFIX)/include/zinf/zinf.h
+	install -m 644 $(wildcard include/zinf/*.h) $(DESTDIR)$(PREFIX)/include/zinf/
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' libclient/zinf.pc.in \
 		> $(DESTDIR)$(PREFIX)/lib/pkgconfig/zinf.pc
 	for unit in zinfd.service zinfd.socket; do \

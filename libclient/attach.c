@@ -44,6 +44,7 @@ static struct zinf *client_free(struct zinf *zinf)
 		return NULL;
 	zi_client_unmap_model(zinf);
 	zi_client_unmap_tensors(zinf);
+	zi_client_coll_close(zinf);
 	(void)zi_region_unmap(zinf->uplink,
 	                      zinf->uplink_bytes); /* Asserts inside; so does the next. */
 	(void)zi_region_unmap((void *)zinf->downlink, zinf->downlink_bytes);

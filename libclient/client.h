@@ -17,6 +17,7 @@
  *   step.c         steps, commits; blob.c: the resume blob
  *   tensor.c       activations and other blobs
  *   snapshot.c     snapshots of the job
+ *   coll/          collectives (coll/collective.h)
  *   ticket.c       what the caller waits for itself
  *   error.c        texts
  *
@@ -93,6 +94,8 @@ struct zi_client_param {
 	uint64_t element_offset; /* in the unit */
 };
 
+struct zi_client_coll;
+
 struct zinf {
 	/* Hot: what an empty request touches. */
 	struct zi_ring_producer sq;
@@ -140,6 +143,8 @@ struct zinf {
 
 	void *tensor_base; /* whole session; NULL: zinf_tensor_open() was not called */
 	uint64_t tensor_bytes;
+
+	struct zi_client_coll *coll; /* NULL: zinf_coll_open() was not called */
 
 	/* The step. */
 	bool is_step_begun;
@@ -222,6 +227,13 @@ void zi_client_step_over(struct zinf *zinf, const struct zi_client_op *op, int r
 int zi_client_tensor_over(struct zinf *zinf, const struct zi_client_op *op);
 bool zi_client_is_tensor_op(uint16_t opcode);
 void zi_client_unmap_tensors(struct zinf *zinf);
+/* coll/ticket.c: tickets of collectives. @timeout_ns 0: until the call's own deadline. */
+bool zi_client_coll_is_ticket(uint64_t ticket);
+int zi_client_coll_wait(struct zinf *zinf, uint64_t ticket, uint64_t timeout_ns);
+int zi_client_coll_test(struct zinf *zinf, uint64_t ticket, bool *ret_is_done);
+int zi_client_coll_cancel(struct zinf *zinf, uint64_t ticket);
+/* coll/open.c: unmaps and frees; nothing is fine. */
+void zi_client_coll_close(struct zinf *zinf);
 /* write.c: bare read-only parameters again. */
 int zi_client_unwrite(struct zinf *zinf, uint32_t unit);
 /* model.c */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tickets: what the caller waits for when it likes, steps and operations on tensors. Floor 2. */
+/*
+ * Tickets: what the caller waits for when it likes. Steps and operations on tensors, which are
+ * operations on the rings, are waited for here; collectives in coll/ticket.c. Floor 2.
+ */
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "libclient/client.h"
@@ -50,6 +53,8 @@ static int wait_ticket(struct zinf *zinf, zinf_ticket ticket, uint64_t timeout_n
 
 int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats)
 {
+	if (zi_client_coll_is_ticket(ticket))
+		return err_trace(zi_client_coll_wait(zinf, ticket, 0));
 	return err_trace(wait_ticket(zinf, ticket, 0, ret_stats));
 }
 
@@ -60,6 +65,8 @@ int zinf_wait_for(struct zinf *zinf, zinf_ticket ticket, uint32_t timeout_ms,
 		return zi_client_error(zinf, -EINVAL,
 		                       "a deadline of 0 ms: zinf_test() looks "
 		                       "without waiting");
+	if (zi_client_coll_is_ticket(ticket))
+		return err_trace(zi_client_coll_wait(zinf, ticket, timeout_ms * ZI_NS_PER_MS));
 	return err_trace(wait_ticket(zinf, ticket, timeout_ms * ZI_NS_PER_MS, ret_stats));
 }
 
@@ -68,6 +75,8 @@ int zinf_test(struct zinf *zinf, zinf_ticket ticket, bool *ret_is_done)
 	struct zi_client_op *op = find_ticket(zinf, ticket);
 	int r;
 
+	if (zi_client_coll_is_ticket(ticket))
+		return err_trace(zi_client_coll_test(zinf, ticket, ret_is_done));
 	if (!op)
 		return no_ticket(zinf, ticket);
 	r = zi_client_reap(zinf);
@@ -89,6 +98,8 @@ int zinf_cancel(struct zinf *zinf, zinf_ticket ticket)
 	const struct zi_client_op *op = find_ticket(zinf, ticket);
 	int r;
 
+	if (zi_client_coll_is_ticket(ticket))
+		return err_trace(zi_client_coll_cancel(zinf, ticket));
 	if (!op)
 		return no_ticket(zinf, ticket);
 	r = zi_client_enter(zinf);

@@ -21,6 +21,8 @@
 /* Where ranks outnumber CPUs a waiter gives its CPU away this often before it sleeps: a switch
  * costs 2 us, a sleep and a wake-up 4 us on the same CPU and 40 us on an idle one. */
 #define MEET_YIELDS 32u
+/* A sleep is no longer: then the daemon is looked for. */
+#define MEET_SLEEP_NS ZI_NS_PER_S
 
 static inline void relax(void)
 {
@@ -121,19 +123,19 @@ static int spin_on(const struct zi_meet *meet, const uint32_t *word, uint32_t va
 static void sleep_on(struct zi_meet *meet, const uint32_t *word, uint32_t seen,
                      uint64_t deadline_ns)
 {
+	uint64_t until_ns = ZI_MIN(deadline_ns, zi_clock_deadline_ns(MEET_SLEEP_NS));
 	struct zi_line *sleeping = &meet->members[meet->self].sleeping;
 	struct futex_waitv waits[2] = {
 		{ .val = seen, .uaddr = (uintptr_t)word, .flags = FUTEX_32 },
 		{ .val = 0, .uaddr = (uintptr_t)&meet->verdict->value, .flags = FUTEX_32 },
 	};
-	struct timespec until = { .tv_sec = (time_t)(deadline_ns / ZI_NS_PER_S),
-		                  .tv_nsec = (long)(deadline_ns % ZI_NS_PER_S) };
+	struct timespec until = { .tv_sec = (time_t)(until_ns / ZI_NS_PER_S),
+		                  .tv_nsec = (long)(until_ns % ZI_NS_PER_S) };
 
 	zi_line_store(sleeping, 1);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in wake() */
 	/* The kernel compares both words again, so what came in between is not slept over. */
-	(void)syscall(SYS_futex_waitv, waits, ZI_COUNT_OF(waits), 0,
-	              deadline_ns == ZI_DEADLINE_NEVER ? NULL : &until, CLOCK_MONOTONIC);
+	(void)syscall(SYS_futex_waitv, waits, ZI_COUNT_OF(waits), 0, &until, CLOCK_MONOTONIC);
 	zi_line_store(sleeping, 0);
 }
 
@@ -151,6 +153,9 @@ static int wait_for(struct zi_meet *meet, const uint32_t *word, uint32_t value,
 			return r;
 		if (zi_clock_now_ns() >= deadline_ns)
 			return -ETIMEDOUT;
+		r = meet->look ? meet->look(meet->look_arg) : 0;
+		if (r)
+			return r;
 		seen = load(word);
 		if (seen == value)
 			return 0;

@@ -19,6 +19,10 @@ struct zi_meet {
 	struct zi_board_member *members; /* (member_count,) the board */
 	const struct zi_line *verdict;   /* 0: the group stands; else it is broken, by -value */
 	const struct zi_line *spin_us;   /* how long waiting may burn a CPU; 0: not at all */
+	/* Whether there is still a daemon to give a verdict: asked before a sleep and every second
+	 * of it; waiting ends with its error. NULL: nobody asks. */
+	int (*look)(void *arg);
+	void *look_arg;
 	uint32_t member_count;
 	uint32_t self;
 };

@@ -43,7 +43,7 @@ Test(abi, library_map_and_header_name_the_same_symbols)
 	output_of(command, exported, sizeof(exported));
 	output_of("grep -oE '^[[:space:]]+zinf_[a-z_]+;' libclient/zinf.map | tr -d '\\t ;' | sort",
 	          listed, sizeof(listed));
-	output_of("grep -oE '^ZINF_API [^(]*\\(' include/zinf/zinf.h | grep -oE 'zinf_[a-z_]+\\(' "
+	output_of("grep -hoE '^ZINF_API [^(]*\\(' include/zinf/*.h | grep -oE 'zinf_[a-z_]+\\(' "
 	          "| tr -d '(' | sort",
 	          declared, sizeof(declared));
 	cr_assert_gt(strlen(listed), 100);

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call that failed: the daemon, which sees every member, says whose fault it is; see
+ * collective.h. Floor 2.
+ *
+ * Its answer is kept with the group, so that every later call ends with the same words at once.
+ */
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "libclient/coll/collective.h"
+
+/* The daemon answers at once, for everybody it could ask is in its books: this long after a
+ * deadline at most a call returns. */
+#define BLAME_ANSWER_NS ZI_NS_PER_S
+
+/* As zi_client_request(), but that the training group broke is no answer: groups without the rank
+ * that died go on. */
+int zi_client_coll_request(struct zinf *zinf, struct zi_message_header *request,
+                           enum zi_message_type type, uint32_t bytes,
+                           enum zi_message_type reply_type,
+                           const struct zi_message_header **ret_reply)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(BLAME_ANSWER_NS);
+	bool was_over;
+	int r;
+
+	zi_message_init(request, type, bytes, ++zinf->sequence);
+	r = zi_client_send(zinf, request, deadline_ns);
+	if (r)
+		return err_trace(r);
+	do {
+		was_over = zinf->over;
+		r = zi_client_receive(zinf, reply_type, deadline_ns, ret_reply, NULL, 0);
+	} while (r == -EPIPE && !was_over && zinf->over == -EPIPE);
+	return err_trace(r);
+}
+
+/* Of a batch its first message stands for all. */
+static void describe(struct zi_coll_fail *request, const struct zi_client_call *call)
+{
+	const struct zi_node_op *op = &call->op;
+
+	request->sequence = op->sequence;
+	request->culprit = op->culprit;
+	request->timeout_ms = call->timeout_ms;
+	if (op->p2p_count) {
+		request->operation = op->p2ps->is_send ? ZI_COLL_SEND : ZI_COLL_RECV;
+		request->dtype = (uint8_t)op->p2ps->dtype;
+		request->element_count = op->p2ps->element_count;
+		request->root = op->p2ps->peer;
+		return;
+	}
+	request->operation = (uint8_t)op->call.operation;
+	request->dtype = (uint8_t)op->call.dtype;
+	request->reduce_op = (uint8_t)op->call.reduce_op;
+	request->element_count = op->call.element_count;
+	request->root = op->call.root;
+}
+
+/* The daemon's words, or why there are none. Return: what the group's error is. */
+static int ask_why(struct zinf *zinf, struct zi_client_group *group, struct zi_coll_fail *request,
+                   int error)
+{
+	const struct zi_message_header *reply;
+	const struct zi_error_message *why;
+	int r = zi_client_coll_request(zinf, &request->header, ZI_MESSAGE_COLL_FAIL,
+	                               sizeof(*request), ZI_MESSAGE_ERROR, &reply);
+
+	if (r && zinf->over && zinf->over != -EPIPE)
+		return err_trace(r);
+	if (r) {
+		zi_text_set(&group->text, "group %u broke (%s), and zinfd at %s does not say why",
+		            group->number, strerror(-error), zinf->path);
+		return error;
+	}
+	why = (const struct zi_error_message *)reply;
+	if (why->error >= 0)
+		return err_trace(zi_client_breach(zinf, "an error that is none"));
+	group->text = why->text;
+	return why->error;
+}
+
+int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group,
+                         const struct zi_client_call *call, int error)
+{
+	struct zi_coll_fail request = {
+		.group = group->number,
+		.error = error,
+		.culprit = ZI_NODE_NOBODY,
+	};
+	uint32_t verdict = zi_line_load(group->node.meet.verdict);
+	int r;
+
+	if (group->error) {
+		zinf->text = group->text;
+		return err_origin(group->error);
+	}
+	if (verdict) {
+		request.error = 0;
+		error = -(int)ZI_MIN(verdict, (uint32_t)INT16_MAX);
+	} else if (error == -ESTALE) {
+		return err_trace(zi_client_gone(zinf));
+	}
+	if (call)
+		describe(&request, call);
+	r = ask_why(zinf, group, &request, error);
+	if (zinf->over && zinf->over != -EPIPE)
+		return err_trace(r);
+	group->error = r;
+	zinf->text = group->text;
+	return err_origin(r);
+}
+
+int zi_client_group_look(struct zinf *zinf, struct zi_client_group *group)
+{
+	if (!group->error && !zi_line_load(group->node.meet.verdict))
+		return 0;
+	return err_trace(zi_client_group_fail(zinf, group, NULL, -EPIPE));
+}

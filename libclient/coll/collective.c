@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of zinf/coll.h; see collective.h. Floor 2. */
+#include "libclient/coll/collective.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+
+/* A sane struct zinf_coll_options of any later version; more is a wild `bytes`. */
+#define OPTIONS_BYTES_MAX 4096u
+
+/* A later version's fields must be untouched: this library does not know them. */
+static int check_options(struct zinf *zinf, const struct zinf_coll_options *options)
+{
+	const char *end = (const char *)options + options->bytes;
+	uint64_t set = options->reserved0;
+
+	if (options->bytes < sizeof(*options) || options->bytes > OPTIONS_BYTES_MAX)
+		return zi_client_error(zinf, -EINVAL,
+		                       "zinf_coll_options.bytes is %u: begin with "
+		                       "ZINF_COLL_OPTIONS_INIT",
+		                       options->bytes);
+	for (size_t i = 0; i < ZI_COUNT_OF(options->reserved); i++)
+		set |= options->reserved[i];
+	for (const char *byte = (const char *)(options + 1); byte < end; byte++)
+		set |= (unsigned char)*byte;
+	if (set)
+		return zi_client_error(zinf, -EINVAL,
+		                       "reserved options are set, or those of a later libzinf; "
+		                       "this is %s",
+		                       zinf_version());
+	return 0;
+}
+
+/* What others have nothing to do with is not looked at. */
+static void drop_unused(struct zi_node_call *call, uint32_t self)
+{
+	if (self == call->root) {
+		if (call->operation == ZI_COLL_BROADCAST)
+			call->target = NULL;
+		return;
+	}
+	if (call->operation == ZI_COLL_BROADCAST || call->operation == ZI_COLL_SCATTER)
+		call->source = NULL;
+	if (call->operation == ZI_COLL_REDUCE || call->operation == ZI_COLL_GATHER)
+		call->target = NULL;
+}
+
+int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *options,
+                         struct zi_client_group **ret_group)
+{
+	int r = zi_client_coll_enter(zinf);
+
+	if (!r && options)
+		r = check_options(zinf, options);
+	if (!r)
+		r = zi_client_group_find(zinf, options ? options->group : ZINF_GROUP_WORLD,
+		                         ret_group);
+	if (!r)
+		r = zi_client_group_look(zinf, *ret_group);
+	return err_trace(r);
+}
+
+/* @counts: of all_to_allv, else NULL. */
+static int run(struct zinf *zinf, const struct zi_node_call *what, const uint64_t *const counts[2],
+               const struct zinf_coll_options *options)
+{
+	struct zi_client_group *group;
+	struct zi_client_call *call;
+	uint64_t deadline_ns;
+	int r = zi_client_coll_begin(zinf, options, &group);
+
+	if (!r)
+		r = zi_client_call_new(zinf, group, options, &call);
+	if (r)
+		return err_trace(r);
+	deadline_ns = call->op.call.deadline_ns;
+	call->op.call = *what;
+	call->op.call.deadline_ns = deadline_ns;
+	drop_unused(&call->op.call, group->node.meet.self);
+	if (counts)
+		r = zi_client_call_set_counts(call, counts);
+	if (!r)
+		r = zi_client_coll_reach(zinf, call);
+	if (r)
+		return err_trace(zi_client_call_refuse(zinf, call, r));
+	return err_trace(zi_client_call_run(zinf, call, options));
+}
+
+int zinf_coll_all_reduce(struct zinf *zinf, const void *source, void *target, uint64_t count,
+                         enum zinf_dtype dtype, enum zinf_reduce_op op,
+                         const struct zinf_coll_options *options)
+{
+	return err_trace(run(zinf,
+	                     &(struct zi_node_call){
+				     .operation = ZI_COLL_ALL_REDUCE,
+				     .dtype = (enum zi_dtype)dtype,
+				     .reduce_op = (enum zi_reduce_op)op,
+				     .element_count = count,
+				     .source = source,
+				     .target = target,
+			     },
+	                     NULL, options));
+}
+
+int zinf_coll_reduce(struct zinf *zinf, const void *source, void *target, uint64_t count,
+                     enum zinf_dtype dtype, enum zinf_reduce_op op, uint32_t root,
+                     const struct zinf_coll_options *options)
+{
+	return err_trace(run(zinf,
+	                     &(struct zi_node_call){
+				     .operation = ZI_COLL_REDUCE,
+				     .dtype = (enum zi_dtype)dtype,
+				     .reduce_op = (enum zi_reduce_op)op,
+				     .root = root,
+				     .element_count = count,
+				     .source = source,
+				     .target = target,
+			     },
+	                     NULL, options));
+}
+
+int zinf_coll_reduce_scatter(struct zinf *zinf, const void *source, void *target, uint64_t count,
+                             enum zinf_dtype dtype, enum zinf_reduce_op op,
+                             const struct zinf_coll_options *options)
+{
+	return err_trace(run(zinf,
+	                     &(struct zi_node_call){
+				     .operation = ZI_COLL_REDUCE_SCATTER,
+				     .dtype = (enum zi_dtype)dtype,
+				     .reduce_op = (enum zi_reduce_op)op,
+				     .element_count = count,
+				     .source = source,
+				     .target = target,
+			     },
+	                     NULL, options));
+}
+
+/* What only moves elements. */
+static int move(struct zinf *zinf, enum zi_coll_operation operation, const void *source,
+                void *target, uint64_t count, enum zinf_dtype dtype, uint32_t root,
+                const struct zinf_coll_options *options)
+{
+	return err_trace(run(zinf,
+	                     &(struct zi_node_call){
+				     .operation = operation,
+				     .dtype = (enum zi_dtype)dtype,
+				     .root = root,
+				     .element_count = count,
+				     .source = source,
+				     .target = target,
+			     },
+	                     NULL, options));
+}
+
+int zinf_coll_all_gather(struct zinf *zinf, const void *source, void *target, uint64_t count,
+                         enum zinf_dtype dtype, const struct zinf_coll_options *options)
+{
+	return err_trace(move(zinf, ZI_COLL_ALL_GATHER, source, target, count, dtype, 0, options));
+}
+
+int zinf_coll_broadcast(struct zinf *zinf, void *data, uint64_t count, enum zinf_dtype dtype,
+                        uint32_t root, const struct zinf_coll_options *options)
+{
+	return err_trace(move(zinf, ZI_COLL_BROADCAST, data, data, count, dtype, root, options));
+}
+
+int zinf_coll_gather(struct zinf *zinf, const void *source, void *target, uint64_t count,
+                     enum zinf_dtype dtype, uint32_t root, const struct zinf_coll_options *options)
+{
+	return err_trace(move(zinf, ZI_COLL_GATHER, source, target, count, dtype, root, options));
+}
+
+int zinf_coll_scatter(struct zinf *zinf, const void *source, void *target, uint64_t count,
+                      enum zinf_dtype dtype, uint32_t root, const struct zinf_coll_options *options)
+{
+	return err_trace(move(zinf, ZI_COLL_SCATTER, source, target, count, dtype, root, options));
+}
+
+int zinf_coll_all_to_all(struct zinf *zinf, const void *source, void *target, uint64_t count,
+                         enum zinf_dtype dtype, const struct zinf_coll_options *options)
+{
+	return err_trace(move(zinf, ZI_COLL_ALL_TO_ALL, source, target, count, dtype, 0, options));
+}
+
+int zinf_coll_barrier(struct zinf *zinf, const struct zinf_coll_options *options)
+{
+	return err_trace(
+		run(zinf, &(struct zi_node_call){ .operation = ZI_COLL_BARRIER }, NULL, options));
+}
+
+int zinf_coll_all_to_allv(struct zinf *zinf, const void *source, const uint64_t *source_counts,
+                          void *target, const uint64_t *target_counts, enum zinf_dtype dtype,
+                          const struct zinf_coll_options *options)
+{
+	const uint64_t *const counts[2] = { source_counts, target_counts };
+
+	return err_trace(run(zinf,
+	                     &(struct zi_node_call){
+				     .operation = ZI_COLL_ALL_TO_ALLV,
+				     .dtype = (enum zi_dtype)dtype,
+				     .source = source,
+				     .target = target,
+			     },
+	                     counts, options));
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collectives between the public calls (zinf/coll.h) and what ranks of a node do (node.h). Floor 2,
+ * private to libclient; everything belongs to the thread that uses the struct zinf.
+ *
+ *   open.c        verdicts, arenas, board of the world; alloc, free
+ *   arena.c       what of this rank's arena is given out
+ *   group.c       groups made, left, asked
+ *   collective.c  the calls
+ *   p2p.c         those between two members
+ *   reach.c       where their buffers lie, and whether they can be written
+ *   ticket.c      calls under way, with and without somebody who waits
+ *   blame.c       a call that failed: the daemon says why, and to everybody the same
+ *
+ * A call touches the daemon only when the group broke: COLL_FAIL tells it, and its answer is the
+ * group's error from now on. Whether the rank's training group is broken (zinf->over of -EPIPE)
+ * does not matter here: groups whose members live go on. The end of the session itself ends all.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/wire/verdict.h"
+#include "libclient/client.h"
+#include "libclient/coll/arena.h"
+#include "libclient/coll/node.h"
+#include "libclient/coll/queue.h"
+
+/* Pages of targets outside the arena that are known to be writable, so that a buffer which is used
+ * again and again costs no system call. */
+#define ZI_CLIENT_COLL_PAGES 64u
+
+struct zi_client_group {
+	uint32_t number;     /* its place in the table, and its line of the verdicts */
+	uint32_t timeout_ms; /* of calls that give none */
+	uint32_t call_count; /* in use: under way, or over and not waited for */
+	void *board;         /* (board_bytes,) mapped */
+	uint64_t board_bytes;
+	int error;           /* 0, or why it is broken, … */
+	struct zi_text text; /* … in the daemon's words */
+	struct zi_node_group node;
+};
+
+/* A call from its beginning until it was waited for. Used again and again, with what it has
+ * allocated. */
+struct zi_client_call {
+	uint64_t ticket; /* its place in the table, and a number that grows with each use */
+	uint32_t timeout_ms;
+	bool is_used;
+	struct zi_client_group *group;
+	struct zi_node_op op;
+	struct zi_node_p2p *p2ps; /* (p2p_capacity,) */
+	uint32_t p2p_capacity;
+	uint64_t counts[2][ZI_WORLD_MAX]; /* all_to_allv: to each member, from each */
+};
+
+struct zi_client_coll {
+	const struct zi_verdicts *verdicts; /* (verdict_bytes,) read-only */
+	uint64_t verdict_bytes;
+	char *arenas; /* (arenas_bytes,) of all ranks, each arena_bytes */
+	uint64_t arenas_bytes, arena_bytes;
+	char *own;                            /* this rank's, staging included */
+	struct zi_arena arena;                /* what of it is given out */
+	uintptr_t seen[ZI_CLIENT_COLL_PAGES]; /* pages elsewhere that could be written; 0 none */
+	struct zi_node_queue *queue;
+	struct zi_client_group *groups[ZI_GROUPS_MAX]; /* NULL: none, or not a member */
+	struct zi_client_call *calls[ZI_NODE_QUEUE_MAX];
+	uint32_t call_count;                      /* that exist */
+	uint32_t free_indices[ZI_NODE_QUEUE_MAX]; /* (free_count,) of them, not in use */
+	uint32_t free_count;
+};
+
+/* open.c */
+/* 0; -ENOTCONN; or how the session ended. First thing in a call. */
+int zi_client_coll_enter(struct zinf *zinf);
+/* Is the daemon still there? 0, -ESTALE. Any thread; @arg: struct zinf. */
+int zi_client_coll_look(void *arg);
+
+/* group.c */
+/* 0; -EPERM, -EINVAL with the text. */
+int zi_client_group_find(struct zinf *zinf, zinf_group number, struct zi_client_group **ret_group);
+/* With the board of a group that this rank is a member of. @fd: stays the caller's. @ranks:
+ * (@member_count,) ascending. Into the table; zi_client_group_free() it. */
+int zi_client_group_new(struct zinf *zinf, uint32_t number, int fd, uint64_t board_bytes,
+                        const uint32_t *ranks, uint32_t member_count,
+                        struct zi_client_group **ret_group);
+/* Returns NULL; NULL is fine. */
+struct zi_client_group *zi_client_group_free(struct zi_client_group *group);
+
+/* collective.c */
+/* Where every call begins: is there a session, is the group whole? */
+int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *options,
+                         struct zi_client_group **ret_group);
+
+/* reach.c */
+/* Memory of another rank: -EINVAL. A target that cannot be written: -EACCES. The text is the op's.
+ * What else may be wrong is the engine's to find. */
+int zi_client_coll_reach(struct zinf *zinf, struct zi_client_call *call);
+
+/* ticket.c */
+/* A call that is not in use, its op zero but for group and deadline. */
+int zi_client_call_new(struct zinf *zinf, struct zi_client_group *group,
+                       const struct zinf_coll_options *options, struct zi_client_call **ret_call);
+/* all_to_allv: copies (member_count,) each. -EINVAL one is NULL: the text is the op's. */
+int zi_client_call_set_counts(struct zi_client_call *call, const uint64_t *const counts[2]);
+/* A call with which something is wrong here: @error, with the op's text. It is the callee's. */
+int zi_client_call_refuse(struct zinf *zinf, struct zi_client_call *call, int error);
+/* Makes the call: waits for it, or leaves its ticket in @options. It is the callee's now. */
+int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
+                       const struct zinf_coll_options *options);
+void zi_client_calls_deinit(struct zi_client_coll *coll);
+
+/* blame.c */
+/* A request and its reply without descriptors, within a second. That the training group broke is no
+ * answer. */
+int zi_client_coll_request(struct zinf *zinf, struct zi_message_header *request,
+                           enum zi_message_type type, uint32_t bytes,
+                           enum zi_message_type reply_type,
+                           const struct zi_message_header **ret_reply);
+/* The group is broken, or is as of now, since @call (NULL: none) ended with @error there. Return:
+ * the group's error, with its text. */
+int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group,
+                         const struct zi_client_call *call, int error);
+/* 0 while the group stands. */
+int zi_client_group_look(struct zinf *zinf, struct zi_client_group *group);
+
+static_assert((int)ZINF_I8 == (int)ZI_DTYPE_I8, "the public values travel as they are");
+static_assert((int)ZINF_U8 == (int)ZI_DTYPE_U8, "as above");
+static_assert((int)ZINF_I32 == (int)ZI_DTYPE_I32, "as above");
+static_assert((int)ZINF_I64 == (int)ZI_DTYPE_I64, "as above");
+static_assert((int)ZINF_SUM == (int)ZI_REDUCE_SUM, "as above");
+static_assert((int)ZINF_AVG == (int)ZI_REDUCE_AVG, "as above");
+static_assert((int)ZINF_PROD == (int)ZI_REDUCE_PROD, "as above");
+static_assert((int)ZINF_MIN == (int)ZI_REDUCE_MIN, "as above");
+static_assert((int)ZINF_MAX == (int)ZI_REDUCE_MAX, "as above");
+static_assert((int)ZINF_BAND == (int)ZI_REDUCE_BAND, "as above");
+static_assert((int)ZINF_BOR == (int)ZI_REDUCE_BOR, "as above");
+static_assert((int)ZINF_BXOR == (int)ZI_REDUCE_BXOR, "as above");
+static_assert(ZINF_GROUPS_MAX == ZI_GROUPS_MAX, "as above");
+static_assert(ZINF_GROUP_WORLD == ZI_GROUP_WORLD, "as above");
+static_assert(ZINF_GROUP_NONE == ZI_GROUP_NONE, "as above");

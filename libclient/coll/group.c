@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups of ranks: made by all ranks together, left by each member; see collective.h. Floor 2. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "common/wire/region.h"
+#include "libclient/coll/collective.h"
+
+/* Results of so many bytes are not wanted in a cache any more. */
+#define GROUP_STREAMING_BYTES (1ull << 20)
+
+int zi_client_group_find(struct zinf *zinf, zinf_group number, struct zi_client_group **ret_group)
+{
+	if (number == ZINF_GROUP_NONE)
+		return zi_client_error(zinf, -EPERM,
+		                       "rank %u is not a member of that group (ZINF_GROUP_NONE)",
+		                       zinf->attach.rank);
+	if (number >= ZI_GROUPS_MAX || !zinf->coll->groups[number])
+		return zi_client_error(zinf, -EINVAL,
+		                       "group %u was never made, or has been freed: "
+		                       "zinf_coll_group() makes one",
+		                       number);
+	*ret_group = zinf->coll->groups[number];
+	return 0;
+}
+
+/* What the engine has to know. */
+static void fill_node(struct zinf *zinf, struct zi_client_group *group, const uint32_t *ranks,
+                      uint32_t member_count)
+{
+	struct zi_client_coll *coll = zinf->coll;
+	struct zi_node_group *node = &group->node;
+	uint64_t staging_offset_bytes;
+
+	node->meet = (struct zi_meet){
+		.members = group->board,
+		.verdict = &coll->verdicts->groups[group->number],
+		.spin_us = &coll->verdicts->spin_us,
+		.look = zi_client_coll_look,
+		.look_arg = zinf,
+		.member_count = member_count,
+	};
+	for (uint32_t i = 0; i < member_count; i++)
+		if (ranks[i] == zinf->attach.rank)
+			node->meet.self = i;
+	node->arenas = coll->arenas;
+	node->arenas_bytes = coll->arenas_bytes;
+	node->own = coll->own;
+	node->own_bytes = coll->arena_bytes;
+	zi_node_staging(group->number, &staging_offset_bytes, &node->staging_bytes);
+	node->staging = coll->own + staging_offset_bytes;
+	node->streaming_bytes = GROUP_STREAMING_BYTES;
+	node->number = group->number;
+}
+
+int zi_client_group_new(struct zinf *zinf, uint32_t number, int fd, uint64_t board_bytes,
+                        const uint32_t *ranks, uint32_t member_count,
+                        struct zi_client_group **ret_group)
+{
+	struct zi_client_group *group;
+	int r;
+
+	assert(!zinf->coll->groups[number]);
+	if (board_bytes < (uint64_t)member_count * ZI_BOARD_MEMBER_BYTES)
+		return err_origin(-EPROTO);
+	group = calloc(1, sizeof(*group));
+	if (!group)
+		return err_origin(-ENOMEM);
+	r = zi_region_map(fd, board_bytes, true, &group->board);
+	if (r) {
+		free(group);
+		return err_trace(r);
+	}
+	group->number = number;
+	group->timeout_ms = zinf->attach.timeout_ms;
+	group->board_bytes = board_bytes;
+	fill_node(zinf, group, ranks, member_count);
+	*ret_group = zinf->coll->groups[number] = group;
+	return 0;
+}
+
+struct zi_client_group *zi_client_group_free(struct zi_client_group *group)
+{
+	if (!group)
+		return NULL;
+	(void)zi_region_unmap(group->board, group->board_bytes); /* Asserts inside. */
+	free(group);
+	return NULL;
+}
+
+/* ---- making one ---- */
+
+static int check_ranks(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_count,
+                       uint64_t *ret_mask)
+{
+	uint32_t world = zinf->attach.world_size;
+	uint64_t mask = 0;
+
+	if (!ranks || !rank_count || rank_count > world)
+		return zi_client_error(zinf, -EINVAL, "a group of %u ranks: 1 to %u are there",
+		                       ranks ? rank_count : 0, world);
+	for (uint32_t i = 0; i < rank_count; i++) {
+		if (ranks[i] >= world)
+			return zi_client_error(zinf, -EINVAL,
+			                       "ranks[%u] is %u: the job has ranks 0 to %u", i,
+			                       ranks[i], world - 1);
+		if (mask >> ranks[i] & 1)
+			return zi_client_error(zinf, -EINVAL, "ranks[%u]: rank %u is named twice",
+			                       i, ranks[i]);
+		mask |= 1ull << ranks[i];
+	}
+	*ret_mask = mask;
+	return 0;
+}
+
+static int check_options(struct zinf *zinf, const struct zinf_group_options *options)
+{
+	if (options->bytes < sizeof(*options))
+		return zi_client_error(zinf, -EINVAL,
+		                       "zinf_group_options.bytes is %u, at least %zu are known: "
+		                       "begin with ZINF_GROUP_OPTIONS_INIT",
+		                       options->bytes, sizeof(*options));
+	for (size_t i = 0; i < ZI_COUNT_OF(options->reserved); i++)
+		if (options->reserved[i])
+			return zi_client_error(zinf, -EINVAL, "reserved options are set");
+	return 0;
+}
+
+/* The ranks of @mask in ascending order. Return: how many. */
+static uint32_t list_ranks(uint64_t mask, uint32_t *ranks)
+{
+	uint32_t count = 0;
+
+	for (; mask; mask &= mask - 1)
+		ranks[count++] = (uint32_t)__builtin_ctzll(mask);
+	return count;
+}
+
+/* What the daemon says of a new group. */
+static int join_group(struct zinf *zinf, const struct zi_coll_grouped *grouped, uint64_t mask,
+                      int fd, uint32_t timeout_ms)
+{
+	uint32_t ranks[ZI_WORLD_MAX];
+	uint32_t count = list_ranks(mask, ranks);
+	struct zi_client_group *group;
+	int r;
+
+	if (grouped->group >= ZI_GROUPS_MAX || zinf->coll->groups[grouped->group] ||
+	    grouped->member_count != count || grouped->self >= count ||
+	    ranks[grouped->self] != zinf->attach.rank)
+		return err_trace(zi_client_breach(zinf, "a group that was not asked for"));
+	r = zi_client_group_new(zinf, grouped->group, fd, grouped->board_bytes, ranks, count,
+	                        &group);
+	if (r == -EPROTO || r == -EACCES)
+		return err_trace(zi_client_breach(
+			zinf, "a board that is not sealed, too short, or read-only"));
+	if (r)
+		return zi_client_error(zinf, r, "mapping the board of a group: %s", strerror(-r));
+	if (timeout_ms)
+		group->timeout_ms = timeout_ms;
+	return 0;
+}
+
+int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_count,
+                    const struct zinf_group_options *options, zinf_group *ret_group)
+{
+	const struct zinf_group_options none = ZINF_GROUP_OPTIONS_INIT;
+	const struct zi_message_header *reply;
+	struct zi_coll_group request = { 0 };
+	uint64_t mask = 0;
+	bool is_member;
+	int fds[ZI_MESSAGE_FDS_MAX];
+	int r = zi_client_coll_enter(zinf);
+
+	if (!r)
+		r = zi_client_enter(zinf); /* All ranks are needed. */
+	if (!r)
+		r = check_ranks(zinf, ranks, rank_count, &mask);
+	if (!r)
+		r = check_options(zinf, options ? options : &none);
+	if (r)
+		return err_trace(r);
+	is_member = mask >> zinf->attach.rank & 1;
+	request.members[0] = mask;
+	request.timeout_ms = options ? options->timeout_ms : 0;
+	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_COLL_GROUP, sizeof(request),
+	                      ZI_MESSAGE_COLL_GROUPED, &reply, is_member ? fds : NULL, is_member);
+	if (r)
+		return err_trace(r);
+	if (!is_member) {
+		*ret_group = ZINF_GROUP_NONE;
+		return 0;
+	}
+	r = join_group(zinf, (const struct zi_coll_grouped *)reply, mask, fds[0],
+	               request.timeout_ms);
+	(void)zi_close(fds[0]); /* The mapping is enough. */
+	if (r)
+		return err_trace(r);
+	*ret_group = ((const struct zi_coll_grouped *)reply)->group;
+	return 0;
+}
+
+/* ---- leaving, asking ---- */
+
+int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
+{
+	struct zi_coll_group_free request = { .group = number };
+	const struct zi_message_header *reply;
+	struct zi_client_group *group;
+	int r = zi_client_coll_enter(zinf);
+
+	if (r || number == ZINF_GROUP_NONE)
+		return err_trace(r);
+	if (number == ZINF_GROUP_WORLD)
+		return zi_client_error(zinf, -EINVAL,
+		                       "the group of all ranks is left by zinf_detach()");
+	r = zi_client_group_find(zinf, number, &group);
+	if (r)
+		return err_trace(r);
+	if (group->call_count)
+		return zi_client_error(zinf, -EBUSY,
+		                       "%u calls of group %u were not waited for: zinf_wait() them",
+		                       group->call_count, number);
+	zinf->coll->groups[number] = zi_client_group_free(group);
+	return err_trace(zi_client_coll_request(zinf, &request.header, ZI_MESSAGE_COLL_GROUP_FREE,
+	                                        sizeof(request), ZI_MESSAGE_DONE, &reply));
+}
+
+int zinf_coll_group_rank(struct zinf *zinf, zinf_group number, int32_t *ret_member)
+{
+	struct zi_client_group *group;
+	int r = zi_client_coll_enter(zinf);
+
+	if (!r && number == ZINF_GROUP_NONE) {
+		*ret_member = -1;
+		return 0;
+	}
+	if (!r)
+		r = zi_client_group_find(zinf, number, &group);
+	if (r)
+		return err_trace(r);
+	*ret_member = (int32_t)group->node.meet.self;
+	return 0;
+}
+
+int zinf_coll_group_size(struct zinf *zinf, zinf_group number, uint32_t *ret_count)
+{
+	struct zi_client_group *group;
+	int r = zi_client_coll_enter(zinf);
+
+	if (!r)
+		r = zi_client_group_find(zinf, number, &group);
+	if (r)
+		return err_trace(r);
+	*ret_count = group->node.meet.member_count;
+	return 0;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What collectives of this rank need: memory that all ranks of the node share; see collective.h.
+ * Floor 2. */
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/checked.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "common/wire/region.h"
+#include "libclient/coll/collective.h"
+
+/* COLL_OPENED's descriptors, in order. */
+enum { OPEN_FD_VERDICTS, OPEN_FD_ARENAS, OPEN_FD_BOARD, OPEN_FDS };
+
+/* Groups without the rank that died go on: that alone does not end the session here. */
+static bool is_session_over(const struct zinf *zinf)
+{
+	return zinf->over && zinf->over != -EPIPE;
+}
+
+int zi_client_coll_enter(struct zinf *zinf)
+{
+	if (is_session_over(zinf))
+		return err_trace(zi_client_over(zinf, zinf->over, &zinf->over_text));
+	if (!zinf->coll)
+		return zi_client_error(zinf, -ENOTCONN, "zinf_coll_open() comes first");
+	return 0;
+}
+
+int zi_client_coll_look(void *arg)
+{
+	const struct zinf *zinf = arg;
+	struct pollfd ready = { .fd = zinf->socket_fd, .events = 0 };
+
+	/* Nothing is read here: words that lie there belong to the thread of the calls. */
+	if (poll(&ready, 1, 0) > 0 && ready.revents & (POLLHUP | POLLERR))
+		return err_origin(-ESTALE);
+	return 0;
+}
+
+/* Unmaps and frees; NULL and half-built ones too. */
+void zi_client_coll_close(struct zinf *zinf)
+{
+	struct zi_client_coll *coll = zinf->coll;
+
+	if (!coll)
+		return;
+	coll->queue = zi_node_queue_free(coll->queue); /* what is under way ends first */
+	zi_client_calls_deinit(coll);
+	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
+		coll->groups[i] = zi_client_group_free(coll->groups[i]);
+	zi_arena_deinit(&coll->arena);
+	(void)zi_region_unmap(coll->arenas, coll->arenas_bytes); /* Asserts; so does the next. */
+	(void)zi_region_unmap((void *)coll->verdicts, coll->verdict_bytes);
+	free(coll);
+	zinf->coll = NULL;
+}
+
+static bool is_plausible(const struct zinf *zinf, const struct zi_coll_opened *opened,
+                         uint64_t wanted_bytes)
+{
+	uint64_t arenas_bytes;
+
+	return opened->member_count == zinf->attach.world_size &&
+	       opened->arena_bytes >= wanted_bytes &&
+	       opened->arena_bytes % ZI_ARENA_ALIGN_BYTES == 0 &&
+	       zi_checked_mul(opened->arena_bytes, opened->member_count, &arenas_bytes) &&
+	       opened->arenas_bytes >= arenas_bytes &&
+	       opened->verdict_bytes >= sizeof(struct zi_verdicts);
+}
+
+static int map_all(struct zinf *zinf, struct zi_client_coll *coll,
+                   const struct zi_coll_opened *opened, const int *fds)
+{
+	struct zi_client_group *world;
+	uint32_t ranks[ZI_WORLD_MAX];
+	void *base;
+	int r;
+
+	r = zi_region_map(fds[OPEN_FD_VERDICTS], opened->verdict_bytes, false, &base);
+	if (r)
+		return err_trace(r);
+	coll->verdicts = base;
+	coll->verdict_bytes = opened->verdict_bytes;
+	r = zi_region_map(fds[OPEN_FD_ARENAS], opened->arenas_bytes, true, &base);
+	if (r)
+		return err_trace(r);
+	coll->arenas = base;
+	coll->arenas_bytes = opened->arenas_bytes;
+	coll->arena_bytes = opened->arena_bytes;
+	coll->own = coll->arenas + zinf->attach.rank * coll->arena_bytes;
+	zi_arena_init(&coll->arena, ZI_COLL_STAGING_BYTES, opened->arena_bytes);
+	for (uint32_t i = 0; i < opened->member_count; i++)
+		ranks[i] = i;
+	return err_trace(zi_client_group_new(zinf, ZI_GROUP_WORLD, fds[OPEN_FD_BOARD],
+	                                     opened->board_bytes, ranks, opened->member_count,
+	                                     &world));
+}
+
+static int open_with(struct zinf *zinf, const struct zi_coll_opened *opened, uint64_t wanted_bytes,
+                     const int *fds)
+{
+	int r;
+
+	if (!is_plausible(zinf, opened, wanted_bytes))
+		return err_trace(
+			zi_client_breach(zinf, "memory for collectives of impossible sizes"));
+	zinf->coll = calloc(1, sizeof(*zinf->coll));
+	if (!zinf->coll)
+		return zi_client_error(zinf, -ENOMEM, "no memory for a table of groups");
+	r = zi_node_queue_new(&zinf->coll->queue);
+	if (!r)
+		r = map_all(zinf, zinf->coll, opened, fds);
+	if (!r)
+		return 0;
+	zi_client_coll_close(zinf);
+	if (r == -EPROTO || r == -EACCES)
+		return err_trace(zi_client_breach(zinf, "memory for collectives that is not "
+		                                        "sealed, too short, or read-only"));
+	return zi_client_error(zinf, r, "mapping memory for collectives: %s", strerror(-r));
+}
+
+int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
+{
+	struct zi_coll_open request = { 0 };
+	const struct zi_message_header *reply;
+	int fds[ZI_MESSAGE_FDS_MAX];
+	int r = zi_client_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	if (zinf->coll)
+		return zi_client_error(zinf, -EALREADY, "zinf_coll_open() was called before");
+	if (!(zinf->features & ZI_FEATURE_COLLECTIVES))
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "zinfd at %s knows no collectives, use a newer one",
+		                       zinf->path);
+	if (!zi_checked_add(arena_bytes, ZI_COLL_STAGING_BYTES, &request.arena_bytes) ||
+	    !zi_checked_align(request.arena_bytes, ZI_HUGE_PAGE_BYTES, &request.arena_bytes))
+		return zi_client_error(zinf, -EOVERFLOW, "an arena of %llu bytes",
+		                       (unsigned long long)arena_bytes);
+	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_COLL_OPEN, sizeof(request),
+	                      ZI_MESSAGE_COLL_OPENED, &reply, fds, OPEN_FDS);
+	if (r)
+		return err_trace(r);
+	r = open_with(zinf, (const struct zi_coll_opened *)reply, request.arena_bytes, fds);
+	for (uint32_t i = 0; i < OPEN_FDS; i++)
+		(void)zi_close(fds[i]); /* The mappings are enough. */
+	return err_trace(r);
+}
+
+int zinf_coll_alloc(struct zinf *zinf, uint64_t bytes, void **ret_data)
+{
+	uint64_t offset_bytes;
+	int r = zi_client_coll_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	r = zi_arena_alloc(&zinf->coll->arena, bytes, &offset_bytes, &zinf->text);
+	if (r)
+		return err_trace(r);
+	*ret_data = zinf->coll->own + offset_bytes;
+	return 0;
+}
+
+int zinf_coll_free(struct zinf *zinf, void *data)
+{
+	int r = zi_client_coll_enter(zinf);
+
+	if (r || !data)
+		return err_trace(r);
+	r = zi_arena_free(&zinf->coll->arena, (uint64_t)((char *)data - zinf->coll->own));
+	if (r)
+		return zi_client_error(zinf, r, "%p was not given out by zinf_coll_alloc()", data);
+	return 0;
+}

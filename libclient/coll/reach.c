@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the buffers of a call lie, as far as this rank alone can tell; see collective.h. Floor 2.
+ * What else may be wrong with a call the engine finds (node.h).
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/base/checked.h"
+#include "common/base/err.h"
+#include "libclient/coll/collective.h"
+
+static bool overlaps(uintptr_t begin, uintptr_t end, const void *other, uint64_t other_bytes)
+{
+	return begin < (uintptr_t)other + other_bytes && (uintptr_t)other < end;
+}
+
+/* Whether bytes of @page can be written; asks the kernel, which changes nothing there. */
+static int check_page(struct zinf *zinf, uintptr_t page, uint64_t page_bytes, const char *what,
+                      struct zi_text *text)
+{
+	uintptr_t *seen = &zinf->coll->seen[page / page_bytes % ZI_CLIENT_COLL_PAGES];
+	bool is_param = overlaps(page, page + 1, zinf->param_base, zinf->param_bytes);
+
+	if (*seen == page && !is_param) /* a parameter's pages change their kind */
+		return 0;
+	if (madvise((void *)page, page_bytes, MADV_POPULATE_WRITE) == 0) {
+		*seen = page;
+		return 0;
+	}
+	if (errno != EINVAL && errno != EFAULT && errno != ENOMEM)
+		return 0; /* busy, poisoned: no matter of permission */
+	return err_origin(zi_text_error(
+		text, -EACCES, "%s: the target is not writable at %p%s", what, (void *)page,
+		is_param ? ": parameters are, after zinf_param_write_begin()" : ""));
+}
+
+/* The first page and the last: what a mistaken pointer, or a length, hits. */
+static int check_writable(struct zinf *zinf, uintptr_t begin, uintptr_t end, const char *what,
+                          struct zi_text *text)
+{
+	uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+	uintptr_t first = begin & ~(page_bytes - 1), last = (end - 1) & ~(page_bytes - 1);
+	int r = check_page(zinf, first, page_bytes, what, text);
+
+	if (!r && last != first)
+		r = check_page(zinf, last, page_bytes, what, text);
+	return err_trace(r);
+}
+
+static int check_buffer(struct zinf *zinf, const void *data, uint64_t bytes, bool is_target,
+                        const char *what, struct zi_text *text)
+{
+	const struct zi_client_coll *coll = zinf->coll;
+	uintptr_t begin = (uintptr_t)data, own = (uintptr_t)coll->own;
+	uint64_t end;
+
+	/* What is no buffer at all is the engine's to tell. */
+	if (!data || !bytes || !zi_checked_add(begin, bytes, &end))
+		return 0;
+	if (!overlaps(begin, end, coll->arenas, coll->arenas_bytes))
+		return is_target ? err_trace(check_writable(zinf, begin, end, what, text)) : 0;
+	if (begin >= own + coll->arena.begin_bytes && end <= own + coll->arena.end_bytes)
+		return 0;
+	return err_origin(zi_text_error(text, -EINVAL,
+	                                "%s: the %s %p (%s) lies in memory of another rank, or "
+	                                "that zinf_coll_alloc() did not give out",
+	                                what, is_target ? "target" : "source", data,
+	                                zi_format_bytes(bytes).chars));
+}
+
+/* Elements of a buffer. */
+struct counts {
+	uint64_t source, target;
+};
+
+/* Return: false when they do not fit into 64 bits. */
+static bool count_elements(const struct zi_node_call *call, uint32_t members, struct counts *ret)
+{
+	struct counts counts = { call->element_count, call->element_count };
+	uint64_t all;
+
+	if (!zi_checked_mul(call->element_count, members, &all))
+		return false;
+	if (call->operation == ZI_COLL_REDUCE_SCATTER || call->operation == ZI_COLL_SCATTER ||
+	    call->operation == ZI_COLL_ALL_TO_ALL)
+		counts.source = all;
+	if (call->operation == ZI_COLL_ALL_GATHER || call->operation == ZI_COLL_GATHER ||
+	    call->operation == ZI_COLL_ALL_TO_ALL)
+		counts.target = all;
+	for (uint32_t i = 0; i < members && call->source_counts; i++)
+		if (!zi_checked_add(counts.source, call->source_counts[i], &counts.source) ||
+		    !zi_checked_add(counts.target, call->target_counts[i], &counts.target))
+			return false;
+	*ret = counts;
+	return true;
+}
+
+static bool is_dtype(enum zi_dtype dtype)
+{
+	return dtype >= ZI_DTYPE_F32 && dtype < _ZI_DTYPE_COUNT;
+}
+
+static int reach_messages(struct zinf *zinf, struct zi_node_op *op)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < op->p2p_count && !r; i++) {
+		const struct zi_node_p2p *p2p = &op->p2ps[i];
+		uint64_t bytes;
+
+		if (is_dtype(p2p->dtype) &&
+		    zi_checked_mul(p2p->element_count, zi_dtype_bytes(p2p->dtype), &bytes))
+			r = check_buffer(zinf, p2p->buffer, bytes, !p2p->is_send,
+			                 p2p->is_send ? "send" : "recv", &op->text);
+	}
+	return err_trace(r);
+}
+
+int zi_client_coll_reach(struct zinf *zinf, struct zi_client_call *call)
+{
+	const struct zi_node_call *node_call = &call->op.call;
+	const char *what = zi_coll_operation_name(node_call->operation);
+	struct counts counts;
+	uint64_t source_bytes, target_bytes;
+	uint32_t width;
+	int r;
+
+	if (call->op.p2p_count)
+		return err_trace(reach_messages(zinf, &call->op));
+	if (!is_dtype(node_call->dtype))
+		return 0;
+	width = zi_dtype_bytes(node_call->dtype);
+	if (!count_elements(node_call, call->group->node.meet.member_count, &counts) ||
+	    !zi_checked_mul(counts.source, width, &source_bytes) ||
+	    !zi_checked_mul(counts.target, width, &target_bytes))
+		return 0;
+	r = check_buffer(zinf, node_call->source, source_bytes, false, what, &call->op.text);
+	if (!r)
+		r = check_buffer(zinf, node_call->target, target_bytes, true, what, &call->op.text);
+	return err_trace(r);
+}

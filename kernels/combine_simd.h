@@ -261,45 +261,87 @@ static inline combine_fn combine_choose(const struct kern_combine_run *run)
 	return combine_to_f32[run->source_dtype][run->op];
 }
 
-/* Stores that pass by the cache want whole lines at their own places. */
-static inline bool combine_can_stream(const struct kern_combine_run *run)
+static inline bool combine_is_source(const struct kern_combine_run *run, const void *target)
 {
-	bool is_aligned = run->is_streaming;
-
-	for (uint32_t t = 0; t < run->target_count; t++)
-		is_aligned &= (uintptr_t)run->targets[t] % COMBINE_VEC_BYTES == 0;
-	return is_aligned;
+	for (uint32_t i = 0; i < run->source_count; i++)
+		if (run->sources[i] == target)
+			return true;
+	return false;
 }
 
-/* What is left of @run after its first @count elements, by the reference. */
-static void combine_rest(const struct kern_combine_run *run, uint64_t count)
+/*
+ * Stores that pass by the cache save reading what they overwrite, and want whole lines. In place
+ * the lines have been read anyway: two ranks' sums of 1 to 64 MiB, each to both sources, take 0.8
+ * to 1.0 of the time with plain stores (two threads, Zen 5).
+ */
+static inline bool combine_can_stream(const struct kern_combine_run *run)
+{
+	bool is_possible = run->is_streaming;
+	uintptr_t first = (uintptr_t)run->targets[0];
+
+	for (uint32_t t = 0; t < run->target_count && is_possible; t++)
+		is_possible = ((uintptr_t)run->targets[t] - first) % COMBINE_VEC_BYTES == 0 &&
+		              !combine_is_source(run, run->targets[t]);
+	return is_possible && first % zi_dtype_bytes(run->target_dtype) == 0;
+}
+
+/* @run without its first @count elements; the arrays have room for ZI_WORLD_MAX. */
+static struct kern_combine_run combine_skip(const struct kern_combine_run *run, uint64_t count,
+                                            const void **sources, void **targets)
 {
 	struct kern_combine_run rest = *run;
 	uint64_t source_bytes = count * zi_dtype_bytes(run->source_dtype);
 	uint64_t target_bytes = count * zi_dtype_bytes(run->target_dtype);
-	const void *sources[ZI_WORLD_MAX];
-	void *targets[ZI_WORLD_MAX];
 
 	for (uint32_t i = 0; i < run->target_count; i++)
 		targets[i] = (char *)run->targets[i] + target_bytes;
 	for (uint32_t i = 0; i < run->source_count; i++)
 		sources[i] = (const char *)run->sources[i] + source_bytes;
 	rest.sources = sources;
-	rest.element_count = run->element_count - count;
 	rest.targets = targets;
-	kern_combine_ref(&rest);
+	rest.element_count -= count;
+	return rest;
 }
 
-void VEC_NAME(kern_combine)(const struct kern_combine_run *run)
+/* Whole vectors, then what is left by the reference. */
+static void combine_vectors(const struct kern_combine_run *run, bool is_streaming)
 {
 	uint32_t width = zi_dtype_is_float(run->source_dtype) ? (uint32_t)sizeof(float)
 	                                                      : zi_dtype_bytes(run->source_dtype);
 	uint64_t whole = run->element_count - run->element_count % (COMBINE_VEC_BYTES / width);
-	bool is_streaming = combine_can_stream(run);
+	const void *sources[ZI_WORLD_MAX];
+	void *targets[ZI_WORLD_MAX];
 
-	combine_choose(run)(run, whole, is_streaming);
-	if (is_streaming)
-		_mm_sfence(); /* before whoever reads next is told */
-	if (whole < run->element_count)
-		combine_rest(run, whole);
+	if (whole)
+		combine_choose(run)(run, whole, is_streaming);
+	if (whole < run->element_count) {
+		struct kern_combine_run rest = combine_skip(run, whole, sources, targets);
+
+		kern_combine_ref(&rest);
+	}
+}
+
+/* Up to where the targets' lines begin by the reference, then in whole lines past the cache. */
+static __attribute__((noinline)) void combine_stream(const struct kern_combine_run *run)
+{
+	uint64_t apart = -(uintptr_t)run->targets[0] % COMBINE_VEC_BYTES;
+	struct kern_combine_run head = *run, rest;
+	const void *sources[ZI_WORLD_MAX];
+	void *targets[ZI_WORLD_MAX];
+
+	head.element_count = apart / zi_dtype_bytes(run->target_dtype);
+	if (head.element_count > run->element_count)
+		head.element_count = run->element_count;
+	kern_combine_ref(&head);
+	rest = combine_skip(run, head.element_count, sources, targets);
+	combine_vectors(&rest, true);
+	_mm_sfence(); /* before whoever reads next is told */
+}
+
+void VEC_NAME(kern_combine)(const struct kern_combine_run *run)
+{
+	if (combine_can_stream(run))
+		combine_stream(run);
+	else
+		combine_vectors(run, false);
 }

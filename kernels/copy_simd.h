@@ -9,7 +9,7 @@
 #define COPY_VEC_BYTES  (VEC_LANES * (uint64_t)sizeof(float))
 #define COPY_LINE_BYTES 64u
 
-/* Streams whole lines; every target is aligned to a vector. */
+/* Streams whole lines; every target begins with one. */
 static void copy_stream(void *const *targets, uint32_t target_count, const char *source,
                         uint64_t bytes)
 {
@@ -22,19 +22,32 @@ static void copy_stream(void *const *targets, uint32_t target_count, const char 
 	_mm_sfence(); /* before whoever reads next is told */
 }
 
+/* By plain stores, target by target. */
+static void copy_few(void *const *targets, uint32_t target_count, const char *source,
+                     uint64_t begin, uint64_t end)
+{
+	for (uint32_t t = 0; t < target_count && begin < end; t++)
+		memmove((char *)targets[t] + begin, source + begin, end - begin);
+}
+
 void VEC_NAME(kern_copy)(void *const *targets, uint32_t target_count, const void *source,
                          uint64_t bytes, bool is_streaming)
 {
-	uint64_t whole = bytes - bytes % COPY_LINE_BYTES;
-	bool is_aligned = is_streaming;
+	uintptr_t first = target_count ? (uintptr_t)targets[0] : 0;
+	uint64_t head = -first % COPY_LINE_BYTES, whole;
+	void *lines[ZI_WORLD_MAX];
+	bool is_possible = is_streaming && bytes >= head;
 
 	for (uint32_t t = 0; t < target_count; t++)
-		is_aligned &= (uintptr_t)targets[t] % COPY_VEC_BYTES == 0;
-	if (!is_aligned) {
+		is_possible &= ((uintptr_t)targets[t] - first) % COPY_LINE_BYTES == 0;
+	if (!is_possible) {
 		kern_copy_ref(targets, target_count, source, bytes, false);
 		return;
 	}
-	copy_stream(targets, target_count, source, whole);
 	for (uint32_t t = 0; t < target_count; t++)
-		memmove((char *)targets[t] + whole, (const char *)source + whole, bytes - whole);
+		lines[t] = (char *)targets[t] + head;
+	whole = (bytes - head) / COPY_LINE_BYTES * COPY_LINE_BYTES;
+	copy_few(targets, target_count, source, 0, head);
+	copy_stream(lines, target_count, (const char *)source + head, whole);
+	copy_few(targets, target_count, source, head + whole, bytes);
 }

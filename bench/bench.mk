@@ -3,7 +3,7 @@
 # name · value · unit · peer · ratio · target and writes build/bench/<suite>.json. A suite whose
 # program is not there is left out.
 
-BENCH_SUITES := cpu nvme wire
+BENCH_SUITES := coll cpu nvme wire
 BENCH_SRC := $(wildcard $(BENCH_SUITES:%=bench/%.c))
 BENCH_SHARED_SRC := $(sort $(filter-out $(BENCH_SRC),$(wildcard bench/*.c)))
 BENCH_BIN := $(patsubst %.c,$(BUILD)/%,$(BENCH_SRC))
@@ -16,12 +16,26 @@ $(BENCH_BIN): $(BUILD)/%: $(BUILD)/%.o $(BENCH_A) $(HARNESS_A) $(DAEMON_A) $(cal
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
 
+# The peer of suite coll for Open MPI, where its compiler is.
+BENCH_MPICC := $(shell command -v mpicc 2>/dev/null)
+ifneq ($(BENCH_MPICC),)
+BENCH_COLL_MPI := $(BUILD)/bench/coll-mpi
+$(BENCH_COLL_MPI): bench/peers/coll_mpi.c bench/coll_order.c bench/coll_order.h
+	$(call say,MPICC,$@)
+	@mkdir -p $(@D)
+	$(Q)OMPI_CC=$(CC) $(BENCH_MPICC) -std=gnu17 -D_GNU_SOURCE -I. $(WARN) -O2 -o $@ $(filter %.c,$^)
+endif
+
 # A suite that is not there needs nothing built; the ones after the first drive a daemon.
 bench_needs = $(if $(filter bench/$(1).c,$(BENCH_SRC)),$(BUILD)/bench/$(1) $(2))
 bench_run = $(if $(filter bench/$(1).c,$(BENCH_SRC)),$(BUILD)/bench/$(1) build/bench,\
 	echo 'bench-$(1): there is no bench/$(1).c')
 
-.PHONY: bench bench-cpu bench-nvme bench-wire
+# `make bench-coll PARTS="two quick"` runs parts.
+PARTS ?=
+.PHONY: bench bench-coll bench-cpu bench-nvme bench-wire
+bench-coll: $(call bench_needs,coll,$(ZINFD) $(ZCTL) $(BENCH_COLL_MPI)) ## collectives over Open MPI, Gloo and the memory
+	$(Q)$(call bench_run,coll) $(PARTS)
 bench-cpu: $(call bench_needs,cpu) ## fused AdamW over the STREAM triad
 	$(Q)$(call bench_run,cpu)
 bench-nvme: $(call bench_needs,nvme,$(ZINFD) $(ZCTL)) ## a step on NVMe over the rate of fio

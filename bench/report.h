@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #define BENCH_RUNS_MIN 9u
-#define BENCH_ROWS_MAX 32u
+#define BENCH_ROWS_MAX 512u
 
 struct bench_row {
 	const char *name;      /* unique in the suite */

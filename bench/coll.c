@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Suite `coll`: collectives inside a node, by processes at a real zinfd, over Open MPI (the better
+ * of its transports through shared memory), over Gloo (through torch.distributed), and over what
+ * the memory gives.
+ *
+ *   two    2 ranks        four   4 ranks
+ *
+ * Arguments are the names of parts; none: both. "quick" among them: few small sizes, one round, to
+ * see that it runs. COLL_MIB_MAX: larger sizes are left out; the processes of all sides together
+ * take 42 times the largest size with 4 ranks.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/coll_own.h"
+#include "bench/coll_suite.h"
+#include "common/base/cleanup.h"
+#include "tests/harness/harness.h"
+
+#define MIB_MAX        256u
+#define SAMPLE_SECONDS 0.02
+#define DAEMON_BYTES   (512u << 20) /* beside the arenas */
+
+static const uint64_t sizes[] = { 4u << 10, 64u << 10, 1u << 20, 16u << 20, 64u << 20, 256u << 20 };
+static const uint64_t quick_sizes[] = { 4u << 10, 1u << 20 };
+
+struct settings {
+	bool is_quick;
+	uint64_t bytes_max;
+	const char *program; /* this one */
+	char mpi_program[512];
+	char directory[64];
+};
+
+/* ---- the sides ---- */
+
+static void start_own(struct coll_match *match, const struct settings *settings)
+{
+	char bytes[24];
+	const char *argv[] = { settings->program, "rank", bytes, NULL };
+
+	(void)snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)settings->bytes_max);
+	coll_side_start(&match->own,
+	                &(struct coll_side_options){ .name = "zinf",
+	                                             .argv = argv,
+	                                             .process_count = match->world,
+	                                             .world = match->world,
+	                                             .directory = settings->directory });
+}
+
+static void start_mpi(struct coll_match *match, const struct settings *settings, unsigned transport)
+{
+	char bytes[24], world[8];
+	/* The second: ucx declines shared memory unless it is told to take anything. */
+	const char *vader[] = { "mpirun",
+		                "--allow-run-as-root",
+		                "--oversubscribe",
+		                "-n",
+		                world,
+		                "--mca",
+		                "pml",
+		                "ob1",
+		                "--mca",
+		                "btl",
+		                "self,vader",
+		                settings->mpi_program,
+		                bytes,
+		                NULL };
+	const char *ucx[] = { "mpirun",
+		              "--allow-run-as-root",
+		              "--oversubscribe",
+		              "-n",
+		              world,
+		              "--mca",
+		              "pml",
+		              "ucx",
+		              "--mca",
+		              "opal_common_ucx_tls",
+		              "any",
+		              "--mca",
+		              "opal_common_ucx_devices",
+		              "any",
+		              settings->mpi_program,
+		              bytes,
+		              NULL };
+	struct coll_side_options options = { .name = transport ? "Open-MPI-ucx" : "Open-MPI-vader",
+		                             .argv = transport ? ucx : vader,
+		                             .process_count = 1,
+		                             .world = match->world,
+		                             .directory = settings->directory };
+
+	(void)snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)settings->bytes_max);
+	(void)snprintf(world, sizeof world, "%u", match->world);
+	if (access(settings->mpi_program, X_OK)) {
+		if (!transport)
+			printf("skipped: Open MPI: no %s (mpicc was not there when it was built: "
+			       "tools/deps bench)\n",
+			       settings->mpi_program);
+		return;
+	}
+	coll_side_start(&match->mpi[transport], &options);
+}
+
+static void start_gloo(struct coll_match *match, const struct settings *settings)
+{
+	const char *wish = getenv("BENCH_TORCH_PYTHON");
+	char bytes[24];
+	const char *argv[] = { wish ? wish : "/usr/bin/python3", "bench/peers/coll_gloo.py", bytes,
+		               NULL };
+
+	(void)snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)settings->bytes_max);
+	coll_side_start(&match->gloo,
+	                &(struct coll_side_options){ .name = "Gloo",
+	                                             .argv = argv,
+	                                             .process_count = match->world,
+	                                             .world = match->world,
+	                                             .directory = settings->directory });
+}
+
+/* ---- parts ---- */
+
+static int measure(struct coll_match *match, const struct settings *settings)
+{
+	const uint64_t *chosen = settings->is_quick ? quick_sizes : sizes;
+	size_t count = settings->is_quick ? ZI_COUNT_OF(quick_sizes) : ZI_COUNT_OF(sizes);
+	int r = coll_match_case(match, COLL_BARRIER, 0);
+
+	if (!r)
+		r = coll_match_case(match, COLL_ALL_REDUCE, 8);
+	for (int operation = COLL_ALL_REDUCE; operation < _COLL_OPERATION_COUNT; operation++)
+		for (size_t i = 0; i < count && !r; i++)
+			if (chosen[i] <= settings->bytes_max)
+				r = coll_match_case(match, (enum coll_operation)operation,
+				                    chosen[i]);
+	return r;
+}
+
+static void start_peers(struct coll_match *match, const struct settings *settings)
+{
+	for (unsigned i = 0; i < COLL_TRANSPORTS; i++)
+		start_mpi(match, settings, i);
+	start_gloo(match, settings);
+}
+
+static void stop_sides(struct coll_match *match)
+{
+	coll_side_stop(&match->gloo);
+	for (unsigned i = 0; i < COLL_TRANSPORTS; i++)
+		coll_side_stop(&match->mpi[i]);
+	coll_side_stop(&match->own);
+}
+
+static int run_part(struct bench_report *report, const struct settings *settings, unsigned world)
+{
+	struct coll_match match = { .world = world,
+		                    .rounds = settings->is_quick ? 1 : BENCH_RUNS_MIN,
+		                    .sample_seconds = settings->is_quick ? 0 : SAMPLE_SECONDS,
+		                    .report = report };
+	char capacity[32];
+	struct harness_options options = { .cpu_capacity = capacity };
+	struct harness harness;
+	int r = -1;
+
+	(void)snprintf(capacity, sizeof capacity, "%llu",
+	               (unsigned long long)(world * 2 * settings->bytes_max + DAEMON_BYTES));
+	if (harness_start(&harness, &options))
+		return -1;
+	(void)setenv("ZINF_SOCKET", harness.socket_path, 1);
+	start_own(&match, settings);
+	if (match.own.is_ready)
+		start_peers(&match, settings);
+	match.bound = match.own.is_ready ? coll_bound_new(world) : NULL;
+	if (match.bound)
+		r = measure(&match, settings);
+	match.bound = coll_bound_free(match.bound);
+	stop_sides(&match);
+	return harness_stop(&harness) || r ? -1 : 0;
+}
+
+/* coll-mpi lies beside this program. */
+static int settings_init(struct settings *settings)
+{
+	static char program[400];
+	const char *wish = getenv("COLL_MIB_MAX");
+	unsigned long mib = wish ? strtoul(wish, NULL, 10) : MIB_MAX;
+	ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+
+	if (length < 0)
+		return -1;
+	program[length] = '\0';
+	settings->program = program;
+	settings->bytes_max = (uint64_t)(mib ? mib : 1) << 20;
+	(void)snprintf(settings->mpi_program, sizeof settings->mpi_program, "%.*s/coll-mpi",
+	               (int)(strrchr(program, '/') - program), program);
+	(void)snprintf(settings->directory, sizeof settings->directory,
+	               "/var/tmp/zinf-bench-XXXXXX");
+	return mkdtemp(settings->directory) ? 0 : -1;
+}
+
+static bool has_word(const char *word, int argc, char **argv)
+{
+	for (int i = 2; i < argc; i++)
+		if (!strcmp(word, argv[i]))
+			return true;
+	return false;
+}
+
+static void remove_directory(const char *directory)
+{
+	char command[128];
+
+	(void)snprintf(command, sizeof command, "rm -rf -- '%s'", directory);
+	if (system(command))
+		fprintf(stderr, "bench: %s is left behind\n", directory);
+}
+
+int main(int argc, char **argv)
+{
+	const char *directory = argc > 1 ? argv[1] : "build/bench";
+	static struct bench_report report;
+	struct settings settings = { 0 };
+	bool is_failed = false, has_two, has_four;
+
+	if (argc > 1 && !strcmp(argv[1], "rank"))
+		return coll_own_rank(argc, argv);
+	(void)setvbuf(stdout, NULL, _IOLBF, 0);
+	if (settings_init(&settings)) {
+		fprintf(stderr, "bench: a directory in /var/tmp: %s\n", strerror(errno));
+		return EXIT_FAILURE;
+	}
+	settings.is_quick = has_word("quick", argc, argv);
+	if (settings.is_quick)
+		settings.bytes_max = quick_sizes[ZI_COUNT_OF(quick_sizes) - 1];
+	has_two = has_word("two", argc, argv);
+	has_four = has_word("four", argc, argv);
+	bench_report_init(&report, "coll");
+	if ((has_two || !has_four) && run_part(&report, &settings, 2))
+		is_failed = true;
+	if ((has_four || !has_two) && run_part(&report, &settings, 4))
+		is_failed = true;
+	remove_directory(settings.directory);
+	if (bench_report_write(&report, directory))
+		is_failed = true; /* it says so itself */
+	return is_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One operation of one size on all sides of suite `coll`; see coll_suite.h. Each side has as many
+ * calls in a sample as its own first calls say; of Open MPI the transport and the variant that were
+ * faster there take part. Then the sides take turns.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/coll_suite.h"
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+
+#define ROUNDS_MAX     64u
+#define ITERATIONS_MAX 100000.0
+#define FIRST_CALLS    2u
+/* Less lies in the caches, whose bandwidth is no bound of the memory's. */
+#define BOUND_BYTES_MIN (16u << 20)
+
+/* Who takes turns. */
+enum turn {
+	TURN_IN_PLACE, /* ours */
+	TURN_STAGED,   /* ours */
+	TURN_MPI,
+	TURN_GLOO,
+	TURN_BOUND,
+	_TURN_COUNT,
+};
+
+struct contest {
+	struct coll_match *match;
+	struct coll_order order; /* what is common */
+	struct {
+		struct coll_side *side; /* NULL: takes no part; or the bound */
+		enum coll_variant variant;
+		uint32_t iterations;
+		double seconds[ROUNDS_MAX];
+		const char *words;
+	} turns[_TURN_COUNT];
+};
+
+/* ---- before: who, and how often ---- */
+
+static uint32_t iterations_for(const struct coll_match *match, double seconds)
+{
+	double iterations = match->sample_seconds / (seconds > 1e-9 ? seconds : 1e-9);
+
+	return (uint32_t)ZI_MAX(1.0, ZI_MIN(iterations, ITERATIONS_MAX));
+}
+
+/* Seconds for a call, of few; 0: no such operation; negative: failed. */
+static double try_side(const struct contest *contest, struct coll_side *side,
+                       enum coll_variant variant)
+{
+	struct coll_order order = contest->order;
+	double best = 0;
+
+	order.variant = variant;
+	for (unsigned i = 0; i < FIRST_CALLS; i++) {
+		double seconds;
+
+		order.iterations = i ? iterations_for(contest->match, best * 4) : 1;
+		seconds = coll_side_seconds(side, &order);
+		if (seconds <= 0)
+			return seconds;
+		best = i ? ZI_MIN(best, seconds) : seconds;
+	}
+	return best;
+}
+
+/* The faster of @side as it takes part now and of @side with @variant. */
+static int consider(struct contest *contest, enum turn turn, struct coll_side *side,
+                    enum coll_variant variant, const char *words, double *best)
+{
+	double seconds;
+
+	if (!side->is_ready)
+		return 0;
+	seconds = try_side(contest, side, variant);
+	if (seconds < 0) {
+		fprintf(stderr, "bench: a rank of %s failed in %s of %llu bytes\n", side->name,
+		        coll_operation_name(contest->order.operation),
+		        (unsigned long long)contest->order.bytes);
+		return -1;
+	}
+	if (seconds > 0 && (*best == 0 || seconds < *best)) {
+		*best = seconds;
+		contest->turns[turn].side = side;
+		contest->turns[turn].variant = variant;
+		contest->turns[turn].iterations = iterations_for(contest->match, seconds);
+		contest->turns[turn].words = words;
+	}
+	return 0;
+}
+
+static int choose(struct contest *contest)
+{
+	struct coll_match *match = contest->match;
+	double in_place = 0, staged = 0, mpi = 0, gloo = 0;
+	bool has_data = contest->order.operation != COLL_BARRIER;
+
+	if (consider(contest, TURN_IN_PLACE, &match->own, COLL_IN_PLACE, "in place", &in_place) ||
+	    (has_data &&
+	     consider(contest, TURN_STAGED, &match->own, COLL_APART, "staged", &staged)))
+		return -1;
+	for (unsigned i = 0; i < COLL_TRANSPORTS; i++)
+		if (consider(contest, TURN_MPI, &match->mpi[i], COLL_IN_PLACE,
+		             i ? "Open MPI, ucx, in place" : "Open MPI, vader, in place", &mpi) ||
+		    (has_data && consider(contest, TURN_MPI, &match->mpi[i], COLL_APART,
+		                          i ? "Open MPI, ucx" : "Open MPI, vader", &mpi)))
+			return -1;
+	if (consider(contest, TURN_GLOO, &match->gloo, COLL_IN_PLACE, "Gloo", &gloo))
+		return -1;
+	if (match->bound && contest->order.bytes >= BOUND_BYTES_MIN) {
+		coll_bound_choose(match->bound, contest->order.operation, contest->order.bytes);
+		contest->turns[TURN_BOUND].words = coll_bound_way(match->bound);
+	}
+	return 0;
+}
+
+/* ---- rounds ---- */
+
+static bool takes_part(const struct contest *contest, enum turn turn)
+{
+	return contest->turns[turn].words != NULL;
+}
+
+static int play(struct contest *contest)
+{
+	struct coll_match *match = contest->match;
+
+	for (unsigned round = 0; round < match->rounds; round++)
+		for (int turn = 0; turn < _TURN_COUNT; turn++) {
+			struct coll_order order = contest->order;
+			double seconds;
+
+			if (!takes_part(contest, (enum turn)turn))
+				continue;
+			order.iterations = contest->turns[turn].iterations;
+			order.variant = contest->turns[turn].variant;
+			seconds = contest->turns[turn].side
+			                  ? coll_side_seconds(contest->turns[turn].side, &order)
+			                  : coll_bound_seconds(match->bound);
+			if (seconds <= 0) {
+				fprintf(stderr, "bench: a rank of %s failed\n",
+				        contest->turns[turn].words);
+				return -1;
+			}
+			contest->turns[turn].seconds[round] = seconds;
+		}
+	return 0;
+}
+
+/* ---- after: rows ---- */
+
+static const char *size_text(uint64_t bytes, char text[static 24])
+{
+	if (bytes >= 1 << 20)
+		(void)snprintf(text, 24, "%llu MiB", (unsigned long long)(bytes >> 20));
+	else if (bytes >= 1 << 10)
+		(void)snprintf(text, 24, "%llu KiB", (unsigned long long)(bytes >> 10));
+	else
+		(void)snprintf(text, 24, "%llu B", (unsigned long long)bytes);
+	return text;
+}
+
+/* @peer: seconds of each round. */
+static void add_row(struct contest *contest, enum turn own, const double *peer,
+                    const char *peer_kind, const char *peer_name, double target)
+{
+	const struct coll_order *order = &contest->order;
+	unsigned rounds = contest->match->rounds;
+	double owns[ROUNDS_MAX], peers[ROUNDS_MAX], ratios[ROUNDS_MAX];
+	struct bench_summary own_us, peer_us, ratio;
+	char name[128], size[24];
+	char *kept;
+
+	for (unsigned i = 0; i < rounds; i++) {
+		owns[i] = contest->turns[own].seconds[i] * 1e6;
+		peers[i] = peer[i] * 1e6;
+		ratios[i] = peers[i] / owns[i];
+	}
+	bench_summarize(&own_us, owns, rounds);
+	bench_summarize(&peer_us, peers, rounds);
+	bench_summarize(&ratio, ratios, rounds);
+	(void)snprintf(name, sizeof name, "%s %s, %u ranks, %s over %s",
+	               coll_operation_name(order->operation), size_text(order->bytes, size),
+	               contest->match->world, contest->turns[own].words, peer_kind);
+	kept = strdup(name); /* as long as the report, that is, as the program */
+	if (!kept)
+		abort();
+	bench_report_add(contest->match->report, &(struct bench_row){ .name = kept,
+	                                                              .value = own_us.median,
+	                                                              .unit = "us",
+	                                                              .peer = peer_us.median,
+	                                                              .peer_name = peer_name,
+	                                                              .ratio = ratio.median,
+	                                                              .ratio_low = ratio.low,
+	                                                              .ratio_high = ratio.high,
+	                                                              .target = target,
+	                                                              .runs = rounds });
+	printf("%-64s %12.2f us, peer %12.2f us, ratio %7.2f [%.2f %.2f]%s  %s\n", name,
+	       own_us.median, peer_us.median, ratio.median, ratio.low, ratio.high,
+	       target > 0 && ratio.median < target ? " MISSED" : "", peer_name);
+	(void)fflush(stdout);
+}
+
+/* What the ratio of ours over a peer is to reach; 0: nothing is asked. */
+static double target_of(const struct contest *contest, enum turn own, enum turn peer)
+{
+	enum coll_operation operation = contest->order.operation;
+	bool is_joined = operation == COLL_ALL_REDUCE || operation == COLL_REDUCE_SCATTER;
+	uint64_t mib = contest->order.bytes >> 20;
+
+	if (operation == COLL_BARRIER)
+		return 0;
+	if (peer == TURN_BOUND)
+		return mib >= 64 && own == TURN_IN_PLACE &&
+		                       (!is_joined || contest->match->world == 2)
+		               ? 0.8
+		               : 0;
+	if (!is_joined)
+		return peer == TURN_MPI && own == TURN_IN_PLACE ? 1.0 : 0;
+	if (contest->match->world > 2 || mib < 1)
+		return 0;
+	if (own == TURN_STAGED)
+		return mib < 16 ? 0 : peer == TURN_MPI ? 2 : 4;
+	if (mib < 16)
+		return peer == TURN_MPI ? 2 : 5;
+	return peer == TURN_MPI ? 5 : 10;
+}
+
+/* Ranks outnumber CPUs: within three times of whoever is better. */
+static void add_better(struct contest *contest, enum turn own)
+{
+	double better[ROUNDS_MAX];
+	bool has_mpi = takes_part(contest, TURN_MPI), has_gloo = takes_part(contest, TURN_GLOO);
+
+	if (!has_mpi && !has_gloo)
+		return;
+	for (unsigned i = 0; i < contest->match->rounds; i++) {
+		double mpi = contest->turns[TURN_MPI].seconds[i];
+		double gloo = contest->turns[TURN_GLOO].seconds[i];
+
+		better[i] = !has_gloo || (has_mpi && mpi < gloo) ? mpi : gloo;
+	}
+	add_row(contest, own, better, "the better peer", "the better of Open MPI and Gloo",
+	        1.0 / 3);
+}
+
+static void add_rows(struct contest *contest)
+{
+	static const char *const kinds[_TURN_COUNT] = {
+		[TURN_MPI] = "Open MPI", [TURN_GLOO] = "Gloo", [TURN_BOUND] = "the bound"
+	};
+
+	for (int own = TURN_IN_PLACE; own <= TURN_STAGED; own++) {
+		if (!takes_part(contest, (enum turn)own))
+			continue;
+		for (int peer = TURN_MPI; peer < _TURN_COUNT; peer++)
+			if (takes_part(contest, (enum turn)peer) &&
+			    (own == TURN_IN_PLACE || peer != TURN_BOUND))
+				add_row(contest, (enum turn)own, contest->turns[peer].seconds,
+				        kinds[peer], contest->turns[peer].words,
+				        target_of(contest, (enum turn)own, (enum turn)peer));
+		if (contest->match->world > 2)
+			add_better(contest, (enum turn)own);
+	}
+}
+
+/* A barrier and few bytes have a bound of their own: 1 us. */
+static void add_latency_row(struct contest *contest)
+{
+	double bound[ROUNDS_MAX];
+
+	for (unsigned i = 0; i < contest->match->rounds; i++)
+		bound[i] = 1e-6;
+	add_row(contest, TURN_IN_PLACE, bound, "1 us", "bound 1 us", 1.0);
+}
+
+int coll_match_case(struct coll_match *match, enum coll_operation operation, uint64_t bytes)
+{
+	struct contest *contest = calloc(1, sizeof *contest);
+	int r;
+
+	assert(match->rounds <= ROUNDS_MAX);
+	if (!contest)
+		abort();
+	contest->match = match;
+	contest->order = (struct coll_order){ .operation = operation, .bytes = bytes };
+	r = choose(contest);
+	if (!r)
+		r = play(contest);
+	if (!r) {
+		if (bytes <= 8 && match->world == 2)
+			add_latency_row(contest);
+		add_rows(contest);
+	}
+	free(contest);
+	return r;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What suite `coll` tells a rank to do, and what a rank answers: one packet each on a socket. Every
+ * rank of every side (ours, Open MPI's, Gloo's) connects to $COLL_SOCKET, says hello, and obeys
+ * until the socket ends; between orders it sleeps in the kernel, so that sides do not disturb each
+ * other.
+ *
+ *   hello    "RANK ready WORDS"  or  "RANK skip REASON"
+ *   order    "OPERATION BYTES ITERATIONS VARIANT"
+ *   answer   "STARTED_NS ENDED_NS" (CLOCK_MONOTONIC, around all iterations)  or  "cannot REASON"
+ *
+ * Before the clock starts, the ranks meet at a barrier of their own library.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define COLL_PACKET_BYTES 256u
+#define COLL_RANKS_MAX    8u
+
+enum coll_operation {
+	COLL_BARRIER,
+	COLL_ALL_REDUCE,     /* f32, sum */
+	COLL_REDUCE_SCATTER, /* f32, sum */
+	COLL_ALL_GATHER,
+	COLL_BROADCAST,
+	COLL_ALL_TO_ALL,
+	_COLL_OPERATION_COUNT,
+};
+
+/* Of one side: where its buffers lie. */
+enum coll_variant {
+	COLL_IN_PLACE, /* ours: in arenas, no copy; MPI: MPI_IN_PLACE */
+	COLL_APART,    /* ours: in private memory, staged; MPI: source and target are two buffers */
+	_COLL_VARIANT_COUNT,
+};
+
+struct coll_order {
+	enum coll_operation operation;
+	/* Of the longest buffer that a rank has: all_reduce and broadcast of the buffer,
+	 * reduce_scatter of the source, all_gather of the target, all_to_all of either. */
+	uint64_t bytes;
+	uint32_t iterations;
+	enum coll_variant variant;
+};
+
+const char *coll_operation_name(enum coll_operation operation);
+/* False: @text is no order. */
+bool coll_order_parse(const char *text, struct coll_order *ret_order);
+void coll_order_print(const struct coll_order *order, char text[static COLL_PACKET_BYTES]);
+
+/* ---- for ranks written in C ---- */
+
+/* The connected socket after saying @words; -1: errno says why. */
+int coll_rank_connect(unsigned rank, const char *words);
+/* False: there are no more orders. */
+bool coll_rank_next(int socket_fd, struct coll_order *ret_order);
+void coll_rank_answer(int socket_fd, uint64_t started_ns, uint64_t ended_ns);
+void coll_rank_refuse(int socket_fd, const char *reason);
+uint64_t coll_now_ns(void);
+/* To the CPU of this rank's number. A rank that is not pinned is slower, not wrong. */
+void coll_rank_pin(unsigned rank);
+/* Private memory, touched, in transparent huge pages where there are any. NULL: none left. */
+void *coll_rank_memory(uint64_t bytes);

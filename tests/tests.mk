@@ -89,6 +89,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s check-bits SEED=2 CASES=8
 	@$(MAKE) --no-print-directory -s check-bits SEED=3 CASES=8
 	@$(MAKE) --no-print-directory -s check-model
+	@$(MAKE) --no-print-directory -s check-coll ROUNDS=10
 	@$(MAKE) --no-print-directory -s check-fuzz
 	@$(MAKE) --no-print-directory -s check-power
 	@$(MAKE) --no-print-directory -s check-crash POINTS=25
@@ -167,6 +168,7 @@ check-systemd: all ## the installed service under a real systemd (root, debootst
 	@tests/system/systemd.sh
 
 include tests/model/model.mk
+include tests/coll/coll.mk
 include tests/crash/crash.mk
 include tests/faults/faults.mk
 include tests/vm/vm.mk

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: whatever ranks call together, on whatever buffers, in whatever groups, waiting or not, each
+ * has what a plain model of it has, bit for bit.
+ * Method: cases drawn from a seed (draw.c): operations, types, sizes around every border, groups,
+ * roots, placements of each rank, in place or not; the model (plain.c) knows the arithmetic from
+ * its description alone. Guards around every buffer, sources that must stay. A case that fails is
+ * made smaller, and printed as words that repeat it.
+ * Usage: check_coll [--over threads] [--seed N] [--rounds N] [--round N] [--ranks N] [--simple]
+ *        check_coll [--over threads] ranks=… arena=… group=… call=…
+ *   --lie N   rank 0 is wrong (rank.h): what is to be found
+ *   --round   this one alone   --simple   in arenas, even, waiting: what needs neither staging nor
+ *   messages nor a thread of its own
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "tests/coll/runner.h"
+
+struct settings {
+	const char *over;
+	uint64_t seed, round_first, round_count;
+	uint32_t ranks;
+	bool is_simple;
+	enum rank_lie lie;
+};
+
+static void simplify(struct script *script)
+{
+	for (uint32_t i = 0; i < script->call_count; i++) {
+		struct script_call *call = &script->calls[i];
+
+		if (call->operation >= SCRIPT_ALL_TO_ALLV || call->operation == SCRIPT_BROADCAST)
+			call->operation = SCRIPT_ALL_TO_ALL;
+		call->is_async = false;
+		call->sources_outside = call->targets_outside = 0;
+	}
+}
+
+static void print_failure(const struct runner *runner, const struct script *script)
+{
+	for (uint32_t i = 0; i < script->ranks; i++)
+		if (runner->reports[i].call >= 0)
+			printf("check-coll:   rank %u, call %d: %s\n", i, runner->reports[i].call,
+			       runner->reports[i].words);
+	if (runner->reports[0].call < 0 && runner->reports[0].words[0])
+		printf("check-coll:   %s\n", runner->reports[0].words);
+}
+
+static int run_words(struct runner *runner, char **words)
+{
+	struct script script = { 0 };
+
+	for (; *words; words++) {
+		if (script_read_word(&script, *words) == 0)
+			continue;
+		fprintf(stderr, "check-coll: not a word of a case: %s\n", *words);
+		return 2;
+	}
+	if (!script_is_sound(&script)) {
+		fprintf(stderr, "check-coll: this is no whole case\n");
+		return 2;
+	}
+	if (runner->run(runner, &script) == 0) {
+		printf("check-coll: over %s: %u calls of %u ranks are right\n", runner->name,
+		       script.call_count, script.ranks);
+		return 0;
+	}
+	printf("check-coll: over %s: wrong\n", runner->name);
+	print_failure(runner, &script);
+	return 1;
+}
+
+static int run_rounds(struct runner *runner, const struct settings *settings, const char *program)
+{
+	uint64_t begin_ns = zi_clock_now_ns(), call_count = 0;
+
+	for (uint64_t i = 0; i < settings->round_count; i++) {
+		uint64_t round = settings->round_first + i;
+		struct script script;
+
+		script_draw(&script, settings->seed, round, settings->ranks);
+		if (settings->is_simple)
+			simplify(&script);
+		call_count += script.call_count;
+		if (runner->run(runner, &script) == 0)
+			continue;
+		printf("check-coll: over %s: --seed %llu --round %llu is wrong\n", runner->name,
+		       (unsigned long long)settings->seed, (unsigned long long)round);
+		print_failure(runner, &script);
+		runner_shrink(runner, &script);
+		printf("check-coll: as small as it goes:\n  %s --over %s ", program, runner->name);
+		script_print(&script, stdout);
+		(void)runner->run(runner, &script);
+		print_failure(runner, &script);
+		return 1;
+	}
+	printf("check-coll: over %s: %llu calls in %llu cases are right, bit for bit (seed %llu, "
+	       "%.1f s)\n",
+	       runner->name, (unsigned long long)call_count,
+	       (unsigned long long)settings->round_count, (unsigned long long)settings->seed,
+	       (double)(zi_clock_now_ns() - begin_ns) / ZI_NS_PER_S);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "over", required_argument, NULL, 'o' },
+		{ "seed", required_argument, NULL, 's' },
+		{ "rounds", required_argument, NULL, 'n' },
+		{ "round", required_argument, NULL, 'r' },
+		{ "ranks", required_argument, NULL, 'k' },
+		{ "lie", required_argument, NULL, 'l' },
+		{ "simple", no_argument, NULL, 'i' },
+		{ NULL, 0, NULL, 0 },
+	};
+	struct settings settings = { .over = "threads", .seed = 1, .round_count = 40 };
+	struct runner runner;
+	int option, r;
+
+	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+		switch (option) {
+		case 'o':
+			settings.over = optarg;
+			break;
+		case 's':
+			settings.seed = strtoull(optarg, NULL, 0);
+			break;
+		case 'n':
+			settings.round_count = strtoull(optarg, NULL, 0);
+			break;
+		case 'r':
+			settings.round_first = strtoull(optarg, NULL, 0);
+			settings.round_count = 1;
+			break;
+		case 'k':
+			settings.ranks = (uint32_t)strtoul(optarg, NULL, 0);
+			break;
+		case 'l':
+			settings.lie = (enum rank_lie)strtoul(optarg, NULL, 0);
+			break;
+		case 'i':
+			settings.is_simple = true;
+			break;
+		default:
+			return 2;
+		}
+	}
+	if (strcmp(settings.over, "threads") != 0 || settings.ranks > SCRIPT_RANKS_MAX) {
+		fprintf(stderr, "check-coll: --over threads; --ranks 1 … %u\n", SCRIPT_RANKS_MAX);
+		return 2;
+	}
+	runner_init_threads(&runner);
+	runner.lie = settings.lie;
+	r = argv[optind] ? run_words(&runner, &argv[optind])
+	                 : run_rounds(&runner, &settings, argv[0]);
+	runner_deinit(&runner);
+	return r;
+}

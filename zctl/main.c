@@ -39,6 +39,8 @@ static const struct command commands[] = {
 	  zctl_export, true },
 	{ "load", "TARGET JOB[/NAME]", "a snapshot from what export wrote, for a job to begin with",
 	  zctl_load, true },
+	{ "launch", "[OPTIONS] PROGRAM", "starts the ranks of a program on this node (--help)",
+	  zctl_launch, true },
 	{ "doctor", "[DIRECTORY]", "what this machine offers zinf, and what to do about the rest",
 	  zctl_doctor, false },
 };
@@ -69,9 +71,9 @@ static const struct command *find_command(const char *name)
 /* Options may stand before or after the command; what is left are the command's words. */
 static int parse(struct zctl_context *context, int argc, char **argv, int *ret_count)
 {
-	int count = 0;
+	int count = 0, i;
 
-	for (int i = 1; i < argc; i++) {
+	for (i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--json")) {
 			context->is_json = true;
 		} else if (!strcmp(argv[i], "--socket")) {
@@ -80,6 +82,7 @@ static int parse(struct zctl_context *context, int argc, char **argv, int *ret_c
 				return 2;
 			}
 			context->socket_path = argv[++i];
+			context->is_socket_named = true;
 		} else if (!strcmp(argv[i], "--seconds")) {
 			char *end = NULL;
 
@@ -97,8 +100,13 @@ static int parse(struct zctl_context *context, int argc, char **argv, int *ret_c
 			return usage(stderr, 2);
 		} else {
 			argv[count++] = argv[i];
+			if (count == 1 && !strcmp(argv[0], "launch"))
+				break; /* What follows is its own, and another program's. */
 		}
 	}
+	for (; i + 1 < argc; i++)
+		argv[count++] = argv[i + 1];
+	argv[count] = NULL;
 	*ret_count = count;
 	return 0;
 }

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A zctl launch that is under way: its words are read as they come, and waited for by what they
+ * say. Nothing is slept for.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define LAUNCHED_WORDS_BYTES (8u << 20)
+
+struct launched {
+	pid_t pid;
+	int fds[2];     /* stdout, stderr; -1: ended */
+	char *words[2]; /* (LAUNCHED_WORDS_BYTES,) each, NUL-terminated */
+	size_t counts[2];
+};
+
+/* @words: after "zctl launch", ended by NULL. @stdin_fd: -1: /dev/null. Aborts when it cannot. */
+void launched_start(struct launched *launched, const char *const *words, int stdin_fd);
+/* Reads until @part has come on stream 0 or 1; false after 20 s, or at the stream's end. */
+bool launched_await(struct launched *launched, int stream, const char *part);
+/* Reads both streams to their ends and reaps. Exit code; 1000 + signal; -ETIMEDOUT after 30 s
+ * (killed then). */
+int launched_end(struct launched *launched);
+/* Waits, then frees what it said. */
+void launched_free(struct launched *launched);

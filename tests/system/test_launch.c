@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: zctl launch starts each rank as torchrun's users expect: its variables, its place, its
+ * input and output; and says what is wrong with a command line. Method: the real zctl with ranks
+ * that are one-liners of sh; their words are compared whole.
+ */
+#include <jansson.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/guard/guard.h"
+#include "tests/system/launch.h"
+
+TestSuite(launch, .timeout = 60);
+
+static void clear_environment(void)
+{
+	static const char *const names[] = { "OMP_NUM_THREADS", "ZINF_PORT", "ZINF_JOB",
+		                             "ZINF_SOCKET" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		cr_assert_eq(unsetenv(names[i]), 0);
+}
+
+/* ---- variables ---- */
+
+static int compare_lines(const void *first, const void *second)
+{
+	return strcmp(*(char *const *)first, *(char *const *)second);
+}
+
+/* The lines of one rank, sorted, without their prefix: (ret_count,). */
+static char **lines_of(char *words, const char *prefix, size_t *ret_count)
+{
+	char **lines = calloc(1000, sizeof(*lines));
+	char *place = NULL;
+
+	*ret_count = 0;
+	for (char *line = strtok_r(words, "\n", &place); line; line = strtok_r(NULL, "\n", &place))
+		if (strncmp(line, prefix, strlen(prefix)) == 0)
+			lines[(*ret_count)++] = line + strlen(prefix);
+	qsort(lines, *ret_count, sizeof(*lines), compare_lines);
+	return lines;
+}
+
+/* Whether @line is as @expected: "NAME=@" the rank, "NAME=text*" begins so, else the same. */
+static bool is_as_expected(const char *line, const char *expected, int rank)
+{
+	size_t bytes = strcspn(expected, "@*");
+
+	if (strncmp(line, expected, bytes) != 0)
+		return false;
+	if (expected[bytes] == '@')
+		return atoi(line + bytes) == rank && strlen(line) == bytes + 1;
+	return expected[bytes] == '*' || !line[bytes];
+}
+
+/* Whether the rank has it from us, or from its shell. */
+static bool is_inherited(const char *line)
+{
+	size_t bytes = strcspn(line, "=");
+	char name[100];
+	const char *value;
+
+	(void)snprintf(name, sizeof(name), "%.*s", (int)bytes, line);
+	if (strcmp(name, "_") == 0 || strcmp(name, "PWD") == 0 || strcmp(name, "OLDPWD") == 0 ||
+	    strcmp(name, "SHLVL") == 0)
+		return true;
+	value = getenv(name);
+	return value && strcmp(value, line + bytes + 1) == 0;
+}
+
+Test(launch, each_rank_has_exactly_torchruns_variables_and_ours)
+{
+	static const char *const expected[] = {
+		"GROUP_RANK=0",
+		"GROUP_WORLD_SIZE=1",
+		"LOCAL_RANK=@",
+		"LOCAL_WORLD_SIZE=3",
+		"MASTER_ADDR=127.0.0.1",
+		"MASTER_PORT=*",
+		"OMP_NUM_THREADS=1",
+		"RANK=@",
+		"ROLE_NAME=default",
+		"ROLE_RANK=@",
+		"ROLE_WORLD_SIZE=3",
+		"TORCHELASTIC_ERROR_FILE=/*",
+		"TORCHELASTIC_MAX_RESTARTS=4",
+		"TORCHELASTIC_RESTART_COUNT=0",
+		"TORCHELASTIC_RUN_ID=mine",
+		"TORCHELASTIC_USE_AGENT_STORE=False",
+		"WORLD_SIZE=3",
+		"ZINF_INCARNATION=zctl-*",
+		"ZINF_JOB=work",
+		"ZINF_PORT=*",
+		"ZINF_SOCKET=/nowhere/sock",
+	};
+	const size_t expected_count = sizeof(expected) / sizeof(expected[0]);
+	char *copy;
+
+	clear_environment();
+	RUN(0, "--nproc_per_node=3", "--max-restarts", "4", "--rdzv_id", "mine", "--job", "work",
+	    "--socket", "/nowhere/sock", "env");
+	expect_words(err, "OMP_NUM_THREADS=1 for each rank");
+	expect_words(err, "no zinfd listens at /nowhere/sock yet");
+	copy = strdup(out);
+	for (int rank = 0; rank < 3; rank++) {
+		char prefix[32];
+		size_t count, found = 0;
+		char **lines;
+
+		(void)snprintf(prefix, sizeof(prefix), "[rank %d]: ", rank);
+		memcpy(copy, out, launched.counts[0] + 1);
+		lines = lines_of(copy, prefix, &count);
+		for (size_t i = 0; i < count; i++) {
+			if (is_inherited(lines[i]))
+				continue;
+			cr_assert_lt(found, expected_count, "too much: %s", lines[i]);
+			cr_expect(is_as_expected(lines[i], expected[found], rank),
+			          "rank %d: '%s', not '%s'", rank, lines[i], expected[found]);
+			found++;
+		}
+		cr_expect_eq(found, expected_count, "rank %d has %zu of %zu", rank, found,
+		             expected_count);
+		free(lines);
+	}
+	cr_expect_eq(launch_number(out, "ZINF_PORT="), launch_number(out, "MASTER_PORT=") + 1);
+	free(copy);
+	launched_free(&launched);
+}
+
+Test(launch, variables_of_the_caller_stay)
+{
+	clear_environment();
+	cr_assert_eq(setenv("OMP_NUM_THREADS", "7", 1), 0);
+	cr_assert_eq(setenv("ZINF_PORT", "12345", 1), 0);
+	RUN(0, "--nproc-per-node", "2", "sh", "-c", "echo $OMP_NUM_THREADS $ZINF_PORT");
+	cr_expect_eq(launch_count(out, "]: 7 12345\n"), 2, "%s", out);
+	cr_expect_str_eq(err, "", "nothing to be told");
+	launched_free(&launched);
+}
+
+Test(launch, each_start_has_another_incarnation)
+{
+	char first[100];
+
+	RUN(0, "sh", "-c", "echo $ZINF_INCARNATION");
+	(void)snprintf(first, sizeof(first), "%.90s", out);
+	cr_assert_not_null(strstr(first, "[rank 0]: zctl-"));
+	cr_expect_not_null(strstr(first, ".0\n"));
+	launched_free(&launched);
+	RUN(0, "sh", "-c", "echo $ZINF_INCARNATION");
+	cr_expect_str_neq(first, out);
+	launched_free(&launched);
+}
+
+Test(launch, torchruns_environment_is_a_default)
+{
+	cr_assert_eq(setenv("PET_NPROC_PER_NODE", "2", 1), 0);
+	cr_assert_eq(setenv("PET_NO_PYTHON", "1", 1), 0);
+	cr_assert_eq(setenv("OMP_NUM_THREADS", "1", 1), 0);
+	RUN(0, "sh", "-c", "echo of $WORLD_SIZE");
+	cr_expect_eq(launch_count(out, "of 2\n"), 2, "%s", out);
+	launched_free(&launched);
+	RUN(0, "--nproc-per-node", "1", "sh", "-c", "echo of $WORLD_SIZE");
+	cr_expect_str_eq(out, "[rank 0]: of 1\n");
+	launched_free(&launched);
+	cr_assert_eq(setenv("PET_MAX_RESTARTS", "x", 1), 0);
+	RUN(2, "true");
+	expect_words(err, "$PET_MAX_RESTARTS x: a whole number from 0 to 1000000 is needed");
+	launched_free(&launched);
+}
+
+/* ---- programs ---- */
+
+Test(launch, python_scripts_and_modules_are_started_by_python)
+{
+	/* A stand-in that says how it was called. */
+	cr_assert_eq(setenv("PYTHON_EXEC", "echo", 1), 0);
+	RUN(0, "dir/train.py", "--lr", "1", "-m");
+	cr_expect_str_eq(out, "[rank 0]: -u dir/train.py --lr 1 -m\n");
+	launched_free(&launched);
+	RUN(0, "-m", "package.train", "--json");
+	cr_expect_str_eq(out, "[rank 0]: -u -m package.train --json\n");
+	launched_free(&launched);
+	RUN(127, "--no-python", "./nowhere/train.py");
+	expect_words(err, "starting './nowhere/train.py' failed: No such file");
+	launched_free(&launched);
+}
+
+Test(launch, programs_that_cannot_be_started_are_named_once)
+{
+	RUN(127, "--nproc-per-node", "3", "--max-restarts", "5", "no-such-program");
+	expect_words(err, "zctl: starting 'no-such-program' failed: No such file or directory\n");
+	cr_expect_eq(launch_count(err, "no-such-program"), 1, "%s", err);
+	launched_free(&launched);
+	RUN(126, "/dev/null");
+	expect_words(err, "starting '/dev/null' failed: Permission denied (a Python script");
+	launched_free(&launched);
+}
+
+Test(launch, sixty_four_ranks_are_started_and_no_more)
+{
+	RUN(0, "--nproc-per-node", "64", "sh", "-c", "echo I am $RANK of $WORLD_SIZE");
+	for (int rank = 0; rank < 64; rank++) {
+		char line[64];
+
+		(void)snprintf(line, sizeof(line), "[rank %d]: I am %d of 64\n", rank, rank);
+		cr_expect_eq(launch_count(out, line), 1, "%s", line);
+	}
+	launched_free(&launched);
+	RUN(2, "--nproc-per-node", "65", "true");
+	expect_words(err, "--nproc-per-node 65: a whole number from 1 to 64 is needed");
+	launched_free(&launched);
+}
+
+Test(launch, standard_input_is_rank_0s_or_nobodys)
+{
+	static const char *const script = "read line; echo got ${line:-nothing}";
+	int ends[2];
+
+	for (int round = 0; round < 2; round++) {
+		cr_assert_eq(pipe(ends), 0);
+		cr_assert_eq(write(ends[1], "words\n", 6), 6);
+		(void)close(ends[1]);
+		launched_start(&launched,
+		               (const char *const[]){ "--nproc-per-node", "2", "--stdin",
+		                                      round ? "none" : "0", "sh", "-c", script,
+		                                      NULL },
+		               ends[0]);
+		(void)close(ends[0]);
+		launch_end(0);
+		expect_words(out, round ? "[rank 0]: got nothing\n" : "[rank 0]: got words\n");
+		expect_words(out, "[rank 1]: got nothing\n");
+		launched_free(&launched);
+	}
+}
+
+/* ---- ports ---- */
+
+/* Listens. @port: 0: any. Return: its port. */
+static uint16_t occupy(uint16_t port)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
+	socklen_t bytes = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	cr_assert_geq(fd, 0);
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, 1))
+		return port; /* Another has it: just as good. */
+	cr_assert_eq(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+	return ntohs(address.sin_port);
+}
+
+Test(launch, a_port_in_use_is_told_and_only_the_default_gives_way)
+{
+	char port[8], words[100];
+
+	(void)snprintf(port, sizeof(port), "%u", occupy(0));
+	RUN(1, "--master-port", port, "true");
+	(void)snprintf(words, sizeof(words), "port %s of 127.0.0.1 is in use", port);
+	expect_words(err, words);
+	expect_words(err, "--standalone");
+	launched_free(&launched);
+	(void)occupy(29500);
+	RUN(0, "sh", "-c", "echo port $MASTER_PORT");
+	expect_words(err, "port 29500 is in use; MASTER_PORT is ");
+	cr_expect_eq(launch_number(out, "port "), launch_number(err, "MASTER_PORT is "));
+	launched_free(&launched);
+	RUN(0, "--standalone", "sh", "-c", "echo port $MASTER_PORT $ZINF_PORT");
+	cr_expect_neq(launch_number(out, "port "), 29500);
+	launched_free(&launched);
+}
+
+Test(launch, an_address_of_another_machine_is_refused)
+{
+	RUN(1, "--master-addr", "192.0.2.1", "true");
+	expect_words(err, "192.0.2.1 is no address of this machine");
+	launched_free(&launched);
+	RUN(1, "--master-addr", "no.such.host.invalid", "true");
+	expect_words(err, "--master-addr no.such.host.invalid: ");
+	launched_free(&launched);
+	RUN(0, "--local-addr", "localhost", "sh", "-c", "echo at $MASTER_ADDR");
+	cr_expect_str_eq(out, "[rank 0]: at localhost\n");
+	launched_free(&launched);
+}
+
+/* ---- places ---- */
+
+Test(launch, a_dry_run_shows_where_ranks_would_run)
+{
+	static const char *const cpus[] = { "0-3", "0-3", "4-7", "4-7" };
+	json_t *json, *rank;
+	size_t index;
+
+	cr_assert_eq(setenv("HWLOC_SYNTHETIC", "numa:2 core:4 pu:1", 1), 0);
+	RUN(0, "--dry-run", "--nproc-per-node", "4", "train.py", "--lr", "1");
+	expect_words(out, "python3 -u train.py --lr 1\n");
+	expect_words(out, "rank 0: on CPUs 0-3, memory of NUMA node 0\n  RANK=0\n");
+	expect_words(out, "rank 3: on CPUs 4-7, memory of NUMA node 1\n  RANK=3\n");
+	launched_free(&launched);
+	/* zctl's own option stands before the command. */
+	{
+		char *words = calloc(1, 1 << 20);
+
+		cr_assert_eq(harness_zctl("/nowhere",
+		                          (const char *const[]){ "--json", "launch", "--dry-run",
+		                                                 "--nproc-per-node", "4", "x",
+		                                                 "--json", NULL },
+		                          words, 1 << 20),
+		             0);
+		json = json_loads(words, 0, NULL);
+		cr_assert_not_null(json, "%s", words);
+		free(words);
+	}
+	cr_expect_eq(json_array_size(json_object_get(json, "command")), 2);
+	json_array_foreach(json_object_get(json, "ranks"), index, rank)
+	{
+		const json_t *environment = json_object_get(rank, "environment");
+
+		cr_expect_str_eq(json_string_value(json_object_get(rank, "cpus")), cpus[index]);
+		cr_expect_eq(atoi(json_string_value(json_object_get(environment, "RANK"))), index);
+		cr_expect_str_eq(json_string_value(json_object_get(environment, "ZINF_SOCKET")),
+		                 "/nowhere");
+	}
+	cr_expect_eq(index, 4);
+	json_decref(json);
+}
+
+Test(launch, fewer_ranks_than_nodes_have_several_each)
+{
+	cr_assert_eq(setenv("HWLOC_SYNTHETIC", "numa:5 core:1 pu:1", 1), 0);
+	RUN(0, "--dry-run", "--nproc-per-node", "2", "true");
+	expect_words(out, "rank 0: on CPUs 0-1, memory of NUMA node 0-1\n");
+	expect_words(out, "rank 1: on CPUs 2-4, memory of NUMA node 2-4\n");
+	launched_free(&launched);
+	RUN(0, "--dry-run", "--nproc-per-node", "2", "--numa-binding", "none", "true");
+	expect_words(out, "rank 1: on any CPU, memory of any NUMA node\n");
+	launched_free(&launched);
+	cr_assert_eq(setenv("HWLOC_SYNTHETIC", "numa:1 core:4 pu:1", 1), 0);
+	RUN(0, "--dry-run", "true");
+	expect_words(out, "rank 0: on any CPU");
+	launched_free(&launched);
+	/* A faked node is shown, and not bound to. */
+	RUN(0, "--numa-binding", "node", "true");
+	launched_free(&launched);
+}
+
+Test(launch, a_rank_is_bound_to_its_nodes_cpus_and_memory)
+{
+	char expected[200];
+
+	cr_assert_eq(unsetenv("HWLOC_SYNTHETIC"), 0);
+	RUN(0, "--dry-run", "--numa-binding", "node", "true");
+	(void)snprintf(expected, sizeof(expected), "Cpus_allowed_list:\t%.*s\n",
+	               (int)strcspn(strstr(out, "on CPUs ") + 8, ","), strstr(out, "on CPUs ") + 8);
+	launched_free(&launched);
+	BEGIN("--numa-binding", "node", "cat", "/proc/self/status", "/proc/self/numa_maps");
+	if (launched_end(&launched) && strstr(err, "binding rank 0")) {
+		/* The words are the test then. */
+		expect_words(err, "failed: Operation not permitted; --numa-binding none");
+	} else {
+		expect_words(out, expected);
+		if (strstr(out, "numa_maps") == NULL && strstr(out, "N0="))
+			expect_words(out, " prefer:0 ");
+	}
+	launched_free(&launched);
+}
+
+/* ---- wrong command lines ---- */
+
+Test(launch, a_wrong_command_line_is_answered_with_what_is_allowed)
+{
+	static const struct {
+		const char *words[4];
+		const char *answer;
+	} cases[] = {
+		{ { "--nproc-per-node", "2" }, "a program is missing" },
+		{ { "--nproc", "2", "true" },
+		  "--nproc is unknown; did you mean --nproc-per-node?" },
+		{ { "-z", "true" }, "-z is unknown" },
+		{ { "--tee" }, "--tee needs a value: N|RANK:N,..." },
+		{ { "--standalone=1", "true" }, "--standalone takes no value" },
+		{ { "--nproc-per-node", "gpu", "true" }, "zinf knows no GPUs yet" },
+		{ { "--nproc-per-node", "0", "true" }, "a whole number from 1 to 64" },
+		{ { "--nproc-per-node", "2x", "true" }, "a whole number from 1 to 64" },
+		{ { "--nnodes", "2", "true" },
+		  "--nnodes 2: zctl launch starts the ranks of one "
+		  "node. For several use torchrun, srun or mpirun" },
+		{ { "--nnodes", "1:4", "true" }, "use torchrun, srun or mpirun" },
+		{ { "--node_rank", "1", "true" }, "use torchrun, srun or mpirun" },
+		{ { "--max-restarts", "-1", "true" }, "a whole number from 0 to 1000000" },
+		{ { "--master-port", "65535", "true" }, "a whole number from 0 to 65534" },
+		{ { "--grace", "soon", "true" }, "--grace soon: seconds are needed" },
+		{ { "--numa-binding", "socket", "true" }, "allowed are node, none, auto" },
+		{ { "--stdin", "1", "true" }, "allowed are 0 and none" },
+		{ { "-r", "4", "true" }, "--redirects 4: 0 to 3 is needed" },
+		{ { "-t", "0:1,64:1", "true" }, "with ranks below 64" },
+		{ { "--local-ranks-filter", "0,", "true" }, "ranks below 64 are needed" },
+		{ { "--signals-to-handle", "SIGTERM,SIGKILL", "true" }, "that can be caught" },
+		{ { "--signals-to-handle", "SIGNOT", "true" }, "that can be caught" },
+		{ { "-m", "--no-python", "x" }, "-m and --no-python exclude each other" },
+		{ { "--rdzv-id", "a/b", "true" }, "--rdzv-id a/b: letters, digits" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		launch_begin(cases[i].words);
+		launch_end(2);
+		expect_words(err, cases[i].answer);
+		cr_expect_str_eq(out, "");
+		launched_free(&launched);
+	}
+}
+
+Test(launch, what_means_nothing_on_one_node_is_taken_and_said)
+{
+	RUN(0, "--nnodes=1:1", "--node-rank", "0", "--rdzv-backend", "c10d", "--rdzv_endpoint",
+	    "localhost:0", "--monitor-interval", "1", "--start-method", "spawn", "--role",
+	    "trainer", "--numa-binding", "auto", "--", "sh", "-c", "echo $ROLE_NAME");
+	cr_expect_str_eq(out, "[rank 0]: trainer\n");
+	expect_words(err, "means nothing on one node, ignoring");
+	launched_free(&launched);
+	RUN(0, "--help");
+	expect_words(out, "usage: zctl launch [OPTIONS] PROGRAM");
+	launched_free(&launched);
+	RUN(0, "--nproc-per-node", "cpu", "sh", "-c", "echo of $WORLD_SIZE");
+	cr_expect_gt(launch_number(out, "of "), 0);
+	launched_free(&launched);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keeper and supervisor (keeper.h). The kernel kills the ranks with their supervisor; what they had
+ * started comes to the keeper then. The supervisor watches the keeper by its pidfd. */
+#include "zctl/launch/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/fd.h"
+#include "zctl/launch/report.h"
+#include "zctl/launch/strays.h"
+#include "zctl/launch/supervise.h"
+#include "zctl/zctl.h"
+
+/* 0, 1 and 2 are there, if only as /dev/null: no pipe of ours may get one of these numbers. */
+static void fill_streams(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	(void)zi_close(fd);
+}
+
+/* In a group of its own, a terminal's Ctrl-C reaches it once, through the keeper. */
+static _Noreturn void become_supervisor(const struct launch_plan *plan, pid_t keeper,
+                                        const sigset_t *before)
+{
+	int code;
+
+	(void)setpgid(0, 0); /* Or signals come twice. */
+	code = launch_supervise(plan, keeper, before);
+	if (getppid() != keeper) {
+		struct launch_logs logs = plan->logs;
+
+		launch_logs_close(&logs); /* The keeper would have done it. */
+	}
+	_exit(code);
+}
+
+/* Until the supervisor has ended. Return: its status. */
+static int await(pid_t supervisor, const sigset_t *signals)
+{
+	int status = 0;
+
+	for (;;) {
+		int number = sigwaitinfo(signals, NULL);
+
+		if (number > 0 && number != SIGCHLD) {
+			(void)kill(supervisor, number); /* It is not reaped: its id is its own. */
+			continue;
+		}
+		if (waitpid(supervisor, &status, WNOHANG) == supervisor)
+			return status;
+	}
+}
+
+/* See keeper.h. */
+int launch_keep(const struct launch_plan *plan)
+{
+	sigset_t signals, blocked, before;
+	pid_t keeper = getpid(), supervisor;
+	int status;
+
+	fill_streams();
+	launch_signals(plan->options, &signals);
+	(void)sigaddset(&signals, SIGCHLD);
+	blocked = signals;
+	(void)sigaddset(&blocked, SIGTTOU); /* "stty tostop" would stop the supervisor. */
+	(void)signal(SIGCHLD, SIG_DFL);     /* Ignored, ends could not be waited for. */
+	(void)sigprocmask(SIG_BLOCK, &blocked, &before);
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+	supervisor = fork();
+	if (supervisor < 0) {
+		zctl_complain("starting a process failed: %s", strerror(errno));
+		return 1;
+	}
+	if (!supervisor)
+		become_supervisor(plan, keeper, &before);
+	status = await(supervisor, &signals);
+	if (WIFSIGNALED(status))
+		zctl_complain("the supervisor of the ranks (pid %d) was killed by signal %d (%s); "
+		              "the ranks are killed",
+		              supervisor, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	launch_strays_end(NULL, NULL);
+	return launch_report_code(status);
+}

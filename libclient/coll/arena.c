@@ -91,7 +91,7 @@ int zi_arena_alloc(struct zi_arena *arena, uint64_t bytes, uint64_t *ret_offset_
 	while (index <= arena->block_count && gap_before(arena, index).bytes < block_bytes)
 		index++;
 	if (index > arena->block_count)
-		return err_trace(say_full(arena, bytes, text));
+		return err_trace(say_full(arena, block_bytes, text));
 	r = make_capacity(arena);
 	if (r)
 		return err_trace(zi_text_error(text, r, "no memory for a list of %u blocks",

@@ -24,6 +24,11 @@ static void drop_session(struct fake_daemon *fake)
 	zi_region_destroy(&fake->grad);
 	zi_region_destroy(&fake->staging);
 	zi_region_destroy(&fake->tensors);
+	zi_region_destroy(&fake->verdicts);
+	zi_region_destroy(&fake->arenas);
+	for (uint32_t i = 0; i < FAKE_GROUPS; i++)
+		zi_region_destroy(&fake->boards[i]);
+	fake->group_count = 0;
 	fake->doorbell_fd = zi_close(fake->doorbell_fd);
 	fake->wakeup_fd = zi_close(fake->wakeup_fd);
 	fake->unit_count = 0;
@@ -83,7 +88,9 @@ struct fake_daemon *fake_daemon_start(const struct fake_daemon_options *options)
 	fake->committed_step = options->committed_step;
 	fake->socket_fd = fake->doorbell_fd = fake->wakeup_fd = -1;
 	fake->up = fake->down = fake->param = fake->grad = fake->staging = fake->tensors =
-		(struct zi_region)ZI_REGION_INIT;
+		fake->verdicts = fake->arenas = (struct zi_region)ZI_REGION_INIT;
+	for (uint32_t i = 0; i < FAKE_GROUPS; i++)
+		fake->boards[i] = (struct zi_region)ZI_REGION_INIT;
 	must(mkdtemp(guard_path(fake->folder, sizeof(fake->folder), "fake")));
 	snprintf(fake->path, sizeof(fake->path), "%s/zinfd.sock", fake->folder);
 	must(zi_control_listen(fake->path, 0600, &text, &fake->listen_fd) == 0);

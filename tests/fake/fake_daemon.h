@@ -42,6 +42,12 @@ enum fake_lie {
 	FAKE_LIE_SQ_HEAD,
 	FAKE_LIE_TENSOR_OUTSIDE, /* a tensor that ends behind its memory */
 	FAKE_LIE_TENSOR_SHORT,   /* less memory than was asked for */
+	FAKE_LIE_COLL_ARENA,     /* arenas smaller than was asked for */
+	FAKE_LIE_COLL_VERDICT,   /* verdicts of 64 bytes */
+	FAKE_LIE_COLL_BOARD,     /* a board of one page */
+	FAKE_LIE_COLL_MEMBERS,   /* one member too many */
+	FAKE_LIE_GROUP_NUMBER,   /* a group with the number of the world */
+	FAKE_LIE_GROUP_SELF,     /* another member than this rank */
 };
 
 /* Opcodes and message types in one number, for "when". */
@@ -92,5 +98,12 @@ const struct zi_attach *fake_daemon_attach(const struct fake_daemon *fake);
 const struct zi_step_options *fake_daemon_step_options(const struct fake_daemon *fake);
 /* The blob of the newest STEP or COMMIT. */
 const void *fake_daemon_blob(const struct fake_daemon *fake, uint64_t *ret_bytes);
+/* The newest COLL_FAIL. It is answered by fail_error, or by -ETIMEDOUT "rank 0 (pid 4711) did not
+ * come". Peers of this rank never come: nobody writes their boards. */
+const struct zi_coll_fail *fake_daemon_coll_fail(const struct fake_daemon *fake);
+/* The training group breaks now, as by break_on. */
+void fake_daemon_break(struct fake_daemon *fake);
+/* Gives a verdict, a positive errno, and wakes who sleeps. After COLL_OPENED. */
+void fake_daemon_judge(struct fake_daemon *fake, uint32_t group, uint32_t verdict);
 /* Names of the LAYOUT stream, in order, with a blank between. */
 const char *fake_daemon_layout(const struct fake_daemon *fake);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of the test double of zinfd: fake_daemon.c is its thread and life, fake_socket.c answers
- * messages, fake_ring.c operations. */
+ * messages, fake_coll.c those of collectives, fake_ring.c operations. */
 #pragma once
 
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "tests/fake/fake_daemon.h"
 
 #define FAKE_COUNTS 0x120u
+#define FAKE_GROUPS 4u
 
 /* What a test double cannot do without; NDEBUG builds too. */
 #define must(condition) ((condition) ? (void)0 : abort())
@@ -24,7 +25,10 @@ struct fake_daemon {
 	bool is_dying; /* asked by the test; written before stop_fd */
 
 	struct zi_region up, down, param, grad, staging, tensors;
-	uint64_t tensor_bytes; /* of the last put */
+	struct zi_region verdicts, arenas, boards[FAKE_GROUPS];
+	uint32_t group_count;          /* the world's among them */
+	struct zi_coll_fail coll_fail; /* the newest */
+	uint64_t tensor_bytes;         /* of the last put */
 	int doorbell_fd, wakeup_fd, wakeup_client_fd;
 	bool has_rings;
 	struct zi_ring_consumer sq;
@@ -48,6 +52,16 @@ struct fake_daemon {
 	void *reply;                   /* (ZI_MESSAGE_BYTES_MAX,) to be sent */
 };
 
+/* The reply to the newest request; header and lies are added here. */
+void fake_reply(struct fake_daemon *fake, void *message, enum zi_message_type type, uint32_t bytes,
+                const int *fds, uint32_t fd_count);
+void fake_reply_error(struct fake_daemon *fake, int error, const char *text);
+/* The caller's to close. */
+int fake_region_fd(struct fake_daemon *fake, const struct zi_region *region, bool is_readonly);
+/* fake_coll.c */
+void fake_coll_open(struct fake_daemon *fake);
+void fake_coll_group(struct fake_daemon *fake);
+void fake_coll_fail(struct fake_daemon *fake);
 /* Closes the client's socket. */
 void fake_hang_up(struct fake_daemon *fake);
 void fake_wake(struct fake_daemon *fake);

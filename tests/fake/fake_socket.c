@@ -20,8 +20,8 @@ void fake_hang_up(struct fake_daemon *fake)
 	fake->has_rings = false;
 }
 
-static void reply_with(struct fake_daemon *fake, void *message, enum zi_message_type type,
-                       uint32_t bytes, const int *fds, uint32_t fd_count)
+void fake_reply(struct fake_daemon *fake, void *message, enum zi_message_type type, uint32_t bytes,
+                const int *fds, uint32_t fd_count)
 {
 	const struct zi_message_header *request = (struct zi_message_header *)fake->message;
 	enum fake_lie lie = fake->options.lie;
@@ -46,10 +46,10 @@ static void reply_done(struct fake_daemon *fake)
 {
 	struct zi_message_header done[2];
 
-	reply_with(fake, done, ZI_MESSAGE_DONE, sizeof(done[0]), NULL, 0);
+	fake_reply(fake, done, ZI_MESSAGE_DONE, sizeof(done[0]), NULL, 0);
 }
 
-static void reply_error(struct fake_daemon *fake, int error, const char *text)
+void fake_reply_error(struct fake_daemon *fake, int error, const char *text)
 {
 	struct zi_error_message message = { .error = error };
 	const struct zi_message_header *request = (struct zi_message_header *)fake->message;
@@ -89,10 +89,10 @@ static void on_hello(struct fake_daemon *fake)
 
 	if (fake->options.hello_major)
 		hello->major = fake->options.hello_major;
-	reply_with(fake, hello, ZI_MESSAGE_HELLO, sizeof(*hello), NULL, 0);
+	fake_reply(fake, hello, ZI_MESSAGE_HELLO, sizeof(*hello), NULL, 0);
 }
 
-static int region_fd(struct fake_daemon *fake, const struct zi_region *region, bool is_readonly)
+int fake_region_fd(struct fake_daemon *fake, const struct zi_region *region, bool is_readonly)
 {
 	int fd;
 
@@ -151,11 +151,11 @@ static void on_attach(struct fake_daemon *fake)
 		attached->ring_entries = 3;
 	if (lie == FAKE_LIE_RING_BYTES)
 		attached->uplink_bytes = 4096;
-	fds[0] = region_fd(fake, &fake->up, lie == FAKE_LIE_READONLY);
-	fds[1] = region_fd(fake, &fake->down, true);
+	fds[0] = fake_region_fd(fake, &fake->up, lie == FAKE_LIE_READONLY);
+	fds[1] = fake_region_fd(fake, &fake->down, true);
 	fds[2] = dup(fake->doorbell_fd);
 	fds[3] = fake->wakeup_client_fd;
-	reply_with(fake, attached, ZI_MESSAGE_ATTACHED, sizeof(*attached), fds, 4);
+	fake_reply(fake, attached, ZI_MESSAGE_ATTACHED, sizeof(*attached), fds, 4);
 	for (int i = 0; i < 4; i++)
 		close(fds[i]);
 }
@@ -243,9 +243,9 @@ static void on_materialize(struct fake_daemon *fake)
 		told->param_bytes -= 4096;
 	if (lie == FAKE_LIE_STEP)
 		told->committed_step = -5;
-	fds[0] = region_fd(fake, &fake->param, true);
-	fds[1] = region_fd(fake, &fake->grad, false);
-	reply_with(fake, told, ZI_MESSAGE_MATERIALIZED, sizeof(*told), fds, 2);
+	fds[0] = fake_region_fd(fake, &fake->param, true);
+	fds[1] = fake_region_fd(fake, &fake->grad, false);
+	fake_reply(fake, told, ZI_MESSAGE_MATERIALIZED, sizeof(*told), fds, 2);
 	close(fds[0]);
 	close(fds[1]);
 }
@@ -266,8 +266,8 @@ static void on_write_begin(struct fake_daemon *fake)
 	must(!zi_region_create("staging", bytes, ZI_PAGES_SMALL, NULL, &fake->staging));
 	if (fake->attach.config.offload_param != ZI_OFFLOAD_NVME)
 		memcpy(fake->staging.base, (char *)fake->param.base + offset, bytes);
-	fd = region_fd(fake, &fake->staging, false);
-	reply_with(fake, told, ZI_MESSAGE_PARAM_WRITE, sizeof(*told), &fd, 1);
+	fd = fake_region_fd(fake, &fake->staging, false);
+	fake_reply(fake, told, ZI_MESSAGE_PARAM_WRITE, sizeof(*told), &fd, 1);
 	close(fd);
 }
 
@@ -292,8 +292,8 @@ static void on_tensor_open(struct fake_daemon *fake)
 	if (fake->options.lie == FAKE_LIE_TENSOR_SHORT)
 		told->bytes -= 4096;
 	must(!zi_region_create("tensors", bytes, ZI_PAGES_SMALL, NULL, &fake->tensors));
-	fd = region_fd(fake, &fake->tensors, false);
-	reply_with(fake, told, ZI_MESSAGE_TENSOR_OPENED, sizeof(*told), &fd, 1);
+	fd = fake_region_fd(fake, &fake->tensors, false);
+	fake_reply(fake, told, ZI_MESSAGE_TENSOR_OPENED, sizeof(*told), &fd, 1);
 	close(fd);
 }
 
@@ -340,6 +340,12 @@ static void answer(struct fake_daemon *fake, uint16_t type)
 		return on_write_end(fake);
 	case ZI_MESSAGE_BLOB_GET:
 		return on_blob_get(fake);
+	case ZI_MESSAGE_COLL_OPEN:
+		return fake_coll_open(fake);
+	case ZI_MESSAGE_COLL_GROUP:
+		return fake_coll_group(fake);
+	case ZI_MESSAGE_COLL_FAIL:
+		return fake_coll_fail(fake);
 	case ZI_MESSAGE_TENSOR_OPEN:
 		return on_tensor_open(fake);
 	default:
@@ -384,7 +390,7 @@ void fake_take_message(struct fake_daemon *fake)
 	if (on == fake->options.late_on && fake->counts[on] == 1)
 		fake->late = *message;
 	else if (on == fake->options.fail_on)
-		reply_error(fake, fake->options.fail_error, fake->options.fail_text);
+		fake_reply_error(fake, fake->options.fail_error, fake->options.fail_text);
 	else
 		answer(fake, message->type);
 }

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: what the calls of collectives say before ranks meet: order of calls, options, groups,
+ * buffers out of reach, a daemon that lies. Method: the fake daemon, which serves one rank whose
+ * peers never come; a job of one rank has none.
+ */
+#include <sys/mman.h>
+
+#include "common/base/cleanup.h"
+#include "tests/unit/libclient/coll.h"
+
+Test(coll, a_rank_alone_has_its_own_values_back)
+{
+	struct fake_job job = begin(&honest, 0, 1);
+	float source[3] = { 1, 2, 3 }, target[3] = { 0 };
+
+	cr_assert_eq(zinf_coll_all_reduce(job.zinf, source, target, 3, ZINF_F32, ZINF_SUM, NULL), 0,
+	             "%s", zinf_error_text(job.zinf));
+	cr_assert_eq(memcmp(source, target, sizeof(source)), 0);
+	cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), 0);
+	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_FAIL)), 0);
+	fake_job_leave(&job);
+}
+
+Test(coll, open_comes_first_and_once)
+{
+	struct fake_job job = attach(&honest, 0, 1);
+	zinf_group group;
+	void *data = NULL;
+
+	cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), -ENOTCONN);
+	expect_text(job.zinf, "zinf_coll_open() comes first");
+	cr_assert_eq(zinf_coll_alloc(job.zinf, 1, &data), -ENOTCONN);
+	cr_assert_eq(zinf_coll_free(job.zinf, NULL), -ENOTCONN);
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, NULL, &group), -ENOTCONN);
+	cr_assert_eq(zinf_coll_group_free(job.zinf, 1), -ENOTCONN);
+	cr_assert_eq(zinf_coll_send(job.zinf, NULL, 0, ZINF_F32, 0, NULL), -ENOTCONN);
+	cr_assert_eq(zinf_wait(job.zinf, 1ull << 63, NULL), -EINVAL);
+	cr_assert_eq(zinf_coll_open(job.zinf, UINT64_MAX), -EOVERFLOW);
+	cr_assert_eq(zinf_coll_open(job.zinf, ARENA), 0);
+	cr_assert_eq(zinf_coll_open(job.zinf, ARENA), -EALREADY);
+	fake_job_leave(&job);
+}
+
+Test(coll, an_older_daemon_is_told_by_name)
+{
+	struct fake_job job =
+		attach(&(struct fake_daemon_options){ .features = ZI_FEATURE_TENSORS }, 0, 1);
+
+	cr_assert_eq(zinf_coll_open(job.zinf, ARENA), -EOPNOTSUPP);
+	expect_text(job.zinf, "knows no collectives");
+	fake_job_leave(&job);
+}
+
+Test(coll, memory_that_is_not_what_was_asked_for_ends_the_session)
+{
+	static const enum fake_lie lies[] = { FAKE_LIE_COLL_ARENA, FAKE_LIE_COLL_VERDICT,
+		                              FAKE_LIE_COLL_BOARD, FAKE_LIE_COLL_MEMBERS };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(lies); i++) {
+		struct fake_job job = attach(&(struct fake_daemon_options){ .lie = lies[i] }, 1, 2);
+
+		cr_assert_eq(zinf_coll_open(job.zinf, ARENA), -EPROTO, "lie %zu", i);
+		cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), -EPROTO);
+		fake_job_leave(&job);
+	}
+}
+
+Test(coll, an_arena_gives_whole_pages_and_says_when_it_is_full)
+{
+	struct fake_job job = begin(&honest, 1, 2);
+	void *first = NULL, *second = NULL;
+	char outside;
+
+	cr_assert_eq(zinf_coll_alloc(job.zinf, ARENA - 4096, &first), 0);
+	cr_assert_eq((uintptr_t)first % 4096, 0);
+	memset(first, 1, ARENA - 4096);
+	cr_assert_eq(zinf_coll_alloc(job.zinf, 4097, &second), -ENOSPC);
+	expect_text(job.zinf, "8 KiB are asked for, but of this rank's arena of 2 MiB only 4 KiB");
+	cr_assert_eq(zinf_coll_alloc(job.zinf, 0, &second), -EINVAL);
+	cr_assert_null(second);
+	cr_assert_eq(zinf_coll_alloc(job.zinf, 4096, &second), 0);
+	cr_assert_eq(zinf_coll_free(job.zinf, &outside), -EINVAL);
+	expect_text(job.zinf, "not given out");
+	cr_assert_eq(zinf_coll_free(job.zinf, (char *)first + 4096), -EINVAL);
+	cr_assert_eq(zinf_coll_free(job.zinf, first), 0);
+	cr_assert_eq(zinf_coll_free(job.zinf, first), -EINVAL);
+	cr_assert_eq(zinf_coll_free(job.zinf, NULL), 0);
+	fake_job_leave(&job);
+}
+
+/* ---- options and groups ---- */
+
+Test(coll, options_of_another_time_are_refused)
+{
+	struct fake_job job = begin(&honest, 0, 1);
+	struct {
+		struct zinf_coll_options known;
+		uint64_t later;
+	} options = { .known = ZINF_COLL_OPTIONS_INIT };
+
+	options.known.bytes--;
+	cr_assert_eq(zinf_coll_barrier(job.zinf, &options.known), -EINVAL);
+	expect_text(job.zinf, "ZINF_COLL_OPTIONS_INIT");
+	options.known.bytes = 1u << 20;
+	cr_assert_eq(zinf_coll_barrier(job.zinf, &options.known), -EINVAL);
+	options.known.bytes = sizeof(options);
+	cr_assert_eq(zinf_coll_barrier(job.zinf, &options.known), 0);
+	options.later = 1;
+	cr_assert_eq(zinf_coll_barrier(job.zinf, &options.known), -EINVAL);
+	expect_text(job.zinf, "later libzinf");
+	options.later = 0;
+	options.known.reserved[3] = 1;
+	cr_assert_eq(zinf_coll_barrier(job.zinf, &options.known), -EINVAL);
+	options.known.reserved[3] = 0;
+	options.known.reserved0 = 1;
+	cr_assert_eq(zinf_coll_barrier(job.zinf, &options.known), -EINVAL);
+	fake_job_leave(&job);
+}
+
+Test(coll, members_of_a_group_are_in_the_order_of_their_ranks)
+{
+	struct fake_job job = begin(&honest, 2, 4);
+	const uint32_t ranks[] = { 3, 2, 0 };
+	struct zinf_group_options options = ZINF_GROUP_OPTIONS_INIT;
+	zinf_group group = 77;
+	int32_t member;
+	uint32_t count;
+
+	options.timeout_ms = 5;
+	cr_assert_eq(zinf_coll_group(job.zinf, ranks, 3, &options, &group), 0, "%s",
+	             zinf_error_text(job.zinf));
+	cr_assert_eq(zinf_coll_group_rank(job.zinf, group, &member), 0);
+	cr_assert_eq(member, 1);
+	cr_assert_eq(zinf_coll_group_size(job.zinf, group, &count), 0);
+	cr_assert_eq(count, 3);
+	cr_assert_eq(zinf_coll_group_rank(job.zinf, ZINF_GROUP_WORLD, &member), 0);
+	cr_assert_eq(member, 2);
+	cr_assert_eq(all_reduce(job.zinf, group, 0), -ETIMEDOUT, "the group's own deadline");
+	cr_assert_eq(fake_daemon_coll_fail(job.fake)->timeout_ms, 5);
+	cr_assert_eq(fake_daemon_coll_fail(job.fake)->group, group);
+	cr_assert_eq(zinf_coll_group_free(job.zinf, group), 0);
+	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_GROUP_FREE)), 1);
+	cr_assert_eq(all_reduce(job.zinf, group, 0), -EINVAL);
+	expect_text(job.zinf, "has been freed");
+	cr_assert_eq(zinf_coll_group_free(job.zinf, group), -EINVAL);
+	fake_job_leave(&job);
+}
+
+Test(coll, who_is_no_member_is_told_so)
+{
+	struct fake_job job = begin(&honest, 2, 3);
+	zinf_group group = 77;
+	int32_t member = 5;
+	uint32_t count;
+
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0, 1 }, 2, NULL, &group), 0);
+	cr_assert_eq(group, ZINF_GROUP_NONE);
+	cr_assert_eq(all_reduce(job.zinf, group, 0), -EPERM);
+	expect_text(job.zinf, "rank 2 is not a member");
+	cr_assert_eq(zinf_coll_group_rank(job.zinf, group, &member), 0);
+	cr_assert_eq(member, -1);
+	cr_assert_eq(zinf_coll_group_size(job.zinf, group, &count), -EPERM);
+	cr_assert_eq(zinf_coll_group_free(job.zinf, group), 0);
+	fake_job_leave(&job);
+}
+
+Test(coll, groups_that_cannot_be_are_refused_here)
+{
+	struct fake_job job = begin(&honest, 0, 3);
+	struct zinf_group_options options = ZINF_GROUP_OPTIONS_INIT;
+	zinf_group group = 77;
+
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 1, 0, 1 }, 3, NULL, &group), -EINVAL);
+	expect_text(job.zinf, "ranks[2]: rank 1 is named twice");
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0, 3 }, 2, NULL, &group), -EINVAL);
+	expect_text(job.zinf, "ranks[1] is 3: the job has ranks 0 to 2");
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 0, NULL, &group), -EINVAL);
+	cr_assert_eq(zinf_coll_group(job.zinf, NULL, 1, NULL, &group), -EINVAL);
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0, 1, 2, 0 }, 4, NULL, &group),
+	             -EINVAL);
+	expect_text(job.zinf, "1 to 3 are there");
+	options.bytes = 4;
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, &options, &group), -EINVAL);
+	options = (struct zinf_group_options)ZINF_GROUP_OPTIONS_INIT;
+	options.reserved[0] = 1;
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, &options, &group), -EINVAL);
+	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_GROUP)), 0);
+	cr_assert_eq(zinf_coll_group_free(job.zinf, ZINF_GROUP_WORLD), -EINVAL);
+	expect_text(job.zinf, "zinf_detach()");
+	cr_assert_eq(all_reduce(job.zinf, 64, 0), -EINVAL);
+	expect_text(job.zinf, "group 64");
+	cr_assert_eq(group, 77);
+	fake_job_leave(&job);
+}
+
+Test(coll, a_group_that_was_not_asked_for_ends_the_session)
+{
+	static const enum fake_lie lies[] = { FAKE_LIE_GROUP_NUMBER, FAKE_LIE_GROUP_SELF };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(lies); i++) {
+		struct fake_job job = begin(&(struct fake_daemon_options){ .lie = lies[i] }, 1, 2);
+		zinf_group group;
+
+		cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0, 1 }, 2, NULL, &group),
+		             -EPROTO);
+		fake_job_leave(&job);
+	}
+}
+
+/* ---- buffers ---- */
+
+Test(coll, a_target_that_cannot_be_written_is_refused)
+{
+	struct fake_job job = begin(&honest, 0, 1);
+	char *pages =
+		mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char source[4096] = { 0 };
+	int r;
+
+	cr_assert_neq(pages, MAP_FAILED);
+	cr_assert_eq(mprotect(pages + 4096, 4096, PROT_READ), 0);
+	cr_assert_eq(zinf_coll_all_gather(job.zinf, source, pages, 4096, ZINF_U8, NULL), 0, "%s",
+	             zinf_error_text(job.zinf));
+	r = zinf_coll_all_gather(job.zinf, source, pages + 1, 4096, ZINF_U8, NULL);
+	cr_assert_eq(r, -EACCES, "its last byte");
+	expect_text(job.zinf, "all_gather: the target is not writable");
+	r = zinf_coll_all_gather(job.zinf, source, pages + 8191, 4096, ZINF_U8, NULL);
+	cr_assert_eq(r, -EACCES, "its first byte");
+	cr_assert_eq(zinf_coll_all_gather(job.zinf, pages + 4096, pages, 4096, ZINF_U8, NULL), 0,
+	             "a source is only read");
+	cr_assert_eq(zinf_coll_recv(job.zinf, pages + 4096, 1, ZINF_U8, 0, NULL), -EACCES);
+	cr_assert_eq(munmap(pages, 3 * 4096), 0);
+	fake_job_leave(&job);
+}
+
+Test(coll, a_parameter_is_refused_with_a_hint)
+{
+	struct fake_job job = attach(&honest, 0, 1);
+	float *param;
+
+	fake_job_materialize(&job);
+	cr_assert_eq(zinf_coll_open(job.zinf, 0), 0, "%s", zinf_error_text(job.zinf));
+	param = (float *)zinf_param_data(job.zinf, job.param[0]);
+	cr_assert_eq(zinf_coll_all_reduce(job.zinf, param, param, 15, ZINF_F32, ZINF_AVG, NULL),
+	             -EACCES);
+	expect_text(job.zinf, "zinf_param_write_begin()");
+	cr_assert_eq(zinf_param_write_begin(job.zinf, job.unit[0]), 0);
+	cr_assert_eq(zinf_coll_all_reduce(job.zinf, param, param, 15, ZINF_F32, ZINF_AVG, NULL), 0,
+	             "%s", zinf_error_text(job.zinf));
+	cr_assert_eq(zinf_param_write_end(job.zinf, job.unit[0], 0), 0);
+	cr_assert_eq(zinf_coll_all_reduce(job.zinf, param, param, 15, ZINF_F32, ZINF_AVG, NULL),
+	             -EACCES, "read-only again");
+	fake_job_leave(&job);
+}
+
+Test(coll, memory_of_another_rank_is_refused)
+{
+	struct fake_job job = begin(&honest, 1, 2);
+	float *data;
+	void *own = NULL;
+	int r;
+
+	cr_assert_eq(zinf_coll_alloc(job.zinf, ARENA, &own), 0);
+	data = own;
+	r = zinf_coll_all_reduce(job.zinf, data - 4, data, 4, ZINF_F32, ZINF_SUM, NULL);
+	cr_assert_eq(r, -EINVAL, "in the staging part");
+	expect_text(job.zinf, "all_reduce: the source");
+	expect_text(job.zinf, "memory of another rank");
+	r = zinf_coll_all_reduce(job.zinf, data, data + ARENA / 4 - 3, 4, ZINF_F32, ZINF_SUM, NULL);
+	cr_assert_eq(r, -EINVAL, "beyond the end");
+	expect_text(job.zinf, "all_reduce: the target");
+	r = zinf_coll_send(job.zinf, data - (8u << 20), 4, ZINF_F32, 0, NULL);
+	cr_assert_eq(r, -EINVAL, "rank 0's");
+	fake_job_leave(&job);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a call of collectives that fails is explained by the daemon, in words that are asked for
+ * once and then kept; a daemon that is silent or gone holds nobody up; tickets tell their failures
+ * when they are waited for. Method: the fake daemon, which serves one rank whose peers never come.
+ */
+#include "common/wire/board.h"
+#include "tests/unit/libclient/coll.h"
+
+Test(coll_fail, a_deadline_is_explained_by_the_daemon_once_and_kept)
+{
+	struct fake_job job = begin(&honest, 1, 2);
+	const struct zi_coll_fail *told;
+
+	cr_assert_eq(all_reduce(job.zinf, ZINF_GROUP_WORLD, 5), -ETIMEDOUT);
+	expect_text(job.zinf, "rank 0 (pid 4711) did not come");
+	told = fake_daemon_coll_fail(job.fake);
+	cr_assert_eq(told->group, 0);
+	cr_assert_eq(told->error, -ETIMEDOUT);
+	cr_assert_eq(told->sequence, 1);
+	cr_assert_eq(told->timeout_ms, 5);
+	cr_assert_eq(told->operation, ZI_COLL_ALL_REDUCE);
+	cr_assert_eq(told->dtype, ZI_DTYPE_F32);
+	cr_assert_eq(told->reduce_op, ZI_REDUCE_SUM);
+	cr_assert_eq(told->element_count, 4);
+	cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), -ETIMEDOUT, "at once");
+	expect_text(job.zinf, "rank 0 (pid 4711) did not come");
+	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_FAIL)), 1);
+	cr_assert_eq(zinf_ping(job.zinf), 0, "the session goes on");
+	fake_job_leave(&job);
+}
+
+Test(coll_fail, a_verdict_ends_the_next_call_with_the_daemons_words)
+{
+	struct fake_job job = begin(
+		&(struct fake_daemon_options){
+			.fail_on = FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_FAIL),
+			.fail_error = -EPIPE,
+			.fail_text = "rank 0 (pid 4711) died: killed by signal 9" },
+		1, 2);
+
+	fake_daemon_judge(job.fake, 0, EPIPE);
+	cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), -EPIPE);
+	expect_text(job.zinf, "killed by signal 9");
+	cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), -EPIPE);
+	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_FAIL)), 1);
+	fake_job_leave(&job);
+}
+
+Test(coll_fail, a_daemon_that_does_not_say_why_is_not_waited_for)
+{
+	struct fake_job job = begin(
+		&(struct fake_daemon_options){ .silent_on = FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_FAIL) },
+		1, 2);
+
+	cr_assert_eq(all_reduce(job.zinf, ZINF_GROUP_WORLD, 5), -ETIMEDOUT);
+	expect_text(job.zinf, "does not say why");
+	cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), -ETIMEDOUT);
+	fake_job_leave(&job);
+}
+
+Test(coll_fail, a_daemon_that_is_gone_ends_who_waits_for_others)
+{
+	struct fake_job job = begin(&honest, 1, 2);
+	uint64_t begin_ns = zi_clock_now_ns();
+
+	fake_daemon_die(job.fake);
+	cr_assert_eq(all_reduce(job.zinf, ZINF_GROUP_WORLD, 20000), -ESTALE);
+	expect_text(job.zinf, "went away");
+	cr_assert_lt(zi_clock_now_ns() - begin_ns, 19 * ZI_NS_PER_S, "not the deadline");
+	cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), -ESTALE);
+	fake_job_leave(&job);
+}
+
+Test(coll_fail, other_groups_go_on_when_the_training_group_broke)
+{
+	struct fake_job job =
+		begin(&(struct fake_daemon_options){ .break_on = FAKE_ON_OP(ZI_OP_NOP) }, 1, 2);
+	zinf_group group;
+
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 1 }, 1, NULL, &group), 0);
+	cr_assert_eq(zinf_ping(job.zinf), -EPIPE);
+	cr_assert_eq(all_reduce(job.zinf, group, 0), 0, "%s", zinf_error_text(job.zinf));
+	cr_assert_eq(zinf_coll_group_free(job.zinf, group), 0);
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 1 }, 1, NULL, &group), -EPIPE,
+	             "needs all ranks");
+	fake_job_leave(&job);
+}
+
+Test(coll_fail, the_end_of_the_training_group_does_not_hide_why_another_broke)
+{
+	/* The NOTICE comes before the answer to COLL_FAIL, and answers nothing. */
+	struct fake_job job = begin(&honest, 1, 2);
+
+	fake_daemon_break(job.fake);
+	cr_assert_eq(all_reduce(job.zinf, ZINF_GROUP_WORLD, 5), -ETIMEDOUT);
+	expect_text(job.zinf, "rank 0 (pid 4711) did not come");
+	cr_assert_eq(zinf_ping(job.zinf), -EPIPE);
+	expect_text(job.zinf, "rank 1 (pid 4711) died");
+	fake_job_leave(&job);
+}
+
+/* ---- tickets ---- */
+
+Test(coll_fail, a_ticket_is_waited_for_once)
+{
+	struct fake_job job = begin(&honest, 0, 1);
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	float data[4] = { 1, 2, 3, 4 };
+	zinf_ticket ticket = 0, other;
+	bool is_done = false;
+
+	options.ret_ticket = &ticket;
+	cr_assert_eq(zinf_coll_all_reduce(job.zinf, data, data, 4, ZINF_F32, ZINF_SUM, &options), 0,
+	             "%s", zinf_error_text(job.zinf));
+	while (!is_done)
+		cr_assert_eq(zinf_test(job.zinf, ticket, &is_done), 0);
+	cr_assert_eq(zinf_cancel(job.zinf, ticket), -EALREADY);
+	cr_assert_eq(zinf_wait_for(job.zinf, ticket, 0, NULL), -EINVAL);
+	cr_assert_eq(zinf_wait(job.zinf, ticket, NULL), 0);
+	cr_assert_eq(zinf_wait(job.zinf, ticket, NULL), -EINVAL);
+	expect_text(job.zinf, "waited for before");
+	cr_assert_eq(zinf_test(job.zinf, ticket, &is_done), -EINVAL);
+	cr_assert_eq(zinf_cancel(job.zinf, ticket), -EINVAL);
+	options.ret_ticket = &other;
+	cr_assert_eq(zinf_coll_barrier(job.zinf, &options), 0);
+	cr_assert_neq(other, ticket);
+	cr_assert_eq(zinf_wait_for(job.zinf, other, 20000, NULL), 0);
+	fake_job_leave(&job);
+}
+
+Test(coll_fail, a_ticket_that_fails_tells_it_when_it_is_waited_for)
+{
+	struct fake_job job = begin(&honest, 1, 2);
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	zinf_ticket ticket = 0;
+	zinf_group group;
+
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0, 1 }, 2, NULL, &group), 0);
+	options.group = group;
+	options.ret_ticket = &ticket;
+	options.timeout_ms = 20;
+	cr_assert_eq(zinf_coll_barrier(job.zinf, &options), 0, "%s", zinf_error_text(job.zinf));
+	cr_assert_eq(zinf_coll_group_free(job.zinf, group), -EBUSY);
+	expect_text(job.zinf, "1 calls of group 1 were not waited for");
+	cr_assert_eq(zinf_wait(job.zinf, ticket, NULL), -ETIMEDOUT);
+	expect_text(job.zinf, "rank 0 (pid 4711) did not come");
+	cr_assert_eq(fake_daemon_coll_fail(job.fake)->operation, ZI_COLL_BARRIER);
+	cr_assert_eq(zinf_coll_group_free(job.zinf, group), 0);
+	fake_job_leave(&job);
+}

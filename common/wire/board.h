@@ -114,3 +114,11 @@ static_assert(sizeof(struct zi_board_member) == ZI_BOARD_MEMBER_BYTES, "whole pa
 
 /* "all_reduce" and so on; "?" when it is none. */
 const char *zi_coll_operation_name(uint32_t operation);
+/* Bytes of a board. */
+static inline uint64_t zi_board_bytes(uint32_t member_count)
+{
+	return (uint64_t)member_count * ZI_BOARD_MEMBER_BYTES;
+}
+/* For one who only looks in, and takes what is there for hearsay: a copy of what was posted last to
+ * this slot. While its member posts the next one, the copy may be a bit of both. */
+void zi_board_look(const struct zi_board_post *post, struct zi_board_post *ret_post);

@@ -22,3 +22,6 @@ struct zi_verdicts {
 	struct zi_line groups[ZI_GROUPS_MAX];
 };
 static_assert(sizeof(struct zi_verdicts) <= ZI_VERDICT_BYTES, "verdicts are whole pages");
+
+/* The daemon's: writes a verdict (a positive errno) and wakes who waits, in any process. */
+void zi_verdict_give(struct zi_line *verdict, uint32_t error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests on an attached session's socket: layout, materialize, parameter writes, blob, leaving.
+ * Requests on an attached session's socket: layout, materialize, parameter writes, blob, leaving;
+ * those of collectives are in request_coll.c.
  * Floor 6, shard thread. One at a time: a second one while the first is pending ends the session,
  * but for DETACH, which may always be asked for. The LAYOUT stream has no replies; what is wrong in
  * it is kept and answers MATERIALIZE.
@@ -14,23 +15,26 @@
 #include "common/base/err.h"
 #include "common/wire/check.h"
 #include "daemon/session/reaper.h"
+#include "daemon/session/request_coll.h"
+#include "daemon/session/request_private.h"
 #include "daemon/session/sess.h"
 
 /* Answers that do not go out end the session: the client is gone, or does not read. */
-static void sess_sent(struct sess *session, int r)
+void sess_sent(struct sess *session, int r)
 {
 	if (r && session->state == SESS_ATTACHED)
 		sess_doom(session, false, "process %d does not read its socket (%s)", session->pid,
 		          zi_err_name(r));
 }
 
-static void sess_refuse(struct sess *session, uint32_t sequence, int error, const char *text)
+/* See request_private.h. */
+void sess_refuse(struct sess *session, uint32_t sequence, int error, const char *text)
 {
 	sess_sent(session, sess_send_error(session, sequence, error, text));
 }
 
 /* A descriptor is sent only after its holder is written down. */
-static int sess_hold(struct sess *session, struct tier_segment *segment)
+int sess_hold(struct sess *session, struct tier_segment *segment)
 {
 	return err_trace(
 		tier_holders_add(session->shard->holders, session->pid, session->pidfd, segment));
@@ -38,7 +42,7 @@ static int sess_hold(struct sess *session, struct tier_segment *segment)
 
 /* What was done is undone already: its group ended between the completion and the answer, and says
  * so next. */
-static int sess_reply_over(struct sess *session)
+int sess_reply_over(struct sess *session)
 {
 	return err_trace(sess_send_error(session, session->request_sequence, -ESTALE,
 	                                 "the group ended meanwhile: detach, then attach again"));
@@ -128,6 +132,10 @@ static void sess_request_done(struct zero_op *op)
 			r = sess_reply_param_write(session);
 		else if (session->request_type == ZI_MESSAGE_TENSOR_OPEN)
 			r = sess_reply_tensors(session);
+		else if (session->request_type == ZI_MESSAGE_COLL_OPEN)
+			r = sess_reply_coll_opened(session);
+		else if (session->request_type == ZI_MESSAGE_COLL_GROUP)
+			r = sess_reply_coll_grouped(session);
 		else
 			r = sess_send_plain(session, ZI_MESSAGE_DONE, session->request_sequence);
 		sess_sent(session, r);
@@ -137,8 +145,9 @@ static void sess_request_done(struct zero_op *op)
 	sess_unref(session);
 }
 
-static void sess_submit_request(struct sess *session, const struct zi_message_header *header,
-                                void (*submit)(struct zero_rank *rank, struct zero_op *op))
+/* See request_private.h. */
+void sess_submit_request(struct sess *session, const struct zi_message_header *header,
+                         void (*submit)(struct zero_rank *rank, struct zero_op *op))
 {
 	session->request.done = sess_request_done;
 	session->request_type = header->type;
@@ -312,6 +321,13 @@ static void sess_snapshot(struct sess *session, const struct zi_snapshot *messag
 	zero_snapshot_create(session->shard->zero, op);
 }
 
+/* A group of ranks outlives the job's, where who is gone has no part in it. */
+static bool sess_is_for_broken(uint16_t type)
+{
+	return type == ZI_MESSAGE_DESTROY || type == ZI_MESSAGE_COLL_FAIL ||
+	       type == ZI_MESSAGE_COLL_GROUP_FREE;
+}
+
 /* First everyone else hears it, then the one who asked. */
 static void sess_leave(struct sess *session, uint32_t sequence)
 {
@@ -332,7 +348,7 @@ static int sess_request(struct sess *session, const struct zi_message_header *he
 		return zi_text_error(text, err_origin(-EPROTO), "%s while %s is pending",
 		                     zi_message_name(header->type),
 		                     zi_message_name(session->request_type));
-	if (session->broken && header->type != ZI_MESSAGE_DESTROY) {
+	if (session->broken && !sess_is_for_broken(header->type)) {
 		if (header->type != ZI_MESSAGE_LAYOUT)
 			sess_refuse(session, header->sequence, session->broken,
 			            session->broken_text.chars);
@@ -367,8 +383,7 @@ static int sess_request(struct sess *session, const struct zi_message_header *he
 	case ZI_MESSAGE_COLL_GROUP:
 	case ZI_MESSAGE_COLL_GROUP_FREE:
 	case ZI_MESSAGE_COLL_FAIL:
-		sess_refuse(session, header->sequence, -EOPNOTSUPP,
-		            "this zinfd has no collectives yet");
+		sess_request_coll(session, header);
 		return 0;
 	case ZI_MESSAGE_DESTROY:
 		session->request = (struct zero_op){ 0 };

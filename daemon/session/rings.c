@@ -86,4 +86,7 @@ void sess_rings_publish_spin(struct sess_shard *shard)
 
 		zi_line_store(&downlink->spin_us, spin_us);
 	}
+	/* Ranks that wait for each other do not need this thread meanwhile. */
+	zero_coll_spin(shard->zero, shard->cpu_count,
+	               (uint32_t)(shard->limits.spin_ns / ZI_NS_PER_US));
 }

@@ -27,6 +27,9 @@ static void fill_memory(const struct zero_job *job, struct zero_job_report *repo
 	report->state_cpu_bytes = held_bytes(job->state);
 	report->staging_cpu_bytes =
 		job->staging ? held_bytes(job->staging->segment) : held_bytes(job->staging_segment);
+	report->coll_cpu_bytes = collectives_held_bytes(job);
+	report->coll = job->collectives.coll;
+	report->arena_bytes = job->collectives.arena_bytes;
 	report->reserved_nvme_bytes = job->nvme_charge.bytes;
 	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		const struct zero_place *places = job->subgroups[i].places;

@@ -254,6 +254,7 @@ void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
 
 		snapshot_cancel(job, -ESHUTDOWN, "the daemon is stopping");
+		collectives_break(job, -ESTALE, &text);
 		if (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING)
 			group_break_after_step(job, -ESTALE, UINT32_MAX, &text);
 		job_settle(job); /* What is ahead of its commit is committed. */

@@ -46,6 +46,7 @@
 
 struct catalog;
 struct catalog_job;
+struct coll;
 struct nvme_engine;
 struct tier;
 struct tier_account;
@@ -70,8 +71,10 @@ struct zero_op {
 	uint64_t blob_bytes;
 	uint64_t id;     /* TENSOR_*: the tensor's; CANCEL: `ticket` of another op */
 	uint64_t ticket; /* unique among this rank's pending ops; 0: it cannot be cancelled */
-	uint64_t bytes;  /* TENSOR_ALLOC, TENSOR_PUT, TENSOR_OPEN; result of TENSOR_GET */
-	struct zi_step_options options; /* STEP_BEGIN: already checked by wire/check */
+	uint64_t bytes; /* TENSOR_ALLOC, TENSOR_PUT, TENSOR_OPEN, COLL_OPEN; result of TENSOR_GET */
+	uint64_t timeout_ns; /* COLL_OPEN, COLL_GROUP: instead of the rank's; 0: the rank's */
+	uint64_t members[ZI_GROUP_MASK_WORDS]; /* COLL_GROUP: ranks; its result is `id` */
+	struct zi_step_options options;        /* STEP_BEGIN: already checked by wire/check */
 	/* results */
 	int result;                 /* 0 or -errno */
 	struct zi_text text;        /* for people, when result < 0 */
@@ -355,6 +358,35 @@ void zero_tensor_free(struct zero_rank *rank, struct zero_op *op);
 /* Ends a pending op of the same rank. */
 void zero_cancel(struct zero_rank *rank, struct zero_op *op);
 
+/* ---- collectives of the incarnation's ranks, with or without a model (collectives.h) ---- */
+
+/* Gathers all ranks; op->bytes of an arena each. Then zero_coll_opened() has the memory. */
+void zero_coll_open(struct zero_rank *rank, struct zero_op *op);
+struct zero_coll_opened {
+	struct tier_segment *verdicts, *arenas, *board; /* the job's */
+	uint64_t arena_bytes, board_bytes;
+	uint32_t member_count;
+};
+/* False: they are not open, or not any more. */
+bool zero_coll_opened(struct zero_rank *rank, struct zero_coll_opened *ret_opened);
+/* Gathers all ranks; op->members; op->id becomes the number. Then zero_coll_grouped(). */
+void zero_coll_group(struct zero_rank *rank, struct zero_op *op);
+struct zero_coll_grouped {
+	uint32_t self; /* member; UINT32_MAX: none, and no board */
+	uint32_t member_count;
+	uint64_t board_bytes;
+	struct tier_segment *board; /* the job's */
+};
+bool zero_coll_grouped(struct zero_rank *rank, uint32_t group,
+                       struct zero_coll_grouped *ret_grouped);
+/* -ENOTCONN not open; -EPERM no member; -EINVAL the world's. */
+int zero_coll_group_free(struct zero_rank *rank, uint32_t group, struct zi_text *text);
+/* What became of a call; always an error (coll_fail()). */
+int zero_coll_fail(struct zero_rank *rank, const struct zi_coll_fail *report, struct zi_text *text);
+/* Ranks that wait for each other may spin for @spin_us while there are not more of them, in all
+ * jobs whose collectives are open, than @cpu_count. After each attach, open and leave. */
+void zero_coll_spin(struct zero *zero, uint32_t cpu_count, uint32_t spin_us);
+
 /* ---- looking in (admin, metrics) ---- */
 
 struct zero_job_report {
@@ -373,6 +405,7 @@ struct zero_job_report {
 	uint64_t param_cpu_bytes, grad_cpu_bytes, accum_cpu_bytes;
 	uint64_t state_cpu_bytes; /* resident (all of it, or the share) */
 	uint64_t staging_cpu_bytes;
+	uint64_t coll_cpu_bytes;                     /* arenas, boards, verdicts */
 	uint64_t state_nvme_bytes, param_nvme_bytes; /* committed extents */
 	uint64_t reserved_nvme_bytes;                /* charged: twice the state */
 	struct zi_step_stats last_step;
@@ -401,6 +434,8 @@ struct zero_job_report {
 		uint64_t resident_bytes, stored_bytes;
 		uint64_t read_bytes, write_bytes, evicted_count; /* since they were opened */
 	} tensors;
+	struct coll *coll; /* to look at (coll/describe.h) during the call; NULL: not open */
+	uint64_t arena_bytes;
 	struct {
 		int32_t pid;
 		bool is_attached;

@@ -71,7 +71,7 @@ static int join_check(const struct zero_job *job, const struct zero_attach *atta
 		return err_origin(zi_text_error(
 			text, -EBUSY, "rank %u of job '%s' is taken by the living process %d",
 			attach->rank, job->name, holder->pid));
-	if (group->phase == ZERO_GROUP_LIVE || materialize_is_on(job))
+	if (group->phase == ZERO_GROUP_LIVE || materialize_is_on(job) || collectives_is_on(job))
 		return err_origin(zi_text_error(
 			text, -EBUSY,
 			"rank %u has left this incarnation of job '%s', which runs on: it can form "

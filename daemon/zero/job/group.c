@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/history.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/materialize.h"
@@ -125,7 +126,7 @@ bool group_needs_all(struct zero_job *job)
 
 	if (!job->group.error)
 		return false;
-	if (step_is_called(job)) {
+	if (step_is_called(job) && job->step.generation == job->group.generation) {
 		job->group.is_left = false; /* As soon as the step is written. */
 		return false;
 	}
@@ -139,6 +140,7 @@ static void group_over(struct zero_job *job)
 	struct zero_group *group = &job->group;
 
 	assert(group->rank_count == 0);
+	collectives_drop(job);
 	job_group_set(job, ZERO_GROUP_NONE);
 	group->error = 0;
 	group->is_left = false;
@@ -155,6 +157,7 @@ void group_replace(struct zero_job *job, const char *name)
 
 	zi_text_set(&text, "a newer incarnation%s%s%s of job '%s' has taken over",
 	            name[0] ? " '" : "", name, name[0] ? "'" : "", job->name);
+	collectives_break(job, -ESTALE, &text);
 	if (group->phase == ZERO_GROUP_FORMING || group->phase == ZERO_GROUP_LIVE)
 		group_break(job, -ESTALE, UINT32_MAX, &text);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
@@ -172,36 +175,49 @@ void group_replace(struct zero_job *job, const char *name)
 		history_add(&job->history, group->number, name);
 }
 
+static void say_left(const struct zero_rank *rank, bool is_clean, const char *reason,
+                     struct zi_text *text)
+{
+	if (is_clean)
+		zi_text_set(text, "rank %u (pid %d) left", rank->number, rank->pid);
+	else
+		zi_text_set(text, "rank %u (pid %d) died%s%s", rank->number, rank->pid,
+		            reason ? ": " : "", reason ? reason : "");
+}
+
+/* It may leave, and another come for it: nobody has seen anything of it yet. */
+static bool is_place_free(const struct zero_job *job)
+{
+	return job->group.phase == ZERO_GROUP_FORMING && !materialize_is_on(job) &&
+	       !collectives_is_on(job);
+}
+
 /* What the others of the group hear of a member that is no longer there. */
-static void member_left(struct zero_job *job, uint32_t number, int pid, bool is_clean,
-                        const char *reason)
+static void member_left(struct zero_job *job, uint32_t number, bool is_clean,
+                        const struct zi_text *text)
 {
 	struct zero_group *group = &job->group;
-	bool is_waited_for = materialize_is_on(job) ||
+	bool is_waited_for = materialize_is_on(job) || collectives_is_building(job) ||
 	                     (job->step.phase == ZERO_STEP_STEPPING && !step_is_called(job));
-	struct zi_text text;
 
 	if (group->phase == ZERO_GROUP_BROKEN)
 		return;
 	if (!is_clean) {
-		zi_text_set(&text, "rank %u (pid %d) died%s%s", number, pid, reason ? ": " : "",
-		            reason ? reason : "");
-		group_break_after_step(job, -EPIPE, number, &text);
+		group_break_after_step(job, -EPIPE, number, text);
 		return;
 	}
-	zi_text_set(&text, "rank %u (pid %d) left", number, pid);
-	if (group->phase == ZERO_GROUP_FORMING && !materialize_is_on(job))
-		return; /* Its place is free again. */
+	if (is_place_free(job))
+		return;
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
 		is_waited_for |= group->gather_masks[i] && !gather_is_full(job, i);
 	if (is_waited_for) {
-		group_break_after_step(job, -EPIPE, number, &text);
+		group_break_after_step(job, -EPIPE, number, text);
 		return;
 	}
 	if (!group->error) {
 		group->error = -EPIPE;
 		group->culprit = number;
-		group->text = text;
+		group->text = *text;
 		group->is_left = true;
 	}
 	/* What it had unsharded is no longer in the way of others. */
@@ -233,18 +249,24 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 		job->destroy_rank = NULL;
 	if (rank->is_member) {
 		uint64_t bit = 1ull << rank->number;
+		struct zi_text text;
 
+		say_left(rank, is_clean, reason, &text);
+		/* At once, whatever a step still writes. */
+		collectives_rank_gone(rank, &text);
 		assert(group->ranks[rank->number] == rank);
 		group->ranks[rank->number] = NULL;
 		group->rank_count--;
-		if (group->phase == ZERO_GROUP_FORMING && !materialize_is_on(job))
+		if (is_place_free(job)) {
 			group->gather_masks[ZERO_GATHER_MATERIALIZE] &= ~bit;
+			group->gather_masks[ZERO_GATHER_COLL_OPEN] &= ~bit;
+		}
 		if (group->rank_count == 0) {
 			if (job->step.phase == ZERO_STEP_STEPPING)
 				step_abort(job);
 			group_over(job);
 		} else {
-			member_left(job, rank->number, rank->pid, is_clean, reason);
+			member_left(job, rank->number, is_clean, &text);
 		}
 	}
 	assert(job->attached_count > 0);

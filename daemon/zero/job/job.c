@@ -163,6 +163,7 @@ struct zero_job *job_free(struct zero_job *job)
 		return NULL;
 	assert(job->attached_count == 0);
 	assert(job->busy_count == 0);
+	collectives_drop(job);
 	zi_loop_disarm(&job->timer);
 	zi_loop_disarm(&job->pace_timer);
 	snapshot_cancel(job, -ENOENT, "its job ended");

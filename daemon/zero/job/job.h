@@ -13,6 +13,7 @@
 #include "daemon/tier/move.h"
 #include "daemon/tier/segment.h"
 #include "daemon/tier/staging.h"
+#include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
 #include "daemon/zero/job/layout.h"
@@ -90,7 +91,8 @@ struct zero_job {
 	struct zero_rank *destroy_rank;
 
 	struct zero_group group;
-	uint64_t stored_number; /* newest incarnation that the catalog knows */
+	struct zero_collectives collectives; /* of the group */
+	uint64_t stored_number;              /* newest incarnation that the catalog knows */
 	struct zero_history history;
 
 	/* layout; there from the first materialize on */

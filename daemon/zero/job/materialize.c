@@ -305,6 +305,7 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	struct zero_job *job = rank->job;
 	struct zero *zero = job->zero;
 	struct zi_text text = { "" };
+	bool is_full;
 	int r;
 
 	if (!op_begin(rank, op, ZERO_OP_MATERIALIZE)) {
@@ -331,7 +332,9 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	r = compare(rank, &text);
 	if (!r)
 		r = load_check(rank, &text);
-	if (op_gather(op, ZERO_GATHER_MATERIALIZE) && !r)
+	is_full = op_gather(op, ZERO_GATHER_MATERIALIZE);
+	/* One that has opened collectives and left: nobody may take its place. */
+	if (!group_needs_all(job) && is_full && !r)
 		job_settle(job); /* Into materialize_start(), now or later. */
 	if (r && job->group.phase == ZERO_GROUP_FORMING)
 		group_break(job, r, rank->number, &text);

@@ -36,6 +36,10 @@ const char *op_name(uint16_t opcode)
 		return "destroy";
 	case ZERO_OP_TENSOR_OPEN:
 		return "tensor_open";
+	case ZERO_OP_COLL_OPEN:
+		return "coll_open";
+	case ZERO_OP_COLL_GROUP:
+		return "coll_group";
 	default:
 		return zi_opcode_name(opcode);
 	}
@@ -46,6 +50,13 @@ static bool has_unit(uint16_t opcode)
 	return opcode == ZI_OP_UNSHARD || opcode == ZI_OP_RESHARD || opcode == ZI_OP_PREFETCH ||
 	       opcode == ZI_OP_GRAD_ACQUIRE || opcode == ZI_OP_REDUCE ||
 	       opcode == ZERO_OP_WRITE_BEGIN || opcode == ZERO_OP_WRITE_END;
+}
+
+/* Calls that need no model: the group may still be FORMING. */
+static bool is_before_model(uint16_t opcode)
+{
+	return opcode == ZERO_OP_MATERIALIZE || opcode == ZERO_OP_DESTROY ||
+	       opcode == ZERO_OP_COLL_OPEN || opcode == ZERO_OP_COLL_GROUP;
 }
 
 /* Fills the private part. Return: false when the op was completed, as it cannot be served now. */
@@ -81,7 +92,7 @@ bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 		op_fail(op, -EBUSY, "job '%s' is being deleted", job->name);
 		return false;
 	}
-	if (opcode == ZERO_OP_MATERIALIZE || opcode == ZERO_OP_DESTROY)
+	if (is_before_model(opcode))
 		return true;
 	if (job->group.phase != ZERO_GROUP_LIVE) {
 		op_fail(op, -EINVAL, "%s before materialize", op_name(opcode));
@@ -128,11 +139,16 @@ void op_fail(struct zero_op *op, int error, const char *format, ...)
 
 /* ---- time ---- */
 
+static uint64_t op_timeout_ns(const struct zero_op *op)
+{
+	return op->timeout_ns ? op->timeout_ns : op->rank->timeout_ns;
+}
+
 static uint64_t op_deadline_ns(const struct zero_op *op)
 {
-	if (op->rank->timeout_ns > ZI_DEADLINE_NEVER - op->queued_ns)
+	if (op_timeout_ns(op) > ZI_DEADLINE_NEVER - op->queued_ns)
 		return ZI_DEADLINE_NEVER;
-	return op->queued_ns + op->rank->timeout_ns;
+	return op->queued_ns + op_timeout_ns(op);
 }
 
 static struct zero_op *first_due(struct zero_job *job)
@@ -217,7 +233,7 @@ static const char *waited_for(const struct zero_op *op)
 static void op_expire(struct zero_op *op)
 {
 	struct zero_job *job = op->rank->job;
-	double seconds = (double)op->rank->timeout_ns / (double)ZI_NS_PER_S;
+	double seconds = (double)op_timeout_ns(op) / (double)ZI_NS_PER_S;
 	struct zi_text text;
 
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++) {

@@ -67,12 +67,15 @@ static inline void fake_init(struct tier *tier)
 	tier_account_init(&fake.account, "uid 0", NULL);
 }
 
+static inline void fake_coll_deinit(void);
+
 static inline void fake_deinit(void)
 {
 	fake.param = tier_segment_unref(fake.param);
 	fake.grad = tier_segment_unref(fake.grad);
 	fake.staging = tier_segment_unref(fake.staging);
 	fake.tensors = tier_segment_unref(fake.tensors);
+	fake_coll_deinit();
 	tier_account_deinit(&fake.account);
 }
 
@@ -408,3 +411,5 @@ bool zero_report(struct zero *zero, const char *job,
 	}
 	return is_found;
 }
+
+#include "tests/unit/session/fake_coll.h"

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whose fault it is that a call failed: who did not come and what it does instead, or who calls
+ * something else. Floor 3, shard thread.
+ *
+ * The first report decides, so that every rank gets the same words. A report is believed as far as
+ * it breaks the group: who reports is a member, and could as well have died. Whom it blames is read
+ * from the boards, not taken from it, but for calls that have no number there.
+ */
+#include "daemon/coll/coll.h"
+
+#include <errno.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/coll/look.h"
+#include "daemon/coll/words.h"
+
+#define COLL_ERRNO_MAX 4095 /* the kernel's */
+/* Members that did not come are told apart up to so many: a text is short. */
+#define COLL_ABSENT_TOLD 2u
+
+/* What is being looked into. */
+struct inquest {
+	struct coll *coll;
+	struct coll_group *group;
+	const struct zi_coll_fail *report;
+	uint32_t self; /* member that reports */
+	struct zi_text text;
+	uint32_t culprit; /* rank */
+};
+
+static void append_timeout(struct inquest *inquest)
+{
+	coll_append(&inquest->text, "within %.4g s", inquest->report->timeout_ms / 1e3);
+}
+
+/* ---- who did not come ---- */
+
+static void say_absent(struct inquest *inquest, uint64_t absent_mask)
+{
+	struct coll_group *group = inquest->group;
+	uint32_t told_count = 0;
+
+	for (uint32_t i = 0; i < group->member_count && told_count < COLL_ABSENT_TOLD; i++) {
+		if (!(absent_mask >> i & 1))
+			continue;
+		absent_mask &= ~(1ull << i);
+		coll_append(&inquest->text, told_count ? "; " : ": ");
+		coll_append_rank(&inquest->text, inquest->coll, group->ranks[i]);
+		coll_append(&inquest->text, " did not come");
+		if (!told_count++) {
+			inquest->culprit = group->ranks[i];
+			coll_append(&inquest->text, " ");
+			append_timeout(inquest);
+		}
+		coll_append(&inquest->text, ": ");
+		coll_append_doing(&inquest->text, inquest->coll, group, i);
+	}
+	if (absent_mask) {
+		coll_append(&inquest->text, "; nor did ");
+		coll_append_members(&inquest->text, group, absent_mask);
+	}
+}
+
+/* All have come: who has not done its part, or came too late. */
+static void say_late(struct inquest *inquest, const struct coll_call *call)
+{
+	struct coll_group *group = inquest->group;
+	uint64_t unfinished = coll_all_members(group) & ~coll_look_finished(group, call->sequence);
+	uint32_t culprit = inquest->report->culprit;
+
+	unfinished &= ~(1ull << inquest->self);
+	if (call->is_placed && unfinished) {
+		coll_append(&inquest->text, ": ");
+		coll_append_members(&inquest->text, group, unfinished);
+		coll_append(&inquest->text, " came, but did not do %s part ",
+		            unfinished & (unfinished - 1) ? "their" : "its");
+		append_timeout(inquest);
+		inquest->culprit = group->ranks[__builtin_ctzll(unfinished)];
+	} else if (culprit < group->member_count && culprit != inquest->self) {
+		coll_append(&inquest->text, ": ");
+		coll_append_rank(&inquest->text, inquest->coll, group->ranks[culprit]);
+		coll_append(&inquest->text, " has come, but not ");
+		append_timeout(inquest);
+		inquest->culprit = group->ranks[culprit];
+	} else {
+		coll_append(&inquest->text, ": its ranks have come, but not ");
+		append_timeout(inquest);
+	}
+}
+
+static void say_timeout(struct inquest *inquest, const struct coll_call *call)
+{
+	uint64_t absent =
+		coll_all_members(inquest->group) & ~coll_look_come(inquest->group, call->sequence);
+
+	coll_append_call(&inquest->text, inquest->group, call, true);
+	if (absent)
+		say_absent(inquest, absent);
+	else
+		say_late(inquest, call);
+}
+
+/* ---- who calls something else ---- */
+
+static bool is_same(const struct coll_call *a, const struct coll_call *b)
+{
+	return a->operation == b->operation && a->dtype == b->dtype &&
+	       a->reduce_op == b->reduce_op && a->root == b->root &&
+	       a->element_count == b->element_count;
+}
+
+/* How many have posted what @model is. */
+static uint32_t count_same(const struct coll_group *group, const struct coll_call *model)
+{
+	struct coll_call call;
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < group->member_count; i++)
+		count += coll_look(group, i, model->sequence, &call) && is_same(&call, model);
+	return count;
+}
+
+/* The member whose call most others share, or the first of several; and the first whose is another.
+ * False: there is none. */
+static bool find_odd(const struct coll_group *group, uint32_t sequence, uint32_t *ret_model,
+                     uint32_t *ret_odd)
+{
+	struct coll_call model = { 0 }, call;
+	uint32_t best_count = 0;
+
+	for (uint32_t i = 0; i < group->member_count; i++) {
+		uint32_t count;
+
+		if (!coll_look(group, i, sequence, &call))
+			continue;
+		count = count_same(group, &call);
+		if (count <= best_count)
+			continue;
+		best_count = count;
+		model = call;
+		*ret_model = i;
+	}
+	for (uint32_t i = 0; i < group->member_count; i++) {
+		if (!coll_look(group, i, sequence, &call) || is_same(&call, &model))
+			continue;
+		*ret_odd = i;
+		return true;
+	}
+	return false;
+}
+
+static void append_own_call(struct inquest *inquest, uint32_t member)
+{
+	struct coll_call call;
+
+	/* Between two looks it may be gone: then what is there now. */
+	(void)coll_look(inquest->group, member, inquest->report->sequence, &call);
+	coll_append_rank(&inquest->text, inquest->coll, inquest->group->ranks[member]);
+	coll_append(&inquest->text, " calls ");
+	coll_append_call(&inquest->text, inquest->group, &call, false);
+}
+
+/* ---- the rest ---- */
+
+/* A failure that the boards do not explain, in the words of whoever reports it. */
+static void say_reported(struct inquest *inquest)
+{
+	const struct zi_coll_fail *report = inquest->report;
+	struct coll_group *group = inquest->group;
+
+	coll_append_rank(&inquest->text, inquest->coll, group->ranks[inquest->self]);
+	coll_append(&inquest->text, " reports %s of ", zi_err_name(report->error));
+	if (report->sequence)
+		coll_append(&inquest->text, "call #%u", report->sequence);
+	else
+		coll_append(&inquest->text, "a call");
+	coll_append(&inquest->text, " of group %u", group->number);
+	if (report->culprit < group->member_count && report->culprit != inquest->self) {
+		inquest->culprit = group->ranks[report->culprit];
+		coll_append(&inquest->text, ", because of ");
+		coll_append_rank(&inquest->text, inquest->coll, inquest->culprit);
+	}
+}
+
+static void say_mismatch(struct inquest *inquest)
+{
+	uint32_t model = 0, odd = 0;
+
+	if (!find_odd(inquest->group, inquest->report->sequence, &model, &odd)) {
+		say_reported(inquest);
+		return;
+	}
+	inquest->culprit = inquest->group->ranks[odd];
+	coll_append(&inquest->text, "call #%u of group %u: ", inquest->report->sequence,
+	            inquest->group->number);
+	append_own_call(inquest, odd);
+	coll_append(&inquest->text, ", but ");
+	append_own_call(inquest, model);
+}
+
+/* send, recv: they have no number on the board, so the report says what they were. */
+static void say_pair(struct inquest *inquest)
+{
+	const struct zi_coll_fail *report = inquest->report;
+	struct coll_group *group = inquest->group;
+	uint32_t peer = report->culprit < group->member_count ? report->culprit : report->root;
+
+	if (report->error != -ETIMEDOUT || peer >= group->member_count || peer == inquest->self) {
+		say_reported(inquest);
+		return;
+	}
+	inquest->culprit = group->ranks[peer];
+	coll_append_rank(&inquest->text, inquest->coll, group->ranks[inquest->self]);
+	coll_append(&inquest->text, " waited in group %u for ", group->number);
+	coll_append_rank(&inquest->text, inquest->coll, inquest->culprit);
+	coll_append(&inquest->text, ", which did not come ");
+	append_timeout(inquest);
+	coll_append(&inquest->text, ": ");
+	coll_append_doing(&inquest->text, inquest->coll, group, peer);
+}
+
+static void inquire(struct inquest *inquest)
+{
+	const struct zi_coll_fail *report = inquest->report;
+	struct coll_call call;
+
+	if (!report->sequence) {
+		say_pair(inquest);
+	} else if (!coll_look(inquest->group, inquest->self, report->sequence, &call)) {
+		say_reported(inquest);
+		coll_append(&inquest->text, ", which it has not made");
+		inquest->culprit = inquest->group->ranks[inquest->self];
+	} else if (report->error == -ETIMEDOUT) {
+		say_timeout(inquest, &call);
+	} else if (report->error == -EINVAL) {
+		say_mismatch(inquest);
+	} else {
+		say_reported(inquest);
+	}
+}
+
+/**
+ * coll_fail() - a rank says that a call of a group failed, or asks why the group is broken
+ * @rank: of this node
+ * @report: of a hostile rank, at worst
+ * @text: the reason, the same for all members
+ *
+ * Return: the error that the group is broken with; -EPERM it is no member; -EINVAL the group
+ * stands, or the report makes no sense. Context: shard thread.
+ */
+int coll_fail(struct coll *coll, uint32_t rank, const struct zi_coll_fail *report,
+              struct zi_text *text)
+{
+	struct inquest inquest = { .coll = coll, .report = report, .culprit = COLL_NOBODY };
+	int r;
+
+	r = coll_group_of(coll, rank, report->group, text, &inquest.group);
+	if (r)
+		return err_trace(r);
+	if (!inquest.group->error) {
+		if (!report->error)
+			return err_origin(zi_text_error(text, -EINVAL, "group %u is not broken",
+			                                report->group));
+		if (report->error > 0 || report->error < -COLL_ERRNO_MAX)
+			return err_origin(zi_text_error(text, -EINVAL,
+			                                "COLL_FAIL of group %u with error %d: a "
+			                                "negative errno is expected",
+			                                report->group, report->error));
+		inquest.self = coll_member_of(inquest.group, rank);
+		inquire(&inquest);
+		coll_break(coll, inquest.group, report->error, inquest.culprit, &inquest.text);
+	}
+	*text = inquest.group->text;
+	return inquest.group->error;
+}

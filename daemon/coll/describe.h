@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A group as an administrator sees it. Floor 3, shard thread. */
+#pragma once
+
+#include "daemon/coll/coll.h"
+
+struct coll_description {
+	uint32_t number;
+	uint32_t member_count;
+	const uint32_t *ranks; /* (member_count,) */
+	uint64_t timeout_ns;   /* of its calls */
+	uint32_t sequence;     /* of the newest call that somebody made; 0: none */
+	struct zi_text call;   /* "all_reduce (f32 x 4096, sum)"; "" */
+	uint64_t come_mask;    /* members that have made it */
+	uint64_t awaited_mask; /* members that others wait for in it; 0: nobody waits */
+	uint64_t waited_ns;    /* since somebody first looked in and saw it so */
+	uint64_t left_mask;    /* members that have freed the group, or are gone */
+	int error;             /* 0: it stands */
+	const char *reason;    /* why not; "" */
+	uint32_t culprit;      /* rank; COLL_NOBODY */
+};
+
+/* False: there is no group of that number. Valid until something changes. */
+bool coll_describe(struct coll *coll, uint32_t group, struct coll_description *ret_description);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the boards say: copied, never trusted. Floor 3, shard thread. */
+#pragma once
+
+#include "daemon/coll/coll.h"
+
+/* A call as its member posted it; any field may be a lie. */
+struct coll_call {
+	uint32_t sequence; /* 0: none */
+	uint32_t operation, dtype, reduce_op;
+	uint32_t root; /* member */
+	uint64_t element_count;
+	bool is_placed; /* its data lie in the arenas: it is over when all have finished */
+};
+
+/* Whether @member has posted call @sequence; then what it is. */
+bool coll_look(const struct coll_group *group, uint32_t member, uint32_t sequence,
+               struct coll_call *ret_call);
+/* The newest call that it has posted; sequence 0: it made none. */
+void coll_look_newest(const struct coll_group *group, uint32_t member, struct coll_call *ret_call);
+/* Members that have posted call @sequence, and those that have left its data. */
+uint64_t coll_look_come(const struct coll_group *group, uint32_t sequence);
+uint64_t coll_look_finished(const struct coll_group *group, uint32_t sequence);
+/* Members that @member waits for in its newest call, if it is in one: bits; 0: it is in none. */
+uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
+                           const struct coll_call *newest);
+static inline uint64_t coll_all_members(const struct coll_group *group)
+{
+	return group->member_count == 64 ? UINT64_MAX : (1ull << group->member_count) - 1;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests of collectives; see request_coll.h. Floor 6, shard thread. */
+#include "daemon/session/request_coll.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/session/request_private.h"
+#include "daemon/session/rings.h"
+#include "daemon/session/sess.h"
+
+/* See request_coll.h. What came between the completion and this may have ended them. */
+int sess_reply_coll_opened(struct sess *session)
+{
+	struct zi_coll_opened message = { 0 };
+	struct zero_coll_opened opened;
+	int verdict_fd;
+	int r;
+
+	if (!zero_coll_opened(session->rank, &opened))
+		return err_trace(sess_reply_over(session));
+	r = tier_segment_readonly_fd(opened.verdicts, &verdict_fd);
+	if (!r)
+		r = sess_hold(session, opened.verdicts);
+	if (!r)
+		r = sess_hold(session, opened.arenas);
+	if (!r)
+		r = sess_hold(session, opened.board);
+	if (r)
+		return err_trace(r);
+	message.arena_bytes = opened.arena_bytes;
+	message.verdict_bytes = opened.verdicts->region.bytes;
+	message.arenas_bytes = opened.arenas->region.bytes;
+	message.board_bytes = opened.board_bytes;
+	message.member_count = opened.member_count;
+	zi_message_init(&message.header, ZI_MESSAGE_COLL_OPENED, sizeof(message),
+	                session->request_sequence);
+	sess_rings_publish_spin(session->shard);
+	return err_trace(zi_message_send(
+		session->socket_fd, &message.header,
+		(int[]){ verdict_fd, opened.arenas->region.fd, opened.board->region.fd }, 3));
+}
+
+/* See request_coll.h. */
+int sess_reply_coll_grouped(struct sess *session)
+{
+	uint32_t group = (uint32_t)session->request.id;
+	struct zi_coll_grouped message = { .group = group };
+	struct zero_coll_grouped grouped;
+	int r = 0;
+
+	if (!zero_coll_grouped(session->rank, group, &grouped))
+		return err_trace(sess_reply_over(session));
+	if (grouped.board)
+		r = sess_hold(session, grouped.board);
+	if (r)
+		return err_trace(r);
+	message.self = grouped.self;
+	message.member_count = grouped.member_count;
+	message.board_bytes = grouped.board_bytes;
+	zi_message_init(&message.header, ZI_MESSAGE_COLL_GROUPED, sizeof(message),
+	                session->request_sequence);
+	return err_trace(zi_message_send(session->socket_fd, &message.header,
+	                                 (int[]){ grouped.board ? grouped.board->region.fd : -1 },
+	                                 grouped.board ? 1 : 0));
+}
+
+static void sess_coll_open(struct sess *session, const struct zi_coll_open *message)
+{
+	session->request = (struct zero_op){ .bytes = message->arena_bytes,
+		                             .timeout_ns = message->timeout_ms * ZI_NS_PER_MS };
+	sess_submit_request(session, &message->header, zero_coll_open);
+}
+
+static void sess_coll_group(struct sess *session, const struct zi_coll_group *message)
+{
+	session->request = (struct zero_op){ .timeout_ns = message->timeout_ms * ZI_NS_PER_MS };
+	memcpy(session->request.members, message->members, sizeof(message->members));
+	sess_submit_request(session, &message->header, zero_coll_group);
+}
+
+static void sess_coll_group_free(struct sess *session, const struct zi_coll_group_free *message)
+{
+	struct zi_text text;
+	int r = zero_coll_group_free(session->rank, message->group, &text);
+
+	if (r)
+		sess_refuse(session, message->header.sequence, r, text.chars);
+	else
+		sess_sent(session,
+		          sess_send_plain(session, ZI_MESSAGE_DONE, message->header.sequence));
+}
+
+static void sess_coll_fail(struct sess *session, const struct zi_coll_fail *message)
+{
+	uint32_t sequence = message->header.sequence;
+	struct zi_text text;
+	int r = zero_coll_fail(session->rank, message, &text);
+
+	sess_refuse(session, sequence, r, text.chars);
+}
+
+/* See request_coll.h. */
+void sess_request_coll(struct sess *session, const struct zi_message_header *header)
+{
+	switch (header->type) {
+	case ZI_MESSAGE_COLL_OPEN:
+		sess_coll_open(session, (const void *)header);
+		break;
+	case ZI_MESSAGE_COLL_GROUP:
+		sess_coll_group(session, (const void *)header);
+		break;
+	case ZI_MESSAGE_COLL_GROUP_FREE:
+		sess_coll_group_free(session, (const void *)header);
+		break;
+	case ZI_MESSAGE_COLL_FAIL:
+		sess_coll_fail(session, (const void *)header);
+		break;
+	default:
+		assert(false);
+	}
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests of collectives on the socket. Floor 6, shard thread. */
+#pragma once
+
+struct sess;
+struct zi_message_header;
+
+/* COLL_OPEN, COLL_GROUP, COLL_GROUP_FREE, COLL_FAIL. */
+void sess_request_coll(struct sess *session, const struct zi_message_header *header);
+/* COLL_OPENED, COLL_GROUPED: session->request has succeeded. */
+int sess_reply_coll_opened(struct sess *session);
+int sess_reply_coll_grouped(struct sess *session);

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collectives of a job's incarnation: opened together by all ranks, with or without a model. The
+ * memory is charged and made here; what goes on in it is daemon/coll's. Floor 5, shard thread.
+ *
+ *   NONE ──all opened──▶ BUILDING ──▶ OPEN
+ *    ▲                      │          │
+ *    └───── the incarnation is over ◀──┘
+ *
+ *   arenas     one segment, a part for each rank; ranks read and write all of it
+ *   boards     one per group, of as many parts as the job has ranks: a number that is used again
+ *              has its board again, zeroed, since processes hold what they received until they end
+ *   verdicts   the daemon writes them, ranks read
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/text.h"
+#include "common/wire/verdict.h"
+#include "daemon/device/device.h"
+
+struct coll;
+struct tier_segment;
+struct zero_job;
+struct zero_rank;
+
+struct zero_collectives {
+	bool is_building;
+	uint32_t generation;  /* of the group they are for */
+	struct coll *coll;    /* NULL: not open */
+	uint64_t arena_bytes; /* of a rank */
+	uint64_t timeout_ns;  /* of the group of all ranks */
+	struct tier_segment *verdicts, *arenas;
+	struct tier_segment *boards[ZI_GROUPS_MAX]; /* NULL: never used */
+	struct dev_task task;                       /* building the arenas */
+	int build_error;
+	struct zi_text build_text;
+};
+
+bool collectives_is_on(const struct zero_job *job); /* open, or about to be */
+bool collectives_is_building(const struct zero_job *job);
+/* A member of the present group is gone: groups that it is in break. */
+void collectives_rank_gone(struct zero_rank *rank, const struct zi_text *text);
+/* All groups break. */
+void collectives_break(struct zero_job *job, int error, const struct zi_text *text);
+/* The incarnation is over. What processes hold stays theirs. */
+void collectives_drop(struct zero_job *job);
+/* Charged for them. */
+uint64_t collectives_held_bytes(const struct zero_job *job);
+/* A board for group @group, zeroed: made, or the one that was there. */
+int collectives_board(struct zero_job *job, uint32_t group, struct zi_text *text);

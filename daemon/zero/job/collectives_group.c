@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups of ranks, what becomes of their calls, and how long they spin; see collectives.h. Floor 5,
+ * shard thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/coll/coll.h"
+#include "daemon/tier/segment.h"
+#include "daemon/zero/job/collectives.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/op.h"
+
+static int not_open(const struct zero_rank *rank, struct zi_text *text)
+{
+	return err_origin(zi_text_error(text, -ENOTCONN, "collectives of job '%s' are not open",
+	                                rank->job->name));
+}
+
+/* "0, 1, 5" */
+static struct zi_text say_mask(const uint64_t members[ZI_GROUP_MASK_WORDS])
+{
+	struct zi_text text = { "" };
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < ZI_GROUP_MASK_RANKS && used + 8 < 80; i++)
+		if (members[i / 64] >> i % 64 & 1)
+			used += (size_t)snprintf(text.chars + used, sizeof(text.chars) - used,
+			                         "%s%u", used ? ", " : "", i);
+	return text;
+}
+
+static int group_check(const struct zero_rank *rank, struct zero_op *op)
+{
+	const struct zero_job *job = rank->job;
+	bool is_empty = true;
+
+	if (!job->collectives.coll)
+		return err_trace(not_open(rank, &op->text));
+	for (uint32_t i = 0; i < ZI_GROUP_MASK_RANKS; i++) {
+		if (!(op->members[i / 64] >> i % 64 & 1))
+			continue;
+		is_empty = false;
+		if (i >= job->group.world_size)
+			return err_origin(zi_text_error(
+				&op->text, -EINVAL, "a group with rank %u: the job has %u ranks", i,
+				job->group.world_size));
+	}
+	if (is_empty)
+		return err_origin(zi_text_error(&op->text, -EINVAL, "a group of no ranks"));
+	return 0;
+}
+
+/* The other ranks' members, when they are others. */
+static int compare(const struct zero_rank *rank, const struct zero_op *op, struct zi_text *text)
+{
+	const struct zero_job *job = rank->job;
+
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_rank *other = job->group.ranks[i];
+		const struct zero_op *theirs =
+			other ? other->gathered[ZERO_GATHER_COLL_GROUP] : NULL;
+
+		if (!theirs || memcmp(theirs->members, op->members, sizeof(op->members)) == 0)
+			continue;
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"a group of ranks %s says rank %u (pid %d), of ranks %s says rank %u "
+			"(pid %d): all ranks must name the same members",
+			say_mask(op->members).chars, rank->number, rank->pid,
+			say_mask(theirs->members).chars, i, other->pid));
+	}
+	return 0;
+}
+
+/* All have come, and name the same members. */
+static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *text)
+{
+	struct zero_collectives *collectives = &job->collectives;
+	uint64_t timeout_ns = 0;
+	uint32_t group = 0;
+	int r;
+
+	r = coll_group_choose(collectives->coll, text, &group);
+	if (!r)
+		r = collectives_board(job, group, text);
+	if (r)
+		return err_trace(r);
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		struct zero_op *theirs = job->group.ranks[i]->gathered[ZERO_GATHER_COLL_GROUP];
+
+		assert(theirs);
+		theirs->id = group;
+		timeout_ns = ZI_MAX(timeout_ns, theirs->timeout_ns);
+	}
+	coll_group_add(collectives->coll, group, op->members[0],
+	               collectives->boards[group]->region.base,
+	               timeout_ns ? timeout_ns : collectives->timeout_ns);
+	return 0;
+}
+
+/**
+ * zero_coll_group() - all ranks make a group of some of them
+ * @op: members: bits of ranks, the same on all ranks; timeout_ns of its calls, or 0; completes when
+ *   all have come: id is its number
+ *
+ * -ENOTCONN; -EINVAL no members, no such rank, other members; -EMFILE with the figure; -ENOSPC,
+ * -EDQUOT with figures. Context: shard thread.
+ */
+void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	struct zero *zero = job->zero;
+	struct zi_text text = { "" };
+	bool is_full;
+	int r;
+
+	static_assert(ZI_WORLD_MAX <= 64, "ranks of a node are the bits of one word");
+	op->id = ZI_GROUP_NONE;
+	if (!op_begin(rank, op, ZERO_OP_COLL_GROUP)) {
+		zero_drain(zero);
+		return;
+	}
+	r = group_check(rank, op);
+	if (r) {
+		op_complete(op, r);
+		zero_drain(zero);
+		return;
+	}
+	r = compare(rank, op, &text);
+	is_full = op_gather(op, ZERO_GATHER_COLL_GROUP);
+	if (!r && !group_needs_all(job) && is_full) {
+		r = make(job, op, &text);
+		if (!r)
+			gather_complete(job, ZERO_GATHER_COLL_GROUP, 0, NULL);
+	}
+	if (r)
+		gather_complete(job, ZERO_GATHER_COLL_GROUP, r, &text);
+	zero_drain(zero);
+}
+
+/* What a rank is given of a group. Return: false when it is not there. */
+bool zero_coll_grouped(struct zero_rank *rank, uint32_t group,
+                       struct zero_coll_grouped *ret_grouped)
+{
+	const struct zero_collectives *collectives = &rank->job->collectives;
+	const struct coll_group *made;
+	bool is_member;
+
+	if (!rank->is_member || !collectives->coll || group >= ZI_GROUPS_MAX ||
+	    !collectives->coll->groups[group].is_used)
+		return false;
+	made = &collectives->coll->groups[group];
+	*ret_grouped = (struct zero_coll_grouped){
+		.self = coll_member_of(made, rank->number),
+		.member_count = made->member_count,
+	};
+	is_member = ret_grouped->self != COLL_NOBODY;
+	ret_grouped->board_bytes = is_member ? zi_board_bytes(made->member_count) : 0;
+	ret_grouped->board = is_member ? collectives->boards[group] : NULL;
+	return true;
+}
+
+/* Return: 0; -ESTALE and the like: the incarnation that the rank was of is over; -ENOTCONN. */
+static int coll_of(struct zero_rank *rank, struct zi_text *text, struct coll **ret_coll)
+{
+	if (!rank->is_member && rank->broken_error)
+		return err_origin(
+			zi_text_error(text, rank->broken_error, "%s", rank->broken_text.chars));
+	if (!rank->is_member || !rank->job->collectives.coll)
+		return err_trace(not_open(rank, text));
+	*ret_coll = rank->job->collectives.coll;
+	return 0;
+}
+
+/**
+ * zero_coll_group_free() - this member makes no more calls in a group
+ *
+ * Its number is free when all have said so, or are gone. Return: 0; -ENOTCONN; -EPERM no member;
+ * -EINVAL the group of all ranks. Context: shard thread.
+ */
+int zero_coll_group_free(struct zero_rank *rank, uint32_t group, struct zi_text *text)
+{
+	struct coll_group *found = NULL;
+	struct coll *coll = NULL;
+	int r;
+
+	r = coll_of(rank, text, &coll);
+	if (!r && group == ZI_GROUP_WORLD)
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "group 0 is that of all ranks: it ends with them"));
+	if (!r)
+		r = coll_group_of(coll, rank->number, group, text, &found);
+	if (r)
+		return err_trace(r);
+	(void)coll_group_leave(coll, found, rank->number); /* The board is kept. */
+	return 0;
+}
+
+/**
+ * zero_coll_fail() - what became of a call
+ * @report: as the rank sent it
+ * @text: why
+ *
+ * Return: always an error; see coll_fail(). Context: shard thread.
+ */
+int zero_coll_fail(struct zero_rank *rank, const struct zi_coll_fail *report, struct zi_text *text)
+{
+	struct coll *coll = NULL;
+	int r;
+
+	r = coll_of(rank, text, &coll);
+	if (r)
+		return err_trace(r);
+	return coll_fail(coll, rank->number, report, text);
+}
+
+/* See zero.h. Context: shard thread. */
+void zero_coll_spin(struct zero *zero, uint32_t cpu_count, uint32_t spin_us)
+{
+	uint32_t rank_count = 0;
+
+	zi_list_for_each(link, &zero->jobs) {
+		const struct zero_job *job = container_of(link, struct zero_job, jobs_link);
+
+		if (job->collectives.coll)
+			rank_count += job->group.rank_count;
+	}
+	if (rank_count > cpu_count)
+		spin_us = 0;
+	zi_list_for_each(link, &zero->jobs) {
+		const struct zero_job *job = container_of(link, struct zero_job, jobs_link);
+
+		if (job->collectives.coll)
+			coll_spin_set(job->collectives.coll, spin_us);
+	}
+}

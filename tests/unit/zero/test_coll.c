@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: ranks open collectives together, with a model or without, pay for them, and hear in words
+ * of those who do not come, differ or leave meanwhile; nothing is left of an attempt. Method: ranks
+ * of the tests' node call zero; the memory that they would map is looked at here. */
+#include "daemon/zero/job/group.h"
+#include "tests/unit/zero/coll.h"
+
+Test(coll, all_ranks_open_without_a_model_and_see_the_same_zeroed_memory)
+{
+	struct zero_coll_opened first, second;
+	uint64_t before;
+
+	begin(2);
+	before = node.cpu.used_bytes;
+	cr_assert_eq(open_all(2), 0, "%s", actors[0].text.chars);
+	first = opened_of(&actors[0]);
+	second = opened_of(&actors[1]);
+	cr_expect_eq(first.arenas, second.arenas);
+	cr_expect_eq(first.board, second.board);
+	cr_expect_eq(first.verdicts, second.verdicts);
+	cr_expect_eq(first.member_count, 2);
+	cr_expect_eq(first.arena_bytes, 4 * MIB, "whole huge pages");
+	cr_expect_eq(first.arenas->region.bytes, 8 * MIB);
+	cr_expect_geq(first.board->region.bytes, zi_board_bytes(2));
+	for (uint64_t i = 0; i < first.arenas->region.bytes; i += 4096)
+		cr_assert_eq(((char *)first.arenas->region.base)[i], 0);
+	cr_expect_eq(node.cpu.used_bytes - before, first.arenas->charge.bytes +
+	                                                   first.board->charge.bytes +
+	                                                   first.verdicts->charge.bytes);
+	cr_expect_eq(verdict(&actors[0], 0), 0);
+	end();
+}
+
+Test(coll, a_model_may_come_before_or_after)
+{
+	begin(2);
+	cr_assert_eq(open_all(2), 0);
+	cr_assert_eq(model_materialize(actors, 2), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(group_all(2, 0x3), 0);
+	actors_leave(actors, 2, true);
+	attach(2, "run.1");
+	cr_assert_eq(model_materialize(actors, 2), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(open_all(2), 0);
+	end();
+}
+
+Test(coll, everything_before_opening_is_told_that)
+{
+	struct zero_coll_opened opened;
+	struct zero_coll_grouped grouped;
+
+	begin(2);
+	cr_expect_eq(actor_call(&actors[0], zero_coll_group, &(struct zero_op){ .members = { 3 } }),
+	             -ENOTCONN);
+	says(&actors[0], "are not open");
+	cr_expect_eq(fail(&actors[0], 0, 1, -ETIMEDOUT), -ENOTCONN);
+	cr_expect_eq(zero_coll_group_free(actors[0].rank, 1, &actors[0].text), -ENOTCONN);
+	cr_expect_not(zero_coll_opened(actors[0].rank, &opened));
+	cr_expect_not(zero_coll_grouped(actors[0].rank, 0, &grouped));
+	end();
+}
+
+Test(coll, opening_twice_is_refused)
+{
+	begin(2);
+	cr_assert_eq(open_all(2), 0);
+	cr_expect_eq(actor_call(&actors[0], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
+	             -EALREADY);
+	says(&actors[0], "opened before");
+	end();
+}
+
+Test(coll, other_bytes_are_told_to_all_and_may_be_tried_again)
+{
+	begin(3);
+	actor_start(&actors[0], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	actor_start(&actors[1], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA + 1 });
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(actor_wait(&actors[i], 0), -EINVAL);
+		says(&actors[i], "rank 1 (pid");
+		says(&actors[i], "3145729 bytes");
+		says(&actors[i], "for 3145728");
+	}
+	cr_assert_eq(open_all(3), 0);
+	end();
+}
+
+Test(coll, arenas_of_no_or_impossible_bytes_are_refused_with_figures)
+{
+	begin(2);
+	cr_expect_eq(actor_call(&actors[0], zero_coll_open, NULL), -EINVAL);
+	says(&actors[0], "no bytes");
+	cr_expect_eq(all_call(actors, 2, zero_coll_open, &(struct zero_op){ .bytes = UINT64_MAX }),
+	             -EINVAL);
+	says(&actors[1], "18446744073709551615");
+	cr_expect_eq(all_call(actors, 2, zero_coll_open, &(struct zero_op){ .bytes = 1ull << 62 }),
+	             -EINVAL);
+	cr_expect_eq(all_call(actors, 2, zero_coll_open, &(struct zero_op){ .bytes = 1024 * MIB }),
+	             -ENOSPC);
+	says(&actors[1], "arenas of 2 x 1 GiB");
+	cr_expect_eq(node.cpu.used_bytes, 0, "nothing is left charged");
+	cr_assert_eq(open_all(2), 0);
+	end();
+}
+
+Test(coll, a_quota_is_kept)
+{
+	node_init(&node);
+	node.uid_cpu_bytes = 6 * MIB;
+	node_start(&node);
+	attach(2, "run.0");
+	cr_expect_eq(open_all(2), -EDQUOT);
+	says(&actors[0], "arenas of 2 x 4 MiB");
+	end();
+}
+
+Test(coll, who_does_not_open_is_named_in_time)
+{
+	begin(2);
+	cr_assert_eq(
+		actor_call(&actors[0], zero_coll_open,
+	                   &(struct zero_op){ .bytes = ARENA, .timeout_ns = 20 * ZI_NS_PER_MS }),
+		-ETIMEDOUT);
+	says(&actors[0], "coll_open timed out after 0.0 s");
+	says(&actors[0], "rank 1 (pid");
+	says(&actors[0], "it only attached");
+	cr_assert_eq(open_all(2), 0);
+	end();
+}
+
+Test(coll, a_model_after_somebody_left_is_refused_at_once)
+{
+	begin(2);
+	cr_assert_eq(open_all(2), 0);
+	actor_leave(&actors[1], true);
+	model_layout(&actors[0]);
+	cr_expect_eq(actor_call(&actors[0], zero_materialize, NULL), -EPIPE);
+	says(&actors[0], "left");
+	end();
+}
+
+Test(coll, a_place_is_free_again_before_anything_is_open)
+{
+	begin(2);
+	actor_start(&actors[1], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	actor_leave(&actors[1], true);
+	cr_expect_eq(actors[1].calls[0].op.result, -ECANCELED);
+	cr_assert_eq(actor_attach(&node, &actors[1],
+	                          &(struct attach_options){
+					  .incarnation = "run.0",
+					  .rank = 1,
+					  .world = 2,
+					  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
+				  }),
+	             0, "%s", actors[1].text.chars);
+	cr_assert_eq(open_all(2), 0);
+	end();
+}
+
+Test(coll, leaving_while_memory_is_made_is_told_to_the_others)
+{
+	begin(2);
+	actor_start(&actors[0], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	actor_start(&actors[1], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	actor_leave(&actors[1], true);
+	cr_expect_eq(actor_wait(&actors[0], 0), -EPIPE);
+	says(&actors[0], "left");
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	cr_expect_eq(node.cpu.used_bytes, 0, "the memory goes when it is made");
+	end();
+}
+
+Test(coll, an_incarnation_that_is_replaced_while_memory_is_made_leaves_nothing)
+{
+	begin(1);
+	actor_start(&actors[0], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	cr_assert_eq(actor_attach(&node, &actors[1],
+	                          &(struct attach_options){
+					  .incarnation = "run.1",
+					  .rank = 0,
+					  .world = 1,
+					  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
+				  }),
+	             0, "%s", actors[1].text.chars);
+	cr_expect_eq(actor_wait(&actors[0], 0), -ESTALE);
+	cr_expect_eq(actor_call(&actors[1], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
+	             -EBUSY);
+	says(&actors[1], "former incarnation");
+	node_settle(&node);
+	cr_expect_eq(node.cpu.used_bytes, 0);
+	cr_expect_eq(actor_call(&actors[1], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
+	             0);
+	end();
+}
+
+static void quiesced(void *arg)
+{
+	((struct node *)arg)->is_quiesced = true;
+}
+
+Test(coll, a_daemon_that_stops_says_so_on_the_verdicts)
+{
+	begin(2);
+	cr_assert_eq(open_all(2), 0);
+	zero_quiesce(node.zero, quiesced, &node);
+	cr_expect_eq(verdict(&actors[0], 0), ESTALE);
+	cr_expect_eq(fail(&actors[0], 0, 0, 0), -ESTALE);
+	says(&actors[0], "the daemon is stopping");
+	node_settle(&node);
+	cr_expect(node.is_quiesced);
+	end();
+}
+
+Test(coll, a_report_counts_what_is_held)
+{
+	struct zero_job *job;
+
+	begin(2);
+	job = node_job(&node, "train");
+	cr_expect_eq(collectives_held_bytes(job), 0);
+	cr_assert_eq(open_all(2), 0);
+	cr_assert_eq(group_all(2, 0x3), 0);
+	cr_expect_eq(collectives_held_bytes(job), node.cpu.used_bytes);
+	end();
+}

@@ -1,210 +1,339 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One collective call inside a node; see node.h. Floor 2. */
+/*
+ * One collective as a state machine; see node.h. Floor 2.
+ *
+ *   CATCH_UP ── posted ──▶ MEETING ──▶ OVER              the data were in the posts, or an error
+ *                             ├──▶ LEAVING ──▶ OVER      everyone's share is done
+ *                             └──▶ STEPPING ─▶ OVER      in pieces
+ *
+ * A call whose posts differ, or of which one is a refusal, ends as soon as that is seen; everyone
+ * sees it, since everyone compares all posts with its own, and nobody has touched any data. The
+ * next call first waits until all have posted this one: only then is the slot of the call before
+ * read by nobody (board.h).
+ *
+ * In pieces: at step s a rank stages piece s, works on piece s - 1, and takes the results of piece
+ * s - 2; it begins when all have made step s - 1. The post is step 0. A slot is used again at
+ * step s + 3, which begins when all have made step s + 2, the last that reads it; and by a piece of
+ * the next call, staged before its post, when all have posted this call, hence have left the one
+ * before.
+ */
 #include <errno.h>
 #include <string.h>
 
 #include "common/base/assert.h"
-#include "common/base/checked.h"
-#include "common/base/cleanup.h"
 #include "common/base/err.h"
-#include "libclient/coll/node.h"
+#include "libclient/coll/work.h"
 
-/* The world, then 63 groups; whole pages. */
-#define NODE_WORLD_STAGING_BYTES (4ull << 20)
-#define NODE_GROUP_STAGING_BYTES (192ull << 10)
+/* Calls that are over with one meeting say so no more often than this, lest numbers that are far
+ * apart look like later ones. */
+#define CALL_FINISHED_EVERY (1u << 20)
 
-/* ---- how long things are, and who has them ---- */
-
-struct lengths {
-	uint64_t source_bytes, target_bytes; /* of a member that has one */
-	bool is_source_root, is_target_root; /* the root alone has one */
-};
-
-static int lengths_of(const struct zi_node_call *call, uint32_t members, struct lengths *ret)
+/* Where this member's data lie, and the size of pieces. */
+static void prepare(struct zi_node_group *group)
 {
-	struct lengths lengths = { 0 };
-	uint64_t block, blocks;
+	struct zi_node_run *run = &group->run;
+	uint32_t members = group->meet.member_count, self = group->meet.self;
+	enum zi_coll_operation operation = run->call.operation;
+	bool has_blocks = operation == ZI_COLL_REDUCE_SCATTER || operation == ZI_COLL_SCATTER ||
+	                  operation == ZI_COLL_ALL_TO_ALL || operation == ZI_COLL_ALL_TO_ALLV;
+	uint64_t width = operation == ZI_COLL_BARRIER ? 1 : zi_dtype_bytes(run->call.dtype);
 
-	if (call->operation == ZI_COLL_BARRIER) {
-		*ret = lengths;
-		return 0;
+	run->path = run->source_bytes <= ZI_BOARD_INLINE_BYTES && operation != ZI_COLL_ALL_TO_ALLV
+	                    ? ZI_NODE_INLINE
+	                    : 0;
+	run->sources[self] = run->call.source;
+	run->targets[self] = run->call.target;
+	run->outside_sources = run->outside_targets = 0;
+	run->longest = 0;
+	run->step = run->step_count = run->piece_count = 0;
+	run->piece_blocks = has_blocks ? members : 1;
+	run->piece_elements = zi_node_slot_bytes(group) / run->piece_blocks / ZI_LINE_BYTES *
+	                      ZI_LINE_BYTES / width;
+	assert(run->path == ZI_NODE_INLINE || run->piece_elements > 0);
+}
+
+static void stage(const struct zi_node_group *group, uint32_t piece)
+{
+	const struct zi_node_run *run = &group->run;
+
+	if (!zi_node_has(run->with_source & run->outside_sources, group->meet.self))
+		return;
+	if (zi_node_is_join(run->call.operation))
+		zi_node_join_stage(group, piece);
+	else
+		zi_node_move_stage(group, piece);
+}
+
+/* Whoever's source lies outside the arenas knows that there will be pieces, but for a call that is
+ * pushed; its first one comes with the post. */
+static void stage_first(struct zi_node_group *group, struct zi_board_call *said)
+{
+	struct zi_node_run *run = &group->run;
+	uint32_t self = group->meet.self;
+	bool is_in_place =
+		run->call.operation == ZI_COLL_ALL_TO_ALL && run->call.source == run->call.target;
+
+	run->stagings[self] = group->staging;
+	/* Blocks change places: none may be written before it has been staged. */
+	if (is_in_place)
+		said->source = said->target = ZI_BOARD_NOWHERE;
+	if (zi_node_has(run->with_source, self) && said->source == ZI_BOARD_NOWHERE &&
+	    run->source_bytes) {
+		run->outside_sources = 1ull << self;
+		stage(group, 0);
 	}
-	if (!zi_checked_mul(call->element_count, zi_dtype_bytes(call->dtype), &block) ||
-	    !zi_checked_mul(block, members, &blocks))
-		return -EOVERFLOW;
-	lengths.source_bytes = lengths.target_bytes = block;
-	switch (call->operation) {
-	case ZI_COLL_REDUCE_SCATTER:
-		lengths.source_bytes = blocks;
-		break;
-	case ZI_COLL_ALL_GATHER:
-		lengths.target_bytes = blocks;
-		break;
-	case ZI_COLL_GATHER:
-		lengths.target_bytes = blocks;
-		lengths.is_target_root = true;
-		break;
-	case ZI_COLL_REDUCE:
-		lengths.is_target_root = true;
-		break;
-	case ZI_COLL_BROADCAST:
-		lengths.is_source_root = true;
-		break;
-	case ZI_COLL_SCATTER:
-		lengths.source_bytes = blocks;
-		lengths.is_source_root = true;
-		break;
-	case ZI_COLL_ALL_TO_ALL:
-		lengths.source_bytes = lengths.target_bytes = blocks;
-		break;
-	default:
-		break;
+}
+
+static void post(struct zi_node_group *group)
+{
+	struct zi_node_run *run = &group->run;
+	struct zi_board_call said = zi_node_board_call(&run->call);
+	uint32_t members = group->meet.member_count, bytes = 0;
+	uint64_t counts[2 * ZI_WORLD_MAX];
+	const void *payload = run->call.source;
+
+	if (run->path == ZI_NODE_INLINE) {
+		if (zi_node_has(run->with_source, group->meet.self))
+			bytes = (uint32_t)run->source_bytes;
+	} else {
+		said.source = zi_node_place_of(group, run->call.source, run->source_bytes);
+		said.target = zi_node_place_of(group, run->call.target, run->target_bytes);
+		stage_first(group, &said);
 	}
-	*ret = lengths;
-	return 0;
-}
-
-/* ---- posts ---- */
-
-static uint64_t place_of(const struct zi_node_group *group, const void *pointer)
-{
-	uint64_t offset = (uint64_t)((const char *)pointer - group->arenas);
-
-	if (!pointer || offset >= group->arenas_bytes)
-		return ZI_BOARD_NOWHERE;
-	return offset;
-}
-
-static void post(struct zi_node_group *group, const struct zi_node_call *call,
-                 const struct lengths *lengths, bool is_inline)
-{
-	bool has_source = !lengths->is_source_root || group->meet.self == call->root;
-	struct zi_board_call said = {
-		.operation = (uint8_t)call->operation,
-		.dtype = (uint8_t)call->dtype,
-		.reduce_op = (uint8_t)call->reduce_op,
-		.root = call->root,
-		.element_count = call->element_count,
-		.source = ZI_BOARD_NOWHERE,
-		.target = ZI_BOARD_NOWHERE,
-	};
-
-	if (!is_inline) {
-		said.source = place_of(group, call->source);
-		said.target = place_of(group, call->target);
+	if (run->call.operation == ZI_COLL_ALL_TO_ALLV) {
+		bytes = ZI_BOARD_COUNTS_BYTES(members);
+		memcpy(counts, run->call.source_counts, bytes / 2);
+		memcpy(counts + members, run->call.target_counts, bytes / 2);
+		payload = counts;
 	}
-	zi_meet_post(&group->meet, group->sequence, &said, call->source,
-	             is_inline && has_source ? (uint32_t)lengths->source_bytes : 0);
+	zi_meet_post(&group->meet, group->sequence, &said,
+	             (uint64_t)(group->staging - group->arenas), payload, bytes);
 }
 
-/* -EINVAL: @member calls something else. */
-static int compare(const struct zi_node_group *group, const struct zi_node_call *call,
-                   uint32_t member, struct zi_text *text)
+/* So that peers do not wait for what will not come. */
+static void post_refusal(struct zi_node_group *group, int error, const struct zi_text *reason)
 {
-	const struct zi_board_call *other =
-		&zi_meet_post_of(&group->meet, member, group->sequence)->call;
+	struct zi_board_call said = { .operation = (uint8_t)group->run.call.operation,
+		                      .flags = ZI_BOARD_REFUSED,
+		                      .root = (uint32_t)-error,
+		                      .source = ZI_BOARD_NOWHERE,
+		                      .target = ZI_BOARD_NOWHERE };
 
-	if (other->operation == call->operation && other->dtype == call->dtype &&
-	    other->reduce_op == call->reduce_op && other->root == call->root &&
-	    other->element_count == call->element_count)
-		return 0;
-	return err_origin(zi_text_error(
-		text, -EINVAL,
-		"call %u: rank %u calls %s of %llu × %s (%s, root %u), rank %u %s of %llu × %s "
-		"(%s, root %u)",
-		group->sequence, group->meet.self, zi_coll_operation_name(call->operation),
-		(unsigned long long)call->element_count, zi_dtype_name(call->dtype),
-		zi_reduce_op_name(call->reduce_op), call->root, member,
-		zi_coll_operation_name((enum zi_coll_operation)other->operation),
-		(unsigned long long)other->element_count,
-		zi_dtype_name((enum zi_dtype)other->dtype),
-		zi_reduce_op_name((enum zi_reduce_op)other->reduce_op), other->root));
+	zi_meet_post(&group->meet, group->sequence, &said, 0, reason->chars,
+	             (uint32_t)strlen(reason->chars) + 1);
 }
 
-/* A peer's word is taken only as far as it lies in the arenas. */
-static void *place_at(const struct zi_node_group *group, uint64_t place, uint64_t bytes)
+static int begin(struct zi_node_group *group, struct zi_text *text)
 {
-	if (bytes > group->arenas_bytes || place > group->arenas_bytes - bytes)
-		return NULL;
-	return group->arenas + place;
-}
+	struct zi_text reason = { "" };
+	int r = zi_node_check(group, &group->run.call, &reason);
 
-static int take_places(const struct zi_node_group *group, const struct zi_node_call *call,
-                       const struct lengths *lengths, uint32_t member,
-                       struct zi_node_places *places)
-{
-	const struct zi_board_post *post = zi_meet_post_of(&group->meet, member, group->sequence);
-	bool has_source = !lengths->is_source_root || member == call->root;
-	bool has_target = !lengths->is_target_root || member == call->root;
-
-	if (places->is_inline) {
-		places->sources[member] = zi_meet_payload_of(&group->meet, member, group->sequence);
-		places->targets[member] = member == group->meet.self ? call->target : NULL;
-		return has_source && post->payload_bytes != lengths->source_bytes ? -EPROTO : 0;
-	}
-	places->sources[member] =
-		has_source ? place_at(group, post->call.source, lengths->source_bytes) : NULL;
-	places->targets[member] =
-		has_target && post->call.target != ZI_BOARD_NOWHERE
-			? place_at(group, post->call.target, lengths->target_bytes)
-			: NULL;
-	if ((has_source && !places->sources[member]) ||
-	    (has_target && !places->targets[member] &&
-	     !(call->operation == ZI_COLL_BROADCAST && member == call->root)))
-		return -EFAULT;
-	return 0;
-}
-
-int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, struct zi_text *text)
-{
-	struct zi_meet *meet = &group->meet;
-	struct zi_node_places places;
-	struct lengths lengths;
-	int r = lengths_of(call, meet->member_count, &lengths);
-
-	if (r)
-		return err_origin(zi_text_error(text, r,
-		                                "%s of %llu × %s by %u ranks: the size "
-		                                "overflows 64 bits",
-		                                zi_coll_operation_name(call->operation),
-		                                (unsigned long long)call->element_count,
-		                                zi_dtype_name(call->dtype), meet->member_count));
-	places.is_inline = lengths.source_bytes <= ZI_BOARD_INLINE_BYTES;
 	group->sequence++;
-	post(group, call, &lengths, places.is_inline);
-	for (uint32_t i = 0; i < meet->member_count && !r; i++) {
-		if (i != meet->self)
-			r = zi_meet_wait_post(meet, i, group->sequence, call->deadline_ns);
-		if (!r)
-			r = compare(group, call, i, text);
-		if (!r)
-			r = take_places(group, call, &lengths, i, &places);
+	group->is_unmet = true;
+	if (r) {
+		post_refusal(group, r, &reason);
+		group->culprit = group->meet.self;
+		zi_text_set(text, "%s", reason.chars);
+		return err_trace(r);
 	}
+	prepare(group);
+	post(group);
+	return 0;
+}
+
+/* Until all have posted call @sequence; what they say is taken of the newest. */
+static int meet(struct zi_node_group *group, uint32_t sequence, struct zi_meet_wants *wants,
+                struct zi_text *text)
+{
+	struct zi_node_run *run = &group->run;
+	struct zi_meet *meet = &group->meet;
+
+	for (; run->member < meet->member_count; run->member++) {
+		const struct zi_board_post *post = zi_meet_post_of(meet, run->member, sequence);
+		struct zi_board_post copy;
+		int r;
+
+		if (!zi_meet_has_come(&post->sequence, sequence)) {
+			zi_meet_want(wants, meet, &post->sequence, sequence);
+			return ZI_NODE_E_WAITS;
+		}
+		if (run->phase == ZI_NODE_CATCH_UP)
+			continue;
+		copy = *post;
+		r = zi_node_compare(group, run->member, &copy.call, text);
+		if (!r) {
+			r = zi_node_take_post(group, run->member, &copy);
+			if (r)
+				zi_text_set(text,
+				            "call %u: what member %u posted makes no sense: its "
+				            "memory is damaged, or it is another version",
+				            sequence, run->member);
+		}
+		if (r) {
+			group->culprit = run->member;
+			return err_trace(r);
+		}
+	}
+	run->member = 0;
+	group->is_unmet = false;
+	return 0;
+}
+
+/* All have posted the same: this member's share of the work. */
+static int work(struct zi_node_group *group, struct zi_text *text)
+{
+	struct zi_node_run *run = &group->run;
+	enum zi_coll_operation operation = run->call.operation;
+	uint32_t *finished = &group->meet.members[group->meet.self].finished.value;
+	int r = operation == ZI_COLL_ALL_TO_ALLV ? zi_node_compare_counts(group, text) : 0;
+
 	if (r)
 		return err_trace(r);
-	if (call->operation >= ZI_COLL_ALL_REDUCE && call->operation <= ZI_COLL_REDUCE_SCATTER)
-		zi_node_join(group, call, &places);
-	else if (call->operation != ZI_COLL_BARRIER)
-		zi_node_move(group, call, &places);
-	if (places.is_inline)
+	zi_node_choose_path(group);
+	if (run->path == ZI_NODE_PIECES) {
+		/* Pieces of a join live three steps, others two. */
+		run->step_count = run->piece_count + 1;
+		if (run->piece_count && zi_node_is_join(operation) &&
+		    operation != ZI_COLL_REDUCE_SCATTER)
+			run->step_count++;
+		run->step = 1;
+		run->phase = ZI_NODE_STEPPING;
 		return 0;
-	zi_meet_finish(meet, group->sequence);
-	return err_trace(zi_meet_wait_finished(meet, group->sequence, call->deadline_ns));
+	}
+	if (run->source_bytes && zi_node_is_join(operation))
+		zi_node_join(group);
+	else if (run->source_bytes || operation == ZI_COLL_ALL_TO_ALLV)
+		zi_node_move(group);
+	run->phase = run->path == ZI_NODE_INLINE ? ZI_NODE_OVER : ZI_NODE_LEAVING;
+	if (run->phase == ZI_NODE_LEAVING)
+		zi_meet_tell(&group->meet, finished, group->sequence);
+	else if (group->sequence % CALL_FINISHED_EVERY == 0)
+		__atomic_store_n(finished, group->sequence, __ATOMIC_RELEASE);
+	return 0;
 }
 
-int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
-                  uint64_t deadline_ns, struct zi_text *text)
+static bool is_any_source_inside(const struct zi_node_run *run)
 {
-	(void)group;
-	(void)p2ps;
-	(void)deadline_ns;
-	return err_origin(zi_text_error(text, -EOPNOTSUPP, "a batch of %u messages", p2p_count));
+	return run->with_source & ~run->outside_sources;
 }
 
-void zi_node_staging(uint32_t number, uint64_t *ret_offset, uint64_t *ret_bytes)
+static void make_step(const struct zi_node_group *group)
 {
-	*ret_offset =
-		number ? NODE_WORLD_STAGING_BYTES + (number - 1) * NODE_GROUP_STAGING_BYTES : 0;
-	*ret_bytes = number ? NODE_GROUP_STAGING_BYTES : NODE_WORLD_STAGING_BYTES;
-	assert(*ret_offset + *ret_bytes <= ZI_COLL_STAGING_BYTES);
+	const struct zi_node_run *run = &group->run;
+	uint32_t step = run->step, self = group->meet.self;
+	bool is_join = zi_node_is_join(run->call.operation);
+
+	if (step >= 2 && step - 2 < run->piece_count && run->step_count == run->piece_count + 2 &&
+	    zi_node_has(run->with_target & run->outside_targets, self))
+		zi_node_join_take(group, step - 2);
+	if (step - 1 < run->piece_count) {
+		if (is_join)
+			zi_node_join_work(group, step - 1);
+		else
+			zi_node_move_work(group, step - 1);
+	}
+	if (step < run->piece_count)
+		stage(group, step);
+}
+
+/* Until all have told @step of this call: the post is step 0. */
+static int await_step(struct zi_node_group *group, uint32_t step, struct zi_meet_wants *wants)
+{
+	struct zi_node_run *run = &group->run;
+	struct zi_meet *meet = &group->meet;
+
+	for (; step && run->member < meet->member_count; run->member++) {
+		const uint32_t *word = &meet->members[run->member].step.value;
+
+		if (run->member == meet->self || zi_meet_has_come(word, group->steps + step))
+			continue;
+		zi_meet_want(wants, meet, word, group->steps + step);
+		return ZI_NODE_E_WAITS;
+	}
+	run->member = 0;
+	return 0;
+}
+
+static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
+{
+	struct zi_node_run *run = &group->run;
+	struct zi_meet *meet = &group->meet;
+	/* Of the last step nobody needs to know, unless sources of others are read in it. */
+	bool is_last_told = run->step_count == run->piece_count + 1 && is_any_source_inside(run);
+
+	for (; run->step < run->step_count; run->step++) {
+		if (await_step(group, run->step - 1, wants))
+			return ZI_NODE_E_WAITS;
+		make_step(group);
+		if (run->step + 1 < run->step_count || is_last_told)
+			zi_meet_tell(meet, &meet->members[meet->self].step.value,
+			             group->steps + run->step);
+	}
+	if (is_last_told && await_step(group, run->step_count - 1, wants))
+		return ZI_NODE_E_WAITS;
+	group->steps += run->step_count;
+	group->slot = (group->slot + run->piece_count) % ZI_NODE_SLOTS;
+	run->phase = ZI_NODE_OVER;
+	return 0;
+}
+
+/* A member that has gone on to the next call has left this one. */
+static int leave(struct zi_node_group *group, struct zi_meet_wants *wants)
+{
+	struct zi_node_run *run = &group->run;
+	struct zi_meet *meet = &group->meet;
+
+	for (; run->member < meet->member_count; run->member++) {
+		const uint32_t *word = &meet->members[run->member].finished.value;
+
+		if (run->member == meet->self || zi_meet_has_come(word, group->sequence))
+			continue;
+		zi_meet_want(wants, meet, word, group->sequence);
+		return ZI_NODE_E_WAITS;
+	}
+	run->phase = ZI_NODE_OVER;
+	return 0;
+}
+
+void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call)
+{
+	struct zi_node_run *run = &group->run;
+
+	run->call = *call;
+	run->phase = ZI_NODE_CATCH_UP;
+	run->member = 0;
+	group->culprit = ZI_NODE_NOBODY;
+}
+
+int zi_node_poll(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
+{
+	struct zi_node_run *run = &group->run;
+	int r = 0;
+
+	while (!r && run->phase != ZI_NODE_OVER) {
+		switch (run->phase) {
+		case ZI_NODE_CATCH_UP:
+			if (group->is_unmet)
+				r = meet(group, group->sequence, wants, text);
+			if (!r)
+				r = begin(group, text);
+			if (!r)
+				run->phase = ZI_NODE_MEETING;
+			break;
+		case ZI_NODE_MEETING:
+			r = meet(group, group->sequence, wants, text);
+			if (!r)
+				r = work(group, text);
+			break;
+		case ZI_NODE_STEPPING:
+			r = step(group, wants);
+			break;
+		case ZI_NODE_LEAVING:
+			r = leave(group, wants);
+			break;
+		default:
+			assert(false && "a phase");
+		}
+	}
+	return r;
 }

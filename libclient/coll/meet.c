@@ -23,6 +23,12 @@
 #define MEET_YIELDS 32u
 /* A sleep is no longer: then the daemon is looked for. */
 #define MEET_SLEEP_NS ZI_NS_PER_S
+/* How long a wait for more words than a sleep can name sleeps. */
+#define MEET_CUT_NS ZI_NS_PER_MS
+/* Each want's word and its group's verdict. */
+#define MEET_SLEEP_WORDS (2u * ZI_MEET_WANTS_MAX)
+
+static_assert(MEET_SLEEP_WORDS <= FUTEX_WAITV_MAX, "one system call waits for all");
 
 static inline void relax(void)
 {
@@ -31,155 +37,201 @@ static inline void relax(void)
 #endif
 }
 
-static inline uint32_t load(const uint32_t *word)
-{
-	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-static int verdict_of(const struct zi_meet *meet)
-{
-	return -(int)zi_line_load(meet->verdict);
-}
-
 /* ---- saying ---- */
 
+static void wake_word(const uint32_t *word)
+{
+	(void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 /* After @word was stored: wakes who sleeps, on that word. */
-static void wake(const struct zi_meet *meet, uint32_t *word)
+static void wake(const struct zi_meet *meet, const uint32_t *word)
 {
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in sleep_on() */
 	for (uint32_t i = 0; i < meet->member_count; i++) {
 		if (i == meet->self || !zi_line_load(&meet->members[i].sleeping))
 			continue;
-		(void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+		wake_word(word);
 		return;
 	}
 }
 
 void zi_meet_post(struct zi_meet *meet, uint32_t sequence, const struct zi_board_call *call,
-                  const void *payload, uint32_t payload_bytes)
+                  uint64_t staging, const void *payload, uint32_t payload_bytes)
 {
 	struct zi_board_member *self = &meet->members[meet->self];
 	struct zi_board_post *post = &self->posts[sequence % 2];
 
 	assert(payload_bytes <= ZI_BOARD_INLINE_BYTES);
 	post->call = *call;
+	post->staging = staging;
 	post->payload_bytes = payload_bytes;
 	if (payload_bytes)
 		memcpy(payload_bytes <= ZI_BOARD_PAYLOAD_BYTES ? post->payload
 		                                               : self->inlined[sequence % 2],
 		       payload, payload_bytes);
-	__atomic_store_n(&post->sequence, sequence, __ATOMIC_RELEASE);
-	wake(meet, &post->sequence);
+	zi_meet_tell(meet, &post->sequence, sequence);
 }
 
-const void *zi_meet_payload_of(const struct zi_meet *meet, uint32_t member, uint32_t sequence)
+void zi_meet_tell(struct zi_meet *meet, uint32_t *word, uint32_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELEASE); /* pairs with zi_meet_load() */
+	wake(meet, word);
+}
+
+void zi_meet_tell_one(struct zi_meet *meet, uint32_t member, uint32_t *word, uint32_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_RELEASE); /* pairs with zi_meet_load() */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);         /* pairs with the one in sleep_on() */
+	if (member != meet->self && zi_line_load(&meet->members[member].sleeping))
+		wake_word(word);
+}
+
+const void *zi_meet_payload_of(const struct zi_meet *meet, uint32_t member, uint32_t sequence,
+                               uint32_t payload_bytes)
 {
 	const struct zi_board_member *other = &meet->members[member];
-	const struct zi_board_post *post = &other->posts[sequence % 2];
 
-	return post->payload_bytes <= ZI_BOARD_PAYLOAD_BYTES ? post->payload
-	                                                     : other->inlined[sequence % 2];
-}
-
-void zi_meet_finish(struct zi_meet *meet, uint32_t sequence)
-{
-	struct zi_line *finished = &meet->members[meet->self].finished;
-
-	zi_line_store(finished, sequence);
-	wake(meet, &finished->value);
+	return payload_bytes <= ZI_BOARD_PAYLOAD_BYTES ? other->posts[sequence % 2].payload
+	                                               : other->inlined[sequence % 2];
 }
 
 /* ---- waiting ---- */
 
-/* 0: @word is @value by now. */
-static int spin_on(const struct zi_meet *meet, const uint32_t *word, uint32_t value)
+void zi_meet_want(struct zi_meet_wants *wants, struct zi_meet *meet, const uint32_t *word,
+                  uint32_t value)
+{
+	if (wants->count == ZI_MEET_WANTS_MAX) {
+		wants->is_cut = true;
+		return;
+	}
+	wants->wants[wants->count++] = (struct zi_meet_want){ meet, word, value };
+}
+
+static bool has_any_come(const struct zi_meet_wants *wants)
+{
+	for (uint32_t i = 0; i < wants->count; i++)
+		if (zi_meet_has_come(wants->wants[i].word, wants->wants[i].value))
+			return true;
+	return false;
+}
+
+static bool is_any_broken(const struct zi_meet_wants *wants)
+{
+	for (uint32_t i = 0; i < wants->count; i++)
+		if (wants->wants[i].meet && zi_meet_verdict(wants->wants[i].meet))
+			return true;
+	return false;
+}
+
+/* All groups of a process have the same word of the daemon's. */
+static uint32_t spin_us_of(const struct zi_meet_wants *wants)
+{
+	for (uint32_t i = 0; i < wants->count; i++)
+		if (wants->wants[i].meet)
+			return ZI_MIN(zi_line_load(wants->wants[i].meet->spin_us),
+			              MEET_SPIN_US_MAX);
+	return 0;
+}
+
+/* Whether there is something to look at. */
+static bool spin_on(const struct zi_meet_wants *wants)
 {
 	uint64_t end_ns = 0;
 
-	for (;;) {
-		uint32_t spin_us = ZI_MIN(zi_line_load(meet->spin_us), MEET_SPIN_US_MAX);
-
-		if (!spin_us)
-			break;
-		for (uint32_t i = 0; i < MEET_LOOKS_PER_CLOCK; i++) {
-			if (load(word) == value)
-				return 0;
+	for (uint32_t spin_us = spin_us_of(wants); spin_us; spin_us = spin_us_of(wants)) {
+		for (uint32_t i = 0; i < MEET_LOOKS_PER_CLOCK; i += wants->count) {
+			if (has_any_come(wants))
+				return true;
 			relax();
 		}
+		if (is_any_broken(wants))
+			return true;
 		if (!end_ns)
 			end_ns = zi_clock_deadline_ns(spin_us * ZI_NS_PER_US);
 		else if (zi_clock_now_ns() >= end_ns)
-			return -EAGAIN;
+			return false;
 	}
 	for (uint32_t i = 0; i < MEET_YIELDS; i++) {
-		if (load(word) == value)
-			return 0;
+		if (has_any_come(wants))
+			return true;
 		(void)sched_yield();
 	}
-	return -EAGAIN;
+	return is_any_broken(wants);
 }
 
-/* Sleeps while neither @word, which was @seen, nor the verdict changes. */
-static void sleep_on(struct zi_meet *meet, const uint32_t *word, uint32_t seen,
+static void raise_sleeping(const struct zi_meet_wants *wants, struct zi_line *sleeping,
+                           uint32_t value)
+{
+	if (sleeping)
+		zi_line_store(sleeping, value);
+	for (uint32_t i = 0; i < wants->count; i++) {
+		const struct zi_meet *meet = wants->wants[i].meet;
+
+		if (meet && (i == 0 || wants->wants[i - 1].meet != meet))
+			zi_line_store(&meet->members[meet->self].sleeping, value);
+	}
+}
+
+/* Sleeps while no word of @wants, none of which had come, nor a verdict changes. */
+static void sleep_on(const struct zi_meet_wants *wants, struct zi_line *sleeping,
                      uint64_t deadline_ns)
 {
-	uint64_t until_ns = ZI_MIN(deadline_ns, zi_clock_deadline_ns(MEET_SLEEP_NS));
-	struct zi_line *sleeping = &meet->members[meet->self].sleeping;
-	struct futex_waitv waits[2] = {
-		{ .val = seen, .uaddr = (uintptr_t)word, .flags = FUTEX_32 },
-		{ .val = 0, .uaddr = (uintptr_t)&meet->verdict->value, .flags = FUTEX_32 },
-	};
-	struct timespec until = { .tv_sec = (time_t)(until_ns / ZI_NS_PER_S),
-		                  .tv_nsec = (long)(until_ns % ZI_NS_PER_S) };
+	struct futex_waitv waits[MEET_SLEEP_WORDS];
+	struct timespec until = { .tv_sec = (time_t)(deadline_ns / ZI_NS_PER_S),
+		                  .tv_nsec = (long)(deadline_ns % ZI_NS_PER_S) };
+	unsigned count = 0;
 
-	zi_line_store(sleeping, 1);
+	for (uint32_t i = 0; i < wants->count; i++) {
+		const struct zi_meet_want *want = &wants->wants[i];
+		uint32_t seen = zi_meet_load(want->word);
+
+		if ((int32_t)(seen - want->value) >= 0)
+			return;
+		waits[count++] = (struct futex_waitv){ .val = seen,
+			                               .uaddr = (uintptr_t)want->word,
+			                               .flags = FUTEX_32 };
+		if (want->meet && (i == 0 || wants->wants[i - 1].meet != want->meet))
+			waits[count++] = (struct futex_waitv){
+				.val = 0,
+				.uaddr = (uintptr_t)&want->meet->verdict->value,
+				.flags = FUTEX_32
+			};
+	}
+	raise_sleeping(wants, sleeping, 1);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in wake() */
-	/* The kernel compares both words again, so what came in between is not slept over. */
-	(void)syscall(SYS_futex_waitv, waits, ZI_COUNT_OF(waits), 0, &until, CLOCK_MONOTONIC);
-	zi_line_store(sleeping, 0);
+	/* The kernel compares all words again, so what came in between is not slept over. */
+	(void)syscall(SYS_futex_waitv, waits, count, 0, &until, CLOCK_MONOTONIC);
+	raise_sleeping(wants, sleeping, 0);
 }
 
-static int wait_for(struct zi_meet *meet, const uint32_t *word, uint32_t value,
-                    uint64_t deadline_ns)
+/* All groups of a process have the same daemon. */
+static int look(const struct zi_meet_wants *wants)
 {
-	for (;;) {
-		uint32_t seen;
-		int r;
+	for (uint32_t i = 0; i < wants->count; i++) {
+		const struct zi_meet *meet = wants->wants[i].meet;
 
-		if (spin_on(meet, word, value) == 0)
-			return 0;
-		r = verdict_of(meet);
-		if (r)
-			return r;
-		if (zi_clock_now_ns() >= deadline_ns)
-			return -ETIMEDOUT;
-		r = meet->look ? meet->look(meet->look_arg) : 0;
-		if (r)
-			return r;
-		seen = load(word);
-		if (seen == value)
-			return 0;
-		sleep_on(meet, word, seen, deadline_ns);
+		if (meet)
+			return meet->look ? meet->look(meet->look_arg) : 0;
 	}
+	return 0;
 }
 
-int zi_meet_wait_post(struct zi_meet *meet, uint32_t member, uint32_t sequence,
-                      uint64_t deadline_ns)
+int zi_meet_wait(const struct zi_meet_wants *wants, struct zi_line *sleeping, uint64_t deadline_ns)
 {
-	return wait_for(meet, &meet->members[member].posts[sequence % 2].sequence, sequence,
-	                deadline_ns);
-}
+	uint64_t now_ns;
+	int r;
 
-int zi_meet_wait_finished(struct zi_meet *meet, uint32_t sequence, uint64_t deadline_ns)
-{
-	for (uint32_t i = 0; i < meet->member_count; i++) {
-		int r = 0;
-
-		/* A member that has gone on to the next call has finished this one. */
-		if (i != meet->self)
-			r = wait_for(meet, &meet->members[i].finished.value, sequence, deadline_ns);
-		if (r)
-			return r;
-	}
+	assert(wants->count > 0);
+	if (spin_on(wants))
+		return 0;
+	now_ns = zi_clock_now_ns();
+	if (now_ns >= deadline_ns)
+		return -ETIMEDOUT;
+	r = look(wants);
+	if (r)
+		return r;
+	sleep_on(wants, sleeping,
+	         ZI_MIN(deadline_ns, now_ns + (wants->is_cut ? MEET_CUT_NS : MEET_SLEEP_NS)));
 	return 0;
 }

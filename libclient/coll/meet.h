@@ -4,13 +4,15 @@
  * daemon declares the group broken, or until a deadline. Floor 2; belongs to the thread that makes
  * the group's calls.
  *
- * Who has come late enough to have let others fall asleep wakes them: a waiter raises `sleeping`
- * and then looks once more; a poster posts and then looks at `sleeping`. With a full fence between
+ * Everything that is waited for is a word that one member alone writes and that only grows. Who has
+ * come late enough to have let others fall asleep wakes them: a waiter raises `sleeping` and then
+ * looks once more; a writer stores its word and then looks at `sleeping`. With a full fence between
  * the two steps on both sides one of them sees the other (tests/model/meet.pml). The daemon's
  * verdict is a word that every sleeper waits on as well.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/wire/board.h"
@@ -27,21 +29,66 @@ struct zi_meet {
 	uint32_t self;
 };
 
+/* ---- saying ---- */
+
 /* Says that this member calls @call, number @sequence, with up to ZI_BOARD_INLINE_BYTES of data. */
 void zi_meet_post(struct zi_meet *meet, uint32_t sequence, const struct zi_board_call *call,
-                  const void *payload, uint32_t payload_bytes);
-/* Until @member has posted @sequence. 0; -ETIMEDOUT; the verdict. */
-int zi_meet_wait_post(struct zi_meet *meet, uint32_t member, uint32_t sequence,
-                      uint64_t deadline_ns);
-/* What @member posted as @sequence, which has been waited for, and its data. */
+                  uint64_t staging, const void *payload, uint32_t payload_bytes);
+/* Stores a word of this member's, for all members or for @member alone. */
+void zi_meet_tell(struct zi_meet *meet, uint32_t *word, uint32_t value);
+void zi_meet_tell_one(struct zi_meet *meet, uint32_t member, uint32_t *word, uint32_t value);
+
+/* ---- looking ---- */
+
+/* What @member posted as @sequence. */
 static inline const struct zi_board_post *zi_meet_post_of(const struct zi_meet *meet,
                                                           uint32_t member, uint32_t sequence)
 {
 	return &meet->members[member].posts[sequence % 2];
 }
-const void *zi_meet_payload_of(const struct zi_meet *meet, uint32_t member, uint32_t sequence);
+/* Its data, of @payload_bytes in all. */
+const void *zi_meet_payload_of(const struct zi_meet *meet, uint32_t member, uint32_t sequence,
+                               uint32_t payload_bytes);
+/* 0, or the negative errno by which the group is broken. */
+static inline int zi_meet_verdict(const struct zi_meet *meet)
+{
+	return -(int)zi_line_load(meet->verdict);
+}
+/* The load's acquire pairs with the writer's release. */
+static inline uint32_t zi_meet_load(const uint32_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+/* Words count on over 2^32. */
+static inline bool zi_meet_has_come(const uint32_t *word, uint32_t value)
+{
+	return (int32_t)(zi_meet_load(word) - value) >= 0;
+}
 
-/* Says that this member no longer touches anyone's data of call @sequence. */
-void zi_meet_finish(struct zi_meet *meet, uint32_t sequence);
-/* Until every member has. */
-int zi_meet_wait_finished(struct zi_meet *meet, uint32_t sequence, uint64_t deadline_ns);
+/* ---- waiting ---- */
+
+/* Until @word is at least @value. */
+struct zi_meet_want {
+	struct zi_meet *meet; /* NULL: a word of this process's own */
+	const uint32_t *word;
+	uint32_t value;
+};
+
+#define ZI_MEET_WANTS_MAX 64u
+
+struct zi_meet_wants {
+	struct zi_meet_want wants[ZI_MEET_WANTS_MAX];
+	uint32_t count;
+	bool is_cut; /* there were more: waiting ends soon, so that they are looked at */
+};
+
+/* Adds one, or says that there were more. */
+void zi_meet_want(struct zi_meet_wants *wants, struct zi_meet *meet, const uint32_t *word,
+                  uint32_t value);
+
+/*
+ * Until one of @wants, of which there is at least one, has come or one of their groups is broken;
+ * may also return for nothing. @sleeping: raised as well while this thread sleeps; or NULL.
+ * Return: 0, -ETIMEDOUT, what `look` says.
+ */
+int zi_meet_wait(const struct zi_meet_wants *wants, struct zi_line *sleeping, uint64_t deadline_ns);

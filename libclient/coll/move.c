@@ -1,126 +1,221 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * all_gather, broadcast, gather, scatter, all_to_all inside a node; see node.h. Floor 2.
+ * all_gather, broadcast, gather, scatter, all_to_all(v) inside a node; see node.h. Floor 2.
  *
- * In arenas who has the data writes them to everybody (each line is read once, however many take
- * it); in posts everybody takes what is its own.
+ * All of them are blocks that go from one member to another. In pieces only sources are staged:
+ * whoever needs a block takes it to its own target, wherever that lies.
  */
-#include <string.h>
-
-#include "common/base/cleanup.h"
 #include "kernels/copy.h"
-#include "libclient/coll/node.h"
+#include "libclient/coll/work.h"
 
 struct move {
 	const struct zi_node_group *group;
-	const struct zi_node_call *call;
-	const struct zi_node_places *places;
-	uint64_t block_bytes;
-	uint32_t members, self;
+	const struct zi_node_run *run;
+	uint32_t members, self, width;
 };
 
-static void copy_one(const struct move *move, void *target, const void *source, uint64_t bytes)
+/* In elements; from the beginnings of the one's source and the other's target. */
+struct block {
+	uint64_t source_offset, target_offset, count;
+};
+
+static struct move move_of(const struct zi_node_group *group)
 {
-	if (target != source && bytes)
-		kern_copy(&target, 1, source, bytes, bytes >= move->group->streaming_bytes);
+	return (struct move){
+		.group = group,
+		.run = &group->run,
+		.members = group->meet.member_count,
+		.self = group->meet.self,
+		.width = zi_dtype_bytes(group->run.call.dtype),
+	};
 }
 
-/* Own block to everybody's target. */
-static void all_gather(const struct move *move)
+static uint64_t sum_of(const uint64_t *counts, uint32_t count)
 {
-	const struct zi_node_places *places = move->places;
-	uint64_t bytes = move->block_bytes;
-	const char *source = places->sources[move->self];
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		sum += counts[i];
+	return sum;
+}
+
+/* What member @from has for member @to; one of them is this one. */
+static struct block block_of(const struct move *move, uint32_t from, uint32_t to)
+{
+	const struct zi_node_run *run = move->run;
+	const struct zi_node_call *call = &run->call;
+	uint64_t count = call->element_count;
+
+	if (!zi_node_has(run->with_source, from) || !zi_node_has(run->with_target, to))
+		return (struct block){ 0 };
+	switch (call->operation) {
+	case ZI_COLL_ALL_GATHER:
+	case ZI_COLL_GATHER:
+		return (struct block){ 0, from * count, count };
+	case ZI_COLL_SCATTER:
+		return (struct block){ to * count, 0, count };
+	case ZI_COLL_ALL_TO_ALL:
+		return (struct block){ to * count, from * count, count };
+	case ZI_COLL_ALL_TO_ALLV:
+		if (from == move->self)
+			return (struct block){ sum_of(call->source_counts, to),
+				               to == from ? sum_of(call->target_counts, from)
+				                          : run->target_offsets[to],
+				               call->source_counts[to] };
+		return (struct block){ run->source_offsets[from], sum_of(call->target_counts, from),
+			               call->target_counts[from] };
+	default:
+		return (struct block){ 0, 0, count };
+	}
+}
+
+static void copy_one(const struct move *move, char *target, const char *source, uint64_t count,
+                     bool is_streaming)
+{
+	void *place = target;
+
+	if (target != source && count)
+		kern_copy(&place, 1, source, count * move->width, is_streaming);
+}
+
+static bool is_large(const struct move *move, uint64_t bytes)
+{
+	return bytes >= move->group->streaming_bytes;
+}
+
+/* ---- not in pieces ---- */
+
+/* Own block to everybody's target at once. */
+static void push_all_gather(const struct move *move)
+{
+	const struct zi_node_run *run = move->run;
+	uint64_t bytes = run->source_bytes;
+	const char *source = run->sources[move->self];
 	void *targets[ZI_WORLD_MAX];
 	uint32_t count = 0;
 
-	if (places->is_inline) {
-		for (uint32_t i = 0; i < move->members; i++)
-			copy_one(move, (char *)places->targets[move->self] + i * bytes,
-			         places->sources[i], bytes);
-		return;
-	}
 	for (uint32_t i = 0; i < move->members; i++) {
-		char *target = (char *)places->targets[i] + move->self * bytes;
+		char *target = run->targets[i] + move->self * bytes;
 
 		if (target != source)
 			targets[count++] = target;
 	}
-	kern_copy(targets, count, source, bytes, bytes * count >= move->group->streaming_bytes);
+	kern_copy(targets, count, source, bytes, is_large(move, bytes * count));
 }
 
-/* In arenas each rank passes on its share of the root's. */
-static void broadcast(const struct move *move)
+/* Each rank passes on its share of the root's. */
+static void share_broadcast(const struct move *move)
 {
-	const struct zi_node_places *places = move->places;
-	uint32_t root = move->call->root, count = 0;
-	uint64_t begin = 0, end = move->block_bytes;
+	const struct zi_node_run *run = move->run;
+	uint64_t begin = zi_node_share(run->source_bytes, 1, move->self, move->members);
+	uint64_t end = zi_node_share(run->source_bytes, 1, move->self + 1, move->members);
 	void *targets[ZI_WORLD_MAX];
+	uint32_t count = 0;
 
-	if (places->is_inline) {
-		copy_one(move, places->targets[move->self], places->sources[root], end);
-		return;
-	}
-	begin = zi_node_share(move->block_bytes, 1, move->self, move->members);
-	end = zi_node_share(move->block_bytes, 1, move->self + 1, move->members);
 	for (uint32_t i = 0; i < move->members; i++)
-		if (places->targets[i] && places->targets[i] != places->sources[root])
-			targets[count++] = (char *)places->targets[i] + begin;
-	kern_copy(targets, count, (const char *)places->sources[root] + begin, end - begin,
-	          (end - begin) * count >= move->group->streaming_bytes);
+		if (zi_node_has(run->with_target, i))
+			targets[count++] = run->targets[i] + begin;
+	kern_copy(targets, count, run->sources[run->call.root] + begin, end - begin,
+	          is_large(move, (end - begin) * count));
 }
 
-static void gather(const struct move *move)
+static void push(const struct move *move)
 {
-	const struct zi_node_places *places = move->places;
-	uint32_t root = move->call->root;
-	uint64_t bytes = move->block_bytes;
+	for (uint32_t k = 0; k < move->members; k++) {
+		uint32_t to = (move->self + k) % move->members; /* not all to the same one */
+		struct block block = block_of(move, move->self, to);
 
-	if (!places->is_inline)
-		copy_one(move, (char *)places->targets[root] + move->self * bytes,
-		         places->sources[move->self], bytes);
-	else if (move->self == root)
-		for (uint32_t i = 0; i < move->members; i++)
-			copy_one(move, (char *)places->targets[root] + i * bytes,
-			         places->sources[i], bytes);
-}
-
-/* Block by block from everybody. */
-static void all_to_all(const struct move *move)
-{
-	const struct zi_node_places *places = move->places;
-	uint64_t bytes = move->block_bytes;
-
-	for (uint32_t i = 0; i < move->members; i++) {
-		uint32_t from = (move->self + i) % move->members; /* not all from the same one */
-
-		copy_one(move, (char *)places->targets[move->self] + from * bytes,
-		         (const char *)places->sources[from] + move->self * bytes, bytes);
+		if (block.count)
+			copy_one(move, move->run->targets[to] + block.target_offset * move->width,
+			         move->run->sources[move->self] + block.source_offset * move->width,
+			         block.count, is_large(move, block.count * move->width));
 	}
 }
 
-void zi_node_move(const struct zi_node_group *group, const struct zi_node_call *call,
-                  const struct zi_node_places *places)
+static void pull(const struct move *move)
 {
-	struct move move = {
-		.group = group,
-		.call = call,
-		.places = places,
-		.block_bytes = call->element_count * zi_dtype_bytes(call->dtype),
-		.members = group->meet.member_count,
-		.self = group->meet.self,
-	};
+	for (uint32_t k = 0; k < move->members; k++) {
+		uint32_t from = (move->self + k) % move->members; /* not all from the same one */
+		struct block block = block_of(move, from, move->self);
 
-	if (call->operation == ZI_COLL_ALL_GATHER)
-		all_gather(&move);
-	else if (call->operation == ZI_COLL_BROADCAST)
-		broadcast(&move);
-	else if (call->operation == ZI_COLL_GATHER)
-		gather(&move);
-	else if (call->operation == ZI_COLL_ALL_TO_ALL)
-		all_to_all(&move);
-	else if (call->operation == ZI_COLL_SCATTER)
-		copy_one(&move, places->targets[move.self],
-		         (const char *)places->sources[call->root] + move.self * move.block_bytes,
-		         move.block_bytes);
+		if (block.count)
+			copy_one(move,
+			         move->run->targets[move->self] + block.target_offset * move->width,
+			         move->run->sources[from] + block.source_offset * move->width,
+			         block.count, is_large(move, block.count * move->width));
+	}
+}
+
+void zi_node_move(const struct zi_node_group *group)
+{
+	struct move move = move_of(group);
+
+	if (group->run.path == ZI_NODE_SHARED)
+		share_broadcast(&move);
+	else if (group->run.path != ZI_NODE_PUSH)
+		pull(&move);
+	else if (group->run.call.operation == ZI_COLL_ALL_GATHER)
+		push_all_gather(&move);
+	else
+		push(&move);
+}
+
+/* ---- in pieces ---- */
+
+/* What of @block is in @piece. */
+static void clip(const struct zi_node_run *run, uint32_t piece, struct block *block)
+{
+	uint64_t begin = piece * run->piece_elements;
+
+	block->count = block->count > begin ? block->count - begin : 0;
+	block->count = ZI_MIN(block->count, run->piece_elements);
+	block->source_offset += begin;
+	block->target_offset += begin;
+}
+
+/* Where in a slot what goes to member @to lies: one piece for all, or each has its own. */
+static uint64_t slot_offset(const struct move *move, uint32_t to)
+{
+	return move->run->piece_blocks > 1 ? to * move->run->piece_elements * move->width : 0;
+}
+
+void zi_node_move_stage(const struct zi_node_group *group, uint32_t piece)
+{
+	struct move move = move_of(group);
+	const struct zi_node_run *run = &group->run;
+	char *slot = zi_node_slot(group, move.self, piece);
+
+	for (uint32_t to = 0; to < move.members; to++) {
+		struct block block = block_of(&move, move.self, to);
+
+		if (to == move.self || !block.count)
+			continue;
+		clip(run, piece, &block);
+		copy_one(&move, slot + slot_offset(&move, to),
+		         run->sources[move.self] + block.source_offset * move.width, block.count,
+		         false);
+		if (run->piece_blocks == 1)
+			return;
+	}
+}
+
+void zi_node_move_work(const struct zi_node_group *group, uint32_t piece)
+{
+	struct move move = move_of(group);
+	const struct zi_node_run *run = &group->run;
+
+	for (uint32_t k = 0; k < move.members; k++) {
+		uint32_t from = (move.self + k) % move.members; /* not all from the same one */
+		struct block block = block_of(&move, from, move.self);
+		const char *source;
+
+		if (!block.count)
+			continue;
+		clip(run, piece, &block);
+		source = from != move.self && zi_node_has(run->outside_sources, from)
+		                 ? zi_node_slot(group, from, piece) + slot_offset(&move, move.self)
+		                 : run->sources[from] + block.source_offset * move.width;
+		copy_one(&move, run->targets[move.self] + block.target_offset * move.width, source,
+		         block.count, is_large(&move, run->target_bytes));
+	}
 }

@@ -7,7 +7,8 @@
  *   check.c  what a member refuses before it is posted    join.c   what joins elements
  *   call.c   one call as a state machine                  move.c   what only moves bytes
  *   place.c  where everybody's data lie, hence the path   pair.c   send, recv, batches
- *   meet.c   waiting for each other                       queue.c  asynchronous calls
+ *   meet.c   waiting for each other                       op.c     turns, failures, the end
+ *   queue.c  asynchronous calls
  *
  * A call never blocks by itself: it is polled, and says which word it waits for. Paths (run.h):
  * up to ZI_BOARD_INLINE_BYTES the data travel with the post; above, posts say where in the arenas
@@ -92,45 +93,19 @@ struct zi_node_op {
 	uint32_t culprit;    /* see group->culprit */
 	/* the engine's own */
 	uint32_t state; /* enum zi_node_state; atomic */
+	bool is_begun;
 	struct zi_node_op *next;
 };
 
 /*
  * Return: 0; -ETIMEDOUT, or the verdict on the group: @text and group->culprit say who did not
- * come; -EINVAL, -EOVERFLOW: a member (maybe this one) refuses the call, or members call different
- * things, @text says who and what; -EPROTO, -EFAULT: what a member posted makes no sense. After
- * -EINVAL and -EOVERFLOW the group stands and all members have the error; after the others the
- * group is over.
+ * come; -EINVAL, -EOVERFLOW, -EACCES: a member (maybe this one) refuses the call, or members call
+ * different things, @text says who and what; -EPROTO, -EFAULT: what a member posted makes no sense.
+ * After -EINVAL, -EOVERFLOW and -EACCES the group stands and all members have the error; after the
+ * others it is over.
  */
 int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call,
                  struct zi_text *text);
 /* Sends and receives that progress together; the first failure of one. Else as above. */
 int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
                   uint64_t deadline_ns, struct zi_text *text);
-
-/* ---- between the files ---- */
-
-/* Where a member's data lie while a call runs. */
-struct zi_node_places {
-	const void *sources[ZI_WORLD_MAX];
-	void *targets[ZI_WORLD_MAX];
-	bool is_inline;
-};
-
-/* Elements of a share end on lines, so that no two ranks write one line. */
-static inline uint64_t zi_node_share(uint64_t element_count, uint32_t width, uint32_t part,
-                                     uint32_t part_count)
-{
-	uint64_t line_elements = ZI_LINE_BYTES / width;
-	uint64_t lines = (element_count + line_elements - 1) / line_elements;
-	uint64_t end = lines * part / part_count * line_elements;
-
-	return end < element_count ? end : element_count;
-}
-
-/* This member's share of what joins elements. */
-void zi_node_join(const struct zi_node_group *group, const struct zi_node_call *call,
-                  const struct zi_node_places *places);
-/* This member's share of what only moves bytes. */
-void zi_node_move(const struct zi_node_group *group, const struct zi_node_call *call,
-                  const struct zi_node_places *places);

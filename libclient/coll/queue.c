@@ -1,60 +1,276 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of one connection, waited for or not; see queue.h. Floor 2. */
+/*
+ * Calls of one connection, waited for or not; see queue.h. Floor 2.
+ *
+ * The caller writes the ring, the thread reads it into its list and goes over the list, oldest
+ * first, for as long as anything goes on; then it waits for the words that all its calls wait for,
+ * and for the bell. Groups are the thread's from the first submit until everything submitted is
+ * done, and the caller's then: `submitted` and `completed` say whose.
+ */
 #include "libclient/coll/queue.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/thread.h"
+#include "libclient/coll/work.h"
 
 struct zi_node_queue {
-	uint32_t under_way;
+	struct zi_thread thread;
+	struct zi_node_op *ring[ZI_NODE_QUEUE_MAX];
+
+	/* writer: caller */
+	struct zi_line submitted; /* calls, so far; the ring's end */
+	struct zi_line bell;      /* rung after each submit and cancel, and for the end */
+	struct zi_line stopping;
+	struct zi_line waiting; /* the caller sleeps on `completed` */
+
+	/* writer: the thread */
+	struct zi_line completed; /* calls, so far */
+	struct zi_line sleeping;
+
+	/* the thread's own */
+	uint32_t taken; /* of the ring */
+	uint64_t pass;
+	struct zi_node_op *first, **last;
+	struct zi_meet_wants wants;
 };
+
+/* ---- both sides ---- */
+
+/* Not private: zi_meet_wait() waits for words that other processes wake as well. */
+static void wake(const uint32_t *word)
+{
+	(void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- the thread ---- */
+
+static void take(struct zi_node_queue *queue)
+{
+	uint32_t end = zi_line_load(&queue->submitted);
+
+	for (; queue->taken != end; queue->taken++) {
+		struct zi_node_op *op = queue->ring[queue->taken % ZI_NODE_QUEUE_MAX];
+
+		op->next = NULL;
+		*queue->last = op;
+		queue->last = &op->next;
+	}
+}
+
+/* Takes *place out of the list; from here on it is the caller's. */
+static void complete(struct zi_node_queue *queue, struct zi_node_op **place)
+{
+	struct zi_node_op *op = *place;
+
+	*place = op->next;
+	if (!*place)
+		queue->last = place;
+	__atomic_store_n(&op->state, ZI_NODE_DONE, __ATOMIC_RELEASE);
+	zi_line_store(&queue->completed, queue->completed.value + 1);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in zi_node_queue_wait() */
+	if (zi_line_load(&queue->waiting))
+		wake(&queue->completed.value);
+}
+
+/* Every call once, oldest first. Return: whether one was completed. */
+static bool pass_over(struct zi_node_queue *queue)
+{
+	bool is_any_done = false;
+
+	queue->pass++;
+	queue->wants.count = 0;
+	queue->wants.is_cut = false;
+	for (struct zi_node_op **place = &queue->first; *place;) {
+		if (zi_node_op_poll(*place, queue->pass, &queue->wants) == ZI_NODE_E_WAITS) {
+			place = &(*place)->next;
+			continue;
+		}
+		complete(queue, place);
+		is_any_done = true;
+	}
+	return is_any_done;
+}
+
+static uint64_t next_deadline_ns(const struct zi_node_queue *queue)
+{
+	uint64_t deadline_ns = ZI_DEADLINE_NEVER;
+
+	for (const struct zi_node_op *op = queue->first; op; op = op->next)
+		if (op->is_begun)
+			deadline_ns = ZI_MIN(deadline_ns, op->call.deadline_ns);
+	return deadline_ns;
+}
+
+/* Only what has begun: the others wait for it, and their group is over with it. @error: of all; 0:
+ * of those that are late. Return: whether there was one. */
+static bool fail(struct zi_node_queue *queue, int error)
+{
+	uint64_t now_ns = zi_clock_now_ns();
+	bool is_any_failed = false;
+
+	for (struct zi_node_op **place = &queue->first; *place;) {
+		if (!(*place)->is_begun || (!error && (*place)->call.deadline_ns > now_ns)) {
+			place = &(*place)->next;
+			continue;
+		}
+		zi_node_op_fail(*place, error ? error : -ETIMEDOUT);
+		complete(queue, place);
+		is_any_failed = true;
+	}
+	return is_any_failed;
+}
+
+static void cancel_all(struct zi_node_queue *queue)
+{
+	while (queue->first) {
+		struct zi_node_op *op = queue->first;
+
+		op->result = zi_text_error(&op->text, -ECANCELED,
+		                           "the connection was closed before the call was over");
+		op->group->over = -ECANCELED;
+		complete(queue, &queue->first);
+	}
+}
+
+static int thread_main(void *arg)
+{
+	struct zi_node_queue *queue = arg;
+
+	while (!zi_line_load(&queue->stopping)) {
+		uint32_t rung = zi_line_load(&queue->bell);
+		int r;
+
+		take(queue);
+		if (pass_over(queue) || fail(queue, 0))
+			continue;
+		/* The bell comes last: its word is not dropped when there are too many. */
+		if (queue->wants.count == ZI_MEET_WANTS_MAX) {
+			queue->wants.count--;
+			queue->wants.is_cut = true;
+		}
+		zi_meet_want(&queue->wants, NULL, &queue->bell.value, rung + 1);
+		r = zi_meet_wait(&queue->wants, &queue->sleeping, next_deadline_ns(queue));
+		if (r && r != -ETIMEDOUT) /* who is late is found after the next pass */
+			(void)fail(queue, r);
+	}
+	take(queue);
+	cancel_all(queue);
+	return 0;
+}
+
+/* ---- the caller ---- */
 
 int zi_node_queue_new(struct zi_node_queue **ret_queue)
 {
-	*ret_queue = calloc(1, sizeof(**ret_queue));
-	return *ret_queue ? 0 : err_origin(-ENOMEM);
+	struct zi_node_queue *queue = aligned_alloc(ZI_LINE_BYTES, sizeof(*queue));
+
+	if (!queue)
+		return err_origin(-ENOMEM);
+	*queue = (struct zi_node_queue){ .last = NULL };
+	queue->last = &queue->first;
+	*ret_queue = queue;
+	return 0;
+}
+
+static void ring_bell(struct zi_node_queue *queue)
+{
+	zi_line_store(&queue->bell, queue->bell.value + 1);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in zi_meet_wait() */
+	if (zi_line_load(&queue->sleeping))
+		wake(&queue->bell.value);
 }
 
 struct zi_node_queue *zi_node_queue_free(struct zi_node_queue *queue)
 {
+	if (!queue)
+		return NULL;
+	zi_line_store(&queue->stopping, 1);
+	ring_bell(queue);
+	(void)zi_thread_join(&queue->thread); /* returns 0 always */
 	free(queue);
 	return NULL;
 }
 
+static bool is_anything_under_way(const struct zi_node_queue *queue)
+{
+	return zi_line_load(&queue->completed) != queue->submitted.value;
+}
+
 int zi_node_queue_run(struct zi_node_queue *queue, struct zi_node_op *op)
 {
-	struct zi_node_group *group = op->group;
+	int r;
 
-	(void)queue;
-	if (op->p2p_count)
-		op->result = zi_node_batch(group, op->p2ps, op->p2p_count, op->call.deadline_ns,
-		                           &op->text);
-	else
-		op->result = zi_node_call(group, &op->call, &op->text);
-	op->sequence = op->p2p_count ? 0 : group->sequence;
-	op->culprit = group->culprit;
-	__atomic_store_n(&op->state, ZI_NODE_DONE, __ATOMIC_RELEASE);
+	if (!queue || !is_anything_under_way(queue)) {
+		zi_node_op_run(op);
+		__atomic_store_n(&op->state, ZI_NODE_DONE, __ATOMIC_RELAXED); /* of one thread */
+		return err_trace(op->result);
+	}
+	r = zi_node_queue_submit(queue, op);
+	if (r)
+		return err_trace(r);
+	(void)zi_node_queue_wait(queue, op, ZI_DEADLINE_NEVER);
 	return err_trace(op->result);
 }
 
 int zi_node_queue_submit(struct zi_node_queue *queue, struct zi_node_op *op)
 {
-	(void)zi_node_queue_run(queue, op); /* whoever waits has the result */
+	int r = 0;
+
+	if (queue->submitted.value - zi_line_load(&queue->completed) >= ZI_NODE_QUEUE_MAX)
+		return err_origin(zi_text_error(&op->text, -EAGAIN,
+		                                "%u calls are under way: wait for one",
+		                                ZI_NODE_QUEUE_MAX));
+	if (!queue->thread.is_started)
+		r = zi_thread_start(&queue->thread, "zinf-coll", thread_main, queue);
+	if (r)
+		return err_trace(zi_text_error(&op->text, r, "no thread for asynchronous calls: %s",
+		                               zi_err_name(r)));
+	op->state = ZI_NODE_QUEUED;
+	op->is_begun = false;
+	queue->ring[queue->submitted.value % ZI_NODE_QUEUE_MAX] = op;
+	zi_line_store(&queue->submitted, queue->submitted.value + 1); /* pairs with take() */
+	ring_bell(queue);
 	return 0;
 }
 
 bool zi_node_queue_wait(struct zi_node_queue *queue, struct zi_node_op *op, uint64_t until_ns)
 {
-	(void)queue;
-	(void)until_ns;
-	return zi_node_op_is_done(op);
+	struct timespec until = { .tv_sec = (time_t)(until_ns / ZI_NS_PER_S),
+		                  .tv_nsec = (long)(until_ns % ZI_NS_PER_S) };
+
+	while (!zi_node_op_is_done(op)) {
+		uint32_t completed = zi_line_load(&queue->completed);
+
+		zi_line_store(&queue->waiting, 1);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in complete() */
+		if (!zi_node_op_is_done(op))
+			(void)syscall(SYS_futex, &queue->completed.value, FUTEX_WAIT_BITSET,
+			              completed, until_ns == ZI_DEADLINE_NEVER ? NULL : &until,
+			              NULL, FUTEX_BITSET_MATCH_ANY);
+		zi_line_store(&queue->waiting, 0);
+		if (until_ns != ZI_DEADLINE_NEVER && zi_clock_now_ns() >= until_ns)
+			return zi_node_op_is_done(op);
+	}
+	return true;
 }
 
 bool zi_node_queue_cancel(struct zi_node_queue *queue, struct zi_node_op *op)
 {
-	(void)queue;
-	(void)op;
-	return false;
+	uint32_t state = ZI_NODE_QUEUED;
+
+	/* Pairs with the claim of whoever begins it. */
+	if (!__atomic_compare_exchange_n(&op->state, &state, ZI_NODE_CANCELED, false,
+	                                 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return false;
+	ring_bell(queue);
+	return true;
 }

@@ -25,6 +25,10 @@ struct zi_node_call {
 	/* all_to_allv: (member_count,) elements to and from each, packed in member order. */
 	const uint64_t *source_counts, *target_counts;
 	uint64_t deadline_ns;
+	/* The caller has found a fault that the engine cannot see: this member refuses the call,
+	 * so that its peers know as well. -EINVAL, -EOVERFLOW or -EACCES, and the reason; or 0. */
+	int refused;
+	const char *reason;
 };
 
 enum zi_node_path {
@@ -43,20 +47,22 @@ enum zi_node_phase {
 	ZI_NODE_OVER = 4,
 };
 
-/* A call under way. */
+/* A collective under way. Bitmaps are of members. */
 struct zi_node_run {
 	struct zi_node_call call;
 	enum zi_node_phase phase;
 	enum zi_node_path path;
-	uint32_t member;         /* looked at next in this phase */
-	uint32_t step, step_max; /* of a call in pieces: posted, then 1 … step_max */
+	uint32_t member; /* looked at next in this phase */
+	/* Of a call in pieces: those below `step` are made; the post is step 0. */
+	uint32_t step, step_count;
 	uint32_t piece_count;
 	uint64_t piece_elements; /* of a block, all pieces but the last */
+	uint32_t piece_blocks;   /* that are staged together */
 	uint64_t source_bytes, target_bytes;
-	bool is_rooted_source, is_rooted_target; /* the root alone has one */
-	bool is_inline, is_in_place;
-	/* Where everybody's data lie; NULL: none, or outside the arenas. The own are never NULL
-	 * where there is one. */
+	uint64_t longest;                          /* all_to_allv: the longest block of all */
+	uint64_t with_source, with_target;         /* who has one */
+	uint64_t outside_sources, outside_targets; /* of those: who has it outside the arenas */
+	/* Where everybody's data lie; for others NULL where there is none, or it is outside. */
 	const char *sources[ZI_WORLD_MAX];
 	char *targets[ZI_WORLD_MAX];
 	char *stagings[ZI_WORLD_MAX];
@@ -65,23 +71,33 @@ struct zi_node_run {
 	uint64_t source_offsets[ZI_WORLD_MAX], target_offsets[ZI_WORLD_MAX];
 };
 
-/* Numbers of messages and pieces, by peer. */
+/* Numbers of messages, and counts of pieces, to and from each member. */
 struct zi_node_pairs {
 	uint32_t sent[ZI_WORLD_MAX], filled[ZI_WORLD_MAX];
 	uint32_t taken[ZI_WORLD_MAX], emptied[ZI_WORLD_MAX];
 };
 
-/* A send or receive under way. */
-struct zi_node_message {
-	uint32_t phase;
-	uint32_t sequence;
-	int result;
-	uint64_t moved_bytes;
+enum zi_node_message_phase {
+	ZI_NODE_MESSAGE_NEW = 0,
+	ZI_NODE_MESSAGE_POSTED = 1, /* a send: until it is taken. A receive: until there is one */
+	ZI_NODE_MESSAGE_MOVING = 2, /* a receive in pieces */
+	ZI_NODE_MESSAGE_OVER = 3,
 };
 
-/* Whose turn it is when several calls of a group are under way; renewed at each pass. */
+/* A send or receive under way. */
+struct zi_node_message {
+	enum zi_node_message_phase phase;
+	uint32_t sequence;
+	uint32_t piece_bytes, piece_count; /* 0: from where the source lies */
+	uint32_t piece;                    /* moved next */
+	uint32_t base;                     /* count of pieces before it */
+	const char *source;                /* of a receive: the sender's, or its staging part */
+	int result;
+};
+
+/* Whose turn it is while several calls of a group are under way; renewed at each pass over them. */
 struct zi_node_turn {
 	uint64_t pass;
-	bool is_busy;          /* a collective */
+	bool is_busy;          /* with a collective */
 	uint64_t sends, takes; /* bitmaps of peers */
 };

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a member refuses before it posts a call, and in what calls of members differ. Floor 2.
+ *
+ * A refusal is posted as well (call.c): peers that have come, or come later, have it as their error
+ * at once, rather than a deadline's.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "libclient/coll/work.h"
+
+/* ---- words ---- */
+
+static bool is_rooted(uint32_t operation)
+{
+	return operation == ZI_COLL_REDUCE || operation == ZI_COLL_BROADCAST ||
+	       operation == ZI_COLL_GATHER || operation == ZI_COLL_SCATTER;
+}
+
+struct zi_node_words zi_node_words_of(const struct zi_board_call *call)
+{
+	const char *name = zi_coll_operation_name(call->operation);
+	const char *dtype = zi_dtype_name((enum zi_dtype)call->dtype);
+	struct zi_node_words words;
+	int bytes;
+
+	/* 96 bytes hold the longest of each. */
+	if (call->operation == ZI_COLL_BARRIER)
+		bytes = snprintf(words.chars, sizeof(words), "%s", name);
+	else if (call->operation == ZI_COLL_ALL_TO_ALLV)
+		bytes = snprintf(words.chars, sizeof(words), "%s of %s", name, dtype);
+	else
+		bytes = snprintf(words.chars, sizeof(words), "%s of %" PRIu64 " × %s", name,
+		                 call->element_count, dtype);
+	if (zi_node_is_join((enum zi_coll_operation)call->operation))
+		bytes += snprintf(words.chars + bytes, sizeof(words) - (size_t)bytes, " (%s)",
+		                  zi_reduce_op_name((enum zi_reduce_op)call->reduce_op));
+	if (is_rooted(call->operation))
+		(void)snprintf(words.chars + bytes, sizeof(words) - (size_t)bytes, ", root %u",
+		               call->root);
+	return words;
+}
+
+struct zi_board_call zi_node_board_call(const struct zi_node_call *call)
+{
+	struct zi_board_call said = { .operation = (uint8_t)call->operation,
+		                      .source = ZI_BOARD_NOWHERE,
+		                      .target = ZI_BOARD_NOWHERE };
+
+	if (call->operation == ZI_COLL_BARRIER)
+		return said;
+	said.dtype = (uint8_t)call->dtype;
+	if (call->operation != ZI_COLL_ALL_TO_ALLV)
+		said.element_count = call->element_count;
+	if (zi_node_is_join(call->operation))
+		said.reduce_op = (uint8_t)call->reduce_op;
+	if (is_rooted(call->operation))
+		said.root = call->root;
+	return said;
+}
+
+/* ---- what is wrong with a call ---- */
+
+static int check_kind(const struct zi_node_group *group, const struct zi_node_call *call,
+                      struct zi_text *text)
+{
+	const char *name = zi_coll_operation_name(call->operation);
+	uint32_t members = group->meet.member_count;
+
+	if (call->operation < ZI_COLL_BARRIER || call->operation > ZI_COLL_ALL_TO_ALLV)
+		return zi_text_error(text, -EINVAL, "operation %u is none", call->operation);
+	if (call->operation == ZI_COLL_BARRIER)
+		return 0;
+	if (call->dtype < ZI_DTYPE_F32 || call->dtype >= _ZI_DTYPE_COUNT)
+		return zi_text_error(text, -EINVAL, "%s: dtype %u is none", name, call->dtype);
+	if (is_rooted(call->operation) && call->root >= members)
+		return zi_text_error(text, -EINVAL, "%s: root %u of a group of %u members", name,
+		                     call->root, members);
+	if (!zi_node_is_join(call->operation))
+		return 0;
+	if (call->reduce_op < ZI_REDUCE_SUM || call->reduce_op >= _ZI_REDUCE_COUNT)
+		return zi_text_error(text, -EINVAL, "%s: reduction %u is none", name,
+		                     call->reduce_op);
+	if (!zi_reduce_op_is_for(call->reduce_op, call->dtype))
+		return zi_text_error(text, -EINVAL, "%s: there is no %s of %s, which is %s", name,
+		                     zi_reduce_op_name(call->reduce_op), zi_dtype_name(call->dtype),
+		                     zi_dtype_is_float(call->dtype) ? "a float" : "an integer");
+	return 0;
+}
+
+static bool sum_of(const uint64_t *counts, uint32_t count, uint64_t width, uint64_t *ret_bytes)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (!zi_checked_add(sum, counts[i], &sum))
+			return false;
+	return zi_checked_mul(sum, width, ret_bytes);
+}
+
+/* How long things are, and who has them. */
+static int check_lengths(struct zi_node_group *group, const struct zi_node_call *call,
+                         struct zi_text *text)
+{
+	struct zi_node_run *run = &group->run;
+	uint32_t members = group->meet.member_count;
+	uint64_t everyone = zi_node_everyone(group), block = 0, blocks = 0;
+	enum zi_coll_operation operation = call->operation;
+	uint64_t width;
+
+	run->with_source = run->with_target = everyone;
+	if (operation == ZI_COLL_BARRIER) {
+		run->with_source = run->with_target = 0;
+		return 0;
+	}
+	width = zi_dtype_bytes(call->dtype);
+	if (operation == ZI_COLL_ALL_TO_ALLV) {
+		if (!call->source_counts || !call->target_counts)
+			return zi_text_error(text, -EINVAL,
+			                     "all_to_allv without counts: it needs %u to and %u "
+			                     "from the members",
+			                     members, members);
+		if (!sum_of(call->source_counts, members, width, &run->source_bytes) ||
+		    !sum_of(call->target_counts, members, width, &run->target_bytes))
+			return zi_text_error(text, -EOVERFLOW,
+			                     "all_to_allv: the sum of the counts of %s overflows "
+			                     "64 bits",
+			                     zi_dtype_name(call->dtype));
+		return 0;
+	}
+	if (!zi_checked_mul(call->element_count, width, &block) ||
+	    !zi_checked_mul(block, members, &blocks))
+		return zi_text_error(text, -EOVERFLOW,
+		                     "%s of %" PRIu64 " × %s by %u members: the size overflows "
+		                     "64 bits",
+		                     zi_coll_operation_name(operation), call->element_count,
+		                     zi_dtype_name(call->dtype), members);
+	run->source_bytes = operation == ZI_COLL_REDUCE_SCATTER || operation == ZI_COLL_SCATTER ||
+	                                    operation == ZI_COLL_ALL_TO_ALL
+	                            ? blocks
+	                            : block;
+	run->target_bytes = operation == ZI_COLL_ALL_GATHER || operation == ZI_COLL_GATHER ||
+	                                    operation == ZI_COLL_ALL_TO_ALL
+	                            ? blocks
+	                            : block;
+	if (operation == ZI_COLL_REDUCE || operation == ZI_COLL_GATHER)
+		run->with_target = 1ull << call->root;
+	if (operation == ZI_COLL_BROADCAST || operation == ZI_COLL_SCATTER)
+		run->with_source = 1ull << call->root;
+	if (operation == ZI_COLL_BROADCAST)
+		run->with_target = everyone & ~run->with_source;
+	return 0;
+}
+
+/* A buffer that is there, aligned, and does not wrap around. */
+static int check_buffer(const char *name, const char *role, const void *buffer, uint64_t bytes,
+                        enum zi_dtype dtype, struct zi_text *text)
+{
+	uint32_t width = zi_dtype_bytes(dtype);
+
+	if (!bytes)
+		return 0;
+	if (!buffer)
+		return zi_text_error(text, -EINVAL, "%s: no %s, of %" PRIu64 " bytes", name, role,
+		                     bytes);
+	if ((uintptr_t)buffer % width)
+		return zi_text_error(text, -EINVAL,
+		                     "%s: the %s at %p is not aligned to the %u bytes of %s", name,
+		                     role, buffer, width, zi_dtype_name(dtype));
+	if (bytes > UINTPTR_MAX - (uintptr_t)buffer)
+		return zi_text_error(text, -EOVERFLOW,
+		                     "%s: a %s of %" PRIu64 " bytes at %p ends past the address "
+		                     "space",
+		                     name, role, bytes, buffer);
+	return 0;
+}
+
+/* Where the target may begin in the source, or the source in the target, in place. */
+static bool is_in_place(const struct zi_node_group *group, const struct zi_node_call *call)
+{
+	const char *source = call->source, *target = call->target;
+	uint64_t bytes = call->element_count * zi_dtype_bytes(call->dtype) * group->meet.self;
+
+	switch (call->operation) {
+	case ZI_COLL_REDUCE_SCATTER:
+	case ZI_COLL_SCATTER:
+		return target == source + bytes;
+	case ZI_COLL_ALL_GATHER:
+	case ZI_COLL_GATHER:
+		return source == target + bytes;
+	case ZI_COLL_ALL_TO_ALLV:
+		return false;
+	default:
+		return source == target;
+	}
+}
+
+static int check_overlap(const struct zi_node_group *group, const struct zi_node_call *call,
+                         struct zi_text *text)
+{
+	const struct zi_node_run *run = &group->run;
+	const char *source = call->source, *target = call->target;
+
+	if (!run->source_bytes || !run->target_bytes || source + run->source_bytes <= target ||
+	    target + run->target_bytes <= source || is_in_place(group, call))
+		return 0;
+	return zi_text_error(text, -EINVAL,
+	                     "%s: the source (%p, %" PRIu64 " bytes) and the target (%p, %" PRIu64
+	                     " bytes) overlap otherwise than in place",
+	                     zi_coll_operation_name(call->operation), call->source,
+	                     run->source_bytes, call->target, run->target_bytes);
+}
+
+int zi_node_check(struct zi_node_group *group, const struct zi_node_call *call,
+                  struct zi_text *text)
+{
+	const char *name = zi_coll_operation_name(call->operation);
+	struct zi_node_run *run = &group->run;
+	bool has_source, has_target;
+	int r;
+
+	run->source_bytes = run->target_bytes = 0;
+	if (call->refused) {
+		assert(zi_node_is_refusal(call->refused));
+		return err_origin(zi_text_error(text, call->refused, "%s", call->reason));
+	}
+	r = check_kind(group, call, text);
+	if (!r)
+		r = check_lengths(group, call, text);
+	if (r)
+		return err_origin(r);
+	has_source = zi_node_has(run->with_source, group->meet.self);
+	has_target = zi_node_has(run->with_target, group->meet.self);
+	if (has_source)
+		r = check_buffer(name, "source", call->source, run->source_bytes, call->dtype,
+		                 text);
+	if (!r && has_target)
+		r = check_buffer(name, "target", call->target, run->target_bytes, call->dtype,
+		                 text);
+	if (!r && has_source && has_target)
+		r = check_overlap(group, call, text);
+	return r ? err_origin(r) : 0;
+}
+
+int zi_node_check_p2p(const struct zi_node_group *group, const struct zi_node_p2p *p2p,
+                      struct zi_text *text)
+{
+	const char *name = p2p->is_send ? "send" : "recv";
+	uint64_t bytes;
+	int r;
+
+	if (p2p->peer >= group->meet.member_count)
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "%s: peer %u of a group of %u members", name,
+		                                p2p->peer, group->meet.member_count));
+	if (p2p->dtype < ZI_DTYPE_F32 || p2p->dtype >= _ZI_DTYPE_COUNT)
+		return err_origin(
+			zi_text_error(text, -EINVAL, "%s: dtype %u is none", name, p2p->dtype));
+	if (!zi_checked_mul(p2p->element_count, zi_dtype_bytes(p2p->dtype), &bytes))
+		return err_origin(zi_text_error(
+			text, -EOVERFLOW, "%s of %" PRIu64 " × %s: the size overflows 64 bits",
+			name, p2p->element_count, zi_dtype_name(p2p->dtype)));
+	r = check_buffer(name, "buffer", p2p->buffer, bytes, p2p->dtype, text);
+	return r ? err_origin(r) : 0;
+}
+
+/* ---- what differs ---- */
+
+/* A peer's text ends somewhere. */
+static int say_refused(const struct zi_node_group *group, uint32_t member,
+                       const struct zi_board_call *other, struct zi_text *text)
+{
+	const struct zi_board_post *post = zi_meet_post_of(&group->meet, member, group->sequence);
+	struct zi_text reason = { "" };
+	int error = zi_node_is_refusal(-(int)other->root) ? -(int)other->root : -EINVAL;
+	uint32_t bytes = post->payload_bytes;
+
+	if (bytes > sizeof(reason) - 1)
+		bytes = sizeof(reason) - 1;
+	memcpy(reason.chars,
+	       zi_meet_payload_of(&group->meet, member, group->sequence, post->payload_bytes),
+	       bytes);
+	return err_origin(zi_text_error(text, error, "call %u: member %u refuses it: %s",
+	                                group->sequence, member, reason.chars));
+}
+
+int zi_node_compare(const struct zi_node_group *group, uint32_t member,
+                    const struct zi_board_call *other, struct zi_text *text)
+{
+	struct zi_board_call own = zi_node_board_call(&group->run.call);
+
+	if (other->flags & ZI_BOARD_REFUSED)
+		return say_refused(group, member, other, text);
+	if (other->operation == own.operation && other->dtype == own.dtype &&
+	    other->reduce_op == own.reduce_op && other->root == own.root &&
+	    other->element_count == own.element_count)
+		return 0;
+	return err_origin(zi_text_error(text, -EINVAL, "call %u: member %u calls %s, member %u %s",
+	                                group->sequence, group->meet.self,
+	                                zi_node_words_of(&own).chars, member,
+	                                zi_node_words_of(other).chars));
+}
+
+int zi_node_compare_counts(const struct zi_node_group *group, struct zi_text *text)
+{
+	const struct zi_meet *meet = &group->meet;
+	uint32_t members = meet->member_count;
+	const uint64_t *counts[ZI_WORLD_MAX];
+
+	for (uint32_t i = 0; i < members; i++)
+		counts[i] = zi_meet_payload_of(meet, i, group->sequence,
+		                               ZI_BOARD_COUNTS_BYTES(members));
+	for (uint32_t from = 0; from < members; from++)
+		for (uint32_t to = 0; to < members; to++)
+			if (counts[from][to] != counts[to][members + from])
+				return err_origin(zi_text_error(
+					text, -EINVAL,
+					"call %u, all_to_allv: member %u sends %" PRIu64
+					" elements to member %u, which takes %" PRIu64,
+					group->sequence, from, counts[from][to], to,
+					counts[to][members + from]));
+	return 0;
+}

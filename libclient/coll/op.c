@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call from its beginning to its end, whoever drives it: its caller, or the queue's thread. Here
+ * it is decided whose turn it is, and when a group is over. Floor 2.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "libclient/coll/work.h"
+
+/* ---- failures ---- */
+
+/* 0; else the group is over, and why. */
+static int check_group(struct zi_node_group *group, struct zi_text *text)
+{
+	int r = group->over ? group->over : zi_meet_verdict(&group->meet);
+
+	if (!r)
+		return 0;
+	group->over = r;
+	return err_origin(zi_text_error(text, r, "group %u is broken (%s): make another one",
+	                                group->number, zi_err_name(r)));
+}
+
+/* The collective under way ends because of its time or the verdict. */
+static int fail_collective(struct zi_node_group *group, int error, struct zi_text *text)
+{
+	const struct zi_node_run *run = &group->run;
+	const struct zi_board_call said = zi_node_board_call(&run->call);
+	bool is_late = run->phase == ZI_NODE_CATCH_UP || run->phase == ZI_NODE_MEETING;
+
+	group->over = error;
+	if (error != -ETIMEDOUT)
+		return err_origin(zi_text_error(text, error, "group %u is broken (%s)",
+		                                group->number, zi_err_name(error)));
+	group->culprit = run->member;
+	return err_origin(zi_text_error(text, error, "call %u, %s: member %u %s in time",
+	                                group->sequence, zi_node_words_of(&said).chars, run->member,
+	                                is_late ? "did not come" : "did not do its part"));
+}
+
+static int fail_messages(struct zi_node_group *group, const struct zi_node_p2p *p2ps,
+                         uint32_t p2p_count, int error, struct zi_text *text)
+{
+	uint32_t i = 0;
+
+	group->over = error;
+	if (error != -ETIMEDOUT)
+		return err_origin(zi_text_error(text, error, "group %u is broken (%s)",
+		                                group->number, zi_err_name(error)));
+	while (i + 1 < p2p_count && p2ps[i].message.phase == ZI_NODE_MESSAGE_OVER)
+		i++;
+	group->culprit = p2ps[i].peer;
+	return err_origin(zi_text_error(
+		text, error, "%s of %llu × %s: member %u did not %s it in time",
+		p2ps[i].is_send ? "send" : "recv", (unsigned long long)p2ps[i].element_count,
+		zi_dtype_name(p2ps[i].dtype), p2ps[i].peer, p2ps[i].is_send ? "take" : "send"));
+}
+
+/* ---- messages ---- */
+
+/* A peer that is none is found out later. */
+static uint64_t bit_of(const struct zi_node_p2p *p2p)
+{
+	return 1ull << p2p->peer % ZI_WORLD_MAX;
+}
+
+/* All of a batch, before the first is posted: a batch with a fault has no effect. */
+static int check_messages(struct zi_node_group *group, const struct zi_node_p2p *p2ps,
+                          uint32_t p2p_count, struct zi_text *text)
+{
+	int to_self = 0;
+
+	group->culprit = ZI_NODE_NOBODY;
+	for (uint32_t i = 0; i < p2p_count; i++) {
+		int r = zi_node_check_p2p(group, &p2ps[i], text);
+
+		if (r) {
+			group->culprit = group->meet.self;
+			return err_trace(r);
+		}
+		if (p2ps[i].peer == group->meet.self)
+			to_self += p2ps[i].is_send ? 1 : -1;
+	}
+	if (!to_self)
+		return 0;
+	group->culprit = group->meet.self;
+	return err_origin(zi_text_error(
+		text, -EINVAL, "%d %s to oneself without its other end in the same batch",
+		to_self > 0 ? to_self : -to_self, to_self > 0 ? "sends" : "receives"));
+}
+
+/* Messages of a pair go one after the other: whoever is not over keeps the later ones waiting.
+ * Return: 0 all are over, a fatal error, ZI_NODE_E_WAITS. */
+static int poll_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
+                         struct zi_meet_wants *wants, struct zi_text *text)
+{
+	bool is_waiting = false;
+
+	for (uint32_t i = 0; i < p2p_count; i++) {
+		uint64_t *busy = p2ps[i].is_send ? &group->turn.sends : &group->turn.takes;
+		uint64_t bit = bit_of(&p2ps[i]);
+		struct zi_text reason;
+		int r = ZI_NODE_E_WAITS;
+
+		if (p2ps[i].message.phase == ZI_NODE_MESSAGE_OVER)
+			continue;
+		if (!(*busy & bit))
+			r = zi_node_poll_message(group, &p2ps[i], wants, &reason);
+		if (r == ZI_NODE_E_WAITS) {
+			*busy |= bit;
+			is_waiting = true;
+			continue;
+		}
+		p2ps[i].message.result = r;
+		if (r)
+			zi_text_set(text, "%s", reason.chars);
+		if (r && !zi_node_is_refusal(r))
+			return err_trace(r);
+	}
+	return is_waiting ? ZI_NODE_E_WAITS : 0;
+}
+
+/* Of the first that failed. */
+static int result_of(const struct zi_node_p2p *p2ps, uint32_t p2p_count)
+{
+	for (uint32_t i = 0; i < p2p_count; i++)
+		if (p2ps[i].message.result)
+			return p2ps[i].message.result;
+	return 0;
+}
+
+/* ---- in the queue ---- */
+
+static void renew_turn(struct zi_node_group *group, uint64_t pass)
+{
+	if (group->turn.pass != pass)
+		group->turn = (struct zi_node_turn){ .pass = pass };
+}
+
+/* From here on it cannot be canceled. Return: whether it was not. */
+static bool claim(struct zi_node_op *op)
+{
+	uint32_t state = ZI_NODE_QUEUED;
+
+	/* Pairs with zi_node_queue_cancel(). */
+	return __atomic_compare_exchange_n(&op->state, &state, ZI_NODE_RUNNING, false,
+	                                   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) ||
+	       state == ZI_NODE_RUNNING;
+}
+
+static int say_canceled(struct zi_node_op *op)
+{
+	return err_origin(zi_text_error(&op->text, -ECANCELED, "canceled before it was posted"));
+}
+
+static int end_op(struct zi_node_op *op, int result)
+{
+	if (result && !zi_node_is_refusal(result) && result != -ECANCELED)
+		op->group->over = result;
+	op->result = result;
+	op->culprit = op->group->culprit;
+	return 0;
+}
+
+/* Return, as of the next two: 0 it is done, ZI_NODE_E_WAITS. */
+static int poll_collective(struct zi_node_op *op, struct zi_meet_wants *wants)
+{
+	struct zi_node_group *group = op->group;
+	int r;
+
+	if (group->turn.is_busy)
+		return ZI_NODE_E_WAITS;
+	if (!op->is_begun) {
+		if (!claim(op))
+			return end_op(op, say_canceled(op));
+		r = check_group(group, &op->text);
+		if (r)
+			return end_op(op, r);
+		zi_node_begin(group, &op->call);
+		op->is_begun = true;
+	}
+	r = zi_node_poll(group, wants, &op->text);
+	op->sequence = group->sequence;
+	if (r != ZI_NODE_E_WAITS)
+		return end_op(op, r);
+	group->turn.is_busy = true;
+	return ZI_NODE_E_WAITS;
+}
+
+static bool is_any_free(const struct zi_node_op *op)
+{
+	const struct zi_node_turn *turn = &op->group->turn;
+
+	for (uint32_t i = 0; i < op->p2p_count; i++)
+		if (!((op->p2ps[i].is_send ? turn->sends : turn->takes) & bit_of(&op->p2ps[i])))
+			return true;
+	return false;
+}
+
+static int poll_batch(struct zi_node_op *op, struct zi_meet_wants *wants)
+{
+	struct zi_node_group *group = op->group;
+	int r = 0;
+
+	if (!op->is_begun && is_any_free(op)) {
+		if (!claim(op))
+			return end_op(op, say_canceled(op));
+		r = check_group(group, &op->text);
+		if (!r)
+			r = check_messages(group, op->p2ps, op->p2p_count, &op->text);
+		op->is_begun = true;
+	}
+	if (!r && op->is_begun)
+		r = poll_messages(group, op->p2ps, op->p2p_count, wants, &op->text);
+	else if (!r)
+		r = ZI_NODE_E_WAITS;
+	if (r == ZI_NODE_E_WAITS) {
+		/* Nobody overtakes what has not begun. */
+		for (uint32_t i = 0; i < op->p2p_count && !op->is_begun; i++)
+			*(op->p2ps[i].is_send ? &group->turn.sends : &group->turn.takes) |=
+				bit_of(&op->p2ps[i]);
+		return r;
+	}
+	return end_op(op, r ? r : result_of(op->p2ps, op->p2p_count));
+}
+
+int zi_node_op_poll(struct zi_node_op *op, uint64_t pass, struct zi_meet_wants *wants)
+{
+	struct zi_node_group *group = op->group;
+	int r;
+
+	if (!op->is_begun && __atomic_load_n(&op->state, __ATOMIC_ACQUIRE) == ZI_NODE_CANCELED)
+		return end_op(op, say_canceled(op));
+	renew_turn(group, pass);
+	r = op->p2p_count ? poll_batch(op, wants) : poll_collective(op, wants);
+	if (r != ZI_NODE_E_WAITS || !op->is_begun)
+		return r;
+	if (group->over)
+		return end_op(op, check_group(group, &op->text));
+	r = zi_meet_verdict(&group->meet);
+	if (!r)
+		return ZI_NODE_E_WAITS;
+	zi_node_op_fail(op, r);
+	return 0;
+}
+
+void zi_node_op_fail(struct zi_node_op *op, int error)
+{
+	struct zi_node_group *group = op->group;
+
+	if (op->p2p_count)
+		op->result = fail_messages(group, op->p2ps, op->p2p_count, error, &op->text);
+	else
+		op->result = fail_collective(group, error, &op->text);
+	op->culprit = group->culprit;
+}
+
+/* ---- by the caller ---- */
+
+int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, struct zi_text *text)
+{
+	struct zi_meet_wants wants;
+	int r = check_group(group, text);
+
+	if (r)
+		return err_trace(r);
+	zi_node_begin(group, call);
+	for (;;) {
+		wants.count = 0;
+		wants.is_cut = false;
+		r = zi_node_poll(group, &wants, text);
+		if (r != ZI_NODE_E_WAITS)
+			break;
+		r = zi_meet_verdict(&group->meet);
+		if (!r)
+			r = zi_meet_wait(&wants, NULL, call->deadline_ns);
+		if (r)
+			return err_trace(fail_collective(group, r, text));
+	}
+	if (r && !zi_node_is_refusal(r))
+		group->over = r;
+	return err_trace(r);
+}
+
+int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
+                  uint64_t deadline_ns, struct zi_text *text)
+{
+	struct zi_meet_wants wants;
+	int r = check_group(group, text);
+
+	if (!r)
+		r = check_messages(group, p2ps, p2p_count, text);
+	if (r)
+		return err_trace(r);
+	for (;;) {
+		wants.count = 0;
+		wants.is_cut = false;
+		renew_turn(group, group->turn.pass + 1);
+		r = poll_messages(group, p2ps, p2p_count, &wants, text);
+		if (r != ZI_NODE_E_WAITS)
+			break;
+		r = zi_meet_verdict(&group->meet);
+		if (!r)
+			r = zi_meet_wait(&wants, NULL, deadline_ns);
+		if (r)
+			return err_trace(fail_messages(group, p2ps, p2p_count, r, text));
+	}
+	if (r)
+		group->over = r;
+	return err_trace(r ? r : result_of(p2ps, p2p_count));
+}
+
+void zi_node_op_run(struct zi_node_op *op)
+{
+	struct zi_node_group *group = op->group;
+
+	op->result = op->p2p_count ? zi_node_batch(group, op->p2ps, op->p2p_count,
+	                                           op->call.deadline_ns, &op->text)
+	                           : zi_node_call(group, &op->call, &op->text);
+	op->sequence = op->p2p_count ? 0 : group->sequence;
+	op->culprit = group->culprit;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sends and receives; see node.h. Floor 2.
+ *
+ * Messages of an ordered pair of members are numbered and go one after the other. The sender posts
+ * on its line of the pair; the receiver copies, straight out of the sender's arena or out of two
+ * letters in its staging part, and counts what it has emptied on its own line: each piece, and one
+ * more for the message. So each side waits for one word that only grows. A message whose type or
+ * length is not what the receiver takes is emptied at once, and both sides have the error.
+ *
+ * What a member refuses by itself (check.c) is not numbered: as if it had not been called.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "kernels/copy.h"
+#include "libclient/coll/work.h"
+
+#define PAIR_LETTERS 2u
+
+static struct zi_board_send *send_line(const struct zi_node_group *group, uint32_t from,
+                                       uint32_t to)
+{
+	return &group->meet.members[from].sends[to];
+}
+
+static struct zi_board_take *take_line(const struct zi_node_group *group, uint32_t to,
+                                       uint32_t from)
+{
+	return &group->meet.members[to].takes[from];
+}
+
+static uint64_t bytes_of(const struct zi_node_p2p *p2p)
+{
+	return p2p->element_count * zi_dtype_bytes(p2p->dtype);
+}
+
+static void copy(const struct zi_node_group *group, void *target, const void *source,
+                 uint64_t bytes, bool is_last)
+{
+	if (bytes)
+		kern_copy(&target, 1, source, bytes, is_last && bytes >= group->streaming_bytes);
+}
+
+static int say_mismatch(const struct zi_node_group *group, const struct zi_node_p2p *p2p,
+                        uint64_t other_count, uint32_t other_dtype, struct zi_text *text)
+{
+	return err_origin(zi_text_error(
+		text, -EINVAL,
+		"message %u from member %u to member %u: %" PRIu64 " × %s are sent and %" PRIu64
+		" × %s taken",
+		p2p->message.sequence, p2p->is_send ? group->meet.self : p2p->peer,
+		p2p->is_send ? p2p->peer : group->meet.self,
+		p2p->is_send ? p2p->element_count : other_count,
+		zi_dtype_name(p2p->is_send ? p2p->dtype : (enum zi_dtype)other_dtype),
+		p2p->is_send ? other_count : p2p->element_count,
+		zi_dtype_name(p2p->is_send ? (enum zi_dtype)other_dtype : p2p->dtype)));
+}
+
+/* ---- sending ---- */
+
+/* Fills as many letters as are free. Return: whether one was filled. */
+static bool fill(struct zi_node_group *group, struct zi_node_p2p *p2p)
+{
+	struct zi_node_message *message = &p2p->message;
+	const struct zi_board_take *take = take_line(group, p2p->peer, group->meet.self);
+	uint32_t emptied = zi_meet_load(&take->emptied);
+	bool is_filled = false;
+
+	for (; message->piece < message->piece_count; message->piece++) {
+		uint32_t number = message->base + message->piece;
+		uint64_t begin = (uint64_t)message->piece * message->piece_bytes;
+
+		if (number - emptied >= PAIR_LETTERS)
+			break;
+		copy(group,
+		     zi_node_letters(group, p2p->peer) +
+		             number % PAIR_LETTERS * message->piece_bytes,
+		     (const char *)p2p->buffer + begin,
+		     ZI_MIN(bytes_of(p2p) - begin, message->piece_bytes), false);
+		is_filled = true;
+	}
+	return is_filled;
+}
+
+static void post_send(struct zi_node_group *group, struct zi_node_p2p *p2p)
+{
+	struct zi_board_send *line = send_line(group, group->meet.self, p2p->peer);
+	struct zi_node_message *message = &p2p->message;
+	uint64_t bytes = bytes_of(p2p);
+	uint64_t place = zi_node_place_of(group, p2p->buffer, bytes);
+
+	message->sequence = ++group->pairs.sent[p2p->peer];
+	message->base = group->pairs.filled[p2p->peer];
+	message->piece_bytes = (uint32_t)zi_node_letter_bytes(group);
+	message->piece_count = 0;
+	if (place == ZI_BOARD_NOWHERE)
+		message->piece_count =
+			(uint32_t)((bytes + message->piece_bytes - 1) / message->piece_bytes);
+	group->pairs.filled[p2p->peer] += message->piece_count + 1;
+	(void)fill(group, p2p); /* comes with the post */
+	line->element_count = p2p->element_count;
+	line->dtype = (uint8_t)p2p->dtype;
+	line->source = place;
+	line->staging = (uint64_t)(zi_node_letters(group, p2p->peer) - group->arenas);
+	line->piece_bytes = message->piece_bytes;
+	__atomic_store_n(&line->filled, message->base + message->piece, __ATOMIC_RELEASE);
+	zi_meet_tell_one(&group->meet, p2p->peer, &line->sequence, message->sequence);
+	message->phase = ZI_NODE_MESSAGE_POSTED;
+}
+
+static int poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
+                     struct zi_meet_wants *wants, struct zi_text *text)
+{
+	struct zi_board_send *line = send_line(group, group->meet.self, p2p->peer);
+	const struct zi_board_take *take = take_line(group, p2p->peer, group->meet.self);
+	struct zi_node_message *message = &p2p->message;
+	uint32_t end;
+
+	if (message->phase == ZI_NODE_MESSAGE_NEW)
+		post_send(group, p2p);
+	end = message->base + message->piece_count + 1;
+	if (!zi_meet_has_come(&take->emptied, end)) {
+		if (fill(group, p2p))
+			zi_meet_tell_one(&group->meet, p2p->peer, &line->filled,
+			                 message->base + message->piece);
+		zi_meet_want(wants, &group->meet, &take->emptied,
+		             message->piece < message->piece_count
+		                     ? message->base + message->piece - PAIR_LETTERS + 1
+		                     : end);
+		return ZI_NODE_E_WAITS;
+	}
+	message->phase = ZI_NODE_MESSAGE_OVER;
+	if (take->flags & ZI_BOARD_REFUSED)
+		return say_mismatch(group, p2p, take->element_count, take->dtype, text);
+	return 0;
+}
+
+/* ---- receiving ---- */
+
+/* The whole message is left; with @flags. */
+static void empty(struct zi_node_group *group, struct zi_node_p2p *p2p, uint8_t flags)
+{
+	struct zi_board_take *line = take_line(group, group->meet.self, p2p->peer);
+	struct zi_node_message *message = &p2p->message;
+
+	line->flags = flags;
+	line->dtype = (uint8_t)p2p->dtype;
+	line->element_count = p2p->element_count;
+	__atomic_store_n(&line->done, message->sequence, __ATOMIC_RELEASE);
+	group->pairs.emptied[p2p->peer] += message->piece_count + 1;
+	zi_meet_tell_one(&group->meet, p2p->peer, &line->emptied, group->pairs.emptied[p2p->peer]);
+	message->phase = ZI_NODE_MESSAGE_OVER;
+}
+
+/* What the sender posted: copied out, then checked. */
+static int take_post(struct zi_node_group *group, struct zi_node_p2p *p2p, struct zi_text *text)
+{
+	struct zi_node_message *message = &p2p->message;
+	struct zi_board_send said = *send_line(group, p2p->peer, group->meet.self);
+	bool is_known = said.dtype >= ZI_DTYPE_F32 && said.dtype < _ZI_DTYPE_COUNT;
+	uint64_t bytes = 0, pieces = 0;
+
+	if (is_known &&
+	    !zi_checked_mul(said.element_count, zi_dtype_bytes((enum zi_dtype)said.dtype), &bytes))
+		is_known = false;
+	if (said.source == ZI_BOARD_NOWHERE && said.piece_bytes)
+		pieces = bytes / said.piece_bytes + (bytes % said.piece_bytes != 0);
+	message->base = group->pairs.emptied[p2p->peer];
+	message->piece_bytes = said.piece_bytes;
+	message->piece_count = (uint32_t)pieces;
+	message->source = said.source == ZI_BOARD_NOWHERE
+	                          ? zi_node_place_at(group, said.staging,
+	                                             (uint64_t)PAIR_LETTERS * said.piece_bytes)
+	                          : zi_node_place_at(group, said.source, bytes);
+	if (!is_known || said.sequence != message->sequence || !message->source ||
+	    pieces > INT32_MAX || (said.source == ZI_BOARD_NOWHERE && !said.piece_bytes))
+		return err_origin(zi_text_error(
+			text, -EPROTO,
+			"message %u from member %u: what it posted makes no sense: its memory is "
+			"damaged, or it is another version",
+			message->sequence, p2p->peer));
+	if (said.dtype == p2p->dtype && said.element_count == p2p->element_count) {
+		message->phase = ZI_NODE_MESSAGE_MOVING;
+		return 0;
+	}
+	empty(group, p2p, ZI_BOARD_REFUSED);
+	return say_mismatch(group, p2p, said.element_count, said.dtype, text);
+}
+
+static int take_pieces(struct zi_node_group *group, struct zi_node_p2p *p2p,
+                       struct zi_meet_wants *wants)
+{
+	const struct zi_board_send *line = send_line(group, p2p->peer, group->meet.self);
+	struct zi_board_take *own = take_line(group, group->meet.self, p2p->peer);
+	struct zi_node_message *message = &p2p->message;
+
+	while (message->piece < message->piece_count) {
+		uint32_t number = message->base + message->piece;
+		uint64_t begin = (uint64_t)message->piece * message->piece_bytes;
+
+		if (!zi_meet_has_come(&line->filled, number + 1)) {
+			zi_meet_want(wants, &group->meet, &line->filled, number + 1);
+			return ZI_NODE_E_WAITS;
+		}
+		copy(group, (char *)p2p->buffer + begin,
+		     message->source + (uint64_t)(number % PAIR_LETTERS) * message->piece_bytes,
+		     ZI_MIN(bytes_of(p2p) - begin, message->piece_bytes), true);
+		if (++message->piece < message->piece_count)
+			zi_meet_tell_one(&group->meet, p2p->peer, &own->emptied, number + 1);
+	}
+	return 0;
+}
+
+static int poll_take(struct zi_node_group *group, struct zi_node_p2p *p2p,
+                     struct zi_meet_wants *wants, struct zi_text *text)
+{
+	const struct zi_board_send *line = send_line(group, p2p->peer, group->meet.self);
+	struct zi_board_take *own = take_line(group, group->meet.self, p2p->peer);
+	struct zi_node_message *message = &p2p->message;
+
+	if (message->phase == ZI_NODE_MESSAGE_NEW) {
+		message->sequence = ++group->pairs.taken[p2p->peer];
+		/* For whoever asks what this member waits for; nobody waits on it. */
+		__atomic_store_n(&own->sequence, message->sequence, __ATOMIC_RELEASE);
+		message->phase = ZI_NODE_MESSAGE_POSTED;
+	}
+	if (message->phase == ZI_NODE_MESSAGE_POSTED) {
+		int r;
+
+		if (!zi_meet_has_come(&line->sequence, message->sequence)) {
+			zi_meet_want(wants, &group->meet, &line->sequence, message->sequence);
+			return ZI_NODE_E_WAITS;
+		}
+		r = take_post(group, p2p, text);
+		if (r)
+			return err_trace(r);
+	}
+	if (take_pieces(group, p2p, wants))
+		return ZI_NODE_E_WAITS;
+	if (!message->piece_count)
+		copy(group, p2p->buffer, message->source, bytes_of(p2p), true);
+	empty(group, p2p, 0);
+	return 0;
+}
+
+int zi_node_poll_message(struct zi_node_group *group, struct zi_node_p2p *p2p,
+                         struct zi_meet_wants *wants, struct zi_text *text)
+{
+	return p2p->is_send ? poll_send(group, p2p, wants, text)
+	                    : poll_take(group, p2p, wants, text);
+}

@@ -45,6 +45,7 @@ void launched_start(struct launched *launched, const char *const *words, int std
 		become_zctl(words, stdin_fd, out[1], err[1]);
 	(void)close(out[1]);
 	(void)close(err[1]);
+	launched->is_held = false;
 	launched->fds[0] = out[0];
 	launched->fds[1] = err[0];
 	for (int i = 0; i < 2; i++) {
@@ -74,7 +75,8 @@ static bool take(struct launched *launched, int stream)
 /* Both streams, so that neither holds up the other. Return: false when time is over. */
 static bool take_any(struct launched *launched, uint64_t deadline_ns)
 {
-	struct pollfd fds[2] = { { .fd = launched->fds[0], .events = POLLIN },
+	struct pollfd fds[2] = { { .fd = launched->is_held ? -1 : launched->fds[0],
+		                   .events = POLLIN },
 		                 { .fd = launched->fds[1], .events = POLLIN } };
 
 	if (poll(fds, 2, zi_clock_poll_ms(deadline_ns)) <= 0)
@@ -85,11 +87,20 @@ static bool take_any(struct launched *launched, uint64_t deadline_ns)
 	return true;
 }
 
-bool launched_await(struct launched *launched, int stream, const char *part)
+int launched_count(const char *words, const char *part)
+{
+	int count = 0;
+
+	for (const char *at = words; (at = strstr(at, part)); at += strlen(part))
+		count++;
+	return count;
+}
+
+bool launched_await(struct launched *launched, int stream, const char *part, int count)
 {
 	uint64_t deadline_ns = zi_clock_deadline_ns(AWAIT_TIMEOUT_NS);
 
-	while (!strstr(launched->words[stream], part))
+	while (launched_count(launched->words[stream], part) < count)
 		if (launched->fds[stream] < 0 || !take_any(launched, deadline_ns))
 			return false;
 	return true;

@@ -14,14 +14,18 @@
 struct launched {
 	pid_t pid;
 	int fds[2];     /* stdout, stderr; -1: ended */
+	bool is_held;   /* stdout is not read */
 	char *words[2]; /* (LAUNCHED_WORDS_BYTES,) each, NUL-terminated */
 	size_t counts[2];
 };
 
 /* @words: after "zctl launch", ended by NULL. @stdin_fd: -1: /dev/null. Aborts when it cannot. */
 void launched_start(struct launched *launched, const char *const *words, int stdin_fd);
-/* Reads until @part has come on stream 0 or 1; false after 20 s, or at the stream's end. */
-bool launched_await(struct launched *launched, int stream, const char *part);
+/* How often @part is in @words. */
+int launched_count(const char *words, const char *part);
+/* Reads until @part has come @count times on stream 0 or 1; false after 20 s, or at the stream's
+ * end. */
+bool launched_await(struct launched *launched, int stream, const char *part, int count);
 /* Reads both streams to their ends and reaps. Exit code; 1000 + signal; -ETIMEDOUT after 30 s
  * (killed then). */
 int launched_end(struct launched *launched);

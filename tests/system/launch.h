@@ -37,23 +37,15 @@ static inline void launch_end(int code)
 		launch_end(code);   \
 	} while (0)
 
-#define AWAIT(stream, part) \
-	cr_assert(launched_await(&launched, (stream), (part)), "no '%s' in: %s%s", (part), out, err)
+/* Until @part has come @count times on stream 0 or 1. */
+#define AWAIT(stream, part, count)                                                          \
+	cr_assert(launched_await(&launched, (stream), (part), (count)), "no '%s' in: %s%s", \
+	          (part), out, err)
 
 #define expect_words(words, part) \
 	cr_expect(strstr((words), (part)), "'%s' is not in: %s", (part), (words))
 #define expect_no_words(words, part) \
 	cr_expect(!strstr((words), (part)), "'%s' is in: %s", (part), (words))
-
-/* How often @part is in @words. */
-static inline int launch_count(const char *words, const char *part)
-{
-	int count = 0;
-
-	for (const char *at = words; (at = strstr(at, part)); at += strlen(part))
-		count++;
-	return count;
-}
 
 /* What follows @part in @words, as a number. */
 static inline long launch_number(const char *words, const char *part)

@@ -137,7 +137,7 @@ Test(launch, variables_of_the_caller_stay)
 	cr_assert_eq(setenv("OMP_NUM_THREADS", "7", 1), 0);
 	cr_assert_eq(setenv("ZINF_PORT", "12345", 1), 0);
 	RUN(0, "--nproc-per-node", "2", "sh", "-c", "echo $OMP_NUM_THREADS $ZINF_PORT");
-	cr_expect_eq(launch_count(out, "]: 7 12345\n"), 2, "%s", out);
+	cr_expect_eq(launched_count(out, "]: 7 12345\n"), 2, "%s", out);
 	cr_expect_str_eq(err, "", "nothing to be told");
 	launched_free(&launched);
 }
@@ -162,7 +162,7 @@ Test(launch, torchruns_environment_is_a_default)
 	cr_assert_eq(setenv("PET_NO_PYTHON", "1", 1), 0);
 	cr_assert_eq(setenv("OMP_NUM_THREADS", "1", 1), 0);
 	RUN(0, "sh", "-c", "echo of $WORLD_SIZE");
-	cr_expect_eq(launch_count(out, "of 2\n"), 2, "%s", out);
+	cr_expect_eq(launched_count(out, "of 2\n"), 2, "%s", out);
 	launched_free(&launched);
 	RUN(0, "--nproc-per-node", "1", "sh", "-c", "echo of $WORLD_SIZE");
 	cr_expect_str_eq(out, "[rank 0]: of 1\n");
@@ -194,7 +194,7 @@ Test(launch, programs_that_cannot_be_started_are_named_once)
 {
 	RUN(127, "--nproc-per-node", "3", "--max-restarts", "5", "no-such-program");
 	expect_words(err, "zctl: starting 'no-such-program' failed: No such file or directory\n");
-	cr_expect_eq(launch_count(err, "no-such-program"), 1, "%s", err);
+	cr_expect_eq(launched_count(err, "no-such-program"), 1, "%s", err);
 	launched_free(&launched);
 	RUN(126, "/dev/null");
 	expect_words(err, "starting '/dev/null' failed: Permission denied (a Python script");
@@ -208,7 +208,7 @@ Test(launch, sixty_four_ranks_are_started_and_no_more)
 		char line[64];
 
 		(void)snprintf(line, sizeof(line), "[rank %d]: I am %d of 64\n", rank, rank);
-		cr_expect_eq(launch_count(out, line), 1, "%s", line);
+		cr_expect_eq(launched_count(out, line), 1, "%s", line);
 	}
 	launched_free(&launched);
 	RUN(2, "--nproc-per-node", "65", "true");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The directory of a run: DIRECTORY/attempt_N/RANK with stdout.log, stderr.log and error.json
- * (which the rank's program may write: $TORCHELASTIC_ERROR_FILE). Below --log-dir, or with log files but
- * without it in a temporary one that stays; without log files it goes at the end.
+ * (which the rank's program may write: $TORCHELASTIC_ERROR_FILE). Below --log-dir, or with log
+ * files but without it in a temporary one that stays; without log files it goes at the end.
  */
 #pragma once
 

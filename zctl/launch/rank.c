@@ -262,8 +262,15 @@ int launch_rank_start(struct launch_rank *rank, const struct launch_rank_place *
 /* See rank.h. */
 void launch_rank_signal(const struct launch_rank *rank, int number)
 {
-	/* It is not reaped: its id, and that of its group, are still its own. One that made itself
-	 * a session has left the group. */
+	/* It is not reaped: its id is still its own, and so is that of its group. */
+	if (rank->pid)
+		(void)kill(rank->pid, number);
+}
+
+/* See rank.h. */
+void launch_rank_signal_all(const struct launch_rank *rank, int number)
+{
+	/* One that made itself a session has left the group. */
 	if (rank->pid && kill(-rank->pid, number))
 		(void)kill(rank->pid, number);
 }

@@ -46,8 +46,10 @@ struct launch_rank_place {
 /* Return: 0: its program runs; -errno with the reason, -ENOENT for a program that is not there. */
 int launch_rank_start(struct launch_rank *rank, const struct launch_rank_place *place,
                       struct zi_text *text);
-/* To it and what it started (its process group). Not running: nothing. */
+/* Not running: nothing. */
 void launch_rank_signal(const struct launch_rank *rank, int number);
+/* Also to what it started (its process group). */
+void launch_rank_signal_all(const struct launch_rank *rank, int number);
 /* Whether it has ended; its status is then there to look at, and it to be reaped. */
 bool launch_rank_has_ended(struct launch_rank *rank);
 void launch_rank_reap(struct launch_rank *rank);

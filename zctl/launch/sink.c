@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A writer that does not wait (sink.h). O_NONBLOCK belongs to the open file, which we share with
- * the shell that started us: a terminal or pipe is therefore opened anew, through /proc. Where that is
- * forbidden, no more is written at a time than a pipe that is ready takes at once.
+ * the shell that started us: a terminal or pipe is therefore opened anew, through /proc. Where that
+ * is forbidden, no more is written at a time than a pipe that is ready takes at once.
  */
 #include "zctl/launch/sink.h"
 

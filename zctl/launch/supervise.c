@@ -76,7 +76,7 @@ static __attribute__((format(printf, 2, 3))) void say(struct supervisor *supervi
 static void signal_all(const struct supervisor *supervisor, int number)
 {
 	for (uint32_t i = 0; i < supervisor->rank_count; i++)
-		launch_rank_signal(&supervisor->ranks[i], number);
+		launch_rank_signal_all(&supervisor->ranks[i], number);
 }
 
 static void kill_all(struct supervisor *supervisor)
@@ -203,7 +203,8 @@ static void group_is_over(struct supervisor *supervisor)
 {
 	assert(!supervisor->running_count);
 	zi_loop_disarm(&supervisor->grace);
-	launch_strays_end(supervisor->is_keeper_gone ? NULL : tell_stray, supervisor);
+	/* Where all were asked to end, some are just about to. */
+	launch_strays_end(supervisor->phase == PHASE_RUNNING ? tell_stray : NULL, supervisor);
 	supervisor->phase = PHASE_DRAINING;
 	for (uint32_t i = 0; i < supervisor->rank_count; i++) {
 		launch_stream_finish(&supervisor->ranks[i].out);
@@ -283,7 +284,9 @@ static void take_signal(struct supervisor *supervisor, int number)
 	const struct launch_options *options = supervisor->plan->options;
 
 	if (!is_ending(options, number)) {
-		signal_all(supervisor, number);
+		/* A program's helpers do not expect what was meant for it, and would die of it. */
+		for (uint32_t i = 0; i < supervisor->rank_count; i++)
+			launch_rank_signal(&supervisor->ranks[i], number);
 		return;
 	}
 	if (!supervisor->first_signal)

@@ -90,6 +90,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s check-bits SEED=3 CASES=8
 	@$(MAKE) --no-print-directory -s check-model
 	@$(MAKE) --no-print-directory -s check-coll ROUNDS=10
+	@$(MAKE) --no-print-directory -s check-deaths DEATHS=5
 	@$(MAKE) --no-print-directory -s check-fuzz
 	@$(MAKE) --no-print-directory -s check-power
 	@$(MAKE) --no-print-directory -s check-crash POINTS=25
@@ -143,6 +144,7 @@ check-asan: ## unit and system tests under AddressSanitizer and UBSan
 
 check-tsan: ## the stress programs under ThreadSanitizer, and a broken ring that it must catch
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-tsan
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-coll-tsan
 
 # Of VARIANT=tsan. Each program ends by itself with 0; a report ends it with 66.
 TSAN_ENV := TSAN_OPTIONS=halt_on_error=1:exitcode=66

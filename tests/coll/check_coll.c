@@ -4,13 +4,16 @@
  * has what a plain model of it has, bit for bit.
  * Method: cases drawn from a seed (draw.c): operations, types, sizes around every border, groups,
  * roots, placements of each rank, in place or not; the model (plain.c) knows the arithmetic from
- * its description alone. Guards around every buffer, sources that must stay. A case that fails is
- * made smaller, and printed as words that repeat it.
- * Usage: check_coll [--over threads] [--seed N] [--rounds N] [--round N] [--ranks N] [--simple]
- *        check_coll [--over threads] ranks=… arena=… group=… call=…
- *   --lie N   rank 0 is wrong (rank.h): what is to be found
- *   --round   this one alone   --simple   in arenas, even, waiting: what needs neither staging nor
- *   messages nor a thread of its own
+ * its description alone. Ranks are threads over the engine of libzinf, or processes over zinf.h and
+ * a real zinfd. Guards around every buffer, sources that must stay. A case that fails is made
+ * smaller, and printed as words that repeat it.
+ * Usage: check_coll [--over zinfd] [--seed N] [--rounds N] [--round N] [--ranks N] …
+ *        check_coll [--over zinfd] ranks=… arena=… group=… call=…
+ *   --round      this one alone
+ *   --verdicts   a group of each case is declared broken at some moment (over threads)
+ *   --absences   a rank of each case stops to come to a group's calls (over threads)
+ *   --lie N      rank 0 is wrong (rank.h): this must be found
+ *   --simple     in arenas, even, waited for: needs neither staging nor messages nor a queue
  */
 #include <errno.h>
 #include <getopt.h>
@@ -27,28 +30,20 @@ struct settings {
 	uint32_t ranks;
 	bool is_simple;
 	enum rank_lie lie;
+	bool has_verdict, has_absence;
 };
-
-static void simplify(struct script *script)
-{
-	for (uint32_t i = 0; i < script->call_count; i++) {
-		struct script_call *call = &script->calls[i];
-
-		if (call->operation >= SCRIPT_ALL_TO_ALLV || call->operation == SCRIPT_BROADCAST)
-			call->operation = SCRIPT_ALL_TO_ALL;
-		call->is_async = false;
-		call->sources_outside = call->targets_outside = 0;
-	}
-}
 
 static void print_failure(const struct runner *runner, const struct script *script)
 {
-	for (uint32_t i = 0; i < script->ranks; i++)
-		if (runner->reports[i].call >= 0)
-			printf("check-coll:   rank %u, call %d: %s\n", i, runner->reports[i].call,
-			       runner->reports[i].words);
-	if (runner->reports[0].call < 0 && runner->reports[0].words[0])
-		printf("check-coll:   %s\n", runner->reports[0].words);
+	for (uint32_t i = 0; i < script->ranks; i++) {
+		const struct rank_report *report = &runner->reports[i];
+
+		if (report->call == INT32_MAX)
+			printf("check-coll:   rank %u: %s\n", i, report->words);
+		else if (report->call >= 0)
+			printf("check-coll:   rank %u, call %d: %s\n", i, report->call,
+			       report->words);
+	}
 }
 
 static int run_words(struct runner *runner, char **words)
@@ -85,7 +80,9 @@ static int run_rounds(struct runner *runner, const struct settings *settings, co
 
 		script_draw(&script, settings->seed, round, settings->ranks);
 		if (settings->is_simple)
-			simplify(&script);
+			script_simplify(&script);
+		if (settings->has_verdict || settings->has_absence) /* some of it gets lost */
+			script.arena_bytes *= 3;
 		call_count += script.call_count;
 		if (runner->run(runner, &script) == 0)
 			continue;
@@ -117,10 +114,13 @@ int main(int argc, char **argv)
 		{ "ranks", required_argument, NULL, 'k' },
 		{ "lie", required_argument, NULL, 'l' },
 		{ "simple", no_argument, NULL, 'i' },
+		{ "verdicts", no_argument, NULL, 'v' },
+		{ "absences", no_argument, NULL, 'a' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct settings settings = { .over = "threads", .seed = 1, .round_count = 40 };
 	struct runner runner;
+	bool is_threads;
 	int option, r;
 
 	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
@@ -144,6 +144,12 @@ int main(int argc, char **argv)
 		case 'l':
 			settings.lie = (enum rank_lie)strtoul(optarg, NULL, 0);
 			break;
+		case 'v':
+			settings.has_verdict = true;
+			break;
+		case 'a':
+			settings.has_absence = true;
+			break;
 		case 'i':
 			settings.is_simple = true;
 			break;
@@ -151,14 +157,21 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (strcmp(settings.over, "threads") != 0 || settings.ranks > SCRIPT_RANKS_MAX) {
-		fprintf(stderr, "check-coll: --over threads; --ranks 1 … %u\n", SCRIPT_RANKS_MAX);
+	is_threads = strcmp(settings.over, "threads") == 0;
+	if ((!is_threads && strcmp(settings.over, "zinfd") != 0) ||
+	    settings.ranks > SCRIPT_RANKS_MAX) {
+		fprintf(stderr, "check-coll: --over threads or zinfd; --ranks 1 … %u\n",
+		        SCRIPT_RANKS_MAX);
 		return 2;
 	}
-	runner_init_threads(&runner);
+	if (is_threads)
+		runner_init_threads(&runner);
+	else if (runner_init_processes(&runner))
+		return 1;
 	runner.lie = settings.lie;
+	runner.has_verdict = settings.has_verdict;
+	runner.has_absence = settings.has_absence;
 	r = argv[optind] ? run_words(&runner, &argv[optind])
 	                 : run_rounds(&runner, &settings, argv[0]);
-	runner_deinit(&runner);
-	return r;
+	return runner_deinit(&runner) || r;
 }

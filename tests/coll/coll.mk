@@ -6,17 +6,51 @@ $(COLL_BIN): $(call objects,tests/coll) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
 
-.PHONY: check-coll
-build-tests: $(COLL_BIN)
+DEATHS_BIN := $(BUILD)/tests/coll/deaths/check_deaths
+$(DEATHS_BIN): $(DEATHS_BIN).o $(filter-out %/check_coll.o,$(call objects,tests/coll)) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
+
+# The engine with all its releases taken away: what ThreadSanitizer must report.
+BROKEN_COLL := $(BUILD)/tests/coll/check_coll_broken
+BROKEN_COLL_OBJECTS := $(patsubst libclient/coll/%.c,$(BUILD)/tests/coll/broken/%.o,$(wildcard libclient/coll/*.c))
+$(BROKEN_COLL_OBJECTS): $(BUILD)/tests/coll/broken/%.o: libclient/coll/%.c Makefile
+	$(call say,CC,$< \(broken\))
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -U__ATOMIC_RELEASE -D__ATOMIC_RELEASE=__ATOMIC_RELAXED \
+		-Wno-builtin-macro-redefined -MMD -MP -c -o $@ $<
+# Before the archive, whose files of the same names are then not wanted.
+$(BROKEN_COLL): $(call objects,tests/coll) $(BROKEN_COLL_OBJECTS) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
+
+.PHONY: check-coll check-deaths stress-coll-tsan
+build-tests: $(COLL_BIN) $(DEATHS_BIN)
+
+# Of VARIANT=tsan: ranks are threads.
+stress-coll-tsan: $(COLL_BIN) $(BROKEN_COLL)
+	@for way in '' --absences; do \
+		echo "== $(COLL_BIN) $$way"; \
+		$(TSAN_ENV) $(STRESS_TIMEOUT) $(COLL_BIN) --simple --seed $(SEED) --rounds 10 $$way || exit 1; \
+	done
+	@echo "== $(BROKEN_COLL) (must be reported)"; \
+		$(TSAN_ENV) $(STRESS_TIMEOUT) $(BROKEN_COLL) --simple --seed $(SEED) --rounds 10 >$(BROKEN_COLL).log 2>&1; \
+		grep -q 'data race' $(BROKEN_COLL).log || \
+		{ cat $(BROKEN_COLL).log; echo "failed: the broken collectives were not reported"; exit 1; }
 
 # Wrong on purpose: check_coll must say so, and make each as small as one call of one rank.
 COLL_LIES := 1 2 3 4
 ROUNDS ?= 200
 check-coll: all $(COLL_BIN) ## random collectives of 1 to 9 ranks against a plain model [SEED=n ROUNDS=n]
 	@ZINF_BUILD=$(BUILD) $(COLL_BIN) --over threads --simple --seed $(SEED) --rounds $(ROUNDS)
+	@ZINF_BUILD=$(BUILD) $(COLL_BIN) --over zinfd --simple --seed $(SEED) --rounds $(ROUNDS)
 	@for lie in $(COLL_LIES); do \
 		$(COLL_BIN) --simple --lie $$lie --seed $(SEED) --rounds 20 >$(COLL_BIN).log && \
 		{ cat $(COLL_BIN).log; echo "failed: lie $$lie was not found"; exit 1; }; \
 		grep -q '^  .* ranks=1 arena=[0-9]* call=[^ ]*$$' $(COLL_BIN).log || \
 		{ cat $(COLL_BIN).log; echo "failed: lie $$lie was found, but not made small"; exit 1; }; \
 	done; echo "check-coll: $(words $(COLL_LIES)) lies were found"
+
+DEATHS ?= 40
+check-deaths: all $(DEATHS_BIN) ## kill -9 of ranks inside collectives, beside another job [SEED=n DEATHS=n]
+	@ZINF_BUILD=$(BUILD) $(DEATHS_BIN) --simple --seed $(SEED) --rounds $(DEATHS)

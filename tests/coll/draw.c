@@ -118,3 +118,15 @@ void script_draw(struct script *script, uint64_t seed, uint64_t round, uint32_t 
 	for (uint32_t i = 0; i < script->call_count; i++)
 		draw_call(script, &dice, &script->calls[i]);
 }
+
+void script_simplify(struct script *script)
+{
+	for (uint32_t i = 0; i < script->call_count; i++) {
+		struct script_call *call = &script->calls[i];
+
+		if (call->operation >= SCRIPT_ALL_TO_ALLV || call->operation == SCRIPT_BROADCAST)
+			call->operation = SCRIPT_ALL_TO_ALL;
+		call->is_async = false;
+		call->sources_outside = call->targets_outside = 0;
+	}
+}

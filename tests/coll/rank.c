@@ -26,6 +26,7 @@ struct buffer {
 struct pending {
 	const struct script_call *call;
 	uint32_t members, member, slot;
+	bool is_after_break;          /* its group was broken when it was begun */
 	struct buffer source, target; /* in place: the longer one holds both */
 	struct rank_buffers buffers;
 };
@@ -35,6 +36,7 @@ struct rank {
 	const struct script *script;
 	struct rank_report *report;
 	uint64_t arena_used;
+	uint64_t arena_lost; /* others may still write there: a call of theirs has not ended yet */
 	struct pending pendings[RANK_PENDING_MAX];
 	uint32_t pending_count;
 };
@@ -98,10 +100,25 @@ static int fail(struct rank *rank, const struct script_call *call, const char *w
 	return 1;
 }
 
+static bool is_breakable(const struct rank *rank, const struct script_call *call)
+{
+	return rank->link->breakable_groups >> call->group & 1u;
+}
+
 static int fail_with(struct rank *rank, const struct script_call *call, int result)
 {
+	struct rank_report *report = rank->report;
 	char words[360];
 
+	if (is_breakable(rank, call) && result == rank->link->ends_with) {
+		if (!report->broken_groups)
+			(void)snprintf(report->words, sizeof report->words, "%s",
+			               rank->link->words(rank->link));
+		if (!(report->broken_groups >> call->group & 1u))
+			rank->arena_lost = rank->arena_used;
+		report->broken_groups |= 1u << call->group;
+		return 0;
+	}
 	(void)snprintf(words, sizeof words, "%s: %s", strerror(-result),
 	               rank->link->words(rank->link));
 	return fail(rank, call, words);
@@ -167,14 +184,16 @@ static int settle(struct rank *rank)
 		int r = pending->call->is_async ? rank->link->wait(rank->link, pending->slot) : 0;
 
 		if (r)
-			result = fail_with(rank, pending->call, r);
+			result |= fail_with(rank, pending->call, r);
+		else if (pending->is_after_break)
+			result |= fail(rank, pending->call, "its group was broken already");
 		else if (!result)
 			result = compare(rank, pending);
 	}
 	for (uint32_t i = 0; i < rank->pending_count; i++)
 		pending_free(&rank->pendings[i]);
 	rank->pending_count = 0;
-	rank->arena_used = 0;
+	rank->arena_used = rank->arena_lost;
 	return result;
 }
 
@@ -233,27 +252,39 @@ static int begin(struct rank *rank, const struct script_call *call)
 	struct pending *pending;
 	int r = 0;
 
-	if (need > rank->link->arena_bytes)
-		return fail(rank, call, "the arena is too small for this call");
 	if (rank->pending_count == RANK_PENDING_MAX ||
 	    need > rank->link->arena_bytes - rank->arena_used)
 		r = settle(rank);
 	if (r)
 		return r;
+	if (need > rank->link->arena_bytes - rank->arena_used)
+		return fail(rank, call, "the arena is too small for this call");
 	pending = &rank->pendings[rank->pending_count];
 	*pending = (struct pending){
 		.call = call,
 		.members = members,
 		.member = member,
 		.slot = rank->pending_count++,
+		.is_after_break = rank->report->broken_groups >> call->group & 1u,
 	};
 	prepare(rank, pending);
+	__atomic_fetch_add(&rank->report->progress, 1, __ATOMIC_RELAXED);
 	r = rank->link->call(rank->link, rank->script, call, &pending->buffers, pending->slot);
 	if (!r)
 		return 0;
 	rank->pending_count--;
+	r = fail_with(rank, call, r);
 	pending_free(pending);
-	return fail_with(rank, call, r);
+	return r;
+}
+
+/* Whether this rank makes call @index. */
+static bool makes(const struct rank *rank, uint32_t index)
+{
+	const struct script_call *call = &rank->script->calls[index];
+
+	return script_member_of(rank->script, call, rank->link->rank) != UINT32_MAX &&
+	       !(is_breakable(rank, call) && index >= rank->link->absent_from);
 }
 
 int rank_run(struct rank_link *link, const struct script *script, struct rank_report *report)
@@ -261,9 +292,9 @@ int rank_run(struct rank_link *link, const struct script *script, struct rank_re
 	struct rank rank = { .link = link, .script = script, .report = report };
 	int result = 0;
 
-	report->call = -1;
+	*report = (struct rank_report){ .call = -1 };
 	for (uint32_t i = 0; i < script->call_count && !result; i++)
-		if (script_member_of(script, &script->calls[i], link->rank) != UINT32_MAX)
+		if (makes(&rank, i))
 			result = begin(&rank, &script->calls[i]);
 	return settle(&rank) || result;
 }

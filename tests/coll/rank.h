@@ -32,6 +32,10 @@ struct rank_link {
 	enum rank_lie lie;
 	char *arena; /* what other ranks reach without a copy */
 	uint64_t arena_bytes;
+	/* Groups that may break (bitmap), and by what error. This rank makes none of their calls
+	 * from number @absent_from of the script on. */
+	uint32_t breakable_groups, absent_from;
+	int ends_with;
 	/* Makes a call; with is_async only begins it, as @slot. 0 or -errno. */
 	int (*call)(struct rank_link *link, const struct script *script,
 	            const struct script_call *call, const struct rank_buffers *buffers,
@@ -44,9 +48,12 @@ struct rank_link {
 
 /* What became of a rank; in memory that the test shares. */
 struct rank_report {
-	int32_t call; /* that went wrong; -1: none */
-	char words[400];
+	uint32_t broken_groups; /* bitmap: of those that may break */
+	uint32_t progress;      /* calls begun; atomic */
+	int32_t call;           /* that went wrong; -1: none */
+	char words[400];        /* of that call; else of the first that found its group broken */
 };
 
-/* Makes all calls of @script. 0: all were right; else 1, and @report says which was not. */
+/* Makes all calls of @script; those of groups that broke as they may fail. 0: all was right; else 1,
+ * and @report says what was not. */
 int rank_run(struct rank_link *link, const struct script *script, struct rank_report *report);

@@ -66,6 +66,8 @@ struct script {
 
 /* Case @round of @seed; with @ranks not 0, of so many ranks. */
 void script_draw(struct script *script, uint64_t seed, uint64_t round, uint32_t ranks);
+/* Leaves out what needs staging, messages or a thread for calls that nobody waits for. */
+void script_simplify(struct script *script);
 /* As words that script_read_word() takes, one after the other; they need no quotes. */
 void script_print(const struct script *script, FILE *file);
 /* "ranks=…", "arena=…", "group=…" or "call=…": added to @script. -EINVAL: no such word. */

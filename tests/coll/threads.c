@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,11 +17,14 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "libclient/coll/queue.h"
-#include "tests/coll/plain.h"
+#include "tests/coll/messages.h"
 #include "tests/coll/runner.h"
 
 #define STREAMING_BYTES 65536u
 #define SPIN_US         50u
+#define BREAK_SPINS_MAX 20000u
+/* For a rank that will not come. */
+#define ABSENCE_TIMEOUT_MS 100u
 /* Of a whole case: more than its calls can take one after the other. */
 #define CASE_TIMEOUT_MS 240000u
 
@@ -34,6 +38,11 @@ struct world {
 	struct zi_line spin_us;
 	uint64_t timeout_ns;
 	enum rank_lie lie;
+	/* A group that breaks: by a verdict after so many calls, or since a rank does not come. */
+	int ends_with;
+	uint32_t broken_group, absent_rank, absent_from;
+	uint32_t begun_count; /* calls of all ranks; atomic */
+	uint32_t break_after, break_spins;
 };
 
 struct rank {
@@ -43,7 +52,7 @@ struct rank {
 	struct zi_node_queue *queue;
 	struct zi_node_group groups[SCRIPT_GROUPS_MAX];
 	struct zi_node_op ops[RANK_PENDING_MAX];
-	struct zi_node_p2p p2ps[RANK_PENDING_MAX][2 * SCRIPT_RANKS_MAX];
+	struct zi_node_p2p p2ps[RANK_PENDING_MAX][MESSAGES_MAX];
 	struct zi_text words;
 	int result;
 };
@@ -67,47 +76,20 @@ static const enum zi_coll_operation operations[_SCRIPT_OPERATION_COUNT] = {
 	[SCRIPT_ALL_TO_ALL] = ZI_COLL_ALL_TO_ALL, [SCRIPT_ALL_TO_ALLV] = ZI_COLL_ALL_TO_ALLV,
 };
 
-/* The messages of a send or a batch that concern member @self. */
-static uint32_t messages_of(const struct script_call *call, uint32_t members, uint32_t self,
-                            const struct rank_buffers *buffers, struct zi_node_p2p *p2ps)
+static uint32_t p2ps_of(const struct script_call *call, uint32_t members, uint32_t self,
+                        const struct rank_buffers *buffers, struct zi_node_p2p *p2ps)
 {
-	uint32_t width = zi_dtype_bytes(call->dtype), count = 0;
-	char *source = buffers->source, *target = buffers->target;
+	struct message messages[MESSAGES_MAX];
+	uint32_t count = messages_of(call, members, self, buffers, messages);
 
-	if (call->operation == SCRIPT_SEND) {
-		uint32_t taker = (call->root + 1) % members;
-
-		if (taker != call->root && (self == call->root || self == taker))
-			p2ps[count++] = (struct zi_node_p2p){
-				.is_send = self == call->root,
-				.dtype = call->dtype,
-				.peer = self == call->root ? taker : call->root,
-				.element_count = call->element_count,
-				.buffer = self == call->root ? source : target,
-			};
-		return count;
-	}
-	for (uint32_t i = 0; i < members; i++) {
-		if (plain_has_message(call, self, i))
-			p2ps[count++] = (struct zi_node_p2p){
-				.is_send = true,
-				.dtype = call->dtype,
-				.peer = i,
-				.element_count = buffers->source_counts[i],
-				.buffer = source,
-			};
-		if (plain_has_message(call, i, self))
-			p2ps[count++] = (struct zi_node_p2p){
-				.dtype = call->dtype,
-				.peer = i,
-				.element_count = buffers->target_counts[i],
-				.buffer = target,
-			};
-		if (source)
-			source += buffers->source_counts[i] * width;
-		if (target)
-			target += buffers->target_counts[i] * width;
-	}
+	for (uint32_t i = 0; i < count; i++)
+		p2ps[i] = (struct zi_node_p2p){
+			.is_send = messages[i].is_send,
+			.dtype = call->dtype,
+			.peer = messages[i].peer,
+			.element_count = messages[i].element_count,
+			.buffer = messages[i].data,
+		};
 	return count;
 }
 
@@ -119,15 +101,20 @@ static int rank_call(struct rank_link *link, const struct script *script,
 	uint32_t members = script_member_count(script, call);
 	uint32_t self = script_member_of(script, call, link->rank);
 	struct zi_node_op *op = &rank->ops[slot];
+	struct world *world = rank->world;
+	uint64_t timeout_ns = world->ends_with == -ETIMEDOUT && call->group == world->broken_group
+	                              ? ABSENCE_TIMEOUT_MS * ZI_NS_PER_MS
+	                              : world->timeout_ns;
 	int r;
 
+	__atomic_fetch_add(&world->begun_count, 1, __ATOMIC_RELAXED);
 	*op = (struct zi_node_op){
 		.group = &rank->groups[call->group],
-		.call = { .deadline_ns = zi_clock_deadline_ns(rank->world->timeout_ns) },
+		.call = { .deadline_ns = zi_clock_deadline_ns(timeout_ns) },
 	};
 	if (call->operation == SCRIPT_SEND || call->operation == SCRIPT_BATCH) {
 		op->p2ps = rank->p2ps[slot];
-		op->p2p_count = messages_of(call, members, self, buffers, op->p2ps);
+		op->p2p_count = p2ps_of(call, members, self, buffers, op->p2ps);
 		if (!op->p2p_count) { /* nothing to do with it */
 			op->state = ZI_NODE_DONE;
 			return 0;
@@ -170,14 +157,31 @@ static const char *rank_words(const struct rank_link *link)
 
 /* ---- the world ---- */
 
+/* As the daemon does it. */
+static void break_group(struct world *world, uint32_t group, uint32_t error)
+{
+	zi_line_store(&world->verdicts[group], error);
+	(void)syscall(SYS_futex, &world->verdicts[group].value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 /* Nobody waits for a rank that has given up. */
 static void break_all(struct world *world)
 {
-	for (uint32_t i = 0; i < world->script->group_count; i++) {
-		zi_line_store(&world->verdicts[i], ECANCELED);
-		(void)syscall(SYS_futex, &world->verdicts[i].value, FUTEX_WAKE, INT_MAX, NULL, NULL,
-		              0);
-	}
+	for (uint32_t i = 0; i < world->script->group_count; i++)
+		break_group(world, i, ECANCELED);
+}
+
+/* Gives the verdict at its moment. */
+static void *breaker_main(void *arg)
+{
+	struct world *world = arg;
+
+	while (__atomic_load_n(&world->begun_count, __ATOMIC_RELAXED) < world->break_after)
+		(void)sched_yield();
+	for (uint32_t i = 0; i < world->break_spins; i++)
+		(void)__atomic_load_n(&world->begun_count, __ATOMIC_RELAXED);
+	break_group(world, world->broken_group, EPIPE);
+	return NULL;
 }
 
 static void *rank_main(void *arg)
@@ -223,6 +227,10 @@ static void rank_init(struct rank *rank, struct world *world, uint32_t number)
 		.world = world,
 		.link = { .rank = number,
 		          .lie = number == 0 ? world->lie : RANK_HONEST,
+		          .ends_with = world->ends_with,
+		          .breakable_groups = world->ends_with ? 1u << world->broken_group : 0,
+		          .absent_from =
+		                  number == world->absent_rank ? world->absent_from : UINT32_MAX,
 		          .arena = world->arenas + number * world->arena_bytes +
 		                   ZI_COLL_STAGING_BYTES,
 		          .arena_bytes = world->script->arena_bytes,
@@ -242,6 +250,8 @@ static int world_run(struct world *world)
 {
 	const struct script *script = world->script;
 	struct rank *ranks = calloc(script->ranks, sizeof(*ranks));
+	bool has_breaker = world->ends_with == -EPIPE;
+	pthread_t breaker;
 	int result = 0;
 
 	if (!ranks)
@@ -257,13 +267,35 @@ static int world_run(struct world *world)
 	for (uint32_t i = 0; i < script->ranks; i++)
 		if (pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]))
 			abort();
+	if (has_breaker && pthread_create(&breaker, NULL, breaker_main, world))
+		abort();
 	for (uint32_t i = 0; i < script->ranks; i++) {
 		(void)pthread_join(ranks[i].thread, NULL);
 		result |= ranks[i].result;
 		ranks[i].queue = zi_node_queue_free(ranks[i].queue);
 	}
+	/* Ranks may have ended before the moment came. */
+	__atomic_store_n(&world->begun_count, UINT32_MAX, __ATOMIC_RELAXED);
+	if (has_breaker)
+		(void)pthread_join(breaker, NULL);
 	free(ranks);
 	return result;
+}
+
+/* From the case alone, so that it is the same each time. */
+static void draw_break(struct world *world, bool has_absence)
+{
+	const struct script *script = world->script;
+	uint64_t random = script_mix(script->calls[0].seed + script->call_count);
+
+	world->ends_with = has_absence ? -ETIMEDOUT : -EPIPE;
+	world->broken_group = (uint32_t)(random % script->group_count);
+	world->break_after = (uint32_t)(script_mix(random) % (script->ranks * script->call_count));
+	world->break_spins = (uint32_t)(script_mix(random + 1) % BREAK_SPINS_MAX);
+	if (!has_absence)
+		return;
+	world->absent_rank = (uint32_t)(script_mix(random + 2) % script->ranks);
+	world->absent_from = (uint32_t)(script_mix(random + 3) % (script->call_count + 1));
 }
 
 static int world_main(void *arg)
@@ -278,29 +310,21 @@ static int run(struct runner *runner, const struct script *script)
 		.reports = runner->reports,
 		.timeout_ns = runner->timeout_ms * ZI_NS_PER_MS,
 		.lie = runner->lie,
+		.absent_from = UINT32_MAX,
 	};
 	int r;
 
+	if (runner->has_verdict || runner->has_absence)
+		draw_break(&world, runner->has_absence);
 	for (uint32_t i = 0; i < SCRIPT_RANKS_MAX; i++)
 		runner->reports[i] = (struct rank_report){ .call = -1 };
 	r = harness_wait(harness_fork(world_main, &world), CASE_TIMEOUT_MS);
 	if (r != 0 && r != 1)
-		(void)snprintf(runner->reports[0].words, sizeof runner->reports[0].words,
-		               r == -ETIMEDOUT ? "the ranks hung" : "the ranks died: signal %d",
-		               r - 1000);
+		runner_note_end(&runner->reports[0], r);
 	return r != 0;
 }
 
 void runner_init_threads(struct runner *runner)
 {
-	*runner = (struct runner){ .run = run, .name = "threads", .timeout_ms = 30000 };
-	runner->reports = mmap(NULL, SCRIPT_RANKS_MAX * sizeof(*runner->reports),
-	                       PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (runner->reports == MAP_FAILED)
-		abort();
-}
-
-void runner_deinit(struct runner *runner)
-{
-	(void)munmap(runner->reports, SCRIPT_RANKS_MAX * sizeof(*runner->reports));
+	runner_init(runner, run, "threads");
 }

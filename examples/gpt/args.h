@@ -16,7 +16,7 @@ struct gpt_args {
 	int32_t rank;         /* a launcher's; -1: this process starts the ranks itself */
 	uint32_t world_count; /* a launcher's or --ranks */
 	uint32_t restart_max;
-	uint32_t restart_index; /* which life of the ranks this is; set by the parent */
+	uint32_t restart_index; /* which life of the ranks this is; by the parent or launcher */
 	bool is_reference;
 	/* training */
 	uint32_t grad_accum_count;

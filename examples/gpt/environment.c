@@ -28,6 +28,18 @@ static const struct launcher *find_launcher(void)
 	return NULL;
 }
 
+/* A launcher that started all ranks again: they may have been broken off by the daemon's end. */
+static void read_restart(struct gpt_args *args)
+{
+	const char *text = getenv("TORCHELASTIC_RESTART_COUNT");
+	uint64_t count = 0;
+
+	if (!text || gpt_parse_u64(text, &count) || count > UINT32_MAX)
+		return;
+	args->restart_index = (uint32_t)count;
+	args->is_waiting_for_daemon |= count > 0;
+}
+
 /* Which rank of how many: a launcher's variables, else --ranks. Return: 0, -EINVAL with the
  * reason. */
 int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem)
@@ -59,5 +71,6 @@ int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem)
 		                       args->rank_count, launcher->world_name, world_text);
 	args->rank = (int32_t)rank;
 	args->world_count = (uint32_t)world;
+	read_restart(args);
 	return 0;
 }

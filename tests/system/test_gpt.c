@@ -3,7 +3,8 @@
  * Goal: the example does what its users are told to do with snapshots: what was exported is loaded
  * under another name and trained on, with other places for its state, other numbers of ranks, or
  * from parameters alone. Method: zinf-gpt and zctl as commands; dumps of all parameters are
- * compared with those of a run that nothing interrupted.
+ * compared with those of a run that nothing interrupted. So it is under launchers, also when one of
+ * them starts a killed rank again.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -92,4 +93,38 @@ Test(gpt, parameters_alone_begin_at_step_0)
 	run(0, "zctl", "load base.safetensors tuned");
 	run(0, "zinf-gpt", TINY "--ranks 1 --job tuned --load tuned/step-0 --steps 2");
 	system_expect_text(words, "resumed at step 0, after 0 tokens");
+}
+
+/* zinf-gpt beside the program that run() starts. */
+#define GPT "$(dirname $program)/zinf-gpt "
+
+Test(gpt, zctl_launch_starts_a_killed_rank_again_and_the_bits_are_the_same)
+{
+	run(0, "zinf-gpt", TINY "--ranks 2 --job whole --steps 6 --dump whole.dump");
+	run(0, "zctl",
+	    "launch --nproc-per-node 2 --max-restarts 1 --job killed " GPT TINY
+	    "--steps 6 --exit-after-step 3 --exit-rank 1 --dump killed.dump");
+	system_expect_text(words, "zctl: rank 1 (pid ");
+	system_expect_text(words, ") was killed by signal 9 (Killed) after ");
+	system_expect_text(words, "zctl: starting all 2 ranks again (1 of 1)\n");
+	system_expect_text(words, "[rank 0]: ");
+	system_expect_text(words, "resumed at step ");
+	cr_assert(!strstr(words, "resumed at step 0"), "%s", words);
+	expect_equal_dumps("whole.dump", "killed.dump");
+	/* Without restarts it is over, and the job stays. */
+	run(128 + 9, "zctl",
+	    "launch --nproc-per-node 2 --job once " GPT TINY
+	    "--steps 6 --exit-after-step 3 --exit-rank 0");
+	run(0, "zctl", "jobs once");
+}
+
+Test(gpt, mpirun_starts_ranks_that_know_who_they_are)
+{
+	if (system("command -v mpirun >/dev/null 2>&1"))
+		cr_skip_test("mpirun is not installed");
+	run(0, "zinf-gpt", TINY "--ranks 2 --job plain --steps 2 --dump plain.dump");
+	run(0, "zinf-gpt",
+	    "--version; mpirun $([ $(id -u) = 0 ] && echo --allow-run-as-root) --oversubscribe "
+	    "-n 2 $program " TINY "--job mpi --steps 2 --dump mpi.dump");
+	expect_equal_dumps("plain.dump", "mpi.dump");
 }

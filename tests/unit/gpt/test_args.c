@@ -172,6 +172,11 @@ Test(args, mpirun_and_srun_make_one_rank_too)
 	cr_expect_eq(args.rank, 4);
 	cr_assert_eq(environment("0", "2", "", &args, &problem), 0);
 	cr_expect_eq(args.rank, 0, "the inner launcher's");
+	cr_expect_eq(args.restart_index, 0);
+	setenv("TORCHELASTIC_RESTART_COUNT", "2", 1);
+	cr_assert_eq(environment("0", "2", "", &args, &problem), 0);
+	cr_expect_eq(args.restart_index, 2);
+	cr_expect(args.is_waiting_for_daemon);
 	setenv("OMPI_COMM_WORLD_RANK", "0", 1);
 	setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
 	cr_assert_eq(environment(NULL, NULL, "--ranks 2", &args, &problem), 0);

@@ -80,9 +80,10 @@ LIBS_gpt := -lopenblas -lm
 ZINFD := $(BUILD)/bin/zinfd
 ZCTL := $(BUILD)/bin/zctl
 GPT := $(BUILD)/bin/zinf-gpt
+ALLREDUCE := $(BUILD)/bin/zinf-allreduce
 LIBZINF_SO := $(BUILD)/lib/libzinf.so.0
 LIBZINF_A := $(BUILD)/lib/libzinf.a
-PROGRAMS := $(ZINFD) $(ZCTL) $(GPT) $(LIBZINF_SO) $(LIBZINF_A)
+PROGRAMS := $(ZINFD) $(ZCTL) $(GPT) $(ALLREDUCE) $(LIBZINF_SO) $(LIBZINF_A)
 
 .PHONY: all help deps demo check clean install
 .DEFAULT_GOAL := all
@@ -129,6 +130,11 @@ $(GPT): $(call objects,examples/gpt) $(LIBCLIENT_A)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_gpt)
 
+$(ALLREDUCE): $(call objects,examples/allreduce) $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
+
 $(LIBZINF_SO): libclient/zinf.map $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -165,7 +171,7 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 		$(DESTDIR)$(PREFIX)/include/zinf $(DESTDIR)$(UNITDIR) $(DESTDIR)$(PREFIX)/lib/sysusers.d \
 		$(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(PREFIX)/share/doc/zinf
 	install -m 755 $(ZINFD) $(DESTDIR)$(PREFIX)/sbin/zinfd
-	install -m 755 $(ZCTL) $(GPT) $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(ZCTL) $(GPT) $(ALLREDUCE) $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 $(LIBZINF_SO) $(DESTDIR)$(PREFIX)/lib/libzinf.so.$(VERSION)
 	ln -sf libzinf.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libzinf.so.0
 	ln -sf libzinf.so.0 $(DESTDIR)$(PREFIX)/lib/libzinf.so

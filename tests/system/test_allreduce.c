@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: the example of collectives does what it says under each launcher; ranks find out who they
+ * are by its variables, and say so when these cannot be. Method: zinf-allreduce, which compares its
+ * sums itself, as a command over a real zinfd.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/system/system.h"
+
+static struct harness harness;
+static char words[1 << 16];
+
+static void start(void)
+{
+	char path[300];
+
+	system_start(&harness, &(struct harness_options){ 0 });
+	cr_assert_eq(setenv("ZINF_SOCKET", harness.socket_path, 1), 0);
+	cr_assert_eq(setenv("ALLREDUCE", harness_program("zinf-allreduce", path, sizeof(path)), 1),
+	             0);
+	cr_assert_eq(setenv("ZCTL", harness_program("zctl", path, sizeof(path)), 1), 0);
+}
+
+static void stop(void)
+{
+	cr_assert_eq(harness_stop(&harness), 0);
+}
+
+TestSuite(allreduce, .init = start, .fini = stop, .timeout = 120);
+
+/* A line of sh; its words are kept. Must end with @code, -1: with another one than 0. */
+static void run(int code, const char *line)
+{
+	char command[1024];
+	size_t bytes;
+	FILE *pipe;
+	int got;
+
+	(void)snprintf(command, sizeof(command), "exec 2>&1; %s", line);
+	pipe = popen(command, "r");
+	cr_assert_not_null(pipe);
+	bytes = fread(words, 1, sizeof(words) - 1, pipe);
+	words[bytes] = '\0';
+	got = pclose(pipe);
+	cr_assert(WIFEXITED(got), "%s", words);
+	cr_assert(code < 0 ? WEXITSTATUS(got) != 0 : WEXITSTATUS(got) == code,
+	          "%s ended with %d: %s", line, WEXITSTATUS(got), words);
+}
+
+Test(allreduce, ranks_of_zctl_launch_have_their_sum)
+{
+	run(0, "$ZCTL launch --nproc-per-node 2 --job sums $ALLREDUCE");
+	system_expect_text(words, "[rank 0]: all sums are 3; the last rank is 1\n");
+	run(0, "$ZCTL launch --nproc-per-node 3 --job sums $ALLREDUCE");
+	system_expect_text(words, "[rank 0]: all sums are 6; the last rank is 2\n");
+	run(0, "$ALLREDUCE");
+	system_expect_text(words, "all sums are 1; the last rank is 0\n");
+}
+
+Test(allreduce, ranks_of_srun_have_their_sum)
+{
+	/* No Slurm here: what srun leaves to its tasks. */
+	run(0, "export SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=2; "
+	       "SLURM_PROCID=1 $ALLREDUCE & SLURM_PROCID=0 $ALLREDUCE && wait $!");
+	system_expect_text(words, "all sums are 3; the last rank is 1\n");
+}
+
+#define MPIRUN "mpirun $([ $(id -u) = 0 ] && echo --allow-run-as-root) --oversubscribe -n 2 "
+
+Test(allreduce, ranks_of_mpirun_have_their_sum)
+{
+	if (system("command -v mpirun >/dev/null 2>&1"))
+		cr_skip_test("mpirun is not installed");
+	run(0, MPIRUN "$ALLREDUCE");
+	system_expect_text(words, "all sums are 3; the last rank is 1\n");
+	run(-1, "RANK=0 WORLD_SIZE=2 " MPIRUN "$ALLREDUCE");
+	system_expect_text(words,
+	                   "$RANK and $WORLD_SIZE say 0 of 2, mpirun's $OMPI_COMM_WORLD_RANK and "
+	                   "$OMPI_COMM_WORLD_SIZE 1 of 2: unset those that are wrong");
+}
+
+Test(allreduce, a_rank_that_does_not_come_ends_the_others)
+{
+	run(3, "$ZCTL launch --nproc-per-node 2 --job sums sh -c "
+	       "'[ $RANK = 1 ] && exit 3; exec $ALLREDUCE'");
+	system_expect_text(words, "ended with code 3 after ");
+	/* The next start finds nothing in its way. */
+	run(0, "$ZCTL launch --nproc-per-node 2 --job sums $ALLREDUCE");
+}

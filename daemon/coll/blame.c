@@ -71,7 +71,7 @@ static void say_late(struct inquest *inquest, const struct coll_call *call)
 	uint32_t culprit = inquest->report->culprit;
 
 	unfinished &= ~(1ull << inquest->self);
-	if (call->is_placed && unfinished) {
+	if (call->is_long && unfinished) {
 		coll_append(&inquest->text, ": ");
 		coll_append_members(&inquest->text, group, unfinished);
 		coll_append(&inquest->text, " came, but did not do %s part ",
@@ -206,16 +206,23 @@ static void say_pair(struct inquest *inquest)
 	const struct zi_coll_fail *report = inquest->report;
 	struct coll_group *group = inquest->group;
 	uint32_t peer = report->culprit < group->member_count ? report->culprit : report->root;
+	struct coll_call call;
 
 	if (report->error != -ETIMEDOUT || peer >= group->member_count || peer == inquest->self) {
 		say_reported(inquest);
 		return;
 	}
+	call = (struct coll_call){ .operation = report->operation,
+		                   .dtype = report->dtype,
+		                   .element_count = report->element_count,
+		                   .root = peer };
 	inquest->culprit = group->ranks[peer];
 	coll_append_rank(&inquest->text, inquest->coll, group->ranks[inquest->self]);
-	coll_append(&inquest->text, " waited in group %u for ", group->number);
+	coll_append(&inquest->text, " waits in group %u in ", group->number);
+	coll_append_call(&inquest->text, group, &call, false);
+	coll_append(&inquest->text, ": ");
 	coll_append_rank(&inquest->text, inquest->coll, inquest->culprit);
-	coll_append(&inquest->text, ", which did not come ");
+	coll_append(&inquest->text, " did not come ");
 	append_timeout(inquest);
 	coll_append(&inquest->text, ": ");
 	coll_append_doing(&inquest->text, inquest->coll, group, peer);

@@ -55,7 +55,7 @@ int coll_group_choose(const struct coll *coll, struct zi_text *text, uint32_t *r
 		*ret_group = i;
 		return 0;
 	}
-	return err_origin(zi_text_error(text, -EMFILE,
+	return err_origin(zi_text_error(text, -ENOSPC,
 	                                "the job has %u groups, the most there can be: free one "
 	                                "on all of its members",
 	                                ZI_GROUPS_MAX));

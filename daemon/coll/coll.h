@@ -77,7 +77,7 @@ void coll_rank_here(struct coll *coll, uint32_t rank, int pid);
 /* How long ranks that wait may spin. */
 void coll_spin_set(struct coll *coll, uint32_t spin_us);
 
-/* A number for one more group. -EMFILE with the figure. */
+/* A number for one more group. -ENOSPC with the figure. */
 int coll_group_choose(const struct coll *coll, struct zi_text *text, uint32_t *ret_group);
 /* @group: as chosen; ZI_GROUP_WORLD first of all. @mask: ranks. @board: zeroed, whole. */
 void coll_group_add(struct coll *coll, uint32_t group, uint64_t mask,

@@ -50,9 +50,8 @@ bool coll_describe(struct coll *coll, uint32_t group, struct coll_description *r
 		coll_append_call(&ret_description->call, found, &newest, false);
 		ret_description->come_mask = come;
 		ret_description->awaited_mask = coll_all_members(found) & ~come;
-		if (!ret_description->awaited_mask && newest.is_placed)
-			ret_description->awaited_mask = coll_all_members(found) &
-			                                ~coll_look_finished(found, newest.sequence);
+		if (!ret_description->awaited_mask)
+			ret_description->awaited_mask = coll_look_awaited(found, 0, &newest);
 	}
 	if (found->seen_sequence != newest.sequence) {
 		found->seen_sequence = newest.sequence;

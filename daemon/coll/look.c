@@ -3,6 +3,23 @@
 #include "daemon/coll/look.h"
 
 #include "common/base/assert.h"
+#include "common/base/checked.h"
+
+/* Short ones travel with the posts. */
+static bool is_long(const struct coll_group *group, const struct zi_board_call *call)
+{
+	uint64_t blocks = 1, bytes;
+
+	if (call->operation == ZI_COLL_BARRIER || !call->dtype || call->dtype >= _ZI_DTYPE_COUNT)
+		return false;
+	if (call->operation == ZI_COLL_REDUCE_SCATTER || call->operation == ZI_COLL_SCATTER ||
+	    call->operation == ZI_COLL_ALL_TO_ALL)
+		blocks = group->member_count;
+	if (!zi_checked_mul(call->element_count,
+	                    blocks * zi_dtype_bytes((enum zi_dtype)call->dtype), &bytes))
+		return true;
+	return bytes > ZI_BOARD_INLINE_BYTES;
+}
 
 static void take(const struct coll_group *group, uint32_t member, uint32_t slot,
                  struct coll_call *ret_call)
@@ -16,10 +33,11 @@ static void take(const struct coll_group *group, uint32_t member, uint32_t slot,
 		.operation = post.call.operation,
 		.dtype = post.call.dtype,
 		.reduce_op = post.call.reduce_op,
-		.root = post.call.root,
+		/* Of a call that its member refuses it is the errno. */
+		.root = post.call.flags & ZI_BOARD_REFUSED ? 0 : post.call.root,
 		.element_count = post.call.element_count,
-		.is_placed = post.call.source != ZI_BOARD_NOWHERE ||
-		             post.call.target != ZI_BOARD_NOWHERE,
+		.is_refused = post.call.flags & ZI_BOARD_REFUSED,
+		.is_long = is_long(group, &post.call),
 	};
 }
 
@@ -67,18 +85,45 @@ uint64_t coll_look_finished(const struct coll_group *group, uint32_t sequence)
 	return mask;
 }
 
+/* Whether a member has said that it does not make call @sequence, so that nobody does. */
+static bool is_off(const struct coll_group *group, uint32_t sequence)
+{
+	struct coll_call call;
+
+	for (uint32_t i = 0; i < group->member_count; i++)
+		if (coll_look(group, i, sequence, &call) && call.is_refused)
+			return true;
+	return false;
+}
+
 /* See look.h. */
 uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
                            const struct coll_call *newest)
 {
-	uint64_t self = 1ull << member;
 	uint64_t awaited;
 
 	if (!newest->sequence)
 		return 0;
-	awaited = coll_all_members(group) & ~self & ~coll_look_come(group, newest->sequence);
-	if (!awaited && newest->is_placed)
-		awaited = coll_all_members(group) & ~coll_look_finished(group, newest->sequence);
-	/* Its peers may have made their next call, or gone: then it has left this one. */
-	return awaited;
+	awaited = coll_all_members(group) & ~coll_look_come(group, newest->sequence);
+	/* A peer may write anything: nobody waits for itself to come. */
+	awaited &= ~(1ull << member);
+	if (awaited || !newest->is_long || is_off(group, newest->sequence))
+		return awaited;
+	return coll_all_members(group) & ~coll_look_finished(group, newest->sequence);
+}
+
+/* See look.h. */
+bool coll_look_recv(const struct coll_group *group, uint32_t member, struct coll_recv *ret_recv)
+{
+	for (uint32_t i = 0; i < group->member_count; i++) {
+		struct zi_board_take take = group->board[member].takes[i];
+
+		if (take.sequence == take.done || take.flags & ZI_BOARD_REFUSED)
+			continue;
+		*ret_recv = (struct coll_recv){ .peer = i,
+			                        .dtype = take.dtype,
+			                        .element_count = take.element_count };
+		return true;
+	}
+	return false;
 }

@@ -10,7 +10,15 @@ struct coll_call {
 	uint32_t operation, dtype, reduce_op;
 	uint32_t root; /* member */
 	uint64_t element_count;
-	bool is_placed; /* its data lie in the arenas: it is over when all have finished */
+	bool is_refused; /* its member does not make it after all */
+	bool is_long;    /* it is over when all have left its data, not when all have come */
+};
+
+/* A receive that its member waits in. */
+struct coll_recv {
+	uint32_t peer; /* member */
+	uint32_t dtype;
+	uint64_t element_count;
 };
 
 /* Whether @member has posted call @sequence; then what it is. */
@@ -24,6 +32,9 @@ uint64_t coll_look_finished(const struct coll_group *group, uint32_t sequence);
 /* Members that @member waits for in its newest call, if it is in one: bits; 0: it is in none. */
 uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
                            const struct coll_call *newest);
+/* Whether @member waits for a message; then for which, the first of several. What it sends may lie
+ * there long after it has gone on. */
+bool coll_look_recv(const struct coll_group *group, uint32_t member, struct coll_recv *ret_recv);
 static inline uint64_t coll_all_members(const struct coll_group *group)
 {
 	return group->member_count == 64 ? UINT64_MAX : (1ull << group->member_count) - 1;

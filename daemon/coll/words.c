@@ -62,36 +62,69 @@ void coll_append_call(struct zi_text *text, const struct coll_group *group,
 		coll_append(text, " #%u of group %u", call->sequence, group->number);
 	if (call->operation == ZI_COLL_BARRIER)
 		return;
-	coll_append(text, " (%s x %llu", zi_dtype_name((enum zi_dtype)call->dtype),
-	            (unsigned long long)call->element_count);
+	coll_append(text, " (%s", zi_dtype_name((enum zi_dtype)call->dtype));
+	if (call->operation != ZI_COLL_ALL_TO_ALLV) /* Its counts are each pair's. */
+		coll_append(text, " x %llu", (unsigned long long)call->element_count);
 	if (call->reduce_op)
 		coll_append(text, ", %s", zi_reduce_op_name((enum zi_reduce_op)call->reduce_op));
-	if (call->operation == ZI_COLL_BROADCAST || call->operation == ZI_COLL_SCATTER)
+	if (call->operation == ZI_COLL_BROADCAST || call->operation == ZI_COLL_SCATTER ||
+	    call->operation == ZI_COLL_RECV)
 		append_root(text, group, call->root, "from");
-	else if (call->operation == ZI_COLL_REDUCE || call->operation == ZI_COLL_GATHER)
+	else if (call->operation == ZI_COLL_REDUCE || call->operation == ZI_COLL_GATHER ||
+	         call->operation == ZI_COLL_SEND)
 		append_root(text, group, call->root, "to");
 	coll_append(text, ")");
 }
 
-/* The group, other than @besides, in a call of which @rank is: NULL when there is none. */
-static const struct coll_group *group_it_is_in(const struct coll *coll, uint32_t rank,
-                                               const struct coll_group *besides,
-                                               struct coll_call *ret_call, uint64_t *ret_awaited)
+/* "it is in barrier #5 of group 0, which waits for rank 1". False: in none but of @besides. */
+static bool append_call_it_is_in(struct zi_text *text, const struct coll *coll, uint32_t rank,
+                                 const struct coll_group *besides)
 {
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++) {
 		const struct coll_group *group = &coll->groups[i];
 		uint32_t member = COLL_NOBODY;
+		struct coll_call call;
+		uint64_t awaited;
 
 		if (group->is_used && group != besides && !group->error)
 			member = coll_member_of(group, rank);
 		if (member == COLL_NOBODY || group->left_mask >> member & 1)
 			continue;
-		coll_look_newest(group, member, ret_call);
-		*ret_awaited = coll_look_awaited(group, member, ret_call);
-		if (*ret_awaited)
-			return group;
+		coll_look_newest(group, member, &call);
+		awaited = coll_look_awaited(group, member, &call);
+		if (!awaited)
+			continue;
+		awaited &= ~(1ull << member);
+		coll_append(text, awaited ? "it is in " : "it is at work on ");
+		coll_append_call(text, group, &call, true);
+		if (awaited) {
+			coll_append(text, ", which waits for ");
+			coll_append_members(text, group, awaited);
+		}
+		return true;
 	}
-	return NULL;
+	return false;
+}
+
+/* "it is in recv of group 2 (f32 x 4, from rank 1)". False: in none. */
+static bool append_recv_it_is_in(struct zi_text *text, const struct coll *coll, uint32_t rank)
+{
+	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++) {
+		const struct coll_group *group = &coll->groups[i];
+		uint32_t member = COLL_NOBODY;
+		struct coll_recv recv;
+
+		if (group->is_used && !group->error)
+			member = coll_member_of(group, rank);
+		if (member == COLL_NOBODY || group->left_mask >> member & 1 ||
+		    !coll_look_recv(group, member, &recv))
+			continue;
+		coll_append(text, "it is in recv of group %u (%s x %llu, from rank %u)", i,
+		            zi_dtype_name((enum zi_dtype)recv.dtype),
+		            (unsigned long long)recv.element_count, group->ranks[recv.peer]);
+		return true;
+	}
+	return false;
 }
 
 /* See words.h. */
@@ -99,23 +132,11 @@ void coll_append_doing(struct zi_text *text, const struct coll *coll,
                        const struct coll_group *group, uint32_t member)
 {
 	uint32_t rank = group->ranks[member];
-	const struct coll_group *other;
 	struct zi_text doing = { "" };
 	struct coll_call call;
-	uint64_t awaited;
 
-	other = group_it_is_in(coll, rank, group, &call, &awaited);
-	if (other) {
-		uint64_t others = awaited & ~(1ull << coll_member_of(other, rank));
-
-		coll_append(text, others ? "it is in " : "it is at work on ");
-		coll_append_call(text, other, &call, true);
-		if (others) {
-			coll_append(text, ", which waits for ");
-			coll_append_members(text, other, others);
-		}
+	if (append_call_it_is_in(text, coll, rank, group) || append_recv_it_is_in(text, coll, rank))
 		return;
-	}
 	if (coll->options.doing)
 		coll->options.doing(coll->options.arg, rank, &doing);
 	if (doing.chars[0]) {

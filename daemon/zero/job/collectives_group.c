@@ -106,7 +106,7 @@ static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *
  * @op: members: bits of ranks, the same on all ranks; timeout_ns of its calls, or 0; completes when
  *   all have come: id is its number
  *
- * -ENOTCONN; -EINVAL no members, no such rank, other members; -EMFILE with the figure; -ENOSPC,
+ * -ENOTCONN; -EINVAL no members, no such rank, other members; -ENOSPC,
  * -EDQUOT with figures. Context: shard thread.
  */
 void zero_coll_group(struct zero_rank *rank, struct zero_op *op)

@@ -8,6 +8,14 @@ TestSuite(blame, .init = board_setup, .fini = board_teardown);
 
 #define SUM ZI_REDUCE_SUM
 
+Test(blame, uneven_calls_have_no_one_count)
+{
+	post(0, 0, 1, a_call(ZI_COLL_ALL_TO_ALLV, 0, 0, 0));
+	cr_assert_eq(fail(0, failure(0, 1, -ETIMEDOUT)), -ETIMEDOUT);
+	cr_expect_not_null(strstr(text.chars, "all_to_allv #1 of group 0 (f32): rank 1"), "%s",
+	                   text.chars);
+}
+
 Test(blame, who_made_no_call_is_named_to_all)
 {
 	for (uint32_t i = 0; i < 3; i++)
@@ -79,7 +87,6 @@ Test(blame, who_came_and_did_not_finish_is_named)
 {
 	struct zi_board_call call = a_call(ZI_COLL_ALL_REDUCE, 1 << 20, SUM, 0);
 
-	call.source = call.target = 0;
 	for (uint32_t i = 0; i < RANKS; i++)
 		post(0, i, 3, call);
 	boards[0][0].finished.value = boards[0][1].finished.value = 3;
@@ -171,11 +178,67 @@ Test(blame, a_send_that_nobody_takes_names_the_peer)
 {
 	struct zi_coll_fail report = failure(0, 0, -ETIMEDOUT);
 
+	report.operation = ZI_COLL_SEND;
+	report.dtype = ZI_DTYPE_F32;
+	report.element_count = 100;
 	report.root = 2;
 	cr_assert_eq(fail(1, report), -ETIMEDOUT);
 	cr_expect_str_eq(text.chars,
-	                 "rank 1 (pid 101) waited in group 0 for rank 2 (pid 102), which "
-	                 "did not come within 10 s: it has made no call there");
+	                 "rank 1 (pid 101) waits in group 0 in send (f32 x 100, to rank 2): rank 2 "
+	                 "(pid 102) did not come within 10 s: it has made no call there");
+}
+
+Test(blame, two_that_both_receive_are_told)
+{
+	struct zi_coll_fail report = failure(0, 0, -ETIMEDOUT);
+	struct zi_board_take *take = &boards[0][2].takes[1];
+
+	report.operation = ZI_COLL_RECV;
+	report.dtype = ZI_DTYPE_F32;
+	report.element_count = 100;
+	report.root = 2;
+	*take = (struct zi_board_take){
+		.sequence = 4, .done = 3, .dtype = ZI_DTYPE_I8, .element_count = 7
+	};
+	cr_assert_eq(fail(1, report), -ETIMEDOUT);
+	cr_expect_not_null(strstr(text.chars, "in recv (f32 x 100, from rank 2): rank 2 (pid 102) "
+	                                      "did not come within 10 s: it is in recv of group 0 "
+	                                      "(i8 x 7, from rank 1)"),
+	                   "%s", text.chars);
+}
+
+Test(blame, what_a_rank_is_at_work_on_is_told)
+{
+	struct zi_board_call call = a_call(ZI_COLL_ALL_REDUCE, 1 << 20, SUM, 0);
+
+	add_group(2, 0x3);
+	for (uint32_t i = 0; i < RANKS; i++)
+		post(0, i, 8, call);
+	boards[0][0].finished.value = boards[0][2].finished.value = 8;
+	boards[0][3].finished.value = 8;
+	post(2, 0, 1, a_call(ZI_COLL_BARRIER, 0, 0, 0));
+	cr_assert_eq(fail(0, failure(2, 1, -ETIMEDOUT)), -ETIMEDOUT);
+	cr_expect_not_null(strstr(text.chars, "it is at work on all_reduce #8 of group 0 (f32 x "
+	                                      "1048576, sum)"),
+	                   "%s", text.chars);
+}
+
+Test(blame, a_call_that_a_member_refuses_is_over)
+{
+	struct zi_board_call call = a_call(ZI_COLL_ALL_REDUCE, 1 << 20, SUM, 0);
+	struct coll_description seen;
+
+	add_group(2, 0x3);
+	for (uint32_t i = 0; i < RANKS; i++)
+		post(0, i, 8, call);
+	call.flags = ZI_BOARD_REFUSED;
+	call.root = EINVAL;
+	post(0, 3, 8, call);
+	post(2, 0, 1, a_call(ZI_COLL_BARRIER, 0, 0, 0));
+	cr_assert(coll_describe(coll, 0, &seen));
+	cr_expect_eq(seen.awaited_mask, 0);
+	cr_assert_eq(fail(0, failure(2, 1, -ETIMEDOUT)), -ETIMEDOUT);
+	cr_expect_not_null(strstr(text.chars, "it has made no call there"), "%s", text.chars);
 }
 
 Test(blame, a_pair_with_oneself_or_nobody_is_the_reporters_word)
@@ -263,7 +326,7 @@ Test(blame, numbers_are_used_again_and_run_out_with_a_figure)
 		cr_assert_eq(number, i);
 		add_group(number, 0x1);
 	}
-	cr_assert_eq(coll_group_choose(coll, &text, &number), -EMFILE);
+	cr_assert_eq(coll_group_choose(coll, &text, &number), -ENOSPC);
 	cr_expect_not_null(strstr(text.chars, "64 groups"), "%s", text.chars);
 	/* A verdict goes with the group that it was on. */
 	cr_assert_eq(fail(0, failure(9, 1, -ETIMEDOUT)), -ETIMEDOUT);

@@ -8,10 +8,11 @@
 #include "common/base/text.h"
 #include "common/base/types.h"
 #include "zctl/get.h"
+#include "zctl/jobs.h"
 #include "zctl/table.h"
 #include "zctl/zctl.h"
 
-static const char *const planes[] = { "param", "grad", "accum", "state", "staging" };
+static const char *const planes[] = { "param", "grad", "accum", "state", "staging", "collectives" };
 
 /* Sum of one key over the planes a job holds. */
 static uint64_t held_bytes(const json_t *job, const char *key)
@@ -269,28 +270,41 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
  * zctl_jobs() - jobs, their steps and what they hold
  * @context: socket and output options
  * @argc: words
- * @argv: "jobs", and optionally the name of one
+ * @argv: "jobs", and optionally the name of one, with "--collectives" for its groups of ranks
  *
  * Return: exit code.
  */
 int zctl_jobs(const struct zctl_context *context, int argc, char **argv)
 {
-	char command[ZI_NAME_BYTES + 8];
+	const char *name = NULL;
+	char command[ZI_NAME_BYTES + 24];
+	bool wants_collectives = false;
+	bool is_wrong = false;
 	json_t *jobs;
 	int code = 0;
 
-	if (argc > 2 || (argc == 2 && zi_check_name(argv[1], ZI_NAME_BYTES))) {
-		fprintf(stderr, "usage: zctl jobs [JOB]\n");
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--collectives"))
+			wants_collectives = true;
+		else if (name || zi_check_name(argv[i], ZI_NAME_BYTES))
+			is_wrong = true;
+		else
+			name = argv[i];
+	}
+	if (is_wrong || (wants_collectives && !name)) {
+		fprintf(stderr, "usage: zctl jobs [JOB [--collectives]]\n");
 		return 2;
 	}
-	(void)snprintf(command, sizeof command, "jobs%s%s", argc == 2 ? " " : "",
-	               argc == 2 ? argv[1] : "");
+	(void)snprintf(command, sizeof command, "jobs%s%s%s", name ? " " : "", name ? name : "",
+	               wants_collectives ? " collectives" : "");
 	jobs = zctl_ask(context, command);
 	if (!jobs)
 		return 1;
 	if (context->is_json)
 		code = zctl_print_json(jobs);
-	else if (argc == 2 && json_array_size(jobs))
+	else if (wants_collectives && json_array_size(jobs))
+		zctl_print_collectives(context, json_array_get(jobs, 0));
+	else if (name && json_array_size(jobs))
 		print_detail(context, json_array_get(jobs, 0));
 	else
 		print_table(context, jobs);

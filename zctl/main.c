@@ -23,8 +23,9 @@ struct command {
 static const struct command commands[] = {
 	{ "status", "", "the daemon: version, threads, sessions, engine", zctl_status, false },
 	{ "tiers", "", "capacity and use of each tier of memory, bytes moved", zctl_tiers, false },
-	{ "jobs", "[JOB]", "jobs, their steps and what they hold; one job in detail", zctl_jobs,
-	  false },
+	{ "jobs", "[JOB [--collectives]]",
+	  "jobs, their steps and what they hold; one job in detail, who waits for whom", zctl_jobs,
+	  true },
 	{ "limits", "", "every limit, its value and its use", zctl_limits, false },
 	{ "bench", "nvme [NAME]",
 	  "measures a store (all without NAME); zinfd works with what was found", zctl_bench,

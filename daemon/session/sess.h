@@ -86,6 +86,7 @@ enum sess_question {
 struct sess_inquiry {
 	enum sess_question question;
 	bool has_job;
+	bool wants_collectives;   /* JOBS */
 	char job[ZI_NAME_BYTES];  /* or, for BENCH, DRAIN, UNDRAIN, a store */
 	char name[ZI_NAME_BYTES]; /* of a snapshot */
 	char as[ZI_NAME_BYTES];   /* SNAPSHOT_RESTORE: of a new job; "": none */

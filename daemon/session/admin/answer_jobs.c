@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "daemon/session/admin/answer_coll.h"
 #include "daemon/session/admin/answer_json.h"
 #include "daemon/session/sess.h"
 
@@ -14,6 +15,7 @@ struct job_answer {
 	json_t *jobs;
 	uid_t uid;
 	bool is_all;
+	bool wants_collectives;
 };
 
 static json_t *answer_held(const struct zero_job_report *report)
@@ -27,6 +29,7 @@ static json_t *answer_held(const struct zero_job_report *report)
 		{ "accum", report->accum_cpu_bytes, 0 },
 		{ "state", report->state_cpu_bytes, report->state_nvme_bytes },
 		{ "staging", report->staging_cpu_bytes, 0 },
+		{ "collectives", report->coll_cpu_bytes, 0 },
 	};
 	json_t *held = json_object();
 
@@ -188,6 +191,8 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_put(job, "last_step",
 	           report->last_step.step ? answer_step(&report->last_step) : json_null());
 	answer_put(job, "ranks", answer_ranks(report));
+	if (answer->wants_collectives)
+		answer_put(job, "collectives", sess_answer_coll(report));
 	(void)json_array_append_new(answer->jobs, job);
 }
 
@@ -222,6 +227,7 @@ json_t *sess_answer_jobs(struct sess_shard *shard, uid_t uid, struct sess_inquir
 		.jobs = json_array(),
 		.uid = uid,
 		.is_all = uid == 0 || uid == geteuid(),
+		.wants_collectives = inquiry->wants_collectives,
 	};
 	bool is_found = zero_report(shard->zero, inquiry->has_job ? inquiry->job : NULL, answer_job,
 	                            &answer);

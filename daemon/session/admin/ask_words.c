@@ -15,7 +15,7 @@
 #define ASK_BENCH_S_MAX 60u
 
 static const char ask_allowed[] =
-	"status, tiers, jobs [JOB], limits, bench nvme STORE [SECONDS], drain STORE, "
+	"status, tiers, jobs [JOB [collectives]], limits, bench nvme STORE [SECONDS], drain STORE, "
 	"undrain STORE, snapshot create|list|rm|restore, export open|read|wait "
 	"and load open|describe|put|wait|end are answered";
 
@@ -55,6 +55,19 @@ static int take_job(struct sess_inquiry *inquiry, char **cursor)
 	if (!*word)
 		return 0;
 	return strchr(word, '/') ? err_origin(-EINVAL) : err_trace(take_names(inquiry, word));
+}
+
+/* "train collectives" */
+static int take_jobs(struct sess_inquiry *inquiry, char **cursor)
+{
+	char *word;
+	int r = take_job(inquiry, cursor);
+
+	if (r)
+		return err_trace(r);
+	word = next_word(cursor);
+	inquiry->wants_collectives = *word;
+	return !*word || strcmp(word, "collectives") == 0 ? 0 : err_origin(-EINVAL);
 }
 
 static int take_create(struct sess_inquiry *inquiry, char **cursor)
@@ -198,7 +211,7 @@ static const struct {
 } questions[] = {
 	{ "status", NULL, SESS_ASK_STATUS, take_nothing },
 	{ "tiers", NULL, SESS_ASK_TIERS, take_nothing },
-	{ "jobs", NULL, SESS_ASK_JOBS, take_job },
+	{ "jobs", NULL, SESS_ASK_JOBS, take_jobs },
 	{ "limits", NULL, SESS_ASK_LIMITS, take_nothing },
 	{ "bench", "nvme", SESS_ASK_BENCH, take_bench },
 	{ "drain", NULL, SESS_ASK_DRAIN, take_store },

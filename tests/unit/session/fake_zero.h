@@ -42,6 +42,7 @@ struct zero {
 	uint32_t layout_count;
 	uint32_t unit_count;
 	uint32_t job_count; /* reported */
+	struct coll *coll;  /* of job1; the test's */
 	struct tier_segment *param, *grad, *staging, *tensors;
 	char blob[70000];
 	uint64_t blob_bytes;
@@ -400,6 +401,10 @@ bool zero_report(struct zero *zero, const char *job,
 		struct zero_job_report report = {
 			.phase = "READY", .uid = 1000 + i % 2, .world_size = 8, .committed_step = i
 		};
+
+		/* job1 has opened collectives, when the test has. */
+		report.coll = i == 1 ? fake.coll : NULL;
+		report.arena_bytes = 4 << 20;
 
 		(void)snprintf(report.name, sizeof(report.name), "job%u", i);
 		report.last_step.step = (uint64_t)i;                /* job0: none since the start */

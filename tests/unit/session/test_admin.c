@@ -99,6 +99,7 @@ Test(admin, unknown_questions_are_refused_with_what_is_answered_and_cost_nothing
 		                                 "status now",
 		                                 "jobs ../x",
 		                                 "jobs a b",
+		                                 "jobs a collectives b",
 		                                 "snapshot",
 		                                 "snapshot rm a",
 		                                 "snapshot create a/b keep=x",
@@ -144,6 +145,60 @@ Test(admin, a_job_is_found_by_name_and_a_missing_one_names_those_there_are)
 	ask(client, "jobs job9");
 	expect_error(client, -ENOENT, "no job 'job9'; there are: job0, job1, job2");
 	client_close(client);
+}
+
+Test(admin, groups_tell_who_has_come_and_who_is_waited_for)
+{
+	static _Alignas(64) struct zi_board_member board[3];
+	static _Alignas(64) struct zi_verdicts verdicts;
+	struct zi_text text = { "rank 2 (pid 7) left" };
+	struct client *client = client_connect();
+	json_t *answer, *collectives, *group;
+	char *printed;
+
+	cr_assert_eq(coll_new(&(struct coll_options){ .world_size = 3, .verdicts = &verdicts },
+	                      &fake.coll),
+	             0);
+	coll_group_add(fake.coll, 0, 7, board, 600 * ZI_NS_PER_S);
+	coll_group_add(fake.coll, 5, 6, board, ZI_NS_PER_S / 2);
+	board[0].posts[1].call.operation = board[2].posts[1].call.operation = ZI_COLL_BARRIER;
+	board[0].posts[1].sequence = board[2].posts[1].sequence = 3;
+	fake.job_count = 2;
+	client_hello(client);
+	ask(client, "jobs job0 collectives");
+	answer = collect(client);
+	cr_assert(json_is_null(json_object_get(json_array_get(answer, 0), "collectives")));
+	json_decref(answer);
+	ask(client, "jobs job1");
+	answer = collect(client);
+	cr_assert_null(json_object_get(json_array_get(answer, 0), "collectives"));
+	json_decref(answer);
+	coll_break(fake.coll, &fake.coll->groups[5], -EPIPE, 2, &text);
+	ask(client, "jobs job1 collectives");
+	answer = collect(client);
+	collectives = json_object_get(json_array_get(answer, 0), "collectives");
+	cr_assert_eq(count_of(collectives, "arena_bytes"), 4 << 20);
+	group = json_array_get(json_object_get(collectives, "groups"), 0);
+	printed = json_dumps(group, JSON_COMPACT);
+	cr_assert_not_null(strstr(printed, "{\"group\":0,\"ranks\":[0,1,2],\"timeout_ms\":600000,"
+	                                   "\"sequence\":3,\"call\":\"barrier\",\"has_come\":[0,2],"
+	                                   "\"is_awaited\":[1],\"waiting_ns\":"),
+	                   "%s", printed);
+	cr_assert_not_null(strstr(printed, "\"has_left\":[],\"error\":null,\"reason\":\"\","
+	                                   "\"culprit\":null}"),
+	                   "%s", printed);
+	free(printed);
+	group = json_array_get(json_object_get(collectives, "groups"), 1);
+	printed = json_dumps(group, JSON_COMPACT);
+	cr_assert_not_null(strstr(printed, "{\"group\":5,\"ranks\":[1,2],\"timeout_ms\":500,"),
+	                   "%s", printed);
+	cr_assert_not_null(strstr(printed, "\"error\":\"EPIPE\",\"reason\":\"rank 2 (pid 7) "
+	                                   "left\",\"culprit\":2}"),
+	                   "%s", printed);
+	free(printed);
+	json_decref(answer);
+	client_close(client);
+	fake.coll = coll_free(fake.coll);
 }
 
 Test(admin, another_uid_sees_its_own_jobs_only)

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: collectives' requests on the socket are handed to zero whole and answered once, with the
+ * descriptors that they promise; out of place they are what any other request is. Method: as in
+ * test_request.c, over the fake zero of fake_coll.h.
+ */
+#include "tests/unit/session/room.h"
+
+TestSuite(request_coll, .init = room_open, .fini = room_close);
+
+static void send_open(struct client *client, uint64_t arena_bytes)
+{
+	struct zi_coll_open message = { .arena_bytes = arena_bytes, .timeout_ms = 1500 };
+
+	client_send(client, &message, ZI_MESSAGE_COLL_OPEN, sizeof(message));
+	settle();
+}
+
+static void send_group(struct client *client)
+{
+	struct zi_coll_group message = { .members = { 3, 0, 0, 9 }, .timeout_ms = 70 };
+
+	client_send(client, &message, ZI_MESSAGE_COLL_GROUP, sizeof(message));
+	settle();
+}
+
+static void send_fail(struct client *client)
+{
+	struct zi_coll_fail message = { .group = 7, .sequence = 8, .error = -ETIMEDOUT };
+
+	client_send(client, &message, ZI_MESSAGE_COLL_FAIL, sizeof(message));
+	settle();
+}
+
+Test(request_coll, opening_gives_verdicts_to_read_and_two_to_write)
+{
+	struct client *client = client_attach();
+	const struct zi_coll_opened *opened = (const void *)client->in.bytes;
+
+	send_open(client, 12345);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_COLL_OPENED);
+	cr_expect_eq(fake_coll.arena_bytes, 12345);
+	cr_expect_eq(fake_coll.timeout_ns, 1500 * ZI_NS_PER_MS);
+	cr_assert_eq(client->fd_count, 3);
+	cr_expect_eq(opened->verdict_bytes, ZI_VERDICT_BYTES);
+	cr_expect_eq(opened->arena_bytes, 1 << 19);
+	cr_expect_eq(opened->arenas_bytes, 1 << 20);
+	cr_expect_eq(opened->board_bytes, zi_board_bytes(2));
+	cr_expect_eq(opened->member_count, 2);
+	cr_expect_eq(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, client->fds[0], 0), MAP_FAILED);
+	for (uint32_t i = 0; i < 3; i++) {
+		void *base;
+
+		cr_assert_eq(zi_region_map(client->fds[i], 4096, i > 0, &base), 0);
+		cr_assert_eq(zi_region_unmap(base, 4096), 0);
+	}
+	/* Its process holds them until it is gone. */
+	cr_expect_eq(fake_coll.arenas->holder_count, 1);
+	cr_expect_eq(fake_coll.verdicts->holder_count, 1);
+	cr_expect_eq(fake_coll.board->holder_count, 1);
+	client_close(client);
+}
+
+Test(request_coll, members_get_a_board_and_others_none)
+{
+	struct client *client = client_attach();
+	const struct zi_coll_grouped *grouped = (const void *)client->in.bytes;
+
+	send_group(client);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_COLL_GROUPED);
+	cr_expect_eq(fake_coll.members[0], 3);
+	cr_expect_eq(fake_coll.members[3], 9);
+	cr_expect_eq(fake_coll.timeout_ns, 70 * ZI_NS_PER_MS);
+	cr_expect_eq(client->fd_count, 1);
+	cr_expect_eq(grouped->group, 3);
+	cr_expect_eq(grouped->self, 0);
+	cr_expect_eq(grouped->member_count, 2);
+	cr_expect_eq(grouped->board_bytes, zi_board_bytes(2));
+	rank_of(0)->attach.rank = 1;
+	send_group(client);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_COLL_GROUPED);
+	cr_expect_eq(client->fd_count, 0);
+	cr_expect_eq(grouped->self, UINT32_MAX);
+	cr_expect_eq(grouped->board_bytes, 0);
+	client_close(client);
+}
+
+Test(request_coll, what_ended_before_its_answer_is_told_so)
+{
+	struct client *client = client_attach();
+
+	fake_coll.is_over = true;
+	send_open(client, 1);
+	expect_error(client, -ESTALE, "the group ended meanwhile");
+	send_group(client);
+	expect_error(client, -ESTALE, "the group ended meanwhile");
+	client_close(client);
+}
+
+Test(request_coll, refusals_come_with_zeros_words)
+{
+	struct client *client = client_attach();
+
+	fake.result = -EDQUOT;
+	send_open(client, 1);
+	expect_error(client, -EDQUOT, "fake says");
+	send_group(client);
+	expect_error(client, -EDQUOT, "fake says");
+	client_close(client);
+}
+
+Test(request_coll, a_group_is_freed_or_refused)
+{
+	struct client *client = client_attach();
+	struct zi_coll_group_free message = { .group = 3 };
+
+	client_send(client, &message, ZI_MESSAGE_COLL_GROUP_FREE, sizeof(message));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	cr_expect_eq(fake_coll.freed, 3);
+	message.group = UINT32_MAX;
+	client_send(client, &message, ZI_MESSAGE_COLL_GROUP_FREE, sizeof(message));
+	settle();
+	expect_error(client, -EPERM, "fake has group 3 alone");
+	cr_expect_eq(fake_coll.freed, UINT32_MAX);
+	client_close(client);
+}
+
+Test(request_coll, a_failure_is_answered_by_the_groups_error)
+{
+	struct client *client = client_attach();
+
+	send_fail(client);
+	expect_error(client, -ETIMEDOUT, "fake blames nobody");
+	cr_expect_eq(client->in.header.sequence, client->sequence);
+	cr_expect_eq(fake_coll.report.group, 7);
+	cr_expect_eq(fake_coll.report.sequence, 8);
+	cr_expect_eq(fake_coll.report.error, -ETIMEDOUT);
+	client_close(client);
+}
+
+Test(request_coll, a_broken_incarnation_still_answers_for_its_groups)
+{
+	struct client *client = client_attach();
+	struct zi_coll_group_free message = { .group = 3 };
+	struct zi_text text = { "rank 1 (pid 7) died" };
+
+	rank_of(0)->attach.broken(rank_of(0)->attach.broken_arg, -EPIPE, 1, &text);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_NOTICE);
+	send_fail(client);
+	expect_error(client, -ETIMEDOUT, "fake blames nobody");
+	client_send(client, &message, ZI_MESSAGE_COLL_GROUP_FREE, sizeof(message));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	/* What needs every rank hears why not. */
+	send_group(client);
+	expect_error(client, -EPIPE, "rank 1 (pid 7) died");
+	send_open(client, 1);
+	expect_error(client, -EPIPE, "rank 1 (pid 7) died");
+	client_close(client);
+}
+
+Test(request_coll, one_while_another_is_pending_ends_the_session)
+{
+	struct client *client = client_attach();
+
+	fake.holds = true;
+	send_open(client, 1);
+	send_fail(client);
+	expect_end(client, "COLL_FAIL while COLL_OPEN is pending");
+	client_close(client);
+}
+
+Test(request_coll, none_comes_before_attach)
+{
+	struct client *client = client_connect();
+
+	client_hello(client);
+	send_open(client, 1);
+	expect_error(client, -EPROTO, "COLL_OPEN");
+	client_close(client);
+	settle();
+}
+
+Test(request_coll, the_daemons_answers_are_no_requests)
+{
+	struct client *client = client_attach();
+	struct zi_coll_opened message = { 0 };
+
+	client_send(client, &message, ZI_MESSAGE_COLL_OPENED, sizeof(message));
+	expect_end(client, "unexpected COLL_OPENED in a session");
+	client_close(client);
+}
+
+Test(request_coll, a_reserved_bit_ends_the_session)
+{
+	struct client *client = client_attach();
+	struct zi_coll_fail message = { .reserved = { 0, 0, 0, 1 } };
+
+	client_send(client, &message, ZI_MESSAGE_COLL_FAIL, sizeof(message));
+	expect_end(client, "COLL_FAIL with reserved bytes set");
+	client_close(client);
+}
+
+Test(request_coll, spinning_is_looked_at_when_sessions_come_open_and_go)
+{
+	struct client *client = client_attach();
+
+	cr_expect_eq(fake_coll.cpu_count, 2);
+	cr_expect_eq(fake_coll.spin_us, 50);
+	fake_coll.spin_us = 0;
+	send_open(client, 1);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_COLL_OPENED);
+	cr_expect_eq(fake_coll.spin_us, 50);
+	fake_coll.spin_us = 0;
+	client_send_plain(client, ZI_MESSAGE_DETACH);
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	cr_expect_eq(fake_coll.spin_us, 50);
+	client_close(client);
+}

@@ -22,6 +22,10 @@ CFLAGS_BASE := -std=gnu17 -D_GNU_SOURCE -I. -Iinclude -DZINF_VERSION='"$(VERSION
 	-fno-common -fvisibility=hidden -fPIC -pthread -ffp-contract=off -fno-math-errno -g
 LDFLAGS_BASE := -pthread
 
+# The one file of C++ (daemon/worker/net/gloo.cc).
+CXX_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wno-sign-conversion,$(WARN))
+CXXFLAGS_BASE := $(patsubst -std=%,-std=gnu++17,$(filter-out $(WARN),$(CFLAGS_BASE))) $(CXX_WARN)
+
 OPT_release := -O2
 OPT_debug := -O0 -DZI_DEBUG
 OPT_ndebug := -O3 -DNDEBUG
@@ -33,11 +37,14 @@ OPT_tsan := -O1 -DZI_DEBUG -DZI_SANITIZED -fno-omit-frame-pointer -fsanitize=thr
 # For libFuzzer (tests/fuzz/); the targets bring its main().
 OPT_fuzz := -O1 -DZI_DEBUG -DZI_SANITIZED -fno-omit-frame-pointer \
 	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+CXX = g++
 ifeq ($(VARIANT),$(filter $(VARIANT),clang tsan fuzz))
 CC = clang
+CXX = clang++
 endif
 ifdef WERROR
 CFLAGS_BASE += -Werror
+CXXFLAGS_BASE += -Werror
 endif
 CFLAGS ?=
 ALL_CFLAGS = $(CFLAGS_BASE) $(OPT_$(VARIANT)) $(CFLAGS)
@@ -76,14 +83,21 @@ LIBS_daemon := -luring -lhwloc -lnuma -lsqlite3 -ljansson -linih -lm
 LIBS_client := -lm
 LIBS_zctl := -ljansson -luring -lhwloc -lnuma -lm
 LIBS_gpt := -lopenblas -lm
+LIBS_net := -lgloo
 
 ZINFD := $(BUILD)/bin/zinfd
 ZCTL := $(BUILD)/bin/zctl
 GPT := $(BUILD)/bin/zinf-gpt
 ALLREDUCE := $(BUILD)/bin/zinf-allreduce
+NET := $(BUILD)/bin/zinf-net
 LIBZINF_SO := $(BUILD)/lib/libzinf.so.0
 LIBZINF_A := $(BUILD)/lib/libzinf.a
 PROGRAMS := $(ZINFD) $(ZCTL) $(GPT) $(ALLREDUCE) $(LIBZINF_SO) $(LIBZINF_A)
+# The worker that takes a job across nodes, for it alone links Gloo. It is left out without Gloo, and
+# where a sanitizer would have to know what Gloo's threads do.
+ifeq ($(VARIANT),$(filter-out tsan fuzz,$(VARIANT)))
+PROGRAMS += $(if $(wildcard /usr/include/gloo/context.h),$(NET),net-is-missing)
+endif
 
 .PHONY: all help deps demo check clean install
 .DEFAULT_GOAL := all
@@ -135,6 +149,20 @@ $(ALLREDUCE): $(call objects,examples/allreduce) $(LIBCLIENT_A)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
 
+NET_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/*.c))) \
+	$(BUILD)/daemon/worker/net/gloo.o
+$(BUILD)/daemon/worker/net/gloo.o: daemon/worker/net/gloo.cc Makefile
+	$(call say,CXX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(CXXFLAGS_BASE) $(OPT_$(VARIANT)) -MMD -MP -c -o $@ $<
+$(NET): $(NET_OBJECTS) $(call archive,daemon/worker) $(call archive,kernels) $(call archive,common/base)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_net)
+.PHONY: net-is-missing
+net-is-missing:
+	@echo "zinf: libgloo-dev is not installed: zinf-net is not built, and jobs stay on one node (tools/deps)"
+
 $(LIBZINF_SO): libclient/zinf.map $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -172,6 +200,7 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 		$(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(PREFIX)/share/doc/zinf
 	install -m 755 $(ZINFD) $(DESTDIR)$(PREFIX)/sbin/zinfd
 	install -m 755 $(ZCTL) $(GPT) $(ALLREDUCE) $(DESTDIR)$(PREFIX)/bin/
+	[ ! -e $(NET) ] || install -m 755 $(NET) $(DESTDIR)$(PREFIX)/sbin/
 	install -m 755 $(LIBZINF_SO) $(DESTDIR)$(PREFIX)/lib/libzinf.so.$(VERSION)
 	ln -sf libzinf.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libzinf.so.0
 	ln -sf libzinf.so.0 $(DESTDIR)$(PREFIX)/lib/libzinf.so

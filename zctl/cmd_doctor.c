@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zctl doctor: what of io_uring, lockable memory, huge pages, O_DIRECT, NUMA and CUDA this machine
+ * zctl doctor: what of io_uring, lockable memory, huge pages, O_DIRECT, NUMA, CUDA, Gloo this machine
  * offers, and what to do about the rest. Looks at the machine itself, as the calling user, by
  * trying; the daemon need not run. Exit code 1 when something zinf cannot do without is missing.
  */
@@ -270,10 +270,35 @@ static void check_nccl(struct finding *finding, const char *directory)
 	set_advice(finding, "collectives are not built yet: zinfd does not use it");
 }
 
+/* Beside the other programs, as built; or where `make install` puts it. */
+static void check_gloo(struct finding *finding, const char *directory)
+{
+	static const char *const places[] = { "zinf-net", "../sbin/zinf-net" };
+	char folder[256], path[300];
+	ssize_t bytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
+
+	(void)directory;
+	finding->subject = "several nodes (Gloo)";
+	folder[bytes > 0 ? bytes : 0] = '\0';
+	*(strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder) = '\0';
+	for (size_t i = 0; i < ZI_COUNT_OF(places); i++) {
+		(void)snprintf(path, sizeof path, "%s%s", folder, places[i]); /* Fits. */
+		if (access(path, X_OK))
+			continue;
+		set_found(finding, VERDICT_BETTER, "zinf-net is there");
+		set_advice(finding,
+		           "collectives across nodes are not joined yet: zinfd does not use it");
+		return;
+	}
+	set_found(finding, VERDICT_BETTER, "zinf-net is not built: libgloo-dev was not there");
+	set_advice(finding,
+	           "needed for jobs over several nodes alone: tools/deps build, then make");
+}
+
 typedef void (*check_fn)(struct finding *finding, const char *directory);
 static const check_fn checks[] = {
 	check_uring, check_memlock, check_hugetlb, check_collapse, check_direct,
-	check_wear,  check_numa,    check_cuda,    check_nccl,
+	check_wear,  check_numa,    check_cuda,    check_nccl,     check_gloo,
 };
 
 static const char *verdict_name(enum verdict verdict)

@@ -16,7 +16,7 @@ struct finish_scratch; /* one thread's */
 struct finish_run {
 	const struct subtree_plan *plan;
 	const void *const *partials; /* leaf_count pointers to (n,) subtree_dtype(leaf) */
-	void *target;                /* (n,) dtype; none of the partials */
+	void *target;                /* (n,) dtype; may be exactly a partial of the same dtype */
 	uint64_t element_count;
 	enum zi_dtype dtype;
 	enum zi_reduce_op op; /* one that is for the dtype */

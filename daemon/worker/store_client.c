@@ -127,7 +127,7 @@ static int call(struct store_client *client, struct request *request, struct zi_
 	if (r)
 		return err_trace(r);
 	if (request->type == STORE_WAIT && deadline_ns < ZI_DEADLINE_NEVER - STORE_GRACE_NS)
-		deadline_ns += STORE_GRACE_NS;
+		deadline_ns = ZI_MAX(deadline_ns, zi_clock_now_ns()) + STORE_GRACE_NS;
 	r = exchange(client, request, deadline_ns);
 	if (r == -EPROTO)
 		(void)zi_text_error(text, r,

@@ -354,6 +354,11 @@ uint32_t store_server_connection_count(const struct store_server *server)
 	return server->connection_count;
 }
 
+void store_server_forget(struct store_server *server, const char *prefix)
+{
+	store_table_forget(&server->table, prefix);
+}
+
 struct store_server *store_server_close(struct store_server *server)
 {
 	if (!server)

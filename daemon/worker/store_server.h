@@ -40,5 +40,7 @@ int store_server_open(struct zi_loop *loop, const struct store_server_options *o
                       struct zi_text *text, struct store_server **ret_server);
 uint16_t store_server_port(const struct store_server *server);
 uint32_t store_server_connection_count(const struct store_server *server);
+/* Deletes every key that begins with @prefix. */
+void store_server_forget(struct store_server *server, const char *prefix);
 /* Ends all connections, without wills. NULL-safe. Return: NULL. */
 struct store_server *store_server_close(struct store_server *server);

@@ -109,3 +109,16 @@ bool store_table_delete(struct store_table *table, const char *key)
 	entry_remove(table, place);
 	return true;
 }
+
+void store_table_forget(struct store_table *table, const char *prefix)
+{
+	size_t prefix_bytes = strlen(prefix);
+
+	for (uint32_t i = 0; i < STORE_BUCKETS; i++)
+		for (struct store_entry **place = &table->buckets[i]; *place;) {
+			if (strncmp((*place)->bytes, prefix, prefix_bytes))
+				place = &(*place)->next;
+			else
+				entry_remove(table, place);
+		}
+}

@@ -36,3 +36,5 @@ int store_table_set(struct store_table *table, const char *key, const void *valu
                     uint32_t value_bytes, struct zi_text *text);
 /* Return: whether it was there. */
 bool store_table_delete(struct store_table *table, const char *key);
+/* Deletes every key that begins with @prefix. */
+void store_table_forget(struct store_table *table, const char *prefix);

@@ -170,6 +170,7 @@ Test(zctl, doctor_looks_at_the_machine)
 	cr_assert(code == 0 || code == 1, "%d: %s", code, words);
 	system_expect_text(words, "io_uring");
 	system_expect_text(words, "lockable memory");
+	system_expect_text(words, "zinf-net is ");
 	code = harness_zctl(harness.socket_path, (const char *const[]){ "--json", "doctor", NULL },
 	                    words, sizeof(words));
 	json = json_loads(words, 0, NULL);

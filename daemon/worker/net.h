@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Between the daemon and zinf-net, the worker by which one job's nodes exchange data: messages on a
+ * socket pair (SOCK_SEQPACKET), one packet each. Floor 3. Both ends are of one build, and the
+ * worker serves one job alone; still the daemon believes none of its lengths.
+ *
+ *   daemon                        worker
+ *              ◀── HELLO          it runs
+ *   JOIN       ──▶     DONE       find the others through the store, connect to all
+ *   MAP + fd   ──▶     DONE       a slab: memory that the ranks of this node and the worker share
+ *   EXCHANGE   ──▶     DONE       one operation across the nodes, on a slab
+ *   ABORT      ──▶                what runs fails, here and on all other nodes, with this text
+ *   PING       ──▶     PONG       at once, also while an operation runs
+ *
+ * Operations run in the order they come, which is the same on all nodes: each has the next
+ * sequence number. One that fails breaks the mesh: later ones fail with its text, until a JOIN with
+ * a higher epoch makes a new one. The daemon's end closing ends the worker.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "common/base/text.h"
+#include "common/base/types.h"
+#include "daemon/worker/place.h"
+#include "daemon/worker/store.h"
+#include "daemon/worker/subtree.h"
+
+#define NET_SOCKET_FD 3 /* the worker's end */
+#define NET_SLABS_MAX 8u
+#define NET_QUEUE_MAX 16u /* requests that the worker has not answered */
+
+enum net_type {
+	NET_HELLO = 1,
+	NET_JOIN = 2,
+	NET_MAP = 3,
+	NET_EXCHANGE = 4,
+	NET_ABORT = 5,
+	NET_PING = 6,
+	NET_PONG = 7,
+	NET_DONE = 8,
+	_NET_TYPE_COUNT,
+};
+
+struct net_header {
+	uint32_t type;   /* enum net_type */
+	uint32_t bytes;  /* of the message; the packet's length */
+	uint64_t cookie; /* of a request; DONE and PONG repeat it */
+};
+
+struct net_join {
+	struct net_header header;
+	struct place place;
+	char interface[PLACE_INTERFACE_BYTES]; /* "": the one that the way to the place leaves by */
+	char job[ZI_NAME_BYTES], incarnation[ZI_NAME_BYTES];
+	char token[STORE_TOKEN_BYTES];
+	uint32_t node, node_count; /* node 0 serves the store */
+	uint64_t epoch;            /* 1, and higher each time the mesh is made anew */
+	uint64_t timeout_ms;
+};
+
+struct net_map {
+	struct net_header header;
+	uint32_t slab; /* below NET_SLABS_MAX; takes the place of a former one */
+	uint32_t reserved;
+	uint64_t bytes; /* of the descriptor that comes with it; 0, without one: unmap */
+};
+
+enum net_kind {
+	NET_REDUCE = 1, /* finish the tree from the nodes' partials */
+	NET_MOVE = 2,   /* bytes from each node to each other; of none: a barrier */
+	_NET_KIND_COUNT,
+};
+
+/* Who has the result of NET_REDUCE. */
+enum net_mode {
+	NET_ALL = 1,       /* all nodes, of all elements: all_reduce */
+	NET_ROOT = 2,      /* one node: reduce */
+	NET_SCATTER = 3,   /* of rank r's block the node of rank r: reduce_scatter */
+	NET_BROADCAST = 4, /* all but the root: a tree of one leaf, the root's */
+	_NET_MODE_COUNT,
+};
+
+struct net_range {
+	uint64_t offset_bytes, bytes; /* in the slab */
+};
+
+/*
+ * NET_REDUCE: nodes[rank] is the placement of rank_count ranks (of NET_BROADCAST: one, the root's).
+ * This node's partials (subtree.h) lie from partial_offset_bytes on, one leaf after the other, each
+ * begun at a multiple of ZI_LINE_BYTES; the result, element_count of dtype, at result_offset_bytes.
+ * NET_SCATTER: element_count is a multiple of rank_count; the node's own blocks are written alone.
+ */
+struct net_exchange {
+	struct net_header header;
+	uint32_t kind, mode; /* enum net_kind, net_mode */
+	uint32_t dtype, op;
+	uint32_t rank_count, root; /* root: a node */
+	uint32_t slab;
+	float average;
+	uint64_t sequence; /* 1, 2, … since the join */
+	uint64_t element_count;
+	uint64_t partial_offset_bytes, result_offset_bytes;
+	uint64_t timeout_ms;
+	uint8_t nodes[SUBTREE_RANKS_MAX];
+	struct net_range sends[SUBTREE_NODES_MAX];    /* NET_MOVE: to each node, own excepted */
+	struct net_range receives[SUBTREE_NODES_MAX]; /* from each */
+};
+
+struct net_abort {
+	struct net_header header;
+	struct zi_text text;
+};
+
+#define NET_CULPRIT_NONE UINT32_MAX
+
+struct net_done {
+	struct net_header header;
+	int32_t error;    /* 0 or -errno */
+	uint32_t culprit; /* a node, or NET_CULPRIT_NONE */
+	struct zi_text text;
+	uint64_t busy_ns; /* from its start to its end */
+};
+
+union net_message {
+	struct net_header header;
+	struct net_join join;
+	struct net_map map;
+	struct net_exchange exchange;
+	struct net_abort abort;
+	struct net_done done;
+};

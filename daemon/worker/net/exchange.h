@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One operation across the nodes (net.h): in pieces, so that one is finished while others travel.
+ * Floor 3, of zinf-net. Owner: the operations' thread.
+ *
+ *   every node                        the owner of a piece               every node
+ *   its partials of the piece  ────▶  finishes the tree, rounds  ────▶   the result, in its slab
+ *
+ * Before its data each node sends each other a card: what it calls. Data travel under a number that
+ * is made of the card, so that no piece of one call ever lands in another; and who called something
+ * else is named when the cards are compared.
+ */
+#pragma once
+
+#include "daemon/worker/finish.h"
+#include "daemon/worker/net/nodes.h"
+
+struct exchange_room;
+
+struct exchange_slab {
+	char *memory;
+	uint64_t bytes;
+};
+
+/**
+ * exchange_room_new() - what operations over @nodes need: memory for pieces, lanes
+ * @ret_room: exchange_room_free(), before nodes_leave()
+ *
+ * Return: 0, -ENOMEM.
+ */
+int exchange_room_new(struct nodes *nodes, uint32_t node, uint32_t node_count,
+                      struct exchange_room **ret_room);
+struct exchange_room *exchange_room_free(struct exchange_room *room);
+
+/* Slab @index is @slab's memory from now on (NULL: none). Return: 0, -ENOMEM. */
+int exchange_room_map(struct exchange_room *room, uint32_t index, const struct exchange_slab *slab);
+
+/* Whether @exchange can be of a mesh of @node_count nodes and lies within @slab. Return: 0, or
+ * -EINVAL with @text. */
+int exchange_check(const struct net_exchange *exchange, uint32_t node, uint32_t node_count,
+                   const struct exchange_slab *slab, struct zi_text *text);
+
+/**
+ * exchange_run() - the operation
+ * @exchange: checked
+ * @ret_suspect: on failure the node that was waited for, or NET_CULPRIT_NONE
+ *
+ * Return: 0; -EINVAL another node calls something else; -ETIMEDOUT, -EPIPE, -ECANCELED; all with
+ * @text, and all break the mesh.
+ */
+int exchange_run(struct exchange_room *room, const struct net_exchange *exchange,
+                 struct zi_text *text, uint32_t *ret_suspect);

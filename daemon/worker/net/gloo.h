@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gloo in C: a mesh of TCP connections between the nodes of a job, and lanes over it, by which
+ * memory goes to and comes from one peer. Floor 3, of zinf-net alone. Every exception of Gloo ends
+ * here, as an errno and a text that names the peer.
+ *
+ * Why lanes, not Gloo's own collectives: those are over with one call, sum in ring order, and say
+ * neither which peer they wait for nor may they overlap. A lane's transfers do, so that a piece of
+ * the sum is finished while others are on their way, and whoever waits knows for whom.
+ *
+ * Life: net_mesh_new(), the addresses of all exchanged by other means, net_mesh_connect() for each
+ * peer, lanes. After any error but -EINVAL the mesh is broken: free it and make a new one.
+ * Context: one thread; net_mesh_abort() is any thread's.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct net_mesh;
+struct net_lane;
+
+struct net_mesh_options {
+	const char *address; /* numeric, of this node: where peers connect to */
+	uint32_t node, node_count;
+	uint64_t connect_ns; /* one peer's connection may take so long */
+};
+
+/* @ret_mesh: net_mesh_free(). Return: 0; -EADDRNOTAVAIL, -ENOMEM, -EIO, with @text. */
+int net_mesh_new(const struct net_mesh_options *options, struct zi_text *text,
+                 struct net_mesh **ret_mesh);
+/* Closes all connections, which peers notice at once; lanes go before. NULL-safe. Return: NULL. */
+struct net_mesh *net_mesh_free(struct net_mesh *mesh);
+
+/* What @peer must be given to connect, at most @capacity bytes. Return: the bytes, 0 too many. */
+size_t net_mesh_address(const struct net_mesh *mesh, uint32_t peer, void *address, size_t capacity);
+/* @address: what @peer's net_mesh_address() gave for this node. @name: of the peer, for texts from
+ * now on. Waits. Return: 0; -ETIMEDOUT, -EPIPE, with @text. */
+int net_mesh_connect(struct net_mesh *mesh, uint32_t peer, const char *name, const void *address,
+                     size_t address_bytes, struct zi_text *text);
+
+/* Any thread: whatever waits, or will, on a lane of this mesh returns -ECANCELED. */
+void net_mesh_abort(struct net_mesh *mesh);
+
+/* @memory: (bytes,), the caller's, and there until the lane is freed. Return: 0, -ENOMEM. */
+int net_lane_new(struct net_mesh *mesh, uint32_t peer, void *memory, uint64_t bytes,
+                 struct net_lane **ret_lane);
+/* NULL-safe. Nothing under way of this lane touches its memory after this. Return: NULL. */
+struct net_lane *net_lane_free(struct net_lane *lane);
+
+/* Begin a transfer; the peer's transfers of the same @slot match in their order. Never wait.
+ * Return: 0; -EPIPE with @text. */
+int net_lane_send(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,
+                  struct zi_text *text);
+int net_lane_receive(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,
+                     struct zi_text *text);
+/* Until @count more have ended. Return: 0; -ETIMEDOUT; -EPIPE; -ECANCELED net_mesh_abort(). */
+int net_lane_wait_sent(struct net_lane *lane, uint32_t count, uint64_t deadline_ns,
+                       struct zi_text *text);
+int net_lane_wait_received(struct net_lane *lane, uint32_t count, uint64_t deadline_ns,
+                           struct zi_text *text);
+
+#ifdef __cplusplus
+}
+#endif

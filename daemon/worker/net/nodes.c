@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Meeting and watching the other nodes; see nodes.h. Floor 3, of zinf-net. */
+#include "daemon/worker/net/nodes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/worker/net/nodes_private.h"
+
+/* A Gloo address is a sockaddr_storage and a few numbers. */
+#define NODES_ADDRESS_BYTES 256u
+/* All have met in the store: what is left is a connection through the network. */
+#define NODES_CONNECT_NS (10 * ZI_NS_PER_S)
+struct gloo_address {
+	uint32_t bytes;
+	char address[NODES_ADDRESS_BYTES];
+};
+
+struct net_mesh *nodes_mesh(struct nodes *nodes)
+{
+	return nodes->mesh;
+}
+
+const char *nodes_name(const struct nodes *nodes, uint32_t node)
+{
+	return nodes->names[node];
+}
+
+struct nodes *nodes_of_post(struct zi_post *post)
+{
+	return container_of(post, struct nodes, post);
+}
+
+const struct nodes_end *nodes_watch_end(const struct nodes *nodes)
+{
+	return &nodes->end;
+}
+
+/* ---- the watch ---- */
+
+static int watch_main(void *arg)
+{
+	struct nodes *nodes = arg;
+	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
+	const char *keys[] = { key.chars };
+	int r;
+
+	do
+		r = store_client_wait(nodes->watch, keys, 1, ZI_DEADLINE_NEVER, &nodes->end.text);
+	while (r == -ETIMEDOUT); /* The store has a longest time of its own. */
+	if (r == -ECANCELED)
+		return 0; /* nodes_leave() */
+	if (!r)
+		r = nodes_read_end(nodes->watch, key.chars, zi_clock_deadline_ns(NODES_ASK_NS),
+		                   &nodes->end);
+	if (r) {
+		nodes->end = (struct nodes_end){ .error = -EPIPE, .culprit = 0 };
+		zi_text_set(&nodes->end.text, "%s is gone, which serves the store",
+		            nodes_name(nodes, 0));
+	}
+	zi_loop_post(nodes->loop, &nodes->post, nodes->watched);
+	return 0;
+}
+
+static int start_watch(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text)
+{
+	struct nodes_end will = { .error = -EPIPE, .culprit = nodes->join.node };
+	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
+	int r;
+
+	zi_text_set(&will.text, "%s is gone: its worker, its daemon or all of it ended",
+	            nodes_name(nodes, nodes->join.node));
+	r = store_client_will(nodes->watch, key.chars, &will, sizeof(will), deadline_ns, text);
+	if (r)
+		return err_trace(r);
+	return err_trace(zi_thread_start(&nodes->thread, "watch", watch_main, nodes));
+}
+
+/* ---- joining ---- */
+
+static int open_client(const struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text,
+                       struct store_client **ret_client)
+{
+	char name[ZI_NAME_BYTES];
+
+	(void)snprintf(name, sizeof(name), "node %u", nodes->join.node); /* Fits. */
+	return store_client_open(
+		&(struct store_client_options){ .host = nodes->join.place.host,
+	                                        .port = nodes->join.place.port,
+	                                        .job = nodes->join.job,
+	                                        .incarnation = nodes->join.incarnation,
+	                                        .token = nodes->join.token,
+	                                        .name = name },
+		deadline_ns, text, ret_client);
+}
+
+/* Tells the others who this node is and how each of them connects to it. */
+static int publish(struct nodes *nodes, const struct place_address *own, uint64_t deadline_ns,
+                   struct zi_text *text)
+{
+	_cleanup_(zi_freep) struct gloo_address *addresses = NULL;
+	uint32_t count = nodes->join.node_count;
+	char host[ZI_NAME_BYTES] = "?";
+	struct nodes_key key = nodes_key(nodes, "node", nodes->join.node);
+	int r;
+
+	(void)gethostname(host, sizeof(host) - 1); /* For people: "?" then. */
+	(void)snprintf(nodes->names[nodes->join.node], sizeof(nodes->names[0]), "node %u (%s, %s)",
+	               nodes->join.node, own->address, host); /* For people: cut. */
+	r = store_client_set(nodes->client, key.chars, nodes->names[nodes->join.node],
+	                     (uint32_t)strlen(nodes->names[nodes->join.node]), deadline_ns, text);
+	if (r)
+		return err_trace(r);
+	addresses = calloc(count, sizeof(*addresses));
+	if (!addresses)
+		return err_origin(-ENOMEM);
+	for (uint32_t i = 0; i < count; i++) {
+		if (i == nodes->join.node)
+			continue;
+		addresses[i].bytes = (uint32_t)net_mesh_address(
+			nodes->mesh, i, addresses[i].address, sizeof(addresses[i].address));
+		if (!addresses[i].bytes)
+			return err_origin(zi_text_error(text, -EOVERFLOW,
+			                                "Gloo's address has more than %u bytes",
+			                                NODES_ADDRESS_BYTES));
+	}
+	key = nodes_key(nodes, "address", nodes->join.node);
+	return err_trace(store_client_set(nodes->client, key.chars, addresses,
+	                                  count * (uint32_t)sizeof(*addresses), deadline_ns, text));
+}
+
+/* Until all have published. */
+static int await_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text)
+{
+	struct nodes_key keys[SUBTREE_NODES_MAX];
+	const char *names[SUBTREE_NODES_MAX];
+	uint64_t started_ns = zi_clock_now_ns();
+	uint32_t present = 0;
+	int r;
+
+	for (uint32_t i = 0; i < nodes->join.node_count; i++) {
+		keys[i] = nodes_key(nodes, "address", i);
+		names[i] = keys[i].chars;
+	}
+	r = store_client_wait(nodes->client, names, nodes->join.node_count, deadline_ns, text);
+	if (r != -ETIMEDOUT)
+		return err_trace(r);
+	for (uint32_t i = 0; i < nodes->join.node_count; i++) {
+		if (store_client_wait(nodes->client, &names[i], 1, 0, NULL))
+			return err_origin(zi_text_error(
+				text, r,
+				"node %u of %u did not come within %lu ms (%u before it did): is "
+				"zinfd running there, and its ranks started?",
+				i, nodes->join.node_count,
+				(unsigned long)((zi_clock_now_ns() - started_ns) / ZI_NS_PER_MS),
+				present));
+		present++;
+	}
+	return err_trace(r); /* It came a moment too late. */
+}
+
+static int connect_peer(struct nodes *nodes, uint32_t peer, uint64_t deadline_ns,
+                        struct zi_text *text)
+{
+	struct gloo_address addresses[SUBTREE_NODES_MAX];
+	const struct gloo_address *address = &addresses[nodes->join.node];
+	struct nodes_key key = nodes_key(nodes, "node", peer);
+	uint32_t bytes;
+	int r;
+
+	r = store_client_get(nodes->client, key.chars, nodes->names[peer],
+	                     sizeof(nodes->names[0]) - 1, deadline_ns, text, &bytes);
+	if (r)
+		return err_trace(r);
+	nodes->names[peer][bytes] = '\0';
+	key = nodes_key(nodes, "address", peer);
+	r = store_client_get(nodes->client, key.chars, addresses, sizeof(addresses), deadline_ns,
+	                     text, &bytes);
+	if (r)
+		return err_trace(r);
+	if (bytes != nodes->join.node_count * sizeof(addresses[0]) ||
+	    address->bytes > sizeof(address->address))
+		return err_origin(zi_text_error(text, -EPROTO,
+		                                "%s says that the job has another number of nodes "
+		                                "than %u",
+		                                nodes_name(nodes, peer), nodes->join.node_count));
+	return err_trace(net_mesh_connect(nodes->mesh, peer, nodes_name(nodes, peer),
+	                                  address->address, address->bytes, text));
+}
+
+/* Some on loopback, some not: those cannot meet, and Gloo would only say that it waited. */
+static int check_own(const struct nodes *nodes, const struct place_address *own,
+                     struct zi_text *text)
+{
+	static const char *const kinds[] = { "network", "loopback" };
+	struct nodes_key key = nodes_key(nodes, "reach", NET_CULPRIT_NONE);
+	uint64_t deadline_ns = zi_clock_deadline_ns(NODES_CONNECT_NS);
+	const char *kind = kinds[own->is_loopback];
+	char stands[16];
+	uint32_t bytes;
+	bool is_present;
+	int r;
+
+	r = store_client_set_new(nodes->client, key.chars, kind, (uint32_t)strlen(kind) + 1,
+	                         deadline_ns, text, &is_present);
+	if (r || !is_present)
+		return err_trace(r);
+	r = store_client_get(nodes->client, key.chars, stands, sizeof(stands), deadline_ns, text,
+	                     &bytes);
+	if (r)
+		return err_trace(r);
+	if (bytes == strlen(kind) + 1 && !memcmp(stands, kind, bytes))
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EADDRNOTAVAIL,
+		"node %u would use %s, an address of %s; others of the job do the contrary: set "
+		"ZINF_INTERFACE, or MASTER_ADDR to an address that all nodes reach",
+		nodes->join.node, own->address,
+		own->is_loopback ? "this machine alone" : "the network"));
+}
+
+static int join_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text)
+{
+	uint64_t connect_ns = ZI_MIN(nodes->join.timeout_ms * ZI_NS_PER_MS, NODES_CONNECT_NS);
+	struct place_address own;
+	int r;
+
+	r = open_client(nodes, deadline_ns, text, &nodes->client);
+	r = r ? r : open_client(nodes, deadline_ns, text, &nodes->watch);
+	if (r)
+		return err_trace(r);
+	r = place_own_address(&nodes->join.place, nodes->join.interface, text, &own);
+	if (r)
+		return err_trace(r);
+	r = check_own(nodes, &own, text);
+	if (r)
+		return err_trace(r);
+	r = net_mesh_new(&(struct net_mesh_options){ .address = own.address,
+	                                             .node = nodes->join.node,
+	                                             .node_count = nodes->join.node_count,
+	                                             .connect_ns = connect_ns },
+	                 text, &nodes->mesh);
+	r = r ? r : publish(nodes, &own, deadline_ns, text);
+	r = r ? r : await_all(nodes, deadline_ns, text);
+	for (uint32_t i = 0; i < nodes->join.node_count && !r; i++)
+		if (i != nodes->join.node)
+			r = connect_peer(nodes, i, deadline_ns, text);
+	return r ? err_trace(r) : err_trace(start_watch(nodes, deadline_ns, text));
+}
+
+/* Documented in the header. */
+int nodes_join(const struct net_join *join, struct zi_loop *loop, zi_post_fn watched,
+               struct zi_text *text, struct nodes **ret_nodes)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(join->timeout_ms * ZI_NS_PER_MS);
+	struct nodes *nodes = calloc(1, sizeof(*nodes));
+	int r;
+
+	static_assert(sizeof(struct gloo_address) * SUBTREE_NODES_MAX <= STORE_VALUE_BYTES_MAX,
+	              "the addresses of all are one value");
+	if (!nodes)
+		return err_origin(-ENOMEM);
+	nodes->join = *join;
+	nodes->loop = loop;
+	nodes->watched = watched;
+	for (uint32_t i = 0; i < join->node_count; i++)
+		(void)snprintf(nodes->names[i], sizeof(nodes->names[i]), "node %u", i); /* Fits. */
+	r = join_all(nodes, deadline_ns, text);
+	if (r) {
+		(void)nodes_leave(nodes);
+		return err_trace(r);
+	}
+	*ret_nodes = nodes;
+	return 0;
+}
+
+void nodes_stop_watch(struct nodes *nodes)
+{
+	if (nodes->watch)
+		store_client_cancel(nodes->watch);
+	(void)zi_thread_join(&nodes->thread); /* Its result is in `end`. */
+}
+
+struct nodes *nodes_leave(struct nodes *nodes)
+{
+	if (!nodes)
+		return NULL;
+	nodes_stop_watch(nodes);
+	nodes->mesh = net_mesh_free(nodes->mesh);
+	nodes->watch = store_client_close(nodes->watch);
+	nodes->client = store_client_close(nodes->client);
+	free(nodes);
+	return NULL;
+}

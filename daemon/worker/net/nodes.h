@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The nodes of a job as one of them sees them: found through the store, connected through Gloo, and
+ * blamed by name when something goes wrong. Floor 3, of zinf-net. Owner: the operations' thread,
+ * but for what says otherwise.
+ *
+ * Keys of the store, all below the epoch's number:
+ *   node/I     who node I is, for people             address/I   how peers connect to it
+ *   waits/I    for which node it waits in vain        abort       the end of this epoch, and why
+ * The first `abort` stands. It is node I's will, so that its death is known at once; and every node
+ * watches for it, in a thread of its own.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "common/base/loop.h"
+#include "common/base/thread.h"
+#include "daemon/worker/net.h"
+#include "daemon/worker/net/gloo.h"
+#include "daemon/worker/store_client.h"
+
+struct nodes;
+
+/* Why an epoch ended. */
+struct nodes_end {
+	int32_t error;
+	uint32_t culprit; /* NET_CULPRIT_NONE */
+	struct zi_text text;
+};
+
+/**
+ * nodes_join() - meet all others, and connect to them
+ * @loop, @watched: the loop is posted when the epoch ends by another's word; see nodes_watch_end()
+ *
+ * Return: 0, or an error with @text. @ret_nodes: nodes_leave().
+ */
+int nodes_join(const struct net_join *join, struct zi_loop *loop, zi_post_fn watched,
+               struct zi_text *text, struct nodes **ret_nodes);
+/* Any thread: the watch posts no more; what it has posted is still to come. */
+void nodes_stop_watch(struct nodes *nodes);
+/* NULL-safe. The others see this node go. What the watch posted has run. Return: NULL. */
+struct nodes *nodes_leave(struct nodes *nodes);
+
+/* For lanes. It goes with @nodes. */
+struct net_mesh *nodes_mesh(struct nodes *nodes);
+/* "node 2 (10.0.0.3, host)". */
+const char *nodes_name(const struct nodes *nodes, uint32_t node);
+
+/* Context: the loop's thread, in the post. Whose it is; what the watch has seen. */
+struct nodes *nodes_of_post(struct zi_post *post);
+const struct nodes_end *nodes_watch_end(const struct nodes *nodes);
+
+/**
+ * nodes_blame() - agree with the others why this epoch ends
+ * @error, @text: what this node met; @suspect: the node that it waited for, or NET_CULPRIT_NONE
+ *
+ * A node that waits in vain says for whom, gives the others a moment to say so too, and follows
+ * that chain to one who waits for nobody. The first to write has the last word: @ret_end is what
+ * stands, everywhere alike, or this node's own view where the store does not answer.
+ * Takes NODES_BLAME_NS at most where the store answers or is gone.
+ */
+void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, const struct zi_text *text,
+                 struct nodes_end *ret_end);
+#define NODES_BLAME_NS (1500 * ZI_NS_PER_MS)

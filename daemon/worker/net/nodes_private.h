@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Private to nodes.c and blame.c. Floor 3, of zinf-net. */
+#pragma once
+
+#include "common/base/clock.h"
+#include "daemon/worker/net/nodes.h"
+
+/* One question to a store that may be cut off. */
+#define NODES_ASK_NS (300 * ZI_NS_PER_MS)
+
+struct nodes {
+	struct net_join join;
+	struct net_mesh *mesh;
+	struct store_client *client; /* the operations' thread's */
+	struct store_client *watch;  /* the watch's; its connection carries the will */
+	struct zi_thread thread;     /* the watch */
+	struct zi_loop *loop;
+	zi_post_fn watched;
+	struct zi_post post;
+	struct nodes_end end; /* what the watch saw: written before it posts */
+	char names[SUBTREE_NODES_MAX][ZI_NAME_BYTES * 2];
+};
+
+/* "EPOCH/what" or "EPOCH/what/I". */
+struct nodes_key {
+	char chars[ZI_NAME_BYTES];
+};
+
+/* @node: NET_CULPRIT_NONE for a key that is no node's. */
+struct nodes_key nodes_key(const struct nodes *nodes, const char *what, uint32_t node);
+
+/* Why the epoch ended, as @key has it. Return: 0, -ENOENT, -EPROTO what is there is none. */
+int nodes_read_end(struct store_client *client, const char *key, uint64_t deadline_ns,
+                   struct nodes_end *ret_end);

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zinf-net: the worker that exchanges one job's data with its other nodes; see worker.h, and
+ * net.h for what the daemon says to it. Floor 3. Here: the control thread.
+ */
+#include "daemon/worker/net/worker.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "common/base/log.h"
+
+/* Beyond its deadline and the blame that follows, an operation hangs. */
+#define WORKER_GRACE_NS (NODES_BLAME_NS + 2 * ZI_NS_PER_S)
+/* Keys of the epochs before the last are nobody's. */
+#define WORKER_EPOCHS_KEPT 1
+
+/* The watch's post belongs to the nodes it watches, which know no worker. */
+static struct worker the_worker;
+
+static void limit_due(struct zi_timer *timer);
+
+/* Nothing outlives this process but sockets, which the kernel closes: so it may end at any time. */
+static void leave_now(int code)
+{
+	_exit(code);
+}
+
+static void send_message(struct worker *worker, const void *message, uint32_t bytes)
+{
+	ssize_t r;
+
+	do
+		r = send(worker->control.fd, message, bytes, MSG_NOSIGNAL);
+	while (r < 0 && errno == EINTR);
+	if (r < 0)
+		leave_now(0); /* The daemon has closed its end. */
+}
+
+static void answer(struct worker *worker, uint64_t cookie, const struct nodes_end *end,
+                   uint64_t busy_ns)
+{
+	struct net_done done = { .header = { NET_DONE, sizeof(done), cookie },
+		                 .error = end->error,
+		                 .culprit = end->culprit,
+		                 .text = end->text,
+		                 .busy_ns = busy_ns };
+
+	send_message(worker, &done, sizeof(done));
+}
+
+static void refuse(struct worker *worker, uint64_t cookie, int error, const struct zi_text *text)
+{
+	struct nodes_end end = { .error = error, .culprit = NET_CULPRIT_NONE, .text = *text };
+
+	answer(worker, cookie, &end, 0);
+}
+
+/* ---- the queue ---- */
+
+static uint64_t time_of(const struct worker_op *op)
+{
+	uint64_t ms = op->message.header.type == NET_JOIN       ? op->message.join.timeout_ms
+	              : op->message.header.type == NET_EXCHANGE ? op->message.exchange.timeout_ms
+	                                                        : 0;
+
+	return ms * ZI_NS_PER_MS + WORKER_GRACE_NS;
+}
+
+/* The oldest has its own time from the moment it is the oldest. */
+static void arm_limit(struct worker *worker)
+{
+	struct worker_op *op;
+
+	zi_loop_disarm(&worker->limit);
+	if (zi_list_is_empty(&worker->queue))
+		return;
+	op = container_of(worker->queue.next, struct worker_op, queue_link);
+	zi_loop_arm(worker->loop, &worker->limit, zi_clock_deadline_ns(time_of(op)), limit_due);
+}
+
+static void limit_due(struct zi_timer *timer)
+{
+	struct worker *worker = container_of(timer, struct worker, limit);
+	struct worker_op *op = container_of(worker->queue.next, struct worker_op, queue_link);
+	struct nodes_end end = { .error = -ETIMEDOUT, .culprit = NET_CULPRIT_NONE };
+
+	zi_text_set(&end.text,
+	            "Gloo did not come back within %lu ms of its deadline: the worker ends",
+	            (unsigned long)(WORKER_GRACE_NS / ZI_NS_PER_MS));
+	answer(worker, op->message.header.cookie, &end, 0);
+	leave_now(WORKER_EXIT_STUCK);
+}
+
+static struct worker_op *take_op(struct worker *worker, const union net_message *message)
+{
+	for (uint32_t i = 0; i < NET_QUEUE_MAX; i++) {
+		struct worker_op *op = &worker->ops[i];
+
+		if (op->is_used)
+			continue;
+		*op = (struct worker_op){ .worker = worker, .message = *message, .is_used = true };
+		zi_list_push_back(&worker->queue, &op->queue_link);
+		if (worker->queue.next == &op->queue_link)
+			arm_limit(worker);
+		return op;
+	}
+	return NULL;
+}
+
+/* Documented in worker.h. */
+void worker_op_done(struct zi_post *post)
+{
+	struct worker_op *op = container_of(post, struct worker_op, post);
+	struct worker *worker = op->worker;
+
+	if (op->message.header.type == NET_JOIN)
+		worker->is_joining = false;
+	if (op->message.header.type == NET_JOIN && !op->end.error)
+		worker->joined = worker->nodes;
+	if (op->message.header.type != NET_ABORT)
+		answer(worker, op->message.header.cookie, &op->end, op->busy_ns);
+	zi_list_remove(&op->queue_link);
+	op->is_used = false;
+	arm_limit(worker);
+}
+
+/* ---- ends ---- */
+
+static void end_epoch(struct worker *worker, struct nodes *nodes, const struct nodes_end *end)
+{
+	if (worker->is_aborted)
+		return;
+	worker->is_aborted = true;
+	worker->abort_ends[worker->control_side] = *end;
+	net_mesh_abort(nodes_mesh(nodes));
+}
+
+/* Documented in worker.h. */
+void worker_watched(struct zi_post *post)
+{
+	struct nodes *nodes = nodes_of_post(post);
+
+	end_epoch(&the_worker, nodes, nodes_watch_end(nodes));
+}
+
+/* ---- requests ---- */
+
+/* Node 0 serves the store, from its first join on. */
+static int open_store(struct worker *worker, const struct net_join *join, struct zi_text *text)
+{
+	struct place_address own;
+	char prefix[24];
+	int r;
+
+	if (join->node)
+		return 0;
+	if (worker->store) {
+		(void)snprintf(prefix, sizeof(prefix), "%lu/",
+		               (unsigned long)(join->epoch - WORKER_EPOCHS_KEPT - 1)); /* Fits. */
+		store_server_forget(worker->store, prefix);
+		return 0;
+	}
+	r = place_own_address(&join->place, join->interface, text, &own);
+	if (r)
+		return err_trace(r);
+	return err_trace(store_server_open(
+		worker->loop,
+		&(struct store_server_options){ .host = own.is_loopback ? own.address : NULL,
+	                                        .port = join->place.port,
+	                                        .job = join->job,
+	                                        .incarnation = join->incarnation,
+	                                        .token = join->token },
+		text, &worker->store));
+}
+
+/* By way of control's own posts: what the former epoch's watch posted has run then. */
+static void forward(struct zi_post *post)
+{
+	struct worker_op *op = container_of(post, struct worker_op, post);
+	struct worker *worker = op->worker;
+
+	if (op->message.header.type == NET_JOIN) {
+		worker->is_aborted = false;
+		worker->control_side ^= 1;
+		worker->abort_ends[worker->control_side] = (struct nodes_end){ .error = 0 };
+	}
+	zi_loop_post(worker->net_loop, post, worker_op_run);
+}
+
+/* Return: whether it was taken; else it is answered. */
+static bool enqueue(struct worker *worker, const union net_message *message,
+                    const struct exchange_slab *slab)
+{
+	struct worker_op *op = take_op(worker, message);
+	struct zi_text text = { "the worker has as many requests as it takes" };
+
+	if (!op) {
+		refuse(worker, message->header.cookie, -EBUSY, &text);
+		return false;
+	}
+	op->slab = *slab;
+	zi_loop_post(worker->loop, &op->post, forward);
+	return true;
+}
+
+static bool is_string(const char *chars, size_t capacity)
+{
+	return memchr(chars, '\0', capacity) != NULL;
+}
+
+static void handle_join(struct worker *worker, const union net_message *message)
+{
+	const struct net_join *join = &message->join;
+	struct zi_text text = { "another join is under way, or this one is none" };
+	int r;
+
+	if (worker->is_joining || !join->node_count || join->node_count > SUBTREE_NODES_MAX ||
+	    join->node >= join->node_count || !join->timeout_ms || !join->epoch ||
+	    !is_string(join->job, sizeof(join->job)) ||
+	    !is_string(join->incarnation, sizeof(join->incarnation)) ||
+	    !is_string(join->token, sizeof(join->token)) ||
+	    !is_string(join->interface, sizeof(join->interface)) ||
+	    !is_string(join->place.host, sizeof(join->place.host))) {
+		refuse(worker, message->header.cookie, -EINVAL, &text);
+		return;
+	}
+	r = open_store(worker, join, &text);
+	if (r) {
+		refuse(worker, message->header.cookie, r, &text);
+		return;
+	}
+	if (worker->joined)
+		nodes_stop_watch(worker->joined);
+	worker->joined = NULL;
+	worker->is_joining = enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
+}
+
+/* A descriptor that is shorter than it is said to be would kill us when touched. */
+static void handle_map(struct worker *worker, const union net_message *message, int fd)
+{
+	const struct net_map *map = &message->map;
+	struct exchange_slab slab = { .bytes = map->bytes };
+	struct zi_text text;
+	struct stat status;
+	void *memory;
+	int r = 0;
+
+	if (map->slab >= NET_SLABS_MAX || (map->bytes && fd < 0))
+		r = zi_text_error(&text, -EINVAL, "slab %u of %lu bytes: there are %u", map->slab,
+		                  (unsigned long)map->bytes, NET_SLABS_MAX);
+	else if (map->bytes && (fstat(fd, &status) || status.st_size < (off_t)map->bytes))
+		r = zi_text_error(&text, -EINVAL, "the slab has fewer than %lu bytes",
+		                  (unsigned long)map->bytes);
+	if (!r && map->bytes) {
+		memory = mmap(NULL, map->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (memory == MAP_FAILED)
+			r = zi_text_error(&text, -errno, "mapping a slab: %s", strerror(errno));
+		else
+			slab.memory = memory;
+	}
+	if (r)
+		refuse(worker, message->header.cookie, r, &text);
+	else
+		(void)enqueue(worker, message, &slab); /* Answered either way. */
+}
+
+static void handle_abort(struct worker *worker, union net_message *message)
+{
+	struct nodes_end end = { .error = -ECANCELED, .culprit = NET_CULPRIT_NONE };
+
+	message->abort.text.chars[ZI_TEXT_BYTES - 1] = '\0';
+	if (!worker->joined)
+		return; /* A join ends by its own time; a daemon that cannot wait ends us. */
+	end.text = message->abort.text;
+	end_epoch(worker, worker->joined, &end);
+	/* Where nothing runs, somebody must still tell the others. */
+	(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
+}
+
+static const uint32_t message_bytes[_NET_TYPE_COUNT] = {
+	[NET_JOIN] = sizeof(struct net_join),         [NET_MAP] = sizeof(struct net_map),
+	[NET_EXCHANGE] = sizeof(struct net_exchange), [NET_ABORT] = sizeof(struct net_abort),
+	[NET_PING] = sizeof(struct net_header),
+};
+
+static void handle(struct worker *worker, union net_message *message, int fd)
+{
+	switch (message->header.type) {
+	case NET_JOIN:
+		handle_join(worker, message);
+		return;
+	case NET_MAP:
+		handle_map(worker, message, fd);
+		return;
+	case NET_EXCHANGE:
+		(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
+		return;
+	case NET_ABORT:
+		handle_abort(worker, message);
+		return;
+	default:
+		message->header.type = NET_PONG;
+		send_message(worker, &message->header, sizeof(message->header));
+	}
+}
+
+static void control_ready(struct zi_source *source, uint32_t events)
+{
+	struct worker *worker = container_of(source, struct worker, control);
+	_cleanup_(zi_closep) int fd = -1;
+	union net_message message;
+	char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
+	struct iovec part = { &message, sizeof(message) };
+	struct msghdr packet = { .msg_iov = &part,
+		                 .msg_iovlen = 1,
+		                 .msg_control = control,
+		                 .msg_controllen = sizeof(control) };
+	struct cmsghdr *extra;
+	ssize_t bytes = recvmsg(source->fd, &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	(void)events; /* The end shows in recvmsg(). */
+	if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (bytes <= 0)
+		leave_now(0);
+	extra = CMSG_FIRSTHDR(&packet);
+	if (extra && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS)
+		memcpy(&fd, CMSG_DATA(extra), sizeof(fd));
+	if (bytes < (ssize_t)sizeof(message.header) || message.header.type >= _NET_TYPE_COUNT ||
+	    message.header.bytes != (uint32_t)bytes ||
+	    message_bytes[message.header.type] != (uint32_t)bytes) {
+		log_error("zinf-net: a message of type %u with %zd bytes is none of a daemon's",
+		          message.header.type, bytes);
+		leave_now(WORKER_EXIT_PROTOCOL);
+	}
+	handle(worker, &message, fd);
+}
+
+/* ---- life ---- */
+
+static int net_main(void *arg)
+{
+	return zi_loop_run(((struct worker *)arg)->net_loop);
+}
+
+static int start(struct worker *worker)
+{
+	struct net_header hello = { NET_HELLO, sizeof(hello), 0 };
+	int r;
+
+	zi_list_init(&worker->queue);
+	worker->broken = (struct nodes_end){ .error = -ENOTCONN, .culprit = NET_CULPRIT_NONE };
+	zi_text_set(&worker->broken.text, "the nodes of this job have not met");
+	r = zi_loop_new(&worker->loop);
+	r = r ? r : zi_loop_new(&worker->net_loop);
+	r = r ? r
+	      : zi_loop_add(worker->loop, &worker->control, NET_SOCKET_FD, EPOLLIN, control_ready);
+	r = r ? r : zi_thread_start(&worker->thread, "net", net_main, worker);
+	if (r)
+		return err_trace(r);
+	send_message(worker, &hello, sizeof(hello));
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	int r;
+
+	(void)argv;
+	if (argc > 1 || fcntl(NET_SOCKET_FD, F_GETFD) < 0) {
+		(void)fprintf(stderr, "zinf-net is started by zinfd, with its socket as "
+		                      "descriptor 3; it takes no arguments\n");
+		return 1;
+	}
+	/* Gloo writes to sockets whose peers have gone. */
+	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+		return 1;
+	r = start(&the_worker);
+	if (r) {
+		log_error_errno(r, "zinf-net cannot start");
+		return 1;
+	}
+	r = zi_loop_run(the_worker.loop);
+	log_error_errno(r, "zinf-net's loop ended");
+	return 1;
+}

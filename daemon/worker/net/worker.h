@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zinf-net itself. Floor 3. Three threads:
+ *
+ *   control    main()'s loop: the daemon's socket, the store (on node 0), time limits. Never waits
+ *   net        a loop too, of operations, one after the other: waits in Gloo, each with a deadline
+ *   watch      of nodes.h: waits for the epoch's end
+ *
+ * (and Gloo's own, which moves the bytes). A request goes from control to net as a post, and comes
+ * back as one when it is done. What does not come back in time ends the process: the daemon hears
+ * why, and starts another.
+ */
+#pragma once
+
+#include "daemon/worker/net/exchange.h"
+#include "daemon/worker/store_server.h"
+
+/* Exit codes: 0 the daemon closed its end; 1 it could not start. */
+#define WORKER_EXIT_STUCK    3 /* an operation did not end, deadline and all */
+#define WORKER_EXIT_PROTOCOL 4 /* a message that no daemon sends */
+
+struct worker;
+
+struct worker_op {
+	struct zi_post post;
+	struct zi_list queue_link; /* worker->queue, in their order */
+	struct worker *worker;
+	union net_message message;
+	struct exchange_slab slab; /* NET_MAP */
+	bool is_used;
+	struct nodes_end end; /* how it ended; error 0: well */
+	uint64_t started_ns, busy_ns;
+};
+
+struct worker {
+	/* Of control. */
+	struct zi_loop *loop;
+	struct zi_source control;
+	struct zi_timer limit; /* of the oldest operation */
+	struct zi_list queue;
+	struct worker_op ops[NET_QUEUE_MAX];
+	struct store_server *store;
+	struct nodes *joined;  /* whom to abort; net owns it */
+	bool is_aborted;       /* this epoch, already */
+	bool is_joining;       /* a JOIN is in the queue */
+	uint32_t control_side; /* of abort_ends: this epoch's */
+
+	/* Written by control before net_mesh_abort(), read by net when it returns -ECANCELED.
+	 * Two, as control begins an epoch while net may still end the former. */
+	struct nodes_end abort_ends[2];
+
+	/* Of net. */
+	uint32_t net_side;
+	struct zi_thread thread;
+	struct zi_loop *net_loop;
+	struct nodes *nodes;
+	struct exchange_room *room;
+	struct net_join join;
+	struct nodes_end broken; /* error 0: the mesh is whole */
+	struct exchange_slab slabs[NET_SLABS_MAX];
+	uint64_t sequence;
+};
+
+/* worker_ops.c, net's thread: carries @op out, and sends it back to control. */
+void worker_op_run(struct zi_post *post);
+/* worker.c, control: @op is done; its answer goes to the daemon. */
+void worker_op_done(struct zi_post *post);
+/* worker.c, control: another node's word, or none from the store, ended the epoch. */
+void worker_watched(struct zi_post *post);

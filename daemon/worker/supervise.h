@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker program seen from the daemon: started, spoken to, watched, and started anew when asked.
+ * Floor 3. A worker belongs to its loop's thread.
+ *
+ *            start            HELLO                exits, hangs, talks nonsense
+ *   DOWN ──────────▶ STARTING ──────▶ UP ────────────────────────────────────▶ DOWN
+ *
+ * Its end fails what it was asked for, with its reason, and nothing else: a crash or a hang costs
+ * one job its operations across nodes. Requests may be made from STARTING on. A worker that does
+ * not answer to PING, or a request that is not answered past its deadline, is killed.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "common/base/loop.h"
+#include "daemon/worker/net.h"
+
+struct net_worker;
+struct net_request;
+
+/* Exactly once for every request that was accepted, from the loop; it may make others. */
+typedef void (*net_request_fn)(struct net_request *request);
+/* The worker ended: @text says why. From the loop, after its requests' own calls. */
+typedef void (*net_ended_fn)(void *arg, const struct zi_text *text);
+
+enum net_worker_state { NET_WORKER_DOWN, NET_WORKER_STARTING, NET_WORKER_UP };
+
+/* The caller's, and in its place until `done`. */
+struct net_request {
+	net_request_fn done;
+	int error; /* 0 or -errno; the rest with it */
+	uint32_t culprit;
+	struct zi_text text;
+	uint64_t busy_ns;
+
+	/* The worker's own. */
+	struct net_worker *worker;
+	struct zi_list link;
+	struct zi_timer limit;
+	uint64_t cookie;
+};
+
+struct net_worker_options {
+	const char *program; /* path of zinf-net; kept by the caller */
+	uint64_t ping_ns;    /* between two; 0: 1 s */
+	uint64_t pong_ns;    /* an answer may take so long; 0: 5 s */
+	net_ended_fn ended;  /* NULL: nobody's business */
+	void *arg;
+};
+
+/* @ret_worker: net_worker_free(); DOWN. Return: 0, -ENOMEM. */
+int net_worker_new(struct zi_loop *loop, const struct net_worker_options *options,
+                   struct net_worker **ret_worker);
+/* Kills it, and waits until the kernel has taken it away; requests fail with -ESHUTDOWN, their
+ * `done` is called. NULL-safe. Return: NULL. */
+struct net_worker *net_worker_free(struct net_worker *worker);
+
+/* From DOWN. Return: 0; -ENOENT (the program is not built or installed), -EACCES, -EAGAIN, …, with
+ * @text. */
+int net_worker_start(struct net_worker *worker, struct zi_text *text);
+enum net_worker_state net_worker_state(const struct net_worker *worker);
+/* 0 when DOWN. */
+pid_t net_worker_pid(const struct net_worker *worker);
+
+/* Requests; see net.h. Headers are filled here, and @fd stays the caller's. Return: 0 accepted:
+ * @request->done comes; -ENOTCONN the worker is down, -EBUSY as many as it takes are under way. */
+int net_worker_join(struct net_worker *worker, struct net_request *request, struct net_join *join);
+int net_worker_map(struct net_worker *worker, struct net_request *request, uint32_t slab, int fd,
+                   uint64_t bytes);
+int net_worker_exchange(struct net_worker *worker, struct net_request *request,
+                        struct net_exchange *exchange);
+/* Ends what runs, here and on all nodes, with @text; nothing to do when it is not UP. */
+void net_worker_abort(struct net_worker *worker, const struct zi_text *text);
+/* Kills it now: as if it had crashed, with @text as the reason. */
+void net_worker_kill(struct net_worker *worker, const struct zi_text *text);

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: whatever happens to a worker (killed, stopped, talking nonsense, not there) fails its own
+ * operations with the reason, on all nodes with the same culprit by name, and never hangs; then it
+ * is started anew and works. Method: real workers on loopback, killed and stopped while operations
+ * run; programs that are no workers.
+ */
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "tests/guard/guard.h"
+#include "tests/unit/worker/net_fixture.h"
+
+#define PATIENCE_MS 1500u
+
+static void exchange_of(struct net_test *test, uint64_t elements)
+{
+	for (uint32_t i = 0; i < test->node_count; i++) {
+		test->nodes[i].exchange = (struct net_exchange){ .kind = NET_REDUCE,
+			                                         .mode = NET_ALL,
+			                                         .dtype = ZI_DTYPE_F32,
+			                                         .op = ZI_REDUCE_SUM,
+			                                         .rank_count = test->node_count,
+			                                         .element_count = elements,
+			                                         .result_offset_bytes = 16u << 20 };
+		for (uint32_t k = 0; k < test->node_count; k++)
+			test->nodes[i].exchange.nodes[k] = (uint8_t)k;
+	}
+}
+
+/* A barrier that all but @absent begin: it cannot end well. */
+static void barrier_without(struct net_test *test, uint32_t absent, uint64_t timeout_ms)
+{
+	test->sequence++;
+	for (uint32_t i = 0; i < test->node_count; i++) {
+		test->nodes[i].exchange = (struct net_exchange){ .kind = NET_MOVE };
+		if (i != absent)
+			net_test_exchange_one(test, i, timeout_ms);
+	}
+}
+
+static void expect_blamed(const struct net_test *test, uint32_t culprit, uint32_t but, int error,
+                          const char *says)
+{
+	for (uint32_t i = 0; i < test->node_count; i++) {
+		const struct net_request *request = &test->nodes[i].request;
+
+		if (i == but)
+			continue;
+		cr_expect_eq(request->error, error, "node %u: %d, %s", i, request->error,
+		             request->text.chars);
+		cr_expect_eq(request->culprit, culprit, "node %u: %u, %s", i, request->culprit,
+		             request->text.chars);
+		cr_expect(strstr(request->text.chars, says), "node %u: %s", i, request->text.chars);
+	}
+}
+
+static void expect_works(struct net_test *test)
+{
+	for (uint32_t i = 0; i < test->node_count; i++)
+		if (net_worker_state(test->nodes[i].worker) == NET_WORKER_DOWN)
+			net_test_start_node(test, i);
+	net_test_join(test);
+	exchange_of(test, 100000);
+	net_test_exchange(test);
+	for (uint32_t i = 0; i < test->node_count; i++)
+		cr_expect_eq(test->nodes[i].request.error, 0, "%s",
+		             test->nodes[i].request.text.chars);
+}
+
+Test(supervise, a_killed_worker_is_named_everywhere_at_once_and_made_anew)
+{
+	struct net_test test;
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 3);
+	for (uint32_t victim = 0; victim < 3; victim++) {
+		uint64_t started_ns;
+
+		expect_works(&test);
+		started_ns = zi_clock_now_ns();
+		barrier_without(&test, victim, NET_TEST_MS);
+		net_test_kill(&test, victim, SIGKILL);
+		net_test_run(&test);
+		expect_blamed(&test, victim, victim, -EPIPE, "node ");
+		net_test_await_down(&test, victim);
+		cr_expect_lt(zi_clock_now_ns() - started_ns, NET_TEST_MS / 2 * ZI_NS_PER_MS);
+	}
+	net_test_deinit(&test);
+}
+
+Test(supervise, a_workers_own_requests_fail_with_how_it_ended)
+{
+	struct net_test test;
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 2);
+	net_test_join(&test);
+	barrier_without(&test, 1, NET_TEST_MS);
+	net_test_kill(&test, 0, SIGSEGV);
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[0].request.error, -EPIPE);
+	cr_expect(strstr(test.nodes[0].request.text.chars, "was killed by signal 11"), "%s",
+	          test.nodes[0].request.text.chars);
+	cr_expect(strstr(test.nodes[0].ended.chars, "was killed by signal 11"));
+	cr_expect_eq(net_worker_state(test.nodes[0].worker), NET_WORKER_DOWN);
+	cr_expect_eq(net_worker_exchange(test.nodes[0].worker, &test.nodes[0].request,
+	                                 &test.nodes[0].exchange),
+	             -ENOTCONN);
+	expect_works(&test);
+	net_test_deinit(&test);
+}
+
+Test(supervise, a_node_that_does_not_come_is_named_at_the_deadline)
+{
+	struct net_test test;
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 4);
+	net_test_join(&test);
+	barrier_without(&test, 2, 300);
+	net_test_run(&test);
+	expect_blamed(&test, 2, 2, -ETIMEDOUT, "node 2 (127.0.0.1");
+	expect_works(&test);
+	net_test_deinit(&test);
+}
+
+Test(supervise, a_stopped_peer_is_named_though_it_answers_nothing)
+{
+	struct net_test test;
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 3);
+	net_test_join(&test);
+	net_test_kill(&test, 1, SIGSTOP);
+	exchange_of(&test, 2000000);
+	test.sequence++;
+	net_test_exchange_one(&test, 0, 300);
+	net_test_exchange_one(&test, 2, 300);
+	net_test_run(&test);
+	expect_blamed(&test, 1, 1, -ETIMEDOUT, "node 1 (127.0.0.1");
+	net_worker_kill(test.nodes[1].worker, &(struct zi_text){ "stopped" });
+	expect_works(&test);
+	net_test_deinit(&test);
+}
+
+Test(supervise, a_worker_that_hangs_is_killed_and_its_requests_fail)
+{
+	struct net_test test;
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 1);
+	net_test_join(&test);
+	test.nodes[0].worker = net_worker_free(test.nodes[0].worker);
+	cr_assert_eq(
+		net_worker_new(test.loop,
+	                       &(struct net_worker_options){ .program = test.program,
+	                                                     .ping_ns = 20 * ZI_NS_PER_MS,
+	                                                     .pong_ns = PATIENCE_MS * ZI_NS_PER_MS,
+	                                                     .ended = net_test_ended,
+	                                                     .arg = &test.nodes[0] },
+	                       &test.nodes[0].worker),
+		0);
+	net_test_start_node(&test, 0);
+	net_test_join(&test);
+	net_test_kill(&test, 0, SIGSTOP);
+	barrier_without(&test, 9, NET_TEST_MS);
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[0].request.error, -ETIMEDOUT);
+	cr_expect(strstr(test.nodes[0].request.text.chars, "hung: it did not answer"), "%s",
+	          test.nodes[0].request.text.chars);
+	expect_works(&test);
+	net_test_deinit(&test);
+}
+
+Test(supervise, an_abort_reaches_all_nodes_with_its_text)
+{
+	struct net_test test;
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 3);
+	net_test_join(&test);
+	barrier_without(&test, 1, NET_TEST_MS);
+	/* On the one that waits, and on the one that does nothing. */
+	net_worker_abort(test.nodes[1].worker, &(struct zi_text){ "rank 5 (pid 7) died" });
+	net_test_run(&test);
+	expect_blamed(&test, NET_CULPRIT_NONE, 1, -ECANCELED, "rank 5 (pid 7) died");
+	expect_works(&test);
+	barrier_without(&test, 1, NET_TEST_MS);
+	net_worker_abort(test.nodes[0].worker, &(struct zi_text){ "rank 1 left" });
+	net_test_run(&test);
+	expect_blamed(&test, NET_CULPRIT_NONE, 1, -ECANCELED, "rank 1 left");
+	net_test_deinit(&test);
+}
+
+Test(supervise, a_node_that_never_joins_is_named_and_counted)
+{
+	struct net_test test;
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 3);
+	test.epoch = 1;
+	net_test_join_one(&test, 0, 400);
+	net_test_join_one(&test, 2, 400);
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[0].request.error, -ETIMEDOUT);
+	cr_expect(strstr(test.nodes[0].request.text.chars, "node 1 of 3 did not come within"), "%s",
+	          test.nodes[0].request.text.chars);
+	cr_expect_eq(test.nodes[2].request.error, -ETIMEDOUT);
+	net_test_exchange_one(&test, 0, 400);
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[0].request.error, -ENOTCONN);
+	expect_works(&test);
+	net_test_deinit(&test);
+}
+
+Test(supervise, a_port_in_use_and_another_run_are_told_at_the_join)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct net_test test;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 2);
+	test.epoch = 1;
+	address.sin_port = htons(test.port);
+	cr_assert_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	cr_assert_eq(listen(fd, 1), 0);
+	net_test_join_one(&test, 0, 400);
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[0].request.error, -EADDRINUSE);
+	cr_expect(strstr(test.nodes[0].request.text.chars, "set ZINF_PORT"));
+	zi_close(fd);
+	net_test_join_one(&test, 0, 5000);
+	net_test_join_one(&test, 1, 5000);
+	cr_assert_eq(zi_loop_run(test.loop), 0);
+	test.nodes[1].worker = net_worker_free(test.nodes[1].worker);
+	cr_assert_eq(net_worker_new(test.loop,
+	                            &(struct net_worker_options){ .program = test.program },
+	                            &test.nodes[1].worker),
+	             0);
+	net_test_start_node(&test, 1);
+	test.nodes[1].join.timeout_ms = 5000;
+	(void)snprintf(test.nodes[1].join.incarnation, sizeof(test.nodes[1].join.incarnation),
+	               "run.old");
+	cr_assert_eq(
+		net_worker_join(test.nodes[1].worker, &test.nodes[1].request, &test.nodes[1].join),
+		0);
+	test.pending_count++;
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[1].request.error, -ESTALE);
+	cr_expect(strstr(test.nodes[1].request.text.chars, "'run.0' here, the client as 'run.old'"),
+	          "%s", test.nodes[1].request.text.chars);
+	net_test_deinit(&test);
+}
+
+Test(supervise, joins_and_slabs_that_cannot_be_are_refused)
+{
+	struct net_test test;
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 1);
+	net_test_join_one(&test, 0, 0);
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[0].request.error, -EINVAL);
+	cr_assert_eq(net_worker_map(test.nodes[0].worker, &test.nodes[0].request, 0,
+	                            test.nodes[0].slab_fd, NET_TEST_SLAB_BYTES + 1),
+	             0);
+	test.pending_count++;
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[0].request.error, -EINVAL);
+	cr_expect(strstr(test.nodes[0].request.text.chars, "fewer than"));
+	cr_assert_eq(net_worker_map(test.nodes[0].worker, &test.nodes[0].request, NET_SLABS_MAX,
+	                            test.nodes[0].slab_fd, NET_TEST_SLAB_BYTES),
+	             0);
+	test.pending_count++;
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[0].request.error, -EINVAL);
+	expect_works(&test);
+	net_test_deinit(&test);
+}
+
+static uint32_t ignored_count;
+
+static void count_done(struct net_request *request)
+{
+	ignored_count += request->error == -ETIMEDOUT || request->error == -ESHUTDOWN;
+}
+
+Test(supervise, more_requests_than_it_takes_are_refused_and_the_others_answered)
+{
+	static struct net_request requests[NET_QUEUE_MAX + 1];
+	struct net_test test;
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 2);
+	net_test_join(&test);
+	barrier_without(&test, 1, 300);
+	for (uint32_t i = 1; i <= NET_QUEUE_MAX; i++) {
+		int r;
+
+		requests[i] = (struct net_request){ .done = count_done };
+		if (i < NET_QUEUE_MAX) {
+			test.nodes[0].exchange.sequence++;
+			r = net_worker_exchange(test.nodes[0].worker, &requests[i],
+			                        &test.nodes[0].exchange);
+			cr_assert_eq(r, 0);
+		} else {
+			cr_expect_eq(net_worker_exchange(test.nodes[0].worker, &requests[i],
+			                                 &test.nodes[0].exchange),
+			             -EBUSY);
+		}
+	}
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[0].request.error, -ETIMEDOUT);
+	net_test_deinit(&test);
+	cr_expect_eq(ignored_count, NET_QUEUE_MAX - 1);
+}
+
+/* ---- programs that are none ---- */
+
+static int start_program(const char *program, struct net_test *test, struct zi_text *text)
+{
+	cr_assert_eq(zi_loop_new(&test->loop), 0);
+	cr_assert_eq(net_worker_new(test->loop,
+	                            &(struct net_worker_options){ .program = program,
+	                                                          .pong_ns = 200 * ZI_NS_PER_MS,
+	                                                          .ended = net_test_ended,
+	                                                          .arg = &test->nodes[0] },
+	                            &test->nodes[0].worker),
+	             0);
+	test->nodes[0].request.done = net_test_done;
+	test->nodes[0].test = test;
+	return net_worker_start(test->nodes[0].worker, text);
+}
+
+static void expect_ends(const char *program, int error, const char *says)
+{
+	struct net_test test = { .pending_count = 0 };
+	struct zi_text text;
+
+	cr_assert_eq(start_program(program, &test, &text), 0, "%s", text.chars);
+	test.nodes[0].join.timeout_ms = 1000;
+	/* It may have ended already: then nothing is accepted. */
+	if (!net_worker_join(test.nodes[0].worker, &test.nodes[0].request, &test.nodes[0].join)) {
+		test.pending_count++;
+		net_test_run(&test);
+		cr_expect_eq(test.nodes[0].request.error, error, "%d", test.nodes[0].request.error);
+		cr_expect(strstr(test.nodes[0].request.text.chars, says), "%s",
+		          test.nodes[0].request.text.chars);
+	}
+	net_test_await_down(&test, 0);
+	cr_expect(strstr(test.nodes[0].ended.chars, says), "%s", test.nodes[0].ended.chars);
+	net_worker_free(test.nodes[0].worker);
+	zi_loop_free(test.loop);
+}
+
+Test(supervise, a_program_that_is_not_there_is_named)
+{
+	struct net_test test = { .pending_count = 0 };
+	struct zi_text text;
+
+	cr_expect_eq(start_program("/nonexistent/zinf-net", &test, &text), -ENOENT);
+	cr_expect(strstr(text.chars, "libgloo-dev"), "%s", text.chars);
+	net_worker_free(test.nodes[0].worker);
+	zi_loop_free(test.loop);
+}
+
+Test(supervise, a_program_that_ends_is_told_with_its_code)
+{
+	expect_ends("/bin/false", -EPIPE, "ended with exit code 1");
+}
+
+/* Nothing reads its end of the socket: it "answers" nothing. */
+static void script(char *path, size_t capacity, const char *text)
+{
+	FILE *file;
+
+	(void)guard_path(path, capacity, "program");
+	zi_close(mkstemp(path));
+	file = fopen(path, "w");
+	cr_assert(file);
+	cr_assert_gt(fputs(text, file), 0);
+	cr_assert_eq(fclose(file), 0);
+	cr_assert_eq(chmod(path, 0700), 0);
+}
+
+Test(supervise, a_program_that_says_nothing_is_killed)
+{
+	char path[256];
+
+	script(path, sizeof(path), "#!/bin/sh\nread never <&3\nkill -STOP $$\n");
+	expect_ends(path, -ETIMEDOUT, "hung");
+	(void)unlink(path);
+}
+
+Test(supervise, a_program_that_says_nonsense_is_killed)
+{
+	char path[256];
+
+	script(path, sizeof(path), "#!/bin/sh\necho nonsense >&3\nkill -STOP $$\n");
+	expect_ends(path, -EPROTO, "none of its");
+	(void)unlink(path);
+}

@@ -7,6 +7,11 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "libclient/coll/queue.h"
 #include "tests/unit/coll/world.h"
@@ -94,4 +99,258 @@ Test(queue, calls_end_in_the_order_in_which_they_were_made)
 		}
 		world_deinit(&world);
 	}
+}
+
+/* ---- one rank alone, whose peer does not come ---- */
+
+static struct zi_node_op barrier_of(struct rank *rank, uint64_t deadline_ns)
+{
+	return (struct zi_node_op){ .group = &rank->group,
+		                    .call = { .operation = ZI_COLL_BARRIER,
+		                              .deadline_ns = deadline_ns } };
+}
+
+static void until_posted(const struct world *world, uint32_t member, uint32_t sequence)
+{
+	while (!zi_meet_has_come(&world->board[member].posts[sequence % 2].sequence, sequence))
+		(void)sched_yield();
+}
+
+struct pair_of_ranks {
+	struct world world;
+	struct rank ranks[2];
+	struct zi_node_queue *queue;
+};
+
+static void two_init(struct pair_of_ranks *two)
+{
+	world_init(&two->world, 2, 1);
+	rank_init(&two->ranks[0], &two->world, 0);
+	rank_init(&two->ranks[1], &two->world, 1);
+	cr_assert_eq(zi_node_queue_new(&two->queue), 0);
+}
+
+static void two_deinit(struct pair_of_ranks *two)
+{
+	two->queue = zi_node_queue_free(two->queue);
+	rank_deinit(&two->ranks[0]);
+	rank_deinit(&two->ranks[1]);
+	world_deinit(&two->world);
+}
+
+Test(queue, what_is_not_posted_yet_can_be_canceled)
+{
+	struct pair_of_ranks two;
+	struct zi_node_op ops[3];
+
+	two_init(&two);
+	for (uint32_t i = 0; i < 3; i++) {
+		ops[i] = barrier_of(&two.ranks[0], ZI_DEADLINE_NEVER);
+		cr_assert_eq(zi_node_queue_submit(two.queue, &ops[i]), 0);
+	}
+	until_posted(&two.world, 0, 1);
+	cr_assert_not(zi_node_queue_cancel(two.queue, &ops[0]), "others count on it");
+	cr_assert(zi_node_queue_cancel(two.queue, &ops[1]));
+	cr_assert_not(zi_node_queue_cancel(two.queue, &ops[1]), "once is enough");
+	cr_assert(zi_node_queue_wait(two.queue, &ops[1], ZI_DEADLINE_NEVER));
+	cr_assert_eq(ops[1].result, -ECANCELED);
+	cr_assert_str_eq(ops[1].text.chars, "canceled before it was posted");
+	cr_assert_not(zi_node_op_is_done(&ops[0]));
+	cr_assert_not(zi_node_queue_wait(two.queue, &ops[2], zi_clock_now_ns()));
+	/* The peer comes twice, not three times. */
+	for (uint32_t i = 0; i < 2; i++) {
+		struct zi_node_op peer = barrier_of(&two.ranks[1], ZI_DEADLINE_NEVER);
+
+		cr_assert_eq(zi_node_queue_run(NULL, &peer), 0);
+	}
+	for (uint32_t i = 0; i < 3; i += 2) {
+		cr_assert(zi_node_queue_wait(two.queue, &ops[i], ZI_DEADLINE_NEVER));
+		cr_assert_eq(ops[i].result, 0);
+		cr_assert_eq(ops[i].sequence, i ? 2 : 1);
+	}
+	two_deinit(&two);
+}
+
+Test(queue, a_deadline_ends_the_group_and_what_waits_behind)
+{
+	struct pair_of_ranks two;
+	struct zi_node_op ops[2];
+
+	two_init(&two);
+	ops[0] = barrier_of(&two.ranks[0], zi_clock_deadline_ns(5 * ZI_NS_PER_MS));
+	ops[1] = barrier_of(&two.ranks[0], ZI_DEADLINE_NEVER);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(zi_node_queue_submit(two.queue, &ops[i]), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert(zi_node_queue_wait(two.queue, &ops[i], ZI_DEADLINE_NEVER));
+		cr_assert_eq(ops[i].result, -ETIMEDOUT);
+	}
+	cr_assert_str_eq(ops[0].text.chars, "call 1, barrier: member 1 did not come in time");
+	cr_assert_eq(ops[0].culprit, 1);
+	cr_assert_str_eq(ops[1].text.chars, "group 0 is broken (ETIMEDOUT): make another one");
+	two_deinit(&two);
+}
+
+Test(queue, a_verdict_ends_what_is_under_way)
+{
+	struct pair_of_ranks two;
+	struct zi_node_op ops[2];
+	int32_t word = 0;
+	struct zi_node_p2p p2p = {
+		.dtype = ZI_DTYPE_I32, .peer = 1, .element_count = 1, .buffer = &word
+	};
+
+	two_init(&two);
+	ops[0] = barrier_of(&two.ranks[0], ZI_DEADLINE_NEVER);
+	ops[1] = (struct zi_node_op){ .group = &two.ranks[0].group,
+		                      .call.deadline_ns = ZI_DEADLINE_NEVER,
+		                      .p2ps = &p2p,
+		                      .p2p_count = 1 };
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(zi_node_queue_submit(two.queue, &ops[i]), 0);
+	until_posted(&two.world, 0, 1);
+	zi_line_store(&two.world.verdict, EPIPE);
+	(void)syscall(SYS_futex, &two.world.verdict.value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert(zi_node_queue_wait(two.queue, &ops[i], ZI_DEADLINE_NEVER));
+		cr_assert_eq(ops[i].result, -EPIPE);
+		cr_assert(strstr(ops[i].text.chars, "group 0 is broken (EPIPE)"), "%s",
+		          ops[i].text.chars);
+	}
+	two_deinit(&two);
+}
+
+/* Stands in for a daemon that is gone. */
+static int no_daemon(void *arg)
+{
+	return *(const int *)arg;
+}
+
+Test(queue, without_a_daemon_nobody_waits_on)
+{
+	struct pair_of_ranks two;
+	struct zi_node_op op;
+	int gone = -ESTALE;
+
+	two_init(&two);
+	two.ranks[0].group.meet.look = no_daemon;
+	two.ranks[0].group.meet.look_arg = &gone;
+	op = barrier_of(&two.ranks[0], ZI_DEADLINE_NEVER);
+	cr_assert_eq(zi_node_queue_submit(two.queue, &op), 0);
+	cr_assert(zi_node_queue_wait(two.queue, &op, ZI_DEADLINE_NEVER));
+	cr_assert_eq(op.result, -ESTALE);
+	cr_assert_str_eq(op.text.chars, "group 0 is broken (ESTALE)");
+	two_deinit(&two);
+}
+
+Test(queue, its_end_cancels_what_is_under_way)
+{
+	struct pair_of_ranks two;
+	struct zi_node_op ops[2];
+
+	two_init(&two);
+	for (uint32_t i = 0; i < 2; i++) {
+		ops[i] = barrier_of(&two.ranks[0], ZI_DEADLINE_NEVER);
+		cr_assert_eq(zi_node_queue_submit(two.queue, &ops[i]), 0);
+	}
+	two.queue = zi_node_queue_free(two.queue);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert(zi_node_op_is_done(&ops[i]));
+		cr_assert_eq(ops[i].result, -ECANCELED);
+	}
+	two_deinit(&two);
+}
+
+Test(queue, too_many_calls_are_told)
+{
+	struct zi_node_op *ops = calloc(ZI_NODE_QUEUE_MAX + 1, sizeof(*ops));
+	struct pair_of_ranks two;
+
+	two_init(&two);
+	cr_assert(ops);
+	for (uint32_t i = 0; i <= ZI_NODE_QUEUE_MAX; i++) {
+		ops[i] = barrier_of(&two.ranks[0], ZI_DEADLINE_NEVER);
+		cr_assert_eq(zi_node_queue_submit(two.queue, &ops[i]),
+		             i < ZI_NODE_QUEUE_MAX ? 0 : -EAGAIN);
+	}
+	cr_assert_str_eq(ops[ZI_NODE_QUEUE_MAX].text.chars,
+	                 "1024 calls are under way: wait for one");
+	two.queue = zi_node_queue_free(two.queue);
+	free(ops);
+	two_deinit(&two);
+}
+
+Test(queue, a_message_does_not_wait_for_a_collective)
+{
+	struct pair_of_ranks two;
+	struct zi_node_op ops[2];
+	int32_t words[2] = { 0, 7 };
+	struct zi_node_p2p p2ps[2] = {
+		{ .dtype = ZI_DTYPE_I32, .peer = 1, .element_count = 1, .buffer = &words[0] },
+		{ .is_send = true,
+		  .dtype = ZI_DTYPE_I32,
+		  .peer = 0,
+		  .element_count = 1,
+		  .buffer = &words[1] },
+	};
+
+	two_init(&two);
+	ops[0] = barrier_of(&two.ranks[0], ZI_DEADLINE_NEVER);
+	ops[1] = (struct zi_node_op){ .group = &two.ranks[0].group,
+		                      .call.deadline_ns = ZI_DEADLINE_NEVER,
+		                      .p2ps = &p2ps[0],
+		                      .p2p_count = 1 };
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(zi_node_queue_submit(two.queue, &ops[i]), 0);
+	cr_assert_eq(zi_node_batch(&two.ranks[1].group, &p2ps[1], 1, ZI_DEADLINE_NEVER,
+	                           &two.ranks[1].text),
+	             0);
+	cr_assert(zi_node_queue_wait(two.queue, &ops[1], ZI_DEADLINE_NEVER));
+	cr_assert_eq(ops[1].result, 0);
+	cr_assert_eq(words[0], 7);
+	cr_assert_not(zi_node_op_is_done(&ops[0]));
+	two_deinit(&two);
+}
+
+/* ---- two groups ---- */
+
+/* The same ranks on another board. */
+static struct zi_node_group others[2];
+
+static void *cross(void *arg)
+{
+	struct rank *rank = arg;
+	struct zi_node_group *groups[2] = { &rank->group, &others[rank->number] };
+	struct zi_node_queue *queue;
+	struct zi_node_op ops[2];
+
+	cr_assert_eq(zi_node_queue_new(&queue), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		ops[i] = barrier_of(rank, ZI_DEADLINE_NEVER);
+		ops[i].group = groups[(i + rank->number) % 2];
+		rank->result |= zi_node_queue_submit(queue, &ops[i]);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert(zi_node_queue_wait(queue, &ops[i], ZI_DEADLINE_NEVER));
+		rank->result |= ops[i].result;
+	}
+	queue = zi_node_queue_free(queue);
+	return NULL;
+}
+
+Test(queue, groups_are_called_in_any_order)
+{
+	struct zi_board_member *board = world_memory(2 * sizeof(*board));
+	struct pair_of_ranks two;
+
+	two_init(&two);
+	for (uint32_t i = 0; i < 2; i++) {
+		others[i] = two.ranks[i].group;
+		others[i].meet.members = board;
+	}
+	world_run(two.ranks, cross);
+	cr_assert_eq(two.ranks[0].result, 0);
+	cr_assert_eq(two.ranks[1].result, 0);
+	free(board);
+	two_deinit(&two);
 }

@@ -17,9 +17,12 @@
  * by force at a fence, at a system call that wakes and before the next store. Other reorderings
  * are left to acquire and release, which ThreadSanitizer watches (tests/stress/coll.c).
  *
+ * With -DREFUSALS member 0 refuses calls: whoever reads that goes on at once, and the next call first
+ * waits until all have posted the one before.
+ *
  * Each of these leaves a part out, and must be found wrong:
  *   NO_POST_FENCE NO_SLEEP_FENCE NO_LOOK_AGAIN NO_VERDICT_WAIT NO_VERDICT_WAKE NO_BREAK_ON_DEATH
- *   ONE_SLOT NO_FINISH
+ *   ONE_SLOT NO_FINISH; with REFUSALS: NO_CATCH_UP
  */
 #ifndef RANKS
 #define RANKS 2
@@ -31,6 +34,12 @@
 #define SLOT(n) 0
 #else
 #define SLOT(n) ((n) % 2)
+#endif
+/* Member 0 refuses calls 1 and 2, where it is asked to. */
+#ifdef REFUSALS
+#define REFUSES(m, n) ((m) == 0 && (n) > 0 && (n) <= 2)
+#else
+#define REFUSES(m, n) false
 #endif
 #define POST(m, n)  ((m) * 3 + SLOT(n))
 #define FINISHED(m) ((m) * 3 + 2)
@@ -119,13 +128,13 @@ inline wake(w)
 	m = 0
 }
 
-/* wait_for(): until word w is n; on a verdict the call is over. */
+/* zi_meet_wait() and the look after it: until word w is at least n; on a verdict it is over. */
 inline wait_for(w, n)
 {
 	do
-	:: word[w] == n -> break
+	:: word[w] >= n -> break
 	:: is_broken -> goto over
-	:: word[w] != n && !is_broken ->
+	:: atomic { word[w] < n && !is_broken -> seen = word[w] };
 		store(self, SLEEPING, 1);
 #ifndef NO_SLEEP_FENCE
 		d_step { flush(self) };
@@ -136,7 +145,7 @@ inline wait_for(w, n)
 #ifdef NO_LOOK_AGAIN
 			:: true -> queued[self] = w + 1
 #else
-			:: word[w] != n -> queued[self] = w + 1
+			:: word[w] == seen -> queued[self] = w + 1
 			:: else
 #endif
 			fi
@@ -163,13 +172,23 @@ inline wait_for(w, n)
 
 proctype rank(byte self)
 {
-	byte n = 1, i, m;
+	byte n = 1, i, m, seen;
 
 	{
 		do
 		:: n > CALLS -> break
 		:: else ->
+#ifndef NO_CATCH_UP
+			/* Until all have posted the call before, where that was not waited for. */
+			i = 0;
+			do
+			:: i == RANKS || !REFUSES(0, n - 1) -> break
+			:: i < RANKS && i == self -> i++
+			:: i < RANKS && i != self -> wait_for(POST(i, n - 1), n - 1); i++
+			od;
+#endif
 			/* post(): the data, then the number (released) */
+			skip;
 			d_step {
 				said[POST(self, n)] = n;
 				if
@@ -181,21 +200,27 @@ proctype rank(byte self)
 			wake(POST(self, n));
 			i = 0;
 			do
-			:: i == RANKS -> break
+			:: i == RANKS || REFUSES(self, n) -> break
 			:: i < RANKS && i == self -> i++
-			:: i < RANKS && i != self -> wait_for(POST(i, n), n); i++
+			:: i < RANKS && i != self ->
+				wait_for(POST(i, n), n);
+				assert(said[POST(i, n)] == n);
+				if
+				:: REFUSES(i, n) -> break
+				:: else -> i++
+				fi
 			od;
-			/* work: everybody's data is read, one after the other */
+			/* work: everybody's data is read, one after the other; not of a refused call */
 			i = 0;
 			do
-			:: i == RANKS -> break
-			:: i < RANKS ->
+			:: i == RANKS || REFUSES(0, n) -> break
+			:: i < RANKS && !REFUSES(0, n) ->
 				assert(said[POST(i, n)] == n);
 				assert(!IS_LONG(n) || arena[i] == n);
 				i++
 			od;
 			if
-			:: IS_LONG(n) ->
+			:: IS_LONG(n) && !REFUSES(0, n) ->
 				store(self, FINISHED(self), n);
 				wake(FINISHED(self));
 #ifndef NO_FINISH

@@ -29,12 +29,12 @@ build-tests: $(COLL_BIN) $(DEATHS_BIN)
 
 # Of VARIANT=tsan: ranks are threads.
 stress-coll-tsan: $(COLL_BIN) $(BROKEN_COLL)
-	@for way in '' --absences; do \
+	@for way in '' --verdicts --absences; do \
 		echo "== $(COLL_BIN) $$way"; \
-		$(TSAN_ENV) $(STRESS_TIMEOUT) $(COLL_BIN) --simple --seed $(SEED) --rounds 10 $$way || exit 1; \
+		$(TSAN_ENV) $(STRESS_TIMEOUT) $(COLL_BIN) --seed $(SEED) --rounds 10 $$way || exit 1; \
 	done
 	@echo "== $(BROKEN_COLL) (must be reported)"; \
-		$(TSAN_ENV) $(STRESS_TIMEOUT) $(BROKEN_COLL) --simple --seed $(SEED) --rounds 10 >$(BROKEN_COLL).log 2>&1; \
+		$(TSAN_ENV) $(STRESS_TIMEOUT) $(BROKEN_COLL) --seed $(SEED) --rounds 10 >$(BROKEN_COLL).log 2>&1; \
 		grep -q 'data race' $(BROKEN_COLL).log || \
 		{ cat $(BROKEN_COLL).log; echo "failed: the broken collectives were not reported"; exit 1; }
 
@@ -42,10 +42,10 @@ stress-coll-tsan: $(COLL_BIN) $(BROKEN_COLL)
 COLL_LIES := 1 2 3 4
 ROUNDS ?= 200
 check-coll: all $(COLL_BIN) ## random collectives of 1 to 9 ranks against a plain model [SEED=n ROUNDS=n]
-	@ZINF_BUILD=$(BUILD) $(COLL_BIN) --over threads --simple --seed $(SEED) --rounds $(ROUNDS)
-	@ZINF_BUILD=$(BUILD) $(COLL_BIN) --over zinfd --simple --seed $(SEED) --rounds $(ROUNDS)
+	@ZINF_BUILD=$(BUILD) $(COLL_BIN) --over threads --seed $(SEED) --rounds $(ROUNDS)
+	@ZINF_BUILD=$(BUILD) $(COLL_BIN) --over zinfd --seed $(SEED) --rounds $(ROUNDS)
 	@for lie in $(COLL_LIES); do \
-		$(COLL_BIN) --simple --lie $$lie --seed $(SEED) --rounds 20 >$(COLL_BIN).log && \
+		$(COLL_BIN) --lie $$lie --seed $(SEED) --rounds 20 >$(COLL_BIN).log && \
 		{ cat $(COLL_BIN).log; echo "failed: lie $$lie was not found"; exit 1; }; \
 		grep -q '^  .* ranks=1 arena=[0-9]* call=[^ ]*$$' $(COLL_BIN).log || \
 		{ cat $(COLL_BIN).log; echo "failed: lie $$lie was found, but not made small"; exit 1; }; \
@@ -53,4 +53,4 @@ check-coll: all $(COLL_BIN) ## random collectives of 1 to 9 ranks against a plai
 
 DEATHS ?= 40
 check-deaths: all $(DEATHS_BIN) ## kill -9 of ranks inside collectives, beside another job [SEED=n DEATHS=n]
-	@ZINF_BUILD=$(BUILD) $(DEATHS_BIN) --simple --seed $(SEED) --rounds $(DEATHS)
+	@ZINF_BUILD=$(BUILD) $(DEATHS_BIN) --seed $(SEED) --rounds $(DEATHS)

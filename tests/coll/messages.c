@@ -21,6 +21,15 @@ static uint32_t of_send(const struct script_call *call, uint32_t members, uint32
 	return 1;
 }
 
+bool messages_concern(const struct script_call *call, uint32_t members, uint32_t self)
+{
+	const struct rank_buffers none = { 0 };
+	struct message messages[MESSAGES_MAX];
+
+	return (call->operation != SCRIPT_SEND && call->operation != SCRIPT_BATCH) ||
+	       messages_of(call, members, self, &none, messages) > 0;
+}
+
 uint32_t messages_of(const struct script_call *call, uint32_t members, uint32_t self,
                      const struct rank_buffers *buffers, struct message *messages)
 {

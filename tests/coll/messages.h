@@ -13,6 +13,8 @@ struct message {
 	void *data;
 };
 
+/* Whether member @self has anything to do in a call: what is no message concerns all. */
+bool messages_concern(const struct script_call *call, uint32_t members, uint32_t self);
 /* Those of a send or a batch that concern member @self, at most MESSAGES_MAX. Return: how many. */
 uint32_t messages_of(const struct script_call *call, uint32_t members, uint32_t self,
                      const struct rank_buffers *buffers, struct message *messages);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/cleanup.h"
+#include "tests/coll/messages.h"
 #include "tests/coll/plain.h"
 
 #define GUARD_BYTES 64u
@@ -278,12 +279,30 @@ static int begin(struct rank *rank, const struct script_call *call)
 	return r;
 }
 
+/* Whether @rank has anything to do with @call. */
+static bool is_concerned(const struct script *script, const struct script_call *call, uint32_t rank)
+{
+	uint32_t member = script_member_of(script, call, rank);
+
+	return member != UINT32_MAX &&
+	       messages_concern(call, script_member_count(script, call), member);
+}
+
+uint32_t rank_call_count(const struct script *script, uint32_t rank)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < script->call_count; i++)
+		count += is_concerned(script, &script->calls[i], rank);
+	return count;
+}
+
 /* Whether this rank makes call @index. */
 static bool makes(const struct rank *rank, uint32_t index)
 {
 	const struct script_call *call = &rank->script->calls[index];
 
-	return script_member_of(rank->script, call, rank->link->rank) != UINT32_MAX &&
+	return is_concerned(rank->script, call, rank->link->rank) &&
 	       !(is_breakable(rank, call) && index >= rank->link->absent_from);
 }
 

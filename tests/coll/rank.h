@@ -54,6 +54,8 @@ struct rank_report {
 	char words[400];        /* of that call; else of the first that found its group broken */
 };
 
-/* Makes all calls of @script; those of groups that broke as they may fail. 0: all was right; else 1,
- * and @report says what was not. */
+/* Makes all calls of @script; those of groups that broke as they may fail. 0: all was right; else
+ * 1, and @report says what was not. */
 int rank_run(struct rank_link *link, const struct script *script, struct rank_report *report);
+/* How many calls of @script @rank makes. */
+uint32_t rank_call_count(const struct script *script, uint32_t rank);

@@ -115,10 +115,6 @@ static int rank_call(struct rank_link *link, const struct script *script,
 	if (call->operation == SCRIPT_SEND || call->operation == SCRIPT_BATCH) {
 		op->p2ps = rank->p2ps[slot];
 		op->p2p_count = p2ps_of(call, members, self, buffers, op->p2ps);
-		if (!op->p2p_count) { /* nothing to do with it */
-			op->state = ZI_NODE_DONE;
-			return 0;
-		}
 	} else {
 		op->call.operation = operations[call->operation];
 		op->call.dtype = call->dtype;
@@ -133,8 +129,9 @@ static int rank_call(struct rank_link *link, const struct script *script,
 			op->call.target_counts = buffers->target_counts;
 		}
 	}
-	r = call->is_async ? zi_node_queue_submit(rank->queue, op)
-	                   : zi_node_queue_run(rank->queue, op);
+	if (call->is_async) /* from now on its words are the queue's until it is done */
+		return zi_node_queue_submit(rank->queue, op);
+	r = zi_node_queue_run(rank->queue, op);
 	rank->words = op->text;
 	return r;
 }
@@ -290,7 +287,8 @@ static void draw_break(struct world *world, bool has_absence)
 
 	world->ends_with = has_absence ? -ETIMEDOUT : -EPIPE;
 	world->broken_group = (uint32_t)(random % script->group_count);
-	world->break_after = (uint32_t)(script_mix(random) % (script->ranks * script->call_count));
+	world->break_after =
+		(uint32_t)(script_mix(random) % (script->ranks * script->call_count + 1));
 	world->break_spins = (uint32_t)(script_mix(random + 1) % BREAK_SPINS_MAX);
 	if (!has_absence)
 		return;

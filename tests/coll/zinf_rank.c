@@ -20,11 +20,6 @@ static int call_messages(struct zinf_rank *rank, const struct script *script,
 	uint32_t count = messages_of(call, members, self, buffers, messages);
 	enum zinf_dtype dtype = (enum zinf_dtype)call->dtype;
 
-	if (!count) { /* nothing to do with it */
-		if (options->ret_ticket)
-			*options->ret_ticket = 0;
-		return 0;
-	}
 	if (call->operation == SCRIPT_SEND && messages[0].is_send)
 		return zinf_coll_send(rank->zinf, messages[0].data, messages[0].element_count,
 		                      dtype, messages[0].peer, options);
@@ -105,8 +100,6 @@ static int rank_wait(struct rank_link *link, uint32_t slot)
 {
 	struct zinf_rank *rank = container_of(link, struct zinf_rank, link);
 
-	if (!rank->tickets[slot])
-		return 0;
 	return note(rank, zinf_wait(rank->zinf, rank->tickets[slot], NULL));
 }
 

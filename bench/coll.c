@@ -6,9 +6,10 @@
  *
  *   two    2 ranks        four   4 ranks
  *
- * Arguments are the names of parts; none: both. "quick" among them: few small sizes, one round, to
- * see that it runs. COLL_MIB_MAX: larger sizes are left out; the processes of all sides together
- * take 42 times the largest size with 4 ranks.
+ * Arguments are the names of parts, and of operations ("barrier" has the latencies); none: all of
+ * them. "quick" among them: few small sizes, one round, to see that it runs. COLL_MIB_MAX: larger
+ * sizes are left out; the processes of all sides together take 42 times the largest size with 4
+ * ranks.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@ static const uint64_t quick_sizes[] = { 4u << 10, 1u << 20 };
 
 struct settings {
 	bool is_quick;
+	bool has_operation[_COLL_OPERATION_COUNT];
 	uint64_t bytes_max;
 	const char *program; /* this one */
 	char mpi_program[512];
@@ -127,12 +129,15 @@ static int measure(struct coll_match *match, const struct settings *settings)
 {
 	const uint64_t *chosen = settings->is_quick ? quick_sizes : sizes;
 	size_t count = settings->is_quick ? ZI_COUNT_OF(quick_sizes) : ZI_COUNT_OF(sizes);
-	int r = coll_match_case(match, COLL_BARRIER, 0);
+	int r = 0;
 
-	if (!r)
-		r = coll_match_case(match, COLL_ALL_REDUCE, 8);
+	if (settings->has_operation[COLL_BARRIER]) {
+		r = coll_match_case(match, COLL_BARRIER, 0);
+		if (!r)
+			r = coll_match_case(match, COLL_ALL_REDUCE, 8);
+	}
 	for (int operation = COLL_ALL_REDUCE; operation < _COLL_OPERATION_COUNT; operation++)
-		for (size_t i = 0; i < count && !r; i++)
+		for (size_t i = 0; i < count && !r && settings->has_operation[operation]; i++)
 			if (chosen[i] <= settings->bytes_max)
 				r = coll_match_case(match, (enum coll_operation)operation,
 				                    chosen[i]);
@@ -209,6 +214,21 @@ static bool has_word(const char *word, int argc, char **argv)
 	return false;
 }
 
+/* None named: all. */
+static void choose_operations(struct settings *settings, int argc, char **argv)
+{
+	bool is_any = false;
+
+	for (int i = 0; i < _COLL_OPERATION_COUNT; i++) {
+		const char *name = coll_operation_name((enum coll_operation)i);
+
+		settings->has_operation[i] = has_word(name, argc, argv);
+		is_any |= settings->has_operation[i];
+	}
+	for (int i = 0; i < _COLL_OPERATION_COUNT && !is_any; i++)
+		settings->has_operation[i] = true;
+}
+
 static void remove_directory(const char *directory)
 {
 	char command[128];
@@ -235,6 +255,7 @@ int main(int argc, char **argv)
 	settings.is_quick = has_word("quick", argc, argv);
 	if (settings.is_quick)
 		settings.bytes_max = quick_sizes[ZI_COUNT_OF(quick_sizes) - 1];
+	choose_operations(&settings, argc, argv);
 	has_two = has_word("two", argc, argv);
 	has_four = has_word("four", argc, argv);
 	bench_report_init(&report, "coll");

@@ -28,6 +28,27 @@
  * apart look like later ones. */
 #define CALL_FINISHED_EVERY (1u << 20)
 
+/* Bytes of all members' buffers, as far as this one knows. */
+static uint64_t touched_bytes(const struct zi_node_run *run)
+{
+	uint64_t sources = (uint64_t)__builtin_popcountll(run->with_source);
+	uint64_t targets = (uint64_t)__builtin_popcountll(run->with_target);
+	uint64_t both = (uint64_t)__builtin_popcountll(run->with_source & run->with_target);
+	uint64_t bytes = sources * run->source_bytes + targets * run->target_bytes;
+
+	if (run->is_in_place)
+		bytes -= both * ZI_MIN(run->source_bytes, run->target_bytes);
+	return bytes;
+}
+
+static bool is_in_place(const struct zi_node_run *run, uint32_t self)
+{
+	const char *source = run->call.source, *target = run->call.target;
+
+	return zi_node_has(run->with_source & run->with_target, self) &&
+	       source < target + run->target_bytes && target < source + run->source_bytes;
+}
+
 /* Where this member's data lie, and the size of pieces. */
 static void prepare(struct zi_node_group *group)
 {
@@ -44,6 +65,8 @@ static void prepare(struct zi_node_group *group)
 	run->sources[self] = run->call.source;
 	run->targets[self] = run->call.target;
 	run->outside_sources = run->outside_targets = 0;
+	run->is_in_place = is_in_place(run, self);
+	run->is_streaming = touched_bytes(run) >= group->streaming_bytes;
 	run->longest = 0;
 	run->step = run->step_count = run->piece_count = 0;
 	run->piece_blocks = has_blocks ? members : 1;

@@ -60,6 +60,7 @@ struct zi_client_coll {
 	uint64_t verdict_bytes;
 	char *arenas; /* (arenas_bytes,) of all ranks, each arena_bytes */
 	uint64_t arenas_bytes, arena_bytes;
+	uint64_t streaming_bytes;             /* see struct zi_node_group */
 	char *own;                            /* this rank's, staging included */
 	struct zi_arena arena;                /* what of it is given out */
 	uintptr_t seen[ZI_CLIENT_COLL_PAGES]; /* pages elsewhere that could be written; 0 none */

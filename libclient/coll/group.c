@@ -8,9 +8,6 @@
 #include "common/wire/region.h"
 #include "libclient/coll/collective.h"
 
-/* Results of so many bytes are not wanted in a cache any more. */
-#define GROUP_STREAMING_BYTES (1ull << 20)
-
 int zi_client_group_find(struct zinf *zinf, zinf_group number, struct zi_client_group **ret_group)
 {
 	if (number == ZINF_GROUP_NONE)
@@ -51,7 +48,7 @@ static void fill_node(struct zinf *zinf, struct zi_client_group *group, const ui
 	node->own_bytes = coll->arena_bytes;
 	zi_node_staging(group->number, &staging_offset_bytes, &node->staging_bytes);
 	node->staging = coll->own + staging_offset_bytes;
-	node->streaming_bytes = GROUP_STREAMING_BYTES;
+	node->streaming_bytes = coll->streaming_bytes;
 	node->number = group->number;
 }
 

@@ -78,11 +78,6 @@ static void copy_one(const struct move *move, char *target, const char *source, 
 		kern_copy(&place, 1, source, count * move->width, is_streaming);
 }
 
-static bool is_large(const struct move *move, uint64_t bytes)
-{
-	return bytes >= move->group->streaming_bytes;
-}
-
 /* ---- not in pieces ---- */
 
 /* Own block to everybody's target at once. */
@@ -100,7 +95,7 @@ static void push_all_gather(const struct move *move)
 		if (target != source)
 			targets[count++] = target;
 	}
-	kern_copy(targets, count, source, bytes, is_large(move, bytes * count));
+	kern_copy(targets, count, source, bytes, run->is_streaming);
 }
 
 /* Each rank passes on its share of the root's. */
@@ -116,7 +111,7 @@ static void share_broadcast(const struct move *move)
 		if (zi_node_has(run->with_target, i))
 			targets[count++] = run->targets[i] + begin;
 	kern_copy(targets, count, run->sources[run->call.root] + begin, end - begin,
-	          is_large(move, (end - begin) * count));
+	          run->is_streaming);
 }
 
 static void push(const struct move *move)
@@ -128,7 +123,7 @@ static void push(const struct move *move)
 		if (block.count)
 			copy_one(move, move->run->targets[to] + block.target_offset * move->width,
 			         move->run->sources[move->self] + block.source_offset * move->width,
-			         block.count, is_large(move, block.count * move->width));
+			         block.count, move->run->is_streaming);
 	}
 }
 
@@ -142,7 +137,7 @@ static void pull(const struct move *move)
 			copy_one(move,
 			         move->run->targets[move->self] + block.target_offset * move->width,
 			         move->run->sources[from] + block.source_offset * move->width,
-			         block.count, is_large(move, block.count * move->width));
+			         block.count, move->run->is_streaming);
 	}
 }
 
@@ -216,6 +211,6 @@ void zi_node_move_work(const struct zi_node_group *group, uint32_t piece)
 		                 ? zi_node_slot(group, from, piece) + slot_offset(&move, move.self)
 		                 : run->sources[from] + block.source_offset * move.width;
 		copy_one(&move, run->targets[move.self] + block.target_offset * move.width, source,
-		         block.count, is_large(&move, run->target_bytes));
+		         block.count, run->is_streaming);
 	}
 }

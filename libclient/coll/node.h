@@ -39,7 +39,7 @@ struct zi_node_group {
 	uint64_t own_bytes;
 	char *staging; /* in `own`, this group's alone: see zi_node_staging() */
 	uint64_t staging_bytes;
-	uint64_t streaming_bytes; /* results of at least so many bytes in all pass by the cache */
+	uint64_t streaming_bytes; /* calls that touch so many bytes in all pass by the cache */
 	uint32_t number;          /* the daemon's, for texts */
 
 	uint32_t sequence; /* of the newest call */

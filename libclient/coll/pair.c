@@ -41,7 +41,8 @@ static void copy(const struct zi_node_group *group, void *target, const void *so
                  uint64_t bytes, bool is_last)
 {
 	if (bytes)
-		kern_copy(&target, 1, source, bytes, is_last && bytes >= group->streaming_bytes);
+		kern_copy(&target, 1, source, bytes,
+		          is_last && 2 * bytes >= group->streaming_bytes);
 }
 
 static int say_mismatch(const struct zi_node_group *group, const struct zi_node_p2p *p2p,

@@ -15,8 +15,9 @@
  * call to which a member comes too late, or whose member died, *breaks* the group: each member's
  * call, and every later one, returns the same error with the same text, which names the rank at
  * fault and what it did instead. A broken group stays broken; zinf_coll_group_free() it and make a
- * new one. Other groups go on, also when the group of all ranks is broken, as long as their own
- * members live.
+ * new one. To leave is to break as well: zinf_coll_barrier() before zinf_detach() if others may
+ * still be busy with sends and receives. Other groups go on, also when the group of all ranks is
+ * broken, as long as their own members live.
  *
  * Results: the ranks' elements are joined in the order of docs/ARITHMETIC.md, so that the same
  * ranks and the same data always give the same bits, however buffers lie and messages are cut.
@@ -187,8 +188,8 @@ ZINF_API int zinf_coll_scatter(struct zinf *zinf, const void *source, void *targ
                                enum zinf_dtype dtype, uint32_t root,
                                const struct zinf_coll_options *options);
 
-/** Member i has block i of everybody, in their order. @source, @target: (n, @count), not the same:
- * others read the one while this rank writes the other. */
+/** Member i has block i of everybody, in their order. @source, @target: (n, @count); in place: the
+ * same, through the staging area. */
 ZINF_API int zinf_coll_all_to_all(struct zinf *zinf, const void *source, void *target,
                                   uint64_t count, enum zinf_dtype dtype,
                                   const struct zinf_coll_options *options);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of zinf/coll.h; see collective.h. Floor 2. */
-#include "libclient/coll/collective.h"
-#include "common/base/clock.h"
+#include <string.h>
+
 #include "common/base/err.h"
+#include "libclient/coll/collective.h"
 
 /* A sane struct zinf_coll_options of any later version; more is a wild `bytes`. */
 #define OPTIONS_BYTES_MAX 4096u
@@ -59,8 +60,21 @@ int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *opti
 	return err_trace(r);
 }
 
-/* @counts: of all_to_allv, else NULL. */
-static int run(struct zinf *zinf, const struct zi_node_call *what, const uint64_t *const counts[2],
+/* Of all_to_allv: the caller's are its own again when the call has begun. */
+static void copy_counts(struct zi_client_call *call)
+{
+	struct zi_node_call *node_call = &call->op.call;
+	size_t bytes = call->group->node.meet.member_count * sizeof(call->counts[0][0]);
+
+	if (!node_call->source_counts || !node_call->target_counts)
+		return; /* the engine says so */
+	memcpy(call->counts[0], node_call->source_counts, bytes);
+	memcpy(call->counts[1], node_call->target_counts, bytes);
+	node_call->source_counts = call->counts[0];
+	node_call->target_counts = call->counts[1];
+}
+
+static int run(struct zinf *zinf, const struct zi_node_call *what,
                const struct zinf_coll_options *options)
 {
 	struct zi_client_group *group;
@@ -76,12 +90,10 @@ static int run(struct zinf *zinf, const struct zi_node_call *what, const uint64_
 	call->op.call = *what;
 	call->op.call.deadline_ns = deadline_ns;
 	drop_unused(&call->op.call, group->node.meet.self);
-	if (counts)
-		r = zi_client_call_set_counts(call, counts);
-	if (!r)
-		r = zi_client_coll_reach(zinf, call);
-	if (r)
-		return err_trace(zi_client_call_refuse(zinf, call, r));
+	copy_counts(call);
+	/* A refusal is a call as well: the others hear of it instead of waiting. */
+	call->op.call.refused = zi_client_coll_reach(zinf, call, &call->reason);
+	call->op.call.reason = call->reason.chars;
 	return err_trace(zi_client_call_run(zinf, call, options));
 }
 
@@ -98,7 +110,7 @@ int zinf_coll_all_reduce(struct zinf *zinf, const void *source, void *target, ui
 				     .source = source,
 				     .target = target,
 			     },
-	                     NULL, options));
+	                     options));
 }
 
 int zinf_coll_reduce(struct zinf *zinf, const void *source, void *target, uint64_t count,
@@ -115,7 +127,7 @@ int zinf_coll_reduce(struct zinf *zinf, const void *source, void *target, uint64
 				     .source = source,
 				     .target = target,
 			     },
-	                     NULL, options));
+	                     options));
 }
 
 int zinf_coll_reduce_scatter(struct zinf *zinf, const void *source, void *target, uint64_t count,
@@ -131,7 +143,7 @@ int zinf_coll_reduce_scatter(struct zinf *zinf, const void *source, void *target
 				     .source = source,
 				     .target = target,
 			     },
-	                     NULL, options));
+	                     options));
 }
 
 /* What only moves elements. */
@@ -148,7 +160,7 @@ static int move(struct zinf *zinf, enum zi_coll_operation operation, const void 
 				     .source = source,
 				     .target = target,
 			     },
-	                     NULL, options));
+	                     options));
 }
 
 int zinf_coll_all_gather(struct zinf *zinf, const void *source, void *target, uint64_t count,
@@ -184,21 +196,21 @@ int zinf_coll_all_to_all(struct zinf *zinf, const void *source, void *target, ui
 int zinf_coll_barrier(struct zinf *zinf, const struct zinf_coll_options *options)
 {
 	return err_trace(
-		run(zinf, &(struct zi_node_call){ .operation = ZI_COLL_BARRIER }, NULL, options));
+		run(zinf, &(struct zi_node_call){ .operation = ZI_COLL_BARRIER }, options));
 }
 
 int zinf_coll_all_to_allv(struct zinf *zinf, const void *source, const uint64_t *source_counts,
                           void *target, const uint64_t *target_counts, enum zinf_dtype dtype,
                           const struct zinf_coll_options *options)
 {
-	const uint64_t *const counts[2] = { source_counts, target_counts };
-
 	return err_trace(run(zinf,
 	                     &(struct zi_node_call){
 				     .operation = ZI_COLL_ALL_TO_ALLV,
 				     .dtype = (enum zi_dtype)dtype,
 				     .source = source,
 				     .target = target,
+				     .source_counts = source_counts,
+				     .target_counts = target_counts,
 			     },
-	                     counts, options));
+	                     options));
 }

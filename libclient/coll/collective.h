@@ -32,10 +32,11 @@
 #define ZI_CLIENT_COLL_PAGES 64u
 
 struct zi_client_group {
-	uint32_t number;     /* its place in the table, and its line of the verdicts */
-	uint32_t timeout_ms; /* of calls that give none */
-	uint32_t call_count; /* in use: under way, or over and not waited for */
-	void *board;         /* (board_bytes,) mapped */
+	uint32_t number;              /* its place in the table, and its line of the verdicts */
+	uint32_t timeout_ms;          /* of calls that give none */
+	uint32_t ranks[ZI_WORLD_MAX]; /* of the members */
+	uint32_t call_count;          /* in use: under way, or over and not waited for */
+	void *board;                  /* (board_bytes,) mapped */
 	uint64_t board_bytes;
 	int error;           /* 0, or why it is broken, … */
 	struct zi_text text; /* … in the daemon's words */
@@ -50,6 +51,7 @@ struct zi_client_call {
 	bool is_used;
 	struct zi_client_group *group;
 	struct zi_node_op op;
+	struct zi_text reason;    /* of a refusal */
 	struct zi_node_p2p *p2ps; /* (p2p_capacity,) */
 	uint32_t p2p_capacity;
 	uint64_t counts[2][ZI_WORLD_MAX]; /* all_to_allv: to each member, from each */
@@ -95,18 +97,18 @@ int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *opti
                          struct zi_client_group **ret_group);
 
 /* reach.c */
-/* Memory of another rank: -EINVAL. A target that cannot be written: -EACCES. The text is the op's.
- * What else may be wrong is the engine's to find. */
-int zi_client_coll_reach(struct zinf *zinf, struct zi_client_call *call);
+/* Memory of another rank: -EINVAL. A target that cannot be written: -EACCES. With @text. What else
+ * may be wrong is the engine's to find. */
+int zi_client_coll_reach(struct zinf *zinf, const struct zi_client_call *call,
+                         struct zi_text *text);
 
 /* ticket.c */
 /* A call that is not in use, its op zero but for group and deadline. */
 int zi_client_call_new(struct zinf *zinf, struct zi_client_group *group,
                        const struct zinf_coll_options *options, struct zi_client_call **ret_call);
-/* all_to_allv: copies (member_count,) each. -EINVAL one is NULL: the text is the op's. */
-int zi_client_call_set_counts(struct zi_client_call *call, const uint64_t *const counts[2]);
-/* A call with which something is wrong here: @error, with the op's text. It is the callee's. */
-int zi_client_call_refuse(struct zinf *zinf, struct zi_client_call *call, int error);
+/* A call with which something is wrong that is nobody else's business, with call->reason. It is the
+ * callee's. Return: @error. */
+int zi_client_call_drop(struct zinf *zinf, struct zi_client_call *call, int error);
 /* Makes the call: waits for it, or leaves its ticket in @options. It is the callee's now. */
 int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
                        const struct zinf_coll_options *options);

@@ -39,9 +39,11 @@ static void fill_node(struct zinf *zinf, struct zi_client_group *group, const ui
 		.look_arg = zinf,
 		.member_count = member_count,
 	};
-	for (uint32_t i = 0; i < member_count; i++)
+	for (uint32_t i = 0; i < member_count; i++) {
+		group->ranks[i] = ranks[i];
 		if (ranks[i] == zinf->attach.rank)
 			node->meet.self = i;
+	}
 	node->arenas = coll->arenas;
 	node->arenas_bytes = coll->arenas_bytes;
 	node->own = coll->own;

@@ -13,8 +13,8 @@ static int make_room(struct zi_client_call *call, uint32_t p2p_count)
 		return 0;
 	p2ps = reallocarray(call->p2ps, p2p_count, sizeof(*p2ps));
 	if (!p2ps)
-		return err_origin(zi_text_error(&call->op.text, -ENOMEM,
-		                                "no memory for %u messages", p2p_count));
+		return err_origin(zi_text_error(&call->reason, -ENOMEM, "no memory for %u messages",
+		                                p2p_count));
 	call->p2ps = p2ps;
 	call->p2p_capacity = p2p_count;
 	return 0;
@@ -26,7 +26,7 @@ static int set_messages(struct zi_client_call *call, const struct zinf_coll_p2p 
 	int r;
 
 	if (!ops || !op_count || op_count > ZINF_COLL_BATCH_MAX)
-		return err_origin(zi_text_error(&call->op.text, -EINVAL,
+		return err_origin(zi_text_error(&call->reason, -EINVAL,
 		                                "a batch of %u messages: 1 to %u are allowed",
 		                                ops ? op_count : 0, ZINF_COLL_BATCH_MAX));
 	r = make_room(call, op_count);
@@ -34,7 +34,7 @@ static int set_messages(struct zi_client_call *call, const struct zinf_coll_p2p 
 		return err_trace(r);
 	for (uint32_t i = 0; i < op_count; i++) {
 		if (ops[i].reserved || ops[i].is_send > 1)
-			return err_origin(zi_text_error(&call->op.text, -EINVAL,
+			return err_origin(zi_text_error(&call->reason, -EINVAL,
 			                                "message %u of a batch: is_send is 0 or 1, "
 			                                "reserved is 0",
 			                                i));
@@ -64,9 +64,9 @@ int zinf_coll_batch(struct zinf *zinf, const struct zinf_coll_p2p *ops, uint32_t
 		return err_trace(r);
 	r = set_messages(call, ops, op_count);
 	if (!r)
-		r = zi_client_coll_reach(zinf, call);
+		r = zi_client_coll_reach(zinf, call, &call->reason);
 	if (r)
-		return err_trace(zi_client_call_refuse(zinf, call, r));
+		return err_trace(zi_client_call_drop(zinf, call, r));
 	return err_trace(zi_client_call_run(zinf, call, options));
 }
 

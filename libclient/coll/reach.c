@@ -90,7 +90,7 @@ static bool count_elements(const struct zi_node_call *call, uint32_t members, st
 	if (call->operation == ZI_COLL_ALL_GATHER || call->operation == ZI_COLL_GATHER ||
 	    call->operation == ZI_COLL_ALL_TO_ALL)
 		counts.target = all;
-	for (uint32_t i = 0; i < members && call->source_counts; i++)
+	for (uint32_t i = 0; i < members && call->source_counts && call->target_counts; i++)
 		if (!zi_checked_add(counts.source, call->source_counts[i], &counts.source) ||
 		    !zi_checked_add(counts.target, call->target_counts[i], &counts.target))
 			return false;
@@ -103,7 +103,7 @@ static bool is_dtype(enum zi_dtype dtype)
 	return dtype >= ZI_DTYPE_F32 && dtype < _ZI_DTYPE_COUNT;
 }
 
-static int reach_messages(struct zinf *zinf, struct zi_node_op *op)
+static int reach_messages(struct zinf *zinf, const struct zi_node_op *op, struct zi_text *text)
 {
 	int r = 0;
 
@@ -114,12 +114,12 @@ static int reach_messages(struct zinf *zinf, struct zi_node_op *op)
 		if (is_dtype(p2p->dtype) &&
 		    zi_checked_mul(p2p->element_count, zi_dtype_bytes(p2p->dtype), &bytes))
 			r = check_buffer(zinf, p2p->buffer, bytes, !p2p->is_send,
-			                 p2p->is_send ? "send" : "recv", &op->text);
+			                 p2p->is_send ? "send" : "recv", text);
 	}
 	return err_trace(r);
 }
 
-int zi_client_coll_reach(struct zinf *zinf, struct zi_client_call *call)
+int zi_client_coll_reach(struct zinf *zinf, const struct zi_client_call *call, struct zi_text *text)
 {
 	const struct zi_node_call *node_call = &call->op.call;
 	const char *what = zi_coll_operation_name(node_call->operation);
@@ -129,7 +129,7 @@ int zi_client_coll_reach(struct zinf *zinf, struct zi_client_call *call)
 	int r;
 
 	if (call->op.p2p_count)
-		return err_trace(reach_messages(zinf, &call->op));
+		return err_trace(reach_messages(zinf, &call->op, text));
 	if (!is_dtype(node_call->dtype))
 		return 0;
 	width = zi_dtype_bytes(node_call->dtype);
@@ -137,8 +137,8 @@ int zi_client_coll_reach(struct zinf *zinf, struct zi_client_call *call)
 	    !zi_checked_mul(counts.source, width, &source_bytes) ||
 	    !zi_checked_mul(counts.target, width, &target_bytes))
 		return 0;
-	r = check_buffer(zinf, node_call->source, source_bytes, false, what, &call->op.text);
+	r = check_buffer(zinf, node_call->source, source_bytes, false, what, text);
 	if (!r)
-		r = check_buffer(zinf, node_call->target, target_bytes, true, what, &call->op.text);
+		r = check_buffer(zinf, node_call->target, target_bytes, true, what, text);
 	return err_trace(r);
 }

@@ -83,24 +83,9 @@ void zi_client_calls_deinit(struct zi_client_coll *coll)
 
 /* ---- making a call ---- */
 
-int zi_client_call_set_counts(struct zi_client_call *call, const uint64_t *const counts[2])
+int zi_client_call_drop(struct zinf *zinf, struct zi_client_call *call, int error)
 {
-	uint32_t members = call->group->node.meet.member_count;
-
-	if (!counts[0] || !counts[1])
-		return err_origin(zi_text_error(&call->op.text, -EINVAL, "%s: no %s_counts",
-		                                zi_coll_operation_name(call->op.call.operation),
-		                                counts[0] ? "target" : "source"));
-	for (uint32_t i = 0; i < 2; i++)
-		memcpy(call->counts[i], counts[i], members * sizeof(call->counts[i][0]));
-	call->op.call.source_counts = call->counts[0];
-	call->op.call.target_counts = call->counts[1];
-	return 0;
-}
-
-int zi_client_call_refuse(struct zinf *zinf, struct zi_client_call *call, int error)
-{
-	zinf->text = call->op.text;
+	zinf->text = call->reason;
 	put_back(zinf->coll, call);
 	return err_origin(error);
 }
@@ -112,13 +97,26 @@ static bool is_harmless(int result)
 	       result == -ECANCELED;
 }
 
+/* The engine speaks of members; in a group they are not the ranks that people know. */
+static void put_text(struct zinf *zinf, const struct zi_client_call *call)
+{
+	const struct zi_client_group *group = call->group;
+	uint32_t culprit = call->op.culprit;
+
+	if (group->number == ZI_GROUP_WORLD || culprit >= group->node.meet.member_count)
+		zinf->text = call->op.text;
+	else
+		zi_text_set(&zinf->text, "group %u, whose member %u is rank %u: %s", group->number,
+		            culprit, group->ranks[culprit], call->op.text.chars);
+}
+
 /* The call is over; whatever it was, it may be used again. Return: its result, with its text. */
 static int end_call(struct zinf *zinf, struct zi_client_call *call)
 {
 	int r = call->op.result;
 
 	if (r && is_harmless(r))
-		zinf->text = call->op.text;
+		put_text(zinf, call);
 	else if (r)
 		r = zi_client_group_fail(zinf, call->group, call, r);
 	put_back(zinf->coll, call);

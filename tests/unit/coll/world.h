@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/checked.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "kernels/table.h"
@@ -45,11 +46,12 @@ struct rank {
 
 static inline void *world_memory(uint64_t bytes)
 {
-	void *memory = aligned_alloc(4096, bytes);
+	uint64_t all = zi_align_up(bytes, 4096);
+	void *memory = aligned_alloc(4096, all);
 
 	if (!memory)
 		abort();
-	memset(memory, 0, bytes);
+	memset(memory, 0, all);
 	return memory;
 }
 

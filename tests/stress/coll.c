@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: nothing that ranks of a node share is read while it is written, on any path, of calls that
+ * are waited for and of others; a rank that dies in the middle of anything leaves nobody behind.
+ * Method: threads as ranks (tests/unit/coll/world.h), made for ThreadSanitizer; in half of the
+ * worlds one rank stops at a random moment of a random call and gives, in the daemon's stead, the
+ * verdict, which every other rank must have as its error. Usage: coll [ROUNDS [SEED]]
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "libclient/coll/queue.h"
+#include "libclient/coll/work.h"
+#include "tests/unit/coll/world.h"
+
+#define RANKS_MAX     4u
+#define CALLS         60u
+#define MESSAGE_BYTES 30000u
+#define NEVER         UINT32_MAX
+
+struct player {
+	struct rank rank;
+	struct zi_node_queue *queue;
+	uint32_t dies_at; /* call, or NEVER */
+	uint32_t polls;   /* of that call, before */
+	bool is_dead;
+	char *letters; /* (2 × ranks, MESSAGE_BYTES) */
+	struct zi_node_p2p p2ps[2 * RANKS_MAX];
+};
+
+static void give_verdict(struct world *world)
+{
+	zi_line_store(&world->verdict, EPIPE);
+	(void)syscall(SYS_futex, &world->verdict.value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Makes a few moves of @call, and no more. */
+static void die_in(struct player *player, const struct zi_node_call *call)
+{
+	struct zi_meet_wants wants;
+	int r = ZI_NODE_E_WAITS;
+
+	zi_node_begin(&player->rank.group, call);
+	for (uint32_t i = 0; i < player->polls && r == ZI_NODE_E_WAITS; i++) {
+		wants.count = 0;
+		wants.is_cut = false;
+		r = zi_node_poll(&player->rank.group, &wants, &player->rank.text);
+	}
+	player->is_dead = true;
+	give_verdict(player->rank.world);
+}
+
+static uint64_t message_bytes(const struct world *world, uint32_t call, uint32_t from, uint32_t to)
+{
+	static const uint64_t sizes[] = { 0, 1, 5, 700, 5000, MESSAGE_BYTES };
+
+	return sizes[world_random(world, call, 50 + from * 8 + to) % ZI_COUNT_OF(sizes)];
+}
+
+/* To and from everybody. */
+static struct zi_node_op batch_of(struct player *player, uint32_t call)
+{
+	struct rank *rank = &player->rank;
+	uint32_t ranks = rank->world->ranks;
+
+	for (uint32_t i = 0; i < ranks; i++) {
+		uint64_t out = message_bytes(rank->world, call, rank->number, i);
+
+		memset(player->letters + i * MESSAGE_BYTES, (int)(call + rank->number), out);
+		player->p2ps[i] =
+			(struct zi_node_p2p){ .is_send = true,
+			                      .dtype = ZI_DTYPE_I8,
+			                      .peer = i,
+			                      .element_count = out,
+			                      .buffer = player->letters + i * MESSAGE_BYTES };
+		player->p2ps[ranks + i] = (struct zi_node_p2p){
+			.dtype = ZI_DTYPE_I8,
+			.peer = i,
+			.element_count = message_bytes(rank->world, call, i, rank->number),
+			.buffer = player->letters + (ranks + i) * MESSAGE_BYTES
+		};
+	}
+	return (struct zi_node_op){ .group = &rank->group,
+		                    .call.deadline_ns = ZI_DEADLINE_NEVER,
+		                    .p2ps = player->p2ps,
+		                    .p2p_count = 2 * ranks };
+}
+
+static bool have_letters_come(const struct player *player, uint32_t call)
+{
+	uint32_t ranks = player->rank.world->ranks;
+
+	for (uint32_t i = 0; i < ranks; i++)
+		for (uint64_t k = 0; k < player->p2ps[ranks + i].element_count; k++)
+			if (player->letters[(ranks + i) * MESSAGE_BYTES + k] != (char)(call + i))
+				return false;
+	return true;
+}
+
+static void *player_main(void *arg)
+{
+	struct player *player = container_of((struct rank *)arg, struct player, rank);
+	struct rank *rank = &player->rank;
+
+	for (uint32_t i = 0; i < CALLS && !rank->result && rank->failed_call < 0; i++) {
+		uint32_t index = (uint32_t)(world_random(rank->world, i, 7) % 1000);
+		struct world_call drawn = world_draw(rank->world, index);
+		uint64_t source_counts[WORLD_RANKS_MAX], target_counts[WORLD_RANKS_MAX];
+		struct zi_node_op op = { .group = &rank->group };
+		struct zi_node_op batch = batch_of(player, i);
+
+		op.call = world_place(rank, &drawn, source_counts, target_counts);
+		if (i == player->dies_at) {
+			die_in(player, &op.call);
+			return NULL;
+		}
+		/* Waited for at once, or both under way together. */
+		if (i % 3 == 0) {
+			(void)zi_node_queue_run(player->queue, &op);
+			(void)zi_node_queue_run(player->queue, &batch);
+		} else {
+			rank->result = zi_node_queue_submit(player->queue, &batch);
+			rank->result |= zi_node_queue_submit(player->queue, &op);
+			(void)zi_node_queue_wait(player->queue, &op, ZI_DEADLINE_NEVER);
+			(void)zi_node_queue_wait(player->queue, &batch, ZI_DEADLINE_NEVER);
+		}
+		rank->result = op.result ? op.result : batch.result;
+		if (!rank->result &&
+		    (!world_check(rank, &drawn, &op.call) || !have_letters_come(player, i)))
+			rank->failed_call = (int)i;
+	}
+	if (rank->failed_call >= 0)
+		give_verdict(rank->world); /* nobody need wait for it */
+	return NULL;
+}
+
+/* Return: whether everybody had what they should have. */
+static bool play(uint32_t round, uint64_t seed)
+{
+	struct player players[RANKS_MAX] = { 0 };
+	uint32_t count = 2 + round % (RANKS_MAX - 1);
+	uint32_t victim = round % 2 ? (uint32_t)(seed % count) : NEVER;
+	struct world world;
+	bool is_right = true;
+
+	world_init(&world, count, seed);
+	for (uint32_t i = 0; i < count; i++) {
+		rank_init(&players[i].rank, &world, i);
+		players[i].letters = world_memory(2 * RANKS_MAX * MESSAGE_BYTES);
+		players[i].dies_at = i == victim ? (uint32_t)(seed / 64 % CALLS) : NEVER;
+		players[i].polls = (uint32_t)(seed / 4096 % 6);
+		if (zi_node_queue_new(&players[i].queue))
+			abort();
+		if (pthread_create(&players[i].rank.thread, NULL, player_main, &players[i].rank))
+			abort();
+	}
+	for (uint32_t i = 0; i < count; i++)
+		(void)pthread_join(players[i].rank.thread, NULL);
+	for (uint32_t i = 0; i < count; i++) {
+		struct player *player = &players[i];
+		int expected = victim == NEVER || player->is_dead ? 0 : -EPIPE;
+
+		player->queue = zi_node_queue_free(player->queue);
+		if (player->rank.result != expected || player->rank.failed_call >= 0) {
+			printf("coll: round %u, seed %llu, %u ranks: rank %u: call %d, %d instead "
+			       "of %d: %s\n",
+			       round, (unsigned long long)seed, count, i, player->rank.failed_call,
+			       player->rank.result, expected, player->rank.text.chars);
+			is_right = false;
+		}
+		free(player->letters);
+		rank_deinit(&player->rank);
+	}
+	world_deinit(&world);
+	return is_right;
+}
+
+int main(int argc, char **argv)
+{
+	uint32_t rounds = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 24;
+	uint64_t state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+	uint32_t wrong = 0;
+
+	for (uint32_t i = 0; i < rounds; i++)
+		wrong += !play(i, data_random(&state) >> 8);
+	printf("coll: %u worlds, %u wrong\n", rounds, wrong);
+	return wrong != 0;
+}

@@ -10,6 +10,7 @@
  *   launch/keeper.c     the process that the user started, and the supervisor beside it
  *   launch/supervise.c  the supervisor: starts ranks, sees to their end; report.c: words about it;
  *                       strays.c: what they leave behind
+ *   launch/group.c      all ranks
  *   launch/rank.c       one rank's process; stream.c: what it prints; sink.c: where that goes
  */
 #include <errno.h>

@@ -34,7 +34,7 @@ static void become_zctl(const char *const *words, int in, int out, int err)
 	_exit(98);
 }
 
-void launched_start(struct launched *launched, const char *const *words, int stdin_fd)
+static void start(struct launched *launched, const char *const *words, int stdin_fd, bool is_merged)
 {
 	int out[2], err[2];
 
@@ -42,7 +42,7 @@ void launched_start(struct launched *launched, const char *const *words, int std
 		abort();
 	launched->pid = fork();
 	if (!launched->pid)
-		become_zctl(words, stdin_fd, out[1], err[1]);
+		become_zctl(words, stdin_fd, out[1], is_merged ? out[1] : err[1]);
 	(void)close(out[1]);
 	(void)close(err[1]);
 	launched->is_held = false;
@@ -54,6 +54,16 @@ void launched_start(struct launched *launched, const char *const *words, int std
 	}
 	if (launched->pid < 0 || !launched->words[0] || !launched->words[1])
 		abort();
+}
+
+void launched_start(struct launched *launched, const char *const *words, int stdin_fd)
+{
+	start(launched, words, stdin_fd, false);
+}
+
+void launched_start_merged(struct launched *launched, const char *const *words)
+{
+	start(launched, words, -1, true);
 }
 
 /* Return: false when the stream has ended. */

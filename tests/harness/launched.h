@@ -21,6 +21,8 @@ struct launched {
 
 /* @words: after "zctl launch", ended by NULL. @stdin_fd: -1: /dev/null. Aborts when it cannot. */
 void launched_start(struct launched *launched, const char *const *words, int stdin_fd);
+/* As above, with stdout and stderr one pipe, which is stream 0. */
+void launched_start_merged(struct launched *launched, const char *const *words);
 /* How often @part is in @words. */
 int launched_count(const char *words, const char *part);
 /* Reads until @part has come @count times on stream 0 or 1; false after 20 s, or at the stream's

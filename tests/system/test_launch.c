@@ -4,10 +4,6 @@
  * input and output; and says what is wrong with a command line. Method: the real zctl with ranks
  * that are one-liners of sh; their words are compared whole.
  */
-#include <jansson.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/guard/guard.h"
@@ -238,136 +234,33 @@ Test(launch, standard_input_is_rank_0s_or_nobodys)
 	}
 }
 
-/* ---- ports ---- */
-
-/* Listens. @port: 0: any. Return: its port. */
-static uint16_t occupy(uint16_t port)
+Test(launch, torch_distributed_meets_at_master_port)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
-	socklen_t bytes = sizeof(address);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	static const char *const script = "import torch, torch.distributed as d\n"
+					  "d.init_process_group('gloo')\n"
+					  "t = torch.tensor([float(d.get_rank() + 1)])\n"
+					  "d.all_reduce(t)\n"
+					  "print('sum', t.item())\n"
+					  "d.destroy_process_group()\n";
+	char path[256];
+	FILE *file;
 
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	cr_assert_geq(fd, 0);
-	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, 1))
-		return port; /* Another has it: just as good. */
-	cr_assert_eq(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
-	return ntohs(address.sin_port);
-}
-
-Test(launch, a_port_in_use_is_told_and_only_the_default_gives_way)
-{
-	char port[8], words[100];
-
-	(void)snprintf(port, sizeof(port), "%u", occupy(0));
-	RUN(1, "--master-port", port, "true");
-	(void)snprintf(words, sizeof(words), "port %s of 127.0.0.1 is in use", port);
-	expect_words(err, words);
-	expect_words(err, "--standalone");
+	if (system("/usr/bin/python3 -c 'import torch.distributed' >/dev/null 2>&1"))
+		cr_skip_test("/usr/bin/python3 has no torch");
+	cr_assert_eq(setenv("PYTHON_EXEC", "/usr/bin/python3", 1), 0);
+	cr_assert_not_null(mkdtemp(guard_path(path, sizeof(path) - 10, "torch")));
+	(void)strncat(path, "/sum.py", 8);
+	file = fopen(path, "we");
+	cr_assert_not_null(file);
+	cr_assert_geq(fputs(script, file), 0);
+	cr_assert_eq(fclose(file), 0);
+	RUN(0, "--nproc-per-node", "2", "--standalone", path);
+	expect_words(out, "[rank 0]: sum 3.0\n");
+	expect_words(out, "[rank 1]: sum 3.0\n");
 	launched_free(&launched);
-	(void)occupy(29500);
-	RUN(0, "sh", "-c", "echo port $MASTER_PORT");
-	expect_words(err, "port 29500 is in use; MASTER_PORT is ");
-	cr_expect_eq(launch_number(out, "port "), launch_number(err, "MASTER_PORT is "));
-	launched_free(&launched);
-	RUN(0, "--standalone", "sh", "-c", "echo port $MASTER_PORT $ZINF_PORT");
-	cr_expect_neq(launch_number(out, "port "), 29500);
-	launched_free(&launched);
-}
-
-Test(launch, an_address_of_another_machine_is_refused)
-{
-	RUN(1, "--master-addr", "192.0.2.1", "true");
-	expect_words(err, "192.0.2.1 is no address of this machine");
-	launched_free(&launched);
-	RUN(1, "--master-addr", "no.such.host.invalid", "true");
-	expect_words(err, "--master-addr no.such.host.invalid: ");
-	launched_free(&launched);
-	RUN(0, "--local-addr", "localhost", "sh", "-c", "echo at $MASTER_ADDR");
-	cr_expect_str_eq(out, "[rank 0]: at localhost\n");
-	launched_free(&launched);
-}
-
-/* ---- places ---- */
-
-Test(launch, a_dry_run_shows_where_ranks_would_run)
-{
-	static const char *const cpus[] = { "0-3", "0-3", "4-7", "4-7" };
-	json_t *json, *rank;
-	size_t index;
-
-	cr_assert_eq(setenv("HWLOC_SYNTHETIC", "numa:2 core:4 pu:1", 1), 0);
-	RUN(0, "--dry-run", "--nproc-per-node", "4", "train.py", "--lr", "1");
-	expect_words(out, "python3 -u train.py --lr 1\n");
-	expect_words(out, "rank 0: on CPUs 0-3, memory of NUMA node 0\n  RANK=0\n");
-	expect_words(out, "rank 3: on CPUs 4-7, memory of NUMA node 1\n  RANK=3\n");
-	launched_free(&launched);
-	/* zctl's own option stands before the command. */
-	{
-		char *words = calloc(1, 1 << 20);
-
-		cr_assert_eq(harness_zctl("/nowhere",
-		                          (const char *const[]){ "--json", "launch", "--dry-run",
-		                                                 "--nproc-per-node", "4", "x",
-		                                                 "--json", NULL },
-		                          words, 1 << 20),
-		             0);
-		json = json_loads(words, 0, NULL);
-		cr_assert_not_null(json, "%s", words);
-		free(words);
-	}
-	cr_expect_eq(json_array_size(json_object_get(json, "command")), 2);
-	json_array_foreach(json_object_get(json, "ranks"), index, rank)
-	{
-		const json_t *environment = json_object_get(rank, "environment");
-
-		cr_expect_str_eq(json_string_value(json_object_get(rank, "cpus")), cpus[index]);
-		cr_expect_eq(atoi(json_string_value(json_object_get(environment, "RANK"))), index);
-		cr_expect_str_eq(json_string_value(json_object_get(environment, "ZINF_SOCKET")),
-		                 "/nowhere");
-	}
-	cr_expect_eq(index, 4);
-	json_decref(json);
-}
-
-Test(launch, fewer_ranks_than_nodes_have_several_each)
-{
-	cr_assert_eq(setenv("HWLOC_SYNTHETIC", "numa:5 core:1 pu:1", 1), 0);
-	RUN(0, "--dry-run", "--nproc-per-node", "2", "true");
-	expect_words(out, "rank 0: on CPUs 0-1, memory of NUMA node 0-1\n");
-	expect_words(out, "rank 1: on CPUs 2-4, memory of NUMA node 2-4\n");
-	launched_free(&launched);
-	RUN(0, "--dry-run", "--nproc-per-node", "2", "--numa-binding", "none", "true");
-	expect_words(out, "rank 1: on any CPU, memory of any NUMA node\n");
-	launched_free(&launched);
-	cr_assert_eq(setenv("HWLOC_SYNTHETIC", "numa:1 core:4 pu:1", 1), 0);
-	RUN(0, "--dry-run", "true");
-	expect_words(out, "rank 0: on any CPU");
-	launched_free(&launched);
-	/* A faked node is shown, and not bound to. */
-	RUN(0, "--numa-binding", "node", "true");
-	launched_free(&launched);
-}
-
-Test(launch, a_rank_is_bound_to_its_nodes_cpus_and_memory)
-{
-	char expected[200];
-
-	cr_assert_eq(unsetenv("HWLOC_SYNTHETIC"), 0);
-	RUN(0, "--dry-run", "--numa-binding", "node", "true");
-	(void)snprintf(expected, sizeof(expected), "Cpus_allowed_list:\t%.*s\n",
-	               (int)strcspn(strstr(out, "on CPUs ") + 8, ","), strstr(out, "on CPUs ") + 8);
-	launched_free(&launched);
-	BEGIN("--numa-binding", "node", "cat", "/proc/self/status", "/proc/self/numa_maps");
-	if (launched_end(&launched) && strstr(err, "binding rank 0")) {
-		/* The words are the test then. */
-		expect_words(err, "failed: Operation not permitted; --numa-binding none");
-	} else {
-		expect_words(out, expected);
-		if (strstr(out, "numa_maps") == NULL && strstr(out, "N0="))
-			expect_words(out, " prefer:0 ");
-	}
-	launched_free(&launched);
+	cr_assert_eq(unlink(path), 0);
+	*strrchr(path, '/') = '\0';
+	cr_assert_eq(rmdir(path), 0);
 }
 
 /* ---- wrong command lines ---- */

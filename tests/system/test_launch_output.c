@@ -161,6 +161,31 @@ Test(launch_output, bytes_of_any_kind_arrive_as_they_were)
 	remove_directory();
 }
 
+Test(launch_output, lines_of_both_streams_into_one_pipe_never_mix)
+{
+	int counts[2] = { 0 };
+	char *place = NULL;
+
+	/* Far more than a pipe takes at once: parts of what is written. */
+	launched_start_merged(&launched,
+	                      (const char *const[]){ "sh", "-c",
+	                                             "yes 12345678901234 | head -n 12000 & "
+	                                             "yes abcdefghijklmn | head -n 12000 >&2; wait",
+	                                             NULL });
+	launch_end(0);
+	for (char *line = strtok_r(out, "\n", &place); line; line = strtok_r(NULL, "\n", &place)) {
+		if (strcmp(line, "[rank 0]: 12345678901234") == 0)
+			counts[0]++;
+		else if (strcmp(line, "[rank 0]: abcdefghijklmn") == 0)
+			counts[1]++;
+		else
+			cr_assert_fail("%s", line);
+	}
+	cr_expect_eq(counts[0], 12000);
+	cr_expect_eq(counts[1], 12000);
+	launched_free(&launched);
+}
+
 /* ---- files ---- */
 
 Test(launch_output, redirected_streams_go_into_files_alone)

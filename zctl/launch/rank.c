@@ -30,6 +30,15 @@ struct ends {
 	int in, out, err, failure;
 };
 
+/* Not running. */
+void launch_rank_init(struct launch_rank *rank, uint32_t index)
+{
+	rank->index = index;
+	rank->pid = 0;
+	rank->pidfd = rank->out.fd = rank->err.fd = -1;
+	rank->out.log_fd = rank->err.log_fd = -1;
+}
+
 static void set_variable(void *arg, const char *name, const char *value)
 {
 	int *result = arg;
@@ -232,6 +241,7 @@ int launch_rank_start(struct launch_rank *rank, const struct launch_rank_place *
 	int r;
 
 	assert(!rank->pid);
+	rank->arg = place->arg;
 	if (pipe2(pair, O_CLOEXEC))
 		return zi_text_error(text, -errno, "making a pipe failed: %s", strerror(errno));
 	failure_fd = pair[0];

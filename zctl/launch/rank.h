@@ -14,13 +14,11 @@
 #include "zctl/launch/plan.h"
 #include "zctl/launch/stream.h"
 
-struct launch_rank_place;
-
 struct launch_rank {
 	struct zi_source source; /* its end */
 	uint32_t index;
-	struct launch_rank_place *ended_place; /* for those who are told of it */
-	pid_t pid;                             /* 0: not running */
+	void *arg; /* of the place */
+	pid_t pid; /* 0: not running */
 	int pidfd;
 	pid_t last_pid; /* of the newest start, for those who tell of it */
 	uint64_t started_ns, ended_ns;
@@ -35,6 +33,7 @@ struct launch_rank_place {
 	struct zi_loop *loop;
 	struct launch_sink *out, *err;
 	zi_source_fn ended;       /* told of a rank's end */
+	void *arg;                /* for that */
 	sigset_t signals;         /* blocked before us */
 	void (*pipe_signal)(int); /* what SIGPIPE did before us */
 };
@@ -43,6 +42,7 @@ struct launch_rank_place {
 #define LAUNCH_EXIT_NOT_STARTED 126 /* it is there */
 #define LAUNCH_EXIT_NOT_FOUND   127
 
+void launch_rank_init(struct launch_rank *rank, uint32_t index);
 /* Return: 0: its program runs; -errno with the reason, -ENOENT for a program that is not there. */
 int launch_rank_start(struct launch_rank *rank, const struct launch_rank_place *place,
                       struct zi_text *text);

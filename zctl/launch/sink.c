@@ -22,6 +22,15 @@
 #include "common/base/fd.h"
 
 /* See sink.h. */
+bool launch_sink_is_same(int fd, int other_fd)
+{
+	struct stat status, other;
+
+	return !fstat(fd, &status) && !fstat(other_fd, &other) && status.st_dev == other.st_dev &&
+	       status.st_ino == other.st_ino;
+}
+
+/* See sink.h. */
 void launch_sink_init(struct launch_sink *sink, struct zi_loop *loop, int fd)
 {
 	struct stat status;

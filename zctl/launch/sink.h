@@ -33,6 +33,8 @@ struct launch_sink {
 	char bytes[LAUNCH_SINK_BYTES];
 };
 
+/* Whether two descriptors are one file: then one sink must serve both, or lines would mix. */
+bool launch_sink_is_same(int fd, int other_fd);
 void launch_sink_init(struct launch_sink *sink, struct zi_loop *loop, int fd);
 void launch_sink_deinit(struct launch_sink *sink);
 /* How many bytes may be put, the reserve not counted. */

@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "tests/harness/harness.h"
 
+#define PIECE_BYTES      5000
 #define WORDS_MAX        64
 #define AWAIT_TIMEOUT_NS (20 * ZI_NS_PER_S)
 
@@ -26,6 +27,7 @@ static void become_zctl(const char *const *words, int in, int out, int err)
 	for (size_t i = 0; words[i] && i + 3 < WORDS_MAX; i++)
 		arguments[i + 2] = words[i];
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	(void)setpgid(0, 0);
 	if (in < 0)
 		in = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
@@ -46,6 +48,7 @@ static void start(struct launched *launched, const char *const *words, int stdin
 	(void)close(out[1]);
 	(void)close(err[1]);
 	launched->is_held = false;
+	launched->is_merged = is_merged;
 	launched->fds[0] = out[0];
 	launched->fds[1] = err[0];
 	for (int i = 0; i < 2; i++) {
@@ -69,7 +72,8 @@ void launched_start_merged(struct launched *launched, const char *const *words)
 /* Return: false when the stream has ended. */
 static bool take(struct launched *launched, int stream)
 {
-	size_t room = LAUNCHED_WORDS_BYTES - 1 - launched->counts[stream];
+	size_t room = launched->is_merged ? PIECE_BYTES
+	                                  : LAUNCHED_WORDS_BYTES - 1 - launched->counts[stream];
 	ssize_t count = read(launched->fds[stream],
 	                     launched->words[stream] + launched->counts[stream], room);
 

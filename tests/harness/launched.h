@@ -15,11 +15,13 @@ struct launched {
 	pid_t pid;
 	int fds[2];     /* stdout, stderr; -1: ended */
 	bool is_held;   /* stdout is not read */
+	bool is_merged; /* both are one, and read by small pieces */
 	char *words[2]; /* (LAUNCHED_WORDS_BYTES,) each, NUL-terminated */
 	size_t counts[2];
 };
 
-/* @words: after "zctl launch", ended by NULL. @stdin_fd: -1: /dev/null. Aborts when it cannot. */
+/* As the leader of a process group. @words: after "zctl launch", ended by NULL. @stdin_fd: -1:
+ * /dev/null. Aborts when it cannot. */
 void launched_start(struct launched *launched, const char *const *words, int stdin_fd);
 /* As above, with stdout and stderr one pipe, which is stream 0. */
 void launched_start_merged(struct launched *launched, const char *const *words);

@@ -205,10 +205,22 @@ Test(launch_end, a_second_interrupt_kills_at_once)
 	launched_free(&launched);
 }
 
+/* As a terminal's Ctrl-C: to zctl's process group. */
+Test(launch_end, an_interrupt_of_the_group_comes_once)
+{
+	BEGIN("sh", "-c", "trap 'exit 0' INT; echo ready; while :; do sleep 1000 & wait; done");
+	AWAIT(0, "ready", 1);
+	cr_assert_eq(kill(-launched.pid, SIGINT), 0);
+	launch_end(0);
+	cr_expect_eq(launched_count(err, "SIGINT is passed on"), 1, "%s", err);
+	expect_no_words(err, "once more");
+	launched_free(&launched);
+}
+
 Test(launch_end, a_stopped_rank_ends_too)
 {
-	BEGIN("sh", "-c", "echo ready; kill -STOP $$; " WAIT);
-	AWAIT(0, "ready", 1);
+	BEGIN("sh", "-c", "(kill -STOP $$; echo stopped) & wait; " WAIT);
+	AWAIT(0, "stopped", 1);
 	cr_assert_eq(kill(launched.pid, SIGTERM), 0);
 	launch_end(128 + SIGTERM);
 	launched_free(&launched);
@@ -281,6 +293,31 @@ Test(launch_end, whoever_is_killed_nobody_is_left)
 			;
 		cr_expect_eq(errno, ECHILD);
 	}
+}
+
+Test(launch_end, ranks_die_with_both_who_watch_them)
+{
+	_cleanup_(zi_closep) int fd = -1;
+	struct pollfd ended = { .events = POLLIN };
+	pid_t supervisor;
+
+	cr_assert_eq(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	/* Nobody would be left to remove the directory of error files. */
+	cr_assert_eq(setenv("TMPDIR", "/proc/nowhere", 1), 0);
+	BEGIN("sh", "-c", "echo self $PPID $$.; " WAIT);
+	AWAIT(0, ".\n", 1);
+	supervisor = (pid_t)launch_number(out, "self ");
+	cr_assert_eq(zi_pidfd_open((pid_t)launch_number(strstr(out, "self ") + 5, " "), &fd), 0);
+	/* Neither may see the other's end. */
+	cr_assert_eq(kill(launched.pid, SIGSTOP), 0);
+	cr_assert_eq(kill(supervisor, SIGKILL), 0);
+	cr_assert_eq(kill(launched.pid, SIGKILL), 0);
+	ended.fd = fd;
+	cr_expect_eq(poll(&ended, 1, 20000), 1, "the rank is left");
+	cr_expect_eq(launched_end(&launched), 1000 + SIGKILL);
+	launched_free(&launched);
+	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+		;
 }
 
 Test(launch_end, a_rank_that_failed_leaves_nobody_to_the_next_start)

@@ -66,7 +66,8 @@ static void prepare(struct zi_node_group *group)
 	run->targets[self] = run->call.target;
 	run->outside_sources = run->outside_targets = 0;
 	run->is_in_place = is_in_place(run, self);
-	run->is_streaming = touched_bytes(run) >= group->streaming_bytes;
+	run->is_streaming =
+		run->path != ZI_NODE_INLINE && touched_bytes(run) >= group->streaming_bytes;
 	run->longest = 0;
 	run->step = run->step_count = run->piece_count = 0;
 	run->piece_blocks = has_blocks ? members : 1;
@@ -148,7 +149,7 @@ static void post_refusal(struct zi_node_group *group, int error, const struct zi
 
 static int begin(struct zi_node_group *group, struct zi_text *text)
 {
-	struct zi_text reason = { "" };
+	struct zi_text reason; /* written when something is wrong */
 	int r = zi_node_check(group, &group->run.call, &reason);
 
 	group->sequence++;
@@ -183,7 +184,9 @@ static int meet(struct zi_node_group *group, uint32_t sequence, struct zi_meet_w
 		if (run->phase == ZI_NODE_CATCH_UP)
 			continue;
 		copy = *post;
-		r = zi_node_compare(group, run->member, &copy.call, text);
+		r = run->member == meet->self
+		            ? 0
+		            : zi_node_compare(group, run->member, &copy.call, text);
 		if (!r) {
 			r = zi_node_take_post(group, run->member, &copy);
 			if (r)

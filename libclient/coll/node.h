@@ -87,14 +87,15 @@ struct zi_node_op {
 	struct zi_node_p2p *p2ps;
 	uint32_t p2p_count;
 	/* Once it is done: */
-	int result;          /* as zi_node_call() returns it */
-	struct zi_text text; /* of a failure */
-	uint32_t sequence;   /* that a collective had; 0: none */
-	uint32_t culprit;    /* see group->culprit */
+	int result;        /* as zi_node_call() returns it */
+	uint32_t sequence; /* that a collective had; 0: none */
+	uint32_t culprit;  /* see group->culprit */
 	/* the engine's own */
 	uint32_t state; /* enum zi_node_state; atomic */
 	bool is_begun;
 	struct zi_node_op *next;
+	/* Of a failure. Last: clearing it would be a tenth of a small call. */
+	struct zi_text text;
 };
 
 /*

@@ -53,11 +53,11 @@ int zi_client_call_new(struct zinf *zinf, struct zi_client_group *group,
 	call->is_used = true;
 	call->group = group;
 	call->timeout_ms = options && options->timeout_ms ? options->timeout_ms : group->timeout_ms;
-	call->op = (struct zi_node_op){
-		.group = &group->node,
-		.culprit = ZI_NODE_NOBODY,
-		.call.deadline_ns = zi_clock_deadline_ns(call->timeout_ms * ZI_NS_PER_MS),
-	};
+	memset(&call->op, 0, offsetof(struct zi_node_op, text));
+	call->op.text.chars[0] = '\0';
+	call->op.group = &group->node;
+	call->op.culprit = ZI_NODE_NOBODY;
+	call->op.call.deadline_ns = zi_clock_deadline_ns(call->timeout_ms * ZI_NS_PER_MS);
 	group->call_count++;
 	*ret_call = call;
 	return 0;

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/fuzz/actions_coll.h"
+
 #define PEER_FEATURES (ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY)
 /* An input is not worth more. */
 #define ACTIONS_MAX 256u
@@ -130,7 +132,7 @@ static void take_admin(struct peer *peer, struct fuzz_input *input)
 	peer_send(peer, &message, ZI_MESSAGE_ADMIN, sizeof(message));
 }
 
-/* The length that the type has, where @how is even; else one that the input gives. */
+/* The length that the type has; with an odd byte one that the input gives. */
 static void take_message(struct peer *peer, struct fuzz_input *input)
 {
 	static const uint32_t type_bytes[_ZI_MESSAGE_COUNT] = {
@@ -148,16 +150,18 @@ static void take_message(struct peer *peer, struct fuzz_input *input)
 		[ZI_MESSAGE_NOTICE] = sizeof(struct zi_notice),
 		[ZI_MESSAGE_ADMIN] = sizeof(struct zi_admin),
 		[ZI_MESSAGE_TENSOR_OPEN] = sizeof(struct zi_tensor_open),
+		[ZI_MESSAGE_COLL_OPEN] = sizeof(struct zi_coll_open),
+		[ZI_MESSAGE_COLL_GROUP] = sizeof(struct zi_coll_group),
+		[ZI_MESSAGE_COLL_GROUP_FREE] = sizeof(struct zi_coll_group_free),
+		[ZI_MESSAGE_COLL_FAIL] = sizeof(struct zi_coll_fail),
 	};
 	static _Alignas(64) unsigned char buffer[2048];
 	uint16_t type = fuzz_u8(input) % (_ZI_MESSAGE_COUNT + 2u);
-	uint8_t how = fuzz_u8(input);
 	uint32_t bytes = type < _ZI_MESSAGE_COUNT ? type_bytes[type] : 0;
 
-	if (how & 1)
+	if (fuzz_u8(input) & 1)
 		bytes = fuzz_u32(input) % sizeof(buffer);
-	if (bytes < sizeof(struct zi_message_header))
-		bytes = sizeof(struct zi_message_header);
+	bytes = ZI_MAX(bytes, (uint32_t)sizeof(struct zi_message_header));
 	memset(buffer, 0, sizeof(buffer));
 	fuzz_take(input, buffer + sizeof(struct zi_message_header),
 	          bytes - sizeof(struct zi_message_header));
@@ -482,10 +486,13 @@ static void run_ring(struct peer *peers, struct peer *peer, struct fuzz_input *i
 void actions_run(struct peer *peers, struct fuzz_input *input, enum action first)
 {
 	for (uint32_t i = 0; i < ACTIONS_MAX && input->byte_count; i++) {
-		enum action action = first + fuzz_u8(input) % (_ACTION_COUNT - first);
+		uint8_t what = fuzz_u8(input);
+		enum action action = first + what % (_ACTION_COUNT - first);
 		struct peer *peer = &peers[fuzz_u8(input) % PEERS];
 
-		if (action < ACTION_CLOSE)
+		if (what >= ACTION_COLL_FIRST)
+			action_coll(peers, peer, input, (uint8_t)(what - ACTION_COLL_FIRST));
+		else if (action < ACTION_CLOSE)
 			run_message(peer, input, action);
 		else
 			run_ring(peers, peer, input, action);

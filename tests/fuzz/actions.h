@@ -2,7 +2,7 @@
 /*
  * What clients of the house do, decided by an input: each action is a byte for what, a byte for
  * which client, then what it needs. The numbers are the format of the corpora: append, never
- * renumber.
+ * renumber. From ACTION_COLL_FIRST on they are those of actions_coll.h.
  */
 #pragma once
 

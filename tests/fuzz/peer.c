@@ -9,6 +9,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/fd.h"
 #include "common/wire/region.h"
+#include "common/wire/verdict.h"
 #include "tests/fuzz/house.h"
 
 void peer_init(struct peer *peer)
@@ -44,6 +45,7 @@ void peer_close(struct peer *peer)
 	unmap(&downlink, &peer->downlink_bytes);
 	unmap(&peer->grad, &peer->grad_bytes);
 	unmap(&peer->staging, &peer->staging_bytes);
+	unmap(&peer->board, &peer->board_bytes);
 	peer->doorbell_fd = zi_close(peer->doorbell_fd);
 	peer->wakeup_fd = zi_close(peer->wakeup_fd);
 	peer->fd = zi_close(peer->fd);
@@ -115,19 +117,55 @@ static void take_attached(struct peer *peer, const struct zi_attached *attached,
 	peer->wakeup_fd = zi_steal_fd(fds[3]);
 }
 
+static void take_board(struct peer *peer, int fd, uint64_t bytes)
+{
+	unmap(&peer->board, &peer->board_bytes);
+	peer->board_bytes = bytes;
+	peer->board = map(fd, bytes, true);
+}
+
+static uint32_t wanted_fds(const struct zi_message_header *message)
+{
+	switch (message->type) {
+	case ZI_MESSAGE_ATTACHED:
+		return 4;
+	case ZI_MESSAGE_COLL_OPENED:
+		return 3;
+	case ZI_MESSAGE_MATERIALIZED:
+		return 2;
+	case ZI_MESSAGE_PARAM_WRITE:
+		return 1;
+	case ZI_MESSAGE_COLL_GROUPED:
+		return ((const struct zi_coll_grouped *)(const void *)message)->self != UINT32_MAX;
+	default:
+		return 0;
+	}
+}
+
+static void take_coll(struct peer *peer, const struct zi_message_header *message, const int *fds,
+                      uint32_t fd_count)
+{
+	const struct zi_coll_grouped *grouped = (const void *)message;
+	const struct zi_coll_opened *opened = (const void *)message;
+	char *verdicts;
+
+	if (message->type == ZI_MESSAGE_COLL_GROUPED) {
+		fuzz_check(grouped->group && grouped->group < ZI_GROUPS_MAX, "a group's number");
+		if (fd_count)
+			take_board(peer, fds[0], grouped->board_bytes);
+		return;
+	}
+	verdicts = map(fds[0], opened->verdict_bytes, false);
+	fuzz_check(!zi_region_unmap(verdicts, opened->verdict_bytes), "unmap");
+	fuzz_check(opened->arenas_bytes >= opened->arena_bytes * opened->member_count, "arenas");
+	take_board(peer, fds[2], opened->board_bytes);
+}
+
 /* @fds: what is kept is taken out. */
 static void take_message(struct peer *peer, const struct zi_message_header *message, int *fds,
                          uint32_t fd_count)
 {
-	uint32_t wanted_count = 0;
-
-	if (message->type == ZI_MESSAGE_ATTACHED)
-		wanted_count = 4;
-	else if (message->type == ZI_MESSAGE_MATERIALIZED)
-		wanted_count = 2;
-	else if (message->type == ZI_MESSAGE_PARAM_WRITE)
-		wanted_count = 1;
-	fuzz_check(fd_count == wanted_count, "descriptors of a message");
+	fuzz_check(fd_count == wanted_fds(message), "descriptors of a message");
 	if (message->type == ZI_MESSAGE_ATTACHED) {
 		take_attached(peer, (const void *)message, fds);
 	} else if (message->type == ZI_MESSAGE_MATERIALIZED) {
@@ -142,6 +180,9 @@ static void take_message(struct peer *peer, const struct zi_message_header *mess
 		unmap(&peer->staging, &peer->staging_bytes);
 		peer->staging_bytes = told->bytes;
 		peer->staging = map(fds[0], told->bytes, true);
+	} else if (message->type == ZI_MESSAGE_COLL_OPENED ||
+	           message->type == ZI_MESSAGE_COLL_GROUPED) {
+		take_coll(peer, message, fds, fd_count);
 	} else if (message->type == ZI_MESSAGE_ERROR) {
 		const struct zi_error_message *error = (const void *)message;
 

@@ -24,6 +24,8 @@ struct peer {
 	uint64_t grad_bytes;
 	char *staging; /* the newest copy of a unit; NULL: none */
 	uint64_t staging_bytes;
+	char *board; /* the newest of a group; NULL: none */
+	uint64_t board_bytes;
 	uint32_t unit_count, param_count; /* of the layout it streamed */
 };
 

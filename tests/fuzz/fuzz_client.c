@@ -15,9 +15,11 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/fd.h"
+#include "common/wire/board.h"
 #include "common/wire/control.h"
 #include "common/wire/geometry.h"
 #include "common/wire/region.h"
+#include "common/wire/verdict.h"
 #include "libclient/client.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -27,13 +29,16 @@
 #define SLOT_BYTES  4096u
 #define CALLS_MAX   64u
 #define PACKETS_MAX 24u
+#define ARENA_BYTES (ZI_COLL_STAGING_BYTES + ZI_HUGE_PAGE_BYTES)
+#define COLL_COUNT  100u /* elements */
 
 int __wrap_zi_control_connect(const char *path, int *ret_fd);
 
 static struct zi_region uplink, downlink, param, grad, staging;
-static int client_fd;                    /* what connecting gives, once; then -1 */
-static int daemon_fd, bell_fd, event_fd; /* of this input */
-static bool is_open;                     /* the daemon stays there when its packets are read */
+static struct zi_region verdicts, arenas, board; /* of a world of one */
+static int client_fd;                            /* what connecting gives, once; then -1 */
+static int daemon_fd, bell_fd, event_fd;         /* of this input */
+static bool is_open; /* the daemon stays there when its packets are read */
 
 int __wrap_zi_control_connect(const char *path, int *ret_fd)
 {
@@ -63,6 +68,13 @@ int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 	           "a region");
 	fuzz_check(!zi_region_create("fuzz-copy", plane_bytes, ZI_PAGES_SMALL, NULL, &staging),
 	           "a region");
+	fuzz_check(!zi_region_create("fuzz-verdicts", ZI_VERDICT_BYTES, ZI_PAGES_SMALL, NULL,
+	                             &verdicts),
+	           "a region");
+	fuzz_check(!zi_region_create("fuzz-arenas", ARENA_BYTES, ZI_PAGES_SMALL, NULL, &arenas),
+	           "a region");
+	fuzz_check(!zi_region_create("fuzz-board", zi_board_bytes(1), ZI_PAGES_SMALL, NULL, &board),
+	           "a region");
 	fuzz_check(!setenv("ZINF_SOCKET", "/nowhere/fuzz.sock", 1), "setenv");
 	return 0;
 }
@@ -77,6 +89,8 @@ union packet {
 	struct zi_materialized materialized;
 	struct zi_param_write write;
 	struct zi_blob blob;
+	struct zi_coll_opened opened;
+	struct zi_coll_grouped grouped;
 	struct zi_error_message error;
 	struct zi_notice notice;
 };
@@ -98,6 +112,12 @@ static uint32_t put_fds(uint16_t type, uint8_t lie, int *fds)
 		fds[count++] = grad.fd;
 	} else if (type == ZI_MESSAGE_PARAM_WRITE) {
 		fds[count++] = staging.fd;
+	} else if (type == ZI_MESSAGE_COLL_OPENED) {
+		fds[count++] = verdicts.fd;
+		fds[count++] = arenas.fd;
+		fds[count++] = board.fd;
+	} else if (type == ZI_MESSAGE_COLL_GROUPED) {
+		fds[count++] = board.fd;
 	}
 	if (lie & 64)
 		fds[lie % ZI_MESSAGE_FDS_MAX] = regions[lie >> 3 & 7];
@@ -117,7 +137,8 @@ static void put_sound(union packet *packet, uint16_t type, struct fuzz_input *in
 	switch (type) {
 	case ZI_MESSAGE_HELLO:
 		packet->hello = (struct zi_hello){ .major = ZI_PROTOCOL_MAJOR,
-			                           .features = ZI_FEATURE_NVME_STATE,
+			                           .features = ZI_FEATURE_NVME_STATE |
+			                                       ZI_FEATURE_COLLECTIVES,
 			                           .program = "fuzzd" };
 		bytes = sizeof(packet->hello);
 		break;
@@ -136,6 +157,20 @@ static void put_sound(union packet *packet, uint16_t type, struct fuzz_input *in
 	case ZI_MESSAGE_PARAM_WRITE:
 		packet->write = (struct zi_param_write){ .bytes = staging.bytes };
 		bytes = sizeof(packet->write);
+		break;
+	case ZI_MESSAGE_COLL_OPENED:
+		packet->opened = (struct zi_coll_opened){ .arena_bytes = ARENA_BYTES,
+			                                  .verdict_bytes = verdicts.bytes,
+			                                  .arenas_bytes = arenas.bytes,
+			                                  .board_bytes = board.bytes,
+			                                  .member_count = 1 };
+		bytes = sizeof(packet->opened);
+		break;
+	case ZI_MESSAGE_COLL_GROUPED:
+		packet->grouped = (struct zi_coll_grouped){ .group = 1,
+			                                    .member_count = 1,
+			                                    .board_bytes = board.bytes };
+		bytes = sizeof(packet->grouped);
 		break;
 	case ZI_MESSAGE_BLOB:
 		packet->blob.total_bytes = fuzz_u8(input);
@@ -332,6 +367,48 @@ static void call_model(struct zinf *zinf, uint8_t which, uint32_t unit)
 	}
 }
 
+/* Of a world of one: nothing waits for others. */
+static void call_coll(struct zinf *zinf, struct fuzz_input *input, uint8_t which)
+{
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	static float values[COLL_COUNT], joined[COLL_COUNT];
+	struct zi_verdicts *told = verdicts.base;
+	const uint32_t self = 0;
+	uint8_t group = fuzz_u8(input) % 3;
+	uint64_t value;
+
+	options.group = group;
+	switch (which % 8) {
+	case 0:
+		(void)zinf_coll_open(zinf, ZI_HUGE_PAGE_BYTES);
+		return;
+	case 1:
+		(void)zinf_coll_group(zinf, &self, 1, NULL, &options.group);
+		return;
+	case 2:
+		(void)zinf_coll_group_free(zinf, group);
+		return;
+	case 3:
+		(void)zinf_coll_all_reduce(zinf, values, joined, COLL_COUNT, ZINF_F32, ZINF_SUM,
+		                           &options);
+		return;
+	case 4:
+		(void)zinf_coll_barrier(zinf, &options);
+		return;
+	case 5:
+		(void)zinf_coll_all_gather(zinf, values, joined, COLL_COUNT, ZINF_F32, &options);
+		return;
+	case 6:
+		zi_line_store(&told->groups[group], fuzz_u8(input));
+		return;
+	default:
+		value = fuzz_u64(input);
+		memcpy((char *)board.base + fuzz_u32(input) % (board.bytes / 8) * 8, &value,
+		       sizeof(value));
+		return;
+	}
+}
+
 /* What the library says it may touch can be touched. */
 static void touch(struct zinf *zinf)
 {
@@ -366,6 +443,8 @@ static void use(struct zinf *zinf, struct fuzz_input *input)
 			complete(input);
 		else if (what < 144)
 			call_step(zinf, input);
+		else if (what >= 240)
+			call_coll(zinf, input, what);
 		else
 			call_model(zinf, what % 12, fuzz_u8(input) % (UNITS + 1));
 		fuzz_check(memchr(zinf_error_text(zinf), 0, ZI_ERROR_TEXT_BYTES) != NULL,
@@ -386,6 +465,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 	is_open = fuzz_u8(&input) % 16 == 15; /* Seldom: then silence is waited for. */
 	memset(downlink.base, 0, downlink.bytes);
 	memset(uplink.base, 0, uplink.bytes);
+	memset(verdicts.base, 0, verdicts.bytes);
+	memset(board.base, 0, board.bytes);
 	down->magic = ZI_DOWNLINK_MAGIC;
 	down->version = ZI_REGION_VERSION;
 	fuzz_check(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), "socketpair");

@@ -69,6 +69,7 @@ static void prepare(struct zi_node_group *group)
 	run->is_streaming =
 		run->path != ZI_NODE_INLINE && touched_bytes(run) >= group->streaming_bytes;
 	run->longest = 0;
+	run->is_uneven = false;
 	run->step = run->step_count = run->piece_count = 0;
 	run->piece_blocks = has_blocks ? members : 1;
 	run->piece_elements = zi_node_slot_bytes(group) / run->piece_blocks / ZI_LINE_BYTES *
@@ -213,6 +214,12 @@ static int work(struct zi_node_group *group, struct zi_text *text)
 	uint32_t *finished = &group->meet.members[group->meet.self].finished.value;
 	int r = operation == ZI_COLL_ALL_TO_ALLV ? zi_node_compare_counts(group, text) : 0;
 
+	/* The board is not what it was when places were taken from it. */
+	if (!r && run->is_uneven)
+		r = err_origin(zi_text_error(text, -EPROTO,
+		                             "call %u: counts changed after they were posted: "
+		                             "memory of a member is damaged",
+		                             group->sequence));
 	if (r)
 		return err_trace(r);
 	zi_node_choose_path(group);

@@ -74,6 +74,7 @@ static int take_counts(struct zi_node_group *group, uint32_t member, uint64_t *r
 	struct zi_node_run *run = &group->run;
 	uint32_t members = group->meet.member_count, self = group->meet.self;
 	uint64_t width = zi_dtype_bytes(run->call.dtype), sums[2] = { 0, 0 };
+	const uint64_t *own[2] = { run->call.target_counts, run->call.source_counts };
 	uint64_t counts[2 * ZI_WORLD_MAX], *offsets[2];
 
 	memcpy(counts,
@@ -86,8 +87,10 @@ static int take_counts(struct zi_node_group *group, uint32_t member, uint64_t *r
 		for (uint32_t i = 0; i < members; i++) {
 			uint64_t count = counts[side * members + i];
 
-			if (i == self)
+			if (i == self) {
 				*offsets[side] = sums[side];
+				run->is_uneven |= count != own[side][member];
+			}
 			run->longest = ZI_MAX(run->longest, count);
 			if (!zi_checked_add(sums[side], count, &sums[side]))
 				return err_origin(-EPROTO);

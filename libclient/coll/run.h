@@ -59,10 +59,11 @@ struct zi_node_run {
 	uint64_t piece_elements; /* of a block, all pieces but the last */
 	uint32_t piece_blocks;   /* that are staged together */
 	uint64_t source_bytes, target_bytes;
-	bool is_in_place;                  /* as far as this member has both */
-	bool is_streaming;                 /* what it writes elsewhere passes by the cache */
-	uint64_t longest;                  /* all_to_allv: the longest block of all */
-	uint64_t with_source, with_target; /* who has one */
+	bool is_in_place;  /* as far as this member has both */
+	bool is_streaming; /* what it writes elsewhere passes by the cache */
+	uint64_t longest;  /* all_to_allv: the longest block of all */
+	bool is_uneven;    /* all_to_allv: somebody's counts are not what this member's say */
+	uint64_t with_source, with_target;         /* who has one */
 	uint64_t outside_sources, outside_targets; /* of those: who has it outside the arenas */
 	/* Where everybody's data lie; for others NULL where there is none, or it is outside. */
 	const char *sources[ZI_WORLD_MAX];

@@ -7,7 +7,8 @@ $(COLL_BIN): $(call objects,tests/coll) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
 
 DEATHS_BIN := $(BUILD)/tests/coll/deaths/check_deaths
-$(DEATHS_BIN): $(DEATHS_BIN).o $(filter-out %/check_coll.o,$(call objects,tests/coll)) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
+HOSTILE_BIN := $(BUILD)/tests/coll/hostile/check_hostile
+$(DEATHS_BIN) $(HOSTILE_BIN): %: %.o $(filter-out %/check_coll.o,$(call objects,tests/coll)) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
 
@@ -25,7 +26,7 @@ $(BROKEN_COLL): $(call objects,tests/coll) $(BROKEN_COLL_OBJECTS) $(GUARD) $(HAR
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
 
 .PHONY: check-coll check-deaths stress-coll-tsan
-build-tests: $(COLL_BIN) $(DEATHS_BIN)
+build-tests: $(COLL_BIN) $(DEATHS_BIN) $(HOSTILE_BIN)
 
 # Of VARIANT=tsan: ranks are threads.
 stress-coll-tsan: $(COLL_BIN) $(BROKEN_COLL)
@@ -52,5 +53,6 @@ check-coll: all $(COLL_BIN) ## random collectives of 1 to 9 ranks against a plai
 	done; echo "check-coll: $(words $(COLL_LIES)) lies were found"
 
 DEATHS ?= 40
-check-deaths: all $(DEATHS_BIN) ## kill -9 of ranks inside collectives, beside another job [SEED=n DEATHS=n]
+check-deaths: all $(DEATHS_BIN) ## ranks that are killed inside collectives, or write on everybody's boards [SEED=n DEATHS=n]
 	@ZINF_BUILD=$(BUILD) $(DEATHS_BIN) --seed $(SEED) --rounds $(DEATHS)
+	@ZINF_BUILD=$(BUILD) $(HOSTILE_BIN) --seed $(SEED) --rounds $(DEATHS)

@@ -17,7 +17,11 @@
 /* See collectives.h. */
 bool collectives_is_building(const struct zero_job *job)
 {
-	return job->collectives.is_building && job->collectives.generation == job->group.generation;
+	const struct zero_collectives *collectives = &job->collectives;
+
+	/* All may have come, and wait until what a former incarnation asked for is made. */
+	return collectives->is_building && (collectives->generation == job->group.generation ||
+	                                    gather_is_full(job, ZERO_GATHER_COLL_OPEN));
 }
 
 /* See collectives.h. */
@@ -148,51 +152,9 @@ static void build_run(struct dev_task *task)
 		tier_segment_build(collectives->arenas, &collectives->build_text);
 }
 
-static void build_done(struct dev_task *task)
-{
-	struct zero_job *job = container_of(task, struct zero_job, collectives.task);
-	struct zero_collectives *collectives = &job->collectives;
-	struct zero *zero = job->zero;
-	bool is_wanted = collectives_is_building(job) && (job->group.phase == ZERO_GROUP_FORMING ||
-	                                                  job->group.phase == ZERO_GROUP_LIVE);
-	int r = collectives->build_error;
+static void build_done(struct dev_task *task);
 
-	job_unbusy(job);
-	collectives->is_building = false;
-	if (!r && is_wanted)
-		r = finish(job, &collectives->build_text);
-	if (is_wanted)
-		open_end(job, r, &collectives->build_text);
-	else
-		collectives_drop(job); /* Everyone has heard why. */
-	job_settle(job);
-	zero_drain(zero);
-}
-
-/* The other ranks' wish, when it is another one. */
-static int compare(const struct zero_rank *rank, const struct zero_op *op, struct zi_text *text)
-{
-	const struct zero_job *job = rank->job;
-
-	for (uint32_t i = 0; i < job->group.world_size; i++) {
-		const struct zero_rank *other = job->group.ranks[i];
-		const struct zero_op *theirs =
-			other ? other->gathered[ZERO_GATHER_COLL_OPEN] : NULL;
-
-		if (!theirs || theirs->bytes == op->bytes)
-			continue;
-		return err_origin(zi_text_error(
-			text, -EINVAL,
-			"collectives: rank %u (pid %d) asks for an arena of %llu bytes, rank %u "
-			"(pid %d) for %llu: all ranks must ask for the same",
-			rank->number, rank->pid, (unsigned long long)op->bytes, i, other->pid,
-			(unsigned long long)theirs->bytes));
-	}
-	return 0;
-}
-
-/* All have come, and ask for the same. */
-static int start(struct zero_job *job, uint64_t bytes, struct zi_text *text)
+static int charge_and_build(struct zero_job *job, uint64_t bytes, struct zi_text *text)
 {
 	struct zero_collectives *collectives = &job->collectives;
 	uint64_t all_bytes = 0, arena_bytes = 0;
@@ -224,20 +186,69 @@ static int start(struct zero_job *job, uint64_t bytes, struct zi_text *text)
 	return 0;
 }
 
+/* All have come, and ask for the same. */
+static void start(struct zero_job *job)
+{
+	const struct zero_op *op = job->group.ranks[0]->gathered[ZERO_GATHER_COLL_OPEN];
+	struct zi_text text = { "" };
+	int r = charge_and_build(job, op->bytes, &text);
+
+	if (r)
+		open_end(job, r, &text);
+}
+
+static void build_done(struct dev_task *task)
+{
+	struct zero_job *job = container_of(task, struct zero_job, collectives.task);
+	struct zero_collectives *collectives = &job->collectives;
+	struct zero *zero = job->zero;
+	bool is_wanted =
+		collectives->generation == job->group.generation &&
+		(job->group.phase == ZERO_GROUP_FORMING || job->group.phase == ZERO_GROUP_LIVE);
+	int r = collectives->build_error;
+
+	job_unbusy(job);
+	collectives->is_building = false;
+	if (!r && is_wanted)
+		r = finish(job, &collectives->build_text);
+	if (is_wanted)
+		open_end(job, r, &collectives->build_text);
+	else
+		collectives_drop(job); /* Everyone has heard why. */
+	if (!is_wanted && gather_is_full(job, ZERO_GATHER_COLL_OPEN))
+		start(job);
+	job_settle(job);
+	zero_drain(zero);
+}
+
+/* The other ranks' wish, when it is another one. */
+static int compare(const struct zero_rank *rank, const struct zero_op *op, struct zi_text *text)
+{
+	const struct zero_job *job = rank->job;
+
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		const struct zero_rank *other = job->group.ranks[i];
+		const struct zero_op *theirs =
+			other ? other->gathered[ZERO_GATHER_COLL_OPEN] : NULL;
+
+		if (!theirs || theirs->bytes == op->bytes)
+			continue;
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"collectives: rank %u (pid %d) asks for an arena of %llu bytes, rank %u "
+			"(pid %d) for %llu: all ranks must ask for the same",
+			rank->number, rank->pid, (unsigned long long)op->bytes, i, other->pid,
+			(unsigned long long)theirs->bytes));
+	}
+	return 0;
+}
+
 /* 0: it may wait with the others. */
 static int open_check(const struct zero_rank *rank, struct zero_op *op)
 {
-	const struct zero_collectives *collectives = &rank->job->collectives;
-
 	if (collectives_is_on(rank->job))
 		return err_origin(zi_text_error(&op->text, -EALREADY,
 		                                "collectives of job '%s' were opened before",
-		                                rank->job->name));
-	/* Those of a former incarnation are on a device thread still. */
-	if (collectives->is_building)
-		return err_origin(zi_text_error(&op->text, -EBUSY,
-		                                "memory of the former incarnation of job '%s' is "
-		                                "still being made: try again",
 		                                rank->job->name));
 	if (!op->bytes)
 		return err_origin(
@@ -277,10 +288,10 @@ void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
 	                                     op->timeout_ns ? op->timeout_ns : rank->timeout_ns);
 	r = compare(rank, op, &text);
 	is_full = op_gather(op, ZERO_GATHER_COLL_OPEN);
-	if (!r && !group_needs_all(job) && is_full)
-		r = start(job, op->bytes, &text);
 	if (r)
 		open_end(job, r, &text);
+	else if (!group_needs_all(job) && is_full && !job->collectives.is_building)
+		start(job); /* Else when that of a former incarnation is made: build_done(). */
 	zero_drain(zero);
 }
 

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "libclient/coll/work.h"
 #include "tests/unit/coll/world.h"
 
 #define RANKS 3u
@@ -423,4 +424,33 @@ Test(refusal, a_damaged_pair_line_is_an_error_and_nothing_else)
 		world_end(&world, ranks);
 	}
 	cr_assert_gt(proto, 100);
+}
+
+/* Of three members, in one thread: 1 has posted counts that 0 does not expect, which are what it
+ * expects by the time that 2 has come. Where places would lie was reckoned from the former. */
+Test(refusal, counts_that_change_after_they_were_posted_are_noticed)
+{
+	struct zi_meet_wants wants = { .count = 0 };
+	struct rank ranks[RANKS];
+	struct world world;
+	uint64_t *posted;
+
+	world_of(&world, ranks);
+	for (uint32_t i = 0; i < RANKS; i++) {
+		struct zi_node_call call = base_call(&ranks[i]);
+
+		call.operation = ZI_COLL_ALL_TO_ALLV;
+		call.source = ranks[i].inside[0];
+		zi_node_begin(&ranks[i].group, &call);
+	}
+	cr_assert_eq(zi_node_poll(&ranks[1].group, &wants, &ranks[1].text), ZI_NODE_E_WAITS);
+	posted = (uint64_t *)world.board[1].inlined[1];
+	posted[0] = counts[0] / 2;
+	cr_assert_eq(zi_node_poll(&ranks[0].group, &wants, &ranks[0].text), ZI_NODE_E_WAITS);
+	posted[0] = counts[0];
+	cr_assert_eq(zi_node_poll(&ranks[2].group, &wants, &ranks[2].text), ZI_NODE_E_WAITS);
+	cr_assert_eq(zi_node_poll(&ranks[0].group, &wants, &ranks[0].text), -EPROTO);
+	cr_assert_not_null(strstr(ranks[0].text.chars, "counts changed"), "%s",
+	                   ranks[0].text.chars);
+	world_end(&world, ranks);
 }

@@ -184,13 +184,40 @@ Test(coll, an_incarnation_that_is_replaced_while_memory_is_made_leaves_nothing)
 				  }),
 	             0, "%s", actors[1].text.chars);
 	cr_expect_eq(actor_wait(&actors[0], 0), -ESTALE);
-	cr_expect_eq(actor_call(&actors[1], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
-	             -EBUSY);
-	says(&actors[1], "former incarnation");
+	/* It waits until that is made, and has its own then. */
+	cr_expect_eq(actor_call(&actors[1], zero_coll_open, &(struct zero_op){ .bytes = ARENA }), 0,
+	             "%s", actors[1].text.chars);
+	cr_expect_eq(node.cpu.used_bytes,
+	             opened_of(&actors[1]).arenas->charge.bytes +
+	                     opened_of(&actors[1]).board->charge.bytes +
+	                     opened_of(&actors[1]).verdicts->charge.bytes,
+	             "nothing of the former one");
+	end();
+}
+
+Test(coll, who_leaves_while_all_wait_for_a_former_ones_memory_is_named)
+{
+	begin(1);
+	actor_start(&actors[0], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(
+			actor_attach(&node, &actors[1 + i],
+		                     &(struct attach_options){
+					     .incarnation = "run.1",
+					     .rank = i,
+					     .world = 2,
+					     .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
+				     }),
+			0, "%s", actors[1 + i].text.chars);
+	cr_expect_eq(actor_wait(&actors[0], 0), -ESTALE);
+	actor_start(&actors[1], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	actor_start(&actors[2], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	actor_leave(&actors[2], true);
+	cr_expect_eq(actor_wait(&actors[1], 0), -EPIPE);
+	says(&actors[1], "left");
+	actor_leave(&actors[1], true);
 	node_settle(&node);
 	cr_expect_eq(node.cpu.used_bytes, 0);
-	cr_expect_eq(actor_call(&actors[1], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
-	             0);
 	end();
 }
 

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a rank that writes whatever it likes on the boards of its groups costs its own job's calls
+ * at most. No other rank crashes or hangs past its deadline, the daemon answers zctl all the while,
+ * and the next job is right.
+ * Method: ranks of a real zinfd make the calls of drawn cases (script.h); in one of them a second
+ * thread changes words of all boards it can find among its own mappings, by a little or entirely.
+ * What the others then get is not asked, only that they end by themselves.
+ * Usage: check_hostile [--seed N] [--rounds N] [--round N]
+ */
+#include <getopt.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/wire/board.h"
+#include "tests/coll/runner.h"
+#include "tests/coll/zinf_rank.h"
+
+#define RANKS_MAX  4u
+#define BOARDS_MAX 8u
+/* Of each call: who was misled waits for nothing. */
+#define TIMEOUT_MS 300u
+#define HUNG_MS    60000u
+#define PAUSE_MAX  4000u /* looks between two writes */
+
+struct shared {
+	struct rank_report reports[SCRIPT_RANKS_MAX];
+};
+
+struct body {
+	const struct harness *harness;
+	struct shared *shared;
+	const struct script *script;
+	const char *incarnation;
+	uint32_t rank, hostile;
+	uint64_t seed;
+};
+
+/* ---- the hostile one ---- */
+
+struct scribbler {
+	uint32_t *boards[BOARDS_MAX];
+	uint64_t words[BOARDS_MAX];
+	uint32_t board_count;
+	uint64_t seed;
+	uint32_t is_over; /* atomic */
+};
+
+static void find_boards(struct scribbler *scribbler)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+
+	if (!maps)
+		abort();
+	while (fgets(line, sizeof line, maps) && scribbler->board_count < BOARDS_MAX) {
+		uint64_t begin, end;
+
+		if (!strstr(line, "zinf-board") ||
+		    sscanf(line, "%" SCNx64 "-%" SCNx64, &begin, &end) != 2)
+			continue;
+		scribbler->boards[scribbler->board_count] = (uint32_t *)(uintptr_t)begin;
+		scribbler->words[scribbler->board_count++] = (end - begin) / sizeof(uint32_t);
+	}
+	(void)fclose(maps);
+	if (!scribbler->board_count)
+		abort();
+}
+
+/* Where something is said: the lines of posts, and of pairs; not the long middle of data alone. */
+static uint64_t pick_word(uint64_t random, uint64_t words)
+{
+	uint64_t member_words = sizeof(struct zi_board_member) / sizeof(uint32_t);
+	uint64_t member = (random >> 8) % (words / member_words) * member_words;
+	uint64_t within = random >> 24;
+
+	switch (random % 4) {
+	case 0:
+		return (random >> 8) % words;
+	case 1:
+		return member + offsetof(struct zi_board_member, sends) / 4 + within % (64 * 16);
+	default:
+		return member + within % (5 * 16);
+	}
+}
+
+static void *scribble(void *arg)
+{
+	struct scribbler *scribbler = arg;
+	uint64_t random = scribbler->seed;
+
+	while (!__atomic_load_n(&scribbler->is_over, __ATOMIC_ACQUIRE)) {
+		uint32_t board, old, *word;
+
+		random = script_mix(random);
+		board = (uint32_t)(random >> 56) % scribbler->board_count;
+		word = &scribbler->boards[board][pick_word(random, scribbler->words[board])];
+		old = __atomic_load_n(word, __ATOMIC_RELAXED);
+		random = script_mix(random);
+		switch (random % 5) {
+		case 0:
+			old += (uint32_t)(random >> 8) % 5 - 2;
+			break;
+		case 1:
+			old ^= 1u << (random >> 8) % 32;
+			break;
+		case 2:
+			old = (uint32_t)(random >> 16);
+			break;
+		case 3:
+			old = 0;
+			break;
+		default:
+			old = UINT32_MAX;
+		}
+		__atomic_store_n(word, old, __ATOMIC_RELAXED);
+		for (uint64_t i = random >> 40 & (PAUSE_MAX - 1); i > 0; i--)
+			(void)__atomic_load_n(&scribbler->is_over, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void run_hostile(struct zinf_rank *rank, const struct body *body, struct rank_report *report)
+{
+	struct scribbler scribbler = { .seed = body->seed };
+	pthread_t thread;
+
+	find_boards(&scribbler);
+	if (pthread_create(&thread, NULL, scribble, &scribbler))
+		abort();
+	(void)rank_run(&rank->link, body->script, report);
+	__atomic_store_n(&scribbler.is_over, 1, __ATOMIC_RELEASE);
+	(void)pthread_join(thread, NULL);
+}
+
+/* ---- all ranks ---- */
+
+static int rank_main(void *arg)
+{
+	const struct body *body = arg;
+	struct rank_report *report = &body->shared->reports[body->rank];
+	struct zinf_rank rank;
+	int r = zinf_rank_open(
+		&rank, &(struct zinf_rank_options){
+			       .socket_path = body->harness->socket_path,
+			       .job = "hostile",
+			       .incarnation = body->incarnation,
+			       .script = body->script,
+			       .rank = body->rank,
+			       .timeout_ms = body->hostile == UINT32_MAX ? HUNG_MS : TIMEOUT_MS,
+		       });
+
+	if (r)
+		(void)snprintf(report->words, sizeof report->words, "attaching: %s", rank.words);
+	if (!r && body->rank == body->hostile)
+		run_hostile(&rank, body, report);
+	else if (!r)
+		r = rank_run(&rank.link, body->script, report);
+	zinf_rank_close(&rank);
+	return r != 0;
+}
+
+/* One case. The hostile one may die of what it reads itself. */
+static bool run_case(struct harness *harness, struct shared *shared, uint64_t seed, uint64_t round,
+                     bool is_hostile, uint32_t *ret_misled)
+{
+	struct script script;
+	char incarnation[48];
+	pid_t pids[RANKS_MAX];
+	bool is_right = true;
+	json_t *status;
+
+	script_draw(&script, seed, round,
+	            2 + (uint32_t)(script_mix(seed * 77 + round) % (RANKS_MAX - 1)));
+	(void)snprintf(incarnation, sizeof incarnation, "%" PRIu64 ".%d", round, is_hostile);
+	memset(shared, 0, sizeof(*shared));
+	for (uint32_t i = 0; i < script.ranks; i++) {
+		struct body body = { harness,
+			             shared,
+			             &script,
+			             incarnation,
+			             i,
+			             is_hostile ? script.ranks - 1 : UINT32_MAX,
+			             seed * 1000003 + round };
+
+		pids[i] = harness_fork(rank_main, &body);
+	}
+	status = is_hostile ? harness_admin(harness, "status") : NULL;
+	json_decref(status);
+	for (uint32_t i = 0; i < script.ranks; i++) {
+		int r = harness_wait(pids[i], HUNG_MS);
+
+		*ret_misled += r == 1 && is_hostile;
+		if (r == 0 || (is_hostile && (r == 1 || i == script.ranks - 1)))
+			continue;
+		printf("check-hostile: --seed %" PRIu64 " --round %" PRIu64
+		       ": rank %u of %u ended with %d: %s\n",
+		       seed, round, i, script.ranks, r, shared->reports[i].words);
+		is_right = false;
+	}
+	if (is_hostile && !status)
+		printf("check-hostile: zinfd did not answer\n");
+	return is_right && (!is_hostile || status);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "seed", required_argument, NULL, 's' },
+		{ "rounds", required_argument, NULL, 'n' },
+		{ "round", required_argument, NULL, 'r' },
+		{ NULL, 0, NULL, 0 },
+	};
+	uint64_t seed = 1, first = 0, count = 20, begin_ns = zi_clock_now_ns();
+	uint32_t misled_count = 0, none = 0;
+	struct harness harness;
+	struct shared *shared;
+	bool is_right = true;
+	int option;
+
+	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+		uint64_t number = option == '?' ? 0 : strtoull(optarg, NULL, 0);
+
+		if (option == 's')
+			seed = number;
+		else if (option == 'n')
+			count = number;
+		else if (option == 'r')
+			first = number, count = 1;
+		else
+			return 2;
+	}
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+	              0);
+	if (shared == MAP_FAILED ||
+	    harness_start(&harness, &(struct harness_options){ .cpu_capacity = "1G" }))
+		return 1;
+	for (uint64_t i = 0; i < count && is_right; i++)
+		is_right = run_case(&harness, shared, seed, first + i, true, &misled_count);
+	/* With nobody hostile. */
+	is_right = is_right && run_case(&harness, shared, seed, first, false, &none);
+	if (is_right)
+		printf("check-hostile: %" PRIu64
+		       " cases with a hostile rank: %u ranks had an error, "
+		       "none crashed or hung (seed %" PRIu64 ", %.1f s)\n",
+		       count, misled_count, seed,
+		       (double)(zi_clock_now_ns() - begin_ns) / ZI_NS_PER_S);
+	else
+		harness_print_log(&harness);
+	return harness_stop(&harness) != 0 || !is_right;
+}

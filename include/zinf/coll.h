@@ -26,10 +26,12 @@
  * Buffers: @source and @target are arrays of @dtype, aligned to its width. In memory of
  * zinf_coll_alloc() nothing is copied on the way; elsewhere pieces pass through a staging area, at
  * the cost of a copy in and a copy out. *In place* means that both are the same array, or, where
- * one holds a block for each member, that the short one is this member's block of the long one. Any
- * other overlap is refused. A buffer belongs to the call until it returns (with a ticket: until it
- * was waited for); a call that failed leaves its target undefined.
- * A count of 0 is a call like any other, that all must make; its pointers may be NULL.
+ * one holds a block for each member, that the short one is this member's block of the long one.
+ * Any other overlap is refused. A buffer belongs to the call until it returns (with a ticket:
+ * until it was waited for); a call that failed leaves its target undefined. When a group broke,
+ * members that are late may still read and write buffers of its last call in the arena: leave
+ * those alone until a call of another group of the same members has succeeded. A count of 0 is a
+ * call like any other, that all must make; its pointers may be NULL.
  *
  * Errors of every operation:
  *   -ENOTCONN    zinf_coll_open() was not called
@@ -47,7 +49,7 @@
  * Tickets: with options.ret_ticket a call only begins; zinf_wait(), zinf_wait_for(), zinf_test()
  * and zinf_cancel() take its ticket as they take others, and tell what went wrong. Calls of one
  * group take place in the order in which they were begun, whether anybody waits or not, and calls
- * of different groups independently of each other.
+ * of different groups independently of each other. -ENOBUFS: 1024 of them were not waited for.
  */
 #ifndef ZINF_COLL_H
 #define ZINF_COLL_H

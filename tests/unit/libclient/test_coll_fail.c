@@ -149,3 +149,43 @@ Test(coll_fail, a_ticket_that_fails_tells_it_when_it_is_waited_for)
 	cr_assert_eq(zinf_coll_group_free(job.zinf, group), 0);
 	fake_job_leave(&job);
 }
+
+Test(coll_fail, tickets_that_nobody_waits_for_are_counted)
+{
+	struct fake_job job = begin(&honest, 0, 1);
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	static zinf_ticket tickets[1024];
+	zinf_ticket more = 0;
+
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < 1024; i++) {
+			options.ret_ticket = &tickets[i];
+			cr_assert_eq(zinf_coll_barrier(job.zinf, &options), 0, "%s",
+			             zinf_error_text(job.zinf));
+		}
+		options.ret_ticket = &more;
+		cr_assert_eq(zinf_coll_barrier(job.zinf, &options), -ENOBUFS);
+		expect_text(job.zinf, "1024 calls were never waited for");
+		cr_assert_eq(more, 0);
+		for (uint32_t i = 0; i < 1024; i++)
+			cr_assert_eq(zinf_wait(job.zinf, tickets[i], NULL), 0);
+		cr_assert_eq(zinf_wait(job.zinf, tickets[7], NULL), -EINVAL);
+	}
+	fake_job_leave(&job);
+}
+
+/* What is under way ends with the session, whoever waits for it. */
+Test(coll_fail, leaving_ends_what_nobody_waited_for)
+{
+	struct fake_job job = begin(&honest, 1, 2);
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	uint64_t begin_ns = zi_clock_now_ns();
+	zinf_ticket tickets[3];
+
+	for (uint32_t i = 0; i < 3; i++) {
+		options.ret_ticket = &tickets[i];
+		cr_assert_eq(zinf_coll_barrier(job.zinf, &options), 0);
+	}
+	fake_job_leave(&job);
+	cr_assert_lt(zi_clock_now_ns() - begin_ns, 19 * ZI_NS_PER_S, "not the deadline");
+}

@@ -43,6 +43,14 @@ bench-nvme: $(call bench_needs,nvme,$(ZINFD) $(ZCTL)) ## a step on NVMe over the
 bench-wire: $(call bench_needs,wire,$(ZINFD) $(ZCTL)) ## an empty request over a bare ping-pong
 	$(Q)$(call bench_run,wire)
 
+# What the suite calls is right, and it has rows: no time is looked at.
+.PHONY: check-bench
+check-bench: $(call bench_needs,coll,$(ZINFD) $(ZCTL)) ## the suite coll runs, by itself and with small sizes
+	$(Q)d=$$(mktemp -d); $(BUILD)/bench/coll $$d quick alone >$$d/log 2>&1 && \
+		grep -q '"name": "all_reduce 8 B, 2 ranks.*"value": [0-9]' $$d/coll.json || \
+		{ cat $$d/log; rm -rf $$d; echo 'check-bench: suite coll failed'; exit 1; }; \
+		rm -rf $$d; echo 'check-bench: suite coll runs with 2 and with 4 ranks'
+
 # One after the other even under -j, or they would measure each other.
 bench: $(BENCH_BIN) ## all suites; the results are in build/bench/*.json
 	$(Q)for suite in $(notdir $(basename $(BENCH_SRC))); do \

@@ -7,9 +7,9 @@
  *   two    2 ranks        four   4 ranks
  *
  * Arguments are the names of parts, and of operations ("barrier" has the latencies); none: all of
- * them. "quick" among them: few small sizes, one round, to see that it runs. COLL_MIB_MAX: larger
- * sizes are left out; the processes of all sides together take 42 times the largest size with 4
- * ranks.
+ * them. "quick" among them: few small sizes, one round, to see that it runs; "alone": no peers.
+ * COLL_MIB_MAX: larger sizes are left out; the processes of all sides together take 42 times the
+ * largest size with 4 ranks.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static const uint64_t sizes[] = { 4u << 10, 64u << 10, 1u << 20, 16u << 20, 64u 
 static const uint64_t quick_sizes[] = { 4u << 10, 1u << 20 };
 
 struct settings {
-	bool is_quick;
+	bool is_quick, is_alone;
 	bool has_operation[_COLL_OPERATION_COUNT];
 	uint64_t bytes_max;
 	const char *program; /* this one */
@@ -146,6 +146,8 @@ static int measure(struct coll_match *match, const struct settings *settings)
 
 static void start_peers(struct coll_match *match, const struct settings *settings)
 {
+	if (settings->is_alone)
+		return;
 	for (unsigned i = 0; i < COLL_TRANSPORTS; i++)
 		start_mpi(match, settings, i);
 	start_gloo(match, settings);
@@ -255,6 +257,7 @@ int main(int argc, char **argv)
 	settings.is_quick = has_word("quick", argc, argv);
 	if (settings.is_quick)
 		settings.bytes_max = quick_sizes[ZI_COUNT_OF(quick_sizes) - 1];
+	settings.is_alone = has_word("alone", argc, argv);
 	choose_operations(&settings, argc, argv);
 	has_two = has_word("two", argc, argv);
 	has_four = has_word("four", argc, argv);

@@ -40,7 +40,8 @@ static void exec_process(const struct coll_side_options *options, const char *so
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* nothing stays behind */
-	(void)snprintf(store, sizeof store, "%s/%s.store", options->directory, options->name);
+	(void)snprintf(store, sizeof store, "%s/%s-%u.store", options->directory, options->name,
+	               options->world);
 	(void)setenv("COLL_SOCKET", socket_path, 1);
 	(void)setenv("COLL_STORE", store, 1);
 	set_number("RANK", rank);
@@ -126,7 +127,8 @@ void coll_side_start(struct coll_side *side, const struct coll_side_options *opt
 		                    .process_count = options->process_count };
 	for (unsigned i = 0; i < COLL_RANKS_MAX; i++)
 		side->sockets[i] = -1;
-	(void)snprintf(path, sizeof path, "%s/%s.sock", options->directory, options->name);
+	(void)snprintf(path, sizeof path, "%s/%s-%u.sock", options->directory, options->name,
+	               options->world);
 	listener = listen_at(path);
 	if (listener < 0) {
 		printf("skipped: %s: a socket at %s: %s\n", side->name, path, strerror(errno));

@@ -39,6 +39,12 @@ $(GPT_A): $(filter-out %/main.o,$(call objects,examples/gpt))
 $(GPT_BIN): $(GPT_A)
 $(GPT_BIN): LIBS_daemon += -lopenblas
 
+# zctl without its main().
+ZCTL_PARTS_A := $(BUILD)/zctl_parts.a
+$(ZCTL_PARTS_A): $(filter-out $(BUILD)/zctl/main.o,$(call objects,zctl))
+	$(Q)rm -f $@; ar rcs $@ $^
+$(filter $(BUILD)/tests/unit/zctl/%,$(UNIT_BIN)): $(ZCTL_PARTS_A)
+
 # The daemon's own folder, without its main().
 DAEMON_PARTS_A := $(BUILD)/daemon_parts.a
 $(DAEMON_PARTS_A): $(filter-out $(BUILD)/daemon/main.o,$(call objects,daemon))

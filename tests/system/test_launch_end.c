@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -90,6 +91,17 @@ Test(launch_end, what_the_program_wrote_as_its_error_is_told)
 	    "echo '{\"message\": {\"message\": \"no such data set\", \"extraInfo\": {}}}' "
 	    ">$TORCHELASTIC_ERROR_FILE; exit 1");
 	expect_words(err, "zctl: rank 0 says: no such data set\n");
+	launched_free(&launched);
+}
+
+Test(launch_end, ranks_that_were_started_end_when_another_cannot_be)
+{
+	const struct rlimit few = { .rlim_cur = 40, .rlim_max = 40 };
+
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	RUN(1, "--nproc-per-node", "64", "--max-restarts", "3", "sh", "-c", WAIT);
+	expect_words(err, "Too many open files");
+	expect_no_words(err, "again");
 	launched_free(&launched);
 }
 

@@ -72,7 +72,8 @@ static bool pass_lines(struct launch_stream *stream, bool is_end)
 	return true;
 }
 
-/* A log that cannot be written is given up: a full disk is no reason to hold up the rank. */
+/* A log that cannot be written is given up, and told at the end: a full disk is no reason to hold
+ * up the rank. */
 static void log_bytes(struct launch_stream *stream, const char *bytes, size_t count)
 {
 	while (count && stream->log_fd >= 0) {
@@ -81,6 +82,7 @@ static void log_bytes(struct launch_stream *stream, const char *bytes, size_t co
 		if (written < 0 && errno == EINTR)
 			continue;
 		if (written < 0) {
+			stream->log_error = -errno;
 			stream->log_fd = zi_close(stream->log_fd);
 			return;
 		}
@@ -145,6 +147,7 @@ int launch_stream_start(struct launch_stream *stream, struct zi_loop *loop, int 
 	stream->source = (struct zi_source){ 0 };
 	stream->fd = fd;
 	stream->log_fd = log_fd;
+	stream->log_error = 0;
 	stream->sink = sink;
 	stream->is_paused = stream->is_last = false;
 	stream->begin = stream->end = 0;

@@ -23,6 +23,7 @@ struct launch_stream {
 	struct zi_source source;
 	int fd;                   /* -1: over */
 	int log_fd;               /* -1: none */
+	int log_error;            /* why it was given up; 0: it was not */
 	struct launch_sink *sink; /* NULL: not shown */
 	bool is_paused;           /* no room in the sink */
 	bool is_last;             /* nobody writes any more: an empty pipe is the end */

@@ -140,14 +140,29 @@ static void tell_stray(void *arg, pid_t pid, const char *name)
 	say(arg, "process %d (%s) was left behind by a rank, and is killed", pid, name);
 }
 
+/* Log files of the attempt that is over. */
+static void tell_lost_logs(struct supervisor *supervisor)
+{
+	for (uint32_t i = 0; i < supervisor->group.rank_count; i++) {
+		const struct launch_rank *rank = &supervisor->group.ranks[i];
+		int error = rank->out.log_error ? rank->out.log_error : rank->err.log_error;
+
+		if (error)
+			say(supervisor, "a log file of rank %u is not whole: %s", i,
+			    strerror(-error));
+	}
+}
+
 /* What is worth repeating, below everything that was printed since. */
 static void sum_up(struct supervisor *supervisor)
 {
 	struct zi_text text;
 
-	if (supervisor->is_summed_up || supervisor->culprit < 0 || supervisor->start_code)
-		return;
+	bool is_again = supervisor->is_summed_up;
+
 	supervisor->is_summed_up = true;
+	if (is_again || supervisor->culprit < 0 || supervisor->start_code)
+		return;
 	if (launch_report_error(&supervisor->plan->logs, supervisor->group.place.attempt,
 	                        (uint32_t)supervisor->culprit, &text))
 		say(supervisor, "rank %d says: %s", supervisor->culprit, text.chars);
@@ -167,6 +182,8 @@ static void drain(struct supervisor *supervisor)
 {
 	if (supervisor->phase != PHASE_DRAINING || !launch_group_is_drained(&supervisor->group))
 		return;
+	if (!supervisor->is_summed_up)
+		tell_lost_logs(supervisor);
 	if (wants_restart(supervisor)) {
 		supervisor->group.place.attempt++;
 		say(supervisor, "starting all %u ranks again (%u of %u)",

@@ -52,6 +52,7 @@ $(DAEMON_PARTS_A): $(filter-out $(BUILD)/daemon/main.o,$(call objects,daemon))
 $(filter $(BUILD)/tests/unit/daemon/%,$(UNIT_BIN)): $(DAEMON_PARTS_A)
 
 include tests/fuzz/fuzz.mk
+include tests/nodes/nodes.mk
 
 LIBS_system := -ljansson -lm
 $(SYSTEM_BIN): $(BUILD)/%: $(BUILD)/%.o $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
@@ -84,7 +85,7 @@ $(BROKEN_RING): $(BROKEN_RING).o $(call archive,common/wire) $(call archive,comm
 .PHONY: check check-all build-tests check-tests stress-tsan check-unit check-system check-clang check-ndebug check-asan \
 	check-tsan check-valgrind check-bits check-power check-install
 
-build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN)
+build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(NODES_BIN)
 
 check: ## install what is missing, build with warnings as errors (gcc, clang), run all tests and checks
 	@tools/deps build check

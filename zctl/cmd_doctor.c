@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zctl doctor: what of io_uring, lockable memory, huge pages, O_DIRECT, NUMA, CUDA, Gloo this machine
- * offers, and what to do about the rest. Looks at the machine itself, as the calling user, by
- * trying; the daemon need not run. Exit code 1 when something zinf cannot do without is missing.
+ * zctl doctor: what of io_uring, lockable memory, huge pages, O_DIRECT, NUMA, CUDA and Gloo there
+ * is on this machine, and what to do about the rest. Looks at the machine itself, as the calling
+ * user, by trying; the daemon need not run. Exit code 1 when something zinf cannot do without is
+ * missing.
  */
 #include <dlfcn.h>
 #include <errno.h>

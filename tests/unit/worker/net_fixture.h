@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,9 @@ struct net_test {
 	uint64_t sequence, epoch;
 	char program[512];
 	uint16_t port;
+	const char *host;                   /* NULL: loopback */
+	int namespaces[NET_TEST_NODES_MAX]; /* of the nodes' networks; 0: this process's own */
+	int home;
 };
 
 /* Whether there is a zinf-net; where there is not, who needs it is skipped with the reason. */
@@ -121,7 +125,12 @@ static inline void net_test_start_node(struct net_test *test, uint32_t index)
 	struct net_node *node = &test->nodes[index];
 	struct zi_text text = { "" };
 
+	/* A program starts in the network of the thread that starts it. */
+	if (test->namespaces[index])
+		cr_assert_eq(setns(test->namespaces[index], CLONE_NEWNET), 0);
 	cr_assert_eq(net_worker_start(node->worker, &text), 0, "%s", text.chars);
+	if (test->namespaces[index])
+		cr_assert_eq(setns(test->home, CLONE_NEWNET), 0);
 }
 
 static inline void net_test_init(struct net_test *test, uint32_t node_count)
@@ -166,13 +175,15 @@ static inline void net_test_join_one(struct net_test *test, uint32_t index, uint
 {
 	struct net_node *node = &test->nodes[index];
 
-	node->join = (struct net_join){ .place = { .host = "127.0.0.1", .port = test->port },
+	node->join = (struct net_join){ .place = { .port = test->port },
 		                        .job = "gpt",
 		                        .incarnation = "run.0",
 		                        .node = index,
 		                        .node_count = test->node_count,
 		                        .epoch = test->epoch,
 		                        .timeout_ms = timeout_ms };
+	(void)snprintf(node->join.place.host, sizeof(node->join.place.host), "%s",
+	               test->host ? test->host : "127.0.0.1");
 	node->is_done = false;
 	cr_assert_eq(net_worker_join(node->worker, &node->request, &node->join), 0);
 	test->pending_count++;

@@ -153,7 +153,7 @@ static void sum_compare(const struct sum *sum, const struct net_test *test, uint
 static void sums_of(uint32_t node_count, uint32_t rounds)
 {
 	uint64_t state = node_count * 1000003;
-	struct net_test test;
+	struct net_test test = { .host = NULL };
 
 	net_test_skip_unless_built(&test);
 	net_test_init(&test, node_count);
@@ -195,7 +195,7 @@ Test(net, sums_over_4_nodes_have_the_bits_of_the_flat_tree)
 Test(net, a_sum_in_place_is_as_one_elsewhere)
 {
 	static const uint64_t sizes[] = { 3, 5000, 1000000 };
-	struct net_test test;
+	struct net_test test = { .host = NULL };
 
 	net_test_skip_unless_built(&test);
 	net_test_init(&test, 3);
@@ -224,7 +224,7 @@ Test(net, a_sum_in_place_is_as_one_elsewhere)
 
 Test(net, bytes_go_from_each_node_to_each_other)
 {
-	struct net_test test;
+	struct net_test test = { .host = NULL };
 	uint64_t state = 3;
 
 	net_test_skip_unless_built(&test);
@@ -282,7 +282,7 @@ Test(net, nodes_that_call_different_things_are_told_what_both_do_and_begin_anew)
 		           .dtype = ZI_DTYPE_F32,
 		           .op = ZI_REDUCE_SUM,
 		           .elements = 100000 };
-	struct net_test test;
+	struct net_test test = { .host = NULL };
 
 	net_test_skip_unless_built(&test);
 	net_test_init(&test, 2);
@@ -313,7 +313,7 @@ Test(net, nodes_that_call_different_things_are_told_what_both_do_and_begin_anew)
 
 Test(net, lengths_that_differ_are_named)
 {
-	struct net_test test;
+	struct net_test test = { .host = NULL };
 
 	net_test_skip_unless_built(&test);
 	net_test_init(&test, 2);

@@ -186,13 +186,28 @@ static int charge_and_build(struct zero_job *job, uint64_t bytes, struct zi_text
 	return 0;
 }
 
+/* Memory takes its time: a rank that gave up meanwhile would have no part in it. */
+static int check_waiting(const struct zero_job *job, struct zi_text *text)
+{
+	for (uint32_t i = 0; i < job->group.world_size; i++)
+		if (!job->group.ranks[i]->gathered[ZERO_GATHER_COLL_OPEN])
+			return err_origin(zi_text_error(
+				text, -ETIMEDOUT,
+				"rank %u (pid %d) did not wait until memory for collectives was "
+				"made: give it more time",
+				i, job->group.ranks[i]->pid));
+	return 0;
+}
+
 /* All have come, and ask for the same. */
 static void start(struct zero_job *job)
 {
-	const struct zero_op *op = job->group.ranks[0]->gathered[ZERO_GATHER_COLL_OPEN];
 	struct zi_text text = { "" };
-	int r = charge_and_build(job, op->bytes, &text);
+	int r = check_waiting(job, &text);
 
+	if (!r)
+		r = charge_and_build(
+			job, job->group.ranks[0]->gathered[ZERO_GATHER_COLL_OPEN]->bytes, &text);
 	if (r)
 		open_end(job, r, &text);
 }
@@ -209,6 +224,8 @@ static void build_done(struct dev_task *task)
 
 	job_unbusy(job);
 	collectives->is_building = false;
+	if (!r && is_wanted)
+		r = check_waiting(job, &collectives->build_text);
 	if (!r && is_wanted)
 		r = finish(job, &collectives->build_text);
 	if (is_wanted)

@@ -251,3 +251,20 @@ Test(coll, a_report_counts_what_is_held)
 	cr_expect_eq(collectives_held_bytes(job), node.cpu.used_bytes);
 	end();
 }
+
+/* Both incarnations' deadlines pass while memory is made; whoever gave up, all hear of it. */
+Test(coll, a_rank_that_gives_up_while_memory_is_made_is_named_to_all)
+{
+	begin(2);
+	actor_start(&actors[0], 0, zero_coll_open,
+	            &(struct zero_op){ .bytes = ARENA, .timeout_ns = 1 });
+	actor_start(&actors[1], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	/* The clock is looked at before what the device has made. */
+	cr_assert_eq(actor_wait(&actors[0], 0), -ETIMEDOUT, "%s", actors[0].text.chars);
+	cr_assert_eq(actor_wait(&actors[1], 0), -ETIMEDOUT, "%s", actors[1].text.chars);
+	says(&actors[1], "rank 0 (pid");
+	says(&actors[1], "did not wait until memory for collectives was made");
+	cr_expect_eq(node.cpu.used_bytes, 0);
+	cr_assert_eq(open_all(2), 0, "%s", actors[0].text.chars);
+	end();
+}

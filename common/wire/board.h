@@ -82,21 +82,21 @@ struct zi_board_send {
 	uint64_t staging; /* where the pieces lie */
 	uint32_t piece_bytes;
 	uint8_t dtype;
-	uint8_t flags; /* ZI_BOARD_REFUSED: there will be no data */
-	uint8_t reserved[18];
+	uint8_t reserved[27];
 };
 static_assert(sizeof(struct zi_board_send) == ZI_LINE_BYTES, "one line");
 
 /* What a member takes from one peer; writer: the receiver. */
 struct zi_board_take {
 	alignas(ZI_LINE_BYTES) uint32_t sequence; /* of the message it waits for, or has taken */
-	uint32_t done;                            /* newest message that it has left; released */
+	uint32_t done;                            /* newest message that it has left */
 	uint32_t emptied;                         /* pieces taken, of all messages; released */
 	uint8_t dtype;                            /* of the receive number `sequence` */
-	uint8_t flags;                            /* ZI_BOARD_REFUSED: it did not take `sequence` */
+	uint8_t refused_dtype; /* 0, or message `done` was not taken: what would have been */
 	uint8_t reserved0[2];
-	uint64_t element_count;
-	uint8_t reserved[40];
+	uint64_t element_count; /* as `dtype` */
+	uint64_t refused_count; /* as `refused_dtype` */
+	uint8_t reserved[32];
 };
 static_assert(sizeof(struct zi_board_take) == ZI_LINE_BYTES, "one line");
 

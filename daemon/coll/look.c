@@ -118,7 +118,7 @@ bool coll_look_recv(const struct coll_group *group, uint32_t member, struct coll
 	for (uint32_t i = 0; i < group->member_count; i++) {
 		struct zi_board_take take = group->board[member].takes[i];
 
-		if (take.sequence == take.done || take.flags & ZI_BOARD_REFUSED)
+		if (take.sequence == take.done)
 			continue;
 		*ret_recv = (struct coll_recv){ .peer = i,
 			                        .dtype = take.dtype,

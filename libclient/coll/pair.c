@@ -134,22 +134,21 @@ static int poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		return ZI_NODE_E_WAITS;
 	}
 	message->phase = ZI_NODE_MESSAGE_OVER;
-	if (take->flags & ZI_BOARD_REFUSED)
-		return say_mismatch(group, p2p, take->element_count, take->dtype, text);
+	if (take->refused_dtype)
+		return say_mismatch(group, p2p, take->refused_count, take->refused_dtype, text);
 	return 0;
 }
 
 /* ---- receiving ---- */
 
-/* The whole message is left; with @flags. */
-static void empty(struct zi_node_group *group, struct zi_node_p2p *p2p, uint8_t flags)
+/* The whole message is left, taken or not. */
+static void empty(struct zi_node_group *group, struct zi_node_p2p *p2p, bool is_taken)
 {
 	struct zi_board_take *line = take_line(group, group->meet.self, p2p->peer);
 	struct zi_node_message *message = &p2p->message;
 
-	line->flags = flags;
-	line->dtype = (uint8_t)p2p->dtype;
-	line->element_count = p2p->element_count;
+	line->refused_dtype = is_taken ? 0 : (uint8_t)p2p->dtype;
+	line->refused_count = is_taken ? 0 : p2p->element_count;
 	__atomic_store_n(&line->done, message->sequence, __ATOMIC_RELEASE);
 	group->pairs.emptied[p2p->peer] += message->piece_count + 1;
 	zi_meet_tell_one(&group->meet, p2p->peer, &line->emptied, group->pairs.emptied[p2p->peer]);
@@ -187,7 +186,7 @@ static int take_post(struct zi_node_group *group, struct zi_node_p2p *p2p, struc
 		message->phase = ZI_NODE_MESSAGE_MOVING;
 		return 0;
 	}
-	empty(group, p2p, ZI_BOARD_REFUSED);
+	empty(group, p2p, false);
 	return say_mismatch(group, p2p, said.element_count, said.dtype, text);
 }
 
@@ -225,6 +224,8 @@ static int poll_take(struct zi_node_group *group, struct zi_node_p2p *p2p,
 	if (message->phase == ZI_NODE_MESSAGE_NEW) {
 		message->sequence = ++group->pairs.taken[p2p->peer];
 		/* For whoever asks what this member waits for; nobody waits on it. */
+		own->dtype = (uint8_t)p2p->dtype;
+		own->element_count = p2p->element_count;
 		__atomic_store_n(&own->sequence, message->sequence, __ATOMIC_RELEASE);
 		message->phase = ZI_NODE_MESSAGE_POSTED;
 	}
@@ -243,7 +244,7 @@ static int poll_take(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		return ZI_NODE_E_WAITS;
 	if (!message->piece_count)
 		copy(group, p2p->buffer, message->source, bytes_of(p2p), true);
-	empty(group, p2p, 0);
+	empty(group, p2p, true);
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -21,6 +22,9 @@
 #include "common/base/err.h"
 #include "common/base/thread.h"
 #include "libclient/coll/work.h"
+
+/* As in meet.c. */
+#define QUEUE_YIELDS 32u
 
 struct zi_node_queue {
 	struct zi_thread thread;
@@ -247,6 +251,9 @@ bool zi_node_queue_wait(struct zi_node_queue *queue, struct zi_node_op *op, uint
 	struct timespec until = { .tv_sec = (time_t)(until_ns / ZI_NS_PER_S),
 		                  .tv_nsec = (long)(until_ns % ZI_NS_PER_S) };
 
+	/* The thread may have this CPU: that is cheaper than to be woken by it. */
+	for (uint32_t i = 0; i < QUEUE_YIELDS && !zi_node_op_is_done(op); i++)
+		(void)sched_yield();
 	while (!zi_node_op_is_done(op)) {
 		uint32_t completed = zi_line_load(&queue->completed);
 

@@ -8,13 +8,15 @@
 
 #define COPY_VEC_BYTES  (VEC_LANES * (uint64_t)sizeof(float))
 #define COPY_LINE_BYTES 64u
+/* As far as sums of few ranks ask ahead (combine_simd.h). */
+#define COPY_AHEAD_BYTES 8192u
 
 /* Streams whole lines; every target begins with one. */
 static void copy_stream(void *const *targets, uint32_t target_count, const char *source,
                         uint64_t bytes)
 {
 	for (uint64_t i = 0; i < bytes; i += COPY_LINE_BYTES) {
-		_mm_prefetch(source + i + VEC_AHEAD_ELEMENTS * sizeof(float), _MM_HINT_T0);
+		_mm_prefetch(source + i + COPY_AHEAD_BYTES, _MM_HINT_T0);
 		for (uint32_t t = 0; t < target_count; t++)
 			for (uint64_t k = 0; k < COPY_LINE_BYTES; k += COPY_VEC_BYTES)
 				vec_stream_bits((char *)targets[t] + i + k, source + i + k);

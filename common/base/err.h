@@ -14,13 +14,19 @@
 /* I raise this error. @r is a negative errno. */
 #define err_origin(r) zi_err_origin((r), __FILE__, __LINE__, __func__)
 /* I pass on what a callee returned: 0 or a negative errno. */
-#define err_trace(r) zi_err_trace((r), __FILE__, __LINE__, __func__)
+#define err_trace(r) zi_err_pass((r), __FILE__, __LINE__, __func__)
 /* As err_trace, and a condition that nobody handled becomes -ENOTRECOVERABLE. */
 #define err_fold(r) zi_err_fold((r), __FILE__, __LINE__, __func__)
 
 int zi_err_origin(int r, const char *file, int line, const char *function);
 int zi_err_trace(int r, const char *file, int line, const char *function);
 int zi_err_fold(int r, const char *file, int line, const char *function);
+
+/* Success is no call. */
+static inline int zi_err_pass(int r, const char *file, int line, const char *function)
+{
+	return r ? zi_err_trace(r, file, line, function) : 0;
+}
 
 /* Text of the newest failure in this thread: "file:line function -ENOSPC <- …", "" if none. */
 const char *zi_err_backtrace(void);

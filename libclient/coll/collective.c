@@ -79,16 +79,13 @@ static int run(struct zinf *zinf, const struct zi_node_call *what,
 {
 	struct zi_client_group *group;
 	struct zi_client_call *call;
-	uint64_t deadline_ns;
 	int r = zi_client_coll_begin(zinf, options, &group);
 
 	if (!r)
 		r = zi_client_call_new(zinf, group, options, &call);
 	if (r)
 		return err_trace(r);
-	deadline_ns = call->op.call.deadline_ns;
 	call->op.call = *what;
-	call->op.call.deadline_ns = deadline_ns;
 	drop_unused(&call->op.call, group->node.meet.self);
 	copy_counts(call);
 	/* A refusal is a call as well: the others hear of it instead of waiting. */

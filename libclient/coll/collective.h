@@ -103,7 +103,7 @@ int zi_client_coll_reach(struct zinf *zinf, const struct zi_client_call *call,
                          struct zi_text *text);
 
 /* ticket.c */
-/* A call that is not in use, its op zero but for group and deadline. */
+/* A call that is not in use, its op zero but for the group. */
 int zi_client_call_new(struct zinf *zinf, struct zi_client_group *group,
                        const struct zinf_coll_options *options, struct zi_client_call **ret_call);
 /* A call with which something is wrong that is nobody else's business, with call->reason. It is the

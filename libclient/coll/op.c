@@ -262,6 +262,7 @@ void zi_node_op_fail(struct zi_node_op *op, int error)
 
 int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, struct zi_text *text)
 {
+	uint64_t deadline_ns = call->deadline_ns;
 	struct zi_meet_wants wants;
 	int r = check_group(group, text);
 
@@ -274,9 +275,11 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 		r = zi_node_poll(group, &wants, text);
 		if (r != ZI_NODE_E_WAITS)
 			break;
+		if (!deadline_ns)
+			deadline_ns = zi_clock_deadline_ns(call->timeout_ns);
 		r = zi_meet_verdict(&group->meet);
 		if (!r)
-			r = zi_meet_wait(&wants, NULL, call->deadline_ns);
+			r = zi_meet_wait(&wants, NULL, deadline_ns);
 		if (r)
 			return err_trace(fail_collective(group, r, text));
 	}

@@ -238,6 +238,8 @@ int zi_node_queue_submit(struct zi_node_queue *queue, struct zi_node_op *op)
 	if (r)
 		return err_trace(zi_text_error(&op->text, r, "no thread for asynchronous calls: %s",
 		                               zi_err_name(r)));
+	if (!op->call.deadline_ns)
+		op->call.deadline_ns = zi_clock_deadline_ns(op->call.timeout_ns);
 	op->state = ZI_NODE_QUEUED;
 	op->is_begun = false;
 	queue->ring[queue->submitted.value % ZI_NODE_QUEUE_MAX] = op;

@@ -18,8 +18,8 @@ static bool overlaps(uintptr_t begin, uintptr_t end, const void *other, uint64_t
 }
 
 /* Whether bytes of @page can be written; asks the kernel, which changes nothing there. */
-static int check_page(struct zinf *zinf, uintptr_t page, uint64_t page_bytes, const char *what,
-                      struct zi_text *text)
+static int check_page(struct zinf *zinf, uintptr_t page, uint64_t page_bytes,
+                      enum zi_coll_operation operation, struct zi_text *text)
 {
 	uintptr_t *seen = &zinf->coll->seen[page / page_bytes % ZI_CLIENT_COLL_PAGES];
 	bool is_param = overlaps(page, page + 1, zinf->param_base, zinf->param_bytes);
@@ -32,26 +32,27 @@ static int check_page(struct zinf *zinf, uintptr_t page, uint64_t page_bytes, co
 	}
 	if (errno != EINVAL && errno != EFAULT && errno != ENOMEM)
 		return 0; /* busy, poisoned: no matter of permission */
-	return err_origin(zi_text_error(
-		text, -EACCES, "%s: the target is not writable at %p%s", what, (void *)page,
-		is_param ? ": parameters are, after zinf_param_write_begin()" : ""));
+	return err_origin(
+		zi_text_error(text, -EACCES, "%s: the target is not writable at %p%s",
+	                      zi_coll_operation_name(operation), (void *)page,
+	                      is_param ? ": parameters are, after zinf_param_write_begin()" : ""));
 }
 
 /* The first page and the last: what a mistaken pointer, or a length, hits. */
-static int check_writable(struct zinf *zinf, uintptr_t begin, uintptr_t end, const char *what,
-                          struct zi_text *text)
+static int check_writable(struct zinf *zinf, uintptr_t begin, uintptr_t end,
+                          enum zi_coll_operation operation, struct zi_text *text)
 {
 	uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
 	uintptr_t first = begin & ~(page_bytes - 1), last = (end - 1) & ~(page_bytes - 1);
-	int r = check_page(zinf, first, page_bytes, what, text);
+	int r = check_page(zinf, first, page_bytes, operation, text);
 
 	if (!r && last != first)
-		r = check_page(zinf, last, page_bytes, what, text);
+		r = check_page(zinf, last, page_bytes, operation, text);
 	return err_trace(r);
 }
 
 static int check_buffer(struct zinf *zinf, const void *data, uint64_t bytes, bool is_target,
-                        const char *what, struct zi_text *text)
+                        enum zi_coll_operation operation, struct zi_text *text)
 {
 	const struct zi_client_coll *coll = zinf->coll;
 	uintptr_t begin = (uintptr_t)data, own = (uintptr_t)coll->own;
@@ -61,13 +62,14 @@ static int check_buffer(struct zinf *zinf, const void *data, uint64_t bytes, boo
 	if (!data || !bytes || !zi_checked_add(begin, bytes, &end))
 		return 0;
 	if (!overlaps(begin, end, coll->arenas, coll->arenas_bytes))
-		return is_target ? err_trace(check_writable(zinf, begin, end, what, text)) : 0;
+		return is_target ? err_trace(check_writable(zinf, begin, end, operation, text)) : 0;
 	if (begin >= own + coll->arena.begin_bytes && end <= own + coll->arena.end_bytes)
 		return 0;
 	return err_origin(zi_text_error(text, -EINVAL,
 	                                "%s: the %s %p (%s) lies in memory of another rank, or "
 	                                "that zinf_coll_alloc() did not give out",
-	                                what, is_target ? "target" : "source", data,
+	                                zi_coll_operation_name(operation),
+	                                is_target ? "target" : "source", data,
 	                                zi_format_bytes(bytes).chars));
 }
 
@@ -114,7 +116,7 @@ static int reach_messages(struct zinf *zinf, const struct zi_node_op *op, struct
 		if (is_dtype(p2p->dtype) &&
 		    zi_checked_mul(p2p->element_count, zi_dtype_bytes(p2p->dtype), &bytes))
 			r = check_buffer(zinf, p2p->buffer, bytes, !p2p->is_send,
-			                 p2p->is_send ? "send" : "recv", text);
+			                 p2p->is_send ? ZI_COLL_SEND : ZI_COLL_RECV, text);
 	}
 	return err_trace(r);
 }
@@ -122,7 +124,6 @@ static int reach_messages(struct zinf *zinf, const struct zi_node_op *op, struct
 int zi_client_coll_reach(struct zinf *zinf, const struct zi_client_call *call, struct zi_text *text)
 {
 	const struct zi_node_call *node_call = &call->op.call;
-	const char *what = zi_coll_operation_name(node_call->operation);
 	struct counts counts;
 	uint64_t source_bytes, target_bytes;
 	uint32_t width;
@@ -137,8 +138,9 @@ int zi_client_coll_reach(struct zinf *zinf, const struct zi_client_call *call, s
 	    !zi_checked_mul(counts.source, width, &source_bytes) ||
 	    !zi_checked_mul(counts.target, width, &target_bytes))
 		return 0;
-	r = check_buffer(zinf, node_call->source, source_bytes, false, what, text);
+	r = check_buffer(zinf, node_call->source, source_bytes, false, node_call->operation, text);
 	if (!r)
-		r = check_buffer(zinf, node_call->target, target_bytes, true, what, text);
+		r = check_buffer(zinf, node_call->target, target_bytes, true, node_call->operation,
+		                 text);
 	return err_trace(r);
 }

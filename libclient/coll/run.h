@@ -24,7 +24,8 @@ struct zi_node_call {
 	void *target;
 	/* all_to_allv: (member_count,) elements to and from each, packed in member order. */
 	const uint64_t *source_counts, *target_counts;
-	uint64_t deadline_ns;
+	/* 0: timeout_ns from when it first has to wait, which spares a look at the clock. */
+	uint64_t deadline_ns, timeout_ns;
 	/* The caller has found a fault that the engine cannot see: this member refuses the call,
 	 * so that its peers know as well. -EINVAL, -EOVERFLOW or -EACCES, and the reason; or 0. */
 	int refused;

@@ -57,7 +57,6 @@ int zi_client_call_new(struct zinf *zinf, struct zi_client_group *group,
 	call->op.text.chars[0] = '\0';
 	call->op.group = &group->node;
 	call->op.culprit = ZI_NODE_NOBODY;
-	call->op.call.deadline_ns = zi_clock_deadline_ns(call->timeout_ms * ZI_NS_PER_MS);
 	group->call_count++;
 	*ret_call = call;
 	return 0;
@@ -126,18 +125,20 @@ static int end_call(struct zinf *zinf, struct zi_client_call *call)
 int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
                        const struct zinf_coll_options *options)
 {
+	bool is_waiting = !options || !options->ret_ticket;
 	int r;
 
-	if (!options || !options->ret_ticket) {
-		(void)zi_node_queue_run(zinf->coll->queue, &call->op); /* it is in op.result */
+	call->op.call.timeout_ns = call->timeout_ms * ZI_NS_PER_MS;
+	if (call->op.p2p_count)
+		call->op.call.deadline_ns = zi_clock_deadline_ns(call->op.call.timeout_ns);
+	r = is_waiting ? zi_node_queue_run(zinf->coll->queue, &call->op)
+	               : zi_node_queue_submit(zinf->coll->queue, &call->op);
+	if (r && (!is_waiting || !zi_node_op_is_done(&call->op))) {
+		call->reason = call->op.text;
+		return err_trace(zi_client_call_drop(zinf, call, r));
+	}
+	if (is_waiting)
 		return err_trace(end_call(zinf, call));
-	}
-	r = zi_node_queue_submit(zinf->coll->queue, &call->op);
-	if (r) {
-		put_back(zinf->coll, call);
-		return zi_client_error(zinf, r, "a thread for calls with tickets: %s",
-		                       strerror(-r));
-	}
 	*options->ret_ticket = call->ticket;
 	return 0;
 }

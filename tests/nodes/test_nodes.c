@@ -284,6 +284,32 @@ Test(nodes, an_address_that_is_nobodys_or_has_no_way_is_told)
 	job_deinit(&job);
 }
 
+Test(nodes, the_interface_is_found_or_as_configured)
+{
+	struct job job;
+
+	if (!job_init(&job, 2))
+		return;
+	job.test.interface = "eth0";
+	begin_anew(&job);
+	job.test.interface = "eth7";
+	expect_join_fails(&job, 1, -ENODEV, "no network interface 'eth7'");
+	/* One on its loopback, one on the network: whoever comes second is told. */
+	job.test.interface = NULL;
+	job.test.epoch++;
+	net_test_join_one(&job.test, 0, SHORT_MS);
+	job.test.interface = "lo";
+	net_test_join_one(&job.test, 1, SHORT_MS);
+	net_test_run(&job.test);
+	cr_expect(job.test.nodes[0].request.error == -EADDRNOTAVAIL ||
+	          job.test.nodes[1].request.error == -EADDRNOTAVAIL);
+	cr_expect_lt(job.test.nodes[0].request.error, 0);
+	cr_expect_lt(job.test.nodes[1].request.error, 0);
+	job.test.interface = NULL;
+	begin_anew(&job);
+	job_deinit(&job);
+}
+
 /* Node 0 is told that the store is at its loopback: the others cannot come there, and are told. */
 Test(nodes, a_master_address_that_only_its_own_node_reaches_is_told)
 {

@@ -38,7 +38,8 @@ static bool check_shape(const struct net_exchange *exchange, uint32_t node_count
 	if (!exchange->rank_count || exchange->rank_count > SUBTREE_RANKS_MAX ||
 	    exchange->root >= node_count || !exchange->mode || exchange->mode >= _NET_MODE_COUNT)
 		return false;
-	if (!zi_dtype_bytes(exchange->dtype) || !zi_reduce_op_is_for(exchange->op, exchange->dtype))
+	if (!exchange->dtype || exchange->dtype >= _ZI_DTYPE_COUNT || !exchange->op ||
+	    exchange->op >= _ZI_REDUCE_COUNT || !zi_reduce_op_is_for(exchange->op, exchange->dtype))
 		return false;
 	if (exchange->mode == NET_SCATTER && exchange->element_count % exchange->rank_count)
 		return false;

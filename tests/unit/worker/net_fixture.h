@@ -46,6 +46,7 @@ struct net_test {
 	uint64_t sequence, epoch;
 	char program[512];
 	uint16_t port;
+	const char *interface;              /* NULL: found */
 	const char *host;                   /* NULL: loopback */
 	int namespaces[NET_TEST_NODES_MAX]; /* of the nodes' networks; 0: this process's own */
 	int home;
@@ -184,6 +185,8 @@ static inline void net_test_join_one(struct net_test *test, uint32_t index, uint
 		                        .timeout_ms = timeout_ms };
 	(void)snprintf(node->join.place.host, sizeof(node->join.place.host), "%s",
 	               test->host ? test->host : "127.0.0.1");
+	(void)snprintf(node->join.interface, sizeof(node->join.interface), "%s",
+	               test->interface ? test->interface : "");
 	node->is_done = false;
 	cr_assert_eq(net_worker_join(node->worker, &node->request, &node->join), 0);
 	test->pending_count++;

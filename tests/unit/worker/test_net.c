@@ -326,3 +326,110 @@ Test(net, lengths_that_differ_are_named)
 	expect_all(&test, -EINVAL, "sends 100 bytes where");
 	net_test_deinit(&test);
 }
+
+/* One thing wrong in a sum of two ranks on one node, or in a move. */
+struct mistake {
+	const char *says;
+	void (*make)(struct net_exchange *exchange);
+};
+
+#define MISTAKE(name, change)                                  \
+	static void make_##name(struct net_exchange *exchange) \
+	{                                                      \
+		change;                                        \
+	}
+MISTAKE(kind, exchange->kind = 9)
+MISTAKE(dtype, exchange->dtype = 99)
+MISTAKE(no_dtype, exchange->dtype = 0)
+MISTAKE(no_op, exchange->op = 0)
+MISTAKE(ops, exchange->op = 99)
+MISTAKE(op, exchange->op = ZI_REDUCE_BAND)
+MISTAKE(mode, exchange->mode = 0)
+MISTAKE(root, exchange->root = 1)
+MISTAKE(no_ranks, exchange->rank_count = 0)
+MISTAKE(ranks, exchange->rank_count = SUBTREE_RANKS_MAX + 1)
+MISTAKE(node, exchange->nodes[1] = 1)
+MISTAKE(scatter, (exchange->mode = NET_SCATTER, exchange->element_count = 3))
+MISTAKE(broadcast, exchange->mode = NET_BROADCAST)
+MISTAKE(count, exchange->element_count = UINT64_MAX / 4)
+MISTAKE(result, exchange->result_offset_bytes = NET_TEST_SLAB_BYTES)
+MISTAKE(partial, exchange->partial_offset_bytes = NET_TEST_SLAB_BYTES - 8)
+MISTAKE(wrapping, exchange->partial_offset_bytes = UINT64_MAX - 15)
+MISTAKE(aligned, exchange->result_offset_bytes = 2)
+MISTAKE(slab, exchange->slab = 1)
+MISTAKE(slabs, exchange->slab = NET_SLABS_MAX)
+MISTAKE(sends, (exchange->kind = NET_MOVE,
+                exchange->sends[0] = (struct net_range){ NET_TEST_SLAB_BYTES, 1 }))
+MISTAKE(itself, (exchange->kind = NET_MOVE, exchange->sends[0] = (struct net_range){ 0, 8 }))
+
+Test(net, operations_that_cannot_be_are_refused_with_what_is_wrong)
+{
+	static const struct mistake mistakes[] = {
+		{ "9 is no kind of operation", make_kind },
+		{ "type 99", make_dtype },
+		{ "operation 6", make_op },
+		{ "type 0", make_no_dtype },
+		{ "operation 0", make_no_op },
+		{ "operation 99", make_ops },
+		{ "mode 0", make_mode },
+		{ "root 1", make_root },
+		{ "a sum of 0 ranks", make_no_ranks },
+		{ "a sum of 257 ranks", make_ranks },
+		{ "over 1 nodes is none", make_node },
+		{ "mode 3", make_scatter },
+		{ "mode 4", make_broadcast },
+		{ "outside the slab", make_count },
+		{ "outside the slab", make_result },
+		{ "outside the slab", make_partial },
+		{ "outside the slab", make_wrapping },
+		{ "not aligned", make_aligned },
+		{ "slab 1 is not there", make_slab },
+		{ "slab 8 is not there", make_slabs },
+		{ "lie outside the slab", make_sends },
+		{ "to send to itself", make_itself },
+	};
+	struct sum sum = { .nodes = { 0, 0 },
+		           .ranks = 2,
+		           .mode = NET_ALL,
+		           .dtype = ZI_DTYPE_F32,
+		           .op = ZI_REDUCE_SUM,
+		           .elements = 64 };
+	struct net_test test = { .host = NULL };
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 1);
+	sum_make(&sum, 1);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(mistakes); i++) {
+		net_test_join(&test);
+		sum_prepare(&sum, &test);
+		mistakes[i].make(&test.nodes[0].exchange);
+		net_test_exchange(&test);
+		expect_all(&test, -EINVAL, mistakes[i].says);
+	}
+	net_test_join(&test);
+	sum_prepare(&sum, &test);
+	test.sequence++; /* One is missing. */
+	net_test_exchange(&test);
+	expect_all(&test, -EINVAL, "operation 2 after 0");
+	sum_free(&sum);
+	net_test_deinit(&test);
+}
+
+Test(net, nodes_that_count_differently_are_told)
+{
+	struct net_test test = { .host = NULL };
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 2);
+	test.epoch = 1;
+	net_test_join_one(&test, 0, 3000);
+	test.node_count = 3;
+	net_test_join_one(&test, 1, 3000);
+	test.node_count = 2;
+	net_test_run(&test);
+	cr_expect_eq(test.nodes[0].request.error, -EPROTO);
+	cr_expect(strstr(test.nodes[0].request.text.chars, "another number of nodes than 2"), "%s",
+	          test.nodes[0].request.text.chars);
+	cr_expect_eq(test.nodes[1].request.error, -ETIMEDOUT);
+	net_test_deinit(&test);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a program that is no worker, or is spoken to by no daemon, ends with a word, and never
+ * holds anybody up. Method: programs that are missing, end, are silent or talk nonsense in place of
+ * zinf-net; and zinf-net itself without its socket, and with nonsense in it.
+ */
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "daemon/worker/spawn.h"
+#include "tests/guard/guard.h"
+#include "tests/unit/worker/net_fixture.h"
+
+static int start_program(const char *program, struct net_test *test, struct zi_text *text)
+{
+	cr_assert_eq(zi_loop_new(&test->loop), 0);
+	cr_assert_eq(net_worker_new(test->loop,
+	                            &(struct net_worker_options){ .program = program,
+	                                                          .pong_ns = 200 * ZI_NS_PER_MS,
+	                                                          .ended = net_test_ended,
+	                                                          .arg = &test->nodes[0] },
+	                            &test->nodes[0].worker),
+	             0);
+	test->nodes[0].request.done = net_test_done;
+	test->nodes[0].test = test;
+	return net_worker_start(test->nodes[0].worker, text);
+}
+
+static void expect_ends(const char *program, int error, const char *says)
+{
+	struct net_test test = { .pending_count = 0 };
+	struct zi_text text;
+
+	cr_assert_eq(start_program(program, &test, &text), 0, "%s", text.chars);
+	test.nodes[0].join.timeout_ms = 1000;
+	/* It may have ended already: then nothing is accepted. */
+	if (!net_worker_join(test.nodes[0].worker, &test.nodes[0].request, &test.nodes[0].join)) {
+		test.pending_count++;
+		net_test_run(&test);
+		cr_expect_eq(test.nodes[0].request.error, error, "%d", test.nodes[0].request.error);
+		cr_expect(strstr(test.nodes[0].request.text.chars, says), "%s",
+		          test.nodes[0].request.text.chars);
+	}
+	net_test_await_down(&test, 0);
+	cr_expect(strstr(test.nodes[0].ended.chars, says), "%s", test.nodes[0].ended.chars);
+	net_worker_free(test.nodes[0].worker);
+	zi_loop_free(test.loop);
+}
+
+Test(spawn, a_program_that_is_not_there_is_named)
+{
+	struct net_test test = { .pending_count = 0 };
+	struct zi_text text;
+
+	cr_expect_eq(start_program("/nonexistent/zinf-net", &test, &text), -ENOENT);
+	cr_expect(strstr(text.chars, "libgloo-dev"), "%s", text.chars);
+	net_worker_free(test.nodes[0].worker);
+	zi_loop_free(test.loop);
+}
+
+Test(spawn, a_program_that_ends_is_told_with_its_code)
+{
+	expect_ends("/bin/false", -EPIPE, "ended with exit code 1");
+}
+
+/* Nothing reads its end of the socket: it "answers" nothing. */
+static void script(char *path, size_t capacity, const char *text)
+{
+	FILE *file;
+
+	(void)guard_path(path, capacity, "program");
+	zi_close(mkstemp(path));
+	file = fopen(path, "w");
+	cr_assert(file);
+	cr_assert_gt(fputs(text, file), 0);
+	cr_assert_eq(fclose(file), 0);
+	cr_assert_eq(chmod(path, 0700), 0);
+}
+
+Test(spawn, a_program_that_says_nothing_is_killed)
+{
+	char path[256];
+
+	script(path, sizeof(path), "#!/bin/sh\nread never <&3\nkill -STOP $$\n");
+	expect_ends(path, -ETIMEDOUT, "hung");
+	(void)unlink(path);
+}
+
+Test(spawn, a_program_that_says_nonsense_is_killed)
+{
+	char path[256];
+
+	script(path, sizeof(path), "#!/bin/sh\necho nonsense >&3\nkill -STOP $$\n");
+	expect_ends(path, -EPROTO, "none of its");
+	(void)unlink(path);
+}
+
+static void expect_leaves(const void *message, size_t bytes, const char *says)
+{
+	struct net_test test = { .host = NULL };
+	struct net_header hello;
+	struct zi_text text;
+	int fd, pidfd;
+	pid_t pid;
+
+	net_test_skip_unless_built(&test);
+	cr_assert_eq(spawn_worker(test.program, &text, &fd, &pidfd, &pid), 0, "%s", text.chars);
+	cr_assert_eq(zi_fd_set_nonblock(fd, false), 0);
+	cr_assert_eq(recv(fd, &hello, sizeof(hello), 0), sizeof(hello));
+	cr_expect_eq(hello.type, NET_HELLO);
+	if (bytes)
+		cr_assert_eq(send(fd, message, bytes, MSG_NOSIGNAL), bytes);
+	else
+		fd = zi_close(fd);
+	spawn_reap(pidfd, &text);
+	cr_expect(strstr(text.chars, says), "%s", text.chars);
+	zi_close(fd);
+	zi_close(pidfd);
+}
+
+Test(spawn, zinf_net_ends_when_the_daemon_does)
+{
+	expect_leaves(NULL, 0, "exit code 0");
+}
+
+Test(spawn, zinf_net_bears_no_nonsense_from_its_daemon)
+{
+	struct net_header unknown = { _NET_TYPE_COUNT, sizeof(unknown), 1 };
+	struct net_header lying = { NET_PING, sizeof(lying) + 1, 1 };
+	struct net_header shorter = { NET_JOIN, sizeof(shorter), 1 };
+
+	expect_leaves("x", 1, "exit code 4");
+	expect_leaves(&unknown, sizeof(unknown), "exit code 4");
+	expect_leaves(&lying, sizeof(lying), "exit code 4");
+	expect_leaves(&shorter, sizeof(shorter), "exit code 4");
+}
+
+Test(spawn, zinf_net_by_hand_says_what_it_is)
+{
+	struct net_test test = { .host = NULL };
+	char command[600];
+	char words[256] = "";
+	FILE *output;
+
+	net_test_skip_unless_built(&test);
+	(void)snprintf(command, sizeof(command), "%s 2>&1 3<&-", test.program);
+	output = popen(command, "r");
+	cr_assert(output);
+	cr_expect(fgets(words, sizeof(words), output));
+	cr_expect_eq(WEXITSTATUS(pclose(output)), 1);
+	cr_expect(strstr(words, "started by zinfd"), "%s", words);
+}

@@ -17,7 +17,7 @@
 
 #define PIECE_BYTES      5000
 #define WORDS_MAX        64
-#define AWAIT_TIMEOUT_NS (20 * ZI_NS_PER_S)
+#define AWAIT_TIMEOUT_NS (100 * ZI_NS_PER_S)
 
 static void become_zctl(const char *const *words, int in, int out, int err)
 {

@@ -27,10 +27,10 @@ void launched_start(struct launched *launched, const char *const *words, int std
 void launched_start_merged(struct launched *launched, const char *const *words);
 /* How often @part is in @words. */
 int launched_count(const char *words, const char *part);
-/* Reads until @part has come @count times on stream 0 or 1; false after 20 s, or at the stream's
+/* Reads until @part has come @count times on stream 0 or 1; false after 100 s, or at the stream's
  * end. */
 bool launched_await(struct launched *launched, int stream, const char *part, int count);
-/* Reads both streams to their ends and reaps. Exit code; 1000 + signal; -ETIMEDOUT after 30 s
+/* Reads both streams to their ends and reaps. Exit code; 1000 + signal; -ETIMEDOUT after 110 s
  * (killed then). */
 int launched_end(struct launched *launched);
 /* Waits, then frees what it said. */

@@ -9,7 +9,7 @@
 #include "tests/guard/guard.h"
 #include "tests/system/launch.h"
 
-TestSuite(launch, .timeout = 60);
+TestSuite(launch, .timeout = 180);
 
 static void clear_environment(void)
 {

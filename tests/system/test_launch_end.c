@@ -23,7 +23,7 @@
 /* Ends by a signal alone. */
 #define WAIT "exec sleep 1000"
 
-TestSuite(launch_end, .timeout = 60);
+TestSuite(launch_end, .timeout = 180);
 
 /* ---- failures ---- */
 

@@ -14,7 +14,7 @@
 #include "tests/guard/guard.h"
 #include "tests/system/launch.h"
 
-TestSuite(launch_output, .timeout = 60);
+TestSuite(launch_output, .timeout = 180);
 
 static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk)
 {

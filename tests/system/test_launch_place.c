@@ -11,7 +11,7 @@
 
 #include "tests/system/launch.h"
 
-TestSuite(launch_place, .timeout = 60);
+TestSuite(launch_place, .timeout = 180);
 
 /* ---- ports ---- */
 

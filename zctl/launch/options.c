@@ -346,14 +346,12 @@ void launch_options_help(FILE *stream)
 
 		if (!table[i].help || !*table[i].help)
 			continue;
-		(void)snprintf(left, sizeof(left), "%s--%s%s%s",
-		               table[i].letter == 'm'   ? "-m, "
-		               : table[i].letter == 'r' ? "-r, "
-		               : table[i].letter == 't' ? "-t, "
-		                                        : "",
-		               table[i].name, table[i].value ? " " : "",
-		               table[i].value ? table[i].value : "");
-		fprintf(stream, "  %-30s %s\n", left, table[i].help);
+		(void)snprintf(left, sizeof(left), "--%s%s%s", table[i].name,
+		               table[i].value ? " " : "", table[i].value ? table[i].value : "");
+		if (table[i].letter)
+			fprintf(stream, "  -%c, %-26s %s\n", table[i].letter, left, table[i].help);
+		else
+			fprintf(stream, "  %-30s %s\n", left, table[i].help);
 	}
 	fprintf(stream, "\nTaken for torchrun's sake, and not needed on one node: --rdzv-backend "
 	                "--rdzv-endpoint\n--rdzv-conf --node-rank 0 --monitor-interval "

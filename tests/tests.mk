@@ -149,6 +149,8 @@ check-asan: ## unit and system tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory -s VARIANT=asan check-fuzz
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-tests
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-power POWER_STATES=60 POWER_DAMAGES=60
+	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-coll ROUNDS=40
+	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-deaths DEATHS=10
 
 check-tsan: ## the stress programs under ThreadSanitizer, and a broken ring that it must catch
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-tsan

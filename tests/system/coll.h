@@ -18,7 +18,7 @@
 #include "common/base/clock.h"
 #include "tests/system/system.h"
 
-#define COLL_RANKS_MAX  4u
+#define COLL_RANKS_MAX  ZINF_WORLD_MAX
 #define COLL_ARENA      (16u << 20)
 #define COLL_TIMEOUT_MS 60000u /* nobody waits so long: what takes it has failed */
 
@@ -97,17 +97,22 @@ static inline int coll_rank_body(void *arg)
 	return r;
 }
 
-static inline void coll_open_scene(struct coll_scene *scene)
+static inline void coll_open_large_scene(struct coll_scene *scene, const char *cpu_capacity)
 {
 	*scene = (struct coll_scene){ .job = "collective",
 		                      .incarnation = "first",
 		                      .timeout_ms = COLL_TIMEOUT_MS };
-	system_start(&scene->harness, &(struct harness_options){ .cpu_capacity = "512M" });
+	system_start(&scene->harness, &(struct harness_options){ .cpu_capacity = cpu_capacity });
 	scene->shared = mmap(NULL, sizeof(*scene->shared), PROT_READ | PROT_WRITE,
 	                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	cr_assert_neq(scene->shared, MAP_FAILED);
 	cr_assert_eq(pipe(scene->tell_fds), 0);
 	cr_assert_eq(pipe(scene->start_fds), 0);
+}
+
+static inline void coll_open_scene(struct coll_scene *scene)
+{
+	coll_open_large_scene(scene, "512M");
 }
 
 static inline void coll_close_scene(struct coll_scene *scene)

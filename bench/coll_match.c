@@ -69,6 +69,21 @@ static double try_side(const struct contest *contest, struct coll_side *side,
 	return best;
 }
 
+/* A rank failed. Without a peer the suite goes on, without us it does not: -1. */
+static int give_up(struct contest *contest, struct coll_side *side)
+{
+	printf("skipped from here on: %s: a rank failed in %s of %llu bytes\n", side->name,
+	       coll_operation_name(contest->order.operation),
+	       (unsigned long long)contest->order.bytes);
+	if (side == &contest->match->own)
+		return -1;
+	for (int turn = 0; turn < _TURN_COUNT; turn++)
+		if (contest->turns[turn].side == side)
+			contest->turns[turn].words = NULL;
+	coll_side_stop(side);
+	return 0;
+}
+
 /* The faster of @side as it takes part now and of @side with @variant. */
 static int consider(struct contest *contest, enum turn turn, struct coll_side *side,
                     enum coll_variant variant, const char *words, double *best)
@@ -78,12 +93,8 @@ static int consider(struct contest *contest, enum turn turn, struct coll_side *s
 	if (!side->is_ready)
 		return 0;
 	seconds = try_side(contest, side, variant);
-	if (seconds < 0) {
-		fprintf(stderr, "bench: a rank of %s failed in %s of %llu bytes\n", side->name,
-		        coll_operation_name(contest->order.operation),
-		        (unsigned long long)contest->order.bytes);
-		return -1;
-	}
+	if (seconds < 0)
+		return give_up(contest, side);
 	if (seconds > 0 && (*best == 0 || seconds < *best)) {
 		*best = seconds;
 		contest->turns[turn].side = side;
@@ -133,20 +144,18 @@ static int play(struct contest *contest)
 	for (unsigned round = 0; round < match->rounds; round++)
 		for (int turn = 0; turn < _TURN_COUNT; turn++) {
 			struct coll_order order = contest->order;
+			struct coll_side *side;
 			double seconds;
 
 			if (!takes_part(contest, (enum turn)turn))
 				continue;
 			order.iterations = contest->turns[turn].iterations;
 			order.variant = contest->turns[turn].variant;
-			seconds = contest->turns[turn].side
-			                  ? coll_side_seconds(contest->turns[turn].side, &order)
-			                  : coll_bound_seconds(match->bound);
-			if (seconds <= 0) {
-				fprintf(stderr, "bench: a rank of %s failed\n",
-				        contest->turns[turn].words);
+			side = contest->turns[turn].side;
+			seconds = side ? coll_side_seconds(side, &order)
+			               : coll_bound_seconds(match->bound);
+			if (seconds <= 0 && (!side || give_up(contest, side)))
 				return -1;
-			}
 			contest->turns[turn].seconds[round] = seconds;
 		}
 	return 0;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +23,9 @@
 
 /* Python and its packages come off a cold disk. */
 #define START_NS (180 * ZI_NS_PER_S)
-/* After the end of its orders a side has this long, then it is killed. */
+/* One order; the slowest takes seconds. */
+#define ORDER_S 120
+/* After the end of its orders a side has this long, then it is told to end, then killed. */
 #define STOP_NS (20 * ZI_NS_PER_S)
 
 static void set_number(const char *name, unsigned value)
@@ -89,6 +92,7 @@ static bool packet_read(int fd, char text[static COLL_PACKET_BYTES])
 /* One rank's hello. False after putting the reason into side->words. */
 static bool greet(struct coll_side *side, int listener, uint64_t deadline_ns)
 {
+	const struct timeval patience = { .tv_sec = ORDER_S };
 	_cleanup_(zi_closep) int fd = -1;
 	char text[COLL_PACKET_BYTES], word[8];
 	unsigned rank;
@@ -105,6 +109,7 @@ static bool greet(struct coll_side *side, int listener, uint64_t deadline_ns)
 			return false;
 		}
 	}
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
 	if (!packet_read(fd, text) || sscanf(text, "%u %7s %n", &rank, word, &words_at) != 2 ||
 	    rank >= side->world || side->sockets[rank] >= 0) {
 		(void)snprintf(side->words, sizeof side->words, "a rank said no hello");
@@ -178,6 +183,18 @@ double coll_side_seconds(struct coll_side *side, const struct coll_order *order)
 	return (double)(last_ns - first_ns) / 1e9 / order->iterations;
 }
 
+/* Waits for the end of @pid. False: it goes on after @deadline_ns. */
+static bool has_ended(pid_t pid, uint64_t deadline_ns)
+{
+	_cleanup_(zi_closep) int pidfd = -1;
+	struct pollfd poll_fd = { .events = POLLIN };
+
+	if (zi_pidfd_open(pid, &pidfd))
+		return false;
+	poll_fd.fd = pidfd;
+	return poll(&poll_fd, 1, zi_clock_poll_ms(deadline_ns)) > 0;
+}
+
 void coll_side_stop(struct coll_side *side)
 {
 	uint64_t deadline_ns = zi_clock_deadline_ns(STOP_NS);
@@ -187,16 +204,12 @@ void coll_side_stop(struct coll_side *side)
 	for (unsigned i = 0; i < COLL_RANKS_MAX; i++)
 		side->sockets[i] = zi_close(side->sockets[i]);
 	for (unsigned i = 0; i < side->process_count; i++) {
-		int pidfd;
-
 		if (side->pids[i] <= 0)
 			continue;
-		if (zi_pidfd_open(side->pids[i], &pidfd) == 0) {
-			struct pollfd poll_fd = { .fd = pidfd, .events = POLLIN };
-
-			if (poll(&poll_fd, 1, zi_clock_poll_ms(deadline_ns)) == 0)
-				(void)kill(side->pids[i], SIGTERM);
-			(void)zi_close(pidfd);
+		if (!has_ended(side->pids[i], deadline_ns)) {
+			(void)kill(side->pids[i], SIGTERM); /* mpirun ends its ranks */
+			if (!has_ended(side->pids[i], zi_clock_deadline_ns(STOP_NS)))
+				(void)kill(side->pids[i], SIGKILL);
 		}
 		while (waitpid(side->pids[i], NULL, 0) < 0 && errno == EINTR)
 			;

@@ -32,7 +32,7 @@ struct coll_side {
  * its environment. Waits for all ranks; a side that is not ready then has printed why.
  */
 void coll_side_start(struct coll_side *side, const struct coll_side_options *options);
-/* Seconds for one iteration; 0: the side has no such operation; negative: a rank has died. */
+/* Seconds for one iteration; 0: the side has no such operation; negative: a rank died or hangs. */
 double coll_side_seconds(struct coll_side *side, const struct coll_order *order);
 /* Ends and reaps the processes. */
 void coll_side_stop(struct coll_side *side);

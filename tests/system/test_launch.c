@@ -4,6 +4,7 @@
  * input and output; and says what is wrong with a command line. Method: the real zctl with ranks
  * that are one-liners of sh; their words are compared whole.
  */
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "tests/guard/guard.h"
@@ -261,6 +262,25 @@ Test(launch, torch_distributed_meets_at_master_port)
 	cr_assert_eq(unlink(path), 0);
 	*strrchr(path, '/') = '\0';
 	cr_assert_eq(rmdir(path), 0);
+}
+
+Test(launch, a_terminal_is_nobodys_input)
+{
+	int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), input;
+
+	cr_assert(terminal >= 0 && !grantpt(terminal) && !unlockpt(terminal));
+	input = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
+	cr_assert_geq(input, 0);
+	cr_assert_eq(write(terminal, "words\n", 6), 6);
+	launched_start(
+		&launched,
+		(const char *const[]){ "sh", "-c", "read line; echo got ${line:-nothing}", NULL },
+		input);
+	launch_end(0);
+	cr_expect_str_eq(out, "[rank 0]: got nothing\n");
+	launched_free(&launched);
+	(void)close(input);
+	(void)close(terminal);
 }
 
 /* ---- wrong command lines ---- */

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/fd.h"
@@ -173,4 +174,54 @@ Test(stream, a_sink_that_nobody_reads_any_more_takes_everything)
 	cr_expect_not(stream->is_paused);
 	end();
 	cr_expect(launch_stream_is_over(stream));
+}
+
+/* Far more than a pipe or socket takes is put, and read as it comes: nothing waits or is lost.
+ * @ends: the reader's and the sink's. */
+static void expect_all_passes(const int ends[2], bool is_reopened)
+{
+	static char bytes[100000], got[100000];
+	size_t count = 0;
+
+	launch_sink_deinit(sink);
+	launch_sink_init(sink, loop, ends[1]);
+	if (!is_reopened && sink->is_own_fd) {
+		/* As where /proc is not to be had. */
+		(void)zi_close(sink->fd);
+		sink->fd = ends[1];
+		sink->is_own_fd = false;
+	}
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (char)(i * 7 % 251);
+	cr_assert_geq(launch_sink_room(sink), sizeof(bytes));
+	launch_sink_put(sink, bytes, sizeof(bytes));
+	launch_sink_flush(sink);
+	while (count < sizeof(got)) {
+		ssize_t some = read(ends[0], got + count, sizeof(got) - count);
+
+		cr_assert_gt(some, 0);
+		count += (size_t)some;
+		launch_sink_flush(sink);
+	}
+	cr_expect(launch_sink_is_empty(sink));
+	cr_expect_not(sink->is_broken);
+	cr_expect_eq(memcmp(bytes, got, sizeof(got)), 0);
+	launch_sink_deinit(sink);
+	(void)close(ends[0]);
+	(void)close(ends[1]);
+}
+
+Test(stream, a_sink_never_waits_whatever_it_is)
+{
+	int ends[2];
+
+	launch_stream_stop(stream);
+	cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+	expect_all_passes(ends, true);
+	cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+	expect_all_passes(ends, false);
+	cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	expect_all_passes(ends, false);
+	cr_expect(launch_sink_is_same(shown_fd, shown_fd));
+	cr_expect_not(launch_sink_is_same(shown_fd, source_fd));
 }

@@ -67,7 +67,7 @@ static void say_absent(struct inquest *inquest, uint64_t absent_mask)
 static void say_late(struct inquest *inquest, const struct coll_call *call)
 {
 	struct coll_group *group = inquest->group;
-	uint64_t unfinished = coll_all_members(group) & ~coll_look_finished(group, call->sequence);
+	uint64_t unfinished = coll_look_behind(group, call->sequence);
 	uint32_t culprit = inquest->report->culprit;
 
 	unfinished &= ~(1ull << inquest->self);

@@ -85,6 +85,26 @@ uint64_t coll_look_finished(const struct coll_group *group, uint32_t sequence)
 	return mask;
 }
 
+/* See look.h. */
+uint64_t coll_look_behind(const struct coll_group *group, uint32_t sequence)
+{
+	uint64_t unfinished = coll_all_members(group) & ~coll_look_finished(group, sequence);
+	uint64_t behind = 0;
+	uint32_t lowest = 0;
+
+	for (uint32_t i = 0; i < group->member_count; i++) {
+		uint32_t step = zi_line_load(&group->board[i].step);
+
+		if (!(unfinished >> i & 1) || (behind && (int32_t)(step - lowest) > 0))
+			continue;
+		if (step != lowest)
+			behind = 0;
+		lowest = step;
+		behind |= 1ull << i;
+	}
+	return behind;
+}
+
 /* Whether a member has said that it does not make call @sequence, so that nobody does. */
 static bool is_off(const struct coll_group *group, uint32_t sequence)
 {
@@ -109,7 +129,7 @@ uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
 	awaited &= ~(1ull << member);
 	if (awaited || !newest->is_long || is_off(group, newest->sequence))
 		return awaited;
-	return coll_all_members(group) & ~coll_look_finished(group, newest->sequence);
+	return coll_look_behind(group, newest->sequence);
 }
 
 /* See look.h. */

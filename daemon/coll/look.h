@@ -29,6 +29,9 @@ void coll_look_newest(const struct coll_group *group, uint32_t member, struct co
 /* Members that have posted call @sequence, and those that have left its data. */
 uint64_t coll_look_come(const struct coll_group *group, uint32_t sequence);
 uint64_t coll_look_finished(const struct coll_group *group, uint32_t sequence);
+/* Of the others, which have all come, those that have made the fewest steps: in a call in pieces
+ * whoever is ahead waits for them; in any other all of them are level. */
+uint64_t coll_look_behind(const struct coll_group *group, uint32_t sequence);
 /* Members that @member waits for in its newest call, if it is in one: bits; 0: it is in none. */
 uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
                            const struct coll_call *newest);

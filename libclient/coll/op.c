@@ -301,7 +301,8 @@ int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_
 	for (;;) {
 		wants.count = 0;
 		wants.is_cut = false;
-		renew_turn(group, group->turn.pass + 1);
+		/* Not a pass of the queue's, which begin with 1. */
+		group->turn = (struct zi_node_turn){ .pass = 0 };
 		r = poll_messages(group, p2ps, p2p_count, &wants, text);
 		if (r != ZI_NODE_E_WAITS)
 			break;

@@ -96,6 +96,21 @@ Test(blame, who_came_and_did_not_finish_is_named)
 	                   "%s", text.chars);
 }
 
+Test(blame, in_a_call_in_pieces_who_is_steps_behind_is_named)
+{
+	struct zi_coll_fail report = failure(0, 6, -ETIMEDOUT);
+
+	for (uint32_t i = 0; i < RANKS; i++) {
+		post(0, i, 6, a_call(ZI_COLL_ALL_REDUCE, 1 << 20, SUM, 0));
+		boards[0][i].finished.value = 5;
+		boards[0][i].step.value = i == 2 ? UINT32_MAX : 0; /* they count on over 2^32 */
+	}
+	report.culprit = 2;
+	cr_assert_eq(fail(0, report), -ETIMEDOUT);
+	cr_expect_not_null(strstr(text.chars, ": rank 2 came, but did not do its part within 10 s"),
+	                   "%s", text.chars);
+}
+
 Test(blame, one_that_came_at_the_last_moment_is_told_as_that)
 {
 	struct zi_coll_fail report = failure(0, 3, -ETIMEDOUT);

@@ -14,6 +14,15 @@
 /* Operations × places × types, several times each. */
 #define CALLS (ZI_COLL_ALL_TO_ALLV * WORLD_WHERE_COUNT * (_ZI_DTYPE_COUNT - 1) * 3u)
 
+/* Whoever asks who is behind finds that this member has left the call. */
+static bool has_told(const struct rank *rank)
+{
+	const struct zi_node_group *group = &rank->group;
+
+	return group->run.path == ZI_NODE_INLINE ||
+	       group->meet.members[rank->number].finished.value == group->sequence;
+}
+
 static void *rank_main(void *arg)
 {
 	struct rank *rank = arg;
@@ -24,7 +33,7 @@ static void *rank_main(void *arg)
 		struct zi_node_call call = world_place(rank, &drawn, source_counts, target_counts);
 
 		rank->result = zi_node_call(&rank->group, &call, &rank->text);
-		if (rank->result || !world_check(rank, &drawn, &call)) {
+		if (rank->result || !world_check(rank, &drawn, &call) || !has_told(rank)) {
 			rank->failed_call = (int)i;
 			/* The others need not wait for ever. */
 			zi_line_store(&rank->world->verdict, EPIPE);

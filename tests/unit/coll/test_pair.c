@@ -94,7 +94,8 @@ static void *exchange(void *arg)
 		                                             .target = &word,
 		                                             .deadline_ns = ZI_DEADLINE_NEVER },
 		                     &rank->text);
-		if (word != (int32_t)ranks)
+		/* A turn that was taken here must not look like one of a queue's. */
+		if (word != (int32_t)ranks || rank->group.turn.pass)
 			rank->failed_call = (int)round;
 	}
 	if (rank->result || rank->failed_call >= 0)

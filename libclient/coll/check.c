@@ -87,9 +87,12 @@ static int check_kind(const struct zi_node_group *group, const struct zi_node_ca
 		return zi_text_error(text, -EINVAL, "%s: reduction %u is none", name,
 		                     call->reduce_op);
 	if (!zi_reduce_op_is_for(call->reduce_op, call->dtype))
-		return zi_text_error(text, -EINVAL, "%s: there is no %s of %s, which is %s", name,
+		return zi_text_error(text, -EINVAL, "%s: there is no %s of %s, which is %s%s", name,
 		                     zi_reduce_op_name(call->reduce_op), zi_dtype_name(call->dtype),
-		                     zi_dtype_is_float(call->dtype) ? "a float" : "an integer");
+		                     zi_dtype_is_float(call->dtype) ? "a float" : "an integer",
+		                     call->reduce_op == ZI_REDUCE_AVG
+		                             ? ": ask for the sum, and divide as you like"
+		                             : "");
 	return 0;
 }
 

@@ -141,14 +141,20 @@ Test(coll_bad, ranks_that_call_different_things_are_named_and_the_group_stands)
 
 static int wrong_kinds(struct coll_rank *rank)
 {
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
 	struct zinf *zinf = rank->zinf;
 	float data[8] = { 0 };
 	void *any = data;
+	zinf_ticket ticket;
 	int r = zinf_coll_all_reduce(zinf, any, any, 8, ZINF_I32, ZINF_AVG, NULL);
 
 	coll_check(rank, r == -EINVAL);
-	coll_text(rank, "avg");
-	coll_text(rank, "i32");
+	coll_text(rank, "no avg of i32");
+	coll_text(rank, "ask for the sum, and divide");
+	options.ret_ticket = &ticket; /* begun, and told when it is waited for */
+	coll_must(rank, 0, zinf_coll_all_reduce(zinf, any, any, 8, ZINF_I32, ZINF_AVG, &options));
+	coll_must(rank, -EINVAL, zinf_wait(zinf, ticket, NULL));
+	coll_text(rank, "no avg of i32");
 	r = zinf_coll_all_reduce(zinf, any, any, 8, ZINF_F32, ZINF_BAND, NULL);
 	coll_check(rank, r == -EINVAL);
 	coll_text(rank, "band");

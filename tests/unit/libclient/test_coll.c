@@ -242,6 +242,8 @@ Test(coll, a_parameter_is_refused_with_a_hint)
 	fake_job_materialize(&job);
 	cr_assert_eq(zinf_coll_open(job.zinf, 0), 0, "%s", zinf_error_text(job.zinf));
 	param = (float *)zinf_param_data(job.zinf, job.param[0]);
+	cr_assert_eq(zinf_coll_broadcast(job.zinf, param, 15, ZINF_F32, 0, NULL), 0,
+	             "the root only reads");
 	cr_assert_eq(zinf_coll_all_reduce(job.zinf, param, param, 15, ZINF_F32, ZINF_AVG, NULL),
 	             -EACCES);
 	expect_text(job.zinf, "zinf_param_write_begin()");

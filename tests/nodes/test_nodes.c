@@ -257,6 +257,47 @@ Test(nodes, a_hung_peer_is_named_at_the_deadline)
 	job_deinit(&job);
 }
 
+/* A link so slow that what was begun is under way for seconds: then it happens. */
+#define AMID_MBIT 20u
+
+static void harm(struct job *job, uint32_t kind, uint32_t victim)
+{
+	if (kind == 0)
+		net_test_kill(&job->test, victim, SIGKILL);
+	else if (kind == 1)
+		net_test_kill(&job->test, victim, SIGSTOP);
+	else
+		network_plug(&job->network, victim, false);
+}
+
+Test(nodes, what_happens_amid_a_transfer_is_an_error_of_all)
+{
+	struct job job;
+
+	if (!job_init(&job, 3))
+		return;
+	for (uint32_t kind = 0; kind < 3; kind++) {
+		uint32_t victim = kind;
+		uint64_t started_ns;
+
+		begin_anew(&job);
+		network_limit(&job.network, victim, AMID_MBIT);
+		started_ns = begin_sum(&job, 3000000, UINT32_MAX, kind ? SHORT_MS : NET_TEST_MS);
+		harm(&job, kind, victim);
+		net_test_run(&job.test);
+		expect_errors(&job, started_ns, UINT32_MAX);
+		network_limit(&job.network, victim, 0);
+		if (kind == 0)
+			net_test_await_down(&job.test, victim);
+		if (kind == 1)
+			net_worker_kill(job.test.nodes[victim].worker, &(struct zi_text){ "hung" });
+		if (kind == 2)
+			network_plug(&job.network, victim, true);
+	}
+	begin_anew(&job);
+	job_deinit(&job);
+}
+
 static void expect_join_fails(struct job *job, uint32_t node, int error, const char *says)
 {
 	job->test.epoch++;

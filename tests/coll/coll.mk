@@ -12,6 +12,12 @@ $(DEATHS_BIN) $(HOSTILE_BIN): %: %.o $(filter-out %/check_coll.o,$(call objects,
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
 
+# Sums along another tree: what the comparison must find.
+WRONG_COLL := $(BUILD)/tests/coll/check_coll_wrong
+$(WRONG_COLL): $(call objects,tests/coll) $(call objects,tests/coll/wrong) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--wrap=kern_combine -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
+
 # The engine with all its releases taken away: what ThreadSanitizer must report.
 BROKEN_COLL := $(BUILD)/tests/coll/check_coll_broken
 BROKEN_COLL_OBJECTS := $(patsubst libclient/coll/%.c,$(BUILD)/tests/coll/broken/%.o,$(wildcard libclient/coll/*.c))
@@ -26,7 +32,7 @@ $(BROKEN_COLL): $(call objects,tests/coll) $(BROKEN_COLL_OBJECTS) $(GUARD) $(HAR
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
 
 .PHONY: check-coll check-deaths stress-coll-tsan
-build-tests: $(COLL_BIN) $(DEATHS_BIN) $(HOSTILE_BIN)
+build-tests: $(COLL_BIN) $(WRONG_COLL) $(DEATHS_BIN) $(HOSTILE_BIN)
 
 # Of VARIANT=tsan: ranks are threads.
 stress-coll-tsan: $(COLL_BIN) $(BROKEN_COLL)
@@ -42,7 +48,7 @@ stress-coll-tsan: $(COLL_BIN) $(BROKEN_COLL)
 # Wrong on purpose: check_coll must say so, and make each as small as one call of one rank.
 COLL_LIES := 1 2 3 4
 ROUNDS ?= 200
-check-coll: all $(COLL_BIN) ## random collectives of 1 to 9 ranks against a plain model [SEED=n ROUNDS=n]
+check-coll: all $(COLL_BIN) $(WRONG_COLL) ## random collectives of 1 to 9 ranks against a plain model [SEED=n ROUNDS=n]
 	@ZINF_BUILD=$(BUILD) $(COLL_BIN) --over threads --seed $(SEED) --rounds $(ROUNDS)
 	@ZINF_BUILD=$(BUILD) $(COLL_BIN) --over zinfd --seed $(SEED) --rounds $(ROUNDS)
 	@for lie in $(COLL_LIES); do \
@@ -50,7 +56,12 @@ check-coll: all $(COLL_BIN) ## random collectives of 1 to 9 ranks against a plai
 		{ cat $(COLL_BIN).log; echo "failed: lie $$lie was not found"; exit 1; }; \
 		grep -q '^  .* ranks=1 arena=[0-9]* call=[^ ]*$$' $(COLL_BIN).log || \
 		{ cat $(COLL_BIN).log; echo "failed: lie $$lie was found, but not made small"; exit 1; }; \
-	done; echo "check-coll: $(words $(COLL_LIES)) lies were found"
+	done; \
+	$(WRONG_COLL) --seed $(SEED) --rounds 40 >$(COLL_BIN).log && \
+	{ cat $(COLL_BIN).log; echo "failed: another tree was not found"; exit 1; }; \
+	grep -q '^  .* ranks=[3-9] arena=[^=]*call=[^ ]*$$' $(COLL_BIN).log || \
+	{ cat $(COLL_BIN).log; echo "failed: another tree was found, but not made small"; exit 1; }; \
+	echo "check-coll: $(words $(COLL_LIES)) lies and another tree were found"
 
 DEATHS ?= 40
 check-deaths: all $(DEATHS_BIN) ## ranks that are killed inside collectives, or write on everybody's boards [SEED=n DEATHS=n]

@@ -91,6 +91,7 @@ static int rank_call(struct rank_link *link, const struct script *script,
 	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
 
 	options.group = rank->groups[call->group];
+	options.timeout_ms = rank->call_timeout_ms;
 	if (call->is_async)
 		options.ret_ticket = &rank->tickets[slot];
 	return note(rank, call_one(rank, script, call, buffers, &options));
@@ -155,6 +156,7 @@ int zinf_rank_open(struct zinf_rank *rank, const struct zinf_rank_options *optio
 		          .call = rank_call,
 		          .wait = rank_wait,
 		          .words = rank_words },
+		.call_timeout_ms = options->call_timeout_ms,
 	};
 	r = attach(rank, options);
 	if (r)

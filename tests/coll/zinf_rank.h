@@ -11,6 +11,7 @@ struct zinf_rank {
 	struct zinf *zinf;
 	zinf_group groups[SCRIPT_GROUPS_MAX];
 	zinf_ticket tickets[RANK_PENDING_MAX];
+	uint32_t call_timeout_ms;
 	char words[360]; /* why the last call failed */
 };
 
@@ -18,7 +19,8 @@ struct zinf_rank_options {
 	const char *socket_path, *job, *incarnation;
 	const struct script *script;
 	uint32_t rank;
-	uint32_t timeout_ms; /* of each call */
+	uint32_t timeout_ms;      /* of everything */
+	uint32_t call_timeout_ms; /* of each collective; 0: the same */
 };
 
 /* Attaches, opens collectives, makes the groups. 0 or -errno, and @rank has the words. */

@@ -25,7 +25,7 @@
 
 #define RANKS_MAX  4u
 #define BOARDS_MAX 8u
-/* Of each call: who was misled waits for nothing. */
+/* Of each collective: who was misled waits for nothing. */
 #define TIMEOUT_MS 300u
 #define HUNG_MS    60000u
 #define PAUSE_MAX  4000u /* looks between two writes */
@@ -154,7 +154,8 @@ static int rank_main(void *arg)
 			       .incarnation = body->incarnation,
 			       .script = body->script,
 			       .rank = body->rank,
-			       .timeout_ms = body->hostile == UINT32_MAX ? HUNG_MS : TIMEOUT_MS,
+			       .timeout_ms = HUNG_MS,
+			       .call_timeout_ms = body->hostile < RANKS_MAX ? TIMEOUT_MS : 0,
 		       });
 
 	if (r)
@@ -163,6 +164,9 @@ static int rank_main(void *arg)
 		run_hostile(&rank, body, report);
 	else if (!r)
 		r = rank_run(&rank.link, body->script, report);
+	/* Who leaves breaks the groups of those who still call. */
+	if (!r && body->hostile >= RANKS_MAX)
+		r = zinf_coll_barrier(rank.zinf, NULL);
 	zinf_rank_close(&rank);
 	return r != 0;
 }

@@ -48,7 +48,7 @@ VEC_INLINE vec combine_join_float(vec a, vec b, enum zi_reduce_op op)
 
 /*
  * How far ahead sources are asked for. They are few, and often lie in another CPU's cache, which
- * answers late: sums of two ranks' staged pieces took 0.83 to 0.94 of the time of 2 KiB with 4 or
+ * answers late: sums of two ranks' staged pieces took 0.75 to 0.95 of the time of 2 KiB with 4 or
  * 8 KiB (Zen 5, CPUs near each other or far apart). More of them than that would not stay in L1.
  */
 VEC_INLINE uint64_t combine_ahead_bytes(struct combine_shape shape)
@@ -287,7 +287,7 @@ static inline bool combine_is_source(const struct kern_combine_run *run, const v
 
 /*
  * Stores that pass by the cache save reading what they overwrite, and want whole lines. In place
- * the lines have been read anyway: two ranks' sums of 1 to 64 MiB, each to both sources, take 0.8
+ * the lines have been read anyway: two ranks' sums of 1 to 64 MiB, each to both sources, take 0.7
  * to 1.0 of the time with plain stores (two threads, Zen 5).
  */
 static inline bool combine_can_stream(const struct kern_combine_run *run)

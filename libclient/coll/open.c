@@ -63,10 +63,10 @@ void zi_client_coll_close(struct zinf *zinf)
 }
 
 /*
- * A call that touches more of its buffers than this passes by the cache: copies and sums with
- * plain stores and with streaming ones, side by side, are equally fast up to half of the cache
- * (where a reader still finds the result there), and the streaming ones 1.3 to 2 times as fast
- * from the whole of it on (two threads, Zen 5 with 32 MiB; docs/BENCHMARKS.md).
+ * A call that touches more of its buffers than this passes by the cache: copies with plain stores
+ * and with streaming ones, side by side, are equally fast up to half of the cache (where a reader
+ * still finds the result there), and the streaming ones 1.4 times as fast and more from the whole
+ * of it on (two threads, Zen 5 with 32 MiB; docs/BENCHMARKS.md). The bound lies between the two.
  */
 static uint64_t streaming_bytes(void)
 {

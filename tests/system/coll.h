@@ -18,7 +18,7 @@
 #include "common/base/clock.h"
 #include "tests/system/system.h"
 
-#define COLL_RANKS_MAX  ZINF_WORLD_MAX
+#define COLL_RANKS_MAX  4u /* of most tests */
 #define COLL_ARENA      (16u << 20)
 #define COLL_TIMEOUT_MS 60000u /* nobody waits so long: what takes it has failed */
 
@@ -27,8 +27,8 @@ typedef int (*coll_body_fn)(struct coll_rank *rank);
 
 /* What the processes of a test share. */
 struct coll_shared {
-	uint32_t told[COLL_RANKS_MAX]; /* by each rank to the test, see coll_tell() */
-	pid_t pids[COLL_RANKS_MAX];
+	uint32_t told[ZINF_WORLD_MAX]; /* by each rank to the test, see coll_tell() */
+	pid_t pids[ZINF_WORLD_MAX];
 };
 
 struct coll_scene {

@@ -7,7 +7,9 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +18,8 @@
 
 /* Enough for "/proc/self/fd/" and an int. */
 #define FD_PATH_BYTES 32u
+/* 52 numbers and a name. */
+#define FD_STAT_BYTES 1024u
 
 /* Return: -1, always. After EINTR the descriptor is gone on Linux: closing again would hit another
  * thread's. errno is kept, so that this may run in a cleanup after a failure. */
@@ -56,6 +60,66 @@ int zi_pidfd_open(pid_t pid, int *ret_fd)
 	if (fd < 0)
 		return err_origin(-errno);
 	*ret_fd = (int)fd;
+	return 0;
+}
+
+/* Linux 6.13 and later (PIDFD_GET_INFO); the exit code of one that was waited for since 6.15. */
+struct fd_pidfd_info {
+	uint64_t mask, cgroup;
+	uint32_t ids[11];
+	int32_t exit_code;
+};
+static_assert(sizeof(struct fd_pidfd_info) == 64, "the first version of struct pidfd_info");
+#define FD_PIDFD_GET_INFO  _IOWR(0xFF, 11, struct fd_pidfd_info)
+#define FD_PIDFD_INFO_EXIT (1ull << 3)
+
+static bool status_of_pidfd(int pidfd, int *ret_status)
+{
+	struct fd_pidfd_info info = { .mask = FD_PIDFD_INFO_EXIT };
+
+	if (ioctl(pidfd, FD_PIDFD_GET_INFO, &info) || !(info.mask & FD_PIDFD_INFO_EXIT))
+		return false;
+	*ret_status = info.exit_code;
+	return true;
+}
+
+/* The last field of /proc/PID/stat, of one that nobody has waited for yet. */
+static bool status_of_zombie(pid_t pid, int *ret_status)
+{
+	char path[FD_PATH_BYTES], line[FD_STAT_BYTES];
+	const char *state, *last;
+	ssize_t bytes;
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid); /* Fits. */
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	bytes = read(fd, line, sizeof(line) - 1);
+	(void)zi_close(fd); /* Always -1. */
+	if (bytes <= 0)
+		return false;
+	line[bytes] = '\0';
+	/* Its name may hold anything but ends with the last parenthesis. */
+	state = strrchr(line, ')');
+	last = strrchr(line, ' ');
+	if (!state || state[1] != ' ' || state[2] != 'Z' || !last)
+		return false;
+	/* 0 is also what another user is shown. */
+	*ret_status = (int)strtol(last, NULL, 10);
+	return *ret_status != 0;
+}
+
+/* See fd.h. A process that ends becomes a zombie, then its parent waits for it: each has one source,
+ * and who was between the two is asked for again. */
+int zi_pidfd_status(int pidfd, pid_t pid, int *ret_status)
+{
+	int status = 0;
+
+	if (!status_of_pidfd(pidfd, &status) && !status_of_zombie(pid, &status) &&
+	    !status_of_pidfd(pidfd, &status))
+		return -EAGAIN;
+	*ret_status = status;
 	return 0;
 }
 

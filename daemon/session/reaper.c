@@ -17,10 +17,13 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/fd.h"
 #include "daemon/session/control.h"
 #include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
@@ -148,9 +151,18 @@ static bool sess_is_gone(const struct sess *session)
 
 static void sess_end_died(struct sess *session)
 {
-	char reason[64];
+	char reason[128];
+	int status = 0;
 
-	(void)snprintf(reason, sizeof(reason), "process %d died", session->pid); /* Fits. */
+	if (zi_pidfd_status(session->pidfd, session->pid, &status))
+		(void)snprintf(reason, sizeof(reason), "process %d died", session->pid); /* Fits. */
+	else if (WIFSIGNALED(status))
+		(void)snprintf(reason, sizeof(reason), "process %d was killed by signal %d (%s)",
+		               session->pid, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		(void)snprintf(reason, sizeof(reason),
+		               "process %d exited with %d and did not detach", session->pid,
+		               WEXITSTATUS(status)); /* Fits, as do the others. */
 	sess_end(session, false, reason);
 }
 

@@ -100,6 +100,62 @@ Test(fd, pidfd_becomes_readable_when_the_process_ends)
 	cr_assert_eq(waitpid(pid, NULL, 0), pid);
 }
 
+/* A child that ends as told: its pid; @ret_fd is readable. */
+static pid_t ended_child(int code, int signal, int *ret_fd)
+{
+	struct pollfd ready = { .events = POLLIN };
+	pid_t pid = fork();
+
+	cr_assert_geq(pid, 0);
+	if (pid == 0) {
+		if (signal)
+			(void)kill(getpid(), signal);
+		_exit(code);
+	}
+	cr_assert_eq(zi_pidfd_open(pid, ret_fd), 0);
+	ready.fd = *ret_fd;
+	cr_assert_eq(poll(&ready, 1, -1), 1);
+	return pid;
+}
+
+Test(fd, how_a_process_ended_is_known_before_and_after_its_parent_waited)
+{
+	const struct {
+		int code, signal;
+	} cases[] = { { 3, 0 }, { 0, SIGKILL }, { 0, SIGTERM }, { 0, 0 } };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(cases); i++) {
+		_cleanup_(zi_closep) int fd = -1;
+		int status = -1, waited = -1, after = -1;
+		pid_t pid = ended_child(cases[i].code, cases[i].signal, &fd);
+		int r;
+
+		r = zi_pidfd_status(fd, pid, &status);
+		cr_assert_eq(waitpid(pid, &waited, 0), pid);
+		if (waited) {
+			cr_assert_eq(r, 0);
+			cr_expect_eq(status, waited);
+		} else {
+			cr_expect_eq(r, -EAGAIN, "what may be hidden is not told");
+		}
+		r = zi_pidfd_status(fd, pid, &after);
+		if (r == -EAGAIN)
+			cr_log_warn("this kernel forgets who was waited for (before Linux 6.15)");
+		else
+			cr_expect_eq(after, waited);
+	}
+}
+
+Test(fd, how_a_living_process_ended_is_not_known)
+{
+	_cleanup_(zi_closep) int fd = -1;
+	int status = -1;
+
+	cr_assert_eq(zi_pidfd_open(getpid(), &fd), 0);
+	cr_expect_eq(zi_pidfd_status(fd, getpid(), &status), -EAGAIN);
+	cr_expect_eq(status, -1);
+}
+
 Test(fd, pidfd_of_no_process_is_an_error)
 {
 	int fd = 77;

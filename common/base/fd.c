@@ -110,8 +110,8 @@ static bool status_of_zombie(pid_t pid, int *ret_status)
 	return *ret_status != 0;
 }
 
-/* See fd.h. A process that ends becomes a zombie, then its parent waits for it: each has one source,
- * and who was between the two is asked for again. */
+/* See fd.h. A process that ends becomes a zombie, then its parent waits for it: each has one
+ * source, and who went from one to the other in between is asked for again. */
 int zi_pidfd_status(int pidfd, pid_t pid, int *ret_status)
 {
 	int status = 0;

@@ -18,8 +18,8 @@ static inline void zi_closep(int *fd)
 int zi_fd_set_nonblock(int fd, bool is_nonblock);
 int zi_pidfd_open(pid_t pid, int *ret_fd);
 /* How the process that has ended did: as waitpid() would say it, whoever its parent is. -EAGAIN the
- * kernel does not tell (before Linux 6.15 once its parent has waited for it; until then another user's,
- * and an exit with 0). */
+ * kernel does not tell: another user's before its parent has waited for it, or an exit with 0;
+ * anyone's after that before Linux 6.15. */
 int zi_pidfd_status(int pidfd, pid_t pid, int *ret_status);
 /* The same open file, opened anew O_RDONLY|O_CLOEXEC through /proc/self/fd (memfds for ranks). */
 int zi_fd_reopen_readonly(int fd, int *ret_fd);

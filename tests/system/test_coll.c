@@ -11,7 +11,6 @@ TestSuite(coll, .timeout = 120);
 /* Short: in the posts. Then shares in the arena, and several pieces of staging. */
 static const uint64_t sizes[] = { 0, 1, 7, 3000, 300001 };
 #define SIZE_MAX_ELEMENTS 300001u
-#define RANKS_MAX         4u
 
 static int32_t value(uint32_t rank, uint64_t index)
 {
@@ -142,7 +141,7 @@ static uint64_t uneven(const struct scene *scene, uint32_t from, uint32_t to)
 
 static int uneven_all_to_all(const struct scene *scene)
 {
-	uint64_t source_counts[RANKS_MAX], target_counts[RANKS_MAX];
+	uint64_t source_counts[COLL_RANKS_MAX], target_counts[COLL_RANKS_MAX];
 	uint32_t members = scene->count_of_members;
 	uint64_t place = 0;
 
@@ -210,7 +209,7 @@ static int all_operations(struct scene *scene)
 	return 0;
 }
 
-static const uint32_t all_ranks[RANKS_MAX] = { 0, 1, 2, 3 };
+static const uint32_t all_ranks[COLL_RANKS_MAX] = { 0, 1, 2, 3 };
 
 /* Source and target in the arena or not, in all ways; ranks need not do alike. */
 static int every_placement(struct coll_rank *rank)
@@ -249,7 +248,7 @@ Test(coll, every_operation_of_1_to_4_ranks_is_right_wherever_the_buffers_lie)
 	struct coll_scene scene;
 
 	coll_open_scene(&scene);
-	for (uint32_t world = 1; world <= RANKS_MAX; world++)
+	for (uint32_t world = 1; world <= COLL_RANKS_MAX; world++)
 		coll_run(&scene, world, every_placement);
 	coll_close_scene(&scene);
 }

@@ -72,12 +72,16 @@ static void say_late(struct inquest *inquest, const struct coll_call *call)
 
 	unfinished &= ~(1ull << inquest->self);
 	if (call->is_long && unfinished) {
+		culprit = (uint32_t)__builtin_ctzll(unfinished);
 		coll_append(&inquest->text, ": ");
-		coll_append_members(&inquest->text, group, unfinished);
+		if (unfinished & (unfinished - 1))
+			coll_append_members(&inquest->text, group, unfinished);
+		else
+			coll_append_rank(&inquest->text, inquest->coll, group->ranks[culprit]);
 		coll_append(&inquest->text, " came, but did not do %s part ",
 		            unfinished & (unfinished - 1) ? "their" : "its");
 		append_timeout(inquest);
-		inquest->culprit = group->ranks[__builtin_ctzll(unfinished)];
+		inquest->culprit = group->ranks[culprit];
 	} else if (culprit < group->member_count && culprit != inquest->self) {
 		coll_append(&inquest->text, ": ");
 		coll_append_rank(&inquest->text, inquest->coll, group->ranks[culprit]);

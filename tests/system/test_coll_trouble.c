@@ -50,7 +50,7 @@ static int one_is_stopped(struct coll_rank *rank)
 		coll_must(rank, 0, coll_await(rank));
 	coll_must(rank, -ETIMEDOUT,
 	          sum_up(rank, ZINF_GROUP_WORLD, LONG_COUNT, rank->rank == 0 ? 300 : 0));
-	coll_text(rank, "rank 1 ");
+	coll_text(rank, "rank 1 (pid ");
 	coll_must(rank, 0, coll_tell(rank));
 	return 0;
 }

@@ -19,7 +19,7 @@
 #define ATTACH_FEATURES                                                                            \
 	(ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | \
 	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |   \
-	 ZI_FEATURE_COLLECTIVES)
+	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -162,6 +162,12 @@ static int greet(struct zinf *zinf)
 		return zi_client_error(
 			zinf, -EOPNOTSUPP, "commit_interval %u: %s at %s commits every step",
 			zinf->attach.config.commit_interval, theirs->program, zinf->path);
+	if (zinf->attach.local_world_size && !(zinf->features & ZI_FEATURE_NODES))
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "%u of %u ranks are on this node: %s at %s knows no jobs "
+		                       "that span nodes, use a newer zinfd",
+		                       zinf->attach.local_world_size, zinf->attach.world_size,
+		                       theirs->program, zinf->path);
 	if (zinf->attach.config.io_weight && !(zinf->features & ZI_FEATURE_IO_WEIGHT))
 		return zi_client_error(zinf, -EOPNOTSUPP,
 		                       "io_weight: %s at %s gives all jobs equal shares of a "

@@ -165,6 +165,8 @@ int zi_client_options(const struct zinf_options *options, struct zinf *zinf);
 /* launcher.c: what the launchers' variables say */
 const char *zi_client_environment(const char *name);
 int zi_client_resolve_rank(struct zinf *zinf, int32_t rank, int32_t world_size);
+/* Where the nodes of a job meet, as the launcher says; into @request. Return: 0; -EINVAL. */
+int zi_client_rendezvous(struct zinf *zinf, struct zi_coll_open *request);
 int zi_client_resolve_incarnation(struct zinf *zinf, const char *named);
 
 /* request.c */

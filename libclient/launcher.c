@@ -19,7 +19,8 @@
 struct launcher {
 	const char *program;
 	const char *rank_name, *world_name;
-	const char *mark_name; /* unless it is set, the pair is not about this process; or NULL */
+	const char *mark_name;  /* unless it is set, the pair is not about this process; or NULL */
+	const char *local_name; /* how many of them are on this node */
 };
 
 /* What is found there. */
@@ -31,9 +32,10 @@ struct place {
 /* A batch script that Slurm starts has rank and size of the whole allocation about it, though it is
  * one process: only what srun starts has a step. */
 static const struct launcher launchers[] = {
-	{ "torchrun", "RANK", "WORLD_SIZE", NULL },
-	{ "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL },
-	{ "srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID" },
+	{ "torchrun", "RANK", "WORLD_SIZE", NULL, "LOCAL_WORLD_SIZE" },
+	{ "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL,
+	  "OMPI_COMM_WORLD_LOCAL_SIZE" },
+	{ "srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID", NULL },
 };
 #define BY_HAND 0u /* of launchers: the pair that people and scripts set, too */
 
@@ -145,6 +147,97 @@ static int find_place(struct zinf *zinf, bool needs_rank, bool needs_world, stru
 	return 0;
 }
 
+/* SLURM_STEP_TASKS_PER_NODE "2(x3),1": tasks on the nodes of the step, one after the other. Return:
+ * those on node @node; 0: it does not say. */
+static uint32_t slurm_tasks_on(const char *text, unsigned long node)
+{
+	while (*text) {
+		char *end;
+		unsigned long tasks = strtoul(text, &end, 10), nodes = 1;
+
+		if (end == text || !tasks || tasks > INT32_MAX)
+			return 0;
+		if (*end == '(' && end[1] == 'x')
+			nodes = strtoul(end + 2, &end, 10);
+		if (node < nodes)
+			return (uint32_t)tasks;
+		node -= nodes;
+		end += *end == ')';
+		text = end + (*end == ',');
+		if (text == end && *end)
+			return 0;
+	}
+	return 0;
+}
+
+/* How many ranks are on this node; all of them where the launcher does not say. */
+static int find_local(struct zinf *zinf, const struct launcher *said, uint32_t *ret_local)
+{
+	const struct launcher *launcher = said ? said : &launchers[BY_HAND];
+	const char *name = launcher->local_name;
+	const char *value = zi_client_environment(name ? name : "SLURM_STEP_TASKS_PER_NODE");
+	const char *node = zi_client_environment("SLURM_NODEID");
+	uint32_t local = zinf->attach.world_size;
+	int r = 0;
+
+	if (value && name)
+		r = parse_count(zinf, name, value, &local);
+	else if (value && node)
+		local = slurm_tasks_on(value, strtoul(node, NULL, 10));
+	if (r)
+		return err_trace(r);
+	/* Who says rank and world itself may mean fewer than the launcher started. */
+	if (local > zinf->attach.world_size && !said)
+		local = zinf->attach.world_size;
+	if (local > zinf->attach.world_size)
+		return zi_client_error(
+			zinf, -EINVAL,
+			"%s says that %" PRIu32 " ranks are on this node, of %" PRIu32 " in all",
+			name ? name : "SLURM_STEP_TASKS_PER_NODE", local, zinf->attach.world_size);
+	*ret_local = local;
+	return 0;
+}
+
+static int parse_port(struct zinf *zinf, const char *name, uint32_t add, uint32_t *ret_port)
+{
+	uint32_t port = 0;
+	int r = parse_count(zinf, name, zi_client_environment(name), &port);
+
+	if (r)
+		return err_trace(r);
+	if (!port || port + add > UINT16_MAX)
+		return zi_client_error(zinf, -EINVAL, "$%s is %" PRIu32 ": 1 to %u are ports", name,
+		                       port, UINT16_MAX - add);
+	*ret_port = port + add;
+	return 0;
+}
+
+/* Under torchrun MASTER_PORT is its own. */
+int zi_client_rendezvous(struct zinf *zinf, struct zi_coll_open *request)
+{
+	const char *host = zi_client_environment("MASTER_ADDR");
+	const char *interface = zi_client_environment("ZINF_NET_INTERFACE");
+	bool has_own = zi_client_environment("ZINF_PORT");
+
+	if (!host || (!has_own && !zi_client_environment("MASTER_PORT")))
+		return zi_client_error(
+			zinf, -EINVAL,
+			"%" PRIu32 " of %" PRIu32 " ranks are on this node: $MASTER_ADDR and "
+			"$MASTER_PORT (or $ZINF_PORT) say where the node of rank 0 is found, and "
+			"$%s is not set",
+			zinf->attach.local_world_size, zinf->attach.world_size,
+			host ? "MASTER_PORT" : "MASTER_ADDR");
+	if (zi_copy_name(request->rendezvous_host, sizeof(request->rendezvous_host), host) ||
+	    zi_copy_name(request->interface, sizeof(request->interface),
+	                 interface ? interface : ""))
+		return zi_client_error(zinf, -EINVAL,
+		                       "$MASTER_ADDR '%.64s' or $ZINF_NET_INTERFACE '%.32s' is too "
+		                       "long",
+		                       host, interface ? interface : "");
+	return err_trace(parse_port(zinf, has_own ? "ZINF_PORT" : "MASTER_PORT", !has_own,
+	                            &request->rendezvous_port));
+}
+
 /*
  * Rank and size of the world: as the caller says, what is -1 by the launchers' variables, else rank
  * 0 of 1.
@@ -153,6 +246,7 @@ static int find_place(struct zinf *zinf, bool needs_rank, bool needs_world, stru
 int zi_client_resolve_rank(struct zinf *zinf, int32_t rank, int32_t world_size)
 {
 	struct place place = { .rank = 0, .world_size = 1 };
+	uint32_t local = 0;
 	int r;
 
 	if (rank < -1)
@@ -169,6 +263,12 @@ int zi_client_resolve_rank(struct zinf *zinf, int32_t rank, int32_t world_size)
 	}
 	zinf->attach.rank = rank < 0 ? place.rank : (uint32_t)rank;
 	zinf->attach.world_size = world_size < 0 ? place.world_size : (uint32_t)world_size;
+	/* Who says both itself may say so too: then torchrun's variable alone counts. */
+	r = find_local(zinf, place.launcher, &local);
+	if (r)
+		return err_trace(r);
+	/* 0: all, as an older daemon knows it. */
+	zinf->attach.local_world_size = local < zinf->attach.world_size ? local : 0;
 	return 0;
 }
 

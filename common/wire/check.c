@@ -275,7 +275,7 @@ int zi_check_attach(const struct zi_attach *attach, struct zi_text *text)
 {
 	int r;
 
-	if ((attach->flags & ~ZI_ATTACH_TAKEOVER) ||
+	if ((attach->flags & ~ZI_ATTACH_TAKEOVER) || attach->reserved0 ||
 	    !is_zero(attach->reserved, ZI_COUNT_OF(attach->reserved))) {
 		zi_text_set(text, "ATTACH: unknown flags or reserved words are set");
 		return err_origin(-EPROTO);
@@ -291,6 +291,11 @@ int zi_check_attach(const struct zi_attach *attach, struct zi_text *text)
 	if (attach->rank >= attach->world_size) {
 		zi_text_set(text, "rank %u of a world of %u: ranks count from 0", attach->rank,
 		            attach->world_size);
+		return err_origin(-EINVAL);
+	}
+	if (attach->local_world_size > attach->world_size) {
+		zi_text_set(text, "%u ranks of this node in a world of %u",
+		            attach->local_world_size, attach->world_size);
 		return err_origin(-EINVAL);
 	}
 	if (!attach->timeout_ms) {

@@ -53,6 +53,7 @@
 #define ZI_FEATURE_IO_WEIGHT   (1ull << 6) /* a job's share of its stores */
 #define ZI_FEATURE_TENSORS     (1ull << 7) /* TENSOR_OPEN, opcodes from 10 on */
 #define ZI_FEATURE_PERIODIC    (1ull << 8) /* snapshot_interval, snapshot_keep */
+#define ZI_FEATURE_NODES       (1ull << 9) /* local_world_size: jobs that span nodes */
 
 #define ZI_IO_WEIGHT_MAX     1000u
 #define ZI_IO_WEIGHT_DEFAULT 100u /* what 0 means */
@@ -139,7 +140,9 @@ struct zi_attach {
 	uint32_t flags;
 	uint32_t timeout_ms;
 	struct zi_job_config config;
-	uint64_t reserved[4];
+	uint32_t local_world_size; /* ranks on this node; 0: all. Under ZI_FEATURE_NODES */
+	uint32_t reserved0;
+	uint64_t reserved[3];
 };
 static_assert(sizeof(struct zi_attach) == 272, "attach");
 
@@ -260,27 +263,37 @@ struct zi_tensor_opened {
 };
 static_assert(sizeof(struct zi_tensor_opened) == 56, "tensor opened");
 
-/* COLL_OPEN: once in a session; every rank asks for the same bytes. */
+#define ZI_RENDEZVOUS_BYTES 256u
+#define ZI_INTERFACE_BYTES  16u
+
+/* COLL_OPEN: once in a session; every rank asks for the same bytes. The rendezvous counts where the
+ * job spans nodes, and is then the same in all ranks. */
 struct zi_coll_open {
 	struct zi_message_header header;
 	uint64_t arena_bytes; /* of this rank's arena, more than 0 */
 	uint32_t timeout_ms;  /* for this, and of the group of all ranks; 0: the session's */
-	uint32_t reserved0;
+	uint32_t rendezvous_port;
+	char rendezvous_host[ZI_RENDEZVOUS_BYTES]; /* MASTER_ADDR; "": not set */
+	char interface[ZI_INTERFACE_BYTES];        /* "": found */
 	uint64_t reserved[4];
 };
-static_assert(sizeof(struct zi_coll_open) == 64, "collectives open");
+static_assert(sizeof(struct zi_coll_open) == 336, "collectives open");
 
 struct zi_coll_opened {
 	struct zi_message_header header;
-	uint64_t arena_bytes;   /* of each rank: rank r's arena begins at r × arena_bytes */
-	uint64_t verdict_bytes; /* of the three descriptors' regions, with … */
+	uint64_t arena_bytes;   /* of each rank of this node, one after the other */
+	uint64_t verdict_bytes; /* of the descriptors' regions, with … */
 	uint64_t arenas_bytes;
 	uint64_t board_bytes;
 	uint32_t member_count; /* of the group of all ranks; this one is member `rank` */
+	uint32_t node_count;   /* more than 1: the job spans nodes, and a slab is a descriptor */
+	uint64_t slab_bytes;
+	uint32_t node; /* this one */
 	uint32_t reserved0;
-	uint64_t reserved[4];
+	uint8_t nodes[ZI_WORLD_MAX]; /* of each rank */
+	uint64_t reserved[2];
 };
-static_assert(sizeof(struct zi_coll_opened) == 88, "collectives opened");
+static_assert(sizeof(struct zi_coll_opened) == 152, "collectives opened");
 
 #define ZI_GROUP_MASK_WORDS 4u
 #define ZI_GROUP_MASK_RANKS (64u * ZI_GROUP_MASK_WORDS)
@@ -302,7 +315,8 @@ struct zi_coll_grouped {
 	uint32_t member_count;
 	uint32_t reserved0;
 	uint64_t board_bytes; /* of the descriptor's region; 0 for no member */
-	uint64_t reserved[4];
+	uint64_t slab_bytes;  /* of the second one's, where the group spans nodes; else 0 */
+	uint64_t reserved[3];
 };
 static_assert(sizeof(struct zi_coll_grouped) == 72, "collective group made");
 

@@ -47,7 +47,8 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 		.name = "ATTACH",
 		.bytes = sizeof(struct zi_attach),
 		.strings = { PART(struct zi_attach, job), PART(struct zi_attach, incarnation) },
-		.reserved = { PART(struct zi_attach, reserved) },
+		.reserved = { PART(struct zi_attach, reserved0),
+			      PART(struct zi_attach, reserved) },
 	},
 	[ZI_MESSAGE_ATTACHED] = {
 		.name = "ATTACHED",
@@ -146,8 +147,9 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 	[ZI_MESSAGE_COLL_OPEN] = {
 		.name = "COLL_OPEN",
 		.bytes = sizeof(struct zi_coll_open),
-		.reserved = { PART(struct zi_coll_open, reserved0),
-			      PART(struct zi_coll_open, reserved) },
+		.strings = { PART(struct zi_coll_open, rendezvous_host),
+			     PART(struct zi_coll_open, interface) },
+		.reserved = { PART(struct zi_coll_open, reserved) },
 	},
 	[ZI_MESSAGE_COLL_OPENED] = {
 		.name = "COLL_OPENED",

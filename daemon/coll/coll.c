@@ -148,6 +148,8 @@ void coll_break(struct coll *coll, struct coll_group *group, int error, uint32_t
 	group->culprit = culprit;
 	group->text = *text;
 	zi_verdict_give(&coll->options.verdicts->groups[group->number], (uint32_t)-error);
+	if (coll->options.broken)
+		coll->options.broken(coll->options.arg, group->number, error, text);
 }
 
 /* See coll.h. */

@@ -54,10 +54,14 @@ struct coll_group {
  * that is worth saying. */
 typedef void (*coll_doing_fn)(void *arg, uint32_t rank, struct zi_text *ret_text);
 
+/* A group broke, now. Must not call into coll. */
+typedef void (*coll_broken_fn)(void *arg, uint32_t group, int error, const struct zi_text *text);
+
 struct coll_options {
 	uint32_t world_size;
 	struct zi_verdicts *verdicts; /* all zero; outlives it */
 	coll_doing_fn doing;          /* may be NULL */
+	coll_broken_fn broken;        /* may be NULL */
 	void *arg;
 };
 

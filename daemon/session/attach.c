@@ -90,6 +90,8 @@ static int sess_join(struct sess_shard *shard, struct sess *session, struct zi_t
 		.pidfd = session->pidfd,
 		.rank = session->attach.rank,
 		.world_size = session->attach.world_size,
+		.local_size = session->attach.local_world_size ? session->attach.local_world_size
+		                                               : session->attach.world_size,
 		.takeover = session->attach.flags & ZI_ATTACH_TAKEOVER,
 		.config = session->attach.config,
 		.timeout_ns = session->attach.timeout_ms * ZI_NS_PER_MS,

@@ -23,7 +23,8 @@ static uint64_t sess_features(const struct sess_control *control)
 
 	return ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | ZI_FEATURE_INTERVAL |
 	       ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |
-	       ZI_FEATURE_COLLECTIVES | (control->facts->nvme_tier_count ? of_nvme : 0);
+	       ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES |
+	       (control->facts->nvme_tier_count ? of_nvme : 0);
 }
 
 static int sess_greet(struct sess *session, const struct zi_hello *hello, struct zi_text *text)

@@ -28,8 +28,16 @@ int sess_reply_coll_opened(struct sess *session)
 		r = sess_hold(session, opened.arenas);
 	if (!r)
 		r = sess_hold(session, opened.board);
+	if (!r && opened.slab)
+		r = sess_hold(session, opened.slab);
 	if (r)
 		return err_trace(r);
+	message.node_count = opened.node_count;
+	message.node = opened.node;
+	if (opened.slab) {
+		message.slab_bytes = opened.slab->region.bytes;
+		memcpy(message.nodes, opened.nodes, opened.member_count);
+	}
 	message.arena_bytes = opened.arena_bytes;
 	message.verdict_bytes = opened.verdicts->region.bytes;
 	message.arenas_bytes = opened.arenas->region.bytes;
@@ -38,9 +46,11 @@ int sess_reply_coll_opened(struct sess *session)
 	zi_message_init(&message.header, ZI_MESSAGE_COLL_OPENED, sizeof(message),
 	                session->request_sequence);
 	sess_rings_publish_spin(session->shard);
-	return err_trace(zi_message_send(
-		session->socket_fd, &message.header,
-		(int[]){ verdict_fd, opened.arenas->region.fd, opened.board->region.fd }, 3));
+	return err_trace(zi_message_send(session->socket_fd, &message.header,
+	                                 (int[]){ verdict_fd, opened.arenas->region.fd,
+	                                          opened.board->region.fd,
+	                                          opened.slab ? opened.slab->region.fd : -1 },
+	                                 opened.slab ? 4 : 3));
 }
 
 /* See request_coll.h. */
@@ -55,21 +65,31 @@ int sess_reply_coll_grouped(struct sess *session)
 		return err_trace(sess_reply_over(session));
 	if (grouped.board)
 		r = sess_hold(session, grouped.board);
+	if (!r && grouped.slab)
+		r = sess_hold(session, grouped.slab);
 	if (r)
 		return err_trace(r);
 	message.self = grouped.self;
 	message.member_count = grouped.member_count;
 	message.board_bytes = grouped.board_bytes;
+	message.slab_bytes = grouped.slab ? grouped.slab->region.bytes : 0;
 	zi_message_init(&message.header, ZI_MESSAGE_COLL_GROUPED, sizeof(message),
 	                session->request_sequence);
 	return err_trace(zi_message_send(session->socket_fd, &message.header,
-	                                 (int[]){ grouped.board ? grouped.board->region.fd : -1 },
-	                                 grouped.board ? 1 : 0));
+	                                 (int[]){ grouped.board ? grouped.board->region.fd : -1,
+	                                          grouped.slab ? grouped.slab->region.fd : -1 },
+	                                 (grouped.board ? 1u : 0) + (grouped.slab ? 1u : 0)));
 }
 
 static void sess_coll_open(struct sess *session, const struct zi_coll_open *message)
 {
-	session->request = (struct zero_op){ .bytes = message->arena_bytes,
+	memcpy(session->rendezvous_host, message->rendezvous_host,
+	       sizeof(message->rendezvous_host));
+	memcpy(session->interface, message->interface, sizeof(message->interface));
+	session->request = (struct zero_op){ .rendezvous_host = session->rendezvous_host,
+		                             .interface = session->interface,
+		                             .rendezvous_port = message->rendezvous_port,
+		                             .bytes = message->arena_bytes,
 		                             .timeout_ns = message->timeout_ms * ZI_NS_PER_MS };
 	sess_submit_request(session, &message->header, zero_coll_open);
 }

@@ -163,6 +163,7 @@ struct sess {
 	struct zero_snapshot_op snapshot_op; /* the same, of SNAPSHOT */
 	uint16_t request_type;
 	uint32_t request_sequence;
+	char rendezvous_host[ZI_RENDEZVOUS_BYTES], interface[ZI_INTERFACE_BYTES]; /* of COLL_OPEN */
 	uint32_t unit_entry_count, param_entry_count; /* of the LAYOUT stream */
 	int layout_error;
 	struct zi_text layout_text; /* why MATERIALIZE will be refused */

@@ -9,6 +9,9 @@
  *   JOIN       ──▶     DONE       find the others through the store, connect to all
  *   MAP + fd   ──▶     DONE       a slab: memory that the ranks of this node and the worker share
  *   EXCHANGE   ──▶     DONE       one operation across the nodes, on a slab
+ *   MEET       ──▶     DONE       before JOIN: which ranks are on which node
+ *   FOLLOW     ──▶     DONE       the calls of a group, as its ranks make them: done at its end
+ *              ◀── LATE           a call's time has passed, and a rank of this node has not come
  *   ABORT      ──▶                what runs fails, here and on all other nodes, with this text
  *   PING       ──▶     PONG       at once, also while an operation runs
  *
@@ -40,6 +43,9 @@ enum net_type {
 	NET_PING = 6,
 	NET_PONG = 7,
 	NET_DONE = 8,
+	NET_MEET = 9,
+	NET_FOLLOW = 10,
+	NET_LATE = 11, /* a header: the cookie is the number of the call */
 	_NET_TYPE_COUNT,
 };
 
@@ -48,6 +54,20 @@ struct net_header {
 	uint32_t bytes;  /* of the message; the packet's length */
 	uint64_t cookie; /* of a request; DONE and PONG repeat it */
 };
+
+/* The node of rank 0 serves the store; nodes are numbered in the order of their first ranks. */
+struct net_meet {
+	struct net_header header;
+	struct place place;
+	char interface[PLACE_INTERFACE_BYTES]; /* see struct net_join */
+	char job[ZI_NAME_BYTES], incarnation[ZI_NAME_BYTES];
+	char token[STORE_TOKEN_BYTES];
+	uint64_t ranks; /* bits: those of this node */
+	uint32_t world_size, reserved;
+	uint64_t timeout_ms;
+};
+
+#define NET_JOIN_AS_CLIENT (1u << 0) /* another worker serves the store, even of node 0 */
 
 struct net_join {
 	struct net_header header;
@@ -58,6 +78,7 @@ struct net_join {
 	uint32_t node, node_count; /* node 0 serves the store */
 	uint64_t epoch;            /* 1, and higher each time the mesh is made anew */
 	uint64_t timeout_ms;
+	uint32_t flags, reserved;
 };
 
 struct net_map {
@@ -108,8 +129,22 @@ struct net_exchange {
 	struct net_range receives[SUBTREE_NODES_MAX]; /* from each */
 };
 
+/* Slabs of a group that is followed: common/wire/far.h, board.h, verdict.h. */
+enum net_slab { NET_SLAB_DATA = 0, NET_SLAB_BOARD = 1, NET_SLAB_VERDICTS = 2 };
+
+/* After JOIN and three MAPs. The worker is the member behind those of its node on their board. */
+struct net_follow {
+	struct net_header header;
+	uint32_t group; /* the daemon's number, for people */
+	uint32_t member_count;
+	uint8_t nodes[ZI_WORLD_MAX]; /* (member_count,) as JOIN numbers them */
+	uint8_t ranks[ZI_WORLD_MAX]; /* (member_count,) for people */
+};
+
 struct net_abort {
 	struct net_header header;
+	int32_t error;
+	uint32_t reserved;
 	struct zi_text text;
 };
 
@@ -121,11 +156,16 @@ struct net_done {
 	uint32_t culprit; /* a node, or NET_CULPRIT_NONE */
 	struct zi_text text;
 	uint64_t busy_ns; /* from its start to its end */
+	/* MEET: the node of each rank. */
+	uint32_t node_count, node;
+	uint8_t nodes[ZI_WORLD_MAX];
 };
 
 union net_message {
 	struct net_header header;
+	struct net_meet meet;
 	struct net_join join;
+	struct net_follow follow;
 	struct net_map map;
 	struct net_exchange exchange;
 	struct net_abort abort;

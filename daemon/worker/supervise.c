@@ -24,6 +24,9 @@
 /* Mapping a slab makes page tables: nothing that waits for others. */
 #define SUPERVISE_MAP_MS 10000u
 
+/* Of a request that lasts as long as its group; nothing but an abort comes after it. */
+#define SUPERVISE_NO_LIMIT UINT64_MAX
+
 struct net_worker {
 	struct net_worker_options options;
 	struct zi_loop *loop;
@@ -157,6 +160,7 @@ static void handle_done(struct net_worker *worker, const struct net_done *done)
 		if (request->cookie != done->header.cookie)
 			continue;
 		text.chars[sizeof(text.chars) - 1] = '\0';
+		request->reply = *done;
 		request_end(request, done->error > 0 ? -EPROTO : done->error, done->culprit, &text,
 		            done->busy_ns);
 		return;
@@ -188,6 +192,9 @@ static void control_ready(struct zi_source *source, uint32_t events)
 		beat(worker, worker->options.ping_ns);
 	} else if (bytes == sizeof(message.done) && message.header.type == NET_DONE) {
 		handle_done(worker, &message.done);
+	} else if (bytes == sizeof(message.header) && message.header.type == NET_LATE) {
+		if (worker->options.late)
+			worker->options.late(worker->options.arg, (uint32_t)message.header.cookie);
 	} else {
 		zi_text_set(&text,
 		            "zinf-net (pid %d) sent a message of type %u, %zd bytes: none of its",
@@ -238,7 +245,8 @@ static int submit(struct net_worker *worker, struct net_request *request, struct
 	request->worker = worker;
 	request->cookie = worker->cookie;
 	request->limit = (struct zi_timer){ .loop = NULL };
-	zi_loop_arm(worker->loop, &request->limit, limit_ns(worker, timeout_ms), limit_due);
+	if (timeout_ms != SUPERVISE_NO_LIMIT)
+		zi_loop_arm(worker->loop, &request->limit, limit_ns(worker, timeout_ms), limit_due);
 	zi_list_push_back(&worker->requests, &request->link);
 	worker->request_count++;
 	return 0;
@@ -249,6 +257,19 @@ int net_worker_join(struct net_worker *worker, struct net_request *request, stru
 {
 	return err_trace(submit(worker, request, &join->header, NET_JOIN, sizeof(*join),
 	                        join->timeout_ms, -1));
+}
+
+int net_worker_meet(struct net_worker *worker, struct net_request *request, struct net_meet *meet)
+{
+	return err_trace(submit(worker, request, &meet->header, NET_MEET, sizeof(*meet),
+	                        meet->timeout_ms, -1));
+}
+
+int net_worker_follow(struct net_worker *worker, struct net_request *request,
+                      struct net_follow *follow)
+{
+	return err_trace(submit(worker, request, &follow->header, NET_FOLLOW, sizeof(*follow),
+	                        SUPERVISE_NO_LIMIT, -1));
 }
 
 int net_worker_map(struct net_worker *worker, struct net_request *request, uint32_t slab, int fd,
@@ -267,9 +288,11 @@ int net_worker_exchange(struct net_worker *worker, struct net_request *request,
 	                        exchange->timeout_ms, -1));
 }
 
-void net_worker_abort(struct net_worker *worker, const struct zi_text *text)
+void net_worker_abort(struct net_worker *worker, int error, const struct zi_text *text)
 {
-	struct net_abort message = { .header = { NET_ABORT, sizeof(message), 0 }, .text = *text };
+	struct net_abort message = { .header = { NET_ABORT, sizeof(message), 0 },
+		                     .error = error,
+		                     .text = *text };
 
 	/* One that takes no message hangs, and is ended for that. */
 	if (worker->state == NET_WORKER_UP)

@@ -25,6 +25,8 @@ struct net_request;
 typedef void (*net_request_fn)(struct net_request *request);
 /* The worker ended: @text says why. From the loop, after its requests' own calls. */
 typedef void (*net_ended_fn)(void *arg, const struct zi_text *text);
+/* The time of the followed group's call @sequence has passed, and a rank here has not come. */
+typedef void (*net_late_fn)(void *arg, uint32_t sequence);
 
 enum net_worker_state { NET_WORKER_DOWN, NET_WORKER_STARTING, NET_WORKER_UP };
 
@@ -35,6 +37,7 @@ struct net_request {
 	uint32_t culprit;
 	struct zi_text text;
 	uint64_t busy_ns;
+	struct net_done reply; /* of MEET: who is where */
 
 	/* The worker's own. */
 	struct net_worker *worker;
@@ -48,6 +51,7 @@ struct net_worker_options {
 	uint64_t ping_ns;    /* between two; 0: 1 s */
 	uint64_t pong_ns;    /* an answer may take so long; 0: 5 s */
 	net_ended_fn ended;  /* NULL: nobody's business */
+	net_late_fn late;    /* NULL as well */
 	void *arg;
 };
 
@@ -67,12 +71,17 @@ pid_t net_worker_pid(const struct net_worker *worker);
 
 /* Requests; see net.h. Headers are filled here, and @fd stays the caller's. Return: 0 accepted:
  * @request->done comes; -ENOTCONN the worker is down, -EBUSY as many as it takes are under way. */
+int net_worker_meet(struct net_worker *worker, struct net_request *request, struct net_meet *meet);
 int net_worker_join(struct net_worker *worker, struct net_request *request, struct net_join *join);
+/* Has no deadline: it is done when the group is over. */
+int net_worker_follow(struct net_worker *worker, struct net_request *request,
+                      struct net_follow *follow);
 int net_worker_map(struct net_worker *worker, struct net_request *request, uint32_t slab, int fd,
                    uint64_t bytes);
 int net_worker_exchange(struct net_worker *worker, struct net_request *request,
                         struct net_exchange *exchange);
-/* Ends what runs, here and on all nodes, with @text; nothing to do when it is not UP. */
-void net_worker_abort(struct net_worker *worker, const struct zi_text *text);
+/* Ends what runs, here and on all nodes, with @error (negative) and @text; nothing to do when it is
+ * not UP. */
+void net_worker_abort(struct net_worker *worker, int error, const struct zi_text *text);
 /* Kills it now: as if it had crashed, with @text as the reason. */
 void net_worker_kill(struct net_worker *worker, const struct zi_text *text);

@@ -11,6 +11,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/tier/holder.h"
+#include "daemon/zero/job/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/share.h"
@@ -44,6 +45,7 @@ int zero_new(const struct zero_options *options, struct zero **ret_zero)
 	zi_list_init(&zero->retired);
 	zi_list_init(&zero->completed);
 	zi_list_init(&zero->notices);
+	zi_list_init(&zero->fars);
 	zi_list_init(&zero->snapshots);
 	zi_list_init(&zero->snapshots_done);
 	for (uint32_t i = 0; i < options->cpu_tier_count; i++)
@@ -82,6 +84,7 @@ struct zero *zero_free(struct zero *zero)
 	if (!zero)
 		return NULL;
 	zi_loop_disarm(&zero->midnight_timer);
+	far_forget(zero, NULL);
 	assert(!zero->evacuation.is_on);
 	assert(!zero->evacuation.is_posted);
 	assert(!zero->is_quiet_posted);

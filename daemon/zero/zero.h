@@ -74,7 +74,10 @@ struct zero_op {
 	uint64_t bytes; /* TENSOR_ALLOC, TENSOR_PUT, TENSOR_OPEN, COLL_OPEN; result of TENSOR_GET */
 	uint64_t timeout_ns; /* COLL_OPEN, COLL_GROUP: instead of the rank's; 0: the rank's */
 	uint64_t members[ZI_GROUP_MASK_WORDS]; /* COLL_GROUP: ranks; its result is `id` */
-	struct zi_step_options options;        /* STEP_BEGIN: already checked by wire/check */
+	/* COLL_OPEN of a job that spans nodes: where they meet; the caller's until it completes. */
+	const char *rendezvous_host, *interface;
+	uint32_t rendezvous_port;
+	struct zi_step_options options; /* STEP_BEGIN: already checked by wire/check */
 	/* results */
 	int result;                 /* 0 or -errno */
 	struct zi_text text;        /* for people, when result < 0 */
@@ -283,6 +286,7 @@ struct zero_attach {
 	uint32_t uid;
 	int pid, pidfd; /* pidfd stays the caller's */
 	uint32_t rank, world_size;
+	uint32_t local_size; /* ranks of the job on this node; 0: all */
 	bool takeover;
 	struct zi_job_config config;
 	uint64_t timeout_ns; /* how long this rank waits for others in collective calls */
@@ -366,6 +370,9 @@ struct zero_coll_opened {
 	struct tier_segment *verdicts, *arenas, *board; /* the job's */
 	uint64_t arena_bytes, board_bytes;
 	uint32_t member_count;
+	struct tier_segment *slab; /* NULL: all ranks are on this node */
+	uint32_t node_count, node;
+	const uint8_t *nodes; /* (member_count,) */
 };
 /* False: they are not open, or not any more. */
 bool zero_coll_opened(struct zero_rank *rank, struct zero_coll_opened *ret_opened);
@@ -376,6 +383,7 @@ struct zero_coll_grouped {
 	uint32_t member_count;
 	uint64_t board_bytes;
 	struct tier_segment *board; /* the job's */
+	struct tier_segment *slab;  /* NULL: all members are on this node */
 };
 bool zero_coll_grouped(struct zero_rank *rank, uint32_t group,
                        struct zero_coll_grouped *ret_grouped);

@@ -135,8 +135,7 @@ static void post(struct zi_node_group *group)
 	             (uint64_t)(group->staging - group->arenas), payload, bytes);
 }
 
-/* So that peers do not wait for what will not come. */
-static void post_refusal(struct zi_node_group *group, int error, const struct zi_text *reason)
+void zi_node_post_refusal(struct zi_node_group *group, int error, const struct zi_text *reason)
 {
 	struct zi_board_call said = { .operation = (uint8_t)group->run.call.operation,
 		                      .flags = ZI_BOARD_REFUSED,
@@ -156,7 +155,7 @@ static int begin(struct zi_node_group *group, struct zi_text *text)
 	group->sequence++;
 	group->is_unmet = true;
 	if (r) {
-		post_refusal(group, r, &reason);
+		zi_node_post_refusal(group, r, &reason);
 		group->culprit = group->meet.self;
 		zi_text_set(text, "%s", reason.chars);
 		return err_trace(r);
@@ -345,6 +344,8 @@ int zi_node_poll(struct zi_node_group *group, struct zi_meet_wants *wants, struc
 	struct zi_node_run *run = &group->run;
 	int r = 0;
 
+	if (group->far)
+		return zi_node_poll_far(group, wants, text);
 	while (!r && run->phase != ZI_NODE_OVER) {
 		switch (run->phase) {
 		case ZI_NODE_CATCH_UP:

@@ -70,7 +70,7 @@ static int check_kind(const struct zi_node_group *group, const struct zi_node_ca
                       struct zi_text *text)
 {
 	const char *name = zi_coll_operation_name(call->operation);
-	uint32_t members = group->meet.member_count;
+	uint32_t members = zi_node_members(group);
 
 	if (call->operation < ZI_COLL_BARRIER || call->operation > ZI_COLL_ALL_TO_ALLV)
 		return zi_text_error(text, -EINVAL, "operation %u is none", call->operation);
@@ -111,7 +111,7 @@ static int check_lengths(struct zi_node_group *group, const struct zi_node_call 
                          struct zi_text *text)
 {
 	struct zi_node_run *run = &group->run;
-	uint32_t members = group->meet.member_count;
+	uint32_t members = zi_node_members(group);
 	uint64_t everyone = zi_node_everyone(group), block = 0, blocks = 0;
 	enum zi_coll_operation operation = call->operation;
 	uint64_t width;
@@ -187,7 +187,7 @@ static int check_buffer(const char *name, const char *role, const void *buffer, 
 static bool is_in_place(const struct zi_node_group *group, const struct zi_node_call *call)
 {
 	const char *source = call->source, *target = call->target;
-	uint64_t bytes = call->element_count * zi_dtype_bytes(call->dtype) * group->meet.self;
+	uint64_t bytes = call->element_count * zi_dtype_bytes(call->dtype) * zi_node_self(group);
 
 	switch (call->operation) {
 	case ZI_COLL_REDUCE_SCATTER:
@@ -237,8 +237,8 @@ int zi_node_check(struct zi_node_group *group, const struct zi_node_call *call,
 		r = check_lengths(group, call, text);
 	if (r)
 		return err_origin(r);
-	has_source = zi_node_has(run->with_source, group->meet.self);
-	has_target = zi_node_has(run->with_target, group->meet.self);
+	has_source = zi_node_has(run->with_source, zi_node_self(group));
+	has_target = zi_node_has(run->with_target, zi_node_self(group));
 	if (has_source)
 		r = check_buffer(name, "source", call->source, run->source_bytes, call->dtype,
 		                 text);

@@ -64,7 +64,7 @@ int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *opti
 static void copy_counts(struct zi_client_call *call)
 {
 	struct zi_node_call *node_call = &call->op.call;
-	size_t bytes = call->group->node.meet.member_count * sizeof(call->counts[0][0]);
+	size_t bytes = zi_node_members(&call->group->node) * sizeof(call->counts[0][0]);
 
 	if (!node_call->source_counts || !node_call->target_counts)
 		return; /* the engine says so */
@@ -86,7 +86,7 @@ static int run(struct zinf *zinf, const struct zi_node_call *what,
 	if (r)
 		return err_trace(r);
 	call->op.call = *what;
-	drop_unused(&call->op.call, group->node.meet.self);
+	drop_unused(&call->op.call, zi_node_self(&group->node));
 	copy_counts(call);
 	/* A refusal is a call as well: the others hear of it instead of waiting. */
 	call->op.call.refused = zi_client_coll_reach(zinf, call, &call->reason);

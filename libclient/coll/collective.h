@@ -24,6 +24,7 @@
 #include "common/wire/verdict.h"
 #include "libclient/client.h"
 #include "libclient/coll/arena.h"
+#include "libclient/coll/far.h"
 #include "libclient/coll/node.h"
 #include "libclient/coll/queue.h"
 
@@ -41,6 +42,7 @@ struct zi_client_group {
 	int error;           /* 0, or why it is broken, … */
 	struct zi_text text; /* … in the daemon's words */
 	struct zi_node_group node;
+	struct zi_far_group far; /* node.far, where it spans nodes */
 };
 
 /* A call from its beginning until it was waited for. Used again and again, with what it has
@@ -60,7 +62,9 @@ struct zi_client_call {
 struct zi_client_coll {
 	const struct zi_verdicts *verdicts; /* (verdict_bytes,) read-only */
 	uint64_t verdict_bytes;
-	char *arenas; /* (arenas_bytes,) of all ranks, each arena_bytes */
+	char *arenas;                /* (arenas_bytes,) of this node's ranks, each arena_bytes */
+	uint32_t node_count, node;   /* of the job; this one */
+	uint8_t nodes[ZI_WORLD_MAX]; /* of each rank */
 	uint64_t arenas_bytes, arena_bytes;
 	uint64_t streaming_bytes;             /* see struct zi_node_group */
 	char *own;                            /* this rank's, staging included */
@@ -83,11 +87,14 @@ int zi_client_coll_look(void *arg);
 /* group.c */
 /* 0; -EPERM, -EINVAL with the text. */
 int zi_client_group_find(struct zinf *zinf, zinf_group number, struct zi_client_group **ret_group);
-/* With the board of a group that this rank is a member of. @fd: stays the caller's. @ranks:
- * (@member_count,) ascending. Into the table; zi_client_group_free() it. */
-int zi_client_group_new(struct zinf *zinf, uint32_t number, int fd, uint64_t board_bytes,
-                        const uint32_t *ranks, uint32_t member_count,
+/* With the board of a group that this rank is a member of, and its slab where it spans nodes.
+ * @fds: of both; stay the caller's. @ranks: (@member_count,) ascending. Into the table;
+ * zi_client_group_free() it. */
+int zi_client_group_new(struct zinf *zinf, uint32_t number, const int *fds, uint64_t board_bytes,
+                        uint64_t slab_bytes, const uint32_t *ranks, uint32_t member_count,
                         struct zi_client_group **ret_group);
+/* Whether its members are on more nodes than one. */
+bool zi_client_group_spans(const struct zinf *zinf, const uint32_t *ranks, uint32_t member_count);
 /* Returns NULL; NULL is fine. */
 struct zi_client_group *zi_client_group_free(struct zi_client_group *group);
 

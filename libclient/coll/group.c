@@ -31,6 +31,8 @@ static void fill_node(struct zinf *zinf, struct zi_client_group *group, const ui
 	struct zi_node_group *node = &group->node;
 	uint64_t staging_offset_bytes;
 
+	for (uint32_t i = 0; i < member_count; i++)
+		group->ranks[i] = ranks[i];
 	node->meet = (struct zi_meet){
 		.members = group->board,
 		.verdict = &coll->verdicts->groups[group->number],
@@ -39,11 +41,9 @@ static void fill_node(struct zinf *zinf, struct zi_client_group *group, const ui
 		.look_arg = zinf,
 		.member_count = member_count,
 	};
-	for (uint32_t i = 0; i < member_count; i++) {
-		group->ranks[i] = ranks[i];
+	for (uint32_t i = 0; i < member_count; i++)
 		if (ranks[i] == zinf->attach.rank)
 			node->meet.self = i;
-	}
 	node->arenas = coll->arenas;
 	node->arenas_bytes = coll->arenas_bytes;
 	node->own = coll->own;
@@ -54,20 +54,78 @@ static void fill_node(struct zinf *zinf, struct zi_client_group *group, const ui
 	node->number = group->number;
 }
 
-int zi_client_group_new(struct zinf *zinf, uint32_t number, int fd, uint64_t board_bytes,
-                        const uint32_t *ranks, uint32_t member_count,
+/* Members on several nodes: on the board are those of this one, and behind them the worker. */
+static int fill_far(struct zinf *zinf, struct zi_client_group *group, int slab_fd,
+                    uint64_t slab_bytes)
+{
+	const struct zi_client_coll *coll = zinf->coll;
+	struct zi_node_group *node = &group->node;
+	struct zi_far_group *far = &group->far;
+	uint32_t members = node->meet.member_count, order = 0;
+	uint8_t nodes[ZI_WORLD_MAX], numbers[ZI_WORLD_MAX];
+	void *slab;
+	int r;
+
+	/* The group's nodes are those that have members, in the order of the job's. */
+	for (uint32_t i = 0; i < coll->node_count; i++) {
+		bool has_member = false;
+
+		for (uint32_t k = 0; k < members; k++)
+			has_member |= coll->nodes[group->ranks[k]] == i;
+		numbers[i] = (uint8_t)order;
+		order += has_member;
+	}
+	for (uint32_t i = 0; i < members; i++)
+		nodes[i] = numbers[coll->nodes[group->ranks[i]]];
+	r = zi_region_map(slab_fd, slab_bytes, true, &slab);
+	if (r)
+		return err_trace(r);
+	far->slab = slab;
+	far->slab_bytes = slab_bytes;
+	far->self = node->meet.self;
+	zi_far_shape_init(&far->shape, nodes, members, order, numbers[coll->node]);
+	node->meet.self = zi_far_local(&far->shape, far->self);
+	node->meet.member_count = far->shape.self_count + 1;
+	node->far = far;
+	return 0;
+}
+
+bool zi_client_group_spans(const struct zinf *zinf, const uint32_t *ranks, uint32_t member_count)
+{
+	for (uint32_t i = 1; i < member_count; i++)
+		if (zinf->coll->nodes[ranks[i]] != zinf->coll->nodes[ranks[0]])
+			return true;
+	return false;
+}
+
+/* Parts of a board: of a group that spans nodes for those that are here, and the worker. */
+static uint32_t board_members(const struct zinf *zinf, const uint32_t *ranks, uint32_t member_count)
+{
+	uint32_t count = 0;
+
+	if (!zi_client_group_spans(zinf, ranks, member_count))
+		return member_count;
+	for (uint32_t i = 0; i < member_count; i++)
+		count += zinf->coll->nodes[ranks[i]] == zinf->coll->node;
+	return count + 1;
+}
+
+int zi_client_group_new(struct zinf *zinf, uint32_t number, const int *fds, uint64_t board_bytes,
+                        uint64_t slab_bytes, const uint32_t *ranks, uint32_t member_count,
                         struct zi_client_group **ret_group)
 {
+	bool spans = zi_client_group_spans(zinf, ranks, member_count);
 	struct zi_client_group *group;
 	int r;
 
 	assert(!zinf->coll->groups[number]);
-	if (board_bytes < (uint64_t)member_count * ZI_BOARD_MEMBER_BYTES)
+	if (board_bytes < zi_board_bytes(board_members(zinf, ranks, member_count)) ||
+	    (spans && slab_bytes < ZI_FAR_GROUP_BYTES))
 		return err_origin(-EPROTO);
 	group = calloc(1, sizeof(*group));
 	if (!group)
 		return err_origin(-ENOMEM);
-	r = zi_region_map(fd, board_bytes, true, &group->board);
+	r = zi_region_map(fds[0], board_bytes, true, &group->board);
 	if (r) {
 		free(group);
 		return err_trace(r);
@@ -76,6 +134,11 @@ int zi_client_group_new(struct zinf *zinf, uint32_t number, int fd, uint64_t boa
 	group->timeout_ms = zinf->attach.timeout_ms;
 	group->board_bytes = board_bytes;
 	fill_node(zinf, group, ranks, member_count);
+	r = spans ? fill_far(zinf, group, fds[1], slab_bytes) : 0;
+	if (r) {
+		(void)zi_client_group_free(group);
+		return err_trace(r);
+	}
 	*ret_group = zinf->coll->groups[number] = group;
 	return 0;
 }
@@ -85,6 +148,8 @@ struct zi_client_group *zi_client_group_free(struct zi_client_group *group)
 	if (!group)
 		return NULL;
 	(void)zi_region_unmap(group->board, group->board_bytes); /* Asserts inside. */
+	if (group->far.slab)
+		(void)zi_region_unmap(group->far.slab, group->far.slab_bytes); /* So. */
 	free(group);
 	return NULL;
 }
@@ -139,7 +204,7 @@ static uint32_t list_ranks(uint64_t mask, uint32_t *ranks)
 
 /* What the daemon says of a new group. */
 static int join_group(struct zinf *zinf, const struct zi_coll_grouped *grouped, uint64_t mask,
-                      int fd, uint32_t timeout_ms)
+                      const int *fds, uint32_t timeout_ms)
 {
 	uint32_t ranks[ZI_WORLD_MAX];
 	uint32_t count = list_ranks(mask, ranks);
@@ -150,8 +215,8 @@ static int join_group(struct zinf *zinf, const struct zi_coll_grouped *grouped, 
 	    grouped->member_count != count || grouped->self >= count ||
 	    ranks[grouped->self] != zinf->attach.rank)
 		return err_trace(zi_client_breach(zinf, "a group that was not asked for"));
-	r = zi_client_group_new(zinf, grouped->group, fd, grouped->board_bytes, ranks, count,
-	                        &group);
+	r = zi_client_group_new(zinf, grouped->group, fds, grouped->board_bytes,
+	                        grouped->slab_bytes, ranks, count, &group);
 	if (r == -EPROTO || r == -EACCES)
 		return err_trace(zi_client_breach(
 			zinf, "a board that is not sealed, too short, or read-only"));
@@ -169,6 +234,7 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 	const struct zi_message_header *reply;
 	struct zi_coll_group request = { 0 };
 	uint64_t mask = 0;
+	uint32_t fd_count = 0, ranks_of[ZI_WORLD_MAX];
 	bool is_member;
 	int fds[ZI_MESSAGE_FDS_MAX];
 	int r = zi_client_coll_enter(zinf);
@@ -182,19 +248,22 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 	if (r)
 		return err_trace(r);
 	is_member = mask >> zinf->attach.rank & 1;
+	if (is_member)
+		fd_count =
+			zi_client_group_spans(zinf, ranks_of, list_ranks(mask, ranks_of)) ? 2 : 1;
 	request.members[0] = mask;
 	request.timeout_ms = options ? options->timeout_ms : 0;
 	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_COLL_GROUP, sizeof(request),
-	                      ZI_MESSAGE_COLL_GROUPED, &reply, is_member ? fds : NULL, is_member);
+	                      ZI_MESSAGE_COLL_GROUPED, &reply, is_member ? fds : NULL, fd_count);
 	if (r)
 		return err_trace(r);
 	if (!is_member) {
 		*ret_group = ZINF_GROUP_NONE;
 		return 0;
 	}
-	r = join_group(zinf, (const struct zi_coll_grouped *)reply, mask, fds[0],
-	               request.timeout_ms);
-	(void)zi_close(fds[0]); /* The mapping is enough. */
+	r = join_group(zinf, (const struct zi_coll_grouped *)reply, mask, fds, request.timeout_ms);
+	for (uint32_t i = 0; i < fd_count; i++)
+		(void)zi_close(fds[i]); /* The mappings are enough. */
 	if (r)
 		return err_trace(r);
 	*ret_group = ((const struct zi_coll_grouped *)reply)->group;
@@ -240,7 +309,7 @@ int zinf_coll_group_rank(struct zinf *zinf, zinf_group number, int32_t *ret_memb
 		r = zi_client_group_find(zinf, number, &group);
 	if (r)
 		return err_trace(r);
-	*ret_member = (int32_t)group->node.meet.self;
+	*ret_member = (int32_t)zi_node_self(&group->node);
 	return 0;
 }
 
@@ -253,6 +322,6 @@ int zinf_coll_group_size(struct zinf *zinf, zinf_group number, uint32_t *ret_cou
 		r = zi_client_group_find(zinf, number, &group);
 	if (r)
 		return err_trace(r);
-	*ret_count = group->node.meet.member_count;
+	*ret_count = zi_node_members(&group->node);
 	return 0;
 }

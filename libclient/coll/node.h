@@ -8,7 +8,7 @@
  *   call.c   one call as a state machine                  move.c   what only moves bytes
  *   place.c  where everybody's data lie, hence the path   pair.c   send, recv, batches
  *   meet.c   waiting for each other                       op.c     turns, failures, the end
- *   queue.c  asynchronous calls
+ *   queue.c  asynchronous calls                           far.c    a group that spans nodes
  *
  * A call never blocks by itself: it is polled, and says which word it waits for. Paths (run.h):
  * up to ZI_BOARD_INLINE_BYTES the data travel with the post; above, posts say where in the arenas
@@ -22,7 +22,7 @@
 
 #include "common/base/text.h"
 #include "common/base/types.h"
-#include "libclient/coll/meet.h"
+#include "common/wire/meet.h"
 #include "libclient/coll/run.h"
 
 #define ZI_NODE_NOBODY UINT32_MAX
@@ -41,6 +41,7 @@ struct zi_node_group {
 	uint64_t staging_bytes;
 	uint64_t streaming_bytes; /* calls that touch so many bytes in all pass by the cache */
 	uint32_t number;          /* the daemon's, for texts */
+	struct zi_far_group *far; /* NULL: all members are on this node */
 
 	uint32_t sequence; /* of the newest call */
 	int over;          /* errno (negative) once a call found the group broken; for good */

@@ -35,6 +35,11 @@ static int fail_collective(struct zi_node_group *group, int error, struct zi_tex
 	if (error != -ETIMEDOUT)
 		return err_origin(zi_text_error(text, error, "group %u is broken (%s)",
 		                                group->number, zi_err_name(error)));
+	if (group->far)
+		return err_origin(zi_text_error(text, error,
+		                                "call %u, %s: members on this node or another did "
+		                                "not come in time",
+		                                group->sequence, zi_node_words_of(&said).chars));
 	group->culprit = run->member;
 	return err_origin(zi_text_error(text, error, "call %u, %s: member %u %s in time",
 	                                group->sequence, zi_node_words_of(&said).chars, run->member,

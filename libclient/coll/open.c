@@ -16,7 +16,7 @@
 #define OPEN_CACHE_BYTES (32ull << 20) /* where the kernel does not say */
 
 /* COLL_OPENED's descriptors, in order. */
-enum { OPEN_FD_VERDICTS, OPEN_FD_ARENAS, OPEN_FD_BOARD, OPEN_FDS };
+enum { OPEN_FD_VERDICTS, OPEN_FD_ARENAS, OPEN_FD_BOARD, OPEN_FD_SLAB, OPEN_FDS };
 
 /* Groups without the rank that died go on: that alone does not end the session here. */
 static bool is_session_over(const struct zinf *zinf)
@@ -81,12 +81,22 @@ static uint64_t streaming_bytes(void)
 static bool is_plausible(const struct zinf *zinf, const struct zi_coll_opened *opened,
                          uint64_t wanted_bytes)
 {
+	uint32_t local_size = zinf->attach.local_world_size ? zinf->attach.local_world_size
+	                                                    : zinf->attach.world_size;
 	uint64_t arenas_bytes;
+	uint32_t here = 0;
 
-	return opened->member_count == zinf->attach.world_size &&
-	       opened->arena_bytes >= wanted_bytes &&
+	for (uint32_t i = 0; i < zinf->attach.world_size; i++) {
+		if (opened->nodes[i] >= ZI_MAX(opened->node_count, 1u))
+			return false;
+		here += opened->nodes[i] == opened->node;
+	}
+	return opened->member_count == zinf->attach.world_size && here == local_size &&
+	       opened->nodes[zinf->attach.rank] == opened->node &&
+	       (opened->node_count > 1) == (local_size < zinf->attach.world_size) &&
+	       opened->node_count <= ZI_WORLD_MAX && opened->arena_bytes >= wanted_bytes &&
 	       opened->arena_bytes % ZI_ARENA_ALIGN_BYTES == 0 &&
-	       zi_checked_mul(opened->arena_bytes, opened->member_count, &arenas_bytes) &&
+	       zi_checked_mul(opened->arena_bytes, local_size, &arenas_bytes) &&
 	       opened->arenas_bytes >= arenas_bytes &&
 	       opened->verdict_bytes >= sizeof(struct zi_verdicts);
 }
@@ -95,7 +105,7 @@ static int map_all(struct zinf *zinf, struct zi_client_coll *coll,
                    const struct zi_coll_opened *opened, const int *fds)
 {
 	struct zi_client_group *world;
-	uint32_t ranks[ZI_WORLD_MAX];
+	uint32_t ranks[ZI_WORLD_MAX], local = 0;
 	void *base;
 	int r;
 
@@ -111,13 +121,18 @@ static int map_all(struct zinf *zinf, struct zi_client_coll *coll,
 	coll->arenas_bytes = opened->arenas_bytes;
 	coll->arena_bytes = opened->arena_bytes;
 	coll->streaming_bytes = streaming_bytes();
-	coll->own = coll->arenas + zinf->attach.rank * coll->arena_bytes;
+	coll->node_count = opened->node_count;
+	coll->node = opened->node;
+	memcpy(coll->nodes, opened->nodes, sizeof(coll->nodes));
+	for (uint32_t i = 0; i < zinf->attach.rank; i++)
+		local += coll->nodes[i] == coll->node;
+	coll->own = coll->arenas + local * coll->arena_bytes;
 	zi_arena_init(&coll->arena, ZI_COLL_STAGING_BYTES, opened->arena_bytes);
 	for (uint32_t i = 0; i < opened->member_count; i++)
 		ranks[i] = i;
-	return err_trace(zi_client_group_new(zinf, ZI_GROUP_WORLD, fds[OPEN_FD_BOARD],
-	                                     opened->board_bytes, ranks, opened->member_count,
-	                                     &world));
+	return err_trace(zi_client_group_new(zinf, ZI_GROUP_WORLD, fds + OPEN_FD_BOARD,
+	                                     opened->board_bytes, opened->slab_bytes, ranks,
+	                                     opened->member_count, &world));
 }
 
 static int open_with(struct zinf *zinf, const struct zi_coll_opened *opened, uint64_t wanted_bytes,
@@ -147,6 +162,7 @@ int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
 {
 	struct zi_coll_open request = { 0 };
 	const struct zi_message_header *reply;
+	uint32_t fd_count = OPEN_FD_SLAB;
 	int fds[ZI_MESSAGE_FDS_MAX];
 	int r = zi_client_enter(zinf);
 
@@ -162,12 +178,18 @@ int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
 	    !zi_checked_align(request.arena_bytes, ZI_HUGE_PAGE_BYTES, &request.arena_bytes))
 		return zi_client_error(zinf, -EOVERFLOW, "an arena of %llu bytes",
 		                       (unsigned long long)arena_bytes);
+	if (zinf->attach.local_world_size) {
+		fd_count = OPEN_FDS;
+		r = zi_client_rendezvous(zinf, &request);
+		if (r)
+			return err_trace(r);
+	}
 	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_COLL_OPEN, sizeof(request),
-	                      ZI_MESSAGE_COLL_OPENED, &reply, fds, OPEN_FDS);
+	                      ZI_MESSAGE_COLL_OPENED, &reply, fds, fd_count);
 	if (r)
 		return err_trace(r);
 	r = open_with(zinf, (const struct zi_coll_opened *)reply, request.arena_bytes, fds);
-	for (uint32_t i = 0; i < OPEN_FDS; i++)
+	for (uint32_t i = 0; i < fd_count; i++)
 		(void)zi_close(fds[i]); /* The mappings are enough. */
 	return err_trace(r);
 }

@@ -134,7 +134,7 @@ int zi_client_coll_reach(struct zinf *zinf, const struct zi_client_call *call, s
 	if (!is_dtype(node_call->dtype))
 		return 0;
 	width = zi_dtype_bytes(node_call->dtype);
-	if (!count_elements(node_call, call->group->node.meet.member_count, &counts) ||
+	if (!count_elements(node_call, zi_node_members(&call->group->node), &counts) ||
 	    !zi_checked_mul(counts.source, width, &source_bytes) ||
 	    !zi_checked_mul(counts.target, width, &target_bytes))
 		return 0;

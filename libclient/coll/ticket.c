@@ -102,7 +102,7 @@ static void put_text(struct zinf *zinf, const struct zi_client_call *call)
 	const struct zi_client_group *group = call->group;
 	uint32_t culprit = call->op.culprit;
 
-	if (group->number == ZI_GROUP_WORLD || culprit >= group->node.meet.member_count)
+	if (group->number == ZI_GROUP_WORLD || culprit >= zi_node_members(&group->node))
 		zinf->text = call->op.text;
 	else
 		zi_text_set(&zinf->text, "group %u, whose member %u is rank %u: %s", group->number,
@@ -129,6 +129,9 @@ int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
 	int r;
 
 	call->op.call.timeout_ns = call->timeout_ms * ZI_NS_PER_MS;
+	/* Other nodes are asked whose fault it is, once the time has passed. */
+	if (call->group->node.far)
+		call->op.call.timeout_ns += ZI_FAR_PATIENCE_NS;
 	if (call->op.p2p_count)
 		call->op.call.deadline_ns = zi_clock_deadline_ns(call->op.call.timeout_ns);
 	r = is_waiting ? zi_node_queue_run(zinf->coll->queue, &call->op)

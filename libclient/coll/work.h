@@ -6,6 +6,7 @@
 
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
+#include "libclient/coll/far.h"
 #include "libclient/coll/node.h"
 
 /* A condition: what was polled waits for what it has put into the wants. */
@@ -26,7 +27,7 @@ static inline bool zi_node_has(uint64_t members, uint32_t member)
 
 static inline uint64_t zi_node_everyone(const struct zi_node_group *group)
 {
-	return UINT64_MAX >> (64 - group->meet.member_count);
+	return UINT64_MAX >> (64 - zi_node_members(group));
 }
 
 /* Elements of a share end on lines, so that no two ranks write one line. */
@@ -105,7 +106,16 @@ void zi_node_join_take(const struct zi_node_group *group, uint32_t piece);
 void zi_node_move_stage(const struct zi_node_group *group, uint32_t piece);
 void zi_node_move_work(const struct zi_node_group *group, uint32_t piece);
 
+/* ---- far.c ---- */
+
+/* As zi_node_poll(), of a group that spans nodes. */
+int zi_node_poll_far(struct zi_node_group *group, struct zi_meet_wants *wants,
+                     struct zi_text *text);
+
 /* ---- call.c, pair.c, op.c ---- */
+
+/* Tells peers that this member does not make the call that it has just numbered, and why. */
+void zi_node_post_refusal(struct zi_node_group *group, int error, const struct zi_text *reason);
 
 /* @call is the group's from here on; nothing is posted yet. */
 void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call);

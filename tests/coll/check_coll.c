@@ -5,10 +5,10 @@
  * Method: cases drawn from a seed (draw.c): operations, types, sizes around every border, groups,
  * roots, placements of each rank, in place or not; the model (plain.c) knows the arithmetic from
  * its description alone. Ranks are threads over the engine of libzinf, or processes over zinf.h and
- * a real zinfd. Guards around every buffer, sources that must stay. A case that fails is made
- * smaller, and printed as words that repeat it.
- * Usage: check_coll [--over zinfd] [--seed N] [--rounds N] [--round N] [--ranks N] …
- *        check_coll [--over zinfd] ranks=… arena=… group=… call=…
+ * a real zinfd, or over four of them that are nodes to it. Guards around every buffer, sources
+ * that must stay. A case that fails is made smaller, and printed as words that repeat it.
+ * Usage: check_coll [--over zinfd | --over nodes] [--seed N] [--rounds N] [--round N] [--ranks N] …
+ *        check_coll [--over zinfd | --over nodes] ranks=… arena=… group=… call=…
  *   --round      this one alone
  *   --verdicts   a group of each case is declared broken at some moment (over threads)
  *   --absences   a rank of each case stops to come to a group's calls (over threads)
@@ -81,6 +81,8 @@ static int run_rounds(struct runner *runner, const struct settings *settings, co
 		script_draw(&script, settings->seed, round, settings->ranks);
 		if (settings->is_simple)
 			script_simplify(&script);
+		if (runner->harness_count > 1)
+			script_spread(&script, script_mix(settings->seed) + round);
 		if (settings->has_verdict || settings->has_absence) /* some of it gets lost */
 			script.arena_bytes *= 3;
 		call_count += script.call_count;
@@ -120,7 +122,7 @@ int main(int argc, char **argv)
 	};
 	struct settings settings = { .over = "threads", .seed = 1, .round_count = 40 };
 	struct runner runner;
-	bool is_threads;
+	bool is_threads, is_nodes;
 	int option, r;
 
 	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
@@ -158,15 +160,16 @@ int main(int argc, char **argv)
 		}
 	}
 	is_threads = strcmp(settings.over, "threads") == 0;
-	if ((!is_threads && strcmp(settings.over, "zinfd") != 0) ||
+	is_nodes = strcmp(settings.over, "nodes") == 0;
+	if ((!is_threads && !is_nodes && strcmp(settings.over, "zinfd") != 0) ||
 	    settings.ranks > SCRIPT_RANKS_MAX) {
-		fprintf(stderr, "check-coll: --over threads or zinfd; --ranks 1 … %u\n",
+		fprintf(stderr, "check-coll: --over threads, zinfd or nodes; --ranks 1 … %u\n",
 		        SCRIPT_RANKS_MAX);
 		return 2;
 	}
 	if (is_threads)
 		runner_init_threads(&runner);
-	else if (runner_init_processes(&runner))
+	else if (runner_init_processes(&runner, is_nodes ? SCRIPT_NODES_MAX : 1))
 		return 1;
 	runner.lie = settings.lie;
 	runner.has_verdict = settings.has_verdict;

@@ -20,8 +20,8 @@ $(WRONG_COLL): $(call objects,tests/coll) $(call objects,tests/coll/wrong) $(GUA
 
 # The engine with all its releases taken away: what ThreadSanitizer must report.
 BROKEN_COLL := $(BUILD)/tests/coll/check_coll_broken
-BROKEN_COLL_OBJECTS := $(patsubst libclient/coll/%.c,$(BUILD)/tests/coll/broken/%.o,$(wildcard libclient/coll/*.c))
-$(BROKEN_COLL_OBJECTS): $(BUILD)/tests/coll/broken/%.o: libclient/coll/%.c Makefile
+BROKEN_COLL_OBJECTS := $(patsubst %.c,$(BUILD)/tests/coll/broken/%.o,$(wildcard libclient/coll/*.c) common/wire/meet.c)
+$(BROKEN_COLL_OBJECTS): $(BUILD)/tests/coll/broken/%.o: %.c Makefile
 	$(call say,CC,$< \(broken\))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -U__ATOMIC_RELEASE -D__ATOMIC_RELEASE=__ATOMIC_RELAXED \
@@ -51,6 +51,9 @@ ROUNDS ?= 200
 check-coll: all $(COLL_BIN) $(WRONG_COLL) ## random collectives of 1 to 9 ranks against a plain model [SEED=n ROUNDS=n]
 	@ZINF_BUILD=$(BUILD) $(COLL_BIN) --over threads --seed $(SEED) --rounds $(ROUNDS)
 	@ZINF_BUILD=$(BUILD) $(COLL_BIN) --over zinfd --seed $(SEED) --rounds $(ROUNDS)
+	@if [ -e $(NET) ]; then \
+		ZINF_BUILD=$(BUILD) $(COLL_BIN) --over nodes --seed $(SEED) --rounds $(ROUNDS); \
+	else echo "check-coll: over nodes: skipped, zinf-net is not built"; fi
 	@for lie in $(COLL_LIES); do \
 		$(COLL_BIN) --lie $$lie --seed $(SEED) --rounds 20 >$(COLL_BIN).log && \
 		{ cat $(COLL_BIN).log; echo "failed: lie $$lie was not found"; exit 1; }; \

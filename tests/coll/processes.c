@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cases of check_coll over zinf.h: forked ranks of a job of a real zinfd. Every case is a new
- * incarnation of the job; the daemon stays, and at its end must have left nothing but what belongs
+ * Cases of check_coll over zinf.h: forked ranks of a job of a real zinfd, or of several that are
+ * nodes to it and meet on the loopback interface. Every case is a new incarnation of the job; the
+ * daemons stay, and at its end must have left nothing but what belongs
  * there (harness_stop()).
  */
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "tests/coll/runner.h"
 #include "tests/coll/zinf_rank.h"
@@ -16,7 +20,23 @@ struct body {
 	const struct runner *runner;
 	const struct script *script;
 	uint32_t rank;
+	uint32_t port; /* where nodes meet */
 };
+
+/* A port that nobody listens at now. */
+static uint32_t free_port(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) ||
+	    getsockname(fd, (struct sockaddr *)&address, &bytes))
+		abort();
+	(void)close(fd);
+	return ntohs(address.sin_port);
+}
 
 static int fail(struct rank_report *report, const char *when, int r, const char *words)
 {
@@ -26,18 +46,36 @@ static int fail(struct rank_report *report, const char *when, int r, const char 
 	return 1;
 }
 
+/* What a launcher on @node sets. */
+static void set_variables(const struct body *body, uint32_t node)
+{
+	uint32_t local_count = 0;
+	char text[16];
+
+	for (uint32_t i = 0; i < body->script->ranks; i++)
+		local_count += script_node_of(body->script, i) == node;
+	(void)snprintf(text, sizeof text, "%u", local_count);
+	(void)setenv("LOCAL_WORLD_SIZE", text, 1); /* Memory is there. */
+	(void)snprintf(text, sizeof text, "%u", body->port);
+	(void)setenv("ZINF_PORT", text, 1);
+	(void)setenv("MASTER_ADDR", "127.0.0.1", 1);
+}
+
 static int rank_main(void *arg)
 {
 	const struct body *body = arg;
 	const struct runner *runner = body->runner;
 	struct rank_report *report = &runner->reports[body->rank];
 	struct zinf_rank rank;
+	uint32_t node = runner->harness_count > 1 ? script_node_of(body->script, body->rank) : 0;
 	char incarnation[32];
 	int r;
 
 	(void)snprintf(incarnation, sizeof incarnation, "%u", runner->incarnation);
+	if (runner->harness_count > 1)
+		set_variables(body, node);
 	r = zinf_rank_open(&rank, &(struct zinf_rank_options){
-					  .socket_path = runner->harness->socket_path,
+					  .socket_path = runner->harness[node].socket_path,
 					  .job = "check-coll",
 					  .incarnation = incarnation,
 					  .script = body->script,
@@ -63,13 +101,14 @@ static int run(struct runner *runner, const struct script *script)
 {
 	struct body bodies[SCRIPT_RANKS_MAX];
 	pid_t pids[SCRIPT_RANKS_MAX];
+	uint32_t port = runner->harness_count > 1 ? free_port() : 0;
 	int result = 0;
 
 	runner->incarnation++;
 	for (uint32_t i = 0; i < SCRIPT_RANKS_MAX; i++)
 		runner->reports[i] = (struct rank_report){ .call = -1 };
 	for (uint32_t i = 0; i < script->ranks; i++) {
-		bodies[i] = (struct body){ runner, script, i };
+		bodies[i] = (struct body){ runner, script, i, port };
 		pids[i] = harness_fork(rank_main, &bodies[i]);
 	}
 	for (uint32_t i = 0; i < script->ranks; i++) {
@@ -83,19 +122,20 @@ static int run(struct runner *runner, const struct script *script)
 	return result;
 }
 
-int runner_init_processes(struct runner *runner)
+int runner_init_processes(struct runner *runner, uint32_t node_count)
 {
 	struct harness_options options = { .cpu_capacity = "1G" };
-	int r;
+	int r = 0;
 
-	runner_init(runner, run, "zinfd");
-	runner->harness = calloc(1, sizeof(*runner->harness));
+	runner_init(runner, run, node_count > 1 ? "nodes" : "zinfd");
+	runner->harness = calloc(node_count, sizeof(*runner->harness));
 	if (!runner->harness)
 		abort();
-	r = harness_start(runner->harness, &options);
-	if (!r)
-		return 0;
-	free(runner->harness);
-	runner->harness = NULL;
+	for (uint32_t i = 0; i < node_count && !r; i++) {
+		r = harness_start(&runner->harness[i], &options);
+		runner->harness_count += !r;
+	}
+	if (r)
+		(void)runner_deinit(runner);
 	return r;
 }

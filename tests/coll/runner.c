@@ -30,8 +30,10 @@ void runner_note_end(struct rank_report *report, int end)
 
 int runner_deinit(struct runner *runner)
 {
-	int r = runner->harness ? harness_stop(runner->harness) : 0;
+	int r = 0;
 
+	for (uint32_t i = 0; i < runner->harness_count; i++)
+		r |= harness_stop(&runner->harness[i]);
 	free(runner->harness);
 	(void)munmap(runner->reports, SCRIPT_RANKS_MAX * sizeof(*runner->reports));
 	return r;

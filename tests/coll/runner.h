@@ -17,14 +17,16 @@ struct runner {
 	enum rank_lie lie;           /* of rank 0 */
 	bool has_verdict;            /* a group of each case is declared broken at some moment */
 	bool has_absence;            /* a rank of each case stops to make the calls of a group */
-	struct harness *harness;     /* processes.c */
+	struct harness *harness;     /* processes.c: (harness_count,) a daemon each */
+	uint32_t harness_count;
 	uint32_t incarnation;
 };
 
 /* Threads as ranks, over boards and arenas in plain memory: libclient/coll alone. */
 void runner_init_threads(struct runner *runner);
-/* Processes as ranks, over zinf.h and a zinfd of their own. 0 or -errno. */
-int runner_init_processes(struct runner *runner);
+/* Processes as ranks, over zinf.h and zinfd. @node_count daemons: more than one of them are nodes
+ * that share this machine, over which ranks are spread. 0 or -errno. */
+int runner_init_processes(struct runner *runner, uint32_t node_count);
 void runner_init(struct runner *runner, runner_run_fn run, const char *name);
 /* Of ranks that ended otherwise than by saying whether all was right: what harness_wait() said. */
 void runner_note_end(struct rank_report *report, int end);

@@ -61,16 +61,25 @@ struct script {
 	uint32_t groups[SCRIPT_GROUPS_MAX]; /* bitmaps of ranks */
 	uint32_t call_count;
 	uint64_t arena_bytes;
+	uint32_t nodes; /* two bits for each rank: which of four nodes it is on */
 	struct script_call calls[SCRIPT_CALLS_MAX];
 };
 
 /* Case @round of @seed; with @ranks not 0, of so many ranks. */
 void script_draw(struct script *script, uint64_t seed, uint64_t round, uint32_t ranks);
+#define SCRIPT_NODES_MAX 4u
+/* Puts ranks on 1 to 4 nodes, and leaves out what does not go from one to another. */
+void script_spread(struct script *script, uint64_t seed);
+static inline uint32_t script_node_of(const struct script *script, uint32_t rank)
+{
+	return script->nodes >> 2 * rank & 3u;
+}
 /* Leaves out what needs staging, messages or a thread for calls that nobody waits for. */
 void script_simplify(struct script *script);
 /* As words that script_read_word() takes, one after the other; they need no quotes. */
 void script_print(const struct script *script, FILE *file);
-/* "ranks=…", "arena=…", "group=…" or "call=…": added to @script. -EINVAL: no such word. */
+/* "ranks=…", "arena=…", "nodes=…", "group=…" or "call=…": added to @script. -EINVAL: no such
+ * word. */
 int script_read_word(struct script *script, const char *word);
 /* Whether its numbers fit together, as those of a case that was typed may not. */
 bool script_is_sound(const struct script *script);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Model of libclient/coll/meet.c and of the calls that use it: ranks that post, wait, sleep, are
+ * Model of common/wire/meet.c and of the calls that use it: ranks that post, wait, sleep, are
  * woken and finish, one of which may be killed at any moment, and a daemon that may break the group
  * at any moment and does so when a rank dies. What spin shows (tests/model/check):
  *   - nobody sleeps for ever, although no sleep has a deadline here (no invalid end state);

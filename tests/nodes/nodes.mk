@@ -4,7 +4,7 @@
 NODES_BIN := $(BUILD)/tests/nodes/test_nodes
 
 $(NODES_BIN): $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/nodes/*.c))) $(GUARD) \
-		$(DAEMON_A) $(call archive,libclient)
+		$(HARNESS_A) $(DAEMON_A) $(call archive,libclient)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_daemon)
 

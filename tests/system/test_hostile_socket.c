@@ -144,7 +144,7 @@ Test(hostile_socket, an_attach_that_lies_is_refused)
 	bad.rank = 1;
 	expect_attach_refused(&bad, -EINVAL, "rank 1 of a world of 1");
 	bad = good;
-	bad.reserved[3] = 1;
+	bad.reserved[2] = 1;
 	expect_attach_refused(&bad, -EPROTO, NULL);
 	bad = good;
 	bad.flags = 0x80000000u;

@@ -6,6 +6,8 @@
 #include "daemon/worker/net/worker.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -21,9 +24,13 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/base/log.h"
+#include "common/wire/meet.h"
 
 /* Beyond its deadline and the blame that follows, an operation hangs. */
 #define WORKER_GRACE_NS (NODES_BLAME_NS + 2 * ZI_NS_PER_S)
+/* When another node is gone, or says why the group is over, what it sent before is still taken: it
+ * may have left because its part is done. A few round trips. */
+#define WORKER_MOMENT_NS (500 * ZI_NS_PER_MS)
 /* Keys of the epochs before the last are nobody's. */
 #define WORKER_EPOCHS_KEPT 1
 
@@ -50,7 +57,7 @@ static void send_message(struct worker *worker, const void *message, uint32_t by
 }
 
 static void answer(struct worker *worker, uint64_t cookie, const struct nodes_end *end,
-                   uint64_t busy_ns)
+                   uint64_t busy_ns, const struct meet_result *met)
 {
 	struct net_done done = { .header = { NET_DONE, sizeof(done), cookie },
 		                 .error = end->error,
@@ -58,14 +65,26 @@ static void answer(struct worker *worker, uint64_t cookie, const struct nodes_en
 		                 .text = end->text,
 		                 .busy_ns = busy_ns };
 
+	if (met) {
+		done.node_count = met->node_count;
+		done.node = met->node;
+		memcpy(done.nodes, met->nodes, sizeof(done.nodes));
+	}
 	send_message(worker, &done, sizeof(done));
+}
+
+void worker_tell_late(struct worker *worker, uint32_t sequence)
+{
+	struct net_header late = { NET_LATE, sizeof(late), sequence };
+
+	send_message(worker, &late, sizeof(late));
 }
 
 static void refuse(struct worker *worker, uint64_t cookie, int error, const struct zi_text *text)
 {
 	struct nodes_end end = { .error = error, .culprit = NET_CULPRIT_NONE, .text = *text };
 
-	answer(worker, cookie, &end, 0);
+	answer(worker, cookie, &end, 0, NULL);
 }
 
 /* ---- the queue ---- */
@@ -73,6 +92,7 @@ static void refuse(struct worker *worker, uint64_t cookie, int error, const stru
 static uint64_t time_of(const struct worker_op *op)
 {
 	uint64_t ms = op->message.header.type == NET_JOIN       ? op->message.join.timeout_ms
+	              : op->message.header.type == NET_MEET     ? op->message.meet.timeout_ms
 	              : op->message.header.type == NET_EXCHANGE ? op->message.exchange.timeout_ms
 	                                                        : 0;
 
@@ -88,6 +108,9 @@ static void arm_limit(struct worker *worker)
 	if (zi_list_is_empty(&worker->queue))
 		return;
 	op = container_of(worker->queue.next, struct worker_op, queue_link);
+	/* Its ranks have their own deadlines, and the daemon ends whatever they give up. */
+	if (op->message.header.type == NET_FOLLOW)
+		return;
 	zi_loop_arm(worker->loop, &worker->limit, zi_clock_deadline_ns(time_of(op)), limit_due);
 }
 
@@ -100,7 +123,7 @@ static void limit_due(struct zi_timer *timer)
 	zi_text_set(&end.text,
 	            "Gloo did not come back within %lu ms of its deadline: the worker ends",
 	            (unsigned long)(WORKER_GRACE_NS / ZI_NS_PER_MS));
-	answer(worker, op->message.header.cookie, &end, 0);
+	answer(worker, op->message.header.cookie, &end, 0, NULL);
 	leave_now(WORKER_EXIT_STUCK);
 }
 
@@ -131,7 +154,7 @@ void worker_op_done(struct zi_post *post)
 	if (op->message.header.type == NET_JOIN && !op->end.error)
 		worker->joined = worker->nodes;
 	if (op->message.header.type != NET_ABORT)
-		answer(worker, op->message.header.cookie, &op->end, op->busy_ns);
+		answer(worker, op->message.header.cookie, &op->end, op->busy_ns, &op->met);
 	zi_list_remove(&op->queue_link);
 	op->is_used = false;
 	arm_limit(worker);
@@ -146,6 +169,16 @@ static void end_epoch(struct worker *worker, struct nodes *nodes, const struct n
 	worker->is_aborted = true;
 	worker->abort_ends[worker->control_side] = *end;
 	net_mesh_abort(nodes_mesh(nodes));
+	__atomic_store_n(&worker->stop, 1, __ATOMIC_RELEASE); /* pairs with zi_meet_load() */
+	(void)syscall(SYS_futex, &worker->stop, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void moment_due(struct zi_timer *timer)
+{
+	struct worker *worker = container_of(timer, struct worker, moment);
+
+	if (worker->joined)
+		end_epoch(worker, worker->joined, nodes_watch_end(worker->joined));
 }
 
 /* Documented in worker.h. */
@@ -153,19 +186,34 @@ void worker_watched(struct zi_post *post)
 {
 	struct nodes *nodes = nodes_of_post(post);
 
-	end_epoch(&the_worker, nodes, nodes_watch_end(nodes));
+	if (nodes == the_worker.joined && zi_meet_load(&the_worker.is_moving))
+		zi_loop_arm(the_worker.loop, &the_worker.moment,
+		            zi_clock_deadline_ns(WORKER_MOMENT_NS), moment_due);
+	else
+		end_epoch(&the_worker, nodes, nodes_watch_end(nodes));
 }
 
 /* ---- requests ---- */
 
+static int serve(struct worker *worker, const struct place *place, const char *interface,
+                 struct store_server_options *options, struct zi_text *text)
+{
+	struct place_address own;
+	int r = place_own_address(place, interface, text, &own);
+
+	if (r)
+		return err_trace(r);
+	options->host = own.is_loopback ? own.address : NULL;
+	options->port = place->port;
+	return err_trace(store_server_open(worker->loop, options, text, &worker->store));
+}
+
 /* Node 0 serves the store, from its first join on. */
 static int open_store(struct worker *worker, const struct net_join *join, struct zi_text *text)
 {
-	struct place_address own;
 	char prefix[24];
-	int r;
 
-	if (join->node)
+	if (join->node || join->flags & NET_JOIN_AS_CLIENT)
 		return 0;
 	if (worker->store) {
 		(void)snprintf(prefix, sizeof(prefix), "%lu/",
@@ -173,17 +221,11 @@ static int open_store(struct worker *worker, const struct net_join *join, struct
 		store_server_forget(worker->store, prefix);
 		return 0;
 	}
-	r = place_own_address(&join->place, join->interface, text, &own);
-	if (r)
-		return err_trace(r);
-	return err_trace(store_server_open(
-		worker->loop,
-		&(struct store_server_options){ .host = own.is_loopback ? own.address : NULL,
-	                                        .port = join->place.port,
-	                                        .job = join->job,
-	                                        .incarnation = join->incarnation,
-	                                        .token = join->token },
-		text, &worker->store));
+	return err_trace(serve(worker, &join->place, join->interface,
+	                       &(struct store_server_options){ .job = join->job,
+	                                                       .incarnation = join->incarnation,
+	                                                       .token = join->token },
+	                       text));
 }
 
 /* By way of control's own posts: what the former epoch's watch posted has run then. */
@@ -194,6 +236,7 @@ static void forward(struct zi_post *post)
 
 	if (op->message.header.type == NET_JOIN) {
 		worker->is_aborted = false;
+		__atomic_store_n(&worker->stop, 0, __ATOMIC_RELEASE); /* Nothing runs. */
 		worker->control_side ^= 1;
 		worker->abort_ends[worker->control_side] = (struct nodes_end){ .error = 0 };
 	}
@@ -242,10 +285,50 @@ static void handle_join(struct worker *worker, const union net_message *message)
 		refuse(worker, message->header.cookie, r, &text);
 		return;
 	}
+	zi_loop_disarm(&worker->moment);
 	if (worker->joined)
 		nodes_stop_watch(worker->joined);
 	worker->joined = NULL;
 	worker->is_joining = enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
+}
+
+static void handle_meet(struct worker *worker, const union net_message *message)
+{
+	const struct net_meet *meet = &message->meet;
+	struct zi_text text = { "this meeting is none" };
+	int r = 0;
+
+	if (worker->joined || !meet->timeout_ms || !meet->ranks || !meet->world_size ||
+	    meet->world_size > ZI_WORLD_MAX || !is_string(meet->job, sizeof(meet->job)) ||
+	    !is_string(meet->incarnation, sizeof(meet->incarnation)) ||
+	    !is_string(meet->token, sizeof(meet->token)) ||
+	    !is_string(meet->interface, sizeof(meet->interface)) ||
+	    !is_string(meet->place.host, sizeof(meet->place.host)))
+		r = -EINVAL;
+	else if (meet->ranks & 1 && !worker->store)
+		r = serve(worker, &meet->place, meet->interface,
+		          &(struct store_server_options){ .job = meet->job,
+		                                          .incarnation = meet->incarnation,
+		                                          .token = meet->token },
+		          &text);
+	if (r)
+		refuse(worker, message->header.cookie, r, &text);
+	else
+		(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
+}
+
+static void handle_follow(struct worker *worker, const union net_message *message)
+{
+	const struct net_follow *follow = &message->follow;
+	struct zi_text text = { "a group of no members, or of a mesh that there is not" };
+	bool is_one = follow->member_count && follow->member_count <= ZI_WORLD_MAX;
+
+	for (uint32_t i = 0; i < follow->member_count && is_one; i++)
+		is_one = follow->nodes[i] < SUBTREE_NODES_MAX;
+	if (is_one)
+		(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
+	else
+		refuse(worker, message->header.cookie, -EINVAL, &text);
 }
 
 /* A descriptor that is shorter than it is said to be would kill us when touched. */
@@ -279,7 +362,9 @@ static void handle_map(struct worker *worker, const union net_message *message, 
 
 static void handle_abort(struct worker *worker, union net_message *message)
 {
-	struct nodes_end end = { .error = -ECANCELED, .culprit = NET_CULPRIT_NONE };
+	struct nodes_end end = { .error = message->abort.error < 0 ? message->abort.error
+		                                                   : -ECANCELED,
+		                 .culprit = NET_CULPRIT_NONE };
 
 	message->abort.text.chars[ZI_TEXT_BYTES - 1] = '\0';
 	if (!worker->joined)
@@ -293,7 +378,8 @@ static void handle_abort(struct worker *worker, union net_message *message)
 static const uint32_t message_bytes[_NET_TYPE_COUNT] = {
 	[NET_JOIN] = sizeof(struct net_join),         [NET_MAP] = sizeof(struct net_map),
 	[NET_EXCHANGE] = sizeof(struct net_exchange), [NET_ABORT] = sizeof(struct net_abort),
-	[NET_PING] = sizeof(struct net_header),
+	[NET_PING] = sizeof(struct net_header),       [NET_MEET] = sizeof(struct net_meet),
+	[NET_FOLLOW] = sizeof(struct net_follow),
 };
 
 static void handle(struct worker *worker, union net_message *message, int fd)
@@ -301,6 +387,12 @@ static void handle(struct worker *worker, union net_message *message, int fd)
 	switch (message->header.type) {
 	case NET_JOIN:
 		handle_join(worker, message);
+		return;
+	case NET_MEET:
+		handle_meet(worker, message);
+		return;
+	case NET_FOLLOW:
+		handle_follow(worker, message);
 		return;
 	case NET_MAP:
 		handle_map(worker, message, fd);

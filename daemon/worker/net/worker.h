@@ -13,6 +13,7 @@
 #pragma once
 
 #include "daemon/worker/net/exchange.h"
+#include "daemon/worker/net/meet.h"
 #include "daemon/worker/store_server.h"
 
 /* Exit codes: 0 the daemon closed its end; 1 it could not start. */
@@ -28,7 +29,8 @@ struct worker_op {
 	union net_message message;
 	struct exchange_slab slab; /* NET_MAP */
 	bool is_used;
-	struct nodes_end end; /* how it ended; error 0: well */
+	struct nodes_end end;   /* how it ended; error 0: well */
+	struct meet_result met; /* NET_MEET */
 	uint64_t started_ns, busy_ns;
 };
 
@@ -40,14 +42,20 @@ struct worker {
 	struct zi_list queue;
 	struct worker_op ops[NET_QUEUE_MAX];
 	struct store_server *store;
-	struct nodes *joined;  /* whom to abort; net owns it */
-	bool is_aborted;       /* this epoch, already */
-	bool is_joining;       /* a JOIN is in the queue */
-	uint32_t control_side; /* of abort_ends: this epoch's */
+	struct nodes *joined;   /* whom to abort; net owns it */
+	bool is_aborted;        /* this epoch, already */
+	bool is_joining;        /* a JOIN is in the queue */
+	struct zi_timer moment; /* the rest of an operation's data may be on their way */
+	uint32_t control_side;  /* of abort_ends: this epoch's */
 
 	/* Written by control before net_mesh_abort(), read by net when it returns -ECANCELED.
 	 * Two, as control begins an epoch while net may still end the former. */
 	struct nodes_end abort_ends[2];
+
+	/* Of both. */
+	uint32_t stop; /* writer: control. 1: what net waits for will not come; it is woken */
+	uint32_t
+		is_moving; /* writer: net. 1: all ranks here have come to a call that is followed */
 
 	/* Of net. */
 	uint32_t net_side;
@@ -61,6 +69,11 @@ struct worker {
 	uint64_t sequence;
 };
 
+/* follow.c, net's thread: a group's calls, until the group is over. Return: always an error. */
+int worker_follow(struct worker *worker, const struct net_follow *message, struct zi_text *text,
+                  uint32_t *ret_suspect);
+/* worker.c, net's thread: call @sequence lacks a rank of this node, and its time has passed. */
+void worker_tell_late(struct worker *worker, uint32_t sequence);
 /* worker_ops.c, net's thread: carries @op out, and sends it back to control. */
 void worker_op_run(struct zi_post *post);
 /* worker.c, control: @op is done; its answer goes to the daemon. */

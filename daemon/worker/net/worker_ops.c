@@ -100,6 +100,14 @@ static void end_epoch(struct worker *worker, int error, uint32_t suspect,
 		worker->broken.culprit = end.culprit;
 }
 
+static void follow(struct worker *worker, const struct net_follow *message, struct zi_text *text)
+{
+	uint32_t suspect = NET_CULPRIT_NONE;
+	int r = worker_follow(worker, message, text, &suspect);
+
+	end_epoch(worker, r, suspect, text);
+}
+
 static void run(struct worker_op *op)
 {
 	struct worker *worker = op->worker;
@@ -108,6 +116,14 @@ static void run(struct worker_op *op)
 
 	op->end = (struct nodes_end){ .culprit = NET_CULPRIT_NONE };
 	switch (op->message.header.type) {
+	case NET_MEET:
+		op->end.error = meet_all(&op->message.meet, &op->end.text, &op->met);
+		return;
+	case NET_FOLLOW:
+		if (!worker->broken.error)
+			follow(worker, &op->message.follow, &op->end.text);
+		op->end = worker->broken;
+		return;
 	case NET_JOIN:
 		op->end.error = join(worker, &op->message.join, &op->end.text);
 		return;

@@ -218,6 +218,11 @@ static int config_compare_ranks(const struct zi_job_config *config,
 	return 0;
 }
 
+static uint32_t local_size_of(const struct zero_attach *attach)
+{
+	return attach->local_size ? attach->local_size : attach->world_size;
+}
+
 static int config_check(const struct zero_job *job, const struct zero_attach *attach, bool is_new,
                         struct zi_text *text)
 {
@@ -248,6 +253,18 @@ static int config_check(const struct zero_job *job, const struct zero_attach *at
 		return err_origin(zi_text_error(text, -EINVAL,
 		                                "world_size is %u, but %u in the other ranks",
 		                                attach->world_size, group->world_size));
+	if (local_size_of(attach) != group->local_size)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"rank %u says that the job has %u ranks on this node (LOCAL_WORLD_SIZE), "
+			"the others say %u",
+			attach->rank, local_size_of(attach), group->local_size));
+	if (group->rank_count >= group->local_size && !group->ranks[attach->rank])
+		return err_origin(zi_text_error(
+			text, -EBUSY,
+			"job '%s' has its %u ranks of this node: rank %u is one more (two jobs of "
+			"one name, or a wrong LOCAL_WORLD_SIZE)",
+			job->name, group->local_size, attach->rank));
 	return err_trace(config_compare_ranks(&attach->config, &group->config, text));
 }
 
@@ -327,6 +344,7 @@ static int attach_to(struct zero_job *job, const struct zero_attach *attach, str
 	if (group->phase == ZERO_GROUP_NONE) {
 		job_group_set(job, ZERO_GROUP_FORMING);
 		group->world_size = attach->world_size;
+		group->local_size = local_size_of(attach);
 		group->config = attach->config;
 	}
 	group->ranks[rank->number] = rank;

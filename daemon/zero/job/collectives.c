@@ -6,10 +6,13 @@
 
 #include "common/base/assert.h"
 #include "common/base/checked.h"
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/wire/far.h"
 #include "daemon/coll/coll.h"
 #include "daemon/tier/segment.h"
+#include "daemon/zero/job/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -53,13 +56,22 @@ void collectives_drop(struct zero_job *job)
 	struct zero_collectives *collectives = &job->collectives;
 
 	/* The device thread has the arenas: built() comes back to this. */
-	if (collectives->is_building)
+	if (collectives->is_building && !collectives->is_joining)
 		return;
+	collectives->is_building = collectives->is_joining = false;
+	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
+		collectives->fars[i] = far_free(collectives->fars[i]);
 	collectives->coll = coll_free(collectives->coll);
 	collectives->verdicts = tier_segment_unref(collectives->verdicts);
 	collectives->arenas = tier_segment_unref(collectives->arenas);
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
 		collectives->boards[i] = tier_segment_unref(collectives->boards[i]);
+	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
+		collectives->slabs[i] = tier_segment_unref(collectives->slabs[i]);
+	zi_freep(&collectives->place);
+	collectives->place = NULL;
+	collectives->node_count = 0;
+	collectives->group_count = 0;
 	collectives->arena_bytes = 0;
 }
 
@@ -76,7 +88,49 @@ uint64_t collectives_held_bytes(const struct zero_job *job)
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
 		if (collectives->boards[i])
 			bytes += collectives->boards[i]->charge.bytes;
+	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
+		if (collectives->slabs[i])
+			bytes += collectives->slabs[i]->charge.bytes;
 	return bytes;
+}
+
+/* See collectives.h. */
+uint64_t collectives_local_mask(const struct zero_job *job)
+{
+	const struct zero_collectives *collectives = &job->collectives;
+	uint64_t mask = 0;
+
+	/* Once nodes have met it is settled, whoever goes. */
+	for (uint32_t i = 0; i < job->group.world_size; i++)
+		if (collectives->node_count ? collectives->nodes[i] == collectives->node
+		                            : job->group.ranks[i] != NULL)
+			mask |= 1ull << i;
+	return mask;
+}
+
+/* See collectives.h. */
+uint64_t collectives_node_mask(const struct zero_job *job, uint64_t mask)
+{
+	uint64_t nodes = 0;
+
+	if (!job_spans_nodes(job))
+		return 1;
+	for (; mask; mask &= mask - 1)
+		nodes |= 1ull << job->collectives.nodes[__builtin_ctzll(mask)];
+	return nodes;
+}
+
+/* See collectives.h. Return: 0; -ENOSPC, -EDQUOT with figures; -ENOMEM. */
+int collectives_slab(struct zero_job *job, uint32_t group, struct zi_text *text)
+{
+	struct tier_segment **slab = &job->collectives.slabs[group];
+
+	if (*slab)
+		return 0;
+	return err_trace(
+		tier_segment_new(job->cpu_tier, &job->account->account, "zinf-slab",
+	                         group == ZI_GROUP_WORLD ? ZI_FAR_SLAB_BYTES : ZI_FAR_GROUP_BYTES,
+	                         TIER_PAGES_SMALL, text, slab));
 }
 
 /* See collectives.h. Return: 0; -ENOSPC, -EDQUOT with figures; -ENOMEM. */
@@ -109,6 +163,14 @@ static void say_doing(void *arg, uint32_t number, struct zi_text *ret_text)
 	            (double)(zi_clock_now_ns() - op->queued_ns) / (double)ZI_NS_PER_S);
 }
 
+static void group_broke(void *arg, uint32_t group, int error, const struct zi_text *text)
+{
+	const struct zero_job *job = arg;
+
+	if (job->collectives.fars[group])
+		far_abort(job->collectives.fars[group], error, text);
+}
+
 /* The arenas are there: everything else is small. */
 static int finish(struct zero_job *job, struct zi_text *text)
 {
@@ -116,23 +178,30 @@ static int finish(struct zero_job *job, struct zi_text *text)
 	struct coll_options options = {
 		.world_size = job->group.world_size,
 		.doing = say_doing,
+		.broken = group_broke,
 		.arg = job,
 	};
+	uint64_t here = collectives_local_mask(job);
 	int r;
 
 	r = tier_segment_new(job->cpu_tier, &job->account->account, "zinf-verdict",
 	                     ZI_VERDICT_BYTES, TIER_PAGES_SMALL, text, &collectives->verdicts);
 	if (!r)
 		r = collectives_board(job, ZI_GROUP_WORLD, text);
+	if (!r && job_spans_nodes(job))
+		r = collectives_slab(job, ZI_GROUP_WORLD, text);
 	if (r)
 		return err_trace(r);
 	options.verdicts = collectives->verdicts->region.base;
 	r = coll_new(&options, &collectives->coll);
 	if (r)
 		return err_origin(zi_text_error(text, r, "no memory for tables"));
-	for (uint32_t i = 0; i < job->group.world_size; i++)
-		coll_rank_here(collectives->coll, i, job->group.ranks[i]->pid);
-	coll_group_add(collectives->coll, ZI_GROUP_WORLD, job_world_mask(job),
+	for (uint64_t left = here; left; left &= left - 1) {
+		uint32_t rank = (uint32_t)__builtin_ctzll(left);
+
+		coll_rank_here(collectives->coll, rank, job->group.ranks[rank]->pid);
+	}
+	coll_group_add(collectives->coll, ZI_GROUP_WORLD, here,
 	               collectives->boards[ZI_GROUP_WORLD]->region.base, collectives->timeout_ns);
 	return 0;
 }
@@ -142,6 +211,43 @@ static void open_end(struct zero_job *job, int error, const struct zi_text *text
 	if (error)
 		collectives_drop(job);
 	gather_complete(job, ZERO_GATHER_COLL_OPEN, error, text);
+}
+
+static void world_joined(struct far *far, int error, const struct zi_text *text)
+{
+	struct zero_job *job = far_job(far);
+	struct zero *zero = job->zero;
+
+	job->collectives.is_building = job->collectives.is_joining = false;
+	open_end(job, error, text);
+	zero_drain(zero);
+}
+
+/* All ranks are somewhere. */
+static int world_met(struct far *far, struct zi_text *text)
+{
+	struct zero_job *job = far_job(far);
+
+	for (uint64_t left = collectives_local_mask(job); left; left &= left - 1) {
+		uint32_t rank = (uint32_t)__builtin_ctzll(left);
+
+		if (!job->group.ranks[rank])
+			return err_origin(zi_text_error(text, -EPIPE, "rank %u is gone", rank));
+	}
+	return err_trace(finish(job, text));
+}
+
+/* The ranks of this node are ready: those of the others are looked for. */
+static int join_nodes(struct zero_job *job, struct zi_text *text)
+{
+	struct zero_collectives *collectives = &job->collectives;
+	int r;
+
+	collectives->is_building = collectives->is_joining = true;
+	r = far_open(job, world_met, world_joined, text, &collectives->fars[ZI_GROUP_WORLD]);
+	if (r)
+		collectives->is_building = collectives->is_joining = false;
+	return err_trace(r);
 }
 
 static void build_run(struct dev_task *task)
@@ -154,25 +260,31 @@ static void build_run(struct dev_task *task)
 
 static void build_done(struct dev_task *task);
 
-static int charge_and_build(struct zero_job *job, uint64_t bytes, struct zi_text *text)
+static int charge_and_build(struct zero_job *job, const struct zero_op *op, struct zi_text *text)
 {
 	struct zero_collectives *collectives = &job->collectives;
 	uint64_t all_bytes = 0, arena_bytes = 0;
+	uint64_t bytes = op->bytes;
 	struct zi_text why = { "" };
 	int r;
 
 	assert(!collectives->arenas);
+	if (job_spans_nodes(job)) {
+		r = far_place(job, op, text);
+		if (r)
+			return err_trace(r);
+	}
 	if (!zi_checked_align(bytes, ZI_HUGE_PAGE_BYTES, &arena_bytes) ||
-	    !zi_checked_mul(arena_bytes, job->group.world_size, &all_bytes) ||
+	    !zi_checked_mul(arena_bytes, job->group.local_size, &all_bytes) ||
 	    all_bytes > INT64_MAX)
 		return err_origin(zi_text_error(text, -EINVAL,
 		                                "%u arenas of %llu bytes for collectives",
-		                                job->group.world_size, (unsigned long long)bytes));
+		                                job->group.local_size, (unsigned long long)bytes));
 	r = tier_segment_charge(job->cpu_tier, &job->account->account, "zinf-arena", all_bytes,
 	                        TIER_PAGES_COLLAPSED, &why, &collectives->arenas);
 	if (r)
 		return zi_text_error(text, r, "arenas of %u x %s for collectives: %.160s",
-		                     job->group.world_size, zi_format_bytes(arena_bytes).chars,
+		                     job->group.local_size, zi_format_bytes(arena_bytes).chars,
 		                     why.chars[0] ? why.chars : zi_err_name(r));
 	collectives->arena_bytes = arena_bytes;
 	collectives->is_building = true;
@@ -190,7 +302,7 @@ static int charge_and_build(struct zero_job *job, uint64_t bytes, struct zi_text
 static int check_waiting(const struct zero_job *job, struct zi_text *text)
 {
 	for (uint32_t i = 0; i < job->group.world_size; i++)
-		if (!job->group.ranks[i]->gathered[ZERO_GATHER_COLL_OPEN])
+		if (job->group.ranks[i] && !job->group.ranks[i]->gathered[ZERO_GATHER_COLL_OPEN])
 			return err_origin(zi_text_error(
 				text, -ETIMEDOUT,
 				"rank %u (pid %d) did not wait until memory for collectives was "
@@ -205,9 +317,13 @@ static void start(struct zero_job *job)
 	struct zi_text text = { "" };
 	int r = check_waiting(job, &text);
 
-	if (!r)
-		r = charge_and_build(
-			job, job->group.ranks[0]->gathered[ZERO_GATHER_COLL_OPEN]->bytes, &text);
+	for (uint32_t i = 0; i < job->group.world_size && !r; i++) {
+		if (!job->group.ranks[i])
+			continue; /* On another node. */
+		r = charge_and_build(job, job->group.ranks[i]->gathered[ZERO_GATHER_COLL_OPEN],
+		                     &text);
+		break;
+	}
 	if (r)
 		open_end(job, r, &text);
 }
@@ -227,10 +343,11 @@ static void build_done(struct dev_task *task)
 	if (!r && is_wanted)
 		r = check_waiting(job, &collectives->build_text);
 	if (!r && is_wanted)
-		r = finish(job, &collectives->build_text);
-	if (is_wanted)
+		r = job_spans_nodes(job) ? join_nodes(job, &collectives->build_text)
+		                         : finish(job, &collectives->build_text);
+	if (is_wanted && (r || !collectives->is_joining))
 		open_end(job, r, &collectives->build_text);
-	else
+	else if (!is_wanted)
 		collectives_drop(job); /* Everyone has heard why. */
 	if (!is_wanted && gather_is_full(job, ZERO_GATHER_COLL_OPEN))
 		start(job);
@@ -248,7 +365,19 @@ static int compare(const struct zero_rank *rank, const struct zero_op *op, struc
 		const struct zero_op *theirs =
 			other ? other->gathered[ZERO_GATHER_COLL_OPEN] : NULL;
 
-		if (!theirs || theirs->bytes == op->bytes)
+		if (!theirs)
+			continue;
+		if (job_spans_nodes(job) && (strcmp(theirs->rendezvous_host, op->rendezvous_host) ||
+		                             strcmp(theirs->interface, op->interface) ||
+		                             theirs->rendezvous_port != op->rendezvous_port))
+			return err_origin(zi_text_error(
+				text, -EINVAL,
+				"rank %u (pid %d) would meet the other nodes at %.64s:%u, rank %u "
+				"(pid %d) at %.64s:%u (MASTER_ADDR, ZINF_PORT): one place is "
+				"needed",
+				rank->number, rank->pid, op->rendezvous_host, op->rendezvous_port,
+				i, other->pid, theirs->rendezvous_host, theirs->rendezvous_port));
+		if (theirs->bytes == op->bytes)
 			continue;
 		return err_origin(zi_text_error(
 			text, -EINVAL,
@@ -327,6 +456,13 @@ bool zero_coll_opened(struct zero_rank *rank, struct zero_coll_opened *ret_opene
 		.arena_bytes = collectives->arena_bytes,
 		.board_bytes = zi_board_bytes(job->group.world_size),
 		.member_count = job->group.world_size,
+		.node_count = 1,
+		.nodes = collectives->nodes,
 	};
+	if (job_spans_nodes(job)) {
+		ret_opened->slab = collectives->slabs[ZI_GROUP_WORLD];
+		ret_opened->node_count = collectives->node_count;
+		ret_opened->node = collectives->node;
+	}
 	return true;
 }

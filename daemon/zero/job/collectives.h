@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "common/base/text.h"
+#include "common/wire/control.h"
 #include "common/wire/verdict.h"
 #include "daemon/device/device.h"
 
@@ -26,15 +27,25 @@ struct tier_segment;
 struct zero_job;
 struct zero_rank;
 
+struct far;
+
 struct zero_collectives {
 	bool is_building;
+	bool is_joining;      /* building, and the arenas are there: other nodes are not */
 	uint32_t generation;  /* of the group they are for */
 	struct coll *coll;    /* NULL: not open */
 	uint64_t arena_bytes; /* of a rank */
 	uint64_t timeout_ns;  /* of the group of all ranks */
 	struct tier_segment *verdicts, *arenas;
 	struct tier_segment *boards[ZI_GROUPS_MAX]; /* NULL: never used */
-	struct dev_task task;                       /* building the arenas */
+	/* Where the job spans nodes: */
+	uint32_t node_count, node;
+	uint8_t nodes[ZI_WORLD_MAX];               /* of each rank */
+	uint64_t group_count;                      /* made so far, alike on all nodes */
+	struct tier_segment *slabs[ZI_GROUPS_MAX]; /* NULL: never used */
+	struct far *fars[ZI_GROUPS_MAX];           /* NULL: none, or it does not span nodes */
+	struct zi_coll_open *place;                /* where they meet; its own */
+	struct dev_task task;                      /* building the arenas */
 	int build_error;
 	struct zi_text build_text;
 };
@@ -49,5 +60,11 @@ void collectives_break(struct zero_job *job, int error, const struct zi_text *te
 void collectives_drop(struct zero_job *job);
 /* Charged for them. */
 uint64_t collectives_held_bytes(const struct zero_job *job);
+/* Ranks of this node: bits. */
+uint64_t collectives_local_mask(const struct zero_job *job);
+/* Nodes on which ranks of @mask are: bits. One alone, where the job does not span nodes. */
+uint64_t collectives_node_mask(const struct zero_job *job, uint64_t mask);
+/* A slab for group @group: made, or the one that was there. */
+int collectives_slab(struct zero_job *job, uint32_t group, struct zi_text *text);
 /* A board for group @group, zeroed: made, or the one that was there. */
 int collectives_board(struct zero_job *job, uint32_t group, struct zi_text *text);

@@ -9,6 +9,7 @@
 #include "daemon/coll/coll.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/job/collectives.h"
+#include "daemon/zero/job/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -75,29 +76,69 @@ static int compare(const struct zero_rank *rank, const struct zero_op *op, struc
 	return 0;
 }
 
-/* All have come, and name the same members. */
-static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *text)
+static struct zero_op *gathered_of(const struct zero_job *job, uint32_t number)
+{
+	struct zero_rank *rank = job->group.ranks[number];
+
+	return rank ? rank->gathered[ZERO_GATHER_COLL_GROUP] : NULL;
+}
+
+/* The other nodes are there, or why not. */
+static void made(struct far *far, int error, const struct zi_text *text)
+{
+	struct zero_job *job = far_job(far);
+	struct zero *zero = job->zero;
+	struct zero_collectives *collectives = &job->collectives;
+	uint32_t group = far_group(far);
+
+	if (error)
+		collectives->fars[group] = far_free(far);
+	else
+		coll_group_add(collectives->coll, group,
+		               far_members(far) & collectives_local_mask(job),
+		               collectives->boards[group]->region.base, far_timeout_ns(far));
+	gather_complete(job, ZERO_GATHER_COLL_GROUP, error, text);
+	zero_drain(zero);
+}
+
+/* All have come, and name the same members. @ret_spans: made() comes later. */
+static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *text,
+                bool *ret_spans)
 {
 	struct zero_collectives *collectives = &job->collectives;
+	uint64_t here = op->members[0] & collectives_local_mask(job);
+	bool spans = __builtin_popcountll(collectives_node_mask(job, op->members[0])) > 1;
 	uint64_t timeout_ns = 0;
 	uint32_t group = 0;
 	int r;
 
+	*ret_spans = here && spans;
+	collectives->group_count++; /* Whatever comes of it: other nodes count alike. */
+	if (!here)
+		return 0; /* Nobody of this node is in it. */
 	r = coll_group_choose(collectives->coll, text, &group);
 	if (!r)
 		r = collectives_board(job, group, text);
+	if (!r && spans)
+		r = collectives_slab(job, group, text);
 	if (r)
 		return err_trace(r);
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
-		struct zero_op *theirs = job->group.ranks[i]->gathered[ZERO_GATHER_COLL_GROUP];
+		struct zero_op *theirs = gathered_of(job, i);
 
-		assert(theirs);
+		if (!theirs)
+			continue;
 		theirs->id = group;
 		timeout_ns = ZI_MAX(timeout_ns, theirs->timeout_ns);
 	}
-	coll_group_add(collectives->coll, group, op->members[0],
-	               collectives->boards[group]->region.base,
-	               timeout_ns ? timeout_ns : collectives->timeout_ns);
+	timeout_ns = timeout_ns ? timeout_ns : collectives->timeout_ns;
+	if (spans) {
+		collectives->fars[group] = far_free(collectives->fars[group]);
+		return err_trace(far_make(job, group, op->members[0], timeout_ns, made, text,
+		                          &collectives->fars[group]));
+	}
+	coll_group_add(collectives->coll, group, here, collectives->boards[group]->region.base,
+	               timeout_ns);
 	return 0;
 }
 
@@ -114,7 +155,7 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 	struct zero_job *job = rank->job;
 	struct zero *zero = job->zero;
 	struct zi_text text = { "" };
-	bool is_full;
+	bool is_full, spans = false;
 	int r;
 
 	static_assert(ZI_WORLD_MAX <= 64, "ranks of a node are the bits of one word");
@@ -132,8 +173,8 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 	r = compare(rank, op, &text);
 	is_full = op_gather(op, ZERO_GATHER_COLL_GROUP);
 	if (!r && !group_needs_all(job) && is_full) {
-		r = make(job, op, &text);
-		if (!r)
+		r = make(job, op, &text, &spans);
+		if (!r && !spans)
 			gather_complete(job, ZERO_GATHER_COLL_GROUP, 0, NULL);
 	}
 	if (r)
@@ -149,6 +190,10 @@ bool zero_coll_grouped(struct zero_rank *rank, uint32_t group,
 	const struct coll_group *made;
 	bool is_member;
 
+	if (rank->is_member && collectives->coll && group == ZI_GROUP_NONE) {
+		*ret_grouped = (struct zero_coll_grouped){ .self = COLL_NOBODY };
+		return true; /* Its members are all on other nodes. */
+	}
 	if (!rank->is_member || !collectives->coll || group >= ZI_GROUPS_MAX ||
 	    !collectives->coll->groups[group].is_used)
 		return false;
@@ -160,6 +205,14 @@ bool zero_coll_grouped(struct zero_rank *rank, uint32_t group,
 	is_member = ret_grouped->self != COLL_NOBODY;
 	ret_grouped->board_bytes = is_member ? zi_board_bytes(made->member_count) : 0;
 	ret_grouped->board = is_member ? collectives->boards[group] : NULL;
+	if (!is_member || !collectives->fars[group])
+		return true;
+	/* Here it has members of this node alone, and the worker. */
+	ret_grouped->self = far_member_of(collectives->fars[group], rank->number);
+	ret_grouped->member_count =
+		(uint32_t)__builtin_popcountll(far_members(collectives->fars[group]));
+	ret_grouped->board_bytes = zi_board_bytes(made->member_count + 1);
+	ret_grouped->slab = collectives->slabs[group];
 	return true;
 }
 
@@ -195,7 +248,10 @@ int zero_coll_group_free(struct zero_rank *rank, uint32_t group, struct zi_text 
 		r = coll_group_of(coll, rank->number, group, text, &found);
 	if (r)
 		return err_trace(r);
-	(void)coll_group_leave(coll, found, rank->number); /* The board is kept. */
+	if (!coll_group_leave(coll, found, rank->number))
+		return 0;
+	/* The board is kept. */
+	rank->job->collectives.fars[group] = far_free(rank->job->collectives.fars[group]);
 	return 0;
 }
 

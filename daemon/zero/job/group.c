@@ -144,7 +144,7 @@ static void group_over(struct zero_job *job)
 	job_group_set(job, ZERO_GROUP_NONE);
 	group->error = 0;
 	group->is_left = false;
-	group->world_size = 0;
+	group->world_size = group->local_size = 0;
 	memset(group->gather_masks, 0, sizeof(group->gather_masks));
 }
 

@@ -27,6 +27,7 @@ struct zero_group {
 	char name[ZI_NAME_BYTES]; /* "" nameless */
 	uint64_t number;
 	uint32_t world_size;
+	uint32_t local_size; /* ranks of this node, fewer where the job spans nodes */
 	struct zi_job_config config;
 	struct zero_rank *ranks[ZI_WORLD_MAX];
 	uint32_t rank_count;

@@ -237,7 +237,13 @@ static inline void *job_unit_param(const struct zero_job *job, uint32_t unit)
 
 static inline bool gather_is_full(const struct zero_job *job, enum zero_gather gather)
 {
-	return job->group.world_size && job->group.gather_masks[gather] == job_world_mask(job);
+	return job->group.world_size &&
+	       (uint32_t)__builtin_popcountll(job->group.gather_masks[gather]) ==
+	               job->group.local_size;
+}
+static inline bool job_spans_nodes(const struct zero_job *job)
+{
+	return job->group.local_size < job->group.world_size;
 }
 static inline void *grad_at(const struct zero_job *job, uint32_t rank, uint64_t offset)
 {

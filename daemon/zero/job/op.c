@@ -181,6 +181,8 @@ static void say_absent(const struct zero_job *job, enum zero_gather gather, stru
 
 		if (job->group.gather_masks[gather] >> i & 1)
 			continue;
+		if (!rank && job_spans_nodes(job))
+			continue; /* It may be another node's. */
 		if (!rank)
 			written =
 				snprintf(text->chars + used, left, "; rank %u is not attached", i);
@@ -196,6 +198,11 @@ static void say_absent(const struct zero_job *job, enum zero_gather gather, stru
 				(double)(now_ns - rank->doing_ns) / (double)ZI_NS_PER_S);
 		used += written > 0 ? (size_t)written : left;
 	}
+	if (job->group.rank_count < job->group.local_size && job_spans_nodes(job) &&
+	    used < sizeof(text->chars))
+		(void)snprintf(text->chars + used, sizeof(text->chars) - used,
+		               "; %u of the %u ranks of this node are attached",
+		               job->group.rank_count, job->group.local_size); /* Cut at worst. */
 }
 
 static const char *waited_for(const struct zero_op *op)

@@ -224,7 +224,7 @@ static const struct {
 	{ ZI_MESSAGE_ADMIN_REPLY, 16, true },   { ZI_MESSAGE_LOAD, 176, false },
 	{ ZI_MESSAGE_SNAPSHOT, 120, false },    { ZI_MESSAGE_SNAPSHOTTED, 128, false },
 	{ ZI_MESSAGE_TENSOR_OPEN, 56, false },  { ZI_MESSAGE_TENSOR_OPENED, 56, false },
-	{ ZI_MESSAGE_COLL_OPEN, 64, false },    { ZI_MESSAGE_COLL_OPENED, 88, false },
+	{ ZI_MESSAGE_COLL_OPEN, 336, false },   { ZI_MESSAGE_COLL_OPENED, 152, false },
 	{ ZI_MESSAGE_COLL_GROUP, 88, false },   { ZI_MESSAGE_COLL_GROUPED, 72, false },
 	{ ZI_MESSAGE_COLL_FAIL, 88, false },    { ZI_MESSAGE_COLL_GROUP_FREE, 24, false },
 };
@@ -296,6 +296,10 @@ Test(message, strings_must_end_within_their_fields)
 		{ ZI_MESSAGE_LOAD, offsetof(struct zi_load, name), ZI_NAME_BYTES },
 		{ ZI_MESSAGE_SNAPSHOT, offsetof(struct zi_snapshot, name), ZI_NAME_BYTES },
 		{ ZI_MESSAGE_SNAPSHOTTED, offsetof(struct zi_snapshotted, name), ZI_NAME_BYTES },
+		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, rendezvous_host),
+		  ZI_RENDEZVOUS_BYTES },
+		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, interface),
+		  ZI_INTERFACE_BYTES },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -319,14 +323,14 @@ Test(message, reserved_bytes_must_be_zero_but_in_hello)
 		size_t offset;
 		int r;
 	} cases[] = {
-		{ ZI_MESSAGE_ATTACH, offsetof(struct zi_attach, reserved) + 31, -EPROTO },
+		{ ZI_MESSAGE_ATTACH, offsetof(struct zi_attach, reserved) + 23, -EPROTO },
+		{ ZI_MESSAGE_ATTACH, offsetof(struct zi_attach, reserved0), -EPROTO },
 		{ ZI_MESSAGE_ATTACHED, offsetof(struct zi_attached, reserved0), -EPROTO },
 		{ ZI_MESSAGE_ATTACHED, offsetof(struct zi_attached, reserved), -EPROTO },
 		{ ZI_MESSAGE_MATERIALIZED, offsetof(struct zi_materialized, reserved), -EPROTO },
 		{ ZI_MESSAGE_PARAM_WRITE_BEGIN, offsetof(struct zi_param_write_begin, reserved),
 		  -EPROTO },
 		{ ZI_MESSAGE_ERROR, offsetof(struct zi_error_message, reserved), -EPROTO },
-		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reserved), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPENED, offsetof(struct zi_coll_opened, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPENED, offsetof(struct zi_coll_opened, reserved), -EPROTO },

@@ -183,12 +183,13 @@ Test(supervise, an_abort_reaches_all_nodes_with_its_text)
 	net_test_join(&test);
 	barrier_without(&test, 1, NET_TEST_MS);
 	/* On the one that waits, and on the one that does nothing. */
-	net_worker_abort(test.nodes[1].worker, &(struct zi_text){ "rank 5 (pid 7) died" });
+	net_worker_abort(test.nodes[1].worker, -ECANCELED,
+	                 &(struct zi_text){ "rank 5 (pid 7) died" });
 	net_test_run(&test);
 	expect_blamed(&test, NET_CULPRIT_NONE, 1, -ECANCELED, "rank 5 (pid 7) died");
 	expect_works(&test);
 	barrier_without(&test, 1, NET_TEST_MS);
-	net_worker_abort(test.nodes[0].worker, &(struct zi_text){ "rank 1 left" });
+	net_worker_abort(test.nodes[0].worker, -ECANCELED, &(struct zi_text){ "rank 1 left" });
 	net_test_run(&test);
 	expect_blamed(&test, NET_CULPRIT_NONE, 1, -ECANCELED, "rank 1 left");
 	net_test_deinit(&test);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How ranks of one node meet: each says that it has come, and waits until others have, until the
- * daemon declares the group broken, or until a deadline. Floor 2; belongs to the thread that makes
+ * daemon declares the group broken, or until a deadline. Floor 1; belongs to the thread that makes
  * the group's calls.
  *
  * Everything that is waited for is a word that one member alone writes and that only grows. Who has

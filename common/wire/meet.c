@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How ranks of one node meet; see meet.h. Floor 2. */
-#include "libclient/coll/meet.h"
+/* How ranks of one node meet; see meet.h. Floor 1. */
+#include "common/wire/meet.h"
 
 #include <errno.h>
 #include <limits.h>

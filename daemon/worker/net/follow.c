@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A group's calls across nodes, as the ranks of this node make them; see common/wire/far.h for
+ * what lies where. Floor 3, of zinf-net. Owner: the operations' thread.
+ *
+ * This worker is one more member of the node's board. For each call: when all ranks here have
+ * posted it, nodes tell each other what it is; when they agree, the worker posts it as well, and
+ * then its pieces go, one after the other. When they do not, what it posts is the reason, the same
+ * on all nodes, and the group stands.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/wire/verdict.h"
+#include "daemon/worker/net/follow_private.h"
+#include "daemon/worker/shares.h"
+
+/* Where a call has no deadline of its own left: the daemon ends it. */
+#define FOLLOW_LONG_MS (24ull * 3600 * 1000)
+
+/* ---- waiting for ranks of this node ---- */
+
+/* Until one of @wants, all of ranks here, may have come. */
+static int await_any(struct follow *follow, struct zi_meet_wants *wants)
+{
+	if (zi_meet_load(&follow->worker->stop))
+		return err_origin(zi_text_error(follow->text, -ECANCELED, "broken off"));
+	zi_meet_want(wants, NULL, &follow->worker->stop, 1);
+	if (zi_meet_wait(wants, NULL, follow->is_late ? ZI_DEADLINE_NEVER : follow->deadline_ns) !=
+	    -ETIMEDOUT)
+		return 0;
+	/* The daemon knows which one it is, and what it does instead. */
+	follow->is_late = true;
+	worker_tell_late(follow->worker, follow->sequence);
+	return 0;
+}
+
+/* Until @word, of a rank here, is at least @value. */
+static int await(struct follow *follow, const uint32_t *word, uint32_t value)
+{
+	while (!zi_meet_has_come(word, value)) {
+		struct zi_meet_wants wants = { .count = 0 };
+		int r;
+
+		zi_meet_want(&wants, &follow->meet, word, value);
+		r = await_any(follow, &wants);
+		if (r)
+			return err_trace(r);
+	}
+	return 0;
+}
+
+/* Those who have come say until when they wait; what the others would say comes with them. */
+static int await_posts(struct follow *follow)
+{
+	follow->deadline_ns = ZI_DEADLINE_NEVER;
+	follow->is_late = false;
+	for (;;) {
+		struct zi_meet_wants wants = { .count = 0 };
+		int r;
+
+		for (uint32_t i = 0; i < follow->shape.self_count; i++) {
+			const struct zi_board_post *post =
+				zi_meet_post_of(&follow->meet, i, follow->sequence);
+
+			if (zi_meet_has_come(&post->sequence, follow->sequence))
+				follow->deadline_ns =
+					ZI_MIN(follow->deadline_ns, post->call.source);
+			else
+				zi_meet_want(&wants, &follow->meet, &post->sequence,
+				             follow->sequence);
+		}
+		if (!wants.count)
+			return 0;
+		r = await_any(follow, &wants);
+		if (r)
+			return err_trace(r);
+	}
+}
+
+/* ---- the exchange ---- */
+
+/* follow->exchange, but for what all have in common. */
+int follow_exchange(struct follow *follow)
+{
+	struct net_exchange *exchange = &follow->exchange;
+	uint64_t now_ns = zi_clock_now_ns();
+	struct zi_text why;
+	int r;
+
+	exchange->slab = NET_SLAB_DATA;
+	exchange->sequence = ++follow->worker->sequence;
+	exchange->timeout_ms = FOLLOW_LONG_MS;
+	if (follow->deadline_ns != ZI_DEADLINE_NEVER)
+		exchange->timeout_ms = follow->deadline_ns > now_ns
+		                               ? (follow->deadline_ns - now_ns) / ZI_NS_PER_MS + 1
+		                               : 1;
+	r = exchange_check(exchange, follow->shape.node, follow->shape.node_count, follow->slab,
+	                   follow->text);
+	if (!r)
+		r = exchange_run(follow->worker->room, exchange, follow->text, follow->suspect);
+	if (!r || r == -ECANCELED || *follow->suspect >= follow->shape.node_count)
+		return err_trace(r);
+	why = *follow->text;
+	return err_trace(zi_text_error(follow->text, r, "call %u of group %u: %.150s (%s)",
+	                               follow->sequence, follow->message->group, why.chars,
+	                               follow_say_node(follow, *follow->suspect).chars));
+}
+
+/* ---- pieces ---- */
+
+static void exchange_init(struct follow *follow, uint32_t kind, const struct follow_card *call)
+{
+	follow->exchange = (struct net_exchange){
+		.kind = kind,
+		.dtype = call->dtype,
+		.op = call->reduce_op,
+		.rank_count = follow->shape.member_count,
+		.root = follow->shape.nodes[call->root],
+		.average = 1.0f / (float)follow->shape.member_count,
+	};
+	memcpy(follow->exchange.nodes, follow->shape.nodes, sizeof(follow->shape.nodes));
+}
+
+/* Of this node's leaves of the tree, from what its ranks staged. */
+static void make_partials(const struct follow *follow, const struct zi_far_cut *cut,
+                          const struct zi_far_piece *piece, const struct follow_card *call,
+                          uint64_t element_count)
+{
+	const struct zi_far_shape *shape = &follow->shape;
+	char *slab = follow->slab->memory;
+
+	for (uint32_t i = 0; i < follow->plan.leaf_count; i++) {
+		const struct subtree *leaf = &follow->plan.leaves[i];
+		const void *sources[ZI_WORLD_MAX];
+
+		if (leaf->node != shape->node)
+			continue;
+		for (uint32_t k = 0; k < leaf->count; k++)
+			sources[k] =
+				slab + zi_far_source_at(shape, cut, piece,
+			                                zi_far_local(shape, leaf->first + k), 0);
+		finish_partial(leaf, sources,
+		               slab + piece->partial +
+		                       shares_partial_offset(&follow->plan, shape->node, i,
+		                                             element_count, call->dtype),
+		               element_count, call->dtype, call->reduce_op);
+	}
+}
+
+static int join(struct follow *follow, const struct zi_far_cut *cut,
+                const struct zi_far_piece *piece, const struct follow_card *call)
+{
+	bool is_scatter = call->operation == ZI_COLL_REDUCE_SCATTER;
+	uint64_t element_count = piece->count * (is_scatter ? follow->shape.member_count : 1);
+
+	make_partials(follow, cut, piece, call, element_count);
+	exchange_init(follow, NET_REDUCE, call);
+	follow->exchange.mode = is_scatter                          ? NET_SCATTER
+	                        : call->operation == ZI_COLL_REDUCE ? NET_ROOT
+	                                                            : NET_ALL;
+	follow->exchange.element_count = element_count;
+	follow->exchange.partial_offset_bytes = piece->partial;
+	follow->exchange.result_offset_bytes = piece->result;
+	return err_trace(follow_exchange(follow));
+}
+
+static int broadcast(struct follow *follow, const struct zi_far_piece *piece,
+                     const struct follow_card *call)
+{
+	exchange_init(follow, NET_REDUCE, call);
+	follow->exchange.mode = NET_BROADCAST;
+	/* Bytes: a sum of one leaf would still make NaNs alike. */
+	follow->exchange.dtype = ZI_DTYPE_U8;
+	follow->exchange.op = ZI_REDUCE_BOR;
+	follow->exchange.rank_count = 1;
+	follow->exchange.nodes[0] = (uint8_t)follow->exchange.root;
+	follow->exchange.element_count = piece->block_bytes;
+	follow->exchange.partial_offset_bytes = piece->source;
+	follow->exchange.result_offset_bytes = piece->result;
+	return err_trace(follow_exchange(follow));
+}
+
+/* What goes to node @node, and comes from it. */
+static void set_ranges(struct follow *follow, const struct zi_far_piece *piece,
+                       const struct follow_card *call, uint32_t node)
+{
+	const struct zi_far_shape *shape = &follow->shape;
+	struct net_range *sent = &follow->exchange.sends[node];
+	struct net_range *received = &follow->exchange.receives[node];
+	uint64_t bytes = piece->block_bytes, here = shape->self_count;
+	uint64_t first = shape->firsts[node], there = shape->counts[node];
+	uint32_t root = shape->nodes[call->root];
+
+	switch (call->operation) {
+	case ZI_COLL_ALL_GATHER:
+	case ZI_COLL_GATHER:
+		*sent = (struct net_range){ piece->source, here * bytes };
+		*received = (struct net_range){ piece->result + first * bytes, there * bytes };
+		if (call->operation == ZI_COLL_GATHER && node != root)
+			sent->bytes = 0;
+		if (call->operation == ZI_COLL_GATHER && shape->node != root)
+			received->bytes = 0;
+		break;
+	case ZI_COLL_SCATTER:
+		*sent = (struct net_range){ piece->source + first * bytes, there * bytes };
+		*received = (struct net_range){ piece->result, here * bytes };
+		if (shape->node != root)
+			sent->bytes = 0;
+		if (node != root)
+			received->bytes = 0;
+		break;
+	default:
+		*sent = (struct net_range){ piece->source + first * here * bytes,
+			                    there * here * bytes };
+		*received = (struct net_range){ piece->result + first * here * bytes,
+			                        there * here * bytes };
+		break;
+	}
+}
+
+static int move(struct follow *follow, const struct zi_far_piece *piece,
+                const struct follow_card *call)
+{
+	exchange_init(follow, NET_MOVE, call);
+	for (uint32_t i = 0; i < follow->shape.node_count; i++)
+		if (i != follow->shape.node)
+			set_ranges(follow, piece, call, i);
+	return err_trace(follow_exchange(follow));
+}
+
+static int run_pieces(struct follow *follow, const struct follow_card *call)
+{
+	struct zi_board_member *members = follow->meet.members;
+	struct zi_far_cut cut;
+
+	zi_far_cut_init(&cut, &follow->shape, follow->slab->bytes, call->operation, call->dtype,
+	                call->element_count);
+	for (uint64_t k = 0; k < cut.piece_count; k++) {
+		uint32_t step = (uint32_t)(follow->steps + k + 1);
+		struct zi_far_piece piece;
+		int r = 0;
+
+		for (uint32_t i = 0; i < follow->shape.self_count && !r; i++)
+			r = await(follow, &members[i].step.value, step);
+		if (r)
+			return err_trace(r);
+		zi_far_piece_init(&piece, &cut, k);
+		if (call->operation <= ZI_COLL_REDUCE_SCATTER)
+			r = join(follow, &cut, &piece, call);
+		else if (call->operation == ZI_COLL_BROADCAST)
+			r = broadcast(follow, &piece, call);
+		else
+			r = move(follow, &piece, call);
+		if (r)
+			return err_trace(r);
+		zi_meet_tell(&follow->meet, &members[follow->meet.self].step.value, step);
+	}
+	follow->steps += cut.piece_count;
+	return 0;
+}
+
+/* ---- calls ---- */
+
+static int run_call(struct follow *follow)
+{
+	struct zi_text reason = { "" };
+	struct zi_board_call said = { .operation = 0 };
+	struct follow_card call;
+	int r = await_posts(follow);
+
+	if (r)
+		return err_trace(r);
+	__atomic_store_n(&follow->worker->is_moving, 1, __ATOMIC_RELEASE); /* control looks */
+	follow_make_card(follow, &call);
+	r = follow_exchange_cards(follow, &call);
+	if (r)
+		return err_trace(r);
+	r = follow_judge(follow, &reason);
+	if (!r && call.operation == ZI_COLL_ALL_TO_ALLV) {
+		call.element_count = follow_longest(follow);
+		r = follow_exchange_counts(follow);
+		if (r)
+			return err_trace(r);
+		r = follow_judge_counts(follow, &reason);
+	}
+	said.operation = call.operation;
+	said.element_count = call.element_count;
+	if (r) {
+		said.flags = ZI_BOARD_REFUSED;
+		said.root = (uint32_t)-r;
+		zi_meet_post(&follow->meet, follow->sequence, &said, 0, reason.chars,
+		             (uint32_t)strlen(reason.chars) + 1);
+		return 0;
+	}
+	zi_meet_post(&follow->meet, follow->sequence, &said, 0, NULL, 0);
+	return err_trace(run_pieces(follow, &call));
+}
+
+static int prepare(struct follow *follow)
+{
+	const struct net_follow *message = follow->message;
+	struct worker *worker = follow->worker;
+	const struct exchange_slab *board = &worker->slabs[NET_SLAB_BOARD];
+	const struct exchange_slab *verdicts = &worker->slabs[NET_SLAB_VERDICTS];
+	uint64_t seen = 0;
+	uint32_t nodes[ZI_WORLD_MAX];
+
+	follow->slab = &worker->slabs[NET_SLAB_DATA];
+	for (uint32_t i = 0; i < message->member_count; i++) {
+		seen |= 1ull << message->nodes[i];
+		nodes[i] = message->nodes[i];
+	}
+	if (seen != UINT64_MAX >> (64 - worker->join.node_count) ||
+	    follow->slab->bytes < ZI_FAR_GROUP_BYTES || !verdicts->memory)
+		return err_origin(zi_text_error(follow->text, -EINVAL,
+		                                "group %u is on other nodes than its mesh, or has "
+		                                "no memory",
+		                                message->group));
+	zi_far_shape_init(&follow->shape, message->nodes, message->member_count,
+	                  worker->join.node_count, worker->join.node);
+	if (board->bytes < zi_board_bytes(follow->shape.self_count + 1))
+		return err_origin(zi_text_error(follow->text, -EINVAL, "the board is too short"));
+	follow->meet = (struct zi_meet){
+		.members = (void *)board->memory,
+		.verdict = &follow->broken,
+		.spin_us = &((const struct zi_verdicts *)verdicts->memory)->spin_us,
+		.member_count = follow->shape.self_count + 1,
+		.self = follow->shape.self_count,
+	};
+	return err_trace(
+		subtree_plan_init(&follow->plan, nodes, message->member_count, follow->text));
+}
+
+/* Documented in worker.h. */
+int worker_follow(struct worker *worker, const struct net_follow *message, struct zi_text *text,
+                  uint32_t *ret_suspect)
+{
+	struct follow follow = {
+		.worker = worker, .message = message, .text = text, .suspect = ret_suspect
+	};
+	int r = prepare(&follow);
+
+	while (!r) {
+		follow.sequence++;
+		r = run_call(&follow);
+		__atomic_store_n(&worker->is_moving, 0, __ATOMIC_RELEASE); /* control looks */
+	}
+	return err_trace(r);
+}

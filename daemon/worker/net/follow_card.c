@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ranks of a group call, told from node to node; see follow.c. Floor 3, of zinf-net.
+ * Owner: the operations' thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+#include "daemon/worker/net/follow_private.h"
+
+/* ---- what is called ---- */
+
+static void say_call(const struct follow_card *card, char *target, size_t capacity)
+{
+	if (card->operation == ZI_COLL_BARRIER)
+		(void)snprintf(target, capacity, "barrier"); /* Fits. */
+	else
+		(void)snprintf(target, capacity, "%s of %llu × %s%s%s, root %u",
+		               zi_coll_operation_name(card->operation),
+		               (unsigned long long)card->element_count, zi_dtype_name(card->dtype),
+		               card->reduce_op ? ", " : "",
+		               card->reduce_op ? zi_reduce_op_name(card->reduce_op) : "",
+		               card->root); /* Fits. */
+}
+
+static bool is_same(const struct follow_card *a, const struct follow_card *b)
+{
+	return a->operation == b->operation && a->dtype == b->dtype &&
+	       a->reduce_op == b->reduce_op && a->root == b->root &&
+	       a->element_count == b->element_count;
+}
+
+static uint32_t rank_of(const struct follow *follow, uint32_t local)
+{
+	return follow->message->ranks[follow->shape.members[local]];
+}
+
+static void take_refusal(const struct follow *follow, uint32_t local,
+                         const struct zi_board_post *post, struct follow_card *card)
+{
+	uint32_t bytes = ZI_MIN(post->payload_bytes, (uint32_t)sizeof(struct zi_text) - 1);
+	struct zi_text reason = { "" };
+	int error = -(int)post->call.root;
+
+	memcpy(reason.chars,
+	       zi_meet_payload_of(&follow->meet, local, follow->sequence, post->payload_bytes),
+	       bytes);
+	card->error = error == -EOVERFLOW || error == -EACCES ? error : -EINVAL;
+	zi_text_set(&card->text, "call %u: rank %u refuses it: %.180s", follow->sequence,
+	            rank_of(follow, local), reason.chars);
+}
+
+static uint64_t *counts_at(const struct follow *follow, uint32_t order)
+{
+	return (void *)(follow->slab->memory + FOLLOW_COUNTS_OFFSET +
+	                order * ZI_BOARD_COUNTS_BYTES(follow->shape.member_count));
+}
+
+/* What the ranks of this node send to and take from whom. */
+static void take_counts(const struct follow *follow, struct follow_card *card)
+{
+	uint32_t members = follow->shape.member_count, bytes = ZI_BOARD_COUNTS_BYTES(members);
+
+	for (uint32_t i = 0; i < follow->shape.self_count; i++) {
+		uint64_t *counts = counts_at(follow, follow->shape.firsts[follow->shape.node] + i);
+
+		memcpy(counts, zi_meet_payload_of(&follow->meet, i, follow->sequence, bytes),
+		       bytes);
+		for (uint32_t k = 0; k < 2 * members; k++)
+			card->longest = ZI_MAX(card->longest, counts[k]);
+	}
+}
+
+/* Documented in follow_private.h. */
+void follow_make_card(const struct follow *follow, struct follow_card *card)
+{
+	struct follow_card first = { .error = 0 };
+	char mine[96], theirs[96];
+
+	memset(card, 0, sizeof(*card)); /* All of it is sent. */
+	for (uint32_t i = 0; i < follow->shape.self_count && !card->error; i++) {
+		struct zi_board_post post = *zi_meet_post_of(&follow->meet, i, follow->sequence);
+		struct follow_card said = { .sequence = follow->sequence,
+			                    .element_count = post.call.element_count,
+			                    .operation = post.call.operation,
+			                    .dtype = post.call.dtype,
+			                    .reduce_op = post.call.reduce_op,
+			                    .root = post.call.root };
+
+		if (post.call.flags & ZI_BOARD_REFUSED) {
+			take_refusal(follow, i, &post, card);
+			continue;
+		}
+		if (i == 0 || !first.sequence)
+			first = said;
+		if (!is_same(&first, &said)) {
+			say_call(&first, theirs, sizeof(theirs));
+			say_call(&said, mine, sizeof(mine));
+			card->error = -EINVAL;
+			zi_text_set(&card->text, "call %u: rank %u calls %s, rank %u %s",
+			            follow->sequence, rank_of(follow, i), mine, rank_of(follow, 0),
+			            theirs);
+		}
+	}
+	if (first.operation == ZI_COLL_ALL_TO_ALLV && !card->error)
+		take_counts(follow, card);
+	card->sequence = follow->sequence;
+	card->element_count = first.element_count;
+	card->operation = first.operation;
+	card->dtype = first.dtype;
+	card->reduce_op = first.reduce_op;
+	card->root = first.root;
+}
+
+/* What a rank that is damaged might post would be the end of this process. */
+static bool is_call(const struct follow *follow, const struct follow_card *card)
+{
+	if (card->operation == ZI_COLL_BARRIER)
+		return true;
+	if (!card->operation || card->operation > ZI_COLL_ALL_TO_ALLV ||
+	    card->root >= follow->shape.member_count || !zi_dtype_bytes(card->dtype) ||
+	    card->element_count > UINT64_MAX / 16 / ZI_WORLD_MAX ||
+	    card->longest > UINT64_MAX / 16 / ZI_WORLD_MAX)
+		return false;
+	return card->operation > ZI_COLL_REDUCE_SCATTER ||
+	       zi_reduce_op_is_for(card->reduce_op, card->dtype);
+}
+
+/* Documented in follow_private.h. */
+struct zi_text follow_say_node(const struct follow *follow, uint32_t node)
+{
+	struct zi_text text = { "" };
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < follow->shape.member_count && used < 40; i++)
+		if (follow->shape.nodes[i] == node)
+			used += (size_t)snprintf(text.chars + used, sizeof(text.chars) - used,
+			                         "%s%u",
+			                         used                             ? ", "
+			                         : follow->shape.counts[node] > 1 ? "ranks "
+			                                                          : "rank ",
+			                         follow->message->ranks[i]); /* Fits. */
+	return text;
+}
+
+/* ---- from node to node ---- */
+
+static struct follow_card *card_at(const struct follow *follow, uint32_t index)
+{
+	return (void *)(follow->slab->memory + index * FOLLOW_CARD_BYTES);
+}
+
+/* Documented in follow_private.h. */
+int follow_exchange_cards(struct follow *follow, const struct follow_card *own)
+{
+	uint32_t self = follow->shape.node;
+
+	*card_at(follow, self) = *own;
+	follow->exchange = (struct net_exchange){ .kind = NET_MOVE };
+	for (uint32_t i = 0; i < follow->shape.node_count; i++) {
+		if (i == self)
+			continue;
+		follow->exchange.sends[i] =
+			(struct net_range){ self * FOLLOW_CARD_BYTES, sizeof(*own) };
+		follow->exchange.receives[i] =
+			(struct net_range){ i * FOLLOW_CARD_BYTES, sizeof(*own) };
+	}
+	return err_trace(follow_exchange(follow));
+}
+
+/* Documented in follow_private.h. */
+int follow_judge(const struct follow *follow, struct zi_text *reason)
+{
+	struct follow_card first = *card_at(follow, 0);
+	char mine[96], theirs[96];
+
+	for (uint32_t i = 0; i < follow->shape.node_count; i++) {
+		struct follow_card card = *card_at(follow, i);
+
+		if (!card.error && !is_call(follow, &card))
+			return zi_text_error(reason, -EINVAL,
+			                     "call %u: what %s posted makes no sense",
+			                     follow->sequence, follow_say_node(follow, i).chars);
+		if (!card.error)
+			continue;
+		*reason = card.text;
+		reason->chars[sizeof(reason->chars) - 1] = '\0';
+		return card.error;
+	}
+	for (uint32_t i = 1; i < follow->shape.node_count; i++) {
+		struct follow_card card = *card_at(follow, i);
+
+		if (is_same(&first, &card))
+			continue;
+		say_call(&first, theirs, sizeof(theirs));
+		say_call(&card, mine, sizeof(mine));
+		return zi_text_error(reason, -EINVAL, "call %u: %s: %s; %s: %s", follow->sequence,
+		                     follow_say_node(follow, i).chars, mine,
+		                     follow_say_node(follow, 0).chars, theirs);
+	}
+	return 0;
+}
+
+/* Documented in follow_private.h. */
+int follow_exchange_counts(struct follow *follow)
+{
+	const struct zi_far_shape *shape = &follow->shape;
+	uint64_t bytes = ZI_BOARD_COUNTS_BYTES(shape->member_count);
+
+	follow->exchange = (struct net_exchange){ .kind = NET_MOVE };
+	for (uint32_t i = 0; i < shape->node_count; i++) {
+		if (i == shape->node)
+			continue;
+		follow->exchange.sends[i] =
+			(struct net_range){ FOLLOW_COUNTS_OFFSET +
+			                            shape->firsts[shape->node] * bytes,
+			                    shape->self_count * bytes };
+		follow->exchange.receives[i] =
+			(struct net_range){ FOLLOW_COUNTS_OFFSET + shape->firsts[i] * bytes,
+			                    shape->counts[i] * bytes };
+	}
+	return err_trace(follow_exchange(follow));
+}
+
+/* Documented in follow_private.h. */
+int follow_judge_counts(const struct follow *follow, struct zi_text *reason)
+{
+	const struct zi_far_shape *shape = &follow->shape;
+	const uint8_t *ranks = follow->message->ranks;
+	uint32_t members = shape->member_count;
+
+	for (uint32_t from = 0; from < members; from++)
+		for (uint32_t to = 0; to < members; to++) {
+			uint64_t sent = counts_at(follow, shape->orders[from])[to];
+			uint64_t taken = counts_at(follow, shape->orders[to])[members + from];
+
+			if (sent != taken)
+				return zi_text_error(
+					reason, -EINVAL,
+					"call %u, all_to_allv: rank %u sends %llu elements to rank "
+					"%u, which takes %llu",
+					follow->sequence, ranks[from], (unsigned long long)sent,
+					ranks[to], (unsigned long long)taken);
+		}
+	return 0;
+}
+
+/* Documented in follow_private.h. */
+uint64_t follow_longest(const struct follow *follow)
+{
+	uint64_t longest = 0;
+
+	for (uint32_t i = 0; i < follow->shape.node_count; i++)
+		longest = ZI_MAX(longest, card_at(follow, i)->longest);
+	return longest;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Private to follow.c and follow_card.c. Floor 3, of zinf-net. Owner: the operations' thread. */
+#pragma once
+
+#include "common/wire/far.h"
+#include "common/wire/meet.h"
+#include "daemon/worker/net/worker.h"
+
+#define FOLLOW_CARD_BYTES 512u
+/* What a node's ranks call, as they agree on it, or why they do not. */
+struct follow_card {
+	uint32_t sequence;
+	int32_t error;
+	uint64_t element_count, longest; /* all_to_allv: of a block, 0 and on this node */
+	uint8_t operation, dtype, reduce_op, reserved[5];
+	uint32_t root, reserved1;
+	struct zi_text text;
+};
+static_assert(sizeof(struct follow_card) <= FOLLOW_CARD_BYTES, "a card fits");
+/* Behind the cards: of all_to_allv what each member sends to each, and takes from each; in the
+ * order of nodes. */
+#define FOLLOW_COUNTS_OFFSET ((uint64_t)SUBTREE_NODES_MAX * FOLLOW_CARD_BYTES)
+static_assert(FOLLOW_COUNTS_OFFSET + ZI_WORLD_MAX * ZI_BOARD_COUNTS_BYTES(ZI_WORLD_MAX) <=
+                      ZI_FAR_WORKER_BYTES,
+              "all cards and counts fit");
+
+struct follow {
+	struct worker *worker;
+	const struct net_follow *message;
+	struct zi_far_shape shape;
+	struct zi_meet meet;
+	const struct exchange_slab *slab;
+	struct subtree_plan plan;
+	struct zi_line broken; /* the verdict that meet looks at: control says when to stop */
+	struct net_exchange exchange;
+	uint32_t sequence; /* of the call */
+	uint64_t steps;    /* pieces of all calls before */
+	uint64_t deadline_ns;
+	bool is_late;
+	struct zi_text *text;
+	uint32_t *suspect;
+};
+
+/* follow.c: follow->exchange, but for what all have in common. Return: 0, or an error that ends the
+ * group, with follow->text. */
+int follow_exchange(struct follow *follow);
+
+/* ---- follow_card.c ---- */
+
+/* "ranks 2, 3" of node @node. */
+struct zi_text follow_say_node(const struct follow *follow, uint32_t node);
+/* What the ranks of this node say, all of whom have posted. */
+void follow_make_card(const struct follow *follow, struct follow_card *card);
+/* Tells all nodes, and hears them. */
+int follow_exchange_cards(struct follow *follow, const struct follow_card *own);
+/* What all nodes conclude from the same cards. Return: 0, or a refusal with @reason. */
+int follow_judge(const struct follow *follow, struct zi_text *reason);
+/* all_to_allv: everybody's counts to everybody; what all conclude from them; the longest block. */
+int follow_exchange_counts(struct follow *follow);
+int follow_judge_counts(const struct follow *follow, struct zi_text *reason);
+uint64_t follow_longest(const struct follow *follow);

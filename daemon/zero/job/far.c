@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A group that spans nodes, and its worker; see far.h. Floor 5, shard thread. */
+#include "daemon/zero/job/far.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/coll/coll.h"
+#include "daemon/coll/look.h"
+#include "daemon/tier/segment.h"
+#include "daemon/worker/supervise.h"
+#include "daemon/zero/job/collectives.h"
+#include "daemon/zero/job/job.h"
+
+/* Beside zinfd, built or installed. */
+#define FAR_PROGRAM "zinf-net"
+/* What a worker's last words need to be in the store, and at the other nodes. */
+#define FAR_LAST_NS ZI_NS_PER_S
+/* Nodes that do not come are named so long before the ranks' own deadlines. */
+#define FAR_MARGIN_NS (500 * ZI_NS_PER_MS)
+
+enum far_phase { FAR_MEETING, FAR_JOINING, FAR_MAPPING, FAR_FOLLOWING, FAR_OVER };
+
+struct far {
+	struct zero_job *job; /* NULL: it is in zero->fars */
+	struct zi_list link;
+	struct zi_loop *loop;
+	char name[ZI_NAME_BYTES]; /* of the job */
+	uint32_t group;
+	uint64_t members; /* ranks: bits */
+	uint64_t timeout_ns, epoch;
+	uint64_t deadline_ns; /* of meeting and joining */
+	far_met_fn met;
+	far_joined_fn joined;
+	enum far_phase phase;
+	enum net_slab slab; /* MAPPING: which one */
+	struct net_worker *worker;
+	struct net_request request;
+	struct zi_timer next; /* its answer is there: handled outside of the worker's own call */
+	char program[PATH_MAX];
+};
+
+/* ---- what it is ---- */
+
+/* See far.h. */
+struct zero_job *far_job(const struct far *far)
+{
+	return far->job;
+}
+
+/* See far.h. */
+uint32_t far_group(const struct far *far)
+{
+	return far->group;
+}
+
+/* See far.h. */
+uint64_t far_members(const struct far *far)
+{
+	return far->members;
+}
+
+/* See far.h. */
+uint64_t far_timeout_ns(const struct far *far)
+{
+	return far->timeout_ns;
+}
+
+/* See far.h. */
+uint32_t far_member_of(const struct far *far, uint32_t rank)
+{
+	if (!(far->members >> rank & 1))
+		return UINT32_MAX;
+	return (uint32_t)__builtin_popcountll(far->members & ((1ull << rank) - 1));
+}
+
+/* ---- the way to the others ---- */
+
+static uint64_t left_ms(const struct far *far)
+{
+	uint64_t now_ns = zi_clock_now_ns();
+
+	return far->deadline_ns > now_ns ? (far->deadline_ns - now_ns) / ZI_NS_PER_MS + 1 : 1;
+}
+
+static int meet(struct far *far)
+{
+	const struct zi_coll_open *place = far->job->collectives.place;
+	struct net_meet message = {
+		.place.port = (uint16_t)place->rendezvous_port,
+		.ranks = collectives_local_mask(far->job),
+		.world_size = far->job->group.world_size,
+		.timeout_ms = left_ms(far),
+	};
+
+	/* All were checked to end within their fields, which are as long. */
+	memcpy(message.place.host, place->rendezvous_host, sizeof(message.place.host));
+	memcpy(message.interface, place->interface, sizeof(message.interface));
+	memcpy(message.job, far->job->name, sizeof(message.job));
+	memcpy(message.incarnation, far->job->group.name, sizeof(message.incarnation));
+	return err_trace(net_worker_meet(far->worker, &far->request, &message));
+}
+
+/* Nodes of a group are those of the job that have members, in the same order. */
+static uint32_t node_in_group(const struct far *far, uint32_t node)
+{
+	uint64_t nodes = collectives_node_mask(far->job, far->members);
+
+	return (uint32_t)__builtin_popcountll(nodes & ((1ull << node) - 1));
+}
+
+static int join(struct far *far)
+{
+	const struct zero_collectives *collectives = &far->job->collectives;
+	uint64_t nodes = collectives_node_mask(far->job, far->members);
+	struct net_join message = {
+		.place.port = (uint16_t)collectives->place->rendezvous_port,
+		.node = node_in_group(far, collectives->node),
+		.node_count = (uint32_t)__builtin_popcountll(nodes),
+		.epoch = far->epoch,
+		.timeout_ms = left_ms(far),
+		.flags = NET_JOIN_AS_CLIENT, /* It is served since they met. */
+	};
+
+	memcpy(message.place.host, collectives->place->rendezvous_host, sizeof(message.place.host));
+	memcpy(message.interface, collectives->place->interface, sizeof(message.interface));
+	memcpy(message.job, far->job->name, sizeof(message.job));
+	memcpy(message.incarnation, far->job->group.name, sizeof(message.incarnation));
+	return err_trace(net_worker_join(far->worker, &far->request, &message));
+}
+
+static int map(struct far *far)
+{
+	const struct zero_collectives *collectives = &far->job->collectives;
+	const struct tier_segment *segments[] = {
+		[NET_SLAB_DATA] = collectives->slabs[far->group],
+		[NET_SLAB_BOARD] = collectives->boards[far->group],
+		[NET_SLAB_VERDICTS] = collectives->verdicts,
+	};
+	const struct zi_region *region = &segments[far->slab]->region;
+
+	return err_trace(
+		net_worker_map(far->worker, &far->request, far->slab, region->fd, region->bytes));
+}
+
+static int follow(struct far *far)
+{
+	struct net_follow message = { .group = far->group };
+
+	for (uint64_t left = far->members; left; left &= left - 1) {
+		uint32_t rank = (uint32_t)__builtin_ctzll(left);
+
+		message.ranks[message.member_count] = (uint8_t)rank;
+		message.nodes[message.member_count++] =
+			(uint8_t)node_in_group(far, far->job->collectives.nodes[rank]);
+	}
+	return err_trace(net_worker_follow(far->worker, &far->request, &message));
+}
+
+/* ---- from phase to phase ---- */
+
+static int take_nodes(struct far *far, struct zi_text *text)
+{
+	struct zero_collectives *collectives = &far->job->collectives;
+	const struct net_done *reply = &far->request.reply;
+
+	if (!reply->node_count || reply->node_count > ZI_WORLD_MAX ||
+	    reply->node >= reply->node_count)
+		return err_origin(zi_text_error(text, -EPROTO, "zinf-net knows no nodes"));
+	for (uint32_t i = 0; i < far->job->group.world_size; i++)
+		if (reply->nodes[i] >= reply->node_count ||
+		    (reply->nodes[i] == reply->node) != (far->job->group.ranks[i] != NULL))
+			return err_origin(zi_text_error(text, -EPROTO,
+			                                "zinf-net has rank %u on node %u of %u", i,
+			                                reply->nodes[i], reply->node_count));
+	collectives->node_count = reply->node_count;
+	collectives->node = reply->node;
+	memcpy(collectives->nodes, reply->nodes, sizeof(collectives->nodes));
+	return err_trace(far->met(far, text));
+}
+
+/* The next thing to ask of the worker, when the last one went well. Return: 0, or an error. */
+static int advance(struct far *far, struct zi_text *text)
+{
+	int r;
+
+	switch (far->phase) {
+	case FAR_MEETING:
+		r = take_nodes(far, text);
+		far->phase = FAR_JOINING;
+		return r ? err_trace(r) : join(far);
+	case FAR_JOINING:
+		far->phase = FAR_MAPPING;
+		far->slab = NET_SLAB_DATA;
+		return err_trace(map(far));
+	case FAR_MAPPING:
+		if (far->slab++ < NET_SLAB_VERDICTS)
+			return err_trace(map(far));
+		far->phase = FAR_FOLLOWING;
+		return err_trace(follow(far));
+	default:
+		assert(false && "what is followed ends in an error");
+		return err_origin(-EPROTO);
+	}
+}
+
+/* The group is over, by another node's word or with the worker. */
+static void end(struct far *far, int error, const struct zi_text *text)
+{
+	struct coll *coll = far->job->collectives.coll;
+
+	if (coll && coll->groups[far->group].is_used)
+		coll_break(coll, &coll->groups[far->group], error, COLL_NOBODY, text);
+}
+
+static void next_due(struct zi_timer *timer)
+{
+	struct far *far = container_of(timer, struct far, next);
+	enum far_phase phase = far->phase;
+	struct zi_text text = far->request.text;
+	int r = far->request.error;
+
+	if (phase == FAR_FOLLOWING) {
+		far->phase = FAR_OVER;
+		end(far, r ? r : -EPROTO, &text);
+		return;
+	}
+	if (!r) {
+		text.chars[0] = '\0';
+		r = advance(far, &text);
+	}
+	if (r) {
+		far->phase = FAR_OVER;
+		if (!text.chars[0])
+			zi_text_set(&text, "zinf-net cannot be asked: %s", zi_err_name(r));
+		far->joined(far, r, &text); /* May free it. */
+	} else if (far->phase == FAR_FOLLOWING) {
+		far->joined(far, 0, NULL);
+	}
+}
+
+static void answered(struct net_request *request)
+{
+	struct far *far = container_of(request, struct far, request);
+
+	if (far->job)
+		zi_loop_arm(far->loop, &far->next, 0, next_due);
+}
+
+/* A rank of this node has not come to call @sequence: the daemon says which, and what it does. */
+static void call_late(void *arg, uint32_t sequence)
+{
+	struct far *far = arg;
+	struct coll *coll = far->job ? far->job->collectives.coll : NULL;
+	struct coll_group *group = coll ? &coll->groups[far->group] : NULL;
+	struct zi_coll_fail report = { .group = far->group,
+		                       .sequence = sequence,
+		                       .error = -ETIMEDOUT,
+		                       .culprit = COLL_NOBODY };
+	struct zi_board_post post;
+	struct coll_call call;
+	struct zi_text text;
+
+	if (!group || !group->is_used || group->error)
+		return; /* It is known, or nobody's any more. */
+	for (uint32_t i = 0; i < group->member_count; i++) {
+		if (!coll_look(group, i, sequence, &call) || group->left_mask >> i & 1)
+			continue;
+		zi_board_look(&group->board[i].posts[sequence % 2], &post);
+		report.timeout_ms = (uint32_t)post.call.target;         /* Hearsay, for people. */
+		(void)coll_fail(coll, group->ranks[i], &report, &text); /* Its text is kept. */
+		return;
+	}
+}
+
+/* ---- life ---- */
+
+/* Documented in the header, as are the others. */
+int far_place(struct zero_job *job, const struct zero_op *op, struct zi_text *text)
+{
+	struct zi_coll_open *place;
+
+	if (!op->rendezvous_host || !op->rendezvous_host[0])
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"job '%s' has %u of its %u ranks on this node: MASTER_ADDR says where the "
+			"node of rank 0 is found, and is not set",
+			job->name, job->group.local_size, job->group.world_size));
+	if (!op->rendezvous_port || op->rendezvous_port > UINT16_MAX)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"job '%s': port %u of the nodes' meeting (ZINF_PORT, else MASTER_PORT + "
+			"1): 1 to 65535 are ports",
+			job->name, op->rendezvous_port));
+	place = calloc(1, sizeof(*place));
+	if (!place)
+		return err_origin(zi_text_error(text, -ENOMEM, "no memory for a name"));
+	(void)snprintf(place->rendezvous_host, sizeof(place->rendezvous_host), "%s",
+	               op->rendezvous_host); /* Fits: the fields are alike. */
+	(void)snprintf(place->interface, sizeof(place->interface), "%s", op->interface); /* So. */
+	place->rendezvous_port = op->rendezvous_port;
+	free(job->collectives.place);
+	job->collectives.place = place;
+	return 0;
+}
+
+static int find_program(char *path, size_t capacity, struct zi_text *text)
+{
+	ssize_t bytes = readlink("/proc/self/exe", path, capacity - sizeof(FAR_PROGRAM) - 1);
+	char *slash;
+
+	if (bytes <= 0)
+		return err_origin(zi_text_error(text, -ENOENT,
+		                                "where zinfd itself lies is not "
+		                                "known: /proc is needed"));
+	path[bytes] = '\0';
+	slash = strrchr(path, '/');
+	assert(slash);
+	memcpy(slash + 1, FAR_PROGRAM, sizeof(FAR_PROGRAM));
+	return 0;
+}
+
+static struct far *destroy(struct far *far)
+{
+	far->worker = net_worker_free(far->worker); /* Ends its request, which may arm `next`. */
+	zi_loop_disarm(&far->next);
+	free(far);
+	return NULL;
+}
+
+static void last_due(struct zi_timer *timer)
+{
+	struct far *far = container_of(timer, struct far, next);
+
+	zi_list_remove(&far->link);
+	(void)destroy(far);
+}
+
+static int far_new(const struct far *model, struct zi_text *text, struct far **ret_far)
+{
+	struct far *far = malloc(sizeof(*far));
+	int r;
+
+	if (!far)
+		return err_origin(zi_text_error(text, -ENOMEM, "no memory for a worker"));
+	*far = *model;
+	far->request.done = answered;
+	far->loop = far->job->zero->options.loop;
+	memcpy(far->name, far->job->name, sizeof(far->name));
+	/* So that ranks, which wait as long, hear who it is. */
+	far->deadline_ns =
+		zi_clock_deadline_ns(far->timeout_ns - ZI_MIN(far->timeout_ns / 4, FAR_MARGIN_NS));
+	r = find_program(far->program, sizeof(far->program), text);
+	if (!r)
+		r = net_worker_new(far->job->zero->options.loop,
+		                   &(struct net_worker_options){
+					   .program = far->program, .late = call_late, .arg = far },
+		                   &far->worker);
+	if (!r)
+		r = net_worker_start(far->worker, text);
+	if (!r)
+		r = far->phase == FAR_MEETING ? meet(far) : join(far);
+	if (r) {
+		(void)destroy(far);
+		return err_trace(r);
+	}
+	*ret_far = far;
+	return 0;
+}
+
+int far_open(struct zero_job *job, far_met_fn met, far_joined_fn joined, struct zi_text *text,
+             struct far **ret_far)
+{
+	struct far model = {
+		.job = job,
+		.members = job_world_mask(job),
+		.timeout_ns = job->collectives.timeout_ns,
+		.epoch = 1,
+		.met = met,
+		.joined = joined,
+		.phase = FAR_MEETING,
+	};
+
+	far_forget(job->zero, job->name); /* The store's port is wanted. */
+	return err_trace(far_new(&model, text, ret_far));
+}
+
+int far_make(struct zero_job *job, uint32_t group, uint64_t members, uint64_t timeout_ns,
+             far_joined_fn joined, struct zi_text *text, struct far **ret_far)
+{
+	struct far model = {
+		.job = job,
+		.group = group,
+		.members = members,
+		.timeout_ns = timeout_ns,
+		.epoch = 1 + job->collectives.group_count,
+		.joined = joined,
+		.phase = FAR_JOINING,
+	};
+
+	return err_trace(far_new(&model, text, ret_far));
+}
+
+struct far *far_free(struct far *far)
+{
+	struct zi_text text;
+
+	if (!far)
+		return NULL;
+	if (far->phase < FAR_FOLLOWING || net_worker_state(far->worker) != NET_WORKER_UP)
+		return destroy(far);
+	zi_text_set(&text, "the ranks of job '%s' have left", far->name);
+	far_abort(far, -EPIPE, &text); /* The first text stands. */
+	zi_list_push_back(&far->job->zero->fars, &far->link);
+	far->job = NULL;
+	zi_loop_arm(far->loop, &far->next, zi_clock_deadline_ns(FAR_LAST_NS), last_due);
+	return NULL;
+}
+
+void far_forget(struct zero *zero, const char *name)
+{
+	zi_list_for_each_safe(link, &zero->fars) {
+		struct far *far = container_of(link, struct far, link);
+
+		if (name && strcmp(far->name, name) != 0)
+			continue;
+		zi_list_remove(link);
+		(void)destroy(far);
+	}
+}
+
+void far_abort(struct far *far, int error, const struct zi_text *text)
+{
+	char host[ZI_NAME_BYTES] = "another node";
+	struct zi_text told;
+
+	if (far->phase == FAR_OVER)
+		return;
+	(void)gethostname(host, sizeof(host) - 1); /* For people. */
+	zi_text_set(&told, "%.200s (on %.40s)", text->chars, host);
+	net_worker_abort(far->worker, error, &told);
+}

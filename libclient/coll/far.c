@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call of a group that spans nodes, as a state machine; see far.h, and common/wire/far.h for what
+ * lies where. Floor 2.
+ *
+ *   CATCH_UP ── posted ──▶ MEETING ── the worker has posted ──▶ STEPPING ──▶ OVER
+ *                             └──▶ OVER   it has posted why there is no such call
+ *
+ * A member posts until when it waits (`source`), and for how long that is (`target`): the worker
+ * keeps that time for all nodes. The sum of the tree, the mismatch of calls and the reason of a
+ * refusal come from the worker, alike on all nodes.
+ */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "libclient/coll/work.h"
+
+/* The worker is the last member of this node's board. */
+static uint32_t worker_of(const struct zi_node_group *group)
+{
+	return group->meet.member_count - 1;
+}
+
+/* ---- pieces ---- */
+
+/* Elements before the block of all_to_allv for, or from, member @member. */
+static uint64_t sum_before(const uint64_t *counts, uint32_t member)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < member; i++)
+		sum += counts[i];
+	return sum;
+}
+
+/* Of the part of block @to in @piece: copies it into the slab. */
+static void stage_block(const struct zi_node_group *group, const struct zi_far_piece *piece,
+                        uint32_t to)
+{
+	const struct zi_far_group *far = group->far;
+	const struct zi_node_call *call = &group->run.call;
+	uint64_t width = far->cut.width, count = piece->count;
+	uint64_t first = to * call->element_count + piece->first;
+
+	if (call->operation == ZI_COLL_ALL_TO_ALLV) {
+		count = zi_far_part(piece, call->source_counts[to]);
+		first = sum_before(call->source_counts, to) + piece->first;
+	}
+	if (count)
+		memcpy(far->slab + zi_far_source_at(&far->shape, &far->cut, piece, group->meet.self,
+		                                    to),
+		       (const char *)call->source + first * width, count * width);
+}
+
+static void stage(const struct zi_node_group *group, uint64_t index)
+{
+	const struct zi_far_group *far = group->far;
+	struct zi_far_piece piece;
+	uint32_t blocks = 1;
+
+	if (!zi_node_has(group->run.with_source, far->self))
+		return;
+	zi_far_piece_init(&piece, &far->cut, index);
+	switch (group->run.call.operation) {
+	case ZI_COLL_REDUCE_SCATTER:
+	case ZI_COLL_SCATTER:
+	case ZI_COLL_ALL_TO_ALL:
+	case ZI_COLL_ALL_TO_ALLV:
+		blocks = far->shape.member_count;
+		break;
+	default:
+		break;
+	}
+	for (uint32_t i = 0; i < blocks; i++)
+		stage_block(group, &piece, i);
+}
+
+/* Of the part of the block from member @from in @piece: copies it out of the slab, to be the
+ * @place-th block of the target. */
+static void take_block(const struct zi_node_group *group, const struct zi_far_piece *piece,
+                       uint32_t from, uint32_t place)
+{
+	const struct zi_far_group *far = group->far;
+	const struct zi_node_call *call = &group->run.call;
+	uint64_t width = far->cut.width, count = piece->count;
+	uint64_t first = place * call->element_count + piece->first;
+
+	if (call->operation == ZI_COLL_ALL_TO_ALLV) {
+		count = zi_far_part(piece, call->target_counts[from]);
+		first = sum_before(call->target_counts, from) + piece->first;
+	}
+	if (count)
+		memcpy((char *)call->target + first * width,
+		       far->slab + zi_far_result_at(&far->shape, &far->cut, piece, from, far->self),
+		       count * width);
+}
+
+static void take(const struct zi_node_group *group, uint64_t index)
+{
+	const struct zi_far_group *far = group->far;
+	const struct zi_node_call *call = &group->run.call;
+	struct zi_far_piece piece;
+
+	if (!zi_node_has(group->run.with_target, far->self))
+		return;
+	zi_far_piece_init(&piece, &far->cut, index);
+	switch (call->operation) {
+	case ZI_COLL_ALL_GATHER:
+	case ZI_COLL_GATHER:
+	case ZI_COLL_ALL_TO_ALL:
+	case ZI_COLL_ALL_TO_ALLV:
+		for (uint32_t i = 0; i < far->shape.member_count; i++)
+			take_block(group, &piece, i, i);
+		break;
+	case ZI_COLL_BROADCAST:
+	case ZI_COLL_SCATTER:
+		take_block(group, &piece, call->root, 0);
+		break;
+	default:
+		take_block(group, &piece, far->self, 0);
+		break;
+	}
+}
+
+/* ---- the call ---- */
+
+static void post(struct zi_node_group *group)
+{
+	const struct zi_node_call *call = &group->run.call;
+	struct zi_board_call said = zi_node_board_call(call);
+	uint64_t now_ns = zi_clock_now_ns(), counts[2 * ZI_WORLD_MAX];
+	uint32_t members = group->far->shape.member_count, bytes = 0;
+
+	/* The engine's deadline is later than the call's: by the time in which the nodes agree. */
+	said.source =
+		call->deadline_ns ? call->deadline_ns : zi_clock_deadline_ns(call->timeout_ns);
+	if (said.source != ZI_DEADLINE_NEVER)
+		said.source -= ZI_MIN(said.source - 1, ZI_FAR_PATIENCE_NS);
+	said.target = said.source > now_ns ? (said.source - now_ns) / ZI_NS_PER_MS + 1 : 0;
+	if (call->operation == ZI_COLL_ALL_TO_ALLV) {
+		bytes = ZI_BOARD_COUNTS_BYTES(members);
+		memcpy(counts, call->source_counts, bytes / 2);
+		memcpy(counts + members, call->target_counts, bytes / 2);
+	}
+	zi_meet_post(&group->meet, group->sequence, &said, 0, counts, bytes);
+}
+
+static int begin(struct zi_node_group *group, struct zi_text *text)
+{
+	struct zi_text reason = { "" };
+	int r = zi_node_check(group, &group->run.call, &reason);
+
+	group->sequence++;
+	group->is_unmet = true;
+	if (r) {
+		zi_node_post_refusal(group, r, &reason);
+		group->culprit = group->far->self;
+		zi_text_set(text, "%s", reason.chars);
+		return err_trace(r);
+	}
+	post(group);
+	return 0;
+}
+
+/* Until the worker has posted the newest call. */
+static int await_worker(struct zi_node_group *group, struct zi_meet_wants *wants)
+{
+	const struct zi_board_post *post =
+		zi_meet_post_of(&group->meet, worker_of(group), group->sequence);
+
+	if (!zi_meet_has_come(&post->sequence, group->sequence)) {
+		zi_meet_want(wants, &group->meet, &post->sequence, group->sequence);
+		return ZI_NODE_E_WAITS;
+	}
+	group->is_unmet = false;
+	return 0;
+}
+
+/* What all nodes say of the call. */
+static int take_answer(struct zi_node_group *group, struct zi_text *text)
+{
+	struct zi_far_group *far = group->far;
+	struct zi_board_post post =
+		*zi_meet_post_of(&group->meet, worker_of(group), group->sequence);
+	uint32_t bytes = ZI_MIN(post.payload_bytes, (uint32_t)sizeof(text->chars) - 1);
+	int error = -(int)post.call.root;
+
+	if (post.call.flags & ZI_BOARD_REFUSED) {
+		memcpy(text->chars,
+		       zi_meet_payload_of(&group->meet, worker_of(group), group->sequence,
+		                          post.payload_bytes),
+		       bytes);
+		text->chars[bytes] = '\0';
+		return err_origin(zi_node_is_refusal(error) ? error : -EINVAL);
+	}
+	zi_far_cut_init(&far->cut, &far->shape, far->slab_bytes, group->run.call.operation,
+	                group->run.call.dtype, post.call.element_count);
+	far->staged = far->taken = 0;
+	return 0;
+}
+
+static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
+{
+	struct zi_far_group *far = group->far;
+	struct zi_board_member *members = group->meet.members;
+	const uint32_t *done = &members[worker_of(group)].step.value;
+
+	for (; far->taken < far->cut.piece_count; far->taken++) {
+		uint32_t next = (uint32_t)(far->pieces + far->taken + 1);
+
+		for (; far->staged < far->cut.piece_count && far->staged < far->taken + 2;
+		     far->staged++) {
+			stage(group, far->staged);
+			zi_meet_tell_one(&group->meet, worker_of(group),
+			                 &members[group->meet.self].step.value,
+			                 (uint32_t)(far->pieces + far->staged + 1));
+		}
+		if (!zi_meet_has_come(done, next)) {
+			zi_meet_want(wants, &group->meet, done, next);
+			return ZI_NODE_E_WAITS;
+		}
+		take(group, far->taken);
+	}
+	far->pieces += far->cut.piece_count;
+	/* Nobody waits for it; the daemon reads it when it looks for whoever holds up a call. */
+	__atomic_store_n(&members[group->meet.self].finished.value, group->sequence,
+	                 __ATOMIC_RELEASE);
+	return 0;
+}
+
+int zi_node_poll_far(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
+{
+	struct zi_node_run *run = &group->run;
+	int r = 0;
+
+	while (!r && run->phase != ZI_NODE_OVER) {
+		switch (run->phase) {
+		case ZI_NODE_CATCH_UP:
+			if (group->is_unmet)
+				r = await_worker(group, wants);
+			if (!r)
+				r = begin(group, text);
+			if (!r)
+				run->phase = ZI_NODE_MEETING;
+			break;
+		case ZI_NODE_MEETING:
+			r = await_worker(group, wants);
+			if (!r)
+				r = take_answer(group, text);
+			if (!r)
+				run->phase = ZI_NODE_STEPPING;
+			break;
+		case ZI_NODE_STEPPING:
+			r = step(group, wants);
+			if (!r)
+				run->phase = ZI_NODE_OVER;
+			break;
+		default:
+			assert(false && "a phase of a call across nodes");
+		}
+	}
+	return r;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A group whose members lie on several nodes: its board is that of this node's members and of the
+ * worker that speaks with the other nodes, and data go through the slab (common/wire/far.h).
+ * Floor 2; belongs to the thread that makes the group's calls.
+ */
+#pragma once
+
+#include "common/wire/far.h"
+#include "libclient/coll/node.h"
+
+struct zi_far_group {
+	struct zi_far_shape shape;
+	uint32_t self; /* member of the whole group; meet.self is that of this node */
+	char *slab;    /* (slab_bytes,) shared with the node's members and the worker */
+	uint64_t slab_bytes;
+
+	/* the engine's own */
+	struct zi_far_cut cut; /* of the call under way */
+	uint64_t pieces;       /* of all calls before */
+	uint64_t staged, taken;
+};
+
+/* Members of the whole group, and which one this is. */
+static inline uint32_t zi_node_members(const struct zi_node_group *group)
+{
+	return group->far ? group->far->shape.member_count : group->meet.member_count;
+}
+static inline uint32_t zi_node_self(const struct zi_node_group *group)
+{
+	return group->far ? group->far->self : group->meet.self;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a job of eight ranks over four daemons, each in a network of its own: sums are right, and
+ * whatever becomes of a link, a rank, a worker or a daemon, every survivor has its error within
+ * the deadline, the daemons go on, and the job can be started again at once. Method: as
+ * tests/system/test_far.c, in network namespaces (network.h).
+ */
+#include "tests/nodes/network.h"
+#include "tests/system/far.h"
+
+TestSuite(jobs, .timeout = 400);
+
+/* A deadline that passes, and by how much its error may come later: the nodes agree whose fault it
+ * was, on a crowded machine. */
+#define SHORT_MS 3000u
+#define LATE_MS  20000u
+#define PER_NODE 2u
+
+struct job {
+	struct network network;
+	struct far_scene scene;
+};
+
+static bool job_init(struct job *job)
+{
+	const char *missing = network_missing();
+
+	if (!far_is_built())
+		missing = "zinf-net is not built (libgloo-dev)";
+	if (missing) {
+		cr_skip_test("%s", missing);
+		return false;
+	}
+	*job = (struct job){ .scene = { .host = "10.99.0.1" } };
+	network_init(&job->network, FAR_NODES_MAX);
+	job->scene.home = job->network.home;
+	for (uint32_t i = 0; i < FAR_NODES_MAX; i++)
+		job->scene.namespaces[i] = job->network.nodes[i];
+	far_open_scene(&job->scene, FAR_NODES_MAX, PER_NODE);
+	job->scene.timeout_ms = SHORT_MS;
+	return true;
+}
+
+static void job_deinit(struct job *job)
+{
+	far_close_scene(&job->scene);
+	network_deinit(&job->network);
+}
+
+static void begin(struct job *job)
+{
+	job->scene.timeout_ms = 20000; /* to begin may take its time */
+	far_start(&job->scene, far_sum_until_error);
+	far_hear(&job->scene, far_world(&job->scene));
+}
+
+static void begin_anew(struct job *job)
+{
+	job->scene.timeout_ms = 20000;
+	far_run(&job->scene, far_sum_once);
+}
+
+/* All but @spared end with an error that has @part, in time; those of node @lost with any. */
+static void expect_all(struct job *job, const char *part, uint32_t spared, uint32_t lost)
+{
+	for (uint32_t i = 0; i < far_world(&job->scene); i++) {
+		const struct far_report *report = &job->scene.shared->reports[i];
+
+		if (i == spared)
+			continue;
+		far_join_one(&job->scene, i, 0);
+		cr_expect_lt(report->error, 0, "rank %u", i);
+		cr_expect(i / PER_NODE == lost || strstr(report->text, part),
+		          "rank %u: '%s' is not in: %s", i, part, report->text);
+		cr_expect_lt(report->took_ms, 20000 + LATE_MS, "rank %u: %lu ms", i,
+		             report->took_ms);
+	}
+}
+
+Test(jobs, sums_over_four_networks_are_right)
+{
+	struct job job;
+
+	if (!job_init(&job))
+		return;
+	begin_anew(&job);
+	begin_anew(&job);
+	job_deinit(&job);
+}
+
+Test(jobs, a_killed_rank_is_named_on_all_nodes)
+{
+	struct job job;
+
+	if (!job_init(&job))
+		return;
+	for (uint32_t victim = 1; victim < 8; victim += 6) {
+		char name[32];
+
+		begin(&job);
+		(void)snprintf(name, sizeof(name), "rank %u (pid %d)", victim,
+		               job.scene.pids[victim]);
+		cr_assert_eq(kill(job.scene.pids[victim], SIGKILL), 0);
+		far_join_one(&job.scene, victim, 1000 + SIGKILL);
+		expect_all(&job, name, victim, UINT32_MAX);
+		begin_anew(&job);
+	}
+	job_deinit(&job);
+}
+
+/* Sums with a deadline of their own, so that a job that begins slowly has its time. */
+static int sum_with_deadlines(struct far_rank *rank)
+{
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	struct far_report *report = &rank->scene->shared->reports[rank->rank];
+	float value = 1;
+	int r = zinf_coll_barrier(rank->zinf, NULL);
+
+	options.timeout_ms = SHORT_MS;
+	far_tell(rank);
+	while (!r) {
+		uint64_t begin_ns = zi_clock_now_ns();
+
+		r = zinf_coll_all_reduce(rank->zinf, &value, &value, 1, ZINF_F32, ZINF_MAX,
+		                         &options);
+		report->took_ms = (zi_clock_now_ns() - begin_ns) / ZI_NS_PER_MS;
+	}
+	(void)far_note(rank, r);
+	return 0;
+}
+
+static void expect_in_time(const struct job *job, uint32_t spared)
+{
+	for (uint32_t i = 0; i < far_world(&job->scene); i++)
+		cr_expect(i == spared || job->scene.shared->reports[i].took_ms < SHORT_MS + LATE_MS,
+		          "rank %u: %lu ms", i, job->scene.shared->reports[i].took_ms);
+}
+
+Test(jobs, a_hung_rank_is_named_on_all_nodes_by_the_deadline)
+{
+	struct job job;
+	char name[32];
+
+	if (!job_init(&job))
+		return;
+	job.scene.timeout_ms = 20000;
+	far_start(&job.scene, sum_with_deadlines);
+	far_hear(&job.scene, far_world(&job.scene));
+	cr_assert_eq(kill(job.scene.pids[5], SIGSTOP), 0);
+	(void)snprintf(name, sizeof(name), "rank 5 (pid %d)", job.scene.pids[5]);
+	expect_all(&job, name, 5, UINT32_MAX);
+	expect_in_time(&job, 5);
+	cr_assert_eq(kill(job.scene.pids[5], SIGKILL), 0);
+	far_join_one(&job.scene, 5, 1000 + SIGKILL);
+	begin_anew(&job);
+	job_deinit(&job);
+}
+
+Test(jobs, a_cut_link_is_an_error_of_all_by_the_deadline)
+{
+	struct job job;
+
+	if (!job_init(&job))
+		return;
+	job.scene.timeout_ms = 20000;
+	far_start(&job.scene, sum_with_deadlines);
+	far_hear(&job.scene, far_world(&job.scene));
+	network_plug(&job.network, 3, false);
+	expect_all(&job, "node 3 (10.99.0.4", UINT32_MAX, 3);
+	expect_in_time(&job, UINT32_MAX);
+	network_plug(&job.network, 3, true);
+	begin_anew(&job);
+	job_deinit(&job);
+}
+
+Test(jobs, a_slow_link_is_waited_for)
+{
+	struct job job;
+
+	if (!job_init(&job))
+		return;
+	network_limit(&job.network, 2, 20);
+	begin_anew(&job);
+	network_limit(&job.network, 2, 0);
+	begin_anew(&job);
+	job_deinit(&job);
+}
+
+Test(jobs, a_killed_worker_is_an_error_of_all)
+{
+	struct job job;
+
+	if (!job_init(&job))
+		return;
+	for (uint32_t node = 0; node < 4; node += 3) {
+		pid_t worker;
+
+		begin(&job);
+		worker = far_child_of(job.scene.harness[node].pid, "zinf-net");
+		cr_assert_gt(worker, 0);
+		cr_assert_eq(kill(worker, SIGKILL), 0);
+		expect_all(&job, "node", UINT32_MAX, node);
+		begin_anew(&job);
+	}
+	job_deinit(&job);
+}
+
+Test(jobs, a_killed_daemon_is_an_error_of_all)
+{
+	struct job job;
+
+	if (!job_init(&job))
+		return;
+	for (uint32_t node = 0; node < 4; node += 3) {
+		begin(&job);
+		harness_kill(&job.scene.harness[node]);
+		expect_all(&job, "node", UINT32_MAX, node);
+		far_start_node(&job.scene, node, true);
+		begin_anew(&job);
+	}
+	job_deinit(&job);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job over several daemons, each a node to it, with ranks as processes: what every test of
+ * collectives across nodes begins and ends with. Nodes meet on the loopback interface, or each is
+ * in a network namespace of its own (->namespaces). Bodies run in their own processes and leave
+ * what they met in memory that the test shares.
+ */
+#pragma once
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "tests/system/system.h"
+
+#define FAR_NODES_MAX 4u
+#define FAR_RANKS_MAX 8u
+#define FAR_ARENA     (2u << 20)
+#define FAR_JOIN_MS   60000u /* nobody waits so long: what takes it has failed */
+
+struct far_rank;
+typedef int (*far_body_fn)(struct far_rank *rank);
+
+/* What a rank met last. */
+struct far_report {
+	int error;
+	uint64_t took_ms; /* the call that failed */
+	char text[360];
+};
+
+struct far_shared {
+	struct far_report reports[FAR_RANKS_MAX];
+	uint32_t round_counts[FAR_RANKS_MAX]; /* calls that went well; atomic */
+};
+
+struct far_scene {
+	struct harness harness[FAR_NODES_MAX];
+	int namespaces[FAR_NODES_MAX]; /* -1: this process's */
+	int home;                      /* with namespaces */
+	const char *host;              /* where rank 0 is found */
+	uint32_t port;
+	uint32_t node_count, per_node; /* rank r is on node r / per_node */
+	uint32_t incarnation;
+	uint32_t timeout_ms;
+	far_body_fn body;
+	bool is_plain; /* bodies open collectives themselves */
+	struct far_shared *shared;
+	pid_t pids[FAR_RANKS_MAX];
+	int tell_fds[2]; /* ranks to the test: a byte each */
+};
+
+struct far_rank {
+	struct far_scene *scene;
+	struct zinf *zinf;
+	uint32_t rank, world;
+};
+
+static inline uint32_t far_world(const struct far_scene *scene)
+{
+	return scene->node_count * scene->per_node;
+}
+
+/* A port that nobody listens at now. */
+static inline uint32_t far_free_port(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(bind(fd, (struct sockaddr *)&address, bytes), 0);
+	cr_assert_eq(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+	(void)close(fd);
+	return ntohs(address.sin_port);
+}
+
+static inline bool far_is_built(void)
+{
+	char path[PATH_MAX];
+
+	return access(harness_program("zinf-net", path, sizeof(path)), X_OK) == 0;
+}
+
+static inline void far_start_node(struct far_scene *scene, uint32_t node, bool is_again)
+{
+	if (scene->namespaces[node] >= 0)
+		cr_assert_eq(setns(scene->namespaces[node], CLONE_NEWNET), 0);
+	if (is_again)
+		cr_assert_eq(harness_restart(&scene->harness[node]), 0);
+	else
+		system_start(&scene->harness[node],
+		             &(struct harness_options){ .cpu_capacity = "256M" });
+	if (scene->namespaces[node] >= 0)
+		cr_assert_eq(setns(scene->home, CLONE_NEWNET), 0);
+}
+
+/* ->namespaces, ->home and ->host are the caller's to set where they are not the loopback's. */
+static inline void far_open_scene(struct far_scene *scene, uint32_t node_count, uint32_t per_node)
+{
+	scene->node_count = node_count;
+	scene->per_node = per_node;
+	scene->timeout_ms = 20000;
+	scene->port = far_free_port();
+	scene->shared = mmap(NULL, sizeof(*scene->shared), PROT_READ | PROT_WRITE,
+	                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert_neq(scene->shared, MAP_FAILED);
+	cr_assert_eq(pipe(scene->tell_fds), 0);
+	for (uint32_t i = 0; i < node_count; i++)
+		far_start_node(scene, i, false);
+}
+
+static inline void far_close_scene(struct far_scene *scene)
+{
+	for (uint32_t i = 0; i < scene->node_count; i++)
+		cr_assert_eq(harness_stop(&scene->harness[i]), 0, "node %u", i);
+	cr_assert_eq(munmap(scene->shared, sizeof(*scene->shared)), 0);
+	close(scene->tell_fds[0]);
+	close(scene->tell_fds[1]);
+}
+
+/* ---- ranks ---- */
+
+static inline void far_set_number(const char *name, uint32_t number)
+{
+	char text[16];
+
+	(void)snprintf(text, sizeof(text), "%u", number); /* Fits. */
+	(void)setenv(name, text, 1);                      /* Memory is there. */
+}
+
+/* Into this rank's report. Return: @error. */
+static inline int far_note(struct far_rank *rank, int error)
+{
+	struct far_report *report = &rank->scene->shared->reports[rank->rank];
+
+	report->error = error;
+	(void)snprintf(report->text, sizeof(report->text), "%s",
+	               rank->zinf ? zinf_error_text(rank->zinf) : zinf_attach_error()); /* Cut. */
+	return error;
+}
+
+static inline int far_rank_body(void *arg)
+{
+	struct far_rank *rank = arg;
+	struct far_scene *scene = rank->scene;
+	struct zinf_options options = ZINF_OPTIONS_INIT;
+	char incarnation[16];
+	int r;
+
+	far_set_number("LOCAL_WORLD_SIZE", scene->per_node);
+	far_set_number("ZINF_PORT", scene->port);
+	if (scene->host)
+		(void)setenv("MASTER_ADDR", scene->host, 1); /* Memory is there. */
+	else
+		(void)unsetenv("MASTER_ADDR"); /* A name: cannot fail. */
+	(void)snprintf(incarnation, sizeof(incarnation), "i%u", scene->incarnation);
+	options.socket_path = scene->harness[rank->rank / scene->per_node].socket_path;
+	options.job = "far";
+	options.incarnation = incarnation;
+	options.rank = (int32_t)rank->rank;
+	options.world_size = (int32_t)rank->world;
+	options.timeout_ms = scene->timeout_ms;
+	r = zinf_attach(&options, &rank->zinf);
+	if (!r && !scene->is_plain)
+		r = zinf_coll_open(rank->zinf, FAR_ARENA);
+	if (r) {
+		(void)far_note(rank, r);
+		return 3;
+	}
+	r = scene->body(rank);
+	zinf_detach(rank->zinf);
+	return r;
+}
+
+static inline void far_start(struct far_scene *scene, far_body_fn body)
+{
+	scene->body = body;
+	scene->incarnation++;
+	memset(scene->shared, 0, sizeof(*scene->shared));
+	for (uint32_t i = 0; i < far_world(scene); i++) {
+		struct far_rank child = { .scene = scene, .rank = i, .world = far_world(scene) };
+
+		scene->pids[i] = harness_fork(far_rank_body, &child);
+		cr_assert_gt(scene->pids[i], 0);
+	}
+}
+
+static inline void far_join_one(struct far_scene *scene, uint32_t rank, int expected)
+{
+	int r = harness_wait(scene->pids[rank], FAR_JOIN_MS);
+
+	if (r != expected && scene->node_count)
+		harness_print_log(&scene->harness[rank / scene->per_node]);
+	cr_assert_eq(r, expected, "rank %u: %d, not %d: %s", rank, r, expected,
+	             scene->shared->reports[rank].text);
+}
+
+/* Runs @body in all ranks; each must end with 0. */
+static inline void far_run(struct far_scene *scene, far_body_fn body)
+{
+	far_start(scene, body);
+	for (uint32_t i = 0; i < far_world(scene); i++)
+		far_join_one(scene, i, 0);
+}
+
+static inline void far_tell(const struct far_rank *rank)
+{
+	if (write(rank->scene->tell_fds[1], "x", 1) != 1)
+		abort();
+}
+
+/* Until @count ranks have told. */
+static inline void far_hear(const struct far_scene *scene, uint32_t count)
+{
+	struct pollfd ready = { .fd = scene->tell_fds[0], .events = POLLIN };
+	char byte;
+
+	for (uint32_t i = 0; i < count; i++) {
+		cr_assert_eq(poll(&ready, 1, FAR_JOIN_MS / 2), 1, "a rank says nothing");
+		cr_assert_eq(read(scene->tell_fds[0], &byte, 1), 1);
+	}
+}
+
+/* Of a process called @name whose parent is @parent; 0: none. */
+static inline pid_t far_child_of(pid_t parent, const char *name)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+	pid_t found = 0;
+
+	cr_assert(proc);
+	while ((entry = readdir(proc)) && !found) {
+		char path[300], line[300], comm[64] = "";
+		int pid = atoi(entry->d_name), ppid = 0;
+		FILE *file;
+
+		if (pid <= 0)
+			continue;
+		(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid); /* Fits. */
+		file = fopen(path, "r");
+		if (!file)
+			continue;
+		if (fgets(line, sizeof(line), file) &&
+		    sscanf(line, "%*d (%63[^)]) %*c %d", comm, &ppid) == 2 && ppid == parent &&
+		    strcmp(comm, name) == 0)
+			found = pid;
+		(void)fclose(file);
+	}
+	(void)closedir(proc);
+	return found;
+}
+
+/* ---- bodies ---- */
+
+/* Sums, one after the other, until one fails; the first tells the test. What it met is the report.
+ */
+static inline int far_sum_until_error(struct far_rank *rank)
+{
+	struct far_shared *shared = rank->scene->shared;
+	float value;
+	int r = 0;
+
+	for (uint32_t round = 0; !r; round++) {
+		uint64_t begin_ns = zi_clock_now_ns();
+
+		value = (float)rank->rank;
+		r = zinf_coll_all_reduce(rank->zinf, &value, &value, 1, ZINF_F32, ZINF_SUM, NULL);
+		if (!r && value != (float)(rank->world * (rank->world - 1) / 2))
+			return 4;
+		shared->reports[rank->rank].took_ms = (zi_clock_now_ns() - begin_ns) / ZI_NS_PER_MS;
+		if (!r)
+			__atomic_fetch_add(&shared->round_counts[rank->rank], 1, __ATOMIC_RELAXED);
+		if (round == 0)
+			far_tell(rank);
+	}
+	(void)far_note(rank, r);
+	return 0;
+}
+
+/* One sum of a few pieces, which must be right. */
+static inline int far_sum_once(struct far_rank *rank)
+{
+	enum { COUNT = 300001 };
+	static float values[COUNT];
+	int r;
+
+	for (uint32_t i = 0; i < COUNT; i++)
+		values[i] = (float)(rank->rank + i % 64);
+	r = zinf_coll_all_reduce(rank->zinf, values, values, COUNT, ZINF_F32, ZINF_SUM, NULL);
+	if (r)
+		return far_note(rank, r) ? 5 : 0;
+	for (uint32_t i = 0; i < COUNT; i++)
+		if (values[i] !=
+		    (float)(rank->world * (rank->world - 1) / 2 + rank->world * (i % 64)))
+			return 6;
+	return 0;
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: collectives of a job over several daemons: whoever calls something else, does not come, or
+ * dies is named on every node by the deadline, what is merely wrong leaves the group standing, and
+ * the job can be started again at once. Method: two or three daemons on the loopback interface with
+ * two ranks each; sums, which tests/coll compares with a model, run until somebody spoils them.
+ */
+#include "tests/system/far.h"
+
+TestSuite(far, .timeout = 240);
+
+/* A deadline that passes, and by how much its error may come later: the nodes agree whose fault it
+ * was, on a crowded machine. */
+#define SHORT_MS 2000u
+#define LATE_MS  15000u
+
+static bool open_scene(struct far_scene *scene, uint32_t node_count, uint32_t per_node)
+{
+	*scene = (struct far_scene){ .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
+	if (!far_is_built()) {
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+		return false;
+	}
+	far_open_scene(scene, node_count, per_node);
+	return true;
+}
+
+static void expect_error(const struct far_scene *scene, uint32_t rank, int error, const char *part)
+{
+	const struct far_report *report = &scene->shared->reports[rank];
+
+	cr_expect_eq(report->error, error, "rank %u: %d: %s", rank, report->error, report->text);
+	cr_expect(strstr(report->text, part), "rank %u: '%s' is not in: %s", rank, part,
+	          report->text);
+}
+
+Test(far, a_job_begins_and_ends_over_and_over)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	for (uint32_t i = 0; i < 4; i++)
+		far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
+/* ---- what is wrong with a call ---- */
+
+static int differ(struct far_rank *rank)
+{
+	float values[4] = { 1, 1, 1, 1 };
+	int r;
+
+	/* Rank 3, on the second node, has another size. */
+	r = zinf_coll_all_reduce(rank->zinf, values, values, rank->rank == 3 ? 3 : 4, ZINF_F32,
+	                         ZINF_SUM, NULL);
+	(void)far_note(rank, r);
+	if (r != -EINVAL)
+		return 1;
+	/* Both of a node have another one than those of the other. */
+	r = rank->rank < 2 ? zinf_coll_barrier(rank->zinf, NULL)
+	                   : zinf_coll_broadcast(rank->zinf, values, 4, ZINF_F32, 1, NULL);
+	if (r != -EINVAL || !strstr(zinf_error_text(rank->zinf), "barrier") ||
+	    !strstr(zinf_error_text(rank->zinf), "broadcast of 4"))
+		return far_note(rank, r) ? 2 : 2;
+	/* One refuses its own call: the others hear why. */
+	r = zinf_coll_all_reduce(rank->zinf, rank->rank == 1 ? NULL : values, values, 4, ZINF_F32,
+	                         ZINF_SUM, NULL);
+	if (r != -EINVAL)
+		return far_note(rank, r) ? 3 : 3;
+	if (rank->rank != 1 && !strstr(zinf_error_text(rank->zinf), "rank 1 refuses it"))
+		return far_note(rank, r) ? 4 : 4;
+	/* What goes to rank 0 is more than it takes. */
+	{
+		uint64_t ones[4] = { 1, 1, 1, 1 }, twos[4] = { rank->rank == 2 ? 2 : 1, 1, 1, 1 };
+		float from[5] = { 0 }, to[4];
+
+		r = zinf_coll_all_to_allv(rank->zinf, from, twos, to, ones, ZINF_F32, NULL);
+		if (r != -EINVAL || !strstr(zinf_error_text(rank->zinf),
+		                            "rank 2 sends 2 elements to rank 0, which takes 1"))
+			return far_note(rank, r) ? 5 : 5;
+	}
+	r = zinf_coll_send(rank->zinf, values, 1, ZINF_F32, 0, NULL);
+	if (r != -EOPNOTSUPP)
+		return far_note(rank, r) ? 6 : 6;
+	return far_sum_once(rank);
+}
+
+Test(far, what_differs_between_nodes_is_named_and_the_group_stands)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	far_run(&scene, differ);
+	for (uint32_t i = 0; i < 4; i++) {
+		expect_error(&scene, i, -EINVAL, "rank 3 calls all_reduce of 3");
+		expect_error(&scene, i, -EINVAL, "rank 2 all_reduce of 4");
+	}
+	far_close_scene(&scene);
+}
+
+/* ---- groups ---- */
+
+static int use_groups(struct far_rank *rank)
+{
+	static const uint32_t both[] = { 1, 2 }, first[] = { 0, 1 };
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	zinf_group across, inside;
+	float value = (float)rank->rank, sum = 0;
+
+	if (zinf_coll_group(rank->zinf, both, 2, NULL, &across) ||
+	    zinf_coll_group(rank->zinf, first, 2, NULL, &inside))
+		return far_note(rank, -1) ? 1 : 1;
+	if ((across != ZINF_GROUP_NONE) != (rank->rank == 1 || rank->rank == 2) ||
+	    (inside != ZINF_GROUP_NONE) != (rank->rank < 2))
+		return 2;
+	/* In another order on rank 1 than the world's calls are on others. */
+	options.group = across;
+	if (across != ZINF_GROUP_NONE) {
+		if (zinf_coll_all_reduce(rank->zinf, &value, &sum, 1, ZINF_F32, ZINF_SUM,
+		                         &options) ||
+		    sum != 3)
+			return far_note(rank, -1) ? 3 : 3;
+	} else if (zinf_coll_barrier(rank->zinf, &options) != -EPERM) {
+		return 4;
+	}
+	options.group = inside;
+	if (inside != ZINF_GROUP_NONE &&
+	    (zinf_coll_all_reduce(rank->zinf, &value, &sum, 1, ZINF_F32, ZINF_SUM, &options) ||
+	     sum != 1))
+		return far_note(rank, -1) ? 5 : 5;
+	if (zinf_coll_barrier(rank->zinf, NULL))
+		return far_note(rank, -1) ? 6 : 6;
+	if (across != ZINF_GROUP_NONE && zinf_coll_group_free(rank->zinf, across))
+		return far_note(rank, -1) ? 7 : 7;
+	if (inside != ZINF_GROUP_NONE && zinf_coll_group_free(rank->zinf, inside))
+		return far_note(rank, -1) ? 8 : 8;
+	/* A number that is used again. */
+	if (zinf_coll_group(rank->zinf, both, 2, NULL, &across))
+		return far_note(rank, -1) ? 9 : 9;
+	options.group = across;
+	if (across != ZINF_GROUP_NONE && zinf_coll_barrier(rank->zinf, &options))
+		return far_note(rank, -1) ? 10 : 10;
+	return far_sum_once(rank);
+}
+
+Test(far, groups_are_within_a_node_and_across_nodes)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	far_run(&scene, use_groups);
+	far_close_scene(&scene);
+}
+
+/* ---- who does not come, and who dies ---- */
+
+/* The last rank comes to a few calls, and then to no more. */
+static int last_stays_away(struct far_rank *rank)
+{
+	float value = 1;
+	uint64_t begin_ns;
+	int r;
+
+	for (uint32_t i = 0; i < 3; i++)
+		if (zinf_coll_all_reduce(rank->zinf, &value, &value, 1, ZINF_F32, ZINF_MAX, NULL))
+			return far_note(rank, -1) ? 1 : 1;
+	if (rank->rank == rank->world - 1) {
+		far_tell(rank);
+		(void)pause(); /* Until it is killed. */
+	}
+	begin_ns = zi_clock_now_ns();
+	r = zinf_coll_all_reduce(rank->zinf, &value, &value, 1, ZINF_F32, ZINF_MAX, NULL);
+	rank->scene->shared->reports[rank->rank].took_ms =
+		(zi_clock_now_ns() - begin_ns) / ZI_NS_PER_MS;
+	(void)far_note(rank, r);
+	/* It stays broken. */
+	return zinf_coll_barrier(rank->zinf, NULL) == r ? 0 : 2;
+}
+
+Test(far, a_rank_that_does_not_come_is_named_on_all_nodes)
+{
+	struct far_scene scene;
+	uint32_t last;
+
+	if (!open_scene(&scene, 3, 2))
+		return;
+	last = far_world(&scene) - 1;
+	scene.timeout_ms = SHORT_MS;
+	far_start(&scene, last_stays_away);
+	far_hear(&scene, 1);
+	for (uint32_t i = 0; i < last; i++) {
+		far_join_one(&scene, i, 0);
+		expect_error(&scene, i, -ETIMEDOUT, "rank 5 (pid ");
+		expect_error(&scene, i, -ETIMEDOUT, "did not come within");
+		cr_expect_lt(scene.shared->reports[i].took_ms, SHORT_MS + LATE_MS);
+		cr_expect_geq(scene.shared->reports[i].took_ms, SHORT_MS);
+	}
+	cr_assert_eq(kill(scene.pids[last], SIGKILL), 0);
+	far_join_one(&scene, last, 1000 + SIGKILL);
+	scene.timeout_ms = 20000;
+	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
+/* Kills @victim, which none of the ranks but those of @spared is, amid sums. */
+static void expect_all(struct far_scene *scene, const char *part, uint32_t spared)
+{
+	for (uint32_t i = 0; i < far_world(scene); i++) {
+		const struct far_report *report = &scene->shared->reports[i];
+
+		if (i == spared)
+			continue;
+		far_join_one(scene, i, 0);
+		cr_expect_lt(report->error, 0);
+		cr_expect(strstr(report->text, part), "rank %u: '%s' is not in: %s", i, part,
+		          report->text);
+		cr_expect_lt(report->took_ms, LATE_MS, "rank %u: %lu ms", i, report->took_ms);
+	}
+}
+
+Test(far, a_killed_rank_is_named_on_all_nodes_at_once)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 3, 2))
+		return;
+	for (uint32_t victim = 0; victim < 6; victim += 3) {
+		char name[32];
+
+		far_start(&scene, far_sum_until_error);
+		far_hear(&scene, far_world(&scene));
+		(void)snprintf(name, sizeof(name), "rank %u (pid %d)", victim, scene.pids[victim]);
+		cr_assert_eq(kill(scene.pids[victim], SIGKILL), 0);
+		far_join_one(&scene, victim, 1000 + SIGKILL);
+		expect_all(&scene, name, victim);
+		far_run(&scene, far_sum_once);
+	}
+	far_close_scene(&scene);
+}
+
+Test(far, a_killed_worker_ends_the_groups_of_its_job_alone)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	for (uint32_t node = 0; node < 2; node++) {
+		pid_t worker;
+
+		far_start(&scene, far_sum_until_error);
+		far_hear(&scene, far_world(&scene));
+		worker = far_child_of(scene.harness[node].pid, "zinf-net");
+		cr_assert_gt(worker, 0);
+		cr_assert_eq(kill(worker, SIGKILL), 0);
+		expect_all(&scene, "", UINT32_MAX);
+		for (uint32_t i = 2 * node; i < 2 * node + 2; i++)
+			expect_error(&scene, i, -EPIPE, "was killed by signal 9");
+		far_run(&scene, far_sum_once);
+	}
+	far_close_scene(&scene);
+}
+
+Test(far, a_killed_daemon_is_the_end_of_its_ranks_and_an_error_elsewhere)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	for (uint32_t node = 0; node < 2; node++) {
+		char name[32];
+
+		far_start(&scene, far_sum_until_error);
+		far_hear(&scene, far_world(&scene));
+		harness_kill(&scene.harness[node]);
+		expect_all(&scene, "", UINT32_MAX);
+		(void)snprintf(name, sizeof(name), "node %u (", node);
+		for (uint32_t i = 2 - 2 * node; i < 4 - 2 * node; i++)
+			expect_error(&scene, i, -EPIPE, name);
+		far_start_node(&scene, node, true);
+		far_run(&scene, far_sum_once);
+	}
+	far_close_scene(&scene);
+}
+
+/* ---- beginning ---- */
+
+static int open_late(struct far_rank *rank)
+{
+	return far_note(rank, zinf_coll_open(rank->zinf, FAR_ARENA)) ? 7 : 0;
+}
+
+Test(far, without_a_place_to_meet_there_is_a_clear_error)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.is_plain = true;
+	scene.host = NULL;
+	far_start(&scene, open_late);
+	for (uint32_t i = 0; i < 4; i++) {
+		far_join_one(&scene, i, 7);
+		expect_error(&scene, i, -EINVAL, "$MASTER_ADDR is not set");
+	}
+	far_close_scene(&scene);
+}
+
+static int open_on_one_node(struct far_rank *rank)
+{
+	if (rank->rank >= 2)
+		return 0;
+	return far_note(rank, zinf_coll_open(rank->zinf, FAR_ARENA)) ? 7 : 0;
+}
+
+static int open_on_the_other(struct far_rank *rank)
+{
+	if (rank->rank < 2)
+		return 0;
+	return far_note(rank, zinf_coll_open(rank->zinf, FAR_ARENA)) ? 7 : 0;
+}
+
+Test(far, a_node_that_does_not_come_is_named_by_its_ranks)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.is_plain = true;
+	scene.timeout_ms = SHORT_MS;
+	far_start(&scene, open_on_one_node);
+	for (uint32_t i = 0; i < 4; i++)
+		far_join_one(&scene, i, i < 2 ? 7 : 0);
+	for (uint32_t i = 0; i < 2; i++)
+		expect_error(&scene, i, -ETIMEDOUT, "ranks 2, 3 of job 'far' did not come");
+	far_start(&scene, open_on_the_other);
+	for (uint32_t i = 0; i < 4; i++)
+		far_join_one(&scene, i, i < 2 ? 0 : 7);
+	for (uint32_t i = 2; i < 4; i++)
+		expect_error(&scene, i, -ETIMEDOUT, "the node of rank 0 was not found");
+	scene.is_plain = false;
+	scene.timeout_ms = 20000;
+	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
+Test(far, a_port_in_use_is_named)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct far_scene scene;
+	char port[32];
+
+	cr_assert_geq(fd, 0);
+	if (!open_scene(&scene, 2, 1))
+		return;
+	address.sin_port = htons((uint16_t)scene.port);
+	cr_assert_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	cr_assert_eq(listen(fd, 1), 0);
+	scene.is_plain = true;
+	scene.timeout_ms = SHORT_MS;
+	far_start(&scene, open_late);
+	far_join_one(&scene, 0, 7);
+	far_join_one(&scene, 1, 7);
+	(void)snprintf(port, sizeof(port), "%u", scene.port);
+	expect_error(&scene, 0, -EADDRINUSE, port);
+	(void)close(fd);
+	far_close_scene(&scene);
+}

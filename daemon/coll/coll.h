@@ -40,6 +40,7 @@ struct coll_group {
 	uint32_t number;
 	uint32_t member_count;
 	uint32_t ranks[ZI_WORLD_MAX];        /* (member_count,) ascending */
+	uint64_t far_mask;                   /* where it spans nodes: the ranks of all of them */
 	uint64_t left_mask;                  /* members that make no more calls here */
 	const struct zi_board_member *board; /* (member_count,) */
 	uint64_t timeout_ns;                 /* of its calls, for people */

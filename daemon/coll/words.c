@@ -47,7 +47,14 @@ void coll_append_members(struct zi_text *text, const struct coll_group *group, u
 static void append_root(struct zi_text *text, const struct coll_group *group, uint32_t root,
                         const char *word)
 {
-	if (root < group->member_count)
+	uint64_t left = group->far_mask;
+
+	/* A root is a member of the whole group, of which those of this node are here. */
+	for (uint32_t i = 0; i < root && left; i++)
+		left &= left - 1;
+	if (left)
+		coll_append(text, ", %s rank %d", word, __builtin_ctzll(left));
+	else if (!group->far_mask && root < group->member_count)
 		coll_append(text, ", %s rank %u", word, group->ranks[root]);
 	else
 		coll_append(text, ", %s no member", word);

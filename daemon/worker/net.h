@@ -45,7 +45,7 @@ enum net_type {
 	NET_DONE = 8,
 	NET_MEET = 9,
 	NET_FOLLOW = 10,
-	NET_LATE = 11, /* a header: the cookie is the number of the call */
+	NET_LATE = 11, /* a header: see net_late_cookie() */
 	_NET_TYPE_COUNT,
 };
 
@@ -149,6 +149,13 @@ struct net_abort {
 };
 
 #define NET_CULPRIT_NONE UINT32_MAX
+
+/* Of LATE: the call's number; and who of this node's has come to it and does not do its part, or
+ * NET_CULPRIT_NONE: somebody has not come. */
+static inline uint64_t net_late_cookie(uint32_t sequence, uint32_t member)
+{
+	return (uint64_t)member << 32 | sequence;
+}
 
 struct net_done {
 	struct net_header header;

@@ -194,7 +194,8 @@ static void control_ready(struct zi_source *source, uint32_t events)
 		handle_done(worker, &message.done);
 	} else if (bytes == sizeof(message.header) && message.header.type == NET_LATE) {
 		if (worker->options.late)
-			worker->options.late(worker->options.arg, (uint32_t)message.header.cookie);
+			worker->options.late(worker->options.arg, (uint32_t)message.header.cookie,
+			                     (uint32_t)(message.header.cookie >> 32));
 	} else {
 		zi_text_set(&text,
 		            "zinf-net (pid %d) sent a message of type %u, %zd bytes: none of its",

@@ -25,8 +25,9 @@ struct net_request;
 typedef void (*net_request_fn)(struct net_request *request);
 /* The worker ended: @text says why. From the loop, after its requests' own calls. */
 typedef void (*net_ended_fn)(void *arg, const struct zi_text *text);
-/* The time of the followed group's call @sequence has passed, and a rank here has not come. */
-typedef void (*net_late_fn)(void *arg, uint32_t sequence);
+/* The time of the followed group's call @sequence has passed. @member of this node's has come and
+ * does not do its part; NET_CULPRIT_NONE: a rank here has not come. */
+typedef void (*net_late_fn)(void *arg, uint32_t sequence, uint32_t member);
 
 enum net_worker_state { NET_WORKER_DOWN, NET_WORKER_STARTING, NET_WORKER_UP };
 

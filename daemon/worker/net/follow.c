@@ -23,8 +23,9 @@
 
 /* ---- waiting for ranks of this node ---- */
 
-/* Until one of @wants, all of ranks here, may have come. */
-static int await_any(struct follow *follow, struct zi_meet_wants *wants)
+/* Until one of @wants, all of ranks here, may have come. @member: who is waited for, or
+ * NET_CULPRIT_NONE. */
+static int await_any(struct follow *follow, struct zi_meet_wants *wants, uint32_t member)
 {
 	if (zi_meet_load(&follow->worker->stop))
 		return err_origin(zi_text_error(follow->text, -ECANCELED, "broken off"));
@@ -34,19 +35,21 @@ static int await_any(struct follow *follow, struct zi_meet_wants *wants)
 		return 0;
 	/* The daemon knows which one it is, and what it does instead. */
 	follow->is_late = true;
-	worker_tell_late(follow->worker, follow->sequence);
+	worker_tell_late(follow->worker, follow->sequence, member);
 	return 0;
 }
 
-/* Until @word, of a rank here, is at least @value. */
-static int await(struct follow *follow, const uint32_t *word, uint32_t value)
+/* Until @member of this node's has told step @value. */
+static int await_step(struct follow *follow, uint32_t member, uint32_t value)
 {
+	const uint32_t *word = &follow->meet.members[member].step.value;
+
 	while (!zi_meet_has_come(word, value)) {
 		struct zi_meet_wants wants = { .count = 0 };
 		int r;
 
 		zi_meet_want(&wants, &follow->meet, word, value);
-		r = await_any(follow, &wants);
+		r = await_any(follow, &wants, member);
 		if (r)
 			return err_trace(r);
 	}
@@ -75,7 +78,7 @@ static int await_posts(struct follow *follow)
 		}
 		if (!wants.count)
 			return 0;
-		r = await_any(follow, &wants);
+		r = await_any(follow, &wants, NET_CULPRIT_NONE);
 		if (r)
 			return err_trace(r);
 	}
@@ -245,7 +248,7 @@ static int run_pieces(struct follow *follow, const struct follow_card *call)
 		int r = 0;
 
 		for (uint32_t i = 0; i < follow->shape.self_count && !r; i++)
-			r = await(follow, &members[i].step.value, step);
+			r = await_step(follow, i, step);
 		if (r)
 			return err_trace(r);
 		zi_far_piece_init(&piece, &cut, k);

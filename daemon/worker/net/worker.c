@@ -73,9 +73,10 @@ static void answer(struct worker *worker, uint64_t cookie, const struct nodes_en
 	send_message(worker, &done, sizeof(done));
 }
 
-void worker_tell_late(struct worker *worker, uint32_t sequence)
+/* Documented in worker.h. */
+void worker_tell_late(struct worker *worker, uint32_t sequence, uint32_t member)
 {
-	struct net_header late = { NET_LATE, sizeof(late), sequence };
+	struct net_header late = { NET_LATE, sizeof(late), net_late_cookie(sequence, member) };
 
 	send_message(worker, &late, sizeof(late));
 }

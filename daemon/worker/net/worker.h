@@ -72,8 +72,8 @@ struct worker {
 /* follow.c, net's thread: a group's calls, until the group is over. Return: always an error. */
 int worker_follow(struct worker *worker, const struct net_follow *message, struct zi_text *text,
                   uint32_t *ret_suspect);
-/* worker.c, net's thread: call @sequence lacks a rank of this node, and its time has passed. */
-void worker_tell_late(struct worker *worker, uint32_t sequence);
+/* worker.c, net's thread: the time of call @sequence has passed; see net_late_cookie(). */
+void worker_tell_late(struct worker *worker, uint32_t sequence, uint32_t member);
 /* worker_ops.c, net's thread: carries @op out, and sends it back to control. */
 void worker_op_run(struct zi_post *post);
 /* worker.c, control: @op is done; its answer goes to the daemon. */

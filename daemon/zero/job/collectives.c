@@ -203,6 +203,8 @@ static int finish(struct zero_job *job, struct zi_text *text)
 	}
 	coll_group_add(collectives->coll, ZI_GROUP_WORLD, here,
 	               collectives->boards[ZI_GROUP_WORLD]->region.base, collectives->timeout_ns);
+	if (job_spans_nodes(job))
+		collectives->coll->groups[ZI_GROUP_WORLD].far_mask = job_world_mask(job);
 	return 0;
 }
 

@@ -97,6 +97,8 @@ static void made(struct far *far, int error, const struct zi_text *text)
 		coll_group_add(collectives->coll, group,
 		               far_members(far) & collectives_local_mask(job),
 		               collectives->boards[group]->region.base, far_timeout_ns(far));
+	if (!error)
+		collectives->coll->groups[group].far_mask = far_members(far);
 	gather_complete(job, ZERO_GATHER_COLL_GROUP, error, text);
 	zero_drain(zero);
 }

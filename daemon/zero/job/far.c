@@ -14,6 +14,7 @@
 #include "common/base/err.h"
 #include "daemon/coll/coll.h"
 #include "daemon/coll/look.h"
+#include "daemon/coll/words.h"
 #include "daemon/tier/segment.h"
 #include "daemon/worker/supervise.h"
 #include "daemon/zero/job/collectives.h"
@@ -254,8 +255,27 @@ static void answered(struct net_request *request)
 		zi_loop_arm(far->loop, &far->next, 0, next_due);
 }
 
-/* A rank of this node has not come to call @sequence: the daemon says which, and what it does. */
-static void call_late(void *arg, uint32_t sequence)
+/* Who has come, but is stopped, or far too slow. */
+static void break_unfinished(struct coll *coll, struct coll_group *group, uint32_t member,
+                             uint32_t sequence)
+{
+	struct zi_text text = { "" };
+	struct zi_board_post post;
+	struct coll_call call;
+
+	(void)coll_look(group, member, sequence, &call); /* It has come; hearsay at worst. */
+	zi_board_look(&group->board[member].posts[sequence % 2], &post);
+	coll_append_call(&text, group, &call, true);
+	coll_append(&text, ": ");
+	coll_append_rank(&text, coll, group->ranks[member]);
+	coll_append(&text, " came, but did not do its part within %.4g s",
+	            (double)post.call.target / 1e3);
+	coll_break(coll, group, -ETIMEDOUT, group->ranks[member], &text);
+}
+
+/* A rank of this node has not come to call @sequence, or not done its part (@member): the daemon
+ * says which, and what it does. */
+static void call_late(void *arg, uint32_t sequence, uint32_t member)
 {
 	struct far *far = arg;
 	struct coll *coll = far->job ? far->job->collectives.coll : NULL;
@@ -270,6 +290,10 @@ static void call_late(void *arg, uint32_t sequence)
 
 	if (!group || !group->is_used || group->error)
 		return; /* It is known, or nobody's any more. */
+	if (member < group->member_count) {
+		break_unfinished(coll, group, member, sequence);
+		return;
+	}
 	for (uint32_t i = 0; i < group->member_count; i++) {
 		if (!coll_look(group, i, sequence, &call) || group->left_mask >> i & 1)
 			continue;

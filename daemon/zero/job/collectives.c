@@ -70,7 +70,8 @@ void collectives_drop(struct zero_job *job)
 		collectives->slabs[i] = tier_segment_unref(collectives->slabs[i]);
 	zi_freep(&collectives->place);
 	collectives->place = NULL;
-	collectives->node_count = 0;
+	collectives->node_count = collectives->node = 0;
+	memset(collectives->nodes, 0, sizeof(collectives->nodes));
 	collectives->group_count = 0;
 	collectives->arena_bytes = 0;
 }
@@ -184,6 +185,7 @@ static int finish(struct zero_job *job, struct zi_text *text)
 	uint64_t here = collectives_local_mask(job);
 	int r;
 
+	assert(job_spans_nodes(job) || here == job_world_mask(job));
 	r = tier_segment_new(job->cpu_tier, &job->account->account, "zinf-verdict",
 	                     ZI_VERDICT_BYTES, TIER_PAGES_SMALL, text, &collectives->verdicts);
 	if (!r)
@@ -300,16 +302,22 @@ static int charge_and_build(struct zero_job *job, const struct zero_op *op, stru
 	return 0;
 }
 
-/* Memory takes its time: a rank that gave up meanwhile would have no part in it. */
+/* Memory takes its time: a rank that gave up meanwhile, or is gone, would have no part in it. A
+ * group that breaks after the step that is being written looks whole but for that. */
 static int check_waiting(const struct zero_job *job, struct zi_text *text)
 {
-	for (uint32_t i = 0; i < job->group.world_size; i++)
-		if (job->group.ranks[i] && !job->group.ranks[i]->gathered[ZERO_GATHER_COLL_OPEN])
+	const struct zero_group *group = &job->group;
+
+	if (group->error)
+		return err_origin(zi_text_error(text, group->error, "%s", group->text.chars));
+	assert(group->rank_count == group->local_size);
+	for (uint32_t i = 0; i < group->world_size; i++)
+		if (group->ranks[i] && !group->ranks[i]->gathered[ZERO_GATHER_COLL_OPEN])
 			return err_origin(zi_text_error(
 				text, -ETIMEDOUT,
 				"rank %u (pid %d) did not wait until memory for collectives was "
 				"made: give it more time",
-				i, job->group.ranks[i]->pid));
+				i, group->ranks[i]->pid));
 	return 0;
 }
 

@@ -3,9 +3,10 @@
  * Collectives of a job's incarnation: opened together by all ranks, with or without a model. The
  * memory is charged and made here; what goes on in it is daemon/coll's. Floor 5, shard thread.
  *
- *   NONE ──all opened──▶ BUILDING ──▶ OPEN
- *    ▲                      │          │
- *    └───── the incarnation is over ◀──┘
+ *   NONE ──all opened──▶ BUILDING ──────one node──────▶ OPEN
+ *    ▲                      │  └──▶ JOINING ──all met──▶ │
+ *    │                      │          │                 │
+ *    └──an error, or the incarnation is over◀────────────┘
  *
  *   arenas     one segment, a part for each rank; ranks read and write all of it
  *   boards     one per group, of as many parts as the job has ranks: a number that is used again
@@ -23,11 +24,10 @@
 #include "daemon/device/device.h"
 
 struct coll;
+struct far;
 struct tier_segment;
 struct zero_job;
 struct zero_rank;
-
-struct far;
 
 struct zero_collectives {
 	bool is_building;

@@ -4,6 +4,7 @@
  * of the tests' node call zero; the memory that they would map is looked at here. */
 #include "daemon/zero/job/group.h"
 #include "tests/unit/zero/coll.h"
+#include "tests/unit/zero/gate.h"
 
 Test(coll, all_ranks_open_without_a_model_and_see_the_same_zeroed_memory)
 {
@@ -266,5 +267,67 @@ Test(coll, a_rank_that_gives_up_while_memory_is_made_is_named_to_all)
 	says(&actors[1], "did not wait until memory for collectives was made");
 	cr_expect_eq(node.cpu.used_bytes, 0);
 	cr_assert_eq(open_all(2), 0, "%s", actors[0].text.chars);
+	end();
+}
+
+/* The step that is being written ends by itself, and until then the group is as it was: the arenas
+ * are ready before, and nobody may have them. */
+Test(coll, death_while_memory_is_made_and_a_step_is_written_opens_nothing)
+{
+	struct zi_step_options options = model_options();
+
+	node_init(&node);
+	node_start(&node);
+	model_begin(&node, actors, 3,
+	            &(struct attach_options){
+			    .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME),
+		    });
+	model_gradients(actors, 3, 1, &options);
+	gate_close(&node);
+	for (uint32_t i = 0; i < 3; i++)
+		actor_start(&actors[i], 0, zero_step, NULL);
+	for (uint32_t i = 0; i < 3; i++)
+		actor_start(&actors[i], 1, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	cr_assert(collectives_is_building(node_job(&node, "train")));
+	actor_leave(&actors[1], false);
+	for (uint32_t i = 0; i < 3; i += 2) {
+		cr_assert_eq(actor_wait(&actors[i], 1), -EPIPE, "%s", actors[i].text.chars);
+		says(&actors[i], "rank 1 (pid");
+		says(&actors[i], "died");
+		cr_expect_not(actors[i].calls[0].is_done, "the step is still written");
+	}
+	cr_expect_not(collectives_is_on(node_job(&node, "train")));
+	cr_expect_eq(collectives_held_bytes(node_job(&node, "train")), 0);
+	gate_open();
+	cr_expect_eq(actor_wait(&actors[0], 0), 0, "%s", actors[0].text.chars);
+	cr_expect(actors[0].is_broken);
+	end();
+	gate_end();
+}
+
+/* Ranks of one node are told that they are on node 0, whatever their job was before. */
+Test(coll, where_ranks_of_a_former_incarnation_were_is_forgotten)
+{
+	struct zero_collectives *collectives;
+
+	begin(2);
+	cr_assert_eq(open_all(2), 0);
+	collectives = &node_job(&node, "train")->collectives;
+	/* As of one that spanned nodes. */
+	collectives->nodes[1] = 3;
+	collectives->node_count = 4;
+	collectives->node = 3;
+	cr_assert_eq(actor_attach(&node, &actors[2],
+	                          &(struct attach_options){
+					  .incarnation = "run.1",
+					  .rank = 0,
+					  .world = 1,
+					  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
+				  }),
+	             0, "%s", actors[2].text.chars);
+	cr_assert_eq(actor_call(&actors[2], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
+	             0, "%s", actors[2].text.chars);
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
+		cr_expect_eq(opened_of(&actors[2]).nodes[i], 0, "rank %u", i);
 	end();
 }

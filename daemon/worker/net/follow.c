@@ -160,13 +160,17 @@ static int join(struct follow *follow, const struct zi_far_cut *cut,
 	bool is_scatter = call->operation == ZI_COLL_REDUCE_SCATTER;
 	uint64_t element_count = piece->count * (is_scatter ? follow->shape.member_count : 1);
 
-	make_partials(follow, cut, piece, call, element_count);
 	exchange_init(follow, NET_REDUCE, call);
+	follow->exchange.partial_offset_bytes = piece->partial;
+	/* Of one rank its own elements do (finish.h). */
+	if (follow->shape.self_count == 1)
+		follow->exchange.partial_offset_bytes = piece->source;
+	else
+		make_partials(follow, cut, piece, call, element_count);
 	follow->exchange.mode = is_scatter                          ? NET_SCATTER
 	                        : call->operation == ZI_COLL_REDUCE ? NET_ROOT
 	                                                            : NET_ALL;
 	follow->exchange.element_count = element_count;
-	follow->exchange.partial_offset_bytes = piece->partial;
 	follow->exchange.result_offset_bytes = piece->result;
 	return err_trace(follow_exchange(follow));
 }

@@ -4,6 +4,7 @@
  * set per test (each runs in a process of its own). */
 #include <stdio.h>
 
+#include "common/base/cleanup.h"
 #include "tests/fake/fake_job.h"
 
 static struct fake_daemon *fake;
@@ -26,7 +27,11 @@ static void setup(void)
 		                      "OMPI_COMM_WORLD_SIZE",
 		                      "SLURM_PROCID",
 		                      "SLURM_NTASKS",
-		                      "SLURM_STEP_ID" };
+		                      "SLURM_STEP_ID",
+		                      "LOCAL_WORLD_SIZE",
+		                      "OMPI_COMM_WORLD_LOCAL_SIZE",
+		                      "SLURM_STEP_TASKS_PER_NODE",
+		                      "SLURM_NODEID" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		unsetenv(names[i]);
@@ -322,4 +327,49 @@ Test(options, versions_of_the_struct_are_told_apart)
 	newer.later = 1;
 	cr_assert_eq(zinf_attach(&newer.known, &zinf), -EINVAL);
 	expect_attach_text("later libzinf");
+}
+
+Test(options, fewer_ranks_here_than_in_all_are_a_job_that_spans_nodes)
+{
+	static const struct {
+		const char *tasks, *node;
+		uint32_t local;
+	} steps[] = {
+		{ "2(x3),1", "0", 2 }, { "2(x3),1", "2", 2 },
+		{ "2(x3),1", "3", 1 }, { "3,4", "1", 4 },
+		{ "7", "0", 0 }, /* all: not said on the wire */
+		{ "3,4", "2", 0 },     /* it does not say */ { "x", "0", 0 },
+	};
+
+	set_pair("SLURM_PROCID", "3", "SLURM_NTASKS", "7");
+	setenv("SLURM_STEP_ID", "0", 1);
+	cr_expect_eq(attach()->local_world_size, 0);
+	for (size_t i = 0; i < ZI_COUNT_OF(steps); i++) {
+		setenv("SLURM_STEP_TASKS_PER_NODE", steps[i].tasks, 1);
+		setenv("SLURM_NODEID", steps[i].node, 1);
+		cr_expect_eq(attach()->local_world_size, steps[i].local, "%s, node %s",
+		             steps[i].tasks, steps[i].node);
+	}
+	set_pair("OMPI_COMM_WORLD_RANK", "3", "OMPI_COMM_WORLD_SIZE", "7");
+	setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "5", 1);
+	cr_expect_eq(attach()->local_world_size, 5);
+	set_pair("RANK", "3", "WORLD_SIZE", "7");
+	setenv("LOCAL_RANK", "1", 1);
+	setenv("LOCAL_WORLD_SIZE", "7", 1);
+	cr_expect_eq(attach()->local_world_size, 0);
+	setenv("LOCAL_WORLD_SIZE", "2", 1);
+	cr_expect_eq(attach()->local_world_size, 2);
+	/* Who says rank and world itself may be fewer than the launcher's. */
+	options.rank = 0;
+	options.world_size = 1;
+	cr_expect_eq(attach()->local_world_size, 0);
+}
+
+Test(options, more_ranks_here_than_in_all_are_refused)
+{
+	set_pair("RANK", "3", "WORLD_SIZE", "7");
+	setenv("LOCAL_WORLD_SIZE", "8", 1);
+	expect_refused(-EINVAL, "LOCAL_WORLD_SIZE says that 8 ranks are on this node, of 7 in all");
+	setenv("LOCAL_WORLD_SIZE", "some", 1);
+	expect_refused(-EINVAL, "$LOCAL_WORLD_SIZE is 'some': a whole number is expected");
 }

@@ -10,6 +10,9 @@
 #include "common/base/err.h"
 #include "libclient/coll/work.h"
 
+/* Waits between two looks at the clock: each may have spun for 10 ms. */
+#define OP_WAITS_PER_CLOCK 16u
+
 /* ---- failures ---- */
 
 /* 0; else the group is over, and why. */
@@ -235,7 +238,7 @@ static int poll_batch(struct zi_node_op *op, struct zi_meet_wants *wants)
 int zi_node_op_poll(struct zi_node_op *op, uint64_t pass, struct zi_meet_wants *wants)
 {
 	struct zi_node_group *group = op->group;
-	int r;
+	int r, verdict = zi_meet_verdict(&group->meet); /* before the words: see wait_for() */
 
 	if (!op->is_begun && __atomic_load_n(&op->state, __ATOMIC_ACQUIRE) == ZI_NODE_CANCELED)
 		return end_op(op, say_canceled(op));
@@ -245,10 +248,9 @@ int zi_node_op_poll(struct zi_node_op *op, uint64_t pass, struct zi_meet_wants *
 		return r;
 	if (group->over)
 		return end_op(op, check_group(group, &op->text));
-	r = zi_meet_verdict(&group->meet);
-	if (!r)
+	if (!verdict)
 		return ZI_NODE_E_WAITS;
-	zi_node_op_fail(op, r);
+	zi_node_op_fail(op, verdict);
 	return 0;
 }
 
@@ -265,11 +267,31 @@ void zi_node_op_fail(struct zi_node_op *op, int error)
 
 /* ---- by the caller ---- */
 
+/*
+ * Until there may be something to look at. Return: 0, or by what error the waiting ends: the
+ * verdict's, the deadline's, that of a daemon that is gone. It counts only if the words, looked at
+ * once more, still wait: who comes to a group's last call and leaves has come before the verdict.
+ * @count: of these waits so far.
+ */
+static int wait_for(struct zi_node_group *group, const struct zi_meet_wants *wants,
+                    uint64_t deadline_ns, uint32_t *count)
+{
+	int r = zi_meet_verdict(&group->meet);
+
+	if (!r)
+		r = zi_meet_wait(wants, NULL, deadline_ns);
+	/* Peers that are slow, but always come while this one spins, would never be late. */
+	if (!r && ++*count % OP_WAITS_PER_CLOCK == 0 && zi_clock_now_ns() >= deadline_ns)
+		r = -ETIMEDOUT;
+	return r;
+}
+
 int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, struct zi_text *text)
 {
 	uint64_t deadline_ns = call->deadline_ns;
 	struct zi_meet_wants wants;
-	int r = check_group(group, text);
+	uint32_t wait_count = 0;
+	int r = check_group(group, text), end = 0;
 
 	if (r)
 		return err_trace(r);
@@ -280,13 +302,11 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 		r = zi_node_poll(group, &wants, text);
 		if (r != ZI_NODE_E_WAITS)
 			break;
+		if (end)
+			return err_trace(fail_collective(group, end, text));
 		if (!deadline_ns)
 			deadline_ns = zi_clock_deadline_ns(call->timeout_ns);
-		r = zi_meet_verdict(&group->meet);
-		if (!r)
-			r = zi_meet_wait(&wants, NULL, deadline_ns);
-		if (r)
-			return err_trace(fail_collective(group, r, text));
+		end = wait_for(group, &wants, deadline_ns, &wait_count);
 	}
 	if (r && !zi_node_is_refusal(r))
 		group->over = r;
@@ -297,7 +317,8 @@ int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_
                   uint64_t deadline_ns, struct zi_text *text)
 {
 	struct zi_meet_wants wants;
-	int r = check_group(group, text);
+	uint32_t wait_count = 0;
+	int r = check_group(group, text), end = 0;
 
 	if (!r)
 		r = check_messages(group, p2ps, p2p_count, text);
@@ -311,11 +332,9 @@ int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_
 		r = poll_messages(group, p2ps, p2p_count, &wants, text);
 		if (r != ZI_NODE_E_WAITS)
 			break;
-		r = zi_meet_verdict(&group->meet);
-		if (!r)
-			r = zi_meet_wait(&wants, NULL, deadline_ns);
-		if (r)
-			return err_trace(fail_messages(group, p2ps, p2p_count, r, text));
+		if (end)
+			return err_trace(fail_messages(group, p2ps, p2p_count, end, text));
+		end = wait_for(group, &wants, deadline_ns, &wait_count);
 	}
 	if (r)
 		group->over = r;

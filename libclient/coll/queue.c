@@ -109,28 +109,52 @@ static uint64_t next_deadline_ns(const struct zi_node_queue *queue)
 	uint64_t deadline_ns = ZI_DEADLINE_NEVER;
 
 	for (const struct zi_node_op *op = queue->first; op; op = op->next)
-		if (op->is_begun)
-			deadline_ns = ZI_MIN(deadline_ns, op->call.deadline_ns);
+		deadline_ns = ZI_MIN(deadline_ns, op->call.deadline_ns);
 	return deadline_ns;
 }
 
-/* Only what has begun: the others wait for it, and their group is over with it. @error: of all; 0:
- * of those that are late. Return: whether there was one. */
-static bool fail(struct zi_node_queue *queue, int error)
+/* What has begun and keeps @waiter, which has not, waiting; or NULL. */
+static struct zi_node_op **find_blocker(struct zi_node_queue *queue,
+                                        const struct zi_node_op *waiter)
 {
-	uint64_t now_ns = zi_clock_now_ns();
-	bool is_any_failed = false;
+	for (struct zi_node_op **place = &queue->first; *place != waiter; place = &(*place)->next)
+		if ((*place)->is_begun && (*place)->group == waiter->group &&
+		    !(*place)->p2p_count == !waiter->p2p_count)
+			return place;
+	return NULL;
+}
 
+/* One that is late at @now_ns. If it has not begun, what it waits for ends by its deadline: then
+ * the group is over, and the next pass ends the rest. Return: whether there was one. */
+static bool fail_late(struct zi_node_queue *queue, uint64_t now_ns)
+{
+	for (struct zi_node_op **place = &queue->first; *place; place = &(*place)->next) {
+		struct zi_node_op **late = place;
+
+		if ((*place)->call.deadline_ns > now_ns)
+			continue;
+		if (!(*place)->is_begun)
+			late = find_blocker(queue, *place);
+		if (!late)
+			continue;
+		zi_node_op_fail(*late, -ETIMEDOUT);
+		complete(queue, late);
+		return true;
+	}
+	return false;
+}
+
+/* All that have begun; the others wait for them, and their group is over with them. */
+static void fail_all(struct zi_node_queue *queue, int error)
+{
 	for (struct zi_node_op **place = &queue->first; *place;) {
-		if (!(*place)->is_begun || (!error && (*place)->call.deadline_ns > now_ns)) {
+		if (!(*place)->is_begun) {
 			place = &(*place)->next;
 			continue;
 		}
-		zi_node_op_fail(*place, error ? error : -ETIMEDOUT);
+		zi_node_op_fail(*place, error);
 		complete(queue, place);
-		is_any_failed = true;
 	}
-	return is_any_failed;
 }
 
 static void cancel_all(struct zi_node_queue *queue)
@@ -148,23 +172,34 @@ static void cancel_all(struct zi_node_queue *queue)
 static int thread_main(void *arg)
 {
 	struct zi_node_queue *queue = arg;
+	uint64_t now_ns = 0;
+	int end = 0;
 
 	while (!zi_line_load(&queue->stopping)) {
 		uint32_t rung = zi_line_load(&queue->bell);
-		int r;
+		bool is_any_done;
 
+		/* What ended the wait, and the clock, count only for what still waits after a look
+		 * at the words; see wait_for() in op.c. */
+		if (queue->first)
+			now_ns = zi_clock_now_ns();
 		take(queue);
-		if (pass_over(queue) || fail(queue, 0))
+		is_any_done = pass_over(queue);
+		if (end)
+			fail_all(queue, end);
+		if (fail_late(queue, now_ns) || is_any_done || end) {
+			end = 0;
 			continue;
+		}
 		/* The bell comes last: its word is not dropped when there are too many. */
 		if (queue->wants.count == ZI_MEET_WANTS_MAX) {
 			queue->wants.count--;
 			queue->wants.is_cut = true;
 		}
 		zi_meet_want(&queue->wants, NULL, &queue->bell.value, rung + 1);
-		r = zi_meet_wait(&queue->wants, &queue->sleeping, next_deadline_ns(queue));
-		if (r && r != -ETIMEDOUT) /* who is late is found after the next pass */
-			(void)fail(queue, r);
+		end = zi_meet_wait(&queue->wants, &queue->sleeping, next_deadline_ns(queue));
+		if (end == -ETIMEDOUT) /* by the clock: of those that are late alone */
+			end = 0;
 	}
 	take(queue);
 	cancel_all(queue);
@@ -188,7 +223,7 @@ int zi_node_queue_new(struct zi_node_queue **ret_queue)
 static void ring_bell(struct zi_node_queue *queue)
 {
 	zi_line_store(&queue->bell, queue->bell.value + 1);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in zi_meet_wait() */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in sleep_on(), meet.c */
 	if (zi_line_load(&queue->sleeping))
 		wake(&queue->bell.value);
 }

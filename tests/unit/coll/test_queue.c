@@ -191,6 +191,43 @@ Test(queue, a_deadline_ends_the_group_and_what_waits_behind)
 	two_deinit(&two);
 }
 
+Test(queue, a_deadline_is_kept_behind_a_call_that_has_longer)
+{
+	int32_t words[2] = { 0 };
+	struct zi_node_p2p p2ps[2];
+	struct zi_node_op ops[2];
+	struct pair_of_ranks two;
+
+	for (uint32_t with_messages = 0; with_messages < 2; with_messages++) {
+		two_init(&two);
+		for (uint32_t i = 0; i < 2; i++) {
+			p2ps[i] = (struct zi_node_p2p){ .dtype = ZI_DTYPE_I32,
+				                        .peer = 1,
+				                        .element_count = 1,
+				                        .buffer = &words[i] };
+			ops[i] = barrier_of(&two.ranks[0],
+			                    i ? zi_clock_deadline_ns(5 * ZI_NS_PER_MS)
+			                      : zi_clock_deadline_ns(600 * ZI_NS_PER_S));
+			ops[i].p2ps = with_messages ? &p2ps[i] : NULL;
+			ops[i].p2p_count = with_messages;
+			cr_assert_eq(zi_node_queue_submit(two.queue, &ops[i]), 0);
+		}
+		for (uint32_t i = 0; i < 2; i++) {
+			cr_assert(zi_node_queue_wait(two.queue, &ops[i],
+			                             zi_clock_deadline_ns(60 * ZI_NS_PER_S)),
+			          "call %u of two", i);
+			cr_assert_eq(ops[i].result, -ETIMEDOUT);
+			cr_assert_eq(ops[i].culprit, 1);
+		}
+		cr_assert_str_eq(ops[0].text.chars,
+		                 with_messages ? "recv of 1 × i32: member 1 did not send it in time"
+		                               : "call 1, barrier: member 1 did not come in time");
+		cr_assert_str_eq(ops[1].text.chars,
+		                 "group 0 is broken (ETIMEDOUT): make another one");
+		two_deinit(&two);
+	}
+}
+
 Test(queue, a_verdict_ends_what_is_under_way)
 {
 	struct pair_of_ranks two;

@@ -55,6 +55,7 @@ struct far_scene {
 	uint32_t timeout_ms;
 	far_body_fn body;
 	bool is_plain; /* bodies open collectives themselves */
+	bool overlaps; /* a test double of a bad launch: node 1 begins with the last rank of node 0 */
 	struct far_shared *shared;
 	pid_t pids[FAR_RANKS_MAX];
 	int tell_fds[2]; /* ranks to the test: a byte each */
@@ -170,6 +171,8 @@ static inline int far_rank_body(void *arg)
 	options.job = "far";
 	options.incarnation = incarnation;
 	options.rank = (int32_t)rank->rank;
+	if (scene->overlaps && rank->rank >= scene->per_node)
+		options.rank--;
 	options.world_size = (int32_t)rank->world;
 	options.timeout_ms = scene->timeout_ms;
 	r = zinf_attach(&options, &rank->zinf);

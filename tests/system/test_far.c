@@ -371,3 +371,31 @@ Test(far, a_port_in_use_is_named)
 	(void)close(fd);
 	far_close_scene(&scene);
 }
+
+/* Whichever node says so first has it: the other hears of it, and the first that some are missing
+ * or that the other has gone. */
+Test(far, a_rank_on_two_nodes_is_named)
+{
+	struct far_scene scene;
+	uint32_t refused_count = 0;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.is_plain = scene.overlaps = true;
+	scene.timeout_ms = SHORT_MS;
+	far_start(&scene, open_late);
+	for (uint32_t i = 0; i < 4; i++) {
+		const struct far_report *report = &scene.shared->reports[i];
+
+		far_join_one(&scene, i, 7);
+		if (report->error != -EEXIST)
+			continue;
+		refused_count++;
+		cr_expect(strstr(report->text, "rank 1 of job 'far' is here"), "%s", report->text);
+	}
+	cr_expect_geq(refused_count, 1);
+	scene.is_plain = scene.overlaps = false;
+	scene.timeout_ms = 20000;
+	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}

@@ -55,7 +55,7 @@ struct far_scene {
 	uint32_t timeout_ms;
 	far_body_fn body;
 	bool is_plain; /* bodies open collectives themselves */
-	bool overlaps; /* a test double of a bad launch: node 1 begins with the last rank of node 0 */
+	bool overlaps; /* a bad launch: node 1 begins with the last rank of node 0 */
 	struct far_shared *shared;
 	pid_t pids[FAR_RANKS_MAX];
 	int tell_fds[2]; /* ranks to the test: a byte each */

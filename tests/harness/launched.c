@@ -19,7 +19,8 @@
 #define WORDS_MAX        64
 #define AWAIT_TIMEOUT_NS (100 * ZI_NS_PER_S)
 
-static void become_zctl(const char *const *words, int in, int out, int err)
+static void become_zctl(const struct launched *launched, const char *const *words, int in, int out,
+                        int err)
 {
 	const char *arguments[WORDS_MAX] = { "zctl", "launch" };
 	char program[300];
@@ -32,6 +33,13 @@ static void become_zctl(const char *const *words, int in, int out, int err)
 		in = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
 		_exit(99);
+	/* Not as whoever runs the tests has them. */
+	(void)signal(SIGINT, SIG_DFL);
+	(void)signal(SIGHUP, SIG_DFL);
+	(void)signal(SIGQUIT, SIG_DFL);
+	(void)signal(SIGTSTP, SIG_DFL);
+	if (launched->prepare)
+		launched->prepare();
 	(void)execv(harness_program("zctl", program, sizeof(program)), (char **)arguments);
 	_exit(98);
 }
@@ -44,7 +52,7 @@ static void start(struct launched *launched, const char *const *words, int stdin
 		abort();
 	launched->pid = fork();
 	if (!launched->pid)
-		become_zctl(words, stdin_fd, out[1], is_merged ? out[1] : err[1]);
+		become_zctl(launched, words, stdin_fd, out[1], is_merged ? out[1] : err[1]);
 	(void)close(out[1]);
 	(void)close(err[1]);
 	launched->is_held = false;

@@ -12,6 +12,7 @@
 #define LAUNCHED_WORDS_BYTES (8u << 20)
 
 struct launched {
+	void (*prepare)(void); /* in the process before it becomes zctl; NULL: nothing to do */
 	pid_t pid;
 	int fds[2];     /* stdout, stderr; -1: ended */
 	bool is_held;   /* stdout is not read */

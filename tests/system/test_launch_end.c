@@ -7,11 +7,15 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,6 +108,34 @@ Test(launch_end, ranks_that_were_started_end_when_another_cannot_be)
 	expect_no_words(err, "again");
 	launched_free(&launched);
 }
+
+#if defined(__x86_64__) || defined(__aarch64__)
+/* Of all processes this one alone can be watched: the supervisor watches it first, then ranks. */
+static void let_nobody_else_be_watched(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { .len = ZI_COUNT_OF(filter), .filter = filter };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		_exit(97);
+}
+
+Test(launch_end, a_rank_whose_end_nobody_would_hear_of_is_not_started)
+{
+	launched.prepare = let_nobody_else_be_watched;
+	RUN(1, "--nproc-per-node", "2", "--max-restarts", "3", "sh", "-c", WAIT);
+	expect_words(err, "zctl: watching rank 0 failed: Cannot allocate memory\n");
+	launched_free(&launched);
+}
+#endif
 
 /* ---- restarts ---- */
 

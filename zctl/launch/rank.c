@@ -209,7 +209,7 @@ static void close_ends(struct ends *ends)
 	ends->failure = zi_close(ends->failure);
 }
 
-/* From fork() on there is a process that belongs to @rank. */
+/* A rank whose end nobody would hear of does not live: it is reaped when this fails. */
 static int watch(struct launch_rank *rank, const struct launch_rank_place *place,
                  struct zi_text *text)
 {
@@ -217,10 +217,11 @@ static int watch(struct launch_rank *rank, const struct launch_rank_place *place
 
 	if (!r)
 		r = zi_loop_add(place->loop, &rank->source, rank->pidfd, EPOLLIN, place->ended);
-	if (r)
-		return zi_text_error(text, r, "watching rank %u failed: %s", rank->index,
-		                     strerror(-r));
-	return 0;
+	if (!r)
+		return 0;
+	(void)kill(rank->pid, SIGKILL);
+	launch_rank_reap(rank);
+	return zi_text_error(text, r, "watching rank %u failed: %s", rank->index, strerror(-r));
 }
 
 /**

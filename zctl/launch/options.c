@@ -16,10 +16,10 @@
 #include "zctl/launch/values.h"
 
 enum option_kind {
-	KIND_RANKS,   /* number, auto, cpu */
-	KIND_COUNT,   /* up to ->most */
-	KIND_PORT,    /* and that it was named */
-	KIND_SECONDS, /* */
+	KIND_RANKS, /* number, auto, cpu */
+	KIND_COUNT, /* up to ->most */
+	KIND_PORT,  /* and that it was named */
+	KIND_SECONDS,
 	KIND_TEXT,
 	KIND_STDS,
 	KIND_FILTER,
@@ -174,6 +174,7 @@ static int set_value(struct launch_options *options, const struct option *option
 	case KIND_FILTER:
 		return launch_value_filter(name, value, field, text);
 	case KIND_SIGNALS:
+		options->are_signals_named = true;
 		return launch_value_signals(name, value, field, text);
 	case KIND_BINDING:
 		return set_binding(name, value, field, text);

@@ -39,6 +39,7 @@ struct launch_options {
 	bool is_without_stdin;                                       /* --stdin none */
 	enum launch_binding binding;
 	int signals[LAUNCH_SIGNALS_MAX]; /* passed on, and all end; ended by 0 */
+	bool are_signals_named;          /* then also those that were ignored before us */
 	const char *job, *socket_path; /* for libzinf in the ranks; NULL: as the environment says */
 	bool is_dry_run, is_help;
 	char **program; /* its words, ended by NULL */

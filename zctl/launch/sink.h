@@ -23,9 +23,9 @@ struct launch_sink {
 	struct zi_loop *loop;
 	struct zi_source source; /* while it is not writable */
 	int fd;
-	bool is_own_fd;          /* opened here: it does not block */
-	bool is_file;            /* takes everything */
-	bool is_socket;          /* */
+	bool is_own_fd; /* opened here: it does not block */
+	bool is_file;   /* takes everything */
+	bool is_socket;
 	bool is_broken;          /* nobody reads: what is put is dropped */
 	launch_sink_fn has_room; /* called after it had none, or when it is empty */
 	void *arg;

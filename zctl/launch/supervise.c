@@ -303,6 +303,16 @@ static void keeper_went(struct zi_source *source, uint32_t epoll_events)
 		zi_loop_stop(supervisor->loop);
 }
 
+/* Whoever started us said with it that this one is not for us: nohup; a shell, of a script's
+ * background jobs. */
+static bool is_declined(const struct launch_options *options, int number)
+{
+	struct sigaction before;
+
+	return !options->are_signals_named && number != SIGTERM &&
+	       !sigaction(number, NULL, &before) && before.sa_handler == SIG_IGN;
+}
+
 /* See supervise.h. */
 void launch_signals(const struct launch_options *options, sigset_t *ret_signals)
 {
@@ -310,7 +320,8 @@ void launch_signals(const struct launch_options *options, sigset_t *ret_signals)
 
 	(void)sigemptyset(ret_signals);
 	for (size_t i = 0; options->signals[i]; i++)
-		(void)sigaddset(ret_signals, options->signals[i]);
+		if (!is_declined(options, options->signals[i]))
+			(void)sigaddset(ret_signals, options->signals[i]);
 	for (size_t i = 0; i < ZI_COUNT_OF(passed); i++)
 		(void)sigaddset(ret_signals, passed[i]);
 }

@@ -4,8 +4,8 @@
  * was ignored stays ignored, children that were there before stay, Ctrl-Z stops all of it. Method:
  * the real zctl, prepared between fork() and exec as shells do it; processes are waited for.
  */
-#include <errno.h>
-#include <sched.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -48,4 +48,42 @@ Test(launch_shell, an_ignored_signal_that_was_named_is_taken)
 	launch_end(128 + SIGHUP);
 	expect_words(err, "SIGHUP is passed on to the ranks");
 	launched_free(&launched);
+}
+
+/* ---- children of before ---- */
+
+static int companion_pipe[2];
+
+static void start_companion(void)
+{
+	pid_t companion = fork();
+
+	if (!companion) {
+		(void)close_range(0, UINT_MAX, 0); /* Ends of zctl's words are waited for. */
+		for (;;)
+			(void)pause();
+	}
+	(void)!write(companion_pipe[1], &companion, sizeof(companion));
+}
+
+/* As of a script that says "monitor & exec zctl launch". */
+Test(launch_shell, children_that_were_there_before_stay)
+{
+	static const char *const scripts[] = { "exit 0", "kill -9 $PPID; " WAIT };
+
+	cr_assert_eq(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	cr_assert_eq(pipe2(companion_pipe, O_CLOEXEC), 0);
+	launched.prepare = start_companion;
+	for (int i = 0; i < 2; i++) {
+		pid_t companion;
+
+		BEGIN("sh", "-c", scripts[i]);
+		cr_assert_eq(read(companion_pipe[0], &companion, sizeof(companion)),
+		             (ssize_t)sizeof(companion));
+		cr_expect_eq(launched_end(&launched), i ? 128 + SIGKILL : 0);
+		cr_expect_eq(waitpid(companion, NULL, WNOHANG), 0, "it has ended");
+		cr_assert_eq(kill(companion, SIGKILL), 0);
+		cr_assert_eq(waitpid(companion, NULL, 0), companion);
+		launched_free(&launched);
+	}
 }

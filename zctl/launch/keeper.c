@@ -62,14 +62,45 @@ static int await(pid_t supervisor, const sigset_t *signals)
 	}
 }
 
+static void tell_stray(void *arg, pid_t pid, const char *name, int error)
+{
+	struct zi_text text;
+
+	(void)arg;
+	launch_report_stray(pid, name, error, &text);
+	zctl_complain("%s", text.chars);
+}
+
+/* What the supervisor would have done. */
+static void stand_in(pid_t supervisor, int number, const struct launch_spared *spared)
+{
+	const struct launch_strays strays = {
+		.spared = *spared,
+		.wait_ns = LAUNCH_STRAYS_WAIT_NS,
+		.is_quiet = true,
+		.told = tell_stray,
+	};
+
+	zctl_complain("the supervisor of the ranks (pid %d) was killed by signal %d (%s); "
+	              "the ranks are killed",
+	              supervisor, number, strsignal(number));
+	launch_strays_end(&strays);
+}
+
 /* See keeper.h. */
 int launch_keep(const struct launch_plan *plan)
 {
+	struct launch_spared spared;
 	sigset_t signals, blocked, before;
 	pid_t keeper = getpid(), supervisor;
 	int status;
 
 	fill_streams();
+	/* "monitor & exec zctl launch ...": not ours to end. */
+	if (launch_spared_find(&spared)) {
+		zctl_complain("no memory to remember this process's children");
+		return 1;
+	}
 	launch_signals(plan->options, &signals);
 	(void)sigaddset(&signals, SIGCHLD);
 	blocked = signals;
@@ -80,15 +111,14 @@ int launch_keep(const struct launch_plan *plan)
 	supervisor = fork();
 	if (supervisor < 0) {
 		zctl_complain("starting a process failed: %s", strerror(errno));
+		free(spared.pids);
 		return 1;
 	}
 	if (!supervisor)
 		become_supervisor(plan, keeper, &before);
 	status = await(supervisor, &signals);
 	if (WIFSIGNALED(status))
-		zctl_complain("the supervisor of the ranks (pid %d) was killed by signal %d (%s); "
-		              "the ranks are killed",
-		              supervisor, WTERMSIG(status), strsignal(WTERMSIG(status)));
-	launch_strays_end(NULL, NULL);
+		stand_in(supervisor, WTERMSIG(status), &spared);
+	free(spared.pids);
 	return launch_report_code(status);
 }

@@ -2,6 +2,7 @@
 /* Words about the end of a rank (report.h). */
 #include "zctl/launch/report.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -23,6 +24,16 @@ void launch_report_end(const struct launch_rank *rank, struct zi_text *text)
 	else
 		zi_text_set(text, "rank %u (pid %d) ended with code %d after %.1f s", rank->index,
 		            rank->last_pid, WEXITSTATUS(rank->status), seconds);
+}
+
+/* See report.h. */
+void launch_report_stray(pid_t pid, const char *name, int error, struct zi_text *text)
+{
+	zi_text_set(text, "process %d (%s) was left behind by a rank, %s", pid, name,
+	            !error            ? "and is killed"
+	            : error == -EPERM ? "and is left: it is another user's, who alone can end it"
+	                              : "is killed and has not ended: the kernel or a debugger "
+	                                "holds it; it is left");
 }
 
 /* See report.h. */

@@ -10,6 +10,8 @@
 
 /* "rank 1 (pid 77) was killed by signal 9 (Killed) after 3.2 s". */
 void launch_report_end(const struct launch_rank *rank, struct zi_text *text);
+/* @error: as told of by launch_strays_end(). */
+void launch_report_stray(pid_t pid, const char *name, int error, struct zi_text *text);
 /* As shells have it: the code, or 128 + the signal. @status: of waitpid(). */
 int launch_report_code(int status);
 /* Whether of two that have ended the first is rather the cause: a signal comes from outside, and

@@ -135,9 +135,25 @@ static void start_group(struct supervisor *supervisor)
 
 /* ---- the end ---- */
 
-static void tell_stray(void *arg, pid_t pid, const char *name)
+static void tell_stray(void *arg, pid_t pid, const char *name, int error)
 {
-	say(arg, "process %d (%s) was left behind by a rank, and is killed", pid, name);
+	struct zi_text text;
+
+	launch_report_stray(pid, name, error, &text);
+	say(arg, "%s", text.chars);
+}
+
+static void end_strays(struct supervisor *supervisor)
+{
+	const struct launch_strays strays = {
+		.wait_ns = LAUNCH_STRAYS_WAIT_NS,
+		.told = tell_stray,
+		.arg = supervisor,
+		/* Where all were asked to end, some are just about to. */
+		.is_quiet = supervisor->phase != PHASE_RUNNING,
+	};
+
+	launch_strays_end(&strays);
 }
 
 /* Log files of the attempt that is over. */
@@ -202,8 +218,7 @@ static void group_is_over(struct supervisor *supervisor)
 {
 	assert(!supervisor->group.running_count);
 	zi_loop_disarm(&supervisor->grace);
-	/* Where all were asked to end, some are just about to. */
-	launch_strays_end(supervisor->phase == PHASE_RUNNING ? tell_stray : NULL, supervisor);
+	end_strays(supervisor);
 	supervisor->phase = PHASE_DRAINING;
 	launch_group_finish(&supervisor->group);
 	if (supervisor->is_keeper_gone)
@@ -392,7 +407,8 @@ static int run(struct supervisor *supervisor, struct launch_rank_place *place, p
 static void deinit(struct supervisor *supervisor)
 {
 	launch_group_deinit(&supervisor->group);
-	launch_strays_end(NULL, NULL);
+	if (supervisor->phase != PHASE_DRAINING) /* Then those who are left were told of. */
+		end_strays(supervisor);
 	launch_sink_deinit(&supervisor->out);
 	launch_sink_deinit(&supervisor->err);
 	zi_loop_disarm(&supervisor->grace);

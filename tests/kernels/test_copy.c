@@ -75,14 +75,16 @@ static void check_all(char *source, char *const *areas)
 
 Test(copy, bytes_reach_every_target_and_nothing_beside_it)
 {
-	char *source = aligned_alloc(64, AREA_BYTES), *areas[TARGETS];
+	void *source_area = NULL, *areas_area[TARGETS] = { NULL };
+	char *source, *areas[TARGETS];
 
-	cr_assert(source);
+	cr_assert_eq(posix_memalign(&source_area, 64, AREA_BYTES), 0);
+	source = source_area;
 	for (uint32_t i = 0; i < AREA_BYTES; i++)
 		source[i] = (char)(i * 31 + (i >> 8));
 	for (uint32_t t = 0; t < TARGETS; t++) {
-		areas[t] = aligned_alloc(64, AREA_BYTES);
-		cr_assert(areas[t]);
+		cr_assert_eq(posix_memalign(&areas_area[t], 64, AREA_BYTES), 0);
+		areas[t] = areas_area[t];
 	}
 	for (enum kern_isa isa = KERN_ISA_REF; isa < _KERN_ISA_COUNT; isa++)
 		if (kern_isa_force(isa) == 0)

@@ -9,6 +9,9 @@
  */
 #pragma once
 
+#include <errno.h>
+#include <stdbool.h>
+
 #include "common/wire/layout.h"
 
 #define ZI_GROUPS_MAX    64u /* of one job at a time, the world's among them */
@@ -22,6 +25,13 @@ struct zi_verdicts {
 	struct zi_line groups[ZI_GROUPS_MAX];
 };
 static_assert(sizeof(struct zi_verdicts) <= ZI_VERDICT_BYTES, "verdicts are whole pages");
+
+/* What ends a call for all its members and leaves its group as it was (members call different
+ * things, or one refuses its own; -ECANCELED: it was never made): no verdict, and no COLL_FAIL. */
+static inline bool zi_verdict_is_spared(int error)
+{
+	return error == -EINVAL || error == -EOVERFLOW || error == -EACCES || error == -ECANCELED;
+}
 
 /* The daemon's: writes a verdict (a positive errno) and wakes who waits, in any process. */
 void zi_verdict_give(struct zi_line *verdict, uint32_t error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whose fault it is that a call failed: who did not come and what it does instead, or who calls
- * something else. Floor 3, shard thread.
+ * Whose fault it is that a group broke: who did not come and what it does instead, or came and does
+ * nothing. That members call different things they tell one another. Floor 3, shard thread.
  *
  * The first report decides, so that every rank gets the same words. A report is believed as far as
  * it breaks the group: who reports is a member, and could as well have died. Whom it blames is read
@@ -106,66 +106,6 @@ static void say_timeout(struct inquest *inquest, const struct coll_call *call)
 		say_late(inquest, call);
 }
 
-/* ---- who calls something else ---- */
-
-static bool is_same(const struct coll_call *a, const struct coll_call *b)
-{
-	return a->operation == b->operation && a->dtype == b->dtype &&
-	       a->reduce_op == b->reduce_op && a->root == b->root &&
-	       a->element_count == b->element_count;
-}
-
-/* How many have posted what @model is. */
-static uint32_t count_same(const struct coll_group *group, const struct coll_call *model)
-{
-	struct coll_call call;
-	uint32_t count = 0;
-
-	for (uint32_t i = 0; i < group->member_count; i++)
-		count += coll_look(group, i, model->sequence, &call) && is_same(&call, model);
-	return count;
-}
-
-/* The member whose call most others share, or the first of several; and the first whose is another.
- * False: there is none. */
-static bool find_odd(const struct coll_group *group, uint32_t sequence, uint32_t *ret_model,
-                     uint32_t *ret_odd)
-{
-	struct coll_call model = { 0 }, call;
-	uint32_t best_count = 0;
-
-	for (uint32_t i = 0; i < group->member_count; i++) {
-		uint32_t count;
-
-		if (!coll_look(group, i, sequence, &call))
-			continue;
-		count = count_same(group, &call);
-		if (count <= best_count)
-			continue;
-		best_count = count;
-		model = call;
-		*ret_model = i;
-	}
-	for (uint32_t i = 0; i < group->member_count; i++) {
-		if (!coll_look(group, i, sequence, &call) || is_same(&call, &model))
-			continue;
-		*ret_odd = i;
-		return true;
-	}
-	return false;
-}
-
-static void append_own_call(struct inquest *inquest, uint32_t member)
-{
-	struct coll_call call;
-
-	/* Between two looks it may be gone: then what is there now. */
-	(void)coll_look(inquest->group, member, inquest->report->sequence, &call);
-	coll_append_rank(&inquest->text, inquest->coll, inquest->group->ranks[member]);
-	coll_append(&inquest->text, " calls ");
-	coll_append_call(&inquest->text, inquest->group, &call, false);
-}
-
 /* ---- the rest ---- */
 
 /* A failure that the boards do not explain, in the words of whoever reports it. */
@@ -186,22 +126,6 @@ static void say_reported(struct inquest *inquest)
 		coll_append(&inquest->text, ", because of ");
 		coll_append_rank(&inquest->text, inquest->coll, inquest->culprit);
 	}
-}
-
-static void say_mismatch(struct inquest *inquest)
-{
-	uint32_t model = 0, odd = 0;
-
-	if (!find_odd(inquest->group, inquest->report->sequence, &model, &odd)) {
-		say_reported(inquest);
-		return;
-	}
-	inquest->culprit = inquest->group->ranks[odd];
-	coll_append(&inquest->text, "call #%u of group %u: ", inquest->report->sequence,
-	            inquest->group->number);
-	append_own_call(inquest, odd);
-	coll_append(&inquest->text, ", but ");
-	append_own_call(inquest, model);
 }
 
 /* send, recv: they have no number on the board, so the report says what they were. */
@@ -245,8 +169,6 @@ static void inquire(struct inquest *inquest)
 		inquest->culprit = inquest->group->ranks[inquest->self];
 	} else if (report->error == -ETIMEDOUT) {
 		say_timeout(inquest, &call);
-	} else if (report->error == -EINVAL) {
-		say_mismatch(inquest);
 	} else {
 		say_reported(inquest);
 	}
@@ -279,6 +201,11 @@ int coll_fail(struct coll *coll, uint32_t rank, const struct zi_coll_fail *repor
 			                                "COLL_FAIL of group %u with error %d: a "
 			                                "negative errno is expected",
 			                                report->group, report->error));
+		if (zi_verdict_is_spared(report->error))
+			return err_origin(zi_text_error(text, -EINVAL,
+			                                "COLL_FAIL of group %u with %s: that ends "
+			                                "one call, and the group stands",
+			                                report->group, zi_err_name(report->error)));
 		inquest.self = coll_member_of(inquest.group, rank);
 		inquire(&inquest);
 		coll_break(coll, inquest.group, report->error, inquest.culprit, &inquest.text);

@@ -144,6 +144,10 @@ void coll_break(struct coll *coll, struct coll_group *group, int error, uint32_t
 	assert(error < 0);
 	if (group->error)
 		return;
+	/* Other nodes may say anything: by a verdict like this its members would take the group for
+	 * one that stands. */
+	if (zi_verdict_is_spared(error))
+		error = -EPROTO;
 	group->error = error;
 	group->culprit = culprit;
 	group->text = *text;

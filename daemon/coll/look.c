@@ -5,13 +5,15 @@
 #include "common/base/assert.h"
 #include "common/base/checked.h"
 
-/* Short ones travel with the posts. */
+/* Short ones travel with the posts. Of all_to_allv the counts do, whatever they come to. */
 static bool is_long(const struct coll_group *group, const struct zi_board_call *call)
 {
 	uint64_t blocks = 1, bytes;
 
 	if (call->operation == ZI_COLL_BARRIER || !call->dtype || call->dtype >= _ZI_DTYPE_COUNT)
 		return false;
+	if (call->operation == ZI_COLL_ALL_TO_ALLV)
+		return true;
 	if (call->operation == ZI_COLL_REDUCE_SCATTER || call->operation == ZI_COLL_SCATTER ||
 	    call->operation == ZI_COLL_ALL_TO_ALL)
 		blocks = group->member_count;

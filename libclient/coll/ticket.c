@@ -89,13 +89,6 @@ int zi_client_call_drop(struct zinf *zinf, struct zi_client_call *call, int erro
 	return err_origin(error);
 }
 
-/* What is wrong with one call, of this member or of another: everybody knows, the group stands. */
-static bool is_harmless(int result)
-{
-	return result == -EINVAL || result == -EOVERFLOW || result == -EACCES ||
-	       result == -ECANCELED;
-}
-
 /* The engine speaks of members; in a group they are not the ranks that people know. */
 static void put_text(struct zinf *zinf, const struct zi_client_call *call)
 {
@@ -114,7 +107,8 @@ static int end_call(struct zinf *zinf, struct zi_client_call *call)
 {
 	int r = call->op.result;
 
-	if (r && is_harmless(r))
+	/* With what is wrong with one call everybody's ends, and the group stands. */
+	if (zi_verdict_is_spared(r))
 		put_text(zinf, call);
 	else if (r)
 		r = zi_client_group_fail(zinf, call->group, call, r);

@@ -325,8 +325,8 @@ Test(coll, where_ranks_of_a_former_incarnation_were_is_forgotten)
 					  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
 				  }),
 	             0, "%s", actors[2].text.chars);
-	cr_assert_eq(actor_call(&actors[2], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
-	             0, "%s", actors[2].text.chars);
+	cr_assert_eq(actor_call(&actors[2], zero_coll_open, &(struct zero_op){ .bytes = ARENA }), 0,
+	             "%s", actors[2].text.chars);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		cr_expect_eq(opened_of(&actors[2]).nodes[i], 0, "rank %u", i);
 	end();

@@ -6,7 +6,8 @@
  *                             ├──▶ LEAVING ──▶ OVER      everyone's share is done
  *                             └──▶ STEPPING ─▶ OVER      in pieces
  *
- * A call whose posts differ, or of which one is a refusal, ends as soon as that is seen; everyone
+ * A call of which one post is a refusal ends as soon as that is seen, and one whose posts differ as
+ * soon as more than half call the same, or all have come: it is the odd one that is named. Everyone
  * sees it, since everyone compares all posts with its own, and nobody has touched any data. The
  * next call first waits until all have posted this one: only then is the slot of the call before
  * read by nobody (board.h).
@@ -172,6 +173,8 @@ static int meet(struct zi_node_group *group, uint32_t sequence, struct zi_meet_w
 	struct zi_node_run *run = &group->run;
 	struct zi_meet *meet = &group->meet;
 
+	if (run->is_mixed)
+		return zi_node_tell_apart(group, wants, text);
 	for (; run->member < meet->member_count; run->member++) {
 		const struct zi_board_post *post = zi_meet_post_of(meet, run->member, sequence);
 		struct zi_board_post copy;
@@ -186,7 +189,9 @@ static int meet(struct zi_node_group *group, uint32_t sequence, struct zi_meet_w
 		copy = *post;
 		r = run->member == meet->self
 		            ? 0
-		            : zi_node_compare(group, run->member, &copy.call, text);
+		            : zi_node_compare(group, run->member, &copy.call, text, &run->is_mixed);
+		if (run->is_mixed)
+			return zi_node_tell_apart(group, wants, text);
 		if (!r) {
 			r = zi_node_take_post(group, run->member, &copy);
 			if (r)
@@ -336,6 +341,7 @@ void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call)
 	run->call = *call;
 	run->phase = ZI_NODE_CATCH_UP;
 	run->member = 0;
+	run->is_mixed = false;
 	group->culprit = ZI_NODE_NOBODY;
 }
 

@@ -292,21 +292,111 @@ static int say_refused(const struct zi_node_group *group, uint32_t member,
 	                                group->sequence, member, reason.chars));
 }
 
+static bool is_same(const struct zi_board_call *a, const struct zi_board_call *b)
+{
+	return a->operation == b->operation && a->dtype == b->dtype &&
+	       a->reduce_op == b->reduce_op && a->root == b->root &&
+	       a->element_count == b->element_count;
+}
+
 int zi_node_compare(const struct zi_node_group *group, uint32_t member,
-                    const struct zi_board_call *other, struct zi_text *text)
+                    const struct zi_board_call *other, struct zi_text *text, bool *ret_differs)
 {
 	struct zi_board_call own = zi_node_board_call(&group->run.call);
 
+	*ret_differs = false;
 	if (other->flags & ZI_BOARD_REFUSED)
 		return say_refused(group, member, other, text);
-	if (other->operation == own.operation && other->dtype == own.dtype &&
-	    other->reduce_op == own.reduce_op && other->root == own.root &&
-	    other->element_count == own.element_count)
-		return 0;
+	*ret_differs = !is_same(other, &own);
+	return 0;
+}
+
+/* What those who have come call, copied: a peer's memory may change. Return: their bits. */
+static uint64_t copy_calls(const struct zi_node_group *group,
+                           struct zi_board_call ret_calls[ZI_WORLD_MAX])
+{
+	const struct zi_meet *meet = &group->meet;
+	uint64_t come = 0;
+
+	for (uint32_t i = 0; i < meet->member_count; i++) {
+		const struct zi_board_post *post = zi_meet_post_of(meet, i, group->sequence);
+
+		if (i == meet->self)
+			ret_calls[i] = zi_node_board_call(&group->run.call);
+		else if (zi_meet_has_come(&post->sequence, group->sequence))
+			ret_calls[i] = post->call;
+		else
+			continue;
+		come |= 1ull << i;
+	}
+	return come;
+}
+
+/* The member whose call most of @come make, the first of several; and of how many. */
+static uint32_t find_model(const struct zi_board_call calls[ZI_WORLD_MAX], uint64_t come,
+                           uint32_t *ret_count)
+{
+	uint32_t model = 0;
+
+	*ret_count = 0;
+	for (uint64_t left = come; left; left &= left - 1) {
+		uint32_t member = (uint32_t)__builtin_ctzll(left), count = 0;
+
+		for (uint64_t others = come; others; others &= others - 1)
+			count += is_same(&calls[__builtin_ctzll(others)], &calls[member]);
+		if (count <= *ret_count)
+			continue;
+		*ret_count = count;
+		model = member;
+	}
+	return model;
+}
+
+/* Everybody who comes may be the one by whom most call the same. Those who did not come in time are
+ * who is named then. */
+static int want_all(struct zi_node_group *group, uint64_t come, struct zi_meet_wants *wants)
+{
+	uint64_t absent = zi_node_everyone(group) & ~come;
+
+	group->run.member = (uint32_t)__builtin_ctzll(absent);
+	for (; absent; absent &= absent - 1)
+		zi_meet_want(wants, &group->meet,
+		             &zi_meet_post_of(&group->meet, (uint32_t)__builtin_ctzll(absent),
+		                              group->sequence)
+		                      ->sequence,
+		             group->sequence);
+	return ZI_NODE_E_WAITS;
+}
+
+int zi_node_tell_apart(struct zi_node_group *group, struct zi_meet_wants *wants,
+                       struct zi_text *text)
+{
+	struct zi_board_call calls[ZI_WORLD_MAX];
+	uint64_t come = copy_calls(group, calls);
+	uint32_t count, model, odd;
+
+	for (uint64_t left = come; left; left &= left - 1) {
+		odd = (uint32_t)__builtin_ctzll(left);
+		if (odd == group->meet.self || !(calls[odd].flags & ZI_BOARD_REFUSED))
+			continue;
+		group->culprit = odd;
+		return err_trace(say_refused(group, odd, &calls[odd], text));
+	}
+	model = find_model(calls, come, &count);
+	if (come != zi_node_everyone(group) && count <= group->meet.member_count / 2)
+		return want_all(group, come, wants);
+	for (odd = 0; odd < group->meet.member_count; odd++)
+		if (come >> odd & 1 && !is_same(&calls[odd], &calls[model]))
+			break;
+	group->culprit = odd;
+	if (odd == group->meet.member_count)
+		return err_origin(zi_text_error(text, -EPROTO,
+		                                "call %u: what a member posted has changed: its "
+		                                "memory is damaged",
+		                                group->sequence));
 	return err_origin(zi_text_error(text, -EINVAL, "call %u: member %u calls %s, member %u %s",
-	                                group->sequence, group->meet.self,
-	                                zi_node_words_of(&own).chars, member,
-	                                zi_node_words_of(other).chars));
+	                                group->sequence, odd, zi_node_words_of(&calls[odd]).chars,
+	                                model, zi_node_words_of(&calls[model]).chars));
 }
 
 int zi_node_compare_counts(const struct zi_node_group *group, struct zi_text *text)

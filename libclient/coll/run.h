@@ -54,6 +54,7 @@ struct zi_node_run {
 	enum zi_node_phase phase;
 	enum zi_node_path path;
 	uint32_t member; /* looked at next in this phase */
+	bool is_mixed;   /* posts differ: until it is known whose is the odd one */
 	/* Of a call in pieces: those below `step` are made; the post is step 0. */
 	uint32_t step, step_count;
 	uint32_t piece_count;

@@ -4,14 +4,17 @@
  * was ignored stays ignored, children that were there before stay, Ctrl-Z stops all of it. Method:
  * the real zctl, prepared between fork() and exec as shells do it; processes are waited for.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/fd.h"
 #include "tests/system/launch.h"
 
 /* Ends by a signal alone. */
@@ -86,4 +89,73 @@ Test(launch_shell, children_that_were_there_before_stay)
 		cr_assert_eq(waitpid(companion, NULL, 0), companion);
 		launched_free(&launched);
 	}
+}
+
+/* ---- Ctrl-Z ---- */
+
+/* Until the kernel has stopped it, or false after 20 s. */
+static bool await_stop(pid_t pid)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(20 * ZI_NS_PER_S);
+	char path[64], line[512];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	while (zi_clock_now_ns() < deadline_ns) {
+		cr_assert_eq(zi_read_text(path, line, sizeof(line)), 0);
+		if (strstr(line, ") T "))
+			return true;
+		(void)sched_yield();
+	}
+	return false;
+}
+
+/* zctl with a rank and what that started, all stopped by Ctrl-Z. */
+static void begin_and_stop(void)
+{
+	int status;
+
+	BEGIN("sh", "-c",
+	      "trap 'echo goes on; exit 0' CONT; sleep 1000 & echo self $$, child $!.; "
+	      "while :; do wait; done");
+	AWAIT(0, ".\n", 1);
+	cr_assert_eq(kill(-launched.pid, SIGTSTP), 0);
+	cr_assert_eq(waitpid(launched.pid, &status, WUNTRACED), launched.pid);
+	cr_assert(WIFSTOPPED(status), "ended with %x", status);
+	cr_expect(await_stop((pid_t)launch_number(out, "self ")), "the rank runs");
+	cr_expect(await_stop((pid_t)launch_number(out, "child ")), "its child runs");
+}
+
+Test(launch_shell, ranks_stop_with_ctrl_z_and_go_on)
+{
+	begin_and_stop();
+	cr_assert_eq(kill(launched.pid, SIGCONT), 0);
+	launch_end(0);
+	expect_words(out, "goes on\n");
+	launched_free(&launched);
+}
+
+/* As a shell's "kill %1" does. */
+Test(launch_shell, a_stopped_run_is_ended_by_a_signal_and_goes_on_for_that)
+{
+	begin_and_stop();
+	cr_assert_eq(kill(launched.pid, SIGTERM), 0);
+	cr_assert_eq(kill(launched.pid, SIGCONT), 0);
+	cr_expect_neq(launched_end(&launched), -ETIMEDOUT);
+	launched_free(&launched);
+}
+
+static void ignore_stops(void)
+{
+	(void)signal(SIGTSTP, SIG_IGN);
+}
+
+Test(launch_shell, ctrl_z_that_was_ignored_stops_nobody)
+{
+	launched.prepare = ignore_stops;
+	BEGIN("sh", "-c", "echo ready; " WAIT);
+	AWAIT(0, "ready", 1);
+	cr_assert_eq(kill(launched.pid, SIGTSTP), 0);
+	cr_assert_eq(kill(launched.pid, SIGTERM), 0);
+	launch_end(128 + SIGTERM);
+	launched_free(&launched);
 }

@@ -14,6 +14,7 @@
 
 #include "common/base/fd.h"
 #include "zctl/launch/report.h"
+#include "zctl/launch/signals.h"
 #include "zctl/launch/strays.h"
 #include "zctl/launch/supervise.h"
 #include "zctl/zctl.h"
@@ -45,8 +46,20 @@ static _Noreturn void become_supervisor(const struct launch_plan *plan, pid_t ke
 	_exit(code);
 }
 
+/* As any program on Ctrl-Z: not where nobody would let it go on (process 1, an orphaned group). */
+static void stop(void)
+{
+	sigset_t stops;
+
+	(void)sigemptyset(&stops);
+	(void)sigaddset(&stops, SIGTSTP);
+	(void)raise(SIGTSTP);
+	(void)sigprocmask(SIG_UNBLOCK, &stops, NULL); /* Here. */
+	(void)sigprocmask(SIG_BLOCK, &stops, NULL);
+}
+
 /* Until the supervisor has ended. Return: its status. */
-static int await(pid_t supervisor, const sigset_t *signals)
+static int await(const struct launch_options *options, pid_t supervisor, const sigset_t *signals)
 {
 	int status = 0;
 
@@ -55,6 +68,10 @@ static int await(pid_t supervisor, const sigset_t *signals)
 
 		if (number > 0 && number != SIGCHLD) {
 			(void)kill(supervisor, number); /* It is not reaped: its id is its own. */
+			if (number == SIGTSTP && launch_signal_is_pause(options, number)) {
+				stop();
+				(void)kill(supervisor, SIGCONT);
+			}
 			continue;
 		}
 		if (waitpid(supervisor, &status, WNOHANG) == supervisor)
@@ -101,7 +118,7 @@ int launch_keep(const struct launch_plan *plan)
 		zctl_complain("no memory to remember this process's children");
 		return 1;
 	}
-	launch_signals(plan->options, &signals);
+	launch_signals_taken(plan->options, &signals);
 	(void)sigaddset(&signals, SIGCHLD);
 	blocked = signals;
 	(void)sigaddset(&blocked, SIGTTOU); /* "stty tostop" would stop the supervisor. */
@@ -116,7 +133,7 @@ int launch_keep(const struct launch_plan *plan)
 	}
 	if (!supervisor)
 		become_supervisor(plan, keeper, &before);
-	status = await(supervisor, &signals);
+	status = await(plan->options, supervisor, &signals);
 	if (WIFSIGNALED(status))
 		stand_in(supervisor, WTERMSIG(status), &spared);
 	free(spared.pids);

@@ -32,6 +32,7 @@
 #include "common/base/fd.h"
 #include "zctl/launch/group.h"
 #include "zctl/launch/report.h"
+#include "zctl/launch/signals.h"
 #include "zctl/launch/strays.h"
 
 enum phase { PHASE_RUNNING, PHASE_ENDING, PHASE_KILLING, PHASE_DRAINING };
@@ -49,6 +50,7 @@ struct supervisor {
 	int32_t culprit;           /* rank that failed first; -1: none */
 	bool has_survivors;        /* ranks that it left running */
 	bool is_summed_up;         /* the last words have been said */
+	bool is_paused;            /* Ctrl-Z */
 	bool is_cut;               /* what was printed was not read to its end */
 	bool is_keeper_gone;       /* nobody is there to be told anything */
 	int start_code;            /* a rank could not be started: what we end with; else 0 */
@@ -131,6 +133,8 @@ static void start_group(struct supervisor *supervisor)
 	r = launch_group_start(&supervisor->group, &text);
 	if (r)
 		start_failed(supervisor, r, &text);
+	else if (supervisor->is_paused)
+		launch_group_signal(&supervisor->group, SIGSTOP);
 }
 
 /* ---- the end ---- */
@@ -262,19 +266,22 @@ static void rank_ended(struct zi_source *source, uint32_t epoll_events)
 
 /* ---- signals ---- */
 
-static bool is_ending(const struct launch_options *options, int number)
+/* Also what the ranks started, as a terminal would. */
+static void pause_all(struct supervisor *supervisor, bool is_paused)
 {
-	for (size_t i = 0; options->signals[i]; i++)
-		if (options->signals[i] == number)
-			return true;
-	return false;
+	supervisor->is_paused = is_paused;
+	launch_group_signal(&supervisor->group, is_paused ? SIGSTOP : SIGCONT);
 }
 
 static void take_signal(struct supervisor *supervisor, int number)
 {
 	const struct launch_options *options = supervisor->plan->options;
 
-	if (!is_ending(options, number)) {
+	if (launch_signal_is_pause(options, number)) {
+		pause_all(supervisor, number == SIGTSTP);
+		return;
+	}
+	if (!launch_signal_is_ending(options, number)) {
 		/* A program's helpers do not expect what was meant for it, and would die of it. */
 		launch_group_signal_leaders(&supervisor->group, number);
 		return;
@@ -318,29 +325,6 @@ static void keeper_went(struct zi_source *source, uint32_t epoll_events)
 		zi_loop_stop(supervisor->loop);
 }
 
-/* Whoever started us said with it that this one is not for us: nohup; a shell, of a script's
- * background jobs. */
-static bool is_declined(const struct launch_options *options, int number)
-{
-	struct sigaction before;
-
-	return !options->are_signals_named && number != SIGTERM &&
-	       !sigaction(number, NULL, &before) && before.sa_handler == SIG_IGN;
-}
-
-/* See supervise.h. */
-void launch_signals(const struct launch_options *options, sigset_t *ret_signals)
-{
-	static const int passed[] = LAUNCH_SIGNALS_PASSED;
-
-	(void)sigemptyset(ret_signals);
-	for (size_t i = 0; options->signals[i]; i++)
-		if (!is_declined(options, options->signals[i]))
-			(void)sigaddset(ret_signals, options->signals[i]);
-	for (size_t i = 0; i < ZI_COUNT_OF(passed); i++)
-		(void)sigaddset(ret_signals, passed[i]);
-}
-
 /* ---- all of it ---- */
 
 /* Exit code, when all is over. */
@@ -361,7 +345,7 @@ static int watch_others(struct supervisor *supervisor, pid_t keeper)
 	sigset_t signals;
 	int r;
 
-	launch_signals(supervisor->plan->options, &signals);
+	launch_signals_taken(supervisor->plan->options, &signals);
 	supervisor->signal_fd = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
 	if (supervisor->signal_fd < 0)
 		return err_origin(-errno);
@@ -424,11 +408,11 @@ static void deinit(struct supervisor *supervisor)
  * launch_supervise() - start the ranks, and see to it that none is left
  * @plan: what they are started with
  * @keeper: the parent of this process, with which everything ends
- * @before: the signals that were blocked before launch_signals()
+ * @before: the signals that were blocked before launch_signals_taken()
  *
  * Return: exit code: 0; that of the rank that failed first, or 128 + its signal; 126 or 127 when a
  * program could not be started; 128 + a signal that came to us; 1 for failures of our own.
- * Context: a single-threaded process of its own, launch_signals() blocked.
+ * Context: a single-threaded process of its own, launch_signals_taken() blocked.
  */
 int launch_supervise(const struct launch_plan *plan, pid_t keeper, const sigset_t *before)
 {

@@ -39,6 +39,9 @@ static const struct launcher launchers[] = {
 };
 #define BY_HAND 0u /* of launchers: the pair that people and scripts set, too */
 
+/* torchrun's --rdzv-id where none was given: every run has it, so it names none. */
+#define TORCHRUN_NO_NAME "none"
+
 /* An environment variable that is set and not empty; launchers export empty ones. */
 const char *zi_client_environment(const char *name)
 {
@@ -303,6 +306,8 @@ int zi_client_resolve_incarnation(struct zinf *zinf, const char *named)
 		return 0;
 	}
 	value = zi_client_environment("TORCHELASTIC_RUN_ID");
+	if (value && strcmp(value, TORCHRUN_NO_NAME) == 0)
+		return 0;
 	if (value)
 		return err_trace(put_launch(zinf, value, "TORCHELASTIC_RESTART_COUNT"));
 	value = zi_client_environment("SLURM_JOB_ID");

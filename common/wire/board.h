@@ -102,7 +102,9 @@ static_assert(sizeof(struct zi_board_take) == ZI_LINE_BYTES, "one line");
 
 struct zi_board_member {
 	struct zi_board_post posts[2];
-	struct zi_line finished; /* number of the newest call whose data this member has left */
+	/* Number of the newest call whose data in memory this member has left; of calls whose data
+	 * travel with the posts, which nobody waits to be left, only every 2^20th is told. */
+	struct zi_line finished;
 	struct zi_line sleeping; /* 1: whoever posts or finishes wakes this member */
 	struct zi_line step;     /* steps of calls in pieces that this member has made */
 	uint8_t reserved[4096 - 5 * ZI_LINE_BYTES];

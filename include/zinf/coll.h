@@ -11,7 +11,9 @@
  *
  * Order: every member of a group makes the same calls of that group in the same order, with the
  * same operation, count, dtype, op and root. When one differs, or an argument of one member is
- * wrong, that call fails on every member with a text that names who and what; the group stands. A
+ * wrong, that call fails on every member with a text that names who and what; the group stands. (A
+ * send, receive or batch with a wrong argument fails here alone: its peer waits on for the next
+ * one, or until its deadline.) A
  * call to which a member comes too late, or whose member died, *breaks* the group: each member's
  * call, and every later one, returns the same error with the same text, which names the rank at
  * fault and what it did instead. A broken group stays broken; zinf_coll_group_free() it and make a
@@ -47,7 +49,8 @@
  *                daemon dies has this within two seconds
  *
  * Tickets: with options.ret_ticket a call only begins; zinf_wait(), zinf_wait_for(), zinf_test()
- * and zinf_cancel() take its ticket as they take others, and tell what went wrong. Calls of one
+ * and zinf_cancel() take its ticket as they take others, and tell what went wrong; -ETIMEDOUT of
+ * zinf_wait_for() is either its own, or the call's, whose ticket is then used up. Calls of one
  * group take place in the order in which they were begun, whether anybody waits or not, and calls
  * of different groups independently of each other. -ENOBUFS: 1024 of them were not waited for.
  */
@@ -219,7 +222,8 @@ ZINF_API int zinf_coll_barrier(struct zinf *zinf, const struct zinf_coll_options
 
 /** One message, taken by the peer's zinf_coll_recv() of the same count and dtype; messages between
  * two members arrive in the order of their calls. Returns when @data (@count,) may be written
- * again: with more than a few KiB not before the peer has come. Only the two take part. */
+ * again: of any size not before the peer has taken it. Two members that both send first wait for
+ * each other until the deadline: zinf_coll_batch() does both at once. Only the two take part. */
 ZINF_API int zinf_coll_send(struct zinf *zinf, const void *data, uint64_t count,
                             enum zinf_dtype dtype, uint32_t peer,
                             const struct zinf_coll_options *options);

@@ -107,7 +107,8 @@ struct zinf_options {
 				  *   (unless only the next exists), else /run/zinf/zinfd.sock */
 	const char *job;         /**< NULL: $ZINF_JOB, else "default" */
 	const char *incarnation; /**< NULL: $ZINF_INCARNATION, else
-				  *   TORCHELASTIC_RUN_ID "." RESTART_COUNT,
+				  *   TORCHELASTIC_RUN_ID "." RESTART_COUNT (of run
+				  *   id "none", torchrun's default: none),
 				  *   else SLURM_JOB_ID "." SLURM_RESTART_COUNT, else
 				  *   OMPI_MCA_ess_base_jobid, else none */
 	int32_t rank;            /**< -1: from the launcher, the first of these pairs there is:
@@ -424,7 +425,9 @@ ZINF_API int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
 ZINF_API int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats);
 
 /** As zinf_wait(), with a deadline of its own: after @timeout_ms, more than 0, -ETIMEDOUT, and the
- * ticket stays: wait again, or zinf_cancel() it. */
+ * ticket stays: wait again, or zinf_cancel() it. A collective whose own deadline passed ends with
+ * -ETIMEDOUT as well, and that ticket has been waited for: who must know which it was asks
+ * zinf_test() first, and calls zinf_wait() once that says true. */
 ZINF_API int zinf_wait_for(struct zinf *zinf, zinf_ticket ticket, uint32_t timeout_ms,
                            struct zinf_step_stats *ret_stats);
 
@@ -432,7 +435,9 @@ ZINF_API int zinf_wait_for(struct zinf *zinf, zinf_ticket ticket, uint32_t timeo
 ZINF_API int zinf_test(struct zinf *zinf, zinf_ticket ticket, bool *ret_is_done);
 
 /** Gives the ticket of a tensor, or of a collective that others have not heard of yet, up: it
- * completes with -ECANCELED, and is still waited for. -EALREADY it is over; -EBUSY a step, which is
+ * completes with -ECANCELED, and is still waited for. A collective must be given up by all of its
+ * members, or by none: to the others this one's next call would be the one that they wait in.
+ * -EALREADY it is over; -EBUSY a step, which is
  * every rank's, or a collective under way. */
 ZINF_API int zinf_cancel(struct zinf *zinf, zinf_ticket ticket);
 

@@ -113,6 +113,20 @@ int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group,
 	return err_origin(r);
 }
 
+void zi_client_coll_stay_out(struct zinf *zinf, uint32_t group)
+{
+	struct zi_coll_fail request = {
+		.group = group,
+		.error = -EIO,
+		.culprit = ZI_NODE_NOBODY,
+	};
+	const struct zi_message_header *reply;
+
+	/* A session that ended tells the others as well. */
+	(void)zi_client_coll_request(zinf, &request.header, ZI_MESSAGE_COLL_FAIL, sizeof(request),
+	                             ZI_MESSAGE_ERROR, &reply);
+}
+
 int zi_client_group_look(struct zinf *zinf, struct zi_client_group *group)
 {
 	if (!group->error && !zi_line_load(group->node.meet.verdict))

@@ -5,30 +5,37 @@
 #include "common/base/err.h"
 #include "libclient/coll/collective.h"
 
-/* A sane struct zinf_coll_options of any later version; more is a wild `bytes`. */
+/* A sane struct of options of any later version; more is a wild `bytes`. */
 #define OPTIONS_BYTES_MAX 4096u
 
-/* A later version's fields must be untouched: this library does not know them. */
+int zi_client_coll_check_options(struct zinf *zinf, const char *initialiser, const void *options,
+                                 size_t known_bytes, size_t reserved_offset)
+{
+	uint32_t bytes;
+	const unsigned char *from = options;
+
+	memcpy(&bytes, options, sizeof(bytes));
+	if (bytes < known_bytes || bytes > OPTIONS_BYTES_MAX)
+		return zi_client_error(zinf, -EINVAL, "options of %u bytes: begin with %s", bytes,
+		                       initialiser);
+	for (size_t i = reserved_offset; i < bytes; i++)
+		if (from[i])
+			return zi_client_error(zinf, -EINVAL,
+			                       "reserved options are set, or those of a later "
+			                       "libzinf; this is %s",
+			                       zinf_version());
+	return 0;
+}
+
 static int check_options(struct zinf *zinf, const struct zinf_coll_options *options)
 {
-	const char *end = (const char *)options + options->bytes;
-	uint64_t set = options->reserved0;
+	int r = zi_client_coll_check_options(zinf, "ZINF_COLL_OPTIONS_INIT", options,
+	                                     sizeof(*options),
+	                                     offsetof(struct zinf_coll_options, reserved));
 
-	if (options->bytes < sizeof(*options) || options->bytes > OPTIONS_BYTES_MAX)
-		return zi_client_error(zinf, -EINVAL,
-		                       "zinf_coll_options.bytes is %u: begin with "
-		                       "ZINF_COLL_OPTIONS_INIT",
-		                       options->bytes);
-	for (size_t i = 0; i < ZI_COUNT_OF(options->reserved); i++)
-		set |= options->reserved[i];
-	for (const char *byte = (const char *)(options + 1); byte < end; byte++)
-		set |= (unsigned char)*byte;
-	if (set)
-		return zi_client_error(zinf, -EINVAL,
-		                       "reserved options are set, or those of a later libzinf; "
-		                       "this is %s",
-		                       zinf_version());
-	return 0;
+	if (!r && options->reserved0)
+		return zi_client_error(zinf, -EINVAL, "zinf_coll_options.reserved0 is set");
+	return err_trace(r);
 }
 
 /* What others have nothing to do with is not looked at. */

@@ -99,6 +99,11 @@ bool zi_client_group_spans(const struct zinf *zinf, const uint32_t *ranks, uint3
 struct zi_client_group *zi_client_group_free(struct zi_client_group *group);
 
 /* collective.c */
+/* Of any struct that begins with `uint32_t bytes`: it is as long as it was when this was built, or
+ * longer, and everything from @reserved_offset on is zero, as what a later version adds must be.
+ * @initialiser: the macro to begin with. Return: 0; -EINVAL. */
+int zi_client_coll_check_options(struct zinf *zinf, const char *initialiser, const void *options,
+                                 size_t known_bytes, size_t reserved_offset);
 /* Where every call begins: is there a session, is the group whole? */
 int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *options,
                          struct zi_client_group **ret_group);
@@ -132,6 +137,9 @@ int zi_client_coll_request(struct zinf *zinf, struct zi_message_header *request,
  * the group's error, with its text. */
 int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group,
                          const struct zi_client_call *call, int error);
+/* This rank cannot take part in a group that was made: the others hear of it in their calls,
+ * instead of waiting. */
+void zi_client_coll_stay_out(struct zinf *zinf, uint32_t group);
 /* 0 while the group stands. */
 int zi_client_group_look(struct zinf *zinf, struct zi_client_group *group);
 

@@ -179,19 +179,6 @@ static int check_ranks(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_c
 	return 0;
 }
 
-static int check_options(struct zinf *zinf, const struct zinf_group_options *options)
-{
-	if (options->bytes < sizeof(*options))
-		return zi_client_error(zinf, -EINVAL,
-		                       "zinf_group_options.bytes is %u, at least %zu are known: "
-		                       "begin with ZINF_GROUP_OPTIONS_INIT",
-		                       options->bytes, sizeof(*options));
-	for (size_t i = 0; i < ZI_COUNT_OF(options->reserved); i++)
-		if (options->reserved[i])
-			return zi_client_error(zinf, -EINVAL, "reserved options are set");
-	return 0;
-}
-
 /* The ranks of @mask in ascending order. Return: how many. */
 static uint32_t list_ranks(uint64_t mask, uint32_t *ranks)
 {
@@ -227,6 +214,22 @@ static int join_group(struct zinf *zinf, const struct zi_coll_grouped *grouped, 
 	return 0;
 }
 
+/* The board of a group cannot be had here: leaves it again. */
+static void give_up(struct zinf *zinf, uint32_t number)
+{
+	struct zi_coll_group_free request = { .group = number };
+	const struct zi_message_header *reply;
+	struct zi_text text = zinf->text;
+
+	if (zinf->over)
+		return;
+	zi_client_coll_stay_out(zinf, number);
+	/* A session that ended leaves as well. */
+	(void)zi_client_coll_request(zinf, &request.header, ZI_MESSAGE_COLL_GROUP_FREE,
+	                             sizeof(request), ZI_MESSAGE_DONE, &reply);
+	zinf->text = text;
+}
+
 int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_count,
                     const struct zinf_group_options *options, zinf_group *ret_group)
 {
@@ -234,7 +237,7 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 	const struct zi_message_header *reply;
 	struct zi_coll_group request = { 0 };
 	uint64_t mask = 0;
-	uint32_t fd_count = 0, ranks_of[ZI_WORLD_MAX];
+	uint32_t number, fd_count = 0, ranks_of[ZI_WORLD_MAX];
 	bool is_member;
 	int fds[ZI_MESSAGE_FDS_MAX];
 	int r = zi_client_coll_enter(zinf);
@@ -244,7 +247,9 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 	if (!r)
 		r = check_ranks(zinf, ranks, rank_count, &mask);
 	if (!r)
-		r = check_options(zinf, options ? options : &none);
+		r = zi_client_coll_check_options(zinf, "ZINF_GROUP_OPTIONS_INIT",
+		                                 options ? options : &none, sizeof(*options),
+		                                 offsetof(struct zinf_group_options, reserved));
 	if (r)
 		return err_trace(r);
 	is_member = mask >> zinf->attach.rank & 1;
@@ -261,12 +266,16 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 		*ret_group = ZINF_GROUP_NONE;
 		return 0;
 	}
+	number = ((const struct zi_coll_grouped *)reply)
+	                 ->group; /* the reply's place is used again */
 	r = join_group(zinf, (const struct zi_coll_grouped *)reply, mask, fds, request.timeout_ms);
 	for (uint32_t i = 0; i < fd_count; i++)
 		(void)zi_close(fds[i]); /* The mappings are enough. */
-	if (r)
+	if (r) {
+		give_up(zinf, number);
 		return err_trace(r);
-	*ret_group = ((const struct zi_coll_grouped *)reply)->group;
+	}
+	*ret_group = number;
 	return 0;
 }
 

@@ -155,6 +155,7 @@ static int open_with(struct zinf *zinf, const struct zi_coll_opened *opened, uin
 	if (r == -EPROTO || r == -EACCES)
 		return err_trace(zi_client_breach(zinf, "memory for collectives that is not "
 		                                        "sealed, too short, or read-only"));
+	zi_client_coll_stay_out(zinf, ZI_GROUP_WORLD);
 	return zi_client_error(zinf, r, "mapping memory for collectives: %s", strerror(-r));
 }
 

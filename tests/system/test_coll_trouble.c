@@ -7,6 +7,7 @@
  */
 #include <dirent.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include "tests/system/coll.h"
 
@@ -175,6 +176,45 @@ Test(coll_trouble, groups_are_made_and_freed_a_thousand_times_and_leave_nothing)
 	coll_run(&scene, 3, many_groups);
 	cr_assert(harness_charges_return(&scene.harness, 0, 10000));
 	cr_assert_lt(count_of(path, NULL), fd_count + 10, "descriptors of zinfd");
+	coll_close_scene(&scene);
+}
+
+/* ---- no room for a board ---- */
+
+/* Rank 1 can map nothing more while the group is made. */
+static int one_has_no_room(struct coll_rank *rank)
+{
+	struct rlimit limit, none;
+	zinf_group group = ZINF_GROUP_NONE;
+	int r;
+
+	coll_must(rank, 0, getrlimit(RLIMIT_AS, &limit));
+	none = limit;
+	none.rlim_cur = 1u << 20;
+	if (rank->rank == 1)
+		coll_must(rank, 0, setrlimit(RLIMIT_AS, &none));
+	r = zinf_coll_group(rank->zinf, (uint32_t[]){ 0, 1 }, 2, NULL, &group);
+	coll_must(rank, 0, setrlimit(RLIMIT_AS, &limit));
+	coll_must(rank, rank->rank == 1 ? -ENOMEM : 0, r);
+	if (rank->rank == 1) {
+		coll_text(rank, "mapping the board of a group");
+	} else { /* in no time: the deadline is 10 minutes */
+		coll_must(rank, -EIO, sum_up(rank, group, 10, 600000));
+		coll_text(rank, "rank 1 (pid ");
+	}
+	coll_must(rank, 0, sum_up(rank, ZINF_GROUP_WORLD, 10, 0));
+	return 0;
+}
+
+Test(coll_trouble, a_rank_without_room_for_a_group_keeps_nobody_waiting)
+{
+	struct coll_scene scene;
+
+#ifdef ZI_SANITIZED
+	cr_skip_test("a sanitizer ends a process that can map nothing");
+#endif
+	coll_open_scene(&scene);
+	coll_run(&scene, 2, one_has_no_room);
 	coll_close_scene(&scene);
 }
 

@@ -168,7 +168,10 @@ Test(coll, who_is_no_member_is_told_so)
 Test(coll, groups_that_cannot_be_are_refused_here)
 {
 	struct fake_job job = begin(&honest, 0, 3);
-	struct zinf_group_options options = ZINF_GROUP_OPTIONS_INIT;
+	struct {
+		struct zinf_group_options known;
+		uint64_t later;
+	} later = { .known = ZINF_GROUP_OPTIONS_INIT };
 	zinf_group group = 77;
 
 	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 1, 0, 1 }, 3, NULL, &group), -EINVAL);
@@ -180,11 +183,22 @@ Test(coll, groups_that_cannot_be_are_refused_here)
 	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0, 1, 2, 0 }, 4, NULL, &group),
 	             -EINVAL);
 	expect_text(job.zinf, "1 to 3 are there");
-	options.bytes = 4;
-	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, &options, &group), -EINVAL);
-	options = (struct zinf_group_options)ZINF_GROUP_OPTIONS_INIT;
-	options.reserved[0] = 1;
-	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, &options, &group), -EINVAL);
+	later.known.bytes = 4;
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, &later.known, &group),
+	             -EINVAL);
+	expect_text(job.zinf, "options of 4 bytes: begin with ZINF_GROUP_OPTIONS_INIT");
+	later.known.bytes = 1u << 20;
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, &later.known, &group),
+	             -EINVAL);
+	later.known.bytes = sizeof(later);
+	later.known.reserved[0] = 1;
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, &later.known, &group),
+	             -EINVAL);
+	later.known.reserved[0] = 0;
+	later.later = 1;
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, &later.known, &group),
+	             -EINVAL);
+	expect_text(job.zinf, "later libzinf");
 	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_GROUP)), 0);
 	cr_assert_eq(zinf_coll_group_free(job.zinf, ZINF_GROUP_WORLD), -EINVAL);
 	expect_text(job.zinf, "zinf_detach()");

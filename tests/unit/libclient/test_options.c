@@ -145,6 +145,9 @@ Test(options, each_launcher_names_the_start_in_order)
 	setenv("TORCHELASTIC_RUN_ID", "abc", 1);
 	setenv("TORCHELASTIC_RESTART_COUNT", "3", 1);
 	cr_assert_str_eq(attach()->incarnation, "abc.3");
+	setenv("TORCHELASTIC_RUN_ID", "none", 1); /* torchrun's own, of every run */
+	cr_assert_str_eq(attach()->incarnation, "");
+	setenv("TORCHELASTIC_RUN_ID", "abc", 1);
 	setenv("ZINF_INCARNATION", "mine", 1);
 	cr_assert_str_eq(attach()->incarnation, "mine");
 	setenv("ZINF_INCARNATION", "", 1); /* empty is unset */

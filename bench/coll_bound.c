@@ -155,7 +155,13 @@ static bool has_avx512(void)
 }
 #endif
 
-/* What the compiler makes of it, on other machines. */
+/* See coll_bound.h. */
+bool coll_bound_is_tight(void)
+{
+	return has_avx512();
+}
+
+/* What the compiler makes of it, on other machines. It stores and fetches in one way alone. */
 static void run_plain(const struct streams *streams, uint64_t begin, uint64_t end, unsigned sources,
                       unsigned targets, const struct way *way)
 {
@@ -193,6 +199,8 @@ static void run_share(void *work, unsigned member, unsigned member_count)
 
 static bool is_possible(const struct coll_bound *bound, const struct way *way)
 {
+	if (!has_avx512() && (way->is_streaming || way->is_ahead))
+		return false;
 	/* In place something is computed; a copy would be to itself. */
 	return !way->is_in_place || (bound->sources > 1 && bound->sources >= bound->targets);
 }
@@ -236,5 +244,8 @@ double coll_bound_seconds(struct coll_bound *bound)
 
 const char *coll_bound_way(const struct coll_bound *bound)
 {
+	if (!has_avx512())
+		return bound->way->is_in_place ? "a plain loop in place, no AVX-512"
+		                               : "a plain loop, no AVX-512";
 	return bound->way->name;
 }

@@ -15,6 +15,8 @@
 #define ROUNDS_MAX     64u
 #define ITERATIONS_MAX 100000.0
 #define FIRST_CALLS    2u
+/* Ours, Gloo, and each transport of Open MPI, in two variants. */
+#define CANDIDATES_MAX (2 * (2 + COLL_TRANSPORTS))
 /* Less lies in the caches, whose bandwidth is no bound of the memory's. */
 #define BOUND_BYTES_MIN (16u << 20)
 
@@ -28,9 +30,20 @@ enum turn {
 	_TURN_COUNT,
 };
 
+/* One way in which a turn could be taken. */
+struct candidate {
+	enum turn turn;
+	struct coll_side *side;
+	enum coll_variant variant;
+	const char *words;
+	double seconds; /* for a call */
+};
+
 struct contest {
 	struct coll_match *match;
 	struct coll_order order; /* what is common */
+	struct candidate candidates[CANDIDATES_MAX];
+	unsigned candidate_count;
 	struct {
 		struct coll_side *side; /* NULL: takes no part; or the bound */
 		enum coll_variant variant;
@@ -84,9 +97,8 @@ static int give_up(struct contest *contest, struct coll_side *side)
 	return 0;
 }
 
-/* The faster of @side as it takes part now and of @side with @variant. */
 static int consider(struct contest *contest, enum turn turn, struct coll_side *side,
-                    enum coll_variant variant, const char *words, double *best)
+                    enum coll_variant variant, const char *words)
 {
 	double seconds;
 
@@ -95,34 +107,49 @@ static int consider(struct contest *contest, enum turn turn, struct coll_side *s
 	seconds = try_side(contest, side, variant);
 	if (seconds < 0)
 		return give_up(contest, side);
-	if (seconds > 0 && (*best == 0 || seconds < *best)) {
-		*best = seconds;
-		contest->turns[turn].side = side;
-		contest->turns[turn].variant = variant;
-		contest->turns[turn].iterations = iterations_for(contest->match, seconds);
-		contest->turns[turn].words = words;
-	}
+	assert(contest->candidate_count < CANDIDATES_MAX);
+	if (seconds > 0)
+		contest->candidates[contest->candidate_count++] =
+			(struct candidate){ turn, side, variant, words, seconds };
 	return 0;
+}
+
+/* Each turn is the fastest candidate's, of those whose ranks all live still. */
+static void settle(struct contest *contest)
+{
+	double best[_TURN_COUNT] = { 0 };
+
+	for (unsigned i = 0; i < contest->candidate_count; i++) {
+		const struct candidate *one = &contest->candidates[i];
+
+		if (!one->side->is_ready ||
+		    (best[one->turn] > 0 && best[one->turn] <= one->seconds))
+			continue;
+		best[one->turn] = one->seconds;
+		contest->turns[one->turn].side = one->side;
+		contest->turns[one->turn].variant = one->variant;
+		contest->turns[one->turn].iterations = iterations_for(contest->match, one->seconds);
+		contest->turns[one->turn].words = one->words;
+	}
 }
 
 static int choose(struct contest *contest)
 {
 	struct coll_match *match = contest->match;
-	double in_place = 0, staged = 0, mpi = 0, gloo = 0;
 	bool has_data = contest->order.operation != COLL_BARRIER;
 
-	if (consider(contest, TURN_IN_PLACE, &match->own, COLL_IN_PLACE, "in place", &in_place) ||
-	    (has_data &&
-	     consider(contest, TURN_STAGED, &match->own, COLL_APART, "staged", &staged)))
+	if (consider(contest, TURN_IN_PLACE, &match->own, COLL_IN_PLACE, "in place") ||
+	    (has_data && consider(contest, TURN_STAGED, &match->own, COLL_APART, "staged")))
 		return -1;
 	for (unsigned i = 0; i < COLL_TRANSPORTS; i++)
 		if (consider(contest, TURN_MPI, &match->mpi[i], COLL_IN_PLACE,
-		             i ? "Open MPI, ucx, in place" : "Open MPI, vader, in place", &mpi) ||
+		             i ? "Open MPI, ucx, in place" : "Open MPI, vader, in place") ||
 		    (has_data && consider(contest, TURN_MPI, &match->mpi[i], COLL_APART,
-		                          i ? "Open MPI, ucx" : "Open MPI, vader", &mpi)))
+		                          i ? "Open MPI, ucx" : "Open MPI, vader")))
 			return -1;
-	if (consider(contest, TURN_GLOO, &match->gloo, COLL_IN_PLACE, "Gloo", &gloo))
+	if (consider(contest, TURN_GLOO, &match->gloo, COLL_IN_PLACE, "Gloo"))
 		return -1;
+	settle(contest);
 	if (match->bound && contest->order.bytes >= BOUND_BYTES_MIN) {
 		coll_bound_choose(match->bound, contest->order.operation, contest->order.bytes);
 		contest->turns[TURN_BOUND].words = coll_bound_way(match->bound);
@@ -225,7 +252,7 @@ static double target_of(const struct contest *contest, enum turn own, enum turn 
 	if (operation == COLL_BARRIER)
 		return 0;
 	if (peer == TURN_BOUND)
-		return mib >= 64 && own == TURN_IN_PLACE &&
+		return mib >= 64 && own == TURN_IN_PLACE && coll_bound_is_tight() &&
 		                       (!is_joined || contest->match->world == 2)
 		               ? 0.8
 		               : 0;

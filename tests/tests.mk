@@ -51,6 +51,9 @@ $(DAEMON_PARTS_A): $(filter-out $(BUILD)/daemon/main.o,$(call objects,daemon))
 	$(Q)rm -f $@; ar rcs $@ $^
 $(filter $(BUILD)/tests/unit/daemon/%,$(UNIT_BIN)): $(DAEMON_PARTS_A)
 
+# What the benches share; of that a test replaces what it doubles.
+$(filter $(BUILD)/tests/unit/bench/%,$(UNIT_BIN)): $(BUILD)/bench_shared.a
+
 include tests/fuzz/fuzz.mk
 include tests/nodes/nodes.mk
 

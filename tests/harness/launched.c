@@ -133,7 +133,7 @@ int launched_end(struct launched *launched)
 	uint64_t deadline_ns = zi_clock_deadline_ns(AWAIT_TIMEOUT_NS);
 	int code;
 
-	while (launched->fds[0] >= 0 || launched->fds[1] >= 0)
+	while ((launched->fds[0] >= 0 && !launched->is_held) || launched->fds[1] >= 0)
 		if (!take_any(launched, deadline_ns))
 			break;
 	for (int i = 0; i < 2; i++)

@@ -35,6 +35,7 @@ void coll_side_stop(struct coll_side *side)
 static const char *play(double vader, double vader_apart, double ucx, double ucx_apart)
 {
 	static struct bench_report report;
+	const char *peer;
 
 	bench_report_init(&report, "coll");
 	match = (struct coll_match){
@@ -51,7 +52,10 @@ static const char *play(double vader, double vader_apart, double ucx, double ucx
 	seconds_of_mpi[1][COLL_IN_PLACE] = ucx;
 	seconds_of_mpi[1][COLL_APART] = ucx_apart;
 	cr_assert_eq(coll_match_case(&match, COLL_ALL_REDUCE, 4096), 0);
-	return report.row_count ? report.rows[0].peer_name : "nobody";
+	peer = report.row_count ? report.rows[0].peer_name : "nobody";
+	for (unsigned i = 0; i < report.row_count; i++)
+		free((char *)report.rows[i].name); /* else the program's, to its end */
+	return peer;
 }
 
 Test(coll_match, the_fastest_takes_part)

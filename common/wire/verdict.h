@@ -26,11 +26,18 @@ struct zi_verdicts {
 };
 static_assert(sizeof(struct zi_verdicts) <= ZI_VERDICT_BYTES, "verdicts are whole pages");
 
-/* What ends a call for all its members and leaves its group as it was (members call different
- * things, or one refuses its own; -ECANCELED: it was never made): no verdict, and no COLL_FAIL. */
+/* What is wrong with one call (members call different things, or one refuses its own): all members
+ * know, and the next one begins anew. */
+static inline bool zi_verdict_is_refusal(int error)
+{
+	return error == -EINVAL || error == -EOVERFLOW || error == -EACCES;
+}
+
+/* What ends a call for all its members and leaves its group as it was (-ECANCELED: it was never
+ * made): no verdict, and no COLL_FAIL. */
 static inline bool zi_verdict_is_spared(int error)
 {
-	return error == -EINVAL || error == -EOVERFLOW || error == -EACCES || error == -ECANCELED;
+	return zi_verdict_is_refusal(error) || error == -ECANCELED;
 }
 
 /* The daemon's: writes a verdict (a positive errno) and wakes who waits, in any process. */

@@ -229,7 +229,7 @@ int zi_node_check(struct zi_node_group *group, const struct zi_node_call *call,
 
 	run->source_bytes = run->target_bytes = 0;
 	if (call->refused) {
-		assert(zi_node_is_refusal(call->refused));
+		assert(zi_verdict_is_refusal(call->refused));
 		return err_origin(zi_text_error(text, call->refused, "%s", call->reason));
 	}
 	r = check_kind(group, call, text);
@@ -280,7 +280,7 @@ static int say_refused(const struct zi_node_group *group, uint32_t member,
 {
 	const struct zi_board_post *post = zi_meet_post_of(&group->meet, member, group->sequence);
 	struct zi_text reason = { "" };
-	int error = zi_node_is_refusal(-(int)other->root) ? -(int)other->root : -EINVAL;
+	int error = zi_verdict_is_refusal(-(int)other->root) ? -(int)other->root : -EINVAL;
 	uint32_t bytes = post->payload_bytes;
 
 	if (bytes > sizeof(reason) - 1)

@@ -101,29 +101,14 @@ static int run(struct zinf *zinf, const struct zi_node_call *what,
 	return err_trace(zi_client_call_run(zinf, call, options));
 }
 
-int zinf_coll_all_reduce(struct zinf *zinf, const void *source, void *target, uint64_t count,
-                         enum zinf_dtype dtype, enum zinf_reduce_op op,
-                         const struct zinf_coll_options *options)
+/* What one count tells the length of; @op: 0 where elements are only moved. */
+static int run_counted(struct zinf *zinf, enum zi_coll_operation operation, const void *source,
+                       void *target, uint64_t count, enum zinf_dtype dtype, enum zinf_reduce_op op,
+                       uint32_t root, const struct zinf_coll_options *options)
 {
 	return err_trace(run(zinf,
 	                     &(struct zi_node_call){
-				     .operation = ZI_COLL_ALL_REDUCE,
-				     .dtype = (enum zi_dtype)dtype,
-				     .reduce_op = (enum zi_reduce_op)op,
-				     .element_count = count,
-				     .source = source,
-				     .target = target,
-			     },
-	                     options));
-}
-
-int zinf_coll_reduce(struct zinf *zinf, const void *source, void *target, uint64_t count,
-                     enum zinf_dtype dtype, enum zinf_reduce_op op, uint32_t root,
-                     const struct zinf_coll_options *options)
-{
-	return err_trace(run(zinf,
-	                     &(struct zi_node_call){
-				     .operation = ZI_COLL_REDUCE,
+				     .operation = operation,
 				     .dtype = (enum zi_dtype)dtype,
 				     .reduce_op = (enum zi_reduce_op)op,
 				     .root = root,
@@ -134,20 +119,28 @@ int zinf_coll_reduce(struct zinf *zinf, const void *source, void *target, uint64
 	                     options));
 }
 
+int zinf_coll_all_reduce(struct zinf *zinf, const void *source, void *target, uint64_t count,
+                         enum zinf_dtype dtype, enum zinf_reduce_op op,
+                         const struct zinf_coll_options *options)
+{
+	return err_trace(run_counted(zinf, ZI_COLL_ALL_REDUCE, source, target, count, dtype, op, 0,
+	                             options));
+}
+
+int zinf_coll_reduce(struct zinf *zinf, const void *source, void *target, uint64_t count,
+                     enum zinf_dtype dtype, enum zinf_reduce_op op, uint32_t root,
+                     const struct zinf_coll_options *options)
+{
+	return err_trace(
+		run_counted(zinf, ZI_COLL_REDUCE, source, target, count, dtype, op, root, options));
+}
+
 int zinf_coll_reduce_scatter(struct zinf *zinf, const void *source, void *target, uint64_t count,
                              enum zinf_dtype dtype, enum zinf_reduce_op op,
                              const struct zinf_coll_options *options)
 {
-	return err_trace(run(zinf,
-	                     &(struct zi_node_call){
-				     .operation = ZI_COLL_REDUCE_SCATTER,
-				     .dtype = (enum zi_dtype)dtype,
-				     .reduce_op = (enum zi_reduce_op)op,
-				     .element_count = count,
-				     .source = source,
-				     .target = target,
-			     },
-	                     options));
+	return err_trace(run_counted(zinf, ZI_COLL_REDUCE_SCATTER, source, target, count, dtype, op,
+	                             0, options));
 }
 
 /* What only moves elements. */
@@ -155,16 +148,8 @@ static int move(struct zinf *zinf, enum zi_coll_operation operation, const void 
                 void *target, uint64_t count, enum zinf_dtype dtype, uint32_t root,
                 const struct zinf_coll_options *options)
 {
-	return err_trace(run(zinf,
-	                     &(struct zi_node_call){
-				     .operation = operation,
-				     .dtype = (enum zi_dtype)dtype,
-				     .root = root,
-				     .element_count = count,
-				     .source = source,
-				     .target = target,
-			     },
-	                     options));
+	return err_trace(run_counted(zinf, operation, source, target, count, dtype,
+	                             (enum zinf_reduce_op)0, root, options));
 }
 
 int zinf_coll_all_gather(struct zinf *zinf, const void *source, void *target, uint64_t count,

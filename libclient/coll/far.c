@@ -25,16 +25,6 @@ static uint32_t worker_of(const struct zi_node_group *group)
 
 /* ---- pieces ---- */
 
-/* Elements before the block of all_to_allv for, or from, member @member. */
-static uint64_t sum_before(const uint64_t *counts, uint32_t member)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t i = 0; i < member; i++)
-		sum += counts[i];
-	return sum;
-}
-
 /* Of the part of block @to in @piece: copies it into the slab. */
 static void stage_block(const struct zi_node_group *group, const struct zi_far_piece *piece,
                         uint32_t to)
@@ -46,7 +36,7 @@ static void stage_block(const struct zi_node_group *group, const struct zi_far_p
 
 	if (call->operation == ZI_COLL_ALL_TO_ALLV) {
 		count = zi_far_part(piece, call->source_counts[to]);
-		first = sum_before(call->source_counts, to) + piece->first;
+		first = zi_node_sum_before(call->source_counts, to) + piece->first;
 	}
 	if (count)
 		memcpy(far->slab + zi_far_source_at(&far->shape, &far->cut, piece, group->meet.self,
@@ -89,7 +79,7 @@ static void take_block(const struct zi_node_group *group, const struct zi_far_pi
 
 	if (call->operation == ZI_COLL_ALL_TO_ALLV) {
 		count = zi_far_part(piece, call->target_counts[from]);
-		first = sum_before(call->target_counts, from) + piece->first;
+		first = zi_node_sum_before(call->target_counts, from) + piece->first;
 	}
 	if (count)
 		memcpy((char *)call->target + first * width,
@@ -193,7 +183,7 @@ static int take_answer(struct zi_node_group *group, struct zi_text *text)
 		                          post.payload_bytes),
 		       bytes);
 		text->chars[bytes] = '\0';
-		return err_origin(zi_node_is_refusal(error) ? error : -EINVAL);
+		return err_origin(zi_verdict_is_refusal(error) ? error : -EINVAL);
 	}
 	zi_far_cut_init(&far->cut, &far->shape, far->slab_bytes, group->run.call.operation,
 	                group->run.call.dtype, post.call.element_count);

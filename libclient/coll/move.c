@@ -30,15 +30,6 @@ static struct move move_of(const struct zi_node_group *group)
 	};
 }
 
-static uint64_t sum_of(const uint64_t *counts, uint32_t count)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t i = 0; i < count; i++)
-		sum += counts[i];
-	return sum;
-}
-
 /* What member @from has for member @to; one of them is this one. */
 static struct block block_of(const struct move *move, uint32_t from, uint32_t to)
 {
@@ -58,11 +49,13 @@ static struct block block_of(const struct move *move, uint32_t from, uint32_t to
 		return (struct block){ to * count, from * count, count };
 	case ZI_COLL_ALL_TO_ALLV:
 		if (from == move->self)
-			return (struct block){ sum_of(call->source_counts, to),
-				               to == from ? sum_of(call->target_counts, from)
+			return (struct block){ zi_node_sum_before(call->source_counts, to),
+				               to == from ? zi_node_sum_before(call->target_counts,
+				                                               from)
 				                          : run->target_offsets[to],
 				               call->source_counts[to] };
-		return (struct block){ run->source_offsets[from], sum_of(call->target_counts, from),
+		return (struct block){ run->source_offsets[from],
+			               zi_node_sum_before(call->target_counts, from),
 			               call->target_counts[from] };
 	default:
 		return (struct block){ 0, 0, count };

@@ -125,7 +125,7 @@ static int poll_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps, 
 		p2ps[i].message.result = r;
 		if (r)
 			zi_text_set(text, "%s", reason.chars);
-		if (r && !zi_node_is_refusal(r))
+		if (r && !zi_verdict_is_refusal(r))
 			return err_trace(r);
 	}
 	return is_waiting ? ZI_NODE_E_WAITS : 0;
@@ -166,7 +166,7 @@ static int say_canceled(struct zi_node_op *op)
 
 static int end_op(struct zi_node_op *op, int result)
 {
-	if (result && !zi_node_is_refusal(result) && result != -ECANCELED)
+	if (result && !zi_verdict_is_spared(result))
 		op->group->over = result;
 	op->result = result;
 	op->culprit = op->group->culprit;
@@ -308,7 +308,7 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 			deadline_ns = zi_clock_deadline_ns(call->timeout_ns);
 		end = wait_for(group, &wants, deadline_ns, &wait_count);
 	}
-	if (r && !zi_node_is_refusal(r))
+	if (r && !zi_verdict_is_refusal(r))
 		group->over = r;
 	return err_trace(r);
 }

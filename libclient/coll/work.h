@@ -6,6 +6,7 @@
 
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
+#include "common/wire/verdict.h"
 #include "libclient/coll/far.h"
 #include "libclient/coll/node.h"
 
@@ -41,11 +42,14 @@ static inline uint64_t zi_node_share(uint64_t element_count, uint32_t width, uin
 	return end < element_count ? end : element_count;
 }
 
-/* What is wrong with one call: all members know, and the next one begins anew. Any other error is
- * the end of the group. */
-static inline bool zi_node_is_refusal(int error)
+/* Elements before block @member of those that lie one after the other, as all_to_allv has them. */
+static inline uint64_t zi_node_sum_before(const uint64_t *counts, uint32_t member)
 {
-	return error == -EINVAL || error == -EOVERFLOW || error == -EACCES;
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < member; i++)
+		sum += counts[i];
+	return sum;
 }
 
 /* ---- check.c ---- */

@@ -66,7 +66,7 @@ MODULES := common/base common/wire kernels nvme libclient daemon/catalog daemon/
 # Rooms: folders inside a module, for people; the archive is the module's.
 ROOMS_daemon/zero := job param place snapshot step tensor
 ROOMS_daemon/session := admin
-ROOMS_libclient := coll
+ROOMS_libclient := coll coll/node
 ROOMS_zctl := launch
 
 folders = $(1) $(addprefix $(1)/,$(ROOMS_$(1)))

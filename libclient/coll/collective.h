@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives between the public calls (zinf/coll.h) and what ranks of a node do (node.h). Floor 2,
+ * Collectives between the public calls (zinf/coll.h) and what ranks of a node do (node/). Floor 2,
  * private to libclient; everything belongs to the thread that uses the struct zinf.
  *
  *   open.c        verdicts, arenas, board of the world; alloc, free
@@ -24,9 +24,9 @@
 #include "common/wire/verdict.h"
 #include "libclient/client.h"
 #include "libclient/coll/arena.h"
-#include "libclient/coll/far.h"
-#include "libclient/coll/node.h"
-#include "libclient/coll/queue.h"
+#include "libclient/coll/node/far.h"
+#include "libclient/coll/node/node.h"
+#include "libclient/coll/node/queue.h"
 
 /* Pages of targets outside the arena that are known to be writable, so that a buffer which is used
  * again and again costs no system call. */

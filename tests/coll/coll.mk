@@ -20,7 +20,7 @@ $(WRONG_COLL): $(call objects,tests/coll) $(call objects,tests/coll/wrong) $(GUA
 
 # The engine with all its releases taken away: what ThreadSanitizer must report.
 BROKEN_COLL := $(BUILD)/tests/coll/check_coll_broken
-BROKEN_COLL_OBJECTS := $(patsubst %.c,$(BUILD)/tests/coll/broken/%.o,$(wildcard libclient/coll/*.c) common/wire/meet.c)
+BROKEN_COLL_OBJECTS := $(patsubst %.c,$(BUILD)/tests/coll/broken/%.o,$(wildcard libclient/coll/node/*.c) common/wire/meet.c)
 $(BROKEN_COLL_OBJECTS): $(BUILD)/tests/coll/broken/%.o: %.c Makefile
 	$(call say,CC,$< \(broken\))
 	@mkdir -p $(@D)

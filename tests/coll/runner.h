@@ -22,7 +22,7 @@ struct runner {
 	uint32_t incarnation;
 };
 
-/* Threads as ranks, over boards and arenas in plain memory: libclient/coll alone. */
+/* Threads as ranks, over boards and arenas in plain memory: libclient/coll/node alone. */
 void runner_init_threads(struct runner *runner);
 /* Processes as ranks, over zinf.h and zinfd. @node_count daemons: more than one of them are nodes
  * that share this machine, over which ranks are spread. 0 or -errno. */

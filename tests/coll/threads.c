@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cases of check_coll over libclient/coll alone: threads as ranks, boards and arenas in plain
+ * Cases of check_coll over libclient/coll/node alone: threads as ranks, boards and arenas in plain
  * memory, the verdicts set by the test. No daemon is needed, and ThreadSanitizer can watch.
  */
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
-#include "libclient/coll/queue.h"
+#include "libclient/coll/node/queue.h"
 #include "tests/coll/messages.h"
 #include "tests/coll/runner.h"
 

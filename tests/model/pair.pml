@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Model of libclient/coll/pair.c: messages from one member to another, each in pieces through two
- * letters, of which one is not what the receiver takes; and a daemon that may break the group at any
- * moment. What spin shows (tests/model/check):
+ * Model of libclient/coll/node/pair.c: messages from one member to another, each in pieces through
+ * two letters, of which one is not what the receiver takes; and a daemon that may break the group at
+ * any moment. What spin shows (tests/model/check):
  *   - nobody sleeps for ever, although no sleep has a deadline here (no invalid end state);
  *   - the receiver reads from a letter the piece that it expects there, until it says so.
  *

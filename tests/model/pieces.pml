@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Model of calls in pieces (libclient/coll/call.c): ranks stage pieces of their sources in slots,
+ * Model of calls in pieces (libclient/coll/node/call.c): ranks stage pieces of their sources in slots,
  * work on everybody's, leave results in their own slot, and take everybody's results. How they wait
  * for a word is meet.pml's: here a wait is a guard. What spin shows (tests/model/check): whoever
  * reads a slot finds the piece it expects there, from the first look to the last; a piece of the

@@ -2,7 +2,7 @@
 /*
  * Goal: nothing that ranks of a node share is read while it is written, on any path, of calls that
  * are waited for and of others; a rank that dies in the middle of anything leaves nobody behind.
- * Method: threads as ranks (tests/unit/coll/world.h), made for ThreadSanitizer; in half of the
+ * Method: threads as ranks (tests/unit/node/world.h), made for ThreadSanitizer; in half of the
  * worlds one rank stops at a random moment of a random call and gives, in the daemon's stead, the
  * verdict, which every other rank must have as its error. Usage: coll [ROUNDS [SEED]]
  */
@@ -12,9 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "libclient/coll/queue.h"
-#include "libclient/coll/work.h"
-#include "tests/unit/coll/world.h"
+#include "libclient/coll/node/queue.h"
+#include "libclient/coll/node/work.h"
+#include "tests/unit/node/world.h"
 
 #define RANKS_MAX     4u
 #define CALLS         60u

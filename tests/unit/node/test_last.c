@@ -12,9 +12,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "libclient/coll/queue.h"
-#include "libclient/coll/work.h"
-#include "tests/unit/coll/world.h"
+#include "libclient/coll/node/queue.h"
+#include "libclient/coll/node/work.h"
+#include "tests/unit/node/world.h"
 
 #define PAGE_BYTES 4096u
 

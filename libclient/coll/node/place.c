@@ -12,7 +12,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "libclient/coll/work.h"
+#include "libclient/coll/node/work.h"
 
 /* The world, then 63 groups; whole pages. */
 #define PLACE_WORLD_STAGING_BYTES (4ull << 20)

@@ -6,7 +6,7 @@
  * whoever needs a block takes it to its own target, wherever that lies.
  */
 #include "kernels/copy.h"
-#include "libclient/coll/work.h"
+#include "libclient/coll/node/work.h"
 
 struct move {
 	const struct zi_node_group *group;

@@ -8,7 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "libclient/coll/work.h"
+#include "libclient/coll/node/work.h"
 
 /* Waits between two looks at the clock: each may have spun for 10 ms. */
 #define OP_WAITS_PER_CLOCK 16u

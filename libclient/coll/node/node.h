@@ -23,7 +23,7 @@
 #include "common/base/text.h"
 #include "common/base/types.h"
 #include "common/wire/meet.h"
-#include "libclient/coll/run.h"
+#include "libclient/coll/node/run.h"
 
 #define ZI_NODE_NOBODY UINT32_MAX
 

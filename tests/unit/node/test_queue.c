@@ -13,8 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "libclient/coll/queue.h"
-#include "tests/unit/coll/world.h"
+#include "libclient/coll/node/queue.h"
+#include "tests/unit/node/world.h"
 
 #define ROUNDS    60u
 #define IN_FLIGHT 5u

@@ -8,7 +8,7 @@
  */
 #include "kernels/combine.h"
 #include "kernels/copy.h"
-#include "libclient/coll/work.h"
+#include "libclient/coll/node/work.h"
 
 struct join {
 	const struct zi_node_group *group;

@@ -16,7 +16,7 @@
 
 #include "common/base/err.h"
 #include "kernels/copy.h"
-#include "libclient/coll/work.h"
+#include "libclient/coll/node/work.h"
 
 #define PAIR_LETTERS 2u
 

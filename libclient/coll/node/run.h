@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the engine remembers of calls that are under way; see node.h. Floor 2, private to
- * libclient/coll but for struct zi_node_call.
+ * What the engine remembers of calls that are under way; see node.h. Floor 2, private to this
+ * folder but for struct zi_node_call.
  */
 #pragma once
 

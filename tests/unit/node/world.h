@@ -16,7 +16,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "kernels/table.h"
-#include "libclient/coll/node.h"
+#include "libclient/coll/node/node.h"
 #include "tests/kernels/data.h"
 
 #define WORLD_RANKS_MAX     9u

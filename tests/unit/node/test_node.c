@@ -9,7 +9,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 
-#include "tests/unit/coll/world.h"
+#include "tests/unit/node/world.h"
 
 /* Operations × places × types, several times each. */
 #define CALLS (ZI_COLL_ALL_TO_ALLV * WORLD_WHERE_COUNT * (_ZI_DTYPE_COUNT - 1) * 3u)

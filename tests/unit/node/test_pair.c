@@ -8,8 +8,8 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 
-#include "libclient/coll/queue.h"
-#include "tests/unit/coll/world.h"
+#include "libclient/coll/node/queue.h"
+#include "tests/unit/node/world.h"
 
 #define ROUNDS 40u
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "libclient/coll/node.h"
+#include "libclient/coll/node/node.h"
 
 /* So many calls of one connection may be under way. */
 #define ZI_NODE_QUEUE_MAX 1024u

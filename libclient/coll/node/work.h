@@ -7,8 +7,8 @@
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
 #include "common/wire/verdict.h"
-#include "libclient/coll/far.h"
-#include "libclient/coll/node.h"
+#include "libclient/coll/node/far.h"
+#include "libclient/coll/node/node.h"
 
 /* A condition: what was polled waits for what it has put into the wants. */
 #define ZI_NODE_E_WAITS 1

@@ -23,7 +23,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "libclient/coll/work.h"
+#include "libclient/coll/node/work.h"
 
 /* Calls that are over with one meeting say so no more often than this, lest numbers that are far
  * apart look like later ones. */

@@ -13,8 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "libclient/coll/work.h"
-#include "tests/unit/coll/world.h"
+#include "libclient/coll/node/work.h"
+#include "tests/unit/node/world.h"
 
 #define RANKS 3u
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "common/wire/far.h"
-#include "libclient/coll/node.h"
+#include "libclient/coll/node/node.h"
 
 struct zi_far_group {
 	struct zi_far_shape shape;

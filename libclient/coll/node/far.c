@@ -15,7 +15,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "libclient/coll/work.h"
+#include "libclient/coll/node/work.h"
 
 /* The worker is the last member of this node's board. */
 static uint32_t worker_of(const struct zi_node_group *group)

@@ -7,7 +7,7 @@
  * and for the bell. Groups are the thread's from the first submit until everything submitted is
  * done, and the caller's then: `submitted` and `completed` say whose.
  */
-#include "libclient/coll/queue.h"
+#include "libclient/coll/node/queue.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -21,7 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/thread.h"
-#include "libclient/coll/work.h"
+#include "libclient/coll/node/work.h"
 
 /* As in meet.c. */
 #define QUEUE_YIELDS 32u

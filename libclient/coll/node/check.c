@@ -12,7 +12,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "libclient/coll/work.h"
+#include "libclient/coll/node/work.h"
 
 /* ---- words ---- */
 

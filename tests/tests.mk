@@ -101,6 +101,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s check-model
 	@$(MAKE) --no-print-directory -s check-coll ROUNDS=10
 	@$(MAKE) --no-print-directory -s check-deaths DEATHS=5
+	@$(MAKE) --no-print-directory -s check-nodes
 	@$(MAKE) --no-print-directory -s check-bench
 	@$(MAKE) --no-print-directory -s check-fuzz
 	@$(MAKE) --no-print-directory -s check-power

@@ -14,7 +14,7 @@
 TestSuite(coll_trouble, .timeout = 200);
 
 #define LONG_COUNT 300000u
-#define GROUPS     1000u
+#define GROUPS     5000u /* two each: 10^4 */
 /* More than may be under way. */
 #define TICKETS_MAX 5000u
 
@@ -164,7 +164,7 @@ static int many_groups(struct coll_rank *rank)
 	return 0;
 }
 
-Test(coll_trouble, groups_are_made_and_freed_a_thousand_times_and_leave_nothing)
+Test(coll_trouble, groups_are_made_and_freed_ten_thousand_times_and_leave_nothing)
 {
 	struct coll_scene scene;
 	uint32_t fd_count;

@@ -2,6 +2,7 @@
 /* zctl jobs JOB --collectives: who waits for whom. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/text.h"
 #include "zctl/get.h"
@@ -10,9 +11,8 @@
 #include "zctl/zctl.h"
 
 /* "0-3, 7"; "-" for none. Cut where the text ends. */
-static struct zi_text ranks_of(const json_t *group, const char *key)
+static struct zi_text ranks_text(const json_t *ranks)
 {
-	const json_t *ranks = json_object_get(group, key);
 	size_t count = json_array_size(ranks);
 	struct zi_text text = { "-" };
 	size_t used = 0;
@@ -33,6 +33,47 @@ static struct zi_text ranks_of(const json_t *group, const char *key)
 			                         last > first + 1 ? "-" : ", ", last);
 	}
 	return text;
+}
+
+static struct zi_text ranks_of(const json_t *group, const char *key)
+{
+	return ranks_text(json_object_get(group, key));
+}
+
+/* Ranks whose arenas lie on @tier. The caller's. */
+static json_t *ranks_on(const json_t *tiers, const char *tier)
+{
+	json_t *ranks = json_array(), *other;
+	size_t rank;
+
+	json_array_foreach(tiers, rank, other)
+	{
+		if (json_is_string(other) && !strcmp(json_string_value(other), tier))
+			(void)json_array_append_new(ranks, json_integer((json_int_t)rank));
+	}
+	return ranks;
+}
+
+/* Which arenas lie on which NUMA node, where that is not one for all. */
+static void print_places(const json_t *collectives)
+{
+	const json_t *tiers = json_object_get(collectives, "arena_tiers");
+	size_t here_count = 0, rank;
+	json_t *tier;
+
+	json_array_foreach(tiers, rank, tier) here_count += json_is_string(tier);
+	json_array_foreach(tiers, rank, tier)
+	{
+		json_t *ranks =
+			json_is_string(tier) ? ranks_on(tiers, json_string_value(tier)) : NULL;
+
+		/* With the first rank of each. */
+		if (ranks && json_array_size(ranks) < here_count &&
+		    json_integer_value(json_array_get(ranks, 0)) == (json_int_t)rank)
+			printf("arenas of ranks %s lie on %s\n", ranks_text(ranks).chars,
+			       json_string_value(tier));
+		json_decref(ranks);
+	}
 }
 
 static void add_row(struct table *table, const json_t *group)
@@ -72,6 +113,7 @@ void zctl_print_collectives(const struct zctl_context *context, const json_t *jo
 	printf("job %s: arenas of %s for each of %" PRIu64 " ranks, %zu groups\n",
 	       get_word(job, "name"), zi_format_bytes(get_count(collectives, "arena_bytes")).chars,
 	       get_count(job, "world_size"), json_array_size(groups));
+	print_places(collectives);
 	table = table_new(headings);
 	json_array_foreach(groups, index, group) add_row(table, group);
 	table_print(table, context->is_colour);

@@ -44,16 +44,17 @@
 
 /* Feature bits of HELLO: each side says what it can; both use the intersection. None is needed for
  * the base protocol. */
-#define ZI_FEATURE_NVME_STATE  (1ull << 0) /* optimizer state on NVMe */
-#define ZI_FEATURE_NVME_PARAM  (1ull << 1) /* parameters on NVMe */
-#define ZI_FEATURE_COLLECTIVES (1ull << 2) /* COLL_* */
-#define ZI_FEATURE_EARLY       (1ull << 3) /* ZI_STEP_UPDATE_EARLY */
-#define ZI_FEATURE_SNAPSHOTS   (1ull << 4) /* LOAD, SNAPSHOT */
-#define ZI_FEATURE_INTERVAL    (1ull << 5) /* commit_interval */
-#define ZI_FEATURE_IO_WEIGHT   (1ull << 6) /* a job's share of its stores */
-#define ZI_FEATURE_TENSORS     (1ull << 7) /* TENSOR_OPEN, opcodes from 10 on */
-#define ZI_FEATURE_PERIODIC    (1ull << 8) /* snapshot_interval, snapshot_keep */
-#define ZI_FEATURE_NODES       (1ull << 9) /* local_world_size: jobs that span nodes */
+#define ZI_FEATURE_NVME_STATE  (1ull << 0)  /* optimizer state on NVMe */
+#define ZI_FEATURE_NVME_PARAM  (1ull << 1)  /* parameters on NVMe */
+#define ZI_FEATURE_COLLECTIVES (1ull << 2)  /* COLL_* */
+#define ZI_FEATURE_EARLY       (1ull << 3)  /* ZI_STEP_UPDATE_EARLY */
+#define ZI_FEATURE_SNAPSHOTS   (1ull << 4)  /* LOAD, SNAPSHOT */
+#define ZI_FEATURE_INTERVAL    (1ull << 5)  /* commit_interval */
+#define ZI_FEATURE_IO_WEIGHT   (1ull << 6)  /* a job's share of its stores */
+#define ZI_FEATURE_TENSORS     (1ull << 7)  /* TENSOR_OPEN, opcodes from 10 on */
+#define ZI_FEATURE_PERIODIC    (1ull << 8)  /* snapshot_interval, snapshot_keep */
+#define ZI_FEATURE_NODES       (1ull << 9)  /* local_world_size: jobs that span nodes */
+#define ZI_FEATURE_NUMA        (1ull << 10) /* zi_verdicts.numa: calls go by where arenas lie */
 
 #define ZI_IO_WEIGHT_MAX     1000u
 #define ZI_IO_WEIGHT_DEFAULT 100u /* what 0 means */

@@ -6,6 +6,9 @@
  * A verdict is given once: 0, the group stands; then, for good, the positive errno that every later
  * call of the group ends with. Whoever waits for a peer sleeps on this word as well, and is woken
  * (a shared futex) once it is written. Why, in words, is asked for on the socket (COLL_FAIL).
+ *
+ * Where arenas lie is written before any rank maps the region, and stays: numbers of NUMA nodes as
+ * the daemon counts them, all 0 unless every rank has ZI_FEATURE_NUMA.
  */
 #pragma once
 
@@ -20,8 +23,9 @@
 #define ZI_VERDICT_BYTES 8192u /* of the region */
 
 struct zi_verdicts {
-	struct zi_line spin_us; /* how long a waiting rank may burn a CPU; 0: not at all */
-	struct zi_line reserved[15];
+	struct zi_line spin_us;      /* how long a waiting rank may burn a CPU; 0: not at all */
+	uint8_t numa[ZI_LINE_BYTES]; /* of each rank of this node: where its arena lies */
+	struct zi_line reserved[14];
 	struct zi_line groups[ZI_GROUPS_MAX];
 };
 static_assert(sizeof(struct zi_verdicts) <= ZI_VERDICT_BYTES, "verdicts are whole pages");

@@ -89,6 +89,7 @@ static void sess_coll_open(struct sess *session, const struct zi_coll_open *mess
 	session->request = (struct zero_op){ .rendezvous_host = session->rendezvous_host,
 		                             .interface = session->interface,
 		                             .rendezvous_port = message->rendezvous_port,
+		                             .knows_numa = session->features & ZI_FEATURE_NUMA,
 		                             .bytes = message->arena_bytes,
 		                             .timeout_ns = message->timeout_ms * ZI_NS_PER_MS };
 	sess_submit_request(session, &message->header, zero_coll_open);

@@ -183,8 +183,8 @@ static uint64_t holder_lingering_bytes(const struct tier_holder *holder, const s
 	for (uint32_t i = 0; i < holder->segment_count; i++) {
 		const struct tier_segment *segment = holder->segments[i];
 
-		if (segment->charge.tier == tier && segment->ref_count == segment->holder_count)
-			bytes += segment->charge.bytes / segment->holder_count;
+		if (segment->ref_count == segment->holder_count)
+			bytes += tier_segment_bytes_on(segment, tier) / segment->holder_count;
 	}
 	return bytes;
 }

@@ -35,52 +35,88 @@ uint64_t tier_segment_charged_bytes(const struct tier *tier, uint64_t bytes, enu
 	return zi_align_up(bytes, is_huge ? ZI_HUGE_PAGE_BYTES : 4096);
 }
 
+uint64_t tier_segment_bytes_on(const struct tier_segment *segment, const struct tier *tier)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < segment->charge_count; i++)
+		if (segment->charges[i].tier == tier)
+			bytes += segment->charges[i].bytes;
+	return bytes;
+}
+
 /**
- * tier_segment_charge() - the first half of a segment: the object, and its price paid
- * @tier: CPU
+ * tier_segment_charge_parts() - the first half of a segment: the object, and its price paid
+ * @parts: (@part_count,) as they lie one after the other; CPU tiers that want the same pages
  * @account: pays; outlives the segment
  * @name: for /proc/PID/maps; cut when too long
- * @bytes: at least 1, rounded up to whole pages
- * @pages: whole huge pages where the tier wants them, but for TIER_PAGES_SMALL
+ * @pages: whole huge pages where the tiers want them, but for TIER_PAGES_SMALL
  * @text: of a refusal
  * @ret_segment: one reference, the caller's; without memory until tier_segment_build()
  *
  * Return: 0; -ENOSPC, -EDQUOT with figures; -ENOMEM. Context: shard thread.
  */
-int tier_segment_charge(struct tier *tier, struct tier_account *account, const char *name,
-                        uint64_t bytes, enum tier_pages pages, struct zi_text *text,
-                        struct tier_segment **ret_segment)
+int tier_segment_charge_parts(const struct tier_part *parts, uint32_t part_count,
+                              struct tier_account *account, const char *name, enum tier_pages pages,
+                              struct zi_text *text, struct tier_segment **ret_segment)
 {
 	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
-	int r;
 
-	assert(tier->kind == TIER_CPU);
-	assert(bytes > 0);
+	assert(part_count > 0);
 
-	segment = calloc(1, sizeof(*segment));
+	segment = calloc(1, sizeof(*segment) + part_count * sizeof(segment->charges[0]));
 	if (!segment)
 		return err_origin(-ENOMEM);
 	segment->ref_count = 1;
 	segment->region = (struct zi_region)ZI_REGION_INIT;
 	segment->readonly_fd = -1;
-	segment->pages = tier->wants_huge ? pages : TIER_PAGES_SMALL;
+	segment->pages = parts[0].tier->wants_huge ? pages : TIER_PAGES_SMALL;
 	(void)snprintf(segment->name, sizeof(segment->name), "%s", name); /* Cut: only a name. */
-	r = tier_charge_take(&segment->charge, tier, account,
-	                     tier_segment_charged_bytes(tier, bytes, pages), text);
-	if (r)
-		return charge_error(r);
+	for (uint32_t i = 0; i < part_count; i++) {
+		struct tier *tier = parts[i].tier;
+		int r;
+
+		assert(tier->kind == TIER_CPU && tier->wants_huge == parts[0].tier->wants_huge);
+		assert(parts[i].bytes > 0);
+		assert(parts[i].bytes == tier_segment_charged_bytes(tier, parts[i].bytes, pages));
+		r = tier_charge_take(&segment->charges[i], tier, account, parts[i].bytes, text);
+		if (r)
+			return charge_error(r);
+		segment->charge_count++;
+		segment->bytes += parts[i].bytes;
+	}
 	*ret_segment = zi_steal(segment);
 	return 0;
 }
 
-/* Its pages come from the tier's node, also those that are taken anew after a hole was punched,
- * whoever touches them. */
-static void bind_to_node(void *arg, void *base, uint64_t bytes)
+/* One part. @bytes: at least 1, rounded up to whole pages. Else as tier_segment_charge_parts(). */
+int tier_segment_charge(struct tier *tier, struct tier_account *account, const char *name,
+                        uint64_t bytes, enum tier_pages pages, struct zi_text *text,
+                        struct tier_segment **ret_segment)
 {
-	const struct tier *tier = arg;
+	struct tier_part part = { tier, tier_segment_charged_bytes(tier, bytes, pages) };
 
-	if (tier->topo) /* refused: slower, but no reason to go without the memory */
-		(void)topo_bind_memory(tier->topo, tier->node, base, bytes);
+	return err_trace(
+		tier_segment_charge_parts(&part, 1, account, name, pages, text, ret_segment));
+}
+
+/* Pages come from the node of their part's tier, also those that are taken anew after a hole was
+ * punched, whoever touches them. */
+static void bind_to_nodes(void *arg, void *base, uint64_t bytes)
+{
+	const struct tier_segment *segment = arg;
+	char *place = base;
+
+	assert(bytes == segment->bytes);
+	for (uint32_t i = 0; i < segment->charge_count; i++) {
+		const struct tier_charge *charge = &segment->charges[i];
+
+		/* Refused: slower, but no reason to go without the memory. */
+		if (charge->tier->topo)
+			(void)topo_bind_memory(charge->tier->topo, charge->tier->node, place,
+			                       charge->bytes);
+		place += charge->bytes;
+	}
 }
 
 /**
@@ -97,19 +133,19 @@ int tier_segment_build(struct tier_segment *segment, struct zi_text *text)
 {
 	enum zi_region_pages want =
 		segment->pages == TIER_PAGES_HUGE ? ZI_PAGES_HUGETLB : ZI_PAGES_SMALL;
-	struct zi_region_place place = { bind_to_node, segment->charge.tier };
+	struct zi_region_place place = { bind_to_nodes, segment };
 	int r;
 
 	assert(segment->region.fd < 0);
-	assert(segment->charge.tier);
+	assert(segment->charge_count > 0);
 
-	r = zi_region_create(segment->name, segment->charge.bytes, want, &place, &segment->region);
+	r = zi_region_create(segment->name, segment->bytes, want, &place, &segment->region);
 	if (r)
 		return zi_text_error(text, r, "the kernel refused %s of memory for '%s': %s",
-		                     zi_format_bytes(segment->charge.bytes).chars, segment->name,
+		                     zi_format_bytes(segment->bytes).chars, segment->name,
 		                     zi_err_name(r));
-	assert(segment->region.bytes == segment->charge.bytes);
-	if (segment->charge.tier->wants_huge)
+	assert(segment->region.bytes == segment->bytes);
+	if (segment->charges[0].tier->wants_huge)
 		tier_segment_prepare(segment);
 	return 0;
 }
@@ -156,7 +192,8 @@ struct tier_segment *tier_segment_unref(struct tier_segment *segment)
 	tier_segment_unregister(segment);
 	segment->readonly_fd = zi_close(segment->readonly_fd);
 	zi_region_destroy(&segment->region);
-	tier_charge_return(&segment->charge);
+	for (uint32_t i = 0; i < segment->charge_count; i++)
+		tier_charge_return(&segment->charges[i]);
 	free(segment);
 	return NULL;
 }

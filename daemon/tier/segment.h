@@ -24,15 +24,23 @@ enum tier_pages {
 	TIER_PAGES_HUGE,      /* from the pool first, else collapsed; never writable by ranks */
 };
 
+/* Bytes of a segment that lie on one tier; whole pages of the kind it is of. */
+struct tier_part {
+	struct tier *tier;
+	uint64_t bytes;
+};
+
 struct tier_segment {
 	uint32_t ref_count;
 	struct zi_region region;
-	struct tier_charge charge;
+	uint64_t bytes;             /* charged, on all tiers */
 	int readonly_fd;            /* reopened for ranks; -1 until asked for */
 	uint32_t holder_count;      /* of ref_count: processes that received it */
 	enum tier_pages pages;      /* wanted */
 	struct nvme_engine *engine; /* registered with; NULL: not */
 	char name[32];
+	uint32_t charge_count;
+	struct tier_charge charges[]; /* (charge_count,) one after the other, as the memory lies */
 };
 
 /* Charged, then created, bound to the tier's node, zero-filled by the kernel. Huge pages as the
@@ -47,9 +55,15 @@ int tier_segment_new(struct tier *tier, struct tier_account *account, const char
 int tier_segment_charge(struct tier *tier, struct tier_account *account, const char *name,
                         uint64_t bytes, enum tier_pages pages, struct zi_text *text,
                         struct tier_segment **ret_segment);
+/* The same of parts that lie one after the other, each on its tier: all of them or none. */
+int tier_segment_charge_parts(const struct tier_part *parts, uint32_t part_count,
+                              struct tier_account *account, const char *name, enum tier_pages pages,
+                              struct zi_text *text, struct tier_segment **ret_segment);
 int tier_segment_build(struct tier_segment *segment, struct zi_text *text);
 /* Bytes that tier_segment_charge() takes for @bytes. */
 uint64_t tier_segment_charged_bytes(const struct tier *tier, uint64_t bytes, enum tier_pages pages);
+/* Of what it has, on @tier. */
+uint64_t tier_segment_bytes_on(const struct tier_segment *segment, const struct tier *tier);
 /* Registered I/O on the segment, until unregistered or gone. The kernel's refusal is no error. */
 int tier_segment_register(struct tier_segment *segment, struct nvme_engine *engine);
 void tier_segment_unregister(struct tier_segment *segment);

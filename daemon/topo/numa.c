@@ -9,15 +9,30 @@
 #include <errno.h>
 #include <hwloc.h>
 #include <numaif.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/topo/topo_private.h"
 
+/* As many CPUs as Linux can be built for. */
+#define AFFINITY_WORDS 128u
+
 /* mbind() takes a mask of nodes in words, and wants one bit more than it has (its manual,
  * "NOTES"). */
 #define MASK_WORDS 16u
 #define MASK_BITS  (MASK_WORDS * 64u)
+
+static bool may_run_on(const struct topo_node *node, const unsigned long *cpus)
+{
+	int cpu = -1;
+
+	while ((cpu = hwloc_bitmap_next(node->cpuset, cpu)) >= 0 && cpu < (int)AFFINITY_WORDS * 64)
+		if (cpus[cpu / 64] >> cpu % 64 & 1)
+			return true;
+	return false;
+}
 
 /*
  * @node: an index into topo->nodes. A node without CPUs (memory alone) leaves the thread unbound.
@@ -31,6 +46,33 @@ int topo_bind_thread(const struct topo *topo, uint32_t node)
 	if (hwloc_set_cpubind(topo->hwloc, topo->nodes[node].cpuset, HWLOC_CPUBIND_THREAD))
 		return err_origin(-errno);
 	return 0;
+}
+
+/*
+ * By the CPUs that its main thread may run on: taskset, a cpuset, `zctl launch` and numactl all
+ * show there, while a policy of memory alone cannot be asked of another process. CPUs are the
+ * kernel's numbers also on a faked topology: placement is decided as if this were that machine.
+ */
+uint32_t topo_node_of_process(const struct topo *topo, int pid, uint32_t otherwise)
+{
+	unsigned long cpus[AFFINITY_WORDS] = { 0 };
+	uint32_t first = otherwise;
+	bool is_found = false;
+
+	assert(otherwise < topo->node_count);
+	/* Past the C library, which insists on cpu_set_t. Returns how many bytes the kernel has. */
+	if (pid <= 0 || syscall(SYS_sched_getaffinity, pid, sizeof(cpus), cpus) <= 0)
+		return otherwise;
+	for (uint32_t i = 0; i < topo->node_count; i++) {
+		if (!may_run_on(&topo->nodes[i], cpus))
+			continue;
+		if (i == otherwise)
+			return otherwise;
+		if (!is_found)
+			first = i;
+		is_found = true;
+	}
+	return first;
 }
 
 /* @base: page-aligned. Return: 0, -EINVAL, -EPERM, -ERANGE for a node that no mask can name. */

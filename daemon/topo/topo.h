@@ -45,6 +45,9 @@ ZI_DEFINE_CLEANUP(struct topo *, topo_free)
 /* Node that memory and threads serving @path (a store) belong to: its disk's node, else 0. */
 uint32_t topo_node_of_path(const struct topo *topo, const char *path);
 uint32_t topo_node_of_device(const struct topo *topo, uint32_t major, uint32_t minor);
+/* Node on whose CPUs alone the process may run. Of one that may run on several: @otherwise where
+ * that is one of them, else the first. @otherwise, too, when it is not known. */
+uint32_t topo_node_of_process(const struct topo *topo, int pid, uint32_t otherwise);
 /* Binds the calling thread to the CPUs of a node. 0 when not this system. */
 int topo_bind_thread(const struct topo *topo, uint32_t node);
 /* Prefers a node for fresh pages of a mapping (MPOL_PREFERRED; before first touch). */

@@ -15,7 +15,7 @@
 
 static uint64_t held_bytes(const struct tier_segment *segment)
 {
-	return segment ? segment->charge.bytes : 0;
+	return segment ? segment->bytes : 0;
 }
 
 static void fill_memory(const struct zero_job *job, struct zero_job_report *report)
@@ -112,6 +112,9 @@ static void fill_ranks(const struct zero_job *job, struct zero_job_report *repor
 			continue;
 		report->ranks[i].pid = rank->pid;
 		report->ranks[i].is_attached = true;
+		if (job->collectives.coll)
+			report->ranks[i].arena_tier =
+				job->zero->options.cpu_tiers[job->collectives.tiers[i]].name;
 		report->ranks[i].doing = rank->doing ? op_name(rank->doing) : "attach";
 		report->ranks[i].doing_ns = rank->doing_ns ? zi_clock_now_ns() - rank->doing_ns : 0;
 	}

@@ -77,6 +77,7 @@ struct zero_op {
 	/* COLL_OPEN of a job that spans nodes: where they meet; the caller's until it completes. */
 	const char *rendezvous_host, *interface;
 	uint32_t rendezvous_port;
+	bool knows_numa;                /* COLL_OPEN: ZI_FEATURE_NUMA */
 	struct zi_step_options options; /* STEP_BEGIN: already checked by wire/check */
 	/* results */
 	int result;                 /* 0 or -errno */
@@ -445,6 +446,7 @@ struct zero_job_report {
 	struct coll *coll; /* to look at (coll/describe.h) during the call; NULL: not open */
 	uint64_t arena_bytes;
 	struct {
+		const char *arena_tier; /* where its arena lies; NULL: not open, or not here */
 		int32_t pid;
 		bool is_attached;
 		const char *doing;

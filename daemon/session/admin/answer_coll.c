@@ -41,6 +41,19 @@ static json_t *answer_group(const struct coll_description *group)
 	return object;
 }
 
+/* Where each rank's arena lies. */
+static json_t *answer_arenas(const struct zero_job_report *report)
+{
+	json_t *tiers = json_array();
+
+	for (uint32_t i = 0; i < report->world_size; i++) {
+		const char *tier = report->ranks[i].arena_tier;
+
+		(void)json_array_append_new(tiers, tier ? json_string(tier) : json_null());
+	}
+	return tiers;
+}
+
 /* See answer_coll.h. */
 json_t *sess_answer_coll(const struct zero_job_report *report)
 {
@@ -51,6 +64,7 @@ json_t *sess_answer_coll(const struct zero_job_report *report)
 	object = json_object();
 	groups = json_array();
 	answer_number(object, "arena_bytes", report->arena_bytes);
+	answer_put(object, "arena_tiers", answer_arenas(report));
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++) {
 		struct coll_description group;
 

@@ -12,6 +12,7 @@
 #include "common/wire/far.h"
 #include "daemon/coll/coll.h"
 #include "daemon/tier/segment.h"
+#include "daemon/zero/job/arenas.h"
 #include "daemon/zero/job/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -83,15 +84,15 @@ uint64_t collectives_held_bytes(const struct zero_job *job)
 	uint64_t bytes = 0;
 
 	if (collectives->verdicts)
-		bytes += collectives->verdicts->charge.bytes;
+		bytes += collectives->verdicts->bytes;
 	if (collectives->arenas)
-		bytes += collectives->arenas->charge.bytes;
+		bytes += collectives->arenas->bytes;
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
 		if (collectives->boards[i])
-			bytes += collectives->boards[i]->charge.bytes;
+			bytes += collectives->boards[i]->bytes;
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
 		if (collectives->slabs[i])
-			bytes += collectives->slabs[i]->charge.bytes;
+			bytes += collectives->slabs[i]->bytes;
 	return bytes;
 }
 
@@ -195,6 +196,7 @@ static int finish(struct zero_job *job, struct zi_text *text)
 	if (r)
 		return err_trace(r);
 	options.verdicts = collectives->verdicts->region.base;
+	arenas_tell(job, options.verdicts);
 	r = coll_new(&options, &collectives->coll);
 	if (r)
 		return err_origin(zi_text_error(text, r, "no memory for tables"));
@@ -284,8 +286,7 @@ static int charge_and_build(struct zero_job *job, const struct zero_op *op, stru
 		return err_origin(zi_text_error(text, -EINVAL,
 		                                "%u arenas of %llu bytes for collectives",
 		                                job->group.local_size, (unsigned long long)bytes));
-	r = tier_segment_charge(job->cpu_tier, &job->account->account, "zinf-arena", all_bytes,
-	                        TIER_PAGES_COLLAPSED, &why, &collectives->arenas);
+	r = arenas_charge(job, arena_bytes, &why);
 	if (r)
 		return zi_text_error(text, r, "arenas of %u x %s for collectives: %.160s",
 		                     job->group.local_size, zi_format_bytes(arena_bytes).chars,

@@ -8,7 +8,7 @@
  *    │                      │          │                 │
  *    └──an error, or the incarnation is over◀────────────┘
  *
- *   arenas     one segment, a part for each rank; ranks read and write all of it
+ *   arenas     one segment, a part for each rank (arenas.h); ranks read and write all of it
  *   boards     one per group, of as many parts as the job has ranks: a number that is used again
  *              has its board again, zeroed, since processes hold what they received until they end
  *   verdicts   the daemon writes them, ranks read
@@ -31,11 +31,13 @@ struct zero_rank;
 
 struct zero_collectives {
 	bool is_building;
-	bool is_joining;      /* building, and the arenas are there: other nodes are not */
-	uint32_t generation;  /* of the group they are for */
-	struct coll *coll;    /* NULL: not open */
-	uint64_t arena_bytes; /* of a rank */
-	uint64_t timeout_ns;  /* of the group of all ranks */
+	bool is_joining;             /* building, and the arenas are there: other nodes are not */
+	uint32_t generation;         /* of the group they are for */
+	struct coll *coll;           /* NULL: not open */
+	uint64_t arena_bytes;        /* of a rank */
+	uint8_t tiers[ZI_WORLD_MAX]; /* on which each rank's lies; of those that are here */
+	bool is_told;                /* to the ranks: all of them know what to do with it */
+	uint64_t timeout_ns;         /* of the group of all ranks */
 	struct tier_segment *verdicts, *arenas;
 	struct tier_segment *boards[ZI_GROUPS_MAX]; /* NULL: never used */
 	/* Where the job spans nodes: */

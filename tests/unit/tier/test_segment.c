@@ -210,3 +210,63 @@ Test(segment, prefers_the_node_of_its_tier)
 	segment = tier_segment_unref(segment);
 	fixture_deinit(&fixture);
 }
+
+Test(segment, in_parts_is_paid_for_and_prefers_the_node_part_by_part)
+{
+	/* The second tier has no topology: what is bound by mistake would show. */
+	struct topo topo = { .is_this_system = true, .node_count = 2 };
+	struct tier_segment *segment = NULL;
+	struct fixture fixture;
+	struct tier other;
+	const struct tier_part parts[] = { { &fixture.tier, 2 * MIB },
+		                           { &other, MIB },
+		                           { &fixture.tier, MIB } };
+	unsigned long mask[16] = { 0 };
+	int modes[3] = { -1, -1, -1 };
+
+	fixture_init(&fixture, 16 * MIB);
+	tier_init_cpu(&other, 1, MIB, NULL, false);
+	fixture.tier.topo = &topo;
+	cr_assert_eq(tier_segment_charge_parts(parts, 3, &fixture.job, "parts", TIER_PAGES_SMALL,
+	                                       &fixture.text, &segment),
+	             0);
+	cr_expect_eq(segment->bytes, 4 * MIB);
+	cr_expect_eq(fixture.tier.used_bytes, 3 * MIB);
+	cr_expect_eq(other.used_bytes, MIB);
+	cr_expect_eq(tier_segment_bytes_on(segment, &fixture.tier), 3 * MIB);
+	cr_expect_eq(tier_segment_bytes_on(segment, &other), MIB);
+	cr_expect_eq(fixture.uid.used_bytes[TIER_CPU], 4 * MIB);
+	cr_assert_eq(tier_segment_build(segment, &fixture.text), 0);
+	cr_expect_eq(segment->region.bytes, 4 * MIB);
+	for (uint64_t i = 0; i < 3; i++)
+		if (get_mempolicy(&modes[i], mask, 1024,
+		                  (char *)segment->region.base + (uint64_t[]){ 0, 2, 3 }[i] * MIB,
+		                  MPOL_F_ADDR))
+			cr_skip_test("get_mempolicy() is refused here: %s", strerror(errno));
+	cr_expect_eq(modes[0], MPOL_PREFERRED);
+	cr_expect_eq(modes[1], MPOL_DEFAULT);
+	cr_expect_eq(modes[2], MPOL_PREFERRED);
+	segment = tier_segment_unref(segment);
+	cr_expect_eq(other.used_bytes, 0);
+	tier_deinit(&other);
+	fixture_deinit(&fixture);
+}
+
+Test(segment, of_parts_is_all_or_nothing)
+{
+	struct tier_segment *segment = NULL;
+	struct fixture fixture;
+	struct tier other;
+	const struct tier_part parts[] = { { &fixture.tier, MIB }, { &other, 2 * MIB } };
+
+	fixture_init(&fixture, 16 * MIB);
+	tier_init_cpu(&other, 1, MIB, NULL, false);
+	cr_expect_eq(tier_segment_charge_parts(parts, 2, &fixture.job, "parts", TIER_PAGES_SMALL,
+	                                       &fixture.text, &segment),
+	             -ENOSPC);
+	says(&fixture, "2 MiB asked for on cpu:1, 1 MiB free");
+	cr_expect_null(segment);
+	cr_expect_eq(fixture.tier.used_bytes, 0);
+	tier_deinit(&other);
+	fixture_deinit(&fixture);
+}

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <hwloc.h>
+#include <limits.h>
 #include <numaif.h>
 #include <sched.h>
 #include <stdio.h>
@@ -344,5 +345,48 @@ Test(topo, memory_prefers_the_node_it_is_bound_to)
 	cr_assert_eq(topo_prefer_node(1000, base, bytes), -EINVAL, "no such node");
 	cr_assert_eq(topo_prefer_node(5000, base, bytes), -ERANGE);
 	cr_assert_eq(munmap(base, bytes), 0);
+	topo = topo_free(topo);
+}
+
+static void run_on(uint64_t cpus)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	for (int i = 0; i < 64; i++)
+		if (cpus >> i & 1)
+			CPU_SET(i, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		cr_skip_test("CPUs %#llx are not to be had here", (unsigned long long)cpus);
+}
+
+Test(topo, a_process_is_on_the_node_whose_cpus_it_may_use)
+{
+	struct topo *topo = make("synthetic:numa:2 pu:1");
+	struct topo *larger = make("synthetic:numa:3 pu:2");
+
+	run_on(1);
+	cr_expect_eq(topo_node_of_process(topo, getpid(), 1), 0);
+	cr_expect_eq(topo_node_of_process(larger, getpid(), 2), 0);
+	run_on(2);
+	if (sched_getcpu() != 1)
+		cr_skip_test("there is no CPU 1 here");
+	cr_expect_eq(topo_node_of_process(topo, getpid(), 0), 1);
+	cr_expect_eq(topo_node_of_process(larger, getpid(), 2), 0, "CPU 1 is still node 0's");
+	run_on(3);
+	cr_expect_eq(topo_node_of_process(topo, getpid(), 0), 0, "one of them is as good");
+	cr_expect_eq(topo_node_of_process(topo, getpid(), 1), 1);
+	cr_expect_eq(topo_node_of_process(larger, getpid(), 2), 0, "not on the given one");
+	topo = topo_free(topo);
+	larger = topo_free(larger);
+}
+
+Test(topo, of_a_process_that_is_not_there_nothing_is_known)
+{
+	struct topo *topo = make("synthetic:numa:2 pu:1");
+
+	cr_expect_eq(topo_node_of_process(topo, 0, 1), 1, "the kernel takes it for the caller");
+	cr_expect_eq(topo_node_of_process(topo, -1, 1), 1);
+	cr_expect_eq(topo_node_of_process(topo, INT_MAX, 1), 1);
 	topo = topo_free(topo);
 }

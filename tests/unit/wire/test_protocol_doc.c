@@ -175,6 +175,7 @@ static const struct {
 	FIELD(zi_coll_fail, reserved1),
 	FIELD(zi_coll_fail, reserved),
 	FIELD(zi_verdicts, spin_us),
+	FIELD(zi_verdicts, numa),
 	FIELD(zi_verdicts, reserved),
 	FIELD(zi_verdicts, groups),
 	FIELD(zi_board_member, posts),

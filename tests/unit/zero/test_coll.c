@@ -25,9 +25,8 @@ Test(coll, all_ranks_open_without_a_model_and_see_the_same_zeroed_memory)
 	cr_expect_geq(first.board->region.bytes, zi_board_bytes(2));
 	for (uint64_t i = 0; i < first.arenas->region.bytes; i += 4096)
 		cr_assert_eq(((char *)first.arenas->region.base)[i], 0);
-	cr_expect_eq(node.cpu.used_bytes - before, first.arenas->charge.bytes +
-	                                                   first.board->charge.bytes +
-	                                                   first.verdicts->charge.bytes);
+	cr_expect_eq(node.cpu.used_bytes - before,
+	             first.arenas->bytes + first.board->bytes + first.verdicts->bytes);
 	cr_expect_eq(verdict(&actors[0], 0), 0);
 	end();
 }
@@ -189,9 +188,8 @@ Test(coll, an_incarnation_that_is_replaced_while_memory_is_made_leaves_nothing)
 	cr_expect_eq(actor_call(&actors[1], zero_coll_open, &(struct zero_op){ .bytes = ARENA }), 0,
 	             "%s", actors[1].text.chars);
 	cr_expect_eq(node.cpu.used_bytes,
-	             opened_of(&actors[1]).arenas->charge.bytes +
-	                     opened_of(&actors[1]).board->charge.bytes +
-	                     opened_of(&actors[1]).verdicts->charge.bytes,
+	             opened_of(&actors[1]).arenas->bytes + opened_of(&actors[1]).board->bytes +
+	                     opened_of(&actors[1]).verdicts->bytes,
 	             "nothing of the former one");
 	end();
 }

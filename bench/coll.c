@@ -4,7 +4,9 @@
  * of its transports through shared memory), over Gloo (through torch.distributed), and over what
  * the memory gives.
  *
- *   two    2 ranks        four   4 ranks
+ *   two     2 ranks        four   4 ranks
+ *   nodes   2 and 4 ranks (nodes-2, nodes-4), half of them on each of two nodes, which are network
+ *           namespaces, over Gloo and a plain TCP connection; skipped without root or iproute2
  *
  * Arguments are the names of parts, and of operations ("barrier" has the latencies); none: all of
  * them. "quick" among them: few small sizes, one round, to see that it runs; "alone": no peers.
@@ -17,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/coll_nodes.h"
 #include "bench/coll_own.h"
 #include "bench/coll_suite.h"
 #include "common/base/cleanup.h"
@@ -40,18 +43,21 @@ struct settings {
 
 /* ---- the sides ---- */
 
-static void start_own(struct coll_match *match, const struct settings *settings)
+static void start_own(struct coll_match *match, const struct settings *settings,
+                      struct coll_nodes *nodes)
 {
 	char bytes[24];
 	const char *argv[] = { settings->program, "rank", bytes, NULL };
 
 	(void)snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)settings->bytes_max);
 	coll_side_start(&match->own,
-	                &(struct coll_side_options){ .name = "zinf",
+	                &(struct coll_side_options){ .name = nodes ? "zinf-nodes" : "zinf",
 	                                             .argv = argv,
 	                                             .process_count = match->world,
 	                                             .world = match->world,
-	                                             .directory = settings->directory });
+	                                             .directory = settings->directory,
+	                                             .enter = nodes ? coll_nodes_enter : NULL,
+	                                             .enter_arg = nodes });
 }
 
 static void start_mpi(struct coll_match *match, const struct settings *settings, unsigned transport)
@@ -107,7 +113,8 @@ static void start_mpi(struct coll_match *match, const struct settings *settings,
 	coll_side_start(&match->mpi[transport], &options);
 }
 
-static void start_gloo(struct coll_match *match, const struct settings *settings)
+static void start_gloo(struct coll_match *match, const struct settings *settings,
+                       struct coll_nodes *nodes)
 {
 	const char *wish = getenv("BENCH_TORCH_PYTHON");
 	char bytes[24];
@@ -116,11 +123,13 @@ static void start_gloo(struct coll_match *match, const struct settings *settings
 
 	(void)snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)settings->bytes_max);
 	coll_side_start(&match->gloo,
-	                &(struct coll_side_options){ .name = "Gloo",
+	                &(struct coll_side_options){ .name = nodes ? "Gloo-nodes" : "Gloo",
 	                                             .argv = argv,
 	                                             .process_count = match->world,
 	                                             .world = match->world,
-	                                             .directory = settings->directory });
+	                                             .directory = settings->directory,
+	                                             .enter = nodes ? coll_nodes_enter : NULL,
+	                                             .enter_arg = nodes });
 }
 
 /* ---- parts ---- */
@@ -150,7 +159,7 @@ static void start_peers(struct coll_match *match, const struct settings *setting
 		return;
 	for (unsigned i = 0; i < COLL_TRANSPORTS; i++)
 		start_mpi(match, settings, i);
-	start_gloo(match, settings);
+	start_gloo(match, settings, NULL);
 }
 
 static void stop_sides(struct coll_match *match)
@@ -177,7 +186,7 @@ static int run_part(struct bench_report *report, const struct settings *settings
 	if (harness_start(&harness, &options))
 		return -1;
 	(void)setenv("ZINF_SOCKET", harness.socket_path, 1);
-	start_own(&match, settings);
+	start_own(&match, settings, NULL);
 	if (match.own.is_ready)
 		start_peers(&match, settings);
 	match.bound = match.own.is_ready ? coll_bound_new(world) : NULL;
@@ -186,6 +195,34 @@ static int run_part(struct bench_report *report, const struct settings *settings
 	match.bound = coll_bound_free(match.bound);
 	stop_sides(&match);
 	return harness_stop(&harness) || r ? -1 : 0;
+}
+
+/* As above, over two nodes. */
+static int run_nodes(struct bench_report *report, const struct settings *settings, unsigned world)
+{
+	struct coll_match match = { .world = world,
+		                    .rounds = settings->is_quick ? 1 : BENCH_RUNS_MIN,
+		                    .sample_seconds = settings->is_quick ? 0 : SAMPLE_SECONDS,
+		                    .report = report,
+		                    .is_over_nodes = true };
+	bool is_skipped;
+	struct coll_nodes *nodes = coll_nodes_new(world, settings->bytes_max, &is_skipped);
+	int r = -1;
+
+	if (!nodes)
+		return is_skipped ? 0 : -1;
+	start_own(&match, settings, nodes);
+	if (match.own.is_ready) {
+		coll_nodes_add_helpers(nodes, &match.own);
+		if (!settings->is_alone) {
+			start_gloo(&match, settings, nodes);
+			match.stream = coll_stream_new(coll_nodes_network(nodes), world);
+		}
+		r = measure(&match, settings);
+	}
+	match.stream = coll_stream_free(match.stream);
+	stop_sides(&match);
+	return coll_nodes_free(nodes) || r ? -1 : 0;
 }
 
 /* coll-mpi lies beside this program. */
@@ -214,6 +251,24 @@ static bool has_word(const char *word, int argc, char **argv)
 		if (!strcmp(word, argv[i]))
 			return true;
 	return false;
+}
+
+struct part {
+	const char *name, *group; /* either chooses it */
+	unsigned world;
+	bool is_over_nodes;
+};
+
+static const struct part parts[] = {
+	{ "two", "", 2, false },
+	{ "nodes-2", "nodes", 2, true },
+	{ "four", "", 4, false },
+	{ "nodes-4", "nodes", 4, true },
+};
+
+static bool is_named(const struct part *part, int argc, char **argv)
+{
+	return has_word(part->name, argc, argv) || has_word(part->group, argc, argv);
 }
 
 /* None named: all. */
@@ -245,7 +300,7 @@ int main(int argc, char **argv)
 	const char *directory = argc > 1 ? argv[1] : "build/bench";
 	static struct bench_report report;
 	struct settings settings = { 0 };
-	bool is_failed = false, has_two, has_four;
+	bool is_failed = false, is_any = false;
 
 	if (argc > 1 && !strcmp(argv[1], "rank"))
 		return coll_own_rank(argc, argv);
@@ -259,13 +314,14 @@ int main(int argc, char **argv)
 		settings.bytes_max = quick_sizes[ZI_COUNT_OF(quick_sizes) - 1];
 	settings.is_alone = has_word("alone", argc, argv);
 	choose_operations(&settings, argc, argv);
-	has_two = has_word("two", argc, argv);
-	has_four = has_word("four", argc, argv);
+	for (size_t i = 0; i < ZI_COUNT_OF(parts); i++)
+		is_any |= is_named(&parts[i], argc, argv);
 	bench_report_init(&report, "coll");
-	if ((has_two || !has_four) && run_part(&report, &settings, 2))
-		is_failed = true;
-	if ((has_four || !has_two) && run_part(&report, &settings, 4))
-		is_failed = true;
+	for (size_t i = 0; i < ZI_COUNT_OF(parts); i++)
+		if ((!is_any || is_named(&parts[i], argc, argv)) &&
+		    (parts[i].is_over_nodes ? run_nodes : run_part)(&report, &settings,
+		                                                    parts[i].world))
+			is_failed = true;
 	remove_directory(settings.directory);
 	if (bench_report_write(&report, directory))
 		is_failed = true; /* it says so itself */

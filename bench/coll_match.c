@@ -19,6 +19,8 @@
 #define CANDIDATES_MAX (2 * (2 + COLL_TRANSPORTS))
 /* Less lies in the caches, whose bandwidth is no bound of the memory's. */
 #define BOUND_BYTES_MIN (16u << 20)
+/* Of less the round trip is the most, and a stream waits for none. */
+#define STREAM_BYTES_MIN (1u << 20)
 
 /* Who takes turns. */
 enum turn {
@@ -26,7 +28,7 @@ enum turn {
 	TURN_STAGED,   /* ours */
 	TURN_MPI,
 	TURN_GLOO,
-	TURN_BOUND,
+	TURN_BOUND, /* the memory's, or between nodes the network's */
 	_TURN_COUNT,
 };
 
@@ -49,6 +51,7 @@ struct contest {
 		enum coll_variant variant;
 		uint32_t iterations;
 		double seconds[ROUNDS_MAX];
+		double cpu_seconds[ROUNDS_MAX]; /* of all processes of the side */
 		const char *words;
 	} turns[_TURN_COUNT];
 };
@@ -154,6 +157,10 @@ static int choose(struct contest *contest)
 		coll_bound_choose(match->bound, contest->order.operation, contest->order.bytes);
 		contest->turns[TURN_BOUND].words = coll_bound_way(match->bound);
 	}
+	if (match->stream && contest->order.bytes >= STREAM_BYTES_MIN) {
+		coll_stream_choose(match->stream, contest->order.operation, contest->order.bytes);
+		contest->turns[TURN_BOUND].words = "a plain TCP connection";
+	}
 	return 0;
 }
 
@@ -179,11 +186,13 @@ static int play(struct contest *contest)
 			order.iterations = contest->turns[turn].iterations;
 			order.variant = contest->turns[turn].variant;
 			side = contest->turns[turn].side;
-			seconds = side ? coll_side_seconds(side, &order)
-			               : coll_bound_seconds(match->bound);
+			seconds = side            ? coll_side_seconds(side, &order)
+			          : match->stream ? coll_stream_seconds(match->stream)
+			                          : coll_bound_seconds(match->bound);
 			if (seconds <= 0 && (!side || give_up(contest, side)))
 				return -1;
 			contest->turns[turn].seconds[round] = seconds;
+			contest->turns[turn].cpu_seconds[round] = side ? side->cpu_seconds : 0;
 		}
 	return 0;
 }
@@ -201,44 +210,74 @@ static const char *size_text(uint64_t bytes, char text[static 24])
 	return text;
 }
 
+/* What a row compares with. */
+struct coll_peer {
+	enum turn turn; /* _TURN_COUNT: of no single side */
+	const char *kind, *name;
+	double target; /* of the ratio; 0: nothing is asked */
+};
+
+/* Processor seconds of @turn for 1e9 of the call's bytes; 0: not measured, as inside a node, where
+ * ranks spin and every side takes all there is. */
+static double cpu_per_gb(const struct contest *contest, enum turn turn)
+{
+	const struct coll_match *match = contest->match;
+	struct bench_summary summary;
+	double samples[ROUNDS_MAX];
+
+	if (!match->is_over_nodes || contest->order.bytes < STREAM_BYTES_MIN)
+		return 0;
+	memcpy(samples, contest->turns[turn].cpu_seconds, sizeof samples);
+	bench_summarize(&summary, samples, match->rounds);
+	return summary.median * 1e9 / (double)contest->order.bytes;
+}
+
 /* @peer: seconds of each round. */
 static void add_row(struct contest *contest, enum turn own, const double *peer,
-                    const char *peer_kind, const char *peer_name, double target)
+                    const struct coll_peer *is)
 {
 	const struct coll_order *order = &contest->order;
-	unsigned rounds = contest->match->rounds;
+	const struct coll_match *match = contest->match;
 	double owns[ROUNDS_MAX], peers[ROUNDS_MAX], ratios[ROUNDS_MAX];
 	struct bench_summary own_us, peer_us, ratio;
+	double cpu = cpu_per_gb(contest, own);
+	double peer_cpu = is->turn < _TURN_COUNT ? cpu_per_gb(contest, is->turn) : 0;
 	char name[128], size[24];
 	char *kept;
 
-	for (unsigned i = 0; i < rounds; i++) {
+	for (unsigned i = 0; i < match->rounds; i++) {
 		owns[i] = contest->turns[own].seconds[i] * 1e6;
 		peers[i] = peer[i] * 1e6;
 		ratios[i] = peers[i] / owns[i];
 	}
-	bench_summarize(&own_us, owns, rounds);
-	bench_summarize(&peer_us, peers, rounds);
-	bench_summarize(&ratio, ratios, rounds);
-	(void)snprintf(name, sizeof name, "%s %s, %u ranks, %s over %s",
+	bench_summarize(&own_us, owns, match->rounds);
+	bench_summarize(&peer_us, peers, match->rounds);
+	bench_summarize(&ratio, ratios, match->rounds);
+	(void)snprintf(name, sizeof name, "%s %s, %u ranks%s, %s over %s",
 	               coll_operation_name(order->operation), size_text(order->bytes, size),
-	               contest->match->world, contest->turns[own].words, peer_kind);
+	               match->world, match->is_over_nodes ? " on 2 nodes" : "",
+	               contest->turns[own].words, is->kind);
 	kept = strdup(name); /* as long as the report, that is, as the program */
 	if (!kept)
 		abort();
-	bench_report_add(contest->match->report, &(struct bench_row){ .name = kept,
-	                                                              .value = own_us.median,
-	                                                              .unit = "us",
-	                                                              .peer = peer_us.median,
-	                                                              .peer_name = peer_name,
-	                                                              .ratio = ratio.median,
-	                                                              .ratio_low = ratio.low,
-	                                                              .ratio_high = ratio.high,
-	                                                              .target = target,
-	                                                              .runs = rounds });
-	printf("%-64s %12.2f us, peer %12.2f us, ratio %7.2f [%.2f %.2f]%s  %s\n", name,
+	bench_report_add(match->report, &(struct bench_row){ .name = kept,
+	                                                     .value = own_us.median,
+	                                                     .unit = "us",
+	                                                     .peer = peer_us.median,
+	                                                     .peer_name = is->name,
+	                                                     .ratio = ratio.median,
+	                                                     .ratio_low = ratio.low,
+	                                                     .ratio_high = ratio.high,
+	                                                     .target = is->target,
+	                                                     .runs = match->rounds,
+	                                                     .cpu_s_per_gb = cpu,
+	                                                     .peer_cpu_s_per_gb = peer_cpu });
+	printf("%-64s %12.2f us, peer %12.2f us, ratio %7.2f [%.2f %.2f]%s  %s", name,
 	       own_us.median, peer_us.median, ratio.median, ratio.low, ratio.high,
-	       target > 0 && ratio.median < target ? " MISSED" : "", peer_name);
+	       is->target > 0 && ratio.median < is->target ? " MISSED" : "", is->name);
+	if (cpu > 0)
+		printf("; CPU s/GB %.3f, %.3f", cpu, peer_cpu);
+	printf("\n");
 	(void)fflush(stdout);
 }
 
@@ -251,6 +290,8 @@ static double target_of(const struct contest *contest, enum turn own, enum turn 
 
 	if (operation == COLL_BARRIER)
 		return 0;
+	if (contest->match->is_over_nodes)
+		return peer == TURN_GLOO && mib >= 1 ? 0.9 : 0;
 	if (peer == TURN_BOUND)
 		return mib >= 64 && own == TURN_IN_PLACE && coll_bound_is_tight() &&
 		                       (!is_joined || contest->match->world == 2)
@@ -281,8 +322,9 @@ static void add_better(struct contest *contest, enum turn own)
 
 		better[i] = !has_gloo || (has_mpi && mpi < gloo) ? mpi : gloo;
 	}
-	add_row(contest, own, better, "the better peer", "the better of Open MPI and Gloo",
-	        1.0 / 3);
+	add_row(contest, own, better,
+	        &(struct coll_peer){ _TURN_COUNT, "the better peer",
+	                             "the better of Open MPI and Gloo", 1.0 / 3 });
 }
 
 static void add_rows(struct contest *contest)
@@ -298,9 +340,11 @@ static void add_rows(struct contest *contest)
 			if (takes_part(contest, (enum turn)peer) &&
 			    (own == TURN_IN_PLACE || peer != TURN_BOUND))
 				add_row(contest, (enum turn)own, contest->turns[peer].seconds,
-				        kinds[peer], contest->turns[peer].words,
-				        target_of(contest, (enum turn)own, (enum turn)peer));
-		if (contest->match->world > 2)
+				        &(struct coll_peer){ (enum turn)peer, kinds[peer],
+				                             contest->turns[peer].words,
+				                             target_of(contest, (enum turn)own,
+				                                       (enum turn)peer) });
+		if (contest->match->world > 2 && !contest->match->is_over_nodes)
 			add_better(contest, (enum turn)own);
 	}
 }
@@ -312,7 +356,8 @@ static void add_latency_row(struct contest *contest)
 
 	for (unsigned i = 0; i < contest->match->rounds; i++)
 		bound[i] = 1e-6;
-	add_row(contest, TURN_IN_PLACE, bound, "1 us", "bound 1 us", 1.0);
+	add_row(contest, TURN_IN_PLACE, bound,
+	        &(struct coll_peer){ _TURN_COUNT, "1 us", "bound 1 us", 1.0 });
 }
 
 int coll_match_case(struct coll_match *match, enum coll_operation operation, uint64_t bytes)
@@ -329,7 +374,7 @@ int coll_match_case(struct coll_match *match, enum coll_operation operation, uin
 	if (!r)
 		r = play(contest);
 	if (!r) {
-		if (bytes <= 8 && match->world == 2)
+		if (bytes <= 8 && match->world == 2 && !match->is_over_nodes)
 			add_latency_row(contest);
 		add_rows(contest);
 	}

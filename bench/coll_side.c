@@ -15,6 +15,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
@@ -49,6 +50,8 @@ static void exec_process(const struct coll_side_options *options, const char *so
 	(void)setenv("COLL_STORE", store, 1);
 	set_number("RANK", rank);
 	set_number("WORLD_SIZE", options->world);
+	if (options->enter)
+		options->enter(options->enter_arg, rank);
 	/* What peers print is theirs: to the terminal, not into the table. */
 	if (dup2(null, STDIN_FILENO) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
 		_exit(127);
@@ -153,9 +156,32 @@ void coll_side_start(struct coll_side *side, const struct coll_side_options *opt
 		coll_side_stop(side);
 }
 
+/* Of @pid so far; 0: it has gone. */
+static double cpu_seconds_of(pid_t pid)
+{
+	struct timespec used;
+	clockid_t clock;
+
+	if (pid <= 0 || clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &used))
+		return 0;
+	return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+static double cpu_seconds(const struct coll_side *side)
+{
+	double seconds = 0;
+
+	for (unsigned i = 0; i < side->process_count; i++)
+		seconds += cpu_seconds_of(side->pids[i]);
+	for (unsigned i = 0; i < side->helper_count; i++)
+		seconds += cpu_seconds_of(side->helpers[i]);
+	return seconds;
+}
+
 double coll_side_seconds(struct coll_side *side, const struct coll_order *order)
 {
 	char text[COLL_PACKET_BYTES];
+	double used_seconds = cpu_seconds(side);
 	uint64_t first_ns = UINT64_MAX, last_ns = 0;
 	bool is_refused = false;
 
@@ -178,6 +204,7 @@ double coll_side_seconds(struct coll_side *side, const struct coll_order *order)
 		first_ns = ZI_MIN(first_ns, started_ns);
 		last_ns = ZI_MAX(last_ns, ended_ns);
 	}
+	side->cpu_seconds = (cpu_seconds(side) - used_seconds) / order->iterations;
 	if (is_refused)
 		return 0;
 	return (double)(last_ns - first_ns) / 1e9 / order->iterations;

@@ -16,15 +16,24 @@ struct coll_side_options {
 	unsigned process_count;  /* world, or 1 that starts the ranks itself (mpirun) */
 	unsigned world;
 	const char *directory; /* private: its socket lies there */
+	/* In each process before its program starts; NULL: nothing. */
+	void (*enter)(void *arg, unsigned process);
+	void *enter_arg;
 };
+
+#define COLL_HELPERS_MAX 8u
 
 struct coll_side {
 	const char *name;
 	unsigned world, process_count;
 	pid_t pids[COLL_RANKS_MAX];
 	int sockets[COLL_RANKS_MAX]; /* by rank */
+	/* Other processes whose CPU time is this side's too. */
+	pid_t helpers[COLL_HELPERS_MAX];
+	unsigned helper_count;
 	char words[COLL_PACKET_BYTES];
 	bool is_ready;
+	double cpu_seconds; /* of all its processes, for an iteration of the last order */
 };
 
 /*

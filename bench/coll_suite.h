@@ -7,6 +7,7 @@
 
 #include "bench/coll_bound.h"
 #include "bench/coll_side.h"
+#include "bench/coll_stream.h"
 #include "bench/report.h"
 
 #define COLL_TRANSPORTS 2u
@@ -18,7 +19,9 @@ struct coll_match {
 	struct coll_side own;
 	struct coll_side mpi[COLL_TRANSPORTS];
 	struct coll_side gloo;
-	struct coll_bound *bound; /* NULL: not wanted */
+	struct coll_bound *bound;   /* NULL: not wanted */
+	struct coll_stream *stream; /* the ranks are on two nodes: what is between them; or NULL */
+	bool is_over_nodes;
 	struct bench_report *report;
 };
 

@@ -5,7 +5,7 @@
  * the deadline, the daemons go on, and the job can be started again at once. Method: as
  * tests/system/test_far.c, in network namespaces (network.h).
  */
-#include "tests/nodes/network.h"
+#include "tests/harness/network.h"
 #include "tests/system/far.h"
 
 TestSuite(jobs, .timeout = 400);
@@ -32,7 +32,7 @@ static bool job_init(struct job *job)
 		return false;
 	}
 	*job = (struct job){ .scene = { .host = "10.99.0.1" } };
-	network_init(&job->network, FAR_NODES_MAX);
+	cr_assert_eq(network_init(&job->network, FAR_NODES_MAX), 0);
 	job->scene.home = job->network.home;
 	for (uint32_t i = 0; i < FAR_NODES_MAX; i++)
 		job->scene.namespaces[i] = job->network.nodes[i];
@@ -165,10 +165,10 @@ Test(jobs, a_cut_link_is_an_error_of_all_by_the_deadline)
 	job.scene.timeout_ms = 20000;
 	far_start(&job.scene, sum_with_deadlines);
 	far_hear(&job.scene, far_world(&job.scene));
-	network_plug(&job.network, 3, false);
+	cr_assert_eq(network_plug(&job.network, 3, false), 0);
 	expect_all(&job, "node 3 (10.99.0.4", UINT32_MAX, 3);
 	expect_in_time(&job, UINT32_MAX);
-	network_plug(&job.network, 3, true);
+	cr_assert_eq(network_plug(&job.network, 3, true), 0);
 	begin_anew(&job);
 	job_deinit(&job);
 }
@@ -179,9 +179,9 @@ Test(jobs, a_slow_link_is_waited_for)
 
 	if (!job_init(&job))
 		return;
-	network_limit(&job.network, 2, 20);
+	cr_assert_eq(network_limit(&job.network, 2, 20), 0);
 	begin_anew(&job);
-	network_limit(&job.network, 2, 0);
+	cr_assert_eq(network_limit(&job.network, 2, 0), 0);
 	begin_anew(&job);
 	job_deinit(&job);
 }

@@ -6,8 +6,8 @@
  * peers killed and stopped while operations run.
  */
 #include "kernels/combine.h"
+#include "tests/harness/network.h"
 #include "tests/kernels/data.h"
-#include "tests/nodes/network.h"
 #include "tests/unit/worker/net_fixture.h"
 
 /* A deadline that passes, and by how much an error may come after it: the blame, and a crowded
@@ -33,7 +33,7 @@ static bool job_init(struct job *job, uint32_t node_count)
 		cr_skip_test("%s", missing);
 		return false;
 	}
-	network_init(&job->network, node_count);
+	cr_assert_eq(network_init(&job->network, node_count), 0);
 	job->test.home = job->network.home;
 	for (uint32_t i = 0; i < node_count; i++)
 		job->test.namespaces[i] = job->network.nodes[i];
@@ -181,7 +181,7 @@ Test(nodes, a_cut_link_is_an_error_of_all_by_the_deadline)
 		if (victim == 1) /* As 2. */
 			continue;
 		begin_anew(&job);
-		network_plug(&job.network, victim, false);
+		cr_assert_eq(network_plug(&job.network, victim, false), 0);
 		started_ns = begin_sum(&job, 1000000, UINT32_MAX, SHORT_MS);
 		net_test_run(&job.test);
 		expect_errors(&job, started_ns, UINT32_MAX);
@@ -189,7 +189,7 @@ Test(nodes, a_cut_link_is_an_error_of_all_by_the_deadline)
 		for (uint32_t i = 0; i < 4 && victim; i++)
 			if (i != victim)
 				expect_culprit(&job, i, victim);
-		network_plug(&job.network, victim, true);
+		cr_assert_eq(network_plug(&job.network, victim, true), 0);
 	}
 	begin_anew(&job);
 	job_deinit(&job);
@@ -203,13 +203,13 @@ Test(nodes, a_slow_link_is_waited_for_until_the_deadline)
 	if (!job_init(&job, 3))
 		return;
 	net_test_join(&job.test);
-	network_limit(&job.network, 1, 100);
+	cr_assert_eq(network_limit(&job.network, 1, 100), 0);
 	sum(&job, 1000000); /* 4 MB to and from it: a third of a second and more */
-	network_limit(&job.network, 1, 1);
+	cr_assert_eq(network_limit(&job.network, 1, 1), 0);
 	started_ns = begin_sum(&job, 1000000, UINT32_MAX, SHORT_MS);
 	net_test_run(&job.test);
 	expect_errors(&job, started_ns, UINT32_MAX);
-	network_limit(&job.network, 1, 0);
+	cr_assert_eq(network_limit(&job.network, 1, 0), 0);
 	begin_anew(&job);
 	job_deinit(&job);
 }
@@ -267,7 +267,7 @@ static void harm(struct job *job, uint32_t kind, uint32_t victim)
 	else if (kind == 1)
 		net_test_kill(&job->test, victim, SIGSTOP);
 	else
-		network_plug(&job->network, victim, false);
+		cr_assert_eq(network_plug(&job->network, victim, false), 0);
 }
 
 Test(nodes, what_happens_amid_a_transfer_is_an_error_of_all)
@@ -281,18 +281,18 @@ Test(nodes, what_happens_amid_a_transfer_is_an_error_of_all)
 		uint64_t started_ns;
 
 		begin_anew(&job);
-		network_limit(&job.network, victim, AMID_MBIT);
+		cr_assert_eq(network_limit(&job.network, victim, AMID_MBIT), 0);
 		started_ns = begin_sum(&job, 3000000, UINT32_MAX, kind ? SHORT_MS : NET_TEST_MS);
 		harm(&job, kind, victim);
 		net_test_run(&job.test);
 		expect_errors(&job, started_ns, UINT32_MAX);
-		network_limit(&job.network, victim, 0);
+		cr_assert_eq(network_limit(&job.network, victim, 0), 0);
 		if (kind == 0)
 			net_test_await_down(&job.test, victim);
 		if (kind == 1)
 			net_worker_kill(job.test.nodes[victim].worker, &(struct zi_text){ "hung" });
 		if (kind == 2)
-			network_plug(&job.network, victim, true);
+			cr_assert_eq(network_plug(&job.network, victim, true), 0);
 	}
 	begin_anew(&job);
 	job_deinit(&job);

@@ -18,6 +18,7 @@
 #include <stdalign.h>
 #include <stdint.h>
 
+#include "common/wire/coll.h"
 #include "common/wire/layout.h"
 
 #define ZI_BOARD_INLINE_BYTES  4096u
@@ -26,23 +27,6 @@
 /* The arena of every rank begins with so many bytes in which the engine stages what lies outside
  * the arenas; each group of the rank has a part of them (zi_node_staging()). */
 #define ZI_COLL_STAGING_BYTES (16ull << 20)
-
-/* What ranks call together. Numbers are on the wire: they only add. */
-enum zi_coll_operation {
-	ZI_COLL_BARRIER = 1,
-	ZI_COLL_ALL_REDUCE = 2,
-	ZI_COLL_REDUCE = 3,
-	ZI_COLL_REDUCE_SCATTER = 4,
-	ZI_COLL_ALL_GATHER = 5,
-	ZI_COLL_BROADCAST = 6,
-	ZI_COLL_GATHER = 7,
-	ZI_COLL_SCATTER = 8,
-	ZI_COLL_ALL_TO_ALL = 9,
-	ZI_COLL_ALL_TO_ALLV = 10, /* posted with counts, ZI_BOARD_COUNTS_BYTES */
-	ZI_COLL_SEND = 11,        /* the last two are never posted as calls */
-	ZI_COLL_RECV = 12,
-	_ZI_COLL_COUNT,
-};
 
 /* What a call is. Equal on all members but for what says otherwise. */
 struct zi_board_call {
@@ -114,8 +98,6 @@ struct zi_board_member {
 };
 static_assert(sizeof(struct zi_board_member) == ZI_BOARD_MEMBER_BYTES, "whole pages");
 
-/* "all_reduce" and so on; "?" when it is none. */
-const char *zi_coll_operation_name(uint32_t operation);
 /* Bytes of a board. */
 static inline uint64_t zi_board_bytes(uint32_t member_count)
 {

@@ -42,40 +42,21 @@ void zi_far_shape_init(struct zi_far_shape *shape, const uint8_t *nodes, uint32_
 	assert(order == member_count);
 }
 
-static bool is_join(enum zi_coll_operation operation)
-{
-	return operation >= ZI_COLL_ALL_REDUCE && operation <= ZI_COLL_REDUCE_SCATTER;
-}
-
-/* Blocks that @here members of a node have of @all, and that they get. */
+/* Blocks that @here members of a node have of @all, and that they get together. */
 static void count_blocks(enum zi_coll_operation operation, uint32_t here, uint32_t all,
                          uint32_t *ret_sources, uint32_t *ret_results)
 {
-	*ret_sources = here;
-	*ret_results = 1;
-	switch (operation) {
-	case ZI_COLL_REDUCE_SCATTER:
-		*ret_sources = here * all;
-		*ret_results = all;
-		break;
-	case ZI_COLL_ALL_GATHER:
-	case ZI_COLL_GATHER:
-		*ret_results = all;
-		break;
-	case ZI_COLL_BROADCAST:
-		*ret_sources = 1;
-		break;
-	case ZI_COLL_SCATTER:
-		*ret_sources = all;
-		*ret_results = here;
-		break;
-	case ZI_COLL_ALL_TO_ALL:
-	case ZI_COLL_ALL_TO_ALLV:
-		*ret_sources = *ret_results = here * all;
-		break;
-	default:
-		break;
-	}
+	const struct zi_coll_shape *shape = zi_coll_shape_of(operation);
+
+	*ret_sources = zi_coll_block_count(&shape->source, all);
+	*ret_results = zi_coll_block_count(&shape->target, all);
+	if (shape->source.holder == ZI_HELD_BY_ALL)
+		*ret_sources *= here;
+	/* Of what is for each member nobody gets the same; the sum has all of it in one place. */
+	if (shape->is_join)
+		*ret_results = zi_coll_block_count(&shape->source, all);
+	else if (zi_coll_is_for_each(&shape->source))
+		*ret_results *= here;
 }
 
 /* See far.h. */
@@ -97,7 +78,7 @@ void zi_far_cut_init(struct zi_far_cut *cut, const struct zi_far_shape *shape, u
 		largest = ZI_MAX(largest, shape->counts[i]);
 	count_blocks(operation, largest, shape->member_count, &sources, &results);
 	element_bytes = (uint64_t)(sources + results) * cut->width;
-	if (is_join(operation))
+	if (zi_coll_is_join(operation))
 		element_bytes += (uint64_t)sources * ZI_MAX(cut->width, FAR_PARTIAL_WIDTH);
 	/* Each partial begins on a line, as do the three parts. */
 	lines = largest + 4;
@@ -122,7 +103,7 @@ void zi_far_piece_init(struct zi_far_piece *piece, const struct zi_far_cut *cut,
 	piece->block_bytes = piece->count * cut->width;
 	piece->source = ZI_FAR_WORKER_BYTES + index % ZI_FAR_SLOTS * cut->slot_bytes;
 	piece->partial = align(piece->source + cut->source_blocks * piece->block_bytes);
-	if (is_join(cut->operation))
+	if (zi_coll_is_join(cut->operation))
 		partial_bytes =
 			cut->source_blocks * piece->count * ZI_MAX(cut->width, FAR_PARTIAL_WIDTH) +
 			cut->leaf_lines * ZI_LINE_BYTES;
@@ -165,7 +146,7 @@ uint64_t zi_far_result_at(const struct zi_far_shape *shape, const struct zi_far_
 	uint32_t node = shape->nodes[from], block = 0;
 
 	assert(zi_far_is_here(shape, to));
-	if (!is_join(cut->operation) && node == shape->node)
+	if (!zi_coll_is_join(cut->operation) && node == shape->node)
 		return zi_far_source_at(shape, cut, piece, zi_far_local(shape, from), to);
 	switch (cut->operation) {
 	case ZI_COLL_REDUCE_SCATTER:

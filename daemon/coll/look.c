@@ -8,15 +8,13 @@
 /* Short ones travel with the posts. Of all_to_allv the counts do, whatever they come to. */
 static bool is_long(const struct coll_group *group, const struct zi_board_call *call)
 {
-	uint64_t blocks = 1, bytes;
+	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
+	uint64_t blocks = zi_coll_block_count(&shape->source, group->member_count), bytes;
 
-	if (call->operation == ZI_COLL_BARRIER || !call->dtype || call->dtype >= _ZI_DTYPE_COUNT)
+	if (!blocks || !call->dtype || call->dtype >= _ZI_DTYPE_COUNT)
 		return false;
-	if (call->operation == ZI_COLL_ALL_TO_ALLV)
+	if (zi_coll_is_counted(call->operation))
 		return true;
-	if (call->operation == ZI_COLL_REDUCE_SCATTER || call->operation == ZI_COLL_SCATTER ||
-	    call->operation == ZI_COLL_ALL_TO_ALL)
-		blocks = group->member_count;
 	if (!zi_checked_mul(call->element_count,
 	                    blocks * zi_dtype_bytes((enum zi_dtype)call->dtype), &bytes))
 		return true;

@@ -64,21 +64,21 @@ static void append_root(struct zi_text *text, const struct coll_group *group, ui
 void coll_append_call(struct zi_text *text, const struct coll_group *group,
                       const struct coll_call *call, bool is_numbered)
 {
+	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
+
 	coll_append(text, "%s", zi_coll_operation_name(call->operation));
 	if (is_numbered)
 		coll_append(text, " #%u of group %u", call->sequence, group->number);
 	if (call->operation == ZI_COLL_BARRIER)
 		return;
 	coll_append(text, " (%s", zi_dtype_name((enum zi_dtype)call->dtype));
-	if (call->operation != ZI_COLL_ALL_TO_ALLV) /* Its counts are each pair's. */
+	if (!zi_coll_is_counted(call->operation)) /* Counts are each pair's. */
 		coll_append(text, " x %llu", (unsigned long long)call->element_count);
 	if (call->reduce_op)
 		coll_append(text, ", %s", zi_reduce_op_name((enum zi_reduce_op)call->reduce_op));
-	if (call->operation == ZI_COLL_BROADCAST || call->operation == ZI_COLL_SCATTER ||
-	    call->operation == ZI_COLL_RECV)
+	if (shape->source.holder == ZI_HELD_BY_ROOT || call->operation == ZI_COLL_RECV)
 		append_root(text, group, call->root, "from");
-	else if (call->operation == ZI_COLL_REDUCE || call->operation == ZI_COLL_GATHER ||
-	         call->operation == ZI_COLL_SEND)
+	else if (shape->target.holder == ZI_HELD_BY_ROOT || call->operation == ZI_COLL_SEND)
 		append_root(text, group, call->root, "to");
 	coll_append(text, ")");
 }

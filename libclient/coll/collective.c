@@ -41,14 +41,11 @@ static int check_options(struct zinf *zinf, const struct zinf_coll_options *opti
 /* What others have nothing to do with is not looked at. */
 static void drop_unused(struct zi_node_call *call, uint32_t self)
 {
-	if (self == call->root) {
-		if (call->operation == ZI_COLL_BROADCAST)
-			call->target = NULL;
-		return;
-	}
-	if (call->operation == ZI_COLL_BROADCAST || call->operation == ZI_COLL_SCATTER)
+	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
+
+	if (!zi_coll_is_holder(&shape->source, self, call->root))
 		call->source = NULL;
-	if (call->operation == ZI_COLL_REDUCE || call->operation == ZI_COLL_GATHER)
+	if (!zi_coll_is_holder(&shape->target, self, call->root))
 		call->target = NULL;
 }
 

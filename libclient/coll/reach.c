@@ -73,33 +73,6 @@ static int check_buffer(struct zinf *zinf, const void *data, uint64_t bytes, boo
 	                                zi_format_bytes(bytes).chars));
 }
 
-/* Elements of a buffer. */
-struct counts {
-	uint64_t source, target;
-};
-
-/* Return: false when they do not fit into 64 bits. */
-static bool count_elements(const struct zi_node_call *call, uint32_t members, struct counts *ret)
-{
-	struct counts counts = { call->element_count, call->element_count };
-	uint64_t all;
-
-	if (!zi_checked_mul(call->element_count, members, &all))
-		return false;
-	if (call->operation == ZI_COLL_REDUCE_SCATTER || call->operation == ZI_COLL_SCATTER ||
-	    call->operation == ZI_COLL_ALL_TO_ALL)
-		counts.source = all;
-	if (call->operation == ZI_COLL_ALL_GATHER || call->operation == ZI_COLL_GATHER ||
-	    call->operation == ZI_COLL_ALL_TO_ALL)
-		counts.target = all;
-	for (uint32_t i = 0; i < members && call->source_counts && call->target_counts; i++)
-		if (!zi_checked_add(counts.source, call->source_counts[i], &counts.source) ||
-		    !zi_checked_add(counts.target, call->target_counts[i], &counts.target))
-			return false;
-	*ret = counts;
-	return true;
-}
-
 static bool is_dtype(enum zi_dtype dtype)
 {
 	return dtype >= ZI_DTYPE_F32 && dtype < _ZI_DTYPE_COUNT;
@@ -124,19 +97,24 @@ static int reach_messages(struct zinf *zinf, const struct zi_node_op *op, struct
 int zi_client_coll_reach(struct zinf *zinf, const struct zi_client_call *call, struct zi_text *text)
 {
 	const struct zi_node_call *node_call = &call->op.call;
-	struct counts counts;
+	struct zi_coll_lengths lengths = {
+		.operation = node_call->operation,
+		.member_count = zi_node_members(&call->group->node),
+		.element_count = node_call->element_count,
+		.source_counts = node_call->source_counts,
+		.target_counts = node_call->target_counts,
+	};
+	bool has_counts = node_call->source_counts && node_call->target_counts;
 	uint64_t source_bytes, target_bytes;
-	uint32_t width;
 	int r;
 
 	if (call->op.p2p_count)
 		return err_trace(reach_messages(zinf, &call->op, text));
-	if (!is_dtype(node_call->dtype))
+	if (!is_dtype(node_call->dtype) ||
+	    (zi_coll_is_counted(node_call->operation) && !has_counts))
 		return 0;
-	width = zi_dtype_bytes(node_call->dtype);
-	if (!count_elements(node_call, zi_node_members(&call->group->node), &counts) ||
-	    !zi_checked_mul(counts.source, width, &source_bytes) ||
-	    !zi_checked_mul(counts.target, width, &target_bytes))
+	lengths.width = zi_dtype_bytes(node_call->dtype);
+	if (!zi_coll_bytes(&lengths, &source_bytes, &target_bytes))
 		return 0;
 	r = check_buffer(zinf, node_call->source, source_bytes, false, node_call->operation, text);
 	if (!r)

@@ -256,7 +256,7 @@ static int run_pieces(struct follow *follow, const struct follow_card *call)
 		if (r)
 			return err_trace(r);
 		zi_far_piece_init(&piece, &cut, k);
-		if (call->operation <= ZI_COLL_REDUCE_SCATTER)
+		if (zi_coll_is_join(call->operation))
 			r = join(follow, &cut, &piece, call);
 		else if (call->operation == ZI_COLL_BROADCAST)
 			r = broadcast(follow, &piece, call);

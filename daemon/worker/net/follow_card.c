@@ -117,12 +117,11 @@ static bool is_call(const struct follow *follow, const struct follow_card *card)
 {
 	if (card->operation == ZI_COLL_BARRIER)
 		return true;
-	if (!card->operation || card->operation > ZI_COLL_ALL_TO_ALLV ||
-	    card->root >= follow->shape.member_count || !zi_dtype_bytes(card->dtype) ||
-	    card->element_count > UINT64_MAX / 16 / ZI_WORLD_MAX ||
+	if (!zi_coll_is_collective(card->operation) || card->root >= follow->shape.member_count ||
+	    !zi_dtype_bytes(card->dtype) || card->element_count > UINT64_MAX / 16 / ZI_WORLD_MAX ||
 	    card->longest > UINT64_MAX / 16 / ZI_WORLD_MAX)
 		return false;
-	return card->operation > ZI_COLL_REDUCE_SCATTER ||
+	return !zi_coll_is_join(card->operation) ||
 	       zi_reduce_op_is_for(card->reduce_op, card->dtype);
 }
 

@@ -55,12 +55,11 @@ static void prepare(struct zi_node_group *group)
 {
 	struct zi_node_run *run = &group->run;
 	uint32_t members = group->meet.member_count, self = group->meet.self;
-	enum zi_coll_operation operation = run->call.operation;
-	bool has_blocks = operation == ZI_COLL_REDUCE_SCATTER || operation == ZI_COLL_SCATTER ||
-	                  operation == ZI_COLL_ALL_TO_ALL || operation == ZI_COLL_ALL_TO_ALLV;
-	uint64_t width = operation == ZI_COLL_BARRIER ? 1 : zi_dtype_bytes(run->call.dtype);
+	uint32_t operation = run->call.operation;
+	bool has_blocks = zi_coll_is_for_each(&zi_coll_shape_of(operation)->source);
+	uint64_t width = zi_coll_has_data(operation) ? zi_dtype_bytes(run->call.dtype) : 1;
 
-	run->path = run->source_bytes <= ZI_BOARD_INLINE_BYTES && operation != ZI_COLL_ALL_TO_ALLV
+	run->path = run->source_bytes <= ZI_BOARD_INLINE_BYTES && !zi_coll_is_counted(operation)
 	                    ? ZI_NODE_INLINE
 	                    : 0;
 	run->sources[self] = run->call.source;
@@ -84,7 +83,7 @@ static void stage(const struct zi_node_group *group, uint32_t piece)
 
 	if (!zi_node_has(run->with_source & run->outside_sources, group->meet.self))
 		return;
-	if (zi_node_is_join(run->call.operation))
+	if (zi_coll_is_join(run->call.operation))
 		zi_node_join_stage(group, piece);
 	else
 		zi_node_move_stage(group, piece);
@@ -126,7 +125,7 @@ static void post(struct zi_node_group *group)
 		said.target = zi_node_place_of(group, run->call.target, run->target_bytes);
 		stage_first(group, &said);
 	}
-	if (run->call.operation == ZI_COLL_ALL_TO_ALLV) {
+	if (zi_coll_is_counted(run->call.operation)) {
 		bytes = ZI_BOARD_COUNTS_BYTES(members);
 		memcpy(counts, run->call.source_counts, bytes / 2);
 		memcpy(counts + members, run->call.target_counts, bytes / 2);
@@ -216,7 +215,7 @@ static int work(struct zi_node_group *group, struct zi_text *text)
 	struct zi_node_run *run = &group->run;
 	enum zi_coll_operation operation = run->call.operation;
 	uint32_t *finished = &group->meet.members[group->meet.self].finished.value;
-	int r = operation == ZI_COLL_ALL_TO_ALLV ? zi_node_compare_counts(group, text) : 0;
+	int r = zi_coll_is_counted(operation) ? zi_node_compare_counts(group, text) : 0;
 
 	/* The board is not what it was when places were taken from it. */
 	if (!r && run->is_uneven)
@@ -230,16 +229,16 @@ static int work(struct zi_node_group *group, struct zi_text *text)
 	if (run->path == ZI_NODE_PIECES) {
 		/* Pieces of a join live three steps, others two. */
 		run->step_count = run->piece_count + 1;
-		if (run->piece_count && zi_node_is_join(operation) &&
+		if (run->piece_count && zi_coll_is_join(operation) &&
 		    operation != ZI_COLL_REDUCE_SCATTER)
 			run->step_count++;
 		run->step = 1;
 		run->phase = ZI_NODE_STEPPING;
 		return 0;
 	}
-	if (run->source_bytes && zi_node_is_join(operation))
+	if (run->source_bytes && zi_coll_is_join(operation))
 		zi_node_join(group);
-	else if (run->source_bytes || operation == ZI_COLL_ALL_TO_ALLV)
+	else if (run->source_bytes || zi_coll_is_counted(operation))
 		zi_node_move(group);
 	run->phase = run->path == ZI_NODE_INLINE ? ZI_NODE_OVER : ZI_NODE_LEAVING;
 	if (run->phase == ZI_NODE_LEAVING)
@@ -258,7 +257,7 @@ static void make_step(const struct zi_node_group *group)
 {
 	const struct zi_node_run *run = &group->run;
 	uint32_t step = run->step, self = group->meet.self;
-	bool is_join = zi_node_is_join(run->call.operation);
+	bool is_join = zi_coll_is_join(run->call.operation);
 
 	if (step >= 2 && step - 2 < run->piece_count && run->step_count == run->piece_count + 2 &&
 	    zi_node_has(run->with_target & run->outside_targets, self))

@@ -16,12 +16,6 @@
 
 /* ---- words ---- */
 
-static bool is_rooted(uint32_t operation)
-{
-	return operation == ZI_COLL_REDUCE || operation == ZI_COLL_BROADCAST ||
-	       operation == ZI_COLL_GATHER || operation == ZI_COLL_SCATTER;
-}
-
 struct zi_node_words zi_node_words_of(const struct zi_board_call *call)
 {
 	const char *name = zi_coll_operation_name(call->operation);
@@ -32,15 +26,15 @@ struct zi_node_words zi_node_words_of(const struct zi_board_call *call)
 	/* 96 bytes hold the longest of each. */
 	if (call->operation == ZI_COLL_BARRIER)
 		bytes = snprintf(words.chars, sizeof(words), "%s", name);
-	else if (call->operation == ZI_COLL_ALL_TO_ALLV)
+	else if (zi_coll_is_counted(call->operation))
 		bytes = snprintf(words.chars, sizeof(words), "%s of %s", name, dtype);
 	else
 		bytes = snprintf(words.chars, sizeof(words), "%s of %" PRIu64 " × %s", name,
 		                 call->element_count, dtype);
-	if (zi_node_is_join((enum zi_coll_operation)call->operation))
+	if (zi_coll_is_join(call->operation))
 		bytes += snprintf(words.chars + bytes, sizeof(words) - (size_t)bytes, " (%s)",
 		                  zi_reduce_op_name((enum zi_reduce_op)call->reduce_op));
-	if (is_rooted(call->operation))
+	if (zi_coll_is_rooted(call->operation))
 		(void)snprintf(words.chars + bytes, sizeof(words) - (size_t)bytes, ", root %u",
 		               call->root);
 	return words;
@@ -52,14 +46,14 @@ struct zi_board_call zi_node_board_call(const struct zi_node_call *call)
 		                      .source = ZI_BOARD_NOWHERE,
 		                      .target = ZI_BOARD_NOWHERE };
 
-	if (call->operation == ZI_COLL_BARRIER)
+	if (!zi_coll_has_data(call->operation))
 		return said;
 	said.dtype = (uint8_t)call->dtype;
-	if (call->operation != ZI_COLL_ALL_TO_ALLV)
+	if (!zi_coll_is_counted(call->operation))
 		said.element_count = call->element_count;
-	if (zi_node_is_join(call->operation))
+	if (zi_coll_is_join(call->operation))
 		said.reduce_op = (uint8_t)call->reduce_op;
-	if (is_rooted(call->operation))
+	if (zi_coll_is_rooted(call->operation))
 		said.root = call->root;
 	return said;
 }
@@ -72,16 +66,16 @@ static int check_kind(const struct zi_node_group *group, const struct zi_node_ca
 	const char *name = zi_coll_operation_name(call->operation);
 	uint32_t members = zi_node_members(group);
 
-	if (call->operation < ZI_COLL_BARRIER || call->operation > ZI_COLL_ALL_TO_ALLV)
+	if (!zi_coll_is_collective(call->operation))
 		return zi_text_error(text, -EINVAL, "operation %u is none", call->operation);
-	if (call->operation == ZI_COLL_BARRIER)
+	if (!zi_coll_has_data(call->operation))
 		return 0;
 	if (call->dtype < ZI_DTYPE_F32 || call->dtype >= _ZI_DTYPE_COUNT)
 		return zi_text_error(text, -EINVAL, "%s: dtype %u is none", name, call->dtype);
-	if (is_rooted(call->operation) && call->root >= members)
+	if (zi_coll_is_rooted(call->operation) && call->root >= members)
 		return zi_text_error(text, -EINVAL, "%s: root %u of a group of %u members", name,
 		                     call->root, members);
-	if (!zi_node_is_join(call->operation))
+	if (!zi_coll_is_join(call->operation))
 		return 0;
 	if (call->reduce_op < ZI_REDUCE_SUM || call->reduce_op >= _ZI_REDUCE_COUNT)
 		return zi_text_error(text, -EINVAL, "%s: reduction %u is none", name,
@@ -96,68 +90,38 @@ static int check_kind(const struct zi_node_group *group, const struct zi_node_ca
 	return 0;
 }
 
-static bool sum_of(const uint64_t *counts, uint32_t count, uint64_t width, uint64_t *ret_bytes)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t i = 0; i < count; i++)
-		if (!zi_checked_add(sum, counts[i], &sum))
-			return false;
-	return zi_checked_mul(sum, width, ret_bytes);
-}
-
 /* How long things are, and who has them. */
 static int check_lengths(struct zi_node_group *group, const struct zi_node_call *call,
                          struct zi_text *text)
 {
+	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
+	struct zi_coll_lengths lengths = { .operation = call->operation,
+		                           .member_count = zi_node_members(group),
+		                           .element_count = call->element_count,
+		                           .source_counts = call->source_counts,
+		                           .target_counts = call->target_counts };
+	bool is_counted = zi_coll_is_counted(call->operation);
 	struct zi_node_run *run = &group->run;
-	uint32_t members = zi_node_members(group);
-	uint64_t everyone = zi_node_everyone(group), block = 0, blocks = 0;
-	enum zi_coll_operation operation = call->operation;
-	uint64_t width;
 
-	run->with_source = run->with_target = everyone;
-	if (operation == ZI_COLL_BARRIER) {
-		run->with_source = run->with_target = 0;
+	run->with_source = zi_coll_holders(&shape->source, zi_node_everyone(group), call->root);
+	run->with_target = zi_coll_holders(&shape->target, zi_node_everyone(group), call->root);
+	if (!zi_coll_has_data(call->operation))
 		return 0;
-	}
-	width = zi_dtype_bytes(call->dtype);
-	if (operation == ZI_COLL_ALL_TO_ALLV) {
-		if (!call->source_counts || !call->target_counts)
-			return zi_text_error(text, -EINVAL,
-			                     "all_to_allv without counts: it needs %u to and %u "
-			                     "from the members",
-			                     members, members);
-		if (!sum_of(call->source_counts, members, width, &run->source_bytes) ||
-		    !sum_of(call->target_counts, members, width, &run->target_bytes))
-			return zi_text_error(text, -EOVERFLOW,
-			                     "all_to_allv: the sum of the counts of %s overflows "
-			                     "64 bits",
-			                     zi_dtype_name(call->dtype));
+	lengths.width = zi_dtype_bytes(call->dtype);
+	if (is_counted && (!call->source_counts || !call->target_counts))
+		return zi_text_error(text, -EINVAL,
+		                     "%s without counts: it needs %u to and %u from the members",
+		                     shape->name, lengths.member_count, lengths.member_count);
+	if (zi_coll_bytes(&lengths, &run->source_bytes, &run->target_bytes))
 		return 0;
-	}
-	if (!zi_checked_mul(call->element_count, width, &block) ||
-	    !zi_checked_mul(block, members, &blocks))
+	if (is_counted)
 		return zi_text_error(text, -EOVERFLOW,
-		                     "%s of %" PRIu64 " × %s by %u members: the size overflows "
-		                     "64 bits",
-		                     zi_coll_operation_name(operation), call->element_count,
-		                     zi_dtype_name(call->dtype), members);
-	run->source_bytes = operation == ZI_COLL_REDUCE_SCATTER || operation == ZI_COLL_SCATTER ||
-	                                    operation == ZI_COLL_ALL_TO_ALL
-	                            ? blocks
-	                            : block;
-	run->target_bytes = operation == ZI_COLL_ALL_GATHER || operation == ZI_COLL_GATHER ||
-	                                    operation == ZI_COLL_ALL_TO_ALL
-	                            ? blocks
-	                            : block;
-	if (operation == ZI_COLL_REDUCE || operation == ZI_COLL_GATHER)
-		run->with_target = 1ull << call->root;
-	if (operation == ZI_COLL_BROADCAST || operation == ZI_COLL_SCATTER)
-		run->with_source = 1ull << call->root;
-	if (operation == ZI_COLL_BROADCAST)
-		run->with_target = everyone & ~run->with_source;
-	return 0;
+		                     "%s: the sum of the counts of %s overflows 64 bits",
+		                     shape->name, zi_dtype_name(call->dtype));
+	return zi_text_error(text, -EOVERFLOW,
+	                     "%s of %" PRIu64 " × %s by %u members: the size overflows 64 bits",
+	                     shape->name, call->element_count, zi_dtype_name(call->dtype),
+	                     lengths.member_count);
 }
 
 /* A buffer that is there, aligned, and does not wrap around. */
@@ -183,24 +147,19 @@ static int check_buffer(const char *name, const char *role, const void *buffer, 
 	return 0;
 }
 
-/* Where the target may begin in the source, or the source in the target, in place. */
-static bool is_in_place(const struct zi_node_group *group, const struct zi_node_call *call)
+/* In place: buffers of one length are the same, else the shorter is the own block of the longer. */
+static bool may_overlap(const struct zi_node_group *group, const struct zi_node_call *call)
 {
+	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
 	const char *source = call->source, *target = call->target;
 	uint64_t bytes = call->element_count * zi_dtype_bytes(call->dtype) * zi_node_self(group);
 
-	switch (call->operation) {
-	case ZI_COLL_REDUCE_SCATTER:
-	case ZI_COLL_SCATTER:
-		return target == source + bytes;
-	case ZI_COLL_ALL_GATHER:
-	case ZI_COLL_GATHER:
-		return source == target + bytes;
-	case ZI_COLL_ALL_TO_ALLV:
+	if (zi_coll_is_counted(call->operation))
 		return false;
-	default:
+	if (shape->source.blocks == shape->target.blocks)
 		return source == target;
-	}
+	return zi_coll_is_for_each(&shape->source) ? target == source + bytes
+	                                           : source == target + bytes;
 }
 
 static int check_overlap(const struct zi_node_group *group, const struct zi_node_call *call,
@@ -210,7 +169,7 @@ static int check_overlap(const struct zi_node_group *group, const struct zi_node
 	const char *source = call->source, *target = call->target;
 
 	if (!run->source_bytes || !run->target_bytes || source + run->source_bytes <= target ||
-	    target + run->target_bytes <= source || is_in_place(group, call))
+	    target + run->target_bytes <= source || may_overlap(group, call))
 		return 0;
 	return zi_text_error(text, -EINVAL,
 	                     "%s: the source (%p, %" PRIu64 " bytes) and the target (%p, %" PRIu64

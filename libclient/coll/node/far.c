@@ -34,7 +34,7 @@ static void stage_block(const struct zi_node_group *group, const struct zi_far_p
 	uint64_t width = far->cut.width, count = piece->count;
 	uint64_t first = to * call->element_count + piece->first;
 
-	if (call->operation == ZI_COLL_ALL_TO_ALLV) {
+	if (zi_coll_is_counted(call->operation)) {
 		count = zi_far_part(piece, call->source_counts[to]);
 		first = zi_node_sum_before(call->source_counts, to) + piece->first;
 	}
@@ -47,23 +47,14 @@ static void stage_block(const struct zi_node_group *group, const struct zi_far_p
 static void stage(const struct zi_node_group *group, uint64_t index)
 {
 	const struct zi_far_group *far = group->far;
+	const struct zi_coll_shape *shape = zi_coll_shape_of(group->run.call.operation);
+	uint32_t block_count = zi_coll_block_count(&shape->source, far->shape.member_count);
 	struct zi_far_piece piece;
-	uint32_t blocks = 1;
 
 	if (!zi_node_has(group->run.with_source, far->self))
 		return;
 	zi_far_piece_init(&piece, &far->cut, index);
-	switch (group->run.call.operation) {
-	case ZI_COLL_REDUCE_SCATTER:
-	case ZI_COLL_SCATTER:
-	case ZI_COLL_ALL_TO_ALL:
-	case ZI_COLL_ALL_TO_ALLV:
-		blocks = far->shape.member_count;
-		break;
-	default:
-		break;
-	}
-	for (uint32_t i = 0; i < blocks; i++)
+	for (uint32_t i = 0; i < block_count; i++)
 		stage_block(group, &piece, i);
 }
 
@@ -77,7 +68,7 @@ static void take_block(const struct zi_node_group *group, const struct zi_far_pi
 	uint64_t width = far->cut.width, count = piece->count;
 	uint64_t first = place * call->element_count + piece->first;
 
-	if (call->operation == ZI_COLL_ALL_TO_ALLV) {
+	if (zi_coll_is_counted(call->operation)) {
 		count = zi_far_part(piece, call->target_counts[from]);
 		first = zi_node_sum_before(call->target_counts, from) + piece->first;
 	}
@@ -91,27 +82,18 @@ static void take(const struct zi_node_group *group, uint64_t index)
 {
 	const struct zi_far_group *far = group->far;
 	const struct zi_node_call *call = &group->run.call;
+	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
 	struct zi_far_piece piece;
 
 	if (!zi_node_has(group->run.with_target, far->self))
 		return;
 	zi_far_piece_init(&piece, &far->cut, index);
-	switch (call->operation) {
-	case ZI_COLL_ALL_GATHER:
-	case ZI_COLL_GATHER:
-	case ZI_COLL_ALL_TO_ALL:
-	case ZI_COLL_ALL_TO_ALLV:
+	if (zi_coll_is_for_each(&shape->target))
 		for (uint32_t i = 0; i < far->shape.member_count; i++)
 			take_block(group, &piece, i, i);
-		break;
-	case ZI_COLL_BROADCAST:
-	case ZI_COLL_SCATTER:
-		take_block(group, &piece, call->root, 0);
-		break;
-	default:
-		take_block(group, &piece, far->self, 0);
-		break;
-	}
+	else
+		take_block(group, &piece,
+		           shape->source.holder == ZI_HELD_BY_ROOT ? call->root : far->self, 0);
 }
 
 /* ---- the call ---- */
@@ -129,7 +111,7 @@ static void post(struct zi_node_group *group)
 	if (said.source != ZI_DEADLINE_NEVER)
 		said.source -= ZI_MIN(said.source - 1, ZI_FAR_PATIENCE_NS);
 	said.target = said.source > now_ns ? (said.source - now_ns) / ZI_NS_PER_MS + 1 : 0;
-	if (call->operation == ZI_COLL_ALL_TO_ALLV) {
+	if (zi_coll_is_counted(call->operation)) {
 		bytes = ZI_BOARD_COUNTS_BYTES(members);
 		memcpy(counts, call->source_counts, bytes / 2);
 		memcpy(counts + members, call->target_counts, bytes / 2);

@@ -35,31 +35,25 @@ static struct block block_of(const struct move *move, uint32_t from, uint32_t to
 {
 	const struct zi_node_run *run = move->run;
 	const struct zi_node_call *call = &run->call;
+	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
 	uint64_t count = call->element_count;
 
 	if (!zi_node_has(run->with_source, from) || !zi_node_has(run->with_target, to))
 		return (struct block){ 0 };
-	switch (call->operation) {
-	case ZI_COLL_ALL_GATHER:
-	case ZI_COLL_GATHER:
-		return (struct block){ 0, from * count, count };
-	case ZI_COLL_SCATTER:
-		return (struct block){ to * count, 0, count };
-	case ZI_COLL_ALL_TO_ALL:
-		return (struct block){ to * count, from * count, count };
-	case ZI_COLL_ALL_TO_ALLV:
-		if (from == move->self)
-			return (struct block){ zi_node_sum_before(call->source_counts, to),
-				               to == from ? zi_node_sum_before(call->target_counts,
-				                                               from)
-				                          : run->target_offsets[to],
-				               call->source_counts[to] };
-		return (struct block){ run->source_offsets[from],
-			               zi_node_sum_before(call->target_counts, from),
-			               call->target_counts[from] };
-	default:
-		return (struct block){ 0, 0, count };
-	}
+	if (!zi_coll_is_counted(call->operation))
+		return (struct block){
+			.source_offset = zi_coll_is_for_each(&shape->source) ? to * count : 0,
+			.target_offset = zi_coll_is_for_each(&shape->target) ? from * count : 0,
+			.count = count,
+		};
+	if (from == move->self)
+		return (struct block){ zi_node_sum_before(call->source_counts, to),
+			               to == from ? zi_node_sum_before(call->target_counts, from)
+			                          : run->target_offsets[to],
+			               call->source_counts[to] };
+	return (struct block){ run->source_offsets[from],
+		               zi_node_sum_before(call->target_counts, from),
+		               call->target_counts[from] };
 }
 
 static void copy_one(const struct move *move, char *target, const char *source, uint64_t count,

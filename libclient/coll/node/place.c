@@ -143,7 +143,7 @@ int zi_node_take_post(struct zi_node_group *group, uint32_t member,
 
 	if (run->path == ZI_NODE_INLINE)
 		return err_trace(take_payload(group, member, post));
-	if (run->call.operation == ZI_COLL_ALL_TO_ALLV) {
+	if (zi_coll_is_counted(run->call.operation)) {
 		if (post->payload_bytes != ZI_BOARD_COUNTS_BYTES(group->meet.member_count))
 			return err_origin(-EPROTO);
 		r = take_counts(group, member, &source_bytes, &target_bytes);
@@ -196,12 +196,12 @@ void zi_node_choose_path(struct zi_node_group *group)
 		return;
 	if (run->call.operation == ZI_COLL_REDUCE_SCATTER)
 		run->path = run->outside_sources ? ZI_NODE_PIECES : ZI_NODE_SHARED;
-	else if (zi_node_is_join(run->call.operation))
+	else if (zi_coll_is_join(run->call.operation))
 		run->path = run->outside_sources | run->outside_targets ? ZI_NODE_PIECES
 		                                                        : ZI_NODE_SHARED;
 	else
 		run->path = path_of_move(run);
-	if (run->call.operation == ZI_COLL_ALL_TO_ALLV)
+	if (zi_coll_is_counted(run->call.operation))
 		count = run->longest;
 	run->piece_count = (uint32_t)((count + run->piece_elements - 1) / run->piece_elements);
 }

@@ -16,11 +16,6 @@
 /* Steps that a piece lives: it is staged, worked on, and its results are taken. */
 #define ZI_NODE_SLOTS 3u
 
-static inline bool zi_node_is_join(enum zi_coll_operation operation)
-{
-	return operation >= ZI_COLL_ALL_REDUCE && operation <= ZI_COLL_REDUCE_SCATTER;
-}
-
 static inline bool zi_node_has(uint64_t members, uint32_t member)
 {
 	return members >> member & 1;

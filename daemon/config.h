@@ -47,7 +47,7 @@ struct config {
 	char socket[CONFIG_TEXT_BYTES];
 	char state_dir[CONFIG_TEXT_BYTES];
 	char topology[CONFIG_TEXT_BYTES]; /* "" is this machine */
-	uint64_t socket_mode, log_level, stop_timeout_s, spin_us, pool_threads;
+	uint64_t socket_mode, log_level, stop_timeout_s, coll_timeout_s, spin_us, pool_threads;
 	uint64_t wear_interval_s; /* 0: never */
 
 	uint64_t cpu_capacity_bytes; /* 0: half of what this process may use */

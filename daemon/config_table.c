@@ -42,6 +42,10 @@ const struct config_key config_keys[] = {
 	{ "daemon", "stop_timeout_s", CONFIG_COUNT, OF(stop_timeout_s), 1, 3600, .fallback = "60",
 	  .doc = "How long a graceful stop waits for steps that have begun to update. Beyond "
 	         "that they are discarded, as they would be by a crash." },
+	{ "daemon", "coll_timeout_s", CONFIG_COUNT, OF(coll_timeout_s), 1, 604800,
+	  .fallback = "600",
+	  .doc = "How long a call of collectives waits for the other ranks where neither the call, "
+	         "nor its group, nor the job (zinf_options.timeout_ms) says it." },
 	{ "daemon", "spin_us", CONFIG_COUNT, OF(spin_us), 0, 100000, .fallback = "50",
 	  .doc = "How long daemon and clients look at their rings before they sleep, while "
 	         "there is a CPU for each of them. 0: they always sleep at once." },

@@ -193,6 +193,7 @@ static int make_sessions(struct daemon *daemon)
 		.inflight_ops_max = (uint32_t)config->inflight_ops,
 		.handshake_ns = config->handshake_ms * ZI_NS_PER_MS,
 		.spin_ns = config->spin_us * ZI_NS_PER_US,
+		.coll_timeout_ms = (uint32_t)(config->coll_timeout_s * 1000),
 	};
 	const struct sess_shard_options shard_options = {
 		.loop = shard->loop,

@@ -49,6 +49,7 @@ static void fill_limits(struct daemon *daemon)
 		{ "ring_entries", "limits.ring_entries", config->ring_entries },
 		{ "inflight_ops", "limits.inflight_ops", config->inflight_ops },
 		{ "handshake_ms", "limits.handshake_ms", config->handshake_ms },
+		{ "coll_timeout_s", "daemon.coll_timeout_s", config->coll_timeout_s },
 		{ "spin_us", "daemon.spin_us", config->spin_us },
 		{ "uid_cpu_bytes", "quota.uid_cpu", config->uid_cpu_bytes },
 		{ "uid_nvme_bytes", "quota.uid_nvme", config->uid_nvme_bytes },

@@ -19,7 +19,7 @@
 #define ATTACH_FEATURES                                                                            \
 	(ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | \
 	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |   \
-	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA)
+	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -235,6 +235,10 @@ static int join(struct zinf *zinf)
 		return err_trace(r);
 	zinf->doorbell_fd = fds[ATTACH_FD_DOORBELL];
 	zinf->wakeup_fd = fds[ATTACH_FD_WAKEUP];
+	if (!zinf->coll_timeout_ms)
+		zinf->coll_timeout_ms = ((const struct zi_attached *)message)->coll_timeout_ms;
+	if (!zinf->coll_timeout_ms) /* an older daemon */
+		zinf->coll_timeout_ms = zinf->attach.timeout_ms;
 	r = map_rings(zinf, (const struct zi_attached *)message, fds);
 	close_fds(fds, ATTACH_FD_DOORBELL);
 	if (r)

@@ -114,8 +114,9 @@ struct zinf {
 	int event_fd;      /* epoll over socket_fd and end_fd: for the caller's poll loops */
 	uint32_t sequence; /* of the newest request on the socket */
 	uint64_t timeout_ns;
-	uint64_t features; /* both sides have */
-	void *message;     /* (ZI_MESSAGE_BYTES_MAX,) the newest that was received */
+	uint32_t coll_timeout_ms; /* of collectives that give none */
+	uint64_t features;        /* both sides have */
+	void *message;            /* (ZI_MESSAGE_BYTES_MAX,) the newest that was received */
 
 	void *uplink;
 	const void *downlink;

@@ -119,6 +119,7 @@ int zi_client_options(const struct zinf_options *options, struct zinf *zinf)
 	zinf->attach.flags = options->takeover ? ZI_ATTACH_TAKEOVER : 0;
 	zinf->attach.timeout_ms = options->timeout_ms ? options->timeout_ms : ZI_CLIENT_TIMEOUT_MS;
 	zinf->timeout_ns = zinf->attach.timeout_ms * ZI_NS_PER_MS;
+	zinf->coll_timeout_ms = options->timeout_ms; /* 0: what the daemon says (join()) */
 	put_config(&zinf->attach.config, options);
 	return err_trace(zi_check_attach(&zinf->attach, &zinf->text));
 }

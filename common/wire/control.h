@@ -20,6 +20,7 @@
  *   COLL_GROUP → COLL_GROUPED  waits for all ranks  + descriptor, for members: the group's board
  *   COLL_GROUP_FREE → DONE
  *   COLL_FAIL → ERROR      a call of a group failed: what its error is, and why
+ *   COLL_ABORT → DONE      a member wants the group to end, and says why
  *   DETACH → DONE          then the socket closes; a socket that closes without is a death
  *   DESTROY → DONE
  * Of zctl:  HELLO → HELLO, ADMIN → ADMIN_REPLY … (JSON text in pieces, the last with MORE unset)
@@ -55,6 +56,7 @@
 #define ZI_FEATURE_PERIODIC    (1ull << 8)  /* snapshot_interval, snapshot_keep */
 #define ZI_FEATURE_NODES       (1ull << 9)  /* local_world_size: jobs that span nodes */
 #define ZI_FEATURE_NUMA        (1ull << 10) /* zi_verdicts.numa: calls go by where arenas lie */
+#define ZI_FEATURE_COLL_ABORT  (1ull << 11) /* COLL_ABORT, timeouts of collectives */
 
 #define ZI_IO_WEIGHT_MAX     1000u
 #define ZI_IO_WEIGHT_DEFAULT 100u /* what 0 means */
@@ -89,6 +91,7 @@ enum zi_message_type {
 	ZI_MESSAGE_COLL_GROUPED = 27,
 	ZI_MESSAGE_COLL_GROUP_FREE = 28,
 	ZI_MESSAGE_COLL_FAIL = 29,
+	ZI_MESSAGE_COLL_ABORT = 30,
 	_ZI_MESSAGE_COUNT,
 };
 
@@ -151,7 +154,7 @@ struct zi_attached {
 	struct zi_message_header header;
 	uint64_t session_id;
 	uint32_t ring_entries;
-	uint32_t reserved0;
+	uint32_t coll_timeout_ms; /* of collectives that give none. Under ZI_FEATURE_COLL_ABORT */
 	uint64_t uplink_bytes, downlink_bytes;
 	uint64_t incarnation_number;
 	uint64_t reserved[4];
@@ -272,11 +275,13 @@ static_assert(sizeof(struct zi_tensor_opened) == 56, "tensor opened");
 struct zi_coll_open {
 	struct zi_message_header header;
 	uint64_t arena_bytes; /* of this rank's arena, more than 0 */
-	uint32_t timeout_ms;  /* for this, and of the group of all ranks; 0: the session's */
+	uint32_t timeout_ms;  /* for this; 0: the session's */
 	uint32_t rendezvous_port;
 	char rendezvous_host[ZI_RENDEZVOUS_BYTES]; /* MASTER_ADDR; "": not set */
 	char interface[ZI_INTERFACE_BYTES];        /* "": found */
-	uint64_t reserved[4];
+	uint32_t call_timeout_ms; /* of calls of the group of all ranks, for people; 0: as above */
+	uint32_t reserved0;
+	uint64_t reserved[3];
 };
 static_assert(sizeof(struct zi_coll_open) == 336, "collectives open");
 
@@ -348,6 +353,19 @@ struct zi_coll_fail {
 	uint64_t reserved[4];
 };
 static_assert(sizeof(struct zi_coll_fail) == 88, "collective call failed");
+
+#define ZI_ABORT_REASON_BYTES 128u
+
+/* COLL_ABORT: every member's calls end, those under way and all later ones, with -ECONNABORTED and
+ * words that name who asked. Of a group that is broken already nothing changes: DONE as well. */
+struct zi_coll_abort {
+	struct zi_message_header header;
+	uint32_t group;
+	uint32_t reserved0;
+	char reason[ZI_ABORT_REASON_BYTES]; /* for people; "": none */
+	uint64_t reserved[4];
+};
+static_assert(sizeof(struct zi_coll_abort) == 184, "collectives aborted");
 
 /* DESTROY, DETACH, MATERIALIZE's kin without payload, BLOB_GET, DONE: header only. */
 

@@ -53,8 +53,7 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 	[ZI_MESSAGE_ATTACHED] = {
 		.name = "ATTACHED",
 		.bytes = sizeof(struct zi_attached),
-		.reserved = { PART(struct zi_attached, reserved0),
-			      PART(struct zi_attached, reserved) },
+		.reserved = { PART(struct zi_attached, reserved) },
 	},
 	[ZI_MESSAGE_LAYOUT] = {
 		.name = "LAYOUT",
@@ -149,7 +148,8 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 		.bytes = sizeof(struct zi_coll_open),
 		.strings = { PART(struct zi_coll_open, rendezvous_host),
 			     PART(struct zi_coll_open, interface) },
-		.reserved = { PART(struct zi_coll_open, reserved) },
+		.reserved = { PART(struct zi_coll_open, reserved0),
+			      PART(struct zi_coll_open, reserved) },
 	},
 	[ZI_MESSAGE_COLL_OPENED] = {
 		.name = "COLL_OPENED",
@@ -180,6 +180,13 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 		.reserved = { PART(struct zi_coll_fail, reserved0),
 			      PART(struct zi_coll_fail, reserved1),
 			      PART(struct zi_coll_fail, reserved) },
+	},
+	[ZI_MESSAGE_COLL_ABORT] = {
+		.name = "COLL_ABORT",
+		.bytes = sizeof(struct zi_coll_abort),
+		.strings = { PART(struct zi_coll_abort, reason) },
+		.reserved = { PART(struct zi_coll_abort, reserved0),
+			      PART(struct zi_coll_abort, reserved) },
 	},
 	[ZI_MESSAGE_SNAPSHOTTED] = {
 		.name = "SNAPSHOTTED",

@@ -102,6 +102,11 @@ void coll_break_all(struct coll *coll, int error, const struct zi_text *text);
 /* A rank left, or died: breaks what it is a member of. Bits of groups that have nobody left. */
 uint64_t coll_rank_gone(struct coll *coll, uint32_t rank, const struct zi_text *text);
 
+/* A rank wants its group's calls to end (COLL_ABORT): they do, with -ECONNABORTED, its name and
+ * @reason, of which only what can be printed is told. Return: 0, also when the group is broken
+ * already, whose error stands; -EPERM it is no member, with @text. */
+int coll_abort(struct coll *coll, uint32_t rank, uint32_t group, const char *reason,
+               struct zi_text *text);
 /* A rank says that a call failed (COLL_FAIL). Always an error, with words. */
 int coll_fail(struct coll *coll, uint32_t rank, const struct zi_coll_fail *report,
               struct zi_text *text);

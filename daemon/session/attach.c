@@ -56,6 +56,9 @@ static int sess_send_attached(struct sess_shard *shard, struct sess *session,
 	struct zi_attached message = {
 		.session_id = session->id,
 		.ring_entries = session->sq.entries,
+		.coll_timeout_ms = session->features & ZI_FEATURE_COLL_ABORT
+		                           ? shard->limits.coll_timeout_ms
+		                           : 0,
 		.uplink_bytes = session->uplink->region.bytes,
 		.downlink_bytes = session->downlink->region.bytes,
 		.incarnation_number = incarnation_number,

@@ -325,7 +325,7 @@ static void sess_snapshot(struct sess *session, const struct zi_snapshot *messag
 static bool sess_is_for_broken(uint16_t type)
 {
 	return type == ZI_MESSAGE_DESTROY || type == ZI_MESSAGE_COLL_FAIL ||
-	       type == ZI_MESSAGE_COLL_GROUP_FREE;
+	       type == ZI_MESSAGE_COLL_ABORT || type == ZI_MESSAGE_COLL_GROUP_FREE;
 }
 
 /* First everyone else hears it, then the one who asked. */
@@ -383,6 +383,7 @@ static int sess_request(struct sess *session, const struct zi_message_header *he
 	case ZI_MESSAGE_COLL_GROUP:
 	case ZI_MESSAGE_COLL_GROUP_FREE:
 	case ZI_MESSAGE_COLL_FAIL:
+	case ZI_MESSAGE_COLL_ABORT:
 		sess_request_coll(session, header);
 		return 0;
 	case ZI_MESSAGE_DESTROY:

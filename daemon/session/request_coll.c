@@ -86,12 +86,14 @@ static void sess_coll_open(struct sess *session, const struct zi_coll_open *mess
 	memcpy(session->rendezvous_host, message->rendezvous_host,
 	       sizeof(message->rendezvous_host));
 	memcpy(session->interface, message->interface, sizeof(message->interface));
-	session->request = (struct zero_op){ .rendezvous_host = session->rendezvous_host,
-		                             .interface = session->interface,
-		                             .rendezvous_port = message->rendezvous_port,
-		                             .knows_numa = session->features & ZI_FEATURE_NUMA,
-		                             .bytes = message->arena_bytes,
-		                             .timeout_ns = message->timeout_ms * ZI_NS_PER_MS };
+	session->request =
+		(struct zero_op){ .rendezvous_host = session->rendezvous_host,
+		                  .interface = session->interface,
+		                  .rendezvous_port = message->rendezvous_port,
+		                  .knows_numa = session->features & ZI_FEATURE_NUMA,
+		                  .bytes = message->arena_bytes,
+		                  .timeout_ns = message->timeout_ms * ZI_NS_PER_MS,
+		                  .call_timeout_ns = message->call_timeout_ms * ZI_NS_PER_MS };
 	sess_submit_request(session, &message->header, zero_coll_open);
 }
 
@@ -123,6 +125,18 @@ static void sess_coll_fail(struct sess *session, const struct zi_coll_fail *mess
 	sess_refuse(session, sequence, r, text.chars);
 }
 
+static void sess_coll_abort(struct sess *session, const struct zi_coll_abort *message)
+{
+	uint32_t sequence = message->header.sequence;
+	struct zi_text text;
+	int r = zero_coll_abort(session->rank, message->group, message->reason, &text);
+
+	if (r)
+		sess_refuse(session, sequence, r, text.chars);
+	else
+		sess_sent(session, sess_send_plain(session, ZI_MESSAGE_DONE, sequence));
+}
+
 /* See request_coll.h. */
 void sess_request_coll(struct sess *session, const struct zi_message_header *header)
 {
@@ -138,6 +152,9 @@ void sess_request_coll(struct sess *session, const struct zi_message_header *hea
 		break;
 	case ZI_MESSAGE_COLL_FAIL:
 		sess_coll_fail(session, (const void *)header);
+		break;
+	case ZI_MESSAGE_COLL_ABORT:
+		sess_coll_abort(session, (const void *)header);
 		break;
 	default:
 		assert(false);

@@ -5,7 +5,7 @@
 struct sess;
 struct zi_message_header;
 
-/* COLL_OPEN, COLL_GROUP, COLL_GROUP_FREE, COLL_FAIL. */
+/* COLL_OPEN, COLL_GROUP, COLL_GROUP_FREE, COLL_FAIL, COLL_ABORT. */
 void sess_request_coll(struct sess *session, const struct zi_message_header *header);
 /* COLL_OPENED, COLL_GROUPED: session->request has succeeded. */
 int sess_reply_coll_opened(struct sess *session);

@@ -29,8 +29,9 @@ struct sess_limits {
 	uint32_t sessions_per_uid_max; /* of one uid */
 	uint32_t ring_entries;         /* power of two up to ZI_RING_ENTRIES_MAX */
 	uint32_t inflight_ops_max;     /* pending requests of all sessions, at least sessions_max */
-	uint64_t handshake_ns; /* how long a connection may say nothing before it attached */
-	uint64_t spin_ns;      /* 0: never spin */
+	uint64_t handshake_ns;    /* how long a connection may say nothing before it attached */
+	uint64_t spin_ns;         /* 0: never spin */
+	uint32_t coll_timeout_ms; /* of collectives whose job, group and call give none */
 };
 
 /* ---- shard ---- */

@@ -72,7 +72,8 @@ struct zero_op {
 	uint64_t id;     /* TENSOR_*: the tensor's; CANCEL: `ticket` of another op */
 	uint64_t ticket; /* unique among this rank's pending ops; 0: it cannot be cancelled */
 	uint64_t bytes; /* TENSOR_ALLOC, TENSOR_PUT, TENSOR_OPEN, COLL_OPEN; result of TENSOR_GET */
-	uint64_t timeout_ns; /* COLL_OPEN, COLL_GROUP: instead of the rank's; 0: the rank's */
+	uint64_t timeout_ns;      /* COLL_OPEN, COLL_GROUP: instead of the rank's; 0: the rank's */
+	uint64_t call_timeout_ns; /* COLL_OPEN: of calls afterwards, for people; 0: as timeout_ns */
 	uint64_t members[ZI_GROUP_MASK_WORDS]; /* COLL_GROUP: ranks; its result is `id` */
 	/* COLL_OPEN of a job that spans nodes: where they meet; the caller's until it completes. */
 	const char *rendezvous_host, *interface;
@@ -392,6 +393,9 @@ bool zero_coll_grouped(struct zero_rank *rank, uint32_t group,
 int zero_coll_group_free(struct zero_rank *rank, uint32_t group, struct zi_text *text);
 /* What became of a call; always an error (coll_fail()). */
 int zero_coll_fail(struct zero_rank *rank, const struct zi_coll_fail *report, struct zi_text *text);
+/* This member ends the group's calls (coll_abort()). */
+int zero_coll_abort(struct zero_rank *rank, uint32_t group, const char *reason,
+                    struct zi_text *text);
 /* Ranks that wait for each other may spin for @spin_us while there are not more of them, in all
  * jobs whose collectives are open, than @cpu_count. After each attach, open and leave. */
 void zero_coll_spin(struct zero *zero, uint32_t cpu_count, uint32_t spin_us);

@@ -44,6 +44,7 @@
  *   -EACCES      the target cannot be written
  *   -ETIMEDOUT   the deadline passed; the text names who did not come, and what it does instead
  *   -EPIPE       a member died or left; the text names it
+ *   -ECONNABORTED  a member called zinf_coll_abort(); the text names it, and its reason
  *   -ESTALE      the session ended: the daemon went away (nobody could be named any more), or a
  *                newer incarnation of the job replaced this process. Who waits for others when the
  *                daemon dies has this within two seconds
@@ -101,7 +102,8 @@ struct zinf_coll_options {
 /** How a group is made. */
 struct zinf_group_options {
 	uint32_t bytes;       /**< sizeof(struct zinf_group_options) */
-	uint32_t timeout_ms;  /**< of its calls; 0: the session's */
+	uint32_t timeout_ms;  /**< of its calls; 0: zinf_options.timeout_ms; where that is 0
+	                       *   zinfd's coll_timeout_s, by default 10 minutes */
 	uint64_t reserved[4]; /**< zero */
 };
 
@@ -149,6 +151,19 @@ ZINF_API int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t 
 /** Leaves a group, broken or not: by each member, in its own time. ZINF_GROUP_NONE is fine. -EINVAL
  * no such group, or ZINF_GROUP_WORLD; -EBUSY a ticket of it was not waited for. */
 ZINF_API int zinf_coll_group_free(struct zinf *zinf, zinf_group group);
+
+/**
+ * Ends the group for all of its members, on every node: their calls, those under way and all later
+ * ones, return -ECONNABORTED at once, with a text that names this rank and @reason. For a member
+ * that finds what the others cannot see (a bad batch, an exception) and would not come again: they
+ * need not wait for their deadlines. Buffers are undefined, tickets are still waited for, and the
+ * group is then freed and made anew like any broken one; that of all ranks by attaching anew.
+ * From the thread of @zinf: a rank that waits in a call is aborted by another one, or uses tickets.
+ * @reason: for people, up to 127 bytes are told; NULL for none.
+ * Return: 0, also of a group that is broken already, which keeps its error; -EPERM ZINF_GROUP_NONE;
+ * -EINVAL no such group; -ESTALE the session ended; -EOPNOTSUPP an older daemon.
+ */
+ZINF_API int zinf_coll_abort(struct zinf *zinf, zinf_group group, const char *reason);
 
 /** Which member this rank is; -1 of ZINF_GROUP_NONE. -EINVAL no such group. */
 ZINF_API int zinf_coll_group_rank(struct zinf *zinf, zinf_group group, int32_t *ret_member);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of ranks: made by all ranks together, left by each member; see collective.h. Floor 2. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,7 +132,7 @@ int zi_client_group_new(struct zinf *zinf, uint32_t number, const int *fds, uint
 		return err_trace(r);
 	}
 	group->number = number;
-	group->timeout_ms = zinf->attach.timeout_ms;
+	group->timeout_ms = zinf->coll_timeout_ms;
 	group->board_bytes = board_bytes;
 	fill_node(zinf, group, ranks, member_count);
 	r = spans ? fill_far(zinf, group, fds[1], slab_bytes) : 0;
@@ -302,6 +303,27 @@ int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
 		                       group->call_count, number);
 	zinf->coll->groups[number] = zi_client_group_free(group);
 	return err_trace(zi_client_coll_request(zinf, &request.header, ZI_MESSAGE_COLL_GROUP_FREE,
+	                                        sizeof(request), ZI_MESSAGE_DONE, &reply));
+}
+
+int zinf_coll_abort(struct zinf *zinf, zinf_group number, const char *reason)
+{
+	struct zi_coll_abort request = { .group = number };
+	const struct zi_message_header *reply;
+	struct zi_client_group *group;
+	int r = zi_client_coll_enter(zinf);
+
+	if (!r)
+		r = zi_client_group_find(zinf, number, &group);
+	if (r)
+		return err_trace(r);
+	if (!(zinf->features & ZI_FEATURE_COLL_ABORT))
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "zinfd at %s knows no COLL_ABORT, use a newer one",
+		                       zinf->path);
+	(void)snprintf(request.reason, sizeof(request.reason), "%s",
+	               reason ? reason : ""); /* Cut. */
+	return err_trace(zi_client_coll_request(zinf, &request.header, ZI_MESSAGE_COLL_ABORT,
 	                                        sizeof(request), ZI_MESSAGE_DONE, &reply));
 }
 

@@ -179,6 +179,8 @@ int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
 	    !zi_checked_align(request.arena_bytes, ZI_HUGE_PAGE_BYTES, &request.arena_bytes))
 		return zi_client_error(zinf, -EOVERFLOW, "an arena of %llu bytes",
 		                       (unsigned long long)arena_bytes);
+	if (zinf->features & ZI_FEATURE_COLL_ABORT)
+		request.call_timeout_ms = zinf->coll_timeout_ms;
 	if (zinf->attach.local_world_size) {
 		fd_count = OPEN_FDS;
 		r = zi_client_rendezvous(zinf, &request);

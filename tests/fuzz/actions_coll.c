@@ -41,6 +41,15 @@ static void take_fail(struct peer *peer, struct fuzz_input *input)
 	peer_send(peer, &message, ZI_MESSAGE_COLL_FAIL, sizeof(message));
 }
 
+static void take_abort(struct peer *peer, struct fuzz_input *input)
+{
+	struct zi_coll_abort message = { .group = fuzz_u8(input) % 16 };
+
+	for (uint32_t i = 0; i < 16; i++)
+		message.reason[i] = (char)fuzz_u8(input);
+	peer_send(peer, &message, ZI_MESSAGE_COLL_ABORT, sizeof(message));
+}
+
 /* Anywhere on the newest board that it received. */
 static void scribble(struct peer *peer, struct fuzz_input *input)
 {
@@ -90,7 +99,10 @@ void action_coll(struct peer *peers, struct peer *peer, struct fuzz_input *input
 		peer_send(peer, &message, ZI_MESSAGE_COLL_GROUP_FREE, sizeof(message));
 		return;
 	case 3:
-		take_fail(peer, input);
+		if (what & 8)
+			take_abort(peer, input);
+		else
+			take_fail(peer, input);
 		return;
 	case 4:
 		scribble(peer, input);

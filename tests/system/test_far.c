@@ -242,6 +242,43 @@ Test(far, a_killed_rank_is_named_on_all_nodes_at_once)
 	far_close_scene(&scene);
 }
 
+/* Rank 4, on the last node, calls it off while the others wait for it. */
+static int one_aborts(struct far_rank *rank)
+{
+	float value = 1;
+
+	if (rank->rank == 4) {
+		int r = zinf_coll_barrier(rank->zinf, NULL);
+
+		far_tell(rank);
+		return r ? r : zinf_coll_abort(rank->zinf, ZINF_GROUP_WORLD, "no more data");
+	}
+	(void)zinf_coll_barrier(rank->zinf, NULL);
+	(void)far_note(rank, zinf_coll_all_reduce(rank->zinf, &value, &value, 1, ZINF_F32, ZINF_SUM,
+	                                          NULL));
+	return 0;
+}
+
+Test(far, an_abort_is_heard_on_all_nodes_with_its_reason)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 3, 2))
+		return;
+	far_start(&scene, one_aborts);
+	far_hear(&scene, 1);
+	for (uint32_t i = 0; i < far_world(&scene); i++)
+		far_join_one(&scene, i, 0);
+	for (uint32_t i = 0; i < far_world(&scene); i++) {
+		if (i == 4)
+			continue;
+		expect_error(&scene, i, -ECONNABORTED, "rank 4 (pid ");
+		expect_error(&scene, i, -ECONNABORTED, "aborted group 0: no more data");
+	}
+	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
 Test(far, a_killed_worker_ends_the_groups_of_its_job_alone)
 {
 	struct far_scene scene;

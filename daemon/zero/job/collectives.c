@@ -206,7 +206,8 @@ static int finish(struct zero_job *job, struct zi_text *text)
 		coll_rank_here(collectives->coll, rank, job->group.ranks[rank]->pid);
 	}
 	coll_group_add(collectives->coll, ZI_GROUP_WORLD, here,
-	               collectives->boards[ZI_GROUP_WORLD]->region.base, collectives->timeout_ns);
+	               collectives->boards[ZI_GROUP_WORLD]->region.base,
+	               collectives->call_timeout_ns);
 	if (job_spans_nodes(job))
 		collectives->coll->groups[ZI_GROUP_WORLD].far_mask = job_world_mask(job);
 	return 0;
@@ -415,8 +416,8 @@ static int open_check(const struct zero_rank *rank, struct zero_op *op)
 
 /**
  * zero_coll_open() - all ranks open collectives
- * @op: bytes of an arena each; timeout_ns, or 0; completes when all have come and the memory is
- *   there, or with one error for all
+ * @op: bytes of an arena each; timeout_ns, call_timeout_ns, or 0; completes when all have come and
+ *   the memory is there, or with one error for all
  *
  * They may try again after an error. -EALREADY; -EINVAL no bytes, or other ranks ask for others;
  * -ETIMEDOUT names who did not come; -ENOSPC, -EDQUOT with figures. Context: shard thread.
@@ -426,6 +427,7 @@ void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
 	struct zero_job *job = rank->job;
 	struct zero *zero = job->zero;
 	struct zi_text text = { "" };
+	uint64_t timeout_ns;
 	bool is_full;
 	int r;
 
@@ -440,9 +442,12 @@ void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
 		return;
 	}
 	if (!job->group.gather_masks[ZERO_GATHER_COLL_OPEN])
-		job->collectives.timeout_ns = 0;
-	job->collectives.timeout_ns = ZI_MAX(job->collectives.timeout_ns,
-	                                     op->timeout_ns ? op->timeout_ns : rank->timeout_ns);
+		job->collectives.timeout_ns = job->collectives.call_timeout_ns = 0;
+	timeout_ns = op->timeout_ns ? op->timeout_ns : rank->timeout_ns;
+	job->collectives.timeout_ns = ZI_MAX(job->collectives.timeout_ns, timeout_ns);
+	job->collectives.call_timeout_ns =
+		ZI_MAX(job->collectives.call_timeout_ns,
+	               op->call_timeout_ns ? op->call_timeout_ns : timeout_ns);
 	r = compare(rank, op, &text);
 	is_full = op_gather(op, ZERO_GATHER_COLL_OPEN);
 	if (r)

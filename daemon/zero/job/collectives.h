@@ -37,7 +37,9 @@ struct zero_collectives {
 	uint64_t arena_bytes;        /* of a rank */
 	uint8_t tiers[ZI_WORLD_MAX]; /* on which each rank's lies; of those that are here */
 	bool is_told;                /* to the ranks: all of them know what to do with it */
-	uint64_t timeout_ns;         /* of the group of all ranks */
+	uint64_t timeout_ns;         /* of opening, and of making groups that give none */
+	/* Of calls, for people: of groups that give none; of the group that is being made. */
+	uint64_t call_timeout_ns, made_timeout_ns;
 	struct tier_segment *verdicts, *arenas;
 	struct tier_segment *boards[ZI_GROUPS_MAX]; /* NULL: never used */
 	/* Where the job spans nodes: */

@@ -94,9 +94,9 @@ static void made(struct far *far, int error, const struct zi_text *text)
 	if (error)
 		collectives->fars[group] = far_free(far);
 	else
-		coll_group_add(collectives->coll, group,
-		               far_members(far) & collectives_local_mask(job),
-		               collectives->boards[group]->region.base, far_timeout_ns(far));
+		coll_group_add(
+			collectives->coll, group, far_members(far) & collectives_local_mask(job),
+			collectives->boards[group]->region.base, collectives->made_timeout_ns);
 	if (!error)
 		collectives->coll->groups[group].far_mask = far_members(far);
 	gather_complete(job, ZERO_GATHER_COLL_GROUP, error, text);
@@ -133,6 +133,7 @@ static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *
 		theirs->id = group;
 		timeout_ns = ZI_MAX(timeout_ns, theirs->timeout_ns);
 	}
+	collectives->made_timeout_ns = timeout_ns ? timeout_ns : collectives->call_timeout_ns;
 	timeout_ns = timeout_ns ? timeout_ns : collectives->timeout_ns;
 	if (spans) {
 		collectives->fars[group] = far_free(collectives->fars[group]);
@@ -140,7 +141,7 @@ static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *
 		                          &collectives->fars[group]));
 	}
 	coll_group_add(collectives->coll, group, here, collectives->boards[group]->region.base,
-	               timeout_ns);
+	               collectives->made_timeout_ns);
 	return 0;
 }
 
@@ -273,6 +274,25 @@ int zero_coll_fail(struct zero_rank *rank, const struct zi_coll_fail *report, st
 	if (r)
 		return err_trace(r);
 	return coll_fail(coll, rank->number, report, text);
+}
+
+/**
+ * zero_coll_abort() - a member ends the calls of its group, on all nodes
+ * @reason: a text of the rank's
+ *
+ * Return: 0, also where the group was broken before; -ENOTCONN; -EPERM no member. Context: shard
+ * thread.
+ */
+int zero_coll_abort(struct zero_rank *rank, uint32_t group, const char *reason,
+                    struct zi_text *text)
+{
+	struct coll *coll = NULL;
+	int r;
+
+	r = coll_of(rank, text, &coll);
+	if (r)
+		return err_trace(r);
+	return err_trace(coll_abort(coll, rank->number, group, reason, text));
 }
 
 /* See zero.h. Context: shard thread. */

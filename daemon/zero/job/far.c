@@ -69,11 +69,6 @@ uint64_t far_members(const struct far *far)
 }
 
 /* See far.h. */
-uint64_t far_timeout_ns(const struct far *far)
-{
-	return far->timeout_ns;
-}
-
 /* See far.h. */
 uint32_t far_member_of(const struct far *far, uint32_t rank)
 {

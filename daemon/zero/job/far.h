@@ -47,6 +47,5 @@ void far_abort(struct far *far, int error, const struct zi_text *text);
 struct zero_job *far_job(const struct far *far);
 uint32_t far_group(const struct far *far);
 uint64_t far_members(const struct far *far); /* ranks: bits */
-uint64_t far_timeout_ns(const struct far *far);
 /* Which member of the whole group @rank is; UINT32_MAX: none. */
 uint32_t far_member_of(const struct far *far, uint32_t rank);

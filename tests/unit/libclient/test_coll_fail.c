@@ -100,6 +100,41 @@ Test(coll_fail, the_end_of_the_training_group_does_not_hide_why_another_broke)
 	fake_job_leave(&job);
 }
 
+Test(coll_fail, an_abort_asks_the_daemon_whatever_became_of_the_training_group)
+{
+	struct fake_job job = begin(&honest, 1, 2);
+	zinf_group group;
+
+	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, NULL, &group), 0);
+	cr_assert_eq(group, ZINF_GROUP_NONE);
+	cr_assert_eq(zinf_coll_abort(job.zinf, group, "no"), -EPERM);
+	cr_assert_eq(zinf_coll_abort(job.zinf, 17, "no"), -EINVAL);
+	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_ABORT)), 0);
+	fake_daemon_break(job.fake);
+	cr_assert_eq(zinf_coll_abort(job.zinf, ZINF_GROUP_WORLD, NULL), 0);
+	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_ABORT)), 1);
+	fake_job_leave(&job);
+}
+
+Test(coll_fail, an_abort_needs_a_daemon)
+{
+	struct fake_job job = begin(&honest, 1, 2);
+
+	fake_daemon_die(job.fake);
+	cr_assert_eq(zinf_coll_abort(job.zinf, ZINF_GROUP_WORLD, "gone"), -ESTALE);
+	fake_job_leave(&job);
+}
+
+Test(coll_fail, an_older_daemon_knows_no_abort)
+{
+	struct fake_job job =
+		begin(&(struct fake_daemon_options){ .features = ZI_FEATURE_COLLECTIVES }, 1, 2);
+
+	cr_assert_eq(zinf_coll_abort(job.zinf, ZINF_GROUP_WORLD, "no"), -EOPNOTSUPP);
+	expect_text(job.zinf, "use a newer one");
+	fake_job_leave(&job);
+}
+
 /* ---- tickets ---- */
 
 Test(coll_fail, a_ticket_is_waited_for_once)

@@ -8,10 +8,12 @@
 
 static struct {
 	struct tier_segment *verdicts, *arenas, *board;
-	uint64_t arena_bytes, timeout_ns;
+	uint64_t arena_bytes, timeout_ns, call_timeout_ns;
 	uint64_t members[ZI_GROUP_MASK_WORDS];
-	bool is_over;                /* what was opened or made is gone before it is answered */
-	uint32_t freed;              /* group of the last COLL_GROUP_FREE */
+	bool is_over;   /* what was opened or made is gone before it is answered */
+	uint32_t freed; /* group of the last COLL_GROUP_FREE */
+	uint32_t aborted;
+	char reason[ZI_ABORT_REASON_BYTES];
 	struct zi_coll_fail report;  /* the last */
 	uint32_t spin_us, cpu_count; /* the last that was said */
 } fake_coll;
@@ -38,6 +40,7 @@ void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_coll.arena_bytes = op->bytes;
 	fake_coll.timeout_ns = op->timeout_ns;
+	fake_coll.call_timeout_ns = op->call_timeout_ns;
 	fake_coll_segment(ZI_VERDICT_BYTES, &fake_coll.verdicts);
 	fake_coll_segment(1 << 20, &fake_coll.arenas);
 	fake_coll_segment(zi_board_bytes(2), &fake_coll.board);
@@ -90,6 +93,15 @@ int zero_coll_fail(struct zero_rank *rank, const struct zi_coll_fail *report, st
 	(void)rank;
 	fake_coll.report = *report;
 	return zi_text_error(text, -ETIMEDOUT, "fake blames nobody");
+}
+
+int zero_coll_abort(struct zero_rank *rank, uint32_t group, const char *reason,
+                    struct zi_text *text)
+{
+	(void)rank;
+	fake_coll.aborted = group;
+	(void)snprintf(fake_coll.reason, sizeof(fake_coll.reason), "%s", reason);
+	return group == 3 ? 0 : zi_text_error(text, -EPERM, "fake has group 3 alone");
 }
 
 void zero_coll_spin(struct zero *zero, uint32_t cpu_count, uint32_t spin_us)

@@ -78,6 +78,7 @@ static inline void room_open_with(uint32_t sessions_max, uint32_t per_uid_max,
 		.inflight_ops_max = 8 * sessions_max,
 		.handshake_ns = handshake_ns,
 		.spin_ns = 50 * ZI_NS_PER_US,
+		.coll_timeout_ms = 450000,
 	};
 	room.facts = (struct sess_facts){
 		.socket_path = "/run/test.sock",

@@ -139,10 +139,55 @@ Test(request_coll, a_failure_is_answered_by_the_groups_error)
 	client_close(client);
 }
 
+Test(request_coll, a_group_is_aborted_or_it_is_refused)
+{
+	struct client *client = client_attach();
+	struct zi_coll_abort message = { .group = 3, .reason = "a bad batch" };
+
+	client_send(client, &message, ZI_MESSAGE_COLL_ABORT, sizeof(message));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	cr_expect_eq(fake_coll.aborted, 3);
+	cr_expect_str_eq(fake_coll.reason, "a bad batch");
+	message.group = 4;
+	client_send(client, &message, ZI_MESSAGE_COLL_ABORT, sizeof(message));
+	settle();
+	expect_error(client, -EPERM, "fake has group 3 alone");
+	memset(message.reason, 'x', sizeof(message.reason));
+	client_send(client, &message, ZI_MESSAGE_COLL_ABORT, sizeof(message));
+	expect_end(client, "COLL_ABORT");
+	client_close(client);
+}
+
+Test(request_coll, timeouts_of_collectives_are_told_to_whoever_knows_them)
+{
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .features = ZI_FEATURE_COLL_ABORT };
+	struct zi_coll_open message = { .arena_bytes = 1, .call_timeout_ms = 70 };
+	struct zi_attach attach = attach_template();
+	struct client *client = client_attach();
+
+	cr_expect_eq(client->in.attached.coll_timeout_ms, 0, "its HELLO has no feature");
+	client_close(client);
+	settle();
+	client = client_connect();
+	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_HELLO);
+	client_send(client, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_ATTACHED);
+	cr_expect_eq(client->in.attached.coll_timeout_ms, 450000);
+	client_send(client, &message, ZI_MESSAGE_COLL_OPEN, sizeof(message));
+	settle();
+	cr_expect_eq(fake_coll.call_timeout_ns, 70 * ZI_NS_PER_MS);
+	client_close(client);
+}
+
 Test(request_coll, a_broken_incarnation_still_answers_for_its_groups)
 {
 	struct client *client = client_attach();
 	struct zi_coll_group_free message = { .group = 3 };
+	struct zi_coll_abort abort = { .group = 3 };
 	struct zi_text text = { "rank 1 (pid 7) died" };
 
 	rank_of(0)->attach.broken(rank_of(0)->attach.broken_arg, -EPIPE, 1, &text);
@@ -150,6 +195,9 @@ Test(request_coll, a_broken_incarnation_still_answers_for_its_groups)
 	send_fail(client);
 	expect_error(client, -ETIMEDOUT, "fake blames nobody");
 	client_send(client, &message, ZI_MESSAGE_COLL_GROUP_FREE, sizeof(message));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	client_send(client, &abort, ZI_MESSAGE_COLL_ABORT, sizeof(abort));
 	settle();
 	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
 	/* What needs every rank hears why not. */

@@ -227,6 +227,7 @@ static const struct {
 	{ ZI_MESSAGE_COLL_OPEN, 336, false },   { ZI_MESSAGE_COLL_OPENED, 152, false },
 	{ ZI_MESSAGE_COLL_GROUP, 88, false },   { ZI_MESSAGE_COLL_GROUPED, 72, false },
 	{ ZI_MESSAGE_COLL_FAIL, 88, false },    { ZI_MESSAGE_COLL_GROUP_FREE, 24, false },
+	{ ZI_MESSAGE_COLL_ABORT, 184, false },
 };
 
 static struct zi_message_header *message_of(uint16_t type, uint32_t bytes)
@@ -325,12 +326,12 @@ Test(message, reserved_bytes_must_be_zero_but_in_hello)
 	} cases[] = {
 		{ ZI_MESSAGE_ATTACH, offsetof(struct zi_attach, reserved) + 23, -EPROTO },
 		{ ZI_MESSAGE_ATTACH, offsetof(struct zi_attach, reserved0), -EPROTO },
-		{ ZI_MESSAGE_ATTACHED, offsetof(struct zi_attached, reserved0), -EPROTO },
 		{ ZI_MESSAGE_ATTACHED, offsetof(struct zi_attached, reserved), -EPROTO },
 		{ ZI_MESSAGE_MATERIALIZED, offsetof(struct zi_materialized, reserved), -EPROTO },
 		{ ZI_MESSAGE_PARAM_WRITE_BEGIN, offsetof(struct zi_param_write_begin, reserved),
 		  -EPROTO },
 		{ ZI_MESSAGE_ERROR, offsetof(struct zi_error_message, reserved), -EPROTO },
+		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reserved), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPENED, offsetof(struct zi_coll_opened, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPENED, offsetof(struct zi_coll_opened, reserved), -EPROTO },
@@ -340,6 +341,8 @@ Test(message, reserved_bytes_must_be_zero_but_in_hello)
 		{ ZI_MESSAGE_COLL_GROUPED, offsetof(struct zi_coll_grouped, reserved), -EPROTO },
 		{ ZI_MESSAGE_COLL_GROUP_FREE, offsetof(struct zi_coll_group_free, reserved0),
 		  -EPROTO },
+		{ ZI_MESSAGE_COLL_ABORT, offsetof(struct zi_coll_abort, reserved0), -EPROTO },
+		{ ZI_MESSAGE_COLL_ABORT, offsetof(struct zi_coll_abort, reserved), -EPROTO },
 		{ ZI_MESSAGE_COLL_FAIL, offsetof(struct zi_coll_fail, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_FAIL, offsetof(struct zi_coll_fail, reserved1), -EPROTO },
 		{ ZI_MESSAGE_COLL_FAIL, offsetof(struct zi_coll_fail, reserved), -EPROTO },

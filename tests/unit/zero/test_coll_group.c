@@ -116,6 +116,27 @@ Test(coll_group, death_breaks_the_groups_of_who_died_at_once_and_no_other)
 	end();
 }
 
+Test(coll_group, a_member_aborts_its_group_and_no_other)
+{
+	begin(3);
+	cr_assert_eq(zero_coll_abort(actors[0].rank, 0, "", &actors[0].text), -ENOTCONN);
+	says(&actors[0], "not open");
+	cr_assert_eq(open_all(3), 0);
+	cr_assert_eq(group_all(3, 0x3), 0);
+	cr_assert_eq(zero_coll_abort(actors[2].rank, 1, "", &actors[2].text), -EPERM);
+	says(&actors[2], "no member of group 1");
+	cr_assert_eq(zero_coll_abort(actors[1].rank, 1, "out of data", &actors[1].text), 0);
+	cr_expect_eq(verdict(&actors[0], 1), ECONNABORTED);
+	cr_expect_eq(verdict(&actors[0], 0), 0);
+	cr_expect_eq(fail(&actors[0], 1, 0, 0), -ECONNABORTED);
+	says(&actors[0], "rank 1 (pid");
+	says(&actors[0], "aborted group 1: out of data");
+	cr_expect_eq(zero_coll_group_free(actors[0].rank, 1, &actors[0].text), 0);
+	cr_expect_eq(zero_coll_group_free(actors[1].rank, 1, &actors[1].text), 0);
+	cr_assert_eq(zero_coll_abort(actors[1].rank, 1, "", &actors[1].text), -EPERM);
+	end();
+}
+
 Test(coll_group, who_leaves_is_named_and_nobody_takes_its_place)
 {
 	struct actor late = { 0 };

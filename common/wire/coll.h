@@ -133,6 +133,16 @@ static inline uint64_t zi_coll_holders(const struct zi_coll_buffer *buffer, uint
 	}
 }
 
+/* Elements before block @block of those that lie one after the other, as long as @counts says. */
+static inline uint64_t zi_coll_sum_before(const uint64_t *counts, uint32_t block)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < block; i++)
+		sum += counts[i];
+	return sum;
+}
+
 /* What tells how long a member's buffers are. */
 struct zi_coll_lengths {
 	uint32_t operation;

@@ -25,6 +25,7 @@
 #include "libclient/client.h"
 #include "libclient/coll/arena.h"
 #include "libclient/coll/node/far.h"
+#include "libclient/coll/node/members.h"
 #include "libclient/coll/node/node.h"
 #include "libclient/coll/node/queue.h"
 

@@ -12,8 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "libclient/coll/node/call.h"
 #include "libclient/coll/node/queue.h"
-#include "libclient/coll/node/work.h"
 #include "tests/unit/node/world.h"
 
 #define RANKS_MAX     4u

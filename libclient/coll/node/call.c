@@ -18,12 +18,20 @@
  * the next call, staged before its post, when all have posted this call, hence have left the one
  * before.
  */
+#include "libclient/coll/node/call.h"
+
 #include <errno.h>
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/base/err.h"
-#include "libclient/coll/node/work.h"
+#include "libclient/coll/node/check.h"
+#include "libclient/coll/node/far.h"
+#include "libclient/coll/node/join.h"
+#include "libclient/coll/node/members.h"
+#include "libclient/coll/node/move.h"
+#include "libclient/coll/node/place.h"
 
 /* Calls that are over with one meeting say so no more often than this, lest numbers that are far
  * apart look like later ones. */

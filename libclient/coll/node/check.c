@@ -5,14 +5,18 @@
  * A refusal is posted as well (call.c): peers that have come, or come later, have it as their error
  * at once, rather than a deadline's.
  */
+#include "libclient/coll/node/check.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/checked.h"
 #include "common/base/err.h"
-#include "libclient/coll/node/work.h"
+#include "common/wire/verdict.h"
+#include "libclient/coll/node/members.h"
 
 /* ---- words ---- */
 

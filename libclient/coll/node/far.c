@@ -10,12 +10,18 @@
  * keeps that time for all nodes. The sum of the tree, the mismatch of calls and the reason of a
  * refusal come from the worker, alike on all nodes.
  */
+#include "libclient/coll/node/far.h"
+
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "libclient/coll/node/work.h"
+#include "common/wire/verdict.h"
+#include "libclient/coll/node/call.h"
+#include "libclient/coll/node/check.h"
+#include "libclient/coll/node/members.h"
 
 /* The worker is the last member of this node's board. */
 static uint32_t worker_of(const struct zi_node_group *group)
@@ -36,7 +42,7 @@ static void stage_block(const struct zi_node_group *group, const struct zi_far_p
 
 	if (zi_coll_is_counted(call->operation)) {
 		count = zi_far_part(piece, call->source_counts[to]);
-		first = zi_node_sum_before(call->source_counts, to) + piece->first;
+		first = zi_coll_sum_before(call->source_counts, to) + piece->first;
 	}
 	if (count)
 		memcpy(far->slab + zi_far_source_at(&far->shape, &far->cut, piece, group->meet.self,
@@ -70,7 +76,7 @@ static void take_block(const struct zi_node_group *group, const struct zi_far_pi
 
 	if (zi_coll_is_counted(call->operation)) {
 		count = zi_far_part(piece, call->target_counts[from]);
-		first = zi_node_sum_before(call->target_counts, from) + piece->first;
+		first = zi_coll_sum_before(call->target_counts, from) + piece->first;
 	}
 	if (count)
 		memcpy((char *)call->target + first * width,

@@ -21,12 +21,6 @@ struct zi_far_group {
 	uint64_t staged, taken;
 };
 
-/* Members of the whole group, and which one this is. */
-static inline uint32_t zi_node_members(const struct zi_node_group *group)
-{
-	return group->far ? group->far->shape.member_count : group->meet.member_count;
-}
-static inline uint32_t zi_node_self(const struct zi_node_group *group)
-{
-	return group->far ? group->far->self : group->meet.self;
-}
+/* As zi_node_poll() (call.h), of a group that spans nodes. */
+int zi_node_poll_far(struct zi_node_group *group, struct zi_meet_wants *wants,
+                     struct zi_text *text);

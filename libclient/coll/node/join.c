@@ -6,9 +6,14 @@
  * others' shares need be staged; hence the place of its own share in its slot is free, and has the
  * result for those whose target lies outside the arenas.
  */
+#include "libclient/coll/node/join.h"
+
+#include "common/base/cleanup.h"
 #include "kernels/combine.h"
 #include "kernels/copy.h"
-#include "libclient/coll/node/work.h"
+#include "libclient/coll/node/members.h"
+#include "libclient/coll/node/place.h"
+#include "libclient/coll/node/share.h"
 
 struct join {
 	const struct zi_node_group *group;

@@ -5,8 +5,13 @@
  * All of them are blocks that go from one member to another. In pieces only sources are staged:
  * whoever needs a block takes it to its own target, wherever that lies.
  */
+#include "libclient/coll/node/move.h"
+
+#include "common/base/cleanup.h"
 #include "kernels/copy.h"
-#include "libclient/coll/node/work.h"
+#include "libclient/coll/node/members.h"
+#include "libclient/coll/node/place.h"
+#include "libclient/coll/node/share.h"
 
 struct move {
 	const struct zi_node_group *group;
@@ -47,12 +52,12 @@ static struct block block_of(const struct move *move, uint32_t from, uint32_t to
 			.count = count,
 		};
 	if (from == move->self)
-		return (struct block){ zi_node_sum_before(call->source_counts, to),
-			               to == from ? zi_node_sum_before(call->target_counts, from)
+		return (struct block){ zi_coll_sum_before(call->source_counts, to),
+			               to == from ? zi_coll_sum_before(call->target_counts, from)
 			                          : run->target_offsets[to],
 			               call->source_counts[to] };
 	return (struct block){ run->source_offsets[from],
-		               zi_node_sum_before(call->target_counts, from),
+		               zi_coll_sum_before(call->target_counts, from),
 		               call->target_counts[from] };
 }
 

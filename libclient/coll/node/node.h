@@ -4,11 +4,15 @@
  * calls stand on. A group belongs to the thread that makes its calls, and while asynchronous ones
  * are under way to the queue's thread (queue.h).
  *
- *   check.c  what a member refuses before it is posted    join.c   what joins elements
- *   call.c   one call as a state machine                  move.c   what only moves bytes
- *   place.c  where everybody's data lie, hence the path   pair.c   send, recv, batches
- *   meet.c   waiting for each other                       op.c     turns, failures, the end
- *   queue.c  asynchronous calls                           far.c    a group that spans nodes
+ *   op.h      a call from its beginning to its end: whose turn it is, and when a group is over
+ *   queue.h   calls that nobody waits for: a thread makes them
+ *   call.h    one collective as a state machine
+ *   check.h   what a member refuses, and in what calls of members differ
+ *   place.h   where everybody's data lie, hence the path
+ *   join.h    a rank's part of what joins elements, move.h of what only moves them; share.h
+ *   pair.h    sends and receives
+ *   far.h     calls of a group that spans nodes; members.h
+ * How members wait for each other: common/wire/meet.h.
  *
  * A call never blocks by itself: it is polled, and says which word it waits for. Paths (run.h):
  * up to ZI_BOARD_INLINE_BYTES the data travel with the post; above, posts say where in the arenas

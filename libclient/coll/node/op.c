@@ -3,12 +3,17 @@
  * A call from its beginning to its end, whoever drives it: its caller, or the queue's thread. Here
  * it is decided whose turn it is, and when a group is over. Floor 2.
  */
+#include "libclient/coll/node/op.h"
+
 #include <errno.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "libclient/coll/node/work.h"
+#include "common/wire/verdict.h"
+#include "libclient/coll/node/call.h"
+#include "libclient/coll/node/check.h"
+#include "libclient/coll/node/pair.h"
 
 /* Waits between two looks at the clock: each may have spun for 10 ms. */
 #define OP_WAITS_PER_CLOCK 16u

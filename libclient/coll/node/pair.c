@@ -10,13 +10,17 @@
  *
  * What a member refuses by itself (check.c) is not numbered: as if it had not been called.
  */
+#include "libclient/coll/node/pair.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/base/checked.h"
+#include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "kernels/copy.h"
-#include "libclient/coll/node/work.h"
+#include "libclient/coll/node/place.h"
 
 #define PAIR_LETTERS 2u
 

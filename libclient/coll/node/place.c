@@ -7,25 +7,31 @@
  * no more than stays in a cache: of the world's 4 MiB the slots take 768 KiB, and the letters 1 MiB
  * at most; the rest is never touched.
  */
+#include "libclient/coll/node/place.h"
+
 #include <errno.h>
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/checked.h"
+#include "common/base/cleanup.h"
 #include "common/base/err.h"
-#include "libclient/coll/node/work.h"
+#include "common/wire/verdict.h"
+#include "libclient/coll/node/members.h"
 
-/* The world, then 63 groups; whole pages. */
+/* The world, then each other group; whole pages. */
 #define PLACE_WORLD_STAGING_BYTES (4ull << 20)
 #define PLACE_GROUP_STAGING_BYTES (192ull << 10)
 /* A piece, its results and what a peer has of both stay in a core's L2 of 1 MiB. */
 #define PLACE_PIECE_BYTES (256ull << 10)
 
-static_assert(PLACE_WORLD_STAGING_BYTES + 63 * PLACE_GROUP_STAGING_BYTES <= ZI_COLL_STAGING_BYTES,
+static_assert(PLACE_WORLD_STAGING_BYTES + (ZI_GROUPS_MAX - 1) * PLACE_GROUP_STAGING_BYTES <=
+                      ZI_COLL_STAGING_BYTES,
               "every group has its part");
 
 void zi_node_staging(uint32_t number, uint64_t *ret_offset, uint64_t *ret_bytes)
 {
-	assert(number < 64);
+	assert(number < ZI_GROUPS_MAX);
 	*ret_offset =
 		number ? PLACE_WORLD_STAGING_BYTES + (number - 1) * PLACE_GROUP_STAGING_BYTES : 0;
 	*ret_bytes = number ? PLACE_GROUP_STAGING_BYTES : PLACE_WORLD_STAGING_BYTES;

@@ -18,10 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/thread.h"
-#include "libclient/coll/node/work.h"
+#include "libclient/coll/node/op.h"
 
 /* As in meet.c. */
 #define QUEUE_YIELDS 32u

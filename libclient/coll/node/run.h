@@ -11,6 +11,9 @@
 #include "common/base/types.h"
 #include "common/wire/board.h"
 
+/* A condition: what was polled waits for what it has put into the wants. */
+#define ZI_NODE_E_WAITS 1
+
 /* As the caller gives it. Pointers that an operation does not have on this member are NULL. */
 struct zi_node_call {
 	enum zi_coll_operation operation;

@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "libclient/coll/node/op.h"
 #include "libclient/coll/node/queue.h"
-#include "libclient/coll/node/work.h"
 #include "tests/unit/node/world.h"
 
 #define PAGE_BYTES 4096u

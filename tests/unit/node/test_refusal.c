@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "libclient/coll/node/work.h"
+#include "libclient/coll/node/call.h"
 #include "tests/unit/node/world.h"
 
 #define RANKS 3u

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A call from its beginning to its end, whoever drives it. Floor 2, private to the engine. */
+#pragma once
+
+#include "libclient/coll/node/node.h"
+
+/* Goes on with @op as far as it can. Return: 0 it is done; ZI_NODE_E_WAITS. */
+int zi_node_op_poll(struct zi_node_op *op, uint64_t pass, struct zi_meet_wants *wants);
+/* @op, begun, ends with @error, and so does its group. */
+void zi_node_op_fail(struct zi_node_op *op, int error);
+/* Until @op is done. */
+void zi_node_op_run(struct zi_node_op *op);

@@ -9,7 +9,8 @@
  *   collective.c  the calls
  *   p2p.c         those between two members
  *   reach.c       where their buffers lie, and whether they can be written
- *   ticket.c      calls under way, with and without somebody who waits
+ *   calls.c       from the table, made, over; waited for at once or not
+ *   ticket.c      those that go on by themselves: waited for later, asked after, canceled
  *   blame.c       a call that failed: the daemon says why, and to everybody the same
  *
  * A call touches the daemon only when the group broke: COLL_FAIL tells it, and its answer is the
@@ -32,6 +33,9 @@
 /* Pages of targets outside the arena that are known to be writable, so that a buffer which is used
  * again and again costs no system call. */
 #define ZI_CLIENT_COLL_PAGES 64u
+
+/* Tickets of collectives have this bit, which no ticket of the rings has. */
+#define ZI_CLIENT_TICKET_COLL (1ull << 63)
 
 struct zi_client_group {
 	uint32_t number;              /* its place in the table, and its line of the verdicts */
@@ -115,7 +119,7 @@ int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *opti
 int zi_client_coll_reach(struct zinf *zinf, const struct zi_client_call *call,
                          struct zi_text *text);
 
-/* ticket.c */
+/* calls.c */
 /* A call that is not in use, its op zero but for the group. */
 int zi_client_call_new(struct zinf *zinf, struct zi_client_group *group,
                        const struct zinf_coll_options *options, struct zi_client_call **ret_call);
@@ -125,6 +129,8 @@ int zi_client_call_drop(struct zinf *zinf, struct zi_client_call *call, int erro
 /* Makes the call: waits for it, or leaves its ticket in @options. It is the callee's now. */
 int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
                        const struct zinf_coll_options *options);
+/* The call is over; whatever it was, it may be used again. Return: its result, with its text. */
+int zi_client_call_end(struct zinf *zinf, struct zi_client_call *call);
 void zi_client_calls_deinit(struct zi_client_coll *coll);
 
 /* blame.c */

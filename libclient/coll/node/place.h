@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where everybody's data lie, and hence by which path a call goes. Floor 2, private to the engine. */
+/* Where everybody's data lie, and hence by which path a call goes. Floor 2, the engine's own. */
 #pragma once
 
 #include "libclient/coll/node/node.h"

@@ -41,6 +41,8 @@ struct zi_board_call {
 #define ZI_BOARD_NOWHERE UINT64_MAX
 /* This member will not make the call: the payload is its reason, a text with its NUL. */
 #define ZI_BOARD_REFUSED (1u << 0)
+/* Of zinf-net, in a group that spans nodes: the data go from and to where they lie (far.h). */
+#define ZI_BOARD_DIRECT (1u << 1)
 
 /* One line: whoever reads the number has the rest without another miss. */
 struct zi_board_post {

@@ -13,6 +13,10 @@
  * takes piece k. So whoever stages piece k + 1 knows that piece k - 1 has been exchanged, hence
  * that all have staged it, which each does after it took piece k - 3: the slot is free.
  *
+ * A call whose data all lie in arenas, with one member on each node, goes another way: zinf-net has
+ * the arenas as well, so that there are no pieces to stage. Members post where their data are
+ * (struct zi_far_places), and the nodes' answer says so (ZI_BOARD_DIRECT).
+ *
  * Blocks of a piece lie one after the other without gaps, so that what goes to one node is one run
  * of bytes:
  *   source   all_to_all(v) for each node: for each member here: a block for each member there
@@ -25,6 +29,7 @@
  */
 #pragma once
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -63,6 +68,12 @@ static inline bool zi_far_is_here(const struct zi_far_shape *shape, uint32_t mem
 {
 	return shape->nodes[member] == shape->node;
 }
+
+/* The payload of a member's post, of any operation but a barrier and all_to_allv. */
+struct zi_far_places {
+	uint64_t source, target; /* places in the arenas, or ZI_BOARD_NOWHERE */
+};
+static_assert(sizeof(struct zi_far_places) <= ZI_BOARD_PAYLOAD_BYTES, "within the post's line");
 
 /* One call in pieces. */
 struct zi_far_cut {

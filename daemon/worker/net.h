@@ -99,7 +99,7 @@ enum net_mode {
 	NET_ALL = 1,       /* all nodes, of all elements: all_reduce */
 	NET_ROOT = 2,      /* one node: reduce */
 	NET_SCATTER = 3,   /* of rank r's block the node of rank r: reduce_scatter */
-	NET_BROADCAST = 4, /* all but the root: a tree of one leaf, the root's */
+	NET_BROADCAST = 4, /* all but the root: its bytes as they are */
 	_NET_MODE_COUNT,
 };
 
@@ -129,10 +129,15 @@ struct net_exchange {
 	struct net_range receives[SUBTREE_NODES_MAX]; /* from each */
 };
 
-/* Slabs of a group that is followed: common/wire/far.h, board.h, verdict.h. */
-enum net_slab { NET_SLAB_DATA = 0, NET_SLAB_BOARD = 1, NET_SLAB_VERDICTS = 2 };
+/* Slabs of a group that is followed: common/wire/far.h, board.h, verdict.h; the ranks' arenas. */
+enum net_slab {
+	NET_SLAB_DATA = 0,
+	NET_SLAB_BOARD = 1,
+	NET_SLAB_VERDICTS = 2,
+	NET_SLAB_ARENAS = 3,
+};
 
-/* After JOIN and three MAPs. The worker is the member behind those of its node on their board. */
+/* After JOIN and four MAPs. The worker is the member behind those of its node on their board. */
 struct net_follow {
 	struct net_header header;
 	uint32_t group; /* the daemon's number, for people */

@@ -44,6 +44,9 @@ int exchange_cards_begin(struct exchange_op *op)
 	struct exchange_card card = card_of(op->exchange, room->node);
 	uint64_t hash;
 
+	room->hash = 0; /* none that a card has, but for one in 2^32 */
+	if (op->is_agreed)
+		return 0;
 	card.sent_bytes = 0;
 	hash = hash_bytes(&card, sizeof(card));
 	room->hash = (uint32_t)(hash ^ hash >> 32);
@@ -114,7 +117,7 @@ int exchange_cards_end(struct exchange_op *op)
 {
 	struct exchange_room *room = op->room;
 
-	for (uint32_t i = 0; i < room->node_count; i++) {
+	for (uint32_t i = 0; i < room->node_count && !op->is_agreed; i++) {
 		int r;
 
 		if (i == room->node)

@@ -144,11 +144,21 @@ static int move(struct exchange_op *op)
 	return err_trace(r);
 }
 
-int exchange_run(struct exchange_room *room, const struct net_exchange *exchange,
+static int run(struct exchange_op *op)
+{
+	if (op->exchange->kind == NET_MOVE)
+		return err_trace(move(op));
+	if (op->exchange->mode == NET_BROADCAST)
+		return err_trace(exchange_spread(op));
+	return err_trace(exchange_reduce(op));
+}
+
+int exchange_run(struct exchange_room *room, const struct net_exchange *exchange, bool is_agreed,
                  struct zi_text *text, uint32_t *ret_suspect)
 {
 	struct exchange_op op = { .room = room,
 		                  .exchange = exchange,
+		                  .is_agreed = is_agreed,
 		                  .deadline_ns =
 		                          zi_clock_deadline_ns(exchange->timeout_ms * ZI_NS_PER_MS),
 		                  .text = text,
@@ -156,7 +166,7 @@ int exchange_run(struct exchange_room *room, const struct net_exchange *exchange
 	int r = exchange_cards_begin(&op);
 
 	if (!r)
-		r = exchange->kind == NET_REDUCE ? exchange_reduce(&op) : move(&op);
+		r = run(&op);
 	if (!r)
 		return 0;
 	/* Of two that call different things neither is more to blame. */

@@ -43,10 +43,11 @@ int exchange_check(const struct net_exchange *exchange, uint32_t node, uint32_t 
 /**
  * exchange_run() - the operation
  * @exchange: checked
+ * @is_agreed: all nodes know already that they call the same: they need not tell each other
  * @ret_suspect: on failure the node that was waited for, or NET_CULPRIT_NONE
  *
  * Return: 0; -EINVAL another node calls something else; -ETIMEDOUT, -EPIPE, -ECANCELED; all with
  * @text, and all break the mesh.
  */
-int exchange_run(struct exchange_room *room, const struct net_exchange *exchange,
+int exchange_run(struct exchange_room *room, const struct net_exchange *exchange, bool is_agreed,
                  struct zi_text *text, uint32_t *ret_suspect);

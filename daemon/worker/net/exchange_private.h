@@ -46,6 +46,7 @@ struct exchange_room {
 /* An operation while it runs. */
 struct exchange_op {
 	struct exchange_room *room;
+	bool is_agreed; /* no cards go */
 	const struct net_exchange *exchange;
 	uint64_t deadline_ns;
 	struct zi_text *text;
@@ -65,3 +66,4 @@ int exchange_cards_begin(struct exchange_op *op);
 int exchange_cards_end(struct exchange_op *op);
 
 int exchange_reduce(struct exchange_op *op);
+int exchange_spread(struct exchange_op *op);

@@ -86,25 +86,25 @@ static int await_posts(struct follow *follow)
 
 /* ---- the exchange ---- */
 
-/* follow->exchange, but for what all have in common. */
-int follow_exchange(struct follow *follow)
+/* Documented in follow_private.h, as are the other two. */
+int follow_exchange(struct follow *follow, bool is_agreed)
 {
 	struct net_exchange *exchange = &follow->exchange;
 	uint64_t now_ns = zi_clock_now_ns();
 	struct zi_text why;
 	int r;
 
-	exchange->slab = NET_SLAB_DATA;
 	exchange->sequence = ++follow->worker->sequence;
 	exchange->timeout_ms = FOLLOW_LONG_MS;
 	if (follow->deadline_ns != ZI_DEADLINE_NEVER)
 		exchange->timeout_ms = follow->deadline_ns > now_ns
 		                               ? (follow->deadline_ns - now_ns) / ZI_NS_PER_MS + 1
 		                               : 1;
-	r = exchange_check(exchange, follow->shape.node, follow->shape.node_count, follow->slab,
-	                   follow->text);
+	r = exchange_check(exchange, follow->shape.node, follow->shape.node_count,
+	                   &follow->worker->slabs[exchange->slab], follow->text);
 	if (!r)
-		r = exchange_run(follow->worker->room, exchange, follow->text, follow->suspect);
+		r = exchange_run(follow->worker->room, exchange, is_agreed, follow->text,
+		                 follow->suspect);
 	if (!r || r == -ECANCELED || *follow->suspect >= follow->shape.node_count)
 		return err_trace(r);
 	why = *follow->text;
@@ -115,7 +115,7 @@ int follow_exchange(struct follow *follow)
 
 /* ---- pieces ---- */
 
-static void exchange_init(struct follow *follow, uint32_t kind, const struct follow_card *call)
+void follow_exchange_init(struct follow *follow, uint32_t kind, const struct follow_card *call)
 {
 	follow->exchange = (struct net_exchange){
 		.kind = kind,
@@ -123,6 +123,7 @@ static void exchange_init(struct follow *follow, uint32_t kind, const struct fol
 		.op = call->reduce_op,
 		.rank_count = follow->shape.member_count,
 		.root = follow->shape.nodes[call->root],
+		.slab = NET_SLAB_DATA,
 		.average = 1.0f / (float)follow->shape.member_count,
 	};
 	memcpy(follow->exchange.nodes, follow->shape.nodes, sizeof(follow->shape.nodes));
@@ -160,7 +161,7 @@ static int join(struct follow *follow, const struct zi_far_cut *cut,
 	bool is_scatter = call->operation == ZI_COLL_REDUCE_SCATTER;
 	uint64_t element_count = piece->count * (is_scatter ? follow->shape.member_count : 1);
 
-	exchange_init(follow, NET_REDUCE, call);
+	follow_exchange_init(follow, NET_REDUCE, call);
 	follow->exchange.partial_offset_bytes = piece->partial;
 	/* Of one rank its own elements do (finish.h). */
 	if (follow->shape.self_count == 1)
@@ -172,23 +173,27 @@ static int join(struct follow *follow, const struct zi_far_cut *cut,
 	                                                            : NET_ALL;
 	follow->exchange.element_count = element_count;
 	follow->exchange.result_offset_bytes = piece->result;
-	return err_trace(follow_exchange(follow));
+	return err_trace(follow_exchange(follow, true));
+}
+
+void follow_set_broadcast(struct follow *follow, const struct follow_card *call, uint64_t bytes)
+{
+	follow_exchange_init(follow, NET_REDUCE, call);
+	follow->exchange.mode = NET_BROADCAST;
+	follow->exchange.dtype = ZI_DTYPE_U8;
+	follow->exchange.op = ZI_REDUCE_BOR;
+	follow->exchange.rank_count = 1;
+	follow->exchange.nodes[0] = (uint8_t)follow->exchange.root;
+	follow->exchange.element_count = bytes;
 }
 
 static int broadcast(struct follow *follow, const struct zi_far_piece *piece,
                      const struct follow_card *call)
 {
-	exchange_init(follow, NET_REDUCE, call);
-	follow->exchange.mode = NET_BROADCAST;
-	/* Bytes: a sum of one leaf would still make NaNs alike. */
-	follow->exchange.dtype = ZI_DTYPE_U8;
-	follow->exchange.op = ZI_REDUCE_BOR;
-	follow->exchange.rank_count = 1;
-	follow->exchange.nodes[0] = (uint8_t)follow->exchange.root;
-	follow->exchange.element_count = piece->block_bytes;
+	follow_set_broadcast(follow, call, piece->block_bytes);
 	follow->exchange.partial_offset_bytes = piece->source;
 	follow->exchange.result_offset_bytes = piece->result;
-	return err_trace(follow_exchange(follow));
+	return err_trace(follow_exchange(follow, true));
 }
 
 /* What goes to node @node, and comes from it. */
@@ -232,11 +237,11 @@ static void set_ranges(struct follow *follow, const struct zi_far_piece *piece,
 static int move(struct follow *follow, const struct zi_far_piece *piece,
                 const struct follow_card *call)
 {
-	exchange_init(follow, NET_MOVE, call);
+	follow_exchange_init(follow, NET_MOVE, call);
 	for (uint32_t i = 0; i < follow->shape.node_count; i++)
 		if (i != follow->shape.node)
 			set_ranges(follow, piece, call, i);
-	return err_trace(follow_exchange(follow));
+	return err_trace(follow_exchange(follow, true));
 }
 
 static int run_pieces(struct follow *follow, const struct follow_card *call)
@@ -276,6 +281,7 @@ static int run_call(struct follow *follow)
 {
 	struct zi_text reason = { "" };
 	struct zi_board_call said = { .operation = 0 };
+	struct zi_board_member *members = follow->meet.members;
 	struct follow_card call;
 	int r = await_posts(follow);
 
@@ -283,6 +289,7 @@ static int run_call(struct follow *follow)
 		return err_trace(r);
 	__atomic_store_n(&follow->worker->is_moving, 1, __ATOMIC_RELEASE); /* control looks */
 	follow_make_card(follow, &call);
+	call.is_direct = !call.error && follow_can_direct(follow, &call);
 	r = follow_exchange_cards(follow, &call);
 	if (r)
 		return err_trace(r);
@@ -303,8 +310,17 @@ static int run_call(struct follow *follow)
 		             (uint32_t)strlen(reason.chars) + 1);
 		return 0;
 	}
+	if (follow_all_direct(follow)) {
+		said.flags = ZI_BOARD_DIRECT;
+		r = follow_run_direct(follow, &call);
+		if (r)
+			return err_trace(r);
+		/* One piece, for those who look; nobody waits for it. */
+		__atomic_store_n(&members[follow->meet.self].step.value, (uint32_t)++follow->steps,
+		                 __ATOMIC_RELEASE);
+	}
 	zi_meet_post(&follow->meet, follow->sequence, &said, 0, NULL, 0);
-	return err_trace(run_pieces(follow, &call));
+	return said.flags ? 0 : err_trace(run_pieces(follow, &call));
 }
 
 static int prepare(struct follow *follow)

@@ -164,7 +164,7 @@ int follow_exchange_cards(struct follow *follow, const struct follow_card *own)
 		follow->exchange.receives[i] =
 			(struct net_range){ i * FOLLOW_CARD_BYTES, sizeof(*own) };
 	}
-	return err_trace(follow_exchange(follow));
+	return err_trace(follow_exchange(follow, false));
 }
 
 /* Documented in follow_private.h. */
@@ -201,6 +201,15 @@ int follow_judge(const struct follow *follow, struct zi_text *reason)
 }
 
 /* Documented in follow_private.h. */
+bool follow_all_direct(const struct follow *follow)
+{
+	for (uint32_t i = 0; i < follow->shape.node_count; i++)
+		if (!card_at(follow, i)->is_direct)
+			return false;
+	return true;
+}
+
+/* Documented in follow_private.h. */
 int follow_exchange_counts(struct follow *follow)
 {
 	const struct zi_far_shape *shape = &follow->shape;
@@ -218,7 +227,7 @@ int follow_exchange_counts(struct follow *follow)
 			(struct net_range){ FOLLOW_COUNTS_OFFSET + shape->firsts[i] * bytes,
 			                    shape->counts[i] * bytes };
 	}
-	return err_trace(follow_exchange(follow));
+	return err_trace(follow_exchange(follow, true));
 }
 
 /* Documented in follow_private.h. */

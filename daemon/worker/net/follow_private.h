@@ -12,7 +12,9 @@ struct follow_card {
 	uint32_t sequence;
 	int32_t error;
 	uint64_t element_count, longest; /* all_to_allv: of a block, 0 and on this node */
-	uint8_t operation, dtype, reduce_op, reserved[5];
+	uint8_t operation, dtype, reduce_op;
+	uint8_t is_direct; /* the data of this node's ranks could go from and to where they lie */
+	uint8_t reserved[4];
 	uint32_t root, reserved1;
 	struct zi_text text;
 };
@@ -41,9 +43,23 @@ struct follow {
 	uint32_t *suspect;
 };
 
-/* follow.c: follow->exchange, but for what all have in common. Return: 0, or an error that ends the
- * group, with follow->text. */
-int follow_exchange(struct follow *follow);
+/* ---- follow.c ---- */
+
+/* follow->exchange is @call's, of @kind, but for what is where; and that of a broadcast. */
+void follow_exchange_init(struct follow *follow, uint32_t kind, const struct follow_card *call);
+void follow_set_broadcast(struct follow *follow, const struct follow_card *call, uint64_t bytes);
+/* follow->exchange, but for what all have in common. Nodes that have agreed on the call, as
+ * @is_agreed says, need not do so again. Return: 0, or an error that ends the group, with
+ * follow->text. */
+int follow_exchange(struct follow *follow, bool is_agreed);
+
+/* ---- follow_direct.c ---- */
+
+/* Whether this node's part of @call, of which all ranks here have posted the same, can go straight
+ * from and to arenas. */
+bool follow_can_direct(const struct follow *follow, const struct follow_card *call);
+/* All nodes can. Return: as follow_exchange(). */
+int follow_run_direct(struct follow *follow, const struct follow_card *call);
 
 /* ---- follow_card.c ---- */
 
@@ -55,6 +71,8 @@ void follow_make_card(const struct follow *follow, struct follow_card *card);
 int follow_exchange_cards(struct follow *follow, const struct follow_card *own);
 /* What all nodes conclude from the same cards. Return: 0, or a refusal with @reason. */
 int follow_judge(const struct follow *follow, struct zi_text *reason);
+/* Whether all nodes' cards say so. */
+bool follow_all_direct(const struct follow *follow);
 /* all_to_allv: everybody's counts to everybody; what all conclude from them; the longest block. */
 int follow_exchange_counts(struct follow *follow);
 int follow_judge_counts(const struct follow *follow, struct zi_text *reason);

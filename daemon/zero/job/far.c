@@ -139,6 +139,7 @@ static int map(struct far *far)
 		[NET_SLAB_DATA] = collectives->slabs[far->group],
 		[NET_SLAB_BOARD] = collectives->boards[far->group],
 		[NET_SLAB_VERDICTS] = collectives->verdicts,
+		[NET_SLAB_ARENAS] = collectives->arenas,
 	};
 	const struct zi_region *region = &segments[far->slab]->region;
 
@@ -197,7 +198,7 @@ static int advance(struct far *far, struct zi_text *text)
 		far->slab = NET_SLAB_DATA;
 		return err_trace(map(far));
 	case FAR_MAPPING:
-		if (far->slab++ < NET_SLAB_VERDICTS)
+		if (far->slab++ < NET_SLAB_ARENAS)
 			return err_trace(map(far));
 		far->phase = FAR_FOLLOWING;
 		return err_trace(follow(far));

@@ -102,12 +102,46 @@ static void take(const struct zi_node_group *group, uint64_t index)
 		           shape->source.holder == ZI_HELD_BY_ROOT ? call->root : far->self, 0);
 }
 
+/* What this member has for itself, of a call that has moved what others have. */
+static void take_own(const struct zi_node_group *group)
+{
+	const struct zi_far_group *far = group->far;
+	const struct zi_node_call *call = &group->run.call;
+	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
+	uint64_t bytes = call->element_count * zi_dtype_bytes(call->dtype);
+	const char *source = call->source;
+	char *target = call->target;
+
+	if (shape->is_join || !zi_node_has(group->run.with_source, far->self) ||
+	    !zi_node_has(group->run.with_target, far->self))
+		return;
+	if (zi_coll_is_for_each(&shape->source))
+		source += far->self * bytes;
+	if (zi_coll_is_for_each(&shape->target))
+		target += far->self * bytes;
+	if (source != target)
+		memcpy(target, source, bytes);
+}
+
 /* ---- the call ---- */
+
+static struct zi_far_places places_of(const struct zi_node_group *group)
+{
+	const struct zi_node_run *run = &group->run;
+	struct zi_far_places places = { ZI_BOARD_NOWHERE, ZI_BOARD_NOWHERE };
+
+	if (zi_node_has(run->with_source, group->far->self))
+		places.source = zi_node_place_of(group, run->call.source, run->source_bytes);
+	if (zi_node_has(run->with_target, group->far->self))
+		places.target = zi_node_place_of(group, run->call.target, run->target_bytes);
+	return places;
+}
 
 static void post(struct zi_node_group *group)
 {
 	const struct zi_node_call *call = &group->run.call;
 	struct zi_board_call said = zi_node_board_call(call);
+	struct zi_far_places places = places_of(group);
 	uint64_t now_ns = zi_clock_now_ns(), counts[2 * ZI_WORLD_MAX];
 	uint32_t members = group->far->shape.member_count, bytes = 0;
 
@@ -122,7 +156,10 @@ static void post(struct zi_node_group *group)
 		memcpy(counts, call->source_counts, bytes / 2);
 		memcpy(counts + members, call->target_counts, bytes / 2);
 	}
-	zi_meet_post(&group->meet, group->sequence, &said, 0, counts, bytes);
+	if (bytes)
+		zi_meet_post(&group->meet, group->sequence, &said, 0, counts, bytes);
+	else
+		zi_meet_post(&group->meet, group->sequence, &said, 0, &places, sizeof(places));
 }
 
 static int begin(struct zi_node_group *group, struct zi_text *text)
@@ -176,6 +213,11 @@ static int take_answer(struct zi_node_group *group, struct zi_text *text)
 	zi_far_cut_init(&far->cut, &far->shape, far->slab_bytes, group->run.call.operation,
 	                group->run.call.dtype, post.call.element_count);
 	far->staged = far->taken = 0;
+	far->is_direct = post.call.flags & ZI_BOARD_DIRECT;
+	if (far->is_direct) { /* one piece, that is behind */
+		far->cut.piece_count = far->taken = 1;
+		take_own(group);
+	}
 	return 0;
 }
 

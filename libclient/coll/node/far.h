@@ -19,6 +19,7 @@ struct zi_far_group {
 	struct zi_far_cut cut; /* of the call under way */
 	uint64_t pieces;       /* of all calls before */
 	uint64_t staged, taken;
+	bool is_direct; /* the data went from and to where they lie */
 };
 
 /* As zi_node_poll() (call.h), of a group that spans nodes. */

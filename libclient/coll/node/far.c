@@ -22,6 +22,7 @@
 #include "libclient/coll/node/call.h"
 #include "libclient/coll/node/check.h"
 #include "libclient/coll/node/members.h"
+#include "libclient/coll/node/place.h"
 
 /* The worker is the last member of this node's board. */
 static uint32_t worker_of(const struct zi_node_group *group)

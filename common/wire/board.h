@@ -93,7 +93,8 @@ struct zi_board_member {
 	struct zi_line finished;
 	struct zi_line sleeping; /* 1: whoever posts or finishes wakes this member */
 	struct zi_line step;     /* steps of calls in pieces that this member has made */
-	uint8_t reserved[4096 - 5 * ZI_LINE_BYTES];
+	struct zi_line mail;     /* words that it changed for members on other nodes (mail.h) */
+	uint8_t reserved[4096 - 6 * ZI_LINE_BYTES];
 	uint8_t inlined[2][ZI_BOARD_INLINE_BYTES]; /* of the post of the same index */
 	struct zi_board_send sends[ZI_WORLD_MAX];  /* to each member */
 	struct zi_board_take takes[ZI_WORLD_MAX];  /* from each member */

@@ -4,7 +4,7 @@
  * piece lies in the slab, memory that the members of one node share with the worker that speaks
  * with the other nodes. Floor 1. Pure arithmetic, alike in ranks and worker.
  *
- *   slab   | the worker's own | slot 0 | slot 1 | slot 2 | slot 3 |
+ *   slab   | the worker's own | slot 0 | slot 1 | slot 2 | slot 3 | mail (mail.h) |
  *   slot   | source: what the node's members have | partials | result: what the node gets |
  *
  * The worker is one more member of the node's board, behind the node's own. A member stages piece k
@@ -36,13 +36,19 @@
 #include "common/base/types.h"
 #include "common/wire/board.h"
 
-#define ZI_FAR_SLAB_BYTES   (16ull << 20) /* of the group of all ranks */
-#define ZI_FAR_GROUP_BYTES  (4ull << 20)  /* of another group */
+#define ZI_FAR_SLAB_BYTES   (20ull << 20) /* of the group of all ranks */
+#define ZI_FAR_GROUP_BYTES  (5ull << 20)  /* of another group */
 #define ZI_FAR_WORKER_BYTES (128u << 10)  /* the first of them are the worker's own */
 #define ZI_FAR_SLOTS        4u
 /* A call that waits for another node ends so long after its time: meanwhile the nodes tell each
  * other whose fault it is. */
 #define ZI_FAR_PATIENCE_NS 1000000000ull
+
+/* The last of a slab's bytes are for messages. */
+static inline uint64_t zi_far_mail_bytes(uint64_t slab_bytes)
+{
+	return slab_bytes / 5 / 4096 * 4096;
+}
 
 /* Where the members of a group are. */
 struct zi_far_shape {

@@ -113,6 +113,7 @@ static void say_reported(struct inquest *inquest)
 {
 	const struct zi_coll_fail *report = inquest->report;
 	struct coll_group *group = inquest->group;
+	uint32_t rank = coll_rank_of(group, report->culprit);
 
 	coll_append_rank(&inquest->text, inquest->coll, group->ranks[inquest->self]);
 	coll_append(&inquest->text, " reports %s of ", zi_err_name(report->error));
@@ -121,8 +122,8 @@ static void say_reported(struct inquest *inquest)
 	else
 		coll_append(&inquest->text, "a call");
 	coll_append(&inquest->text, " of group %u", group->number);
-	if (report->culprit < group->member_count && report->culprit != inquest->self) {
-		inquest->culprit = group->ranks[report->culprit];
+	if (rank != COLL_NOBODY && rank != group->ranks[inquest->self]) {
+		inquest->culprit = rank;
 		coll_append(&inquest->text, ", because of ");
 		coll_append_rank(&inquest->text, inquest->coll, inquest->culprit);
 	}
@@ -133,10 +134,13 @@ static void say_pair(struct inquest *inquest)
 {
 	const struct zi_coll_fail *report = inquest->report;
 	struct coll_group *group = inquest->group;
-	uint32_t peer = report->culprit < group->member_count ? report->culprit : report->root;
+	uint32_t rank = coll_rank_of(group, report->culprit), member;
+	uint32_t peer = rank != COLL_NOBODY ? report->culprit : report->root;
 	struct coll_call call;
 
-	if (report->error != -ETIMEDOUT || peer >= group->member_count || peer == inquest->self) {
+	rank = coll_rank_of(group, peer);
+	member = rank != COLL_NOBODY ? coll_member_of(group, rank) : COLL_NOBODY;
+	if (report->error != -ETIMEDOUT || rank == COLL_NOBODY || member == inquest->self) {
 		say_reported(inquest);
 		return;
 	}
@@ -144,7 +148,7 @@ static void say_pair(struct inquest *inquest)
 		                   .dtype = report->dtype,
 		                   .element_count = report->element_count,
 		                   .root = peer };
-	inquest->culprit = group->ranks[peer];
+	inquest->culprit = rank;
 	coll_append_rank(&inquest->text, inquest->coll, group->ranks[inquest->self]);
 	coll_append(&inquest->text, " waits in group %u in ", group->number);
 	coll_append_call(&inquest->text, group, &call, false);
@@ -152,8 +156,10 @@ static void say_pair(struct inquest *inquest)
 	coll_append_rank(&inquest->text, inquest->coll, inquest->culprit);
 	coll_append(&inquest->text, " did not come ");
 	append_timeout(inquest);
+	if (member == COLL_NOBODY)
+		return; /* Its node knows, and did not say. */
 	coll_append(&inquest->text, ": ");
-	coll_append_doing(&inquest->text, inquest->coll, group, peer);
+	coll_append_doing(&inquest->text, inquest->coll, group, member);
 }
 
 static void inquire(struct inquest *inquest)

@@ -98,6 +98,18 @@ uint32_t coll_member_of(const struct coll_group *group, uint32_t rank)
 }
 
 /* See coll.h. */
+uint32_t coll_rank_of(const struct coll_group *group, uint32_t member)
+{
+	uint64_t left = group->far_mask;
+
+	if (!left)
+		return member < group->member_count ? group->ranks[member] : COLL_NOBODY;
+	for (uint32_t i = 0; i < member && left; i++)
+		left &= left - 1;
+	return left ? (uint32_t)__builtin_ctzll(left) : COLL_NOBODY;
+}
+
+/* See coll.h. */
 int coll_group_of(struct coll *coll, uint32_t rank, uint32_t group, struct zi_text *text,
                   struct coll_group **ret_group)
 {

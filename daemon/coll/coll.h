@@ -92,6 +92,8 @@ int coll_group_of(struct coll *coll, uint32_t rank, uint32_t group, struct zi_te
                   struct coll_group **ret_group);
 /* Member that @rank is; COLL_NOBODY: none. */
 uint32_t coll_member_of(const struct coll_group *group, uint32_t rank);
+/* Rank of the @member-th of the whole group, where it spans nodes of those of all of them. */
+uint32_t coll_rank_of(const struct coll_group *group, uint32_t member);
 /* This member makes no more calls there. Whether it was the last one: its number is free. */
 bool coll_group_leave(struct coll *coll, struct coll_group *group, uint32_t rank);
 

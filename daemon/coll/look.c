@@ -135,12 +135,24 @@ uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
 /* See look.h. */
 bool coll_look_recv(const struct coll_group *group, uint32_t member, struct coll_recv *ret_recv)
 {
-	for (uint32_t i = 0; i < group->member_count; i++) {
-		struct zi_board_take take = group->board[member].takes[i];
+	uint64_t others = group->far_mask;
 
+	for (uint32_t i = 0; i < group->member_count; i++)
+		others &= ~(1ull << group->ranks[i]);
+	for (uint32_t i = 0; i < group->member_count || others; i++) {
+		struct zi_board_take take = group->board[member].takes[i];
+		uint32_t rank;
+
+		/* First the lines for members here, then those for members elsewhere. */
+		if (i < group->member_count) {
+			rank = group->ranks[i];
+		} else {
+			rank = (uint32_t)__builtin_ctzll(others);
+			others &= others - 1;
+		}
 		if (take.sequence == take.done)
 			continue;
-		*ret_recv = (struct coll_recv){ .peer = i,
+		*ret_recv = (struct coll_recv){ .rank = rank,
 			                        .dtype = take.dtype,
 			                        .element_count = take.element_count };
 		return true;

@@ -16,7 +16,7 @@ struct coll_call {
 
 /* A receive that its member waits in. */
 struct coll_recv {
-	uint32_t peer; /* member */
+	uint32_t rank; /* whose */
 	uint32_t dtype;
 	uint64_t element_count;
 };

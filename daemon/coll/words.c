@@ -47,15 +47,10 @@ void coll_append_members(struct zi_text *text, const struct coll_group *group, u
 static void append_root(struct zi_text *text, const struct coll_group *group, uint32_t root,
                         const char *word)
 {
-	uint64_t left = group->far_mask;
+	uint32_t rank = coll_rank_of(group, root);
 
-	/* A root is a member of the whole group, of which those of this node are here. */
-	for (uint32_t i = 0; i < root && left; i++)
-		left &= left - 1;
-	if (left)
-		coll_append(text, ", %s rank %d", word, __builtin_ctzll(left));
-	else if (!group->far_mask && root < group->member_count)
-		coll_append(text, ", %s rank %u", word, group->ranks[root]);
+	if (rank != COLL_NOBODY)
+		coll_append(text, ", %s rank %u", word, rank);
 	else
 		coll_append(text, ", %s no member", word);
 }
@@ -128,7 +123,7 @@ static bool append_recv_it_is_in(struct zi_text *text, const struct coll *coll, 
 			continue;
 		coll_append(text, "it is in recv of group %u (%s x %llu, from rank %u)", i,
 		            zi_dtype_name((enum zi_dtype)recv.dtype),
-		            (unsigned long long)recv.element_count, group->ranks[recv.peer]);
+		            (unsigned long long)recv.element_count, recv.rank);
 		return true;
 	}
 	return false;

@@ -121,8 +121,7 @@ struct zinf_group_options {
  *
  * Where ranks are on several nodes ($LOCAL_WORLD_SIZE or the launcher's like) they meet at
  * $MASTER_ADDR, $ZINF_PORT (else $MASTER_PORT + 1): -EINVAL those are missing; -EADDRINUSE the
- * port; -EEXIST a rank is on two nodes; -ENOENT zinf-net is not installed. Messages
- * (zinf_coll_send() and the like) are within a node yet: -EOPNOTSUPP in a group that is on several.
+ * port; -EEXIST a rank is on two nodes; -ENOENT zinf-net is not installed.
  */
 ZINF_API int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes);
 

@@ -85,6 +85,7 @@ static int fill_far(struct zinf *zinf, struct zi_client_group *group, int slab_f
 	far->slab_bytes = slab_bytes;
 	far->self = node->meet.self;
 	zi_far_shape_init(&far->shape, nodes, members, order, numbers[coll->node]);
+	zi_mail_init(&far->mail, &far->shape, far->slab, slab_bytes);
 	node->meet.self = zi_far_local(&far->shape, far->self);
 	node->meet.member_count = far->shape.self_count + 1;
 	node->far = far;
@@ -99,7 +100,7 @@ bool zi_client_group_spans(const struct zinf *zinf, const uint32_t *ranks, uint3
 	return false;
 }
 
-/* Parts of a board: of a group that spans nodes for those that are here, and the worker. */
+/* Parts of a board: of a group that spans nodes for those that are here, and the worker's two. */
 static uint32_t board_members(const struct zinf *zinf, const uint32_t *ranks, uint32_t member_count)
 {
 	uint32_t count = 0;
@@ -108,7 +109,7 @@ static uint32_t board_members(const struct zinf *zinf, const uint32_t *ranks, ui
 		return member_count;
 	for (uint32_t i = 0; i < member_count; i++)
 		count += zinf->coll->nodes[ranks[i]] == zinf->coll->node;
-	return count + 1;
+	return count + 2;
 }
 
 int zi_client_group_new(struct zinf *zinf, uint32_t number, const int *fds, uint64_t board_bytes,

@@ -25,12 +25,6 @@ static int set_messages(struct zi_client_call *call, const struct zinf_coll_p2p 
 {
 	int r;
 
-	if (call->group->node.far)
-		return err_origin(zi_text_error(
-			&call->reason, -EOPNOTSUPP,
-			"group %u spans nodes: messages between two ranks are not there yet, in a "
-			"group of one node they are",
-			call->group->number));
 	if (!ops || !op_count || op_count > ZINF_COLL_BATCH_MAX)
 		return err_origin(zi_text_error(&call->reason, -EINVAL,
 		                                "a batch of %u messages: 1 to %u are allowed",

@@ -127,14 +127,6 @@ void script_spread(struct script *script, uint64_t seed)
 	script->nodes = 0;
 	for (uint32_t i = 0; i < script->ranks; i++)
 		script->nodes |= (uint32_t)roll(&dice, node_count) << 2 * i;
-	for (uint32_t i = 0; i < script->call_count; i++) {
-		struct script_call *call = &script->calls[i];
-
-		if (call->operation == SCRIPT_SEND)
-			call->operation = SCRIPT_BROADCAST;
-		else if (call->operation == SCRIPT_BATCH)
-			call->operation = SCRIPT_ALL_TO_ALLV;
-	}
 }
 
 void script_simplify(struct script *script)

@@ -68,7 +68,7 @@ struct script {
 /* Case @round of @seed; with @ranks not 0, of so many ranks. */
 void script_draw(struct script *script, uint64_t seed, uint64_t round, uint32_t ranks);
 #define SCRIPT_NODES_MAX 4u
-/* Puts ranks on 1 to 4 nodes, and leaves out what does not go from one to another. */
+/* Puts ranks on 1 to 4 nodes. */
 void script_spread(struct script *script, uint64_t seed);
 static inline uint32_t script_node_of(const struct script *script, uint32_t rank)
 {

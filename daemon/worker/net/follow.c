@@ -16,6 +16,7 @@
 #include "common/base/err.h"
 #include "common/wire/verdict.h"
 #include "daemon/worker/net/follow_private.h"
+#include "daemon/worker/net/mail.h"
 #include "daemon/worker/shares.h"
 
 /* Where a call has no deadline of its own left: the daemon ends it. */
@@ -345,7 +346,7 @@ static int prepare(struct follow *follow)
 		                                message->group));
 	zi_far_shape_init(&follow->shape, message->nodes, message->member_count,
 	                  worker->join.node_count, worker->join.node);
-	if (board->bytes < zi_board_bytes(follow->shape.self_count + 1))
+	if (board->bytes < zi_board_bytes(follow->shape.self_count + 2))
 		return err_origin(zi_text_error(follow->text, -EINVAL, "the board is too short"));
 	follow->meet = (struct zi_meet){
 		.members = (void *)board->memory,
@@ -358,6 +359,24 @@ static int prepare(struct follow *follow)
 		subtree_plan_init(&follow->plan, nodes, message->member_count, follow->text));
 }
 
+static int start_mail(const struct follow *follow, struct mail **ret_mail)
+{
+	return err_trace(mail_start(
+		&(struct mail_options){
+			.nodes = follow->worker->nodes,
+			.shape = &follow->shape,
+			.board = follow->meet.members,
+			.slab = follow->slab->memory,
+			.slab_bytes = follow->slab->bytes,
+			.group = follow->message->group,
+			.ranks = follow->message->ranks,
+			.is_carrying = &follow->worker->is_carrying,
+			.failed = worker_mail_failed,
+			.arg = follow->worker,
+		},
+		follow->text, ret_mail));
+}
+
 /* Documented in worker.h. */
 int worker_follow(struct worker *worker, const struct net_follow *message, struct zi_text *text,
                   uint32_t *ret_suspect)
@@ -365,12 +384,15 @@ int worker_follow(struct worker *worker, const struct net_follow *message, struc
 	struct follow follow = {
 		.worker = worker, .message = message, .text = text, .suspect = ret_suspect
 	};
+	struct mail *mail = NULL;
 	int r = prepare(&follow);
 
+	r = r ? r : start_mail(&follow, &mail);
 	while (!r) {
 		follow.sequence++;
 		r = run_call(&follow);
 		__atomic_store_n(&worker->is_moving, 0, __ATOMIC_RELEASE); /* control looks */
 	}
+	mail = mail_stop(mail);
 	return err_trace(r);
 }

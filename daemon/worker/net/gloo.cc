@@ -36,6 +36,8 @@ namespace
 
 /* Gloo waits five times its time-out for a connection. */
 constexpr uint64_t connect_factor = 5;
+/* A year is for ever: the clock's nanoseconds have to bear it. */
+constexpr uint64_t longest_ms = 365ull * 86400 * 1000;
 
 /* gloo::Context keeps its connections where only a class of its own may put them. */
 class Connections : public gloo::Context
@@ -71,10 +73,10 @@ milliseconds until(uint64_t deadline_ns)
 {
 	uint64_t now_ns = zi_clock_now_ns();
 	uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
-	/* Zero would be "at once", what is below "the default"; a day is Gloo's for ever. */
+	/* Zero would be "at once", what is below "the default". */
 	uint64_t left_ms = left_ns / ZI_NS_PER_MS + 1;
 
-	return milliseconds(left_ms < 86400000u ? left_ms : 86400000u);
+	return milliseconds(left_ms < longest_ms ? left_ms : longest_ms);
 }
 
 } // namespace

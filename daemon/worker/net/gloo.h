@@ -10,7 +10,8 @@
  *
  * Life: net_mesh_new(), the addresses of all exchanged by other means, net_mesh_connect() for each
  * peer, lanes. After any error but -EINVAL the mesh is broken: free it and make a new one.
- * Context: one thread; net_mesh_abort() is any thread's.
+ * Context: one thread makes, connects and frees it; lanes are their thread's, and net_mesh_abort()
+ * is any thread's. While one thread waits for what a lane receives another may use that lane.
  */
 #pragma once
 

@@ -6,8 +6,6 @@
 #include "daemon/worker/net/worker.h"
 
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +13,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -28,9 +25,6 @@
 
 /* Beyond its deadline and the blame that follows, an operation hangs. */
 #define WORKER_GRACE_NS (NODES_BLAME_NS + 2 * ZI_NS_PER_S)
-/* When another node is gone, or says why the group is over, what it sent before is still taken: it
- * may have left because its part is done. A few round trips. */
-#define WORKER_MOMENT_NS (500 * ZI_NS_PER_MS)
 /* Keys of the epochs before the last are nobody's. */
 #define WORKER_EPOCHS_KEPT 1
 
@@ -161,37 +155,10 @@ void worker_op_done(struct zi_post *post)
 	arm_limit(worker);
 }
 
-/* ---- ends ---- */
-
-static void end_epoch(struct worker *worker, struct nodes *nodes, const struct nodes_end *end)
-{
-	if (worker->is_aborted)
-		return;
-	worker->is_aborted = true;
-	worker->abort_ends[worker->control_side] = *end;
-	net_mesh_abort(nodes_mesh(nodes));
-	__atomic_store_n(&worker->stop, 1, __ATOMIC_RELEASE); /* pairs with zi_meet_load() */
-	(void)syscall(SYS_futex, &worker->stop, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-static void moment_due(struct zi_timer *timer)
-{
-	struct worker *worker = container_of(timer, struct worker, moment);
-
-	if (worker->joined)
-		end_epoch(worker, worker->joined, nodes_watch_end(worker->joined));
-}
-
 /* Documented in worker.h. */
 void worker_watched(struct zi_post *post)
 {
-	struct nodes *nodes = nodes_of_post(post);
-
-	if (nodes == the_worker.joined && zi_meet_load(&the_worker.is_moving))
-		zi_loop_arm(the_worker.loop, &the_worker.moment,
-		            zi_clock_deadline_ns(WORKER_MOMENT_NS), moment_due);
-	else
-		end_epoch(&the_worker, nodes, nodes_watch_end(nodes));
+	worker_end_watched(&the_worker, nodes_of_post(post));
 }
 
 /* ---- requests ---- */
@@ -371,7 +338,7 @@ static void handle_abort(struct worker *worker, union net_message *message)
 	if (!worker->joined)
 		return; /* A join ends by its own time; a daemon that cannot wait ends us. */
 	end.text = message->abort.text;
-	end_epoch(worker, worker->joined, &end);
+	worker_end_epoch(worker, worker->joined, &end);
 	/* Where nothing runs, somebody must still tell the others. */
 	(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zinf-net itself. Floor 3. Three threads:
+ * zinf-net itself. Floor 3. Its threads:
  *
  *   control    main()'s loop: the daemon's socket, the store (on node 0), time limits. Never waits
  *   net        a loop too, of operations, one after the other: waits in Gloo, each with a deadline
  *   watch      of nodes.h: waits for the epoch's end
+ *   mail       of mail.h: messages of a followed group; and one for each other node, that waits
  *
  * (and Gloo's own, which moves the bytes). A request goes from control to net as a post, and comes
  * back as one when it is done. What does not come back in time ends the process: the daemon hears
@@ -42,11 +43,12 @@ struct worker {
 	struct zi_list queue;
 	struct worker_op ops[NET_QUEUE_MAX];
 	struct store_server *store;
-	struct nodes *joined;   /* whom to abort; net owns it */
-	bool is_aborted;        /* this epoch, already */
-	bool is_joining;        /* a JOIN is in the queue */
-	struct zi_timer moment; /* the rest of an operation's data may be on their way */
-	uint32_t control_side;  /* of abort_ends: this epoch's */
+	struct nodes *joined;        /* whom to abort; net owns it */
+	bool is_aborted;             /* this epoch, already */
+	bool is_joining;             /* a JOIN is in the queue */
+	struct zi_timer moment;      /* the rest of an operation's data may be on their way */
+	struct nodes_end moment_end; /* what comes after it */
+	uint32_t control_side;       /* of abort_ends: this epoch's */
 
 	/* Written by control before net_mesh_abort(), read by net when it returns -ECANCELED.
 	 * Two, as control begins an epoch while net may still end the former. */
@@ -56,6 +58,9 @@ struct worker {
 	uint32_t stop; /* writer: control. 1: what net waits for will not come; it is woken */
 	uint32_t
 		is_moving; /* writer: net. 1: all ranks here have come to a call that is followed */
+	uint32_t is_carrying;      /* writer: the mail. 1: messages from here are not over */
+	struct zi_post mail_post;  /* writer: the mail, once while a group is followed */
+	struct nodes_end mail_end; /* so */
 
 	/* Of net. */
 	uint32_t net_side;
@@ -74,6 +79,12 @@ int worker_follow(struct worker *worker, const struct net_follow *message, struc
                   uint32_t *ret_suspect);
 /* worker.c, net's thread: the time of call @sequence has passed; see net_late_cookie(). */
 void worker_tell_late(struct worker *worker, uint32_t sequence, uint32_t member);
+/* worker_end.c, control: what runs ends with @end, and all of this epoch with it. */
+void worker_end_epoch(struct worker *worker, struct nodes *nodes, const struct nodes_end *end);
+/* worker_end.c, control: the watch of @nodes has seen the end. */
+void worker_end_watched(struct worker *worker, struct nodes *nodes);
+/* worker_end.c, the mail's thread: a followed group's message cannot go on. */
+void worker_mail_failed(void *arg, const struct nodes_end *end);
 /* worker_ops.c, net's thread: carries @op out, and sends it back to control. */
 void worker_op_run(struct zi_post *post);
 /* worker.c, control: @op is done; its answer goes to the daemon. */

@@ -139,14 +139,15 @@ int collectives_slab(struct zero_job *job, uint32_t group, struct zi_text *text)
 int collectives_board(struct zero_job *job, uint32_t group, struct zi_text *text)
 {
 	struct tier_segment **board = &job->collectives.boards[group];
+	/* Where it spans nodes somebody is elsewhere, and the worker has two parts. */
+	uint32_t parts = job->group.world_size + job_spans_nodes(job);
 
 	if (*board) {
 		memset((*board)->region.base, 0, (*board)->region.bytes);
 		return 0;
 	}
 	return err_trace(tier_segment_new(job->cpu_tier, &job->account->account, "zinf-board",
-	                                  zi_board_bytes(job->group.world_size), TIER_PAGES_SMALL,
-	                                  text, board));
+	                                  zi_board_bytes(parts), TIER_PAGES_SMALL, text, board));
 }
 
 /* ---- opening ---- */
@@ -476,6 +477,7 @@ bool zero_coll_opened(struct zero_rank *rank, struct zero_coll_opened *ret_opene
 		.nodes = collectives->nodes,
 	};
 	if (job_spans_nodes(job)) {
+		ret_opened->board_bytes = zi_board_bytes(job->group.world_size + 1);
 		ret_opened->slab = collectives->slabs[ZI_GROUP_WORLD];
 		ret_opened->node_count = collectives->node_count;
 		ret_opened->node = collectives->node;

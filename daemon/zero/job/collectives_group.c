@@ -210,11 +210,11 @@ bool zero_coll_grouped(struct zero_rank *rank, uint32_t group,
 	ret_grouped->board = is_member ? collectives->boards[group] : NULL;
 	if (!is_member || !collectives->fars[group])
 		return true;
-	/* Here it has members of this node alone, and the worker. */
+	/* Here it has members of this node alone, and the worker's two parts. */
 	ret_grouped->self = far_member_of(collectives->fars[group], rank->number);
 	ret_grouped->member_count =
 		(uint32_t)__builtin_popcountll(far_members(collectives->fars[group]));
-	ret_grouped->board_bytes = zi_board_bytes(made->member_count + 1);
+	ret_grouped->board_bytes = zi_board_bytes(made->member_count + 2);
 	ret_grouped->slab = collectives->slabs[group];
 	return true;
 }

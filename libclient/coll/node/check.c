@@ -220,10 +220,10 @@ int zi_node_check_p2p(const struct zi_node_group *group, const struct zi_node_p2
 	uint64_t bytes;
 	int r;
 
-	if (p2p->peer >= group->meet.member_count)
+	if (p2p->peer >= zi_node_members(group))
 		return err_origin(zi_text_error(text, -EINVAL,
 		                                "%s: peer %u of a group of %u members", name,
-		                                p2p->peer, group->meet.member_count));
+		                                p2p->peer, zi_node_members(group)));
 	if (p2p->dtype < ZI_DTYPE_F32 || p2p->dtype >= _ZI_DTYPE_COUNT)
 		return err_origin(
 			zi_text_error(text, -EINVAL, "%s: dtype %u is none", name, p2p->dtype));

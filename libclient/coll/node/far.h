@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A group whose members lie on several nodes: its board is that of this node's members and of the
- * worker that speaks with the other nodes, and data go through the slab (common/wire/far.h).
+ * worker that speaks with the other nodes, and data go through the slab (common/wire/far.h); what
+ * one member sends to another goes through its last part (common/wire/mail.h).
  * Floor 2; belongs to the thread that makes the group's calls.
  */
 #pragma once
 
-#include "common/wire/far.h"
+#include "common/wire/mail.h"
 #include "libclient/coll/node/node.h"
 
 struct zi_far_group {
@@ -14,12 +15,14 @@ struct zi_far_group {
 	uint32_t self; /* member of the whole group; meet.self is that of this node */
 	char *slab;    /* (slab_bytes,) shared with the node's members and the worker */
 	uint64_t slab_bytes;
+	struct zi_mail mail; /* its last part */
 
 	/* the engine's own */
 	struct zi_far_cut cut; /* of the call under way */
 	uint64_t pieces;       /* of all calls before */
 	uint64_t staged, taken;
 	bool is_direct; /* the data went from and to where they lie */
+	uint32_t rung;  /* words that were changed for the mail */
 };
 
 /* As zi_node_poll() (call.h), of a group that spans nodes. */

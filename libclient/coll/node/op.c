@@ -13,6 +13,7 @@
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/call.h"
 #include "libclient/coll/node/check.h"
+#include "libclient/coll/node/members.h"
 #include "libclient/coll/node/pair.h"
 
 /* Waits between two looks at the clock: each may have spun for 10 ms. */
@@ -91,15 +92,15 @@ static int check_messages(struct zi_node_group *group, const struct zi_node_p2p 
 		int r = zi_node_check_p2p(group, &p2ps[i], text);
 
 		if (r) {
-			group->culprit = group->meet.self;
+			group->culprit = zi_node_self(group);
 			return err_trace(r);
 		}
-		if (p2ps[i].peer == group->meet.self)
+		if (p2ps[i].peer == zi_node_self(group))
 			to_self += p2ps[i].is_send ? 1 : -1;
 	}
 	if (!to_self)
 		return 0;
-	group->culprit = group->meet.self;
+	group->culprit = zi_node_self(group);
 	return err_origin(zi_text_error(
 		text, -EINVAL, "%d %s to oneself without its other end in the same batch",
 		to_self > 0 ? to_self : -to_self, to_self > 0 ? "sends" : "receives"));

@@ -8,6 +8,9 @@
  * more for the message. So each side waits for one word that only grows. A message whose type or
  * length is not what the receiver takes is emptied at once, and both sides have the error.
  *
+ * To and from members on other nodes the worker is the peer, with letters at this node's end and at
+ * the other's (common/wire/mail.h).
+ *
  * What a member refuses by itself (check.c) is not numbered: as if it had not been called.
  */
 #include "libclient/coll/node/pair.h"
@@ -20,20 +23,84 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "kernels/copy.h"
+#include "libclient/coll/node/members.h"
 #include "libclient/coll/node/place.h"
 
 #define PAIR_LETTERS 2u
+static_assert(PAIR_LETTERS == ZI_MAIL_LETTERS, "alike between nodes");
 
-static struct zi_board_send *send_line(const struct zi_node_group *group, uint32_t from,
-                                       uint32_t to)
+/* ---- whom, and where ---- */
+
+static bool is_near(const struct zi_node_group *group, uint32_t peer)
 {
-	return &group->meet.members[from].sends[to];
+	return !group->far || zi_far_is_here(&group->far->shape, peer);
 }
 
-static struct zi_board_take *take_line(const struct zi_node_group *group, uint32_t to,
-                                       uint32_t from)
+/* Which of the own lines is for @peer; if it is near, also which part of the board it has. */
+static uint32_t line_of(const struct zi_node_group *group, uint32_t peer)
 {
-	return &group->meet.members[to].takes[from];
+	return group->far ? group->far->mail.lines[peer] : peer;
+}
+
+static struct zi_mail_box *box_of(const struct zi_node_group *group, uint32_t peer)
+{
+	const struct zi_far_group *far = group->far;
+
+	return zi_mail_box(&far->mail, group->meet.self, zi_mail_other(&far->mail, peer));
+}
+
+static struct zi_board_send *own_send(const struct zi_node_group *group, uint32_t peer)
+{
+	return &group->meet.members[group->meet.self].sends[line_of(group, peer)];
+}
+
+static struct zi_board_take *own_take(const struct zi_node_group *group, uint32_t peer)
+{
+	return &group->meet.members[group->meet.self].takes[line_of(group, peer)];
+}
+
+/* What @peer says of what it sends to this member, and of what it takes from it. */
+static const struct zi_board_send *peer_send(const struct zi_node_group *group, uint32_t peer)
+{
+	if (!is_near(group, peer))
+		return &box_of(group, peer)->send;
+	return &group->meet.members[line_of(group, peer)].sends[group->meet.self];
+}
+
+static const struct zi_board_take *peer_take(const struct zi_node_group *group, uint32_t peer)
+{
+	if (!is_near(group, peer))
+		return &box_of(group, peer)->take;
+	return &group->meet.members[line_of(group, peer)].takes[group->meet.self];
+}
+
+/* Two, in which pieces for @peer lie. */
+static char *letters_of(const struct zi_node_group *group, uint32_t peer)
+{
+	const struct zi_far_group *far = group->far;
+
+	if (is_near(group, peer))
+		return zi_node_letters(group, line_of(group, peer));
+	return zi_mail_letters(&far->mail, group->meet.self, zi_mail_other(&far->mail, peer), true);
+}
+
+static uint64_t letter_bytes_of(const struct zi_node_group *group, uint32_t peer)
+{
+	return is_near(group, peer) ? zi_node_letter_bytes(group) : group->far->mail.letter_bytes;
+}
+
+/* Stores a word of this member's, for @peer. */
+static void tell(struct zi_node_group *group, uint32_t peer, uint32_t *word, uint32_t value)
+{
+	struct zi_board_member *self = &group->meet.members[group->meet.self];
+
+	if (is_near(group, peer)) {
+		zi_meet_tell_one(&group->meet, line_of(group, peer), word, value);
+		return;
+	}
+	__atomic_store_n(word, value, __ATOMIC_RELEASE); /* Pairs with zi_meet_load(). */
+	zi_meet_tell_one(&group->meet, group->far->shape.self_count + 1, &self->mail.value,
+	                 ++group->far->rung);
 }
 
 static uint64_t bytes_of(const struct zi_node_p2p *p2p)
@@ -56,8 +123,8 @@ static int say_mismatch(const struct zi_node_group *group, const struct zi_node_
 		text, -EINVAL,
 		"message %u from member %u to member %u: %" PRIu64 " × %s are sent and %" PRIu64
 		" × %s taken",
-		p2p->message.sequence, p2p->is_send ? group->meet.self : p2p->peer,
-		p2p->is_send ? p2p->peer : group->meet.self,
+		p2p->message.sequence, p2p->is_send ? zi_node_self(group) : p2p->peer,
+		p2p->is_send ? p2p->peer : zi_node_self(group),
 		p2p->is_send ? p2p->element_count : other_count,
 		zi_dtype_name(p2p->is_send ? p2p->dtype : (enum zi_dtype)other_dtype),
 		p2p->is_send ? other_count : p2p->element_count,
@@ -70,7 +137,7 @@ static int say_mismatch(const struct zi_node_group *group, const struct zi_node_
 static bool fill(struct zi_node_group *group, struct zi_node_p2p *p2p)
 {
 	struct zi_node_message *message = &p2p->message;
-	const struct zi_board_take *take = take_line(group, p2p->peer, group->meet.self);
+	const struct zi_board_take *take = peer_take(group, p2p->peer);
 	uint32_t emptied = zi_meet_load(&take->emptied);
 	bool is_filled = false;
 
@@ -81,8 +148,7 @@ static bool fill(struct zi_node_group *group, struct zi_node_p2p *p2p)
 		if (number - emptied >= PAIR_LETTERS)
 			break;
 		copy(group,
-		     zi_node_letters(group, p2p->peer) +
-		             number % PAIR_LETTERS * message->piece_bytes,
+		     letters_of(group, p2p->peer) + number % PAIR_LETTERS * message->piece_bytes,
 		     (const char *)p2p->buffer + begin,
 		     ZI_MIN(bytes_of(p2p) - begin, message->piece_bytes), false);
 		is_filled = true;
@@ -92,14 +158,16 @@ static bool fill(struct zi_node_group *group, struct zi_node_p2p *p2p)
 
 static void post_send(struct zi_node_group *group, struct zi_node_p2p *p2p)
 {
-	struct zi_board_send *line = send_line(group, group->meet.self, p2p->peer);
+	struct zi_board_send *line = own_send(group, p2p->peer);
 	struct zi_node_message *message = &p2p->message;
 	uint64_t bytes = bytes_of(p2p);
-	uint64_t place = zi_node_place_of(group, p2p->buffer, bytes);
+	uint64_t place = ZI_BOARD_NOWHERE;
 
+	if (is_near(group, p2p->peer))
+		place = zi_node_place_of(group, p2p->buffer, bytes);
 	message->sequence = ++group->pairs.sent[p2p->peer];
 	message->base = group->pairs.filled[p2p->peer];
-	message->piece_bytes = (uint32_t)zi_node_letter_bytes(group);
+	message->piece_bytes = (uint32_t)letter_bytes_of(group, p2p->peer);
 	message->piece_count = 0;
 	if (place == ZI_BOARD_NOWHERE)
 		message->piece_count =
@@ -109,18 +177,21 @@ static void post_send(struct zi_node_group *group, struct zi_node_p2p *p2p)
 	line->element_count = p2p->element_count;
 	line->dtype = (uint8_t)p2p->dtype;
 	line->source = place;
-	line->staging = (uint64_t)(zi_node_letters(group, p2p->peer) - group->arenas);
+	line->staging = is_near(group, p2p->peer)
+	                        ? (uint64_t)(zi_node_letters(group, line_of(group, p2p->peer)) -
+	                                     group->arenas)
+	                        : 0;
 	line->piece_bytes = message->piece_bytes;
 	__atomic_store_n(&line->filled, message->base + message->piece, __ATOMIC_RELEASE);
-	zi_meet_tell_one(&group->meet, p2p->peer, &line->sequence, message->sequence);
+	tell(group, p2p->peer, &line->sequence, message->sequence);
 	message->phase = ZI_NODE_MESSAGE_POSTED;
 }
 
 static int poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
                      struct zi_meet_wants *wants, struct zi_text *text)
 {
-	struct zi_board_send *line = send_line(group, group->meet.self, p2p->peer);
-	const struct zi_board_take *take = take_line(group, p2p->peer, group->meet.self);
+	struct zi_board_send *line = own_send(group, p2p->peer);
+	const struct zi_board_take *take = peer_take(group, p2p->peer);
 	struct zi_node_message *message = &p2p->message;
 	uint32_t end;
 
@@ -129,8 +200,7 @@ static int poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
 	end = message->base + message->piece_count + 1;
 	if (!zi_meet_has_come(&take->emptied, end)) {
 		if (fill(group, p2p))
-			zi_meet_tell_one(&group->meet, p2p->peer, &line->filled,
-			                 message->base + message->piece);
+			tell(group, p2p->peer, &line->filled, message->base + message->piece);
 		zi_meet_want(wants, &group->meet, &take->emptied,
 		             message->piece < message->piece_count
 		                     ? message->base + message->piece - PAIR_LETTERS + 1
@@ -148,22 +218,38 @@ static int poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
 /* The whole message is left, taken or not. */
 static void empty(struct zi_node_group *group, struct zi_node_p2p *p2p, bool is_taken)
 {
-	struct zi_board_take *line = take_line(group, group->meet.self, p2p->peer);
+	struct zi_board_take *line = own_take(group, p2p->peer);
 	struct zi_node_message *message = &p2p->message;
 
 	line->refused_dtype = is_taken ? 0 : (uint8_t)p2p->dtype;
 	line->refused_count = is_taken ? 0 : p2p->element_count;
 	__atomic_store_n(&line->done, message->sequence, __ATOMIC_RELEASE);
 	group->pairs.emptied[p2p->peer] += message->piece_count + 1;
-	zi_meet_tell_one(&group->meet, p2p->peer, &line->emptied, group->pairs.emptied[p2p->peer]);
+	tell(group, p2p->peer, &line->emptied, group->pairs.emptied[p2p->peer]);
 	message->phase = ZI_NODE_MESSAGE_OVER;
+}
+
+/* Where what @peer said it sends lies, all of it or two pieces in turn; NULL: nowhere. */
+static const char *source_of(const struct zi_node_group *group, uint32_t peer,
+                             const struct zi_board_send *said, uint64_t bytes)
+{
+	const struct zi_far_group *far = group->far;
+
+	if (!is_near(group, peer))
+		return said->piece_bytes == far->mail.letter_bytes
+		               ? zi_mail_letters(&far->mail, group->meet.self,
+		                                 zi_mail_other(&far->mail, peer), false)
+		               : NULL;
+	if (said->source != ZI_BOARD_NOWHERE)
+		return zi_node_place_at(group, said->source, bytes);
+	return zi_node_place_at(group, said->staging, (uint64_t)PAIR_LETTERS * said->piece_bytes);
 }
 
 /* What the sender posted: copied out, then checked. */
 static int take_post(struct zi_node_group *group, struct zi_node_p2p *p2p, struct zi_text *text)
 {
 	struct zi_node_message *message = &p2p->message;
-	struct zi_board_send said = *send_line(group, p2p->peer, group->meet.self);
+	struct zi_board_send said = *peer_send(group, p2p->peer);
 	bool is_known = said.dtype >= ZI_DTYPE_F32 && said.dtype < _ZI_DTYPE_COUNT;
 	uint64_t bytes = 0, pieces = 0;
 
@@ -175,10 +261,7 @@ static int take_post(struct zi_node_group *group, struct zi_node_p2p *p2p, struc
 	message->base = group->pairs.emptied[p2p->peer];
 	message->piece_bytes = said.piece_bytes;
 	message->piece_count = (uint32_t)pieces;
-	message->source = said.source == ZI_BOARD_NOWHERE
-	                          ? zi_node_place_at(group, said.staging,
-	                                             (uint64_t)PAIR_LETTERS * said.piece_bytes)
-	                          : zi_node_place_at(group, said.source, bytes);
+	message->source = source_of(group, p2p->peer, &said, bytes);
 	if (!is_known || said.sequence != message->sequence || !message->source ||
 	    pieces > INT32_MAX || (said.source == ZI_BOARD_NOWHERE && !said.piece_bytes))
 		return err_origin(zi_text_error(
@@ -197,8 +280,8 @@ static int take_post(struct zi_node_group *group, struct zi_node_p2p *p2p, struc
 static int take_pieces(struct zi_node_group *group, struct zi_node_p2p *p2p,
                        struct zi_meet_wants *wants)
 {
-	const struct zi_board_send *line = send_line(group, p2p->peer, group->meet.self);
-	struct zi_board_take *own = take_line(group, group->meet.self, p2p->peer);
+	const struct zi_board_send *line = peer_send(group, p2p->peer);
+	struct zi_board_take *own = own_take(group, p2p->peer);
 	struct zi_node_message *message = &p2p->message;
 
 	while (message->piece < message->piece_count) {
@@ -213,7 +296,7 @@ static int take_pieces(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		     message->source + (uint64_t)(number % PAIR_LETTERS) * message->piece_bytes,
 		     ZI_MIN(bytes_of(p2p) - begin, message->piece_bytes), true);
 		if (++message->piece < message->piece_count)
-			zi_meet_tell_one(&group->meet, p2p->peer, &own->emptied, number + 1);
+			tell(group, p2p->peer, &own->emptied, number + 1);
 	}
 	return 0;
 }
@@ -221,8 +304,8 @@ static int take_pieces(struct zi_node_group *group, struct zi_node_p2p *p2p,
 static int poll_take(struct zi_node_group *group, struct zi_node_p2p *p2p,
                      struct zi_meet_wants *wants, struct zi_text *text)
 {
-	const struct zi_board_send *line = send_line(group, p2p->peer, group->meet.self);
-	struct zi_board_take *own = take_line(group, group->meet.self, p2p->peer);
+	const struct zi_board_send *line = peer_send(group, p2p->peer);
+	struct zi_board_take *own = own_take(group, p2p->peer);
 	struct zi_node_message *message = &p2p->message;
 
 	if (message->phase == ZI_NODE_MESSAGE_NEW) {

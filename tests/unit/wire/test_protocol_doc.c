@@ -189,6 +189,7 @@ static const struct {
 	FIELD(zi_board_member, finished),
 	FIELD(zi_board_member, sleeping),
 	FIELD(zi_board_member, step),
+	FIELD(zi_board_member, mail),
 	FIELD(zi_board_member, reserved),
 	FIELD(zi_board_member, inlined),
 	FIELD(zi_board_member, sends),

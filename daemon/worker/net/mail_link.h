@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The way of messages to and from one other node: frames of one length, in order, and pieces beside
+ * them. Floor 3, of zinf-net. Owner: the mail's thread (mail.h).
+ *
+ * Gloo counts what has come, but says neither what it was nor wakes whoever waits for other things
+ * as well. So a thread of each link waits for frames, counts them and rings; a piece has no such
+ * thread: its receive has begun before its sender was told that there is room, so it goes out at
+ * once, and the frame that is sent after it comes after it, as all goes through one connection.
+ *
+ * A frame that goes out lies still until it has gone: each pair of members has places of its own,
+ * and what is written over is known to have come by what came back.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/text.h"
+#include "common/base/thread.h"
+#include "daemon/worker/net/gloo.h"
+
+enum mail_kind {
+	MAIL_SEND = 1,  /* to the receiver: a member has posted; short ones come with it */
+	MAIL_ROOM = 2,  /* to the sender: piece `piece` may come; what lay there is emptied */
+	MAIL_PIECE = 3, /* to the receiver: piece `piece` went before this frame */
+	MAIL_OVER = 4,  /* to the sender: all is emptied, or refused */
+	_MAIL_KIND_COUNT,
+};
+
+#define MAIL_FRAME_BYTES  1024u
+#define MAIL_INLINE_BYTES (MAIL_FRAME_BYTES - 32u)
+struct mail_frame {
+	uint8_t kind;           /* enum mail_kind */
+	uint8_t from, to;       /* members: of the message, whichever way the frame goes */
+	uint8_t dtype;          /* OVER: 0, or that of the receive by which it was refused */
+	uint32_t sequence;      /* of the message, of its pair of members */
+	uint64_t element_count; /* OVER: as dtype */
+	uint32_t piece;         /* as the pair counts them (common/wire/board.h) */
+	uint32_t bytes;         /* SEND: that come with it */
+	uint8_t reserved[8];
+	uint8_t data[MAIL_INLINE_BYTES];
+};
+static_assert(sizeof(struct mail_frame) == MAIL_FRAME_BYTES, "whole");
+
+/* Frames of one pair of members that may be on their way: SEND and OVER, two each of the others. */
+#define MAIL_PAIR_FRAMES 6u
+
+struct mail_link {
+	struct net_lane *frames, *pieces; /* NULL: the own node's */
+	struct mail_frame *memory;        /* what comes in, then what goes out */
+	uint64_t memory_bytes;
+	uint32_t *rung; /* the mail's */
+	struct zi_thread thread;
+	uint32_t arrived; /* writer: the thread; frames so far */
+	uint32_t is_dead; /* writer: the thread, once `text` says why */
+	struct zi_text text;
+	uint32_t taken; /* frames */
+};
+
+/* To node @node; @slab: (@slab_bytes,) where pieces lie. @link is zero, and in its place until
+ * mail_link_close(). Return: 0, -ENOMEM, -EPIPE with @text. */
+int mail_link_open(struct mail_link *link, struct net_mesh *mesh, uint32_t node,
+                   uint32_t pair_count, void *slab, uint64_t slab_bytes, uint32_t *rung,
+                   struct zi_text *text);
+/* After net_mesh_abort(). Of one that is not open, or half: fine. */
+void mail_link_close(struct mail_link *link);
+
+/* To be filled in: zero but for its kind. @pair: of the link's; @piece: of ROOM and PIECE. */
+struct mail_frame *mail_link_frame(struct mail_link *link, uint32_t pair, enum mail_kind kind,
+                                   uint32_t piece);
+int mail_link_send(struct mail_link *link, const struct mail_frame *frame, struct zi_text *text);
+/* The oldest that has come; NULL: none. It is there until mail_link_took(). */
+const struct mail_frame *mail_link_next(struct mail_link *link);
+int mail_link_took(struct mail_link *link, struct zi_text *text);
+/* What is known to have gone is counted no more. */
+void mail_link_gone(struct mail_link *link, uint32_t frame_count, uint32_t piece_count);
+
+/* Pieces of the message from @from to @to; see above. */
+int mail_link_send_piece(struct mail_link *link, uint32_t from, uint32_t to, uint64_t offset_bytes,
+                         uint64_t bytes, struct zi_text *text);
+int mail_link_begin_piece(struct mail_link *link, uint32_t from, uint32_t to, uint64_t offset_bytes,
+                          uint64_t bytes, struct zi_text *text);
+/* One whose frame has come. */
+int mail_link_end_piece(struct mail_link *link, struct zi_text *text);
+
+/* Adds one to what the mail's thread waits for. Any thread. */
+void mail_ring(uint32_t *rung);

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One pair of members, and its message under way each way; see mail.h. Floor 3, of zinf-net. Owner:
+ * the mail's thread. */
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/checked.h"
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+#include "daemon/worker/net/mail_private.h"
+
+static void count_carried(struct mail *mail, bool is_more)
+{
+	mail->carried_count += is_more ? 1 : -1;
+	__atomic_store_n(mail->options.is_carrying, mail->carried_count > 0, __ATOMIC_RELEASE);
+}
+
+/* ---- both ways ---- */
+
+/* Return: false when there is no such message. */
+static bool measure(const struct mail *mail, struct mail_message *message, uint32_t dtype,
+                    uint64_t element_count)
+{
+	uint64_t pieces;
+
+	if (dtype < ZI_DTYPE_F32 || dtype >= _ZI_DTYPE_COUNT ||
+	    !zi_checked_mul(element_count, zi_dtype_bytes((enum zi_dtype)dtype), &message->bytes))
+		return false;
+	pieces = message->bytes / mail->wire.letter_bytes +
+	         (message->bytes % mail->wire.letter_bytes != 0);
+	if (pieces > INT32_MAX)
+		return false;
+	message->dtype = (uint8_t)dtype;
+	message->piece_count = (uint32_t)pieces;
+	message->moved = message->room = message->base;
+	message->framed = 0;
+	return true;
+}
+
+static bool is_short(const struct mail_message *message)
+{
+	return message->bytes <= MAIL_INLINE_BYTES && message->piece_count <= 1;
+}
+
+static uint64_t piece_bytes(const struct mail *mail, const struct mail_message *message,
+                            uint32_t piece)
+{
+	uint64_t begin = (uint64_t)(piece - message->base) * mail->wire.letter_bytes;
+
+	return ZI_MIN(message->bytes - begin, mail->wire.letter_bytes);
+}
+
+static uint64_t letter(const struct mail *mail, uint64_t letters, uint32_t piece)
+{
+	return letters + piece % ZI_MAIL_LETTERS * mail->wire.letter_bytes;
+}
+
+static void end_message(struct mail_message *message)
+{
+	message->is_busy = false;
+	message->base += message->piece_count + 1;
+}
+
+static struct mail_frame *frame_of(const struct mail_pair *pair, enum mail_kind kind,
+                                   uint32_t piece, const struct mail_message *message)
+{
+	struct mail_frame *frame = mail_link_frame(pair->link, pair->index, kind, piece);
+	bool is_out = kind == MAIL_SEND || kind == MAIL_PIECE;
+
+	frame->from = (uint8_t)(is_out ? pair->self : pair->peer);
+	frame->to = (uint8_t)(is_out ? pair->peer : pair->self);
+	frame->sequence = message->sequence;
+	return frame;
+}
+
+/* ---- from here ---- */
+
+static int begin_out(struct mail *mail, struct mail_pair *pair, struct zi_text *text)
+{
+	struct zi_board_send said = *pair->said; /* The member leaves it until it is taken. */
+	struct mail_message *out = &pair->out;
+	struct mail_frame *frame;
+
+	if (said.sequence != out->sequence + 1 ||
+	    !measure(mail, out, said.dtype, said.element_count))
+		return err_origin(zi_text_error(text, -EPROTO,
+		                                "what rank %u posted makes no sense: its memory is "
+		                                "damaged",
+		                                mail->options.ranks[pair->self]));
+	out->sequence++;
+	out->is_busy = true;
+	count_carried(mail, true);
+	frame = frame_of(pair, MAIL_SEND, 0, out);
+	frame->dtype = said.dtype;
+	frame->element_count = said.element_count;
+	if (is_short(out) && out->bytes) {
+		frame->bytes = (uint32_t)out->bytes;
+		memcpy(frame->data, mail->options.slab + letter(mail, pair->letters_out, out->base),
+		       out->bytes);
+		out->moved = out->room = out->base + 1;
+	}
+	return err_trace(mail_link_send(pair->link, frame, text));
+}
+
+/* Documented in mail_private.h, as are all that are not static. */
+int mail_poll_out(struct mail *mail, struct mail_pair *pair, struct zi_text *text)
+{
+	struct mail_message *out = &pair->out;
+	int r = 0;
+
+	if (!out->is_busy) {
+		if (!zi_meet_has_come(&pair->said->sequence, out->sequence + 1))
+			return 0;
+		r = begin_out(mail, pair, text);
+	}
+	for (; !r && out->moved != out->room; out->moved++) {
+		uint32_t piece = out->moved;
+
+		if (!zi_meet_has_come(&pair->said->filled, piece + 1))
+			return 0;
+		r = mail_link_send_piece(pair->link, pair->self, pair->peer,
+		                         letter(mail, pair->letters_out, piece),
+		                         piece_bytes(mail, out, piece), text);
+		if (!r)
+			r = mail_link_send(pair->link, frame_of(pair, MAIL_PIECE, piece, out),
+			                   text);
+		out->framed++;
+	}
+	return err_trace(r);
+}
+
+int mail_take_room(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame,
+                   struct zi_text *text)
+{
+	struct mail_message *out = &pair->out;
+
+	if (!out->is_busy || frame->sequence != out->sequence || frame->piece != out->room ||
+	    frame->piece - out->base >= out->piece_count)
+		return 1;
+	out->room++;
+	if (frame->piece - out->base >= ZI_MAIL_LETTERS)
+		zi_meet_tell_one(&mail->meet, pair->local, &pair->box->take.emptied,
+		                 frame->piece - ZI_MAIL_LETTERS + 1);
+	return err_trace(mail_poll_out(mail, pair, text));
+}
+
+int mail_take_over(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame)
+{
+	struct mail_message *out = &pair->out;
+	struct zi_board_take *take = &pair->box->take;
+
+	if (!out->is_busy || frame->sequence != out->sequence)
+		return 1;
+	mail_link_gone(pair->link, 1 + out->framed, out->framed);
+	take->refused_dtype = frame->dtype;
+	take->refused_count = frame->element_count;
+	take->done = out->sequence;
+	end_message(out);
+	count_carried(mail, false);
+	zi_meet_tell_one(&mail->meet, pair->local, &take->emptied, out->base);
+	return 0;
+}
+
+/* ---- to here ---- */
+
+int mail_poll_in(struct mail *mail, struct mail_pair *pair, struct zi_text *text)
+{
+	struct mail_message *in = &pair->in;
+	uint32_t emptied = zi_meet_load(&pair->taken->emptied);
+	struct mail_frame *frame;
+	int r = 0;
+
+	if (!in->is_busy)
+		return 0;
+	if ((int32_t)(emptied - (in->base + in->piece_count + 1)) >= 0) {
+		/* Pieces that were asked for come all the same. */
+		if (in->moved != in->room)
+			return 0;
+		frame = frame_of(pair, MAIL_OVER, 0, in);
+		frame->dtype = pair->taken->refused_dtype;
+		frame->element_count = pair->taken->refused_count;
+		end_message(in);
+		return err_trace(mail_link_send(pair->link, frame, text));
+	}
+	for (; !r && in->room != in->base + in->piece_count; in->room++) {
+		if ((int32_t)(in->room - emptied) >= (int32_t)ZI_MAIL_LETTERS)
+			return 0;
+		r = mail_link_begin_piece(pair->link, pair->peer, pair->self,
+		                          letter(mail, pair->letters_in, in->room),
+		                          piece_bytes(mail, in, in->room), text);
+		if (!r)
+			r = mail_link_send(pair->link, frame_of(pair, MAIL_ROOM, in->room, in),
+			                   text);
+	}
+	return err_trace(r);
+}
+
+int mail_take_send(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame,
+                   struct zi_text *text)
+{
+	struct mail_message *in = &pair->in;
+	struct zi_board_send *send = &pair->box->send;
+
+	if (in->is_busy || frame->sequence != in->sequence + 1 ||
+	    !measure(mail, in, frame->dtype, frame->element_count) ||
+	    frame->bytes != (is_short(in) ? in->bytes : 0))
+		return 1;
+	if (in->sequence)
+		mail_link_gone(pair->link, 1, 0); /* OVER of the one before */
+	in->sequence++;
+	in->is_busy = true;
+	if (frame->bytes) {
+		memcpy(mail->options.slab + letter(mail, pair->letters_in, in->base), frame->data,
+		       frame->bytes);
+		in->moved = in->room = in->base + 1;
+	}
+	send->element_count = frame->element_count;
+	send->dtype = frame->dtype;
+	send->source = ZI_BOARD_NOWHERE;
+	send->staging = 0;
+	send->piece_bytes = (uint32_t)mail->wire.letter_bytes;
+	__atomic_store_n(&send->filled, in->moved, __ATOMIC_RELEASE); /* zi_meet_load() */
+	zi_meet_tell_one(&mail->meet, pair->local, &send->sequence, in->sequence);
+	return err_trace(mail_poll_in(mail, pair, text));
+}
+
+int mail_take_piece(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame,
+                    struct zi_text *text)
+{
+	struct mail_message *in = &pair->in;
+	int r;
+
+	if (!in->is_busy || frame->sequence != in->sequence || frame->piece != in->moved ||
+	    in->moved == in->room)
+		return 1;
+	mail_link_gone(pair->link, 1, 0); /* its ROOM */
+	r = mail_link_end_piece(pair->link, text);
+	if (r)
+		return err_trace(r);
+	in->moved++;
+	zi_meet_tell_one(&mail->meet, pair->local, &pair->box->send.filled, in->moved);
+	return err_trace(mail_poll_in(mail, pair, text));
+}

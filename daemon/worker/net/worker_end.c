@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How an epoch of zinf-net ends, by another's word or a lost message's; see worker.h. Floor 3. The
+ * control thread's, but for worker_mail_failed(). */
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/wire/meet.h"
+#include "daemon/worker/net/worker.h"
+
+/* When another node is gone, or says why the group is over, what it sent before is still taken: it
+ * may have left because its part is done. A few round trips. */
+#define WORKER_MOMENT_NS (500 * ZI_NS_PER_MS)
+
+/* Documented in worker.h, as are all that are not static. */
+void worker_end_epoch(struct worker *worker, struct nodes *nodes, const struct nodes_end *end)
+{
+	if (worker->is_aborted)
+		return;
+	worker->is_aborted = true;
+	worker->abort_ends[worker->control_side] = *end;
+	net_mesh_abort(nodes_mesh(nodes));
+	__atomic_store_n(&worker->stop, 1, __ATOMIC_RELEASE); /* pairs with zi_meet_load() */
+	(void)syscall(SYS_futex, &worker->stop, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void moment_due(struct zi_timer *timer)
+{
+	struct worker *worker = container_of(timer, struct worker, moment);
+
+	if (worker->joined)
+		worker_end_epoch(worker, worker->joined, &worker->moment_end);
+}
+
+static void end_after_moment(struct worker *worker, const struct nodes_end *end)
+{
+	worker->moment_end = *end;
+	zi_loop_arm(worker->loop, &worker->moment, zi_clock_deadline_ns(WORKER_MOMENT_NS),
+	            moment_due);
+}
+
+void worker_end_watched(struct worker *worker, struct nodes *nodes)
+{
+	if (nodes == worker->joined &&
+	    (zi_meet_load(&worker->is_moving) || zi_meet_load(&worker->is_carrying)))
+		end_after_moment(worker, nodes_watch_end(nodes));
+	else
+		worker_end_epoch(worker, nodes, nodes_watch_end(nodes));
+}
+
+/* A lost connection is most often the second thing that happened: the watch may know the first. */
+static void mail_failed(struct zi_post *post)
+{
+	struct worker *worker = container_of(post, struct worker, mail_post);
+
+	if (worker->joined && !worker->is_aborted && !worker->moment.loop)
+		end_after_moment(worker, &worker->mail_end);
+}
+
+void worker_mail_failed(void *arg, const struct nodes_end *end)
+{
+	struct worker *worker = arg;
+
+	worker->mail_end = *end;
+	zi_loop_post(worker->loop, &worker->mail_post, mail_failed);
+}

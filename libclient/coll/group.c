@@ -9,6 +9,11 @@
 #include "common/wire/region.h"
 #include "libclient/coll/collective.h"
 
+/* Going by NUMA nodes costs a sum one or two meetings more, of a microsecond each between sockets,
+ * and spares between some and most of its bytes on the link: half of 256 KiB take 6 us at 20 GB/s.
+ * An estimate: there was no machine to measure it on. */
+#define GROUP_LEVELS_BYTES (256ull << 10)
+
 int zi_client_group_find(struct zinf *zinf, zinf_group number, struct zi_client_group **ret_group)
 {
 	if (number == ZINF_GROUP_NONE)
@@ -30,6 +35,7 @@ static void fill_node(struct zinf *zinf, struct zi_client_group *group, const ui
 {
 	struct zi_client_coll *coll = zinf->coll;
 	struct zi_node_group *node = &group->node;
+	uint8_t places[ZI_WORLD_MAX];
 	uint64_t staging_offset_bytes;
 
 	for (uint32_t i = 0; i < member_count; i++)
@@ -52,6 +58,10 @@ static void fill_node(struct zinf *zinf, struct zi_client_group *group, const ui
 	zi_node_staging(group->number, &staging_offset_bytes, &node->staging_bytes);
 	node->staging = coll->own + staging_offset_bytes;
 	node->streaming_bytes = coll->streaming_bytes;
+	node->levels_bytes = GROUP_LEVELS_BYTES;
+	for (uint32_t i = 0; i < member_count; i++)
+		places[i] = coll->verdicts->numa[ranks[i]];
+	zi_numa_init(&node->numa, places, member_count);
 	node->number = group->number;
 }
 

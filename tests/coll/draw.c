@@ -105,6 +105,16 @@ static void draw_call(const struct script *script, struct dice *dice, struct scr
 	}
 }
 
+/* All on one; in blocks, as launchers spread ranks; in any way at all. */
+static void draw_numa(struct script *script, struct dice *dice)
+{
+	uint64_t kind = roll(dice, 3), block = 1ull << roll(dice, 3);
+
+	script->numa = 0;
+	for (uint32_t i = 0; i < script->ranks && kind; i++)
+		script->numa |= (uint32_t)(kind == 1 ? i / block % 4 : roll(dice, 4)) << 2 * i;
+}
+
 void script_draw(struct script *script, uint64_t seed, uint64_t round, uint32_t ranks)
 {
 	struct dice dice = { script_mix(script_mix(seed) + round) };
@@ -117,6 +127,7 @@ void script_draw(struct script *script, uint64_t seed, uint64_t round, uint32_t 
 	script->call_count = CALLS_MIN + (uint32_t)roll(&dice, SCRIPT_CALLS_MAX - CALLS_MIN + 1);
 	for (uint32_t i = 0; i < script->call_count; i++)
 		draw_call(script, &dice, &script->calls[i]);
+	draw_numa(script, &dice);
 }
 
 void script_spread(struct script *script, uint64_t seed)

@@ -62,6 +62,7 @@ struct script {
 	uint32_t call_count;
 	uint64_t arena_bytes;
 	uint32_t nodes; /* two bits for each rank: which of four nodes it is on */
+	uint32_t numa;  /* so: on which NUMA node its arena is said to lie (over threads alone) */
 	struct script_call calls[SCRIPT_CALLS_MAX];
 };
 
@@ -74,12 +75,16 @@ static inline uint32_t script_node_of(const struct script *script, uint32_t rank
 {
 	return script->nodes >> 2 * rank & 3u;
 }
+static inline uint8_t script_numa_of(const struct script *script, uint32_t rank)
+{
+	return script->numa >> 2 * rank & 3u;
+}
 /* Leaves out what needs staging, messages or a thread for calls that nobody waits for. */
 void script_simplify(struct script *script);
 /* As words that script_read_word() takes, one after the other; they need no quotes. */
 void script_print(const struct script *script, FILE *file);
-/* "ranks=…", "arena=…", "nodes=…", "group=…" or "call=…": added to @script. -EINVAL: no such
- * word. */
+/* "ranks=…", "arena=…", "nodes=…", "numa=…", "group=…" or "call=…": added to @script. -EINVAL: no
+ * such word. */
 int script_read_word(struct script *script, const char *word);
 /* Whether its numbers fit together, as those of a case that was typed may not. */
 bool script_is_sound(const struct script *script);

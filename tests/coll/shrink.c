@@ -73,6 +73,14 @@ static void drop_ranks(struct shrink *shrink)
 	}
 }
 
+static void drop_numa(struct shrink *shrink)
+{
+	struct script script = *shrink->best;
+
+	script.numa = 0;
+	(void)try_one(shrink, &script);
+}
+
 static void drop_groups(struct shrink *shrink)
 {
 	for (uint32_t i = 1; i < shrink->best->group_count;) {
@@ -154,6 +162,7 @@ void runner_shrink(struct runner *runner, struct script *script)
 	runner->timeout_ms = SHRINK_TIMEOUT_MS;
 	drop_calls(&shrink);
 	drop_groups(&shrink);
+	drop_numa(&shrink);
 	drop_ranks(&shrink);
 	make_calls_plainer(&shrink);
 	drop_calls(&shrink);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cases of check_coll over libclient/coll/node alone: threads as ranks, boards and arenas in plain
- * memory, the verdicts set by the test. No daemon is needed, and ThreadSanitizer can watch.
+ * memory, the verdicts set by the test. No daemon is needed, and ThreadSanitizer can watch. Which
+ * NUMA node an arena lies on is said by the case: a double, since the memory lies wherever it does.
  */
 #include <errno.h>
 #include <limits.h>
@@ -199,6 +200,8 @@ static void group_init(struct rank *rank, uint32_t index)
 	struct script_call any = { .group = index };
 	char *arena = world->arenas + rank->link.rank * world->arena_bytes;
 	uint64_t offset, bytes;
+	uint8_t places[SCRIPT_RANKS_MAX];
+	uint32_t count = 0;
 
 	zi_node_staging(index, &offset, &bytes);
 	rank->groups[index] = (struct zi_node_group){
@@ -215,7 +218,12 @@ static void group_init(struct rank *rank, uint32_t index)
 		.staging_bytes = bytes,
 		.streaming_bytes = STREAMING_BYTES,
 		.number = index,
+		.levels_bytes = 0,
 	};
+	for (uint32_t i = 0; i < script->ranks; i++)
+		if (script->groups[index] >> i & 1u)
+			places[count++] = script_numa_of(script, i);
+	zi_numa_init(&rank->groups[index].numa, places, count);
 }
 
 static void rank_init(struct rank *rank, struct world *world, uint32_t number)

@@ -29,6 +29,7 @@
 #include "libclient/coll/node/check.h"
 #include "libclient/coll/node/far.h"
 #include "libclient/coll/node/join.h"
+#include "libclient/coll/node/levels.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/move.h"
 #include "libclient/coll/node/place.h"
@@ -244,6 +245,12 @@ static int work(struct zi_node_group *group, struct zi_text *text)
 		run->phase = ZI_NODE_STEPPING;
 		return 0;
 	}
+	if (run->path == ZI_NODE_LEVELS) {
+		run->step_count = zi_levels_step_count(group);
+		run->step = 1;
+		run->phase = ZI_NODE_STEPPING;
+		return 0;
+	}
 	if (run->source_bytes && zi_coll_is_join(operation))
 		zi_node_join(group);
 	else if (run->source_bytes || zi_coll_is_counted(operation))
@@ -267,6 +274,10 @@ static void make_step(const struct zi_node_group *group)
 	uint32_t step = run->step, self = group->meet.self;
 	bool is_join = zi_coll_is_join(run->call.operation);
 
+	if (run->path == ZI_NODE_LEVELS) {
+		zi_levels_step(group);
+		return;
+	}
 	if (step >= 2 && step - 2 < run->piece_count && run->step_count == run->piece_count + 2 &&
 	    zi_node_has(run->with_target & run->outside_targets, self))
 		zi_node_join_take(group, step - 2);
@@ -302,8 +313,9 @@ static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
 {
 	struct zi_node_run *run = &group->run;
 	struct zi_meet *meet = &group->meet;
-	/* Of the last step nobody needs to know, unless sources of others are read in it. */
-	bool is_last_told = run->step_count == run->piece_count + 1 && is_any_source_inside(run);
+	/* Of the last step nobody needs to know, unless in it memory of others is used. */
+	bool is_last_told = run->path == ZI_NODE_LEVELS ||
+	                    (run->step_count == run->piece_count + 1 && is_any_source_inside(run));
 
 	for (; run->step < run->step_count; run->step++) {
 		if (await_step(group, run->step - 1, wants))

@@ -10,6 +10,7 @@
 #include "common/base/cleanup.h"
 #include "kernels/copy.h"
 #include "libclient/coll/node/members.h"
+#include "libclient/coll/node/near.h"
 #include "libclient/coll/node/place.h"
 #include "libclient/coll/node/share.h"
 
@@ -137,7 +138,9 @@ void zi_node_move(const struct zi_node_group *group)
 {
 	struct move move = move_of(group);
 
-	if (group->run.path == ZI_NODE_SHARED)
+	if (group->run.path == ZI_NODE_NEAR)
+		zi_near_move(group);
+	else if (group->run.path == ZI_NODE_SHARED)
 		share_broadcast(&move);
 	else if (group->run.path != ZI_NODE_PUSH)
 		pull(&move);

@@ -10,6 +10,7 @@
  *   check.h   what a member refuses, and in what calls of members differ
  *   place.h   where everybody's data lie, hence the path
  *   join.h    a rank's part of what joins elements, move.h of what only moves them; share.h
+ *   numa.h    what goes by NUMA nodes; levels.h, near.h: a rank's part of that
  *   pair.h    sends and receives
  *   far.h     calls of a group that spans nodes; members.h
  * How members wait for each other: common/wire/meet.h.
@@ -17,7 +18,8 @@
  * A call never blocks by itself: it is polled, and says which word it waits for. Paths (run.h):
  * up to ZI_BOARD_INLINE_BYTES the data travel with the post; above, posts say where in the arenas
  * the data lie and each rank works on its share of everybody's; what lies outside the arenas goes
- * in pieces through the staging part of its rank's arena. The bits are the same on every path.
+ * in pieces through the staging part of its rank's arena. Where arenas lie on several NUMA nodes,
+ * what is large goes by those (numa.h). The bits are the same on every path.
  */
 #pragma once
 
@@ -27,6 +29,7 @@
 #include "common/base/text.h"
 #include "common/base/types.h"
 #include "common/wire/meet.h"
+#include "libclient/coll/node/numa.h"
 #include "libclient/coll/node/run.h"
 
 #define ZI_NODE_NOBODY UINT32_MAX
@@ -44,6 +47,8 @@ struct zi_node_group {
 	char *staging; /* in `own`, this group's alone: see zi_node_staging() */
 	uint64_t staging_bytes;
 	uint64_t streaming_bytes; /* calls that touch so many bytes in all pass by the cache */
+	struct zi_numa numa;      /* zi_numa_init(), or as it is: all arenas on one node */
+	uint64_t levels_bytes;    /* joins of shorter sources do not go by NUMA nodes */
 	uint32_t number;          /* the daemon's, for texts */
 	struct zi_far_group *far; /* NULL: all members are on this node */
 

@@ -207,6 +207,8 @@ void zi_node_choose_path(struct zi_node_group *group)
 		                                                        : ZI_NODE_SHARED;
 	else
 		run->path = path_of_move(run);
+	if (group->numa.node_count > 1)
+		zi_numa_choose_path(group);
 	if (zi_coll_is_counted(run->call.operation))
 		count = run->longest;
 	run->piece_count = (uint32_t)((count + run->piece_elements - 1) / run->piece_elements);

@@ -41,6 +41,8 @@ enum zi_node_path {
 	ZI_NODE_PUSH = 3,   /* moves: who has the data writes them to where they belong */
 	ZI_NODE_PULL = 4,   /* moves: who needs the data takes them from where they lie */
 	ZI_NODE_PIECES = 5, /* through the staging parts */
+	ZI_NODE_NEAR = 6,   /* all_gather, broadcast: for the targets on the own NUMA node */
+	ZI_NODE_LEVELS = 7, /* joins: on each NUMA node first, then over them (levels.h) */
 };
 
 enum zi_node_phase {

@@ -28,6 +28,8 @@ struct world {
 	struct zi_board_member *board;
 	char *arenas;
 	struct zi_line verdict, spin_us;
+	/* NUMA node of each arena as the engine is told, a double: memory lies where it lies. */
+	uint8_t places[WORLD_RANKS_MAX];
 	uint32_t ranks;
 	uint64_t seed;
 };
@@ -88,6 +90,7 @@ static inline void rank_init(struct rank *rank, struct world *world, uint32_t nu
 		.staging_bytes = WORLD_STAGING_BYTES,
 		.streaming_bytes = 32768,
 	};
+	zi_numa_init(&rank->group.numa, world->places, world->ranks);
 	for (uint32_t i = 0; i < 2; i++) {
 		rank->inside[i] = own + WORLD_STAGING_BYTES + i * WORLD_BUFFER_BYTES;
 		rank->outside[i] = world_memory(WORLD_BUFFER_BYTES);

@@ -115,8 +115,8 @@ $(BUILD)/%.o: %.c Makefile
 # Instruction sets are chosen per file and dispatched at run time (kernels/isa.c); other machines run
 # the reference, and these files are empty there.
 ifeq ($(shell uname -m),x86_64)
-$(BUILD)/kernels/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c -O3
-$(BUILD)/kernels/%_avx512.o: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl \
+$(BUILD)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c -O3
+$(BUILD)/%_avx512.o: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl \
 	-mprefer-vector-width=512 -O3
 endif
 

@@ -156,9 +156,10 @@ check-asan: ## unit and system tests under AddressSanitizer and UBSan
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-coll ROUNDS=40
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-deaths DEATHS=10
 
-check-tsan: ## the stress programs under ThreadSanitizer, and a broken ring that it must catch
+check-tsan: ## the stress programs under ThreadSanitizer, and broken ones that it must catch
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-tsan
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-coll-tsan
+	@$(MAKE) --no-print-directory -s VARIANT=tsan check-broken
 
 # Of VARIANT=tsan. Each program ends by itself with 0; a report ends it with 66.
 TSAN_ENV := TSAN_OPTIONS=halt_on_error=1:exitcode=66
@@ -185,6 +186,7 @@ check-systemd: all ## the installed service under a real systemd (root, debootst
 
 include tests/model/model.mk
 include tests/coll/coll.mk
+include tests/broken/broken.mk
 include tests/crash/crash.mk
 include tests/faults/faults.mk
 include tests/vm/vm.mk

@@ -4,11 +4,13 @@
  * are waited for and of others; a rank that dies in the middle of anything leaves nobody behind.
  * Method: threads as ranks (tests/unit/node/world.h), made for ThreadSanitizer; in half of the
  * worlds one rank stops at a random moment of a random call and gives, in the daemon's stead, the
- * verdict, which every other rank must have as its error. Usage: coll [ROUNDS [SEED]]
+ * verdict, which every other rank must have as its error. Now and then a rank comes only when all
+ * others sleep. Usage: coll [ROUNDS [SEED]]
  */
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,6 +22,8 @@
 #define CALLS         60u
 #define MESSAGE_BYTES 30000u
 #define NEVER         UINT32_MAX
+/* Looks at who sleeps, a switch each. */
+#define SLEEP_LOOKS_MAX 2000u
 
 struct player {
 	struct rank rank;
@@ -37,6 +41,22 @@ static void give_verdict(struct world *world)
 	(void)syscall(SYS_futex, &world->verdict.value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+/* Until all others sleep, which they may also do without having met this one; not for ever, as they
+ * may have ended. */
+static void let_others_sleep(const struct rank *rank)
+{
+	struct world *world = rank->world;
+	uint32_t awake_count = 1;
+
+	for (uint32_t i = 0; i < SLEEP_LOOKS_MAX && awake_count; i++) {
+		awake_count = 0;
+		for (uint32_t k = 0; k < world->ranks; k++)
+			awake_count +=
+				k != rank->number && !zi_line_load(&world->board[k].sleeping);
+		(void)sched_yield();
+	}
+}
+
 /* Makes a few moves of @call, and no more. */
 static void die_in(struct player *player, const struct zi_node_call *call)
 {
@@ -50,6 +70,8 @@ static void die_in(struct player *player, const struct zi_node_call *call)
 		r = zi_node_poll(&player->rank.group, &wants, &player->rank.text);
 	}
 	player->is_dead = true;
+	if (player->polls % 2)
+		let_others_sleep(&player->rank);
 	give_verdict(player->rank.world);
 }
 
@@ -117,6 +139,8 @@ static void *player_main(void *arg)
 			die_in(player, &op.call);
 			return NULL;
 		}
+		if (world_random(rank->world, i, 8) % (4 * rank->world->ranks) == rank->number)
+			let_others_sleep(rank);
 		/* Waited for at once, or both under way together. */
 		if (i % 3 == 0) {
 			(void)zi_node_queue_run(player->queue, &op);

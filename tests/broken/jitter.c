@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Called by code that was compiled with -fsanitize-coverage=trace-pc, at every branch: a thread gives
- * its CPU away, or sleeps for a moment, now and then, so that whatever can come between two steps of
- * the engine does come.
+ * Called by code that was compiled with -fsanitize-coverage=trace-pc, at every branch: a thread
+ * gives its CPU away, or sleeps for a moment, now and then, so that whatever can come between two
+ * steps of the engine does come.
  */
 #include <sched.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: what was streamed past the caches is there for whoever is told of it next: stores like these
- * are ordered with no other store but by a fence. Method: a thread streams two lines and tells their
- * number, over and over; another one, on another CPU, looks at them as soon as it is told. (Zen
- * 5 without the fence: up to every second time it sees those of before; tests/broken.) Where there is
- * one CPU alone nothing can be seen.
+ * Goal: what was streamed past the caches is there for whoever is told of it next: stores like
+ * these are ordered with no other store but by a fence. Method: a thread streams two lines and
+ * tells their number, over and over; another one, on another CPU, looks at them when it is told.
+ * (Zen 5 without the fence: up to every second time it sees those of before; tests/broken.) Where
+ * there is one CPU alone nothing can be seen.
  */
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -99,7 +99,8 @@ static void expect_no_old_line(void (*stream)(void *target, const float *values)
 	}
 	__atomic_store_n(&shared.told, UINT32_MAX, __ATOMIC_RELEASE);
 	(void)pthread_join(thread, NULL);
-	cr_assert_eq(shared.old_count, 0, "%u times the lines of before were seen", shared.old_count);
+	cr_assert_eq(shared.old_count, 0, "%u times the lines of before were seen",
+	             shared.old_count);
 }
 
 Test(fence, a_copy_is_there_when_it_is_told)

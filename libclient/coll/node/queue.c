@@ -176,10 +176,13 @@ static int thread_main(void *arg)
 	uint64_t now_ns = 0;
 	int end = 0;
 
-	while (!zi_line_load(&queue->stopping)) {
+	for (;;) {
 		uint32_t rung = zi_line_load(&queue->bell);
 		bool is_any_done;
 
+		/* After the bell: who stops the queue rings it then, and no ring is slept over. */
+		if (zi_line_load(&queue->stopping))
+			break;
 		/* What ended the wait, and the clock, count only for what still waits after a look
 		 * at the words; see wait_for() in op.c. */
 		if (queue->first)

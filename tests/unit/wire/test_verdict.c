@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: a verdict is a word that whoever sleeps on it hears of at once, however many there are.
- * Method: threads that sleep on the word without a deadline, as meet.c has them; the verdict is given
- * when the kernel has all of them in its queue.
+ * Method: threads that sleep on the word without a deadline; the verdict is given when the kernel
+ * has all of them in its queue.
  */
 #include <criterion/criterion.h>
 #include <linux/futex.h>
@@ -18,7 +18,7 @@
 
 #define SLEEPERS 4u
 
-/* Nobody is woken by anything else: the test hangs, and is ended, where the verdict wakes nobody. */
+/* Where the verdict wakes nobody the test hangs, and is ended. */
 TestSuite(verdict, .timeout = 20);
 
 static struct zi_line verdict;

@@ -220,6 +220,7 @@ int zi_client_rendezvous(struct zinf *zinf, struct zi_coll_open *request)
 {
 	const char *host = zi_client_environment("MASTER_ADDR");
 	const char *interface = zi_client_environment("ZINF_NET_INTERFACE");
+	const char *token = zi_client_environment("ZINF_TOKEN");
 	bool has_own = zi_client_environment("ZINF_PORT");
 
 	if (!host || (!has_own && !zi_client_environment("MASTER_PORT")))
@@ -237,6 +238,9 @@ int zi_client_rendezvous(struct zinf *zinf, struct zi_coll_open *request)
 		                       "$MASTER_ADDR '%.64s' or $ZINF_NET_INTERFACE '%.32s' is too "
 		                       "long",
 		                       host, interface ? interface : "");
+	if (zi_copy_name(request->token, sizeof(request->token), token ? token : ""))
+		return zi_client_error(zinf, -EINVAL, "$ZINF_TOKEN has %zu characters: at most %u",
+		                       strlen(token), ZI_TOKEN_BYTES - 1);
 	return err_trace(parse_port(zinf, has_own ? "ZINF_PORT" : "MASTER_PORT", !has_own,
 	                            &request->rendezvous_port));
 }

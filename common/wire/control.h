@@ -269,6 +269,7 @@ static_assert(sizeof(struct zi_tensor_opened) == 56, "tensor opened");
 
 #define ZI_RENDEZVOUS_BYTES 256u
 #define ZI_INTERFACE_BYTES  16u
+#define ZI_TOKEN_BYTES      64u
 
 /* COLL_OPEN: once in a session; every rank asks for the same bytes. The rendezvous counts where the
  * job spans nodes, and is then the same in all ranks. */
@@ -281,9 +282,10 @@ struct zi_coll_open {
 	char interface[ZI_INTERFACE_BYTES];        /* "": found */
 	uint32_t call_timeout_ms; /* of calls of the group of all ranks, for people; 0: as above */
 	uint32_t reserved0;
+	char token[ZI_TOKEN_BYTES]; /* ZINF_TOKEN; "": none. Nobody logs it */
 	uint64_t reserved[3];
 };
-static_assert(sizeof(struct zi_coll_open) == 336, "collectives open");
+static_assert(sizeof(struct zi_coll_open) == 400, "collectives open");
 
 struct zi_coll_opened {
 	struct zi_message_header header;

@@ -31,7 +31,7 @@ struct message_kind {
 	uint32_t bytes;                  /* whole message, or the least when is_streamed */
 	bool is_streamed;                /* more may follow the struct */
 	uint16_t flags;                  /* that may be set */
-	struct message_part strings[2];  /* NUL within */
+	struct message_part strings[3];  /* NUL within */
 	struct message_part reserved[3]; /* zero */
 };
 
@@ -147,7 +147,8 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 		.name = "COLL_OPEN",
 		.bytes = sizeof(struct zi_coll_open),
 		.strings = { PART(struct zi_coll_open, rendezvous_host),
-			     PART(struct zi_coll_open, interface) },
+			     PART(struct zi_coll_open, interface),
+			     PART(struct zi_coll_open, token) },
 		.reserved = { PART(struct zi_coll_open, reserved0),
 			      PART(struct zi_coll_open, reserved) },
 	},

@@ -86,9 +86,11 @@ static void sess_coll_open(struct sess *session, const struct zi_coll_open *mess
 	memcpy(session->rendezvous_host, message->rendezvous_host,
 	       sizeof(message->rendezvous_host));
 	memcpy(session->interface, message->interface, sizeof(message->interface));
+	memcpy(session->token, message->token, sizeof(message->token));
 	session->request =
 		(struct zero_op){ .rendezvous_host = session->rendezvous_host,
 		                  .interface = session->interface,
+		                  .token = session->token,
 		                  .rendezvous_port = message->rendezvous_port,
 		                  .knows_numa = session->features & ZI_FEATURE_NUMA,
 		                  .bytes = message->arena_bytes,

@@ -163,7 +163,9 @@ struct sess {
 	struct zero_snapshot_op snapshot_op; /* the same, of SNAPSHOT */
 	uint16_t request_type;
 	uint32_t request_sequence;
-	char rendezvous_host[ZI_RENDEZVOUS_BYTES], interface[ZI_INTERFACE_BYTES]; /* of COLL_OPEN */
+	/* of COLL_OPEN */
+	char rendezvous_host[ZI_RENDEZVOUS_BYTES], interface[ZI_INTERFACE_BYTES];
+	char token[ZI_TOKEN_BYTES];
 	uint32_t unit_entry_count, param_entry_count; /* of the LAYOUT stream */
 	int layout_error;
 	struct zi_text layout_text; /* why MATERIALIZE will be refused */

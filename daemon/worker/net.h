@@ -10,6 +10,7 @@
  *   MAP + fd   ──▶     DONE       a slab: memory that the ranks of this node and the worker share
  *   EXCHANGE   ──▶     DONE       one operation across the nodes, on a slab
  *   MEET       ──▶     DONE       before JOIN: which ranks are on which node
+ *   AGREE      ──▶     DONE       before JOIN: whether all nodes would make the same group
  *   FOLLOW     ──▶     DONE       the calls of a group, as its ranks make them: done at its end
  *              ◀── LATE           a call's time has passed, and a rank of this node has not come
  *   ABORT      ──▶                what runs fails, here and on all other nodes, with this text
@@ -46,6 +47,7 @@ enum net_type {
 	NET_MEET = 9,
 	NET_FOLLOW = 10,
 	NET_LATE = 11, /* a header: see net_late_cookie() */
+	NET_AGREE = 12,
 	_NET_TYPE_COUNT,
 };
 
@@ -55,13 +57,20 @@ struct net_header {
 	uint64_t cookie; /* of a request; DONE and PONG repeat it */
 };
 
+/* The way to the job's store, and from there to the other nodes. */
+struct net_way {
+	struct place place;
+	char interface[PLACE_INTERFACE_BYTES]; /* "": the one that the way to the place leaves by */
+	char job[ZI_NAME_BYTES], incarnation[ZI_NAME_BYTES];
+	char token[STORE_TOKEN_BYTES];
+	uint32_t run; /* which store it is, once nodes have met; 0: whichever serves the job */
+	uint32_t reserved;
+};
+
 /* The node of rank 0 serves the store; nodes are numbered in the order of their first ranks. */
 struct net_meet {
 	struct net_header header;
-	struct place place;
-	char interface[PLACE_INTERFACE_BYTES]; /* see struct net_join */
-	char job[ZI_NAME_BYTES], incarnation[ZI_NAME_BYTES];
-	char token[STORE_TOKEN_BYTES];
+	struct net_way way;
 	uint64_t ranks; /* bits: those of this node */
 	uint32_t world_size, reserved;
 	uint64_t timeout_ms;
@@ -71,14 +80,25 @@ struct net_meet {
 
 struct net_join {
 	struct net_header header;
-	struct place place;
-	char interface[PLACE_INTERFACE_BYTES]; /* "": the one that the way to the place leaves by */
-	char job[ZI_NAME_BYTES], incarnation[ZI_NAME_BYTES];
-	char token[STORE_TOKEN_BYTES];
+	struct net_way way;
 	uint32_t node, node_count; /* node 0 serves the store */
 	uint64_t epoch;            /* 1, and higher each time the mesh is made anew */
 	uint64_t timeout_ms;
 	uint32_t flags, reserved;
+};
+
+/* What this node's ranks would make, or why they make nothing. Nodes as MEET numbered them. */
+struct net_agree {
+	struct net_header header;
+	struct net_way way;
+	uint32_t node, node_count;
+	uint64_t epoch;   /* counts what is made, alike on all nodes */
+	uint64_t members; /* ranks: bits */
+	uint32_t world_size;
+	int32_t error; /* 0, or -errno with @text: nothing can be made here */
+	uint64_t timeout_ms;
+	uint8_t nodes[ZI_WORLD_MAX]; /* (world_size,) of each rank, for people */
+	struct zi_text text;
 };
 
 struct net_map {
@@ -168,8 +188,8 @@ struct net_done {
 	uint32_t culprit; /* a node, or NET_CULPRIT_NONE */
 	struct zi_text text;
 	uint64_t busy_ns; /* from its start to its end */
-	/* MEET: the node of each rank. */
-	uint32_t node_count, node;
+	/* MEET: the node of each rank, and the store's number. */
+	uint32_t node_count, node, run, reserved;
 	uint8_t nodes[ZI_WORLD_MAX];
 };
 
@@ -177,6 +197,7 @@ union net_message {
 	struct net_header header;
 	struct net_meet meet;
 	struct net_join join;
+	struct net_agree agree;
 	struct net_follow follow;
 	struct net_map map;
 	struct net_exchange exchange;

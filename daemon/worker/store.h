@@ -5,7 +5,7 @@
  * nodes never pass here. Floor 3. Here: what goes over the wire (docs/PROTOCOL.md) and its limits.
  *
  *   client                                   server
- *   HELLO job, incarnation, token     ────▶  another job's or run's client is refused and told so
+ *   HELLO job, incarnation, run, token ───▶  another job's or run's client is refused and told so
  *   SET GET ADD WAIT DELETE WILL …    ────▶  one request at a time; each has one REPLY
  *
  * Integers are little-endian. A message is a header and header.bytes of payload:
@@ -25,7 +25,7 @@
 #include "common/base/types.h"
 
 #define STORE_MAGIC   0x54535a4eu /* "NZST" */
-#define STORE_VERSION 1u
+#define STORE_VERSION 2u
 
 #define STORE_KEY_BYTES         128u /* NUL included */
 #define STORE_VALUE_BYTES_MAX   65536u
@@ -39,17 +39,26 @@
 
 enum store_type {
 	STORE_HELLO = 1,
-	STORE_SET = 2,  /* STORE_NEW: unless it is there; REPLY has what stands then */
+	STORE_SET = 2,  /* STORE_NEW: unless it is there; REPLY has what stands then. STORE_OWNED:
+	                 * it goes when this connection ends */
 	STORE_GET = 3,  /* -ENOENT */
 	STORE_ADD = 4,  /* header.number to an 8-byte integer, 0 if not there; REPLY has the sum */
 	STORE_WAIT = 5, /* until all keys are there; header.number: ms, then -ETIMEDOUT */
-	STORE_DELETE = 6, /* -ENOENT */
+	STORE_DELETE = 6, /* -ENOENT; STORE_PREFIX: all keys that begin with this one */
 	STORE_WILL = 7,   /* set (STORE_NEW) by the server when this connection ends; "": no more */
 	STORE_REPLY = 8,
 	_STORE_COUNT,
 };
 
-#define STORE_NEW (1u << 0)
+#define STORE_NEW    (1u << 0)
+#define STORE_OWNED  (1u << 1)
+#define STORE_PREFIX (1u << 2)
+
+/* Set when all who are to meet have met: who comes without the run's number from then on is of
+ * another run, and is refused. */
+#define STORE_MET_KEY "met"
+/* The server's own: who was refused last for its token or its version, for people. */
+#define STORE_REFUSED_KEY "refused"
 
 struct store_header {
 	uint32_t magic;
@@ -63,7 +72,7 @@ static_assert(sizeof(struct store_header) == 24, "store header");
 
 struct store_hello {
 	uint32_t version;
-	uint32_t reserved;
+	uint32_t run; /* what the REPLY of the first HELLO gave; 0: it is to give it */
 	char job[ZI_NAME_BYTES];
 	char incarnation[ZI_NAME_BYTES];
 	char token[STORE_TOKEN_BYTES];

@@ -19,6 +19,7 @@
 struct store_client {
 	struct store_link link;
 	char place[ZI_TEXT_BYTES / 2]; /* "host, port n", for people */
+	uint32_t run;
 	/* The message that goes out, the reply that comes in. */
 	struct store_header header;
 	char payload[STORE_MESSAGE_BYTES_MAX + 1];
@@ -148,7 +149,7 @@ static int call(struct store_client *client, struct request *request, struct zi_
 static int greet(struct store_client *client, const struct store_client_options *options,
                  uint64_t deadline_ns, struct zi_text *text)
 {
-	struct store_hello hello = { .version = STORE_VERSION };
+	struct store_hello hello = { .version = STORE_VERSION, .run = options->run };
 	struct request request = { .type = STORE_HELLO,
 		                   .payload_bytes = sizeof(hello),
 		                   .deadline_ns = deadline_ns };
@@ -165,7 +166,13 @@ static int greet(struct store_client *client, const struct store_client_options 
 		                                "a name or the token has more than %u characters",
 		                                ZI_NAME_BYTES - 1));
 	memcpy(client->payload, &hello, sizeof(hello));
-	return err_trace(call(client, &request, text));
+	explicit_bzero(&hello, sizeof(hello));
+	r = call(client, &request, text);
+	explicit_bzero(client->payload, sizeof(hello)); /* A token is nobody's to find. */
+	if (r)
+		return err_trace(r);
+	client->run = (uint32_t)client->header.number;
+	return 0;
 }
 
 /* Documented in the header, as are the others below. */
@@ -209,6 +216,11 @@ struct store_client *store_client_close(struct store_client *client)
 	return NULL;
 }
 
+uint32_t store_client_run(const struct store_client *client)
+{
+	return client->run;
+}
+
 int store_client_set(struct store_client *client, const char *key, const void *value,
                      uint32_t value_bytes, uint64_t deadline_ns, struct zi_text *text)
 {
@@ -221,13 +233,13 @@ int store_client_set(struct store_client *client, const char *key, const void *v
 	                      text));
 }
 
-int store_client_set_new(struct store_client *client, const char *key, const void *value,
-                         uint32_t value_bytes, uint64_t deadline_ns, struct zi_text *text,
-                         bool *ret_present)
+static int set_new(struct store_client *client, uint16_t flags, const char *key, const void *value,
+                   uint32_t value_bytes, uint64_t deadline_ns, struct zi_text *text,
+                   bool *ret_present)
 {
 	int r = call(client,
 	             &(struct request){ .type = STORE_SET,
-	                                .flags = STORE_NEW,
+	                                .flags = STORE_NEW | flags,
 	                                .key = key,
 	                                .value = value,
 	                                .value_bytes = value_bytes,
@@ -238,6 +250,22 @@ int store_client_set_new(struct store_client *client, const char *key, const voi
 		return err_trace(r);
 	*ret_present = client->header.number != 0;
 	return 0;
+}
+
+int store_client_set_new(struct store_client *client, const char *key, const void *value,
+                         uint32_t value_bytes, uint64_t deadline_ns, struct zi_text *text,
+                         bool *ret_present)
+{
+	return err_trace(
+		set_new(client, 0, key, value, value_bytes, deadline_ns, text, ret_present));
+}
+
+int store_client_claim(struct store_client *client, const char *key, const void *value,
+                       uint32_t value_bytes, uint64_t deadline_ns, struct zi_text *text,
+                       bool *ret_present)
+{
+	return err_trace(set_new(client, STORE_OWNED, key, value, value_bytes, deadline_ns, text,
+	                         ret_present));
 }
 
 int store_client_get(struct store_client *client, const char *key, void *value, uint32_t capacity,
@@ -307,6 +335,17 @@ int store_client_delete(struct store_client *client, const char *key, uint64_t d
 		client,
 		&(struct request){ .type = STORE_DELETE, .key = key, .deadline_ns = deadline_ns },
 		text));
+}
+
+int store_client_forget(struct store_client *client, const char *prefix, uint64_t deadline_ns,
+                        struct zi_text *text)
+{
+	return err_trace(call(client,
+	                      &(struct request){ .type = STORE_DELETE,
+	                                         .flags = STORE_PREFIX,
+	                                         .key = prefix,
+	                                         .deadline_ns = deadline_ns },
+	                      text));
 }
 
 int store_client_will(struct store_client *client, const char *key, const void *value,

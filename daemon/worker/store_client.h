@@ -20,6 +20,7 @@ struct store_client_options {
 	const char *host; /* MASTER_ADDR */
 	uint16_t port;
 	const char *job, *incarnation;
+	uint32_t run;      /* store_client_run() of the one that met; 0: any */
 	const char *token; /* NULL or "": none */
 	const char *name;  /* of this client, for people: "node 2" */
 };
@@ -30,22 +31,29 @@ struct store_client_options {
  * @ret_client: store_client_close()
  *
  * Return: 0; -ETIMEDOUT (nobody answered; what was tried last is in @text); -ENOENT the name is
- * not resolved; -ESTALE another job or run; -EACCES another token; -EPROTO no store answered;
+ * not resolved; -ESTALE another job or run, or all have
+ * met; -EACCES another token; -EPROTO no store answered;
  * -EPROTONOSUPPORT another version; -ENOMEM. The resolver itself may take longer than the deadline.
  */
 int store_client_open(const struct store_client_options *options, uint64_t deadline_ns,
                       struct zi_text *text, struct store_client **ret_client);
 /* NULL-safe; the server then acts on the will, if there is one. Return: NULL. */
 struct store_client *store_client_close(struct store_client *client);
+/* Which store it is: every start of one has another number. */
+uint32_t store_client_run(const struct store_client *client);
 ZI_DEFINE_CLEANUP(struct store_client *, store_client_close)
 
 /* @value: (@value_bytes,) copied. Return: 0, -ENOSPC the store is full, … */
 int store_client_set(struct store_client *client, const char *key, const void *value,
                      uint32_t value_bytes, uint64_t deadline_ns, struct zi_text *text);
-/* Sets @key unless it is there. @ret_present: whether it was, so that @value is not what stands. */
+/* Sets @key unless it is there. @ret_present: whether it was, so that @value is not what stands.
+ * store_client_claim(): it goes when this client does. */
 int store_client_set_new(struct store_client *client, const char *key, const void *value,
                          uint32_t value_bytes, uint64_t deadline_ns, struct zi_text *text,
                          bool *ret_present);
+int store_client_claim(struct store_client *client, const char *key, const void *value,
+                       uint32_t value_bytes, uint64_t deadline_ns, struct zi_text *text,
+                       bool *ret_present);
 /* @value: (@capacity,) at least the value's bytes, else -ENOSPC. Return: 0, -ENOENT, … */
 int store_client_get(struct store_client *client, const char *key, void *value, uint32_t capacity,
                      uint64_t deadline_ns, struct zi_text *text, uint32_t *ret_value_bytes);
@@ -55,6 +63,9 @@ int store_client_add(struct store_client *client, const char *key, int64_t numbe
 int store_client_wait(struct store_client *client, const char *const *keys, uint32_t key_count,
                       uint64_t deadline_ns, struct zi_text *text);
 int store_client_delete(struct store_client *client, const char *key, uint64_t deadline_ns,
+                        struct zi_text *text);
+/* All keys that begin with @prefix; there need be none. */
+int store_client_forget(struct store_client *client, const char *prefix, uint64_t deadline_ns,
                         struct zi_text *text);
 /* What the server sets, unless it is there, when this connection ends. NULL @key: nothing. */
 int store_client_will(struct store_client *client, const char *key, const void *value,

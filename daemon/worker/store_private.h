@@ -29,6 +29,7 @@ struct store_connection {
 	struct zi_list link;   /* server->connections */
 	enum store_state state;
 	bool is_broken; /* ends when its timer is due, at once */
+	bool has_owned; /* keys that go with it */
 	char name[ZI_NAME_BYTES];
 
 	/* The message that comes in; WAITING: the request that waits. */
@@ -51,8 +52,10 @@ struct store_server {
 	struct zi_timer pause; /* of accepting, while there are no descriptors */
 	struct zi_list connections;
 	uint32_t connection_count, stranger_count, connections_max;
+	store_refused_fn refused;
 	uint64_t stall_ns;
 	uint16_t port;
+	uint32_t run; /* not 0 */
 	char job[ZI_NAME_BYTES], incarnation[ZI_NAME_BYTES], token[STORE_TOKEN_BYTES];
 	struct store_table table;
 };

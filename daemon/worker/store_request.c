@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the store's clients ask for; see store_server.h. Floor 3. The loop's thread. */
+#include <netdb.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
@@ -81,6 +84,7 @@ static int check_hello(const struct store_server *server, const struct store_hel
                        struct zi_text *text)
 {
 	char token[STORE_TOKEN_BYTES];
+	uint32_t met_bytes;
 
 	if (hello->version != STORE_VERSION)
 		return zi_text_error(text, -EPROTONOSUPPORT,
@@ -91,8 +95,9 @@ static int check_hello(const struct store_server *server, const struct store_hel
 	memcpy(token, hello->token, sizeof(token));
 	if (!is_same_token(server->token, token))
 		return zi_text_error(text, -EACCES,
-		                     "the store asks for another token: ZINF_TOKEN must be the "
-		                     "same on all nodes");
+		                     "the store of job '%s' asks for another token: ZINF_TOKEN "
+		                     "must be the same on all nodes, or set on none",
+		                     server->job);
 	if (strcmp(server->job, hello->job))
 		return zi_text_error(text, -ESTALE,
 		                     "this is the store of job '%s', not of '%s': jobs at one "
@@ -103,7 +108,39 @@ static int check_hello(const struct store_server *server, const struct store_hel
 		                     "job '%s' runs as '%s' here, the client as '%s': one of the "
 		                     "two is an older run",
 		                     server->job, server->incarnation, hello->incarnation);
+	if (hello->run && hello->run != server->run)
+		return zi_text_error(text, -ESTALE, "job '%s' was started anew meanwhile",
+		                     server->job);
+	if (!hello->run && store_table_get(&server->table, STORE_MET_KEY, &met_bytes))
+		return zi_text_error(text, -ESTALE,
+		                     "all ranks of job '%s' have met here: a second job of that "
+		                     "name needs another one, and a ZINF_PORT of its own",
+		                     server->job);
 	return 0;
+}
+
+/* Who keeps a secret must hear of those who do not know it. */
+static void tell_refusal(struct store_connection *connection, struct store_hello *hello,
+                         const struct zi_text *why)
+{
+	struct store_server *server = connection->server;
+	struct sockaddr_storage address;
+	socklen_t bytes = sizeof(address);
+	char host[INET6_ADDRSTRLEN] = "?";
+	struct zi_text text;
+
+	if (!getpeername(connection->source.fd, (struct sockaddr *)&address, &bytes))
+		(void)getnameinfo((struct sockaddr *)&address, bytes, host, sizeof(host), NULL, 0,
+		                  NI_NUMERICHOST); /* For people: "?" then. */
+	for (char *c = hello->name; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?'; /* It goes to terminals. */
+	zi_text_set(&text, "%.63s at %s was refused: %.150s", hello->name, host, why->chars);
+	/* Where there is no room for it, it is told here alone. */
+	(void)store_table_set(&server->table, STORE_REFUSED_KEY, text.chars,
+	                      (uint32_t)strlen(text.chars), NULL);
+	if (server->refused)
+		server->refused(&text);
 }
 
 static void handle_hello(struct store_connection *connection)
@@ -118,6 +155,9 @@ static void handle_hello(struct store_connection *connection)
 		hello.incarnation[sizeof(hello.incarnation) - 1] = '\0';
 		hello.name[sizeof(hello.name) - 1] = '\0';
 		r = check_hello(connection->server, &hello, &text);
+		if (r == -EACCES || r == -EPROTONOSUPPORT)
+			tell_refusal(connection, &hello, &text);
+		explicit_bzero(hello.token, sizeof(hello.token));
 	}
 	if (r) {
 		store_refuse(connection, r, &text);
@@ -127,7 +167,8 @@ static void handle_hello(struct store_connection *connection)
 	memcpy(connection->name, hello.name, sizeof(hello.name));
 	connection->server->stranger_count--;
 	connection->state = STORE_READY;
-	done(connection);
+	explicit_bzero(connection->payload, connection->header.bytes);
+	store_answer(connection, 0, connection->server->run, NULL, 0);
 }
 
 static void handle_set(struct store_connection *connection, const char *key, const char *value,
@@ -147,6 +188,10 @@ static void handle_set(struct store_connection *connection, const char *key, con
 	if (r) {
 		fail(connection, r, &text);
 		return;
+	}
+	if (connection->header.flags & STORE_OWNED) {
+		store_table_own(&server->table, key, connection);
+		connection->has_owned = true;
 	}
 	done(connection);
 	if (!present)
@@ -250,6 +295,11 @@ static void handle_delete(struct store_connection *connection, const char *key)
 {
 	struct zi_text text;
 
+	if (connection->header.flags & STORE_PREFIX) {
+		store_table_forget(&connection->server->table, key);
+		done(connection);
+		return;
+	}
 	if (store_table_delete(&connection->server->table, key)) {
 		done(connection);
 		return;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 
 #include "common/base/assert.h"
@@ -57,6 +58,8 @@ static void connection_free(struct store_connection *connection)
 static void connection_end(struct store_connection *connection)
 {
 	store_run_will(connection);
+	if (connection->has_owned)
+		store_table_disown(&connection->server->table, connection);
 	connection_free(connection);
 }
 
@@ -141,7 +144,7 @@ static bool check_header(const struct store_connection *connection)
 	const struct store_header *header = &connection->header;
 
 	return header->magic == STORE_MAGIC && header->type < STORE_REPLY && header->type &&
-	       !(header->flags & ~STORE_NEW) && !header->error &&
+	       !(header->flags & ~(STORE_NEW | STORE_OWNED | STORE_PREFIX)) && !header->error &&
 	       header->bytes <= STORE_MESSAGE_BYTES_MAX &&
 	       (connection->state != STORE_STRANGER || header->type == STORE_HELLO);
 }
@@ -327,10 +330,15 @@ int store_server_open(struct zi_loop *loop, const struct store_server_options *o
 		return err_origin(zi_text_error(text, r,
 		                                "a name or the token has more than %u characters",
 		                                ZI_NAME_BYTES - 1));
+	do /* Not 0, which is none. */
+		if (getrandom(&server->run, sizeof(server->run), 0) != sizeof(server->run))
+			return err_origin(zi_text_error(text, -EIO, "no random number"));
+	while (!server->run);
 	r = store_listen(options, text, &server->port, &fd);
 	if (r)
 		return err_trace(r);
 	server->loop = loop;
+	server->refused = options->refused;
 	server->stall_ns = options->stall_ns ? options->stall_ns : STORE_STALL_NS;
 	server->connections_max =
 		options->connections_max ? options->connections_max : STORE_CONNECTIONS_MAX;
@@ -369,6 +377,7 @@ struct store_server *store_server_close(struct store_server *server)
 	zi_loop_remove(&server->listener);
 	(void)zi_close(server->listener.fd);
 	store_table_deinit(&server->table);
+	explicit_bzero(server->token, sizeof(server->token));
 	free(server);
 	return NULL;
 }

@@ -19,6 +19,9 @@
 
 struct store_server;
 
+/* Somebody came with another token or version: who, and from where. May come very often. */
+typedef void (*store_refused_fn)(const struct zi_text *text);
+
 struct store_server_options {
 	const char *host; /* to listen at: a numeric address or a name; NULL: all of this node's */
 	uint16_t port;    /* 0: any free one, which store_server_port() tells */
@@ -26,6 +29,7 @@ struct store_server_options {
 	const char *token; /* NULL or "": none is asked for */
 	uint64_t stall_ns; /* half a message, or an unread reply, may take so long; 0: 10 s */
 	uint32_t connections_max; /* 0: STORE_CONNECTIONS_MAX */
+	store_refused_fn refused; /* NULL: nobody's business */
 };
 
 /**

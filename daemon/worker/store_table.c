@@ -110,15 +110,44 @@ bool store_table_delete(struct store_table *table, const char *key)
 	return true;
 }
 
-void store_table_forget(struct store_table *table, const char *prefix)
+void store_table_own(struct store_table *table, const char *key, const void *owner)
 {
-	size_t prefix_bytes = strlen(prefix);
+	struct store_entry *entry = *place_of(table, key);
 
+	assert(entry);
+	entry->owner = owner;
+}
+
+/* Removes the entries that @is_one says. */
+static void sweep(struct store_table *table,
+                  bool (*is_one)(const struct store_entry *entry, const void *arg), const void *arg)
+{
 	for (uint32_t i = 0; i < STORE_BUCKETS; i++)
 		for (struct store_entry **place = &table->buckets[i]; *place;) {
-			if (strncmp((*place)->bytes, prefix, prefix_bytes))
-				place = &(*place)->next;
-			else
+			if (is_one(*place, arg))
 				entry_remove(table, place);
+			else
+				place = &(*place)->next;
 		}
+}
+
+static bool is_owned_by(const struct store_entry *entry, const void *owner)
+{
+	return entry->owner == owner;
+}
+
+void store_table_disown(struct store_table *table, const void *owner)
+{
+	assert(owner);
+	sweep(table, is_owned_by, owner);
+}
+
+static bool begins_with(const struct store_entry *entry, const void *prefix)
+{
+	return !strncmp(entry->bytes, prefix, strlen(prefix));
+}
+
+void store_table_forget(struct store_table *table, const char *prefix)
+{
+	sweep(table, begins_with, prefix);
 }

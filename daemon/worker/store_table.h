@@ -14,6 +14,7 @@
 
 struct store_entry {
 	struct store_entry *next;
+	const void *owner;               /* NULL: nobody's */
 	uint32_t key_bytes, value_bytes; /* NUL included; as given */
 	char bytes[];                    /* key, NUL, value */
 };
@@ -34,6 +35,10 @@ const void *store_table_get(const struct store_table *table, const char *key,
 /* Copies. Return: 0, -ENOSPC with @text (the table is full), -ENOMEM. */
 int store_table_set(struct store_table *table, const char *key, const void *value,
                     uint32_t value_bytes, struct zi_text *text);
+/* @key, which is there, goes with @owner; until it is set anew. */
+void store_table_own(struct store_table *table, const char *key, const void *owner);
+/* Deletes all that @owner owns. */
+void store_table_disown(struct store_table *table, const void *owner);
 /* Return: whether it was there. */
 bool store_table_delete(struct store_table *table, const char *key);
 /* Deletes every key that begins with @prefix. */

@@ -266,6 +266,13 @@ int net_worker_meet(struct net_worker *worker, struct net_request *request, stru
 	                        meet->timeout_ms, -1));
 }
 
+int net_worker_agree(struct net_worker *worker, struct net_request *request,
+                     struct net_agree *agree)
+{
+	return err_trace(submit(worker, request, &agree->header, NET_AGREE, sizeof(*agree),
+	                        agree->timeout_ms, -1));
+}
+
 int net_worker_follow(struct net_worker *worker, struct net_request *request,
                       struct net_follow *follow)
 {

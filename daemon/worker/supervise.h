@@ -73,6 +73,8 @@ pid_t net_worker_pid(const struct net_worker *worker);
 /* Requests; see net.h. Headers are filled here, and @fd stays the caller's. Return: 0 accepted:
  * @request->done comes; -ENOTCONN the worker is down, -EBUSY as many as it takes are under way. */
 int net_worker_meet(struct net_worker *worker, struct net_request *request, struct net_meet *meet);
+int net_worker_agree(struct net_worker *worker, struct net_request *request,
+                     struct net_agree *agree);
 int net_worker_join(struct net_worker *worker, struct net_request *request, struct net_join *join);
 /* Has no deadline: it is done when the group is over. */
 int net_worker_follow(struct net_worker *worker, struct net_request *request,

@@ -76,7 +76,7 @@ struct zero_op {
 	uint64_t call_timeout_ns; /* COLL_OPEN: of calls afterwards, for people; 0: as timeout_ns */
 	uint64_t members[ZI_GROUP_MASK_WORDS]; /* COLL_GROUP: ranks; its result is `id` */
 	/* COLL_OPEN of a job that spans nodes: where they meet; the caller's until it completes. */
-	const char *rendezvous_host, *interface;
+	const char *rendezvous_host, *interface, *token;
 	uint32_t rendezvous_port;
 	bool knows_numa;                /* COLL_OPEN: ZI_FEATURE_NUMA */
 	struct zi_step_options options; /* STEP_BEGIN: already checked by wire/check */

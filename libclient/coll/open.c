@@ -189,6 +189,7 @@ int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
 	}
 	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_COLL_OPEN, sizeof(request),
 	                      ZI_MESSAGE_COLL_OPENED, &reply, fds, fd_count);
+	explicit_bzero(request.token, sizeof(request.token));
 	if (r)
 		return err_trace(r);
 	r = open_with(zinf, (const struct zi_coll_opened *)reply, request.arena_bytes, fds);

@@ -54,7 +54,11 @@ struct far_scene {
 	uint32_t incarnation;
 	uint32_t timeout_ms;
 	far_body_fn body;
-	bool is_plain; /* bodies open collectives themselves */
+	bool is_plain;                     /* bodies open collectives themselves */
+	bool is_backwards;                 /* the last rank is started first */
+	bool is_nameless;                  /* no ZINF_INCARNATION */
+	const char *tokens[FAR_NODES_MAX]; /* ZINF_TOKEN of a node's ranks; NULL: not set */
+	const char *odd_token;             /* of each node's last rank, instead */
 	bool overlaps; /* a bad launch: node 1 begins with the last rank of node 0 */
 	struct far_shared *shared;
 	pid_t pids[FAR_RANKS_MAX];
@@ -157,6 +161,7 @@ static inline int far_rank_body(void *arg)
 	struct far_rank *rank = arg;
 	struct far_scene *scene = rank->scene;
 	struct zinf_options options = ZINF_OPTIONS_INIT;
+	const char *token;
 	char incarnation[16];
 	int r;
 
@@ -166,10 +171,17 @@ static inline int far_rank_body(void *arg)
 		(void)setenv("MASTER_ADDR", scene->host, 1); /* Memory is there. */
 	else
 		(void)unsetenv("MASTER_ADDR"); /* A name: cannot fail. */
+	token = scene->tokens[rank->rank / scene->per_node];
+	if (scene->odd_token && (rank->rank + 1) % scene->per_node == 0)
+		token = scene->odd_token;
+	if (token)
+		(void)setenv("ZINF_TOKEN", token, 1); /* Memory is there. */
+	else
+		(void)unsetenv("ZINF_TOKEN"); /* A name: cannot fail. */
 	(void)snprintf(incarnation, sizeof(incarnation), "i%u", scene->incarnation);
 	options.socket_path = scene->harness[rank->rank / scene->per_node].socket_path;
 	options.job = "far";
-	options.incarnation = incarnation;
+	options.incarnation = scene->is_nameless ? "" : incarnation;
 	options.rank = (int32_t)rank->rank;
 	if (scene->overlaps && rank->rank >= scene->per_node)
 		options.rank--;
@@ -187,17 +199,30 @@ static inline int far_rank_body(void *arg)
 	return r;
 }
 
+static inline void far_fork(struct far_scene *scene, uint32_t rank)
+{
+	struct far_rank child = { .scene = scene, .rank = rank, .world = far_world(scene) };
+
+	scene->pids[rank] = harness_fork(far_rank_body, &child);
+	cr_assert_gt(scene->pids[rank], 0);
+}
+
+/* The others are the caller's to start. */
+static inline void far_start_one(struct far_scene *scene, uint32_t rank, far_body_fn body)
+{
+	scene->body = body;
+	far_fork(scene, rank);
+}
+
 static inline void far_start(struct far_scene *scene, far_body_fn body)
 {
+	uint32_t world = far_world(scene);
+
 	scene->body = body;
 	scene->incarnation++;
 	memset(scene->shared, 0, sizeof(*scene->shared));
-	for (uint32_t i = 0; i < far_world(scene); i++) {
-		struct far_rank child = { .scene = scene, .rank = i, .world = far_world(scene) };
-
-		scene->pids[i] = harness_fork(far_rank_body, &child);
-		cr_assert_gt(scene->pids[i], 0);
-	}
+	for (uint32_t i = 0; i < world; i++)
+		far_fork(scene, scene->is_backwards ? world - 1 - i : i);
 }
 
 static inline void far_join_one(struct far_scene *scene, uint32_t rank, int expected)
@@ -263,6 +288,15 @@ static inline pid_t far_child_of(pid_t parent, const char *name)
 	}
 	(void)closedir(proc);
 	return found;
+}
+
+/* Until there is one. */
+static inline void far_await_child(pid_t parent, const char *name)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(FAR_JOIN_MS * ZI_NS_PER_MS);
+
+	while (!far_child_of(parent, name))
+		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "no %s", name);
 }
 
 /* ---- bodies ---- */

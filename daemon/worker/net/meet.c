@@ -7,12 +7,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/worker/store_client.h"
+#include "daemon/worker/net/way.h"
 
 /* Between two looks whether a former run's store has gone. */
 #define MEET_AGAIN_NS (50 * ZI_NS_PER_MS)
+/* The end of a connection is noticed so soon. */
+#define MEET_CLAIM_NS (500 * ZI_NS_PER_MS)
 
 /* What a node says of itself. */
 struct meet_card {
@@ -33,20 +36,6 @@ static struct meet_key key_of(uint32_t rank)
 	return key;
 }
 
-/* "2, 3", at most as many as fit. */
-static struct zi_text say_ranks(uint64_t ranks)
-{
-	struct zi_text text = { "" };
-	size_t used = 0;
-
-	for (; ranks && used < 60; ranks &= ranks - 1)
-		used += (size_t)snprintf(text.chars + used, sizeof(text.chars) - used, "%s%d",
-		                         used ? ", " : "", __builtin_ctzll(ranks)); /* Fits. */
-	if (ranks)
-		(void)snprintf(text.chars + used, sizeof(text.chars) - used, ", …"); /* Fits. */
-	return text;
-}
-
 static void pause_a_moment(void)
 {
 	struct timespec moment = { .tv_nsec = (long)MEET_AGAIN_NS };
@@ -58,16 +47,13 @@ static void pause_a_moment(void)
 static int open_client(const struct net_meet *meet, uint64_t deadline_ns, struct zi_text *text,
                        struct store_client **ret_client)
 {
-	struct store_client_options options = { .host = meet->place.host,
-		                                .port = meet->place.port,
-		                                .job = meet->job,
-		                                .incarnation = meet->incarnation,
-		                                .token = meet->token,
-		                                .name = "a node that joins" };
+	char name[ZI_NAME_BYTES];
 	int r;
 
+	(void)snprintf(name, sizeof(name), "%.36s (ranks %.16s)", way_own_host().chars,
+	               way_say_ranks(meet->ranks).chars); /* For people: cut. */
 	for (;;) {
-		r = store_client_open(&options, deadline_ns, text, ret_client);
+		r = way_open(&meet->way, name, deadline_ns, text, ret_client);
 		if (r != -ESTALE || zi_clock_now_ns() >= deadline_ns)
 			break;
 		pause_a_moment();
@@ -84,34 +70,61 @@ static int open_client(const struct net_meet *meet, uint64_t deadline_ns, struct
 	return err_trace(r);
 }
 
+/* Until it is ours: that of a node that has just ended is free in a moment. */
+static int claim_one(struct store_client *client, const struct net_meet *meet,
+                     const struct meet_card *own, uint32_t rank, uint64_t deadline_ns,
+                     struct zi_text *text)
+{
+	uint64_t patience_ns = ZI_MIN(zi_clock_deadline_ns(MEET_CLAIM_NS), deadline_ns);
+	struct meet_key key = key_of(rank);
+	struct meet_card other = { .host = "another node" };
+	bool is_present;
+	uint32_t bytes;
+	int r;
+
+	for (;;) {
+		r = store_client_claim(client, key.chars, own, sizeof(*own), deadline_ns, text,
+		                       &is_present);
+		if (r || !is_present)
+			return err_trace(r);
+		if (zi_clock_now_ns() >= patience_ns)
+			break;
+		pause_a_moment();
+	}
+	r = store_client_get(client, key.chars, &other, sizeof(other), deadline_ns, text, &bytes);
+	if (r && r != -ENOENT)
+		return err_trace(r);
+	other.host[sizeof(other.host) - 1] = '\0';
+	return err_origin(zi_text_error(text, -EEXIST,
+	                                "rank %u of job '%s' is here (%s) and on %s, which has "
+	                                "ranks %s: another job of that name, or a wrong RANK",
+	                                rank, meet->way.job, own->host, other.host,
+	                                way_say_ranks(other.ranks).chars));
+}
+
 /* Says that this node has its ranks. */
 static int claim(struct store_client *client, const struct net_meet *meet,
                  const struct meet_card *own, uint64_t deadline_ns, struct zi_text *text)
 {
-	for (uint64_t left = meet->ranks; left; left &= left - 1) {
-		uint32_t rank = (uint32_t)__builtin_ctzll(left), bytes;
-		struct meet_key key = key_of(rank);
-		struct meet_card other;
-		bool is_present;
-		int r = store_client_set_new(client, key.chars, own, sizeof(*own), deadline_ns,
-		                             text, &is_present);
+	int r = 0;
 
-		if (r)
-			return err_trace(r);
-		if (!is_present)
-			continue;
-		r = store_client_get(client, key.chars, &other, sizeof(other), deadline_ns, text,
-		                     &bytes);
-		if (r)
-			return err_trace(r);
-		other.host[sizeof(other.host) - 1] = '\0';
-		return err_origin(zi_text_error(
-			text, -EEXIST,
-			"rank %u of job '%s' is here (%s) and on %s, which has ranks %s: another "
-			"job of that name, or a wrong RANK",
-			rank, meet->job, own->host, other.host, say_ranks(other.ranks).chars));
-	}
-	return 0;
+	for (uint64_t left = meet->ranks; left && !r; left &= left - 1)
+		r = claim_one(client, meet, own, (uint32_t)__builtin_ctzll(left), deadline_ns,
+		              text);
+	return err_trace(r);
+}
+
+/* Who came and was refused, perhaps one of those who are missing: "; …", or "". */
+static struct zi_text say_refused(struct store_client *client)
+{
+	struct zi_text text = { "; " };
+	uint32_t bytes;
+
+	if (store_client_get(client, STORE_REFUSED_KEY, text.chars + 2, sizeof(text.chars) - 3,
+	                     zi_clock_deadline_ns(MEET_CLAIM_NS), NULL, &bytes))
+		bytes = 0;
+	text.chars[bytes ? bytes + 2 : 0] = '\0';
+	return text;
 }
 
 /* Until every rank is somewhere. */
@@ -137,8 +150,9 @@ static int await_ranks(struct store_client *client, const struct net_meet *meet,
 	return err_origin(zi_text_error(
 		text, r,
 		"ranks %s of job '%s' did not come on any node within %.4g s: is zinfd running "
-		"there, and are they started?",
-		say_ranks(missing).chars, meet->job, (double)meet->timeout_ms / 1e3));
+		"there, and are they started?%s",
+		way_say_ranks(missing).chars, meet->way.job, (double)meet->timeout_ms / 1e3,
+		say_refused(client).chars));
 }
 
 /* Nodes in the order of their first ranks. */
@@ -147,6 +161,7 @@ static int number_nodes(struct store_client *client, const struct net_meet *meet
 {
 	uint64_t masks[ZI_WORLD_MAX], seen = 0;
 
+	*result = (struct meet_result){ .node_count = 0 };
 	for (uint32_t i = 0; i < meet->world_size; i++) {
 		struct meet_key key = key_of(i);
 		struct meet_card card;
@@ -179,11 +194,12 @@ static int number_nodes(struct store_client *client, const struct net_meet *meet
 }
 
 /* Documented in the header. */
-int meet_all(const struct net_meet *meet, struct zi_text *text, struct meet_result *ret_result)
+int meet_all(const struct net_meet *meet, struct zi_text *text, struct meet_result *ret_result,
+             struct store_client **ret_client)
 {
 	uint64_t deadline_ns = zi_clock_deadline_ns(meet->timeout_ms * ZI_NS_PER_MS);
 	_cleanup_(store_client_closep) struct store_client *client = NULL;
-	struct meet_result result = { .node_count = 0 };
+	struct meet_result result;
 	struct meet_card own;
 	int r;
 
@@ -191,13 +207,23 @@ int meet_all(const struct net_meet *meet, struct zi_text *text, struct meet_resu
 	own.ranks = meet->ranks;
 	own.world_size = meet->world_size;
 	own.pid = (uint32_t)getpid();
-	(void)gethostname(own.host, sizeof(own.host) - 1); /* For people: "" then. */
+	static_assert(sizeof(own.host) == sizeof(struct way_host), "it fits");
+	memcpy(own.host, way_own_host().chars, sizeof(own.host));
 	r = open_client(meet, deadline_ns, text, &client);
 	r = r ? r : claim(client, meet, &own, deadline_ns, text);
-	r = r ? r : await_ranks(client, meet, deadline_ns, text);
-	r = r ? r : number_nodes(client, meet, deadline_ns, text, &result);
+	while (!r) {
+		r = await_ranks(client, meet, deadline_ns, text);
+		r = r ? r : number_nodes(client, meet, deadline_ns, text, &result);
+		if (r != -ENOENT)
+			break;
+		r = 0; /* One has gone meanwhile: it may come anew. */
+	}
+	if (!r)
+		r = store_client_set(client, STORE_MET_KEY, NULL, 0, deadline_ns, text);
 	if (r)
 		return err_trace(r);
+	result.run = store_client_run(client);
 	*ret_result = result;
+	*ret_client = zi_steal(client);
 	return 0;
 }

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/worker/net/nodes_private.h"
+#include "daemon/worker/net/way.h"
 
 /* A Gloo address is a sockaddr_storage and a few numbers. */
 #define NODES_ADDRESS_BYTES 256u
@@ -90,14 +90,7 @@ static int open_client(const struct nodes *nodes, uint64_t deadline_ns, struct z
 	char name[ZI_NAME_BYTES];
 
 	(void)snprintf(name, sizeof(name), "node %u", nodes->join.node); /* Fits. */
-	return store_client_open(
-		&(struct store_client_options){ .host = nodes->join.place.host,
-	                                        .port = nodes->join.place.port,
-	                                        .job = nodes->join.job,
-	                                        .incarnation = nodes->join.incarnation,
-	                                        .token = nodes->join.token,
-	                                        .name = name },
-		deadline_ns, text, ret_client);
+	return err_trace(way_open(&nodes->join.way, name, deadline_ns, text, ret_client));
 }
 
 /* Tells the others who this node is and how each of them connects to it. */
@@ -106,13 +99,12 @@ static int publish(struct nodes *nodes, const struct place_address *own, uint64_
 {
 	_cleanup_(zi_freep) struct gloo_address *addresses = NULL;
 	uint32_t count = nodes->join.node_count;
-	char host[ZI_NAME_BYTES] = "?";
+	struct way_host host = way_own_host();
 	struct nodes_key key = nodes_key(nodes, "node", nodes->join.node);
 	int r;
 
-	(void)gethostname(host, sizeof(host) - 1); /* For people: "?" then. */
 	(void)snprintf(nodes->names[nodes->join.node], sizeof(nodes->names[0]), "node %u (%s, %s)",
-	               nodes->join.node, own->address, host); /* For people: cut. */
+	               nodes->join.node, own->address, host.chars); /* For people: cut. */
 	r = store_client_set(nodes->client, key.chars, nodes->names[nodes->join.node],
 	                     (uint32_t)strlen(nodes->names[nodes->join.node]), deadline_ns, text);
 	if (r)
@@ -235,7 +227,7 @@ static int join_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *t
 	r = r ? r : open_client(nodes, deadline_ns, text, &nodes->watch);
 	if (r)
 		return err_trace(r);
-	r = place_own_address(&nodes->join.place, nodes->join.interface, text, &own);
+	r = place_own_address(&nodes->join.way.place, nodes->join.way.interface, text, &own);
 	if (r)
 		return err_trace(r);
 	r = check_own(nodes, &own, text);

@@ -10,9 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -21,12 +19,9 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/base/log.h"
-#include "common/wire/meet.h"
 
 /* Beyond its deadline and the blame that follows, an operation hangs. */
 #define WORKER_GRACE_NS (NODES_BLAME_NS + 2 * ZI_NS_PER_S)
-/* Keys of the epochs before the last are nobody's. */
-#define WORKER_EPOCHS_KEPT 1
 
 /* The watch's post belongs to the nodes it watches, which know no worker. */
 static struct worker the_worker;
@@ -39,7 +34,8 @@ static void leave_now(int code)
 	_exit(code);
 }
 
-static void send_message(struct worker *worker, const void *message, uint32_t bytes)
+/* Documented in worker.h. */
+void worker_send(struct worker *worker, const void *message, uint32_t bytes)
 {
 	ssize_t r;
 
@@ -62,9 +58,10 @@ static void answer(struct worker *worker, uint64_t cookie, const struct nodes_en
 	if (met) {
 		done.node_count = met->node_count;
 		done.node = met->node;
+		done.run = met->run;
 		memcpy(done.nodes, met->nodes, sizeof(done.nodes));
 	}
-	send_message(worker, &done, sizeof(done));
+	worker_send(worker, &done, sizeof(done));
 }
 
 /* Documented in worker.h. */
@@ -72,10 +69,11 @@ void worker_tell_late(struct worker *worker, uint32_t sequence, uint32_t member)
 {
 	struct net_header late = { NET_LATE, sizeof(late), net_late_cookie(sequence, member) };
 
-	send_message(worker, &late, sizeof(late));
+	worker_send(worker, &late, sizeof(late));
 }
 
-static void refuse(struct worker *worker, uint64_t cookie, int error, const struct zi_text *text)
+/* Documented in worker.h. */
+void worker_refuse(struct worker *worker, uint64_t cookie, int error, const struct zi_text *text)
 {
 	struct nodes_end end = { .error = error, .culprit = NET_CULPRIT_NONE, .text = *text };
 
@@ -88,6 +86,7 @@ static uint64_t time_of(const struct worker_op *op)
 {
 	uint64_t ms = op->message.header.type == NET_JOIN       ? op->message.join.timeout_ms
 	              : op->message.header.type == NET_MEET     ? op->message.meet.timeout_ms
+	              : op->message.header.type == NET_AGREE    ? op->message.agree.timeout_ms
 	              : op->message.header.type == NET_EXCHANGE ? op->message.exchange.timeout_ms
 	                                                        : 0;
 
@@ -122,7 +121,8 @@ static void limit_due(struct zi_timer *timer)
 	leave_now(WORKER_EXIT_STUCK);
 }
 
-static struct worker_op *take_op(struct worker *worker, const union net_message *message)
+/* Documented in worker.h. */
+struct worker_op *worker_take_op(struct worker *worker, const union net_message *message)
 {
 	for (uint32_t i = 0; i < NET_QUEUE_MAX; i++) {
 		struct worker_op *op = &worker->ops[i];
@@ -161,222 +161,6 @@ void worker_watched(struct zi_post *post)
 	worker_end_watched(&the_worker, nodes_of_post(post));
 }
 
-/* ---- requests ---- */
-
-static int serve(struct worker *worker, const struct place *place, const char *interface,
-                 struct store_server_options *options, struct zi_text *text)
-{
-	struct place_address own;
-	int r = place_own_address(place, interface, text, &own);
-
-	if (r)
-		return err_trace(r);
-	options->host = own.is_loopback ? own.address : NULL;
-	options->port = place->port;
-	return err_trace(store_server_open(worker->loop, options, text, &worker->store));
-}
-
-/* Node 0 serves the store, from its first join on. */
-static int open_store(struct worker *worker, const struct net_join *join, struct zi_text *text)
-{
-	char prefix[24];
-
-	if (join->node || join->flags & NET_JOIN_AS_CLIENT)
-		return 0;
-	if (worker->store) {
-		(void)snprintf(prefix, sizeof(prefix), "%lu/",
-		               (unsigned long)(join->epoch - WORKER_EPOCHS_KEPT - 1)); /* Fits. */
-		store_server_forget(worker->store, prefix);
-		return 0;
-	}
-	return err_trace(serve(worker, &join->place, join->interface,
-	                       &(struct store_server_options){ .job = join->job,
-	                                                       .incarnation = join->incarnation,
-	                                                       .token = join->token },
-	                       text));
-}
-
-/* By way of control's own posts: what the former epoch's watch posted has run then. */
-static void forward(struct zi_post *post)
-{
-	struct worker_op *op = container_of(post, struct worker_op, post);
-	struct worker *worker = op->worker;
-
-	if (op->message.header.type == NET_JOIN) {
-		worker->is_aborted = false;
-		__atomic_store_n(&worker->stop, 0, __ATOMIC_RELEASE); /* Nothing runs. */
-		worker->control_side ^= 1;
-		worker->abort_ends[worker->control_side] = (struct nodes_end){ .error = 0 };
-	}
-	zi_loop_post(worker->net_loop, post, worker_op_run);
-}
-
-/* Return: whether it was taken; else it is answered. */
-static bool enqueue(struct worker *worker, const union net_message *message,
-                    const struct exchange_slab *slab)
-{
-	struct worker_op *op = take_op(worker, message);
-	struct zi_text text = { "the worker has as many requests as it takes" };
-
-	if (!op) {
-		refuse(worker, message->header.cookie, -EBUSY, &text);
-		return false;
-	}
-	op->slab = *slab;
-	zi_loop_post(worker->loop, &op->post, forward);
-	return true;
-}
-
-static bool is_string(const char *chars, size_t capacity)
-{
-	return memchr(chars, '\0', capacity) != NULL;
-}
-
-static void handle_join(struct worker *worker, const union net_message *message)
-{
-	const struct net_join *join = &message->join;
-	struct zi_text text = { "another join is under way, or this one is none" };
-	int r;
-
-	if (worker->is_joining || !join->node_count || join->node_count > SUBTREE_NODES_MAX ||
-	    join->node >= join->node_count || !join->timeout_ms || !join->epoch ||
-	    !is_string(join->job, sizeof(join->job)) ||
-	    !is_string(join->incarnation, sizeof(join->incarnation)) ||
-	    !is_string(join->token, sizeof(join->token)) ||
-	    !is_string(join->interface, sizeof(join->interface)) ||
-	    !is_string(join->place.host, sizeof(join->place.host))) {
-		refuse(worker, message->header.cookie, -EINVAL, &text);
-		return;
-	}
-	r = open_store(worker, join, &text);
-	if (r) {
-		refuse(worker, message->header.cookie, r, &text);
-		return;
-	}
-	zi_loop_disarm(&worker->moment);
-	if (worker->joined)
-		nodes_stop_watch(worker->joined);
-	worker->joined = NULL;
-	worker->is_joining = enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
-}
-
-static void handle_meet(struct worker *worker, const union net_message *message)
-{
-	const struct net_meet *meet = &message->meet;
-	struct zi_text text = { "this meeting is none" };
-	int r = 0;
-
-	if (worker->joined || !meet->timeout_ms || !meet->ranks || !meet->world_size ||
-	    meet->world_size > ZI_WORLD_MAX || !is_string(meet->job, sizeof(meet->job)) ||
-	    !is_string(meet->incarnation, sizeof(meet->incarnation)) ||
-	    !is_string(meet->token, sizeof(meet->token)) ||
-	    !is_string(meet->interface, sizeof(meet->interface)) ||
-	    !is_string(meet->place.host, sizeof(meet->place.host)))
-		r = -EINVAL;
-	else if (meet->ranks & 1 && !worker->store)
-		r = serve(worker, &meet->place, meet->interface,
-		          &(struct store_server_options){ .job = meet->job,
-		                                          .incarnation = meet->incarnation,
-		                                          .token = meet->token },
-		          &text);
-	if (r)
-		refuse(worker, message->header.cookie, r, &text);
-	else
-		(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
-}
-
-static void handle_follow(struct worker *worker, const union net_message *message)
-{
-	const struct net_follow *follow = &message->follow;
-	struct zi_text text = { "a group of no members, or of a mesh that there is not" };
-	bool is_one = follow->member_count && follow->member_count <= ZI_WORLD_MAX;
-
-	for (uint32_t i = 0; i < follow->member_count && is_one; i++)
-		is_one = follow->nodes[i] < SUBTREE_NODES_MAX;
-	if (is_one)
-		(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
-	else
-		refuse(worker, message->header.cookie, -EINVAL, &text);
-}
-
-/* A descriptor that is shorter than it is said to be would kill us when touched. */
-static void handle_map(struct worker *worker, const union net_message *message, int fd)
-{
-	const struct net_map *map = &message->map;
-	struct exchange_slab slab = { .bytes = map->bytes };
-	struct zi_text text;
-	struct stat status;
-	void *memory;
-	int r = 0;
-
-	if (map->slab >= NET_SLABS_MAX || (map->bytes && fd < 0))
-		r = zi_text_error(&text, -EINVAL, "slab %u of %lu bytes: there are %u", map->slab,
-		                  (unsigned long)map->bytes, NET_SLABS_MAX);
-	else if (map->bytes && (fstat(fd, &status) || status.st_size < (off_t)map->bytes))
-		r = zi_text_error(&text, -EINVAL, "the slab has fewer than %lu bytes",
-		                  (unsigned long)map->bytes);
-	if (!r && map->bytes) {
-		memory = mmap(NULL, map->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		if (memory == MAP_FAILED)
-			r = zi_text_error(&text, -errno, "mapping a slab: %s", strerror(errno));
-		else
-			slab.memory = memory;
-	}
-	if (r)
-		refuse(worker, message->header.cookie, r, &text);
-	else
-		(void)enqueue(worker, message, &slab); /* Answered either way. */
-}
-
-static void handle_abort(struct worker *worker, union net_message *message)
-{
-	struct nodes_end end = { .error = message->abort.error < 0 ? message->abort.error
-		                                                   : -ECANCELED,
-		                 .culprit = NET_CULPRIT_NONE };
-
-	message->abort.text.chars[ZI_TEXT_BYTES - 1] = '\0';
-	if (!worker->joined)
-		return; /* A join ends by its own time; a daemon that cannot wait ends us. */
-	end.text = message->abort.text;
-	worker_end_epoch(worker, worker->joined, &end);
-	/* Where nothing runs, somebody must still tell the others. */
-	(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
-}
-
-static const uint32_t message_bytes[_NET_TYPE_COUNT] = {
-	[NET_JOIN] = sizeof(struct net_join),         [NET_MAP] = sizeof(struct net_map),
-	[NET_EXCHANGE] = sizeof(struct net_exchange), [NET_ABORT] = sizeof(struct net_abort),
-	[NET_PING] = sizeof(struct net_header),       [NET_MEET] = sizeof(struct net_meet),
-	[NET_FOLLOW] = sizeof(struct net_follow),
-};
-
-static void handle(struct worker *worker, union net_message *message, int fd)
-{
-	switch (message->header.type) {
-	case NET_JOIN:
-		handle_join(worker, message);
-		return;
-	case NET_MEET:
-		handle_meet(worker, message);
-		return;
-	case NET_FOLLOW:
-		handle_follow(worker, message);
-		return;
-	case NET_MAP:
-		handle_map(worker, message, fd);
-		return;
-	case NET_EXCHANGE:
-		(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
-		return;
-	case NET_ABORT:
-		handle_abort(worker, message);
-		return;
-	default:
-		message->header.type = NET_PONG;
-		send_message(worker, &message->header, sizeof(message->header));
-	}
-}
-
 static void control_ready(struct zi_source *source, uint32_t events)
 {
 	struct worker *worker = container_of(source, struct worker, control);
@@ -401,12 +185,12 @@ static void control_ready(struct zi_source *source, uint32_t events)
 		memcpy(&fd, CMSG_DATA(extra), sizeof(fd));
 	if (bytes < (ssize_t)sizeof(message.header) || message.header.type >= _NET_TYPE_COUNT ||
 	    message.header.bytes != (uint32_t)bytes ||
-	    message_bytes[message.header.type] != (uint32_t)bytes) {
+	    worker_message_bytes(message.header.type) != (uint32_t)bytes) {
 		log_error("zinf-net: a message of type %u with %zd bytes is none of a daemon's",
 		          message.header.type, bytes);
 		leave_now(WORKER_EXIT_PROTOCOL);
 	}
-	handle(worker, &message, fd);
+	worker_handle(worker, &message, fd);
 }
 
 /* ---- life ---- */
@@ -431,7 +215,7 @@ static int start(struct worker *worker)
 	r = r ? r : zi_thread_start(&worker->thread, "net", net_main, worker);
 	if (r)
 		return err_trace(r);
-	send_message(worker, &hello, sizeof(hello));
+	worker_send(worker, &hello, sizeof(hello));
 	return 0;
 }
 

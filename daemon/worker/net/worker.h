@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "daemon/worker/net/agree.h"
 #include "daemon/worker/net/exchange.h"
 #include "daemon/worker/net/meet.h"
 #include "daemon/worker/store_server.h"
@@ -68,6 +69,7 @@ struct worker {
 	struct zi_loop *net_loop;
 	struct nodes *nodes;
 	struct exchange_room *room;
+	struct store_client *claims; /* holds this node's ranks, once all have met */
 	struct net_join join;
 	struct nodes_end broken; /* error 0: the mesh is whole */
 	struct exchange_slab slabs[NET_SLABS_MAX];
@@ -87,6 +89,16 @@ void worker_end_watched(struct worker *worker, struct nodes *nodes);
 void worker_mail_failed(void *arg, const struct nodes_end *end);
 /* worker_ops.c, net's thread: carries @op out, and sends it back to control. */
 void worker_op_run(struct zi_post *post);
+/* worker.c, control: to the daemon; the process ends where that has closed its end. */
+void worker_send(struct worker *worker, const void *message, uint32_t bytes);
+/* worker.c, control: a request is answered with an error. */
+void worker_refuse(struct worker *worker, uint64_t cookie, int error, const struct zi_text *text);
+/* worker.c, control: a place in the queue; NULL: it is full. */
+struct worker_op *worker_take_op(struct worker *worker, const union net_message *message);
+/* worker_requests.c, control: how long a message of @type is; 0: it is none of the daemon's. */
+uint32_t worker_message_bytes(uint32_t type);
+/* worker_requests.c, control: a request of that length. @fd: what came with it, or -1. */
+void worker_handle(struct worker *worker, union net_message *message, int fd);
 /* worker.c, control: @op is done; its answer goes to the daemon. */
 void worker_op_done(struct zi_post *post);
 /* worker.c, control: another node's word, or none from the store, ended the epoch. */

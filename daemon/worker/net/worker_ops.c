@@ -124,7 +124,12 @@ static void run(struct worker_op *op)
 	op->end = (struct nodes_end){ .culprit = NET_CULPRIT_NONE };
 	switch (op->message.header.type) {
 	case NET_MEET:
-		op->end.error = meet_all(&op->message.meet, &op->end.text, &op->met);
+		worker->claims = store_client_close(worker->claims);
+		op->end.error =
+			meet_all(&op->message.meet, &op->end.text, &op->met, &worker->claims);
+		return;
+	case NET_AGREE:
+		op->end.error = agree_all(&op->message.agree, &op->end.text);
 		return;
 	case NET_FOLLOW:
 		if (!worker->broken.error)

@@ -62,6 +62,7 @@ void collectives_drop(struct zero_job *job)
 	collectives->is_building = collectives->is_joining = false;
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
 		collectives->fars[i] = far_free(collectives->fars[i]);
+	collectives->making = far_free(collectives->making);
 	collectives->coll = coll_free(collectives->coll);
 	collectives->verdicts = tier_segment_unref(collectives->verdicts);
 	collectives->arenas = tier_segment_unref(collectives->arenas);
@@ -69,9 +70,8 @@ void collectives_drop(struct zero_job *job)
 		collectives->boards[i] = tier_segment_unref(collectives->boards[i]);
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
 		collectives->slabs[i] = tier_segment_unref(collectives->slabs[i]);
-	zi_freep(&collectives->place);
-	collectives->place = NULL;
-	collectives->node_count = collectives->node = 0;
+	far_forget_place(job);
+	collectives->node_count = collectives->node = collectives->run = 0;
 	memset(collectives->nodes, 0, sizeof(collectives->nodes));
 	collectives->group_count = 0;
 	collectives->arena_bytes = 0;
@@ -390,6 +390,12 @@ static int compare(const struct zero_rank *rank, const struct zero_op *op, struc
 				"needed",
 				rank->number, rank->pid, op->rendezvous_host, op->rendezvous_port,
 				i, other->pid, theirs->rendezvous_host, theirs->rendezvous_port));
+		if (job_spans_nodes(job) && strcmp(theirs->token, op->token))
+			return err_origin(zi_text_error(
+				text, -EINVAL,
+				"rank %u (pid %d) has another ZINF_TOKEN than rank %u (pid %d): "
+				"all ranks must have the same, or none",
+				rank->number, rank->pid, i, other->pid));
 		if (theirs->bytes == op->bytes)
 			continue;
 		return err_origin(zi_text_error(

@@ -43,11 +43,12 @@ struct zero_collectives {
 	struct tier_segment *verdicts, *arenas;
 	struct tier_segment *boards[ZI_GROUPS_MAX]; /* NULL: never used */
 	/* Where the job spans nodes: */
-	uint32_t node_count, node;
+	uint32_t node_count, node, run;            /* run: of the store where they have met */
 	uint8_t nodes[ZI_WORLD_MAX];               /* of each rank */
 	uint64_t group_count;                      /* made so far, alike on all nodes */
 	struct tier_segment *slabs[ZI_GROUPS_MAX]; /* NULL: never used */
 	struct far *fars[ZI_GROUPS_MAX];           /* NULL: none, or it does not span nodes */
+	struct far *making;                        /* the next group, while nodes agree */
 	struct zi_coll_open *place;                /* where they meet; its own */
 	struct dev_task task;                      /* building the arenas */
 	int build_error;

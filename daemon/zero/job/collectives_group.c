@@ -89,40 +89,51 @@ static void made(struct far *far, int error, const struct zi_text *text)
 	struct zero_job *job = far_job(far);
 	struct zero *zero = job->zero;
 	struct zero_collectives *collectives = &job->collectives;
+	uint64_t here = far_members(far) & collectives_local_mask(job);
 	uint32_t group = far_group(far);
 
-	if (error)
-		collectives->fars[group] = far_free(far);
-	else
-		coll_group_add(
-			collectives->coll, group, far_members(far) & collectives_local_mask(job),
-			collectives->boards[group]->region.base, collectives->made_timeout_ns);
-	if (!error)
+	assert(collectives->making == far);
+	collectives->making = NULL;
+	if (!error && here)
+		coll_group_add(collectives->coll, group, here,
+		               collectives->boards[group]->region.base,
+		               collectives->made_timeout_ns);
+	if (!error && far_joins(far)) {
 		collectives->coll->groups[group].far_mask = far_members(far);
+		collectives->fars[group] = far;
+	} else {
+		(void)far_free(far);
+	}
 	gather_complete(job, ZERO_GATHER_COLL_GROUP, error, text);
 	zero_drain(zero);
 }
 
-/* All have come, and name the same members. @ret_spans: made() comes later. */
-static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *text,
-                bool *ret_spans)
+/* What a group of @members needs here: a number, a board, a slab. */
+static int prepare(struct zero_job *job, uint64_t members, bool spans, struct zi_text *text,
+                   uint32_t *ret_group)
 {
-	struct zero_collectives *collectives = &job->collectives;
-	uint64_t here = op->members[0] & collectives_local_mask(job);
-	bool spans = __builtin_popcountll(collectives_node_mask(job, op->members[0])) > 1;
-	uint64_t timeout_ns = 0;
-	uint32_t group = 0;
 	int r;
 
-	*ret_spans = here && spans;
-	collectives->group_count++; /* Whatever comes of it: other nodes count alike. */
-	if (!here)
+	if (!(members & collectives_local_mask(job)))
 		return 0; /* Nobody of this node is in it. */
-	r = coll_group_choose(collectives->coll, text, &group);
+	r = coll_group_choose(job->collectives.coll, text, ret_group);
 	if (!r)
-		r = collectives_board(job, group, text);
+		r = collectives_board(job, *ret_group, text);
 	if (!r && spans)
-		r = collectives_slab(job, group, text);
+		r = collectives_slab(job, *ret_group, text);
+	return err_trace(r);
+}
+
+/* All have come, and name the same members. Where the job spans nodes made() comes later. */
+static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *text)
+{
+	struct zero_collectives *collectives = &job->collectives;
+	uint64_t members = op->members[0], here = members & collectives_local_mask(job);
+	bool spans = __builtin_popcountll(collectives_node_mask(job, members)) > 1;
+	uint64_t timeout_ns = 0;
+	uint32_t group = 0;
+	int r = prepare(job, members, spans, text, &group);
+
 	if (r)
 		return err_trace(r);
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
@@ -130,15 +141,19 @@ static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *
 
 		if (!theirs)
 			continue;
-		theirs->id = group;
+		theirs->id = here ? group : ZI_GROUP_NONE;
 		timeout_ns = ZI_MAX(timeout_ns, theirs->timeout_ns);
 	}
 	collectives->made_timeout_ns = timeout_ns ? timeout_ns : collectives->call_timeout_ns;
 	timeout_ns = timeout_ns ? timeout_ns : collectives->timeout_ns;
-	if (spans) {
-		collectives->fars[group] = far_free(collectives->fars[group]);
-		return err_trace(far_make(job, group, op->members[0], timeout_ns, made, text,
-		                          &collectives->fars[group]));
+	if (job_spans_nodes(job)) {
+		assert(!collectives->making);
+		return err_trace(far_make(job,
+		                          &(struct far_wish){ .group = group,
+		                                              .members = members,
+		                                              .timeout_ns = timeout_ns,
+		                                              .joins = here && spans },
+		                          made, text, &collectives->making));
 	}
 	coll_group_add(collectives->coll, group, here, collectives->boards[group]->region.base,
 	               collectives->made_timeout_ns);
@@ -158,7 +173,7 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 	struct zero_job *job = rank->job;
 	struct zero *zero = job->zero;
 	struct zi_text text = { "" };
-	bool is_full, spans = false;
+	bool is_full;
 	int r;
 
 	static_assert(ZI_WORLD_MAX <= 64, "ranks of a node are the bits of one word");
@@ -175,13 +190,14 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 	}
 	r = compare(rank, op, &text);
 	is_full = op_gather(op, ZERO_GATHER_COLL_GROUP);
-	if (!r && !group_needs_all(job) && is_full) {
-		r = make(job, op, &text, &spans);
-		if (!r && !spans)
-			gather_complete(job, ZERO_GATHER_COLL_GROUP, 0, NULL);
+	if (r || (is_full && !group_needs_all(job))) {
+		job->collectives.group_count++; /* Whatever comes of it: nodes count alike. */
+		r = r ? r : make(job, op, &text);
+		if (r && job_spans_nodes(job))
+			far_refuse(job, r, &text);
+		if (r || !job_spans_nodes(job))
+			gather_complete(job, ZERO_GATHER_COLL_GROUP, r, &text);
 	}
-	if (r)
-		gather_complete(job, ZERO_GATHER_COLL_GROUP, r, &text);
 	zero_drain(zero);
 }
 

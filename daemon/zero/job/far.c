@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A group that spans nodes, and its worker; see far.h. Floor 5, shard thread. */
-#include "daemon/zero/job/far.h"
+#include "daemon/zero/job/far_private.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +14,6 @@
 #include "daemon/coll/coll.h"
 #include "daemon/coll/look.h"
 #include "daemon/coll/words.h"
-#include "daemon/tier/segment.h"
-#include "daemon/worker/supervise.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/job.h"
 
@@ -24,29 +21,10 @@
 #define FAR_PROGRAM "zinf-net"
 /* What a worker's last words need to be in the store, and at the other nodes. */
 #define FAR_LAST_NS ZI_NS_PER_S
+/* One that has to come to the store first. */
+#define FAR_REFUSAL_NS (10 * ZI_NS_PER_S)
 /* Nodes that do not come are named so long before the ranks' own deadlines. */
 #define FAR_MARGIN_NS (500 * ZI_NS_PER_MS)
-
-enum far_phase { FAR_MEETING, FAR_JOINING, FAR_MAPPING, FAR_FOLLOWING, FAR_OVER };
-
-struct far {
-	struct zero_job *job; /* NULL: it is in zero->fars */
-	struct zi_list link;
-	struct zi_loop *loop;
-	char name[ZI_NAME_BYTES]; /* of the job */
-	uint32_t group;
-	uint64_t members; /* ranks: bits */
-	uint64_t timeout_ns, epoch;
-	uint64_t deadline_ns; /* of meeting and joining */
-	far_met_fn met;
-	far_joined_fn joined;
-	enum far_phase phase;
-	enum net_slab slab; /* MAPPING: which one */
-	struct net_worker *worker;
-	struct net_request request;
-	struct zi_timer next; /* its answer is there: handled outside of the worker's own call */
-	char program[PATH_MAX];
-};
 
 /* ---- what it is ---- */
 
@@ -63,102 +41,23 @@ uint32_t far_group(const struct far *far)
 }
 
 /* See far.h. */
+bool far_joins(const struct far *far)
+{
+	return far->joins;
+}
+
+/* See far.h. */
 uint64_t far_members(const struct far *far)
 {
 	return far->members;
 }
 
 /* See far.h. */
-/* See far.h. */
 uint32_t far_member_of(const struct far *far, uint32_t rank)
 {
 	if (!(far->members >> rank & 1))
 		return UINT32_MAX;
 	return (uint32_t)__builtin_popcountll(far->members & ((1ull << rank) - 1));
-}
-
-/* ---- the way to the others ---- */
-
-static uint64_t left_ms(const struct far *far)
-{
-	uint64_t now_ns = zi_clock_now_ns();
-
-	return far->deadline_ns > now_ns ? (far->deadline_ns - now_ns) / ZI_NS_PER_MS + 1 : 1;
-}
-
-static int meet(struct far *far)
-{
-	const struct zi_coll_open *place = far->job->collectives.place;
-	struct net_meet message = {
-		.place.port = (uint16_t)place->rendezvous_port,
-		.ranks = collectives_local_mask(far->job),
-		.world_size = far->job->group.world_size,
-		.timeout_ms = left_ms(far),
-	};
-
-	/* All were checked to end within their fields, which are as long. */
-	memcpy(message.place.host, place->rendezvous_host, sizeof(message.place.host));
-	memcpy(message.interface, place->interface, sizeof(message.interface));
-	memcpy(message.job, far->job->name, sizeof(message.job));
-	memcpy(message.incarnation, far->job->group.name, sizeof(message.incarnation));
-	return err_trace(net_worker_meet(far->worker, &far->request, &message));
-}
-
-/* Nodes of a group are those of the job that have members, in the same order. */
-static uint32_t node_in_group(const struct far *far, uint32_t node)
-{
-	uint64_t nodes = collectives_node_mask(far->job, far->members);
-
-	return (uint32_t)__builtin_popcountll(nodes & ((1ull << node) - 1));
-}
-
-static int join(struct far *far)
-{
-	const struct zero_collectives *collectives = &far->job->collectives;
-	uint64_t nodes = collectives_node_mask(far->job, far->members);
-	struct net_join message = {
-		.place.port = (uint16_t)collectives->place->rendezvous_port,
-		.node = node_in_group(far, collectives->node),
-		.node_count = (uint32_t)__builtin_popcountll(nodes),
-		.epoch = far->epoch,
-		.timeout_ms = left_ms(far),
-		.flags = NET_JOIN_AS_CLIENT, /* It is served since they met. */
-	};
-
-	memcpy(message.place.host, collectives->place->rendezvous_host, sizeof(message.place.host));
-	memcpy(message.interface, collectives->place->interface, sizeof(message.interface));
-	memcpy(message.job, far->job->name, sizeof(message.job));
-	memcpy(message.incarnation, far->job->group.name, sizeof(message.incarnation));
-	return err_trace(net_worker_join(far->worker, &far->request, &message));
-}
-
-static int map(struct far *far)
-{
-	const struct zero_collectives *collectives = &far->job->collectives;
-	const struct tier_segment *segments[] = {
-		[NET_SLAB_DATA] = collectives->slabs[far->group],
-		[NET_SLAB_BOARD] = collectives->boards[far->group],
-		[NET_SLAB_VERDICTS] = collectives->verdicts,
-		[NET_SLAB_ARENAS] = collectives->arenas,
-	};
-	const struct zi_region *region = &segments[far->slab]->region;
-
-	return err_trace(
-		net_worker_map(far->worker, &far->request, far->slab, region->fd, region->bytes));
-}
-
-static int follow(struct far *far)
-{
-	struct net_follow message = { .group = far->group };
-
-	for (uint64_t left = far->members; left; left &= left - 1) {
-		uint32_t rank = (uint32_t)__builtin_ctzll(left);
-
-		message.ranks[message.member_count] = (uint8_t)rank;
-		message.nodes[message.member_count++] =
-			(uint8_t)node_in_group(far, far->job->collectives.nodes[rank]);
-	}
-	return err_trace(net_worker_follow(far->worker, &far->request, &message));
 }
 
 /* ---- from phase to phase ---- */
@@ -179,6 +78,7 @@ static int take_nodes(struct far *far, struct zi_text *text)
 			                                reply->nodes[i], reply->node_count));
 	collectives->node_count = reply->node_count;
 	collectives->node = reply->node;
+	collectives->run = reply->run;
 	memcpy(collectives->nodes, reply->nodes, sizeof(collectives->nodes));
 	return err_trace(far->met(far, text));
 }
@@ -192,16 +92,19 @@ static int advance(struct far *far, struct zi_text *text)
 	case FAR_MEETING:
 		r = take_nodes(far, text);
 		far->phase = FAR_JOINING;
-		return r ? err_trace(r) : join(far);
+		return r ? err_trace(r) : far_ask_join(far);
+	case FAR_AGREEING:
+		far->phase = far->joins ? FAR_JOINING : FAR_AGREED;
+		return far->joins ? err_trace(far_ask_join(far)) : 0;
 	case FAR_JOINING:
 		far->phase = FAR_MAPPING;
 		far->slab = NET_SLAB_DATA;
-		return err_trace(map(far));
+		return err_trace(far_ask_map(far));
 	case FAR_MAPPING:
 		if (far->slab++ < NET_SLAB_ARENAS)
-			return err_trace(map(far));
+			return err_trace(far_ask_map(far));
 		far->phase = FAR_FOLLOWING;
-		return err_trace(follow(far));
+		return err_trace(far_ask_follow(far));
 	default:
 		assert(false && "what is followed ends in an error");
 		return err_origin(-EPROTO);
@@ -238,7 +141,7 @@ static void next_due(struct zi_timer *timer)
 		if (!text.chars[0])
 			zi_text_set(&text, "zinf-net cannot be asked: %s", zi_err_name(r));
 		far->joined(far, r, &text); /* May free it. */
-	} else if (far->phase == FAR_FOLLOWING) {
+	} else if (far->phase >= FAR_AGREED) {
 		far->joined(far, 0, NULL);
 	}
 }
@@ -325,10 +228,21 @@ int far_place(struct zero_job *job, const struct zero_op *op, struct zi_text *te
 	(void)snprintf(place->rendezvous_host, sizeof(place->rendezvous_host), "%s",
 	               op->rendezvous_host); /* Fits: the fields are alike. */
 	(void)snprintf(place->interface, sizeof(place->interface), "%s", op->interface); /* So. */
+	(void)snprintf(place->token, sizeof(place->token), "%s", op->token);             /* So. */
 	place->rendezvous_port = op->rendezvous_port;
-	free(job->collectives.place);
+	far_forget_place(job);
 	job->collectives.place = place;
 	return 0;
+}
+
+void far_forget_place(struct zero_job *job)
+{
+	struct zi_coll_open *place = job->collectives.place;
+
+	if (place)
+		explicit_bzero(place->token, sizeof(place->token));
+	free(place);
+	job->collectives.place = NULL;
 }
 
 static int find_program(char *path, size_t capacity, struct zi_text *text)
@@ -363,7 +277,26 @@ static void last_due(struct zi_timer *timer)
 	(void)destroy(far);
 }
 
-static int far_new(const struct far *model, struct zi_text *text, struct far **ret_far)
+/* When the first of the ranks that wait for this gives up. */
+static uint64_t earliest_ns(const struct far *far)
+{
+	enum zero_gather gather =
+		far->phase == FAR_MEETING ? ZERO_GATHER_COLL_OPEN : ZERO_GATHER_COLL_GROUP;
+	uint64_t earliest_ns = zi_clock_deadline_ns(far->timeout_ns);
+
+	for (uint32_t i = 0; i < far->job->group.world_size; i++) {
+		const struct zero_rank *rank = far->job->group.ranks[i];
+		const struct zero_op *op = rank ? rank->gathered[gather] : NULL;
+
+		if (op)
+			earliest_ns = ZI_MIN(earliest_ns, op->queued_ns + far->timeout_ns);
+	}
+	return earliest_ns;
+}
+
+/* @error, @why: as agree() has them. */
+static int far_new(const struct far *model, int error, const struct zi_text *why,
+                   struct zi_text *text, struct far **ret_far)
 {
 	struct far *far = malloc(sizeof(*far));
 	int r;
@@ -375,8 +308,7 @@ static int far_new(const struct far *model, struct zi_text *text, struct far **r
 	far->loop = far->job->zero->options.loop;
 	memcpy(far->name, far->job->name, sizeof(far->name));
 	/* So that ranks, which wait as long, hear who it is. */
-	far->deadline_ns =
-		zi_clock_deadline_ns(far->timeout_ns - ZI_MIN(far->timeout_ns / 4, FAR_MARGIN_NS));
+	far->deadline_ns = earliest_ns(far) - ZI_MIN(far->timeout_ns / 4, FAR_MARGIN_NS);
 	r = find_program(far->program, sizeof(far->program), text);
 	if (!r)
 		r = net_worker_new(far->job->zero->options.loop,
@@ -386,7 +318,7 @@ static int far_new(const struct far *model, struct zi_text *text, struct far **r
 	if (!r)
 		r = net_worker_start(far->worker, text);
 	if (!r)
-		r = far->phase == FAR_MEETING ? meet(far) : join(far);
+		r = far->phase == FAR_MEETING ? far_ask_meet(far) : far_ask_agree(far, error, why);
 	if (r) {
 		(void)destroy(far);
 		return err_trace(r);
@@ -406,26 +338,52 @@ int far_open(struct zero_job *job, far_met_fn met, far_joined_fn joined, struct 
 		.met = met,
 		.joined = joined,
 		.phase = FAR_MEETING,
+		.joins = true,
 	};
 
 	far_forget(job->zero, job->name); /* The store's port is wanted. */
-	return err_trace(far_new(&model, text, ret_far));
+	return err_trace(far_new(&model, 0, NULL, text, ret_far));
 }
 
-int far_make(struct zero_job *job, uint32_t group, uint64_t members, uint64_t timeout_ns,
-             far_joined_fn joined, struct zi_text *text, struct far **ret_far)
+int far_make(struct zero_job *job, const struct far_wish *wish, far_joined_fn joined,
+             struct zi_text *text, struct far **ret_far)
 {
 	struct far model = {
 		.job = job,
-		.group = group,
-		.members = members,
-		.timeout_ns = timeout_ns,
+		.group = wish->group,
+		.members = wish->members,
+		.joins = wish->joins,
+		.timeout_ns = wish->timeout_ns,
 		.epoch = 1 + job->collectives.group_count,
 		.joined = joined,
-		.phase = FAR_JOINING,
+		.phase = FAR_AGREEING,
 	};
 
-	return err_trace(far_new(&model, text, ret_far));
+	return err_trace(far_new(&model, 0, NULL, text, ret_far));
+}
+
+/* It stays until its words are in the store. */
+static void linger(struct far *far, uint64_t time_ns)
+{
+	zi_list_push_back(&far->job->zero->fars, &far->link);
+	far->job = NULL;
+	zi_loop_arm(far->loop, &far->next, zi_clock_deadline_ns(time_ns), last_due);
+}
+
+void far_refuse(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct far model = {
+		.job = job,
+		.timeout_ns = job->collectives.timeout_ns,
+		.epoch = 1 + job->collectives.group_count,
+		.phase = FAR_AGREEING,
+	};
+	struct far *far;
+	struct zi_text why;
+
+	/* Where there is no worker for it, they have their deadline. */
+	if (!far_new(&model, error, text, &why, &far))
+		linger(far, FAR_REFUSAL_NS);
 }
 
 struct far *far_free(struct far *far)
@@ -438,9 +396,7 @@ struct far *far_free(struct far *far)
 		return destroy(far);
 	zi_text_set(&text, "the ranks of job '%s' have left", far->name);
 	far_abort(far, -EPIPE, &text); /* The first text stands. */
-	zi_list_push_back(&far->job->zero->fars, &far->link);
-	far->job = NULL;
-	zi_loop_arm(far->loop, &far->next, zi_clock_deadline_ns(FAR_LAST_NS), last_due);
+	linger(far, FAR_LAST_NS);
 	return NULL;
 }
 
@@ -461,7 +417,7 @@ void far_abort(struct far *far, int error, const struct zi_text *text)
 	char host[ZI_NAME_BYTES] = "another node";
 	struct zi_text told;
 
-	if (far->phase == FAR_OVER)
+	if (far->phase != FAR_FOLLOWING)
 		return;
 	(void)gethostname(host, sizeof(host) - 1); /* For people. */
 	zi_text_set(&told, "%.200s (on %.40s)", text->chars, host);

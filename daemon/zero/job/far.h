@@ -3,15 +3,17 @@
  * A group of a job that spans nodes, and its worker zinf-net: started, told where the others are,
  * given the group's memory, watched. Floor 5, shard thread.
  *
- *   MEETING ─▶ JOINING ─▶ MAPPING ─▶ FOLLOWING ─▶ OVER     the group of all ranks: its worker
- *                                                          serves the store where rank 0 is
- *              JOINING ─▶ …                                others
+ *   MEETING ─▶ JOINING ─▶ MAPPING ─▶ FOLLOWING ─▶ OVER   of all ranks: its worker serves the
+ *                                                        store where rank 0 is
+ *   AGREEING ─▶ JOINING ─▶ …      others, once all nodes name the same ranks
+ *      └─▶ AGREED                 … that do not span nodes, or have no members here
  *
  * Each group has a worker of its own: calls of different groups come in different orders on
  * different nodes, and the end of one costs that group alone.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/text.h"
@@ -28,13 +30,25 @@ typedef void (*far_joined_fn)(struct far *far, int error, const struct zi_text *
 
 /* Where nodes meet, as a rank sent it: kept in job->collectives. -EINVAL MASTER_ADDR is missing. */
 int far_place(struct zero_job *job, const struct zero_op *op, struct zi_text *text);
+void far_forget_place(struct zero_job *job);
 /* The group of all ranks. @ret_far: far_free(). Return: 0, one of the two comes; -ENOENT the worker
  * is not built, -EAGAIN, -ENOMEM. */
 int far_open(struct zero_job *job, far_met_fn met, far_joined_fn joined, struct zi_text *text,
              struct far **ret_far);
-/* Group @group of the ranks @members. Its board and slab are there. */
-int far_make(struct zero_job *job, uint32_t group, uint64_t members, uint64_t timeout_ns,
-             far_joined_fn joined, struct zi_text *text, struct far **ret_far);
+
+/* A group that is to be made. */
+struct far_wish {
+	uint32_t group;   /* its number here; nothing where no rank here is a member */
+	uint64_t members; /* ranks: bits */
+	uint64_t timeout_ns;
+	bool joins; /* it spans nodes, with members here: its board and slab are there */
+};
+
+/* All nodes are asked whether they wish the same. */
+int far_make(struct zero_job *job, const struct far_wish *wish, far_joined_fn joined,
+             struct zi_text *text, struct far **ret_far);
+/* Nothing can be made here: the other nodes, which may wait for this one, are told. */
+void far_refuse(struct zero_job *job, int error, const struct zi_text *text);
 /* The group is no more: the other nodes hear of it, for which the worker stays a moment. NULL-safe.
  * Return: NULL. */
 struct far *far_free(struct far *far);
@@ -46,6 +60,7 @@ void far_abort(struct far *far, int error, const struct zi_text *text);
 
 struct zero_job *far_job(const struct far *far);
 uint32_t far_group(const struct far *far);
+bool far_joins(const struct far *far);       /* it spans nodes, with members here */
 uint64_t far_members(const struct far *far); /* ranks: bits */
 /* Which member of the whole group @rank is; UINT32_MAX: none. */
 uint32_t far_member_of(const struct far *far, uint32_t rank);

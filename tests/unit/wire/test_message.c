@@ -224,7 +224,7 @@ static const struct {
 	{ ZI_MESSAGE_ADMIN_REPLY, 16, true },   { ZI_MESSAGE_LOAD, 176, false },
 	{ ZI_MESSAGE_SNAPSHOT, 120, false },    { ZI_MESSAGE_SNAPSHOTTED, 128, false },
 	{ ZI_MESSAGE_TENSOR_OPEN, 56, false },  { ZI_MESSAGE_TENSOR_OPENED, 56, false },
-	{ ZI_MESSAGE_COLL_OPEN, 336, false },   { ZI_MESSAGE_COLL_OPENED, 152, false },
+	{ ZI_MESSAGE_COLL_OPEN, 400, false },   { ZI_MESSAGE_COLL_OPENED, 152, false },
 	{ ZI_MESSAGE_COLL_GROUP, 88, false },   { ZI_MESSAGE_COLL_GROUPED, 72, false },
 	{ ZI_MESSAGE_COLL_FAIL, 88, false },    { ZI_MESSAGE_COLL_GROUP_FREE, 24, false },
 	{ ZI_MESSAGE_COLL_ABORT, 184, false },
@@ -301,6 +301,7 @@ Test(message, strings_must_end_within_their_fields)
 		  ZI_RENDEZVOUS_BYTES },
 		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, interface),
 		  ZI_INTERFACE_BYTES },
+		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, token), ZI_TOKEN_BYTES },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)

@@ -133,6 +133,7 @@ static const struct {
 	FIELD(zi_coll_open, interface),
 	FIELD(zi_coll_open, call_timeout_ms),
 	FIELD(zi_coll_open, reserved0),
+	FIELD(zi_coll_open, token),
 	FIELD(zi_coll_open, reserved),
 	FIELD(zi_coll_opened, header),
 	FIELD(zi_coll_opened, arena_bytes),

@@ -176,16 +176,16 @@ static inline void net_test_join_one(struct net_test *test, uint32_t index, uint
 {
 	struct net_node *node = &test->nodes[index];
 
-	node->join = (struct net_join){ .place = { .port = test->port },
-		                        .job = "gpt",
-		                        .incarnation = "run.0",
-		                        .node = index,
-		                        .node_count = test->node_count,
-		                        .epoch = test->epoch,
-		                        .timeout_ms = timeout_ms };
-	(void)snprintf(node->join.place.host, sizeof(node->join.place.host), "%s",
+	node->join = (struct net_join){
+		.way = { .place.port = test->port, .job = "gpt", .incarnation = "run.0" },
+		.node = index,
+		.node_count = test->node_count,
+		.epoch = test->epoch,
+		.timeout_ms = timeout_ms
+	};
+	(void)snprintf(node->join.way.place.host, sizeof(node->join.way.place.host), "%s",
 	               test->host ? test->host : "127.0.0.1");
-	(void)snprintf(node->join.interface, sizeof(node->join.interface), "%s",
+	(void)snprintf(node->join.way.interface, sizeof(node->join.way.interface), "%s",
 	               test->interface ? test->interface : "");
 	node->is_done = false;
 	cr_assert_eq(net_worker_join(node->worker, &node->request, &node->join), 0);

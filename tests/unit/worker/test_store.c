@@ -222,37 +222,6 @@ Test(store, a_will_that_was_taken_back_is_not_run)
 	store_stop(&store);
 }
 
-Test(store, other_jobs_runs_and_tokens_are_refused_and_told)
-{
-	static const struct {
-		const char *job, *incarnation, *token;
-		int error;
-		const char *says;
-	} cases[] = {
-		{ "gpt", "run.0", "secret", 0, "" },
-		{ "gpt", "run.0", NULL, -EACCES, "ZINF_TOKEN" },
-		{ "gpt", "run.0", "secret2", -EACCES, "ZINF_TOKEN" },
-		{ "other", "run.0", "secret", -ESTALE, "the store of job 'gpt', not of 'other'" },
-		{ "gpt", "run.1", "secret", -ESTALE,
-		  "runs as 'run.0' here, the client as 'run.1'" },
-	};
-	struct store_server_options options = store_options();
-	struct store_fixture store;
-
-	options.token = "secret";
-	store_start(&store, &options);
-	for (uint32_t i = 0; i < ZI_COUNT_OF(cases); i++) {
-		_cleanup_(store_client_closep) struct store_client *client = NULL;
-		struct zi_text text = { "" };
-
-		cr_expect_eq(store_join(&store, cases[i].job, cases[i].incarnation, cases[i].token,
-		                        &text, &client),
-		             cases[i].error);
-		cr_expect(strstr(text.chars, cases[i].says), "%s", text.chars);
-	}
-	store_stop(&store);
-}
-
 Test(store, too_many_keys_and_bytes_are_refused_with_figures)
 {
 	static char value[STORE_VALUE_BYTES_MAX + 1];

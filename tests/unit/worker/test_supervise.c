@@ -244,8 +244,8 @@ Test(supervise, a_port_in_use_and_another_run_are_told_at_the_join)
 	             0);
 	net_test_start_node(&test, 1);
 	test.nodes[1].join.timeout_ms = 5000;
-	(void)snprintf(test.nodes[1].join.incarnation, sizeof(test.nodes[1].join.incarnation),
-	               "run.old");
+	(void)snprintf(test.nodes[1].join.way.incarnation,
+	               sizeof(test.nodes[1].join.way.incarnation), "run.old");
 	cr_assert_eq(
 		net_worker_join(test.nodes[1].worker, &test.nodes[1].request, &test.nodes[1].join),
 		0);

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Private to far.c and far_ask.c. Floor 5, shard thread. */
+#pragma once
+
+#include <limits.h>
+
+#include "daemon/worker/supervise.h"
+#include "daemon/zero/job/far.h"
+
+enum far_phase {
+	FAR_MEETING,
+	FAR_AGREEING,
+	FAR_JOINING,
+	FAR_MAPPING,
+	FAR_AGREED,
+	FAR_FOLLOWING,
+	FAR_OVER,
+};
+
+struct far {
+	struct zero_job *job; /* NULL: it is in zero->fars */
+	struct zi_list link;
+	struct zi_loop *loop;
+	char name[ZI_NAME_BYTES]; /* of the job */
+	uint32_t group;
+	uint64_t members; /* ranks: bits */
+	bool joins;
+	uint64_t timeout_ns, epoch;
+	uint64_t deadline_ns; /* of meeting and joining */
+	far_met_fn met;
+	far_joined_fn joined;
+	enum far_phase phase;
+	enum net_slab slab; /* MAPPING: which one */
+	struct net_worker *worker;
+	struct net_request request;
+	struct zi_timer next; /* its answer is there: handled outside of the worker's own call */
+	char program[PATH_MAX];
+};
+
+/* What its worker is to do next, for far->request. Return: 0; -ENOTCONN, -EBUSY. */
+int far_ask_meet(struct far *far);
+/* @error, @text: 0, or why this node makes nothing. */
+int far_ask_agree(struct far *far, int error, const struct zi_text *text);
+int far_ask_join(struct far *far);
+int far_ask_map(struct far *far); /* far->slab */
+int far_ask_follow(struct far *far);

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: groups of a job over several daemons, within a node and across nodes, are made by all ranks
+ * together, used side by side and freed; nodes that name other members hear it at once. Method: two
+ * or three daemons on the loopback interface.
+ */
+#include "tests/system/far.h"
+
+TestSuite(far_group, .timeout = 240);
+
+static bool open_scene(struct far_scene *scene, uint32_t node_count, uint32_t per_node)
+{
+	*scene = (struct far_scene){ .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
+	if (!far_is_built()) {
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+		return false;
+	}
+	far_open_scene(scene, node_count, per_node);
+	return true;
+}
+
+static void expect_error(const struct far_scene *scene, uint32_t rank, int error, const char *part)
+{
+	const struct far_report *report = &scene->shared->reports[rank];
+
+	cr_expect_eq(report->error, error, "rank %u: %d: %s", rank, report->error, report->text);
+	cr_expect(strstr(report->text, part), "rank %u: '%s' is not in: %s", rank, part,
+	          report->text);
+}
+
+static int use_groups(struct far_rank *rank)
+{
+	static const uint32_t both[] = { 1, 2 }, first[] = { 0, 1 };
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	zinf_group across, inside;
+	float value = (float)rank->rank, sum = 0;
+
+	if (zinf_coll_group(rank->zinf, both, 2, NULL, &across) ||
+	    zinf_coll_group(rank->zinf, first, 2, NULL, &inside))
+		return far_note(rank, -1) ? 1 : 1;
+	if ((across != ZINF_GROUP_NONE) != (rank->rank == 1 || rank->rank == 2) ||
+	    (inside != ZINF_GROUP_NONE) != (rank->rank < 2))
+		return 2;
+	/* In another order on rank 1 than the world's calls are on others. */
+	options.group = across;
+	if (across != ZINF_GROUP_NONE) {
+		if (zinf_coll_all_reduce(rank->zinf, &value, &sum, 1, ZINF_F32, ZINF_SUM,
+		                         &options) ||
+		    sum != 3)
+			return far_note(rank, -1) ? 3 : 3;
+	} else if (zinf_coll_barrier(rank->zinf, &options) != -EPERM) {
+		return 4;
+	}
+	options.group = inside;
+	if (inside != ZINF_GROUP_NONE &&
+	    (zinf_coll_all_reduce(rank->zinf, &value, &sum, 1, ZINF_F32, ZINF_SUM, &options) ||
+	     sum != 1))
+		return far_note(rank, -1) ? 5 : 5;
+	if (zinf_coll_barrier(rank->zinf, NULL))
+		return far_note(rank, -1) ? 6 : 6;
+	if (across != ZINF_GROUP_NONE && zinf_coll_group_free(rank->zinf, across))
+		return far_note(rank, -1) ? 7 : 7;
+	if (inside != ZINF_GROUP_NONE && zinf_coll_group_free(rank->zinf, inside))
+		return far_note(rank, -1) ? 8 : 8;
+	/* A number that is used again. */
+	if (zinf_coll_group(rank->zinf, both, 2, NULL, &across))
+		return far_note(rank, -1) ? 9 : 9;
+	options.group = across;
+	if (across != ZINF_GROUP_NONE && zinf_coll_barrier(rank->zinf, &options))
+		return far_note(rank, -1) ? 10 : 10;
+	return far_sum_once(rank);
+}
+
+Test(far_group, groups_are_within_a_node_and_across_nodes)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	far_run(&scene, use_groups);
+	far_close_scene(&scene);
+}
+
+/* Rank 3's node names others than the first one's; then rank 2 others than rank 3. */
+static int differ_about_groups(struct far_rank *rank)
+{
+	static const uint32_t both[] = { 1, 2 }, first[] = { 0, 1 };
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	const uint32_t *named = rank->rank < 2 ? first : both;
+	uint64_t begin_ns = zi_clock_now_ns();
+	float value = 1, sum = 0;
+	zinf_group group;
+	int r = zinf_coll_group(rank->zinf, named, 2, NULL, &group);
+
+	(void)far_note(rank, r);
+	if (r != -EINVAL)
+		return 1;
+	r = zinf_coll_group(rank->zinf, rank->rank == 2 ? both : first, 2, NULL, &group);
+	if (r != -EINVAL || !strstr(zinf_error_text(rank->zinf), "must name the same members"))
+		return far_note(rank, r) ? 2 : 2;
+	rank->scene->shared->reports[rank->rank].took_ms =
+		(zi_clock_now_ns() - begin_ns) / ZI_NS_PER_MS;
+	/* All count alike: the next one is made. */
+	r = zinf_coll_group(rank->zinf, both, 2, NULL, &group);
+	options.group = group;
+	if (!r && group != ZINF_GROUP_NONE)
+		r = zinf_coll_all_reduce(rank->zinf, &value, &sum, 1, ZINF_F32, ZINF_SUM, &options);
+	if (r || (group != ZINF_GROUP_NONE && sum != 2))
+		return far_note(rank, r) ? 3 : 3;
+	return far_sum_once(rank) ? 4 : 0;
+}
+
+Test(far_group, nodes_that_name_other_members_hear_it_at_once)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.timeout_ms = 600000; /* Whoever waited for that would be killed. */
+	far_run(&scene, differ_about_groups);
+	for (uint32_t i = 0; i < 4; i++) {
+		expect_error(&scene, i, -EINVAL, "a group of ranks 0, 1 say ranks 0, 1 (");
+		expect_error(&scene, i, -EINVAL, "of ranks 1, 2 ranks 2, 3 (");
+	}
+	far_close_scene(&scene);
+}
+
+/* The third node has not come: the two that differ, and it, hear it all the same. */
+static int differ_before_all_have_come(struct far_rank *rank)
+{
+	static const uint32_t all[] = { 0, 1, 2 };
+	zinf_group group;
+	int r;
+
+	if (rank->rank == 2) {
+		struct pollfd told = { .fd = rank->scene->tell_fds[0], .events = POLLIN };
+		char bytes[2];
+
+		for (uint32_t i = 0; i < 2; i++)
+			if (poll(&told, 1, FAR_JOIN_MS) != 1 || read(told.fd, bytes, 1) != 1)
+				return 2;
+	}
+	r = zinf_coll_group(rank->zinf, all, rank->rank == 0 ? 2 : 3, NULL, &group);
+	(void)far_note(rank, r);
+	if (rank->rank < 2)
+		far_tell(rank);
+	/* Whoever serves the store stays until all have heard. */
+	return r == -EINVAL ? far_sum_once(rank) : 1;
+}
+
+Test(far_group, two_nodes_that_differ_do_not_wait_for_a_third)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 3, 1))
+		return;
+	scene.timeout_ms = 600000;
+	far_run(&scene, differ_before_all_have_come);
+	for (uint32_t i = 0; i < 3; i++) {
+		expect_error(&scene, i, -EINVAL, "a group of ranks 0, 1 say ranks 0 (");
+		expect_error(&scene, i, -EINVAL, "of ranks 0, 1, 2 ranks 1 (");
+	}
+	far_close_scene(&scene);
+}
+
+static int make_many_groups(struct far_rank *rank)
+{
+	static const uint32_t pairs[][2] = { { 0, 1 }, { 1, 2 }, { 2, 3 }, { 3, 0 } };
+
+	for (uint32_t i = 0; i < 8; i++) {
+		zinf_group group;
+		int r = zinf_coll_group(rank->zinf, pairs[i % 4], 2, NULL, &group);
+
+		if (!r && group != ZINF_GROUP_NONE)
+			r = zinf_coll_group_free(rank->zinf, group);
+		if (r)
+			return far_note(rank, r) ? 1 : 1;
+	}
+	return far_sum_once(rank);
+}
+
+Test(far_group, groups_are_made_and_freed_over_and_over)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	far_run(&scene, make_many_groups);
+	far_close_scene(&scene);
+}

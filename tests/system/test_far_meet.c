@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a job over several daemons begins when all of its ranks are there, and whoever is missing,
+ * is there twice, listens at the store's port, knows another token, or is of another run is named
+ * in time. Method: two or three daemons on the loopback interface; ranks that come late, in
+ * another order, or with other variables.
+ */
+#include "tests/system/far.h"
+
+TestSuite(far_meet, .timeout = 240);
+
+#define SHORT_MS 2000u
+#define LONG_MS  8000u
+
+static bool open_scene(struct far_scene *scene, uint32_t node_count, uint32_t per_node)
+{
+	*scene = (struct far_scene){ .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
+	if (!far_is_built()) {
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+		return false;
+	}
+	far_open_scene(scene, node_count, per_node);
+	return true;
+}
+
+static void expect_error(const struct far_scene *scene, uint32_t rank, int error, const char *part)
+{
+	const struct far_report *report = &scene->shared->reports[rank];
+
+	cr_expect_eq(report->error, error, "rank %u: %d: %s", rank, report->error, report->text);
+	cr_expect(strstr(report->text, part), "rank %u: '%s' is not in: %s", rank, part,
+	          report->text);
+}
+
+static int open_late(struct far_rank *rank)
+{
+	return far_note(rank, zinf_coll_open(rank->zinf, FAR_ARENA)) ? 7 : 0;
+}
+
+Test(far_meet, without_a_place_to_meet_there_is_a_clear_error)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.is_plain = true;
+	scene.host = NULL;
+	far_start(&scene, open_late);
+	for (uint32_t i = 0; i < 4; i++) {
+		far_join_one(&scene, i, 7);
+		expect_error(&scene, i, -EINVAL, "$MASTER_ADDR is not set");
+	}
+	far_close_scene(&scene);
+}
+
+static int open_on_one_node(struct far_rank *rank)
+{
+	if (rank->rank >= 2)
+		return 0;
+	return far_note(rank, zinf_coll_open(rank->zinf, FAR_ARENA)) ? 7 : 0;
+}
+
+static int open_on_the_other(struct far_rank *rank)
+{
+	if (rank->rank < 2)
+		return 0;
+	return far_note(rank, zinf_coll_open(rank->zinf, FAR_ARENA)) ? 7 : 0;
+}
+
+Test(far_meet, a_node_that_does_not_come_is_named_by_its_ranks)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.is_plain = true;
+	scene.timeout_ms = SHORT_MS;
+	far_start(&scene, open_on_one_node);
+	for (uint32_t i = 0; i < 4; i++)
+		far_join_one(&scene, i, i < 2 ? 7 : 0);
+	for (uint32_t i = 0; i < 2; i++)
+		expect_error(&scene, i, -ETIMEDOUT, "ranks 2, 3 of job 'far' did not come");
+	far_start(&scene, open_on_the_other);
+	for (uint32_t i = 0; i < 4; i++)
+		far_join_one(&scene, i, i < 2 ? 0 : 7);
+	for (uint32_t i = 2; i < 4; i++)
+		expect_error(&scene, i, -ETIMEDOUT, "the node of rank 0 was not found");
+	scene.is_plain = false;
+	scene.timeout_ms = 20000;
+	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
+Test(far_meet, a_port_in_use_is_named)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct far_scene scene;
+	char port[32];
+
+	cr_assert_geq(fd, 0);
+	if (!open_scene(&scene, 2, 1))
+		return;
+	address.sin_port = htons((uint16_t)scene.port);
+	cr_assert_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	cr_assert_eq(listen(fd, 1), 0);
+	scene.is_plain = true;
+	scene.timeout_ms = SHORT_MS;
+	far_start(&scene, open_late);
+	far_join_one(&scene, 0, 7);
+	far_join_one(&scene, 1, 7);
+	(void)snprintf(port, sizeof(port), "%u", scene.port);
+	expect_error(&scene, 0, -EADDRINUSE, port);
+	(void)close(fd);
+	far_close_scene(&scene);
+}
+
+/* Whichever node says so first has it: the other hears of it, and the first that some are missing
+ * or that the other has gone. */
+Test(far_meet, a_rank_on_two_nodes_is_named)
+{
+	struct far_scene scene;
+	uint32_t refused_count = 0;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.is_plain = scene.overlaps = true;
+	scene.timeout_ms = SHORT_MS;
+	far_start(&scene, open_late);
+	for (uint32_t i = 0; i < 4; i++) {
+		const struct far_report *report = &scene.shared->reports[i];
+
+		far_join_one(&scene, i, 7);
+		if (report->error != -EEXIST)
+			continue;
+		refused_count++;
+		cr_expect(strstr(report->text, "rank 1 of job 'far' is here"), "%s", report->text);
+	}
+	cr_expect_geq(refused_count, 1);
+	scene.is_plain = scene.overlaps = false;
+	scene.timeout_ms = 20000;
+	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
+/* ---- another start of the job ---- */
+
+/* Killed and started anew at once, and the second node's ranks first: what is left of the former
+ * run is no run to join. */
+Test(far_meet, a_job_without_a_name_for_its_start_begins_anew_at_once)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.is_nameless = true;
+	for (uint32_t round = 0; round < 3; round++) {
+		far_start(&scene, far_sum_until_error);
+		far_hear(&scene, far_world(&scene));
+		for (uint32_t i = 0; i < 4; i++)
+			cr_assert_eq(kill(scene.pids[i], SIGKILL), 0);
+		for (uint32_t i = 0; i < 4; i++)
+			far_join_one(&scene, i, 1000 + SIGKILL);
+		scene.is_backwards = true;
+		far_run(&scene, far_sum_once);
+		scene.is_backwards = false;
+	}
+	far_close_scene(&scene);
+}
+
+/* One node's ranks come, and go; they come anew while the other's have not come yet. */
+Test(far_meet, a_node_that_comes_anew_before_all_have_met_is_let_in)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 3, 1))
+		return;
+	scene.is_nameless = true;
+	far_start_one(&scene, 0, far_sum_once);
+	far_start_one(&scene, 1, far_sum_once);
+	far_await_child(scene.harness[1].pid, "zinf-net");
+	cr_assert_eq(kill(scene.pids[1], SIGKILL), 0);
+	far_join_one(&scene, 1, 1000 + SIGKILL);
+	far_start_one(&scene, 1, far_sum_once);
+	far_start_one(&scene, 2, far_sum_once);
+	for (uint32_t i = 0; i < 3; i++)
+		far_join_one(&scene, i, 0);
+	far_close_scene(&scene);
+}
+
+/* ---- who does not know the secret ---- */
+
+Test(far_meet, a_node_with_another_token_is_refused_on_both_sides)
+{
+	static const char *const others[] = { "sesame-2", NULL };
+	char log[65536];
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(others); i++) {
+		struct far_scene scene;
+
+		if (!open_scene(&scene, 2, 1))
+			return;
+		scene.tokens[0] = "sesame";
+		scene.tokens[1] = others[i];
+		scene.is_plain = true;
+		scene.timeout_ms = LONG_MS; /* The first node is to hear of the second. */
+		far_start(&scene, open_late);
+		far_join_one(&scene, 0, 7);
+		far_join_one(&scene, 1, 7);
+		expect_error(&scene, 1, -EACCES, "ZINF_TOKEN must be the same on all nodes");
+		expect_error(&scene, 0, -ETIMEDOUT, "ranks 1 of job 'far' did not come");
+		expect_error(&scene, 0, -ETIMEDOUT, "at 127.0.0.1 was refused");
+		for (uint32_t k = 0; k < 2; k++) {
+			cr_expect(!strstr(scene.shared->reports[k].text, "sesame"));
+			harness_log(&scene.harness[k], log, sizeof(log));
+			cr_expect(!strstr(log, "sesame"), "%s", log);
+		}
+		harness_log(&scene.harness[0], log, sizeof(log));
+		cr_expect(strstr(log, "at 127.0.0.1 was refused"), "%s", log);
+		scene.tokens[1] = "sesame";
+		scene.is_plain = false;
+		scene.timeout_ms = 20000;
+		far_run(&scene, far_sum_once);
+		far_close_scene(&scene);
+	}
+}
+
+Test(far_meet, ranks_of_a_node_have_one_token_and_it_is_bounded)
+{
+	static const char long_one[] =
+		"0123456789012345678901234567890123456789012345678901234567890123";
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.is_plain = true;
+	scene.timeout_ms = SHORT_MS;
+	scene.tokens[0] = "sesame";
+	scene.odd_token = "barley"; /* of the last rank of each node */
+	far_start(&scene, open_late);
+	for (uint32_t i = 0; i < 4; i++)
+		far_join_one(&scene, i, 7);
+	expect_error(&scene, 0, -EINVAL, "another ZINF_TOKEN than rank");
+	expect_error(&scene, 1, -EINVAL, "another ZINF_TOKEN than rank");
+	scene.odd_token = NULL;
+	scene.tokens[0] = scene.tokens[1] = long_one;
+	far_start(&scene, open_late);
+	for (uint32_t i = 0; i < 4; i++) {
+		far_join_one(&scene, i, 7);
+		expect_error(&scene, i, -EINVAL, "$ZINF_TOKEN has 64 characters: at most 63");
+	}
+	far_close_scene(&scene);
+}

@@ -5,8 +5,12 @@
  *
  * Every member has a part of its own and is the only one who writes it; the others, and the daemon
  * when it looks for whoever holds up a call, only read it. Calls of a group are numbered from 1; a
- * rank posts call n to slot n mod 2. Two slots are enough: a rank posts n + 2 only after everyone
- * has posted n + 1, hence has left n.
+ * rank posts call n to slot n mod ZI_BOARD_SLOTS. Most calls are over when everybody's post has been
+ * looked at. Who needs nothing from the others (the root of a small broadcast, say) goes on at once
+ * and looks later, so that it may be some calls ahead. Each post says how many calls its member has
+ * yet to look at; a slot is written again when all have said, by a later post, that they looked at
+ * what is in it, and nobody has as many calls to look at as there are slots. So whoever is last can
+ * always go on (libclient/coll/node/call.c).
  *
  * Sends and receives are numbered apart from calls and apart for each ordered pair of members: a
  * pair has a line of the sender's and a line of the receiver's (struct zi_board_send, _take).
@@ -22,7 +26,8 @@
 #include "common/wire/layout.h"
 
 #define ZI_BOARD_INLINE_BYTES  4096u
-#define ZI_BOARD_MEMBER_BYTES  20480u
+#define ZI_BOARD_SLOTS         8u /* a power of two: numbers run over */
+#define ZI_BOARD_MEMBER_BYTES  45056u
 #define ZI_BOARD_PAYLOAD_BYTES 16u
 /* The arena of every rank begins with so many bytes in which the engine stages what lies outside
  * the arenas; each group of the rank has a part of them (zi_node_staging()). */
@@ -33,7 +38,7 @@ struct zi_board_call {
 	uint8_t operation;       /* enum zi_coll_operation */
 	uint8_t dtype;           /* enum zi_dtype, or 0 */
 	uint8_t reduce_op;       /* enum zi_reduce_op, or 0 */
-	uint8_t flags;           /* this member's own: ZI_BOARD_REFUSED */
+	uint8_t flags;           /* this member's own: ZI_BOARD_REFUSED, _AHEAD */
 	uint32_t root;           /* member, or 0; of a refused call the errno */
 	uint64_t element_count;  /* per member, as the operation counts; all_to_allv: 0 */
 	uint64_t source, target; /* this member's own: places in the arenas, or ZI_BOARD_NOWHERE */
@@ -43,11 +48,14 @@ struct zi_board_call {
 #define ZI_BOARD_REFUSED (1u << 0)
 /* Of zinf-net, in a group that spans nodes: the data go from and to where they lie (far.h). */
 #define ZI_BOARD_DIRECT (1u << 1)
+/* This member does not wait for the others. */
+#define ZI_BOARD_AHEAD (1u << 2)
 
 /* One line: whoever reads the number has the rest without another miss. */
 struct zi_board_post {
 	alignas(ZI_LINE_BYTES) uint32_t sequence; /* written last, released */
-	uint32_t payload_bytes;                   /* that lie here, or in the inline part */
+	uint16_t payload_bytes;                   /* that lie here, or in the inline part */
+	uint16_t unseen; /* calls before this one whose posts this member has yet to look at */
 	struct zi_board_call call;
 	uint8_t payload[ZI_BOARD_PAYLOAD_BYTES];
 	uint64_t staging; /* this member's own: where its pieces lie in the arenas */
@@ -87,17 +95,17 @@ struct zi_board_take {
 static_assert(sizeof(struct zi_board_take) == ZI_LINE_BYTES, "one line");
 
 struct zi_board_member {
-	struct zi_board_post posts[2];
+	struct zi_board_post posts[ZI_BOARD_SLOTS];
 	/* Number of the newest call whose data in memory this member has left; of calls whose data
 	 * travel with the posts, which nobody waits to be left, only every 2^20th is told. */
 	struct zi_line finished;
 	struct zi_line sleeping; /* 1: whoever posts or finishes wakes this member */
 	struct zi_line step;     /* steps of calls in pieces that this member has made */
 	struct zi_line mail;     /* words that it changed for members on other nodes (mail.h) */
-	uint8_t reserved[4096 - 6 * ZI_LINE_BYTES];
-	uint8_t inlined[2][ZI_BOARD_INLINE_BYTES]; /* of the post of the same index */
-	struct zi_board_send sends[ZI_WORLD_MAX];  /* to each member */
-	struct zi_board_take takes[ZI_WORLD_MAX];  /* from each member */
+	uint8_t reserved[4096 - (ZI_BOARD_SLOTS + 4) * ZI_LINE_BYTES];
+	uint8_t inlined[ZI_BOARD_SLOTS][ZI_BOARD_INLINE_BYTES]; /* of the post of the same index */
+	struct zi_board_send sends[ZI_WORLD_MAX];               /* to each member */
+	struct zi_board_take takes[ZI_WORLD_MAX];               /* from each member */
 };
 static_assert(sizeof(struct zi_board_member) == ZI_BOARD_MEMBER_BYTES, "whole pages");
 

@@ -56,19 +56,22 @@ static void wake(const struct zi_meet *meet, const uint32_t *word)
 	}
 }
 
-void zi_meet_post(struct zi_meet *meet, uint32_t sequence, const struct zi_board_call *call,
-                  uint64_t staging, const void *payload, uint32_t payload_bytes)
+void zi_meet_post(struct zi_meet *meet, uint32_t sequence, uint32_t unseen,
+                  const struct zi_board_call *call, uint64_t staging, const void *payload,
+                  uint32_t payload_bytes)
 {
 	struct zi_board_member *self = &meet->members[meet->self];
-	struct zi_board_post *post = &self->posts[sequence % 2];
+	uint32_t slot = sequence % ZI_BOARD_SLOTS;
+	struct zi_board_post *post = &self->posts[slot];
 
 	assert(payload_bytes <= ZI_BOARD_INLINE_BYTES);
 	post->call = *call;
 	post->staging = staging;
-	post->payload_bytes = payload_bytes;
+	post->payload_bytes = (uint16_t)payload_bytes;
+	post->unseen = (uint16_t)unseen;
 	if (payload_bytes)
 		memcpy(payload_bytes <= ZI_BOARD_PAYLOAD_BYTES ? post->payload
-		                                               : self->inlined[sequence % 2],
+		                                               : self->inlined[slot],
 		       payload, payload_bytes);
 	zi_meet_tell(meet, &post->sequence, sequence);
 }
@@ -92,8 +95,9 @@ const void *zi_meet_payload_of(const struct zi_meet *meet, uint32_t member, uint
 {
 	const struct zi_board_member *other = &meet->members[member];
 
-	return payload_bytes <= ZI_BOARD_PAYLOAD_BYTES ? other->posts[sequence % 2].payload
-	                                               : other->inlined[sequence % 2];
+	return payload_bytes <= ZI_BOARD_PAYLOAD_BYTES
+	               ? other->posts[sequence % ZI_BOARD_SLOTS].payload
+	               : other->inlined[sequence % ZI_BOARD_SLOTS];
 }
 
 /* ---- waiting ---- */

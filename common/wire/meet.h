@@ -31,9 +31,11 @@ struct zi_meet {
 
 /* ---- saying ---- */
 
-/* Says that this member calls @call, number @sequence, with up to ZI_BOARD_INLINE_BYTES of data. */
-void zi_meet_post(struct zi_meet *meet, uint32_t sequence, const struct zi_board_call *call,
-                  uint64_t staging, const void *payload, uint32_t payload_bytes);
+/* Says that this member calls @call, number @sequence, with up to ZI_BOARD_INLINE_BYTES of data; it
+ * has @unseen calls before that yet to look at. */
+void zi_meet_post(struct zi_meet *meet, uint32_t sequence, uint32_t unseen,
+                  const struct zi_board_call *call, uint64_t staging, const void *payload,
+                  uint32_t payload_bytes);
 /* Stores a word of this member's, for all members or for @member alone. */
 void zi_meet_tell(struct zi_meet *meet, uint32_t *word, uint32_t value);
 void zi_meet_tell_one(struct zi_meet *meet, uint32_t member, uint32_t *word, uint32_t value);
@@ -44,7 +46,7 @@ void zi_meet_tell_one(struct zi_meet *meet, uint32_t member, uint32_t *word, uin
 static inline const struct zi_board_post *zi_meet_post_of(const struct zi_meet *meet,
                                                           uint32_t member, uint32_t sequence)
 {
-	return &meet->members[member].posts[sequence % 2];
+	return &meet->members[member].posts[sequence % ZI_BOARD_SLOTS];
 }
 /* Its data, of @payload_bytes in all. */
 const void *zi_meet_payload_of(const struct zi_meet *meet, uint32_t member, uint32_t sequence,

@@ -7,19 +7,28 @@
 #include "daemon/coll/look.h"
 #include "daemon/coll/words.h"
 
-/* The newest call of all members'. */
-static void find_newest(const struct coll_group *group, struct coll_call *ret_newest)
+/* The oldest call that a member waits in; when nobody waits, the newest of all members'. Return:
+ * whether anybody does. */
+static bool find_call(const struct coll_group *group, struct coll_call *ret_call)
 {
-	*ret_newest = (struct coll_call){ 0 };
+	bool is_any_waiting = false;
+
+	*ret_call = (struct coll_call){ 0 };
 	for (uint32_t i = 0; i < group->member_count; i++) {
 		struct coll_call call;
+		bool is_waiting, is_later;
 
 		coll_look_newest(group, i, &call);
 		if (!call.sequence)
 			continue;
-		if (!ret_newest->sequence || (int32_t)(call.sequence - ret_newest->sequence) > 0)
-			*ret_newest = call;
+		is_waiting = coll_look_awaited(group, i, &call);
+		is_later = (int32_t)(call.sequence - ret_call->sequence) > 0;
+		if (!ret_call->sequence || (is_waiting && !is_any_waiting) ||
+		    (is_waiting == is_any_waiting && is_later != is_waiting))
+			*ret_call = call;
+		is_any_waiting |= is_waiting;
 	}
+	return is_any_waiting;
 }
 
 /* See describe.h. */
@@ -27,34 +36,35 @@ bool coll_describe(struct coll *coll, uint32_t group, struct coll_description *r
 {
 	struct coll_group *found = &coll->groups[group];
 	uint64_t now_ns = zi_clock_now_ns();
-	struct coll_call newest;
+	struct coll_call call;
+	bool is_waiting;
 
 	assert(group < ZI_GROUPS_MAX);
 	if (!found->is_used)
 		return false;
-	find_newest(found, &newest);
+	is_waiting = find_call(found, &call);
 	*ret_description = (struct coll_description){
 		.number = group,
 		.member_count = found->member_count,
 		.ranks = found->ranks,
 		.timeout_ns = found->timeout_ns,
-		.sequence = newest.sequence,
+		.sequence = call.sequence,
 		.left_mask = found->left_mask,
 		.error = found->error,
 		.reason = found->error ? found->text.chars : "",
 		.culprit = found->culprit,
 	};
-	if (newest.sequence) {
-		uint64_t come = coll_look_come(found, newest.sequence);
+	if (call.sequence) {
+		uint64_t come = coll_look_come(found, call.sequence);
 
-		coll_append_call(&ret_description->call, found, &newest, false);
+		coll_append_call(&ret_description->call, found, &call, false);
 		ret_description->come_mask = come;
-		ret_description->awaited_mask = coll_all_members(found) & ~come;
-		if (!ret_description->awaited_mask)
-			ret_description->awaited_mask = coll_look_awaited(found, 0, &newest);
+		ret_description->awaited_mask = is_waiting ? coll_all_members(found) & ~come : 0;
+		if (is_waiting && !ret_description->awaited_mask)
+			ret_description->awaited_mask = coll_look_awaited(found, 0, &call);
 	}
-	if (found->seen_sequence != newest.sequence) {
-		found->seen_sequence = newest.sequence;
+	if (found->seen_sequence != call.sequence) {
+		found->seen_sequence = call.sequence;
 		found->seen_ns = now_ns;
 	}
 	ret_description->waited_ns = now_ns - found->seen_ns;

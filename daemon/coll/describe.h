@@ -9,7 +9,7 @@ struct coll_description {
 	uint32_t member_count;
 	const uint32_t *ranks; /* (member_count,) */
 	uint64_t timeout_ns;   /* of its calls */
-	uint32_t sequence;     /* of the newest call that somebody made; 0: none */
+	uint32_t sequence;     /* of the oldest call that is waited in, else the newest; 0: none */
 	struct zi_text call;   /* "all_reduce (f32 x 4096, sum)"; "" */
 	uint64_t come_mask;    /* members that have made it */
 	uint64_t awaited_mask; /* members that others wait for in it; 0: nobody waits */

@@ -37,6 +37,7 @@ static void take(const struct coll_group *group, uint32_t member, uint32_t slot,
 		.root = post.call.flags & ZI_BOARD_REFUSED ? 0 : post.call.root,
 		.element_count = post.call.element_count,
 		.is_refused = post.call.flags & ZI_BOARD_REFUSED,
+		.is_ahead = post.call.flags & ZI_BOARD_AHEAD,
 		.is_long = is_long(group, &post.call),
 	};
 }
@@ -45,21 +46,23 @@ static void take(const struct coll_group *group, uint32_t member, uint32_t slot,
 bool coll_look(const struct coll_group *group, uint32_t member, uint32_t sequence,
                struct coll_call *ret_call)
 {
-	take(group, member, sequence % 2, ret_call);
+	take(group, member, sequence % ZI_BOARD_SLOTS, ret_call);
 	return sequence && ret_call->sequence == sequence;
 }
 
 /* See look.h. */
 void coll_look_newest(const struct coll_group *group, uint32_t member, struct coll_call *ret_call)
 {
-	struct coll_call other;
-
 	take(group, member, 0, ret_call);
-	take(group, member, 1, &other);
-	/* Numbers run freely: the later of two neighbours. */
-	if (!ret_call->sequence ||
-	    (other.sequence && (int32_t)(other.sequence - ret_call->sequence) > 0))
-		*ret_call = other;
+	for (uint32_t slot = 1; slot < ZI_BOARD_SLOTS; slot++) {
+		struct coll_call other;
+
+		take(group, member, slot, &other);
+		/* Numbers run freely: the later of two that are near each other. */
+		if (!ret_call->sequence ||
+		    (other.sequence && (int32_t)(other.sequence - ret_call->sequence) > 0))
+			*ret_call = other;
+	}
 }
 
 /* See look.h. */
@@ -123,6 +126,9 @@ uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
 	uint64_t awaited;
 
 	if (!newest->sequence)
+		return 0;
+	/* If it waits after all, then for those who are far behind, before its next call. */
+	if (newest->is_ahead && !zi_line_load(&group->board[member].sleeping))
 		return 0;
 	awaited = coll_all_members(group) & ~coll_look_come(group, newest->sequence);
 	/* A peer may write anything: nobody waits for itself to come. */

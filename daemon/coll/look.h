@@ -11,6 +11,7 @@ struct coll_call {
 	uint32_t root; /* member */
 	uint64_t element_count;
 	bool is_refused; /* its member does not make it after all */
+	bool is_ahead;   /* its member does not wait for the others in it */
 	bool is_long;    /* it is over when all have left its data, not when all have come */
 };
 

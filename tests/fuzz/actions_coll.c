@@ -77,7 +77,7 @@ static void post(struct peer *peer, struct fuzz_input *input)
 	if (!peer->board)
 		return;
 	member %= (uint32_t)(peer->board_bytes / sizeof(*members));
-	members[member].posts[sequence % 2] = said;
+	members[member].posts[sequence % ZI_BOARD_SLOTS] = said;
 	members[member].takes[said.call.root].sequence = said.call.reduce_op;
 }
 

@@ -7,7 +7,9 @@
  *   - a rank reads from a peer's post, and from its arena, what that peer had there for this call:
  *     nothing is written while somebody may still read it.
  *
- * As in meet.c: word(m, n) is posts[n % 2].sequence of member m, finished(m) its line `finished`.
+ * As in meet.c and posts.c: word(m, n) is posts[n % SLOTS].sequence of member m, beside it are what
+ * it says and how far its member has looked; finished(m) is its line `finished`. There are fewer
+ * slots than in life, so that few calls go around them.
  * Odd calls are long (data lie in arenas, and all meet once more at the end), even ones travel with
  * the post. A wake-up reaches those who sleep on that word; futex_waitv() enqueues on one word
  * after the other, comparing each.
@@ -20,9 +22,12 @@
  * With -DREFUSALS member 0 refuses calls: whoever reads that goes on at once, and the next call first
  * waits until all have posted the one before.
  *
+ * With -DAHEAD=1 or 2 members need nothing from the others in some calls, and go on as soon as they have
+ * posted; they look at what others posted later, before they would be too far ahead.
+ *
  * Each of these leaves a part out, and must be found wrong:
  *   NO_POST_FENCE NO_SLEEP_FENCE NO_LOOK_AGAIN NO_VERDICT_WAIT NO_VERDICT_WAKE NO_BREAK_ON_DEATH
- *   ONE_SLOT NO_FINISH; with REFUSALS: NO_CATCH_UP
+ *   ONE_SLOT NO_FINISH; with REFUSALS: NO_CATCH_UP; with AHEAD: NO_CATCH_UP NO_LIMIT NO_LEFT
  */
 #ifndef RANKS
 #define RANKS 2
@@ -30,10 +35,12 @@
 #ifndef CALLS
 #define CALLS 3
 #endif
-#ifdef ONE_SLOT
-#define SLOT(n) 0
+#if defined(ONE_SLOT)
+#define SLOTS 1
+#elif defined(AHEAD)
+#define SLOTS 3
 #else
-#define SLOT(n) ((n) % 2)
+#define SLOTS 2
 #endif
 /* Member 0 refuses calls 1 and 2, where it is asked to. */
 #ifdef REFUSALS
@@ -41,16 +48,47 @@
 #else
 #define REFUSES(m, n) false
 #endif
-#define POST(m, n)  ((m) * 3 + SLOT(n))
-#define FINISHED(m) ((m) * 3 + 2)
-#define IS_LONG(n)  ((n) % 2)
+/* Who is ahead in the first calls; then one is long. 1: member 0 in two of them, then member 1 in as
+ * many as there may be. 2: all, as those of a gather are who are not its root. */
+#if AHEAD == 1
+#define IS_AHEAD(m, n) (((n) <= 2 && (m) == 0) || ((n) > 2 && (n) <= 5 && (m) == 1))
+#elif AHEAD == 2
+#define IS_AHEAD(m, n) ((n) <= 5)
+#else
+#define IS_AHEAD(m, n) false
+#endif
+#ifdef AHEAD
+#define IS_LONG(n) ((n) > 5)
+#else
+#define IS_LONG(n) ((n) % 2)
+#endif
+#define WORDS       (SLOTS + 1) /* of a member */
+#define POST(m, n)  ((m) * WORDS + (n) % SLOTS)
+#define FINISHED(m) ((m) * WORDS + SLOTS)
+/* What must be looked at before call n: all calls before; or, ahead, so that slots are free. */
+#ifdef NO_LIMIT
+#define IS_TOO_FAR(n) false
+#else
+#define IS_TOO_FAR(n) ((n) - looked >= SLOTS)
+#endif
+#ifdef NO_LEFT
+#define IS_TAKEN(n) false
+#else
+#define IS_TAKEN(n) ((n) > SLOTS + left)
+#endif
+#ifdef NO_CATCH_UP
+#define IS_BEHIND(n) false
+#else
+#define IS_BEHIND(n) (looked < (n) - 1 && (!IS_AHEAD(self, n) || IS_TOO_FAR(n) || IS_TAKEN(n)))
+#endif
 #define SLEEPING    255 /* as the target of a store: the own line `sleeping` */
 
-byte word[RANKS * 3];  /* sequence numbers */
-byte said[RANKS * 3];  /* what a post says: the number of its call */
-byte arena[RANKS];     /* the call whose data lie there; 0: the owner's own things again */
-bool sleeping[RANKS];  /* the line */
-bool is_broken;        /* the verdict */
+byte word[RANKS * WORDS];  /* sequence numbers */
+byte said[RANKS * WORDS];  /* what a post says: the number of its call */
+byte shown[RANKS * WORDS]; /* the newest call of which its member had looked at all posts */
+byte arena[RANKS];         /* the call whose data lie there; 0: the owner's own things again */
+bool sleeping[RANKS];      /* the line */
+bool is_broken;            /* the verdict */
 bool is_killed[RANKS];
 
 /* The store buffers. */
@@ -170,27 +208,47 @@ inline wait_for(w, n)
 	od
 }
 
+/* All posts of call c, one after the other. Refused calls are not compared. */
+inline look_at(c)
+{
+	i = 0;
+	lowest = c - 1;
+	do
+	:: i == RANKS -> break
+	:: i < RANKS && i == self -> i++
+	:: i < RANKS && i != self ->
+		wait_for(POST(i, c), c);
+		assert(said[POST(i, c)] == c);
+		if
+		:: shown[POST(i, c)] < lowest -> lowest = shown[POST(i, c)]
+		:: else
+		fi;
+		i++
+	od;
+	looked = c;
+	left = lowest;
+	lowest = 0;
+	i = 0
+}
+
 proctype rank(byte self)
 {
 	byte n = 1, i, m, seen;
+	byte looked, left, lowest; /* as group->seen and group->left */
 
 	{
 		do
 		:: n > CALLS -> break
 		:: else ->
-#ifndef NO_CATCH_UP
-			/* Until all have posted the call before, where that was not waited for. */
-			i = 0;
 			do
-			:: i == RANKS || !REFUSES(0, n - 1) -> break
-			:: i < RANKS && i == self -> i++
-			:: i < RANKS && i != self -> wait_for(POST(i, n - 1), n - 1); i++
+			:: !IS_BEHIND(n) -> break
+			:: IS_BEHIND(n) -> look_at(looked + 1)
 			od;
-#endif
 			/* post(): the data, then the number (released) */
 			skip;
 			d_step {
 				said[POST(self, n)] = n;
+				shown[POST(self, n)] = looked;
 				if
 				:: IS_LONG(n) -> arena[self] = n
 				:: else
@@ -198,29 +256,25 @@ proctype rank(byte self)
 			};
 			store(self, POST(self, n), n);
 			wake(POST(self, n));
+			if
+			:: REFUSES(self, n) || IS_AHEAD(self, n) -> goto next
+			:: REFUSES(0, n) -> /* whoever reads that looks no further */
+				wait_for(POST(0, n), n);
+				assert(said[POST(0, n)] == n);
+				goto next
+			:: else -> look_at(n)
+			fi;
+			/* work: everybody's data is read, one after the other */
 			i = 0;
 			do
-			:: i == RANKS || REFUSES(self, n) -> break
-			:: i < RANKS && i == self -> i++
-			:: i < RANKS && i != self ->
-				wait_for(POST(i, n), n);
-				assert(said[POST(i, n)] == n);
-				if
-				:: REFUSES(i, n) -> break
-				:: else -> i++
-				fi
-			od;
-			/* work: everybody's data is read, one after the other; not of a refused call */
-			i = 0;
-			do
-			:: i == RANKS || REFUSES(0, n) -> break
-			:: i < RANKS && !REFUSES(0, n) ->
+			:: i == RANKS -> break
+			:: i < RANKS ->
 				assert(said[POST(i, n)] == n);
 				assert(!IS_LONG(n) || arena[i] == n);
 				i++
 			od;
 			if
-			:: IS_LONG(n) && !REFUSES(0, n) ->
+			:: IS_LONG(n) ->
 				store(self, FINISHED(self), n);
 				wake(FINISHED(self));
 #ifndef NO_FINISH
@@ -234,6 +288,7 @@ proctype rank(byte self)
 				arena[self] = 0 /* the caller's again */
 			:: else
 			fi;
+next:
 			i = 0;
 			n++
 		od;

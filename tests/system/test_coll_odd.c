@@ -153,13 +153,13 @@ static int read_only_of_one(struct coll_rank *rank)
 	const char *page =
 		mmap(NULL, READ_ONLY_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct zinf *zinf = rank->zinf;
-	int64_t data[16] = { 0 };
+	int64_t data[600] = { 0 }; /* more than who needs nothing would go ahead with */
 	int r;
 
-	r = zinf_coll_broadcast(zinf, rank->rank ? (void *)page : data, 2, ZINF_I64, 0, NULL);
+	r = zinf_coll_broadcast(zinf, rank->rank ? (void *)page : data, 600, ZINF_I64, 0, NULL);
 	coll_check(rank, r == -EACCES);
 	coll_text(rank, "not writable");
-	r = zinf_coll_gather(zinf, data, rank->rank ? (void *)page : NULL, 2, ZINF_I64, 1, NULL);
+	r = zinf_coll_gather(zinf, data, rank->rank ? (void *)page : NULL, 600, ZINF_I64, 1, NULL);
 	coll_check(rank, r == -EACCES);
 	coll_text(rank, "not writable");
 	return still_good(rank);

@@ -307,7 +307,7 @@ static int run_call(struct follow *follow)
 	if (r) {
 		said.flags = ZI_BOARD_REFUSED;
 		said.root = (uint32_t)-r;
-		zi_meet_post(&follow->meet, follow->sequence, &said, 0, reason.chars,
+		zi_meet_post(&follow->meet, follow->sequence, 0, &said, 0, reason.chars,
 		             (uint32_t)strlen(reason.chars) + 1);
 		return 0;
 	}
@@ -320,7 +320,7 @@ static int run_call(struct follow *follow)
 		__atomic_store_n(&members[follow->meet.self].step.value, (uint32_t)++follow->steps,
 		                 __ATOMIC_RELEASE);
 	}
-	zi_meet_post(&follow->meet, follow->sequence, &said, 0, NULL, 0);
+	zi_meet_post(&follow->meet, follow->sequence, 0, &said, 0, NULL, 0);
 	return said.flags ? 0 : err_trace(run_pieces(follow, &call));
 }
 

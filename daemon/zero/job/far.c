@@ -163,7 +163,7 @@ static void break_unfinished(struct coll *coll, struct coll_group *group, uint32
 	struct coll_call call;
 
 	(void)coll_look(group, member, sequence, &call); /* It has come; hearsay at worst. */
-	zi_board_look(&group->board[member].posts[sequence % 2], &post);
+	zi_board_look(&group->board[member].posts[sequence % ZI_BOARD_SLOTS], &post);
 	coll_append_call(&text, group, &call, true);
 	coll_append(&text, ": ");
 	coll_append_rank(&text, coll, group->ranks[member]);
@@ -196,7 +196,7 @@ static void call_late(void *arg, uint32_t sequence, uint32_t member)
 	for (uint32_t i = 0; i < group->member_count; i++) {
 		if (!coll_look(group, i, sequence, &call) || group->left_mask >> i & 1)
 			continue;
-		zi_board_look(&group->board[i].posts[sequence % 2], &post);
+		zi_board_look(&group->board[i].posts[sequence % ZI_BOARD_SLOTS], &post);
 		report.timeout_ms = (uint32_t)post.call.target;         /* Hearsay, for people. */
 		(void)coll_fail(coll, group->ranks[i], &report, &text); /* Its text is kept. */
 		return;

@@ -6,11 +6,11 @@
  *                             ├──▶ LEAVING ──▶ OVER      everyone's share is done
  *                             └──▶ STEPPING ─▶ OVER      in pieces
  *
+ * Who needs nothing from the others goes from CATCH_UP to OVER (posts.c has the rules).
+ *
  * A call of which one post is a refusal ends as soon as that is seen, and one whose posts differ as
  * soon as more than half call the same, or all have come: it is the odd one that is named. Everyone
- * sees it, since everyone compares all posts with its own, and nobody has touched any data. The
- * next call first waits until all have posted this one: only then is the slot of the call before
- * read by nobody (board.h).
+ * sees it, since everyone compares all posts with its own, and nobody has touched any data.
  *
  * In pieces: at step s a rank stages piece s, works on piece s - 1, and takes the results of piece
  * s - 2; it begins when all have made step s - 1. The post is step 0. A slot is used again at
@@ -33,6 +33,7 @@
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/move.h"
 #include "libclient/coll/node/place.h"
+#include "libclient/coll/node/posts.h"
 
 /* Calls that are over with one meeting say so no more often than this, lest numbers that are far
  * apart look like later ones. */
@@ -126,6 +127,8 @@ static void post(struct zi_node_group *group)
 	uint64_t counts[2 * ZI_WORLD_MAX];
 	const void *payload = run->call.source;
 
+	if (run->is_ahead)
+		said.flags = ZI_BOARD_AHEAD;
 	if (run->path == ZI_NODE_INLINE) {
 		if (zi_node_has(run->with_source, group->meet.self))
 			bytes = (uint32_t)run->source_bytes;
@@ -140,81 +143,37 @@ static void post(struct zi_node_group *group)
 		memcpy(counts + members, run->call.target_counts, bytes / 2);
 		payload = counts;
 	}
-	zi_meet_post(&group->meet, group->sequence, &said,
-	             (uint64_t)(group->staging - group->arenas), payload, bytes);
+	zi_node_say(group, &said, (uint64_t)(group->staging - group->arenas), payload, bytes);
 }
 
-void zi_node_post_refusal(struct zi_node_group *group, int error, const struct zi_text *reason)
+/* The data were in the posts. */
+static void finish_inline(struct zi_node_group *group)
 {
-	struct zi_board_call said = { .operation = (uint8_t)group->run.call.operation,
-		                      .flags = ZI_BOARD_REFUSED,
-		                      .root = (uint32_t)-error,
-		                      .source = ZI_BOARD_NOWHERE,
-		                      .target = ZI_BOARD_NOWHERE };
-
-	zi_meet_post(&group->meet, group->sequence, &said, 0, reason->chars,
-	             (uint32_t)strlen(reason->chars) + 1);
+	group->run.phase = ZI_NODE_OVER;
+	if (group->sequence % CALL_FINISHED_EVERY == 0)
+		zi_line_store(&group->meet.members[group->meet.self].finished, group->sequence);
 }
 
 static int begin(struct zi_node_group *group, struct zi_text *text)
 {
-	struct zi_text reason; /* written when something is wrong */
-	int r = zi_node_check(group, &group->run.call, &reason);
+	struct zi_node_run *run = &group->run;
 
 	group->sequence++;
-	group->is_unmet = true;
-	if (r) {
-		zi_node_post_refusal(group, r, &reason);
-		group->culprit = group->meet.self;
-		zi_text_set(text, "%s", reason.chars);
-		return err_trace(r);
+	if (run->refused) {
+		zi_node_say_refused(group);
+		group->culprit = run->culprit;
+		zi_text_set(text, "%s", run->reason.chars);
+		return err_trace(run->refused);
 	}
 	prepare(group);
 	post(group);
-	return 0;
-}
-
-/* Until all have posted call @sequence; what they say is taken of the newest. */
-static int meet(struct zi_node_group *group, uint32_t sequence, struct zi_meet_wants *wants,
-                struct zi_text *text)
-{
-	struct zi_node_run *run = &group->run;
-	struct zi_meet *meet = &group->meet;
-
-	if (run->is_mixed)
-		return zi_node_tell_apart(group, wants, text);
-	for (; run->member < meet->member_count; run->member++) {
-		const struct zi_board_post *post = zi_meet_post_of(meet, run->member, sequence);
-		struct zi_board_post copy;
-		int r;
-
-		if (!zi_meet_has_come(&post->sequence, sequence)) {
-			zi_meet_want(wants, meet, &post->sequence, sequence);
-			return ZI_NODE_E_WAITS;
-		}
-		if (run->phase == ZI_NODE_CATCH_UP)
-			continue;
-		copy = *post;
-		r = run->member == meet->self
-		            ? 0
-		            : zi_node_compare(group, run->member, &copy.call, text, &run->is_mixed);
-		if (run->is_mixed)
-			return zi_node_tell_apart(group, wants, text);
-		if (!r) {
-			r = zi_node_take_post(group, run->member, &copy);
-			if (r)
-				zi_text_set(text,
-				            "call %u: what member %u posted makes no sense: its "
-				            "memory is damaged, or it is another version",
-				            sequence, run->member);
-		}
-		if (r) {
-			group->culprit = run->member;
-			return err_trace(r);
-		}
-	}
-	run->member = 0;
-	group->is_unmet = false;
+	run->phase = ZI_NODE_MEETING;
+	if (!run->is_ahead)
+		return 0;
+	/* Nothing comes from the others; a scatter's root has a block for itself. */
+	if (run->source_bytes && zi_node_has(run->with_target, group->meet.self))
+		zi_node_move(group);
+	finish_inline(group);
 	return 0;
 }
 
@@ -255,11 +214,12 @@ static int work(struct zi_node_group *group, struct zi_text *text)
 		zi_node_join(group);
 	else if (run->source_bytes || zi_coll_is_counted(operation))
 		zi_node_move(group);
-	run->phase = run->path == ZI_NODE_INLINE ? ZI_NODE_OVER : ZI_NODE_LEAVING;
-	if (run->phase == ZI_NODE_LEAVING)
-		zi_meet_tell(&group->meet, finished, group->sequence);
-	else if (group->sequence % CALL_FINISHED_EVERY == 0)
-		__atomic_store_n(finished, group->sequence, __ATOMIC_RELEASE);
+	if (run->path == ZI_NODE_INLINE) {
+		finish_inline(group);
+		return 0;
+	}
+	run->phase = ZI_NODE_LEAVING;
+	zi_meet_tell(&group->meet, finished, group->sequence);
 	return 0;
 }
 
@@ -362,6 +322,11 @@ void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call)
 	run->member = 0;
 	run->is_mixed = false;
 	group->culprit = ZI_NODE_NOBODY;
+	if (group->far)
+		return;
+	run->refused = zi_node_check(group, &run->call, &run->reason);
+	run->culprit = group->meet.self;
+	run->is_ahead = !run->refused && zi_node_goes_ahead(group);
 }
 
 int zi_node_poll(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
@@ -374,15 +339,14 @@ int zi_node_poll(struct zi_node_group *group, struct zi_meet_wants *wants, struc
 	while (!r && run->phase != ZI_NODE_OVER) {
 		switch (run->phase) {
 		case ZI_NODE_CATCH_UP:
-			if (group->is_unmet)
-				r = meet(group, group->sequence, wants, text);
+			r = zi_node_catch_up(group, wants, text);
 			if (!r)
 				r = begin(group, text);
-			if (!r)
-				run->phase = ZI_NODE_MEETING;
 			break;
 		case ZI_NODE_MEETING:
-			r = meet(group, group->sequence, wants, text);
+			r = zi_node_look_at(group, group->sequence, wants, text);
+			if (r && r != ZI_NODE_E_WAITS)
+				zi_node_told(group, group->sequence);
 			if (!r)
 				r = work(group, text);
 			break;

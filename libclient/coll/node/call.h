@@ -8,5 +8,3 @@
 void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call);
 /* Return: 0, an error, ZI_NODE_E_WAITS. */
 int zi_node_poll(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text);
-/* Tells peers that this member does not make the call that it has just numbered, and why. */
-void zi_node_post_refusal(struct zi_node_group *group, int error, const struct zi_text *reason);

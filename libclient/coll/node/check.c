@@ -17,6 +17,7 @@
 #include "common/base/err.h"
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/members.h"
+#include "libclient/coll/node/posts.h"
 
 /* ---- words ---- */
 
@@ -238,21 +239,19 @@ int zi_node_check_p2p(const struct zi_node_group *group, const struct zi_node_p2
 /* ---- what differs ---- */
 
 /* A peer's text ends somewhere. */
-static int say_refused(const struct zi_node_group *group, uint32_t member,
+static int say_refused(const struct zi_node_group *group, uint32_t sequence, uint32_t member,
                        const struct zi_board_call *other, struct zi_text *text)
 {
-	const struct zi_board_post *post = zi_meet_post_of(&group->meet, member, group->sequence);
+	const struct zi_board_post *post = zi_meet_post_of(&group->meet, member, sequence);
 	struct zi_text reason = { "" };
 	int error = zi_verdict_is_refusal(-(int)other->root) ? -(int)other->root : -EINVAL;
 	uint32_t bytes = post->payload_bytes;
 
 	if (bytes > sizeof(reason) - 1)
 		bytes = sizeof(reason) - 1;
-	memcpy(reason.chars,
-	       zi_meet_payload_of(&group->meet, member, group->sequence, post->payload_bytes),
-	       bytes);
-	return err_origin(zi_text_error(text, error, "call %u: member %u refuses it: %s",
-	                                group->sequence, member, reason.chars));
+	memcpy(reason.chars, zi_meet_payload_of(&group->meet, member, sequence, bytes), bytes);
+	return err_origin(zi_text_error(text, error, "call %u: member %u refuses it: %s", sequence,
+	                                member, reason.chars));
 }
 
 static bool is_same(const struct zi_board_call *a, const struct zi_board_call *b)
@@ -262,31 +261,29 @@ static bool is_same(const struct zi_board_call *a, const struct zi_board_call *b
 	       a->element_count == b->element_count;
 }
 
-int zi_node_compare(const struct zi_node_group *group, uint32_t member,
+int zi_node_compare(const struct zi_node_group *group, uint32_t sequence, uint32_t member,
                     const struct zi_board_call *other, struct zi_text *text, bool *ret_differs)
 {
-	struct zi_board_call own = zi_node_board_call(&group->run.call);
-
 	*ret_differs = false;
 	if (other->flags & ZI_BOARD_REFUSED)
-		return say_refused(group, member, other, text);
-	*ret_differs = !is_same(other, &own);
+		return say_refused(group, sequence, member, other, text);
+	*ret_differs = !is_same(other, zi_node_said(group, sequence));
 	return 0;
 }
 
 /* What those who have come call, copied: a peer's memory may change. Return: their bits. */
-static uint64_t copy_calls(const struct zi_node_group *group,
+static uint64_t copy_calls(const struct zi_node_group *group, uint32_t sequence,
                            struct zi_board_call ret_calls[ZI_WORLD_MAX])
 {
 	const struct zi_meet *meet = &group->meet;
 	uint64_t come = 0;
 
 	for (uint32_t i = 0; i < meet->member_count; i++) {
-		const struct zi_board_post *post = zi_meet_post_of(meet, i, group->sequence);
+		const struct zi_board_post *post = zi_meet_post_of(meet, i, sequence);
 
 		if (i == meet->self)
-			ret_calls[i] = zi_node_board_call(&group->run.call);
-		else if (zi_meet_has_come(&post->sequence, group->sequence))
+			ret_calls[i] = *zi_node_said(group, sequence);
+		else if (zi_meet_has_come(&post->sequence, sequence))
 			ret_calls[i] = post->call;
 		else
 			continue;
@@ -317,25 +314,26 @@ static uint32_t find_model(const struct zi_board_call calls[ZI_WORLD_MAX], uint6
 
 /* Everybody who comes may be the one by whom most call the same. Those who did not come in time are
  * who is named then. */
-static int want_all(struct zi_node_group *group, uint64_t come, struct zi_meet_wants *wants)
+static int want_all(struct zi_node_group *group, uint32_t sequence, uint64_t come,
+                    struct zi_meet_wants *wants)
 {
 	uint64_t absent = zi_node_everyone(group) & ~come;
 
 	group->run.member = (uint32_t)__builtin_ctzll(absent);
 	for (; absent; absent &= absent - 1)
-		zi_meet_want(wants, &group->meet,
-		             &zi_meet_post_of(&group->meet, (uint32_t)__builtin_ctzll(absent),
-		                              group->sequence)
-		                      ->sequence,
-		             group->sequence);
+		zi_meet_want(
+			wants, &group->meet,
+			&zi_meet_post_of(&group->meet, (uint32_t)__builtin_ctzll(absent), sequence)
+				 ->sequence,
+			sequence);
 	return ZI_NODE_E_WAITS;
 }
 
-int zi_node_tell_apart(struct zi_node_group *group, struct zi_meet_wants *wants,
+int zi_node_tell_apart(struct zi_node_group *group, uint32_t sequence, struct zi_meet_wants *wants,
                        struct zi_text *text)
 {
 	struct zi_board_call calls[ZI_WORLD_MAX];
-	uint64_t come = copy_calls(group, calls);
+	uint64_t come = copy_calls(group, sequence, calls);
 	uint32_t count, model, odd;
 
 	for (uint64_t left = come; left; left &= left - 1) {
@@ -343,11 +341,11 @@ int zi_node_tell_apart(struct zi_node_group *group, struct zi_meet_wants *wants,
 		if (odd == group->meet.self || !(calls[odd].flags & ZI_BOARD_REFUSED))
 			continue;
 		group->culprit = odd;
-		return err_trace(say_refused(group, odd, &calls[odd], text));
+		return err_trace(say_refused(group, sequence, odd, &calls[odd], text));
 	}
 	model = find_model(calls, come, &count);
 	if (come != zi_node_everyone(group) && count <= group->meet.member_count / 2)
-		return want_all(group, come, wants);
+		return want_all(group, sequence, come, wants);
 	for (odd = 0; odd < group->meet.member_count; odd++)
 		if (come >> odd & 1 && !is_same(&calls[odd], &calls[model]))
 			break;
@@ -356,10 +354,10 @@ int zi_node_tell_apart(struct zi_node_group *group, struct zi_meet_wants *wants,
 		return err_origin(zi_text_error(text, -EPROTO,
 		                                "call %u: what a member posted has changed: its "
 		                                "memory is damaged",
-		                                group->sequence));
+		                                sequence));
 	return err_origin(zi_text_error(text, -EINVAL, "call %u: member %u calls %s, member %u %s",
-	                                group->sequence, odd, zi_node_words_of(&calls[odd]).chars,
-	                                model, zi_node_words_of(&calls[model]).chars));
+	                                sequence, odd, zi_node_words_of(&calls[odd]).chars, model,
+	                                zi_node_words_of(&calls[model]).chars));
 }
 
 int zi_node_compare_counts(const struct zi_node_group *group, struct zi_text *text)

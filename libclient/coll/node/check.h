@@ -22,13 +22,13 @@ int zi_node_check(struct zi_node_group *group, const struct zi_node_call *call,
 /* As above, of a message. */
 int zi_node_check_p2p(const struct zi_node_group *group, const struct zi_node_p2p *p2p,
                       struct zi_text *text);
-/* Whether @other, of @member, is what this member calls. Return: 0; the error of one that was
+/* Whether @other, of @member, is what this member posted as call @sequence. Return: 0; the error of one that was
  * refused; 0 and *ret_differs: ask whose is the odd one. */
-int zi_node_compare(const struct zi_node_group *group, uint32_t member,
+int zi_node_compare(const struct zi_node_group *group, uint32_t sequence, uint32_t member,
                     const struct zi_board_call *other, struct zi_text *text, bool *ret_differs);
-/* Posts of the newest call differ: names the odd one, and whose call most others make, or the first
+/* Posts of call @sequence differ: names the odd one, and whose call most others make, or the first
  * of several. Return: -EINVAL, ZI_NODE_E_WAITS more must come to tell; others as above; -EPROTO. */
-int zi_node_tell_apart(struct zi_node_group *group, struct zi_meet_wants *wants,
+int zi_node_tell_apart(struct zi_node_group *group, uint32_t sequence, struct zi_meet_wants *wants,
                        struct zi_text *text);
 /* all_to_allv, once all have posted: -EINVAL when two members' counts do not match. */
 int zi_node_compare_counts(const struct zi_node_group *group, struct zi_text *text);

@@ -23,6 +23,7 @@
 #include "libclient/coll/node/check.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/place.h"
+#include "libclient/coll/node/posts.h"
 
 /* The worker is the last member of this node's board. */
 static uint32_t worker_of(const struct zi_node_group *group)
@@ -158,23 +159,22 @@ static void post(struct zi_node_group *group)
 		memcpy(counts + members, call->target_counts, bytes / 2);
 	}
 	if (bytes)
-		zi_meet_post(&group->meet, group->sequence, &said, 0, counts, bytes);
+		zi_node_say(group, &said, 0, counts, bytes);
 	else
-		zi_meet_post(&group->meet, group->sequence, &said, 0, &places, sizeof(places));
+		zi_node_say(group, &said, 0, &places, sizeof(places));
 }
 
 static int begin(struct zi_node_group *group, struct zi_text *text)
 {
-	struct zi_text reason = { "" };
-	int r = zi_node_check(group, &group->run.call, &reason);
+	struct zi_node_run *run = &group->run;
 
+	run->refused = zi_node_check(group, &run->call, &run->reason);
 	group->sequence++;
-	group->is_unmet = true;
-	if (r) {
-		zi_node_post_refusal(group, r, &reason);
+	if (run->refused) {
+		zi_node_say_refused(group);
 		group->culprit = group->far->self;
-		zi_text_set(text, "%s", reason.chars);
-		return err_trace(r);
+		zi_text_set(text, "%s", run->reason.chars);
+		return err_trace(run->refused);
 	}
 	post(group);
 	return 0;
@@ -190,7 +190,7 @@ static int await_worker(struct zi_node_group *group, struct zi_meet_wants *wants
 		zi_meet_want(wants, &group->meet, &post->sequence, group->sequence);
 		return ZI_NODE_E_WAITS;
 	}
-	group->is_unmet = false;
+	group->seen = group->sequence;
 	return 0;
 }
 
@@ -259,7 +259,7 @@ int zi_node_poll_far(struct zi_node_group *group, struct zi_meet_wants *wants, s
 	while (!r && run->phase != ZI_NODE_OVER) {
 		switch (run->phase) {
 		case ZI_NODE_CATCH_UP:
-			if (group->is_unmet)
+			if (group->seen != group->sequence)
 				r = await_worker(group, wants);
 			if (!r)
 				r = begin(group, text);

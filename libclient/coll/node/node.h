@@ -7,6 +7,7 @@
  *   op.h      a call from its beginning to its end: whose turn it is, and when a group is over
  *   queue.h   calls that nobody waits for: a thread makes them
  *   call.h    one collective as a state machine
+ *   posts.h   posting, and looking at what others posted
  *   check.h   what a member refuses, and in what calls of members differ
  *   place.h   where everybody's data lie, hence the path
  *   join.h    a rank's part of what joins elements, move.h of what only moves them; share.h
@@ -57,7 +58,12 @@ struct zi_node_group {
 	uint32_t culprit;  /* member that the newest failure is about, or ZI_NODE_NOBODY */
 
 	/* the engine's own */
-	bool is_unmet;  /* the newest call ended before everyone had posted it */
+	uint32_t
+		seen; /* of the newest call whose posts, and those before, have all been looked at */
+	uint32_t left; /* every member has said that it had looked at all up to this one */
+	/* As posted, in the same slots; and of which bits: who is wrong there has been told. */
+	struct zi_board_call said[ZI_BOARD_SLOTS];
+	uint32_t told;
 	uint32_t steps; /* of calls in pieces so far */
 	uint32_t slot;  /* where the next piece is staged */
 	struct zi_node_run run;

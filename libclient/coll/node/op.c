@@ -15,6 +15,7 @@
 #include "libclient/coll/node/check.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/pair.h"
+#include "libclient/coll/node/posts.h"
 
 /* Waits between two looks at the clock: each may have spun for 10 ms. */
 #define OP_WAITS_PER_CLOCK 16u
@@ -37,9 +38,12 @@ static int check_group(struct zi_node_group *group, struct zi_text *text)
 static int fail_collective(struct zi_node_group *group, int error, struct zi_text *text)
 {
 	const struct zi_node_run *run = &group->run;
-	const struct zi_board_call said = zi_node_board_call(&run->call);
+	uint32_t sequence = zi_node_awaited(group);
+	struct zi_board_call said = *zi_node_said(group, sequence);
 	bool is_late = run->phase == ZI_NODE_CATCH_UP || run->phase == ZI_NODE_MEETING;
 
+	if (said.flags & ZI_BOARD_REFUSED)
+		said = zi_node_board_call(&run->call);
 	group->over = error;
 	if (error != -ETIMEDOUT)
 		return err_origin(zi_text_error(text, error, "group %u is broken (%s)",
@@ -48,10 +52,10 @@ static int fail_collective(struct zi_node_group *group, int error, struct zi_tex
 		return err_origin(zi_text_error(text, error,
 		                                "call %u, %s: members on this node or another did "
 		                                "not come in time",
-		                                group->sequence, zi_node_words_of(&said).chars));
+		                                sequence, zi_node_words_of(&said).chars));
 	group->culprit = run->member;
-	return err_origin(zi_text_error(text, error, "call %u, %s: member %u %s in time",
-	                                group->sequence, zi_node_words_of(&said).chars, run->member,
+	return err_origin(zi_text_error(text, error, "call %u, %s: member %u %s in time", sequence,
+	                                zi_node_words_of(&said).chars, run->member,
 	                                is_late ? "did not come" : "did not do its part"));
 }
 
@@ -197,7 +201,7 @@ static int poll_collective(struct zi_node_op *op, struct zi_meet_wants *wants)
 		op->is_begun = true;
 	}
 	r = zi_node_poll(group, wants, &op->text);
-	op->sequence = group->sequence;
+	op->sequence = zi_node_awaited(group);
 	if (r != ZI_NODE_E_WAITS)
 		return end_op(op, r);
 	group->turn.is_busy = true;
@@ -354,6 +358,6 @@ void zi_node_op_run(struct zi_node_op *op)
 	op->result = op->p2p_count ? zi_node_batch(group, op->p2ps, op->p2p_count,
 	                                           op->call.deadline_ns, &op->text)
 	                           : zi_node_call(group, &op->call, &op->text);
-	op->sequence = op->p2p_count ? 0 : group->sequence;
+	op->sequence = op->p2p_count ? 0 : zi_node_awaited(group);
 	op->culprit = group->culprit;
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/text.h"
 #include "common/base/types.h"
 #include "common/wire/board.h"
 
@@ -46,7 +47,7 @@ enum zi_node_path {
 };
 
 enum zi_node_phase {
-	ZI_NODE_CATCH_UP = 0, /* until all have posted the call before */
+	ZI_NODE_CATCH_UP = 0, /* until enough of the calls before has been looked at */
 	ZI_NODE_MEETING = 1,  /* posted; until all have */
 	ZI_NODE_STEPPING = 2, /* in pieces; until all have made the step before */
 	ZI_NODE_LEAVING = 3,  /* until all have left the data */
@@ -60,6 +61,12 @@ struct zi_node_run {
 	enum zi_node_path path;
 	uint32_t member; /* looked at next in this phase */
 	bool is_mixed;   /* posts differ: until it is known whose is the odd one */
+	bool is_ahead;   /* needs nothing from the others: over as soon as it is posted */
+	uint32_t left;   /* as the group's, by the posts looked at so far */
+	/* Not 0: posted as a refusal, and why. Written when something is wrong. */
+	int refused;
+	uint32_t culprit;
+	struct zi_text reason;
 	/* Of a call in pieces: those below `step` are made; the post is step 0. */
 	uint32_t step, step_count;
 	uint32_t piece_count;

@@ -69,7 +69,7 @@ static inline struct zi_board_call a_call(enum zi_coll_operation operation, uint
 static inline void post(uint32_t group, uint32_t member, uint32_t sequence,
                         struct zi_board_call call)
 {
-	struct zi_board_post *place = &boards[group][member].posts[sequence % 2];
+	struct zi_board_post *place = &boards[group][member].posts[sequence % ZI_BOARD_SLOTS];
 
 	place->call = call;
 	place->sequence = sequence;

@@ -112,7 +112,8 @@ static struct zi_node_op barrier_of(struct rank *rank, uint64_t deadline_ns)
 
 static void until_posted(const struct world *world, uint32_t member, uint32_t sequence)
 {
-	while (!zi_meet_has_come(&world->board[member].posts[sequence % 2].sequence, sequence))
+	while (!zi_meet_has_come(&world->board[member].posts[sequence % ZI_BOARD_SLOTS].sequence,
+	                         sequence))
 		(void)sched_yield();
 }
 

@@ -161,8 +161,8 @@ Test(admin, groups_tell_who_has_come_and_who_is_waited_for)
 	             0);
 	coll_group_add(fake.coll, 0, 7, board, 600 * ZI_NS_PER_S);
 	coll_group_add(fake.coll, 5, 6, board, ZI_NS_PER_S / 2);
-	board[0].posts[1].call.operation = board[2].posts[1].call.operation = ZI_COLL_BARRIER;
-	board[0].posts[1].sequence = board[2].posts[1].sequence = 3;
+	board[0].posts[3].call.operation = board[2].posts[3].call.operation = ZI_COLL_BARRIER;
+	board[0].posts[3].sequence = board[2].posts[3].sequence = 3;
 	fake.job_count = 2;
 	client_hello(client);
 	ask(client, "jobs job0 collectives");

@@ -197,6 +197,7 @@ static const struct {
 	FIELD(zi_board_member, takes),
 	FIELD(zi_board_post, sequence),
 	FIELD(zi_board_post, payload_bytes),
+	FIELD(zi_board_post, unseen),
 	FIELD(zi_board_post, call),
 	FIELD(zi_board_post, payload),
 	FIELD(zi_board_post, staging),

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Posting calls, and looking at what others posted; see posts.h. Floor 2.
+ *
+ * Most calls need something from everybody, and are over when all posts have been looked at. Who
+ * needs nothing (the root of a small broadcast or scatter; of a small reduce or gather everybody
+ * else) is over as soon as it has posted, and looks at the others' posts later: at its next call
+ * that needs something, or when it would be too far ahead. What is wrong with a call that it was
+ * ahead of the others have said long ago, each for itself; it is then said anew by refusing the
+ * call at hand, so that this one fails on all members with the same words.
+ *
+ * Call n may be posted (its slot is written) when this member has looked at all posts of call
+ * n - SLOTS + 1, and all others have said that they have looked at all of call n - SLOTS: a slot is
+ * written over when nobody will look at it any more. Whoever is last can go on: everybody's newest
+ * post, m or later, was written under the first condition, so it says m - SLOTS or more, which is
+ * what the second asks for m + 1. A call that needs something from everybody begins when all posts
+ * of the one before have been looked at; then both conditions hold.
+ */
+#include "libclient/coll/node/posts.h"
+
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/wire/verdict.h"
+#include "libclient/coll/node/check.h"
+#include "libclient/coll/node/place.h"
+
+static bool is_later(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) > 0;
+}
+
+static uint32_t bit_of(uint32_t sequence)
+{
+	return 1u << sequence % ZI_BOARD_SLOTS;
+}
+
+bool zi_node_goes_ahead(const struct zi_node_group *group)
+{
+	const struct zi_node_run *run = &group->run;
+	bool is_root = run->call.root == group->meet.self;
+
+	switch (run->call.operation) {
+	case ZI_COLL_BROADCAST:
+	case ZI_COLL_SCATTER:
+		return is_root && run->source_bytes <= ZI_BOARD_INLINE_BYTES;
+	case ZI_COLL_REDUCE:
+	case ZI_COLL_GATHER:
+		return !is_root && run->source_bytes <= ZI_BOARD_INLINE_BYTES;
+	default:
+		return false;
+	}
+}
+
+/* ---- saying ---- */
+
+void zi_node_say(struct zi_node_group *group, const struct zi_board_call *call, uint64_t staging,
+                 const void *payload, uint32_t payload_bytes)
+{
+	group->said[group->sequence % ZI_BOARD_SLOTS] = *call;
+	group->told &= ~bit_of(group->sequence);
+	zi_meet_post(&group->meet, group->sequence, group->sequence - 1 - group->seen, call,
+	             staging, payload, payload_bytes);
+}
+
+void zi_node_say_refused(struct zi_node_group *group)
+{
+	const struct zi_node_run *run = &group->run;
+	struct zi_board_call said = { .operation = (uint8_t)run->call.operation,
+		                      .flags = ZI_BOARD_REFUSED,
+		                      .root = (uint32_t)-run->refused,
+		                      .source = ZI_BOARD_NOWHERE,
+		                      .target = ZI_BOARD_NOWHERE };
+
+	zi_node_say(group, &said, 0, run->reason.chars, (uint32_t)strlen(run->reason.chars) + 1);
+	group->told |= bit_of(group->sequence);
+}
+
+/* ---- looking ---- */
+
+/* What is wrong with the post of the member that is looked at. */
+static int judge(struct zi_node_group *group, uint32_t sequence, const struct zi_board_post *post,
+                 struct zi_meet_wants *wants, struct zi_text *text)
+{
+	struct zi_node_run *run = &group->run;
+	int r = 0;
+
+	if (run->member != group->meet.self)
+		r = zi_node_compare(group, sequence, run->member, &post->call, text,
+		                    &run->is_mixed);
+	if (run->is_mixed)
+		return zi_node_tell_apart(group, sequence, wants, text);
+	if (!r && run->phase == ZI_NODE_MEETING) {
+		r = zi_node_take_post(group, run->member, post);
+		if (r)
+			zi_text_set(text,
+			            "call %u: what member %u posted makes no sense: its memory is "
+			            "damaged, or it is another version",
+			            sequence, run->member);
+	}
+	if (r)
+		group->culprit = run->member;
+	return r;
+}
+
+int zi_node_look_at(struct zi_node_group *group, uint32_t sequence, struct zi_meet_wants *wants,
+                    struct zi_text *text)
+{
+	struct zi_node_run *run = &group->run;
+	struct zi_meet *meet = &group->meet;
+
+	if (run->is_mixed)
+		return zi_node_tell_apart(group, sequence, wants, text);
+	if (!run->member)
+		run->left = sequence - 1;
+	for (; run->member < meet->member_count; run->member++) {
+		const struct zi_board_post *post = zi_meet_post_of(meet, run->member, sequence);
+		struct zi_board_post copy;
+		int r;
+
+		if (!zi_meet_has_come(&post->sequence, sequence)) {
+			zi_meet_want(wants, meet, &post->sequence, sequence);
+			return ZI_NODE_E_WAITS;
+		}
+		copy = *post;
+		if (run->member != meet->self && is_later(run->left, sequence - 1 - copy.unseen))
+			run->left = sequence - 1 - copy.unseen;
+		if (group->told & bit_of(sequence))
+			continue;
+		r = judge(group, sequence, &copy, wants, text);
+		if (r)
+			return r;
+	}
+	run->member = 0;
+	group->seen = sequence;
+	group->left = run->left;
+	return 0;
+}
+
+/* Whether more must be looked at before the next call is posted. */
+static bool is_behind(const struct zi_node_group *group)
+{
+	uint32_t next = group->sequence + 1;
+
+	if (group->seen == group->sequence)
+		return false;
+	return !group->run.is_ahead || next - group->seen >= ZI_BOARD_SLOTS ||
+	       is_later(next - ZI_BOARD_SLOTS, group->left);
+}
+
+int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
+{
+	struct zi_node_run *run = &group->run;
+
+	while (is_behind(group)) {
+		uint32_t sequence = group->seen + 1;
+		struct zi_text reason; /* written when something is wrong */
+		int r = zi_node_look_at(group, sequence, wants, &reason);
+
+		if (!r)
+			continue;
+		if (r == ZI_NODE_E_WAITS)
+			return r;
+		zi_node_told(group, sequence);
+		if (!zi_verdict_is_refusal(r)) {
+			*text = reason;
+			return err_trace(r);
+		}
+		run->refused = r;
+		run->reason = reason;
+		run->culprit = group->culprit;
+	}
+	return 0;
+}
+
+void zi_node_told(struct zi_node_group *group, uint32_t sequence)
+{
+	group->told |= bit_of(sequence);
+	group->run.member = 0;
+	group->run.is_mixed = false;
+}

@@ -2,8 +2,6 @@
 /* What operations take and give; see coll.h. Floor 1, any thread. */
 #include "common/wire/coll.h"
 
-#include "common/base/checked.h"
-
 #define NOTHING                                   \
 	{                                         \
 		ZI_BLOCKS_NONE, ZI_HELD_BY_NOBODY \
@@ -48,27 +46,15 @@ static bool sum_of(const uint64_t *counts, uint32_t count, uint64_t width, uint6
 }
 
 /* See coll.h. */
-bool zi_coll_bytes(const struct zi_coll_lengths *lengths, uint64_t *ret_source_bytes,
-                   uint64_t *ret_target_bytes)
+bool zi_coll_counted_bytes(const struct zi_coll_lengths *lengths, uint64_t *ret_source_bytes,
+                           uint64_t *ret_target_bytes)
 {
-	const struct zi_coll_shape *shape = zi_coll_shape_of(lengths->operation);
-	uint32_t members = lengths->member_count, width = lengths->width;
-	uint64_t block = 0, all;
+	uint64_t source_bytes;
 
-	if (shape->source.blocks == ZI_BLOCKS_COUNTED) {
-		uint64_t source_bytes;
-
-		if (!sum_of(lengths->source_counts, members, width, &source_bytes) ||
-		    !sum_of(lengths->target_counts, members, width, ret_target_bytes))
-			return false;
-		*ret_source_bytes = source_bytes;
-		return true;
-	}
-	if (shape->source.blocks != ZI_BLOCKS_NONE &&
-	    (!zi_checked_mul(lengths->element_count, width, &block) ||
-	     !zi_checked_mul(block, members, &all)))
+	if (!sum_of(lengths->source_counts, lengths->member_count, lengths->width, &source_bytes) ||
+	    !sum_of(lengths->target_counts, lengths->member_count, lengths->width,
+	            ret_target_bytes))
 		return false;
-	*ret_source_bytes = block * zi_coll_block_count(&shape->source, members);
-	*ret_target_bytes = block * zi_coll_block_count(&shape->target, members);
+	*ret_source_bytes = source_bytes;
 	return true;
 }

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/checked.h"
+
 /* Numbers are on the wire: they only add. */
 enum zi_coll_operation {
 	ZI_COLL_BARRIER = 1,
@@ -153,6 +155,10 @@ struct zi_coll_lengths {
 	const uint64_t *source_counts, *target_counts;
 };
 
+/* zi_coll_bytes() where blocks are counted. */
+bool zi_coll_counted_bytes(const struct zi_coll_lengths *lengths, uint64_t *ret_source_bytes,
+                           uint64_t *ret_target_bytes);
+
 /**
  * zi_coll_bytes() - how long a member's buffers are, where it has them
  *
@@ -161,5 +167,19 @@ struct zi_coll_lengths {
  *
  * Return: false when something does not fit; nothing is written then.
  */
-bool zi_coll_bytes(const struct zi_coll_lengths *lengths, uint64_t *ret_source_bytes,
-                   uint64_t *ret_target_bytes);
+static inline bool zi_coll_bytes(const struct zi_coll_lengths *lengths, uint64_t *ret_source_bytes,
+                                 uint64_t *ret_target_bytes)
+{
+	const struct zi_coll_shape *shape = zi_coll_shape_of(lengths->operation);
+	uint64_t block = 0, all;
+
+	if (shape->source.blocks == ZI_BLOCKS_COUNTED)
+		return zi_coll_counted_bytes(lengths, ret_source_bytes, ret_target_bytes);
+	if (shape->source.blocks != ZI_BLOCKS_NONE &&
+	    (!zi_checked_mul(lengths->element_count, lengths->width, &block) ||
+	     !zi_checked_mul(block, lengths->member_count, &all)))
+		return false;
+	*ret_source_bytes = block * zi_coll_block_count(&shape->source, lengths->member_count);
+	*ret_target_bytes = block * zi_coll_block_count(&shape->target, lengths->member_count);
+	return true;
+}

@@ -68,7 +68,7 @@ struct zi_board_call zi_node_board_call(const struct zi_node_call *call)
 static int check_kind(const struct zi_node_group *group, const struct zi_node_call *call,
                       struct zi_text *text)
 {
-	const char *name = zi_coll_operation_name(call->operation);
+	const char *name = zi_coll_shape_of(call->operation)->name;
 	uint32_t members = zi_node_members(group);
 
 	if (!zi_coll_is_collective(call->operation))
@@ -186,7 +186,8 @@ static int check_overlap(const struct zi_node_group *group, const struct zi_node
 int zi_node_check(struct zi_node_group *group, const struct zi_node_call *call,
                   struct zi_text *text)
 {
-	const char *name = zi_coll_operation_name(call->operation);
+	const char *name =
+		zi_coll_shape_of(call->operation)->name; /* of none check_kind() says so */
 	struct zi_node_run *run = &group->run;
 	bool has_source, has_target;
 	int r;

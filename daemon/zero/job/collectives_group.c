@@ -190,7 +190,8 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 	}
 	r = compare(rank, op, &text);
 	is_full = op_gather(op, ZERO_GATHER_COLL_GROUP);
-	if (r || (is_full && !group_needs_all(job))) {
+	/* Asked even when some have yet to come: where one never will, it ends those who wait. */
+	if (r || (!group_needs_all(job) && is_full)) {
 		job->collectives.group_count++; /* Whatever comes of it: nodes count alike. */
 		r = r ? r : make(job, op, &text);
 		if (r && job_spans_nodes(job))

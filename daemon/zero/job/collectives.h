@@ -8,6 +8,8 @@
  *    │                      │          │                 │
  *    └──an error, or the incarnation is over◀────────────┘
  *
+ *   collectives.c   memory, the end; collectives_open.c   opening; collectives_group.c   groups
+ *
  *   arenas     one segment, a part for each rank (arenas.h); ranks read and write all of it
  *   boards     one per group, of as many parts as the job has ranks: a number that is used again
  *              has its board again, zeroed, since processes hold what they received until they end

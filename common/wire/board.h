@@ -5,12 +5,12 @@
  *
  * Every member has a part of its own and is the only one who writes it; the others, and the daemon
  * when it looks for whoever holds up a call, only read it. Calls of a group are numbered from 1; a
- * rank posts call n to slot n mod ZI_BOARD_SLOTS. Most calls are over when everybody's post has been
- * looked at. Who needs nothing from the others (the root of a small broadcast, say) goes on at once
- * and looks later, so that it may be some calls ahead. Each post says how many calls its member has
- * yet to look at; a slot is written again when all have said, by a later post, that they looked at
- * what is in it, and nobody has as many calls to look at as there are slots. So whoever is last can
- * always go on (libclient/coll/node/call.c).
+ * rank posts call n to slot n mod ZI_BOARD_SLOTS. Most calls are over when everybody's post has
+ * been looked at. Who needs nothing from the others (the root of a small broadcast, say) goes on at
+ * once and looks later, so that it may be some calls ahead. Each post says how many calls its
+ * member has yet to look at; a slot is written again when all have said, by a later post, that they
+ * looked at what is in it, and nobody has as many calls to look at as there are slots. So whoever
+ * is last can always go on (libclient/coll/node/posts.c).
  *
  * Sends and receives are numbered apart from calls and apart for each ordered pair of members: a
  * pair has a line of the sender's and a line of the receiver's (struct zi_board_send, _take).

@@ -22,8 +22,8 @@ int zi_node_check(struct zi_node_group *group, const struct zi_node_call *call,
 /* As above, of a message. */
 int zi_node_check_p2p(const struct zi_node_group *group, const struct zi_node_p2p *p2p,
                       struct zi_text *text);
-/* Whether @other, of @member, is what this member posted as call @sequence. Return: 0; the error of one that was
- * refused; 0 and *ret_differs: ask whose is the odd one. */
+/* Whether @other, of @member, is what this member posted as call @sequence. Return: 0; the error of
+ * one that was refused; 0 and *ret_differs: ask whose is the odd one. */
 int zi_node_compare(const struct zi_node_group *group, uint32_t sequence, uint32_t member,
                     const struct zi_board_call *other, struct zi_text *text, bool *ret_differs);
 /* Posts of call @sequence differ: names the odd one, and whose call most others make, or the first

@@ -58,9 +58,8 @@ struct zi_node_group {
 	uint32_t culprit;  /* member that the newest failure is about, or ZI_NODE_NOBODY */
 
 	/* the engine's own */
-	uint32_t
-		seen; /* of the newest call whose posts, and those before, have all been looked at */
-	uint32_t left; /* every member has said that it had looked at all up to this one */
+	uint32_t seen; /* the newest call up to which all posts have been looked at */
+	uint32_t left; /* the same of whoever has looked least, as far as it has said */
 	/* As posted, in the same slots; and of which bits: who is wrong there has been told. */
 	struct zi_board_call said[ZI_BOARD_SLOTS];
 	uint32_t told;

@@ -2,8 +2,8 @@
 /*
  * Goal: who needs nothing from the others of a small call goes on without them, as far as there are
  * slots, and everybody still has the data of each call; what is wrong with a call that it was ahead
- * of is told at its next call that looks, to all members and with the same words; who holds it up is
- * named.
+ * of is told at its next call that looks, to all members and with the same words; who holds it up
+ * is named.
  * Method: three members in one thread (world.h), polled in the order that a case needs; and threads
  * as ranks that make small calls with changing roots only.
  */
@@ -127,6 +127,33 @@ Test(ahead, a_root_goes_on_as_far_as_there_are_slots)
 		}
 		meet_all();
 	}
+	world_end();
+}
+
+/* Member 0 was ahead in the first two calls and has not looked at them: they lie there until it has
+ * said that it did, whatever member 1 is ahead with. */
+Test(ahead, what_somebody_has_yet_to_look_at_is_not_written_over)
+{
+	world_of(2);
+	for (int32_t i = 0; i < 2; i++) {
+		begin_broadcast(0, 0, i);
+		cr_assert_eq(poll(0), 0);
+		begin_broadcast(1, 0, 0);
+		cr_assert_eq(poll(1), 0);
+		cr_assert(has_got(1, i));
+	}
+	for (uint32_t i = 3; i <= ZI_BOARD_SLOTS; i++) {
+		begin_broadcast(1, 1, (int32_t)i);
+		cr_assert_eq(poll(1), 0, "call %u", i);
+	}
+	begin_broadcast(1, 1, (int32_t)ZI_BOARD_SLOTS + 1);
+	cr_assert_eq(poll(1), ZI_NODE_E_WAITS);
+	cr_assert_eq(world.board[1].posts[1].sequence, 1);
+	begin_broadcast(0, 1, 0);
+	cr_assert_eq(poll(0), 0, "%s", ranks[0].text.chars);
+	cr_assert(has_got(0, 3));
+	cr_assert_eq(poll(1), 0);
+	cr_assert_eq(world.board[1].posts[1].sequence, ZI_BOARD_SLOTS + 1);
 	world_end();
 }
 

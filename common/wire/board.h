@@ -76,7 +76,12 @@ struct zi_board_send {
 	uint64_t staging; /* where the pieces lie */
 	uint32_t piece_bytes;
 	uint8_t dtype;
-	uint8_t reserved[27];
+	uint8_t reserved0[3];
+	/* For a member on another node: until when the sender waits (zi_clock_now_ns()), and for
+	 * how long that was. */
+	uint64_t deadline_ns;
+	uint32_t timeout_ms;
+	uint8_t reserved[12];
 };
 static_assert(sizeof(struct zi_board_send) == ZI_LINE_BYTES, "one line");
 
@@ -90,7 +95,9 @@ struct zi_board_take {
 	uint8_t reserved0[2];
 	uint64_t element_count; /* as `dtype` */
 	uint64_t refused_count; /* as `refused_dtype` */
-	uint8_t reserved[32];
+	uint64_t deadline_ns;   /* as a sender's */
+	uint32_t timeout_ms;
+	uint8_t reserved[20];
 };
 static_assert(sizeof(struct zi_board_take) == ZI_LINE_BYTES, "one line");
 

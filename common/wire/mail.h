@@ -23,6 +23,9 @@
 #include "common/wire/far.h"
 
 #define ZI_MAIL_LETTERS 2u /* each way */
+/* A message between nodes ends so long after its time: meanwhile the node of the member that did
+ * not do its part says why. */
+#define ZI_MAIL_PATIENCE_NS 2000000000ull
 
 /* Writer: the worker. */
 struct zi_mail_box {

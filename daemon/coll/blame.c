@@ -129,6 +129,26 @@ static void say_reported(struct inquest *inquest)
 	}
 }
 
+/* @rank waits in @call, whose root, a member, keeps it waiting. */
+static void append_pair(struct zi_text *text, const struct coll *coll,
+                        const struct coll_group *group, uint32_t rank, const struct coll_call *call,
+                        uint32_t timeout_ms)
+{
+	uint32_t culprit = coll_rank_of(group, call->root);
+	uint32_t member = coll_member_of(group, culprit);
+
+	coll_append_rank(text, coll, rank);
+	coll_append(text, " waits in group %u in ", group->number);
+	coll_append_call(text, group, call, false);
+	coll_append(text, ": ");
+	coll_append_rank(text, coll, culprit);
+	coll_append(text, " did not come within %.4g s", timeout_ms / 1e3);
+	if (member == COLL_NOBODY)
+		return; /* Its node knows, and did not say. */
+	coll_append(text, ": ");
+	coll_append_doing(text, coll, group, member);
+}
+
 /* send, recv: they have no number on the board, so the report says what they were. */
 static void say_pair(struct inquest *inquest)
 {
@@ -149,17 +169,22 @@ static void say_pair(struct inquest *inquest)
 		                   .element_count = report->element_count,
 		                   .root = peer };
 	inquest->culprit = rank;
-	coll_append_rank(&inquest->text, inquest->coll, group->ranks[inquest->self]);
-	coll_append(&inquest->text, " waits in group %u in ", group->number);
-	coll_append_call(&inquest->text, group, &call, false);
-	coll_append(&inquest->text, ": ");
-	coll_append_rank(&inquest->text, inquest->coll, inquest->culprit);
-	coll_append(&inquest->text, " did not come ");
-	append_timeout(inquest);
-	if (member == COLL_NOBODY)
-		return; /* Its node knows, and did not say. */
-	coll_append(&inquest->text, ": ");
-	coll_append_doing(&inquest->text, inquest->coll, group, member);
+	append_pair(&inquest->text, inquest->coll, group, group->ranks[inquest->self], &call,
+	            report->timeout_ms);
+}
+
+/* See coll.h. */
+void coll_fail_message(struct coll *coll, struct coll_group *group, uint32_t waiting,
+                       const struct coll_call *call, uint32_t timeout_ms)
+{
+	uint32_t culprit = coll_rank_of(group, call->root);
+	uint32_t rank = coll_rank_of(group, waiting);
+	struct zi_text text = { "" };
+
+	if (group->error || rank == COLL_NOBODY || culprit == COLL_NOBODY)
+		return;
+	append_pair(&text, coll, group, rank, call, timeout_ms);
+	coll_break(coll, group, -ETIMEDOUT, culprit, &text);
 }
 
 static void inquire(struct inquest *inquest)

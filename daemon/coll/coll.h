@@ -109,6 +109,11 @@ uint64_t coll_rank_gone(struct coll *coll, uint32_t rank, const struct zi_text *
  * already, whose error stands; -EPERM it is no member, with @text. */
 int coll_abort(struct coll *coll, uint32_t rank, uint32_t group, const char *reason,
                struct zi_text *text);
+struct coll_call;
+/* A message's time has passed, of the member @waiting elsewhere: @call, whose root, a member here,
+ * does not do its part. */
+void coll_fail_message(struct coll *coll, struct coll_group *group, uint32_t waiting,
+                       const struct coll_call *call, uint32_t timeout_ms);
 /* A rank says that a call failed (COLL_FAIL). Always an error, with words. */
 int coll_fail(struct coll *coll, uint32_t rank, const struct zi_coll_fail *report,
               struct zi_text *text);

@@ -13,6 +13,7 @@
  *   AGREE      ──▶     DONE       before JOIN: whether all nodes would make the same group
  *   FOLLOW     ──▶     DONE       the calls of a group, as its ranks make them: done at its end
  *              ◀── LATE           a call's time has passed, and a rank of this node has not come
+ *              ◀── LATE_MESSAGE   so has a message's
  *   ABORT      ──▶                what runs fails, here and on all other nodes, with this text
  *   PING       ──▶     PONG       at once, also while an operation runs
  *
@@ -48,6 +49,7 @@ enum net_type {
 	NET_FOLLOW = 10,
 	NET_LATE = 11, /* a header: see net_late_cookie() */
 	NET_AGREE = 12,
+	NET_LATE_MESSAGE = 13,
 	_NET_TYPE_COUNT,
 };
 
@@ -166,6 +168,17 @@ struct net_follow {
 	uint8_t ranks[ZI_WORLD_MAX]; /* (member_count,) for people */
 };
 
+/* Of LATE_MESSAGE: the time of a member on another node has passed, to whom one of this node's
+ * sends nothing, or from whom it does not take what is sent. Members of the whole group. */
+struct net_late_message {
+	struct net_header header;
+	uint32_t waiting, absent;
+	uint32_t is_send; /* the waiting one's: 1 a send, 0 a receive */
+	uint32_t dtype;
+	uint64_t element_count;
+	uint32_t timeout_ms, reserved;
+};
+
 struct net_abort {
 	struct net_header header;
 	int32_t error;
@@ -203,4 +216,5 @@ union net_message {
 	struct net_exchange exchange;
 	struct net_abort abort;
 	struct net_done done;
+	struct net_late_message late_message;
 };

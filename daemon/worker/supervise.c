@@ -196,6 +196,10 @@ static void control_ready(struct zi_source *source, uint32_t events)
 		if (worker->options.late)
 			worker->options.late(worker->options.arg, (uint32_t)message.header.cookie,
 			                     (uint32_t)(message.header.cookie >> 32));
+	} else if (bytes == sizeof(message.late_message) &&
+	           message.header.type == NET_LATE_MESSAGE) {
+		if (worker->options.late_message)
+			worker->options.late_message(worker->options.arg, &message.late_message);
 	} else {
 		zi_text_set(&text,
 		            "zinf-net (pid %d) sent a message of type %u, %zd bytes: none of its",

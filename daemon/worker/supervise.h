@@ -28,6 +28,8 @@ typedef void (*net_ended_fn)(void *arg, const struct zi_text *text);
 /* The time of the followed group's call @sequence has passed. @member of this node's has come and
  * does not do its part; NET_CULPRIT_NONE: a rank here has not come. */
 typedef void (*net_late_fn)(void *arg, uint32_t sequence, uint32_t member);
+/* So has that of a message which a rank of this node does not take, or does not send. */
+typedef void (*net_late_message_fn)(void *arg, const struct net_late_message *late);
 
 enum net_worker_state { NET_WORKER_DOWN, NET_WORKER_STARTING, NET_WORKER_UP };
 
@@ -48,11 +50,12 @@ struct net_request {
 };
 
 struct net_worker_options {
-	const char *program; /* path of zinf-net; kept by the caller */
-	uint64_t ping_ns;    /* between two; 0: 1 s */
-	uint64_t pong_ns;    /* an answer may take so long; 0: 5 s */
-	net_ended_fn ended;  /* NULL: nobody's business */
-	net_late_fn late;    /* NULL as well */
+	const char *program;              /* path of zinf-net; kept by the caller */
+	uint64_t ping_ns;                 /* between two; 0: 1 s */
+	uint64_t pong_ns;                 /* an answer may take so long; 0: 5 s */
+	net_ended_fn ended;               /* NULL: nobody's business */
+	net_late_fn late;                 /* NULL as well */
+	net_late_message_fn late_message; /* so */
 	void *arg;
 };
 

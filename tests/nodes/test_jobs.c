@@ -220,3 +220,107 @@ Test(jobs, a_killed_daemon_is_an_error_of_all)
 	}
 	job_deinit(&job);
 }
+
+/* ---- messages ---- */
+
+/* Of each rank with the one on the next node but one, until a round fails. */
+static int send_with_deadlines(struct far_rank *rank)
+{
+	enum { COUNT = 200001 };
+	static int32_t source[COUNT], target[COUNT];
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	struct far_report *report = &rank->scene->shared->reports[rank->rank];
+	uint32_t peer = (rank->rank + rank->world / 2) % rank->world;
+	const struct zinf_coll_p2p both[] = {
+		{ .is_send = 1, .peer = peer, .data = source, .count = COUNT, .dtype = ZINF_I32 },
+		{ .peer = peer, .data = target, .count = COUNT, .dtype = ZINF_I32 },
+	};
+	int r = zinf_coll_barrier(rank->zinf, NULL);
+
+	options.timeout_ms = SHORT_MS;
+	for (int32_t round = 1; !r; round++) {
+		uint64_t begin_ns = zi_clock_now_ns();
+
+		source[0] = source[COUNT - 1] = (int32_t)rank->rank * 1000 + round % 1000;
+		r = zinf_coll_batch(rank->zinf, both, 2, &options);
+		report->took_ms = (zi_clock_now_ns() - begin_ns) / ZI_NS_PER_MS;
+		if (!r && (target[0] != (int32_t)peer * 1000 + round % 1000 ||
+		           target[COUNT - 1] != target[0]))
+			return 4;
+		if (round == 1)
+			far_tell(rank);
+	}
+	(void)far_note(rank, r);
+	return 0;
+}
+
+static void begin_messages(struct job *job)
+{
+	job->scene.timeout_ms = 20000;
+	far_start(&job->scene, send_with_deadlines);
+	far_hear(&job->scene, far_world(&job->scene));
+}
+
+Test(jobs, a_killed_peer_is_named_amid_messages)
+{
+	struct job job;
+	char name[32];
+
+	if (!job_init(&job))
+		return;
+	begin_messages(&job);
+	(void)snprintf(name, sizeof(name), "rank 6 (pid %d)", job.scene.pids[6]);
+	cr_assert_eq(kill(job.scene.pids[6], SIGKILL), 0);
+	far_join_one(&job.scene, 6, 1000 + SIGKILL);
+	expect_all(&job, name, 6, UINT32_MAX);
+	begin_anew(&job);
+	job_deinit(&job);
+}
+
+Test(jobs, a_hung_peer_is_named_amid_messages_by_the_deadline)
+{
+	struct job job;
+	char name[32];
+
+	if (!job_init(&job))
+		return;
+	begin_messages(&job);
+	(void)snprintf(name, sizeof(name), "rank 6 (pid %d)", job.scene.pids[6]);
+	cr_assert_eq(kill(job.scene.pids[6], SIGSTOP), 0);
+	expect_all(&job, name, 6, UINT32_MAX);
+	expect_in_time(&job, 6);
+	cr_assert_eq(kill(job.scene.pids[6], SIGKILL), 0);
+	far_join_one(&job.scene, 6, 1000 + SIGKILL);
+	begin_anew(&job);
+	job_deinit(&job);
+}
+
+Test(jobs, a_cut_link_is_named_amid_messages_by_the_deadline)
+{
+	struct job job;
+
+	if (!job_init(&job))
+		return;
+	begin_messages(&job);
+	cr_assert_eq(network_plug(&job.network, 3, false), 0);
+	expect_all(&job, "node 3 (10.99.0.4", UINT32_MAX, 3);
+	expect_in_time(&job, UINT32_MAX);
+	cr_assert_eq(network_plug(&job.network, 3, true), 0);
+	begin_anew(&job);
+	job_deinit(&job);
+}
+
+Test(jobs, messages_over_a_slow_link_arrive)
+{
+	struct job job;
+
+	if (!job_init(&job))
+		return;
+	cr_assert_eq(network_limit(&job.network, 2, 20), 0);
+	begin_messages(&job);
+	cr_assert_eq(network_limit(&job.network, 2, 0), 0);
+	cr_assert_eq(kill(job.scene.pids[0], SIGKILL), 0);
+	far_join_one(&job.scene, 0, 1000 + SIGKILL);
+	expect_all(&job, "rank 0 (pid", 0, UINT32_MAX);
+	job_deinit(&job);
+}

@@ -259,12 +259,19 @@ Test(far_send, a_peer_that_does_not_come_is_named_on_all_nodes)
 	if (!open_scene(&scene, 2, 2))
 		return;
 	for (uint32_t i = 0; i < 2; i++) {
+		char name[64];
+
 		scene.timeout_ms = SHORT_MS;
 		far_start(&scene, i ? take_from_last : send_to_last);
 		far_hear(&scene, 4);
+		(void)snprintf(name, sizeof(name), "rank 3 (pid %d) did not come within 2",
+		               scene.pids[3]);
 		for (uint32_t k = 0; k < 3; k++) {
 			far_join_one(&scene, k, 0);
-			expect_error(&scene, k, -ETIMEDOUT, "rank 3 (");
+			expect_error(&scene, k, -ETIMEDOUT, name);
+			expect_error(&scene, k, -ETIMEDOUT,
+			             i ? "recv (i32 x 3, from rank 3)"
+			               : "send (i32 x 700001, to rank 3)");
 			cr_expect_lt(scene.shared->reports[k].took_ms, SHORT_MS + LATE_MS);
 		}
 		cr_assert_eq(kill(scene.pids[3], SIGKILL), 0);

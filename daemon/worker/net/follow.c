@@ -372,6 +372,7 @@ static int start_mail(const struct follow *follow, struct mail **ret_mail)
 			.ranks = follow->message->ranks,
 			.is_carrying = &follow->worker->is_carrying,
 			.failed = worker_mail_failed,
+			.late = worker_tell_late_message,
 			.arg = follow->worker,
 		},
 		follow->text, ret_mail));

@@ -41,21 +41,14 @@ static void fail_frame(struct mail *mail, uint32_t node, const struct mail_frame
 	fail(mail, -EPROTO, node, &why);
 }
 
-/* Whether a member here waits for @pair. */
-static bool is_wanted(const struct mail_pair *pair)
-{
-	return pair->out.is_busy || pair->in.is_busy ||
-	       zi_meet_load(&pair->said->sequence) != pair->out.sequence ||
-	       zi_meet_load(&pair->taken->sequence) != zi_meet_load(&pair->taken->done);
-}
-
 /* ---- the thread ---- */
 
 /* Whose message @frame, of @node, is about; NULL: nobody's. */
 static struct mail_pair *find_pair(struct mail *mail, uint32_t node, const struct mail_frame *frame)
 {
 	const struct zi_far_shape *shape = mail->options.shape;
-	bool is_in = frame->kind == MAIL_SEND || frame->kind == MAIL_PIECE;
+	bool is_in = frame->kind == MAIL_SEND || frame->kind == MAIL_PIECE ||
+	             frame->kind == MAIL_LATE_SEND;
 	uint32_t self = is_in ? frame->to : frame->from, peer = is_in ? frame->from : frame->to;
 
 	if (self >= shape->member_count || peer >= shape->member_count ||
@@ -81,6 +74,10 @@ static int take_frame(struct mail *mail, uint32_t node, const struct mail_frame 
 		return mail_take_piece(mail, pair, frame, text);
 	case MAIL_OVER:
 		return mail_take_over(mail, pair, frame);
+	case MAIL_LATE_SEND:
+	case MAIL_LATE_TAKE:
+		mail_take_late(mail, pair, frame);
+		return 0;
 	default:
 		return 1;
 	}
@@ -114,12 +111,13 @@ static void poll_pair(struct mail *mail, struct mail_pair *pair)
 	if (mail->is_over)
 		return;
 	if (zi_meet_load(&pair->link->is_dead)) {
-		if (is_wanted(pair))
+		if (mail_is_wanted(pair))
 			fail(mail, -EPIPE, pair->node, &pair->link->text);
 		return;
 	}
 	r = mail_poll_out(mail, pair, &text);
 	r = r ? r : mail_poll_in(mail, pair, &text);
+	mail_note_due(mail, pair);
 	if (r)
 		fail(mail, r, r == -EPROTO ? NET_CULPRIT_NONE : pair->node, &text);
 }
@@ -147,6 +145,20 @@ static void turn(struct mail *mail, struct zi_meet_wants *wants)
 	}
 }
 
+static void look_at_clock(struct mail *mail)
+{
+	uint64_t now_ns = zi_clock_now_ns();
+	struct zi_text text = { "" };
+	uint32_t node;
+	int r;
+
+	if (mail->is_over || now_ns < mail->due_ns)
+		return;
+	r = mail_tell_late(mail, now_ns, &text, &node);
+	if (r)
+		fail(mail, r, node, &text);
+}
+
 static int mail_main(void *arg)
 {
 	struct mail *mail = arg;
@@ -159,8 +171,10 @@ static int mail_main(void *arg)
 		turn(mail, &wants);
 		if (is_stopping)
 			return 0;
+		look_at_clock(mail);
 		zi_meet_want(&wants, NULL, &mail->rung, rung + 1);
-		(void)zi_meet_wait(&wants, NULL, ZI_DEADLINE_NEVER); /* Whatever ends it: look. */
+		/* Whatever ends it: look. */
+		(void)zi_meet_wait(&wants, NULL, mail->is_over ? ZI_DEADLINE_NEVER : mail->due_ns);
 	}
 }
 
@@ -221,6 +235,7 @@ int mail_start(const struct mail_options *options, struct zi_text *text, struct 
 		                       .spin_us = &mail->zero,
 		                       .member_count = shape->self_count + 1,
 		                       .self = shape->self_count + 1 };
+	mail->due_ns = ZI_DEADLINE_NEVER;
 	init_pairs(mail);
 	r = open_links(mail, text);
 	if (!r) {

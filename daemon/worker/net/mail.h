@@ -33,6 +33,8 @@ struct mail_options {
 	uint32_t *is_carrying;
 	/* Once: a message cannot go on, which ends the group. From the mail's thread. */
 	void (*failed)(void *arg, const struct nodes_end *end);
+	/* A member here keeps one elsewhere waiting beyond its time. From the mail's thread. */
+	void (*late)(void *arg, const struct net_late_message *late);
 	void *arg;
 };
 

@@ -101,7 +101,8 @@ struct mail_frame *mail_link_frame(struct mail_link *link, uint32_t pair, enum m
                                    uint32_t piece)
 {
 	static const uint8_t firsts[_MAIL_KIND_COUNT] = {
-		[MAIL_SEND] = 0, [MAIL_OVER] = 1, [MAIL_ROOM] = 2, [MAIL_PIECE] = 4
+		[MAIL_SEND] = 0,  [MAIL_OVER] = 1,      [MAIL_ROOM] = 2,
+		[MAIL_PIECE] = 4, [MAIL_LATE_SEND] = 6, [MAIL_LATE_TAKE] = 7
 	};
 	uint32_t place = firsts[kind] + (kind == MAIL_ROOM || kind == MAIL_PIECE ? piece % 2 : 0);
 	struct mail_frame *frame = &link->memory[LINK_RING + pair * MAIL_PAIR_FRAMES + place];

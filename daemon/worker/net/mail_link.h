@@ -27,6 +27,10 @@ enum mail_kind {
 	MAIL_ROOM = 2,  /* to the sender: piece `piece` may come; what lay there is emptied */
 	MAIL_PIECE = 3, /* to the receiver: piece `piece` went before this frame */
 	MAIL_OVER = 4,  /* to the sender: all is emptied, or refused */
+	/* To the other member's node: the sender's time has passed, or the receiver's, which was
+	 * `piece` ms. */
+	MAIL_LATE_SEND = 5,
+	MAIL_LATE_TAKE = 6,
 	_MAIL_KIND_COUNT,
 };
 
@@ -38,15 +42,15 @@ struct mail_frame {
 	uint8_t dtype;          /* OVER: 0, or that of the receive by which it was refused */
 	uint32_t sequence;      /* of the message, of its pair of members */
 	uint64_t element_count; /* OVER: as dtype */
-	uint32_t piece;         /* as the pair counts them (common/wire/board.h) */
+	uint32_t piece;         /* as the pair counts them (common/wire/board.h), or ms */
 	uint32_t bytes;         /* SEND: that come with it */
 	uint8_t reserved[8];
 	uint8_t data[MAIL_INLINE_BYTES];
 };
 static_assert(sizeof(struct mail_frame) == MAIL_FRAME_BYTES, "whole");
 
-/* Frames of one pair of members that may be on their way: SEND and OVER, two each of the others. */
-#define MAIL_PAIR_FRAMES 6u
+/* Frames of one pair of members that may be on their way: two each of ROOM and PIECE. */
+#define MAIL_PAIR_FRAMES 8u
 
 struct mail_link {
 	struct net_lane *frames, *pieces; /* NULL: the own node's */

@@ -15,9 +15,10 @@ struct mail_message {
 	uint32_t sequence;
 	uint32_t base, piece_count;
 	uint64_t bytes;
-	uint32_t moved;  /* pieces that went out, or came */
-	uint32_t room;   /* that may */
-	uint32_t framed; /* frames and pieces of it that are to be collected */
+	uint32_t moved;     /* pieces that went out, or came */
+	uint32_t room;      /* that may */
+	uint32_t told_late; /* number of the message that the other node was told of as late */
+	uint32_t framed;    /* frames and pieces of it that are to be collected */
 };
 
 /* A member here and one elsewhere. */
@@ -42,7 +43,8 @@ struct mail {
 	uint32_t stopping;           /* writer: mail_stop() */
 	uint32_t seen[ZI_WORLD_MAX]; /* of the members' rings */
 	uint32_t carried_count;
-	bool is_over; /* `failed` was called */
+	bool is_over;    /* `failed` was called */
+	uint64_t due_ns; /* when somebody may be late */
 	struct mail_link links[SUBTREE_NODES_MAX];
 	struct mail_pair pairs[]; /* (members here, members elsewhere) */
 };
@@ -61,3 +63,15 @@ int mail_take_room(struct mail *mail, struct mail_pair *pair, const struct mail_
 int mail_take_piece(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame,
                     struct zi_text *text);
 int mail_take_over(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame);
+
+/* ---- mail_late.c ---- */
+
+/* Whether a member here waits for @pair's other one. */
+bool mail_is_wanted(const struct mail_pair *pair);
+/* Notes until when it does. */
+void mail_note_due(struct mail *mail, const struct mail_pair *pair);
+/* At mail->due_ns: tells other nodes of what is late. Return: 0; -ETIMEDOUT *ret_node was told, and
+ * does not answer; -EPIPE; with @text. */
+int mail_tell_late(struct mail *mail, uint64_t now_ns, struct zi_text *text, uint32_t *ret_node);
+/* Another node waits beyond its time: if the member here is to do something, the daemon hears. */
+void mail_take_late(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame);

@@ -73,6 +73,15 @@ void worker_tell_late(struct worker *worker, uint32_t sequence, uint32_t member)
 }
 
 /* Documented in worker.h. */
+void worker_tell_late_message(void *arg, const struct net_late_message *late)
+{
+	struct net_late_message message = *late;
+
+	message.header = (struct net_header){ NET_LATE_MESSAGE, sizeof(message), 0 };
+	worker_send(arg, &message, sizeof(message));
+}
+
+/* Documented in worker.h. */
 void worker_refuse(struct worker *worker, uint64_t cookie, int error, const struct zi_text *text)
 {
 	struct nodes_end end = { .error = error, .culprit = NET_CULPRIT_NONE, .text = *text };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How an epoch of zinf-net ends, by another's word or a lost message's; see worker.h. Floor 3. The
  * control thread's, but for worker_mail_failed(). */
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -44,11 +45,15 @@ static void end_after_moment(struct worker *worker, const struct nodes_end *end)
 
 void worker_end_watched(struct worker *worker, struct nodes *nodes)
 {
+	const struct nodes_end *end = nodes_watch_end(nodes);
+
+	/* What a node that is gone has taken it may have told. */
 	if (nodes == worker->joined &&
-	    (zi_meet_load(&worker->is_moving) || zi_meet_load(&worker->is_carrying)))
-		end_after_moment(worker, nodes_watch_end(nodes));
+	    (zi_meet_load(&worker->is_moving) ||
+	     (zi_meet_load(&worker->is_carrying) && end->error == -EPIPE)))
+		end_after_moment(worker, end);
 	else
-		worker_end_epoch(worker, nodes, nodes_watch_end(nodes));
+		worker_end_epoch(worker, nodes, end);
 }
 
 /* A lost connection is most often the second thing that happened: the watch may know the first. */
@@ -56,7 +61,11 @@ static void mail_failed(struct zi_post *post)
 {
 	struct worker *worker = container_of(post, struct worker, mail_post);
 
-	if (worker->joined && !worker->is_aborted && !worker->moment.loop)
+	if (!worker->joined || worker->is_aborted || worker->moment.loop)
+		return;
+	if (worker->mail_end.error == -ETIMEDOUT)
+		worker_end_epoch(worker, worker->joined, &worker->mail_end);
+	else
 		end_after_moment(worker, &worker->mail_end);
 }
 

@@ -203,6 +203,21 @@ static void call_late(void *arg, uint32_t sequence, uint32_t member)
 	}
 }
 
+/* What a rank of this node keeps one elsewhere waiting for: as above. */
+static void message_late(void *arg, const struct net_late_message *late)
+{
+	struct far *far = arg;
+	struct coll *coll = far->job ? far->job->collectives.coll : NULL;
+	struct coll_group *group = coll ? &coll->groups[far->group] : NULL;
+	struct coll_call call = { .operation = late->is_send ? ZI_COLL_SEND : ZI_COLL_RECV,
+		                  .dtype = late->dtype,
+		                  .element_count = late->element_count,
+		                  .root = late->absent };
+
+	if (group && group->is_used)
+		coll_fail_message(coll, group, late->waiting, &call, late->timeout_ms);
+}
+
 /* ---- life ---- */
 
 /* Documented in the header, as are the others. */
@@ -312,8 +327,10 @@ static int far_new(const struct far *model, int error, const struct zi_text *why
 	r = find_program(far->program, sizeof(far->program), text);
 	if (!r)
 		r = net_worker_new(far->job->zero->options.loop,
-		                   &(struct net_worker_options){
-					   .program = far->program, .late = call_late, .arg = far },
+		                   &(struct net_worker_options){ .program = far->program,
+		                                                 .late = call_late,
+		                                                 .late_message = message_late,
+		                                                 .arg = far },
 		                   &far->worker);
 	if (!r)
 		r = net_worker_start(far->worker, text);

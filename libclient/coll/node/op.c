@@ -113,7 +113,7 @@ static int check_messages(struct zi_node_group *group, const struct zi_node_p2p 
 /* Messages of a pair go one after the other: whoever is not over keeps the later ones waiting.
  * Return: 0 all are over, a fatal error, ZI_NODE_E_WAITS. */
 static int poll_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
-                         struct zi_meet_wants *wants, struct zi_text *text)
+                         uint64_t deadline_ns, struct zi_meet_wants *wants, struct zi_text *text)
 {
 	bool is_waiting = false;
 
@@ -126,7 +126,7 @@ static int poll_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps, 
 		if (p2ps[i].message.phase == ZI_NODE_MESSAGE_OVER)
 			continue;
 		if (!(*busy & bit))
-			r = zi_node_poll_message(group, &p2ps[i], wants, &reason);
+			r = zi_node_poll_message(group, &p2ps[i], deadline_ns, wants, &reason);
 		if (r == ZI_NODE_E_WAITS) {
 			*busy |= bit;
 			is_waiting = true;
@@ -232,7 +232,8 @@ static int poll_batch(struct zi_node_op *op, struct zi_meet_wants *wants)
 		op->is_begun = true;
 	}
 	if (!r && op->is_begun)
-		r = poll_messages(group, op->p2ps, op->p2p_count, wants, &op->text);
+		r = poll_messages(group, op->p2ps, op->p2p_count, op->call.deadline_ns, wants,
+		                  &op->text);
 	else if (!r)
 		r = ZI_NODE_E_WAITS;
 	if (r == ZI_NODE_E_WAITS) {
@@ -339,7 +340,7 @@ int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_
 		wants.is_cut = false;
 		/* Not a pass of the queue's, which begin with 1. */
 		group->turn = (struct zi_node_turn){ .pass = 0 };
-		r = poll_messages(group, p2ps, p2p_count, &wants, text);
+		r = poll_messages(group, p2ps, p2p_count, deadline_ns, &wants, text);
 		if (r != ZI_NODE_E_WAITS)
 			break;
 		if (end)

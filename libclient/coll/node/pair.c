@@ -21,6 +21,7 @@
 
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "kernels/copy.h"
 #include "libclient/coll/node/members.h"
@@ -310,10 +311,15 @@ static int poll_take(struct zi_node_group *group, struct zi_node_p2p *p2p,
 
 	if (message->phase == ZI_NODE_MESSAGE_NEW) {
 		message->sequence = ++group->pairs.taken[p2p->peer];
-		/* For whoever asks what this member waits for; nobody waits on it. */
+		/* For whoever asks what this member waits for; nobody waits on it, but for the mail
+		 * when there is nothing yet. */
 		own->dtype = (uint8_t)p2p->dtype;
 		own->element_count = p2p->element_count;
-		__atomic_store_n(&own->sequence, message->sequence, __ATOMIC_RELEASE);
+		if (is_near(group, p2p->peer) ||
+		    zi_meet_has_come(&line->sequence, message->sequence))
+			__atomic_store_n(&own->sequence, message->sequence, __ATOMIC_RELEASE);
+		else
+			tell(group, p2p->peer, &own->sequence, message->sequence);
 		message->phase = ZI_NODE_MESSAGE_POSTED;
 	}
 	if (message->phase == ZI_NODE_MESSAGE_POSTED) {
@@ -335,9 +341,27 @@ static int poll_take(struct zi_node_group *group, struct zi_node_p2p *p2p,
 	return 0;
 }
 
-int zi_node_poll_message(struct zi_node_group *group, struct zi_node_p2p *p2p,
+/* For the mail, which asks the other node when the time has passed. */
+static void say_deadline(struct zi_node_group *group, const struct zi_node_p2p *p2p,
+                         uint64_t deadline_ns)
+{
+	struct zi_board_send *send = own_send(group, p2p->peer);
+	struct zi_board_take *take = own_take(group, p2p->peer);
+	uint64_t now_ns = zi_clock_now_ns(), until_ns = deadline_ns;
+	uint32_t timeout_ms;
+
+	if (until_ns != ZI_DEADLINE_NEVER)
+		until_ns -= ZI_MIN(until_ns - 1, ZI_MAIL_PATIENCE_NS);
+	timeout_ms = until_ns > now_ns ? (uint32_t)((until_ns - now_ns) / ZI_NS_PER_MS + 1) : 0;
+	*(p2p->is_send ? &send->deadline_ns : &take->deadline_ns) = until_ns;
+	*(p2p->is_send ? &send->timeout_ms : &take->timeout_ms) = timeout_ms;
+}
+
+int zi_node_poll_message(struct zi_node_group *group, struct zi_node_p2p *p2p, uint64_t deadline_ns,
                          struct zi_meet_wants *wants, struct zi_text *text)
 {
+	if (p2p->message.phase == ZI_NODE_MESSAGE_NEW && !is_near(group, p2p->peer))
+		say_deadline(group, p2p, deadline_ns);
 	return p2p->is_send ? poll_send(group, p2p, wants, text)
 	                    : poll_take(group, p2p, wants, text);
 }

@@ -4,6 +4,7 @@
 
 #include "libclient/coll/node/node.h"
 
-/* One message in its turn. Return: 0, an error, ZI_NODE_E_WAITS. */
-int zi_node_poll_message(struct zi_node_group *group, struct zi_node_p2p *p2p,
+/* One message in its turn. @deadline_ns: as ranks of this node wait. Return: 0, an error,
+ * ZI_NODE_E_WAITS. */
+int zi_node_poll_message(struct zi_node_group *group, struct zi_node_p2p *p2p, uint64_t deadline_ns,
                          struct zi_meet_wants *wants, struct zi_text *text);

@@ -44,6 +44,8 @@ struct gpt_backend_ops {
 	int (*step)(struct gpt_backend *backend, const void *blob, size_t blob_bytes);
 	int (*wait)(struct gpt_backend *backend, struct zinf_step_stats *ret_stats);
 	int (*barrier)(struct gpt_backend *backend);
+	/* @values: (world_count,); each rank has written its own, and has everybody's then. */
+	int (*gather)(struct gpt_backend *backend, double *values);
 
 	const char *(*error_text)(const struct gpt_backend *backend);
 	void (*close)(struct gpt_backend *backend);

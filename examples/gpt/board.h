@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the ranks of this machine show each other their losses, for the progress line alone: a page
- * that the parent maps shared before it forks. Each number has one writer, its rank; a reader looks
- * only after a commit or a barrier that the writer took part in after writing. A rank runs at most
- * one step ahead of another's last commit, so a few rows are enough.
+ * Where ranks show each other their losses, for the progress line alone: a page that the parent
+ * maps shared before it forks or, under a launcher, one of each rank's own that a collective fills.
+ * Each number of a shared one has one writer, its rank; a reader looks only after a commit or a
+ * barrier that the writer took part in after writing. A rank runs at most one step ahead of
+ * another's last commit, so a few rows are enough.
  */
 #pragma once
 
@@ -18,12 +19,12 @@ struct gpt_board {
 	volatile double eval_losses[ZINF_WORLD_MAX];
 };
 
-/* Mean over ranks [first, first + count), in their order. */
-static inline double gpt_board_mean(const volatile double *values, uint32_t first, uint32_t count)
+/* In the order of ranks. */
+static inline double gpt_board_mean(const volatile double *values, uint32_t count)
 {
 	double sum = 0;
 
-	for (uint32_t rank = first; rank < first + count; rank++)
+	for (uint32_t rank = 0; rank < count; rank++)
 		sum += values[rank];
 	return sum / (double)count;
 }

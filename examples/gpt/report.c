@@ -98,7 +98,7 @@ static void print_line(const struct gpt_report *report, const struct gpt_record 
 {
 	const struct zinf_step_stats *stats = &record->stats;
 	double loss = gpt_board_mean(report->board->losses[record->step % GPT_BOARD_ROWS],
-	                             report->seen_first, report->seen_count);
+	                             report->world_count);
 	double seconds = (double)record->wall_ns / 1e9;
 
 	(void)printf("step %5" PRIu64 "/%" PRIu64 "  loss %.4f  norm %-6.3g lr %.2e  %7.0f tok/s  "
@@ -150,8 +150,7 @@ void gpt_report_step(struct gpt_report *report, const struct gpt_record *record)
 /* Losses of the evaluation after @step are on the board. */
 void gpt_report_eval(const struct gpt_report *report, uint64_t step)
 {
-	double loss =
-		gpt_board_mean(report->board->eval_losses, report->seen_first, report->seen_count);
+	double loss = gpt_board_mean(report->board->eval_losses, report->world_count);
 	char text[32];
 
 	if (!is_speaker(report))

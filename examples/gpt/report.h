@@ -25,8 +25,7 @@ struct gpt_report {
 	const struct gpt_board *board;
 	uint32_t rank_first;
 	uint32_t lane_count;
-	uint32_t seen_first; /* ranks whose losses can be seen here */
-	uint32_t seen_count;
+	uint32_t world_count;
 	int watch_fd; /* --watch; -1: none */
 };
 

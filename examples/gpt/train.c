@@ -144,6 +144,18 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 	return 0;
 }
 
+/* Ranks of a launcher share no page: each has everybody's losses from a collective. */
+static int share_losses(struct trainer *trainer, volatile double *losses)
+{
+	struct gpt_backend *backend = trainer->backend;
+	int r;
+
+	if (trainer->run->is_board_shared || backend->lane_count == backend->world_count)
+		return 0;
+	r = backend->ops->gather(backend, (double *)losses); /* No other process has this page. */
+	return r ? gpt_backend_problem(backend, r, trainer->problem) : 0;
+}
+
 static int train_step(struct trainer *trainer, uint64_t step)
 {
 	const struct gpt_config *config = &trainer->run->model->config;
@@ -168,6 +180,9 @@ static int train_step(struct trainer *trainer, uint64_t step)
 	}
 	for (uint32_t lane = 0; lane < trainer->backend->lane_count; lane++)
 		losses[(uint32_t)trainer->backend->rank_first + lane] = sums[lane] / accum;
+	r = share_losses(trainer, losses);
+	if (r)
+		return r;
 	trainer->current.wait_ns = trainer->units.wait_ns;
 	trainer->current.compute_ns -= trainer->units.wait_ns;
 	trainer->blob.step = step;
@@ -211,6 +226,9 @@ static int evaluate(struct trainer *trainer, uint64_t step)
 		}
 		losses[rank] = sum / trainer->args->eval_batch_count;
 	}
+	r = share_losses(trainer, losses);
+	if (r)
+		return r;
 	r = trainer->backend->ops->barrier(trainer->backend);
 	if (r)
 		return gpt_backend_problem(trainer->backend, r, trainer->problem);
@@ -233,9 +251,7 @@ static int trainer_init(struct trainer *trainer)
 		.board = run->board,
 		.rank_first = rank_first,
 		.lane_count = trainer->backend->lane_count,
-		.seen_first = run->is_board_shared ? 0 : rank_first,
-		.seen_count = run->is_board_shared ? trainer->backend->world_count
-		                                   : trainer->backend->lane_count,
+		.world_count = trainer->backend->world_count,
 		.watch_fd = -1,
 	};
 	trainer->inputs = calloc(token_count, 1);

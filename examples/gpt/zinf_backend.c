@@ -14,7 +14,8 @@
 struct zinf_backend {
 	struct gpt_backend base;
 	struct zinf *zinf;
-	zinf_ticket ticket; /* of the step that is ending; 0: none */
+	zinf_ticket ticket;   /* of the step that is ending; 0: none */
+	bool has_collectives; /* opened at the first gather: every rank comes to that */
 };
 
 static struct zinf *zinf_of(const struct gpt_backend *backend)
@@ -118,6 +119,19 @@ static int backend_barrier(struct gpt_backend *backend)
 	return zinf_barrier(zinf_of(backend));
 }
 
+/* The bytes of a double, which no collective calculates with. */
+static int backend_gather(struct gpt_backend *backend, double *values)
+{
+	struct zinf_backend *own = (struct zinf_backend *)backend;
+	int r = own->has_collectives ? 0 : zinf_coll_open(own->zinf, 1);
+
+	if (r)
+		return r;
+	own->has_collectives = true;
+	return zinf_coll_all_gather(own->zinf, &values[backend->rank_first], values,
+	                            sizeof(*values), ZINF_U8, NULL);
+}
+
 static const char *backend_error_text(const struct gpt_backend *backend)
 {
 	return zinf_error_text(zinf_of(backend));
@@ -155,6 +169,7 @@ static const struct gpt_backend_ops zinf_ops = {
 	.step = backend_step,
 	.wait = backend_wait,
 	.barrier = backend_barrier,
+	.gather = backend_gather,
 	.error_text = backend_error_text,
 	.close = backend_close,
 	.destroy = backend_destroy,

@@ -44,3 +44,14 @@ static inline bool system_is_alive(struct harness *harness)
 
 #define system_expect_text(text, part) \
 	cr_assert(strstr((text), (part)), "'%s' is not in: %s", (part), (text))
+
+/* In a line of sh: torchrun, without the directory of logs that it leaves behind. */
+#define SYSTEM_TORCHRUN                                                        \
+	"export TMPDIR=$(mktemp -d); trap 'rm -rf $TMPDIR' EXIT; timeout 200 " \
+	"torchrun --standalone --no-python "
+
+/* Whether there is one that starts a program: some only print why they cannot. */
+static inline bool system_has_torchrun(void)
+{
+	return system(SYSTEM_TORCHRUN "--nproc_per_node 1 true >/dev/null 2>&1") == 0;
+}

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "tests/system/system.h"
+#include "tests/system/far.h"
 
 static struct harness harness;
 static char words[1 << 16];
@@ -31,6 +31,13 @@ static void stop(void)
 }
 
 TestSuite(allreduce, .init = start, .fini = stop, .timeout = 120);
+
+/* What is skipped is not ended by .fini. */
+static void skip(const char *why)
+{
+	stop();
+	cr_skip_test("%s", why);
+}
 
 /* A line of sh; its words are kept. Must end with @code, -1: with another one than 0. */
 static void run(int code, const char *line)
@@ -74,13 +81,47 @@ Test(allreduce, ranks_of_srun_have_their_sum)
 Test(allreduce, ranks_of_mpirun_have_their_sum)
 {
 	if (system("command -v mpirun >/dev/null 2>&1"))
-		cr_skip_test("mpirun is not installed");
+		skip("mpirun is not installed");
 	run(0, MPIRUN "$ALLREDUCE");
 	system_expect_text(words, "all sums are 3; the last rank is 1\n");
 	run(-1, "RANK=0 WORLD_SIZE=2 " MPIRUN "$ALLREDUCE");
 	system_expect_text(words,
 	                   "$RANK and $WORLD_SIZE say 0 of 2, mpirun's $OMPI_COMM_WORLD_RANK and "
 	                   "$OMPI_COMM_WORLD_SIZE 1 of 2: unset those that are wrong");
+}
+
+#define TORCHRUN SYSTEM_TORCHRUN "--nproc_per_node 2 "
+
+Test(allreduce, ranks_of_torchrun_have_their_sum, .timeout = 400)
+{
+	if (!system_has_torchrun())
+		skip("no torchrun that starts a program is installed");
+	run(0, TORCHRUN "$ALLREDUCE");
+	system_expect_text(words, "all sums are 3; the last rank is 1\n");
+	/* What it starts again is another start to the daemon. */
+	run(0, TORCHRUN "--max-restarts 1 sh -c '[ $TORCHELASTIC_RESTART_COUNT$RANK = 01 ] && "
+	                "exit 3; exec $ALLREDUCE'");
+	system_expect_text(words, "all sums are 3; the last rank is 1\n");
+}
+
+/* Two tasks, one on each of two nodes, by the variables that srun leaves to them. */
+Test(allreduce, ranks_of_srun_on_two_nodes_have_their_sum)
+{
+	struct harness other;
+	char port[16];
+
+	if (!far_is_built())
+		skip("zinf-net is not built (libgloo-dev)");
+	system_start(&other, &(struct harness_options){ 0 });
+	cr_assert_eq(setenv("OTHER_SOCKET", other.socket_path, 1), 0);
+	(void)snprintf(port, sizeof(port), "%u", far_free_port());
+	cr_assert_eq(setenv("ZINF_PORT", port, 1), 0);
+	run(0, "export MASTER_ADDR=127.0.0.1 "
+	       "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=2 'SLURM_STEP_TASKS_PER_NODE=1(x2)'; "
+	       "ZINF_SOCKET=$OTHER_SOCKET SLURM_NODEID=1 SLURM_PROCID=1 $ALLREDUCE & "
+	       "SLURM_NODEID=0 SLURM_PROCID=0 $ALLREDUCE && wait $!");
+	system_expect_text(words, "all sums are 3; the last rank is 1\n");
+	cr_assert_eq(harness_stop(&other), 0);
 }
 
 Test(allreduce, a_rank_that_does_not_come_ends_the_others)

@@ -25,6 +25,13 @@ static void start(void)
 
 TestSuite(gpt, .init = start, .fini = files_stop, .timeout = 120);
 
+/* What is skipped is not ended by .fini. */
+static void skip(const char *why)
+{
+	files_stop();
+	cr_skip_test("%s", why);
+}
+
 /* Runs a program of this build in the folder; must end with @code. */
 static void run(int code, const char *program, const char *arguments)
 {
@@ -35,7 +42,7 @@ static void run(int code, const char *program, const char *arguments)
 
 	harness_program(program, path, sizeof(path));
 	if (access(path, X_OK))
-		cr_skip_test("%s was not built", path);
+		skip("zinf-gpt was not built");
 	(void)snprintf(command, sizeof(command), "program=$(realpath %s); cd %s; $program %s 2>&1",
 	               path, folder, arguments);
 	pipe = popen(command, "r");
@@ -95,6 +102,17 @@ Test(gpt, parameters_alone_begin_at_step_0)
 	system_expect_text(words, "resumed at step 0, after 0 tokens");
 }
 
+/* The progress line of @step: "loss 5.1234  norm …", without the times. */
+static void loss_of(const char *step, char loss[static 64])
+{
+	const char *line = strstr(words, step);
+
+	cr_assert_not_null(line, "%s is not in: %s", step, words);
+	line = strstr(line, "loss ");
+	cr_assert_not_null(line, "%s", words);
+	(void)snprintf(loss, 64, "%.*s", (int)strcspn(line, "l") + 12, line);
+}
+
 /* zinf-gpt beside the program that run() starts. */
 #define GPT "$(dirname $program)/zinf-gpt "
 
@@ -118,10 +136,37 @@ Test(gpt, zctl_launch_starts_a_killed_rank_again_and_the_bits_are_the_same)
 	run(0, "zctl", "jobs once");
 }
 
+/* Its ranks are no children of one process that could show them a page. */
+Test(gpt, ranks_of_a_launcher_tell_each_other_their_losses)
+{
+	char plain[64], launched[64];
+
+	run(0, "zinf-gpt", TINY "--ranks 3 --job plain --steps 3 --eval-every 3");
+	loss_of("step     3/3", plain);
+	run(0, "zctl",
+	    "launch --nproc-per-node 3 --job launched " GPT TINY "--steps 3 --eval-every 3");
+	loss_of("step     3/3", launched);
+	cr_assert_str_eq(launched, plain);
+}
+
+/* Debian's 1.13 does not, under its own Python. */
+Test(gpt, torchrun_starts_ranks_and_starts_them_again, .timeout = 400)
+{
+	if (!system_has_torchrun())
+		skip("no torchrun that starts a program is installed");
+	run(0, "zinf-gpt", TINY "--ranks 2 --job whole --steps 6 --dump whole.dump");
+	run(0, "zinf-gpt",
+	    "--version; " SYSTEM_TORCHRUN "--nproc_per_node 2 --max-restarts 1 "
+	    "$program " TINY "--job torch --steps 6 --exit-after-step 3 --exit-rank 1 "
+	    "--dump torch.dump");
+	cr_assert(strstr(words, "resumed at step "), "%s", words);
+	expect_equal_dumps("whole.dump", "torch.dump");
+}
+
 Test(gpt, mpirun_starts_ranks_that_know_who_they_are)
 {
 	if (system("command -v mpirun >/dev/null 2>&1"))
-		cr_skip_test("mpirun is not installed");
+		skip("mpirun is not installed");
 	run(0, "zinf-gpt", TINY "--ranks 2 --job plain --steps 2 --dump plain.dump");
 	run(0, "zinf-gpt",
 	    "--version; mpirun $([ $(id -u) = 0 ] && echo --allow-run-as-root) --oversubscribe "

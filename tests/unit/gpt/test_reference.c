@@ -197,8 +197,8 @@ static struct outcome train(const char *flags)
 	backend = gpt_reference_open(&args, &model, &problem);
 	cr_assert(backend);
 	cr_assert_eq(gpt_train(&run, backend, &problem), 0, "%s", problem.chars);
-	outcome.loss = gpt_board_mean(board->losses[args.step_count % GPT_BOARD_ROWS], 0,
-	                              args.world_count);
+	outcome.loss =
+		gpt_board_mean(board->losses[args.step_count % GPT_BOARD_ROWS], args.world_count);
 	file = fopen(path, "rb");
 	cr_assert(file);
 	(void)fseek(file, 0, SEEK_END);

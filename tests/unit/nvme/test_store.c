@@ -342,8 +342,12 @@ static const char *loop_attach(const char *backing)
 		close(loop_fd);
 		loop_fd = -1;
 	}
-	if (loop_fd < 0)
-		cr_skip_test("no loop device here (errno %d)", errno);
+	if (loop_fd < 0) {
+		int error = errno;
+
+		test_remove_directory(); /* A test that is skipped has no .fini. */
+		cr_skip_test("no loop device here (errno %d)", error);
+	}
 	close(control);
 	close(file);
 	return path;

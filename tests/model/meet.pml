@@ -65,7 +65,8 @@
 #define WORDS       (SLOTS + 1) /* of a member */
 #define POST(m, n)  ((m) * WORDS + (n) % SLOTS)
 #define FINISHED(m) ((m) * WORDS + SLOTS)
-/* What must be looked at before call n: all calls before; or, ahead, so that slots are free. */
+/* What must be looked at before call n: all calls before; or, ahead, so that slots are free. Who was
+ * as far ahead as it may be waits until it is half as far. */
 #ifdef NO_LIMIT
 #define IS_TOO_FAR(n) false
 #else
@@ -79,7 +80,10 @@
 #ifdef NO_CATCH_UP
 #define IS_BEHIND(n) false
 #else
-#define IS_BEHIND(n) (looked < (n) - 1 && (!IS_AHEAD(self, n) || IS_TOO_FAR(n) || IS_TAKEN(n)))
+#define IS_HELD(n)   (is_held && (n) - looked >= (SLOTS + 1) / 2)
+#define IS_BEHIND(n) \
+	(looked < (n) - 1 && \
+	 (!IS_AHEAD(self, n) || IS_TOO_FAR(n) || IS_HELD(n) || IS_TAKEN(n)))
 #endif
 #define SLEEPING    255 /* as the target of a store: the own line `sleeping` */
 
@@ -235,6 +239,7 @@ proctype rank(byte self)
 {
 	byte n = 1, i, m, seen;
 	byte looked, left, lowest; /* as group->seen and group->left */
+	bool is_held;
 
 	{
 		do
@@ -242,8 +247,9 @@ proctype rank(byte self)
 		:: else ->
 			do
 			:: !IS_BEHIND(n) -> break
-			:: IS_BEHIND(n) -> look_at(looked + 1)
+			:: IS_BEHIND(n) -> is_held = is_held || IS_TOO_FAR(n); look_at(looked + 1)
 			od;
+			is_held = false;
 			/* post(): the data, then the number (released) */
 			skip;
 			d_step {

@@ -320,7 +320,7 @@ void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call)
 	run->call = *call;
 	run->phase = ZI_NODE_CATCH_UP;
 	run->member = 0;
-	run->is_mixed = false;
+	run->is_mixed = run->is_too_far = false;
 	group->culprit = ZI_NODE_NOBODY;
 	if (group->far)
 		return;

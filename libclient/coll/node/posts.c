@@ -137,14 +137,20 @@ int zi_node_look_at(struct zi_node_group *group, uint32_t sequence, struct zi_me
 	return 0;
 }
 
-/* Whether more must be looked at before the next call is posted. */
-static bool is_behind(const struct zi_node_group *group)
+/* Whether more must be looked at before the next call is posted. Who is as far ahead as it may be
+ * waits until it is half as far: to look at the very post that is written next takes the line from
+ * its writer, each time. */
+static bool is_behind(struct zi_node_group *group)
 {
-	uint32_t next = group->sequence + 1;
+	struct zi_node_run *run = &group->run;
+	uint32_t next = group->sequence + 1, unseen = next - group->seen;
 
 	if (group->seen == group->sequence)
 		return false;
-	return !group->run.is_ahead || next - group->seen >= ZI_BOARD_SLOTS ||
+	if (!run->is_ahead)
+		return true;
+	run->is_too_far |= unseen >= ZI_BOARD_SLOTS;
+	return unseen >= (run->is_too_far ? ZI_BOARD_SLOTS / 2 : ZI_BOARD_SLOTS) ||
 	       is_later(next - ZI_BOARD_SLOTS, group->left);
 }
 

@@ -62,6 +62,7 @@ struct zi_node_run {
 	uint32_t member; /* looked at next in this phase */
 	bool is_mixed;   /* posts differ: until it is known whose is the odd one */
 	bool is_ahead;   /* needs nothing from the others: over as soon as it is posted */
+	bool is_too_far; /* until it is half as far ahead as it may be */
 	uint32_t left;   /* as the group's, by the posts looked at so far */
 	/* Not 0: posted as a refusal, and why. Written when something is wrong. */
 	int refused;

@@ -50,6 +50,8 @@ struct zi_board_call {
 #define ZI_BOARD_DIRECT (1u << 1)
 /* This member does not wait for the others. */
 #define ZI_BOARD_AHEAD (1u << 2)
+/* Of zinf-net: they came with the frames (frame.h). */
+#define ZI_BOARD_SMALL (1u << 3)
 
 /* One line: whoever reads the number has the rest without another miss. */
 struct zi_board_post {

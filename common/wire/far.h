@@ -38,8 +38,11 @@
 
 #define ZI_FAR_SLAB_BYTES   (20ull << 20) /* of the group of all ranks */
 #define ZI_FAR_GROUP_BYTES  (5ull << 20)  /* of another group */
-#define ZI_FAR_WORKER_BYTES (128u << 10)  /* the first of them are the worker's own */
-#define ZI_FAR_SLOTS        4u
+#define ZI_FAR_WORKER_BYTES (256u << 10)  /* the first of them are the worker's own; … */
+/* … of those, these are frames (frame.h). */
+#define ZI_FAR_FRAMES_OFFSET (128u << 10)
+#define ZI_FAR_FRAMES_BYTES  (128u << 10)
+#define ZI_FAR_SLOTS         4u
 /* A call that waits for another node ends so long after its time: meanwhile the nodes tell each
  * other whose fault it is. */
 #define ZI_FAR_PATIENCE_NS 1000000000ull
@@ -75,7 +78,8 @@ static inline bool zi_far_is_here(const struct zi_far_shape *shape, uint32_t mem
 	return shape->nodes[member] == shape->node;
 }
 
-/* The payload of a member's post, of any operation but a barrier and all_to_allv. */
+/* The payload of a member's post where it has no other: all_to_allv has counts, what is small its
+ * data (frame.h). */
 struct zi_far_places {
 	uint64_t source, target; /* places in the arenas, or ZI_BOARD_NOWHERE */
 };

@@ -87,12 +87,24 @@ static int await_posts(struct follow *follow)
 
 /* ---- the exchange ---- */
 
-/* Documented in follow_private.h, as are the other two. */
-int follow_exchange(struct follow *follow, bool is_agreed)
+/* Documented in follow_private.h, as are the others. */
+int follow_explain(struct follow *follow, int r)
+{
+	struct zi_text why = *follow->text;
+
+	if (r == -ECANCELED)
+		*follow->suspect = NET_CULPRIT_NONE;
+	if (!r || *follow->suspect >= follow->shape.node_count)
+		return r;
+	return zi_text_error(follow->text, r, "call %u of group %u: %.150s (%s)", follow->sequence,
+	                     follow->message->group, why.chars,
+	                     follow_say_node(follow, *follow->suspect).chars);
+}
+
+int follow_exchange(struct follow *follow)
 {
 	struct net_exchange *exchange = &follow->exchange;
 	uint64_t now_ns = zi_clock_now_ns();
-	struct zi_text why;
 	int r;
 
 	exchange->sequence = ++follow->worker->sequence;
@@ -104,14 +116,9 @@ int follow_exchange(struct follow *follow, bool is_agreed)
 	r = exchange_check(exchange, follow->shape.node, follow->shape.node_count,
 	                   &follow->worker->slabs[exchange->slab], follow->text);
 	if (!r)
-		r = exchange_run(follow->worker->room, exchange, is_agreed, follow->text,
+		r = exchange_run(follow->worker->room, exchange, true, follow->text,
 		                 follow->suspect);
-	if (!r || r == -ECANCELED || *follow->suspect >= follow->shape.node_count)
-		return err_trace(r);
-	why = *follow->text;
-	return err_trace(zi_text_error(follow->text, r, "call %u of group %u: %.150s (%s)",
-	                               follow->sequence, follow->message->group, why.chars,
-	                               follow_say_node(follow, *follow->suspect).chars));
+	return err_trace(follow_explain(follow, r));
 }
 
 /* ---- pieces ---- */
@@ -174,7 +181,7 @@ static int join(struct follow *follow, const struct zi_far_cut *cut,
 	                                                            : NET_ALL;
 	follow->exchange.element_count = element_count;
 	follow->exchange.result_offset_bytes = piece->result;
-	return err_trace(follow_exchange(follow, true));
+	return err_trace(follow_exchange(follow));
 }
 
 void follow_set_broadcast(struct follow *follow, const struct follow_card *call, uint64_t bytes)
@@ -194,7 +201,7 @@ static int broadcast(struct follow *follow, const struct zi_far_piece *piece,
 	follow_set_broadcast(follow, call, piece->block_bytes);
 	follow->exchange.partial_offset_bytes = piece->source;
 	follow->exchange.result_offset_bytes = piece->result;
-	return err_trace(follow_exchange(follow, true));
+	return err_trace(follow_exchange(follow));
 }
 
 /* What goes to node @node, and comes from it. */
@@ -242,7 +249,7 @@ static int move(struct follow *follow, const struct zi_far_piece *piece,
 	for (uint32_t i = 0; i < follow->shape.node_count; i++)
 		if (i != follow->shape.node)
 			set_ranges(follow, piece, call, i);
-	return err_trace(follow_exchange(follow, true));
+	return err_trace(follow_exchange(follow));
 }
 
 static int run_pieces(struct follow *follow, const struct follow_card *call)
@@ -283,6 +290,8 @@ static int run_call(struct follow *follow)
 	struct zi_text reason = { "" };
 	struct zi_board_call said = { .operation = 0 };
 	struct zi_board_member *members = follow->meet.members;
+	struct zi_frame_call small;
+	uint32_t source_bytes;
 	struct follow_card call;
 	int r = await_posts(follow);
 
@@ -291,7 +300,7 @@ static int run_call(struct follow *follow)
 	__atomic_store_n(&follow->worker->is_moving, 1, __ATOMIC_RELEASE); /* control looks */
 	follow_make_card(follow, &call);
 	call.is_direct = !call.error && follow_can_direct(follow, &call);
-	r = follow_exchange_cards(follow, &call);
+	r = follow_exchange_frames(follow, &call);
 	if (r)
 		return err_trace(r);
 	r = follow_judge(follow, &reason);
@@ -311,7 +320,10 @@ static int run_call(struct follow *follow)
 		             (uint32_t)strlen(reason.chars) + 1);
 		return 0;
 	}
-	if (follow_all_direct(follow)) {
+	small = follow_frame_call(&call);
+	if (zi_frame_is_small(&follow->shape, &small, &source_bytes)) {
+		said.flags = ZI_BOARD_SMALL;
+	} else if (follow_all_direct(follow)) {
 		said.flags = ZI_BOARD_DIRECT;
 		r = follow_run_direct(follow, &call);
 		if (r)
@@ -388,6 +400,7 @@ int worker_follow(struct worker *worker, const struct net_follow *message, struc
 	struct mail *mail = NULL;
 	int r = prepare(&follow);
 
+	r = r ? r : follow_frames_begin(&follow);
 	r = r ? r : start_mail(&follow, &mail);
 	while (!r) {
 		follow.sequence++;
@@ -395,5 +408,6 @@ int worker_follow(struct worker *worker, const struct net_follow *message, struc
 		__atomic_store_n(&worker->is_moving, 0, __ATOMIC_RELEASE); /* control looks */
 	}
 	mail = mail_stop(mail);
+	follow_frames_end(&follow);
 	return err_trace(r);
 }

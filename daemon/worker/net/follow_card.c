@@ -118,7 +118,8 @@ static bool is_call(const struct follow *follow, const struct follow_card *card)
 	if (card->operation == ZI_COLL_BARRIER)
 		return true;
 	if (!zi_coll_is_collective(card->operation) || card->root >= follow->shape.member_count ||
-	    !zi_dtype_bytes(card->dtype) || card->element_count > UINT64_MAX / 16 / ZI_WORLD_MAX ||
+	    card->dtype < ZI_DTYPE_F32 || card->dtype >= _ZI_DTYPE_COUNT ||
+	    card->element_count > UINT64_MAX / 16 / ZI_WORLD_MAX ||
 	    card->longest > UINT64_MAX / 16 / ZI_WORLD_MAX)
 		return false;
 	return !zi_coll_is_join(card->operation) ||
@@ -144,37 +145,20 @@ struct zi_text follow_say_node(const struct follow *follow, uint32_t node)
 
 /* ---- from node to node ---- */
 
-static struct follow_card *card_at(const struct follow *follow, uint32_t index)
-{
-	return (void *)(follow->slab->memory + index * FOLLOW_CARD_BYTES);
-}
-
 /* Documented in follow_private.h. */
-int follow_exchange_cards(struct follow *follow, const struct follow_card *own)
+struct follow_card *follow_card_at(const struct follow *follow, uint32_t node)
 {
-	uint32_t self = follow->shape.node;
-
-	*card_at(follow, self) = *own;
-	follow->exchange = (struct net_exchange){ .kind = NET_MOVE };
-	for (uint32_t i = 0; i < follow->shape.node_count; i++) {
-		if (i == self)
-			continue;
-		follow->exchange.sends[i] =
-			(struct net_range){ self * FOLLOW_CARD_BYTES, sizeof(*own) };
-		follow->exchange.receives[i] =
-			(struct net_range){ i * FOLLOW_CARD_BYTES, sizeof(*own) };
-	}
-	return err_trace(follow_exchange(follow, false));
+	return (void *)(follow->slab->memory + zi_frame_at(&follow->shape, follow->sequence, node));
 }
 
 /* Documented in follow_private.h. */
 int follow_judge(const struct follow *follow, struct zi_text *reason)
 {
-	struct follow_card first = *card_at(follow, 0);
+	struct follow_card first = *follow_card_at(follow, 0);
 	char mine[96], theirs[96];
 
 	for (uint32_t i = 0; i < follow->shape.node_count; i++) {
-		struct follow_card card = *card_at(follow, i);
+		struct follow_card card = *follow_card_at(follow, i);
 
 		if (!card.error && !is_call(follow, &card))
 			return zi_text_error(reason, -EINVAL,
@@ -187,7 +171,7 @@ int follow_judge(const struct follow *follow, struct zi_text *reason)
 		return card.error;
 	}
 	for (uint32_t i = 1; i < follow->shape.node_count; i++) {
-		struct follow_card card = *card_at(follow, i);
+		struct follow_card card = *follow_card_at(follow, i);
 
 		if (is_same(&first, &card))
 			continue;
@@ -204,7 +188,7 @@ int follow_judge(const struct follow *follow, struct zi_text *reason)
 bool follow_all_direct(const struct follow *follow)
 {
 	for (uint32_t i = 0; i < follow->shape.node_count; i++)
-		if (!card_at(follow, i)->is_direct)
+		if (!follow_card_at(follow, i)->is_direct)
 			return false;
 	return true;
 }
@@ -227,7 +211,7 @@ int follow_exchange_counts(struct follow *follow)
 			(struct net_range){ FOLLOW_COUNTS_OFFSET + shape->firsts[i] * bytes,
 			                    shape->counts[i] * bytes };
 	}
-	return err_trace(follow_exchange(follow, true));
+	return err_trace(follow_exchange(follow));
 }
 
 /* Documented in follow_private.h. */
@@ -259,6 +243,6 @@ uint64_t follow_longest(const struct follow *follow)
 	uint64_t longest = 0;
 
 	for (uint32_t i = 0; i < follow->shape.node_count; i++)
-		longest = ZI_MAX(longest, card_at(follow, i)->longest);
+		longest = ZI_MAX(longest, follow_card_at(follow, i)->longest);
 	return longest;
 }

@@ -62,7 +62,8 @@ bool follow_can_direct(const struct follow *follow, const struct follow_card *ca
 
 	if (follow->shape.node_count != follow->shape.member_count || !call->element_count ||
 	    !zi_coll_has_data(call->operation) || zi_coll_is_counted(call->operation) ||
-	    call->operation == ZI_COLL_REDUCE || !zi_dtype_bytes(call->dtype))
+	    call->operation == ZI_COLL_REDUCE || call->dtype < ZI_DTYPE_F32 ||
+	    call->dtype >= _ZI_DTYPE_COUNT)
 		return false;
 	if (!zi_coll_bytes(&(struct zi_coll_lengths){ .operation = call->operation,
 	                                              .member_count = follow->shape.member_count,
@@ -141,5 +142,5 @@ int follow_run_direct(struct follow *follow, const struct follow_card *call)
 		set_moves(follow, call, &places);
 	}
 	follow->exchange.slab = NET_SLAB_ARENAS;
-	return err_trace(follow_exchange(follow, true));
+	return err_trace(follow_exchange(follow));
 }

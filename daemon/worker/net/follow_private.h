@@ -3,10 +3,10 @@
 #pragma once
 
 #include "common/wire/far.h"
+#include "common/wire/frame.h"
 #include "common/wire/meet.h"
 #include "daemon/worker/net/worker.h"
 
-#define FOLLOW_CARD_BYTES 512u
 /* What a node's ranks call, as they agree on it, or why they do not. */
 struct follow_card {
 	uint32_t sequence;
@@ -18,13 +18,11 @@ struct follow_card {
 	uint32_t root, reserved1;
 	struct zi_text text;
 };
-static_assert(sizeof(struct follow_card) <= FOLLOW_CARD_BYTES, "a card fits");
-/* Behind the cards: of all_to_allv what each member sends to each, and takes from each; in the
- * order of nodes. */
-#define FOLLOW_COUNTS_OFFSET ((uint64_t)SUBTREE_NODES_MAX * FOLLOW_CARD_BYTES)
+/* Of all_to_allv: what each member sends to each, and takes from each; in the order of nodes. */
+#define FOLLOW_COUNTS_OFFSET 0u
 static_assert(FOLLOW_COUNTS_OFFSET + ZI_WORLD_MAX * ZI_BOARD_COUNTS_BYTES(ZI_WORLD_MAX) <=
-                      ZI_FAR_WORKER_BYTES,
-              "all cards and counts fit");
+                      ZI_FAR_FRAMES_OFFSET,
+              "all counts fit");
 
 struct follow {
 	struct worker *worker;
@@ -33,6 +31,7 @@ struct follow {
 	struct zi_meet meet;
 	const struct exchange_slab *slab;
 	struct subtree_plan plan;
+	struct net_lane *frames[SUBTREE_NODES_MAX]; /* from and to each other node */
 	struct zi_line broken; /* the verdict that meet looks at: control says when to stop */
 	struct net_exchange exchange;
 	uint32_t sequence; /* of the call */
@@ -48,10 +47,11 @@ struct follow {
 /* follow->exchange is @call's, of @kind, but for what is where; and that of a broadcast. */
 void follow_exchange_init(struct follow *follow, uint32_t kind, const struct follow_card *call);
 void follow_set_broadcast(struct follow *follow, const struct follow_card *call, uint64_t bytes);
-/* follow->exchange, but for what all have in common. Nodes that have agreed on the call, as
- * @is_agreed says, need not do so again. Return: 0, or an error that ends the group, with
- * follow->text. */
-int follow_exchange(struct follow *follow, bool is_agreed);
+/* follow->exchange, on which all nodes have agreed, but for what all calls have in common. Return:
+ * 0, or an error that ends the group, with follow->text. */
+int follow_exchange(struct follow *follow);
+/* An exchange ended with @r, and follow->text: which call and ranks that is about. Return: @r. */
+int follow_explain(struct follow *follow, int r);
 
 /* ---- follow_direct.c ---- */
 
@@ -61,14 +61,23 @@ bool follow_can_direct(const struct follow *follow, const struct follow_card *ca
 /* All nodes can. Return: as follow_exchange(). */
 int follow_run_direct(struct follow *follow, const struct follow_card *call);
 
+/* ---- follow_frame.c ---- */
+
+/* Once, before the first call. Return: 0, or an error with follow->text. */
+int follow_frames_begin(struct follow *follow);
+void follow_frames_end(struct follow *follow);
+/* Tells all nodes what this one calls, and hears them. */
+int follow_exchange_frames(struct follow *follow, const struct follow_card *own);
+struct zi_frame_call follow_frame_call(const struct follow_card *card);
+
 /* ---- follow_card.c ---- */
 
 /* "ranks 2, 3" of node @node. */
 struct zi_text follow_say_node(const struct follow *follow, uint32_t node);
 /* What the ranks of this node say, all of whom have posted. */
 void follow_make_card(const struct follow *follow, struct follow_card *card);
-/* Tells all nodes, and hears them. */
-int follow_exchange_cards(struct follow *follow, const struct follow_card *own);
+/* Of @node, for the newest call, in its frame. */
+struct follow_card *follow_card_at(const struct follow *follow, uint32_t node);
 /* What all nodes conclude from the same cards. Return: 0, or a refusal with @reason. */
 int follow_judge(const struct follow *follow, struct zi_text *reason);
 /* Whether all nodes' cards say so. */

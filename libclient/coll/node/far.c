@@ -24,6 +24,7 @@
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/place.h"
 #include "libclient/coll/node/posts.h"
+#include "libclient/coll/node/small.h"
 
 /* The worker is the last member of this node's board. */
 static uint32_t worker_of(const struct zi_node_group *group)
@@ -160,8 +161,11 @@ static void post(struct zi_node_group *group)
 	}
 	if (bytes)
 		zi_node_say(group, &said, 0, counts, bytes);
-	else
+	else if (!zi_node_is_small(group, &bytes))
 		zi_node_say(group, &said, 0, &places, sizeof(places));
+	else
+		zi_node_say(group, &said, 0, call->source,
+		            zi_node_has(group->run.with_source, group->far->self) ? bytes : 0);
 }
 
 static int begin(struct zi_node_group *group, struct zi_text *text)
@@ -218,6 +222,9 @@ static int take_answer(struct zi_node_group *group, struct zi_text *text)
 	if (far->is_direct) { /* one piece, that is behind */
 		far->cut.piece_count = far->taken = 1;
 		take_own(group);
+	} else if (post.call.flags & ZI_BOARD_SMALL) {
+		far->cut.piece_count = 0;
+		zi_node_take_small(group);
 	}
 	return 0;
 }

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frames (common/wire/frame.h) from node to node: what is called, and small data with it. Floor 3,
+ * of zinf-net. Owner: the operations' thread.
+ *
+ * All frames of a group are of one length, so that a receive can be prepared before it is known
+ * what comes: that of the next call before the own frame of this one goes out. By then all ranks
+ * here have come to this call, and left the one before, whose set of frames the next one takes; and
+ * no node sends its next frame before it has everybody's of this call.
+ */
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+#include "daemon/worker/net/follow_private.h"
+
+/* Beside the streams of exchange_private.h, whose transfers have lanes over the same memory. */
+#define FRAME_STREAM 4u
+
+static uint64_t slot_of(uint32_t sequence)
+{
+	return (uint64_t)(sequence & 0xffffff) << 8 | FRAME_STREAM;
+}
+
+/* Room for what the others say of call @sequence. */
+static int receive_all(struct follow *follow, uint32_t sequence)
+{
+	for (uint32_t i = 0; i < follow->shape.node_count; i++) {
+		int r;
+
+		if (i == follow->shape.node)
+			continue;
+		*follow->suspect = i;
+		r = net_lane_receive(follow->frames[i], slot_of(sequence),
+		                     zi_frame_at(&follow->shape, sequence, i),
+		                     zi_frame_bytes(&follow->shape), follow->text);
+		if (r)
+			return err_trace(r);
+	}
+	return 0;
+}
+
+/* Documented in follow_private.h. */
+int follow_frames_begin(struct follow *follow)
+{
+	struct net_mesh *mesh = nodes_mesh(follow->worker->nodes);
+
+	static_assert(sizeof(struct follow_card) <= ZI_FRAME_WORDS_BYTES, "a card fits");
+	for (uint32_t i = 0; i < follow->shape.node_count; i++) {
+		int r;
+
+		if (i == follow->shape.node)
+			continue;
+		r = net_lane_new(mesh, i, follow->slab->memory, follow->slab->bytes,
+		                 &follow->frames[i]);
+		if (r)
+			return err_trace(
+				zi_text_error(follow->text, r, "no memory for a lane of frames"));
+	}
+	return err_trace(receive_all(follow, 1));
+}
+
+/* Documented in follow_private.h. */
+void follow_frames_end(struct follow *follow)
+{
+	for (uint32_t i = 0; i < follow->shape.node_count; i++)
+		follow->frames[i] = net_lane_free(follow->frames[i]);
+}
+
+/* Documented in follow_private.h. */
+struct zi_frame_call follow_frame_call(const struct follow_card *card)
+{
+	return (struct zi_frame_call){ .operation = card->operation,
+		                       .dtype = card->dtype,
+		                       .root = card->root,
+		                       .element_count = card->element_count };
+}
+
+/* The data of the ranks here. */
+static void add_sources(const struct follow *follow, const struct follow_card *card)
+{
+	const struct zi_far_shape *shape = &follow->shape;
+	const struct zi_coll_shape *operation = zi_coll_shape_of(card->operation);
+	struct zi_frame_call call = follow_frame_call(card);
+	uint32_t bytes;
+
+	if (card->error || !zi_frame_is_small(shape, &call, &bytes))
+		return;
+	for (uint32_t i = 0; i < shape->self_count; i++)
+		if (zi_coll_is_holder(&operation->source, shape->members[i], call.root))
+			memcpy(follow->slab->memory + zi_frame_source_at(shape, &call, bytes,
+			                                                 follow->sequence,
+			                                                 shape->members[i]),
+			       zi_meet_payload_of(&follow->meet, i, follow->sequence, bytes),
+			       bytes);
+}
+
+static int send_all(struct follow *follow)
+{
+	for (uint32_t i = 1; i < follow->shape.node_count; i++) {
+		uint32_t peer = (follow->shape.node + i) % follow->shape.node_count;
+		int r;
+
+		*follow->suspect = peer;
+		r = net_lane_send(follow->frames[peer], slot_of(follow->sequence),
+		                  zi_frame_at(&follow->shape, follow->sequence, follow->shape.node),
+		                  zi_frame_bytes(&follow->shape), follow->text);
+		if (r)
+			return err_trace(r);
+	}
+	return 0;
+}
+
+static int await_all(struct follow *follow)
+{
+	for (uint32_t i = 0; i < follow->shape.node_count; i++) {
+		int r;
+
+		if (i == follow->shape.node)
+			continue;
+		*follow->suspect = i;
+		r = net_lane_wait_received(follow->frames[i], 1, follow->deadline_ns, follow->text);
+		r = r ? r
+		      : net_lane_wait_sent(follow->frames[i], 1, follow->deadline_ns, follow->text);
+		if (r)
+			return err_trace(r);
+	}
+	return 0;
+}
+
+/* Documented in follow_private.h. */
+int follow_exchange_frames(struct follow *follow, const struct follow_card *own)
+{
+	int r;
+
+	*follow_card_at(follow, follow->shape.node) = *own;
+	add_sources(follow, own);
+	r = receive_all(follow, follow->sequence + 1);
+	r = r ? r : send_all(follow);
+	r = r ? r : await_all(follow);
+	if (!r)
+		*follow->suspect = NET_CULPRIT_NONE;
+	return err_trace(follow_explain(follow, r));
+}

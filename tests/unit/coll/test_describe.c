@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: an administrator sees who has come to a call and who is waited for, also where some need not
- * wait. Method: as test_blame.c. */
+/* Goal: an administrator sees who has come to a call and who is waited for, also where some need
+ * not wait. Method: as test_blame.c. */
 #include "tests/unit/coll/board.h"
 
 TestSuite(describe, .init = board_setup, .fini = board_teardown);

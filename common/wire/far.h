@@ -43,9 +43,13 @@
 #define ZI_FAR_FRAMES_OFFSET (128u << 10)
 #define ZI_FAR_FRAMES_BYTES  (128u << 10)
 #define ZI_FAR_SLOTS         4u
-/* A call that waits for another node ends so long after its time: meanwhile the nodes tell each
- * other whose fault it is. */
-#define ZI_FAR_PATIENCE_NS 1000000000ull
+/* A call that waits for another node is given up by the worker so long before the ranks' deadline:
+ * meanwhile the nodes tell each other whose fault it is, and the ranks hear that in time. */
+#define ZI_FAR_MARGIN_NS 500000000ull
+static inline uint64_t zi_far_margin_ns(uint64_t timeout_ns)
+{
+	return timeout_ns / 4 < ZI_FAR_MARGIN_NS ? timeout_ns / 4 : ZI_FAR_MARGIN_NS;
+}
 
 /* The last of a slab's bytes are for messages. */
 static inline uint64_t zi_far_mail_bytes(uint64_t slab_bytes)

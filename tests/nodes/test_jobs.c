@@ -19,6 +19,7 @@ TestSuite(jobs, .timeout = 400);
 struct job {
 	struct network network;
 	struct far_scene scene;
+	struct far_scene beside; /* a job that nothing happens to */
 };
 
 static bool job_init(struct job *job)
@@ -45,6 +46,24 @@ static void job_deinit(struct job *job)
 {
 	far_close_scene(&job->scene);
 	network_deinit(&job->network);
+}
+
+/* Another job sums on @node_count of the daemons, from @first on, until end_beside(). */
+static void begin_beside(struct job *job, uint32_t first, uint32_t node_count)
+{
+	static const char *const hosts[] = { "10.99.0.1", "10.99.0.2" };
+
+	far_open_beside(&job->scene, first, node_count, &job->beside);
+	job->beside.host = hosts[first];
+	far_start(&job->beside, far_sum_until_told);
+	far_hear(&job->beside, far_world(&job->beside));
+}
+
+/* It has gone on, whatever happened. */
+static void end_beside(struct job *job)
+{
+	far_expect_goes_on(&job->beside);
+	far_end_beside(&job->beside);
 }
 
 static void begin(struct job *job)
@@ -94,6 +113,7 @@ Test(jobs, a_killed_rank_is_named_on_all_nodes)
 
 	if (!job_init(&job))
 		return;
+	begin_beside(&job, 0, 4);
 	for (uint32_t victim = 1; victim < 8; victim += 6) {
 		char name[32];
 
@@ -105,6 +125,7 @@ Test(jobs, a_killed_rank_is_named_on_all_nodes)
 		expect_all(&job, name, victim, UINT32_MAX);
 		begin_anew(&job);
 	}
+	end_beside(&job);
 	job_deinit(&job);
 }
 
@@ -143,6 +164,7 @@ Test(jobs, a_hung_rank_is_named_on_all_nodes_by_the_deadline)
 
 	if (!job_init(&job))
 		return;
+	begin_beside(&job, 0, 4);
 	job.scene.timeout_ms = 20000;
 	far_start(&job.scene, sum_with_deadlines);
 	far_hear(&job.scene, far_world(&job.scene));
@@ -153,6 +175,7 @@ Test(jobs, a_hung_rank_is_named_on_all_nodes_by_the_deadline)
 	cr_assert_eq(kill(job.scene.pids[5], SIGKILL), 0);
 	far_join_one(&job.scene, 5, 1000 + SIGKILL);
 	begin_anew(&job);
+	end_beside(&job);
 	job_deinit(&job);
 }
 
@@ -162,12 +185,39 @@ Test(jobs, a_cut_link_is_an_error_of_all_by_the_deadline)
 
 	if (!job_init(&job))
 		return;
+	begin_beside(&job, 0, 3);
 	job.scene.timeout_ms = 20000;
 	far_start(&job.scene, sum_with_deadlines);
 	far_hear(&job.scene, far_world(&job.scene));
 	cr_assert_eq(network_plug(&job.network, 3, false), 0);
 	expect_all(&job, "node 3 (10.99.0.4", UINT32_MAX, 3);
 	expect_in_time(&job, UINT32_MAX);
+	cr_assert_eq(network_plug(&job.network, 3, true), 0);
+	begin_anew(&job);
+	end_beside(&job);
+	job_deinit(&job);
+}
+
+Test(jobs, who_dies_or_is_cut_off_amid_large_sums_is_named)
+{
+	struct job job;
+	char name[32];
+
+	if (!job_init(&job))
+		return;
+	begin_beside(&job, 0, 3);
+	job.scene.timeout_ms = SHORT_MS * 4;
+	far_start(&job.scene, far_large_until_error);
+	far_hear(&job.scene, far_world(&job.scene));
+	(void)snprintf(name, sizeof(name), "rank 6 (pid %d)", job.scene.pids[6]);
+	cr_assert_eq(kill(job.scene.pids[6], SIGKILL), 0);
+	far_join_one(&job.scene, 6, 1000 + SIGKILL);
+	expect_all(&job, name, 6, UINT32_MAX);
+	far_start(&job.scene, far_large_until_error);
+	far_hear(&job.scene, far_world(&job.scene));
+	cr_assert_eq(network_plug(&job.network, 3, false), 0);
+	expect_all(&job, "node", UINT32_MAX, 3);
+	end_beside(&job);
 	cr_assert_eq(network_plug(&job.network, 3, true), 0);
 	begin_anew(&job);
 	job_deinit(&job);
@@ -179,10 +229,12 @@ Test(jobs, a_slow_link_is_waited_for)
 
 	if (!job_init(&job))
 		return;
+	begin_beside(&job, 0, 2);
 	cr_assert_eq(network_limit(&job.network, 2, 20), 0);
 	begin_anew(&job);
 	cr_assert_eq(network_limit(&job.network, 2, 0), 0);
 	begin_anew(&job);
+	end_beside(&job);
 	job_deinit(&job);
 }
 
@@ -198,9 +250,11 @@ Test(jobs, a_killed_worker_is_an_error_of_all)
 		begin(&job);
 		worker = far_child_of(job.scene.harness[node].pid, "zinf-net");
 		cr_assert_gt(worker, 0);
+		begin_beside(&job, 0, 4); /* Its workers come after that one. */
 		cr_assert_eq(kill(worker, SIGKILL), 0);
 		expect_all(&job, "node", UINT32_MAX, node);
 		begin_anew(&job);
+		end_beside(&job);
 	}
 	job_deinit(&job);
 }
@@ -213,8 +267,10 @@ Test(jobs, a_killed_daemon_is_an_error_of_all)
 		return;
 	for (uint32_t node = 0; node < 4; node += 3) {
 		begin(&job);
+		begin_beside(&job, node ? 0 : 1, 3);
 		harness_kill(&job.scene.harness[node]);
 		expect_all(&job, "node", UINT32_MAX, node);
+		end_beside(&job);
 		far_start_node(&job.scene, node, true);
 		begin_anew(&job);
 	}

@@ -42,6 +42,7 @@ struct far_report {
 struct far_shared {
 	struct far_report reports[FAR_RANKS_MAX];
 	uint32_t round_counts[FAR_RANKS_MAX]; /* calls that went well; atomic */
+	uint32_t is_over;                     /* far_sum_until_told() is to end; atomic */
 };
 
 struct far_scene {
@@ -50,7 +51,9 @@ struct far_scene {
 	int home;                      /* with namespaces */
 	const char *host;              /* where rank 0 is found */
 	uint32_t port;
-	uint32_t node_count, per_node; /* rank r is on node r / per_node */
+	const char *job;               /* NULL: "far" */
+	uint32_t node_count, per_node; /* rank r is on node first_node + r / per_node */
+	uint32_t first_node;
 	uint32_t incarnation;
 	uint32_t timeout_ms;
 	far_body_fn body;
@@ -74,6 +77,11 @@ struct far_rank {
 static inline uint32_t far_world(const struct far_scene *scene)
 {
 	return scene->node_count * scene->per_node;
+}
+
+static inline uint32_t far_node_of(const struct far_scene *scene, uint32_t rank)
+{
+	return scene->first_node + rank / scene->per_node;
 }
 
 /* A port that nobody listens at now. */
@@ -135,6 +143,32 @@ static inline void far_close_scene(struct far_scene *scene)
 	close(scene->tell_fds[1]);
 }
 
+/* Another job, of one rank each on @node_count daemons of @scene from @first_node on. */
+static inline void far_open_beside(const struct far_scene *scene, uint32_t first_node,
+                                   uint32_t node_count, struct far_scene *beside)
+{
+	*beside = *scene;
+	beside->job = "beside";
+	beside->first_node = first_node;
+	beside->node_count = node_count;
+	beside->per_node = 1;
+	beside->timeout_ms = 20000;
+	do
+		beside->port = far_free_port();
+	while (beside->port == scene->port);
+	beside->shared = mmap(NULL, sizeof(*beside->shared), PROT_READ | PROT_WRITE,
+	                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert_neq(beside->shared, MAP_FAILED);
+	cr_assert_eq(pipe(beside->tell_fds), 0);
+}
+
+static inline void far_close_beside(struct far_scene *beside)
+{
+	cr_assert_eq(munmap(beside->shared, sizeof(*beside->shared)), 0);
+	close(beside->tell_fds[0]);
+	close(beside->tell_fds[1]);
+}
+
 /* ---- ranks ---- */
 
 static inline void far_set_number(const char *name, uint32_t number)
@@ -171,7 +205,7 @@ static inline int far_rank_body(void *arg)
 		(void)setenv("MASTER_ADDR", scene->host, 1); /* Memory is there. */
 	else
 		(void)unsetenv("MASTER_ADDR"); /* A name: cannot fail. */
-	token = scene->tokens[rank->rank / scene->per_node];
+	token = scene->tokens[far_node_of(scene, rank->rank)];
 	if (scene->odd_token && (rank->rank + 1) % scene->per_node == 0)
 		token = scene->odd_token;
 	if (token)
@@ -179,8 +213,8 @@ static inline int far_rank_body(void *arg)
 	else
 		(void)unsetenv("ZINF_TOKEN"); /* A name: cannot fail. */
 	(void)snprintf(incarnation, sizeof(incarnation), "i%u", scene->incarnation);
-	options.socket_path = scene->harness[rank->rank / scene->per_node].socket_path;
-	options.job = "far";
+	options.socket_path = scene->harness[far_node_of(scene, rank->rank)].socket_path;
+	options.job = scene->job ? scene->job : "far";
 	options.incarnation = scene->is_nameless ? "" : incarnation;
 	options.rank = (int32_t)rank->rank;
 	if (scene->overlaps && rank->rank >= scene->per_node)
@@ -230,7 +264,7 @@ static inline void far_join_one(struct far_scene *scene, uint32_t rank, int expe
 	int r = harness_wait(scene->pids[rank], FAR_JOIN_MS);
 
 	if (r != expected && scene->node_count)
-		harness_print_log(&scene->harness[rank / scene->per_node]);
+		harness_print_log(&scene->harness[far_node_of(scene, rank)]);
 	cr_assert_eq(r, expected, "rank %u: %d, not %d: %s", rank, r, expected,
 	             scene->shared->reports[rank].text);
 }
@@ -342,5 +376,73 @@ static inline int far_sum_once(struct far_rank *rank)
 		if (values[i] !=
 		    (float)(rank->world * (rank->world - 1) / 2 + rank->world * (i % 64)))
 			return 6;
+	return 0;
+}
+
+/* Sums until the test says that it is enough; not one may fail. */
+static inline int far_sum_until_told(struct far_rank *rank)
+{
+	struct far_shared *shared = rank->scene->shared;
+
+	for (uint32_t round = 0;; round++) {
+		float over = (float)__atomic_load_n(&shared->is_over, __ATOMIC_RELAXED);
+		int r = zinf_coll_all_reduce(rank->zinf, &over, &over, 1, ZINF_F32, ZINF_MAX, NULL);
+
+		if (r)
+			return far_note(rank, r) ? 5 : 5;
+		__atomic_fetch_add(&shared->round_counts[rank->rank], 1, __ATOMIC_RELAXED);
+		if (round == 0)
+			far_tell(rank);
+		if (over != 0)
+			return 0;
+	}
+}
+
+/* Until each rank of @beside has made some more of its sums. */
+static inline void far_expect_goes_on(const struct far_scene *beside)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(FAR_JOIN_MS * ZI_NS_PER_MS);
+
+	for (uint32_t i = 0; i < far_world(beside); i++) {
+		const uint32_t *count = &beside->shared->round_counts[i];
+		uint32_t begin = __atomic_load_n(count, __ATOMIC_RELAXED);
+
+		while (__atomic_load_n(count, __ATOMIC_RELAXED) - begin < 3)
+			cr_assert_lt(zi_clock_now_ns(), deadline_ns, "rank %u of '%s' stands: %s",
+			             i, beside->job, beside->shared->reports[i].text);
+	}
+}
+
+static inline void far_end_beside(struct far_scene *beside)
+{
+	__atomic_store_n(&beside->shared->is_over, 1, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < far_world(beside); i++)
+		far_join_one(beside, i, 0);
+	far_close_beside(beside);
+}
+
+/* Sums of many pieces, until one fails; the first tells the test. */
+static inline int far_large_until_error(struct far_rank *rank)
+{
+	enum { COUNT = 6 << 20 };
+	struct far_shared *shared = rank->scene->shared;
+	float *values = malloc(COUNT * sizeof(*values));
+	int r = 0;
+
+	if (!values)
+		return 7;
+	for (uint32_t round = 0; !r; round++) {
+		uint64_t begin_ns = zi_clock_now_ns();
+
+		for (uint32_t i = 0; i < COUNT; i++)
+			values[i] = (float)(rank->rank + i % 64);
+		if (round == 1)
+			far_tell(rank);
+		r = zinf_coll_all_reduce(rank->zinf, values, values, COUNT, ZINF_F32, ZINF_SUM,
+		                         NULL);
+		shared->reports[rank->rank].took_ms = (zi_clock_now_ns() - begin_ns) / ZI_NS_PER_MS;
+	}
+	(void)far_note(rank, r);
+	free(values);
 	return 0;
 }

@@ -139,7 +139,8 @@ Test(far, a_rank_that_does_not_come_is_named_on_all_nodes)
 		expect_error(&scene, i, -ETIMEDOUT, "rank 5 (pid ");
 		expect_error(&scene, i, -ETIMEDOUT, "did not come within");
 		cr_expect_lt(scene.shared->reports[i].took_ms, SHORT_MS + LATE_MS);
-		cr_expect_geq(scene.shared->reports[i].took_ms, SHORT_MS);
+		/* The nodes ask each other for it before the time is over (common/wire/far.h). */
+		cr_expect_geq(scene.shared->reports[i].took_ms, SHORT_MS * 3 / 4 - 1);
 	}
 	cr_assert_eq(kill(scene.pids[last], SIGKILL), 0);
 	far_join_one(&scene, last, 1000 + SIGKILL);
@@ -218,6 +219,31 @@ Test(far, an_abort_is_heard_on_all_nodes_with_its_reason)
 		expect_error(&scene, i, -ECONNABORTED, "aborted group 0: no more data");
 	}
 	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
+/* Each is in its second large sum, or on its way there. */
+Test(far, who_dies_amid_large_sums_is_named_on_all_nodes)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	for (uint32_t kind = 0; kind < 2; kind++) {
+		pid_t worker = 0;
+		char name[32];
+
+		far_start(&scene, far_large_until_error);
+		far_hear(&scene, far_world(&scene));
+		(void)snprintf(name, sizeof(name), "rank 3 (pid %d)", scene.pids[3]);
+		if (kind)
+			worker = far_child_of(scene.harness[1].pid, "zinf-net");
+		cr_assert_eq(kill(kind ? worker : scene.pids[3], SIGKILL), 0);
+		if (!kind)
+			far_join_one(&scene, 3, 1000 + SIGKILL);
+		expect_all(&scene, kind ? "" : name, kind ? UINT32_MAX : 3);
+		far_run(&scene, far_sum_once);
+	}
 	far_close_scene(&scene);
 }
 

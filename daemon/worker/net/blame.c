@@ -81,8 +81,8 @@ static void compose(struct nodes *nodes, int error, uint32_t suspect, const stru
 }
 
 /* Documented in the header. */
-void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, const struct zi_text *text,
-                 struct nodes_end *ret_end)
+void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done,
+                 const struct zi_text *text, struct nodes_end *ret_end)
 {
 	struct nodes_key abort = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
 	struct nodes_key waits = nodes_key(nodes, "waits", nodes->join.node);
@@ -100,6 +100,7 @@ void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, const struct 
 	                    ret_end))
 		return;
 	compose(nodes, error, suspect, text, ret_end);
+	ret_end->done = done;
 	if (!store_client_set_new(nodes->client, abort.chars, ret_end, sizeof(*ret_end),
 	                          zi_clock_deadline_ns(NODES_ASK_NS), NULL, &is_present) &&
 	    is_present)

@@ -293,11 +293,15 @@ static int run_call(struct follow *follow)
 	struct zi_frame_call small;
 	uint32_t source_bytes;
 	struct follow_card call;
-	int r = await_posts(follow);
+	int r = 0;
 
+	/* Why is control's to say; see worker_end_watched(). */
+	if (follow->sequence > __atomic_load_n(&follow->worker->last, __ATOMIC_SEQ_CST))
+		r = zi_text_error(follow->text, -ECANCELED, "broken off");
+	r = r ? r : await_posts(follow);
 	if (r)
 		return err_trace(r);
-	__atomic_store_n(&follow->worker->is_moving, 1, __ATOMIC_RELEASE); /* control looks */
+	__atomic_store_n(&follow->worker->moving, follow->sequence, __ATOMIC_SEQ_CST);
 	follow_make_card(follow, &call);
 	call.is_direct = !call.error && follow_can_direct(follow, &call);
 	r = follow_exchange_frames(follow, &call);
@@ -405,7 +409,9 @@ int worker_follow(struct worker *worker, const struct net_follow *message, struc
 	while (!r) {
 		follow.sequence++;
 		r = run_call(&follow);
-		__atomic_store_n(&worker->is_moving, 0, __ATOMIC_RELEASE); /* control looks */
+		if (!r)
+			worker->done = follow.sequence;
+		__atomic_store_n(&worker->moving, 0, __ATOMIC_SEQ_CST);
 	}
 	mail = mail_stop(mail);
 	follow_frames_end(&follow);

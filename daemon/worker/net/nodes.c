@@ -60,7 +60,9 @@ static int watch_main(void *arg)
 		r = nodes_read_end(nodes->watch, key.chars, zi_clock_deadline_ns(NODES_ASK_NS),
 		                   &nodes->end);
 	if (r) {
-		nodes->end = (struct nodes_end){ .error = -EPIPE, .culprit = 0 };
+		nodes->end = (struct nodes_end){ .error = -EPIPE,
+			                         .culprit = 0,
+			                         .done = NODES_DONE_UNKNOWN };
 		zi_text_set(&nodes->end.text, "%s is gone, which serves the store",
 		            nodes_name(nodes, 0));
 	}
@@ -70,7 +72,9 @@ static int watch_main(void *arg)
 
 static int start_watch(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text)
 {
-	struct nodes_end will = { .error = -EPIPE, .culprit = nodes->join.node };
+	struct nodes_end will = { .error = -EPIPE,
+		                  .culprit = nodes->join.node,
+		                  .done = NODES_DONE_UNKNOWN };
 	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
 	int r;
 

@@ -26,6 +26,10 @@ struct nodes;
 struct nodes_end {
 	int32_t error;
 	uint32_t culprit; /* NET_CULPRIT_NONE */
+	/* Calls of a followed group that the node which says so has completed: what it sent for
+	 * these is there or on its way. */
+	uint32_t done;
+	uint32_t reserved;
 	struct zi_text text;
 };
 
@@ -51,15 +55,18 @@ const char *nodes_name(const struct nodes *nodes, uint32_t node);
 struct nodes *nodes_of_post(struct zi_post *post);
 const struct nodes_end *nodes_watch_end(const struct nodes *nodes);
 
+#define NODES_DONE_UNKNOWN UINT32_MAX
+
 /**
  * nodes_blame() - agree with the others why this epoch ends
- * @error, @text: what this node met; @suspect: the node that it waited for, or NET_CULPRIT_NONE
+ * @error, @text: what this node met; @suspect: the node that it waited for, or NET_CULPRIT_NONE;
+ * @done: calls that it completed before
  *
  * A node that waits in vain says for whom, gives the others a moment to say so too, and follows
  * that chain to one who waits for nobody. The first to write has the last word: @ret_end is what
  * stands, everywhere alike, or this node's own view where the store does not answer.
  * Takes NODES_BLAME_NS at most where the store answers or is gone.
  */
-void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, const struct zi_text *text,
-                 struct nodes_end *ret_end);
+void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done,
+                 const struct zi_text *text, struct nodes_end *ret_end);
 #define NODES_BLAME_NS (1500 * ZI_NS_PER_MS)

@@ -46,25 +46,28 @@ struct worker {
 	struct store_server *store;
 	struct nodes *joined;        /* whom to abort; net owns it */
 	bool is_aborted;             /* this epoch, already */
+	bool is_told;                /* abort_ends says why this epoch ends, now or soon */
 	bool is_joining;             /* a JOIN is in the queue */
 	struct zi_timer moment;      /* the rest of an operation's data may be on their way */
 	struct nodes_end moment_end; /* what comes after it */
 	uint32_t control_side;       /* of abort_ends: this epoch's */
 
-	/* Written by control before net_mesh_abort(), read by net when it returns -ECANCELED.
+	/* Written by control, once, before net_mesh_abort() or `last`; read by net when one of
+	 * these ended what it did.
 	 * Two, as control begins an epoch while net may still end the former. */
 	struct nodes_end abort_ends[2];
 
 	/* Of both. */
-	uint32_t stop; /* writer: control. 1: what net waits for will not come; it is woken */
-	uint32_t
-		is_moving; /* writer: net. 1: all ranks here have come to a call that is followed */
+	uint32_t stop;   /* writer: control. 1: what net waits for will not come; it is woken */
+	uint32_t moving; /* writer: net. The call that all ranks here have come to; 0: to none */
+	uint32_t last;   /* writer: control. Calls after this one end at once */
 	uint32_t is_carrying;      /* writer: the mail. 1: messages from here are not over */
 	struct zi_post mail_post;  /* writer: the mail, once while a group is followed */
 	struct nodes_end mail_end; /* so */
 
 	/* Of net. */
 	uint32_t net_side;
+	uint32_t done; /* calls of the followed group that are completed */
 	struct zi_thread thread;
 	struct zi_loop *net_loop;
 	struct nodes *nodes;

@@ -12,9 +12,16 @@
 #include "common/wire/meet.h"
 #include "daemon/worker/net/worker.h"
 
-/* When another node is gone, or says why the group is over, what it sent before is still taken: it
- * may have left because its part is done. A few round trips. */
+/* What a node that is gone sent before is still taken, as are its messages. A few round trips. */
 #define WORKER_MOMENT_NS (500 * ZI_NS_PER_MS)
+
+/* The first reason stands. */
+static void tell(struct worker *worker, const struct nodes_end *end)
+{
+	if (!worker->is_told)
+		worker->abort_ends[worker->control_side] = *end;
+	worker->is_told = true;
+}
 
 /* Documented in worker.h, as are all that are not static. */
 void worker_end_epoch(struct worker *worker, struct nodes *nodes, const struct nodes_end *end)
@@ -22,7 +29,7 @@ void worker_end_epoch(struct worker *worker, struct nodes *nodes, const struct n
 	if (worker->is_aborted)
 		return;
 	worker->is_aborted = true;
-	worker->abort_ends[worker->control_side] = *end;
+	tell(worker, end);
 	net_mesh_abort(nodes_mesh(nodes));
 	__atomic_store_n(&worker->stop, 1, __ATOMIC_RELEASE); /* pairs with zi_meet_load() */
 	(void)syscall(SYS_futex, &worker->stop, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -43,17 +50,32 @@ static void end_after_moment(struct worker *worker, const struct nodes_end *end)
 	            moment_due);
 }
 
+/*
+ * A node that has completed a call has sent all of its part, and had heard before that all ranks
+ * here have come to it: such a call still ends well, and no later one does. Net looks at `last`
+ * after it has written `moving`, control at `moving` after `last`: one of the two sees the other.
+ */
 void worker_end_watched(struct worker *worker, struct nodes *nodes)
 {
 	const struct nodes_end *end = nodes_watch_end(nodes);
+	uint32_t moving = __atomic_load_n(&worker->moving, __ATOMIC_SEQ_CST);
 
-	/* What a node that is gone has taken it may have told. */
-	if (nodes == worker->joined &&
-	    (zi_meet_load(&worker->is_moving) ||
-	     (zi_meet_load(&worker->is_carrying) && end->error == -EPIPE)))
-		end_after_moment(worker, end);
-	else
+	if (nodes != worker->joined || worker->is_aborted || end->done < moving) {
 		worker_end_epoch(worker, nodes, end);
+		return;
+	}
+	/* What a node that is gone has taken it may have told. */
+	if (zi_meet_load(&worker->is_carrying) && end->error == -EPIPE) {
+		end_after_moment(worker, end);
+		return;
+	}
+	tell(worker, end);
+	__atomic_store_n(&worker->last, moving, __ATOMIC_SEQ_CST);
+	if (!moving || __atomic_load_n(&worker->moving, __ATOMIC_SEQ_CST) != moving)
+		worker_end_epoch(worker, nodes, end);
+	else if (end->done == NODES_DONE_UNKNOWN)
+		end_after_moment(worker, end);
+	/* Else by its own deadline at the latest. */
 }
 
 /* A lost connection is most often the second thing that happened: the watch may know the first. */

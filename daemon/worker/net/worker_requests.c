@@ -66,7 +66,8 @@ static void forward(struct zi_post *post)
 	struct worker *worker = op->worker;
 
 	if (op->message.header.type == NET_JOIN) {
-		worker->is_aborted = false;
+		worker->is_aborted = worker->is_told = false;
+		__atomic_store_n(&worker->last, UINT32_MAX, __ATOMIC_SEQ_CST);
 		__atomic_store_n(&worker->stop, 0, __ATOMIC_RELEASE); /* Nothing runs. */
 		worker->control_side ^= 1;
 		worker->abort_ends[worker->control_side] = (struct nodes_end){ .error = 0 };

@@ -148,12 +148,12 @@ static void post(struct zi_node_group *group)
 	uint64_t now_ns = zi_clock_now_ns(), counts[2 * ZI_WORLD_MAX];
 	uint32_t members = group->far->shape.member_count, bytes = 0;
 
-	/* The engine's deadline is later than the call's: by the time in which the nodes agree. */
+	/* The worker's deadline comes before the call's: by the time in which the nodes agree. */
 	said.source =
 		call->deadline_ns ? call->deadline_ns : zi_clock_deadline_ns(call->timeout_ns);
+	said.target = said.source > now_ns ? (said.source - now_ns) / ZI_NS_PER_MS : 0;
 	if (said.source != ZI_DEADLINE_NEVER)
-		said.source -= ZI_MIN(said.source - 1, ZI_FAR_PATIENCE_NS);
-	said.target = said.source > now_ns ? (said.source - now_ns) / ZI_NS_PER_MS + 1 : 0;
+		said.source -= zi_far_margin_ns(said.source > now_ns ? said.source - now_ns : 0);
 	if (zi_coll_is_counted(call->operation)) {
 		bytes = ZI_BOARD_COUNTS_BYTES(members);
 		memcpy(counts, call->source_counts, bytes / 2);

@@ -83,7 +83,11 @@ struct zi_board_send {
 	 * how long that was. */
 	uint64_t deadline_ns;
 	uint32_t timeout_ms;
-	uint8_t reserved[12];
+	/* Messages up to this one are refused, of those that the receiver has not left; stored
+	 * before `sequence`, which counts them as well. */
+	uint32_t refused;
+	uint32_t refusal; /* why: number of the sender's zi_board_refusal, as of `refused` */
+	uint32_t base;    /* of message `sequence`: pieces of all messages before it */
 };
 static_assert(sizeof(struct zi_board_send) == ZI_LINE_BYTES, "one line");
 
@@ -99,9 +103,21 @@ struct zi_board_take {
 	uint64_t refused_count; /* as `refused_dtype` */
 	uint64_t deadline_ns;   /* as a sender's */
 	uint32_t timeout_ms;
-	uint8_t reserved[20];
+	/* Messages up to this one are refused, of those that the receiver has not left: the sender
+	 * need not wait until they are. */
+	uint32_t refused;
+	uint32_t refusal; /* why, as in zi_board_send; 0: refused_dtype is of that message */
+	uint8_t reserved[12];
 };
 static_assert(sizeof(struct zi_board_take) == ZI_LINE_BYTES, "one line");
+
+/* Why a member refused messages, which say so on their lines. Only the newest few are kept. */
+struct zi_board_refusal {
+	alignas(ZI_LINE_BYTES) uint32_t number; /* from 1; 0 while it is written */
+	uint32_t error;                         /* errno */
+	char reason[248];                       /* a text with its NUL */
+};
+#define ZI_BOARD_REFUSALS 8u /* number n is kept at n mod 8 */
 
 struct zi_board_member {
 	struct zi_board_post posts[ZI_BOARD_SLOTS];
@@ -111,11 +127,17 @@ struct zi_board_member {
 	struct zi_line sleeping; /* 1: whoever posts or finishes wakes this member */
 	struct zi_line step;     /* steps of calls in pieces that this member has made */
 	struct zi_line mail;     /* words that it changed for members on other nodes (mail.h) */
-	uint8_t reserved[4096 - (ZI_BOARD_SLOTS + 4) * ZI_LINE_BYTES];
+	/* Newest call whose posts this member saw to contradict each other, or which it refuses:
+	 * who waits for somebody else looks at all posts again. */
+	struct zi_line alarm;
+	uint8_t reserved0[(16 - ZI_BOARD_SLOTS - 5) * ZI_LINE_BYTES];
+	struct zi_board_refusal refusals[ZI_BOARD_REFUSALS];
+	uint8_t reserved[4096 - 16 * ZI_LINE_BYTES - ZI_BOARD_REFUSALS * 256];
 	uint8_t inlined[ZI_BOARD_SLOTS][ZI_BOARD_INLINE_BYTES]; /* of the post of the same index */
 	struct zi_board_send sends[ZI_WORLD_MAX];               /* to each member */
 	struct zi_board_take takes[ZI_WORLD_MAX];               /* from each member */
 };
+static_assert(sizeof(struct zi_board_refusal) == 256, "whole lines");
 static_assert(sizeof(struct zi_board_member) == ZI_BOARD_MEMBER_BYTES, "whole pages");
 
 /* Bytes of a board. */

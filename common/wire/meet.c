@@ -21,7 +21,7 @@
 /* Where ranks outnumber CPUs a waiter gives its CPU away this often before it sleeps: a switch
  * costs 2 us, a sleep and a wake-up 4 us on the same CPU and 40 us on an idle one. */
 #define MEET_YIELDS 32u
-/* A sleep is no longer: then the daemon is looked for. */
+/* A sleep that waits for members is no longer: then the daemon is looked for. */
 #define MEET_SLEEP_NS ZI_NS_PER_S
 /* How long a wait for more words than a sleep can name sleeps. */
 #define MEET_CUT_NS ZI_NS_PER_MS
@@ -132,9 +132,13 @@ static bool is_any_broken(const struct zi_meet_wants *wants)
 static uint32_t spin_us_of(const struct zi_meet_wants *wants)
 {
 	for (uint32_t i = 0; i < wants->count; i++)
-		if (wants->wants[i].meet)
-			return ZI_MIN(zi_line_load(wants->wants[i].meet->spin_us),
-			              MEET_SPIN_US_MAX);
+		if (wants->wants[i].meet) {
+			const struct zi_meet *meet = wants->wants[i].meet;
+			const struct zi_line *word =
+				wants->is_beside ? meet->beside_us : meet->spin_us;
+
+			return word ? ZI_MIN(zi_line_load(word), MEET_SPIN_US_MAX) : 0;
+		}
 	return 0;
 }
 
@@ -209,22 +213,20 @@ static void sleep_on(const struct zi_meet_wants *wants, struct zi_line *sleeping
 	raise_sleeping(wants, sleeping, 0);
 }
 
-/* All groups of a process have the same daemon. */
-static int look(const struct zi_meet_wants *wants)
+/* All groups of a process have the same daemon. NULL: nobody's part of a board is waited for. */
+static const struct zi_meet *any_meet(const struct zi_meet_wants *wants)
 {
-	for (uint32_t i = 0; i < wants->count; i++) {
-		const struct zi_meet *meet = wants->wants[i].meet;
-
-		if (meet)
-			return meet->look ? meet->look(meet->look_arg) : 0;
-	}
-	return 0;
+	for (uint32_t i = 0; i < wants->count; i++)
+		if (wants->wants[i].meet)
+			return wants->wants[i].meet;
+	return NULL;
 }
 
 int zi_meet_wait(const struct zi_meet_wants *wants, struct zi_line *sleeping, uint64_t deadline_ns)
 {
+	const struct zi_meet *meet = any_meet(wants);
 	uint64_t now_ns;
-	int r;
+	int r = 0;
 
 	assert(wants->count > 0);
 	if (spin_on(wants))
@@ -232,10 +234,14 @@ int zi_meet_wait(const struct zi_meet_wants *wants, struct zi_line *sleeping, ui
 	now_ns = zi_clock_now_ns();
 	if (now_ns >= deadline_ns)
 		return -ETIMEDOUT;
-	r = look(wants);
+	if (meet && meet->look)
+		r = meet->look(meet->look_arg);
 	if (r)
 		return r;
-	sleep_on(wants, sleeping,
-	         ZI_MIN(deadline_ns, now_ns + (wants->is_cut ? MEET_CUT_NS : MEET_SLEEP_NS)));
+	if (wants->is_cut)
+		deadline_ns = ZI_MIN(deadline_ns, now_ns + MEET_CUT_NS);
+	else if (meet)
+		deadline_ns = ZI_MIN(deadline_ns, now_ns + MEET_SLEEP_NS);
+	sleep_on(wants, sleeping, deadline_ns);
 	return 0;
 }

@@ -21,6 +21,8 @@ struct zi_meet {
 	struct zi_board_member *members; /* (member_count,) the board */
 	const struct zi_line *verdict;   /* 0: the group stands; else it is broken, by -value */
 	const struct zi_line *spin_us;   /* how long waiting may burn a CPU; 0: not at all */
+	/* The same of a thread that waits while another one of this member computes; NULL: 0. */
+	const struct zi_line *beside_us;
 	/* Whether there is still a daemon to give a verdict: asked before a sleep and every second
 	 * of it; waiting ends with its error. NULL: nobody asks. */
 	int (*look)(void *arg);
@@ -81,7 +83,8 @@ struct zi_meet_want {
 struct zi_meet_wants {
 	struct zi_meet_want wants[ZI_MEET_WANTS_MAX];
 	uint32_t count;
-	bool is_cut; /* there were more: waiting ends soon, so that they are looked at */
+	bool is_cut;    /* there were more: waiting ends soon, so that they are looked at */
+	bool is_beside; /* who waits does so beside a thread that computes: zi_meet.beside_us */
 };
 
 /* Adds one, or says that there were more. */

@@ -25,7 +25,9 @@
 struct zi_verdicts {
 	struct zi_line spin_us;      /* how long a waiting rank may burn a CPU; 0: not at all */
 	uint8_t numa[ZI_LINE_BYTES]; /* of each rank of this node: where its arena lies */
-	struct zi_line reserved[14];
+	/* As spin_us, of a thread that waits beside the one that computes. */
+	struct zi_line beside_us;
+	struct zi_line reserved[13];
 	struct zi_line groups[ZI_GROUPS_MAX];
 };
 static_assert(sizeof(struct zi_verdicts) <= ZI_VERDICT_BYTES, "verdicts are whole pages");

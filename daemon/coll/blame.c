@@ -63,6 +63,32 @@ static void say_absent(struct inquest *inquest, uint64_t absent_mask)
 	}
 }
 
+static bool is_same(const struct coll_call *a, const struct coll_call *b)
+{
+	return a->operation == b->operation && a->dtype == b->dtype &&
+	       a->reduce_op == b->reduce_op && a->root == b->root &&
+	       a->element_count == b->element_count;
+}
+
+/* Of those who have come, who calls something else than @call: where members are on several nodes
+ * they are compared when all of a node's have come. */
+static void say_other(struct inquest *inquest, const struct coll_call *call)
+{
+	struct coll_group *group = inquest->group;
+
+	for (uint32_t i = 0; i < group->member_count; i++) {
+		struct coll_call other;
+
+		if (!coll_look(group, i, call->sequence, &other) || is_same(call, &other))
+			continue;
+		coll_append(&inquest->text, "; and ");
+		coll_append_rank(&inquest->text, inquest->coll, group->ranks[i]);
+		coll_append(&inquest->text, " calls ");
+		coll_append_call(&inquest->text, group, &other, false);
+		return;
+	}
+}
+
 /* All have come: who has not done its part, or came too late. */
 static void say_late(struct inquest *inquest, const struct coll_call *call)
 {
@@ -100,10 +126,12 @@ static void say_timeout(struct inquest *inquest, const struct coll_call *call)
 		coll_all_members(inquest->group) & ~coll_look_come(inquest->group, call->sequence);
 
 	coll_append_call(&inquest->text, inquest->group, call, true);
-	if (absent)
+	if (absent) {
 		say_absent(inquest, absent);
-	else
+		say_other(inquest, call);
+	} else {
 		say_late(inquest, call);
+	}
 }
 
 /* ---- the rest ---- */

@@ -41,9 +41,10 @@ void coll_rank_here(struct coll *coll, uint32_t rank, int pid)
 }
 
 /* See coll.h. */
-void coll_spin_set(struct coll *coll, uint32_t spin_us)
+void coll_spin_set(struct coll *coll, uint32_t spin_us, uint32_t beside_us)
 {
 	zi_line_store(&coll->options.verdicts->spin_us, spin_us);
+	zi_line_store(&coll->options.verdicts->beside_us, beside_us);
 }
 
 /* ---- groups ---- */

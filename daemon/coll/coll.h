@@ -79,8 +79,8 @@ ZI_DEFINE_CLEANUP(struct coll *, coll_free)
 
 /* Who stands behind a rank of this node. */
 void coll_rank_here(struct coll *coll, uint32_t rank, int pid);
-/* How long ranks that wait may spin. */
-void coll_spin_set(struct coll *coll, uint32_t spin_us);
+/* How long ranks that wait may spin, and their threads that wait while they compute. */
+void coll_spin_set(struct coll *coll, uint32_t spin_us, uint32_t beside_us);
 
 /* A number for one more group. -ENOSPC with the figure. */
 int coll_group_choose(const struct coll *coll, struct zi_text *text, uint32_t *ret_group);

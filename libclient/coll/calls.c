@@ -88,17 +88,12 @@ int zi_client_call_drop(struct zinf *zinf, struct zi_client_call *call, int erro
 	return err_origin(error);
 }
 
-/* The engine speaks of members; in a group they are not the ranks that people know. */
 static void put_text(struct zinf *zinf, const struct zi_client_call *call)
 {
-	const struct zi_client_group *group = call->group;
-	uint32_t culprit = call->op.culprit;
-
-	if (group->number == ZI_GROUP_WORLD || culprit >= zi_node_members(&group->node))
+	if (call->group->number == ZI_GROUP_WORLD)
 		zinf->text = call->op.text;
 	else
-		zi_text_set(&zinf->text, "group %u, whose member %u is rank %u: %s", group->number,
-		            culprit, group->ranks[culprit], call->op.text.chars);
+		zi_text_set(&zinf->text, "group %u: %s", call->group->number, call->op.text.chars);
 }
 
 int zi_client_call_end(struct zinf *zinf, struct zi_client_call *call)

@@ -44,6 +44,7 @@ static void fill_node(struct zinf *zinf, struct zi_client_group *group, const ui
 		.members = group->board,
 		.verdict = &coll->verdicts->groups[group->number],
 		.spin_us = &coll->verdicts->spin_us,
+		.beside_us = &coll->verdicts->beside_us,
 		.look = zi_client_coll_look,
 		.look_arg = zinf,
 		.member_count = member_count,
@@ -63,6 +64,8 @@ static void fill_node(struct zinf *zinf, struct zi_client_group *group, const ui
 		places[i] = coll->verdicts->numa[ranks[i]];
 	zi_numa_init(&node->numa, places, member_count);
 	node->number = group->number;
+	/* In the group of all ranks they are the members' numbers. */
+	node->ranks = group->number == ZI_GROUP_WORLD ? NULL : group->ranks;
 }
 
 /* Members on several nodes: on the board are those of this one, and behind them the worker. */

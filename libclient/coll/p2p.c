@@ -33,11 +33,10 @@ static int set_messages(struct zi_client_call *call, const struct zinf_coll_p2p 
 	if (r)
 		return err_trace(r);
 	for (uint32_t i = 0; i < op_count; i++) {
-		if (ops[i].reserved || ops[i].is_send > 1)
-			return err_origin(zi_text_error(&call->reason, -EINVAL,
-			                                "message %u of a batch: is_send is 0 or 1, "
-			                                "reserved is 0",
-			                                i));
+		if ((ops[i].reserved || ops[i].is_send > 1) && !call->op.call.refused)
+			call->op.call.refused = err_origin(zi_text_error(
+				&call->reason, -EINVAL,
+				"message %u of a batch: is_send is 0 or 1, reserved is 0", i));
 		call->p2ps[i] = (struct zi_node_p2p){
 			.is_send = ops[i].is_send,
 			.dtype = (enum zi_dtype)ops[i].dtype,
@@ -63,10 +62,12 @@ int zinf_coll_batch(struct zinf *zinf, const struct zinf_coll_p2p *ops, uint32_t
 	if (r)
 		return err_trace(r);
 	r = set_messages(call, ops, op_count);
-	if (!r)
-		r = zi_client_coll_reach(zinf, call, &call->reason);
 	if (r)
 		return err_trace(zi_client_call_drop(zinf, call, r));
+	/* A refusal is told to the peers: they need not wait for these messages. */
+	if (!call->op.call.refused)
+		call->op.call.refused = zi_client_coll_reach(zinf, call, &call->reason);
+	call->op.call.reason = call->reason.chars;
 	return err_trace(zi_client_call_run(zinf, call, options));
 }
 

@@ -4,6 +4,7 @@
  * What else may be wrong with a call the engine finds (node.h).
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,6 +16,24 @@
 static bool overlaps(uintptr_t begin, uintptr_t end, const void *other, uint64_t other_bytes)
 {
 	return begin < (uintptr_t)other + other_bytes && (uintptr_t)other < end;
+}
+
+/* Whether @page lies in a mapping that can be written: for memory of which the kernel makes no
+ * pages beforehand (of a device, pinned by a driver, secret), and kernels before 5.14. */
+static bool is_mapped_writable(uintptr_t page)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512], kind[5]; /* of a longer line the rest looks like no mapping */
+	unsigned long begin, end;
+	bool is_writable = !maps; /* nobody knows */
+
+	while (maps && fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx %4s", &begin, &end, kind) == 3 && page >= begin &&
+		    page < end)
+			is_writable = kind[1] == 'w';
+	if (maps)
+		(void)fclose(maps); /* It was only read. */
+	return is_writable;
 }
 
 /* Whether bytes of @page can be written; asks the kernel, which changes nothing there. */
@@ -32,6 +51,10 @@ static int check_page(struct zinf *zinf, uintptr_t page, uint64_t page_bytes,
 	}
 	if (errno != EINVAL && errno != EFAULT && errno != ENOMEM)
 		return 0; /* busy, poisoned: no matter of permission */
+	if (errno == EINVAL && is_mapped_writable(page)) {
+		*seen = page;
+		return 0;
+	}
 	return err_origin(
 		zi_text_error(text, -EACCES, "%s: the target is not writable at %p%s",
 	                      zi_coll_operation_name(operation), (void *)page,

@@ -39,7 +39,9 @@ static int one_aborts(struct coll_rank *rank)
 	coll_must(rank, 0, zinf_coll_group(rank->zinf, (uint32_t[]){ 1, 3 }, 2, NULL, &odd));
 	options.ret_ticket = &ticket;
 	if (rank->rank == 3)
-		coll_must(rank, 0, zinf_coll_barrier(rank->zinf, &options));
+		coll_must(rank, 0,
+		          zinf_coll_all_reduce(rank->zinf, &data, &data, 1, ZINF_I32, ZINF_SUM,
+		                               &options));
 	if (rank->rank == 2) {
 		coll_must(rank, -EPERM, zinf_coll_abort(rank->zinf, odd, "not a member"));
 		coll_must(rank, -EINVAL, zinf_coll_abort(rank->zinf, 9, "none"));

@@ -25,8 +25,8 @@ static int different_operations(struct coll_rank *rank)
 	                : zinf_coll_all_reduce(rank->zinf, data, data, 8, ZINF_F32, ZINF_SUM, NULL);
 
 	coll_check(rank, r == -EINVAL);
-	coll_text(rank, "member 1 calls broadcast");
-	coll_text(rank, "member 0 all_reduce");
+	coll_text(rank, "broadcast of 8");
+	coll_text(rank, "all_reduce of 8");
 	return still_good(rank);
 }
 
@@ -38,7 +38,7 @@ static int different_sizes(struct coll_rank *rank)
 
 	free(data);
 	coll_check(rank, r == -EINVAL);
-	coll_text(rank, "member 2 calls all_reduce of 300000 ");
+	coll_text(rank, "all_reduce of 300000 ");
 	coll_text(rank, "300001");
 	return still_good(rank);
 }
@@ -119,7 +119,7 @@ static int different_in_a_group(struct coll_rank *rank)
 	r = rank->rank == 1 ? zinf_coll_broadcast(rank->zinf, data, 2, ZINF_I32, 1, &options)
 	                    : zinf_coll_barrier(rank->zinf, &options);
 	coll_check(rank, r == -EINVAL);
-	coll_text(rank, "member 1 is rank 2");
+	coll_text(rank, "member 1 (rank 2)");
 	coll_must(rank, 0, zinf_coll_group_free(rank->zinf, options.group));
 	return still_good(rank);
 }
@@ -255,6 +255,76 @@ Test(coll_bad, arguments_that_cannot_be_are_told_and_the_group_stands)
 }
 
 /* ---- of one rank alone: the others do not wait for it ---- */
+
+/* Rank 1's side of a message is wrong, with a deadline of minutes on the other's. */
+static int one_message_is_wrong(struct coll_rank *rank)
+{
+	int64_t data[16] = { 0 };
+	char *bad = (char *)data + 4;
+	const char *page;
+	int r;
+
+	if (rank->rank > 1)
+		return still_good(rank);
+	r = rank->rank ? zinf_coll_send(rank->zinf, bad, 1, ZINF_I64, 0, NULL)
+	               : zinf_coll_recv(rank->zinf, data, 1, ZINF_I64, 1, NULL);
+	coll_check(rank, r == -EINVAL);
+	coll_text(rank, "align");
+	if (!rank->rank)
+		coll_text(rank, "member 1 refuses it");
+	page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	r = rank->rank ? zinf_coll_recv(rank->zinf, (void *)page, 1, ZINF_I64, 0, NULL)
+	               : zinf_coll_send(rank->zinf, data, 1, ZINF_I64, 1, NULL);
+	coll_check(rank, r == -EACCES);
+	coll_text(rank, "not writable");
+	data[0] = rank->rank;
+	r = rank->rank ? zinf_coll_send(rank->zinf, data, 1, ZINF_I64, 0, NULL)
+	               : zinf_coll_recv(rank->zinf, data, 1, ZINF_I64, 1, NULL);
+	coll_check(rank, r == 0);
+	coll_check(rank, data[0] == 1);
+	return still_good(rank);
+}
+
+/* Rank 0 comes only when the others, who call different things, have been told. */
+static int one_is_awaited(struct coll_rank *rank)
+{
+	int32_t data = 1;
+	int r;
+
+	if (!rank->rank)
+		coll_must(rank, 0, coll_await(rank));
+	r = rank->rank == 2
+	            ? zinf_coll_broadcast(rank->zinf, &data, 1, ZINF_I32, 1, NULL)
+	            : zinf_coll_all_reduce(rank->zinf, &data, &data, 1, ZINF_I32, ZINF_SUM, NULL);
+	coll_check(rank, r == -EINVAL);
+	coll_text(rank, "member 2 calls broadcast");
+	coll_text(rank, rank->rank ? "2 of 3 members have come" : "member 0 all_reduce");
+	if (rank->rank)
+		coll_must(rank, 0, coll_tell(rank));
+	return still_good(rank);
+}
+
+Test(coll_bad, who_contradict_each_other_are_told_before_the_last_has_come)
+{
+	struct coll_scene scene;
+
+	coll_open_scene(&scene);
+	coll_start(&scene, 3, one_is_awaited);
+	coll_hear(&scene, 2);
+	coll_let_go(&scene, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		coll_join_one(&scene, i, 0);
+	coll_close_scene(&scene);
+}
+
+Test(coll_bad, a_message_that_one_refuses_is_told_to_the_other_at_once)
+{
+	struct coll_scene scene;
+
+	coll_open_scene(&scene);
+	coll_run(&scene, 3, one_message_is_wrong);
+	coll_close_scene(&scene);
+}
 
 static int one_is_wrong(struct coll_rank *rank)
 {

@@ -64,7 +64,7 @@ static int nothing_beside_something(struct coll_rank *rank)
 	                             NULL);
 
 	coll_check(rank, r == -EINVAL);
-	coll_text(rank, "member 1 calls all_reduce of 1 ");
+	coll_text(rank, "all_reduce of 1 ");
 	coll_text(rank, "all_reduce of 0 ");
 	coll_check(rank, data[0] == 7);
 	return still_good(rank);

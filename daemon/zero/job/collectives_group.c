@@ -315,7 +315,7 @@ int zero_coll_abort(struct zero_rank *rank, uint32_t group, const char *reason,
 /* See zero.h. Context: shard thread. */
 void zero_coll_spin(struct zero *zero, uint32_t cpu_count, uint32_t spin_us)
 {
-	uint32_t rank_count = 0;
+	uint32_t rank_count = 0, beside_us = spin_us;
 
 	zi_list_for_each(link, &zero->jobs) {
 		const struct zero_job *job = container_of(link, struct zero_job, jobs_link);
@@ -325,10 +325,13 @@ void zero_coll_spin(struct zero *zero, uint32_t cpu_count, uint32_t spin_us)
 	}
 	if (rank_count > cpu_count)
 		spin_us = 0;
+	/* Calls with tickets: each rank may then be two threads, one that computes. */
+	if (2 * rank_count > cpu_count)
+		beside_us = 0;
 	zi_list_for_each(link, &zero->jobs) {
 		const struct zero_job *job = container_of(link, struct zero_job, jobs_link);
 
 		if (job->collectives.coll)
-			coll_spin_set(job->collectives.coll, spin_us);
+			coll_spin_set(job->collectives.coll, spin_us, beside_us);
 	}
 }

@@ -8,9 +8,10 @@
  *
  * Who needs nothing from the others goes from CATCH_UP to OVER (posts.c has the rules).
  *
- * A call of which one post is a refusal ends as soon as that is seen, and one whose posts differ as
- * soon as more than half call the same, or all have come: it is the odd one that is named. Everyone
- * sees it, since everyone compares all posts with its own, and nobody has touched any data.
+ * A call of which one post is a refusal, or of which two posts differ, ends as soon as that is
+ * seen, whoever else has not come yet: nobody has touched any data, and everyone sees it, since
+ * everyone compares all posts with its own. Who waits for one member is told by the others' alarms
+ * that there is something to see (differ.c).
  *
  * In pieces: at step s a rank stages piece s, works on piece s - 1, and takes the results of piece
  * s - 2; it begins when all have made step s - 1. The post is step 0. A slot is used again at
@@ -27,6 +28,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "libclient/coll/node/check.h"
+#include "libclient/coll/node/differ.h"
 #include "libclient/coll/node/far.h"
 #include "libclient/coll/node/join.h"
 #include "libclient/coll/node/levels.h"
@@ -34,6 +36,7 @@
 #include "libclient/coll/node/move.h"
 #include "libclient/coll/node/place.h"
 #include "libclient/coll/node/posts.h"
+#include "libclient/coll/node/words.h"
 
 /* Calls that are over with one meeting say so no more often than this, lest numbers that are far
  * apart look like later ones. */
@@ -320,7 +323,7 @@ void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call)
 	run->call = *call;
 	run->phase = ZI_NODE_CATCH_UP;
 	run->member = 0;
-	run->is_mixed = run->is_too_far = false;
+	run->is_too_far = false;
 	group->culprit = ZI_NODE_NOBODY;
 	if (group->far)
 		return;

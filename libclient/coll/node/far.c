@@ -25,6 +25,7 @@
 #include "libclient/coll/node/place.h"
 #include "libclient/coll/node/posts.h"
 #include "libclient/coll/node/small.h"
+#include "libclient/coll/node/words.h"
 
 /* The worker is the last member of this node's board. */
 static uint32_t worker_of(const struct zi_node_group *group)

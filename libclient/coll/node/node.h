@@ -8,7 +8,8 @@
  *   queue.h   calls that nobody waits for: a thread makes them
  *   call.h    one collective as a state machine
  *   posts.h   posting, and looking at what others posted
- *   check.h   what a member refuses, and in what calls of members differ
+ *   check.h   what a member refuses; words.h what it is called
+ *   differ.h  in what calls of members differ
  *   place.h   where everybody's data lie, hence the path
  *   join.h    a rank's part of what joins elements, move.h of what only moves them; share.h
  *   numa.h    what goes by NUMA nodes; levels.h, near.h: a rank's part of that
@@ -52,6 +53,7 @@ struct zi_node_group {
 	uint64_t levels_bytes;    /* joins of shorter sources do not go by NUMA nodes */
 	uint32_t number;          /* the daemon's, for texts */
 	struct zi_far_group *far; /* NULL: all members are on this node */
+	const uint32_t *ranks; /* (members,) for texts; NULL: not known, or a rank is its number */
 
 	uint32_t sequence; /* of the newest call */
 	int over;          /* errno (negative) once a call found the group broken; for good */
@@ -63,8 +65,9 @@ struct zi_node_group {
 	/* As posted, in the same slots; and of which bits: who is wrong there has been told. */
 	struct zi_board_call said[ZI_BOARD_SLOTS];
 	uint32_t told;
-	uint32_t steps; /* of calls in pieces so far */
-	uint32_t slot;  /* where the next piece is staged */
+	uint32_t steps;         /* of calls in pieces so far */
+	uint32_t slot;          /* where the next piece is staged */
+	uint32_t refusal_count; /* of messages, so far */
 	struct zi_node_run run;
 	struct zi_node_pairs pairs;
 	struct zi_node_turn turn;
@@ -98,7 +101,8 @@ enum zi_node_state {
  */
 struct zi_node_op {
 	struct zi_node_group *group;
-	struct zi_node_call call; /* a collective; with p2p_count only its deadline_ns counts */
+	/* A collective; with p2p_count only its deadline_ns, refused and reason count. */
+	struct zi_node_call call;
 	struct zi_node_p2p *p2ps;
 	uint32_t p2p_count;
 	/* Once it is done: */
@@ -122,6 +126,7 @@ struct zi_node_op {
  */
 int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call,
                  struct zi_text *text);
-/* Sends and receives that progress together; the first failure of one. Else as above. */
+/* Sends and receives that progress together; the first failure of one, which its peer has as well.
+ * Else as above. */
 int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
                   uint64_t deadline_ns, struct zi_text *text);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/wire/verdict.h"
@@ -16,6 +17,7 @@
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/pair.h"
 #include "libclient/coll/node/posts.h"
+#include "libclient/coll/node/words.h"
 
 /* Waits between two looks at the clock: each may have spun for 10 ms. */
 #define OP_WAITS_PER_CLOCK 16u
@@ -85,29 +87,48 @@ static uint64_t bit_of(const struct zi_node_p2p *p2p)
 	return 1ull << p2p->peer % ZI_WORLD_MAX;
 }
 
-/* All of a batch, before the first is posted: a batch with a fault has no effect. */
+/* 0; else why this member refuses the batch. */
 static int check_messages(struct zi_node_group *group, const struct zi_node_p2p *p2ps,
-                          uint32_t p2p_count, struct zi_text *text)
+                          uint32_t p2p_count, const struct zi_node_call *call, struct zi_text *text)
 {
 	int to_self = 0;
 
-	group->culprit = ZI_NODE_NOBODY;
+	if (call->refused) {
+		assert(zi_verdict_is_refusal(call->refused));
+		return err_origin(zi_text_error(text, call->refused, "%s", call->reason));
+	}
 	for (uint32_t i = 0; i < p2p_count; i++) {
 		int r = zi_node_check_p2p(group, &p2ps[i], text);
 
-		if (r) {
-			group->culprit = zi_node_self(group);
+		if (r)
 			return err_trace(r);
-		}
 		if (p2ps[i].peer == zi_node_self(group))
 			to_self += p2ps[i].is_send ? 1 : -1;
 	}
 	if (!to_self)
 		return 0;
-	group->culprit = zi_node_self(group);
 	return err_origin(zi_text_error(
 		text, -EINVAL, "%d %s to oneself without its other end in the same batch",
 		to_self > 0 ? to_self : -to_self, to_self > 0 ? "sends" : "receives"));
+}
+
+/* All of a batch, before the first is posted: when one has a fault, all are refused in their turns,
+ * of which each peer is told. */
+static void begin_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps,
+                           uint32_t p2p_count, const struct zi_node_call *call,
+                           struct zi_text *text)
+{
+	uint32_t refusal;
+	int r = check_messages(group, p2ps, p2p_count, call, text);
+
+	group->culprit = r ? zi_node_self(group) : ZI_NODE_NOBODY;
+	if (!r)
+		return;
+	refusal = zi_node_post_reason(group, r, text);
+	for (uint32_t i = 0; i < p2p_count; i++) {
+		p2ps[i].message.error = r;
+		p2ps[i].message.refusal = refusal;
+	}
 }
 
 /* Messages of a pair go one after the other: whoever is not over keeps the later ones waiting.
@@ -133,7 +154,7 @@ static int poll_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps, 
 			continue;
 		}
 		p2ps[i].message.result = r;
-		if (r)
+		if (r && !p2ps[i].message.error)
 			zi_text_set(text, "%s", reason.chars);
 		if (r && !zi_verdict_is_refusal(r))
 			return err_trace(r);
@@ -228,7 +249,7 @@ static int poll_batch(struct zi_node_op *op, struct zi_meet_wants *wants)
 			return end_op(op, say_canceled(op));
 		r = check_group(group, &op->text);
 		if (!r)
-			r = check_messages(group, op->p2ps, op->p2p_count, &op->text);
+			begin_messages(group, op->p2ps, op->p2p_count, &op->call, &op->text);
 		op->is_begun = true;
 	}
 	if (!r && op->is_begun)
@@ -309,7 +330,7 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 	zi_node_begin(group, call);
 	for (;;) {
 		wants.count = 0;
-		wants.is_cut = false;
+		wants.is_cut = wants.is_beside = false;
 		r = zi_node_poll(group, &wants, text);
 		if (r != ZI_NODE_E_WAITS)
 			break;
@@ -324,40 +345,47 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 	return err_trace(r);
 }
 
-int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
-                  uint64_t deadline_ns, struct zi_text *text)
+/* @call: until when, and whether the caller refuses them. */
+static int run_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
+                     const struct zi_node_call *call, struct zi_text *text)
 {
 	struct zi_meet_wants wants;
 	uint32_t wait_count = 0;
 	int r = check_group(group, text), end = 0;
 
-	if (!r)
-		r = check_messages(group, p2ps, p2p_count, text);
 	if (r)
 		return err_trace(r);
+	begin_messages(group, p2ps, p2p_count, call, text);
 	for (;;) {
 		wants.count = 0;
-		wants.is_cut = false;
+		wants.is_cut = wants.is_beside = false;
 		/* Not a pass of the queue's, which begin with 1. */
 		group->turn = (struct zi_node_turn){ .pass = 0 };
-		r = poll_messages(group, p2ps, p2p_count, deadline_ns, &wants, text);
+		r = poll_messages(group, p2ps, p2p_count, call->deadline_ns, &wants, text);
 		if (r != ZI_NODE_E_WAITS)
 			break;
 		if (end)
 			return err_trace(fail_messages(group, p2ps, p2p_count, end, text));
-		end = wait_for(group, &wants, deadline_ns, &wait_count);
+		end = wait_for(group, &wants, call->deadline_ns, &wait_count);
 	}
 	if (r)
 		group->over = r;
 	return err_trace(r ? r : result_of(p2ps, p2p_count));
 }
 
+int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
+                  uint64_t deadline_ns, struct zi_text *text)
+{
+	const struct zi_node_call call = { .deadline_ns = deadline_ns };
+
+	return err_trace(run_batch(group, p2ps, p2p_count, &call, text));
+}
+
 void zi_node_op_run(struct zi_node_op *op)
 {
 	struct zi_node_group *group = op->group;
 
-	op->result = op->p2p_count ? zi_node_batch(group, op->p2ps, op->p2p_count,
-	                                           op->call.deadline_ns, &op->text)
+	op->result = op->p2p_count ? run_batch(group, op->p2ps, op->p2p_count, &op->call, &op->text)
 	                           : zi_node_call(group, &op->call, &op->text);
 	op->sequence = op->p2p_count ? 0 : zi_node_awaited(group);
 	op->culprit = group->culprit;

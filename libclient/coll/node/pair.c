@@ -11,21 +11,28 @@
  * To and from members on other nodes the worker is the peer, with letters at this node's end and at
  * the other's (common/wire/mail.h).
  *
- * What a member refuses by itself (check.c) is not numbered: as if it had not been called.
+ * What a member refuses by itself (check.c), or because its batch is refused, is numbered as well,
+ * told to the peer with the reason (`refused`, on its own line) and over at once: its peer may come
+ * much later, and then counts on from the sender's word where the pieces of a message begin. So
+ * either side may be some refused messages ahead of the other. Between nodes nobody would pass it
+ * on: there it is not numbered, as if it had not been called.
  */
 #include "libclient/coll/node/pair.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/wire/verdict.h"
 #include "kernels/copy.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/place.h"
+#include "libclient/coll/node/words.h"
 
 #define PAIR_LETTERS 2u
 static_assert(PAIR_LETTERS == ZI_MAIL_LETTERS, "alike between nodes");
@@ -117,19 +124,92 @@ static void copy(const struct zi_node_group *group, void *target, const void *so
 		          is_last && 2 * bytes >= group->streaming_bytes);
 }
 
+/* ---- refusals ---- */
+
+uint32_t zi_node_post_reason(struct zi_node_group *group, int error, const struct zi_text *reason)
+{
+	struct zi_board_member *self = &group->meet.members[group->meet.self];
+	struct zi_board_refusal *place;
+	uint32_t number = ++group->refusal_count;
+
+	if (!number) /* says that there is no reason */
+		number = ++group->refusal_count;
+	place = &self->refusals[number % ZI_BOARD_REFUSALS];
+	__atomic_store_n(&place->number, 0, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE); /* pairs with say_refused() */
+	place->error = (uint32_t)-error;
+	(void)snprintf(place->reason, sizeof(place->reason), "%.247s", reason->chars); /* Cut. */
+	__atomic_store_n(&place->number, number, __ATOMIC_RELEASE);
+	return number;
+}
+
+/* The peer, which refuses @p2p, may have refused later ones since. */
+static int say_refused(struct zi_node_group *group, const struct zi_node_p2p *p2p,
+                       const uint32_t *refused, uint32_t number, struct zi_text *text)
+{
+	const struct zi_board_refusal *place = &group->meet.members[line_of(group, p2p->peer)]
+	                                                .refusals[number % ZI_BOARD_REFUSALS];
+	uint32_t sequence = p2p->message.sequence, self = zi_node_self(group);
+	struct zi_board_refusal copy;
+	bool is_this;
+	int error;
+
+	copy.number = zi_meet_load(&place->number);
+	copy.error = place->error;
+	memcpy(copy.reason, place->reason, sizeof(copy.reason));
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	is_this = number && copy.number == number && zi_meet_load(&place->number) == number &&
+	          zi_meet_load(refused) == sequence;
+	copy.reason[sizeof(copy.reason) - 1] = '\0';
+	error = is_this && zi_verdict_is_refusal(-(int)copy.error) ? -(int)copy.error : -EINVAL;
+	group->culprit = p2p->peer;
+	return err_origin(zi_text_error(
+		text, error, "message %u from member %u to member %u: %s refuses it: %s", sequence,
+		p2p->is_send ? self : p2p->peer, p2p->is_send ? p2p->peer : self,
+		zi_node_name(group, p2p->peer).chars,
+		is_this ? copy.reason : "the reason has made room for those of later ones"));
+}
+
+/* This member refuses it: whoever comes to it is told. */
+static void refuse(struct zi_node_group *group, struct zi_node_p2p *p2p)
+{
+	struct zi_node_message *message = &p2p->message;
+	uint32_t peer = p2p->peer;
+
+	message->phase = ZI_NODE_MESSAGE_OVER;
+	if (peer >= zi_node_members(group) || peer == zi_node_self(group) || !is_near(group, peer))
+		return; /* No peer, or this member, which counts neither side; see above. */
+	if (p2p->is_send) {
+		struct zi_board_send *line = own_send(group, peer);
+
+		message->sequence = ++group->pairs.sent[peer];
+		__atomic_store_n(&line->refusal, message->refusal, __ATOMIC_RELAXED);
+		__atomic_store_n(&line->refused, message->sequence, __ATOMIC_RELEASE);
+		tell(group, peer, &line->sequence, message->sequence);
+	} else {
+		struct zi_board_take *line = own_take(group, peer);
+
+		message->sequence = ++group->pairs.taken[peer];
+		__atomic_store_n(&line->refusal, message->refusal, __ATOMIC_RELAXED);
+		tell(group, peer, &line->refused, message->sequence);
+	}
+}
+
 static int say_mismatch(const struct zi_node_group *group, const struct zi_node_p2p *p2p,
                         uint64_t other_count, uint32_t other_dtype, struct zi_text *text)
 {
+	uint32_t self = zi_node_self(group);
+	bool is_send = p2p->is_send;
+
 	return err_origin(zi_text_error(
 		text, -EINVAL,
-		"message %u from member %u to member %u: %" PRIu64 " × %s are sent and %" PRIu64
-		" × %s taken",
-		p2p->message.sequence, p2p->is_send ? zi_node_self(group) : p2p->peer,
-		p2p->is_send ? p2p->peer : zi_node_self(group),
-		p2p->is_send ? p2p->element_count : other_count,
-		zi_dtype_name(p2p->is_send ? p2p->dtype : (enum zi_dtype)other_dtype),
-		p2p->is_send ? other_count : p2p->element_count,
-		zi_dtype_name(p2p->is_send ? (enum zi_dtype)other_dtype : p2p->dtype)));
+		"message %u from %s to %s: %" PRIu64 " × %s are sent and %" PRIu64 " × %s taken",
+		p2p->message.sequence, zi_node_name(group, is_send ? self : p2p->peer).chars,
+		zi_node_name(group, is_send ? p2p->peer : self).chars,
+		is_send ? p2p->element_count : other_count,
+		zi_node_dtype_words(is_send ? p2p->dtype : other_dtype).chars,
+		is_send ? other_count : p2p->element_count,
+		zi_node_dtype_words(is_send ? other_dtype : p2p->dtype).chars));
 }
 
 /* ---- sending ---- */
@@ -141,6 +221,10 @@ static bool fill(struct zi_node_group *group, struct zi_node_p2p *p2p)
 	const struct zi_board_take *take = peer_take(group, p2p->peer);
 	uint32_t emptied = zi_meet_load(&take->emptied);
 	bool is_filled = false;
+
+	/* Letters of messages before this one, which the peer may have refused, are free. */
+	if ((int32_t)(emptied - message->base) < 0)
+		emptied = message->base;
 
 	for (; message->piece < message->piece_count; message->piece++) {
 		uint32_t number = message->base + message->piece;
@@ -183,6 +267,8 @@ static void post_send(struct zi_node_group *group, struct zi_node_p2p *p2p)
 	                                     group->arenas)
 	                        : 0;
 	line->piece_bytes = message->piece_bytes;
+	__atomic_store_n(&line->base, message->base, __ATOMIC_RELAXED);
+	__atomic_store_n(&line->refused, message->sequence - 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&line->filled, message->base + message->piece, __ATOMIC_RELEASE);
 	tell(group, p2p->peer, &line->sequence, message->sequence);
 	message->phase = ZI_NODE_MESSAGE_POSTED;
@@ -199,6 +285,18 @@ static int poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
 	if (message->phase == ZI_NODE_MESSAGE_NEW)
 		post_send(group, p2p);
 	end = message->base + message->piece_count + 1;
+	/* Later messages may have been refused since this one was taken: that is looked at last. */
+	if (is_near(group, p2p->peer) && !zi_meet_has_come(&take->emptied, end) &&
+	    zi_meet_has_come(&take->refused, message->sequence) &&
+	    !zi_meet_has_come(&take->emptied, end)) {
+		uint32_t number = zi_meet_load(&take->refusal);
+
+		message->phase = ZI_NODE_MESSAGE_OVER;
+		if (number || zi_meet_load(&take->refused) != message->sequence)
+			return err_trace(say_refused(group, p2p, &take->refused, number, text));
+		return err_trace(
+			say_mismatch(group, p2p, take->refused_count, take->refused_dtype, text));
+	}
 	if (!zi_meet_has_come(&take->emptied, end)) {
 		if (fill(group, p2p))
 			tell(group, p2p->peer, &line->filled, message->base + message->piece);
@@ -206,6 +304,8 @@ static int poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		             message->piece < message->piece_count
 		                     ? message->base + message->piece - PAIR_LETTERS + 1
 		                     : end);
+		if (is_near(group, p2p->peer))
+			zi_meet_want(wants, &group->meet, &take->refused, message->sequence);
 		return ZI_NODE_E_WAITS;
 	}
 	message->phase = ZI_NODE_MESSAGE_OVER;
@@ -225,7 +325,7 @@ static void empty(struct zi_node_group *group, struct zi_node_p2p *p2p, bool is_
 	line->refused_dtype = is_taken ? 0 : (uint8_t)p2p->dtype;
 	line->refused_count = is_taken ? 0 : p2p->element_count;
 	__atomic_store_n(&line->done, message->sequence, __ATOMIC_RELEASE);
-	group->pairs.emptied[p2p->peer] += message->piece_count + 1;
+	group->pairs.emptied[p2p->peer] = message->base + message->piece_count + 1;
 	tell(group, p2p->peer, &line->emptied, group->pairs.emptied[p2p->peer]);
 	message->phase = ZI_NODE_MESSAGE_OVER;
 }
@@ -246,6 +346,22 @@ static const char *source_of(const struct zi_node_group *group, uint32_t peer,
 	return zi_node_place_at(group, said->staging, (uint64_t)PAIR_LETTERS * said->piece_bytes);
 }
 
+/* Of a type that this libzinf does not know: how many pieces it has cannot be told either. */
+static int refuse_dtype(struct zi_node_group *group, struct zi_node_p2p *p2p,
+                        const struct zi_board_send *said, struct zi_text *text)
+{
+	struct zi_board_take *line = own_take(group, p2p->peer);
+	struct zi_node_message *message = &p2p->message;
+
+	line->refused_dtype = (uint8_t)p2p->dtype;
+	line->refused_count = p2p->element_count;
+	__atomic_store_n(&line->done, message->sequence, __ATOMIC_RELEASE);
+	__atomic_store_n(&line->refusal, 0, __ATOMIC_RELAXED);
+	tell(group, p2p->peer, &line->refused, message->sequence);
+	message->phase = ZI_NODE_MESSAGE_OVER;
+	return err_trace(say_mismatch(group, p2p, said->element_count, said->dtype, text));
+}
+
 /* What the sender posted: copied out, then checked. */
 static int take_post(struct zi_node_group *group, struct zi_node_p2p *p2p, struct zi_text *text)
 {
@@ -254,12 +370,16 @@ static int take_post(struct zi_node_group *group, struct zi_node_p2p *p2p, struc
 	bool is_known = said.dtype >= ZI_DTYPE_F32 && said.dtype < _ZI_DTYPE_COUNT;
 	uint64_t bytes = 0, pieces = 0;
 
+	if (is_near(group, p2p->peer) && said.dtype >= _ZI_DTYPE_COUNT &&
+	    said.sequence == message->sequence)
+		return err_trace(refuse_dtype(group, p2p, &said, text));
 	if (is_known &&
 	    !zi_checked_mul(said.element_count, zi_dtype_bytes((enum zi_dtype)said.dtype), &bytes))
 		is_known = false;
 	if (said.source == ZI_BOARD_NOWHERE && said.piece_bytes)
 		pieces = bytes / said.piece_bytes + (bytes % said.piece_bytes != 0);
-	message->base = group->pairs.emptied[p2p->peer];
+	/* The sender's word, which hurts this pair alone; between nodes nothing is refused. */
+	message->base = is_near(group, p2p->peer) ? said.base : group->pairs.emptied[p2p->peer];
 	message->piece_bytes = said.piece_bytes;
 	message->piece_count = (uint32_t)pieces;
 	message->source = source_of(group, p2p->peer, &said, bytes);
@@ -315,6 +435,7 @@ static int poll_take(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		 * when there is nothing yet. */
 		own->dtype = (uint8_t)p2p->dtype;
 		own->element_count = p2p->element_count;
+		__atomic_store_n(&own->refused, message->sequence - 1, __ATOMIC_RELAXED);
 		if (is_near(group, p2p->peer) ||
 		    zi_meet_has_come(&line->sequence, message->sequence))
 			__atomic_store_n(&own->sequence, message->sequence, __ATOMIC_RELEASE);
@@ -328,6 +449,13 @@ static int poll_take(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		if (!zi_meet_has_come(&line->sequence, message->sequence)) {
 			zi_meet_want(wants, &group->meet, &line->sequence, message->sequence);
 			return ZI_NODE_E_WAITS;
+		}
+		if (is_near(group, p2p->peer) &&
+		    zi_meet_has_come(&line->refused, message->sequence)) {
+			__atomic_store_n(&own->done, message->sequence, __ATOMIC_RELEASE);
+			message->phase = ZI_NODE_MESSAGE_OVER;
+			return err_trace(say_refused(group, p2p, &line->refused,
+			                             zi_meet_load(&line->refusal), text));
 		}
 		r = take_post(group, p2p, text);
 		if (r)
@@ -360,6 +488,10 @@ static void say_deadline(struct zi_node_group *group, const struct zi_node_p2p *
 int zi_node_poll_message(struct zi_node_group *group, struct zi_node_p2p *p2p, uint64_t deadline_ns,
                          struct zi_meet_wants *wants, struct zi_text *text)
 {
+	if (p2p->message.error) {
+		refuse(group, p2p);
+		return err_origin(p2p->message.error); /* Its text is the batch's. */
+	}
 	if (p2p->message.phase == ZI_NODE_MESSAGE_NEW && !is_near(group, p2p->peer))
 		say_deadline(group, p2p, deadline_ns);
 	return p2p->is_send ? poll_send(group, p2p, wants, text)

@@ -22,8 +22,9 @@
 
 #include "common/base/err.h"
 #include "common/wire/verdict.h"
-#include "libclient/coll/node/check.h"
+#include "libclient/coll/node/differ.h"
 #include "libclient/coll/node/place.h"
+#include "libclient/coll/node/words.h"
 
 static bool is_later(uint32_t a, uint32_t b)
 {
@@ -73,23 +74,32 @@ void zi_node_say_refused(struct zi_node_group *group)
 		                      .target = ZI_BOARD_NOWHERE };
 
 	zi_node_say(group, &said, 0, run->reason.chars, (uint32_t)strlen(run->reason.chars) + 1);
+	zi_node_raise_alarm(group, group->sequence);
 	group->told |= bit_of(group->sequence);
 }
 
 /* ---- looking ---- */
 
+static int tell_apart(struct zi_node_group *group, uint32_t sequence, struct zi_text *text)
+{
+	int r = zi_node_tell_apart(group, sequence, text);
+
+	zi_node_raise_alarm(group, sequence);
+	return r;
+}
+
 /* What is wrong with the post of the member that is looked at. */
 static int judge(struct zi_node_group *group, uint32_t sequence, const struct zi_board_post *post,
-                 struct zi_meet_wants *wants, struct zi_text *text)
+                 struct zi_text *text)
 {
 	struct zi_node_run *run = &group->run;
+	bool differs = false;
 	int r = 0;
 
 	if (run->member != group->meet.self)
-		r = zi_node_compare(group, sequence, run->member, &post->call, text,
-		                    &run->is_mixed);
-	if (run->is_mixed)
-		return zi_node_tell_apart(group, sequence, wants, text);
+		r = zi_node_compare(group, sequence, run->member, &post->call, text, &differs);
+	if (differs)
+		return tell_apart(group, sequence, text);
 	if (!r && run->phase == ZI_NODE_MEETING) {
 		r = zi_node_take_post(group, run->member, post);
 		if (r)
@@ -109,8 +119,6 @@ int zi_node_look_at(struct zi_node_group *group, uint32_t sequence, struct zi_me
 	struct zi_node_run *run = &group->run;
 	struct zi_meet *meet = &group->meet;
 
-	if (run->is_mixed)
-		return zi_node_tell_apart(group, sequence, wants, text);
 	if (!run->member)
 		run->left = sequence - 1;
 	for (; run->member < meet->member_count; run->member++) {
@@ -120,6 +128,9 @@ int zi_node_look_at(struct zi_node_group *group, uint32_t sequence, struct zi_me
 
 		if (!zi_meet_has_come(&post->sequence, sequence)) {
 			zi_meet_want(wants, meet, &post->sequence, sequence);
+			if (!(group->told & bit_of(sequence)) &&
+			    zi_node_look_ahead(group, sequence, run->member + 1, wants))
+				return tell_apart(group, sequence, text);
 			return ZI_NODE_E_WAITS;
 		}
 		copy = *post;
@@ -127,7 +138,7 @@ int zi_node_look_at(struct zi_node_group *group, uint32_t sequence, struct zi_me
 			run->left = sequence - 1 - copy.unseen;
 		if (group->told & bit_of(sequence))
 			continue;
-		r = judge(group, sequence, &copy, wants, text);
+		r = judge(group, sequence, &copy, text);
 		if (r)
 			return r;
 	}
@@ -183,5 +194,4 @@ void zi_node_told(struct zi_node_group *group, uint32_t sequence)
 {
 	group->told |= bit_of(sequence);
 	group->run.member = 0;
-	group->run.is_mixed = false;
 }

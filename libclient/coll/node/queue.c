@@ -201,6 +201,8 @@ static int thread_main(void *arg)
 			queue->wants.is_cut = true;
 		}
 		zi_meet_want(&queue->wants, NULL, &queue->bell.value, rung + 1);
+		/* A caller that waits is asleep: then this thread is who waits for its rank. */
+		queue->wants.is_beside = !zi_line_load(&queue->waiting);
 		end = zi_meet_wait(&queue->wants, &queue->sleeping, next_deadline_ns(queue));
 		if (end == -ETIMEDOUT) /* by the clock: of those that are late alone */
 			end = 0;

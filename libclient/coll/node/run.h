@@ -60,7 +60,6 @@ struct zi_node_run {
 	enum zi_node_phase phase;
 	enum zi_node_path path;
 	uint32_t member; /* looked at next in this phase */
-	bool is_mixed;   /* posts differ: until it is known whose is the odd one */
 	bool is_ahead;   /* needs nothing from the others: over as soon as it is posted */
 	bool is_too_far; /* until it is half as far ahead as it may be */
 	uint32_t left;   /* as the group's, by the posts looked at so far */
@@ -111,6 +110,8 @@ struct zi_node_message {
 	uint32_t base;                     /* count of pieces before it */
 	const char *source;                /* of a receive: the sender's, or its staging part */
 	int result;
+	int error;        /* by which this member refuses it, or 0; … */
+	uint32_t refusal; /* … and why: zi_node_post_reason() */
 };
 
 /* Whose turn it is while several calls of a group are under way; renewed at each pass over them. */

@@ -408,6 +408,18 @@ Test(blame, garbage_on_boards_breaks_no_more_than_its_group)
 	}
 }
 
+Test(blame, a_deadline_also_tells_who_calls_something_else)
+{
+	add_group(2, 0x7);
+	post(2, 0, 1, a_call(ZI_COLL_ALL_REDUCE, 5, ZI_REDUCE_SUM, 0));
+	post(2, 2, 1, a_call(ZI_COLL_BARRIER, 0, 0, 0));
+	cr_assert_eq(fail(0, failure(2, 1, -ETIMEDOUT)), -ETIMEDOUT);
+	cr_expect_str_eq(text.chars,
+	                 "all_reduce #1 of group 2 (f32 x 5, sum): rank 1 (pid 101) did not come "
+	                 "within 10 s: it has made no call there; and rank 2 (pid 102) calls "
+	                 "barrier");
+}
+
 /* ---- aborted ---- */
 
 Test(blame, who_aborts_a_group_is_named_with_its_reason_to_all_members)

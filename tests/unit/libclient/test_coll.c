@@ -5,6 +5,8 @@
  * peers never come; a job of one rank has none.
  */
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "tests/unit/libclient/coll.h"
@@ -245,6 +247,42 @@ Test(coll, a_target_that_cannot_be_written_is_refused)
 	             "a source is only read");
 	cr_assert_eq(zinf_coll_recv(job.zinf, pages + 4096, 1, ZINF_U8, 0, NULL), -EACCES);
 	cr_assert_eq(munmap(pages, 3 * 4096), 0);
+	fake_job_leave(&job);
+}
+
+/* Memory of which the kernel makes no pages beforehand, as of a device's: MADV_POPULATE_WRITE says
+ * -EINVAL there, as of memory that is only read. */
+Test(coll, a_target_that_cannot_be_asked_for_beforehand_is_no_mistake)
+{
+	struct fake_job job;
+	char source[4096] = { 7 }, *secret, *read_only;
+	int fd = (int)syscall(SYS_memfd_secret, 0);
+
+	if (fd < 0) {
+		cr_skip_test("no memfd_secret(2) here: %s", strerror(errno));
+		return;
+	}
+	cr_assert_eq(ftruncate(fd, 8192), 0);
+	secret = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	read_only = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
+	if (secret == MAP_FAILED || read_only == MAP_FAILED) {
+		cr_skip_test("no room for secret memory (RLIMIT_MEMLOCK): %s", strerror(errno));
+		return;
+	}
+	job = begin(&honest, 0, 1);
+	cr_assert_eq(madvise(secret, 4096, MADV_POPULATE_WRITE), -1, "else it shows nothing");
+	for (int i = 0; i < 2; i++) { /* the second time without a look */
+		cr_assert_eq(
+			zinf_coll_all_gather(job.zinf, source, secret + 100, 4096, ZINF_U8, NULL),
+			0, "%s", zinf_error_text(job.zinf));
+		cr_assert_eq(secret[100], 7);
+	}
+	cr_assert_eq(zinf_coll_all_gather(job.zinf, source, read_only, 4096, ZINF_U8, NULL),
+	             -EACCES);
+	expect_text(job.zinf, "not writable");
+	cr_assert_eq(munmap(secret, 8192), 0);
+	cr_assert_eq(munmap(read_only, 8192), 0);
+	(void)close(fd);
 	fake_job_leave(&job);
 }
 

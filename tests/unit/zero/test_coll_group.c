@@ -202,6 +202,10 @@ Test(coll_group, ranks_spin_while_they_are_not_more_than_the_cpus)
 	verdicts = opened_of(&actors[0]).verdicts->region.base;
 	zero_coll_spin(node.zero, 2, 50);
 	cr_expect_eq(zi_line_load(&verdicts->spin_us), 50);
+	/* Beside a thread that computes: two for each rank. */
+	cr_expect_eq(zi_line_load(&verdicts->beside_us), 0);
+	zero_coll_spin(node.zero, 4, 50);
+	cr_expect_eq(zi_line_load(&verdicts->beside_us), 50);
 	/* A job without collectives does not count. */
 	cr_assert_eq(actor_attach(&node, &other,
 	                          &(struct attach_options){

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: who waits for no member's part of a board sleeps until there is something to do, however
+ * long that takes; who waits for members looks for the daemon in between. Method: words that nobody
+ * writes, and a deadline past the longest sleep between two looks.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+
+#include "common/base/clock.h"
+#include "common/wire/meet.h"
+
+/* More than a sleep that ends for nothing. */
+#define LONG_NS (ZI_NS_PER_S + 100 * ZI_NS_PER_MS)
+
+Test(meet, a_thread_with_nothing_to_do_does_not_wake_up)
+{
+	uint32_t bell = 0;
+	struct zi_meet_wants wants = { .count = 0 };
+	uint64_t deadline_ns = zi_clock_deadline_ns(LONG_NS);
+
+	zi_meet_want(&wants, NULL, &bell, 1);
+	cr_assert_eq(zi_meet_wait(&wants, NULL, deadline_ns), 0);
+	cr_assert_geq(zi_clock_now_ns(), deadline_ns, "one sleep");
+	cr_assert_eq(zi_meet_wait(&wants, NULL, deadline_ns), -ETIMEDOUT);
+}
+
+static int look_count;
+
+static int look(void *arg)
+{
+	(void)arg;
+	return ++look_count == 3 ? -ESTALE : 0;
+}
+
+Test(meet, who_waits_for_members_looks_for_the_daemon_in_between)
+{
+	static struct zi_board_member members[2];
+	struct zi_line verdict = { 0 }, spin_us = { 0 };
+	struct zi_meet meet = { .members = members,
+		                .verdict = &verdict,
+		                .spin_us = &spin_us,
+		                .look = look,
+		                .member_count = 2 };
+	struct zi_meet_wants wants = { .is_beside = true };
+	int r = 0;
+
+	zi_meet_want(&wants, &meet, &members[1].finished.value, 1);
+	while (!r)
+		r = zi_meet_wait(&wants, NULL, ZI_DEADLINE_NEVER);
+	cr_assert_eq(r, -ESTALE);
+	cr_assert_eq(look_count, 3);
+}

@@ -47,17 +47,23 @@ static struct part share_of(const struct spread *spread, uint32_t node)
 	return (struct part){ first, end - first };
 }
 
-static struct part piece_of(struct part share, uint64_t index)
+/* What nobody passes on need not be in pieces. */
+static uint64_t piece_bytes(const struct spread *spread)
 {
-	uint64_t skipped = index * EXCHANGE_PIECE_BYTES;
-
-	return (struct part){ share.first + skipped,
-		              ZI_MIN(share.bytes - skipped, (uint64_t)EXCHANGE_PIECE_BYTES) };
+	return spread->is_straight ? spread->bytes : EXCHANGE_PIECE_BYTES;
 }
 
-static uint64_t piece_count(struct part share)
+static struct part piece_of(const struct spread *spread, struct part share, uint64_t index)
 {
-	return (share.bytes + EXCHANGE_PIECE_BYTES - 1) / EXCHANGE_PIECE_BYTES;
+	uint64_t skipped = index * piece_bytes(spread);
+
+	return (struct part){ share.first + skipped,
+		              ZI_MIN(share.bytes - skipped, piece_bytes(spread)) };
+}
+
+static uint64_t piece_count(const struct spread *spread, struct part share)
+{
+	return share.bytes ? (share.bytes - 1) / piece_bytes(spread) + 1 : 0;
 }
 
 static int send_part(struct spread *spread, uint32_t peer, enum exchange_stream stream,
@@ -75,12 +81,12 @@ static int receive_share(struct spread *spread, uint32_t peer, enum exchange_str
                          uint32_t owner)
 {
 	struct part share = share_of(spread, owner);
-	uint64_t count = piece_count(share);
+	uint64_t count = piece_count(spread, share);
 	int r = 0;
 
 	spread->op->suspect = peer;
 	for (uint64_t k = 0; k < count && !r; k++) {
-		struct part part = piece_of(share, k);
+		struct part part = piece_of(spread, share, k);
 
 		spread->received_counts[peer]++;
 		r = net_lane_receive(spread->room->peers[peer].slabs[spread->exchange->slab],
@@ -104,11 +110,12 @@ static int begin_root(struct spread *spread)
 			uint32_t peer = (root + i) % nodes;
 			struct part share = share_of(spread, peer);
 
-			if (k >= piece_count(share))
+			if (k >= piece_count(spread, share))
 				continue;
 			is_any = true;
 			r = send_part(spread, peer, EXCHANGE_PARTIAL,
-			              spread->exchange->partial_offset_bytes, piece_of(share, k));
+			              spread->exchange->partial_offset_bytes,
+			              piece_of(spread, share, k));
 		}
 	}
 	return err_trace(r);
@@ -134,7 +141,7 @@ static int pass_on(struct spread *spread)
 	struct exchange_room *room = spread->room;
 	uint32_t self = room->node, root = spread->exchange->root;
 	struct part share = share_of(spread, self);
-	uint64_t count = piece_count(share);
+	uint64_t count = piece_count(spread, share);
 
 	for (uint64_t k = 0; k < count; k++) {
 		int r;
@@ -149,7 +156,7 @@ static int pass_on(struct spread *spread)
 			if (peer != root)
 				r = send_part(spread, peer, EXCHANGE_RESULT,
 				              spread->exchange->result_offset_bytes,
-				              piece_of(share, k));
+				              piece_of(spread, share, k));
 		}
 		if (r)
 			return err_trace(r);

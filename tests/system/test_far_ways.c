@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: whichever way a call between nodes goes, with the frames that say what it is (small ones),
+ * straight from and to arenas (one rank on each node), or in pieces through the slab, each rank has
+ * its result. Method: every collective with lengths around the crossover and above, buffers all in
+ * arenas, one rank's elsewhere, and in place; small whole numbers, whose sums are exact.
+ */
+#include <criterion/criterion.h>
+
+#include "tests/system/far.h"
+
+TestSuite(far_ways, .timeout = 120);
+
+#define BUFFER_BYTES (900u << 10)
+#define BUFFER_COUNT (BUFFER_BYTES / sizeof(float))
+
+enum way { IN_ARENAS, ONE_ELSEWHERE, IN_PLACE, _WAY_COUNT };
+
+struct data {
+	struct zinf *zinf;
+	uint32_t rank, world, last;
+	uint64_t block;
+	bool is_in_place;
+	float *source, *target;
+};
+
+static float element(uint32_t rank, uint64_t index)
+{
+	return (float)(rank * 31 + index % 97);
+}
+
+static void fill(float *source, uint32_t rank, uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++)
+		source[i] = element(rank, i);
+}
+
+static bool is_sum(const struct data *data, const float *values, uint64_t first)
+{
+	for (uint64_t i = 0; i < data->block; i++) {
+		float sum = 0;
+
+		for (uint32_t k = 0; k < data->world; k++)
+			sum += element(k, first + i);
+		if (values[i] != sum)
+			return false;
+	}
+	return true;
+}
+
+/* Whether @values are the block at @first of @rank. */
+static bool is_of(const struct data *data, const float *values, uint32_t rank, uint64_t first)
+{
+	for (uint64_t i = 0; i < data->block; i++)
+		if (values[i] != element(rank, first + i))
+			return false;
+	return true;
+}
+
+/* Return: 0, or which of them went wrong. */
+static int join_all(const struct data *data)
+{
+	uint64_t block = data->block, own = block * data->rank;
+	float *target = data->is_in_place ? data->source : data->target;
+
+	fill(data->source, data->rank, block);
+	if (zinf_coll_all_reduce(data->zinf, data->source, target, block, ZINF_F32, ZINF_SUM,
+	                         NULL) ||
+	    !is_sum(data, target, 0))
+		return 11;
+	fill(data->source, data->rank, block);
+	if (zinf_coll_reduce(data->zinf, data->source, target, block, ZINF_F32, ZINF_SUM,
+	                     data->last, NULL) ||
+	    (data->rank == data->last && !is_sum(data, target, 0)))
+		return 12;
+	fill(data->source, data->rank, block * data->world);
+	target = data->is_in_place ? data->source + own : data->target;
+	if (zinf_coll_reduce_scatter(data->zinf, data->source, target, block, ZINF_F32, ZINF_SUM,
+	                             NULL) ||
+	    !is_sum(data, target, own))
+		return 13;
+	return 0;
+}
+
+static int gather_all(const struct data *data)
+{
+	uint64_t block = data->block, own = block * data->rank;
+	float *source = data->is_in_place ? data->target + own : data->source;
+
+	fill(source, data->rank, block);
+	if (zinf_coll_all_gather(data->zinf, source, data->target, block, ZINF_F32, NULL))
+		return 21;
+	for (uint32_t i = 0; i < data->world; i++)
+		if (!is_of(data, data->target + i * block, i, 0))
+			return 22;
+	fill(source, data->rank, block);
+	if (zinf_coll_gather(data->zinf, source, data->target, block, ZINF_F32, 0, NULL))
+		return 23;
+	for (uint32_t i = 0; i < data->world && data->rank == 0; i++)
+		if (!is_of(data, data->target + i * block, i, 0))
+			return 24;
+	return 0;
+}
+
+static int spread_all(const struct data *data)
+{
+	uint64_t block = data->block, own = block * data->rank;
+	float *target = data->target;
+
+	fill(data->source, data->rank, block);
+	if (zinf_coll_broadcast(data->zinf, data->source, block, ZINF_F32, data->last, NULL) ||
+	    !is_of(data, data->source, data->last, 0))
+		return 31;
+	fill(data->source, data->rank, block * data->world);
+	if (data->is_in_place && data->rank == data->last)
+		target = data->source + own;
+	if (zinf_coll_scatter(data->zinf, data->source, target, block, ZINF_F32, data->last,
+	                      NULL) ||
+	    !is_of(data, target, data->last, own))
+		return 32;
+	target = data->is_in_place ? data->source : data->target;
+	fill(data->source, data->rank, block * data->world);
+	if (zinf_coll_all_to_all(data->zinf, data->source, target, block, ZINF_F32, NULL))
+		return 33;
+	for (uint32_t i = 0; i < data->world; i++)
+		if (!is_of(data, target + i * block, i, own))
+			return 34;
+	return 0;
+}
+
+static int go_all_ways(struct far_rank *rank)
+{
+	/* 4096 bytes, alone or of two ranks, are the most that goes with a frame. */
+	static const uint64_t blocks[] = { 1, 7, 256, 512, 513, 1024, 1025, 20011, 40000 };
+	static float outside[2][BUFFER_COUNT];
+	struct data data = { .zinf = rank->zinf,
+		             .rank = rank->rank,
+		             .world = rank->world,
+		             .last = rank->world - 1 };
+	void *inside[2];
+
+	for (uint32_t i = 0; i < 2; i++)
+		if (zinf_coll_alloc(rank->zinf, BUFFER_BYTES, &inside[i]))
+			return far_note(rank, -1) ? 1 : 1;
+	for (uint32_t way = 0; way < _WAY_COUNT; way++)
+		for (uint32_t i = 0; i < ZI_COUNT_OF(blocks); i++) {
+			bool is_outside = way == ONE_ELSEWHERE && rank->rank == data.last;
+			int r;
+
+			data.block = blocks[i];
+			data.is_in_place = way == IN_PLACE;
+			data.source = is_outside ? outside[0] : inside[0];
+			data.target = is_outside ? outside[1] : inside[1];
+			r = join_all(&data);
+			r = r ? r : gather_all(&data);
+			r = r ? r : spread_all(&data);
+			if (r) {
+				fprintf(stderr, "rank %u, way %u, blocks of %lu: %d: %s\n",
+				        rank->rank, way, data.block, r,
+				        zinf_error_text(rank->zinf));
+				return r;
+			}
+		}
+	return 0;
+}
+
+static void run(uint32_t node_count, uint32_t per_node)
+{
+	struct far_scene scene = { .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
+
+	if (!far_is_built()) {
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+		return;
+	}
+	far_open_scene(&scene, node_count, per_node);
+	scene.timeout_ms = 60000;
+	far_run(&scene, go_all_ways);
+	far_close_scene(&scene);
+}
+
+Test(far_ways, one_rank_on_each_of_two_nodes)
+{
+	run(2, 1);
+}
+
+Test(far_ways, one_rank_on_each_of_four_nodes)
+{
+	run(4, 1);
+}
+
+Test(far_ways, two_ranks_on_each_of_two_nodes)
+{
+	run(2, 2);
+}

@@ -8,6 +8,8 @@
  *   nodes   2 and 4 ranks (nodes-2, nodes-4), half of them on each of two nodes, which are network
  *           namespaces, over Gloo and a plain TCP connection; skipped without root or iproute2
  *
+ *   crossover   whether the built-in limits between ways of a collective lie where they should
+ *
  * Arguments are the names of parts, and of operations ("barrier" has the latencies); none: all of
  * them. "quick" among them: few small sizes, one round, to see that it runs; "alone": no peers.
  * COLL_MIB_MAX: larger sizes are left out; the processes of all sides together take 42 times the
@@ -19,6 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/coll_cross.h"
 #include "bench/coll_nodes.h"
 #include "bench/coll_own.h"
 #include "bench/coll_suite.h"
@@ -225,6 +228,31 @@ static int run_nodes(struct bench_report *report, const struct settings *setting
 	return coll_nodes_free(nodes) || r ? -1 : 0;
 }
 
+static int run_crossover(struct bench_report *report, const struct settings *settings)
+{
+	unsigned rounds = settings->is_quick ? 1 : BENCH_RUNS_MIN;
+	struct settings small = *settings;
+
+	small.bytes_max = 1u << 20;
+	for (unsigned world = 2; world <= 4; world += 2) {
+		struct coll_match match = { .world = world, .rounds = rounds, .report = report };
+		struct harness_options options = { .cpu_capacity = "1G" };
+		struct harness harness;
+		int r = -1;
+
+		if (harness_start(&harness, &options))
+			return -1;
+		(void)setenv("ZINF_SOCKET", harness.socket_path, 1);
+		start_own(&match, &small, NULL);
+		if (match.own.is_ready)
+			r = coll_cross_posts(&match);
+		stop_sides(&match);
+		if (harness_stop(&harness) || r)
+			return -1;
+	}
+	return coll_cross_streaming(report, rounds);
+}
+
 /* coll-mpi lies beside this program. */
 static int settings_init(struct settings *settings)
 {
@@ -316,12 +344,15 @@ int main(int argc, char **argv)
 	choose_operations(&settings, argc, argv);
 	for (size_t i = 0; i < ZI_COUNT_OF(parts); i++)
 		is_any |= is_named(&parts[i], argc, argv);
+	is_any |= has_word("crossover", argc, argv);
 	bench_report_init(&report, "coll");
 	for (size_t i = 0; i < ZI_COUNT_OF(parts); i++)
 		if ((!is_any || is_named(&parts[i], argc, argv)) &&
 		    (parts[i].is_over_nodes ? run_nodes : run_part)(&report, &settings,
 		                                                    parts[i].world))
 			is_failed = true;
+	if ((!is_any || has_word("crossover", argc, argv)) && run_crossover(&report, &settings))
+		is_failed = true;
 	remove_directory(settings.directory);
 	if (bench_report_write(&report, directory))
 		is_failed = true; /* it says so itself */

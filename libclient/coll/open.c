@@ -9,11 +9,8 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/wire/region.h"
+#include "libclient/coll/cache.h"
 #include "libclient/coll/collective.h"
-
-/* Of the last cache that this CPU has: sysconf() adds up those of a socket. */
-#define OPEN_CACHE_PATH  "/sys/devices/system/cpu/cpu0/cache/index3/size"
-#define OPEN_CACHE_BYTES (32ull << 20) /* where the kernel does not say */
 
 /* COLL_OPENED's descriptors, in order. */
 enum { OPEN_FD_VERDICTS, OPEN_FD_ARENAS, OPEN_FD_BOARD, OPEN_FD_SLAB, OPEN_FDS };
@@ -62,22 +59,6 @@ void zi_client_coll_close(struct zinf *zinf)
 	zinf->coll = NULL;
 }
 
-/*
- * A call that touches more of its buffers than this passes by the cache: copies with plain stores
- * and with streaming ones, side by side, are equally fast up to half of the cache (where a reader
- * still finds the result there), and the streaming ones 1.4 times as fast and more from the whole
- * of it on (two threads, Zen 5 with 32 MiB; docs/BENCHMARKS.md). The bound lies between the two.
- */
-static uint64_t streaming_bytes(void)
-{
-	uint64_t cache_bytes = OPEN_CACHE_BYTES;
-	char text[32];
-
-	if (zi_read_text(OPEN_CACHE_PATH, text, sizeof(text)) == 0 && strtoull(text, NULL, 10))
-		cache_bytes = strtoull(text, NULL, 10) << 10;
-	return cache_bytes / 4 * 3;
-}
-
 static bool is_plausible(const struct zinf *zinf, const struct zi_coll_opened *opened,
                          uint64_t wanted_bytes)
 {
@@ -120,7 +101,7 @@ static int map_all(struct zinf *zinf, struct zi_client_coll *coll,
 	coll->arenas = base;
 	coll->arenas_bytes = opened->arenas_bytes;
 	coll->arena_bytes = opened->arena_bytes;
-	coll->streaming_bytes = streaming_bytes();
+	coll->streaming_bytes = zi_client_streaming_bytes();
 	coll->node_count = opened->node_count;
 	coll->node = opened->node;
 	memcpy(coll->nodes, opened->nodes, sizeof(coll->nodes));

@@ -51,3 +51,19 @@ int exchange_check(const struct net_exchange *exchange, uint32_t node, uint32_t 
  */
 int exchange_run(struct exchange_room *room, const struct net_exchange *exchange, bool is_agreed,
                  struct zi_text *text, uint32_t *ret_suspect);
+
+/* What NET_MOVE moves between this node and each other one, in several runs; those of @node are
+ * [firsts[node], firsts[node + 1]), and match those there in their order. */
+struct exchange_runs {
+	uint32_t firsts[SUBTREE_NODES_MAX + 1];
+	const struct net_range *sends, *receives; /* those of no bytes are left out */
+};
+
+/**
+ * exchange_run_uneven() - as exchange_run(), of an operation that all nodes have agreed on
+ * @exchange: NET_MOVE, without ranges of its own
+ * @runs: within the slab
+ */
+int exchange_run_uneven(struct exchange_room *room, const struct net_exchange *exchange,
+                        const struct exchange_runs *runs, struct zi_text *text,
+                        uint32_t *ret_suspect);

@@ -115,9 +115,13 @@ int follow_exchange(struct follow *follow)
 		                               : 1;
 	r = exchange_check(exchange, follow->shape.node, follow->shape.node_count,
 	                   &follow->worker->slabs[exchange->slab], follow->text);
-	if (!r)
+	if (!r && follow->runs)
+		r = exchange_run_uneven(follow->worker->room, exchange, follow->runs, follow->text,
+		                        follow->suspect);
+	else if (!r)
 		r = exchange_run(follow->worker->room, exchange, true, follow->text,
 		                 follow->suspect);
+	follow->runs = NULL;
 	return err_trace(follow_explain(follow, r));
 }
 
@@ -273,6 +277,8 @@ static int run_pieces(struct follow *follow, const struct follow_card *call)
 			r = join(follow, &cut, &piece, call);
 		else if (call->operation == ZI_COLL_BROADCAST)
 			r = broadcast(follow, &piece, call);
+		else if (call->operation == ZI_COLL_ALL_TO_ALLV)
+			r = follow_move_uneven(follow, &cut, &piece, call);
 		else
 			r = move(follow, &piece, call);
 		if (r)
@@ -313,6 +319,7 @@ static int run_call(struct follow *follow)
 		r = follow_exchange_counts(follow);
 		if (r)
 			return err_trace(r);
+		follow_keep_counts(follow);
 		r = follow_judge_counts(follow, &reason);
 	}
 	said.operation = call.operation;

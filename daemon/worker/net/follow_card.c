@@ -223,8 +223,9 @@ int follow_judge_counts(const struct follow *follow, struct zi_text *reason)
 
 	for (uint32_t from = 0; from < members; from++)
 		for (uint32_t to = 0; to < members; to++) {
-			uint64_t sent = counts_at(follow, shape->orders[from])[to];
-			uint64_t taken = counts_at(follow, shape->orders[to])[members + from];
+			uint64_t sent = follow->counts[shape->orders[from] * 2 * members + to];
+			uint64_t taken =
+				follow->counts[(shape->orders[to] * 2 + 1) * members + from];
 
 			if (sent != taken)
 				return zi_text_error(

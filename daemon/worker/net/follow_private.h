@@ -34,6 +34,10 @@ struct follow {
 	struct net_lane *frames[SUBTREE_NODES_MAX]; /* from and to each other node */
 	struct zi_line broken; /* the verdict that meet looks at: control says when to stop */
 	struct net_exchange exchange;
+	const struct exchange_runs *runs; /* of the next exchange, or NULL: its own */
+	/* all_to_allv: (members in the order of nodes, 2, members) what each sends to each, and
+	 * takes from each. */
+	uint64_t counts[2 * ZI_WORLD_MAX * ZI_WORLD_MAX];
 	uint32_t sequence; /* of the call */
 	uint64_t steps;    /* pieces of all calls before */
 	uint64_t deadline_ns;
@@ -52,6 +56,14 @@ void follow_set_broadcast(struct follow *follow, const struct follow_card *call,
 int follow_exchange(struct follow *follow);
 /* An exchange ended with @r, and follow->text: which call and ranks that is about. Return: @r. */
 int follow_explain(struct follow *follow, int r);
+
+/* ---- follow_uneven.c ---- */
+
+/* all_to_allv: the counts that all nodes have judged. */
+void follow_keep_counts(struct follow *follow);
+/* Its piece. Return: as follow_exchange(). */
+int follow_move_uneven(struct follow *follow, const struct zi_far_cut *cut,
+                       const struct zi_far_piece *piece, const struct follow_card *call);
 
 /* ---- follow_direct.c ---- */
 

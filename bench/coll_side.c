@@ -65,6 +65,7 @@ static int listen_at(const char *path)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	(void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+	(void)unlink(path); /* of a side that was here before */
 	if (fd >= 0 &&
 	    (bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, COLL_RANKS_MAX)))
 		return zi_close(fd);

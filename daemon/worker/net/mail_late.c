@@ -121,6 +121,13 @@ int mail_tell_late(struct mail *mail, uint64_t now_ns, struct zi_text *text, uin
 	return 0;
 }
 
+/* Whether the member here has come, and emptied all that came. */
+static bool has_taken_all(const struct mail_pair *pair)
+{
+	return zi_meet_load(&pair->taken->sequence) == pair->in.sequence &&
+	       zi_meet_load(&pair->taken->emptied) == pair->in.moved;
+}
+
 void mail_take_late(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame)
 {
 	bool is_send = frame->kind == MAIL_LATE_SEND;
@@ -128,6 +135,10 @@ void mail_take_late(struct mail *mail, struct mail_pair *pair, const struct mail
 
 	/* What was on its way, and is over. */
 	if (!message->is_busy && (int32_t)(message->sequence - frame->sequence) >= 0)
+		return;
+	/* Of two that wait for each other it is the other one's turn: its own node says so. */
+	if (message->is_busy && message->sequence == frame->sequence &&
+	    (is_send ? has_taken_all(pair) : message->moved == message->room))
 		return;
 	mail->options.late(mail->options.arg,
 	                   &(struct net_late_message){ .waiting = pair->peer,

@@ -78,7 +78,8 @@ Test(admin, status_tiers_and_limits_are_answered_in_one_connection)
 	ask(client, "tiers");
 	answer = collect(client);
 	cr_assert_eq(json_array_size(answer), 1);
-	cr_assert_eq(count_of(json_array_get(answer, 0), "used_bytes"), room.tier.used_bytes);
+	cr_assert_eq(count_of(json_array_get(answer, 0), "used_bytes"),
+	             (json_int_t)room.tier.used_bytes);
 	cr_assert_gt(room.tier.used_bytes, 0, "the rings of the other");
 	json_decref(answer);
 	ask(client, "limits");

@@ -50,12 +50,18 @@ void coll_spin_set(struct coll *coll, uint32_t spin_us, uint32_t beside_us)
 /* ---- groups ---- */
 
 /* See coll.h. */
-int coll_group_choose(const struct coll *coll, struct zi_text *text, uint32_t *ret_group)
+int coll_group_choose(const struct coll *coll, uint64_t avoided, struct zi_text *text,
+                      uint32_t *ret_group)
 {
-	for (uint32_t i = ZI_GROUP_WORLD + 1; i < ZI_GROUPS_MAX; i++) {
-		if (coll->groups[i].is_used)
-			continue;
-		*ret_group = i;
+	uint64_t free = 0;
+
+	static_assert(ZI_GROUPS_MAX <= 64, "numbers are the bits of one word");
+	for (uint32_t i = ZI_GROUP_WORLD + 1; i < ZI_GROUPS_MAX; i++)
+		if (!coll->groups[i].is_used)
+			free |= 1ull << i;
+	if (free) {
+		free = free & ~avoided ? free & ~avoided : free;
+		*ret_group = (uint32_t)__builtin_ctzll(free);
 		return 0;
 	}
 	return err_origin(zi_text_error(text, -ENOSPC,

@@ -82,8 +82,10 @@ void coll_rank_here(struct coll *coll, uint32_t rank, int pid);
 /* How long ranks that wait may spin, and their threads that wait while they compute. */
 void coll_spin_set(struct coll *coll, uint32_t spin_us, uint32_t beside_us);
 
-/* A number for one more group. -ENOSPC with the figure. */
-int coll_group_choose(const struct coll *coll, struct zi_text *text, uint32_t *ret_group);
+/* A number for one more group, none of @avoided (bits) where there is another. -ENOSPC with the
+ * figure. */
+int coll_group_choose(const struct coll *coll, uint64_t avoided, struct zi_text *text,
+                      uint32_t *ret_group);
 /* @group: as chosen; ZI_GROUP_WORLD first of all. @mask: ranks. @board: zeroed, whole. */
 void coll_group_add(struct coll *coll, uint32_t group, uint64_t mask,
                     const struct zi_board_member *board, uint64_t timeout_ns);

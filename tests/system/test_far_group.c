@@ -188,3 +188,64 @@ Test(far_group, groups_are_made_and_freed_over_and_over)
 	far_run(&scene, make_many_groups);
 	far_close_scene(&scene);
 }
+
+/* Messages both ways between ranks 1 and 2; what rank 2 takes it awaits before any is sent. */
+static int swap_in_group(struct far_rank *rank, uint32_t count, int32_t seed)
+{
+	static const uint32_t both[] = { 1, 2 };
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	int32_t sent[4] = { 0 }, taken[4] = { 0 };
+	zinf_ticket ticket = 0;
+	uint32_t peer = rank->rank == 1; /* a member */
+	int r = zinf_coll_group(rank->zinf, both, 2, NULL, &options.group);
+
+	if (r || options.group == ZINF_GROUP_NONE)
+		return r ? far_note(rank, r) : zinf_coll_barrier(rank->zinf, NULL);
+	if (rank->rank == 2) {
+		options.ret_ticket = &ticket;
+		r = zinf_coll_recv(rank->zinf, taken, 1, ZINF_I32, peer, &options);
+		options.ret_ticket = NULL;
+	}
+	r = r ? r : zinf_coll_barrier(rank->zinf, NULL);
+	for (uint32_t i = 0; i < count; i++) {
+		sent[i] = seed + (int32_t)(10 * rank->rank + i);
+		if (!r && rank->rank == 1)
+			r = zinf_coll_send(rank->zinf, &sent[i], 1, ZINF_I32, peer, &options);
+		if (!r && rank->rank == 2)
+			r = i == 0 ? zinf_wait(rank->zinf, ticket, NULL)
+			           : zinf_coll_recv(rank->zinf, &taken[i], 1, ZINF_I32, peer,
+			                            &options);
+	}
+	for (uint32_t i = 0; i < count && !r; i++)
+		r = rank->rank == 2
+		            ? zinf_coll_send(rank->zinf, &sent[i], 1, ZINF_I32, peer, &options)
+		            : zinf_coll_recv(rank->zinf, &taken[i], 1, ZINF_I32, peer, &options);
+	if (r)
+		return far_note(rank, r);
+	for (uint32_t i = 0; i < count; i++)
+		if (taken[i] != seed + (int32_t)(10 * (3 - rank->rank) + i))
+			return 20 + (int)i;
+	/* Who leaves while others are not done breaks the group. */
+	r = zinf_coll_barrier(rank->zinf, &options);
+	return r ? far_note(rank, r) : zinf_coll_group_free(rank->zinf, options.group);
+}
+
+static int swap_over_and_over(struct far_rank *rank)
+{
+	static const uint32_t counts[] = { 1, 1, 3, 2, 4, 1 };
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(counts); i++)
+		if (swap_in_group(rank, counts[i], (int32_t)(1000 * (i + 1))))
+			return 1 + (int)i;
+	return far_sum_once(rank);
+}
+
+Test(far_group, a_number_that_is_used_again_has_no_messages_of_before)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	far_run(&scene, swap_over_and_over);
+	far_close_scene(&scene);
+}

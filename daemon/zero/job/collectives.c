@@ -121,8 +121,15 @@ int collectives_slab(struct zero_job *job, uint32_t group, struct zi_text *text)
 {
 	struct tier_segment **slab = &job->collectives.slabs[group];
 
-	if (*slab)
+	if (*slab) {
+		const struct zi_region *region = &(*slab)->region;
+		uint64_t mail_bytes = zi_far_mail_bytes(region->bytes);
+
+		/* What counts on from call to call; slots are written before they are read. */
+		memset(region->base, 0, ZI_FAR_WORKER_BYTES);
+		memset((char *)region->base + region->bytes - mail_bytes, 0, mail_bytes);
 		return 0;
+	}
 	return err_trace(
 		tier_segment_new(job->cpu_tier, &job->account->account, "zinf-slab",
 	                         group == ZI_GROUP_WORLD ? ZI_FAR_SLAB_BYTES : ZI_FAR_GROUP_BYTES,

@@ -112,11 +112,15 @@ static void made(struct far *far, int error, const struct zi_text *text)
 static int prepare(struct zero_job *job, uint64_t members, bool spans, struct zi_text *text,
                    uint32_t *ret_group)
 {
+	uint64_t ending = far_ending(job);
 	int r;
 
 	if (!(members & collectives_local_mask(job)))
 		return 0; /* Nobody of this node is in it. */
-	r = coll_group_choose(job->collectives.coll, text, ret_group);
+	/* What a worker still writes to is for nobody else, as long as there is other memory. */
+	r = coll_group_choose(job->collectives.coll, ending, text, ret_group);
+	if (!r && ending >> *ret_group & 1)
+		far_end(job, *ret_group);
 	if (!r)
 		r = collectives_board(job, *ret_group, text);
 	if (!r && spans)

@@ -150,6 +150,7 @@ static void answered(struct net_request *request)
 {
 	struct far *far = container_of(request, struct far, request);
 
+	far->is_over = far->phase == FAR_FOLLOWING;
 	if (far->job)
 		zi_loop_arm(far->loop, &far->next, 0, next_due);
 }
@@ -423,6 +424,33 @@ void far_forget(struct zero *zero, const char *name)
 		struct far *far = container_of(link, struct far, link);
 
 		if (name && strcmp(far->name, name) != 0)
+			continue;
+		zi_list_remove(link);
+		(void)destroy(far);
+	}
+}
+
+uint64_t far_ending(const struct zero_job *job)
+{
+	uint64_t groups = 0;
+
+	zi_list_for_each(link, &job->zero->fars) {
+		const struct far *far = container_of(link, struct far, link);
+
+		if (far->phase >= FAR_FOLLOWING && !far->is_over &&
+		    strcmp(far->name, job->name) == 0)
+			groups |= 1ull << far->group;
+	}
+	return groups;
+}
+
+void far_end(const struct zero_job *job, uint32_t group)
+{
+	zi_list_for_each_safe(link, &job->zero->fars) {
+		struct far *far = container_of(link, struct far, link);
+
+		if (far->phase < FAR_FOLLOWING || far->group != group ||
+		    strcmp(far->name, job->name) != 0)
 			continue;
 		zi_list_remove(link);
 		(void)destroy(far);

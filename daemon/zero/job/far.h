@@ -55,6 +55,11 @@ struct far *far_free(struct far *far);
 /* Workers that stay a moment end now: those of job @name, or all. */
 void far_forget(struct zero *zero, const char *name);
 
+/* Numbers of groups of @job (bits) that are over, whose worker may still write to their memory. */
+uint64_t far_ending(const struct zero_job *job);
+/* The worker of one of them, if there is one, ends now, its last words said or not. */
+void far_end(const struct zero_job *job, uint32_t group);
+
 /* The group is broken here: the other nodes hear why. */
 void far_abort(struct far *far, int error, const struct zi_text *text);
 

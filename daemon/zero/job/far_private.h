@@ -25,6 +25,7 @@ struct far {
 	uint32_t group;
 	uint64_t members; /* ranks: bits */
 	bool joins;
+	bool is_over; /* what it followed is answered: the group's memory is no more touched */
 	uint64_t timeout_ns, epoch;
 	uint64_t deadline_ns; /* of meeting and joining */
 	far_met_fn met;

@@ -339,20 +339,30 @@ Test(blame, numbers_are_used_again_and_run_out_with_a_figure)
 	uint32_t number = 0;
 
 	for (uint32_t i = 1; i < ZI_GROUPS_MAX; i++) {
-		cr_assert_eq(coll_group_choose(coll, &text, &number), 0);
+		cr_assert_eq(coll_group_choose(coll, 0, &text, &number), 0);
 		cr_assert_eq(number, i);
 		add_group(number, 0x1);
 	}
-	cr_assert_eq(coll_group_choose(coll, &text, &number), -ENOSPC);
+	cr_assert_eq(coll_group_choose(coll, 0, &text, &number), -ENOSPC);
 	cr_expect_not_null(strstr(text.chars, "64 groups"), "%s", text.chars);
 	/* A verdict goes with the group that it was on. */
 	cr_assert_eq(fail(0, failure(9, 1, -ETIMEDOUT)), -ETIMEDOUT);
 	cr_expect_eq(verdict(9), ETIMEDOUT);
 	cr_expect(coll_group_leave(coll, &coll->groups[9], 0));
-	cr_assert_eq(coll_group_choose(coll, &text, &number), 0);
+	cr_assert_eq(coll_group_choose(coll, 0, &text, &number), 0);
 	cr_assert_eq(number, 9);
 	add_group(9, 0x3);
 	cr_expect_eq(verdict(9), 0);
+}
+
+Test(blame, numbers_to_be_avoided_are_taken_last)
+{
+	uint32_t number = 0;
+
+	cr_assert_eq(coll_group_choose(coll, 0x16, &text, &number), 0);
+	cr_expect_eq(number, 3);
+	cr_assert_eq(coll_group_choose(coll, UINT64_MAX, &text, &number), 0);
+	cr_expect_eq(number, 1);
 }
 
 Test(blame, numbers_of_calls_may_wrap)

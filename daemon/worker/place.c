@@ -139,14 +139,15 @@ static int configured_address(const char *interface, const struct ifaddrs *all,
 	if (!if_nametoindex(interface))
 		return err_origin(zi_text_error(text, -ENODEV,
 		                                "there is no network interface '%.32s' on this "
-		                                "node (ZINF_INTERFACE): see `ip address`",
+		                                "node (ZINF_NET_INTERFACE): see `ip address`",
 		                                interface));
 	found = find_named(all, interface);
 	if (!found)
-		return err_origin(zi_text_error(text, -EADDRNOTAVAIL,
-		                                "the network interface '%s' (ZINF_INTERFACE) has "
-		                                "no address: see `ip address`",
-		                                interface));
+		return err_origin(
+			zi_text_error(text, -EADDRNOTAVAIL,
+		                      "the network interface '%s' (ZINF_NET_INTERFACE) has "
+		                      "no address: see `ip address`",
+		                      interface));
 	return err_trace(describe(found->ifa_addr, interface, ret_address));
 }
 
@@ -186,7 +187,7 @@ static int routed_address(const struct place *place, const struct ifaddrs *all,
 		return err_origin(zi_text_error(
 			text, -ENETUNREACH,
 			"this node has no way to '%s' (MASTER_ADDR): %s; see `ip route`, or set "
-			"ZINF_INTERFACE",
+			"ZINF_NET_INTERFACE",
 			place->host, strerror(-r)));
 	for (const struct ifaddrs *one = all; one; one = one->ifa_next)
 		if (one->ifa_addr && is_same_host(one->ifa_addr, (struct sockaddr *)&source))

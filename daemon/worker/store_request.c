@@ -99,7 +99,7 @@ static int check_hello(const struct store_server *server, const struct store_hel
 		                     "must be the same on all nodes, or set on none",
 		                     server->job);
 	if (strcmp(server->job, hello->job))
-		return zi_text_error(text, -ESTALE,
+		return zi_text_error(text, -EEXIST,
 		                     "this is the store of job '%s', not of '%s': jobs at one "
 		                     "MASTER_ADDR each need a ZINF_PORT of their own",
 		                     server->job, hello->job);
@@ -143,14 +143,30 @@ static void tell_refusal(struct store_connection *connection, struct store_hello
 		server->refused(&text);
 }
 
+/* Of another version nothing is known but where it says so: at the start, whatever its length.
+ * Return: whether it is a greeting. */
+static bool take_hello(const struct store_connection *connection, struct store_hello *ret_hello)
+{
+	uint32_t bytes = connection->header.bytes;
+
+	*ret_hello = (struct store_hello){ .name = "a client" };
+	if (connection->state != STORE_STRANGER || bytes < sizeof(ret_hello->version))
+		return false;
+	if (bytes != sizeof(*ret_hello)) {
+		memcpy(&ret_hello->version, connection->payload, sizeof(ret_hello->version));
+		return ret_hello->version != STORE_VERSION;
+	}
+	memcpy(ret_hello, connection->payload, sizeof(*ret_hello));
+	return true;
+}
+
 static void handle_hello(struct store_connection *connection)
 {
 	struct store_hello hello;
 	struct zi_text text = { "a second greeting, or one of another length" };
 	int r = -EPROTO;
 
-	if (connection->state == STORE_STRANGER && connection->header.bytes == sizeof(hello)) {
-		memcpy(&hello, connection->payload, sizeof(hello));
+	if (take_hello(connection, &hello)) {
 		hello.job[sizeof(hello.job) - 1] = '\0';
 		hello.incarnation[sizeof(hello.incarnation) - 1] = '\0';
 		hello.name[sizeof(hello.name) - 1] = '\0';

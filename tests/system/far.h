@@ -56,6 +56,7 @@ struct far_scene {
 	uint32_t first_node;
 	uint32_t incarnation;
 	uint32_t timeout_ms;
+	uint32_t call_ms; /* of the call that is to fail; 0: timeout_ms */
 	far_body_fn body;
 	bool is_plain;                     /* bodies open collectives themselves */
 	bool is_backwards;                 /* the last rank is started first */

@@ -144,6 +144,33 @@ Test(far_meet, a_rank_on_two_nodes_is_named)
 	far_close_scene(&scene);
 }
 
+/* A wrong ZINF_PORT leads to a job that goes on: to wait for its end would be in vain. */
+Test(far_meet, a_store_of_another_job_is_named_long_before_the_deadline)
+{
+	struct far_scene scene, beside;
+
+	if (!open_scene(&scene, 3, 1))
+		return;
+	scene.node_count = 2;
+	far_start(&scene, far_sum_until_told);
+	far_hear(&scene, 2);
+	scene.node_count = 3;
+	far_open_beside(&scene, 1, 2, &beside);
+	beside.port = scene.port;
+	beside.is_plain = true;
+	beside.timeout_ms = FAR_JOIN_MS * 10;
+	beside.incarnation = 1;
+	memset(beside.shared, 0, sizeof(*beside.shared));
+	far_start_one(&beside, 1, open_late); /* Not rank 0, which would serve the store. */
+	far_join_one(&beside, 1, 7);
+	expect_error(&beside, 1, -EEXIST, "this is the store of job 'far', not of 'beside'");
+	__atomic_store_n(&scene.shared->is_over, 1, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < 2; i++)
+		far_join_one(&scene, i, 0);
+	far_close_beside(&beside);
+	far_close_scene(&scene);
+}
+
 /* ---- another start of the job ---- */
 
 /* Killed and started anew at once, and the second node's ranks first: what is left of the former

@@ -218,6 +218,7 @@ Test(far_send, a_message_of_another_size_is_an_error_of_both_and_the_group_stand
 static int wait_for_last(struct far_rank *rank, bool is_send)
 {
 	struct zinf_coll_options patient = ZINF_COLL_OPTIONS_INIT;
+	struct zinf_coll_options own = ZINF_COLL_OPTIONS_INIT;
 	_cleanup_(zi_freep) int32_t *values = new_values(0);
 	uint64_t begin_ns;
 	int r;
@@ -230,12 +231,13 @@ static int wait_for_last(struct far_rank *rank, bool is_send)
 		(void)pause(); /* Until it is killed. */
 	begin_ns = zi_clock_now_ns();
 	patient.timeout_ms = 2 * LATE_MS;
+	own.timeout_ms = rank->scene->call_ms;
 	if (rank->rank)
 		r = zinf_coll_barrier(rank->zinf, &patient);
 	else if (is_send)
-		r = zinf_coll_send(rank->zinf, values, LONG_COUNT, ZINF_I32, rank->world - 1, NULL);
+		r = zinf_coll_send(rank->zinf, values, LONG_COUNT, ZINF_I32, rank->world - 1, &own);
 	else
-		r = zinf_coll_recv(rank->zinf, values, 3, ZINF_I32, rank->world - 1, NULL);
+		r = zinf_coll_recv(rank->zinf, values, 3, ZINF_I32, rank->world - 1, &own);
 	rank->scene->shared->reports[rank->rank].took_ms =
 		(zi_clock_now_ns() - begin_ns) / ZI_NS_PER_MS;
 	(void)far_note(rank, r);
@@ -261,7 +263,7 @@ Test(far_send, a_peer_that_does_not_come_is_named_on_all_nodes)
 	for (uint32_t i = 0; i < 2; i++) {
 		char name[64];
 
-		scene.timeout_ms = SHORT_MS;
+		scene.call_ms = SHORT_MS;
 		far_start(&scene, i ? take_from_last : send_to_last);
 		far_hear(&scene, 4);
 		(void)snprintf(name, sizeof(name), "rank 3 (pid %d) did not come within 2",
@@ -277,7 +279,6 @@ Test(far_send, a_peer_that_does_not_come_is_named_on_all_nodes)
 		cr_assert_eq(kill(scene.pids[3], SIGKILL), 0);
 		far_join_one(&scene, 3, 1000 + SIGKILL);
 	}
-	scene.timeout_ms = 20000;
 	far_run(&scene, far_sum_once);
 	far_close_scene(&scene);
 }

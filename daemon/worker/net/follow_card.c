@@ -91,7 +91,7 @@ void follow_make_card(const struct follow *follow, struct follow_card *card)
 			take_refusal(follow, i, &post, card);
 			continue;
 		}
-		if (i == 0 || !first.sequence)
+		if (i == 0)
 			first = said;
 		if (!is_same(&first, &said)) {
 			say_call(&first, theirs, sizeof(theirs));

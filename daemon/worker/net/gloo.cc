@@ -117,7 +117,7 @@ int net_mesh_new(const struct net_mesh_options *options, struct zi_text *text,
 		return -ENOMEM;
 	} catch (const std::exception &error) {
 		return zi_text_error(text, -EADDRNOTAVAIL,
-		                     "Gloo cannot listen at %s: %s; set ZINF_INTERFACE to the "
+		                     "Gloo cannot listen at %s: %s; set ZINF_NET_INTERFACE to the "
 		                     "interface that the other nodes reach",
 		                     options->address, words(error).c_str());
 	}

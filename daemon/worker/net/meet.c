@@ -14,6 +14,8 @@
 
 /* Between two looks whether a former run's store has gone. */
 #define MEET_AGAIN_NS (50 * ZI_NS_PER_MS)
+/* That of another job at the same place ends so soon after its last rank, if it ends at all. */
+#define MEET_OTHER_NS (5 * ZI_NS_PER_S)
 /* The end of a connection is noticed so soon. */
 #define MEET_CLAIM_NS (500 * ZI_NS_PER_MS)
 
@@ -43,10 +45,12 @@ static void pause_a_moment(void)
 	(void)nanosleep(&moment, NULL); /* Sooner is as good. */
 }
 
-/* A store of the same place may be that of the run before, whose node has not seen its end yet. */
+/* A store of the same place may be that of the run before, or of the job before, whose node has not
+ * seen its end yet. A job that goes on there is told soon: the place is wrong. */
 static int open_client(const struct net_meet *meet, uint64_t deadline_ns, struct zi_text *text,
                        struct store_client **ret_client)
 {
+	uint64_t other_ns = ZI_MIN(zi_clock_deadline_ns(MEET_OTHER_NS), deadline_ns);
 	char name[ZI_NAME_BYTES];
 	int r;
 
@@ -54,7 +58,8 @@ static int open_client(const struct net_meet *meet, uint64_t deadline_ns, struct
 	               way_say_ranks(meet->ranks).chars); /* For people: cut. */
 	for (;;) {
 		r = way_open(&meet->way, name, deadline_ns, text, ret_client);
-		if (r != -ESTALE || zi_clock_now_ns() >= deadline_ns)
+		if ((r != -ESTALE && r != -EEXIST) ||
+		    zi_clock_now_ns() >= (r == -ESTALE ? deadline_ns : other_ns))
 			break;
 		pause_a_moment();
 	}

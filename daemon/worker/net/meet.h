@@ -23,7 +23,8 @@ struct meet_result {
  * @ret_client: holds them, until store_client_close()
  *
  * A store of the job's former run is waited out. Return: 0; -ETIMEDOUT ranks did not come, or
- * nobody serves the store; -EEXIST another node has a rank of this one's; all with @text.
+ * nobody serves the store; -EEXIST another node has a rank of this one's, or the store is another
+ * job's for some seconds; all with @text.
  */
 int meet_all(const struct net_meet *meet, struct zi_text *text, struct meet_result *ret_result,
              struct store_client **ret_client);

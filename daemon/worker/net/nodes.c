@@ -216,7 +216,7 @@ static int check_own(const struct nodes *nodes, const struct place_address *own,
 	return err_origin(zi_text_error(
 		text, -EADDRNOTAVAIL,
 		"node %u would use %s, an address of %s; others of the job do the contrary: set "
-		"ZINF_INTERFACE, or MASTER_ADDR to an address that all nodes reach",
+		"ZINF_NET_INTERFACE, or MASTER_ADDR to an address that all nodes reach",
 		nodes->join.node, own->address,
 		own->is_loopback ? "this machine alone" : "the network"));
 }

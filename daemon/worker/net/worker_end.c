@@ -52,7 +52,8 @@ static void end_after_moment(struct worker *worker, const struct nodes_end *end)
 
 /*
  * A node that has completed a call has sent all of its part, and had heard before that all ranks
- * here have come to it: such a call still ends well, and no later one does. Net looks at `last`
+ * here have come to it: such a call still ends well, and no later one does, but while messages are
+ * being carried: until those have had their moment, calls go on too. Net looks at `last`
  * after it has written `moving`, control at `moving` after `last`: one of the two sees the other.
  */
 void worker_end_watched(struct worker *worker, struct nodes *nodes)

@@ -112,6 +112,51 @@ Test(store_hostile, messages_that_no_client_sends_are_refused)
 	store_stop(&store);
 }
 
+/* A later zinf may greet in more bytes or fewer: people must hear that it is the version. */
+Test(store_hostile, a_greeting_of_another_version_is_told_so_whatever_its_length)
+{
+	static const uint32_t lengths[] = { sizeof(uint32_t), sizeof(struct store_hello),
+		                            sizeof(struct store_hello) + 36 };
+	struct store_server_options options = store_options();
+	struct store_client *client;
+	struct store_fixture store;
+	char refused[ZI_TEXT_BYTES] = "";
+	struct zi_text why;
+	uint32_t bytes;
+
+	store_start(&store, &options);
+	client = store_client_of(&store);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(lengths); i++) {
+		struct {
+			struct store_header header;
+			uint32_t version;
+			char rest[sizeof(struct store_hello) + 32];
+		} message = { .header = { .magic = STORE_MAGIC,
+			                  .type = STORE_HELLO,
+			                  .bytes = lengths[i] },
+			      .version = STORE_VERSION + 1 };
+		ssize_t length = (ssize_t)(sizeof(message.header) + lengths[i]);
+		struct store_header reply;
+		char text[512] = "";
+		int fd = store_raw(&store);
+
+		cr_assert_eq(send(fd, &message, (size_t)length, MSG_NOSIGNAL), length);
+		cr_assert_eq(recv(fd, &reply, sizeof(reply), MSG_WAITALL), sizeof(reply));
+		cr_expect_eq(reply.error, -EPROTONOSUPPORT, "%u bytes", lengths[i]);
+		cr_expect_eq(drain(fd, text, sizeof(text) - 1), reply.bytes);
+		cr_expect(strstr(text, "use the same zinf on all nodes"), "%s", text);
+		zi_close(fd);
+		cr_assert_eq(store_client_get(client, STORE_REFUSED_KEY, refused,
+		                              sizeof(refused) - 1, soon_ns(60000), &why, &bytes),
+		             0, "%s", why.chars);
+		cr_expect(strstr(refused, "speaks version"), "%s", refused);
+		cr_assert_eq(store_client_delete(client, STORE_REFUSED_KEY, soon_ns(60000), &why),
+		             0, "%s", why.chars);
+	}
+	store_client_close(client);
+	store_stop(&store);
+}
+
 Test(store_hostile, half_a_message_and_silence_end_by_time)
 {
 	struct store_server_options options = store_options();

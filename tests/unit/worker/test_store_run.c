@@ -24,7 +24,7 @@ Test(store_run, other_jobs_runs_and_tokens_are_refused_and_told)
 		{ "gpt", "run.0", "secret", 0, "" },
 		{ "gpt", "run.0", NULL, -EACCES, "ZINF_TOKEN" },
 		{ "gpt", "run.0", "secret2", -EACCES, "ZINF_TOKEN" },
-		{ "other", "run.0", "secret", -ESTALE, "the store of job 'gpt', not of 'other'" },
+		{ "other", "run.0", "secret", -EEXIST, "the store of job 'gpt', not of 'other'" },
 		{ "gpt", "run.1", "secret", -ESTALE,
 		  "runs as 'run.0' here, the client as 'run.1'" },
 	};

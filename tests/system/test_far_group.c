@@ -249,3 +249,108 @@ Test(far_group, a_number_that_is_used_again_has_no_messages_of_before)
 	far_run(&scene, swap_over_and_over);
 	far_close_scene(&scene);
 }
+
+/* A group of all ranks, within @timeout_ms; used once. Return: as zinf_coll_group(), or 1. */
+static int group_of_all(struct far_rank *rank, uint32_t timeout_ms)
+{
+	static const uint32_t all[] = { 0, 1, 2, 3 };
+	struct zinf_group_options options = ZINF_GROUP_OPTIONS_INIT;
+	struct zinf_coll_options used = ZINF_COLL_OPTIONS_INIT;
+	float value = 1, sum = 0;
+	zinf_group group;
+	int r;
+
+	options.timeout_ms = timeout_ms;
+	r = zinf_coll_group(rank->zinf, all, rank->world, &options, &group);
+	(void)far_note(rank, r);
+	if (r)
+		return r;
+	used.group = group;
+	if (zinf_coll_all_reduce(rank->zinf, &value, &sum, 1, ZINF_F32, ZINF_SUM, &used) ||
+	    sum != (float)rank->world)
+		return 1;
+	return 0;
+}
+
+static bool says(const struct far_rank *rank, const char *part)
+{
+	return strstr(rank->scene->shared->reports[rank->rank].text, part) != NULL;
+}
+
+/* Rank 0 gives the other node far less time than rank 1 does, and asks for something else at once.
+ */
+static int hurry(struct far_rank *rank)
+{
+	static const uint32_t here[] = { 0, 1 };
+	zinf_group group;
+	int r;
+
+	if (rank->rank < 2) {
+		r = group_of_all(rank, rank->rank == 0 ? 1000 : 600000);
+		if (r != -ETIMEDOUT || !says(rank, "ranks 2, 3 (node 1) did not all come"))
+			return 1;
+	}
+	if (rank->rank == 0 && zinf_coll_group(rank->zinf, here, 2, NULL, &group) != -EINVAL)
+		return 2;
+	if (rank->rank == 1 && group_of_all(rank, 600000) != -EINVAL)
+		return 3;
+	if (zinf_coll_barrier(rank->zinf, NULL))
+		return far_note(rank, -1) ? 4 : 4;
+	/* The other node makes up for both. */
+	if (rank->rank >= 2 &&
+	    (group_of_all(rank, 600000) != -ETIMEDOUT || !says(rank, "did not all come")))
+		return 5;
+	if (rank->rank >= 2 &&
+	    (group_of_all(rank, 600000) != -EINVAL || !says(rank, "must name the same members")))
+		return 6;
+	if (group_of_all(rank, 600000))
+		return 7;
+	return far_sum_once(rank);
+}
+
+Test(far_group, who_gives_others_less_time_ends_it_for_all_ranks_of_its_node)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.timeout_ms = 600000; /* Whoever waited for that would be killed. */
+	far_run(&scene, hurry);
+	far_close_scene(&scene);
+}
+
+/* Rank 1 does not come to the first one. */
+static int come_late(struct far_rank *rank)
+{
+	/* Each side once is the first to have waited long enough. */
+	static const uint32_t timeouts_ms[][2] = { { 400, 600000 }, { 3000, 400 } };
+
+	for (uint32_t i = 0; i < 2; i++) {
+		uint32_t timeout_ms = timeouts_ms[i][rank->rank / 2];
+		int r = rank->rank == 1 ? -ETIMEDOUT : group_of_all(rank, timeout_ms);
+
+		if (r != -ETIMEDOUT)
+			return 1;
+		if (rank->rank != 1 && says(rank, "rank 0"))
+			return 2;
+		if (rank->rank != 1 && !says(rank, "rank 1 (pid") &&
+		    (i == 0 || !says(rank, "ranks 0, 1 (node 0) did not all come")))
+			return 3;
+		if (zinf_coll_barrier(rank->zinf, NULL))
+			return far_note(rank, -1) ? 4 : 4;
+		if (group_of_all(rank, 600000))
+			return 5;
+	}
+	return far_sum_once(rank);
+}
+
+Test(far_group, one_that_was_not_made_in_time_is_made_the_next_time)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.timeout_ms = 600000;
+	far_run(&scene, come_late);
+	far_close_scene(&scene);
+}

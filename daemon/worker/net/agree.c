@@ -10,6 +10,11 @@
 #include "common/base/err.h"
 #include "daemon/worker/net/way.h"
 
+/* Of the time that is given, so much at most is for telling those who have not come: a part of it.
+ */
+#define AGREE_TELL_NS   (200 * ZI_NS_PER_MS)
+#define AGREE_TELL_PART 4u
+
 /* Keys of what was made so long ago are nobody's, but those of groups that live on: these need them
  * no more, and so many of them there are never. */
 #define AGREE_EPOCHS_KEPT 256u
@@ -30,7 +35,7 @@ struct agree_key {
 struct agreement {
 	const struct net_agree *agree;
 	struct store_client *client;
-	uint64_t deadline_ns;
+	uint64_t deadline_ns, wait_ns; /* wait_ns: others are waited for so long */
 	struct zi_text *text;
 };
 
@@ -155,7 +160,7 @@ static int await_all(const struct agreement *agreement)
 		keys[i] = key_of(agreement, i);
 		names[i] = keys[i].chars;
 	}
-	r = store_client_wait(agreement->client, names, agree->node_count, agreement->deadline_ns,
+	r = store_client_wait(agreement->client, names, agree->node_count, agreement->wait_ns,
 	                      agreement->text);
 	if (r != -ETIMEDOUT)
 		return err_trace(r);
@@ -163,9 +168,10 @@ static int await_all(const struct agreement *agreement)
 		if (store_client_wait(agreement->client, &names[i], 1, 0, NULL))
 			return err_origin(zi_text_error(
 				agreement->text, r,
-				"ranks %s (node %u) did not come to make a group of ranks %s "
+				"ranks %s (node %u) did not %scome to make a group of ranks %s "
 				"within %.4g s",
 				way_say_ranks(ranks_of(agree, i)).chars, i,
+				__builtin_popcountll(ranks_of(agree, i)) > 1 ? "all " : "",
 				way_say_ranks(agree->members).chars,
 				(double)agree->timeout_ms / 1e3));
 	return err_trace(r); /* It came a moment too late. */
@@ -176,7 +182,7 @@ static int agree_on(const struct agreement *agreement)
 	const struct net_agree *agree = agreement->agree;
 	struct agree_card own;
 	bool is_missing;
-	int r;
+	int r, settled;
 
 	memset(&own, 0, sizeof(own)); /* All of it is sent. */
 	own.error = agree->error;
@@ -188,12 +194,19 @@ static int agree_on(const struct agreement *agreement)
 	if (r)
 		return err_trace(r);
 	r = look(agreement, &is_missing);
+	if (!r && !is_missing && !agree->error)
+		return 0;
+	if (!r && agree->error) /* Where this node answered before, and thought better of it. */
+		r = zi_text_error(agreement->text, agree->error, "%s", agree->text.chars);
+	if (!r)
+		r = await_all(agreement);
 	if (r)
 		answer_for_missing(agreement, r);
-	if (r || !is_missing)
+	if (r && r != -ETIMEDOUT)
 		return err_trace(r);
-	r = await_all(agreement);
-	return r ? err_trace(r) : err_trace(look(agreement, &is_missing));
+	/* Whoever came meanwhile stands. All answers are there now: each node comes to the same. */
+	settled = look(agreement, &is_missing);
+	return settled || !is_missing ? err_trace(settled) : err_trace(r);
 }
 
 /* Documented in the header. */
@@ -211,6 +224,8 @@ int agree_all(const struct net_agree *agree, struct zi_text *text)
 	if (r)
 		return err_trace(r);
 	agreement.client = client;
+	agreement.wait_ns = deadline_ns - ZI_MIN(agree->timeout_ms * ZI_NS_PER_MS / AGREE_TELL_PART,
+	                                         AGREE_TELL_NS);
 	if (agree->node == 0 && agree->epoch > AGREE_EPOCHS_KEPT) {
 		(void)snprintf(name, sizeof(name), "%lu/",
 		               (unsigned long)(agree->epoch - AGREE_EPOCHS_KEPT)); /* Fits. */

@@ -47,7 +47,7 @@ struct zero_collectives {
 	/* Where the job spans nodes: */
 	uint32_t node_count, node, run;            /* run: of the store where they have met */
 	uint8_t nodes[ZI_WORLD_MAX];               /* of each rank */
-	uint64_t group_count;                      /* made so far, alike on all nodes */
+	uint64_t group_count;                      /* asked for so far, alike on all nodes */
 	struct tier_segment *slabs[ZI_GROUPS_MAX]; /* NULL: never used */
 	struct far *fars[ZI_GROUPS_MAX];           /* NULL: none, or it does not span nodes */
 	struct far *making;                        /* the next group, while nodes agree */
@@ -65,6 +65,9 @@ void collectives_rank_gone(struct zero_rank *rank, const struct zi_text *text);
 void collectives_break(struct zero_job *job, int error, const struct zi_text *text);
 /* The incarnation is over. What processes hold stays theirs. */
 void collectives_drop(struct zero_job *job);
+/* A rank has waited long enough for a group: none of this node waits any more, nor do the other
+ * nodes, which hear @text. */
+void collectives_group_expired(struct zero_job *job, const struct zi_text *text);
 /* Charged for them. */
 uint64_t collectives_held_bytes(const struct zero_job *job);
 /* Ranks of this node: bits. */

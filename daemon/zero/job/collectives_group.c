@@ -169,8 +169,8 @@ static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *
  * @op: members: bits of ranks, the same on all ranks; timeout_ns of its calls, or 0; completes when
  *   all have come: id is its number
  *
- * -ENOTCONN; -EINVAL no members, no such rank, other members; -ENOSPC,
- * -EDQUOT with figures. Context: shard thread.
+ * -ENOTCONN; -EINVAL no members, no such rank, other members; -EALREADY this rank waits in one;
+ * -ENOSPC, -EDQUOT with figures. Context: shard thread.
  */
 void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 {
@@ -192,8 +192,12 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 		zero_drain(zero);
 		return;
 	}
-	r = compare(rank, op, &text);
 	is_full = op_gather(op, ZERO_GATHER_COLL_GROUP);
+	if (rank->gathered[ZERO_GATHER_COLL_GROUP] != op) {
+		zero_drain(zero); /* It was called before: what waits goes on. */
+		return;
+	}
+	r = compare(rank, op, &text);
 	/* Asked even when some have yet to come: where one never will, it ends those who wait. */
 	if (r || (!group_needs_all(job) && is_full)) {
 		job->collectives.group_count++; /* Whatever comes of it: nodes count alike. */
@@ -204,6 +208,20 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 			gather_complete(job, ZERO_GATHER_COLL_GROUP, r, &text);
 	}
 	zero_drain(zero);
+}
+
+/* See collectives.h. */
+void collectives_group_expired(struct zero_job *job, const struct zi_text *text)
+{
+	struct zero_collectives *collectives = &job->collectives;
+
+	/* One that was being made is counted. */
+	if (collectives->making)
+		collectives->making = far_free(collectives->making);
+	else
+		collectives->group_count++;
+	if (job_spans_nodes(job) && collectives->coll)
+		far_refuse(job, -ETIMEDOUT, text);
 }
 
 /* What a rank is given of a group. Return: false when it is not there. */

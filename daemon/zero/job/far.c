@@ -16,6 +16,7 @@
 #include "daemon/coll/words.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/op.h"
 
 /* Beside zinfd, built or installed. */
 #define FAR_PROGRAM "zinf-net"
@@ -294,7 +295,7 @@ static void last_due(struct zi_timer *timer)
 }
 
 /* When the first of the ranks that wait for this gives up. */
-static uint64_t earliest_ns(const struct far *far)
+static uint64_t earliest_ns_of(const struct far *far)
 {
 	enum zero_gather gather =
 		far->phase == FAR_MEETING ? ZERO_GATHER_COLL_OPEN : ZERO_GATHER_COLL_GROUP;
@@ -305,9 +306,22 @@ static uint64_t earliest_ns(const struct far *far)
 		const struct zero_op *op = rank ? rank->gathered[gather] : NULL;
 
 		if (op)
-			earliest_ns = ZI_MIN(earliest_ns, op->queued_ns + far->timeout_ns);
+			earliest_ns = ZI_MIN(earliest_ns, op_deadline_ns(op));
 	}
 	return earliest_ns;
+}
+
+/* When the worker gives up: ranks, which wait a little longer, then hear who it is. A refusal only
+ * has to be told. */
+static uint64_t worker_deadline_ns(const struct far *far, bool is_refusal)
+{
+	uint64_t now_ns = zi_clock_now_ns(), earliest_ns, left_ns;
+
+	if (is_refusal)
+		return zi_clock_deadline_ns(FAR_REFUSAL_NS);
+	earliest_ns = earliest_ns_of(far);
+	left_ns = earliest_ns > now_ns ? earliest_ns - now_ns : 0;
+	return earliest_ns - ZI_MIN(left_ns / 4, FAR_MARGIN_NS);
 }
 
 /* @error, @why: as agree() has them. */
@@ -323,8 +337,7 @@ static int far_new(const struct far *model, int error, const struct zi_text *why
 	far->request.done = answered;
 	far->loop = far->job->zero->options.loop;
 	memcpy(far->name, far->job->name, sizeof(far->name));
-	/* So that ranks, which wait as long, hear who it is. */
-	far->deadline_ns = earliest_ns(far) - ZI_MIN(far->timeout_ns / 4, FAR_MARGIN_NS);
+	far->deadline_ns = worker_deadline_ns(far, error != 0);
 	r = find_program(far->program, sizeof(far->program), text);
 	if (!r)
 		r = net_worker_new(far->job->zero->options.loop,

@@ -16,6 +16,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/param/unit.h"
@@ -144,7 +145,8 @@ static uint64_t op_timeout_ns(const struct zero_op *op)
 	return op->timeout_ns ? op->timeout_ns : op->rank->timeout_ns;
 }
 
-static uint64_t op_deadline_ns(const struct zero_op *op)
+/* See op.h. */
+uint64_t op_deadline_ns(const struct zero_op *op)
 {
 	if (op_timeout_ns(op) > ZI_DEADLINE_NEVER - op->queued_ns)
 		return ZI_DEADLINE_NEVER;
@@ -237,6 +239,13 @@ static const char *waited_for(const struct zero_op *op)
 	}
 }
 
+/* A gather that is full is the daemon's to end, and the other ranks' go on. But a group is made for
+ * all ranks or for none. */
+static bool is_everyones(const struct zero_job *job, enum zero_gather gather)
+{
+	return gather == ZERO_GATHER_COLL_GROUP || !gather_is_full(job, gather);
+}
+
 static void op_expire(struct zero_op *op)
 {
 	struct zero_job *job = op->rank->job;
@@ -244,11 +253,14 @@ static void op_expire(struct zero_op *op)
 	struct zi_text text;
 
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++) {
-		if (op->rank->gathered[i] != op || gather_is_full(job, i))
+		if (op->rank->gathered[i] != op || !is_everyones(job, i))
 			continue;
-		zi_text_set(&text, "%s timed out after %.1f s", op_name(op->opcode), seconds);
+		zi_text_set(&text, "%s timed out after %.1f s%s", op_name(op->opcode), seconds,
+		            gather_is_full(job, i) ? ": zinf-net says nothing of other nodes" : "");
 		say_absent(job, i, &text);
 		gather_complete(job, i, -ETIMEDOUT, &text);
+		if (i == ZERO_GATHER_COLL_GROUP)
+			collectives_group_expired(job, &text);
 		ops_retry(job); /* After a step() that is void an unshard may go on. */
 		return;
 	}

@@ -41,6 +41,7 @@ void op_complete(struct zero_op *op, int result);
 void op_fail(struct zero_op *op, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 void op_wait(struct zero_op *op); /* pending from now on, with the rank's timeout */
+uint64_t op_deadline_ns(const struct zero_op *op);
 /* Waits in a gather. True when every rank of the world has come. -EALREADY twice. */
 bool op_gather(struct zero_op *op, enum zero_gather gather);
 void gather_complete(struct zero_job *job, enum zero_gather gather, int result,

@@ -64,6 +64,20 @@ Test(coll_group, who_does_not_group_is_named_in_time)
 	end();
 }
 
+Test(coll_group, a_second_call_leaves_the_first_one_alone)
+{
+	begin(2);
+	cr_assert_eq(open_all(2), 0);
+	actor_start(&actors[1], 0, zero_coll_group, &(struct zero_op){ .members = { 3 } });
+	actor_start(&actors[1], 1, zero_coll_group, &(struct zero_op){ .members = { 1 } });
+	cr_expect_eq(actor_wait(&actors[1], 1), -EALREADY);
+	says(&actors[1], "coll_group was called before");
+	cr_expect_eq(actor_call(&actors[0], zero_coll_group, &(struct zero_op){ .members = { 3 } }),
+	             0, "%s", actors[0].text.chars);
+	cr_expect_eq(actor_wait(&actors[1], 0), 0, "%s", actors[1].text.chars);
+	end();
+}
+
 Test(coll_group, groups_run_out_with_a_figure_and_come_back_zeroed)
 {
 	struct zero_coll_grouped grouped;

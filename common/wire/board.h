@@ -38,7 +38,7 @@ struct zi_board_call {
 	uint8_t operation;       /* enum zi_coll_operation */
 	uint8_t dtype;           /* enum zi_dtype, or 0 */
 	uint8_t reduce_op;       /* enum zi_reduce_op, or 0 */
-	uint8_t flags;           /* this member's own: ZI_BOARD_REFUSED, _AHEAD */
+	uint8_t flags;           /* this member's own: ZI_BOARD_REFUSED, _AHEAD, … */
 	uint32_t root;           /* member, or 0; of a refused call the errno */
 	uint64_t element_count;  /* per member, as the operation counts; all_to_allv: 0 */
 	uint64_t source, target; /* this member's own: places in the arenas, or ZI_BOARD_NOWHERE */
@@ -52,6 +52,9 @@ struct zi_board_call {
 #define ZI_BOARD_AHEAD (1u << 2)
 /* Of zinf-net: they came with the frames (frame.h). */
 #define ZI_BOARD_SMALL (1u << 3)
+/* A refusal only because something was wrong with a call before that this member was ahead of: who
+ * is ahead of this one finds that out by itself. */
+#define ZI_BOARD_ECHO (1u << 4)
 
 /* One line: whoever reads the number has the rest without another miss. */
 struct zi_board_post {
@@ -128,7 +131,7 @@ struct zi_board_member {
 	struct zi_line step;     /* steps of calls in pieces that this member has made */
 	struct zi_line mail;     /* words that it changed for members on other nodes (mail.h) */
 	/* Newest call whose posts this member saw to contradict each other, or which it refuses:
-	 * who waits for somebody else looks at all posts again. */
+	 * who waits for somebody else looks at all posts again. Every 2^20th call it follows. */
 	struct zi_line alarm;
 	uint8_t reserved0[(16 - ZI_BOARD_SLOTS - 5) * ZI_LINE_BYTES];
 	struct zi_board_refusal refusals[ZI_BOARD_REFUSALS];

@@ -38,10 +38,6 @@
 #include "libclient/coll/node/posts.h"
 #include "libclient/coll/node/words.h"
 
-/* Calls that are over with one meeting say so no more often than this, lest numbers that are far
- * apart look like later ones. */
-#define CALL_FINISHED_EVERY (1u << 20)
-
 /* Bytes of all members' buffers, as far as this one knows. */
 static uint64_t touched_bytes(const struct zi_node_run *run)
 {
@@ -153,7 +149,7 @@ static void post(struct zi_node_group *group)
 static void finish_inline(struct zi_node_group *group)
 {
 	group->run.phase = ZI_NODE_OVER;
-	if (group->sequence % CALL_FINISHED_EVERY == 0)
+	if (group->sequence % ZI_NODE_TOLD_EVERY == 0)
 		zi_line_store(&group->meet.members[group->meet.self].finished, group->sequence);
 }
 
@@ -290,7 +286,7 @@ static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
 	}
 	if (is_last_told && await_step(group, run->step_count - 1, wants))
 		return ZI_NODE_E_WAITS;
-	/* Nobody waits for it: for whoever asks who is behind, and see CALL_FINISHED_EVERY. */
+	/* Nobody waits for it: for whoever asks who is behind, and see ZI_NODE_TOLD_EVERY. */
 	zi_line_store(&meet->members[meet->self].finished, group->sequence);
 	group->steps += run->step_count;
 	group->slot = (group->slot + run->piece_count) % ZI_NODE_SLOTS;
@@ -323,7 +319,7 @@ void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call)
 	run->call = *call;
 	run->phase = ZI_NODE_CATCH_UP;
 	run->member = 0;
-	run->is_too_far = false;
+	run->is_too_far = run->is_echo = false;
 	group->culprit = ZI_NODE_NOBODY;
 	if (group->far)
 		return;

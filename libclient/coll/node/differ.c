@@ -52,7 +52,8 @@ int zi_node_compare(const struct zi_node_group *group, uint32_t sequence, uint32
 	return 0;
 }
 
-/* What those who have come call, copied: a peer's memory may change. Return: their bits. */
+/* What those who have come call, copied: a peer's memory may change. Echoes are no calls. Return:
+ * their bits. */
 static uint64_t copy_calls(const struct zi_node_group *group, uint32_t sequence,
                            struct zi_board_call ret_calls[ZI_WORLD_MAX])
 {
@@ -64,7 +65,8 @@ static uint64_t copy_calls(const struct zi_node_group *group, uint32_t sequence,
 
 		if (i == meet->self)
 			ret_calls[i] = *zi_node_said(group, sequence);
-		else if (zi_meet_has_come(&post->sequence, sequence))
+		else if (zi_meet_has_come(&post->sequence, sequence) &&
+		         !zi_node_passes_over(group, &post->call))
 			ret_calls[i] = post->call;
 		else
 			continue;
@@ -157,6 +159,8 @@ bool zi_node_look_ahead(struct zi_node_group *group, uint32_t sequence, uint32_t
 		if (i == meet->self)
 			continue;
 		if (zi_meet_has_come(&post->sequence, sequence)) {
+			if (zi_node_passes_over(group, &post->call))
+				continue;
 			if (post->call.flags & ZI_BOARD_REFUSED || !is_same(&post->call, own))
 				return true;
 			continue;

@@ -8,6 +8,12 @@
  * that was refused; 0 and *ret_differs: ask whose is the odd one. */
 int zi_node_compare(const struct zi_node_group *group, uint32_t sequence, uint32_t member,
                     const struct zi_board_call *other, struct zi_text *text, bool *ret_differs);
+/* Whether @other is an echo, which concerns nobody who was ahead of that call (posts.c). */
+static inline bool zi_node_passes_over(const struct zi_node_group *group,
+                                       const struct zi_board_call *other)
+{
+	return group->run.phase == ZI_NODE_CATCH_UP && other->flags & ZI_BOARD_ECHO;
+}
 /* Posts of call @sequence differ, or one is a refusal: names the odd one, and whose call more than
  * half of all make; else one of each side. Return: -EINVAL; others as above; -EPROTO. */
 int zi_node_tell_apart(struct zi_node_group *group, uint32_t sequence, struct zi_text *text);

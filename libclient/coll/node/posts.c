@@ -7,7 +7,9 @@
  * else) is over as soon as it has posted, and looks at the others' posts later: at its next call
  * that needs something, or when it would be too far ahead. What is wrong with a call that it was
  * ahead of the others have said long ago, each for itself; it is then said anew by refusing the
- * call at hand, so that this one fails on all members with the same words.
+ * call at hand, so that this one fails with the same words on all members that look at it. Such a
+ * refusal is an echo: whoever was ahead of that call in turn passes over it, for it finds what was
+ * wrong in the first place by itself, and two would refuse in turns for ever.
  *
  * Call n may be posted (its slot is written) when this member has looked at all posts of call
  * n - SLOTS + 1, and all others have said that they have looked at all of call n - SLOTS: a slot is
@@ -18,6 +20,7 @@
  */
 #include "libclient/coll/node/posts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/err.h"
@@ -58,6 +61,8 @@ bool zi_node_goes_ahead(const struct zi_node_group *group)
 void zi_node_say(struct zi_node_group *group, const struct zi_board_call *call, uint64_t staging,
                  const void *payload, uint32_t payload_bytes)
 {
+	if (group->sequence % ZI_NODE_TOLD_EVERY == 0)
+		zi_line_store(&group->meet.members[group->meet.self].alarm, group->sequence - 1);
 	group->said[group->sequence % ZI_BOARD_SLOTS] = *call;
 	group->told &= ~bit_of(group->sequence);
 	zi_meet_post(&group->meet, group->sequence, group->sequence - 1 - group->seen, call,
@@ -67,8 +72,9 @@ void zi_node_say(struct zi_node_group *group, const struct zi_board_call *call, 
 void zi_node_say_refused(struct zi_node_group *group)
 {
 	const struct zi_node_run *run = &group->run;
+	uint8_t echo = run->is_echo ? ZI_BOARD_ECHO : 0;
 	struct zi_board_call said = { .operation = (uint8_t)run->call.operation,
-		                      .flags = ZI_BOARD_REFUSED,
+		                      .flags = ZI_BOARD_REFUSED | echo,
 		                      .root = (uint32_t)-run->refused,
 		                      .source = ZI_BOARD_NOWHERE,
 		                      .target = ZI_BOARD_NOWHERE };
@@ -96,7 +102,7 @@ static int judge(struct zi_node_group *group, uint32_t sequence, const struct zi
 	bool differs = false;
 	int r = 0;
 
-	if (run->member != group->meet.self)
+	if (run->member != group->meet.self && !zi_node_passes_over(group, &post->call))
 		r = zi_node_compare(group, sequence, run->member, &post->call, text, &differs);
 	if (differs)
 		return tell_apart(group, sequence, text);
@@ -165,10 +171,26 @@ static bool is_behind(struct zi_node_group *group)
 	       is_later(next - ZI_BOARD_SLOTS, group->left);
 }
 
-int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
+/* @reason: what is wrong with a call before. Said of the call at hand, behind what is wrong with
+ * this one itself; of several the first. */
+static void refuse_too(struct zi_node_group *group, int error, const struct zi_text *reason)
 {
 	struct zi_node_run *run = &group->run;
+	size_t used = strlen(run->reason.chars);
 
+	if (!run->refused) {
+		run->refused = error;
+		run->is_echo = true;
+		run->reason = *reason;
+		run->culprit = group->culprit;
+	} else if (!run->is_echo) {
+		(void)snprintf(run->reason.chars + used, sizeof(run->reason.chars) - used,
+		               "; and %s", reason->chars); /* Cut. */
+	}
+}
+
+int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
+{
 	while (is_behind(group)) {
 		uint32_t sequence = group->seen + 1;
 		struct zi_text reason; /* written when something is wrong */
@@ -183,9 +205,7 @@ int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants, s
 			*text = reason;
 			return err_trace(r);
 		}
-		run->refused = r;
-		run->reason = reason;
-		run->culprit = group->culprit;
+		refuse_too(group, r, &reason);
 	}
 	return 0;
 }

@@ -4,6 +4,10 @@
 
 #include "libclient/coll/node/node.h"
 
+/* Words that tell the number of a call only now and then do so no more rarely than this, lest
+ * numbers that are far apart look like later ones. */
+#define ZI_NODE_TOLD_EVERY (1u << 20)
+
 /* What this member posted as @sequence, one of the newest ZI_BOARD_SLOTS. */
 static inline const struct zi_board_call *zi_node_said(const struct zi_node_group *group,
                                                        uint32_t sequence)

@@ -65,6 +65,7 @@ struct zi_node_run {
 	uint32_t left;   /* as the group's, by the posts looked at so far */
 	/* Not 0: posted as a refusal, and why. Written when something is wrong. */
 	int refused;
+	bool is_echo; /* only for what was wrong with a call before */
 	uint32_t culprit;
 	struct zi_text reason;
 	/* Of a call in pieces: those below `step` are made; the post is step 0. */

@@ -11,89 +11,10 @@
 #include <errno.h>
 #include <sched.h>
 
-#include "libclient/coll/node/call.h"
 #include "libclient/coll/node/posts.h"
-#include "tests/unit/node/world.h"
+#include "tests/unit/node/ahead.h"
 
-#define RANKS       3u
 #define AHEAD_CALLS (ZI_BOARD_SLOTS - 1)
-
-static struct world world;
-static struct rank ranks[WORLD_RANKS_MAX];
-
-static void world_of(uint32_t count)
-{
-	world_init(&world, count, 1);
-	for (uint32_t i = 0; i < count; i++)
-		rank_init(&ranks[i], &world, i);
-}
-
-static void world_end(void)
-{
-	for (uint32_t i = 0; i < world.ranks; i++)
-		rank_deinit(&ranks[i]);
-	world_deinit(&world);
-}
-
-static struct zi_node_call small(uint32_t member, enum zi_coll_operation operation, uint32_t root)
-{
-	return (struct zi_node_call){ .operation = operation,
-		                      .dtype = ZI_DTYPE_I32,
-		                      .reduce_op = operation == ZI_COLL_REDUCE ||
-		                                                   operation == ZI_COLL_ALL_REDUCE
-		                                           ? ZI_REDUCE_SUM
-		                                           : 0,
-		                      .root = root,
-		                      .element_count = 64,
-		                      .source = ranks[member].outside[0],
-		                      .target = ranks[member].outside[1],
-		                      .deadline_ns = ZI_DEADLINE_NEVER };
-}
-
-/* A broadcast from @root whose elements are @value. */
-static void begin_broadcast(uint32_t member, uint32_t root, int32_t value)
-{
-	struct zi_node_call call = small(member, ZI_COLL_BROADCAST, root);
-
-	for (uint32_t i = 0; i < 64; i++)
-		((int32_t *)ranks[member].outside[0])[i] = member == root ? value : -1;
-	zi_node_begin(&ranks[member].group, &call);
-}
-
-static void begin_barrier(uint32_t member)
-{
-	zi_node_begin(&ranks[member].group,
-	              &(struct zi_node_call){ .operation = ZI_COLL_BARRIER,
-	                                      .deadline_ns = ZI_DEADLINE_NEVER });
-}
-
-static int poll(uint32_t member)
-{
-	struct zi_meet_wants wants = { .count = 0 };
-
-	return zi_node_poll(&ranks[member].group, &wants, &ranks[member].text);
-}
-
-static bool has_got(uint32_t member, int32_t value)
-{
-	const int32_t *data = (const int32_t *)ranks[member].outside[1];
-
-	return data[0] == value && data[63] == value;
-}
-
-/* All have a barrier, which looks at all posts before. */
-static void meet_all(void)
-{
-	int results[RANKS];
-
-	for (uint32_t i = 0; i < RANKS; i++)
-		begin_barrier(i);
-	for (uint32_t round = 0; round < 2; round++)
-		for (uint32_t i = 0; i < RANKS; i++)
-			results[i] = poll(i);
-	for (uint32_t i = 0; i < RANKS; i++)
-		cr_assert_eq(results[i], 0, "member %u: %d %s", i, results[i], ranks[i].text.chars);
-}
 
 /* The root is ahead by as many calls as there are slots but one; its next waits until the last of
  * the others is half as far behind; each call has its own data. */
@@ -266,16 +187,12 @@ Test(ahead, two_roots_are_both_told)
 /* A refusal that it was ahead of is told as a mismatch is. */
 Test(ahead, a_refusal_is_told_at_the_next_call_that_looks)
 {
-	struct zi_node_call call;
 	int r;
 
 	world_of(2);
 	begin_broadcast(0, 0, 1);
 	cr_assert_eq(poll(0), 0);
-	call = small(1, ZI_COLL_BROADCAST, 0);
-	call.refused = -EACCES;
-	call.reason = "the target is not writable";
-	zi_node_begin(&ranks[1].group, &call);
+	begin_refused(1, ZI_COLL_BROADCAST);
 	cr_assert_eq(poll(1), -EACCES);
 	for (uint32_t i = 0; i < 2; i++) {
 		begin_barrier(i);

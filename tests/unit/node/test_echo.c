@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: what is wrong with a call that members were ahead of is told by one later call of each, and
+ * that is the end of it; nor does it hide what is wrong with the call at hand. Who waits waits for
+ * something, however many calls there were.
+ * Method: members in one thread (ahead.h), polled in the order that a case needs.
+ */
+#include "libclient/coll/node/posts.h"
+#include "tests/unit/node/ahead.h"
+
+/* Member 1 refuses a broadcast that 0 was ahead of, and each is ahead in every other call from then
+ * on: 0 refuses the first call that it looks at, and that is all. */
+Test(echo, a_refusal_is_told_once)
+{
+	int32_t value = 0;
+
+	world_of(2);
+	begin_broadcast(0, 0, 1);
+	cr_assert_eq(poll(0), 0);
+	begin_refused(1, ZI_COLL_BROADCAST);
+	cr_assert_eq(poll(1), -EACCES);
+	for (uint32_t i = 0; i < 20; i++) {
+		enum zi_coll_operation operation = i % 2 ? ZI_COLL_BROADCAST : ZI_COLL_REDUCE;
+		uint32_t looks = i % 2; /* the other is ahead */
+		struct zi_node_call calls[2] = { small(0, operation, 0), small(1, operation, 0) };
+
+		value++;
+		for (uint32_t k = 0; k < 64; k++)
+			((int32_t *)ranks[0].outside[0])[k] = value;
+		for (uint32_t k = 0; k < 64; k++)
+			((int32_t *)ranks[1].outside[0])[k] = 100;
+		zi_node_begin(&ranks[!looks].group, &calls[!looks]);
+		cr_assert_eq(poll(!looks), 0, "call %u: %s", i + 2, ranks[!looks].text.chars);
+		zi_node_begin(&ranks[looks].group, &calls[looks]);
+		cr_assert_eq(poll(looks), i ? 0 : -EACCES, "call %u: %s", i + 2,
+		             ranks[looks].text.chars);
+		if (i)
+			cr_assert(has_got(looks, looks ? value : value + 100), "call %u", i + 2);
+	}
+	meet_all();
+	world_end();
+}
+
+/* Nothing but small reduces to member 0, of which 2 refuses one: 0 is told at once, 1 when it would
+ * be too far ahead, and nobody ever again. */
+Test(echo, members_that_are_always_ahead_do_not_refuse_in_turns)
+{
+	uint32_t failures[RANKS] = { 0 };
+
+	world_of(RANKS);
+	for (uint32_t i = 0; i < 10 * ZI_BOARD_SLOTS; i++)
+		for (uint32_t member = RANKS; member-- > 0;) {
+			struct zi_node_call call = small(member, ZI_COLL_REDUCE, 0);
+
+			if (i == 1 && member == 2)
+				begin_refused(member, ZI_COLL_REDUCE);
+			else
+				zi_node_begin(&ranks[member].group, &call);
+			failures[member] += poll(member) != 0;
+		}
+	/* 0 looks at each call: at the refusal, and at the echo of 1. */
+	cr_expect_eq(failures[0], 2, "%u", failures[0]);
+	cr_expect_eq(failures[1], 1, "%u", failures[1]);
+	cr_expect_eq(failures[2], 1, "%u", failures[2]);
+	meet_all();
+	world_end();
+}
+
+/* What is wrong with the call itself is not lost, nor is it an echo. */
+Test(echo, an_own_fault_goes_before_an_older_one)
+{
+	world_of(2);
+	begin_broadcast(0, 0, 1);
+	cr_assert_eq(poll(0), 0);
+	begin_refused(1, ZI_COLL_BROADCAST);
+	cr_assert_eq(poll(1), -EACCES);
+	begin_barrier(1);
+	cr_assert_eq(poll(1), ZI_NODE_E_WAITS);
+	zi_node_begin(&ranks[0].group, &(struct zi_node_call){ .operation = ZI_COLL_BARRIER,
+	                                                       .refused = -EOVERFLOW,
+	                                                       .reason = "too long" });
+	cr_assert_eq(poll(0), -EOVERFLOW);
+	cr_assert(strstr(ranks[0].text.chars, "too long; and call 1: member 1 refuses it: the "
+	                                      "target is not writable"),
+	          "%s", ranks[0].text.chars);
+	cr_assert_eq(world.board[0].posts[2].call.flags, ZI_BOARD_REFUSED);
+	cr_assert_eq(poll(1), -EOVERFLOW);
+	meet_all();
+	world_end();
+}
+
+/* Numbers as they are after two thousand million calls, in which nobody raised its alarm: that is
+ * no reason to look for ever. */
+Test(echo, who_waits_waits_for_something_after_many_calls_too)
+{
+	const uint32_t start = (1u << 31) - 2;
+	struct zi_meet_wants wants = { .count = 0 };
+
+	world_of(RANKS);
+	for (uint32_t i = 0; i < RANKS; i++) {
+		struct zi_node_group *group = &ranks[i].group;
+
+		group->sequence = group->seen = group->left = start;
+		for (uint32_t k = 0; k < ZI_BOARD_SLOTS; k++)
+			world.board[i].posts[(start - k) % ZI_BOARD_SLOTS].sequence = start - k;
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		meet_all();
+	begin_barrier(0);
+	cr_assert_eq(zi_node_poll(&ranks[0].group, &wants, &ranks[0].text), ZI_NODE_E_WAITS);
+	cr_assert_eq(ranks[0].group.sequence, (1u << 31) + 3);
+	cr_assert_eq(wants.count, 2);
+	for (uint32_t i = 0; i < wants.count; i++)
+		cr_expect_not(zi_meet_has_come(wants.wants[i].word, wants.wants[i].value),
+		              "want %u: %u for %u", i, *wants.wants[i].word, wants.wants[i].value);
+	world_end();
+}

@@ -296,17 +296,21 @@ static inline void far_hear(const struct far_scene *scene, uint32_t count)
 	}
 }
 
-/* Of a process called @name whose parent is @parent; 0: none. */
+/* The youngest process called @name whose parent is @parent; 0: none. The youngest, as workers of a
+ * former job stay a moment after its ranks have left.
+ */
 static inline pid_t far_child_of(pid_t parent, const char *name)
 {
 	DIR *proc = opendir("/proc");
+	unsigned long long youngest = 0;
 	struct dirent *entry;
 	pid_t found = 0;
 
 	cr_assert(proc);
-	while ((entry = readdir(proc)) && !found) {
-		char path[300], line[300], comm[64] = "";
+	while ((entry = readdir(proc))) {
+		char path[300], line[600], comm[64] = "";
 		int pid = atoi(entry->d_name), ppid = 0;
+		unsigned long long started;
 		FILE *file;
 
 		if (pid <= 0)
@@ -316,9 +320,14 @@ static inline pid_t far_child_of(pid_t parent, const char *name)
 		if (!file)
 			continue;
 		if (fgets(line, sizeof(line), file) &&
-		    sscanf(line, "%*d (%63[^)]) %*c %d", comm, &ppid) == 2 && ppid == parent &&
-		    strcmp(comm, name) == 0)
+		    sscanf(line,
+		           "%*d (%63[^)]) %*c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+		           "%*s %*s %*s %*s %*s %llu",
+		           comm, &ppid, &started) == 3 &&
+		    ppid == parent && strcmp(comm, name) == 0 && started >= youngest) {
+			youngest = started;
 			found = pid;
+		}
 		(void)fclose(file);
 	}
 	(void)closedir(proc);

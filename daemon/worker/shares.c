@@ -101,6 +101,11 @@ struct share shares_piece(const struct shares *shares, const struct net_exchange
 	return (struct share){ 0, 0, 0 };
 }
 
+static uint64_t leaf_bytes(const struct subtree *leaf, uint64_t element_count, enum zi_dtype dtype)
+{
+	return element_count * zi_dtype_bytes(subtree_dtype(leaf, dtype));
+}
+
 uint64_t shares_partial_offset(const struct subtree_plan *plan, uint32_t node, uint32_t leaf,
                                uint64_t element_count, enum zi_dtype dtype)
 {
@@ -108,8 +113,17 @@ uint64_t shares_partial_offset(const struct subtree_plan *plan, uint32_t node, u
 
 	for (uint32_t i = 0; i < leaf; i++)
 		if (plan->leaves[i].node == node)
-			offset += zi_align_up(element_count * zi_dtype_bytes(subtree_dtype(
-								      &plan->leaves[i], dtype)),
+			offset += zi_align_up(leaf_bytes(&plan->leaves[i], element_count, dtype),
 			                      SHARES_LINE_BYTES);
 	return offset;
+}
+
+uint64_t shares_partial_bytes(const struct subtree_plan *plan, uint32_t node,
+                              uint64_t element_count, enum zi_dtype dtype)
+{
+	for (uint32_t i = plan->leaf_count; i-- > 0;)
+		if (plan->leaves[i].node == node)
+			return shares_partial_offset(plan, node, i, element_count, dtype) +
+			       leaf_bytes(&plan->leaves[i], element_count, dtype);
+	return 0;
 }

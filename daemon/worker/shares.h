@@ -41,7 +41,9 @@ uint64_t shares_piece_count(const struct shares *shares, const struct net_exchan
 struct share shares_piece(const struct shares *shares, const struct net_exchange *exchange,
                           uint32_t node, uint64_t index);
 
-/* Where @leaf, one of @node's, lies from partial_offset_bytes on; or, with @leaf the plan's number
- * of leaves, how long all of the node's are. */
+/* Where @leaf, one of @node's, lies from partial_offset_bytes on. */
 uint64_t shares_partial_offset(const struct subtree_plan *plan, uint32_t node, uint32_t leaf,
                                uint64_t element_count, enum zi_dtype dtype);
+/* From there to the last byte of the last of the node's leaves. */
+uint64_t shares_partial_bytes(const struct subtree_plan *plan, uint32_t node,
+                              uint64_t element_count, enum zi_dtype dtype);

@@ -164,7 +164,40 @@ static int go_all_ways(struct far_rank *rank)
 	return 0;
 }
 
-static void run(uint32_t node_count, uint32_t per_node)
+/* Of the whole arena: calls of its last elements, no whole lines, are as good as others. */
+static int go_to_the_end(struct far_rank *rank)
+{
+	enum { BLOCK = 10002, ALL = FAR_ARENA / sizeof(float) };
+	struct data data = { .zinf = rank->zinf,
+		             .rank = rank->rank,
+		             .world = rank->world,
+		             .last = rank->world - 1,
+		             .block = BLOCK,
+		             .is_in_place = true };
+	void *memory;
+	float *end;
+	int r;
+
+	if (zinf_coll_alloc(rank->zinf, FAR_ARENA, &memory))
+		return far_note(rank, -1) ? 1 : 1;
+	end = (float *)memory + ALL;
+	fill(end - BLOCK, rank->rank, BLOCK);
+	r = zinf_coll_all_reduce(rank->zinf, end - BLOCK, end - BLOCK, BLOCK, ZINF_F32, ZINF_SUM,
+	                         NULL);
+	if (r || !is_sum(&data, end - BLOCK, 0))
+		return far_note(rank, r) ? 2 : 2;
+	fill(end - BLOCK, rank->rank, BLOCK);
+	r = zinf_coll_broadcast(rank->zinf, end - BLOCK, BLOCK, ZINF_F32, data.last, NULL);
+	if (r || !is_of(&data, end - BLOCK, data.last, 0))
+		return far_note(rank, r) ? 3 : 3;
+	data.source = data.target = end - rank->world * BLOCK;
+	r = join_all(&data);
+	r = r ? r : gather_all(&data);
+	r = r ? r : spread_all(&data);
+	return r ? far_note(rank, r) : 0;
+}
+
+static void run(uint32_t node_count, uint32_t per_node, far_body_fn body)
 {
 	struct far_scene scene = { .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
 
@@ -174,21 +207,26 @@ static void run(uint32_t node_count, uint32_t per_node)
 	}
 	far_open_scene(&scene, node_count, per_node);
 	scene.timeout_ms = 60000;
-	far_run(&scene, go_all_ways);
+	far_run(&scene, body);
 	far_close_scene(&scene);
 }
 
 Test(far_ways, one_rank_on_each_of_two_nodes)
 {
-	run(2, 1);
+	run(2, 1, go_all_ways);
 }
 
 Test(far_ways, one_rank_on_each_of_four_nodes)
 {
-	run(4, 1);
+	run(4, 1, go_all_ways);
 }
 
 Test(far_ways, two_ranks_on_each_of_two_nodes)
 {
-	run(2, 2);
+	run(2, 2, go_all_ways);
+}
+
+Test(far_ways, buffers_that_end_with_the_arenas)
+{
+	run(2, 1, go_to_the_end);
 }

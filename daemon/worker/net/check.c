@@ -78,8 +78,7 @@ static int check_reduce(const struct net_exchange *exchange, uint32_t node, uint
 	    !zi_checked_mul(exchange->element_count, width, &result_bytes) ||
 	    !is_within(slab, exchange->result_offset_bytes, result_bytes) ||
 	    !is_within(slab, exchange->partial_offset_bytes,
-	               shares_partial_offset(&plan, node, plan.leaf_count, exchange->element_count,
-	                                     exchange->dtype)))
+	               shares_partial_bytes(&plan, node, exchange->element_count, exchange->dtype)))
 		return err_origin(zi_text_error(
 			text, -EINVAL,
 			"%lu elements, partials at %lu, the result at %lu: outside the slab of %lu "

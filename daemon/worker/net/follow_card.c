@@ -71,6 +71,20 @@ static void take_counts(const struct follow *follow, struct follow_card *card)
 	}
 }
 
+/* What a rank that is damaged might post would be the end of this process. */
+static bool is_call(const struct follow *follow, const struct follow_card *card)
+{
+	if (card->operation == ZI_COLL_BARRIER)
+		return true;
+	if (!zi_coll_is_collective(card->operation) || card->root >= follow->shape.member_count ||
+	    card->dtype < ZI_DTYPE_F32 || card->dtype >= _ZI_DTYPE_COUNT ||
+	    card->element_count > UINT64_MAX / 16 / ZI_WORLD_MAX ||
+	    card->longest > UINT64_MAX / 16 / ZI_WORLD_MAX)
+		return false;
+	return !zi_coll_is_join(card->operation) ||
+	       zi_reduce_op_is_for(card->reduce_op, card->dtype);
+}
+
 /* Documented in follow_private.h. */
 void follow_make_card(const struct follow *follow, struct follow_card *card)
 {
@@ -110,20 +124,11 @@ void follow_make_card(const struct follow *follow, struct follow_card *card)
 	card->dtype = first.dtype;
 	card->reduce_op = first.reduce_op;
 	card->root = first.root;
-}
-
-/* What a rank that is damaged might post would be the end of this process. */
-static bool is_call(const struct follow *follow, const struct follow_card *card)
-{
-	if (card->operation == ZI_COLL_BARRIER)
-		return true;
-	if (!zi_coll_is_collective(card->operation) || card->root >= follow->shape.member_count ||
-	    card->dtype < ZI_DTYPE_F32 || card->dtype >= _ZI_DTYPE_COUNT ||
-	    card->element_count > UINT64_MAX / 16 / ZI_WORLD_MAX ||
-	    card->longest > UINT64_MAX / 16 / ZI_WORLD_MAX)
-		return false;
-	return !zi_coll_is_join(card->operation) ||
-	       zi_reduce_op_is_for(card->reduce_op, card->dtype);
+	if (!card->error && !is_call(follow, card)) {
+		card->error = -EINVAL;
+		zi_text_set(&card->text, "call %u: what %s posted makes no sense", follow->sequence,
+		            follow_say_node(follow, follow->shape.node).chars);
+	}
 }
 
 /* Documented in follow_private.h. */

@@ -53,37 +53,6 @@ static uint64_t result_of(const struct follow *follow, const struct follow_card 
 	               : places->target;
 }
 
-/* Documented in follow_private.h. */
-bool follow_can_direct(const struct follow *follow, const struct follow_card *call)
-{
-	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
-	struct zi_far_places places = places_of(follow);
-	uint64_t source_bytes, target_bytes;
-
-	if (follow->shape.node_count != follow->shape.member_count || !call->element_count ||
-	    !zi_coll_has_data(call->operation) || zi_coll_is_counted(call->operation) ||
-	    call->operation == ZI_COLL_REDUCE || call->dtype < ZI_DTYPE_F32 ||
-	    call->dtype >= _ZI_DTYPE_COUNT)
-		return false;
-	if (!zi_coll_bytes(&(struct zi_coll_lengths){ .operation = call->operation,
-	                                              .member_count = follow->shape.member_count,
-	                                              .width = zi_dtype_bytes(call->dtype),
-	                                              .element_count = call->element_count },
-	                   &source_bytes, &target_bytes))
-		return false;
-	if (zi_coll_is_holder(&shape->source, self_of(follow), call->root) &&
-	    !is_in_arenas(follow, places.source, source_bytes))
-		return false;
-	if (zi_coll_is_holder(&shape->target, self_of(follow), call->root) &&
-	    !is_in_arenas(follow, places.target, target_bytes))
-		return false;
-	/* In place what comes would run over what is still to go. */
-	if (call->operation == ZI_COLL_ALL_TO_ALL && places.source == places.target)
-		return false;
-	return call->operation != ZI_COLL_REDUCE_SCATTER ||
-	       is_in_arenas(follow, result_of(follow, call, &places), source_bytes);
-}
-
 static void set_join(struct follow *follow, const struct follow_card *call,
                      const struct zi_far_places *places)
 {
@@ -125,22 +94,71 @@ static void set_moves(struct follow *follow, const struct follow_card *call,
 	}
 }
 
-/* Documented in follow_private.h. */
-int follow_run_direct(struct follow *follow, const struct follow_card *call)
+static void set_exchange(struct follow *follow, const struct follow_card *call,
+                         const struct zi_far_places *places)
 {
-	struct zi_far_places places = places_of(follow);
 	bool is_root = call->root == self_of(follow);
 
 	if (zi_coll_is_join(call->operation)) {
-		set_join(follow, call, &places);
+		set_join(follow, call, places);
 	} else if (call->operation == ZI_COLL_BROADCAST) {
 		follow_set_broadcast(follow, call,
 		                     call->element_count * zi_dtype_bytes(call->dtype));
 		follow->exchange.partial_offset_bytes = follow->exchange.result_offset_bytes =
-			is_root ? places.source : places.target;
+			is_root ? places->source : places->target;
 	} else {
-		set_moves(follow, call, &places);
+		set_moves(follow, call, places);
 	}
 	follow->exchange.slab = NET_SLAB_ARENAS;
+}
+
+static bool has_places(const struct follow *follow, const struct follow_card *call,
+                       const struct zi_far_places *places)
+{
+	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
+	uint64_t source_bytes, target_bytes;
+
+	if (!zi_coll_bytes(&(struct zi_coll_lengths){ .operation = call->operation,
+	                                              .member_count = follow->shape.member_count,
+	                                              .width = zi_dtype_bytes(call->dtype),
+	                                              .element_count = call->element_count },
+	                   &source_bytes, &target_bytes))
+		return false;
+	if (zi_coll_is_holder(&shape->source, self_of(follow), call->root) &&
+	    !is_in_arenas(follow, places->source, source_bytes))
+		return false;
+	if (zi_coll_is_holder(&shape->target, self_of(follow), call->root) &&
+	    !is_in_arenas(follow, places->target, target_bytes))
+		return false;
+	/* In place what comes would run over what is still to go. */
+	if (call->operation == ZI_COLL_ALL_TO_ALL && places->source == places->target)
+		return false;
+	return call->operation != ZI_COLL_REDUCE_SCATTER ||
+	       is_in_arenas(follow, result_of(follow, call, places), source_bytes);
+}
+
+/* Documented in follow_private.h. */
+bool follow_can_direct(struct follow *follow, const struct follow_card *call)
+{
+	struct zi_far_places places = places_of(follow);
+	struct zi_text text; /* Another way is taken. */
+
+	if (follow->shape.node_count != follow->shape.member_count || !call->element_count ||
+	    !zi_coll_has_data(call->operation) || zi_coll_is_counted(call->operation) ||
+	    call->operation == ZI_COLL_REDUCE || call->dtype < ZI_DTYPE_F32 ||
+	    call->dtype >= _ZI_DTYPE_COUNT || !has_places(follow, call, &places))
+		return false;
+	/* What it would be refused for is this node's alone, and no reason to break the group. */
+	set_exchange(follow, call, &places);
+	return exchange_check(&follow->exchange, follow->shape.node, follow->shape.node_count,
+	                      &follow->worker->slabs[NET_SLAB_ARENAS], &text) == 0;
+}
+
+/* Documented in follow_private.h. */
+int follow_run_direct(struct follow *follow, const struct follow_card *call)
+{
+	struct zi_far_places places = places_of(follow);
+
+	set_exchange(follow, call, &places);
 	return err_trace(follow_exchange(follow));
 }

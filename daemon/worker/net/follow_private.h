@@ -68,8 +68,8 @@ int follow_move_uneven(struct follow *follow, const struct zi_far_cut *cut,
 /* ---- follow_direct.c ---- */
 
 /* Whether this node's part of @call, of which all ranks here have posted the same, can go straight
- * from and to arenas. */
-bool follow_can_direct(const struct follow *follow, const struct follow_card *call);
+ * from and to arenas: follow->exchange is then that. */
+bool follow_can_direct(struct follow *follow, const struct follow_card *call);
 /* All nodes can. Return: as follow_exchange(). */
 int follow_run_direct(struct follow *follow, const struct follow_card *call);
 

@@ -126,4 +126,7 @@ Test(shares, partials_of_a_node_lie_one_after_the_other)
 			      100 * zi_dtype_bytes(subtree_dtype(&plan.leaves[i], ZI_DTYPE_BF16));
 	}
 	cr_expect_gt(end, 0);
+	/* To the last byte: what lies behind it may be no memory. */
+	cr_expect_eq(shares_partial_bytes(&plan, 0, 100, ZI_DTYPE_BF16), end);
+	cr_expect_eq(shares_partial_bytes(&plan, 2, 100, ZI_DTYPE_BF16), 0);
 }

@@ -283,6 +283,89 @@ Test(far_send, a_peer_that_does_not_come_is_named_on_all_nodes)
 	far_close_scene(&scene);
 }
 
+/* ---- who stops amid a message ---- */
+
+/* Rank 0 sends to the last rank, or takes from it, in a short time, and is stopped as soon as it
+ * waits; then the other one, who has more time, begins: it is rank 0's turn again. */
+static int stop_amid(struct far_rank *rank, bool is_send)
+{
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	_cleanup_(zi_freep) int32_t *values = new_values(0);
+	uint32_t peer = rank->rank ? 0 : rank->world - 1;
+	int r = zinf_coll_barrier(rank->zinf, NULL);
+
+	if (r)
+		return far_note(rank, r) ? 1 : 1;
+	options.timeout_ms = rank->rank ? 4 * LATE_MS : 2 * SHORT_MS;
+	if (rank->rank == 0)
+		far_tell(rank);
+	while (rank->rank && !__atomic_load_n(&rank->scene->shared->is_over, __ATOMIC_ACQUIRE))
+		;
+	if (rank->rank && rank->rank != rank->world - 1)
+		r = zinf_coll_barrier(rank->zinf, &options);
+	else if (is_send == !rank->rank)
+		r = zinf_coll_send(rank->zinf, values, LONG_COUNT, ZINF_I32, peer, &options);
+	else
+		r = zinf_coll_recv(rank->zinf, values, LONG_COUNT, ZINF_I32, peer, &options);
+	(void)far_note(rank, r);
+	return 0;
+}
+
+static int stop_sender(struct far_rank *rank)
+{
+	return stop_amid(rank, true);
+}
+
+static int stop_receiver(struct far_rank *rank)
+{
+	return stop_amid(rank, false);
+}
+
+/* Until @pid, which does nothing else, waits for others. */
+static void await_sleep(pid_t pid)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(FAR_JOIN_MS * ZI_NS_PER_MS);
+	char path[64], line[300], state = 0;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid); /* Fits. */
+	while (state != 'S') {
+		FILE *file = fopen(path, "r");
+
+		cr_assert(file);
+		cr_assert(fgets(line, sizeof(line), file));
+		cr_assert_eq(sscanf(strrchr(line, ')'), ") %c", &state), 1);
+		(void)fclose(file);
+		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "it goes on");
+	}
+}
+
+Test(far_send, who_stops_amid_a_message_is_named_though_its_peer_has_more_time)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	for (uint32_t i = 0; i < 2; i++) {
+		char name[64];
+
+		far_start(&scene, i ? stop_receiver : stop_sender);
+		far_hear(&scene, 1);
+		await_sleep(scene.pids[0]);
+		cr_assert_eq(kill(scene.pids[0], SIGSTOP), 0);
+		__atomic_store_n(&scene.shared->is_over, 1, __ATOMIC_RELEASE);
+		(void)snprintf(name, sizeof(name), "rank 0 (pid %d) did not come within 4",
+		               scene.pids[0]);
+		for (uint32_t k = 1; k < 4; k++) {
+			far_join_one(&scene, k, 0);
+			expect_error(&scene, k, -ETIMEDOUT, name);
+		}
+		cr_assert_eq(kill(scene.pids[0], SIGKILL), 0);
+		far_join_one(&scene, 0, 1000 + SIGKILL);
+	}
+	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
 Test(far_send, a_peer_that_dies_is_named_on_all_nodes_at_once)
 {
 	struct far_scene scene;

@@ -4,7 +4,7 @@
  *
  * The node of the member that waits tells that of the other one, whose daemon sees what that rank
  * does instead, and ends the group with its name. Where it does not answer, the node is at fault,
- * or the link to it.
+ * or the link to it. A member that was stopped amid its own message is told by its own node.
  */
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
@@ -35,6 +35,8 @@ bool mail_is_wanted(const struct mail_pair *pair)
 /* When something is to be done about a message that is waited for until @deadline_ns. */
 static uint64_t due_of(const struct mail_message *message, uint32_t sequence, uint64_t deadline_ns)
 {
+	if (message->told_own == sequence)
+		return ZI_DEADLINE_NEVER; /* The daemon ends the group. */
 	if (message->told_late != sequence || deadline_ns == ZI_DEADLINE_NEVER)
 		return deadline_ns;
 	return deadline_ns + LATE_ANSWER_NS;
@@ -90,12 +92,47 @@ static int say_silent(const struct mail *mail, const struct mail_pair *pair, boo
 		nodes_name(mail->options.nodes, pair->node)));
 }
 
+/* Whether the member here has come, and emptied all that came. */
+static bool has_taken_all(const struct mail_pair *pair)
+{
+	return zi_meet_load(&pair->taken->sequence) == pair->in.sequence &&
+	       zi_meet_load(&pair->taken->emptied) == pair->in.moved;
+}
+
+/* Whether its message is under way and waits for nobody but the member here, whose own time has
+ * passed: it was stopped amid it, and its peer may have more time. */
+static bool is_own_turn(const struct mail_pair *pair, bool is_send)
+{
+	if (is_send)
+		return pair->out.is_busy && pair->out.moved != pair->out.room &&
+		       !zi_meet_has_come(&pair->said->filled, pair->out.moved + 1);
+	return pair->in.is_busy && !has_taken_all(pair);
+}
+
+static void say_own_late(const struct mail *mail, struct mail_pair *pair, bool is_send)
+{
+	struct net_late_message late = { .waiting = pair->peer,
+		                         .absent = pair->self,
+		                         .is_send = !is_send };
+
+	late.dtype = is_send ? pair->said->dtype : pair->taken->dtype;
+	late.element_count = is_send ? pair->said->element_count : pair->taken->element_count;
+	late.timeout_ms = is_send ? pair->said->timeout_ms : pair->taken->timeout_ms;
+	mail->options.late(mail->options.arg, &late);
+}
+
 static int tell_pair(const struct mail *mail, struct mail_pair *pair, bool is_send,
                      struct zi_text *text)
 {
 	uint32_t sequence = is_send ? pair->said->sequence : pair->taken->sequence;
+	struct mail_message *message = is_send ? &pair->out : &pair->in;
 
-	if ((is_send ? &pair->out : &pair->in)->told_late == sequence)
+	if (is_own_turn(pair, is_send)) {
+		message->told_own = sequence;
+		say_own_late(mail, pair, is_send);
+		return 0;
+	}
+	if (message->told_late == sequence)
 		return say_silent(mail, pair, is_send, text);
 	return err_trace(tell(pair, is_send, text));
 }
@@ -119,13 +156,6 @@ int mail_tell_late(struct mail *mail, uint64_t now_ns, struct zi_text *text, uin
 		mail_note_due(mail, pair);
 	}
 	return 0;
-}
-
-/* Whether the member here has come, and emptied all that came. */
-static bool has_taken_all(const struct mail_pair *pair)
-{
-	return zi_meet_load(&pair->taken->sequence) == pair->in.sequence &&
-	       zi_meet_load(&pair->taken->emptied) == pair->in.moved;
 }
 
 void mail_take_late(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame)

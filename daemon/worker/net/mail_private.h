@@ -18,6 +18,7 @@ struct mail_message {
 	uint32_t moved;     /* pieces that went out, or came */
 	uint32_t room;      /* that may */
 	uint32_t told_late; /* number of the message that the other node was told of as late */
+	uint32_t told_own;  /* so, the own daemon: the member here is */
 	uint32_t framed;    /* frames and pieces of it that are to be collected */
 };
 

@@ -108,6 +108,10 @@ static void say_late(struct inquest *inquest, const struct coll_call *call)
 		            unfinished & (unfinished - 1) ? "their" : "its");
 		append_timeout(inquest);
 		inquest->culprit = group->ranks[culprit];
+	} else if (group->far_mask) {
+		coll_append(&inquest->text, ": its ranks of this node wait for those of other "
+		                            "nodes, which did not do their part ");
+		append_timeout(inquest);
 	} else if (culprit < group->member_count && culprit != inquest->self) {
 		coll_append(&inquest->text, ": ");
 		coll_append_rank(&inquest->text, inquest->coll, group->ranks[culprit]);

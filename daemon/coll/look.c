@@ -88,8 +88,8 @@ uint64_t coll_look_finished(const struct coll_group *group, uint32_t sequence)
 	return mask;
 }
 
-/* See look.h. */
-uint64_t coll_look_behind(const struct coll_group *group, uint32_t sequence)
+/* Of those that have not finished call @sequence who has made the fewest steps. */
+static uint64_t slowest(const struct coll_group *group, uint32_t sequence, uint32_t *ret_step)
 {
 	uint64_t unfinished = coll_all_members(group) & ~coll_look_finished(group, sequence);
 	uint64_t behind = 0;
@@ -105,7 +105,30 @@ uint64_t coll_look_behind(const struct coll_group *group, uint32_t sequence)
 		lowest = step;
 		behind |= 1ull << i;
 	}
+	*ret_step = lowest;
 	return behind;
+}
+
+/* Whether zinf-net, whose part of the board follows those of the members, waits in call @sequence
+ * for one of this node that has made @step steps. Before it posts that call, and of one that has no
+ * pieces, it waits for nobody here. */
+static bool keeps_worker(const struct coll_group *group, uint32_t sequence, uint32_t step)
+{
+	const struct zi_board_member *worker = &group->board[group->member_count];
+	struct zi_board_post post;
+
+	zi_board_look(&worker->posts[sequence % ZI_BOARD_SLOTS], &post);
+	return post.sequence == sequence && !post.call.flags &&
+	       (int32_t)(step - zi_line_load(&worker->step)) <= 0;
+}
+
+/* See look.h. */
+uint64_t coll_look_behind(const struct coll_group *group, uint32_t sequence)
+{
+	uint32_t step;
+	uint64_t behind = slowest(group, sequence, &step);
+
+	return !group->far_mask || keeps_worker(group, sequence, step) ? behind : 0;
 }
 
 /* Whether a member has said that it does not make call @sequence, so that nobody does. */
@@ -124,6 +147,7 @@ uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
                            const struct coll_call *newest)
 {
 	uint64_t awaited;
+	uint32_t step;
 
 	if (!newest->sequence)
 		return 0;
@@ -135,7 +159,7 @@ uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
 	awaited &= ~(1ull << member);
 	if (awaited || !newest->is_long || is_off(group, newest->sequence))
 		return awaited;
-	return coll_look_behind(group, newest->sequence);
+	return slowest(group, newest->sequence, &step);
 }
 
 /* See look.h. */

@@ -31,7 +31,8 @@ void coll_look_newest(const struct coll_group *group, uint32_t member, struct co
 uint64_t coll_look_come(const struct coll_group *group, uint32_t sequence);
 uint64_t coll_look_finished(const struct coll_group *group, uint32_t sequence);
 /* Of the others, which have all come, those that have made the fewest steps: in a call in pieces
- * whoever is ahead waits for them; in any other all of them are level. */
+ * whoever is ahead waits for them; in any other all of them are level. Where the group spans nodes
+ * only those that have not done what the worker waits for: 0, when that is other nodes' ranks. */
 uint64_t coll_look_behind(const struct coll_group *group, uint32_t sequence);
 /* Members that @member waits for in its newest call, if it is in one: bits; 0: it is in none. */
 uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,

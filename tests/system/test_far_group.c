@@ -125,6 +125,18 @@ Test(far_group, nodes_that_name_other_members_hear_it_at_once)
 	far_close_scene(&scene);
 }
 
+/* Until @count other ranks have told. */
+static bool hears(const struct far_rank *rank, uint32_t count)
+{
+	struct pollfd told = { .fd = rank->scene->tell_fds[0], .events = POLLIN };
+	char byte;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (poll(&told, 1, FAR_JOIN_MS) != 1 || read(told.fd, &byte, 1) != 1)
+			return false;
+	return true;
+}
+
 /* The third node has not come: the two that differ, and it, hear it all the same. */
 static int differ_before_all_have_come(struct far_rank *rank)
 {
@@ -132,14 +144,8 @@ static int differ_before_all_have_come(struct far_rank *rank)
 	zinf_group group;
 	int r;
 
-	if (rank->rank == 2) {
-		struct pollfd told = { .fd = rank->scene->tell_fds[0], .events = POLLIN };
-		char bytes[2];
-
-		for (uint32_t i = 0; i < 2; i++)
-			if (poll(&told, 1, FAR_JOIN_MS) != 1 || read(told.fd, bytes, 1) != 1)
-				return 2;
-	}
+	if (rank->rank == 2 && !hears(rank, 2))
+		return 2;
 	r = zinf_coll_group(rank->zinf, all, rank->rank == 0 ? 2 : 3, NULL, &group);
 	(void)far_note(rank, r);
 	if (rank->rank < 2)
@@ -352,5 +358,47 @@ Test(far_group, one_that_was_not_made_in_time_is_made_the_next_time)
 		return;
 	scene.timeout_ms = 600000;
 	far_run(&scene, come_late);
+	far_close_scene(&scene);
+}
+
+/* A sum of many pieces with little time. Return: what it met. */
+static int sum_within(struct far_rank *rank, uint32_t timeout_ms)
+{
+	enum { COUNT = 6 << 20 };
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+	float *values = calloc(COUNT, sizeof(*values));
+	int r;
+
+	if (!values)
+		return 1;
+	options.timeout_ms = timeout_ms;
+	r = zinf_coll_all_reduce(rank->zinf, values, values, COUNT, ZINF_F32, ZINF_SUM, &options);
+	free(values);
+	return far_note(rank, r);
+}
+
+/* The other node's ranks come when these have given up. */
+static int wait_in_vain(struct far_rank *rank)
+{
+	if (zinf_coll_barrier(rank->zinf, NULL))
+		return far_note(rank, -1) ? 1 : 1;
+	if (rank->rank < 2 && sum_within(rank, 400) != -ETIMEDOUT)
+		return 2;
+	if (rank->rank < 2) {
+		far_tell(rank);
+		return 0;
+	}
+	return hears(rank, 1) ? 0 : 3; /* Who left early would be the one that is named. */
+}
+
+Test(far_group, with_little_time_too_the_node_that_did_not_come_is_named)
+{
+	struct far_scene scene;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	far_run(&scene, wait_in_vain);
+	for (uint32_t i = 0; i < 2; i++)
+		expect_error(&scene, i, -ETIMEDOUT, "node 1 (");
 	far_close_scene(&scene);
 }

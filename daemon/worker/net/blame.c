@@ -5,9 +5,6 @@
 #include "common/base/err.h"
 #include "daemon/worker/net/nodes_private.h"
 
-/* For others to say whom they wait for, or who died, before this node says its own. */
-#define NODES_MOMENT_NS (300 * ZI_NS_PER_MS)
-
 /* Documented in nodes_private.h, as is the next. What another node wrote is checked. */
 struct nodes_key nodes_key(const struct nodes *nodes, const char *what, uint32_t node)
 {
@@ -82,7 +79,7 @@ static void compose(struct nodes *nodes, int error, uint32_t suspect, const stru
 
 /* Documented in the header. */
 void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done,
-                 const struct zi_text *text, struct nodes_end *ret_end)
+                 uint64_t moment_ns, const struct zi_text *text, struct nodes_end *ret_end)
 {
 	struct nodes_key abort = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
 	struct nodes_key waits = nodes_key(nodes, "waits", nodes->join.node);
@@ -94,8 +91,8 @@ void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done
 		                       zi_clock_deadline_ns(NODES_ASK_NS), NULL);
 	/* A lost connection is most often the second thing that happened: the first is told. */
 	if (suspect != NET_CULPRIT_NONE)
-		(void)store_client_wait(nodes->client, keys, 1,
-		                        zi_clock_deadline_ns(NODES_MOMENT_NS), NULL);
+		(void)store_client_wait(nodes->client, keys, 1, zi_clock_deadline_ns(moment_ns),
+		                        NULL);
 	if (!nodes_read_end(nodes->client, abort.chars, zi_clock_deadline_ns(NODES_ASK_NS),
 	                    ret_end))
 		return;

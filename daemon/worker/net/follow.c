@@ -57,10 +57,21 @@ static int await_step(struct follow *follow, uint32_t member, uint32_t value)
 	return 0;
 }
 
+/* A rank of this node waits until then and a margin longer, in which nodes tell each other whose
+ * fault it is: half of it to listen, half to speak. */
+static void take_deadline(struct follow *follow, const struct zi_board_call *call)
+{
+	uint64_t margin_ns = zi_far_margin_ns(call->target * ZI_NS_PER_MS); /* hearsay */
+
+	follow->deadline_ns = ZI_MIN(follow->deadline_ns, call->source);
+	follow->worker->moment_ns = ZI_MIN(follow->worker->moment_ns, margin_ns / 2);
+}
+
 /* Those who have come say until when they wait; what the others would say comes with them. */
 static int await_posts(struct follow *follow)
 {
 	follow->deadline_ns = ZI_DEADLINE_NEVER;
+	follow->worker->moment_ns = NODES_MOMENT_NS;
 	follow->is_late = false;
 	for (;;) {
 		struct zi_meet_wants wants = { .count = 0 };
@@ -71,8 +82,7 @@ static int await_posts(struct follow *follow)
 				zi_meet_post_of(&follow->meet, i, follow->sequence);
 
 			if (zi_meet_has_come(&post->sequence, follow->sequence))
-				follow->deadline_ns =
-					ZI_MIN(follow->deadline_ns, post->call.source);
+				take_deadline(follow, &post->call);
 			else
 				zi_meet_want(&wants, &follow->meet, &post->sequence,
 				             follow->sequence);

@@ -60,7 +60,8 @@ const struct nodes_end *nodes_watch_end(const struct nodes *nodes);
 /**
  * nodes_blame() - agree with the others why this epoch ends
  * @error, @text: what this node met; @suspect: the node that it waited for, or NET_CULPRIT_NONE;
- * @done: calls that it completed before
+ * @done: calls that it completed before; @moment_ns: for others to say whom they wait for, or who
+ * died, before this node says its own: up to NODES_MOMENT_NS
  *
  * A node that waits in vain says for whom, gives the others a moment to say so too, and follows
  * that chain to one who waits for nobody. The first to write has the last word: @ret_end is what
@@ -68,5 +69,6 @@ const struct nodes_end *nodes_watch_end(const struct nodes *nodes);
  * Takes NODES_BLAME_NS at most where the store answers or is gone.
  */
 void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done,
-                 const struct zi_text *text, struct nodes_end *ret_end);
-#define NODES_BLAME_NS (1500 * ZI_NS_PER_MS)
+                 uint64_t moment_ns, const struct zi_text *text, struct nodes_end *ret_end);
+#define NODES_MOMENT_NS (300 * ZI_NS_PER_MS)
+#define NODES_BLAME_NS  (1500 * ZI_NS_PER_MS)

@@ -67,7 +67,8 @@ struct worker {
 
 	/* Of net. */
 	uint32_t net_side;
-	uint32_t done; /* calls of the followed group that are completed */
+	uint32_t done;      /* calls of the followed group that are completed */
+	uint64_t moment_ns; /* others have so long to speak first when the present call fails */
 	struct zi_thread thread;
 	struct zi_loop *net_loop;
 	struct nodes *nodes;

@@ -13,6 +13,7 @@ static void leave(struct worker *worker)
 	worker->room = exchange_room_free(worker->room);
 	worker->nodes = nodes_leave(worker->nodes);
 	worker->sequence = worker->done = 0;
+	worker->moment_ns = NODES_MOMENT_NS;
 	worker->broken = (struct nodes_end){ .error = -ENOTCONN, .culprit = NET_CULPRIT_NONE };
 	zi_text_set(&worker->broken.text, "the nodes of this job have not met");
 }
@@ -95,7 +96,7 @@ static void end_epoch(struct worker *worker, int error, uint32_t suspect,
 	if (error == -ECANCELED && worker->abort_ends[worker->net_side].error)
 		end = worker->abort_ends[worker->net_side];
 	nodes_blame(worker->nodes, end.error, error == -ECANCELED ? NET_CULPRIT_NONE : suspect,
-	            worker->done, &end.text, &worker->broken);
+	            worker->done, worker->moment_ns, &end.text, &worker->broken);
 	if (worker->broken.culprit == NET_CULPRIT_NONE)
 		worker->broken.culprit = end.culprit;
 }

@@ -31,8 +31,10 @@ struct worker_op {
 	union net_message message;
 	struct exchange_slab slab; /* NET_MAP */
 	bool is_used;
-	struct nodes_end end;   /* how it ended; error 0: well */
-	struct meet_result met; /* NET_MEET */
+	bool wants_store;         /* JOIN, MEET: control is to serve it first, at an address … */
+	struct place_address own; /* … that net finds, as the resolver may be slow */
+	struct nodes_end end;     /* how it ended; error 0: well */
+	struct meet_result met;   /* NET_MEET */
 	uint64_t started_ns, busy_ns;
 };
 
@@ -93,6 +95,10 @@ void worker_end_epoch(struct worker *worker, struct nodes *nodes, const struct n
 void worker_end_watched(struct worker *worker, struct nodes *nodes);
 /* worker_end.c, the mail's thread: a followed group's message cannot go on. */
 void worker_mail_failed(void *arg, const struct nodes_end *end);
+/* worker_requests.c, control: the address of one that wants a store is found, or is not. */
+void worker_op_placed(struct zi_post *post);
+/* Of a JOIN or MEET. */
+const struct net_way *worker_way_of(const struct worker_op *op);
 /* worker_ops.c, net's thread: carries @op out, and sends it back to control. */
 void worker_op_run(struct zi_post *post);
 /* worker.c, control: to the daemon; the process ends where that has closed its end. */

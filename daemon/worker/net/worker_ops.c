@@ -161,12 +161,28 @@ static void run(struct worker_op *op)
 	}
 }
 
+/* Where this node's store is to be found; then control serves it. */
+static void place(struct worker_op *op)
+{
+	const struct net_way *way = worker_way_of(op);
+	uint64_t started_ns = zi_clock_now_ns();
+
+	op->end = (struct nodes_end){ .culprit = NET_CULPRIT_NONE };
+	op->end.error = place_own_address(&way->place, way->interface, &op->end.text, &op->own);
+	op->busy_ns = zi_clock_now_ns() - started_ns;
+	zi_loop_post(op->worker->loop, &op->post, worker_op_placed);
+}
+
 /* Documented in worker.h. */
 void worker_op_run(struct zi_post *post)
 {
 	struct worker_op *op = container_of(post, struct worker_op, post);
 	uint64_t started_ns = zi_clock_now_ns();
 
+	if (op->wants_store) {
+		place(op);
+		return;
+	}
 	run(op);
 	op->busy_ns = zi_clock_now_ns() - started_ns;
 	zi_loop_post(op->worker->loop, &op->post, worker_op_done);

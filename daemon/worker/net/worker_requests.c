@@ -25,16 +25,30 @@ static void say_refused(const struct zi_text *text)
 		log_warning("%s", text->chars);
 }
 
-static int serve(struct worker *worker, const struct net_way *way, struct zi_text *text)
-{
-	struct place_address own;
-	int r = place_own_address(&way->place, way->interface, text, &own);
+/* ---- the store ---- */
 
-	if (r)
-		return err_trace(r);
+/* Node 0 serves it, from its first join or meeting on. */
+static bool wants_store(const struct worker *worker, const union net_message *message)
+{
+	if (worker->store)
+		return false;
+	if (message->header.type == NET_JOIN)
+		return !message->join.node && !(message->join.flags & NET_JOIN_AS_CLIENT);
+	return message->header.type == NET_MEET && message->meet.ranks & 1;
+}
+
+/* Documented in worker.h. */
+const struct net_way *worker_way_of(const struct worker_op *op)
+{
+	return op->message.header.type == NET_JOIN ? &op->message.join.way : &op->message.meet.way;
+}
+
+static int serve(struct worker *worker, const struct net_way *way, const struct place_address *own,
+                 struct zi_text *text)
+{
 	return err_trace(store_server_open(
 		worker->loop,
-		&(struct store_server_options){ .host = own.is_loopback ? own.address : NULL,
+		&(struct store_server_options){ .host = own->is_loopback ? own->address : NULL,
 	                                        .port = way->place.port,
 	                                        .job = way->job,
 	                                        .incarnation = way->incarnation,
@@ -43,21 +57,36 @@ static int serve(struct worker *worker, const struct net_way *way, struct zi_tex
 		text, &worker->store));
 }
 
-/* Node 0 serves the store, from its first join on. */
-static int open_store(struct worker *worker, const struct net_join *join, struct zi_text *text)
+/* Documented in worker.h. */
+void worker_op_placed(struct zi_post *post)
+{
+	struct worker_op *op = container_of(post, struct worker_op, post);
+	struct worker *worker = op->worker;
+	uint64_t *timeout_ms = op->message.header.type == NET_JOIN ? &op->message.join.timeout_ms
+	                                                           : &op->message.meet.timeout_ms;
+
+	op->wants_store = false;
+	*timeout_ms -= ZI_MIN(op->busy_ns / ZI_NS_PER_MS, *timeout_ms - 1); /* It has passed. */
+	if (!op->end.error && !worker->store)
+		op->end.error = serve(worker, worker_way_of(op), &op->own, &op->end.text);
+	if (op->end.error)
+		worker_op_done(post);
+	else
+		zi_loop_post(worker->net_loop, post, worker_op_run);
+}
+
+static void forget_epochs(struct worker *worker, const struct net_join *join)
 {
 	char prefix[24];
 
-	if (join->node || join->flags & NET_JOIN_AS_CLIENT)
-		return 0;
-	if (worker->store) {
-		(void)snprintf(prefix, sizeof(prefix), "%lu/",
-		               (unsigned long)(join->epoch - WORKER_EPOCHS_KEPT - 1)); /* Fits. */
-		store_server_forget(worker->store, prefix);
-		return 0;
-	}
-	return err_trace(serve(worker, &join->way, text));
+	if (join->node || join->flags & NET_JOIN_AS_CLIENT || !worker->store)
+		return;
+	(void)snprintf(prefix, sizeof(prefix), "%lu/",
+	               (unsigned long)(join->epoch - WORKER_EPOCHS_KEPT - 1)); /* Fits. */
+	store_server_forget(worker->store, prefix);
 }
+
+/* ---- requests ---- */
 
 /* By way of control's own posts: what the former epoch's watch posted has run then. */
 static void forward(struct zi_post *post)
@@ -87,6 +116,7 @@ static bool enqueue(struct worker *worker, const union net_message *message,
 		return false;
 	}
 	op->slab = *slab;
+	op->wants_store = wants_store(worker, message);
 	zi_loop_post(worker->loop, &op->post, forward);
 	return true;
 }
@@ -95,7 +125,6 @@ static void handle_join(struct worker *worker, const union net_message *message)
 {
 	const struct net_join *join = &message->join;
 	struct zi_text text = { "another join is under way, or this one is none" };
-	int r;
 
 	if (worker->is_joining || !join->node_count || join->node_count > SUBTREE_NODES_MAX ||
 	    join->node >= join->node_count || !join->timeout_ms || !join->epoch ||
@@ -103,11 +132,7 @@ static void handle_join(struct worker *worker, const union net_message *message)
 		worker_refuse(worker, message->header.cookie, -EINVAL, &text);
 		return;
 	}
-	r = open_store(worker, join, &text);
-	if (r) {
-		worker_refuse(worker, message->header.cookie, r, &text);
-		return;
-	}
+	forget_epochs(worker, join);
 	zi_loop_disarm(&worker->moment);
 	if (worker->joined)
 		nodes_stop_watch(worker->joined);
@@ -119,15 +144,10 @@ static void handle_meet(struct worker *worker, const union net_message *message)
 {
 	const struct net_meet *meet = &message->meet;
 	struct zi_text text = { "this meeting is none" };
-	int r = 0;
 
 	if (worker->joined || !meet->timeout_ms || !meet->ranks || !meet->world_size ||
 	    meet->world_size > ZI_WORLD_MAX || !way_is_whole(&meet->way))
-		r = -EINVAL;
-	else if (meet->ranks & 1 && !worker->store)
-		r = serve(worker, &meet->way, &text);
-	if (r)
-		worker_refuse(worker, message->header.cookie, r, &text);
+		worker_refuse(worker, message->header.cookie, -EINVAL, &text);
 	else
 		(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
 }

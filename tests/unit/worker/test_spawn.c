@@ -4,6 +4,9 @@
  * holds anybody up. Method: programs that are missing, end, are silent or talk nonsense in place of
  * zinf-net; and zinf-net itself without its socket, and with nonsense in it.
  */
+#include <poll.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -133,6 +136,54 @@ Test(spawn, zinf_net_bears_no_nonsense_from_its_daemon)
 	expect_leaves(&unknown, sizeof(unknown), "exit code 4");
 	expect_leaves(&lying, sizeof(lying), "exit code 4");
 	expect_leaves(&shorter, sizeof(shorter), "exit code 4");
+}
+
+/* Until somebody writes to @path, which nobody does, whoever asks for a host's name waits. */
+static bool hold_resolver(const char *path)
+{
+	return !mkfifo(path, 0600) && !unshare(CLONE_NEWNS) &&
+	       !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+	       !mount(path, "/etc/hosts", NULL, MS_BIND, NULL);
+}
+
+/* Its daemon would take it for hung, and the name be told to nobody. */
+Test(spawn, zinf_net_answers_while_the_resolver_does_not)
+{
+	struct net_meet meet = { .header = { NET_MEET, sizeof(meet), 1 },
+		                 .way = { .place = { .host = "slow.invalid" }, .job = "gpt" },
+		                 .ranks = 1,
+		                 .world_size = 2,
+		                 .timeout_ms = NET_TEST_MS };
+	struct net_header ping = { NET_PING, sizeof(ping), 2 }, answer;
+	struct net_test test = { .host = NULL };
+	struct pollfd ready = { .events = POLLIN };
+	char path[256];
+	struct zi_text text;
+	int fd, pidfd;
+	pid_t pid;
+
+	net_test_skip_unless_built(&test);
+	(void)guard_path(path, sizeof(path), "hosts");
+	if (!hold_resolver(path)) {
+		(void)unlink(path);
+		cr_skip_test("mounting is not allowed here");
+	}
+	meet.way.place.port = net_test_port();
+	cr_assert_eq(spawn_worker(test.program, &text, &fd, &pidfd, &pid), 0, "%s", text.chars);
+	cr_assert_eq(zi_fd_set_nonblock(fd, false), 0);
+	cr_assert_eq(recv(fd, &answer, sizeof(answer), 0), sizeof(answer));
+	cr_assert_eq(send(fd, &meet, sizeof(meet), MSG_NOSIGNAL), sizeof(meet));
+	cr_assert_eq(send(fd, &ping, sizeof(ping), MSG_NOSIGNAL), sizeof(ping));
+	ready.fd = fd;
+	cr_assert_eq(poll(&ready, 1, NET_TEST_MS / 2), 1, "it waits for the resolver");
+	cr_assert_eq(recv(fd, &answer, sizeof(answer), 0), sizeof(answer));
+	cr_expect_eq(answer.type, NET_PONG, "%u", answer.type);
+	zi_close(fd);
+	spawn_reap(pidfd, &text);
+	cr_expect(strstr(text.chars, "exit code 0"), "%s", text.chars);
+	zi_close(pidfd);
+	(void)umount("/etc/hosts"); /* Ours alone: it goes with us. */
+	(void)unlink(path);
 }
 
 Test(spawn, zinf_net_by_hand_says_what_it_is)

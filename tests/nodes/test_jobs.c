@@ -380,3 +380,75 @@ Test(jobs, messages_over_a_slow_link_arrive)
 	expect_all(&job, "rank 0 (pid", 0, UINT32_MAX);
 	job_deinit(&job);
 }
+
+/* A large sum is broken off while it is on its way. Return: 0, or what is wrong. */
+static int break_off_sum(struct far_rank *rank, struct zinf_coll_options options)
+{
+	enum { COUNT = 4 << 20, MOMENT_MS = 300 /* in which the link takes a tenth of it */ };
+	static float values[COUNT];
+	zinf_ticket ticket;
+	int r;
+
+	for (uint32_t i = 0; i < COUNT; i++)
+		values[i] = 12345;
+	options.ret_ticket = &ticket;
+	r = zinf_coll_all_reduce(rank->zinf, values, values, COUNT, ZINF_F32, ZINF_SUM, &options);
+	if (!r && rank->rank == 3) {
+		r = zinf_wait_for(rank->zinf, ticket, MOMENT_MS, NULL);
+		if (r != -ETIMEDOUT)
+			return far_note(rank, r) ? 11 : 11;
+		r = zinf_coll_abort(rank->zinf, options.group, "enough");
+	}
+	r = r ? r : zinf_wait(rank->zinf, ticket, NULL);
+	return r == -ECONNABORTED ? 0 : far_note(rank, r) ? 12 : 12;
+}
+
+static int sum_after_broken_sums(struct far_rank *rank)
+{
+	enum { COUNT = 300001 };
+	static const uint32_t both[] = { 3, 4 };
+	static float values[COUNT];
+	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+
+	for (uint32_t round = 0; round < 6; round++) {
+		int r = zinf_coll_group(rank->zinf, both, 2, NULL, &options.group);
+
+		if (r)
+			return far_note(rank, r) ? 1 : 1;
+		if (options.group == ZINF_GROUP_NONE)
+			continue;
+		if (round % 2 == 0) {
+			r = break_off_sum(rank, options);
+			if (r)
+				return r;
+		} else {
+			for (uint32_t i = 0; i < COUNT; i++)
+				values[i] = (float)(rank->rank + i % 64);
+			r = zinf_coll_all_reduce(rank->zinf, values, values, COUNT, ZINF_F32,
+			                         ZINF_SUM, &options);
+			for (uint32_t i = 0; i < COUNT && !r; i++)
+				if (values[i] != (float)(7 + 2 * (i % 64)))
+					return 2;
+			r = r ? r : zinf_coll_barrier(rank->zinf, &options);
+			if (r)
+				return far_note(rank, r) ? 3 : 3;
+		}
+		if (zinf_coll_group_free(rank->zinf, options.group))
+			return far_note(rank, -1) ? 4 : 4;
+	}
+	return zinf_coll_barrier(rank->zinf, NULL) ? far_note(rank, -1) || 5 : 0;
+}
+
+/* The link still carries pieces of the former group when the next one has its memory. */
+Test(jobs, what_is_on_its_way_for_a_broken_group_does_not_reach_the_next_one)
+{
+	struct job job;
+
+	if (!job_init(&job))
+		return;
+	job.scene.timeout_ms = 60000;
+	cr_assert_eq(network_limit(&job.network, 2, 20), 0);
+	far_run(&job.scene, sum_after_broken_sums);
+	cr_assert_eq(network_limit(&job.network, 2, 0), 0);
+	job_deinit(&job);
+}

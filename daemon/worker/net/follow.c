@@ -9,6 +9,7 @@
  * on all nodes, and the group stands.
  */
 #include <string.h>
+#include <sys/mman.h>
 
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
@@ -411,6 +412,21 @@ static int start_mail(const struct follow *follow, struct mail **ret_mail)
 		follow->text, ret_mail));
 }
 
+/* What ranks use again once they have heard of the end: what others still send goes nowhere. */
+static void let_go(struct follow *follow)
+{
+	static const struct exchange_slab none = { .memory = NULL };
+	struct worker *worker = follow->worker;
+	struct exchange_slab *arenas = &worker->slabs[NET_SLAB_ARENAS];
+
+	follow_frames_end(follow);
+	(void)exchange_room_map(worker->room, NET_SLAB_DATA, &none);   /* Takes none. */
+	(void)exchange_room_map(worker->room, NET_SLAB_ARENAS, &none); /* So. */
+	if (arenas->memory)
+		(void)munmap(arenas->memory, arenas->bytes); /* As it was mapped. */
+	*arenas = none;
+}
+
 /* Documented in worker.h. */
 int worker_follow(struct worker *worker, const struct net_follow *message, struct zi_text *text,
                   uint32_t *ret_suspect)
@@ -430,7 +446,7 @@ int worker_follow(struct worker *worker, const struct net_follow *message, struc
 			worker->done = follow.sequence;
 		__atomic_store_n(&worker->moving, 0, __ATOMIC_SEQ_CST);
 	}
+	let_go(&follow);
 	mail = mail_stop(mail);
-	follow_frames_end(&follow);
 	return err_trace(r);
 }

@@ -12,6 +12,9 @@
 #include "common/base/err.h"
 #include "daemon/worker/net/mail_private.h"
 
+/* For what members here have taken to be told. */
+#define MAIL_LAST_NS (100 * ZI_NS_PER_MS)
+
 static uint32_t pair_count(const struct mail *mail)
 {
 	return mail->wire.self_count * mail->wire.other_count;
@@ -169,8 +172,10 @@ static int mail_main(void *arg)
 		uint32_t rung = zi_meet_load(&mail->rung);
 
 		turn(mail, &wants);
-		if (is_stopping)
+		if (is_stopping) {
+			mail_ring(&mail->ended);
 			return 0;
+		}
 		look_at_clock(mail);
 		zi_meet_want(&wants, NULL, &mail->rung, rung + 1);
 		/* Whatever ends it: look. */
@@ -251,14 +256,30 @@ int mail_start(const struct mail_options *options, struct zi_text *text, struct 
 	return 0;
 }
 
+/* It may wait for a node that does not answer: not for long. */
+static void await_last_turn(struct mail *mail)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(MAIL_LAST_NS);
+	int r = 0;
+
+	while (!r && !zi_meet_has_come(&mail->ended, 1)) {
+		struct zi_meet_wants wants = { .count = 0 };
+
+		zi_meet_want(&wants, NULL, &mail->ended, 1);
+		r = zi_meet_wait(&wants, NULL, deadline_ns);
+	}
+}
+
 struct mail *mail_stop(struct mail *mail)
 {
 	if (!mail)
 		return NULL;
 	__atomic_store_n(&mail->stopping, 1, __ATOMIC_RELEASE); /* Pairs with zi_meet_load(). */
 	mail_ring(&mail->rung);
-	(void)zi_thread_join(&mail->thread); /* Returns 0 always. */
+	if (mail->thread.is_started)
+		await_last_turn(mail);
 	net_mesh_abort(nodes_mesh(mail->options.nodes));
+	(void)zi_thread_join(&mail->thread); /* Returns 0 always. */
 	for (uint32_t i = 0; i < mail->options.shape->node_count; i++)
 		mail_link_close(&mail->links[i]);
 	__atomic_store_n(mail->options.is_carrying, 0, __ATOMIC_RELEASE);

@@ -40,5 +40,6 @@ struct mail_options {
 
 /* @ret_mail: mail_stop(). Return: 0, -ENOMEM, -EPIPE, with @text. */
 int mail_start(const struct mail_options *options, struct zi_text *text, struct mail **ret_mail);
-/* What members here have taken is still told. Aborts the mesh. NULL-safe. Return: NULL. */
+/* What members here have taken is still told, if that takes but a moment. Aborts the mesh.
+ * NULL-safe. Return: NULL. */
 struct mail *mail_stop(struct mail *mail);

@@ -42,6 +42,7 @@ struct mail {
 	struct zi_thread thread;
 	uint32_t rung;               /* by links and mail_stop() */
 	uint32_t stopping;           /* writer: mail_stop() */
+	uint32_t ended;              /* by the mail's thread: its last turn is over */
 	uint32_t seen[ZI_WORLD_MAX]; /* of the members' rings */
 	uint32_t carried_count;
 	bool is_over;    /* `failed` was called */

@@ -82,7 +82,8 @@ struct worker {
 	uint64_t sequence;
 };
 
-/* follow.c, net's thread: a group's calls, until the group is over. Return: always an error. */
+/* follow.c, net's thread: a group's calls, until the group is over; nothing then writes any more to
+ * its slab and the arenas, which are no more mapped. Return: always an error. */
 int worker_follow(struct worker *worker, const struct net_follow *message, struct zi_text *text,
                   uint32_t *ret_suspect);
 /* worker.c, net's thread: the time of call @sequence has passed; see net_late_cookie(). */

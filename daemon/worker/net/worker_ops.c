@@ -105,14 +105,7 @@ static void follow(struct worker *worker, const struct net_follow *message, stru
 {
 	uint32_t suspect = NET_CULPRIT_NONE;
 	int r = worker_follow(worker, message, text, &suspect);
-	struct exchange_slab *arenas = &worker->slabs[NET_SLAB_ARENAS];
 
-	/* They go with the ranks, who need not wait for what is said here at the end. */
-	(void)exchange_room_map(worker->room, NET_SLAB_ARENAS,
-	                        &(struct exchange_slab){ .memory = NULL }); /* Takes none. */
-	if (arenas->memory)
-		(void)munmap(arenas->memory, arenas->bytes); /* As it was mapped. */
-	*arenas = (struct exchange_slab){ .memory = NULL };
 	end_epoch(worker, r, suspect, text);
 }
 

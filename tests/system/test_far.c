@@ -5,6 +5,9 @@
  * the job can be started again at once. Method: two or three daemons on the loopback interface with
  * two ranks each; sums, which tests/coll compares with a model, run until somebody spoils them.
  */
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
 #include "tests/system/far.h"
 
 TestSuite(far, .timeout = 240);
@@ -244,6 +247,61 @@ Test(far, who_dies_amid_large_sums_is_named_on_all_nodes)
 		expect_all(&scene, kind ? "" : name, kind ? UINT32_MAX : 3);
 		far_run(&scene, far_sum_once);
 	}
+	far_close_scene(&scene);
+}
+
+/* The thread called @name of @pid. */
+static pid_t thread_of(pid_t pid, const char *name)
+{
+	char path[300], comm[32];
+	struct dirent *entry;
+	pid_t found = 0;
+	DIR *threads;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/task", pid); /* Fits. */
+	threads = opendir(path);
+	cr_assert(threads);
+	while ((entry = readdir(threads)) && !found) {
+		FILE *file;
+
+		(void)snprintf(path, sizeof(path), "/proc/%d/task/%.16s/comm", pid, entry->d_name);
+		file = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+		if (!file)
+			continue;
+		if (fgets(comm, sizeof(comm), file) && !strncmp(comm, name, strlen(name)) &&
+		    comm[strlen(name)] == '\n')
+			found = atoi(entry->d_name);
+		(void)fclose(file);
+	}
+	(void)closedir(threads);
+	return found;
+}
+
+/* One of its threads is held as a debugger would: net waits for it in vain when the group ends. */
+Test(far, a_worker_that_does_not_let_go_of_a_group_ends_and_says_why_the_group_did)
+{
+	struct far_scene scene;
+	char name[32];
+	pid_t thread;
+
+	if (!open_scene(&scene, 2, 2))
+		return;
+	scene.timeout_ms = 10 * LATE_MS; /* What comes by deadlines comes too late. */
+	far_start(&scene, far_sum_until_error);
+	far_hear(&scene, far_world(&scene));
+	thread = thread_of(far_child_of(scene.harness[0].pid, "zinf-net"), "mail");
+	cr_assert_gt(thread, 0);
+	cr_assert_eq(ptrace(PTRACE_SEIZE, thread, NULL, NULL), 0, "%s", strerror(errno));
+	cr_assert_eq(ptrace(PTRACE_INTERRUPT, thread, NULL, NULL), 0);
+	cr_assert_eq(waitpid(thread, NULL, __WALL), thread);
+	(void)snprintf(name, sizeof(name), "rank 3 (pid %d)", scene.pids[3]);
+	cr_assert_eq(kill(scene.pids[3], SIGKILL), 0);
+	far_join_one(&scene, 3, 1000 + SIGKILL);
+	/* It ends with its process, which its daemon cannot reap before. */
+	cr_assert_eq(waitpid(thread, NULL, __WALL), thread);
+	expect_all(&scene, name, 3);
+	scene.timeout_ms = 20000;
+	far_run(&scene, far_sum_once);
 	far_close_scene(&scene);
 }
 

@@ -91,9 +91,15 @@ void worker_refuse(struct worker *worker, uint64_t cookie, int error, const stru
 
 /* ---- the queue ---- */
 
-static uint64_t time_of(const struct worker_op *op)
+static bool is_call(const struct worker_op *op)
 {
-	uint64_t ms = op->message.header.type == NET_JOIN       ? op->message.join.timeout_ms
+	return op->message.header.type == NET_FOLLOW || op->message.header.type == NET_EXCHANGE;
+}
+
+static uint64_t time_of(const struct worker *worker, const struct worker_op *op)
+{
+	uint64_t ms = worker->is_aborted && is_call(op)         ? 0
+	              : op->message.header.type == NET_JOIN     ? op->message.join.timeout_ms
 	              : op->message.header.type == NET_MEET     ? op->message.meet.timeout_ms
 	              : op->message.header.type == NET_AGREE    ? op->message.agree.timeout_ms
 	              : op->message.header.type == NET_EXCHANGE ? op->message.exchange.timeout_ms
@@ -102,8 +108,9 @@ static uint64_t time_of(const struct worker_op *op)
 	return ms * ZI_NS_PER_MS + WORKER_GRACE_NS;
 }
 
-/* The oldest has its own time from the moment it is the oldest. */
-static void arm_limit(struct worker *worker)
+/* Documented in worker.h. The oldest has its own time from the moment it is the oldest; what was
+ * aborted has none any more. */
+void worker_arm_limit(struct worker *worker)
 {
 	struct worker_op *op;
 
@@ -111,10 +118,12 @@ static void arm_limit(struct worker *worker)
 	if (zi_list_is_empty(&worker->queue))
 		return;
 	op = container_of(worker->queue.next, struct worker_op, queue_link);
-	/* Its ranks have their own deadlines, and the daemon ends whatever they give up. */
-	if (op->message.header.type == NET_FOLLOW)
+	/* Its ranks have their own deadlines, and the daemon ends whatever they give up; but then
+	 * it must end. */
+	if (op->message.header.type == NET_FOLLOW && !worker->is_aborted)
 		return;
-	zi_loop_arm(worker->loop, &worker->limit, zi_clock_deadline_ns(time_of(op)), limit_due);
+	zi_loop_arm(worker->loop, &worker->limit, zi_clock_deadline_ns(time_of(worker, op)),
+	            limit_due);
 }
 
 static void limit_due(struct zi_timer *timer)
@@ -126,6 +135,9 @@ static void limit_due(struct zi_timer *timer)
 	zi_text_set(&end.text,
 	            "Gloo did not come back within %lu ms of its deadline: the worker ends",
 	            (unsigned long)(WORKER_GRACE_NS / ZI_NS_PER_MS));
+	/* Why it was to end is what ranks are to hear; that it did not shows by the exit code. */
+	if (worker->is_told && is_call(op))
+		end = worker->abort_ends[worker->control_side];
 	answer(worker, op->message.header.cookie, &end, 0, NULL);
 	leave_now(WORKER_EXIT_STUCK);
 }
@@ -141,7 +153,7 @@ struct worker_op *worker_take_op(struct worker *worker, const union net_message 
 		*op = (struct worker_op){ .worker = worker, .message = *message, .is_used = true };
 		zi_list_push_back(&worker->queue, &op->queue_link);
 		if (worker->queue.next == &op->queue_link)
-			arm_limit(worker);
+			worker_arm_limit(worker);
 		return op;
 	}
 	return NULL;
@@ -161,7 +173,7 @@ void worker_op_done(struct zi_post *post)
 		answer(worker, op->message.header.cookie, &op->end, op->busy_ns, &op->met);
 	zi_list_remove(&op->queue_link);
 	op->is_used = false;
-	arm_limit(worker);
+	worker_arm_limit(worker);
 }
 
 /* Documented in worker.h. */

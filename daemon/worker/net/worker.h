@@ -104,6 +104,8 @@ const struct net_way *worker_way_of(const struct worker_op *op);
 void worker_op_run(struct zi_post *post);
 /* worker.c, control: to the daemon; the process ends where that has closed its end. */
 void worker_send(struct worker *worker, const void *message, uint32_t bytes);
+/* worker.c, control: what does not come back ends the process; anew whenever its time changes. */
+void worker_arm_limit(struct worker *worker);
 /* worker.c, control: a request is answered with an error. */
 void worker_refuse(struct worker *worker, uint64_t cookie, int error, const struct zi_text *text);
 /* worker.c, control: a place in the queue; NULL: it is full. */

@@ -33,6 +33,7 @@ void worker_end_epoch(struct worker *worker, struct nodes *nodes, const struct n
 	net_mesh_abort(nodes_mesh(nodes));
 	__atomic_store_n(&worker->stop, 1, __ATOMIC_RELEASE); /* pairs with zi_meet_load() */
 	(void)syscall(SYS_futex, &worker->stop, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	worker_arm_limit(worker);
 }
 
 static void moment_due(struct zi_timer *timer)

@@ -79,11 +79,13 @@ struct net_meet {
 };
 
 #define NET_JOIN_AS_CLIENT (1u << 0) /* another worker serves the store, even of node 0 */
+/* … on a node that is none of these: its end is not theirs. */
+#define NET_JOIN_STORE_ELSEWHERE (1u << 1)
 
 struct net_join {
 	struct net_header header;
 	struct net_way way;
-	uint32_t node, node_count; /* node 0 serves the store */
+	uint32_t node, node_count; /* node 0 serves the store, unless flags say other things */
 	uint64_t epoch;            /* 1, and higher each time the mesh is made anew */
 	uint64_t timeout_ms;
 	uint32_t flags, reserved;

@@ -56,6 +56,9 @@ static int watch_main(void *arg)
 	while (r == -ETIMEDOUT); /* The store has a longest time of its own. */
 	if (r == -ECANCELED)
 		return 0; /* nodes_leave() */
+	/* These nodes go on. Who is gone shows by its connections from now on. */
+	if (r && nodes->join.flags & NET_JOIN_STORE_ELSEWHERE)
+		return 0;
 	if (!r)
 		r = nodes_read_end(nodes->watch, key.chars, zi_clock_deadline_ns(NODES_ASK_NS),
 		                   &nodes->end);
@@ -63,7 +66,9 @@ static int watch_main(void *arg)
 		nodes->end = (struct nodes_end){ .error = -EPIPE,
 			                         .culprit = 0,
 			                         .done = NODES_DONE_UNKNOWN };
-		zi_text_set(&nodes->end.text, "%s is gone, which serves the store",
+		zi_text_set(&nodes->end.text,
+		            "the store is gone, which %s served: its worker, "
+		            "its daemon or all of it ended",
 		            nodes_name(nodes, 0));
 	}
 	zi_loop_post(nodes->loop, &nodes->post, nodes->watched);

@@ -84,6 +84,8 @@ int far_ask_join(struct far *far)
 		.flags = NET_JOIN_AS_CLIENT, /* It is served since they met. */
 	};
 
+	if (!(nodes & 1))
+		message.flags |= NET_JOIN_STORE_ELSEWHERE;
 	fill_way(far, &message.way);
 	return err_trace(net_worker_join(far->worker, &far->request, &message));
 }

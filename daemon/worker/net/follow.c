@@ -59,13 +59,13 @@ static int await_step(struct follow *follow, uint32_t member, uint32_t value)
 }
 
 /* A rank of this node waits until then and a margin longer, in which nodes tell each other whose
- * fault it is: half of it to listen, half to speak. */
+ * fault it is: most of it is to listen. */
 static void take_deadline(struct follow *follow, const struct zi_board_call *call)
 {
 	uint64_t margin_ns = zi_far_margin_ns(call->target * ZI_NS_PER_MS); /* hearsay */
 
 	follow->deadline_ns = ZI_MIN(follow->deadline_ns, call->source);
-	follow->worker->moment_ns = ZI_MIN(follow->worker->moment_ns, margin_ns / 2);
+	follow->worker->moment_ns = ZI_MIN(follow->worker->moment_ns, margin_ns / 5 * 3);
 }
 
 /* Those who have come say until when they wait; what the others would say comes with them. */

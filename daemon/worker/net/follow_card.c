@@ -8,6 +8,8 @@
 #include "common/base/err.h"
 #include "daemon/worker/net/follow_private.h"
 
+#define CARD_ERRNO_MAX 4095 /* the kernel's */
+
 /* ---- what is called ---- */
 
 static void say_call(const struct follow_card *card, char *target, size_t capacity)
@@ -151,37 +153,44 @@ struct zi_text follow_say_node(const struct follow *follow, uint32_t node)
 /* ---- from node to node ---- */
 
 /* Documented in follow_private.h. */
-struct follow_card *follow_card_at(const struct follow *follow, uint32_t node)
+void follow_keep_cards(struct follow *follow, const struct follow_card *own)
 {
-	return (void *)(follow->slab->memory + zi_frame_at(&follow->shape, follow->sequence, node));
+	const struct zi_far_shape *shape = &follow->shape;
+
+	for (uint32_t i = 0; i < shape->node_count; i++)
+		memcpy(&follow->cards[i],
+		       follow->slab->memory + zi_frame_at(shape, follow->sequence, i),
+		       sizeof(follow->cards[i]));
+	follow->cards[shape->node] = *own;
 }
 
 /* Documented in follow_private.h. */
 int follow_judge(const struct follow *follow, struct zi_text *reason)
 {
-	struct follow_card first = *follow_card_at(follow, 0);
+	const struct follow_card *first = &follow->cards[0];
 	char mine[96], theirs[96];
 
 	for (uint32_t i = 0; i < follow->shape.node_count; i++) {
-		struct follow_card card = *follow_card_at(follow, i);
+		const struct follow_card *card = &follow->cards[i];
 
-		if (!card.error && !is_call(follow, &card))
+		if (card->error ? card->error > 0 || card->error < -CARD_ERRNO_MAX
+		                : !is_call(follow, card))
 			return zi_text_error(reason, -EINVAL,
 			                     "call %u: what %s posted makes no sense",
 			                     follow->sequence, follow_say_node(follow, i).chars);
-		if (!card.error)
+		if (!card->error)
 			continue;
-		*reason = card.text;
+		*reason = card->text;
 		reason->chars[sizeof(reason->chars) - 1] = '\0';
-		return card.error;
+		return card->error;
 	}
 	for (uint32_t i = 1; i < follow->shape.node_count; i++) {
-		struct follow_card card = *follow_card_at(follow, i);
+		const struct follow_card *card = &follow->cards[i];
 
-		if (is_same(&first, &card))
+		if (is_same(first, card))
 			continue;
-		say_call(&first, theirs, sizeof(theirs));
-		say_call(&card, mine, sizeof(mine));
+		say_call(first, theirs, sizeof(theirs));
+		say_call(card, mine, sizeof(mine));
 		return zi_text_error(reason, -EINVAL, "call %u: %s: %s; %s: %s", follow->sequence,
 		                     follow_say_node(follow, i).chars, mine,
 		                     follow_say_node(follow, 0).chars, theirs);
@@ -193,7 +202,7 @@ int follow_judge(const struct follow *follow, struct zi_text *reason)
 bool follow_all_direct(const struct follow *follow)
 {
 	for (uint32_t i = 0; i < follow->shape.node_count; i++)
-		if (!follow_card_at(follow, i)->is_direct)
+		if (!follow->cards[i].is_direct)
 			return false;
 	return true;
 }
@@ -249,6 +258,6 @@ uint64_t follow_longest(const struct follow *follow)
 	uint64_t longest = 0;
 
 	for (uint32_t i = 0; i < follow->shape.node_count; i++)
-		longest = ZI_MAX(longest, follow_card_at(follow, i)->longest);
+		longest = ZI_MAX(longest, follow->cards[i].longest);
 	return longest;
 }

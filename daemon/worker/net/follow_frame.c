@@ -133,12 +133,16 @@ int follow_exchange_frames(struct follow *follow, const struct follow_card *own)
 {
 	int r;
 
-	*follow_card_at(follow, follow->shape.node) = *own;
+	memcpy(follow->slab->memory +
+	               zi_frame_at(&follow->shape, follow->sequence, follow->shape.node),
+	       own, sizeof(*own));
 	add_sources(follow, own);
 	r = receive_all(follow, follow->sequence + 1);
 	r = r ? r : send_all(follow);
 	r = r ? r : await_all(follow);
-	if (!r)
+	if (!r) {
 		*follow->suspect = NET_CULPRIT_NONE;
+		follow_keep_cards(follow, own);
+	}
 	return err_trace(follow_explain(follow, r));
 }

@@ -38,6 +38,8 @@ struct follow {
 	/* all_to_allv: (members in the order of nodes, 2, members) what each sends to each, and
 	 * takes from each. */
 	uint64_t counts[2 * ZI_WORLD_MAX * ZI_WORLD_MAX];
+	/* (nodes,) what they call, out of the ranks' reach: the slab is theirs to write. */
+	struct follow_card cards[SUBTREE_NODES_MAX];
 	uint32_t sequence; /* of the call */
 	uint64_t steps;    /* pieces of all calls before */
 	uint64_t deadline_ns;
@@ -88,8 +90,8 @@ struct zi_frame_call follow_frame_call(const struct follow_card *card);
 struct zi_text follow_say_node(const struct follow *follow, uint32_t node);
 /* What the ranks of this node say, all of whom have posted. */
 void follow_make_card(const struct follow *follow, struct follow_card *card);
-/* Of @node, for the newest call, in its frame. */
-struct follow_card *follow_card_at(const struct follow *follow, uint32_t node);
+/* All frames are here: follow->cards are theirs, the own one @own. */
+void follow_keep_cards(struct follow *follow, const struct follow_card *own);
 /* What all nodes conclude from the same cards. Return: 0, or a refusal with @reason. */
 int follow_judge(const struct follow *follow, struct zi_text *reason);
 /* Whether all nodes' cards say so. */

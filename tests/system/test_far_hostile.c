@@ -81,3 +81,44 @@ Test(far_hostile, a_call_that_is_none_ends_no_worker)
 	far_run(&scene, far_sum_once);
 	far_close_scene(&scene);
 }
+
+/* It says of a message from rank 1 that it has emptied what has not come. */
+static int empty_too_much(struct far_rank *rank)
+{
+	enum { LONG = 700001 };
+	static int32_t values[LONG];
+	struct zi_node_group *group = &rank->zinf->coll->groups[ZI_GROUP_WORLD]->node;
+	int r = zinf_coll_barrier(rank->zinf, NULL);
+
+	if (r)
+		return far_note(rank, r) ? 1 : 1;
+	if (rank->rank == 0) {
+		uint32_t line = group->far->mail.lines[1];
+
+		__atomic_store_n(&group->meet.members[group->meet.self].takes[line].emptied, 5,
+		                 __ATOMIC_RELEASE);
+		r = zinf_coll_barrier(rank->zinf, NULL);
+	} else {
+		r = zinf_coll_send(rank->zinf, values, LONG, ZINF_I32, 0, NULL);
+	}
+	(void)far_note(rank, r);
+	return 0;
+}
+
+Test(far_hostile, a_message_of_which_too_much_is_emptied_ends_its_group)
+{
+	struct far_scene scene = { .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
+
+	if (!far_is_built()) {
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+		return;
+	}
+	far_open_scene(&scene, 2, 1);
+	far_run(&scene, empty_too_much);
+	for (uint32_t k = 0; k < 2; k++)
+		cr_expect(strstr(scene.shared->reports[k].text,
+		                 "what rank 0 says to have emptied has not come"),
+		          "rank %u: %s", k, scene.shared->reports[k].text);
+	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}

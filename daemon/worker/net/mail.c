@@ -100,7 +100,7 @@ static void take_frames(struct mail *mail, uint32_t node)
 			fail_frame(mail, node, frame);
 		r = r ? r : mail_link_took(link, &text);
 		if (r < 0)
-			fail(mail, r, node, &text);
+			fail(mail, r, r == -EPROTO ? NET_CULPRIT_NONE : node, &text);
 		if (r)
 			return;
 	}

@@ -167,12 +167,19 @@ int mail_poll_in(struct mail *mail, struct mail_pair *pair, struct zi_text *text
 {
 	struct mail_message *in = &pair->in;
 	uint32_t emptied = zi_meet_load(&pair->taken->emptied);
+	uint32_t count = emptied - in->base;
 	struct mail_frame *frame;
 	int r = 0;
 
 	if (!in->is_busy)
 		return 0;
-	if ((int32_t)(emptied - (in->base + in->piece_count + 1)) >= 0) {
+	/* What came, or all of it, taken or refused. */
+	if (count > in->moved - in->base && count != in->piece_count + 1)
+		return err_origin(zi_text_error(text, -EPROTO,
+		                                "what rank %u says to have emptied has not come: "
+		                                "its memory is damaged",
+		                                mail->options.ranks[pair->self]));
+	if (count == in->piece_count + 1) {
 		/* Pieces that were asked for come all the same. */
 		if (in->moved != in->room)
 			return 0;

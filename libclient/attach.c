@@ -341,6 +341,7 @@ void zinf_detach(struct zinf *zinf)
 {
 	if (!zinf)
 		return;
+	zi_client_coll_settle(zinf);
 	/* Of a group that broke we still take our leave: then this is no death. */
 	zinf->timeout_ns = ZI_MIN(zinf->timeout_ns, DETACH_NS);
 	if (zinf->over != -EPROTO)

@@ -235,7 +235,9 @@ bool zi_client_coll_is_ticket(uint64_t ticket);
 int zi_client_coll_wait(struct zinf *zinf, uint64_t ticket, uint64_t timeout_ns);
 int zi_client_coll_test(struct zinf *zinf, uint64_t ticket, bool *ret_is_done);
 int zi_client_coll_cancel(struct zinf *zinf, uint64_t ticket);
-/* coll/open.c: unmaps and frees; nothing is fine. */
+/* coll/open.c: before this rank detaches; see zi_client_group_settle(). */
+void zi_client_coll_settle(struct zinf *zinf);
+/* Unmaps and frees; nothing is fine. */
 void zi_client_coll_close(struct zinf *zinf);
 /* write.c: bare read-only parameters again. */
 int zi_client_unwrite(struct zinf *zinf, uint32_t unit);

@@ -39,6 +39,12 @@ static inline bool zi_verdict_is_refusal(int error)
 	return error == -EINVAL || error == -EOVERFLOW || error == -EACCES;
 }
 
+/* The refusal that a peer tells by its errno, which may be anything. */
+static inline int zi_verdict_refusal_of(uint32_t error)
+{
+	return error <= INT16_MAX && zi_verdict_is_refusal(-(int)error) ? -(int)error : -EINVAL;
+}
+
 /* What ends a call for all its members and leaves its group as it was (-ECANCELED: it was never
  * made): no verdict, and no COLL_FAIL. */
 static inline bool zi_verdict_is_spared(int error)

@@ -22,10 +22,10 @@
  * same words on every member that waits for it. A call to which a member comes too late, or whose
  * member died, *breaks* the group: each member's call, and every later one, returns the same error
  * with the same text, which names the rank at fault and what it did instead. A broken group stays
- * broken; zinf_coll_group_free() it and make a new one. To leave is to break as well:
- * zinf_coll_barrier() before zinf_detach() if others may still be busy with what was called before.
- * Other groups go on, also when the group of all ranks is broken, as long as their own members
- * live.
+ * broken; zinf_coll_group_free() it and make a new one. To leave is to break as well: of what all
+ * have come to everybody has its result all the same, and zinf_detach() and zinf_coll_group_free()
+ * wait until all have come to what this member was ahead with. Other groups go on, also when the
+ * group of all ranks is broken, as long as their own members live.
  *
  * Results: the ranks' elements are joined in the order of docs/ARITHMETIC.md, so that the same
  * ranks and the same data always give the same bits, however buffers lie and messages are cut.

@@ -254,7 +254,9 @@ ZINF_API const char *zinf_attach_error(void);
 /** Why the last call on @zinf failed. Valid until the next call; never NULL. */
 ZINF_API const char *zinf_error_text(const struct zinf *zinf);
 
-/** Leaves the job and unmaps its memory. The job stays. NULL is fine. */
+/** Leaves the job and unmaps its memory. The job stays. NULL is fine. Waits, for a collective's
+ * timeout at most, until all members have come to the small collectives that this rank did not wait
+ * for (zinf/coll.h). */
 ZINF_API void zinf_detach(struct zinf *zinf);
 
 /** Leaves, and asks the daemon to delete the job and all its state. Every other rank must have

@@ -103,6 +103,10 @@ bool zi_client_group_spans(const struct zinf *zinf, const uint32_t *ranks, uint3
 /* Returns NULL; NULL is fine. */
 struct zi_client_group *zi_client_group_free(struct zi_client_group *group);
 
+/* Before this rank leaves it in good order: all have come to what it was ahead of, or it is too
+ * late for that. */
+void zi_client_group_settle(struct zi_client_group *group);
+
 /* collective.c */
 /* Of any struct that begins with `uint32_t bytes`: it is as long as it was when this was built, or
  * longer, and everything from @reserved_offset on is zero, as what a later version adds must be.

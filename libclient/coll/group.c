@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/wire/region.h"
@@ -296,6 +297,14 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 
 /* ---- leaving, asking ---- */
 
+void zi_client_group_settle(struct zi_client_group *group)
+{
+	/* What was not waited for is given up, and the calls before it with that. */
+	if (!group->call_count && !group->error)
+		zi_node_settle(&group->node,
+		               zi_clock_deadline_ns(group->timeout_ms * ZI_NS_PER_MS));
+}
+
 int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
 {
 	struct zi_coll_group_free request = { .group = number };
@@ -315,6 +324,7 @@ int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
 		return zi_client_error(zinf, -EBUSY,
 		                       "%u calls of group %u were not waited for: zinf_wait() them",
 		                       group->call_count, number);
+	zi_client_group_settle(group);
 	zinf->coll->groups[number] = zi_client_group_free(group);
 	return err_trace(zi_client_coll_request(zinf, &request.header, ZI_MESSAGE_COLL_GROUP_FREE,
 	                                        sizeof(request), ZI_MESSAGE_DONE, &reply));

@@ -41,6 +41,14 @@ int zi_client_coll_look(void *arg)
 	return 0;
 }
 
+/* See client.h. */
+void zi_client_coll_settle(struct zinf *zinf)
+{
+	for (uint32_t i = 0; zinf->coll && !is_session_over(zinf) && i < ZI_GROUPS_MAX; i++)
+		if (zinf->coll->groups[i])
+			zi_client_group_settle(zinf->coll->groups[i]);
+}
+
 /* Unmaps and frees; NULL and half-built ones too. */
 void zi_client_coll_close(struct zinf *zinf)
 {

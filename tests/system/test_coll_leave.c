@@ -94,6 +94,69 @@ Test(coll_leave, after_a_broadcast)
 	leave_after(moved, COLL_RANKS_MAX);
 }
 
+/* Everybody but the root is over at once, and gone by the time that it comes if nobody waits. */
+static int brought(struct coll_rank *rank)
+{
+	int32_t values[COLL_RANKS_MAX] = { 0 }, value = 3;
+
+	for (uint32_t i = 0; rank->rank == 0 && i < 100; i++)
+		coll_must(rank, 0, zinf_ping(rank->zinf));
+	coll_must(rank, 0, zinf_coll_gather(rank->zinf, &value, values, 1, ZINF_I32, 0, NULL));
+	for (uint32_t i = 0; rank->rank == 0 && i < rank->world; i++)
+		coll_check(rank, values[i] == 3);
+	return 0;
+}
+
+Test(coll_leave, after_a_small_gather)
+{
+	leave_after(brought, COLL_RANKS_MAX);
+}
+
+/* So is the root here; the others wait for the one who is late. */
+static int spread(struct coll_rank *rank)
+{
+	int32_t value = rank->rank == 0 ? 9 : 0;
+
+	for (uint32_t i = 0; rank->rank == 1 && i < 100; i++)
+		coll_must(rank, 0, zinf_ping(rank->zinf));
+	coll_must(rank, 0, zinf_coll_broadcast(rank->zinf, &value, 1, ZINF_I32, 0, NULL));
+	coll_check(rank, value == 9);
+	return 0;
+}
+
+Test(coll_leave, after_a_small_broadcast)
+{
+	leave_after(spread, COLL_RANKS_MAX);
+}
+
+/* A group that is freed is left just so. */
+static int freed(struct coll_rank *rank)
+{
+	static const uint32_t ranks[] = { 0, 1 };
+	int32_t values[2] = { 0 }, value = 3;
+	zinf_group group;
+
+	coll_must(rank, 0, zinf_coll_group(rank->zinf, ranks, 2, NULL, &group));
+	if (rank->rank < 2) {
+		struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+
+		options.group = group;
+		for (uint32_t i = 0; rank->rank == 0 && i < 100; i++)
+			coll_must(rank, 0, zinf_ping(rank->zinf));
+		coll_must(rank, 0,
+		          zinf_coll_gather(rank->zinf, &value, values, 1, ZINF_I32, 0, &options));
+		coll_check(rank, rank->rank == 1 || (values[0] == 3 && values[1] == 3));
+	}
+	coll_must(rank, 0, zinf_coll_group_free(rank->zinf, group));
+	coll_must(rank, 0, zinf_coll_barrier(rank->zinf, NULL));
+	return 0;
+}
+
+Test(coll_leave, a_group_after_a_small_gather)
+{
+	leave_after(freed, COLL_RANKS_MAX);
+}
+
 static int queued(struct coll_rank *rank)
 {
 	struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;

@@ -25,13 +25,13 @@ static int say_refused(const struct zi_node_group *group, uint32_t sequence, uin
 {
 	const struct zi_board_post *post = zi_meet_post_of(&group->meet, member, sequence);
 	struct zi_text reason = { "" };
-	int error = zi_verdict_is_refusal(-(int)other->root) ? -(int)other->root : -EINVAL;
 	uint32_t bytes = post->payload_bytes;
 
 	if (bytes > sizeof(reason) - 1)
 		bytes = sizeof(reason) - 1;
 	memcpy(reason.chars, zi_meet_payload_of(&group->meet, member, sequence, bytes), bytes);
-	return err_origin(zi_text_error(text, error, "call %u: %s refuses it: %s", sequence,
+	return err_origin(zi_text_error(text, zi_verdict_refusal_of(other->root),
+	                                "call %u: %s refuses it: %s", sequence,
 	                                zi_node_name(group, member).chars, reason.chars));
 }
 

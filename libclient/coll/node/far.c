@@ -12,6 +12,7 @@
  */
 #include "libclient/coll/node/far.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -199,6 +200,24 @@ static int await_worker(struct zi_node_group *group, struct zi_meet_wants *wants
 	return 0;
 }
 
+/* Every member of this node can write where the worker posts. Nothing is taken from there that this
+ * member knows by itself; of all_to_allv the longest block of all, by which it cuts its own. */
+static bool is_plausible(const struct zi_node_group *group, const struct zi_board_call *said)
+{
+	const struct zi_node_call *call = &group->run.call;
+	uint32_t bytes, way = 0;
+
+	if (said->operation != call->operation)
+		return false;
+	if (zi_coll_is_counted(call->operation))
+		return !said->flags;
+	if (zi_node_is_small(group, &bytes))
+		way = ZI_BOARD_SMALL;
+	else if (zi_coll_has_data(call->operation))
+		way = said->flags & ZI_BOARD_DIRECT;
+	return said->flags == way && said->element_count == call->element_count;
+}
+
 /* What all nodes say of the call. */
 static int take_answer(struct zi_node_group *group, struct zi_text *text)
 {
@@ -206,7 +225,6 @@ static int take_answer(struct zi_node_group *group, struct zi_text *text)
 	struct zi_board_post post =
 		*zi_meet_post_of(&group->meet, worker_of(group), group->sequence);
 	uint32_t bytes = ZI_MIN(post.payload_bytes, (uint32_t)sizeof(text->chars) - 1);
-	int error = -(int)post.call.root;
 
 	if (post.call.flags & ZI_BOARD_REFUSED) {
 		memcpy(text->chars,
@@ -214,8 +232,13 @@ static int take_answer(struct zi_node_group *group, struct zi_text *text)
 		                          post.payload_bytes),
 		       bytes);
 		text->chars[bytes] = '\0';
-		return err_origin(zi_verdict_is_refusal(error) ? error : -EINVAL);
+		return err_origin(zi_verdict_refusal_of(post.call.root));
 	}
+	if (!is_plausible(group, &post.call))
+		return err_origin(zi_text_error(text, -EPROTO,
+		                                "call %u: what zinf-net posted makes no sense: its "
+		                                "memory is damaged, or it is another version",
+		                                group->sequence));
 	zi_far_cut_init(&far->cut, &far->shape, far->slab_bytes, group->run.call.operation,
 	                group->run.call.dtype, post.call.element_count);
 	far->staged = far->taken = 0;

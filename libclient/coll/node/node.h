@@ -126,6 +126,12 @@ struct zi_node_op {
  */
 int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call,
                  struct zi_text *text);
+/*
+ * Until all have come to the calls that this member was ahead of, so that nobody misses it there
+ * when it leaves; or the group is broken, or @deadline_ns has passed. What is wrong with those
+ * calls the others know. Nothing is under way.
+ */
+void zi_node_settle(struct zi_node_group *group, uint64_t deadline_ns);
 /* Sends and receives that progress together; the first failure of one, which its peer has as well.
  * Else as above. */
 int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,

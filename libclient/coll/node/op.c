@@ -345,6 +345,28 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 	return err_trace(r);
 }
 
+void zi_node_settle(struct zi_node_group *group, uint64_t deadline_ns)
+{
+	struct zi_node_run *run = &group->run;
+	struct zi_meet_wants wants;
+	struct zi_text reason; /* nobody asks */
+	uint32_t wait_count = 0;
+	int end = 0;
+
+	if (group->far || group->over || group->seen == group->sequence)
+		return;
+	run->phase = ZI_NODE_CATCH_UP;
+	run->member = 0;
+	run->is_ahead = false;
+	for (;;) {
+		wants.count = 0;
+		wants.is_cut = wants.is_beside = false;
+		if (zi_node_catch_up(group, &wants, &reason) != ZI_NODE_E_WAITS || end)
+			return;
+		end = wait_for(group, &wants, deadline_ns, &wait_count);
+	}
+}
+
 /* @call: until when, and whether the caller refuses them. */
 static int run_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
                      const struct zi_node_call *call, struct zi_text *text)

@@ -161,7 +161,7 @@ static int say_refused(struct zi_node_group *group, const struct zi_node_p2p *p2
 	is_this = number && copy.number == number && zi_meet_load(&place->number) == number &&
 	          zi_meet_load(refused) == sequence;
 	copy.reason[sizeof(copy.reason) - 1] = '\0';
-	error = is_this && zi_verdict_is_refusal(-(int)copy.error) ? -(int)copy.error : -EINVAL;
+	error = is_this ? zi_verdict_refusal_of(copy.error) : -EINVAL;
 	group->culprit = p2p->peer;
 	return err_origin(zi_text_error(
 		text, error, "message %u from member %u to member %u: %s refuses it: %s", sequence,

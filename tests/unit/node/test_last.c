@@ -8,8 +8,12 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "libclient/coll/node/op.h"
@@ -133,6 +137,89 @@ Test(last, a_call_that_all_have_come_to_survives_who_leaves_then)
 {
 	for (unsigned way = 0; way < WAY_COUNT; way++)
 		play((enum way)way, false);
+}
+
+/* ---- who is ahead ---- */
+
+/* Member 1 has a small reduce to 0, and leaves; that breaks the group, as the daemon would say. */
+static void *come_and_leave(void *arg)
+{
+	struct rank *rank = arg;
+	struct zi_node_call call = { .operation = ZI_COLL_REDUCE,
+		                     .dtype = ZI_DTYPE_I32,
+		                     .reduce_op = ZI_REDUCE_SUM,
+		                     .element_count = 1,
+		                     .source = rank->outside[0],
+		                     .target = rank->outside[1],
+		                     .deadline_ns = ZI_DEADLINE_NEVER };
+	const uint32_t *come = &rank->world->board[1].posts[1].sequence;
+
+	*(int32_t *)rank->outside[0] = 21;
+	/* The root comes when the other has had time to leave. */
+	while (rank->number == 0 && !zi_meet_has_come(come, 1))
+		(void)sched_yield();
+	for (uint32_t i = 0; rank->number == 0 && i < 1000; i++)
+		(void)sched_yield();
+	rank->result = zi_node_call(&rank->group, &call, &rank->text);
+	if (rank->number == 0)
+		return NULL;
+	zi_node_settle(&rank->group, ZI_DEADLINE_NEVER);
+	zi_line_store(&rank->world->verdict, EPIPE);
+	(void)syscall(SYS_futex, &rank->world->verdict.value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	return NULL;
+}
+
+static void two_ranks(struct world *world, struct rank *ranks)
+{
+	world_init(world, 2, 1);
+	rank_init(&ranks[0], world, 0);
+	rank_init(&ranks[1], world, 1);
+}
+
+static void two_ranks_end(struct world *world, struct rank *ranks)
+{
+	rank_deinit(&ranks[0]);
+	rank_deinit(&ranks[1]);
+	world_deinit(world);
+}
+
+Test(last, who_was_ahead_leaves_when_all_have_come)
+{
+	struct rank ranks[2];
+	struct world world;
+
+	for (uint32_t i = 0; i < 20; i++) {
+		two_ranks(&world, ranks);
+		world_run(ranks, come_and_leave);
+		cr_assert_eq(ranks[0].result, 0, "round %u: %s", i, ranks[0].text.chars);
+		cr_assert_eq(*(int32_t *)ranks[0].outside[1], 42);
+		cr_assert_eq(ranks[1].result, 0);
+		two_ranks_end(&world, ranks);
+	}
+}
+
+/* It waits for who comes no more until its deadline, or the group's end. */
+Test(last, who_was_ahead_does_not_wait_for_ever)
+{
+	struct zi_node_call call = { .operation = ZI_COLL_BROADCAST,
+		                     .dtype = ZI_DTYPE_I32,
+		                     .element_count = 1,
+		                     .deadline_ns = ZI_DEADLINE_NEVER };
+	struct rank ranks[2];
+	struct world world;
+
+	for (uint32_t with_verdict = 0; with_verdict < 2; with_verdict++) {
+		uint64_t start_ns = zi_clock_now_ns();
+
+		two_ranks(&world, ranks);
+		call.source = ranks[0].outside[0];
+		cr_assert_eq(zi_node_call(&ranks[0].group, &call, &ranks[0].text), 0);
+		world.verdict.value = with_verdict ? EPIPE : 0;
+		zi_node_settle(&ranks[0].group,
+		               with_verdict ? ZI_DEADLINE_NEVER : start_ns + 5 * ZI_NS_PER_MS);
+		cr_assert(with_verdict || zi_clock_now_ns() >= start_ns + 5 * ZI_NS_PER_MS);
+		two_ranks_end(&world, ranks);
+	}
 }
 
 Test(last, a_call_that_all_have_come_to_survives_the_daemon)

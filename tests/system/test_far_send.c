@@ -54,7 +54,9 @@ static bool are_values(const int32_t *values, uint32_t seed)
 /* Who leaves while others are not done breaks the group. */
 static int leave_together(struct far_rank *rank)
 {
-	return zinf_coll_barrier(rank->zinf, NULL) ? far_note(rank, -1) || 9 : 0;
+	int r = zinf_coll_barrier(rank->zinf, NULL);
+
+	return r ? (far_note(rank, r), 9) : 0;
 }
 
 /* ---- what arrives ---- */

@@ -112,7 +112,7 @@ static void expect_leaves(const void *message, size_t bytes, const char *says)
 	cr_assert_eq(recv(fd, &hello, sizeof(hello), 0), sizeof(hello));
 	cr_expect_eq(hello.type, NET_HELLO);
 	if (bytes)
-		cr_assert_eq(send(fd, message, bytes, MSG_NOSIGNAL), bytes);
+		cr_assert_eq(send(fd, message, bytes, MSG_NOSIGNAL), (ssize_t)bytes);
 	else
 		fd = zi_close(fd);
 	spawn_reap(pidfd, &text);

@@ -27,13 +27,14 @@
 #define STORE_MAGIC   0x54535a4eu /* "NZST" */
 #define STORE_VERSION 2u
 
-#define STORE_KEY_BYTES         128u /* NUL included */
-#define STORE_VALUE_BYTES_MAX   65536u
-#define STORE_TOKEN_BYTES       64u /* NUL included; "" is none */
-#define STORE_WAIT_KEYS_MAX     64u
-#define STORE_KEYS_MAX          8192u
-#define STORE_TABLE_BYTES_MAX   (16u << 20) /* keys and values together */
-#define STORE_CONNECTIONS_MAX   256u
+#define STORE_KEY_BYTES       128u /* NUL included */
+#define STORE_VALUE_BYTES_MAX 65536u
+#define STORE_TOKEN_BYTES     64u /* NUL included; "" is none */
+#define STORE_WAIT_KEYS_MAX   64u
+#define STORE_KEYS_MAX        8192u
+#define STORE_TABLE_BYTES_MAX (16u << 20) /* keys and values together */
+/* Of each of 64 nodes two for each of 64 groups, one that holds its ranks, one that asks. */
+#define STORE_CONNECTIONS_MAX   (64u * (2 * 64 + 2))
 #define STORE_STRANGERS_MAX     64u /* of them, before their HELLO */
 #define STORE_MESSAGE_BYTES_MAX (STORE_KEY_BYTES + STORE_VALUE_BYTES_MAX)
 

@@ -15,10 +15,6 @@
 #define AGREE_TELL_NS   (200 * ZI_NS_PER_MS)
 #define AGREE_TELL_PART 4u
 
-/* Keys of what was made so long ago are nobody's, but those of groups that live on: these need them
- * no more, and so many of them there are never. */
-#define AGREE_EPOCHS_KEPT 256u
-
 /* What a node says. */
 struct agree_card {
 	int32_t error;
@@ -209,6 +205,19 @@ static int agree_on(const struct agreement *agreement)
 	return settled || !is_missing ? err_trace(settled) : err_trace(r);
 }
 
+/* What was said of the epoch so long ago. */
+static int forget(const struct agreement *agreement, uint64_t age)
+{
+	uint64_t epoch = agreement->agree->epoch;
+	char prefix[ZI_NAME_BYTES];
+
+	if (epoch <= age)
+		return 0;
+	(void)snprintf(prefix, sizeof(prefix), "%lu/", (unsigned long)(epoch - age)); /* Fits. */
+	return err_trace(store_client_forget(agreement->client, prefix, agreement->deadline_ns,
+	                                     agreement->text));
+}
+
 /* Documented in the header. */
 int agree_all(const struct net_agree *agree, struct zi_text *text)
 {
@@ -226,10 +235,10 @@ int agree_all(const struct net_agree *agree, struct zi_text *text)
 	agreement.client = client;
 	agreement.wait_ns = deadline_ns - ZI_MIN(agree->timeout_ms * ZI_NS_PER_MS / AGREE_TELL_PART,
 	                                         AGREE_TELL_NS);
-	if (agree->node == 0 && agree->epoch > AGREE_EPOCHS_KEPT) {
-		(void)snprintf(name, sizeof(name), "%lu/",
-		               (unsigned long)(agree->epoch - AGREE_EPOCHS_KEPT)); /* Fits. */
-		r = store_client_forget(client, name, deadline_ns, text);
-	}
+	if (agree->node == 0)
+		r = forget(&agreement, agree_epochs_kept(agree->node_count));
+	/* Why groups ended that lived on. */
+	if (!r && agree->node == 0)
+		r = forget(&agreement, AGREE_EPOCHS_MAX);
 	return r ? err_trace(r) : err_trace(agree_on(&agreement));
 }

@@ -5,7 +5,10 @@
  * loop of its own, clients in threads.
  */
 #include <stdio.h>
+#include <sys/resource.h>
 
+#include "daemon/worker/net/agree.h"
+#include "daemon/worker/subtree.h"
 #include "tests/unit/worker/store_fixture.h"
 
 #define CLIENTS 8u
@@ -261,6 +264,45 @@ Test(store, too_many_keys_and_bytes_are_refused_with_figures)
 		-EINVAL);
 	store_client_close(client);
 	store_stop(&store);
+}
+
+/* Two for each of 64 groups on each of four nodes, and then some. */
+Test(store, nodes_with_as_many_groups_as_there_may_be_have_their_connections)
+{
+	static struct store_client *clients[4 * 64 * 2 + 8];
+	struct store_server_options options = store_options();
+	struct rlimit files;
+	struct store_fixture store;
+
+	/* Both ends of each are in this process. */
+	cr_assert_eq(getrlimit(RLIMIT_NOFILE, &files), 0);
+	if (files.rlim_max < 3 * ZI_COUNT_OF(clients)) {
+		cr_skip_test("RLIMIT_NOFILE is too low");
+		return;
+	}
+	files.rlim_cur = ZI_MAX(files.rlim_cur, 3 * ZI_COUNT_OF(clients));
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+	store_start(&store, &options);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(clients); i++)
+		clients[i] = store_client_of(&store);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(clients); i++)
+		clients[i] = store_client_close(clients[i]);
+	store_stop(&store);
+}
+
+/* What nodes say of groups that are made over and over never fills the store. */
+Test(store, epochs_that_are_kept_have_room)
+{
+	for (uint32_t nodes = 2; nodes <= SUBTREE_NODES_MAX; nodes++) {
+		uint64_t kept = agree_epochs_kept(nodes);
+
+		/* Others may still be at the one before. */
+		cr_expect_geq(kept, 4, "%u nodes", nodes);
+		cr_expect_leq(kept * AGREE_EPOCH_KEYS(nodes), STORE_KEYS_MAX / 2, "%u", nodes);
+		cr_expect_leq(kept * AGREE_EPOCH_BYTES(nodes), STORE_TABLE_BYTES_MAX / 2, "%u",
+		              nodes);
+	}
+	cr_expect_eq(agree_epochs_kept(2), AGREE_EPOCHS_MAX);
 }
 
 Test(store, a_client_comes_before_its_server)

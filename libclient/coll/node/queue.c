@@ -114,14 +114,37 @@ static uint64_t next_deadline_ns(const struct zi_node_queue *queue)
 	return deadline_ns;
 }
 
-/* What has begun and keeps @waiter, which has not, waiting; or NULL. */
+/* Whether @op, which is older than @waiter, goes before it: of messages, one that is not over to or
+ * from the same peer does. */
+static bool goes_before(const struct zi_node_op *op, const struct zi_node_op *waiter)
+{
+	if (op->group != waiter->group || !op->p2p_count != !waiter->p2p_count)
+		return false;
+	for (uint32_t i = 0; i < op->p2p_count; i++)
+		for (uint32_t k = 0; k < waiter->p2p_count; k++)
+			if (op->p2ps[i].message.phase != ZI_NODE_MESSAGE_OVER &&
+			    op->p2ps[i].peer == waiter->p2ps[k].peer &&
+			    op->p2ps[i].is_send == waiter->p2ps[k].is_send)
+				return true;
+	return !op->p2p_count;
+}
+
+/* What has begun and keeps @waiter, which has not, waiting, maybe by what else has not; or NULL. */
 static struct zi_node_op **find_blocker(struct zi_node_queue *queue,
                                         const struct zi_node_op *waiter)
 {
-	for (struct zi_node_op **place = &queue->first; *place != waiter; place = &(*place)->next)
-		if ((*place)->is_begun && (*place)->group == waiter->group &&
-		    !(*place)->p2p_count == !waiter->p2p_count)
+	struct zi_node_op **place = &queue->first;
+
+	while (*place != waiter) {
+		if (!goes_before(*place, waiter)) {
+			place = &(*place)->next;
+			continue;
+		}
+		if ((*place)->is_begun)
 			return place;
+		waiter = *place; /* older: this comes to an end */
+		place = &queue->first;
+	}
 	return NULL;
 }
 

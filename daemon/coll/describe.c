@@ -7,13 +7,15 @@
 #include "daemon/coll/look.h"
 #include "daemon/coll/words.h"
 
-/* The oldest call that a member waits in; when nobody waits, the newest of all members'. Return:
- * whether anybody does. */
-static bool find_call(const struct coll_group *group, struct coll_call *ret_call)
+/* The oldest call that a member waits in, and who that is; when nobody waits, the newest of all
+ * members'. Return: whether anybody does. */
+static bool find_call(const struct coll_group *group, struct coll_call *ret_call,
+                      uint32_t *ret_member)
 {
 	bool is_any_waiting = false;
 
 	*ret_call = (struct coll_call){ 0 };
+	*ret_member = 0;
 	for (uint32_t i = 0; i < group->member_count; i++) {
 		struct coll_call call;
 		bool is_waiting, is_later;
@@ -24,8 +26,10 @@ static bool find_call(const struct coll_group *group, struct coll_call *ret_call
 		is_waiting = coll_look_awaited(group, i, &call);
 		is_later = (int32_t)(call.sequence - ret_call->sequence) > 0;
 		if (!ret_call->sequence || (is_waiting && !is_any_waiting) ||
-		    (is_waiting == is_any_waiting && is_later != is_waiting))
+		    (is_waiting == is_any_waiting && is_later != is_waiting)) {
 			*ret_call = call;
+			*ret_member = i;
+		}
 		is_any_waiting |= is_waiting;
 	}
 	return is_any_waiting;
@@ -37,12 +41,13 @@ bool coll_describe(struct coll *coll, uint32_t group, struct coll_description *r
 	struct coll_group *found = &coll->groups[group];
 	uint64_t now_ns = zi_clock_now_ns();
 	struct coll_call call;
+	uint32_t member;
 	bool is_waiting;
 
 	assert(group < ZI_GROUPS_MAX);
 	if (!found->is_used)
 		return false;
-	is_waiting = find_call(found, &call);
+	is_waiting = find_call(found, &call, &member);
 	*ret_description = (struct coll_description){
 		.number = group,
 		.member_count = found->member_count,
@@ -61,7 +66,7 @@ bool coll_describe(struct coll *coll, uint32_t group, struct coll_description *r
 		ret_description->come_mask = come;
 		ret_description->awaited_mask = is_waiting ? coll_all_members(found) & ~come : 0;
 		if (is_waiting && !ret_description->awaited_mask)
-			ret_description->awaited_mask = coll_look_awaited(found, 0, &call);
+			ret_description->awaited_mask = coll_look_awaited(found, member, &call);
 	}
 	if (found->seen_sequence != call.sequence) {
 		found->seen_sequence = call.sequence;

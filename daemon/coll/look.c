@@ -4,6 +4,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/checked.h"
+#include "common/base/cleanup.h"
 
 /* Short ones travel with the posts. Of all_to_allv the counts do, whatever they come to. */
 static bool is_long(const struct coll_group *group, const struct zi_board_call *call)
@@ -38,6 +39,7 @@ static void take(const struct coll_group *group, uint32_t member, uint32_t slot,
 		.element_count = post.call.element_count,
 		.is_refused = post.call.flags & ZI_BOARD_REFUSED,
 		.is_ahead = post.call.flags & ZI_BOARD_AHEAD,
+		.unseen = post.unseen,
 		.is_long = is_long(group, &post.call),
 	};
 }
@@ -146,15 +148,21 @@ static bool is_off(const struct coll_group *group, uint32_t sequence)
 uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
                            const struct coll_call *newest)
 {
+	uint32_t behind = 0;
 	uint64_t awaited;
 	uint32_t step;
 
 	if (!newest->sequence)
 		return 0;
+	/* It has refused this call, or was told at once that others make another one. */
+	if (zi_line_load(&group->board[member].alarm) == newest->sequence)
+		return 0;
 	/* If it waits after all, then for those who are far behind, before its next call. */
 	if (newest->is_ahead && !zi_line_load(&group->board[member].sleeping))
 		return 0;
-	awaited = coll_all_members(group) & ~coll_look_come(group, newest->sequence);
+	if (newest->is_ahead)
+		behind = ZI_MIN(newest->unseen, ZI_BOARD_SLOTS - 1);
+	awaited = coll_all_members(group) & ~coll_look_come(group, newest->sequence - behind);
 	/* A peer may write anything: nobody waits for itself to come. */
 	awaited &= ~(1ull << member);
 	if (awaited || !newest->is_long || is_off(group, newest->sequence))

@@ -12,6 +12,7 @@ struct coll_call {
 	uint64_t element_count;
 	bool is_refused; /* its member does not make it after all */
 	bool is_ahead;   /* its member does not wait for the others in it */
+	uint32_t unseen; /* calls before it whose posts its member had yet to look at */
 	bool is_long;    /* it is over when all have left its data, not when all have come */
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: an administrator sees who has come to a call and who is waited for, also where some need
  * not wait. Method: as test_blame.c. */
+#include "daemon/coll/look.h"
 #include "tests/unit/coll/board.h"
 
 TestSuite(describe, .init = board_setup, .fini = board_teardown);
@@ -56,4 +57,39 @@ Test(describe, who_goes_ahead_is_not_said_to_wait)
 	cr_assert(coll_describe(coll, 0, &seen));
 	cr_expect_eq(seen.sequence, 5);
 	cr_expect_eq(seen.awaited_mask, 0xb);
+}
+
+/* Member 2 is ahead with calls 1 to 8 and waits for posts of call 1: only 3 has not come to it. */
+Test(describe, who_is_too_far_ahead_waits_for_the_last_alone)
+{
+	struct zi_board_call ahead = a_call(ZI_COLL_BROADCAST, 5, 0, 2);
+	struct coll_call newest;
+
+	ahead.flags = ZI_BOARD_AHEAD;
+	for (uint32_t i = 1; i <= ZI_BOARD_SLOTS; i++) {
+		post(0, 2, i, ahead);
+		boards[0][2].posts[i % ZI_BOARD_SLOTS].unseen = (uint16_t)(i - 1);
+	}
+	post(0, 0, 1, a_call(ZI_COLL_BROADCAST, 5, 0, 2));
+	post(0, 1, 1, a_call(ZI_COLL_BROADCAST, 5, 0, 2));
+	zi_line_store(&boards[0][2].sleeping, 1);
+	coll_look_newest(&coll->groups[0], 2, &newest);
+	cr_expect_eq(newest.sequence, ZI_BOARD_SLOTS);
+	cr_expect_eq(coll_look_awaited(&coll->groups[0], 2, &newest), 0x8);
+}
+
+/* Members 0 and 1 contradict each other in call 1: each was told, so that neither waits for 2 and
+ * 3, which have not come. */
+Test(describe, who_was_told_of_a_mismatch_is_not_said_to_wait)
+{
+	struct coll_description seen;
+
+	post(0, 0, 1, a_call(ZI_COLL_BARRIER, 0, 0, 0));
+	post(0, 1, 1, a_call(ZI_COLL_BROADCAST, 5, 0, 2));
+	cr_assert(coll_describe(coll, 0, &seen));
+	cr_expect_eq(seen.awaited_mask, 0xc);
+	zi_line_store(&boards[0][0].alarm, 1);
+	zi_line_store(&boards[0][1].alarm, 1);
+	cr_assert(coll_describe(coll, 0, &seen));
+	cr_expect_eq(seen.awaited_mask, 0);
 }

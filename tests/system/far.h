@@ -135,6 +135,19 @@ static inline void far_open_scene(struct far_scene *scene, uint32_t node_count, 
 		far_start_node(scene, i, false);
 }
 
+/* Daemons on the loopback interface. False: there is no zinf-net, and the test is skipped. */
+static inline bool far_open_on_loopback(struct far_scene *scene, uint32_t node_count,
+                                        uint32_t per_node)
+{
+	*scene = (struct far_scene){ .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
+	if (!far_is_built()) {
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+		return false;
+	}
+	far_open_scene(scene, node_count, per_node);
+	return true;
+}
+
 static inline void far_close_scene(struct far_scene *scene)
 {
 	for (uint32_t i = 0; i < scene->node_count; i++)
@@ -268,6 +281,17 @@ static inline void far_join_one(struct far_scene *scene, uint32_t rank, int expe
 		harness_print_log(&scene->harness[far_node_of(scene, rank)]);
 	cr_assert_eq(r, expected, "rank %u: %d, not %d: %s", rank, r, expected,
 	             scene->shared->reports[rank].text);
+}
+
+/* @rank met @error, with @part in its text. */
+static inline void far_expect_error(const struct far_scene *scene, uint32_t rank, int error,
+                                    const char *part)
+{
+	const struct far_report *report = &scene->shared->reports[rank];
+
+	cr_expect_eq(report->error, error, "rank %u: %d: %s", rank, report->error, report->text);
+	cr_expect(strstr(report->text, part), "rank %u: '%s' is not in: %s", rank, part,
+	          report->text);
 }
 
 /* Runs @body in all ranks; each must end with 0. */

@@ -17,31 +17,11 @@ TestSuite(far, .timeout = 240);
 #define SHORT_MS 2000u
 #define LATE_MS  15000u
 
-static bool open_scene(struct far_scene *scene, uint32_t node_count, uint32_t per_node)
-{
-	*scene = (struct far_scene){ .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return false;
-	}
-	far_open_scene(scene, node_count, per_node);
-	return true;
-}
-
-static void expect_error(const struct far_scene *scene, uint32_t rank, int error, const char *part)
-{
-	const struct far_report *report = &scene->shared->reports[rank];
-
-	cr_expect_eq(report->error, error, "rank %u: %d: %s", rank, report->error, report->text);
-	cr_expect(strstr(report->text, part), "rank %u: '%s' is not in: %s", rank, part,
-	          report->text);
-}
-
 Test(far, a_job_begins_and_ends_over_and_over)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	for (uint32_t i = 0; i < 4; i++)
 		far_run(&scene, far_sum_once);
@@ -91,12 +71,12 @@ Test(far, what_differs_between_nodes_is_named_and_the_group_stands)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	far_run(&scene, differ);
 	for (uint32_t i = 0; i < 4; i++) {
-		expect_error(&scene, i, -EINVAL, "rank 3 calls all_reduce of 3");
-		expect_error(&scene, i, -EINVAL, "rank 2 all_reduce of 4");
+		far_expect_error(&scene, i, -EINVAL, "rank 3 calls all_reduce of 3");
+		far_expect_error(&scene, i, -EINVAL, "rank 2 all_reduce of 4");
 	}
 	far_close_scene(&scene);
 }
@@ -133,15 +113,15 @@ Test(far, a_rank_that_does_not_come_is_named_on_all_nodes)
 	struct far_scene scene;
 	uint32_t last;
 
-	if (!open_scene(&scene, 3, 2))
+	if (!far_open_on_loopback(&scene, 3, 2))
 		return;
 	last = far_world(&scene) - 1;
 	far_start(&scene, last_stays_away);
 	far_hear(&scene, 1);
 	for (uint32_t i = 0; i < last; i++) {
 		far_join_one(&scene, i, 0);
-		expect_error(&scene, i, -ETIMEDOUT, "rank 5 (pid ");
-		expect_error(&scene, i, -ETIMEDOUT, "did not come within");
+		far_expect_error(&scene, i, -ETIMEDOUT, "rank 5 (pid ");
+		far_expect_error(&scene, i, -ETIMEDOUT, "did not come within");
 		cr_expect_lt(scene.shared->reports[i].took_ms, SHORT_MS + LATE_MS);
 		/* The nodes ask each other for it before the time is over (common/wire/far.h). */
 		cr_expect_geq(scene.shared->reports[i].took_ms, SHORT_MS * 3 / 4 - 1);
@@ -172,7 +152,7 @@ Test(far, a_killed_rank_is_named_on_all_nodes_at_once)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 3, 2))
+	if (!far_open_on_loopback(&scene, 3, 2))
 		return;
 	for (uint32_t victim = 0; victim < 6; victim += 3) {
 		char name[32];
@@ -209,7 +189,7 @@ Test(far, an_abort_is_heard_on_all_nodes_with_its_reason)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 3, 2))
+	if (!far_open_on_loopback(&scene, 3, 2))
 		return;
 	far_start(&scene, one_aborts);
 	far_hear(&scene, 1);
@@ -218,8 +198,8 @@ Test(far, an_abort_is_heard_on_all_nodes_with_its_reason)
 	for (uint32_t i = 0; i < far_world(&scene); i++) {
 		if (i == 4)
 			continue;
-		expect_error(&scene, i, -ECONNABORTED, "rank 4 (pid ");
-		expect_error(&scene, i, -ECONNABORTED, "aborted group 0: no more data");
+		far_expect_error(&scene, i, -ECONNABORTED, "rank 4 (pid ");
+		far_expect_error(&scene, i, -ECONNABORTED, "aborted group 0: no more data");
 	}
 	far_run(&scene, far_sum_once);
 	far_close_scene(&scene);
@@ -230,7 +210,7 @@ Test(far, who_dies_amid_large_sums_is_named_on_all_nodes)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	for (uint32_t kind = 0; kind < 2; kind++) {
 		pid_t worker = 0;
@@ -284,7 +264,7 @@ Test(far, a_worker_that_does_not_let_go_of_a_group_ends_and_says_why_the_group_d
 	char name[32];
 	pid_t thread;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	scene.timeout_ms = 10 * LATE_MS; /* What comes by deadlines comes too late. */
 	far_start(&scene, far_sum_until_error);
@@ -309,7 +289,7 @@ Test(far, a_killed_worker_ends_the_groups_of_its_job_alone)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	for (uint32_t node = 0; node < 2; node++) {
 		pid_t worker;
@@ -321,7 +301,7 @@ Test(far, a_killed_worker_ends_the_groups_of_its_job_alone)
 		cr_assert_eq(kill(worker, SIGKILL), 0);
 		expect_all(&scene, "", UINT32_MAX);
 		for (uint32_t i = 2 * node; i < 2 * node + 2; i++)
-			expect_error(&scene, i, -EPIPE, "was killed by signal 9");
+			far_expect_error(&scene, i, -EPIPE, "was killed by signal 9");
 		far_run(&scene, far_sum_once);
 	}
 	far_close_scene(&scene);
@@ -331,7 +311,7 @@ Test(far, a_killed_daemon_is_the_end_of_its_ranks_and_an_error_elsewhere)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	for (uint32_t node = 0; node < 2; node++) {
 		char name[32];
@@ -342,7 +322,7 @@ Test(far, a_killed_daemon_is_the_end_of_its_ranks_and_an_error_elsewhere)
 		expect_all(&scene, "", UINT32_MAX);
 		(void)snprintf(name, sizeof(name), "node %u (", node);
 		for (uint32_t i = 2 - 2 * node; i < 4 - 2 * node; i++)
-			expect_error(&scene, i, -EPIPE, name);
+			far_expect_error(&scene, i, -EPIPE, name);
 		far_start_node(&scene, node, true);
 		far_run(&scene, far_sum_once);
 	}

@@ -8,26 +8,6 @@
 
 TestSuite(far_group, .timeout = 240);
 
-static bool open_scene(struct far_scene *scene, uint32_t node_count, uint32_t per_node)
-{
-	*scene = (struct far_scene){ .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return false;
-	}
-	far_open_scene(scene, node_count, per_node);
-	return true;
-}
-
-static void expect_error(const struct far_scene *scene, uint32_t rank, int error, const char *part)
-{
-	const struct far_report *report = &scene->shared->reports[rank];
-
-	cr_expect_eq(report->error, error, "rank %u: %d: %s", rank, report->error, report->text);
-	cr_expect(strstr(report->text, part), "rank %u: '%s' is not in: %s", rank, part,
-	          report->text);
-}
-
 static int use_groups(struct far_rank *rank)
 {
 	static const uint32_t both[] = { 1, 2 }, first[] = { 0, 1 };
@@ -75,7 +55,7 @@ Test(far_group, groups_are_within_a_node_and_across_nodes)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	far_run(&scene, use_groups);
 	far_close_scene(&scene);
@@ -114,13 +94,13 @@ Test(far_group, nodes_that_name_other_members_hear_it_at_once)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	scene.timeout_ms = 600000; /* Whoever waited for that would be killed. */
 	far_run(&scene, differ_about_groups);
 	for (uint32_t i = 0; i < 4; i++) {
-		expect_error(&scene, i, -EINVAL, "a group of ranks 0, 1 say ranks 0, 1 (");
-		expect_error(&scene, i, -EINVAL, "of ranks 1, 2 ranks 2, 3 (");
+		far_expect_error(&scene, i, -EINVAL, "a group of ranks 0, 1 say ranks 0, 1 (");
+		far_expect_error(&scene, i, -EINVAL, "of ranks 1, 2 ranks 2, 3 (");
 	}
 	far_close_scene(&scene);
 }
@@ -158,13 +138,13 @@ Test(far_group, two_nodes_that_differ_do_not_wait_for_a_third)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 3, 1))
+	if (!far_open_on_loopback(&scene, 3, 1))
 		return;
 	scene.timeout_ms = 600000;
 	far_run(&scene, differ_before_all_have_come);
 	for (uint32_t i = 0; i < 3; i++) {
-		expect_error(&scene, i, -EINVAL, "a group of ranks 0, 1 say ranks 0 (");
-		expect_error(&scene, i, -EINVAL, "of ranks 0, 1, 2 ranks 1 (");
+		far_expect_error(&scene, i, -EINVAL, "a group of ranks 0, 1 say ranks 0 (");
+		far_expect_error(&scene, i, -EINVAL, "of ranks 0, 1, 2 ranks 1 (");
 	}
 	far_close_scene(&scene);
 }
@@ -189,7 +169,7 @@ Test(far_group, groups_are_made_and_freed_over_and_over)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	far_run(&scene, make_many_groups);
 	far_close_scene(&scene);
@@ -250,7 +230,7 @@ Test(far_group, a_number_that_is_used_again_has_no_messages_of_before)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	far_run(&scene, swap_over_and_over);
 	far_close_scene(&scene);
@@ -318,7 +298,7 @@ Test(far_group, who_gives_others_less_time_ends_it_for_all_ranks_of_its_node)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	scene.timeout_ms = 600000; /* Whoever waited for that would be killed. */
 	far_run(&scene, hurry);
@@ -354,7 +334,7 @@ Test(far_group, one_that_was_not_made_in_time_is_made_the_next_time)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	scene.timeout_ms = 600000;
 	far_run(&scene, come_late);
@@ -395,10 +375,10 @@ Test(far_group, with_little_time_too_the_node_that_did_not_come_is_named)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	far_run(&scene, wait_in_vain);
 	for (uint32_t i = 0; i < 2; i++)
-		expect_error(&scene, i, -ETIMEDOUT, "node 1 (");
+		far_expect_error(&scene, i, -ETIMEDOUT, "node 1 (");
 	far_close_scene(&scene);
 }

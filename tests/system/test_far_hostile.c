@@ -61,13 +61,10 @@ static int call_none(struct far_rank *rank)
 
 Test(far_hostile, a_call_that_is_none_ends_no_worker)
 {
-	struct far_scene scene = { .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
+	struct far_scene scene;
 
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
+	if (!far_open_on_loopback(&scene, 2, 1))
 		return;
-	}
-	far_open_scene(&scene, 2, 1);
 	scene.timeout_ms = 3000;
 	for (uint32_t i = 0; i < 4; i++) {
 		far_run(&scene, call_none);
@@ -107,13 +104,10 @@ static int empty_too_much(struct far_rank *rank)
 
 Test(far_hostile, a_message_of_which_too_much_is_emptied_ends_its_group)
 {
-	struct far_scene scene = { .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
+	struct far_scene scene;
 
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
+	if (!far_open_on_loopback(&scene, 2, 1))
 		return;
-	}
-	far_open_scene(&scene, 2, 1);
 	far_run(&scene, empty_too_much);
 	for (uint32_t k = 0; k < 2; k++)
 		cr_expect(strstr(scene.shared->reports[k].text,

@@ -12,26 +12,6 @@ TestSuite(far_meet, .timeout = 240);
 #define SHORT_MS 2000u
 #define LONG_MS  8000u
 
-static bool open_scene(struct far_scene *scene, uint32_t node_count, uint32_t per_node)
-{
-	*scene = (struct far_scene){ .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return false;
-	}
-	far_open_scene(scene, node_count, per_node);
-	return true;
-}
-
-static void expect_error(const struct far_scene *scene, uint32_t rank, int error, const char *part)
-{
-	const struct far_report *report = &scene->shared->reports[rank];
-
-	cr_expect_eq(report->error, error, "rank %u: %d: %s", rank, report->error, report->text);
-	cr_expect(strstr(report->text, part), "rank %u: '%s' is not in: %s", rank, part,
-	          report->text);
-}
-
 static int open_late(struct far_rank *rank)
 {
 	return far_note(rank, zinf_coll_open(rank->zinf, FAR_ARENA)) ? 7 : 0;
@@ -41,14 +21,14 @@ Test(far_meet, without_a_place_to_meet_there_is_a_clear_error)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	scene.is_plain = true;
 	scene.host = NULL;
 	far_start(&scene, open_late);
 	for (uint32_t i = 0; i < 4; i++) {
 		far_join_one(&scene, i, 7);
-		expect_error(&scene, i, -EINVAL, "$MASTER_ADDR is not set");
+		far_expect_error(&scene, i, -EINVAL, "$MASTER_ADDR is not set");
 	}
 	far_close_scene(&scene);
 }
@@ -71,7 +51,7 @@ Test(far_meet, a_node_that_does_not_come_is_named_by_its_ranks)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	scene.is_plain = true;
 	scene.timeout_ms = SHORT_MS;
@@ -79,12 +59,12 @@ Test(far_meet, a_node_that_does_not_come_is_named_by_its_ranks)
 	for (uint32_t i = 0; i < 4; i++)
 		far_join_one(&scene, i, i < 2 ? 7 : 0);
 	for (uint32_t i = 0; i < 2; i++)
-		expect_error(&scene, i, -ETIMEDOUT, "ranks 2, 3 of job 'far' did not come");
+		far_expect_error(&scene, i, -ETIMEDOUT, "ranks 2, 3 of job 'far' did not come");
 	far_start(&scene, open_on_the_other);
 	for (uint32_t i = 0; i < 4; i++)
 		far_join_one(&scene, i, i < 2 ? 0 : 7);
 	for (uint32_t i = 2; i < 4; i++)
-		expect_error(&scene, i, -ETIMEDOUT, "the node of rank 0 was not found");
+		far_expect_error(&scene, i, -ETIMEDOUT, "the node of rank 0 was not found");
 	scene.is_plain = false;
 	scene.timeout_ms = 20000;
 	far_run(&scene, far_sum_once);
@@ -100,7 +80,7 @@ Test(far_meet, a_port_in_use_is_named)
 	char port[32];
 
 	cr_assert_geq(fd, 0);
-	if (!open_scene(&scene, 2, 1))
+	if (!far_open_on_loopback(&scene, 2, 1))
 		return;
 	address.sin_port = htons((uint16_t)scene.port);
 	cr_assert_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
@@ -111,7 +91,7 @@ Test(far_meet, a_port_in_use_is_named)
 	far_join_one(&scene, 0, 7);
 	far_join_one(&scene, 1, 7);
 	(void)snprintf(port, sizeof(port), "%u", scene.port);
-	expect_error(&scene, 0, -EADDRINUSE, port);
+	far_expect_error(&scene, 0, -EADDRINUSE, port);
 	(void)close(fd);
 	far_close_scene(&scene);
 }
@@ -123,7 +103,7 @@ Test(far_meet, a_rank_on_two_nodes_is_named)
 	struct far_scene scene;
 	uint32_t refused_count = 0;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	scene.is_plain = scene.overlaps = true;
 	scene.timeout_ms = SHORT_MS;
@@ -149,7 +129,7 @@ Test(far_meet, a_store_of_another_job_is_named_long_before_the_deadline)
 {
 	struct far_scene scene, beside;
 
-	if (!open_scene(&scene, 3, 1))
+	if (!far_open_on_loopback(&scene, 3, 1))
 		return;
 	scene.node_count = 2;
 	far_start(&scene, far_sum_until_told);
@@ -163,7 +143,7 @@ Test(far_meet, a_store_of_another_job_is_named_long_before_the_deadline)
 	memset(beside.shared, 0, sizeof(*beside.shared));
 	far_start_one(&beside, 1, open_late); /* Not rank 0, which would serve the store. */
 	far_join_one(&beside, 1, 7);
-	expect_error(&beside, 1, -EEXIST, "this is the store of job 'far', not of 'beside'");
+	far_expect_error(&beside, 1, -EEXIST, "this is the store of job 'far', not of 'beside'");
 	__atomic_store_n(&scene.shared->is_over, 1, __ATOMIC_RELAXED);
 	for (uint32_t i = 0; i < 2; i++)
 		far_join_one(&scene, i, 0);
@@ -179,7 +159,7 @@ Test(far_meet, a_job_without_a_name_for_its_start_begins_anew_at_once)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	scene.is_nameless = true;
 	for (uint32_t round = 0; round < 3; round++) {
@@ -201,7 +181,7 @@ Test(far_meet, a_node_that_comes_anew_before_all_have_met_is_let_in)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 3, 1))
+	if (!far_open_on_loopback(&scene, 3, 1))
 		return;
 	scene.is_nameless = true;
 	far_start_one(&scene, 0, far_sum_once);
@@ -226,7 +206,7 @@ Test(far_meet, a_node_with_another_token_is_refused_on_both_sides)
 	for (uint32_t i = 0; i < ZI_COUNT_OF(others); i++) {
 		struct far_scene scene;
 
-		if (!open_scene(&scene, 2, 1))
+		if (!far_open_on_loopback(&scene, 2, 1))
 			return;
 		scene.tokens[0] = "sesame";
 		scene.tokens[1] = others[i];
@@ -235,9 +215,9 @@ Test(far_meet, a_node_with_another_token_is_refused_on_both_sides)
 		far_start(&scene, open_late);
 		far_join_one(&scene, 0, 7);
 		far_join_one(&scene, 1, 7);
-		expect_error(&scene, 1, -EACCES, "ZINF_TOKEN must be the same on all nodes");
-		expect_error(&scene, 0, -ETIMEDOUT, "ranks 1 of job 'far' did not come");
-		expect_error(&scene, 0, -ETIMEDOUT, "at 127.0.0.1 was refused");
+		far_expect_error(&scene, 1, -EACCES, "ZINF_TOKEN must be the same on all nodes");
+		far_expect_error(&scene, 0, -ETIMEDOUT, "ranks 1 of job 'far' did not come");
+		far_expect_error(&scene, 0, -ETIMEDOUT, "at 127.0.0.1 was refused");
 		for (uint32_t k = 0; k < 2; k++) {
 			cr_expect(!strstr(scene.shared->reports[k].text, "sesame"));
 			harness_log(&scene.harness[k], log, sizeof(log));
@@ -259,7 +239,7 @@ Test(far_meet, ranks_of_a_node_have_one_token_and_it_is_bounded)
 		"0123456789012345678901234567890123456789012345678901234567890123";
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	scene.is_plain = true;
 	scene.timeout_ms = SHORT_MS;
@@ -268,14 +248,14 @@ Test(far_meet, ranks_of_a_node_have_one_token_and_it_is_bounded)
 	far_start(&scene, open_late);
 	for (uint32_t i = 0; i < 4; i++)
 		far_join_one(&scene, i, 7);
-	expect_error(&scene, 0, -EINVAL, "another ZINF_TOKEN than rank");
-	expect_error(&scene, 1, -EINVAL, "another ZINF_TOKEN than rank");
+	far_expect_error(&scene, 0, -EINVAL, "another ZINF_TOKEN than rank");
+	far_expect_error(&scene, 1, -EINVAL, "another ZINF_TOKEN than rank");
 	scene.odd_token = NULL;
 	scene.tokens[0] = scene.tokens[1] = long_one;
 	far_start(&scene, open_late);
 	for (uint32_t i = 0; i < 4; i++) {
 		far_join_one(&scene, i, 7);
-		expect_error(&scene, i, -EINVAL, "$ZINF_TOKEN has 64 characters: at most 63");
+		far_expect_error(&scene, i, -EINVAL, "$ZINF_TOKEN has 64 characters: at most 63");
 	}
 	far_close_scene(&scene);
 }

@@ -14,26 +14,6 @@ TestSuite(far_send, .timeout = 240);
 /* More pieces than a pair of members has letters. */
 #define LONG_COUNT 700001u
 
-static bool open_scene(struct far_scene *scene, uint32_t node_count, uint32_t per_node)
-{
-	*scene = (struct far_scene){ .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return false;
-	}
-	far_open_scene(scene, node_count, per_node);
-	return true;
-}
-
-static void expect_error(const struct far_scene *scene, uint32_t rank, int error, const char *part)
-{
-	const struct far_report *report = &scene->shared->reports[rank];
-
-	cr_expect_eq(report->error, error, "rank %u: %d: %s", rank, report->error, report->text);
-	cr_expect(strstr(report->text, part), "rank %u: '%s' is not in: %s", rank, part,
-	          report->text);
-}
-
 static int32_t *new_values(uint32_t seed)
 {
 	int32_t *values = malloc(LONG_COUNT * sizeof(*values));
@@ -108,7 +88,7 @@ Test(far_send, messages_of_any_length_go_round_all_nodes)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 3, 2))
+	if (!far_open_on_loopback(&scene, 3, 2))
 		return;
 	for (uint32_t i = 0; i < 2; i++)
 		far_run(&scene, go_round);
@@ -163,7 +143,7 @@ Test(far_send, messages_and_calls_do_not_wait_for_each_other)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	far_run(&scene, cross);
 	far_close_scene(&scene);
@@ -207,7 +187,7 @@ Test(far_send, a_message_of_another_size_is_an_error_of_both_and_the_group_stand
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	far_run(&scene, differ);
 	far_close_scene(&scene);
@@ -260,7 +240,7 @@ Test(far_send, a_peer_that_does_not_come_is_named_on_all_nodes)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	for (uint32_t i = 0; i < 2; i++) {
 		char name[64];
@@ -272,10 +252,10 @@ Test(far_send, a_peer_that_does_not_come_is_named_on_all_nodes)
 		               scene.pids[3]);
 		for (uint32_t k = 0; k < 3; k++) {
 			far_join_one(&scene, k, 0);
-			expect_error(&scene, k, -ETIMEDOUT, name);
-			expect_error(&scene, k, -ETIMEDOUT,
-			             i ? "recv (i32 x 3, from rank 3)"
-			               : "send (i32 x 700001, to rank 3)");
+			far_expect_error(&scene, k, -ETIMEDOUT, name);
+			far_expect_error(&scene, k, -ETIMEDOUT,
+			                 i ? "recv (i32 x 3, from rank 3)"
+			                   : "send (i32 x 700001, to rank 3)");
 			cr_expect_lt(scene.shared->reports[k].took_ms, SHORT_MS + LATE_MS);
 		}
 		cr_assert_eq(kill(scene.pids[3], SIGKILL), 0);
@@ -345,7 +325,7 @@ Test(far_send, who_stops_amid_a_message_is_named_though_its_peer_has_more_time)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	for (uint32_t i = 0; i < 2; i++) {
 		char name[64];
@@ -359,7 +339,7 @@ Test(far_send, who_stops_amid_a_message_is_named_though_its_peer_has_more_time)
 		               scene.pids[0]);
 		for (uint32_t k = 1; k < 4; k++) {
 			far_join_one(&scene, k, 0);
-			expect_error(&scene, k, -ETIMEDOUT, name);
+			far_expect_error(&scene, k, -ETIMEDOUT, name);
 		}
 		cr_assert_eq(kill(scene.pids[0], SIGKILL), 0);
 		far_join_one(&scene, 0, 1000 + SIGKILL);
@@ -372,7 +352,7 @@ Test(far_send, a_peer_that_dies_is_named_on_all_nodes_at_once)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	for (uint32_t i = 0; i < 2; i++) {
 		char name[32];
@@ -384,7 +364,7 @@ Test(far_send, a_peer_that_dies_is_named_on_all_nodes_at_once)
 		far_join_one(&scene, 3, 1000 + SIGKILL);
 		for (uint32_t k = 0; k < 3; k++) {
 			far_join_one(&scene, k, 0);
-			expect_error(&scene, k, -EPIPE, name);
+			far_expect_error(&scene, k, -EPIPE, name);
 			cr_expect_lt(scene.shared->reports[k].took_ms, LATE_MS);
 		}
 	}
@@ -425,7 +405,7 @@ static void expect_all(struct far_scene *scene, uint32_t first, const char *part
 {
 	for (uint32_t i = first; i < first + 2; i++) {
 		far_join_one(scene, i, 0);
-		expect_error(scene, i, -EPIPE, part);
+		far_expect_error(scene, i, -EPIPE, part);
 		cr_expect_lt(scene->shared->reports[i].took_ms, LATE_MS);
 	}
 }
@@ -434,7 +414,7 @@ Test(far_send, a_killed_worker_or_daemon_is_named_amid_messages)
 {
 	struct far_scene scene;
 
-	if (!open_scene(&scene, 2, 2))
+	if (!far_open_on_loopback(&scene, 2, 2))
 		return;
 	for (uint32_t node = 0; node < 2; node++) {
 		char name[32];

@@ -199,13 +199,10 @@ static int go_to_the_end(struct far_rank *rank)
 
 static void run(uint32_t node_count, uint32_t per_node, far_body_fn body)
 {
-	struct far_scene scene = { .host = "127.0.0.1", .namespaces = { -1, -1, -1, -1 } };
+	struct far_scene scene;
 
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
+	if (!far_open_on_loopback(&scene, node_count, per_node))
 		return;
-	}
-	far_open_scene(&scene, node_count, per_node);
 	scene.timeout_ms = 60000;
 	far_run(&scene, body);
 	far_close_scene(&scene);

@@ -102,8 +102,12 @@ static int sess_join(struct sess_shard *shard, struct sess *session, struct zi_t
 		.broken_arg = session,
 	};
 
-	return err_trace(
-		zero_attach(shard->zero, &attach, text, &session->rank, ret_incarnation_number));
+	int r;
+
+	r = zero_attach(shard->zero, &attach, text, &session->rank, ret_incarnation_number);
+	if (r == -EBUSY && sess_reap_gone(shard, attach.job))
+		r = zero_attach(shard->zero, &attach, text, &session->rank, ret_incarnation_number);
+	return err_trace(r);
 }
 
 /* Everything but becoming visible to the poller; undone by the caller. */

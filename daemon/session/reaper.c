@@ -180,6 +180,27 @@ static void sess_gone_due(struct zi_timer *timer)
 	sess_end(session, false, reason);
 }
 
+/**
+ * sess_reap_gone() - end the sessions of a job whose processes are no more
+ *
+ * The loop tells of them too, but whoever was started after their end may come before: it must not
+ * hear that they live. Return: how many there were. Context: as sess_end().
+ */
+uint32_t sess_reap_gone(struct sess_shard *shard, const char *job)
+{
+	uint32_t gone_count = 0;
+
+	for (uint32_t i = shard->polled_count; i-- > 0;) {
+		struct sess *session = shard->polled[i];
+
+		if (strcmp(session->attach.job, job) != 0 || !sess_is_gone(session))
+			continue;
+		sess_end_died(session); /* The last one takes its place, which was looked at. */
+		gone_count++;
+	}
+	return gone_count;
+}
+
 /* The pidfd is readable. */
 void sess_pidfd_ready(struct zi_source *source, uint32_t epoll_events)
 {

@@ -12,6 +12,8 @@ void sess_end(struct sess *session, bool is_clean, const char *reason);
 void sess_doom(struct sess *session, bool is_clean, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 void sess_reap_doomed(struct sess_shard *shard);
+/* At the top of a turn only. Those of @job whose processes are gone; return: how many. */
+uint32_t sess_reap_gone(struct sess_shard *shard, const char *job);
 /* The socket is at its end; the pidfd is readable. */
 void sess_hung_up(struct sess *session);
 void sess_pidfd_ready(struct zi_source *source, uint32_t epoll_events);

@@ -37,6 +37,7 @@ struct zero {
 	bool holds; /* operations stay pending until fake_release() */
 	int result; /* of operations that do not */
 	int attach_result;
+	bool is_for_one; /* a second rank is refused while there is one */
 	int layout_result;
 	const char *frozen_words; /* NULL: all is well */
 	uint32_t layout_count;
@@ -135,6 +136,10 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
 
 	if (zero->attach_result)
 		return zi_text_error(text, zero->attach_result, "fake refuses '%s'", attach->job);
+	for (uint32_t i = 0; zero->is_for_one && i < zero->rank_count; i++)
+		if (zero->ranks[i].is_attached)
+			return zi_text_error(text, -EBUSY, "fake has one, such as pid %d",
+			                     zero->ranks[i].attach.pid);
 	cr_assert_lt(zero->rank_count, FAKE_RANKS_MAX);
 	zero->rank_count++;
 	rank->attach = *attach;

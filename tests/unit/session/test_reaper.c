@@ -137,40 +137,93 @@ static pid_t fork_client(const char *path, int ready_fd)
 	_exit(0);
 }
 
-Test(reaper, a_killed_process_is_named_and_its_memory_comes_back)
-{
+/* One client in a process of its own. */
+struct forked {
 	char directory[64], path[80];
-	struct pollfd ready;
 	int pipe_fds[2];
-	int listen_fd;
 	pid_t pid;
-	char expected[64];
-	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+};
 
-	cr_assert(mkdtemp(guard_path(directory, sizeof(directory), "reaper")));
-	(void)snprintf(path, sizeof(path), "%s/sock", directory);
-	cr_assert_eq(zi_control_listen(path, 0600, NULL, &listen_fd), 0);
+static void forked_open(struct forked *forked)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+	struct pollfd ready;
+	int listen_fd;
+
+	cr_assert(mkdtemp(guard_path(forked->directory, sizeof(forked->directory), "reaper")));
+	(void)snprintf(forked->path, sizeof(forked->path), "%s/sock", forked->directory);
+	cr_assert_eq(zi_control_listen(forked->path, 0600, NULL, &listen_fd), 0);
 	cr_assert_eq(sess_control_listen(room.control, listen_fd), 0);
-	cr_assert_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
-	pid = fork_client(path, pipe_fds[1]);
-	ready = (struct pollfd){ .fd = pipe_fds[0], .events = POLLIN };
+	cr_assert_eq(pipe2(forked->pipe_fds, O_CLOEXEC), 0);
+	forked->pid = fork_client(forked->path, forked->pipe_fds[1]);
+	ready = (struct pollfd){ .fd = forked->pipe_fds[0], .events = POLLIN };
 	while (poll(&ready, 1, 0) != 1 && zi_clock_now_ns() < deadline_ns)
 		turn();
 	cr_assert_eq(room.shard->polled_count, 1);
+}
+
+static void forked_close(struct forked *forked)
+{
+	(void)unlink(forked->path);
+	(void)rmdir(forked->directory);
+	(void)zi_close(forked->pipe_fds[0]);
+	(void)zi_close(forked->pipe_fds[1]);
+}
+
+Test(reaper, a_killed_process_is_named_and_its_memory_comes_back)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+	struct forked forked;
+	char expected[64];
+
+	forked_open(&forked);
 	cr_assert_gt(room.tier.used_bytes, 0);
-	cr_assert_eq(kill(pid, SIGKILL), 0);
+	cr_assert_eq(kill(forked.pid, SIGKILL), 0);
 	await_leave(rank_of(0));
-	(void)snprintf(expected, sizeof(expected), "process %d was killed by signal 9 (", pid);
+	(void)snprintf(expected, sizeof(expected), "process %d was killed by signal 9 (",
+	               forked.pid);
 	cr_assert_eq(strncmp(rank_of(0)->reason, expected, strlen(expected)), 0, "%s",
 	             rank_of(0)->reason);
-	cr_assert_eq(waitpid(pid, NULL, 0), pid);
+	cr_assert_eq(waitpid(forked.pid, NULL, 0), forked.pid);
 	while (room.tier.used_bytes && zi_clock_now_ns() < deadline_ns)
 		turn();
 	cr_assert_eq(room.tier.used_bytes, 0);
-	(void)unlink(path);
-	(void)rmdir(directory);
-	(void)zi_close(pipe_fds[0]);
-	(void)zi_close(pipe_fds[1]);
+	forked_close(&forked);
+}
+
+/* The loop is kept from hearing of the end: the order in which it hears is anybody's guess. */
+Test(reaper, who_comes_before_the_loop_hears_of_a_death_is_not_told_that_the_dead_live)
+{
+	struct forked forked;
+	struct client *client;
+	struct zi_attach attach;
+	struct sess *session;
+	siginfo_t info;
+
+	forked_open(&forked);
+	session = room.shard->polled[0];
+	zi_loop_remove(&session->pidfd_source);
+	zi_loop_remove(&session->socket_source);
+	fake.is_for_one = true;
+	client = client_connect();
+	client_hello(client);
+	attach = attach_template();
+	client_send(client, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
+	settle();
+	expect_error(client, -EBUSY, "fake has one");
+	client_close(client);
+	cr_assert(rank_of(0)->is_attached, "it lives");
+
+	cr_assert_eq(kill(forked.pid, SIGKILL), 0);
+	cr_assert_eq(waitid(P_PID, (id_t)forked.pid, &info, WEXITED | WNOWAIT), 0);
+	client = client_attach();
+	cr_assert_not(rank_of(0)->is_attached);
+	cr_assert(strstr(rank_of(0)->reason, "was killed by signal 9"), "%s", rank_of(0)->reason);
+	cr_assert(rank_of(1)->is_attached);
+	cr_assert_eq(waitpid(forked.pid, NULL, 0), forked.pid);
+	client_close(client);
+	await_leave(rank_of(1));
+	forked_close(&forked);
 }
 
 Test(reaper, a_stop_is_told_to_everyone_and_refuses_newcomers)

@@ -157,10 +157,31 @@ static void expect_in_time(const struct job *job, uint32_t spared)
 		          "rank %u: %lu ms", i, job->scene.shared->reports[i].took_ms);
 }
 
+/* All others name @rank, which is stopped, by their deadline; then it is killed. */
+static void hang(struct job *job, uint32_t rank)
+{
+	char name[32];
+
+	cr_assert_eq(kill(job->scene.pids[rank], SIGSTOP), 0);
+	(void)snprintf(name, sizeof(name), "rank %u (pid %d)", rank, job->scene.pids[rank]);
+	expect_all(job, name, rank, UINT32_MAX);
+	expect_in_time(job, rank);
+	cr_assert_eq(kill(job->scene.pids[rank], SIGKILL), 0);
+	far_join_one(&job->scene, rank, 1000 + SIGKILL);
+}
+
+/* All name node 3, whose link is cut, by their deadline; then it is there again. */
+static void cut_off(struct job *job)
+{
+	cr_assert_eq(network_plug(&job->network, 3, false), 0);
+	expect_all(job, "node 3 (10.99.0.4", UINT32_MAX, 3);
+	expect_in_time(job, UINT32_MAX);
+	cr_assert_eq(network_plug(&job->network, 3, true), 0);
+}
+
 Test(jobs, a_hung_rank_is_named_on_all_nodes_by_the_deadline)
 {
 	struct job job;
-	char name[32];
 
 	if (!job_init(&job))
 		return;
@@ -168,12 +189,7 @@ Test(jobs, a_hung_rank_is_named_on_all_nodes_by_the_deadline)
 	job.scene.timeout_ms = 20000;
 	far_start(&job.scene, sum_with_deadlines);
 	far_hear(&job.scene, far_world(&job.scene));
-	cr_assert_eq(kill(job.scene.pids[5], SIGSTOP), 0);
-	(void)snprintf(name, sizeof(name), "rank 5 (pid %d)", job.scene.pids[5]);
-	expect_all(&job, name, 5, UINT32_MAX);
-	expect_in_time(&job, 5);
-	cr_assert_eq(kill(job.scene.pids[5], SIGKILL), 0);
-	far_join_one(&job.scene, 5, 1000 + SIGKILL);
+	hang(&job, 5);
 	begin_anew(&job);
 	end_beside(&job);
 	job_deinit(&job);
@@ -189,10 +205,7 @@ Test(jobs, a_cut_link_is_an_error_of_all_by_the_deadline)
 	job.scene.timeout_ms = 20000;
 	far_start(&job.scene, sum_with_deadlines);
 	far_hear(&job.scene, far_world(&job.scene));
-	cr_assert_eq(network_plug(&job.network, 3, false), 0);
-	expect_all(&job, "node 3 (10.99.0.4", UINT32_MAX, 3);
-	expect_in_time(&job, UINT32_MAX);
-	cr_assert_eq(network_plug(&job.network, 3, true), 0);
+	cut_off(&job);
 	begin_anew(&job);
 	end_beside(&job);
 	job_deinit(&job);
@@ -336,17 +349,11 @@ Test(jobs, a_killed_peer_is_named_amid_messages)
 Test(jobs, a_hung_peer_is_named_amid_messages_by_the_deadline)
 {
 	struct job job;
-	char name[32];
 
 	if (!job_init(&job))
 		return;
 	begin_messages(&job);
-	(void)snprintf(name, sizeof(name), "rank 6 (pid %d)", job.scene.pids[6]);
-	cr_assert_eq(kill(job.scene.pids[6], SIGSTOP), 0);
-	expect_all(&job, name, 6, UINT32_MAX);
-	expect_in_time(&job, 6);
-	cr_assert_eq(kill(job.scene.pids[6], SIGKILL), 0);
-	far_join_one(&job.scene, 6, 1000 + SIGKILL);
+	hang(&job, 6);
 	begin_anew(&job);
 	job_deinit(&job);
 }
@@ -358,10 +365,7 @@ Test(jobs, a_cut_link_is_named_amid_messages_by_the_deadline)
 	if (!job_init(&job))
 		return;
 	begin_messages(&job);
-	cr_assert_eq(network_plug(&job.network, 3, false), 0);
-	expect_all(&job, "node 3 (10.99.0.4", UINT32_MAX, 3);
-	expect_in_time(&job, UINT32_MAX);
-	cr_assert_eq(network_plug(&job.network, 3, true), 0);
+	cut_off(&job);
 	begin_anew(&job);
 	job_deinit(&job);
 }

@@ -305,6 +305,14 @@ void zi_client_group_settle(struct zi_client_group *group)
 		               zi_clock_deadline_ns(group->timeout_ms * ZI_NS_PER_MS));
 }
 
+/* A call begins, of group @number. */
+static int enter_group(struct zinf *zinf, zinf_group number, struct zi_client_group **ret_group)
+{
+	int r = zi_client_coll_enter(zinf);
+
+	return err_trace(r ? r : zi_client_group_find(zinf, number, ret_group));
+}
+
 int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
 {
 	struct zi_coll_group_free request = { .group = number };
@@ -335,10 +343,8 @@ int zinf_coll_abort(struct zinf *zinf, zinf_group number, const char *reason)
 	struct zi_coll_abort request = { .group = number };
 	const struct zi_message_header *reply;
 	struct zi_client_group *group;
-	int r = zi_client_coll_enter(zinf);
+	int r = enter_group(zinf, number, &group);
 
-	if (!r)
-		r = zi_client_group_find(zinf, number, &group);
 	if (r)
 		return err_trace(r);
 	if (!(zinf->features & ZI_FEATURE_COLL_ABORT))
@@ -371,10 +377,8 @@ int zinf_coll_group_rank(struct zinf *zinf, zinf_group number, int32_t *ret_memb
 int zinf_coll_group_size(struct zinf *zinf, zinf_group number, uint32_t *ret_count)
 {
 	struct zi_client_group *group;
-	int r = zi_client_coll_enter(zinf);
+	int r = enter_group(zinf, number, &group);
 
-	if (!r)
-		r = zi_client_group_find(zinf, number, &group);
 	if (r)
 		return err_trace(r);
 	*ret_count = zi_node_members(&group->node);

@@ -15,8 +15,9 @@ $(HARNESS_A): $(patsubst %.c,$(BUILD)/%.o,$(HARNESS_SRC))
 $(FAKE_A): $(patsubst %.c,$(BUILD)/%.o,$(FAKE_SRC))
 	$(Q)rm -f $@; ar rcs $@ $^
 
-# Linked into every test program: what it leaves behind is removed, and told (tests/guard/guard.h).
-GUARD := $(BUILD)/tests/guard/guard.o
+# Linked into every test program: what it leaves behind is removed, and told (tests/guard/guard.h);
+# leaks are looked for in tests, not in what runs them.
+GUARD := $(BUILD)/tests/guard/guard.o $(BUILD)/tests/guard/leaks.o
 
 test_bin = $(patsubst %.c,$(BUILD)/%,$(1))
 UNIT_BIN := $(call test_bin,$(TEST_UNIT))

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Model of libclient/coll/node/pair.c: messages from one member to another, each in pieces through
+ * Model of libclient/coll/node/pair*.c: messages from one member to another, each in pieces through
  * two letters, of which one is not what the receiver takes; and a daemon that may break the group at
  * any moment. What spin shows (tests/model/check):
  *   - nobody sleeps for ever, although no sleep has a deadline here (no invalid end state);
  *   - the receiver reads from a letter the piece that it expects there, until it says so.
  *
- * As in pair.c: SEQUENCE and FILLED are of struct zi_board_send, EMPTIED is of struct zi_board_take;
+ * As there: SEQUENCE and FILLED are of struct zi_board_send, EMPTIED is of struct zi_board_take;
  * each message counts one more than it has pieces. Waiting, waking and memory are as in meet.pml,
  * but for words that are waited for until they are at least a value.
  *

@@ -13,7 +13,7 @@
  *   place.h   where everybody's data lie, hence the path
  *   join.h    a rank's part of what joins elements, move.h of what only moves them; share.h
  *   numa.h    what goes by NUMA nodes; levels.h, near.h: a rank's part of that
- *   pair.h    sends and receives
+ *   pair.h    sends and receives: pair_send.h, pair_take.h; pair_line.h where, pair_refuse.h
  *   far.h     calls of a group that spans nodes; members.h
  * How members wait for each other: common/wire/meet.h.
  *

@@ -16,6 +16,7 @@
 #include "libclient/coll/node/check.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/pair.h"
+#include "libclient/coll/node/pair_refuse.h"
 #include "libclient/coll/node/posts.h"
 #include "libclient/coll/node/words.h"
 

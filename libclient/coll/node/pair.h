@@ -4,8 +4,6 @@
 
 #include "libclient/coll/node/node.h"
 
-/* Leaves on the board why this member refuses messages. Return: its number, for their `refusal`. */
-uint32_t zi_node_post_reason(struct zi_node_group *group, int error, const struct zi_text *reason);
 /* One message in its turn; of one that is refused the peer is told. @deadline_ns: as ranks of this
  * node wait. Return: 0, an error, ZI_NODE_E_WAITS. */
 int zi_node_poll_message(struct zi_node_group *group, struct zi_node_p2p *p2p, uint64_t deadline_ns,

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages that a member refuses, or that are not what the other side says; see pair.c. Floor 2. */
+#include "libclient/coll/node/pair_refuse.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/wire/verdict.h"
+#include "libclient/coll/node/members.h"
+#include "libclient/coll/node/pair_line.h"
+#include "libclient/coll/node/words.h"
+
+uint32_t zi_node_post_reason(struct zi_node_group *group, int error, const struct zi_text *reason)
+{
+	struct zi_board_member *self = &group->meet.members[group->meet.self];
+	struct zi_board_refusal *place;
+	uint32_t number = ++group->refusal_count;
+
+	if (!number) /* says that there is no reason */
+		number = ++group->refusal_count;
+	place = &self->refusals[number % ZI_BOARD_REFUSALS];
+	__atomic_store_n(&place->number, 0, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE); /* pairs with zi_pair_say_refused() */
+	place->error = (uint32_t)-error;
+	(void)snprintf(place->reason, sizeof(place->reason), "%.247s", reason->chars); /* Cut. */
+	__atomic_store_n(&place->number, number, __ATOMIC_RELEASE);
+	return number;
+}
+
+/* The peer, which refuses @p2p, may have refused later ones since. */
+int zi_pair_say_refused(struct zi_node_group *group, const struct zi_node_p2p *p2p,
+                        const uint32_t *refused, uint32_t number, struct zi_text *text)
+{
+	const struct zi_board_refusal *place = &group->meet.members[zi_pair_line(group, p2p->peer)]
+	                                                .refusals[number % ZI_BOARD_REFUSALS];
+	uint32_t sequence = p2p->message.sequence, self = zi_node_self(group);
+	struct zi_board_refusal copy;
+	bool is_this;
+	int error;
+
+	copy.number = zi_meet_load(&place->number);
+	copy.error = place->error;
+	memcpy(copy.reason, place->reason, sizeof(copy.reason));
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	is_this = number && copy.number == number && zi_meet_load(&place->number) == number &&
+	          zi_meet_load(refused) == sequence;
+	copy.reason[sizeof(copy.reason) - 1] = '\0';
+	error = is_this ? zi_verdict_refusal_of(copy.error) : -EINVAL;
+	group->culprit = p2p->peer;
+	return err_origin(zi_text_error(
+		text, error, "message %u from member %u to member %u: %s refuses it: %s", sequence,
+		p2p->is_send ? self : p2p->peer, p2p->is_send ? p2p->peer : self,
+		zi_node_name(group, p2p->peer).chars,
+		is_this ? copy.reason : "the reason has made room for those of later ones"));
+}
+
+/* This member refuses it: whoever comes to it is told. */
+void zi_pair_refuse(struct zi_node_group *group, struct zi_node_p2p *p2p)
+{
+	struct zi_node_message *message = &p2p->message;
+	uint32_t peer = p2p->peer;
+
+	message->phase = ZI_NODE_MESSAGE_OVER;
+	if (peer >= zi_node_members(group) || peer == zi_node_self(group) ||
+	    !zi_pair_is_near(group, peer))
+		return; /* No peer, or this member, which counts neither side; see above. */
+	if (p2p->is_send) {
+		struct zi_board_send *line = zi_pair_own_send(group, peer);
+
+		message->sequence = ++group->pairs.sent[peer];
+		__atomic_store_n(&line->refusal, message->refusal, __ATOMIC_RELAXED);
+		__atomic_store_n(&line->refused, message->sequence, __ATOMIC_RELEASE);
+		zi_pair_tell(group, peer, &line->sequence, message->sequence);
+	} else {
+		struct zi_board_take *line = zi_pair_own_take(group, peer);
+
+		message->sequence = ++group->pairs.taken[peer];
+		__atomic_store_n(&line->refusal, message->refusal, __ATOMIC_RELAXED);
+		zi_pair_tell(group, peer, &line->refused, message->sequence);
+	}
+}
+
+int zi_pair_say_mismatch(const struct zi_node_group *group, const struct zi_node_p2p *p2p,
+                         uint64_t other_count, uint32_t other_dtype, struct zi_text *text)
+{
+	uint32_t self = zi_node_self(group);
+	bool is_send = p2p->is_send;
+
+	return err_origin(zi_text_error(
+		text, -EINVAL,
+		"message %u from %s to %s: %" PRIu64 " × %s are sent and %" PRIu64 " × %s taken",
+		p2p->message.sequence, zi_node_name(group, is_send ? self : p2p->peer).chars,
+		zi_node_name(group, is_send ? p2p->peer : self).chars,
+		is_send ? p2p->element_count : other_count,
+		zi_node_dtype_words(is_send ? p2p->dtype : other_dtype).chars,
+		is_send ? other_count : p2p->element_count,
+		zi_node_dtype_words(is_send ? other_dtype : p2p->dtype).chars));
+}

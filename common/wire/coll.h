@@ -135,6 +135,16 @@ static inline uint64_t zi_coll_holders(const struct zi_coll_buffer *buffer, uint
 	}
 }
 
+/* Whether @member needs nothing from the others: it alone has a source, or it has no target. */
+static inline bool zi_coll_only_gives(uint32_t operation, uint32_t member, uint32_t root)
+{
+	const struct zi_coll_shape *shape = zi_coll_shape_of(operation);
+
+	return shape->source.holder == ZI_HELD_BY_ROOT
+	               ? member == root
+	               : shape->target.holder == ZI_HELD_BY_ROOT && member != root;
+}
+
 /* Elements before block @block of those that lie one after the other, as long as @counts says. */
 static inline uint64_t zi_coll_sum_before(const uint64_t *counts, uint32_t block)
 {

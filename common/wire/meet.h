@@ -87,6 +87,12 @@ struct zi_meet_wants {
 	bool is_beside; /* who waits does so beside a thread that computes: zi_meet.beside_us */
 };
 
+/* For a look: what is beyond the count, a KiB and a half, is never read. */
+static inline void zi_meet_wants_clear(struct zi_meet_wants *wants)
+{
+	wants->count = 0;
+	wants->is_cut = wants->is_beside = false;
+}
 /* Adds one, or says that there were more. */
 void zi_meet_want(struct zi_meet_wants *wants, struct zi_meet *meet, const uint32_t *word,
                   uint32_t value);

@@ -65,8 +65,7 @@ static void die_in(struct player *player, const struct zi_node_call *call)
 
 	zi_node_begin(&player->rank.group, call);
 	for (uint32_t i = 0; i < player->polls && r == ZI_NODE_E_WAITS; i++) {
-		wants.count = 0;
-		wants.is_cut = false;
+		zi_meet_wants_clear(&wants);
 		r = zi_node_poll(&player->rank.group, &wants, &player->rank.text);
 	}
 	player->is_dead = true;

@@ -133,8 +133,7 @@ static void turn(struct mail *mail, struct zi_meet_wants *wants)
 		is_any_dead |= zi_meet_load(&mail->links[i].is_dead);
 		take_frames(mail, i); /* Those that came before it died as well. */
 	}
-	wants->count = 0;
-	wants->is_cut = false;
+	zi_meet_wants_clear(wants);
 	for (uint32_t i = 0; i < mail->wire.self_count; i++) {
 		const uint32_t *ring = &mail->meet.members[i].mail.value;
 		uint32_t seen = zi_meet_load(ring);

@@ -6,7 +6,8 @@
  *                             ├──▶ LEAVING ──▶ OVER      everyone's share is done
  *                             └──▶ STEPPING ─▶ OVER      in pieces
  *
- * Who needs nothing from the others goes from CATCH_UP to OVER (posts.c has the rules).
+ * Who needs nothing from the others goes from CATCH_UP to OVER (posts.c has the rules). A call of a
+ * group that spans nodes goes the same way, but never ahead: what it does in a phase is far.c's.
  *
  * A call of which one post is a refusal, or of which two posts differ, ends as soon as that is
  * seen, whoever else has not come yet: nobody has touched any data, and everyone sees it, since
@@ -153,6 +154,17 @@ static void finish_inline(struct zi_node_group *group)
 		zi_line_store(&group->meet.members[group->meet.self].finished, group->sequence);
 }
 
+/* Nothing comes from the others; a scatter's root has a block for itself. */
+static void go_ahead(struct zi_node_group *group)
+{
+	const struct zi_node_run *run = &group->run;
+
+	if (run->source_bytes && zi_node_has(run->with_target, group->meet.self))
+		zi_node_move(group);
+	finish_inline(group);
+}
+
+/* Numbers the call, and posts it, or that this member refuses it. */
 static int begin(struct zi_node_group *group, struct zi_text *text)
 {
 	struct zi_node_run *run = &group->run;
@@ -164,15 +176,15 @@ static int begin(struct zi_node_group *group, struct zi_text *text)
 		zi_text_set(text, "%s", run->reason.chars);
 		return err_trace(run->refused);
 	}
+	run->phase = ZI_NODE_MEETING;
+	if (group->far) {
+		zi_node_post_far(group);
+		return 0;
+	}
 	prepare(group);
 	post(group);
-	run->phase = ZI_NODE_MEETING;
-	if (!run->is_ahead)
-		return 0;
-	/* Nothing comes from the others; a scatter's root has a block for itself. */
-	if (run->source_bytes && zi_node_has(run->with_target, group->meet.self))
-		zi_node_move(group);
-	finish_inline(group);
+	if (run->is_ahead)
+		go_ahead(group);
 	return 0;
 }
 
@@ -220,6 +232,15 @@ static int work(struct zi_node_group *group, struct zi_text *text)
 	run->phase = ZI_NODE_LEAVING;
 	zi_meet_tell(&group->meet, finished, group->sequence);
 	return 0;
+}
+
+static int meet(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
+{
+	int r = zi_node_look_at(group, group->sequence, wants, text);
+
+	if (r && r != ZI_NODE_E_WAITS)
+		zi_node_told(group, group->sequence);
+	return r ? r : err_trace(work(group, text));
 }
 
 static bool is_any_source_inside(const struct zi_node_run *run)
@@ -321,36 +342,31 @@ void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call)
 	run->member = 0;
 	run->is_too_far = run->is_echo = false;
 	group->culprit = ZI_NODE_NOBODY;
-	if (group->far)
-		return;
 	run->refused = zi_node_check(group, &run->call, &run->reason);
-	run->culprit = group->meet.self;
+	run->culprit = zi_node_self(group);
 	run->is_ahead = !run->refused && zi_node_goes_ahead(group);
 }
 
 int zi_node_poll(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
 {
 	struct zi_node_run *run = &group->run;
+	bool is_far = group->far;
 	int r = 0;
 
-	if (group->far)
-		return zi_node_poll_far(group, wants, text);
 	while (!r && run->phase != ZI_NODE_OVER) {
 		switch (run->phase) {
 		case ZI_NODE_CATCH_UP:
-			r = zi_node_catch_up(group, wants, text);
+			r = is_far ? zi_node_catch_up_far(group, wants)
+			           : zi_node_catch_up(group, wants, text);
 			if (!r)
 				r = begin(group, text);
 			break;
 		case ZI_NODE_MEETING:
-			r = zi_node_look_at(group, group->sequence, wants, text);
-			if (r && r != ZI_NODE_E_WAITS)
-				zi_node_told(group, group->sequence);
-			if (!r)
-				r = work(group, text);
+			r = is_far ? zi_node_meet_far(group, wants, text)
+			           : meet(group, wants, text);
 			break;
 		case ZI_NODE_STEPPING:
-			r = step(group, wants);
+			r = is_far ? zi_node_step_far(group, wants) : step(group, wants);
 			break;
 		case ZI_NODE_LEAVING:
 			r = leave(group, wants);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call of a group that spans nodes, as a state machine; see far.h, and common/wire/far.h for what
- * lies where. Floor 2.
+ * What a call of a group that spans nodes does in its phases (call.c); see far.h, and
+ * common/wire/far.h for what lies where. Floor 2.
  *
- *   CATCH_UP ── posted ──▶ MEETING ── the worker has posted ──▶ STEPPING ──▶ OVER
- *                             └──▶ OVER   it has posted why there is no such call
+ *   CATCH_UP   until the worker has posted the call before
+ *   MEETING    posted; until the worker has posted it as well, or why there is no such call
+ *   STEPPING   in pieces: staged, until the worker has exchanged them, and taken
  *
  * A member posts until when it waits (`source`), and for how long that is (`target`): the worker
  * keeps that time for all nodes. The sum of the tree, the mismatch of calls and the reason of a
@@ -15,13 +16,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/wire/verdict.h"
-#include "libclient/coll/node/call.h"
-#include "libclient/coll/node/check.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/place.h"
 #include "libclient/coll/node/posts.h"
@@ -142,7 +140,7 @@ static struct zi_far_places places_of(const struct zi_node_group *group)
 	return places;
 }
 
-static void post(struct zi_node_group *group)
+void zi_node_post_far(struct zi_node_group *group)
 {
 	const struct zi_node_call *call = &group->run.call;
 	struct zi_board_call said = zi_node_board_call(call);
@@ -170,22 +168,6 @@ static void post(struct zi_node_group *group)
 		            zi_node_has(group->run.with_source, group->far->self) ? bytes : 0);
 }
 
-static int begin(struct zi_node_group *group, struct zi_text *text)
-{
-	struct zi_node_run *run = &group->run;
-
-	run->refused = zi_node_check(group, &run->call, &run->reason);
-	group->sequence++;
-	if (run->refused) {
-		zi_node_say_refused(group);
-		group->culprit = group->far->self;
-		zi_text_set(text, "%s", run->reason.chars);
-		return err_trace(run->refused);
-	}
-	post(group);
-	return 0;
-}
-
 /* Until the worker has posted the newest call. */
 static int await_worker(struct zi_node_group *group, struct zi_meet_wants *wants)
 {
@@ -198,6 +180,11 @@ static int await_worker(struct zi_node_group *group, struct zi_meet_wants *wants
 	}
 	group->seen = group->sequence;
 	return 0;
+}
+
+int zi_node_catch_up_far(struct zi_node_group *group, struct zi_meet_wants *wants)
+{
+	return group->seen == group->sequence ? 0 : await_worker(group, wants);
 }
 
 /* Every member of this node can write where the worker posts. Nothing is taken from there that this
@@ -253,7 +240,18 @@ static int take_answer(struct zi_node_group *group, struct zi_text *text)
 	return 0;
 }
 
-static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
+int zi_node_meet_far(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
+{
+	int r = await_worker(group, wants);
+
+	if (!r)
+		r = take_answer(group, text);
+	if (!r)
+		group->run.phase = ZI_NODE_STEPPING;
+	return r;
+}
+
+int zi_node_step_far(struct zi_node_group *group, struct zi_meet_wants *wants)
 {
 	struct zi_far_group *far = group->far;
 	struct zi_board_member *members = group->meet.members;
@@ -279,39 +277,6 @@ static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
 	/* Nobody waits for it; the daemon reads it when it looks for whoever holds up a call. */
 	__atomic_store_n(&members[group->meet.self].finished.value, group->sequence,
 	                 __ATOMIC_RELEASE);
+	group->run.phase = ZI_NODE_OVER;
 	return 0;
-}
-
-int zi_node_poll_far(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
-{
-	struct zi_node_run *run = &group->run;
-	int r = 0;
-
-	while (!r && run->phase != ZI_NODE_OVER) {
-		switch (run->phase) {
-		case ZI_NODE_CATCH_UP:
-			if (group->seen != group->sequence)
-				r = await_worker(group, wants);
-			if (!r)
-				r = begin(group, text);
-			if (!r)
-				run->phase = ZI_NODE_MEETING;
-			break;
-		case ZI_NODE_MEETING:
-			r = await_worker(group, wants);
-			if (!r)
-				r = take_answer(group, text);
-			if (!r)
-				run->phase = ZI_NODE_STEPPING;
-			break;
-		case ZI_NODE_STEPPING:
-			r = step(group, wants);
-			if (!r)
-				run->phase = ZI_NODE_OVER;
-			break;
-		default:
-			assert(false && "a phase of a call across nodes");
-		}
-	}
-	return r;
 }

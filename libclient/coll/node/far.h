@@ -25,6 +25,9 @@ struct zi_far_group {
 	uint32_t rung;  /* words that were changed for the mail */
 };
 
-/* As zi_node_poll() (call.h), of a group that spans nodes. */
-int zi_node_poll_far(struct zi_node_group *group, struct zi_meet_wants *wants,
+/* What a call of such a group does in its phases (call.c). Return: 0, an error, ZI_NODE_E_WAITS. */
+int zi_node_catch_up_far(struct zi_node_group *group, struct zi_meet_wants *wants);
+void zi_node_post_far(struct zi_node_group *group);
+int zi_node_meet_far(struct zi_node_group *group, struct zi_meet_wants *wants,
                      struct zi_text *text);
+int zi_node_step_far(struct zi_node_group *group, struct zi_meet_wants *wants);

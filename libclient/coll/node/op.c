@@ -300,47 +300,66 @@ void zi_node_op_fail(struct zi_node_op *op, int error)
 
 /* ---- by the caller ---- */
 
+struct waiting {
+	struct zi_meet_wants wants;
+	uint64_t deadline_ns, timeout_ns; /* as those of struct zi_node_call */
+	uint32_t count;                   /* of waits so far */
+	int end;                          /* by what it is over; see wait_for() */
+};
+
+/* The wants are cleared for each look. */
+static void begin_waiting(struct waiting *waiting, uint64_t deadline_ns, uint64_t timeout_ns)
+{
+	waiting->deadline_ns = deadline_ns;
+	waiting->timeout_ns = timeout_ns;
+	waiting->count = 0;
+	waiting->end = 0;
+}
+
+static struct zi_meet_wants *clear_wants(struct waiting *waiting)
+{
+	zi_meet_wants_clear(&waiting->wants);
+	return &waiting->wants;
+}
+
 /*
- * Until there may be something to look at. Return: 0, or by what error the waiting ends: the
- * verdict's, the deadline's, that of a daemon that is gone. It counts only if the words, looked at
- * once more, still wait: who comes to a group's last call and leaves has come before the verdict.
- * @count: of these waits so far.
+ * Until there may be something to look at. Return: false: the waiting is over, by the error in
+ * `end`: the verdict's, the deadline's, that of a daemon that is gone. It counts only when the
+ * words, looked at once more, still wait: who comes to a group's last call and leaves has come
+ * before the verdict.
  */
-static int wait_for(struct zi_node_group *group, const struct zi_meet_wants *wants,
-                    uint64_t deadline_ns, uint32_t *count)
+static bool wait_for(struct zi_node_group *group, struct waiting *waiting)
 {
 	int r = zi_meet_verdict(&group->meet);
 
+	if (waiting->end)
+		return false;
+	if (!waiting->deadline_ns)
+		waiting->deadline_ns = zi_clock_deadline_ns(waiting->timeout_ns);
 	if (!r)
-		r = zi_meet_wait(wants, NULL, deadline_ns);
+		r = zi_meet_wait(&waiting->wants, NULL, waiting->deadline_ns);
 	/* Peers that are slow, but always come while this one spins, would never be late. */
-	if (!r && ++*count % OP_WAITS_PER_CLOCK == 0 && zi_clock_now_ns() >= deadline_ns)
+	if (!r && ++waiting->count % OP_WAITS_PER_CLOCK == 0 &&
+	    zi_clock_now_ns() >= waiting->deadline_ns)
 		r = -ETIMEDOUT;
-	return r;
+	waiting->end = r;
+	return true;
 }
 
 int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, struct zi_text *text)
 {
-	uint64_t deadline_ns = call->deadline_ns;
-	struct zi_meet_wants wants;
-	uint32_t wait_count = 0;
-	int r = check_group(group, text), end = 0;
+	struct waiting waiting;
+	int r = check_group(group, text);
 
 	if (r)
 		return err_trace(r);
 	zi_node_begin(group, call);
-	for (;;) {
-		wants.count = 0;
-		wants.is_cut = wants.is_beside = false;
-		r = zi_node_poll(group, &wants, text);
-		if (r != ZI_NODE_E_WAITS)
-			break;
-		if (end)
-			return err_trace(fail_collective(group, end, text));
-		if (!deadline_ns)
-			deadline_ns = zi_clock_deadline_ns(call->timeout_ns);
-		end = wait_for(group, &wants, deadline_ns, &wait_count);
-	}
+	begin_waiting(&waiting, call->deadline_ns, call->timeout_ns);
+	do
+		r = zi_node_poll(group, clear_wants(&waiting), text);
+	while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
+	if (r == ZI_NODE_E_WAITS)
+		return err_trace(fail_collective(group, waiting.end, text));
 	if (r && !zi_verdict_is_refusal(r))
 		group->over = r;
 	return err_trace(r);
@@ -349,48 +368,40 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 void zi_node_settle(struct zi_node_group *group, uint64_t deadline_ns)
 {
 	struct zi_node_run *run = &group->run;
-	struct zi_meet_wants wants;
+	struct waiting waiting;
 	struct zi_text reason; /* nobody asks */
-	uint32_t wait_count = 0;
-	int end = 0;
+	int r;
 
 	if (group->far || group->over || group->seen == group->sequence)
 		return;
 	run->phase = ZI_NODE_CATCH_UP;
 	run->member = 0;
 	run->is_ahead = false;
-	for (;;) {
-		wants.count = 0;
-		wants.is_cut = wants.is_beside = false;
-		if (zi_node_catch_up(group, &wants, &reason) != ZI_NODE_E_WAITS || end)
-			return;
-		end = wait_for(group, &wants, deadline_ns, &wait_count);
-	}
+	begin_waiting(&waiting, deadline_ns, 0);
+	do
+		r = zi_node_catch_up(group, clear_wants(&waiting), &reason);
+	while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
 }
 
 /* @call: until when, and whether the caller refuses them. */
 static int run_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
                      const struct zi_node_call *call, struct zi_text *text)
 {
-	struct zi_meet_wants wants;
-	uint32_t wait_count = 0;
-	int r = check_group(group, text), end = 0;
+	struct waiting waiting;
+	int r = check_group(group, text);
 
 	if (r)
 		return err_trace(r);
 	begin_messages(group, p2ps, p2p_count, call, text);
-	for (;;) {
-		wants.count = 0;
-		wants.is_cut = wants.is_beside = false;
+	begin_waiting(&waiting, call->deadline_ns, 0);
+	do {
 		/* Not a pass of the queue's, which begin with 1. */
 		group->turn = (struct zi_node_turn){ .pass = 0 };
-		r = poll_messages(group, p2ps, p2p_count, call->deadline_ns, &wants, text);
-		if (r != ZI_NODE_E_WAITS)
-			break;
-		if (end)
-			return err_trace(fail_messages(group, p2ps, p2p_count, end, text));
-		end = wait_for(group, &wants, call->deadline_ns, &wait_count);
-	}
+		r = poll_messages(group, p2ps, p2p_count, call->deadline_ns, clear_wants(&waiting),
+		                  text);
+	} while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
+	if (r == ZI_NODE_E_WAITS)
+		return err_trace(fail_messages(group, p2ps, p2p_count, waiting.end, text));
 	if (r)
 		group->over = r;
 	return err_trace(r ? r : result_of(p2ps, p2p_count));

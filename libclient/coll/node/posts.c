@@ -42,18 +42,9 @@ static uint32_t bit_of(uint32_t sequence)
 bool zi_node_goes_ahead(const struct zi_node_group *group)
 {
 	const struct zi_node_run *run = &group->run;
-	bool is_root = run->call.root == group->meet.self;
 
-	switch (run->call.operation) {
-	case ZI_COLL_BROADCAST:
-	case ZI_COLL_SCATTER:
-		return is_root && run->source_bytes <= ZI_BOARD_INLINE_BYTES;
-	case ZI_COLL_REDUCE:
-	case ZI_COLL_GATHER:
-		return !is_root && run->source_bytes <= ZI_BOARD_INLINE_BYTES;
-	default:
-		return false;
-	}
+	return !group->far && run->source_bytes <= ZI_BOARD_INLINE_BYTES &&
+	       zi_coll_only_gives(run->call.operation, group->meet.self, run->call.root);
 }
 
 /* ---- saying ---- */

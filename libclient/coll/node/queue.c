@@ -92,8 +92,7 @@ static bool pass_over(struct zi_node_queue *queue)
 	bool is_any_done = false;
 
 	queue->pass++;
-	queue->wants.count = 0;
-	queue->wants.is_cut = false;
+	zi_meet_wants_clear(&queue->wants);
 	for (struct zi_node_op **place = &queue->first; *place;) {
 		if (zi_node_op_poll(*place, queue->pass, &queue->wants) == ZI_NODE_E_WAITS) {
 			place = &(*place)->next;

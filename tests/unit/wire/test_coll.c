@@ -81,6 +81,21 @@ Test(coll, buffers_are_with_whom_the_operation_says)
 	}
 }
 
+Test(coll, who_has_the_only_source_or_no_target_only_gives)
+{
+	static const uint64_t givers[_ZI_COLL_COUNT] = {
+		[ZI_COLL_BROADCAST] = 1ull << ROOT,
+		[ZI_COLL_SCATTER] = 1ull << ROOT,
+		[ZI_COLL_REDUCE] = EVERYONE & ~(1ull << ROOT),
+		[ZI_COLL_GATHER] = EVERYONE & ~(1ull << ROOT),
+	};
+
+	for (uint32_t i = 0; i < _ZI_COLL_COUNT; i++)
+		for (uint32_t k = 0; k < MEMBERS; k++)
+			cr_expect_eq(zi_coll_only_gives(i, k, ROOT), givers[i] >> k & 1,
+			             "%s, member %u", zi_coll_operation_name(i), k);
+}
+
 Test(coll, operations_are_told_apart)
 {
 	for (uint32_t i = ZI_COLL_BARRIER; i <= ZI_COLL_ALL_TO_ALLV; i++) {

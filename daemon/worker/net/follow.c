@@ -302,13 +302,64 @@ static int run_pieces(struct follow *follow, const struct follow_card *call)
 
 /* ---- calls ---- */
 
+/*
+ * What all nodes conclude of the call that the ranks of this one have posted. @ret_answer: what
+ * this worker posts of it; its flags say how it goes on: refused, with @reason, small, direct; none
+ * of these: in pieces. Return: 0, or an error that ends the group, with follow->text.
+ */
+static int judge_call(struct follow *follow, struct follow_card *call, struct zi_text *reason,
+                      struct zi_board_call *ret_answer)
+{
+	struct zi_board_call answer = { .operation = 0 };
+	struct zi_frame_call small;
+	uint32_t source_bytes;
+	int r, refusal;
+
+	follow_make_card(follow, call);
+	call->is_direct = !call->error && follow_can_direct(follow, call);
+	r = follow_exchange_frames(follow, call);
+	if (r)
+		return err_trace(r);
+	refusal = follow_judge(follow, reason);
+	if (!refusal && call->operation == ZI_COLL_ALL_TO_ALLV) {
+		call->element_count = follow_longest(follow);
+		r = follow_exchange_counts(follow);
+		if (r)
+			return err_trace(r);
+		follow_keep_counts(follow);
+		refusal = follow_judge_counts(follow, reason);
+	}
+	answer.operation = call->operation;
+	answer.element_count = call->element_count;
+	small = follow_frame_call(call);
+	if (refusal) {
+		answer.flags = ZI_BOARD_REFUSED;
+		answer.root = (uint32_t)-refusal;
+	} else if (zi_frame_is_small(&follow->shape, &small, &source_bytes)) {
+		answer.flags = ZI_BOARD_SMALL;
+	} else if (follow_all_direct(follow)) {
+		answer.flags = ZI_BOARD_DIRECT;
+	}
+	*ret_answer = answer;
+	return 0;
+}
+
+/* All of it before the ranks hear that there is such a call. */
+static int run_direct(struct follow *follow, const struct follow_card *call)
+{
+	uint32_t *step = &follow->meet.members[follow->meet.self].step.value;
+	int r = follow_run_direct(follow, call);
+
+	/* One piece, for those who look; nobody waits for it. */
+	if (!r)
+		__atomic_store_n(step, (uint32_t)++follow->steps, __ATOMIC_RELEASE);
+	return err_trace(r);
+}
+
 static int run_call(struct follow *follow)
 {
 	struct zi_text reason = { "" };
-	struct zi_board_call said = { .operation = 0 };
-	struct zi_board_member *members = follow->meet.members;
-	struct zi_frame_call small;
-	uint32_t source_bytes;
+	struct zi_board_call answer;
 	struct follow_card call;
 	int r = 0;
 
@@ -319,43 +370,14 @@ static int run_call(struct follow *follow)
 	if (r)
 		return err_trace(r);
 	__atomic_store_n(&follow->worker->moving, follow->sequence, __ATOMIC_SEQ_CST);
-	follow_make_card(follow, &call);
-	call.is_direct = !call.error && follow_can_direct(follow, &call);
-	r = follow_exchange_frames(follow, &call);
+	r = judge_call(follow, &call, &reason, &answer);
+	if (!r && answer.flags & ZI_BOARD_DIRECT)
+		r = run_direct(follow, &call);
 	if (r)
 		return err_trace(r);
-	r = follow_judge(follow, &reason);
-	if (!r && call.operation == ZI_COLL_ALL_TO_ALLV) {
-		call.element_count = follow_longest(follow);
-		r = follow_exchange_counts(follow);
-		if (r)
-			return err_trace(r);
-		follow_keep_counts(follow);
-		r = follow_judge_counts(follow, &reason);
-	}
-	said.operation = call.operation;
-	said.element_count = call.element_count;
-	if (r) {
-		said.flags = ZI_BOARD_REFUSED;
-		said.root = (uint32_t)-r;
-		zi_meet_post(&follow->meet, follow->sequence, 0, &said, 0, reason.chars,
-		             (uint32_t)strlen(reason.chars) + 1);
-		return 0;
-	}
-	small = follow_frame_call(&call);
-	if (zi_frame_is_small(&follow->shape, &small, &source_bytes)) {
-		said.flags = ZI_BOARD_SMALL;
-	} else if (follow_all_direct(follow)) {
-		said.flags = ZI_BOARD_DIRECT;
-		r = follow_run_direct(follow, &call);
-		if (r)
-			return err_trace(r);
-		/* One piece, for those who look; nobody waits for it. */
-		__atomic_store_n(&members[follow->meet.self].step.value, (uint32_t)++follow->steps,
-		                 __ATOMIC_RELEASE);
-	}
-	zi_meet_post(&follow->meet, follow->sequence, 0, &said, 0, NULL, 0);
-	return said.flags ? 0 : err_trace(run_pieces(follow, &call));
+	zi_meet_post(&follow->meet, follow->sequence, 0, &answer, 0, reason.chars,
+	             answer.flags & ZI_BOARD_REFUSED ? (uint32_t)strlen(reason.chars) + 1 : 0);
+	return answer.flags ? 0 : err_trace(run_pieces(follow, &call));
 }
 
 static int prepare(struct follow *follow)

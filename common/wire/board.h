@@ -56,6 +56,15 @@ struct zi_board_call {
  * is ahead of this one finds that out by itself. */
 #define ZI_BOARD_ECHO (1u << 4)
 
+/* Whether two members call the same. */
+static inline bool zi_board_is_same_call(const struct zi_board_call *a,
+                                         const struct zi_board_call *b)
+{
+	return a->operation == b->operation && a->dtype == b->dtype &&
+	       a->reduce_op == b->reduce_op && a->root == b->root &&
+	       a->element_count == b->element_count;
+}
+
 /* One line: whoever reads the number has the rest without another miss. */
 struct zi_board_post {
 	alignas(ZI_LINE_BYTES) uint32_t sequence; /* written last, released */

@@ -6,30 +6,21 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
+#include "common/wire/call_words.h"
 #include "daemon/worker/net/follow_private.h"
 
 #define CARD_ERRNO_MAX 4095 /* the kernel's */
 
 /* ---- what is called ---- */
 
-static void say_call(const struct follow_card *card, char *target, size_t capacity)
+/* As a rank posts it. */
+static struct zi_board_call call_of(const struct follow_card *card)
 {
-	if (card->operation == ZI_COLL_BARRIER)
-		(void)snprintf(target, capacity, "barrier"); /* Fits. */
-	else
-		(void)snprintf(target, capacity, "%s of %llu × %s%s%s, root %u",
-		               zi_coll_operation_name(card->operation),
-		               (unsigned long long)card->element_count, zi_dtype_name(card->dtype),
-		               card->reduce_op ? ", " : "",
-		               card->reduce_op ? zi_reduce_op_name(card->reduce_op) : "",
-		               card->root); /* Fits. */
-}
-
-static bool is_same(const struct follow_card *a, const struct follow_card *b)
-{
-	return a->operation == b->operation && a->dtype == b->dtype &&
-	       a->reduce_op == b->reduce_op && a->root == b->root &&
-	       a->element_count == b->element_count;
+	return (struct zi_board_call){ .operation = card->operation,
+		                       .dtype = card->dtype,
+		                       .reduce_op = card->reduce_op,
+		                       .root = card->root,
+		                       .element_count = card->element_count };
 }
 
 static uint32_t rank_of(const struct follow *follow, uint32_t local)
@@ -90,43 +81,37 @@ static bool is_call(const struct follow *follow, const struct follow_card *card)
 /* Documented in follow_private.h. */
 void follow_make_card(const struct follow *follow, struct follow_card *card)
 {
-	struct follow_card first = { .error = 0 };
-	char mine[96], theirs[96];
+	struct zi_board_call first = { .operation = 0 };
 
 	memset(card, 0, sizeof(*card)); /* All of it is sent. */
 	for (uint32_t i = 0; i < follow->shape.self_count && !card->error; i++) {
 		struct zi_board_post post = *zi_meet_post_of(&follow->meet, i, follow->sequence);
-		struct follow_card said = { .sequence = follow->sequence,
-			                    .element_count = post.call.element_count,
-			                    .operation = post.call.operation,
-			                    .dtype = post.call.dtype,
-			                    .reduce_op = post.call.reduce_op,
-			                    .root = post.call.root };
 
 		if (post.call.flags & ZI_BOARD_REFUSED) {
 			take_refusal(follow, i, &post, card);
 			continue;
 		}
 		if (i == 0)
-			first = said;
-		if (!is_same(&first, &said)) {
-			say_call(&first, theirs, sizeof(theirs));
-			say_call(&said, mine, sizeof(mine));
+			first = post.call;
+		if (!zi_board_is_same_call(&first, &post.call)) {
 			card->error = -EINVAL;
 			zi_text_set(&card->text, "call %u: rank %u calls %s, rank %u %s",
-			            follow->sequence, rank_of(follow, i), mine, rank_of(follow, 0),
-			            theirs);
+			            follow->sequence, rank_of(follow, i),
+			            zi_call_words_of(&post.call).chars, rank_of(follow, 0),
+			            zi_call_words_of(&first).chars);
 		}
 	}
-	if (first.operation == ZI_COLL_ALL_TO_ALLV && !card->error)
-		take_counts(follow, card);
 	card->sequence = follow->sequence;
 	card->element_count = first.element_count;
 	card->operation = first.operation;
 	card->dtype = first.dtype;
 	card->reduce_op = first.reduce_op;
 	card->root = first.root;
-	if (!card->error && !is_call(follow, card)) {
+	if (card->error)
+		return;
+	if (card->operation == ZI_COLL_ALL_TO_ALLV)
+		take_counts(follow, card);
+	if (!is_call(follow, card)) {
 		card->error = -EINVAL;
 		zi_text_set(&card->text, "call %u: what %s posted makes no sense", follow->sequence,
 		            follow_say_node(follow, follow->shape.node).chars);
@@ -167,8 +152,7 @@ void follow_keep_cards(struct follow *follow, const struct follow_card *own)
 /* Documented in follow_private.h. */
 int follow_judge(const struct follow *follow, struct zi_text *reason)
 {
-	const struct follow_card *first = &follow->cards[0];
-	char mine[96], theirs[96];
+	struct zi_board_call first = call_of(&follow->cards[0]);
 
 	for (uint32_t i = 0; i < follow->shape.node_count; i++) {
 		const struct follow_card *card = &follow->cards[i];
@@ -185,15 +169,13 @@ int follow_judge(const struct follow *follow, struct zi_text *reason)
 		return card->error;
 	}
 	for (uint32_t i = 1; i < follow->shape.node_count; i++) {
-		const struct follow_card *card = &follow->cards[i];
+		struct zi_board_call call = call_of(&follow->cards[i]);
 
-		if (is_same(first, card))
-			continue;
-		say_call(first, theirs, sizeof(theirs));
-		say_call(card, mine, sizeof(mine));
-		return zi_text_error(reason, -EINVAL, "call %u: %s: %s; %s: %s", follow->sequence,
-		                     follow_say_node(follow, i).chars, mine,
-		                     follow_say_node(follow, 0).chars, theirs);
+		if (!zi_board_is_same_call(&first, &call))
+			return zi_text_error(
+				reason, -EINVAL, "call %u: %s: %s; %s: %s", follow->sequence,
+				follow_say_node(follow, i).chars, zi_call_words_of(&call).chars,
+				follow_say_node(follow, 0).chars, zi_call_words_of(&first).chars);
 	}
 	return 0;
 }

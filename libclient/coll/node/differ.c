@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/wire/call_words.h"
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/posts.h"
@@ -35,20 +36,13 @@ static int say_refused(const struct zi_node_group *group, uint32_t sequence, uin
 	                                zi_node_name(group, member).chars, reason.chars));
 }
 
-static bool is_same(const struct zi_board_call *a, const struct zi_board_call *b)
-{
-	return a->operation == b->operation && a->dtype == b->dtype &&
-	       a->reduce_op == b->reduce_op && a->root == b->root &&
-	       a->element_count == b->element_count;
-}
-
 int zi_node_compare(const struct zi_node_group *group, uint32_t sequence, uint32_t member,
                     const struct zi_board_call *other, struct zi_text *text, bool *ret_differs)
 {
 	*ret_differs = false;
 	if (other->flags & ZI_BOARD_REFUSED)
 		return say_refused(group, sequence, member, other, text);
-	*ret_differs = !is_same(other, zi_node_said(group, sequence));
+	*ret_differs = !zi_board_is_same_call(other, zi_node_said(group, sequence));
 	return 0;
 }
 
@@ -86,7 +80,8 @@ static uint32_t find_model(const struct zi_board_call calls[ZI_WORLD_MAX], uint6
 		uint32_t member = (uint32_t)__builtin_ctzll(left), count = 0;
 
 		for (uint64_t others = come; others; others &= others - 1)
-			count += is_same(&calls[__builtin_ctzll(others)], &calls[member]);
+			count += zi_board_is_same_call(&calls[__builtin_ctzll(others)],
+			                               &calls[member]);
 		if (count <= *ret_count)
 			continue;
 		*ret_count = count;
@@ -124,7 +119,7 @@ int zi_node_tell_apart(struct zi_node_group *group, uint32_t sequence, struct zi
 	}
 	model = find_model(calls, come, &count);
 	for (odd = 0; odd < members; odd++)
-		if (come >> odd & 1 && !is_same(&calls[odd], &calls[model]))
+		if (come >> odd & 1 && !zi_board_is_same_call(&calls[odd], &calls[model]))
 			break;
 	group->culprit = odd;
 	if (odd == members)
@@ -133,8 +128,8 @@ int zi_node_tell_apart(struct zi_node_group *group, uint32_t sequence, struct zi
 		                                "memory is damaged",
 		                                sequence));
 	zi_text_set(text, "call %u: %s calls %s, %s %s", sequence, zi_node_name(group, odd).chars,
-	            zi_node_words_of(&calls[odd]).chars, zi_node_name(group, model).chars,
-	            zi_node_words_of(&calls[model]).chars);
+	            zi_call_words_of(&calls[odd]).chars, zi_node_name(group, model).chars,
+	            zi_call_words_of(&calls[model]).chars);
 	if (count > members / 2)
 		return err_origin(-EINVAL);
 	group->culprit = ZI_NODE_NOBODY;
@@ -161,7 +156,8 @@ bool zi_node_look_ahead(struct zi_node_group *group, uint32_t sequence, uint32_t
 		if (zi_meet_has_come(&post->sequence, sequence)) {
 			if (zi_node_passes_over(group, &post->call))
 				continue;
-			if (post->call.flags & ZI_BOARD_REFUSED || !is_same(&post->call, own))
+			if (post->call.flags & ZI_BOARD_REFUSED ||
+			    !zi_board_is_same_call(&post->call, own))
 				return true;
 			continue;
 		}

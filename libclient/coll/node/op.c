@@ -11,6 +11,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/wire/call_words.h"
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/call.h"
 #include "libclient/coll/node/check.h"
@@ -55,10 +56,10 @@ static int fail_collective(struct zi_node_group *group, int error, struct zi_tex
 		return err_origin(zi_text_error(text, error,
 		                                "call %u, %s: members on this node or another did "
 		                                "not come in time",
-		                                sequence, zi_node_words_of(&said).chars));
+		                                sequence, zi_call_words_of(&said).chars));
 	group->culprit = run->member;
 	return err_origin(zi_text_error(text, error, "call %u, %s: member %u %s in time", sequence,
-	                                zi_node_words_of(&said).chars, run->member,
+	                                zi_call_words_of(&said).chars, run->member,
 	                                is_late ? "did not come" : "did not do its part"));
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/wire/call_words.h"
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/pair_line.h"
@@ -95,7 +96,7 @@ int zi_pair_say_mismatch(const struct zi_node_group *group, const struct zi_node
 		p2p->message.sequence, zi_node_name(group, is_send ? self : p2p->peer).chars,
 		zi_node_name(group, is_send ? p2p->peer : self).chars,
 		is_send ? p2p->element_count : other_count,
-		zi_node_dtype_words(is_send ? p2p->dtype : other_dtype).chars,
+		zi_dtype_words_of(is_send ? p2p->dtype : other_dtype).chars,
 		is_send ? other_count : p2p->element_count,
-		zi_node_dtype_words(is_send ? other_dtype : p2p->dtype).chars));
+		zi_dtype_words_of(is_send ? other_dtype : p2p->dtype).chars));
 }

@@ -10,6 +10,7 @@
 
 #include "common/base/checked.h"
 #include "common/base/err.h"
+#include "common/base/utf8.h"
 
 /* Digits after the point that zi_parse_bytes() takes: 10^9 fits a 32-bit word. */
 #define TEXT_FRACTION_DIGITS_MAX 9u
@@ -17,7 +18,20 @@
 /* The letter at index i stands for 2^(10 * i) bytes. */
 static const char text_units[] = "BKMGTPE";
 
-/* Fills @text (may be NULL: not wanted) with one sentence, truncated to ZI_TEXT_BYTES - 1. */
+/* What lies before @used stays. */
+static void print_at(struct zi_text *text, size_t used, const char *format, va_list args)
+	__attribute__((format(printf, 3, 0)));
+
+static void print_at(struct zi_text *text, size_t used, const char *format, va_list args)
+{
+	size_t room = sizeof(text->chars) - used;
+
+	if (vsnprintf(text->chars + used, room, format, args) < (int)room)
+		return;
+	text->chars[used + zi_utf8_whole(text->chars + used, room - 1)] = '\0';
+}
+
+/* Fills @text (may be NULL: not wanted) with one sentence, cut to ZI_TEXT_BYTES - 1. */
 void zi_text_set(struct zi_text *text, const char *format, ...)
 {
 	va_list args;
@@ -25,7 +39,17 @@ void zi_text_set(struct zi_text *text, const char *format, ...)
 	if (!text)
 		return;
 	va_start(args, format);
-	(void)vsnprintf(text->chars, sizeof(text->chars), format, args); /* Truncation is meant. */
+	print_at(text, 0, format, args);
+	va_end(args);
+}
+
+/* Adds to what @text holds, cut as above. */
+void zi_text_append(struct zi_text *text, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	print_at(text, strnlen(text->chars, sizeof(text->chars) - 1), format, args);
 	va_end(args);
 }
 
@@ -37,7 +61,7 @@ int zi_text_error(struct zi_text *text, int error, const char *format, ...)
 	if (!text)
 		return error;
 	va_start(args, format);
-	(void)vsnprintf(text->chars, sizeof(text->chars), format, args); /* Truncation is meant. */
+	print_at(text, 0, format, args);
 	va_end(args);
 	return error;
 }

@@ -16,8 +16,11 @@ struct zi_text {
 	char chars[ZI_TEXT_BYTES];
 };
 
-/* Writes the sentence (truncated if need be). @text may be NULL. */
+/* Writes the sentence (cut behind a whole character if need be). @text may be NULL. */
 void zi_text_set(struct zi_text *text, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Goes on with it. */
+void zi_text_append(struct zi_text *text, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* As above and returns @error: `return zi_text_error(text, -EINVAL, "…")`. */
 int zi_text_error(struct zi_text *text, int error, const char *format, ...)

@@ -32,7 +32,7 @@ struct inquest {
 
 static void append_timeout(struct inquest *inquest)
 {
-	coll_append(&inquest->text, "within %.4g s", inquest->report->timeout_ms / 1e3);
+	zi_text_append(&inquest->text, "within %.4g s", inquest->report->timeout_ms / 1e3);
 }
 
 /* ---- who did not come ---- */
@@ -46,19 +46,19 @@ static void say_absent(struct inquest *inquest, uint64_t absent_mask)
 		if (!(absent_mask >> i & 1))
 			continue;
 		absent_mask &= ~(1ull << i);
-		coll_append(&inquest->text, told_count ? "; " : ": ");
+		zi_text_append(&inquest->text, told_count ? "; " : ": ");
 		coll_append_rank(&inquest->text, inquest->coll, group->ranks[i]);
-		coll_append(&inquest->text, " did not come");
+		zi_text_append(&inquest->text, " did not come");
 		if (!told_count++) {
 			inquest->culprit = group->ranks[i];
-			coll_append(&inquest->text, " ");
+			zi_text_append(&inquest->text, " ");
 			append_timeout(inquest);
 		}
-		coll_append(&inquest->text, ": ");
+		zi_text_append(&inquest->text, ": ");
 		coll_append_doing(&inquest->text, inquest->coll, group, i);
 	}
 	if (absent_mask) {
-		coll_append(&inquest->text, "; nor did ");
+		zi_text_append(&inquest->text, "; nor did ");
 		coll_append_members(&inquest->text, group, absent_mask);
 	}
 }
@@ -81,9 +81,9 @@ static void say_other(struct inquest *inquest, const struct coll_call *call)
 
 		if (!coll_look(group, i, call->sequence, &other) || is_same(call, &other))
 			continue;
-		coll_append(&inquest->text, "; and ");
+		zi_text_append(&inquest->text, "; and ");
 		coll_append_rank(&inquest->text, inquest->coll, group->ranks[i]);
-		coll_append(&inquest->text, " calls ");
+		zi_text_append(&inquest->text, " calls ");
 		coll_append_call(&inquest->text, group, &other, false);
 		return;
 	}
@@ -99,27 +99,27 @@ static void say_late(struct inquest *inquest, const struct coll_call *call)
 	unfinished &= ~(1ull << inquest->self);
 	if (call->is_long && unfinished) {
 		culprit = (uint32_t)__builtin_ctzll(unfinished);
-		coll_append(&inquest->text, ": ");
+		zi_text_append(&inquest->text, ": ");
 		if (unfinished & (unfinished - 1))
 			coll_append_members(&inquest->text, group, unfinished);
 		else
 			coll_append_rank(&inquest->text, inquest->coll, group->ranks[culprit]);
-		coll_append(&inquest->text, " came, but did not do %s part ",
-		            unfinished & (unfinished - 1) ? "their" : "its");
+		zi_text_append(&inquest->text, " came, but did not do %s part ",
+		               unfinished & (unfinished - 1) ? "their" : "its");
 		append_timeout(inquest);
 		inquest->culprit = group->ranks[culprit];
 	} else if (group->far_mask) {
-		coll_append(&inquest->text, ": its ranks of this node wait for those of other "
-		                            "nodes, which did not do their part ");
+		zi_text_append(&inquest->text, ": its ranks of this node wait for those of other "
+		                               "nodes, which did not do their part ");
 		append_timeout(inquest);
 	} else if (culprit < group->member_count && culprit != inquest->self) {
-		coll_append(&inquest->text, ": ");
+		zi_text_append(&inquest->text, ": ");
 		coll_append_rank(&inquest->text, inquest->coll, group->ranks[culprit]);
-		coll_append(&inquest->text, " has come, but not ");
+		zi_text_append(&inquest->text, " has come, but not ");
 		append_timeout(inquest);
 		inquest->culprit = group->ranks[culprit];
 	} else {
-		coll_append(&inquest->text, ": its ranks have come, but not ");
+		zi_text_append(&inquest->text, ": its ranks have come, but not ");
 		append_timeout(inquest);
 	}
 }
@@ -148,15 +148,15 @@ static void say_reported(struct inquest *inquest)
 	uint32_t rank = coll_rank_of(group, report->culprit);
 
 	coll_append_rank(&inquest->text, inquest->coll, group->ranks[inquest->self]);
-	coll_append(&inquest->text, " reports %s of ", zi_err_name(report->error));
+	zi_text_append(&inquest->text, " reports %s of ", zi_err_name(report->error));
 	if (report->sequence)
-		coll_append(&inquest->text, "call #%u", report->sequence);
+		zi_text_append(&inquest->text, "call #%u", report->sequence);
 	else
-		coll_append(&inquest->text, "a call");
-	coll_append(&inquest->text, " of group %u", group->number);
+		zi_text_append(&inquest->text, "a call");
+	zi_text_append(&inquest->text, " of group %u", group->number);
 	if (rank != COLL_NOBODY && rank != group->ranks[inquest->self]) {
 		inquest->culprit = rank;
-		coll_append(&inquest->text, ", because of ");
+		zi_text_append(&inquest->text, ", because of ");
 		coll_append_rank(&inquest->text, inquest->coll, inquest->culprit);
 	}
 }
@@ -170,14 +170,14 @@ static void append_pair(struct zi_text *text, const struct coll *coll,
 	uint32_t member = coll_member_of(group, culprit);
 
 	coll_append_rank(text, coll, rank);
-	coll_append(text, " waits in group %u in ", group->number);
+	zi_text_append(text, " waits in group %u in ", group->number);
 	coll_append_call(text, group, call, false);
-	coll_append(text, ": ");
+	zi_text_append(text, ": ");
 	coll_append_rank(text, coll, culprit);
-	coll_append(text, " did not come within %.4g s", timeout_ms / 1e3);
+	zi_text_append(text, " did not come within %.4g s", timeout_ms / 1e3);
 	if (member == COLL_NOBODY)
 		return; /* Its node knows, and did not say. */
-	coll_append(text, ": ");
+	zi_text_append(text, ": ");
 	coll_append_doing(text, coll, group, member);
 }
 
@@ -228,7 +228,7 @@ static void inquire(struct inquest *inquest)
 		say_pair(inquest);
 	} else if (!coll_look(inquest->group, inquest->self, report->sequence, &call)) {
 		say_reported(inquest);
-		coll_append(&inquest->text, ", which it has not made");
+		zi_text_append(&inquest->text, ", which it has not made");
 		inquest->culprit = inquest->group->ranks[inquest->self];
 	} else if (report->error == -ETIMEDOUT) {
 		say_timeout(inquest, &call);

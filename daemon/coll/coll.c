@@ -4,11 +4,11 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/utf8.h"
 #include "daemon/coll/words.h"
 
 /* See coll.h. */
@@ -172,9 +172,10 @@ void coll_break(struct coll *coll, struct coll_group *group, int error, uint32_t
 	group->error = error;
 	group->culprit = culprit;
 	group->text = *text;
+	zi_utf8_clean(group->text.chars); /* Of what others said. It goes to logs and terminals. */
 	zi_verdict_give(&coll->options.verdicts->groups[group->number], (uint32_t)-error);
 	if (coll->options.broken)
-		coll->options.broken(coll->options.arg, group->number, error, text);
+		coll->options.broken(coll->options.arg, group->number, error, &group->text);
 }
 
 /* See coll.h. */
@@ -183,20 +184,14 @@ int coll_abort(struct coll *coll, uint32_t rank, uint32_t group, const char *rea
 {
 	struct zi_text why = { "" };
 	struct coll_group *found;
-	size_t used;
 	int r;
 
 	r = coll_group_of(coll, rank, group, text, &found);
 	if (r)
 		return err_trace(r);
 	coll_append_rank(&why, coll, rank);
-	coll_append(&why, " aborted group %u%s", group, reason[0] ? ": " : "");
-	used = strlen(why.chars);
-	coll_append(&why, "%s", reason);
-	/* It goes to logs and terminals of others. */
-	for (char *byte = why.chars + used; *byte; byte++)
-		if ((unsigned char)*byte < ' ' || *byte == 0x7f)
-			*byte = '?';
+	zi_text_append(&why, " aborted group %u%s", group, reason[0] ? ": " : "");
+	zi_text_append(&why, "%s", reason);
 	coll_break(coll, found, -ECONNABORTED, rank, &why);
 	return 0;
 }

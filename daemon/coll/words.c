@@ -2,32 +2,17 @@
 /* Calls and members of groups, for people; see words.h. Floor 3, shard thread. */
 #include "daemon/coll/words.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "common/base/assert.h"
 #include "daemon/coll/look.h"
-
-/* See words.h. */
-void coll_append(struct zi_text *text, const char *format, ...)
-{
-	size_t used = strnlen(text->chars, sizeof(text->chars) - 1);
-	va_list args;
-
-	va_start(args, format);
-	(void)vsnprintf(text->chars + used, sizeof(text->chars) - used, format, args); /* Cut. */
-	va_end(args);
-}
 
 /* See words.h. */
 void coll_append_rank(struct zi_text *text, const struct coll *coll, uint32_t rank)
 {
 	assert(rank < coll->options.world_size);
 	if (coll->ranks[rank].is_here)
-		coll_append(text, "rank %u (pid %d)", rank, coll->ranks[rank].pid);
+		zi_text_append(text, "rank %u (pid %d)", rank, coll->ranks[rank].pid);
 	else
-		coll_append(text, "rank %u (on another node)", rank);
+		zi_text_append(text, "rank %u (on another node)", rank);
 }
 
 /* See words.h. */
@@ -38,7 +23,7 @@ void coll_append_members(struct zi_text *text, const struct coll_group *group, u
 	for (uint32_t i = 0; i < group->member_count; i++) {
 		if (!(mask >> i & 1))
 			continue;
-		coll_append(text, "%s%u", before, group->ranks[i]);
+		zi_text_append(text, "%s%u", before, group->ranks[i]);
 		before = ", ";
 	}
 }
@@ -50,9 +35,9 @@ static void append_root(struct zi_text *text, const struct coll_group *group, ui
 	uint32_t rank = coll_rank_of(group, root);
 
 	if (rank != COLL_NOBODY)
-		coll_append(text, ", %s rank %u", word, rank);
+		zi_text_append(text, ", %s rank %u", word, rank);
 	else
-		coll_append(text, ", %s no member", word);
+		zi_text_append(text, ", %s no member", word);
 }
 
 /* See words.h. */
@@ -61,21 +46,21 @@ void coll_append_call(struct zi_text *text, const struct coll_group *group,
 {
 	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
 
-	coll_append(text, "%s", zi_coll_operation_name(call->operation));
+	zi_text_append(text, "%s", zi_coll_operation_name(call->operation));
 	if (is_numbered)
-		coll_append(text, " #%u of group %u", call->sequence, group->number);
+		zi_text_append(text, " #%u of group %u", call->sequence, group->number);
 	if (call->operation == ZI_COLL_BARRIER)
 		return;
-	coll_append(text, " (%s", zi_dtype_name((enum zi_dtype)call->dtype));
+	zi_text_append(text, " (%s", zi_dtype_name((enum zi_dtype)call->dtype));
 	if (!zi_coll_is_counted(call->operation)) /* Counts are each pair's. */
-		coll_append(text, " x %llu", (unsigned long long)call->element_count);
+		zi_text_append(text, " x %llu", (unsigned long long)call->element_count);
 	if (call->reduce_op)
-		coll_append(text, ", %s", zi_reduce_op_name((enum zi_reduce_op)call->reduce_op));
+		zi_text_append(text, ", %s", zi_reduce_op_name((enum zi_reduce_op)call->reduce_op));
 	if (shape->source.holder == ZI_HELD_BY_ROOT || call->operation == ZI_COLL_RECV)
 		append_root(text, group, call->root, "from");
 	else if (shape->target.holder == ZI_HELD_BY_ROOT || call->operation == ZI_COLL_SEND)
 		append_root(text, group, call->root, "to");
-	coll_append(text, ")");
+	zi_text_append(text, ")");
 }
 
 /* "it is in barrier #5 of group 0, which waits for rank 1". False: in none but of @besides. */
@@ -97,10 +82,10 @@ static bool append_call_it_is_in(struct zi_text *text, const struct coll *coll, 
 		if (!awaited)
 			continue;
 		awaited &= ~(1ull << member);
-		coll_append(text, awaited ? "it is in " : "it is at work on ");
+		zi_text_append(text, awaited ? "it is in " : "it is at work on ");
 		coll_append_call(text, group, &call, true);
 		if (awaited) {
-			coll_append(text, ", which waits for ");
+			zi_text_append(text, ", which waits for ");
 			coll_append_members(text, group, awaited);
 		}
 		return true;
@@ -121,9 +106,9 @@ static bool append_recv_it_is_in(struct zi_text *text, const struct coll *coll, 
 		if (member == COLL_NOBODY || group->left_mask >> member & 1 ||
 		    !coll_look_recv(group, member, &recv))
 			continue;
-		coll_append(text, "it is in recv of group %u (%s x %llu, from rank %u)", i,
-		            zi_dtype_name((enum zi_dtype)recv.dtype),
-		            (unsigned long long)recv.element_count, recv.rank);
+		zi_text_append(text, "it is in recv of group %u (%s x %llu, from rank %u)", i,
+		               zi_dtype_name((enum zi_dtype)recv.dtype),
+		               (unsigned long long)recv.element_count, recv.rank);
 		return true;
 	}
 	return false;
@@ -142,14 +127,14 @@ void coll_append_doing(struct zi_text *text, const struct coll *coll,
 	if (coll->options.doing)
 		coll->options.doing(coll->options.arg, rank, &doing);
 	if (doing.chars[0]) {
-		coll_append(text, "%s", doing.chars);
+		zi_text_append(text, "%s", doing.chars);
 		return;
 	}
 	coll_look_newest(group, member, &call);
 	if (call.sequence) {
-		coll_append(text, "its last call there is ");
+		zi_text_append(text, "its last call there is ");
 		coll_append_call(text, group, &call, true);
 	} else {
-		coll_append(text, "it has made no call there");
+		zi_text_append(text, "it has made no call there");
 	}
 }

@@ -6,8 +6,6 @@
 
 struct coll_call;
 
-void coll_append(struct zi_text *text, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
 /* "rank 3 (pid 99)" */
 void coll_append_rank(struct zi_text *text, const struct coll *coll, uint32_t rank);
 /* "ranks 1, 2, 5" of the members in @mask. */

@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "common/base/utf8.h"
 #include "common/wire/region.h"
 #include "libclient/coll/collective.h"
 
@@ -338,6 +339,16 @@ int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
 	                                        sizeof(request), ZI_MESSAGE_DONE, &reply));
 }
 
+/* Cut behind a whole character; what cannot be printed the daemon replaces. */
+static void fill_reason(struct zi_coll_abort *request, const char *reason)
+{
+	size_t room = sizeof(request->reason) - 1, bytes = strnlen(reason, room + 1);
+
+	if (bytes > room)
+		bytes = zi_utf8_whole(reason, room);
+	memcpy(request->reason, reason, bytes); /* The rest is zero. */
+}
+
 int zinf_coll_abort(struct zinf *zinf, zinf_group number, const char *reason)
 {
 	struct zi_coll_abort request = { .group = number };
@@ -351,8 +362,7 @@ int zinf_coll_abort(struct zinf *zinf, zinf_group number, const char *reason)
 		return zi_client_error(zinf, -EOPNOTSUPP,
 		                       "zinfd at %s knows no COLL_ABORT, use a newer one",
 		                       zinf->path);
-	(void)snprintf(request.reason, sizeof(request.reason), "%s",
-	               reason ? reason : ""); /* Cut. */
+	fill_reason(&request, reason ? reason : "");
 	return err_trace(zi_client_coll_request(zinf, &request.header, ZI_MESSAGE_COLL_ABORT,
 	                                        sizeof(request), ZI_MESSAGE_DONE, &reply));
 }

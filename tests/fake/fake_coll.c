@@ -88,6 +88,11 @@ const struct zi_coll_fail *fake_daemon_coll_fail(const struct fake_daemon *fake)
 	return &fake->coll_fail;
 }
 
+const struct zi_coll_abort *fake_daemon_coll_abort(const struct fake_daemon *fake)
+{
+	return &fake->coll_abort;
+}
+
 void fake_daemon_break(struct fake_daemon *fake)
 {
 	fake_break_group(fake);

@@ -101,6 +101,8 @@ const void *fake_daemon_blob(const struct fake_daemon *fake, uint64_t *ret_bytes
 /* The newest COLL_FAIL. It is answered by fail_error, or by -ETIMEDOUT "rank 0 (pid 4711) did not
  * come". Peers of this rank never come: nobody writes their boards. */
 const struct zi_coll_fail *fake_daemon_coll_fail(const struct fake_daemon *fake);
+/* The newest COLL_ABORT. */
+const struct zi_coll_abort *fake_daemon_coll_abort(const struct fake_daemon *fake);
 /* The training group breaks now, as by break_on. */
 void fake_daemon_break(struct fake_daemon *fake);
 /* Gives a verdict, a positive errno, and wakes who sleeps. After COLL_OPENED. */

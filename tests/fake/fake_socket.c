@@ -346,6 +346,9 @@ static void answer(struct fake_daemon *fake, uint16_t type)
 		return fake_coll_group(fake);
 	case ZI_MESSAGE_COLL_FAIL:
 		return fake_coll_fail(fake);
+	case ZI_MESSAGE_COLL_ABORT:
+		memcpy(&fake->coll_abort, fake->message, sizeof(fake->coll_abort));
+		return reply_done(fake);
 	case ZI_MESSAGE_TENSOR_OPEN:
 		return on_tensor_open(fake);
 	default:

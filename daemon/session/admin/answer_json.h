@@ -4,8 +4,11 @@
 
 #include <jansson.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/utf8.h"
 
 static inline json_t *answer_integer(uint64_t value)
 {
@@ -25,7 +28,24 @@ static inline void answer_number(json_t *object, const char *key, uint64_t value
 	answer_put(object, key, answer_integer(value));
 }
 
+/* A text that is no UTF-8, a path or a model's name perhaps, is told as far as it is. */
+static inline json_t *answer_text(const char *value)
+{
+	json_t *text = json_string(value);
+	char *copy;
+
+	if (text)
+		return text;
+	copy = strdup(value);
+	if (!copy)
+		return NULL;
+	zi_utf8_clean(copy);
+	text = json_string(copy);
+	free(copy);
+	return text;
+}
+
 static inline void answer_word(json_t *object, const char *key, const char *value)
 {
-	answer_put(object, key, json_string(value));
+	answer_put(object, key, answer_text(value));
 }

@@ -167,10 +167,10 @@ static void break_unfinished(struct coll *coll, struct coll_group *group, uint32
 	(void)coll_look(group, member, sequence, &call); /* It has come; hearsay at worst. */
 	zi_board_look(&group->board[member].posts[sequence % ZI_BOARD_SLOTS], &post);
 	coll_append_call(&text, group, &call, true);
-	coll_append(&text, ": ");
+	zi_text_append(&text, ": ");
 	coll_append_rank(&text, coll, group->ranks[member]);
-	coll_append(&text, " came, but did not do its part within %.4g s",
-	            (double)post.call.target / 1e3);
+	zi_text_append(&text, " came, but did not do its part within %.4g s",
+	               (double)post.call.target / 1e3);
 	coll_break(coll, group, -ETIMEDOUT, group->ranks[member], &text);
 }
 

@@ -27,6 +27,16 @@ static inline void doing(void *arg, uint32_t rank, struct zi_text *ret_text)
 		zi_text_set(ret_text, "%s", doing_words[rank]);
 }
 
+static struct zi_text broken_words; /* of the group that broke last */
+
+static inline void broken(void *arg, uint32_t group, int error, const struct zi_text *why)
+{
+	(void)arg;
+	(void)group;
+	(void)error;
+	broken_words = *why;
+}
+
 static inline void add_group(uint32_t number, uint64_t mask)
 {
 	coll_group_add(coll, number, mask, boards[number], 10000000000ull);
@@ -39,7 +49,8 @@ static inline void board_setup(void)
 	memset(doing_words, 0, sizeof(doing_words));
 	cr_assert_eq(coll_new(&(struct coll_options){ .world_size = RANKS,
 	                                              .verdicts = &region.verdicts,
-	                                              .doing = doing },
+	                                              .doing = doing,
+	                                              .broken = broken },
 	                      &coll),
 	             0);
 	for (uint32_t i = 0; i < RANKS; i++)

@@ -458,6 +458,22 @@ Test(blame, an_abort_may_have_no_reason_or_one_that_cannot_be_printed)
 	cr_expect_str_eq(text.chars, "rank 3 (pid 103) aborted group 0: ?[2J?? µ");
 }
 
+/* Whoever broke it, with whatever words: C1 controls, a character that was cut. */
+Test(blame, the_words_of_a_broken_group_can_be_printed)
+{
+	struct zi_text words = { "another node: \xc2\x9b"
+		                 "31m \x9bx µ\xe2\x82" };
+
+	add_group(2, 0x6);
+	cr_assert_eq(coll_abort(coll, 1, 2, "loss is \xc2\x85 NaN\xc3", &text), 0);
+	cr_assert_eq(fail(2, failure(2, 4, 0)), -ECONNABORTED);
+	cr_expect_str_eq(text.chars, "rank 1 (pid 101) aborted group 2: loss is ? NaN?");
+	coll_break(coll, &coll->groups[0], -EPIPE, COLL_NOBODY, &words);
+	cr_assert_eq(fail(2, failure(0, 1, 0)), -EPIPE);
+	cr_expect_str_eq(text.chars, "another node: ?31m ?x µ??");
+	cr_expect_str_eq(broken_words.chars, text.chars, "the members' sessions hear the same");
+}
+
 Test(blame, who_is_no_member_cannot_abort)
 {
 	add_group(2, 0x6);

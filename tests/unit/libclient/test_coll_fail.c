@@ -116,6 +116,25 @@ Test(coll_fail, an_abort_asks_the_daemon_whatever_became_of_the_training_group)
 	fake_job_leave(&job);
 }
 
+/* Of 63 characters of two bytes and one more byte all fit, of 64 and that the last does not. */
+Test(coll_fail, the_reason_of_an_abort_is_cut_behind_a_whole_character)
+{
+	struct fake_job job = begin(&honest, 1, 2);
+	char reason[160] = "";
+
+	for (uint32_t i = 0; i < 64; i++)
+		memcpy(reason + 2 * (size_t)i, "×", 3);
+	reason[127] = '\0';
+	memcpy(reason + 126, "!", 2);
+	cr_assert_eq(zinf_coll_abort(job.zinf, ZINF_GROUP_WORLD, reason), 0);
+	cr_expect_str_eq(fake_daemon_coll_abort(job.fake)->reason, reason);
+	memcpy(reason + 126, "× and more", 12);
+	cr_assert_eq(zinf_coll_abort(job.zinf, ZINF_GROUP_WORLD, reason), 0);
+	reason[126] = '\0';
+	cr_expect_str_eq(fake_daemon_coll_abort(job.fake)->reason, reason);
+	fake_job_leave(&job);
+}
+
 Test(coll_fail, an_abort_needs_a_daemon)
 {
 	struct fake_job job = begin(&honest, 1, 2);

@@ -5,6 +5,7 @@
  * fake zero that reports as many jobs as wanted.
  */
 #include "daemon/session/admin/answer.h"
+#include "daemon/session/admin/answer_json.h"
 #include "tests/unit/session/room.h"
 
 TestSuite(admin, .init = room_open, .fini = room_close);
@@ -200,6 +201,19 @@ Test(admin, groups_tell_who_has_come_and_who_is_waited_for)
 	json_decref(answer);
 	client_close(client);
 	fake.coll = coll_free(fake.coll);
+}
+
+Test(admin, what_is_no_text_is_told_as_far_as_it_is)
+{
+	json_t *object = json_object();
+	char *printed;
+
+	answer_put(object, "error", json_null());
+	answer_word(object, "reason", "a path \xff, cut \xe2\x82");
+	printed = json_dumps(object, JSON_COMPACT);
+	cr_expect_str_eq(printed, "{\"error\":null,\"reason\":\"a path ?, cut ??\"}");
+	free(printed);
+	json_decref(object);
 }
 
 Test(admin, another_uid_sees_its_own_jobs_only)

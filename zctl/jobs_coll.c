@@ -95,6 +95,25 @@ static void add_row(struct table *table, const json_t *group)
 		table_cell(table, "-");
 }
 
+/* Who waits for whom in sends and receives: a line each. */
+static void print_messages(const json_t *group)
+{
+	const json_t *messages = json_object_get(group, "messages");
+	uint64_t count = get_count(group, "message_count");
+	size_t index;
+	json_t *message;
+
+	json_array_foreach(messages, index, message)
+	{
+		printf("group %" PRIu64 ": rank %" PRIu64 " waits in %s\n",
+		       get_count(group, "group"), get_count(message, "rank"),
+		       get_word(message, "call"));
+	}
+	if (count > json_array_size(messages))
+		printf("group %" PRIu64 ": and %" PRIu64 " messages more\n",
+		       get_count(group, "group"), count - json_array_size(messages));
+}
+
 /* See jobs.h. */
 void zctl_print_collectives(const struct zctl_context *context, const json_t *job)
 {
@@ -120,6 +139,7 @@ void zctl_print_collectives(const struct zctl_context *context, const json_t *jo
 	(void)table_free(table);
 	json_array_foreach(groups, index, group)
 	{
+		print_messages(group);
 		if (*get_word(group, "error"))
 			printf("group %" PRIu64 " is broken: %s\n", get_count(group, "group"),
 			       get_word(group, "reason"));

@@ -90,7 +90,8 @@ struct zi_board_send {
 	uint64_t staging; /* where the pieces lie */
 	uint32_t piece_bytes;
 	uint8_t dtype;
-	uint8_t reserved0[3];
+	uint8_t is_over; /* for whoever asks, of a member on another node: `sequence` is over */
+	uint8_t reserved0[2];
 	/* For a member on another node: until when the sender waits (zi_clock_now_ns()), and for
 	 * how long that was. */
 	uint64_t deadline_ns;

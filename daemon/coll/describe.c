@@ -35,6 +35,28 @@ static bool find_call(const struct coll_group *group, struct coll_call *ret_call
 	return is_any_waiting;
 }
 
+/* Who waits in which messages. */
+static void find_messages(const struct coll_group *group, struct coll_description *description)
+{
+	for (uint32_t i = 0; i < group->member_count; i++) {
+		struct coll_message message;
+		uint32_t cursor = 0;
+
+		if (group->error || group->left_mask >> i & 1)
+			continue;
+		while (coll_look_message(group, i, &cursor, &message)) {
+			uint32_t place = description->message_count++;
+			struct coll_waiting *waiting = &description->messages[place];
+
+			if (place >= COLL_MESSAGES_TOLD)
+				continue;
+			waiting->rank = group->ranks[i];
+			waiting->peer = message.peer;
+			coll_append_message(&waiting->call, group, &message, false);
+		}
+	}
+}
+
 /* See describe.h. */
 bool coll_describe(struct coll *coll, uint32_t group, struct coll_description *ret_description)
 {
@@ -68,6 +90,7 @@ bool coll_describe(struct coll *coll, uint32_t group, struct coll_description *r
 		if (is_waiting && !ret_description->awaited_mask)
 			ret_description->awaited_mask = coll_look_awaited(found, member, &call);
 	}
+	find_messages(found, ret_description);
 	if (found->seen_sequence != call.sequence) {
 		found->seen_sequence = call.sequence;
 		found->seen_ns = now_ns;

@@ -144,56 +144,114 @@ static bool is_off(const struct coll_group *group, uint32_t sequence)
 	return false;
 }
 
-/* See look.h. */
-uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
-                           const struct coll_call *newest)
-{
-	uint32_t behind = 0;
-	uint64_t awaited;
-	uint32_t step;
+/* ---- messages ---- */
 
-	if (!newest->sequence)
-		return 0;
-	/* It has refused this call, or was told at once that others make another one. */
-	if (zi_line_load(&group->board[member].alarm) == newest->sequence)
-		return 0;
-	/* If it waits after all, then for those who are far behind, before its next call. */
-	if (newest->is_ahead && !zi_line_load(&group->board[member].sleeping))
-		return 0;
-	if (newest->is_ahead)
-		behind = ZI_MIN(newest->unseen, ZI_BOARD_SLOTS - 1);
-	awaited = coll_all_members(group) & ~coll_look_come(group, newest->sequence - behind);
-	/* A peer may write anything: nobody waits for itself to come. */
-	awaited &= ~(1ull << member);
-	if (awaited || !newest->is_long || is_off(group, newest->sequence))
-		return awaited;
-	return slowest(group, newest->sequence, &step);
+static bool is_later(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) > 0;
 }
 
-/* See look.h. */
-bool coll_look_recv(const struct coll_group *group, uint32_t member, struct coll_recv *ret_recv)
+/* Whose the line number @line of a member's is: first those for members here, then those for
+ * members elsewhere. COLL_NOBODY: there are no more. */
+static uint32_t rank_of_line(const struct coll_group *group, uint32_t line)
 {
 	uint64_t others = group->far_mask;
 
+	if (line < group->member_count)
+		return group->ranks[line];
 	for (uint32_t i = 0; i < group->member_count; i++)
 		others &= ~(1ull << group->ranks[i]);
-	for (uint32_t i = 0; i < group->member_count || others; i++) {
-		struct zi_board_take take = group->board[member].takes[i];
-		uint32_t rank;
+	for (line -= group->member_count; line && others; line--)
+		others &= others - 1;
+	return others ? (uint32_t)__builtin_ctzll(others) : COLL_NOBODY;
+}
 
-		/* First the lines for members here, then those for members elsewhere. */
-		if (i < group->member_count) {
-			rank = group->ranks[i];
-		} else {
-			rank = (uint32_t)__builtin_ctzll(others);
-			others &= others - 1;
-		}
-		if (take.sequence == take.done)
+/* Whether @member is in a send on that line: it has posted one that the peer has not left, and
+ * neither side refuses. What a peer elsewhere has left the sender says itself. */
+static bool is_in_send(const struct coll_group *group, uint32_t member, uint32_t line,
+                       struct coll_message *ret_message)
+{
+	struct zi_board_send send = group->board[member].sends[line];
+	struct zi_board_take take = { .sequence = 0 };
+
+	*ret_message = (struct coll_message){ .is_send = true,
+		                              .dtype = send.dtype,
+		                              .element_count = send.element_count };
+	if (line >= group->member_count)
+		return send.sequence && !send.is_over && send.refused != send.sequence;
+	take = group->board[line].takes[member];
+	return is_later(send.sequence, take.done) && is_later(send.sequence, send.refused) &&
+	       is_later(send.sequence, take.refused);
+}
+
+static bool is_in_recv(const struct coll_group *group, uint32_t member, uint32_t line,
+                       struct coll_message *ret_message)
+{
+	struct zi_board_take take = group->board[member].takes[line];
+
+	*ret_message =
+		(struct coll_message){ .dtype = take.dtype, .element_count = take.element_count };
+	return take.sequence != take.done;
+}
+
+/* See look.h. */
+bool coll_look_message(const struct coll_group *group, uint32_t member, uint32_t *cursor,
+                       struct coll_message *ret_message)
+{
+	for (; *cursor < 2 * ZI_WORLD_MAX; (*cursor)++) {
+		uint32_t line = *cursor / 2, peer = rank_of_line(group, line);
+		bool is_in = false;
+
+		if (peer == COLL_NOBODY)
+			break;
+		if (*cursor % 2)
+			is_in = is_in_send(group, member, line, ret_message);
+		else
+			is_in = is_in_recv(group, member, line, ret_message);
+		if (!is_in)
 			continue;
-		*ret_recv = (struct coll_recv){ .rank = rank,
-			                        .dtype = take.dtype,
-			                        .element_count = take.element_count };
+		ret_message->peer = peer;
+		(*cursor)++;
 		return true;
 	}
 	return false;
+}
+
+/* ---- who is waited for ---- */
+
+/* Whether @member, which was ahead in its newest call, waits for posts of calls before: whoever
+ * sleeps, and is in no message. */
+static bool is_catching_up(const struct coll_group *group, uint32_t member)
+{
+	struct coll_message message;
+	uint32_t cursor = 0;
+
+	return zi_line_load(&group->board[member].sleeping) &&
+	       !coll_look_message(group, member, &cursor, &message);
+}
+
+/* See look.h. */
+uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, struct coll_call *call)
+{
+	struct coll_call older;
+	uint64_t awaited;
+	uint32_t step;
+
+	if (!call->sequence)
+		return 0;
+	/* It has refused this call, or was told at once that others make another one. */
+	if (zi_line_load(&group->board[member].alarm) == call->sequence)
+		return 0;
+	if (call->is_ahead && !is_catching_up(group, member))
+		return 0;
+	if (call->is_ahead && call->unseen &&
+	    coll_look(group, member, call->sequence - ZI_MIN(call->unseen, ZI_BOARD_SLOTS - 1),
+	              &older))
+		*call = older;
+	awaited = coll_all_members(group) & ~coll_look_come(group, call->sequence);
+	/* A peer may write anything: nobody waits for itself to come. */
+	awaited &= ~(1ull << member);
+	if (awaited || !call->is_long || is_off(group, call->sequence))
+		return awaited;
+	return slowest(group, call->sequence, &step);
 }

@@ -16,9 +16,10 @@ struct coll_call {
 	bool is_long;    /* it is over when all have left its data, not when all have come */
 };
 
-/* A receive that its member waits in. */
-struct coll_recv {
-	uint32_t rank; /* whose */
+/* A message that its member waits in. */
+struct coll_message {
+	bool is_send;
+	uint32_t peer; /* rank */
 	uint32_t dtype;
 	uint64_t element_count;
 };
@@ -35,12 +36,12 @@ uint64_t coll_look_finished(const struct coll_group *group, uint32_t sequence);
  * whoever is ahead waits for them; in any other all of them are level. Where the group spans nodes
  * only those that have not done what the worker waits for: 0, when that is other nodes' ranks. */
 uint64_t coll_look_behind(const struct coll_group *group, uint32_t sequence);
-/* Members that @member waits for in its newest call, if it is in one: bits; 0: it is in none. */
-uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member,
-                           const struct coll_call *newest);
-/* Whether @member waits for a message; then for which, the first of several. What it sends may lie
- * there long after it has gone on. */
-bool coll_look_recv(const struct coll_group *group, uint32_t member, struct coll_recv *ret_recv);
+/* Members that @member waits for in a call, if it is in one: bits; 0: it is in none. @call: its
+ * newest one; what it waits in, an older one perhaps, where it was ahead. */
+uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, struct coll_call *call);
+/* The messages that @member waits in, one after the other. @cursor: begins as 0. False: no more. */
+bool coll_look_message(const struct coll_group *group, uint32_t member, uint32_t *cursor,
+                       struct coll_message *ret_message);
 static inline uint64_t coll_all_members(const struct coll_group *group)
 {
 	return group->member_count == 64 ? UINT64_MAX : (1ull << group->member_count) - 1;

@@ -63,6 +63,19 @@ void coll_append_call(struct zi_text *text, const struct coll_group *group,
 	zi_text_append(text, ")");
 }
 
+/* See words.h. */
+void coll_append_message(struct zi_text *text, const struct coll_group *group,
+                         const struct coll_message *message, bool is_numbered)
+{
+	zi_text_append(text, message->is_send ? "send" : "recv");
+	if (is_numbered)
+		zi_text_append(text, " of group %u", group->number);
+	zi_text_append(text, " (%s x %llu, %s rank %u)",
+	               zi_dtype_name((enum zi_dtype)message->dtype),
+	               (unsigned long long)message->element_count, message->is_send ? "to" : "from",
+	               message->peer);
+}
+
 /* "it is in barrier #5 of group 0, which waits for rank 1". False: in none but of @besides. */
 static bool append_call_it_is_in(struct zi_text *text, const struct coll *coll, uint32_t rank,
                                  const struct coll_group *besides)
@@ -94,21 +107,20 @@ static bool append_call_it_is_in(struct zi_text *text, const struct coll *coll, 
 }
 
 /* "it is in recv of group 2 (f32 x 4, from rank 1)". False: in none. */
-static bool append_recv_it_is_in(struct zi_text *text, const struct coll *coll, uint32_t rank)
+static bool append_message_it_is_in(struct zi_text *text, const struct coll *coll, uint32_t rank)
 {
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++) {
 		const struct coll_group *group = &coll->groups[i];
-		uint32_t member = COLL_NOBODY;
-		struct coll_recv recv;
+		uint32_t member = COLL_NOBODY, cursor = 0;
+		struct coll_message message;
 
 		if (group->is_used && !group->error)
 			member = coll_member_of(group, rank);
 		if (member == COLL_NOBODY || group->left_mask >> member & 1 ||
-		    !coll_look_recv(group, member, &recv))
+		    !coll_look_message(group, member, &cursor, &message))
 			continue;
-		zi_text_append(text, "it is in recv of group %u (%s x %llu, from rank %u)", i,
-		               zi_dtype_name((enum zi_dtype)recv.dtype),
-		               (unsigned long long)recv.element_count, recv.rank);
+		zi_text_append(text, "it is in ");
+		coll_append_message(text, group, &message, true);
 		return true;
 	}
 	return false;
@@ -122,7 +134,8 @@ void coll_append_doing(struct zi_text *text, const struct coll *coll,
 	struct zi_text doing = { "" };
 	struct coll_call call;
 
-	if (append_call_it_is_in(text, coll, rank, group) || append_recv_it_is_in(text, coll, rank))
+	if (append_call_it_is_in(text, coll, rank, group) ||
+	    append_message_it_is_in(text, coll, rank))
 		return;
 	if (coll->options.doing)
 		coll->options.doing(coll->options.arg, rank, &doing);

@@ -238,10 +238,17 @@ Test(hostile_coll, zctl_shows_who_waits_for_whom_and_what_broke)
 		                                         .reduce_op = ZI_REDUCE_SUM,
 		                                         .element_count = 4096 };
 	board[0].posts[1].sequence = 1;
+	board[0].sends[1] =
+		(struct zi_board_send){ .sequence = 1, .dtype = ZI_DTYPE_F32, .element_count = 7 };
+	for (uint32_t i = 0; i < 2; i++)
+		for (uint32_t k = 0; k < 2; k++)
+			board[i].takes[k].sequence = 1;
 	cr_assert_eq(harness_zctl(harness.socket_path, question, words, sizeof(words)), 0, "%s",
 	             words);
 	system_expect_text(words, "job attacker: arenas of 2 MiB for each of 2 ranks, 1 groups");
 	system_expect_text(words, "all_reduce (f32 x 4096, sum)");
+	system_expect_text(words, "group 0: rank 0 waits in send (f32 x 7, to rank 1)");
+	system_expect_text(words, "group 0: rank 1 waits in recv (? x 0, from rank 0)");
 	fail(&raw, 0, 1, -ETIMEDOUT);
 	expect_refused(&raw, -ETIMEDOUT, "rank 1 (pid");
 	cr_assert_eq(harness_zctl(harness.socket_path, question, words, sizeof(words)), 0);

@@ -20,6 +20,22 @@ static json_t *answer_members(const struct coll_description *group, uint64_t mas
 	return ranks;
 }
 
+/* Who waits for whom in sends and receives. */
+static json_t *answer_messages(const struct coll_description *group)
+{
+	json_t *messages = json_array();
+
+	for (uint32_t i = 0; i < ZI_MIN(group->message_count, COLL_MESSAGES_TOLD); i++) {
+		json_t *message = json_object();
+
+		answer_number(message, "rank", group->messages[i].rank);
+		answer_word(message, "call", group->messages[i].call.chars);
+		answer_number(message, "waits_for", group->messages[i].peer);
+		(void)json_array_append_new(messages, message);
+	}
+	return messages;
+}
+
 static json_t *answer_group(const struct coll_description *group)
 {
 	json_t *object = json_object();
@@ -32,6 +48,8 @@ static json_t *answer_group(const struct coll_description *group)
 	answer_put(object, "has_come", answer_members(group, group->come_mask));
 	answer_put(object, "is_awaited", answer_members(group, group->awaited_mask));
 	answer_number(object, "waiting_ns", group->awaited_mask ? group->waited_ns : 0);
+	answer_put(object, "messages", answer_messages(group));
+	answer_number(object, "message_count", group->message_count);
 	answer_put(object, "has_left", answer_members(group, group->left_mask));
 	answer_put(object, "error",
 	           group->error ? json_string(zi_err_name(group->error)) : json_null());

@@ -62,6 +62,7 @@ static void post_send(struct zi_node_group *group, struct zi_node_p2p *p2p)
 	                             group->arenas)
 			: 0;
 	line->piece_bytes = message->piece_bytes;
+	line->is_over = 0;
 	__atomic_store_n(&line->base, message->base, __ATOMIC_RELAXED);
 	__atomic_store_n(&line->refused, message->sequence - 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&line->filled, message->base + message->piece, __ATOMIC_RELEASE);
@@ -106,6 +107,8 @@ int zi_pair_poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		return ZI_NODE_E_WAITS;
 	}
 	message->phase = ZI_NODE_MESSAGE_OVER;
+	if (!zi_pair_is_near(group, p2p->peer))
+		__atomic_store_n(&line->is_over, 1, __ATOMIC_RELAXED);
 	if (take->refused_dtype)
 		return zi_pair_say_mismatch(group, p2p, take->refused_count, take->refused_dtype,
 		                            text);

@@ -224,6 +224,28 @@ Test(blame, two_that_both_receive_are_told)
 	                   "%s", text.chars);
 }
 
+/* Rank 2 was ahead in its last call, and made others before: it is in neither. */
+Test(blame, who_is_in_a_send_is_said_to_be)
+{
+	struct zi_board_call ahead = a_call(ZI_COLL_REDUCE, 5, SUM, 0);
+
+	ahead.flags = ZI_BOARD_AHEAD;
+	for (uint32_t i = 0; i < RANKS; i++)
+		post(0, i, 3, i == 2 ? ahead : a_call(ZI_COLL_REDUCE, 5, SUM, 0));
+	post(0, 2, 4, ahead);
+	zi_line_store(&boards[0][2].sleeping, 1);
+	boards[0][2].sends[3] =
+		(struct zi_board_send){ .sequence = 1, .dtype = ZI_DTYPE_I32, .element_count = 9 };
+	post(0, 0, 4, a_call(ZI_COLL_REDUCE, 5, SUM, 0));
+	post(0, 3, 4, ahead);
+	add_group(1, 0x6);
+	post(1, 0, 1, a_call(ZI_COLL_BARRIER, 0, 0, 0));
+	cr_assert_eq(fail(1, failure(1, 1, -ETIMEDOUT)), -ETIMEDOUT);
+	cr_expect_str_eq(text.chars,
+	                 "barrier #1 of group 1: rank 2 (pid 102) did not come within 10 s: it is "
+	                 "in send of group 0 (i32 x 9, to rank 3)");
+}
+
 Test(blame, what_a_rank_is_at_work_on_is_told)
 {
 	struct zi_board_call call = a_call(ZI_COLL_ALL_REDUCE, 1 << 20, SUM, 0);
@@ -428,67 +450,4 @@ Test(blame, a_deadline_also_tells_who_calls_something_else)
 	                 "all_reduce #1 of group 2 (f32 x 5, sum): rank 1 (pid 101) did not come "
 	                 "within 10 s: it has made no call there; and rank 2 (pid 102) calls "
 	                 "barrier");
-}
-
-/* ---- aborted ---- */
-
-Test(blame, who_aborts_a_group_is_named_with_its_reason_to_all_members)
-{
-	add_group(2, 0x6);
-	cr_assert_eq(coll_abort(coll, 1, 2, "loss is NaN", &text), 0);
-	cr_expect_eq(verdict(2), ECONNABORTED);
-	cr_expect_eq(verdict(0), 0, "other groups go on");
-	cr_assert_eq(fail(2, failure(2, 4, 0)), -ECONNABORTED);
-	cr_expect_str_eq(text.chars, "rank 1 (pid 101) aborted group 2: loss is NaN");
-	cr_expect_eq(coll->groups[2].culprit, 1);
-	/* The first word stands. */
-	cr_assert_eq(coll_abort(coll, 2, 2, "me too", &text), 0);
-	cr_assert_eq(fail(1, failure(2, 4, -ETIMEDOUT)), -ECONNABORTED);
-	cr_expect_str_eq(text.chars, "rank 1 (pid 101) aborted group 2: loss is NaN");
-}
-
-Test(blame, an_abort_may_have_no_reason_or_one_that_cannot_be_printed)
-{
-	add_group(2, 0x6);
-	cr_assert_eq(coll_abort(coll, 2, 2, "", &text), 0);
-	cr_assert_eq(fail(2, failure(2, 4, 0)), -ECONNABORTED);
-	cr_expect_str_eq(text.chars, "rank 2 (pid 102) aborted group 2");
-	cr_assert_eq(coll_abort(coll, 3, 0, "\x1b[2J\n\x7f µ", &text), 0);
-	cr_assert_eq(fail(0, failure(0, 1, 0)), -ECONNABORTED);
-	cr_expect_str_eq(text.chars, "rank 3 (pid 103) aborted group 0: ?[2J?? µ");
-}
-
-/* Whoever broke it, with whatever words: C1 controls, a character that was cut. */
-Test(blame, the_words_of_a_broken_group_can_be_printed)
-{
-	struct zi_text words = { "another node: \xc2\x9b"
-		                 "31m \x9bx µ\xe2\x82" };
-
-	add_group(2, 0x6);
-	cr_assert_eq(coll_abort(coll, 1, 2, "loss is \xc2\x85 NaN\xc3", &text), 0);
-	cr_assert_eq(fail(2, failure(2, 4, 0)), -ECONNABORTED);
-	cr_expect_str_eq(text.chars, "rank 1 (pid 101) aborted group 2: loss is ? NaN?");
-	coll_break(coll, &coll->groups[0], -EPIPE, COLL_NOBODY, &words);
-	cr_assert_eq(fail(2, failure(0, 1, 0)), -EPIPE);
-	cr_expect_str_eq(text.chars, "another node: ?31m ?x µ??");
-	cr_expect_str_eq(broken_words.chars, text.chars, "the members' sessions hear the same");
-}
-
-Test(blame, who_is_no_member_cannot_abort)
-{
-	add_group(2, 0x6);
-	cr_assert_eq(coll_abort(coll, 0, 2, "", &text), -EPERM);
-	cr_expect_str_eq(text.chars, "rank 0 is no member of group 2");
-	cr_assert_eq(coll_abort(coll, 0, 5, "", &text), -EPERM);
-	cr_assert_eq(coll_abort(coll, 0, UINT32_MAX, "", &text), -EPERM);
-	cr_expect_eq(verdict(2), 0);
-}
-
-Test(blame, an_abort_after_a_failure_changes_nothing)
-{
-	post(0, 0, 1, a_call(ZI_COLL_BARRIER, 0, 0, 0));
-	cr_assert_eq(fail(0, failure(0, 1, -ETIMEDOUT)), -ETIMEDOUT);
-	cr_assert_eq(coll_abort(coll, 1, 0, "too late", &text), 0);
-	cr_assert_eq(fail(1, failure(0, 1, 0)), -ETIMEDOUT);
-	cr_expect_not_null(strstr(text.chars, "did not come"));
 }

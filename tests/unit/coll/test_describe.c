@@ -63,6 +63,7 @@ Test(describe, who_goes_ahead_is_not_said_to_wait)
 Test(describe, who_is_too_far_ahead_waits_for_the_last_alone)
 {
 	struct zi_board_call ahead = a_call(ZI_COLL_BROADCAST, 5, 0, 2);
+	struct coll_description seen;
 	struct coll_call newest;
 
 	ahead.flags = ZI_BOARD_AHEAD;
@@ -76,6 +77,14 @@ Test(describe, who_is_too_far_ahead_waits_for_the_last_alone)
 	coll_look_newest(&coll->groups[0], 2, &newest);
 	cr_expect_eq(newest.sequence, ZI_BOARD_SLOTS);
 	cr_expect_eq(coll_look_awaited(&coll->groups[0], 2, &newest), 0x8);
+	cr_expect_eq(newest.sequence, 1, "the call that it waits in");
+	cr_assert(coll_describe(coll, 0, &seen));
+	cr_expect_eq(seen.sequence, 1);
+	cr_expect_eq(seen.awaited_mask, 0x8);
+	/* If it sleeps in a message, then it is in no call. */
+	boards[0][2].takes[3].sequence = 1;
+	coll_look_newest(&coll->groups[0], 2, &newest);
+	cr_expect_eq(coll_look_awaited(&coll->groups[0], 2, &newest), 0);
 }
 
 /* Members 0 and 1 contradict each other in call 1: each was told, so that neither waits for 2 and
@@ -92,4 +101,106 @@ Test(describe, who_was_told_of_a_mismatch_is_not_said_to_wait)
 	zi_line_store(&boards[0][1].alarm, 1);
 	cr_assert(coll_describe(coll, 0, &seen));
 	cr_expect_eq(seen.awaited_mask, 0);
+}
+
+/* ---- messages ---- */
+
+static void send_to(uint32_t from, uint32_t to, uint32_t sequence, uint32_t refused)
+{
+	boards[0][from].sends[to] = (struct zi_board_send){
+		.sequence = sequence, .refused = refused, .dtype = ZI_DTYPE_F32, .element_count = 7
+	};
+}
+
+static void expect_messages(uint32_t count, const char *first)
+{
+	struct coll_description seen;
+
+	cr_assert(coll_describe(coll, 0, &seen));
+	cr_assert_eq(seen.message_count, count, "%u", seen.message_count);
+	if (count)
+		cr_expect_str_eq(seen.messages[0].call.chars, first);
+}
+
+Test(describe, who_is_in_a_message_is_told_with_its_peer)
+{
+	struct coll_description seen;
+
+	send_to(1, 3, 4, 3);
+	boards[0][3].takes[1] = (struct zi_board_take){ .sequence = 3, .done = 3 };
+	boards[0][3].takes[0] =
+		(struct zi_board_take){ .sequence = 1, .dtype = ZI_DTYPE_I8, .element_count = 5 };
+	cr_assert(coll_describe(coll, 0, &seen));
+	cr_assert_eq(seen.message_count, 2);
+	cr_expect_eq(seen.messages[0].rank, 1);
+	cr_expect_eq(seen.messages[0].peer, 3);
+	cr_expect_str_eq(seen.messages[0].call.chars, "send (f32 x 7, to rank 3)");
+	cr_expect_eq(seen.messages[1].rank, 3);
+	cr_expect_eq(seen.messages[1].peer, 0);
+	cr_expect_str_eq(seen.messages[1].call.chars, "recv (i8 x 5, from rank 0)");
+	coll->groups[0].left_mask = 1u << 1; /* it left: it waits no more */
+	expect_messages(1, "recv (i8 x 5, from rank 0)");
+	coll->groups[0].error = -EPIPE;
+	expect_messages(0, NULL);
+}
+
+/* Numbers of messages run over 2^32. */
+Test(describe, a_send_is_over_when_it_was_left_or_is_refused)
+{
+	static const struct {
+		uint32_t sent, refused, done, taker_refused;
+		bool is_in;
+	} cases[] = {
+		{ 0, 0, 0, 0, false },
+		{ 1, 0, 0, 0, true },
+		{ 4, 3, 4, 3, false },
+		{ 4, 4, 3, 3, false },         /* by its sender */
+		{ 4, 3, 3, 4, false },         /* by its receiver */
+		{ 4, 3, 3, 6, false },         /* so, and later ones as well */
+		{ 5, 4, 4, 4, true },          /* the one after such a one */
+		{ 2, 1, UINT32_MAX, 1, true }, /* after some that were refused */
+		{ 1, 0, UINT32_MAX, UINT32_MAX, true },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		send_to(0, 2, cases[i].sent, cases[i].refused);
+		boards[0][2].takes[0] = (struct zi_board_take){ .sequence = cases[i].done,
+			                                        .done = cases[i].done,
+			                                        .refused = cases[i].taker_refused };
+		expect_messages(cases[i].is_in, "send (f32 x 7, to rank 2)");
+	}
+}
+
+/* Ranks 0 and 1 are here. What a peer elsewhere has taken the sender's own line says. */
+Test(describe, messages_to_other_nodes_are_told_as_far_as_the_board_does)
+{
+	add_group(1, 0x3);
+	coll->groups[1].far_mask = 0xf;
+	boards[1][1].sends[3] = (struct zi_board_send){
+		.sequence = 2, .dtype = ZI_DTYPE_F32, .element_count = 7, .refused = 1
+	};
+	for (uint32_t is_over = 0; is_over < 2; is_over++) {
+		struct coll_description seen;
+
+		boards[1][1].sends[3].is_over = (uint8_t)is_over;
+		cr_assert(coll_describe(coll, 1, &seen));
+		cr_expect_eq(seen.message_count, !is_over);
+		cr_expect(is_over ||
+		          !strcmp(seen.messages[0].call.chars, "send (f32 x 7, to rank 3)"));
+	}
+}
+
+Test(describe, of_many_messages_the_first_are_told_and_how_many_there_are)
+{
+	struct coll_description seen;
+
+	for (uint32_t i = 0; i < RANKS; i++)
+		for (uint32_t k = 0; k < RANKS; k++) {
+			send_to(i, k, 3, 2);
+			boards[0][i].takes[k].sequence = 3;
+			boards[0][i].takes[k].done = 2;
+		}
+	cr_assert(coll_describe(coll, 0, &seen));
+	cr_expect_eq(seen.message_count, 2 * RANKS * RANKS);
+	cr_expect_eq(seen.messages[COLL_MESSAGES_TOLD - 1].rank, 3);
 }

@@ -165,6 +165,8 @@ Test(admin, groups_tell_who_has_come_and_who_is_waited_for)
 	coll_group_add(fake.coll, 5, 6, board, ZI_NS_PER_S / 2);
 	board[0].posts[3].call.operation = board[2].posts[3].call.operation = ZI_COLL_BARRIER;
 	board[0].posts[3].sequence = board[2].posts[3].sequence = 3;
+	board[1].sends[2] =
+		(struct zi_board_send){ .sequence = 1, .dtype = ZI_DTYPE_F32, .element_count = 7 };
 	fake.job_count = 2;
 	client_hello(client);
 	ask(client, "jobs job0 collectives");
@@ -185,6 +187,9 @@ Test(admin, groups_tell_who_has_come_and_who_is_waited_for)
 	cr_assert_not_null(strstr(printed, "{\"group\":0,\"ranks\":[0,1,2],\"timeout_ms\":600000,"
 	                                   "\"sequence\":3,\"call\":\"barrier\",\"has_come\":[0,2],"
 	                                   "\"is_awaited\":[1],\"waiting_ns\":"),
+	                   "%s", printed);
+	cr_assert_not_null(strstr(printed, "\"messages\":[{\"rank\":1,\"call\":\"send (f32 x 7, to "
+	                                   "rank 2)\",\"waits_for\":2}],\"message_count\":1,"),
 	                   "%s", printed);
 	cr_assert_not_null(strstr(printed, "\"has_left\":[],\"error\":null,\"reason\":\"\","
 	                                   "\"culprit\":null}"),

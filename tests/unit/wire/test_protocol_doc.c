@@ -220,6 +220,7 @@ static const struct {
 	FIELD(zi_board_send, staging),
 	FIELD(zi_board_send, piece_bytes),
 	FIELD(zi_board_send, dtype),
+	FIELD(zi_board_send, is_over),
 	FIELD(zi_board_send, reserved0),
 	FIELD(zi_board_send, deadline_ns),
 	FIELD(zi_board_send, timeout_ms),

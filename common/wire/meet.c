@@ -3,7 +3,6 @@
 #include "common/wire/meet.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/base/futex.h"
 
 /* Looks between two looks at the clock: about 2 us. */
 #define MEET_LOOKS_PER_CLOCK 64u
@@ -39,11 +39,6 @@ static inline void relax(void)
 
 /* ---- saying ---- */
 
-static void wake_word(const uint32_t *word)
-{
-	(void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
 /* After @word was stored: wakes who sleeps, on that word. */
 static void wake(const struct zi_meet *meet, const uint32_t *word)
 {
@@ -51,7 +46,7 @@ static void wake(const struct zi_meet *meet, const uint32_t *word)
 	for (uint32_t i = 0; i < meet->member_count; i++) {
 		if (i == meet->self || !zi_line_load(&meet->members[i].sleeping))
 			continue;
-		wake_word(word);
+		zi_futex_wake(word);
 		return;
 	}
 }
@@ -87,7 +82,7 @@ void zi_meet_tell_one(struct zi_meet *meet, uint32_t member, uint32_t *word, uin
 	__atomic_store_n(word, value, __ATOMIC_RELEASE); /* pairs with zi_meet_load() */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);         /* pairs with the one in sleep_on() */
 	if (member != meet->self && zi_line_load(&meet->members[member].sleeping))
-		wake_word(word);
+		zi_futex_wake(word);
 }
 
 const void *zi_meet_payload_of(const struct zi_meet *meet, uint32_t member, uint32_t sequence,

@@ -5,18 +5,16 @@
  * NUMA node an arena lies on is said by the case: a double, since the memory lies wherever it does.
  */
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/wire/verdict.h"
 #include "libclient/coll/node/queue.h"
 #include "tests/coll/messages.h"
 #include "tests/coll/runner.h"
@@ -155,18 +153,11 @@ static const char *rank_words(const struct rank_link *link)
 
 /* ---- the world ---- */
 
-/* As the daemon does it. */
-static void break_group(struct world *world, uint32_t group, uint32_t error)
-{
-	zi_line_store(&world->verdicts[group], error);
-	(void)syscall(SYS_futex, &world->verdicts[group].value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
 /* Nobody waits for a rank that has given up. */
 static void break_all(struct world *world)
 {
 	for (uint32_t i = 0; i < world->script->group_count; i++)
-		break_group(world, i, ECANCELED);
+		zi_verdict_give(&world->verdicts[i], ECANCELED);
 }
 
 /* Gives the verdict at its moment. */
@@ -178,7 +169,7 @@ static void *breaker_main(void *arg)
 		(void)sched_yield();
 	for (uint32_t i = 0; i < world->break_spins; i++)
 		(void)__atomic_load_n(&world->begun_count, __ATOMIC_RELAXED);
-	break_group(world, world->broken_group, EPIPE);
+	zi_verdict_give(&world->verdicts[world->broken_group], EPIPE);
 	return NULL;
 }
 

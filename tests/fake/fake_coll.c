@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The test double of zinfd: memory and blame for collectives of one rank whose peers never come. */
-#include <limits.h>
-#include <linux/futex.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/wire/board.h"
@@ -102,7 +99,5 @@ void fake_daemon_judge(struct fake_daemon *fake, uint32_t group, uint32_t verdic
 {
 	struct zi_verdicts *verdicts = fake->verdicts.base;
 
-	zi_line_store(&verdicts->groups[group], verdict);
-	(void)syscall(SYS_futex, &verdicts->groups[group].value, FUTEX_WAKE, INT_MAX, NULL, NULL,
-	              0);
+	zi_verdict_give(&verdicts->groups[group], verdict);
 }

@@ -8,12 +8,9 @@
  * others sleep. Usage: coll [ROUNDS [SEED]]
  */
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "common/wire/verdict.h"
 #include "libclient/coll/node/call.h"
 #include "libclient/coll/node/queue.h"
 #include "tests/unit/node/world.h"
@@ -37,8 +34,7 @@ struct player {
 
 static void give_verdict(struct world *world)
 {
-	zi_line_store(&world->verdict, EPIPE);
-	(void)syscall(SYS_futex, &world->verdict.value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	zi_verdict_give(&world->verdict, EPIPE);
 }
 
 /* Until all others sleep, which they may also do without having met this one; not for ever, as they

@@ -2,16 +2,14 @@
 /* Frames and pieces to and from one node; see mail_link.h. Floor 3, of zinf-net. */
 #include "daemon/worker/net/mail_link.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/futex.h"
 
 /* Receives of frames that have begun: what comes faster waits at its sender. */
 #define LINK_RING 16u
@@ -25,7 +23,7 @@
 void mail_ring(uint32_t *rung)
 {
 	(void)__atomic_add_fetch(rung, 1, __ATOMIC_RELEASE); /* Pairs with zi_meet_load(). */
-	(void)syscall(SYS_futex, rung, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	zi_futex_wake(rung);
 }
 
 static int link_main(void *arg)

@@ -2,13 +2,11 @@
 /* How an epoch of zinf-net ends, by another's word or a lost message's; see worker.h. Floor 3. The
  * control thread's, but for worker_mail_failed(). */
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/base/futex.h"
 #include "common/wire/meet.h"
 #include "daemon/worker/net/worker.h"
 
@@ -32,7 +30,7 @@ void worker_end_epoch(struct worker *worker, struct nodes *nodes, const struct n
 	tell(worker, end);
 	net_mesh_abort(nodes_mesh(nodes));
 	__atomic_store_n(&worker->stop, 1, __ATOMIC_RELEASE); /* pairs with zi_meet_load() */
-	(void)syscall(SYS_futex, &worker->stop, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	zi_futex_wake(&worker->stop);
 	worker_arm_limit(worker);
 }
 

@@ -10,7 +10,6 @@
 #include "libclient/coll/node/queue.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/futex.h"
 #include "common/base/thread.h"
 #include "libclient/coll/node/op.h"
 
@@ -50,12 +50,6 @@ struct zi_node_queue {
 
 /* ---- both sides ---- */
 
-/* Not private: zi_meet_wait() waits for words that other processes wake as well. */
-static void wake(const uint32_t *word)
-{
-	(void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
 /* ---- the thread ---- */
 
 static void take(struct zi_node_queue *queue)
@@ -83,7 +77,7 @@ static void complete(struct zi_node_queue *queue, struct zi_node_op **place)
 	zi_line_store(&queue->completed, queue->completed.value + 1);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in zi_node_queue_wait() */
 	if (zi_line_load(&queue->waiting))
-		wake(&queue->completed.value);
+		zi_futex_wake(&queue->completed.value);
 }
 
 /* Every call once, oldest first. Return: whether one was completed. */
@@ -253,7 +247,7 @@ static void ring_bell(struct zi_node_queue *queue)
 	zi_line_store(&queue->bell, queue->bell.value + 1);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in sleep_on(), meet.c */
 	if (zi_line_load(&queue->sleeping))
-		wake(&queue->bell.value);
+		zi_futex_wake(&queue->bell.value);
 }
 
 struct zi_node_queue *zi_node_queue_free(struct zi_node_queue *queue)

@@ -8,14 +8,11 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "common/wire/verdict.h"
 #include "libclient/coll/node/op.h"
 #include "libclient/coll/node/queue.h"
 #include "tests/unit/node/world.h"
@@ -164,8 +161,7 @@ static void *come_and_leave(void *arg)
 	if (rank->number == 0)
 		return NULL;
 	zi_node_settle(&rank->group, ZI_DEADLINE_NEVER);
-	zi_line_store(&rank->world->verdict, EPIPE);
-	(void)syscall(SYS_futex, &rank->world->verdict.value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	zi_verdict_give(&rank->world->verdict, EPIPE);
 	return NULL;
 }
 

@@ -7,12 +7,9 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "common/wire/verdict.h"
 #include "libclient/coll/node/queue.h"
 #include "tests/unit/node/world.h"
 
@@ -297,8 +294,7 @@ Test(queue, a_verdict_ends_what_is_under_way)
 	for (uint32_t i = 0; i < 2; i++)
 		cr_assert_eq(zi_node_queue_submit(two.queue, &ops[i]), 0);
 	until_posted(&two.world, 0, 1);
-	zi_line_store(&two.world.verdict, EPIPE);
-	(void)syscall(SYS_futex, &two.world.verdict.value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	zi_verdict_give(&two.world.verdict, EPIPE);
 	for (uint32_t i = 0; i < 2; i++) {
 		cr_assert(zi_node_queue_wait(two.queue, &ops[i], ZI_DEADLINE_NEVER));
 		cr_assert_eq(ops[i].result, -EPIPE);

@@ -7,12 +7,9 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "common/wire/verdict.h"
 #include "libclient/coll/node/call.h"
 #include "tests/unit/node/world.h"
 
@@ -332,9 +329,7 @@ static void *break_it(void *arg)
 		while (!zi_meet_has_come(&rank->world->board[0].posts[1].sequence, 1) ||
 		       !zi_meet_has_come(&rank->world->board[2].posts[1].sequence, 1))
 			(void)sched_yield();
-		zi_line_store(&rank->world->verdict, EPIPE);
-		(void)syscall(SYS_futex, &rank->world->verdict.value, FUTEX_WAKE, INT_MAX, NULL,
-		              NULL, 0);
+		zi_verdict_give(&rank->world->verdict, EPIPE);
 		return NULL;
 	}
 	rank->result = zi_node_call(&rank->group, &call, &rank->text);

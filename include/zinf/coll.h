@@ -123,7 +123,8 @@ struct zinf_group_options {
  * @arena_bytes: memory for this rank's zinf_coll_alloc(), equal on all ranks, rounded up to 2 MiB;
  * 0 will do for buffers elsewhere. It counts as memory of the job, beside a few MiB for staging.
  * Return: 0; -EALREADY; -EINVAL ranks ask for different sizes (named); -ENOSPC, -EDQUOT with
- * figures; -ETIMEDOUT, -EPIPE naming who did not come; -EOPNOTSUPP an older daemon.
+ * figures; -ETIMEDOUT, -EPIPE naming who did not come; -EOPNOTSUPP an older daemon. An error is
+ * that of all ranks of a node, also of those that come later; all may try again.
  *
  * Where ranks are on several nodes ($LOCAL_WORLD_SIZE or the launcher's like) they meet at
  * $MASTER_ADDR, $ZINF_PORT (else $MASTER_PORT + 1): -EINVAL those are missing; -EADDRINUSE the
@@ -149,6 +150,7 @@ ZINF_API int zinf_coll_free(struct zinf *zinf, void *data);
  * @ranks: (@rank_count,) of the job, each once, in any order. @options: NULL for the defaults.
  * Return: 0; -EINVAL a rank is named twice or does not exist, or ranks name different members;
  * -ENOSPC ZINF_GROUPS_MAX; -ETIMEDOUT, -EPIPE naming who did not come.
+ * An error is all ranks', also of those that come later: their call ends with it at once.
  */
 ZINF_API int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_count,
                              const struct zinf_group_options *options, zinf_group *ret_group);

@@ -33,24 +33,26 @@ static struct zi_text say_mask(const uint64_t members[ZI_GROUP_MASK_WORDS])
 	return text;
 }
 
-static int group_check(const struct zero_rank *rank, struct zero_op *op)
+/* What no rank can wish for. */
+static int check(const struct zero_rank *rank, const struct zero_op *op, struct zi_text *text)
 {
-	const struct zero_job *job = rank->job;
+	uint32_t world_size = rank->job->group.world_size;
 	bool is_empty = true;
 
-	if (!job->collectives.coll)
-		return err_trace(not_open(rank, &op->text));
 	for (uint32_t i = 0; i < ZI_GROUP_MASK_RANKS; i++) {
 		if (!(op->members[i / 64] >> i % 64 & 1))
 			continue;
 		is_empty = false;
-		if (i >= job->group.world_size)
-			return err_origin(zi_text_error(
-				&op->text, -EINVAL, "a group with rank %u: the job has %u ranks", i,
-				job->group.world_size));
+		if (i >= world_size)
+			return err_origin(zi_text_error(text, -EINVAL,
+			                                "rank %u (pid %d) asks for a group with "
+			                                "rank %u: the job has %u ranks",
+			                                rank->number, rank->pid, i, world_size));
 	}
 	if (is_empty)
-		return err_origin(zi_text_error(&op->text, -EINVAL, "a group of no ranks"));
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "rank %u (pid %d) asks for a group of no ranks",
+		                                rank->number, rank->pid));
 	return 0;
 }
 
@@ -167,10 +169,10 @@ static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *
 /**
  * zero_coll_group() - all ranks make a group of some of them
  * @op: members: bits of ranks, the same on all ranks; timeout_ns of its calls, or 0; completes when
- *   all have come: id is its number
+ *   all have come: id is its number; or with one error for all, who comes later included
  *
  * -ENOTCONN; -EINVAL no members, no such rank, other members; -EALREADY this rank waits in one;
- * -ENOSPC, -EDQUOT with figures. Context: shard thread.
+ * -ETIMEDOUT names who did not come; -ENOSPC, -EDQUOT with figures. Context: shard thread.
  */
 void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 {
@@ -186,18 +188,19 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 		zero_drain(zero);
 		return;
 	}
-	r = group_check(rank, op);
-	if (r) {
-		op_complete(op, r);
+	if (!job->collectives.coll) {
+		op_complete(op, not_open(rank, &op->text));
 		zero_drain(zero);
 		return;
 	}
-	is_full = op_gather(op, ZERO_GATHER_COLL_GROUP);
+	is_full = gather_join(op, ZERO_GATHER_COLL_GROUP);
 	if (rank->gathered[ZERO_GATHER_COLL_GROUP] != op) {
-		zero_drain(zero); /* It was called before: what waits goes on. */
+		zero_drain(zero); /* It was called before, and goes on; or failed without it. */
 		return;
 	}
-	r = compare(rank, op, &text);
+	r = check(rank, op, &text);
+	if (!r)
+		r = compare(rank, op, &text);
 	/* Asked even when some have yet to come: where one never will, it ends those who wait. */
 	if (r || (!group_needs_all(job) && is_full)) {
 		job->collectives.group_count++; /* Whatever comes of it: nodes count alike. */

@@ -239,11 +239,16 @@ static void build_done(struct dev_task *task)
 	zero_drain(zero);
 }
 
-/* The other ranks' wish, when it is another one. */
+/* What is wrong with a wish, beside those of the others. */
 static int compare(const struct zero_rank *rank, const struct zero_op *op, struct zi_text *text)
 {
 	const struct zero_job *job = rank->job;
 
+	if (!op->bytes)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"rank %u (pid %d) asks for an arena of no bytes for collectives",
+			rank->number, rank->pid));
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
 		const struct zero_rank *other = job->group.ranks[i];
 		const struct zero_op *theirs =
@@ -279,23 +284,23 @@ static int compare(const struct zero_rank *rank, const struct zero_op *op, struc
 	return 0;
 }
 
-/* 0: it may wait with the others. */
-static int open_check(const struct zero_rank *rank, struct zero_op *op)
+/* The longest that a rank gives counts for all. @is_first: nobody waited yet. */
+static void note_timeouts(const struct zero_op *op, bool is_first)
 {
-	if (collectives_is_on(rank->job))
-		return err_origin(zi_text_error(&op->text, -EALREADY,
-		                                "collectives of job '%s' were opened before",
-		                                rank->job->name));
-	if (!op->bytes)
-		return err_origin(
-			zi_text_error(&op->text, -EINVAL, "an arena of no bytes for collectives"));
-	return 0;
+	struct zero_collectives *collectives = &op->rank->job->collectives;
+	uint64_t timeout_ns = op->timeout_ns ? op->timeout_ns : op->rank->timeout_ns;
+	uint64_t call_timeout_ns = op->call_timeout_ns ? op->call_timeout_ns : timeout_ns;
+
+	if (is_first)
+		collectives->timeout_ns = collectives->call_timeout_ns = 0;
+	collectives->timeout_ns = ZI_MAX(collectives->timeout_ns, timeout_ns);
+	collectives->call_timeout_ns = ZI_MAX(collectives->call_timeout_ns, call_timeout_ns);
 }
 
 /**
  * zero_coll_open() - all ranks open collectives
  * @op: bytes of an arena each; timeout_ns, call_timeout_ns, or 0; completes when all have come and
- *   the memory is there, or with one error for all
+ *   the memory is there; or with one error for all, who comes later included
  *
  * They may try again after an error. -EALREADY; -EINVAL no bytes, or other ranks ask for others;
  * -ETIMEDOUT names who did not come; -ENOSPC, -EDQUOT with figures. Context: shard thread.
@@ -305,29 +310,26 @@ void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
 	struct zero_job *job = rank->job;
 	struct zero *zero = job->zero;
 	struct zi_text text = { "" };
-	uint64_t timeout_ns;
-	bool is_full;
+	bool is_first, is_full;
 	int r;
 
 	if (!op_begin(rank, op, ZERO_OP_COLL_OPEN)) {
 		zero_drain(zero);
 		return;
 	}
-	r = open_check(rank, op);
-	if (r) {
-		op_complete(op, r);
+	if (collectives_is_on(job)) {
+		op_fail(op, -EALREADY, "collectives of job '%s' were opened before", job->name);
 		zero_drain(zero);
 		return;
 	}
-	if (!job->group.gather_masks[ZERO_GATHER_COLL_OPEN])
-		job->collectives.timeout_ns = job->collectives.call_timeout_ns = 0;
-	timeout_ns = op->timeout_ns ? op->timeout_ns : rank->timeout_ns;
-	job->collectives.timeout_ns = ZI_MAX(job->collectives.timeout_ns, timeout_ns);
-	job->collectives.call_timeout_ns =
-		ZI_MAX(job->collectives.call_timeout_ns,
-	               op->call_timeout_ns ? op->call_timeout_ns : timeout_ns);
+	is_first = !job->group.gather_masks[ZERO_GATHER_COLL_OPEN];
+	is_full = gather_join(op, ZERO_GATHER_COLL_OPEN);
+	if (rank->gathered[ZERO_GATHER_COLL_OPEN] != op) {
+		zero_drain(zero); /* It was called before, and goes on; or failed without it. */
+		return;
+	}
+	note_timeouts(op, is_first);
 	r = compare(rank, op, &text);
-	is_full = op_gather(op, ZERO_GATHER_COLL_OPEN);
 	if (r)
 		open_end(job, r, &text);
 	else if (!group_needs_all(job) && is_full && !job->collectives.is_building)

@@ -12,8 +12,6 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/coll/coll.h"
-#include "daemon/coll/look.h"
-#include "daemon/coll/words.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -24,6 +22,9 @@
 #define FAR_LAST_NS ZI_NS_PER_S
 /* One that has to come to the store first. */
 #define FAR_REFUSAL_NS (10 * ZI_NS_PER_S)
+/* So many of a job at a time: ranks may wish for what cannot be as often as they like. Of more the
+ * other nodes hear by their deadlines. */
+#define FAR_REFUSALS_MAX 16u
 /* Nodes that do not come are named so long before the ranks' own deadlines. */
 #define FAR_MARGIN_NS (500 * ZI_NS_PER_MS)
 
@@ -147,6 +148,40 @@ static void next_due(struct zi_timer *timer)
 	}
 }
 
+static struct far *destroy(struct far *far)
+{
+	far->worker = net_worker_free(far->worker); /* Ends its request, which may arm `next`. */
+	zi_loop_disarm(&far->next);
+	free(far);
+	return NULL;
+}
+
+static void last_due(struct zi_timer *timer)
+{
+	struct far *far = container_of(timer, struct far, next);
+
+	zi_list_remove(&far->link);
+	(void)destroy(far);
+}
+
+/* It makes no group, but tells why. */
+static bool is_refusal(const struct far *far)
+{
+	return far->phase == FAR_AGREEING && !far->members;
+}
+
+static uint32_t refusal_count(const struct zero_job *job)
+{
+	uint32_t count = 0;
+
+	zi_list_for_each(link, &job->zero->fars) {
+		const struct far *far = container_of(link, struct far, link);
+
+		count += is_refusal(far) && strcmp(far->name, job->name) == 0;
+	}
+	return count;
+}
+
 static void answered(struct net_request *request)
 {
 	struct far *far = container_of(request, struct far, request);
@@ -154,70 +189,8 @@ static void answered(struct net_request *request)
 	far->is_over = far->phase == FAR_FOLLOWING;
 	if (far->job)
 		zi_loop_arm(far->loop, &far->next, 0, next_due);
-}
-
-/* Who has come, but is stopped, or far too slow. */
-static void break_unfinished(struct coll *coll, struct coll_group *group, uint32_t member,
-                             uint32_t sequence)
-{
-	struct zi_text text = { "" };
-	struct zi_board_post post;
-	struct coll_call call;
-
-	(void)coll_look(group, member, sequence, &call); /* It has come; hearsay at worst. */
-	zi_board_look(&group->board[member].posts[sequence % ZI_BOARD_SLOTS], &post);
-	coll_append_call(&text, group, &call, true);
-	zi_text_append(&text, ": ");
-	coll_append_rank(&text, coll, group->ranks[member]);
-	zi_text_append(&text, " came, but did not do its part within %.4g s",
-	               (double)post.call.target / 1e3);
-	coll_break(coll, group, -ETIMEDOUT, group->ranks[member], &text);
-}
-
-/* A rank of this node has not come to call @sequence, or not done its part (@member): the daemon
- * says which, and what it does. */
-static void call_late(void *arg, uint32_t sequence, uint32_t member)
-{
-	struct far *far = arg;
-	struct coll *coll = far->job ? far->job->collectives.coll : NULL;
-	struct coll_group *group = coll ? &coll->groups[far->group] : NULL;
-	struct zi_coll_fail report = { .group = far->group,
-		                       .sequence = sequence,
-		                       .error = -ETIMEDOUT,
-		                       .culprit = COLL_NOBODY };
-	struct zi_board_post post;
-	struct coll_call call;
-	struct zi_text text;
-
-	if (!group || !group->is_used || group->error)
-		return; /* It is known, or nobody's any more. */
-	if (member < group->member_count) {
-		break_unfinished(coll, group, member, sequence);
-		return;
-	}
-	for (uint32_t i = 0; i < group->member_count; i++) {
-		if (!coll_look(group, i, sequence, &call) || group->left_mask >> i & 1)
-			continue;
-		zi_board_look(&group->board[i].posts[sequence % ZI_BOARD_SLOTS], &post);
-		report.timeout_ms = (uint32_t)post.call.target;         /* Hearsay, for people. */
-		(void)coll_fail(coll, group->ranks[i], &report, &text); /* Its text is kept. */
-		return;
-	}
-}
-
-/* What a rank of this node keeps one elsewhere waiting for: as above. */
-static void message_late(void *arg, const struct net_late_message *late)
-{
-	struct far *far = arg;
-	struct coll *coll = far->job ? far->job->collectives.coll : NULL;
-	struct coll_group *group = coll ? &coll->groups[far->group] : NULL;
-	struct coll_call call = { .operation = late->is_send ? ZI_COLL_SEND : ZI_COLL_RECV,
-		                  .dtype = late->dtype,
-		                  .element_count = late->element_count,
-		                  .root = late->absent };
-
-	if (group && group->is_used)
-		coll_fail_message(coll, group, late->waiting, &call, late->timeout_ms);
+	else if (is_refusal(far))
+		zi_loop_arm(far->loop, &far->next, 0, last_due);
 }
 
 /* ---- life ---- */
@@ -278,22 +251,6 @@ static int find_program(char *path, size_t capacity, struct zi_text *text)
 	return 0;
 }
 
-static struct far *destroy(struct far *far)
-{
-	far->worker = net_worker_free(far->worker); /* Ends its request, which may arm `next`. */
-	zi_loop_disarm(&far->next);
-	free(far);
-	return NULL;
-}
-
-static void last_due(struct zi_timer *timer)
-{
-	struct far *far = container_of(timer, struct far, next);
-
-	zi_list_remove(&far->link);
-	(void)destroy(far);
-}
-
 /* When the first of the ranks that wait for this gives up. */
 static uint64_t earliest_ns_of(const struct far *far)
 {
@@ -342,8 +299,8 @@ static int far_new(const struct far *model, int error, const struct zi_text *why
 	if (!r)
 		r = net_worker_new(far->job->zero->options.loop,
 		                   &(struct net_worker_options){ .program = far->program,
-		                                                 .late = call_late,
-		                                                 .late_message = message_late,
+		                                                 .late = far_call_late,
+		                                                 .late_message = far_message_late,
 		                                                 .arg = far },
 		                   &far->worker);
 	if (!r)
@@ -413,7 +370,7 @@ void far_refuse(struct zero_job *job, int error, const struct zi_text *text)
 	struct zi_text why;
 
 	/* Where there is no worker for it, they have their deadline. */
-	if (!far_new(&model, error, text, &why, &far))
+	if (refusal_count(job) < FAR_REFUSALS_MAX && !far_new(&model, error, text, &why, &far))
 		linger(far, FAR_REFUSAL_NS);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private to far.c and far_ask.c. Floor 5, shard thread. */
+/* Private to far.c, far_ask.c and far_late.c. Floor 5, shard thread. */
 #pragma once
 
 #include <limits.h>
@@ -45,3 +45,9 @@ int far_ask_agree(struct far *far, int error, const struct zi_text *text);
 int far_ask_join(struct far *far);
 int far_ask_map(struct far *far); /* far->slab */
 int far_ask_follow(struct far *far);
+
+/* What a worker tells (net_worker_options). A rank of this node has not come to call @sequence, or
+ * not done its part (@member): the group breaks, with its name and what it does. */
+void far_call_late(void *arg, uint32_t sequence, uint32_t member);
+/* What a rank of this node keeps one elsewhere waiting for: so too. */
+void far_message_late(void *arg, const struct net_late_message *late);

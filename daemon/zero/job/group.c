@@ -145,7 +145,7 @@ static void group_over(struct zero_job *job)
 	group->error = 0;
 	group->is_left = false;
 	group->world_size = group->local_size = 0;
-	memset(group->gather_masks, 0, sizeof(group->gather_masks));
+	gather_forget(job);
 }
 
 /* A newer incarnation takes the place of whatever group is there. Precondition: history_reserve().
@@ -260,6 +260,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 		if (is_place_free(job)) {
 			group->gather_masks[ZERO_GATHER_MATERIALIZE] &= ~bit;
 			group->gather_masks[ZERO_GATHER_COLL_OPEN] &= ~bit;
+			gather_forget_rank(job, rank->number);
 		}
 		if (group->rank_count == 0) {
 			if (job->step.phase == ZERO_STEP_STEPPING)

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "common/base/types.h"
-#include "daemon/zero/job/op.h"
+#include "daemon/zero/job/gather.h"
 #include "daemon/zero/zero.h"
 
 struct zero_job;
@@ -33,6 +33,7 @@ struct zero_group {
 	uint32_t rank_count;
 	uint32_t generation;                       /* counts what began FORMING */
 	uint64_t gather_masks[_ZERO_GATHER_COUNT]; /* who has come; full: the work is under way */
+	struct zero_missed missed[_ZERO_GATHER_COUNT];
 	/* why it is BROKEN; or (error not 0 before) why it breaks at the end of the step that is
 	 * being written, or when a rank that left cleanly is needed next (is_left) */
 	int error;

@@ -340,7 +340,7 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	r = compare(rank, &text);
 	if (!r)
 		r = load_check(rank, &text);
-	is_full = op_gather(op, ZERO_GATHER_MATERIALIZE);
+	is_full = gather_join(op, ZERO_GATHER_MATERIALIZE);
 	/* One that has opened collectives and left: nobody may take its place. */
 	if (!group_needs_all(job) && is_full && !r)
 		job_settle(job); /* Into materialize_start(), now or later. */

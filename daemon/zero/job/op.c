@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pending requests of ranks: begin, wait, gather, complete, expire. Floor 5, shard thread.
+ * Pending requests of ranks: begin, wait, complete, expire. Floor 5, shard thread.
  *
  * An op that must wait lies in its rank's list. What the daemon does (an update, a reduction) makes
  * ops_retry() look again at those that wait for it: level-triggered, so no event can be missed;
- * lists are as short as a ring. What needs every rank waits in a *gather*. One timer per job
- * expires both.
+ * lists are as short as a ring. What needs every rank waits in a *gather* (gather.h). One timer per
+ * job expires both.
  */
 #include "daemon/zero/job/op.h"
 
@@ -301,42 +301,7 @@ void op_wait(struct zero_op *op)
 	zi_loop_arm(job->zero->options.loop, &job->timer, deadline_ns, timer_due);
 }
 
-/* ---- gathers ---- */
-
-/* Waits with the others. Return: true when every rank of the world has come. -EALREADY: twice. */
-bool op_gather(struct zero_op *op, enum zero_gather gather)
-{
-	struct zero_rank *rank = op->rank;
-	struct zero_job *job = rank->job;
-	uint64_t bit = 1ull << rank->number;
-
-	if (job->group.gather_masks[gather] & bit) {
-		op_fail(op, -EALREADY, "%s was called before and has not ended yet",
-		        op_name(op->opcode));
-		return false;
-	}
-	job->group.gather_masks[gather] |= bit;
-	rank->gathered[gather] = op;
-	op_wait(op);
-	return gather_is_full(job, gather);
-}
-
-/* Everyone who waits in it is told; it may begin anew. @text may be NULL on success. */
-void gather_complete(struct zero_job *job, enum zero_gather gather, int result,
-                     const struct zi_text *text)
-{
-	job->group.gather_masks[gather] = 0;
-	for (uint32_t i = 0; i < job->group.world_size; i++) {
-		struct zero_rank *rank = job->group.ranks[i];
-		struct zero_op *op = rank ? rank->gathered[gather] : NULL;
-
-		if (!op)
-			continue;
-		if (result && text)
-			op->text = *text;
-		op_complete(op, result);
-	}
-}
+/* ---- many of them ---- */
 
 /* Looks again at every op that waits for the daemon (unshard, grad_acquire, step_begin). */
 void ops_retry(struct zero_job *job)

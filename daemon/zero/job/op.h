@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Calls of ranks that take their time, and gathers: calls that every rank makes. Floor 5, shard
- * thread.
- */
+/* Calls of ranks that take their time. Floor 5, shard thread. */
 #pragma once
 
 #include "common/base/types.h"
@@ -10,18 +7,6 @@
 
 struct zero_job;
 struct zero_rank;
-
-/* Calls that wait for every rank. */
-enum zero_gather {
-	ZERO_GATHER_MATERIALIZE,
-	ZERO_GATHER_WRITE_END,
-	ZERO_GATHER_COMMIT,
-	ZERO_GATHER_STEP,
-	ZERO_GATHER_BARRIER,
-	ZERO_GATHER_COLL_OPEN,
-	ZERO_GATHER_COLL_GROUP,
-	_ZERO_GATHER_COUNT
-};
 
 /* Opcodes of calls that do not come through the ring. */
 enum {
@@ -42,10 +27,6 @@ void op_fail(struct zero_op *op, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 void op_wait(struct zero_op *op); /* pending from now on, with the rank's timeout */
 uint64_t op_deadline_ns(const struct zero_op *op);
-/* Waits in a gather. True when every rank of the world has come. -EALREADY twice. */
-bool op_gather(struct zero_op *op, enum zero_gather gather);
-void gather_complete(struct zero_job *job, enum zero_gather gather, int result,
-                     const struct zi_text *text);
 /* Looks again at every op that waits for the daemon (unshard, grad_acquire, step_begin). */
 void ops_retry(struct zero_job *job);
 const char *op_name(uint16_t opcode);

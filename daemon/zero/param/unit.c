@@ -153,7 +153,7 @@ void zero_barrier(struct zero_rank *rank, struct zero_op *op)
 	struct zero *zero = job->zero;
 
 	if (op_begin(rank, op, ZI_OP_BARRIER)) {
-		bool is_full = op_gather(op, ZERO_GATHER_BARRIER);
+		bool is_full = gather_join(op, ZERO_GATHER_BARRIER);
 
 		if (!group_needs_all(job) && is_full)
 			gather_complete(job, ZERO_GATHER_BARRIER, 0, NULL);

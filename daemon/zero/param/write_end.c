@@ -254,7 +254,7 @@ void zero_param_write_end(struct zero_rank *rank, struct zero_op *op)
 		if (r) {
 			op_complete(op, r);
 		} else {
-			is_full = op_gather(op, ZERO_GATHER_WRITE_END);
+			is_full = gather_join(op, ZERO_GATHER_WRITE_END);
 			if (!group_needs_all(job) && is_full)
 				end_start(job, op->unit, op->root);
 		}

@@ -289,7 +289,7 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 		bool is_full;
 
 		blob_keep(job, rank->number, op->blob, op->blob_bytes);
-		is_full = op_gather(op, ZERO_GATHER_COMMIT);
+		is_full = gather_join(op, ZERO_GATHER_COMMIT);
 		if (!group_needs_all(job) && is_full)
 			commit_asked(job);
 	}

@@ -132,7 +132,7 @@ void zero_step(struct zero_rank *rank, struct zero_op *op)
 			job->step.first_step_ns = op->queued_ns;
 		if (job->residency)
 			residency_step(rank);
-		if (op_gather(op, ZERO_GATHER_STEP)) {
+		if (gather_join(op, ZERO_GATHER_STEP)) {
 			job->step.last_step_ns = op->queued_ns;
 			step_advance(job);
 		}

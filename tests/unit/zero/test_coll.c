@@ -70,26 +70,116 @@ Test(coll, opening_twice_is_refused)
 	end();
 }
 
-Test(coll, other_bytes_are_told_to_all_and_may_be_tried_again)
+/* Ranks 0 and 1 ask for different arenas; @late, if given, comes when they have heard. */
+static void differ(struct actor *late)
 {
-	begin(3);
+	uint32_t count = late ? 3 : 2;
+
 	actor_start(&actors[0], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
 	actor_start(&actors[1], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA + 1 });
-	for (uint32_t i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++)
 		cr_assert_eq(actor_wait(&actors[i], 0), -EINVAL);
+	if (late) {
+		actor_start(late, 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+		cr_assert(late->calls[0].is_done, "it waits for nobody");
+		cr_assert_eq(actor_wait(late, 0), -EINVAL);
+	}
+	for (uint32_t i = 0; i < count; i++) {
 		says(&actors[i], "rank 1 (pid");
 		says(&actors[i], "3145729 bytes");
+		says(&actors[i], "rank 0 (pid");
 		says(&actors[i], "for 3145728");
 	}
+}
+
+Test(coll, other_bytes_are_told_to_all_who_comes_late_as_well_and_may_be_tried_again)
+{
+	begin(3);
+	differ(&actors[2]);
 	cr_assert_eq(open_all(3), 0);
+	end();
+}
+
+/* It is told as often as it was missed. */
+Test(coll, each_attempt_that_failed_is_told_to_who_comes_late)
+{
+	begin(3);
+	differ(NULL);
+	differ(NULL);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(
+			actor_call(&actors[2], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
+			-EINVAL);
+		says(&actors[2], "3145729 bytes");
+	}
+	cr_assert_eq(open_all(3), 0);
+	end();
+}
+
+/* A rank that was not even attached; and where another process comes for it, nothing is owed. */
+Test(coll, who_attaches_after_an_attempt_that_failed_is_told_and_a_new_process_is_not)
+{
+	struct attach_options options = {
+		.incarnation = "run.0",
+		.rank = 2,
+		.world = 3,
+		.config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
+	};
+
+	begin(3);
+	actor_leave(&actors[2], true);
+	differ(NULL);
+	cr_assert_eq(actor_attach(&node, &actors[2], &options), 0, "%s", actors[2].text.chars);
+	cr_assert_eq(actor_call(&actors[2], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
+	             -EINVAL);
+	differ(NULL);
+	actor_leave(&actors[2], true);
+	cr_assert_eq(actor_attach(&node, &actors[2], &options), 0, "%s", actors[2].text.chars);
+	cr_assert_eq(open_all(3), 0, "%s", actors[2].text.chars);
+	end();
+}
+
+Test(coll, what_failed_is_nothing_to_those_who_come_after_a_death)
+{
+	begin(3);
+	differ(NULL);
+	actor_leave(&actors[2], false);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(
+			actor_call(&actors[i], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
+			-EPIPE);
+		says(&actors[i], "rank 2 (pid");
+		says(&actors[i], "died");
+	}
+	actors_leave(actors, 3, true);
+	attach(3, "run.1");
+	cr_assert_eq(open_all(3), 0, "%s", actors[2].text.chars);
+	end();
+}
+
+/* What it asks for is its own affair: those who wait go on waiting. */
+Test(coll, a_second_call_with_other_bytes_leaves_the_first_one_alone)
+{
+	begin(2);
+	actor_start(&actors[1], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	cr_expect_eq((actor_start(&actors[1], 1, zero_coll_open,
+	                          &(struct zero_op){ .bytes = 2 * ARENA }),
+	              actor_wait(&actors[1], 1)),
+	             -EALREADY);
+	says(&actors[1], "coll_open was called before");
+	cr_assert_not(actors[1].calls[0].is_done);
+	cr_expect_eq(actor_call(&actors[0], zero_coll_open, &(struct zero_op){ .bytes = ARENA }), 0,
+	             "%s", actors[0].text.chars);
+	cr_expect_eq(actor_wait(&actors[1], 0), 0, "%s", actors[1].text.chars);
 	end();
 }
 
 Test(coll, arenas_of_no_or_impossible_bytes_are_refused_with_figures)
 {
 	begin(2);
-	cr_expect_eq(actor_call(&actors[0], zero_coll_open, NULL), -EINVAL);
-	says(&actors[0], "no bytes");
+	cr_expect_eq(all_call(actors, 2, zero_coll_open, NULL), -EINVAL);
+	says(&actors[1], "rank 0 (pid");
+	says(&actors[1], "no bytes");
 	cr_expect_eq(all_call(actors, 2, zero_coll_open, &(struct zero_op){ .bytes = UINT64_MAX }),
 	             -EINVAL);
 	says(&actors[1], "18446744073709551615");
@@ -124,6 +214,10 @@ Test(coll, who_does_not_open_is_named_in_time)
 	says(&actors[0], "coll_open timed out after 0.0 s");
 	says(&actors[0], "rank 1 (pid");
 	says(&actors[0], "it only attached");
+	/* It hears that, and may try with the others. */
+	cr_assert_eq(actor_call(&actors[1], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
+	             -ETIMEDOUT);
+	says(&actors[1], "rank 1 (pid");
 	cr_assert_eq(open_all(2), 0);
 	end();
 }

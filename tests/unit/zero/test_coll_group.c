@@ -2,6 +2,7 @@
 /* Goal: groups are made by all ranks alike or by none, run out with a figure, and are used again;
  * who dies or leaves breaks its own at once, named, and no other. Method: ranks of the tests' node
  * call zero; verdicts and boards are looked at here. */
+#include "daemon/zero/job/far_private.h"
 #include "tests/unit/zero/coll.h"
 
 Test(coll_group, groups_have_their_own_boards_and_members_in_order)
@@ -47,6 +48,139 @@ Test(coll_group, groups_that_cannot_be_are_refused_by_name)
 	}
 	cr_expect_eq(group_all(2, 0x3), 0);
 	cr_expect_eq(actors[0].calls[0].op.id, 1, "the first that was made");
+	end();
+}
+
+/* Ranks 0 and 1 name different members; rank 2 has not come. */
+static void differ(void)
+{
+	actor_start(&actors[0], 0, zero_coll_group, &(struct zero_op){ .members = { 0x7 } });
+	actor_start(&actors[1], 0, zero_coll_group, &(struct zero_op){ .members = { 0x3 } });
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(actor_wait(&actors[i], 0), -EINVAL);
+}
+
+/* Else it would wait for its deadline, or be matched with what the others ask for next. */
+Test(coll_group, who_comes_late_to_one_that_failed_has_its_error_at_once)
+{
+	begin(3);
+	cr_assert_eq(open_all(3), 0);
+	differ();
+	/* The others are ahead already. */
+	actor_start(&actors[0], 1, zero_coll_group, &(struct zero_op){ .members = { 0x5 } });
+	actor_start(&actors[2], 0, zero_coll_group, &(struct zero_op){ .members = { 0x7 } });
+	cr_assert(actors[2].calls[0].is_done, "it waits for nobody");
+	cr_expect_eq(actor_wait(&actors[2], 0), -EINVAL);
+	says(&actors[2], "ranks 0, 1 says rank 1 (pid");
+	says(&actors[2], "of ranks 0, 1, 2 says rank 0 (pid");
+	cr_expect_not(actors[0].calls[1].is_done, "that is another one");
+	actor_start(&actors[1], 1, zero_coll_group, &(struct zero_op){ .members = { 0x5 } });
+	actor_start(&actors[2], 1, zero_coll_group, &(struct zero_op){ .members = { 0x5 } });
+	for (uint32_t i = 0; i < 3; i++) {
+		cr_expect_eq(actor_wait(&actors[i], 1), 0, "%s", actors[i].text.chars);
+		cr_expect_eq(actors[i].calls[1].op.id, 1, "the same number for all");
+	}
+	end();
+}
+
+Test(coll_group, who_did_not_come_in_time_hears_it_when_it_comes)
+{
+	begin(3);
+	cr_assert_eq(open_all(3), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(actor_call(&actors[0], zero_coll_group,
+		                        &(struct zero_op){ .members = { 0x7 },
+		                                           .timeout_ns = ZI_NS_PER_MS }),
+		             -ETIMEDOUT);
+	for (uint32_t i = 0; i < 2; i++)
+		for (uint32_t rank = 1; rank < 3; rank++) {
+			cr_expect_eq(actor_call(&actors[rank], zero_coll_group,
+			                        &(struct zero_op){ .members = { 0x7 } }),
+			             -ETIMEDOUT);
+			says(&actors[rank], "rank 2 (pid");
+			says(&actors[rank], "did not come");
+		}
+	cr_expect_eq(group_all(3, 0x7), 0, "%s", actors[1].text.chars);
+	end();
+}
+
+/* What one rank cannot wish for ends the others' wait for it. */
+Test(coll_group, one_that_cannot_be_is_told_to_those_who_wait_for_a_right_one)
+{
+	begin(2);
+	cr_assert_eq(open_all(2), 0);
+	actor_start(&actors[0], 0, zero_coll_group, &(struct zero_op){ .members = { 0x3 } });
+	cr_expect_eq(
+		actor_call(&actors[1], zero_coll_group, &(struct zero_op){ .members = { 0x8 } }),
+		-EINVAL);
+	cr_expect_eq(actor_wait(&actors[0], 0), -EINVAL);
+	for (uint32_t i = 0; i < 2; i++)
+		says(&actors[i], "asks for a group with rank 3: the job has 2 ranks");
+	says(&actors[0], "rank 1 (pid");
+	cr_expect_eq(group_all(2, 0x3), 0);
+	end();
+}
+
+Test(coll_group, one_that_failed_is_nothing_to_those_who_come_after_a_death)
+{
+	begin(3);
+	cr_assert_eq(open_all(3), 0);
+	differ();
+	actor_leave(&actors[2], false);
+	cr_expect_eq(
+		actor_call(&actors[0], zero_coll_group, &(struct zero_op){ .members = { 0x3 } }),
+		-EPIPE);
+	says(&actors[0], "rank 2 (pid");
+	actors_leave(actors, 3, true);
+	attach(3, "run.1");
+	cr_assert_eq(open_all(3), 0, "%s", actors[2].text.chars);
+	cr_expect_eq(group_all(3, 0x7), 0, "%s", actors[2].text.chars);
+	cr_expect_eq(actors[2].calls[0].op.id, 1);
+	end();
+}
+
+/* A newer incarnation takes over while the former one's late rank lives: neither has the other's.
+ */
+Test(coll_group, a_newer_incarnation_has_missed_nothing)
+{
+	struct actor newer[3] = { 0 };
+
+	begin(3);
+	cr_assert_eq(open_all(3), 0);
+	differ();
+	for (uint32_t i = 0; i < 3; i++)
+		cr_assert_eq(
+			actor_attach(&node, &newer[i],
+		                     &(struct attach_options){
+					     .incarnation = "run.1",
+					     .rank = i,
+					     .world = 3,
+					     .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
+				     }),
+			0, "%s", newer[i].text.chars);
+	cr_expect_eq(
+		actor_call(&actors[2], zero_coll_group, &(struct zero_op){ .members = { 0x7 } }),
+		-ESTALE);
+	cr_assert_eq(all_call(newer, 3, zero_coll_open, &(struct zero_op){ .bytes = ARENA }), 0);
+	cr_expect_eq(all_call(newer, 3, zero_coll_group, &(struct zero_op){ .members = { 0x7 } }),
+	             0, "%s", newer[2].text.chars);
+	actors_leave(newer, 3, true);
+	end();
+}
+
+/* A worker says that a call was not complete in time, and the boards say that nobody is in it. */
+Test(coll_group, a_call_that_is_late_for_nobody_ends_all_the_same)
+{
+	struct far far = { .group = 1 };
+
+	begin(2);
+	cr_assert_eq(open_all(2), 0);
+	cr_assert_eq(group_all(2, 0x3), 0);
+	far.job = node_job(&node, "train");
+	far_call_late(&far, 5, UINT32_MAX);
+	cr_expect_eq(verdict(&actors[0], 1), ETIMEDOUT);
+	cr_expect_eq(fail(&actors[0], 1, 0, 0), -ETIMEDOUT);
+	says(&actors[0], "call #5 of group 1 was not complete on this node in time");
 	end();
 }
 

@@ -13,34 +13,22 @@
 #include "kernels/copy.h"
 #include "libclient/coll/cache.h"
 
-#define ROUNDS_MAX      64u
 #define POST_ITERATIONS 5000u
 #define COPY_BYTES_MAX  (128ull << 20) /* of all buffers of a copy */
 #define COPY_GAIN       1.05           /* less is taken for noise */
 
 static void add_row(struct bench_report *report, const char *name, const char *peer_name,
-                    double *owns, double *peers, unsigned rounds)
+                    const double *owns, const double *peers, unsigned rounds)
 {
-	struct bench_summary own_us, peer_us, ratio;
-	double ratios[ROUNDS_MAX];
 	char *kept = strdup(name); /* as long as the report, that is, as the program */
 
 	if (!kept)
 		abort();
-	for (unsigned i = 0; i < rounds; i++)
-		ratios[i] = peers[i] / owns[i];
-	bench_summarize(&own_us, owns, rounds);
-	bench_summarize(&peer_us, peers, rounds);
-	bench_summarize(&ratio, ratios, rounds);
-	bench_report_add(report, &(struct bench_row){ .name = kept,
-	                                              .value = own_us.median,
-	                                              .unit = "us",
-	                                              .peer = peer_us.median,
-	                                              .peer_name = peer_name,
-	                                              .ratio = ratio.median,
-	                                              .ratio_low = ratio.low,
-	                                              .ratio_high = ratio.high,
-	                                              .runs = rounds });
+	(void)bench_report_add_turns(
+		report,
+		&(struct bench_row){
+			.name = kept, .unit = "us", .peer_name = peer_name, .runs = rounds },
+		BENCH_TIME, owns, peers);
 }
 
 /* ---- posts or arenas ---- */
@@ -56,7 +44,7 @@ int coll_cross_posts(struct coll_match *match)
 			                    .variant = COLL_IN_PLACE };
 		/* Of an all_gather a rank gives its block. */
 		uint64_t blocks = operations[i] == COLL_ALL_GATHER ? match->world : 1;
-		double seconds[2][ROUNDS_MAX];
+		double seconds[2][BENCH_RUNS_MAX];
 		char name[96];
 
 		for (unsigned round = 0; round < match->rounds; round++)
@@ -111,7 +99,7 @@ static int measure_streaming(struct bench_report *report, struct team *team, str
 	uint64_t built = zi_client_streaming_bytes(), wanted = UINT64_MAX;
 
 	for (uint64_t all = 4ull << 20; all <= COPY_BYTES_MAX; all *= 2) {
-		double seconds[2][ROUNDS_MAX], streaming = 0, plain = 0;
+		double seconds[2][BENCH_RUNS_MAX], streaming = 0, plain = 0;
 		char name[96];
 
 		copies->bytes = all / 2;

@@ -12,7 +12,6 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 
-#define ROUNDS_MAX     64u
 #define ITERATIONS_MAX 100000.0
 #define FIRST_CALLS    2u
 /* Ours, Gloo, and each transport of Open MPI, in two variants. */
@@ -50,8 +49,8 @@ struct contest {
 		struct coll_side *side; /* NULL: takes no part; or the bound */
 		enum coll_variant variant;
 		uint32_t iterations;
-		double seconds[ROUNDS_MAX];
-		double cpu_seconds[ROUNDS_MAX]; /* of all processes of the side */
+		double seconds[BENCH_RUNS_MAX];
+		double cpu_seconds[BENCH_RUNS_MAX]; /* of all processes of the side */
 		const char *words;
 	} turns[_TURN_COUNT];
 };
@@ -222,14 +221,12 @@ struct coll_peer {
 static double cpu_per_gb(const struct contest *contest, enum turn turn)
 {
 	const struct coll_match *match = contest->match;
-	struct bench_summary summary;
-	double samples[ROUNDS_MAX];
+	double samples[BENCH_RUNS_MAX];
 
 	if (!match->is_over_nodes || contest->order.bytes < STREAM_BYTES_MIN)
 		return 0;
 	memcpy(samples, contest->turns[turn].cpu_seconds, sizeof samples);
-	bench_summarize(&summary, samples, match->rounds);
-	return summary.median * 1e9 / (double)contest->order.bytes;
+	return bench_median(samples, match->rounds) * 1e9 / (double)contest->order.bytes;
 }
 
 /* @peer: seconds of each round. */
@@ -238,8 +235,8 @@ static void add_row(struct contest *contest, enum turn own, const double *peer,
 {
 	const struct coll_order *order = &contest->order;
 	const struct coll_match *match = contest->match;
-	double owns[ROUNDS_MAX], peers[ROUNDS_MAX], ratios[ROUNDS_MAX];
-	struct bench_summary own_us, peer_us, ratio;
+	double owns[BENCH_RUNS_MAX], peers[BENCH_RUNS_MAX];
+	const struct bench_row *row;
 	double cpu = cpu_per_gb(contest, own);
 	double peer_cpu = is->turn < _TURN_COUNT ? cpu_per_gb(contest, is->turn) : 0;
 	char name[128], size[24];
@@ -248,11 +245,7 @@ static void add_row(struct contest *contest, enum turn own, const double *peer,
 	for (unsigned i = 0; i < match->rounds; i++) {
 		owns[i] = contest->turns[own].seconds[i] * 1e6;
 		peers[i] = peer[i] * 1e6;
-		ratios[i] = peers[i] / owns[i];
 	}
-	bench_summarize(&own_us, owns, match->rounds);
-	bench_summarize(&peer_us, peers, match->rounds);
-	bench_summarize(&ratio, ratios, match->rounds);
 	(void)snprintf(name, sizeof name, "%s %s, %u ranks%s, %s over %s",
 	               coll_operation_name(order->operation), size_text(order->bytes, size),
 	               match->world, match->is_over_nodes ? " on 2 nodes" : "",
@@ -260,21 +253,18 @@ static void add_row(struct contest *contest, enum turn own, const double *peer,
 	kept = strdup(name); /* as long as the report, that is, as the program */
 	if (!kept)
 		abort();
-	bench_report_add(match->report, &(struct bench_row){ .name = kept,
-	                                                     .value = own_us.median,
-	                                                     .unit = "us",
-	                                                     .peer = peer_us.median,
-	                                                     .peer_name = is->name,
-	                                                     .ratio = ratio.median,
-	                                                     .ratio_low = ratio.low,
-	                                                     .ratio_high = ratio.high,
-	                                                     .target = is->target,
-	                                                     .runs = match->rounds,
-	                                                     .cpu_s_per_gb = cpu,
-	                                                     .peer_cpu_s_per_gb = peer_cpu });
-	printf("%-64s %12.2f us, peer %12.2f us, ratio %7.2f [%.2f %.2f]%s  %s", name,
-	       own_us.median, peer_us.median, ratio.median, ratio.low, ratio.high,
-	       is->target > 0 && ratio.median < is->target ? " MISSED" : "", is->name);
+	row = bench_report_add_turns(match->report,
+	                             &(struct bench_row){ .name = kept,
+	                                                  .unit = "us",
+	                                                  .peer_name = is->name,
+	                                                  .target = is->target,
+	                                                  .runs = match->rounds,
+	                                                  .cpu_s_per_gb = cpu,
+	                                                  .peer_cpu_s_per_gb = peer_cpu },
+	                             BENCH_TIME, owns, peers);
+	printf("%-64s %12.2f us, peer %12.2f us, ratio %7.2f [%.2f %.2f]%s  %s", name, row->value,
+	       row->peer, row->ratio, row->ratio_low, row->ratio_high,
+	       is->target > 0 && row->ratio < is->target ? " MISSED" : "", is->name);
 	if (cpu > 0)
 		printf("; CPU s/GB %.3f, %.3f", cpu, peer_cpu);
 	printf("\n");
@@ -311,7 +301,7 @@ static double target_of(const struct contest *contest, enum turn own, enum turn 
 /* Ranks outnumber CPUs: within three times of whoever is better. */
 static void add_better(struct contest *contest, enum turn own)
 {
-	double better[ROUNDS_MAX];
+	double better[BENCH_RUNS_MAX];
 	bool has_mpi = takes_part(contest, TURN_MPI), has_gloo = takes_part(contest, TURN_GLOO);
 
 	if (!has_mpi && !has_gloo)
@@ -352,7 +342,7 @@ static void add_rows(struct contest *contest)
 /* A barrier and few bytes have a bound of their own: 1 us. */
 static void add_latency_row(struct contest *contest)
 {
-	double bound[ROUNDS_MAX];
+	double bound[BENCH_RUNS_MAX];
 
 	for (unsigned i = 0; i < contest->match->rounds; i++)
 		bound[i] = 1e-6;
@@ -365,7 +355,7 @@ int coll_match_case(struct coll_match *match, enum coll_operation operation, uin
 	struct contest *contest = calloc(1, sizeof *contest);
 	int r;
 
-	assert(match->rounds <= ROUNDS_MAX);
+	assert(match->rounds <= BENCH_RUNS_MAX);
 	if (!contest)
 		abort();
 	contest->match = match;

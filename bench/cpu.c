@@ -82,8 +82,7 @@ static void measure(struct bench_report *report, struct team *team,
                     const struct bench_memory *memory, const struct adam_case *kind,
                     unsigned member_count, const char *row_name)
 {
-	double own[PAIRS], peer[PAIRS], ratio[PAIRS];
-	struct bench_summary own_summary, peer_summary, ratio_summary;
+	double own[PAIRS], peer[PAIRS];
 	struct adam_work adam;
 	struct triad_work triad = {
 		.a = memory->triad,
@@ -106,25 +105,17 @@ static void measure(struct bench_report *report, struct team *team,
 		peer[i] = ZI_MAX(plain, stream);
 		own[i] = rate(ELEMENTS * adam_element_bytes(kind),
 		              team_run(team, adam_member, &adam, member_count));
-		ratio[i] = own[i] / peer[i];
 	}
-	bench_summarize(&own_summary, own, PAIRS);
-	bench_summarize(&peer_summary, peer, PAIRS);
-	bench_summarize(&ratio_summary, ratio, PAIRS);
-	bench_report_add(
+	(void)bench_report_add_turns(
 		report,
 		&(struct bench_row){
 			.name = row_name,
-			.value = own_summary.median,
 			.unit = "GB/s",
-			.peer = peer_summary.median,
 			.peer_name = "STREAM triad, the better of plain and non-temporal",
-			.ratio = ratio_summary.median,
-			.ratio_low = ratio_summary.low,
-			.ratio_high = ratio_summary.high,
 			.target = member_count == team_member_count(team) ? TARGET_ALL : 0.0,
 			.runs = PAIRS,
-		});
+		},
+		BENCH_RATE, own, peer);
 }
 
 int main(int argc, char **argv)

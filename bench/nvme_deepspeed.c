@@ -132,27 +132,19 @@ static double peer_step_seconds(struct peer *peer)
 }
 
 struct figures {
-	double own[NVME_ROUNDS], peer[NVME_ROUNDS], ratios[NVME_ROUNDS];
+	double own[NVME_ROUNDS], peer[NVME_ROUNDS];
 };
 
-static void report_figures(struct bench_report *report, struct figures *figures, const char *name,
-                           const char *peer_name, double target)
+static void report_figures(struct bench_report *report, const struct figures *figures,
+                           const char *name, const char *peer_name, double target)
 {
-	struct bench_summary ratio, own, peer;
-
-	bench_summarize(&ratio, figures->ratios, NVME_ROUNDS);
-	bench_summarize(&own, figures->own, NVME_ROUNDS);
-	bench_summarize(&peer, figures->peer, NVME_ROUNDS);
-	bench_report_add(report, &(struct bench_row){ .name = name,
-	                                              .value = own.median,
-	                                              .unit = "s",
-	                                              .peer = peer.median,
-	                                              .peer_name = peer_name,
-	                                              .ratio = ratio.median,
-	                                              .ratio_low = ratio.low,
-	                                              .ratio_high = ratio.high,
-	                                              .target = target,
-	                                              .runs = NVME_ROUNDS });
+	(void)bench_report_add_turns(report,
+	                             &(struct bench_row){ .name = name,
+	                                                  .unit = "s",
+	                                                  .peer_name = peer_name,
+	                                                  .target = target,
+	                                                  .runs = NVME_ROUNDS },
+	                             BENCH_TIME, figures->own, figures->peer);
 }
 
 /* fio's time for what the last step moved; 0 without fio. */
@@ -181,12 +173,11 @@ static int measure(struct bench_report *report, const struct subject *subject, s
 			fprintf(stderr, "bench: a step failed\n");
 			return -1;
 		}
-		figures.ratios[i] = figures.peer[i] / figures.own[i];
 		bounds.peer[i] = figures.peer[i];
-		bounds.ratios[i] = bounds.own[i] > 0 ? bounds.peer[i] / bounds.own[i] : 0;
 		printf("round %u: step %.3f s, DeepSpeed %.3f s, fio with the step's bytes %.3f s, "
 		       "ratio %.2f\n",
-		       i + 1, figures.own[i], figures.peer[i], bounds.own[i], figures.ratios[i]);
+		       i + 1, figures.own[i], figures.peer[i], bounds.own[i],
+		       figures.peer[i] / figures.own[i]);
 	}
 	report_figures(report, &figures, setting->row_name, setting->peer_name, setting->target);
 	if (fio->span_bytes)

@@ -229,29 +229,21 @@ static void measure(struct bench_report *report, struct fused *fused,
                     const struct measurement *measurement)
 {
 	uint64_t bytes = ADAM_ELEMENTS * measurement->element_bytes;
-	double own[PAIRS], peer[PAIRS], ratios[PAIRS];
-	struct bench_summary own_summary, peer_summary, ratio_summary;
+	double own[PAIRS], peer[PAIRS];
 
 	(void)measurement->own(fused); /* warm: page tables, clocks */
 	for (unsigned i = 0; i < PAIRS; i++) {
 		peer[i] =
 			measurement->peer ? measurement->peer(fused) : probe_seconds(fused, bytes);
 		own[i] = measurement->own(fused);
-		ratios[i] = peer[i] / own[i];
 	}
-	bench_summarize(&own_summary, own, PAIRS);
-	bench_summarize(&peer_summary, peer, PAIRS);
-	bench_summarize(&ratio_summary, ratios, PAIRS);
-	bench_report_add(report, &(struct bench_row){ .name = measurement->name,
-	                                              .value = own_summary.median,
-	                                              .unit = "s",
-	                                              .peer = peer_summary.median,
-	                                              .peer_name = measurement->peer_name,
-	                                              .ratio = ratio_summary.median,
-	                                              .ratio_low = ratio_summary.low,
-	                                              .ratio_high = ratio_summary.high,
-	                                              .target = measurement->target,
-	                                              .runs = PAIRS });
+	(void)bench_report_add_turns(report,
+	                             &(struct bench_row){ .name = measurement->name,
+	                                                  .unit = "s",
+	                                                  .peer_name = measurement->peer_name,
+	                                                  .target = measurement->target,
+	                                                  .runs = PAIRS },
+	                             BENCH_TIME, own, peer);
 }
 
 /* ---- memory ---- */

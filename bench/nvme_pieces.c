@@ -116,20 +116,11 @@ static int run_round(const struct pieces *pieces, const struct pieces_row *row, 
 	return 0;
 }
 
-static double median_of(double *samples)
-{
-	struct bench_summary summary;
-
-	bench_summarize(&summary, samples, NVME_ROUNDS);
-	return summary.median;
-}
-
 static int measure(const struct pieces *pieces, const struct pieces_row *row,
                    struct bench_report *report)
 {
-	double own[NVME_ROUNDS], peer[NVME_ROUNDS], ratios[NVME_ROUNDS];
+	double own[NVME_ROUNDS], peer[NVME_ROUNDS];
 	double own_cpu[NVME_ROUNDS], peer_cpu[NVME_ROUNDS];
-	struct bench_summary ratio;
 
 	for (uint32_t i = 0; i < NVME_ROUNDS; i++) {
 		struct bench_nvme_result one, other;
@@ -139,25 +130,21 @@ static int measure(const struct pieces *pieces, const struct pieces_row *row,
 			return r;
 		own[i] = one.gb_per_s;
 		peer[i] = other.gb_per_s;
-		ratios[i] = one.gb_per_s / other.gb_per_s;
 		own_cpu[i] = one.cpu_s_per_gb;
 		peer_cpu[i] = other.cpu_s_per_gb;
 		printf("%s, round %u: %.2f GB/s (%.4f CPU s/GB), fio %.2f (%.4f)\n", row->name,
 		       i + 1, own[i], own_cpu[i], peer[i], peer_cpu[i]);
 	}
-	bench_summarize(&ratio, ratios, NVME_ROUNDS);
-	bench_report_add(report, &(struct bench_row){ .name = row->name,
-	                                              .value = median_of(own),
-	                                              .unit = "GB/s",
-	                                              .peer = median_of(peer),
-	                                              .peer_name = "fio",
-	                                              .ratio = ratio.median,
-	                                              .ratio_low = ratio.low,
-	                                              .ratio_high = ratio.high,
-	                                              .target = row->target,
-	                                              .runs = NVME_ROUNDS,
-	                                              .cpu_s_per_gb = median_of(own_cpu),
-	                                              .peer_cpu_s_per_gb = median_of(peer_cpu) });
+	(void)bench_report_add_turns(
+		report,
+		&(struct bench_row){ .name = row->name,
+	                             .unit = "GB/s",
+	                             .peer_name = "fio",
+	                             .target = row->target,
+	                             .runs = NVME_ROUNDS,
+	                             .cpu_s_per_gb = bench_median(own_cpu, NVME_ROUNDS),
+	                             .peer_cpu_s_per_gb = bench_median(peer_cpu, NVME_ROUNDS) },
+		BENCH_RATE, own, peer);
 	return 0;
 }
 

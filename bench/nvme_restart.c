@@ -112,8 +112,7 @@ int nvme_restart_rows(struct bench_report *report)
 		                           .nvme_size = "6G",
 		                           .extra = "[limits]\nunits = 65536\n" };
 	double milliseconds[NVME_ROUNDS];
-	double ratios[NVME_ROUNDS];
-	struct bench_summary times, summary;
+	double bounds[NVME_ROUNDS];
 	struct harness harness;
 	int r;
 
@@ -127,18 +126,14 @@ int nvme_restart_rows(struct bench_report *report)
 	if (r)
 		return r;
 	for (unsigned i = 0; i < NVME_ROUNDS; i++)
-		ratios[i] = TARGET_MS / milliseconds[i];
-	bench_summarize(&times, milliseconds, NVME_ROUNDS);
-	bench_summarize(&summary, ratios, NVME_ROUNDS);
-	bench_report_add(report, &(struct bench_row){ .name = "restart after a kill, 1e5 extents",
-	                                              .value = times.median,
-	                                              .unit = "ms",
-	                                              .peer = TARGET_MS,
-	                                              .peer_name = "bound",
-	                                              .ratio = summary.median,
-	                                              .ratio_low = summary.low,
-	                                              .ratio_high = summary.high,
-	                                              .target = 1.0,
-	                                              .runs = NVME_ROUNDS });
+		bounds[i] = TARGET_MS;
+	(void)bench_report_add_turns(
+		report,
+		&(struct bench_row){ .name = "restart after a kill, 1e5 extents",
+	                             .unit = "ms",
+	                             .peer_name = "bound",
+	                             .target = 1.0,
+	                             .runs = NVME_ROUNDS },
+		BENCH_TIME, milliseconds, bounds);
 	return 0;
 }

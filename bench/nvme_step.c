@@ -46,7 +46,7 @@ static double process_cpu_s(pid_t pid)
 }
 
 struct figures {
-	double own[NVME_ROUNDS], peer[NVME_ROUNDS], ratios[NVME_ROUNDS];
+	double own[NVME_ROUNDS], peer[NVME_ROUNDS];
 	double own_cpu[NVME_ROUNDS], peer_cpu[NVME_ROUNDS];
 };
 
@@ -93,14 +93,13 @@ static int measure(struct figures *figures, const struct subject *subject, pid_t
 		figures->own_cpu[i] = cpu_s / gb;
 		figures->peer[i] = peer.seconds;
 		figures->peer_cpu[i] = peer.cpu_s / gb;
-		figures->ratios[i] = figures->peer[i] / figures->own[i];
 		printf("round %u: %.2f GB read, %.2f written: step %.3f s (computing %.0f ms, "
 		       "else reading %.0f, else writing %.0f, commit %.1f), fio %.3f s, ratio "
 		       "%.2f\n",
 		       i + 1, (double)fio->read_bytes / 1e9, (double)fio->write_bytes / 1e9,
 		       figures->own[i], (double)stats.cpu_ns / 1e6, (double)stats.io_read_ns / 1e6,
 		       (double)stats.io_write_ns / 1e6, (double)stats.commit_ns / 1e6,
-		       figures->peer[i], figures->ratios[i]);
+		       figures->peer[i], figures->peer[i] / figures->own[i]);
 	}
 	return 0;
 }
@@ -108,25 +107,17 @@ static int measure(struct figures *figures, const struct subject *subject, pid_t
 static void report_figures(struct bench_report *report, struct figures *figures, const char *name,
                            double target)
 {
-	struct bench_summary ratio, own, peer, own_cpu, peer_cpu;
-
-	bench_summarize(&ratio, figures->ratios, NVME_ROUNDS);
-	bench_summarize(&own, figures->own, NVME_ROUNDS);
-	bench_summarize(&peer, figures->peer, NVME_ROUNDS);
-	bench_summarize(&own_cpu, figures->own_cpu, NVME_ROUNDS);
-	bench_summarize(&peer_cpu, figures->peer_cpu, NVME_ROUNDS);
-	bench_report_add(report, &(struct bench_row){ .name = name,
-	                                              .value = own.median,
-	                                              .unit = "s",
-	                                              .peer = peer.median,
-	                                              .peer_name = "fio, the same bytes",
-	                                              .ratio = ratio.median,
-	                                              .ratio_low = ratio.low,
-	                                              .ratio_high = ratio.high,
-	                                              .target = target,
-	                                              .runs = NVME_ROUNDS,
-	                                              .cpu_s_per_gb = own_cpu.median,
-	                                              .peer_cpu_s_per_gb = peer_cpu.median });
+	(void)bench_report_add_turns(
+		report,
+		&(struct bench_row){ .name = name,
+	                             .unit = "s",
+	                             .peer_name = "fio, the same bytes",
+	                             .target = target,
+	                             .runs = NVME_ROUNDS,
+	                             .cpu_s_per_gb = bench_median(figures->own_cpu, NVME_ROUNDS),
+	                             .peer_cpu_s_per_gb =
+	                                     bench_median(figures->peer_cpu, NVME_ROUNDS) },
+		BENCH_TIME, figures->own, figures->peer);
 }
 
 static int measure_with(const struct harness *harness, struct fio_job *fio, uint32_t unit_count,

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/report.h"
 #include "common/base/clock.h"
 #include "common/base/fd.h"
 
@@ -66,19 +67,6 @@ static void await_word(const struct table *table, uint32_t *word, int fd, uint32
 		else
 			__builtin_ia32_pause();
 	}
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-double bench_median(double *values, uint32_t count)
-{
-	qsort(values, count, sizeof *values, compare_doubles);
-	return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
 int pingpong_pin(int pid_or_tid, int cpu)

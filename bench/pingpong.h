@@ -17,5 +17,3 @@ enum pingpong_kind {
 int64_t pingpong_run(enum pingpong_kind kind, uint32_t rounds, int cpu_here, int cpu_there);
 /* Pins the calling thread. 0 or -errno. */
 int pingpong_pin(int pid_or_tid, int cpu);
-/* Median of @count values; sorts them. */
-double bench_median(double *values, uint32_t count);

@@ -34,23 +34,16 @@ static double quantile(const double *sorted, unsigned count, double q)
 }
 
 /**
- * bench_summarize() - median and spread of a sample
- * @ret_summary: written
+ * bench_median() - the median of a sample
  * @samples: (count,), sorted in place
  * @count: at least 1
  */
-void bench_summarize(struct bench_summary *ret_summary, double *samples, unsigned count)
+double bench_median(double *samples, unsigned count)
 {
 	assert(count > 0);
 
 	qsort(samples, count, sizeof *samples, compare_doubles);
-	*ret_summary = (struct bench_summary){
-		.median = quantile(samples, count, 0.5),
-		.low = quantile(samples, count, 0.25),
-		.high = quantile(samples, count, 0.75),
-		.min = samples[0],
-		.max = samples[count - 1],
-	};
+	return quantile(samples, count, 0.5);
 }
 
 /**
@@ -73,6 +66,37 @@ void bench_report_add(struct bench_report *report, const struct bench_row *row)
 	assert(report->row_count < BENCH_ROWS_MAX);
 	assert(row->name && row->unit);
 	report->rows[report->row_count++] = *row;
+}
+
+/**
+ * bench_report_add_turns() - append what was measured in turns with a peer
+ * @report: has fewer than BENCH_ROWS_MAX rows
+ * @row: its value, peer and ratios are not looked at; 1 to BENCH_RUNS_MAX runs
+ * @kind: times, of which less is better, or rates
+ * @own, @peer: (row->runs,) in the row's unit, what ran beside each other at the same index
+ *
+ * Return: the row as the report has it.
+ */
+const struct bench_row *bench_report_add_turns(struct bench_report *report,
+                                               const struct bench_row *row, enum bench_kind kind,
+                                               const double *own, const double *peer)
+{
+	double owns[BENCH_RUNS_MAX], peers[BENCH_RUNS_MAX], ratios[BENCH_RUNS_MAX];
+	struct bench_row filled = *row;
+
+	assert(row->runs > 0 && row->runs <= BENCH_RUNS_MAX);
+	for (unsigned i = 0; i < row->runs; i++) {
+		owns[i] = own[i];
+		peers[i] = peer[i];
+		ratios[i] = kind == BENCH_RATE ? own[i] / peer[i] : peer[i] / own[i];
+	}
+	filled.value = bench_median(owns, row->runs);
+	filled.peer = bench_median(peers, row->runs);
+	filled.ratio = bench_median(ratios, row->runs);
+	filled.ratio_low = quantile(ratios, row->runs, 0.25);
+	filled.ratio_high = quantile(ratios, row->runs, 0.75);
+	bench_report_add(report, &filled);
+	return &report->rows[report->row_count - 1];
 }
 
 /* Three digits behind the point suffice for rates and ratios, not for small times. */

@@ -4,13 +4,14 @@
  * and the same as a list of objects in build/bench/SUITE.json. Not linked into anything shipped.
  *
  * How to measure: own figure and peer alternately, at least BENCH_RUNS_MIN pairs, one ratio per
- * pair; bench_summarize() them. A ratio is always the better the larger (for times peer / own).
+ * pair; bench_report_add_turns() them. A ratio is always the better the larger.
  */
 #pragma once
 
 #include <stdbool.h>
 
 #define BENCH_RUNS_MIN 9u
+#define BENCH_RUNS_MAX 64u
 #define BENCH_ROWS_MAX 512u
 
 struct bench_row {
@@ -34,14 +35,19 @@ struct bench_report {
 	unsigned row_count;
 };
 
-struct bench_summary {
-	double median, low, high; /* low, high: first and third quartile */
-	double min, max;
-};
-
 /* Sorts @samples in place; count > 0. */
-void bench_summarize(struct bench_summary *ret_summary, double *samples, unsigned count);
+double bench_median(double *samples, unsigned count);
 void bench_report_init(struct bench_report *report, const char *suite);
 void bench_report_add(struct bench_report *report, const struct bench_row *row);
+/* What a ratio is of. */
+enum bench_kind {
+	BENCH_TIME, /* peer over own */
+	BENCH_RATE, /* own over peer */
+};
+/* A row of figures that were measured in turns, (@row->runs,) in its unit; fills in its value, peer
+ * and ratios. Return: the report's own. */
+const struct bench_row *bench_report_add_turns(struct bench_report *report,
+                                               const struct bench_row *row, enum bench_kind kind,
+                                               const double *own, const double *peer);
 /* Prints the table to stdout and writes @directory/SUITE.json (the directory is made). */
 int bench_report_write(const struct bench_report *report, const char *directory);

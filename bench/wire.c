@@ -103,8 +103,7 @@ static int start(struct harness *harness, const char *daemon_extra, struct zinf 
 
 static int bench_spinning(struct bench_report *report)
 {
-	double own[ROUNDS], bare[ROUNDS], ratios[ROUNDS], bare_ratios[ROUNDS];
-	struct bench_summary summary, own_summary, bare_summary;
+	double own[ROUNDS], bare[ROUNDS], bounds[ROUNDS];
 	struct harness harness;
 	struct zinf *zinf = NULL;
 
@@ -115,40 +114,29 @@ static int bench_spinning(struct bench_report *report)
 		bare[i] = (double)pingpong_run(PINGPONG_SPIN, SPIN_TRIPS, CPU_CLIENT, CPU_DAEMON);
 		if (own[i] <= 0 || bare[i] <= 0)
 			return -1;
-		ratios[i] = SPIN_BOUND_NS / own[i];
-		bare_ratios[i] = bare[i] / own[i];
+		bounds[i] = SPIN_BOUND_NS;
 	}
 	zinf_detach(zinf);
-	bench_summarize(&summary, ratios, ROUNDS);
-	bench_summarize(&own_summary, own, ROUNDS);
-	bench_report_add(report, &(struct bench_row){ .name = "empty request, spinning",
-	                                              .value = own_summary.median,
-	                                              .unit = "ns",
-	                                              .peer = SPIN_BOUND_NS,
-	                                              .peer_name = "bound 0.5 us",
-	                                              .ratio = summary.median,
-	                                              .ratio_low = summary.low,
-	                                              .ratio_high = summary.high,
-	                                              .target = 1.0,
-	                                              .runs = ROUNDS });
-	bench_summarize(&bare_summary, bare, ROUNDS);
-	bench_summarize(&summary, bare_ratios, ROUNDS);
-	bench_report_add(report, &(struct bench_row){ .name = "the same over a bare shared word",
-	                                              .value = own_summary.median,
-	                                              .unit = "ns",
-	                                              .peer = bare_summary.median,
-	                                              .peer_name = "ping-pong of a shared word",
-	                                              .ratio = summary.median,
-	                                              .ratio_low = summary.low,
-	                                              .ratio_high = summary.high,
-	                                              .runs = ROUNDS });
+	(void)bench_report_add_turns(report,
+	                             &(struct bench_row){ .name = "empty request, spinning",
+	                                                  .unit = "ns",
+	                                                  .peer_name = "bound 0.5 us",
+	                                                  .target = 1.0,
+	                                                  .runs = ROUNDS },
+	                             BENCH_TIME, own, bounds);
+	(void)bench_report_add_turns(
+		report,
+		&(struct bench_row){ .name = "the same over a bare shared word",
+	                             .unit = "ns",
+	                             .peer_name = "ping-pong of a shared word",
+	                             .runs = ROUNDS },
+		BENCH_TIME, own, bare);
 	return harness_stop(&harness);
 }
 
 static int bench_sleeping(struct bench_report *report)
 {
-	double own[ROUNDS], peer[ROUNDS], ratios[ROUNDS];
-	struct bench_summary summary, own_summary, peer_summary;
+	double own[ROUNDS], peer[ROUNDS];
 	struct harness harness;
 	struct zinf *zinf = NULL;
 
@@ -157,30 +145,23 @@ static int bench_sleeping(struct bench_report *report)
 	for (int i = 0; i < ROUNDS; i++) {
 		double futex_ns, eventfd_ns;
 
-		own[i] = measure_ping(zinf, SLEEP_TRIPS);
+		own[i] = measure_ping(zinf, SLEEP_TRIPS) / 1e3;
 		futex_ns =
 			(double)pingpong_run(PINGPONG_FUTEX, SLEEP_TRIPS, CPU_CLIENT, CPU_DAEMON);
 		eventfd_ns =
 			(double)pingpong_run(PINGPONG_EVENTFD, SLEEP_TRIPS, CPU_CLIENT, CPU_DAEMON);
 		if (own[i] <= 0 || futex_ns <= 0 || eventfd_ns <= 0)
 			return -1;
-		peer[i] = futex_ns < eventfd_ns ? futex_ns : eventfd_ns;
-		ratios[i] = peer[i] / own[i];
+		peer[i] = (futex_ns < eventfd_ns ? futex_ns : eventfd_ns) / 1e3;
 	}
 	zinf_detach(zinf);
-	bench_summarize(&summary, ratios, ROUNDS);
-	bench_summarize(&own_summary, own, ROUNDS);
-	bench_summarize(&peer_summary, peer, ROUNDS);
-	bench_report_add(report, &(struct bench_row){ .name = "empty request, sleeping",
-	                                              .value = own_summary.median / 1e3,
-	                                              .unit = "us",
-	                                              .peer = peer_summary.median / 1e3,
-	                                              .peer_name = "futex or eventfd ping-pong",
-	                                              .ratio = summary.median,
-	                                              .ratio_low = summary.low,
-	                                              .ratio_high = summary.high,
-	                                              .target = 0.91,
-	                                              .runs = ROUNDS });
+	(void)bench_report_add_turns(report,
+	                             &(struct bench_row){ .name = "empty request, sleeping",
+	                                                  .unit = "us",
+	                                                  .peer_name = "futex or eventfd ping-pong",
+	                                                  .target = 0.91,
+	                                                  .runs = ROUNDS },
+	                             BENCH_TIME, own, peer);
 	return harness_stop(&harness);
 }
 

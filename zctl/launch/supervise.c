@@ -16,7 +16,6 @@
 #include "zctl/launch/supervise.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +33,8 @@
 #include "zctl/launch/report.h"
 #include "zctl/launch/signals.h"
 #include "zctl/launch/strays.h"
+#include "zctl/launch/tell.h"
+#include "zctl/launch/voice.h"
 
 enum phase { PHASE_RUNNING, PHASE_ENDING, PHASE_KILLING, PHASE_DRAINING };
 
@@ -47,34 +48,15 @@ struct supervisor {
 	int signal_fd, keeper_fd;
 	int first_signal; /* that all end for; 0: none */
 	uint32_t interrupt_count;
-	int32_t culprit;           /* rank that failed first; -1: none */
-	bool has_survivors;        /* ranks that it left running */
-	bool is_summed_up;         /* the last words have been said */
-	bool is_paused;            /* Ctrl-Z */
-	bool is_cut;               /* what was printed was not read to its end */
-	bool is_keeper_gone;       /* nobody is there to be told anything */
-	int start_code;            /* a rank could not be started: what we end with; else 0 */
-	struct launch_sink *words; /* where sentences go */
-	struct launch_sink out, err;
+	int32_t culprit;     /* rank that failed first; -1: none */
+	bool has_survivors;  /* ranks that it left running */
+	bool is_summed_up;   /* the last words have been said */
+	bool is_paused;      /* Ctrl-Z */
+	bool is_cut;         /* what was printed was not read to its end */
+	bool is_keeper_gone; /* nobody is there to be told anything */
+	int start_code;      /* a rank could not be started: what we end with; else 0 */
+	struct launch_voice voice;
 };
-
-/* A sentence of ours on a line of its own. */
-static __attribute__((format(printf, 2, 3))) void say(struct supervisor *supervisor,
-                                                      const char *format, ...)
-{
-	char line[2 * ZI_TEXT_BYTES];
-	va_list arguments;
-	size_t bytes;
-
-	va_start(arguments, format);
-	(void)vsnprintf(line, sizeof(line) - 1, format, arguments); /* Cut: still a sentence. */
-	va_end(arguments);
-	bytes = strlen(line);
-	line[bytes++] = '\n';
-	launch_sink_put(supervisor->words, "zctl: ", 6);
-	launch_sink_put(supervisor->words, line, bytes);
-	launch_sink_flush(supervisor->words);
-}
 
 static void kill_all(struct supervisor *supervisor)
 {
@@ -89,8 +71,10 @@ static void grace_is_over(struct zi_timer *timer)
 
 	for (uint32_t i = 0; i < supervisor->group.rank_count; i++)
 		if (supervisor->group.ranks[i].pid)
-			say(supervisor, "rank %u (pid %d) did not end within %g s, and is killed",
-			    i, supervisor->group.ranks[i].pid, supervisor->plan->options->grace_s);
+			launch_voice_say(&supervisor->voice,
+			                 "rank %u (pid %d) did not end within %g s, and is killed",
+			                 i, supervisor->group.ranks[i].pid,
+			                 supervisor->plan->options->grace_s);
 	kill_all(supervisor);
 }
 
@@ -114,7 +98,7 @@ static void group_is_over(struct supervisor *supervisor);
 
 static void start_failed(struct supervisor *supervisor, int r, const struct zi_text *text)
 {
-	say(supervisor, "%s", text->chars);
+	launch_voice_say(&supervisor->voice, "%s", text->chars);
 	supervisor->start_code = r == -ENOENT   ? LAUNCH_EXIT_NOT_FOUND
 	                         : r == -EACCES ? LAUNCH_EXIT_NOT_STARTED
 	                                        : 1;
@@ -139,20 +123,12 @@ static void start_group(struct supervisor *supervisor)
 
 /* ---- the end ---- */
 
-static void tell_stray(void *arg, pid_t pid, const char *name, int error)
-{
-	struct zi_text text;
-
-	launch_report_stray(pid, name, error, &text);
-	say(arg, "%s", text.chars);
-}
-
 static void end_strays(struct supervisor *supervisor)
 {
 	const struct launch_strays strays = {
 		.wait_ns = LAUNCH_STRAYS_WAIT_NS,
-		.told = tell_stray,
-		.arg = supervisor,
+		.told = launch_tell_stray,
+		.arg = &supervisor->voice,
 		/* Where all were asked to end, some are just about to. */
 		.is_quiet = supervisor->phase != PHASE_RUNNING,
 	};
@@ -160,35 +136,15 @@ static void end_strays(struct supervisor *supervisor)
 	launch_strays_end(&strays);
 }
 
-/* Log files of the attempt that is over. */
-static void tell_lost_logs(struct supervisor *supervisor)
-{
-	for (uint32_t i = 0; i < supervisor->group.rank_count; i++) {
-		const struct launch_rank *rank = &supervisor->group.ranks[i];
-		int error = rank->out.log_error ? rank->out.log_error : rank->err.log_error;
-
-		if (error)
-			say(supervisor, "a log file of rank %u is not whole: %s", i,
-			    strerror(-error));
-	}
-}
-
 /* What is worth repeating, below everything that was printed since. */
 static void sum_up(struct supervisor *supervisor)
 {
-	struct zi_text text;
-
 	bool is_again = supervisor->is_summed_up;
 
 	supervisor->is_summed_up = true;
-	if (is_again || supervisor->culprit < 0 || supervisor->start_code)
-		return;
-	if (launch_report_error(&supervisor->plan->logs, supervisor->group.place.attempt,
-	                        (uint32_t)supervisor->culprit, &text))
-		say(supervisor, "rank %d says: %s", supervisor->culprit, text.chars);
-	launch_report_end(&supervisor->group.ranks[supervisor->culprit], &text);
-	if (supervisor->has_survivors)
-		say(supervisor, "failed first: %s", text.chars);
+	if (!is_again && supervisor->culprit >= 0 && !supervisor->start_code)
+		launch_tell_first(&supervisor->voice, &supervisor->group,
+		                  (uint32_t)supervisor->culprit, supervisor->has_survivors);
 }
 
 static bool wants_restart(const struct supervisor *supervisor)
@@ -203,17 +159,17 @@ static void drain(struct supervisor *supervisor)
 	if (supervisor->phase != PHASE_DRAINING || !launch_group_is_drained(&supervisor->group))
 		return;
 	if (!supervisor->is_summed_up)
-		tell_lost_logs(supervisor);
+		launch_tell_lost_logs(&supervisor->voice, &supervisor->group);
 	if (wants_restart(supervisor)) {
 		supervisor->group.place.attempt++;
-		say(supervisor, "starting all %u ranks again (%u of %u)",
-		    supervisor->group.rank_count, supervisor->group.place.attempt,
-		    supervisor->plan->options->restart_max);
+		launch_voice_say(&supervisor->voice, "starting all %u ranks again (%u of %u)",
+		                 supervisor->group.rank_count, supervisor->group.place.attempt,
+		                 supervisor->plan->options->restart_max);
 		start_group(supervisor);
 		return;
 	}
 	sum_up(supervisor);
-	if (launch_sink_is_empty(&supervisor->out) && launch_sink_is_empty(&supervisor->err))
+	if (launch_voice_is_empty(&supervisor->voice))
 		zi_loop_stop(supervisor->loop);
 }
 
@@ -242,13 +198,9 @@ static void sink_has_room(struct launch_sink *sink)
 /* The first failure, of those that have ended at this moment. */
 static void name_culprit(struct supervisor *supervisor, uint32_t culprit)
 {
-	struct zi_text text;
-
 	supervisor->culprit = (int32_t)culprit;
 	supervisor->has_survivors = supervisor->group.running_count != 0;
-	launch_report_end(&supervisor->group.ranks[culprit], &text);
-	say(supervisor, "%s%s", text.chars,
-	    supervisor->group.running_count ? "; ending the others" : "");
+	launch_tell_failure(&supervisor->voice, &supervisor->group, culprit);
 	end_all(supervisor, SIGTERM);
 }
 
@@ -294,12 +246,14 @@ static void take_signal(struct supervisor *supervisor, int number)
 		return;
 	}
 	if (number == SIGINT && ++supervisor->interrupt_count > 1) {
-		say(supervisor, "SIGINT once more: killing the ranks");
+		launch_voice_say(&supervisor->voice, "SIGINT once more: killing the ranks");
 		kill_all(supervisor);
 		return;
 	}
-	say(supervisor, "SIG%s is passed on to the ranks; those that do not end are killed in %g s",
-	    sigabbrev_np(number), options->grace_s);
+	launch_voice_say(
+		&supervisor->voice,
+		"SIG%s is passed on to the ranks; those that do not end are killed in %g s",
+		sigabbrev_np(number), options->grace_s);
 	end_all(supervisor, number);
 }
 
@@ -368,15 +322,10 @@ static int run(struct supervisor *supervisor, struct launch_rank_place *place, p
 	r = zi_loop_new(&supervisor->loop);
 	if (r)
 		return err_trace(r);
-	launch_sink_init(&supervisor->out, supervisor->loop, STDOUT_FILENO);
-	launch_sink_init(&supervisor->err, supervisor->loop, STDERR_FILENO);
-	supervisor->out.has_room = supervisor->err.has_room = sink_has_room;
-	supervisor->out.arg = supervisor->err.arg = supervisor;
+	launch_voice_init(&supervisor->voice, supervisor->loop, sink_has_room, supervisor);
 	place->loop = supervisor->loop;
-	place->out = &supervisor->out;
-	place->err = supervisor->words = launch_sink_is_same(STDOUT_FILENO, STDERR_FILENO)
-	                                         ? &supervisor->out
-	                                         : &supervisor->err;
+	place->out = &supervisor->voice.out;
+	place->err = supervisor->voice.words;
 	place->ended = rank_ended;
 	place->arg = supervisor;
 	r = launch_group_init(&supervisor->group, place);
@@ -393,8 +342,7 @@ static void deinit(struct supervisor *supervisor)
 	launch_group_deinit(&supervisor->group);
 	if (supervisor->phase != PHASE_DRAINING) /* Then those who are left were told of. */
 		end_strays(supervisor);
-	launch_sink_deinit(&supervisor->out);
-	launch_sink_deinit(&supervisor->err);
+	launch_voice_deinit(&supervisor->voice);
 	zi_loop_disarm(&supervisor->grace);
 	zi_loop_remove(&supervisor->signal_source);
 	zi_loop_remove(&supervisor->keeper_source);

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <stdalign.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/wire/coll.h"
@@ -131,6 +132,8 @@ struct zi_board_refusal {
 	char reason[248];                       /* a text with its NUL */
 };
 #define ZI_BOARD_REFUSALS 8u /* number n is kept at n mod 8 */
+/* A number that none is given: it is kept no more. */
+#define ZI_BOARD_REFUSAL_LOST UINT32_MAX
 
 struct zi_board_member {
 	struct zi_board_post posts[ZI_BOARD_SLOTS];
@@ -161,3 +164,11 @@ static inline uint64_t zi_board_bytes(uint32_t member_count)
 /* For one who only looks in, and takes what is there for hearsay: a copy of what was posted last to
  * this slot. While its member posts the next one, the copy may be a bit of both. */
 void zi_board_look(const struct zi_board_post *post, struct zi_board_post *ret_post);
+
+/* Keeps number @number, whose writer this is. @error: a positive errno; @reason is cut. */
+void zi_board_refuse(struct zi_board_refusal *refusals, uint32_t number, uint32_t error,
+                     const char *reason);
+/* Another's. Return: whether number @number is still kept; then @ret_refusal is a whole copy, whose
+ * reason ends. */
+bool zi_board_refusal_of(const struct zi_board_refusal *refusals, uint32_t number,
+                         struct zi_board_refusal *ret_refusal);

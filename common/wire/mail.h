@@ -9,7 +9,8 @@
  * it sends. So a piece lies in one of two letters at either end, and a letter is free again when
  * the far member has emptied its own.
  *
- *   mail   | a box for each member here and each elsewhere | their letters: two out, two in |
+ *   mail   | a box for each member here and each elsewhere | why those elsewhere refuse messages |
+ *          | letters of each box: two out, two in |
  *
  * It is the last part of the group's slab (far.h). What a member says lies on its own part of the
  * board, behind the lines for the members of its node. It rings after each word
@@ -23,9 +24,6 @@
 #include "common/wire/far.h"
 
 #define ZI_MAIL_LETTERS 2u /* each way */
-/* A message between nodes ends so long after its time: meanwhile the node of the member that did
- * not do its part says why. */
-#define ZI_MAIL_PATIENCE_NS 2000000000ull
 
 /* Writer: the worker. */
 struct zi_mail_box {
@@ -36,6 +34,8 @@ static_assert(sizeof(struct zi_mail_box) == 2 * (size_t)ZI_LINE_BYTES, "lines");
 
 struct zi_mail {
 	struct zi_mail_box *boxes; /* (members here, members elsewhere) */
+	/* (members elsewhere, ZI_BOARD_REFUSALS); writer: the worker */
+	struct zi_board_refusal *refusals;
 	char *letters;
 	uint64_t letter_bytes; /* of a piece: the same on all nodes */
 	uint32_t self_count, other_count;
@@ -56,6 +56,11 @@ static inline struct zi_mail_box *zi_mail_box(const struct zi_mail *mail, uint32
                                               uint32_t other)
 {
 	return &mail->boxes[local * mail->other_count + other];
+}
+/* Why member @other of those elsewhere refuses messages, as on its own board. */
+static inline struct zi_board_refusal *zi_mail_refusals(const struct zi_mail *mail, uint32_t other)
+{
+	return &mail->refusals[other * ZI_BOARD_REFUSALS];
 }
 /* Two letters, the second behind the first: of what goes out, else of what comes in. */
 static inline char *zi_mail_letters(const struct zi_mail *mail, uint32_t local, uint32_t other,

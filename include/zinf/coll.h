@@ -246,8 +246,7 @@ ZINF_API int zinf_coll_barrier(struct zinf *zinf, const struct zinf_coll_options
  * two members arrive in the order of their calls. Returns when @data (@count,) may be written
  * again: of any size not before the peer has taken it. Two members that both send first wait for
  * each other until the deadline: zinf_coll_batch() does both at once. Only the two take part.
- * With a rank of another node, alone or in a batch, the deadline's error may come up to two seconds
- * after it: meanwhile the nodes ask each other whose fault it is. */
+ * Where one refuses its side, the other has its reason, on this node or another. */
 ZINF_API int zinf_coll_send(struct zinf *zinf, const void *data, uint64_t count,
                             enum zinf_dtype dtype, uint32_t peer,
                             const struct zinf_coll_options *options);

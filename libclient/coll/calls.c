@@ -116,9 +116,6 @@ int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
 	int r;
 
 	call->op.call.timeout_ns = call->timeout_ms * ZI_NS_PER_MS;
-	/* Whose fault it is that a message waits is asked once the time has passed. */
-	if (call->group->node.far && call->op.p2p_count)
-		call->op.call.timeout_ns += ZI_MAIL_PATIENCE_NS;
 	if (call->op.p2p_count)
 		call->op.call.deadline_ns = zi_clock_deadline_ns(call->op.call.timeout_ns);
 	r = is_waiting ? zi_node_queue_run(zinf->coll->queue, &call->op)

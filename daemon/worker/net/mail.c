@@ -50,8 +50,7 @@ static void fail_frame(struct mail *mail, uint32_t node, const struct mail_frame
 static struct mail_pair *find_pair(struct mail *mail, uint32_t node, const struct mail_frame *frame)
 {
 	const struct zi_far_shape *shape = mail->options.shape;
-	bool is_in = frame->kind == MAIL_SEND || frame->kind == MAIL_PIECE ||
-	             frame->kind == MAIL_LATE_SEND;
+	bool is_in = mail_kind_is_in(frame->kind);
 	uint32_t self = is_in ? frame->to : frame->from, peer = is_in ? frame->from : frame->to;
 
 	if (self >= shape->member_count || peer >= shape->member_count ||
@@ -79,8 +78,14 @@ static int take_frame(struct mail *mail, uint32_t node, const struct mail_frame 
 		return mail_take_over(mail, pair, frame);
 	case MAIL_LATE_SEND:
 	case MAIL_LATE_TAKE:
-		mail_take_late(mail, pair, frame);
-		return 0;
+		return mail_take_late(mail, pair, frame, text);
+	case MAIL_LATE_SEND_HEARD:
+	case MAIL_LATE_TAKE_HEARD:
+		return mail_take_late_heard(mail, pair, frame);
+	case MAIL_REFUSED:
+		return mail_take_refused(mail, pair, frame, text);
+	case MAIL_REFUSED_HEARD:
+		return mail_take_refused_heard(mail, pair, text);
 	default:
 		return 1;
 	}
@@ -156,7 +161,7 @@ static void look_at_clock(struct mail *mail)
 
 	if (mail->is_over || now_ns < mail->due_ns)
 		return;
-	r = mail_tell_late(mail, now_ns, &text, &node);
+	r = mail_ask_late(mail, now_ns, &text, &node);
 	if (r)
 		fail(mail, r, node, &text);
 }

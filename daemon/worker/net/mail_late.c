@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages whose time has passed; see mail.h. Floor 3, of zinf-net. Owner: the mail's thread.
+ * Messages whose time is passing; see mail.h. Floor 3, of zinf-net. Owner: the mail's thread.
  *
- * The node of the member that waits tells that of the other one, whose daemon sees what that rank
- * does instead, and ends the group with its name. Where it does not answer, the node is at fault,
- * or the link to it. A member that was stopped amid its own message is told by its own node.
+ * A margin before the time of the member that waits its node asks that of the other one. If it is
+ * that member's turn, its daemon sees what the rank does instead, and ends the group with its name;
+ * a member that was stopped amid its own message is told by its own node. The other node answers in
+ * any case: so whoever says nothing is at fault, or the link to it; and when it is nobody's turn,
+ * what is on its way takes too long. In what is left of the margin the nodes hear of it.
  */
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
@@ -12,13 +14,13 @@
 #include "common/base/err.h"
 #include "daemon/worker/net/mail_private.h"
 
-/* The other daemon's answer goes through the store: a few round trips. */
-#define LATE_ANSWER_NS (800 * ZI_NS_PER_MS)
-static_assert(LATE_ANSWER_NS < ZI_MAIL_PATIENCE_NS, "this node's ranks hear of it in time");
-
+/* A refusal that is to be told still is no wait. */
 static bool wants_send(const struct mail_pair *pair)
 {
-	return zi_meet_load(&pair->said->sequence) != pair->out.sequence || pair->out.is_busy;
+	uint32_t sequence = zi_meet_load(&pair->said->sequence);
+
+	return pair->out.is_busy || (!zi_meet_has_come(&pair->out.sequence, sequence) &&
+	                             !zi_meet_has_come(&pair->said->refused, sequence));
 }
 
 static bool wants_take(const struct mail_pair *pair)
@@ -32,81 +34,116 @@ bool mail_is_wanted(const struct mail_pair *pair)
 	return wants_send(pair) || wants_take(pair);
 }
 
+/* ---- when ---- */
+
 /* When something is to be done about a message that is waited for until @deadline_ns. */
-static uint64_t due_of(const struct mail_message *message, uint32_t sequence, uint64_t deadline_ns)
+static uint64_t due_of(struct mail_message *message, uint32_t sequence, uint64_t deadline_ns)
 {
-	if (message->told_own == sequence)
-		return ZI_DEADLINE_NEVER; /* The daemon ends the group. */
-	if (message->told_late != sequence || deadline_ns == ZI_DEADLINE_NEVER)
-		return deadline_ns;
-	return deadline_ns + LATE_ANSWER_NS;
+	uint64_t now_ns;
+
+	if (deadline_ns == ZI_DEADLINE_NEVER)
+		return ZI_DEADLINE_NEVER;
+	if (message->timed != sequence) {
+		now_ns = zi_clock_now_ns();
+		message->timed = sequence;
+		message->late = MAIL_IN_TIME;
+		message->margin_ns =
+			zi_far_margin_ns(deadline_ns > now_ns ? deadline_ns - now_ns : 0);
+		message->due_ns = deadline_ns - message->margin_ns;
+	}
+	return message->late == MAIL_BLAMED ? ZI_DEADLINE_NEVER : message->due_ns;
 }
 
-static uint64_t due_of_send(const struct mail_pair *pair)
+static uint64_t due_of_send(struct mail_pair *pair)
 {
 	if (!wants_send(pair))
 		return ZI_DEADLINE_NEVER;
 	return due_of(&pair->out, pair->said->sequence, pair->said->deadline_ns);
 }
 
-static uint64_t due_of_take(const struct mail_pair *pair)
+static uint64_t due_of_take(struct mail_pair *pair)
 {
 	if (!wants_take(pair))
 		return ZI_DEADLINE_NEVER;
 	return due_of(&pair->in, pair->taken->sequence, pair->taken->deadline_ns);
 }
 
-void mail_note_due(struct mail *mail, const struct mail_pair *pair)
+void mail_note_due(struct mail *mail, struct mail_pair *pair)
 {
 	mail->due_ns = ZI_MIN(mail->due_ns, ZI_MIN(due_of_send(pair), due_of_take(pair)));
 }
 
-static int tell(struct mail_pair *pair, bool is_send, struct zi_text *text)
+/* ---- whose turn it is ---- */
+
+static bool is_senders_turn(const struct mail_pair *pair, uint32_t sequence)
+{
+	const struct mail_message *out = &pair->out;
+
+	if (!zi_meet_has_come(&pair->said->sequence, sequence))
+		return true;
+	return out->is_busy && out->sequence == sequence && out->moved != out->room &&
+	       !zi_meet_has_come(&pair->said->filled, out->moved + 1);
+}
+
+/* It has not come to what is there for it, or not emptied it. */
+static bool is_receivers_turn(const struct mail_pair *pair, uint32_t sequence)
+{
+	const struct mail_message *in = &pair->in;
+
+	if (!in->is_busy || in->sequence != sequence || mail_refuses(pair, sequence))
+		return false;
+	return zi_meet_load(&pair->taken->sequence) != sequence || mail_emptied(pair) != in->moved;
+}
+
+/* Whether message @sequence, which @pair's member here sends or takes, waits for that one alone. */
+static bool is_own_turn(const struct mail_pair *pair, bool is_send, uint32_t sequence)
+{
+	return is_send ? is_senders_turn(pair, sequence) : is_receivers_turn(pair, sequence);
+}
+
+/* ---- asking ---- */
+
+/* An answer that has not come to a former question: there is nothing more to ask. */
+static int ask(struct mail_pair *pair, bool is_send, struct zi_text *text)
 {
 	struct mail_message *message = is_send ? &pair->out : &pair->in;
-	struct mail_frame *frame = mail_link_frame(pair->link, pair->index,
-	                                           is_send ? MAIL_LATE_SEND : MAIL_LATE_TAKE, 0);
+	enum mail_kind kind = is_send ? MAIL_LATE_SEND : MAIL_LATE_TAKE;
+	struct mail_frame *frame;
 
-	frame->from = (uint8_t)(is_send ? pair->self : pair->peer);
-	frame->to = (uint8_t)(is_send ? pair->peer : pair->self);
-	frame->sequence = is_send ? pair->said->sequence : pair->taken->sequence;
+	message->late = MAIL_ASKED;
+	message->due_ns = zi_clock_deadline_ns(message->margin_ns / 2);
+	message->asked_moved = message->moved;
+	if (mail_link_lies(pair->link, pair->index, kind, 0))
+		return 0;
+	frame = mail_frame_of(pair, kind, 0, message->timed);
 	frame->dtype = is_send ? pair->said->dtype : pair->taken->dtype;
 	frame->element_count = is_send ? pair->said->element_count : pair->taken->element_count;
 	frame->piece = is_send ? pair->said->timeout_ms : pair->taken->timeout_ms;
-	message->told_late = frame->sequence;
 	return err_trace(mail_link_send(pair->link, frame, text));
 }
 
-static int say_silent(const struct mail *mail, const struct mail_pair *pair, bool is_send,
-                      struct zi_text *text)
+/* Nobody but the link keeps the member here waiting. */
+static int say_link(const struct mail *mail, const struct mail_pair *pair, bool is_send,
+                    struct zi_text *text)
 {
-	const uint8_t *ranks = mail->options.ranks;
+	const struct mail_message *message = is_send ? &pair->out : &pair->in;
+	uint32_t self = mail->options.ranks[pair->self], peer = mail->options.ranks[pair->peer];
+	uint32_t timeout_ms = is_send ? pair->said->timeout_ms : pair->taken->timeout_ms;
+	const char *node = nodes_name(mail->options.nodes, pair->node);
+	const char *does = is_send ? "sends to" : "waits for what is sent by";
 
+	if (message->late == MAIL_ASKED)
+		return err_origin(zi_text_error(
+			text, -ETIMEDOUT,
+			"rank %u %s rank %u for %.4g s, and %s, where that is, does not answer: "
+			"look at the link",
+			self, does, peer, timeout_ms / 1e3, node));
 	return err_origin(zi_text_error(
 		text, -ETIMEDOUT,
-		"rank %u %s rank %u for %.4g s, and %s, where that is, does not answer: look at "
-		"the link",
-		ranks[pair->self], is_send ? "sends to" : "waits for what is sent by",
-		ranks[pair->peer],
-		(is_send ? pair->said->timeout_ms : pair->taken->timeout_ms) / 1e3,
-		nodes_name(mail->options.nodes, pair->node)));
-}
-
-/* Whether the member here has come, and emptied all that came. */
-static bool has_taken_all(const struct mail_pair *pair)
-{
-	return zi_meet_load(&pair->taken->sequence) == pair->in.sequence &&
-	       zi_meet_load(&pair->taken->emptied) == pair->in.moved;
-}
-
-/* Whether its message is under way and waits for nobody but the member here, whose own time has
- * passed: it was stopped amid it, and its peer may have more time. */
-static bool is_own_turn(const struct mail_pair *pair, bool is_send)
-{
-	if (is_send)
-		return pair->out.is_busy && pair->out.moved != pair->out.room &&
-		       !zi_meet_has_come(&pair->said->filled, pair->out.moved + 1);
-	return pair->in.is_busy && !has_taken_all(pair);
+		"rank %u %s rank %u for %.4g s: both do their part, but %u of %u pieces came over "
+		"the link to %s: it is too slow for that time",
+		self, does, peer, timeout_ms / 1e3, message->moved - message->base,
+		message->piece_count, node));
 }
 
 static void say_own_late(const struct mail *mail, struct mail_pair *pair, bool is_send)
@@ -121,23 +158,26 @@ static void say_own_late(const struct mail *mail, struct mail_pair *pair, bool i
 	mail->options.late(mail->options.arg, &late);
 }
 
-static int tell_pair(const struct mail *mail, struct mail_pair *pair, bool is_send,
-                     struct zi_text *text)
+static int look_at(const struct mail *mail, struct mail_pair *pair, bool is_send,
+                   struct zi_text *text)
 {
-	uint32_t sequence = is_send ? pair->said->sequence : pair->taken->sequence;
 	struct mail_message *message = is_send ? &pair->out : &pair->in;
 
-	if (is_own_turn(pair, is_send)) {
-		message->told_own = sequence;
+	if (message->late == MAIL_ASKED)
+		return err_trace(say_link(mail, pair, is_send, text));
+	/* Amid a message each waits for the other in turn: who moved on meanwhile is not late. */
+	if (is_own_turn(pair, is_send, message->timed) &&
+	    (message->late == MAIL_IN_TIME || message->moved == message->asked_moved)) {
+		message->late = MAIL_BLAMED;
 		say_own_late(mail, pair, is_send);
 		return 0;
 	}
-	if (message->told_late == sequence)
-		return say_silent(mail, pair, is_send, text);
-	return err_trace(tell(pair, is_send, text));
+	if (message->late == MAIL_NOT_THERE)
+		return err_trace(say_link(mail, pair, is_send, text));
+	return err_trace(ask(pair, is_send, text));
 }
 
-int mail_tell_late(struct mail *mail, uint64_t now_ns, struct zi_text *text, uint32_t *ret_node)
+int mail_ask_late(struct mail *mail, uint64_t now_ns, struct zi_text *text, uint32_t *ret_node)
 {
 	uint32_t pair_count = mail->wire.self_count * mail->wire.other_count;
 
@@ -148,9 +188,9 @@ int mail_tell_late(struct mail *mail, uint64_t now_ns, struct zi_text *text, uin
 
 		*ret_node = pair->node;
 		if (due_of_send(pair) <= now_ns)
-			r = tell_pair(mail, pair, true, text);
+			r = look_at(mail, pair, true, text);
 		if (!r && due_of_take(pair) <= now_ns)
-			r = tell_pair(mail, pair, false, text);
+			r = look_at(mail, pair, false, text);
 		if (r)
 			return err_trace(r);
 		mail_note_due(mail, pair);
@@ -158,23 +198,50 @@ int mail_tell_late(struct mail *mail, uint64_t now_ns, struct zi_text *text, uin
 	return 0;
 }
 
-void mail_take_late(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame)
-{
-	bool is_send = frame->kind == MAIL_LATE_SEND;
-	const struct mail_message *message = is_send ? &pair->in : &pair->out;
+/* ---- answering ---- */
 
-	/* What was on its way, and is over. */
-	if (!message->is_busy && (int32_t)(message->sequence - frame->sequence) >= 0)
-		return;
-	/* Of two that wait for each other it is the other one's turn: its own node says so. */
-	if (message->is_busy && message->sequence == frame->sequence &&
-	    (is_send ? has_taken_all(pair) : message->moved == message->room))
-		return;
-	mail->options.late(mail->options.arg,
-	                   &(struct net_late_message){ .waiting = pair->peer,
-	                                               .absent = pair->self,
-	                                               .is_send = is_send,
-	                                               .dtype = frame->dtype,
-	                                               .element_count = frame->element_count,
-	                                               .timeout_ms = frame->piece });
+int mail_take_late(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame,
+                   struct zi_text *text)
+{
+	bool is_send = frame->kind == MAIL_LATE_SEND, is_turn;
+	enum mail_kind kind = is_send ? MAIL_LATE_SEND_HEARD : MAIL_LATE_TAKE_HEARD;
+	struct net_late_message late = { .waiting = pair->peer,
+		                         .absent = pair->self,
+		                         .is_send = is_send,
+		                         .dtype = frame->dtype,
+		                         .element_count = frame->element_count,
+		                         .timeout_ms = frame->piece };
+	struct mail_frame *answer;
+	/* What the member here has done before is told before. */
+	int r = is_send ? mail_poll_in(mail, pair, text) : mail_poll_out(mail, pair, text);
+
+	if (r)
+		return err_trace(r);
+	is_turn = is_own_turn(pair, !is_send, frame->sequence);
+	if (is_turn)
+		mail->options.late(mail->options.arg, &late);
+	mail_gone(pair, kind, 0); /* Its last answer has come, else there were no question. */
+	answer = mail_frame_of(pair, kind, 0, frame->sequence);
+	answer->piece = is_turn;
+	return err_trace(mail_link_send(pair->link, answer, text));
+}
+
+int mail_take_late_heard(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame)
+{
+	bool is_send = frame->kind == MAIL_LATE_SEND_HEARD;
+	enum mail_kind kind = is_send ? MAIL_LATE_SEND : MAIL_LATE_TAKE;
+	struct mail_message *message = is_send ? &pair->out : &pair->in;
+
+	if (!mail_link_lies(pair->link, pair->index, kind, 0))
+		return 1;
+	mail_gone(pair, kind, 0);
+	if (message->late != MAIL_ASKED)
+		return 0;
+	if (message->timed != frame->sequence)
+		message->late = MAIL_IN_TIME; /* That was about a former one: ask again. */
+	else
+		message->late = frame->piece ? MAIL_BLAMED : MAIL_NOT_THERE;
+	message->due_ns = zi_clock_now_ns();
+	mail_note_due(mail, pair);
+	return 0;
 }

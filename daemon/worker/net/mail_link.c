@@ -70,13 +70,15 @@ int mail_link_open(struct mail_link *link, struct net_mesh *mesh, uint32_t node,
 
 	link->rung = rung;
 	link->memory_bytes =
-		(LINK_RING + (uint64_t)pair_count * MAIL_PAIR_FRAMES) * sizeof(struct mail_frame);
+		(LINK_RING + (uint64_t)pair_count * MAIL_PAIR_FRAMES) * sizeof(struct mail_frame) +
+		pair_count * sizeof(link->lying[0]);
 	memory = mmap(NULL, link->memory_bytes, PROT_READ | PROT_WRITE,
 	              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (memory == MAP_FAILED)
 		return err_origin(
 			zi_text_error(text, -ENOMEM, "no memory for messages to node %u", node));
 	link->memory = memory;
+	link->lying = (void *)&link->memory[LINK_RING + pair_count * MAIL_PAIR_FRAMES];
 	r = start(link, mesh, node, slab, slab_bytes, text);
 	if (r == -ENOMEM)
 		zi_text_set(text, "no memory for messages to node %u", node);
@@ -95,16 +97,34 @@ void mail_link_close(struct mail_link *link)
 
 /* ---- frames ---- */
 
+static_assert(MAIL_PAIR_FRAMES <= 16, "bits of `lying`");
+
+/* Which place of a pair's. */
+static uint32_t place_of(enum mail_kind kind, uint32_t piece)
+{
+	static const uint8_t firsts[_MAIL_KIND_COUNT] = {
+		[MAIL_SEND] = 0,
+		[MAIL_OVER] = 1,
+		[MAIL_ROOM] = 2,
+		[MAIL_PIECE] = 4,
+		[MAIL_LATE_SEND] = 6,
+		[MAIL_LATE_TAKE] = 7,
+		[MAIL_LATE_SEND_HEARD] = 8,
+		[MAIL_LATE_TAKE_HEARD] = 9,
+		[MAIL_REFUSED] = 10,
+		[MAIL_REFUSED_HEARD] = 11,
+	};
+
+	return firsts[kind] + (kind == MAIL_ROOM || kind == MAIL_PIECE ? piece % 2 : 0);
+}
+
 struct mail_frame *mail_link_frame(struct mail_link *link, uint32_t pair, enum mail_kind kind,
                                    uint32_t piece)
 {
-	static const uint8_t firsts[_MAIL_KIND_COUNT] = {
-		[MAIL_SEND] = 0,  [MAIL_OVER] = 1,      [MAIL_ROOM] = 2,
-		[MAIL_PIECE] = 4, [MAIL_LATE_SEND] = 6, [MAIL_LATE_TAKE] = 7
-	};
-	uint32_t place = firsts[kind] + (kind == MAIL_ROOM || kind == MAIL_PIECE ? piece % 2 : 0);
+	uint32_t place = place_of(kind, piece);
 	struct mail_frame *frame = &link->memory[LINK_RING + pair * MAIL_PAIR_FRAMES + place];
 
+	assert(!(link->lying[pair] >> place & 1));
 	memset(frame, 0, offsetof(struct mail_frame, data));
 	frame->kind = (uint8_t)kind;
 	frame->piece = piece;
@@ -113,9 +133,33 @@ struct mail_frame *mail_link_frame(struct mail_link *link, uint32_t pair, enum m
 
 int mail_link_send(struct mail_link *link, const struct mail_frame *frame, struct zi_text *text)
 {
+	uint64_t index = (uint64_t)(frame - link->memory) - LINK_RING;
+
+	link->lying[index / MAIL_PAIR_FRAMES] |= (uint16_t)(1u << index % MAIL_PAIR_FRAMES);
 	return err_trace(net_lane_send(link->frames, LINK_SLOT_FRAMES,
 	                               (uint64_t)((const char *)frame - (char *)link->memory),
 	                               sizeof(*frame), text));
+}
+
+bool mail_link_lies(const struct mail_link *link, uint32_t pair, enum mail_kind kind,
+                    uint32_t piece)
+{
+	return link->lying[pair] >> place_of(kind, piece) & 1;
+}
+
+void mail_link_gone(struct mail_link *link, uint32_t pair, enum mail_kind kind, uint32_t piece)
+{
+	uint64_t deadline_ns;
+	struct zi_text text;
+
+	if (!mail_link_lies(link, pair, kind, piece))
+		return;
+	link->lying[pair] &= (uint16_t) ~(1u << place_of(kind, piece));
+	deadline_ns = zi_clock_deadline_ns(LINK_SOON_NS);
+	/* A connection that is lost shows elsewhere. */
+	(void)net_lane_wait_sent(link->frames, 1, deadline_ns, &text);
+	if (kind == MAIL_PIECE)
+		(void)net_lane_wait_sent(link->pieces, 1, deadline_ns, &text);
 }
 
 const struct mail_frame *mail_link_next(struct mail_link *link)
@@ -128,16 +172,6 @@ const struct mail_frame *mail_link_next(struct mail_link *link)
 int mail_link_took(struct mail_link *link, struct zi_text *text)
 {
 	return err_trace(begin_frame(link, link->taken++, text));
-}
-
-void mail_link_gone(struct mail_link *link, uint32_t frame_count, uint32_t piece_count)
-{
-	uint64_t deadline_ns = zi_clock_deadline_ns(LINK_SOON_NS);
-	struct zi_text text;
-
-	/* A connection that is lost shows elsewhere. */
-	(void)net_lane_wait_sent(link->frames, frame_count, deadline_ns, &text);
-	(void)net_lane_wait_sent(link->pieces, piece_count, deadline_ns, &text);
 }
 
 /* ---- pieces ---- */

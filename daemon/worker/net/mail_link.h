@@ -9,7 +9,9 @@
  * once, and the frame that is sent after it comes after it, as all goes through one connection.
  *
  * A frame that goes out lies still until it has gone: each pair of members has places of its own,
- * and what is written over is known to have come by what came back.
+ * one for each kind of frame that may be on its way. What came back says that a frame has come:
+ * then it is counted as gone (mail_link_gone()), and its place is free. No place is filled that is
+ * not, and Gloo's list of what has gone stays short.
  */
 #pragma once
 
@@ -27,10 +29,16 @@ enum mail_kind {
 	MAIL_ROOM = 2,  /* to the sender: piece `piece` may come; what lay there is emptied */
 	MAIL_PIECE = 3, /* to the receiver: piece `piece` went before this frame */
 	MAIL_OVER = 4,  /* to the sender: all is emptied, or refused */
-	/* To the other member's node: the sender's time has passed, or the receiver's, which was
-	 * `piece` ms. */
+	/* To the other member's node: the sender's time is passing, or the receiver's, which was
+	 * `piece` ms. Its answer, always: `piece` is 1 when it is its member's turn, of which its
+	 * daemon was told. */
 	MAIL_LATE_SEND = 5,
 	MAIL_LATE_TAKE = 6,
+	MAIL_LATE_SEND_HEARD = 7,
+	MAIL_LATE_TAKE_HEARD = 8,
+	/* To the receiver: up to this one the sender refuses messages. Its answer. */
+	MAIL_REFUSED = 9,
+	MAIL_REFUSED_HEARD = 10,
 	_MAIL_KIND_COUNT,
 };
 
@@ -42,21 +50,30 @@ struct mail_frame {
 	uint8_t dtype;          /* OVER: 0, or that of the receive by which it was refused */
 	uint32_t sequence;      /* of the message, of its pair of members */
 	uint64_t element_count; /* OVER: as dtype */
-	uint32_t piece;         /* as the pair counts them (common/wire/board.h), or ms */
-	uint32_t bytes;         /* SEND: that come with it */
-	uint8_t reserved[8];
+	uint32_t piece;         /* as the pair counts them (common/wire/board.h), or as above */
+	uint32_t bytes;         /* SEND: that come with it. REFUSED, OVER: of the reason */
+	uint32_t refusal;       /* REFUSED, OVER: why, by its member's number, … */
+	uint32_t error;         /* … and errno; OVER: 0 when it is not refused so */
 	uint8_t data[MAIL_INLINE_BYTES];
 };
 static_assert(sizeof(struct mail_frame) == MAIL_FRAME_BYTES, "whole");
 
+/* Whether @kind goes from the sender's node to the receiver's. */
+static inline bool mail_kind_is_in(uint32_t kind)
+{
+	return kind == MAIL_SEND || kind == MAIL_PIECE || kind == MAIL_LATE_SEND ||
+	       kind == MAIL_LATE_TAKE_HEARD || kind == MAIL_REFUSED;
+}
+
 /* Frames of one pair of members that may be on their way: two each of ROOM and PIECE. */
-#define MAIL_PAIR_FRAMES 8u
+#define MAIL_PAIR_FRAMES 12u
 
 struct mail_link {
 	struct net_lane *frames, *pieces; /* NULL: the own node's */
 	struct mail_frame *memory;        /* what comes in, then what goes out */
 	uint64_t memory_bytes;
-	uint32_t *rung; /* the mail's */
+	uint16_t *lying; /* (pairs,) behind them: bitmaps of places that are not free */
+	uint32_t *rung;  /* the mail's */
 	struct zi_thread thread;
 	uint32_t arrived; /* writer: the thread; frames so far */
 	uint32_t is_dead; /* writer: the thread, once `text` says why */
@@ -72,15 +89,19 @@ int mail_link_open(struct mail_link *link, struct net_mesh *mesh, uint32_t node,
 /* After net_mesh_abort(). Of one that is not open, or half: fine. */
 void mail_link_close(struct mail_link *link);
 
-/* To be filled in: zero but for its kind. @pair: of the link's; @piece: of ROOM and PIECE. */
+/* To be filled in: zero but for its kind. Its place is free. @pair: of the link's; @piece: of ROOM
+ * and PIECE. */
 struct mail_frame *mail_link_frame(struct mail_link *link, uint32_t pair, enum mail_kind kind,
                                    uint32_t piece);
 int mail_link_send(struct mail_link *link, const struct mail_frame *frame, struct zi_text *text);
 /* The oldest that has come; NULL: none. It is there until mail_link_took(). */
 const struct mail_frame *mail_link_next(struct mail_link *link);
 int mail_link_took(struct mail_link *link, struct zi_text *text);
-/* What is known to have gone is counted no more. */
-void mail_link_gone(struct mail_link *link, uint32_t frame_count, uint32_t piece_count);
+/* Whether the newest such frame is not known to have gone. */
+bool mail_link_lies(const struct mail_link *link, uint32_t pair, enum mail_kind kind,
+                    uint32_t piece);
+/* It is known now, if it was not: neither it nor, of PIECE, its piece is counted any more. */
+void mail_link_gone(struct mail_link *link, uint32_t pair, enum mail_kind kind, uint32_t piece);
 
 /* Pieces of the message from @from to @to; see above. */
 int mail_link_send_piece(struct mail_link *link, uint32_t from, uint32_t to, uint64_t offset_bytes,

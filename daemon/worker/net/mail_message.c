@@ -33,7 +33,6 @@ static bool measure(const struct mail *mail, struct mail_message *message, uint3
 	message->dtype = (uint8_t)dtype;
 	message->piece_count = (uint32_t)pieces;
 	message->moved = message->room = message->base;
-	message->framed = 0;
 	return true;
 }
 
@@ -61,16 +60,21 @@ static void end_message(struct mail_message *message)
 	message->base += message->piece_count + 1;
 }
 
-static struct mail_frame *frame_of(const struct mail_pair *pair, enum mail_kind kind,
-                                   uint32_t piece, const struct mail_message *message)
+struct mail_frame *mail_frame_of(const struct mail_pair *pair, enum mail_kind kind, uint32_t piece,
+                                 uint32_t sequence)
 {
 	struct mail_frame *frame = mail_link_frame(pair->link, pair->index, kind, piece);
-	bool is_out = kind == MAIL_SEND || kind == MAIL_PIECE;
+	bool is_in = mail_kind_is_in(kind);
 
-	frame->from = (uint8_t)(is_out ? pair->self : pair->peer);
-	frame->to = (uint8_t)(is_out ? pair->peer : pair->self);
-	frame->sequence = message->sequence;
+	frame->from = (uint8_t)(is_in ? pair->self : pair->peer);
+	frame->to = (uint8_t)(is_in ? pair->peer : pair->self);
+	frame->sequence = sequence;
 	return frame;
+}
+
+void mail_gone(const struct mail_pair *pair, enum mail_kind kind, uint32_t piece)
+{
+	mail_link_gone(pair->link, pair->index, kind, piece);
 }
 
 /* ---- from here ---- */
@@ -90,7 +94,7 @@ static int begin_out(struct mail *mail, struct mail_pair *pair, struct zi_text *
 	out->sequence++;
 	out->is_busy = true;
 	count_carried(mail, true);
-	frame = frame_of(pair, MAIL_SEND, 0, out);
+	frame = mail_frame_of(pair, MAIL_SEND, 0, out->sequence);
 	frame->dtype = said.dtype;
 	frame->element_count = said.element_count;
 	if (is_short(out) && out->bytes) {
@@ -102,18 +106,32 @@ static int begin_out(struct mail *mail, struct mail_pair *pair, struct zi_text *
 	return err_trace(mail_link_send(pair->link, frame, text));
 }
 
+/* What the member here has refused since is told first. */
+static int look_out(struct mail *mail, struct mail_pair *pair, struct zi_text *text)
+{
+	uint32_t sequence = zi_meet_load(&pair->said->sequence), refused = sequence;
+	int r = 0;
+
+	if (!zi_meet_has_come(&pair->said->refused, sequence))
+		refused--; /* That one is posted. */
+	if (zi_meet_has_come(&pair->out.sequence, sequence))
+		return 0;
+	if (pair->out.sequence != refused)
+		r = mail_tell_refused(mail, pair, refused, text);
+	if (r || sequence == refused || pair->out.sequence != refused)
+		return err_trace(r);
+	return err_trace(begin_out(mail, pair, text));
+}
+
 /* Documented in mail_private.h, as are all that are not static. */
 int mail_poll_out(struct mail *mail, struct mail_pair *pair, struct zi_text *text)
 {
 	struct mail_message *out = &pair->out;
 	int r = 0;
 
-	if (!out->is_busy) {
-		if (!zi_meet_has_come(&pair->said->sequence, out->sequence + 1))
-			return 0;
-		r = begin_out(mail, pair, text);
-	}
-	for (; !r && out->moved != out->room; out->moved++) {
+	if (!out->is_busy)
+		r = look_out(mail, pair, text);
+	for (; !r && out->is_busy && out->moved != out->room; out->moved++) {
 		uint32_t piece = out->moved;
 
 		if (!zi_meet_has_come(&pair->said->filled, piece + 1))
@@ -122,9 +140,9 @@ int mail_poll_out(struct mail *mail, struct mail_pair *pair, struct zi_text *tex
 		                         letter(mail, pair->letters_out, piece),
 		                         piece_bytes(mail, out, piece), text);
 		if (!r)
-			r = mail_link_send(pair->link, frame_of(pair, MAIL_PIECE, piece, out),
+			r = mail_link_send(pair->link,
+			                   mail_frame_of(pair, MAIL_PIECE, piece, out->sequence),
 			                   text);
-		out->framed++;
 	}
 	return err_trace(r);
 }
@@ -138,9 +156,11 @@ int mail_take_room(struct mail *mail, struct mail_pair *pair, const struct mail_
 	    frame->piece - out->base >= out->piece_count)
 		return 1;
 	out->room++;
-	if (frame->piece - out->base >= ZI_MAIL_LETTERS)
+	if (frame->piece - out->base >= ZI_MAIL_LETTERS) {
+		mail_gone(pair, MAIL_PIECE, frame->piece - ZI_MAIL_LETTERS);
 		zi_meet_tell_one(&mail->meet, pair->local, &pair->box->take.emptied,
 		                 frame->piece - ZI_MAIL_LETTERS + 1);
+	}
 	return err_trace(mail_poll_out(mail, pair, text));
 }
 
@@ -149,26 +169,63 @@ int mail_take_over(struct mail *mail, struct mail_pair *pair, const struct mail_
 	struct mail_message *out = &pair->out;
 	struct zi_board_take *take = &pair->box->take;
 
-	if (!out->is_busy || frame->sequence != out->sequence)
+	if (!out->is_busy || frame->sequence != out->sequence || out->moved != out->room)
 		return 1;
-	mail_link_gone(pair->link, 1 + out->framed, out->framed);
+	mail_gone(pair, MAIL_SEND, 0);
+	for (uint32_t i = 0; i < ZI_MAIL_LETTERS; i++)
+		mail_gone(pair, MAIL_PIECE, i);
+	end_message(out);
+	count_carried(mail, false);
+	if (frame->error) {
+		mail_keep_reason(mail, pair, frame);
+		__atomic_store_n(&take->refusal, frame->refusal, __ATOMIC_RELAXED);
+		zi_meet_tell_one(&mail->meet, pair->local, &take->refused, out->sequence);
+		return 0;
+	}
 	take->refused_dtype = frame->dtype;
 	take->refused_count = frame->element_count;
 	take->done = out->sequence;
-	end_message(out);
-	count_carried(mail, false);
 	zi_meet_tell_one(&mail->meet, pair->local, &take->emptied, out->base);
 	return 0;
 }
 
 /* ---- to here ---- */
 
+uint32_t mail_emptied(const struct mail_pair *pair)
+{
+	uint32_t emptied = zi_meet_load(&pair->taken->emptied);
+
+	/* Pieces of what was refused before are not counted there. */
+	return (int32_t)(emptied - pair->in.base) < 0 ? pair->in.base : emptied;
+}
+
+static int tell_over(struct mail *mail, struct mail_pair *pair, bool is_refused,
+                     struct zi_text *text)
+{
+	const struct zi_board_take *taken = pair->taken;
+	struct mail_message *in = &pair->in;
+	struct mail_frame *frame;
+
+	/* Pieces that were asked for come all the same. */
+	if (in->moved != in->room)
+		return 0;
+	frame = mail_frame_of(pair, MAIL_OVER, 0, in->sequence);
+	if (is_refused &&
+	    (zi_meet_load(&taken->refusal) || zi_meet_load(&taken->refused) != in->sequence)) {
+		mail_put_reason(mail, pair, in->sequence, &taken->refused, &taken->refusal, frame);
+	} else {
+		frame->dtype = taken->refused_dtype;
+		frame->element_count = taken->refused_count;
+	}
+	end_message(in);
+	return err_trace(mail_link_send(pair->link, frame, text));
+}
+
 int mail_poll_in(struct mail *mail, struct mail_pair *pair, struct zi_text *text)
 {
 	struct mail_message *in = &pair->in;
-	uint32_t emptied = zi_meet_load(&pair->taken->emptied);
-	uint32_t count = emptied - in->base;
-	struct mail_frame *frame;
+	bool is_refused = in->is_busy && mail_refuses(pair, in->sequence);
+	uint32_t emptied = mail_emptied(pair), count = emptied - in->base;
 	int r = 0;
 
 	if (!in->is_busy)
@@ -179,16 +236,8 @@ int mail_poll_in(struct mail *mail, struct mail_pair *pair, struct zi_text *text
 		                                "what rank %u says to have emptied has not come: "
 		                                "its memory is damaged",
 		                                mail->options.ranks[pair->self]));
-	if (count == in->piece_count + 1) {
-		/* Pieces that were asked for come all the same. */
-		if (in->moved != in->room)
-			return 0;
-		frame = frame_of(pair, MAIL_OVER, 0, in);
-		frame->dtype = pair->taken->refused_dtype;
-		frame->element_count = pair->taken->refused_count;
-		end_message(in);
-		return err_trace(mail_link_send(pair->link, frame, text));
-	}
+	if (is_refused || count == in->piece_count + 1)
+		return err_trace(tell_over(mail, pair, is_refused, text));
 	for (; !r && in->room != in->base + in->piece_count; in->room++) {
 		if ((int32_t)(in->room - emptied) >= (int32_t)ZI_MAIL_LETTERS)
 			return 0;
@@ -196,7 +245,8 @@ int mail_poll_in(struct mail *mail, struct mail_pair *pair, struct zi_text *text
 		                          letter(mail, pair->letters_in, in->room),
 		                          piece_bytes(mail, in, in->room), text);
 		if (!r)
-			r = mail_link_send(pair->link, frame_of(pair, MAIL_ROOM, in->room, in),
+			r = mail_link_send(pair->link,
+			                   mail_frame_of(pair, MAIL_ROOM, in->room, in->sequence),
 			                   text);
 	}
 	return err_trace(r);
@@ -212,8 +262,7 @@ int mail_take_send(struct mail *mail, struct mail_pair *pair, const struct mail_
 	    !measure(mail, in, frame->dtype, frame->element_count) ||
 	    frame->bytes != (is_short(in) ? in->bytes : 0))
 		return 1;
-	if (in->sequence)
-		mail_link_gone(pair->link, 1, 0); /* OVER of the one before */
+	mail_gone(pair, MAIL_OVER, 0); /* of the one before */
 	in->sequence++;
 	in->is_busy = true;
 	if (frame->bytes) {
@@ -226,6 +275,8 @@ int mail_take_send(struct mail *mail, struct mail_pair *pair, const struct mail_
 	send->source = ZI_BOARD_NOWHERE;
 	send->staging = 0;
 	send->piece_bytes = (uint32_t)mail->wire.letter_bytes;
+	__atomic_store_n(&send->base, in->base, __ATOMIC_RELAXED);
+	__atomic_store_n(&send->refused, in->sequence - 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&send->filled, in->moved, __ATOMIC_RELEASE); /* zi_meet_load() */
 	zi_meet_tell_one(&mail->meet, pair->local, &send->sequence, in->sequence);
 	return err_trace(mail_poll_in(mail, pair, text));
@@ -240,7 +291,7 @@ int mail_take_piece(struct mail *mail, struct mail_pair *pair, const struct mail
 	if (!in->is_busy || frame->sequence != in->sequence || frame->piece != in->moved ||
 	    in->moved == in->room)
 		return 1;
-	mail_link_gone(pair->link, 1, 0); /* its ROOM */
+	mail_gone(pair, MAIL_ROOM, frame->piece);
 	r = mail_link_end_piece(pair->link, text);
 	if (r)
 		return err_trace(r);

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private to mail.c and mail_message.c. Floor 3, of zinf-net. Owner: the mail's thread. */
+/* Private to mail*.c. Floor 3, of zinf-net. Owner: the mail's thread. */
 #pragma once
 
 #include "common/base/thread.h"
 #include "common/wire/meet.h"
 #include "daemon/worker/net/mail.h"
 #include "daemon/worker/net/mail_link.h"
+
+/* How far it is with a message whose time is passing. */
+enum mail_late {
+	MAIL_IN_TIME = 0,
+	MAIL_ASKED = 1,     /* the other member's node */
+	MAIL_NOT_THERE = 2, /* which says that it is not its member's turn */
+	MAIL_BLAMED = 3,    /* a daemon knows, and ends the group */
+};
 
 /* A message under way, from here or to here; pieces count on from message to message, and each
  * message counts one more. */
@@ -15,11 +23,13 @@ struct mail_message {
 	uint32_t sequence;
 	uint32_t base, piece_count;
 	uint64_t bytes;
-	uint32_t moved;     /* pieces that went out, or came */
-	uint32_t room;      /* that may */
-	uint32_t told_late; /* number of the message that the other node was told of as late */
-	uint32_t told_own;  /* so, the own daemon: the member here is */
-	uint32_t framed;    /* frames and pieces of it that are to be collected */
+	uint32_t moved; /* pieces that went out, or came */
+	uint32_t room;  /* that may */
+	/* Of the message that the member here waits for, which is number `timed`. */
+	uint32_t timed;
+	uint32_t asked_moved; /* as `moved`, when the other node was asked */
+	enum mail_late late;
+	uint64_t due_ns, margin_ns; /* when there is something to do, unless it is blamed */
 };
 
 /* A member here and one elsewhere. */
@@ -56,6 +66,14 @@ struct mail {
 /* Go on with what @pair's member here sends, and takes. Return: 0, an error with @text. */
 int mail_poll_out(struct mail *mail, struct mail_pair *pair, struct zi_text *text);
 int mail_poll_in(struct mail *mail, struct mail_pair *pair, struct zi_text *text);
+/* To the other node, about @pair's message @sequence; to be filled in and sent. @piece: see
+ * mail_link_frame(), as of the next. */
+struct mail_frame *mail_frame_of(const struct mail_pair *pair, enum mail_kind kind, uint32_t piece,
+                                 uint32_t sequence);
+/* See mail_link_gone(). */
+void mail_gone(const struct mail_pair *pair, enum mail_kind kind, uint32_t piece);
+/* What the member here says to have emptied, of messages before `in` in any case. */
+uint32_t mail_emptied(const struct mail_pair *pair);
 
 /* What came of @pair's message. Return: as above, or 1: it makes no sense. */
 int mail_take_send(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame,
@@ -66,14 +84,36 @@ int mail_take_piece(struct mail *mail, struct mail_pair *pair, const struct mail
                     struct zi_text *text);
 int mail_take_over(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame);
 
+/* ---- mail_refuse.c ---- */
+
+/* The member here refuses messages up to @sequence: tells the other node, unless it has yet to
+ * answer the last time. Return: 0, an error with @text. */
+int mail_tell_refused(struct mail *mail, struct mail_pair *pair, uint32_t sequence,
+                      struct zi_text *text);
+/* As above; see enum mail_kind. */
+int mail_take_refused(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame,
+                      struct zi_text *text);
+int mail_take_refused_heard(struct mail *mail, struct mail_pair *pair, struct zi_text *text);
+/* Whether the member here refuses message @sequence, which it has not emptied. */
+bool mail_refuses(const struct mail_pair *pair, uint32_t sequence);
+/* Into @frame: why, by the line of the member here, whose words these are. */
+void mail_put_reason(const struct mail *mail, const struct mail_pair *pair, uint32_t sequence,
+                     const uint32_t *refused, const uint32_t *number, struct mail_frame *frame);
+/* What came with @frame is kept for members here. */
+void mail_keep_reason(const struct mail *mail, const struct mail_pair *pair,
+                      const struct mail_frame *frame);
+
 /* ---- mail_late.c ---- */
 
 /* Whether a member here waits for @pair's other one. */
 bool mail_is_wanted(const struct mail_pair *pair);
 /* Notes until when it does. */
-void mail_note_due(struct mail *mail, const struct mail_pair *pair);
-/* At mail->due_ns: tells other nodes of what is late. Return: 0; -ETIMEDOUT *ret_node was told, and
- * does not answer; -EPIPE; with @text. */
-int mail_tell_late(struct mail *mail, uint64_t now_ns, struct zi_text *text, uint32_t *ret_node);
-/* Another node waits beyond its time: if the member here is to do something, the daemon hears. */
-void mail_take_late(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame);
+void mail_note_due(struct mail *mail, struct mail_pair *pair);
+/* At mail->due_ns: asks other nodes about what is late. Return: 0; -ETIMEDOUT *ret_node was asked,
+ * and does not answer, or the link to it is too slow; -EPIPE; with @text. */
+int mail_ask_late(struct mail *mail, uint64_t now_ns, struct zi_text *text, uint32_t *ret_node);
+/* Another node asks: if it is the turn of the member here, the daemon hears. As above. */
+int mail_take_late(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame,
+                   struct zi_text *text);
+/* It has answered. */
+int mail_take_late_heard(struct mail *mail, struct mail_pair *pair, const struct mail_frame *frame);

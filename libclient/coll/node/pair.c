@@ -14,8 +14,7 @@
  * What a member refuses by itself (check.c), or because its batch is refused, is numbered as well,
  * told to the peer with the reason (`refused`, on its own line) and over at once: its peer may come
  * much later, and then counts on from the sender's word where the pieces of a message begin. So
- * either side may be some refused messages ahead of the other. Between nodes nobody would pass it
- * on: there it is not numbered, as if it had not been called.
+ * either side may be some refused messages ahead of the other.
  */
 #include "libclient/coll/node/pair.h"
 
@@ -27,19 +26,17 @@
 #include "libclient/coll/node/pair_send.h"
 #include "libclient/coll/node/pair_take.h"
 
-/* For the mail, which asks the other node when the time has passed. */
+/* For the mail, which asks the other node before the time has passed. */
 static void say_deadline(struct zi_node_group *group, const struct zi_node_p2p *p2p,
                          uint64_t deadline_ns)
 {
 	struct zi_board_send *send = zi_pair_own_send(group, p2p->peer);
 	struct zi_board_take *take = zi_pair_own_take(group, p2p->peer);
-	uint64_t now_ns = zi_clock_now_ns(), until_ns = deadline_ns;
-	uint32_t timeout_ms;
+	uint64_t now_ns = zi_clock_now_ns();
+	uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+	uint32_t timeout_ms = left_ns ? (uint32_t)(left_ns / ZI_NS_PER_MS + 1) : 0;
 
-	if (until_ns != ZI_DEADLINE_NEVER)
-		until_ns -= ZI_MIN(until_ns - 1, ZI_MAIL_PATIENCE_NS);
-	timeout_ms = until_ns > now_ns ? (uint32_t)((until_ns - now_ns) / ZI_NS_PER_MS + 1) : 0;
-	*(p2p->is_send ? &send->deadline_ns : &take->deadline_ns) = until_ns;
+	*(p2p->is_send ? &send->deadline_ns : &take->deadline_ns) = deadline_ns;
 	*(p2p->is_send ? &send->timeout_ms : &take->timeout_ms) = timeout_ms;
 }
 

@@ -4,8 +4,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "common/base/err.h"
 #include "common/wire/call_words.h"
@@ -14,20 +12,24 @@
 #include "libclient/coll/node/pair_line.h"
 #include "libclient/coll/node/words.h"
 
+/* Why @peer refuses messages. */
+static const struct zi_board_refusal *refusals_of(const struct zi_node_group *group, uint32_t peer)
+{
+	const struct zi_far_group *far = group->far;
+
+	if (zi_pair_is_near(group, peer))
+		return group->meet.members[zi_pair_line(group, peer)].refusals;
+	return zi_mail_refusals(&far->mail, zi_mail_other(&far->mail, peer));
+}
+
 uint32_t zi_node_post_reason(struct zi_node_group *group, int error, const struct zi_text *reason)
 {
-	struct zi_board_member *self = &group->meet.members[group->meet.self];
-	struct zi_board_refusal *place;
 	uint32_t number = ++group->refusal_count;
 
-	if (!number) /* says that there is no reason */
+	while (!number || number == ZI_BOARD_REFUSAL_LOST) /* say that there is no reason */
 		number = ++group->refusal_count;
-	place = &self->refusals[number % ZI_BOARD_REFUSALS];
-	__atomic_store_n(&place->number, 0, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_RELEASE); /* pairs with zi_pair_say_refused() */
-	place->error = (uint32_t)-error;
-	(void)snprintf(place->reason, sizeof(place->reason), "%.247s", reason->chars); /* Cut. */
-	__atomic_store_n(&place->number, number, __ATOMIC_RELEASE);
+	zi_board_refuse(group->meet.members[group->meet.self].refusals, number, (uint32_t)-error,
+	                reason->chars);
 	return number;
 }
 
@@ -35,27 +37,18 @@ uint32_t zi_node_post_reason(struct zi_node_group *group, int error, const struc
 int zi_pair_say_refused(struct zi_node_group *group, const struct zi_node_p2p *p2p,
                         const uint32_t *refused, uint32_t number, struct zi_text *text)
 {
-	const struct zi_board_refusal *place = &group->meet.members[zi_pair_line(group, p2p->peer)]
-	                                                .refusals[number % ZI_BOARD_REFUSALS];
 	uint32_t sequence = p2p->message.sequence, self = zi_node_self(group);
-	struct zi_board_refusal copy;
-	bool is_this;
-	int error;
+	struct zi_board_refusal refusal;
+	bool is_this = zi_board_refusal_of(refusals_of(group, p2p->peer), number, &refusal) &&
+	               zi_meet_load(refused) == sequence;
+	int error = is_this ? zi_verdict_refusal_of(refusal.error) : -EINVAL;
 
-	copy.number = zi_meet_load(&place->number);
-	copy.error = place->error;
-	memcpy(copy.reason, place->reason, sizeof(copy.reason));
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	is_this = number && copy.number == number && zi_meet_load(&place->number) == number &&
-	          zi_meet_load(refused) == sequence;
-	copy.reason[sizeof(copy.reason) - 1] = '\0';
-	error = is_this ? zi_verdict_refusal_of(copy.error) : -EINVAL;
 	group->culprit = p2p->peer;
 	return err_origin(zi_text_error(
 		text, error, "message %u from member %u to member %u: %s refuses it: %s", sequence,
 		p2p->is_send ? self : p2p->peer, p2p->is_send ? p2p->peer : self,
 		zi_node_name(group, p2p->peer).chars,
-		is_this ? copy.reason : "the reason has made room for those of later ones"));
+		is_this ? refusal.reason : "the reason has made room for those of later ones"));
 }
 
 /* This member refuses it: whoever comes to it is told. */
@@ -65,9 +58,8 @@ void zi_pair_refuse(struct zi_node_group *group, struct zi_node_p2p *p2p)
 	uint32_t peer = p2p->peer;
 
 	message->phase = ZI_NODE_MESSAGE_OVER;
-	if (peer >= zi_node_members(group) || peer == zi_node_self(group) ||
-	    !zi_pair_is_near(group, peer))
-		return; /* No peer, or this member, which counts neither side; see above. */
+	if (peer >= zi_node_members(group) || peer == zi_node_self(group))
+		return; /* No peer, or this member, which counts neither side. */
 	if (p2p->is_send) {
 		struct zi_board_send *line = zi_pair_own_send(group, peer);
 

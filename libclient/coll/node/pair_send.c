@@ -82,7 +82,7 @@ int zi_pair_poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		post_send(group, p2p);
 	end = message->base + message->piece_count + 1;
 	/* Later messages may have been refused since this one was taken: that is looked at last. */
-	if (zi_pair_is_near(group, p2p->peer) && !zi_meet_has_come(&take->emptied, end) &&
+	if (!zi_meet_has_come(&take->emptied, end) &&
 	    zi_meet_has_come(&take->refused, message->sequence) &&
 	    !zi_meet_has_come(&take->emptied, end)) {
 		uint32_t number = zi_meet_load(&take->refusal);
@@ -102,8 +102,7 @@ int zi_pair_poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		             message->piece < message->piece_count
 		                     ? message->base + message->piece - ZI_PAIR_LETTERS + 1
 		                     : end);
-		if (zi_pair_is_near(group, p2p->peer))
-			zi_meet_want(wants, &group->meet, &take->refused, message->sequence);
+		zi_meet_want(wants, &group->meet, &take->refused, message->sequence);
 		return ZI_NODE_E_WAITS;
 	}
 	message->phase = ZI_NODE_MESSAGE_OVER;

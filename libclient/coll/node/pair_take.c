@@ -19,8 +19,7 @@ static void empty(struct zi_node_group *group, struct zi_node_p2p *p2p, bool is_
 	line->refused_dtype = is_taken ? 0 : (uint8_t)p2p->dtype;
 	line->refused_count = is_taken ? 0 : p2p->element_count;
 	__atomic_store_n(&line->done, message->sequence, __ATOMIC_RELEASE);
-	group->pairs.emptied[p2p->peer] = message->base + message->piece_count + 1;
-	zi_pair_tell(group, p2p->peer, &line->emptied, group->pairs.emptied[p2p->peer]);
+	zi_pair_tell(group, p2p->peer, &line->emptied, message->base + message->piece_count + 1);
 	message->phase = ZI_NODE_MESSAGE_OVER;
 }
 
@@ -65,17 +64,14 @@ static int take_post(struct zi_node_group *group, struct zi_node_p2p *p2p, struc
 	bool is_known = said.dtype >= ZI_DTYPE_F32 && said.dtype < _ZI_DTYPE_COUNT;
 	uint64_t bytes = 0, pieces = 0;
 
-	if (zi_pair_is_near(group, p2p->peer) && said.dtype >= _ZI_DTYPE_COUNT &&
-	    said.sequence == message->sequence)
+	if (said.dtype >= _ZI_DTYPE_COUNT && said.sequence == message->sequence)
 		return err_trace(refuse_dtype(group, p2p, &said, text));
 	if (is_known &&
 	    !zi_checked_mul(said.element_count, zi_dtype_bytes((enum zi_dtype)said.dtype), &bytes))
 		is_known = false;
 	if (said.source == ZI_BOARD_NOWHERE && said.piece_bytes)
 		pieces = bytes / said.piece_bytes + (bytes % said.piece_bytes != 0);
-	/* The sender's word, which hurts this pair alone; between nodes nothing is refused. */
-	message->base =
-		zi_pair_is_near(group, p2p->peer) ? said.base : group->pairs.emptied[p2p->peer];
+	message->base = said.base; /* The sender's word, which hurts this pair alone. */
 	message->piece_bytes = said.piece_bytes;
 	message->piece_count = (uint32_t)pieces;
 	message->source = source_of(group, p2p->peer, &said, bytes);
@@ -130,7 +126,8 @@ static void post_take(struct zi_node_group *group, struct zi_node_p2p *p2p)
 	message->sequence = ++group->pairs.taken[p2p->peer];
 	own->dtype = (uint8_t)p2p->dtype;
 	own->element_count = p2p->element_count;
-	__atomic_store_n(&own->refused, message->sequence - 1, __ATOMIC_RELAXED);
+	/* Release: who reads it sees that the message before was emptied. */
+	__atomic_store_n(&own->refused, message->sequence - 1, __ATOMIC_RELEASE);
 	if (zi_pair_is_near(group, p2p->peer) ||
 	    zi_meet_has_come(&line->sequence, message->sequence))
 		__atomic_store_n(&own->sequence, message->sequence, __ATOMIC_RELEASE);
@@ -151,8 +148,7 @@ static int await_post(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		zi_meet_want(wants, &group->meet, &line->sequence, message->sequence);
 		return ZI_NODE_E_WAITS;
 	}
-	if (zi_pair_is_near(group, p2p->peer) &&
-	    zi_meet_has_come(&line->refused, message->sequence)) {
+	if (zi_meet_has_come(&line->refused, message->sequence)) {
 		__atomic_store_n(&own->done, message->sequence, __ATOMIC_RELEASE);
 		message->phase = ZI_NODE_MESSAGE_OVER;
 		return err_trace(zi_pair_say_refused(group, p2p, &line->refused,

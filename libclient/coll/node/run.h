@@ -92,7 +92,7 @@ struct zi_node_run {
 /* Numbers of messages, and counts of pieces, to and from each member. */
 struct zi_node_pairs {
 	uint32_t sent[ZI_WORLD_MAX], filled[ZI_WORLD_MAX];
-	uint32_t taken[ZI_WORLD_MAX], emptied[ZI_WORLD_MAX];
+	uint32_t taken[ZI_WORLD_MAX];
 };
 
 enum zi_node_message_phase {

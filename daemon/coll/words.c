@@ -45,6 +45,8 @@ void coll_append_call(struct zi_text *text, const struct coll_group *group,
                       const struct coll_call *call, bool is_numbered)
 {
 	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
+	bool is_from = shape->source.holder == ZI_HELD_BY_ROOT || call->operation == ZI_COLL_RECV;
+	bool is_to = shape->target.holder == ZI_HELD_BY_ROOT || call->operation == ZI_COLL_SEND;
 
 	zi_text_append(text, "%s", zi_coll_operation_name(call->operation));
 	if (is_numbered)
@@ -56,9 +58,10 @@ void coll_append_call(struct zi_text *text, const struct coll_group *group,
 		zi_text_append(text, " x %llu", (unsigned long long)call->element_count);
 	if (call->reduce_op)
 		zi_text_append(text, ", %s", zi_reduce_op_name((enum zi_reduce_op)call->reduce_op));
-	if (shape->source.holder == ZI_HELD_BY_ROOT || call->operation == ZI_COLL_RECV)
+	/* The root of a refused one is not on the board. */
+	if (is_from && !call->is_refused)
 		append_root(text, group, call->root, "from");
-	else if (shape->target.holder == ZI_HELD_BY_ROOT || call->operation == ZI_COLL_SEND)
+	else if (is_to && !call->is_refused)
 		append_root(text, group, call->root, "to");
 	zi_text_append(text, ")");
 }

@@ -37,26 +37,23 @@ int zi_client_coll_request(struct zinf *zinf, struct zi_message_header *request,
 	return err_trace(r);
 }
 
-/* Of a batch its first message stands for all. */
-static void describe(struct zi_coll_fail *request, const struct zi_client_call *call)
+/* By what the group was over first: that need not be the call which is told of it. */
+static void describe(struct zi_coll_fail *request, const struct zi_client_group *group)
 {
-	const struct zi_node_op *op = &call->op;
+	const struct zi_node_failure *failure = &group->node.failure;
+	uint64_t timeout_ns = failure->timeout_ns;
 
-	request->sequence = op->sequence;
-	request->culprit = op->culprit;
-	request->timeout_ms = call->timeout_ms;
-	if (op->p2p_count) {
-		request->operation = op->p2ps->is_send ? ZI_COLL_SEND : ZI_COLL_RECV;
-		request->dtype = (uint8_t)op->p2ps->dtype;
-		request->element_count = op->p2ps->element_count;
-		request->root = op->p2ps->peer;
-		return;
-	}
-	request->operation = (uint8_t)op->call.operation;
-	request->dtype = (uint8_t)op->call.dtype;
-	request->reduce_op = (uint8_t)op->call.reduce_op;
-	request->element_count = op->call.element_count;
-	request->root = op->call.root;
+	/* Who waits longer for a message than its time: calls.c. */
+	if (group->node.far && !failure->sequence)
+		timeout_ns -= ZI_MIN(timeout_ns, ZI_MAIL_PATIENCE_NS);
+	request->sequence = failure->sequence;
+	request->culprit = failure->culprit;
+	request->timeout_ms = (uint32_t)ZI_MIN(timeout_ns / ZI_NS_PER_MS, UINT32_MAX);
+	request->operation = (uint8_t)failure->operation;
+	request->dtype = (uint8_t)failure->dtype;
+	request->reduce_op = (uint8_t)failure->reduce_op;
+	request->element_count = failure->element_count;
+	request->root = failure->root;
 }
 
 /* The daemon's words, or why there are none. Return: what the group's error is. */
@@ -82,8 +79,7 @@ static int ask_why(struct zinf *zinf, struct zi_client_group *group, struct zi_c
 	return why->error;
 }
 
-int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group,
-                         const struct zi_client_call *call, int error)
+int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group, int error)
 {
 	struct zi_coll_fail request = {
 		.group = group->number,
@@ -103,8 +99,8 @@ int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group,
 	} else if (error == -ESTALE) {
 		return err_trace(zi_client_gone(zinf));
 	}
-	if (call)
-		describe(&request, call);
+	if (group->node.failure.operation)
+		describe(&request, group);
 	r = ask_why(zinf, group, &request, error);
 	if (zinf->over && zinf->over != -EPIPE)
 		return err_trace(r);
@@ -131,5 +127,5 @@ int zi_client_group_look(struct zinf *zinf, struct zi_client_group *group)
 {
 	if (!group->error && !zi_line_load(group->node.meet.verdict))
 		return 0;
-	return err_trace(zi_client_group_fail(zinf, group, NULL, -EPIPE));
+	return err_trace(zi_client_group_fail(zinf, group, -EPIPE));
 }

@@ -104,7 +104,7 @@ int zi_client_call_end(struct zinf *zinf, struct zi_client_call *call)
 	if (zi_verdict_is_spared(r))
 		put_text(zinf, call);
 	else if (r)
-		r = zi_client_group_fail(zinf, call->group, call, r);
+		r = zi_client_group_fail(zinf, call->group, r);
 	put_back(zinf->coll, call);
 	return err_trace(r);
 }

@@ -144,10 +144,9 @@ int zi_client_coll_request(struct zinf *zinf, struct zi_message_header *request,
                            enum zi_message_type type, uint32_t bytes,
                            enum zi_message_type reply_type,
                            const struct zi_message_header **ret_reply);
-/* The group is broken, or is as of now, since @call (NULL: none) ended with @error there. Return:
- * the group's error, with its text. */
-int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group,
-                         const struct zi_client_call *call, int error);
+/* The group is broken, or is as of now, with @error: see its node.failure. Return: the group's
+ * error, with its text. */
+int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group, int error);
 /* This rank cannot take part in a group that was made: the others hear of it in their calls,
  * instead of waiting. */
 void zi_client_coll_stay_out(struct zinf *zinf, uint32_t group);

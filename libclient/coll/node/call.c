@@ -172,6 +172,7 @@ static int begin(struct zi_node_group *group, struct zi_text *text)
 	group->sequence++;
 	if (run->refused) {
 		zi_node_say_refused(group);
+		run->phase = ZI_NODE_OVER;
 		group->culprit = run->culprit;
 		zi_text_set(text, "%s", run->reason.chars);
 		return err_trace(run->refused);
@@ -336,15 +337,29 @@ static int leave(struct zi_node_group *group, struct zi_meet_wants *wants)
 void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call)
 {
 	struct zi_node_run *run = &group->run;
+	/* Of a call that was given up: what was wrong with one before is to be said still. */
+	bool is_due = run->phase == ZI_NODE_CATCH_UP && run->is_echo;
+	struct zi_text due; /* only then */
+	int error = run->refused;
 
+	if (is_due)
+		due = run->reason;
+	group->culprit = is_due ? run->culprit : ZI_NODE_NOBODY;
 	run->call = *call;
 	run->phase = ZI_NODE_CATCH_UP;
 	run->member = 0;
 	run->is_too_far = run->is_echo = false;
-	group->culprit = ZI_NODE_NOBODY;
 	run->refused = zi_node_check(group, &run->call, &run->reason);
 	run->culprit = zi_node_self(group);
+	if (is_due)
+		zi_node_refuse_too(group, error, &due);
 	run->is_ahead = !run->refused && zi_node_goes_ahead(group);
+}
+
+int zi_node_ready(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
+{
+	return group->far ? zi_node_catch_up_far(group, wants)
+	                  : zi_node_catch_up(group, wants, text);
 }
 
 int zi_node_poll(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
@@ -356,8 +371,7 @@ int zi_node_poll(struct zi_node_group *group, struct zi_meet_wants *wants, struc
 	while (!r && run->phase != ZI_NODE_OVER) {
 		switch (run->phase) {
 		case ZI_NODE_CATCH_UP:
-			r = is_far ? zi_node_catch_up_far(group, wants)
-			           : zi_node_catch_up(group, wants, text);
+			r = zi_node_ready(group, wants, text);
 			if (!r)
 				r = begin(group, text);
 			break;

@@ -10,10 +10,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/utf8.h"
 #include "common/wire/call_words.h"
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/members.h"
@@ -31,6 +31,7 @@ static int say_refused(const struct zi_node_group *group, uint32_t sequence, uin
 	if (bytes > sizeof(reason) - 1)
 		bytes = sizeof(reason) - 1;
 	memcpy(reason.chars, zi_meet_payload_of(&group->meet, member, sequence, bytes), bytes);
+	zi_utf8_clean(reason.chars);
 	return err_origin(zi_text_error(text, zi_verdict_refusal_of(other->root),
 	                                "call %u: %s refuses it: %s", sequence,
 	                                zi_node_name(group, member).chars, reason.chars));
@@ -93,15 +94,11 @@ static uint32_t find_model(const struct zi_board_call calls[ZI_WORLD_MAX], uint6
 /* "; 2 of 3 members have come, so it is open who is wrong", or nothing. */
 static void append_open(struct zi_text *text, uint32_t come_count, uint32_t member_count)
 {
-	size_t used = strlen(text->chars);
-
 	if (come_count < member_count)
-		(void)snprintf(text->chars + used, sizeof(text->chars) - used,
-		               "; %u of %u members have come, so it is open who is wrong",
-		               come_count, member_count); /* Cut. */
+		zi_text_append(text, "; %u of %u members have come, so it is open who is wrong",
+		               come_count, member_count);
 	else
-		(void)snprintf(text->chars + used, sizeof(text->chars) - used,
-		               "; no call is that of more than half of the members");
+		zi_text_append(text, "; no call is that of more than half of the members");
 }
 
 int zi_node_tell_apart(struct zi_node_group *group, uint32_t sequence, struct zi_text *text)

@@ -4,7 +4,7 @@
  * calls stand on. A group belongs to the thread that makes its calls, and while asynchronous ones
  * are under way to the queue's thread (queue.h).
  *
- *   op.h      a call from its beginning to its end: whose turn it is, and when a group is over
+ *   op.h      a call from its beginning to its end: whose turn it is; fail.h when a group is over
  *   queue.h   calls that nobody waits for: a thread makes them
  *   call.h    one collective as a state machine
  *   posts.h   posting, and looking at what others posted
@@ -36,6 +36,19 @@
 
 #define ZI_NODE_NOBODY UINT32_MAX
 
+/* By what a group was over first, as far as this member knows. */
+struct zi_node_failure {
+	uint32_t sequence; /* of a collective; 0: a message */
+	uint32_t culprit;  /* member, or ZI_NODE_NOBODY */
+	enum zi_coll_operation operation;
+	enum zi_dtype dtype;
+	enum zi_reduce_op reduce_op;
+	uint32_t root; /* of a message the peer */
+	uint64_t element_count;
+	/* -ETIMEDOUT: within which it was not over, its own time or that of a call behind it. */
+	uint64_t timeout_ns;
+};
+
 /*
  * What whoever makes a group fills in: everything above `sequence`. The rest starts as zero.
  * Members have ascending ranks; a member's arena need not be at its member number.
@@ -58,6 +71,7 @@ struct zi_node_group {
 	uint32_t sequence; /* of the newest call */
 	int over;          /* errno (negative) once a call found the group broken; for good */
 	uint32_t culprit;  /* member that the newest failure is about, or ZI_NODE_NOBODY */
+	struct zi_node_failure failure; /* by which it is over; all zero: a verdict */
 
 	/* the engine's own */
 	uint32_t seen; /* the newest call up to which all posts have been looked at */

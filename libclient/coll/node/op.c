@@ -11,75 +11,17 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "common/wire/call_words.h"
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/call.h"
 #include "libclient/coll/node/check.h"
+#include "libclient/coll/node/fail.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/pair.h"
 #include "libclient/coll/node/pair_refuse.h"
 #include "libclient/coll/node/posts.h"
-#include "libclient/coll/node/words.h"
 
 /* Waits between two looks at the clock: each may have spun for 10 ms. */
 #define OP_WAITS_PER_CLOCK 16u
-
-/* ---- failures ---- */
-
-/* 0; else the group is over, and why. */
-static int check_group(struct zi_node_group *group, struct zi_text *text)
-{
-	int r = group->over ? group->over : zi_meet_verdict(&group->meet);
-
-	if (!r)
-		return 0;
-	group->over = r;
-	return err_origin(zi_text_error(text, r, "group %u is broken (%s): make another one",
-	                                group->number, zi_err_name(r)));
-}
-
-/* The collective under way ends because of its time or the verdict. */
-static int fail_collective(struct zi_node_group *group, int error, struct zi_text *text)
-{
-	const struct zi_node_run *run = &group->run;
-	uint32_t sequence = zi_node_awaited(group);
-	struct zi_board_call said = *zi_node_said(group, sequence);
-	bool is_late = run->phase == ZI_NODE_CATCH_UP || run->phase == ZI_NODE_MEETING;
-
-	if (said.flags & ZI_BOARD_REFUSED)
-		said = zi_node_board_call(&run->call);
-	group->over = error;
-	if (error != -ETIMEDOUT)
-		return err_origin(zi_text_error(text, error, "group %u is broken (%s)",
-		                                group->number, zi_err_name(error)));
-	if (group->far)
-		return err_origin(zi_text_error(text, error,
-		                                "call %u, %s: members on this node or another did "
-		                                "not come in time",
-		                                sequence, zi_call_words_of(&said).chars));
-	group->culprit = run->member;
-	return err_origin(zi_text_error(text, error, "call %u, %s: member %u %s in time", sequence,
-	                                zi_call_words_of(&said).chars, run->member,
-	                                is_late ? "did not come" : "did not do its part"));
-}
-
-static int fail_messages(struct zi_node_group *group, const struct zi_node_p2p *p2ps,
-                         uint32_t p2p_count, int error, struct zi_text *text)
-{
-	uint32_t i = 0;
-
-	group->over = error;
-	if (error != -ETIMEDOUT)
-		return err_origin(zi_text_error(text, error, "group %u is broken (%s)",
-		                                group->number, zi_err_name(error)));
-	while (i + 1 < p2p_count && p2ps[i].message.phase == ZI_NODE_MESSAGE_OVER)
-		i++;
-	group->culprit = p2ps[i].peer;
-	return err_origin(zi_text_error(
-		text, error, "%s of %llu × %s: member %u did not %s it in time",
-		p2ps[i].is_send ? "send" : "recv", (unsigned long long)p2ps[i].element_count,
-		zi_dtype_name(p2ps[i].dtype), p2ps[i].peer, p2ps[i].is_send ? "take" : "send"));
-}
 
 /* ---- messages ---- */
 
@@ -158,8 +100,10 @@ static int poll_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps, 
 		p2ps[i].message.result = r;
 		if (r && !p2ps[i].message.error)
 			zi_text_set(text, "%s", reason.chars);
-		if (r && !zi_verdict_is_refusal(r))
-			return err_trace(r);
+		if (r && !zi_verdict_is_refusal(r)) {
+			group->culprit = p2ps[i].peer;
+			return err_trace(zi_node_over_by_message(group, &p2ps[i], r, 0));
+		}
 	}
 	return is_waiting ? ZI_NODE_E_WAITS : 0;
 }
@@ -199,36 +143,49 @@ static int say_canceled(struct zi_node_op *op)
 
 static int end_op(struct zi_node_op *op, int result)
 {
-	if (result && !zi_verdict_is_spared(result))
-		op->group->over = result;
 	op->result = result;
 	op->culprit = op->group->culprit;
 	return 0;
+}
+
+/* Until @op, begun, may be posted: it can be canceled so long. Return: 0, an error,
+ * ZI_NODE_E_WAITS. */
+static int poll_unposted(struct zi_node_op *op, struct zi_meet_wants *wants)
+{
+	int r = zi_node_ready(op->group, wants, &op->text);
+
+	if (!r && !claim(op))
+		r = say_canceled(op);
+	return r;
 }
 
 /* Return, as of the next two: 0 it is done, ZI_NODE_E_WAITS. */
 static int poll_collective(struct zi_node_op *op, struct zi_meet_wants *wants)
 {
 	struct zi_node_group *group = op->group;
-	int r;
+	int r = 0;
 
 	if (group->turn.is_busy)
 		return ZI_NODE_E_WAITS;
 	if (!op->is_begun) {
-		if (!claim(op))
-			return end_op(op, say_canceled(op));
-		r = check_group(group, &op->text);
+		r = zi_node_check_group(group, &op->text);
 		if (r)
 			return end_op(op, r);
 		zi_node_begin(group, &op->call);
 		op->is_begun = true;
 	}
-	r = zi_node_poll(group, wants, &op->text);
+	if (group->run.phase == ZI_NODE_CATCH_UP)
+		r = poll_unposted(op, wants);
+	if (!r)
+		r = zi_node_poll(group, wants, &op->text);
 	op->sequence = zi_node_awaited(group);
-	if (r != ZI_NODE_E_WAITS)
-		return end_op(op, r);
-	group->turn.is_busy = true;
-	return ZI_NODE_E_WAITS;
+	if (r == ZI_NODE_E_WAITS) {
+		group->turn.is_busy = true;
+		return r;
+	}
+	if (r && !zi_verdict_is_spared(r))
+		(void)zi_node_over_by_call(group, r, 0); /* It is @r. */
+	return end_op(op, r);
 }
 
 static bool is_any_free(const struct zi_node_op *op)
@@ -249,7 +206,7 @@ static int poll_batch(struct zi_node_op *op, struct zi_meet_wants *wants)
 	if (!op->is_begun && is_any_free(op)) {
 		if (!claim(op))
 			return end_op(op, say_canceled(op));
-		r = check_group(group, &op->text);
+		r = zi_node_check_group(group, &op->text);
 		if (!r)
 			begin_messages(group, op->p2ps, op->p2p_count, &op->call, &op->text);
 		op->is_begun = true;
@@ -274,28 +231,29 @@ int zi_node_op_poll(struct zi_node_op *op, uint64_t pass, struct zi_meet_wants *
 	struct zi_node_group *group = op->group;
 	int r, verdict = zi_meet_verdict(&group->meet); /* before the words: see wait_for() */
 
-	if (!op->is_begun && __atomic_load_n(&op->state, __ATOMIC_ACQUIRE) == ZI_NODE_CANCELED)
+	if (zi_node_op_is_canceled(op))
 		return end_op(op, say_canceled(op));
 	renew_turn(group, pass);
 	r = op->p2p_count ? poll_batch(op, wants) : poll_collective(op, wants);
 	if (r != ZI_NODE_E_WAITS || !op->is_begun)
 		return r;
 	if (group->over)
-		return end_op(op, check_group(group, &op->text));
+		return end_op(op, zi_node_check_group(group, &op->text));
 	if (!verdict)
 		return ZI_NODE_E_WAITS;
-	zi_node_op_fail(op, verdict);
+	zi_node_op_fail(op, verdict, 0);
 	return 0;
 }
 
-void zi_node_op_fail(struct zi_node_op *op, int error)
+void zi_node_op_fail(struct zi_node_op *op, int error, uint64_t timeout_ns)
 {
 	struct zi_node_group *group = op->group;
 
 	if (op->p2p_count)
-		op->result = fail_messages(group, op->p2ps, op->p2p_count, error, &op->text);
+		op->result = zi_node_fail_messages(group, op->p2ps, op->p2p_count, error,
+		                                   timeout_ns, &op->text);
 	else
-		op->result = fail_collective(group, error, &op->text);
+		op->result = zi_node_fail_call(group, error, timeout_ns, &op->text);
 	op->culprit = group->culprit;
 }
 
@@ -350,7 +308,7 @@ static bool wait_for(struct zi_node_group *group, struct waiting *waiting)
 int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, struct zi_text *text)
 {
 	struct waiting waiting;
-	int r = check_group(group, text);
+	int r = zi_node_check_group(group, text);
 
 	if (r)
 		return err_trace(r);
@@ -360,9 +318,9 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 		r = zi_node_poll(group, clear_wants(&waiting), text);
 	while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
 	if (r == ZI_NODE_E_WAITS)
-		return err_trace(fail_collective(group, waiting.end, text));
+		return err_trace(zi_node_fail_call(group, waiting.end, call->timeout_ns, text));
 	if (r && !zi_verdict_is_refusal(r))
-		group->over = r;
+		return err_trace(zi_node_over_by_call(group, r, 0));
 	return err_trace(r);
 }
 
@@ -389,7 +347,7 @@ static int run_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint
                      const struct zi_node_call *call, struct zi_text *text)
 {
 	struct waiting waiting;
-	int r = check_group(group, text);
+	int r = zi_node_check_group(group, text);
 
 	if (r)
 		return err_trace(r);
@@ -402,9 +360,8 @@ static int run_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint
 		                  text);
 	} while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
 	if (r == ZI_NODE_E_WAITS)
-		return err_trace(fail_messages(group, p2ps, p2p_count, waiting.end, text));
-	if (r)
-		group->over = r;
+		return err_trace(zi_node_fail_messages(group, p2ps, p2p_count, waiting.end,
+		                                       call->timeout_ns, text));
 	return err_trace(r ? r : result_of(p2ps, p2p_count));
 }
 

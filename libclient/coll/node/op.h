@@ -6,7 +6,12 @@
 
 /* Goes on with @op as far as it can. Return: 0 it is done; ZI_NODE_E_WAITS. */
 int zi_node_op_poll(struct zi_node_op *op, uint64_t pass, struct zi_meet_wants *wants);
-/* @op, begun, ends with @error, and so does its group. */
-void zi_node_op_fail(struct zi_node_op *op, int error);
+/* @op, begun, ends with @error, and so does its group. @timeout_ns: see struct zi_node_failure. */
+void zi_node_op_fail(struct zi_node_op *op, int error, uint64_t timeout_ns);
+/* Whether @op was canceled, so that it ends when it is polled next. */
+static inline bool zi_node_op_is_canceled(const struct zi_node_op *op)
+{
+	return __atomic_load_n(&op->state, __ATOMIC_ACQUIRE) == ZI_NODE_CANCELED;
+}
 /* Until @op is done. */
 void zi_node_op_run(struct zi_node_op *op);

@@ -20,7 +20,6 @@
  */
 #include "libclient/coll/node/posts.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/err.h"
@@ -64,13 +63,14 @@ void zi_node_say_refused(struct zi_node_group *group)
 {
 	const struct zi_node_run *run = &group->run;
 	uint8_t echo = run->is_echo ? ZI_BOARD_ECHO : 0;
-	struct zi_board_call said = { .operation = (uint8_t)run->call.operation,
-		                      .flags = ZI_BOARD_REFUSED | echo,
-		                      .root = (uint32_t)-run->refused,
-		                      .source = ZI_BOARD_NOWHERE,
-		                      .target = ZI_BOARD_NOWHERE };
+	struct zi_board_call said = zi_node_board_call(&run->call);
+	uint32_t root = said.root;
 
+	said.flags = ZI_BOARD_REFUSED | echo;
+	said.root = (uint32_t)-run->refused;
 	zi_node_say(group, &said, 0, run->reason.chars, (uint32_t)strlen(run->reason.chars) + 1);
+	/* For our own words, should the others not come to it. */
+	group->said[group->sequence % ZI_BOARD_SLOTS].root = root;
 	zi_node_raise_alarm(group, group->sequence);
 	group->told |= bit_of(group->sequence);
 }
@@ -162,12 +162,10 @@ static bool is_behind(struct zi_node_group *group)
 	       is_later(next - ZI_BOARD_SLOTS, group->left);
 }
 
-/* @reason: what is wrong with a call before. Said of the call at hand, behind what is wrong with
- * this one itself; of several the first. */
-static void refuse_too(struct zi_node_group *group, int error, const struct zi_text *reason)
+/* See posts.h. */
+void zi_node_refuse_too(struct zi_node_group *group, int error, const struct zi_text *reason)
 {
 	struct zi_node_run *run = &group->run;
-	size_t used = strlen(run->reason.chars);
 
 	if (!run->refused) {
 		run->refused = error;
@@ -175,8 +173,7 @@ static void refuse_too(struct zi_node_group *group, int error, const struct zi_t
 		run->reason = *reason;
 		run->culprit = group->culprit;
 	} else if (!run->is_echo) {
-		(void)snprintf(run->reason.chars + used, sizeof(run->reason.chars) - used,
-		               "; and %s", reason->chars); /* Cut. */
+		zi_text_append(&run->reason, "; and %s", reason->chars);
 	}
 }
 
@@ -196,7 +193,7 @@ int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants, s
 			*text = reason;
 			return err_trace(r);
 		}
-		refuse_too(group, r, &reason);
+		zi_node_refuse_too(group, r, &reason);
 	}
 	return 0;
 }

@@ -20,6 +20,9 @@ bool zi_node_goes_ahead(const struct zi_node_group *group);
 void zi_node_say(struct zi_node_group *group, const struct zi_board_call *call, uint64_t staging,
                  const void *payload, uint32_t payload_bytes);
 void zi_node_say_refused(struct zi_node_group *group);
+/* What is wrong with a call before, @error and @reason, is said of the call at hand, behind what is
+ * wrong with this one itself; of several the first. */
+void zi_node_refuse_too(struct zi_node_group *group, int error, const struct zi_text *reason);
 /* Until the next call may be posted. What was wrong with one before becomes run->refused. Return:
  * 0, ZI_NODE_E_WAITS, -EPROTO. */
 int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants,

@@ -150,11 +150,13 @@ static bool fail_late(struct zi_node_queue *queue, uint64_t now_ns)
 
 		if ((*place)->call.deadline_ns > now_ns)
 			continue;
+		if (zi_node_op_is_canceled(*place))
+			continue; /* The next pass ends it. */
 		if (!(*place)->is_begun)
 			late = find_blocker(queue, *place);
 		if (!late)
 			continue;
-		zi_node_op_fail(*late, -ETIMEDOUT);
+		zi_node_op_fail(*late, -ETIMEDOUT, (*place)->call.timeout_ns);
 		complete(queue, late);
 		return true;
 	}
@@ -169,7 +171,7 @@ static void fail_all(struct zi_node_queue *queue, int error)
 			place = &(*place)->next;
 			continue;
 		}
-		zi_node_op_fail(*place, error);
+		zi_node_op_fail(*place, error, 0);
 		complete(queue, place);
 	}
 }

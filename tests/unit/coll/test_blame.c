@@ -280,6 +280,20 @@ Test(blame, a_call_that_a_member_refuses_is_over)
 	cr_expect_not_null(strstr(text.chars, "it has made no call there"), "%s", text.chars);
 }
 
+/* Its root is not on the board: the errno is. */
+Test(blame, a_call_that_its_member_refused_is_told_as_it_was_made)
+{
+	struct zi_board_call call = a_call(ZI_COLL_BROADCAST, 5, 0, EACCES);
+
+	add_group(2, 0x3);
+	call.flags = ZI_BOARD_REFUSED;
+	post(2, 0, 1, call);
+	cr_assert_eq(fail(0, failure(2, 1, -ETIMEDOUT)), -ETIMEDOUT);
+	cr_expect_str_eq(text.chars,
+	                 "broadcast #1 of group 2 (f32 x 5): rank 1 (pid 101) did not come within "
+	                 "10 s: it has made no call there");
+}
+
 Test(blame, a_pair_with_oneself_or_nobody_is_the_reporters_word)
 {
 	struct zi_coll_fail report = failure(0, 0, -ETIMEDOUT);

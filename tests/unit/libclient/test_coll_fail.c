@@ -204,6 +204,38 @@ Test(coll_fail, a_ticket_that_fails_tells_it_when_it_is_waited_for)
 	fake_job_leave(&job);
 }
 
+/* The second has no time to wait for the first, which has: the daemon is told of the call that is
+ * awaited, and of the time that was too short, whichever ticket is waited for first. */
+Test(coll_fail, who_waits_behind_a_longer_call_is_told_of_it_with_its_own_time)
+{
+	for (uint32_t first = 0; first < 2; first++) {
+		struct fake_job job = begin(&honest, 1, 2);
+		struct zinf_coll_options options = ZINF_COLL_OPTIONS_INIT;
+		const struct zi_coll_fail *told;
+		float data[4] = { 1, 2, 3, 4 };
+		zinf_ticket tickets[2];
+
+		options.timeout_ms = 600000;
+		options.ret_ticket = &tickets[0];
+		cr_assert_eq(
+			zinf_coll_all_reduce(job.zinf, data, data, 4, ZINF_F32, ZINF_SUM, &options),
+			0);
+		options.timeout_ms = 7;
+		options.ret_ticket = &tickets[1];
+		cr_assert_eq(zinf_coll_barrier(job.zinf, &options), 0);
+		for (uint32_t i = 0; i < 2; i++) {
+			cr_assert_eq(zinf_wait(job.zinf, tickets[i ^ first], NULL), -ETIMEDOUT);
+			expect_text(job.zinf, "rank 0 (pid 4711) did not come");
+		}
+		told = fake_daemon_coll_fail(job.fake);
+		cr_expect_eq(told->sequence, 1);
+		cr_expect_eq(told->operation, ZI_COLL_ALL_REDUCE);
+		cr_expect_eq(told->culprit, 0);
+		cr_expect_eq(told->timeout_ms, 7);
+		fake_job_leave(&job);
+	}
+}
+
 Test(coll_fail, tickets_that_nobody_waits_for_are_counted)
 {
 	struct fake_job job = begin(&honest, 0, 1);

@@ -89,6 +89,60 @@ Test(echo, an_own_fault_goes_before_an_older_one)
 	world_end();
 }
 
+/* Member 0 gives up a call in which it found out that 1 refuses one before: its next one tells. */
+Test(echo, a_call_that_is_given_up_hides_nothing)
+{
+	struct zi_meet_wants wants = { .count = 0 };
+
+	world_of(RANKS);
+	begin_broadcast(0, 0, 1);
+	cr_assert_eq(poll(0), 0);
+	begin_refused(1, ZI_COLL_BROADCAST);
+	cr_assert_eq(poll(1), -EACCES);
+	begin_barrier(0);
+	cr_assert_eq(zi_node_ready(&ranks[0].group, &wants, &ranks[0].text), ZI_NODE_E_WAITS,
+	             "2 has not come to call 1");
+	cr_assert_eq(ranks[0].group.sequence, 1, "nothing is posted");
+	begin_barrier(0);
+	cr_assert_eq(poll(0), ZI_NODE_E_WAITS);
+	begin_broadcast(2, 0, 0);
+	cr_assert_eq(poll(2), -EACCES);
+	cr_assert_eq(poll(0), -EACCES);
+	cr_expect_str_eq(ranks[0].text.chars,
+	                 "call 1: member 1 refuses it: the target is not writable");
+	cr_expect_eq(ranks[0].group.culprit, 1);
+	for (uint32_t i = 1; i < RANKS; i++) {
+		begin_barrier(i);
+		cr_assert_eq(poll(i), -EACCES, "call 2 is that one");
+	}
+	meet_all();
+	world_end();
+}
+
+/* The words are those of the call that 1 does not come to, which 0 refused, not of the next one. */
+Test(echo, who_waits_behind_its_own_refusal_is_told_which_call_is_awaited)
+{
+	struct zi_node_call call;
+	struct zi_board_post *post;
+
+	world_of(2);
+	call = small(0, ZI_COLL_BROADCAST, 1);
+	call.refused = -EACCES;
+	call.reason = "the target is not writable";
+	cr_assert_eq(zi_node_call(&ranks[0].group, &call, &ranks[0].text), -EACCES);
+	call = (struct zi_node_call){ .operation = ZI_COLL_BARRIER, .timeout_ns = 1 };
+	cr_assert_eq(zi_node_call(&ranks[0].group, &call, &ranks[0].text), -ETIMEDOUT);
+	cr_expect_str_eq(ranks[0].text.chars, "call 1, broadcast of 64 × i32, root 1: member 1 did "
+	                                      "not come in time");
+	cr_expect_eq(ranks[0].group.failure.sequence, 1);
+	/* And for the daemon, whose words are of the post. */
+	post = &world.board[0].posts[1];
+	cr_expect_eq(post->call.dtype, ZI_DTYPE_I32);
+	cr_expect_eq(post->call.element_count, 64);
+	cr_expect_eq(post->call.root, EACCES);
+	world_end();
+}
+
 /* Numbers as they are after two thousand million calls, in which nobody raised its alarm: that is
  * no reason to look for ever. */
 Test(echo, who_waits_waits_for_something_after_many_calls_too)

@@ -169,6 +169,42 @@ Test(queue, what_is_not_posted_yet_can_be_canceled)
 	two_deinit(&two);
 }
 
+/* Rank 0 was ahead in call 1, a broadcast; its barrier waits for the peer's post of that. */
+Test(queue, what_waits_for_older_calls_can_be_canceled)
+{
+	int32_t words[2] = { 0 };
+	struct pair_of_ranks two;
+	struct zi_node_op ops[2];
+	struct zi_node_call broadcast = { .operation = ZI_COLL_BROADCAST,
+		                          .dtype = ZI_DTYPE_I32,
+		                          .element_count = 1,
+		                          .source = &words[0],
+		                          .deadline_ns = ZI_DEADLINE_NEVER };
+
+	two_init(&two);
+	ops[0] = (struct zi_node_op){ .group = &two.ranks[0].group, .call = broadcast };
+	cr_assert_eq(zi_node_queue_run(two.queue, &ops[0]), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		ops[i] = barrier_of(&two.ranks[0], ZI_DEADLINE_NEVER);
+		cr_assert_eq(zi_node_queue_submit(two.queue, &ops[i]), 0);
+	}
+	while (!zi_line_load(&two.world.board[0].sleeping)) /* in ops[0] */
+		(void)sched_yield();
+	cr_assert(zi_node_queue_cancel(two.queue, &ops[0]));
+	cr_assert(zi_node_queue_wait(two.queue, &ops[0], ZI_DEADLINE_NEVER));
+	cr_assert_eq(ops[0].result, -ECANCELED);
+	/* The peer comes to the broadcast and one barrier. */
+	broadcast.source = NULL;
+	broadcast.target = &words[1];
+	cr_assert_eq(zi_node_call(&two.ranks[1].group, &broadcast, &two.ranks[1].text), 0);
+	ops[0] = barrier_of(&two.ranks[1], ZI_DEADLINE_NEVER);
+	cr_assert_eq(zi_node_queue_run(NULL, &ops[0]), 0);
+	cr_assert(zi_node_queue_wait(two.queue, &ops[1], ZI_DEADLINE_NEVER));
+	cr_assert_eq(ops[1].result, 0);
+	cr_assert_eq(ops[1].sequence, 2);
+	two_deinit(&two);
+}
+
 Test(queue, a_deadline_ends_the_group_and_what_waits_behind)
 {
 	struct pair_of_ranks two;
@@ -203,9 +239,8 @@ Test(queue, a_deadline_is_kept_behind_a_call_that_has_longer)
 				                        .peer = 1,
 				                        .element_count = 1,
 				                        .buffer = &words[i] };
-			ops[i] = barrier_of(&two.ranks[0],
-			                    i ? zi_clock_deadline_ns(5 * ZI_NS_PER_MS)
-			                      : zi_clock_deadline_ns(600 * ZI_NS_PER_S));
+			ops[i] = barrier_of(&two.ranks[0], 0);
+			ops[i].call.timeout_ns = i ? 5 * ZI_NS_PER_MS : 600 * ZI_NS_PER_S;
 			ops[i].p2ps = with_messages ? &p2ps[i] : NULL;
 			ops[i].p2p_count = with_messages;
 			cr_assert_eq(zi_node_queue_submit(two.queue, &ops[i]), 0);
@@ -222,6 +257,12 @@ Test(queue, a_deadline_is_kept_behind_a_call_that_has_longer)
 		                               : "call 1, barrier: member 1 did not come in time");
 		cr_assert_str_eq(ops[1].text.chars,
 		                 "group 0 is broken (ETIMEDOUT): make another one");
+		/* What the daemon is told, whichever of them is waited for first. */
+		cr_assert_eq(two.ranks[0].group.failure.timeout_ns, 5 * ZI_NS_PER_MS);
+		cr_assert_eq(two.ranks[0].group.failure.culprit, 1);
+		cr_assert_eq(two.ranks[0].group.failure.sequence, with_messages ? 0 : 1);
+		cr_assert_eq(two.ranks[0].group.failure.operation,
+		             with_messages ? ZI_COLL_RECV : ZI_COLL_BARRIER);
 		two_deinit(&two);
 	}
 }

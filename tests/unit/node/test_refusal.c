@@ -438,6 +438,7 @@ Test(refusal, a_damaged_pair_line_is_an_error_and_nothing_else)
 		cr_assert(r == 0 || r == -EINVAL || r == -EPROTO || r == -ETIMEDOUT, "round %u: %d",
 		          round, r);
 		proto += r == -EPROTO;
+		cr_assert(r != -EPROTO || ranks[0].group.culprit == 1);
 		world_end(&world, ranks);
 	}
 	cr_assert_gt(proto, 100);

@@ -41,14 +41,10 @@ int zi_client_coll_request(struct zinf *zinf, struct zi_message_header *request,
 static void describe(struct zi_coll_fail *request, const struct zi_client_group *group)
 {
 	const struct zi_node_failure *failure = &group->node.failure;
-	uint64_t timeout_ns = failure->timeout_ns;
 
-	/* Who waits longer for a message than its time: calls.c. */
-	if (group->node.far && !failure->sequence)
-		timeout_ns -= ZI_MIN(timeout_ns, ZI_MAIL_PATIENCE_NS);
 	request->sequence = failure->sequence;
 	request->culprit = failure->culprit;
-	request->timeout_ms = (uint32_t)ZI_MIN(timeout_ns / ZI_NS_PER_MS, UINT32_MAX);
+	request->timeout_ms = (uint32_t)ZI_MIN(failure->timeout_ns / ZI_NS_PER_MS, UINT32_MAX);
 	request->operation = (uint8_t)failure->operation;
 	request->dtype = (uint8_t)failure->dtype;
 	request->reduce_op = (uint8_t)failure->reduce_op;

@@ -78,8 +78,10 @@ void zi_far_cut_init(struct zi_far_cut *cut, const struct zi_far_shape *shape, u
 	for (uint32_t i = 0; i < shape->node_count; i++)
 		largest = ZI_MAX(largest, shape->counts[i]);
 	count_blocks(operation, largest, shape->member_count, &sources, &results);
-	element_bytes = (uint64_t)(sources + results) * cut->width;
-	if (zi_coll_is_join(operation))
+	cut->is_in_place =
+		operation == ZI_COLL_BROADCAST || (zi_coll_is_join(operation) && largest == 1);
+	element_bytes = (uint64_t)(sources + (cut->is_in_place ? 0 : results)) * cut->width;
+	if (zi_coll_is_join(operation) && !cut->is_in_place)
 		element_bytes += (uint64_t)sources * ZI_MAX(cut->width, FAR_PARTIAL_WIDTH);
 	/* Each partial begins on a line, as do the three parts. */
 	lines = largest + 4;
@@ -102,7 +104,11 @@ void zi_far_piece_init(struct zi_far_piece *piece, const struct zi_far_cut *cut,
 	piece->first = index * cut->piece_elements;
 	piece->count = ZI_MIN(cut->piece_elements, cut->element_count - piece->first);
 	piece->block_bytes = piece->count * cut->width;
-	piece->source = ZI_FAR_WORKER_BYTES + index % ZI_FAR_SLOTS * cut->slot_bytes;
+	piece->source =
+		ZI_FAR_WORKER_BYTES + (cut->number + index) % ZI_FAR_SLOTS * cut->slot_bytes;
+	piece->partial = piece->result = piece->source;
+	if (cut->is_in_place)
+		return;
 	piece->partial = align(piece->source + cut->source_blocks * piece->block_bytes);
 	if (zi_coll_is_join(cut->operation))
 		partial_bytes =

@@ -4,14 +4,15 @@
  * piece lies in the slab, memory that the members of one node share with the worker that speaks
  * with the other nodes. Floor 1. Pure arithmetic, alike in ranks and worker.
  *
- *   slab   | the worker's own | slot 0 | slot 1 | slot 2 | slot 3 | mail (mail.h) |
+ *   slab   | the worker's own | slot 0 | slot 1 | … | mail (mail.h) |
  *   slot   | source: what the node's members have | partials | result: what the node gets |
  *
- * The worker is one more member of the node's board, behind the node's own. A member stages piece k
- * in slot k mod 4 and says so (`step`); when all have, the worker exchanges it with the other nodes
- * and says so; then each member takes what it is to have. A member stages piece k + 1 before it
- * takes piece k. So whoever stages piece k + 1 knows that piece k - 1 has been exchanged, hence
- * that all have staged it, which each does after it took piece k - 3: the slot is free.
+ * The worker is one more member of the node's board, behind the node's own. A member stages piece
+ * k and says so (`step`); when all have, the worker exchanges it with the other nodes and says so;
+ * then each member takes what it is to have. A member stages up to AHEAD pieces before it takes the
+ * first of them. Pieces are numbered on from call to call, and piece k has slot k mod SLOTS. Whoever
+ * stages piece k has taken k - AHEAD: so that has been exchanged, hence all have staged it, each
+ * after it took k - 2 AHEAD. With SLOTS of twice AHEAD the slot is free.
  *
  * A call whose data all lie in arenas, with one member on each node, goes another way: zinf-net has
  * the arenas as well, so that there are no pieces to stage. Members post where their data are
@@ -26,6 +27,8 @@
  *            scatter       a block for each member here
  *            gathers       blocks in the order of nodes, then members; the own node's are left out
  *            joins         as the target; broadcast: the source
+ * A broadcast's result has the source's place, as have those of joins of one member on each node,
+ * which need no partials either.
  */
 #pragma once
 
@@ -42,7 +45,8 @@
 /* … of those, these are frames (frame.h). */
 #define ZI_FAR_FRAMES_OFFSET (128u << 10)
 #define ZI_FAR_FRAMES_BYTES  (128u << 10)
-#define ZI_FAR_SLOTS         4u
+#define ZI_FAR_SLOTS         8u
+#define ZI_FAR_AHEAD         (ZI_FAR_SLOTS / 2) /* pieces that are staged and not yet taken */
 /* A call that waits for another node is given up by the worker so long before the ranks' deadline:
  * meanwhile the nodes tell each other whose fault it is, and the ranks hear that in time. */
 #define ZI_FAR_MARGIN_NS 500000000ull
@@ -97,6 +101,8 @@ struct zi_far_cut {
 	uint64_t piece_elements; /* of a block, all pieces but the last */
 	uint64_t piece_count;
 	uint64_t slot_bytes;
+	uint64_t number;                       /* of the first piece: the caller's to set */
+	bool is_in_place;                      /* the result comes where the source was */
 	uint32_t source_blocks, result_blocks; /* on this node */
 	uint32_t leaf_lines;                   /* lost between its partials, at most */
 };

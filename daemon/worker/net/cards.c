@@ -38,26 +38,26 @@ static struct exchange_card card_of(const struct net_exchange *exchange, uint32_
 }
 
 /* Documented in exchange_private.h, as is the other. */
-int exchange_cards_begin(struct exchange_op *op)
+int exchange_cards_begin(struct exchange_room *room)
 {
-	struct exchange_room *room = op->room;
-	struct exchange_card card = card_of(op->exchange, room->node);
+	struct exchange_op *op = &room->op;
+	struct exchange_card card = card_of(&op->exchange, room->node);
 	uint64_t hash;
 
-	room->hash = 0; /* none that a card has, but for one in 2^32 */
+	op->hash = 0; /* none that a card has, but for one in 2^32 */
 	if (op->is_agreed)
 		return 0;
 	card.sent_bytes = 0;
 	hash = hash_bytes(&card, sizeof(card));
-	room->hash = (uint32_t)(hash ^ hash >> 32);
+	op->hash = (uint32_t)(hash ^ hash >> 32);
 	for (uint32_t i = 0; i < room->node_count; i++) {
-		uint64_t slot = exchange_slot(op, EXCHANGE_CARD);
+		uint64_t slot = exchange_slot(room, EXCHANGE_CARD);
 		int r;
 
 		if (i == room->node)
 			continue;
 		op->suspect = i;
-		room->cards_out[i] = card_of(op->exchange, i);
+		room->cards_out[i] = card_of(&op->exchange, i);
 		r = net_lane_receive(room->peers[i].cards, slot,
 		                     offsetof(struct exchange_room, cards_in[i]) -
 		                             offsetof(struct exchange_room, cards_out),
@@ -88,11 +88,11 @@ static void describe(const struct exchange_card *card, char *target, size_t capa
 	               zi_reduce_op_name(card->op), card->rank_count, card->root);
 }
 
-static int compare(const struct exchange_op *op, uint32_t peer)
+static int compare(const struct exchange_room *room, uint32_t peer)
 {
-	const struct exchange_room *room = op->room;
+	const struct exchange_op *op = &room->op;
 	struct exchange_card own = room->cards_out[peer], other = room->cards_in[peer];
-	uint64_t expected = op->exchange->kind == NET_MOVE ? op->exchange->receives[peer].bytes : 0;
+	uint64_t expected = op->exchange.kind == NET_MOVE ? op->exchange.receives[peer].bytes : 0;
 	char mine[96], theirs[96];
 
 	if (own.kind == other.kind && other.sent_bytes != expected)
@@ -113,9 +113,10 @@ static int compare(const struct exchange_op *op, uint32_t peer)
 	                                strcmp(mine, theirs) ? "" : ", on other placements"));
 }
 
-int exchange_cards_end(struct exchange_op *op)
+/* Documented in exchange_private.h. */
+int exchange_cards_end(struct exchange_room *room)
 {
-	struct exchange_room *room = op->room;
+	struct exchange_op *op = &room->op;
 
 	for (uint32_t i = 0; i < room->node_count && !op->is_agreed; i++) {
 		int r;
@@ -124,7 +125,7 @@ int exchange_cards_end(struct exchange_op *op)
 			continue;
 		op->suspect = i;
 		r = net_lane_wait_received(room->peers[i].cards, 1, op->deadline_ns, op->text);
-		r = r ? r : compare(op, i);
+		r = r ? r : compare(room, i);
 		r = r ? r : net_lane_wait_sent(room->peers[i].cards, 1, op->deadline_ns, op->text);
 		if (r)
 			return err_trace(r);

@@ -100,76 +100,187 @@ int exchange_room_map(struct exchange_room *room, uint32_t index, const struct e
 	return err_trace(r);
 }
 
-static int begin_moves(struct exchange_op *op)
+/* ---- transfers ---- */
+
+static struct net_lane *lane_to(const struct exchange_room *room, uint32_t peer)
 {
-	const struct net_exchange *exchange = op->exchange;
-	struct exchange_room *room = op->room;
-	uint64_t slot = exchange_slot(op, EXCHANGE_RESULT);
+	return room->peers[peer].slabs[room->op.exchange.slab];
+}
+
+/* Documented in exchange_private.h, as are the other transfers. */
+int exchange_send(struct exchange_room *room, uint32_t peer, enum exchange_stream stream,
+                  uint64_t place, uint64_t bytes)
+{
+	room->op.suspect = peer;
+	room->peers[peer].sent_count++;
+	return err_trace(net_lane_send(lane_to(room, peer), exchange_slot(room, stream), place,
+	                               bytes, room->op.text));
+}
+
+int exchange_receive(struct exchange_room *room, uint32_t peer, enum exchange_stream stream,
+                     uint64_t place, uint64_t bytes)
+{
+	room->op.suspect = peer;
+	room->peers[peer].received_count++;
+	return err_trace(net_lane_receive(lane_to(room, peer), exchange_slot(room, stream), place,
+	                                  bytes, room->op.text));
+}
+
+int exchange_await_received(struct exchange_room *room, uint32_t peer, uint32_t count)
+{
+	int r;
+
+	if (!count)
+		return 0;
+	room->op.suspect = peer;
+	r = net_lane_wait_received(lane_to(room, peer), count, room->op.deadline_ns, room->op.text);
+	room->peers[peer].received_count -= count;
+	return err_trace(r);
+}
+
+int exchange_await_sent(struct exchange_room *room)
+{
+	for (uint32_t i = 0; i < room->node_count; i++) {
+		struct exchange_peer *peer = &room->peers[i];
+		int r;
+
+		if (!peer->sent_count)
+			continue;
+		room->op.suspect = i;
+		r = net_lane_wait_sent(lane_to(room, i), peer->sent_count, room->op.deadline_ns,
+		                       room->op.text);
+		if (r)
+			return err_trace(r);
+		peer->sent_count = 0;
+	}
+	return 0;
+}
+
+/* ---- what only moves ---- */
+
+static int begin_range(struct exchange_room *room, uint32_t peer, const struct net_range *sent,
+                       const struct net_range *received)
+{
+	int r = 0;
+
+	if (received->bytes)
+		r = exchange_receive(room, peer, EXCHANGE_RESULT, received->offset_bytes,
+		                     received->bytes);
+	if (!r && sent->bytes)
+		r = exchange_send(room, peer, EXCHANGE_RESULT, sent->offset_bytes, sent->bytes);
+	return err_trace(r);
+}
+
+/* Those of a node match in their order, as all have the same slot. */
+static int begin_moves(struct exchange_room *room, const struct exchange_runs *runs)
+{
+	const struct net_exchange *exchange = &room->op.exchange;
 	int r = 0;
 
 	for (uint32_t i = 1; i < room->node_count && !r; i++) {
-		uint32_t to = (room->node + i) % room->node_count;
+		uint32_t peer = (room->node + i) % room->node_count;
 
-		op->suspect = to;
-		if (exchange->receives[to].bytes)
-			r = net_lane_receive(room->peers[to].slabs[exchange->slab], slot,
-			                     exchange->receives[to].offset_bytes,
-			                     exchange->receives[to].bytes, op->text);
-		if (!r && exchange->sends[to].bytes)
-			r = net_lane_send(room->peers[to].slabs[exchange->slab], slot,
-			                  exchange->sends[to].offset_bytes,
-			                  exchange->sends[to].bytes, op->text);
+		if (!runs)
+			r = begin_range(room, peer, &exchange->sends[peer],
+			                &exchange->receives[peer]);
+		else
+			for (uint32_t k = runs->firsts[peer]; k < runs->firsts[peer + 1] && !r; k++)
+				r = begin_range(room, peer, &runs->sends[k], &runs->receives[k]);
 	}
 	return err_trace(r);
 }
 
-static int move(struct exchange_op *op)
+/* ---- operations ---- */
+
+static void init(struct exchange_room *room, const struct net_exchange *exchange, bool is_agreed,
+                 struct zi_text *text)
 {
-	const struct net_exchange *exchange = op->exchange;
-	struct exchange_room *room = op->room;
+	struct exchange_op *op = &room->op;
+
+	op->is_agreed = is_agreed;
+	op->exchange = *exchange;
+	op->deadline_ns = zi_clock_deadline_ns(exchange->timeout_ms * ZI_NS_PER_MS);
+	op->text = text;
+	op->suspect = NET_CULPRIT_NONE;
+	for (uint32_t i = 0; i < room->node_count; i++)
+		room->peers[i].sent_count = room->peers[i].received_count = 0;
+}
+
+static int begin(struct exchange_room *room, const struct exchange_runs *runs)
+{
+	if (room->op.exchange.kind == NET_MOVE)
+		return err_trace(begin_moves(room, runs));
+	if (room->op.exchange.mode == NET_BROADCAST)
+		return err_trace(exchange_spread_begin(room));
+	return err_trace(exchange_reduce_begin(room));
+}
+
+static int turn(struct exchange_room *room)
+{
+	if (room->op.exchange.kind == NET_MOVE)
+		return 0;
+	if (room->op.exchange.mode == NET_BROADCAST)
+		return err_trace(exchange_spread_turn(room));
+	return err_trace(exchange_reduce_turn(room));
+}
+
+static int end(struct exchange_room *room)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < room->node_count && !r; i++)
+		r = exchange_await_received(room, i, room->peers[i].received_count);
+	return r ? err_trace(r) : err_trace(exchange_await_sent(room));
+}
+
+static int explain(const struct exchange_room *room, int r, uint32_t *ret_suspect)
+{
+	/* Of two that call different things neither is more to blame. */
+	if (r)
+		*ret_suspect =
+			r == -ECANCELED || r == -EINVAL ? NET_CULPRIT_NONE : room->op.suspect;
+	return r;
+}
+
+/* Documented in the header, as are the others. */
+int exchange_begin(struct exchange_room *room, const struct net_exchange *exchange,
+                   const struct exchange_runs *runs, struct zi_text *text, uint32_t *ret_suspect)
+{
 	int r;
 
-	/* Lengths are compared before anything is sent: Gloo's thread would not bear another. */
-	r = exchange_cards_end(op);
-	r = r ? r : begin_moves(op);
-	for (uint32_t i = 0; i < room->node_count && !r; i++) {
-		struct net_lane *lane = room->peers[i].slabs[exchange->slab];
-
-		op->suspect = i;
-		if (i != room->node && exchange->receives[i].bytes)
-			r = net_lane_wait_received(lane, 1, op->deadline_ns, op->text);
-		if (i != room->node && exchange->sends[i].bytes && !r)
-			r = net_lane_wait_sent(lane, 1, op->deadline_ns, op->text);
-	}
-	return err_trace(r);
+	init(room, exchange, true, text);
+	r = exchange_cards_begin(room);
+	r = r ? r : begin(room, runs);
+	return err_trace(explain(room, r, ret_suspect));
 }
 
-static int run(struct exchange_op *op)
+int exchange_turn(struct exchange_room *room, struct zi_text *text, uint32_t *ret_suspect)
 {
-	if (op->exchange->kind == NET_MOVE)
-		return err_trace(move(op));
-	if (op->exchange->mode == NET_BROADCAST)
-		return err_trace(exchange_spread(op));
-	return err_trace(exchange_reduce(op));
+	room->op.text = text;
+	return err_trace(explain(room, turn(room), ret_suspect));
 }
 
-int exchange_run(struct exchange_room *room, const struct net_exchange *exchange, bool is_agreed,
+int exchange_end(struct exchange_room *room, struct zi_text *text, uint32_t *ret_suspect)
+{
+	room->op.text = text;
+	return err_trace(explain(room, end(room), ret_suspect));
+}
+
+int exchange_run(struct exchange_room *room, const struct net_exchange *exchange,
                  struct zi_text *text, uint32_t *ret_suspect)
 {
-	struct exchange_op op = { .room = room,
-		                  .exchange = exchange,
-		                  .is_agreed = is_agreed,
-		                  .deadline_ns =
-		                          zi_clock_deadline_ns(exchange->timeout_ms * ZI_NS_PER_MS),
-		                  .text = text,
-		                  .suspect = NET_CULPRIT_NONE };
-	int r = exchange_cards_begin(&op);
+	bool is_move = exchange->kind == NET_MOVE;
+	int r;
 
-	if (!r)
-		r = run(&op);
-	if (!r)
-		return 0;
-	/* Of two that call different things neither is more to blame. */
-	*ret_suspect = r == -ECANCELED || r == -EINVAL ? NET_CULPRIT_NONE : op.suspect;
-	return err_trace(r);
+	init(room, exchange, false, text);
+	r = exchange_cards_begin(room);
+	/* Lengths are compared before anything is sent: Gloo's thread would not bear another. */
+	if (!r && is_move)
+		r = exchange_cards_end(room);
+	r = r ? r : begin(room, NULL);
+	if (!r && !is_move)
+		r = exchange_cards_end(room);
+	r = r ? r : turn(room);
+	r = r ? r : end(room);
+	return err_trace(explain(room, r, ret_suspect));
 }

@@ -8,7 +8,7 @@
  *
  * Before its data each node sends each other a card: what it calls. Data travel under a number that
  * is made of the card, so that no piece of one call ever lands in another; and who called something
- * else is named when the cards are compared.
+ * else is named when the cards are compared. Calls that were agreed on before need no cards.
  */
 #pragma once
 
@@ -40,30 +40,35 @@ int exchange_room_map(struct exchange_room *room, uint32_t index, const struct e
 int exchange_check(const struct net_exchange *exchange, uint32_t node, uint32_t node_count,
                    const struct exchange_slab *slab, struct zi_text *text);
 
+/* What NET_MOVE moves between this node and each other one, in several runs; those of @node are
+ * [firsts[node], firsts[node + 1]), and match those there in their order. */
+struct exchange_runs {
+	uint32_t firsts[SUBTREE_NODES_MAX + 1];
+	const struct net_range *sends,
+		*receives; /* within the slab; those of no bytes are left out */
+};
+
 /**
- * exchange_run() - the operation
- * @exchange: checked
- * @is_agreed: all nodes know already that they call the same: they need not tell each other
+ * exchange_begin() - an operation that all nodes have agreed on, or will by the time it ends
+ * @room: without one under way; of several rooms each has one, begun in the same order on all nodes
+ * @exchange: checked; copied
+ * @runs: NULL, or what NET_MOVE moves instead of @exchange's ranges; over when this returns
+ *
+ * All transfers begin that need nothing of the others; does not wait. Then exchange_turn() does
+ * this node's part for the others, and exchange_end() waits for the rest.
+ * Return: as exchange_run(), but never -EINVAL, as do the others.
+ */
+int exchange_begin(struct exchange_room *room, const struct net_exchange *exchange,
+                   const struct exchange_runs *runs, struct zi_text *text, uint32_t *ret_suspect);
+int exchange_turn(struct exchange_room *room, struct zi_text *text, uint32_t *ret_suspect);
+int exchange_end(struct exchange_room *room, struct zi_text *text, uint32_t *ret_suspect);
+
+/**
+ * exchange_run() - an operation from its begin to its end, with cards before
  * @ret_suspect: on failure the node that was waited for, or NET_CULPRIT_NONE
  *
  * Return: 0; -EINVAL another node calls something else; -ETIMEDOUT, -EPIPE, -ECANCELED; all with
  * @text, and all break the mesh.
  */
-int exchange_run(struct exchange_room *room, const struct net_exchange *exchange, bool is_agreed,
+int exchange_run(struct exchange_room *room, const struct net_exchange *exchange,
                  struct zi_text *text, uint32_t *ret_suspect);
-
-/* What NET_MOVE moves between this node and each other one, in several runs; those of @node are
- * [firsts[node], firsts[node + 1]), and match those there in their order. */
-struct exchange_runs {
-	uint32_t firsts[SUBTREE_NODES_MAX + 1];
-	const struct net_range *sends, *receives; /* those of no bytes are left out */
-};
-
-/**
- * exchange_run_uneven() - as exchange_run(), of an operation that all nodes have agreed on
- * @exchange: NET_MOVE, without ranges of its own
- * @runs: within the slab
- */
-int exchange_run_uneven(struct exchange_room *room, const struct net_exchange *exchange,
-                        const struct exchange_runs *runs, struct zi_text *text,
-                        uint32_t *ret_suspect);

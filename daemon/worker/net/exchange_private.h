@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private to operations across nodes: what exchange.c, cards.c and reduce.c share. Floor 3. */
+/* Private to operations across nodes: what exchange.c and its parts share. Floor 3. */
 #pragma once
 
 #include "daemon/worker/net/exchange.h"
@@ -28,8 +28,39 @@ struct exchange_peer {
 	struct net_lane *cards;
 	struct net_lane *ring;
 	struct net_lane *slabs[NET_SLABS_MAX];
-	uint32_t leaf_count; /* of the operation */
-	uint32_t sent_count; /* transfers of the slab's lane that have been begun */
+	/* Of the operation: */
+	uint32_t leaf_count;
+	uint32_t sent_count, received_count; /* transfers of the slab's lane that have been begun */
+};
+
+/* NET_REDUCE. */
+struct exchange_reduction {
+	const struct exchange_slab *slab;
+	struct subtree_plan plan;
+	struct shares shares;
+	uint64_t piece_counts[SUBTREE_NODES_MAX];
+	uint64_t piece_bytes;   /* of one leaf in the ring */
+	uint32_t foreign_count; /* leaves of the others */
+};
+
+/* NET_BROADCAST. */
+struct exchange_spread {
+	uint64_t bytes;
+	bool is_straight;
+};
+
+/* The operation that is under way in a room. */
+struct exchange_op {
+	bool is_agreed; /* no cards go */
+	struct net_exchange exchange;
+	uint64_t deadline_ns;
+	struct zi_text *text; /* of the function that was called */
+	uint32_t suspect;
+	uint32_t hash; /* of its card */
+	union {
+		struct exchange_reduction reduction;
+		struct exchange_spread spread;
+	};
 };
 
 struct exchange_room {
@@ -40,30 +71,35 @@ struct exchange_room {
 	char *ring;
 	struct finish_scratch *scratch;
 	struct exchange_card cards_out[SUBTREE_NODES_MAX], cards_in[SUBTREE_NODES_MAX];
-	uint32_t hash; /* of the operation's card */
+	struct exchange_op op;
 };
 
-/* An operation while it runs. */
-struct exchange_op {
-	struct exchange_room *room;
-	bool is_agreed; /* no cards go */
-	const struct net_exchange *exchange;
-	uint64_t deadline_ns;
-	struct zi_text *text;
-	uint32_t suspect;
-};
-
-static inline uint64_t exchange_slot(const struct exchange_op *op, enum exchange_stream stream)
+static inline uint64_t exchange_slot(const struct exchange_room *room, enum exchange_stream stream)
 {
-	uint64_t hash = stream == EXCHANGE_CARD ? 0 : op->room->hash;
+	uint64_t hash = stream == EXCHANGE_CARD ? 0 : room->op.hash;
 
-	return hash << 32 | (op->exchange->sequence & 0xffffff) << 8 | stream;
+	return hash << 32 | (room->op.exchange.sequence & 0xffffff) << 8 | stream;
 }
 
-/* Cards go out, and their receipt is prepared. */
-int exchange_cards_begin(struct exchange_op *op);
-/* All are here and say the same. */
-int exchange_cards_end(struct exchange_op *op);
+/* ---- exchange.c ---- */
 
-int exchange_reduce(struct exchange_op *op);
-int exchange_spread(struct exchange_op *op);
+/* Begin a transfer between the operation's slab, at @place, and @peer. */
+int exchange_send(struct exchange_room *room, uint32_t peer, enum exchange_stream stream,
+                  uint64_t place, uint64_t bytes);
+int exchange_receive(struct exchange_room *room, uint32_t peer, enum exchange_stream stream,
+                     uint64_t place, uint64_t bytes);
+/* Until @count more of those from @peer have ended; all that this node sends. */
+int exchange_await_received(struct exchange_room *room, uint32_t peer, uint32_t count);
+int exchange_await_sent(struct exchange_room *room);
+
+/* ---- cards.c: cards go out, and their receipt is prepared; all are here and say the same ---- */
+
+int exchange_cards_begin(struct exchange_room *room);
+int exchange_cards_end(struct exchange_room *room);
+
+/* ---- reduce.c, spread.c: the parts of an operation, see exchange_begin() ---- */
+
+int exchange_reduce_begin(struct exchange_room *room);
+int exchange_reduce_turn(struct exchange_room *room);
+int exchange_spread_begin(struct exchange_room *room);
+int exchange_spread_turn(struct exchange_room *room);

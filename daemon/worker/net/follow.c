@@ -20,9 +20,6 @@
 #include "daemon/worker/net/mail.h"
 #include "daemon/worker/shares.h"
 
-/* Where a call has no deadline of its own left: the daemon ends it. */
-#define FOLLOW_LONG_MS (24ull * 3600 * 1000)
-
 /* ---- waiting for ranks of this node ---- */
 
 /* Until one of @wants, all of ranks here, may have come. @member: who is waited for, or
@@ -41,8 +38,8 @@ static int await_any(struct follow *follow, struct zi_meet_wants *wants, uint32_
 	return 0;
 }
 
-/* Until @member of this node's has told step @value. */
-static int await_step(struct follow *follow, uint32_t member, uint32_t value)
+/* Documented in follow_private.h. */
+int follow_await_step(struct follow *follow, uint32_t member, uint32_t value)
 {
 	const uint32_t *word = &follow->meet.members[member].step.value;
 
@@ -94,210 +91,6 @@ static int await_posts(struct follow *follow)
 		if (r)
 			return err_trace(r);
 	}
-}
-
-/* ---- the exchange ---- */
-
-/* Documented in follow_private.h, as are the others. */
-int follow_explain(struct follow *follow, int r)
-{
-	struct zi_text why = *follow->text;
-
-	if (r == -ECANCELED)
-		*follow->suspect = NET_CULPRIT_NONE;
-	if (!r || *follow->suspect >= follow->shape.node_count)
-		return r;
-	return zi_text_error(follow->text, r, "call %u of group %u: %.150s (%s)", follow->sequence,
-	                     follow->message->group, why.chars,
-	                     follow_say_node(follow, *follow->suspect).chars);
-}
-
-int follow_exchange(struct follow *follow)
-{
-	struct net_exchange *exchange = &follow->exchange;
-	uint64_t now_ns = zi_clock_now_ns();
-	int r;
-
-	exchange->sequence = ++follow->worker->sequence;
-	exchange->timeout_ms = FOLLOW_LONG_MS;
-	if (follow->deadline_ns != ZI_DEADLINE_NEVER)
-		exchange->timeout_ms = follow->deadline_ns > now_ns
-		                               ? (follow->deadline_ns - now_ns) / ZI_NS_PER_MS + 1
-		                               : 1;
-	r = exchange_check(exchange, follow->shape.node, follow->shape.node_count,
-	                   &follow->worker->slabs[exchange->slab], follow->text);
-	if (!r && follow->runs)
-		r = exchange_run_uneven(follow->worker->room, exchange, follow->runs, follow->text,
-		                        follow->suspect);
-	else if (!r)
-		r = exchange_run(follow->worker->room, exchange, true, follow->text,
-		                 follow->suspect);
-	follow->runs = NULL;
-	return err_trace(follow_explain(follow, r));
-}
-
-/* ---- pieces ---- */
-
-void follow_exchange_init(struct follow *follow, uint32_t kind, const struct follow_card *call)
-{
-	follow->exchange = (struct net_exchange){
-		.kind = kind,
-		.dtype = call->dtype,
-		.op = call->reduce_op,
-		.rank_count = follow->shape.member_count,
-		.root = follow->shape.nodes[call->root],
-		.slab = NET_SLAB_DATA,
-		.average = 1.0f / (float)follow->shape.member_count,
-	};
-	memcpy(follow->exchange.nodes, follow->shape.nodes, sizeof(follow->shape.nodes));
-}
-
-/* Of this node's leaves of the tree, from what its ranks staged. */
-static void make_partials(const struct follow *follow, const struct zi_far_cut *cut,
-                          const struct zi_far_piece *piece, const struct follow_card *call,
-                          uint64_t element_count)
-{
-	const struct zi_far_shape *shape = &follow->shape;
-	char *slab = follow->slab->memory;
-
-	for (uint32_t i = 0; i < follow->plan.leaf_count; i++) {
-		const struct subtree *leaf = &follow->plan.leaves[i];
-		const void *sources[ZI_WORLD_MAX];
-
-		if (leaf->node != shape->node)
-			continue;
-		for (uint32_t k = 0; k < leaf->count; k++)
-			sources[k] =
-				slab + zi_far_source_at(shape, cut, piece,
-			                                zi_far_local(shape, leaf->first + k), 0);
-		finish_partial(leaf, sources,
-		               slab + piece->partial +
-		                       shares_partial_offset(&follow->plan, shape->node, i,
-		                                             element_count, call->dtype),
-		               element_count, call->dtype, call->reduce_op);
-	}
-}
-
-static int join(struct follow *follow, const struct zi_far_cut *cut,
-                const struct zi_far_piece *piece, const struct follow_card *call)
-{
-	bool is_scatter = call->operation == ZI_COLL_REDUCE_SCATTER;
-	uint64_t element_count = piece->count * (is_scatter ? follow->shape.member_count : 1);
-
-	follow_exchange_init(follow, NET_REDUCE, call);
-	follow->exchange.partial_offset_bytes = piece->partial;
-	/* Of one rank its own elements do (finish.h). */
-	if (follow->shape.self_count == 1)
-		follow->exchange.partial_offset_bytes = piece->source;
-	else
-		make_partials(follow, cut, piece, call, element_count);
-	follow->exchange.mode = is_scatter                          ? NET_SCATTER
-	                        : call->operation == ZI_COLL_REDUCE ? NET_ROOT
-	                                                            : NET_ALL;
-	follow->exchange.element_count = element_count;
-	follow->exchange.result_offset_bytes = piece->result;
-	return err_trace(follow_exchange(follow));
-}
-
-void follow_set_broadcast(struct follow *follow, const struct follow_card *call, uint64_t bytes)
-{
-	follow_exchange_init(follow, NET_REDUCE, call);
-	follow->exchange.mode = NET_BROADCAST;
-	follow->exchange.dtype = ZI_DTYPE_U8;
-	follow->exchange.op = ZI_REDUCE_BOR;
-	follow->exchange.rank_count = 1;
-	follow->exchange.nodes[0] = (uint8_t)follow->exchange.root;
-	follow->exchange.element_count = bytes;
-}
-
-static int broadcast(struct follow *follow, const struct zi_far_piece *piece,
-                     const struct follow_card *call)
-{
-	follow_set_broadcast(follow, call, piece->block_bytes);
-	follow->exchange.partial_offset_bytes = piece->source;
-	follow->exchange.result_offset_bytes = piece->result;
-	return err_trace(follow_exchange(follow));
-}
-
-/* What goes to node @node, and comes from it. */
-static void set_ranges(struct follow *follow, const struct zi_far_piece *piece,
-                       const struct follow_card *call, uint32_t node)
-{
-	const struct zi_far_shape *shape = &follow->shape;
-	struct net_range *sent = &follow->exchange.sends[node];
-	struct net_range *received = &follow->exchange.receives[node];
-	uint64_t bytes = piece->block_bytes, here = shape->self_count;
-	uint64_t first = shape->firsts[node], there = shape->counts[node];
-	uint32_t root = shape->nodes[call->root];
-
-	switch (call->operation) {
-	case ZI_COLL_ALL_GATHER:
-	case ZI_COLL_GATHER:
-		*sent = (struct net_range){ piece->source, here * bytes };
-		*received = (struct net_range){ piece->result + first * bytes, there * bytes };
-		if (call->operation == ZI_COLL_GATHER && node != root)
-			sent->bytes = 0;
-		if (call->operation == ZI_COLL_GATHER && shape->node != root)
-			received->bytes = 0;
-		break;
-	case ZI_COLL_SCATTER:
-		*sent = (struct net_range){ piece->source + first * bytes, there * bytes };
-		*received = (struct net_range){ piece->result, here * bytes };
-		if (shape->node != root)
-			sent->bytes = 0;
-		if (node != root)
-			received->bytes = 0;
-		break;
-	default:
-		*sent = (struct net_range){ piece->source + first * here * bytes,
-			                    there * here * bytes };
-		*received = (struct net_range){ piece->result + first * here * bytes,
-			                        there * here * bytes };
-		break;
-	}
-}
-
-static int move(struct follow *follow, const struct zi_far_piece *piece,
-                const struct follow_card *call)
-{
-	follow_exchange_init(follow, NET_MOVE, call);
-	for (uint32_t i = 0; i < follow->shape.node_count; i++)
-		if (i != follow->shape.node)
-			set_ranges(follow, piece, call, i);
-	return err_trace(follow_exchange(follow));
-}
-
-static int run_pieces(struct follow *follow, const struct follow_card *call)
-{
-	struct zi_board_member *members = follow->meet.members;
-	struct zi_far_cut cut;
-
-	zi_far_cut_init(&cut, &follow->shape, follow->slab->bytes, call->operation, call->dtype,
-	                call->element_count);
-	for (uint64_t k = 0; k < cut.piece_count; k++) {
-		uint32_t step = (uint32_t)(follow->steps + k + 1);
-		struct zi_far_piece piece;
-		int r = 0;
-
-		for (uint32_t i = 0; i < follow->shape.self_count && !r; i++)
-			r = await_step(follow, i, step);
-		if (r)
-			return err_trace(r);
-		zi_far_piece_init(&piece, &cut, k);
-		if (zi_coll_is_join(call->operation))
-			r = join(follow, &cut, &piece, call);
-		else if (call->operation == ZI_COLL_BROADCAST)
-			r = broadcast(follow, &piece, call);
-		else if (call->operation == ZI_COLL_ALL_TO_ALLV)
-			r = follow_move_uneven(follow, &cut, &piece, call);
-		else
-			r = move(follow, &piece, call);
-		if (r)
-			return err_trace(r);
-		zi_meet_tell(&follow->meet, &members[follow->meet.self].step.value, step);
-	}
-	follow->steps += cut.piece_count;
-	return 0;
 }
 
 /* ---- calls ---- */
@@ -377,7 +170,7 @@ static int run_call(struct follow *follow)
 		return err_trace(r);
 	zi_meet_post(&follow->meet, follow->sequence, 0, &answer, 0, reason.chars,
 	             answer.flags & ZI_BOARD_REFUSED ? (uint32_t)strlen(reason.chars) + 1 : 0);
-	return answer.flags ? 0 : err_trace(run_pieces(follow, &call));
+	return answer.flags ? 0 : err_trace(follow_run_pieces(follow, &call));
 }
 
 static int prepare(struct follow *follow)
@@ -442,6 +235,7 @@ static void let_go(struct follow *follow)
 	struct exchange_slab *arenas = &worker->slabs[NET_SLAB_ARENAS];
 
 	follow_frames_end(follow);
+	follow_pieces_end(follow);
 	(void)exchange_room_map(worker->room, NET_SLAB_DATA, &none);   /* Takes none. */
 	(void)exchange_room_map(worker->room, NET_SLAB_ARENAS, &none); /* So. */
 	if (arenas->memory)
@@ -460,6 +254,7 @@ int worker_follow(struct worker *worker, const struct net_follow *message, struc
 	int r = prepare(&follow);
 
 	r = r ? r : follow_frames_begin(&follow);
+	r = r ? r : follow_pieces_begin(&follow);
 	r = r ? r : start_mail(&follow, &mail);
 	while (!r) {
 		follow.sequence++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private to follow.c and follow_card.c. Floor 3, of zinf-net. Owner: the operations' thread. */
+/* Private to follow.c and its parts. Floor 3, of zinf-net. Owner: the operations' thread. */
 #pragma once
 
 #include "common/wire/far.h"
@@ -33,8 +33,8 @@ struct follow {
 	struct subtree_plan plan;
 	struct net_lane *frames[SUBTREE_NODES_MAX]; /* from and to each other node */
 	struct zi_line broken; /* the verdict that meet looks at: control says when to stop */
-	struct net_exchange exchange;
-	const struct exchange_runs *runs; /* of the next exchange, or NULL: its own */
+	struct net_exchange exchange;              /* that is being made */
+	struct exchange_room *rooms[ZI_FAR_AHEAD]; /* of pieces */
 	/* all_to_allv: (members in the order of nodes, 2, members) what each sends to each, and
 	 * takes from each. */
 	uint64_t counts[2 * ZI_WORLD_MAX * ZI_WORLD_MAX];
@@ -50,22 +50,41 @@ struct follow {
 
 /* ---- follow.c ---- */
 
+/* Until @member of this node's has told step @value. Return: 0, or an error with follow->text. */
+int follow_await_step(struct follow *follow, uint32_t member, uint32_t value);
+
+/* ---- follow_exchange.c ---- */
+
 /* follow->exchange is @call's, of @kind, but for what is where; and that of a broadcast. */
 void follow_exchange_init(struct follow *follow, uint32_t kind, const struct follow_card *call);
 void follow_set_broadcast(struct follow *follow, const struct follow_card *call, uint64_t bytes);
-/* follow->exchange, on which all nodes have agreed, but for what all calls have in common. Return:
- * 0, or an error that ends the group, with follow->text. */
+/* follow->exchange, on which all nodes have agreed, but for what all calls have in common, begins
+ * in @room; @runs: as exchange_begin(). Then its turn, its end; and all three, in the worker's
+ * room. Return: 0, or an error that ends the group, with follow->text. */
+int follow_begin(struct follow *follow, struct exchange_room *room,
+                 const struct exchange_runs *runs);
+int follow_turn(struct follow *follow, struct exchange_room *room);
+int follow_end(struct follow *follow, struct exchange_room *room);
 int follow_exchange(struct follow *follow);
 /* An exchange ended with @r, and follow->text: which call and ranks that is about. Return: @r. */
 int follow_explain(struct follow *follow, int r);
+
+/* ---- follow_pieces.c ---- */
+
+/* Once, before the first call. Return: 0, -ENOMEM with follow->text. */
+int follow_pieces_begin(struct follow *follow);
+void follow_pieces_end(struct follow *follow);
+/* All pieces of @call. Return: as follow_exchange(). */
+int follow_run_pieces(struct follow *follow, const struct follow_card *call);
 
 /* ---- follow_uneven.c ---- */
 
 /* all_to_allv: the counts that all nodes have judged. */
 void follow_keep_counts(struct follow *follow);
-/* Its piece. Return: as follow_exchange(). */
-int follow_move_uneven(struct follow *follow, const struct zi_far_cut *cut,
-                       const struct zi_far_piece *piece, const struct follow_card *call);
+/* Its piece begins in @room. Return: as follow_begin(). */
+int follow_begin_uneven(struct follow *follow, struct exchange_room *room,
+                        const struct zi_far_cut *cut, const struct zi_far_piece *piece,
+                        const struct follow_card *call);
 
 /* ---- follow_direct.c ---- */
 

@@ -42,8 +42,9 @@ static uint32_t member_of(const struct zi_far_shape *shape, uint32_t node, uint3
 }
 
 /* Documented in follow_private.h. */
-int follow_move_uneven(struct follow *follow, const struct zi_far_cut *cut,
-                       const struct zi_far_piece *piece, const struct follow_card *call)
+int follow_begin_uneven(struct follow *follow, struct exchange_room *room,
+                        const struct zi_far_cut *cut, const struct zi_far_piece *piece,
+                        const struct follow_card *call)
 {
 	const struct zi_far_shape *shape = &follow->shape;
 	struct net_range sends[UNEVEN_RUNS_MAX], receives[UNEVEN_RUNS_MAX];
@@ -75,6 +76,5 @@ int follow_move_uneven(struct follow *follow, const struct zi_far_cut *cut,
 	}
 	runs.firsts[shape->node_count] = run_count;
 	assert(run_count <= UNEVEN_RUNS_MAX);
-	follow->runs = &runs;
-	return err_trace(follow_exchange(follow));
+	return err_trace(follow_begin(follow, room, &runs));
 }

@@ -10,12 +10,19 @@
 #include <gloo/context.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/loop.h>
 #include <gloo/transport/unbound_buffer.h>
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -38,6 +45,8 @@ namespace
 constexpr uint64_t connect_factor = 5;
 /* A year is for ever: the clock's nanoseconds have to bear it. */
 constexpr uint64_t longest_ms = 365ull * 86400 * 1000;
+/* Sends from here on are the device's thread's to begin; below a wake-up costs more. */
+constexpr uint64_t large_bytes = 64u << 10;
 
 /* gloo::Context keeps its connections where only a class of its own may put them. */
 class Connections : public gloo::Context
@@ -79,10 +88,89 @@ milliseconds until(uint64_t deadline_ns)
 	return milliseconds(left_ms < longest_ms ? left_ms : longest_ms);
 }
 
+/*
+ * Begins large sends in the device's thread. Who sends writes all that the socket takes with the
+ * connection locked; the device's thread, when something comes meanwhile, tries that lock, fails,
+ * and asks epoll again, which says the same: it burns a CPU until the write is over. In its own
+ * thread nobody waits for the lock.
+ */
+class Courier : public gloo::transport::tcp::Handler
+{
+      public:
+	struct Errand {
+		net_lane *lane;
+		uint64_t slot, offset_bytes, bytes;
+	};
+
+	explicit Courier(std::shared_ptr<gloo::transport::tcp::Device> device)
+	    : device_(std::move(device)), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
+	{
+		if (bell_ < 0)
+			throw std::bad_alloc(); /* No descriptor is left. */
+		device_->registerDescriptor(bell_, EPOLLIN, this);
+	}
+
+	~Courier() override
+	{
+		device_->unregisterDescriptor(bell_, this); /* Waits for its thread. */
+		close(bell_);
+	}
+
+	/* False: it is small, and none of its lane's is before it: the caller may as well. */
+	bool take(const Errand &errand)
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+
+		if (errand.bytes < large_bytes && !has(errand.lane))
+			return false;
+		errands_.push_back(errand);
+		ring();
+		return true;
+	}
+
+	/* None of @lane's is under way, or will be, after this. */
+	void forget(const net_lane *lane)
+	{
+		std::unique_lock<std::mutex> guard(lock_);
+
+		for (auto i = errands_.begin(); i != errands_.end();)
+			i = i->lane == lane ? errands_.erase(i) : i + 1;
+		idle_.wait(guard, [&] { return running_ != lane; });
+	}
+
+	void handleEvents(int events) override;
+
+      private:
+	bool has(const net_lane *lane) const
+	{
+		for (const Errand &errand : errands_)
+			if (errand.lane == lane)
+				return true;
+		return running_ == lane;
+	}
+
+	void ring()
+	{
+		uint64_t one = 1;
+		/* Full is rung as well. */
+		ssize_t r = write(bell_, &one, sizeof(one));
+
+		(void)r;
+	}
+
+	std::shared_ptr<gloo::transport::tcp::Device> device_;
+	int bell_;
+	std::mutex lock_; /* guards errands_ and running_ */
+	std::condition_variable idle_;
+	std::deque<Errand> errands_;
+	const net_lane *running_ = nullptr;
+};
+
 } // namespace
 
 struct net_mesh {
 	std::shared_ptr<gloo::transport::Device> device;
+	std::unique_ptr<Courier> courier;
 	std::shared_ptr<Connections> connections;
 	std::vector<std::string> names;
 	std::atomic<bool> is_aborted{ false };
@@ -94,7 +182,41 @@ struct net_lane {
 	net_mesh *mesh;
 	uint32_t peer;
 	std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+	std::string failure;                   /* of a send in the device's thread */
+	std::atomic<bool> has_failed{ false }; /* after that was written */
 };
+
+/* The device's thread: the errands are here. */
+void Courier::handleEvents(int events)
+{
+	uint64_t count;
+	ssize_t r = read(bell_, &count, sizeof(count)); /* Rung for nothing is no harm. */
+	std::unique_lock<std::mutex> guard(lock_);
+
+	(void)events;
+	(void)r;
+	while (!errands_.empty()) {
+		Errand errand = errands_.front();
+		net_lane *lane = errand.lane;
+
+		errands_.pop_front();
+		running_ = lane;
+		guard.unlock();
+		try {
+			lane->buffer->send(lane->peer, errand.slot, errand.offset_bytes,
+			                   errand.bytes);
+		} catch (const std::exception &error) {
+			if (!lane->has_failed) {
+				lane->failure = words(error);
+				lane->has_failed = true;
+			}
+			lane->buffer->abortWaitSend();
+		}
+		guard.lock();
+		running_ = nullptr;
+		idle_.notify_all();
+	}
+}
 
 /* Documented in the header, as are all of these. */
 int net_mesh_new(const struct net_mesh_options *options, struct zi_text *text,
@@ -105,6 +227,8 @@ int net_mesh_new(const struct net_mesh_options *options, struct zi_text *text,
 		gloo::transport::tcp::attr attr(options->address);
 
 		mesh->device = gloo::transport::tcp::CreateDevice(attr);
+		mesh->courier = std::make_unique<Courier>(
+			std::dynamic_pointer_cast<gloo::transport::tcp::Device>(mesh->device));
 		mesh->connections =
 			std::make_shared<Connections>(options->node, options->node_count);
 		mesh->connections->open(
@@ -208,6 +332,7 @@ struct net_lane *net_lane_free(struct net_lane *lane)
 
 		lane->mesh->lanes.remove(lane);
 	}
+	lane->mesh->courier->forget(lane);
 	/* Waits for the device's thread, where that is in the midst of a transfer of this one. */
 	delete lane;
 	return nullptr;
@@ -224,7 +349,8 @@ int net_lane_send(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, u
                   struct zi_text *text)
 {
 	try {
-		lane->buffer->send(lane->peer, slot, offset_bytes, bytes);
+		if (!lane->mesh->courier->take({ lane, slot, offset_bytes, bytes }))
+			lane->buffer->send(lane->peer, slot, offset_bytes, bytes);
 		return 0;
 	} catch (const std::exception &error) {
 		return explain(lane, error, -EPIPE, text);
@@ -249,7 +375,14 @@ static int wait_for(struct net_lane *lane, uint32_t count, uint64_t deadline_ns,
 {
 	for (uint32_t i = 0; i < count; i++) {
 		try {
-			if (lane->mesh->is_aborted || !wait(until(deadline_ns)))
+			bool has_come = !lane->mesh->is_aborted && !lane->has_failed &&
+			                wait(until(deadline_ns));
+
+			if (!has_come && lane->has_failed && !lane->mesh->is_aborted)
+				return zi_text_error(text, -EPIPE, "%s: %s",
+				                     lane->mesh->names[lane->peer].c_str(),
+				                     lane->failure.c_str());
+			if (!has_come)
 				return zi_text_error(text, -ECANCELED, "broken off");
 		} catch (const std::exception &error) {
 			return explain(lane, error,

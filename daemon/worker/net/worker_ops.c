@@ -84,7 +84,7 @@ static int exchange(struct worker *worker, const struct net_exchange *message, s
 	r = exchange_check(message, worker->join.node, worker->join.node_count, slab, text);
 	if (r)
 		return err_trace(r);
-	return err_trace(exchange_run(worker->room, message, false, text, ret_suspect));
+	return err_trace(exchange_run(worker->room, message, text, ret_suspect));
 }
 
 /* The epoch is over; what stands is what all nodes say of it. */

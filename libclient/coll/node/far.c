@@ -228,6 +228,7 @@ static int take_answer(struct zi_node_group *group, struct zi_text *text)
 		                                group->sequence));
 	zi_far_cut_init(&far->cut, &far->shape, far->slab_bytes, group->run.call.operation,
 	                group->run.call.dtype, post.call.element_count);
+	far->cut.number = far->pieces;
 	far->staged = far->taken = 0;
 	far->is_direct = post.call.flags & ZI_BOARD_DIRECT;
 	if (far->is_direct) { /* one piece, that is behind */
@@ -260,7 +261,8 @@ int zi_node_step_far(struct zi_node_group *group, struct zi_meet_wants *wants)
 	for (; far->taken < far->cut.piece_count; far->taken++) {
 		uint32_t next = (uint32_t)(far->pieces + far->taken + 1);
 
-		for (; far->staged < far->cut.piece_count && far->staged < far->taken + 2;
+		for (;
+		     far->staged < far->cut.piece_count && far->staged < far->taken + ZI_FAR_AHEAD;
 		     far->staged++) {
 			stage(group, far->staged);
 			zi_meet_tell_one(&group->meet, worker_of(group),

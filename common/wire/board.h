@@ -134,6 +134,8 @@ struct zi_board_refusal {
 #define ZI_BOARD_REFUSALS 8u /* number n is kept at n mod 8 */
 /* A number that none is given: it is kept no more. */
 #define ZI_BOARD_REFUSAL_LOST UINT32_MAX
+/* So many of the messages that a member refused say for which reason each. */
+#define ZI_BOARD_REFUSED_MESSAGES 128u
 
 struct zi_board_member {
 	struct zi_board_post posts[ZI_BOARD_SLOTS];
@@ -148,7 +150,10 @@ struct zi_board_member {
 	struct zi_line alarm;
 	uint8_t reserved0[(16 - ZI_BOARD_SLOTS - 5) * ZI_LINE_BYTES];
 	struct zi_board_refusal refusals[ZI_BOARD_REFUSALS];
-	uint8_t reserved[4096 - 16 * ZI_LINE_BYTES - ZI_BOARD_REFUSALS * 256];
+	/* The newest messages refused, number in the upper half, then one byte for the line, one
+	 * that is 1 of a send, and the low 16 bits of its reason's number: each is one word, so
+	 * that it is whole. Before `refused` of that line says so. */
+	uint64_t refused[ZI_BOARD_REFUSED_MESSAGES];
 	uint8_t inlined[ZI_BOARD_SLOTS][ZI_BOARD_INLINE_BYTES]; /* of the post of the same index */
 	struct zi_board_send sends[ZI_WORLD_MAX];               /* to each member */
 	struct zi_board_take takes[ZI_WORLD_MAX];               /* from each member */
@@ -165,10 +170,17 @@ static inline uint64_t zi_board_bytes(uint32_t member_count)
  * this slot. While its member posts the next one, the copy may be a bit of both. */
 void zi_board_look(const struct zi_board_post *post, struct zi_board_post *ret_post);
 
+/* Says that message @sequence on @line is refused, for reason @number; 0: for its type, as that
+ * line says. @count: of messages that were before, by this member. */
+void zi_board_refuse_message(struct zi_board_member *self, uint32_t count, uint32_t sequence,
+                             uint32_t line, bool is_send, uint32_t number);
+/* What another said so. Return: the number, 0; ZI_BOARD_REFUSAL_LOST: it is said no more. */
+uint32_t zi_board_refused_for(const struct zi_board_member *member, uint32_t sequence,
+                              uint32_t line, bool is_send);
 /* Keeps number @number, whose writer this is. @error: a positive errno; @reason is cut. */
 void zi_board_refuse(struct zi_board_refusal *refusals, uint32_t number, uint32_t error,
                      const char *reason);
 /* Another's. Return: whether number @number is still kept; then @ret_refusal is a whole copy, whose
- * reason ends. */
+ * reason ends and can be printed. */
 bool zi_board_refusal_of(const struct zi_board_refusal *refusals, uint32_t number,
                          struct zi_board_refusal *ret_refusal);

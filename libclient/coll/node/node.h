@@ -81,7 +81,8 @@ struct zi_node_group {
 	uint32_t told;
 	uint32_t steps;         /* of calls in pieces so far */
 	uint32_t slot;          /* where the next piece is staged */
-	uint32_t refusal_count; /* of messages, so far */
+	uint32_t refusal_count; /* reasons for which messages were refused, so far */
+	uint32_t refused_count; /* those messages */
 	struct zi_node_run run;
 	struct zi_node_pairs pairs;
 	struct zi_node_turn turn;

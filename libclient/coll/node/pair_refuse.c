@@ -26,21 +26,35 @@ uint32_t zi_node_post_reason(struct zi_node_group *group, int error, const struc
 {
 	uint32_t number = ++group->refusal_count;
 
-	while (!number || number == ZI_BOARD_REFUSAL_LOST) /* say that there is no reason */
+	/* Those say that there is no reason; of a message's the low half is told. */
+	while (!(uint16_t)number || number == ZI_BOARD_REFUSAL_LOST)
 		number = ++group->refusal_count;
 	zi_board_refuse(group->meet.members[group->meet.self].refusals, number, (uint32_t)-error,
 	                reason->chars);
 	return number;
 }
 
-/* The peer, which refuses @p2p, may have refused later ones since. */
-int zi_pair_say_refused(struct zi_node_group *group, const struct zi_node_p2p *p2p,
-                        const uint32_t *refused, uint32_t number, struct zi_text *text)
+/* On this node each message says its own. */
+uint32_t zi_pair_reason_of(const struct zi_node_group *group, const struct zi_node_p2p *p2p,
+                           const uint32_t *refused, const uint32_t *refusal)
+{
+	uint32_t sequence = p2p->message.sequence, number = zi_meet_load(refusal);
+
+	if (zi_pair_is_near(group, p2p->peer))
+		number = zi_board_refused_for(&group->meet.members[zi_pair_line(group, p2p->peer)],
+		                              sequence, group->meet.self, !p2p->is_send);
+	else if (zi_meet_load(refused) != sequence)
+		number = ZI_BOARD_REFUSAL_LOST;
+	/* The type and count are those of the newest one. */
+	return number || zi_meet_load(refused) == sequence ? number : ZI_BOARD_REFUSAL_LOST;
+}
+
+int zi_pair_say_refused(struct zi_node_group *group, const struct zi_node_p2p *p2p, uint32_t number,
+                        struct zi_text *text)
 {
 	uint32_t sequence = p2p->message.sequence, self = zi_node_self(group);
 	struct zi_board_refusal refusal;
-	bool is_this = zi_board_refusal_of(refusals_of(group, p2p->peer), number, &refusal) &&
-	               zi_meet_load(refused) == sequence;
+	bool is_this = zi_board_refusal_of(refusals_of(group, p2p->peer), number, &refusal);
 	int error = is_this ? zi_verdict_refusal_of(refusal.error) : -EINVAL;
 
 	group->culprit = p2p->peer;
@@ -49,6 +63,13 @@ int zi_pair_say_refused(struct zi_node_group *group, const struct zi_node_p2p *p
 		p2p->is_send ? self : p2p->peer, p2p->is_send ? p2p->peer : self,
 		zi_node_name(group, p2p->peer).chars,
 		is_this ? refusal.reason : "the reason has made room for those of later ones"));
+}
+
+void zi_pair_refuse_one(struct zi_node_group *group, const struct zi_node_p2p *p2p, uint32_t number)
+{
+	zi_board_refuse_message(&group->meet.members[group->meet.self], group->refused_count++,
+	                        p2p->message.sequence, zi_pair_line(group, p2p->peer), p2p->is_send,
+	                        number);
 }
 
 /* This member refuses it: whoever comes to it is told. */
@@ -64,6 +85,7 @@ void zi_pair_refuse(struct zi_node_group *group, struct zi_node_p2p *p2p)
 		struct zi_board_send *line = zi_pair_own_send(group, peer);
 
 		message->sequence = ++group->pairs.sent[peer];
+		zi_pair_refuse_one(group, p2p, message->refusal);
 		__atomic_store_n(&line->refusal, message->refusal, __ATOMIC_RELAXED);
 		__atomic_store_n(&line->refused, message->sequence, __ATOMIC_RELEASE);
 		zi_pair_tell(group, peer, &line->sequence, message->sequence);
@@ -71,6 +93,7 @@ void zi_pair_refuse(struct zi_node_group *group, struct zi_node_p2p *p2p)
 		struct zi_board_take *line = zi_pair_own_take(group, peer);
 
 		message->sequence = ++group->pairs.taken[peer];
+		zi_pair_refuse_one(group, p2p, message->refusal);
 		__atomic_store_n(&line->refusal, message->refusal, __ATOMIC_RELAXED);
 		zi_pair_tell(group, peer, &line->refused, message->sequence);
 	}

@@ -70,6 +70,14 @@ static void post_send(struct zi_node_group *group, struct zi_node_p2p *p2p)
 	message->phase = ZI_NODE_MESSAGE_POSTED;
 }
 
+static void leave_send(struct zi_node_group *group, struct zi_node_p2p *p2p)
+{
+	p2p->message.phase = ZI_NODE_MESSAGE_OVER;
+	/* What a peer here has left it says itself. */
+	if (!zi_pair_is_near(group, p2p->peer))
+		__atomic_store_n(&zi_pair_own_send(group, p2p->peer)->is_over, 1, __ATOMIC_RELAXED);
+}
+
 int zi_pair_poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
                       struct zi_meet_wants *wants, struct zi_text *text)
 {
@@ -85,12 +93,11 @@ int zi_pair_poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
 	if (!zi_meet_has_come(&take->emptied, end) &&
 	    zi_meet_has_come(&take->refused, message->sequence) &&
 	    !zi_meet_has_come(&take->emptied, end)) {
-		uint32_t number = zi_meet_load(&take->refusal);
+		uint32_t number = zi_pair_reason_of(group, p2p, &take->refused, &take->refusal);
 
-		message->phase = ZI_NODE_MESSAGE_OVER;
-		if (number || zi_meet_load(&take->refused) != message->sequence)
-			return err_trace(
-				zi_pair_say_refused(group, p2p, &take->refused, number, text));
+		leave_send(group, p2p);
+		if (number)
+			return err_trace(zi_pair_say_refused(group, p2p, number, text));
 		return err_trace(zi_pair_say_mismatch(group, p2p, take->refused_count,
 		                                      take->refused_dtype, text));
 	}
@@ -105,9 +112,7 @@ int zi_pair_poll_send(struct zi_node_group *group, struct zi_node_p2p *p2p,
 		zi_meet_want(wants, &group->meet, &take->refused, message->sequence);
 		return ZI_NODE_E_WAITS;
 	}
-	message->phase = ZI_NODE_MESSAGE_OVER;
-	if (!zi_pair_is_near(group, p2p->peer))
-		__atomic_store_n(&line->is_over, 1, __ATOMIC_RELAXED);
+	leave_send(group, p2p);
 	if (take->refused_dtype)
 		return zi_pair_say_mismatch(group, p2p, take->refused_count, take->refused_dtype,
 		                            text);

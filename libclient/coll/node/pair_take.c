@@ -50,6 +50,7 @@ static int refuse_dtype(struct zi_node_group *group, struct zi_node_p2p *p2p,
 	line->refused_dtype = (uint8_t)p2p->dtype;
 	line->refused_count = p2p->element_count;
 	__atomic_store_n(&line->done, message->sequence, __ATOMIC_RELEASE);
+	zi_pair_refuse_one(group, p2p, 0);
 	__atomic_store_n(&line->refusal, 0, __ATOMIC_RELAXED);
 	zi_pair_tell(group, p2p->peer, &line->refused, message->sequence);
 	message->phase = ZI_NODE_MESSAGE_OVER;
@@ -151,8 +152,9 @@ static int await_post(struct zi_node_group *group, struct zi_node_p2p *p2p,
 	if (zi_meet_has_come(&line->refused, message->sequence)) {
 		__atomic_store_n(&own->done, message->sequence, __ATOMIC_RELEASE);
 		message->phase = ZI_NODE_MESSAGE_OVER;
-		return err_trace(zi_pair_say_refused(group, p2p, &line->refused,
-		                                     zi_meet_load(&line->refusal), text));
+		return err_trace(zi_pair_say_refused(
+			group, p2p, zi_pair_reason_of(group, p2p, &line->refused, &line->refusal),
+			text));
 	}
 	return err_trace(take_post(group, p2p, text));
 }

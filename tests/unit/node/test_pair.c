@@ -457,6 +457,7 @@ Test(pair, a_type_that_the_peer_does_not_know_is_told_by_its_number)
 	take = &world.board[0].takes[1];
 	take->refused_dtype = 99;
 	take->refused_count = 5;
+	zi_board_refuse_message(&world.board[0], 0, 1, 1, false, 0);
 	take->refused = 1;
 	cr_assert_eq(message(&ranks[1], true, words, 2, &text), -EINVAL);
 	cr_expect_str_eq(text.chars, "message 1 from member 1 to member 0: 2 × f32 are sent and 5 "

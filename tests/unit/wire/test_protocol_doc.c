@@ -195,7 +195,7 @@ static const struct {
 	FIELD(zi_board_member, alarm),
 	FIELD(zi_board_member, reserved0),
 	FIELD(zi_board_member, refusals),
-	FIELD(zi_board_member, reserved),
+	FIELD(zi_board_member, refused),
 	FIELD(zi_board_member, inlined),
 	FIELD(zi_board_member, sends),
 	FIELD(zi_board_member, takes),

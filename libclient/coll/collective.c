@@ -50,18 +50,30 @@ static void drop_unused(struct zi_node_call *call, uint32_t self)
 }
 
 int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *options,
-                         struct zi_client_group **ret_group)
+                         struct zi_client_call **ret_call)
 {
+	struct zi_client_group *group;
 	int r = zi_client_coll_enter(zinf);
 
 	if (!r && options)
 		r = check_options(zinf, options);
 	if (!r)
-		r = zi_client_group_find(zinf, options ? options->group : ZINF_GROUP_WORLD,
-		                         ret_group);
+		r = zi_client_group_find(zinf, options ? options->group : ZINF_GROUP_WORLD, &group);
 	if (!r)
-		r = zi_client_group_look(zinf, *ret_group);
+		r = zi_client_group_look(zinf, group);
+	if (!r)
+		r = zi_client_call_new(zinf, group, options, ret_call);
 	return err_trace(r);
+}
+
+int zi_client_coll_make(struct zinf *zinf, struct zi_client_call *call,
+                        const struct zinf_coll_options *options)
+{
+	/* A refusal is a call as well: the others hear of it instead of waiting. */
+	if (!call->op.call.refused)
+		call->op.call.refused = zi_client_coll_reach(zinf, call, &call->reason);
+	call->op.call.reason = call->reason.chars;
+	return err_trace(zi_client_call_run(zinf, call, options));
 }
 
 /* Of all_to_allv: the caller's are its own again when the call has begun. */
@@ -81,21 +93,15 @@ static void copy_counts(struct zi_client_call *call)
 static int run(struct zinf *zinf, const struct zi_node_call *what,
                const struct zinf_coll_options *options)
 {
-	struct zi_client_group *group;
 	struct zi_client_call *call;
-	int r = zi_client_coll_begin(zinf, options, &group);
+	int r = zi_client_coll_begin(zinf, options, &call);
 
-	if (!r)
-		r = zi_client_call_new(zinf, group, options, &call);
 	if (r)
 		return err_trace(r);
 	call->op.call = *what;
-	drop_unused(&call->op.call, zi_node_self(&group->node));
+	drop_unused(&call->op.call, zi_node_self(&call->group->node));
 	copy_counts(call);
-	/* A refusal is a call as well: the others hear of it instead of waiting. */
-	call->op.call.refused = zi_client_coll_reach(zinf, call, &call->reason);
-	call->op.call.reason = call->reason.chars;
-	return err_trace(zi_client_call_run(zinf, call, options));
+	return err_trace(zi_client_coll_make(zinf, call, options));
 }
 
 /* What one count tells the length of; @op: 0 where elements are only moved. */

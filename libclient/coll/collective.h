@@ -113,9 +113,13 @@ void zi_client_group_settle(struct zi_client_group *group);
  * @initialiser: the macro to begin with. Return: 0; -EINVAL. */
 int zi_client_coll_check_options(struct zinf *zinf, const char *initialiser, const void *options,
                                  size_t known_bytes, size_t reserved_offset);
-/* Where every call begins: is there a session, is the group whole? */
+/* Where every call begins: is there a session, is the group whole? Then a zi_client_call_new(). */
 int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *options,
-                         struct zi_client_group **ret_group);
+                         struct zi_client_call **ret_call);
+/* What it is has been said in its op, and in op.call.refused whether this rank refuses it: looks at
+ * its memory, and zi_client_call_run()s it. */
+int zi_client_coll_make(struct zinf *zinf, struct zi_client_call *call,
+                        const struct zinf_coll_options *options);
 
 /* reach.c */
 /* Memory of another rank: -EINVAL. A target that cannot be written: -EACCES. With @text. What else

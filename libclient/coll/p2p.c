@@ -53,22 +53,15 @@ static int set_messages(struct zi_client_call *call, const struct zinf_coll_p2p 
 int zinf_coll_batch(struct zinf *zinf, const struct zinf_coll_p2p *ops, uint32_t op_count,
                     const struct zinf_coll_options *options)
 {
-	struct zi_client_group *group;
 	struct zi_client_call *call;
-	int r = zi_client_coll_begin(zinf, options, &group);
+	int r = zi_client_coll_begin(zinf, options, &call);
 
-	if (!r)
-		r = zi_client_call_new(zinf, group, options, &call);
 	if (r)
 		return err_trace(r);
 	r = set_messages(call, ops, op_count);
 	if (r)
 		return err_trace(zi_client_call_drop(zinf, call, r));
-	/* A refusal is told to the peers: they need not wait for these messages. */
-	if (!call->op.call.refused)
-		call->op.call.refused = zi_client_coll_reach(zinf, call, &call->reason);
-	call->op.call.reason = call->reason.chars;
-	return err_trace(zi_client_call_run(zinf, call, options));
+	return err_trace(zi_client_coll_make(zinf, call, options));
 }
 
 int zinf_coll_send(struct zinf *zinf, const void *data, uint64_t count, enum zinf_dtype dtype,

@@ -179,6 +179,17 @@ static inline void coll_let_go(const struct coll_scene *scene, uint32_t count)
 		cr_assert_eq(write(scene->start_fds[1], "x", 1), 1);
 }
 
+/* When @count ranks have told, the one that awaits goes on. */
+static inline void coll_run_and_let_go(struct coll_scene *scene, uint32_t world, coll_body_fn body,
+                                       uint32_t count)
+{
+	coll_start(scene, world, body);
+	coll_hear(scene, count);
+	coll_let_go(scene, 1);
+	for (uint32_t i = 0; i < world; i++)
+		coll_join_one(scene, i, 0);
+}
+
 static inline int coll_await(const struct coll_rank *rank)
 {
 	char byte;

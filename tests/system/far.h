@@ -204,6 +204,13 @@ static inline int far_note(struct far_rank *rank, int error)
 	return error;
 }
 
+/* The same. Return: @code, with which the rank is to end. */
+static inline int far_fail(struct far_rank *rank, int error, int code)
+{
+	(void)far_note(rank, error);
+	return code;
+}
+
 static inline int far_rank_body(void *arg)
 {
 	struct far_rank *rank = arg;
@@ -423,7 +430,7 @@ static inline int far_sum_until_told(struct far_rank *rank)
 		int r = zinf_coll_all_reduce(rank->zinf, &over, &over, 1, ZINF_F32, ZINF_MAX, NULL);
 
 		if (r)
-			return far_note(rank, r) ? 5 : 5;
+			return far_fail(rank, r, 5);
 		__atomic_fetch_add(&shared->round_counts[rank->rank], 1, __ATOMIC_RELAXED);
 		if (round == 0)
 			far_tell(rank);

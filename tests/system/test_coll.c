@@ -402,10 +402,6 @@ Test(coll, a_ticket_is_looked_at_and_cancelled_while_others_have_not_heard_of_it
 	struct coll_scene scene;
 
 	coll_open_scene(&scene);
-	coll_start(&scene, 2, wait_and_look);
-	coll_hear(&scene, 1);
-	coll_let_go(&scene, 1);
-	coll_join_one(&scene, 0, 0);
-	coll_join_one(&scene, 1, 0);
+	coll_run_and_let_go(&scene, 2, wait_and_look, 1);
 	coll_close_scene(&scene);
 }

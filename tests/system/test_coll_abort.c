@@ -71,11 +71,7 @@ Test(coll_abort, all_members_hear_at_once_who_and_why_and_a_new_group_goes_on)
 	struct coll_scene scene;
 
 	coll_open_scene(&scene);
-	coll_start(&scene, 4, one_aborts);
-	coll_hear(&scene, 3);
-	coll_let_go(&scene, 1);
-	for (uint32_t i = 0; i < 4; i++)
-		coll_join_one(&scene, i, 0);
+	coll_run_and_let_go(&scene, 4, one_aborts, 3);
 	coll_close_scene(&scene);
 }
 

@@ -309,11 +309,7 @@ Test(coll_bad, who_contradict_each_other_are_told_before_the_last_has_come)
 	struct coll_scene scene;
 
 	coll_open_scene(&scene);
-	coll_start(&scene, 3, one_is_awaited);
-	coll_hear(&scene, 2);
-	coll_let_go(&scene, 1);
-	for (uint32_t i = 0; i < 3; i++)
-		coll_join_one(&scene, i, 0);
+	coll_run_and_let_go(&scene, 3, one_is_awaited, 2);
 	coll_close_scene(&scene);
 }
 
@@ -392,11 +388,7 @@ Test(coll_bad, a_rank_that_never_opens_is_named)
 	coll_open_scene(&scene);
 	scene.is_plain = true;
 	scene.timeout_ms = 300;
-	coll_start(&scene, 2, open_alone);
-	coll_hear(&scene, 1);
-	coll_let_go(&scene, 1);
-	coll_join_one(&scene, 0, 0);
-	coll_join_one(&scene, 1, 0);
+	coll_run_and_let_go(&scene, 2, open_alone, 1);
 	coll_close_scene(&scene);
 }
 

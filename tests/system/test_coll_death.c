@@ -63,11 +63,7 @@ Test(coll_death, a_rank_that_never_comes_is_named_and_a_new_group_goes_on)
 	struct coll_scene scene;
 
 	coll_open_scene(&scene);
-	coll_start(&scene, 3, one_never_comes);
-	coll_hear(&scene, 2);
-	coll_let_go(&scene, 1);
-	for (uint32_t i = 0; i < 3; i++)
-		coll_join_one(&scene, i, 0);
+	coll_run_and_let_go(&scene, 3, one_never_comes, 2);
 	coll_close_scene(&scene);
 }
 
@@ -185,11 +181,7 @@ Test(coll_death, a_message_that_never_comes_is_told_with_its_sender)
 	struct coll_scene scene;
 
 	coll_open_scene(&scene);
-	coll_start(&scene, 2, one_message_never_comes);
-	coll_hear(&scene, 1);
-	coll_let_go(&scene, 1);
-	coll_join_one(&scene, 0, 0);
-	coll_join_one(&scene, 1, 0);
+	coll_run_and_let_go(&scene, 2, one_message_never_comes, 1);
 	coll_close_scene(&scene);
 }
 

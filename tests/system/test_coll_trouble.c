@@ -248,11 +248,7 @@ Test(coll_trouble, a_deadline_may_be_a_millisecond_or_weeks)
 	struct coll_scene scene;
 
 	coll_open_scene(&scene);
-	coll_start(&scene, 2, odd_deadlines);
-	coll_hear(&scene, 1);
-	coll_let_go(&scene, 1);
-	coll_join_one(&scene, 0, 0);
-	coll_join_one(&scene, 1, 0);
+	coll_run_and_let_go(&scene, 2, odd_deadlines, 1);
 	coll_close_scene(&scene);
 }
 
@@ -304,11 +300,7 @@ Test(coll_trouble, more_calls_under_way_than_there_may_be_are_refused_and_the_ot
 	struct coll_scene scene;
 
 	coll_open_scene(&scene);
-	coll_start(&scene, 2, many_tickets);
-	coll_hear(&scene, 1);
-	coll_let_go(&scene, 1);
-	coll_join_one(&scene, 0, 0);
-	coll_join_one(&scene, 1, 0);
+	coll_run_and_let_go(&scene, 2, many_tickets, 1);
 	coll_close_scene(&scene);
 }
 

@@ -46,14 +46,14 @@ static int differ(struct far_rank *rank)
 	                   : zinf_coll_broadcast(rank->zinf, values, 4, ZINF_F32, 1, NULL);
 	if (r != -EINVAL || !strstr(zinf_error_text(rank->zinf), "barrier") ||
 	    !strstr(zinf_error_text(rank->zinf), "broadcast of 4"))
-		return far_note(rank, r) ? 2 : 2;
+		return far_fail(rank, r, 2);
 	/* One refuses its own call: the others hear why. */
 	r = zinf_coll_all_reduce(rank->zinf, rank->rank == 1 ? NULL : values, values, 4, ZINF_F32,
 	                         ZINF_SUM, NULL);
 	if (r != -EINVAL)
-		return far_note(rank, r) ? 3 : 3;
+		return far_fail(rank, r, 3);
 	if (rank->rank != 1 && !strstr(zinf_error_text(rank->zinf), "rank 1 refuses it"))
-		return far_note(rank, r) ? 4 : 4;
+		return far_fail(rank, r, 4);
 	/* What goes to rank 0 is more than it takes. */
 	{
 		uint64_t ones[4] = { 1, 1, 1, 1 }, twos[4] = { rank->rank == 2 ? 2 : 1, 1, 1, 1 };
@@ -62,7 +62,7 @@ static int differ(struct far_rank *rank)
 		r = zinf_coll_all_to_allv(rank->zinf, from, twos, to, ones, ZINF_F32, NULL);
 		if (r != -EINVAL || !strstr(zinf_error_text(rank->zinf),
 		                            "rank 2 sends 2 elements to rank 0, which takes 1"))
-			return far_note(rank, r) ? 5 : 5;
+			return far_fail(rank, r, 5);
 	}
 	return far_sum_once(rank);
 }
@@ -93,7 +93,7 @@ static int last_stays_away(struct far_rank *rank)
 
 	for (uint32_t i = 0; i < 3; i++)
 		if (zinf_coll_all_reduce(rank->zinf, &value, &value, 1, ZINF_F32, ZINF_MAX, NULL))
-			return far_note(rank, -1) ? 1 : 1;
+			return far_fail(rank, -1, 1);
 	if (rank->rank == rank->world - 1) {
 		far_tell(rank);
 		(void)pause(); /* Until it is killed. */

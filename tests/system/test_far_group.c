@@ -18,7 +18,7 @@ static int use_groups(struct far_rank *rank)
 
 	if (zinf_coll_group(rank->zinf, both, 2, NULL, &across) ||
 	    zinf_coll_group(rank->zinf, first, 2, NULL, &inside))
-		return far_note(rank, -1) ? 1 : 1;
+		return far_fail(rank, -1, 1);
 	if ((across != ZINF_GROUP_NONE) != (rank->rank == 1 || rank->rank == 2) ||
 	    (inside != ZINF_GROUP_NONE) != (rank->rank < 2))
 		return 2;
@@ -28,7 +28,7 @@ static int use_groups(struct far_rank *rank)
 		if (zinf_coll_all_reduce(rank->zinf, &value, &sum, 1, ZINF_F32, ZINF_SUM,
 		                         &options) ||
 		    sum != 3)
-			return far_note(rank, -1) ? 3 : 3;
+			return far_fail(rank, -1, 3);
 	} else if (zinf_coll_barrier(rank->zinf, &options) != -EPERM) {
 		return 4;
 	}
@@ -36,19 +36,19 @@ static int use_groups(struct far_rank *rank)
 	if (inside != ZINF_GROUP_NONE &&
 	    (zinf_coll_all_reduce(rank->zinf, &value, &sum, 1, ZINF_F32, ZINF_SUM, &options) ||
 	     sum != 1))
-		return far_note(rank, -1) ? 5 : 5;
+		return far_fail(rank, -1, 5);
 	if (zinf_coll_barrier(rank->zinf, NULL))
-		return far_note(rank, -1) ? 6 : 6;
+		return far_fail(rank, -1, 6);
 	if (across != ZINF_GROUP_NONE && zinf_coll_group_free(rank->zinf, across))
-		return far_note(rank, -1) ? 7 : 7;
+		return far_fail(rank, -1, 7);
 	if (inside != ZINF_GROUP_NONE && zinf_coll_group_free(rank->zinf, inside))
-		return far_note(rank, -1) ? 8 : 8;
+		return far_fail(rank, -1, 8);
 	/* A number that is used again. */
 	if (zinf_coll_group(rank->zinf, both, 2, NULL, &across))
-		return far_note(rank, -1) ? 9 : 9;
+		return far_fail(rank, -1, 9);
 	options.group = across;
 	if (across != ZINF_GROUP_NONE && zinf_coll_barrier(rank->zinf, &options))
-		return far_note(rank, -1) ? 10 : 10;
+		return far_fail(rank, -1, 10);
 	return far_sum_once(rank);
 }
 
@@ -78,7 +78,7 @@ static int differ_about_groups(struct far_rank *rank)
 		return 1;
 	r = zinf_coll_group(rank->zinf, rank->rank == 2 ? both : first, 2, NULL, &group);
 	if (r != -EINVAL || !strstr(zinf_error_text(rank->zinf), "must name the same members"))
-		return far_note(rank, r) ? 2 : 2;
+		return far_fail(rank, r, 2);
 	rank->scene->shared->reports[rank->rank].took_ms =
 		(zi_clock_now_ns() - begin_ns) / ZI_NS_PER_MS;
 	/* All count alike: the next one is made. */
@@ -87,7 +87,7 @@ static int differ_about_groups(struct far_rank *rank)
 	if (!r && group != ZINF_GROUP_NONE)
 		r = zinf_coll_all_reduce(rank->zinf, &value, &sum, 1, ZINF_F32, ZINF_SUM, &options);
 	if (r || (group != ZINF_GROUP_NONE && sum != 2))
-		return far_note(rank, r) ? 3 : 3;
+		return far_fail(rank, r, 3);
 	return far_sum_once(rank) ? 4 : 0;
 }
 
@@ -178,7 +178,7 @@ static int differ_before_two_nodes_come(struct far_rank *rank)
 		r = zinf_coll_group(rank->zinf, all, 6, NULL, &group);
 	if (r != -EINVAL ||
 	    !strstr(zinf_error_text(rank->zinf), "asks for a group with rank 64: the job has 6"))
-		return far_note(rank, r) ? 4 : 4;
+		return far_fail(rank, r, 4);
 	/* All count alike. */
 	r = zinf_coll_group(rank->zinf, all, 6, NULL, &group);
 	options.group = group;
@@ -213,7 +213,7 @@ static int make_many_groups(struct far_rank *rank)
 		if (!r && group != ZINF_GROUP_NONE)
 			r = zinf_coll_group_free(rank->zinf, group);
 		if (r)
-			return far_note(rank, r) ? 1 : 1;
+			return far_fail(rank, r, 1);
 	}
 	return far_sum_once(rank);
 }
@@ -334,7 +334,7 @@ static int hurry(struct far_rank *rank)
 	if (rank->rank == 1 && group_of_all(rank, 600000) != -EINVAL)
 		return 3;
 	if (zinf_coll_barrier(rank->zinf, NULL))
-		return far_note(rank, -1) ? 4 : 4;
+		return far_fail(rank, -1, 4);
 	/* The other node makes up for both. */
 	if (rank->rank >= 2 &&
 	    (group_of_all(rank, 600000) != -ETIMEDOUT || !says(rank, "did not all come")))
@@ -370,7 +370,7 @@ static int come_late(struct far_rank *rank)
 		if (rank->rank != 1 && group_of_all(rank, timeout_ms) != -ETIMEDOUT)
 			return 1;
 		if (zinf_coll_barrier(rank->zinf, NULL))
-			return far_note(rank, -1) ? 4 : 4;
+			return far_fail(rank, -1, 4);
 		/* At once. */
 		if (rank->rank == 1 && group_of_all(rank, timeout_ms) != -ETIMEDOUT)
 			return 5;
@@ -416,7 +416,7 @@ static int sum_within(struct far_rank *rank, uint32_t timeout_ms)
 static int wait_in_vain(struct far_rank *rank)
 {
 	if (zinf_coll_barrier(rank->zinf, NULL))
-		return far_note(rank, -1) ? 1 : 1;
+		return far_fail(rank, -1, 1);
 	if (rank->rank < 2 && sum_within(rank, 400) != -ETIMEDOUT)
 		return 2;
 	if (rank->rank < 2) {

@@ -49,7 +49,7 @@ static int call_none(struct far_rank *rank)
 	int r = zinf_coll_barrier(rank->zinf, NULL);
 
 	if (r)
-		return far_note(rank, r) ? 1 : 1;
+		return far_fail(rank, r, 1);
 	if (rank->rank == 0)
 		post_none(rank);
 	else if (!zinf_coll_all_reduce(rank->zinf, values, values, COUNT, ZINF_F32, ZINF_SUM, NULL))
@@ -88,7 +88,7 @@ static int empty_too_much(struct far_rank *rank)
 	int r = zinf_coll_barrier(rank->zinf, NULL);
 
 	if (r)
-		return far_note(rank, r) ? 1 : 1;
+		return far_fail(rank, r, 1);
 	if (rank->rank == 0) {
 		uint32_t line = group->far->mail.lines[1];
 

@@ -72,12 +72,12 @@ static int refuse_one(struct far_rank *rank)
 		                 peer);
 		if (r != -EINVAL || !strstr(zinf_error_text(rank->zinf), WHY) ||
 		    (!is_refusing && !strstr(zinf_error_text(rank->zinf), who)))
-			return far_note(rank, r) ? 1 : 1;
+			return far_fail(rank, r, 1);
 		raise_flag(rank);
 		buffer[0] = is_send ? 4711 : 0;
 		r = move_message(rank, is_send, buffer, 1, peer);
 		if (r || buffer[0] != 4711)
-			return far_note(rank, r) ? 2 : 2;
+			return far_fail(rank, r, 2);
 	}
 	return far_sum_once(rank);
 }
@@ -142,9 +142,9 @@ static int refuse_many(struct far_rank *rank)
 			buffer[k] = is_send ? (int32_t)(k * 2654435761u + i) : 0;
 		r = move_message(rank, is_send, is_mine ? bad_buffer() : buffer, plan.count, peer);
 		if (r != (is_refused ? -EINVAL : 0))
-			return far_note(rank, r) ? 1 : 1;
+			return far_fail(rank, r, 1);
 		if (is_refused && !is_mine && !strstr(zinf_error_text(rank->zinf), "refuses it"))
-			return far_note(rank, r) ? 2 : 2;
+			return far_fail(rank, r, 2);
 		if (!r && !is_send && !are_values(plan.count, i))
 			return 3;
 	}
@@ -177,7 +177,7 @@ static int refuse_batch(struct far_rank *rank)
 
 	if (r != -EINVAL || !strstr(zinf_error_text(rank->zinf), WHY) ||
 	    (rank->rank && !strstr(zinf_error_text(rank->zinf), "member 0 refuses it")))
-		return far_note(rank, r) ? 1 : 1;
+		return far_fail(rank, r, 1);
 	return far_sum_once(rank);
 }
 
@@ -201,7 +201,7 @@ static int take_none(struct far_rank *rank)
 	int r = zinf_coll_barrier(rank->zinf, NULL);
 
 	if (r)
-		return far_note(rank, r) ? 1 : 1;
+		return far_fail(rank, r, 1);
 	far_tell(rank);
 	await_flag(rank);
 	begin_ns = zi_clock_now_ns();

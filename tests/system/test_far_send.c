@@ -36,7 +36,7 @@ static int leave_together(struct far_rank *rank)
 {
 	int r = zinf_coll_barrier(rank->zinf, NULL);
 
-	return r ? (far_note(rank, r), 9) : 0;
+	return r ? far_fail(rank, r, 9) : 0;
 }
 
 /* ---- what arrives ---- */
@@ -62,7 +62,7 @@ static int go_round(struct far_rank *rank)
 		int r = zinf_coll_batch(rank->zinf, both, 2, NULL);
 
 		if (r)
-			return far_note(rank, r) ? 1 : 1;
+			return far_fail(rank, r, 1);
 		if (counts[i] &&
 		    target[counts[i] - 1] != (int32_t)((counts[i] - 1) * 2654435761u + former))
 			return 2;
@@ -77,7 +77,7 @@ static int go_round(struct far_rank *rank)
 		                                                ZINF_I32, former, NULL);
 
 		if (r)
-			return far_note(rank, r) ? 4 : 4;
+			return far_fail(rank, r, 4);
 	}
 	if (!are_values(target, former))
 		return 5;
@@ -113,28 +113,28 @@ static int cross(struct far_rank *rank)
 		                   ZINF_I32, 2, &options);
 	}
 	if (r)
-		return far_note(rank, r) ? 1 : 1;
+		return far_fail(rank, r, 1);
 	if (rank->rank == 1)
 		r = zinf_coll_send(rank->zinf, small, 3, ZINF_I32, 3, NULL);
 	if (rank->rank == 3)
 		r = zinf_coll_recv(rank->zinf, others, 3, ZINF_I32, 1, NULL);
 	r = r ? r : zinf_coll_all_reduce(rank->zinf, &sum, &sum, 1, ZINF_F32, ZINF_SUM, NULL);
 	if (r || sum != (float)rank->world)
-		return far_note(rank, r) ? 2 : 2;
+		return far_fail(rank, r, 2);
 	if (rank->rank == 2) {
 		r = zinf_coll_recv(rank->zinf, others, LONG_COUNT, ZINF_I32, 0, NULL);
 		if (r || !are_values(others, 7))
-			return far_note(rank, r) ? 3 : 3;
+			return far_fail(rank, r, 3);
 		for (int32_t i = 1; i < 3; i++) {
 			r = zinf_coll_recv(rank->zinf, others, 1, ZINF_I32, 0, NULL);
 			if (r || others[0] != i + 1)
-				return far_note(rank, r) ? 4 : 4;
+				return far_fail(rank, r, 4);
 		}
 	}
 	for (uint32_t i = 0; i < 3 && rank->rank == 0; i++) {
 		r = zinf_wait(rank->zinf, tickets[i], NULL);
 		if (r)
-			return far_note(rank, r) ? 5 : 5;
+			return far_fail(rank, r, 5);
 	}
 	return leave_together(rank);
 }
@@ -173,9 +173,9 @@ static int differ(struct far_rank *rank)
 		else
 			break;
 		if (i < 3 && (r != -EINVAL || !strstr(zinf_error_text(rank->zinf), says)))
-			return far_note(rank, r) ? 1 : 1;
+			return far_fail(rank, r, 1);
 		if (i == 3 && (r || !are_values(values, 0)))
-			return far_note(rank, r) ? 2 : 2;
+			return far_fail(rank, r, 2);
 	}
 	if (zinf_coll_send(rank->zinf, values, 1, ZINF_I32, 4, NULL) != -EINVAL ||
 	    !strstr(zinf_error_text(rank->zinf), "peer 4 of a group of 4 members"))
@@ -207,7 +207,7 @@ static int wait_for_last(struct far_rank *rank, bool is_send)
 
 	r = zinf_coll_barrier(rank->zinf, NULL);
 	if (r)
-		return far_note(rank, r) ? 1 : 1;
+		return far_fail(rank, r, 1);
 	far_tell(rank);
 	if (rank->rank == rank->world - 1)
 		(void)pause(); /* Until it is killed. */
@@ -277,7 +277,7 @@ static int stop_amid(struct far_rank *rank, bool is_send)
 	int r = zinf_coll_barrier(rank->zinf, NULL);
 
 	if (r)
-		return far_note(rank, r) ? 1 : 1;
+		return far_fail(rank, r, 1);
 	options.timeout_ms = rank->rank ? 4 * LATE_MS : 2 * SHORT_MS;
 	if (rank->rank == 0)
 		far_tell(rank);

@@ -36,7 +36,7 @@ static int send_one(struct far_rank *rank)
 		r = zinf_coll_barrier(rank->zinf, NULL);
 	far_tell(rank);
 	until_told(rank, 2);
-	return r ? (far_note(rank, r), 1) : 0;
+	return r ? far_fail(rank, r, 1) : 0;
 }
 
 static void ask(const struct far_scene *scene, char *words, size_t bytes)

@@ -47,9 +47,9 @@ static int outlive_the_store(struct far_rank *rank)
 	zinf_group group;
 
 	if (zinf_coll_group(rank->zinf, both, 2, NULL, &group))
-		return far_note(rank, -1) ? 1 : 1;
+		return far_fail(rank, -1, 1);
 	if (zinf_coll_barrier(rank->zinf, NULL))
-		return far_note(rank, -1) ? 2 : 2;
+		return far_fail(rank, -1, 2);
 	if (rank->rank == 0)
 		return 0;
 	while (!zinf_coll_barrier(rank->zinf, NULL))

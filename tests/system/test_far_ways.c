@@ -141,7 +141,7 @@ static int go_all_ways(struct far_rank *rank)
 
 	for (uint32_t i = 0; i < 2; i++)
 		if (zinf_coll_alloc(rank->zinf, BUFFER_BYTES, &inside[i]))
-			return far_note(rank, -1) ? 1 : 1;
+			return far_fail(rank, -1, 1);
 	for (uint32_t way = 0; way < _WAY_COUNT; way++)
 		for (uint32_t i = 0; i < ZI_COUNT_OF(blocks); i++) {
 			bool is_outside = way == ONE_ELSEWHERE && rank->rank == data.last;
@@ -179,17 +179,17 @@ static int go_to_the_end(struct far_rank *rank)
 	int r;
 
 	if (zinf_coll_alloc(rank->zinf, FAR_ARENA, &memory))
-		return far_note(rank, -1) ? 1 : 1;
+		return far_fail(rank, -1, 1);
 	end = (float *)memory + ALL;
 	fill(end - BLOCK, rank->rank, BLOCK);
 	r = zinf_coll_all_reduce(rank->zinf, end - BLOCK, end - BLOCK, BLOCK, ZINF_F32, ZINF_SUM,
 	                         NULL);
 	if (r || !is_sum(&data, end - BLOCK, 0))
-		return far_note(rank, r) ? 2 : 2;
+		return far_fail(rank, r, 2);
 	fill(end - BLOCK, rank->rank, BLOCK);
 	r = zinf_coll_broadcast(rank->zinf, end - BLOCK, BLOCK, ZINF_F32, data.last, NULL);
 	if (r || !is_of(&data, end - BLOCK, data.last, 0))
-		return far_note(rank, r) ? 3 : 3;
+		return far_fail(rank, r, 3);
 	data.source = data.target = end - rank->world * BLOCK;
 	r = join_all(&data);
 	r = r ? r : gather_all(&data);

@@ -180,7 +180,8 @@ static void print_ranks(const json_t *job)
 		if (!json_is_true(json_object_get(rank, "is_attached")))
 			printf("rank %" PRIu64 ": not attached\n", get_count(rank, "rank"));
 		else
-			printf("rank %" PRIu64 ": pid %" PRIu64 ", %s for %.1f ms\n",
+			printf("rank %" PRIu64 ": pid %" PRIu64
+			       ", last asked for %s, %.1f ms ago\n",
 			       get_count(rank, "rank"), get_count(rank, "pid"),
 			       get_word(rank, "doing"), ms(rank, "doing_ns"));
 	}
@@ -232,6 +233,16 @@ static void print_config(const json_t *job)
 		       get_count(config, "commit_interval"));
 }
 
+static void print_model(const json_t *job)
+{
+	printf("model: %" PRIu64 " parameters (%" PRIu64 " elements, %" PRIu64
+	       " padded) in %" PRIu64 " units, %" PRIu64 " subgroups\n",
+	       get_count(job, "params"), get_count(job, "elements"),
+	       get_count(job, "padded_elements"), get_count(job, "units"),
+	       get_count(job, "subgroups"));
+	print_config(job);
+}
+
 static void print_detail(const struct zctl_context *context, const json_t *job)
 {
 	printf("job %s of uid %" PRIu64 ": %s at step %s, incarnation %" PRIu64 " '%s'\n",
@@ -240,13 +251,12 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 	       get_word(job, "incarnation"));
 	if (*get_word(job, "refusal"))
 		printf("refused: %s\n", get_word(job, "refusal"));
-	printf("model: %" PRIu64 " parameters (%" PRIu64 " elements, %" PRIu64
-	       " padded) in %" PRIu64 " units, %" PRIu64 " subgroups\n",
-	       get_count(job, "params"), get_count(job, "elements"),
-	       get_count(job, "padded_elements"), get_count(job, "units"),
-	       get_count(job, "subgroups"));
+	if (!get_count(job, "params"))
+		printf("model: none yet (collectives need none: zctl jobs %s --collectives)\n",
+		       get_word(job, "name"));
+	else
+		print_model(job);
 	print_flush(job, false);
-	print_config(job);
 	print_snapshots(job);
 	print_pool(job);
 	print_tensors(job);

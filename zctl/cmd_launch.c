@@ -14,17 +14,50 @@
  *   launch/rank.c       one rank's process; stream.c: what it prints; sink.c: where that goes
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/fd.h"
 #include "common/wire/control.h"
+#include "zctl/get.h"
 #include "zctl/launch/dry_run.h"
 #include "zctl/launch/keeper.h"
 #include "zctl/launch/options.h"
 #include "zctl/launch/plan.h"
 #include "zctl/zctl.h"
+
+/* Ranks of another run that live: ours would replace them, which a forgotten --job may not mean. */
+static void look_for_job(const struct zctl_context *context, const struct launch_options *options)
+{
+	const char *name = options->job ? options->job : getenv("ZINF_JOB");
+	json_t *jobs = zctl_ask(context, "jobs"), *job, *rank;
+	uint64_t pid = 0;
+	uint32_t count = 0;
+	size_t index, number;
+
+	name = name && *name ? name : "default";
+	json_array_foreach(jobs, index, job)
+	{
+		if (strcmp(get_word(job, "name"), name) != 0)
+			continue;
+		json_array_foreach(json_object_get(job, "ranks"), number, rank)
+		{
+			if (!json_is_true(json_object_get(rank, "is_attached")))
+				continue;
+			pid = get_count(rank, "pid");
+			count++;
+		}
+	}
+	json_decref(jobs);
+	if (count)
+		zctl_complain("job '%s' of zinfd has %u living ranks of another start (such as pid "
+		              "%" PRIu64 "), which ranks of this one replace; to run beside them: "
+		              "--job with another name",
+		              name, count, pid);
+}
 
 /* Who names a job or a socket means zinfd; that it is not there (yet) is no error of a launcher. */
 static void look_for_daemon(const struct zctl_context *context,
@@ -33,9 +66,14 @@ static void look_for_daemon(const struct zctl_context *context,
 	const char *path = options->socket_path ? options->socket_path : context->socket_path;
 	_cleanup_(zi_closep) int fd = -1;
 
-	if ((options->job || options->socket_path) && zi_control_connect(path, &fd))
-		zctl_complain("no zinfd listens at %s yet; the ranks are started all the same",
-		              path);
+	if (zi_control_connect(path, &fd)) {
+		if (options->job || options->socket_path)
+			zctl_complain("no zinfd listens at %s yet; the ranks are started all the "
+			              "same",
+			              path);
+		return;
+	}
+	look_for_job(&(struct zctl_context){ .socket_path = path }, options);
 }
 
 /* What the user may not expect. */
@@ -45,6 +83,10 @@ static void tell_choices(const struct launch_plan *plan)
 
 	if (options->is_rank_count_cut)
 		zctl_complain("%u ranks, not as many as CPUs: a job has no more", LAUNCH_RANKS_MAX);
+	if (options->named_by && options->named_rank >= options->rank_count)
+		zctl_complain("--%s names rank %u, but of %u ranks the last is rank %u",
+		              options->named_by, options->named_rank, options->rank_count,
+		              options->rank_count - 1);
 	if (options->rdzv_given)
 		zctl_complain("--%s means nothing on one node, ignoring", options->rdzv_given);
 	if (!options->is_standalone && options->master_port &&

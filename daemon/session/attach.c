@@ -14,6 +14,7 @@
 #include "daemon/session/complete.h"
 #include "daemon/session/reaper.h"
 #include "daemon/session/request.h"
+#include "daemon/session/request_private.h"
 #include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
 
@@ -189,8 +190,6 @@ void sess_broken(void *arg, int error, uint32_t culprit, const struct zi_text *t
 	downlink = session->downlink->region.base;
 	zi_line_store(&downlink->broken, (uint32_t)-error);
 	zi_message_init(&notice.header, ZI_MESSAGE_NOTICE, sizeof(notice), 0);
-	if (zi_message_send(session->socket_fd, &notice.header, NULL, 0) &&
-	    session->state == SESS_ATTACHED)
-		sess_doom(session, false, "process %d does not read its socket", session->pid);
+	sess_sent(session, zi_message_send(session->socket_fd, &notice.header, NULL, 0));
 	sess_wake_always(session);
 }

@@ -19,10 +19,11 @@
 #include "daemon/session/request_private.h"
 #include "daemon/session/sess.h"
 
-/* Answers that do not go out end the session: the client is gone, or does not read. */
+/* Answers that do not go out end the session: the client does not read. One that has closed its
+ * socket is heard of by that: why it is gone is said there. */
 void sess_sent(struct sess *session, int r)
 {
-	if (r && session->state == SESS_ATTACHED)
+	if (r && r != -EPIPE && r != -ECONNRESET && session->state == SESS_ATTACHED)
 		sess_doom(session, false, "process %d does not read its socket (%s)", session->pid,
 		          zi_err_name(r));
 }

@@ -201,6 +201,12 @@ int store_client_open(const struct store_client_options *options, uint64_t deadl
 		if (store_link_pause(&client->link, deadline_ns))
 			break;
 	}
+	if (r == -ETIMEDOUT)
+		return err_trace(zi_text_error(
+			text, r,
+			"who listens at %s does not answer as a store: is MASTER_ADDR its address, "
+			"and the port no other program's?",
+			client->place));
 	if (r)
 		return err_trace(r);
 	*ret_client = zi_steal(client);

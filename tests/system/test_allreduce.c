@@ -124,6 +124,24 @@ Test(allreduce, ranks_of_srun_on_two_nodes_have_their_sum)
 	cr_assert_eq(harness_stop(&other), 0);
 }
 
+/* Ranks that wait for another one, which never comes, until the second start takes their place. */
+Test(allreduce, a_second_start_of_one_job_says_whom_it_replaces)
+{
+	run(-1, "{ $ZCTL launch --nproc-per-node 2 --job sums sh -c "
+	        "'[ $RANK = 1 ] && exec sleep 60; exec $ALLREDUCE'; echo first ended with $?; } & "
+	        "until $ZCTL jobs sums 2>&1 | grep coll_open; do :; done; $ZCTL jobs sums; "
+	        "$ZCTL launch --nproc-per-node 2 --job sums $ALLREDUCE; "
+	        "$ZCTL launch --job other $ALLREDUCE; wait $! && false");
+	system_expect_text(words, "job 'sums' of zinfd has 1 living ranks of another start (such "
+	                          "as pid ");
+	system_expect_text(words, "of job 'sums' has taken over: two that are to run at once need "
+	                          "two names (ZINF_JOB)");
+	system_expect_text(words, "[rank 0]: all sums are 3; the last rank is 1\n");
+	system_expect_text(words, "model: none yet");
+	system_expect_text(words, "first ended with 1\n");
+	cr_expect(!strstr(words, "job 'other'"), "%s", words);
+}
+
 Test(allreduce, a_rank_that_does_not_come_ends_the_others)
 {
 	run(3, "$ZCTL launch --nproc-per-node 2 --job sums sh -c "

@@ -317,6 +317,7 @@ Test(launch, a_wrong_command_line_is_answered_with_what_is_allowed)
 		{ { "--signals-to-handle", "SIGNOT", "true" }, "that can be caught" },
 		{ { "-m", "--no-python", "x" }, "-m and --no-python exclude each other" },
 		{ { "--rdzv-id", "a/b", "true" }, "--rdzv-id a/b: letters, digits" },
+		{ { "--job", "a b", "true" }, "--job a b: 1 to 63 of A-Z" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

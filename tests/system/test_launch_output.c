@@ -261,6 +261,16 @@ Test(launch_output, only_the_ranks_asked_for_are_shown)
 	RUN(5, "--local-ranks-filter", "1", "sh", "-c", "echo hidden; exit 5");
 	cr_expect_str_eq(out, "");
 	expect_words(err, "zctl: rank 0 (pid "); /* told all the same */
+	expect_words(err, "--local-ranks-filter names rank 1, but of 1 ranks the last is rank 0");
+	launched_free(&launched);
+	make_directory();
+	RUN(0, "--log-dir", directory, "--redirects", "0:1,7:2", "--local-ranks-filter", "0,1",
+	    "--nproc-per-node", "2", "true");
+	expect_words(err, "--redirects names rank 7, but of 2 ranks the last is rank 1");
+	launched_free(&launched);
+	remove_directory();
+	RUN(0, "--nproc-per-node", "2", "--redirects", "0", "true");
+	expect_no_words(err, "names rank");
 	launched_free(&launched);
 }
 

@@ -13,6 +13,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
+#include "common/base/types.h"
 #include "zctl/launch/values.h"
 
 enum option_kind {
@@ -153,6 +154,37 @@ static int refuse_nodes(const char *name, const char *value, struct zi_text *tex
 	                     name, value);
 }
 
+/* The highest rank of a list: how many there are is known when all options are. */
+static void note_named(struct launch_options *options, const struct option *option, bool is_named,
+                       uint32_t rank)
+{
+	if (!is_named || (options->named_by && options->named_rank >= rank))
+		return;
+	options->named_rank = rank;
+	options->named_by = option->name;
+}
+
+/* @name: as it is to be told, "--tee" or "$PET_TEE". */
+static int set_list(struct launch_options *options, const struct option *option, const char *name,
+                    const char *value, struct zi_text *text)
+{
+	const uint8_t *stds = (uint8_t *)options + option->offset;
+	int r;
+
+	if (option->kind == KIND_FILTER)
+		r = launch_value_filter(name, value, options->is_shown, text);
+	else
+		r = launch_value_stds(name, value, (uint8_t *)options + option->offset, text);
+	if (r)
+		return err_trace(r);
+	for (uint32_t rank = 0; rank < LAUNCH_RANKS_MAX; rank++)
+		note_named(options, option,
+		           option->kind == KIND_FILTER ? options->is_shown[rank]
+		                                       : strchr(value, ':') && stds[rank],
+		           rank);
+	return 0;
+}
+
 /* @name: as it is to be told, "--tee" or "$PET_TEE". */
 static int set_value(struct launch_options *options, const struct option *option, const char *name,
                      const char *value, struct zi_text *text)
@@ -170,9 +202,8 @@ static int set_value(struct launch_options *options, const struct option *option
 	case KIND_SECONDS:
 		return launch_value_seconds(name, value, field, text);
 	case KIND_STDS:
-		return launch_value_stds(name, value, field, text);
 	case KIND_FILTER:
-		return launch_value_filter(name, value, field, text);
+		return err_trace(set_list(options, option, name, value, text));
 	case KIND_SIGNALS:
 		options->are_signals_named = true;
 		return launch_value_signals(name, value, field, text);
@@ -302,6 +333,11 @@ static int check_together(const struct launch_options *options, struct zi_text *
 		return zi_text_error(text, -EINVAL,
 		                     "--rdzv-id %.64s: letters, digits and ._:+- are allowed",
 		                     options->run_id);
+	if (options->job && zi_check_name(options->job, ZI_NAME_BYTES))
+		return zi_text_error(text, -EINVAL,
+		                     "--job %.80s: 1 to %u of A-Z a-z 0-9 . _ : + - are allowed, "
+		                     "not beginning with . or -",
+		                     options->job, (unsigned)ZI_NAME_BYTES - 1);
 	return 0;
 }
 

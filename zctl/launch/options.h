@@ -35,8 +35,10 @@ struct launch_options {
 	const char *log_directory;                                   /* NULL: none */
 	uint8_t redirects[LAUNCH_RANKS_MAX], tees[LAUNCH_RANKS_MAX]; /* enum launch_std */
 	bool is_shown[LAUNCH_RANKS_MAX];                             /* --local-ranks-filter */
-	bool is_module, is_direct;                                   /* -m; --no-python */
-	bool is_without_stdin;                                       /* --stdin none */
+	uint32_t named_rank;                                         /* the highest in a list */
+	const char *named_by;      /* the option with that list; NULL: there is none */
+	bool is_module, is_direct; /* -m; --no-python */
+	bool is_without_stdin;     /* --stdin none */
 	enum launch_binding binding;
 	int signals[LAUNCH_SIGNALS_MAX]; /* passed on, and all end; ended by 0 */
 	bool are_signals_named;          /* then also those that were ignored before us */

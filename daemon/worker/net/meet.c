@@ -66,11 +66,8 @@ static int open_client(const struct net_meet *meet, uint64_t deadline_ns, struct
 	if (r == -ETIMEDOUT) {
 		struct zi_text why = *text;
 
-		return err_origin(zi_text_error(
-			text, r,
-			"the node of rank 0 was not found: %.120s: is MASTER_ADDR its address, "
-			"and are its ranks started?",
-			why.chars));
+		return err_origin(zi_text_error(text, r, "the node of rank 0 was not found: %.200s",
+		                                why.chars));
 	}
 	return err_trace(r);
 }

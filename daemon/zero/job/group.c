@@ -155,7 +155,9 @@ void group_replace(struct zero_job *job, const char *name)
 	struct zero_group *group = &job->group;
 	struct zi_text text;
 
-	zi_text_set(&text, "a newer incarnation%s%s%s of job '%s' has taken over",
+	zi_text_set(&text,
+	            "a newer incarnation%s%s%s of job '%s' has taken over: two that are to run at "
+	            "once need two names (ZINF_JOB)",
 	            name[0] ? " '" : "", name, name[0] ? "'" : "", job->name);
 	collectives_break(job, -ESTALE, &text);
 	if (group->phase == ZERO_GROUP_FORMING || group->phase == ZERO_GROUP_LIVE)

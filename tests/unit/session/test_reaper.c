@@ -226,6 +226,23 @@ Test(reaper, who_comes_before_the_loop_hears_of_a_death_is_not_told_that_the_dea
 	forked_close(&forked);
 }
 
+/* What the daemon had to say to it then does not go out: that is no reason to tell another one. */
+Test(reaper, a_process_that_died_unheard_is_not_said_to_have_stopped_reading)
+{
+	struct zi_text text = { "rank 1 died" };
+	struct forked forked;
+	siginfo_t info;
+
+	forked_open(&forked);
+	cr_assert_eq(kill(forked.pid, SIGKILL), 0);
+	cr_assert_eq(waitid(P_PID, (id_t)forked.pid, &info, WEXITED | WNOWAIT), 0);
+	rank_of(0)->attach.broken(rank_of(0)->attach.broken_arg, -EPIPE, 1, &text);
+	await_leave(rank_of(0));
+	cr_assert(strstr(rank_of(0)->reason, "was killed by signal 9"), "%s", rank_of(0)->reason);
+	cr_assert_eq(waitpid(forked.pid, NULL, 0), forked.pid);
+	forked_close(&forked);
+}
+
 Test(reaper, a_stop_is_told_to_everyone_and_refuses_newcomers)
 {
 	struct client *client = client_attach();

@@ -19,7 +19,8 @@
 #define ATTACH_FEATURES                                                                            \
 	(ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | \
 	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |   \
-	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT)
+	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |     \
+	 ZI_FEATURE_COLL_VERSION)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -128,6 +129,7 @@ static int greet(struct zinf *zinf)
 		.major = ZI_PROTOCOL_MAJOR,
 		.minor = ZI_PROTOCOL_MINOR,
 		.features = ATTACH_FEATURES,
+		.coll_version = ZI_COLL_VERSION,
 	};
 	int r;
 
@@ -145,6 +147,7 @@ static int greet(struct zinf *zinf)
 		                       theirs->program, zinf->path, theirs->major, theirs->minor,
 		                       zinf_version(), ZI_PROTOCOL_MAJOR, ZI_PROTOCOL_MINOR);
 	zinf->features = theirs->features & ours.features;
+	zinf->coll_version = zi_hello_coll_version(theirs);
 	if (zinf->attach.config.offload_optimizer == ZI_OFFLOAD_NVME &&
 	    !(zinf->features & ZI_FEATURE_NVME_STATE))
 		return zi_client_error(zinf, -EOPNOTSUPP,

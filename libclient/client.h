@@ -115,6 +115,7 @@ struct zinf {
 	uint32_t sequence; /* of the newest request on the socket */
 	uint64_t timeout_ns;
 	uint32_t coll_timeout_ms; /* of collectives that give none */
+	uint32_t coll_version;    /* the daemon's: zi_hello_coll_version() */
 	uint64_t features;        /* both sides have */
 	void *message;            /* (ZI_MESSAGE_BYTES_MAX,) the newest that was received */
 

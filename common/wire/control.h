@@ -45,18 +45,27 @@
 
 /* Feature bits of HELLO: each side says what it can; both use the intersection. None is needed for
  * the base protocol. */
-#define ZI_FEATURE_NVME_STATE  (1ull << 0)  /* optimizer state on NVMe */
-#define ZI_FEATURE_NVME_PARAM  (1ull << 1)  /* parameters on NVMe */
-#define ZI_FEATURE_COLLECTIVES (1ull << 2)  /* COLL_* */
-#define ZI_FEATURE_EARLY       (1ull << 3)  /* ZI_STEP_UPDATE_EARLY */
-#define ZI_FEATURE_SNAPSHOTS   (1ull << 4)  /* LOAD, SNAPSHOT */
-#define ZI_FEATURE_INTERVAL    (1ull << 5)  /* commit_interval */
-#define ZI_FEATURE_IO_WEIGHT   (1ull << 6)  /* a job's share of its stores */
-#define ZI_FEATURE_TENSORS     (1ull << 7)  /* TENSOR_OPEN, opcodes from 10 on */
-#define ZI_FEATURE_PERIODIC    (1ull << 8)  /* snapshot_interval, snapshot_keep */
-#define ZI_FEATURE_NODES       (1ull << 9)  /* local_world_size: jobs that span nodes */
-#define ZI_FEATURE_NUMA        (1ull << 10) /* zi_verdicts.numa: calls go by where arenas lie */
-#define ZI_FEATURE_COLL_ABORT  (1ull << 11) /* COLL_ABORT, timeouts of collectives */
+#define ZI_FEATURE_NVME_STATE   (1ull << 0)  /* optimizer state on NVMe */
+#define ZI_FEATURE_NVME_PARAM   (1ull << 1)  /* parameters on NVMe */
+#define ZI_FEATURE_COLLECTIVES  (1ull << 2)  /* COLL_* */
+#define ZI_FEATURE_EARLY        (1ull << 3)  /* ZI_STEP_UPDATE_EARLY */
+#define ZI_FEATURE_SNAPSHOTS    (1ull << 4)  /* LOAD, SNAPSHOT */
+#define ZI_FEATURE_INTERVAL     (1ull << 5)  /* commit_interval */
+#define ZI_FEATURE_IO_WEIGHT    (1ull << 6)  /* a job's share of its stores */
+#define ZI_FEATURE_TENSORS      (1ull << 7)  /* TENSOR_OPEN, opcodes from 10 on */
+#define ZI_FEATURE_PERIODIC     (1ull << 8)  /* snapshot_interval, snapshot_keep */
+#define ZI_FEATURE_NODES        (1ull << 9)  /* local_world_size: jobs that span nodes */
+#define ZI_FEATURE_NUMA         (1ull << 10) /* zi_verdicts.numa: calls go by where arenas lie */
+#define ZI_FEATURE_COLL_ABORT   (1ull << 11) /* COLL_ABORT, timeouts of collectives */
+#define ZI_FEATURE_COLL_VERSION (1ull << 12) /* coll_version of HELLO */
+
+/*
+ * Of what libzinf, zinfd and zinf-net share for collectives: COLL_* messages, verdicts, boards,
+ * slabs, the orders of zinf-net. One more with each release that changes their layout or what they
+ * mean; who has another one opens no collectives, and all else goes on. Sides that say none have
+ * version 1. tests/unit/wire/test_coll_version.c holds the layout of this one.
+ */
+#define ZI_COLL_VERSION 2u
 
 #define ZI_IO_WEIGHT_MAX     1000u
 #define ZI_IO_WEIGHT_DEFAULT 100u /* what 0 means */
@@ -109,12 +118,19 @@ static_assert(sizeof(struct zi_message_header) == 16, "message header");
 struct zi_hello {
 	struct zi_message_header header;
 	uint16_t major, minor;
-	uint32_t reserved0;
+	uint32_t
+		coll_version; /* under ZI_FEATURE_COLL_VERSION of the same HELLO: ZI_COLL_VERSION */
 	uint64_t features;
 	char program[ZI_NAME_BYTES]; /* "zinfd 0.1.0", for people */
 	uint64_t reserved[4];
 };
 static_assert(sizeof(struct zi_hello) == 128, "hello");
+
+/* What a side makes collectives by. */
+static inline uint32_t zi_hello_coll_version(const struct zi_hello *hello)
+{
+	return hello->features & ZI_FEATURE_COLL_VERSION ? hello->coll_version : 1;
+}
 
 /* What all ranks of a job must agree on, and what the catalog keeps. */
 struct zi_job_config {

@@ -24,7 +24,7 @@ static uint64_t sess_features(const struct sess_control *control)
 	return ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | ZI_FEATURE_INTERVAL |
 	       ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |
 	       ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |
-	       (control->facts->nvme_tier_count ? of_nvme : 0);
+	       ZI_FEATURE_COLL_VERSION | (control->facts->nvme_tier_count ? of_nvme : 0);
 }
 
 static int sess_greet(struct sess *session, const struct zi_hello *hello, struct zi_text *text)
@@ -34,6 +34,7 @@ static int sess_greet(struct sess *session, const struct zi_hello *hello, struct
 		.minor = ZI_PROTOCOL_MINOR,
 		/* Both sides use the intersection, whatever minor version the other has. */
 		.features = sess_features(session->control),
+		.coll_version = ZI_COLL_VERSION,
 		.program = "zinfd " ZINF_VERSION,
 	};
 
@@ -44,6 +45,7 @@ static int sess_greet(struct sess *session, const struct zi_hello *hello, struct
 		                     hello->program, hello->major, hello->minor, ZI_PROTOCOL_MAJOR,
 		                     ZI_PROTOCOL_MINOR);
 	session->features = hello->features & reply.features;
+	session->coll_version = zi_hello_coll_version(hello);
 	zi_message_init(&reply.header, ZI_MESSAGE_HELLO, sizeof(reply), hello->header.sequence);
 	sess_set_state(session, SESS_GREETED);
 	return err_trace(zi_message_send(session->socket_fd, &reply.header, NULL, 0));

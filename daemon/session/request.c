@@ -417,6 +417,8 @@ void sess_socket_ready(struct zi_source *source, uint32_t epoll_events)
 			sess_hung_up(session);
 			return;
 		}
+		if (!r && sess_refuse_coll_version(session, shard->message))
+			continue;
 		if (!r)
 			r = zi_message_check(shard->message, &shard->text);
 		if (!r)

@@ -2,6 +2,7 @@
 /* Requests of collectives; see request_coll.h. Floor 6, shard thread. */
 #include "daemon/session/request_coll.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "common/base/assert.h"
@@ -10,6 +11,21 @@
 #include "daemon/session/request_private.h"
 #include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
+
+/* See request_coll.h. The session lives: training needs none of it. */
+bool sess_refuse_coll_version(struct sess *session, const struct zi_message_header *header)
+{
+	struct zi_text text;
+
+	if (header->type != ZI_MESSAGE_COLL_OPEN || session->coll_version == ZI_COLL_VERSION)
+		return false;
+	zi_text_set(&text,
+	            "this rank's libzinf makes collectives by version %u, zinfd " ZINF_VERSION
+	            " by version %u: use both of one release",
+	            session->coll_version, ZI_COLL_VERSION);
+	sess_refuse(session, header->sequence, -EPROTONOSUPPORT, text.chars);
+	return true;
+}
 
 /* See request_coll.h. What came between the completion and this may have ended them. */
 int sess_reply_coll_opened(struct sess *session)

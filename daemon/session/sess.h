@@ -130,7 +130,8 @@ struct sess {
 	/* Both halves, one at a time. */
 	struct sess_control *control;
 	uint64_t id;
-	uint64_t features; /* that both sides have */
+	uint64_t features;     /* that both sides have */
+	uint32_t coll_version; /* the client's: zi_hello_coll_version() */
 	int socket_fd;
 	int pidfd;
 	pid_t pid;

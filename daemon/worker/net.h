@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Between the daemon and zinf-net, the worker by which one job's nodes exchange data: messages on a
- * socket pair (SOCK_SEQPACKET), one packet each. Floor 3. Both ends are of one build, and the
- * worker serves one job alone; still the daemon believes none of its lengths.
+ * socket pair (SOCK_SEQPACKET), one packet each. Floor 3. Both ends are of one release, which
+ * the first message shows, and the worker serves one job alone; still the daemon believes none of
+ * its lengths.
  *
  *   daemon                        worker
- *              ◀── HELLO          it runs
+ *              ◀── HELLO          it runs; its cookie is ZI_COLL_VERSION
  *   JOIN       ──▶     DONE       find the others through the store, connect to all
  *   MAP + fd   ──▶     DONE       a slab: memory that the ranks of this node and the worker share
  *   EXCHANGE   ──▶     DONE       one operation across the nodes, on a slab

@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "common/wire/control.h"
 #include "daemon/worker/spawn.h"
 
 #define SUPERVISE_PING_NS ZI_NS_PER_S
@@ -151,6 +152,23 @@ static void heart_due(struct zi_timer *timer)
 
 /* ---- answers ---- */
 
+/* A daemon may run on while its programs are replaced by those of another release. */
+static void handle_hello(struct net_worker *worker, uint64_t version)
+{
+	struct zi_text text;
+
+	if (version == ZI_COLL_VERSION) {
+		worker->state = NET_WORKER_UP;
+		beat(worker, worker->options.ping_ns);
+		return;
+	}
+	zi_text_set(&text,
+	            "%s makes collectives by version %llu, zinfd " ZINF_VERSION
+	            " by version %u: restart zinfd, or install both of one release",
+	            worker->options.program, (unsigned long long)version, ZI_COLL_VERSION);
+	end(worker, -EPROTONOSUPPORT, &text);
+}
+
 static void handle_done(struct net_worker *worker, const struct net_done *done)
 {
 	zi_list_for_each(link, &worker->requests) {
@@ -185,8 +203,7 @@ static void control_ready(struct zi_source *source, uint32_t events)
 	}
 	if (bytes == sizeof(message.header) && message.header.type == NET_HELLO &&
 	    worker->state == NET_WORKER_STARTING) {
-		worker->state = NET_WORKER_UP;
-		beat(worker, worker->options.ping_ns);
+		handle_hello(worker, message.header.cookie);
 	} else if (bytes == sizeof(message.header) && message.header.type == NET_PONG) {
 		worker->is_pinged = false;
 		beat(worker, worker->options.ping_ns);

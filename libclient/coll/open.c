@@ -164,6 +164,12 @@ int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
 		return zi_client_error(zinf, -EOPNOTSUPP,
 		                       "zinfd at %s knows no collectives, use a newer one",
 		                       zinf->path);
+	if (zinf->coll_version != ZI_COLL_VERSION)
+		return zi_client_error(zinf, -EPROTONOSUPPORT,
+		                       "zinfd at %s makes collectives by version %u, libzinf %s by "
+		                       "version %u: use both of one release",
+		                       zinf->path, zinf->coll_version, zinf_version(),
+		                       ZI_COLL_VERSION);
 	if (!zi_checked_add(arena_bytes, ZI_COLL_STAGING_BYTES, &request.arena_bytes) ||
 	    !zi_checked_align(request.arena_bytes, ZI_HUGE_PAGE_BYTES, &request.arena_bytes))
 		return zi_client_error(zinf, -EOVERFLOW, "an arena of %llu bytes",

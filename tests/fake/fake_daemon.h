@@ -57,6 +57,7 @@ enum fake_lie {
 struct fake_daemon_options {
 	uint16_t hello_major; /* 0: ours */
 	uint64_t features;
+	uint32_t coll_version; /* 0: ours; counts with ZI_FEATURE_COLL_VERSION */
 	uint32_t ring_entries; /* 0: 16 */
 	uint64_t slot_bytes;   /* 0: 4096 */
 	uint32_t spin_us;

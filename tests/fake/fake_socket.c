@@ -85,8 +85,11 @@ static void on_hello(struct fake_daemon *fake)
 {
 	struct zi_hello hello[2] = { { .major = ZI_PROTOCOL_MAJOR,
 		                       .features = fake->options.features,
+		                       .coll_version = fake->options.coll_version,
 		                       .program = "zinfd 9.9.9" } };
 
+	if (!hello->coll_version)
+		hello->coll_version = ZI_COLL_VERSION;
 	if (fake->options.hello_major)
 		hello->major = fake->options.hello_major;
 	fake_reply(fake, hello, ZI_MESSAGE_HELLO, sizeof(*hello), NULL, 0);

@@ -7,7 +7,6 @@
 
 #include "tests/fuzz/actions_coll.h"
 
-#define PEER_FEATURES (ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY)
 /* An input is not worth more. */
 #define ACTIONS_MAX 256u
 
@@ -19,11 +18,8 @@ static const uint64_t param_elements[8] = { 1,      700,    16384,      20000,
 
 static void take_hello(struct peer *peer, struct fuzz_input *input)
 {
-	struct zi_hello hello = { .minor = ZI_PROTOCOL_MINOR,
-		                  .features = PEER_FEATURES,
-		                  .program = "fuzz" };
+	struct zi_hello hello = peer_hello(ZI_PROTOCOL_MAJOR + fuzz_u8(input) % 4);
 
-	hello.major = (uint16_t)(ZI_PROTOCOL_MAJOR + fuzz_u8(input) % 4);
 	peer_send(peer, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
 }
 
@@ -354,7 +350,7 @@ static void do_values(struct peer *peers)
 void actions_begin(struct peer *peers, uint32_t world, uint8_t config, uint8_t resident,
                    uint8_t model)
 {
-	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .features = PEER_FEATURES };
+	struct zi_hello hello = peer_hello(ZI_PROTOCOL_MAJOR);
 
 	for (uint32_t i = 0; i < world; i++) {
 		peer_connect(&peers[i]);

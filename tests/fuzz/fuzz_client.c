@@ -138,7 +138,9 @@ static void put_sound(union packet *packet, uint16_t type, struct fuzz_input *in
 	case ZI_MESSAGE_HELLO:
 		packet->hello = (struct zi_hello){ .major = ZI_PROTOCOL_MAJOR,
 			                           .features = ZI_FEATURE_NVME_STATE |
-			                                       ZI_FEATURE_COLLECTIVES,
+			                                       ZI_FEATURE_COLLECTIVES |
+			                                       ZI_FEATURE_COLL_VERSION,
+			                           .coll_version = ZI_COLL_VERSION,
 			                           .program = "fuzzd" };
 		bytes = sizeof(packet->hello);
 		break;

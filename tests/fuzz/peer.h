@@ -29,6 +29,15 @@ struct peer {
 	uint32_t unit_count, param_count; /* of the layout it streamed */
 };
 
+/* What a client of protocol @major can do. */
+static inline struct zi_hello peer_hello(uint32_t major)
+{
+	return (struct zi_hello){ .major = (uint16_t)major,
+		                  .features = ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM |
+		                              ZI_FEATURE_EARLY | ZI_FEATURE_COLL_VERSION,
+		                  .coll_version = ZI_COLL_VERSION };
+}
+
 void peer_init(struct peer *peer);
 void peer_connect(struct peer *peer);
 /* Closes and unmaps everything. */

@@ -171,6 +171,33 @@ Test(hostile_coll, more_groups_than_there_may_be_are_refused_with_the_figure)
 	expect_refused(&peer, -ENOSPC, "64 groups");
 }
 
+/* Ranks as they were built with another layout of boards: refused by name and number, while the
+ * group that others have goes on. */
+Test(hostile_coll, a_client_of_another_version_is_refused_with_both_and_harms_nobody)
+{
+	static struct raw old;
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR,
+		                  .features = ZI_FEATURE_COLLECTIVES,
+		                  .program = "libzinf 0.0.1" };
+	struct zi_attach attach;
+	char message[336] = { 0 }; /* COLL_OPEN, as it was */
+
+	cr_assert_eq(raw_connect(&old, harness.socket_path), 0);
+	cr_assert_eq(ask(&old, &hello, ZI_MESSAGE_HELLO, sizeof(hello)), 0);
+	cr_assert_eq(raw_receive(&old), ZI_MESSAGE_HELLO);
+	raw_attach_message(&attach, "ancient", "raw", 0, 1);
+	cr_assert_eq(raw_attach(&old, &attach), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(ask(&old, message, ZI_MESSAGE_COLL_OPEN, sizeof(message)), 0);
+		expect_refused(&old, -EPROTONOSUPPORT, "makes collectives by version 1, zinfd");
+	}
+	cr_assert_eq(raw_call(&old, ZI_OP_NOP, 0), 0);
+	raw_close(&old);
+	make_group(0x3, 1);
+	cr_assert_eq(zi_line_load(&verdicts->groups[0]), 0);
+	cr_assert_eq(zi_line_load(&verdicts->groups[1]), 0);
+}
+
 /* Bytes that differ each time; which ones does not matter. */
 static void scribble(uint64_t seed)
 {

@@ -19,6 +19,7 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/base/log.h"
+#include "common/wire/control.h"
 
 /* Beyond its deadline and the blame that follows, an operation hangs. */
 #define WORKER_GRACE_NS (NODES_BLAME_NS + 2 * ZI_NS_PER_S)
@@ -223,7 +224,7 @@ static int net_main(void *arg)
 
 static int start(struct worker *worker)
 {
-	struct net_header hello = { NET_HELLO, sizeof(hello), 0 };
+	struct net_header hello = { NET_HELLO, sizeof(hello), ZI_COLL_VERSION };
 	int r;
 
 	zi_list_init(&worker->queue);

@@ -54,6 +54,30 @@ Test(coll, an_older_daemon_is_told_by_name)
 	fake_job_leave(&job);
 }
 
+Test(coll, a_daemon_of_another_version_is_told_with_both)
+{
+	static const struct fake_daemon_options daemons[] = {
+		{ .features = ZI_FEATURE_COLLECTIVES },
+		{ .features = ZI_FEATURE_COLLECTIVES | ZI_FEATURE_COLL_VERSION,
+		  .coll_version = ZI_COLL_VERSION + 1 },
+	};
+	static const uint32_t versions[] = { 1, ZI_COLL_VERSION + 1 };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(daemons); i++) {
+		struct fake_job job = attach(&daemons[i], 0, 1);
+		struct zi_text words;
+
+		cr_assert_eq(zinf_coll_open(job.zinf, ARENA), -EPROTONOSUPPORT);
+		zi_text_set(&words, "makes collectives by version %u, libzinf %s by version %u",
+		            versions[i], zinf_version(), ZI_COLL_VERSION);
+		expect_text(job.zinf, words.chars);
+		cr_expect_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_OPEN)), 0);
+		/* All else goes on. */
+		cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), -ENOTCONN);
+		fake_job_leave(&job);
+	}
+}
+
 Test(coll, memory_that_is_not_what_was_asked_for_ends_the_session)
 {
 	static const enum fake_lie lies[] = { FAKE_LIE_COLL_ARENA, FAKE_LIE_COLL_VERDICT,

@@ -228,6 +228,8 @@ static inline void client_hello(struct client *client)
 {
 	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR,
 		                  .minor = ZI_PROTOCOL_MINOR,
+		                  .features = ZI_FEATURE_COLL_VERSION,
+		                  .coll_version = ZI_COLL_VERSION,
 		                  .program = "test" };
 
 	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));

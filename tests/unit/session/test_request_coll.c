@@ -161,7 +161,9 @@ Test(request_coll, a_group_is_aborted_or_it_is_refused)
 
 Test(request_coll, timeouts_of_collectives_are_told_to_whoever_knows_them)
 {
-	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .features = ZI_FEATURE_COLL_ABORT };
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR,
+		                  .features = ZI_FEATURE_COLL_ABORT | ZI_FEATURE_COLL_VERSION,
+		                  .coll_version = ZI_COLL_VERSION };
 	struct zi_coll_open message = { .arena_bytes = 1, .call_timeout_ms = 70 };
 	struct zi_attach attach = attach_template();
 	struct client *client = client_attach();
@@ -181,6 +183,64 @@ Test(request_coll, timeouts_of_collectives_are_told_to_whoever_knows_them)
 	settle();
 	cr_expect_eq(fake_coll.call_timeout_ns, 70 * ZI_NS_PER_MS);
 	client_close(client);
+}
+
+/* ---- versions ---- */
+
+static struct client *client_of_version(const struct zi_hello *hello)
+{
+	struct zi_attach attach = attach_template();
+	struct client *client = client_connect();
+	struct zi_hello copy = *hello;
+
+	client_send(client, &copy, ZI_MESSAGE_HELLO, sizeof(copy));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_HELLO);
+	client_send(client, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_ATTACHED);
+	return client;
+}
+
+/* As version 1 sent it, and of a later one that is longer. */
+Test(request_coll, a_client_of_another_version_is_told_both_and_lives)
+{
+	static const struct zi_hello hellos[] = {
+		{ .major = ZI_PROTOCOL_MAJOR, .features = ZI_FEATURE_COLLECTIVES },
+		/* Not under its feature bit: it may be anything. */
+		{ .major = ZI_PROTOCOL_MAJOR,
+		  .features = ZI_FEATURE_COLLECTIVES,
+		  .coll_version = ZI_COLL_VERSION },
+		{ .major = ZI_PROTOCOL_MAJOR,
+		  .features = ZI_FEATURE_COLLECTIVES | ZI_FEATURE_COLL_VERSION,
+		  .coll_version = ZI_COLL_VERSION + 1 },
+	};
+	static const uint32_t lengths[] = { 336, 336, sizeof(struct zi_coll_open) + 64 };
+	static struct {
+		struct zi_coll_open known;
+		char later[64];
+	} message;
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(hellos); i++) {
+		struct client *client = client_of_version(&hellos[i]);
+		struct zi_text words;
+
+		memset(&message, 0x7f, sizeof(message));
+		client_send(client, &message, ZI_MESSAGE_COLL_OPEN, lengths[i]);
+		settle();
+		zi_text_set(&words,
+		            "libzinf makes collectives by version %u, zinfd " ZINF_VERSION
+		            " by version %u",
+		            i < 2 ? 1 : ZI_COLL_VERSION + 1, ZI_COLL_VERSION);
+		expect_error(client, -EPROTONOSUPPORT, words.chars);
+		cr_expect_eq(fake_coll.arena_bytes, 0, "zero has heard of it");
+		/* It goes on with what has no version. */
+		client_send_plain(client, ZI_MESSAGE_DETACH);
+		settle();
+		cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+		client_close(client);
+		settle();
+	}
 }
 
 Test(request_coll, a_broken_incarnation_still_answers_for_its_groups)

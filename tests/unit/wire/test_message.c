@@ -349,7 +349,7 @@ Test(message, reserved_bytes_must_be_zero_but_in_hello)
 		{ ZI_MESSAGE_COLL_FAIL, offsetof(struct zi_coll_fail, reserved), -EPROTO },
 		/* A newer minor version may use them, and is welcome. */
 		{ ZI_MESSAGE_HELLO, offsetof(struct zi_hello, reserved), 0 },
-		{ ZI_MESSAGE_HELLO, offsetof(struct zi_hello, reserved0), 0 },
+		{ ZI_MESSAGE_HELLO, offsetof(struct zi_hello, coll_version), 0 },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)

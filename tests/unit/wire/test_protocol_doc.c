@@ -30,7 +30,7 @@ static const struct {
 	FIELD(zi_hello, header),
 	FIELD(zi_hello, major),
 	FIELD(zi_hello, minor),
-	FIELD(zi_hello, reserved0),
+	FIELD(zi_hello, coll_version),
 	FIELD(zi_hello, features),
 	FIELD(zi_hello, program),
 	FIELD(zi_hello, reserved),

@@ -7,7 +7,9 @@
  */
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/stat.h>
 
+#include "tests/guard/guard.h"
 #include "tests/unit/worker/net_fixture.h"
 
 #define PATIENCE_MS 1500u
@@ -110,6 +112,32 @@ Test(supervise, a_workers_own_requests_fail_with_how_it_ended)
 	             -ENOTCONN);
 	expect_works(&test);
 	net_test_deinit(&test);
+}
+
+/* A test double that says HELLO in the words of another release, and waits. */
+Test(supervise, a_worker_of_another_release_is_ended_and_both_are_named)
+{
+	static const char lines[] =
+		"#!/bin/sh\n"
+		"printf '\\001\\0\\0\\0\\020\\0\\0\\0\\007\\0\\0\\0\\0\\0\\0\\0' >&3\n"
+		"exec cat <&3 >/dev/null\n";
+	struct net_test test = { .host = NULL };
+	char path[128];
+	int fd;
+
+	cr_assert_not_null(guard_path(path, sizeof(path), "worker"));
+	fd = mkstemp(path);
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(write(fd, lines, sizeof(lines) - 1), sizeof(lines) - 1);
+	cr_assert_eq(fchmod(fd, 0700), 0);
+	zi_close(fd);
+	(void)snprintf(test.program, sizeof(test.program), "%s", path);
+	net_test_init(&test, 1);
+	net_test_await_down(&test, 0);
+	cr_expect(strstr(test.nodes[0].ended.chars, "makes collectives by version 7, zinfd"), "%s",
+	          test.nodes[0].ended.chars);
+	net_test_deinit(&test);
+	cr_assert_eq(unlink(path), 0);
 }
 
 Test(supervise, a_node_that_does_not_come_is_named_at_the_deadline)

@@ -13,6 +13,7 @@
  *   --verdicts   a group of each case is declared broken at some moment (over threads)
  *   --absences   a rank of each case stops to come to a group's calls (over threads)
  *   --lie N      rank 0 is wrong (rank.h): this must be found
+ *   --past N     as after N calls of each group, or a few less (not over nodes)
  *   --simple     in arenas, even, waited for: needs neither staging nor messages nor a queue
  */
 #include <errno.h>
@@ -24,6 +25,9 @@
 #include "common/base/clock.h"
 #include "tests/coll/runner.h"
 
+/* Cases begin so many calls earlier, in turns. */
+#define PAST_CALLS 16u
+
 struct settings {
 	const char *over;
 	uint64_t seed, round_first, round_count;
@@ -31,6 +35,8 @@ struct settings {
 	bool is_simple;
 	enum rank_lie lie;
 	bool has_verdict, has_absence;
+	bool has_past;
+	uint32_t past;
 };
 
 static void print_failure(const struct runner *runner, const struct script *script)
@@ -85,6 +91,8 @@ static int run_rounds(struct runner *runner, const struct settings *settings, co
 			script_spread(&script, script_mix(settings->seed) + round);
 		if (settings->has_verdict || settings->has_absence) /* some of it gets lost */
 			script.arena_bytes *= 3;
+		if (settings->has_past) /* not 0, which is none */
+			runner->past = (settings->past - round % PAST_CALLS) | 1;
 		call_count += script.call_count;
 		if (runner->run(runner, &script) == 0)
 			continue;
@@ -118,6 +126,7 @@ int main(int argc, char **argv)
 		{ "simple", no_argument, NULL, 'i' },
 		{ "verdicts", no_argument, NULL, 'v' },
 		{ "absences", no_argument, NULL, 'a' },
+		{ "past", required_argument, NULL, 'p' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct settings settings = { .over = "threads", .seed = 1, .round_count = 40 };
@@ -152,6 +161,10 @@ int main(int argc, char **argv)
 		case 'a':
 			settings.has_absence = true;
 			break;
+		case 'p':
+			settings.has_past = true;
+			settings.past = (uint32_t)strtoull(optarg, NULL, 0);
+			break;
 		case 'i':
 			settings.is_simple = true;
 			break;
@@ -162,8 +175,10 @@ int main(int argc, char **argv)
 	is_threads = strcmp(settings.over, "threads") == 0;
 	is_nodes = strcmp(settings.over, "nodes") == 0;
 	if ((!is_threads && !is_nodes && strcmp(settings.over, "zinfd") != 0) ||
-	    settings.ranks > SCRIPT_RANKS_MAX) {
-		fprintf(stderr, "check-coll: --over threads, zinfd or nodes; --ranks 1 … %u\n",
+	    settings.ranks > SCRIPT_RANKS_MAX || (is_nodes && settings.has_past)) {
+		fprintf(stderr,
+		        "check-coll: --over threads, zinfd or nodes (without --past); "
+		        "--ranks 1 … %u\n",
 		        SCRIPT_RANKS_MAX);
 		return 2;
 	}
@@ -174,6 +189,7 @@ int main(int argc, char **argv)
 	runner.lie = settings.lie;
 	runner.has_verdict = settings.has_verdict;
 	runner.has_absence = settings.has_absence;
+	runner.past = settings.past;
 	r = argv[optind] ? run_words(&runner, &argv[optind])
 	                 : run_rounds(&runner, &settings, argv[0]);
 	return runner_deinit(&runner) || r;

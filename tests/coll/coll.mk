@@ -54,6 +54,9 @@ check-coll: all $(COLL_BIN) $(WRONG_COLL) ## random collectives of 1 to 9 ranks 
 	@if [ -e $(NET) ]; then \
 		ZINF_BUILD=$(BUILD) $(COLL_BIN) --over nodes --seed $(SEED) --rounds $(ROUNDS); \
 	else echo "check-coll: over nodes: skipped, zinf-net is not built"; fi
+	@for past in 0x80000000 0x100000000; do for over in threads zinfd; do \
+		ZINF_BUILD=$(BUILD) $(COLL_BIN) --over $$over --seed $(SEED) --rounds $$(($(ROUNDS) / 2)) --past $$past || exit 1; \
+	done; done
 	@for lie in $(COLL_LIES); do \
 		$(COLL_BIN) --lie $$lie --seed $(SEED) --rounds 20 >$(COLL_BIN).log && \
 		{ cat $(COLL_BIN).log; echo "failed: lie $$lie was not found"; exit 1; }; \

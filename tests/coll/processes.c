@@ -81,6 +81,7 @@ static int rank_main(void *arg)
 					  .script = body->script,
 					  .rank = body->rank,
 					  .timeout_ms = runner->timeout_ms,
+					  .past = runner->past,
 				  });
 	if (r) {
 		r = fail(report, "before the first call", r, rank.words);

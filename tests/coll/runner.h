@@ -14,6 +14,7 @@ struct runner {
 	const char *name;
 	struct rank_report *reports; /* (SCRIPT_RANKS_MAX,) shared with the ranks */
 	uint32_t timeout_ms;         /* of each call */
+	uint32_t past;               /* tests/unit/node/past.h; 0: none */
 	enum rank_lie lie;           /* of rank 0 */
 	bool has_verdict;            /* a group of each case is declared broken at some moment */
 	bool has_absence;            /* a rank of each case stops to make the calls of a group */

@@ -18,6 +18,7 @@
 #include "libclient/coll/node/queue.h"
 #include "tests/coll/messages.h"
 #include "tests/coll/runner.h"
+#include "tests/unit/node/past.h"
 
 #define STREAMING_BYTES 65536u
 #define SPIN_US         50u
@@ -42,6 +43,7 @@ struct world {
 	uint32_t broken_group, absent_rank, absent_from;
 	uint32_t begun_count; /* calls of all ranks; atomic */
 	uint32_t break_after, break_spins;
+	uint32_t past; /* calls of each group before the first; 0: none */
 };
 
 struct rank {
@@ -215,6 +217,8 @@ static void group_init(struct rank *rank, uint32_t index)
 		if (script->groups[index] >> i & 1u)
 			places[count++] = script_numa_of(script, i);
 	zi_numa_init(&rank->groups[index].numa, places, count);
+	if (world->past)
+		past_of(&rank->groups[index], world->past);
 }
 
 static void rank_init(struct rank *rank, struct world *world, uint32_t number)
@@ -308,6 +312,7 @@ static int run(struct runner *runner, const struct script *script)
 		.timeout_ns = runner->timeout_ms * ZI_NS_PER_MS,
 		.lie = runner->lie,
 		.absent_from = UINT32_MAX,
+		.past = runner->past,
 	};
 	int r;
 

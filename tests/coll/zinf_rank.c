@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "common/base/cleanup.h"
+#include "libclient/client.h"
+#include "libclient/coll/collective.h"
 #include "tests/coll/messages.h"
+#include "tests/unit/node/past.h"
 
 /* ---- the link of a rank ---- */
 
@@ -128,6 +131,22 @@ static int open_groups(struct zinf_rank *rank, const struct script *script)
 	return r;
 }
 
+/* A group that is made has all ranks behind this, who may call nothing before. */
+static int open_past(struct zinf_rank *rank, const struct script *script, uint32_t past)
+{
+	uint32_t ranks[SCRIPT_RANKS_MAX];
+	zinf_group met;
+	int r;
+
+	for (uint32_t i = 0; i < script->group_count; i++)
+		if (script->groups[i] >> rank->link.rank & 1u)
+			past_of(&rank->zinf->coll->groups[rank->groups[i]]->node, past);
+	for (uint32_t i = 0; i < script->ranks; i++)
+		ranks[i] = i;
+	r = zinf_coll_group(rank->zinf, ranks, script->ranks, NULL, &met);
+	return r ? r : zinf_coll_group_free(rank->zinf, met);
+}
+
 static int attach(struct zinf_rank *rank, const struct zinf_rank_options *wanted)
 {
 	struct zinf_options options = ZINF_OPTIONS_INIT;
@@ -166,6 +185,8 @@ int zinf_rank_open(struct zinf_rank *rank, const struct zinf_rank_options *optio
 		r = zinf_coll_alloc(rank->zinf, script->arena_bytes, (void **)&rank->link.arena);
 	if (!r)
 		r = open_groups(rank, script);
+	if (!r && options->past)
+		r = open_past(rank, script, options->past);
 	return note(rank, r);
 }
 

@@ -21,6 +21,7 @@ struct zinf_rank_options {
 	uint32_t rank;
 	uint32_t timeout_ms;      /* of everything */
 	uint32_t call_timeout_ms; /* of each collective; 0: the same */
+	uint32_t past;            /* tests/unit/node/past.h; 0: none */
 };
 
 /* Attaches, opens collectives, makes the groups. 0 or -errno, and @rank has the words. */

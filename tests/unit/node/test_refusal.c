@@ -11,6 +11,7 @@
 
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/call.h"
+#include "tests/unit/node/past.h"
 #include "tests/unit/node/world.h"
 
 #define RANKS 3u
@@ -266,12 +267,15 @@ static void world_end(struct world *world, struct rank *ranks)
 	world_deinit(world);
 }
 
-Test(refusal, all_members_are_told_at_once_and_the_group_goes_on)
+/* @past: tests/unit/node/past.h; 0: none. */
+static void play_after(uint32_t past)
 {
 	struct rank ranks[RANKS];
 	struct world world;
 
 	world_of(&world, ranks);
+	for (uint32_t i = 0; i < RANKS && past; i++)
+		past_of(&ranks[i].group, past);
 	world_run(ranks, play);
 	for (uint32_t i = 0; i < RANKS; i++)
 		cr_assert(ranks[i].failed_call < 0 || ranks[i].result == -EPIPE,
@@ -280,6 +284,13 @@ Test(refusal, all_members_are_told_at_once_and_the_group_goes_on)
 	for (uint32_t i = 0; i < RANKS; i++)
 		cr_assert_eq(ranks[i].failed_call, -1);
 	world_end(&world, ranks);
+}
+
+Test(refusal, all_members_are_told_at_once_and_the_group_goes_on)
+{
+	play_after(0);
+	play_after(PAST_HALF - (uint32_t)ZI_COUNT_OF(scenes));
+	play_after(PAST_ALL - (uint32_t)ZI_COUNT_OF(scenes));
 }
 
 /* ---- who does not come ---- */

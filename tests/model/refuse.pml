@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Model of libclient/coll/node/posts.c and differ.c: calls that a member refuses, or that differ,
+ * where some members need nothing from the others and go on ahead. What spin shows
+ * (tests/model/check), for any mix of calls of which FAULTS are wrong:
+ *   - who has its error of a call never says it again, and who was ahead of it says it once: no
+ *     member refuses twice for one fault, whatever the others refuse;
+ *   - nobody makes a call that somebody refused or made otherwise, and all hear of it by the next
+ *     call that all meet in;
+ *   - nobody waits for a member that does not come when another has refused the call, or made
+ *     another one (-DABSENT): alarms wake who waits for somebody else, and none is lost;
+ *   - when the daemon breaks the group all are over, and nothing is read that was written over.
+ *
+ * As there: a member's post is its slot of a call, ALARM the line `alarm`, SEEN, LEFT and TOLD are
+ * of struct zi_node_group. How a wait sleeps and is woken is meet.pml's: here who waits goes on
+ * when a word that it wants has come, and not before. There are fewer slots than in life.
+ *
+ * Each of these leaves a part out, and must be found wrong:
+ *   ECHOES_ECHOED ECHOES_PASSED NOT_TOLD; with ABSENT: NO_ALARM_OF_REFUSAL NO_ALARM_OF_DIFFERENCE
+ *   NO_ALARM_WANTED NO_LOOK_AHEAD ALARM_FIRST
+ */
+#ifndef RANKS
+#define RANKS 2
+#endif
+#ifndef CALLS
+#define CALLS 6
+#endif
+#ifndef FAULTS
+#define FAULTS 1
+#endif
+#define SLOTS      3
+#define POST(m, n) ((m) * SLOTS + (n) % SLOTS)
+
+/* What a post says. */
+#define REFUSED 1
+#define ECHO    2
+#define OTHER   4 /* than all others call */
+
+/* Calls: all meet; or one member, or all but one, need nothing from the others. */
+#define MEET      0
+#define ONE(m)    (1 + 2 * (m))
+#define OTHERS(m) (2 + 2 * (m))
+#define IS_AHEAD(m, n) \
+	(call[n] == ONE(m) || (call[n] > 0 && call[n] % 2 == 0 && call[n] != OTHERS(m)))
+
+byte call[CALLS + 1];
+byte refusing[CALLS + 1]; /* members that refuse it, or … */
+byte differing[CALLS + 1]; /* … make another call: bits */
+byte absent, absent_from;  /* does not come to that call, nor to later ones; RANKS: nobody */
+
+byte word[RANKS * SLOTS];  /* sequence numbers */
+byte said[RANKS * SLOTS];  /* REFUSED … */
+byte shown[RANKS * SLOTS]; /* the newest call of which its member had looked at all posts */
+byte alarm[RANKS];
+bool is_broken;
+
+#define OWN(n)         (differing[n] & 1 << self -> OTHER : 0)
+#define BIT(n)         (1 << (n) % SLOTS)
+#define HAS_COME(m, n) (word[POST(m, n)] >= (n))
+#define UNSEEN(n)      ((n) - seen)
+/* posts.c, is_behind() */
+#define IS_BEHIND(n)      \
+	(seen < (n) - 1 &&    \
+	 (!is_ahead || UNSEEN(n) >= (is_too_far -> (SLOTS + 1) / 2 : SLOTS) || (n) > SLOTS + left))
+
+#ifdef ECHOES_PASSED
+#define PASSES_OVER(m, n) (said[POST(m, n)] & ECHO)
+#else
+#define PASSES_OVER(m, n) (!is_meeting && said[POST(m, n)] & ECHO)
+#endif
+#define CONTRADICTS(m, n) \
+	(!PASSES_OVER(m, n) && (said[POST(m, n)] & REFUSED || (said[POST(m, n)] & OTHER) != OWN(n)))
+
+proctype member(byte self)
+{
+	byte n = 1, c, i, k;
+	byte seen, left, lowest, told;
+	byte awaited;                  /* members whose alarms are wanted: bits */
+	byte echo_count, error_count;
+	bool is_ahead, is_refused, is_echo, is_meeting, is_too_far, is_seen_wrong;
+
+next_call:
+	if
+	:: n > CALLS || (self == absent && n == absent_from) -> goto over
+	:: else
+	fi;
+	d_step {
+		is_refused = (refusing[n] & 1 << self) != 0;
+		is_ahead = !is_refused && IS_AHEAD(self, n);
+		is_echo = false;
+		is_meeting = false;
+		is_too_far = false;
+		i = 0
+	};
+
+catch_up:
+	c = seen + 1;
+	is_too_far = is_too_far || (is_ahead && UNSEEN(n) >= SLOTS);
+	if
+	:: IS_BEHIND(n) -> goto look
+	:: else
+	fi;
+
+	/* zi_node_say(), zi_node_say_refused() */
+#ifdef ALARM_FIRST
+	if
+	:: is_refused -> alarm[self] = n
+	:: else
+	fi;
+#endif
+	d_step {
+		said[POST(self, n)] = OWN(n);
+		if
+#ifdef ECHOES_ECHOED
+		:: is_refused -> said[POST(self, n)] = REFUSED
+#else
+		:: is_refused && is_echo -> said[POST(self, n)] = REFUSED | ECHO
+		:: is_refused && !is_echo -> said[POST(self, n)] = REFUSED
+#endif
+		:: else
+		fi;
+		told = told & ~BIT(n);
+		shown[POST(self, n)] = seen;
+		word[POST(self, n)] = n /* after the rest: released */
+	};
+	if
+	:: is_refused ->
+#if !defined(NO_ALARM_OF_REFUSAL) && !defined(ALARM_FIRST)
+		alarm[self] = n;
+#endif
+#ifndef NOT_TOLD
+		told = told | BIT(n);
+#endif
+		goto failed
+	:: !is_refused && is_ahead -> goto done
+	:: else -> is_meeting = true; c = n
+	fi;
+
+	/* zi_node_look_at() */
+look:
+	if
+	:: i == 0 -> lowest = c - 1
+	:: else
+	fi;
+	do
+	:: i == RANKS -> break
+	:: i == self -> i++
+	:: i < RANKS && i != self && HAS_COME(i, c) ->
+		d_step {
+			assert(word[POST(i, c)] == c); /* not written over */
+			if
+			:: shown[POST(i, c)] < lowest -> lowest = shown[POST(i, c)]
+			:: else
+			fi
+		};
+		if
+		:: !(told & BIT(c)) && CONTRADICTS(i, c) ->
+			is_seen_wrong = (said[POST(i, c)] & REFUSED) == 0;
+			goto apart
+		:: else -> i++
+		fi
+	:: i < RANKS && i != self && !HAS_COME(i, c) ->
+		/* zi_node_look_ahead() */
+		d_step {
+			awaited = 0;
+			is_seen_wrong = false;
+			k = i + 1;
+			do
+			:: k >= RANKS || told & BIT(c) -> break
+			:: else ->
+				if
+				:: k == self
+#ifndef NO_LOOK_AHEAD
+				:: k != self && HAS_COME(k, c) && CONTRADICTS(k, c) ->
+					is_seen_wrong = true
+#endif
+#ifndef NO_ALARM_WANTED
+				:: k != self && !HAS_COME(k, c) -> awaited = awaited | 1 << k
+#endif
+				:: else
+				fi;
+				k++
+			od;
+			k = 0
+		};
+		if
+		:: is_seen_wrong -> goto apart
+		:: else
+		fi;
+		/* zi_meet_wait(): one branch for each of what is wanted */
+		if
+		:: is_broken -> goto over
+		/* The time of who waits for what cannot come ends: not that of who makes a wrong call. */
+		:: absent < RANKS && c >= absent_from && !is_meeting -> goto over
+		:: HAS_COME(i, c)
+		:: awaited & 1 && alarm[0] >= c -> assert(HAS_COME(0, c))
+		:: awaited & 2 && alarm[1] >= c -> assert(HAS_COME(1, c))
+#if RANKS > 2
+		:: awaited & 4 && alarm[2] >= c -> assert(HAS_COME(2, c))
+#endif
+#if RANKS > 3
+		:: awaited & 8 && alarm[3] >= c -> assert(HAS_COME(3, c))
+#endif
+		fi
+	od;
+	seen = c;
+	d_step {
+		left = lowest;
+		lowest = 0;
+		i = 0
+	};
+	if
+	:: is_meeting -> goto work
+	:: else -> goto catch_up
+	fi;
+
+	/* tell_apart(), where it was not a refusal that was met in turn; zi_node_told() */
+apart:
+	if
+#ifndef NO_ALARM_OF_DIFFERENCE
+#ifdef ALARM_FALLS
+	:: is_seen_wrong -> alarm[self] = c
+#else
+	:: is_seen_wrong && alarm[self] < c -> alarm[self] = c
+#endif
+#endif
+	:: else
+	fi;
+	d_step {
+		is_seen_wrong = false;
+		awaited = 0;
+		lowest = 0;
+		i = 0;
+#ifdef NOT_TOLD
+		told = is_meeting -> told : told | BIT(c)
+#else
+		told = told | BIT(c)
+#endif
+	};
+	if
+	:: is_meeting -> goto failed
+	:: else -> /* refuse_too() */
+		assert(IS_AHEAD(self, c)); /* else it had its error */
+		if
+		:: !is_refused ->
+			d_step {
+				is_refused = true;
+				is_echo = true;
+				echo_count++;
+				assert(echo_count <= FAULTS)
+			}
+		:: else
+		fi;
+		goto look
+	fi;
+
+work:
+	k = 0;
+	do
+	:: k < RANKS -> assert(said[POST(k, n)] == 0); k++
+	:: else -> break
+	od;
+	goto done;
+
+failed:
+	error_count++;
+	assert(error_count <= FAULTS * RANKS); /* each, and what each other refuses for it */
+
+done:
+	k = 0;
+	i = 0;
+	n++;
+	goto next_call;
+
+over:
+	/* The last call is one that all meet in. */
+	assert(is_broken || error_count > 0 || absent < RANKS)
+}
+
+/* A fault of some member in call n. */
+inline be_wrong(n)
+{
+	p = 0;
+	do
+	:: p < RANKS - 1 -> p++
+	:: p != absent -> break
+	:: p == absent && p == RANKS - 1 -> p = 0
+	od;
+	if
+	:: refusing[n] = refusing[n] | 1 << p
+	:: call[n] == MEET || absent == RANKS -> differing[n] = differing[n] | 1 << p
+	fi
+}
+
+init
+{
+	byte p = 1, c, faults;
+
+	atomic {
+		do /* all meet in the last one */
+		:: p == CALLS -> break
+		:: p < CALLS ->
+			if
+			:: call[p] = MEET
+			:: call[p] = ONE(0)
+			:: call[p] = ONE(RANKS - 1)
+#if RANKS > 2
+			:: call[p] = OTHERS(0)
+#endif
+			fi;
+			p++
+		od;
+		absent = RANKS;
+#ifdef ABSENT
+		/* From some wrong call on. Who is ahead compares nothing, so it must be seen by others. */
+		if
+		:: absent = 0
+		:: absent = 1
+#if RANKS > 2
+		:: absent = RANKS - 1
+#endif
+		fi;
+		absent_from = 1;
+		do
+		:: absent_from < CALLS -> absent_from++
+		:: break
+		od;
+		be_wrong(absent_from);
+		faults = 1;
+#endif
+		do /* nobody is wrong in the last one, by which all hear of it */
+		:: faults == FAULTS -> break
+		:: faults < FAULTS ->
+			c = 1;
+			do
+			:: c < CALLS - 1 -> c++
+			:: break
+			od;
+			be_wrong(c);
+			faults++
+		od;
+		p = 0;
+		do
+		:: p < RANKS -> run member(p); p++
+		:: else -> break
+		od;
+		p = 0;
+		c = 0;
+		if
+		:: skip
+		:: run daemon()
+		fi
+	}
+}
+
+proctype daemon()
+{
+	is_broken = true
+}

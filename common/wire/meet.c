@@ -107,6 +107,21 @@ void zi_meet_want(struct zi_meet_wants *wants, struct zi_meet *meet, const uint3
 	wants->wants[wants->count++] = (struct zi_meet_want){ meet, word, value };
 }
 
+void zi_meet_glance(struct zi_meet_wants *wants, const uint32_t *word, uint32_t value)
+{
+	if (wants->glance_count < ZI_MEET_WANTS_MAX)
+		wants->glances[wants->glance_count++] =
+			(struct zi_meet_want){ .word = word, .value = value };
+}
+
+static bool has_any_glance_come(const struct zi_meet_wants *wants)
+{
+	for (uint32_t i = 0; i < wants->glance_count; i++)
+		if (zi_meet_has_come(wants->glances[i].word, wants->glances[i].value))
+			return true;
+	return false;
+}
+
 static bool has_any_come(const struct zi_meet_wants *wants)
 {
 	for (uint32_t i = 0; i < wants->count; i++)
@@ -203,8 +218,10 @@ static void sleep_on(const struct zi_meet_wants *wants, struct zi_line *sleeping
 	}
 	raise_sleeping(wants, sleeping, 1);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in wake() */
-	/* The kernel compares all words again, so what came in between is not slept over. */
-	(void)syscall(SYS_futex_waitv, waits, count, 0, &until, CLOCK_MONOTONIC);
+	/* The kernel compares all words again, so what came in between is not slept over; nor is
+	 * what whoever wrote it took for seen, as nobody slept. */
+	if (!has_any_glance_come(wants))
+		(void)syscall(SYS_futex_waitv, waits, count, 0, &until, CLOCK_MONOTONIC);
 	raise_sleeping(wants, sleeping, 0);
 }
 

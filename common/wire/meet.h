@@ -83,19 +83,26 @@ struct zi_meet_want {
 struct zi_meet_wants {
 	struct zi_meet_want wants[ZI_MEET_WANTS_MAX];
 	uint32_t count;
+	/* Words that are looked at once more before a sleep, and do not end it: their writer looks
+	 * whether anybody sleeps (zi_meet_glance()). */
+	struct zi_meet_want glances[ZI_MEET_WANTS_MAX];
+	uint32_t glance_count;
 	bool is_cut;    /* there were more: waiting ends soon, so that they are looked at */
 	bool is_beside; /* who waits does so beside a thread that computes: zi_meet.beside_us */
 };
 
-/* For a look: what is beyond the count, a KiB and a half, is never read. */
+/* For a look: what is beyond the count, three KiB, is never read. */
 static inline void zi_meet_wants_clear(struct zi_meet_wants *wants)
 {
-	wants->count = 0;
+	wants->count = wants->glance_count = 0;
 	wants->is_cut = wants->is_beside = false;
 }
 /* Adds one, or says that there were more. */
 void zi_meet_want(struct zi_meet_wants *wants, struct zi_meet *meet, const uint32_t *word,
                   uint32_t value);
+/* Adds one that no sleep begins after, but that wakes nobody. Of more than ZI_MEET_WANTS_MAX the
+ * rest is left out. */
+void zi_meet_glance(struct zi_meet_wants *wants, const uint32_t *word, uint32_t value);
 
 /*
  * Until one of @wants, of which there is at least one, has come or one of their groups is broken;

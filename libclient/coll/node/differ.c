@@ -139,6 +139,24 @@ void zi_node_raise_alarm(struct zi_node_group *group, uint32_t sequence)
 	zi_meet_tell(&group->meet, &group->meet.members[group->meet.self].alarm.value, sequence);
 }
 
+void zi_node_warn_sleepers(struct zi_node_group *group)
+{
+	const struct zi_meet *meet = &group->meet;
+	uint32_t sequence = group->sequence;
+
+	for (uint32_t i = 0; i < meet->member_count; i++) {
+		const struct zi_board_post *post = zi_meet_post_of(meet, i, sequence);
+
+		if (i == meet->self || !zi_line_load(&meet->members[i].sleeping) ||
+		    !zi_meet_has_come(&post->sequence, sequence) ||
+		    post->call.flags & ZI_BOARD_REFUSED ||
+		    zi_board_is_same_call(&post->call, zi_node_said(group, sequence)))
+			continue;
+		zi_node_raise_alarm(group, sequence);
+		return;
+	}
+}
+
 bool zi_node_look_ahead(struct zi_node_group *group, uint32_t sequence, uint32_t first,
                         struct zi_meet_wants *wants)
 {
@@ -158,6 +176,7 @@ bool zi_node_look_ahead(struct zi_node_group *group, uint32_t sequence, uint32_t
 				return true;
 			continue;
 		}
+		zi_meet_glance(wants, &post->sequence, sequence);
 		/* Who is left out here is looked at a second later at most. */
 		if (wants->count < ZI_MEET_WANTS_MAX / 2)
 			zi_meet_want(wants, meet, &meet->members[i].alarm.value, sequence);

@@ -23,5 +23,9 @@ bool zi_node_look_ahead(struct zi_node_group *group, uint32_t sequence, uint32_t
                         struct zi_meet_wants *wants);
 /* Who waits for somebody else in call @sequence looks at all posts again. */
 void zi_node_raise_alarm(struct zi_node_group *group, uint32_t sequence);
+/* This member has posted its newest call and does not wait in it, so that it compares nothing: if
+ * the call of one who sleeps contradicts it, that one hears of it now. Who does not sleep looks
+ * before it does. */
+void zi_node_warn_sleepers(struct zi_node_group *group);
 /* all_to_allv, once all have posted: -EINVAL when two members' counts do not match. */
 int zi_node_compare_counts(const struct zi_node_group *group, struct zi_text *text);

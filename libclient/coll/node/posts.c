@@ -57,6 +57,8 @@ void zi_node_say(struct zi_node_group *group, const struct zi_board_call *call, 
 	group->told &= ~bit_of(group->sequence);
 	zi_meet_post(&group->meet, group->sequence, group->sequence - 1 - group->seen, call,
 	             staging, payload, payload_bytes);
+	if (call->flags & ZI_BOARD_AHEAD)
+		zi_node_warn_sleepers(group);
 }
 
 void zi_node_say_refused(struct zi_node_group *group)

@@ -202,3 +202,74 @@ Test(differ, what_a_newer_member_posts_is_told_by_its_number)
 		end_world();
 	}
 }
+
+/* ---- who is ahead ---- */
+
+/* Member 2's is a broadcast of its own, in which it waits for nobody. */
+static void go_ahead(uint64_t count)
+{
+	struct zi_node_call call = { .operation = ZI_COLL_BROADCAST,
+		                     .dtype = ZI_DTYPE_I32,
+		                     .root = 2,
+		                     .element_count = count,
+		                     .source = words[2] };
+
+	zi_node_begin(&ranks[2].group, &call);
+	cr_assert_eq(poll_again(2), 0);
+}
+
+static void come_to_broadcast(uint32_t member)
+{
+	struct zi_node_call call = { .operation = ZI_COLL_BROADCAST,
+		                     .dtype = ZI_DTYPE_I32,
+		                     .root = 2,
+		                     .element_count = 2,
+		                     .target = words[member] };
+
+	zi_node_begin(&ranks[member].group, &call);
+	cr_assert_eq(poll_again(member), ZI_NODE_E_WAITS);
+}
+
+/* Member 0 waits for 1, which does not come; 2, which is ahead, contradicts it. */
+Test(differ, who_sleeps_is_told_by_a_member_that_is_ahead)
+{
+	begin_world(3);
+	cr_assert_eq(come(0, 1), ZI_NODE_E_WAITS);
+	zi_line_store(&world.board[0].sleeping, 1); /* as while it does */
+	go_ahead(1);
+	cr_assert(is_woken(0));
+	zi_line_store(&world.board[0].sleeping, 0);
+	cr_assert_eq(poll_again(0), -EINVAL);
+	cr_expect_not_null(
+		strstr(ranks[0].text.chars, "member 2 calls broadcast of 1 × i32, root 2"), "%s",
+		ranks[0].text.chars);
+	end_world();
+}
+
+/* Member 0 is about to sleep: it looks at the post of 2 once more before. */
+Test(differ, who_is_about_to_sleep_looks_at_members_that_may_be_ahead)
+{
+	bool is_seen = false;
+
+	begin_world(3);
+	cr_assert_eq(come(0, 1), ZI_NODE_E_WAITS);
+	go_ahead(1);
+	cr_assert_not(is_woken(0), "it does not sleep");
+	for (uint32_t i = 0; i < wants[0].glance_count; i++)
+		is_seen |= zi_meet_has_come(wants[0].glances[i].word, wants[0].glances[i].value);
+	cr_assert(is_seen);
+	cr_assert_eq(poll_again(0), -EINVAL);
+	end_world();
+}
+
+Test(differ, who_is_ahead_wakes_nobody_that_agrees)
+{
+	begin_world(3);
+	come_to_broadcast(0);
+	zi_line_store(&world.board[0].sleeping, 1);
+	zi_line_store(&world.board[1].sleeping, 1); /* in a call before */
+	go_ahead(2);
+	cr_assert_not(is_woken(0));
+	cr_expect_eq(world.board[2].alarm.value, 0);
+	end_world();
+}

@@ -25,6 +25,19 @@ Test(meet, a_thread_with_nothing_to_do_does_not_wake_up)
 	cr_assert_eq(zi_meet_wait(&wants, NULL, deadline_ns), -ETIMEDOUT);
 }
 
+/* It would sleep for good. */
+Test(meet, nobody_sleeps_over_what_came_without_a_wake_up, .timeout = 20)
+{
+	uint32_t bell = 0, other = 7;
+	struct zi_meet_wants wants = { .count = 0 };
+
+	zi_meet_want(&wants, NULL, &bell, 1);
+	zi_meet_glance(&wants, &other, 7);
+	cr_assert_eq(zi_meet_wait(&wants, NULL, ZI_DEADLINE_NEVER), 0);
+	zi_meet_wants_clear(&wants);
+	cr_assert_eq(wants.glance_count, 0);
+}
+
 static int look_count;
 
 static int look(void *arg)

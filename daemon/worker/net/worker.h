@@ -10,6 +10,14 @@
  * (and Gloo's own, which moves the bytes). A request goes from control to net as a post, and comes
  * back as one when it is done. What does not come back in time ends the process: the daemon hears
  * why, and starts another.
+ *
+ *   worker.h    requests are taken by worker_requests.c and done by worker_ops.c; worker_end.c
+ *   meet.h      finds the nodes of a job; way.h the way to its store
+ *   nodes.h     the nodes as one of them sees them; blame.c whose fault; agree.h makes a group
+ *   exchange.h  one operation of all nodes: check.c, cards.c, reduce.c, spread.c
+ *   follow*.c   calls of a followed group, made of such (follow_private.h)
+ *   mail.h      its messages; mail_link.h what travels
+ *   gloo.h      Gloo in C; gloo.cc alone knows it
  */
 #pragma once
 

@@ -241,6 +241,11 @@ clean
 mkdir "$tree/low/deep" && printf '%s\n' "$license" >"$tree/low/deep/dead.c"
 catches 'tidy: a dead file' 'low/deep/dead.c:1: error: dead file' tidy
 clean
+mkdir "$tree/docs" && printf 'In `low.c`, `side/side.h` and any `_avx2.c`.\n' >"$tree/docs/ARCHITECTURE.md"
+passes 'tidy: names of files that are there' tidy
+append docs/ARCHITECTURE.md 'Then in `low/gone.c`.'
+catches 'tidy: a lost name' 'docs/ARCHITECTURE.md:2: error: there is no file low/gone.c' tidy
+clean
 append low/low.c 'int   unformatted ;'
 printf 'BasedOnStyle: LLVM\n' >"$tree/.clang-format"
 if clang-format --version 2>/dev/null | grep -q 'version 14\.'; then

@@ -33,11 +33,11 @@ static bool job_init(struct job *job)
 		return false;
 	}
 	*job = (struct job){ .scene = { .host = "10.99.0.1" } };
-	cr_assert_eq(network_init(&job->network, FAR_NODES_MAX), 0);
+	cr_assert_eq(network_init(&job->network, NETWORK_NODES_MAX), 0);
 	job->scene.home = job->network.home;
-	for (uint32_t i = 0; i < FAR_NODES_MAX; i++)
+	for (uint32_t i = 0; i < NETWORK_NODES_MAX; i++)
 		job->scene.namespaces[i] = job->network.nodes[i];
-	far_open_scene(&job->scene, FAR_NODES_MAX, PER_NODE);
+	far_open_scene(&job->scene, NETWORK_NODES_MAX, PER_NODE);
 	job->scene.timeout_ms = SHORT_MS;
 	return true;
 }

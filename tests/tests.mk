@@ -160,6 +160,7 @@ check-asan: ## unit and system tests under AddressSanitizer and UBSan
 check-tsan: ## the stress programs under ThreadSanitizer, and broken ones that it must catch
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-tsan
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-coll-tsan
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-net-tsan
 	@$(MAKE) --no-print-directory -s VARIANT=tsan check-broken
 
 # Of VARIANT=tsan. Each program ends by itself with 0; a report ends it with 66.
@@ -187,6 +188,7 @@ check-systemd: all ## the installed service under a real systemd (root, debootst
 
 include tests/model/model.mk
 include tests/coll/coll.mk
+include tests/tsan/net.mk
 include tests/broken/broken.mk
 include tests/crash/crash.mk
 include tests/faults/faults.mk

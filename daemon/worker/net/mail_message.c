@@ -212,7 +212,7 @@ static int tell_over(struct mail *mail, struct mail_pair *pair, bool is_refused,
 	frame = mail_frame_of(pair, MAIL_OVER, 0, in->sequence);
 	if (is_refused &&
 	    (zi_meet_load(&taken->refusal) || zi_meet_load(&taken->refused) != in->sequence)) {
-		mail_put_reason(mail, pair, in->sequence, &taken->refused, &taken->refusal, frame);
+		mail_put_reason(mail, pair, in->sequence, false, frame);
 	} else {
 		frame->dtype = taken->refused_dtype;
 		frame->element_count = taken->refused_count;

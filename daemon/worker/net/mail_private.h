@@ -96,9 +96,9 @@ int mail_take_refused(struct mail *mail, struct mail_pair *pair, const struct ma
 int mail_take_refused_heard(struct mail *mail, struct mail_pair *pair, struct zi_text *text);
 /* Whether the member here refuses message @sequence, which it has not emptied. */
 bool mail_refuses(const struct mail_pair *pair, uint32_t sequence);
-/* Into @frame: why, by the line of the member here, whose words these are. */
+/* Into @frame: why it does, as the sender or the receiver. */
 void mail_put_reason(const struct mail *mail, const struct mail_pair *pair, uint32_t sequence,
-                     const uint32_t *refused, const uint32_t *number, struct mail_frame *frame);
+                     bool is_send, struct mail_frame *frame);
 /* What came with @frame is kept for members here. */
 void mail_keep_reason(const struct mail *mail, const struct mail_pair *pair,
                       const struct mail_frame *frame);

@@ -16,16 +16,17 @@
 
 /* Documented in mail_private.h, as are all that are not static. */
 void mail_put_reason(const struct mail *mail, const struct mail_pair *pair, uint32_t sequence,
-                     const uint32_t *refused, const uint32_t *number, struct mail_frame *frame)
+                     bool is_send, struct mail_frame *frame)
 {
-	const struct zi_board_refusal *refusals = mail->meet.members[pair->local].refusals;
+	const struct zi_board_member *member = &mail->meet.members[pair->local];
 	struct zi_board_refusal refusal;
+	uint32_t number =
+		zi_board_refused_for(member, sequence, mail->wire.lines[pair->peer], is_send);
 
 	frame->refusal = ZI_BOARD_REFUSAL_LOST;
 	frame->error = EINVAL;
-	if (!zi_board_refusal_of(refusals, zi_meet_load(number), &refusal) ||
-	    zi_meet_load(refused) != sequence)
-		return; /* It has refused others since. */
+	if (!zi_board_refusal_of(member->refusals, number, &refusal))
+		return; /* It has refused many others since. */
 	frame->refusal = refusal.number;
 	frame->error = refusal.error ? refusal.error : EINVAL; /* hearsay */
 	frame->bytes = sizeof(refusal.reason);
@@ -54,13 +55,12 @@ void mail_keep_reason(const struct mail *mail, const struct mail_pair *pair,
 int mail_tell_refused(struct mail *mail, struct mail_pair *pair, uint32_t sequence,
                       struct zi_text *text)
 {
-	const struct zi_board_send *said = pair->said;
 	struct mail_frame *frame;
 
 	if (mail_link_lies(pair->link, pair->index, MAIL_REFUSED, 0))
 		return 0; /* The answer brings the mail back here. */
 	frame = mail_frame_of(pair, MAIL_REFUSED, 0, sequence);
-	mail_put_reason(mail, pair, sequence, &said->refused, &said->refusal, frame);
+	mail_put_reason(mail, pair, sequence, true, frame);
 	pair->out.sequence = sequence;
 	return err_trace(mail_link_send(pair->link, frame, text));
 }

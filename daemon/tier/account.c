@@ -61,6 +61,66 @@ static bool account_has_room(const struct tier_account *account, enum tier_kind 
 	       bytes <= account->limit_bytes[kind] - account->used_bytes[kind];
 }
 
+static int check_tier(const struct tier *tier, uint64_t bytes, struct zi_text *text)
+{
+	if (bytes <= tier_free_bytes(tier))
+		return 0;
+	say_full(tier, bytes, text);
+	return TIER_E_FULL;
+}
+
+/* @where: the tier, or the tiers, of that kind. */
+static int check_account(const struct tier_account *account, enum tier_kind kind, const char *where,
+                         uint64_t bytes, struct zi_text *text)
+{
+	for (const struct tier_account *payer = account; payer; payer = payer->parent) {
+		if (account_has_room(payer, kind, bytes))
+			continue;
+		zi_text_set(text,
+		            "%s asked for on %s, %s holds %s of the %s it may hold there: raise "
+		            "%s, or end other jobs",
+		            zi_format_bytes(bytes).chars, where, payer->name,
+		            zi_format_bytes(payer->used_bytes[kind]).chars,
+		            zi_format_bytes(payer->limit_bytes[kind]).chars,
+		            kind == TIER_CPU ? "quota.uid_cpu" : "quota.uid_nvme");
+		return TIER_E_QUOTA;
+	}
+	return 0;
+}
+
+/**
+ * tier_charge_check() - whether all of several charges can be paid, before any is
+ * @parts: (@part_count,) at least one; their bytes together are no more than UINT64_MAX
+ * @account: would pay, with all its parents
+ * @text: on a condition, asked for in all, free, and capacity or limit
+ *
+ * Return: 0; TIER_E_FULL, TIER_E_QUOTA as of tier_charge_take(). Context: shard thread.
+ */
+int tier_charge_check(const struct tier_part *parts, uint32_t part_count,
+                      const struct tier_account *account, struct zi_text *text)
+{
+	const char *where = parts[0].tier->name;
+	enum tier_kind kind = parts[0].tier->kind;
+	uint64_t all_bytes = 0;
+
+	for (uint32_t i = 0; i < part_count; i++) {
+		const struct tier *tier = parts[i].tier;
+		uint64_t bytes = 0;
+		int r;
+
+		assert(tier->kind == kind);
+		for (uint32_t k = 0; k < part_count; k++)
+			bytes += parts[k].tier == tier ? parts[k].bytes : 0;
+		r = check_tier(tier, bytes, text);
+		if (r)
+			return r;
+		if (tier != parts[0].tier)
+			where = "several tiers";
+		all_bytes += parts[i].bytes;
+	}
+	return check_account(account, kind, where, all_bytes, text);
+}
+
 /**
  * tier_charge_take() - pay for bytes
  * @charge: empty; filled on success, returned by tier_charge_return()
@@ -75,27 +135,17 @@ static bool account_has_room(const struct tier_account *account, enum tier_kind 
 int tier_charge_take(struct tier_charge *charge, struct tier *tier, struct tier_account *account,
                      uint64_t bytes, struct zi_text *text)
 {
+	int r;
+
 	assert(!charge->tier);
 	assert(account);
 	assert(tier->kind == TIER_NVME || tier->used_bytes <= tier->capacity_bytes);
 
-	if (bytes > tier_free_bytes(tier)) {
-		say_full(tier, bytes, text);
-		return TIER_E_FULL;
-	}
-	for (struct tier_account *payer = account; payer; payer = payer->parent) {
-		if (account_has_room(payer, tier->kind, bytes))
-			continue;
-		zi_text_set(
-			text,
-			"%s asked for on %s, %s holds %s of the %s it may hold there: raise %s, "
-			"or end other jobs",
-			zi_format_bytes(bytes).chars, tier->name, payer->name,
-			zi_format_bytes(payer->used_bytes[tier->kind]).chars,
-			zi_format_bytes(payer->limit_bytes[tier->kind]).chars,
-			tier->kind == TIER_CPU ? "quota.uid_cpu" : "quota.uid_nvme");
-		return TIER_E_QUOTA;
-	}
+	r = check_tier(tier, bytes, text);
+	if (!r)
+		r = check_account(account, tier->kind, tier->name, bytes, text);
+	if (r)
+		return r;
 	for (struct tier_account *payer = account; payer; payer = payer->parent)
 		payer->used_bytes[tier->kind] += bytes;
 	tier->used_bytes += bytes;

@@ -26,10 +26,19 @@ struct tier_charge {
 	uint64_t bytes;
 };
 
+/* Bytes of one thing that lie on one tier. */
+struct tier_part {
+	struct tier *tier;
+	uint64_t bytes;
+};
+
 void tier_account_init(struct tier_account *account, const char *name, struct tier_account *parent);
 void tier_account_deinit(struct tier_account *account); /* asserts zero */
 /* All or nothing on the tier and every account upward. TIER_E_FULL, TIER_E_QUOTA: @text says asked
  * for, free, capacity or limit, and who holds it. */
 int tier_charge_take(struct tier_charge *charge, struct tier *tier, struct tier_account *account,
                      uint64_t bytes, struct zi_text *text);
+/* Whether all of @parts, of one kind of tier, could be taken. Conditions as above, of the sums. */
+int tier_charge_check(const struct tier_part *parts, uint32_t part_count,
+                      const struct tier_account *account, struct zi_text *text);
 void tier_charge_return(struct tier_charge *charge); /* idempotent */

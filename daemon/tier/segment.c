@@ -61,9 +61,14 @@ int tier_segment_charge_parts(const struct tier_part *parts, uint32_t part_count
                               struct zi_text *text, struct tier_segment **ret_segment)
 {
 	_cleanup_(tier_segment_unrefp) struct tier_segment *segment = NULL;
+	int r;
 
 	assert(part_count > 0);
 
+	/* What is refused says what was asked for in all, not what was left for one part. */
+	r = tier_charge_check(parts, part_count, account, text);
+	if (r)
+		return charge_error(r);
 	segment = calloc(1, sizeof(*segment) + part_count * sizeof(segment->charges[0]));
 	if (!segment)
 		return err_origin(-ENOMEM);
@@ -74,14 +79,12 @@ int tier_segment_charge_parts(const struct tier_part *parts, uint32_t part_count
 	(void)snprintf(segment->name, sizeof(segment->name), "%s", name); /* Cut: only a name. */
 	for (uint32_t i = 0; i < part_count; i++) {
 		struct tier *tier = parts[i].tier;
-		int r;
 
 		assert(tier->kind == TIER_CPU && tier->wants_huge == parts[0].tier->wants_huge);
 		assert(parts[i].bytes > 0);
 		assert(parts[i].bytes == tier_segment_charged_bytes(tier, parts[i].bytes, pages));
 		r = tier_charge_take(&segment->charges[i], tier, account, parts[i].bytes, text);
-		if (r)
-			return charge_error(r);
+		assert(!r);
 		segment->charge_count++;
 		segment->bytes += parts[i].bytes;
 	}

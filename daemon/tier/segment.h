@@ -24,12 +24,6 @@ enum tier_pages {
 	TIER_PAGES_HUGE,      /* from the pool first, else collapsed; never writable by ranks */
 };
 
-/* Bytes of a segment that lie on one tier; whole pages of the kind it is of. */
-struct tier_part {
-	struct tier *tier;
-	uint64_t bytes;
-};
-
 struct tier_segment {
 	uint32_t ref_count;
 	struct zi_region region;

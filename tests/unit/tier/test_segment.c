@@ -252,6 +252,38 @@ Test(segment, in_parts_is_paid_for_and_prefers_the_node_part_by_part)
 	fixture_deinit(&fixture);
 }
 
+/* Not what one of the parts lacks, beside the ones before it. */
+Test(segment, of_parts_is_refused_with_the_figures_of_all_of_them)
+{
+	struct tier_segment *segment = NULL;
+	struct fixture fixture;
+	struct tier other;
+	const struct tier_part parts[] = { { &fixture.tier, MIB },
+		                           { &other, MIB },
+		                           { &fixture.tier, 2 * MIB } };
+
+	fixture_init(&fixture, 2 * MIB);
+	tier_init_cpu(&other, 1, MIB, NULL, false);
+	cr_expect_eq(tier_segment_charge_parts(parts, 3, &fixture.job, "parts", TIER_PAGES_SMALL,
+	                                       &fixture.text, &segment),
+	             -ENOSPC);
+	says(&fixture, "3 MiB asked for on cpu:0, 2 MiB free of 2 MiB");
+	fixture.uid.limit_bytes[TIER_CPU] = MIB;
+	cr_expect_eq(tier_segment_charge_parts(parts, 2, &fixture.job, "parts", TIER_PAGES_SMALL,
+	                                       &fixture.text, &segment),
+	             -EDQUOT);
+	says(&fixture, "2 MiB asked for on several tiers, uid 1000 holds 0 B of the 1 MiB");
+	fixture.uid.limit_bytes[TIER_CPU] = 2 * MIB;
+	cr_expect_eq(tier_segment_charge_parts(&parts[1], 1, &fixture.job, "parts",
+	                                       TIER_PAGES_SMALL, &fixture.text, &segment),
+	             0);
+	cr_expect_eq(other.used_bytes, MIB);
+	segment = tier_segment_unref(segment);
+	cr_expect_eq(fixture.tier.used_bytes + other.used_bytes, 0);
+	tier_deinit(&other);
+	fixture_deinit(&fixture);
+}
+
 Test(segment, of_parts_is_all_or_nothing)
 {
 	struct tier_segment *segment = NULL;

@@ -200,7 +200,8 @@ Test(coll, a_quota_is_kept)
 	node_start(&node);
 	attach(2, "run.0");
 	cr_expect_eq(open_all(2), -EDQUOT);
-	says(&actors[0], "arenas of 2 x 4 MiB");
+	says(&actors[0], "arenas of 2 x 4 MiB for collectives: 8 MiB asked for on cpu:0, uid 0 "
+	                 "holds 0 B of the 6 MiB");
 	end();
 }
 

@@ -121,6 +121,7 @@ static void sess_request_done(struct zero_op *op)
 
 	assert(session->is_requesting);
 	session->is_requesting = false;
+	explicit_bzero(session->token, sizeof(session->token)); /* Zero has its own, or none. */
 	if (session->request_type == ZI_MESSAGE_DESTROY && op->result >= 0)
 		session->rank = NULL; /* The job is gone, and the rank with it. */
 	if (session->state == SESS_ATTACHED && !session->is_doomed) {
@@ -423,6 +424,9 @@ void sess_socket_ready(struct zi_source *source, uint32_t epoll_events)
 			r = zi_message_check(shard->message, &shard->text);
 		if (!r)
 			r = sess_request(session, shard->message, &shard->text);
+		/* It has a token in it, and may stay for long. */
+		if (((struct zi_message_header *)shard->message)->type == ZI_MESSAGE_COLL_OPEN)
+			explicit_bzero(shard->message, sizeof(struct zi_coll_open));
 		if (r)
 			sess_doom(session, false, "process %d broke the protocol: %s", session->pid,
 			          shard->text.chars);

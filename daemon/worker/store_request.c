@@ -83,7 +83,6 @@ static bool is_same_token(const char *a, const char *b)
 static int check_hello(const struct store_server *server, const struct store_hello *hello,
                        struct zi_text *text)
 {
-	char token[STORE_TOKEN_BYTES];
 	uint32_t met_bytes;
 
 	if (hello->version != STORE_VERSION)
@@ -92,8 +91,7 @@ static int check_hello(const struct store_server *server, const struct store_hel
 		                     "zinf on all nodes",
 		                     STORE_VERSION, hello->version);
 	/* The rest of a shorter string is zero on our side: so it must be on theirs. */
-	memcpy(token, hello->token, sizeof(token));
-	if (!is_same_token(server->token, token))
+	if (!is_same_token(server->token, hello->token))
 		return zi_text_error(text, -EACCES,
 		                     "the store of job '%s' asks for another token: ZINF_TOKEN "
 		                     "must be the same on all nodes, or set on none",

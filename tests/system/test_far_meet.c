@@ -5,6 +5,8 @@
  * in time. Method: two or three daemons on the loopback interface; ranks that come late, in
  * another order, or with other variables.
  */
+#include <fcntl.h>
+
 #include "tests/system/far.h"
 
 TestSuite(far_meet, .timeout = 240);
@@ -231,6 +233,69 @@ Test(far_meet, a_node_with_another_token_is_refused_on_both_sides)
 		far_run(&scene, far_sum_once);
 		far_close_scene(&scene);
 	}
+}
+
+/* In what @process may write; a thread that writes there meanwhile only hides it. */
+static uint32_t count_in_memory(pid_t process, const char *word)
+{
+	size_t word_bytes = strlen(word);
+	unsigned long begin, end;
+	uint32_t count = 0;
+	char path[64], line[600], mode[8];
+	FILE *maps;
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/maps", process); /* Fits. */
+	maps = fopen(path, "r");
+	(void)snprintf(path, sizeof(path), "/proc/%d/mem", process); /* Fits. */
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	cr_assert(maps && fd >= 0, "the memory of process %d cannot be read", process);
+	while (fgets(line, sizeof(line), maps)) {
+		char *copy;
+
+		/* What ranks share is large, and theirs. */
+		if (sscanf(line, "%lx-%lx %7s", &begin, &end, mode) != 3 || mode[1] != 'w' ||
+		    mode[3] == 's')
+			continue;
+		copy = malloc(end - begin);
+		cr_assert(copy);
+		if (pread(fd, copy, end - begin, (off_t)begin) == (ssize_t)(end - begin))
+			for (char *at = copy; (at = memmem(at, (size_t)(copy + (end - begin) - at),
+			                                   word, word_bytes));
+			     at++)
+				count++;
+		free(copy);
+	}
+	(void)fclose(maps);
+	(void)close(fd);
+	return count;
+}
+
+/* zinfd's, for groups that are made later; and that of the worker that serves the store. */
+Test(far_meet, a_token_is_in_no_memory_but_where_it_is_needed)
+{
+	struct far_scene scene;
+
+	if (!far_open_on_loopback(&scene, 2, 2))
+		return;
+	scene.tokens[0] = scene.tokens[1] = "open-sesame-8c1f";
+	far_start(&scene, far_sum_until_told);
+	far_hear(&scene, 4);
+	for (uint32_t i = 0; i < 2; i++) {
+		pid_t daemon = scene.harness[i].pid, worker = far_child_of(daemon, "zinf-net");
+
+		cr_assert_gt(worker, 0);
+		cr_expect_eq(count_in_memory(daemon, scene.tokens[i]), 1, "node %u: %u", i,
+		             count_in_memory(daemon, scene.tokens[i]));
+		cr_expect_eq(count_in_memory(worker, scene.tokens[i]), i == 0 ? 1 : 0,
+		             "node %u: %u", i, count_in_memory(worker, scene.tokens[i]));
+	}
+	__atomic_store_n(&scene.shared->is_over, 1, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < 4; i++)
+		far_join_one(&scene, i, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_expect_eq(count_in_memory(scene.harness[i].pid, scene.tokens[i]), 0);
+	far_close_scene(&scene);
 }
 
 Test(far_meet, ranks_of_a_node_have_one_token_and_it_is_bounded)

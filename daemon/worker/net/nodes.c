@@ -234,6 +234,8 @@ static int join_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *t
 
 	r = open_client(nodes, deadline_ns, text, &nodes->client);
 	r = r ? r : open_client(nodes, deadline_ns, text, &nodes->watch);
+	/* No other is opened. */
+	explicit_bzero(nodes->join.way.token, sizeof(nodes->join.way.token));
 	if (r)
 		return err_trace(r);
 	r = place_own_address(&nodes->join.way.place, nodes->join.way.interface, text, &own);

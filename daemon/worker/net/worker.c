@@ -173,6 +173,7 @@ void worker_op_done(struct zi_post *post)
 	if (op->message.header.type != NET_ABORT)
 		answer(worker, op->message.header.cookie, &op->end, op->busy_ns, &op->met);
 	zi_list_remove(&op->queue_link);
+	explicit_bzero(&op->message, sizeof(op->message)); /* A token is nobody's to find. */
 	op->is_used = false;
 	worker_arm_limit(worker);
 }
@@ -213,6 +214,7 @@ static void control_ready(struct zi_source *source, uint32_t events)
 		leave_now(WORKER_EXIT_PROTOCOL);
 	}
 	worker_handle(worker, &message, fd);
+	explicit_bzero(&message, sizeof(message)); /* As in worker_op_done(). */
 }
 
 /* ---- life ---- */

@@ -35,6 +35,7 @@ static int join(struct worker *worker, const struct net_join *message, struct zi
 	leave(worker);
 	worker->net_side ^= 1;
 	worker->join = *message;
+	explicit_bzero(worker->join.way.token, sizeof(worker->join.way.token));
 	r = nodes_join(message, worker->loop, worker_watched, text, &worker->nodes);
 	if (r)
 		return err_trace(r);

@@ -39,9 +39,12 @@ int far_ask_meet(struct far *far)
 		.world_size = far->job->group.world_size,
 		.timeout_ms = left_ms(far),
 	};
+	int r;
 
 	fill_way(far, &message.way);
-	return err_trace(net_worker_meet(far->worker, &far->request, &message));
+	r = net_worker_meet(far->worker, &far->request, &message);
+	explicit_bzero(message.way.token, sizeof(message.way.token));
+	return err_trace(r);
 }
 
 int far_ask_agree(struct far *far, int error, const struct zi_text *text)
@@ -56,12 +59,15 @@ int far_ask_agree(struct far *far, int error, const struct zi_text *text)
 		.error = error,
 		.timeout_ms = left_ms(far),
 	};
+	int r;
 
 	fill_way(far, &message.way);
 	memcpy(message.nodes, collectives->nodes, sizeof(message.nodes));
 	if (error)
 		message.text = *text;
-	return err_trace(net_worker_agree(far->worker, &far->request, &message));
+	r = net_worker_agree(far->worker, &far->request, &message);
+	explicit_bzero(message.way.token, sizeof(message.way.token));
+	return err_trace(r);
 }
 
 /* Nodes of a group are those of the job that have members, in the same order. */
@@ -83,11 +89,14 @@ int far_ask_join(struct far *far)
 		.timeout_ms = left_ms(far),
 		.flags = NET_JOIN_AS_CLIENT, /* It is served since they met. */
 	};
+	int r;
 
 	if (!(nodes & 1))
 		message.flags |= NET_JOIN_STORE_ELSEWHERE;
 	fill_way(far, &message.way);
-	return err_trace(net_worker_join(far->worker, &far->request, &message));
+	r = net_worker_join(far->worker, &far->request, &message);
+	explicit_bzero(message.way.token, sizeof(message.way.token));
+	return err_trace(r);
 }
 
 int far_ask_map(struct far *far)

@@ -31,9 +31,9 @@ struct store_client_options {
  * @ret_client: store_client_close()
  *
  * Return: 0; -ETIMEDOUT (nobody answered; what was tried last is in @text); -ENOENT the name is
- * not resolved; -EEXIST another job; -ESTALE another run, or all have met; -EACCES another token;
- * -EPROTO no store answered; -EPROTONOSUPPORT another version; -ENOMEM. The resolver itself may
- * take longer than the deadline.
+ * not resolved; -EEXIST another job, or a run that goes on; -ESTALE another run; -EACCES another
+ * token; -EPROTO no store answered; -EPROTONOSUPPORT another version; -ENOMEM. The resolver itself
+ * may take longer than the deadline.
  */
 int store_client_open(const struct store_client_options *options, uint64_t deadline_ns,
                       struct zi_text *text, struct store_client **ret_client);

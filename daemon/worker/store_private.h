@@ -55,7 +55,8 @@ struct store_server {
 	store_refused_fn refused;
 	uint64_t stall_ns;
 	uint16_t port;
-	uint32_t run; /* not 0 */
+	uint32_t run;  /* not 0 */
+	bool has_lost; /* after all had met one who claimed something went: it will be over soon */
 	char job[ZI_NAME_BYTES], incarnation[ZI_NAME_BYTES], token[STORE_TOKEN_BYTES];
 	struct store_table table;
 };

@@ -79,10 +79,12 @@ static bool is_same_token(const char *a, const char *b)
 	return !difference;
 }
 
-/* Return: 0, or why the client is none of this store's. */
+/* Return: 0, or why the client is none of this store's: -ESTALE, this run will make place soon, or
+ * is newer; -EEXIST, it goes on. */
 static int check_hello(const struct store_server *server, const struct store_hello *hello,
                        struct zi_text *text)
 {
+	bool has_met, goes_on;
 	uint32_t met_bytes;
 
 	if (hello->version != STORE_VERSION)
@@ -101,19 +103,23 @@ static int check_hello(const struct store_server *server, const struct store_hel
 		                     "this is the store of job '%s', not of '%s': jobs at one "
 		                     "MASTER_ADDR each need a ZINF_PORT of their own",
 		                     server->job, hello->job);
+	has_met = store_table_get(&server->table, STORE_MET_KEY, &met_bytes);
+	goes_on = has_met && !server->has_lost;
 	if (strcmp(server->incarnation, hello->incarnation))
-		return zi_text_error(text, -ESTALE,
-		                     "job '%s' runs as '%s' here, the client as '%s': one of the "
+		return zi_text_error(text, goes_on ? -EEXIST : -ESTALE,
+		                     "job '%s' runs as '%s' here%s, the client as '%s': one of the "
 		                     "two is an older run",
-		                     server->job, server->incarnation, hello->incarnation);
+		                     server->job, server->incarnation,
+		                     goes_on ? ", with all its ranks" : "", hello->incarnation);
 	if (hello->run && hello->run != server->run)
 		return zi_text_error(text, -ESTALE, "job '%s' was started anew meanwhile",
 		                     server->job);
-	if (!hello->run && store_table_get(&server->table, STORE_MET_KEY, &met_bytes))
-		return zi_text_error(text, -ESTALE,
-		                     "all ranks of job '%s' have met here: a second job of that "
-		                     "name needs another one, and a ZINF_PORT of its own",
-		                     server->job);
+	if (!hello->run && has_met)
+		return zi_text_error(
+			text, goes_on ? -EEXIST : -ESTALE,
+			"the ranks of job '%s' have met here (port %u)%s: a second "
+			"job of that name needs another one, and a ZINF_PORT of its own",
+			server->job, server->port, goes_on ? ", and none has left" : "");
 	return 0;
 }
 

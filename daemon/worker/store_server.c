@@ -57,9 +57,15 @@ static void connection_free(struct store_connection *connection)
 
 static void connection_end(struct store_connection *connection)
 {
+	struct store_server *server = connection->server;
+	uint32_t met_bytes;
+
 	store_run_will(connection);
-	if (connection->has_owned)
-		store_table_disown(&connection->server->table, connection);
+	if (connection->has_owned) {
+		store_table_disown(&server->table, connection);
+		server->has_lost |=
+			store_table_get(&server->table, STORE_MET_KEY, &met_bytes) != NULL;
+	}
 	connection_free(connection);
 }
 

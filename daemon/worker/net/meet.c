@@ -14,7 +14,7 @@
 
 /* Between two looks whether a former run's store has gone. */
 #define MEET_AGAIN_NS (50 * ZI_NS_PER_MS)
-/* That of another job at the same place ends so soon after its last rank, if it ends at all. */
+/* That of another job, or of a run that goes on, ends so soon after its last rank, if at all. */
 #define MEET_OTHER_NS (5 * ZI_NS_PER_S)
 /* The end of a connection is noticed so soon. */
 #define MEET_CLAIM_NS (500 * ZI_NS_PER_MS)
@@ -46,7 +46,8 @@ static void pause_a_moment(void)
 }
 
 /* A store of the same place may be that of the run before, or of the job before, whose node has not
- * seen its end yet. A job that goes on there is told soon: the place is wrong. */
+ * seen its end yet. One that goes on there is told soon: the place is wrong, or this job is another
+ * one of that name. */
 static int open_client(const struct net_meet *meet, uint64_t deadline_ns, struct zi_text *text,
                        struct store_client **ret_client)
 {

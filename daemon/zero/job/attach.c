@@ -46,6 +46,21 @@ static int any_pid(const struct zero_job *job)
 	return 0;
 }
 
+/* Return: 0; -EBUSY, all ranks of this node are there, and it is none of them. */
+static int one_more_check(const struct zero_job *job, const struct zero_attach *attach,
+                          struct zi_text *text)
+{
+	const struct zero_group *group = &job->group;
+
+	if (group->rank_count < group->local_size || group->ranks[attach->rank])
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EBUSY,
+		"job '%s' has its %u ranks of this node: rank %u is one more (two jobs of one "
+		"name, or a wrong LOCAL_WORLD_SIZE)",
+		job->name, group->local_size, attach->rank));
+}
+
 /* May this rank join the incarnation that is there? */
 static int join_check(const struct zero_job *job, const struct zero_attach *attach,
                       struct zi_text *text)
@@ -71,12 +86,17 @@ static int join_check(const struct zero_job *job, const struct zero_attach *atta
 		return err_origin(zi_text_error(
 			text, -EBUSY, "rank %u of job '%s' is taken by the living process %d",
 			attach->rank, job->name, holder->pid));
-	if (group->phase == ZERO_GROUP_LIVE || materialize_is_on(job) || collectives_is_on(job))
+	if (group->phase == ZERO_GROUP_LIVE || materialize_is_on(job) || collectives_is_on(job)) {
+		int r = one_more_check(job, attach, text);
+
+		if (r)
+			return err_trace(r);
 		return err_origin(zi_text_error(
 			text, -EBUSY,
 			"rank %u has left this incarnation of job '%s', which runs on: it can form "
 			"anew when all its ranks have left, %u have not, such as pid %d",
 			attach->rank, job->name, group->rank_count, any_pid(job)));
+	}
 	return 0;
 }
 
@@ -259,12 +279,9 @@ static int config_check(const struct zero_job *job, const struct zero_attach *at
 			"rank %u says that the job has %u ranks on this node (LOCAL_WORLD_SIZE), "
 			"the others say %u",
 			attach->rank, local_size_of(attach), group->local_size));
-	if (group->rank_count >= group->local_size && !group->ranks[attach->rank])
-		return err_origin(zi_text_error(
-			text, -EBUSY,
-			"job '%s' has its %u ranks of this node: rank %u is one more (two jobs of "
-			"one name, or a wrong LOCAL_WORLD_SIZE)",
-			job->name, group->local_size, attach->rank));
+	r = one_more_check(job, attach, text);
+	if (r)
+		return err_trace(r);
 	return err_trace(config_compare_ranks(&attach->config, &group->config, text));
 }
 

@@ -93,10 +93,47 @@ Test(store_run, once_all_have_met_only_those_who_know_the_run_are_let_in)
 	cr_expect(strstr(text.chars, "job 'gpt' was started anew"), "%s", text.chars);
 	other = store_client_close(store_client_of(&store)); /* Not yet. */
 	cr_assert_eq(store_client_set(first, STORE_MET_KEY, NULL, 0, soon_ns(60000), NULL), 0);
-	cr_expect_eq(join_run(&store, 0, &text, &other), -ESTALE);
-	cr_expect(strstr(text.chars, "all ranks of job 'gpt' have met here"), "%s", text.chars);
+	cr_expect_eq(join_run(&store, 0, &text, &other), -EEXIST);
+	cr_expect(strstr(text.chars, "the ranks of job 'gpt' have met here (port "), "%s",
+	          text.chars);
 	cr_expect_eq(join_run(&store, run, &text, &other), 0);
 	store_client_close(other);
+	store_client_close(first);
+	store_stop(&store);
+}
+
+/* A run that all have met in and that is whole goes on: to wait for its end would be in vain. As
+ * soon as one of its claims is given back it is about to end. */
+Test(store_run, a_run_that_goes_on_is_told_from_one_that_ends)
+{
+	struct store_server_options options = store_options();
+	struct store_client *first, *second, *stranger = NULL;
+	uint64_t deadline_ns = soon_ns(60000);
+	struct store_fixture store;
+	struct zi_text text;
+	bool is_present;
+	int r;
+
+	store_start(&store, &options);
+	first = store_client_of(&store);
+	second = store_client_of(&store);
+	cr_expect_eq(store_client_claim(first, "rank/0", "", 0, deadline_ns, NULL, &is_present), 0);
+	cr_expect_eq(store_client_claim(second, "rank/1", "", 0, deadline_ns, NULL, &is_present),
+	             0);
+	cr_expect_eq(store_join(&store, "gpt", "run.1", NULL, &text, &stranger), -ESTALE);
+	cr_assert_eq(store_client_set(first, STORE_MET_KEY, NULL, 0, deadline_ns, NULL), 0);
+	cr_expect_eq(store_join(&store, "gpt", "run.1", NULL, &text, &stranger), -EEXIST);
+	cr_expect(strstr(text.chars, "runs as 'run.0' here, with all its ranks, the client as"),
+	          "%s", text.chars);
+	cr_expect_eq(join_run(&store, 0, &text, &stranger), -EEXIST);
+	cr_expect(strstr(text.chars, ", and none has left: a second job"), "%s", text.chars);
+	store_client_close(second);
+	do
+		r = join_run(&store, 0, &text, &stranger); /* The server may see it later. */
+	while (r == -EEXIST && zi_clock_now_ns() < deadline_ns);
+	cr_expect_eq(r, -ESTALE);
+	cr_expect_eq(store_join(&store, "gpt", "run.1", NULL, &text, &stranger), -ESTALE);
+	cr_expect(!strstr(text.chars, "with all its ranks"), "%s", text.chars);
 	store_client_close(first);
 	store_stop(&store);
 }

@@ -14,6 +14,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/futex.h"
+#include "common/base/utf8.h"
 
 /* Looks between two looks at the clock: about 2 us. */
 #define MEET_LOOKS_PER_CLOCK 64u
@@ -93,6 +94,17 @@ const void *zi_meet_payload_of(const struct zi_meet *meet, uint32_t member, uint
 	return payload_bytes <= ZI_BOARD_PAYLOAD_BYTES
 	               ? other->posts[sequence % ZI_BOARD_SLOTS].payload
 	               : other->inlined[sequence % ZI_BOARD_SLOTS];
+}
+
+struct zi_text zi_meet_reason_of(const struct zi_meet *meet, uint32_t member, uint32_t sequence)
+{
+	uint32_t payload_bytes = zi_meet_post_of(meet, member, sequence)->payload_bytes;
+	struct zi_text reason = { "" };
+
+	memcpy(reason.chars, zi_meet_payload_of(meet, member, sequence, payload_bytes),
+	       ZI_MIN(payload_bytes, (uint32_t)sizeof(reason.chars) - 1));
+	zi_utf8_clean(reason.chars);
+	return reason;
 }
 
 /* ---- waiting ---- */

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/text.h"
 #include "common/wire/board.h"
 
 struct zi_meet {
@@ -53,6 +54,8 @@ static inline const struct zi_board_post *zi_meet_post_of(const struct zi_meet *
 /* Its data, of @payload_bytes in all. */
 const void *zi_meet_payload_of(const struct zi_meet *meet, uint32_t member, uint32_t sequence,
                                uint32_t payload_bytes);
+/* Of one that is ZI_BOARD_REFUSED: why. A peer's text: cut, and such as can be printed. */
+struct zi_text zi_meet_reason_of(const struct zi_meet *meet, uint32_t member, uint32_t sequence);
 /* 0, or the negative errno by which the group is broken. */
 static inline int zi_meet_verdict(const struct zi_meet *meet)
 {

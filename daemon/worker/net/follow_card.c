@@ -7,6 +7,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/wire/call_words.h"
+#include "common/wire/verdict.h"
 #include "daemon/worker/net/follow_private.h"
 
 #define CARD_ERRNO_MAX 4095 /* the kernel's */
@@ -29,16 +30,11 @@ static uint32_t rank_of(const struct follow *follow, uint32_t local)
 }
 
 static void take_refusal(const struct follow *follow, uint32_t local,
-                         const struct zi_board_post *post, struct follow_card *card)
+                         const struct zi_board_call *call, struct follow_card *card)
 {
-	uint32_t bytes = ZI_MIN(post->payload_bytes, (uint32_t)sizeof(struct zi_text) - 1);
-	struct zi_text reason = { "" };
-	int error = -(int)post->call.root;
+	struct zi_text reason = zi_meet_reason_of(&follow->meet, local, follow->sequence);
 
-	memcpy(reason.chars,
-	       zi_meet_payload_of(&follow->meet, local, follow->sequence, post->payload_bytes),
-	       bytes);
-	card->error = error == -EOVERFLOW || error == -EACCES ? error : -EINVAL;
+	card->error = zi_verdict_refusal_of(call->root);
 	zi_text_set(&card->text, "call %u: rank %u refuses it: %.180s", follow->sequence,
 	            rank_of(follow, local), reason.chars);
 }
@@ -88,7 +84,7 @@ void follow_make_card(const struct follow *follow, struct follow_card *card)
 		struct zi_board_post post = *zi_meet_post_of(&follow->meet, i, follow->sequence);
 
 		if (post.call.flags & ZI_BOARD_REFUSED) {
-			take_refusal(follow, i, &post, card);
+			take_refusal(follow, i, &post.call, card);
 			continue;
 		}
 		if (i == 0)

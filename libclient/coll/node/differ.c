@@ -10,28 +10,19 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 #include "common/base/err.h"
-#include "common/base/utf8.h"
 #include "common/wire/call_words.h"
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/posts.h"
 #include "libclient/coll/node/words.h"
 
-/* A peer's text ends somewhere. */
 static int say_refused(const struct zi_node_group *group, uint32_t sequence, uint32_t member,
                        const struct zi_board_call *other, struct zi_text *text)
 {
-	const struct zi_board_post *post = zi_meet_post_of(&group->meet, member, sequence);
-	struct zi_text reason = { "" };
-	uint32_t bytes = post->payload_bytes;
+	struct zi_text reason = zi_meet_reason_of(&group->meet, member, sequence);
 
-	if (bytes > sizeof(reason) - 1)
-		bytes = sizeof(reason) - 1;
-	memcpy(reason.chars, zi_meet_payload_of(&group->meet, member, sequence, bytes), bytes);
-	zi_utf8_clean(reason.chars);
 	return err_origin(zi_text_error(text, zi_verdict_refusal_of(other->root),
 	                                "call %u: %s refuses it: %s", sequence,
 	                                zi_node_name(group, member).chars, reason.chars));

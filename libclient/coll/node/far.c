@@ -209,32 +209,27 @@ static bool is_plausible(const struct zi_node_group *group, const struct zi_boar
 static int take_answer(struct zi_node_group *group, struct zi_text *text)
 {
 	struct zi_far_group *far = group->far;
-	struct zi_board_post post =
-		*zi_meet_post_of(&group->meet, worker_of(group), group->sequence);
-	uint32_t bytes = ZI_MIN(post.payload_bytes, (uint32_t)sizeof(text->chars) - 1);
+	struct zi_board_call said =
+		zi_meet_post_of(&group->meet, worker_of(group), group->sequence)->call;
 
-	if (post.call.flags & ZI_BOARD_REFUSED) {
-		memcpy(text->chars,
-		       zi_meet_payload_of(&group->meet, worker_of(group), group->sequence,
-		                          post.payload_bytes),
-		       bytes);
-		text->chars[bytes] = '\0';
-		return err_origin(zi_verdict_refusal_of(post.call.root));
+	if (said.flags & ZI_BOARD_REFUSED) {
+		*text = zi_meet_reason_of(&group->meet, worker_of(group), group->sequence);
+		return err_origin(zi_verdict_refusal_of(said.root));
 	}
-	if (!is_plausible(group, &post.call))
+	if (!is_plausible(group, &said))
 		return err_origin(zi_text_error(text, -EPROTO,
 		                                "call %u: what zinf-net posted makes no sense: its "
 		                                "memory is damaged, or it is another version",
 		                                group->sequence));
 	zi_far_cut_init(&far->cut, &far->shape, far->slab_bytes, group->run.call.operation,
-	                group->run.call.dtype, post.call.element_count);
+	                group->run.call.dtype, said.element_count);
 	far->cut.number = far->pieces;
 	far->staged = far->taken = 0;
-	far->is_direct = post.call.flags & ZI_BOARD_DIRECT;
+	far->is_direct = said.flags & ZI_BOARD_DIRECT;
 	if (far->is_direct) { /* one piece, that is behind */
 		far->cut.piece_count = far->taken = 1;
 		take_own(group);
-	} else if (post.call.flags & ZI_BOARD_SMALL) {
+	} else if (said.flags & ZI_BOARD_SMALL) {
 		far->cut.piece_count = 0;
 		zi_node_take_small(group);
 	}

@@ -2,10 +2,12 @@
 /*
  * Goal: who waits for no member's part of a board sleeps until there is something to do, however
  * long that takes; who waits for members looks for the daemon in between. Method: words that nobody
- * writes, and a deadline past the longest sleep between two looks.
+ * writes, and a deadline past the longest sleep between two looks. And: what a peer posts as its
+ * reason is such as can be shown.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/wire/meet.h"
@@ -36,6 +38,28 @@ Test(meet, nobody_sleeps_over_what_came_without_a_wake_up, .timeout = 20)
 	cr_assert_eq(zi_meet_wait(&wants, NULL, ZI_DEADLINE_NEVER), 0);
 	zi_meet_wants_clear(&wants);
 	cr_assert_eq(wants.glance_count, 0);
+}
+
+/* A damaged peer may post anything, of any length, without an end. */
+Test(meet, the_reason_of_a_peer_ends_and_can_be_printed)
+{
+	static struct zi_board_member members[2];
+	struct zi_meet meet = { .members = members, .member_count = 2, .self = 1 };
+	const struct zi_board_call call = { .flags = ZI_BOARD_REFUSED };
+	struct zi_text reason;
+	char words[2 * ZI_TEXT_BYTES];
+
+	memset(words, 'x', sizeof(words));
+	memcpy(words, "\033[2J\xff\xc3\xa9", 7);
+	for (uint32_t bytes = 0; bytes <= sizeof(words); bytes += sizeof(words) / 2) {
+		zi_meet_post(&meet, 1 + bytes, 0, &call, 0, words, bytes);
+		reason = zi_meet_reason_of(&meet, 1, 1 + bytes);
+		cr_assert_eq(strlen(reason.chars), bytes ? ZI_TEXT_BYTES - 1 : 0);
+		cr_assert_eq(strncmp(reason.chars, "?[2J?\xc3\xa9xxx", bytes ? 10 : 0), 0, "%s",
+		             reason.chars);
+	}
+	zi_meet_post(&meet, 3, 0, &call, 0, "short", 3);
+	cr_assert_str_eq(zi_meet_reason_of(&meet, 1, 3).chars, "sho");
 }
 
 static int look_count;

@@ -132,6 +132,24 @@ Test(far, a_rank_that_does_not_come_is_named_on_all_nodes)
 	far_close_scene(&scene);
 }
 
+/* Nobody on its node has come either, so that no daemon's board shows it: nodes see it alone. */
+Test(far, a_rank_that_is_alone_on_its_node_and_does_not_come_is_named_with_the_call)
+{
+	struct far_scene scene;
+
+	if (!far_open_on_loopback(&scene, 2, 1))
+		return;
+	far_start(&scene, last_stays_away);
+	far_hear(&scene, 1);
+	far_join_one(&scene, 0, 0);
+	far_expect_error(&scene, 0, -ETIMEDOUT, "of group 0, all_reduce of 1 × f32 (max): rank 1 ");
+	far_expect_error(&scene, 0, -ETIMEDOUT, " on node 1 (127.0.0.1, ");
+	far_expect_error(&scene, 0, -ETIMEDOUT, ") did not come within ");
+	cr_assert_eq(kill(scene.pids[1], SIGKILL), 0);
+	far_join_one(&scene, 1, 1000 + SIGKILL);
+	far_close_scene(&scene);
+}
+
 /* Kills @victim, which none of the ranks but those of @spared is, amid sums. */
 static void expect_all(struct far_scene *scene, const char *part, uint32_t spared)
 {

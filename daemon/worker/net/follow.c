@@ -62,6 +62,7 @@ static void take_deadline(struct follow *follow, const struct zi_board_call *cal
 	uint64_t margin_ns = zi_far_margin_ns(call->target * ZI_NS_PER_MS); /* hearsay */
 
 	follow->deadline_ns = ZI_MIN(follow->deadline_ns, call->source);
+	follow->timeout_ms = (uint32_t)ZI_MIN((uint64_t)follow->timeout_ms, call->target);
 	follow->worker->moment_ns = ZI_MIN(follow->worker->moment_ns, margin_ns / 5 * 3);
 }
 
@@ -69,6 +70,7 @@ static void take_deadline(struct follow *follow, const struct zi_board_call *cal
 static int await_posts(struct follow *follow)
 {
 	follow->deadline_ns = ZI_DEADLINE_NEVER;
+	follow->timeout_ms = UINT32_MAX;
 	follow->worker->moment_ns = NODES_MOMENT_NS;
 	follow->is_late = false;
 	for (;;) {
@@ -110,9 +112,12 @@ static int judge_call(struct follow *follow, struct follow_card *call, struct zi
 
 	follow_make_card(follow, call);
 	call->is_direct = !call->error && follow_can_direct(follow, call);
+	follow->cards[follow->shape.node] = *call;
+	follow->is_met = false;
 	r = follow_exchange_frames(follow, call);
 	if (r)
 		return err_trace(r);
+	follow->is_met = true;
 	refusal = follow_judge(follow, reason);
 	if (!refusal && call->operation == ZI_COLL_ALL_TO_ALLV) {
 		call->element_count = follow_longest(follow);

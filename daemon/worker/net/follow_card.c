@@ -131,6 +131,24 @@ struct zi_text follow_say_node(const struct follow *follow, uint32_t node)
 	return text;
 }
 
+/* Documented in follow_private.h. What its ranks do instead is not known here. */
+void follow_say_late(const struct follow *follow, uint32_t node, struct zi_text *ret_text)
+{
+	struct zi_board_call call = call_of(&follow->cards[follow->shape.node]);
+	bool is_one = follow->shape.counts[node] == 1;
+	const char *does;
+
+	if (follow->is_met)
+		does = is_one ? "has come, but did not do its part"
+		              : "have come, but did not do their part";
+	else
+		does = is_one ? "did not come" : "did not all come";
+	zi_text_set(ret_text, "call %u of group %u, %s: %s on %.64s %s within %.4g s",
+	            follow->sequence, follow->message->group, zi_call_words_of(&call).chars,
+	            follow_say_node(follow, node).chars, nodes_name(follow->worker->nodes, node),
+	            does, follow->timeout_ms / 1e3);
+}
+
 /* ---- from node to node ---- */
 
 /* Documented in follow_private.h. */

@@ -44,6 +44,10 @@ int follow_explain(struct follow *follow, int r)
 		*follow->suspect = NET_CULPRIT_NONE;
 	if (!r || *follow->suspect >= follow->shape.node_count)
 		return r;
+	if (r == -ETIMEDOUT) {
+		follow_say_late(follow, *follow->suspect, follow->text);
+		return r;
+	}
 	return zi_text_error(follow->text, r, "call %u of group %u: %.150s (%s)", follow->sequence,
 	                     follow->message->group, why.chars,
 	                     follow_say_node(follow, *follow->suspect).chars);

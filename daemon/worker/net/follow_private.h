@@ -43,7 +43,9 @@ struct follow {
 	uint32_t sequence; /* of the call */
 	uint64_t steps;    /* pieces of all calls before */
 	uint64_t deadline_ns;
+	uint32_t timeout_ms; /* the shortest that a rank here says: for people */
 	bool is_late;
+	bool is_met; /* all nodes have told their cards of the call; until then cards[] has ours */
 	struct zi_text *text;
 	uint32_t *suspect;
 };
@@ -107,6 +109,8 @@ struct zi_frame_call follow_frame_call(const struct follow_card *card);
 
 /* "ranks 2, 3" of node @node. */
 struct zi_text follow_say_node(const struct follow *follow, uint32_t node);
+/* A call whose time passed while node @node was waited for: which, and who that is. */
+void follow_say_late(const struct follow *follow, uint32_t node, struct zi_text *ret_text);
 /* What the ranks of this node say, all of whom have posted. */
 void follow_make_card(const struct follow *follow, struct follow_card *card);
 /* All frames are here: follow->cards are theirs, the own one @own. */

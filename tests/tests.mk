@@ -55,6 +55,9 @@ $(filter $(BUILD)/tests/unit/daemon/%,$(UNIT_BIN)): $(DAEMON_PARTS_A)
 # What the benches share; of that a test replaces what it doubles.
 $(filter $(BUILD)/tests/unit/bench/%,$(UNIT_BIN)): $(BUILD)/bench_shared.a
 
+# The mail of zinf-net, over lanes that are doubles of Gloo's.
+$(BUILD)/tests/unit/worker/test_mail: $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/mail*.c)))
+
 include tests/fuzz/fuzz.mk
 include tests/nodes/nodes.mk
 

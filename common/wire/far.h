@@ -10,9 +10,10 @@
  * The worker is one more member of the node's board, behind the node's own. A member stages piece
  * k and says so (`step`); when all have, the worker exchanges it with the other nodes and says so;
  * then each member takes what it is to have. A member stages up to AHEAD pieces before it takes
- * the first of them. Pieces are numbered on from call to call, and piece k has slot k mod SLOTS.
- * Whoever stages piece k has taken k - AHEAD: so that has been exchanged, hence all have staged
- * it, each after it took k - 2 AHEAD. With SLOTS of twice AHEAD the slot is free.
+ * the first of them; the first ones while the nodes still find out whether they agree, but for
+ * calls that may go without. Pieces are numbered on from call to call, and piece k has slot k mod
+ * SLOTS. Whoever stages piece k has taken k - AHEAD: so that has been exchanged, hence all have
+ * staged it, each after it took k - 2 AHEAD. With SLOTS of twice AHEAD the slot is free.
  *
  * A call whose data all lie in arenas, with one member on each node, goes another way: zinf-net has
  * the arenas as well, so that there are no pieces to stage. Members post where their data are
@@ -92,6 +93,13 @@ struct zi_far_places {
 	uint64_t source, target; /* places in the arenas, or ZI_BOARD_NOWHERE */
 };
 static_assert(sizeof(struct zi_far_places) <= ZI_BOARD_PAYLOAD_BYTES, "within the post's line");
+
+/* The number of a call's first piece. @pieces: of all calls before that were made. Each call skips
+ * more than what may be staged of one that is refused: that is no step of the next call's. */
+static inline uint64_t zi_far_number(uint64_t pieces, uint32_t sequence)
+{
+	return pieces + (uint64_t)sequence * ZI_FAR_SLOTS;
+}
 
 /* One call in pieces. */
 struct zi_far_cut {

@@ -197,6 +197,36 @@ static int go_to_the_end(struct far_rank *rank)
 	return r ? far_note(rank, r) : 0;
 }
 
+/* all_to_allv stages nothing before the nodes agree, so that a piece which is taken for staged
+ * would be that of the refused call. */
+static int go_on_after_a_refusal(struct far_rank *rank)
+{
+	enum { BLOCK = 20011, ROUNDS = 8, WORLD = 4 };
+	static float source[WORLD * BLOCK], target[WORLD * BLOCK];
+	struct data data = { .zinf = rank->zinf, .rank = rank->rank, .block = BLOCK };
+	uint64_t counts[WORLD] = { BLOCK, BLOCK, BLOCK, BLOCK };
+	bool is_other = rank->rank + 1 == rank->world;
+
+	for (uint32_t round = 0; round < ROUNDS; round++) {
+		int r;
+
+		memset(source, 0, sizeof(source));
+		r = zinf_coll_all_reduce(rank->zinf, source, source, WORLD * BLOCK - is_other,
+		                         ZINF_F32, ZINF_SUM, NULL);
+		if (r != -EINVAL)
+			return far_fail(rank, r, 2);
+		fill(source, rank->rank, WORLD * BLOCK);
+		r = zinf_coll_all_to_allv(rank->zinf, source, counts, target, counts, ZINF_F32,
+		                          NULL);
+		if (r)
+			return far_fail(rank, r, 3);
+		for (uint32_t i = 0; i < WORLD; i++)
+			if (!is_of(&data, target + i * BLOCK, i, rank->rank * BLOCK))
+				return far_fail(rank, 0, 4);
+	}
+	return 0;
+}
+
 static void run(uint32_t node_count, uint32_t per_node, far_body_fn body)
 {
 	struct far_scene scene;
@@ -226,4 +256,9 @@ Test(far_ways, two_ranks_on_each_of_two_nodes)
 Test(far_ways, buffers_that_end_with_the_arenas)
 {
 	run(2, 1, go_to_the_end);
+}
+
+Test(far_ways, what_was_staged_of_a_refused_call_is_not_of_the_next)
+{
+	run(2, 2, go_on_after_a_refusal);
 }

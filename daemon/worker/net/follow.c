@@ -150,7 +150,9 @@ static int run_direct(struct follow *follow, const struct follow_card *call)
 
 	/* One piece, for those who look; nobody waits for it. */
 	if (!r)
-		__atomic_store_n(step, (uint32_t)++follow->steps, __ATOMIC_RELEASE);
+		__atomic_store_n(step,
+		                 (uint32_t)zi_far_number(follow->steps++, follow->sequence) + 1,
+		                 __ATOMIC_RELEASE);
 	return err_trace(r);
 }
 

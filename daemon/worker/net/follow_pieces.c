@@ -152,25 +152,27 @@ static int begin(struct follow *follow, struct pieces *pieces)
 }
 
 /* The step of a member that has staged piece @index. */
-static uint32_t step_of(const struct follow *follow, uint64_t index)
+static uint32_t step_of(const struct pieces *pieces, uint64_t index)
 {
-	return (uint32_t)(follow->steps + index + 1);
+	return (uint32_t)(pieces->cut.number + index + 1);
 }
 
-static bool is_staged(const struct follow *follow, uint64_t index)
+static bool is_staged(const struct follow *follow, const struct pieces *pieces)
 {
+	uint32_t step = step_of(pieces, pieces->begun);
+
 	for (uint32_t i = 0; i < follow->shape.self_count; i++)
-		if (!zi_meet_has_come(&follow->meet.members[i].step.value, step_of(follow, index)))
+		if (!zi_meet_has_come(&follow->meet.members[i].step.value, step))
 			return false;
 	return true;
 }
 
-static int await_staged(struct follow *follow, uint64_t index)
+static int await_staged(struct follow *follow, const struct pieces *pieces)
 {
 	int r = 0;
 
 	for (uint32_t i = 0; i < follow->shape.self_count && !r; i++)
-		r = follow_await_step(follow, i, step_of(follow, index));
+		r = follow_await_step(follow, i, step_of(pieces, pieces->begun));
 	return err_trace(r);
 }
 
@@ -181,7 +183,7 @@ static int end(struct follow *follow, struct pieces *pieces)
 
 	if (r)
 		return err_trace(r);
-	zi_meet_tell(&follow->meet, word, step_of(follow, pieces->ended++));
+	zi_meet_tell(&follow->meet, word, step_of(pieces, pieces->ended++));
 	return 0;
 }
 
@@ -194,11 +196,11 @@ int follow_run_pieces(struct follow *follow, const struct follow_card *call)
 
 	zi_far_cut_init(&pieces.cut, &follow->shape, follow->slab->bytes, call->operation,
 	                call->dtype, call->element_count);
-	pieces.cut.number = follow->steps;
+	pieces.cut.number = zi_far_number(follow->steps, follow->sequence);
 	count = pieces.cut.piece_count;
 	while (pieces.ended < count && !r) {
 		if (pieces.begun < count && pieces.begun < pieces.ended + ZI_FAR_AHEAD &&
-		    is_staged(follow, pieces.begun))
+		    is_staged(follow, &pieces))
 			r = begin(follow, &pieces);
 		/* The others' results of a piece come at about the time of the next one's turn. */
 		else if (pieces.turned < pieces.begun && pieces.turned < pieces.ended + 2)
@@ -206,7 +208,7 @@ int follow_run_pieces(struct follow *follow, const struct follow_card *call)
 		else if (pieces.ended < pieces.turned)
 			r = end(follow, &pieces);
 		else
-			r = await_staged(follow, pieces.begun);
+			r = await_staged(follow, &pieces);
 	}
 	follow->steps += count;
 	return err_trace(r);

@@ -140,6 +140,50 @@ static struct zi_far_places places_of(const struct zi_node_group *group)
 	return places;
 }
 
+/* ---- pieces in both directions ---- */
+
+static void cut_call(struct zi_node_group *group, uint64_t element_count)
+{
+	struct zi_far_group *far = group->far;
+
+	zi_far_cut_init(&far->cut, &far->shape, far->slab_bytes, group->run.call.operation,
+	                group->run.call.dtype, element_count);
+	far->cut.number = zi_far_number(far->pieces, group->sequence);
+	far->staged = far->taken = 0;
+}
+
+static uint32_t step_of(const struct zi_far_group *far, uint64_t index)
+{
+	return (uint32_t)(far->cut.number + index + 1);
+}
+
+static void stage_ahead(struct zi_node_group *group)
+{
+	struct zi_far_group *far = group->far;
+	uint64_t end = ZI_MIN(far->cut.piece_count, far->taken + ZI_FAR_AHEAD);
+
+	for (; far->staged < end; far->staged++) {
+		stage(group, far->staged);
+		zi_meet_tell_one(&group->meet, worker_of(group),
+		                 &group->meet.members[group->meet.self].step.value,
+		                 step_of(far, far->staged));
+	}
+}
+
+/* Whether the call, which is not small, may yet go without pieces, or be cut in another way. */
+static bool may_do_without(const struct zi_node_group *group, const struct zi_far_places *places)
+{
+	const struct zi_far_shape *shape = &group->far->shape;
+	enum zi_coll_operation operation = group->run.call.operation;
+	uint32_t self = group->far->self;
+
+	if (!zi_coll_has_data(operation) || zi_coll_is_counted(operation))
+		return true;
+	return shape->node_count == shape->member_count && operation != ZI_COLL_REDUCE &&
+	       (!zi_node_has(group->run.with_source, self) || places->source != ZI_BOARD_NOWHERE) &&
+	       (!zi_node_has(group->run.with_target, self) || places->target != ZI_BOARD_NOWHERE);
+}
+
 void zi_node_post_far(struct zi_node_group *group)
 {
 	const struct zi_node_call *call = &group->run.call;
@@ -159,13 +203,19 @@ void zi_node_post_far(struct zi_node_group *group)
 		memcpy(counts, call->source_counts, bytes / 2);
 		memcpy(counts + members, call->target_counts, bytes / 2);
 	}
-	if (bytes)
+	group->far->staged = 0;
+	if (bytes) {
 		zi_node_say(group, &said, 0, counts, bytes);
-	else if (!zi_node_is_small(group, &bytes))
-		zi_node_say(group, &said, 0, &places, sizeof(places));
-	else
+	} else if (zi_node_is_small(group, &bytes)) {
 		zi_node_say(group, &said, 0, call->source,
 		            zi_node_has(group->run.with_source, group->far->self) ? bytes : 0);
+	} else {
+		zi_node_say(group, &said, 0, &places, sizeof(places));
+		if (may_do_without(group, &places))
+			return;
+		cut_call(group, call->element_count);
+		stage_ahead(group);
+	}
 }
 
 /* Until the worker has posted the newest call. */
@@ -200,7 +250,7 @@ static bool is_plausible(const struct zi_node_group *group, const struct zi_boar
 		return !said->flags;
 	if (zi_node_is_small(group, &bytes))
 		way = ZI_BOARD_SMALL;
-	else if (zi_coll_has_data(call->operation))
+	else if (zi_coll_has_data(call->operation) && !group->far->staged)
 		way = said->flags & ZI_BOARD_DIRECT;
 	return said->flags == way && said->element_count == call->element_count;
 }
@@ -221,10 +271,8 @@ static int take_answer(struct zi_node_group *group, struct zi_text *text)
 		                                "call %u: what zinf-net posted makes no sense: its "
 		                                "memory is damaged, or it is another version",
 		                                group->sequence));
-	zi_far_cut_init(&far->cut, &far->shape, far->slab_bytes, group->run.call.operation,
-	                group->run.call.dtype, said.element_count);
-	far->cut.number = far->pieces;
-	far->staged = far->taken = 0;
+	if (!far->staged)
+		cut_call(group, said.element_count);
 	far->is_direct = said.flags & ZI_BOARD_DIRECT;
 	if (far->is_direct) { /* one piece, that is behind */
 		far->cut.piece_count = far->taken = 1;
@@ -254,16 +302,9 @@ int zi_node_step_far(struct zi_node_group *group, struct zi_meet_wants *wants)
 	const uint32_t *done = &members[worker_of(group)].step.value;
 
 	for (; far->taken < far->cut.piece_count; far->taken++) {
-		uint32_t next = (uint32_t)(far->pieces + far->taken + 1);
+		uint32_t next = step_of(far, far->taken);
 
-		for (;
-		     far->staged < far->cut.piece_count && far->staged < far->taken + ZI_FAR_AHEAD;
-		     far->staged++) {
-			stage(group, far->staged);
-			zi_meet_tell_one(&group->meet, worker_of(group),
-			                 &members[group->meet.self].step.value,
-			                 (uint32_t)(far->pieces + far->staged + 1));
-		}
+		stage_ahead(group);
 		if (!zi_meet_has_come(done, next)) {
 			zi_meet_want(wants, &group->meet, done, next);
 			return ZI_NODE_E_WAITS;

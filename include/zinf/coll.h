@@ -35,11 +35,13 @@
  * zinf_coll_alloc() nothing is copied on the way; elsewhere pieces pass through a staging area, at
  * the cost of a copy in and a copy out. *In place* means that both are the same array, or, where
  * one holds a block for each member, that the short one is this member's block of the long one.
- * Any other overlap is refused. A buffer belongs to the call until it returns (with a ticket:
- * until it was waited for); a call that failed leaves its target undefined. When a group broke,
- * members that are late may still read and write buffers of its last call in the arena: leave
- * those alone until a call of another group of the same members has succeeded. A count of 0 is a
- * call like any other, that all must make; its pointers may be NULL.
+ * Any other overlap is refused; that of a batch's messages is not looked for. A source that is not
+ * there is a fault (SIGSEGV); of a target its first and last page are asked. A buffer belongs to
+ * the call until it returns (with a ticket: until it was waited for); a call that failed leaves its
+ * target undefined. When a group broke, members that are late may still read and write buffers of
+ * its last call in the arena: leave those alone until a call of another group of the same members
+ * has succeeded. A count of 0 is a call like any other, that all must make; its pointers may be
+ * NULL.
  *
  * Errors of every operation:
  *   -ENOTCONN    zinf_coll_open() was not called
@@ -63,6 +65,10 @@
  */
 #ifndef ZINF_COLL_H
 #define ZINF_COLL_H
+
+#ifdef __cplusplus
+#pragma GCC system_header /* as zinf.h */
+#endif
 
 #include <zinf/zinf.h>
 
@@ -147,7 +153,8 @@ ZINF_API int zinf_coll_free(struct zinf *zinf, void *data);
 /**
  * Collective over ALL ranks of the job, which name the same members; those that are none of them
  * get ZINF_GROUP_NONE.
- * @ranks: (@rank_count,) of the job, each once, in any order. @options: NULL for the defaults.
+ * @ranks: (@rank_count,) of the job, each once, in any order. @options: NULL for the defaults. Of
+ * ranks that cannot be this rank alone is told; the others wait for it.
  * Return: 0; -EINVAL a rank is named twice or does not exist, or ranks name different members;
  * -ENOSPC ZINF_GROUPS_MAX; -ETIMEDOUT, -EPIPE naming who did not come.
  * An error is all ranks', also of those that come later: their call ends with it at once.

@@ -15,6 +15,10 @@
 #ifndef ZINF_TENSOR_H
 #define ZINF_TENSOR_H
 
+#ifdef __cplusplus
+#pragma GCC system_header /* as zinf.h */
+#endif
+
 #include <zinf/zinf.h>
 
 #ifdef __cplusplus

@@ -49,6 +49,12 @@
 #ifndef ZINF_ZINF_H
 #define ZINF_ZINF_H
 
+/* C++ compilers warn, on request, of designated and of missing initialisers: of the macros' too,
+ * wherever they are used, unless this is a system's header. */
+#ifdef __cplusplus
+#pragma GCC system_header
+#endif
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -179,7 +179,10 @@ static int check_ranks(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_c
 	uint32_t world = zinf->attach.world_size;
 	uint64_t mask = 0;
 
-	if (!ranks || !rank_count || rank_count > world)
+	if (!ranks && rank_count)
+		return zi_client_error(zinf, -EINVAL, "a group of %u ranks: ranks is NULL",
+		                       rank_count);
+	if (!rank_count || rank_count > world)
 		return zi_client_error(zinf, -EINVAL, "a group of %u ranks: 1 to %u are there",
 		                       ranks ? rank_count : 0, world);
 	for (uint32_t i = 0; i < rank_count; i++) {

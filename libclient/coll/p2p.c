@@ -25,7 +25,10 @@ static int set_messages(struct zi_client_call *call, const struct zinf_coll_p2p 
 {
 	int r;
 
-	if (!ops || !op_count || op_count > ZINF_COLL_BATCH_MAX)
+	if (!ops && op_count)
+		return err_origin(zi_text_error(&call->reason, -EINVAL,
+		                                "a batch of %u messages: ops is NULL", op_count));
+	if (!op_count || op_count > ZINF_COLL_BATCH_MAX)
 		return err_origin(zi_text_error(&call->reason, -EINVAL,
 		                                "a batch of %u messages: 1 to %u are allowed",
 		                                ops ? op_count : 0, ZINF_COLL_BATCH_MAX));

@@ -47,6 +47,30 @@ for program in use-c use-cc; do
 	}
 done
 
+# What C++ projects ask their compilers for must not fail at our initialisers.
+cat >"$root/strict.cc" <<'END'
+#include <zinf/coll.h>
+#include <zinf/tensor.h>
+int main()
+{
+	zinf_options options = ZINF_OPTIONS_INIT;
+	zinf_coll_options coll = ZINF_COLL_OPTIONS_INIT;
+	zinf_group_options group = ZINF_GROUP_OPTIONS_INIT;
+	return options.bytes && coll.bytes && group.bytes ? 0 : 1;
+}
+END
+for compiler in g++ clang++; do
+	if ! command -v "$compiler" >/dev/null 2>&1; then
+		echo "install: skipped: the headers under $compiler (not installed)"
+		continue
+	fi
+	"$compiler" -std=c++17 -Wall -Wextra -pedantic -Werror -c -o "$root/strict.o" \
+		"$root/strict.cc" $(pkg-config --cflags zinf) || {
+		echo "install: $compiler -Wall -Wextra -pedantic warns of the headers"
+		exit 1
+	}
+done
+
 if command -v systemd-analyze >/dev/null 2>&1; then
 	# systemd-analyze answers 0 to an unknown key: any output is a failure.
 	mkdir -p "$root/units"

@@ -206,6 +206,7 @@ Test(coll, groups_that_cannot_be_are_refused_here)
 	expect_text(job.zinf, "ranks[1] is 3: the job has ranks 0 to 2");
 	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 0, NULL, &group), -EINVAL);
 	cr_assert_eq(zinf_coll_group(job.zinf, NULL, 1, NULL, &group), -EINVAL);
+	expect_text(job.zinf, "a group of 1 ranks: ranks is NULL");
 	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0, 1, 2, 0 }, 4, NULL, &group),
 	             -EINVAL);
 	expect_text(job.zinf, "1 to 3 are there");

@@ -89,12 +89,12 @@ Test(utf8, sentences_are_cut_so)
 		zi_utf8_clean(cleaned);
 		cr_expect_str_eq(cleaned, text.chars);
 		cr_expect_eq(
-			zi_text_error(&appended, -1, "%s%s", "..." + dot_count % 2, text.chars),
+			zi_text_error(&appended, -1, "%s%s", &"..."[dot_count % 2], text.chars),
 			-1);
 		memcpy(cleaned, appended.chars, sizeof(cleaned));
 		zi_utf8_clean(cleaned);
 		cr_expect_str_eq(cleaned, appended.chars);
-		zi_text_set(&appended, "%s%s", "..." + dot_count % 2, text.chars);
+		zi_text_set(&appended, "%s%s", &"..."[dot_count % 2], text.chars);
 		memcpy(cleaned, appended.chars, sizeof(cleaned));
 		zi_utf8_clean(cleaned);
 		cr_expect_str_eq(cleaned, appended.chars);

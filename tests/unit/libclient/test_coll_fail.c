@@ -147,7 +147,9 @@ Test(coll_fail, an_abort_needs_a_daemon)
 Test(coll_fail, an_older_daemon_knows_no_abort)
 {
 	struct fake_job job =
-		begin(&(struct fake_daemon_options){ .features = ZI_FEATURE_COLLECTIVES }, 1, 2);
+		begin(&(struct fake_daemon_options){ .features = ZI_FEATURE_COLLECTIVES |
+	                                                         ZI_FEATURE_COLL_VERSION },
+	              1, 2);
 
 	cr_assert_eq(zinf_coll_abort(job.zinf, ZINF_GROUP_WORLD, "no"), -EOPNOTSUPP);
 	expect_text(job.zinf, "use a newer one");

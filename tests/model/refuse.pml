@@ -219,7 +219,7 @@ look:
 apart:
 	if
 #ifndef NO_ALARM_OF_DIFFERENCE
-	:: is_seen_wrong && alarm[self] < c -> alarm[self] = c
+	:: is_seen_wrong -> alarm[self] = c
 #endif
 	:: else
 	fi;

@@ -228,6 +228,40 @@ static int run_nodes(struct bench_report *report, const struct settings *setting
 	return coll_nodes_free(nodes) || r ? -1 : 0;
 }
 
+/* Two teams of ranks, each of a daemon of its own. */
+static int run_cma_crossover(struct bench_report *report, const struct settings *settings,
+                             unsigned world, unsigned rounds)
+{
+	struct coll_match sides[2] = { { .world = world, .rounds = rounds, .report = report },
+		                       { .world = world } };
+	static const char *const from_bytes[2] = { "1", "0" };
+	struct harness_options options = { .cpu_capacity = "1G" };
+	struct settings larger = *settings;
+	struct harness harness[2];
+	unsigned started = 0;
+	int r = 0;
+
+	larger.bytes_max = world * COLL_CROSS_CMA_MAX;
+	for (; started < 2 && !r; started += !r) {
+		r = harness_start(&harness[started], &options);
+		if (r)
+			break;
+		(void)setenv("ZINF_SOCKET", harness[started].socket_path, 1);
+		(void)setenv("ZINF_COLL_CMA_BYTES", from_bytes[started], 1);
+		start_own(&sides[started], &larger, NULL);
+	}
+	(void)unsetenv("ZINF_COLL_CMA_BYTES");
+	if (!r)
+		r = sides[0].own.is_ready && sides[1].own.is_ready
+		            ? coll_cross_cma(&sides[0], &sides[1].own)
+		            : -1;
+	for (unsigned i = 0; i < started; i++) {
+		stop_sides(&sides[i]);
+		r |= harness_stop(&harness[i]);
+	}
+	return r ? -1 : 0;
+}
+
 static int run_crossover(struct bench_report *report, const struct settings *settings)
 {
 	unsigned rounds = settings->is_quick ? 1 : BENCH_RUNS_MIN;
@@ -247,7 +281,8 @@ static int run_crossover(struct bench_report *report, const struct settings *set
 		if (match.own.is_ready)
 			r = coll_cross_posts(&match);
 		stop_sides(&match);
-		if (harness_stop(&harness) || r)
+		if (harness_stop(&harness) || r ||
+		    run_cma_crossover(report, settings, world, rounds))
 			return -1;
 	}
 	return coll_cross_streaming(report, rounds);

@@ -14,6 +14,8 @@
 #include "libclient/coll/cache.h"
 
 #define POST_ITERATIONS 5000u
+#define CMA_BYTES       (48ull << 20) /* that a rank takes from another for a figure, at least */
+#define CMA_BYTES_MIN   (64ull << 10) /* of a block, so */
 #define COPY_BYTES_MAX  (128ull << 20) /* of all buffers of a copy */
 #define COPY_GAIN       1.05           /* less is taken for noise */
 
@@ -60,6 +62,41 @@ int coll_cross_posts(struct coll_match *match)
 		add_row(match->report, name, "a line more, in arenas", seconds[0], seconds[1],
 		        match->rounds);
 	}
+	return 0;
+}
+
+/* ---- read or staged ---- */
+
+int coll_cross_cma(struct coll_match *match, struct coll_side *staged)
+{
+	static const enum coll_operation operations[] = { COLL_ALL_GATHER, COLL_ALL_TO_ALL };
+	struct coll_side *sides[2] = { &match->own, staged };
+
+	for (uint64_t block = CMA_BYTES_MIN; block <= COLL_CROSS_CMA_MAX; block *= 2)
+		for (size_t i = 0; i < ZI_COUNT_OF(operations); i++) {
+			struct coll_order order = {
+				.operation = operations[i],
+				.bytes = match->world * block,
+				.iterations = (uint32_t)(CMA_BYTES / block) + 1,
+				.variant = COLL_APART,
+			};
+			double seconds[2][BENCH_RUNS_MAX];
+			char name[96];
+
+			for (unsigned turn = 0; turn < 2 * match->rounds; turn++) {
+				double *figure = &seconds[turn % 2][turn / 2];
+
+				*figure = coll_side_seconds(sides[turn % 2], &order) * 1e6;
+				if (*figure <= 0)
+					return -1;
+			}
+			(void)snprintf(name, sizeof name,
+			               "%s of blocks of %llu KiB, read, %u ranks",
+			               coll_operation_name(operations[i]),
+			               (unsigned long long)(block >> 10), match->world);
+			add_row(match->report, name, "staged", seconds[0], seconds[1],
+			        match->rounds);
+		}
 	return 0;
 }
 

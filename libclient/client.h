@@ -116,6 +116,7 @@ struct zinf {
 	uint64_t timeout_ns;
 	uint32_t coll_timeout_ms; /* of collectives that give none */
 	uint32_t coll_version;    /* the daemon's: zi_hello_coll_version() */
+	uint64_t coll_cma_bytes;  /* see struct zi_cma */
 	uint64_t features;        /* both sides have */
 	void *message;            /* (ZI_MESSAGE_BYTES_MAX,) the newest that was received */
 
@@ -166,6 +167,9 @@ int zi_client_options(const struct zinf_options *options, struct zinf *zinf);
 
 /* launcher.c: what the launchers' variables say */
 const char *zi_client_environment(const char *name);
+/* The whole number @text, the value of variable @name. 0; -EINVAL. */
+int zi_client_parse_count(struct zinf *zinf, const char *name, const char *text,
+                          uint32_t *ret_count);
 int zi_client_resolve_rank(struct zinf *zinf, int32_t rank, int32_t world_size);
 /* Where the nodes of a job meet, as the launcher says; into @request. Return: 0; -EINVAL. */
 int zi_client_rendezvous(struct zinf *zinf, struct zi_coll_open *request);

@@ -50,7 +50,9 @@ const char *zi_client_environment(const char *name)
 	return value && *value ? value : NULL;
 }
 
-static int parse_count(struct zinf *zinf, const char *name, const char *text, uint32_t *ret_count)
+/* See client.h. */
+int zi_client_parse_count(struct zinf *zinf, const char *name, const char *text,
+                          uint32_t *ret_count)
 {
 	char *end;
 	unsigned long count;
@@ -78,9 +80,9 @@ static int read_pair(struct zinf *zinf, const struct launcher *launcher, bool ne
 		                       rank ? launcher->rank_name : launcher->world_name,
 		                       rank ? launcher->world_name : launcher->rank_name);
 	if (needs_rank)
-		r = parse_count(zinf, launcher->rank_name, rank, &place.rank);
+		r = zi_client_parse_count(zinf, launcher->rank_name, rank, &place.rank);
 	if (!r && needs_world)
-		r = parse_count(zinf, launcher->world_name, world, &place.world_size);
+		r = zi_client_parse_count(zinf, launcher->world_name, world, &place.world_size);
 	if (r)
 		return err_trace(r);
 	if (needs_rank && needs_world && place.rank >= place.world_size)
@@ -184,7 +186,7 @@ static int find_local(struct zinf *zinf, const struct launcher *said, uint32_t *
 	int r = 0;
 
 	if (value && name)
-		r = parse_count(zinf, name, value, &local);
+		r = zi_client_parse_count(zinf, name, value, &local);
 	else if (value && node)
 		local = slurm_tasks_on(value, strtoul(node, NULL, 10));
 	if (r)
@@ -204,7 +206,7 @@ static int find_local(struct zinf *zinf, const struct launcher *said, uint32_t *
 static int parse_port(struct zinf *zinf, const char *name, uint32_t add, uint32_t *ret_port)
 {
 	uint32_t port = 0;
-	int r = parse_count(zinf, name, zi_client_environment(name), &port);
+	int r = zi_client_parse_count(zinf, name, zi_client_environment(name), &port);
 
 	if (r)
 		return err_trace(r);

@@ -114,6 +114,20 @@ static void print_messages(const json_t *group)
 		       get_count(group, "group"), count - json_array_size(messages));
 }
 
+/* How what lies in ranks' private memory goes to the others, where that has been tried. */
+static void print_private(const json_t *group)
+{
+	uint64_t number = get_count(group, "group");
+
+	if (json_array_size(json_object_get(group, "is_read")))
+		printf("group %" PRIu64 ": private memory of ranks %s is read by the others\n",
+		       number, ranks_of(group, "is_read").chars);
+	if (json_array_size(json_object_get(group, "is_unread")))
+		printf("group %" PRIu64 ": private memory of ranks %s is staged: not all others "
+		       "can read it\n",
+		       number, ranks_of(group, "is_unread").chars);
+}
+
 /* See jobs.h. */
 void zctl_print_collectives(const struct zctl_context *context, const json_t *job)
 {
@@ -140,6 +154,7 @@ void zctl_print_collectives(const struct zctl_context *context, const json_t *jo
 	json_array_foreach(groups, index, group)
 	{
 		print_messages(group);
+		print_private(group);
 		if (*get_word(group, "error"))
 			printf("group %" PRIu64 " is broken: %s\n", get_count(group, "group"),
 			       get_word(group, "reason"));

@@ -45,6 +45,9 @@ struct zi_board_call {
 	uint64_t source, target; /* this member's own: places in the arenas, or ZI_BOARD_NOWHERE */
 };
 #define ZI_BOARD_NOWHERE UINT64_MAX
+/* Of a source: the rest is its address in this member's process, all of whose takers have said that
+ * they read that (struct zi_board_cma). It is not staged. */
+#define ZI_BOARD_PRIVATE (1ull << 63)
 /* This member will not make the call: the payload is its reason, a text with its NUL. */
 #define ZI_BOARD_REFUSED (1u << 0)
 /* Of zinf-net, in a group that spans nodes: the data go from and to where they lie (far.h). */
@@ -137,6 +140,22 @@ struct zi_board_refusal {
 /* So many of the messages that a member refused say for which reason each. */
 #define ZI_BOARD_REFUSED_MESSAGES 128u
 
+/*
+ * Cross memory attach: what peers need to copy straight out of this member's private memory, and
+ * whose memory this member reads so. A reader believes nothing of it: only who finds `word` at its
+ * address, in the process of that number, reads there, and looks at it again behind what it read.
+ */
+struct zi_board_cma {
+	alignas(ZI_LINE_BYTES) uint32_t pid; /* 0: not offered; written last, released */
+	uint32_t unread; /* newest call of which this member could not read what it needs */
+	uint64_t word_address, word;
+	/* Parts of the board: whether their member's memory can be read by this one has been tried,
+	 * and it can. Bits. */
+	uint64_t tried, reads;
+	uint8_t reserved[24];
+};
+static_assert(sizeof(struct zi_board_cma) == ZI_LINE_BYTES, "one line");
+
 struct zi_board_member {
 	struct zi_board_post posts[ZI_BOARD_SLOTS];
 	/* Number of the newest call whose data in memory this member has left; of calls whose data
@@ -148,7 +167,8 @@ struct zi_board_member {
 	/* Newest call whose posts this member saw to contradict each other, or which it refuses:
 	 * who waits for somebody else looks at all posts again. Every 2^20th call it follows. */
 	struct zi_line alarm;
-	uint8_t reserved0[(16 - ZI_BOARD_SLOTS - 5) * ZI_LINE_BYTES];
+	struct zi_board_cma cma;
+	uint8_t reserved0[(16 - ZI_BOARD_SLOTS - 6) * ZI_LINE_BYTES];
 	struct zi_board_refusal refusals[ZI_BOARD_REFUSALS];
 	/* The newest messages refused, number in the upper half, then one byte for the line, one
 	 * that is 1 of a send, and the low 16 bits of its reason's number: each is one word, so

@@ -81,6 +81,7 @@ bool coll_describe(struct coll *coll, uint32_t group, struct coll_description *r
 		.reason = found->error ? found->text.chars : "",
 		.culprit = found->culprit,
 	};
+	ret_description->read_mask = coll_look_read(found, &ret_description->unread_mask);
 	if (call.sequence) {
 		uint64_t come = coll_look_come(found, call.sequence);
 

@@ -255,3 +255,18 @@ uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, stru
 		return awaited;
 	return slowest(group, call->sequence, &step);
 }
+
+/* See look.h. */
+uint64_t coll_look_read(const struct coll_group *group, uint64_t *ret_unread)
+{
+	uint64_t all = coll_all_members(group), read = group->member_count > 1 ? all : 0;
+
+	*ret_unread = 0;
+	for (uint32_t i = 0; i < group->member_count; i++) {
+		struct zi_board_cma line = group->board[i].cma;
+
+		read &= line.reads | 1ull << i;
+		*ret_unread |= line.tried & ~line.reads & all;
+	}
+	return read;
+}

@@ -42,6 +42,9 @@ uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, stru
 /* The messages that @member waits in, one after the other. @cursor: begins as 0. False: no more. */
 bool coll_look_message(const struct coll_group *group, uint32_t member, uint32_t *cursor,
                        struct coll_message *ret_message);
+/* Members whose private memory all others read, and in @ret_unread those whose somebody has found
+ * out not to be able to read. */
+uint64_t coll_look_read(const struct coll_group *group, uint64_t *ret_unread);
 static inline uint64_t coll_all_members(const struct coll_group *group)
 {
 	return group->member_count == 64 ? UINT64_MAX : (1ull << group->member_count) - 1;

@@ -33,15 +33,16 @@
  *
  * Buffers: @source and @target are arrays of @dtype, aligned to its width. In memory of
  * zinf_coll_alloc() nothing is copied on the way; elsewhere pieces pass through a staging area, at
- * the cost of a copy in and a copy out. *In place* means that both are the same array, or, where
- * one holds a block for each member, that the short one is this member's block of the long one.
- * Any other overlap is refused; that of a batch's messages is not looked for. A source that is not
- * there is a fault (SIGSEGV); of a target its first and last page are asked. A buffer belongs to
- * the call until it returns (with a ticket: until it was waited for); a call that failed leaves its
- * target undefined. When a group broke, members that are late may still read and write buffers of
- * its last call in the arena: leave those alone until a call of another group of the same members
- * has succeeded. A count of 0 is a call like any other, that all must make; its pointers may be
- * NULL.
+ * the cost of a copy in and a copy out; or, in all_gather and all_to_all of some size, ranks read
+ * each other's memory, as far as the kernel lets them (zinf_coll_open()). *In place* means that
+ * both are the same array, or, where one holds a block for each member, that the short one is this
+ * member's block of the long one. Any other overlap is refused; that of a batch's messages is not
+ * looked for. A source that is not there is a fault (SIGSEGV); of a target its first and last page
+ * are asked. A buffer belongs to the call until it returns (with a ticket: until it was waited
+ * for); a call that failed leaves its target undefined. When a group broke, members that are late
+ * may still read and write buffers of its last call in the arena: leave those alone until a call of
+ * another group of the same members has succeeded. A count of 0 is a call like any other, that all
+ * must make; its pointers may be NULL.
  *
  * Errors of every operation:
  *   -ENOTCONN    zinf_coll_open() was not called
@@ -135,6 +136,12 @@ struct zinf_group_options {
  * Where ranks are on several nodes ($LOCAL_WORLD_SIZE or the launcher's like) they meet at
  * $MASTER_ADDR, $ZINF_PORT (else $MASTER_PORT + 1): -EINVAL those are missing; -EADDRINUSE the
  * port; -EEXIST a rank is on two nodes; -ENOENT zinf-net is not installed.
+ *
+ * $ZINF_COLL_CMA_BYTES: from how many bytes of a block on ranks of a node read it out of each
+ * other's private memory (process_vm_readv(2)); 0: this rank neither reads nor is read; -EINVAL: it
+ * is no number. Where the kernel forbids it (as it forbids one of them to attach to the other with
+ * ptrace(2): Yama, prctl(PR_SET_DUMPABLE), containers) blocks are staged, with the same result;
+ * nothing is done here to be allowed more.
  */
 ZINF_API int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes);
 

@@ -62,6 +62,7 @@ static void fill_node(struct zinf *zinf, struct zi_client_group *group, const ui
 	node->staging = coll->own + staging_offset_bytes;
 	node->streaming_bytes = coll->streaming_bytes;
 	node->levels_bytes = GROUP_LEVELS_BYTES;
+	node->cma.from_bytes = zinf->coll_cma_bytes;
 	for (uint32_t i = 0; i < member_count; i++)
 		places[i] = coll->verdicts->numa[ranks[i]];
 	zi_numa_init(&node->numa, places, member_count);
@@ -156,6 +157,7 @@ int zi_client_group_new(struct zinf *zinf, uint32_t number, const int *fds, uint
 		(void)zi_client_group_free(group);
 		return err_trace(r);
 	}
+	zi_cma_offer(&group->node);
 	*ret_group = zinf->coll->groups[number] = group;
 	return 0;
 }

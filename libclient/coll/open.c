@@ -90,6 +90,17 @@ static bool is_plausible(const struct zinf *zinf, const struct zi_coll_opened *o
 	       opened->verdict_bytes >= sizeof(struct zi_verdicts);
 }
 
+/* From how many bytes of a block on other ranks read this one's private memory. */
+static int find_cma(struct zinf *zinf)
+{
+	const char *name = "ZINF_COLL_CMA_BYTES", *value = zi_client_environment(name);
+	uint32_t bytes = ZI_CMA_FROM_BYTES;
+	int r = value ? zi_client_parse_count(zinf, name, value, &bytes) : 0;
+
+	zinf->coll_cma_bytes = bytes;
+	return err_trace(r);
+}
+
 static int map_all(struct zinf *zinf, struct zi_client_coll *coll,
                    const struct zi_coll_opened *opened, const int *fds)
 {
@@ -156,6 +167,8 @@ int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
 	int fds[ZI_MESSAGE_FDS_MAX];
 	int r = zi_client_enter(zinf);
 
+	if (!r)
+		r = find_cma(zinf);
 	if (r)
 		return err_trace(r);
 	if (zinf->coll)

@@ -115,6 +115,17 @@ static void draw_numa(struct script *script, struct dice *dice)
 		script->numa |= (uint32_t)(kind == 1 ? i / block % 4 : roll(dice, 4)) << 2 * i;
 }
 
+/* None, all, or some; and of every second case somebody's memory is lost in its middle. */
+static void draw_cma(struct script *script, struct dice *dice)
+{
+	uint32_t all = (1u << script->ranks) - 1;
+	uint64_t kind = roll(dice, 4);
+
+	script->cma = kind == 0 ? 0 : kind == 1 ? (uint32_t)roll(dice, all + 1u) : all;
+	if (roll(dice, 2))
+		script->cma |= (uint32_t)roll(dice, all + 1u) << SCRIPT_CMA_LOST;
+}
+
 void script_draw(struct script *script, uint64_t seed, uint64_t round, uint32_t ranks)
 {
 	struct dice dice = { script_mix(script_mix(seed) + round) };
@@ -128,6 +139,7 @@ void script_draw(struct script *script, uint64_t seed, uint64_t round, uint32_t 
 	for (uint32_t i = 0; i < script->call_count; i++)
 		draw_call(script, &dice, &script->calls[i]);
 	draw_numa(script, &dice);
+	draw_cma(script, &dice);
 }
 
 void script_spread(struct script *script, uint64_t seed)

@@ -66,6 +66,8 @@ void script_print(const struct script *script, FILE *file)
 		fprintf(file, " nodes=0x%x", script->nodes);
 	if (script->numa)
 		fprintf(file, " numa=0x%x", script->numa);
+	if (script->cma)
+		fprintf(file, " cma=0x%x", script->cma);
 	for (uint32_t i = 1; i < script->group_count; i++)
 		fprintf(file, " group=0x%x", script->groups[i]);
 	for (uint32_t i = 0; i < script->call_count; i++) {
@@ -176,6 +178,10 @@ int script_read_word(struct script *script, const char *word)
 	}
 	if (strncmp(word, "nodes=", 6) == 0) {
 		script->nodes = (uint32_t)number;
+		return 0;
+	}
+	if (strncmp(word, "cma=", 4) == 0) {
+		script->cma = (uint32_t)number;
 		return 0;
 	}
 	if (strncmp(word, "numa=", 5) == 0) {

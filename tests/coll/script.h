@@ -14,6 +14,7 @@
 #define SCRIPT_RANKS_MAX  9u
 #define SCRIPT_GROUPS_MAX 4u
 #define SCRIPT_CALLS_MAX  48u
+#define SCRIPT_CMA_LOST   16u /* the first bit of those */
 
 enum script_operation {
 	SCRIPT_BARRIER,
@@ -62,6 +63,10 @@ struct script {
 	uint32_t call_count;
 	uint64_t arena_bytes;
 	uint32_t nodes; /* two bits for each rank: which of four nodes it is on */
+	/* By rank: who reads peers' private memory, and lets its own be read, however short the
+	 * call; from SCRIPT_CMA_LOST on: whose word for that is wrong from the middle of the case
+	 * on (over threads alone). */
+	uint32_t cma;
 	uint32_t numa;  /* so: on which NUMA node its arena is said to lie (over threads alone) */
 	struct script_call calls[SCRIPT_CALLS_MAX];
 };
@@ -75,6 +80,10 @@ static inline uint32_t script_node_of(const struct script *script, uint32_t rank
 {
 	return script->nodes >> 2 * rank & 3u;
 }
+static inline bool script_has_cma(const struct script *script, uint32_t rank)
+{
+	return script->cma >> rank & 1u;
+}
 static inline uint8_t script_numa_of(const struct script *script, uint32_t rank)
 {
 	return script->numa >> 2 * rank & 3u;
@@ -83,8 +92,8 @@ static inline uint8_t script_numa_of(const struct script *script, uint32_t rank)
 void script_simplify(struct script *script);
 /* As words that script_read_word() takes, one after the other; they need no quotes. */
 void script_print(const struct script *script, FILE *file);
-/* "ranks=…", "arena=…", "nodes=…", "numa=…", "group=…" or "call=…": added to @script. -EINVAL: no
- * such word. */
+/* "ranks=…", "arena=…", "nodes=…", "numa=…", "cma=…", "group=…" or "call=…": added to @script.
+ * -EINVAL: no such word. */
 int script_read_word(struct script *script, const char *word);
 /* Whether its numbers fit together, as those of a case that was typed may not. */
 bool script_is_sound(const struct script *script);

@@ -73,6 +73,16 @@ static void drop_ranks(struct shrink *shrink)
 	}
 }
 
+static void drop_cma(struct shrink *shrink)
+{
+	struct script script = *shrink->best;
+
+	script.cma &= (1u << SCRIPT_CMA_LOST) - 1;
+	(void)try_one(shrink, &script);
+	script.cma = 0;
+	(void)try_one(shrink, &script);
+}
+
 static void drop_numa(struct shrink *shrink)
 {
 	struct script script = *shrink->best;
@@ -163,6 +173,7 @@ void runner_shrink(struct runner *runner, struct script *script)
 	drop_calls(&shrink);
 	drop_groups(&shrink);
 	drop_numa(&shrink);
+	drop_cma(&shrink);
 	drop_ranks(&shrink);
 	make_calls_plainer(&shrink);
 	drop_calls(&shrink);

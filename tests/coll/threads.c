@@ -94,6 +94,20 @@ static uint32_t p2ps_of(const struct script_call *call, uint32_t members, uint32
 	return count;
 }
 
+/* What stands where peers look for this rank's word is not what it says from now on, as if another
+ * process had its number: whoever reads its memory is to find that out. */
+static void lose_memory(const struct rank *rank, const struct script *script)
+{
+	for (uint32_t i = 0; i < script->group_count; i++) {
+		const struct zi_node_group *group = &rank->groups[i];
+
+		if (script->cma >> SCRIPT_CMA_LOST >> rank->link.rank & 1u &&
+		    script->groups[i] >> rank->link.rank & 1u)
+			__atomic_fetch_add(&group->meet.members[group->meet.self].cma.word, 1,
+			                   __ATOMIC_RELAXED);
+	}
+}
+
 static int rank_call(struct rank_link *link, const struct script *script,
                      const struct script_call *call, const struct rank_buffers *buffers,
                      uint32_t slot)
@@ -109,6 +123,8 @@ static int rank_call(struct rank_link *link, const struct script *script,
 	int r;
 
 	__atomic_fetch_add(&world->begun_count, 1, __ATOMIC_RELAXED);
+	if (call == &script->calls[script->call_count / 2])
+		lose_memory(rank, script);
 	*op = (struct zi_node_op){
 		.group = &rank->groups[call->group],
 		.call = { .deadline_ns = zi_clock_deadline_ns(timeout_ns) },
@@ -209,9 +225,12 @@ static void group_init(struct rank *rank, uint32_t index)
 		.own_bytes = world->arena_bytes,
 		.staging = arena + offset,
 		.staging_bytes = bytes,
-		.streaming_bytes = STREAMING_BYTES,
+		/* What streams is mostly staged: not in each case. */
+		.streaming_bytes = script->cma && script->calls[0].seed % 2 ? UINT64_MAX
+		                                                            : STREAMING_BYTES,
 		.number = index,
 		.levels_bytes = 0,
+		.cma = { .from_bytes = script_has_cma(script, rank->link.rank) },
 	};
 	for (uint32_t i = 0; i < script->ranks; i++)
 		if (script->groups[index] >> i & 1u)
@@ -219,6 +238,7 @@ static void group_init(struct rank *rank, uint32_t index)
 	zi_numa_init(&rank->groups[index].numa, places, count);
 	if (world->past)
 		past_of(&rank->groups[index], world->past);
+	zi_cma_offer(&rank->groups[index]);
 }
 
 static void rank_init(struct rank *rank, struct world *world, uint32_t number)

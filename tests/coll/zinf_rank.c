@@ -2,6 +2,7 @@
 /* A rank of a case over zinf.h; see zinf_rank.h. */
 #include "tests/coll/zinf_rank.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/cleanup.h"
@@ -180,6 +181,8 @@ int zinf_rank_open(struct zinf_rank *rank, const struct zinf_rank_options *optio
 	r = attach(rank, options);
 	if (r)
 		return r;
+	/* Memory is there. */
+	(void)setenv("ZINF_COLL_CMA_BYTES", script_has_cma(script, options->rank) ? "1" : "0", 1);
 	r = zinf_coll_open(rank->zinf, script->arena_bytes);
 	if (!r)
 		r = zinf_coll_alloc(rank->zinf, script->arena_bytes, (void **)&rank->link.arena);

@@ -50,6 +50,8 @@ static json_t *answer_group(const struct coll_description *group)
 	answer_number(object, "waiting_ns", group->awaited_mask ? group->waited_ns : 0);
 	answer_put(object, "messages", answer_messages(group));
 	answer_number(object, "message_count", group->message_count);
+	answer_put(object, "is_read", answer_members(group, group->read_mask));
+	answer_put(object, "is_unread", answer_members(group, group->unread_mask));
 	answer_put(object, "has_left", answer_members(group, group->left_mask));
 	answer_put(object, "error",
 	           group->error ? json_string(zi_err_name(group->error)) : json_null());

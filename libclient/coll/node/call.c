@@ -18,7 +18,9 @@
  * s - 2; it begins when all have made step s - 1. The post is step 0. A slot is used again at
  * step s + 3, which begins when all have made step s + 2, the last that reads it; and by a piece of
  * the next call, staged before its post, when all have posted this call, hence have left the one
- * before.
+ * before. Where sources are read in their members' processes (cma.h) there is one step, of reading;
+ * who could not read says so with it, and then all begin anew in pieces, the first of which is
+ * staged at a step of its own.
  */
 #include "libclient/coll/node/call.h"
 
@@ -74,12 +76,12 @@ static void prepare(struct zi_node_group *group)
 	                    : 0;
 	run->sources[self] = run->call.source;
 	run->targets[self] = run->call.target;
-	run->outside_sources = run->outside_targets = 0;
+	run->outside_sources = run->outside_targets = run->unstaged = 0;
 	run->is_in_place = is_in_place(run, self);
 	run->is_streaming =
 		run->path != ZI_NODE_INLINE && touched_bytes(run) >= group->streaming_bytes;
 	run->longest = 0;
-	run->is_uneven = false;
+	run->is_uneven = run->is_restaged = false;
 	run->step = run->step_count = run->piece_count = 0;
 	run->piece_blocks = has_blocks ? members : 1;
 	run->piece_elements = zi_node_slot_bytes(group) / run->piece_blocks / ZI_LINE_BYTES *
@@ -99,8 +101,30 @@ static void stage(const struct zi_node_group *group, uint32_t piece)
 		zi_node_move_stage(group, piece);
 }
 
+/*
+ * Whether those who take of this member's source, which lies outside the arenas, had better read it
+ * where it is. Of two ways that were measured (docs/BENCHMARKS.md) staging is the faster one where
+ * one member gives, or one takes: then both sides copy at the same time; and where memory is what
+ * takes the time, unless ranks outnumber CPUs, as more than two may.
+ */
+static bool is_read(const struct zi_node_group *group)
+{
+	const struct zi_node_run *run = &group->run;
+	enum zi_coll_operation operation = run->call.operation;
+	bool is_exchange = operation == ZI_COLL_ALL_TO_ALL || operation == ZI_COLL_ALL_TO_ALLV;
+	uint32_t members = group->meet.member_count;
+
+	if (operation != ZI_COLL_ALL_GATHER && !is_exchange)
+		return false;
+	if (run->is_streaming && (!is_exchange || members <= 2))
+		return false;
+	return zi_cma_is_worth(group, run->call.source,
+	                       run->source_bytes / (is_exchange ? members : 1)) &&
+	       zi_cma_is_read_by(group, run->with_target);
+}
+
 /* Whoever's source lies outside the arenas knows that there will be pieces, but for a call that is
- * pushed; its first one comes with the post. */
+ * pushed; its first one comes with the post. Or it says where its takers may read it. */
 static void stage_first(struct zi_node_group *group, struct zi_board_call *said)
 {
 	struct zi_node_run *run = &group->run;
@@ -112,11 +136,15 @@ static void stage_first(struct zi_node_group *group, struct zi_board_call *said)
 	/* Blocks change places: none may be written before it has been staged. */
 	if (is_in_place)
 		said->source = said->target = ZI_BOARD_NOWHERE;
-	if (zi_node_has(run->with_source, self) && said->source == ZI_BOARD_NOWHERE &&
-	    run->source_bytes) {
-		run->outside_sources = 1ull << self;
-		stage(group, 0);
+	if (!zi_node_has(run->with_source, self) || said->source != ZI_BOARD_NOWHERE ||
+	    !run->source_bytes)
+		return;
+	if (!is_in_place && is_read(group)) {
+		said->source = zi_cma_place_of(run->call.source);
+		return;
 	}
+	run->outside_sources = 1ull << self;
+	stage(group, 0);
 }
 
 static void post(struct zi_node_group *group)
@@ -189,6 +217,36 @@ static int begin(struct zi_node_group *group, struct zi_text *text)
 	return 0;
 }
 
+/* Whose private memory this member would read another time. */
+static void get_to_know(struct zi_node_group *group)
+{
+	const struct zi_node_run *run = &group->run;
+
+	for (uint32_t i = 0; i < group->meet.member_count; i++)
+		if (i != group->meet.self && zi_node_has(run->outside_sources, i))
+			(void)zi_cma_reads(group, i); /* It is posted. */
+}
+
+static void begin_steps(struct zi_node_group *group)
+{
+	struct zi_node_run *run = &group->run;
+	enum zi_coll_operation operation = run->call.operation;
+
+	run->phase = ZI_NODE_STEPPING;
+	run->step = !run->is_restaged;
+	run->step_count = 2; /* the post, and what is read */
+	if (run->path == ZI_NODE_LEVELS)
+		run->step_count = zi_levels_step_count(group);
+	if (run->path != ZI_NODE_PIECES)
+		return;
+	/* Pieces of a join live three steps, others two. */
+	run->step_count = run->piece_count + 1;
+	if (run->piece_count && zi_coll_is_join(operation) && operation != ZI_COLL_REDUCE_SCATTER)
+		run->step_count++;
+	if (!zi_coll_is_join(operation))
+		get_to_know(group);
+}
+
 /* All have posted the same: this member's share of the work. */
 static int work(struct zi_node_group *group, struct zi_text *text)
 {
@@ -206,20 +264,9 @@ static int work(struct zi_node_group *group, struct zi_text *text)
 	if (r)
 		return err_trace(r);
 	zi_node_choose_path(group);
-	if (run->path == ZI_NODE_PIECES) {
-		/* Pieces of a join live three steps, others two. */
-		run->step_count = run->piece_count + 1;
-		if (run->piece_count && zi_coll_is_join(operation) &&
-		    operation != ZI_COLL_REDUCE_SCATTER)
-			run->step_count++;
-		run->step = 1;
-		run->phase = ZI_NODE_STEPPING;
-		return 0;
-	}
-	if (run->path == ZI_NODE_LEVELS) {
-		run->step_count = zi_levels_step_count(group);
-		run->step = 1;
-		run->phase = ZI_NODE_STEPPING;
+	if (run->path == ZI_NODE_PIECES || run->path == ZI_NODE_LEVELS ||
+	    run->path == ZI_NODE_CMA) {
+		begin_steps(group);
 		return 0;
 	}
 	if (run->source_bytes && zi_coll_is_join(operation))
@@ -249,7 +296,7 @@ static bool is_any_source_inside(const struct zi_node_run *run)
 	return run->with_source & ~run->outside_sources;
 }
 
-static void make_step(const struct zi_node_group *group)
+static void make_step(struct zi_node_group *group)
 {
 	const struct zi_node_run *run = &group->run;
 	uint32_t step = run->step, self = group->meet.self;
@@ -257,6 +304,13 @@ static void make_step(const struct zi_node_group *group)
 
 	if (run->path == ZI_NODE_LEVELS) {
 		zi_levels_step(group);
+		return;
+	}
+	if (run->path == ZI_NODE_CMA) {
+		/* Comes with the step. */
+		if (!zi_node_move_read(group))
+			__atomic_store_n(&group->meet.members[self].cma.unread, group->sequence,
+			                 __ATOMIC_RELAXED);
 		return;
 	}
 	if (step >= 2 && step - 2 < run->piece_count && run->step_count == run->piece_count + 2 &&
@@ -278,7 +332,7 @@ static int await_step(struct zi_node_group *group, uint32_t step, struct zi_meet
 	struct zi_node_run *run = &group->run;
 	struct zi_meet *meet = &group->meet;
 
-	for (; step && run->member < meet->member_count; run->member++) {
+	for (; (step || run->is_restaged) && run->member < meet->member_count; run->member++) {
 		const uint32_t *word = &meet->members[run->member].step.value;
 
 		if (run->member == meet->self || zi_meet_has_come(word, group->steps + step))
@@ -290,16 +344,26 @@ static int await_step(struct zi_node_group *group, uint32_t step, struct zi_meet
 	return 0;
 }
 
+/* Once all have read: whether somebody could not, so that the call begins anew, in pieces. No
+ * source has changed since. */
+static bool is_any_unread(const struct zi_node_group *group)
+{
+	for (uint32_t i = 0; i < group->meet.member_count; i++)
+		if (zi_meet_load(&group->meet.members[i].cma.unread) == group->sequence)
+			return true;
+	return false;
+}
+
 static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
 {
 	struct zi_node_run *run = &group->run;
 	struct zi_meet *meet = &group->meet;
 	/* Of the last step nobody needs to know, unless in it memory of others is used. */
-	bool is_last_told = run->path == ZI_NODE_LEVELS ||
+	bool is_last_told = run->path == ZI_NODE_LEVELS || run->path == ZI_NODE_CMA ||
 	                    (run->step_count == run->piece_count + 1 && is_any_source_inside(run));
 
 	for (; run->step < run->step_count; run->step++) {
-		if (await_step(group, run->step - 1, wants))
+		if (run->step && await_step(group, run->step - 1, wants))
 			return ZI_NODE_E_WAITS;
 		make_step(group);
 		if (run->step + 1 < run->step_count || is_last_told)
@@ -308,10 +372,18 @@ static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
 	}
 	if (is_last_told && await_step(group, run->step_count - 1, wants))
 		return ZI_NODE_E_WAITS;
+	if (run->path == ZI_NODE_CMA && is_any_unread(group)) {
+		group->steps += run->step_count;
+		run->is_restaged = true;
+		run->path = ZI_NODE_PIECES;
+		begin_steps(group);
+		return 0;
+	}
 	/* Nobody waits for it: for whoever asks who is behind, and see ZI_NODE_TOLD_EVERY. */
 	zi_line_store(&meet->members[meet->self].finished, group->sequence);
 	group->steps += run->step_count;
-	group->slot = (group->slot + run->piece_count) % ZI_NODE_SLOTS;
+	if (run->path != ZI_NODE_CMA)
+		group->slot = (group->slot + run->piece_count) % ZI_NODE_SLOTS;
 	run->phase = ZI_NODE_OVER;
 	return 0;
 }

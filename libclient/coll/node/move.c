@@ -150,6 +150,32 @@ void zi_node_move(const struct zi_node_group *group)
 		push(&move);
 }
 
+/* The own slots, which nobody looks at in such a call, are the scratch. */
+bool zi_node_move_read(struct zi_node_group *group)
+{
+	struct move move = move_of(group);
+	const struct zi_node_run *run = &group->run;
+	char *scratch = run->is_streaming ? group->staging : NULL;
+
+	for (uint32_t k = 0; k < move.members; k++) {
+		uint32_t from = (move.self + k) % move.members; /* not all from the same one */
+		struct block block = block_of(&move, from, move.self);
+		uint64_t source_bytes = block.source_offset * move.width;
+		char *target = run->targets[move.self] + block.target_offset * move.width;
+
+		if (!block.count)
+			continue;
+		if (from == move.self || !zi_node_has(run->unstaged, from))
+			copy_one(&move, target, run->sources[from] + source_bytes, block.count,
+			         run->is_streaming);
+		else if (!zi_cma_read(group, from, target, run->addresses[from] + source_bytes,
+		                      block.count * move.width, scratch,
+		                      zi_node_slot_bytes(group)))
+			return false;
+	}
+	return true;
+}
+
 /* ---- in pieces ---- */
 
 /* What of @block is in @piece. */

@@ -12,6 +12,7 @@
  *   differ.h  in what calls of members differ
  *   place.h   where everybody's data lie, hence the path
  *   join.h    a rank's part of what joins elements, move.h of what only moves them; share.h
+ *   cma.h     out of peers' private memory
  *   numa.h    what goes by NUMA nodes; levels.h, near.h: a rank's part of that
  *   pair.h    sends and receives: pair_send.h, pair_take.h; pair_line.h where, pair_refuse.h
  *   far.h     calls of a group that spans nodes; members.h
@@ -20,7 +21,8 @@
  * A call never blocks by itself: it is polled, and says which word it waits for. Paths (run.h):
  * up to ZI_BOARD_INLINE_BYTES the data travel with the post; above, posts say where in the arenas
  * the data lie and each rank works on its share of everybody's; what lies outside the arenas goes
- * in pieces through the staging part of its rank's arena. Where arenas lie on several NUMA nodes,
+ * in pieces through the staging part of its rank's arena, or, where it is only moved, is read where
+ * it lies, if the kernel lets ranks do that (cma.h). Where arenas lie on several NUMA nodes,
  * what is large goes by those (numa.h). The bits are the same on every path.
  */
 #pragma once
@@ -31,6 +33,7 @@
 #include "common/base/text.h"
 #include "common/base/types.h"
 #include "common/wire/meet.h"
+#include "libclient/coll/node/cma.h"
 #include "libclient/coll/node/numa.h"
 #include "libclient/coll/node/run.h"
 
@@ -64,6 +67,7 @@ struct zi_node_group {
 	uint64_t streaming_bytes; /* calls that touch so many bytes in all pass by the cache */
 	struct zi_numa numa;      /* zi_numa_init(), or as it is: all arenas on one node */
 	uint64_t levels_bytes;    /* joins of shorter sources do not go by NUMA nodes */
+	struct zi_cma cma;        /* from_bytes; then zi_cma_offer() */
 	uint32_t number;          /* the daemon's, for texts */
 	struct zi_far_group *far; /* NULL: all members are on this node */
 	const uint32_t *ranks; /* (members,) for texts; NULL: not known, or a rank is its number */

@@ -124,14 +124,15 @@ static int take_payload(struct zi_node_group *group, uint32_t member,
 	return 0;
 }
 
-/* @place, of @bytes, of a member that has one: noted in @outside when it is nowhere. */
+/* @place, of @bytes, of a member that has one: noted in @outside when it is nowhere. Of nothing
+ * that does not matter. */
 static int take_place(const struct zi_node_group *group, uint64_t place, uint64_t bytes,
                       uint32_t member, uint64_t *outside, char **ret_pointer)
 {
 	char *pointer = NULL;
 
 	if (place == ZI_BOARD_NOWHERE)
-		*outside |= 1ull << member;
+		*outside |= (uint64_t)(bytes > 0) << member;
 	else if (!(pointer = zi_node_place_at(group, place, bytes)))
 		return err_origin(-EFAULT);
 	if (member != group->meet.self)
@@ -159,8 +160,14 @@ int zi_node_take_post(struct zi_node_group *group, uint32_t member,
 	if (!r && !run->stagings[member])
 		r = err_origin(-EFAULT);
 	if (!r && zi_node_has(run->with_source, member)) {
-		r = take_place(group, post->call.source, source_bytes, member,
-		               &run->outside_sources, &source);
+		uint64_t place = post->call.source;
+
+		run->addresses[member] = zi_cma_address_at(place);
+		if (run->addresses[member] && !zi_coll_is_join(run->call.operation)) {
+			run->unstaged |= 1ull << member;
+			place = ZI_BOARD_NOWHERE;
+		}
+		r = take_place(group, place, source_bytes, member, &run->outside_sources, &source);
 		if (member != group->meet.self)
 			run->sources[member] = source;
 	}
@@ -209,6 +216,11 @@ void zi_node_choose_path(struct zi_node_group *group)
 		run->path = path_of_move(run);
 	if (group->numa.node_count > 1)
 		zi_numa_choose_path(group);
+	if (run->path == ZI_NODE_PIECES && run->unstaged) {
+		/* Some wanted it staged, since not all of their takers can read it. */
+		run->is_restaged = run->unstaged != run->outside_sources;
+		run->path = run->is_restaged ? ZI_NODE_PIECES : ZI_NODE_CMA;
+	}
 	if (zi_coll_is_counted(run->call.operation))
 		count = run->longest;
 	run->piece_count = (uint32_t)((count + run->piece_elements - 1) / run->piece_elements);

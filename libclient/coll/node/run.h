@@ -43,6 +43,7 @@ enum zi_node_path {
 	ZI_NODE_PULL = 4,   /* moves: who needs the data takes them from where they lie */
 	ZI_NODE_PIECES = 5, /* through the staging parts */
 	ZI_NODE_NEAR = 6,   /* all_gather, broadcast: for the targets on the own NUMA node */
+	ZI_NODE_CMA = 8,    /* moves: who needs the data reads them in their process (cma.h) */
 	ZI_NODE_LEVELS = 7, /* joins: on each NUMA node first, then over them (levels.h) */
 };
 
@@ -73,6 +74,7 @@ struct zi_node_run {
 	uint32_t piece_count;
 	uint64_t piece_elements; /* of a block, all pieces but the last */
 	uint32_t piece_blocks;   /* that are staged together */
+	bool is_restaged;        /* the first piece does not come with the post, but at step 0 */
 	uint64_t source_bytes, target_bytes;
 	bool is_in_place;  /* as far as this member has both */
 	bool is_streaming; /* what it writes elsewhere passes by the cache */
@@ -80,6 +82,9 @@ struct zi_node_run {
 	bool is_uneven;    /* all_to_allv: somebody's counts are not what this member's say */
 	uint64_t with_source, with_target;         /* who has one */
 	uint64_t outside_sources, outside_targets; /* of those: who has it outside the arenas */
+	/* Of the outside_sources: whose first piece did not come with the post, but where it lies
+	 * in its member's process. */
+	uint64_t unstaged, addresses[ZI_WORLD_MAX];
 	/* Where everybody's data lie; for others NULL where there is none, or it is outside. */
 	const char *sources[ZI_WORLD_MAX];
 	char *targets[ZI_WORLD_MAX];

@@ -204,3 +204,30 @@ Test(describe, of_many_messages_the_first_are_told_and_how_many_there_are)
 	cr_expect_eq(seen.message_count, 2 * RANKS * RANKS);
 	cr_expect_eq(seen.messages[COLL_MESSAGES_TOLD - 1].rank, 3);
 }
+
+Test(describe, whose_private_memory_is_read_and_whose_cannot_be)
+{
+	static const struct {
+		uint64_t tried[3], reads[3], read, unread;
+	} cases[] = {
+		{ { 0, 0, 0 }, { 0, 0, 0 }, 0, 0 },
+		{ { 6, 5, 3 }, { 6, 5, 3 }, 7, 0 },
+		{ { 6, 5, 3 }, { 6, 4, 3 }, 6, 1 },     /* rank 1 cannot read rank 0 */
+		{ { 6, 4, 3 }, { 6, 4, 3 }, 6, 0 },     /* it has not tried */
+		{ { ~0ull, 0, 0 }, { 0, 0, 0 }, 0, 7 }, /* members that are none are not told */
+	};
+
+	add_group(1, 0x7);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct coll_description seen;
+
+		for (uint32_t k = 0; k < 3; k++) {
+			boards[1][k].cma.tried = cases[i].tried[k];
+			boards[1][k].cma.reads = cases[i].reads[k];
+		}
+		cr_assert(coll_describe(coll, 1, &seen));
+		cr_expect_eq(seen.read_mask, cases[i].read, "case %zu: %lx", i, seen.read_mask);
+		cr_expect_eq(seen.unread_mask, cases[i].unread, "case %zu: %lx", i,
+		             seen.unread_mask);
+	}
+}

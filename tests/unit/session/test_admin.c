@@ -191,8 +191,8 @@ Test(admin, groups_tell_who_has_come_and_who_is_waited_for)
 	cr_assert_not_null(strstr(printed, "\"messages\":[{\"rank\":1,\"call\":\"send (f32 x 7, to "
 	                                   "rank 2)\",\"waits_for\":2}],\"message_count\":1,"),
 	                   "%s", printed);
-	cr_assert_not_null(strstr(printed, "\"has_left\":[],\"error\":null,\"reason\":\"\","
-	                                   "\"culprit\":null}"),
+	cr_assert_not_null(strstr(printed, "\"is_read\":[],\"is_unread\":[],\"has_left\":[],"
+	                                   "\"error\":null,\"reason\":\"\",\"culprit\":null}"),
 	                   "%s", printed);
 	free(printed);
 	group = json_array_get(json_object_get(collectives, "groups"), 1);

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies out of the private memory of peers; see cma.h. Floor 2.
+ *
+ * Everything that a peer leaves on the board may be a lie. The kernel checks the address, and
+ * whether this process may read that one at all (as one that would attach to it: ptrace(2)), so
+ * that a lie gives its author's peers bytes that they could have had anyway, or an error. The
+ * number of a process may be given to another one once it has died; but the word behind the last
+ * byte is found by who reads the process that had it at first: the number was that one's all the
+ * time. What was read meanwhile was written by a stranger only if the word is not there.
+ */
+#include "libclient/coll/node/cma.h"
+
+#include <sys/random.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "kernels/copy.h"
+#include "libclient/coll/node/members.h"
+
+/* Between two looks at the verdict: a fraction of a millisecond. */
+#define CMA_PIECE_BYTES (4ull << 20)
+
+static struct zi_board_cma *line_of(const struct zi_node_group *group, uint32_t part)
+{
+	return &group->meet.members[part].cma;
+}
+
+static struct zi_board_cma *own_line(const struct zi_node_group *group)
+{
+	return line_of(group, group->meet.self);
+}
+
+void zi_cma_offer(struct zi_node_group *group)
+{
+	struct zi_board_cma *own = own_line(group);
+	struct zi_cma *cma = &group->cma;
+
+	if (!cma->from_bytes)
+		return;
+	if (getrandom(&cma->word, sizeof(cma->word), GRND_NONBLOCK) != sizeof(cma->word)) {
+		cma->from_bytes = 0;
+		return;
+	}
+	own->word_address = (uintptr_t)&cma->word;
+	own->word = cma->word;
+	__atomic_store_n(&own->pid, (uint32_t)getpid(), __ATOMIC_RELEASE);
+}
+
+/* ---- whom ---- */
+
+/* Reads @bytes of @part into @target, and then looks whether they are still of who offered them.
+ * The kernel gives less only where it cannot give the rest. */
+static bool read_piece(const struct zi_node_group *group, uint32_t part, char *target,
+                       uint64_t address, uint64_t bytes)
+{
+	const struct zi_board_cma *line = line_of(group, part);
+	pid_t pid = (pid_t)__atomic_load_n(&line->pid, __ATOMIC_ACQUIRE);
+	uint64_t said = __atomic_load_n(&line->word, __ATOMIC_RELAXED), word = 0;
+	struct iovec local[] = { { target, bytes }, { &word, sizeof(word) } };
+	struct iovec remote[] = { { (void *)(uintptr_t)address, bytes },
+		                  { (void *)(uintptr_t)line->word_address, sizeof(word) } };
+
+	return process_vm_readv(pid, local, ZI_COUNT_OF(local), remote, ZI_COUNT_OF(remote), 0) ==
+	               (ssize_t)(bytes + sizeof(word)) &&
+	       word == said;
+}
+
+bool zi_cma_reads(struct zi_node_group *group, uint32_t part)
+{
+	struct zi_board_cma *own = own_line(group);
+	uint64_t bit = 1ull << part;
+	char nothing;
+
+	/* Who offers nothing may do so later: its group's first call may be this one. */
+	if (group->cma.from_bytes && !(own->tried & bit) &&
+	    zi_meet_load(&line_of(group, part)->pid)) {
+		if (read_piece(group, part, &nothing, 0, 0))
+			__atomic_store_n(&own->reads, own->reads | bit, __ATOMIC_RELAXED);
+		__atomic_store_n(&own->tried, own->tried | bit, __ATOMIC_RELAXED);
+	}
+	return own->reads & bit;
+}
+
+bool zi_cma_is_read_by(const struct zi_node_group *group, uint64_t parts)
+{
+	uint32_t self = group->meet.self;
+
+	if (!group->cma.from_bytes)
+		return false;
+	for (parts &= ~(1ull << self); parts; parts &= parts - 1) {
+		const uint64_t *reads = &line_of(group, (uint32_t)__builtin_ctzll(parts))->reads;
+
+		if (!zi_node_has(__atomic_load_n(reads, __ATOMIC_RELAXED), self))
+			return false;
+	}
+	return true;
+}
+
+/* ---- sources ---- */
+
+bool zi_cma_is_worth(const struct zi_node_group *group, const void *source, uint64_t bytes)
+{
+	return bytes && bytes >= group->cma.from_bytes && !((uintptr_t)source & ZI_BOARD_PRIVATE);
+}
+
+uint64_t zi_cma_place_of(const void *source)
+{
+	return (uintptr_t)source | ZI_BOARD_PRIVATE;
+}
+
+uint64_t zi_cma_address_at(uint64_t place)
+{
+	return place != ZI_BOARD_NOWHERE && place & ZI_BOARD_PRIVATE ? place & ~ZI_BOARD_PRIVATE
+	                                                             : 0;
+}
+
+bool zi_cma_read(struct zi_node_group *group, uint32_t part, char *target, uint64_t address,
+                 uint64_t bytes, char *scratch, uint64_t scratch_bytes)
+{
+	struct zi_board_cma *own = own_line(group);
+	uint64_t piece_bytes = scratch ? scratch_bytes : CMA_PIECE_BYTES;
+
+	if (!zi_cma_reads(group, part))
+		return false;
+	for (uint64_t done = 0; done < bytes; done += piece_bytes) {
+		uint64_t piece = ZI_MIN(bytes - done, piece_bytes);
+		void *place = target + done;
+
+		if (zi_meet_verdict(&group->meet))
+			return false;
+		if (!read_piece(group, part, scratch ? scratch : place, address + done, piece)) {
+			__atomic_store_n(&own->reads, own->reads & ~(1ull << part),
+			                 __ATOMIC_RELAXED);
+			return false;
+		}
+		if (scratch)
+			kern_copy(&place, 1, scratch, piece, true);
+	}
+	return true;
+}

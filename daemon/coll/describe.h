@@ -26,12 +26,12 @@ struct coll_description {
 	 * receives */
 	struct coll_waiting messages[COLL_MESSAGES_TOLD];
 	uint32_t message_count;
-	uint64_t waited_ns; /* since somebody first looked in and saw it so */
+	uint64_t waited_ns;              /* since somebody first looked in and saw it so */
 	uint64_t read_mask, unread_mask; /* as of coll_look_read() */
-	uint64_t left_mask; /* members that have freed the group, or are gone */
-	int error;          /* 0: it stands */
-	const char *reason; /* why not; "" */
-	uint32_t culprit;   /* rank; COLL_NOBODY */
+	uint64_t left_mask;              /* members that have freed the group, or are gone */
+	int error;                       /* 0: it stands */
+	const char *reason;              /* why not; "" */
+	uint32_t culprit;                /* rank; COLL_NOBODY */
 };
 
 /* False: there is no group of that number. Valid until something changes. */

@@ -67,7 +67,7 @@ struct script {
 	 * call; from SCRIPT_CMA_LOST on: whose word for that is wrong from the middle of the case
 	 * on (over threads alone). */
 	uint32_t cma;
-	uint32_t numa;  /* so: on which NUMA node its arena is said to lie (over threads alone) */
+	uint32_t numa; /* so: on which NUMA node its arena is said to lie (over threads alone) */
 	struct script_call calls[SCRIPT_CALLS_MAX];
 };
 

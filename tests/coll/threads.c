@@ -226,8 +226,8 @@ static void group_init(struct rank *rank, uint32_t index)
 		.staging = arena + offset,
 		.staging_bytes = bytes,
 		/* What streams is mostly staged: not in each case. */
-		.streaming_bytes = script->cma && script->calls[0].seed % 2 ? UINT64_MAX
-		                                                            : STREAMING_BYTES,
+		.streaming_bytes =
+			script->cma && script->calls[0].seed % 2 ? UINT64_MAX : STREAMING_BYTES,
 		.number = index,
 		.levels_bytes = 0,
 		.cma = { .from_bytes = script_has_cma(script, rank->link.rank) },

@@ -169,8 +169,7 @@ bool zi_node_move_read(struct zi_node_group *group)
 			copy_one(&move, target, run->sources[from] + source_bytes, block.count,
 			         run->is_streaming);
 		else if (!zi_cma_read(group, from, target, run->addresses[from] + source_bytes,
-		                      block.count * move.width, scratch,
-		                      zi_node_slot_bytes(group)))
+		                      block.count * move.width, scratch, zi_node_slot_bytes(group)))
 			return false;
 	}
 	return true;

@@ -210,8 +210,7 @@ Test(describe, whose_private_memory_is_read_and_whose_cannot_be)
 	static const struct {
 		uint64_t tried[3], reads[3], read, unread;
 	} cases[] = {
-		{ { 0, 0, 0 }, { 0, 0, 0 }, 0, 0 },
-		{ { 6, 5, 3 }, { 6, 5, 3 }, 7, 0 },
+		{ { 0, 0, 0 }, { 0, 0, 0 }, 0, 0 },     { { 6, 5, 3 }, { 6, 5, 3 }, 7, 0 },
 		{ { 6, 5, 3 }, { 6, 4, 3 }, 6, 1 },     /* rank 1 cannot read rank 0 */
 		{ { 6, 4, 3 }, { 6, 4, 3 }, 6, 0 },     /* it has not tried */
 		{ { ~0ull, 0, 0 }, { 0, 0, 0 }, 0, 7 }, /* members that are none are not told */

@@ -14,8 +14,8 @@
 #include "libclient/coll/cache.h"
 
 #define POST_ITERATIONS 5000u
-#define CMA_BYTES       (48ull << 20) /* that a rank takes from another for a figure, at least */
-#define CMA_BYTES_MIN   (64ull << 10) /* of a block, so */
+#define CMA_BYTES       (48ull << 20)  /* that a rank takes from another for a figure, at least */
+#define CMA_BYTES_MIN   (64ull << 10)  /* of a block, so */
 #define COPY_BYTES_MAX  (128ull << 20) /* of all buffers of a copy */
 #define COPY_GAIN       1.05           /* less is taken for noise */
 

@@ -111,6 +111,9 @@ Test(far_answer, what_a_worker_says_is_taken)
 	struct zi_board_call said = answer(&call, 0);
 
 	cr_expect_eq(make(&call, &said), 0, "%s", scene.text.chars);
+	/* Straight from the arenas. */
+	call.source = scene.rank.inside[0];
+	call.target = scene.rank.inside[1];
 	said = answer(&call, ZI_BOARD_DIRECT);
 	cr_expect_eq(make(&call, &said), 0, "%s", scene.text.chars);
 	call = call_of(ZI_COLL_ALL_REDUCE, FEW);
@@ -152,6 +155,8 @@ Test(far_answer, a_way_that_it_cannot_go_is_an_error)
 	expect_nonsense(ZI_COLL_ALL_REDUCE, FEW, 0, FEW);
 	expect_nonsense(ZI_COLL_ALL_TO_ALLV, 0, ZI_BOARD_SMALL, FEW);
 	expect_nonsense(ZI_COLL_BARRIER, 0, ZI_BOARD_DIRECT, 0);
+	/* Its buffers are in no arena, so that it has staged them. */
+	expect_nonsense(ZI_COLL_ALL_REDUCE, MANY, ZI_BOARD_DIRECT, MANY);
 }
 
 Test(far_answer, anything_is_an_error_or_an_answer)

@@ -130,6 +130,11 @@ Test(hostile_coll, requests_that_make_no_sense_are_refused_and_break_nothing)
 	expect_refused(&raw, -EINVAL, "no ranks");
 	send_group(&raw, 1ull << 63);
 	expect_refused(&raw, -EINVAL, "rank 63: the job has 2 ranks");
+	/* The n-th wish of each is one of all: the other hears of both, and they are even. */
+	for (uint32_t i = 0; i < 2; i++) {
+		send_group(&peer, 0x2);
+		expect_refused(&peer, -EINVAL, "asks for a group with rank 63");
+	}
 	fail(&raw, 1, 1, -ETIMEDOUT);
 	expect_refused(&raw, -EPERM, "there is no group 1");
 	fail(&raw, UINT32_MAX, 1, -ETIMEDOUT);

@@ -173,7 +173,7 @@ void worker_op_done(struct zi_post *post)
 	if (op->message.header.type != NET_ABORT)
 		answer(worker, op->message.header.cookie, &op->end, op->busy_ns, &op->met);
 	zi_list_remove(&op->queue_link);
-	explicit_bzero(&op->message, sizeof(op->message)); /* A token is nobody's to find. */
+	memset(&op->message, 0, sizeof(op->message)); /* A token is nobody's to find. */
 	op->is_used = false;
 	worker_arm_limit(worker);
 }

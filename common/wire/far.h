@@ -11,9 +11,11 @@
  * k and says so (`step`); when all have, the worker exchanges it with the other nodes and says so;
  * then each member takes what it is to have. A member stages up to AHEAD pieces before it takes
  * the first of them; the first ones while the nodes still find out whether they agree, but for
- * calls that may go without. Pieces are numbered on from call to call, and piece k has slot k mod
- * SLOTS. Whoever stages piece k has taken k - AHEAD: so that has been exchanged, hence all have
- * staged it, each after it took k - 2 AHEAD. With SLOTS of twice AHEAD the slot is free.
+ * calls that may go without, and those after a refused one: nobody takes what was staged of that,
+ * so that it may be on its way into the same slots until all have posted the next. Pieces are
+ * numbered on from call to call, and piece k has slot k mod SLOTS. Whoever stages piece k has taken
+ * k - AHEAD: so that has been exchanged, hence all have staged it, each after it took k - 2 AHEAD.
+ * With SLOTS of twice AHEAD the slot is free.
  *
  * A call whose data all lie in arenas, with one member on each node, goes another way: zinf-net has
  * the arenas as well, so that there are no pieces to stage. Members post where their data are

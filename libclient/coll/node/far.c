@@ -184,6 +184,14 @@ static bool may_do_without(const struct zi_node_group *group, const struct zi_fa
 	       (!zi_node_has(group->run.with_target, self) || places->target != ZI_BOARD_NOWHERE);
 }
 
+/* Of a refused call a member may be staging still while others, who have heard, are here: where
+ * these pieces belong as well. Who has posted this call is over it, as they know by the worker's
+ * answer. A call before that was refused in whatever way was not agreed on. */
+static bool may_be_early(const struct zi_node_group *group)
+{
+	return group->far->agreed == group->sequence - 1;
+}
+
 void zi_node_post_far(struct zi_node_group *group)
 {
 	const struct zi_node_call *call = &group->run.call;
@@ -204,6 +212,7 @@ void zi_node_post_far(struct zi_node_group *group)
 		memcpy(counts + members, call->target_counts, bytes / 2);
 	}
 	group->far->staged = 0;
+	group->far->is_cut = false;
 	if (bytes) {
 		zi_node_say(group, &said, 0, counts, bytes);
 	} else if (zi_node_is_small(group, &bytes)) {
@@ -214,7 +223,9 @@ void zi_node_post_far(struct zi_node_group *group)
 		if (may_do_without(group, &places))
 			return;
 		cut_call(group, call->element_count);
-		stage_ahead(group);
+		group->far->is_cut = true;
+		if (may_be_early(group))
+			stage_ahead(group);
 	}
 }
 
@@ -250,7 +261,7 @@ static bool is_plausible(const struct zi_node_group *group, const struct zi_boar
 		return !said->flags;
 	if (zi_node_is_small(group, &bytes))
 		way = ZI_BOARD_SMALL;
-	else if (zi_coll_has_data(call->operation) && !group->far->staged)
+	else if (zi_coll_has_data(call->operation) && !group->far->is_cut)
 		way = said->flags & ZI_BOARD_DIRECT;
 	return said->flags == way && said->element_count == call->element_count;
 }
@@ -271,7 +282,8 @@ static int take_answer(struct zi_node_group *group, struct zi_text *text)
 		                                "call %u: what zinf-net posted makes no sense: its "
 		                                "memory is damaged, or it is another version",
 		                                group->sequence));
-	if (!far->staged)
+	far->agreed = group->sequence;
+	if (!far->is_cut)
 		cut_call(group, said.element_count);
 	far->is_direct = said.flags & ZI_BOARD_DIRECT;
 	if (far->is_direct) { /* one piece, that is behind */

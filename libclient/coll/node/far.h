@@ -21,8 +21,10 @@ struct zi_far_group {
 	struct zi_far_cut cut; /* of the call under way */
 	uint64_t pieces;       /* of all calls before */
 	uint64_t staged, taken;
-	bool is_direct; /* the data went from and to where they lie */
-	uint32_t rung;  /* words that were changed for the mail */
+	uint32_t agreed; /* the newest call that was not refused */
+	bool is_cut;     /* the call under way: in pieces, as far as this member knows */
+	bool is_direct;  /* the data went from and to where they lie */
+	uint32_t rung;   /* words that were changed for the mail */
 };
 
 /* What a call of such a group does in its phases (call.c). Return: 0, an error, ZI_NODE_E_WAITS. */

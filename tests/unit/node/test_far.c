@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: whatever stands where the worker of a group across nodes posts, which every member of the
- * node can write, is an error of the call, and touches nothing but its buffers.
+ * node can write, is an error of the call, and touches nothing but its buffers; and nothing is
+ * staged before that which a member that is still at a refused call could write over.
  * Method: one member, with another one on a second node that there is not; the test plays the
  * worker. Behind the buffers lies a page out of reach.
  */
@@ -9,6 +10,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "libclient/coll/node/call.h"
 #include "libclient/coll/node/far.h"
 #include "tests/unit/node/world.h"
 
@@ -157,6 +159,85 @@ Test(far_answer, a_way_that_it_cannot_go_is_an_error)
 	expect_nonsense(ZI_COLL_BARRIER, 0, ZI_BOARD_DIRECT, 0);
 	/* Its buffers are in no arena, so that it has staged them. */
 	expect_nonsense(ZI_COLL_ALL_REDUCE, MANY, ZI_BOARD_DIRECT, MANY);
+}
+
+/* Posts @call, which the worker has not answered. Return: whether something of it is staged. */
+static bool is_early(const struct zi_node_call *call)
+{
+	const uint32_t *step = &scene.world.board[0].step.value;
+	uint32_t before = *step;
+	struct zi_meet_wants wants = { .count = 0 };
+
+	zi_node_begin(&scene.rank.group, call);
+	cr_assert_eq(zi_node_poll(&scene.rank.group, &wants, &scene.text), ZI_NODE_E_WAITS);
+	cr_assert_eq(scene.rank.group.run.phase, ZI_NODE_MEETING);
+	return *step != before;
+}
+
+/* The worker answers @said to the call that is posted, and has made all steps. */
+static int finish(const struct zi_board_call *said)
+{
+	uint32_t sequence = scene.rank.group.sequence;
+	struct zi_board_post *post = &scene.world.board[1].posts[sequence % ZI_BOARD_SLOTS];
+	struct zi_meet_wants wants = { .count = 0 };
+
+	post->call = *said;
+	post->payload_bytes = sizeof("a reason");
+	memcpy(post->payload, "a reason", sizeof("a reason"));
+	post->sequence = sequence;
+	scene.world.board[1].step.value = (uint32_t)scene.far.pieces + 1000;
+	return zi_node_poll(&scene.rank.group, &wants, &scene.text);
+}
+
+static bool is_slab_zero(void)
+{
+	for (uint64_t i = 0; i < scene.far.slab_bytes; i++)
+		if (scene.far.slab[i])
+			return false;
+	return true;
+}
+
+Test(far_answer, after_a_refusal_nothing_is_staged_before_the_answer)
+{
+	struct zi_node_call call = call_of(ZI_COLL_ALL_REDUCE, MANY), own;
+	struct zi_board_call agreed = answer(&call, 0), refused = answer(&call, ZI_BOARD_REFUSED);
+
+	refused.root = EINVAL;
+	cr_expect(is_early(&call), "the first one");
+	cr_assert_eq(finish(&agreed), 0, "%s", scene.text.chars);
+	cr_expect(is_early(&call), "after one that was made");
+	cr_assert_eq(finish(&refused), -EINVAL);
+	/* Told by the worker, twice. */
+	for (uint32_t i = 0; i < 2; i++) {
+		struct zi_node_call other = call_of(ZI_COLL_ALL_GATHER, MANY);
+
+		memset(scene.far.slab, 0, scene.far.slab_bytes);
+		cr_expect(!is_early(&other) && is_slab_zero(), "refusal %u", i);
+		cr_assert_eq(finish(&refused), -EINVAL);
+	}
+	cr_expect(!is_early(&call));
+	cr_assert_eq(finish(&agreed), 0, "%s", scene.text.chars);
+	cr_expect(is_early(&call), "the next after the one that was made");
+	cr_assert_eq(finish(&agreed), 0, "%s", scene.text.chars);
+	/* By itself: it is over with that, and hears of the worker that all have posted. */
+	own = call;
+	own.refused = -EINVAL;
+	own.reason = "a fault";
+	cr_assert_eq(make(&own, &refused), -EINVAL);
+	memset(scene.far.slab, 0, scene.far.slab_bytes);
+	cr_expect(!is_early(&call) && is_slab_zero());
+	cr_assert_eq(finish(&agreed), 0, "%s", scene.text.chars);
+}
+
+Test(far_answer, a_call_that_is_not_staged_yet_is_not_direct)
+{
+	struct zi_node_call call = call_of(ZI_COLL_ALL_REDUCE, MANY);
+	struct zi_board_call said = answer(&call, ZI_BOARD_REFUSED);
+
+	said.root = EINVAL;
+	cr_assert_eq(make(&call, &said), -EINVAL);
+	said = answer(&call, ZI_BOARD_DIRECT);
+	cr_expect_eq(make(&call, &said), -EPROTO, "%s", scene.text.chars);
 }
 
 Test(far_answer, anything_is_an_error_or_an_answer)

@@ -58,6 +58,9 @@ enum store_type {
 /* Set when all who are to meet have met: who comes without the run's number from then on is of
  * another run, and is refused. */
 #define STORE_MET_KEY "met"
+/* Set by who sees that the group of all ranks has broken (net/nodes.h): whether its processes end
+ * or not, it does not go on. */
+#define STORE_ENDED_KEY "1/abort"
 /* The server's own: who was refused last for its token or its version, for people. */
 #define STORE_REFUSED_KEY "refused"
 

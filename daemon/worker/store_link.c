@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "daemon/worker/store_alive.h"
 
 /* Between two attempts to connect: the first node's worker starts within tenths of a second. */
 #define LINK_PAUSE_NS (50 * ZI_NS_PER_MS)
@@ -70,6 +71,8 @@ static int connect_one(struct store_link *link, const struct addrinfo *address,
 	if (fd < 0)
 		return -errno;
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* Else slower. */
+	store_alive_watch(fd);
+	store_alive_end_by_reset(fd);
 	if (connect(fd, address->ai_addr, address->ai_addrlen)) {
 		if (errno != EINPROGRESS)
 			return -errno;

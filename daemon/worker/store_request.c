@@ -10,6 +10,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/worker/store_alive.h"
 #include "daemon/worker/store_private.h"
 
 /* A request may wait for a day; "for ever" would be nobody's deadline. */
@@ -79,6 +80,23 @@ static bool is_same_token(const char *a, const char *b)
 	return !difference;
 }
 
+/* Whether all who met here are there, as far as one can see, and do what they met for. */
+static bool goes_on_whole(const struct store_server *server)
+{
+	uint32_t bytes;
+
+	if (server->has_lost || store_table_get(&server->table, STORE_ENDED_KEY, &bytes))
+		return false;
+	zi_list_for_each(link, &server->connections) {
+		const struct store_connection *connection =
+			container_of(link, struct store_connection, link);
+
+		if (connection->has_owned && store_alive_is_silent(connection->source.fd))
+			return false;
+	}
+	return true;
+}
+
 /* Return: 0, or why the client is none of this store's: -ESTALE, this run will make place soon, or
  * is newer; -EEXIST, it goes on. */
 static int check_hello(const struct store_server *server, const struct store_hello *hello,
@@ -104,7 +122,7 @@ static int check_hello(const struct store_server *server, const struct store_hel
 		                     "MASTER_ADDR each need a ZINF_PORT of their own",
 		                     server->job, hello->job);
 	has_met = store_table_get(&server->table, STORE_MET_KEY, &met_bytes);
-	goes_on = has_met && !server->has_lost;
+	goes_on = has_met && goes_on_whole(server);
 	if (strcmp(server->incarnation, hello->incarnation))
 		return zi_text_error(text, goes_on ? -EEXIST : -ESTALE,
 		                     "job '%s' runs as '%s' here%s, the client as '%s': one of the "

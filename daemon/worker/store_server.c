@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "daemon/worker/store_alive.h"
 #include "daemon/worker/store_private.h"
 
 #define STORE_STALL_NS (10 * ZI_NS_PER_S)
@@ -267,6 +268,7 @@ static int connection_new(struct store_server *server, int fd)
 		return err_origin(-ENOMEM);
 	/* A request is one packet that waits for its reply. Where it cannot be set it is slower. */
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	store_alive_watch(fd);
 	r = zi_loop_add(server->loop, &connection->source, fd, EPOLLIN, connection_ready);
 	if (r)
 		return err_trace(r);

@@ -11,11 +11,13 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/worker/net/way.h"
+#include "daemon/worker/store_alive.h"
 
 /* Between two looks whether a former run's store has gone. */
 #define MEET_AGAIN_NS (50 * ZI_NS_PER_MS)
 /* That of another job, or of a run that goes on, ends so soon after its last rank, if at all. */
 #define MEET_OTHER_NS (5 * ZI_NS_PER_S)
+static_assert(STORE_SILENT_NS < MEET_OTHER_NS, "a run whose node was lost is known as such");
 /* The end of a connection is noticed so soon. */
 #define MEET_CLAIM_NS (500 * ZI_NS_PER_MS)
 

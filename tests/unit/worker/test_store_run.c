@@ -138,6 +138,28 @@ Test(store_run, a_run_that_goes_on_is_told_from_one_that_ends)
 	store_stop(&store);
 }
 
+/* Its ranks may wait long for what does not come any more. Of a smaller group it says nothing. */
+Test(store_run, a_run_whose_group_of_all_has_broken_goes_on_no_more)
+{
+	struct store_server_options options = store_options();
+	struct store_client *first, *stranger = NULL;
+	uint64_t deadline_ns = soon_ns(60000);
+	struct store_fixture store;
+	struct zi_text text;
+
+	store_start(&store, &options);
+	first = store_client_of(&store);
+	cr_assert_eq(store_client_set(first, STORE_MET_KEY, NULL, 0, deadline_ns, NULL), 0);
+	cr_assert_eq(store_client_set(first, "2/abort", NULL, 0, deadline_ns, NULL), 0);
+	cr_expect_eq(join_run(&store, 0, &text, &stranger), -EEXIST);
+	cr_assert_eq(store_client_set(first, STORE_ENDED_KEY, NULL, 0, deadline_ns, NULL), 0);
+	cr_expect_eq(join_run(&store, 0, &text, &stranger), -ESTALE);
+	cr_expect_eq(store_join(&store, "gpt", "run.1", NULL, &text, &stranger), -ESTALE);
+	cr_expect(!strstr(text.chars, "with all its ranks"), "%s", text.chars);
+	store_client_close(first);
+	store_stop(&store);
+}
+
 /* Its end may come a moment later than ours: the key is there until the server has seen it. */
 Test(store_run, what_a_client_claims_goes_with_it)
 {

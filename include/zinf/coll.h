@@ -41,8 +41,8 @@
  * are asked. A buffer belongs to the call until it returns (with a ticket: until it was waited
  * for); a call that failed leaves its target undefined. When a group broke, members that are late
  * may still read and write buffers of its last call in the arena: leave those alone until a call of
- * another group of the same members has succeeded. A count of 0 is a call like any other, that all
- * must make; its pointers may be NULL.
+ * another group of the same members has succeeded; buffers elsewhere are the caller's again. A
+ * count of 0 is a call like any other, that all must make; its pointers may be NULL.
  *
  * Errors of every operation:
  *   -ENOTCONN    zinf_coll_open() was not called

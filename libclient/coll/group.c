@@ -166,6 +166,7 @@ struct zi_client_group *zi_client_group_free(struct zi_client_group *group)
 {
 	if (!group)
 		return NULL;
+	zi_cma_withdraw(&group->node);
 	(void)zi_region_unmap(group->board, group->board_bytes); /* Asserts inside. */
 	if (group->far.slab)
 		(void)zi_region_unmap(group->far.slab, group->far.slab_bytes); /* So. */

@@ -7,7 +7,9 @@
  * that a lie gives its author's peers bytes that they could have had anyway, or an error. The
  * number of a process may be given to another one once it has died; but the word behind the last
  * byte is found by who reads the process that had it at first: the number was that one's all the
- * time. What was read meanwhile was written by a stranger only if the word is not there.
+ * time. What was read meanwhile was written by a stranger only if the word is not there. Nor is it
+ * there once the owner's call has ended without its readers (a deadline, a verdict, detaching):
+ * then its memory is its caller's again, and what was read of it may be anything.
  */
 #include "libclient/coll/node/cma.h"
 
@@ -43,9 +45,20 @@ void zi_cma_offer(struct zi_node_group *group)
 		cma->from_bytes = 0;
 		return;
 	}
+	cma->word |= 1; /* not 0 */
 	own->word_address = (uintptr_t)&cma->word;
 	own->word = cma->word;
 	__atomic_store_n(&own->pid, (uint32_t)getpid(), __ATOMIC_RELEASE);
+}
+
+/* A reader has the bytes first and the word then: if the word was there, so was all of the source,
+ * for its owner writes it only after this. */
+void zi_cma_withdraw(struct zi_node_group *group)
+{
+	__atomic_store_n(&group->cma.word, 0, __ATOMIC_RELAXED);
+	/* Before anything that the caller writes, also past the caches: who reads pairs by the
+	 * kernel's locks, which it takes for each iovec. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 /* ---- whom ---- */

@@ -21,7 +21,8 @@ struct zi_cma {
 	uint64_t from_bytes; /* blocks of so many bytes are read; 0: everything is staged */
 
 	/* the engine's own */
-	uint64_t word; /* nobody else's: by it peers know whose memory they read */
+	/* Nobody else's: by it peers know whose memory they read. 0: nobody may any more. */
+	uint64_t word;
 };
 
 /* From where on it is faster (make bench-coll PARTS=crossover). */
@@ -30,6 +31,9 @@ struct zi_cma {
 /* When the group is made: leaves on the board how this member's memory is read. What cannot be had
  * means that it will not be. @group stays where it is. */
 void zi_cma_offer(struct zi_node_group *group);
+/* For good, before a call returns that somebody may still be reading for, and before the group is
+ * freed: what is read from now on is not taken for this member's. */
+void zi_cma_withdraw(struct zi_node_group *group);
 /* Whether the memory of the member with part @part of the board can be read; tried once. */
 bool zi_cma_reads(struct zi_node_group *group, uint32_t part);
 /* Whether all of @parts but the own one have said that they read this member's memory. */

@@ -8,24 +8,31 @@
 #include "common/wire/call_words.h"
 #include "libclient/coll/node/posts.h"
 
+/* The first one counts: whoever's call is over reads it, while others' still end. */
+bool zi_node_set_over(struct zi_node_group *group, int error)
+{
+	if (group->over)
+		return false;
+	group->over = error;
+	zi_cma_withdraw(group); /* Calls return from here on, and peers may still be reading. */
+	return true;
+}
+
 int zi_node_check_group(struct zi_node_group *group, struct zi_text *text)
 {
 	int r = group->over ? group->over : zi_meet_verdict(&group->meet);
 
 	if (!r)
 		return 0;
-	group->over = r;
+	(void)zi_node_set_over(group, r); /* or it is so already */
 	return err_origin(zi_text_error(text, r, "group %u is broken (%s): make another one",
 	                                group->number, zi_err_name(r)));
 }
 
-/* The first one counts: whoever's call is over reads it, while others' still end. */
 static int end_group(struct zi_node_group *group, int error, const struct zi_node_failure *failure)
 {
-	if (group->over)
-		return err_trace(error);
-	group->over = error;
-	group->failure = *failure;
+	if (zi_node_set_over(group, error))
+		group->failure = *failure;
 	return err_trace(error);
 }
 

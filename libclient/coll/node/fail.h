@@ -4,6 +4,9 @@
 
 #include "libclient/coll/node/node.h"
 
+/* Nobody reads this member's private memory after that. Return: false: it was over before, by what
+ * stays. */
+bool zi_node_set_over(struct zi_node_group *group, int error);
 /* 0; else the group is over, and why. */
 int zi_node_check_group(struct zi_node_group *group, struct zi_text *text);
 /* The group ends with @error, of the collective that it is in, or of @p2p. @timeout_ns: see struct

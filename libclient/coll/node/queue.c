@@ -22,6 +22,7 @@
 #include "common/base/err.h"
 #include "common/base/futex.h"
 #include "common/base/thread.h"
+#include "libclient/coll/node/fail.h"
 #include "libclient/coll/node/op.h"
 
 /* As in meet.c. */
@@ -183,7 +184,7 @@ static void cancel_all(struct zi_node_queue *queue)
 
 		op->result = zi_text_error(&op->text, -ECANCELED,
 		                           "the connection was closed before the call was over");
-		op->group->over = -ECANCELED;
+		(void)zi_node_set_over(op->group, -ECANCELED); /* or it was over */
 		complete(queue, &queue->first);
 	}
 }

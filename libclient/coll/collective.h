@@ -104,8 +104,8 @@ bool zi_client_group_spans(const struct zinf *zinf, const uint32_t *ranks, uint3
 struct zi_client_group *zi_client_group_free(struct zi_client_group *group);
 
 /* Before this rank leaves it in good order: all have come to what it was ahead of, or it is too
- * late for that. */
-void zi_client_group_settle(struct zi_client_group *group);
+ * late for that, @begin_ns being when it began to leave. */
+void zi_client_group_settle(struct zi_client_group *group, uint64_t begin_ns);
 
 /* collective.c */
 /* Of any struct that begins with `uint32_t bytes`: it is as long as it was when this was built, or

@@ -304,12 +304,11 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 
 /* ---- leaving, asking ---- */
 
-void zi_client_group_settle(struct zi_client_group *group)
+void zi_client_group_settle(struct zi_client_group *group, uint64_t begin_ns)
 {
 	/* What was not waited for is given up, and the calls before it with that. */
 	if (!group->call_count && !group->error)
-		zi_node_settle(&group->node,
-		               zi_clock_deadline_ns(group->timeout_ms * ZI_NS_PER_MS));
+		zi_node_settle(&group->node, begin_ns);
 }
 
 /* A call begins, of group @number. */
@@ -339,7 +338,7 @@ int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
 		return zi_client_error(zinf, -EBUSY,
 		                       "%u calls of group %u were not waited for: zinf_wait() them",
 		                       group->call_count, number);
-	zi_client_group_settle(group);
+	zi_client_group_settle(group, zi_clock_now_ns());
 	zinf->coll->groups[number] = zi_client_group_free(group);
 	return err_trace(zi_client_coll_request(zinf, &request.header, ZI_MESSAGE_COLL_GROUP_FREE,
 	                                        sizeof(request), ZI_MESSAGE_DONE, &reply));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/checked.h"
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/wire/region.h"
@@ -44,9 +45,11 @@ int zi_client_coll_look(void *arg)
 /* See client.h. */
 void zi_client_coll_settle(struct zinf *zinf)
 {
+	uint64_t begin_ns = zi_clock_now_ns(); /* of all groups: they wait at the same time */
+
 	for (uint32_t i = 0; zinf->coll && !is_session_over(zinf) && i < ZI_GROUPS_MAX; i++)
 		if (zinf->coll->groups[i])
-			zi_client_group_settle(zinf->coll->groups[i]);
+			zi_client_group_settle(zinf->coll->groups[i], begin_ns);
 }
 
 /* Unmaps and frees; NULL and half-built ones too. */

@@ -41,6 +41,9 @@
 #include "libclient/coll/node/posts.h"
 #include "libclient/coll/node/words.h"
 
+/* Steps without looking up: of some milliseconds. */
+#define CALL_STEPS_MAX 16u
+
 /* Bytes of all members' buffers, as far as this one knows. */
 static uint64_t touched_bytes(const struct zi_node_run *run)
 {
@@ -197,6 +200,9 @@ static int begin(struct zi_node_group *group, struct zi_text *text)
 {
 	struct zi_node_run *run = &group->run;
 
+	if (group->seen == group->sequence)
+		group->unseen_timeout_ns = 0;
+	group->unseen_timeout_ns = ZI_MAX(group->unseen_timeout_ns, run->call.timeout_ns);
 	group->sequence++;
 	if (run->refused) {
 		zi_node_say_refused(group);
@@ -291,6 +297,17 @@ static int meet(struct zi_node_group *group, struct zi_meet_wants *wants, struct
 	return r ? r : err_trace(work(group, text));
 }
 
+/* How many steps there are others' counts say (all_to_allv), and that a step has been made their
+ * words do: who never waits looks up now and then, for the clock and the verdict. */
+static int look_up(struct zi_node_group *group, struct zi_meet_wants *wants)
+{
+	struct zi_meet *meet = &group->meet;
+	const uint32_t *own = &meet->members[meet->self].step.value;
+
+	zi_meet_want(wants, meet, own, zi_meet_load(own)); /* It has come. */
+	return ZI_NODE_E_WAITS;
+}
+
 static bool is_any_source_inside(const struct zi_node_run *run)
 {
 	return run->with_source & ~run->outside_sources;
@@ -361,6 +378,7 @@ static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
 	/* Of the last step nobody needs to know, unless in it memory of others is used. */
 	bool is_last_told = run->path == ZI_NODE_LEVELS || run->path == ZI_NODE_CMA ||
 	                    (run->step_count == run->piece_count + 1 && is_any_source_inside(run));
+	uint32_t made_count = 0;
 
 	for (; run->step < run->step_count; run->step++) {
 		if (run->step && await_step(group, run->step - 1, wants))
@@ -369,6 +387,10 @@ static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
 		if (run->step + 1 < run->step_count || is_last_told)
 			zi_meet_tell(meet, &meet->members[meet->self].step.value,
 			             group->steps + run->step);
+		if (++made_count < CALL_STEPS_MAX)
+			continue;
+		run->step++;
+		return look_up(group, wants);
 	}
 	if (is_last_told && await_step(group, run->step_count - 1, wants))
 		return ZI_NODE_E_WAITS;

@@ -80,6 +80,7 @@ struct zi_node_group {
 	/* the engine's own */
 	uint32_t seen; /* the newest call up to which all posts have been looked at */
 	uint32_t left; /* the same of whoever has looked least, as far as it has said */
+	uint64_t unseen_timeout_ns; /* the longest of the calls behind `seen` */
 	/* As posted, in the same slots; and of which bits: who is wrong there has been told. */
 	struct zi_board_call said[ZI_BOARD_SLOTS];
 	uint32_t told;
@@ -147,10 +148,10 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call,
                  struct zi_text *text);
 /*
  * Until all have come to the calls that this member was ahead of, so that nobody misses it there
- * when it leaves; or the group is broken, or @deadline_ns has passed. What is wrong with those
- * calls the others know. Nothing is under way.
+ * when it leaves; or the group is broken, or what those calls may take has passed since @begin_ns.
+ * What is wrong with those calls the others know. Nothing is under way.
  */
-void zi_node_settle(struct zi_node_group *group, uint64_t deadline_ns);
+void zi_node_settle(struct zi_node_group *group, uint64_t begin_ns);
 /* Sends and receives that progress together; the first failure of one, which its peer has as well.
  * Else as above. */
 int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/checked.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/wire/verdict.h"
@@ -324,9 +325,10 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 	return err_trace(r);
 }
 
-void zi_node_settle(struct zi_node_group *group, uint64_t deadline_ns)
+void zi_node_settle(struct zi_node_group *group, uint64_t begin_ns)
 {
 	struct zi_node_run *run = &group->run;
+	uint64_t deadline_ns;
 	struct waiting waiting;
 	struct zi_text reason; /* nobody asks */
 	int r;
@@ -336,6 +338,8 @@ void zi_node_settle(struct zi_node_group *group, uint64_t deadline_ns)
 	run->phase = ZI_NODE_CATCH_UP;
 	run->member = 0;
 	run->is_ahead = false;
+	if (!zi_checked_add(begin_ns, group->unseen_timeout_ns, &deadline_ns))
+		deadline_ns = ZI_DEADLINE_NEVER;
 	begin_waiting(&waiting, deadline_ns, 0);
 	do
 		r = zi_node_catch_up(group, clear_wants(&waiting), &reason);

@@ -36,6 +36,9 @@ static const char *source_of(const struct zi_node_group *group, uint32_t peer,
 		               : NULL;
 	if (said->source != ZI_BOARD_NOWHERE)
 		return zi_node_place_at(group, said->source, bytes);
+	/* All have letters of the same size: of tiny ones there would be no end. */
+	if (said->piece_bytes != zi_node_letter_bytes(group))
+		return NULL;
 	return zi_node_place_at(group, said->staging,
 	                        (uint64_t)ZI_PAIR_LETTERS * said->piece_bytes);
 }

@@ -58,6 +58,12 @@ $(filter $(BUILD)/tests/unit/bench/%,$(UNIT_BIN)): $(BUILD)/bench_shared.a
 # The mail of zinf-net, over lanes that are doubles of Gloo's.
 $(BUILD)/tests/unit/worker/test_mail: $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/mail*.c)))
 
+# Gloo itself; without it there is no zinf-net either, as is said then.
+GLOO_BIN := $(BUILD)/tests/unit/worker/test_gloo
+$(GLOO_BIN): $(BUILD)/daemon/worker/net/gloo.o
+$(GLOO_BIN): LIBS_daemon += -lgloo -lstdc++
+UNIT_BIN := $(if $(wildcard /usr/include/gloo/context.h),$(UNIT_BIN),$(filter-out $(GLOO_BIN),$(UNIT_BIN)))
+
 include tests/fuzz/fuzz.mk
 include tests/nodes/nodes.mk
 

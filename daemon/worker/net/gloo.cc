@@ -45,7 +45,8 @@ namespace
 constexpr uint64_t connect_factor = 5;
 /* A year is for ever: the clock's nanoseconds have to bear it. */
 constexpr uint64_t longest_ms = 365ull * 86400 * 1000;
-/* Sends from here on are the device's thread's to begin; below a wake-up costs more. */
+/* Sends from here on are the device's thread's to begin, and those behind them to the same peer;
+ * else a wake-up costs more. */
 constexpr uint64_t large_bytes = 64u << 10;
 
 /* gloo::Context keeps its connections where only a class of its own may put them. */
@@ -92,13 +93,15 @@ milliseconds until(uint64_t deadline_ns)
  * Begins large sends in the device's thread. Who sends writes all that the socket takes with the
  * connection locked; the device's thread, when something comes meanwhile, tries that lock, fails,
  * and asks epoll again, which says the same: it burns a CPU until the write is over. In its own
- * thread nobody waits for the lock.
+ * thread nobody waits for the lock. Sends to a peer keep their order, whatever their lanes: who
+ * hears that something was sent before (mail_link.h) need not wait for it.
  */
 class Courier : public gloo::transport::tcp::Handler
 {
       public:
 	struct Errand {
 		net_lane *lane;
+		uint32_t peer;
 		uint64_t slot, offset_bytes, bytes;
 	};
 
@@ -116,12 +119,12 @@ class Courier : public gloo::transport::tcp::Handler
 		close(bell_);
 	}
 
-	/* False: it is small, and none of its lane's is before it: the caller may as well. */
+	/* False: it is small, and none to its peer is before it: the caller may as well. */
 	bool take(const Errand &errand)
 	{
 		std::lock_guard<std::mutex> guard(lock_);
 
-		if (errand.bytes < large_bytes && !has(errand.lane))
+		if (errand.bytes < large_bytes && !has(errand.peer))
 			return false;
 		errands_.push_back(errand);
 		ring();
@@ -135,18 +138,18 @@ class Courier : public gloo::transport::tcp::Handler
 
 		for (auto i = errands_.begin(); i != errands_.end();)
 			i = i->lane == lane ? errands_.erase(i) : i + 1;
-		idle_.wait(guard, [&] { return running_ != lane; });
+		idle_.wait(guard, [&] { return running_.lane != lane; });
 	}
 
 	void handleEvents(int events) override;
 
       private:
-	bool has(const net_lane *lane) const
+	bool has(uint32_t peer) const
 	{
 		for (const Errand &errand : errands_)
-			if (errand.lane == lane)
+			if (errand.peer == peer)
 				return true;
-		return running_ == lane;
+		return running_.lane && running_.peer == peer;
 	}
 
 	void ring()
@@ -163,7 +166,7 @@ class Courier : public gloo::transport::tcp::Handler
 	std::mutex lock_; /* guards errands_ and running_ */
 	std::condition_variable idle_;
 	std::deque<Errand> errands_;
-	const net_lane *running_ = nullptr;
+	Errand running_{}; /* lane: nullptr, or under way */
 };
 
 } // namespace
@@ -200,7 +203,7 @@ void Courier::handleEvents(int events)
 		net_lane *lane = errand.lane;
 
 		errands_.pop_front();
-		running_ = lane;
+		running_ = errand;
 		guard.unlock();
 		try {
 			lane->buffer->send(lane->peer, errand.slot, errand.offset_bytes,
@@ -213,7 +216,7 @@ void Courier::handleEvents(int events)
 			lane->buffer->abortWaitSend();
 		}
 		guard.lock();
-		running_ = nullptr;
+		running_ = {};
 		idle_.notify_all();
 	}
 }
@@ -349,7 +352,7 @@ int net_lane_send(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, u
                   struct zi_text *text)
 {
 	try {
-		if (!lane->mesh->courier->take({ lane, slot, offset_bytes, bytes }))
+		if (!lane->mesh->courier->take({ lane, lane->peer, slot, offset_bytes, bytes }))
 			lane->buffer->send(lane->peer, slot, offset_bytes, bytes);
 		return 0;
 	} catch (const std::exception &error) {

@@ -12,6 +12,8 @@
  * peer, lanes. After any error but -EINVAL the mesh is broken: free it and make a new one.
  * Context: one thread makes, connects and frees it; lanes are their thread's, and net_mesh_abort()
  * is any thread's. While one thread waits for what a lane receives another may use that lane.
+ * What is sent to a peer over any lanes, one send after the other, comes in that order, if its
+ * receives had begun. Gloo's thread may begin it later: it lies still until net_lane_wait_sent().
  */
 #pragma once
 

@@ -5,8 +5,9 @@
  *
  * Gloo counts what has come, but says neither what it was nor wakes whoever waits for other things
  * as well. So a thread of each link waits for frames, counts them and rings; a piece has no such
- * thread: its receive has begun before its sender was told that there is room, so it goes out at
- * once, and the frame that is sent after it comes after it, as all goes through one connection.
+ * thread: its receive has begun before its sender was told that there is room, so it waits for
+ * nobody, and the frame that is sent after it comes after it, as what goes to a node keeps its
+ * order (gloo.h). So the mail's thread, which serves all pairs, waits for no piece on the link.
  *
  * A frame that goes out lies still until it has gone: each pair of members has places of its own,
  * one for each kind of frame that may be on its way. What came back says that a frame has come:

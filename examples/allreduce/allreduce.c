@@ -19,6 +19,7 @@
 		if (call) {                                                          \
 			fprintf(stderr, "%s\n",                                      \
 			        zinf ? zinf_error_text(zinf) : zinf_attach_error()); \
+			zinf_detach(zinf);                                           \
 			return 1;                                                    \
 		}                                                                    \
 	} while (0)
@@ -62,6 +63,7 @@ int main(void)
 			if (vector[i] != expected) {
 				fprintf(stderr, "element %u is %g, not %g\n", i, vector[i],
 				        expected);
+				zinf_detach(zinf);
 				return 1;
 			}
 	}

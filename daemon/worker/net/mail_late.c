@@ -6,7 +6,8 @@
  * that member's turn, its daemon sees what the rank does instead, and ends the group with its name;
  * a member that was stopped amid its own message is told by its own node. The other node answers in
  * any case: so whoever says nothing is at fault, or the link to it; and when it is nobody's turn,
- * what is on its way takes too long. In what is left of the margin the nodes hear of it.
+ * and half the margin later the message is not over, what is on its way takes too long. In what is
+ * left of the margin the nodes hear of it.
  */
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
@@ -167,7 +168,8 @@ static int look_at(const struct mail *mail, struct mail_pair *pair, bool is_send
 		return err_trace(say_link(mail, pair, is_send, text));
 	/* Amid a message each waits for the other in turn: who moved on meanwhile is not late. */
 	if (is_own_turn(pair, is_send, message->timed) &&
-	    (message->late == MAIL_IN_TIME || message->moved == message->asked_moved)) {
+	    (message->late == MAIL_IN_TIME || message->moved == message->asked_moved ||
+	     message->moved - message->base == message->piece_count)) {
 		message->late = MAIL_BLAMED;
 		say_own_late(mail, pair, is_send);
 		return 0;
@@ -237,11 +239,13 @@ int mail_take_late_heard(struct mail *mail, struct mail_pair *pair, const struct
 	mail_gone(pair, kind, 0);
 	if (message->late != MAIL_ASKED)
 		return 0;
-	if (message->timed != frame->sequence)
+	if (message->timed != frame->sequence) {
 		message->late = MAIL_IN_TIME; /* That was about a former one: ask again. */
-	else
+		message->due_ns = zi_clock_now_ns();
+	} else {
+		/* What is not there may be coming: as long as an answer may take. */
 		message->late = frame->piece ? MAIL_BLAMED : MAIL_NOT_THERE;
-	message->due_ns = zi_clock_now_ns();
+	}
 	mail_note_due(mail, pair);
 	return 0;
 }

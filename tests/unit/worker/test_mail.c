@@ -274,6 +274,51 @@ Test(mail, who_stopped_amid_its_message_is_told_when_the_other_node_says_it_is_n
 	cr_expect(is_told);
 }
 
+/* The sender posts as the receiver's time passes, so that its message and the answer that it is not
+ * its turn come together. Return: whether that was none's fault; else it came too late. */
+static bool come_late(void)
+{
+	bool is_fine;
+
+	open_sides();
+	takes()->deadline_ns = zi_clock_deadline_ns(TIME_NS);
+	say(1, &takes()->sequence, 1);
+	hold(0, true);
+	post(1, 1, 1, 60 * ZI_NS_PER_S);
+	(void)pthread_mutex_lock(&lock);
+	/* SEND, then the answer to the question. */
+	while (both[0].mesh.wire_count < 2)
+		(void)pthread_cond_wait(&changed, &lock);
+	(void)pthread_mutex_unlock(&lock);
+	hold(0, false);
+	(void)pthread_mutex_lock(&lock);
+	while (zi_meet_load(&box_of(1)->send.filled) != 1 && !sides[1].failed_count) {
+		(void)pthread_mutex_unlock(&lock);
+		(void)sched_yield();
+		(void)pthread_mutex_lock(&lock);
+	}
+	is_fine = !sides[1].failed_count;
+	(void)pthread_mutex_unlock(&lock);
+	if (is_fine) {
+		takes()->done = 1;
+		say(1, &takes()->emptied, 2);
+		await_word(&box_of(0)->take.emptied, 2);
+		is_fine = !sides[0].failed_count && !sides[1].failed_count;
+	}
+	cr_expect_eq(sides[0].late_count + sides[1].late_count, 0);
+	close_sides();
+	return is_fine;
+}
+
+Test(mail, what_comes_with_the_answer_about_it_is_not_the_links_fault)
+{
+	bool is_fine = false;
+
+	for (uint32_t i = 0; i < 5 && !is_fine; i++)
+		is_fine = come_late();
+	cr_expect(is_fine);
+}
+
 /* ---- what is refused ---- */
 
 static void refuse(uint32_t sequence)

@@ -149,10 +149,11 @@ struct zi_board_cma {
 	alignas(ZI_LINE_BYTES) uint32_t pid; /* 0: not offered; written last, released */
 	uint32_t unread; /* newest call of which this member could not read what it needs */
 	uint64_t word_address, word;
+	uint64_t from_bytes; /* it would have shorter blocks staged: the highest of all counts */
 	/* Parts of the board: whether their member's memory can be read by this one has been tried,
 	 * and it can. Bits. */
 	uint64_t tried, reads;
-	uint8_t reserved[24];
+	uint8_t reserved[16];
 };
 static_assert(sizeof(struct zi_board_cma) == ZI_LINE_BYTES, "one line");
 

@@ -108,22 +108,30 @@ static void stage(const struct zi_node_group *group, uint32_t piece)
  * Whether those who take of this member's source, which lies outside the arenas, had better read it
  * where it is. Of two ways that were measured (docs/BENCHMARKS.md) staging is the faster one where
  * one member gives, or one takes: then both sides copy at the same time; and where memory is what
- * takes the time, unless ranks outnumber CPUs, as more than two may.
+ * takes the time, unless ranks outnumber CPUs, as more than two may. Of an all_gather all members
+ * say the same: what counts is equal on all.
  */
 static bool is_read(const struct zi_node_group *group)
 {
 	const struct zi_node_run *run = &group->run;
-	enum zi_coll_operation operation = run->call.operation;
-	bool is_exchange = operation == ZI_COLL_ALL_TO_ALL || operation == ZI_COLL_ALL_TO_ALLV;
 	uint32_t members = group->meet.member_count;
+	uint64_t bytes = run->source_bytes;
 
-	if (operation != ZI_COLL_ALL_GATHER && !is_exchange)
+	switch (run->call.operation) {
+	case ZI_COLL_ALL_GATHER:
+		if (members > 2 || bytes > ZI_CMA_GATHER_MAX_BYTES)
+			return false;
+		break;
+	case ZI_COLL_ALL_TO_ALL:
+	case ZI_COLL_ALL_TO_ALLV:
+		bytes /= members;
+		if (members <= 2 && run->is_streaming)
+			return false;
+		break;
+	default:
 		return false;
-	if (run->is_streaming && (!is_exchange || members <= 2))
-		return false;
-	return zi_cma_is_worth(group, run->call.source,
-	                       run->source_bytes / (is_exchange ? members : 1)) &&
-	       zi_cma_is_read_by(group, run->with_target);
+	}
+	return zi_cma_is_worth(group, run->call.source, bytes) && zi_cma_is_read_by_all(group);
 }
 
 /* Whoever's source lies outside the arenas knows that there will be pieces, but for a call that is
@@ -143,7 +151,7 @@ static void stage_first(struct zi_node_group *group, struct zi_board_call *said)
 	    !run->source_bytes)
 		return;
 	if (!is_in_place && is_read(group)) {
-		said->source = zi_cma_place_of(run->call.source);
+		said->source = zi_cma_place_of(run->call.source, run->source_bytes);
 		return;
 	}
 	run->outside_sources = 1ull << self;

@@ -23,6 +23,10 @@
 
 /* Between two looks at the verdict: a fraction of a millisecond. */
 #define CMA_PIECE_BYTES (4ull << 20)
+/* The smallest there are. */
+#define CMA_PAGE_BYTES 4096u
+/* Calls that are staged behind a mixture, at most. */
+#define CMA_HOLD_MAX_LOG2 10u
 
 static struct zi_board_cma *line_of(const struct zi_node_group *group, uint32_t part)
 {
@@ -48,6 +52,7 @@ void zi_cma_offer(struct zi_node_group *group)
 	cma->word |= 1; /* not 0 */
 	own->word_address = (uintptr_t)&cma->word;
 	own->word = cma->word;
+	own->from_bytes = cma->from_bytes;
 	__atomic_store_n(&own->pid, (uint32_t)getpid(), __ATOMIC_RELEASE);
 }
 
@@ -96,30 +101,54 @@ bool zi_cma_reads(struct zi_node_group *group, uint32_t part)
 	return own->reads & bit;
 }
 
-bool zi_cma_is_read_by(const struct zi_node_group *group, uint64_t parts)
+bool zi_cma_is_read_by_all(const struct zi_node_group *group)
 {
-	uint32_t self = group->meet.self;
+	uint64_t everyone = zi_node_everyone(group);
 
 	if (!group->cma.from_bytes)
 		return false;
-	for (parts &= ~(1ull << self); parts; parts &= parts - 1) {
-		const uint64_t *reads = &line_of(group, (uint32_t)__builtin_ctzll(parts))->reads;
+	for (uint32_t i = 0; i < group->meet.member_count; i++) {
+		uint64_t reads = __atomic_load_n(&line_of(group, i)->reads, __ATOMIC_ACQUIRE);
 
-		if (!zi_node_has(__atomic_load_n(reads, __ATOMIC_RELAXED), self))
+		if ((reads | 1ull << i) != everyone)
 			return false;
 	}
 	return true;
+}
+
+/* None, then 1, 2, 4, …: the first one may be because somebody was late to look whom it reads. */
+void zi_cma_hold(struct zi_node_group *group)
+{
+	struct zi_cma *cma = &group->cma;
+
+	cma->held_from = group->sequence + 1;
+	cma->held_calls =
+		cma->hold_count ? 1u << ZI_MIN(cma->hold_count - 1, CMA_HOLD_MAX_LOG2) : 0;
+	cma->hold_count += cma->hold_count <= CMA_HOLD_MAX_LOG2;
 }
 
 /* ---- sources ---- */
 
 bool zi_cma_is_worth(const struct zi_node_group *group, const void *source, uint64_t bytes)
 {
-	return bytes && bytes >= group->cma.from_bytes && !((uintptr_t)source & ZI_BOARD_PRIVATE);
+	if (group->sequence - group->cma.held_from < group->cma.held_calls)
+		return false;
+	for (uint32_t i = 0; i < group->meet.member_count; i++)
+		if (bytes < line_of(group, i)->from_bytes)
+			return false;
+	return bytes && !((uintptr_t)source & ZI_BOARD_PRIVATE);
 }
 
-uint64_t zi_cma_place_of(const void *source)
+/* By one load of each page: 4 MiB take 4 us, where madvise(MADV_POPULATE_READ) walks their tables
+ * for 200, four times as long as reading takes (pages of 4 KiB). */
+uint64_t zi_cma_place_of(const void *source, uint64_t bytes)
 {
+	const volatile char *chars = source;
+
+	for (uint64_t i = 0; i < bytes; i += CMA_PAGE_BYTES)
+		(void)chars[i];
+	if (bytes)
+		(void)chars[bytes - 1];
 	return (uintptr_t)source | ZI_BOARD_PRIVATE;
 }
 

@@ -23,10 +23,15 @@ struct zi_cma {
 	/* the engine's own */
 	/* Nobody else's: by it peers know whose memory they read. 0: nobody may any more. */
 	uint64_t word;
+	/* Of all members alike: so many calls from number `held_from` on are staged. */
+	uint32_t held_from, held_calls;
+	uint32_t hold_count;
 };
 
 /* From where on it is faster (make bench-coll PARTS=crossover). */
 #define ZI_CMA_FROM_BYTES (256u << 10)
+/* Up to where in all_gather, of two ranks only. */
+#define ZI_CMA_GATHER_MAX_BYTES (4ull << 20)
 
 /* When the group is made: leaves on the board how this member's memory is read. What cannot be had
  * means that it will not be. @group stays where it is. */
@@ -36,12 +41,17 @@ void zi_cma_offer(struct zi_node_group *group);
 void zi_cma_withdraw(struct zi_node_group *group);
 /* Whether the memory of the member with part @part of the board can be read; tried once. */
 bool zi_cma_reads(struct zi_node_group *group, uint32_t part);
-/* Whether all of @parts but the own one have said that they read this member's memory. */
-bool zi_cma_is_read_by(const struct zi_node_group *group, uint64_t parts);
-/* Whether a source with @bytes for a taker had better be read than staged. */
+/* Whether every member has said that it reads every other one's memory: else all is staged, for
+ * where some post an address and others stage, the call begins anew. */
+bool zi_cma_is_read_by_all(const struct zi_node_group *group);
+/* Such a call was met, by all members: the next ones are staged, more each time. */
+void zi_cma_hold(struct zi_node_group *group);
+/* Whether a source with @bytes for a taker had better be read than staged, by the highest of all
+ * members' thresholds. */
 bool zi_cma_is_worth(const struct zi_node_group *group, const void *source, uint64_t bytes);
-/* The place to post for it. */
-uint64_t zi_cma_place_of(const void *source);
+/* The place to post for a source of @bytes, each page of which is there then: who waits for memory
+ * (a file of a server that is gone) is its owner, before it has come, as if it staged. */
+uint64_t zi_cma_place_of(const void *source, uint64_t bytes);
 /* Of what was posted: 0: it is no such place. */
 uint64_t zi_cma_address_at(uint64_t place);
 /*

@@ -220,6 +220,8 @@ void zi_node_choose_path(struct zi_node_group *group)
 		/* Some wanted it staged, since not all of their takers can read it. */
 		run->is_restaged = run->unstaged != run->outside_sources;
 		run->path = run->is_restaged ? ZI_NODE_PIECES : ZI_NODE_CMA;
+		if (run->is_restaged)
+			zi_cma_hold(group);
 	}
 	if (zi_coll_is_counted(run->call.operation))
 		count = run->longest;

@@ -61,9 +61,10 @@
 
 /*
  * Of what libzinf, zinfd and zinf-net share for collectives: COLL_* messages, verdicts, boards,
- * slabs, the orders of zinf-net. One more with each release that changes their layout or what they
- * mean; who has another one opens no collectives, and all else goes on. Sides that say none have
- * version 1. tests/unit/wire/test_coll_version.c holds the layout of this one.
+ * slabs, the orders of zinf-net; and of what goes between the nodes of a job. One more with each
+ * release that changes their layout or what they mean; who has another one opens no collectives,
+ * and all else goes on. Sides that say none have version 1. The layout of this one is held by
+ * tests/unit/wire/test_coll_version.c.
  */
 #define ZI_COLL_VERSION 2u
 

@@ -25,7 +25,7 @@
 #include "common/base/types.h"
 
 #define STORE_MAGIC   0x54535a4eu /* "NZST" */
-#define STORE_VERSION 2u
+#define STORE_VERSION 3u
 
 #define STORE_KEY_BYTES       128u /* NUL included */
 #define STORE_VALUE_BYTES_MAX 65536u
@@ -76,10 +76,12 @@ static_assert(sizeof(struct store_header) == 24, "store header");
 
 struct store_hello {
 	uint32_t version;
-	uint32_t run; /* what the REPLY of the first HELLO gave; 0: it is to give it */
+	uint32_t run;          /* what the REPLY of the first HELLO gave; 0: it is to give it */
+	uint32_t coll_version; /* ZI_COLL_VERSION: of what goes between nodes beside the store */
+	uint32_t reserved;     /* 0 */
 	char job[ZI_NAME_BYTES];
 	char incarnation[ZI_NAME_BYTES];
 	char token[STORE_TOKEN_BYTES];
 	char name[ZI_NAME_BYTES]; /* of the client, for people: "node 2" */
 };
-static_assert(sizeof(struct store_hello) == 264, "store hello");
+static_assert(sizeof(struct store_hello) == 272, "store hello");

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "common/wire/control.h"
 #include "daemon/worker/store.h"
 #include "daemon/worker/store_link.h"
 
@@ -149,7 +150,9 @@ static int call(struct store_client *client, struct request *request, struct zi_
 static int greet(struct store_client *client, const struct store_client_options *options,
                  uint64_t deadline_ns, struct zi_text *text)
 {
-	struct store_hello hello = { .version = STORE_VERSION, .run = options->run };
+	struct store_hello hello = { .version = STORE_VERSION,
+		                     .run = options->run,
+		                     .coll_version = ZI_COLL_VERSION };
 	struct request request = { .type = STORE_HELLO,
 		                   .payload_bytes = sizeof(hello),
 		                   .deadline_ns = deadline_ns };

@@ -10,6 +10,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/wire/control.h"
 #include "daemon/worker/store_alive.h"
 #include "daemon/worker/store_private.h"
 
@@ -110,6 +111,12 @@ static int check_hello(const struct store_server *server, const struct store_hel
 		                     "this store speaks version %u, the client %u: use the same "
 		                     "zinf on all nodes",
 		                     STORE_VERSION, hello->version);
+	/* Else nodes would cut alike calls differently, and Gloo would meet other lengths. */
+	if (hello->coll_version != ZI_COLL_VERSION)
+		return zi_text_error(text, -EPROTONOSUPPORT,
+		                     "this store's node makes collectives by version %u, the "
+		                     "client's by %u: use the same zinf on all nodes",
+		                     ZI_COLL_VERSION, hello->coll_version);
 	/* The rest of a shorter string is zero on our side: so it must be on theirs. */
 	if (!is_same_token(server->token, hello->token))
 		return zi_text_error(text, -EACCES,

@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 
+#include "common/wire/control.h"
 #include "tests/kernels/data.h"
 #include "tests/unit/worker/store_fixture.h"
 
@@ -19,7 +20,10 @@ static void hello_send(int fd)
 	} message = { .header = { .magic = STORE_MAGIC,
 		                  .type = STORE_HELLO,
 		                  .bytes = sizeof(struct store_hello) },
-		      .hello = { .version = STORE_VERSION, .job = "gpt", .incarnation = "run.0" } };
+		      .hello = { .version = STORE_VERSION,
+		                 .coll_version = ZI_COLL_VERSION,
+		                 .job = "gpt",
+		                 .incarnation = "run.0" } };
 	struct store_header reply;
 
 	cr_assert_eq(send(fd, &message, sizeof(message), 0), sizeof(message));
@@ -153,6 +157,51 @@ Test(store_hostile, a_greeting_of_another_version_is_told_so_whatever_its_length
 		cr_assert_eq(store_client_delete(client, STORE_REFUSED_KEY, soon_ns(60000), &why),
 		             0, "%s", why.chars);
 	}
+	store_client_close(client);
+	store_stop(&store);
+}
+
+/* It would cut calls into other pieces than the rest: nodes must not even meet. */
+Test(store_hostile, a_node_of_another_version_of_collectives_is_told_both)
+{
+	struct {
+		struct store_header header;
+		struct store_hello hello;
+	} message = { .header = { .magic = STORE_MAGIC,
+		                  .type = STORE_HELLO,
+		                  .bytes = sizeof(struct store_hello) },
+		      .hello = { .version = STORE_VERSION,
+		                 .coll_version = ZI_COLL_VERSION + 70,
+		                 .job = "gpt",
+		                 .incarnation = "run.0",
+		                 .name = "node 5" } };
+	struct store_server_options options = store_options();
+	char text[512] = "", says[ZI_TEXT_BYTES], refused[ZI_TEXT_BYTES] = "";
+	struct store_client *client;
+	struct store_fixture store;
+	struct store_header reply;
+	struct zi_text why;
+	uint32_t bytes;
+	int fd;
+
+	store_start(&store, &options);
+	client = store_client_of(&store);
+	fd = store_raw(&store);
+	cr_assert_eq(send(fd, &message, sizeof(message), MSG_NOSIGNAL), sizeof(message));
+	cr_assert_eq(recv(fd, &reply, sizeof(reply), MSG_WAITALL), sizeof(reply));
+	cr_expect_eq(reply.error, -EPROTONOSUPPORT);
+	cr_expect_eq(drain(fd, text, sizeof(text) - 1), reply.bytes);
+	zi_close(fd);
+	(void)snprintf(says, sizeof(says),
+	               "collectives by version %u, the client's by %u: ", ZI_COLL_VERSION,
+	               ZI_COLL_VERSION + 70); /* Fits. */
+	cr_expect(strstr(text, says), "%s", text);
+	/* So do those who wait for it. */
+	cr_assert_eq(store_client_get(client, STORE_REFUSED_KEY, refused, sizeof(refused) - 1,
+	                              soon_ns(60000), &why, &bytes),
+	             0, "%s", why.chars);
+	cr_expect(strstr(refused, "node 5 at 127.0.0.1 was refused"), "%s", refused);
+	cr_expect(strstr(refused, says), "%s", refused);
 	store_client_close(client);
 	store_stop(&store);
 }

@@ -204,6 +204,7 @@ static const struct {
 	FIELD(zi_board_cma, unread),
 	FIELD(zi_board_cma, word_address),
 	FIELD(zi_board_cma, word),
+	FIELD(zi_board_cma, from_bytes),
 	FIELD(zi_board_cma, tried),
 	FIELD(zi_board_cma, reads),
 	FIELD(zi_board_cma, reserved),

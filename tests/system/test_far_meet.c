@@ -276,7 +276,7 @@ Test(far_meet, a_token_is_in_no_memory_but_where_it_is_needed)
 {
 	struct far_scene scene;
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef ZI_SANITIZED
 	cr_skip_test(
 		"a sanitizer keeps what was freed, and its own memory is too large to look at");
 #endif

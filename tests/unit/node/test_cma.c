@@ -159,16 +159,22 @@ Test(cma, who_cannot_be_read_is_staged)
 	scene_deinit(&scene);
 }
 
+/* Rank 0 reads no more from call LOST_AT on, which begins anew. */
+static void assert_lost(struct scene *scene)
+{
+	assert_paths(scene, 3, LOST_AT - 1, ZI_NODE_CMA, false);
+	assert_paths(scene, LOST_AT, LOST_AT, ZI_NODE_PIECES, true);
+	assert_paths(scene, LOST_AT + 1, CALLS, ZI_NODE_PIECES, false);
+	cr_assert_eq(scene->world.board[0].cma.unread, LOST_AT);
+}
+
 Test(cma, who_cannot_be_read_any_more_is_staged_in_the_same_call)
 {
 	struct scene scene;
 
 	scene_init(&scene);
 	run(&scene, &(struct way){ .from_bytes = { 1, 1 }, .shut_at = LOST_AT });
-	assert_paths(&scene, 3, LOST_AT - 1, ZI_NODE_CMA, false);
-	assert_paths(&scene, LOST_AT, LOST_AT, ZI_NODE_PIECES, true);
-	assert_paths(&scene, LOST_AT + 1, CALLS, ZI_NODE_PIECES, false);
-	cr_assert_eq(scene.world.board[0].cma.unread, LOST_AT);
+	assert_lost(&scene);
 	cr_assert(!reads(&scene, 0, 1) && reads(&scene, 1, 0));
 	scene_deinit(&scene);
 }
@@ -180,10 +186,7 @@ Test(cma, memory_without_the_word_is_somebody_elses)
 
 	scene_init(&scene);
 	run(&scene, &(struct way){ .from_bytes = { 1, 1 }, .changed_at = LOST_AT });
-	assert_paths(&scene, 3, LOST_AT - 1, ZI_NODE_CMA, false);
-	assert_paths(&scene, LOST_AT, LOST_AT, ZI_NODE_PIECES, true);
-	assert_paths(&scene, LOST_AT + 1, CALLS, ZI_NODE_PIECES, false);
-	cr_assert_eq(scene.world.board[0].cma.unread, LOST_AT);
+	assert_lost(&scene);
 	scene_deinit(&scene);
 }
 

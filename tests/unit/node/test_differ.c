@@ -20,16 +20,12 @@ static int32_t words[RANKS_MAX][2];
 
 static void begin_world(uint32_t count)
 {
-	world_init(&world, count, 3);
-	for (uint32_t i = 0; i < count; i++)
-		rank_init(&ranks[i], &world, i);
+	world_open(&world, ranks, count, 3);
 }
 
 static void end_world(void)
 {
-	for (uint32_t i = 0; i < world.ranks; i++)
-		rank_deinit(&ranks[i]);
-	world_deinit(&world);
+	world_close(&world, ranks);
 }
 
 static int poll_again(uint32_t member)

@@ -60,9 +60,7 @@ Test(node, calls_of_1_to_9_ranks_are_what_the_model_says)
 		struct rank ranks[WORLD_RANKS_MAX];
 		struct world world;
 
-		world_init(&world, count, 17 + count);
-		for (uint32_t i = 0; i < count; i++)
-			rank_init(&ranks[i], &world, i);
+		world_open(&world, ranks, count, 17 + count);
 		world_run(ranks, rank_main);
 		for (uint32_t i = 0; i < count; i++) {
 			cr_assert(ranks[i].failed_call < 0 || ranks[i].result == -EPIPE,
@@ -71,8 +69,6 @@ Test(node, calls_of_1_to_9_ranks_are_what_the_model_says)
 			          ranks[i].result, ranks[i].text.chars);
 			cr_assert_eq(ranks[i].failed_call, -1);
 		}
-		for (uint32_t i = 0; i < count; i++)
-			rank_deinit(&ranks[i]);
-		world_deinit(&world);
+		world_close(&world, ranks);
 	}
 }

@@ -83,9 +83,7 @@ Test(queue, calls_end_in_the_order_in_which_they_were_made)
 		struct rank ranks[WORLD_RANKS_MAX];
 		struct world world;
 
-		world_init(&world, count, 5 + count);
-		for (uint32_t i = 0; i < count; i++)
-			rank_init(&ranks[i], &world, i);
+		world_open(&world, ranks, count, 5 + count);
 		world_run(ranks, rank_main);
 		for (uint32_t i = 0; i < count; i++) {
 			cr_assert_eq(ranks[i].result, 0, "%u ranks: rank %u: %d", count, i,
@@ -284,9 +282,7 @@ Test(queue, who_holds_up_a_late_message_is_named)
 	struct world world;
 
 	for (uint32_t late = 2; late < COUNT; late++) {
-		world_init(&world, 3, 1);
-		for (uint32_t i = 0; i < 3; i++)
-			rank_init(&ranks[i], &world, i);
+		world_open(&world, ranks, 3, 1);
 		cr_assert_eq(zi_node_queue_new(&queue), 0);
 		for (uint32_t i = 0; i < COUNT; i++) {
 			p2ps[i] = (struct zi_node_p2p){ .is_send = messages[i].is_send,
@@ -311,9 +307,7 @@ Test(queue, who_holds_up_a_late_message_is_named)
 				       : "group 0 is broken (ETIMEDOUT): make another one");
 		}
 		queue = zi_node_queue_free(queue);
-		for (uint32_t i = 0; i < 3; i++)
-			rank_deinit(&ranks[i]);
-		world_deinit(&world);
+		world_close(&world, ranks);
 	}
 }
 

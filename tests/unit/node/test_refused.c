@@ -12,16 +12,12 @@ static struct rank ranks[2];
 
 static void setup(void)
 {
-	world_init(&world, 2, 1);
-	for (uint32_t i = 0; i < 2; i++)
-		rank_init(&ranks[i], &world, i);
+	world_open(&world, ranks, 2, 1);
 }
 
 static void teardown(void)
 {
-	for (uint32_t i = 0; i < 2; i++)
-		rank_deinit(&ranks[i]);
-	world_deinit(&world);
+	world_close(&world, ranks);
 }
 
 TestSuite(refused, .init = setup, .fini = teardown);

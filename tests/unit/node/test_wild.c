@@ -18,16 +18,12 @@ static struct rank ranks[RANKS];
 
 static void start(void)
 {
-	world_init(&world, RANKS, 1);
-	for (uint32_t i = 0; i < RANKS; i++)
-		rank_init(&ranks[i], &world, i);
+	world_open(&world, ranks, RANKS, 1);
 }
 
 static void stop(void)
 {
-	for (uint32_t i = 0; i < RANKS; i++)
-		rank_deinit(&ranks[i]);
-	world_deinit(&world);
+	world_close(&world, ranks);
 }
 
 /* Without an end of its own each of them takes minutes, or for ever. */

@@ -105,6 +105,22 @@ static inline void rank_deinit(struct rank *rank)
 	free(rank->expected);
 }
 
+/* A world and all @count ranks of it. */
+static inline void world_open(struct world *world, struct rank *ranks, uint32_t count,
+                              uint64_t seed)
+{
+	world_init(world, count, seed);
+	for (uint32_t i = 0; i < count; i++)
+		rank_init(&ranks[i], world, i);
+}
+
+static inline void world_close(struct world *world, struct rank *ranks)
+{
+	for (uint32_t i = 0; i < world->ranks; i++)
+		rank_deinit(&ranks[i]);
+	world_deinit(world);
+}
+
 /* Runs @entry for every rank, each in its thread, until all have ended. */
 static inline void world_run(struct rank *ranks, void *(*entry)(void *))
 {

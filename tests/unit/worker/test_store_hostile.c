@@ -12,18 +12,26 @@
 
 #define STALL_MS 50u
 
+struct hello_message {
+	struct store_header header;
+	struct store_hello hello;
+};
+
+static struct hello_message hello_of(uint32_t coll_version)
+{
+	return (struct hello_message){ .header = { .magic = STORE_MAGIC,
+		                                   .type = STORE_HELLO,
+		                                   .bytes = sizeof(struct store_hello) },
+		                       .hello = { .version = STORE_VERSION,
+		                                  .coll_version = coll_version,
+		                                  .job = "gpt",
+		                                  .incarnation = "run.0",
+		                                  .name = "node 5" } };
+}
+
 static void hello_send(int fd)
 {
-	struct {
-		struct store_header header;
-		struct store_hello hello;
-	} message = { .header = { .magic = STORE_MAGIC,
-		                  .type = STORE_HELLO,
-		                  .bytes = sizeof(struct store_hello) },
-		      .hello = { .version = STORE_VERSION,
-		                 .coll_version = ZI_COLL_VERSION,
-		                 .job = "gpt",
-		                 .incarnation = "run.0" } };
+	struct hello_message message = hello_of(ZI_COLL_VERSION);
 	struct store_header reply;
 
 	cr_assert_eq(send(fd, &message, sizeof(message), 0), sizeof(message));
@@ -164,17 +172,7 @@ Test(store_hostile, a_greeting_of_another_version_is_told_so_whatever_its_length
 /* It would cut calls into other pieces than the rest: nodes must not even meet. */
 Test(store_hostile, a_node_of_another_version_of_collectives_is_told_both)
 {
-	struct {
-		struct store_header header;
-		struct store_hello hello;
-	} message = { .header = { .magic = STORE_MAGIC,
-		                  .type = STORE_HELLO,
-		                  .bytes = sizeof(struct store_hello) },
-		      .hello = { .version = STORE_VERSION,
-		                 .coll_version = ZI_COLL_VERSION + 70,
-		                 .job = "gpt",
-		                 .incarnation = "run.0",
-		                 .name = "node 5" } };
+	struct hello_message message = hello_of(ZI_COLL_VERSION + 70);
 	struct store_server_options options = store_options();
 	char text[512] = "", says[ZI_TEXT_BYTES], refused[ZI_TEXT_BYTES] = "";
 	struct store_client *client;

@@ -5,8 +5,8 @@
  *
  * This worker is one more member of the node's board. For each call: when all ranks here have
  * posted it, nodes tell each other what it is; when they agree, the worker posts it as well, and
- * then its pieces go, one after the other. When they do not, what it posts is the reason, the same
- * on all nodes, and the group stands.
+ * then its pieces go, several at a time (follow_pieces.c). When they do not, what it posts is the
+ * reason, the same on all nodes, and the group stands.
  */
 #include <string.h>
 #include <sys/mman.h>

@@ -25,7 +25,7 @@ struct zi_cma {
 	uint64_t word;
 	/* Of all members alike: so many calls from number `held_from` on are staged. */
 	uint32_t held_from, held_calls;
-	uint32_t hold_count;
+	uint32_t hold_count; /* of mixtures so far: how long the next one holds */
 };
 
 /* From where on it is faster (make bench-coll PARTS=crossover). */

@@ -2,7 +2,6 @@
 /* A group that spans nodes, and its worker; see far.h. Floor 5, shard thread. */
 #include "daemon/zero/job/far_private.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,8 +17,6 @@
 
 /* Beside zinfd, built or installed. */
 #define FAR_PROGRAM "zinf-net"
-/* What a worker's last words need to be in the store, and at the other nodes. */
-#define FAR_LAST_NS ZI_NS_PER_S
 /* One that has to come to the store first. */
 #define FAR_REFUSAL_NS (10 * ZI_NS_PER_S)
 /* So many of a job at a time: ranks may wish for what cannot be as often as they like. Of more the
@@ -148,22 +145,6 @@ static void next_due(struct zi_timer *timer)
 	}
 }
 
-static struct far *destroy(struct far *far)
-{
-	far->worker = net_worker_free(far->worker); /* Ends its request, which may arm `next`. */
-	zi_loop_disarm(&far->next);
-	free(far);
-	return NULL;
-}
-
-static void last_due(struct zi_timer *timer)
-{
-	struct far *far = container_of(timer, struct far, next);
-
-	zi_list_remove(&far->link);
-	(void)destroy(far);
-}
-
 /* It makes no group, but tells why. */
 static bool is_refusal(const struct far *far)
 {
@@ -190,50 +171,10 @@ static void answered(struct net_request *request)
 	if (far->job)
 		zi_loop_arm(far->loop, &far->next, 0, next_due);
 	else if (is_refusal(far))
-		zi_loop_arm(far->loop, &far->next, 0, last_due);
+		zi_loop_arm(far->loop, &far->next, 0, far_last_due);
 }
 
 /* ---- life ---- */
-
-/* Documented in the header, as are the others. */
-int far_place(struct zero_job *job, const struct zero_op *op, struct zi_text *text)
-{
-	struct zi_coll_open *place;
-
-	if (!op->rendezvous_host || !op->rendezvous_host[0])
-		return err_origin(zi_text_error(
-			text, -EINVAL,
-			"job '%s' has %u of its %u ranks on this node: MASTER_ADDR says where the "
-			"node of rank 0 is found, and is not set",
-			job->name, job->group.local_size, job->group.world_size));
-	if (!op->rendezvous_port || op->rendezvous_port > UINT16_MAX)
-		return err_origin(zi_text_error(
-			text, -EINVAL,
-			"job '%s': port %u of the nodes' meeting (ZINF_PORT, else MASTER_PORT + "
-			"1): 1 to 65535 are ports",
-			job->name, op->rendezvous_port));
-	place = calloc(1, sizeof(*place));
-	if (!place)
-		return err_origin(zi_text_error(text, -ENOMEM, "no memory for a name"));
-	(void)snprintf(place->rendezvous_host, sizeof(place->rendezvous_host), "%s",
-	               op->rendezvous_host); /* Fits: the fields are alike. */
-	(void)snprintf(place->interface, sizeof(place->interface), "%s", op->interface); /* So. */
-	(void)snprintf(place->token, sizeof(place->token), "%s", op->token);             /* So. */
-	place->rendezvous_port = op->rendezvous_port;
-	far_forget_place(job);
-	job->collectives.place = place;
-	return 0;
-}
-
-void far_forget_place(struct zero_job *job)
-{
-	struct zi_coll_open *place = job->collectives.place;
-
-	if (place)
-		explicit_bzero(place->token, sizeof(place->token));
-	free(place);
-	job->collectives.place = NULL;
-}
 
 static int find_program(char *path, size_t capacity, struct zi_text *text)
 {
@@ -308,13 +249,14 @@ static int far_new(const struct far *model, int error, const struct zi_text *why
 	if (!r)
 		r = far->phase == FAR_MEETING ? far_ask_meet(far) : far_ask_agree(far, error, why);
 	if (r) {
-		(void)destroy(far);
+		(void)far_destroy(far);
 		return err_trace(r);
 	}
 	*ret_far = far;
 	return 0;
 }
 
+/* Documented in the header, as are the others. */
 int far_open(struct zero_job *job, far_met_fn met, far_joined_fn joined, struct zi_text *text,
              struct far **ret_far)
 {
@@ -350,14 +292,6 @@ int far_make(struct zero_job *job, const struct far_wish *wish, far_joined_fn jo
 	return err_trace(far_new(&model, 0, NULL, text, ret_far));
 }
 
-/* It stays until its words are in the store. */
-static void linger(struct far *far, uint64_t time_ns)
-{
-	zi_list_push_back(&far->job->zero->fars, &far->link);
-	far->job = NULL;
-	zi_loop_arm(far->loop, &far->next, zi_clock_deadline_ns(time_ns), last_due);
-}
-
 void far_refuse(struct zero_job *job, int error, const struct zi_text *text)
 {
 	struct far model = {
@@ -371,70 +305,5 @@ void far_refuse(struct zero_job *job, int error, const struct zi_text *text)
 
 	/* Where there is no worker for it, they have their deadline. */
 	if (refusal_count(job) < FAR_REFUSALS_MAX && !far_new(&model, error, text, &why, &far))
-		linger(far, FAR_REFUSAL_NS);
-}
-
-struct far *far_free(struct far *far)
-{
-	struct zi_text text;
-
-	if (!far)
-		return NULL;
-	if (far->phase < FAR_FOLLOWING || net_worker_state(far->worker) != NET_WORKER_UP)
-		return destroy(far);
-	zi_text_set(&text, "the ranks of job '%s' have left", far->name);
-	far_abort(far, -EPIPE, &text); /* The first text stands. */
-	linger(far, FAR_LAST_NS);
-	return NULL;
-}
-
-void far_forget(struct zero *zero, const char *name)
-{
-	zi_list_for_each_safe(link, &zero->fars) {
-		struct far *far = container_of(link, struct far, link);
-
-		if (name && strcmp(far->name, name) != 0)
-			continue;
-		zi_list_remove(link);
-		(void)destroy(far);
-	}
-}
-
-uint64_t far_ending(const struct zero_job *job)
-{
-	uint64_t groups = 0;
-
-	zi_list_for_each(link, &job->zero->fars) {
-		const struct far *far = container_of(link, struct far, link);
-
-		if (far->phase >= FAR_FOLLOWING && !far->is_over &&
-		    strcmp(far->name, job->name) == 0)
-			groups |= 1ull << far->group;
-	}
-	return groups;
-}
-
-void far_end(const struct zero_job *job, uint32_t group)
-{
-	zi_list_for_each_safe(link, &job->zero->fars) {
-		struct far *far = container_of(link, struct far, link);
-
-		if (far->phase < FAR_FOLLOWING || far->group != group ||
-		    strcmp(far->name, job->name) != 0)
-			continue;
-		zi_list_remove(link);
-		(void)destroy(far);
-	}
-}
-
-void far_abort(struct far *far, int error, const struct zi_text *text)
-{
-	char host[ZI_NAME_BYTES] = "another node";
-	struct zi_text told;
-
-	if (far->phase != FAR_FOLLOWING)
-		return;
-	(void)gethostname(host, sizeof(host) - 1); /* For people. */
-	zi_text_set(&told, "%.200s (on %.40s)", text->chars, host);
-	net_worker_abort(far->worker, error, &told);
+		far_linger(far, FAR_REFUSAL_NS);
 }

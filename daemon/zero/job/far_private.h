@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private to far.c, far_ask.c and far_late.c. Floor 5, shard thread. */
+/* Private to far*.c. Floor 5, shard thread. */
 #pragma once
 
 #include <limits.h>
@@ -45,6 +45,13 @@ int far_ask_agree(struct far *far, int error, const struct zi_text *text);
 int far_ask_join(struct far *far);
 int far_ask_map(struct far *far); /* far->slab */
 int far_ask_follow(struct far *far);
+
+/* How it ends (far_end.c). At once, with its worker. Return: NULL. */
+struct far *far_destroy(struct far *far);
+/* It stays for @time_ns, until its words are in the store: in zero->fars, no job's any more. */
+void far_linger(struct far *far, uint64_t time_ns);
+/* One that stays ends: for far->next. */
+void far_last_due(struct zi_timer *timer);
 
 /* What a worker tells (net_worker_options). A rank of this node has not come to call @sequence, or
  * not done its part (@member): the group breaks, with its name and what it does. */

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a group that spans nodes ends: at once, or after its worker's last words; see far.h. Floor 5,
+ * shard thread. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/zero/job/far_private.h"
+#include "daemon/zero/job/job.h"
+
+/* What a worker's last words need to be in the store, and at the other nodes. */
+#define FAR_LAST_NS ZI_NS_PER_S
+
+/* Documented in far_private.h, as are far_last_due() and far_linger(). */
+struct far *far_destroy(struct far *far)
+{
+	far->worker = net_worker_free(far->worker); /* Ends its request, which may arm `next`. */
+	zi_loop_disarm(&far->next);
+	free(far);
+	return NULL;
+}
+
+void far_last_due(struct zi_timer *timer)
+{
+	struct far *far = container_of(timer, struct far, next);
+
+	zi_list_remove(&far->link);
+	(void)far_destroy(far);
+}
+
+void far_linger(struct far *far, uint64_t time_ns)
+{
+	zi_list_push_back(&far->job->zero->fars, &far->link);
+	far->job = NULL;
+	zi_loop_arm(far->loop, &far->next, zi_clock_deadline_ns(time_ns), far_last_due);
+}
+
+/* Documented in far.h, as are the others. */
+struct far *far_free(struct far *far)
+{
+	struct zi_text text;
+
+	if (!far)
+		return NULL;
+	if (far->phase < FAR_FOLLOWING || net_worker_state(far->worker) != NET_WORKER_UP)
+		return far_destroy(far);
+	zi_text_set(&text, "the ranks of job '%s' have left", far->name);
+	far_abort(far, -EPIPE, &text); /* The first text stands. */
+	far_linger(far, FAR_LAST_NS);
+	return NULL;
+}
+
+void far_forget(struct zero *zero, const char *name)
+{
+	zi_list_for_each_safe(link, &zero->fars) {
+		struct far *far = container_of(link, struct far, link);
+
+		if (name && strcmp(far->name, name) != 0)
+			continue;
+		zi_list_remove(link);
+		(void)far_destroy(far);
+	}
+}
+
+uint64_t far_ending(const struct zero_job *job)
+{
+	uint64_t groups = 0;
+
+	zi_list_for_each(link, &job->zero->fars) {
+		const struct far *far = container_of(link, struct far, link);
+
+		if (far->phase >= FAR_FOLLOWING && !far->is_over &&
+		    strcmp(far->name, job->name) == 0)
+			groups |= 1ull << far->group;
+	}
+	return groups;
+}
+
+void far_end(const struct zero_job *job, uint32_t group)
+{
+	zi_list_for_each_safe(link, &job->zero->fars) {
+		struct far *far = container_of(link, struct far, link);
+
+		if (far->phase < FAR_FOLLOWING || far->group != group ||
+		    strcmp(far->name, job->name) != 0)
+			continue;
+		zi_list_remove(link);
+		(void)far_destroy(far);
+	}
+}
+
+void far_abort(struct far *far, int error, const struct zi_text *text)
+{
+	char host[ZI_NAME_BYTES] = "another node";
+	struct zi_text told;
+
+	if (far->phase != FAR_FOLLOWING)
+		return;
+	(void)gethostname(host, sizeof(host) - 1); /* For people. */
+	zi_text_set(&told, "%.200s (on %.40s)", text->chars, host);
+	net_worker_abort(far->worker, error, &told);
+}

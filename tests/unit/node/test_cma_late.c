@@ -76,8 +76,11 @@ static int end_by(struct scene *scene, enum end end, struct flight *flight)
 	if (end == END_DETACHED) {
 		cr_assert_eq(zi_node_queue_new(&queue), 0);
 		cr_assert_eq(zi_node_queue_submit(queue, &flight->op), 0);
-		while (!zi_meet_has_come(step, steps + 1))
+		while (!zi_meet_has_come(step, steps + 1)) {
+			cr_assert_neq(__atomic_load_n(&flight->op.state, __ATOMIC_ACQUIRE),
+			              ZI_NODE_DONE, "it did not wait for its reader");
 			(void)sched_yield();
+		}
 		queue = zi_node_queue_free(queue);
 		return flight->op.result;
 	}

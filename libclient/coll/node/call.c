@@ -212,7 +212,7 @@ static int begin(struct zi_node_group *group, struct zi_text *text)
 		group->unseen_timeout_ns = 0;
 	group->unseen_timeout_ns = ZI_MAX(group->unseen_timeout_ns, run->call.timeout_ns);
 	group->sequence++;
-	if (run->refused) {
+	if (run->refused || group->due.error) {
 		zi_node_say_refused(group);
 		run->phase = ZI_NODE_OVER;
 		group->culprit = run->culprit;
@@ -439,23 +439,15 @@ static int leave(struct zi_node_group *group, struct zi_meet_wants *wants)
 void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call)
 {
 	struct zi_node_run *run = &group->run;
-	/* Of a call that was given up: what was wrong with one before is to be said still. */
-	bool is_due = run->phase == ZI_NODE_CATCH_UP && run->is_echo;
-	struct zi_text due; /* only then */
-	int error = run->refused;
 
-	if (is_due)
-		due = run->reason;
-	group->culprit = is_due ? run->culprit : ZI_NODE_NOBODY;
+	group->culprit = ZI_NODE_NOBODY;
 	run->call = *call;
 	run->phase = ZI_NODE_CATCH_UP;
 	run->member = 0;
-	run->is_too_far = run->is_echo = false;
+	run->is_too_far = false;
 	run->refused = zi_node_check(group, &run->call, &run->reason);
 	run->culprit = zi_node_self(group);
-	if (is_due)
-		zi_node_refuse_too(group, error, &due);
-	run->is_ahead = !run->refused && zi_node_goes_ahead(group);
+	run->is_ahead = !run->refused && !group->due.error && zi_node_goes_ahead(group);
 }
 
 int zi_node_ready(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)

@@ -84,6 +84,7 @@ struct zi_node_group {
 	/* As posted, in the same slots; and of which bits: who is wrong there has been told. */
 	struct zi_board_call said[ZI_BOARD_SLOTS];
 	uint32_t told;
+	struct zi_node_due due;
 	uint32_t steps;         /* of calls in pieces so far */
 	uint32_t slot;          /* where the next piece is staged */
 	uint32_t refusal_count; /* reasons for which messages were refused, so far */

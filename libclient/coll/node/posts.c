@@ -61,13 +61,30 @@ void zi_node_say(struct zi_node_group *group, const struct zi_board_call *call, 
 		zi_node_warn_sleepers(group);
 }
 
+/* To what is said of the call at hand. */
+static void add_due(struct zi_node_group *group)
+{
+	struct zi_node_run *run = &group->run;
+	struct zi_node_due *due = &group->due;
+
+	if (!run->refused) {
+		run->refused = due->error;
+		run->culprit = due->culprit;
+		run->reason = due->reason;
+	} else if (due->error) {
+		zi_text_append(&run->reason, "; and %s", due->reason.chars);
+	}
+	due->error = 0;
+}
+
 void zi_node_say_refused(struct zi_node_group *group)
 {
 	const struct zi_node_run *run = &group->run;
-	uint8_t echo = run->is_echo ? ZI_BOARD_ECHO : 0;
+	uint8_t echo = run->refused ? 0 : ZI_BOARD_ECHO;
 	struct zi_board_call said = zi_node_board_call(&run->call);
 	uint32_t root = said.root;
 
+	add_due(group);
 	said.flags = ZI_BOARD_REFUSED | echo;
 	said.root = (uint32_t)-run->refused;
 	zi_node_say(group, &said, 0, run->reason.chars, (uint32_t)strlen(run->reason.chars) + 1);
@@ -164,19 +181,16 @@ static bool is_behind(struct zi_node_group *group)
 	       is_later(next - ZI_BOARD_SLOTS, group->left);
 }
 
-/* See posts.h. */
-void zi_node_refuse_too(struct zi_node_group *group, int error, const struct zi_text *reason)
+/* It stays so until a call has been posted: the one at hand may be canceled. */
+static void set_due(struct zi_node_group *group, int error, const struct zi_text *reason)
 {
-	struct zi_node_run *run = &group->run;
+	struct zi_node_due *due = &group->due;
 
-	if (!run->refused) {
-		run->refused = error;
-		run->is_echo = true;
-		run->reason = *reason;
-		run->culprit = group->culprit;
-	} else if (!run->is_echo) {
-		zi_text_append(&run->reason, "; and %s", reason->chars);
-	}
+	if (due->error)
+		return;
+	due->error = error;
+	due->culprit = group->culprit;
+	due->reason = *reason;
 }
 
 int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
@@ -195,7 +209,7 @@ int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants, s
 			*text = reason;
 			return err_trace(r);
 		}
-		zi_node_refuse_too(group, r, &reason);
+		set_due(group, r, &reason);
 	}
 	return 0;
 }

@@ -16,15 +16,13 @@ static inline const struct zi_board_call *zi_node_said(const struct zi_node_grou
 }
 /* Whether this member needs nothing from the others for run->call, which has been checked. */
 bool zi_node_goes_ahead(const struct zi_node_group *group);
-/* Posts the call that has just been numbered; or that this member does not make it, and why. */
+/* Posts the call that has just been numbered; or that this member does not make it, and why: what
+ * is wrong with it, behind that what is due. */
 void zi_node_say(struct zi_node_group *group, const struct zi_board_call *call, uint64_t staging,
                  const void *payload, uint32_t payload_bytes);
 void zi_node_say_refused(struct zi_node_group *group);
-/* What is wrong with a call before, @error and @reason, is said of the call at hand, behind what is
- * wrong with this one itself; of several the first. */
-void zi_node_refuse_too(struct zi_node_group *group, int error, const struct zi_text *reason);
-/* Until the next call may be posted. What was wrong with one before becomes run->refused. Return:
- * 0, ZI_NODE_E_WAITS, -EPROTO. */
+/* Until the next call may be posted. What was wrong with one before is due. Return: 0,
+ * ZI_NODE_E_WAITS, -EPROTO. */
 int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants,
                      struct zi_text *text);
 /* Until all have posted call @sequence as this member has; of the newest, takes down where the data

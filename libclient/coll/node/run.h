@@ -43,8 +43,8 @@ enum zi_node_path {
 	ZI_NODE_PULL = 4,   /* moves: who needs the data takes them from where they lie */
 	ZI_NODE_PIECES = 5, /* through the staging parts */
 	ZI_NODE_NEAR = 6,   /* all_gather, broadcast: for the targets on the own NUMA node */
-	ZI_NODE_CMA = 8,    /* moves: who needs the data reads them in their process (cma.h) */
 	ZI_NODE_LEVELS = 7, /* joins: on each NUMA node first, then over them (levels.h) */
+	ZI_NODE_CMA = 8,    /* moves: who needs the data reads them in their process (cma.h) */
 };
 
 enum zi_node_phase {
@@ -64,9 +64,9 @@ struct zi_node_run {
 	bool is_ahead;   /* needs nothing from the others: over as soon as it is posted */
 	bool is_too_far; /* until it is half as far ahead as it may be */
 	uint32_t left;   /* as the group's, by the posts looked at so far */
-	/* Not 0: posted as a refusal, and why. Written when something is wrong. */
+	/* Not 0: posted as a refusal, and why, which is written only then. Until it is posted what
+	 * is wrong with this call itself. */
 	int refused;
-	bool is_echo; /* only for what was wrong with a call before */
 	uint32_t culprit;
 	struct zi_text reason;
 	/* Of a call in pieces: those below `step` are made; the post is step 0. */
@@ -92,6 +92,14 @@ struct zi_node_run {
 	/* all_to_allv: where in a member's source the block for this member begins, and where in
 	 * its target that from this member does; elements. */
 	uint64_t source_offsets[ZI_WORLD_MAX], target_offsets[ZI_WORLD_MAX];
+};
+
+/* What was wrong with a call that this member was ahead of, the first of several: whichever call it
+ * posts next says so. */
+struct zi_node_due {
+	int error; /* 0: nothing */
+	uint32_t culprit;
+	struct zi_text reason; /* written only then */
 };
 
 /* Numbers of messages, and counts of pieces, to and from each member. */

@@ -119,6 +119,46 @@ Test(echo, a_call_that_is_given_up_hides_nothing)
 	world_end();
 }
 
+/* The same where what is given up is itself wrong, or two are given up. */
+Test(echo, a_faulty_call_that_is_given_up_hides_nothing)
+{
+	for (uint32_t is_late = 0; is_late < 2; is_late++) {
+		struct zi_meet_wants wants = { .count = 0 };
+
+		world_of(RANKS);
+		begin_broadcast(0, 0, 1);
+		cr_assert_eq(poll(0), 0);
+		/* The fault comes before what is due, or after it. */
+		if (is_late)
+			begin_barrier(0);
+		else
+			begin_refused(0, ZI_COLL_ALL_REDUCE);
+		begin_refused(1, ZI_COLL_BROADCAST);
+		cr_assert_eq(poll(1), -EACCES);
+		cr_assert_eq(zi_node_ready(&ranks[0].group, &wants, &ranks[0].text),
+		             ZI_NODE_E_WAITS, "2 has not come to call 1");
+		if (is_late) {
+			begin_refused(0, ZI_COLL_ALL_REDUCE);
+			cr_assert_eq(zi_node_ready(&ranks[0].group, &wants, &ranks[0].text),
+			             ZI_NODE_E_WAITS);
+		}
+		begin_barrier(0);
+		begin_broadcast(2, 0, 0);
+		cr_assert_eq(poll(2), -EACCES);
+		cr_assert_eq(poll(0), -EACCES, "%d", ranks[0].group.run.refused);
+		cr_expect_str_eq(ranks[0].text.chars,
+		                 "call 1: member 1 refuses it: the target is not writable");
+		cr_expect_eq(ranks[0].group.culprit, 1);
+		cr_expect_eq(world.board[0].posts[2].call.flags, ZI_BOARD_REFUSED | ZI_BOARD_ECHO);
+		for (uint32_t i = 1; i < RANKS; i++) {
+			begin_barrier(i);
+			cr_assert_eq(poll(i), -EACCES, "call 2 is that one");
+		}
+		meet_all();
+		world_end();
+	}
+}
+
 /* The words are those of the call that 1 does not come to, which 0 refused, not of the next one. */
 Test(echo, who_waits_behind_its_own_refusal_is_told_which_call_is_awaited)
 {

@@ -95,13 +95,9 @@ int zi_node_fail_call(struct zi_node_group *group, int error, uint64_t timeout_n
 	                                is_late ? "did not come" : "did not do its part"));
 }
 
-int zi_node_fail_messages(struct zi_node_group *group, const struct zi_node_p2p *p2ps,
-                          uint32_t p2p_count, int error, uint64_t timeout_ns, struct zi_text *text)
+int zi_node_fail_message(struct zi_node_group *group, const struct zi_node_p2p *late, int error,
+                         uint64_t timeout_ns, struct zi_text *text)
 {
-	const struct zi_node_p2p *late = p2ps;
-
-	while (late + 1 < p2ps + p2p_count && late->message.phase == ZI_NODE_MESSAGE_OVER)
-		late++;
 	if (error == -ETIMEDOUT)
 		group->culprit = late->peer;
 	(void)zi_node_over_by_message(group, late, error, timeout_ns); /* It is @error. */

@@ -15,8 +15,8 @@ int zi_node_over_by_call(struct zi_node_group *group, int error, uint64_t timeou
 int zi_node_over_by_message(struct zi_node_group *group, const struct zi_node_p2p *p2p, int error,
                             uint64_t timeout_ns);
 /* The same of what still waits, because of its time, the verdict or a daemon that is gone: with
- * words. Of a batch by the first message that is not over. */
+ * words. @late: what is not over of a batch. */
 int zi_node_fail_call(struct zi_node_group *group, int error, uint64_t timeout_ns,
                       struct zi_text *text);
-int zi_node_fail_messages(struct zi_node_group *group, const struct zi_node_p2p *p2ps,
-                          uint32_t p2p_count, int error, uint64_t timeout_ns, struct zi_text *text);
+int zi_node_fail_message(struct zi_node_group *group, const struct zi_node_p2p *late, int error,
+                         uint64_t timeout_ns, struct zi_text *text);

@@ -63,14 +63,16 @@ static void begin_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps
                            uint32_t p2p_count, const struct zi_node_call *call,
                            struct zi_text *text)
 {
-	uint32_t refusal;
+	uint32_t refusal = 0;
 	int r = check_messages(group, p2ps, p2p_count, call, text);
 
 	group->culprit = r ? zi_node_self(group) : ZI_NODE_NOBODY;
 	if (!r)
 		return;
-	refusal = zi_node_post_reason(group, r, text);
 	for (uint32_t i = 0; i < p2p_count; i++) {
+		/* Only with messages to tell it by does a reason take the place of an older one. */
+		if (!refusal && zi_pair_has_peer(group, &p2ps[i]))
+			refusal = zi_node_post_reason(group, r, text);
 		p2ps[i].message.error = r;
 		p2ps[i].message.refusal = refusal;
 	}
@@ -242,17 +244,30 @@ int zi_node_op_poll(struct zi_node_op *op, uint64_t pass, struct zi_meet_wants *
 		return end_op(op, zi_node_check_group(group, &op->text));
 	if (!verdict)
 		return ZI_NODE_E_WAITS;
-	zi_node_op_fail(op, verdict, 0);
+	zi_node_op_fail(op, op, verdict, 0);
 	return 0;
 }
 
-void zi_node_op_fail(struct zi_node_op *op, int error, uint64_t timeout_ns)
+const struct zi_node_p2p *zi_node_op_find_before(const struct zi_node_op *op,
+                                                 const struct zi_node_op *waiter)
+{
+	for (uint32_t i = 0; i < op->p2p_count; i++)
+		for (uint32_t k = 0; k < waiter->p2p_count; k++)
+			if (op->p2ps[i].message.phase != ZI_NODE_MESSAGE_OVER &&
+			    op->p2ps[i].peer == waiter->p2ps[k].peer &&
+			    op->p2ps[i].is_send == waiter->p2ps[k].is_send)
+				return &op->p2ps[i];
+	return NULL;
+}
+
+void zi_node_op_fail(struct zi_node_op *op, const struct zi_node_op *waiter, int error,
+                     uint64_t timeout_ns)
 {
 	struct zi_node_group *group = op->group;
+	const struct zi_node_p2p *late = zi_node_op_find_before(op, waiter);
 
 	if (op->p2p_count)
-		op->result = zi_node_fail_messages(group, op->p2ps, op->p2p_count, error,
-		                                   timeout_ns, &op->text);
+		op->result = zi_node_fail_message(group, late, error, timeout_ns, &op->text);
 	else
 		op->result = zi_node_fail_call(group, error, timeout_ns, &op->text);
 	op->culprit = group->culprit;
@@ -346,6 +361,14 @@ void zi_node_settle(struct zi_node_group *group, uint64_t begin_ns)
 	while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
 }
 
+/* Of messages that wait. */
+static const struct zi_node_p2p *first_not_over(const struct zi_node_p2p *p2ps)
+{
+	while (p2ps->message.phase == ZI_NODE_MESSAGE_OVER)
+		p2ps++;
+	return p2ps;
+}
+
 /* @call: until when, and whether the caller refuses them. */
 static int run_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
                      const struct zi_node_call *call, struct zi_text *text)
@@ -364,8 +387,8 @@ static int run_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint
 		                  text);
 	} while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
 	if (r == ZI_NODE_E_WAITS)
-		return err_trace(zi_node_fail_messages(group, p2ps, p2p_count, waiting.end,
-		                                       call->timeout_ns, text));
+		return err_trace(zi_node_fail_message(group, first_not_over(p2ps), waiting.end,
+		                                      call->timeout_ns, text));
 	return err_trace(r ? r : result_of(p2ps, p2p_count));
 }
 

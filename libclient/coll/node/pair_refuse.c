@@ -22,6 +22,11 @@ static const struct zi_board_refusal *refusals_of(const struct zi_node_group *gr
 	return zi_mail_refusals(&far->mail, zi_mail_other(&far->mail, peer));
 }
 
+bool zi_pair_has_peer(const struct zi_node_group *group, const struct zi_node_p2p *p2p)
+{
+	return p2p->peer < zi_node_members(group) && p2p->peer != zi_node_self(group);
+}
+
 uint32_t zi_node_post_reason(struct zi_node_group *group, int error, const struct zi_text *reason)
 {
 	uint32_t number = ++group->refusal_count;
@@ -34,7 +39,8 @@ uint32_t zi_node_post_reason(struct zi_node_group *group, int error, const struc
 	return number;
 }
 
-/* On this node each message says its own. */
+/* On this node each message says its own. From another one, the newest: the reason is read before
+ * the message that it is of, which a newer one changes first. */
 uint32_t zi_pair_reason_of(const struct zi_node_group *group, const struct zi_node_p2p *p2p,
                            const uint32_t *refused, const uint32_t *refusal)
 {
@@ -79,8 +85,8 @@ void zi_pair_refuse(struct zi_node_group *group, struct zi_node_p2p *p2p)
 	uint32_t peer = p2p->peer;
 
 	message->phase = ZI_NODE_MESSAGE_OVER;
-	if (peer >= zi_node_members(group) || peer == zi_node_self(group))
-		return; /* No peer, or this member, which counts neither side. */
+	if (!zi_pair_has_peer(group, p2p))
+		return; /* This member counts neither side. */
 	if (p2p->is_send) {
 		struct zi_board_send *line = zi_pair_own_send(group, peer);
 

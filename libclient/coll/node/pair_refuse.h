@@ -5,6 +5,8 @@
 
 #include "libclient/coll/node/node.h"
 
+/* Whether there is somebody to be told of @p2p: its peer is a member, and another one. */
+bool zi_pair_has_peer(const struct zi_node_group *group, const struct zi_node_p2p *p2p);
 /* Leaves on the board why this member refuses messages. Return: its number, for their `refusal`. */
 uint32_t zi_node_post_reason(struct zi_node_group *group, int error, const struct zi_text *reason);
 /* This member refuses @p2p, for what message.refusal says: whoever comes to it is told. */

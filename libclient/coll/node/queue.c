@@ -49,8 +49,6 @@ struct zi_node_queue {
 	struct zi_meet_wants wants;
 };
 
-/* ---- both sides ---- */
-
 /* ---- the thread ---- */
 
 static void take(struct zi_node_queue *queue)
@@ -108,35 +106,29 @@ static uint64_t next_deadline_ns(const struct zi_node_queue *queue)
 	return deadline_ns;
 }
 
-/* Whether @op, which is older than @waiter, goes before it: of messages, one that is not over to or
- * from the same peer does. */
+/* Whether @op, which is older than @waiter, goes before it: of messages, one of @op's does. */
 static bool goes_before(const struct zi_node_op *op, const struct zi_node_op *waiter)
 {
 	if (op->group != waiter->group || !op->p2p_count != !waiter->p2p_count)
 		return false;
-	for (uint32_t i = 0; i < op->p2p_count; i++)
-		for (uint32_t k = 0; k < waiter->p2p_count; k++)
-			if (op->p2ps[i].message.phase != ZI_NODE_MESSAGE_OVER &&
-			    op->p2ps[i].peer == waiter->p2ps[k].peer &&
-			    op->p2ps[i].is_send == waiter->p2ps[k].is_send)
-				return true;
-	return !op->p2p_count;
+	return !op->p2p_count || zi_node_op_find_before(op, waiter);
 }
 
-/* What has begun and keeps @waiter, which has not, waiting, maybe by what else has not; or NULL. */
+/* What has begun and keeps *@waiter, which has not, waiting, maybe by what else has not: then that
+ * is the waiter. Or NULL. */
 static struct zi_node_op **find_blocker(struct zi_node_queue *queue,
-                                        const struct zi_node_op *waiter)
+                                        const struct zi_node_op **waiter)
 {
 	struct zi_node_op **place = &queue->first;
 
-	while (*place != waiter) {
-		if (!goes_before(*place, waiter)) {
+	while (*place != *waiter) {
+		if (!goes_before(*place, *waiter)) {
 			place = &(*place)->next;
 			continue;
 		}
 		if ((*place)->is_begun)
 			return place;
-		waiter = *place; /* older: this comes to an end */
+		*waiter = *place; /* older: this comes to an end */
 		place = &queue->first;
 	}
 	return NULL;
@@ -148,16 +140,17 @@ static bool fail_late(struct zi_node_queue *queue, uint64_t now_ns)
 {
 	for (struct zi_node_op **place = &queue->first; *place; place = &(*place)->next) {
 		struct zi_node_op **late = place;
+		const struct zi_node_op *waiter = *place;
 
 		if ((*place)->call.deadline_ns > now_ns)
 			continue;
 		if (zi_node_op_is_canceled(*place))
 			continue; /* The next pass ends it. */
 		if (!(*place)->is_begun)
-			late = find_blocker(queue, *place);
+			late = find_blocker(queue, &waiter);
 		if (!late)
 			continue;
-		zi_node_op_fail(*late, -ETIMEDOUT, (*place)->call.timeout_ns);
+		zi_node_op_fail(*late, waiter, -ETIMEDOUT, (*place)->call.timeout_ns);
 		complete(queue, late);
 		return true;
 	}
@@ -172,7 +165,7 @@ static void fail_all(struct zi_node_queue *queue, int error)
 			place = &(*place)->next;
 			continue;
 		}
-		zi_node_op_fail(*place, error, 0);
+		zi_node_op_fail(*place, *place, error, 0);
 		complete(queue, place);
 	}
 }

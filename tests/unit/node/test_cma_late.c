@@ -87,7 +87,7 @@ static int end_by(struct scene *scene, enum end end, struct flight *flight)
 	cr_assert_eq(poll_once(flight), ZI_NODE_E_WAITS);
 	cr_assert(zi_meet_has_come(step, steps + 1));
 	if (end == END_DEADLINE) {
-		zi_node_op_fail(&flight->op, -ETIMEDOUT, 1);
+		zi_node_op_fail(&flight->op, &flight->op, -ETIMEDOUT, 1);
 	} else {
 		zi_line_store(scene->verdict, EPIPE);
 		cr_assert_eq(poll_once(flight), 0);
@@ -116,7 +116,7 @@ static void read_late(enum end end, int result)
 	cr_assert_eq(poll_once(&reader), ZI_NODE_E_WAITS, "what the caller wrote was taken");
 	cr_assert_eq(scene.world.board[0].cma.unread, 3);
 	cr_assert(rank->group.run.is_restaged);
-	zi_node_op_fail(&reader.op, -EPIPE, 0);
+	zi_node_op_fail(&reader.op, &reader.op, -EPIPE, 0);
 	cr_assert_eq(reader.op.result, -EPIPE);
 	scene_deinit(&scene);
 }

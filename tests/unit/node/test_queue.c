@@ -265,52 +265,6 @@ Test(queue, a_deadline_is_kept_behind_a_call_that_has_longer)
 	}
 }
 
-/* Of what has begun, it is not the oldest that holds up a late message, but that of the same pair;
- * the last batch waits for another one that has not begun itself. */
-Test(queue, who_holds_up_a_late_message_is_named)
-{
-	static const struct {
-		bool is_send;
-		uint32_t peer;
-	} messages[] = { { false, 2 }, { true, 1 }, { true, 1 }, { true, 1 } };
-	enum { COUNT = ZI_COUNT_OF(messages) };
-	int32_t words[COUNT] = { 0 };
-	struct zi_node_p2p p2ps[COUNT];
-	struct zi_node_op ops[COUNT];
-	struct zi_node_queue *queue;
-	struct rank ranks[3];
-	struct world world;
-
-	for (uint32_t late = 2; late < COUNT; late++) {
-		world_open(&world, ranks, 3, 1);
-		cr_assert_eq(zi_node_queue_new(&queue), 0);
-		for (uint32_t i = 0; i < COUNT; i++) {
-			p2ps[i] = (struct zi_node_p2p){ .is_send = messages[i].is_send,
-				                        .dtype = ZI_DTYPE_I32,
-				                        .peer = messages[i].peer,
-				                        .element_count = 1,
-				                        .buffer = &words[i] };
-			ops[i] = barrier_of(&ranks[0],
-			                    zi_clock_deadline_ns(i == late ? 5 * ZI_NS_PER_MS
-			                                                   : 600 * ZI_NS_PER_S));
-			ops[i].p2ps = &p2ps[i];
-			ops[i].p2p_count = 1;
-			cr_assert_eq(zi_node_queue_submit(queue, &ops[i]), 0);
-		}
-		for (uint32_t i = 0; i < COUNT; i++) {
-			cr_assert(zi_node_queue_wait(queue, &ops[i], ZI_DEADLINE_NEVER));
-			cr_expect_eq(ops[i].result, -ETIMEDOUT);
-			cr_expect_eq(ops[i].culprit, 1, "call %u: %u", i, ops[i].culprit);
-			cr_expect_str_eq(
-				ops[i].text.chars,
-				i == 1 ? "send of 1 × i32: member 1 did not take it in time"
-				       : "group 0 is broken (ETIMEDOUT): make another one");
-		}
-		queue = zi_node_queue_free(queue);
-		world_close(&world, ranks);
-	}
-}
-
 Test(queue, a_verdict_ends_what_is_under_way)
 {
 	struct pair_of_ranks two;

@@ -97,6 +97,24 @@ Test(refused, the_newest_reasons_are_kept)
 	}
 }
 
+/* Of batches that nobody is told of there may be any number: of the reason that message 1 has only
+ * the low half of the number is kept with it. */
+Test(refused, what_nobody_is_told_of_takes_no_reason_away)
+{
+	struct zi_node_p2p p2p = { .is_send = true, .dtype = ZI_DTYPE_F32, .peer = 2 };
+
+	cr_assert_eq(message(0, true, 3, 1), -EACCES);
+	for (uint32_t i = 0; i < UINT16_MAX; i++) {
+		p2p = (struct zi_node_p2p){ .is_send = true,
+			                    .dtype = ZI_DTYPE_F32,
+			                    .peer = i % 3 * 2 };
+		cr_assert_eq(zi_node_batch(&ranks[0].group, &p2p, 1, 0, &ranks[0].text), -EINVAL);
+	}
+	cr_assert_eq(message(0, true, 2, 1), -EOVERFLOW);
+	cr_expect_eq(message(1, false, 0, 1), -EACCES, "%s", ranks[1].text.chars);
+	cr_expect_eq(message(1, false, 0, 1), -EOVERFLOW, "%s", ranks[1].text.chars);
+}
+
 /* A reason is text, whatever a peer writes there. */
 Test(refused, a_reason_can_be_printed)
 {

@@ -46,10 +46,11 @@ static void find_messages(const struct coll_group *group, struct coll_descriptio
 			continue;
 		while (coll_look_message(group, i, &cursor, &message)) {
 			uint32_t place = description->message_count++;
-			struct coll_waiting *waiting = &description->messages[place];
+			struct coll_waiting *waiting;
 
 			if (place >= COLL_MESSAGES_TOLD)
 				continue;
+			waiting = &description->messages[place];
 			waiting->rank = group->ranks[i];
 			waiting->peer = message.peer;
 			coll_append_message(&waiting->call, group, &message, false);

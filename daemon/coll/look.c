@@ -219,8 +219,8 @@ bool coll_look_message(const struct coll_group *group, uint32_t member, uint32_t
 
 /* ---- who is waited for ---- */
 
-/* Whether @member, which was ahead in its newest call, waits for posts of calls before: whoever
- * sleeps, and is in no message. */
+/* Whether @member, which does not wait in its newest call, waits for posts of that or of calls
+ * before: whoever sleeps, and is in no message. */
 static bool is_catching_up(const struct coll_group *group, uint32_t member)
 {
 	struct coll_message message;
@@ -233,16 +233,15 @@ static bool is_catching_up(const struct coll_group *group, uint32_t member)
 /* See look.h. */
 uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, struct coll_call *call)
 {
+	/* Or it has refused this call, or was told at once that others make another one. (Who was
+	 * ahead may have told who sleeps there.) */
+	bool is_through =
+		call->is_ahead || zi_line_load(&group->board[member].alarm) == call->sequence;
 	struct coll_call older;
 	uint64_t awaited;
 	uint32_t step;
 
-	if (!call->sequence)
-		return 0;
-	/* It has refused this call, or was told at once that others make another one. */
-	if (zi_line_load(&group->board[member].alarm) == call->sequence)
-		return 0;
-	if (call->is_ahead && !is_catching_up(group, member))
+	if (!call->sequence || (is_through && !is_catching_up(group, member)))
 		return 0;
 	if (call->is_ahead && call->unseen &&
 	    coll_look(group, member, call->sequence - ZI_MIN(call->unseen, ZI_BOARD_SLOTS - 1),
@@ -251,7 +250,7 @@ uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, stru
 	awaited = coll_all_members(group) & ~coll_look_come(group, call->sequence);
 	/* A peer may write anything: nobody waits for itself to come. */
 	awaited &= ~(1ull << member);
-	if (awaited || !call->is_long || is_off(group, call->sequence))
+	if (awaited || is_through || !call->is_long || is_off(group, call->sequence))
 		return awaited;
 	return slowest(group, call->sequence, &step);
 }

@@ -103,6 +103,32 @@ Test(describe, who_was_told_of_a_mismatch_is_not_said_to_wait)
 	cr_expect_eq(seen.awaited_mask, 0);
 }
 
+/* Who raised the alarm of call 1 is through with it: as one who was ahead, or was told. When it
+ * sleeps all the same, it makes the next call, and waits until all have come to this one. */
+Test(describe, who_raised_an_alarm_and_sleeps_waits_for_those_who_have_not_come)
+{
+	for (uint32_t is_ahead = 0; is_ahead < 2; is_ahead++) {
+		struct zi_board_call call = a_call(ZI_COLL_BROADCAST, is_ahead ? 5 : 5000, 0, 0);
+		struct coll_call newest;
+
+		call.flags = is_ahead ? ZI_BOARD_AHEAD : 0;
+		post(0, 0, 1, call);
+		post(0, 1, 1, a_call(ZI_COLL_BARRIER, 0, 0, 0));
+		zi_line_store(&boards[0][0].alarm, 1);
+		zi_line_store(&boards[0][0].sleeping, 1);
+		coll_look_newest(&coll->groups[0], 0, &newest);
+		cr_expect_eq(coll_look_awaited(&coll->groups[0], 0, &newest), 0xc);
+		zi_line_store(&boards[0][0].sleeping, 0);
+		cr_expect_eq(coll_look_awaited(&coll->groups[0], 0, &newest), 0);
+		/* Nor does it wait for anybody's part in it when all have come. */
+		zi_line_store(&boards[0][0].sleeping, 1);
+		post(0, 2, 1, a_call(ZI_COLL_BARRIER, 0, 0, 0));
+		post(0, 3, 1, a_call(ZI_COLL_BARRIER, 0, 0, 0));
+		cr_expect_eq(coll_look_awaited(&coll->groups[0], 0, &newest), 0);
+		boards[0][2].posts[1].sequence = boards[0][3].posts[1].sequence = 0;
+	}
+}
+
 /* ---- messages ---- */
 
 static void send_to(uint32_t from, uint32_t to, uint32_t sequence, uint32_t refused)

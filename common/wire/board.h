@@ -103,8 +103,10 @@ struct zi_board_send {
 	/* Messages up to this one are refused, of those that the receiver has not left; stored
 	 * before `sequence`, which counts them as well. */
 	uint32_t refused;
-	uint32_t refusal; /* why: number of the sender's zi_board_refusal, as of `refused` */
-	uint32_t base;    /* of message `sequence`: pieces of all messages before it */
+	/* Why: number of the sender's zi_board_refusal, as of `refused`, which a member on another
+	 * node stores first. */
+	uint32_t refusal;
+	uint32_t base; /* of message `sequence`: pieces of all messages before it */
 };
 static_assert(sizeof(struct zi_board_send) == ZI_LINE_BYTES, "one line");
 
@@ -146,7 +148,7 @@ struct zi_board_refusal {
  * address, in the process of that number, reads there, and looks at it again behind what it read.
  */
 struct zi_board_cma {
-	alignas(ZI_LINE_BYTES) uint32_t pid; /* 0: not offered; written last, released */
+	alignas(ZI_LINE_BYTES) uint32_t pid; /* 0: not offered; released behind word… */
 	uint32_t unread; /* newest call of which this member could not read what it needs */
 	uint64_t word_address, word;
 	uint64_t from_bytes; /* it would have shorter blocks staged: the highest of all counts */

@@ -260,7 +260,8 @@ ZINF_API int zinf_coll_barrier(struct zinf *zinf, const struct zinf_coll_options
  * two members arrive in the order of their calls. Returns when @data (@count,) may be written
  * again: of any size not before the peer has taken it. Two members that both send first wait for
  * each other until the deadline: zinf_coll_batch() does both at once. Only the two take part.
- * Where one refuses its side, the other has its reason, on this node or another. */
+ * Where one refuses its side, the other has its error and reason, on this node or another; of many
+ * refused before the other comes those of the newest, of older ones -EINVAL. */
 ZINF_API int zinf_coll_send(struct zinf *zinf, const void *data, uint64_t count,
                             enum zinf_dtype dtype, uint32_t peer,
                             const struct zinf_coll_options *options);

@@ -77,8 +77,10 @@ int mail_take_refused(struct mail *mail, struct mail_pair *pair, const struct ma
 	mail_gone(pair, MAIL_REFUSED_HEARD, 0);
 	in->sequence = frame->sequence;
 	mail_keep_reason(mail, pair, frame);
-	__atomic_store_n(&send->refusal, frame->refusal, __ATOMIC_RELAXED);
-	__atomic_store_n(&send->refused, in->sequence, __ATOMIC_RELEASE); /* zi_meet_load() */
+	/* In this order: who is still at an older message does not take the new reason for its own
+	 * (pairs with zi_pair_reason_of()). Who waits for this one waits for `sequence`. */
+	__atomic_store_n(&send->refused, in->sequence, __ATOMIC_RELAXED);
+	__atomic_store_n(&send->refusal, frame->refusal, __ATOMIC_RELEASE);
 	zi_meet_tell_one(&mail->meet, pair->local, &send->sequence, in->sequence);
 	return err_trace(mail_link_send(
 		pair->link, mail_frame_of(pair, MAIL_REFUSED_HEARD, 0, in->sequence), text));

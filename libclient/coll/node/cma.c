@@ -4,7 +4,8 @@
  *
  * Everything that a peer leaves on the board may be a lie. The kernel checks the address, and
  * whether this process may read that one at all (as one that would attach to it: ptrace(2)), so
- * that a lie gives its author's peers bytes that they could have had anyway, or an error. The
+ * that a lie gives its author's peers bytes that they could have had anyway, or an error; and its
+ * author nothing more than it may read, where ranks have the same rights (docs/COLLECTIVES.md). The
  * number of a process may be given to another one once it has died; but the word behind the last
  * byte is found by who reads the process that had it at first: the number was that one's all the
  * time. What was read meanwhile was written by a stranger only if the word is not there. Nor is it

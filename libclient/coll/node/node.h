@@ -143,7 +143,8 @@ struct zi_node_op {
  * come; -EINVAL, -EOVERFLOW, -EACCES: a member (maybe this one) refuses the call, or members call
  * different things, @text says who and what; -EPROTO, -EFAULT: what a member posted makes no sense.
  * After -EINVAL, -EOVERFLOW and -EACCES the group stands and all members have the error; after the
- * others it is over.
+ * others it is over. (Who comes late to a message that its peer refused may find that the reason
+ * has made room for others: then it has -EINVAL, whatever its peer has.)
  */
 int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call,
                  struct zi_text *text);

@@ -67,8 +67,7 @@ void zi_far_cut_init(struct zi_far_cut *cut, const struct zi_far_shape *shape, u
 	uint64_t element_bytes, lines;
 
 	*cut = (struct zi_far_cut){ .operation = operation, .element_count = element_count };
-	slab_bytes -= ZI_FAR_WORKER_BYTES + zi_far_mail_bytes(slab_bytes);
-	cut->slot_bytes = slab_bytes / ZI_FAR_SLOTS / 4096 * 4096;
+	cut->slot_bytes = zi_far_slot_bytes(slab_bytes);
 	if (operation == ZI_COLL_BARRIER || !element_count)
 		return;
 	cut->width = zi_dtype_bytes(dtype);

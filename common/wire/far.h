@@ -64,6 +64,13 @@ static inline uint64_t zi_far_mail_bytes(uint64_t slab_bytes)
 	return slab_bytes / 5 / 4096 * 4096;
 }
 
+/* Of one slot, pages. */
+static inline uint64_t zi_far_slot_bytes(uint64_t slab_bytes)
+{
+	return (slab_bytes - ZI_FAR_WORKER_BYTES - zi_far_mail_bytes(slab_bytes)) / ZI_FAR_SLOTS /
+	       4096 * 4096;
+}
+
 /* Where the members of a group are. */
 struct zi_far_shape {
 	uint32_t member_count, node_count;

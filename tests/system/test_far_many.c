@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: six and eight nodes are as good as two: every operation and messages between all pairs are
- * right, a node that goes is named on each of the others, and the job starts again. Method: as many
- * daemons on the loopback interface, with one rank each.
+ * right, a node that goes is named on each of the others, and the job starts again; and a zinf-net
+ * asks for memory as its nodes need it. Method: as many daemons on the loopback interface, with one
+ * rank each.
  */
 #include "tests/system/far.h"
 
@@ -166,4 +167,51 @@ Test(far_many, six_nodes)
 Test(far_many, eight_nodes)
 {
 	play(8);
+}
+
+/* ---- memory ---- */
+
+#ifdef ZI_SANITIZED
+#define SKIP_SANITIZED() cr_skip_test("a sanitizer's own memory is no measure of zinf-net's")
+#else
+#define SKIP_SANITIZED() ((void)0)
+#endif
+
+/* What @pid may write and nobody else sees, touched or not: where memory is not overcommitted
+ * (vm.overcommit_memory = 2) all of it counts. */
+static uint64_t private_bytes(pid_t pid)
+{
+	unsigned long kib = 0;
+	char path[64], line[256];
+	FILE *file;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", pid); /* Fits. */
+	file = fopen(path, "r");
+	cr_assert(file);
+	while (fgets(line, sizeof(line), file) && sscanf(line, "VmData: %lu kB", &kib) != 1)
+		;
+	(void)fclose(file);
+	cr_assert_gt(kib, 0);
+	return (uint64_t)kib * 1024;
+}
+
+Test(far_many, two_nodes_need_little_memory)
+{
+	struct far_scene scene;
+
+	SKIP_SANITIZED();
+	if (!far_open_on_loopback(&scene, 2, 1))
+		return;
+	far_start(&scene, far_sum_until_told);
+	far_hear(&scene, 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		uint64_t bytes = private_bytes(far_child_of(scene.harness[i].pid, "zinf-net"));
+
+		/* Rings of some MiB for each piece under way, and threads' stacks of 8 MiB. */
+		cr_expect_lt(bytes, 160u << 20, "node %u: %lu bytes", i, (unsigned long)bytes);
+	}
+	__atomic_store_n(&scene.shared->is_over, 1, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < 2; i++)
+		far_join_one(&scene, i, 0);
+	far_close_scene(&scene);
 }

@@ -7,12 +7,13 @@
 #include <sys/mman.h>
 
 #include "common/base/assert.h"
+#include "common/base/checked.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/worker/net/exchange_private.h"
 
-static int make_lanes(struct exchange_room *room)
+static int make_lanes(struct exchange_room *room, bool is_agreed)
 {
 	struct net_mesh *mesh = nodes_mesh(room->nodes);
 	int r = 0;
@@ -24,19 +25,25 @@ static int make_lanes(struct exchange_room *room)
 		                      offsetof(struct exchange_room, cards_out) +
 		                              sizeof(room->cards_out),
 		              "cards are one run of memory");
-		r = net_lane_new(mesh, i, room->cards_out,
-		                 sizeof(room->cards_out) + sizeof(room->cards_in),
-		                 &room->peers[i].cards);
+		if (!is_agreed)
+			r = net_lane_new(mesh, i, room->cards_out,
+			                 sizeof(room->cards_out) + sizeof(room->cards_in),
+			                 &room->peers[i].cards);
 		r = r ? r
-		      : net_lane_new(mesh, i, room->ring, EXCHANGE_RING_BYTES,
-		                     &room->peers[i].ring);
+		      : net_lane_new(mesh, i, room->ring, room->ring_bytes, &room->peers[i].ring);
 	}
 	return err_trace(r);
 }
 
 /* Documented in the header, as are all of these. */
-int exchange_room_new(struct nodes *nodes, uint32_t node, uint32_t node_count,
-                      struct exchange_room **ret_room)
+uint64_t exchange_ring_bytes(uint32_t leaf_count, uint64_t share_bytes)
+{
+	uint64_t piece_bytes = ZI_MIN(share_bytes, EXCHANGE_PIECE_BYTES);
+
+	return EXCHANGE_DEPTH * leaf_count * zi_align_up(piece_bytes, EXCHANGE_PAGE_BYTES);
+}
+
+int exchange_room_new(const struct exchange_room_options *options, struct exchange_room **ret_room)
 {
 	struct exchange_room *room = calloc(1, sizeof(*room));
 	void *ring;
@@ -44,10 +51,11 @@ int exchange_room_new(struct nodes *nodes, uint32_t node, uint32_t node_count,
 
 	if (!room)
 		return err_origin(-ENOMEM);
-	room->nodes = nodes;
-	room->node = node;
-	room->node_count = node_count;
-	ring = mmap(NULL, EXCHANGE_RING_BYTES, PROT_READ | PROT_WRITE,
+	room->nodes = options->nodes;
+	room->node = options->node;
+	room->node_count = options->node_count;
+	room->ring_bytes = options->ring_bytes;
+	ring = mmap(NULL, room->ring_bytes, PROT_READ | PROT_WRITE,
 	            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (ring == MAP_FAILED) {
 		free(room);
@@ -55,7 +63,7 @@ int exchange_room_new(struct nodes *nodes, uint32_t node, uint32_t node_count,
 	}
 	room->ring = ring;
 	r = finish_scratch_new(&room->scratch);
-	r = r ? r : make_lanes(room);
+	r = r ? r : make_lanes(room, options->is_agreed);
 	if (r) {
 		(void)exchange_room_free(room);
 		return err_trace(r);
@@ -78,7 +86,7 @@ struct exchange_room *exchange_room_free(struct exchange_room *room)
 			peer->slabs[k] = net_lane_free(peer->slabs[k]);
 	}
 	room->scratch = finish_scratch_free(room->scratch);
-	(void)munmap(room->ring, EXCHANGE_RING_BYTES); /* Ours: cannot fail. */
+	(void)munmap(room->ring, room->ring_bytes); /* Ours: cannot fail. */
 	free(room);
 	return NULL;
 }

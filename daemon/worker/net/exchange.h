@@ -12,6 +12,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "daemon/worker/finish.h"
 #include "daemon/worker/net/nodes.h"
 
@@ -22,14 +24,24 @@ struct exchange_slab {
 	uint64_t bytes;
 };
 
+struct exchange_room_options {
+	struct nodes *nodes;
+	uint32_t node, node_count;
+	uint64_t ring_bytes; /* of exchange_ring_bytes(); the same on all nodes */
+	bool is_agreed;      /* for exchange_begin() alone */
+};
+
+/* What pieces of others need where the tree has @leaf_count leaves and an owner's share of each is
+ * @share_bytes, or less; with a shorter ring pieces are shorter. */
+uint64_t exchange_ring_bytes(uint32_t leaf_count, uint64_t share_bytes);
+
 /**
- * exchange_room_new() - what operations over @nodes need: memory for pieces, lanes
+ * exchange_room_new() - what operations need: memory for pieces, lanes
  * @ret_room: exchange_room_free(), before nodes_leave()
  *
  * Return: 0, -ENOMEM.
  */
-int exchange_room_new(struct nodes *nodes, uint32_t node, uint32_t node_count,
-                      struct exchange_room **ret_room);
+int exchange_room_new(const struct exchange_room_options *options, struct exchange_room **ret_room);
 struct exchange_room *exchange_room_free(struct exchange_room *room);
 
 /* Slab @index is @slab's memory from now on (NULL: none). Return: 0, -ENOMEM. */
@@ -56,7 +68,7 @@ struct exchange_runs {
  *
  * All transfers begin that need nothing of the others; does not wait. Then exchange_turn() does
  * this node's part for the others, and exchange_end() waits for the rest.
- * Return: as exchange_run(), but never -EINVAL, as do the others.
+ * Return: as exchange_run(), but never -EINVAL, as do the others: that is exchange_check()'s.
  */
 int exchange_begin(struct exchange_room *room, const struct net_exchange *exchange,
                    const struct exchange_runs *runs, struct zi_text *text, uint32_t *ret_suspect);

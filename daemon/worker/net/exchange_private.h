@@ -10,8 +10,8 @@
 /* Of one leaf's piece: a wake-up costs what 64 KiB take at 10 Gbit/s, so that it is small beside;
  * and a few of them stay in a shared cache. */
 #define EXCHANGE_PIECE_BYTES (512u << 10)
-/* For the pieces of others; touched only as far as operations need it. */
-#define EXCHANGE_RING_BYTES (64u << 20)
+/* In the ring pieces begin at whole ones. */
+#define EXCHANGE_PAGE_BYTES 4096u
 
 /* What a node calls. Alike on all nodes, but for sent_bytes. */
 struct exchange_card {
@@ -25,7 +25,7 @@ struct exchange_card {
 enum exchange_stream { EXCHANGE_CARD = 1, EXCHANGE_PARTIAL = 2, EXCHANGE_RESULT = 3 };
 
 struct exchange_peer {
-	struct net_lane *cards;
+	struct net_lane *cards; /* NULL: of a room for what is agreed */
 	struct net_lane *ring;
 	struct net_lane *slabs[NET_SLABS_MAX];
 	/* Of the operation: */
@@ -68,7 +68,8 @@ struct exchange_room {
 	uint32_t node, node_count;
 	struct exchange_peer peers[SUBTREE_NODES_MAX]; /* the own one is empty */
 	struct exchange_slab slabs[NET_SLABS_MAX];
-	char *ring;
+	char *ring; /* (ring_bytes,) pieces of others */
+	uint64_t ring_bytes;
 	struct finish_scratch *scratch;
 	struct exchange_card cards_out[SUBTREE_NODES_MAX], cards_in[SUBTREE_NODES_MAX];
 	struct exchange_op op;

@@ -214,14 +214,30 @@ int follow_run_pieces(struct follow *follow, const struct follow_card *call)
 	return err_trace(r);
 }
 
+/* What the largest piece's partials need. An owner's share of them all is no longer than the slot
+ * in which they lie, but for types that are joined in wider ones (f16, bf16); and what is small has
+ * no shares, but every node all of it (shares.h), in four bytes an element. */
+static uint64_t ring_bytes(const struct follow *follow)
+{
+	uint32_t leaf_count = follow->plan.leaf_count;
+	uint64_t slot_bytes = zi_far_slot_bytes(follow->slab->bytes);
+
+	return exchange_ring_bytes(leaf_count,
+	                           ZI_MAX(2 * slot_bytes / leaf_count, 4 * SHARES_SMALL_BYTES));
+}
+
 /* Documented in follow_private.h. */
 int follow_pieces_begin(struct follow *follow)
 {
+	struct exchange_room_options options = { .nodes = follow->worker->nodes,
+		                                 .node = follow->shape.node,
+		                                 .node_count = follow->shape.node_count,
+		                                 .ring_bytes = ring_bytes(follow),
+		                                 .is_agreed = true };
 	int r = 0;
 
 	for (uint32_t i = 0; i < ZI_FAR_AHEAD && !r; i++) {
-		r = exchange_room_new(follow->worker->nodes, follow->shape.node,
-		                      follow->shape.node_count, &follow->rooms[i]);
+		r = exchange_room_new(&options, &follow->rooms[i]);
 		r = r ? r : exchange_room_map(follow->rooms[i], NET_SLAB_DATA, follow->slab);
 	}
 	if (!r)

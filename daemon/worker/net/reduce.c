@@ -6,6 +6,7 @@
  * owner makes room for EXCHANGE_DEPTH pieces, the next as soon as one is finished. Results have
  * their place from the beginning. So nothing here waits but the turn, for the own pieces.
  */
+#include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
@@ -112,11 +113,13 @@ static void prepare(struct exchange_room *room)
 	struct exchange_reduction *reduction = &room->op.reduction;
 	const struct net_exchange *exchange = &room->op.exchange;
 	uint32_t width = ZI_MAX(zi_dtype_bytes(exchange->dtype), (uint32_t)sizeof(float));
-	uint64_t bytes = EXCHANGE_RING_BYTES / EXCHANGE_DEPTH / reduction->plan.leaf_count;
+	uint64_t bytes = room->ring_bytes / EXCHANGE_DEPTH / reduction->plan.leaf_count;
 
 	reduction->slab = &room->slabs[exchange->slab];
 	/* The same on all nodes: so of all leaves, not of those that are others'. */
-	reduction->piece_bytes = ZI_MIN(bytes, EXCHANGE_PIECE_BYTES) & ~4095ull;
+	reduction->piece_bytes =
+		ZI_MIN(bytes / EXCHANGE_PAGE_BYTES * EXCHANGE_PAGE_BYTES, EXCHANGE_PIECE_BYTES);
+	assert(reduction->piece_bytes);
 	shares_init(&reduction->shares, exchange, room->node_count, reduction->piece_bytes / width);
 	for (uint32_t i = 0; i < room->node_count; i++) {
 		reduction->piece_counts[i] = shares_piece_count(&reduction->shares, exchange, i);

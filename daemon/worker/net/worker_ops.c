@@ -39,7 +39,15 @@ static int join(struct worker *worker, const struct net_join *message, struct zi
 	r = nodes_join(message, worker->loop, worker_watched, text, &worker->nodes);
 	if (r)
 		return err_trace(r);
-	r = exchange_room_new(worker->nodes, message->node, message->node_count, &worker->room);
+	/* Most sums have a leaf on each node: pieces of those with more are shorter. */
+	r = exchange_room_new(
+		&(struct exchange_room_options){
+			.nodes = worker->nodes,
+			.node = message->node,
+			.node_count = message->node_count,
+			.ring_bytes = exchange_ring_bytes(message->node_count, UINT64_MAX),
+		},
+		&worker->room);
 	r = r ? r : map_all(worker);
 	if (r) {
 		zi_text_set(text, "no memory for the pieces of %u nodes", message->node_count);

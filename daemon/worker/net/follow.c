@@ -171,6 +171,9 @@ static int run_call(struct follow *follow)
 		return err_trace(r);
 	__atomic_store_n(&follow->worker->moving, follow->sequence, __ATOMIC_SEQ_CST);
 	r = judge_call(follow, &call, &reason, &answer);
+	/* Of one that is refused or small all has come; zi_meet_load() pairs with it. */
+	__atomic_store_n(&follow->worker->is_loaded, !r && !(answer.flags & ~ZI_BOARD_DIRECT),
+	                 __ATOMIC_RELEASE);
 	if (!r && answer.flags & ZI_BOARD_DIRECT)
 		r = run_direct(follow, &call);
 	if (r)
@@ -227,6 +230,7 @@ static int start_mail(const struct follow *follow, struct mail **ret_mail)
 			.group = follow->message->group,
 			.ranks = follow->message->ranks,
 			.is_carrying = &follow->worker->is_carrying,
+			.is_loaded = &follow->worker->is_loaded,
 			.failed = worker_mail_failed,
 			.late = worker_tell_late_message,
 			.arg = follow->worker,
@@ -269,6 +273,7 @@ int worker_follow(struct worker *worker, const struct net_follow *message, struc
 		if (!r)
 			worker->done = follow.sequence;
 		__atomic_store_n(&worker->moving, 0, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&worker->is_loaded, 0, __ATOMIC_RELEASE);
 	}
 	let_go(&follow);
 	mail = mail_stop(mail);

@@ -31,6 +31,8 @@ struct mail_options {
 	const uint8_t *ranks; /* (member_count,) so */
 	/* 1 while messages from here are not over: whoever ends the group waits for a moment. */
 	uint32_t *is_carrying;
+	/* 1 while data of a call, which go the same way as messages, are under way. */
+	const uint32_t *is_loaded;
 	/* Once: a message cannot go on, which ends the group. From the mail's thread. */
 	void (*failed)(void *arg, const struct nodes_end *end);
 	/* A member here keeps one elsewhere waiting beyond its time. From the mail's thread. */

@@ -15,6 +15,15 @@ enum mail_late {
 	MAIL_BLAMED = 3,    /* a daemon knows, and ends the group */
 };
 
+/* What a member here waits for, as it said. */
+struct mail_wait {
+	uint32_t sequence; /* of the message */
+	uint32_t timeout_ms;
+	uint64_t deadline_ns;
+	uint64_t element_count;
+	uint8_t dtype;
+};
+
 /* A message under way, from here or to here; pieces count on from message to message, and each
  * message counts one more. */
 struct mail_message {
@@ -25,8 +34,7 @@ struct mail_message {
 	uint64_t bytes;
 	uint32_t moved; /* pieces that went out, or came */
 	uint32_t room;  /* that may */
-	/* Of the message that the member here waits for, which is number `timed`. */
-	uint32_t timed;
+	struct mail_wait wait;
 	uint32_t asked_moved; /* as `moved`, when the other node was asked */
 	enum mail_late late;
 	uint64_t due_ns, margin_ns; /* when there is something to do, unless it is blamed */
@@ -107,6 +115,8 @@ void mail_keep_reason(const struct mail *mail, const struct mail_pair *pair,
 
 /* Whether a member here waits for @pair's other one. */
 bool mail_is_wanted(const struct mail_pair *pair);
+/* What the receiver of @line waits for; it may go on meanwhile. Return: whether it waits. */
+bool mail_read_take(const struct zi_board_take *line, struct mail_wait *ret_wait);
 /* Notes until when it does. */
 void mail_note_due(struct mail *mail, struct mail_pair *pair);
 /* At mail->due_ns: asks other nodes about what is late. Return: 0; -ETIMEDOUT *ret_node was asked,

@@ -68,9 +68,10 @@ struct worker {
 	struct nodes_end abort_ends[2];
 
 	/* Of both. */
-	uint32_t stop;   /* writer: control. 1: what net waits for will not come; it is woken */
-	uint32_t moving; /* writer: net. The call that all ranks here have come to; 0: to none */
-	uint32_t last;   /* writer: control. Calls after this one end at once */
+	uint32_t stop;      /* writer: control. 1: what net waits for will not come; it is woken */
+	uint32_t moving;    /* writer: net. The call that all ranks here have come to; 0: to none */
+	uint32_t last;      /* writer: control. Calls after this one end at once */
+	uint32_t is_loaded; /* writer: net. 1: data of a call are under way */
 	uint32_t is_carrying;      /* writer: the mail. 1: messages from here are not over */
 	struct zi_post mail_post;  /* writer: the mail, once while a group is followed */
 	struct nodes_end mail_end; /* so */

@@ -36,8 +36,10 @@ static void say_deadline(struct zi_node_group *group, const struct zi_node_p2p *
 	uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
 	uint32_t timeout_ms = left_ns ? (uint32_t)(left_ns / ZI_NS_PER_MS + 1) : 0;
 
-	*(p2p->is_send ? &send->deadline_ns : &take->deadline_ns) = deadline_ns;
 	*(p2p->is_send ? &send->timeout_ms : &take->timeout_ms) = timeout_ms;
+	/* Release: who reads it sees that the message before was left. */
+	__atomic_store_n(p2p->is_send ? &send->deadline_ns : &take->deadline_ns, deadline_ns,
+	                 __ATOMIC_RELEASE);
 }
 
 int zi_node_poll_message(struct zi_node_group *group, struct zi_node_p2p *p2p, uint64_t deadline_ns,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: frames of messages between nodes lie untouched until they have gone, all of them are
- * counted as gone, and whose turn it is when the time passes is found out by asking. Method: the
- * mails of two nodes in one process, over lanes that are doubles of Gloo's: they keep what is sent
- * until the test lets it go on. The test writes the lines of the two members.
+ * counted as gone, and whose turn it is when the time passes is found out by asking, sooner where
+ * data of calls are on the link. Method: the mails of two nodes in one process, over lanes that are
+ * doubles of Gloo's: they keep what is sent until the test lets it go on. The test writes the lines
+ * of the two members.
  */
 #include <sched.h>
 
@@ -12,6 +13,7 @@
 #include "common/wire/meet.h"
 #include "daemon/worker/net/mail.h"
 #include "daemon/worker/net/mail_link.h"
+#include "daemon/worker/net/mail_private.h"
 #include "tests/unit/worker/fake_lanes.h"
 
 #define LATE_COUNT 8u
@@ -28,7 +30,7 @@ struct side {
 	struct zi_board_member *board;
 	char *slab;
 	struct mail *mail;
-	uint32_t is_carrying;
+	uint32_t is_carrying, is_loaded;
 	/* Of its mail's thread, under the lock. */
 	uint32_t late_count, failed_count;
 	struct net_late_message late;
@@ -85,6 +87,7 @@ static void open_sides(void)
 		                                                .slab_bytes = ZI_FAR_GROUP_BYTES,
 		                                                .ranks = ranks,
 		                                                .is_carrying = &side->is_carrying,
+		                                                .is_loaded = &side->is_loaded,
 		                                                .failed = note_failed,
 		                                                .late = note_late,
 		                                                .arg = side },
@@ -315,6 +318,129 @@ static bool come_late(void)
 Test(mail, what_comes_with_the_answer_about_it_is_not_the_links_fault)
 {
 	expect_once_in_time(come_late);
+}
+
+#define LONG_NS (4 * ZI_NS_PER_S)
+
+/* How long before the time of member 0, whose message nobody takes, node 1 is asked about it: which
+ * it hears when the test lets it. */
+static uint64_t ask_before(uint32_t is_loaded)
+{
+	uint64_t asked_ns;
+
+	sides[0].is_loaded = is_loaded;
+	hold(0, true);
+	post(1, 1, 1, LONG_NS);
+	await_event(&both[0].mesh.wire_count, 2);
+	asked_ns = zi_clock_now_ns();
+	return sends()->deadline_ns > asked_ns ? sends()->deadline_ns - asked_ns : 0;
+}
+
+/* Return: as above. */
+static bool ask_early(void)
+{
+	uint64_t before_ns;
+
+	open_sides();
+	before_ns = ask_before(1);
+	close_sides();
+	return before_ns > ZI_FAR_MARGIN_NS;
+}
+
+Test(mail, behind_data_of_a_call_it_is_asked_earlier)
+{
+	expect_once_in_time(ask_early);
+}
+
+Test(mail, without_data_of_a_call_it_is_asked_no_earlier_than_that_takes, .init = open_sides,
+     .fini = close_sides)
+{
+	cr_expect_leq(ask_before(0), ZI_FAR_MARGIN_NS);
+}
+
+Test(mail, what_else_is_on_the_link_is_told_of_a_node_that_does_not_answer, .init = open_sides,
+     .fini = close_sides)
+{
+	(void)ask_before(1);
+	await_event(&sides[0].failed_count, 1);
+	cr_expect(strstr(sides[0].end.text.chars,
+	                 "does not answer: look at the link, on which data of a call are, too"),
+	          "%s", sides[0].end.text.chars);
+}
+
+/* An early question is answered before data let the message through: there is time till then.
+ * Return: as above. */
+static bool come_behind_data(void)
+{
+	struct timespec before;
+	uint64_t before_ns;
+	bool is_fine;
+	int r = 0;
+
+	open_sides();
+	sides[1].is_loaded = 1;
+	takes()->deadline_ns = zi_clock_deadline_ns(2 * LONG_NS);
+	say(1, &takes()->sequence, 1);
+	hold(0, true);
+	post(1, 1, 1, 60 * ZI_NS_PER_S);
+	/* SEND, then the answer to the question. */
+	await_event(&both[0].mesh.wire_count, 2);
+	hold(0, false);
+	await_word(&box_of(1)->send.filled, 1);
+	before_ns = takes()->deadline_ns - ZI_FAR_MARGIN_NS;
+	before.tv_sec = (time_t)(before_ns / ZI_NS_PER_S);
+	before.tv_nsec = (long)(before_ns % ZI_NS_PER_S);
+	(void)pthread_mutex_lock(&lock);
+	/* Until half a second before the deadline, if all is well. */
+	while (!r && !sides[1].failed_count && !sides[1].late_count)
+		r = pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &before);
+	is_fine = !sides[1].failed_count && !sides[1].late_count;
+	(void)pthread_mutex_unlock(&lock);
+	close_sides();
+	return is_fine;
+}
+
+Test(mail, an_early_question_leaves_a_message_its_time)
+{
+	expect_once_in_time(come_behind_data);
+}
+
+/* ---- whose time it is ---- */
+
+#define LOOKS 20000000u
+
+static struct zi_board_take busy_line;
+static uint32_t looked;
+
+/* As a member does that receives, message after message (libclient/coll/node/pair_take.c). */
+static void *receive_on_and_on(void *arg)
+{
+	(void)arg;
+	for (uint32_t i = 1; !zi_meet_load(&looked); i++) {
+		__atomic_store_n(&busy_line.deadline_ns, i, __ATOMIC_RELEASE);
+		__atomic_store_n(&busy_line.sequence, i, __ATOMIC_RELEASE);
+		__atomic_store_n(&busy_line.done, i, __ATOMIC_RELEASE);
+	}
+	return NULL;
+}
+
+Test(mail, the_time_of_a_receive_is_never_that_of_another)
+{
+	uint32_t wrong_count = 0;
+	struct mail_wait wait;
+	pthread_t member;
+
+	busy_line = (struct zi_board_take){ .deadline_ns = 1, .sequence = 1 };
+	cr_assert(mail_read_take(&busy_line, &wait));
+	cr_assert(wait.sequence == 1 && wait.deadline_ns == 1);
+	cr_assert_eq(pthread_create(&member, NULL, receive_on_and_on, NULL), 0);
+	for (uint32_t i = 0; i < LOOKS; i++)
+		wrong_count += mail_read_take(&busy_line, &wait) &&
+		               (uint32_t)wait.deadline_ns != wait.sequence;
+	__atomic_store_n(&looked, 1, __ATOMIC_RELEASE);
+	cr_assert_eq(pthread_join(member, NULL), 0);
+	cr_expect_eq(wrong_count, 0, "%u", wrong_count);
+	cr_expect_not(mail_read_take(&busy_line, &wait));
 }
 
 /* ---- what is refused ---- */

@@ -287,9 +287,11 @@ static_assert(sizeof(struct zi_tensor_opened) == 56, "tensor opened");
 #define ZI_RENDEZVOUS_BYTES 256u
 #define ZI_INTERFACE_BYTES  16u
 #define ZI_TOKEN_BYTES      64u
+#define ZI_REASON_BYTES     160u
 
 /* COLL_OPEN: once in a session; every rank asks for the same bytes. The rendezvous counts where the
- * job spans nodes, and is then the same in all ranks. */
+ * job spans nodes, and is then the same in all ranks. With an error it only says that this rank
+ * opens nothing: it is answered by ERROR at once, and so is every other rank's. */
 struct zi_coll_open {
 	struct zi_message_header header;
 	uint64_t arena_bytes; /* of this rank's arena, more than 0 */
@@ -298,11 +300,13 @@ struct zi_coll_open {
 	char rendezvous_host[ZI_RENDEZVOUS_BYTES]; /* MASTER_ADDR; "": not set */
 	char interface[ZI_INTERFACE_BYTES];        /* "": found */
 	uint32_t call_timeout_ms; /* of calls of the group of all ranks, for people; 0: as above */
-	uint32_t reserved0;
-	char token[ZI_TOKEN_BYTES]; /* ZINF_TOKEN; "": none. Nobody logs it */
-	uint64_t reserved[3];
+	int32_t error;            /* 0; -errno: see above, and `reason` */
+	char token[ZI_TOKEN_BYTES];   /* ZINF_TOKEN; "": none. Nobody logs it */
+	uint64_t asked_bytes;         /* of arena_bytes by the rank's program, for people */
+	char reason[ZI_REASON_BYTES]; /* of the error, for people */
+	uint64_t reserved[2];
 };
-static_assert(sizeof(struct zi_coll_open) == 400, "collectives open");
+static_assert(sizeof(struct zi_coll_open) == 560, "collectives open");
 
 struct zi_coll_opened {
 	struct zi_message_header header;
@@ -323,15 +327,17 @@ static_assert(sizeof(struct zi_coll_opened) == 152, "collectives opened");
 #define ZI_GROUP_MASK_WORDS 4u
 #define ZI_GROUP_MASK_RANKS (64u * ZI_GROUP_MASK_WORDS)
 
-/* COLL_GROUP: every rank names the same members; they are numbered in the order of their ranks. */
+/* COLL_GROUP: every rank names the same members; they are numbered in the order of their ranks.
+ * With an error it only says that this rank makes none, as COLL_OPEN does. */
 struct zi_coll_group {
 	struct zi_message_header header;
 	uint64_t members[ZI_GROUP_MASK_WORDS]; /* bit r % 64 of word r / 64: rank r */
 	uint32_t timeout_ms;                   /* of its calls, for people; 0: the world's */
-	uint32_t reserved0;
+	int32_t error;                         /* 0; -errno: see above, and `reason` */
+	char reason[ZI_REASON_BYTES];          /* of the error, for people */
 	uint64_t reserved[4];
 };
-static_assert(sizeof(struct zi_coll_group) == 88, "collective group");
+static_assert(sizeof(struct zi_coll_group) == 248, "collective group");
 
 struct zi_coll_grouped {
 	struct zi_message_header header;

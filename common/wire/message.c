@@ -31,7 +31,7 @@ struct message_kind {
 	uint32_t bytes;                  /* whole message, or the least when is_streamed */
 	bool is_streamed;                /* more may follow the struct */
 	uint16_t flags;                  /* that may be set */
-	struct message_part strings[3];  /* NUL within */
+	struct message_part strings[4];  /* NUL within */
 	struct message_part reserved[3]; /* zero */
 };
 
@@ -148,9 +148,9 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 		.bytes = sizeof(struct zi_coll_open),
 		.strings = { PART(struct zi_coll_open, rendezvous_host),
 			     PART(struct zi_coll_open, interface),
-			     PART(struct zi_coll_open, token) },
-		.reserved = { PART(struct zi_coll_open, reserved0),
-			      PART(struct zi_coll_open, reserved) },
+			     PART(struct zi_coll_open, token),
+			     PART(struct zi_coll_open, reason) },
+		.reserved = { PART(struct zi_coll_open, reserved) },
 	},
 	[ZI_MESSAGE_COLL_OPENED] = {
 		.name = "COLL_OPENED",
@@ -161,8 +161,8 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 	[ZI_MESSAGE_COLL_GROUP] = {
 		.name = "COLL_GROUP",
 		.bytes = sizeof(struct zi_coll_group),
-		.reserved = { PART(struct zi_coll_group, reserved0),
-			      PART(struct zi_coll_group, reserved) },
+		.strings = { PART(struct zi_coll_group, reason) },
+		.reserved = { PART(struct zi_coll_group, reserved) },
 	},
 	[ZI_MESSAGE_COLL_GROUPED] = {
 		.name = "COLL_GROUPED",

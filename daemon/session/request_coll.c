@@ -12,7 +12,11 @@
 #include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
 
-/* See request_coll.h. The session lives: training needs none of it. */
+/* Of Linux (include/linux/err.h, MAX_ERRNO). */
+#define SESS_ERRNO_MAX 4095
+
+/* See request_coll.h. The session lives: training needs none of it. The job's other ranks, which
+ * would wait for this one, are told. */
 bool sess_refuse_coll_version(struct sess *session, const struct zi_message_header *header)
 {
 	struct zi_text text;
@@ -20,10 +24,15 @@ bool sess_refuse_coll_version(struct sess *session, const struct zi_message_head
 	if (header->type != ZI_MESSAGE_COLL_OPEN || session->coll_version == ZI_COLL_VERSION)
 		return false;
 	zi_text_set(&text,
-	            "this rank's libzinf makes collectives by version %u, zinfd " ZINF_VERSION
+	            "its libzinf makes collectives by version %u, zinfd " ZINF_VERSION
 	            " by version %u: use both of one release",
 	            session->coll_version, ZI_COLL_VERSION);
-	sess_refuse(session, header->sequence, -EPROTONOSUPPORT, text.chars);
+	if (session->is_requesting || session->broken) {
+		sess_refuse(session, header->sequence, -EPROTONOSUPPORT, text.chars);
+		return true;
+	}
+	session->request = (struct zero_op){ .refusal = -EPROTONOSUPPORT, .reason = text.chars };
+	sess_submit_request(session, header, zero_coll_open);
 	return true;
 }
 
@@ -97,8 +106,24 @@ int sess_reply_coll_grouped(struct sess *session)
 	                                 (grouped.board ? 1u : 0) + (grouped.slab ? 1u : 0)));
 }
 
+/* Whether @error is what a wish that cannot be may carry. Else it is answered. */
+static bool sess_check_refusal(struct sess *session, const struct zi_message_header *header,
+                               int error)
+{
+	struct zi_text text;
+
+	if (error <= 0 && error >= -SESS_ERRNO_MAX)
+		return true;
+	zi_text_set(&text, "%s: error %d, where 0 or a negative errno is expected",
+	            zi_message_name(header->type), error);
+	sess_refuse(session, header->sequence, -EINVAL, text.chars);
+	return false;
+}
+
 static void sess_coll_open(struct sess *session, const struct zi_coll_open *message)
 {
+	if (!sess_check_refusal(session, &message->header, message->error))
+		return;
 	memcpy(session->rendezvous_host, message->rendezvous_host,
 	       sizeof(message->rendezvous_host));
 	memcpy(session->interface, message->interface, sizeof(message->interface));
@@ -109,7 +134,10 @@ static void sess_coll_open(struct sess *session, const struct zi_coll_open *mess
 		                  .token = session->token,
 		                  .rendezvous_port = message->rendezvous_port,
 		                  .knows_numa = session->features & ZI_FEATURE_NUMA,
+		                  .refusal = message->error,
+		                  .reason = message->reason,
 		                  .bytes = message->arena_bytes,
+		                  .asked_bytes = message->asked_bytes,
 		                  .timeout_ns = message->timeout_ms * ZI_NS_PER_MS,
 		                  .call_timeout_ns = message->call_timeout_ms * ZI_NS_PER_MS };
 	sess_submit_request(session, &message->header, zero_coll_open);
@@ -117,7 +145,11 @@ static void sess_coll_open(struct sess *session, const struct zi_coll_open *mess
 
 static void sess_coll_group(struct sess *session, const struct zi_coll_group *message)
 {
-	session->request = (struct zero_op){ .timeout_ns = message->timeout_ms * ZI_NS_PER_MS };
+	if (!sess_check_refusal(session, &message->header, message->error))
+		return;
+	session->request = (struct zero_op){ .timeout_ns = message->timeout_ms * ZI_NS_PER_MS,
+		                             .refusal = message->error,
+		                             .reason = message->reason };
 	memcpy(session->request.members, message->members, sizeof(message->members));
 	sess_submit_request(session, &message->header, zero_coll_group);
 }

@@ -75,6 +75,11 @@ struct zero_op {
 	uint64_t timeout_ns;      /* COLL_OPEN, COLL_GROUP: instead of the rank's; 0: the rank's */
 	uint64_t call_timeout_ns; /* COLL_OPEN: of calls afterwards, for people; 0: as timeout_ns */
 	uint64_t members[ZI_GROUP_MASK_WORDS]; /* COLL_GROUP: ranks; its result is `id` */
+	/* COLL_OPEN, COLL_GROUP: 0; -errno: this rank's library refuses its call, for a reason of
+	 * its own, whatever it is. Then it completes before the submitting call returns. */
+	int refusal;
+	const char *reason;   /* of the refusal: the caller's until it completes */
+	uint64_t asked_bytes; /* COLL_OPEN: of `bytes` by the rank's program, for people */
 	/* COLL_OPEN of a job that spans nodes: where they meet; the caller's until it completes. */
 	const char *rendezvous_host, *interface, *token;
 	uint32_t rendezvous_port;

@@ -130,8 +130,9 @@ struct zinf_group_options {
  * @arena_bytes: memory for this rank's zinf_coll_alloc(), equal on all ranks, rounded up to 2 MiB;
  * 0 will do for buffers elsewhere. It counts as memory of the job, beside a few MiB for staging.
  * Return: 0; -EALREADY; -EINVAL ranks ask for different sizes (named); -ENOSPC, -EDQUOT with
- * figures; -ETIMEDOUT, -EPIPE naming who did not come; -EOPNOTSUPP an older daemon. An error is
- * that of all ranks of a node, also of those that come later; all may try again.
+ * figures; -ETIMEDOUT, -EPIPE naming who did not come; -EOPNOTSUPP an older daemon;
+ * -EPROTONOSUPPORT a libzinf and a zinfd of different releases; -EOVERFLOW. An error is that of all
+ * ranks of a node, also of those that come later; all may try again.
  *
  * Where ranks are on several nodes ($LOCAL_WORLD_SIZE or the launcher's like) they meet at
  * $MASTER_ADDR, $ZINF_PORT (else $MASTER_PORT + 1): -EINVAL those are missing; -EADDRINUSE the

@@ -11,6 +11,7 @@
  *   reach.c       where their buffers lie, and whether they can be written
  *   calls.c       from the table, made, over; waited for at once or not
  *   ticket.c      those that go on by themselves: waited for later, asked after, canceled
+ *   refuse.c      a wish for all ranks that this one sees cannot be: the others are told
  *   blame.c       a call that failed: the daemon says why, and to everybody the same
  *
  * A call touches the daemon only when the group broke: COLL_FAIL tells it, and its answer is the
@@ -140,6 +141,17 @@ int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
 /* The call is over; whatever it was, it may be used again. Return: its result, with its text. */
 int zi_client_call_end(struct zinf *zinf, struct zi_client_call *call);
 void zi_client_calls_deinit(struct zi_client_coll *coll);
+
+/* refuse.c */
+/* The text of the last failure, with @error, becomes that of every rank's same call, and stays this
+ * one's. @request: (@bytes,) a COLL_OPEN or COLL_GROUP, @ret_error and @reason in it, which are
+ * filled here. Return: @error. */
+int zi_client_coll_refuse(struct zinf *zinf, struct zi_message_header *request,
+                          enum zi_message_type type, uint32_t bytes, int error, int32_t *ret_error,
+                          char reason[ZI_REASON_BYTES]);
+/* @words, cut behind a whole character, into what a message has for them and is zero; what cannot
+ * be printed the daemon replaces. @capacity: NUL included. */
+void zi_client_coll_words(char *target, size_t capacity, const char *words);
 
 /* blame.c */
 /* A request and its reply without descriptors, within a second. That the training group broke is no

@@ -7,7 +7,6 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
-#include "common/base/utf8.h"
 #include "common/wire/region.h"
 #include "libclient/coll/collective.h"
 
@@ -267,14 +266,17 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 
 	if (!r)
 		r = zi_client_enter(zinf); /* All ranks are needed. */
-	if (!r)
-		r = check_ranks(zinf, ranks, rank_count, &mask);
+	if (r)
+		return err_trace(r);
+	r = check_ranks(zinf, ranks, rank_count, &mask);
 	if (!r)
 		r = zi_client_coll_check_options(zinf, "ZINF_GROUP_OPTIONS_INIT",
 		                                 options ? options : &none, sizeof(*options),
 		                                 offsetof(struct zinf_group_options, reserved));
 	if (r)
-		return err_trace(r);
+		return err_trace(zi_client_coll_refuse(zinf, &request.header, ZI_MESSAGE_COLL_GROUP,
+		                                       sizeof(request), r, &request.error,
+		                                       request.reason));
 	is_member = mask >> zinf->attach.rank & 1;
 	if (is_member)
 		fd_count =
@@ -344,16 +346,6 @@ int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
 	                                        sizeof(request), ZI_MESSAGE_DONE, &reply));
 }
 
-/* Cut behind a whole character; what cannot be printed the daemon replaces. */
-static void fill_reason(struct zi_coll_abort *request, const char *reason)
-{
-	size_t room = sizeof(request->reason) - 1, bytes = strnlen(reason, room + 1);
-
-	if (bytes > room)
-		bytes = zi_utf8_whole(reason, room);
-	memcpy(request->reason, reason, bytes); /* The rest is zero. */
-}
-
 int zinf_coll_abort(struct zinf *zinf, zinf_group number, const char *reason)
 {
 	struct zi_coll_abort request = { .group = number };
@@ -367,7 +359,7 @@ int zinf_coll_abort(struct zinf *zinf, zinf_group number, const char *reason)
 		return zi_client_error(zinf, -EOPNOTSUPP,
 		                       "zinfd at %s knows no COLL_ABORT, use a newer one",
 		                       zinf->path);
-	fill_reason(&request, reason ? reason : "");
+	zi_client_coll_words(request.reason, sizeof(request.reason), reason ? reason : "");
 	return err_trace(zi_client_coll_request(zinf, &request.header, ZI_MESSAGE_COLL_ABORT,
 	                                        sizeof(request), ZI_MESSAGE_DONE, &reply));
 }

@@ -100,8 +100,10 @@ static int find_cma(struct zinf *zinf)
 	uint32_t bytes = ZI_CMA_FROM_BYTES;
 	int r = value ? zi_client_parse_count(zinf, name, value, &bytes) : 0;
 
+	if (r)
+		return err_trace(r);
 	zinf->coll_cma_bytes = bytes;
-	return err_trace(r);
+	return 0;
 }
 
 static int map_all(struct zinf *zinf, struct zi_client_coll *coll,
@@ -162,16 +164,50 @@ static int open_with(struct zinf *zinf, const struct zi_coll_opened *opened, uin
 	return zi_client_error(zinf, r, "mapping memory for collectives: %s", strerror(-r));
 }
 
+/* What this rank asks for. Return: 0; why it cannot, which is known to nobody else. */
+static int compose(struct zinf *zinf, uint64_t arena_bytes, struct zi_coll_open *request)
+{
+	int r;
+
+	request->asked_bytes = arena_bytes;
+	/* Where the others meet they are told, whatever else is wrong. */
+	r = zinf->attach.local_world_size ? zi_client_rendezvous(zinf, request) : 0;
+	if (r)
+		return err_trace(r);
+	if (zinf->coll_version != ZI_COLL_VERSION)
+		return zi_client_error(zinf, -EPROTONOSUPPORT,
+		                       "zinfd at %s makes collectives by version %u, libzinf %s by "
+		                       "version %u: use both of one release",
+		                       zinf->path, zinf->coll_version, zinf_version(),
+		                       ZI_COLL_VERSION);
+	if (!zi_checked_add(arena_bytes, ZI_COLL_STAGING_BYTES, &request->arena_bytes) ||
+	    !zi_checked_align(request->arena_bytes, ZI_HUGE_PAGE_BYTES, &request->arena_bytes))
+		return zi_client_error(zinf, -EOVERFLOW, "an arena of %llu bytes",
+		                       (unsigned long long)arena_bytes);
+	if (zinf->features & ZI_FEATURE_COLL_ABORT)
+		request->call_timeout_ms = zinf->coll_timeout_ms;
+	return err_trace(find_cma(zinf));
+}
+
+/* The other ranks hear why this one opens nothing. Return: @error. */
+static int refuse(struct zinf *zinf, struct zi_coll_open *request, int error)
+{
+	/* A daemon of the first version would take a message of this length for a breach. */
+	if (zinf->coll_version == ZI_COLL_VERSION || zinf->features & ZI_FEATURE_COLL_VERSION)
+		(void)zi_client_coll_refuse(zinf, &request->header, ZI_MESSAGE_COLL_OPEN,
+		                            sizeof(*request), error, &request->error,
+		                            request->reason); /* It is @error. */
+	return err_trace(error);
+}
+
 int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
 {
 	struct zi_coll_open request = { 0 };
 	const struct zi_message_header *reply;
-	uint32_t fd_count = OPEN_FD_SLAB;
+	uint32_t fd_count = zinf->attach.local_world_size ? OPEN_FDS : OPEN_FD_SLAB;
 	int fds[ZI_MESSAGE_FDS_MAX];
 	int r = zi_client_enter(zinf);
 
-	if (!r)
-		r = find_cma(zinf);
 	if (r)
 		return err_trace(r);
 	if (zinf->coll)
@@ -180,23 +216,11 @@ int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
 		return zi_client_error(zinf, -EOPNOTSUPP,
 		                       "zinfd at %s knows no collectives, use a newer one",
 		                       zinf->path);
-	if (zinf->coll_version != ZI_COLL_VERSION)
-		return zi_client_error(zinf, -EPROTONOSUPPORT,
-		                       "zinfd at %s makes collectives by version %u, libzinf %s by "
-		                       "version %u: use both of one release",
-		                       zinf->path, zinf->coll_version, zinf_version(),
-		                       ZI_COLL_VERSION);
-	if (!zi_checked_add(arena_bytes, ZI_COLL_STAGING_BYTES, &request.arena_bytes) ||
-	    !zi_checked_align(request.arena_bytes, ZI_HUGE_PAGE_BYTES, &request.arena_bytes))
-		return zi_client_error(zinf, -EOVERFLOW, "an arena of %llu bytes",
-		                       (unsigned long long)arena_bytes);
-	if (zinf->features & ZI_FEATURE_COLL_ABORT)
-		request.call_timeout_ms = zinf->coll_timeout_ms;
-	if (zinf->attach.local_world_size) {
-		fd_count = OPEN_FDS;
-		r = zi_client_rendezvous(zinf, &request);
-		if (r)
-			return err_trace(r);
+	r = compose(zinf, arena_bytes, &request);
+	if (r) {
+		r = refuse(zinf, &request, r);
+		explicit_bzero(request.token, sizeof(request.token));
+		return err_trace(r);
 	}
 	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_COLL_OPEN, sizeof(request),
 	                      ZI_MESSAGE_COLL_OPENED, &reply, fds, fd_count);

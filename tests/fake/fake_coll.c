@@ -16,6 +16,17 @@ static uint64_t make_board(struct fake_daemon *fake, uint32_t group, uint32_t me
 	return fake->options.lie == FAKE_LIE_COLL_BOARD ? 4096 : bytes;
 }
 
+/* Return: whether the rank refuses its wish itself. */
+static bool is_refused(struct fake_daemon *fake, int error, const char *reason)
+{
+	if (!error)
+		return false;
+	fake->coll_refusal = (struct zi_coll_group){ .error = error };
+	memcpy(fake->coll_refusal.reason, reason, ZI_REASON_BYTES);
+	fake_reply_error(fake, error, "as a daemon says it of other ranks");
+	return true;
+}
+
 void fake_coll_open(struct fake_daemon *fake)
 {
 	const struct zi_coll_open *request = fake->message;
@@ -29,6 +40,8 @@ void fake_coll_open(struct fake_daemon *fake)
 	enum fake_lie lie = fake->options.lie;
 	int fds[3];
 
+	if (is_refused(fake, request->error, request->reason))
+		return;
 	told->board_bytes = make_board(fake, ZI_GROUP_WORLD, world);
 	fake->group_count = 1;
 	must(!zi_region_create("verdicts", ZI_VERDICT_BYTES, ZI_PAGES_SMALL, NULL,
@@ -50,7 +63,8 @@ void fake_coll_open(struct fake_daemon *fake)
 
 void fake_coll_group(struct fake_daemon *fake)
 {
-	uint64_t mask = ((const struct zi_coll_group *)fake->message)->members[0];
+	const struct zi_coll_group *request = fake->message;
+	uint64_t mask = request->members[0];
 	uint32_t rank = fake->attach.rank;
 	bool is_member = mask >> rank & 1;
 	struct zi_coll_grouped told[2] = { {
@@ -60,6 +74,8 @@ void fake_coll_group(struct fake_daemon *fake)
 	} };
 	int fd = -1;
 
+	if (is_refused(fake, request->error, request->reason))
+		return;
 	if (is_member) {
 		told->self = (uint32_t)__builtin_popcountll(mask & ((1ull << rank) - 1));
 		told->board_bytes = make_board(fake, told->group, told->member_count);
@@ -88,6 +104,11 @@ const struct zi_coll_fail *fake_daemon_coll_fail(const struct fake_daemon *fake)
 const struct zi_coll_abort *fake_daemon_coll_abort(const struct fake_daemon *fake)
 {
 	return &fake->coll_abort;
+}
+
+const struct zi_coll_group *fake_daemon_coll_refusal(const struct fake_daemon *fake)
+{
+	return &fake->coll_refusal;
 }
 
 void fake_daemon_break(struct fake_daemon *fake)

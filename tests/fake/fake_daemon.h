@@ -104,6 +104,9 @@ const void *fake_daemon_blob(const struct fake_daemon *fake, uint64_t *ret_bytes
 const struct zi_coll_fail *fake_daemon_coll_fail(const struct fake_daemon *fake);
 /* The newest COLL_ABORT. */
 const struct zi_coll_abort *fake_daemon_coll_abort(const struct fake_daemon *fake);
+/* The newest COLL_GROUP that its rank refuses itself: it is answered by its error. So is such a
+ * COLL_OPEN, of which error, reason and nothing else are in it. */
+const struct zi_coll_group *fake_daemon_coll_refusal(const struct fake_daemon *fake);
 /* The training group breaks now, as by break_on. */
 void fake_daemon_break(struct fake_daemon *fake);
 /* Gives a verdict, a positive errno, and wakes who sleeps. After COLL_OPENED. */

@@ -26,10 +26,11 @@ struct fake_daemon {
 
 	struct zi_region up, down, param, grad, staging, tensors;
 	struct zi_region verdicts, arenas, boards[FAKE_GROUPS];
-	uint32_t group_count;            /* the world's among them */
-	struct zi_coll_fail coll_fail;   /* the newest */
-	struct zi_coll_abort coll_abort; /* so */
-	uint64_t tensor_bytes;           /* of the last put */
+	uint32_t group_count;              /* the world's among them */
+	struct zi_coll_fail coll_fail;     /* the newest */
+	struct zi_coll_abort coll_abort;   /* so */
+	struct zi_coll_group coll_refusal; /* so */
+	uint64_t tensor_bytes;             /* of the last put */
 	int doorbell_fd, wakeup_fd, wakeup_client_fd;
 	bool has_rings;
 	struct zi_ring_consumer sq;

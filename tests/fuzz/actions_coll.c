@@ -14,6 +14,10 @@ static void send_open(struct peer *peer, uint8_t how)
 
 	if (how & 128)
 		message.arena_bytes = UINT64_MAX >> (how & 31);
+	if (how & 64) {
+		message.error = (how & 32 ? 1 : -1) * (how & 31);
+		message.reason[how % ZI_REASON_BYTES] = (char)how;
+	}
 	peer_send(peer, &message, ZI_MESSAGE_COLL_OPEN, sizeof(message));
 }
 
@@ -22,6 +26,10 @@ static void send_group(struct peer *peer, uint8_t mask, uint8_t how)
 	struct zi_coll_group message = { .timeout_ms = how & 8 ? 1 : 0 };
 
 	message.members[how & 128 ? how % ZI_GROUP_MASK_WORDS : 0] = mask;
+	if (how & 64) {
+		message.error = (how & 32 ? 1 : -1) * (how & 31);
+		message.reason[0] = (char)mask;
+	}
 	peer_send(peer, &message, ZI_MESSAGE_COLL_GROUP, sizeof(message));
 }
 

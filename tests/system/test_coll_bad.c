@@ -357,8 +357,10 @@ Test(coll_bad, the_mistake_of_one_is_told_to_all_at_once)
 
 static int open_differently(struct coll_rank *rank)
 {
-	coll_must(rank, -EINVAL, zinf_coll_open(rank->zinf, (1 + rank->rank) * COLL_ARENA));
-	coll_text(rank, "rank");
+	coll_must(rank, -EINVAL, zinf_coll_open(rank->zinf, (1 + rank->rank) * COLL_ARENA - 1));
+	/* Not what is made of it. */
+	coll_text(rank, " 16777215");
+	coll_text(rank, " 33554431");
 	coll_must(rank, -ENOTCONN, zinf_coll_barrier(rank->zinf, NULL));
 	return 0;
 }
@@ -370,6 +372,38 @@ Test(coll_bad, arenas_of_different_sizes_are_refused)
 	coll_open_scene(&scene);
 	scene.is_plain = true;
 	coll_run(&scene, 2, open_differently);
+	coll_close_scene(&scene);
+}
+
+/* Rank 1 alone is told what is wrong by libzinf: the others, who would wait for it, are so too. */
+static int refuse_own_wishes(struct coll_rank *rank)
+{
+	static const uint32_t all[] = { 0, 1, 2 }, twice[] = { 0, 1, 1 };
+	bool is_odd = rank->rank == 1;
+	zinf_group group;
+
+	if (is_odd)
+		coll_check(rank, !setenv("ZINF_COLL_CMA_BYTES", "some", 1));
+	coll_must(rank, -EINVAL, zinf_coll_open(rank->zinf, COLL_ARENA));
+	coll_text(rank, "ZINF_COLL_CMA_BYTES");
+	coll_check(rank, is_odd || strstr(zinf_error_text(rank->zinf), "rank 1 (pid"));
+	coll_check(rank, !unsetenv("ZINF_COLL_CMA_BYTES"));
+	coll_must(rank, 0, zinf_coll_open(rank->zinf, COLL_ARENA));
+	coll_must(rank, -EINVAL,
+	          zinf_coll_group(rank->zinf, is_odd ? twice : all, 3, NULL, &group));
+	coll_text(rank, "ranks[2]: rank 1 is named twice");
+	coll_check(rank, is_odd || strstr(zinf_error_text(rank->zinf), "rank 1 (pid"));
+	coll_must(rank, 0, zinf_coll_group(rank->zinf, all, 3, NULL, &group));
+	return still_good(rank);
+}
+
+Test(coll_bad, what_libzinf_refuses_of_one_is_told_to_all_at_once)
+{
+	struct coll_scene scene;
+
+	coll_open_scene(&scene);
+	scene.is_plain = true;
+	coll_run(&scene, 3, refuse_own_wishes);
 	coll_close_scene(&scene);
 }
 

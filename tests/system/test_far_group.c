@@ -202,6 +202,43 @@ Test(far_group, ranks_that_come_late_to_one_that_failed_hear_it_on_all_nodes)
 	far_close_scene(&scene);
 }
 
+/* What rank 3's libzinf refuses is told on the other node as well, though its neighbour has not
+ * come; and the next one is made. */
+static int refuse_own_list(struct far_rank *rank)
+{
+	static const uint32_t all[] = { 0, 1, 2, 3 }, twice[] = { 0, 1, 2, 2 };
+	zinf_group group;
+	int r;
+
+	if (rank->rank == 2 && zinf_coll_barrier(rank->zinf, NULL))
+		return 1;
+	r = zinf_coll_group(rank->zinf, rank->rank == 3 ? twice : all, 4, NULL, &group);
+	(void)far_note(rank, r);
+	if (r != -EINVAL)
+		return 2;
+	if (rank->rank != 2 && zinf_coll_barrier(rank->zinf, NULL))
+		return 3;
+	if (zinf_coll_group(rank->zinf, all, 4, NULL, &group))
+		return far_fail(rank, -1, 4);
+	return far_sum_once(rank);
+}
+
+Test(far_group, what_libzinf_refuses_of_one_rank_is_told_on_all_nodes_at_once)
+{
+	struct far_scene scene;
+
+	if (!far_open_on_loopback(&scene, 2, 2))
+		return;
+	scene.timeout_ms = 600000; /* Whoever waited for that would be killed. */
+	far_run(&scene, refuse_own_list);
+	for (uint32_t i = 0; i < 4; i++) {
+		far_expect_error(&scene, i, -EINVAL, "ranks[3]: rank 2 is named twice");
+		if (i != 3)
+			far_expect_error(&scene, i, -EINVAL, "rank 3 (pid");
+	}
+	far_close_scene(&scene);
+}
+
 static int make_many_groups(struct far_rank *rank)
 {
 	static const uint32_t pairs[][2] = { { 0, 1 }, { 1, 2 }, { 2, 3 }, { 3, 0 } };

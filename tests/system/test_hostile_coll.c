@@ -203,6 +203,27 @@ Test(hostile_coll, a_client_of_another_version_is_refused_with_both_and_harms_no
 	cr_assert_eq(zi_line_load(&verdicts->groups[1]), 0);
 }
 
+/* A client of a later version that is asked to tell: who waits for it hears of it. */
+Test(hostile_coll, what_a_client_says_that_it_refuses_is_told_cleaned_and_counts_as_its_wish)
+{
+	struct zi_coll_group none = { .error = -EDEADLK, .reason = "no \x1b]0;group\x07 at all" };
+	struct zi_coll_group odd = { .error = 7 };
+	struct zi_coll_open late = { .error = -EINVAL, .reason = "again" };
+
+	send_group(&raw, 0x3);
+	cr_assert_eq(ask(&peer, &odd, ZI_MESSAGE_COLL_GROUP, sizeof(odd)), 0);
+	expect_refused(&peer, -EINVAL, "error 7, where 0 or a negative errno is expected");
+	cr_assert_eq(ask(&peer, &none, ZI_MESSAGE_COLL_GROUP, sizeof(none)), 0);
+	expect_refused(&raw, -EDEADLK, "rank 1 (pid");
+	system_expect_text(raw.reply.error.text.chars, "no ?]0;group? at all");
+	expect_refused(&peer, -EDEADLK, "coll_group: no ?]0;group? at all");
+	/* Collectives that are open stay so. */
+	cr_assert_eq(ask(&peer, &late, ZI_MESSAGE_COLL_OPEN, sizeof(late)), 0);
+	expect_refused(&peer, -EALREADY, "opened before");
+	make_group(0x3, 1);
+	cr_assert_eq(zi_line_load(&verdicts->groups[0]), 0);
+}
+
 /* Bytes that differ each time; which ones does not matter. */
 static void scribble(uint64_t seed)
 {

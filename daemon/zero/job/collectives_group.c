@@ -172,7 +172,8 @@ static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *
  *   all have come: id is its number; or with one error for all, who comes later included
  *
  * -ENOTCONN; -EINVAL no members, no such rank, other members; -EALREADY this rank waits in one;
- * -ETIMEDOUT names who did not come; -ENOSPC, -EDQUOT with figures. Context: shard thread.
+ * -ETIMEDOUT names who did not come; -ENOSPC, -EDQUOT with figures; what a rank refuses itself.
+ * Context: shard thread.
  */
 void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 {
@@ -198,7 +199,9 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 		zero_drain(zero); /* It was called before, and goes on; or failed without it. */
 		return;
 	}
-	r = check(rank, op, &text);
+	r = gather_refused(op, &text);
+	if (!r)
+		r = check(rank, op, &text);
 	if (!r)
 		r = compare(rank, op, &text);
 	/* Asked even when some have yet to come: where one never will, it ends those who wait. */

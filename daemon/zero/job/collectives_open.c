@@ -278,8 +278,8 @@ static int compare(const struct zero_rank *rank, const struct zero_op *op, struc
 			text, -EINVAL,
 			"collectives: rank %u (pid %d) asks for an arena of %llu bytes, rank %u "
 			"(pid %d) for %llu: all ranks must ask for the same",
-			rank->number, rank->pid, (unsigned long long)op->bytes, i, other->pid,
-			(unsigned long long)theirs->bytes));
+			rank->number, rank->pid, (unsigned long long)op->asked_bytes, i, other->pid,
+			(unsigned long long)theirs->asked_bytes));
 	}
 	return 0;
 }
@@ -299,11 +299,12 @@ static void note_timeouts(const struct zero_op *op, bool is_first)
 
 /**
  * zero_coll_open() - all ranks open collectives
- * @op: bytes of an arena each; timeout_ns, call_timeout_ns, or 0; completes when all have come and
- *   the memory is there; or with one error for all, who comes later included
+ * @op: bytes of an arena each, and asked_bytes; timeout_ns, call_timeout_ns, or 0; completes when
+ *   all have come and the memory is there; or with one error for all, who comes later included
  *
  * They may try again after an error. -EALREADY; -EINVAL no bytes, or other ranks ask for others;
- * -ETIMEDOUT names who did not come; -ENOSPC, -EDQUOT with figures. Context: shard thread.
+ * -ETIMEDOUT names who did not come; -ENOSPC, -EDQUOT with figures; what a rank refuses itself.
+ * Context: shard thread.
  */
 void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
 {
@@ -329,7 +330,9 @@ void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
 		return;
 	}
 	note_timeouts(op, is_first);
-	r = compare(rank, op, &text);
+	r = gather_refused(op, &text);
+	if (!r)
+		r = compare(rank, op, &text);
 	if (r)
 		open_end(job, r, &text);
 	else if (!group_needs_all(job) && is_full && !job->collectives.is_building)

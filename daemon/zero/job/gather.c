@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/err.h"
+#include "common/base/utf8.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 
@@ -46,6 +48,16 @@ bool gather_join(struct zero_op *op, enum zero_gather gather)
 	rank->gathered[gather] = op;
 	op_wait(op);
 	return gather_is_full(job, gather);
+}
+
+int gather_refused(const struct zero_op *op, struct zi_text *text)
+{
+	if (!op->refusal)
+		return 0;
+	zi_text_set(text, "rank %u (pid %d) makes no call of %s: %s", op->rank->number,
+	            op->rank->pid, op_name(op->opcode), op->reason);
+	zi_utf8_clean(text->chars); /* A rank's word. It goes to logs and terminals. */
+	return err_origin(op->refusal);
 }
 
 /* For those who have not come. Ranks of other nodes never do, here. */

@@ -39,6 +39,9 @@ struct zero_missed {
 /* Waits with the others. Return: true when every rank of this node has come. False may also mean
  * that the op was completed: -EALREADY twice; or the error of one that its rank has missed. */
 bool gather_join(struct zero_op *op, enum zero_gather gather);
+/* Whether @op's rank refuses its own wish: then nobody's can be. Return: 0; the refusal, with @text
+ * that names the rank. */
+int gather_refused(const struct zero_op *op, struct zi_text *text);
 /* Everyone who waits in it is told; it may begin anew. @text may be NULL on success. */
 void gather_complete(struct zero_job *job, enum zero_gather gather, int result,
                      const struct zi_text *text);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
+#include "libclient/coll/collective.h"
 #include "tests/unit/libclient/coll.h"
 
 Test(coll, a_rank_alone_has_its_own_values_back)
@@ -39,9 +40,45 @@ Test(coll, open_comes_first_and_once)
 	cr_assert_eq(zinf_coll_send(job.zinf, NULL, 0, ZINF_F32, 0, NULL), -ENOTCONN);
 	cr_assert_eq(zinf_wait(job.zinf, 1ull << 63, NULL), -EINVAL);
 	cr_assert_eq(zinf_coll_open(job.zinf, UINT64_MAX), -EOVERFLOW);
+	cr_assert_eq(fake_daemon_coll_refusal(job.fake)->error, -EOVERFLOW);
+	cr_assert_str_eq(fake_daemon_coll_refusal(job.fake)->reason,
+	                 "an arena of 18446744073709551615 bytes");
 	cr_assert_eq(zinf_coll_open(job.zinf, ARENA), 0);
 	cr_assert_eq(zinf_coll_open(job.zinf, ARENA), -EALREADY);
 	fake_job_leave(&job);
+}
+
+Test(coll, a_threshold_that_is_no_number_is_told_to_all_and_changes_nothing_later)
+{
+	struct fake_job job = attach(&honest, 0, 1);
+
+	cr_assert_eq(setenv("ZINF_COLL_CMA_BYTES", "some", 1), 0);
+	cr_assert_eq(zinf_coll_open(job.zinf, ARENA), -EINVAL);
+	expect_text(job.zinf, "ZINF_COLL_CMA_BYTES");
+	cr_assert_eq(fake_daemon_coll_refusal(job.fake)->error, -EINVAL);
+	cr_assert_str_eq(fake_daemon_coll_refusal(job.fake)->reason, zinf_error_text(job.zinf));
+	cr_assert_eq(setenv("ZINF_COLL_CMA_BYTES", "4711", 1), 0);
+	cr_assert_eq(zinf_coll_open(job.zinf, ARENA), 0);
+	cr_assert_eq(job.zinf->coll_cma_bytes, 4711);
+	/* Groups that are made later go by what counted when collectives were opened. */
+	cr_assert_eq(setenv("ZINF_COLL_CMA_BYTES", "5", 1), 0);
+	cr_assert_eq(zinf_coll_open(job.zinf, ARENA), -EALREADY);
+	cr_assert_eq(job.zinf->coll_cma_bytes, 4711);
+	cr_assert_eq(unsetenv("ZINF_COLL_CMA_BYTES"), 0);
+	fake_job_leave(&job);
+}
+
+/* Of the two bytes of its last character one would fit. */
+Test(coll, a_reason_that_is_too_long_is_cut_behind_a_whole_character)
+{
+	struct zi_coll_group request = { 0 };
+	char words[ZI_REASON_BYTES + 10];
+
+	memset(words, 'x', sizeof(words));
+	memcpy(words + ZI_REASON_BYTES - 2, "×", 2);
+	words[sizeof(words) - 1] = '\0';
+	zi_client_coll_words(request.reason, sizeof(request.reason), words);
+	cr_assert_eq(strlen(request.reason), ZI_REASON_BYTES - 2);
 }
 
 Test(coll, an_older_daemon_is_told_by_name)
@@ -71,7 +108,8 @@ Test(coll, a_daemon_of_another_version_is_told_with_both)
 		zi_text_set(&words, "makes collectives by version %u, libzinf %s by version %u",
 		            versions[i], zinf_version(), ZI_COLL_VERSION);
 		expect_text(job.zinf, words.chars);
-		cr_expect_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_OPEN)), 0);
+		/* The first version takes one of another length for a breach. */
+		cr_expect_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_OPEN)), i);
 		/* All else goes on. */
 		cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), -ENOTCONN);
 		fake_job_leave(&job);
@@ -226,7 +264,10 @@ Test(coll, groups_that_cannot_be_are_refused_here)
 	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, &later.known, &group),
 	             -EINVAL);
 	expect_text(job.zinf, "later libzinf");
-	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_GROUP)), 0);
+	/* The other ranks wait for each of them, and are told. */
+	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_GROUP)), 9);
+	cr_assert_eq(fake_daemon_coll_refusal(job.fake)->error, -EINVAL);
+	cr_assert(strstr(fake_daemon_coll_refusal(job.fake)->reason, "later libzinf"));
 	cr_assert_eq(zinf_coll_group_free(job.zinf, ZINF_GROUP_WORLD), -EINVAL);
 	expect_text(job.zinf, "zinf_detach()");
 	cr_assert_eq(all_reduce(job.zinf, 64, 0), -EINVAL);

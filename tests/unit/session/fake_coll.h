@@ -8,7 +8,9 @@
 
 static struct {
 	struct tier_segment *verdicts, *arenas, *board;
-	uint64_t arena_bytes, timeout_ns, call_timeout_ns;
+	uint64_t arena_bytes, asked_bytes, timeout_ns, call_timeout_ns;
+	int refusal; /* of the last wish, and its reason */
+	struct zi_text refusal_text;
 	uint64_t members[ZI_GROUP_MASK_WORDS];
 	bool is_over;   /* what was opened or made is gone before it is answered */
 	uint32_t freed; /* group of the last COLL_GROUP_FREE */
@@ -36,8 +38,24 @@ static inline void fake_coll_segment(uint64_t bytes, struct tier_segment **segme
 		             0);
 }
 
+/* Return: whether its rank refuses it; then it is completed with that. */
+static inline bool fake_coll_is_refused(struct zero_op *op)
+{
+	fake_coll.refusal = op->refusal;
+	if (!op->refusal)
+		return false;
+	zi_text_set(&fake_coll.refusal_text, "%s", op->reason);
+	op->text = fake_coll.refusal_text;
+	op->result = op->refusal;
+	op->done(op);
+	return true;
+}
+
 void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
 {
+	if (fake_coll_is_refused(op))
+		return;
+	fake_coll.asked_bytes = op->asked_bytes;
 	fake_coll.arena_bytes = op->bytes;
 	fake_coll.timeout_ns = op->timeout_ns;
 	fake_coll.call_timeout_ns = op->call_timeout_ns;
@@ -61,6 +79,8 @@ bool zero_coll_opened(struct zero_rank *rank, struct zero_coll_opened *ret_opene
 
 void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 {
+	if (fake_coll_is_refused(op))
+		return;
 	memcpy(fake_coll.members, op->members, sizeof(fake_coll.members));
 	fake_coll.timeout_ns = op->timeout_ns;
 	op->id = 3;

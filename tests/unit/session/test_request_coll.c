@@ -10,7 +10,9 @@ TestSuite(request_coll, .init = room_open, .fini = room_close);
 
 static void send_open(struct client *client, uint64_t arena_bytes)
 {
-	struct zi_coll_open message = { .arena_bytes = arena_bytes, .timeout_ms = 1500 };
+	struct zi_coll_open message = { .arena_bytes = arena_bytes,
+		                        .asked_bytes = arena_bytes / 2,
+		                        .timeout_ms = 1500 };
 
 	client_send(client, &message, ZI_MESSAGE_COLL_OPEN, sizeof(message));
 	settle();
@@ -40,6 +42,7 @@ Test(request_coll, opening_gives_verdicts_to_read_and_two_to_write)
 	send_open(client, 12345);
 	cr_assert_eq(client_receive(client), ZI_MESSAGE_COLL_OPENED);
 	cr_expect_eq(fake_coll.arena_bytes, 12345);
+	cr_expect_eq(fake_coll.asked_bytes, 6172);
 	cr_expect_eq(fake_coll.timeout_ns, 1500 * ZI_NS_PER_MS);
 	cr_assert_eq(client->fd_count, 3);
 	cr_expect_eq(opened->verdict_bytes, ZI_VERDICT_BYTES);
@@ -185,6 +188,40 @@ Test(request_coll, timeouts_of_collectives_are_told_to_whoever_knows_them)
 	client_close(client);
 }
 
+Test(request_coll, what_a_rank_refuses_itself_is_zeros_to_tell)
+{
+	struct zi_coll_open open = { .error = -EOVERFLOW, .reason = "too much" };
+	struct zi_coll_group group = { .error = -EINVAL, .reason = "rank 1 is named twice" };
+	static const int none[] = { 1, INT32_MIN, -4096 };
+	struct client *client = client_attach();
+
+	client_send(client, &open, ZI_MESSAGE_COLL_OPEN, sizeof(open));
+	settle();
+	expect_error(client, -EOVERFLOW, "too much");
+	cr_expect_eq(fake_coll.refusal, -EOVERFLOW);
+	client_send(client, &group, ZI_MESSAGE_COLL_GROUP, sizeof(group));
+	settle();
+	expect_error(client, -EINVAL, "rank 1 is named twice");
+	cr_expect_eq(fake_coll.refusal, -EINVAL);
+	/* What is no errno is nobody's error. */
+	fake_coll.refusal = 0;
+	for (uint32_t i = 0; i < ZI_COUNT_OF(none); i++) {
+		open.error = group.error = none[i];
+		client_send(client, &open, ZI_MESSAGE_COLL_OPEN, sizeof(open));
+		settle();
+		expect_error(client, -EINVAL, "COLL_OPEN: error");
+		client_send(client, &group, ZI_MESSAGE_COLL_GROUP, sizeof(group));
+		settle();
+		expect_error(client, -EINVAL, "0 or a negative errno is expected");
+	}
+	cr_expect_eq(fake_coll.refusal, 0);
+	/* It must end. */
+	memset(group.reason, 'x', sizeof(group.reason));
+	client_send(client, &group, ZI_MESSAGE_COLL_GROUP, sizeof(group));
+	expect_end(client, "COLL_GROUP");
+	client_close(client);
+}
+
 /* ---- versions ---- */
 
 static struct client *client_of_version(const struct zi_hello *hello)
@@ -233,7 +270,10 @@ Test(request_coll, a_client_of_another_version_is_told_both_and_lives)
 		            " by version %u",
 		            i < 2 ? 1 : ZI_COLL_VERSION + 1, ZI_COLL_VERSION);
 		expect_error(client, -EPROTONOSUPPORT, words.chars);
-		cr_expect_eq(fake_coll.arena_bytes, 0, "zero has heard of it");
+		cr_expect_eq(fake_coll.arena_bytes, 0, "zero has heard what it asks for");
+		/* Who waits for this rank is. */
+		cr_expect_eq(fake_coll.refusal, -EPROTONOSUPPORT);
+		cr_expect_eq(strncmp(fake_coll.refusal_text.chars, "its libzinf makes", 17), 0);
 		/* It goes on with what has no version. */
 		client_send_plain(client, ZI_MESSAGE_DETACH);
 		settle();

@@ -224,8 +224,8 @@ static const struct {
 	{ ZI_MESSAGE_ADMIN_REPLY, 16, true },   { ZI_MESSAGE_LOAD, 176, false },
 	{ ZI_MESSAGE_SNAPSHOT, 120, false },    { ZI_MESSAGE_SNAPSHOTTED, 128, false },
 	{ ZI_MESSAGE_TENSOR_OPEN, 56, false },  { ZI_MESSAGE_TENSOR_OPENED, 56, false },
-	{ ZI_MESSAGE_COLL_OPEN, 400, false },   { ZI_MESSAGE_COLL_OPENED, 152, false },
-	{ ZI_MESSAGE_COLL_GROUP, 88, false },   { ZI_MESSAGE_COLL_GROUPED, 72, false },
+	{ ZI_MESSAGE_COLL_OPEN, 560, false },   { ZI_MESSAGE_COLL_OPENED, 152, false },
+	{ ZI_MESSAGE_COLL_GROUP, 248, false },  { ZI_MESSAGE_COLL_GROUPED, 72, false },
 	{ ZI_MESSAGE_COLL_FAIL, 88, false },    { ZI_MESSAGE_COLL_GROUP_FREE, 24, false },
 	{ ZI_MESSAGE_COLL_ABORT, 184, false },
 };
@@ -302,6 +302,8 @@ Test(message, strings_must_end_within_their_fields)
 		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, interface),
 		  ZI_INTERFACE_BYTES },
 		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, token), ZI_TOKEN_BYTES },
+		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reason), ZI_REASON_BYTES },
+		{ ZI_MESSAGE_COLL_GROUP, offsetof(struct zi_coll_group, reason), ZI_REASON_BYTES },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -332,11 +334,9 @@ Test(message, reserved_bytes_must_be_zero_but_in_hello)
 		{ ZI_MESSAGE_PARAM_WRITE_BEGIN, offsetof(struct zi_param_write_begin, reserved),
 		  -EPROTO },
 		{ ZI_MESSAGE_ERROR, offsetof(struct zi_error_message, reserved), -EPROTO },
-		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reserved), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPENED, offsetof(struct zi_coll_opened, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPENED, offsetof(struct zi_coll_opened, reserved), -EPROTO },
-		{ ZI_MESSAGE_COLL_GROUP, offsetof(struct zi_coll_group, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_GROUP, offsetof(struct zi_coll_group, reserved), -EPROTO },
 		{ ZI_MESSAGE_COLL_GROUPED, offsetof(struct zi_coll_grouped, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_GROUPED, offsetof(struct zi_coll_grouped, reserved), -EPROTO },

@@ -75,8 +75,11 @@ static void differ(struct actor *late)
 {
 	uint32_t count = late ? 3 : 2;
 
-	actor_start(&actors[0], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
-	actor_start(&actors[1], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA + 1 });
+	/* The words are of what their programs asked for, without the staging. */
+	actor_start(&actors[0], 0, zero_coll_open,
+	            &(struct zero_op){ .bytes = ARENA, .asked_bytes = 4710 });
+	actor_start(&actors[1], 0, zero_coll_open,
+	            &(struct zero_op){ .bytes = ARENA + 1, .asked_bytes = 4711 });
 	for (uint32_t i = 0; i < 2; i++)
 		cr_assert_eq(actor_wait(&actors[i], 0), -EINVAL);
 	if (late) {
@@ -86,9 +89,9 @@ static void differ(struct actor *late)
 	}
 	for (uint32_t i = 0; i < count; i++) {
 		says(&actors[i], "rank 1 (pid");
-		says(&actors[i], "3145729 bytes");
+		says(&actors[i], "4711 bytes");
 		says(&actors[i], "rank 0 (pid");
-		says(&actors[i], "for 3145728");
+		says(&actors[i], "for 4710");
 	}
 }
 
@@ -96,6 +99,25 @@ Test(coll, other_bytes_are_told_to_all_who_comes_late_as_well_and_may_be_tried_a
 {
 	begin(3);
 	differ(&actors[2]);
+	cr_assert_eq(open_all(3), 0);
+	end();
+}
+
+/* What its own library sees, or another version of that: nobody waits for it. */
+Test(coll, what_a_rank_refuses_itself_is_told_to_all_and_may_be_tried_again)
+{
+	begin(3);
+	actor_start(&actors[0], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	actor_start(&actors[1], 0, zero_coll_open,
+	            &(struct zero_op){ .refusal = -EPROTONOSUPPORT,
+	                               .reason = "its libzinf is \x1b[31m old" });
+	cr_assert(actors[1].calls[0].is_done, "it waits for nobody");
+	actor_start(&actors[2], 0, zero_coll_open, &(struct zero_op){ .bytes = ARENA });
+	for (uint32_t i = 0; i < 3; i++) {
+		cr_assert_eq(actor_wait(&actors[i], 0), -EPROTONOSUPPORT);
+		says(&actors[i], "rank 1 (pid");
+		says(&actors[i], "makes no call of coll_open: its libzinf is ?[31m old");
+	}
 	cr_assert_eq(open_all(3), 0);
 	end();
 }
@@ -110,7 +132,7 @@ Test(coll, each_attempt_that_failed_is_told_to_who_comes_late)
 		cr_assert_eq(
 			actor_call(&actors[2], zero_coll_open, &(struct zero_op){ .bytes = ARENA }),
 			-EINVAL);
-		says(&actors[2], "3145729 bytes");
+		says(&actors[2], "4711 bytes");
 	}
 	cr_assert_eq(open_all(3), 0);
 	end();

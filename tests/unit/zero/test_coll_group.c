@@ -121,6 +121,34 @@ Test(coll_group, one_that_cannot_be_is_told_to_those_who_wait_for_a_right_one)
 	end();
 }
 
+Test(coll_group, what_a_rank_refuses_itself_is_told_to_those_who_wait_and_to_who_comes_late)
+{
+	begin(3);
+	cr_assert_eq(open_all(3), 0);
+	actor_start(&actors[0], 0, zero_coll_group, &(struct zero_op){ .members = { 0x3 } });
+	actor_start(&actors[1], 0, zero_coll_group,
+	            &(struct zero_op){ .refusal = -EINVAL,
+	                               .reason = "ranks[2]: rank 1 is named twice" });
+	actor_start(&actors[2], 0, zero_coll_group, &(struct zero_op){ .members = { 0x3 } });
+	for (uint32_t i = 0; i < 3; i++) {
+		cr_expect_eq(actor_wait(&actors[i], 0), -EINVAL);
+		says(&actors[i], "rank 1 (pid");
+		says(&actors[i], "makes no call of coll_group: ranks[2]: rank 1 is named twice");
+	}
+	/* One that was missed is the same one, whatever its rank thinks of it. */
+	actor_start(&actors[2], 1, zero_coll_group, &(struct zero_op){ .members = { 0x8 } });
+	cr_expect_eq(actor_wait(&actors[2], 1), -EINVAL);
+	actor_start(&actors[1], 1, zero_coll_group,
+	            &(struct zero_op){ .refusal = -EPERM, .reason = "another one" });
+	cr_expect_eq(actor_wait(&actors[1], 1), -EINVAL);
+	says(&actors[1], "asks for a group with rank 3");
+	cr_expect_eq(
+		actor_call(&actors[0], zero_coll_group, &(struct zero_op){ .members = { 0x3 } }),
+		-EINVAL);
+	cr_expect_eq(group_all(3, 0x3), 0);
+	end();
+}
+
 Test(coll_group, one_that_failed_is_nothing_to_those_who_come_after_a_death)
 {
 	begin(3);

@@ -15,17 +15,17 @@
  * That is told as soon as it is seen, whoever else has not come yet: who is wrong is named once
  * more than half of the members call the same, else one of each side is. A send, receive or batch
  * with a wrong argument fails at once, and so does each peer's side of its messages: both go on
- * with the next ones. (Between nodes the peer is not told, and takes the next one for it.) Whoever
- * needs nothing from the others of a call of up to 4 KiB (the root of a broadcast or a scatter; of
- * a reduce or a gather all but the root) does not wait for them, and may be up to 7 calls ahead:
- * what is wrong with such a call it is told by its next call that waits, which then fails with the
- * same words on every member that waits for it. A call to which a member comes too late, or whose
- * member died, *breaks* the group: each member's call, and every later one, returns the same error
- * with the same text, which names the rank at fault and what it did instead. A broken group stays
- * broken; zinf_coll_group_free() it and make a new one. To leave is to break as well: of what all
- * have come to everybody has its result all the same, and zinf_detach() and zinf_coll_group_free()
- * wait until all have come to what this member was ahead with. Other groups go on, also when the
- * group of all ranks is broken, as long as their own members live.
+ * with the next ones. Whoever needs nothing from the others of a call of up to 4 KiB (the root of a
+ * broadcast or a scatter; of a reduce or a gather all but the root) does not wait for them, and may
+ * be up to 7 calls ahead: what is wrong with such a call it is told by its next call that waits,
+ * which then fails with the same words on every member that waits for it. A call to which a member
+ * comes too late, or whose member died, *breaks* the group: each member's call, and every later
+ * one, returns the same error with the same text, which names the rank at fault and what it did
+ * instead. A broken group stays broken; zinf_coll_group_free() it and make a new one. To leave is
+ * to break as well: of what all have come to everybody has its result all the same, and
+ * zinf_detach() and zinf_coll_group_free() wait until all have come to what this member was ahead
+ * with. Other groups go on, also when the group of all ranks is broken, as long as their own
+ * members live.
  *
  * Results: the ranks' elements are joined in the order of docs/ARITHMETIC.md, so that the same
  * ranks and the same data always give the same bits, however buffers lie and messages are cut.

@@ -391,9 +391,7 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
 	int r;
 
 	assert(attach->broken);
-	if (zero->is_stopping)
-		return err_origin(zi_text_error(text, -ESHUTDOWN, "the daemon is stopping"));
-	r = frozen_check(zero, text);
+	r = change_check(zero, text);
 	if (r)
 		return err_trace(r);
 	if (!attach->world_size || attach->world_size > ZI_WORLD_MAX ||

@@ -21,7 +21,7 @@
 void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 {
 	struct zero_snapshot *snapshot;
-	int r = 0;
+	int r;
 
 	if (!op->name[0]) {
 		op->is_hold = true;
@@ -30,15 +30,7 @@ void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 	}
 	zi_list_init(&op->link);
 	snapshot = snapshot_find(zero, op->job, op->name);
-	if (!snapshot || snapshot->phase != ZERO_SNAPSHOT_KEPT)
-		r = zi_text_error(&op->text, err_origin(-ENOENT), "no snapshot '%s/%s'", op->job,
-		                  op->name);
-	if (!r)
-		r = snapshot_access(snapshot->uid, op, &op->text);
-	if (!r && snapshot->refusal)
-		r = zi_text_error(&op->text, err_origin(snapshot->refusal),
-		                  "snapshot '%s/%s' cannot be read: %s", op->job, op->name,
-		                  snapshot->refusal_text.chars);
+	r = snapshot_read_check(snapshot, op);
 	if (!r) {
 		snapshot->use_count++;
 		op->held = snapshot;

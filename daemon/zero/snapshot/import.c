@@ -54,11 +54,10 @@ static int name_check(struct zero *zero, const struct zero_import_options *optio
                       const char *name, struct zi_text *text)
 {
 	const struct zero_job *job = job_find(zero, options->job);
+	int r = change_check(zero, text);
 
-	if (zero->is_stopping)
-		return err_origin(zi_text_error(text, -ESHUTDOWN, "the daemon is stopping"));
-	if (zero->frozen)
-		return err_trace(frozen_check(zero, text));
+	if (r)
+		return err_trace(r);
 	if (!zero->options.nvme_tier_count)
 		return err_origin(zi_text_error(text, -EOPNOTSUPP,
 		                                "the daemon has no nvme tier to load to: configure "

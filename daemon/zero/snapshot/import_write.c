@@ -169,18 +169,14 @@ void zero_import_end(struct zero_import *import, struct zero_snapshot_op *op)
 	struct zero_snapshot *snapshot = import->snapshot;
 	struct zero *zero = snapshot->zero;
 	struct catalog_job *record = NULL;
-	int r = 0;
+	int r = change_check(zero, &op->text);
 
 	assert(!import->put_count);
 	zi_list_init(&op->link);
-	if (zero->is_stopping)
-		r = zi_text_error(&op->text, err_origin(-ESHUTDOWN), "the daemon is stopping");
-	else if (zero->frozen)
-		r = frozen_check(zero, &op->text);
-	else if (import->missing_count)
+	if (!r && import->missing_count)
 		r = zi_text_error(&op->text, err_origin(-ENODATA), "%u extents were not sent",
 		                  import->missing_count);
-	else if (catalog_job_copy(snapshot->record, &record))
+	else if (!r && catalog_job_copy(snapshot->record, &record))
 		r = zi_text_error(&op->text, err_origin(-ENOMEM), "no memory for a snapshot");
 	if (!r) {
 		/* Its own checksums, not the import's. */

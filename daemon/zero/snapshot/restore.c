@@ -84,12 +84,10 @@ static int restore_check(struct zero *zero, const struct zero_job *job,
                          const struct zero_snapshot *snapshot, struct zero_snapshot_op *op)
 {
 	struct zi_text *text = &op->text;
-	int r;
+	int r = change_check(zero, text);
 
-	if (zero->is_stopping)
-		return err_origin(zi_text_error(text, -ESHUTDOWN, "the daemon is stopping"));
-	if (zero->frozen)
-		return err_trace(frozen_check(zero, text));
+	if (r)
+		return err_trace(r);
 	if (!job)
 		return err_origin(zi_text_error(text, -ENOENT,
 		                                "no job '%s' any more: have it made of its "

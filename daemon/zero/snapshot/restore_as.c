@@ -24,22 +24,13 @@ static int as_check(struct zero *zero, const struct zero_snapshot *snapshot,
                     struct zero_snapshot_op *op)
 {
 	struct zi_text *text = &op->text;
-	int r;
+	int r = change_check(zero, text);
 
-	if (zero->is_stopping)
-		return err_origin(zi_text_error(text, -ESHUTDOWN, "the daemon is stopping"));
-	if (zero->frozen)
-		return err_trace(frozen_check(zero, text));
-	if (!snapshot || snapshot->phase != ZERO_SNAPSHOT_KEPT)
-		return err_origin(
-			zi_text_error(text, -ENOENT, "no snapshot '%s/%s'", op->job, op->name));
-	r = snapshot_access(snapshot->uid, op, text);
 	if (r)
 		return err_trace(r);
-	if (snapshot->refusal)
-		return err_origin(zi_text_error(text, snapshot->refusal,
-		                                "snapshot '%s/%s' cannot be read: %s", op->job,
-		                                op->name, snapshot->refusal_text.chars));
+	r = snapshot_read_check(snapshot, op);
+	if (r)
+		return err_trace(r);
 	if (job_find(zero, op->as))
 		return err_origin(zi_text_error(text, -EEXIST,
 		                                "job '%s' is there already: choose another name "

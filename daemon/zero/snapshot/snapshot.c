@@ -270,6 +270,24 @@ int snapshot_access(uint32_t owner_uid, const struct zero_snapshot_op *op, struc
 		zi_text_error(text, -EACCES, "job '%s' belongs to uid %u", op->job, owner_uid));
 }
 
+/* See snapshot.h. */
+int snapshot_read_check(const struct zero_snapshot *snapshot, struct zero_snapshot_op *op)
+{
+	int r;
+
+	if (!snapshot || snapshot->phase != ZERO_SNAPSHOT_KEPT)
+		return err_origin(zi_text_error(&op->text, -ENOENT, "no snapshot '%s/%s'", op->job,
+		                                op->name));
+	r = snapshot_access(snapshot->uid, op, &op->text);
+	if (r)
+		return err_trace(r);
+	if (snapshot->refusal)
+		return err_origin(zi_text_error(&op->text, snapshot->refusal,
+		                                "snapshot '%s/%s' cannot be read: %s", op->job,
+		                                op->name, snapshot->refusal_text.chars));
+	return 0;
+}
+
 /**
  * zero_snapshot_remove() - forget a snapshot
  * @op: names and who asks; completed when the catalog has forgotten it
@@ -279,14 +297,10 @@ int snapshot_access(uint32_t owner_uid, const struct zero_snapshot_op *op, struc
 void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op)
 {
 	struct zero_snapshot *snapshot = snapshot_find(zero, op->job, op->name);
-	int r = 0;
+	int r = change_check(zero, &op->text);
 
 	zi_list_init(&op->link);
-	if (zero->is_stopping)
-		r = zi_text_error(&op->text, err_origin(-ESHUTDOWN), "the daemon is stopping");
-	else if (zero->frozen)
-		r = frozen_check(zero, &op->text);
-	else if (!snapshot)
+	if (!r && !snapshot)
 		r = zi_text_error(&op->text, err_origin(-ENOENT), "no snapshot '%s/%s'", op->job,
 		                  op->name);
 	if (!r)

@@ -30,5 +30,8 @@ void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase ph
 void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_text *text);
 void snapshot_op_end(struct zero *zero, struct zero_snapshot_op *op, int result);
 int snapshot_access(uint32_t owner_uid, const struct zero_snapshot_op *op, struct zi_text *text);
+/* Whether what is kept can be read, and by who asks. @snapshot: NULL where there is none. -ENOENT,
+ * -EACCES, or what is wrong with it. */
+int snapshot_read_check(const struct zero_snapshot *snapshot, struct zero_snapshot_op *op);
 /* The oldest automatic ones of a job give way, but for the newest @keep_count. */
 void snapshot_retain(struct zero *zero, const char *job, uint32_t keep_count);

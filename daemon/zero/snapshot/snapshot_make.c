@@ -338,12 +338,10 @@ void snapshot_cancel(struct zero_job *job, int error, const char *why)
 static int create_check(struct zero *zero, const struct zero_job *job, struct zero_snapshot_op *op)
 {
 	struct zi_text *text = &op->text;
-	int r;
+	int r = change_check(zero, text);
 
-	if (zero->is_stopping)
-		return err_origin(zi_text_error(text, -ESHUTDOWN, "the daemon is stopping"));
-	if (zero->frozen)
-		return err_trace(frozen_check(zero, text));
+	if (r)
+		return err_trace(r);
 	if (!job)
 		return err_origin(zi_text_error(text, -ENOENT, "no job '%s'", op->job));
 	r = snapshot_access(job->uid, op, text);

@@ -68,6 +68,14 @@ int frozen_check(const struct zero *zero, struct zi_text *text)
 }
 
 /* See commit.h. */
+int change_check(const struct zero *zero, struct zi_text *text)
+{
+	if (zero->is_stopping)
+		return err_origin(zi_text_error(text, -ESHUTDOWN, "the daemon is stopping"));
+	return err_trace(frozen_check(zero, text));
+}
+
+/* See commit.h. */
 void request_end(struct zero_job *job)
 {
 	job_unbusy(job);

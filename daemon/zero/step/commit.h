@@ -29,6 +29,8 @@ void request_end(struct zero_job *job);
 void request_look(struct zero *zero, const struct catalog_request *request);
 /* 0, or why nothing that ends in the catalog may begin. */
 int frozen_check(const struct zero *zero, struct zi_text *text);
+/* The same for what somebody asks for anew, which a daemon that stops does not begin either. */
+int change_check(const struct zero *zero, struct zi_text *text);
 /* Of the step or commit to come. */
 uint32_t blob_next(const struct zero_job *job);
 void blob_keep(struct zero_job *job, uint32_t rank, const void *bytes, uint64_t byte_count);

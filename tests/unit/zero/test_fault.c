@@ -5,12 +5,11 @@
  * backend fails the k-th read or write of a small job, for every k, then the job is read anew by a
  * sound engine. Bits are turned on the store by hand, and in flight.
  */
-#include <fcntl.h>
-
 #include "daemon/tier/stripe.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/disk.h"
+#include "tests/unit/zero/flip.h"
 
 static char backend[64];
 static uint32_t flags; /* of every step */
@@ -117,18 +116,6 @@ Test(zero_fault, every_failed_write_of_an_early_update_leaves_the_committed_step
 	fail_each("write_eio_at", 3 * MIB, 11);
 }
 
-static void damage(uint64_t offset)
-{
-	int fd = open(node.store_path, O_RDWR | O_CLOEXEC);
-	char byte;
-
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(pread(fd, &byte, 1, (off_t)offset), 1);
-	byte ^= 0x10;
-	cr_assert_eq(pwrite(fd, &byte, 1, (off_t)offset), 1);
-	(void)zi_close(fd);
-}
-
 Test(zero_fault, damaged_parameters_are_named_and_never_returned)
 {
 	uint64_t offset;
@@ -138,13 +125,13 @@ Test(zero_fault, damaged_parameters_are_named_and_never_returned)
 		node_job(&node, "train")->subgroups[2].places[ZERO_PLANE_PARAM].extent.offset_bytes;
 	actor_leave(&actors[0], true);
 	node_stop(&node);
-	damage(offset + 40000);
+	flip(node.store_path, offset + 40000);
 	start("threads");
 	cr_assert_eq(model_materialize(actors, 1), -EBADMSG);
 	cr_assert_not_null(strstr(actors[0].text.chars, "parameters of unit 'h.0' are damaged"),
 	                   "%s", actors[0].text.chars);
 	cr_assert_not_null(strstr(actors[0].text.chars, node.store_path));
-	damage(offset + 40000);
+	flip(node.store_path, offset + 40000);
 	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), 0, "it may be mended");
 	sound(0);
 	end();
@@ -162,7 +149,7 @@ static void damaged_state(uint64_t resident_bytes)
 		node_job(&node, "train")->subgroups[4].places[ZERO_PLANE_STATE].extent.offset_bytes;
 	actor_leave(&actors[0], true);
 	node_settle(&node);
-	damage(offset + 170000);
+	flip(node.store_path, offset + 170000);
 	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
 	if (resident_bytes) {
 		cr_assert_eq(model_materialize(actors, 1), -EBADMSG);
@@ -181,7 +168,7 @@ static void damaged_state(uint64_t resident_bytes)
 	cr_assert_not_null(
 		strstr(actors[0].text.chars, "optimizer state of unit 'head' is damaged"), "%s",
 		actors[0].text.chars);
-	damage(offset + 170000);
+	flip(node.store_path, offset + 170000);
 	sound(1);
 	end();
 }
@@ -206,7 +193,7 @@ static void damage_met(uint32_t step_flags)
 		node_job(&node, "train")->subgroups[4].places[ZERO_PLANE_STATE].extent.offset_bytes;
 	actor_leave(&actors[0], true);
 	node_settle(&node);
-	damage(offset + 170000);
+	flip(node.store_path, offset + 170000);
 	options.flags = step_flags;
 	/* The second time finds what the first one left. */
 	for (unsigned i = 0; i < 2; i++) {
@@ -229,7 +216,7 @@ static void damage_met(uint32_t step_flags)
 		node_settle(&node);
 		cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes);
 	}
-	damage(offset + 170000);
+	flip(node.store_path, offset + 170000);
 	sound(1);
 	end();
 }

@@ -6,11 +6,10 @@
  * model, one to three ranks that pin and wait in chosen orders, and the store's bytes turned by
  * hand.
  */
-#include <fcntl.h>
-
 #include "daemon/tier/stripe.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/place/extent.h"
+#include "tests/unit/zero/flip.h"
 #include "tests/unit/zero/pool.h"
 
 TestSuite(zero_residency, .timeout = 120);
@@ -193,18 +192,6 @@ static uint64_t param_offset_of(uint32_t unit, uint32_t index)
 	        .extent.offset_bytes;
 }
 
-static void damage(uint64_t offset)
-{
-	int fd = open(node.store_path, O_RDWR | O_CLOEXEC);
-	char byte;
-
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(pread(fd, &byte, 1, (off_t)offset), 1);
-	byte ^= 0x10;
-	cr_assert_eq(pwrite(fd, &byte, 1, (off_t)offset), 1);
-	(void)zi_close(fd);
-}
-
 Test(zero_residency, damage_is_named_at_the_unshard_and_others_are_sound)
 {
 	char place[32];
@@ -214,7 +201,7 @@ Test(zero_residency, damage_is_named_at_the_unshard_and_others_are_sound)
 	offset = param_offset_of(H0, 2);
 	/* The second tile of the last subgroup. */
 	(void)snprintf(place, sizeof(place), "offset %llu", (unsigned long long)offset);
-	damage(offset + 5);
+	flip(node.store_path, offset + 5);
 	for (int i = 0; i < 2; i++) {
 		expect_refused(&actors[i], -EBADMSG, "unit 'h.0' are damaged",
 		               actor_unit(&actors[i], zero_unshard, H0));
@@ -224,7 +211,7 @@ Test(zero_residency, damage_is_named_at_the_unshard_and_others_are_sound)
 	cr_assert(!pool_has(H0));
 	cr_assert(plain_equals_unit(&plain, &actors[0], HEAD));
 	/* A medium that has thought better of it: nothing was kept of the bad read. */
-	damage(offset + 5);
+	flip(node.store_path, offset + 5);
 	cr_assert(plain_equals_unit(&plain, &actors[0], H0));
 	pool_end(2);
 }
@@ -234,13 +221,13 @@ Test(zero_residency, damage_met_by_an_update_in_staging_ends_the_step_in_the_for
 	struct zi_step_options options = model_options();
 
 	pool_begin(1, 260 * SLOT, 0);
-	damage(param_offset_of(HEAD, 0));
+	flip(node.store_path, param_offset_of(HEAD, 0));
 	cr_assert_eq(model_step(actors, 1, 1, &options), -EBADMSG);
 	cr_assert_not_null(strstr(actors[0].broken_text.chars, "unit 'head' are damaged"), "%s",
 	                   actors[0].broken_text.chars);
 	actor_leave(&actors[0], true);
 	node_settle(&node);
-	damage(param_offset_of(HEAD, 0));
+	flip(node.store_path, param_offset_of(HEAD, 0));
 	pool_attach(1, 0);
 	cr_assert_eq(actors[0].memory.committed_step, 0);
 	cr_assert(plain_equals(&plain, &actors[0]));

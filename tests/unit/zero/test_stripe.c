@@ -4,12 +4,11 @@
  * slow down, fill up, are drained, fail, or are not there any more. Method: a tier of two or three
  * small stores; the faulty backend fails the k-th write to one of them, for every k.
  */
-#include <fcntl.h>
-
 #include "daemon/tier/drain.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/disk.h"
+#include "tests/unit/zero/flip.h"
 
 static char backend[96];
 
@@ -297,19 +296,6 @@ Test(zero_stripe, path_that_is_added_takes_its_share_from_the_next_step_on)
 
 /* ---- jobs at rest ---- */
 
-/* Turns a bit around. */
-static void damage(const char *path, uint64_t offset)
-{
-	int fd = open(path, O_RDWR | O_CLOEXEC);
-	unsigned char byte;
-
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(pread(fd, &byte, 1, (off_t)offset), 1);
-	byte ^= 1;
-	cr_assert_eq(pwrite(fd, &byte, 1, (off_t)offset), 1);
-	(void)zi_close(fd);
-}
-
 /* Until the path is empty. */
 static void await_empty(uint32_t index)
 {
@@ -393,7 +379,7 @@ Test(zero_stripe, what_cannot_be_moved_stays_and_the_rest_moves)
 	extent = &node_job(&node, "train")->subgroups[1].places[ZERO_PLANE_STATE].extent;
 	used = tier_member_used_bytes(extent->member);
 	bytes = extent->bytes;
-	damage(extent->member->path, extent->offset_bytes + 40000);
+	flip(extent->member->path, extent->offset_bytes + 40000);
 	drain((uint32_t)(extent->member - node.nvme.members));
 	while (!node_job(&node, "train")->is_stuck)
 		node_turn(&node);

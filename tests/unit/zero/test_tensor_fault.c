@@ -5,9 +5,8 @@
  * the disk has given them back; a rank that dies in between leaves nothing. Method: the engine's
  * faulty backend, and a disk whose answers are held back by the test.
  */
-#include <fcntl.h>
-
 #include "daemon/tier/stripe.h"
+#include "tests/unit/zero/flip.h"
 #include "tests/unit/zero/tensors.h"
 
 #define BYTES (64u << 10)
@@ -39,20 +38,15 @@ static const struct zero_tensor *entry_of(uint64_t id)
 Test(zero_tensor_fault, damage_is_found_and_named)
 {
 	const struct zero_tensor *tensor;
-	char words[128], byte = 0;
+	char words[128];
 	uint64_t offset;
-	int fd;
 
 	start(3 * BYTES);
 	put_tensor(1, 3 * BYTES);
 	put_tensor(2, 3 * BYTES);
 	tensor = entry_of(1);
 	offset = tensor->extent.offset_bytes + BYTES + 77;
-	fd = open(node.store_path, O_RDWR | O_CLOEXEC);
-	cr_assert_eq(pread(fd, &byte, 1, (off_t)offset), 1);
-	byte ^= 4;
-	cr_assert_eq(pwrite(fd, &byte, 1, (off_t)offset), 1);
-	cr_assert_eq(fsync(fd), 0);
+	flip(node.store_path, offset);
 	cr_assert_eq(call(zero_tensor_get, 1, 0), -EBADMSG);
 	expect_words("tensor 1 of rank 0 is damaged: 65536 bytes from its byte 65536 on");
 	(void)snprintf(words, sizeof(words), "at offset %llu of %s",
@@ -60,10 +54,7 @@ Test(zero_tensor_fault, damage_is_found_and_named)
 	expect_words(words);
 	cr_assert_eq(call(zero_tensor_prefetch, 1, 0), -EBADMSG, "again");
 	expect_tensor(2, 3 * BYTES);
-	byte ^= 4;
-	cr_assert_eq(pwrite(fd, &byte, 1, (off_t)offset), 1);
-	cr_assert_eq(fsync(fd), 0);
-	close(fd);
+	flip(node.store_path, offset);
 	expect_tensor(1, 3 * BYTES);
 	end();
 }

@@ -101,7 +101,7 @@ endif
 
 .PHONY: all help deps demo check clean install
 .DEFAULT_GOAL := all
-all: $(PROGRAMS) ## build the daemon, the library, zctl and the example
+all: $(PROGRAMS) ## build zinfd, zinf-net, libzinf, zctl and the examples [VARIANT=release|debug|clang|asan|tsan|ndebug WERROR=1]
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  make %-16s %s\n",$$1,$$2}' $(MAKEFILE_LIST)

@@ -95,10 +95,10 @@ $(BROKEN_RING): $(BROKEN_RING).o $(call archive,common/wire) $(call archive,comm
 .PRECIOUS: $(BUILD)/%.o
 
 # ---- targets ----------------------------------------------------------------------------------
-.PHONY: check check-all build-tests check-tests stress-tsan check-unit check-system check-clang check-ndebug check-asan \
-	check-tsan check-valgrind check-bits check-power check-install
+.PHONY: check build-tests check-tests stress-tsan check-unit check-system check-ndebug check-asan \
+	check-tsan check-valgrind check-bits check-power check-install check-systemd
 
-build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(NODES_BIN)
+build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(NODES_BIN) ## build all test programs, run none
 
 check: ## install what is missing, build with warnings as errors (gcc, clang), run all tests and checks
 	@tools/deps build check
@@ -150,7 +150,7 @@ check-power: $(POWER_BIN) ## power cuts at any moment, damaged disks [SEED=n POW
 		$(POWER_BIN) --seed $(SEED) --states 0 --lie $$lie || exit 1; \
 	done
 
-check-ndebug: ## no assert has a side effect: the unit tests at -O3 -DNDEBUG
+check-ndebug: ## no assert has a side effect: unit and system tests at -O3 -DNDEBUG
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=ndebug check-tests
 
 # Criterion reports a leak-only test as passed unless the process aborts.

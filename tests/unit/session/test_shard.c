@@ -285,7 +285,7 @@ Test(shard, a_session_has_its_share_of_pending_operations_and_no_more)
 	cr_assert_eq(fake.held_count, 9, "the rest was taken");
 	fake_release(NULL, 0);
 	settle();
-	for (int i = 0; i < 16; i++)
+	for (uint64_t i = 0; i < 16; i++)
 		cr_assert_eq(client_reap(client).user_data, i);
 	client_close(client);
 	client_close(other);

@@ -7,7 +7,8 @@ $(COLL_BIN): $(call objects,tests/coll) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
 
 DEATHS_BIN := $(BUILD)/tests/coll/deaths/check_deaths
-HOSTILE_BIN := $(BUILD)/tests/coll/hostile/check_hostile
+HOSTILE_BIN := $(BUILD)/tests/coll/hostile/check_hostile $(BUILD)/tests/coll/hostile/check_hostile_nodes
+$(HOSTILE_BIN): $(BUILD)/tests/coll/hostile/scribble.o
 $(DEATHS_BIN) $(HOSTILE_BIN): %: %.o $(filter-out %/check_coll.o,$(call objects,tests/coll)) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ljansson -lm
@@ -70,6 +71,9 @@ check-coll: all $(COLL_BIN) $(WRONG_COLL) ## random collectives of 1 to 9 ranks 
 	echo "check-coll: $(words $(COLL_LIES)) lies and another tree were found"
 
 DEATHS ?= 40
-check-deaths: all $(DEATHS_BIN) ## ranks that are killed inside collectives, or write on everybody's boards [SEED=n DEATHS=n]
+check-deaths: all $(DEATHS_BIN) ## ranks that are killed inside collectives, or write on what they share [SEED=n DEATHS=n]
 	@ZINF_BUILD=$(BUILD) $(DEATHS_BIN) --seed $(SEED) --rounds $(DEATHS)
-	@ZINF_BUILD=$(BUILD) $(HOSTILE_BIN) --seed $(SEED) --rounds $(DEATHS)
+	@ZINF_BUILD=$(BUILD) $(firstword $(HOSTILE_BIN)) --seed $(SEED) --rounds $(DEATHS)
+	@if [ -e $(NET) ]; then \
+		ZINF_BUILD=$(BUILD) $(lastword $(HOSTILE_BIN)) --seed $(SEED) --rounds $(DEATHS); \
+	else echo "check-hostile: over nodes: skipped, zinf-net is not built"; fi

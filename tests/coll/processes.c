@@ -5,11 +5,8 @@
  * daemons stay, and at its end must have left nothing but what belongs
  * there (harness_stop()).
  */
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "tests/coll/runner.h"
 #include "tests/coll/zinf_rank.h"
@@ -23,21 +20,6 @@ struct body {
 	uint32_t port; /* where nodes meet */
 };
 
-/* A port that nobody listens at now. */
-static uint32_t free_port(void)
-{
-	struct sockaddr_in address = { .sin_family = AF_INET,
-		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t bytes = sizeof(address);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) ||
-	    getsockname(fd, (struct sockaddr *)&address, &bytes))
-		abort();
-	(void)close(fd);
-	return ntohs(address.sin_port);
-}
-
 static int fail(struct rank_report *report, const char *when, int r, const char *words)
 {
 	report->call = INT32_MAX;
@@ -46,19 +28,13 @@ static int fail(struct rank_report *report, const char *when, int r, const char 
 	return 1;
 }
 
-/* What a launcher on @node sets. */
-static void set_variables(const struct body *body, uint32_t node)
+static uint32_t local_count(const struct script *script, uint32_t node)
 {
-	uint32_t local_count = 0;
-	char text[16];
+	uint32_t count = 0;
 
-	for (uint32_t i = 0; i < body->script->ranks; i++)
-		local_count += script_node_of(body->script, i) == node;
-	(void)snprintf(text, sizeof text, "%u", local_count);
-	(void)setenv("LOCAL_WORLD_SIZE", text, 1); /* Memory is there. */
-	(void)snprintf(text, sizeof text, "%u", body->port);
-	(void)setenv("ZINF_PORT", text, 1);
-	(void)setenv("MASTER_ADDR", "127.0.0.1", 1);
+	for (uint32_t i = 0; i < script->ranks; i++)
+		count += script_node_of(script, i) == node;
+	return count;
 }
 
 static int rank_main(void *arg)
@@ -72,8 +48,6 @@ static int rank_main(void *arg)
 	int r;
 
 	(void)snprintf(incarnation, sizeof incarnation, "%u", runner->incarnation);
-	if (runner->harness_count > 1)
-		set_variables(body, node);
 	r = zinf_rank_open(&rank, &(struct zinf_rank_options){
 					  .socket_path = runner->harness[node].socket_path,
 					  .job = "check-coll",
@@ -82,6 +56,8 @@ static int rank_main(void *arg)
 					  .rank = body->rank,
 					  .timeout_ms = runner->timeout_ms,
 					  .past = runner->past,
+					  .port = body->port,
+					  .local_count = local_count(body->script, node),
 				  });
 	if (r) {
 		r = fail(report, "before the first call", r, rank.words);
@@ -102,7 +78,7 @@ static int run(struct runner *runner, const struct script *script)
 {
 	struct body bodies[SCRIPT_RANKS_MAX];
 	pid_t pids[SCRIPT_RANKS_MAX];
-	uint32_t port = runner->harness_count > 1 ? free_port() : 0;
+	uint32_t port = runner->harness_count > 1 ? zinf_rank_free_port() : 0;
 	int result = 0;
 
 	runner->incarnation++;

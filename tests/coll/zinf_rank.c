@@ -2,8 +2,11 @@
 /* A rank of a case over zinf.h; see zinf_rank.h. */
 #include "tests/coll/zinf_rank.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "libclient/client.h"
@@ -115,6 +118,21 @@ static const char *rank_words(const struct rank_link *link)
 
 /* ---- a rank ---- */
 
+/* A port that nobody listens at now. */
+uint32_t zinf_rank_free_port(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) ||
+	    getsockname(fd, (struct sockaddr *)&address, &bytes))
+		abort();
+	(void)close(fd);
+	return ntohs(address.sin_port);
+}
+
 static int open_groups(struct zinf_rank *rank, const struct script *script)
 {
 	int r = 0;
@@ -165,6 +183,18 @@ static int attach(struct zinf_rank *rank, const struct zinf_rank_options *wanted
 	return r;
 }
 
+/* What a launcher sets, of several nodes. */
+static void set_variables(const struct zinf_rank_options *options)
+{
+	char text[16];
+
+	(void)snprintf(text, sizeof text, "%u", options->local_count);
+	(void)setenv("LOCAL_WORLD_SIZE", text, 1); /* Memory is there. */
+	(void)snprintf(text, sizeof text, "%u", options->port);
+	(void)setenv("ZINF_PORT", text, 1);
+	(void)setenv("MASTER_ADDR", "127.0.0.1", 1);
+}
+
 int zinf_rank_open(struct zinf_rank *rank, const struct zinf_rank_options *options)
 {
 	const struct script *script = options->script;
@@ -178,6 +208,8 @@ int zinf_rank_open(struct zinf_rank *rank, const struct zinf_rank_options *optio
 		          .words = rank_words },
 		.call_timeout_ms = options->call_timeout_ms,
 	};
+	if (options->port)
+		set_variables(options);
 	r = attach(rank, options);
 	if (r)
 		return r;

@@ -22,8 +22,12 @@ struct zinf_rank_options {
 	uint32_t timeout_ms;      /* of everything */
 	uint32_t call_timeout_ms; /* of each collective; 0: the same */
 	uint32_t past;            /* tests/unit/node/past.h; 0: none */
+	uint32_t port;            /* where nodes meet, on the loopback interface; 0: one node */
+	uint32_t local_count;     /* with a port: ranks on this node */
 };
 
 /* Attaches, opens collectives, makes the groups. 0 or -errno, and @rank has the words. */
 int zinf_rank_open(struct zinf_rank *rank, const struct zinf_rank_options *options);
+/* A port that nobody listens at now. */
+uint32_t zinf_rank_free_port(void);
 void zinf_rank_close(struct zinf_rank *rank);

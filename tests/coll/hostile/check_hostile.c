@@ -4,14 +4,12 @@
  * at most. No other rank crashes or hangs past its deadline, the daemon answers zctl all the while,
  * and the next job is right.
  * Method: ranks of a real zinfd make the calls of drawn cases (script.h); in one of them a second
- * thread changes words of all boards it can find among its own mappings, by a little or entirely.
+ * thread changes words of all boards it has (scribble.h).
  * What the others then get is not asked, only that they end by themselves.
  * Usage: check_hostile [--seed N] [--rounds N] [--round N]
  */
 #include <getopt.h>
 #include <inttypes.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,16 +17,14 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
-#include "common/wire/board.h"
+#include "tests/coll/hostile/scribble.h"
 #include "tests/coll/runner.h"
 #include "tests/coll/zinf_rank.h"
 
-#define RANKS_MAX  4u
-#define BOARDS_MAX 8u
+#define RANKS_MAX 4u
 /* Of each collective: who was misled waits for nothing. */
 #define TIMEOUT_MS 300u
 #define HUNG_MS    60000u
-#define PAUSE_MAX  4000u /* looks between two writes */
 
 struct shared {
 	struct rank_report reports[SCRIPT_RANKS_MAX];
@@ -43,101 +39,13 @@ struct body {
 	uint64_t seed;
 };
 
-/* ---- the hostile one ---- */
-
-struct scribbler {
-	uint32_t *boards[BOARDS_MAX];
-	uint64_t words[BOARDS_MAX];
-	uint32_t board_count;
-	uint64_t seed;
-	uint32_t is_over; /* atomic */
-};
-
-static void find_boards(struct scribbler *scribbler)
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	char line[512];
-
-	if (!maps)
-		abort();
-	while (fgets(line, sizeof line, maps) && scribbler->board_count < BOARDS_MAX) {
-		uint64_t begin, end;
-
-		if (!strstr(line, "zinf-board") ||
-		    sscanf(line, "%" SCNx64 "-%" SCNx64, &begin, &end) != 2)
-			continue;
-		scribbler->boards[scribbler->board_count] = (uint32_t *)(uintptr_t)begin;
-		scribbler->words[scribbler->board_count++] = (end - begin) / sizeof(uint32_t);
-	}
-	(void)fclose(maps);
-	if (!scribbler->board_count)
-		abort();
-}
-
-/* Where something is said: the lines of posts, and of pairs; not the long middle of data alone. */
-static uint64_t pick_word(uint64_t random, uint64_t words)
-{
-	uint64_t member_words = sizeof(struct zi_board_member) / sizeof(uint32_t);
-	uint64_t member = (random >> 8) % (words / member_words) * member_words;
-	uint64_t within = random >> 24;
-
-	switch (random % 4) {
-	case 0:
-		return (random >> 8) % words;
-	case 1:
-		return member + offsetof(struct zi_board_member, sends) / 4 + within % (64 * 16);
-	default:
-		return member + within % (5 * 16);
-	}
-}
-
-static void *scribble(void *arg)
-{
-	struct scribbler *scribbler = arg;
-	uint64_t random = scribbler->seed;
-
-	while (!__atomic_load_n(&scribbler->is_over, __ATOMIC_ACQUIRE)) {
-		uint32_t board, old, *word;
-
-		random = script_mix(random);
-		board = (uint32_t)(random >> 56) % scribbler->board_count;
-		word = &scribbler->boards[board][pick_word(random, scribbler->words[board])];
-		old = __atomic_load_n(word, __ATOMIC_RELAXED);
-		random = script_mix(random);
-		switch (random % 5) {
-		case 0:
-			old += (uint32_t)(random >> 8) % 5 - 2;
-			break;
-		case 1:
-			old ^= 1u << (random >> 8) % 32;
-			break;
-		case 2:
-			old = (uint32_t)(random >> 16);
-			break;
-		case 3:
-			old = 0;
-			break;
-		default:
-			old = UINT32_MAX;
-		}
-		__atomic_store_n(word, old, __ATOMIC_RELAXED);
-		for (uint64_t i = random >> 40 & (PAUSE_MAX - 1); i > 0; i--)
-			(void)__atomic_load_n(&scribbler->is_over, __ATOMIC_RELAXED);
-	}
-	return NULL;
-}
-
 static void run_hostile(struct zinf_rank *rank, const struct body *body, struct rank_report *report)
 {
-	struct scribbler scribbler = { .seed = body->seed };
-	pthread_t thread;
+	struct scribbler scribbler;
 
-	find_boards(&scribbler);
-	if (pthread_create(&thread, NULL, scribble, &scribbler))
-		abort();
+	scribble_start(&scribbler, SCRIBBLE_ALL, body->seed);
 	(void)rank_run(&rank->link, body->script, report);
-	__atomic_store_n(&scribbler.is_over, 1, __ATOMIC_RELEASE);
-	(void)pthread_join(thread, NULL);
+	scribble_stop(&scribbler);
 }
 
 /* ---- all ranks ---- */

@@ -356,9 +356,11 @@ void zi_node_settle(struct zi_node_group *group, uint64_t begin_ns)
 	if (!zi_checked_add(begin_ns, group->unseen_timeout_ns, &deadline_ns))
 		deadline_ns = ZI_DEADLINE_NEVER;
 	begin_waiting(&waiting, deadline_ns, 0);
-	do
+	do {
+		/* Who leaves as well may wait for this one, each second anew. */
+		zi_node_say_again(group);
 		r = zi_node_catch_up(group, clear_wants(&waiting), &reason);
-	while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
+	} while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
 }
 
 /* Of messages that wait. */

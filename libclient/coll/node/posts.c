@@ -94,6 +94,18 @@ void zi_node_say_refused(struct zi_node_group *group)
 	group->told |= bit_of(group->sequence);
 }
 
+void zi_node_say_again(struct zi_node_group *group)
+{
+	struct zi_board_member *own = &group->meet.members[group->meet.self];
+
+	for (uint32_t sequence = group->sequence; is_later(sequence, group->seen); sequence--) {
+		uint32_t *word = &own->posts[sequence % ZI_BOARD_SLOTS].sequence;
+
+		if (zi_meet_load(word) != sequence)
+			zi_meet_tell(&group->meet, word, sequence);
+	}
+}
+
 /* ---- looking ---- */
 
 static int tell_apart(struct zi_node_group *group, uint32_t sequence, struct zi_text *text)

@@ -21,6 +21,9 @@ bool zi_node_goes_ahead(const struct zi_node_group *group);
 void zi_node_say(struct zi_node_group *group, const struct zi_board_call *call, uint64_t staging,
                  const void *payload, uint32_t payload_bytes);
 void zi_node_say_refused(struct zi_node_group *group);
+/* Others still wait for the calls that this member was ahead of: stands by what it posted, if a
+ * peer has written that over. */
+void zi_node_say_again(struct zi_node_group *group);
 /* Until the next call may be posted. What was wrong with one before is due. Return: 0,
  * ZI_NODE_E_WAITS, -EPROTO. */
 int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants,

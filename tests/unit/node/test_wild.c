@@ -70,6 +70,41 @@ Test(wild, what_all_have_come_to_is_waited_for_no_more)
 	}
 }
 
+static void *leave(void *arg)
+{
+	struct rank *rank = arg;
+
+	zi_node_settle(&rank->group, zi_clock_now_ns());
+	return NULL;
+}
+
+/* Both were ahead in call 1, whose posts their peer has taken back: they have time to leave, and do
+ * not need it, for each says again what it posted. */
+Test(wild, who_was_ahead_of_each_other_leave_although_their_posts_are_written_over)
+{
+	struct rank others[RANKS];
+	struct world alone;
+
+	world_open(&alone, others, RANKS, 1);
+	for (uint32_t i = 0; i < RANKS; i++) {
+		/* Each is ahead, as the root of its own call: the mismatch nobody asks for. */
+		const struct zi_node_call call = { .operation = ZI_COLL_BROADCAST,
+			                           .dtype = ZI_DTYPE_I32,
+			                           .element_count = 1,
+			                           .root = i,
+			                           .source = others[i].outside[0],
+			                           .timeout_ns = 300 * ZI_NS_PER_S };
+
+		cr_assert_eq(zi_node_call(&others[i].group, &call, &others[i].text), 0);
+	}
+	for (uint32_t i = 0; i < RANKS; i++)
+		alone.board[i].posts[1].sequence = 0;
+	world_run(others, leave);
+	for (uint32_t i = 0; i < RANKS; i++)
+		cr_expect_eq(others[i].group.seen, 1, "rank %u waited until its time was over", i);
+	world_close(&alone, others);
+}
+
 /* Member 1 says that it keeps a block for itself that has 2^32 pieces, and that it has made half of
  * the steps. */
 Test(wild, steps_without_end_are_not_made)

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sends, receives and batches of them; see collective.h. Floor 2. */
+#include <errno.h>
 #include <stdlib.h>
 
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "libclient/coll/collective.h"
+
+/* Of a batch that is too long, the peers of so many messages hear of it: more is a wild count, and
+ * there may be no such array. */
+#define P2P_TOLD_MAX (16u * ZINF_COLL_BATCH_MAX)
+/* Messages that need no memory to be refused together. */
+#define P2P_FEW 64u
 
 static int make_room(struct zi_client_call *call, uint32_t p2p_count)
 {
@@ -20,37 +29,59 @@ static int make_room(struct zi_client_call *call, uint32_t p2p_count)
 	return 0;
 }
 
-static int set_messages(struct zi_client_call *call, const struct zinf_coll_p2p *ops,
-                        uint32_t op_count)
+/* The call's are @p2ps, (@op_count,), as @ops say. */
+static void set_messages(struct zi_client_call *call, struct zi_node_p2p *p2ps,
+                         const struct zinf_coll_p2p *ops, uint32_t op_count)
 {
-	int r;
-
-	if (!ops && op_count)
-		return err_origin(zi_text_error(&call->reason, -EINVAL,
-		                                "a batch of %u messages: ops is NULL", op_count));
-	if (!op_count || op_count > ZINF_COLL_BATCH_MAX)
-		return err_origin(zi_text_error(&call->reason, -EINVAL,
-		                                "a batch of %u messages: 1 to %u are allowed",
-		                                ops ? op_count : 0, ZINF_COLL_BATCH_MAX));
-	r = make_room(call, op_count);
-	if (r)
-		return err_trace(r);
-	for (uint32_t i = 0; i < op_count; i++) {
-		if ((ops[i].reserved || ops[i].is_send > 1) && !call->op.call.refused)
-			call->op.call.refused = err_origin(zi_text_error(
-				&call->reason, -EINVAL,
-				"message %u of a batch: is_send is 0 or 1, reserved is 0", i));
-		call->p2ps[i] = (struct zi_node_p2p){
+	for (uint32_t i = 0; i < op_count; i++)
+		p2ps[i] = (struct zi_node_p2p){
 			.is_send = ops[i].is_send,
 			.dtype = (enum zi_dtype)ops[i].dtype,
 			.peer = ops[i].peer,
 			.element_count = ops[i].count,
 			.buffer = ops[i].data,
 		};
-	}
-	call->op.p2ps = call->p2ps;
+	call->op.p2ps = p2ps;
 	call->op.p2p_count = op_count;
+}
+
+static int check_messages(struct zi_client_call *call, const struct zinf_coll_p2p *ops,
+                          uint32_t op_count)
+{
+	for (uint32_t i = 0; i < op_count; i++)
+		if (ops[i].reserved || ops[i].is_send > 1)
+			return err_origin(zi_text_error(
+				&call->reason, -EINVAL,
+				"message %u of a batch: is_send is 0 or 1, reserved is 0", i));
 	return 0;
+}
+
+/* A batch for which there is no room, by call->reason, is refused in parts that there is room for,
+ * so that its peers hear of it. Waits for that; there is no ticket. Return: @error, or by what the
+ * group is over. */
+static int refuse_in_parts(struct zinf *zinf, struct zi_client_call *call,
+                           const struct zinf_coll_p2p *ops, uint32_t op_count, int error)
+{
+	struct zi_node_call *node_call = &call->op.call;
+	struct zi_node_p2p few[P2P_FEW], *p2ps = call->p2ps;
+	uint32_t capacity = call->p2p_capacity;
+	int r = -EINVAL;
+
+	if (capacity < P2P_FEW) {
+		p2ps = few;
+		capacity = P2P_FEW;
+	}
+	node_call->refused = -EINVAL;
+	node_call->reason = call->reason.chars;
+	node_call->timeout_ns = call->timeout_ms * ZI_NS_PER_MS;
+	node_call->deadline_ns = zi_clock_deadline_ns(node_call->timeout_ns);
+	for (uint32_t done = 0; r == -EINVAL && done < op_count; done += capacity) {
+		set_messages(call, p2ps, ops + done, ZI_MIN(op_count - done, capacity));
+		r = zi_node_queue_run(zinf->coll->queue, &call->op);
+	}
+	if (r == -EINVAL || !zi_node_op_is_done(&call->op))
+		return err_trace(zi_client_call_drop(zinf, call, error));
+	return err_trace(zi_client_call_end(zinf, call));
 }
 
 int zinf_coll_batch(struct zinf *zinf, const struct zinf_coll_p2p *ops, uint32_t op_count,
@@ -61,9 +92,21 @@ int zinf_coll_batch(struct zinf *zinf, const struct zinf_coll_p2p *ops, uint32_t
 
 	if (r)
 		return err_trace(r);
-	r = set_messages(call, ops, op_count);
-	if (r)
+	if (!ops && op_count)
+		r = zi_text_error(&call->reason, -EINVAL, "a batch of %u messages: ops is NULL",
+		                  op_count);
+	else if (!op_count || op_count > ZINF_COLL_BATCH_MAX)
+		r = zi_text_error(&call->reason, -EINVAL,
+		                  "a batch of %u messages: 1 to %u are allowed", op_count,
+		                  ZINF_COLL_BATCH_MAX);
+	if (r && (!ops || op_count > P2P_TOLD_MAX))
 		return err_trace(zi_client_call_drop(zinf, call, r));
+	if (!r)
+		r = make_room(call, op_count);
+	if (r)
+		return err_trace(refuse_in_parts(zinf, call, ops, op_count, r));
+	set_messages(call, call->p2ps, ops, op_count);
+	call->op.call.refused = check_messages(call, ops, op_count);
 	return err_trace(zi_client_coll_make(zinf, call, options));
 }
 

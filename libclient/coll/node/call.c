@@ -18,9 +18,9 @@
  * s - 2; it begins when all have made step s - 1. The post is step 0. A slot is used again at
  * step s + 3, which begins when all have made step s + 2, the last that reads it; and by a piece of
  * the next call, staged before its post, when all have posted this call, hence have left the one
- * before. Where sources are read in their members' processes (cma.h) there is one step, of reading;
- * who could not read says so with it, and then all begin anew in pieces, the first of which is
- * staged at a step of its own.
+ * before. Where sources are read in their members' processes (read.h) there is one step, in which
+ * that is done; who could not says so with it, and then all begin anew in pieces, the first of
+ * which is staged at a step of its own.
  */
 #include "libclient/coll/node/call.h"
 
@@ -39,6 +39,7 @@
 #include "libclient/coll/node/move.h"
 #include "libclient/coll/node/place.h"
 #include "libclient/coll/node/posts.h"
+#include "libclient/coll/node/read.h"
 #include "libclient/coll/node/words.h"
 
 /* Steps without looking up: of some milliseconds. */
@@ -104,36 +105,6 @@ static void stage(const struct zi_node_group *group, uint32_t piece)
 		zi_node_move_stage(group, piece);
 }
 
-/*
- * Whether those who take of this member's source, which lies outside the arenas, had better read it
- * where it is. Of two ways that were measured (docs/BENCHMARKS.md) staging is the faster one where
- * one member gives, or one takes: then both sides copy at the same time; and where memory is what
- * takes the time, unless ranks outnumber CPUs, as more than two may. Of an all_gather all members
- * say the same: what counts is equal on all.
- */
-static bool is_read(const struct zi_node_group *group)
-{
-	const struct zi_node_run *run = &group->run;
-	uint32_t members = group->meet.member_count;
-	uint64_t bytes = run->source_bytes;
-
-	switch (run->call.operation) {
-	case ZI_COLL_ALL_GATHER:
-		if (members > 2 || bytes > ZI_CMA_GATHER_MAX_BYTES)
-			return false;
-		break;
-	case ZI_COLL_ALL_TO_ALL:
-	case ZI_COLL_ALL_TO_ALLV:
-		bytes /= members;
-		if (members <= 2 && run->is_streaming)
-			return false;
-		break;
-	default:
-		return false;
-	}
-	return zi_cma_is_worth(group, run->call.source, bytes) && zi_cma_is_read_by_all(group);
-}
-
 /* Whoever's source lies outside the arenas knows that there will be pieces, but for a call that is
  * pushed; its first one comes with the post. Or it says where its takers may read it. */
 static void stage_first(struct zi_node_group *group, struct zi_board_call *said)
@@ -150,7 +121,7 @@ static void stage_first(struct zi_node_group *group, struct zi_board_call *said)
 	if (!zi_node_has(run->with_source, self) || said->source != ZI_BOARD_NOWHERE ||
 	    !run->source_bytes)
 		return;
-	if (!is_in_place && is_read(group)) {
+	if (!is_in_place && zi_node_is_read(group)) {
 		said->source = zi_cma_place_of(run->call.source, run->source_bytes);
 		return;
 	}
@@ -231,16 +202,6 @@ static int begin(struct zi_node_group *group, struct zi_text *text)
 	return 0;
 }
 
-/* Whose private memory this member would read another time. */
-static void get_to_know(struct zi_node_group *group)
-{
-	const struct zi_node_run *run = &group->run;
-
-	for (uint32_t i = 0; i < group->meet.member_count; i++)
-		if (i != group->meet.self && zi_node_has(run->outside_sources, i))
-			(void)zi_cma_reads(group, i); /* It is posted. */
-}
-
 static void begin_steps(struct zi_node_group *group)
 {
 	struct zi_node_run *run = &group->run;
@@ -258,7 +219,7 @@ static void begin_steps(struct zi_node_group *group)
 	if (run->piece_count && zi_coll_is_join(operation) && operation != ZI_COLL_REDUCE_SCATTER)
 		run->step_count++;
 	if (!zi_coll_is_join(operation))
-		get_to_know(group);
+		zi_node_get_to_know(group);
 }
 
 /* All have posted the same: this member's share of the work. */
@@ -332,10 +293,7 @@ static void make_step(struct zi_node_group *group)
 		return;
 	}
 	if (run->path == ZI_NODE_CMA) {
-		/* Comes with the step. */
-		if (!zi_node_move_read(group))
-			__atomic_store_n(&group->meet.members[self].cma.unread, group->sequence,
-			                 __ATOMIC_RELAXED);
+		zi_node_read(group);
 		return;
 	}
 	if (step >= 2 && step - 2 < run->piece_count && run->step_count == run->piece_count + 2 &&
@@ -369,16 +327,6 @@ static int await_step(struct zi_node_group *group, uint32_t step, struct zi_meet
 	return 0;
 }
 
-/* Once all have read: whether somebody could not, so that the call begins anew, in pieces. No
- * source has changed since. */
-static bool is_any_unread(const struct zi_node_group *group)
-{
-	for (uint32_t i = 0; i < group->meet.member_count; i++)
-		if (zi_meet_load(&group->meet.members[i].cma.unread) == group->sequence)
-			return true;
-	return false;
-}
-
 static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
 {
 	struct zi_node_run *run = &group->run;
@@ -402,7 +350,7 @@ static int step(struct zi_node_group *group, struct zi_meet_wants *wants)
 	}
 	if (is_last_told && await_step(group, run->step_count - 1, wants))
 		return ZI_NODE_E_WAITS;
-	if (run->path == ZI_NODE_CMA && is_any_unread(group)) {
+	if (run->path == ZI_NODE_CMA && zi_node_is_any_unread(group)) {
 		group->steps += run->step_count;
 		run->is_restaged = true;
 		run->path = ZI_NODE_PIECES;

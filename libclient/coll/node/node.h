@@ -12,7 +12,7 @@
  *   differ.h  in what calls of members differ
  *   place.h   where everybody's data lie, hence the path
  *   join.h    a rank's part of what joins elements, move.h of what only moves them; share.h
- *   cma.h     out of peers' private memory
+ *   read.h    out of peers' private memory, when that is worth it; cma.h
  *   numa.h    what goes by NUMA nodes; levels.h, near.h: a rank's part of that
  *   pair.h    sends and receives: pair_send.h, pair_take.h; pair_line.h where, pair_refuse.h
  *   far.h     calls of a group that spans nodes; members.h

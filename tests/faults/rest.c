@@ -14,7 +14,7 @@
 static bool flip(const char *path, uint64_t place_bits)
 {
 	int fd = open(path, O_RDWR | O_CLOEXEC);
-	unsigned char byte;
+	unsigned char byte = 0;
 	bool is_done = fd >= 0 && pread(fd, &byte, 1, (off_t)(place_bits / 8)) == 1;
 
 	byte ^= (unsigned char)(1u << place_bits % 8);

@@ -400,11 +400,11 @@ static int break_off_sum(struct far_rank *rank, struct zinf_coll_options options
 	if (!r && rank->rank == 3) {
 		r = zinf_wait_for(rank->zinf, ticket, MOMENT_MS, NULL);
 		if (r != -ETIMEDOUT)
-			return far_note(rank, r) ? 11 : 11;
+			return far_fail(rank, r, 11);
 		r = zinf_coll_abort(rank->zinf, options.group, "enough");
 	}
 	r = r ? r : zinf_wait(rank->zinf, ticket, NULL);
-	return r == -ECONNABORTED ? 0 : far_note(rank, r) ? 12 : 12;
+	return r == -ECONNABORTED ? 0 : far_fail(rank, r, 12);
 }
 
 static int sum_after_broken_sums(struct far_rank *rank)
@@ -418,7 +418,7 @@ static int sum_after_broken_sums(struct far_rank *rank)
 		int r = zinf_coll_group(rank->zinf, both, 2, NULL, &options.group);
 
 		if (r)
-			return far_note(rank, r) ? 1 : 1;
+			return far_fail(rank, r, 1);
 		if (options.group == ZINF_GROUP_NONE)
 			continue;
 		if (round % 2 == 0) {
@@ -435,12 +435,12 @@ static int sum_after_broken_sums(struct far_rank *rank)
 					return 2;
 			r = r ? r : zinf_coll_barrier(rank->zinf, &options);
 			if (r)
-				return far_note(rank, r) ? 3 : 3;
+				return far_fail(rank, r, 3);
 		}
 		if (zinf_coll_group_free(rank->zinf, options.group))
-			return far_note(rank, -1) ? 4 : 4;
+			return far_fail(rank, -1, 4);
 	}
-	return zinf_coll_barrier(rank->zinf, NULL) ? far_note(rank, -1) || 5 : 0;
+	return zinf_coll_barrier(rank->zinf, NULL) ? far_fail(rank, -1, 5) : 0;
 }
 
 /* The link still carries pieces of the former group when the next one has its memory. */

@@ -118,9 +118,11 @@ static void check_header(const struct file *file, const char *dtype, uint32_t wi
 			cr_assert_str_eq(json_string_value(json_object_get(tensor, "dtype")),
 			                 dtype);
 			offsets = json_object_get(tensor, "data_offsets");
-			cr_assert_eq(json_integer_value(json_array_get(offsets, 0)), offset);
+			cr_assert_eq((uint64_t)json_integer_value(json_array_get(offsets, 0)),
+			             offset);
 			offset += model->elements[param] * width;
-			cr_assert_eq(json_integer_value(json_array_get(offsets, 1)), offset);
+			cr_assert_eq((uint64_t)json_integer_value(json_array_get(offsets, 1)),
+			             offset);
 			cr_assert_eq(json_array_size(json_object_get(tensor, "shape")),
 			             model->elements[param] == 1 ? 0 : 2);
 		}

@@ -97,7 +97,8 @@ Test(launch_place, a_dry_run_shows_where_ranks_would_run)
 		const json_t *environment = json_object_get(rank, "environment");
 
 		cr_expect_str_eq(json_string_value(json_object_get(rank, "cpus")), cpus[index]);
-		cr_expect_eq(atoi(json_string_value(json_object_get(environment, "RANK"))), index);
+		cr_expect_eq(atoi(json_string_value(json_object_get(environment, "RANK"))),
+		             (int)index);
 		cr_expect_str_eq(json_string_value(json_object_get(environment, "ZINF_SOCKET")),
 		                 "/nowhere");
 	}

@@ -9,6 +9,8 @@
  *     call that all meet in;
  *   - nobody waits for a member that does not come when another has refused the call, or made
  *     another one (-DABSENT): alarms wake who waits for somebody else, and none is lost;
+ *   - a call that is canceled before it is posted (-DCANCELS=n: so many of each member, wrong ones
+ *     among them) takes nothing along that is due to be told of one before;
  *   - nothing is read that was written over; and with -DBREAKS, where the daemon may break the group
  *     at any time, all are over then.
  *
@@ -17,7 +19,7 @@
  * when a word that it wants has come, and not before. There are fewer slots than in life.
  *
  * Each of these leaves a part out, and must be found wrong:
- *   ECHOES_ECHOED ECHOES_PASSED NOT_TOLD; with ABSENT: NO_ALARM_OF_REFUSAL NO_ALARM_OF_DIFFERENCE
+ *   ECHOES_ECHOED ECHOES_PASSED NOT_TOLD; with CANCELS: DUE_CANCELED; with ABSENT: NO_ALARM_OF_REFUSAL NO_ALARM_OF_DIFFERENCE
  *   NO_ALARM_WANTED NO_LOOK_AHEAD ALARM_FIRST
  */
 #ifndef RANKS
@@ -28,6 +30,9 @@
 #endif
 #ifndef FAULTS
 #define FAULTS 1
+#endif
+#ifndef CANCELS
+#define CANCELS 0
 #endif
 #define SLOTS      3
 #define POST(m, n) ((m) * SLOTS + (n) % SLOTS)
@@ -77,8 +82,9 @@ proctype member(byte self)
 	byte n = 1, c, i, k;
 	byte seen, left, lowest, told;
 	byte awaited;                  /* members whose alarms are wanted: bits */
-	byte echo_count, error_count;
-	bool is_ahead, is_refused, is_echo, is_meeting, is_too_far, is_seen_wrong;
+	byte echo_count, error_count, cancel_count;
+	bool is_ahead, is_refused, is_due, is_meeting, is_too_far, is_seen_wrong;
+	bool is_canceled; /* as soon as it waits, or else instead of being posted */
 
 next_call:
 	if
@@ -87,12 +93,19 @@ next_call:
 	fi;
 	d_step {
 		is_refused = (refusing[n] & 1 << self) != 0;
-		is_ahead = !is_refused && IS_AHEAD(self, n);
-		is_echo = false;
+		is_canceled = false;
 		is_meeting = false;
 		is_too_far = false;
 		i = 0
 	};
+#if CANCELS
+	if
+	:: cancel_count < CANCELS -> is_canceled = true; cancel_count++; is_refused = false
+	:: cancel_count < CANCELS -> is_canceled = true; cancel_count++; is_refused = true
+	:: true
+	fi;
+#endif
+	is_ahead = !is_refused && !is_due && IS_AHEAD(self, n);
 
 catch_up:
 	c = seen + 1;
@@ -102,10 +115,15 @@ catch_up:
 	:: else
 	fi;
 
+	if
+	:: is_canceled -> goto canceled
+	:: else
+	fi;
+
 	/* zi_node_say(), zi_node_say_refused() */
 #ifdef ALARM_FIRST
 	if
-	:: is_refused -> alarm[self] = n
+	:: is_refused || is_due -> alarm[self] = n
 	:: else
 	fi;
 #endif
@@ -113,13 +131,21 @@ catch_up:
 		said[POST(self, n)] = OWN(n);
 		if
 #ifdef ECHOES_ECHOED
-		:: is_refused -> said[POST(self, n)] = REFUSED
+		:: is_refused || is_due -> said[POST(self, n)] = REFUSED
 #else
-		:: is_refused && is_echo -> said[POST(self, n)] = REFUSED | ECHO
-		:: is_refused && !is_echo -> said[POST(self, n)] = REFUSED
+		:: !is_refused && is_due -> said[POST(self, n)] = REFUSED | ECHO
+		:: is_refused -> said[POST(self, n)] = REFUSED
 #endif
 		:: else
 		fi;
+		if
+		:: !is_refused && is_due ->
+			is_refused = true;
+			echo_count++;
+			assert(echo_count <= FAULTS)
+		:: else
+		fi;
+		is_due = false;
 		told = told & ~BIT(n);
 		shown[POST(self, n)] = seen;
 		word[POST(self, n)] = n /* after the rest: released */
@@ -191,6 +217,7 @@ look:
 		/* zi_meet_wait(): one branch for each of what is wanted */
 		if
 		:: is_broken -> goto over
+		:: is_canceled -> goto canceled
 		/* The time of who waits for what cannot come ends: not that of who makes a wrong call. */
 		:: absent < RANKS && c >= absent_from && !is_meeting -> goto over
 		:: HAS_COME(i, c)
@@ -236,20 +263,17 @@ apart:
 	};
 	if
 	:: is_meeting -> goto failed
-	:: else -> /* refuse_too() */
+	:: else -> /* set_due() */
 		assert(IS_AHEAD(self, c)); /* else it had its error */
-		if
-		:: !is_refused ->
-			d_step {
-				is_refused = true;
-				is_echo = true;
-				echo_count++;
-				assert(echo_count <= FAULTS)
-			}
-		:: else
-		fi;
+		is_due = true;
 		goto look
 	fi;
+
+canceled:
+#ifdef DUE_CANCELED
+	is_due = is_due && !is_refused;
+#endif
+	goto next_call;
 
 work:
 	k = 0;

@@ -36,11 +36,10 @@ bool zi_node_is_read(const struct zi_node_group *group)
 
 void zi_node_read(struct zi_node_group *group)
 {
-	struct zi_board_cma *own = &group->meet.members[group->meet.self].cma;
-
 	/* Comes with the step. */
 	if (!zi_node_move_read(group))
-		__atomic_store_n(&own->unread, group->sequence, __ATOMIC_RELAXED);
+		__atomic_store_n(&group->meet.members[group->meet.self].cma.unread, group->sequence,
+		                 __ATOMIC_RELAXED);
 }
 
 bool zi_node_is_any_unread(const struct zi_node_group *group)

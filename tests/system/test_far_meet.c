@@ -73,6 +73,30 @@ Test(far_meet, a_node_that_does_not_come_is_named_by_its_ranks)
 	far_close_scene(&scene);
 }
 
+/* Rank 0 gives up while zinf-net says nothing; rank 1, which has an hour, goes on to nothing. */
+Test(far_meet, who_gives_up_while_nodes_meet_ends_it_for_all_ranks_of_its_node)
+{
+	struct far_scene scene;
+
+	if (!far_open_on_loopback(&scene, 2, 2))
+		return;
+	scene.is_plain = true;
+	scene.timeout_ms = LONG_MS / 2; /* less than what a worker may be silent for */
+	far_start_one(&scene, 0, open_late);
+	scene.timeout_ms = 3600000;
+	far_start_one(&scene, 1, open_late);
+	far_await_child(scene.harness[0].pid, "zinf-net");
+	cr_assert_eq(kill(far_child_of(scene.harness[0].pid, "zinf-net"), SIGSTOP), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		far_join_one(&scene, i, 7);
+		far_expect_error(&scene, i, -ETIMEDOUT, "zinf-net says nothing of other nodes");
+	}
+	scene.is_plain = false;
+	scene.timeout_ms = 20000;
+	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
 Test(far_meet, a_port_in_use_is_named)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET,

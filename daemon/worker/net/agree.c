@@ -8,6 +8,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/worker/net/nodes.h"
 #include "daemon/worker/net/way.h"
 
 /* Of the time that is given, so much at most is for telling those who have not come: a part of it.
@@ -62,6 +63,26 @@ static int publish(const struct agreement *agreement, uint32_t node, const struc
 	return err_trace(store_client_set_new(agreement->client, key_of(agreement, node).chars,
 	                                      card, sizeof(*card), agreement->deadline_ns,
 	                                      agreement->text, &is_present));
+}
+
+/* Where this node said before that it would make the group, others may be on their way to join it:
+ * they look there (nodes.h). */
+static int publish_end(const struct agreement *agreement)
+{
+	struct nodes_end end;
+	char key[ZI_NAME_BYTES];
+	bool is_present;
+
+	memset(&end, 0, sizeof(end)); /* All of it is sent. */
+	end.error = agreement->agree->error;
+	end.culprit = NET_CULPRIT_NONE; /* Nodes of a group have numbers of their own. */
+	end.done = NODES_DONE_UNKNOWN;
+	end.text = agreement->agree->text;
+	(void)snprintf(key, sizeof(key), "%lu/abort",
+	               (unsigned long)agreement->agree->epoch); /* Fits. */
+	return err_trace(store_client_set_new(agreement->client, key, &end, sizeof(end),
+	                                      agreement->deadline_ns, agreement->text,
+	                                      &is_present));
 }
 
 /* Return: 0; -ENOENT, it has not come. */
@@ -187,6 +208,8 @@ static int agree_on(const struct agreement *agreement)
 	own.text = agree->text;
 	/* Each tells before it looks: so whoever comes last of two that differ sees it. */
 	r = publish(agreement, agree->node, &own);
+	if (!r && agree->error)
+		r = publish_end(agreement);
 	if (r)
 		return err_trace(r);
 	r = look(agreement, &is_missing);
@@ -198,7 +221,7 @@ static int agree_on(const struct agreement *agreement)
 		r = await_all(agreement);
 	if (r)
 		answer_for_missing(agreement, r);
-	if (r && r != -ETIMEDOUT)
+	if (r && (r != -ETIMEDOUT || agree->error))
 		return err_trace(r);
 	/* Whoever came meanwhile stands. All answers are there now: each node comes to the same. */
 	settled = look(agreement, &is_missing);

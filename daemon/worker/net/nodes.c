@@ -17,6 +17,8 @@
 #define NODES_ADDRESS_BYTES 256u
 /* All have met in the store: what is left is a connection through the network. */
 #define NODES_CONNECT_NS (10 * ZI_NS_PER_S)
+/* While others are waited for: how often the store is asked whether one of them makes nothing. */
+#define NODES_LOOK_NS (100 * ZI_NS_PER_MS)
 struct gloo_address {
 	uint32_t bytes;
 	char address[NODES_ADDRESS_BYTES];
@@ -136,6 +138,30 @@ static int publish(struct nodes *nodes, const struct place_address *own, uint64_
 	                                  count * (uint32_t)sizeof(*addresses), deadline_ns, text));
 }
 
+/* Until all of @names are there. Return: 0; -ETIMEDOUT; why one of them will not come: the epoch is
+ * over before it began. */
+static int await_or_end(struct nodes *nodes, const char *const *names, uint64_t deadline_ns,
+                        struct zi_text *text)
+{
+	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
+
+	for (;;) {
+		uint64_t now_ns = zi_clock_now_ns();
+		uint64_t look_ns = ZI_MIN(zi_clock_deadline_ns(NODES_LOOK_NS), deadline_ns);
+		struct nodes_end end;
+		int r = store_client_wait(nodes->client, names, nodes->join.node_count, look_ns,
+		                          text);
+
+		if (r != -ETIMEDOUT)
+			return err_trace(r);
+		if (!nodes_read_end(nodes->client, key.chars, zi_clock_deadline_ns(NODES_ASK_NS),
+		                    &end))
+			return err_origin(zi_text_error(text, end.error, "%s", end.text.chars));
+		if (now_ns >= deadline_ns)
+			return r;
+	}
+}
+
 /* Until all have published. */
 static int await_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text)
 {
@@ -149,8 +175,8 @@ static int await_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *
 		keys[i] = nodes_key(nodes, "address", i);
 		names[i] = keys[i].chars;
 	}
-	r = store_client_wait(nodes->client, names, nodes->join.node_count, deadline_ns, text);
-	if (r != -ETIMEDOUT)
+	r = await_or_end(nodes, names, deadline_ns, text);
+	if (r != -ETIMEDOUT || zi_clock_now_ns() < deadline_ns)
 		return err_trace(r);
 	for (uint32_t i = 0; i < nodes->join.node_count; i++) {
 		if (store_client_wait(nodes->client, &names[i], 1, 0, NULL))
@@ -257,6 +283,24 @@ static int join_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *t
 	return r ? err_trace(r) : err_trace(start_watch(nodes, deadline_ns, text));
 }
 
+/* The others, which wait for this node, hear why it does not come. What stands already stands. */
+static void tell_end(struct nodes *nodes, int error, const struct zi_text *text)
+{
+	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
+	struct nodes_end end;
+	bool is_present;
+
+	memset(&end, 0, sizeof(end)); /* All of it is sent. */
+	end.error = error;
+	end.culprit = nodes->join.node;
+	end.done = NODES_DONE_UNKNOWN;
+	end.text = *text;
+	/* Without a store they have their deadlines. */
+	if (nodes->client)
+		(void)store_client_set_new(nodes->client, key.chars, &end, sizeof(end),
+		                           zi_clock_deadline_ns(NODES_ASK_NS), NULL, &is_present);
+}
+
 /* Documented in the header. */
 int nodes_join(const struct net_join *join, struct zi_loop *loop, zi_post_fn watched,
                struct zi_text *text, struct nodes **ret_nodes)
@@ -276,6 +320,7 @@ int nodes_join(const struct net_join *join, struct zi_loop *loop, zi_post_fn wat
 		(void)snprintf(nodes->names[i], sizeof(nodes->names[i]), "node %u", i); /* Fits. */
 	r = join_all(nodes, deadline_ns, text);
 	if (r) {
+		tell_end(nodes, r, text);
 		(void)nodes_leave(nodes);
 		return err_trace(r);
 	}

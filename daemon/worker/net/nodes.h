@@ -8,7 +8,8 @@
  *   node/I     who node I is, for people             address/I   how peers connect to it
  *   waits/I    for which node it waits in vain        abort       the end of this epoch, and why
  * The first `abort` stands. It is node I's will, so that its death is known at once; and every node
- * watches for it, in a thread of its own.
+ * watches for it, in a thread of its own. Who joins looks for it too: a node that cannot, or that
+ * makes nothing though it had agreed (agree.h), says so there.
  */
 #pragma once
 
@@ -37,7 +38,8 @@ struct nodes_end {
  * nodes_join() - meet all others, and connect to them
  * @loop, @watched: the loop is posted when the epoch ends by another's word; see nodes_watch_end()
  *
- * Return: 0, or an error with @text. @ret_nodes: nodes_leave().
+ * Return: 0, or an error with @text, which the others hear: theirs, where one of them came to it
+ * first. @ret_nodes: nodes_leave().
  */
 int nodes_join(const struct net_join *join, struct zi_loop *loop, zi_post_fn watched,
                struct zi_text *text, struct nodes **ret_nodes);

@@ -68,6 +68,9 @@ void collectives_drop(struct zero_job *job);
 /* A rank has waited long enough for a group: none of this node waits any more, nor do the other
  * nodes, which hear @text. */
 void collectives_group_expired(struct zero_job *job, const struct zi_text *text);
+/* A rank has waited long enough for collectives, and all have heard of it: nodes meet for nothing.
+ */
+void collectives_open_expired(struct zero_job *job);
 /* Charged for them. */
 uint64_t collectives_held_bytes(const struct zero_job *job);
 /* Ranks of this node: bits. */

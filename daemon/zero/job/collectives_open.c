@@ -129,6 +129,13 @@ static int join_nodes(struct zero_job *job, struct zi_text *text)
 	return err_trace(r);
 }
 
+/* See collectives.h. Its worker may be what does not answer. */
+void collectives_open_expired(struct zero_job *job)
+{
+	if (job->collectives.is_joining)
+		collectives_drop(job);
+}
+
 static void build_run(struct dev_task *task)
 {
 	struct zero_collectives *collectives = container_of(task, struct zero_collectives, task);

@@ -239,11 +239,12 @@ static const char *waited_for(const struct zero_op *op)
 	}
 }
 
-/* A gather that is full is the daemon's to end, and the other ranks' go on. But a group is made for
- * all ranks or for none. */
+/* A gather that is full is the daemon's to end, and the other ranks' go on. But what nodes are
+ * asked for, a group or collectives at all, is for all ranks or for none. */
 static bool is_everyones(const struct zero_job *job, enum zero_gather gather)
 {
-	return gather == ZERO_GATHER_COLL_GROUP || !gather_is_full(job, gather);
+	return gather == ZERO_GATHER_COLL_GROUP || !gather_is_full(job, gather) ||
+	       (gather == ZERO_GATHER_COLL_OPEN && job->collectives.is_joining);
 }
 
 static void op_expire(struct zero_op *op)
@@ -259,6 +260,8 @@ static void op_expire(struct zero_op *op)
 		            gather_is_full(job, i) ? ": zinf-net says nothing of other nodes" : "");
 		say_absent(job, i, &text);
 		gather_complete(job, i, -ETIMEDOUT, &text);
+		if (i == ZERO_GATHER_COLL_OPEN)
+			collectives_open_expired(job);
 		if (i == ZERO_GATHER_COLL_GROUP)
 			collectives_group_expired(job, &text);
 		ops_retry(job); /* After a step() that is void an unshard may go on. */

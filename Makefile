@@ -155,8 +155,8 @@ $(BUILD)/daemon/worker/net/gloo.o: daemon/worker/net/gloo.cc Makefile
 	$(call say,CXX,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(CXXFLAGS_BASE) $(OPT_$(VARIANT)) -MMD -MP -c -o $@ $<
-$(NET): $(NET_OBJECTS) $(call archive,daemon/worker) $(call archive,common/wire) \
-		$(call archive,kernels) $(call archive,common/base)
+NET_A := $(foreach folder,daemon/worker common/wire kernels common/base,$(call archive,$(folder)))
+$(NET): $(NET_OBJECTS) $(NET_A)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_net)

@@ -56,7 +56,8 @@ $(filter $(BUILD)/tests/unit/daemon/%,$(UNIT_BIN)): $(DAEMON_PARTS_A)
 $(filter $(BUILD)/tests/unit/bench/%,$(UNIT_BIN)): $(BUILD)/bench_shared.a
 
 # The mail of zinf-net, over lanes that are doubles of Gloo's.
-$(BUILD)/tests/unit/worker/test_mail: $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/mail*.c)))
+MAIL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/mail*.c)))
+$(BUILD)/tests/unit/worker/test_mail: $(MAIL_OBJECTS)
 
 # Gloo itself; without it there is no zinf-net either, as is said then.
 GLOO_BIN := $(BUILD)/tests/unit/worker/test_gloo

@@ -38,6 +38,13 @@ $(JITTERED_STRESS): $(BUILD)/tests/stress/coll.o $(JITTER) $(JITTERED) $(GUARD) 
 BROKEN_LINK = $(Q)mkdir -p $(@D); $(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) \
 	-Wl,--start-group $(filter %.a,$^) -Wl,--end-group
 
+# Of the objects $(2) those that the variant $(1) leaves as they are.
+broken_rest = $(filter-out $(patsubst $(BROKEN_DIR)/$(1)/src/%,$(BUILD)/%,$(broken_objects_$(1))),$(2))
+# The program of a variant $(1) that is to be run with others that are whole.
+broken_program = $(BROKEN_DIR)/$(1)/bin/$(if $(filter $(BROKEN_DIR)/$(1)/src/daemon/worker/net/%,$(broken_objects_$(1))),zinf-net,zinfd)
+# Ways that can be gone in this build: across nodes there is none without zinf-net.
+broken_ways = $(if $(filter tsan,$(VARIANT)),$(filter tsan,$(1)),$(filter-out tsan $(if $(filter $(NET),$(PROGRAMS)),,system/%),$(1)))
+
 # $(1): the variant; $(2): its ways
 define broken_rules
 broken_objects_$(1) := $$(patsubst %.c,%.o,$$(shell find $(BROKEN_DIR)/$(1)/src -name '*.c'))
@@ -56,6 +63,12 @@ $(BROKEN_DIR)/$(1)/bin/zinfd: $(call objects,daemon) $$(broken_objects_$(1)) $(D
 	$$(call say,LD,$$@)
 	$$(BROKEN_LINK) $(LIBS_daemon)
 	$$(Q)for program in $(BUILD)/bin/*; do [ -e $$(@D)/$$$${program##*/} ] || ln -s $$$$(realpath $$$$program) $$(@D)/; done
+# zinfd looks for it beside itself, wherever a symbolic link leads.
+$(BROKEN_DIR)/$(1)/bin/zinf-net: $$(call broken_rest,$(1),$(NET_OBJECTS)) $$(broken_objects_$(1)) $(NET_A) $(ZINFD)
+	$$(call say,LD,$$@)
+	$(Q)mkdir -p $$(@D); $(CXX) $(ALL_LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(LIBS_net)
+	$$(Q)ln -f $$$$(realpath $(ZINFD)) $$(@D)/zinfd
+$(BROKEN_DIR)/$(1)/unit/worker/test_mail: $$(call broken_rest,$(1),$(MAIL_OBJECTS))
 $(BROKEN_DIR)/$(1)/unit/%: $(BUILD)/tests/unit/%.o $$(broken_objects_$(1)) $(GUARD) $(FAKE_A) \
 		$(HARNESS_A) $(DAEMON_A) $(call archive,libclient)
 	$$(call say,LD,$$@)
@@ -76,7 +89,11 @@ $(foreach way,$(filter unit/% kernels/%,$(2)),
 $(BROKEN_DIR)/$(1)/made-$(subst /,-,$(way)): $(BROKEN_DIR)/$(1)/$(way)
 	$$(Q)touch $$@
 )
-broken-programs: $(foreach way,$(if $(filter tsan,$(VARIANT)),$(filter tsan,$(2)),$(filter-out tsan,$(2))),$(BROKEN_DIR)/$(1)/made-$(subst /,-,$(way)))
+$(foreach way,$(filter system/%,$(2)),
+$(BROKEN_DIR)/$(1)/made-$(subst /,-,$(way)): $$(call broken_program,$(1)) $(BUILD)/tests/$(firstword $(subst @, ,$(way)))
+	$$(Q)touch $$@
+)
+broken-programs: $(foreach way,$(call broken_ways,$(2)),$(BROKEN_DIR)/$(1)/made-$(subst /,-,$(way)))
 endef
 
 # The copies are there by the time that this goal is made.

@@ -44,8 +44,8 @@
 
 #define ZI_FAR_SLAB_BYTES   (20ull << 20) /* of the group of all ranks */
 #define ZI_FAR_GROUP_BYTES  (5ull << 20)  /* of another group */
-#define ZI_FAR_WORKER_BYTES (256u << 10)  /* the first of them are the worker's own; … */
-/* … of those, these are frames (frame.h). */
+#define ZI_FAR_WORKER_BYTES (256u << 10)  /* the first of them the worker alone writes; … */
+/* … of those, these are frames (frame.h): small data for members here; the others are spare. */
 #define ZI_FAR_FRAMES_OFFSET (128u << 10)
 #define ZI_FAR_FRAMES_BYTES  (128u << 10)
 #define ZI_FAR_SLOTS         8u

@@ -7,9 +7,10 @@
  *   frame   | description | the sources of the node's members that have one, in their order |
  *
  * Members post their sources with a small call; the worker puts them into its frame, sends that to
- * all other nodes, and takes theirs. When all agree it says so (ZI_BOARD_SMALL), and each member
- * makes its own result of everybody's sources. Frames lie in the slab, in two sets: a member posts
- * the call after the next only when it has left this one.
+ * all other nodes, and takes theirs, in memory of its own. When all agree it copies the sources to
+ * the slab and says so (ZI_BOARD_SMALL), and each member makes its own result of them. Frames have
+ * their places there in two sets: a member posts the call after the next only when it has left this
+ * one.
  */
 #pragma once
 

@@ -160,6 +160,7 @@ enum net_slab {
 	NET_SLAB_BOARD = 1,
 	NET_SLAB_VERDICTS = 2,
 	NET_SLAB_ARENAS = 3,
+	NET_SLAB_OWN = 4, /* the worker's own, which no daemon maps: out of the ranks' reach */
 };
 
 /* After JOIN and four MAPs. The worker is the member behind those of its node on their board. */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: what a rank writes into memory that it shares with zinf-net ends no worker. Method: a rank
- * posts a call that is none past the library, and makes its node's card in the slab a good one for
- * as long as it is looked at.
+ * Goal: what a rank writes into memory that it shares with zinf-net ends no worker, and makes nodes
+ * of its job conclude nothing that others do not. Method: a rank posts a call that is none past the
+ * library, and makes its node's card in the slab a good one for as long as it is looked at; threads
+ * of a rank write over its post, and over the nodes' words in the slab, while it makes calls.
  */
+#include <pthread.h>
+
 #include "common/wire/frame.h"
 #include "daemon/worker/net/follow_private.h"
 #include "libclient/client.h"
@@ -79,25 +82,26 @@ Test(far_hostile, a_call_that_is_none_ends_no_worker)
 	far_close_scene(&scene);
 }
 
-/* It says of a message from rank 1 that it has emptied what has not come. */
+/* It says of a message from rank 1 that it has emptied what has not come: before that one is sent,
+ * as nobody looks at what is written later. */
 static int empty_too_much(struct far_rank *rank)
 {
 	enum { LONG = 700001 };
 	static int32_t values[LONG];
 	struct zi_node_group *group = &rank->zinf->coll->groups[ZI_GROUP_WORLD]->node;
-	int r = zinf_coll_barrier(rank->zinf, NULL);
+	int r;
 
-	if (r)
-		return far_fail(rank, r, 1);
 	if (rank->rank == 0) {
 		uint32_t line = group->far->mail.lines[1];
 
 		__atomic_store_n(&group->meet.members[group->meet.self].takes[line].emptied, 5,
 		                 __ATOMIC_RELEASE);
-		r = zinf_coll_barrier(rank->zinf, NULL);
-	} else {
-		r = zinf_coll_send(rank->zinf, values, LONG, ZINF_I32, 0, NULL);
 	}
+	r = zinf_coll_barrier(rank->zinf, NULL);
+	if (r)
+		return far_fail(rank, r, 1);
+	r = rank->rank == 0 ? zinf_coll_barrier(rank->zinf, NULL)
+	                    : zinf_coll_send(rank->zinf, values, LONG, ZINF_I32, 0, NULL);
 	(void)far_note(rank, r);
 	return 0;
 }
@@ -114,5 +118,131 @@ Test(far_hostile, a_message_of_which_too_much_is_emptied_ends_its_group)
 		                 "what rank 0 says to have emptied has not come"),
 		          "rank %u: %s", k, scene.shared->reports[k].text);
 	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
+/* ---- while calls go on ---- */
+
+#define ROUNDS 200u
+
+struct vandal {
+	struct far_rank *rank;
+	void (*spoil)(struct far_rank *rank, uint32_t turn);
+	uint32_t is_over;
+};
+
+static void *vandal_main(void *arg)
+{
+	struct vandal *vandal = arg;
+
+	for (uint32_t turn = 0; !zi_meet_load(&vandal->is_over); turn++)
+		vandal->spoil(vandal->rank, turn);
+	return NULL;
+}
+
+/* Sums and an all_to_allv after another, each right; rank 0's other thread spoils what it can. */
+static int call_beside(struct far_rank *rank, void (*spoil)(struct far_rank *rank, uint32_t turn))
+{
+	static const uint64_t counts[2] = { 3, 3 };
+	struct vandal vandal = { .rank = rank, .spoil = spoil };
+	float *values, small[6], taken[6];
+	void *memory;
+	pthread_t thread;
+	int code = 0;
+
+	if (zinf_coll_alloc(rank->zinf, COUNT * sizeof(*values), &memory))
+		return far_fail(rank, -1, 1);
+	values = memory;
+	if (rank->rank == 0 && pthread_create(&thread, NULL, vandal_main, &vandal))
+		return 2;
+	for (uint32_t i = 0; i < ROUNDS && !code; i++) {
+		uint64_t count = i % 2 ? COUNT : 1;
+		float own = (float)(rank->rank + i), all = (float)(2 * i + 1);
+		int r;
+
+		for (uint64_t k = 0; k < count; k++)
+			values[k] = own;
+		r = zinf_coll_all_reduce(rank->zinf, values, values, count, ZINF_F32, ZINF_SUM,
+		                         NULL);
+		for (uint64_t k = 0; k < count && !r && !code; k++)
+			code = values[k] == all ? 0 : 3;
+		for (uint32_t k = 0; k < 6; k++)
+			small[k] = own;
+		r = r ? r
+		      : zinf_coll_all_to_allv(rank->zinf, small, counts, taken, counts, ZINF_F32,
+		                              NULL);
+		if (!r && (taken[0] != (float)i || taken[5] != (float)(1 + i)))
+			code = 4;
+		if (r)
+			code = far_fail(rank, r, 5);
+	}
+	__atomic_store_n(&vandal.is_over, 1, __ATOMIC_RELEASE); /* Pairs with vandal_main(). */
+	if (rank->rank == 0)
+		(void)pthread_join(thread, NULL); /* It is there. */
+	return code;
+}
+
+/* Both nodes' frames of two calls, as if they called something else; and all counts. */
+static void spoil_slab(struct far_rank *rank, uint32_t turn)
+{
+	const struct zi_far_group *far = rank->zinf->coll->groups[ZI_GROUP_WORLD]->node.far;
+	const struct follow_card other = { .operation = ZI_COLL_BROADCAST,
+		                           .dtype = ZI_DTYPE_I8,
+		                           .element_count = turn };
+
+	for (uint32_t i = 0; i < 4; i++)
+		memcpy(far->slab + zi_frame_at(&far->shape, i / 2, i % 2), &other, sizeof(other));
+	for (uint32_t i = 0; i < 8; i++)
+		((uint64_t *)far->slab)[i] = turn;
+}
+
+static int call_beside_spoilt_slab(struct far_rank *rank)
+{
+	return call_beside(rank, spoil_slab);
+}
+
+Test(far_hostile, what_nodes_agree_by_is_out_of_the_ranks_reach)
+{
+	struct far_scene scene;
+
+	if (!far_open_on_loopback(&scene, 2, 1))
+		return;
+	far_run(&scene, call_beside_spoilt_slab);
+	far_close_scene(&scene);
+}
+
+/* Where the data of a call lie, which go straight: now there, now nowhere. */
+static void spoil_places(struct far_rank *rank, uint32_t turn)
+{
+	const struct zi_node_group *group = &rank->zinf->coll->groups[ZI_GROUP_WORLD]->node;
+	uint32_t sequence = zi_meet_load(&group->sequence);
+	struct zi_board_post *post =
+		&group->meet.members[group->meet.self].posts[sequence % ZI_BOARD_SLOTS];
+	static struct zi_far_places places;
+	static uint32_t kept;
+
+	(void)turn;
+	if (!zi_meet_has_come(&post->sequence, sequence) || post->payload_bytes != sizeof(places))
+		return;
+	if (kept != sequence)
+		memcpy(&places, post->payload, sizeof(places));
+	kept = sequence;
+	for (uint32_t i = 0; i < 64; i++)
+		__atomic_store_n((uint64_t *)(void *)post->payload,
+		                 i % 2 ? places.source : ZI_BOARD_NOWHERE, __ATOMIC_RELAXED);
+}
+
+static int call_beside_spoilt_places(struct far_rank *rank)
+{
+	return call_beside(rank, spoil_places);
+}
+
+Test(far_hostile, where_data_lie_is_what_was_judged)
+{
+	struct far_scene scene;
+
+	if (!far_open_on_loopback(&scene, 2, 1))
+		return;
+	far_run(&scene, call_beside_spoilt_places);
 	far_close_scene(&scene);
 }

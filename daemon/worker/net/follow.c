@@ -124,7 +124,6 @@ static int judge_call(struct follow *follow, struct follow_card *call, struct zi
 		r = follow_exchange_counts(follow);
 		if (r)
 			return err_trace(r);
-		follow_keep_counts(follow);
 		refusal = follow_judge_counts(follow, reason);
 	}
 	answer.operation = call->operation;
@@ -135,6 +134,7 @@ static int judge_call(struct follow *follow, struct follow_card *call, struct zi
 		answer.root = (uint32_t)-refusal;
 	} else if (zi_frame_is_small(&follow->shape, &small, &source_bytes)) {
 		answer.flags = ZI_BOARD_SMALL;
+		follow_give_small(follow, &small, source_bytes);
 	} else if (follow_all_direct(follow)) {
 		answer.flags = ZI_BOARD_DIRECT;
 	}

@@ -41,7 +41,7 @@ static void take_refusal(const struct follow *follow, uint32_t local,
 
 static uint64_t *counts_at(const struct follow *follow, uint32_t order)
 {
-	return (void *)(follow->slab->memory + FOLLOW_COUNTS_OFFSET +
+	return (void *)(follow->own + FOLLOW_COUNTS_OFFSET +
 	                order * ZI_BOARD_COUNTS_BYTES(follow->shape.member_count));
 }
 
@@ -152,18 +152,6 @@ void follow_say_late(const struct follow *follow, uint32_t node, struct zi_text 
 /* ---- from node to node ---- */
 
 /* Documented in follow_private.h. */
-void follow_keep_cards(struct follow *follow, const struct follow_card *own)
-{
-	const struct zi_far_shape *shape = &follow->shape;
-
-	for (uint32_t i = 0; i < shape->node_count; i++)
-		memcpy(&follow->cards[i],
-		       follow->slab->memory + zi_frame_at(shape, follow->sequence, i),
-		       sizeof(follow->cards[i]));
-	follow->cards[shape->node] = *own;
-}
-
-/* Documented in follow_private.h. */
 int follow_judge(const struct follow *follow, struct zi_text *reason)
 {
 	struct zi_board_call first = call_of(&follow->cards[0]);
@@ -209,7 +197,7 @@ int follow_exchange_counts(struct follow *follow)
 	const struct zi_far_shape *shape = &follow->shape;
 	uint64_t bytes = ZI_BOARD_COUNTS_BYTES(shape->member_count);
 
-	follow->exchange = (struct net_exchange){ .kind = NET_MOVE };
+	follow->exchange = (struct net_exchange){ .kind = NET_MOVE, .slab = NET_SLAB_OWN };
 	for (uint32_t i = 0; i < shape->node_count; i++) {
 		if (i == shape->node)
 			continue;
@@ -229,13 +217,13 @@ int follow_judge_counts(const struct follow *follow, struct zi_text *reason)
 {
 	const struct zi_far_shape *shape = &follow->shape;
 	const uint8_t *ranks = follow->message->ranks;
+	const uint64_t *counts = follow_counts(follow);
 	uint32_t members = shape->member_count;
 
 	for (uint32_t from = 0; from < members; from++)
 		for (uint32_t to = 0; to < members; to++) {
-			uint64_t sent = follow->counts[shape->orders[from] * 2 * members + to];
-			uint64_t taken =
-				follow->counts[(shape->orders[to] * 2 + 1) * members + from];
+			uint64_t sent = counts[shape->orders[from] * 2 * members + to];
+			uint64_t taken = counts[(shape->orders[to] * 2 + 1) * members + from];
 
 			if (sent != taken)
 				return zi_text_error(

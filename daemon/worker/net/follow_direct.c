@@ -30,31 +30,30 @@ static uint32_t self_of(const struct follow *follow)
 	return follow->shape.members[0];
 }
 
-static struct zi_far_places places_of(const struct follow *follow)
+/* Once a call: the rank may write to its post at any time, and what was judged is used. */
+static void take_places(struct follow *follow)
 {
 	const struct zi_board_post *post = zi_meet_post_of(&follow->meet, 0, follow->sequence);
-	struct zi_far_places places = { ZI_BOARD_NOWHERE, ZI_BOARD_NOWHERE };
+	struct zi_far_places *places = &follow->places;
 
-	if (post->payload_bytes == sizeof(places))
-		memcpy(&places,
-		       zi_meet_payload_of(&follow->meet, 0, follow->sequence, sizeof(places)),
-		       sizeof(places));
-	return places;
+	*places = (struct zi_far_places){ ZI_BOARD_NOWHERE, ZI_BOARD_NOWHERE };
+	if (post->payload_bytes == sizeof(*places))
+		memcpy(places,
+		       zi_meet_payload_of(&follow->meet, 0, follow->sequence, sizeof(*places)),
+		       sizeof(*places));
 }
 
 /* Where the result of an operation that joins would begin, were it one of all members' blocks. */
-static uint64_t result_of(const struct follow *follow, const struct follow_card *call,
-                          const struct zi_far_places *places)
+static uint64_t result_of(const struct follow *follow, const struct follow_card *call)
 {
 	uint64_t block_bytes = call->element_count * zi_dtype_bytes(call->dtype);
 
 	return call->operation == ZI_COLL_REDUCE_SCATTER
-	               ? places->target - self_of(follow) * block_bytes
-	               : places->target;
+	               ? follow->places.target - self_of(follow) * block_bytes
+	               : follow->places.target;
 }
 
-static void set_join(struct follow *follow, const struct follow_card *call,
-                     const struct zi_far_places *places)
+static void set_join(struct follow *follow, const struct follow_card *call)
 {
 	bool is_scatter = call->operation == ZI_COLL_REDUCE_SCATTER;
 
@@ -62,12 +61,11 @@ static void set_join(struct follow *follow, const struct follow_card *call,
 	follow->exchange.mode = is_scatter ? NET_SCATTER : NET_ALL;
 	follow->exchange.element_count =
 		call->element_count * (is_scatter ? follow->shape.member_count : 1);
-	follow->exchange.partial_offset_bytes = places->source;
-	follow->exchange.result_offset_bytes = result_of(follow, call, places);
+	follow->exchange.partial_offset_bytes = follow->places.source;
+	follow->exchange.result_offset_bytes = result_of(follow, call);
 }
 
-static void set_moves(struct follow *follow, const struct follow_card *call,
-                      const struct zi_far_places *places)
+static void set_moves(struct follow *follow, const struct follow_card *call)
 {
 	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
 	uint64_t bytes = call->element_count * zi_dtype_bytes(call->dtype);
@@ -83,37 +81,35 @@ static void set_moves(struct follow *follow, const struct follow_card *call,
 			continue;
 		if (zi_coll_is_holder(&shape->source, self, call->root) &&
 		    zi_coll_is_holder(&shape->target, i, call->root))
-			follow->exchange.sends[node] =
-				(struct net_range){ places->source + (sends_each ? i * bytes : 0),
-				                    bytes };
+			follow->exchange.sends[node] = (struct net_range){
+				follow->places.source + (sends_each ? i * bytes : 0), bytes
+			};
 		if (zi_coll_is_holder(&shape->source, i, call->root) &&
 		    zi_coll_is_holder(&shape->target, self, call->root))
-			follow->exchange.receives[node] =
-				(struct net_range){ places->target + (takes_each ? i * bytes : 0),
-				                    bytes };
+			follow->exchange.receives[node] = (struct net_range){
+				follow->places.target + (takes_each ? i * bytes : 0), bytes
+			};
 	}
 }
 
-static void set_exchange(struct follow *follow, const struct follow_card *call,
-                         const struct zi_far_places *places)
+static void set_exchange(struct follow *follow, const struct follow_card *call)
 {
 	bool is_root = call->root == self_of(follow);
 
 	if (zi_coll_is_join(call->operation)) {
-		set_join(follow, call, places);
+		set_join(follow, call);
 	} else if (call->operation == ZI_COLL_BROADCAST) {
 		follow_set_broadcast(follow, call,
 		                     call->element_count * zi_dtype_bytes(call->dtype));
 		follow->exchange.partial_offset_bytes = follow->exchange.result_offset_bytes =
-			is_root ? places->source : places->target;
+			is_root ? follow->places.source : follow->places.target;
 	} else {
-		set_moves(follow, call, places);
+		set_moves(follow, call);
 	}
 	follow->exchange.slab = NET_SLAB_ARENAS;
 }
 
-static bool has_places(const struct follow *follow, const struct follow_card *call,
-                       const struct zi_far_places *places)
+static bool has_places(const struct follow *follow, const struct follow_card *call)
 {
 	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
 	uint64_t source_bytes, target_bytes;
@@ -125,31 +121,31 @@ static bool has_places(const struct follow *follow, const struct follow_card *ca
 	                   &source_bytes, &target_bytes))
 		return false;
 	if (zi_coll_is_holder(&shape->source, self_of(follow), call->root) &&
-	    !is_in_arenas(follow, places->source, source_bytes))
+	    !is_in_arenas(follow, follow->places.source, source_bytes))
 		return false;
 	if (zi_coll_is_holder(&shape->target, self_of(follow), call->root) &&
-	    !is_in_arenas(follow, places->target, target_bytes))
+	    !is_in_arenas(follow, follow->places.target, target_bytes))
 		return false;
 	/* In place what comes would run over what is still to go. */
-	if (call->operation == ZI_COLL_ALL_TO_ALL && places->source == places->target)
+	if (call->operation == ZI_COLL_ALL_TO_ALL && follow->places.source == follow->places.target)
 		return false;
 	return call->operation != ZI_COLL_REDUCE_SCATTER ||
-	       is_in_arenas(follow, result_of(follow, call, places), source_bytes);
+	       is_in_arenas(follow, result_of(follow, call), source_bytes);
 }
 
 /* Documented in follow_private.h. */
 bool follow_can_direct(struct follow *follow, const struct follow_card *call)
 {
-	struct zi_far_places places = places_of(follow);
 	struct zi_text text; /* Another way is taken. */
 
+	take_places(follow);
 	if (follow->shape.node_count != follow->shape.member_count || !call->element_count ||
 	    !zi_coll_has_data(call->operation) || zi_coll_is_counted(call->operation) ||
 	    call->operation == ZI_COLL_REDUCE || call->dtype < ZI_DTYPE_F32 ||
-	    call->dtype >= _ZI_DTYPE_COUNT || !has_places(follow, call, &places))
+	    call->dtype >= _ZI_DTYPE_COUNT || !has_places(follow, call))
 		return false;
 	/* What it would be refused for is this node's alone, and no reason to break the group. */
-	set_exchange(follow, call, &places);
+	set_exchange(follow, call);
 	return exchange_check(&follow->exchange, follow->shape.node, follow->shape.node_count,
 	                      &follow->worker->slabs[NET_SLAB_ARENAS], &text) == 0;
 }
@@ -157,8 +153,6 @@ bool follow_can_direct(struct follow *follow, const struct follow_card *call)
 /* Documented in follow_private.h. */
 int follow_run_direct(struct follow *follow, const struct follow_card *call)
 {
-	struct zi_far_places places = places_of(follow);
-
-	set_exchange(follow, call, &places);
+	set_exchange(follow, call);
 	return err_trace(follow_exchange(follow));
 }

@@ -8,6 +8,7 @@
  * here have come to this call, and left the one before, whose set of frames the next one takes; and
  * no node sends its next frame before it has everybody's of this call.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/cleanup.h"
@@ -40,31 +41,48 @@ static int receive_all(struct follow *follow, uint32_t sequence)
 	return 0;
 }
 
+/* For exchanges of counts. */
+static int map_own(struct follow *follow, const struct exchange_slab *slab)
+{
+	follow->worker->slabs[NET_SLAB_OWN] = *slab;
+	return err_trace(exchange_room_map(follow->worker->room, NET_SLAB_OWN, slab));
+}
+
 /* Documented in follow_private.h. */
 int follow_frames_begin(struct follow *follow)
 {
 	struct net_mesh *mesh = nodes_mesh(follow->worker->nodes);
+	int r;
 
 	static_assert(sizeof(struct follow_card) <= ZI_FRAME_WORDS_BYTES, "a card fits");
+	follow->own = calloc(1, FOLLOW_OWN_BYTES);
+	if (!follow->own)
+		return err_origin(zi_text_error(follow->text, -ENOMEM, "no memory for frames"));
 	for (uint32_t i = 0; i < follow->shape.node_count; i++) {
-		int r;
-
 		if (i == follow->shape.node)
 			continue;
-		r = net_lane_new(mesh, i, follow->slab->memory, follow->slab->bytes,
-		                 &follow->frames[i]);
+		r = net_lane_new(mesh, i, follow->own, FOLLOW_OWN_BYTES, &follow->frames[i]);
 		if (r)
 			return err_trace(
 				zi_text_error(follow->text, r, "no memory for a lane of frames"));
 	}
+	r = map_own(follow,
+	            &(struct exchange_slab){ .memory = follow->own, .bytes = FOLLOW_OWN_BYTES });
+	if (r)
+		return err_trace(zi_text_error(follow->text, r, "no memory for lanes of counts"));
 	return err_trace(receive_all(follow, 1));
 }
 
 /* Documented in follow_private.h. */
 void follow_frames_end(struct follow *follow)
 {
+	static const struct exchange_slab none = { .memory = NULL };
+
 	for (uint32_t i = 0; i < follow->shape.node_count; i++)
 		follow->frames[i] = net_lane_free(follow->frames[i]);
+	(void)map_own(follow, &none); /* Takes none. */
+	free(follow->own);
+	follow->own = NULL;
 }
 
 /* Documented in follow_private.h. */
@@ -88,9 +106,9 @@ static void add_sources(const struct follow *follow, const struct follow_card *c
 		return;
 	for (uint32_t i = 0; i < shape->self_count; i++)
 		if (zi_coll_is_holder(&operation->source, shape->members[i], call.root))
-			memcpy(follow->slab->memory + zi_frame_source_at(shape, &call, bytes,
-			                                                 follow->sequence,
-			                                                 shape->members[i]),
+			memcpy(follow->own + zi_frame_source_at(shape, &call, bytes,
+			                                        follow->sequence,
+			                                        shape->members[i]),
 			       zi_meet_payload_of(&follow->meet, i, follow->sequence, bytes),
 			       bytes);
 }
@@ -128,21 +146,46 @@ static int await_all(struct follow *follow)
 	return 0;
 }
 
+/* The own one as well, as it went. */
+static void keep_cards(struct follow *follow)
+{
+	for (uint32_t i = 0; i < follow->shape.node_count; i++)
+		memcpy(&follow->cards[i],
+		       follow->own + zi_frame_at(&follow->shape, follow->sequence, i),
+		       sizeof(follow->cards[i]));
+}
+
 /* Documented in follow_private.h. */
 int follow_exchange_frames(struct follow *follow, const struct follow_card *own)
 {
 	int r;
 
-	memcpy(follow->slab->memory +
-	               zi_frame_at(&follow->shape, follow->sequence, follow->shape.node),
-	       own, sizeof(*own));
+	memcpy(follow->own + zi_frame_at(&follow->shape, follow->sequence, follow->shape.node), own,
+	       sizeof(*own));
 	add_sources(follow, own);
 	r = receive_all(follow, follow->sequence + 1);
 	r = r ? r : send_all(follow);
 	r = r ? r : await_all(follow);
 	if (!r) {
 		*follow->suspect = NET_CULPRIT_NONE;
-		follow_keep_cards(follow, own);
+		keep_cards(follow);
 	}
 	return err_trace(follow_explain(follow, r));
+}
+
+/* Documented in follow_private.h. */
+void follow_give_small(const struct follow *follow, const struct zi_frame_call *call,
+                       uint32_t bytes)
+{
+	const struct zi_far_shape *shape = &follow->shape;
+	const struct zi_coll_shape *operation = zi_coll_shape_of(call->operation);
+
+	for (uint32_t i = 0; i < shape->member_count; i++) {
+		uint64_t place;
+
+		if (!zi_coll_is_holder(&operation->source, i, call->root))
+			continue;
+		place = zi_frame_source_at(shape, call, bytes, follow->sequence, i);
+		memcpy(follow->slab->memory + place, follow->own + place, bytes);
+	}
 }

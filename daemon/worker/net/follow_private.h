@@ -18,7 +18,11 @@ struct follow_card {
 	uint32_t root, reserved1;
 	struct zi_text text;
 };
-/* Of all_to_allv: what each member sends to each, and takes from each; in the order of nodes. */
+/* What nodes agree by lies in memory of zinf-net's own, as ranks may write to the slab at any time,
+ * and nodes that had other words than their peers would conclude other things. Frames are where
+ * the slab has them (frame.h), which small data are copied to; before them come, of all_to_allv,
+ * (members in the order of nodes, 2, members) what each sends to each, and takes from each. */
+#define FOLLOW_OWN_BYTES     ZI_FAR_WORKER_BYTES
 #define FOLLOW_COUNTS_OFFSET 0u
 static_assert(FOLLOW_COUNTS_OFFSET + ZI_WORLD_MAX * ZI_BOARD_COUNTS_BYTES(ZI_WORLD_MAX) <=
                       ZI_FAR_FRAMES_OFFSET,
@@ -33,15 +37,13 @@ struct follow {
 	struct subtree_plan plan;
 	struct net_lane *frames[SUBTREE_NODES_MAX]; /* from and to each other node */
 	struct zi_line broken; /* the verdict that meet looks at: control says when to stop */
-	struct net_exchange exchange;              /* that is being made */
-	struct exchange_room *rooms[ZI_FAR_AHEAD]; /* of pieces */
-	/* all_to_allv: (members in the order of nodes, 2, members) what each sends to each, and
-	 * takes from each. */
-	uint64_t counts[2 * ZI_WORLD_MAX * ZI_WORLD_MAX];
-	/* (nodes,) what they call, out of the ranks' reach: the slab is theirs to write. */
-	struct follow_card cards[SUBTREE_NODES_MAX];
-	uint32_t sequence; /* of the call */
-	uint64_t steps;    /* pieces of all calls before */
+	struct net_exchange exchange;                /* the next one to begin, which copies it */
+	struct exchange_room *rooms[ZI_FAR_AHEAD];   /* of pieces */
+	char *own;                                   /* (FOLLOW_OWN_BYTES,) see there */
+	struct follow_card cards[SUBTREE_NODES_MAX]; /* (nodes,) what they call */
+	struct zi_far_places places; /* of a call straight from arenas, as they were judged */
+	uint32_t sequence;           /* of the call */
+	uint64_t steps;              /* pieces of all calls before */
 	uint64_t deadline_ns;
 	uint32_t timeout_ms; /* the shortest that a rank here says: for people */
 	bool is_late;
@@ -81,9 +83,7 @@ int follow_run_pieces(struct follow *follow, const struct follow_card *call);
 
 /* ---- follow_uneven.c ---- */
 
-/* all_to_allv: the counts that all nodes have judged. */
-void follow_keep_counts(struct follow *follow);
-/* Its piece begins in @room. Return: as follow_begin(). */
+/* all_to_allv: its piece begins in @room. Return: as follow_begin(). */
 int follow_begin_uneven(struct follow *follow, struct exchange_room *room,
                         const struct zi_far_cut *cut, const struct zi_far_piece *piece,
                         const struct follow_card *call);
@@ -96,14 +96,23 @@ bool follow_can_direct(struct follow *follow, const struct follow_card *call);
 /* All nodes can. Return: as follow_exchange(). */
 int follow_run_direct(struct follow *follow, const struct follow_card *call);
 
+/* What all_to_allv's members told. */
+static inline const uint64_t *follow_counts(const struct follow *follow)
+{
+	return (const void *)(follow->own + FOLLOW_COUNTS_OFFSET);
+}
+
 /* ---- follow_frame.c ---- */
 
-/* Once, before the first call. Return: 0, or an error with follow->text. */
+/* Once, before the first call: makes follow->own. Return: 0, or an error with follow->text. */
 int follow_frames_begin(struct follow *follow);
 void follow_frames_end(struct follow *follow);
 /* Tells all nodes what this one calls, and hears them. */
 int follow_exchange_frames(struct follow *follow, const struct follow_card *own);
 struct zi_frame_call follow_frame_call(const struct follow_card *card);
+/* Small data, @bytes of each source, for the members here. */
+void follow_give_small(const struct follow *follow, const struct zi_frame_call *call,
+                       uint32_t bytes);
 
 /* ---- follow_card.c ---- */
 
@@ -113,8 +122,6 @@ struct zi_text follow_say_node(const struct follow *follow, uint32_t node);
 void follow_say_late(const struct follow *follow, uint32_t node, struct zi_text *ret_text);
 /* What the ranks of this node say, all of whom have posted. */
 void follow_make_card(const struct follow *follow, struct follow_card *card);
-/* All frames are here: follow->cards are theirs, the own one @own. */
-void follow_keep_cards(struct follow *follow, const struct follow_card *own);
 /* What all nodes conclude from the same cards. Return: 0, or a refusal with @reason. */
 int follow_judge(const struct follow *follow, struct zi_text *reason);
 /* Whether all nodes' cards say so. */

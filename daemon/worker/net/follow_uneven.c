@@ -4,8 +4,6 @@
  * (common/wire/far.h), and as much of it travels as there is; see follow.c. Floor 3, of zinf-net.
  * Owner: the operations' thread.
  */
-#include <string.h>
-
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
@@ -14,19 +12,12 @@
 /* Blocks between members here and members elsewhere. */
 #define UNEVEN_RUNS_MAX (ZI_WORLD_MAX / 2 * (ZI_WORLD_MAX / 2))
 
-/* Documented in follow_private.h. Ranks could write where the counts came to. */
-void follow_keep_counts(struct follow *follow)
-{
-	memcpy(follow->counts, follow->slab->memory + FOLLOW_COUNTS_OFFSET,
-	       follow->shape.member_count * ZI_BOARD_COUNTS_BYTES(follow->shape.member_count));
-}
-
 /* Bytes in @piece of the block from member @from to member @to. */
 static uint64_t bytes_of(const struct follow *follow, const struct zi_far_cut *cut,
                          const struct zi_far_piece *piece, uint32_t from, uint32_t to)
 {
 	const struct zi_far_shape *shape = &follow->shape;
-	uint64_t count = follow->counts[shape->orders[from] * 2 * shape->member_count + to];
+	uint64_t count = follow_counts(follow)[shape->orders[from] * 2 * shape->member_count + to];
 
 	return zi_far_part(piece, count) * cut->width;
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: what is sent to a peer comes in its order, whatever its size and lane: zinf-net's mail
- * counts on it (mail_link.h). Method: two meshes of Gloo's on loopback in one process; behind what
+ * counts on it (mail_link.h); and who waits for what Gloo's own thread could not send has Gloo's
+ * words and the peer's name. Method: two meshes of Gloo's on loopback in one process; behind what
  * Gloo's own thread sends goes what the caller would send at once.
  */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,4 +142,25 @@ Test(gloo, what_is_small_comes_behind_what_is_large)
 		await_sent(0, LARGE);
 		await_sent(0, SMALL);
 	}
+}
+
+/* The connection is known to be lost before the send, which is its thread's to begin. */
+Test(gloo, what_could_not_be_sent_is_told_to_who_waits)
+{
+	struct node *node = &nodes[0];
+
+	begin_receive(0, SMALL, SMALL_BYTES);
+	for (uint32_t lane = 0; lane < LANE_COUNT; lane++)
+		nodes[1].lanes[lane] = net_lane_free(nodes[1].lanes[lane]);
+	nodes[1].mesh = net_mesh_free(nodes[1].mesh);
+	cr_assert_eq(net_lane_wait_received(node->lanes[SMALL], 1, zi_clock_deadline_ns(LONG_NS),
+	                                    &node->text),
+	             -EPIPE, "%s", node->text.chars);
+	node->text.chars[0] = '\0';
+	begin_send(0, LARGE, LARGE_BYTES);
+	cr_expect_eq(net_lane_wait_sent(node->lanes[LARGE], 1, zi_clock_deadline_ns(LONG_NS),
+	                                &node->text),
+	             -EPIPE);
+	cr_expect(!strncmp(node->text.chars, "the peer: ", 10) && strlen(node->text.chars) > 10,
+	          "%s", node->text.chars);
 }

@@ -10,6 +10,7 @@
 #include "daemon/coll/coll.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
@@ -40,22 +41,28 @@ static void append_timeout(struct inquest *inquest)
 static void say_absent(struct inquest *inquest, uint64_t absent_mask)
 {
 	struct coll_group *group = inquest->group;
+	struct zi_text first = { "" };
 	uint32_t told_count = 0;
 
 	for (uint32_t i = 0; i < group->member_count && told_count < COLL_ABSENT_TOLD; i++) {
+		struct zi_text doing = { "" };
+
 		if (!(absent_mask >> i & 1))
 			continue;
 		absent_mask &= ~(1ull << i);
 		zi_text_append(&inquest->text, told_count ? "; " : ": ");
 		coll_append_rank(&inquest->text, inquest->coll, group->ranks[i]);
 		zi_text_append(&inquest->text, " did not come");
+		coll_append_doing(&doing, inquest->coll, group, i);
 		if (!told_count++) {
 			inquest->culprit = group->ranks[i];
 			zi_text_append(&inquest->text, " ");
 			append_timeout(inquest);
+			first = doing;
+		} else if (strcmp(doing.chars, first.chars) == 0) {
+			zi_text_set(&doing, "likewise");
 		}
-		zi_text_append(&inquest->text, ": ");
-		coll_append_doing(&inquest->text, inquest->coll, group, i);
+		zi_text_append(&inquest->text, ": %s", doing.chars);
 	}
 	if (absent_mask) {
 		zi_text_append(&inquest->text, "; nor did ");
@@ -217,6 +224,61 @@ void coll_fail_message(struct coll *coll, struct coll_group *group, uint32_t wai
 		return;
 	append_pair(&text, coll, group, rank, call, timeout_ms);
 	coll_break(coll, group, -ETIMEDOUT, culprit, &text);
+}
+
+/* Members whose newest call is one before @sequence: what is asked may be over here. */
+static uint64_t not_come(const struct coll_group *group, uint32_t sequence)
+{
+	uint64_t mask = 0;
+
+	for (uint32_t i = 0; i < group->member_count; i++) {
+		struct coll_call newest;
+
+		coll_look_newest(group, i, &newest);
+		if (!newest.sequence || (int32_t)(newest.sequence - sequence) < 0)
+			mask |= 1ull << i;
+	}
+	return mask;
+}
+
+/* Of other nodes those of @silent. */
+static void append_silent(struct zi_text *text, const struct coll_group *group, uint64_t silent)
+{
+	const char *before;
+
+	silent &= group->far_mask;
+	for (uint32_t i = 0; i < group->member_count; i++)
+		silent &= ~(1ull << group->ranks[i]);
+	if (!silent)
+		return;
+	before = silent & (silent - 1) ? "; nothing came from ranks " : "; nothing came from rank ";
+	for (; silent; silent &= silent - 1) {
+		zi_text_append(text, "%s%u", before, (uint32_t)__builtin_ctzll(silent));
+		before = ", ";
+	}
+	zi_text_append(text, " either");
+}
+
+/* See coll.h. */
+void coll_fail_absent(struct coll *coll, struct coll_group *group, const struct coll_call *call,
+                      uint64_t silent, uint32_t timeout_ms)
+{
+	struct zi_coll_fail report = { .timeout_ms = timeout_ms };
+	struct inquest inquest = {
+		.coll = coll, .group = group, .report = &report, .culprit = COLL_NOBODY
+	};
+	uint64_t absent = not_come(group, call->sequence);
+
+	if (group->error || !absent)
+		return;
+	if (zi_coll_is_collective(call->operation))
+		coll_append_call(&inquest.text, group, call, true);
+	else
+		zi_text_append(&inquest.text, "call #%u of group %u", call->sequence,
+		               group->number);
+	say_absent(&inquest, absent);
+	append_silent(&inquest.text, group, silent);
+	coll_break(coll, group, -ETIMEDOUT, inquest.culprit, &inquest.text);
 }
 
 static void inquire(struct inquest *inquest)

@@ -133,11 +133,19 @@ uint64_t coll_look_behind(const struct coll_group *group, uint32_t sequence)
 	return !group->far_mask || keeps_worker(group, sequence, step) ? behind : 0;
 }
 
-/* Whether a member has said that it does not make call @sequence, so that nobody does. */
+/* Whether a member has said that it does not make call @sequence, or the nodes of the group that it
+ * is none, so that nobody makes it. */
 static bool is_off(const struct coll_group *group, uint32_t sequence)
 {
+	struct zi_board_post post;
 	struct coll_call call;
 
+	if (group->far_mask) {
+		zi_board_look(&group->board[group->member_count].posts[sequence % ZI_BOARD_SLOTS],
+		              &post);
+		if (post.sequence == sequence && post.call.flags & ZI_BOARD_REFUSED)
+			return true;
+	}
 	for (uint32_t i = 0; i < group->member_count; i++)
 		if (coll_look(group, i, sequence, &call) && call.is_refused)
 			return true;
@@ -253,6 +261,26 @@ uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, stru
 	if (awaited || is_through || !call->is_long || is_off(group, call->sequence))
 		return awaited;
 	return slowest(group, call->sequence, &step);
+}
+
+/* See look.h. */
+bool coll_look_awaits_nodes(const struct coll_group *group, uint32_t member,
+                            const struct coll_call *call)
+{
+	const struct zi_board_member *own = &group->board[member];
+	const struct zi_board_member *worker = &group->board[group->member_count];
+	struct zi_board_post post;
+
+	if (!group->far_mask || !call->sequence || call->is_refused ||
+	    zi_line_load(&own->alarm) == call->sequence ||
+	    (call->is_ahead && !is_catching_up(group, member)) ||
+	    coll_look_come(group, call->sequence) != coll_all_members(group))
+		return false;
+	zi_board_look(&worker->posts[call->sequence % ZI_BOARD_SLOTS], &post);
+	if (post.sequence != call->sequence)
+		return true; /* The nodes have not told each other of it. */
+	return !post.call.flags && (int32_t)(zi_line_load(&own->finished) - call->sequence) < 0 &&
+	       !coll_look_behind(group, call->sequence);
 }
 
 /* See look.h. */

@@ -39,6 +39,9 @@ uint64_t coll_look_behind(const struct coll_group *group, uint32_t sequence);
 /* Members that @member waits for in a call, if it is in one: bits; 0: it is in none. @call: its
  * newest one; what it waits in, an older one perhaps, where it was ahead. */
 uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, struct coll_call *call);
+/* Whether @member is in @call, its newest one, and waits there for ranks of other nodes alone. */
+bool coll_look_awaits_nodes(const struct coll_group *group, uint32_t member,
+                            const struct coll_call *call);
 /* The messages that @member waits in, one after the other. @cursor: begins as 0. False: no more. */
 bool coll_look_message(const struct coll_group *group, uint32_t member, uint32_t *cursor,
                        struct coll_message *ret_message);

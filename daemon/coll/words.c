@@ -79,7 +79,8 @@ void coll_append_message(struct zi_text *text, const struct coll_group *group,
 	               message->peer);
 }
 
-/* "it is in barrier #5 of group 0, which waits for rank 1". False: in none but of @besides. */
+/* "it is in barrier #5 of group 0, which waits for rank 1". False: in none; of @besides it can only
+ * be in one that is over on other nodes. */
 static bool append_call_it_is_in(struct zi_text *text, const struct coll *coll, uint32_t rank,
                                  const struct coll_group *besides)
 {
@@ -89,12 +90,18 @@ static bool append_call_it_is_in(struct zi_text *text, const struct coll *coll, 
 		struct coll_call call;
 		uint64_t awaited;
 
-		if (group->is_used && group != besides && !group->error)
+		if (group->is_used && !group->error)
 			member = coll_member_of(group, rank);
 		if (member == COLL_NOBODY || group->left_mask >> member & 1)
 			continue;
 		coll_look_newest(group, member, &call);
-		awaited = coll_look_awaited(group, member, &call);
+		if (coll_look_awaits_nodes(group, member, &call)) {
+			zi_text_append(text, "it is in ");
+			coll_append_call(text, group, &call, true);
+			zi_text_append(text, ", which waits for ranks of other nodes");
+			return true;
+		}
+		awaited = group != besides ? coll_look_awaited(group, member, &call) : 0;
 		if (!awaited)
 			continue;
 		awaited &= ~(1ull << member);

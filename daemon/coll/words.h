@@ -18,7 +18,7 @@ void coll_append_call(struct zi_text *text, const struct coll_group *group,
 void coll_append_message(struct zi_text *text, const struct coll_group *group,
                          const struct coll_message *message, bool is_numbered);
 /* What @member does instead of coming to @group: "it is in barrier #5 of group 0, which waits for
- * rank 1", "it is in send of group 0 (f32 x 4, to rank 3)", "its last call there is broadcast #16
- * …", "it has made no call there". */
+ * rank 1", "… for ranks of other nodes", "it is in send of group 0 (f32 x 4, to rank 3)", "its last
+ * call there is broadcast #16 …", "it has made no call there". */
 void coll_append_doing(struct zi_text *text, const struct coll *coll,
                        const struct coll_group *group, uint32_t member);

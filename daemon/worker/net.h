@@ -15,6 +15,7 @@
  *   FOLLOW     ──▶     DONE       the calls of a group, as its ranks make them: done at its end
  *              ◀── LATE           a call's time has passed, and a rank of this node has not come
  *              ◀── LATE_MESSAGE   so has a message's
+ *              ◀── ASKED          another node waits in a call for ranks of this one in vain
  *   ABORT      ──▶                what runs fails, here and on all other nodes, with this text
  *   PING       ──▶     PONG       at once, also while an operation runs
  *
@@ -51,6 +52,7 @@ enum net_type {
 	NET_LATE = 11, /* a header: see net_late_cookie() */
 	NET_AGREE = 12,
 	NET_LATE_MESSAGE = 13,
+	NET_ASKED = 14,
 	_NET_TYPE_COUNT,
 };
 
@@ -183,6 +185,18 @@ struct net_late_message {
 	uint32_t timeout_ms, reserved;
 };
 
+/* Also what one node asks another through the store; then the header is all zero. Who answers does
+ * so by an ABORT that names its ranks, and what they do instead. Numbers alone: all is hearsay. */
+struct net_asked {
+	struct net_header header;
+	uint32_t sequence; /* of the call */
+	uint32_t operation, dtype, reduce_op;
+	uint32_t root; /* member of the whole group */
+	uint32_t timeout_ms;
+	uint64_t element_count;
+	uint64_t silent; /* ranks: bits: of nodes that have said nothing of the call */
+};
+
 struct net_abort {
 	struct net_header header;
 	int32_t error;
@@ -221,4 +235,5 @@ union net_message {
 	struct net_abort abort;
 	struct net_done done;
 	struct net_late_message late_message;
+	struct net_asked asked;
 };

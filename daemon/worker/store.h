@@ -25,7 +25,7 @@
 #include "common/base/types.h"
 
 #define STORE_MAGIC   0x54535a4eu /* "NZST" */
-#define STORE_VERSION 3u
+#define STORE_VERSION 4u
 
 #define STORE_KEY_BYTES       128u /* NUL included */
 #define STORE_VALUE_BYTES_MAX 65536u
@@ -44,7 +44,8 @@ enum store_type {
 	                 * it goes when this connection ends */
 	STORE_GET = 3,  /* -ENOENT */
 	STORE_ADD = 4,  /* header.number to an 8-byte integer, 0 if not there; REPLY has the sum */
-	STORE_WAIT = 5, /* until all keys are there; header.number: ms, then -ETIMEDOUT */
+	STORE_WAIT = 5, /* until all keys are there; header.number: ms, then -ETIMEDOUT. STORE_ANY:
+	                 * until one of them is */
 	STORE_DELETE = 6, /* -ENOENT; STORE_PREFIX: all keys that begin with this one */
 	STORE_WILL = 7,   /* set (STORE_NEW) by the server when this connection ends; "": no more */
 	STORE_REPLY = 8,
@@ -54,6 +55,7 @@ enum store_type {
 #define STORE_NEW    (1u << 0)
 #define STORE_OWNED  (1u << 1)
 #define STORE_PREFIX (1u << 2)
+#define STORE_ANY    (1u << 3)
 
 /* Set when all who are to meet have met: who comes without the run's number from then on is of
  * another run, and is refused. */

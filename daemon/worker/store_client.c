@@ -311,10 +311,10 @@ int store_client_add(struct store_client *client, const char *key, int64_t numbe
 	return 0;
 }
 
-int store_client_wait(struct store_client *client, const char *const *keys, uint32_t key_count,
-                      uint64_t deadline_ns, struct zi_text *text)
+static int wait_for(struct store_client *client, uint16_t flags, const char *const *keys,
+                    uint32_t key_count, uint64_t deadline_ns, struct zi_text *text)
 {
-	struct request request = { .type = STORE_WAIT, .deadline_ns = deadline_ns };
+	struct request request = { .type = STORE_WAIT, .flags = flags, .deadline_ns = deadline_ns };
 	uint64_t now_ns = zi_clock_now_ns();
 
 	if (!key_count || key_count > STORE_WAIT_KEYS_MAX)
@@ -335,6 +335,18 @@ int store_client_wait(struct store_client *client, const char *const *keys, uint
 	                 : deadline_ns <= now_ns          ? 0
 	                                         : (int64_t)((deadline_ns - now_ns) / ZI_NS_PER_MS);
 	return err_trace(call(client, &request, text));
+}
+
+int store_client_wait(struct store_client *client, const char *const *keys, uint32_t key_count,
+                      uint64_t deadline_ns, struct zi_text *text)
+{
+	return err_trace(wait_for(client, 0, keys, key_count, deadline_ns, text));
+}
+
+int store_client_wait_any(struct store_client *client, const char *const *keys, uint32_t key_count,
+                          uint64_t deadline_ns, struct zi_text *text)
+{
+	return err_trace(wait_for(client, STORE_ANY, keys, key_count, deadline_ns, text));
 }
 
 int store_client_delete(struct store_client *client, const char *key, uint64_t deadline_ns,

@@ -62,6 +62,9 @@ int store_client_add(struct store_client *client, const char *key, int64_t numbe
 /* Until all keys (1 … STORE_WAIT_KEYS_MAX) are there. -ETIMEDOUT: @text names one that is not. */
 int store_client_wait(struct store_client *client, const char *const *keys, uint32_t key_count,
                       uint64_t deadline_ns, struct zi_text *text);
+/* Until one of them is. */
+int store_client_wait_any(struct store_client *client, const char *const *keys, uint32_t key_count,
+                          uint64_t deadline_ns, struct zi_text *text);
 int store_client_delete(struct store_client *client, const char *key, uint64_t deadline_ns,
                         struct zi_text *text);
 /* All keys that begin with @prefix; there need be none. */

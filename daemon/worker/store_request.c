@@ -35,7 +35,8 @@ static uint32_t key_at(const char *payload, uint32_t bytes)
 	return key_bytes > 1 && key_bytes <= bytes && key_bytes <= STORE_KEY_BYTES ? key_bytes : 0;
 }
 
-/* The first key of a request that waits which is not there; NULL: all are. */
+/* The first key of a request that waits which is not there; NULL: all are, or with STORE_ANY one
+ * is. */
 static const char *first_missing(const struct store_connection *connection,
                                  uint32_t *ret_missing_count)
 {
@@ -48,6 +49,8 @@ static const char *first_missing(const struct store_connection *connection,
 		if (!store_table_get(&connection->server->table, key, &value_bytes)) {
 			missing = missing ? missing : key;
 			count++;
+		} else if (connection->header.flags & STORE_ANY) {
+			return NULL;
 		}
 		at += (uint32_t)strlen(key) + 1;
 	}

@@ -217,6 +217,9 @@ static void control_ready(struct zi_source *source, uint32_t events)
 	           message.header.type == NET_LATE_MESSAGE) {
 		if (worker->options.late_message)
 			worker->options.late_message(worker->options.arg, &message.late_message);
+	} else if (bytes == sizeof(message.asked) && message.header.type == NET_ASKED) {
+		if (worker->options.asked)
+			worker->options.asked(worker->options.arg, &message.asked);
 	} else {
 		zi_text_set(&text,
 		            "zinf-net (pid %d) sent a message of type %u, %zd bytes: none of its",

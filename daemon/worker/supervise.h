@@ -30,6 +30,8 @@ typedef void (*net_ended_fn)(void *arg, const struct zi_text *text);
 typedef void (*net_late_fn)(void *arg, uint32_t sequence, uint32_t member);
 /* So has that of a message which a rank of this node does not take, or does not send. */
 typedef void (*net_late_message_fn)(void *arg, const struct net_late_message *late);
+/* Another node waits in the followed group's call for ranks of this one in vain. */
+typedef void (*net_asked_fn)(void *arg, const struct net_asked *asked);
 
 enum net_worker_state { NET_WORKER_DOWN, NET_WORKER_STARTING, NET_WORKER_UP };
 
@@ -56,6 +58,7 @@ struct net_worker_options {
 	net_ended_fn ended;               /* NULL: nobody's business */
 	net_late_fn late;                 /* NULL as well */
 	net_late_message_fn late_message; /* so */
+	net_asked_fn asked;               /* so */
 	void *arg;
 };
 

@@ -132,8 +132,8 @@ Test(far, a_rank_that_does_not_come_is_named_on_all_nodes)
 	far_close_scene(&scene);
 }
 
-/* Nobody on its node has come either, so that no daemon's board shows it: nodes see it alone. */
-Test(far, a_rank_that_is_alone_on_its_node_and_does_not_come_is_named_with_the_call)
+/* Nobody on its node has come either, and its daemon, which would know, does not answer. */
+Test(far, a_rank_on_a_node_that_does_not_answer_is_named_with_the_call)
 {
 	struct far_scene scene;
 
@@ -141,7 +141,9 @@ Test(far, a_rank_that_is_alone_on_its_node_and_does_not_come_is_named_with_the_c
 		return;
 	far_start(&scene, last_stays_away);
 	far_hear(&scene, 1);
+	cr_assert_eq(kill(scene.harness[1].pid, SIGSTOP), 0);
 	far_join_one(&scene, 0, 0);
+	cr_assert_eq(kill(scene.harness[1].pid, SIGCONT), 0);
 	far_expect_error(&scene, 0, -ETIMEDOUT, "of group 0, all_reduce of 1 × f32 (max): rank 1 ");
 	far_expect_error(&scene, 0, -ETIMEDOUT, " on node 1 (127.0.0.1, ");
 	far_expect_error(&scene, 0, -ETIMEDOUT, ") did not come within ");

@@ -471,6 +471,6 @@ Test(far_group, with_little_time_too_the_node_that_did_not_come_is_named)
 		return;
 	far_run(&scene, wait_in_vain);
 	for (uint32_t i = 0; i < 2; i++)
-		far_expect_error(&scene, i, -ETIMEDOUT, "node 1 (");
+		far_expect_error(&scene, i, -ETIMEDOUT, "(on node 1, ");
 	far_close_scene(&scene);
 }

@@ -77,7 +77,15 @@ static void compose(struct nodes *nodes, int error, uint32_t suspect, const stru
 		            nodes_name(nodes, end->culprit));
 }
 
-/* Documented in the header. */
+/* Documented in the header, as is the other. */
+void nodes_ask(struct nodes *nodes, uint32_t node, const struct net_asked *asked)
+{
+	struct nodes_key key = nodes_key(nodes, "asked", node);
+
+	(void)store_client_set(nodes->client, key.chars, asked, sizeof(*asked),
+	                       zi_clock_deadline_ns(NODES_ASK_NS), NULL);
+}
+
 void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done,
                  uint64_t moment_ns, const struct zi_text *text, struct nodes_end *ret_end)
 {

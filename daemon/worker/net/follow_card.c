@@ -131,7 +131,8 @@ struct zi_text follow_say_node(const struct follow *follow, uint32_t node)
 	return text;
 }
 
-/* Documented in follow_private.h. What its ranks do instead is not known here. */
+/* Documented in follow_private.h. What its ranks do instead its own daemon says, if it is asked in
+ * time (follow_frame.c). */
 void follow_say_late(const struct follow *follow, uint32_t node, struct zi_text *ret_text)
 {
 	struct zi_board_call call = call_of(&follow->cards[follow->shape.node]);

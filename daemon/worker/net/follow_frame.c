@@ -23,6 +23,12 @@ static uint64_t slot_of(uint32_t sequence)
 	return (uint64_t)(sequence & 0xffffff) << 8 | FRAME_STREAM;
 }
 
+/* Where it comes to. */
+static struct follow_card *card_at(const struct follow *follow, uint32_t sequence, uint32_t node)
+{
+	return (void *)(follow->own + zi_frame_at(&follow->shape, sequence, node));
+}
+
 /* Room for what the others say of call @sequence. */
 static int receive_all(struct follow *follow, uint32_t sequence)
 {
@@ -32,6 +38,7 @@ static int receive_all(struct follow *follow, uint32_t sequence)
 		if (i == follow->shape.node)
 			continue;
 		*follow->suspect = i;
+		card_at(follow, sequence, i)->sequence = 0; /* Of a group before, perhaps. */
 		r = net_lane_receive(follow->frames[i], slot_of(sequence),
 		                     zi_frame_at(&follow->shape, sequence, i),
 		                     zi_frame_bytes(&follow->shape), follow->text);
@@ -155,6 +162,34 @@ static void keep_cards(struct follow *follow)
 		       sizeof(follow->cards[i]));
 }
 
+/* The time of the present call has passed: the nodes of which nothing has come are asked what their
+ * ranks do instead. A frame that is just coming may be taken for none: its node then says nothing.
+ */
+static void ask_silent(const struct follow *follow, const struct follow_card *own)
+{
+	const struct zi_far_shape *shape = &follow->shape;
+	struct net_asked asked = { .sequence = follow->sequence,
+		                   .operation = own->operation,
+		                   .dtype = own->dtype,
+		                   .reduce_op = own->reduce_op,
+		                   .root = own->root,
+		                   .timeout_ms = follow->timeout_ms,
+		                   .element_count = own->element_count };
+	uint64_t nodes = 0;
+
+	for (uint32_t i = 0; i < shape->member_count; i++) {
+		uint32_t node = shape->nodes[i];
+		const struct follow_card *card = card_at(follow, follow->sequence, node);
+
+		if (__atomic_load_n(&card->sequence, __ATOMIC_RELAXED) == follow->sequence)
+			continue;
+		nodes |= 1ull << node;
+		asked.silent |= 1ull << follow->message->ranks[i];
+	}
+	for (; nodes; nodes &= nodes - 1)
+		nodes_ask(follow->worker->nodes, (uint32_t)__builtin_ctzll(nodes), &asked);
+}
+
 /* Documented in follow_private.h. */
 int follow_exchange_frames(struct follow *follow, const struct follow_card *own)
 {
@@ -166,6 +201,8 @@ int follow_exchange_frames(struct follow *follow, const struct follow_card *own)
 	r = receive_all(follow, follow->sequence + 1);
 	r = r ? r : send_all(follow);
 	r = r ? r : await_all(follow);
+	if (r == -ETIMEDOUT)
+		ask_silent(follow, own);
 	if (!r) {
 		*follow->suspect = NET_CULPRIT_NONE;
 		keep_cards(follow);

@@ -46,16 +46,49 @@ const struct nodes_end *nodes_watch_end(const struct nodes *nodes)
 
 /* ---- the watch ---- */
 
+/* What this node is asked goes to its daemon. Return: 0; -ENOENT it is asked nothing. */
+static int pass_question(struct nodes *nodes, const char *key)
+{
+	struct net_asked asked;
+	uint32_t bytes;
+	int r = store_client_get(nodes->watch, key, &asked, sizeof(asked),
+	                         zi_clock_deadline_ns(NODES_ASK_NS), NULL, &bytes);
+
+	if (r == -ENOSPC)
+		return 0; /* It is no question. */
+	if (!r && bytes == sizeof(asked))
+		nodes->watcher.asked(nodes->watcher.arg, &asked);
+	return err_trace(r);
+}
+
+/* Until @abort is there. Who asks gives up soon after, so there is one question. */
+static int await_end(struct nodes *nodes, const char *abort)
+{
+	struct nodes_key asked = nodes_key(nodes, "asked", nodes->join.node);
+	const char *keys[] = { abort, asked.chars };
+	uint32_t key_count = ZI_COUNT_OF(keys);
+	int r;
+
+	for (;;) {
+		r = store_client_wait_any(nodes->watch, keys, key_count, ZI_DEADLINE_NEVER,
+		                          &nodes->end.text);
+		if (r == -ETIMEDOUT)
+			continue; /* The store has a longest time of its own. */
+		if (r || key_count == 1)
+			return err_trace(r);
+		r = pass_question(nodes, asked.chars);
+		if (r)
+			return r == -ENOENT ? 0 : err_trace(r);
+		key_count = 1;
+	}
+}
+
 static int watch_main(void *arg)
 {
 	struct nodes *nodes = arg;
 	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
-	const char *keys[] = { key.chars };
-	int r;
+	int r = await_end(nodes, key.chars);
 
-	do
-		r = store_client_wait(nodes->watch, keys, 1, ZI_DEADLINE_NEVER, &nodes->end.text);
-	while (r == -ETIMEDOUT); /* The store has a longest time of its own. */
 	if (r == -ECANCELED)
 		return 0; /* nodes_leave() */
 	/* These nodes go on. Who is gone shows by its connections from now on. */
@@ -73,7 +106,7 @@ static int watch_main(void *arg)
 		            "its daemon or all of it ended",
 		            nodes_name(nodes, 0));
 	}
-	zi_loop_post(nodes->loop, &nodes->post, nodes->watched);
+	zi_loop_post(nodes->watcher.loop, &nodes->post, nodes->watcher.ended);
 	return 0;
 }
 
@@ -302,7 +335,7 @@ static void tell_end(struct nodes *nodes, int error, const struct zi_text *text)
 }
 
 /* Documented in the header. */
-int nodes_join(const struct net_join *join, struct zi_loop *loop, zi_post_fn watched,
+int nodes_join(const struct net_join *join, const struct nodes_watcher *watcher,
                struct zi_text *text, struct nodes **ret_nodes)
 {
 	uint64_t deadline_ns = zi_clock_deadline_ns(join->timeout_ms * ZI_NS_PER_MS);
@@ -314,8 +347,7 @@ int nodes_join(const struct net_join *join, struct zi_loop *loop, zi_post_fn wat
 	if (!nodes)
 		return err_origin(-ENOMEM);
 	nodes->join = *join;
-	nodes->loop = loop;
-	nodes->watched = watched;
+	nodes->watcher = *watcher;
 	for (uint32_t i = 0; i < join->node_count; i++)
 		(void)snprintf(nodes->names[i], sizeof(nodes->names[i]), "node %u", i); /* Fits. */
 	r = join_all(nodes, deadline_ns, text);

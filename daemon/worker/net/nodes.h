@@ -7,9 +7,10 @@
  * Keys of the store, all below the epoch's number:
  *   node/I     who node I is, for people             address/I   how peers connect to it
  *   waits/I    for which node it waits in vain        abort       the end of this epoch, and why
+ *   asked/I    what node I's ranks do instead of coming to a call: struct net_asked
  * The first `abort` stands. It is node I's will, so that its death is known at once; and every node
- * watches for it, in a thread of its own. Who joins looks for it too: a node that cannot, or that
- * makes nothing though it had agreed (agree.h), says so there.
+ * watches for it, in a thread of its own, and for what it is asked. Who joins looks for it too: a
+ * node that cannot, or that makes nothing though it had agreed (agree.h), says so there.
  */
 #pragma once
 
@@ -34,14 +35,22 @@ struct nodes_end {
 	struct zi_text text;
 };
 
+/* What the watch sees. */
+struct nodes_watcher {
+	struct zi_loop *loop; /* is posted … */
+	zi_post_fn ended; /* … this when the epoch ends by another's word: nodes_watch_end() */
+	/* In the watch's thread, once at most: another node asks what ranks of this one do. */
+	void (*asked)(void *arg, const struct net_asked *asked);
+	void *arg;
+};
+
 /**
  * nodes_join() - meet all others, and connect to them
- * @loop, @watched: the loop is posted when the epoch ends by another's word; see nodes_watch_end()
  *
  * Return: 0, or an error with @text, which the others hear: theirs, where one of them came to it
  * first. @ret_nodes: nodes_leave().
  */
-int nodes_join(const struct net_join *join, struct zi_loop *loop, zi_post_fn watched,
+int nodes_join(const struct net_join *join, const struct nodes_watcher *watcher,
                struct zi_text *text, struct nodes **ret_nodes);
 /* Any thread: the watch posts no more; what it has posted is still to come. */
 void nodes_stop_watch(struct nodes *nodes);
@@ -58,6 +67,11 @@ struct nodes *nodes_of_post(struct zi_post *post);
 const struct nodes_end *nodes_watch_end(const struct nodes *nodes);
 
 #define NODES_DONE_UNKNOWN UINT32_MAX
+
+/* @node, of which nothing has come, is asked what its ranks do. Its daemon answers by ending the
+ * epoch, with their names; nodes_blame() gives it the time. Where it does not, nobody hears of it.
+ */
+void nodes_ask(struct nodes *nodes, uint32_t node, const struct net_asked *asked);
 
 /**
  * nodes_blame() - agree with the others why this epoch ends

@@ -14,8 +14,7 @@ struct nodes {
 	struct store_client *client; /* the operations' thread's */
 	struct store_client *watch;  /* the watch's; its connection carries the will */
 	struct zi_thread thread;     /* the watch */
-	struct zi_loop *loop;
-	zi_post_fn watched;
+	struct nodes_watcher watcher;
 	struct zi_post post;
 	struct nodes_end end; /* what the watch saw: written before it posts */
 	char names[SUBTREE_NODES_MAX][ZI_NAME_BYTES * 2];

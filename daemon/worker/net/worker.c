@@ -83,6 +83,15 @@ void worker_tell_late_message(void *arg, const struct net_late_message *late)
 }
 
 /* Documented in worker.h. */
+void worker_tell_asked(void *arg, const struct net_asked *asked)
+{
+	struct net_asked message = *asked;
+
+	message.header = (struct net_header){ NET_ASKED, sizeof(message), 0 };
+	worker_send(arg, &message, sizeof(message));
+}
+
+/* Documented in worker.h. */
 void worker_refuse(struct worker *worker, uint64_t cookie, int error, const struct zi_text *text)
 {
 	struct nodes_end end = { .error = error, .culprit = NET_CULPRIT_NONE, .text = *text };

@@ -99,6 +99,8 @@ int worker_follow(struct worker *worker, const struct net_follow *message, struc
 void worker_tell_late(struct worker *worker, uint32_t sequence, uint32_t member);
 /* worker.c, the mail's thread: see struct net_late_message, whose header is filled here. */
 void worker_tell_late_message(void *arg, const struct net_late_message *late);
+/* worker.c, the watch's thread: see struct net_asked, whose header is filled here. */
+void worker_tell_asked(void *arg, const struct net_asked *asked);
 /* worker_end.c, control: what runs ends with @end, and all of this epoch with it. */
 void worker_end_epoch(struct worker *worker, struct nodes *nodes, const struct nodes_end *end);
 /* worker_end.c, control: the watch of @nodes has seen the end. */

@@ -36,7 +36,12 @@ static int join(struct worker *worker, const struct net_join *message, struct zi
 	worker->net_side ^= 1;
 	worker->join = *message;
 	explicit_bzero(worker->join.way.token, sizeof(worker->join.way.token));
-	r = nodes_join(message, worker->loop, worker_watched, text, &worker->nodes);
+	r = nodes_join(message,
+	               &(struct nodes_watcher){ .loop = worker->loop,
+	                                        .ended = worker_watched,
+	                                        .asked = worker_tell_asked,
+	                                        .arg = worker },
+	               text, &worker->nodes);
 	if (r)
 		return err_trace(r);
 	/* Most sums have a leaf on each node: pieces of those with more are shorter. */

@@ -242,6 +242,7 @@ static int far_new(const struct far *model, int error, const struct zi_text *why
 		                   &(struct net_worker_options){ .program = far->program,
 		                                                 .late = far_call_late,
 		                                                 .late_message = far_message_late,
+		                                                 .asked = far_call_asked,
 		                                                 .arg = far },
 		                   &far->worker);
 	if (!r)

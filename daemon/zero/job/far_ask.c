@@ -91,6 +91,7 @@ int far_ask_join(struct far *far)
 	};
 	int r;
 
+	far->node = message.node;
 	if (!(nodes & 1))
 		message.flags |= NET_JOIN_STORE_ELSEWHERE;
 	fill_way(far, &message.way);

@@ -95,11 +95,13 @@ void far_end(const struct zero_job *job, uint32_t group)
 void far_abort(struct far *far, int error, const struct zi_text *text)
 {
 	char host[ZI_NAME_BYTES] = "another node";
-	struct zi_text told;
+	struct zi_text told, where;
 
 	if (far->phase != FAR_FOLLOWING)
 		return;
 	(void)gethostname(host, sizeof(host) - 1); /* For people. */
-	zi_text_set(&told, "%.200s (on %.40s)", text->chars, host);
+	zi_text_set(&where, " (on node %u, %.40s)", far->node, host);
+	zi_text_set(&told, "%.*s%s", (int)(sizeof(told.chars) - 1 - strlen(where.chars)),
+	            text->chars, where.chars);
 	net_worker_abort(far->worker, error, &told);
 }

@@ -9,6 +9,19 @@
 #include "daemon/zero/job/far_private.h"
 #include "daemon/zero/job/job.h"
 
+static struct coll *coll_of(const struct far *far)
+{
+	return far->job ? far->job->collectives.coll : NULL;
+}
+
+/* What @far's worker follows; NULL: it is nobody's any more. */
+static struct coll_group *group_of(const struct far *far)
+{
+	struct coll *coll = coll_of(far);
+
+	return coll && coll->groups[far->group].is_used ? &coll->groups[far->group] : NULL;
+}
+
 /* Who has come, but is stopped, or far too slow. */
 static void break_unfinished(struct coll *coll, struct coll_group *group, uint32_t member,
                              uint32_t sequence)
@@ -40,13 +53,12 @@ static void break_unseen(struct coll *coll, struct coll_group *group, uint32_t s
 	coll_break(coll, group, -ETIMEDOUT, COLL_NOBODY, &text);
 }
 
-/* Documented in far_private.h, as is the other. */
+/* Documented in far_private.h, as are the others. */
 void far_call_late(void *arg, uint32_t sequence, uint32_t member)
 {
-	struct far *far = arg;
-	struct coll *coll = far->job ? far->job->collectives.coll : NULL;
-	struct coll_group *group = coll ? &coll->groups[far->group] : NULL;
-	struct zi_coll_fail report = { .group = far->group,
+	struct coll *coll = coll_of(arg);
+	struct coll_group *group = group_of(arg);
+	struct zi_coll_fail report = { .group = group ? group->number : 0,
 		                       .sequence = sequence,
 		                       .error = -ETIMEDOUT,
 		                       .culprit = COLL_NOBODY };
@@ -54,7 +66,7 @@ void far_call_late(void *arg, uint32_t sequence, uint32_t member)
 	struct coll_call call;
 	struct zi_text text;
 
-	if (!group || !group->is_used || group->error)
+	if (!group || group->error)
 		return; /* It is known, or nobody's any more. */
 	if (member < group->member_count) {
 		break_unfinished(coll, group, member, sequence);
@@ -73,14 +85,26 @@ void far_call_late(void *arg, uint32_t sequence, uint32_t member)
 
 void far_message_late(void *arg, const struct net_late_message *late)
 {
-	struct far *far = arg;
-	struct coll *coll = far->job ? far->job->collectives.coll : NULL;
-	struct coll_group *group = coll ? &coll->groups[far->group] : NULL;
+	struct coll_group *group = group_of(arg);
 	struct coll_call call = { .operation = late->is_send ? ZI_COLL_SEND : ZI_COLL_RECV,
 		                  .dtype = late->dtype,
 		                  .element_count = late->element_count,
 		                  .root = late->absent };
 
-	if (group && group->is_used)
-		coll_fail_message(coll, group, late->waiting, &call, late->timeout_ms);
+	if (group)
+		coll_fail_message(coll_of(arg), group, late->waiting, &call, late->timeout_ms);
+}
+
+void far_call_asked(void *arg, const struct net_asked *asked)
+{
+	struct coll_group *group = group_of(arg);
+	struct coll_call call = { .sequence = asked->sequence,
+		                  .operation = asked->operation,
+		                  .dtype = asked->dtype,
+		                  .reduce_op = asked->reduce_op,
+		                  .root = asked->root,
+		                  .element_count = asked->element_count };
+
+	if (group)
+		coll_fail_absent(coll_of(arg), group, &call, asked->silent, asked->timeout_ms);
 }

@@ -25,7 +25,8 @@ struct far {
 	uint32_t group;
 	uint64_t members; /* ranks: bits */
 	bool joins;
-	bool is_over; /* what it followed is answered: the group's memory is no more touched */
+	uint32_t node; /* which of the group's this one is, once it is JOINING */
+	bool is_over;  /* what it followed is answered: the group's memory is no more touched */
 	uint64_t timeout_ns, epoch;
 	uint64_t deadline_ns; /* of meeting and joining */
 	far_met_fn met;
@@ -58,3 +59,5 @@ void far_last_due(struct zi_timer *timer);
 void far_call_late(void *arg, uint32_t sequence, uint32_t member);
 /* What a rank of this node keeps one elsewhere waiting for: so too. */
 void far_message_late(void *arg, const struct net_late_message *late);
+/* Another node waits for ranks of this one in vain: so too, if they have not come. */
+void far_call_asked(void *arg, const struct net_asked *asked);

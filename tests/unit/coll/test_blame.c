@@ -79,7 +79,7 @@ Test(blame, several_absent_ones_are_all_named)
 	cr_assert_eq(fail(0, failure(0, 1, -ETIMEDOUT)), -ETIMEDOUT);
 	cr_expect_not_null(strstr(text.chars, "rank 1 (pid 101) did not come within 10 s: it has "
 	                                      "made no call there; rank 2 (pid 102) did not come: "
-	                                      "it has made no call there; nor did rank 3"),
+	                                      "likewise; nor did rank 3"),
 	                   "%s", text.chars);
 }
 

@@ -36,13 +36,15 @@ struct net_node {
 	int slab_fd;
 	bool is_done;
 	struct zi_text ended;
+	struct net_asked asked; /* what it was asked last */
+	uint32_t asked_count;
 };
 
 struct net_test {
 	struct zi_loop *loop;
 	struct net_node nodes[NET_TEST_NODES_MAX];
 	uint32_t node_count, pending_count;
-	bool is_awaiting_end;
+	bool is_awaiting_end, is_awaiting_question;
 	uint64_t sequence, epoch;
 	char program[512];
 	uint16_t port;
@@ -83,6 +85,16 @@ static inline void net_test_ended(void *arg, const struct zi_text *text)
 
 	node->ended = *text;
 	if (node->test->is_awaiting_end)
+		zi_loop_stop(node->test->loop);
+}
+
+static inline void net_test_asked(void *arg, const struct net_asked *asked)
+{
+	struct net_node *node = arg;
+
+	node->asked = *asked;
+	node->asked_count++;
+	if (node->test->is_awaiting_question)
 		zi_loop_stop(node->test->loop);
 }
 
@@ -137,7 +149,7 @@ static inline void net_test_start_node(struct net_test *test, uint32_t index)
 static inline void net_test_init(struct net_test *test, uint32_t node_count)
 {
 	test->loop = NULL;
-	test->is_awaiting_end = false;
+	test->is_awaiting_end = test->is_awaiting_question = false;
 	test->node_count = node_count;
 	test->pending_count = 0;
 	test->sequence = test->epoch = 0;
@@ -155,6 +167,7 @@ static inline void net_test_init(struct net_test *test, uint32_t node_count)
 		cr_assert_eq(net_worker_new(test->loop,
 		                            &(struct net_worker_options){ .program = test->program,
 		                                                          .ended = net_test_ended,
+		                                                          .asked = net_test_asked,
 		                                                          .arg = node },
 		                            &node->worker),
 		             0);

@@ -167,6 +167,44 @@ Test(store, a_wait_for_several_keys_ends_when_the_last_is_there)
 	store_stop(&store);
 }
 
+static int any_waiter_main(void *arg)
+{
+	static const char *const keys[] = { "x", "y", "z" };
+	struct waiter *waiter = arg;
+
+	waiter->result =
+		store_client_wait_any(waiter->client, keys, 3, waiter->deadline_ns, &waiter->text);
+	return 0;
+}
+
+Test(store, a_wait_for_any_of_several_keys_ends_when_the_first_is_there)
+{
+	struct store_server_options options = store_options();
+	struct waiter waiter = { .deadline_ns = soon_ns(60000) };
+	struct store_client *client;
+	struct store_fixture store;
+	struct zi_text text;
+
+	store_start(&store, &options);
+	client = store_client_of(&store);
+	waiter.client = store_client_of(&store);
+	cr_assert_eq(zi_thread_start(&waiter.thread, "waiter", any_waiter_main, &waiter), 0);
+	cr_expect_eq(store_client_set(client, "w", "", 0, soon_ns(60000), &text), 0);
+	cr_expect_eq(store_client_set(client, "y", "", 0, soon_ns(60000), &text), 0);
+	cr_assert_eq(zi_thread_join(&waiter.thread), 0);
+	cr_expect_eq(waiter.result, 0, "%s", waiter.text.chars);
+	(void)any_waiter_main(&waiter); /* What is there already is not waited for. */
+	cr_expect_eq(waiter.result, 0, "%s", waiter.text.chars);
+	cr_expect_eq(store_client_delete(client, "y", soon_ns(60000), &text), 0);
+	waiter.deadline_ns = soon_ns(20);
+	(void)any_waiter_main(&waiter);
+	cr_expect_eq(waiter.result, -ETIMEDOUT);
+	cr_expect(strstr(waiter.text.chars, "'x', and others"), "%s", waiter.text.chars);
+	store_client_close(client);
+	store_client_close(waiter.client);
+	store_stop(&store);
+}
+
 Test(store, a_wait_that_ends_by_its_deadline_names_the_key_and_the_client_lives_on)
 {
 	struct store_server_options options = store_options();

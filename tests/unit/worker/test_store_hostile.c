@@ -84,7 +84,7 @@ Test(store_hostile, messages_that_no_client_sends_are_refused)
 		{ { STORE_MAGIC, 0, 0, 0, 0, 0 }, "" },
 		{ { STORE_MAGIC, STORE_REPLY, 0, 0, 0, 0 }, "" },
 		{ { STORE_MAGIC, STORE_GET, 0, STORE_MESSAGE_BYTES_MAX + 1, 0, 0 }, "" },
-		{ { STORE_MAGIC, STORE_GET, 8, 2, 0, 0 }, "k" },
+		{ { STORE_MAGIC, STORE_GET, 16, 2, 0, 0 }, "k" },
 		{ { STORE_MAGIC, STORE_GET, 0, 2, -1, 0 }, "k" },
 		{ { STORE_MAGIC, STORE_GET, 0, 0, 0, 0 }, "" },
 		{ { STORE_MAGIC, STORE_GET, 0, 1, 0, 0 }, "k" },

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "daemon/worker/store_client.h"
 #include "tests/guard/guard.h"
 #include "tests/unit/worker/net_fixture.h"
 
@@ -220,6 +221,52 @@ Test(supervise, an_abort_reaches_all_nodes_with_its_text)
 	net_worker_abort(test.nodes[0].worker, -ECANCELED, &(struct zi_text){ "rank 1 left" });
 	net_test_run(&test);
 	expect_blamed(&test, NET_CULPRIT_NONE, 1, -ECANCELED, "rank 1 left");
+	net_test_deinit(&test);
+}
+
+/* Nodes ask each other through the store, in which any of them may write anything. */
+Test(supervise, what_a_node_is_asked_is_told_once_and_nonsense_is_not)
+{
+	const struct store_client_options options = {
+		.host = "127.0.0.1", .job = "gpt", .incarnation = "run.0", .name = "test"
+	};
+	const struct net_asked asked = { .sequence = 7, .operation = 3, .silent = 5 };
+	struct store_client_options way = options;
+	uint64_t deadline_ns = zi_clock_deadline_ns(NET_TEST_MS * ZI_NS_PER_MS);
+	struct net_test test = { .host = NULL };
+	char more[sizeof(asked) + 1] = "";
+	struct store_client *client;
+	struct zi_text text = { "" };
+
+	net_test_skip_unless_built(&test);
+	net_test_init(&test, 3);
+	net_test_join(&test);
+	way.port = test.port;
+	cr_assert_eq(store_client_open(&way, deadline_ns, &text, &client), 0, "%s", text.chars);
+	cr_assert_eq(store_client_set(client, "1/asked/0", "abc", 3, deadline_ns, &text), 0);
+	cr_assert_eq(store_client_set(client, "1/asked/2", more, sizeof(more), deadline_ns, &text),
+	             0);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(store_client_set(client, "1/asked/1", &asked, sizeof(asked),
+		                              deadline_ns, &text),
+		             0);
+	test.is_awaiting_question = true;
+	while (!test.nodes[1].asked_count)
+		cr_assert_eq(zi_loop_run(test.loop), 0);
+	test.is_awaiting_question = false;
+	cr_expect_eq(test.nodes[1].asked.header.type, NET_ASKED);
+	cr_expect_eq(test.nodes[1].asked.sequence, 7);
+	cr_expect_eq(test.nodes[1].asked.operation, 3);
+	cr_expect_eq(test.nodes[1].asked.silent, 5);
+	store_client_close(client);
+	/* The end is heard all the same. */
+	barrier_without(&test, 1, NET_TEST_MS);
+	net_worker_abort(test.nodes[1].worker, -ECANCELED, &(struct zi_text){ "rank 1 left" });
+	net_test_run(&test);
+	expect_blamed(&test, NET_CULPRIT_NONE, 1, -ECANCELED, "rank 1 left");
+	for (uint32_t i = 0; i < 3; i++)
+		cr_expect_eq(test.nodes[i].asked_count, i == 1, "node %u", i);
+	expect_works(&test);
 	net_test_deinit(&test);
 }
 

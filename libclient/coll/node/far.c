@@ -34,57 +34,94 @@ static uint32_t worker_of(const struct zi_node_group *group)
 
 /* ---- pieces ---- */
 
-/* Of the part of block @to in @piece: copies it into the slab. */
+/* Elements of the caller's buffer. */
+struct run {
+	uint64_t first, count;
+};
+
+/* What @piece has of this member's block for member @to. */
+static struct run source_run(const struct zi_node_group *group, const struct zi_far_piece *piece,
+                             uint32_t to)
+{
+	const struct zi_node_call *call = &group->run.call;
+
+	if (zi_coll_is_counted(call->operation))
+		return (struct run){
+			zi_coll_sum_before(call->source_counts, to) + piece->first,
+			zi_far_part(piece, call->source_counts[to]),
+		};
+	if (!zi_coll_is_for_each(&zi_coll_shape_of(call->operation)->source))
+		to = 0;
+	return (struct run){ to * call->element_count + piece->first, piece->count };
+}
+
+/* And of the block from member @from, which is the target's @place-th. */
+static struct run target_run(const struct zi_node_group *group, const struct zi_far_piece *piece,
+                             uint32_t from, uint32_t place)
+{
+	const struct zi_node_call *call = &group->run.call;
+
+	if (zi_coll_is_counted(call->operation))
+		return (struct run){
+			zi_coll_sum_before(call->target_counts, from) + piece->first,
+			zi_far_part(piece, call->target_counts[from]),
+		};
+	return (struct run){ place * call->element_count + piece->first, piece->count };
+}
+
+/* Its part of block @to. */
 static void stage_block(const struct zi_node_group *group, const struct zi_far_piece *piece,
                         uint32_t to)
 {
 	const struct zi_far_group *far = group->far;
-	const struct zi_node_call *call = &group->run.call;
-	uint64_t width = far->cut.width, count = piece->count;
-	uint64_t first = to * call->element_count + piece->first;
+	struct run run = source_run(group, piece, to);
+	uint64_t width = far->cut.width;
 
-	if (zi_coll_is_counted(call->operation)) {
-		count = zi_far_part(piece, call->source_counts[to]);
-		first = zi_coll_sum_before(call->source_counts, to) + piece->first;
-	}
-	if (count)
+	if (run.count)
 		memcpy(far->slab + zi_far_source_at(&far->shape, &far->cut, piece, group->meet.self,
 		                                    to),
-		       (const char *)call->source + first * width, count * width);
+		       (const char *)group->run.call.source + run.first * width, run.count * width);
 }
 
+/* What a member has for itself alone stays where it is. */
 static void stage(const struct zi_node_group *group, uint64_t index)
 {
 	const struct zi_far_group *far = group->far;
 	const struct zi_coll_shape *shape = zi_coll_shape_of(group->run.call.operation);
 	uint32_t block_count = zi_coll_block_count(&shape->source, far->shape.member_count);
+	bool is_own_left_out = !shape->is_join && zi_coll_is_for_each(&shape->source);
 	struct zi_far_piece piece;
 
 	if (!zi_node_has(group->run.with_source, far->self))
 		return;
 	zi_far_piece_init(&piece, &far->cut, index);
 	for (uint32_t i = 0; i < block_count; i++)
-		stage_block(group, &piece, i);
+		if (i != far->self || !is_own_left_out)
+			stage_block(group, &piece, i);
 }
 
-/* Of the part of the block from member @from in @piece: copies it out of the slab, to be the
- * @place-th block of the target. */
+/* The part of the block from member @from: out of the slab, or straight from this member's source
+ * what that has for itself. */
 static void take_block(const struct zi_node_group *group, const struct zi_far_piece *piece,
                        uint32_t from, uint32_t place)
 {
 	const struct zi_far_group *far = group->far;
 	const struct zi_node_call *call = &group->run.call;
-	uint64_t width = far->cut.width, count = piece->count;
-	uint64_t first = place * call->element_count + piece->first;
+	struct run run = target_run(group, piece, from, place);
+	uint64_t width = far->cut.width;
+	const char *source;
+	char *target;
 
-	if (zi_coll_is_counted(call->operation)) {
-		count = zi_far_part(piece, call->target_counts[from]);
-		first = zi_coll_sum_before(call->target_counts, from) + piece->first;
-	}
-	if (count)
-		memcpy((char *)call->target + first * width,
-		       far->slab + zi_far_result_at(&far->shape, &far->cut, piece, from, far->self),
-		       count * width);
+	if (!run.count)
+		return;
+	target = (char *)call->target + run.first * width;
+	if (from == far->self && !zi_coll_is_join(call->operation))
+		source = (const char *)call->source + source_run(group, piece, from).first * width;
+	else
+		source = far->slab +
+		         zi_far_result_at(&far->shape, &far->cut, piece, from, far->self);
+	if (source != target)
+		memcpy(target, source, run.count * width);
 }
 
 static void take(const struct zi_node_group *group, uint64_t index)

@@ -45,6 +45,9 @@ namespace
 constexpr uint64_t connect_factor = 5;
 /* A year is for ever: the clock's nanoseconds have to bear it. */
 constexpr uint64_t longest_ms = 365ull * 86400 * 1000;
+/* Sends from here on are the device's thread's to begin, and those behind them to the same peer;
+ * else a wake-up costs more. */
+constexpr uint64_t large_bytes = 64u << 10;
 
 /* gloo::Context keeps its connections where only a class of its own may put them. */
 class Connections : public gloo::Context
@@ -87,19 +90,18 @@ milliseconds until(uint64_t deadline_ns)
 }
 
 /*
- * Begins all sends and receives, in the device's thread. Who begins one elsewhere writes to the
- * socket with the connection locked; the device's thread, when something comes meanwhile, tries
- * that lock, fails, and asks epoll again, which says the same: it burns a CPU until the write is
- * over, and longer where the writer has lost its own CPU to that. In its own thread nobody waits
- * for the lock: a wake-up, which is the price, is less. Sends to a peer keep their order, whatever
- * their lanes: who hears that something was sent before (mail_link.h) need not wait for it.
+ * Begins large sends in the device's thread. Who sends writes all that the socket takes with the
+ * connection locked; the device's thread, when something comes meanwhile, tries that lock, fails,
+ * and asks epoll again, which says the same: it burns a CPU until the write is over. In its own
+ * thread nobody waits for the lock. Sends to a peer keep their order, whatever their lanes: who
+ * hears that something was sent before (mail_link.h) need not wait for it.
  */
 class Courier : public gloo::transport::tcp::Handler
 {
       public:
 	struct Errand {
 		net_lane *lane;
-		bool is_send;
+		uint32_t peer;
 		uint64_t slot, offset_bytes, bytes;
 	};
 
@@ -117,16 +119,16 @@ class Courier : public gloo::transport::tcp::Handler
 		close(bell_);
 	}
 
-	/* It fails by the lane's has_failed. */
-	void take(const Errand &errand)
+	/* False: it is small, and none to its peer is before it: the caller may as well. */
+	bool take(const Errand &errand)
 	{
 		std::lock_guard<std::mutex> guard(lock_);
-		/* Else its thread is on its way, or comes by this one before it sleeps. */
-		bool is_asleep = errands_.empty() && !running_;
 
+		if (errand.bytes < large_bytes && !has(errand.peer))
+			return false;
 		errands_.push_back(errand);
-		if (is_asleep)
-			ring();
+		ring();
+		return true;
 	}
 
 	/* None of @lane's is under way, or will be, after this. */
@@ -136,12 +138,20 @@ class Courier : public gloo::transport::tcp::Handler
 
 		for (auto i = errands_.begin(); i != errands_.end();)
 			i = i->lane == lane ? errands_.erase(i) : i + 1;
-		idle_.wait(guard, [&] { return running_ != lane; });
+		idle_.wait(guard, [&] { return running_.lane != lane; });
 	}
 
 	void handleEvents(int events) override;
 
       private:
+	bool has(uint32_t peer) const
+	{
+		for (const Errand &errand : errands_)
+			if (errand.peer == peer)
+				return true;
+		return running_.lane && running_.peer == peer;
+	}
+
 	void ring()
 	{
 		uint64_t one = 1;
@@ -156,7 +166,7 @@ class Courier : public gloo::transport::tcp::Handler
 	std::mutex lock_; /* guards errands_ and running_ */
 	std::condition_variable idle_;
 	std::deque<Errand> errands_;
-	const net_lane *running_ = nullptr; /* whose errand is under way */
+	Errand running_{}; /* lane: nullptr, or under way */
 };
 
 } // namespace
@@ -175,7 +185,7 @@ struct net_lane {
 	net_mesh *mesh;
 	uint32_t peer;
 	std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
-	std::string failure;                   /* of what the courier began */
+	std::string failure;                   /* of a send in the device's thread */
 	std::atomic<bool> has_failed{ false }; /* after that was written */
 };
 
@@ -193,25 +203,20 @@ void Courier::handleEvents(int events)
 		net_lane *lane = errand.lane;
 
 		errands_.pop_front();
-		running_ = lane;
+		running_ = errand;
 		guard.unlock();
 		try {
-			if (errand.is_send)
-				lane->buffer->send(lane->peer, errand.slot, errand.offset_bytes,
-				                   errand.bytes);
-			else
-				lane->buffer->recv(lane->peer, errand.slot, errand.offset_bytes,
-				                   errand.bytes);
+			lane->buffer->send(lane->peer, errand.slot, errand.offset_bytes,
+			                   errand.bytes);
 		} catch (const std::exception &error) {
 			if (!lane->has_failed) {
 				lane->failure = words(error);
 				lane->has_failed = true;
 			}
 			lane->buffer->abortWaitSend();
-			lane->buffer->abortWaitRecv();
 		}
 		guard.lock();
-		running_ = nullptr;
+		running_ = {};
 		idle_.notify_all();
 	}
 }
@@ -347,7 +352,8 @@ int net_lane_send(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, u
                   struct zi_text *text)
 {
 	try {
-		lane->mesh->courier->take({ lane, true, slot, offset_bytes, bytes });
+		if (!lane->mesh->courier->take({ lane, lane->peer, slot, offset_bytes, bytes }))
+			lane->buffer->send(lane->peer, slot, offset_bytes, bytes);
 		return 0;
 	} catch (const std::exception &error) {
 		return explain(lane, error, -EPIPE, text);
@@ -358,7 +364,7 @@ int net_lane_receive(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes
                      struct zi_text *text)
 {
 	try {
-		lane->mesh->courier->take({ lane, false, slot, offset_bytes, bytes });
+		lane->buffer->recv(lane->peer, slot, offset_bytes, bytes);
 		return 0;
 	} catch (const std::exception &error) {
 		return explain(lane, error, -EPIPE, text);

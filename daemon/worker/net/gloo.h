@@ -13,8 +13,7 @@
  * Context: one thread makes, connects and frees it; lanes are their thread's, and net_mesh_abort()
  * is any thread's. While one thread waits for what a lane receives another may use that lane.
  * What is sent to a peer over any lanes, one send after the other, comes in that order, if its
- * receives had begun. Gloo's thread begins all transfers, one after the other, as they were asked
- * for: what is sent lies still until net_lane_wait_sent(), and what cannot be begun fails there.
+ * receives had begun. Gloo's thread may begin it later: it lies still until net_lane_wait_sent().
  */
 #pragma once
 
@@ -59,7 +58,7 @@ int net_lane_new(struct net_mesh *mesh, uint32_t peer, void *memory, uint64_t by
 struct net_lane *net_lane_free(struct net_lane *lane);
 
 /* Begin a transfer; the peer's transfers of the same @slot match in their order. Never wait.
- * Return: 0; -EPIPE with @text: no memory for it. */
+ * Return: 0; -EPIPE with @text. */
 int net_lane_send(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,
                   struct zi_text *text);
 int net_lane_receive(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: what is sent to a peer comes in its order, whatever its size and lane: zinf-net's mail
- * counts on it (mail_link.h); and who waits for what Gloo's own thread could not begin has Gloo's
- * words and the peer's name. Method: two meshes of Gloo's on loopback in one process.
+ * counts on it (mail_link.h); and who waits for what Gloo's own thread could not send has Gloo's
+ * words and the peer's name. Method: two meshes of Gloo's on loopback in one process; behind what
+ * Gloo's own thread sends goes what the caller would send at once.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -226,7 +226,8 @@ void coll_fail_message(struct coll *coll, struct coll_group *group, uint32_t wai
 	coll_break(coll, group, -ETIMEDOUT, culprit, &text);
 }
 
-/* Members whose newest call is one before @sequence: what is asked may be over here. */
+/* Members whose newest call is one before @sequence (what is asked may be over here), but for those
+ * that other nodes keep waiting there: they are as late as those are. */
 static uint64_t not_come(const struct coll_group *group, uint32_t sequence)
 {
 	uint64_t mask = 0;
@@ -235,8 +236,10 @@ static uint64_t not_come(const struct coll_group *group, uint32_t sequence)
 		struct coll_call newest;
 
 		coll_look_newest(group, i, &newest);
-		if (!newest.sequence || (int32_t)(newest.sequence - sequence) < 0)
-			mask |= 1ull << i;
+		if (newest.sequence && ((int32_t)(newest.sequence - sequence) >= 0 ||
+		                        coll_look_awaits_nodes(group, i, &newest)))
+			continue;
+		mask |= 1ull << i;
 	}
 	return mask;
 }

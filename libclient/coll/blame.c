@@ -9,6 +9,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/wire/far.h"
+#include "common/wire/meet.h"
 #include "libclient/coll/collective.h"
 
 /* The daemon answers at once, for everybody it could ask is in its books: this long after a
@@ -75,6 +77,24 @@ static int ask_why(struct zinf *zinf, struct zi_client_group *group, struct zi_c
 	return why->error;
 }
 
+/* Of a group that spans nodes zinf-net says whose fault it is, a margin before the ranks' deadline;
+ * where the machine has stalled since, a moment behind it. A daemon, which sees its own ranks alone,
+ * could but say that they wait for others. */
+static void await_hearsay(struct zi_client_group *group)
+{
+	struct zi_meet *meet = &group->node.meet;
+	uint64_t deadline_ns =
+		zi_clock_deadline_ns(zi_far_margin_ns(group->node.failure.timeout_ns));
+	struct zi_meet_wants wants;
+	int r;
+
+	zi_meet_wants_clear(&wants);
+	zi_meet_want(&wants, meet, &meet->verdict->value, 1);
+	do
+		r = zi_meet_wait(&wants, NULL, deadline_ns);
+	while (!r && !zi_meet_verdict(meet));
+}
+
 int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group, int error)
 {
 	struct zi_coll_fail request = {
@@ -82,13 +102,16 @@ int zi_client_group_fail(struct zinf *zinf, struct zi_client_group *group, int e
 		.error = error,
 		.culprit = ZI_NODE_NOBODY,
 	};
-	uint32_t verdict = zi_line_load(group->node.meet.verdict);
+	uint32_t verdict;
 	int r;
 
 	if (group->error) {
 		zinf->text = group->text;
 		return err_origin(group->error);
 	}
+	if (error == -ETIMEDOUT && group->node.far)
+		await_hearsay(group);
+	verdict = zi_line_load(group->node.meet.verdict);
 	if (verdict) {
 		request.error = 0;
 		error = -(int)ZI_MIN(verdict, (uint32_t)INT16_MAX);

@@ -121,6 +121,21 @@ Test(blame_far, who_has_come_is_not_told)
 	cr_expect_null(strstr(coll->groups[1].text.chars, "rank 1"));
 }
 
+/* A link is cut amid call 6, which some nodes have left: they ask in 7 for who is in 6 still. */
+Test(blame_far, who_waits_for_other_nodes_a_call_behind_is_not_told)
+{
+	(void)far_group(1);
+	post(1, 0, 6, a_call(ZI_COLL_ALL_REDUCE, 5, SUM, 0));
+	post(1, 1, 6, a_call(ZI_COLL_ALL_REDUCE, 5, SUM, 0));
+	post(1, 2, 5, a_call(ZI_COLL_ALL_REDUCE, 5, SUM, 0));
+	ask(1, 7, 0x3);
+	cr_expect_eq(coll->groups[1].error, 0);
+	post(1, 2, 6, a_call(ZI_COLL_ALL_REDUCE, 5, SUM, 0)); /* It was over. */
+	boards[1][0].finished.value = boards[1][1].finished.value = 6;
+	ask(1, 7, 0x3);
+	cr_expect_eq(coll->groups[1].error, -ETIMEDOUT);
+}
+
 /* Another node may ask anything. */
 Test(blame_far, a_question_about_nothing_that_there_is_has_its_number)
 {

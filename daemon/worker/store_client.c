@@ -230,6 +230,11 @@ uint32_t store_client_run(const struct store_client *client)
 	return client->run;
 }
 
+bool store_client_is_connected(const struct store_client *client)
+{
+	return client->link.fd >= 0;
+}
+
 int store_client_set(struct store_client *client, const char *key, const void *value,
                      uint32_t value_bytes, uint64_t deadline_ns, struct zi_text *text)
 {
@@ -312,7 +317,8 @@ int store_client_add(struct store_client *client, const char *key, int64_t numbe
 }
 
 static int wait_for(struct store_client *client, uint16_t flags, const char *const *keys,
-                    uint32_t key_count, uint64_t deadline_ns, struct zi_text *text)
+                    uint32_t key_count, uint64_t limit_ns, uint64_t deadline_ns,
+                    struct zi_text *text)
 {
 	struct request request = { .type = STORE_WAIT, .flags = flags, .deadline_ns = deadline_ns };
 	uint64_t now_ns = zi_clock_now_ns();
@@ -331,22 +337,30 @@ static int wait_for(struct store_client *client, uint16_t flags, const char *con
 		memcpy(client->payload + request.payload_bytes, keys[i], bytes);
 		request.payload_bytes += (uint32_t)bytes;
 	}
-	request.number = deadline_ns == ZI_DEADLINE_NEVER ? INT64_MAX
-	                 : deadline_ns <= now_ns          ? 0
-	                                         : (int64_t)((deadline_ns - now_ns) / ZI_NS_PER_MS);
+	request.number = limit_ns == ZI_DEADLINE_NEVER ? INT64_MAX
+	                 : limit_ns <= now_ns          ? 0
+	                                      : (int64_t)((limit_ns - now_ns) / ZI_NS_PER_MS);
 	return err_trace(call(client, &request, text));
 }
 
 int store_client_wait(struct store_client *client, const char *const *keys, uint32_t key_count,
                       uint64_t deadline_ns, struct zi_text *text)
 {
-	return err_trace(wait_for(client, 0, keys, key_count, deadline_ns, text));
+	return err_trace(wait_for(client, 0, keys, key_count, deadline_ns, deadline_ns, text));
+}
+
+int store_client_wait_until(struct store_client *client, const char *const *keys,
+                            uint32_t key_count, uint64_t limit_ns, uint64_t deadline_ns,
+                            struct zi_text *text)
+{
+	return err_trace(wait_for(client, 0, keys, key_count, limit_ns, deadline_ns, text));
 }
 
 int store_client_wait_any(struct store_client *client, const char *const *keys, uint32_t key_count,
                           uint64_t deadline_ns, struct zi_text *text)
 {
-	return err_trace(wait_for(client, STORE_ANY, keys, key_count, deadline_ns, text));
+	return err_trace(
+		wait_for(client, STORE_ANY, keys, key_count, deadline_ns, deadline_ns, text));
 }
 
 int store_client_delete(struct store_client *client, const char *key, uint64_t deadline_ns,

@@ -41,6 +41,9 @@ int store_client_open(const struct store_client_options *options, uint64_t deadl
 struct store_client *store_client_close(struct store_client *client);
 /* Which store it is: every start of one has another number. */
 uint32_t store_client_run(const struct store_client *client);
+/* Whether a further call has a chance: tells the -ETIMEDOUT of the server from that of a server
+ * which does not answer. */
+bool store_client_is_connected(const struct store_client *client);
 ZI_DEFINE_CLEANUP(struct store_client *, store_client_close)
 
 /* @value: (@value_bytes,) copied. Return: 0, -ENOSPC the store is full, … */
@@ -62,6 +65,11 @@ int store_client_add(struct store_client *client, const char *key, int64_t numbe
 /* Until all keys (1 … STORE_WAIT_KEYS_MAX) are there. -ETIMEDOUT: @text names one that is not. */
 int store_client_wait(struct store_client *client, const char *const *keys, uint32_t key_count,
                       uint64_t deadline_ns, struct zi_text *text);
+/* The same, but that the server waits until @limit_ns alone; its answer may take until
+ * @deadline_ns (and the moment that every wait is given more), however slow it is. */
+int store_client_wait_until(struct store_client *client, const char *const *keys,
+                            uint32_t key_count, uint64_t limit_ns, uint64_t deadline_ns,
+                            struct zi_text *text);
 /* Until one of them is. */
 int store_client_wait_any(struct store_client *client, const char *const *keys, uint32_t key_count,
                           uint64_t deadline_ns, struct zi_text *text);

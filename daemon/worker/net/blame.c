@@ -20,16 +20,18 @@ struct nodes_key nodes_key(const struct nodes *nodes, const char *what, uint32_t
 }
 
 int nodes_read_end(struct store_client *client, const char *key, uint64_t deadline_ns,
-                   struct nodes_end *ret_end)
+                   struct zi_text *text, struct nodes_end *ret_end)
 {
-	struct nodes_end end;
+	struct nodes_end end = { .error = 0 };
 	uint32_t bytes;
-	int r = store_client_get(client, key, &end, sizeof(end), deadline_ns, NULL, &bytes);
+	int r = store_client_get(client, key, &end, sizeof(end), deadline_ns, text, &bytes);
 
 	if (r)
 		return err_trace(r);
 	if (bytes != sizeof(end) || end.error >= 0)
-		return err_origin(-EPROTO);
+		return err_origin(zi_text_error(text, -EPROTO,
+		                                "'%s' has %u bytes and error %d: no end of zinf's",
+		                                key, bytes, end.error));
 	end.text.chars[sizeof(end.text.chars) - 1] = '\0';
 	*ret_end = end;
 	return 0;
@@ -101,7 +103,7 @@ void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done
 	if (suspect != NET_CULPRIT_NONE)
 		(void)store_client_wait(nodes->client, keys, 1, zi_clock_deadline_ns(moment_ns),
 		                        NULL);
-	if (!nodes_read_end(nodes->client, abort.chars, zi_clock_deadline_ns(NODES_ASK_NS),
+	if (!nodes_read_end(nodes->client, abort.chars, zi_clock_deadline_ns(NODES_ASK_NS), NULL,
 	                    ret_end))
 		return;
 	compose(nodes, error, suspect, text, ret_end);
@@ -110,5 +112,5 @@ void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done
 	                          zi_clock_deadline_ns(NODES_ASK_NS), NULL, &is_present) &&
 	    is_present)
 		(void)nodes_read_end(nodes->client, abort.chars, zi_clock_deadline_ns(NODES_ASK_NS),
-		                     ret_end);
+		                     NULL, ret_end);
 }

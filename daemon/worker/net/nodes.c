@@ -96,7 +96,7 @@ static int watch_main(void *arg)
 		return 0;
 	if (!r)
 		r = nodes_read_end(nodes->watch, key.chars, zi_clock_deadline_ns(NODES_ASK_NS),
-		                   &nodes->end);
+		                   NULL, &nodes->end);
 	if (r) {
 		nodes->end = (struct nodes_end){ .error = -EPIPE,
 			                         .culprit = 0,
@@ -171,58 +171,72 @@ static int publish(struct nodes *nodes, const struct place_address *own, uint64_
 	                                  count * (uint32_t)sizeof(*addresses), deadline_ns, text));
 }
 
-/* Until all of @names are there. Return: 0; -ETIMEDOUT; why one of them will not come: the epoch is
- * over before it began. */
-static int await_or_end(struct nodes *nodes, const char *const *names, uint64_t deadline_ns,
+/* The time is over. Return: -ETIMEDOUT with who did not come; the link's own error. */
+static int name_missing(const struct nodes *nodes, const char *const *names, uint64_t started_ns,
                         struct zi_text *text)
 {
-	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
+	uint32_t count = nodes->join.node_count;
 
-	for (;;) {
-		uint64_t now_ns = zi_clock_now_ns();
-		uint64_t look_ns = ZI_MIN(zi_clock_deadline_ns(NODES_LOOK_NS), deadline_ns);
-		struct nodes_end end;
-		int r = store_client_wait(nodes->client, names, nodes->join.node_count, look_ns,
-		                          text);
+	for (uint32_t i = 0; i < count; i++) {
+		int r = store_client_wait(nodes->client, &names[i], 1, 0, text);
 
-		if (r != -ETIMEDOUT)
+		if (r && (r != -ETIMEDOUT || !store_client_is_connected(nodes->client)))
 			return err_trace(r);
-		if (!nodes_read_end(nodes->client, key.chars, zi_clock_deadline_ns(NODES_ASK_NS),
-		                    &end))
-			return err_origin(zi_text_error(text, end.error, "%s", end.text.chars));
-		if (now_ns >= deadline_ns)
-			return r;
+		if (r)
+			return err_origin(zi_text_error(
+				text, r,
+				"node %u of %u did not come within %lu ms (%u before it did): is "
+				"zinfd running there, and its ranks started?",
+				i, count,
+				(unsigned long)((zi_clock_now_ns() - started_ns) / ZI_NS_PER_MS),
+				i));
 	}
+	return err_origin(-ETIMEDOUT); /* It came a moment too late. */
 }
 
-/* Until all have published. */
+/* Why one of the others will not come: the epoch is over before it began. Return: 0, it goes on;
+ * what ended it; the link's own error. */
+static int look_for_end(const struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text)
+{
+	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
+	struct nodes_end end;
+	struct zi_text why = { "" };
+	int r = nodes_read_end(nodes->client, key.chars,
+	                       ZI_MAX(deadline_ns, zi_clock_deadline_ns(NODES_ASK_NS)), &why, &end);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r)
+		return err_trace(zi_text_error(text, r, "%s", why.chars));
+	return err_origin(zi_text_error(text, end.error, "%s", end.text.chars));
+}
+
+/* Until all have published. A store that is slow once, or a packet lost, costs its time and no
+ * more: until the deadline nothing gives the link up. */
 static int await_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text)
 {
 	struct nodes_key keys[SUBTREE_NODES_MAX];
 	const char *names[SUBTREE_NODES_MAX];
 	uint64_t started_ns = zi_clock_now_ns();
-	uint32_t present = 0;
-	int r;
 
 	for (uint32_t i = 0; i < nodes->join.node_count; i++) {
 		keys[i] = nodes_key(nodes, "address", i);
 		names[i] = keys[i].chars;
 	}
-	r = await_or_end(nodes, names, deadline_ns, text);
-	if (r != -ETIMEDOUT || zi_clock_now_ns() < deadline_ns)
-		return err_trace(r);
-	for (uint32_t i = 0; i < nodes->join.node_count; i++) {
-		if (store_client_wait(nodes->client, &names[i], 1, 0, NULL))
-			return err_origin(zi_text_error(
-				text, r,
-				"node %u of %u did not come within %lu ms (%u before it did): is "
-				"zinfd running there, and its ranks started?",
-				i, nodes->join.node_count,
-				(unsigned long)((zi_clock_now_ns() - started_ns) / ZI_NS_PER_MS),
-				present));
-		present++;
+	for (;;) {
+		uint64_t now_ns = zi_clock_now_ns();
+		uint64_t look_ns = ZI_MIN(now_ns + NODES_LOOK_NS, deadline_ns);
+		int r = store_client_wait_until(nodes->client, names, nodes->join.node_count,
+		                                look_ns, deadline_ns, text);
+
+		if (r != -ETIMEDOUT || !store_client_is_connected(nodes->client))
+			return err_trace(r);
+		r = look_for_end(nodes, deadline_ns, text);
+		if (r)
+			return err_trace(r);
+		if (now_ns >= deadline_ns)
+			return err_trace(name_missing(nodes, names, started_ns, text));
 	}
-	return err_trace(r); /* It came a moment too late. */
 }
 
 static int connect_peer(struct nodes *nodes, uint32_t peer, uint64_t deadline_ns,
@@ -320,6 +334,7 @@ static int join_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *t
 static void tell_end(struct nodes *nodes, int error, const struct zi_text *text)
 {
 	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
+	struct store_client *client = nodes->client;
 	struct nodes_end end;
 	bool is_present;
 
@@ -328,9 +343,12 @@ static void tell_end(struct nodes *nodes, int error, const struct zi_text *text)
 	end.culprit = nodes->join.node;
 	end.done = NODES_DONE_UNKNOWN;
 	end.text = *text;
-	/* Without a store they have their deadlines. */
-	if (nodes->client)
-		(void)store_client_set_new(nodes->client, key.chars, &end, sizeof(end),
+	/* Without a store they have their deadlines. Where this link is why it ends, that of the
+	 * watch, on which nothing waits yet, may live. */
+	if (client && !store_client_is_connected(client))
+		client = nodes->watch;
+	if (client)
+		(void)store_client_set_new(client, key.chars, &end, sizeof(end),
 		                           zi_clock_deadline_ns(NODES_ASK_NS), NULL, &is_present);
 }
 

@@ -44,15 +44,18 @@ const struct nodes_end *nodes_watch_end(const struct nodes *nodes)
 	return &nodes->end;
 }
 
-/* ---- the watch ---- */
+/* ---- the watch ----
+ *
+ * No call of it has a deadline: a store that is slow is not gone, and to give the link up would
+ * make this node's will known. store_client_cancel() ends whatever it waits for. */
 
 /* What this node is asked goes to its daemon. Return: 0; -ENOENT it is asked nothing. */
 static int pass_question(struct nodes *nodes, const char *key)
 {
 	struct net_asked asked;
 	uint32_t bytes;
-	int r = store_client_get(nodes->watch, key, &asked, sizeof(asked),
-	                         zi_clock_deadline_ns(NODES_ASK_NS), NULL, &bytes);
+	int r = store_client_get(nodes->watch, key, &asked, sizeof(asked), ZI_DEADLINE_NEVER, NULL,
+	                         &bytes);
 
 	if (r == -ENOSPC)
 		return 0; /* It is no question. */
@@ -95,8 +98,7 @@ static int watch_main(void *arg)
 	if (r && nodes->join.flags & NET_JOIN_STORE_ELSEWHERE)
 		return 0;
 	if (!r)
-		r = nodes_read_end(nodes->watch, key.chars, zi_clock_deadline_ns(NODES_ASK_NS),
-		                   NULL, &nodes->end);
+		r = nodes_read_end(nodes->watch, key.chars, ZI_DEADLINE_NEVER, NULL, &nodes->end);
 	if (r) {
 		nodes->end = (struct nodes_end){ .error = -EPIPE,
 			                         .culprit = 0,

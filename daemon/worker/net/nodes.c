@@ -44,6 +44,15 @@ const struct nodes_end *nodes_watch_end(const struct nodes *nodes)
 	return &nodes->end;
 }
 
+/* Who has no memory says no more than that, and @text may still hold what was tried before. */
+static int say_memory(const struct nodes *nodes, int error, struct zi_text *text)
+{
+	if (error != -ENOMEM)
+		return error;
+	return zi_text_error(text, error, "%s has no memory to join the others",
+	                     nodes_name(nodes, nodes->join.node));
+}
+
 /* ---- the watch ----
  *
  * No call of it has a deadline: a store that is slow is not gone, and to give the link up would
@@ -125,7 +134,11 @@ static int start_watch(struct nodes *nodes, uint64_t deadline_ns, struct zi_text
 	r = store_client_will(nodes->watch, key.chars, &will, sizeof(will), deadline_ns, text);
 	if (r)
 		return err_trace(r);
-	return err_trace(zi_thread_start(&nodes->thread, "watch", watch_main, nodes));
+	r = zi_thread_start(&nodes->thread, "watch", watch_main, nodes);
+	if (r)
+		return err_trace(zi_text_error(text, r, "%s has no room for a thread: %s",
+		                               nodes_name(nodes, nodes->join.node), strerror(-r)));
+	return 0;
 }
 
 /* ---- joining ---- */
@@ -157,7 +170,7 @@ static int publish(struct nodes *nodes, const struct place_address *own, uint64_
 		return err_trace(r);
 	addresses = calloc(count, sizeof(*addresses));
 	if (!addresses)
-		return err_origin(-ENOMEM);
+		return err_origin(say_memory(nodes, -ENOMEM, text));
 	for (uint32_t i = 0; i < count; i++) {
 		if (i == nodes->join.node)
 			continue;
@@ -266,8 +279,9 @@ static int connect_peer(struct nodes *nodes, uint32_t peer, uint64_t deadline_ns
 		                                "%s says that the job has another number of nodes "
 		                                "than %u",
 		                                nodes_name(nodes, peer), nodes->join.node_count));
-	return err_trace(net_mesh_connect(nodes->mesh, peer, nodes_name(nodes, peer),
-	                                  address->address, address->bytes, text));
+	r = net_mesh_connect(nodes->mesh, peer, nodes_name(nodes, peer), address->address,
+	                     address->bytes, text);
+	return err_trace(say_memory(nodes, r, text));
 }
 
 /* Some on loopback, some not: those cannot meet, and Gloo would only say that it waited. */
@@ -324,6 +338,7 @@ static int join_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *t
 	                                             .node_count = nodes->join.node_count,
 	                                             .connect_ns = connect_ns },
 	                 text, &nodes->mesh);
+	r = say_memory(nodes, r, text);
 	r = r ? r : publish(nodes, &own, deadline_ns, text);
 	r = r ? r : await_all(nodes, deadline_ns, text);
 	for (uint32_t i = 0; i < nodes->join.node_count && !r; i++)
@@ -365,13 +380,17 @@ int nodes_join(const struct net_join *join, const struct nodes_watcher *watcher,
 	static_assert(sizeof(struct gloo_address) * SUBTREE_NODES_MAX <= STORE_VALUE_BYTES_MAX,
 	              "the addresses of all are one value");
 	if (!nodes)
-		return err_origin(-ENOMEM);
+		return err_origin(
+			zi_text_error(text, -ENOMEM, "node %u has no memory to join", join->node));
 	nodes->join = *join;
 	nodes->watcher = *watcher;
 	for (uint32_t i = 0; i < join->node_count; i++)
 		(void)snprintf(nodes->names[i], sizeof(nodes->names[i]), "node %u", i); /* Fits. */
 	r = join_all(nodes, deadline_ns, text);
 	if (r) {
+		if (!text->chars[0])
+			zi_text_set(text, "%s cannot join: %s", nodes_name(nodes, join->node),
+			            strerror(-r));
 		tell_end(nodes, r, text);
 		(void)nodes_leave(nodes);
 		return err_trace(r);

@@ -399,6 +399,12 @@ int nodes_join(const struct net_join *join, const struct nodes_watcher *watcher,
 	return 0;
 }
 
+void nodes_refuse(struct nodes *nodes, int error, const struct zi_text *text)
+{
+	tell_end(nodes, error, text); /* First: what stands then is not this node's will. */
+	nodes_stop_watch(nodes);
+}
+
 void nodes_stop_watch(struct nodes *nodes)
 {
 	if (nodes->watch)

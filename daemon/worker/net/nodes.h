@@ -52,6 +52,9 @@ struct nodes_watcher {
  */
 int nodes_join(const struct net_join *join, const struct nodes_watcher *watcher,
                struct zi_text *text, struct nodes **ret_nodes);
+/* A node that has joined cannot take part after all: the others hear why, and its watch ends. What
+ * it posted is still to come; nodes_leave() after that. */
+void nodes_refuse(struct nodes *nodes, int error, const struct zi_text *text);
 /* Any thread: the watch posts no more; what it has posted is still to come. */
 void nodes_stop_watch(struct nodes *nodes);
 /* NULL-safe. The others see this node go. What the watch posted has run. Return: NULL. */

@@ -55,7 +55,9 @@ static int join(struct worker *worker, const struct net_join *message, struct zi
 		&worker->room);
 	r = r ? r : map_all(worker);
 	if (r) {
-		zi_text_set(text, "no memory for the pieces of %u nodes", message->node_count);
+		zi_text_set(text, "%s has no memory for the pieces of %u nodes",
+		            nodes_name(worker->nodes, message->node), message->node_count);
+		nodes_refuse(worker->nodes, r, text);
 		return err_trace(r);
 	}
 	worker->broken = (struct nodes_end){ .culprit = NET_CULPRIT_NONE };

@@ -251,7 +251,8 @@ uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, stru
 
 	if (!call->sequence || (is_through && !is_catching_up(group, member)))
 		return 0;
-	if (call->is_ahead && call->unseen &&
+	/* Also who refused it, by an echo, while it was ahead. */
+	if (call->unseen &&
 	    coll_look(group, member, call->sequence - ZI_MIN(call->unseen, ZI_BOARD_SLOTS - 1),
 	              &older))
 		*call = older;

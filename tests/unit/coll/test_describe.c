@@ -87,6 +87,28 @@ Test(describe, who_is_too_far_ahead_waits_for_the_last_alone)
 	cr_expect_eq(coll_look_awaited(&coll->groups[0], 2, &newest), 0);
 }
 
+/* Member 0 was ahead with calls 1 and 2, refused call 3 by an echo, and in its fourth call catches
+ * up: it waits for 3's post of call 1, not for all that lack call 3. */
+Test(describe, who_refused_a_call_while_it_was_ahead_waits_for_the_oldest)
+{
+	struct zi_board_call call = a_call(ZI_COLL_BROADCAST, 5, 0, 0);
+	struct coll_call newest;
+
+	for (uint32_t i = 1; i <= 3; i++) {
+		call.flags = i < 3 ? ZI_BOARD_AHEAD : ZI_BOARD_REFUSED | ZI_BOARD_ECHO;
+		post(0, 0, i, call);
+		boards[0][0].posts[i].unseen = (uint16_t)(i - 1);
+	}
+	for (uint32_t i = 1; i <= 2; i++)
+		post(0, i, 1, a_call(ZI_COLL_BROADCAST, 5, 0, 0));
+	zi_line_store(&boards[0][0].alarm, 3);
+	coll_look_newest(&coll->groups[0], 0, &newest);
+	cr_expect_eq(coll_look_awaited(&coll->groups[0], 0, &newest), 0, "it is through");
+	zi_line_store(&boards[0][0].sleeping, 1);
+	cr_expect_eq(coll_look_awaited(&coll->groups[0], 0, &newest), 0x8);
+	cr_expect_eq(newest.sequence, 1, "the call that it waits in");
+}
+
 /* Members 0 and 1 contradict each other in call 1: each was told, so that neither waits for 2 and
  * 3, which have not come. */
 Test(describe, who_was_told_of_a_mismatch_is_not_said_to_wait)

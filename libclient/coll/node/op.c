@@ -26,10 +26,10 @@
 
 /* ---- messages ---- */
 
-/* A peer that is none is found out later. */
-static uint64_t bit_of(const struct zi_node_p2p *p2p)
+/* 0, which is always free: the peer is none, so that the message is refused without a turn. */
+static uint64_t bit_of(const struct zi_node_group *group, const struct zi_node_p2p *p2p)
 {
-	return 1ull << p2p->peer % ZI_WORLD_MAX;
+	return p2p->peer < zi_node_members(group) ? 1ull << p2p->peer : 0;
 }
 
 /* 0; else why this member refuses the batch. */
@@ -87,7 +87,7 @@ static int poll_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps, 
 
 	for (uint32_t i = 0; i < p2p_count; i++) {
 		uint64_t *busy = p2ps[i].is_send ? &group->turn.sends : &group->turn.takes;
-		uint64_t bit = bit_of(&p2ps[i]);
+		uint64_t bit = bit_of(group, &p2ps[i]);
 		struct zi_text reason;
 		int r = ZI_NODE_E_WAITS;
 
@@ -196,7 +196,8 @@ static bool is_any_free(const struct zi_node_op *op)
 	const struct zi_node_turn *turn = &op->group->turn;
 
 	for (uint32_t i = 0; i < op->p2p_count; i++)
-		if (!((op->p2ps[i].is_send ? turn->sends : turn->takes) & bit_of(&op->p2ps[i])))
+		if (!((op->p2ps[i].is_send ? turn->sends : turn->takes) &
+		      bit_of(op->group, &op->p2ps[i])))
 			return true;
 	return false;
 }
@@ -223,7 +224,7 @@ static int poll_batch(struct zi_node_op *op, struct zi_meet_wants *wants)
 		/* Nobody overtakes what has not begun. */
 		for (uint32_t i = 0; i < op->p2p_count && !op->is_begun; i++)
 			*(op->p2ps[i].is_send ? &group->turn.sends : &group->turn.takes) |=
-				bit_of(&op->p2ps[i]);
+				bit_of(group, &op->p2ps[i]);
 		return r;
 	}
 	return end_op(op, r ? r : result_of(op->p2ps, op->p2p_count));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: when a batch of messages is late, because of its own peers or of batches before it, the
- * peer that is waited for is named, whatever else is under way.
+ * peer that is waited for is named, whatever else is under way; what has no peer is never late.
  * Method: rank 0 with a queue (world.h), whose peers do not come.
  */
 #include <criterion/criterion.h>
@@ -101,5 +101,63 @@ Test(queue_late, of_a_batch_the_message_that_is_waited_for_is_named)
 	cr_expect_eq(ranks[0].group.failure.operation, ZI_COLL_SEND);
 	cr_expect_eq(ranks[0].group.failure.root, 1);
 	cr_expect_eq(ranks[0].group.failure.timeout_ns, 5 * ZI_NS_PER_MS);
+	teardown();
+}
+
+/* Peers 65 and 66 would share bits with members 1 and 2, to which messages are under way. */
+Test(queue_late, what_has_no_peer_is_refused_at_once_whatever_is_under_way)
+{
+	int32_t words[4] = { 0 };
+	struct zi_node_p2p p2ps[4] = { { .is_send = true, .peer = 1 },
+		                       { .is_send = false, .peer = 2 },
+		                       { .is_send = true, .peer = 65 },
+		                       { .is_send = false, .peer = 66 } };
+	struct zi_node_op ops[3];
+
+	setup();
+	for (uint32_t i = 0; i < 4; i++) {
+		p2ps[i].dtype = ZI_DTYPE_I32;
+		p2ps[i].element_count = 1;
+		p2ps[i].buffer = &words[i];
+	}
+	ops[0] = batch_of(&p2ps[0], 2, 600 * ZI_NS_PER_S);
+	for (uint32_t i = 1; i < 3; i++)
+		ops[i] = batch_of(&p2ps[1 + i], 1, 5 * ZI_NS_PER_MS);
+	for (uint32_t i = 0; i < 3; i++)
+		cr_assert_eq(zi_node_queue_submit(queue, &ops[i]), 0);
+	for (uint32_t i = 1; i < 3; i++) {
+		cr_assert(
+			zi_node_queue_wait(queue, &ops[i], zi_clock_deadline_ns(60 * ZI_NS_PER_S)),
+			"call %u", i);
+		cr_expect_eq(ops[i].result, -EINVAL);
+		cr_expect_not_null(strstr(ops[i].text.chars, i == 1 ? "65" : "66"), "%s",
+		                   ops[i].text.chars);
+	}
+	cr_expect_not(zi_node_op_is_done(&ops[0]));
+	teardown();
+}
+
+/* The batch begins by its receive from 2; the group is not over by what goes to nobody. */
+Test(queue_late, a_batch_with_no_peer_does_not_end_the_group)
+{
+	int32_t words[3] = { 0 };
+	struct zi_node_p2p p2ps[3] = { { .is_send = true, .peer = 1 },
+		                       { .is_send = true, .peer = 65 },
+		                       { .is_send = false, .peer = 2 } };
+	struct zi_node_op ops[2];
+
+	setup();
+	for (uint32_t i = 0; i < 3; i++) {
+		p2ps[i].dtype = ZI_DTYPE_I32;
+		p2ps[i].element_count = 1;
+		p2ps[i].buffer = &words[i];
+	}
+	ops[0] = batch_of(&p2ps[0], 1, 600 * ZI_NS_PER_S);
+	ops[1] = batch_of(&p2ps[1], 2, 5 * ZI_NS_PER_MS);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(zi_node_queue_submit(queue, &ops[i]), 0);
+	cr_assert(zi_node_queue_wait(queue, &ops[1], ZI_DEADLINE_NEVER));
+	cr_expect_eq(ops[1].result, -EINVAL, "%s", ops[1].text.chars);
+	cr_expect_not(zi_node_op_is_done(&ops[0]));
 	teardown();
 }

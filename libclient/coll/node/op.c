@@ -58,12 +58,11 @@ static int check_messages(struct zi_node_group *group, const struct zi_node_p2p 
 }
 
 /* All of a batch, before the first is posted: when one has a fault, all are refused in their turns,
- * of which each peer is told. */
+ * of which each peer is told. @refusal: see struct zi_node_op. */
 static void begin_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps,
-                           uint32_t p2p_count, const struct zi_node_call *call,
+                           uint32_t p2p_count, const struct zi_node_call *call, uint32_t *refusal,
                            struct zi_text *text)
 {
-	uint32_t refusal = 0;
 	int r = check_messages(group, p2ps, p2p_count, call, text);
 
 	group->culprit = r ? zi_node_self(group) : ZI_NODE_NOBODY;
@@ -71,10 +70,10 @@ static void begin_messages(struct zi_node_group *group, struct zi_node_p2p *p2ps
 		return;
 	for (uint32_t i = 0; i < p2p_count; i++) {
 		/* Only with messages to tell it by does a reason take the place of an older one. */
-		if (!refusal && zi_pair_has_peer(group, &p2ps[i]))
-			refusal = zi_node_post_reason(group, r, text);
+		if (!*refusal && zi_pair_has_peer(group, &p2ps[i]))
+			*refusal = zi_node_post_reason(group, r, text);
 		p2ps[i].message.error = r;
-		p2ps[i].message.refusal = refusal;
+		p2ps[i].message.refusal = *refusal;
 	}
 }
 
@@ -212,7 +211,8 @@ static int poll_batch(struct zi_node_op *op, struct zi_meet_wants *wants)
 			return end_op(op, say_canceled(op));
 		r = zi_node_check_group(group, &op->text);
 		if (!r)
-			begin_messages(group, op->p2ps, op->p2p_count, &op->call, &op->text);
+			begin_messages(group, op->p2ps, op->p2p_count, &op->call, &op->refusal,
+			               &op->text);
 		op->is_begun = true;
 	}
 	if (!r && op->is_begun)
@@ -372,16 +372,16 @@ static const struct zi_node_p2p *first_not_over(const struct zi_node_p2p *p2ps)
 	return p2ps;
 }
 
-/* @call: until when, and whether the caller refuses them. */
+/* @call: until when, and whether the caller refuses them. @refusal: see struct zi_node_op. */
 static int run_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
-                     const struct zi_node_call *call, struct zi_text *text)
+                     const struct zi_node_call *call, uint32_t *refusal, struct zi_text *text)
 {
 	struct waiting waiting;
 	int r = zi_node_check_group(group, text);
 
 	if (r)
 		return err_trace(r);
-	begin_messages(group, p2ps, p2p_count, call, text);
+	begin_messages(group, p2ps, p2p_count, call, refusal, text);
 	begin_waiting(&waiting, call->deadline_ns, 0);
 	do {
 		/* Not a pass of the queue's, which begin with 1. */
@@ -399,15 +399,17 @@ int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_
                   uint64_t deadline_ns, struct zi_text *text)
 {
 	const struct zi_node_call call = { .deadline_ns = deadline_ns };
+	uint32_t refusal = 0;
 
-	return err_trace(run_batch(group, p2ps, p2p_count, &call, text));
+	return err_trace(run_batch(group, p2ps, p2p_count, &call, &refusal, text));
 }
 
 void zi_node_op_run(struct zi_node_op *op)
 {
 	struct zi_node_group *group = op->group;
 
-	op->result = op->p2p_count ? run_batch(group, op->p2ps, op->p2p_count, &op->call, &op->text)
+	op->result = op->p2p_count ? run_batch(group, op->p2ps, op->p2p_count, &op->call,
+	                                       &op->refusal, &op->text)
 	                           : zi_node_call(group, &op->call, &op->text);
 	op->sequence = op->p2p_count ? 0 : zi_node_awaited(group);
 	op->culprit = group->culprit;

@@ -81,6 +81,31 @@ Test(refused, all_of_a_batch_have_the_same)
 	                   ranks[1].text.chars);
 }
 
+/* The op of the parts is the same: what was refused before them keeps its reason, as do the first
+ * parts. */
+Test(refused, parts_of_a_batch_have_one_reason)
+{
+	struct zi_node_p2p p2p;
+	struct zi_node_op op = { .group = &ranks[0].group, .p2ps = &p2p, .p2p_count = 1 };
+
+	op.call.refused = -EACCES;
+	op.call.reason = "no room";
+	op.call.deadline_ns = ZI_DEADLINE_NEVER;
+	cr_assert_eq(message(0, true, 2, 1), -EOVERFLOW);
+	for (uint32_t i = 0; i <= ZI_BOARD_REFUSALS; i++) {
+		p2p = (struct zi_node_p2p){ .is_send = true, .dtype = ZI_DTYPE_F32, .peer = 1 };
+		cr_assert_eq(zi_node_queue_run(NULL, &op), -EACCES);
+	}
+	cr_assert_eq(message(0, true, 1, 1), -EINVAL);
+	cr_expect_eq(message(1, false, 0, 1), -EOVERFLOW, "%s", ranks[1].text.chars);
+	for (uint32_t i = 0; i <= ZI_BOARD_REFUSALS; i++) {
+		cr_expect_eq(message(1, false, 0, 1), -EACCES, "%u: %s", i, ranks[1].text.chars);
+		cr_expect_not_null(strstr(ranks[1].text.chars, "no room"), "%u: %s", i,
+		                   ranks[1].text.chars);
+	}
+	cr_expect_eq(message(1, false, 0, 1), -EINVAL, "%s", ranks[1].text.chars);
+}
+
 /* Reasons are kept for the newest 8, and for which each of 128 messages was refused. */
 Test(refused, the_newest_reasons_are_kept)
 {

@@ -285,9 +285,12 @@ struct zinf_coll_p2p {
 #define ZINF_COLL_BATCH_MAX 1024 /**< sends and receives in a batch */
 
 /** Sends and receives that all progress at once, so that two ranks may both send and then receive.
- * @ops: (@op_count,), at most ZINF_COLL_BATCH_MAX, copied. Over when all are. Of a batch that is
- * too long (-EINVAL), or for which there is no memory (-ENOMEM), the peers have -EINVAL and the
- * reason at once; not beyond 16 times ZINF_COLL_BATCH_MAX, which is taken for a wild count. */
+ * @ops: (@op_count,), at most ZINF_COLL_BATCH_MAX, copied. Over when all are. One that is too long
+ * fails as by any other wrong argument (-EINVAL; if it has a ticket, that says so), and so do its
+ * peers' sides: of more than 128 on this node the newest with the reason. Beyond 16 times
+ * ZINF_COLL_BATCH_MAX it is a wild count: it fails at once, and nobody hears of it. When there is
+ * no memory for it (-ENOMEM) it has no ticket, and its peers' sides fail as well; if a ticket was
+ * asked for, only while no other call is under way. */
 ZINF_API int zinf_coll_batch(struct zinf *zinf, const struct zinf_coll_p2p *ops, uint32_t op_count,
                              const struct zinf_coll_options *options);
 

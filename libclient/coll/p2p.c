@@ -8,8 +8,8 @@
 #include "common/base/err.h"
 #include "libclient/coll/collective.h"
 
-/* Of a batch that is too long, the peers of so many messages hear of it: more is a wild count, and
- * there may be no such array. */
+/* A batch that is too long, up to so many messages, is refused in its turn as one with any other
+ * fault is, so that its peers hear of it: more is a wild count, and there may be no such array. */
 #define P2P_TOLD_MAX (16u * ZINF_COLL_BATCH_MAX)
 /* Messages that need no memory to be refused together. */
 #define P2P_FEW 64u
@@ -22,8 +22,7 @@ static int make_room(struct zi_client_call *call, uint32_t p2p_count)
 		return 0;
 	p2ps = reallocarray(call->p2ps, p2p_count, sizeof(*p2ps));
 	if (!p2ps)
-		return err_origin(zi_text_error(&call->reason, -ENOMEM, "no memory for %u messages",
-		                                p2p_count));
+		return err_origin(-ENOMEM);
 	call->p2ps = p2ps;
 	call->p2p_capacity = p2p_count;
 	return 0;
@@ -56,17 +55,23 @@ static int check_messages(struct zi_client_call *call, const struct zinf_coll_p2
 	return 0;
 }
 
-/* A batch for which there is no room, by call->reason, is refused in parts that there is room for,
- * so that its peers hear of it. Waits for that; there is no ticket. Return: @error, or by what the
- * group is over. */
+/*
+ * A batch for which there is no memory is refused, with @error and call->reason, in parts that
+ * there is room for, so that its peers hear of it. It waits for that; but who asked for a ticket,
+ * and gets none, does not wait: then peers hear of it only if nothing is under way that the parts
+ * would wait for. Return: @error, or by what the group is over.
+ */
 static int refuse_in_parts(struct zinf *zinf, struct zi_client_call *call,
-                           const struct zinf_coll_p2p *ops, uint32_t op_count, int error)
+                           const struct zinf_coll_p2p *ops, uint32_t op_count, int error,
+                           bool is_waiting)
 {
 	struct zi_node_call *node_call = &call->op.call;
 	struct zi_node_p2p few[P2P_FEW], *p2ps = call->p2ps;
 	uint32_t capacity = call->p2p_capacity;
 	int r = -EINVAL;
 
+	if (!is_waiting && zi_node_queue_is_busy(zinf->coll->queue))
+		return err_trace(zi_client_call_drop(zinf, call, error));
 	if (capacity < P2P_FEW) {
 		p2ps = few;
 		capacity = P2P_FEW;
@@ -84,29 +89,39 @@ static int refuse_in_parts(struct zinf *zinf, struct zi_client_call *call,
 	return err_trace(zi_client_call_end(zinf, call));
 }
 
+static int check_count(struct zi_client_call *call, const struct zinf_coll_p2p *ops,
+                       uint32_t op_count)
+{
+	if (!ops && op_count)
+		return err_origin(zi_text_error(&call->reason, -EINVAL,
+		                                "a batch of %u messages: ops is NULL", op_count));
+	if (!op_count || op_count > ZINF_COLL_BATCH_MAX)
+		return err_origin(zi_text_error(&call->reason, -EINVAL,
+		                                "a batch of %u messages: 1 to %u are allowed",
+		                                op_count, ZINF_COLL_BATCH_MAX));
+	return 0;
+}
+
 int zinf_coll_batch(struct zinf *zinf, const struct zinf_coll_p2p *ops, uint32_t op_count,
                     const struct zinf_coll_options *options)
 {
+	bool is_waiting = !options || !options->ret_ticket;
 	struct zi_client_call *call;
 	int r = zi_client_coll_begin(zinf, options, &call);
 
 	if (r)
 		return err_trace(r);
-	if (!ops && op_count)
-		r = zi_text_error(&call->reason, -EINVAL, "a batch of %u messages: ops is NULL",
-		                  op_count);
-	else if (!op_count || op_count > ZINF_COLL_BATCH_MAX)
-		r = zi_text_error(&call->reason, -EINVAL,
-		                  "a batch of %u messages: 1 to %u are allowed", op_count,
-		                  ZINF_COLL_BATCH_MAX);
-	if (r && (!ops || op_count > P2P_TOLD_MAX))
+	r = check_count(call, ops, op_count);
+	if (r && (!ops || !op_count || op_count > P2P_TOLD_MAX))
 		return err_trace(zi_client_call_drop(zinf, call, r));
-	if (!r)
-		r = make_room(call, op_count);
-	if (r)
-		return err_trace(refuse_in_parts(zinf, call, ops, op_count, r));
+	if (make_room(call, op_count)) {
+		if (!r)
+			r = zi_text_error(&call->reason, -ENOMEM, "no memory for %u messages",
+			                  op_count);
+		return err_trace(refuse_in_parts(zinf, call, ops, op_count, r, is_waiting));
+	}
 	set_messages(call, call->p2ps, ops, op_count);
-	call->op.call.refused = check_messages(call, ops, op_count);
+	call->op.call.refused = r ? r : check_messages(call, ops, op_count);
 	return err_trace(zi_client_coll_make(zinf, call, options));
 }
 

@@ -257,16 +257,16 @@ struct zi_node_queue *zi_node_queue_free(struct zi_node_queue *queue)
 	return NULL;
 }
 
-static bool is_anything_under_way(const struct zi_node_queue *queue)
+bool zi_node_queue_is_busy(const struct zi_node_queue *queue)
 {
-	return zi_line_load(&queue->completed) != queue->submitted.value;
+	return queue && zi_line_load(&queue->completed) != queue->submitted.value;
 }
 
 int zi_node_queue_run(struct zi_node_queue *queue, struct zi_node_op *op)
 {
 	int r;
 
-	if (!queue || !is_anything_under_way(queue)) {
+	if (!zi_node_queue_is_busy(queue)) {
 		zi_node_op_run(op);
 		__atomic_store_n(&op->state, ZI_NODE_DONE, __ATOMIC_RELAXED); /* of one thread */
 		return err_trace(op->result);

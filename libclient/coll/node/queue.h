@@ -22,6 +22,8 @@ int zi_node_queue_new(struct zi_node_queue **ret_queue);
 /* What is under way ends with -ECANCELED. NULL is fine; returns NULL. */
 struct zi_node_queue *zi_node_queue_free(struct zi_node_queue *queue);
 
+/* Whether anything is under way, which what is made now may wait for. NULL is fine. */
+bool zi_node_queue_is_busy(const struct zi_node_queue *queue);
 /* Makes a call and waits for it. Return: op->result. */
 int zi_node_queue_run(struct zi_node_queue *queue, struct zi_node_op *op);
 /* Makes a call that goes on by itself. Return: 0; -EAGAIN: ZI_NODE_QUEUE_MAX are under way; what a

@@ -22,7 +22,7 @@ CFLAGS_BASE := -std=gnu17 -D_GNU_SOURCE -I. -Iinclude -DZINF_VERSION='"$(VERSION
 	-fno-common -fvisibility=hidden -fPIC -pthread -ffp-contract=off -fno-math-errno -g
 LDFLAGS_BASE := -pthread
 
-# The one file of C++ (daemon/worker/net/gloo.cc).
+# The few files of C++ (daemon/worker/net/gloo*.cc).
 CXX_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wno-sign-conversion,$(WARN))
 CXXFLAGS_BASE := $(patsubst -std=%,-std=gnu++17,$(filter-out $(WARN),$(CFLAGS_BASE))) $(CXX_WARN)
 
@@ -149,9 +149,10 @@ $(ALLREDUCE): $(call objects,examples/allreduce) $(LIBCLIENT_A)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_client)
 
+GLOO_OBJECTS := $(patsubst %.cc,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/*.cc)))
 NET_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/*.c))) \
-	$(BUILD)/daemon/worker/net/gloo.o
-$(BUILD)/daemon/worker/net/gloo.o: daemon/worker/net/gloo.cc Makefile
+	$(GLOO_OBJECTS)
+$(GLOO_OBJECTS): $(BUILD)/%.o: %.cc Makefile
 	$(call say,CXX,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(CXXFLAGS_BASE) $(OPT_$(VARIANT)) -MMD -MP -c -o $@ $<

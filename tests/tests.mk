@@ -61,7 +61,7 @@ $(BUILD)/tests/unit/worker/test_mail: $(MAIL_OBJECTS)
 
 # Gloo itself; without it there is no zinf-net either, as is said then.
 GLOO_BIN := $(BUILD)/tests/unit/worker/test_gloo
-$(GLOO_BIN): $(BUILD)/daemon/worker/net/gloo.o
+$(GLOO_BIN): $(GLOO_OBJECTS)
 $(GLOO_BIN): LIBS_daemon += -lgloo -lstdc++
 UNIT_BIN := $(if $(wildcard /usr/include/gloo/context.h),$(UNIT_BIN),$(filter-out $(GLOO_BIN),$(UNIT_BIN)))
 

@@ -194,7 +194,7 @@ function check_c(number, text,    code)
 
 function check_file(    number, text, is_c)
 {
-	is_c = file ~ /\.(c|h|cc|cu)$/
+	is_c = file ~ /\.(c|h|cc|hh|cu)$/
 	in_comment = 0
 	in_body = 0
 	chunk = ""

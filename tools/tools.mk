@@ -14,7 +14,7 @@ tidy: ## banned calls, lengths, undocumented functions, dead files, format
 	$(Q)tools/tidy --format
 
 format: ## format every C file (clang-format 14)
-	$(Q)tools/sources c h cc cu | xargs -r clang-format -i
+	$(Q)tools/sources c h cc hh cu | xargs -r clang-format -i
 
 check-tools: ## the checks above catch a deliberate breach of each kind
 	$(Q)tests/unit/tools/run.sh

@@ -28,7 +28,7 @@ $(NET_BROKEN_OBJECTS): $(NET_BROKEN)/%.o: %.c Makefile
 		-Wno-builtin-macro-redefined -MMD -MP -c -o $@ $<
 
 $(NET_TSAN)/bin/zinf-net: $(NET_OBJECTS) $(NET_TSAN)/options.o $(NET_TSAN_PARTS)
-$(NET_BROKEN)/bin/zinf-net: $(NET_BROKEN_OBJECTS) $(BUILD)/daemon/worker/net/gloo.o \
+$(NET_BROKEN)/bin/zinf-net: $(NET_BROKEN_OBJECTS) $(GLOO_OBJECTS) \
 	$(NET_BROKEN)/options.o $(NET_TSAN_PARTS)
 $(NET_TSAN)/bin/zinf-net $(NET_BROKEN)/bin/zinf-net:
 	$(call say,LD,$@)

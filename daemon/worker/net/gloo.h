@@ -51,6 +51,9 @@ int net_mesh_connect(struct net_mesh *mesh, uint32_t peer, const char *name, con
 /* Any thread: whatever waits, or will, on a lane of this mesh returns -ECANCELED. */
 void net_mesh_abort(struct net_mesh *mesh);
 
+/* Until nothing waits for Gloo's thread to begin it. Return: 0; -ETIMEDOUT at @deadline_ns. */
+int net_mesh_flush(struct net_mesh *mesh, uint64_t deadline_ns);
+
 /* @memory: (bytes,), the caller's, and there until the lane is freed. Return: 0, -ENOMEM. */
 int net_lane_new(struct net_mesh *mesh, uint32_t peer, void *memory, uint64_t bytes,
                  struct net_lane **ret_lane);
@@ -63,7 +66,8 @@ int net_lane_send(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, u
                   struct zi_text *text);
 int net_lane_receive(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,
                      struct zi_text *text);
-/* Until @count more have ended. Return: 0; -ETIMEDOUT; -EPIPE; -ECANCELED net_mesh_abort(). */
+/* Until @count more have ended: what has by @deadline_ns counts, and what had when it broke.
+ * Return: 0; -ETIMEDOUT; -EPIPE; -ECANCELED net_mesh_abort(). */
 int net_lane_wait_sent(struct net_lane *lane, uint32_t count, uint64_t deadline_ns,
                        struct zi_text *text);
 int net_lane_wait_received(struct net_lane *lane, uint32_t count, uint64_t deadline_ns,

@@ -272,6 +272,8 @@ static void await_last_turn(struct mail *mail)
 		zi_meet_want(&wants, NULL, &mail->ended, 1);
 		r = zi_meet_wait(&wants, NULL, deadline_ns);
 	}
+	/* What it said last must be begun before its lanes go. */
+	(void)net_mesh_flush(nodes_mesh(mail->options.nodes), deadline_ns);
 }
 
 struct mail *mail_stop(struct mail *mail)

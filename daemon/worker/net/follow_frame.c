@@ -12,11 +12,14 @@
 #include <string.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/worker/net/follow_private.h"
 
 /* Beside the streams of exchange_private.h, whose transfers have lanes over the same memory. */
 #define FRAME_STREAM 4u
+/* The part of the moment after which no further node is asked: who was has the rest to answer. */
+#define ASK_SHARE 3
 
 static uint64_t slot_of(uint32_t sequence)
 {
@@ -164,7 +167,7 @@ static void keep_cards(struct follow *follow)
 
 /* The time of the present call has passed: the nodes of which nothing has come are asked what their
  * ranks do instead. A frame that is just coming may be taken for none: its node then says nothing.
- */
+ * To ask is of the moment that others have to speak: where the store is slow not all are asked. */
 static void ask_silent(const struct follow *follow, const struct follow_card *own)
 {
 	const struct zi_far_shape *shape = &follow->shape;
@@ -175,6 +178,8 @@ static void ask_silent(const struct follow *follow, const struct follow_card *ow
 		                   .root = own->root,
 		                   .timeout_ms = follow->timeout_ms,
 		                   .element_count = own->element_count };
+	uint64_t *moment_ns = &follow->worker->moment_ns;
+	uint64_t started_ns = zi_clock_now_ns(), spent_ns = 0;
 	uint64_t nodes = 0;
 
 	for (uint32_t i = 0; i < shape->member_count; i++) {
@@ -186,8 +191,11 @@ static void ask_silent(const struct follow *follow, const struct follow_card *ow
 		nodes |= 1ull << node;
 		asked.silent |= 1ull << follow->message->ranks[i];
 	}
-	for (; nodes; nodes &= nodes - 1)
+	for (; nodes && spent_ns < *moment_ns / ASK_SHARE; nodes &= nodes - 1) {
 		nodes_ask(follow->worker->nodes, (uint32_t)__builtin_ctzll(nodes), &asked);
+		spent_ns = zi_clock_now_ns() - started_ns;
+	}
+	*moment_ns -= ZI_MIN(spent_ns, *moment_ns);
 }
 
 /* Documented in follow_private.h. */

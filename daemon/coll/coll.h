@@ -117,8 +117,8 @@ struct coll_call;
 void coll_fail_message(struct coll *coll, struct coll_group *group, uint32_t waiting,
                        const struct coll_call *call, uint32_t timeout_ms);
 /* Another node waited for @timeout_ms in @call for members here: those that have not come to it are
- * named, with what they do instead, unless other nodes keep them in a call before. @silent: ranks (bits) of all nodes of
- * which nothing has come there. */
+ * named, with what they do instead, unless other nodes keep them in a call before. @silent: ranks
+ * (bits) of all nodes of which nothing has come there. */
 void coll_fail_absent(struct coll *coll, struct coll_group *group, const struct coll_call *call,
                       uint64_t silent, uint32_t timeout_ms);
 /* A rank says that a call failed (COLL_FAIL). Always an error, with words. */

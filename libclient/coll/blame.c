@@ -77,9 +77,9 @@ static int ask_why(struct zinf *zinf, struct zi_client_group *group, struct zi_c
 	return why->error;
 }
 
-/* Of a group that spans nodes zinf-net says whose fault it is, a margin before the ranks' deadline;
- * where the machine has stalled since, a moment behind it. A daemon, which sees its own ranks alone,
- * could but say that they wait for others. */
+/* Of a group that spans nodes zinf-net says whose fault it is, a margin before the ranks'
+ * deadline; where the machine has stalled since, a moment behind it. A daemon, which sees its own
+ * ranks alone, could but say that they wait for others. */
 static void await_hearsay(struct zi_client_group *group)
 {
 	struct zi_meet *meet = &group->node.meet;

@@ -291,19 +291,18 @@ Test(badstart, a_socket_that_a_killed_daemon_left_is_taken_over)
 
 /* ---- full disks ---- */
 
-/* A tmpfs that only this test sees; false after saying why not. */
-static bool mount_small(const char *path, const char *options)
+/* At its place a tmpfs that only this test sees; else the test is skipped, which leaves nothing. */
+static void mount_small(struct place *place, const char *options)
 {
 	if (geteuid()) {
+		harness_remove(&place->harness);
 		cr_skip_test("mounting a small file system needs root");
-		return false;
 	}
 	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    mount("zinf-test", path, "tmpfs", 0, options)) {
+	    mount("zinf-test", place->harness.directory, "tmpfs", 0, options)) {
+		harness_remove(&place->harness);
 		cr_skip_test("this machine does not let us mount a tmpfs");
-		return false;
 	}
-	return true;
 }
 
 Test(badstart, a_store_larger_than_the_disk_is_refused_with_the_figures)
@@ -311,8 +310,7 @@ Test(badstart, a_store_larger_than_the_disk_is_refused_with_the_figures)
 	struct place place;
 
 	place_make(&place);
-	if (!mount_small(place.harness.directory, "size=8M"))
-		return;
+	mount_small(&place, "size=8M");
 	expect_refused(place_store_config(&place, "store", "size = 64M\ndirect = try\n"), "64 MiB");
 	system_expect_text(words, "store");
 	cr_assert_eq(umount2(place.harness.directory, MNT_DETACH), 0);
@@ -325,8 +323,7 @@ Test(badstart, a_file_system_without_direct_io_is_refused_unless_asked_for)
 	struct place place;
 
 	place_make(&place);
-	if (!mount_small(place.harness.directory, "size=64M"))
-		return;
+	mount_small(&place, "size=64M");
 	expect_refused(place_store_config(&place, "store", "size = 16M\n"), "without direct I/O");
 	system_expect_text(words, "name a path on a disk");
 	system_expect_text(words, "direct = try");

@@ -11,8 +11,6 @@ NET_TSAN := $(BUILD)/net
 NET_BROKEN := $(BUILD)/net_broken
 NET_TSAN_TESTS := far far_group far_send far_refuse
 NET_TSAN_BINS := $(NET_TSAN_TESTS:%=build/release/tests/system/test_%)
-NET_TSAN_PARTS := $(call archive,daemon/worker) $(call archive,common/wire) $(call archive,kernels) \
-	$(call archive,common/base)
 
 $(NET_TSAN)/options.o $(NET_BROKEN)/options.o: %/options.o: tests/tsan/net_options.c tests/tsan/net.mk
 	@mkdir -p $(@D)
@@ -27,9 +25,9 @@ $(NET_BROKEN_OBJECTS): $(NET_BROKEN)/%.o: %.c Makefile
 	$(Q)$(CC) $(ALL_CFLAGS) -U__ATOMIC_RELEASE -D__ATOMIC_RELEASE=__ATOMIC_RELAXED \
 		-Wno-builtin-macro-redefined -MMD -MP -c -o $@ $<
 
-$(NET_TSAN)/bin/zinf-net: $(NET_OBJECTS) $(NET_TSAN)/options.o $(NET_TSAN_PARTS)
+$(NET_TSAN)/bin/zinf-net: $(NET_OBJECTS) $(NET_TSAN)/options.o $(NET_A)
 $(NET_BROKEN)/bin/zinf-net: $(NET_BROKEN_OBJECTS) $(GLOO_OBJECTS) \
-	$(NET_BROKEN)/options.o $(NET_TSAN_PARTS)
+	$(NET_BROKEN)/options.o $(NET_A)
 $(NET_TSAN)/bin/zinf-net $(NET_BROKEN)/bin/zinf-net:
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

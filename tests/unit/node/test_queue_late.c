@@ -34,6 +34,16 @@ static struct zi_node_op batch_of(struct zi_node_p2p *p2ps, uint32_t p2p_count, 
 		                    .p2p_count = p2p_count };
 }
 
+/* Each of @p2ps, (@count,), carries one of @words. */
+static void give_words(struct zi_node_p2p *p2ps, int32_t *words, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		p2ps[i].dtype = ZI_DTYPE_I32;
+		p2ps[i].element_count = 1;
+		p2ps[i].buffer = &words[i];
+	}
+}
+
 /* Of what has begun, it is not the oldest that holds up a late message, but that of the same pair;
  * the last batch waits for another one that has not begun itself. */
 Test(queue_late, who_holds_up_a_late_message_is_named)
@@ -83,11 +93,7 @@ Test(queue_late, of_a_batch_the_message_that_is_waited_for_is_named)
 	struct zi_node_op ops[2];
 
 	setup();
-	for (uint32_t i = 0; i < 3; i++) {
-		p2ps[i].dtype = ZI_DTYPE_I32;
-		p2ps[i].element_count = 1;
-		p2ps[i].buffer = &words[i];
-	}
+	give_words(p2ps, words, 3);
 	for (uint32_t i = 0; i < 2; i++) {
 		ops[i] = batch_of(&p2ps[2 * i], 2 - i, i ? 5 * ZI_NS_PER_MS : 600 * ZI_NS_PER_S);
 		cr_assert_eq(zi_node_queue_submit(queue, &ops[i]), 0);
@@ -115,11 +121,7 @@ Test(queue_late, what_has_no_peer_is_refused_at_once_whatever_is_under_way)
 	struct zi_node_op ops[3];
 
 	setup();
-	for (uint32_t i = 0; i < 4; i++) {
-		p2ps[i].dtype = ZI_DTYPE_I32;
-		p2ps[i].element_count = 1;
-		p2ps[i].buffer = &words[i];
-	}
+	give_words(p2ps, words, 4);
 	ops[0] = batch_of(&p2ps[0], 2, 600 * ZI_NS_PER_S);
 	for (uint32_t i = 1; i < 3; i++)
 		ops[i] = batch_of(&p2ps[1 + i], 1, 5 * ZI_NS_PER_MS);
@@ -147,11 +149,7 @@ Test(queue_late, a_batch_with_no_peer_does_not_end_the_group)
 	struct zi_node_op ops[2];
 
 	setup();
-	for (uint32_t i = 0; i < 3; i++) {
-		p2ps[i].dtype = ZI_DTYPE_I32;
-		p2ps[i].element_count = 1;
-		p2ps[i].buffer = &words[i];
-	}
+	give_words(p2ps, words, 3);
 	ops[0] = batch_of(&p2ps[0], 1, 600 * ZI_NS_PER_S);
 	ops[1] = batch_of(&p2ps[1], 2, 5 * ZI_NS_PER_MS);
 	for (uint32_t i = 0; i < 2; i++)

@@ -58,6 +58,10 @@
 #define ZI_FEATURE_NUMA         (1ull << 10) /* zi_verdicts.numa: calls go by where arenas lie */
 #define ZI_FEATURE_COLL_ABORT   (1ull << 11) /* COLL_ABORT, timeouts of collectives */
 #define ZI_FEATURE_COLL_VERSION (1ull << 12) /* coll_version of HELLO */
+#define ZI_FEATURE_TRAINING     (1ull << 13) /* the tail of ATTACH, and the words that go with it */
+#define ZI_FEATURE_SETS         (1ull << 14) /* ZI_LAYOUT_SET; nobody offers it yet */
+#define ZI_FEATURE_STATE_NODES  (1ull << 15) /* training over nodes; nobody offers it yet */
+/* Bits 16 to 20 are reserved for precision, groups and inputs. */
 
 /*
  * Of what libzinf, zinfd and zinf-net share for collectives: COLL_* messages, verdicts, boards,

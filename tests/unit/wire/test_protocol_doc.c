@@ -10,6 +10,7 @@
 #include "common/wire/board.h"
 #include "common/wire/control.h"
 #include "common/wire/layout.h"
+#include "common/wire/training.h"
 #include "common/wire/verdict.h"
 
 #define FIELD(type, member)                                                         \
@@ -61,6 +62,23 @@ static const struct {
 	FIELD(zi_attach, local_world_size),
 	FIELD(zi_attach, reserved0),
 	FIELD(zi_attach, reserved),
+	FIELD(zi_job_training, strategy),
+	FIELD(zi_job_training, shard_size),
+	FIELD(zi_job_training, accumulation),
+	FIELD(zi_job_training, reduce_dtype),
+	FIELD(zi_job_training, scaler_kind),
+	FIELD(zi_job_training, scale_window),
+	FIELD(zi_job_training, scale_hysteresis),
+	FIELD(zi_job_training, flags),
+	FIELD(zi_job_training, group_count),
+	FIELD(zi_job_training, reserved0),
+	FIELD(zi_job_training, grad_budget_bytes),
+	FIELD(zi_job_training, scale_init),
+	FIELD(zi_job_training, scale_min),
+	FIELD(zi_job_training, scale_max),
+	FIELD(zi_job_training, scale_growth),
+	FIELD(zi_job_training, scale_backoff),
+	FIELD(zi_job_training, reserved),
 	FIELD(zi_attached, header),
 	FIELD(zi_attached, session_id),
 	FIELD(zi_attached, ring_entries),

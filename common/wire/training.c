@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a job trains: names, what goes together, what is not built, what differs between ranks. Floor
+ * 1, pure.
+ *
+ * One table has every word, so that none can be added and be forgotten by the comparison.
+ */
+#include "common/wire/training.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+
+/* More micro-batches than this in one gradient have no meaning. */
+#define TRAINING_ACCUMULATION_MAX 65536u
+
+/* A word as people read it: "zero1", "4", "2.5 GiB". */
+struct training_word {
+	char chars[32];
+};
+
+enum training_kind {
+	TRAINING_STRATEGY,
+	TRAINING_DTYPE,
+	TRAINING_SCALER,
+	TRAINING_COUNT,
+	TRAINING_FLAG,
+	TRAINING_BYTES,
+	TRAINING_REAL,
+};
+
+struct training_field {
+	const char *name;
+	uint16_t offset_bytes;
+	uint16_t kind; /* enum training_kind: BYTES are 64 bits, as REAL; others 32 */
+	uint32_t flag; /* FLAG: the bit */
+};
+
+#define WORD(name, member, kind)                                                   \
+	{                                                                          \
+		name, offsetof(struct zi_job_training, member), TRAINING_##kind, 0 \
+	}
+#define FLAG(name, flag)                                                           \
+	{                                                                          \
+		name, offsetof(struct zi_job_training, flags), TRAINING_FLAG, flag \
+	}
+
+static const struct training_field training_fields[] = {
+	WORD("strategy", strategy, STRATEGY),
+	WORD("shard_size", shard_size, COUNT),
+	WORD("accumulation", accumulation, COUNT),
+	WORD("reduce_dtype", reduce_dtype, DTYPE),
+	WORD("scaler", scaler_kind, SCALER),
+	WORD("scale_window", scale_window, COUNT),
+	WORD("scale_hysteresis", scale_hysteresis, COUNT),
+	FLAG("is_consecutive", ZI_TRAINING_CONSECUTIVE),
+	FLAG("is_forward_only", ZI_TRAINING_FORWARD_ONLY),
+	FLAG("finds_unused", ZI_TRAINING_FIND_UNUSED),
+	WORD("group_count", group_count, COUNT),
+	WORD("grad_budget_bytes", grad_budget_bytes, BYTES),
+	WORD("scale_init", scale_init, REAL),
+	WORD("scale_min", scale_min, REAL),
+	WORD("scale_max", scale_max, REAL),
+	WORD("scale_growth", scale_growth, REAL),
+	WORD("scale_backoff", scale_backoff, REAL),
+};
+/* Eight words of 32 bits, six of 64, and the flags; reserved ones are what is beside them. */
+static_assert(ZI_COUNT_OF(training_fields) == 14 + 3, "every word is in the table");
+static_assert(ZI_TRAINING_FLAGS_ALL == (1u << 3) - 1, "every flag is in the table");
+
+static const char *const strategy_names[_ZI_STRATEGY_COUNT] = {
+	"ddp", "dp", "ddp", "zero1", "zero2", "zero3",
+};
+
+static const char *const scaler_names[_ZI_SCALER_COUNT] = {
+	"none", "static", "deepspeed", "torch", "apex",
+};
+
+/* See training.h, as is the next. */
+const char *zi_strategy_name(uint32_t strategy)
+{
+	return strategy < _ZI_STRATEGY_COUNT ? strategy_names[strategy] : "?";
+}
+
+const char *zi_scaler_name(uint32_t kind)
+{
+	return kind < _ZI_SCALER_COUNT ? scaler_names[kind] : "?";
+}
+
+/* ---- what goes together ---- */
+
+static bool has_shards(uint32_t strategy)
+{
+	return strategy >= ZI_STRATEGY_ZERO1 && strategy < _ZI_STRATEGY_COUNT;
+}
+
+static int check_reserved(const struct zi_job_training *training, struct zi_text *text)
+{
+	uint64_t all = training->reserved0;
+
+	for (size_t i = 0; i < ZI_COUNT_OF(training->reserved); i++)
+		all |= training->reserved[i];
+	if (all || training->flags & ~ZI_TRAINING_FLAGS_ALL)
+		return err_origin(zi_text_error(
+			text, -EPROTO, "job training: unknown flags or reserved words are set"));
+	return 0;
+}
+
+static int check_counts(const struct zi_job_training *training, struct zi_text *text)
+{
+	const struct {
+		const char *name;
+		uint32_t value, max;
+	} counts[] = {
+		{ "strategy", training->strategy, _ZI_STRATEGY_COUNT - 1 },
+		{ "shard_size", training->shard_size, ZI_WORLD_MAX },
+		{ "accumulation", training->accumulation, TRAINING_ACCUMULATION_MAX },
+		{ "reduce_dtype", training->reduce_dtype, _ZI_DTYPE_FLOAT_COUNT - 1 },
+		{ "scaler", training->scaler_kind, _ZI_SCALER_COUNT - 1 },
+		{ "group_count", training->group_count, ZI_PARAM_GROUPS_MAX },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(counts); i++)
+		if (counts[i].value > counts[i].max)
+			return err_origin(
+				zi_text_error(text, -EINVAL, "%s is %u: 0 to %u are allowed",
+			                      counts[i].name, counts[i].value, counts[i].max));
+	if (training->grad_budget_bytes > INT64_MAX)
+		return err_origin(
+			zi_text_error(text, -EINVAL, "grad_budget_bytes must be below 2^63"));
+	return 0;
+}
+
+static int check_places(const struct zi_job_training *training, const struct zi_job_config *config,
+                        uint32_t world_size, uint32_t local_size, struct zi_text *text)
+{
+	const char *name = zi_strategy_name(training->strategy);
+
+	if (training->shard_size && !has_shards(training->strategy))
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "shard_size is %u, but strategy %s shards nothing: "
+		                                "leave it 0, or use zero1, zero2 or zero3",
+		                                training->shard_size, name));
+	if (training->shard_size && world_size % training->shard_size)
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "shard_size is %u: it must divide the %u ranks of "
+		                                "the job, or be 0 for all of them",
+		                                training->shard_size, world_size));
+	if (local_size == world_size)
+		return 0;
+	if (training->strategy == ZI_STRATEGY_DP)
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "strategy dp is of one process, but %u of %u ranks "
+		                                "are on this node: use ddp",
+		                                local_size, world_size));
+	if (config->offload_param == ZI_OFFLOAD_NVME &&
+	    (training->strategy == ZI_STRATEGY_ZERO1 || training->strategy == ZI_STRATEGY_ZERO2))
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "offload_param nvme with strategy %s, which keeps "
+		                                "all parameters on every node: use zero3, which "
+		                                "divides them, or offload_param cpu",
+		                                name));
+	return 0;
+}
+
+/* A positive number that f32 holds, which a NaN is not. */
+static bool is_scale(double value)
+{
+	return value > 0 && value <= (double)FLT_MAX;
+}
+
+static int scale_error(const char *name, double value, const char *rule, uint32_t kind,
+                       struct zi_text *text)
+{
+	return err_origin(zi_text_error(text, -EINVAL, "%s is %.17g: with scaler %s it must be %s",
+	                                name, value, zi_scaler_name(kind), rule));
+}
+
+/* Words that the scaler does not look at are not looked at here, but for NONE, where one that is
+ * set says that the kind was forgotten. */
+static int check_scaler(const struct zi_job_training *training, struct zi_text *text)
+{
+	uint32_t kind = training->scaler_kind;
+	bool is_deepspeed = kind == ZI_SCALER_DEEPSPEED;
+
+	if (kind == ZI_SCALER_NONE) {
+		bool is_set = training->scale_window || training->scale_hysteresis ||
+		              training->scale_init != 0 || training->scale_min != 0 ||
+		              training->scale_max != 0 || training->scale_growth != 0 ||
+		              training->scale_backoff != 0;
+
+		if (!is_set && !(training->flags & ZI_TRAINING_CONSECUTIVE))
+			return 0;
+		return err_origin(zi_text_error(
+			text, -EINVAL, "words of a loss scale are set, but scaler is none"));
+	}
+	if (!is_scale(training->scale_init))
+		return scale_error("scale_init", training->scale_init, "positive and finite in f32",
+		                   kind, text);
+	if (kind == ZI_SCALER_STATIC)
+		return 0;
+	if (!training->scale_window)
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "scale_window is 0: with scaler %s it is at least "
+		                                "1 step",
+		                                zi_scaler_name(kind)));
+	if (is_deepspeed && !training->scale_hysteresis)
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "scale_hysteresis is 0: with scaler deepspeed it "
+		                                "is at least 1 overflow"));
+	if (is_deepspeed &&
+	    !(is_scale(training->scale_min) && training->scale_min <= training->scale_init))
+		return scale_error("scale_min", training->scale_min,
+		                   "positive and at most scale_init", kind, text);
+	if (kind == ZI_SCALER_APEX &&
+	    !(training->scale_min >= 0 && training->scale_min <= training->scale_init))
+		return scale_error("scale_min", training->scale_min,
+		                   "0 (none) or positive, and at most scale_init", kind, text);
+	if (kind == ZI_SCALER_APEX &&
+	    !(is_scale(training->scale_max) && training->scale_max >= training->scale_init))
+		return scale_error("scale_max", training->scale_max,
+		                   "finite in f32 and at least scale_init", kind, text);
+	if (kind == ZI_SCALER_TORCH &&
+	    !(is_scale(training->scale_growth) && training->scale_growth > 1))
+		return scale_error("scale_growth", training->scale_growth, "above 1", kind, text);
+	if (kind == ZI_SCALER_TORCH &&
+	    !(is_scale(training->scale_backoff) && training->scale_backoff < 1))
+		return scale_error("scale_backoff", training->scale_backoff, "between 0 and 1",
+		                   kind, text);
+	return 0;
+}
+
+/**
+ * zi_check_training() - how a job is to train
+ * @config: of the same ATTACH, checked
+ * @world_size: ranks of the job
+ * @local_size: of them on this node, at least 1
+ * @text: names the field and what is allowed; may be NULL
+ *
+ * Return: 0; -EINVAL a value; -EPROTO unknown flags, reserved words.
+ */
+int zi_check_training(const struct zi_job_training *training, const struct zi_job_config *config,
+                      uint32_t world_size, uint32_t local_size, struct zi_text *text)
+{
+	int r;
+
+	assert(world_size);
+	assert(local_size && local_size <= world_size);
+	r = check_reserved(training, text);
+	if (!r)
+		r = check_counts(training, text);
+	if (!r)
+		r = check_places(training, config, world_size, local_size, text);
+	if (r)
+		return err_trace(r);
+	if (training->accumulation > 1 && config->schedule == ZI_SCHEDULE_SHARDED)
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "accumulation is %u: with the sharded schedule the "
+		                                "daemon accumulates, and micro_batches of each "
+		                                "step says how many; leave it 0",
+		                                training->accumulation));
+	return err_trace(check_scaler(training, text));
+}
+
+/* ---- two of them ---- */
+
+/* The value that zero stands for. */
+static uint64_t meant(const struct training_field *field, uint64_t value,
+                      const struct zi_job_config *config)
+{
+	if (value)
+		return value;
+	if (field->kind == TRAINING_STRATEGY)
+		return ZI_STRATEGY_DDP;
+	if (field->kind == TRAINING_DTYPE)
+		return config->grad_dtype;
+	if (field->offset_bytes == offsetof(struct zi_job_training, accumulation) ||
+	    field->offset_bytes == offsetof(struct zi_job_training, group_count))
+		return 1;
+	return 0;
+}
+
+static uint64_t read_field(const struct zi_job_training *training,
+                           const struct training_field *field)
+{
+	const char *at = (const char *)training + field->offset_bytes;
+	uint64_t wide = 0;
+	uint32_t word;
+
+	if (field->kind == TRAINING_BYTES || field->kind == TRAINING_REAL) {
+		memcpy(&wide, at, sizeof(wide));
+		return wide;
+	}
+	memcpy(&word, at, sizeof(word));
+	return field->kind == TRAINING_FLAG ? word & field->flag : word;
+}
+
+static struct training_word format_field(const struct training_field *field, uint64_t value)
+{
+	struct training_word word;
+	double real;
+
+	switch ((enum training_kind)field->kind) {
+	case TRAINING_STRATEGY:
+		(void)zi_copy_name(word.chars, sizeof(word.chars),
+		                   zi_strategy_name((uint32_t)value)); /* All names fit. */
+		break;
+	case TRAINING_DTYPE:
+		(void)zi_copy_name(word.chars, sizeof(word.chars),
+		                   zi_dtype_name((enum zi_dtype)value)); /* As above. */
+		break;
+	case TRAINING_SCALER:
+		(void)zi_copy_name(word.chars, sizeof(word.chars),
+		                   zi_scaler_name((uint32_t)value)); /* As above. */
+		break;
+	case TRAINING_BYTES:
+		(void)zi_copy_name(word.chars, sizeof(word.chars),
+		                   zi_format_bytes(value).chars); /* As above. */
+		break;
+	case TRAINING_REAL:
+		memcpy(&real, &value, sizeof(real));
+		(void)snprintf(word.chars, sizeof(word.chars), "%.17g", real); /* Fits. */
+		break;
+	case TRAINING_FLAG:
+		(void)snprintf(word.chars, sizeof(word.chars), "%s",
+		               value ? "true" : "false"); /* Fits. */
+		break;
+	case TRAINING_COUNT:
+	default:
+		(void)snprintf(word.chars, sizeof(word.chars), "%u", (uint32_t)value); /* Fits. */
+		break;
+	}
+	return word;
+}
+
+/**
+ * zi_training_compare() - do two ranks ask for the same?
+ * @config: of both
+ * @whose: of @model, for the sentence
+ *
+ * Return: 0; -EINVAL and the first field that differs, with both values.
+ */
+int zi_training_compare(const struct zi_job_training *training, const struct zi_job_training *model,
+                        const struct zi_job_config *config, const char *whose, struct zi_text *text)
+{
+	for (size_t i = 0; i < ZI_COUNT_OF(training_fields); i++) {
+		const struct training_field *field = &training_fields[i];
+		uint64_t mine = meant(field, read_field(training, field), config);
+		uint64_t other = meant(field, read_field(model, field), config);
+
+		if (mine != other)
+			return err_origin(zi_text_error(text, -EINVAL, "%s is %s, but %s in %s",
+			                                field->name,
+			                                format_field(field, mine).chars,
+			                                format_field(field, other).chars, whose));
+	}
+	return 0;
+}
+
+/* ---- what is not built ---- */
+
+/**
+ * zi_training_unbuilt() - what would be believed and not done
+ *
+ * Strategies inside one node differ in what belongs to whom, not in what is computed: zero1 to
+ * zero3 are taken there. Of a job that spans nodes nothing is (daemon/zero/job/materialize.c).
+ * Return: 0; -EOPNOTSUPP with field and value.
+ */
+int zi_training_unbuilt(const struct zi_job_training *training, const struct zi_job_config *config,
+                        struct zi_text *text)
+{
+	const struct {
+		const char *name;
+		bool is_asked;
+		const char *instead;
+	} words[] = {
+		{ "strategy", training->strategy == ZI_STRATEGY_DP,
+		  "use ddp, with a process for each rank" },
+		{ "accumulation", training->accumulation > 1,
+		  "leave it 0 and accumulate all the same, which needs no word yet" },
+		{ "reduce_dtype",
+		  training->reduce_dtype && training->reduce_dtype != config->grad_dtype,
+		  "leave it 0: gradients travel as they are, and are summed in f32" },
+		{ "scaler", training->scaler_kind != ZI_SCALER_NONE,
+		  "scale the loss in the trainer, with unscale of each step" },
+		{ "group_count", training->group_count > 1, "use one group" },
+		{ "grad_budget_bytes", training->grad_budget_bytes != 0, "leave it 0" },
+		{ "is_forward_only", training->flags & ZI_TRAINING_FORWARD_ONLY,
+		  "leave it false, and call no zinf_step()" },
+		{ "finds_unused", training->flags & ZI_TRAINING_FIND_UNUSED,
+		  "leave it false, and hand over a gradient of zeros" },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(words); i++) {
+		const struct training_field *field = training_fields;
+
+		if (!words[i].is_asked)
+			continue;
+		while (strcmp(field->name, words[i].name) != 0)
+			field++;
+		return err_origin(zi_text_error(
+			text, -EOPNOTSUPP, "%s is %s, which is not built yet: %s", field->name,
+			format_field(field, read_field(training, field)).chars, words[i].instead));
+	}
+	return 0;
+}

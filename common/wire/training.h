@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a job trains, beyond its configuration: the strategy, what is accumulated and in which type,
+ * the loss scale. The tail of ATTACH under ZI_FEATURE_TRAINING, equal in all ranks, and kept by the
+ * catalog as it came. Floor 1, pure.
+ *
+ * All zero is what a client without the feature means, and every word may be zero by itself: a
+ * default. Words come before what they ask for is built: the daemon refuses those by name
+ * (zi_training_unbuilt()), so that a client never believes what nobody does.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "common/base/text.h"
+#include "common/wire/control.h"
+
+/* Which planes a rank owns a share of only; docs/PROTOCOL.md has the table. */
+enum zi_strategy {
+	ZI_STRATEGY_DEFAULT = 0, /* ddp */
+	ZI_STRATEGY_DP = 1,      /* replicas are threads of one process */
+	ZI_STRATEGY_DDP = 2,     /* none */
+	ZI_STRATEGY_ZERO1 = 3,   /* optimizer state */
+	ZI_STRATEGY_ZERO2 = 4,   /* and gradients */
+	ZI_STRATEGY_ZERO3 = 5,   /* and parameters */
+	_ZI_STRATEGY_COUNT,
+};
+
+/* Whose rules the loss scale follows. */
+enum zi_scaler_kind {
+	ZI_SCALER_NONE = 0,
+	ZI_SCALER_STATIC = 1, /* scale_init, always */
+	ZI_SCALER_DEEPSPEED = 2,
+	ZI_SCALER_TORCH = 3,
+	ZI_SCALER_APEX = 4,
+	_ZI_SCALER_COUNT,
+};
+
+#define ZI_PARAM_GROUPS_MAX 64u
+
+#define ZI_TRAINING_CONSECUTIVE  (1u << 0) /* a clean step gives all of the hysteresis back */
+#define ZI_TRAINING_FORWARD_ONLY (1u << 1) /* neither gradients nor state */
+#define ZI_TRAINING_FIND_UNUSED  (1u << 2) /* parameters without a gradient are no error */
+#define ZI_TRAINING_FLAGS_ALL    0x7u
+
+struct zi_job_training {
+	uint32_t strategy;     /* enum zi_strategy */
+	uint32_t shard_size;   /* ranks that share a plane; 0: all */
+	uint32_t accumulation; /* micro-batches that the trainer adds up itself; 0 is 1 */
+	uint32_t reduce_dtype; /* enum zi_dtype; 0: grad_dtype */
+	uint32_t scaler_kind;  /* enum zi_scaler_kind; with none all that is scale_* is zero */
+	uint32_t scale_window;
+	uint32_t scale_hysteresis;
+	uint32_t flags;       /* ZI_TRAINING_* */
+	uint32_t group_count; /* of parameters; 0 is 1 */
+	uint32_t reserved0;
+	uint64_t grad_budget_bytes; /* 0: the daemon's choice */
+	double scale_init, scale_min, scale_max, scale_growth, scale_backoff;
+	uint64_t reserved[5];
+};
+static_assert(sizeof(struct zi_job_training) == 128, "how a job trains");
+
+/* ATTACH under ZI_FEATURE_TRAINING; without the tail it means a tail of zeros. */
+struct zi_attach_training {
+	struct zi_attach attach;
+	struct zi_job_training training;
+};
+static_assert(sizeof(struct zi_attach_training) == 400, "attach with its tail");
+
+/* "zero1"; "ddp" of the default; "?" of none. */
+const char *zi_strategy_name(uint32_t strategy);
+/* "none", "static" …; "?" of none. */
+const char *zi_scaler_name(uint32_t kind);
+
+/* What is no training at all. @config passed zi_check_job_config(). @local_size: ranks of this
+ * node, not 0. -EINVAL a value, or two that do not go together; -EPROTO unknown flags, reserved
+ * words. */
+int zi_check_training(const struct zi_job_training *training, const struct zi_job_config *config,
+                      uint32_t world_size, uint32_t local_size, struct zi_text *text);
+/* What a good value may ask for and this daemon does not do: -EOPNOTSUPP, naming field and value.
+ * @training passed zi_check_training(). */
+int zi_training_unbuilt(const struct zi_job_training *training, const struct zi_job_config *config,
+                        struct zi_text *text);
+/* The first difference; @whose: "the other ranks". -EINVAL with the field and both values. What is
+ * another word for the same thing is no difference. */
+int zi_training_compare(const struct zi_job_training *training, const struct zi_job_training *model,
+                        const struct zi_job_config *config, const char *whose,
+                        struct zi_text *text);

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: what a job's tail of ATTACH may say is judged by name: values, pairs that do not go
+ * together, what is not built, what differs between ranks. Method: a good value of each kind, then
+ * one rule broken at a time; every word is met once by the comparison. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/wire/training.h"
+
+static struct zi_text text;
+static struct zi_job_config config = { .param_dtype = ZI_DTYPE_BF16,
+	                               .grad_dtype = ZI_DTYPE_BF16,
+	                               .optimizer = ZI_OPTIMIZER_ADAMW,
+	                               .schedule = ZI_SCHEDULE_LOCAL };
+
+static void expect_text(const char *words)
+{
+	cr_expect_not_null(strstr(text.chars, words), "'%s' in '%s'", words, text.chars);
+}
+
+static struct zi_job_training with_scaler(uint32_t kind)
+{
+	return (struct zi_job_training){ .scaler_kind = kind,
+		                         .scale_window = 1000,
+		                         .scale_hysteresis = 2,
+		                         .scale_init = 65536,
+		                         .scale_min = 1,
+		                         .scale_max = 16777216,
+		                         .scale_growth = 2,
+		                         .scale_backoff = 0.5 };
+}
+
+/* Of 8 ranks, all here. */
+static int check(const struct zi_job_training *training)
+{
+	text.chars[0] = '\0';
+	return zi_check_training(training, &config, 8, 8, &text);
+}
+
+static void expect_refused(struct zi_job_training training, const char *words)
+{
+	cr_expect_eq(check(&training), -EINVAL, "%s", words);
+	expect_text(words);
+	cr_expect_eq(zi_check_training(&training, &config, 8, 8, NULL), -EINVAL);
+}
+
+Test(training, all_zero_is_ddp_and_every_strategy_has_its_name)
+{
+	static const char *const names[] = { "ddp", "dp", "ddp", "zero1", "zero2", "zero3" };
+
+	cr_assert_eq(sizeof(names) / sizeof(names[0]), _ZI_STRATEGY_COUNT);
+	for (uint32_t i = 0; i < _ZI_STRATEGY_COUNT; i++) {
+		struct zi_job_training training = { .strategy = i };
+
+		cr_expect_str_eq(zi_strategy_name(i), names[i]);
+		cr_expect_eq(check(&training), 0, "%s", text.chars);
+	}
+	cr_expect_str_eq(zi_strategy_name(_ZI_STRATEGY_COUNT), "?");
+	cr_expect_str_eq(zi_scaler_name(ZI_SCALER_TORCH), "torch");
+	cr_expect_str_eq(zi_scaler_name(_ZI_SCALER_COUNT), "?");
+}
+
+Test(training, words_that_nobody_sends_are_eproto)
+{
+	struct zi_job_training training = { .flags = ZI_TRAINING_FLAGS_ALL + 1 };
+
+	cr_expect_eq(check(&training), -EPROTO);
+	training = (struct zi_job_training){ .reserved0 = 1 };
+	cr_expect_eq(check(&training), -EPROTO);
+	for (size_t i = 0; i < sizeof(training.reserved) / sizeof(training.reserved[0]); i++) {
+		training = (struct zi_job_training){ 0 };
+		training.reserved[i] = 1ull << 63;
+		cr_expect_eq(check(&training), -EPROTO);
+		expect_text("reserved");
+	}
+}
+
+Test(training, the_first_value_too_many_is_refused_by_name)
+{
+	struct zi_job_training most = { .strategy = ZI_STRATEGY_ZERO3,
+		                        .shard_size = 8,
+		                        .accumulation = 65536,
+		                        .reduce_dtype = ZI_DTYPE_BF16,
+		                        .group_count = 64,
+		                        .grad_budget_bytes = INT64_MAX };
+
+	cr_expect_eq(check(&most), 0, "%s", text.chars);
+	expect_refused((struct zi_job_training){ .strategy = 6 }, "strategy is 6: 0 to 5");
+	expect_refused((struct zi_job_training){ .accumulation = 65537 }, "accumulation is 65537");
+	expect_refused((struct zi_job_training){ .reduce_dtype = 4 }, "reduce_dtype is 4: 0 to 3");
+	expect_refused((struct zi_job_training){ .scaler_kind = 5 }, "scaler is 5: 0 to 4");
+	expect_refused((struct zi_job_training){ .group_count = 65 }, "group_count is 65: 0 to 64");
+	expect_refused((struct zi_job_training){ .grad_budget_bytes = 1ull << 63 },
+	               "grad_budget_bytes must be below 2^63");
+	expect_refused((struct zi_job_training){ .strategy = ZI_STRATEGY_ZERO2, .shard_size = 65 },
+	               "shard_size is 65: 0 to 64");
+}
+
+Test(training, a_shard_divides_the_ranks_of_a_strategy_that_shards)
+{
+	expect_refused((struct zi_job_training){ .strategy = ZI_STRATEGY_ZERO1, .shard_size = 3 },
+	               "shard_size is 3: it must divide the 8 ranks");
+	expect_refused((struct zi_job_training){ .shard_size = 2 },
+	               "shard_size is 2, but strategy ddp shards nothing");
+	expect_refused((struct zi_job_training){ .strategy = ZI_STRATEGY_DP, .shard_size = 8 },
+	               "strategy dp shards nothing");
+	for (uint32_t size = 1; size <= 8; size *= 2) {
+		struct zi_job_training training = { .strategy = ZI_STRATEGY_ZERO3,
+			                            .shard_size = size };
+
+		cr_expect_eq(check(&training), 0, "%u", size);
+	}
+}
+
+Test(training, over_nodes_some_strategies_have_no_meaning)
+{
+	struct zi_job_training training = { .strategy = ZI_STRATEGY_DP };
+	struct zi_job_config on_nvme = config;
+
+	cr_expect_eq(zi_check_training(&training, &config, 8, 4, &text), -EINVAL);
+	expect_text("4 of 8 ranks are on this node: use ddp");
+	on_nvme.offload_optimizer = on_nvme.offload_param = ZI_OFFLOAD_NVME;
+	for (uint32_t i = ZI_STRATEGY_DDP; i < _ZI_STRATEGY_COUNT; i++) {
+		bool is_refused = i == ZI_STRATEGY_ZERO1 || i == ZI_STRATEGY_ZERO2;
+
+		training.strategy = i;
+		cr_expect_eq(zi_check_training(&training, &config, 8, 4, &text), 0);
+		cr_expect_eq(zi_check_training(&training, &on_nvme, 8, 8, &text), 0);
+		cr_expect_eq(zi_check_training(&training, &on_nvme, 8, 4, &text),
+		             is_refused ? -EINVAL : 0);
+		if (is_refused)
+			expect_text("use zero3");
+	}
+}
+
+Test(training, accumulation_is_of_the_local_schedule)
+{
+	struct zi_job_training training = { .accumulation = 4 };
+	struct zi_job_config sharded = config;
+
+	sharded.schedule = ZI_SCHEDULE_SHARDED;
+	cr_expect_eq(check(&training), 0);
+	cr_expect_eq(zi_check_training(&training, &sharded, 1, 1, &text), -EINVAL);
+	expect_text("accumulation is 4: with the sharded schedule");
+	training.accumulation = 1;
+	cr_expect_eq(zi_check_training(&training, &sharded, 1, 1, &text), 0);
+}
+
+Test(training, each_scaler_looks_at_its_own_words)
+{
+	const double bad[] = { NAN, INFINITY, -1, 1e39 };
+
+	for (uint32_t kind = ZI_SCALER_STATIC; kind < _ZI_SCALER_COUNT; kind++) {
+		struct zi_job_training training = with_scaler(kind);
+
+		cr_expect_eq(check(&training), 0, "%s", text.chars);
+		training.scale_init = 0;
+		expect_refused(training, "scale_init is 0");
+		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+			bool has_min = kind == ZI_SCALER_DEEPSPEED || kind == ZI_SCALER_APEX;
+
+			training = with_scaler(kind);
+			training.scale_init = bad[i];
+			expect_refused(training, "scale_init is");
+			training = with_scaler(kind);
+			training.scale_min = bad[i];
+			cr_expect_eq(check(&training), has_min ? -EINVAL : 0);
+			training = with_scaler(kind);
+			training.scale_max = bad[i];
+			cr_expect_eq(check(&training), kind == ZI_SCALER_APEX ? -EINVAL : 0);
+			training = with_scaler(kind);
+			training.scale_growth = bad[i];
+			cr_expect_eq(check(&training), kind == ZI_SCALER_TORCH ? -EINVAL : 0);
+			training = with_scaler(kind);
+			training.scale_backoff = bad[i];
+			cr_expect_eq(check(&training), kind == ZI_SCALER_TORCH ? -EINVAL : 0);
+		}
+		training = with_scaler(kind);
+		training.scale_window = 0;
+		cr_expect_eq(check(&training), kind == ZI_SCALER_STATIC ? 0 : -EINVAL);
+		training = with_scaler(kind);
+		training.scale_hysteresis = 0;
+		cr_expect_eq(check(&training), kind == ZI_SCALER_DEEPSPEED ? -EINVAL : 0);
+	}
+}
+
+Test(training, edges_of_a_scaler_are_its_own)
+{
+	struct zi_job_training training = with_scaler(ZI_SCALER_DEEPSPEED);
+
+	training.scale_min = training.scale_init;
+	cr_expect_eq(check(&training), 0);
+	training.scale_min *= 2;
+	expect_refused(training, "scale_min is 131072: with scaler deepspeed");
+	training.scale_min = 0;
+	expect_refused(training, "scale_min is 0");
+	training = with_scaler(ZI_SCALER_APEX);
+	training.scale_min = 0; /* none */
+	cr_expect_eq(check(&training), 0);
+	training.scale_max = 32768;
+	expect_refused(training, "scale_max is 32768");
+	training = with_scaler(ZI_SCALER_TORCH);
+	training.scale_growth = 1;
+	expect_refused(training, "scale_growth is 1: with scaler torch it must be above 1");
+	training = with_scaler(ZI_SCALER_TORCH);
+	training.scale_backoff = 1;
+	expect_refused(training, "scale_backoff is 1");
+	training.scale_backoff = 0;
+	expect_refused(training, "between 0 and 1");
+}
+
+Test(training, words_of_a_scale_without_a_scaler_are_a_mistake)
+{
+	const struct zi_job_training full = with_scaler(ZI_SCALER_NONE);
+	const struct zi_job_training cases[] = {
+		{ .scale_window = full.scale_window },
+		{ .scale_hysteresis = 1 },
+		{ .scale_init = full.scale_init },
+		{ .scale_min = 1 },
+		{ .scale_max = 1 },
+		{ .scale_growth = 2 },
+		{ .scale_backoff = NAN },
+		{ .flags = ZI_TRAINING_CONSECUTIVE },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		expect_refused(cases[i], "but scaler is none");
+}
+
+/* ---- between ranks ---- */
+
+Test(training, every_word_that_differs_is_named_with_both_values)
+{
+	const struct zi_job_training base = with_scaler(ZI_SCALER_TORCH);
+	struct {
+		struct zi_job_training other;
+		const char *words;
+	} cases[] = {
+		{ base, "strategy is zero2, but ddp in rank 3" },
+		{ base, "shard_size is 4, but 0 in rank 3" },
+		{ base, "accumulation is 2, but 1 in" },
+		{ base, "reduce_dtype is f32, but bf16 in" },
+		{ base, "scaler is apex, but torch in" },
+		{ base, "scale_window is 7, but 1000 in" },
+		{ base, "scale_hysteresis is 3, but 2 in" },
+		{ base, "is_consecutive is true, but false in" },
+		{ base, "is_forward_only is true, but false in" },
+		{ base, "finds_unused is true, but false in" },
+		{ base, "group_count is 2, but 1 in" },
+		{ base, "grad_budget_bytes is 2 MiB, but 0 B in" },
+		{ base, "scale_init is 65537, but 65536 in" },
+		{ base, "scale_min is 0.5, but 1 in" },
+		{ base, "scale_max is 3, but 16777216 in" },
+		{ base, "scale_growth is 3, but 2 in" },
+		{ base, "scale_backoff is 0.25, but 0.5 in" },
+	};
+
+	cases[0].other.strategy = ZI_STRATEGY_ZERO2;
+	cases[1].other.shard_size = 4;
+	cases[2].other.accumulation = 2;
+	cases[3].other.reduce_dtype = ZI_DTYPE_F32;
+	cases[4].other.scaler_kind = ZI_SCALER_APEX;
+	cases[5].other.scale_window = 7;
+	cases[6].other.scale_hysteresis = 3;
+	cases[7].other.flags = ZI_TRAINING_CONSECUTIVE;
+	cases[8].other.flags = ZI_TRAINING_FORWARD_ONLY;
+	cases[9].other.flags = ZI_TRAINING_FIND_UNUSED;
+	cases[10].other.group_count = 2;
+	cases[11].other.grad_budget_bytes = 2 << 20;
+	cases[12].other.scale_init = 65537;
+	cases[13].other.scale_min = 0.5;
+	cases[14].other.scale_max = 3;
+	cases[15].other.scale_growth = 3;
+	cases[16].other.scale_backoff = 0.25;
+	cr_expect_eq(zi_training_compare(&base, &base, &config, "rank 3", &text), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		cr_expect_eq(zi_training_compare(&cases[i].other, &base, &config, "rank 3", &text),
+		             -EINVAL);
+		expect_text(cases[i].words);
+	}
+}
+
+Test(training, another_word_for_the_same_is_no_difference)
+{
+	const struct zi_job_training zero = { 0 };
+	const struct zi_job_training said = { .strategy = ZI_STRATEGY_DDP,
+		                              .accumulation = 1,
+		                              .reduce_dtype = ZI_DTYPE_BF16,
+		                              .group_count = 1 };
+
+	cr_expect_eq(zi_training_compare(&zero, &said, &config, "others", &text), 0);
+	cr_expect_eq(zi_training_compare(&said, &zero, &config, "others", &text), 0);
+	cr_expect_eq(zi_training_unbuilt(&said, &config, &text), 0);
+}
+
+/* ---- what is not built ---- */
+
+Test(training, what_nobody_does_is_refused_with_field_and_value)
+{
+	struct {
+		struct zi_job_training training;
+		const char *words;
+	} cases[] = {
+		{ { .strategy = ZI_STRATEGY_DP }, "strategy is dp, which is not built yet" },
+		{ { .accumulation = 4 }, "accumulation is 4, which is not built yet" },
+		{ { .reduce_dtype = ZI_DTYPE_F32 }, "reduce_dtype is f32, which" },
+		{ with_scaler(ZI_SCALER_DEEPSPEED), "scaler is deepspeed, which" },
+		{ { .group_count = 2 }, "group_count is 2, which" },
+		{ { .grad_budget_bytes = 4096 }, "grad_budget_bytes is 4 KiB, which" },
+		{ { .flags = ZI_TRAINING_FORWARD_ONLY }, "is_forward_only is true, which" },
+		{ { .flags = ZI_TRAINING_FIND_UNUSED }, "finds_unused is true, which" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		cr_expect_eq(check(&cases[i].training), 0, "%s", text.chars);
+		cr_expect_eq(zi_training_unbuilt(&cases[i].training, &config, &text), -EOPNOTSUPP);
+		expect_text(cases[i].words);
+	}
+	for (uint32_t i = ZI_STRATEGY_DDP; i < _ZI_STRATEGY_COUNT; i++) {
+		struct zi_job_training training = { .strategy = i };
+
+		cr_expect_eq(zi_training_unbuilt(&training, &config, &text), 0, "%s", text.chars);
+	}
+}

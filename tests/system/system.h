@@ -55,3 +55,11 @@ static inline bool system_has_torchrun(void)
 {
 	return system(SYSTEM_TORCHRUN "--nproc_per_node 1 true >/dev/null 2>&1") == 0;
 }
+
+/* Whether it starts ranks again: torch 2.3.1 closes its own rendezvous instead, whatever runs. */
+static inline bool system_torchrun_restarts(void)
+{
+	return system(SYSTEM_TORCHRUN "--nproc_per_node 1 --max-restarts 1 sh -c "
+	                              "'exit $((1 - TORCHELASTIC_RESTART_COUNT))' "
+	                              ">/dev/null 2>&1") == 0;
+}

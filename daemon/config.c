@@ -13,6 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
+#include "common/base/nearest.h"
 
 /* What a socket's address holds (unix(7)), less the NUL. */
 #define CONFIG_SOCKET_BYTES_MAX 107u
@@ -48,10 +49,10 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct config_reader *re
 
 static int refuse_section(struct config_reader *reader, const char *section)
 {
-	struct config_nearest nearest = { .wanted = section };
+	struct zi_nearest nearest = { .wanted = section };
 
 	for (uint32_t i = 0; i < config_section_count; i++)
-		config_offer(&nearest, config_sections[i].name);
+		zi_nearest_offer(&nearest, config_sections[i].name);
 	if (!*section)
 		return refuse(reader, "a key before the first section; allowed are [daemon], "
 		                      "[tier.cpu], [nvme NAME], [limits], [quota], [step]");
@@ -63,7 +64,7 @@ static int refuse_section(struct config_reader *reader, const char *section)
 
 static int refuse_key(struct config_reader *reader, const char *section, const char *name)
 {
-	struct config_nearest nearest = { .wanted = name };
+	struct zi_nearest nearest = { .wanted = name };
 	char allowed[ZI_TEXT_BYTES] = "";
 
 	for (uint32_t i = 0; i < config_key_count; i++) {
@@ -71,7 +72,7 @@ static int refuse_key(struct config_reader *reader, const char *section, const c
 
 		if (strcmp(config_keys[i].section, section) != 0)
 			continue;
-		config_offer(&nearest, config_keys[i].name);
+		zi_nearest_offer(&nearest, config_keys[i].name);
 		(void)snprintf(allowed + used_bytes, sizeof(allowed) - used_bytes, "%s%s",
 		               used_bytes ? ", " : "", config_keys[i].name); /* May be cut. */
 	}

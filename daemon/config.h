@@ -111,13 +111,6 @@ int config_check(const struct config *config, struct zi_text *text);
  * what was found and what is allowed. */
 int config_assign(const struct config_key *key, void *base, const char *value,
                   struct zi_text *text);
-/* The nearest of some names, offered one by one. Zeroed but for `wanted`. */
-struct config_nearest {
-	const char *wanted;
-	const char *name;
-	uint32_t distance;
-};
-void config_offer(struct config_nearest *nearest, const char *name);
 
 /* docs/CONFIG.md and systemd/zinfd.conf. */
 void config_print_doc(FILE *stream);

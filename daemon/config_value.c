@@ -1,51 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One value of the configuration: what is allowed, said when it is not; and which name is nearest
- * to a mistyped one. Floor 7. */
+/* One value of the configuration: what is allowed, said when it is not. Floor 7. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "daemon/config.h"
-
-/* A name is at most this long, for the distance between two. */
-#define CONFIG_NAME_BYTES 64u
-
-/* Levenshtein's distance; names longer than CONFIG_NAME_BYTES are just far. */
-static uint32_t distance(const char *a, const char *b)
-{
-	uint32_t row[CONFIG_NAME_BYTES + 1];
-	size_t b_bytes = strlen(b);
-
-	if (strlen(a) > CONFIG_NAME_BYTES || b_bytes > CONFIG_NAME_BYTES)
-		return UINT32_MAX;
-	for (uint32_t j = 0; j <= b_bytes; j++)
-		row[j] = j;
-	for (uint32_t i = 0; a[i]; i++) {
-		uint32_t diagonal = row[0];
-
-		row[0] = i + 1;
-		for (uint32_t j = 0; j < b_bytes; j++) {
-			uint32_t changed = diagonal + (a[i] != b[j]);
-
-			diagonal = row[j + 1];
-			row[j + 1] = ZI_MIN(changed, ZI_MIN(row[j], row[j + 1]) + 1);
-		}
-	}
-	return row[b_bytes];
-}
-
-/* Keeps @name if it is nearer to what is wanted than what was offered before. */
-void config_offer(struct config_nearest *nearest, const char *name)
-{
-	uint32_t d = distance(nearest->wanted, name);
-
-	if (!nearest->name || d < nearest->distance) {
-		nearest->name = name;
-		nearest->distance = d;
-	}
-}
 
 /* The index of @value among the blank-separated @choices. */
 static bool find_choice(const char *choices, const char *value, uint64_t *ret_index)

@@ -20,7 +20,7 @@
 	(ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | \
 	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |   \
 	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |     \
-	 ZI_FEATURE_COLL_VERSION)
+	 ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -121,6 +121,21 @@ static int connect_daemon(struct zinf *zinf, bool is_waiting, uint64_t deadline_
 	}
 }
 
+/* To a daemon that knows no tail of ATTACH it must say nothing. */
+static int check_training(struct zinf *zinf, const char *program)
+{
+	const struct zi_job_training none = { 0 };
+	struct zi_text whose;
+
+	if (zinf->features & ZI_FEATURE_TRAINING)
+		return 0;
+	zi_text_set(&whose, "every job of %.60s at %s: use a newer zinfd", program, zinf->path);
+	return zi_training_compare(&zinf->training, &none, &zinf->attach.config, whose.chars,
+	                           &zinf->text)
+	               ? err_origin(-EOPNOTSUPP)
+	               : 0;
+}
+
 static int greet(struct zinf *zinf)
 {
 	const struct zi_message_header *message;
@@ -181,7 +196,7 @@ static int greet(struct zinf *zinf)
 		                       "snapshot_interval: %s at %s takes no snapshots by itself; "
 		                       "call zinf_snapshot(), or use a newer zinfd",
 		                       theirs->program, zinf->path);
-	return 0;
+	return err_trace(check_training(zinf, theirs->program));
 }
 
 /* Maps the two regions that ATTACHED told of. */
@@ -228,11 +243,14 @@ static int map_rings(struct zinf *zinf, const struct zi_attached *attached, cons
 
 static int join(struct zinf *zinf)
 {
+	struct zi_attach_training attach = { .attach = zinf->attach, .training = zinf->training };
+	bool has_tail = zinf->features & ZI_FEATURE_TRAINING;
 	const struct zi_message_header *message;
 	int fds[ZI_MESSAGE_FDS_MAX];
 	int r;
 
-	r = zi_client_request(zinf, &zinf->attach.header, ZI_MESSAGE_ATTACH, sizeof(zinf->attach),
+	r = zi_client_request(zinf, &attach.attach.header, ZI_MESSAGE_ATTACH,
+	                      has_tail ? sizeof(attach) : sizeof(attach.attach),
 	                      ZI_MESSAGE_ATTACHED, &message, fds, ATTACH_FDS);
 	if (r)
 		return err_trace(r);

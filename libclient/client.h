@@ -5,6 +5,7 @@
  *
  *   options.c      caller's options and environment → struct zi_attach
  *   launcher.c     rank and start of the job by the launchers' variables
+ *   strategy.c     strategies by name
  *   attach.c       connect, HELLO, ATTACH, the rings; and the way back
  *   request.c      one request and its reply on the socket; NOTICE; the end of a session
  *   op.c           the table of operations
@@ -43,6 +44,7 @@
 #include "common/wire/control.h"
 #include "common/wire/layout.h"
 #include "common/wire/ring.h"
+#include "common/wire/training.h"
 #include "zinf/zinf.h"
 
 /* zinf_options.timeout_ms of 0: a collective on a large model, on a slow disk. */
@@ -124,9 +126,10 @@ struct zinf {
 	const void *downlink;
 	uint64_t uplink_bytes, downlink_bytes;
 
-	struct zi_attach attach;        /* as sent: job, rank, configuration */
-	char path[ZINF_NAME_BYTES * 2]; /* of the socket */
-	struct zi_text text;            /* of the last failure */
+	struct zi_attach attach;         /* as sent: job, rank, configuration; */
+	struct zi_job_training training; /* and its tail, where the daemon knows it */
+	char path[ZINF_NAME_BYTES * 2];  /* of the socket */
+	struct zi_text text;             /* of the last failure */
 	struct zi_text over_text;
 
 	/* The model. */

@@ -13,6 +13,9 @@
 
 /* A sane struct zinf_options of any later version; more is a wild `bytes`. */
 #define OPTIONS_BYTES_MAX 4096u
+/* The first one's: the struct has only grown since. */
+#define OPTIONS_BYTES_MIN offsetof(struct zinf_options, strategy)
+static_assert(OPTIONS_BYTES_MIN == 128, "programs of the first version go on");
 
 static_assert((int)ZINF_F32 == (int)ZI_DTYPE_F32, "the public values travel as they are");
 static_assert((int)ZINF_F16 == (int)ZI_DTYPE_F16, "as above");
@@ -25,6 +28,11 @@ static_assert((int)ZINF_SHARDED == (int)ZI_SCHEDULE_SHARDED, "as above");
 static_assert((int)ZINF_OFFLOAD_NONE == (int)ZI_OFFLOAD_NONE, "as above");
 static_assert((int)ZINF_OFFLOAD_CPU == (int)ZI_OFFLOAD_CPU, "as above");
 static_assert((int)ZINF_OFFLOAD_NVME == (int)ZI_OFFLOAD_NVME, "as above");
+static_assert((int)ZINF_DP == (int)ZI_STRATEGY_DP, "as above");
+static_assert((int)ZINF_DDP == (int)ZI_STRATEGY_DDP, "as above");
+static_assert((int)ZINF_ZERO1 == (int)ZI_STRATEGY_ZERO1, "as above");
+static_assert((int)ZINF_ZERO2 == (int)ZI_STRATEGY_ZERO2, "as above");
+static_assert((int)ZINF_ZERO3 == (int)ZI_STRATEGY_ZERO3, "as above");
 static_assert((int)ZINF_DURABILITY_PROCESS == (int)ZI_DURABILITY_PROCESS, "as above");
 static_assert((int)ZINF_DURABILITY_POWER == (int)ZI_DURABILITY_POWER, "as above");
 static_assert(ZINF_NAME_BYTES == ZI_NAME_BYTES, "as above");
@@ -46,23 +54,32 @@ static int resolve_path(struct zinf *zinf, const char *named)
 	return 0;
 }
 
-/* A later version's fields must be untouched: this library does not know them. */
-static int check_size(struct zinf *zinf, const struct zinf_options *options)
+/*
+ * Of any version. What a program of a former one does not know of is zero; a later one's fields
+ * must be untouched: this library does not know them. *@ret_options: the caller's, as this version
+ * has them; only so many bytes of @options are there as it says.
+ */
+static int take_options(struct zinf *zinf, const struct zinf_options *options,
+                        struct zinf_options *ret_options)
 {
-	const char *end = (const char *)options + options->bytes;
+	uint32_t bytes = options->bytes;
+	struct zinf_options taken = { 0 };
+	uint32_t reserved;
 
-	if (options->bytes < sizeof(*options) || options->bytes > OPTIONS_BYTES_MAX)
+	if (bytes < OPTIONS_BYTES_MIN || bytes > OPTIONS_BYTES_MAX)
 		return zi_client_error(zinf, -EINVAL,
-		                       "options of %u bytes: begin with ZINF_OPTIONS_INIT",
-		                       options->bytes);
-	for (const char *byte = (const char *)(options + 1); byte < end; byte++)
-		if (*byte)
+		                       "options of %u bytes: begin with ZINF_OPTIONS_INIT", bytes);
+	for (uint32_t i = sizeof(taken); i < bytes; i++)
+		if (((const char *)options)[i])
 			return zi_client_error(zinf, -EINVAL,
 			                       "options of a later libzinf are set; this is %s",
 			                       zinf_version());
-	for (size_t i = 0; i < ZI_COUNT_OF(options->reserved); i++)
-		if (options->reserved[i])
-			return zi_client_error(zinf, -EINVAL, "reserved options are set");
+	memcpy(&taken, options, ZI_MIN(bytes, sizeof(taken)));
+	reserved = taken.reserved[0] | taken.reserved[1] | taken.reserved_end[0] |
+	           taken.reserved_end[1];
+	if (reserved)
+		return zi_client_error(zinf, -EINVAL, "reserved options are set");
+	*ret_options = taken;
 	return 0;
 }
 
@@ -87,19 +104,43 @@ static void put_config(struct zi_job_config *config, const struct zinf_options *
 	};
 }
 
+/* After rank and world are known. */
+static int put_training(struct zinf *zinf, const struct zinf_options *options)
+{
+	uint32_t local_size = zinf->attach.local_world_size ? zinf->attach.local_world_size
+	                                                    : zinf->attach.world_size;
+
+	zinf->training = (struct zi_job_training){
+		.strategy = options->strategy,
+		.shard_size =
+			options->shard_size == ZINF_SHARD_NODE ? local_size : options->shard_size,
+		/* 0 and 1 are the same, and an older daemon knows 0 alone; so with groups. */
+		.accumulation = options->accumulation > 1 ? options->accumulation : 0,
+		.reduce_dtype = options->reduce_dtype,
+		.flags = (options->is_forward_only ? ZI_TRAINING_FORWARD_ONLY : 0) |
+		         (options->finds_unused ? ZI_TRAINING_FIND_UNUSED : 0),
+		.group_count = options->group_count > 1 ? options->group_count : 0,
+		.grad_budget_bytes = options->grad_budget_bytes,
+	};
+	return err_trace(zi_check_training(&zinf->training, &zinf->attach.config,
+	                                   zinf->attach.world_size, local_size, &zinf->text));
+}
+
 /**
  * zi_client_options() - resolve what the caller left open
- * @options: the caller's
- * @zinf: gets ->attach (without header), ->path, ->timeout_ns, or ->text on failure
+ * @given: the caller's, of any version
+ * @zinf: gets ->attach (without header), ->training, ->path, ->timeout_ns, or ->text on failure
  *
  * Return: 0; -EINVAL, -EOPNOTSUPP, -ENAMETOOLONG with the option or variable in the text.
  */
-int zi_client_options(const struct zinf_options *options, struct zinf *zinf)
+int zi_client_options(const struct zinf_options *given, struct zinf *zinf)
 {
+	struct zinf_options taken = { 0 };
+	const struct zinf_options *options = &taken;
 	const char *job;
 	int r;
 
-	r = check_size(zinf, options);
+	r = take_options(zinf, given, &taken);
 	if (r)
 		return err_trace(r);
 	job = options->job ? options->job : zi_client_environment("ZINF_JOB");
@@ -121,5 +162,8 @@ int zi_client_options(const struct zinf_options *options, struct zinf *zinf)
 	zinf->timeout_ns = zinf->attach.timeout_ms * ZI_NS_PER_MS;
 	zinf->coll_timeout_ms = options->timeout_ms; /* 0: what the daemon says (join()) */
 	put_config(&zinf->attach.config, options);
-	return err_trace(zi_check_attach(&zinf->attach, &zinf->text));
+	r = zi_check_attach(&zinf->attach, &zinf->text);
+	if (r)
+		return err_trace(r);
+	return err_trace(put_training(zinf, options));
 }

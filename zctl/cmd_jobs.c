@@ -225,6 +225,12 @@ static void print_config(const json_t *job)
 	       get_word(config, "optimizer"), get_word(config, "schedule"),
 	       place_of(config, "offload_optimizer"), place_of(config, "offload_param"),
 	       get_word(config, "durability"), get_count(config, "io_weight"));
+	if (*get_word(job, "strategy"))
+		printf("        strategy %s", get_word(job, "strategy"));
+	if (get_count(job, "shard_size"))
+		printf(", shared by %" PRIu64 " ranks each", get_count(job, "shard_size"));
+	if (*get_word(job, "strategy"))
+		printf("\n");
 	if (get_count(config, "resident_bytes"))
 		printf("        up to %s of the state stay in memory\n",
 		       zi_format_bytes(get_count(config, "resident_bytes")).chars);

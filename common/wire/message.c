@@ -13,6 +13,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "common/wire/training.h"
 
 /* A part of a message, as offset and bytes; none when bytes is 0. */
 struct message_part {
@@ -29,6 +30,7 @@ struct message_part {
 struct message_kind {
 	const char *name;
 	uint32_t bytes;                  /* whole message, or the least when is_streamed */
+	uint32_t more_bytes;             /* with a tail, which may be left out; 0: it has none */
 	bool is_streamed;                /* more may follow the struct */
 	uint16_t flags;                  /* that may be set */
 	struct message_part strings[4];  /* NUL within */
@@ -46,6 +48,7 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 	[ZI_MESSAGE_ATTACH] = {
 		.name = "ATTACH",
 		.bytes = sizeof(struct zi_attach),
+		.more_bytes = sizeof(struct zi_attach_training),
 		.strings = { PART(struct zi_attach, job), PART(struct zi_attach, incarnation) },
 		.reserved = { PART(struct zi_attach, reserved0),
 			      PART(struct zi_attach, reserved) },
@@ -286,9 +289,14 @@ int zi_message_check(const struct zi_message_header *message, struct zi_text *te
 		zi_text_set(text, "unknown message type %u", message->type);
 		return err_origin(-EPROTO);
 	}
-	if (kind->is_streamed ? message->bytes < kind->bytes : message->bytes != kind->bytes) {
+	if (kind->is_streamed ? message->bytes < kind->bytes
+	                      : message->bytes != kind->bytes &&
+	                                (!kind->more_bytes || message->bytes != kind->more_bytes)) {
 		zi_text_set(text, "%s of %u bytes, %s %u expected", kind->name, message->bytes,
 		            kind->is_streamed ? "at least" : "exactly", kind->bytes);
+		if (kind->more_bytes)
+			zi_text_set(text, "%s of %u bytes, exactly %u or %u expected", kind->name,
+			            message->bytes, kind->bytes, kind->more_bytes);
 		return err_origin(-EPROTO);
 	}
 	if (message->flags & ~kind->flags) {

@@ -98,6 +98,7 @@ static int sess_join(struct sess_shard *shard, struct sess *session, struct zi_t
 		                                               : session->attach.world_size,
 		.takeover = session->attach.flags & ZI_ATTACH_TAKEOVER,
 		.config = session->attach.config,
+		.training = session->training,
 		.timeout_ns = session->attach.timeout_ms * ZI_NS_PER_MS,
 		.broken = sess_broken,
 		.broken_arg = session,

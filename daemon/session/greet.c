@@ -24,7 +24,8 @@ static uint64_t sess_features(const struct sess_control *control)
 	return ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | ZI_FEATURE_INTERVAL |
 	       ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |
 	       ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |
-	       ZI_FEATURE_COLL_VERSION | (control->facts->nvme_tier_count ? of_nvme : 0);
+	       ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING |
+	       (control->facts->nvme_tier_count ? of_nvme : 0);
 }
 
 static int sess_greet(struct sess *session, const struct zi_hello *hello, struct zi_text *text)
@@ -61,6 +62,31 @@ static uint32_t sess_uid_count(const struct sess_control *control, uid_t uid)
 	return count;
 }
 
+/* The tail of ATTACH, or what its absence means; into the session. */
+static int sess_take_training(struct sess *session, const struct zi_attach *attach,
+                              struct zi_text *text)
+{
+	struct zi_job_training training = { 0 };
+	uint32_t local_size =
+		attach->local_world_size ? attach->local_world_size : attach->world_size;
+	int r;
+
+	if (attach->header.bytes > sizeof(*attach)) {
+		if (!(session->features & ZI_FEATURE_TRAINING))
+			return zi_text_error(text, err_origin(-EPROTO),
+			                     "ATTACH of %u bytes without feature bit 13",
+			                     attach->header.bytes);
+		training = ((const struct zi_attach_training *)(const void *)attach)->training;
+	}
+	r = zi_check_training(&training, &attach->config, attach->world_size, local_size, text);
+	if (!r)
+		r = zi_training_unbuilt(&training, &attach->config, text);
+	if (r)
+		return err_trace(r);
+	session->training = training;
+	return 0;
+}
+
 /* ATTACH: within the limits, the session goes to the shard. */
 static int sess_admit(struct sess *session, const struct zi_attach *attach, struct zi_text *text)
 {
@@ -70,6 +96,8 @@ static int sess_admit(struct sess *session, const struct zi_attach *attach, stru
 	int r;
 
 	r = zi_check_attach(attach, text);
+	if (!r)
+		r = sess_take_training(session, attach, text);
 	if (r)
 		return err_trace(r);
 	/* Without a store there is another word for it. */

@@ -152,7 +152,8 @@ struct sess {
 	int reply_fd;               /* goes with the first piece, and stays its owner's; -1: none */
 	struct sess_export *export; /* the shard's while a question is out; NULL: none */
 	struct sess_import *import; /* the same */
-	struct zi_attach attach;    /* copied out for the shard */
+	struct zi_attach attach;    /* copied out for the shard, as is the next */
+	struct zi_job_training training;
 
 	/* Shard. */
 	struct zi_source pidfd_source;

@@ -133,6 +133,8 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 		.rank_count = job->group.rank_count,
 		.incarnation_number = job->group.number,
 		.config = job->config,
+		.training = job->training,
+		.is_training_known = job->is_training_known,
 		.committed_step = job->committed_step,
 		.current_step = job->current_step,
 		.element_count = job->element_count,

@@ -40,6 +40,7 @@
 #include "common/base/types.h"
 #include "common/wire/control.h"
 #include "common/wire/layout.h"
+#include "common/wire/training.h"
 #include "daemon/device/device.h"
 #include "daemon/tier/move.h"
 #include "daemon/tier/tally.h"
@@ -296,6 +297,7 @@ struct zero_attach {
 	uint32_t local_size; /* ranks of the job on this node; 0: all */
 	bool takeover;
 	struct zi_job_config config;
+	struct zi_job_training training;
 	uint64_t timeout_ns; /* how long this rank waits for others in collective calls */
 	zero_broken_fn broken;
 	void *broken_arg;
@@ -415,6 +417,8 @@ struct zero_job_report {
 	uint32_t uid, world_size, rank_count;
 	uint64_t incarnation_number;
 	struct zi_job_config config;
+	struct zi_job_training training;
+	bool is_training_known; /* false: nobody has attached since the daemon started */
 	int64_t committed_step;
 	int64_t current_step; /* in force; later than the former with commit_interval */
 	uint64_t element_count, padded_count;

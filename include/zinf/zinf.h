@@ -97,6 +97,20 @@ enum zinf_schedule { ZINF_LOCAL = 1, ZINF_SHARDED = 2 };
 /** Where optimizer state or parameters live. */
 enum zinf_offload { ZINF_OFFLOAD_NONE = 0, ZINF_OFFLOAD_CPU = 1, ZINF_OFFLOAD_NVME = 2 };
 
+/** What a rank has a share of only, and no longer all (docs/API.md, "Strategies"). Parameters,
+ * gradients and state are the same, bit for bit, in all of them. */
+enum zinf_strategy {
+	ZINF_STRATEGY_DEFAULT = 0, /**< ZINF_DDP */
+	ZINF_DP = 1,               /**< a thread for each replica; -EOPNOTSUPP yet */
+	ZINF_DDP = 2,              /**< nothing */
+	ZINF_ZERO1 = 3,            /**< of the optimizer state */
+	ZINF_ZERO2 = 4,            /**< and of gradients */
+	ZINF_ZERO3 = 5             /**< and of parameters */
+};
+
+/** zinf_options.shard_size: the ranks of this node. */
+#define ZINF_SHARD_NODE UINT32_MAX
+
 /** What a commit survives. */
 enum zinf_durability { ZINF_DURABILITY_PROCESS = 0, ZINF_DURABILITY_POWER = 1 };
 
@@ -159,17 +173,30 @@ struct zinf_options {
 				   *   resident; without effect on state in memory alone */
 	uint32_t io_weight;       /**< share of the stores it is on, while other jobs want them too:
 				   *   1 to 1000, in proportion to theirs; 0: 100 */
-	uint32_t snapshot_interval; /**< more than 0: the daemon keeps every such step, when it is
+	uint32_t snapshot_interval;  /**< more than 0: the daemon keeps every such step, when it is
 				     *   committed, as snapshot "auto-N" (N: six digits at least).
 				     *   With commit_interval, or a zinf_commit() in between, the
 				     *   first commit at or after it. Training does not wait, but
 				     *   where state is in memory alone (see zinf_snapshot()). One
 				     *   that fails is told in the daemon's log and by `zctl
 				     *   jobs`; training goes on. Needs an NVMe tier */
-	uint32_t snapshot_keep;     /**< of the job's automatic snapshots the newest so many stay,
+	uint32_t snapshot_keep;      /**< of the job's automatic snapshots the newest so many stay,
 				     *   older ones are removed once a new one is kept; 0: all.
 				     *   Those that were asked for by name are not counted */
-	uint32_t reserved[2];       /**< zero */
+	uint32_t reserved[2];        /**< zero */
+	enum zinf_strategy strategy; /**< equal in all ranks, as are the next; a job may come with
+				      *   another one than before. See zinf_strategy_by_name() */
+	uint32_t shard_size;         /**< ZINF_ZERO1 to ZINF_ZERO3: so many ranks share a plane, and
+				      *   as many others have another copy of it: a divisor of
+				      *   world_size; 0: all ranks; ZINF_SHARD_NODE */
+	uint32_t accumulation;       /**< ZINF_LOCAL: micro-batches that this rank adds up in its
+				      *   buffer before zinf_reduce(); 0 is 1 */
+	enum zinf_dtype reduce_dtype; /**< in which gradients travel; 0: grad_dtype */
+	uint64_t grad_budget_bytes;   /**< memory for gradients; 0: the daemon chooses */
+	uint32_t group_count;         /**< of parameters; 0 is 1 */
+	bool is_forward_only;         /**< neither gradients nor optimizer state */
+	bool finds_unused;            /**< a parameter without a gradient is no error */
+	uint8_t reserved_end[2];      /**< zero */
 };
 
 #define ZINF_OPTIONS_INIT                                                                 \
@@ -240,6 +267,15 @@ typedef uint64_t zinf_ticket;
 
 /** "0.1.0" of the library that is loaded. */
 ZINF_API const char *zinf_version(void);
+
+/**
+ * Sets strategy and shard_size by a name: "dp", "ddp", "zero1", "zero2", "zero3"; or FSDP's:
+ * "no_shard" (ddp), "shard_grad_op" (zero2), "full_shard" and "fsdp" (zero3), "hybrid_shard" (zero3
+ * with ZINF_SHARD_NODE).
+ * Return: 0; -EINVAL: no such name (zinf_attach_error() has the nearest one), or options of a former
+ * size.
+ */
+ZINF_API int zinf_strategy_by_name(const char *name, struct zinf_options *options);
 
 /**
  * Attaches the calling process to the daemon as a rank of a job, creating the job when it is new.

@@ -158,6 +158,11 @@ const struct zi_attach *fake_daemon_attach(const struct fake_daemon *fake)
 	return &fake->attach;
 }
 
+const struct zi_job_training *fake_daemon_training(const struct fake_daemon *fake)
+{
+	return fake->has_training ? &fake->training : NULL;
+}
+
 const struct zi_step_options *fake_daemon_step_options(const struct fake_daemon *fake)
 {
 	return &fake->step_options;

@@ -11,6 +11,7 @@
 
 #include "common/wire/control.h"
 #include "common/wire/layout.h"
+#include "common/wire/training.h"
 
 enum fake_lie {
 	FAKE_LIE_NONE = 0,
@@ -96,6 +97,8 @@ bool fake_daemon_saw_readable(const struct fake_daemon *fake);
 /* What it saw; call after an answer to something later, or after fake_daemon_stop(). */
 uint32_t fake_daemon_count(const struct fake_daemon *fake, unsigned on);
 const struct zi_attach *fake_daemon_attach(const struct fake_daemon *fake);
+/* Its tail; NULL: it had none. */
+const struct zi_job_training *fake_daemon_training(const struct fake_daemon *fake);
 const struct zi_step_options *fake_daemon_step_options(const struct fake_daemon *fake);
 /* The blob of the newest STEP or COMMIT. */
 const void *fake_daemon_blob(const struct fake_daemon *fake, uint64_t *ret_bytes);

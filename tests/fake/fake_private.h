@@ -38,6 +38,8 @@ struct fake_daemon {
 
 	uint32_t counts[FAKE_COUNTS];
 	struct zi_attach attach;
+	struct zi_job_training training; /* zero: ATTACH had no tail, */
+	bool has_training;               /* or one of zeros */
 	struct zi_step_options step_options;
 	char blob[ZI_BLOB_BYTES];
 	uint64_t blob_bytes;

@@ -146,7 +146,11 @@ static void on_attach(struct fake_daemon *fake)
 	enum fake_lie lie = fake->options.lie;
 	int fds[4];
 
-	memcpy(&fake->attach, fake->message, sizeof(fake->attach));
+	const struct zi_attach_training *message = (const void *)fake->message;
+
+	fake->attach = message->attach;
+	fake->has_training = message->attach.header.bytes == sizeof(*message);
+	fake->training = fake->has_training ? message->training : (struct zi_job_training){ 0 };
 	make_rings(fake, entries);
 	attached->uplink_bytes = fake->up.bytes;
 	attached->downlink_bytes = fake->down.bytes;

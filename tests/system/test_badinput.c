@@ -85,6 +85,16 @@ Test(badinput, a_setting_that_differs_between_ranks_is_named)
 	options = options_of(1, 2);
 	options.grad_dtype = ZINF_BF16;
 	expect_refused(&options, -EINVAL, "grad_dtype");
+	options = options_of(1, 2);
+	options.strategy = ZINF_ZERO2;
+	expect_refused(&options, -EINVAL, "strategy is zero2, but ddp in the other ranks");
+	zinf_detach(zinf);
+	options = options_of(0, 2);
+	options.strategy = ZINF_ZERO3;
+	zinf = attach(&options);
+	options.rank = 1;
+	options.shard_size = 1;
+	expect_refused(&options, -EINVAL, "shard_size is 1, but 0 in the other ranks");
 	zinf_detach(zinf);
 	stop();
 }
@@ -101,6 +111,21 @@ Test(badinput, what_is_not_built_says_so)
 	options.offload_param = ZINF_OFFLOAD_NVME;
 	options.offload_optimizer = ZINF_OFFLOAD_CPU;
 	expect_refused(&options, -EINVAL, "offload_param nvme needs offload_optimizer nvme");
+	options = options_of(0, 1);
+	options.strategy = ZINF_DP;
+	expect_refused(&options, -EOPNOTSUPP, "strategy is dp, which is not built yet: use ddp");
+	options = options_of(0, 1);
+	options.accumulation = 4;
+	expect_refused(&options, -EOPNOTSUPP, "accumulation is 4");
+	options = options_of(0, 1);
+	options.reduce_dtype = ZINF_BF16;
+	expect_refused(&options, -EOPNOTSUPP, "reduce_dtype is bf16");
+	options = options_of(0, 1);
+	options.group_count = 2;
+	expect_refused(&options, -EOPNOTSUPP, "group_count is 2");
+	options = options_of(0, 1);
+	options.is_forward_only = true;
+	expect_refused(&options, -EOPNOTSUPP, "is_forward_only is true");
 	stop();
 }
 

@@ -119,6 +119,9 @@ Test(zctl, jobs_tell_steps_and_what_is_held)
 	cr_assert_eq(json_array_size(json), 1);
 	cr_assert_eq(json_integer_value(json_object_get(json_array_get(json, 0), "committed_step")),
 	             3);
+	cr_assert_str_eq(json_string_value(json_object_get(json_array_get(json, 0), "strategy")),
+	                 "ddp");
+	cr_assert_eq(json_integer_value(json_object_get(json_array_get(json, 0), "shard_size")), 0);
 	json_decref(json);
 	cr_assert_null(strstr(words, " \n"), "a line ends in blanks: %s", words);
 	RUN(1, "jobs", "hidden");
@@ -135,12 +138,15 @@ Test(zctl, jobs_tell_what_their_options_made_of_them)
 	settings.options.staging_bytes = 12 << 20;
 	settings.options.resident_bytes = 1 << 20;
 	settings.options.commit_interval = 2;
+	settings.options.strategy = ZINF_ZERO3;
+	settings.options.shard_size = 1;
 	cr_assert_eq(neighbour_start(&neighbour, &settings), 0);
 	cr_assert(neighbour_steps(&neighbour));
 	RUN(0, "jobs", "pooled");
 	system_expect_text(words, "optimizer state on NVMe, parameters on NVMe");
 	system_expect_text(words, "up to 1 MiB of the state stay in memory");
 	system_expect_text(words, "committed every 2 steps");
+	system_expect_text(words, "strategy zero3, shared by 1 ranks each");
 	system_expect_text(words, "pool of parameters: ");
 	cr_assert(neighbour_stop(&neighbour));
 }

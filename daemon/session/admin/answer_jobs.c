@@ -173,6 +173,13 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_number(job, "elements", report->element_count);
 	answer_number(job, "padded_elements", report->padded_count);
 	answer_put(job, "config", answer_config(&report->config));
+	answer_put(job, "strategy",
+	           report->is_training_known
+	                   ? json_string(zi_strategy_name(report->training.strategy))
+	                   : json_null());
+	answer_put(job, "shard_size",
+	           report->is_training_known ? json_integer(report->training.shard_size)
+	                                     : json_null());
 	answer_put(job, "held", answer_held(report));
 	answer_put(job, "param_pool", report->has_pool ? answer_pool(report) : json_null());
 	answer_put(job, "tensors",

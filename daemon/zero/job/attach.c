@@ -282,7 +282,11 @@ static int config_check(const struct zero_job *job, const struct zero_attach *at
 	r = one_more_check(job, attach, text);
 	if (r)
 		return err_trace(r);
-	return err_trace(config_compare_ranks(&attach->config, &group->config, text));
+	r = config_compare_ranks(&attach->config, &group->config, text);
+	if (r)
+		return err_trace(r);
+	return err_trace(zi_training_compare(&attach->training, &group->training, &group->config,
+	                                     "the other ranks", text));
 }
 
 static int rank_new(struct zero_job *job, const struct zero_attach *attach,
@@ -363,6 +367,7 @@ static int attach_to(struct zero_job *job, const struct zero_attach *attach, str
 		group->world_size = attach->world_size;
 		group->local_size = local_size_of(attach);
 		group->config = attach->config;
+		group->training = attach->training;
 	}
 	group->ranks[rank->number] = rank;
 	group->rank_count++;

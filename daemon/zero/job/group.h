@@ -29,6 +29,7 @@ struct zero_group {
 	uint32_t world_size;
 	uint32_t local_size; /* ranks of this node, fewer where the job spans nodes */
 	struct zi_job_config config;
+	struct zi_job_training training;
 	struct zero_rank *ranks[ZI_WORLD_MAX];
 	uint32_t rank_count;
 	uint32_t generation;                       /* counts what began FORMING */

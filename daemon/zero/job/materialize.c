@@ -213,6 +213,8 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	}
 	job_unload(job);
 	job->config = job->group.config;
+	job->training = job->group.training;
+	job->is_training_known = true;
 	static_assert(ZI_IO_WEIGHT_MAX <= NVME_FLOW_WEIGHT_MAX, "what was checked is allowed");
 	static_assert(ZI_IO_WEIGHT_DEFAULT == NVME_FLOW_WEIGHT_DEFAULT, "0 is the same to both");
 	if (job->flow)

@@ -19,7 +19,7 @@ Test(control, hello_is_answered_with_the_version_and_the_features_there_are)
 	             ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | ZI_FEATURE_INTERVAL |
 	                     ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |
 	                     ZI_FEATURE_NODES | ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NUMA |
-	                     ZI_FEATURE_COLL_ABORT | ZI_FEATURE_COLL_VERSION,
+	                     ZI_FEATURE_COLL_ABORT | ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING,
 	             "and no NVMe");
 	cr_assert_eq(client->in.hello.coll_version, ZI_COLL_VERSION);
 	cr_assert_eq(client->in.header.sequence, 1);
@@ -223,6 +223,54 @@ Test(control, an_attach_with_wrong_values_is_refused_with_what_is_allowed)
 	attach.flags = 1u << 9;
 	refused_attach(&attach, -EPROTO, "unknown flags");
 	cr_assert_eq(room.control->attached_count, 0);
+}
+
+/* @features: of HELLO. Return: the client, which sent ATTACH with the tail. */
+static struct client *attach_with(uint64_t features, const struct zi_job_training *training)
+{
+	struct client *client = client_connect();
+	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .features = features };
+	struct zi_attach_training attach = { .attach = attach_template(), .training = *training };
+
+	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_HELLO);
+	client_send(client, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
+	settle();
+	return client;
+}
+
+Test(control, how_a_job_trains_reaches_zero_and_what_is_not_built_is_refused_by_name)
+{
+	const struct zi_job_training good = { .strategy = ZI_STRATEGY_ZERO1, .shard_size = 2 };
+	const struct {
+		struct zi_job_training training;
+		int error;
+		const char *words;
+	} cases[] = {
+		{ { .strategy = ZI_STRATEGY_DP }, -EOPNOTSUPP, "strategy is dp, which is not" },
+		{ { .group_count = 3 }, -EOPNOTSUPP, "group_count is 3, which is not built yet" },
+		{ { .strategy = 9 }, -EINVAL, "strategy is 9: 0 to 5 are allowed" },
+		{ { .reserved0 = 1 }, -EPROTO, "reserved words are set" },
+	};
+	struct client *client = client_attach();
+
+	cr_assert_eq(rank_of(0)->attach.training.strategy, 0, "no tail: as ever");
+	client_close(client);
+	client = attach_with(ZI_FEATURE_TRAINING, &good);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_ATTACHED, "%s",
+	             client->in.error.text.chars);
+	cr_assert_eq(memcmp(&rank_of(1)->attach.training, &good, sizeof(good)), 0);
+	client_close(client);
+	client = attach_with(0, &good);
+	expect_error(client, -EPROTO, "ATTACH of 400 bytes without feature bit 13");
+	client_close(client);
+	for (size_t i = 0; i < ZI_COUNT_OF(cases); i++) {
+		client = attach_with(ZI_FEATURE_TRAINING, &cases[i].training);
+		expect_error(client, cases[i].error, cases[i].words);
+		cr_assert_eq(client_receive(client), -1);
+		client_close(client);
+	}
 }
 
 Test(control, what_zero_refuses_is_told_and_leaves_nothing)

@@ -260,6 +260,21 @@ Test(message, each_type_has_its_length)
 	}
 }
 
+Test(message, attach_may_have_its_whole_tail_or_none)
+{
+	const uint32_t wrong[] = { 264, 280, 336, 392, 408 };
+	struct zi_text text;
+
+	cr_expect_eq(zi_message_check(message_of(ZI_MESSAGE_ATTACH, 272), &text), 0);
+	cr_expect_eq(zi_message_check(message_of(ZI_MESSAGE_ATTACH, 400), &text), 0);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		cr_expect_eq(zi_message_check(message_of(ZI_MESSAGE_ATTACH, wrong[i]), &text),
+		             -EPROTO, "%u", wrong[i]);
+		cr_expect_not_null(strstr(text.chars, "exactly 272 or 400 expected"), "%s",
+		                   text.chars);
+	}
+}
+
 Test(message, unknown_types_and_flags_are_eproto)
 {
 	struct zi_message_header *message = message_of(ZI_MESSAGE_DONE, 16);

@@ -55,6 +55,7 @@ struct attach_options {
 	bool takeover;
 	uint64_t timeout_ns;
 	struct zi_job_config config;
+	struct zi_job_training training;
 };
 
 static inline int actor_attach(struct node *node, struct actor *actor,
@@ -84,6 +85,7 @@ static inline int actor_attach(struct node *node, struct actor *actor,
 			.world_size = options->world,
 			.takeover = options->takeover,
 			.config = options->config,
+			.training = options->training,
 			.timeout_ns = options->timeout_ns ? options->timeout_ns : TURN_LIMIT_NS,
 			.broken = actor_broken,
 			.broken_arg = actor,

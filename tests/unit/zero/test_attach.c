@@ -242,7 +242,12 @@ Test(zero_attach, ranks_that_differ_are_refused_with_both_values)
 	options.config.snapshot_interval = 10;
 	options.config.snapshot_keep = 2;
 	refused(1, options, -EINVAL, "snapshot_interval is 10, snapshot_keep 2, but 0 and 0");
-	cr_assert_eq(attach(1, as("run.0", 1, 2)), 0);
+	options = as("run.0", 1, 2);
+	options.training.strategy = ZI_STRATEGY_ZERO1;
+	refused(1, options, -EINVAL, "strategy is zero1, but ddp in the other ranks");
+	options = as("run.0", 1, 2);
+	options.training.strategy = ZI_STRATEGY_DDP; /* is what nothing means */
+	cr_assert_eq(attach(1, options), 0);
 	leave_all();
 	node_deinit(&node);
 }
@@ -265,7 +270,9 @@ Test(zero_attach, stored_job_keeps_its_types_and_its_place)
 	refused(0, options, -EACCES, "belongs to uid 0");
 	options = as("run.1", 0, 1);
 	options.config.schedule = ZI_SCHEDULE_SHARDED;
-	cr_assert_eq(attach(0, options), 0, "the schedule is each start's own");
+	options.training.strategy = ZI_STRATEGY_ZERO3;
+	options.training.shard_size = 1;
+	cr_assert_eq(attach(0, options), 0, "schedule and strategy are each start's own");
 	leave_all();
 	node_deinit(&node);
 }

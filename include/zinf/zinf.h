@@ -272,7 +272,7 @@ ZINF_API const char *zinf_version(void);
  * Sets strategy and shard_size by a name: "dp", "ddp", "zero1", "zero2", "zero3"; or FSDP's:
  * "no_shard" (ddp), "shard_grad_op" (zero2), "full_shard" and "fsdp" (zero3), "hybrid_shard" (zero3
  * with ZINF_SHARD_NODE).
- * Return: 0; -EINVAL: no such name (zinf_attach_error() has the nearest one), or options of a former
+ * Return: 0; -EINVAL: no such name (zinf_attach_error() has the nearest), or options of a former
  * size.
  */
 ZINF_API int zinf_strategy_by_name(const char *name, struct zinf_options *options);

@@ -26,16 +26,14 @@ static void take_hello(struct peer *peer, struct fuzz_input *input)
 /*
  * @place: bits 0-1 rank, 2-3 world less one, 4 which job, 5-6 which incarnation (0: none), 7 a
  * short deadline. @config: bit 0 bf16 parameters, 1 bf16 gradients, 2-3 optimizer, 4 sharded, 5
- * state on NVMe, 6 durable, 7 takeover. @resident: bits 0-3 eighths of a MiB; 7
- * parameters on NVMe, 4-6 their budget in quarters of a MiB. With its bit 0 there is a tail, which
- * bits 1-2 (ddp and what shards) and 4 (shard_size) fill.
+ * state on NVMe, 6 durable, 7 takeover. @resident: bits 0-3 eighths of a MiB; 7 parameters on NVMe,
+ * 4-6 their budget in quarters of a MiB; 0 also a tail, of bits 1-2 (strategy), 4 (shard_size).
  */
 static void send_attach(struct peer *peer, uint8_t place, uint8_t config, uint8_t resident)
 {
 	static const char *const incarnations[] = { "", "a", "b", "c" };
-	struct zi_attach_training message = { .training = { .strategy = ZI_STRATEGY_DDP +
-		                                                        (resident >> 1 & 3),
-		                                            .shard_size = resident >> 4 & 1 } };
+	struct zi_attach_training message = { .training = { ZI_STRATEGY_DDP + (resident >> 1 & 3),
+		                                            resident >> 4 & 1 } };
 	struct zi_attach attach = {
 		.rank = place & 3,
 		.world_size = 1 + (place >> 2 & 3),

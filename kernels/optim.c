@@ -13,7 +13,7 @@
  * @hyper: the trainer's hyperparameters, f64; its powers are those of *this* step
  *
  * SGD takes momentum from beta1 and dampening from beta2, and finds momentum in b1, 1 − dampening
- * in one_minus_b2, and lr in step_size. Context: any thread.
+ * in one_minus_b2. Context: any thread.
  */
 void kern_optim_prepare(struct kern_optim_scalars *ret_scalars, const struct kern_hyper *hyper)
 {
@@ -39,7 +39,7 @@ static void run_check(const struct kern_optim_run *run, const struct kern_optim_
 	assert(run->param_dtype == ZI_DTYPE_F32 || run->param_dtype == ZI_DTYPE_BF16);
 	assert(run->grad_dtype == ZI_DTYPE_F32 || run->grad_dtype == ZI_DTYPE_BF16);
 	assert((run->param_dtype == ZI_DTYPE_BF16) == (run->remainder != NULL));
-	assert((scalars->optimizer == ZI_OPTIMIZER_SGD) == (run->exp_avg_sq == NULL));
+	assert((zi_optimizer_moments(scalars->optimizer) == 1) == (run->exp_avg_sq == NULL));
 }
 
 /**
@@ -49,8 +49,9 @@ static void run_check(const struct kern_optim_run *run, const struct kern_optim_
  *
  * No two arrays of @run overlap. A NaN comes out as the positive quiet one (bf16: param 0x7fc0,
  * remainder 0). Element by element independent: how a plane is cut into runs changes no bit.
- * Source: AdamW arXiv:1711.05101 alg. 2, Adam arXiv:1412.6980 alg. 1, SGD torch.optim.SGD; a step
- * is within a few fp32 roundings of the same formula in long double (tests/kernels/test_optim.c).
+ * Source: AdamW arXiv:1711.05101 alg. 2, Adam arXiv:1412.6980 alg. 1, SGD torch.optim.SGD, Adagrad
+ * JMLR 12 (2011) 2121 and torch.optim.Adagrad, Lion arXiv:2302.06675 alg. 2; a step is within a few
+ * fp32 roundings of the same formula in long double (tests/kernels/test_optim*.c).
  * Context: any thread.
  */
 void kern_optim_step(const struct kern_optim_run *run, const struct kern_optim_scalars *scalars)

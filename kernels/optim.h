@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fused step: N ranks' gradients → tree sum → average, rounded → unscale, clip → AdamW, Adam or
- * SGD → new parameter, in one pass over memory (docs/ARITHMETIC.md, "Optimizers"). Floor 1.
+ * The fused step: N ranks' gradients → tree sum → average, rounded → unscale, clip → AdamW, Adam,
+ * SGD, Adagrad or Lion → new parameter, in one pass over memory (docs/ARITHMETIC.md, "Optimizers").
+ * Floor 1.
  */
 #pragma once
 
@@ -22,6 +23,9 @@ struct kern_hyper {
 	float average;
 	float unscale;
 	float clip;
+	double lr_decay;             /* Adagrad */
+	uint64_t update_count;       /* Adagrad: updates before this one */
+	bool has_no_bias_correction; /* Adam, AdamW: lr as it is, and v */
 };
 
 /* The fp32 scalars of one step, rounded once; made by kern_optim_prepare(). */
@@ -32,7 +36,8 @@ struct kern_optim_scalars {
 	float average, unscale, clip;
 	float decay, weight_decay, eps;
 	float b1, one_minus_b1, b2, one_minus_b2;
-	float step_size, root_bc2;
+	float step_size; /* what p moves by: of Adam, Adagrad corrected; SGD, Lion: lr */
+	float root_bc2;
 };
 
 void kern_optim_prepare(struct kern_optim_scalars *ret_scalars, const struct kern_hyper *hyper);
@@ -43,8 +48,9 @@ struct kern_optim_run {
 	void *param_copy;         /* (n,) param_dtype: a second place the new parameter is written
 				     * to, or NULL */
 	int16_t *remainder;       /* (n,), bf16 only, else NULL; updated in place */
-	float *exp_avg;           /* (n,), updated in place. SGD: momentum buffer */
-	float *exp_avg_sq;        /* (n,), updated in place. SGD: NULL */
+	float *exp_avg;           /* (n,), updated in place. SGD, Lion: momentum; Adagrad: sum of
+				     * squares */
+	float *exp_avg_sq;        /* (n,), updated in place. Adam, AdamW; else NULL */
 	const void *const *grads; /* rank_count pointers to (n,) grad_dtype */
 	uint32_t rank_count;      /* 1 with is_reduced */
 	bool is_reduced;          /* grads[0] is already the reduced gradient: no average */

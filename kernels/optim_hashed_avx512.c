@@ -8,7 +8,7 @@
  * ns an element, where hash, step and hash one after the other take 1.05 and the step alone 0.61;
  * fusing but the hashes of what is written gains nothing (medians of 21 alternating runs).
  *
- * Adam and AdamW. SGD, and runs of a few blocks, are computed apart.
+ * Adam and AdamW. What has one moment, and runs of a few blocks, are computed apart.
  */
 #if defined(__x86_64__)
 #include "kernels/simd_avx512.h"
@@ -218,7 +218,7 @@ void kern_optim_step_hashed_avx512(const struct kern_optim_run *run,
                                    const struct kern_optim_scalars *scalars,
                                    struct kern_optim_hashes *ret_hashes)
 {
-	if (scalars->optimizer == ZI_OPTIMIZER_SGD || run->element_count < FUSED_ELEMENTS)
+	if (zi_optimizer_moments(scalars->optimizer) == 1 || run->element_count < FUSED_ELEMENTS)
 		optim_apart(run, scalars, kern_optim_step_avx512, kern_hash_avx512, ret_hashes);
 	else if (scalars->optimizer == ZI_OPTIMIZER_ADAMW)
 		hashed_adamw(run, scalars, ret_hashes);

@@ -10,10 +10,25 @@
 #include "kernels/table.h"
 #include "kernels/tree.h"
 
+static bool is_adam(enum zi_optimizer optimizer)
+{
+	return optimizer == ZI_OPTIMIZER_ADAMW || optimizer == ZI_OPTIMIZER_ADAM;
+}
+
+/* What a parameter moves by, for each unit of its direction. */
+static double step_size(const struct kern_hyper *hyper)
+{
+	if (hyper->optimizer == ZI_OPTIMIZER_ADAGRAD)
+		return hyper->lr / (1.0 + (double)hyper->update_count * hyper->lr_decay);
+	if (is_adam(hyper->optimizer) && !hyper->has_no_bias_correction)
+		return hyper->lr / (1.0 - hyper->beta1_power);
+	return hyper->lr;
+}
+
 /* See optim.c. f64, each value rounded once to f32. */
 void kern_optim_prepare_ref(struct kern_optim_scalars *ret_scalars, const struct kern_hyper *hyper)
 {
-	bool is_sgd = hyper->optimizer == ZI_OPTIMIZER_SGD;
+	bool is_corrected = is_adam(hyper->optimizer) && !hyper->has_no_bias_correction;
 
 	*ret_scalars = (struct kern_optim_scalars){
 		.optimizer = hyper->optimizer,
@@ -29,8 +44,8 @@ void kern_optim_prepare_ref(struct kern_optim_scalars *ret_scalars, const struct
 		.one_minus_b1 = (float)(1.0 - hyper->beta1),
 		.b2 = (float)hyper->beta2,
 		.one_minus_b2 = (float)(1.0 - hyper->beta2),
-		.step_size = (float)(is_sgd ? hyper->lr : hyper->lr / (1.0 - hyper->beta1_power)),
-		.root_bc2 = (float)(is_sgd ? 1.0 : sqrt(1.0 - hyper->beta2_power)),
+		.step_size = (float)step_size(hyper),
+		.root_bc2 = (float)(is_corrected ? sqrt(1.0 - hyper->beta2_power) : 1.0),
 	};
 }
 
@@ -75,6 +90,36 @@ static float sgd_element(const struct kern_optim_scalars *s, float p, float g, f
 	return fmaf(-s->step_size, u, p);
 }
 
+/* @square_sum: of all gradients so far. */
+static float adagrad_element(const struct kern_optim_scalars *s, float p, float g,
+                             float *square_sum)
+{
+	float v, d;
+
+	g = fmaf(s->weight_decay, p, g);
+	v = fmaf(g, g, *square_sum);
+	d = sqrtf(v) + s->eps;
+	*square_sum = kern_canonical(v);
+	return fmaf(-s->step_size, g / d, p);
+}
+
+/* A zero of either sign moves nothing, a NaN makes one. */
+static float lion_move(float c, float step)
+{
+	if (c > 0.0f)
+		return step;
+	return c < 0.0f ? -step : c * 0.0f;
+}
+
+static float lion_element(const struct kern_optim_scalars *s, float p, float g, float *momentum)
+{
+	float c = fmaf(s->one_minus_b1, g, s->b1 * *momentum);
+	float m = fmaf(s->one_minus_b2, g, s->b2 * *momentum);
+
+	*momentum = kern_canonical(m);
+	return fmaf(p, s->decay, -lion_move(c, s->step_size));
+}
+
 static float param_load(const struct kern_optim_run *run, uint64_t index)
 {
 	if (run->param_dtype == ZI_DTYPE_F32)
@@ -99,18 +144,29 @@ static void param_store(const struct kern_optim_run *run, uint64_t index, float 
 		((uint16_t *)run->param_copy)[index] = high;
 }
 
+static float element_step(const struct kern_optim_run *run,
+                          const struct kern_optim_scalars *scalars, uint64_t index, float p,
+                          float g)
+{
+	switch (scalars->optimizer) {
+	case ZI_OPTIMIZER_SGD:
+		return sgd_element(scalars, p, g, &run->exp_avg[index]);
+	case ZI_OPTIMIZER_ADAGRAD:
+		return adagrad_element(scalars, p, g, &run->exp_avg[index]);
+	case ZI_OPTIMIZER_LION:
+		return lion_element(scalars, p, g, &run->exp_avg[index]);
+	default:
+		return adam_element(scalars, p, g, &run->exp_avg[index], &run->exp_avg_sq[index]);
+	}
+}
+
 /* kern_optim_step() element by element. */
 void kern_optim_step_ref(const struct kern_optim_run *run, const struct kern_optim_scalars *scalars)
 {
 	for (uint64_t i = 0; i < run->element_count; i++) {
 		float g = reduced_gradient(run, scalars, i) * scalars->unscale * scalars->clip;
-		float p = param_load(run, i);
 
-		if (scalars->optimizer == ZI_OPTIMIZER_SGD)
-			p = sgd_element(scalars, p, g, &run->exp_avg[i]);
-		else
-			p = adam_element(scalars, p, g, &run->exp_avg[i], &run->exp_avg_sq[i]);
-		param_store(run, i, p);
+		param_store(run, i, element_step(run, scalars, i, param_load(run, i), g));
 	}
 }
 

@@ -7,7 +7,7 @@
 /* The scalars of a step in every lane. */
 struct optim_lanes {
 	vec average, unscale, clip, decay, weight_decay, eps;
-	vec b1, one_minus_b1, b2, one_minus_b2, minus_step, root_bc2;
+	vec b1, one_minus_b1, b2, one_minus_b2, step, minus_step, root_bc2;
 };
 
 /* What a loop is specialised on: constants wherever it is inlined. */
@@ -32,6 +32,7 @@ VEC_INLINE struct optim_lanes optim_lanes(const struct kern_optim_scalars *s)
 		.one_minus_b1 = vec_set(s->one_minus_b1),
 		.b2 = vec_set(s->b2),
 		.one_minus_b2 = vec_set(s->one_minus_b2),
+		.step = vec_set(s->step_size),
 		.minus_step = vec_set(-s->step_size),
 		.root_bc2 = vec_set(s->root_bc2),
 	};
@@ -96,6 +97,27 @@ VEC_INLINE vec optim_sgd_vec(const struct optim_lanes *s, struct optim_shape sha
 	return vec_fma(s->minus_step, u, p);
 }
 
+VEC_INLINE vec optim_adagrad_vec(const struct optim_lanes *s, vec p, vec g, float *square_sum)
+{
+	vec v, d;
+
+	g = vec_fma(s->weight_decay, p, g);
+	v = vec_fma(g, g, vec_fetch(square_sum, 0, ZI_DTYPE_F32));
+	d = vec_add(vec_sqrt(v), s->eps);
+	vec_store_f32(square_sum, vec_canonical(v));
+	return vec_fma(s->minus_step, vec_div(g, d), p);
+}
+
+VEC_INLINE vec optim_lion_vec(const struct optim_lanes *s, vec p, vec g, float *momentum)
+{
+	vec old = vec_fetch(momentum, 0, ZI_DTYPE_F32);
+	vec c = vec_fma(s->one_minus_b1, g, vec_mul(s->b1, old));
+	vec m = vec_fma(s->one_minus_b2, g, vec_mul(s->b2, old));
+
+	vec_store_f32(momentum, vec_canonical(m));
+	return vec_fma(p, s->decay, vec_lion_move(c, s->minus_step, s->step));
+}
+
 VEC_INLINE vec optim_param_load(const struct kern_optim_run *run, struct optim_shape shape,
                                 uint64_t index)
 {
@@ -131,6 +153,10 @@ VEC_INLINE void optim_vec(const struct kern_optim_run *run, const struct optim_l
 
 	if (shape.optimizer == ZI_OPTIMIZER_SGD)
 		p = optim_sgd_vec(lanes, shape, p, g, run->exp_avg + index);
+	else if (shape.optimizer == ZI_OPTIMIZER_ADAGRAD)
+		p = optim_adagrad_vec(lanes, p, g, run->exp_avg + index);
+	else if (shape.optimizer == ZI_OPTIMIZER_LION)
+		p = optim_lion_vec(lanes, p, g, run->exp_avg + index);
 	else
 		p = optim_adam_at(run, lanes, shape, index, p, g);
 	optim_param_store(run, shape, index, p);

@@ -37,15 +37,13 @@ OPTIM_DEFINE(sgd_nesterov, .optimizer = ZI_OPTIMIZER_SGD, .is_nesterov = true)
 OPTIM_DEFINE(sgd_first, .optimizer = ZI_OPTIMIZER_SGD, .is_first = true)
 OPTIM_DEFINE(sgd_first_nesterov, .optimizer = ZI_OPTIMIZER_SGD, .is_first = true,
              .is_nesterov = true)
+OPTIM_DEFINE(adagrad, .optimizer = ZI_OPTIMIZER_ADAGRAD)
+OPTIM_DEFINE(lion, .optimizer = ZI_OPTIMIZER_LION)
 
-void VEC_NAME(kern_optim_step)(const struct kern_optim_run *run,
-                               const struct kern_optim_scalars *scalars)
+static void optim_sgd_any(const struct kern_optim_run *run,
+                          const struct kern_optim_scalars *scalars)
 {
-	if (scalars->optimizer == ZI_OPTIMIZER_ADAMW)
-		optim_adamw(run, scalars);
-	else if (scalars->optimizer == ZI_OPTIMIZER_ADAM)
-		optim_adam(run, scalars);
-	else if (scalars->is_first && scalars->is_nesterov)
+	if (scalars->is_first && scalars->is_nesterov)
 		optim_sgd_first_nesterov(run, scalars);
 	else if (scalars->is_first)
 		optim_sgd_first(run, scalars);
@@ -53,4 +51,25 @@ void VEC_NAME(kern_optim_step)(const struct kern_optim_run *run,
 		optim_sgd_nesterov(run, scalars);
 	else
 		optim_sgd(run, scalars);
+}
+
+void VEC_NAME(kern_optim_step)(const struct kern_optim_run *run,
+                               const struct kern_optim_scalars *scalars)
+{
+	switch (scalars->optimizer) {
+	case ZI_OPTIMIZER_ADAMW:
+		optim_adamw(run, scalars);
+		return;
+	case ZI_OPTIMIZER_ADAM:
+		optim_adam(run, scalars);
+		return;
+	case ZI_OPTIMIZER_ADAGRAD:
+		optim_adagrad(run, scalars);
+		return;
+	case ZI_OPTIMIZER_LION:
+		optim_lion(run, scalars);
+		return;
+	default:
+		optim_sgd_any(run, scalars);
+	}
 }

@@ -120,6 +120,15 @@ VEC_INLINE vec vec_fma(vec x, vec y, vec z)
 	return _mm256_fmadd_ps(x, y, z);
 }
 
+VEC_INLINE vec vec_lion_move(vec c, vec minus_step, vec step)
+{
+	vec zero = _mm256_setzero_ps();
+	vec move = _mm256_mul_ps(c, _mm256_set1_ps(-0.0f));
+
+	move = _mm256_blendv_ps(move, minus_step, _mm256_cmp_ps(c, zero, _CMP_GT_OQ));
+	return _mm256_blendv_ps(move, step, _mm256_cmp_ps(c, zero, _CMP_LT_OQ));
+}
+
 VEC_INLINE vec vec_canonical(vec x)
 {
 	vec is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);

@@ -125,6 +125,17 @@ VEC_INLINE vec vec_fma(vec x, vec y, vec z)
 	return _mm512_fmadd_ps(x, y, z);
 }
 
+/* c > 0 ? minus_step : c < 0 ? step : −(c × 0), for which c × −0 is one rounding, not two signs;
+ * NaN when c is */
+VEC_INLINE vec vec_lion_move(vec c, vec minus_step, vec step)
+{
+	vec zero = _mm512_setzero_ps();
+	vec move = _mm512_mul_ps(c, _mm512_set1_ps(-0.0f));
+
+	move = _mm512_mask_mov_ps(move, _mm512_cmp_ps_mask(c, zero, _CMP_GT_OQ), minus_step);
+	return _mm512_mask_mov_ps(move, _mm512_cmp_ps_mask(c, zero, _CMP_LT_OQ), step);
+}
+
 /* kern_canonical() */
 VEC_INLINE vec vec_canonical(vec x)
 {

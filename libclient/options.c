@@ -23,6 +23,8 @@ static_assert((int)ZINF_BF16 == (int)ZI_DTYPE_BF16, "as above");
 static_assert((int)ZINF_ADAMW == (int)ZI_OPTIMIZER_ADAMW, "as above");
 static_assert((int)ZINF_ADAM == (int)ZI_OPTIMIZER_ADAM, "as above");
 static_assert((int)ZINF_SGD == (int)ZI_OPTIMIZER_SGD, "as above");
+static_assert((int)ZINF_ADAGRAD == (int)ZI_OPTIMIZER_ADAGRAD, "as above");
+static_assert((int)ZINF_LION == (int)ZI_OPTIMIZER_LION, "as above");
 static_assert((int)ZINF_LOCAL == (int)ZI_SCHEDULE_LOCAL, "as above");
 static_assert((int)ZINF_SHARDED == (int)ZI_SCHEDULE_SHARDED, "as above");
 static_assert((int)ZINF_OFFLOAD_NONE == (int)ZI_OFFLOAD_NONE, "as above");

@@ -32,9 +32,9 @@ static const char *const reduce_names[_ZI_REDUCE_COUNT] = {
 };
 
 static const char *const optimizer_names[_ZI_OPTIMIZER_COUNT] = {
-	[ZI_OPTIMIZER_ADAMW] = "adamw",
-	[ZI_OPTIMIZER_ADAM] = "adam",
-	[ZI_OPTIMIZER_SGD] = "sgd",
+	[ZI_OPTIMIZER_ADAMW] = "adamw", [ZI_OPTIMIZER_ADAM] = "adam",
+	[ZI_OPTIMIZER_SGD] = "sgd",     [ZI_OPTIMIZER_ADAGRAD] = "adagrad",
+	[ZI_OPTIMIZER_LION] = "lion",
 };
 
 static const char *const schedule_names[_ZI_SCHEDULE_COUNT] = {
@@ -122,10 +122,19 @@ const char *zi_plane_name(enum zi_plane plane)
 	return name_of(plane_names, ZI_COUNT_OF(plane_names), plane);
 }
 
+/* Return: fp32 moments that @optimizer, which must be valid, keeps of each element: momentum (SGD,
+ * Lion), the sum of squares (Adagrad), or Adam's two. */
+uint32_t zi_optimizer_moments(enum zi_optimizer optimizer)
+{
+	assert(optimizer > 0);
+	assert(optimizer < _ZI_OPTIMIZER_COUNT);
+	return optimizer == ZI_OPTIMIZER_ADAMW || optimizer == ZI_OPTIMIZER_ADAM ? 2 : 1;
+}
+
 /*
  * What the optimizer keeps beside the parameter itself, in bytes per element: what is missing to
  * the fp32 master (bf16: a 16-bit remainder; f16: the whole master; f32: nothing, `param` is the
- * master) and one fp32 moment (SGD's momentum) or two (Adam's).
+ * master) and its fp32 moments.
  */
 uint32_t zi_state_element_bytes(enum zi_optimizer optimizer, enum zi_dtype param_dtype)
 {
@@ -134,11 +143,9 @@ uint32_t zi_state_element_bytes(enum zi_optimizer optimizer, enum zi_dtype param
 		[ZI_DTYPE_F16] = 4,
 		[ZI_DTYPE_BF16] = 2,
 	};
-	uint32_t moments_count = optimizer == ZI_OPTIMIZER_SGD ? 1 : 2;
 
-	assert(optimizer > 0);
-	assert(optimizer < _ZI_OPTIMIZER_COUNT);
 	assert(param_dtype > 0);
 	assert(param_dtype < _ZI_DTYPE_FLOAT_COUNT);
-	return master_bytes[param_dtype] + moments_count * (uint32_t)sizeof(float);
+	return master_bytes[param_dtype] +
+	       zi_optimizer_moments(optimizer) * (uint32_t)sizeof(float);
 }

@@ -60,6 +60,8 @@ enum zi_optimizer {
 	ZI_OPTIMIZER_ADAMW = 1, /* decoupled weight decay */
 	ZI_OPTIMIZER_ADAM = 2,  /* weight decay added to the gradient (L2) */
 	ZI_OPTIMIZER_SGD = 3,   /* with momentum */
+	ZI_OPTIMIZER_ADAGRAD = 4,
+	ZI_OPTIMIZER_LION = 5, /* decoupled weight decay */
 	_ZI_OPTIMIZER_COUNT,
 };
 
@@ -109,5 +111,7 @@ const char *zi_optimizer_name(enum zi_optimizer optimizer);
 const char *zi_schedule_name(enum zi_schedule schedule);
 const char *zi_offload_name(enum zi_offload offload);
 const char *zi_plane_name(enum zi_plane plane);
-/* Bytes of optimizer state per element: bf16 AdamW 10, fp32 AdamW 8, bf16 SGD 6, fp32 SGD 4. */
+/* fp32 moments of each element: Adam and AdamW two, SGD, Adagrad and Lion one. */
+uint32_t zi_optimizer_moments(enum zi_optimizer optimizer);
+/* Bytes of optimizer state per element: with one moment bf16 6 and fp32 4, with two 10 and 8. */
 uint32_t zi_state_element_bytes(enum zi_optimizer optimizer, enum zi_dtype param_dtype);

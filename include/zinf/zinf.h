@@ -88,7 +88,13 @@ enum zinf_dtype {
 };
 
 /** Optimizers (docs/ARITHMETIC.md defines them bit by bit). */
-enum zinf_optimizer { ZINF_ADAMW = 1, ZINF_ADAM = 2, ZINF_SGD = 3 };
+enum zinf_optimizer {
+	ZINF_ADAMW = 1,
+	ZINF_ADAM = 2,
+	ZINF_SGD = 3,
+	ZINF_ADAGRAD = 4, /**< its sum of squares begins with 0 */
+	ZINF_LION = 5     /**< moves by lr in each step: wants about a tenth of AdamW's */
+};
 
 /** How micro-batches are accumulated: by each rank in its own buffer, then one reduction; or a
  * reduction per micro-batch into an fp32 accumulator of the daemon. */

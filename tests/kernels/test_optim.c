@@ -176,6 +176,22 @@ Test(optim, scalars_are_rounded_once_from_f64)
 	cr_assert_eq(s.clip, 0.5f);
 }
 
+Test(optim, without_bias_correction_the_rate_is_taken_as_it_is)
+{
+	struct kern_hyper hyper = hyper_of(ZI_OPTIMIZER_ADAM);
+	struct kern_optim_scalars s;
+
+	hyper_advance(&hyper);
+	hyper.has_no_bias_correction = true;
+	kern_optim_prepare(&s, &hyper);
+	cr_assert_eq(s.step_size, 0.1f);
+	cr_assert_eq(s.root_bc2, 1.0f);
+	hyper.has_no_bias_correction = false;
+	kern_optim_prepare(&s, &hyper);
+	cr_assert_neq(s.step_size, 0.1f);
+	cr_assert_neq(s.root_bc2, 1.0f);
+}
+
 static float param[ELEMENTS], exp_avg[ELEMENTS], exp_avg_sq[ELEMENTS], grad[ELEMENTS];
 static float param_old[ELEMENTS], exp_avg_old[ELEMENTS], exp_avg_sq_old[ELEMENTS];
 

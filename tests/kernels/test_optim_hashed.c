@@ -64,7 +64,7 @@ static struct kern_optim_run run_of(const struct tile *tile, const struct shape 
 		.param = tile->param,
 		.remainder = is_bf16 ? (int16_t *)(void *)tile->state : NULL,
 		.exp_avg = (float *)(void *)moments,
-		.exp_avg_sq = shape->optimizer == ZI_OPTIMIZER_SGD
+		.exp_avg_sq = zi_optimizer_moments(shape->optimizer) == 1
 		                      ? NULL
 		                      : (float *)(void *)moments + shape->count,
 		.grads = (const void *const *)grads,
@@ -90,7 +90,7 @@ static uint64_t state_hash(const struct tile *tile, const struct shape *shape)
 	}
 	words[count++] = XXH3_64bits(section, shape->count * 4);
 	section += shape->count * 4;
-	if (shape->optimizer != ZI_OPTIMIZER_SGD)
+	if (zi_optimizer_moments(shape->optimizer) == 2)
 		words[count++] = XXH3_64bits(section, shape->count * 4);
 	return count == 1 ? words[0] : XXH3_64bits(words, count * sizeof(words[0]));
 }
@@ -170,14 +170,11 @@ static void check_shape(const struct shape *shape)
 
 static void check_isa(struct shape shape)
 {
-	static const enum zi_optimizer optimizers[] = { ZI_OPTIMIZER_ADAMW, ZI_OPTIMIZER_ADAM,
-		                                        ZI_OPTIMIZER_SGD };
-
 	if (kern_isa_force(shape.isa) < 0)
 		return;
-	for (unsigned i = 0; i < 3; i++)
+	for (unsigned optimizer = 1; optimizer < _ZI_OPTIMIZER_COUNT; optimizer++)
 		for (unsigned dtypes = 0; dtypes < 4; dtypes++) {
-			shape.optimizer = optimizers[i];
+			shape.optimizer = (enum zi_optimizer)optimizer;
 			shape.param_dtype = dtypes & 1 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32;
 			shape.grad_dtype = dtypes & 2 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32;
 			check_shape(&shape);

@@ -110,13 +110,15 @@ static void run_steps(const struct shape *shape, struct planes *planes, void **g
 		.average = (float)(1.0 / rank_count),
 		.unscale = 0.3f,
 		.clip = 0.9f,
+		.lr_decay = 0.1,
 	};
 	const struct kern_optim_run run = {
 		.param = planes->param,
 		.param_copy = shape->offset ? planes->param_copy : NULL,
 		.remainder = shape->param_dtype == ZI_DTYPE_BF16 ? planes->remainder : NULL,
 		.exp_avg = planes->exp_avg,
-		.exp_avg_sq = shape->optimizer == ZI_OPTIMIZER_SGD ? NULL : planes->exp_avg_sq,
+		.exp_avg_sq =
+			zi_optimizer_moments(shape->optimizer) == 1 ? NULL : planes->exp_avg_sq,
 		.grads = (const void *const *)grads,
 		.rank_count = rank_count,
 		.is_reduced = shape->ranks == REDUCED,
@@ -133,6 +135,7 @@ static void run_steps(const struct shape *shape, struct planes *planes, void **g
 		kern_optim_prepare(&scalars, &hyper);
 		kern_optim_step(&run, &scalars);
 		hyper.is_first = false;
+		hyper.update_count++;
 	}
 }
 
@@ -186,6 +189,8 @@ static void check_isa(enum kern_isa isa)
 	check_optimizer(isa, ZI_OPTIMIZER_ADAM, false);
 	check_optimizer(isa, ZI_OPTIMIZER_SGD, false);
 	check_optimizer(isa, ZI_OPTIMIZER_SGD, true);
+	check_optimizer(isa, ZI_OPTIMIZER_ADAGRAD, false);
+	check_optimizer(isa, ZI_OPTIMIZER_LION, false);
 }
 
 Test(optim_isa, avx2_has_the_bits_of_the_reference)

@@ -176,6 +176,7 @@ void step_prepare(struct zero_job *job)
 		.beta1_power = step->next_beta1_power,
 		.beta2_power = step->next_beta2_power,
 		.is_first = job->update_count == 0,
+		.update_count = job->update_count,
 		.average = reduce_average(job),
 		.unscale = (float)options->unscale,
 		.clip = 1.0f,

@@ -114,15 +114,15 @@ static void tile_record_plane(const struct zero_item *item, const struct tile *t
 		tile_record(item, tile, plane, tile_hash(item, tile, plane));
 }
 
-/* [remainder i16 (bf16 only) | exp_avg f32 | exp_avg_sq f32 (not SGD)]. @ret_hashes: NULL, or of
- * both sides of the step. */
+/* [remainder i16 (bf16 only) | exp_avg f32 | exp_avg_sq f32 (of two moments)]. @ret_hashes: NULL,
+ * or of both sides of the step. */
 static void tile_step(const struct zero_item *item, const struct tile *tile,
                       struct kern_optim_hashes *ret_hashes)
 {
 	const struct zero_job *job = item->job;
 	const struct zero_subgroup *subgroup = item->subgroup;
 	bool is_bf16 = job->config.param_dtype == ZI_DTYPE_BF16;
-	bool is_sgd = job->config.optimizer == ZI_OPTIMIZER_SGD;
+	bool has_second = zi_optimizer_moments((enum zi_optimizer)job->config.optimizer) == 2;
 	uint64_t grad_offset =
 		subgroup->grad_offset +
 		tile->element_first * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
@@ -138,7 +138,7 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 		.param = tile->param,
 		.remainder = is_bf16 ? tile->state : NULL,
 		.exp_avg = (float *)(void *)moments,
-		.exp_avg_sq = is_sgd ? NULL : (float *)(void *)(moments + moment_bytes),
+		.exp_avg_sq = has_second ? (float *)(void *)(moments + moment_bytes) : NULL,
 		.grads = grads,
 		.rank_count = rank_count,
 		.is_reduced = job->step.is_pass1,

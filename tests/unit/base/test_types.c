@@ -20,10 +20,18 @@ Test(types, state_bytes_are_master_rest_and_moments)
 		enum zi_dtype dtype;
 		uint32_t bytes;
 	} cases[] = {
-		{ ZI_OPTIMIZER_ADAMW, ZI_DTYPE_BF16, 10 }, { ZI_OPTIMIZER_ADAMW, ZI_DTYPE_F32, 8 },
-		{ ZI_OPTIMIZER_ADAMW, ZI_DTYPE_F16, 12 },  { ZI_OPTIMIZER_ADAM, ZI_DTYPE_BF16, 10 },
-		{ ZI_OPTIMIZER_SGD, ZI_DTYPE_BF16, 6 },    { ZI_OPTIMIZER_SGD, ZI_DTYPE_F32, 4 },
+		{ ZI_OPTIMIZER_ADAMW, ZI_DTYPE_BF16, 10 },
+		{ ZI_OPTIMIZER_ADAMW, ZI_DTYPE_F32, 8 },
+		{ ZI_OPTIMIZER_ADAMW, ZI_DTYPE_F16, 12 },
+		{ ZI_OPTIMIZER_ADAM, ZI_DTYPE_BF16, 10 },
+		{ ZI_OPTIMIZER_SGD, ZI_DTYPE_BF16, 6 },
+		{ ZI_OPTIMIZER_SGD, ZI_DTYPE_F32, 4 },
 		{ ZI_OPTIMIZER_SGD, ZI_DTYPE_F16, 8 },
+		{ ZI_OPTIMIZER_ADAGRAD, ZI_DTYPE_BF16, 6 },
+		{ ZI_OPTIMIZER_ADAGRAD, ZI_DTYPE_F32, 4 },
+		{ ZI_OPTIMIZER_LION, ZI_DTYPE_BF16, 6 },
+		{ ZI_OPTIMIZER_LION, ZI_DTYPE_F32, 4 },
+		{ ZI_OPTIMIZER_LION, ZI_DTYPE_F16, 8 },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -31,10 +39,20 @@ Test(types, state_bytes_are_master_rest_and_moments)
 		             cases[i].bytes, "case %zu", i);
 }
 
+Test(types, only_adam_has_two_moments)
+{
+	cr_assert_eq(zi_optimizer_moments(ZI_OPTIMIZER_ADAMW), 2);
+	cr_assert_eq(zi_optimizer_moments(ZI_OPTIMIZER_ADAM), 2);
+	for (unsigned i = ZI_OPTIMIZER_SGD; i < _ZI_OPTIMIZER_COUNT; i++)
+		cr_expect_eq(zi_optimizer_moments(i), 1, "optimizer %u", i);
+}
+
 Test(types, every_value_has_a_name_and_others_a_question_mark)
 {
 	cr_assert_str_eq(zi_dtype_name(ZI_DTYPE_BF16), "bf16");
 	cr_assert_str_eq(zi_optimizer_name(ZI_OPTIMIZER_ADAMW), "adamw");
+	cr_assert_str_eq(zi_optimizer_name(ZI_OPTIMIZER_ADAGRAD), "adagrad");
+	cr_assert_str_eq(zi_optimizer_name(ZI_OPTIMIZER_LION), "lion");
 	cr_assert_str_eq(zi_schedule_name(ZI_SCHEDULE_SHARDED), "sharded");
 	cr_assert_str_eq(zi_offload_name(ZI_OFFLOAD_NONE), "none");
 	cr_assert_str_eq(zi_plane_name(ZI_PLANE_ACCUM), "accum");

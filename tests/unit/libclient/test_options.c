@@ -292,8 +292,8 @@ Test(options, impossible_options_are_refused_by_name)
 	setenv("SLURM_JOB_ID", name, 1);
 	expect_refused(-EINVAL, "ZINF_INCARNATION");
 	unsetenv("SLURM_JOB_ID");
-	options.optimizer = (enum zinf_optimizer)4;
-	expect_refused(-EINVAL, "optimizer is 4");
+	options.optimizer = (enum zinf_optimizer)(ZINF_LION + 1);
+	expect_refused(-EINVAL, "optimizer is 6: 1 to 5 are allowed");
 	options = good;
 	options.param_dtype = ZINF_F16;
 	expect_refused(-EOPNOTSUPP, "f16");

@@ -105,7 +105,7 @@ static inline void plain_step(struct plain *plain, uint64_t step,
                               const struct zi_step_options *options)
 {
 	bool is_bf16 = plain->config.param_dtype == ZI_DTYPE_BF16;
-	bool is_sgd = plain->config.optimizer == ZI_OPTIMIZER_SGD;
+	bool has_second = zi_optimizer_moments((enum zi_optimizer)plain->config.optimizer) == 2;
 	void *reduced[UNITS];
 	struct kern_optim_scalars scalars;
 	float clip = 1;
@@ -128,11 +128,13 @@ static inline void plain_step(struct plain *plain, uint64_t step,
 				   .is_nesterov = options->flags & ZI_STEP_NESTEROV,
 				   .beta1_power = plain->beta1_power,
 				   .beta2_power = plain->beta2_power,
-				   .is_first = plain->update_count++ == 0,
+				   .is_first = plain->update_count == 0,
+				   .update_count = plain->update_count,
 				   .average = 1,
 				   .unscale = (float)options->unscale,
 				   .clip = clip,
 			   });
+	plain->update_count++;
 	for (uint32_t unit = 0; unit < UNITS; unit++) {
 		const void *grads[1] = { reduced[unit] };
 
@@ -141,7 +143,7 @@ static inline void plain_step(struct plain *plain, uint64_t step,
 				.param = plain->param[unit],
 				.remainder = is_bf16 ? plain->remainder[unit] : NULL,
 				.exp_avg = plain->exp_avg[unit],
-				.exp_avg_sq = is_sgd ? NULL : plain->exp_avg_sq[unit],
+				.exp_avg_sq = has_second ? plain->exp_avg_sq[unit] : NULL,
 				.grads = grads,
 				.rank_count = 1,
 				.is_reduced = true,

@@ -165,3 +165,23 @@ Test(zero_bits, f32_sgd)
 {
 	run(ZI_DTYPE_F32, ZI_DTYPE_F32, ZI_SCHEDULE_SHARDED, 0.25, ZI_OPTIMIZER_SGD, 0);
 }
+
+Test(zero_bits, bf16_adagrad)
+{
+	run(ZI_DTYPE_BF16, ZI_DTYPE_BF16, ZI_SCHEDULE_SHARDED, 0, ZI_OPTIMIZER_ADAGRAD, 0);
+}
+
+Test(zero_bits, f32_adagrad_clipped)
+{
+	run(ZI_DTYPE_F32, ZI_DTYPE_F32, ZI_SCHEDULE_LOCAL, 0.25, ZI_OPTIMIZER_ADAGRAD, 0);
+}
+
+Test(zero_bits, bf16_lion_clipped)
+{
+	run(ZI_DTYPE_BF16, ZI_DTYPE_BF16, ZI_SCHEDULE_LOCAL, 0.25, ZI_OPTIMIZER_LION, 0);
+}
+
+Test(zero_bits, f32_lion)
+{
+	run(ZI_DTYPE_F32, ZI_DTYPE_F32, ZI_SCHEDULE_SHARDED, 0, ZI_OPTIMIZER_LION, 0);
+}

@@ -46,8 +46,7 @@ static struct zi_job_config draw_config(void)
 
 	if (dtype == ZI_DTYPE_BF16 && draw(3) == 0)
 		drawn.grad_dtype = ZI_DTYPE_F32;
-	drawn.optimizer =
-		(uint32_t[]){ ZI_OPTIMIZER_ADAMW, ZI_OPTIMIZER_ADAM, ZI_OPTIMIZER_SGD }[draw(3)];
+	drawn.optimizer = 1 + draw(_ZI_OPTIMIZER_COUNT - 1);
 	drawn.schedule = draw(2) ? ZI_SCHEDULE_LOCAL : ZI_SCHEDULE_SHARDED;
 	if (drawn.offload_optimizer == ZI_OFFLOAD_NVME) {
 		drawn.resident_bytes = draw(3) * 2 * MIB;

@@ -75,19 +75,10 @@ static const char *const strategy_names[_ZI_STRATEGY_COUNT] = {
 	"ddp", "dp", "ddp", "zero1", "zero2", "zero3",
 };
 
-static const char *const scaler_names[_ZI_SCALER_COUNT] = {
-	"none", "static", "deepspeed", "torch", "apex",
-};
-
-/* See training.h, as is the next. */
+/* See training.h. */
 const char *zi_strategy_name(uint32_t strategy)
 {
 	return strategy < _ZI_STRATEGY_COUNT ? strategy_names[strategy] : "?";
-}
-
-const char *zi_scaler_name(uint32_t kind)
-{
-	return kind < _ZI_SCALER_COUNT ? scaler_names[kind] : "?";
 }
 
 /* ---- what goes together ---- */

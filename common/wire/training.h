@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <stdint.h>
 
+#include "common/base/scaler.h"
 #include "common/base/text.h"
 #include "common/wire/control.h"
 
@@ -25,16 +26,6 @@ enum zi_strategy {
 	ZI_STRATEGY_ZERO2 = 4,   /* and gradients */
 	ZI_STRATEGY_ZERO3 = 5,   /* and parameters */
 	_ZI_STRATEGY_COUNT,
-};
-
-/* Whose rules the loss scale follows. */
-enum zi_scaler_kind {
-	ZI_SCALER_NONE = 0,
-	ZI_SCALER_STATIC = 1, /* scale_init, always */
-	ZI_SCALER_DEEPSPEED = 2,
-	ZI_SCALER_TORCH = 3,
-	ZI_SCALER_APEX = 4,
-	_ZI_SCALER_COUNT,
 };
 
 #define ZI_PARAM_GROUPS_MAX 64u
@@ -70,8 +61,6 @@ static_assert(sizeof(struct zi_attach_training) == 400, "attach with its tail");
 
 /* "zero1"; "ddp" of the default; "?" of none. */
 const char *zi_strategy_name(uint32_t strategy);
-/* "none", "static" …; "?" of none. */
-const char *zi_scaler_name(uint32_t kind);
 
 /* What is no training at all. @config passed zi_check_job_config(). @local_size: ranks of this
  * node, not 0. -EINVAL a value, or two that do not go together; -EPROTO unknown flags, reserved

@@ -499,6 +499,8 @@ ZINF_API int zinf_barrier(struct zinf *zinf);
 #endif
 
 #include <zinf/coll.h>
+#include <zinf/lr.h>
+#include <zinf/scaler.h>
 #include <zinf/tensor.h>
 
 #endif

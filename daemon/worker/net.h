@@ -10,7 +10,8 @@
  *   JOIN       ──▶     DONE       find the others through the store, connect to all
  *   MAP + fd   ──▶     DONE       a slab: memory that the ranks of this node and the worker share
  *   EXCHANGE   ──▶     DONE       one operation across the nodes, on a slab
- *   MEET       ──▶     DONE       before JOIN: which ranks are on which node
+ *   MEET       ──▶     DONE       before JOIN: which ranks are on which node; or why this one's
+ *                                 ranks do not come: done when nobody is left to be told
  *   AGREE      ──▶     DONE       before JOIN: whether all nodes would make the same group
  *   FOLLOW     ──▶     DONE       the calls of a group, as its ranks make them: done at its end
  *              ◀── LATE           a call's time has passed, and a rank of this node has not come
@@ -77,8 +78,15 @@ struct net_meet {
 	struct net_header header;
 	struct net_way way;
 	uint64_t ranks; /* bits: those of this node */
-	uint32_t world_size, reserved;
+	uint32_t world_size;
+	/* Openings of this start of the job, 1, 2, …: each node's n-th is the others' n-th. Those
+	 * that failed here: all before this one; this one too, and the others hear why. */
+	uint32_t opening, failed;
+	int32_t error; /* of the last that failed, with @text */
 	uint64_t timeout_ms;
+	uint64_t arena_bytes,
+		asked_bytes; /* of each rank: the same on all nodes; what it asked for */
+	struct zi_text text;
 };
 
 #define NET_JOIN_AS_CLIENT (1u << 0) /* another worker serves the store, even of node 0 */

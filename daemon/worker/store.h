@@ -25,12 +25,12 @@
 #include "common/base/types.h"
 
 #define STORE_MAGIC   0x54535a4eu /* "NZST" */
-#define STORE_VERSION 4u
+#define STORE_VERSION 5u
 
 #define STORE_KEY_BYTES       128u /* NUL included */
 #define STORE_VALUE_BYTES_MAX 65536u
 #define STORE_TOKEN_BYTES     64u /* NUL included; "" is none */
-#define STORE_WAIT_KEYS_MAX   64u
+#define STORE_WAIT_KEYS_MAX   65u /* of all ranks, and one that ends it */
 #define STORE_KEYS_MAX        8192u
 #define STORE_TABLE_BYTES_MAX (16u << 20) /* keys and values together */
 /* Of each of 64 nodes two for each of 64 groups, one that holds its ranks, one that asks. */
@@ -45,7 +45,8 @@ enum store_type {
 	STORE_GET = 3,  /* -ENOENT */
 	STORE_ADD = 4,  /* header.number to an 8-byte integer, 0 if not there; REPLY has the sum */
 	STORE_WAIT = 5, /* until all keys are there; header.number: ms, then -ETIMEDOUT. STORE_ANY:
-	                 * until one of them is */
+	                 * until one of them is. STORE_UNLESS: or until the first one is, which is
+	                 * not waited for: REPLY then has its value, and number 1 */
 	STORE_DELETE = 6, /* -ENOENT; STORE_PREFIX: all keys that begin with this one */
 	STORE_WILL = 7,   /* set (STORE_NEW) by the server when this connection ends; "": no more */
 	STORE_REPLY = 8,
@@ -56,12 +57,14 @@ enum store_type {
 #define STORE_OWNED  (1u << 1)
 #define STORE_PREFIX (1u << 2)
 #define STORE_ANY    (1u << 3)
+#define STORE_UNLESS (1u << 4)
+#define STORE_FLAGS  (STORE_NEW | STORE_OWNED | STORE_PREFIX | STORE_ANY | STORE_UNLESS)
 
 /* Set when all who are to meet have met: who comes without the run's number from then on is of
  * another run, and is refused. */
 #define STORE_MET_KEY "met"
-/* Set by who sees that the group of all ranks has broken (net/nodes.h): whether its processes end
- * or not, it does not go on. */
+/* Set by who sees that the group of all ranks has broken, or that it cannot be made (net/end.h):
+ * whether its processes end or not, it does not go on. */
 #define STORE_ENDED_KEY "1/abort"
 /* The server's own: who was refused last for its token or its version, for people. */
 #define STORE_REFUSED_KEY "refused"

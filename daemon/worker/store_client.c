@@ -282,6 +282,19 @@ int store_client_claim(struct store_client *client, const char *key, const void 
 	                         ret_present));
 }
 
+/* The value that came, for who asked for @key's. */
+static int take_value(const struct store_client *client, const char *key, void *value,
+                      uint32_t capacity, struct zi_text *text, uint32_t *ret_value_bytes)
+{
+	if (client->header.bytes > capacity)
+		return err_origin(zi_text_error(text, -ENOSPC,
+		                                "'%s' holds %u bytes; there is room for %u", key,
+		                                client->header.bytes, capacity));
+	memcpy(value, client->payload, client->header.bytes);
+	*ret_value_bytes = client->header.bytes;
+	return 0;
+}
+
 int store_client_get(struct store_client *client, const char *key, void *value, uint32_t capacity,
                      uint64_t deadline_ns, struct zi_text *text, uint32_t *ret_value_bytes)
 {
@@ -291,13 +304,7 @@ int store_client_get(struct store_client *client, const char *key, void *value, 
 
 	if (r)
 		return err_trace(r);
-	if (client->header.bytes > capacity)
-		return err_origin(zi_text_error(text, -ENOSPC,
-		                                "'%s' holds %u bytes; there is room for %u", key,
-		                                client->header.bytes, capacity));
-	memcpy(value, client->payload, client->header.bytes);
-	*ret_value_bytes = client->header.bytes;
-	return 0;
+	return err_trace(take_value(client, key, value, capacity, text, ret_value_bytes));
 }
 
 int store_client_add(struct store_client *client, const char *key, int64_t number,
@@ -354,6 +361,29 @@ int store_client_wait_until(struct store_client *client, const char *const *keys
                             struct zi_text *text)
 {
 	return err_trace(wait_for(client, 0, keys, key_count, limit_ns, deadline_ns, text));
+}
+
+int store_client_wait_unless(struct store_client *client, const char *ender,
+                             const char *const *keys, uint32_t key_count, void *value,
+                             uint32_t capacity, uint64_t deadline_ns, struct zi_text *text,
+                             uint32_t *ret_value_bytes, bool *ret_has_ended)
+{
+	const char *all[STORE_WAIT_KEYS_MAX] = { ender };
+	uint32_t count = ZI_MIN(key_count, STORE_WAIT_KEYS_MAX - 1);
+	int r;
+
+	assert(count == key_count);
+	memcpy(all + 1, keys, count * sizeof(keys[0]));
+	r = wait_for(client, STORE_UNLESS, all, count + 1, deadline_ns, deadline_ns, text);
+	if (r)
+		return err_trace(r);
+	if (client->header.number) {
+		r = take_value(client, ender, value, capacity, text, ret_value_bytes);
+		if (r)
+			return err_trace(r);
+	}
+	*ret_has_ended = client->header.number != 0;
+	return 0;
 }
 
 int store_client_wait_any(struct store_client *client, const char *const *keys, uint32_t key_count,

@@ -70,6 +70,12 @@ int store_client_wait(struct store_client *client, const char *const *keys, uint
 int store_client_wait_until(struct store_client *client, const char *const *keys,
                             uint32_t key_count, uint64_t limit_ns, uint64_t deadline_ns,
                             struct zi_text *text);
+/* As store_client_wait(), but that @ender, which is there or comes, ends it. @value: (@capacity,)
+ * then @ender's; @ret_value_bytes: of it. @ret_has_ended: whether it did. */
+int store_client_wait_unless(struct store_client *client, const char *ender,
+                             const char *const *keys, uint32_t key_count, void *value,
+                             uint32_t capacity, uint64_t deadline_ns, struct zi_text *text,
+                             uint32_t *ret_value_bytes, bool *ret_has_ended);
 /* Until one of them is. */
 int store_client_wait_any(struct store_client *client, const char *const *keys, uint32_t key_count,
                           uint64_t deadline_ns, struct zi_text *text);

@@ -35,6 +35,13 @@ static uint32_t key_at(const char *payload, uint32_t bytes)
 	return key_bytes > 1 && key_bytes <= bytes && key_bytes <= STORE_KEY_BYTES ? key_bytes : 0;
 }
 
+/* The key that is not waited for, but ends it: its bytes with the NUL; 0: there is none. */
+static uint32_t ender_bytes(const struct store_connection *connection)
+{
+	return connection->header.flags & STORE_UNLESS ? (uint32_t)strlen(connection->payload) + 1
+	                                               : 0;
+}
+
 /* The first key of a request that waits which is not there; NULL: all are, or with STORE_ANY one
  * is. */
 static const char *first_missing(const struct store_connection *connection,
@@ -43,7 +50,7 @@ static const char *first_missing(const struct store_connection *connection,
 	const char *missing = NULL;
 	uint32_t count = 0, value_bytes;
 
-	for (uint32_t at = 0; at < connection->header.bytes;) {
+	for (uint32_t at = ender_bytes(connection); at < connection->header.bytes;) {
 		const char *key = connection->payload + at;
 
 		if (!store_table_get(&connection->server->table, key, &value_bytes)) {
@@ -58,19 +65,30 @@ static const char *first_missing(const struct store_connection *connection,
 	return missing;
 }
 
+/* Return: whether nothing is waited for any more, which is then told. */
+static bool end_wait(struct store_connection *connection)
+{
+	uint32_t missing_count, bytes = 0;
+	const void *ender = ender_bytes(connection) ? store_table_get(&connection->server->table,
+	                                                              connection->payload, &bytes)
+	                                            : NULL;
+
+	if (!ender && first_missing(connection, &missing_count))
+		return false;
+	zi_loop_disarm(&connection->timer);
+	store_answer(connection, 0, ender != NULL, ender, ender ? bytes : 0);
+	return true;
+}
+
 /* A key has come: who waited for it alone goes on. */
 static void wake_waiting(struct store_server *server)
 {
 	zi_list_for_each(link, &server->connections) {
 		struct store_connection *connection =
 			container_of(link, struct store_connection, link);
-		uint32_t missing_count;
 
-		if (connection->state == STORE_WAITING && !connection->is_broken &&
-		    !first_missing(connection, &missing_count)) {
-			zi_loop_disarm(&connection->timer);
-			done(connection);
-		}
+		if (connection->state == STORE_WAITING && !connection->is_broken)
+			(void)end_wait(connection); /* Or it waits on. */
 	}
 }
 
@@ -106,8 +124,8 @@ static bool goes_on_whole(const struct store_server *server)
 static int check_hello(const struct store_server *server, const struct store_hello *hello,
                        struct zi_text *text)
 {
-	bool has_met, goes_on;
-	uint32_t met_bytes;
+	bool has_met, goes_on, has_failed;
+	uint32_t bytes;
 
 	if (hello->version != STORE_VERSION)
 		return zi_text_error(text, -EPROTONOSUPPORT,
@@ -126,13 +144,14 @@ static int check_hello(const struct store_server *server, const struct store_hel
 		                     "the store of job '%s' asks for another token: ZINF_TOKEN "
 		                     "must be the same on all nodes, or set on none",
 		                     server->job);
+	has_met = store_table_get(&server->table, STORE_MET_KEY, &bytes);
+	goes_on = has_met && goes_on_whole(server);
+	has_failed = !has_met && store_table_get(&server->table, STORE_ENDED_KEY, &bytes);
 	if (strcmp(server->job, hello->job))
-		return zi_text_error(text, -EEXIST,
+		return zi_text_error(text, has_failed ? -ESTALE : -EEXIST,
 		                     "this is the store of job '%s', not of '%s': jobs at one "
 		                     "MASTER_ADDR each need a ZINF_PORT of their own",
 		                     server->job, hello->job);
-	has_met = store_table_get(&server->table, STORE_MET_KEY, &met_bytes);
-	goes_on = has_met && goes_on_whole(server);
 	if (strcmp(server->incarnation, hello->incarnation))
 		return zi_text_error(text, goes_on ? -EEXIST : -ESTALE,
 		                     "job '%s' runs as '%s' here%s, the client as '%s': one of the "
@@ -323,13 +342,10 @@ static void wait_is_over(struct zi_timer *timer)
 
 static void handle_wait(struct store_connection *connection)
 {
-	uint32_t missing_count;
 	int64_t timeout_ms = connection->header.number;
 
-	if (!first_missing(connection, &missing_count)) {
-		done(connection);
+	if (end_wait(connection))
 		return;
-	}
 	timeout_ms = timeout_ms < 0                   ? 0
 	             : timeout_ms > STORE_WAIT_MS_MAX ? STORE_WAIT_MS_MAX
 	                                              : timeout_ms;
@@ -386,7 +402,7 @@ void store_handle(struct store_connection *connection)
 {
 	static const struct zi_text malformed = {
 		"the store was asked in a way it does not know: a key has 1 to 127 characters, a "
-		"value at most 65536 bytes, a wait 1 to 64 keys"
+		"value at most 65536 bytes, a wait 1 to 65 keys"
 	};
 	uint32_t type = connection->header.type, bytes = connection->header.bytes;
 	const char *key = connection->payload;
@@ -394,7 +410,7 @@ void store_handle(struct store_connection *connection)
 	bool has_value = type == STORE_SET || type == STORE_WILL;
 
 	static_assert(STORE_KEY_BYTES == 128 && STORE_VALUE_BYTES_MAX == 65536 &&
-	                      STORE_WAIT_KEYS_MAX == 64,
+	                      STORE_WAIT_KEYS_MAX == 65,
 	              "what the text says");
 	if (type == STORE_HELLO)
 		handle_hello(connection);

@@ -151,8 +151,8 @@ static bool check_header(const struct store_connection *connection)
 	const struct store_header *header = &connection->header;
 
 	return header->magic == STORE_MAGIC && header->type < STORE_REPLY && header->type &&
-	       !(header->flags & ~(STORE_NEW | STORE_OWNED | STORE_PREFIX | STORE_ANY)) &&
-	       !header->error && header->bytes <= STORE_MESSAGE_BYTES_MAX &&
+	       !(header->flags & ~STORE_FLAGS) && !header->error &&
+	       header->bytes <= STORE_MESSAGE_BYTES_MAX &&
 	       (connection->state != STORE_STRANGER || header->type == STORE_HELLO);
 }
 

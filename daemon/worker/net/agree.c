@@ -8,7 +8,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/worker/net/nodes.h"
+#include "daemon/worker/net/end.h"
 #include "daemon/worker/net/way.h"
 
 /* Of the time that is given, so much at most is for telling those who have not come: a part of it.
@@ -69,20 +69,18 @@ static int publish(const struct agreement *agreement, uint32_t node, const struc
  * they look there (nodes.h). */
 static int publish_end(const struct agreement *agreement)
 {
-	struct nodes_end end;
+	/* Nodes of a group have numbers of their own. */
+	struct nodes_end end = { .error = agreement->agree->error,
+		                 .culprit = NET_CULPRIT_NONE,
+		                 .done = NODES_DONE_UNKNOWN,
+		                 .text = agreement->agree->text };
 	char key[ZI_NAME_BYTES];
 	bool is_present;
 
-	memset(&end, 0, sizeof(end)); /* All of it is sent. */
-	end.error = agreement->agree->error;
-	end.culprit = NET_CULPRIT_NONE; /* Nodes of a group have numbers of their own. */
-	end.done = NODES_DONE_UNKNOWN;
-	end.text = agreement->agree->text;
 	(void)snprintf(key, sizeof(key), "%lu/abort",
 	               (unsigned long)agreement->agree->epoch); /* Fits. */
-	return err_trace(store_client_set_new(agreement->client, key, &end, sizeof(end),
-	                                      agreement->deadline_ns, agreement->text,
-	                                      &is_present));
+	return err_trace(nodes_end_tell(agreement->client, key, &end, agreement->deadline_ns,
+	                                agreement->text, &is_present));
 }
 
 /* Return: 0; -ENOENT, it has not come. */

@@ -5,7 +5,7 @@
 #include "common/base/err.h"
 #include "daemon/worker/net/nodes_private.h"
 
-/* Documented in nodes_private.h, as is the next. What another node wrote is checked. */
+/* Documented in nodes_private.h. */
 struct nodes_key nodes_key(const struct nodes *nodes, const char *what, uint32_t node)
 {
 	struct nodes_key key;
@@ -17,24 +17,6 @@ struct nodes_key nodes_key(const struct nodes *nodes, const char *what, uint32_t
 		(void)snprintf(key.chars, sizeof(key.chars), "%lu/%s/%u",
 		               (unsigned long)nodes->join.epoch, what, node);
 	return key;
-}
-
-int nodes_read_end(struct store_client *client, const char *key, uint64_t deadline_ns,
-                   struct zi_text *text, struct nodes_end *ret_end)
-{
-	struct nodes_end end = { .error = 0 };
-	uint32_t bytes;
-	int r = store_client_get(client, key, &end, sizeof(end), deadline_ns, text, &bytes);
-
-	if (r)
-		return err_trace(r);
-	if (bytes != sizeof(end) || end.error >= 0)
-		return err_origin(zi_text_error(text, -EPROTO,
-		                                "'%s' has %u bytes and error %d: no end of zinf's",
-		                                key, bytes, end.error));
-	end.text.chars[sizeof(end.text.chars) - 1] = '\0';
-	*ret_end = end;
-	return 0;
 }
 
 /* Follows who waits for whom from @suspect on. Return: one who waits for nobody; @suspect when they
@@ -103,14 +85,14 @@ void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done
 	if (suspect != NET_CULPRIT_NONE)
 		(void)store_client_wait(nodes->client, keys, 1, zi_clock_deadline_ns(moment_ns),
 		                        NULL);
-	if (!nodes_read_end(nodes->client, abort.chars, zi_clock_deadline_ns(NODES_ASK_NS), NULL,
+	if (!nodes_end_read(nodes->client, abort.chars, zi_clock_deadline_ns(NODES_ASK_NS), NULL,
 	                    ret_end))
 		return;
 	compose(nodes, error, suspect, text, ret_end);
 	ret_end->done = done;
-	if (!store_client_set_new(nodes->client, abort.chars, ret_end, sizeof(*ret_end),
-	                          zi_clock_deadline_ns(NODES_ASK_NS), NULL, &is_present) &&
+	if (!nodes_end_tell(nodes->client, abort.chars, ret_end, zi_clock_deadline_ns(NODES_ASK_NS),
+	                    NULL, &is_present) &&
 	    is_present)
-		(void)nodes_read_end(nodes->client, abort.chars, zi_clock_deadline_ns(NODES_ASK_NS),
+		(void)nodes_end_read(nodes->client, abort.chars, zi_clock_deadline_ns(NODES_ASK_NS),
 		                     NULL, ret_end);
 }

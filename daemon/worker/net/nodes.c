@@ -107,7 +107,7 @@ static int watch_main(void *arg)
 	if (r && nodes->join.flags & NET_JOIN_STORE_ELSEWHERE)
 		return 0;
 	if (!r)
-		r = nodes_read_end(nodes->watch, key.chars, ZI_DEADLINE_NEVER, NULL, &nodes->end);
+		r = nodes_end_read(nodes->watch, key.chars, ZI_DEADLINE_NEVER, NULL, &nodes->end);
 	if (r) {
 		nodes->end = (struct nodes_end){ .error = -EPIPE,
 			                         .culprit = 0,
@@ -216,7 +216,7 @@ static int look_for_end(const struct nodes *nodes, uint64_t deadline_ns, struct 
 	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
 	struct nodes_end end;
 	struct zi_text why = { "" };
-	int r = nodes_read_end(nodes->client, key.chars,
+	int r = nodes_end_read(nodes->client, key.chars,
 	                       ZI_MAX(deadline_ns, zi_clock_deadline_ns(NODES_ASK_NS)), &why, &end);
 
 	if (r == -ENOENT)
@@ -352,21 +352,19 @@ static void tell_end(struct nodes *nodes, int error, const struct zi_text *text)
 {
 	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
 	struct store_client *client = nodes->client;
-	struct nodes_end end;
+	struct nodes_end end = { .error = error,
+		                 .culprit = nodes->join.node,
+		                 .done = NODES_DONE_UNKNOWN,
+		                 .text = *text };
 	bool is_present;
 
-	memset(&end, 0, sizeof(end)); /* All of it is sent. */
-	end.error = error;
-	end.culprit = nodes->join.node;
-	end.done = NODES_DONE_UNKNOWN;
-	end.text = *text;
 	/* Without a store they have their deadlines. Where this link is why it ends, that of the
 	 * watch, on which nothing waits yet, may live. */
 	if (client && !store_client_is_connected(client))
 		client = nodes->watch;
 	if (client)
-		(void)store_client_set_new(client, key.chars, &end, sizeof(end),
-		                           zi_clock_deadline_ns(NODES_ASK_NS), NULL, &is_present);
+		(void)nodes_end_tell(client, key.chars, &end, zi_clock_deadline_ns(NODES_ASK_NS),
+		                     NULL, &is_present);
 }
 
 /* Documented in the header. */

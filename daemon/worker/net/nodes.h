@@ -6,7 +6,7 @@
  *
  * Keys of the store, all below the epoch's number:
  *   node/I     who node I is, for people             address/I   how peers connect to it
- *   waits/I    for which node it waits in vain        abort       the end of this epoch, and why
+ *   waits/I    for which node it waits in vain        abort       the end of this epoch: end.h
  *   asked/I    what node I's ranks do instead of coming to a call: struct net_asked
  * The first `abort` stands. It is node I's will, so that its death is known at once; and every node
  * watches for it, in a thread of its own, and for what it is asked. Who joins looks for it too: a
@@ -19,21 +19,11 @@
 #include "common/base/loop.h"
 #include "common/base/thread.h"
 #include "daemon/worker/net.h"
+#include "daemon/worker/net/end.h"
 #include "daemon/worker/net/gloo.h"
 #include "daemon/worker/store_client.h"
 
 struct nodes;
-
-/* Why an epoch ended. */
-struct nodes_end {
-	int32_t error;
-	uint32_t culprit; /* NET_CULPRIT_NONE */
-	/* Calls of a followed group that the node which says so has completed: what it sent for
-	 * these is there or on its way. */
-	uint32_t done;
-	uint32_t reserved;
-	struct zi_text text;
-};
 
 /* What the watch sees. */
 struct nodes_watcher {
@@ -68,8 +58,6 @@ const char *nodes_name(const struct nodes *nodes, uint32_t node);
 /* Context: the loop's thread, in the post. Whose it is; what the watch has seen. */
 struct nodes *nodes_of_post(struct zi_post *post);
 const struct nodes_end *nodes_watch_end(const struct nodes *nodes);
-
-#define NODES_DONE_UNKNOWN UINT32_MAX
 
 /* @node, of which nothing has come, is asked what its ranks do. Its daemon answers by ending the
  * epoch, with their names; nodes_blame() gives it the time. Where it does not, nobody hears of it.

@@ -27,7 +27,3 @@ struct nodes_key {
 
 /* @node: NET_CULPRIT_NONE for a key that is no node's. */
 struct nodes_key nodes_key(const struct nodes *nodes, const char *what, uint32_t node);
-
-/* Why the epoch ended, as @key has it. Return: 0, -ENOENT, -EPROTO what is there is none, … */
-int nodes_read_end(struct store_client *client, const char *key, uint64_t deadline_ns,
-                   struct zi_text *text, struct nodes_end *ret_end);

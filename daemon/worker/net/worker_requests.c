@@ -145,8 +145,13 @@ static void handle_meet(struct worker *worker, const union net_message *message)
 	const struct net_meet *meet = &message->meet;
 	struct zi_text text = { "this meeting is none" };
 
-	if (worker->joined || !meet->timeout_ms || !meet->ranks || !meet->world_size ||
-	    meet->world_size > ZI_WORLD_MAX || !way_is_whole(&meet->way))
+	bool is_one = meet->timeout_ms && meet->ranks && meet->world_size &&
+	              meet->world_size <= ZI_WORLD_MAX && meet->opening &&
+	              meet->opening - meet->failed <= 1 && meet->error <= 0 &&
+	              !meet->error == !meet->failed && way_is_whole(&meet->way) &&
+	              memchr(meet->text.chars, '\0', sizeof(meet->text.chars));
+
+	if (worker->joined || !is_one)
 		worker_refuse(worker, message->header.cookie, -EINVAL, &text);
 	else
 		(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });

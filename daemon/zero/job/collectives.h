@@ -37,6 +37,10 @@ struct zero_collectives {
 	uint32_t generation;         /* of the group they are for */
 	struct coll *coll;           /* NULL: not open */
 	uint64_t arena_bytes;        /* of a rank */
+	uint64_t asked_bytes;        /* of them by a rank's program, for people */
+	uint32_t open_count;         /* openings that failed, of this start of the job */
+	int open_error;              /* of the last of them */
+	struct zi_text open_text;    /* so */
 	uint8_t tiers[ZI_WORLD_MAX]; /* on which each rank's lies; of those that are here */
 	bool is_told;                /* to the ranks: all of them know what to do with it */
 	uint64_t timeout_ns;         /* of opening, and of making groups that give none */
@@ -68,9 +72,9 @@ void collectives_drop(struct zero_job *job);
 /* A rank has waited long enough for a group: none of this node waits any more, nor do the other
  * nodes, which hear @text. */
 void collectives_group_expired(struct zero_job *job, const struct zi_text *text);
-/* A rank has waited long enough for collectives, and all have heard of it: nodes meet for nothing.
- */
-void collectives_open_expired(struct zero_job *job);
+/* A rank has waited long enough for collectives: nodes meet for nothing, and the others hear @text.
+ * Before the ranks of this node do. */
+void collectives_open_expired(struct zero_job *job, const struct zi_text *text);
 /* Charged for them. */
 uint64_t collectives_held_bytes(const struct zero_job *job);
 /* Ranks of this node: bits. */

@@ -85,10 +85,22 @@ static int finish(struct zero_job *job, struct zi_text *text)
 	return 0;
 }
 
+/* For all nodes: the n-th opening of each is the others' n-th. */
+static void open_failed(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (job_spans_nodes(job))
+		far_refuse_opening(job, error, text);
+	job->collectives.open_count++;
+	job->collectives.open_error = error;
+	job->collectives.open_text = *text;
+}
+
 static void open_end(struct zero_job *job, int error, const struct zi_text *text)
 {
-	if (error)
+	if (error) {
+		open_failed(job, error, text);
 		collectives_drop(job);
+	}
 	gather_complete(job, ZERO_GATHER_COLL_OPEN, error, text);
 }
 
@@ -130,8 +142,9 @@ static int join_nodes(struct zero_job *job, struct zi_text *text)
 }
 
 /* See collectives.h. Its worker may be what does not answer. */
-void collectives_open_expired(struct zero_job *job)
+void collectives_open_expired(struct zero_job *job, const struct zi_text *text)
 {
+	open_failed(job, -ETIMEDOUT, text);
 	if (job->collectives.is_joining)
 		collectives_drop(job);
 }
@@ -172,6 +185,7 @@ static int charge_and_build(struct zero_job *job, const struct zero_op *op, stru
 		                     job->group.local_size, zi_format_bytes(arena_bytes).chars,
 		                     why.chars[0] ? why.chars : zi_err_name(r));
 	collectives->arena_bytes = arena_bytes;
+	collectives->asked_bytes = op->asked_bytes;
 	collectives->is_building = true;
 	collectives->generation = job->group.generation;
 	collectives->build_text.chars[0] = '\0';

@@ -17,11 +17,6 @@
 
 /* Beside zinfd, built or installed. */
 #define FAR_PROGRAM "zinf-net"
-/* One that has to come to the store first. */
-#define FAR_REFUSAL_NS (10 * ZI_NS_PER_S)
-/* So many of a job at a time: ranks may wish for what cannot be as often as they like. Of more the
- * other nodes hear by their deadlines. */
-#define FAR_REFUSALS_MAX 16u
 /* Nodes that do not come are named so long before the ranks' own deadlines. */
 #define FAR_MARGIN_NS (500 * ZI_NS_PER_MS)
 
@@ -126,6 +121,7 @@ static void next_due(struct zi_timer *timer)
 	struct zi_text text = far->request.text;
 	int r = far->request.error;
 
+	far->failed = r ? phase : FAR_OVER;
 	if (phase == FAR_FOLLOWING) {
 		far->phase = FAR_OVER;
 		end(far, r ? r : -EPROTO, &text);
@@ -145,24 +141,6 @@ static void next_due(struct zi_timer *timer)
 	}
 }
 
-/* It makes no group, but tells why. */
-static bool is_refusal(const struct far *far)
-{
-	return far->phase == FAR_AGREEING && !far->members;
-}
-
-static uint32_t refusal_count(const struct zero_job *job)
-{
-	uint32_t count = 0;
-
-	zi_list_for_each(link, &job->zero->fars) {
-		const struct far *far = container_of(link, struct far, link);
-
-		count += is_refusal(far) && strcmp(far->name, job->name) == 0;
-	}
-	return count;
-}
-
 static void answered(struct net_request *request)
 {
 	struct far *far = container_of(request, struct far, request);
@@ -170,7 +148,7 @@ static void answered(struct net_request *request)
 	far->is_over = far->phase == FAR_FOLLOWING;
 	if (far->job)
 		zi_loop_arm(far->loop, &far->next, 0, next_due);
-	else if (is_refusal(far))
+	else if (far_is_refusal(far))
 		zi_loop_arm(far->loop, &far->next, 0, far_last_due);
 }
 
@@ -211,20 +189,20 @@ static uint64_t earliest_ns_of(const struct far *far)
 
 /* When the worker gives up: ranks, which wait a little longer, then hear who it is. A refusal only
  * has to be told. */
-static uint64_t worker_deadline_ns(const struct far *far, bool is_refusal)
+static uint64_t worker_deadline_ns(const struct far *far)
 {
 	uint64_t now_ns = zi_clock_now_ns(), earliest_ns, left_ns;
 
-	if (is_refusal)
-		return zi_clock_deadline_ns(FAR_REFUSAL_NS);
+	if (far_is_refusal(far))
+		return zi_clock_deadline_ns(far_refusal_ns(far));
 	earliest_ns = earliest_ns_of(far);
 	left_ns = earliest_ns > now_ns ? earliest_ns - now_ns : 0;
 	return earliest_ns - ZI_MIN(left_ns / 4, FAR_MARGIN_NS);
 }
 
-/* @error, @why: as agree() has them. */
-static int far_new(const struct far *model, int error, const struct zi_text *why,
-                   struct zi_text *text, struct far **ret_far)
+/* Documented in far_private.h. */
+int far_new(const struct far *model, int error, const struct zi_text *why, struct zi_text *text,
+            struct far **ret_far)
 {
 	struct far *far = malloc(sizeof(*far));
 	int r;
@@ -234,8 +212,9 @@ static int far_new(const struct far *model, int error, const struct zi_text *why
 	*far = *model;
 	far->request.done = answered;
 	far->loop = far->job->zero->options.loop;
+	far->port = far->job->collectives.place->rendezvous_port;
 	memcpy(far->name, far->job->name, sizeof(far->name));
-	far->deadline_ns = worker_deadline_ns(far, error != 0);
+	far->deadline_ns = worker_deadline_ns(far);
 	r = find_program(far->program, sizeof(far->program), text);
 	if (!r)
 		r = net_worker_new(far->job->zero->options.loop,
@@ -248,7 +227,8 @@ static int far_new(const struct far *model, int error, const struct zi_text *why
 	if (!r)
 		r = net_worker_start(far->worker, text);
 	if (!r)
-		r = far->phase == FAR_MEETING ? far_ask_meet(far) : far_ask_agree(far, error, why);
+		r = far->phase == FAR_MEETING ? far_ask_meet(far, error, why)
+		                              : far_ask_agree(far, error, why);
 	if (r) {
 		(void)far_destroy(far);
 		return err_trace(r);
@@ -273,6 +253,7 @@ int far_open(struct zero_job *job, far_met_fn met, far_joined_fn joined, struct 
 	};
 
 	far_forget(job->zero, job->name); /* The store's port is wanted. */
+	far_forget_openings(job->zero, job->collectives.place->rendezvous_port);
 	return err_trace(far_new(&model, 0, NULL, text, ret_far));
 }
 
@@ -291,20 +272,4 @@ int far_make(struct zero_job *job, const struct far_wish *wish, far_joined_fn jo
 	};
 
 	return err_trace(far_new(&model, 0, NULL, text, ret_far));
-}
-
-void far_refuse(struct zero_job *job, int error, const struct zi_text *text)
-{
-	struct far model = {
-		.job = job,
-		.timeout_ns = job->collectives.timeout_ns,
-		.epoch = 1 + job->collectives.group_count,
-		.phase = FAR_AGREEING,
-	};
-	struct far *far;
-	struct zi_text why;
-
-	/* Where there is no worker for it, they have their deadline. */
-	if (refusal_count(job) < FAR_REFUSALS_MAX && !far_new(&model, error, text, &why, &far))
-		far_linger(far, FAR_REFUSAL_NS);
 }

@@ -49,11 +49,17 @@ int far_make(struct zero_job *job, const struct far_wish *wish, far_joined_fn jo
              struct zi_text *text, struct far **ret_far);
 /* Nothing can be made here: the other nodes, which may wait for this one, are told. */
 void far_refuse(struct zero_job *job, int error, const struct zi_text *text);
+/* Collectives cannot be opened here, or were not: the other nodes are told, those too who come
+ * later, by the group's worker or by one that is started for it. Before those who wait here are. */
+void far_refuse_opening(struct zero_job *job, int error, const struct zi_text *text);
 /* The group is no more: the other nodes hear of it, for which the worker stays a moment. NULL-safe.
  * Return: NULL. */
 struct far *far_free(struct far *far);
 /* Workers that stay a moment end now: those of job @name, or all. */
 void far_forget(struct zero *zero, const char *name);
+/* What @job's workers have to tell is soon nobody's: a start without a name is not told from the
+ * next one. */
+void far_hurry(const struct zero_job *job);
 
 /* Numbers of groups of @job (bits) that are over, whose worker may still write to their memory. */
 uint64_t far_ending(const struct zero_job *job);

@@ -32,15 +32,22 @@ static void fill_way(const struct far *far, struct net_way *way)
 }
 
 /* Documented in far_private.h, as are the others. */
-int far_ask_meet(struct far *far)
+int far_ask_meet(struct far *far, int error, const struct zi_text *text)
 {
+	const struct zero_collectives *collectives = &far->job->collectives;
 	struct net_meet message = {
 		.ranks = collectives_local_mask(far->job),
 		.world_size = far->job->group.world_size,
+		.opening = 1 + collectives->open_count,
+		.failed = collectives->open_count + (error != 0),
+		.error = error ? error : collectives->open_error,
 		.timeout_ms = left_ms(far),
+		.arena_bytes = collectives->arena_bytes,
+		.asked_bytes = collectives->asked_bytes,
 	};
 	int r;
 
+	message.text = error ? *text : collectives->open_text;
 	fill_way(far, &message.way);
 	r = net_worker_meet(far->worker, &far->request, &message);
 	explicit_bzero(message.way.token, sizeof(message.way.token));

@@ -11,9 +11,6 @@
 #include "daemon/zero/job/far_private.h"
 #include "daemon/zero/job/job.h"
 
-/* What a worker's last words need to be in the store, and at the other nodes. */
-#define FAR_LAST_NS ZI_NS_PER_S
-
 /* Documented in far_private.h, as are far_last_due() and far_linger(). */
 struct far *far_destroy(struct far *far)
 {
@@ -65,6 +62,29 @@ void far_forget(struct zero *zero, const char *name)
 	}
 }
 
+void far_forget_openings(struct zero *zero, uint32_t port)
+{
+	zi_list_for_each_safe(link, &zero->fars) {
+		struct far *far = container_of(link, struct far, link);
+
+		if (!far->tells_opening || far->port != port)
+			continue;
+		zi_list_remove(link);
+		(void)far_destroy(far);
+	}
+}
+
+void far_hurry(const struct zero_job *job)
+{
+	zi_list_for_each(link, &job->zero->fars) {
+		struct far *far = container_of(link, struct far, link);
+
+		if (far->tells_opening && strcmp(far->name, job->name) == 0)
+			zi_loop_arm(far->loop, &far->next, zi_clock_deadline_ns(FAR_LAST_NS),
+			            far_last_due);
+	}
+}
+
 uint64_t far_ending(const struct zero_job *job)
 {
 	uint64_t groups = 0;
@@ -92,16 +112,24 @@ void far_end(const struct zero_job *job, uint32_t group)
 	}
 }
 
-void far_abort(struct far *far, int error, const struct zi_text *text)
+struct zi_text far_say_where(const struct far *far, const struct zi_text *text)
 {
 	char host[ZI_NAME_BYTES] = "another node";
 	struct zi_text told, where;
 
-	if (far->phase != FAR_FOLLOWING)
-		return;
 	(void)gethostname(host, sizeof(host) - 1); /* For people. */
 	zi_text_set(&where, " (on node %u, %.40s)", far->node, host);
 	zi_text_set(&told, "%.*s%s", (int)(sizeof(told.chars) - 1 - strlen(where.chars)),
 	            text->chars, where.chars);
+	return told;
+}
+
+void far_abort(struct far *far, int error, const struct zi_text *text)
+{
+	struct zi_text told;
+
+	if (far->phase != FAR_FOLLOWING)
+		return;
+	told = far_say_where(far, text);
 	net_worker_abort(far->worker, error, &told);
 }

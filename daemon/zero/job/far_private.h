@@ -4,6 +4,7 @@
 
 #include <limits.h>
 
+#include "common/base/clock.h"
 #include "daemon/worker/supervise.h"
 #include "daemon/zero/job/far.h"
 
@@ -32,6 +33,10 @@ struct far {
 	far_met_fn met;
 	far_joined_fn joined;
 	enum far_phase phase;
+	enum far_phase
+		failed;     /* OVER: in which phase its worker failed; OVER: none of the worker's */
+	uint32_t port;      /* of the store */
+	bool tells_opening; /* it stays to tell that an opening failed */
 	enum net_slab slab; /* MAPPING: which one */
 	struct net_worker *worker;
 	struct net_request request;
@@ -39,9 +44,20 @@ struct far {
 	char program[PATH_MAX];
 };
 
+/* A worker, asked for what comes first. @error, @why: as far_ask_meet() and far_ask_agree() have
+ * them. Return: as far_open(). */
+int far_new(const struct far *model, int error, const struct zi_text *why, struct zi_text *text,
+            struct far **ret_far);
+
+/* It makes nothing, but tells why; for so long. */
+bool far_is_refusal(const struct far *far);
+uint64_t far_refusal_ns(const struct far *far);
+/* Those that tell of an opening that failed, and may hold @port. */
+void far_forget_openings(struct zero *zero, uint32_t port);
+
 /* What its worker is to do next, for far->request. Return: 0; -ENOTCONN, -EBUSY. */
-int far_ask_meet(struct far *far);
 /* @error, @text: 0, or why this node makes nothing. */
+int far_ask_meet(struct far *far, int error, const struct zi_text *text);
 int far_ask_agree(struct far *far, int error, const struct zi_text *text);
 int far_ask_join(struct far *far);
 int far_ask_map(struct far *far); /* far->slab */
@@ -49,6 +65,10 @@ int far_ask_follow(struct far *far);
 
 /* How it ends (far_end.c). At once, with its worker. Return: NULL. */
 struct far *far_destroy(struct far *far);
+/* What a worker's last words need to be in the store, and at the other nodes. */
+#define FAR_LAST_NS ZI_NS_PER_S
+/* @text, and where. */
+struct zi_text far_say_where(const struct far *far, const struct zi_text *text);
 /* It stays for @time_ns, until its words are in the store: in zero->fars, no job's any more. */
 void far_linger(struct far *far, uint64_t time_ns);
 /* One that stays ends: for far->next. */

@@ -10,6 +10,7 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "daemon/zero/job/collectives.h"
+#include "daemon/zero/job/far.h"
 #include "daemon/zero/job/history.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/materialize.h"
@@ -141,6 +142,8 @@ static void group_over(struct zero_job *job)
 
 	assert(group->rank_count == 0);
 	collectives_drop(job);
+	if (!group->name[0])
+		far_hurry(job);
 	job_group_set(job, ZERO_GROUP_NONE);
 	group->error = 0;
 	group->is_left = false;
@@ -173,6 +176,8 @@ void group_replace(struct zero_job *job, const char *name)
 		group_over(job);
 	(void)zi_copy_name(group->name, sizeof(group->name), name); /* Checked before. */
 	group->number++;
+	job->collectives.open_count = 0;
+	job->collectives.open_error = 0;
 	if (name[0])
 		history_add(&job->history, group->number, name);
 }

@@ -259,9 +259,9 @@ static void op_expire(struct zero_op *op)
 		zi_text_set(&text, "%s timed out after %.1f s%s", op_name(op->opcode), seconds,
 		            gather_is_full(job, i) ? ": zinf-net says nothing of other nodes" : "");
 		say_absent(job, i, &text);
-		gather_complete(job, i, -ETIMEDOUT, &text);
 		if (i == ZERO_GATHER_COLL_OPEN)
-			collectives_open_expired(job);
+			collectives_open_expired(job, &text);
+		gather_complete(job, i, -ETIMEDOUT, &text);
 		if (i == ZERO_GATHER_COLL_GROUP)
 			collectives_group_expired(job, &text);
 		ops_retry(job); /* After a step() that is void an unshard may go on. */

@@ -34,6 +34,7 @@ static void begin(void)
 
 		meets[i] = (struct net_meet){ .ranks = 1u << i,
 			                      .world_size = MEETING_NODES,
+			                      .opening = 1,
 			                      .timeout_ms = NET_TEST_MS };
 		fill_way(&meets[i].way);
 		meets[i].way.run = 0;

@@ -153,6 +153,7 @@ Test(spawn, zinf_net_answers_while_the_resolver_does_not)
 		                 .way = { .place = { .host = "slow.invalid" }, .job = "gpt" },
 		                 .ranks = 1,
 		                 .world_size = 2,
+		                 .opening = 1,
 		                 .timeout_ms = NET_TEST_MS };
 	struct net_header ping = { NET_PING, sizeof(ping), 2 }, answer;
 	struct net_test test = { .host = NULL };

@@ -205,6 +205,56 @@ Test(store, a_wait_for_any_of_several_keys_ends_when_the_first_is_there)
 	store_stop(&store);
 }
 
+static int unless_waiter_main(void *arg)
+{
+	static const char *const keys[] = { "x", "y" };
+	struct waiter *waiter = arg;
+	char value[4] = "";
+	uint32_t bytes = 0;
+	bool has_ended = false;
+
+	waiter->result =
+		store_client_wait_unless(waiter->client, "end", keys, 2, value, sizeof(value),
+	                                 waiter->deadline_ns, &waiter->text, &bytes, &has_ended);
+	if (!waiter->result && has_ended)
+		waiter->result = bytes == 3 && !memcmp(value, "why", 3) ? 1 : 2;
+	return 0;
+}
+
+Test(store, a_wait_for_all_keys_ends_with_the_value_of_one_that_is_not_waited_for)
+{
+	struct store_server_options options = store_options();
+	struct waiter waiter = { .deadline_ns = soon_ns(60000) };
+	struct store_client *client;
+	struct store_fixture store;
+	struct zi_text text;
+
+	store_start(&store, &options);
+	client = store_client_of(&store);
+	waiter.client = store_client_of(&store);
+	cr_assert_eq(zi_thread_start(&waiter.thread, "waiter", unless_waiter_main, &waiter), 0);
+	cr_expect_eq(store_client_set(client, "x", "", 0, soon_ns(60000), &text), 0);
+	cr_expect_eq(store_client_set(client, "end", "why", 3, soon_ns(60000), &text), 0);
+	cr_assert_eq(zi_thread_join(&waiter.thread), 0);
+	cr_expect_eq(waiter.result, 1, "%d: %s", waiter.result, waiter.text.chars);
+	(void)unless_waiter_main(&waiter); /* It is there already. */
+	cr_expect_eq(waiter.result, 1);
+	cr_expect_eq(store_client_set(client, "end", "longer", 6, soon_ns(60000), &text), 0);
+	(void)unless_waiter_main(&waiter);
+	cr_expect_eq(waiter.result, -ENOSPC);
+	cr_expect_eq(store_client_delete(client, "end", soon_ns(60000), &text), 0);
+	waiter.deadline_ns = soon_ns(20);
+	(void)unless_waiter_main(&waiter);
+	cr_expect_eq(waiter.result, -ETIMEDOUT);
+	cr_expect(strstr(waiter.text.chars, "'y'"), "%s", waiter.text.chars);
+	cr_expect_eq(store_client_set(client, "y", "", 0, soon_ns(60000), &text), 0);
+	(void)unless_waiter_main(&waiter);
+	cr_expect_eq(waiter.result, 0, "%s", waiter.text.chars);
+	store_client_close(client);
+	store_client_close(waiter.client);
+	store_stop(&store);
+}
+
 Test(store, a_wait_that_ends_by_its_deadline_names_the_key_and_the_client_lives_on)
 {
 	struct store_server_options options = store_options();

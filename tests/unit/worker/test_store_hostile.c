@@ -84,7 +84,7 @@ Test(store_hostile, messages_that_no_client_sends_are_refused)
 		{ { STORE_MAGIC, 0, 0, 0, 0, 0 }, "" },
 		{ { STORE_MAGIC, STORE_REPLY, 0, 0, 0, 0 }, "" },
 		{ { STORE_MAGIC, STORE_GET, 0, STORE_MESSAGE_BYTES_MAX + 1, 0, 0 }, "" },
-		{ { STORE_MAGIC, STORE_GET, 16, 2, 0, 0 }, "k" },
+		{ { STORE_MAGIC, STORE_GET, STORE_FLAGS + 1, 2, 0, 0 }, "k" },
 		{ { STORE_MAGIC, STORE_GET, 0, 2, -1, 0 }, "k" },
 		{ { STORE_MAGIC, STORE_GET, 0, 0, 0, 0 }, "" },
 		{ { STORE_MAGIC, STORE_GET, 0, 1, 0, 0 }, "k" },
@@ -93,6 +93,7 @@ Test(store_hostile, messages_that_no_client_sends_are_refused)
 		{ { STORE_MAGIC, STORE_SET, 0, 1, 0, 0 }, "" },
 		{ { STORE_MAGIC, STORE_WAIT, 0, 0, 0, 0 }, "" },
 		{ { STORE_MAGIC, STORE_WAIT, 0, 3, 0, 0 }, "a\0b" },
+		{ { STORE_MAGIC, STORE_WAIT, STORE_UNLESS, 3, 0, 0 }, "a\0b" },
 		{ { STORE_MAGIC, STORE_WILL, 0, 1, 0, 0 }, "w" },
 		{ { STORE_MAGIC, STORE_HELLO, 0, 2, 0, 0 }, "h" },
 	};

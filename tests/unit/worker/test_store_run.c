@@ -224,3 +224,23 @@ Test(store_run, a_prefix_is_forgotten)
 	store_client_close(client);
 	store_stop(&store);
 }
+
+/* Nobody meets there any more: whoever wants the place has it in a moment. */
+Test(store_run, a_store_where_nodes_failed_to_meet_is_waited_out_by_other_jobs)
+{
+	struct store_server_options options = store_options();
+	struct store_client *first, *stranger = NULL;
+	struct store_fixture store;
+	struct zi_text text;
+
+	store_start(&store, &options);
+	first = store_client_of(&store);
+	cr_expect_eq(store_join(&store, "other", "run.0", NULL, &text, &stranger), -EEXIST);
+	cr_assert_eq(store_client_set(first, STORE_ENDED_KEY, NULL, 0, soon_ns(60000), NULL), 0);
+	cr_expect_eq(store_join(&store, "other", "run.0", NULL, &text, &stranger), -ESTALE);
+	/* Its own nodes are to hear why. */
+	cr_assert_eq(store_join(&store, "gpt", "run.0", NULL, &text, &stranger), 0);
+	store_client_close(stranger);
+	store_client_close(first);
+	store_stop(&store);
+}

@@ -177,18 +177,25 @@ static int await_all(const struct agreement *agreement)
 	}
 	r = store_client_wait(agreement->client, names, agree->node_count, agreement->wait_ns,
 	                      agreement->text);
-	if (r != -ETIMEDOUT)
+	if (r != -ETIMEDOUT || !store_client_is_connected(agreement->client))
 		return err_trace(r);
-	for (uint32_t i = 0; i < agree->node_count; i++)
-		if (store_client_wait(agreement->client, &names[i], 1, 0, NULL))
-			return err_origin(zi_text_error(
-				agreement->text, r,
-				"ranks %s (node %u) did not %scome to make a group of ranks %s "
-				"within %.4g s",
-				way_say_ranks(ranks_of(agree, i)).chars, i,
-				__builtin_popcountll(ranks_of(agree, i)) > 1 ? "all " : "",
-				way_say_ranks(agree->members).chars,
-				(double)agree->timeout_ms / 1e3));
+	for (uint32_t i = 0; i < agree->node_count; i++) {
+		int missing =
+			store_client_wait(agreement->client, &names[i], 1, 0, agreement->text);
+
+		if (!missing)
+			continue;
+		/* What a lost link does not tell is no node's fault. */
+		if (missing != -ETIMEDOUT || !store_client_is_connected(agreement->client))
+			return err_trace(missing);
+		return err_origin(zi_text_error(
+			agreement->text, r,
+			"ranks %s (node %u) did not %scome to make a group of ranks %s within "
+			"%.4g s",
+			way_say_ranks(ranks_of(agree, i)).chars, i,
+			__builtin_popcountll(ranks_of(agree, i)) > 1 ? "all " : "",
+			way_say_ranks(agree->members).chars, (double)agree->timeout_ms / 1e3));
+	}
 	return err_trace(r); /* It came a moment too late. */
 }
 
@@ -217,6 +224,8 @@ static int agree_on(const struct agreement *agreement)
 		r = zi_text_error(agreement->text, agree->error, "%s", agree->text.chars);
 	if (!r)
 		r = await_all(agreement);
+	if (r && !store_client_is_connected(agreement->client))
+		return err_trace(r); /* Nothing can be told, or be heard of the others. */
 	if (r)
 		answer_for_missing(agreement, r);
 	if (r && (r != -ETIMEDOUT || agree->error))

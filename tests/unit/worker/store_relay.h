@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A test double of the network between a node and the store: a relay on the test's own loop that
- * passes everything on, but does one thing with the first reply to one request: it keeps it for a
- * while, or closes that connection.
+ * passes everything on, but does one thing with the reply to one request: it keeps it for a while,
+ * or closes that connection.
  */
 #pragma once
 
@@ -31,9 +31,11 @@ struct store_relay {
 	struct zi_timer timer;
 	struct store_relay_link links[STORE_RELAY_LINKS_MAX];
 	uint16_t port, store_port;
-	/* What is kept: the reply to a GET of @key. */
-	const char *key;  /* NULL: nothing (more) */
-	uint64_t keep_ns; /* 0: the connection is closed instead */
+	/* What is kept: the reply to a GET of @key, or to a WAIT for it and perhaps others. */
+	const char *key;      /* NULL: nothing (more) */
+	enum store_type type; /* 0: GET */
+	uint32_t skip_count;  /* so many of them are passed on first */
+	uint64_t keep_ns;     /* 0: the connection is closed instead */
 	struct store_relay_link *kept;
 	bool is_over; /* It has been kept for so long; who waits for it still has it. */
 };
@@ -91,9 +93,14 @@ static inline void store_relay_take(struct store_relay_link *link)
 {
 	struct store_relay *relay = link->relay;
 	size_t bytes = link->request_bytes;
-	bool is_meant = relay->key && link->request.header.type == STORE_GET &&
+	uint32_t type = relay->type ? relay->type : STORE_GET;
+	bool is_meant = relay->key && link->request.header.type == type &&
 	                !strcmp(link->request.payload, relay->key);
 
+	if (is_meant && relay->skip_count) {
+		relay->skip_count--;
+		is_meant = false;
+	}
 	link->request_bytes = 0;
 	if (is_meant && !relay->keep_ns) {
 		relay->key = NULL;

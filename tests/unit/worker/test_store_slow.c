@@ -141,3 +141,127 @@ Test(store_slow, a_late_answer_does_not_end_the_watch)
 	store_relay_close(&relay);
 	net_test_deinit(&test);
 }
+
+/* ---- whose fault it is that nobody comes ---- */
+
+enum { GAP_MS = 300 };
+
+/* What happens to which request, and what is to be said of it; no rank and no node has a part. */
+struct gap {
+	const char *key;
+	uint32_t skip_count;
+	uint64_t keep_ns;
+	int error;
+	const char *says;
+};
+
+static void open_gap(const struct net_test *test, const struct gap *gap)
+{
+	store_relay_open(&relay, test);
+	relay.type = STORE_WAIT;
+	relay.key = gap->key;
+	relay.skip_count = gap->skip_count;
+	relay.keep_ns = gap->keep_ns;
+}
+
+static void expect_gap(const struct net_test *test, uint32_t index, const struct gap *gap)
+{
+	const struct net_request *request = &test->nodes[index].request;
+
+	cr_expect_eq(request->error, gap->error, "%d: %s", request->error, request->text.chars);
+	cr_expect(strstr(request->text.chars, gap->says), "%s", request->text.chars);
+	cr_expect(!strstr(request->text.chars, "did not"), "%s", request->text.chars);
+}
+
+static struct net_way way_to(uint16_t port)
+{
+	return (struct net_way){ .place = { .host = "127.0.0.1", .port = port },
+		                 .job = "gpt",
+		                 .incarnation = "run.0" };
+}
+
+static void meet(struct net_test *test, uint32_t index, uint32_t world_size, uint16_t port,
+                 uint64_t timeout_ms)
+{
+	struct net_meet meet = { .way = way_to(port),
+		                 .ranks = 1u << index,
+		                 .world_size = world_size,
+		                 .opening = 1,
+		                 .timeout_ms = timeout_ms };
+	struct net_node *node = &test->nodes[index];
+
+	node->is_done = false;
+	cr_assert_eq(net_worker_meet(node->worker, &node->request, &meet), 0);
+	test->pending_count++;
+}
+
+/* Of three ranks the third does not come: what the node with the gap sees is another thing. */
+Test(store_slow, a_store_that_is_lost_while_ranks_are_waited_for_is_blamed_and_no_rank)
+{
+	static const struct gap gaps[] = {
+		{ "1/abort", 0, NET_TEST_MS * ZI_NS_PER_MS, -ETIMEDOUT, "does not answer" },
+		{ "rank/0", 0, NET_TEST_MS * ZI_NS_PER_MS, -ETIMEDOUT, "does not answer" },
+		{ "rank/0", 0, 0, -EPIPE, "is gone" },
+	};
+	struct net_test test = { .host = NULL };
+
+	net_test_skip_unless_built(&test);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(gaps); i++) {
+		net_test_init(&test, 2);
+		open_gap(&test, &gaps[i]);
+		meet(&test, 0, 3, test.port, NET_TEST_MS);
+		meet(&test, 1, 3, relay.port, GAP_MS);
+		while (!test.nodes[1].is_done) {
+			test.pending_count = 1; /* Each answer stops the loop. */
+			cr_assert_eq(zi_loop_run(test.loop), 0);
+		}
+		expect_gap(&test, 1, &gaps[i]);
+		store_relay_close(&relay);
+		net_test_deinit(&test);
+	}
+}
+
+static void agree(struct net_test *test, uint16_t port)
+{
+	struct net_node *node = &test->nodes[1];
+	struct net_agree message = { .way = way_to(port),
+		                     .node = 1,
+		                     .node_count = 2,
+		                     .epoch = 2,
+		                     .members = 3,
+		                     .world_size = 2,
+		                     .timeout_ms = GAP_MS,
+		                     .nodes = { 0, 1 } };
+
+	message.way.run = node->request.reply.run;
+	node->is_done = false;
+	cr_assert_eq(net_worker_agree(node->worker, &node->request, &message), 0);
+	test->pending_count++;
+}
+
+/* Node 0 does not come to make a group, but that is not what node 1 sees. */
+Test(store_slow, a_store_that_is_lost_while_nodes_agree_is_blamed_and_no_node)
+{
+	static const struct gap gaps[] = {
+		{ "2/agree/0", 0, NET_TEST_MS * ZI_NS_PER_MS, -ETIMEDOUT, "does not answer" },
+		{ "2/agree/0", 1, NET_TEST_MS * ZI_NS_PER_MS, -ETIMEDOUT, "does not answer" },
+		{ "2/agree/0", 1, 0, -EPIPE, "is gone" },
+	};
+	struct net_test test = { .host = NULL };
+
+	net_test_skip_unless_built(&test);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(gaps); i++) {
+		net_test_init(&test, 2);
+		meet(&test, 0, 2, test.port, NET_TEST_MS);
+		meet(&test, 1, 2, test.port, NET_TEST_MS);
+		net_test_run(&test);
+		cr_assert_eq(test.nodes[1].request.error, 0, "%s",
+		             test.nodes[1].request.text.chars);
+		open_gap(&test, &gaps[i]);
+		agree(&test, relay.port);
+		net_test_run(&test);
+		expect_gap(&test, 1, &gaps[i]);
+		store_relay_close(&relay);
+		net_test_deinit(&test);
+	}
+}

@@ -399,33 +399,6 @@ ZINF_API int zinf_commit(struct zinf *zinf, const void *blob, size_t blob_bytes)
  * to ask for the size. @ret_bytes: 0 when there is none. -ENOBUFS when capacity is too small. */
 ZINF_API int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, size_t *ret_bytes);
 
-/** How a snapshot is kept. */
-struct zinf_snapshot_options {
-	uint32_t bytes;      /**< sizeof(struct zinf_snapshot_options) */
-	uint32_t keep_count; /**< more than 0: an automatic one, the newest so many of the job stay,
-			      *   older automatic ones are removed */
-	const char *name;    /**< unique in the job; NULL: "step-N" */
-	uint32_t reserved[8]; /**< zero */
-};
-
-#define ZINF_SNAPSHOT_OPTIONS_INIT                            \
-	{                                                     \
-		.bytes = sizeof(struct zinf_snapshot_options) \
-	}
-
-/**
- * Keeps the job's committed step: by one rank, at any time after zinf_materialize(). Nothing is
- * copied, but for state that lives in memory alone (offload none or cpu): it is written to NVMe
- * once, and updates wait for it.
- * A snapshot belongs to the job's uid, counts against its NVMe quota, and outlives the job.
- * @options: NULL is ZINF_SNAPSHOT_OPTIONS_INIT. @ret_step: that is kept; may be NULL.
- * Return: 0; -EEXIST the name is taken; -ENODATA nothing was committed; -EDQUOT, -ENOSPC with
- * figures; -EBUSY parameters were written and not committed; -EOPNOTSUPP state in memory and no
- * store, or an older daemon.
- */
-ZINF_API int zinf_snapshot(struct zinf *zinf, const struct zinf_snapshot_options *options,
-                           int64_t *ret_step);
-
 /* ---- a step ---- */
 
 /** Waits until the unit's parameters are present and at the current step, and pins them. Nests.
@@ -487,8 +460,7 @@ ZINF_API int zinf_test(struct zinf *zinf, zinf_ticket ticket, bool *ret_is_done)
 /** Gives the ticket of a tensor, or of a collective that others have not heard of yet, up: it
  * completes with -ECANCELED, and is still waited for. A collective must be given up by all of its
  * members, or by none: to the others this one's next call would be the one that they wait in.
- * -EALREADY it is over; -EBUSY a step, which is
- * every rank's, or a collective under way. */
+ * -EALREADY it is over; -EBUSY a step, which is every rank's, or a collective under way. */
 ZINF_API int zinf_cancel(struct zinf *zinf, zinf_ticket ticket);
 
 /** All ranks of the job have come here. Also the way to share an error-free moment. */
@@ -501,6 +473,7 @@ ZINF_API int zinf_barrier(struct zinf *zinf);
 #include <zinf/coll.h>
 #include <zinf/lr.h>
 #include <zinf/scaler.h>
+#include <zinf/snapshot.h>
 #include <zinf/tensor.h>
 
 #endif

@@ -64,7 +64,7 @@ static bool is_wanted(const struct export *export, const struct target *target, 
 	case PLANE_EXP_AVG:
 		return target->is_directory;
 	default:
-		return target->is_directory && export->model.optimizer != ZI_OPTIMIZER_SGD;
+		return target->is_directory && zi_optimizer_moments(export->model.optimizer) == 2;
 	}
 }
 

@@ -55,7 +55,7 @@ static bool is_wanted(const struct model *model, uint32_t plane)
 {
 	if (plane == PLANE_MASTER)
 		return model->dtype == ZI_DTYPE_BF16;
-	return plane != PLANE_EXP_AVG_SQ || model->optimizer != ZI_OPTIMIZER_SGD;
+	return plane != PLANE_EXP_AVG_SQ || zi_optimizer_moments(model->optimizer) == 2;
 }
 
 /* C hexadecimal floats, bit by bit. */

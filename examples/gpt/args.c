@@ -32,9 +32,9 @@ struct option {
 	enum option_kind kind;
 };
 
-static const struct choice optimizers[] = {
-	{ "adamw", ZINF_ADAMW }, { "adam", ZINF_ADAM }, { "sgd", ZINF_SGD }, { NULL, 0 }
-};
+static const struct choice optimizers[] = { { "adamw", ZINF_ADAMW }, { "adam", ZINF_ADAM },
+	                                    { "sgd", ZINF_SGD },     { "adagrad", ZINF_ADAGRAD },
+	                                    { "lion", ZINF_LION },   { NULL, 0 } };
 static const struct choice schedules[] = { { "local", ZINF_LOCAL },
 	                                   { "sharded", ZINF_SHARDED },
 	                                   { NULL, 0 } };
@@ -85,14 +85,16 @@ static const struct option options[] = {
 	       "N       micro-batches of a step (1)"),
 	NUMBER("steps", KIND_U64, step_count, 0, 1e15,
 	       "N       train until this step is committed (300)"),
-	NUMBER("lr", KIND_F64, lr, 0, 1e6, "X       learning rate after the warm-up (2e-3)"),
+	NUMBER("lr", KIND_F64, lr, 0, 1e6,
+	       "X       learning rate after the warm-up; lion wants a tenth (2e-3)"),
 	NUMBER("warmup", KIND_U64, warmup_count, 0, 1e15, "N       steps of linear warm-up (20)"),
 	NUMBER("min-lr", KIND_F64, min_lr, 0, 1e6,
 	       "X       end of the cosine; equal to --lr: no decay (2e-4)"),
-	CHOICE("optimizer", optimizer, optimizers, "NAME    adamw, adam or sgd (adamw)"),
-	NUMBER("beta1", KIND_F64, beta1, 0, 1, "X       Adam (0.9)"),
-	NUMBER("beta2", KIND_F64, beta2, 0, 1, "X       Adam (0.95)"),
-	NUMBER("eps", KIND_F64, eps, 0, 1, "X       Adam (1e-8)"),
+	CHOICE("optimizer", optimizer, optimizers,
+	       "NAME    adamw, adam, sgd, adagrad or lion (adamw)"),
+	NUMBER("beta1", KIND_F64, beta1, 0, 1, "X       Adam, Lion (0.9)"),
+	NUMBER("beta2", KIND_F64, beta2, 0, 1, "X       Adam, Lion (0.95)"),
+	NUMBER("eps", KIND_F64, eps, 0, 1, "X       Adam, Adagrad (1e-8)"),
 	NUMBER("weight-decay", KIND_F64, weight_decay, 0, 1e6, "X       (0.1)"),
 	NUMBER("momentum", KIND_F64, momentum, 0, 1, "X       SGD (0.9)"),
 	NUMBER("dampening", KIND_F64, dampening, 0, 1, "X       SGD (0)"),
@@ -278,7 +280,8 @@ static int check_together(const struct gpt_args *args, struct gpt_problem *probl
 		                       args->model.channel_count, args->model.head_count);
 	if (args->optimizer != ZINF_SGD && (args->beta1 >= 1 || args->beta2 >= 1))
 		return gpt_problem_set(problem, -EINVAL,
-		                       "--beta1 %g and --beta2 %g must be below 1 with Adam",
+		                       "--beta1 %g and --beta2 %g must be below 1 unless "
+		                       "--optimizer is sgd",
 		                       args->beta1, args->beta2);
 	if (args->is_nesterov && args->optimizer != ZINF_SGD)
 		return gpt_problem_set(problem, -EINVAL, "--nesterov needs --optimizer sgd");

@@ -25,7 +25,7 @@ struct reference {
 	/* Each (padded_count,), zero at first; padding of gradients is never written. */
 	void *params;       /* bf16 or f32 */
 	int16_t *remainder; /* bf16 only */
-	float *exp_avg;     /* SGD: momentum_buffer */
+	float *exp_avg;     /* or the one moment */
 	float *exp_avg_sq;
 	void *grads[ZINF_WORLD_MAX]; /* of each rank, bf16 or f32 */
 	float *sum;              /* of the ranks; sharded: of the micro-batches too; then reduced */

@@ -117,6 +117,32 @@ static void update_sgd(const struct gpt_reference_scalars *s, float g,
 	state->p = fmaf(-s->lr, u, state->p);
 }
 
+/* Its sum of squares is the one moment, kept where others keep their first. lr_decay is 0. */
+static void update_adagrad(const struct gpt_reference_scalars *s, float g,
+                           struct gpt_reference_state *state)
+{
+	float d;
+
+	g = fmaf(s->wd, state->p, g);
+	state->m = fmaf(g, g, state->m);
+	d = sqrtf(state->m) + s->eps;
+	state->p = fmaf(-s->lr, g / d, state->p);
+}
+
+static void update_lion(const struct gpt_reference_scalars *s, float g,
+                        struct gpt_reference_state *state)
+{
+	float c = fmaf(s->one_m_b1, g, s->b1 * state->m);
+	float u = c * 0.0f; /* of either zero nothing, of a NaN a NaN */
+
+	if (c > 0.0f)
+		u = s->lr;
+	if (c < 0.0f)
+		u = -s->lr;
+	state->p = fmaf(state->p, s->decay, -u);
+	state->m = fmaf(s->one_m_b2, g, s->b2 * state->m);
+}
+
 /* @reduced: the reduced gradient, widened. */
 void gpt_reference_update(const struct gpt_reference_scalars *scalars,
                           enum zinf_optimizer optimizer, float reduced,
@@ -125,10 +151,19 @@ void gpt_reference_update(const struct gpt_reference_scalars *scalars,
 	float g = reduced * scalars->unscale;
 
 	g = g * scalars->clip;
-	if (optimizer == ZINF_SGD)
+	switch (optimizer) {
+	case ZINF_SGD:
 		update_sgd(scalars, g, state);
-	else
+		return;
+	case ZINF_ADAGRAD:
+		update_adagrad(scalars, g, state);
+		return;
+	case ZINF_LION:
+		update_lion(scalars, g, state);
+		return;
+	default:
 		update_adam(scalars, optimizer == ZINF_ADAMW, g, state);
+	}
 }
 
 /* bf16 and remainder → f32. */

@@ -13,14 +13,14 @@
 /* f32 scalars of a step, from the caller's f64 ones. */
 struct gpt_reference_scalars {
 	float unscale, clip;
-	/* Adam */
+	/* Adam; of these Lion: decay and betas, Adagrad: eps and wd */
 	float decay, step_size, root_bc2, b1, b2, one_m_b1, one_m_b2, eps, wd;
-	/* SGD */
+	/* SGD; of these Adagrad, Lion: lr */
 	float mu, one_m_damp, lr;
 	bool is_first, is_nesterov;
 };
 
-/* One element: f32 parameter, two words of optimizer state (SGD: the first one only). */
+/* One element: f32 parameter, two words of optimizer state. Of one moment: the first. */
 struct gpt_reference_state {
 	float p, m, v;
 };

@@ -87,14 +87,8 @@ enum zinf_dtype {
 	ZINF_I64 = 7
 };
 
-/** Optimizers (docs/ARITHMETIC.md defines them bit by bit). */
-enum zinf_optimizer {
-	ZINF_ADAMW = 1,
-	ZINF_ADAM = 2,
-	ZINF_SGD = 3,
-	ZINF_ADAGRAD = 4, /**< its sum of squares begins with 0 */
-	ZINF_LION = 5     /**< moves by lr in each step: wants about a tenth of AdamW's */
-};
+/** Optimizers (docs/ARITHMETIC.md has every bit of them). Lion wants a tenth of AdamW's lr. */
+enum zinf_optimizer { ZINF_ADAMW = 1, ZINF_ADAM, ZINF_SGD, ZINF_ADAGRAD, ZINF_LION };
 
 /** How micro-batches are accumulated: by each rank in its own buffer, then one reduction; or a
  * reduction per micro-batch into an fp32 accumulator of the daemon. */

@@ -25,7 +25,7 @@ static void take_hello(struct peer *peer, struct fuzz_input *input)
 
 /*
  * @place: bits 0-1 rank, 2-3 world less one, 4 which job, 5-6 which incarnation (0: none), 7 a
- * short deadline. @config: bit 0 bf16 parameters, 1 bf16 gradients, 2-3 optimizer, 4 sharded, 5
+ * short deadline. @config: bit 0 bf16 parameters, 1 bf16 gradients, 2-4 optimizer, 4 sharded, 5
  * state on NVMe, 6 durable, 7 takeover. @resident: bits 0-3 eighths of a MiB; 7 parameters on NVMe,
  * 4-6 their budget in quarters of a MiB; 0 also a tail, of bits 1-2 (strategy), 4 (shard_size).
  */
@@ -42,7 +42,7 @@ static void send_attach(struct peer *peer, uint8_t place, uint8_t config, uint8_
 		.config = {
 			.param_dtype = config & 1 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
 			.grad_dtype = config & 2 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
-			.optimizer = ZI_OPTIMIZER_ADAMW + (config >> 2 & 3) % 3,
+			.optimizer = ZI_OPTIMIZER_ADAMW + (config >> 2 & 7) % 5,
 			.schedule = config & 16 ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL,
 			.offload_optimizer = config & 32 ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU,
 			.durability = config & 64 ? ZI_DURABILITY_POWER : ZI_DURABILITY_PROCESS,

@@ -132,7 +132,7 @@ static void add_job(struct author *author)
 	values[1] = lie(author, lies, 1, 0); /* uid */
 	values[2] = lie(author, lies, 2, kind & 1 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32);
 	values[3] = lie(author, lies, 3, kind & 1 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32);
-	values[4] = lie(author, lies, 4, 1 + kind % 3); /* optimizer */
+	values[4] = lie(author, lies, 4, 1 + kind % 5); /* optimizer */
 	values[5] = lie(author, lies, 5, ZI_SCHEDULE_LOCAL);
 	values[6] = lie(author, lies, 6, kind & 8 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME);
 	values[7] = lie(author, lies, 7, ZI_OFFLOAD_NONE);

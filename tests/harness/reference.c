@@ -196,6 +196,42 @@ static void update_sgd(struct training *training, float clip)
 	}
 }
 
+static void update_adagrad(struct training *training, float clip)
+{
+	const struct zinf_step_options *step = &training->settings->step;
+
+	for (uint64_t i = 0; i < training->padded_count; i++) {
+		float p = training->master[i];
+		float g = training->reduced[i] * (float)step->unscale;
+
+		g = g * clip;
+		g = fmaf((float)step->weight_decay, p, g);
+		training->first[i] = fmaf(g, g, training->first[i]);
+		g = g / (sqrtf(training->first[i]) + (float)step->eps);
+		training->master[i] = fmaf(-(float)step->lr, g, p);
+	}
+}
+
+static void update_lion(struct training *training, float clip)
+{
+	const struct zinf_step_options *step = &training->settings->step;
+	float decay = (float)(1 - step->lr * step->weight_decay);
+	float b1 = (float)step->beta1, rest1 = (float)(1 - step->beta1);
+	float b2 = (float)step->beta2, rest2 = (float)(1 - step->beta2);
+
+	for (uint64_t i = 0; i < training->padded_count; i++) {
+		float m = training->first[i];
+		float g = training->reduced[i] * (float)step->unscale;
+		float c, sign;
+
+		g = g * clip;
+		c = fmaf(rest1, g, b1 * m);
+		sign = (float)((c > 0) - (c < 0));
+		training->first[i] = fmaf(rest2, g, b2 * m);
+		training->master[i] = fmaf(training->master[i], decay, -sign * (float)step->lr);
+	}
+}
+
 static void train_step(struct training *training, uint32_t number, struct reference_step *ret_step)
 {
 	const struct trainer_settings *settings = training->settings;
@@ -220,6 +256,10 @@ static void train_step(struct training *training, uint32_t number, struct refere
 	training->beta2_power *= step->beta2;
 	if (settings->options.optimizer == ZINF_SGD)
 		update_sgd(training, (float)result.clip);
+	else if (settings->options.optimizer == ZINF_ADAGRAD)
+		update_adagrad(training, (float)result.clip);
+	else if (settings->options.optimizer == ZINF_LION)
+		update_lion(training, (float)result.clip);
 	else
 		update_adam(training, (float)result.clip);
 	training->update_count++;

@@ -66,12 +66,13 @@ static uint64_t store_bytes(void)
 
 /* Job "base" is trained to step 2, exported in both formats, and destroyed with its daemon's
  * knowledge of it. */
-static void train_and_export(enum zinf_dtype dtype)
+static void train_and_export_with(enum zinf_dtype dtype, enum zinf_optimizer optimizer)
 {
 	struct trainer_settings settings = settings_of("base", 2, ZINF_OFFLOAD_NVME);
 	struct ranks ranks;
 
 	settings.options.param_dtype = settings.options.grad_dtype = dtype;
+	settings.options.optimizer = optimizer;
 	settings.steps = 2;
 	cr_assert_eq(ranks_train(&ranks, &settings), 0);
 	ranks_free(&ranks);
@@ -79,6 +80,11 @@ static void train_and_export(enum zinf_dtype dtype)
 	RUN(0, "export", "base", path_of("two.safetensors"));
 	cr_assert_eq(system_destroy_job(&settings), 0);
 	cr_assert_eq(store_bytes(), 0);
+}
+
+static void train_and_export(enum zinf_dtype dtype)
+{
+	train_and_export_with(dtype, ZINF_ADAMW);
 }
 
 /* Job @name begins with @source; the dump of its parameters at @steps is the caller's to free. */
@@ -164,6 +170,35 @@ Test(load, of_fp32_goes_on_with_the_same_bits)
 	cr_assert_eq(ranks.reports[1]->first_steps[0], 2);
 	cr_assert(ranks_are_right(&ranks));
 	ranks_free(&ranks);
+}
+
+/* Of the one moment there is one file. */
+static void go_on_with(enum zinf_dtype dtype, enum zinf_optimizer optimizer)
+{
+	struct trainer_settings settings = settings_of("new", 2, ZINF_OFFLOAD_NVME);
+	struct ranks ranks;
+
+	train_and_export_with(dtype, optimizer);
+	cr_assert_eq(access(path_of("all/exp_avg.safetensors"), F_OK), 0);
+	cr_assert_neq(access(path_of("all/exp_avg_sq.safetensors"), F_OK), 0);
+	RUN(0, "load", path_of("all"), "new");
+	settings.options.param_dtype = settings.options.grad_dtype = dtype;
+	settings.options.optimizer = optimizer;
+	settings.load = "new/step-2";
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	cr_assert_eq(ranks.reports[1]->first_steps[0], 2);
+	cr_assert(ranks_are_right(&ranks));
+	ranks_free(&ranks);
+}
+
+Test(load, of_lion_goes_on_with_the_same_bits)
+{
+	go_on_with(ZINF_BF16, ZINF_LION);
+}
+
+Test(load, of_adagrad_goes_on_with_the_same_bits)
+{
+	go_on_with(ZINF_F32, ZINF_ADAGRAD);
 }
 
 /* The trainer wants its blob, which parameters alone do not have: it ends where it has them. */
@@ -293,7 +328,7 @@ Test(load, manifests_that_make_no_sense_are_refused)
 		{ "s/\"beta2_power\": \".*\"/\"beta2_power\": \"0x1p+3\"/", "cannot be" },
 		{ "s/\"world_size\": 2/\"world_size\": 65/", "ranks" },
 		{ "s/\"rank\": 1/\"rank\": 7/", "of no rank" },
-		{ "s/\"optimizer\": \"adamw\"/\"optimizer\": \"lion\"/", "makes no sense" },
+		{ "s/\"optimizer\": \"adamw\"/\"optimizer\": \"lamb\"/", "makes no sense" },
 		{ "s/\"name\": \"master.safetensors\"/\"name\": \"..\\/x\"/", "names no file" },
 		{ "s/\"layer.0.weight.0\"/\"renamed\"/", "tensor 'renamed' is missing" },
 		{ "s/\"subgroup_elements\": 262144/\"subgroup_elements\": 1/", "another length" },

@@ -45,6 +45,13 @@ void load_forget(struct zero_rank *rank)
 	evacuate_kick(rank->job->zero);
 }
 
+/* Whose state it can go on with: AdamW and Adam keep the same. SGD, Adagrad and Lion keep one
+ * moment each, of equal width, that means something else in each. */
+static enum zi_optimizer state_kind(uint32_t optimizer)
+{
+	return optimizer == ZI_OPTIMIZER_ADAM ? ZI_OPTIMIZER_ADAMW : (enum zi_optimizer)optimizer;
+}
+
 /* See load.h. */
 int load_config_check(const struct zi_job_config *config, const struct zero_snapshot *snapshot,
                       struct zi_text *text)
@@ -58,11 +65,7 @@ int load_config_check(const struct zi_job_config *config, const struct zero_snap
 			snapshot->job_name, snapshot->name,
 			zi_dtype_name((enum zi_dtype)config->param_dtype),
 			zi_dtype_name((enum zi_dtype)stored->param_dtype)));
-	if (zi_state_element_bytes((enum zi_optimizer)config->optimizer,
-	                           (enum zi_dtype)config->param_dtype) ==
-	            zi_state_element_bytes((enum zi_optimizer)stored->optimizer,
-	                                   (enum zi_dtype)config->param_dtype) &&
-	    (config->optimizer == ZI_OPTIMIZER_SGD) == (stored->optimizer == ZI_OPTIMIZER_SGD))
+	if (state_kind(config->optimizer) == state_kind(stored->optimizer))
 		return 0;
 	return err_origin(zi_text_error(
 		text, -EINVAL,

@@ -82,7 +82,7 @@ Test(args, what_is_wrong_is_named)
 		{ "--lr -1", "allowed is 0 to" },
 		{ "--resident 5Q", "with K, M, G or T" },
 		{ "--ranks 65", "allowed is 1 to 64" },
-		{ "--optimizer lion", "allowed are adamw, adam, sgd" },
+		{ "--optimizer lamb", "allowed are adamw, adam, sgd, adagrad, lion" },
 		{ "--schedule=", "allowed are local, sharded" },
 		{ "--bf16=yes", "--bf16 takes no value" },
 		{ "train", "options begin with --" },
@@ -90,6 +90,7 @@ Test(args, what_is_wrong_is_named)
 		{ "--f32-grads", "--f32-grads needs --bf16" },
 		{ "--heads 3", "--d-model 128 is not a multiple of --heads 3" },
 		{ "--beta1 1", "must be below 1" },
+		{ "--optimizer lion --beta2 1", "must be below 1 unless --optimizer is sgd" },
 		{ "--nesterov", "--nesterov needs --optimizer sgd" },
 		{ "--lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001" },
 	};

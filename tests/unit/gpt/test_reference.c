@@ -231,6 +231,8 @@ Test(reference, loss_falls_in_thirty_steps_with_every_optimizer_and_type)
 		                "--bf16 --f32-grads --schedule sharded --grad-accum 2",
 		                "--optimizer adam --weight-decay 0",
 		                "--optimizer sgd --lr 0.3 --ranks 3",
+		                "--optimizer adagrad --lr 0.03",
+		                "--optimizer lion --lr 2e-3 --bf16",
 		                "--clip 0 --grad-accum 2" };
 
 	for (unsigned i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {

@@ -7,11 +7,12 @@
 #include "daemon/zero/param/write.h"
 #include "tests/unit/zero/world.h"
 
-static void rewrite_between_steps(uint32_t offload, uint64_t resident_bytes)
+static void rewrite_between_steps(uint32_t optimizer, uint32_t offload, uint64_t resident_bytes)
 {
 	struct zi_step_options options = model_options();
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, offload);
 
+	config.optimizer = optimizer;
 	config.resident_bytes = resident_bytes;
 	node_init(&node);
 	node_start(&node);
@@ -37,17 +38,24 @@ static void rewrite_between_steps(uint32_t offload, uint64_t resident_bytes)
 
 Test(zero_write, unit_rewritten_between_steps_begins_anew_in_memory)
 {
-	rewrite_between_steps(ZI_OFFLOAD_CPU, 0);
+	rewrite_between_steps(ZI_OPTIMIZER_ADAMW, ZI_OFFLOAD_CPU, 0);
 }
 
 Test(zero_write, unit_rewritten_between_steps_begins_anew_on_nvme)
 {
-	rewrite_between_steps(ZI_OFFLOAD_NVME, 0);
+	rewrite_between_steps(ZI_OPTIMIZER_ADAMW, ZI_OFFLOAD_NVME, 0);
 }
 
 Test(zero_write, unit_rewritten_between_steps_begins_anew_when_resident)
 {
-	rewrite_between_steps(ZI_OFFLOAD_NVME, 64 * MIB);
+	rewrite_between_steps(ZI_OPTIMIZER_ADAMW, ZI_OFFLOAD_NVME, 64 * MIB);
+}
+
+Test(zero_write, unit_rewritten_between_steps_begins_anew_with_one_moment)
+{
+	rewrite_between_steps(ZI_OPTIMIZER_ADAGRAD, ZI_OFFLOAD_CPU, 0);
+	rewrite_between_steps(ZI_OPTIMIZER_ADAGRAD, ZI_OFFLOAD_NVME, 0);
+	rewrite_between_steps(ZI_OPTIMIZER_LION, ZI_OFFLOAD_NVME, 64 * MIB);
 }
 
 Test(zero_write, writes_are_refused_where_they_do_not_fit)

@@ -2,13 +2,12 @@
 /* The command line: a table of options, and one walk over it. */
 #include "examples/gpt/args.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/gpt/args_lr.h"
 #include "examples/gpt/data.h"
 #include "examples/gpt/distance.h"
 #include "examples/gpt/number.h"
@@ -42,6 +41,31 @@ static const struct choice offloads[] = { { "none", ZINF_OFFLOAD_NONE },
 	                                  { "cpu", ZINF_OFFLOAD_CPU },
 	                                  { "nvme", ZINF_OFFLOAD_NVME },
 	                                  { NULL, 0 } };
+/* zinf_lr_name()'s, and gpt's own. */
+static const struct choice lr_schedules[] = {
+	{ "gpt", 0 },
+	{ "constant", ZINF_LR_CONSTANT },
+	{ "constant_with_warmup", ZINF_LR_CONSTANT_WARMUP },
+	{ "linear", ZINF_LR_LINEAR },
+	{ "cosine", ZINF_LR_COSINE },
+	{ "cosine_with_restarts", ZINF_LR_COSINE_RESTARTS },
+	{ "polynomial", ZINF_LR_POLYNOMIAL },
+	{ "inverse_sqrt", ZINF_LR_INVERSE_SQRT },
+	{ "cosine_with_min_lr", ZINF_LR_COSINE_MIN },
+	{ "cosine_warmup_with_min_lr", ZINF_LR_COSINE_WARMUP_MIN },
+	{ "warmup_stable_decay", ZINF_LR_WARMUP_STABLE_DECAY },
+	{ "LRRangeTest", ZINF_LR_RANGE_TEST },
+	{ "OneCycle", ZINF_LR_ONE_CYCLE },
+	{ "WarmupLR", ZINF_LR_WARMUP },
+	{ "WarmupDecayLR", ZINF_LR_WARMUP_DECAY },
+	{ "WarmupCosineLR", ZINF_LR_WARMUP_COSINE },
+	{ NULL, 0 }
+};
+static const struct choice lr_shapes[] = { { "linear", ZINF_LR_SHAPE_LINEAR },
+	                                   { "cosine", ZINF_LR_SHAPE_COSINE },
+	                                   { "1-sqrt", ZINF_LR_SHAPE_SQRT },
+	                                   { "log", ZINF_LR_SHAPE_LOG },
+	                                   { NULL, 0 } };
 static const struct choice durabilities[] = { { "process", ZINF_DURABILITY_PROCESS },
 	                                      { "power", ZINF_DURABILITY_POWER },
 	                                      { NULL, 0 } };
@@ -90,6 +114,23 @@ static const struct option options[] = {
 	NUMBER("warmup", KIND_U64, warmup_count, 0, 1e15, "N       steps of linear warm-up (20)"),
 	NUMBER("min-lr", KIND_F64, min_lr, 0, 1e6,
 	       "X       end of the cosine; equal to --lr: no decay (2e-4)"),
+	CHOICE("lr-schedule", lr_kind, lr_schedules,
+	       "NAME    transformers' or DeepSpeed's; gpt: warm-up and cosine to --min-lr (gpt)"),
+	NUMBER("lr-total", KIND_U64, lr_total_count, 1, 1e15,
+	       "N       updates to the schedule's end (--steps)"),
+	NUMBER("lr-cycles", KIND_F64, lr_cycles, 0, 1e6, "X       waves, or restarts (0.5 or 1)"),
+	NUMBER("lr-end", KIND_F64, lr_end, 0, 1e6, "X       end of polynomial (1e-7)"),
+	NUMBER("lr-power", KIND_F64, lr_power, 0, 1e6, "X       of polynomial (1)"),
+	NUMBER("lr-min-ratio", KIND_F64, lr_min_ratio, 0, 1,
+	       "X       end of a schedule that has one, by --lr (0; WarmupCosineLR: 1e-4)"),
+	NUMBER("lr-stable", KIND_U64, lr_stable_count, 0, 1e15,
+	       "N       warmup_stable_decay: updates at --lr (what --lr-total leaves)"),
+	NUMBER("lr-decay", KIND_U64, lr_decay_count, 0, 1e15,
+	       "N       warmup_stable_decay: updates of its end (0)"),
+	CHOICE("lr-warmup-shape", lr_warmup_shape, lr_shapes,
+	       "NAME    of a warm-up: linear, cosine, 1-sqrt, log (linear; Warmup...LR: log)"),
+	CHOICE("lr-decay-shape", lr_decay_shape, lr_shapes,
+	       "NAME    warmup_stable_decay: linear, cosine, 1-sqrt (cosine)"),
 	CHOICE("optimizer", optimizer, optimizers,
 	       "NAME    adamw, adam, sgd, adagrad or lion (adamw)"),
 	NUMBER("beta1", KIND_F64, beta1, 0, 1, "X       Adam, Lion (0.9)"),
@@ -170,6 +211,11 @@ static const struct gpt_args defaults = {
 	.lr = 2e-3,
 	.min_lr = 2e-4,
 	.warmup_count = 20,
+	.lr_cycles = GPT_LR_UNSET,
+	.lr_end = GPT_LR_UNSET,
+	.lr_power = GPT_LR_UNSET,
+	.lr_min_ratio = GPT_LR_UNSET,
+	.lr_stable_count = GPT_LR_UNSET_COUNT,
 	.beta1 = 0.9,
 	.beta2 = 0.95,
 	.eps = 1e-8,
@@ -215,7 +261,7 @@ static const struct option *find_option(const char *name, size_t name_bytes)
 static int set_choice(const struct option *option, const char *value, uint32_t *ret_value,
                       struct gpt_problem *problem)
 {
-	char list[128] = "";
+	char list[320] = "";
 
 	for (const struct choice *choice = option->choices; choice->name; choice++) {
 		size_t used = strlen(list);
@@ -288,7 +334,7 @@ static int check_together(const struct gpt_args *args, struct gpt_problem *probl
 	if (args->min_lr > args->lr)
 		return gpt_problem_set(problem, -EINVAL, "--min-lr %g is above --lr %g",
 		                       args->min_lr, args->lr);
-	return 0;
+	return gpt_lr_check(args, problem);
 }
 
 /*
@@ -298,7 +344,6 @@ static int check_together(const struct gpt_args *args, struct gpt_problem *probl
 int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
                    struct gpt_problem *problem)
 {
-	bool is_min_lr_given = false;
 	int r;
 
 	*args = defaults;
@@ -330,9 +375,9 @@ int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
 		r = set_value(args, option, equals ? equals + 1 : argv[++i], problem);
 		if (r)
 			return r;
-		is_min_lr_given |= option->offset == AT(min_lr);
+		args->has_min_lr |= option->offset == AT(min_lr);
 	}
-	if (!is_min_lr_given)
+	if (!args->has_min_lr)
 		args->min_lr = args->lr / 10; /* As with the defaults, for any --lr. */
 	return check_together(args, problem);
 }
@@ -350,20 +395,4 @@ void gpt_args_help(const char *program)
 		else
 			(void)printf("  --%-18s %s\n", options[i].name, options[i].help);
 	}
-}
-
-/* Learning rate of a step, counted from 1: linear warm-up, then half a cosine down to --min-lr. It
- * depends on the step alone, so a resumed run goes on as if it had never stopped. */
-double gpt_args_lr(const struct gpt_args *args, uint64_t step)
-{
-	double progress;
-
-	assert(step >= 1);
-	if (step <= args->warmup_count)
-		return args->lr * (double)step / (double)args->warmup_count;
-	if (step >= args->step_count)
-		return args->min_lr;
-	progress = (double)(step - args->warmup_count) /
-	           (double)(args->step_count - args->warmup_count);
-	return args->min_lr + 0.5 * (args->lr - args->min_lr) * (1.0 + cos(M_PI * progress));
 }

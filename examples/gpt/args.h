@@ -23,7 +23,14 @@ struct gpt_args {
 	uint64_t step_count;
 	double lr;
 	double min_lr;
+	bool has_min_lr; /* it was given */
 	uint64_t warmup_count;
+	uint32_t lr_kind;        /* enum zinf_lr_kind; 0: gpt's own; the next are args_lr.c's */
+	uint64_t lr_total_count; /* 0: step_count */
+	double lr_cycles, lr_end, lr_power, lr_min_ratio; /* or GPT_LR_UNSET */
+	uint64_t lr_stable_count;                         /* or GPT_LR_UNSET_COUNT */
+	uint64_t lr_decay_count;
+	uint32_t lr_warmup_shape, lr_decay_shape; /* enum zinf_lr_shape; 0: the schedule's */
 	double beta1;
 	double beta2;
 	double eps;
@@ -73,4 +80,3 @@ int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
                    struct gpt_problem *problem);
 int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem);
 void gpt_args_help(const char *program);
-double gpt_args_lr(const struct gpt_args *args, uint64_t step);

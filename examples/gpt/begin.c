@@ -83,6 +83,14 @@ static int resume(const struct gpt_run *run, struct gpt_backend *backend,
 		                       ", but it was not trained by "
 		                       "this program; give another --job",
 		                       step);
+	/* The blob of a step is given before it is known whether the step was skipped. */
+	if (step && run->args->lr_kind && run->args->is_skipping_nonfinite)
+		return gpt_problem_set(
+			problem, -EINVAL,
+			"the job stands at step %" PRIu64 ", of which --skip-nonfinite may have "
+			"skipped some, and --lr-schedule %s goes by updates; go on without one of "
+			"the two, or with --lr-schedule gpt",
+			step, zinf_lr_name((enum zinf_lr_kind)run->args->lr_kind));
 	if (blob.seed != run->args->seed)
 		gpt_report_note(report, "the job was begun with another --seed");
 	if (blob.fingerprint != run->corpus->fingerprint)

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "examples/gpt/activations.h"
+#include "examples/gpt/args_lr.h"
 #include "examples/gpt/begin.h"
 #include "examples/gpt/clock.h"
 #include "examples/gpt/report.h"
@@ -40,6 +41,7 @@ struct trainer {
 	struct gpt_record current; /* the step that computes */
 	struct gpt_record ending;  /* the one that is being written; step 0: none */
 	uint64_t mark_ns;          /* when the last commit was seen */
+	uint64_t skipped_count;    /* steps of this run that updated nothing */
 };
 
 /* ---- a step ---- */
@@ -69,6 +71,7 @@ static int finish_ending(struct trainer *trainer)
 		return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	assert(record->stats.step == record->step);
 	now_ns = gpt_now_ns();
+	trainer->skipped_count += record->stats.is_skipped;
 	record->wall_ns = now_ns - trainer->mark_ns;
 	trainer->mark_ns = now_ns;
 	gpt_report_step(&trainer->report, record);
@@ -81,14 +84,22 @@ static int finish_ending(struct trainer *trainer)
 	return 0;
 }
 
-static struct zinf_step_options step_options(const struct gpt_args *args, uint64_t step)
+/* The step before is over: whether it was skipped is known. */
+static struct zinf_step_options step_options(const struct trainer *trainer)
 {
+	const struct gpt_args *args = trainer->args;
 	struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
 	bool is_sgd = args->optimizer == ZINF_SGD;
+	struct zinf_lr_value value;
 
-	options.lr = gpt_args_lr(args, step);
+	gpt_lr(args, trainer->current.step, trainer->skipped_count, &value);
+	options.lr = value.lr;
 	options.beta1 = is_sgd ? args->momentum : args->beta1;
 	options.beta2 = is_sgd ? args->dampening : args->beta2;
+	if (value.has_betas) {
+		options.beta1 = value.beta1;
+		options.beta2 = value.beta2;
+	}
 	options.eps = args->eps;
 	options.weight_decay = args->weight_decay;
 	options.max_norm = args->clip;
@@ -131,7 +142,8 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 		r = finish_ending(trainer);
 		if (r)
 			return r;
-		options = step_options(trainer->args, trainer->current.step);
+		options = step_options(trainer);
+		trainer->current.lr = options.lr;
 		r = ops->step_begin(trainer->backend, &options);
 		if (r)
 			return gpt_backend_problem(trainer->backend, r, trainer->problem);
@@ -167,7 +179,6 @@ static int train_step(struct trainer *trainer, uint64_t step)
 
 	trainer->current = (struct gpt_record){
 		.step = step,
-		.lr = gpt_args_lr(trainer->args, step),
 		.token_count = sequences * config->sequence_count * trainer->backend->world_count,
 	};
 	trainer->units.wait_ns = 0;

@@ -113,6 +113,59 @@ static void loss_of(const char *step, char loss[static 64])
 	(void)snprintf(loss, 64, "%.*s", (int)strcspn(line, "l") + 12, line);
 }
 
+/* Of the JSON lines of a run: the rates of steps @first to @last are those of OneCycle. */
+static void expect_one_cycle(uint64_t first, uint64_t last)
+{
+	struct zinf_lr_options options;
+	struct zinf_lr_value value;
+
+	cr_assert_eq(zinf_lr_defaults(ZINF_LR_ONE_CYCLE, &options), 0);
+	options.min_lr = 1e-3;
+	options.max_lr = 3e-3;
+	options.first_count = 2;
+	options.second_count = 3;
+	for (uint64_t step = first; step <= last; step++) {
+		char mark[32];
+		const char *line, *rate;
+
+		cr_assert_eq(zinf_lr_at(&options, step - 1, &value), 0);
+		(void)snprintf(mark, sizeof(mark), "\"step\":%d,", (int)step);
+		line = strstr(words, mark);
+		cr_assert_not_null(line, "%s is not in: %s", mark, words);
+		rate = strstr(line, "\"lr\":");
+		cr_assert_not_null(rate, "%s", line);
+		cr_assert_eq(strtod(rate + 5, NULL), value.lr, "step %d: %.60s", (int)step, rate);
+	}
+}
+
+#define CYCLE                                                                         \
+	"--layers 1 --heads 1 --d-model 16 --seq-len 16 --batch-size 1 --staging 4M " \
+	"--ranks 2 --lr-schedule OneCycle --warmup 2 --lr-total 5 --lr 3e-3 --min-lr 1e-3 --json "
+
+Test(gpt, a_schedule_goes_on_where_the_job_stood)
+{
+	run(0, "zinf-gpt", CYCLE "--job whole --steps 6 --dump whole.dump");
+	expect_one_cycle(1, 6);
+	run(0, "zinf-gpt", CYCLE "--job halves --steps 3");
+	expect_one_cycle(1, 3);
+	run(0, "zinf-gpt", CYCLE "--job halves --steps 6 --dump halves.dump");
+	expect_one_cycle(4, 6);
+	expect_equal_dumps("whole.dump", "halves.dump");
+	/* Rates and momenta are the trainer's: the reference has the same bits by them. */
+	run(0, "zinf-gpt", CYCLE "--reference --steps 6 --dump reference.dump");
+	expect_one_cycle(1, 6);
+	expect_equal_dumps("whole.dump", "reference.dump");
+}
+
+Test(gpt, a_schedule_by_updates_needs_to_know_them)
+{
+	run(0, "zinf-gpt", CYCLE "--job skips --steps 2 --skip-nonfinite");
+	run(1, "zinf-gpt", CYCLE "--job skips --steps 3 --skip-nonfinite");
+	system_expect_text(words, "the job stands at step 2, of which --skip-nonfinite may have "
+	                          "skipped some, and --lr-schedule OneCycle goes by updates");
+	run(0, "zinf-gpt", CYCLE "--job skips --steps 3");
+}
+
 /* zinf-gpt beside the program that run() starts. */
 #define GPT "$(dirname $program)/zinf-gpt "
 

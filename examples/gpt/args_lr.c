@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From flags to a schedule of libzinf's, or to gpt's own one. */
+#include "examples/gpt/args_lr.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+
+#include "zinf/zinf.h"
+
+/* Sets of kinds; gpt's own is the first bit. */
+#define OF(kind)   (1u << ZINF_LR_##kind)
+#define OF_GPT     1u
+#define OF_COSINES (OF(COSINE) | OF(COSINE_RESTARTS) | OF(COSINE_MIN) | OF(COSINE_WARMUP_MIN))
+#define OF_STABLE  OF(WARMUP_STABLE_DECAY)
+#define OF_WARMUPS (OF(WARMUP) | OF(WARMUP_DECAY) | OF(WARMUP_COSINE))
+#define OF_TOTAL                                                                           \
+	(OF_COSINES | OF(LINEAR) | OF(POLYNOMIAL) | OF(WARMUP_DECAY) | OF(WARMUP_COSINE) | \
+	 OF(ONE_CYCLE) | OF_STABLE)
+
+static struct zinf_lr_options schedule_of(const struct gpt_args *args)
+{
+	uint64_t total = args->lr_total_count ? args->lr_total_count : args->step_count;
+	uint64_t used = args->warmup_count + args->lr_decay_count;
+	struct zinf_lr_options options = { 0 };
+	int r = zinf_lr_defaults((enum zinf_lr_kind)args->lr_kind, &options);
+
+	assert(r == 0); /* The command line has no other names. */
+	(void)r;
+	options.lr = args->lr;
+	options.warmup_count = args->warmup_count;
+	options.total_count = total;
+	if (args->lr_cycles != GPT_LR_UNSET)
+		options.cycle_count = args->lr_cycles;
+	if (args->lr_end != GPT_LR_UNSET)
+		options.lr_end = args->lr_end;
+	if (args->lr_power != GPT_LR_UNSET)
+		options.power = args->lr_power;
+	if (args->lr_min_ratio != GPT_LR_UNSET)
+		options.min_ratio = args->lr_min_ratio;
+	options.decay_count = args->lr_decay_count;
+	options.stable_count = args->lr_stable_count;
+	if (args->lr_stable_count == GPT_LR_UNSET_COUNT)
+		options.stable_count = total > used ? total - used : 0;
+	if (args->lr_warmup_shape)
+		options.warmup_shape = (enum zinf_lr_shape)args->lr_warmup_shape;
+	if (args->lr_decay_shape)
+		options.decay_shape = (enum zinf_lr_shape)args->lr_decay_shape;
+	if (args->lr_kind == ZINF_LR_WARMUP_DECAY)
+		options.max_lr = args->lr;
+	if (args->lr_kind == ZINF_LR_RANGE_TEST) {
+		options.min_lr = args->lr;
+		options.step_count = args->warmup_count;
+	}
+	if (args->lr_kind == ZINF_LR_ONE_CYCLE) {
+		options.min_lr = args->min_lr;
+		options.max_lr = args->lr;
+		options.first_count = args->warmup_count;
+		options.second_count = total > args->warmup_count ? total - args->warmup_count : 0;
+		/* As the original does with an optimizer that has no betas. */
+		options.cycles_momentum =
+			args->optimizer != ZINF_SGD && args->optimizer != ZINF_ADAGRAD;
+	}
+	return options;
+}
+
+int gpt_lr_check(const struct gpt_args *args, struct gpt_problem *problem)
+{
+	const struct {
+		const char *name;
+		bool is_given;
+		uint32_t kinds; /* that look at it */
+	} flags[] = {
+		{ "min-lr", args->has_min_lr, OF_GPT | OF(ONE_CYCLE) },
+		{ "lr-total", args->lr_total_count != 0, OF_TOTAL },
+		{ "lr-cycles", args->lr_cycles != GPT_LR_UNSET, OF_COSINES | OF_STABLE },
+		{ "lr-end", args->lr_end != GPT_LR_UNSET, OF(POLYNOMIAL) },
+		{ "lr-power", args->lr_power != GPT_LR_UNSET, OF(POLYNOMIAL) },
+		{ "lr-min-ratio", args->lr_min_ratio != GPT_LR_UNSET,
+		  OF(COSINE_MIN) | OF(COSINE_WARMUP_MIN) | OF_STABLE | OF(WARMUP_COSINE) },
+		{ "lr-stable", args->lr_stable_count != GPT_LR_UNSET_COUNT, OF_STABLE },
+		{ "lr-decay", args->lr_decay_count != 0, OF_STABLE },
+		{ "lr-warmup-shape", args->lr_warmup_shape != 0, OF_STABLE | OF_WARMUPS },
+		{ "lr-decay-shape", args->lr_decay_shape != 0, OF_STABLE },
+	};
+	const char *name = zinf_lr_name((enum zinf_lr_kind)args->lr_kind);
+	struct zinf_lr_options options;
+	char text[256] = "";
+
+	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+		if (flags[i].is_given && !(flags[i].kinds >> args->lr_kind & 1))
+			return gpt_problem_set(problem, -EINVAL,
+			                       "--%s means nothing to --lr-schedule %s",
+			                       flags[i].name, name ? name : "gpt");
+	/* A run of no steps has no schedule, and asks for no value of one. */
+	if (args->lr_kind == 0 || args->step_count == 0)
+		return 0;
+	options = schedule_of(args);
+	if (zinf_lr_check(&options, text, sizeof(text)))
+		return gpt_problem_set(problem, -EINVAL,
+		                       "--lr-schedule %s (lr is --lr, warmup_count --warmup, "
+		                       "total_count --lr-total)",
+		                       text);
+	return 0;
+}
+
+/* Linear warm-up, then half a cosine down to --min-lr. It depends on the step alone, so a resumed
+ * run goes on as if it had never stopped. */
+static double own_lr(const struct gpt_args *args, uint64_t step)
+{
+	double progress;
+
+	assert(step >= 1);
+	if (step <= args->warmup_count)
+		return args->lr * (double)step / (double)args->warmup_count;
+	if (step >= args->step_count)
+		return args->min_lr;
+	progress = (double)(step - args->warmup_count) /
+	           (double)(args->step_count - args->warmup_count);
+	return args->min_lr + 0.5 * (args->lr - args->min_lr) * (1.0 + cos(M_PI * progress));
+}
+
+void gpt_lr(const struct gpt_args *args, uint64_t step, uint64_t skipped_count,
+            struct zinf_lr_value *ret_value)
+{
+	struct zinf_lr_options options;
+	int r;
+
+	if (args->lr_kind == 0) {
+		*ret_value = (struct zinf_lr_value){ .lr = own_lr(args, step) };
+		return;
+	}
+	assert(step > skipped_count);
+	options = schedule_of(args);
+	r = zinf_lr_at(&options, step - 1 - skipped_count, ret_value);
+	assert(r == 0); /* gpt_lr_check() */
+	(void)r;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The learning rate that the command line asks for. */
+#pragma once
+
+#include "examples/gpt/args.h"
+#include "zinf/lr.h"
+
+/* What no flag's value is: the schedule's own default. */
+#define GPT_LR_UNSET       (-1.0)
+#define GPT_LR_UNSET_COUNT UINT64_MAX
+
+/* Whether the flags make a schedule, and are all of it. -EINVAL with the reason. */
+int gpt_lr_check(const struct gpt_args *args, struct gpt_problem *problem);
+
+/* The value of a step. @step: from 1. @skipped_count: of the steps before it, those that updated
+ * nothing: the schedules of others count updates, gpt's own counts steps. */
+void gpt_lr(const struct gpt_args *args, uint64_t step, uint64_t skipped_count,
+            struct zinf_lr_value *ret_value);

@@ -10,7 +10,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <getopt.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,22 +20,19 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "tests/coll/arguments.h"
+#include "tests/coll/neighbour.h"
 #include "tests/coll/runner.h"
 #include "tests/coll/zinf_rank.h"
 
-#define TIMEOUT_MS    30000u
-#define HUNG_MS       60000u
-#define VICTIM_RANKS  5u /* at most */
-#define NEIGHBOURS    2u
-#define SPINS_MAX     200000u
-#define NEIGHBOUR_LEN 1000u
+#define TIMEOUT_MS   30000u
+#define HUNG_MS      60000u
+#define VICTIM_RANKS 5u /* at most */
+#define SPINS_MAX    200000u
 
 /* Shared by all processes. */
 struct shared {
 	struct rank_report reports[SCRIPT_RANKS_MAX];
-	uint32_t neighbour_stop;  /* atomic */
-	uint32_t neighbour_calls; /* of rank 0; atomic */
-	char neighbour_words[NEIGHBOURS][400];
 };
 
 struct test {
@@ -45,7 +41,7 @@ struct test {
 	uint64_t seed;
 	bool is_simple;
 	uint32_t incarnation;
-	pid_t neighbours[NEIGHBOURS];
+	struct neighbour neighbour;
 	uint32_t hit_count; /* deaths that somebody met inside a call */
 };
 
@@ -59,104 +55,6 @@ struct body {
 static uint32_t load(const uint32_t *word)
 {
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-/* ---- the neighbour ---- */
-
-static int neighbour_call(struct zinf *zinf, int64_t *data, uint32_t index, bool *ret_stop)
-{
-	int r;
-
-	for (uint32_t i = 0; i < NEIGHBOUR_LEN; i++)
-		data[i] = (int64_t)index * (zinf_rank(zinf) + 1) + i;
-	r = zinf_coll_all_reduce(zinf, data, data, NEIGHBOUR_LEN, ZINF_I64, ZINF_SUM, NULL);
-	if (r)
-		return r;
-	for (uint32_t i = 0; i < NEIGHBOUR_LEN; i++)
-		if (data[i] != (int64_t)index * 3 + 2 * i)
-			return -EILSEQ;
-	data[0] = *ret_stop; /* one is enough */
-	r = zinf_coll_all_reduce(zinf, data, data, 1, ZINF_I64, ZINF_MAX, NULL);
-	*ret_stop = data[0] != 0;
-	return r;
-}
-
-static int neighbour_main(void *arg)
-{
-	struct body *body = arg;
-	struct shared *shared = body->test->shared;
-	char *words = shared->neighbour_words[body->rank];
-	struct zinf_rank rank;
-	bool is_over = false;
-	int r = zinf_rank_open(&rank, &(struct zinf_rank_options){
-					      .socket_path = body->test->harness.socket_path,
-					      .job = "neighbour",
-					      .incarnation = "1",
-					      .script = body->script,
-					      .rank = body->rank,
-					      .timeout_ms = HUNG_MS,
-				      });
-
-	for (uint32_t i = 0; !r && !is_over; i++) {
-		is_over = body->rank == 0 && load(&shared->neighbour_stop);
-		r = neighbour_call(rank.zinf, (int64_t *)rank.link.arena, i, &is_over);
-		if (body->rank == 0)
-			__atomic_fetch_add(&shared->neighbour_calls, 1, __ATOMIC_RELEASE);
-	}
-	if (r)
-		(void)snprintf(words, sizeof(shared->neighbour_words[0]), "%s: %s", strerror(-r),
-		               rank.zinf ? zinf_error_text(rank.zinf) : rank.words);
-	else
-		(void)zinf_coll_barrier(rank.zinf, NULL);
-	zinf_rank_close(&rank);
-	return r != 0;
-}
-
-static const struct script neighbour_script = {
-	.ranks = NEIGHBOURS, .group_count = 1, .groups = { 3 }, .arena_bytes = 2 << 20
-};
-
-static void neighbours_start(struct test *test)
-{
-	for (uint32_t i = 0; i < NEIGHBOURS; i++) {
-		struct body body = { .test = test, .script = &neighbour_script, .rank = i };
-
-		test->neighbours[i] = harness_fork(neighbour_main, &body);
-	}
-}
-
-/* They have made another call since. */
-static bool neighbours_go_on(struct test *test)
-{
-	uint32_t before = load(&test->shared->neighbour_calls);
-	uint64_t end_ns = zi_clock_deadline_ns(HUNG_MS * ZI_NS_PER_MS);
-
-	while (load(&test->shared->neighbour_calls) - before < 2) {
-		if (zi_clock_now_ns() > end_ns || test->shared->neighbour_words[0][0] ||
-		    test->shared->neighbour_words[1][0]) {
-			printf("check-deaths: the neighbour job: '%s' '%s'\n",
-			       test->shared->neighbour_words[0], test->shared->neighbour_words[1]);
-			return false;
-		}
-		(void)sched_yield();
-	}
-	return true;
-}
-
-static bool neighbours_stop(struct test *test)
-{
-	bool is_right = true;
-
-	__atomic_store_n(&test->shared->neighbour_stop, 1, __ATOMIC_RELEASE);
-	for (uint32_t i = 0; i < NEIGHBOURS; i++) {
-		int r = harness_wait(test->neighbours[i], HUNG_MS);
-
-		if (r)
-			printf("check-deaths: neighbour %u ended with %d: %s\n", i, r,
-			       test->shared->neighbour_words[i]);
-		is_right = is_right && r == 0;
-	}
-	return is_right;
 }
 
 /* ---- the victim and those who survive it ---- */
@@ -284,7 +182,7 @@ static bool die_once(struct test *test, uint64_t round)
 	             pick(test, round, 3, SPINS_MAX));
 	(void)kill(pids[victim], SIGKILL);
 	(void)harness_wait(pids[victim], HUNG_MS);
-	is_right = neighbours_go_on(test);
+	is_right = neighbour_goes_on(&test->neighbour);
 	if (!await_done(done_fds[0], script.ranks - 1)) {
 		printf("check-deaths: somebody hangs\n");
 		is_right = false;
@@ -334,12 +232,14 @@ static bool fds_return(struct harness *harness, uint32_t count)
 
 static bool run(struct test *test, uint64_t first, uint64_t count)
 {
+	const char *const sockets[] = { test->harness.socket_path, test->harness.socket_path };
 	uint64_t baseline_bytes, begin_ns = zi_clock_now_ns();
 	uint32_t baseline_fds;
 	bool is_right;
 
-	neighbours_start(test);
-	is_right = neighbours_go_on(test);
+	if (!neighbour_start(&test->neighbour, "check-deaths", sockets))
+		return false;
+	is_right = neighbour_goes_on(&test->neighbour);
 	baseline_bytes = harness_cpu_bytes(&test->harness);
 	baseline_fds = fd_count(&test->harness);
 	for (uint64_t i = 0; i < count && is_right; i++)
@@ -355,12 +255,12 @@ static bool run(struct test *test, uint64_t first, uint64_t count)
 		       fd_count(&test->harness), baseline_fds);
 		is_right = false;
 	}
-	is_right = neighbours_stop(test) && is_right;
+	is_right = neighbour_stop(&test->neighbour) && is_right;
 	if (is_right)
 		printf("check-deaths: %llu deaths, met by %u survivors inside a call, each told by "
 		       "name; %u calls of a neighbour (seed %llu, %.1f s)\n",
 		       (unsigned long long)count, test->hit_count,
-		       load(&test->shared->neighbour_calls), (unsigned long long)test->seed,
+		       neighbour_call_count(&test->neighbour), (unsigned long long)test->seed,
 		       (double)(zi_clock_now_ns() - begin_ns) / ZI_NS_PER_S);
 	else
 		harness_print_log(&test->harness);
@@ -369,35 +269,19 @@ static bool run(struct test *test, uint64_t first, uint64_t count)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "seed", required_argument, NULL, 's' },
-		{ "rounds", required_argument, NULL, 'n' },
-		{ "round", required_argument, NULL, 'r' },
-		{ "simple", no_argument, NULL, 'i' },
-		{ NULL, 0, NULL, 0 },
-	};
-	struct test test = { .seed = 1 };
-	uint64_t first = 0, count = 20;
+	struct arguments arguments;
+	struct test test = { .seed = 0 };
 	bool is_right;
-	int option;
 
-	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
-		if (option == 's')
-			test.seed = strtoull(optarg, NULL, 0);
-		else if (option == 'n')
-			count = strtoull(optarg, NULL, 0);
-		else if (option == 'i')
-			test.is_simple = true;
-		else if (option == 'r')
-			first = strtoull(optarg, NULL, 0), count = 1;
-		else
-			return 2;
-	}
+	if (!arguments_take(argc, argv, 20, true, &arguments))
+		return 2;
+	test.seed = arguments.seed;
+	test.is_simple = arguments.is_simple;
 	test.shared = mmap(NULL, sizeof(*test.shared), PROT_READ | PROT_WRITE,
 	                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (test.shared == MAP_FAILED ||
 	    harness_start(&test.harness, &(struct harness_options){ .cpu_capacity = "1G" }))
 		return 1;
-	is_right = run(&test, first, count);
+	is_right = run(&test, arguments.first, arguments.count);
 	return harness_stop(&test.harness) != 0 || !is_right;
 }

@@ -8,7 +8,6 @@
  * What the others then get is not asked, only that they end by themselves.
  * Usage: check_hostile [--seed N] [--rounds N] [--round N]
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "tests/coll/arguments.h"
 #include "tests/coll/hostile/scribble.h"
 #include "tests/coll/runner.h"
 #include "tests/coll/zinf_rank.h"
@@ -124,45 +124,31 @@ static bool run_case(struct harness *harness, struct shared *shared, uint64_t se
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "seed", required_argument, NULL, 's' },
-		{ "rounds", required_argument, NULL, 'n' },
-		{ "round", required_argument, NULL, 'r' },
-		{ NULL, 0, NULL, 0 },
-	};
-	uint64_t seed = 1, first = 0, count = 20, begin_ns = zi_clock_now_ns();
+	uint64_t begin_ns = zi_clock_now_ns();
 	uint32_t misled_count = 0, none = 0;
+	struct arguments arguments;
 	struct harness harness;
 	struct shared *shared;
 	bool is_right = true;
-	int option;
 
-	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
-		uint64_t number = option == '?' ? 0 : strtoull(optarg, NULL, 0);
-
-		if (option == 's')
-			seed = number;
-		else if (option == 'n')
-			count = number;
-		else if (option == 'r')
-			first = number, count = 1;
-		else
-			return 2;
-	}
+	if (!arguments_take(argc, argv, 20, false, &arguments))
+		return 2;
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 	              0);
 	if (shared == MAP_FAILED ||
 	    harness_start(&harness, &(struct harness_options){ .cpu_capacity = "1G" }))
 		return 1;
-	for (uint64_t i = 0; i < count && is_right; i++)
-		is_right = run_case(&harness, shared, seed, first + i, true, &misled_count);
+	for (uint64_t i = 0; i < arguments.count && is_right; i++)
+		is_right = run_case(&harness, shared, arguments.seed, arguments.first + i, true,
+		                    &misled_count);
 	/* With nobody hostile. */
-	is_right = is_right && run_case(&harness, shared, seed, first, false, &none);
+	is_right = is_right &&
+	           run_case(&harness, shared, arguments.seed, arguments.first, false, &none);
 	if (is_right)
 		printf("check-hostile: %" PRIu64
 		       " cases with a hostile rank: %u ranks had an error, "
 		       "none crashed or hung (seed %" PRIu64 ", %.1f s)\n",
-		       count, misled_count, seed,
+		       arguments.count, misled_count, arguments.seed,
 		       (double)(zi_clock_now_ns() - begin_ns) / ZI_NS_PER_S);
 	else
 		harness_print_log(&harness);

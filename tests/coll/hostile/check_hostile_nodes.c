@@ -10,17 +10,16 @@
  * numbers. What the hostile one's peers get is not asked, only that they end by themselves.
  * Usage: check_hostile_nodes [--seed N] [--rounds N] [--round N]
  */
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "tests/coll/arguments.h"
 #include "tests/coll/hostile/scribble.h"
+#include "tests/coll/neighbour.h"
 #include "tests/coll/runner.h"
 #include "tests/coll/zinf_rank.h"
 
@@ -34,9 +33,6 @@
 /* Of all processes. */
 struct shared {
 	struct rank_report reports[SCRIPT_RANKS_MAX];
-	uint32_t beside_is_over; /* atomic */
-	uint32_t beside_calls;   /* of its rank 0; atomic */
-	char beside_words[NODES][400];
 };
 
 struct test {
@@ -44,7 +40,7 @@ struct test {
 	struct shared *shared;
 	uint64_t seed;
 	uint32_t misled_count; /* ranks that had an error */
-	pid_t beside[NODES];
+	struct neighbour neighbour;
 };
 
 struct body {
@@ -53,104 +49,6 @@ struct body {
 	uint64_t round;
 	uint32_t rank, hostile, port;
 };
-
-/* ---- the job beside ---- */
-
-static const struct script beside_script = {
-	.ranks = NODES, .group_count = 1, .groups = { 3 }, .arena_bytes = 1 << 20, .nodes = 1 << 2
-};
-
-/* Until the test says that it is enough. */
-static int add_numbers(struct zinf_rank *rank, struct shared *shared)
-{
-	int64_t *data = (int64_t *)rank->link.arena;
-	int r = 0;
-
-	for (int64_t i = 0; !r; i++) {
-		bool is_over = __atomic_load_n(&shared->beside_is_over, __ATOMIC_ACQUIRE);
-
-		data[0] = is_over;
-		data[1] = i << rank->link.rank;
-		r = zinf_coll_all_reduce(rank->zinf, data, data, 2, ZINF_I64, ZINF_SUM, NULL);
-		if (!r && data[1] != 3 * i)
-			r = -EILSEQ;
-		if (rank->link.rank == 0)
-			__atomic_fetch_add(&shared->beside_calls, 1, __ATOMIC_RELEASE);
-		if (!r && data[0])
-			return zinf_coll_barrier(rank->zinf, NULL);
-	}
-	return r;
-}
-
-static int beside_main(void *arg)
-{
-	const struct body *body = arg;
-	struct shared *shared = body->test->shared;
-	struct zinf_rank rank;
-	int r = zinf_rank_open(&rank,
-	                       &(struct zinf_rank_options){
-				       .socket_path = body->test->harness[body->rank].socket_path,
-				       .job = "beside",
-				       .incarnation = "1",
-				       .script = &beside_script,
-				       .rank = body->rank,
-				       .timeout_ms = HUNG_MS,
-				       .port = body->port,
-				       .local_count = 1,
-			       });
-
-	if (!r)
-		r = add_numbers(&rank, shared);
-	if (r)
-		(void)snprintf(shared->beside_words[body->rank], sizeof(shared->beside_words[0]),
-		               "%s: %s", strerror(-r),
-		               rank.zinf ? zinf_error_text(rank.zinf) : rank.words);
-	zinf_rank_close(&rank);
-	return r != 0;
-}
-
-static void beside_start(struct test *test)
-{
-	struct body body = { .test = test, .port = zinf_rank_free_port() };
-
-	for (body.rank = 0; body.rank < NODES; body.rank++)
-		test->beside[body.rank] = harness_fork(beside_main, &body);
-}
-
-/* It has made another call since. */
-static bool beside_goes_on(struct test *test)
-{
-	const struct shared *shared = test->shared;
-	uint32_t before = __atomic_load_n(&shared->beside_calls, __ATOMIC_ACQUIRE);
-	uint64_t end_ns = zi_clock_deadline_ns(HUNG_MS * ZI_NS_PER_MS);
-
-	while (__atomic_load_n(&shared->beside_calls, __ATOMIC_ACQUIRE) - before < 2) {
-		if (zi_clock_now_ns() > end_ns || shared->beside_words[0][0] ||
-		    shared->beside_words[1][0]) {
-			printf("check-hostile: the other job stands: '%s' '%s'\n",
-			       shared->beside_words[0], shared->beside_words[1]);
-			return false;
-		}
-		(void)sched_yield();
-	}
-	return true;
-}
-
-static bool beside_ends(struct test *test)
-{
-	bool is_right = true;
-
-	__atomic_store_n(&test->shared->beside_is_over, 1, __ATOMIC_RELEASE);
-	for (uint32_t i = 0; i < NODES; i++) {
-		int r = harness_wait(test->beside[i], HUNG_MS);
-
-		if (r)
-			printf("check-hostile: rank %u of the other job ended with %d: %s\n", i, r,
-			       test->shared->beside_words[i]);
-		is_right = is_right && !r;
-	}
-	return is_right;
-}
 
 /* ---- the job with a hostile rank ---- */
 
@@ -282,7 +180,7 @@ static bool run_case(struct test *test, uint64_t round, bool is_hostile)
 		       test->shared->reports[i].words);
 		is_right = false;
 	}
-	is_right = beside_goes_on(test) && is_right;
+	is_right = neighbour_goes_on(&test->neighbour) && is_right;
 	if (!is_right)
 		printf("check-hostile: over nodes: --seed %" PRIu64 " --round %" PRIu64
 		       ", hostile: rank %d\n",
@@ -292,50 +190,37 @@ static bool run_case(struct test *test, uint64_t round, bool is_hostile)
 
 static bool run(struct test *test, uint64_t first, uint64_t count)
 {
+	const char *const sockets[] = { test->harness[0].socket_path,
+		                        test->harness[1].socket_path };
 	uint64_t begin_ns = zi_clock_now_ns();
 	bool is_right;
 
-	beside_start(test);
-	is_right = beside_goes_on(test);
+	if (!neighbour_start(&test->neighbour, "check-hostile", sockets))
+		return false;
+	is_right = neighbour_goes_on(&test->neighbour);
 	for (uint64_t i = 0; i < count && is_right; i++)
 		is_right = run_case(test, first + i, true);
 	/* With nobody hostile. */
 	is_right = is_right && run_case(test, first, false);
-	is_right = beside_ends(test) && is_right;
+	is_right = neighbour_stop(&test->neighbour) && is_right;
 	if (is_right)
 		printf("check-hostile: over nodes: %" PRIu64 " cases with a hostile rank: %u ranks "
 		       "had an error, none crashed or hung; %u calls of another job (seed %" PRIu64
 		       ", %.1f s)\n",
-		       count, test->misled_count, test->shared->beside_calls, test->seed,
-		       (double)(zi_clock_now_ns() - begin_ns) / ZI_NS_PER_S);
+		       count, test->misled_count, neighbour_call_count(&test->neighbour),
+		       test->seed, (double)(zi_clock_now_ns() - begin_ns) / ZI_NS_PER_S);
 	return is_right;
 }
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "seed", required_argument, NULL, 's' },
-		{ "rounds", required_argument, NULL, 'n' },
-		{ "round", required_argument, NULL, 'r' },
-		{ NULL, 0, NULL, 0 },
-	};
-	struct test test = { .seed = 1 };
-	uint64_t first = 0, count = 10;
+	struct arguments arguments;
+	struct test test = { .seed = 0 };
 	bool is_right;
-	int option;
 
-	while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
-		uint64_t number = option == '?' ? 0 : strtoull(optarg, NULL, 0);
-
-		if (option == 's')
-			test.seed = number;
-		else if (option == 'n')
-			count = number;
-		else if (option == 'r')
-			first = number, count = 1;
-		else
-			return 2;
-	}
+	if (!arguments_take(argc, argv, 10, false, &arguments))
+		return 2;
+	test.seed = arguments.seed;
 	test.shared = mmap(NULL, sizeof(*test.shared), PROT_READ | PROT_WRITE,
 	                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (test.shared == MAP_FAILED)
@@ -344,7 +229,7 @@ int main(int argc, char **argv)
 		if (harness_start(&test.harness[i],
 		                  &(struct harness_options){ .cpu_capacity = "1G" }))
 			return 1;
-	is_right = run(&test, first, count);
+	is_right = run(&test, arguments.first, arguments.count);
 	for (uint32_t i = 0; i < NODES; i++) {
 		if (!is_right)
 			harness_print_log(&test.harness[i]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Meeting and watching the other nodes; see nodes.h. Floor 3, of zinf-net. */
+/* Joining the other nodes, and leaving them; see nodes.h. Floor 3, of zinf-net. Owner: the
+ * operations' thread. */
 #include "daemon/worker/net/nodes.h"
 
 #include <stdio.h>
@@ -34,16 +35,6 @@ const char *nodes_name(const struct nodes *nodes, uint32_t node)
 	return nodes->names[node];
 }
 
-struct nodes *nodes_of_post(struct zi_post *post)
-{
-	return container_of(post, struct nodes, post);
-}
-
-const struct nodes_end *nodes_watch_end(const struct nodes *nodes)
-{
-	return &nodes->end;
-}
-
 /* Who has no memory says no more than that, and @text may still hold what was tried before. */
 static int say_memory(const struct nodes *nodes, int error, struct zi_text *text)
 {
@@ -52,96 +43,6 @@ static int say_memory(const struct nodes *nodes, int error, struct zi_text *text
 	return zi_text_error(text, error, "%s has no memory to join the others",
 	                     nodes_name(nodes, nodes->join.node));
 }
-
-/* ---- the watch ----
- *
- * No call of it has a deadline: a store that is slow is not gone, and to give the link up would
- * make this node's will known. store_client_cancel() ends whatever it waits for. */
-
-/* What this node is asked goes to its daemon. Return: 0; -ENOENT it is asked nothing. */
-static int pass_question(struct nodes *nodes, const char *key)
-{
-	struct net_asked asked;
-	uint32_t bytes;
-	int r = store_client_get(nodes->watch, key, &asked, sizeof(asked), ZI_DEADLINE_NEVER, NULL,
-	                         &bytes);
-
-	if (r == -ENOSPC)
-		return 0; /* It is no question. */
-	if (!r && bytes == sizeof(asked))
-		nodes->watcher.asked(nodes->watcher.arg, &asked);
-	return err_trace(r);
-}
-
-/* Until @abort is there. Who asks gives up soon after, so there is one question. */
-static int await_end(struct nodes *nodes, const char *abort)
-{
-	struct nodes_key asked = nodes_key(nodes, "asked", nodes->join.node);
-	const char *keys[] = { abort, asked.chars };
-	uint32_t key_count = ZI_COUNT_OF(keys);
-	int r;
-
-	for (;;) {
-		r = store_client_wait_any(nodes->watch, keys, key_count, ZI_DEADLINE_NEVER,
-		                          &nodes->end.text);
-		if (r == -ETIMEDOUT)
-			continue; /* The store has a longest time of its own. */
-		if (r || key_count == 1)
-			return err_trace(r);
-		r = pass_question(nodes, asked.chars);
-		if (r)
-			return r == -ENOENT ? 0 : err_trace(r);
-		key_count = 1;
-	}
-}
-
-static int watch_main(void *arg)
-{
-	struct nodes *nodes = arg;
-	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
-	int r = await_end(nodes, key.chars);
-
-	if (r == -ECANCELED)
-		return 0; /* nodes_leave() */
-	/* These nodes go on. Who is gone shows by its connections from now on. */
-	if (r && nodes->join.flags & NET_JOIN_STORE_ELSEWHERE)
-		return 0;
-	if (!r)
-		r = nodes_end_read(nodes->watch, key.chars, ZI_DEADLINE_NEVER, NULL, &nodes->end);
-	if (r) {
-		nodes->end = (struct nodes_end){ .error = -EPIPE,
-			                         .culprit = 0,
-			                         .done = NODES_DONE_UNKNOWN };
-		zi_text_set(&nodes->end.text,
-		            "the store is gone, which %s served: its worker, "
-		            "its daemon or all of it ended",
-		            nodes_name(nodes, 0));
-	}
-	zi_loop_post(nodes->watcher.loop, &nodes->post, nodes->watcher.ended);
-	return 0;
-}
-
-static int start_watch(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text)
-{
-	struct nodes_end will = { .error = -EPIPE,
-		                  .culprit = nodes->join.node,
-		                  .done = NODES_DONE_UNKNOWN };
-	struct nodes_key key = nodes_key(nodes, "abort", NET_CULPRIT_NONE);
-	int r;
-
-	zi_text_set(&will.text, "%s is gone: its worker, its daemon or all of it ended",
-	            nodes_name(nodes, nodes->join.node));
-	r = store_client_will(nodes->watch, key.chars, &will, sizeof(will), deadline_ns, text);
-	if (r)
-		return err_trace(r);
-	r = zi_thread_start(&nodes->thread, "watch", watch_main, nodes);
-	if (r)
-		return err_trace(zi_text_error(text, r, "%s has no room for a thread: %s",
-		                               nodes_name(nodes, nodes->join.node), strerror(-r)));
-	return 0;
-}
-
-/* ---- joining ---- */
 
 static int open_client(const struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text,
                        struct store_client **ret_client)
@@ -344,7 +245,7 @@ static int join_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *t
 	for (uint32_t i = 0; i < nodes->join.node_count && !r; i++)
 		if (i != nodes->join.node)
 			r = connect_peer(nodes, i, deadline_ns, text);
-	return r ? err_trace(r) : err_trace(start_watch(nodes, deadline_ns, text));
+	return r ? err_trace(r) : err_trace(nodes_start_watch(nodes, deadline_ns, text));
 }
 
 /* The others, which wait for this node, hear why it does not come. What stands already stands. */
@@ -401,13 +302,6 @@ void nodes_refuse(struct nodes *nodes, int error, const struct zi_text *text)
 {
 	tell_end(nodes, error, text); /* First: what stands then is not this node's will. */
 	nodes_stop_watch(nodes);
-}
-
-void nodes_stop_watch(struct nodes *nodes)
-{
-	if (nodes->watch)
-		store_client_cancel(nodes->watch);
-	(void)zi_thread_join(&nodes->thread); /* Its result is in `end`. */
 }
 
 struct nodes *nodes_leave(struct nodes *nodes)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private to nodes.c and blame.c. Floor 3, of zinf-net. */
+/* Private to nodes.c, watch.c and blame.c. Floor 3, of zinf-net. */
 #pragma once
 
 #include "common/base/clock.h"
@@ -27,3 +27,7 @@ struct nodes_key {
 
 /* @node: NET_CULPRIT_NONE for a key that is no node's. */
 struct nodes_key nodes_key(const struct nodes *nodes, const char *what, uint32_t node);
+
+/* This node's will, and a thread that waits for the end: nodes_stop_watch(). Return: 0, or an error
+ * with @text. */
+int nodes_start_watch(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text);

@@ -145,7 +145,7 @@ static int check_field(const struct zinf_lr_options *options, const struct rule 
 		return check_shape(options, rule, field, text);
 	case RULE_COUNT:
 		/* As it is: an f64 may be the next whole number. */
-		if (*(const uint64_t *)field >= rule->min &&
+		if (*(const uint64_t *)field >= (uint64_t)rule->min &&
 		    *(const uint64_t *)field <= ZI_LR_COUNT_MAX)
 			return 0;
 		(void)snprintf(value, sizeof(value), "%" PRIu64, *(const uint64_t *)field);

@@ -76,7 +76,7 @@ static struct zinf *client_new(void)
 	}
 	zinf->socket_fd = zinf->doorbell_fd = zinf->wakeup_fd = -1;
 	zinf->end_fd = zinf->event_fd = zinf->param_fd = -1;
-	zinf->committed_step = -1;
+	zinf->committed_step = zinf->update_count = -1;
 	return zinf;
 }
 
@@ -209,7 +209,9 @@ static int map_rings(struct zinf *zinf, const struct zi_attached *attached, cons
 	int r;
 
 	if (!entries || entries > ZI_RING_ENTRIES_MAX || (entries & (entries - 1)) ||
-	    attached->uplink_bytes < zi_uplink_bytes(entries) ||
+	    attached->uplink_bytes < (zinf->features & ZI_FEATURE_TRAINING
+	                                      ? zi_uplink_bytes(entries)
+	                                      : zi_uplink_groups_offset(entries)) ||
 	    attached->downlink_bytes < zi_downlink_bytes(entries))
 		return err_trace(zi_client_breach(zinf, "rings of impossible sizes"));
 	r = zi_region_map(fds[ATTACH_FD_UPLINK], attached->uplink_bytes, true, &zinf->uplink);

@@ -140,7 +140,8 @@ struct zinf {
 	bool is_layout_sent; /* and cannot be taken back: materialize may be called again */
 	bool is_materialized;
 	int64_t committed_step;
-	void *param_base; /* whole life; units may lie under a staging copy */
+	int64_t update_count; /* -1: nobody said */
+	void *param_base;     /* whole life; units may lie under a staging copy */
 	void *grad_base;
 	uint64_t param_bytes, grad_bytes;
 	int param_fd; /* to put a unit's read-only pages back; offload_param nvme: the pool */

@@ -193,6 +193,8 @@ static int map_planes(struct zinf *zinf, const struct zi_materialized *told, con
 		return err_trace(r);
 	zinf->grad_bytes = told->grad_bytes;
 	zinf->committed_step = told->committed_step;
+	if (zinf->features & ZI_FEATURE_TRAINING)
+		zinf->update_count = (int64_t)told->update_count;
 	return 0;
 }
 

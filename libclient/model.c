@@ -149,6 +149,11 @@ int64_t zinf_committed_step(const struct zinf *zinf)
 	return zinf->committed_step;
 }
 
+int64_t zinf_update_count(const struct zinf *zinf)
+{
+	return zinf->update_count;
+}
+
 const void *zinf_param_data(const struct zinf *zinf, uint32_t param)
 {
 	const struct zi_client_param *place;

@@ -5,6 +5,7 @@
  * What a rank must have done before its zinf_step() is counted here as well as in the daemon, so
  * that a mistake is told at once and with names, and the call can be made again.
  */
+#include <float.h>
 #include <string.h>
 
 #include "common/base/err.h"
@@ -61,17 +62,66 @@ static int put_blob(struct zinf *zinf, const void *blob, size_t blob_bytes)
 
 /* ---- step_begin ---- */
 
+static_assert(sizeof(struct zinf_step_options) == 104, "it has grown into its reserved words only");
+static_assert(offsetof(struct zinf_step_options, no_bias_correction) == 76, "as above");
+
+/* What an older daemon would not read, and zeros of nobody. */
+static int check_later_options(struct zinf *zinf, const struct zinf_step_options *options)
+{
+	uint32_t reserved = options->reserved_end;
+
+	for (size_t i = 0; i < ZI_COUNT_OF(options->reserved); i++)
+		reserved |= options->reserved[i];
+	if (reserved)
+		return zi_client_error(zinf, -EINVAL, "reserved step options are set");
+	if (!options->groups != !options->group_count)
+		return zi_client_error(zinf, -EINVAL,
+		                       "group_count of a step is %u, but groups is %s",
+		                       options->group_count, options->groups ? "set" : "NULL");
+	if (zinf->features & ZI_FEATURE_TRAINING)
+		return 0;
+	if (options->no_bias_correction || options->lr_decay != 0 || options->group_count)
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "no_bias_correction, lr_decay or groups of a step: the "
+		                       "daemon at %s knows none of them, use a newer zinfd",
+		                       zinf->path);
+	return 0;
+}
+
+/* Where the daemon reads them; @options passed zi_check_step_options(). */
+static int put_groups(struct zinf *zinf, const struct zinf_step_options *options)
+{
+	struct zi_step_group *groups =
+		(void *)((char *)zinf->uplink + zi_uplink_groups_offset(zinf->entries));
+
+	for (uint32_t i = 0; i < options->group_count; i++) {
+		const struct zinf_step_group *group = &options->groups[i];
+
+		if (!(group->lr >= 0 && group->lr < (double)FLT_MAX) ||
+		    !(group->weight_decay >= 0 && group->weight_decay < (double)FLT_MAX))
+			return zi_client_error(zinf, -EINVAL,
+			                       "group %u of a step has lr %.17g and weight_decay "
+			                       "%.17g: they must be finite in fp32 and at least 0",
+			                       i, group->lr, group->weight_decay);
+		groups[i] = (struct zi_step_group){ .lr = group->lr,
+			                            .weight_decay = group->weight_decay };
+	}
+	return 0;
+}
+
 static int put_options(struct zinf *zinf, const struct zinf_step_options *options,
                        struct zi_step_options *ret_options)
 {
+	int r;
+
 	if (options->bytes != sizeof(*options))
 		return zi_client_error(zinf, -EINVAL,
 		                       "step options of %u bytes: begin with "
 		                       "ZINF_STEP_OPTIONS_INIT",
 		                       options->bytes);
-	for (size_t i = 0; i < ZI_COUNT_OF(options->reserved); i++)
-		if (options->reserved[i])
-			return zi_client_error(zinf, -EINVAL, "reserved step options are set");
+	r = check_later_options(zinf, options);
+	if (r)
+		return err_trace(r);
 	*ret_options = (struct zi_step_options){
 		.lr = options->lr,
 		.beta1 = options->beta1,
@@ -88,7 +138,10 @@ static int put_options(struct zinf *zinf, const struct zinf_step_options *option
 		         /* To a daemon that does not know of it this permission is of no use. */
 		         (options->update_early && zinf->features & ZI_FEATURE_EARLY
 		                  ? ZI_STEP_UPDATE_EARLY
-		                  : 0),
+		                  : 0) |
+		         (options->no_bias_correction ? ZI_STEP_NO_BIAS_CORRECTION : 0),
+		.lr_decay = options->lr_decay,
+		.group_count = options->group_count,
 	};
 	return 0;
 }
@@ -107,6 +160,8 @@ int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options)
 	if (r)
 		return err_trace(r);
 	r = zi_check_step_options(&wire, &zinf->text);
+	if (!r)
+		r = put_groups(zinf, options);
 	if (r)
 		return err_trace(r);
 	if (wire.micro_batches > 1 && zinf->attach.config.schedule == ZI_SCHEDULE_LOCAL)
@@ -232,9 +287,12 @@ int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticke
 
 /* ---- its end ---- */
 
-/* A program that was built with an earlier header has room for what it knows. */
-static void put_stats(struct zinf_step_stats *target, const struct zi_step_stats *source)
+/* A program that was built with an earlier header has room for what it knows. An older daemon has
+ * zeros in the last words. */
+static void put_stats(const struct zinf *zinf, struct zinf_step_stats *target,
+                      const struct zi_step_stats *source)
 {
+	bool is_told = zinf->features & ZI_FEATURE_TRAINING;
 	const struct zinf_step_stats stats = {
 		.bytes = target->bytes,
 		.is_skipped = source->is_skipped,
@@ -251,6 +309,9 @@ static void put_stats(struct zinf_step_stats *target, const struct zi_step_stats
 		.cpu_ns = source->cpu_ns,
 		.commit_ns = source->commit_ns,
 		.committed_step = source->committed_step,
+		.update_count = is_told ? (int64_t)source->update_count : -1,
+		.loss_scale = is_told ? source->loss_scale : 1,
+		.culprit = is_told ? (int32_t)source->culprit : -1,
 	};
 
 	memcpy(target, &stats, ZI_MIN(target->bytes, sizeof(stats)));
@@ -262,8 +323,10 @@ void zi_client_step_over(struct zinf *zinf, const struct zi_client_op *op, int r
 {
 	if (!result) {
 		zinf->committed_step = (int64_t)op->value;
+		if (zinf->features & ZI_FEATURE_TRAINING)
+			zinf->update_count = (int64_t)op->stats.update_count;
 		if (ret_stats)
-			put_stats(ret_stats, &op->stats);
+			put_stats(zinf, ret_stats, &op->stats);
 	} else if (result == -ENODATA || result == -EBUSY) {
 		zinf->is_step_begun = true; /* the daemon refused it: it may be made again */
 	}

@@ -128,9 +128,10 @@ int zi_check_step_options(const struct zi_step_options *options, struct zi_text 
 		{ "max_norm", options->max_norm, 0, huge },
 		/* The smallest normal number: unscaling by 0 would hide every gradient. */
 		{ "unscale", options->unscale, (double)FLT_MIN, huge },
+		{ "lr_decay", options->lr_decay, 0, huge },
 	};
 
-	if ((options->flags & ~ZI_STEP_FLAGS_ALL) ||
+	if ((options->flags & ~ZI_STEP_FLAGS_ALL) || options->reserved0 ||
 	    !is_zero(options->reserved, ZI_COUNT_OF(options->reserved))) {
 		zi_text_set(text, "step options: unknown flags or reserved words are set");
 		return err_origin(-EPROTO);
@@ -147,7 +148,42 @@ int zi_check_step_options(const struct zi_step_options *options, struct zi_text 
 		            options->micro_batches, CHECK_MICRO_BATCHES_MAX);
 		return err_origin(-EINVAL);
 	}
+	if (options->group_count > ZI_PARAM_GROUPS_MAX) {
+		zi_text_set(text, "group_count is %u: 0 to %u are allowed", options->group_count,
+		            ZI_PARAM_GROUPS_MAX);
+		return err_origin(-EINVAL);
+	}
 	return 0;
+}
+
+/**
+ * zi_step_options_unbuilt() - what a step may ask for and no daemon does yet
+ * @options: passed zi_check_step_options()
+ *
+ * Return: 0; -EOPNOTSUPP with field and value.
+ */
+int zi_step_options_unbuilt(const struct zi_step_options *options, struct zi_text *text)
+{
+	const char *flag = NULL;
+
+	if (options->lr_decay > 0)
+		return err_origin(zi_text_error(text, -EOPNOTSUPP,
+		                                "lr_decay is %.17g, which is not built yet: leave "
+		                                "it 0, and give each step its lr",
+		                                options->lr_decay));
+	if (options->group_count)
+		return err_origin(zi_text_error(text, -EOPNOTSUPP,
+		                                "group_count of a step is %u, which is not built "
+		                                "yet: all parameters have one lr and weight_decay",
+		                                options->group_count));
+	if (options->flags & ZI_STEP_NO_BIAS_CORRECTION)
+		flag = "no_bias_correction";
+	if (options->flags & ZI_STEP_JOINED)
+		flag = "joined";
+	if (!flag)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EOPNOTSUPP, "%s is true, which is not built yet: leave it false", flag));
 }
 
 static int check_choice(const char *name, uint32_t value, uint32_t low, uint32_t end,

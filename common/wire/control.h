@@ -217,7 +217,11 @@ struct zi_materialized {
 	int64_t committed_step; /* -1: none */
 	uint64_t slot_bytes;
 	uint64_t param_bytes, grad_bytes; /* of the two planes' segments */
-	uint64_t reserved[4];
+	uint64_t reserved0;
+	/* Under ZI_FEATURE_TRAINING; else zero. */
+	double loss_scale;     /* of the next step; 1 without a scaler */
+	uint64_t update_count; /* steps that changed the parameters, of those in force */
+	uint64_t reserved[1];
 };
 static_assert(sizeof(struct zi_materialized) == 80, "materialized");
 

@@ -40,6 +40,8 @@ static_assert(offsetof(struct zi_step_options, flags) == 60, "step options");
 static_assert(offsetof(struct zi_step_stats, norm) == 16, "step statistics");
 static_assert(offsetof(struct zi_step_stats, read_bytes) == 32, "step statistics");
 static_assert(offsetof(struct zi_step_stats, commit_ns) == 96, "step statistics");
+static_assert(offsetof(struct zi_step_stats, update_count) == 112, "step statistics");
+static_assert(offsetof(struct zi_step_options, lr_decay) == 64, "step options");
 
 static const char *const opcode_names[_ZI_OP_COUNT] = {
 	[ZI_OP_NOP] = "nop",
@@ -69,12 +71,14 @@ static void assert_entries(uint32_t entries)
 	(void)entries; /* Only asserted. */
 }
 
-/* Return: bytes of the uplink of a ring with @entries slots: header, SQ, resume blob; whole pages.
- */
+/* Return: bytes of the uplink of a ring with @entries slots: header, SQ, resume blob, groups; whole
+ * pages. */
 uint64_t zi_uplink_bytes(uint32_t entries)
 {
 	assert_entries(entries);
-	return zi_align_up(zi_uplink_blob_offset(entries) + ZI_BLOB_BYTES, LAYOUT_PAGE_BYTES);
+	return zi_align_up(zi_uplink_groups_offset(entries) +
+	                           ZI_PARAM_GROUPS_MAX * sizeof(struct zi_step_group),
+	                   LAYOUT_PAGE_BYTES);
 }
 
 /* Return: bytes of the downlink: header, CQ, ZI_TEXT_SLOTS error texts; whole pages. */

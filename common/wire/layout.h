@@ -4,7 +4,7 @@
  *
  * Two sealed memfds, both made by the daemon:
  *   uplink    written by the client (mapped read-write there, read-only in the daemon):
- *             header, SQ slots, step options, resume blob
+ *             header with step options, SQ slots, resume blob, a step's groups of parameters
  *   downlink  written by the daemon (the client gets a descriptor reopened O_RDONLY):
  *             header, CQ slots, error texts
  * So each shared word has one writer, by construction and not by discipline. The geometry is fixed
@@ -98,25 +98,41 @@ struct zi_step_options {
 	double lr, beta1, beta2, eps, weight_decay, max_norm, unscale;
 	uint32_t micro_batches;
 	uint32_t flags; /* ZI_STEP_* */
-	uint64_t reserved[8];
+	/* Under ZI_FEATURE_TRAINING, as are the last two flags; else zero. */
+	double lr_decay; /* Adagrad's */
+	uint32_t
+		group_count; /* that lie behind the blob, instead of lr and weight_decay; 0: none */
+	uint32_t reserved0;
+	uint64_t reserved[6];
 };
 static_assert(sizeof(struct zi_step_options) == 128, "options are two lines");
-#define ZI_STEP_NESTEROV       (1u << 0)
-#define ZI_STEP_SUM            (1u << 1)
-#define ZI_STEP_SKIP_NONFINITE (1u << 2)
-#define ZI_STEP_WANT_NORM      (1u << 3)
-#define ZI_STEP_UPDATE_EARLY   (1u << 4)
-#define ZI_STEP_FLAGS_ALL      0x1fu
+#define ZI_STEP_NESTEROV           (1u << 0)
+#define ZI_STEP_SUM                (1u << 1)
+#define ZI_STEP_SKIP_NONFINITE     (1u << 2)
+#define ZI_STEP_WANT_NORM          (1u << 3)
+#define ZI_STEP_UPDATE_EARLY       (1u << 4)
+#define ZI_STEP_NO_BIAS_CORRECTION (1u << 5)
+#define ZI_STEP_JOINED             (1u << 6) /* this rank has no data left */
+#define ZI_STEP_FLAGS_ALL          0x7fu
+
+/* What a group of parameters has of its own in a step; written and read as the options are. */
+struct zi_step_group {
+	double lr, weight_decay;
+	uint64_t reserved[2];
+};
+static_assert(sizeof(struct zi_step_group) == 32, "a step's group");
+#define ZI_PARAM_GROUPS_MAX 64u
 
 struct zi_step_stats {
 	uint64_t step;
 	uint32_t is_skipped;
-	uint32_t reserved0;
+	uint32_t culprit; /* rank of the first gradient that was not finite; UINT32_MAX: not told */
 	double norm, clip;
 	uint64_t read_bytes, write_bytes;
 	uint64_t step_ns, grad_wait_ns, norm_wait_ns, io_read_ns, io_write_ns, cpu_ns, commit_ns;
 	int64_t committed_step;
-	uint64_t reserved[2];
+	uint64_t update_count; /* steps that changed the parameters, with this one: in force */
+	double loss_scale;     /* of the next step; 1 without a scaler */
 };
 static_assert(sizeof(struct zi_step_stats) == 128, "statistics are two lines");
 
@@ -152,15 +168,20 @@ static_assert(sizeof(struct zi_downlink_header) == 512, "header of the downlink"
 /* Offsets of the parts. @entries: power of two up to ZI_RING_ENTRIES_MAX. */
 #define ZI_UPLINK_SQ_OFFSET   512u
 #define ZI_DOWNLINK_CQ_OFFSET 512u
+#define ZI_BLOB_BYTES         65536u
 static inline uint64_t zi_uplink_blob_offset(uint32_t entries)
 {
 	return ZI_UPLINK_SQ_OFFSET + (uint64_t)entries * ZI_SLOT_BYTES;
+}
+/* Behind the blob, so that what was there before has not moved. */
+static inline uint64_t zi_uplink_groups_offset(uint32_t entries)
+{
+	return zi_uplink_blob_offset(entries) + ZI_BLOB_BYTES;
 }
 static inline uint64_t zi_downlink_text_offset(uint32_t entries)
 {
 	return ZI_DOWNLINK_CQ_OFFSET + (uint64_t)entries * ZI_SLOT_BYTES;
 }
-#define ZI_BLOB_BYTES       65536u
 #define ZI_ERROR_TEXT_BYTES 256u
 uint64_t zi_uplink_bytes(uint32_t entries);   /* whole pages */
 uint64_t zi_downlink_bytes(uint32_t entries); /* whole pages */

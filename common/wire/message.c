@@ -71,7 +71,8 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 	[ZI_MESSAGE_MATERIALIZED] = {
 		.name = "MATERIALIZED",
 		.bytes = sizeof(struct zi_materialized),
-		.reserved = { PART(struct zi_materialized, reserved) },
+		.reserved = { PART(struct zi_materialized, reserved0),
+			      PART(struct zi_materialized, reserved) },
 	},
 	[ZI_MESSAGE_PARAM_WRITE_BEGIN] = {
 		.name = "PARAM_WRITE_BEGIN",

@@ -16,6 +16,7 @@
 #include "common/base/scaler.h"
 #include "common/base/text.h"
 #include "common/wire/control.h"
+#include "common/wire/layout.h"
 
 /* Which planes a rank owns a share of only; docs/PROTOCOL.md has the table. */
 enum zi_strategy {
@@ -27,8 +28,6 @@ enum zi_strategy {
 	ZI_STRATEGY_ZERO3 = 5,   /* and parameters */
 	_ZI_STRATEGY_COUNT,
 };
-
-#define ZI_PARAM_GROUPS_MAX 64u
 
 #define ZI_TRAINING_CONSECUTIVE  (1u << 0) /* a clean step gives all of the hysteresis back */
 #define ZI_TRAINING_FORWARD_ONLY (1u << 1) /* neither gradients nor state */

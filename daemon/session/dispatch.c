@@ -52,11 +52,12 @@ static const struct sess_verb verbs[_ZI_OP_COUNT] = {
 	[ZI_OP_CANCEL] = { .handle = zero_cancel },
 };
 
-/* Fills what the verb takes from the uplink. 0; -EINVAL; -EPROTO. */
+/* Fills what the verb takes from the uplink. 0; -EINVAL, -EOPNOTSUPP; -EPROTO. */
 static int sess_prepare(struct sess *session, const struct zi_sqe *sqe,
                         const struct sess_verb *verb, struct zero_op *op)
 {
 	const char *uplink = session->uplink->region.base;
+	int r;
 
 	if (verb->has_options) {
 		const struct zi_uplink_header *header = (const void *)uplink;
@@ -64,7 +65,10 @@ static int sess_prepare(struct sess *session, const struct zi_sqe *sqe,
 		memcpy(&op->options, &header->step_options, sizeof(op->options));
 		/* The compiler must not read the shared bytes again instead of the copy. */
 		__asm__ volatile("" ::: "memory");
-		return err_trace(zi_check_step_options(&op->options, &session->shard->text));
+		r = zi_check_step_options(&op->options, &session->shard->text);
+		if (!r)
+			r = zi_step_options_unbuilt(&op->options, &session->shard->text);
+		return err_trace(r);
 	}
 	if (verb->has_blob && sqe->args[0]) {
 		/* Opaque bytes: whatever they are when zero copies them is the blob. */

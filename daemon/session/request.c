@@ -69,6 +69,10 @@ static int sess_reply_materialized(struct sess *session)
 		return err_trace(r);
 	message.committed_step = result.committed_step;
 	message.slot_bytes = result.slot_bytes;
+	if (session->features & ZI_FEATURE_TRAINING) {
+		message.loss_scale = 1; /* There is no scaler yet. */
+		message.update_count = result.update_count;
+	}
 	message.param_bytes = result.param->region.bytes;
 	message.grad_bytes = result.grad->region.bytes;
 	zi_message_init(&message.header, ZI_MESSAGE_MATERIALIZED, sizeof(message),

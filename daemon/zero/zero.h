@@ -329,6 +329,7 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 struct zero_materialized {
 	int64_t committed_step;
 	uint64_t slot_bytes;
+	uint64_t update_count;      /* in force */
 	struct tier_segment *param; /* the plane; with offload_param nvme the pool */
 	struct tier_segment *grad;  /* this rank's */
 };

@@ -163,6 +163,11 @@ const struct zi_job_training *fake_daemon_training(const struct fake_daemon *fak
 	return fake->has_training ? &fake->training : NULL;
 }
 
+const struct zi_step_group *fake_daemon_step_groups(const struct fake_daemon *fake)
+{
+	return fake->step_groups;
+}
+
 const struct zi_step_options *fake_daemon_step_options(const struct fake_daemon *fake)
 {
 	return &fake->step_options;

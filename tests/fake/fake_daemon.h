@@ -99,6 +99,8 @@ uint32_t fake_daemon_count(const struct fake_daemon *fake, unsigned on);
 const struct zi_attach *fake_daemon_attach(const struct fake_daemon *fake);
 /* Its tail; NULL: it had none. */
 const struct zi_job_training *fake_daemon_training(const struct fake_daemon *fake);
+/* (ZI_PARAM_GROUPS_MAX,) of the newest STEP_BEGIN. */
+const struct zi_step_group *fake_daemon_step_groups(const struct fake_daemon *fake);
 const struct zi_step_options *fake_daemon_step_options(const struct fake_daemon *fake);
 /* The blob of the newest STEP or COMMIT. */
 const void *fake_daemon_blob(const struct fake_daemon *fake, uint64_t *ret_bytes);

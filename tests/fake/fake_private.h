@@ -41,6 +41,7 @@ struct fake_daemon {
 	struct zi_job_training training; /* zero: ATTACH had no tail, */
 	bool has_training;               /* or one of zeros */
 	struct zi_step_options step_options;
+	struct zi_step_group step_groups[ZI_PARAM_GROUPS_MAX];
 	char blob[ZI_BLOB_BYTES];
 	uint64_t blob_bytes;
 	char layout[4096];

@@ -77,7 +77,11 @@ static void complete(struct fake_daemon *fake, const struct zi_sqe *sqe)
 		fake->is_seen_readable = is_readable(fake->watched);
 	} else if (sqe->opcode == ZI_OP_STEP || sqe->opcode == ZI_OP_COMMIT) {
 		cqe.values[0] = (uint64_t)++fake->committed_step;
-		down->stats = (struct zi_step_stats){ .step = cqe.values[0], .norm = 2.5 };
+		down->stats = (struct zi_step_stats){ .step = cqe.values[0],
+			                              .norm = 2.5,
+			                              .culprit = 3,
+			                              .update_count = cqe.values[0] + 40,
+			                              .loss_scale = 512 };
 	}
 	if (lie == FAKE_LIE_CQE_UNKNOWN)
 		cqe.user_data++;
@@ -104,6 +108,8 @@ bool fake_take_slot(struct fake_daemon *fake)
 	must(zi_check_sqe(&sqe, fake->unit_count, NULL) == 0);
 	if (sqe.opcode == ZI_OP_STEP_BEGIN)
 		fake->step_options = ((struct zi_uplink_header *)fake->up.base)->step_options;
+	memcpy(fake->step_groups, (char *)fake->up.base + zi_uplink_groups_offset(fake->cq.entries),
+	       sizeof(fake->step_groups));
 	if (sqe.opcode == ZI_OP_STEP || sqe.opcode == ZI_OP_COMMIT)
 		take_blob(fake, &sqe);
 	if (fake_misbehave(fake, FAKE_ON_OP(sqe.opcode)))

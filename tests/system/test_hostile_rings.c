@@ -178,7 +178,7 @@ Test(hostile_rings, step_options_of_nonsense_are_refused)
 	raw.uplink->step_options.micro_batches = UINT32_MAX;
 	cr_assert_eq(raw_call(&raw, ZI_OP_STEP_BEGIN, 0), -EINVAL);
 	raw.uplink->step_options = good;
-	raw.uplink->step_options.reserved[7] = 1;
+	raw.uplink->step_options.reserved[5] = 1;
 	raw_push(&raw, &(struct zi_sqe){ .opcode = ZI_OP_STEP_BEGIN });
 	expect_ended("reserved words");
 }

@@ -105,6 +105,7 @@ static json_t *answer_step(const struct zi_step_stats *stats)
 
 	answer_number(object, "step", stats->step);
 	answer_put(object, "is_skipped", json_boolean(stats->is_skipped));
+	answer_number(object, "update_count", stats->update_count);
 	/* JSON knows no NaN: a norm that was not taken is null. */
 	answer_put(object, "norm",
 	           stats->norm == stats->norm ? json_real(stats->norm) : json_null());

@@ -360,6 +360,7 @@ void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_mat
 	*ret_materialized = (struct zero_materialized){
 		.committed_step = job->committed_step,
 		.slot_bytes = job->slot_bytes,
+		.update_count = job->update_count,
 		.param = job->param,
 		.grad = job->grads[rank->number],
 	};

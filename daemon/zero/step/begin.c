@@ -125,6 +125,8 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 			.step = (uint64_t)job->current_step + 1,
 			.norm = __builtin_nan(""),
 			.clip = 1.0,
+			.culprit = UINT32_MAX,
+			.loss_scale = 1.0,
 		},
 	};
 	step->is_norm_wanted = op->options.max_norm > 0 || (op->options.flags & norm_flags);

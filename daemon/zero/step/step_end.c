@@ -130,6 +130,7 @@ static void step_take(struct zero_job *job)
 		ahead_take(job);
 	}
 	step->stats.committed_step = job->committed_step;
+	step->stats.update_count = job->update_count;
 	if (!step->is_commit)
 		job->last_stats = step->stats;
 }

@@ -249,6 +249,7 @@ void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_mat
 	*ret_materialized = (struct zero_materialized){
 		.committed_step = -1,
 		.slot_bytes = 4096,
+		.update_count = 77,
 		.param = fake.param,
 		.grad = fake.grad,
 	};

@@ -224,17 +224,22 @@ static inline void expect_error(struct client *client, int error, const char *wo
 	          client->in.error.text.chars);
 }
 
-static inline void client_hello(struct client *client)
+static inline void client_hello_with(struct client *client, uint64_t features)
 {
 	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR,
 		                  .minor = ZI_PROTOCOL_MINOR,
-		                  .features = ZI_FEATURE_COLL_VERSION,
+		                  .features = ZI_FEATURE_COLL_VERSION | features,
 		                  .coll_version = ZI_COLL_VERSION,
 		                  .program = "test" };
 
 	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
 	settle();
 	cr_assert_eq(client_receive(client), ZI_MESSAGE_HELLO);
+}
+
+static inline void client_hello(struct client *client)
+{
+	client_hello_with(client, 0);
 }
 
 static inline struct zi_attach attach_template(void)
@@ -253,13 +258,13 @@ static inline struct zi_attach attach_template(void)
 }
 
 /* An attached client with its rings mapped. */
-static inline struct client *client_attach(void)
+static inline struct client *client_attach_with(uint64_t features)
 {
 	struct client *client = client_connect();
 	struct zi_attach attach = attach_template();
 	void *uplink, *downlink;
 
-	client_hello(client);
+	client_hello_with(client, features);
 	client_send(client, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
 	settle();
 	cr_assert_eq(client_receive(client), ZI_MESSAGE_ATTACHED, "%s",
@@ -277,6 +282,11 @@ static inline struct client *client_attach(void)
 	zi_ring_sq_producer(&client->sq, uplink, downlink, client->in.attached.ring_entries);
 	zi_ring_cq_consumer(&client->cq, uplink, downlink, client->in.attached.ring_entries);
 	return client;
+}
+
+static inline struct client *client_attach(void)
+{
+	return client_attach_with(0);
 }
 
 static inline void client_submit_args(struct client *client, uint16_t opcode, uint64_t first,

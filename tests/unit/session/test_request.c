@@ -36,6 +36,20 @@ Test(request, materialize_gives_a_plane_to_read_and_one_to_write)
 	cr_assert_eq(client->in.materialized.param_bytes, 8192);
 	cr_assert_eq(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, client->fds[0], 0), MAP_FAILED);
 	cr_assert_eq(fake.layout_count, 2);
+	cr_assert_eq(client->in.materialized.update_count, 0, "an older client has it zero");
+	cr_assert_eq(client->in.materialized.loss_scale, 0);
+	client_close(client);
+}
+
+Test(request, materialize_tells_how_many_steps_changed_the_parameters)
+{
+	struct client *client = client_attach_with(ZI_FEATURE_TRAINING);
+
+	send_layout(client, "wte", "wte.weight");
+	send_materialize(client, 1, 1);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_MATERIALIZED);
+	cr_assert_eq(client->in.materialized.update_count, 77);
+	cr_assert_eq(client->in.materialized.loss_scale, 1);
 	client_close(client);
 }
 

@@ -323,8 +323,15 @@ Test(shard, step_options_are_copied_checked_and_handed_on)
 	cr_assert_eq(cqe.result, -EINVAL);
 	cr_assert(strstr(client_text(client, &cqe), "lr is -1"));
 	uplink->step_options = good_options();
-	uplink->step_options.reserved[3] = 1;
+	uplink->step_options.group_count = 2;
 	client_submit(client, ZI_OP_STEP_BEGIN, 0, 3);
+	turn();
+	cqe = client_reap(client);
+	cr_assert_eq(cqe.result, -EOPNOTSUPP);
+	cr_assert(strstr(client_text(client, &cqe), "group_count of a step is 2, which is not"));
+	uplink->step_options = good_options();
+	uplink->step_options.reserved[3] = 1;
+	client_submit(client, ZI_OP_STEP_BEGIN, 0, 4);
 	expect_end(client, "reserved words");
 	cr_assert_eq(fake.op_count, 1);
 	client_close(client);

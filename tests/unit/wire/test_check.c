@@ -108,11 +108,40 @@ Test(check, ordinary_step_options_pass)
 
 	cr_assert_eq(zi_check_step_options(&options, &text), 0);
 	options.flags = ZI_STEP_FLAGS_ALL;
+	options.group_count = ZI_PARAM_GROUPS_MAX;
 	options.micro_batches = 65536;
 	options.lr = options.beta1 = options.beta2 = options.eps = 0;
 	options.weight_decay = options.max_norm = 0;
 	options.unscale = 1.0 / 65536;
 	cr_assert_eq(zi_check_step_options(&options, &text), 0, "%s", text.chars);
+}
+
+Test(check, what_no_step_does_yet_is_refused_by_name)
+{
+	struct zi_step_options options = good_options();
+
+	options.flags = ZI_STEP_FLAGS_ALL & ~(ZI_STEP_NO_BIAS_CORRECTION | ZI_STEP_JOINED);
+	cr_assert_eq(zi_step_options_unbuilt(&options, &text), 0);
+	options.lr_decay = 0.25;
+	cr_assert_eq(zi_step_options_unbuilt(&options, &text), -EOPNOTSUPP);
+	expect_text("lr_decay is 0.25, which is not built yet");
+	options = good_options();
+	options.group_count = 2;
+	cr_assert_eq(zi_step_options_unbuilt(&options, &text), -EOPNOTSUPP);
+	expect_text("group_count of a step is 2, which is not built yet");
+	options = good_options();
+	options.flags = ZI_STEP_NO_BIAS_CORRECTION;
+	cr_assert_eq(zi_step_options_unbuilt(&options, &text), -EOPNOTSUPP);
+	expect_text("no_bias_correction is true, which is not built yet");
+	options.flags = ZI_STEP_JOINED;
+	cr_assert_eq(zi_step_options_unbuilt(&options, NULL), -EOPNOTSUPP);
+	options = good_options();
+	options.group_count = ZI_PARAM_GROUPS_MAX + 1;
+	cr_assert_eq(zi_check_step_options(&options, &text), -EINVAL);
+	expect_text("group_count is 65: 0 to 64 are allowed");
+	options = good_options();
+	options.reserved0 = 1;
+	cr_assert_eq(zi_check_step_options(&options, &text), -EPROTO);
 }
 
 Test(check, every_hyperparameter_is_finite_and_in_range)
@@ -130,6 +159,7 @@ Test(check, every_hyperparameter_is_finite_and_in_range)
 		{ offsetof(struct zi_step_options, weight_decay), "weight_decay", false, false },
 		{ offsetof(struct zi_step_options, max_norm), "max_norm", false, false },
 		{ offsetof(struct zi_step_options, unscale), "unscale", false, true },
+		{ offsetof(struct zi_step_options, lr_decay), "lr_decay", false, false },
 	};
 	const double bad[] = { NAN, INFINITY, -INFINITY, -1e-30, -1, 1e39, DBL_MAX };
 
@@ -165,7 +195,7 @@ Test(check, micro_batches_flags_and_reserved_words_of_a_step)
 	options.flags = ZI_STEP_FLAGS_ALL + 1;
 	cr_expect_eq(zi_check_step_options(&options, &text), -EPROTO);
 	options.flags = 0;
-	options.reserved[7] = 1;
+	options.reserved[5] = 1;
 	cr_expect_eq(zi_check_step_options(&options, &text), -EPROTO);
 }
 

@@ -346,6 +346,7 @@ Test(message, reserved_bytes_must_be_zero_but_in_hello)
 		{ ZI_MESSAGE_ATTACH, offsetof(struct zi_attach, reserved0), -EPROTO },
 		{ ZI_MESSAGE_ATTACHED, offsetof(struct zi_attached, reserved), -EPROTO },
 		{ ZI_MESSAGE_MATERIALIZED, offsetof(struct zi_materialized, reserved), -EPROTO },
+		{ ZI_MESSAGE_MATERIALIZED, offsetof(struct zi_materialized, reserved0), -EPROTO },
 		{ ZI_MESSAGE_PARAM_WRITE_BEGIN, offsetof(struct zi_param_write_begin, reserved),
 		  -EPROTO },
 		{ ZI_MESSAGE_ERROR, offsetof(struct zi_error_message, reserved), -EPROTO },

@@ -102,6 +102,9 @@ static const struct {
 	FIELD(zi_materialized, slot_bytes),
 	FIELD(zi_materialized, param_bytes),
 	FIELD(zi_materialized, grad_bytes),
+	FIELD(zi_materialized, reserved0),
+	FIELD(zi_materialized, loss_scale),
+	FIELD(zi_materialized, update_count),
 	FIELD(zi_materialized, reserved),
 	FIELD(zi_param_write_begin, header),
 	FIELD(zi_param_write_begin, unit),
@@ -310,10 +313,16 @@ static const struct {
 	FIELD(zi_step_options, unscale),
 	FIELD(zi_step_options, micro_batches),
 	FIELD(zi_step_options, flags),
+	FIELD(zi_step_options, lr_decay),
+	FIELD(zi_step_options, group_count),
+	FIELD(zi_step_options, reserved0),
 	FIELD(zi_step_options, reserved),
+	FIELD(zi_step_group, lr),
+	FIELD(zi_step_group, weight_decay),
+	FIELD(zi_step_group, reserved),
 	FIELD(zi_step_stats, step),
 	FIELD(zi_step_stats, is_skipped),
-	FIELD(zi_step_stats, reserved0),
+	FIELD(zi_step_stats, culprit),
 	FIELD(zi_step_stats, norm),
 	FIELD(zi_step_stats, clip),
 	FIELD(zi_step_stats, read_bytes),
@@ -326,7 +335,8 @@ static const struct {
 	FIELD(zi_step_stats, cpu_ns),
 	FIELD(zi_step_stats, commit_ns),
 	FIELD(zi_step_stats, committed_step),
-	FIELD(zi_step_stats, reserved),
+	FIELD(zi_step_stats, update_count),
+	FIELD(zi_step_stats, loss_scale),
 };
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
 
@@ -432,6 +442,7 @@ Test(protocol_doc, constants_of_the_page_are_the_codes)
 	cr_expect_eq(ZI_UPLINK_SQ_OFFSET, 512);
 	cr_expect_eq(ZI_DOWNLINK_CQ_OFFSET, 512);
 	cr_expect_eq(ZI_BLOB_BYTES, 65536);
+	cr_expect_eq(ZI_PARAM_GROUPS_MAX, 64);
 	cr_expect_eq(ZI_TEXT_SLOTS, 16);
 	cr_expect_eq(ZI_ERROR_TEXT_BYTES, 256);
 	cr_expect_eq(ZI_MESSAGE_BYTES_MAX, 65536);

@@ -225,6 +225,8 @@ Test(zero_step, non_finite_gradient_is_skipped_and_changes_nothing_but_the_numbe
 	             0);
 	cr_assert_eq(actors[0].calls[0].op.stats.is_skipped, 1);
 	cr_assert_eq(actors[0].calls[0].op.stats.step, 2);
+	cr_assert_eq(actors[0].calls[0].op.stats.update_count, 1, "two steps, one update");
+	cr_assert_eq(actors[0].calls[0].op.stats.culprit, UINT32_MAX);
 	cr_assert(plain_equals(&plain, &actors[0]));
 	cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes, "nothing stays reserved");
 	cr_assert_eq(memcmp(zero_blob(actors[1].rank, &bytes), "skip", 4), 0);
@@ -232,6 +234,8 @@ Test(zero_step, non_finite_gradient_is_skipped_and_changes_nothing_but_the_numbe
 	cr_assert_eq(model_step(actors, 2, 3, &options), 0, "%s", actors[0].text.chars);
 	plain_step(&plain, 3, &options);
 	cr_assert(plain_equals(&plain, &actors[1]));
+	cr_assert_eq(actors[1].calls[0].op.stats.update_count, 2);
+	cr_assert_eq(actors[1].calls[0].op.stats.loss_scale, 1);
 	end(2);
 }
 

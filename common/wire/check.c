@@ -377,31 +377,87 @@ static int check_entry_shape(const struct zi_layout_entry *entry, struct zi_text
 	return err_trace(r ? -EINVAL : 0);
 }
 
-/**
- * zi_check_layout_entry() - a unit or parameter of the LAYOUT stream
- * @entry: a private copy
- * @text: says what is wrong; may be NULL
- *
- * Return: 0; -EINVAL a name or shape; -EPROTO unknown kind, too many dimensions, unused words set,
- * a name without end.
- */
-int zi_check_layout_entry(const struct zi_layout_entry *entry, struct zi_text *text)
+/* The words of @entry that its kind gives no meaning, and those that it must have. */
+static int check_entry_kind(const struct zi_layout_entry *entry, struct zi_text *text)
 {
-	uint32_t dim_max = entry->kind == ZI_LAYOUT_PARAM ? ZI_PARAM_DIMS_MAX : 0;
-	int r;
+	static const struct {
+		uint32_t dim_min, dim_max;
+	} kinds[] = {
+		[ZI_LAYOUT_UNIT] = { 0, 0 },
+		[ZI_LAYOUT_PARAM] = { 0, ZI_PARAM_DIMS_MAX },
+		[ZI_LAYOUT_SET] = { 1, 1 },
+	};
 
-	if (entry->kind != ZI_LAYOUT_UNIT && entry->kind != ZI_LAYOUT_PARAM) {
+	if (!entry->kind || entry->kind >= ZI_COUNT_OF(kinds)) {
 		zi_text_set(text, "LAYOUT entry of unknown kind %u", entry->kind);
 		return err_origin(-EPROTO);
 	}
-	if (entry->dim_count > dim_max ||
+	if (entry->dim_count < kinds[entry->kind].dim_min ||
+	    entry->dim_count > kinds[entry->kind].dim_max ||
 	    !is_zero(entry->shape + entry->dim_count, ZI_PARAM_DIMS_MAX - entry->dim_count)) {
-		zi_text_set(text, "LAYOUT entry with %u dimensions, at most %u, or unused ones set",
-		            entry->dim_count, dim_max);
+		zi_text_set(text,
+		            "LAYOUT entry with %u dimensions, %u to %u expected, or unused ones "
+		            "set",
+		            entry->dim_count, kinds[entry->kind].dim_min,
+		            kinds[entry->kind].dim_max);
 		return err_origin(-EPROTO);
 	}
-	r = check_entry_name(entry->name, text);
+	if (entry->group && entry->kind != ZI_LAYOUT_PARAM) {
+		zi_text_set(text, "LAYOUT entry with a group, which parameters alone have");
+		return err_origin(-EPROTO);
+	}
+	return 0;
+}
+
+/**
+ * zi_check_layout_entry() - a unit, a parameter or a set of the LAYOUT stream
+ * @entry: a private copy
+ * @text: says what is wrong; may be NULL
+ *
+ * Return: 0; -EINVAL a name, a shape, a group, a set of nobody; -EPROTO unknown kind, too many
+ * dimensions, unused words set, a name without end.
+ */
+int zi_check_layout_entry(const struct zi_layout_entry *entry, struct zi_text *text)
+{
+	int r = check_entry_kind(entry, text);
+
+	if (!r)
+		r = check_entry_name(entry->name, text);
 	if (r)
 		return err_trace(r);
+	if (entry->group >= ZI_PARAM_GROUPS_MAX && entry->group != ZI_LAYOUT_FROZEN) {
+		zi_text_set(text,
+		            "parameter '%s' is of group %u: 0 to %u are allowed, or %u (frozen)",
+		            entry->name, entry->group, ZI_PARAM_GROUPS_MAX - 1, ZI_LAYOUT_FROZEN);
+		return err_origin(-EINVAL);
+	}
+	if (entry->kind == ZI_LAYOUT_SET && !entry->shape[0]) {
+		zi_text_set(text, "set '%s' has no ranks", entry->name);
+		return err_origin(-EINVAL);
+	}
 	return entry->kind == ZI_LAYOUT_PARAM ? err_trace(check_entry_shape(entry, text)) : 0;
+}
+
+/**
+ * zi_layout_entry_unbuilt() - what an entry may ask for and no daemon does yet
+ * @entry: passed zi_check_layout_entry()
+ *
+ * Return: 0; -EOPNOTSUPP, naming it.
+ */
+int zi_layout_entry_unbuilt(const struct zi_layout_entry *entry, struct zi_text *text)
+{
+	if (entry->kind == ZI_LAYOUT_SET)
+		return err_origin(zi_text_error(text, -EOPNOTSUPP,
+		                                "set '%s': sets of ranks are not built yet, every "
+		                                "unit is of all ranks",
+		                                entry->name));
+	if (entry->group == ZI_LAYOUT_FROZEN)
+		return err_origin(zi_text_error(text, -EOPNOTSUPP,
+		                                "parameter '%s' is frozen, which is not built yet",
+		                                entry->name));
+	if (entry->group)
+		return err_origin(zi_text_error(
+			text, -EOPNOTSUPP, "parameter '%s' is of group %u, which is not built yet",
+			entry->name, entry->group));
+	return 0;
 }

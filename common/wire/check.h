@@ -18,3 +18,4 @@ int zi_step_options_unbuilt(const struct zi_step_options *options, struct zi_tex
 int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text);
 int zi_check_attach(const struct zi_attach *attach, struct zi_text *text);
 int zi_check_layout_entry(const struct zi_layout_entry *entry, struct zi_text *text);
+int zi_layout_entry_unbuilt(const struct zi_layout_entry *entry, struct zi_text *text);

@@ -182,10 +182,11 @@ struct zi_attached {
 };
 static_assert(sizeof(struct zi_attached) == 88, "attached");
 
-/* One entry of the LAYOUT stream: a unit (kind 1; shape unused) or a parameter of the newest unit
- * (kind 2). */
+/* One entry of the LAYOUT stream: a unit (kind 1; shape unused), a parameter of the newest unit
+ * (kind 2), or a set of ranks that train the units behind it (kind 3; shape[0]: their mask). */
 struct zi_layout_entry {
-	uint32_t kind;
+	uint16_t kind;
+	uint16_t group; /* of a parameter, under ZI_FEATURE_TRAINING; else zero */
 	uint32_t dim_count;
 	char name[ZI_PARAM_NAME_BYTES];
 	uint64_t shape[ZI_PARAM_DIMS_MAX];
@@ -193,6 +194,9 @@ struct zi_layout_entry {
 static_assert(sizeof(struct zi_layout_entry) == 168, "layout entry");
 #define ZI_LAYOUT_UNIT  1u
 #define ZI_LAYOUT_PARAM 2u
+#define ZI_LAYOUT_SET   3u /* under ZI_FEATURE_SETS */
+
+#define ZI_LAYOUT_FROZEN 0xffffu /* group: neither gradient nor update */
 
 struct zi_layout {
 	struct zi_message_header header;

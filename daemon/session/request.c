@@ -173,6 +173,11 @@ static int sess_take_layout(struct sess *session, const struct zi_layout *layout
 
 		if (r == -EPROTO)
 			return err_trace(r);
+		if (entries[i].group && !(session->features & ZI_FEATURE_TRAINING))
+			return zi_text_error(text, err_origin(-EPROTO),
+			                     "LAYOUT entry with a group without feature bit 13");
+		if (!r)
+			r = zi_layout_entry_unbuilt(&entries[i], text);
 		if (!r)
 			r = zero_layout_add(session->rank, &entries[i], text);
 		if (r) {

@@ -89,6 +89,43 @@ Test(request, a_malformed_layout_ends_the_session)
 	client_close(client);
 }
 
+Test(request, a_layout_that_asks_for_what_is_not_built_is_answered_by_name)
+{
+	struct client *client = client_attach_with(ZI_FEATURE_TRAINING);
+	struct layout_packet packet = {
+		.head = { .entry_count = 2 },
+		.entries = { { .kind = ZI_LAYOUT_UNIT, .name = "u" },
+		             { .kind = ZI_LAYOUT_PARAM, .group = 2, .name = "bias" } }
+	};
+
+	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
+	send_materialize(client, 1, 1);
+	expect_error(client, -EOPNOTSUPP, "parameter 'bias' is of group 2, which is not built yet");
+	client_close(client);
+	client = client_attach_with(ZI_FEATURE_TRAINING);
+	packet.entries[0] = (struct zi_layout_entry){
+		.kind = ZI_LAYOUT_SET, .dim_count = 1, .name = "stage", .shape = { 1 }
+	};
+	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
+	send_materialize(client, 0, 1);
+	expect_error(client, -EOPNOTSUPP, "set 'stage': sets of ranks are not built yet");
+	client_close(client);
+}
+
+Test(request, a_group_without_its_feature_ends_the_session)
+{
+	struct client *client = client_attach();
+	struct layout_packet packet = {
+		.head = { .entry_count = 2 },
+		.entries = { { .kind = ZI_LAYOUT_UNIT, .name = "u" },
+		             { .kind = ZI_LAYOUT_PARAM, .group = 2, .name = "bias" } }
+	};
+
+	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
+	expect_end(client, "a group without feature bit 13");
+	client_close(client);
+}
+
 Test(request, parameters_are_written_through_a_staging_copy)
 {
 	struct client *client = client_attach();

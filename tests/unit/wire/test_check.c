@@ -439,7 +439,7 @@ Test(check, malformed_entry_is_eproto)
 
 	entry.kind = 0;
 	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
-	entry.kind = 3;
+	entry.kind = 4;
 	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
 	entry = good_param();
 	entry.dim_count = 9;
@@ -453,4 +453,47 @@ Test(check, malformed_entry_is_eproto)
 	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
 	entry = (struct zi_layout_entry){ .kind = ZI_LAYOUT_UNIT, .name = "u", .shape = { 1 } };
 	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+}
+
+Test(check, a_group_is_a_parameters_and_below_the_limit)
+{
+	struct zi_layout_entry entry = good_param();
+
+	cr_expect_eq(zi_layout_entry_unbuilt(&entry, &text), 0);
+	entry.group = ZI_PARAM_GROUPS_MAX - 1;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), 0, "%s", text.chars);
+	cr_expect_eq(zi_layout_entry_unbuilt(&entry, &text), -EOPNOTSUPP);
+	expect_text("is of group 63, which is not built yet");
+	entry.group = ZI_LAYOUT_FROZEN;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), 0);
+	cr_expect_eq(zi_layout_entry_unbuilt(&entry, &text), -EOPNOTSUPP);
+	expect_text("is frozen, which is not built yet");
+	entry.group = ZI_PARAM_GROUPS_MAX;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EINVAL);
+	expect_text("is of group 64: 0 to 63 are allowed, or 65535 (frozen)");
+	entry = (struct zi_layout_entry){ .kind = ZI_LAYOUT_UNIT, .group = 1, .name = "u" };
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+}
+
+Test(check, a_set_is_a_mask_of_ranks)
+{
+	struct zi_layout_entry entry = {
+		.kind = ZI_LAYOUT_SET, .dim_count = 1, .name = "stage", .shape = { 0x3 }
+	};
+
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), 0, "%s", text.chars);
+	cr_expect_eq(zi_layout_entry_unbuilt(&entry, &text), -EOPNOTSUPP);
+	expect_text("set 'stage': sets of ranks are not built yet");
+	entry.shape[0] = 0;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EINVAL);
+	expect_text("set 'stage' has no ranks");
+	entry.shape[0] = UINT64_MAX;
+	entry.dim_count = 0;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+	entry.dim_count = 2;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+	entry.dim_count = 1;
+	entry.shape[1] = 1;
+	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);
+	expect_text("1 dimensions, 1 to 1 expected, or unused ones set");
 }

@@ -91,6 +91,7 @@ static const struct {
 	FIELD(zi_layout, entry_count),
 	FIELD(zi_layout, reserved),
 	FIELD(zi_layout_entry, kind),
+	FIELD(zi_layout_entry, group),
 	FIELD(zi_layout_entry, dim_count),
 	FIELD(zi_layout_entry, name),
 	FIELD(zi_layout_entry, shape),

@@ -7,7 +7,6 @@
  */
 #include "common/wire/training.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -157,71 +156,56 @@ static int check_places(const struct zi_job_training *training, const struct zi_
 	return 0;
 }
 
-/* A positive number that f32 holds, which a NaN is not. */
-static bool is_scale(double value)
+/* See training.h, as is the next. */
+struct zi_scaler_options zi_training_scaler(const struct zi_job_training *training)
 {
-	return value > 0 && value <= (double)FLT_MAX;
+	return (struct zi_scaler_options){
+		.kind = (enum zi_scaler_kind)training->scaler_kind,
+		.window = training->scale_window,
+		.hysteresis = training->scale_hysteresis,
+		.is_consecutive = training->flags & ZI_TRAINING_CONSECUTIVE,
+		.init = training->scale_init,
+		.growth = training->scale_growth,
+		.backoff = training->scale_backoff,
+		.min = training->scale_min,
+		.max = training->scale_max,
+	};
 }
 
-static int scale_error(const char *name, double value, const char *rule, uint32_t kind,
-                       struct zi_text *text)
+void zi_training_set_scaler(struct zi_job_training *training,
+                            const struct zi_scaler_options *options)
 {
-	return err_origin(zi_text_error(text, -EINVAL, "%s is %.17g: with scaler %s it must be %s",
-	                                name, value, zi_scaler_name(kind), rule));
+	static const struct zi_scaler_options none = { .kind = ZI_SCALER_NONE };
+
+	if (options->kind == ZI_SCALER_NONE)
+		options = &none;
+	training->scaler_kind = options->kind;
+	training->scale_window = options->window;
+	training->scale_hysteresis = options->hysteresis;
+	training->flags &= ~ZI_TRAINING_CONSECUTIVE;
+	if (options->is_consecutive)
+		training->flags |= ZI_TRAINING_CONSECUTIVE;
+	training->scale_init = options->init;
+	training->scale_growth = options->growth;
+	training->scale_backoff = options->backoff;
+	training->scale_min = options->min;
+	training->scale_max = options->max;
 }
 
-/* Words that the scaler does not look at are not looked at here, but for NONE, where one that is
- * set says that the kind was forgotten. */
+/* With NONE a word that is set says that the kind was forgotten. */
 static int check_scaler(const struct zi_job_training *training, struct zi_text *text)
 {
-	uint32_t kind = training->scaler_kind;
-	bool is_deepspeed = kind == ZI_SCALER_DEEPSPEED;
+	const struct zi_scaler_options options = zi_training_scaler(training);
+	bool is_set = options.window || options.hysteresis || options.is_consecutive ||
+	              options.init != 0 || options.growth != 0 || options.backoff != 0 ||
+	              options.min != 0 || options.max != 0;
+	int r;
 
-	if (kind == ZI_SCALER_NONE) {
-		bool is_set = training->scale_window || training->scale_hysteresis ||
-		              training->scale_init != 0 || training->scale_min != 0 ||
-		              training->scale_max != 0 || training->scale_growth != 0 ||
-		              training->scale_backoff != 0;
-
-		if (!is_set && !(training->flags & ZI_TRAINING_CONSECUTIVE))
-			return 0;
+	if (options.kind == ZI_SCALER_NONE && is_set)
 		return err_origin(zi_text_error(
 			text, -EINVAL, "words of a loss scale are set, but scaler is none"));
-	}
-	if (!is_scale(training->scale_init))
-		return scale_error("scale_init", training->scale_init, "positive and finite in f32",
-		                   kind, text);
-	if (kind == ZI_SCALER_STATIC)
-		return 0;
-	if (!training->scale_window)
-		return err_origin(zi_text_error(text, -EINVAL,
-		                                "scale_window is 0: with scaler %s it is at least "
-		                                "1 step",
-		                                zi_scaler_name(kind)));
-	if (is_deepspeed && !training->scale_hysteresis)
-		return err_origin(zi_text_error(text, -EINVAL,
-		                                "scale_hysteresis is 0: with scaler deepspeed it "
-		                                "is at least 1 overflow"));
-	if (is_deepspeed &&
-	    !(is_scale(training->scale_min) && training->scale_min <= training->scale_init))
-		return scale_error("scale_min", training->scale_min,
-		                   "positive and at most scale_init", kind, text);
-	if (kind == ZI_SCALER_APEX &&
-	    !(training->scale_min >= 0 && training->scale_min <= training->scale_init))
-		return scale_error("scale_min", training->scale_min,
-		                   "0 (none) or positive, and at most scale_init", kind, text);
-	if (kind == ZI_SCALER_APEX &&
-	    !(is_scale(training->scale_max) && training->scale_max >= training->scale_init))
-		return scale_error("scale_max", training->scale_max,
-		                   "finite in f32 and at least scale_init", kind, text);
-	if (kind == ZI_SCALER_TORCH &&
-	    !(is_scale(training->scale_growth) && training->scale_growth > 1))
-		return scale_error("scale_growth", training->scale_growth, "above 1", kind, text);
-	if (kind == ZI_SCALER_TORCH &&
-	    !(is_scale(training->scale_backoff) && training->scale_backoff < 1))
-		return scale_error("scale_backoff", training->scale_backoff, "between 0 and 1",
-		                   kind, text);
-	return 0;
+	r = zi_scaler_check(&options, text);
+	return r ? err_origin(r) : 0;
 }
 
 /**

@@ -61,6 +61,10 @@ static_assert(sizeof(struct zi_attach_training) == 400, "attach with its tail");
 /* "zero1"; "ddp" of the default; "?" of none. */
 const char *zi_strategy_name(uint32_t strategy);
 
+/* The loss scale's options among the words, and into them; with none all of them are zero. */
+struct zi_scaler_options zi_training_scaler(const struct zi_job_training *training);
+void zi_training_set_scaler(struct zi_job_training *training,
+                            const struct zi_scaler_options *options);
 /* What is no training at all. @config passed zi_check_job_config(). @local_size: ranks of this
  * node, not 0. -EINVAL a value, or two that do not go together; -EPROTO unknown flags, reserved
  * words. */

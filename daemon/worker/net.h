@@ -38,6 +38,8 @@
 #define NET_SOCKET_FD 3 /* the worker's end */
 #define NET_SLABS_MAX 8u
 #define NET_QUEUE_MAX 16u /* requests that the worker has not answered */
+/* Threads of a worker that are busy while its group's ranks wait: of operations, and Gloo's. */
+#define NET_BUSY_THREADS 2u
 
 enum net_type {
 	NET_HELLO = 1,

@@ -405,7 +405,8 @@ int zero_coll_fail(struct zero_rank *rank, const struct zi_coll_fail *report, st
 int zero_coll_abort(struct zero_rank *rank, uint32_t group, const char *reason,
                     struct zi_text *text);
 /* Ranks that wait for each other may spin for @spin_us while there are not more of them, in all
- * jobs whose collectives are open, than @cpu_count. After each attach, open and leave. */
+ * jobs whose collectives are open, than @cpu_count; where a job spans nodes the threads of its
+ * worker count as well. After each attach, open and leave. */
 void zero_coll_spin(struct zero *zero, uint32_t cpu_count, uint32_t spin_us);
 
 /* ---- looking in (admin, metrics) ---- */

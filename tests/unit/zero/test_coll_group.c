@@ -382,6 +382,16 @@ Test(coll_group, ranks_spin_while_they_are_not_more_than_the_cpus)
 	cr_expect_eq(zi_line_load(&verdicts->beside_us), 0);
 	zero_coll_spin(node.zero, 4, 50);
 	cr_expect_eq(zi_line_load(&verdicts->beside_us), 50);
+	/* Of a job that spans nodes its worker's threads are as busy. */
+	node_job(&node, "train")->group.local_size = 1;
+	zero_coll_spin(node.zero, 3, 50);
+	cr_expect_eq(zi_line_load(&verdicts->spin_us), 0);
+	zero_coll_spin(node.zero, 4, 50);
+	cr_expect_eq(zi_line_load(&verdicts->spin_us), 50);
+	cr_expect_eq(zi_line_load(&verdicts->beside_us), 0);
+	zero_coll_spin(node.zero, 6, 50);
+	cr_expect_eq(zi_line_load(&verdicts->beside_us), 50);
+	node_job(&node, "train")->group.local_size = 2;
 	/* A job without collectives does not count. */
 	cr_assert_eq(actor_attach(&node, &other,
 	                          &(struct attach_options){

@@ -42,6 +42,19 @@ void zi_far_shape_init(struct zi_far_shape *shape, const uint8_t *nodes, uint32_
 	assert(order == member_count);
 }
 
+/* See far.h. Of reduce, members but the root have no room in which a part of it is finished. */
+bool zi_far_can_be_direct(const struct zi_far_shape *shape, enum zi_coll_operation operation)
+{
+	const struct zi_coll_shape *buffers = zi_coll_shape_of(operation);
+
+	if (!zi_coll_has_data(operation) || zi_coll_is_counted(operation) ||
+	    operation == ZI_COLL_REDUCE)
+		return false;
+	return shape->node_count == shape->member_count ||
+	       (!buffers->is_join && (zi_coll_is_for_each(&buffers->source) ||
+	                              buffers->target.holder == ZI_HELD_BY_ROOT));
+}
+
 /* Blocks that @here members of a node have of @all, and that they get together. */
 static void count_blocks(enum zi_coll_operation operation, uint32_t here, uint32_t all,
                          uint32_t *ret_sources, uint32_t *ret_results)

@@ -17,9 +17,12 @@
  * k - AHEAD: so that has been exchanged, hence all have staged it, each after it took k - 2 AHEAD.
  * With SLOTS of twice AHEAD the slot is free.
  *
- * A call whose data all lie in arenas, with one member on each node, goes another way: zinf-net has
- * the arenas as well, so that there are no pieces to stage. Members post where their data are
- * (struct zi_far_places), and the nodes' answer says so (ZI_BOARD_DIRECT).
+ * A call whose data all lie in arenas goes another way, if what comes to a node need not be joined
+ * there, or given to several (zi_far_can_be_direct()): zinf-net has the arenas as well, so that
+ * there are no pieces to stage. Members post where their data are (struct zi_far_places), and the
+ * nodes' answer says so (ZI_BOARD_DIRECT). Where a node has several, they have the answer before
+ * the data go: each takes what the others of its node have for it, and tells that as its step; and
+ * zinf-net tells its own, which all wait for, when all have, and the other nodes' data are here.
  *
  * Blocks of a piece lie one after the other without gaps, so that what goes to one node is one run
  * of bytes:
@@ -95,6 +98,10 @@ static inline bool zi_far_is_here(const struct zi_far_shape *shape, uint32_t mem
 {
 	return shape->nodes[member] == shape->node;
 }
+
+/* Whether @operation goes straight from and to arenas where all data lie there: with one member on
+ * each node, or when each block that goes to another node has one taker there. */
+bool zi_far_can_be_direct(const struct zi_far_shape *shape, enum zi_coll_operation operation);
 
 /* The payload of a member's post where it has no other: all_to_allv has counts, what is small its
  * data (frame.h). */

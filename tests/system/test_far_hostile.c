@@ -232,6 +232,62 @@ static void spoil_places(struct far_rank *rank, uint32_t turn)
 		                 i % 2 ? places.source : ZI_BOARD_NOWHERE, __ATOMIC_RELAXED);
 }
 
+/* A neighbour takes from where it says that its data lie: it has an error, or whatever is there,
+ * but what comes from the other node is as it was judged, and nobody's end. */
+static int exchange_beside_spoilt_places(struct far_rank *rank)
+{
+	enum { BLOCK = 20000 };
+	struct vandal vandal = { .rank = rank, .spoil = spoil_places };
+	uint64_t count = (uint64_t)rank->world * BLOCK;
+	void *memory[2];
+	float *source, *target;
+	pthread_t thread;
+	int code = 0, r = 0;
+
+	for (uint32_t i = 0; i < 2; i++)
+		if (zinf_coll_alloc(rank->zinf, count * sizeof(float), &memory[i]))
+			return far_fail(rank, -1, 1);
+	source = memory[0];
+	target = memory[1];
+	for (uint64_t i = 0; i < count; i++)
+		source[i] = (float)rank->rank;
+	if (rank->rank == 0 && pthread_create(&thread, NULL, vandal_main, &vandal))
+		return 2;
+	for (uint32_t i = 0; i < ROUNDS && !code && !r; i++) {
+		r = zinf_coll_all_to_all(rank->zinf, source, target, BLOCK, ZINF_F32, NULL);
+		for (uint32_t k = 0; k < rank->world && !r && !code; k++)
+			if (k / 2 != rank->rank / 2 && target[k * BLOCK + i] != (float)k)
+				code = 3;
+	}
+	__atomic_store_n(&vandal.is_over, 1, __ATOMIC_RELEASE); /* Pairs with vandal_main(). */
+	if (rank->rank == 0)
+		(void)pthread_join(thread, NULL); /* It is there. */
+	if (r)
+		(void)far_note(rank, r);
+	return code;
+}
+
+Test(far_hostile, where_a_neighbour_has_its_data_is_its_own_nodes_affair)
+{
+	struct far_scene scene;
+
+	if (!far_open_on_loopback(&scene, 2, 2))
+		return;
+	for (uint32_t i = 0; i < 3; i++) {
+		far_run(&scene, exchange_beside_spoilt_places);
+		for (uint32_t k = 0; k < 4; k++) {
+			const struct far_report *report = &scene.shared->reports[k];
+
+			cr_expect(!report->error ||
+			                  strstr(report->text, "what it posted is damaged") ||
+			                  strstr(report->text, "reports EPROTO of call"),
+			          "rank %u: %s", k, report->text);
+		}
+	}
+	far_run(&scene, far_sum_once);
+	far_close_scene(&scene);
+}
+
 static int call_beside_spoilt_places(struct far_rank *rank)
 {
 	return call_beside(rank, spoil_places);

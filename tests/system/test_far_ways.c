@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: whichever way a call between nodes goes, with the frames that say what it is (small ones),
- * straight from and to arenas (one rank on each node), or in pieces through the slab, each rank has
- * its result. Method: every collective with lengths around the crossover and above, buffers all in
- * arenas, one rank's elsewhere, and in place; small whole numbers, whose sums are exact.
+ * straight from and to arenas (one rank on each node, or blocks of one rank for one), or in pieces
+ * through the slab, each rank has its result. Method: every collective with lengths around the
+ * crossover and above, buffers all in arenas, one rank's elsewhere, and in place; small whole
+ * numbers, whose sums are exact.
  */
 #include <criterion/criterion.h>
 
@@ -11,7 +12,7 @@
 
 TestSuite(far_ways, .timeout = 120);
 
-#define BUFFER_BYTES (900u << 10)
+#define BUFFER_BYTES (1000u << 10)
 #define BUFFER_COUNT (BUFFER_BYTES / sizeof(float))
 
 enum way { IN_ARENAS, ONE_ELSEWHERE, IN_PLACE, _WAY_COUNT };
@@ -230,6 +231,32 @@ static int go_on_after_a_refusal(struct far_rank *rank)
 	return 0;
 }
 
+/* Its own part done, a rank waits until the others of its node have taken theirs. */
+static int go_on_at_once(struct far_rank *rank)
+{
+	enum { BLOCK = 40000, ROUNDS = 60 };
+	struct data data = { .zinf = rank->zinf, .rank = rank->rank, .block = BLOCK };
+	uint64_t count = (uint64_t)rank->world * BLOCK;
+	void *source, *target;
+
+	if (zinf_coll_alloc(rank->zinf, count * sizeof(float), &source) ||
+	    zinf_coll_alloc(rank->zinf, count * sizeof(float), &target))
+		return far_fail(rank, -1, 1);
+	for (uint32_t round = 0; round < ROUNDS; round++) {
+		int r;
+
+		fill(source, rank->rank, count);
+		r = zinf_coll_all_to_all(rank->zinf, source, target, BLOCK, ZINF_F32, NULL);
+		if (r)
+			return far_fail(rank, r, 2);
+		memset(source, 0, count * sizeof(float));
+		for (uint32_t i = 0; i < rank->world; i++)
+			if (!is_of(&data, (float *)target + i * BLOCK, i, rank->rank * BLOCK))
+				return far_fail(rank, 0, 3);
+	}
+	return 0;
+}
+
 static void run(uint32_t node_count, uint32_t per_node, far_body_fn body)
 {
 	struct far_scene scene;
@@ -254,6 +281,16 @@ Test(far_ways, one_rank_on_each_of_four_nodes)
 Test(far_ways, two_ranks_on_each_of_two_nodes)
 {
 	run(2, 2, go_all_ways);
+}
+
+Test(far_ways, three_ranks_on_each_of_two_nodes)
+{
+	run(2, 3, go_all_ways);
+}
+
+Test(far_ways, who_has_its_blocks_waits_for_those_who_take_from_it)
+{
+	run(2, 3, go_on_at_once);
 }
 
 Test(far_ways, buffers_that_end_with_the_arenas)

@@ -142,18 +142,29 @@ static int judge_call(struct follow *follow, struct follow_card *call, struct zi
 	return 0;
 }
 
-/* All of it before the ranks hear that there is such a call. */
+/* Whether ranks hear that a call goes straight before its data do, as they have a part in it. */
+static bool is_shared(const struct follow *follow)
+{
+	return follow->shape.self_count > 1;
+}
+
+/* One piece. A rank alone hears of the call when all of it is behind; several have heard, and wait
+ * until all of them have taken what the others have for them, as none may go on before. */
 static int run_direct(struct follow *follow, const struct follow_card *call)
 {
-	uint32_t *step = &follow->meet.members[follow->meet.self].step.value;
+	uint32_t *word = &follow->meet.members[follow->meet.self].step.value;
+	uint32_t step = (uint32_t)zi_far_number(follow->steps++, follow->sequence) + 1;
 	int r = follow_run_direct(follow, call);
 
-	/* One piece, for those who look; nobody waits for it. */
-	if (!r)
-		__atomic_store_n(step,
-		                 (uint32_t)zi_far_number(follow->steps++, follow->sequence) + 1,
-		                 __ATOMIC_RELEASE);
-	return err_trace(r);
+	for (uint32_t i = 0; i < follow->shape.self_count && is_shared(follow) && !r; i++)
+		r = follow_await_step(follow, i, step);
+	if (r)
+		return err_trace(r);
+	if (is_shared(follow))
+		zi_meet_tell(&follow->meet, word, step);
+	else
+		__atomic_store_n(word, step, __ATOMIC_RELEASE); /* for those who look */
+	return 0;
 }
 
 static int run_call(struct follow *follow)
@@ -161,6 +172,7 @@ static int run_call(struct follow *follow)
 	struct zi_text reason = { "" };
 	struct zi_board_call answer;
 	struct follow_card call;
+	bool is_direct;
 	int r = 0;
 
 	/* Why is control's to say; see worker_end_watched(). */
@@ -174,12 +186,15 @@ static int run_call(struct follow *follow)
 	/* Of one that is refused or small all has come; zi_meet_load() pairs with it. */
 	__atomic_store_n(&follow->worker->is_loaded, !r && !(answer.flags & ~ZI_BOARD_DIRECT),
 	                 __ATOMIC_RELEASE);
-	if (!r && answer.flags & ZI_BOARD_DIRECT)
+	is_direct = !r && answer.flags & ZI_BOARD_DIRECT;
+	if (is_direct && !is_shared(follow))
 		r = run_direct(follow, &call);
 	if (r)
 		return err_trace(r);
 	zi_meet_post(&follow->meet, follow->sequence, 0, &answer, 0, reason.chars,
 	             answer.flags & ZI_BOARD_REFUSED ? (uint32_t)strlen(reason.chars) + 1 : 0);
+	if (is_direct && is_shared(follow))
+		return err_trace(run_direct(follow, &call));
 	return answer.flags ? 0 : err_trace(follow_run_pieces(follow, &call));
 }
 

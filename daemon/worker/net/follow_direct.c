@@ -4,9 +4,10 @@
  * follow.c, common/wire/far.h. Floor 3, of zinf-net. Owner: the operations' thread.
  *
  * With one member on each node what a node sends is what its member has: nothing need be staged,
- * joined or handed on here. Where a member has more company, or its data elsewhere, or has no room
- * in which a part of the result could be finished (reduce, but for the root), all nodes take the
- * way through the slab.
+ * joined or handed on here. Nor need it of a node of several where each block that goes to another
+ * node has one taker there; blocks within a node its members take themselves. Else, and where data
+ * lie elsewhere, or a member has no room in which a part of the result could be finished (reduce,
+ * but for the root), all nodes take the way through the slab.
  */
 #include <string.h>
 
@@ -25,22 +26,27 @@ static bool is_in_arenas(const struct follow *follow, uint64_t place, uint64_t b
 	       place <= arenas->bytes - bytes;
 }
 
+/* Of a node with one member. */
 static uint32_t self_of(const struct follow *follow)
 {
 	return follow->shape.members[0];
 }
 
-/* Once a call: the rank may write to its post at any time, and what was judged is used. */
+/* Once a call: a rank may write to its post at any time, and what was judged is used. */
 static void take_places(struct follow *follow)
 {
-	const struct zi_board_post *post = zi_meet_post_of(&follow->meet, 0, follow->sequence);
-	struct zi_far_places *places = &follow->places;
+	for (uint32_t i = 0; i < follow->shape.self_count; i++) {
+		const struct zi_board_post *post =
+			zi_meet_post_of(&follow->meet, i, follow->sequence);
+		struct zi_far_places *places = &follow->places[i];
 
-	*places = (struct zi_far_places){ ZI_BOARD_NOWHERE, ZI_BOARD_NOWHERE };
-	if (post->payload_bytes == sizeof(*places))
-		memcpy(places,
-		       zi_meet_payload_of(&follow->meet, 0, follow->sequence, sizeof(*places)),
-		       sizeof(*places));
+		*places = (struct zi_far_places){ ZI_BOARD_NOWHERE, ZI_BOARD_NOWHERE };
+		if (post->payload_bytes == sizeof(*places))
+			memcpy(places,
+			       zi_meet_payload_of(&follow->meet, i, follow->sequence,
+			                          sizeof(*places)),
+			       sizeof(*places));
+	}
 }
 
 /* Where the result of an operation that joins would begin, were it one of all members' blocks. */
@@ -49,8 +55,8 @@ static uint64_t result_of(const struct follow *follow, const struct follow_card 
 	uint64_t block_bytes = call->element_count * zi_dtype_bytes(call->dtype);
 
 	return call->operation == ZI_COLL_REDUCE_SCATTER
-	               ? follow->places.target - self_of(follow) * block_bytes
-	               : follow->places.target;
+	               ? follow->places[0].target - self_of(follow) * block_bytes
+	               : follow->places[0].target;
 }
 
 static void set_join(struct follow *follow, const struct follow_card *call)
@@ -61,37 +67,11 @@ static void set_join(struct follow *follow, const struct follow_card *call)
 	follow->exchange.mode = is_scatter ? NET_SCATTER : NET_ALL;
 	follow->exchange.element_count =
 		call->element_count * (is_scatter ? follow->shape.member_count : 1);
-	follow->exchange.partial_offset_bytes = follow->places.source;
+	follow->exchange.partial_offset_bytes = follow->places[0].source;
 	follow->exchange.result_offset_bytes = result_of(follow, call);
 }
 
-static void set_moves(struct follow *follow, const struct follow_card *call)
-{
-	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
-	uint64_t bytes = call->element_count * zi_dtype_bytes(call->dtype);
-	uint32_t self = self_of(follow);
-	bool sends_each = zi_coll_is_for_each(&shape->source);
-	bool takes_each = zi_coll_is_for_each(&shape->target);
-
-	follow_exchange_init(follow, NET_MOVE, call);
-	for (uint32_t i = 0; i < follow->shape.member_count; i++) {
-		uint32_t node = follow->shape.nodes[i];
-
-		if (i == self)
-			continue;
-		if (zi_coll_is_holder(&shape->source, self, call->root) &&
-		    zi_coll_is_holder(&shape->target, i, call->root))
-			follow->exchange.sends[node] = (struct net_range){
-				follow->places.source + (sends_each ? i * bytes : 0), bytes
-			};
-		if (zi_coll_is_holder(&shape->source, i, call->root) &&
-		    zi_coll_is_holder(&shape->target, self, call->root))
-			follow->exchange.receives[node] = (struct net_range){
-				follow->places.target + (takes_each ? i * bytes : 0), bytes
-			};
-	}
-}
-
+/* Of what only moves the ranges are run_moves()'s. */
 static void set_exchange(struct follow *follow, const struct follow_card *call)
 {
 	bool is_root = call->root == self_of(follow);
@@ -102,16 +82,19 @@ static void set_exchange(struct follow *follow, const struct follow_card *call)
 		follow_set_broadcast(follow, call,
 		                     call->element_count * zi_dtype_bytes(call->dtype));
 		follow->exchange.partial_offset_bytes = follow->exchange.result_offset_bytes =
-			is_root ? follow->places.source : follow->places.target;
+			is_root ? follow->places[0].source : follow->places[0].target;
 	} else {
-		set_moves(follow, call);
+		follow_exchange_init(follow, NET_MOVE, call);
 	}
 	follow->exchange.slab = NET_SLAB_ARENAS;
 }
 
-static bool has_places(const struct follow *follow, const struct follow_card *call)
+/* Whether the @local-th member here has its data where they can go from and to. */
+static bool has_places(const struct follow *follow, const struct follow_card *call, uint32_t local)
 {
 	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
+	const struct zi_far_places *places = &follow->places[local];
+	uint32_t member = follow->shape.members[local];
 	uint64_t source_bytes, target_bytes;
 
 	if (!zi_coll_bytes(&(struct zi_coll_lengths){ .operation = call->operation,
@@ -120,14 +103,14 @@ static bool has_places(const struct follow *follow, const struct follow_card *ca
 	                                              .element_count = call->element_count },
 	                   &source_bytes, &target_bytes))
 		return false;
-	if (zi_coll_is_holder(&shape->source, self_of(follow), call->root) &&
-	    !is_in_arenas(follow, follow->places.source, source_bytes))
+	if (zi_coll_is_holder(&shape->source, member, call->root) &&
+	    !is_in_arenas(follow, places->source, source_bytes))
 		return false;
-	if (zi_coll_is_holder(&shape->target, self_of(follow), call->root) &&
-	    !is_in_arenas(follow, follow->places.target, target_bytes))
+	if (zi_coll_is_holder(&shape->target, member, call->root) &&
+	    !is_in_arenas(follow, places->target, target_bytes))
 		return false;
 	/* In place what comes would run over what is still to go. */
-	if (call->operation == ZI_COLL_ALL_TO_ALL && follow->places.source == follow->places.target)
+	if (call->operation == ZI_COLL_ALL_TO_ALL && places->source == places->target)
 		return false;
 	return call->operation != ZI_COLL_REDUCE_SCATTER ||
 	       is_in_arenas(follow, result_of(follow, call), source_bytes);
@@ -138,21 +121,56 @@ bool follow_can_direct(struct follow *follow, const struct follow_card *call)
 {
 	struct zi_text text; /* Another way is taken. */
 
-	take_places(follow);
-	if (follow->shape.node_count != follow->shape.member_count || !call->element_count ||
-	    !zi_coll_has_data(call->operation) || zi_coll_is_counted(call->operation) ||
-	    call->operation == ZI_COLL_REDUCE || call->dtype < ZI_DTYPE_F32 ||
-	    call->dtype >= _ZI_DTYPE_COUNT || !has_places(follow, call))
+	if (!zi_far_can_be_direct(&follow->shape, call->operation) || !call->element_count ||
+	    call->dtype < ZI_DTYPE_F32 || call->dtype >= _ZI_DTYPE_COUNT)
 		return false;
+	take_places(follow);
+	for (uint32_t i = 0; i < follow->shape.self_count; i++)
+		if (!has_places(follow, call, i))
+			return false;
 	/* What it would be refused for is this node's alone, and no reason to break the group. */
 	set_exchange(follow, call);
 	return exchange_check(&follow->exchange, follow->shape.node, follow->shape.node_count,
 	                      &follow->worker->slabs[NET_SLAB_ARENAS], &text) == 0;
 }
 
+/* Within what has_places() saw. */
+static struct net_range block_of(const struct follow *follow, const void *arg, uint32_t from,
+                                 uint32_t to)
+{
+	const struct follow_card *call = arg;
+	const struct zi_far_shape *shape = &follow->shape;
+	const struct zi_coll_shape *operation = zi_coll_shape_of(call->operation);
+	uint64_t bytes = call->element_count * zi_dtype_bytes(call->dtype);
+	uint64_t block;
+
+	if (!zi_coll_is_holder(&operation->source, from, call->root) ||
+	    !zi_coll_is_holder(&operation->target, to, call->root))
+		return (struct net_range){ 0, 0 };
+	if (zi_far_is_here(shape, from)) {
+		block = zi_coll_is_for_each(&operation->source) ? to : 0;
+		return (struct net_range){
+			follow->places[zi_far_local(shape, from)].source + block * bytes, bytes
+		};
+	}
+	block = zi_coll_is_for_each(&operation->target) ? from : 0;
+	return (struct net_range){ follow->places[zi_far_local(shape, to)].target + block * bytes,
+		                   bytes };
+}
+
 /* Documented in follow_private.h. */
 int follow_run_direct(struct follow *follow, const struct follow_card *call)
 {
+	struct exchange_room *room = follow->worker->room;
+	struct follow_blocks blocks;
+	bool is_move;
+	int r;
+
 	set_exchange(follow, call);
-	return err_trace(follow_exchange(follow));
+	is_move = follow->exchange.kind == NET_MOVE;
+	if (is_move)
+		follow_blocks_init(&blocks, follow, block_of, call);
+	r = follow_begin(follow, room, is_move ? &blocks.runs : NULL);
+	r = r ? r : follow_turn(follow, room);
+	return r ? err_trace(r) : err_trace(follow_end(follow, room));
 }

@@ -24,6 +24,8 @@ struct follow_card {
  * (members in the order of nodes, 2, members) what each sends to each, and takes from each. */
 #define FOLLOW_OWN_BYTES     ZI_FAR_WORKER_BYTES
 #define FOLLOW_COUNTS_OFFSET 0u
+/* Blocks between members here and members elsewhere. */
+#define FOLLOW_BLOCKS_MAX (ZI_WORLD_MAX / 2 * (ZI_WORLD_MAX / 2))
 static_assert(FOLLOW_COUNTS_OFFSET + ZI_WORLD_MAX * ZI_BOARD_COUNTS_BYTES(ZI_WORLD_MAX) <=
                       ZI_FAR_FRAMES_OFFSET,
               "all counts fit");
@@ -41,9 +43,10 @@ struct follow {
 	struct exchange_room *rooms[ZI_FAR_AHEAD];   /* of pieces */
 	char *own;                                   /* (FOLLOW_OWN_BYTES,) see there */
 	struct follow_card cards[SUBTREE_NODES_MAX]; /* (nodes,) what they call */
-	struct zi_far_places places; /* of a call straight from arenas, as they were judged */
-	uint32_t sequence;           /* of the call */
-	uint64_t steps;              /* pieces of all calls before */
+	/* (self_count,) of a call straight from arenas, as they were judged */
+	struct zi_far_places places[ZI_WORLD_MAX];
+	uint32_t sequence; /* of the call */
+	uint64_t steps;    /* pieces of all calls before */
 	uint64_t deadline_ns;
 	uint32_t timeout_ms; /* the shortest that a rank here says: for people */
 	bool is_late;
@@ -95,6 +98,21 @@ int follow_begin_uneven(struct follow *follow, struct exchange_room *room,
 bool follow_can_direct(struct follow *follow, const struct follow_card *call);
 /* All nodes can. Return: as follow_exchange(). */
 int follow_run_direct(struct follow *follow, const struct follow_card *call);
+
+/* ---- follow_blocks.c ---- */
+
+/* What goes between this node and the others, member by member. */
+struct follow_blocks {
+	struct exchange_runs runs; /* of what is below, where it lies */
+	struct net_range sends[FOLLOW_BLOCKS_MAX], receives[FOLLOW_BLOCKS_MAX];
+};
+
+/* Where the block from member @from to member @to, of which one is here, lies on this node; of no
+ * bytes: there is none. */
+typedef struct net_range (*follow_block_fn)(const struct follow *follow, const void *arg,
+                                            uint32_t from, uint32_t to);
+void follow_blocks_init(struct follow_blocks *blocks, const struct follow *follow,
+                        follow_block_fn block_of, const void *arg);
 
 /* What all_to_allv's members told. */
 static inline const uint64_t *follow_counts(const struct follow *follow)

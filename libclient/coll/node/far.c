@@ -20,6 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/wire/verdict.h"
+#include "kernels/copy.h"
 #include "libclient/coll/node/members.h"
 #include "libclient/coll/node/place.h"
 #include "libclient/coll/node/posts.h"
@@ -142,25 +143,64 @@ static void take(const struct zi_node_group *group, uint64_t index)
 		           shape->source.holder == ZI_HELD_BY_ROOT ? call->root : far->self, 0);
 }
 
-/* What this member has for itself, of a call that has moved what others have. */
-static void take_own(const struct zi_node_group *group)
+/* ---- straight from arenas ---- */
+
+/* Where the source of the @local-th member of this node lies, as it posted; NULL: nowhere. */
+static const char *source_of(const struct zi_node_group *group, uint32_t local)
+{
+	const struct zi_board_post *post = zi_meet_post_of(&group->meet, local, group->sequence);
+	struct zi_far_places places;
+
+	if (local == group->meet.self)
+		return group->run.call.source;
+	if (post->payload_bytes != sizeof(places))
+		return NULL;
+	memcpy(&places, zi_meet_payload_of(&group->meet, local, group->sequence, sizeof(places)),
+	       sizeof(places));
+	return zi_node_place_at(group, places.source, group->run.source_bytes);
+}
+
+/* What the @local-th member of this node, with @source, has for this one. */
+static void take_from(const struct zi_node_group *group, uint32_t local, const char *source)
+{
+	const struct zi_node_run *run = &group->run;
+	const struct zi_coll_shape *shape = zi_coll_shape_of(run->call.operation);
+	uint64_t bytes = run->call.element_count * zi_dtype_bytes(run->call.dtype);
+	uint64_t all_bytes = group->far->shape.self_count * (run->source_bytes + run->target_bytes);
+	void *target = run->call.target;
+
+	if (zi_coll_is_for_each(&shape->source))
+		source += group->far->self * bytes;
+	if (zi_coll_is_for_each(&shape->target))
+		target = (char *)target + group->far->shape.members[local] * bytes;
+	if (source != target)
+		kern_copy(&target, 1, source, bytes, all_bytes >= group->streaming_bytes);
+}
+
+/* What members of this node have for this one; the rest zinf-net moves. The others are still in the
+ * call: they wait until this one has told that it has taken it. */
+static int take_near(const struct zi_node_group *group, struct zi_text *text)
 {
 	const struct zi_far_group *far = group->far;
-	const struct zi_node_call *call = &group->run.call;
-	const struct zi_coll_shape *shape = zi_coll_shape_of(call->operation);
-	uint64_t bytes = call->element_count * zi_dtype_bytes(call->dtype);
-	const char *source = call->source;
-	char *target = call->target;
+	const struct zi_node_run *run = &group->run;
 
-	if (shape->is_join || !zi_node_has(group->run.with_source, far->self) ||
-	    !zi_node_has(group->run.with_target, far->self))
-		return;
-	if (zi_coll_is_for_each(&shape->source))
-		source += far->self * bytes;
-	if (zi_coll_is_for_each(&shape->target))
-		target += far->self * bytes;
-	if (source != target)
-		memcpy(target, source, bytes);
+	if (zi_coll_is_join(run->call.operation) || !zi_node_has(run->with_target, far->self))
+		return 0;
+	for (uint32_t i = 0; i < far->shape.self_count; i++) {
+		const char *source;
+
+		if (!zi_node_has(run->with_source, far->shape.members[i]))
+			continue;
+		source = source_of(group, i);
+		if (!source)
+			return err_origin(zi_text_error(
+				text, -EPROTO,
+				"call %u: where member %u of the group has its data is nowhere: "
+				"what it posted is damaged",
+				group->sequence, far->shape.members[i]));
+		take_from(group, i, source);
+	}
+	return 0;
 }
 
 /* ---- the call ---- */
@@ -200,7 +240,8 @@ static void stage_ahead(struct zi_node_group *group)
 	uint64_t end = ZI_MIN(far->cut.piece_count, far->taken + ZI_FAR_AHEAD);
 
 	for (; far->staged < end; far->staged++) {
-		stage(group, far->staged);
+		if (!far->is_direct)
+			stage(group, far->staged);
 		zi_meet_tell_one(&group->meet, worker_of(group),
 		                 &group->meet.members[group->meet.self].step.value,
 		                 step_of(far, far->staged));
@@ -210,13 +251,12 @@ static void stage_ahead(struct zi_node_group *group)
 /* Whether the call, which is not small, may yet go without pieces, or be cut in another way. */
 static bool may_do_without(const struct zi_node_group *group, const struct zi_far_places *places)
 {
-	const struct zi_far_shape *shape = &group->far->shape;
 	enum zi_coll_operation operation = group->run.call.operation;
 	uint32_t self = group->far->self;
 
 	if (!zi_coll_has_data(operation) || zi_coll_is_counted(operation))
 		return true;
-	return shape->node_count == shape->member_count && operation != ZI_COLL_REDUCE &&
+	return zi_far_can_be_direct(&group->far->shape, operation) &&
 	       (!zi_node_has(group->run.with_source, self) || places->source != ZI_BOARD_NOWHERE) &&
 	       (!zi_node_has(group->run.with_target, self) || places->target != ZI_BOARD_NOWHERE);
 }
@@ -249,7 +289,7 @@ void zi_node_post_far(struct zi_node_group *group)
 		memcpy(counts + members, call->target_counts, bytes / 2);
 	}
 	group->far->staged = 0;
-	group->far->is_cut = false;
+	group->far->is_cut = group->far->is_direct = false;
 	if (bytes) {
 		zi_node_say(group, &said, 0, counts, bytes);
 	} else if (zi_node_is_small(group, &bytes)) {
@@ -323,9 +363,11 @@ static int take_answer(struct zi_node_group *group, struct zi_text *text)
 	if (!far->is_cut)
 		cut_call(group, said.element_count);
 	far->is_direct = said.flags & ZI_BOARD_DIRECT;
-	if (far->is_direct) { /* one piece, that is behind */
-		far->cut.piece_count = far->taken = 1;
-		take_own(group);
+	if (far->is_direct) {
+		/* One piece; with no other member here it is behind. */
+		far->cut.piece_count = 1;
+		far->taken = far->shape.self_count == 1;
+		return err_trace(take_near(group, text));
 	} else if (said.flags & ZI_BOARD_SMALL) {
 		far->cut.piece_count = 0;
 		zi_node_take_small(group);
@@ -358,7 +400,8 @@ int zi_node_step_far(struct zi_node_group *group, struct zi_meet_wants *wants)
 			zi_meet_want(wants, &group->meet, done, next);
 			return ZI_NODE_E_WAITS;
 		}
-		take(group, far->taken);
+		if (!far->is_direct)
+			take(group, far->taken);
 	}
 	far->pieces += far->cut.piece_count;
 	/* Nobody waits for it; the daemon reads it when it looks for whoever holds up a call. */

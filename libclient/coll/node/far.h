@@ -23,7 +23,7 @@ struct zi_far_group {
 	uint64_t staged, taken;
 	uint32_t agreed; /* the newest call that was not refused */
 	bool is_cut;     /* the call under way: in pieces, as far as this member knows */
-	bool is_direct;  /* the data went from and to where they lie */
+	bool is_direct;  /* the call under way: from and to where the data lie */
 	uint32_t rung;   /* words that were changed for the mail */
 };
 

@@ -161,6 +161,107 @@ Test(far_answer, a_way_that_it_cannot_go_is_an_error)
 	expect_nonsense(ZI_COLL_ALL_REDUCE, MANY, ZI_BOARD_DIRECT, MANY);
 }
 
+/* ---- two members on this node ---- */
+
+/* Member 1, which is here as well, is played by the test: it posts @places, @bytes of them. */
+static void post_neighbour(const struct zi_far_places *places, uint16_t bytes)
+{
+	uint32_t sequence = scene.rank.group.sequence + 1;
+	struct zi_board_post *post = &scene.world.board[1].posts[sequence % ZI_BOARD_SLOTS];
+
+	memcpy(post->payload, places, sizeof(*places));
+	post->payload_bytes = bytes;
+	post->sequence = sequence;
+}
+
+/* An all_to_all of three members, two of them here, goes straight. */
+static int make_beside(const struct zi_far_places *places, uint16_t bytes)
+{
+	struct zi_node_call call = call_of(ZI_COLL_ALL_TO_ALL, MANY);
+	uint32_t sequence = scene.rank.group.sequence + 1;
+	struct zi_board_post *post = &scene.world.board[2].posts[sequence % ZI_BOARD_SLOTS];
+
+	call.source = scene.rank.inside[0];
+	call.target = scene.rank.inside[1];
+	scene.rank.group.over = 0;
+	post_neighbour(places, bytes);
+	post->call = answer(&call, ZI_BOARD_DIRECT);
+	post->sequence = sequence;
+	scene.world.board[2].step.value = (uint32_t)scene.far.pieces + 1000;
+	return zi_node_call(&scene.rank.group, &call, &scene.text);
+}
+
+static void start_beside(void)
+{
+	static const uint8_t nodes[] = { 0, 0, 1 };
+
+	world_init(&scene.world, 3, 1); /* the third part of the board is the worker's */
+	rank_init(&scene.rank, &scene.world, 0);
+	scene.far = (struct zi_far_group){ .slab = world_memory(ZI_FAR_GROUP_BYTES),
+		                           .slab_bytes = ZI_FAR_GROUP_BYTES };
+	zi_far_shape_init(&scene.far.shape, nodes, 3, 2, 0);
+	zi_mail_init(&scene.far.mail, &scene.far.shape, scene.far.slab, scene.far.slab_bytes);
+	scene.rank.group.far = &scene.far;
+}
+
+static void stop_beside(void)
+{
+	free(scene.far.slab);
+	rank_deinit(&scene.rank);
+	world_deinit(&scene.world);
+}
+
+Test(far_beside, what_a_neighbour_has_is_taken_and_told, .init = start_beside, .fini = stop_beside)
+{
+	const uint64_t bytes = MANY * sizeof(float);
+	uint64_t place = WORLD_ARENA_BYTES + WORLD_STAGING_BYTES;
+	struct zi_far_places places = { place, ZI_BOARD_NOWHERE };
+	const char *target = scene.rank.inside[1];
+	char *theirs = scene.world.arenas + place;
+
+	memset(scene.rank.inside[0], 1, 3 * bytes);
+	memset(theirs, 2, bytes); /* for this one */
+	memset(scene.rank.inside[1], 0, 3 * bytes);
+	cr_assert_eq(make_beside(&places, sizeof(places)), 0, "%s", scene.text.chars);
+	cr_expect_eq(memcmp(target, scene.rank.inside[0], bytes), 0);
+	cr_expect_eq(memcmp(target + bytes, theirs, bytes), 0);
+	cr_expect_eq(target[2 * bytes], 0, "that comes from the other node");
+	cr_expect_eq(scene.world.board[0].step.value,
+	             (uint32_t)zi_far_number(0, scene.rank.group.sequence) + 1);
+}
+
+Test(far_beside, who_says_nothing_good_is_an_error_by_its_number, .init = start_beside,
+     .fini = stop_beside)
+{
+	const uint64_t bytes = MANY * sizeof(float), end = 3ull * WORLD_ARENA_BYTES;
+	const struct {
+		uint64_t source;
+		uint16_t bytes;
+		int error;
+	} cases[] = {
+		{ end - 3 * bytes, sizeof(struct zi_far_places), 0 },
+		{ end - 3 * bytes + 1, sizeof(struct zi_far_places), -EPROTO },
+		{ end, sizeof(struct zi_far_places), -EPROTO },
+		{ UINT64_MAX - bytes, sizeof(struct zi_far_places), -EPROTO },
+		{ ZI_BOARD_NOWHERE, sizeof(struct zi_far_places), -EPROTO },
+		{ 0, sizeof(struct zi_far_places) - 1, -EPROTO },
+		{ 0, 0, -EPROTO },
+	};
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(cases); i++) {
+		struct zi_far_places places = { cases[i].source, ZI_BOARD_NOWHERE };
+
+		cr_expect_eq(make_beside(&places, cases[i].bytes), cases[i].error, "case %u: %s", i,
+		             scene.text.chars);
+		if (cases[i].error)
+			cr_expect(strstr(scene.text.chars,
+			                 "where member 1 of the group has its data is nowhere"),
+			          "case %u: %s", i, scene.text.chars);
+	}
+}
+
+/* ---- before the answer ---- */
+
 /* Posts @call, which the worker has not answered. Return: whether something of it is staged. */
 static bool is_early(const struct zi_node_call *call)
 {

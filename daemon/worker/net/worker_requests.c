@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
+#include "common/wire/region.h"
 #include "daemon/worker/net/way.h"
 #include "daemon/worker/net/worker.h"
 
@@ -187,6 +188,24 @@ static void handle_follow(struct worker *worker, const union net_message *messag
 		worker_refuse(worker, message->header.cookie, -EINVAL, &text);
 }
 
+/* Where huge pages can be mapped as such: the kernel copies all that is sent and received through
+ * this mapping. */
+static int map_slab(uint64_t bytes, int fd, void **ret_memory)
+{
+	void *memory;
+	int r = zi_region_reserve(bytes, &memory);
+
+	if (r)
+		return err_trace(r);
+	r = zi_region_map_at(memory, bytes, fd, 0, true);
+	if (r) {
+		(void)munmap(memory, bytes); /* The first error is the one to tell. */
+		return err_trace(r);
+	}
+	*ret_memory = memory;
+	return 0;
+}
+
 /* A descriptor that is shorter than it is said to be would kill us when touched. */
 static void handle_map(struct worker *worker, const union net_message *message, int fd)
 {
@@ -194,7 +213,6 @@ static void handle_map(struct worker *worker, const union net_message *message, 
 	struct exchange_slab slab = { .bytes = map->bytes };
 	struct zi_text text;
 	struct stat status;
-	void *memory;
 	int r = 0;
 
 	if (map->slab >= NET_SLABS_MAX || (map->bytes && fd < 0))
@@ -204,11 +222,12 @@ static void handle_map(struct worker *worker, const union net_message *message, 
 		r = zi_text_error(&text, -EINVAL, "the slab has fewer than %lu bytes",
 		                  (unsigned long)map->bytes);
 	if (!r && map->bytes) {
-		memory = mmap(NULL, map->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		if (memory == MAP_FAILED)
-			r = zi_text_error(&text, -errno, "mapping a slab: %s", strerror(errno));
-		else
-			slab.memory = memory;
+		void *memory = NULL;
+
+		r = map_slab(map->bytes, fd, &memory);
+		if (r)
+			r = zi_text_error(&text, r, "mapping a slab: %s", strerror(-r));
+		slab.memory = memory;
 	}
 	if (r)
 		worker_refuse(worker, message->header.cookie, r, &text);

@@ -101,6 +101,16 @@ static void stage(const struct zi_node_group *group, uint64_t index)
 			stage_block(group, &piece, i);
 }
 
+/* Whether this node's targets, and what of the slab they come through, are more than stays in the
+ * caches: then the targets pass by them, so that the slab is found there. */
+static bool is_streaming(const struct zi_node_group *group)
+{
+	const struct zi_far_group *far = group->far;
+	uint64_t bytes = far->shape.self_count * group->run.target_bytes;
+
+	return bytes + ZI_MIN(bytes, far->slab_bytes) >= group->streaming_bytes;
+}
+
 /* The part of the block from member @from: out of the slab, or straight from this member's source
  * what that has for itself. */
 static void take_block(const struct zi_node_group *group, const struct zi_far_piece *piece,
@@ -111,7 +121,7 @@ static void take_block(const struct zi_node_group *group, const struct zi_far_pi
 	struct run run = target_run(group, piece, from, place);
 	uint64_t width = far->cut.width;
 	const char *source;
-	char *target;
+	void *target;
 
 	if (!run.count)
 		return;
@@ -122,7 +132,7 @@ static void take_block(const struct zi_node_group *group, const struct zi_far_pi
 		source = far->slab +
 		         zi_far_result_at(&far->shape, &far->cut, piece, from, far->self);
 	if (source != target)
-		memcpy(target, source, run.count * width);
+		kern_copy(&target, 1, source, run.count * width, is_streaming(group));
 }
 
 static void take(const struct zi_node_group *group, uint64_t index)

@@ -135,14 +135,22 @@ static inline uint64_t zi_coll_holders(const struct zi_coll_buffer *buffer, uint
 	}
 }
 
-/* Whether @member needs nothing from the others: it alone has a source, or it has no target. */
-static inline bool zi_coll_only_gives(uint32_t operation, uint32_t member, uint32_t root)
+/* Whose data a member needs. */
+enum zi_coll_needs {
+	ZI_NEEDS_ALL = 0,
+	ZI_NEEDS_ROOT = 1, /* which alone has a source, and is another one */
+	ZI_NEEDS_NOBODY = 2,
+};
+
+static inline enum zi_coll_needs zi_coll_needs_of(uint32_t operation, uint32_t member,
+                                                  uint32_t root)
 {
 	const struct zi_coll_shape *shape = zi_coll_shape_of(operation);
 
-	return shape->source.holder == ZI_HELD_BY_ROOT
-	               ? member == root
-	               : shape->target.holder == ZI_HELD_BY_ROOT && member != root;
+	if (shape->source.holder == ZI_HELD_BY_ROOT)
+		return member == root ? ZI_NEEDS_NOBODY : ZI_NEEDS_ROOT;
+	return shape->target.holder == ZI_HELD_BY_ROOT && member != root ? ZI_NEEDS_NOBODY
+	                                                                 : ZI_NEEDS_ALL;
 }
 
 /* Elements before block @block of those that lie one after the other, as long as @counts says. */

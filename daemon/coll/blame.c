@@ -38,17 +38,41 @@ static void append_timeout(struct inquest *inquest)
 
 /* ---- who did not come ---- */
 
-static void say_absent(struct inquest *inquest, uint64_t absent_mask)
+/* Of @mask, members that have not come to what is inquired into, those whom it is held up by: who
+ * waits for another one of @absent_mask, in a call before, is not at fault. */
+static uint64_t at_fault(const struct coll_group *group, uint64_t absent_mask, uint64_t mask)
+{
+	for (uint32_t round = 0; round < group->member_count; round++) {
+		uint64_t next = 0;
+
+		for (uint64_t left = mask; left; left &= left - 1) {
+			uint32_t member = (uint32_t)__builtin_ctzll(left);
+			struct coll_call newest;
+			uint64_t awaited;
+
+			coll_look_newest(group, member, &newest);
+			awaited = coll_look_awaited(group, member, &newest) & absent_mask;
+			next |= awaited ? awaited : 1ull << member;
+		}
+		if (next == mask)
+			break;
+		mask = next;
+	}
+	return mask;
+}
+
+/* @fault_mask: of those the ones that are named before the others. */
+static void say_absent(struct inquest *inquest, uint64_t absent_mask, uint64_t fault_mask)
 {
 	struct coll_group *group = inquest->group;
 	struct zi_text first = { "" };
 	uint32_t told_count = 0;
 
-	for (uint32_t i = 0; i < group->member_count && told_count < COLL_ABSENT_TOLD; i++) {
+	while (absent_mask && told_count < COLL_ABSENT_TOLD) {
+		uint64_t mask = absent_mask & fault_mask ? absent_mask & fault_mask : absent_mask;
+		uint32_t i = (uint32_t)__builtin_ctzll(mask);
 		struct zi_text doing = { "" };
 
-		if (!(absent_mask >> i & 1))
-			continue;
 		absent_mask &= ~(1ull << i);
 		zi_text_append(&inquest->text, told_count ? "; " : ": ");
 		coll_append_rank(&inquest->text, inquest->coll, group->ranks[i]);
@@ -131,14 +155,19 @@ static void say_late(struct inquest *inquest, const struct coll_call *call)
 	}
 }
 
+/* Who leans on the root has waited for that one, whoever else has not come, if it has not either,
+ * or has come since; else for whoever was behind when it went on. */
 static void say_timeout(struct inquest *inquest, const struct coll_call *call)
 {
-	uint64_t absent =
-		coll_all_members(inquest->group) & ~coll_look_come(inquest->group, call->sequence);
+	struct coll_group *group = inquest->group;
+	uint64_t absent = coll_all_members(group) & ~coll_look_come(group, call->sequence);
+	uint64_t root = coll_look_leant_on(group, inquest->self, call);
 
-	coll_append_call(&inquest->text, inquest->group, call, true);
+	coll_append_call(&inquest->text, group, call, true);
+	if (!root && call->is_leaning && inquest->report->culprit == call->root)
+		absent = 0;
 	if (absent) {
-		say_absent(inquest, absent);
+		say_absent(inquest, absent, at_fault(group, absent, root ? root : absent));
 		say_other(inquest, call);
 	} else {
 		say_late(inquest, call);
@@ -279,7 +308,7 @@ void coll_fail_absent(struct coll *coll, struct coll_group *group, const struct 
 	else
 		zi_text_append(&inquest.text, "call #%u of group %u", call->sequence,
 		               group->number);
-	say_absent(&inquest, absent);
+	say_absent(&inquest, absent, absent);
 	append_silent(&inquest.text, group, silent);
 	coll_break(coll, group, -ETIMEDOUT, inquest.culprit, &inquest.text);
 }

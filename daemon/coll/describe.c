@@ -7,15 +7,12 @@
 #include "daemon/coll/look.h"
 #include "daemon/coll/words.h"
 
-/* The oldest call that a member waits in, and who that is; when nobody waits, the newest of all
- * members'. Return: whether anybody does. */
-static bool find_call(const struct coll_group *group, struct coll_call *ret_call,
-                      uint32_t *ret_member)
+/* The oldest call that a member waits in; when nobody waits, the newest of all members'. */
+static void find_call(const struct coll_group *group, struct coll_call *ret_call)
 {
 	bool is_any_waiting = false;
 
 	*ret_call = (struct coll_call){ 0 };
-	*ret_member = 0;
 	for (uint32_t i = 0; i < group->member_count; i++) {
 		struct coll_call call;
 		bool is_waiting, is_later;
@@ -26,13 +23,27 @@ static bool find_call(const struct coll_group *group, struct coll_call *ret_call
 		is_waiting = coll_look_awaited(group, i, &call);
 		is_later = (int32_t)(call.sequence - ret_call->sequence) > 0;
 		if (!ret_call->sequence || (is_waiting && !is_any_waiting) ||
-		    (is_waiting == is_any_waiting && is_later != is_waiting)) {
+		    (is_waiting == is_any_waiting && is_later != is_waiting))
 			*ret_call = call;
-			*ret_member = i;
-		}
 		is_any_waiting |= is_waiting;
 	}
-	return is_any_waiting;
+}
+
+/* Members that are waited for in @call, by anybody. */
+static uint64_t awaited_in(const struct coll_group *group, const struct coll_call *call)
+{
+	uint64_t awaited = 0;
+
+	for (uint32_t i = 0; i < group->member_count; i++) {
+		struct coll_call own;
+		uint64_t mask;
+
+		coll_look_newest(group, i, &own);
+		mask = coll_look_awaited(group, i, &own);
+		if (own.sequence == call->sequence)
+			awaited |= mask;
+	}
+	return awaited;
 }
 
 /* Who waits in which messages. */
@@ -64,13 +75,11 @@ bool coll_describe(struct coll *coll, uint32_t group, struct coll_description *r
 	struct coll_group *found = &coll->groups[group];
 	uint64_t now_ns = zi_clock_now_ns();
 	struct coll_call call;
-	uint32_t member;
-	bool is_waiting;
 
 	assert(group < ZI_GROUPS_MAX);
 	if (!found->is_used)
 		return false;
-	is_waiting = find_call(found, &call, &member);
+	find_call(found, &call);
 	*ret_description = (struct coll_description){
 		.number = group,
 		.member_count = found->member_count,
@@ -84,13 +93,9 @@ bool coll_describe(struct coll *coll, uint32_t group, struct coll_description *r
 	};
 	ret_description->read_mask = coll_look_read(found, &ret_description->unread_mask);
 	if (call.sequence) {
-		uint64_t come = coll_look_come(found, call.sequence);
-
 		coll_append_call(&ret_description->call, found, &call, false);
-		ret_description->come_mask = come;
-		ret_description->awaited_mask = is_waiting ? coll_all_members(found) & ~come : 0;
-		if (is_waiting && !ret_description->awaited_mask)
-			ret_description->awaited_mask = coll_look_awaited(found, member, &call);
+		ret_description->come_mask = coll_look_come(found, call.sequence);
+		ret_description->awaited_mask = awaited_in(found, &call);
 	}
 	find_messages(found, ret_description);
 	if (found->seen_sequence != call.sequence) {

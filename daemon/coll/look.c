@@ -39,6 +39,7 @@ static void take(const struct coll_group *group, uint32_t member, uint32_t slot,
 		.element_count = post.call.element_count,
 		.is_refused = post.call.flags & ZI_BOARD_REFUSED,
 		.is_ahead = post.call.flags & ZI_BOARD_AHEAD,
+		.is_leaning = post.call.flags & ZI_BOARD_LEANS,
 		.unseen = post.unseen,
 		.is_long = is_long(group, &post.call),
 	};
@@ -239,16 +240,30 @@ static bool is_catching_up(const struct coll_group *group, uint32_t member)
 }
 
 /* See look.h. */
+uint64_t coll_look_leant_on(const struct coll_group *group, uint32_t member,
+                            const struct coll_call *call)
+{
+	struct coll_call of_root;
+
+	if (!call->is_leaning || call->root >= group->member_count || call->root == member ||
+	    coll_look(group, call->root, call->sequence, &of_root))
+		return 0;
+	return 1ull << call->root;
+}
+
+/* See look.h. */
 uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, struct coll_call *call)
 {
 	/* Or it has refused this call, or was told at once that others make another one. (Who was
 	 * ahead may have told who sleeps there.) */
-	bool is_through =
-		call->is_ahead || zi_line_load(&group->board[member].alarm) == call->sequence;
+	bool is_told = zi_line_load(&group->board[member].alarm) == call->sequence;
+	bool is_through = call->is_ahead || call->is_leaning || is_told;
+	uint64_t awaited = is_told ? 0 : coll_look_leant_on(group, member, call);
 	struct coll_call older;
-	uint64_t awaited;
 	uint32_t step;
 
+	if (awaited)
+		return awaited;
 	if (!call->sequence || (is_through && !is_catching_up(group, member)))
 		return 0;
 	/* Also who refused it, by an echo, while it was ahead. */

@@ -11,7 +11,8 @@ struct coll_call {
 	uint32_t root; /* member */
 	uint64_t element_count;
 	bool is_refused; /* its member does not make it after all */
-	bool is_ahead;   /* its member does not wait for the others in it */
+	bool is_ahead;   /* its member does not wait for the others in it, … */
+	bool is_leaning; /* … or for the root alone */
 	uint32_t unseen; /* calls before it whose posts its member had yet to look at */
 	bool is_long;    /* it is over when all have left its data, not when all have come */
 };
@@ -36,6 +37,9 @@ uint64_t coll_look_finished(const struct coll_group *group, uint32_t sequence);
  * whoever is ahead waits for them; in any other all of them are level. Where the group spans nodes
  * only those that have not done what the worker waits for: 0, when that is other nodes' ranks. */
 uint64_t coll_look_behind(const struct coll_group *group, uint32_t sequence);
+/* The root of @call, which @member has posted and leans on, while it has not come: a bit; or 0. */
+uint64_t coll_look_leant_on(const struct coll_group *group, uint32_t member,
+                            const struct coll_call *call);
 /* Members that @member waits for in a call, if it is in one: bits; 0: it is in none. @call: its
  * newest one; what it waits in, an older one perhaps, where it was ahead. */
 uint64_t coll_look_awaited(const struct coll_group *group, uint32_t member, struct coll_call *call);

@@ -15,10 +15,12 @@
  * That is told as soon as it is seen, whoever else has not come yet: who is wrong is named once
  * more than half of the members call the same, else one of each side is. A send, receive or batch
  * with a wrong argument fails at once, and so does each peer's side of its messages: both go on
- * with the next ones. Whoever needs nothing from the others of a call of up to 4 KiB (the root of a
- * broadcast or a scatter; of a reduce or a gather all but the root) does not wait for them, and may
- * be up to 7 calls ahead: what is wrong with such a call it is told by its next call that waits,
- * which then fails with the same words on every member that waits for it. A call to which a member
+ * with the next ones. In a call of up to 4 KiB a member waits for nobody whose data it does not
+ * need: in a broadcast or a scatter for the root alone, and the root for nobody; in a reduce or a
+ * gather only the root waits. So it may be up to 31 calls ahead of others. What is wrong with their
+ * side of such a call it is told at once if it still waits there; else by its next call that waits
+ * for everybody, or when it would be too far ahead, and that call then fails with the same words on
+ * every member that waits for it. (Not by a message, nor by leaving.) A call to which a member
  * comes too late, or whose member died, *breaks* the group: each member's call, and every later
  * one, returns the same error with the same text, which names the rank at fault and what it did
  * instead. A broken group stays broken; zinf_coll_group_free() it and make a new one. To leave is

@@ -6,13 +6,14 @@
  *                             ├──▶ LEAVING ──▶ OVER      everyone's share is done
  *                             └──▶ STEPPING ─▶ OVER      in pieces
  *
- * Who needs nothing from the others goes from CATCH_UP to OVER (posts.c has the rules). A call of a
- * group that spans nodes goes the same way, but never ahead: what it does in a phase is far.c's.
+ * Who needs nothing from the others goes from CATCH_UP to OVER, and who leans on the root meets
+ * that one alone (posts.c has the rules). A call of a group that spans nodes goes the same way, but
+ * never ahead: what it does in a phase is far.c's.
  *
  * A call of which one post is a refusal, or of which two posts differ, ends as soon as that is
- * seen, whoever else has not come yet: nobody has touched any data, and everyone sees it, since
- * everyone compares all posts with its own. Who waits for one member is told by the others' alarms
- * that there is something to see (differ.c).
+ * seen, whoever else has not come yet: nobody that waits has touched any data, and everyone sees
+ * it, since everyone compares all posts with its own, now or later. Who waits for one member is
+ * told by the others' alarms that there is something to see (differ.c).
  *
  * In pieces: at step s a rank stages piece s, works on piece s - 1, and takes the results of piece
  * s - 2; it begins when all have made step s - 1. The post is step 0. A slot is used again at
@@ -137,8 +138,8 @@ static void post(struct zi_node_group *group)
 	uint64_t counts[2 * ZI_WORLD_MAX];
 	const void *payload = run->call.source;
 
-	if (run->is_ahead)
-		said.flags = ZI_BOARD_AHEAD;
+	if (run->needs != ZI_NEEDS_ALL)
+		said.flags = run->needs == ZI_NEEDS_ROOT ? ZI_BOARD_LEANS : ZI_BOARD_AHEAD;
 	if (run->path == ZI_NODE_INLINE) {
 		if (zi_node_has(run->with_source, group->meet.self))
 			bytes = (uint32_t)run->source_bytes;
@@ -197,7 +198,7 @@ static int begin(struct zi_node_group *group, struct zi_text *text)
 	}
 	prepare(group);
 	post(group);
-	if (run->is_ahead)
+	if (run->needs == ZI_NEEDS_NOBODY)
 		go_ahead(group);
 	return 0;
 }
@@ -259,7 +260,9 @@ static int work(struct zi_node_group *group, struct zi_text *text)
 
 static int meet(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)
 {
-	int r = zi_node_look_at(group, group->sequence, wants, text);
+	int r = group->run.needs == ZI_NEEDS_ROOT
+	                ? zi_node_look_at_root(group, wants, text)
+	                : zi_node_look_at(group, group->sequence, wants, text);
 
 	if (r && r != ZI_NODE_E_WAITS)
 		zi_node_told(group, group->sequence);
@@ -395,7 +398,9 @@ void zi_node_begin(struct zi_node_group *group, const struct zi_node_call *call)
 	run->is_too_far = false;
 	run->refused = zi_node_check(group, &run->call, &run->reason);
 	run->culprit = zi_node_self(group);
-	run->is_ahead = !run->refused && !group->due.error && zi_node_goes_ahead(group);
+	run->needs = ZI_NEEDS_ALL;
+	if (!run->refused && !group->due.error)
+		run->needs = zi_node_needs(group);
 }
 
 int zi_node_ready(struct zi_node_group *group, struct zi_meet_wants *wants, struct zi_text *text)

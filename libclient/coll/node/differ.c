@@ -52,7 +52,7 @@ static uint64_t copy_calls(const struct zi_node_group *group, uint32_t sequence,
 		if (i == meet->self)
 			ret_calls[i] = *zi_node_said(group, sequence);
 		else if (zi_meet_has_come(&post->sequence, sequence) &&
-		         !zi_node_passes_over(group, &post->call))
+		         !zi_node_passes_over(group, i, &post->call))
 			ret_calls[i] = post->call;
 		else
 			continue;
@@ -160,7 +160,7 @@ bool zi_node_look_ahead(struct zi_node_group *group, uint32_t sequence, uint32_t
 		if (i == meet->self)
 			continue;
 		if (zi_meet_has_come(&post->sequence, sequence)) {
-			if (zi_node_passes_over(group, &post->call))
+			if (zi_node_passes_over(group, i, &post->call))
 				continue;
 			if (post->call.flags & ZI_BOARD_REFUSED ||
 			    !zi_board_is_same_call(&post->call, own))

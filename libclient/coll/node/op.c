@@ -353,7 +353,7 @@ void zi_node_settle(struct zi_node_group *group, uint64_t begin_ns)
 		return;
 	run->phase = ZI_NODE_CATCH_UP;
 	run->member = 0;
-	run->is_ahead = false;
+	run->needs = ZI_NEEDS_ALL;
 	if (!zi_checked_add(begin_ns, group->unseen_timeout_ns, &deadline_ns))
 		deadline_ns = ZI_DEADLINE_NEVER;
 	begin_waiting(&waiting, deadline_ns, 0);

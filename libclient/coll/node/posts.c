@@ -4,29 +4,39 @@
  *
  * Most calls need something from everybody, and are over when all posts have been looked at. Who
  * needs nothing (the root of a small broadcast or scatter; of a small reduce or gather everybody
- * else) is over as soon as it has posted, and looks at the others' posts later: at its next call
- * that needs something, or when it would be too far ahead. What is wrong with a call that it was
- * ahead of the others have said long ago, each for itself; it is then said anew by refusing the
- * call at hand, so that this one fails with the same words on all members that look at it. Such a
- * refusal is an echo: whoever was ahead of that call in turn passes over it, for it finds what was
- * wrong in the first place by itself, and two would refuse in turns for ever.
+ * else) is over as soon as it has posted; who needs the root's data alone (everybody else in a
+ * small broadcast or scatter) leans: it is over as soon as it has looked at the root's post. They
+ * look at the others' posts later: at their next call that needs everybody, or when they would be
+ * too far ahead. What is wrong with a call that one was ahead of those have said long ago who
+ * waited there, each for itself; it is then said anew by refusing the call at hand, so that this
+ * one fails with the same words on all members that look at it. Such a refusal is an echo: whoever
+ * was ahead of that call in turn, or leans on another, passes over it, for it finds what was wrong
+ * in the first place by itself, and two would refuse in turns for ever.
+ *
+ * Who leans and waits, since the root has not come, looks at the others as everybody who waits
+ * does: whatever is wrong with them is told at once then, and not again later (`told`).
  *
  * Call n may be posted (its slot is written) when this member has looked at all posts of call
  * n - SLOTS + 1, and all others have said that they have looked at all of call n - SLOTS: a slot is
  * written over when nobody will look at it any more. Whoever is last can go on: everybody's newest
  * post, m or later, was written under the first condition, so it says m - SLOTS or more, which is
- * what the second asks for m + 1. A call that needs something from everybody begins when all posts
- * of the one before have been looked at; then both conditions hold.
+ * what the second asks for m + 1. Nor does it wait for a root, whose post of call m is there. A
+ * call that needs something from everybody begins when all posts of the one before have been looked
+ * at; then both conditions hold. The root's post, which a member leans on, is one of those that it
+ * has yet to look at, so that it is not written over either, nor are the data beside it.
  */
 #include "libclient/coll/node/posts.h"
 
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/differ.h"
 #include "libclient/coll/node/place.h"
 #include "libclient/coll/node/words.h"
+
+static_assert(ZI_BOARD_SLOTS <= 32, "each slot has a bit in `told`");
 
 static bool is_later(uint32_t a, uint32_t b)
 {
@@ -38,12 +48,16 @@ static uint32_t bit_of(uint32_t sequence)
 	return 1u << sequence % ZI_BOARD_SLOTS;
 }
 
-bool zi_node_goes_ahead(const struct zi_node_group *group)
+enum zi_coll_needs zi_node_needs(const struct zi_node_group *group)
 {
 	const struct zi_node_run *run = &group->run;
+	enum zi_coll_needs needs =
+		zi_coll_needs_of(run->call.operation, group->meet.self, run->call.root);
 
-	return !group->far && run->source_bytes <= ZI_BOARD_INLINE_BYTES &&
-	       zi_coll_only_gives(run->call.operation, group->meet.self, run->call.root);
+	if (group->far || run->source_bytes > ZI_BOARD_INLINE_BYTES)
+		return ZI_NEEDS_ALL;
+	/* Of two the root is everybody else: then nothing is left to look at later. */
+	return needs == ZI_NEEDS_ROOT && group->meet.member_count == 2 ? ZI_NEEDS_ALL : needs;
 }
 
 /* ---- saying ---- */
@@ -124,7 +138,8 @@ static int judge(struct zi_node_group *group, uint32_t sequence, const struct zi
 	bool differs = false;
 	int r = 0;
 
-	if (run->member != group->meet.self && !zi_node_passes_over(group, &post->call))
+	if (run->member != group->meet.self &&
+	    !zi_node_passes_over(group, run->member, &post->call))
 		r = zi_node_compare(group, sequence, run->member, &post->call, text, &differs);
 	if (differs)
 		return tell_apart(group, sequence, text);
@@ -176,6 +191,30 @@ int zi_node_look_at(struct zi_node_group *group, uint32_t sequence, struct zi_me
 	return 0;
 }
 
+int zi_node_look_at_root(struct zi_node_group *group, struct zi_meet_wants *wants,
+                         struct zi_text *text)
+{
+	struct zi_node_run *run = &group->run;
+	uint32_t root = run->call.root, sequence = group->sequence;
+	const struct zi_board_post *post = zi_meet_post_of(&group->meet, root, sequence);
+	struct zi_board_post copy;
+	int r;
+
+	assert(run->needs == ZI_NEEDS_ROOT && root != group->meet.self);
+	run->member = root; /* who is late, if anybody is */
+	if (!zi_meet_has_come(&post->sequence, sequence)) {
+		zi_meet_want(wants, &group->meet, &post->sequence, sequence);
+		if (zi_node_look_ahead(group, sequence, 0, wants))
+			return tell_apart(group, sequence, text);
+		return ZI_NODE_E_WAITS;
+	}
+	copy = *post;
+	r = judge(group, sequence, &copy, text);
+	if (!r)
+		run->member = 0;
+	return r;
+}
+
 /* Whether more must be looked at before the next call is posted. Who is as far ahead as it may be
  * waits until it is half as far: to look at the very post that is written next takes the line from
  * its writer, each time. */
@@ -186,7 +225,7 @@ static bool is_behind(struct zi_node_group *group)
 
 	if (group->seen == group->sequence)
 		return false;
-	if (!run->is_ahead)
+	if (run->needs == ZI_NEEDS_ALL)
 		return true;
 	run->is_too_far |= unseen >= ZI_BOARD_SLOTS;
 	return unseen >= (run->is_too_far ? ZI_BOARD_SLOTS / 2 : ZI_BOARD_SLOTS) ||

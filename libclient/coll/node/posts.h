@@ -14,8 +14,8 @@ static inline const struct zi_board_call *zi_node_said(const struct zi_node_grou
 {
 	return &group->said[sequence % ZI_BOARD_SLOTS];
 }
-/* Whether this member needs nothing from the others for run->call, which has been checked. */
-bool zi_node_goes_ahead(const struct zi_node_group *group);
+/* Whose posts this member waits for in run->call, which has been checked. */
+enum zi_coll_needs zi_node_needs(const struct zi_node_group *group);
 /* Posts the call that has just been numbered; or that this member does not make it, and why: what
  * is wrong with it, behind that what is due. */
 void zi_node_say(struct zi_node_group *group, const struct zi_board_call *call, uint64_t staging,
@@ -32,6 +32,10 @@ int zi_node_catch_up(struct zi_node_group *group, struct zi_meet_wants *wants,
  * lie. Return: 0; what is wrong with it; ZI_NODE_E_WAITS. */
 int zi_node_look_at(struct zi_node_group *group, uint32_t sequence, struct zi_meet_wants *wants,
                     struct zi_text *text);
+/* Until the root has posted the newest call as this member has, and no longer: what is wrong with
+ * the others' posts is due later, unless it is seen before. Takes down and returns as that does. */
+int zi_node_look_at_root(struct zi_node_group *group, struct zi_meet_wants *wants,
+                         struct zi_text *text);
 /* The caller knows what is wrong with call @sequence: later only that all have posted it counts. */
 void zi_node_told(struct zi_node_group *group, uint32_t sequence);
 /* The call whose posts are looked at next. */

@@ -61,7 +61,8 @@ struct zi_node_run {
 	enum zi_node_phase phase;
 	enum zi_node_path path;
 	uint32_t member; /* looked at next in this phase */
-	bool is_ahead;   /* needs nothing from the others: over as soon as it is posted */
+	/* Whose post it waits for. Nobody's: it is over as soon as it is posted. */
+	enum zi_coll_needs needs;
 	bool is_too_far; /* until it is half as far ahead as it may be */
 	uint32_t left;   /* as the group's, by the posts looked at so far */
 	/* Not 0: posted as a refusal, and why, which is written only then. Until it is posted what

@@ -87,6 +87,63 @@ Test(describe, who_is_too_far_ahead_waits_for_the_last_alone)
 	cr_expect_eq(coll_look_awaited(&coll->groups[0], 2, &newest), 0);
 }
 
+/* Member 1 leans on 2, and 3 on 0: each waits for that one alone, and for nobody once it has come,
+ * unless it sleeps behind that: then for who lacks the oldest call that it has yet to look at. */
+Test(describe, who_leans_waits_for_the_root_alone)
+{
+	struct zi_board_call leans = a_call(ZI_COLL_BROADCAST, 5, 0, 2);
+	struct coll_description seen;
+	struct coll_call newest;
+
+	leans.flags = ZI_BOARD_LEANS;
+	post(0, 1, 1, leans);
+	cr_assert(coll_describe(coll, 0, &seen));
+	cr_expect_eq(seen.sequence, 1);
+	cr_expect_eq(seen.come_mask, 0x2);
+	cr_expect_eq(seen.awaited_mask, 0x4);
+	leans.root = 0;
+	post(0, 3, 1, leans); /* another call: what is told is who waits for whom */
+	cr_assert(coll_describe(coll, 0, &seen));
+	cr_expect_eq(seen.awaited_mask, 0x5);
+	leans.root = 2;
+	post(0, 3, 1, leans);
+	leans.flags = ZI_BOARD_AHEAD;
+	post(0, 2, 1, leans);
+	cr_assert(coll_describe(coll, 0, &seen));
+	cr_expect_eq(seen.come_mask, 0xe);
+	cr_expect_eq(seen.awaited_mask, 0, "nobody waits");
+	/* In its second call it would wait for 2 again, … */
+	leans.flags = ZI_BOARD_LEANS;
+	post(0, 1, 2, leans);
+	boards[0][1].posts[2].unseen = 1;
+	zi_line_store(&boards[0][1].sleeping, 1);
+	coll_look_newest(&coll->groups[0], 1, &newest);
+	cr_expect_eq(coll_look_awaited(&coll->groups[0], 1, &newest), 0x4);
+	cr_expect_eq(newest.sequence, 2);
+	/* … and behind it for 0, which has not come to the first. */
+	leans.flags = ZI_BOARD_AHEAD;
+	post(0, 2, 2, leans);
+	coll_look_newest(&coll->groups[0], 1, &newest);
+	cr_expect_eq(coll_look_awaited(&coll->groups[0], 1, &newest), 0x1);
+	cr_expect_eq(newest.sequence, 1);
+}
+
+/* A peer may write anything: nobody leans on who is none, nor on itself. */
+Test(describe, who_leans_on_nobody_waits_for_nobody)
+{
+	static const uint32_t roots[] = { 1, RANKS, 64, UINT32_MAX };
+
+	for (size_t i = 0; i < sizeof(roots) / sizeof(roots[0]); i++) {
+		struct zi_board_call leans = a_call(ZI_COLL_SCATTER, 5, 0, roots[i]);
+		struct coll_description seen;
+
+		leans.flags = ZI_BOARD_LEANS;
+		post(0, 1, 1, leans);
+		cr_assert(coll_describe(coll, 0, &seen));
+		cr_expect_eq(seen.awaited_mask, 0, "root %u: %lx", roots[i], seen.awaited_mask);
+	}
+}
+
 /* Member 0 was ahead with calls 1 and 2, refused call 3 by an echo, and in its fourth call catches
  * up: it waits for 3's post of call 1, not for all that lack call 3. */
 Test(describe, who_refused_a_call_while_it_was_ahead_waits_for_the_oldest)

@@ -81,7 +81,7 @@ Test(coll, buffers_are_with_whom_the_operation_says)
 	}
 }
 
-Test(coll, who_has_the_only_source_or_no_target_only_gives)
+Test(coll, who_has_the_only_source_or_no_target_needs_nobody_and_who_takes_needs_the_root)
 {
 	static const uint64_t givers[_ZI_COLL_COUNT] = {
 		[ZI_COLL_BROADCAST] = 1ull << ROOT,
@@ -89,11 +89,20 @@ Test(coll, who_has_the_only_source_or_no_target_only_gives)
 		[ZI_COLL_REDUCE] = EVERYONE & ~(1ull << ROOT),
 		[ZI_COLL_GATHER] = EVERYONE & ~(1ull << ROOT),
 	};
+	static const uint64_t takers[_ZI_COLL_COUNT] = {
+		[ZI_COLL_BROADCAST] = EVERYONE & ~(1ull << ROOT),
+		[ZI_COLL_SCATTER] = EVERYONE & ~(1ull << ROOT),
+	};
 
 	for (uint32_t i = 0; i < _ZI_COLL_COUNT; i++)
-		for (uint32_t k = 0; k < MEMBERS; k++)
-			cr_expect_eq(zi_coll_only_gives(i, k, ROOT), givers[i] >> k & 1,
-			             "%s, member %u", zi_coll_operation_name(i), k);
+		for (uint32_t k = 0; k < MEMBERS; k++) {
+			enum zi_coll_needs needs = zi_coll_needs_of(i, k, ROOT);
+
+			cr_expect_eq(needs == ZI_NEEDS_NOBODY, givers[i] >> k & 1, "%s, member %u",
+			             zi_coll_operation_name(i), k);
+			cr_expect_eq(needs == ZI_NEEDS_ROOT, takers[i] >> k & 1, "%s, member %u",
+			             zi_coll_operation_name(i), k);
+		}
 }
 
 Test(coll, operations_are_told_apart)

@@ -23,11 +23,14 @@
  * waits until all have posted the one before.
  *
  * With -DAHEAD=1 or 2 members need nothing from the others in some calls, and go on as soon as they have
- * posted; they look at what others posted later, before they would be too far ahead.
+ * posted; they look at what others posted later, before they would be too far ahead. With -DAHEAD=3
+ * the others lean on one such member: they go on as soon as they have its data. That takes three
+ * members, which -DAWAKE makes few enough states of: nobody sleeps, and stores are seen in order.
  *
  * Each of these leaves a part out, and must be found wrong:
  *   NO_POST_FENCE NO_SLEEP_FENCE NO_LOOK_AGAIN NO_VERDICT_WAIT NO_VERDICT_WAKE NO_BREAK_ON_DEATH
  *   ONE_SLOT NO_FINISH; with REFUSALS: NO_CATCH_UP; with AHEAD: NO_CATCH_UP NO_LIMIT NO_LEFT
+ *   NO_ROOT_WAIT ROOT_FOR_ALL
  */
 #ifndef RANKS
 #define RANKS 2
@@ -49,13 +52,22 @@
 #define REFUSES(m, n) false
 #endif
 /* Who is ahead in the first calls; then one is long. 1: member 0 in two of them, then member 1 in as
- * many as there may be. 2: all, as those of a gather are who are not its root. */
+ * many as there may be. 2: all, as those of a gather are who are not its root. 3: a root, first
+ * member 0, then 1, on whom all others lean. */
 #if AHEAD == 1
 #define IS_AHEAD(m, n) (((n) <= 2 && (m) == 0) || ((n) > 2 && (n) <= 5 && (m) == 1))
 #elif AHEAD == 2
 #define IS_AHEAD(m, n) ((n) <= 5)
+#elif AHEAD == 3
+#define ROOT(n)        ((n) <= 3 -> 0 : 1)
+#define IS_AHEAD(m, n) ((n) <= 5 && (m) == ROOT(n))
+#define LEANS(m, n)    ((n) <= 5 && (m) != ROOT(n))
 #else
 #define IS_AHEAD(m, n) false
+#endif
+#ifndef LEANS
+#define ROOT(n)     0
+#define LEANS(m, n) false
 #endif
 #ifdef AHEAD
 #define IS_LONG(n) ((n) > 5)
@@ -83,7 +95,7 @@
 #define IS_HELD(n)   (is_held && (n) - looked >= (SLOTS + 1) / 2)
 #define IS_BEHIND(n) \
 	(looked < (n) - 1 && \
-	 (!IS_AHEAD(self, n) || IS_TOO_FAR(n) || IS_HELD(n) || IS_TAKEN(n)))
+	 (!(IS_AHEAD(self, n) || LEANS(self, n)) || IS_TOO_FAR(n) || IS_HELD(n) || IS_TAKEN(n)))
 #endif
 #define SLEEPING    255 /* as the target of a store: the own line `sleeping` */
 
@@ -118,14 +130,19 @@ inline flush(p)
 
 inline store(p, target, value)
 {
+#ifdef AWAKE
+	word[target] = value
+#else
 	d_step {
 		flush(p);
 		is_pending[p] = true;
 		pending_target[p] = target;
 		pending_value[p] = value
 	}
+#endif
 }
 
+#ifndef AWAKE
 active proctype hardware()
 {
 end:
@@ -140,10 +157,12 @@ end:
 #endif
 	od
 }
+#endif
 
 /* wake(): after a store to word w, whoever sleeps there, if anybody seems to sleep at all. */
 inline wake(w)
 {
+#ifndef AWAKE
 #ifndef NO_POST_FENCE
 	d_step { flush(self) };
 #endif
@@ -168,11 +187,20 @@ inline wake(w)
 	:: m == RANKS -> break
 	od;
 	m = 0
+#else
+	skip
+#endif
 }
 
 /* zi_meet_wait() and the look after it: until word w is at least n; on a verdict it is over. */
 inline wait_for(w, n)
 {
+#ifdef AWAKE
+	if
+	:: word[w] >= n
+	:: is_broken -> goto over
+	fi
+#else
 	do
 	:: word[w] >= n -> break
 	:: is_broken -> goto over
@@ -210,6 +238,7 @@ inline wait_for(w, n)
 		};
 		store(self, SLEEPING, 0)
 	od
+#endif
 }
 
 /* All posts of call c, one after the other. Refused calls are not compared. */
@@ -264,6 +293,17 @@ proctype rank(byte self)
 			wake(POST(self, n));
 			if
 			:: REFUSES(self, n) || IS_AHEAD(self, n) -> goto next
+			:: LEANS(self, n) -> /* looks at it; then takes the data */
+#ifndef NO_ROOT_WAIT
+				wait_for(POST(ROOT(n), n), n);
+#endif
+				assert(word[POST(ROOT(n), n)] == n);
+				assert(said[POST(ROOT(n), n)] == n);
+#ifdef ROOT_FOR_ALL
+				looked = n;
+				left = n - 1;
+#endif
+				goto next
 			:: REFUSES(0, n) -> /* whoever reads that looks no further */
 				wait_for(POST(0, n), n);
 				assert(said[POST(0, n)] == n);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Model of libclient/coll/node/posts.c and differ.c: calls that a member refuses, or that differ,
- * where some members need nothing from the others and go on ahead. What spin shows
+ * where some members need nothing from the others and go on ahead, or lean on one of them: need
+ * that one's post alone, and go on when they have it. What spin shows
  * (tests/model/check), for any mix of calls of which FAULTS are wrong:
- *   - who has its error of a call never says it again, and who was ahead of it says it once: no
+ *   - who has its error of a call never says it again, and who had gone on says it once: no
  *     member refuses twice for one fault, whatever the others refuse;
  *   - nobody makes a call that somebody refused or made otherwise, and all hear of it by the next
  *     call that all meet in;
@@ -13,6 +14,8 @@
  *     among them) takes nothing along that is due to be told of one before;
  *   - nothing is read that was written over; and with -DBREAKS, where the daemon may break the group
  *     at any time, all are over then.
+ * With -DLEANING all calls but the last are such as the others lean on one in, and the first one is
+ * wrong: more calls of three members can be searched so.
  *
  * As there: a member's post is its slot of a call, ALARM the line `alarm`, SEEN, LEFT and TOLD are
  * of struct zi_node_group. How a wait sleeps and is woken is meet.pml's: here who waits goes on
@@ -20,7 +23,7 @@
  *
  * Each of these leaves a part out, and must be found wrong:
  *   ECHOES_ECHOED ECHOES_PASSED NOT_TOLD; with CANCELS: DUE_CANCELED; with ABSENT: NO_ALARM_OF_REFUSAL NO_ALARM_OF_DIFFERENCE
- *   NO_ALARM_WANTED NO_LOOK_AHEAD ALARM_FIRST
+ *   NO_ALARM_WANTED NO_LOOK_AHEAD ALARM_FIRST; of three members, who lean: ROOT_UNCHECKED
  */
 #ifndef RANKS
 #define RANKS 2
@@ -42,12 +45,15 @@
 #define ECHO    2
 #define OTHER   4 /* than all others call */
 
-/* Calls: all meet; or one member, or all but one, need nothing from the others. */
+/* Calls: all meet; or one member, or all but one, need nothing from the others. Where one does, the
+ * others lean on it; of two that is to meet. */
 #define MEET      0
 #define ONE(m)    (1 + 2 * (m))
 #define OTHERS(m) (2 + 2 * (m))
 #define IS_AHEAD(m, n) \
 	(call[n] == ONE(m) || (call[n] > 0 && call[n] % 2 == 0 && call[n] != OTHERS(m)))
+#define ROOT(n)     ((call[n] - 1) / 2)
+#define LEANS(m, n) (RANKS > 2 && call[n] % 2 == 1 && call[n] != ONE(m))
 
 byte call[CALLS + 1];
 byte refusing[CALLS + 1]; /* members that refuse it, or … */
@@ -72,7 +78,8 @@ bool is_broken;
 #ifdef ECHOES_PASSED
 #define PASSES_OVER(m, n) (said[POST(m, n)] & ECHO)
 #else
-#define PASSES_OVER(m, n) (!is_meeting && said[POST(m, n)] & ECHO)
+#define CONCERNED(m, n) (is_meeting && !(is_leaning && (m) != ROOT(n)))
+#define PASSES_OVER(m, n) (!CONCERNED(m, n) && said[POST(m, n)] & ECHO)
 #endif
 #define CONTRADICTS(m, n) \
 	(!PASSES_OVER(m, n) && (said[POST(m, n)] & REFUSED || (said[POST(m, n)] & OTHER) != OWN(n)))
@@ -83,7 +90,8 @@ proctype member(byte self)
 	byte seen, left, lowest, told;
 	byte awaited;                  /* members whose alarms are wanted: bits */
 	byte echo_count, error_count, cancel_count;
-	bool is_ahead, is_refused, is_due, is_meeting, is_too_far, is_seen_wrong;
+	bool is_ahead; /* or leans: all need not have come */
+	bool is_leaning, is_refused, is_due, is_meeting, is_too_far, is_seen_wrong;
 	bool is_canceled; /* as soon as it waits, or else instead of being posted */
 
 next_call:
@@ -95,6 +103,7 @@ next_call:
 		is_refused = (refusing[n] & 1 << self) != 0;
 		is_canceled = false;
 		is_meeting = false;
+		is_leaning = false;
 		is_too_far = false;
 		i = 0
 	};
@@ -105,7 +114,7 @@ next_call:
 	:: true
 	fi;
 #endif
-	is_ahead = !is_refused && !is_due && IS_AHEAD(self, n);
+	is_ahead = !is_refused && !is_due && (IS_AHEAD(self, n) || LEANS(self, n));
 
 catch_up:
 	c = seen + 1;
@@ -159,8 +168,66 @@ catch_up:
 		told = told | BIT(n);
 #endif
 		goto failed
-	:: !is_refused && is_ahead -> goto done
-	:: else -> is_meeting = true; c = n
+	:: !is_refused && is_ahead && !LEANS(self, n) -> goto done
+	:: !is_refused && is_ahead && LEANS(self, n) ->
+		is_meeting = true;
+		is_leaning = true;
+		c = n;
+		goto lean
+	:: else -> is_meeting = true; c = n; goto look
+	fi;
+
+	/* zi_node_look_at_root(); the root's post is looked at, and its data are taken after that */
+lean:
+	if
+	:: HAS_COME(ROOT(n), n) ->
+		assert(word[POST(ROOT(n), n)] == n);
+#ifndef ROOT_UNCHECKED
+		if
+		:: CONTRADICTS(ROOT(n), n) ->
+			is_seen_wrong = (said[POST(ROOT(n), n)] & REFUSED) == 0;
+			goto apart
+		:: else
+		fi;
+#endif
+		assert(word[POST(ROOT(n), n)] == n && said[POST(ROOT(n), n)] == OWN(n));
+		goto done
+	:: !HAS_COME(ROOT(n), n) ->
+		d_step {
+			awaited = 0;
+			is_seen_wrong = false;
+			k = 0;
+			do
+			:: k >= RANKS -> break
+			:: else ->
+				if
+				:: k == self
+				:: k != self && HAS_COME(k, n) && CONTRADICTS(k, n) ->
+					is_seen_wrong = true
+				:: k != self && !HAS_COME(k, n) -> awaited = awaited | 1 << k
+				:: else
+				fi;
+				k++
+			od;
+			k = 0
+		};
+		if
+		:: is_seen_wrong -> goto apart
+		:: else
+		fi;
+		if
+		:: is_broken -> goto over
+		:: is_canceled -> goto canceled
+		:: HAS_COME(ROOT(n), n)
+		:: awaited & 1 && alarm[0] >= n -> assert(HAS_COME(0, n))
+		:: awaited & 2 && alarm[1] >= n -> assert(HAS_COME(1, n))
+#if RANKS > 2
+		:: awaited & 4 && alarm[2] >= n -> assert(HAS_COME(2, n))
+#endif
+		/* Nobody who comes is wrong: the time of who waits ends. */
+		:: absent == ROOT(n) && n > absent_from -> goto over
+		fi;
+		goto lean
 	fi;
 
 	/* zi_node_look_at() */
@@ -264,7 +331,7 @@ apart:
 	if
 	:: is_meeting -> goto failed
 	:: else -> /* set_due() */
-		assert(IS_AHEAD(self, c)); /* else it had its error */
+		assert(IS_AHEAD(self, c) || LEANS(self, c)); /* else it had its error */
 		is_due = true;
 		goto look
 	fi;
@@ -323,10 +390,16 @@ init
 		:: p == CALLS -> break
 		:: p < CALLS ->
 			if
+#ifndef LEANING
 			:: call[p] = MEET
+#endif
 			:: call[p] = ONE(0)
+#ifdef LEANING
+			:: p > 1 -> call[p] = ONE(1)
+#else
 			:: call[p] = ONE(RANKS - 1)
-#if RANKS > 2
+#endif
+#if RANKS > 2 && !defined(LEANING)
 			:: call[p] = OTHERS(0)
 #endif
 			fi;
@@ -354,10 +427,12 @@ init
 		:: faults == FAULTS -> break
 		:: faults < FAULTS ->
 			c = 1;
+#ifndef LEANING
 			do
 			:: c < CALLS - 1 -> c++
 			:: break
 			od;
+#endif
 			be_wrong(c);
 			faults++
 		od;

@@ -20,10 +20,15 @@
 
 struct catalog;
 
-#define CATALOG_VERSION 3u
+#define CATALOG_VERSION 4u
 /* Starts of a job whose names are remembered, the newest ones: who still carries an older name was
  * fenced long ago. 64 KiB of names a job. */
 #define CATALOG_INCARNATIONS_MAX 1024u
+/* A job's strategy as it was asked for (a tail of ATTACH): carried, not looked at. */
+#define CATALOG_TRAINING_BYTES 128u
+/* What else of a job never changes, and the state of its loss scale: carried as well. */
+#define CATALOG_EXTRA_BYTES_MAX 65536u
+#define CATALOG_SCALER_BYTES    64u
 
 /* Configuration of a job as stored; equal on every attach (struct zi_job_config's fields). */
 struct catalog_job_config {
@@ -40,6 +45,13 @@ struct catalog_param {
 
 struct catalog_unit {
 	char name[ZI_PARAM_NAME_BYTES];
+	uint32_t member_set; /* 0 also where the job names none: of all ranks */
+};
+
+/* Ranks that train the same units. */
+struct catalog_set {
+	char name[ZI_PARAM_NAME_BYTES];
+	uint64_t members; /* a bit per rank */
 };
 
 /* A start of the job that had a name. */
@@ -65,6 +77,16 @@ struct catalog_blob {
 	uint64_t byte_count;
 };
 
+/*
+ * Under which division a commit was made: which node held which part of it follows from that. Zero:
+ * all in one node.
+ */
+struct catalog_placement {
+	uint32_t strategy, shard_size;
+	uint32_t node_count;
+	uint8_t nodes[ZI_WORLD_MAX]; /* with several nodes: where each rank was; (world_size,) */
+};
+
 /* A job, or a snapshot of one: a job's rows as they stood at a commit, kept under a second name.
  * As recovered: everything owned by it, freed by catalog_job_free(). */
 struct catalog_job {
@@ -75,12 +97,23 @@ struct catalog_job {
 	uint32_t uid;
 	uint32_t world_size;
 	struct catalog_job_config config;
+	const void *extra; /* (extra_bytes,) at most CATALOG_EXTRA_BYTES_MAX */
+	uint32_t extra_bytes;
 	uint64_t incarnation_number; /* newest */
 	char incarnation[ZI_NAME_BYTES];
-	int64_t step;          /* committed; -1 none */
-	uint64_t update_count; /* steps that updated (skipped ones do not) */
+	uint8_t training[CATALOG_TRAINING_BYTES]; /* as its ranks asked for it */
+	int64_t step;                             /* committed; -1 none */
+	uint64_t update_count;                    /* steps that updated (skipped ones do not) */
 	double beta1_power, beta2_power;
-	uint32_t unit_count, param_count, extent_count, blob_count;
+	/* A commit's name, for a step may be committed more than once: how many the job has made,
+	 * counted alike on all its nodes, and which group of them it was (random). Moving what is
+	 * committed makes no new one. */
+	uint64_t number, line;
+	struct catalog_placement placement;
+	uint32_t scaler_bytes;
+	uint8_t scaler[CATALOG_SCALER_BYTES];
+	uint32_t set_count, unit_count, param_count, extent_count, blob_count;
+	struct catalog_set *sets;
 	struct catalog_unit *units;
 	struct catalog_param *params;
 	struct catalog_extent *extents;
@@ -91,6 +124,10 @@ struct catalog_job {
 	struct catalog_incarnation *incarnations;
 	/* Loaded: what is wrong with its rows, "" nothing. Whoever makes a job leaves it alone. */
 	struct zi_text damage;
+	/* Loaded: the commit before, if it was kept (keeps_former), without the job's sets, units,
+	 * parameters and incarnations; NULL none. Its damage is its own; whatever makes it doubtful
+	 * which of the two is the newer one is damage of the job. Owned by the job. */
+	struct catalog_job *former;
 };
 
 /* ---- start-up ---- */
@@ -115,7 +152,7 @@ int catalog_store_extents(struct catalog *catalog, const char *name, struct zi_t
 typedef int (*catalog_job_fn)(void *arg, struct catalog_job *job);
 int catalog_load_jobs(struct catalog *catalog, catalog_job_fn each, void *arg,
                       struct zi_text *text);
-/* A deep copy without incarnations. -ENOMEM. Any thread. */
+/* A deep copy without incarnations and the former commit. -ENOMEM. Any thread. */
 int catalog_job_copy(const struct catalog_job *source, struct catalog_job **ret_job);
 struct catalog_job *catalog_job_free(struct catalog_job *job);
 ZI_DEFINE_CLEANUP(struct catalog_job *, catalog_job_free)
@@ -143,18 +180,23 @@ enum catalog_request_kind {
 				  * with a step. -EEXIST */
 	CATALOG_JOB_DELETE,      /* name, snapshot: all its rows; a job's snapshots stay.
 				  * -ENOENT, here and below */
-	CATALOG_JOB_INCARNATION, /* name, incarnation, incarnation_number, incarnations; forgets
-				  * what is older than CATALOG_INCARNATIONS_MAX numbers */
-	CATALOG_COMMIT,          /* name, world_size, step, update_count, powers; extents (replace
-				  * those of the same unit, subgroup, plane); blobs (replace all of
-				  * the job) */
+	CATALOG_JOB_INCARNATION, /* name, incarnation, incarnation_number, training,
+				  * incarnations; forgets what is older than
+				  * CATALOG_INCARNATIONS_MAX numbers */
+	CATALOG_COMMIT,          /* name, world_size, step, update_count, powers, number, line,
+				  * placement, scaler; extents (replace those of the same unit,
+				  * subgroup, plane); blobs (replace all of the job) */
+	CATALOG_STEP_BACK,       /* name; number and line of the commit that stays, which is in
+				  * force then: the other one's rows go, if there is one. -ENODATA
+				  * no such commit, and none goes */
 };
 
 struct catalog_request;
 typedef void (*catalog_request_fn)(struct catalog_request *request);
 
 /* Embedded in its owner; everything it points to stays untouched until `done`. One transaction
- * each, in order of submission. A failed COMMIT leaves the former commit in force. */
+ * each, in order of submission. A failed COMMIT leaves the former commit in force, and what was
+ * kept beside it. */
 struct catalog_request {
 	enum catalog_request_kind kind;
 	const struct catalog_job *job; /* the fields its kind names */
@@ -164,6 +206,9 @@ struct catalog_request {
 	/* COMMIT: goes into the same transaction; (traffic_count,) */
 	const struct catalog_traffic *traffic;
 	uint32_t traffic_count;
+	/* COMMIT without others: the commit in force so far stays beside this one, in place of the
+	 * one before it; this one's number is larger. */
+	bool keeps_former;
 	bool is_durable; /* power: this transaction is synced, and all before it are then */
 	catalog_request_fn done;
 	struct zi_loop *loop;

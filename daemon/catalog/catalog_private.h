@@ -9,6 +9,7 @@
  *   seal.c     the checksum of a row
  *   store.c    which stores belong to the catalog
  *   load.c     jobs, out of the tables
+ *   load_stand.c  where they stand: what lies in their slots
  *   job.c      jobs that own what they point to
  *   rows.c     the rows of a request, into the tables
  *   commit.c   one transaction per request
@@ -37,18 +38,25 @@ enum catalog_statement {
 	CATALOG_SQL_JOB_FIND,
 	CATALOG_SQL_JOB_DELETE,
 	CATALOG_SQL_STAND_REPLACE,
+	CATALOG_SQL_STAND_FIND,
 	CATALOG_SQL_STAND_DELETE,
+	CATALOG_SQL_STAND_CLEAR,
 	CATALOG_SQL_START_REPLACE,
 	CATALOG_SQL_START_DELETE,
+	CATALOG_SQL_SET_INSERT,
+	CATALOG_SQL_SET_DELETE,
 	CATALOG_SQL_UNIT_INSERT,
 	CATALOG_SQL_UNIT_DELETE,
 	CATALOG_SQL_PARAM_INSERT,
 	CATALOG_SQL_PARAM_DELETE,
 	CATALOG_SQL_EXTENT_REPLACE,
+	CATALOG_SQL_EXTENT_INHERIT,
 	CATALOG_SQL_EXTENT_DELETE,
+	CATALOG_SQL_EXTENT_CLEAR,
 	CATALOG_SQL_ROWS,
 	CATALOG_SQL_BLOB_INSERT,
 	CATALOG_SQL_BLOB_DELETE,
+	CATALOG_SQL_BLOB_CLEAR,
 	CATALOG_SQL_INCARNATION_REPLACE,
 	CATALOG_SQL_INCARNATION_FORGET,
 	CATALOG_SQL_INCARNATION_DELETE,
@@ -83,6 +91,7 @@ struct loaded_job {
 	struct catalog_job job;
 	uint64_t *hashes;
 	uint8_t *blob_bytes;
+	void *extra;
 	uint64_t hash_capacity;
 	uint64_t blob_capacity;
 };
@@ -142,15 +151,29 @@ int catalog_traffic_forget(struct catalog *catalog, const char *job);
 
 /* ---- rows.c: in a transaction; codes of SQLite ---- */
 
+#define CATALOG_SLOTS 2u
+
+/* A slot of a job. */
+struct catalog_slot {
+	int64_t job_id;
+	uint32_t index;
+};
+
 /* Without its layout. */
 int catalog_write_job(struct catalog *catalog, const struct catalog_job *job);
 /* The last of all rows of a commit. @blob_count: of the ranks of this world. */
-int catalog_write_stand(struct catalog *catalog, int64_t job_id, const struct catalog_job *job,
-                        uint32_t blob_count);
+int catalog_write_stand(struct catalog *catalog, struct catalog_slot slot,
+                        const struct catalog_job *job, uint32_t blob_count);
 int catalog_write_start(struct catalog *catalog, int64_t job_id, const struct catalog_job *job);
 int catalog_write_layout(struct catalog *catalog, int64_t job_id, const struct catalog_job *job);
-int catalog_write_extents(struct catalog *catalog, int64_t job_id, const struct catalog_job *job);
-int catalog_write_blobs(struct catalog *catalog, int64_t job_id, const struct catalog_job *job);
+int catalog_write_extents(struct catalog *catalog, struct catalog_slot slot,
+                          const struct catalog_job *job);
+/* Those of the job's other slot that are not in this one yet. */
+int catalog_inherit_extents(struct catalog *catalog, struct catalog_slot slot);
+int catalog_write_blobs(struct catalog *catalog, struct catalog_slot slot,
+                        const struct catalog_job *job);
+/* All rows in it. */
+int catalog_clear_slot(struct catalog *catalog, struct catalog_slot slot);
 int catalog_write_incarnations(struct catalog *catalog, int64_t job_id,
                                const struct catalog_job *job);
 /* Runs a statement whose only parameter is the job. */

@@ -20,8 +20,15 @@
 
 /* ---- what the kinds of requests do ---- */
 
+/* A job in the catalog, and the stand that is in force: 0 and 0 where it has none. */
+struct found {
+	int64_t job_id;
+	uint32_t slot;
+	uint64_t number;
+};
+
 /* SQLITE_EMPTY: no such job. */
-static int find_job(struct catalog *catalog, const struct catalog_job *job, int64_t *ret_job_id)
+static int find_job(struct catalog *catalog, const struct catalog_job *job, struct found *ret_found)
 {
 	sqlite3_stmt *handle = catalog->statements[CATALOG_SQL_JOB_FIND];
 	int code = sqlite3_bind_text(handle, 1, job->name, -1, SQLITE_STATIC);
@@ -31,7 +38,11 @@ static int find_job(struct catalog *catalog, const struct catalog_job *job, int6
 	if (!code)
 		code = sqlite3_step(handle);
 	if (code == SQLITE_ROW)
-		*ret_job_id = sqlite3_column_int64(handle, 0);
+		*ret_found = (struct found){
+			.job_id = sqlite3_column_int64(handle, 0),
+			.slot = (uint32_t)sqlite3_column_int64(handle, 1),
+			.number = (uint64_t)sqlite3_column_int64(handle, 2),
+		};
 	(void)sqlite3_reset(handle); /* Repeats the code of the step. */
 	(void)sqlite3_clear_bindings(handle);
 	if (code == SQLITE_ROW)
@@ -39,75 +50,128 @@ static int find_job(struct catalog *catalog, const struct catalog_job *job, int6
 	return code == SQLITE_DONE ? SQLITE_EMPTY : code;
 }
 
-static int do_create(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+static int do_create(struct catalog *catalog, const struct found *found,
+                     const struct catalog_request *request)
 {
+	const struct catalog_job *job = request->job;
+	struct catalog_slot slot = { .index = 0 };
 	int code = catalog_write_job(catalog, job);
 
+	(void)found; /* There was none. */
 	if (code)
 		return code;
-	job_id = sqlite3_last_insert_rowid(catalog->db); /* There was none. */
-	code = catalog_write_layout(catalog, job_id, job);
+	slot.job_id = sqlite3_last_insert_rowid(catalog->db);
+	code = catalog_write_layout(catalog, slot.job_id, job);
 	/* Without a step there is nothing that they could belong to. */
 	if (!code && job->step >= 0)
-		code = catalog_write_extents(catalog, job_id, job);
+		code = catalog_write_extents(catalog, slot, job);
 	if (!code && job->step >= 0)
-		code = catalog_write_blobs(catalog, job_id, job);
+		code = catalog_write_blobs(catalog, slot, job);
 	if (!code)
-		code = catalog_write_stand(catalog, job_id, job,
+		code = catalog_write_stand(catalog, slot, job,
 		                           job->step >= 0 ? job->blob_count : 0);
 	if (!code)
-		code = catalog_write_start(catalog, job_id, job);
+		code = catalog_write_start(catalog, slot.job_id, job);
 	if (!code)
-		code = catalog_write_incarnations(catalog, job_id, job);
+		code = catalog_write_incarnations(catalog, slot.job_id, job);
 	return code;
 }
 
-static int do_delete(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+static int do_delete(struct catalog *catalog, const struct found *found,
+                     const struct catalog_request *request)
 {
 	static const enum catalog_statement statements[] = {
 		CATALOG_SQL_BLOB_DELETE,  CATALOG_SQL_EXTENT_DELETE,      CATALOG_SQL_PARAM_DELETE,
-		CATALOG_SQL_UNIT_DELETE,  CATALOG_SQL_INCARNATION_DELETE, CATALOG_SQL_START_DELETE,
-		CATALOG_SQL_STAND_DELETE, CATALOG_SQL_JOB_DELETE,
+		CATALOG_SQL_UNIT_DELETE,  CATALOG_SQL_SET_DELETE,         CATALOG_SQL_START_DELETE,
+		CATALOG_SQL_STAND_DELETE, CATALOG_SQL_INCARNATION_DELETE, CATALOG_SQL_JOB_DELETE,
 	};
 	int code = SQLITE_OK;
 
 	for (size_t i = 0; i < ZI_COUNT_OF(statements) && !code; i++)
-		code = catalog_run_for_job(catalog, statements[i], job_id);
-	if (!code && !job->snapshot[0])
-		code = catalog_traffic_forget(catalog, job->name);
+		code = catalog_run_for_job(catalog, statements[i], found->job_id);
+	if (!code && !request->job->snapshot[0])
+		code = catalog_traffic_forget(catalog, request->job->name);
 	return code;
 }
 
-static int do_incarnation(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+static int do_incarnation(struct catalog *catalog, const struct found *found,
+                          const struct catalog_request *request)
 {
-	int code = catalog_write_start(catalog, job_id, job);
+	int code = catalog_write_start(catalog, found->job_id, request->job);
 
 	if (!code)
-		code = catalog_write_incarnations(catalog, job_id, job);
+		code = catalog_write_incarnations(catalog, found->job_id, request->job);
 	return code;
 }
 
-static int do_commit(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+/*
+ * Into the slot in force, whose rows it replaces; or into the other one: what was kept there goes,
+ * and extents that this commit leaves as they were are copied. The slot that was in force is not
+ * written then, and yields by its smaller number.
+ */
+static int commit_job(struct catalog *catalog, const struct found *found,
+                      const struct catalog_job *job, bool keeps_former)
 {
-	int code;
+	struct catalog_slot slot = { .job_id = found->job_id, .index = found->slot };
+	int code = SQLITE_OK;
 
 	assert(job->step >= 0);
-	code = catalog_write_extents(catalog, job_id, job);
+	/* Else the other slot would be the one in force. */
+	assert(keeps_former ? job->number > found->number : job->number >= found->number);
+	if (keeps_former) {
+		slot.index = 1 - found->slot;
+		code = catalog_clear_slot(catalog, slot);
+	}
 	if (!code)
-		code = catalog_write_blobs(catalog, job_id, job);
+		code = catalog_write_extents(catalog, slot, job);
+	if (!code && keeps_former)
+		code = catalog_inherit_extents(catalog, slot);
 	if (!code)
-		code = catalog_write_stand(catalog, job_id, job, job->blob_count);
+		code = catalog_write_blobs(catalog, slot, job);
+	if (!code)
+		code = catalog_write_stand(catalog, slot, job, job->blob_count);
 	return code;
+}
+
+static int do_commit(struct catalog *catalog, const struct found *found,
+                     const struct catalog_request *request)
+{
+	assert(!request->keeps_former || !request->other_count);
+	return commit_job(catalog, found, request->job, request->keeps_former);
+}
+
+/* SQLITE_NOTFOUND: neither slot has it. */
+static int do_step_back(struct catalog *catalog, const struct found *found,
+                        const struct catalog_request *request)
+{
+	sqlite3_stmt *handle = catalog->statements[CATALOG_SQL_STAND_FIND];
+	struct catalog_slot slot = { .job_id = found->job_id };
+	int code = sqlite3_bind_int64(handle, 1, found->job_id);
+
+	if (!code)
+		code = sqlite3_bind_int64(handle, 2, (sqlite3_int64)request->job->number);
+	if (!code)
+		code = sqlite3_bind_int64(handle, 3, (sqlite3_int64)request->job->line);
+	if (!code)
+		code = sqlite3_step(handle);
+	if (code == SQLITE_ROW)
+		slot.index = 1 - (uint32_t)sqlite3_column_int64(handle, 0);
+	(void)sqlite3_reset(handle); /* Repeats the code of the step. */
+	if (code == SQLITE_ROW)
+		return catalog_clear_slot(catalog, slot);
+	return code == SQLITE_DONE ? SQLITE_NOTFOUND : code;
 }
 
 static const struct {
 	const char *doing; /* the beginning of a sentence, "… job 'x'" */
-	int (*run)(struct catalog *catalog, int64_t job_id, const struct catalog_job *job);
+	int (*run)(struct catalog *catalog, const struct found *found,
+	           const struct catalog_request *request);
 } kinds[] = {
 	[CATALOG_JOB_CREATE] = { "creating", do_create },
 	[CATALOG_JOB_DELETE] = { "deleting", do_delete },
 	[CATALOG_JOB_INCARNATION] = { "recording the incarnation of", do_incarnation },
 	[CATALOG_COMMIT] = { "committing a step of", do_commit },
+	[CATALOG_STEP_BACK] = { "dropping a commit of", do_step_back },
 };
 
 /* ---- the transaction around them ---- */
@@ -135,7 +199,7 @@ static int run_transaction(struct catalog *catalog, struct catalog_request *requ
 	const char *snapshot = request->job->snapshot;
 	char name[2 * ZI_NAME_BYTES];
 	char doing[sizeof("recording the incarnation of job ''") + sizeof(name)];
-	int64_t job_id = 0;
+	struct found found = { .job_id = 0 };
 	int code;
 
 	/* Both fit: the longest word and names. */
@@ -145,7 +209,7 @@ static int run_transaction(struct catalog *catalog, struct catalog_request *requ
 	code = catalog_sql_step(catalog, CATALOG_SQL_BEGIN);
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, doing, &request->text));
-	code = find_job(catalog, request->job, &job_id);
+	code = find_job(catalog, request->job, &found);
 	if (is_create && !code) {
 		roll_back(catalog);
 		return err_origin(zi_text_error(&request->text, -EEXIST,
@@ -159,9 +223,17 @@ static int run_transaction(struct catalog *catalog, struct catalog_request *requ
 	if (code == SQLITE_EMPTY)
 		code = SQLITE_OK;
 	if (!code)
-		code = kinds[request->kind].run(catalog, job_id, request->job);
+		code = kinds[request->kind].run(catalog, &found, request);
+	if (code == SQLITE_NOTFOUND) {
+		roll_back(catalog);
+		return err_origin(
+			zi_text_error(&request->text, -ENODATA,
+		                      "Job '%s' has no commit %llu of line %016llx in the catalog",
+		                      name, (unsigned long long)request->job->number,
+		                      (unsigned long long)request->job->line));
+	}
 	for (uint32_t i = 0; i < request->other_count && !code; i++) {
-		code = find_job(catalog, request->others[i], &job_id);
+		code = find_job(catalog, request->others[i], &found);
 		if (code == SQLITE_EMPTY) {
 			roll_back(catalog);
 			return err_origin(zi_text_error(&request->text, -ENOENT,
@@ -169,7 +241,7 @@ static int run_transaction(struct catalog *catalog, struct catalog_request *requ
 			                                request->others[i]->name));
 		}
 		if (!code)
-			code = do_commit(catalog, job_id, request->others[i]);
+			code = commit_job(catalog, &found, request->others[i], false);
 	}
 	if (!code)
 		code = catalog_traffic_write(catalog, request->traffic, request->traffic_count);
@@ -188,8 +260,8 @@ static int run_transaction(struct catalog *catalog, struct catalog_request *requ
 
 /*
  * Carries @request out.
- * Return: 0; -EEXIST, -ENOENT for the job's name; -ENOSPC, -EIO and other errors of SQLite, with
- * the former commit in force.
+ * Return: 0; -EEXIST, -ENOENT for the job's name; -ENODATA no such commit to step back to; -ENOSPC,
+ * -EIO and other errors of SQLite, with the former commit in force.
  */
 int catalog_commit(struct catalog *catalog, struct catalog_request *request)
 {
@@ -199,7 +271,7 @@ int catalog_commit(struct catalog *catalog, struct catalog_request *request)
 	int code;
 
 	assert(request->kind >= CATALOG_JOB_CREATE);
-	assert(request->kind <= CATALOG_COMMIT);
+	assert(request->kind <= CATALOG_STEP_BACK);
 	if (catalog->broken)
 		return err_origin(zi_text_error(
 			&request->text, catalog->broken,

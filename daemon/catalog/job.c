@@ -81,11 +81,15 @@ int catalog_job_copy(const struct catalog_job *source, struct catalog_job **ret_
 	*job = *source;
 	job->incarnations = NULL;
 	job->incarnation_count = 0;
+	job->former = NULL;
 	job->extents = NULL;
 	job->blobs = NULL;
+	loaded->extra = copy_array(source->extra, source->extra_bytes, 1);
+	job->extra = loaded->extra;
+	job->sets = copy_array(source->sets, source->set_count, sizeof(*source->sets));
 	job->units = copy_array(source->units, source->unit_count, sizeof(*source->units));
 	job->params = copy_array(source->params, source->param_count, sizeof(*source->params));
-	if (!job->units || !job->params)
+	if (!job->extra || !job->sets || !job->units || !job->params)
 		return err_origin(-ENOMEM);
 	r = copy_extents(loaded, source);
 	if (!r)
@@ -96,14 +100,11 @@ int catalog_job_copy(const struct catalog_job *source, struct catalog_job **ret_
 	return 0;
 }
 
-/* @job: from catalog_load_jobs() or catalog_job_copy(), or NULL. Return: NULL. */
-struct catalog_job *catalog_job_free(struct catalog_job *job)
+static void loaded_free(struct loaded_job *loaded)
 {
-	struct loaded_job *loaded;
+	struct catalog_job *job = &loaded->job;
 
-	if (!job)
-		return NULL;
-	loaded = container_of(job, struct loaded_job, job);
+	free(job->sets);
 	free(job->units);
 	free(job->params);
 	free(job->extents);
@@ -111,6 +112,19 @@ struct catalog_job *catalog_job_free(struct catalog_job *job)
 	free(job->incarnations);
 	free(loaded->hashes);
 	free(loaded->blob_bytes);
+	free(loaded->extra);
 	free(loaded);
+}
+
+/* @job: from catalog_load_jobs() or catalog_job_copy(), or NULL. Return: NULL. */
+struct catalog_job *catalog_job_free(struct catalog_job *job)
+{
+	if (!job)
+		return NULL;
+	if (job->former) {
+		assert(!job->former->former);
+		loaded_free(container_of(job->former, struct loaded_job, job));
+	}
+	loaded_free(container_of(job, struct loaded_job, job));
 	return NULL;
 }

@@ -34,6 +34,15 @@ static void row_int(struct row *row, uint64_t value)
 		row->code = sqlite3_bind_int64(row->handle, row->index, (sqlite3_int64)value);
 }
 
+/* Not sealed: where a row lies, rather than what it says. */
+static void row_slot(struct row *row, uint32_t slot)
+{
+	assert(slot < CATALOG_SLOTS);
+	row->index++;
+	if (!row->code)
+		row->code = sqlite3_bind_int64(row->handle, row->index, slot);
+}
+
 static void row_double(struct row *row, double value)
 {
 	row->index++;
@@ -82,6 +91,7 @@ int catalog_write_job(struct catalog *catalog, const struct catalog_job *job)
 {
 	struct row row = row_begin(catalog, CATALOG_SQL_JOB_INSERT);
 
+	assert(job->extra_bytes <= CATALOG_EXTRA_BYTES_MAX);
 	row_text(&row, job->name);
 	row_int(&row, job->uid);
 	row_int(&row, job->config.param_dtype);
@@ -94,18 +104,22 @@ int catalog_write_job(struct catalog *catalog, const struct catalog_job *job)
 	row_text(&row, job->snapshot);
 	row_int(&row, job->is_automatic);
 	row_int(&row, job->created_s);
+	row_blob(&row, job->extra, job->extra_bytes);
+	row_int(&row, job->set_count);
 	row_int(&row, job->unit_count);
 	row_int(&row, job->param_count);
 	return row_end(&row);
 }
 
-/* The sum of the checksums of all extents and blobs of the job, modulo 2^64. */
-static int sum_rows(struct catalog *catalog, int64_t job_id, uint64_t *ret_sum)
+/* The sum of the checksums of all extents and blobs in the slot, modulo 2^64. */
+static int sum_rows(struct catalog *catalog, struct catalog_slot slot, uint64_t *ret_sum)
 {
 	sqlite3_stmt *handle = catalog->statements[CATALOG_SQL_ROWS];
 	uint64_t sum = 0;
-	int code = sqlite3_bind_int64(handle, 1, job_id);
+	int code = sqlite3_bind_int64(handle, 1, slot.job_id);
 
+	if (!code)
+		code = sqlite3_bind_int64(handle, 2, slot.index);
 	while (!code && (code = sqlite3_step(handle)) == SQLITE_ROW) {
 		sum += (uint64_t)sqlite3_column_int64(handle, 0);
 		code = SQLITE_OK;
@@ -120,22 +134,35 @@ static int sum_rows(struct catalog *catalog, int64_t job_id, uint64_t *ret_sum)
  * is whole by its own checksum, and their sum says that they belong to *this* commit. A disk that
  * loses a write leaves a page with good rows of a former one.
  */
-int catalog_write_stand(struct catalog *catalog, int64_t job_id, const struct catalog_job *job,
-                        uint32_t blob_count)
+int catalog_write_stand(struct catalog *catalog, struct catalog_slot slot,
+                        const struct catalog_job *job, uint32_t blob_count)
 {
 	struct row row = row_begin(catalog, CATALOG_SQL_STAND_REPLACE);
+	const struct catalog_placement *placement = &job->placement;
+	bool has_nodes = placement->node_count > 1;
 	uint64_t sum = 0;
-	int code = sum_rows(catalog, job_id, &sum);
+	int code = sum_rows(catalog, slot, &sum);
 
 	assert(job->world_size > 0);
+	assert(job->world_size <= ZI_WORLD_MAX);
+	assert(job->number <= INT64_MAX);
+	assert(job->scaler_bytes <= CATALOG_SCALER_BYTES);
 	if (code)
 		return code;
-	row_int(&row, (uint64_t)job_id);
+	row_int(&row, (uint64_t)slot.job_id);
+	row_slot(&row, slot.index);
 	row_int(&row, (uint64_t)job->step);
 	row_int(&row, job->world_size);
 	row_int(&row, job->update_count);
 	row_double(&row, job->beta1_power);
 	row_double(&row, job->beta2_power);
+	row_int(&row, job->number);
+	row_int(&row, job->line);
+	row_int(&row, placement->strategy);
+	row_int(&row, placement->shard_size);
+	row_int(&row, placement->node_count);
+	row_blob(&row, placement->nodes, has_nodes ? job->world_size : 0);
+	row_blob(&row, job->scaler, job->scaler_bytes);
 	row_int(&row, blob_count);
 	row_int(&row, sum);
 	return row_end(&row);
@@ -148,6 +175,7 @@ int catalog_write_start(struct catalog *catalog, int64_t job_id, const struct ca
 	row_int(&row, (uint64_t)job_id);
 	row_int(&row, job->incarnation_number);
 	row_text(&row, job->incarnation);
+	row_blob(&row, job->training, sizeof(job->training));
 	return row_end(&row);
 }
 
@@ -155,12 +183,23 @@ int catalog_write_layout(struct catalog *catalog, int64_t job_id, const struct c
 {
 	int code = SQLITE_OK;
 
-	for (uint32_t i = 0; i < job->unit_count && !code; i++) {
-		struct row row = row_begin(catalog, CATALOG_SQL_UNIT_INSERT);
+	for (uint32_t i = 0; i < job->set_count && !code; i++) {
+		struct row row = row_begin(catalog, CATALOG_SQL_SET_INSERT);
 
 		row_int(&row, (uint64_t)job_id);
 		row_int(&row, i);
+		row_text(&row, job->sets[i].name);
+		row_int(&row, job->sets[i].members);
+		code = row_end(&row);
+	}
+	for (uint32_t i = 0; i < job->unit_count && !code; i++) {
+		struct row row = row_begin(catalog, CATALOG_SQL_UNIT_INSERT);
+
+		assert(job->units[i].member_set < ZI_MAX(job->set_count, 1u));
+		row_int(&row, (uint64_t)job_id);
+		row_int(&row, i);
 		row_text(&row, job->units[i].name);
+		row_int(&row, job->units[i].member_set);
 		code = row_end(&row);
 	}
 	for (uint32_t i = 0; i < job->param_count && !code; i++) {
@@ -179,7 +218,8 @@ int catalog_write_layout(struct catalog *catalog, int64_t job_id, const struct c
 	return code;
 }
 
-int catalog_write_extents(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+int catalog_write_extents(struct catalog *catalog, struct catalog_slot slot,
+                          const struct catalog_job *job)
 {
 	int code = SQLITE_OK;
 
@@ -189,7 +229,8 @@ int catalog_write_extents(struct catalog *catalog, int64_t job_id, const struct 
 
 		assert(extent->plane == ZI_PLANE_PARAM || extent->plane == ZI_PLANE_STATE);
 		assert(extent->step <= (uint64_t)job->step);
-		row_int(&row, (uint64_t)job_id);
+		row_int(&row, (uint64_t)slot.job_id);
+		row_slot(&row, slot.index);
 		row_int(&row, extent->plane);
 		row_int(&row, extent->unit);
 		row_int(&row, extent->subgroup);
@@ -212,15 +253,45 @@ int catalog_run_for_job(struct catalog *catalog, enum catalog_statement statemen
 	return row_run(&row);
 }
 
-/* The blobs of the former step are of no use beside the state of this one: all go. */
-int catalog_write_blobs(struct catalog *catalog, int64_t job_id, const struct catalog_job *job)
+/* Runs a statement whose only parameters are a job and its slot. */
+static int run_for_slot(struct catalog *catalog, enum catalog_statement statement,
+                        struct catalog_slot slot)
 {
-	int code = catalog_run_for_job(catalog, CATALOG_SQL_BLOB_DELETE, job_id);
+	struct row row = row_begin(catalog, statement);
+
+	row_int(&row, (uint64_t)slot.job_id);
+	row_slot(&row, slot.index);
+	return row_run(&row);
+}
+
+/* Rows are copied with their checksums: what was damaged stays damaged. */
+int catalog_inherit_extents(struct catalog *catalog, struct catalog_slot slot)
+{
+	return run_for_slot(catalog, CATALOG_SQL_EXTENT_INHERIT, slot);
+}
+
+int catalog_clear_slot(struct catalog *catalog, struct catalog_slot slot)
+{
+	int code = run_for_slot(catalog, CATALOG_SQL_EXTENT_CLEAR, slot);
+
+	if (!code)
+		code = run_for_slot(catalog, CATALOG_SQL_BLOB_CLEAR, slot);
+	if (!code)
+		code = run_for_slot(catalog, CATALOG_SQL_STAND_CLEAR, slot);
+	return code;
+}
+
+/* The blobs of the former step are of no use beside the state of this one: all go. */
+int catalog_write_blobs(struct catalog *catalog, struct catalog_slot slot,
+                        const struct catalog_job *job)
+{
+	int code = run_for_slot(catalog, CATALOG_SQL_BLOB_CLEAR, slot);
 
 	for (uint32_t i = 0; i < job->blob_count && !code; i++) {
 		struct row row = row_begin(catalog, CATALOG_SQL_BLOB_INSERT);
 
-		row_int(&row, (uint64_t)job_id);
+		row_int(&row, (uint64_t)slot.job_id);
+		row_slot(&row, slot.index);
 		row_int(&row, job->blobs[i].rank);
 		row_blob(&row, job->blobs[i].bytes, job->blobs[i].byte_count);
 		code = row_end(&row);

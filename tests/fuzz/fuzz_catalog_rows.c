@@ -24,6 +24,8 @@
 #define STORE_BYTES (8u << 20)
 #define ROWS_MAX    64u
 #define WAIT_NS     (20 * ZI_NS_PER_S)
+/* Kinds of rows from here on are those of catalog version 4: inputs that were kept say the same. */
+#define SLOTS_FROM 240u
 
 static struct zi_loop *loop;
 static struct nvme_store *store;
@@ -65,7 +67,8 @@ int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 struct author {
 	struct catalog *catalog;
 	struct fuzz_input *input;
-	int64_t job, unit, param, subgroup;
+	int64_t job, set, unit, param, subgroup;
+	int64_t slot; /* of the rows of a commit that come next */
 	int64_t next_offset;
 	uint64_t elements; /* of the newest parameter */
 };
@@ -96,7 +99,9 @@ static void insert(struct author *author, const char *sql, const char *name, con
 
 static void add_stand(struct author *author, uint32_t lies, uint8_t kind)
 {
-	int64_t values[7];
+	static const char nodes[2] = { 0, 1 };
+	int64_t values[12];
+	bool has_nodes = kind & 32;
 
 	if (lies >> 19 & 1)
 		return;
@@ -107,10 +112,48 @@ static void add_stand(struct author *author, uint32_t lies, uint8_t kind)
 	values[4] = lie(author, lies, 14, 0);
 	values[5] = lie(author, lies, 15, 0);
 	values[6] = lie(author, lies, 16, 0);
+	values[7] = lie(author, lies, 21, author->slot);
+	values[8] = lie(author, lies, 22, 7 + author->slot); /* number */
+	values[9] = lie(author, lies, 23, kind % 6);         /* strategy */
+	values[10] = lie(author, lies, 24, 0);               /* shard_size */
+	values[11] = lie(author, lies, 25, has_nodes ? 2 : 1);
 	insert(author,
 	       "INSERT INTO stand(job_id, step, world_size, update_count, beta1_power,"
-	       " beta2_power, blob_count, checksum) VALUES(?1,?2,?3,?4,?5,?6,?7,0)",
-	       NULL, values, 7, NULL, 0);
+	       " beta2_power, blob_count, slot, number, strategy, shard_size, node_count, nodes,"
+	       " scaler, line, rows_sum, checksum)"
+	       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,x'00',1,0,0)",
+	       NULL, values, 12, nodes, has_nodes ? (int)(1 + kind % 3 > 2 ? 2 : 1 + kind % 3) : 0);
+}
+
+/* The job's other slot, or the same again: what comes next is of that commit. */
+static void add_slot(struct author *author)
+{
+	uint32_t lies = fuzz_u32(author->input);
+	uint8_t kind = fuzz_u8(author->input);
+
+	author->slot = kind & 64 ? author->slot : 1 - author->slot;
+	author->subgroup = 0;
+	add_stand(author, lies, kind);
+}
+
+static void add_set(struct author *author)
+{
+	uint8_t lies = fuzz_u8(author->input);
+	char name[120];
+	int64_t values[3];
+
+	author->set++;
+	values[0] = lie(author, lies, 0, author->job);
+	values[1] = lie(author, lies, 1, author->set);
+	values[2] = lie(author, lies, 2, 3);
+	if (lies & 8)
+		fuzz_text(author->input, name, sizeof(name));
+	else
+		(void)snprintf(name, sizeof(name), "s%lld", (long long)author->set); /* Fits. */
+	insert(author,
+	       "INSERT INTO member_set(job_id, number, members, name, checksum)"
+	       " VALUES(?1,?2,?3,?4,0)",
+	       name, values, 3, NULL, 0);
 }
 
 /* @lies: a bit for each value of the three rows; 19 and 20 leave one out. */
@@ -122,8 +165,8 @@ static void add_job(struct author *author)
 	int64_t values[11];
 
 	author->job++;
-	author->unit = author->param = -1;
-	author->subgroup = 0;
+	author->unit = author->param = author->set = -1;
+	author->subgroup = author->slot = 0;
 	if (lies & 1)
 		fuzz_text(author->input, name, sizeof(name));
 	else
@@ -142,15 +185,15 @@ static void add_job(struct author *author)
 	insert(author,
 	       "INSERT INTO job(id, uid, param_dtype, grad_dtype, optimizer, schedule,"
 	       " offload_optimizer, offload_param, durability, unit_count, param_count, name,"
-	       " snapshot, is_automatic, created_s, checksum)"
-	       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,'',0,0,0)",
+	       " snapshot, is_automatic, created_s, extra, set_count, checksum)"
+	       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,'',0,0,x'',0,0)",
 	       name, values, 11, NULL, 0);
 	add_stand(author, lies, kind);
 	if (!(lies >> 20 & 1)) {
 		values[1] = lie(author, lies, 17, 1); /* number */
 		insert(author,
-		       "INSERT INTO start(job_id, number, name, checksum)"
-		       " VALUES(?1,?2,?3,0)",
+		       "INSERT INTO start(job_id, number, name, training, checksum)"
+		       " VALUES(?1,?2,?3,zeroblob(128),0)",
 		       "run", values, 2, NULL, 0);
 	}
 }
@@ -159,18 +202,20 @@ static void add_unit(struct author *author)
 {
 	uint8_t lies = fuzz_u8(author->input);
 	char name[120];
-	int64_t values[2];
+	int64_t values[3];
 
 	author->unit++;
 	author->subgroup = 0;
 	values[0] = lie(author, lies, 0, author->job);
 	values[1] = lie(author, lies, 1, author->unit);
+	values[2] = lie(author, lies, 3, author->set < 0 ? 0 : author->set);
 	if (lies & 4)
 		fuzz_text(author->input, name, sizeof(name));
 	else
 		(void)snprintf(name, sizeof(name), "u%lld", (long long)author->unit); /* Fits. */
-	insert(author, "INSERT INTO unit(job_id, unit, name, checksum) VALUES(?1,?2,?3,0)", name,
-	       values, 2, NULL, 0);
+	insert(author,
+	       "INSERT INTO unit(job_id, unit, member_set, name, checksum) VALUES(?1,?2,?3,?4,0)",
+	       name, values, 3, NULL, 0);
 }
 
 static void add_param(struct author *author)
@@ -215,7 +260,7 @@ static void add_extent(struct author *author)
 	int hash_bytes = (int)(tiles * 8 < sizeof(hashes) ? tiles * 8 : sizeof(hashes));
 	char sql[256];
 	char uuid[40] = { 0 };
-	int64_t values[7];
+	int64_t values[8];
 
 	bytes = (bytes + ZI_STORE_ALIGN_BYTES - 1) & ~(uint64_t)(ZI_STORE_ALIGN_BYTES - 1);
 	memset(hashes, kind, sizeof(hashes));
@@ -226,6 +271,7 @@ static void add_extent(struct author *author)
 	values[4] = lie(author, lies, 4, author->next_offset);
 	values[5] = lie(author, lies, 5, kind & 4 ? 0 : (int64_t)bytes);
 	values[6] = lie(author, lies, 6, 3);
+	values[7] = lie(author, lies, 10, author->slot);
 	author->next_offset += kind & 4 ? 0 : (int64_t)bytes;
 	if (kind & 8)
 		author->subgroup++;
@@ -236,22 +282,24 @@ static void add_extent(struct author *author)
 		               (uint8_t)(store->uuid[i] ^ (lies >> 8 & 1)));
 	(void)snprintf(sql, sizeof(sql),
 	               "INSERT INTO extent(job_id, plane, unit, subgroup, offset, bytes, step,"
-	               " hashes, store_uuid, checksum)"
-	               " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,X'%s',0)",
+	               " slot, hashes, store_uuid, checksum)"
+	               " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,X'%s',0)",
 	               lies & 512 ? "00" : uuid); /* Fits. */
-	insert(author, sql, NULL, values, 7, hashes, hash_bytes);
+	insert(author, sql, NULL, values, 8, hashes, hash_bytes);
 }
 
 static void add_blob(struct author *author)
 {
 	static uint8_t bytes[2 * ZI_BLOB_BYTES];
 	uint8_t lies = fuzz_u8(author->input);
-	int64_t values[2];
+	int64_t values[3];
 
 	values[0] = lie(author, lies, 0, author->job);
 	values[1] = lie(author, lies, 1, lies >> 4);
-	insert(author, "INSERT INTO blob(job_id, rank, bytes, checksum) VALUES(?1,?2,?3,0)", NULL,
-	       values, 2, bytes, lies & 4 ? fuzz_u8(author->input) % 129 * 1024 : 10);
+	values[2] = lie(author, lies, 3, author->slot);
+	insert(author,
+	       "INSERT INTO blob(job_id, rank, slot, bytes, checksum) VALUES(?1,?2,?3,?4,0)", NULL,
+	       values, 3, bytes, lies & 4 ? fuzz_u8(author->input) % 129 * 1024 : 10);
 }
 
 static void add_incarnation(struct author *author)
@@ -273,10 +321,12 @@ static void add_incarnation(struct author *author)
 static void finish(struct author *author, uint8_t how)
 {
 	static const char counts_sql[] =
-		"UPDATE job SET unit_count = (SELECT count(*) FROM unit WHERE job_id = id),"
+		"UPDATE job SET set_count = (SELECT count(*) FROM member_set WHERE job_id = id),"
+		" unit_count = (SELECT count(*) FROM unit WHERE job_id = id),"
 		" param_count = (SELECT count(*) FROM param WHERE job_id = id);"
 		"UPDATE stand SET blob_count ="
-		" (SELECT count(*) FROM blob WHERE blob.job_id = stand.job_id);";
+		" (SELECT count(*) FROM blob WHERE blob.job_id = stand.job_id"
+		" AND blob.slot = stand.slot);";
 
 	if (how != 1)
 		reseal_run(author->catalog->db, counts_sql);
@@ -432,8 +482,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 
 	fuzz_check(!catalog_open(fuzz_directory(), &text, &author.catalog), text.chars);
 	fuzz_check(!catalog_sql_run(author.catalog, "BEGIN"), "BEGIN");
-	for (uint32_t i = 0; i < ROWS_MAX && input.byte_count; i++)
-		rows[fuzz_u8(&input) % 6](&author);
+	for (uint32_t i = 0; i < ROWS_MAX && input.byte_count; i++) {
+		uint8_t kind = fuzz_u8(&input);
+
+		if (kind < SLOTS_FROM)
+			rows[kind % 6](&author);
+		else
+			(kind & 1 ? add_slot : add_set)(&author);
+	}
 	finish(&author, how);
 	recover(author.catalog);
 	author.catalog = catalog_close(author.catalog);

@@ -33,6 +33,7 @@ struct zero_group {
 	struct zero_rank *ranks[ZI_WORLD_MAX];
 	uint32_t rank_count;
 	uint32_t generation;                       /* counts what began FORMING */
+	uint64_t line;                             /* random: names it in what it commits */
 	uint64_t gather_masks[_ZERO_GATHER_COUNT]; /* who has come; full: the work is under way */
 	struct zero_missed missed[_ZERO_GATHER_COUNT];
 	/* why it is BROKEN; or (error not 0 before) why it breaks at the end of the step that is

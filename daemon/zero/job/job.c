@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
@@ -231,8 +232,13 @@ void job_group_set(struct zero_job *job, enum zero_group_phase phase)
 	assert(next[job->group.phase] & 1u << phase);
 	(void)next; /* Where asserts are compiled out. */
 	job->group.phase = phase;
-	if (phase == ZERO_GROUP_FORMING)
+	if (phase == ZERO_GROUP_FORMING) {
+		ssize_t bytes = getrandom(&job->group.line, sizeof(job->group.line), 0);
+
+		assert(bytes == sizeof(job->group.line)); /* Few bytes are never cut short. */
+		(void)bytes;                              /* Where asserts are compiled out. */
 		job->group.generation++;
+	}
 }
 
 /* Of both, the one that matters to who looks in. */

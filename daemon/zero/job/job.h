@@ -98,7 +98,7 @@ struct zero_job {
 	/* layout; there from the first materialize on */
 	struct zi_job_config config;
 	struct zi_job_training training;
-	bool is_training_known; /* by whoever materialised it last; a start forgets it */
+	bool is_training_known; /* from whoever materialised it last, or from the catalog */
 	struct zero_layout layout;
 	struct zero_unit *units;
 	struct zero_subgroup *subgroups;

@@ -20,6 +20,7 @@
 /* Frees the arrays and empties @layout. */
 void layout_free(struct zero_layout *layout)
 {
+	free(layout->sets);
 	free(layout->units);
 	free(layout->params);
 	*layout = (struct zero_layout){ 0 };

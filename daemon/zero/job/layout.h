@@ -12,8 +12,10 @@ struct zero_job;
 
 /* What a rank streams, and what a job keeps. */
 struct zero_layout {
+	struct catalog_set *sets; /* as the catalog has them; (set_count,) */
 	struct catalog_unit *units;
 	struct catalog_param *params;
+	uint32_t set_count;
 	uint32_t unit_count, unit_capacity;
 	uint32_t param_count, param_capacity;
 };

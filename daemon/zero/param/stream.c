@@ -95,6 +95,7 @@ static int unit_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
 			return err_trace(r);
 	}
 	unit = &layout->units[layout->unit_count++];
+	*unit = (struct catalog_unit){ .member_set = 0 };                /* Of all ranks. */
 	(void)zi_copy_name(unit->name, sizeof(unit->name), entry->name); /* Of the same size. */
 	return 0;
 }

@@ -10,6 +10,16 @@
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/commit.h"
 
+struct catalog_placement record_placement(const struct zero_job *job)
+{
+	assert(job->world > 0);
+	return (struct catalog_placement){
+		.strategy = job->training.strategy,
+		.shard_size = job->training.shard_size,
+		.node_count = 1,
+	};
+}
+
 /* What is committed, all but extents and blobs. Arrays stay the job's. */
 void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 {
@@ -30,13 +40,20 @@ void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 		.update_count = job->committed.update_count,
 		.beta1_power = job->committed.beta1_power,
 		.beta2_power = job->committed.beta2_power,
+		.number = job->committed.number,
+		.line = job->committed.line,
+		.placement = job->committed.placement,
+		.set_count = job->layout.set_count,
 		.unit_count = job->layout.unit_count,
 		.param_count = job->layout.param_count,
+		.sets = job->layout.sets,
 		.units = job->layout.units,
 		.params = job->layout.params,
 		.incarnations = job->history.record,
 		.incarnation_count = job->history.record_count,
 	};
+	static_assert(sizeof(job->training) == sizeof(ret_record->training), "as it came");
+	memcpy(ret_record->training, &job->training, sizeof(job->training));
 	(void)zi_copy_name(ret_record->name, sizeof(ret_record->name), job->name); /* As long. */
 	(void)zi_copy_name(ret_record->incarnation, sizeof(ret_record->incarnation),
 	                   job->group.name);

@@ -9,6 +9,8 @@
 struct zero_job;
 struct zero_subgroup;
 
+/* Under which a commit is made now: all of it is in this node. */
+struct catalog_placement record_placement(const struct zero_job *job);
 void record_describe(const struct zero_job *job, struct catalog_job *ret_record);
 struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32_t plane,
                                     const struct tier_extent *extent, const uint64_t *hashes,

@@ -111,6 +111,8 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 		.offload_param = stored->config.offload_param,
 		.durability = stored->config.durability,
 	};
+	static_assert(sizeof(job->training) == sizeof(stored->training), "as it came");
+	memcpy(&job->training, stored->training, sizeof(job->training));
 	job->world = stored->world_size;
 	job->group.number = stored->incarnation_number;
 	job->stored_number = stored->incarnation_number;
@@ -124,7 +126,10 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	          &(struct zero_marks){ .update_count = stored->update_count,
 	                                .beta1_power = stored->beta1_power,
 	                                .beta2_power = stored->beta2_power,
-	                                .world = stored->world_size });
+	                                .world = stored->world_size,
+	                                .number = stored->number,
+	                                .line = stored->line,
+	                                .placement = stored->placement });
 	if (stored->config.param_dtype != ZI_DTYPE_F32 &&
 	    stored->config.param_dtype != ZI_DTYPE_BF16)
 		return damaged(job, "param_dtype");
@@ -132,9 +137,14 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 		return damaged(job, "grad_dtype");
 	if (!stored->config.optimizer || stored->config.optimizer >= _ZI_OPTIMIZER_COUNT)
 		return damaged(job, "optimizer");
+	if (job->training.strategy >= _ZI_STRATEGY_COUNT)
+		return damaged(job, "strategy");
+	job->is_training_known = true;
 	job->layout = (struct zero_layout){
+		.sets = zi_steal(stored->sets),
 		.units = zi_steal(stored->units),
 		.params = zi_steal(stored->params),
+		.set_count = stored->set_count,
 		.unit_count = stored->unit_count,
 		.param_count = stored->param_count,
 	};
@@ -327,8 +337,13 @@ static int keep_refused(struct recovery *recovery)
 	int r = 0;
 
 	for (uint32_t i = 0; i < recovery->refused_count && r != -ENOMEM; i++) {
+		const struct catalog_job *former = recovery->refused[i]->former;
+
 		r = keep_space(zero, recovery->refused[i], NULL);
 		is_disputed |= r != 0;
+		/* Which of the two is the newer one may be what is not known. */
+		if (r != -ENOMEM && former && keep_space(zero, former, NULL) == -ENOMEM)
+			r = -ENOMEM;
 	}
 	zi_list_for_each(link, &zero->snapshots) {
 		struct zero_snapshot *snapshot =

@@ -190,7 +190,10 @@ int load_adopt(struct zero_job *job, struct zi_text *text)
 	                                .beta1_power = record->beta1_power,
 	                                .beta2_power = record->beta2_power,
 	                                .blob_index = job->blob_index,
-	                                .world = job->world });
+	                                .world = job->world,
+	                                .number = 1,
+	                                .line = job->group.line,
+	                                .placement = record->placement });
 	return 0;
 }
 

@@ -130,7 +130,10 @@ static int adopt(struct zero_job *job, const struct catalog_job *record)
 	                                .beta1_power = record->beta1_power,
 	                                .beta2_power = record->beta2_power,
 	                                .blob_index = job->blob_index,
-	                                .world = job->world });
+	                                .world = job->world,
+	                                .number = record->number,
+	                                .line = record->line,
+	                                .placement = record->placement });
 	r = recover_state(job, record, true);
 	if (r && !job->refusal) {
 		job->refusal = r;
@@ -201,6 +204,7 @@ void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op)
 	*restore = (struct restore){ .job = job, .snapshot = snapshot, .op = op };
 	restore->record = *snapshot->record;
 	restore->record.snapshot[0] = '\0';
+	restore->record.number = job->committed.number + 1; /* A commit like any other. */
 	restore->request = (struct catalog_request){
 		.kind = CATALOG_COMMIT,
 		.job = &restore->record,

@@ -78,6 +78,7 @@ static int found(struct zero_job *job, const struct zero_snapshot *snapshot, str
 		return err_origin(zi_text_error(text, r, "no memory for a job"));
 	stored->incarnation_number = 0;
 	stored->incarnation[0] = '\0';
+	stored->number = 1;
 	r = recover_take(job, stored, true);
 	if (!r)
 		return 0;

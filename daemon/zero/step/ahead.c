@@ -21,6 +21,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/place/extent.h"
+#include "daemon/zero/place/record.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/step.h"
 
@@ -59,7 +60,7 @@ void ahead_set(struct zero_job *job, int64_t step, const struct zero_marks *mark
 	job->blob_index = marks->blob_index;
 }
 
-/* What is committed now is what to fall back to. */
+/* What was just committed is what to fall back to. */
 void ahead_mark(struct zero_job *job)
 {
 	job->committed_step = job->current_step;
@@ -69,6 +70,9 @@ void ahead_mark(struct zero_job *job)
 		.beta2_power = job->beta2_power,
 		.blob_index = job->blob_index,
 		.world = job->world,
+		.number = job->committed.number + 1,
+		.line = job->group.line,
+		.placement = record_placement(job),
 	};
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/base/types.h"
+#include "daemon/catalog/catalog.h"
 #include "daemon/zero/zero.h"
 
 struct zero_job;
@@ -13,6 +14,8 @@ struct zero_marks {
 	double beta1_power, beta2_power;
 	uint32_t blob_index;
 	uint32_t world; /* whose blobs those are; job->world is that of the last materialise */
+	uint64_t number, line; /* of the commit (catalog.h) */
+	struct catalog_placement placement;
 };
 
 bool ahead_is_due(const struct zero_job *job, int64_t step);

@@ -198,6 +198,9 @@ void commit_submit(struct zero_job *job)
 	record_fill(job);
 	job->record.world_size = job->world;
 	job->record.step = (int64_t)step->stats.step;
+	job->record.number = job->committed.number + 1;
+	job->record.line = job->group.line;
+	job->record.placement = record_placement(job);
 	job->record.update_count = job->update_count;
 	job->record.beta1_power = job->beta1_power;
 	job->record.beta2_power = job->beta2_power;

@@ -7,15 +7,18 @@
 
 #include "tests/unit/catalog/fixture.h"
 
+#define FAULT_KILLED 77
+
 enum operation { OP_NONE, OP_READ, OP_WRITE, OP_SYNC };
 
 /* Which operation fails next: the one after @countdown others, and all from then on if is_lasting;
- * if is_dying, from then on every write and sync of both files, until is_dead is cleared. */
+ * if is_dying, from then on every write and sync of both files, until is_dead is cleared; if
+ * is_killing, the process ends there. */
 static struct {
 	enum operation operation;
 	bool is_log; /* of the log, not of the file */
 	bool is_lasting;
-	bool is_dying, is_dead;
+	bool is_dying, is_dead, is_killing;
 	uint32_t countdown;
 	int code;
 	uint32_t failed_count;
@@ -49,6 +52,8 @@ static bool is_failing(struct fault_file *file, enum operation operation)
 		fault.countdown--;
 		return false;
 	}
+	if (fault.is_killing)
+		_exit(FAULT_KILLED);
 	if (!fault.is_lasting)
 		fault.operation = OP_NONE;
 	fault.is_dead = fault.is_dying;
@@ -171,6 +176,7 @@ static void fail_next(enum operation operation, bool is_log, int code)
 	fault.is_lasting = false;
 	fault.is_dying = false;
 	fault.is_dead = false;
+	fault.is_killing = false;
 	fault.countdown = 0;
 	fault.code = code;
 	fault.failed_count = 0;

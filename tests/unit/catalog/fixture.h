@@ -33,6 +33,7 @@ struct fixture {
 /* A submitter's job with its arrays; `state` is the plane STATE, one extent per subgroup. */
 struct sample {
 	struct catalog_job job;
+	struct catalog_set sets[2];
 	struct catalog_unit units[2];
 	struct catalog_param params[3];
 	struct catalog_blob blobs[2];
@@ -108,6 +109,9 @@ static inline int fixture_do(struct fixture *fixture, enum catalog_request_kind 
 static inline void sample_set_step(struct sample *sample, int64_t step)
 {
 	sample->job.step = step;
+	sample->job.number = (uint64_t)step + 1;
+	sample->job.line = 0xf00dull << 48 | (uint64_t)step;
+	sample->job.scaler[39] = (uint8_t)step;
 	sample->job.update_count = (uint64_t)step;
 	sample->job.beta1_power = 1.0 / ((double)step + 3);
 	sample->job.beta2_power = 1.0 / ((double)step + 7);
@@ -142,13 +146,20 @@ static inline void sample_init(struct sample *sample, const char *name, uint32_t
 			.step = -1,
 			.beta1_power = 1,
 			.beta2_power = 1,
+			.training = { 3, [127] = 7 },
+			.extra = "groups",
+			.extra_bytes = 7,
+			.placement = { .strategy = 4, .shard_size = 1 },
+			.scaler_bytes = 40,
+			.set_count = 2,
 			.unit_count = 2,
 			.param_count = 3,
 			.extent_count = extent_count,
 			.blob_count = 2,
 			.incarnation_count = 1,
 		},
-		.units = { { "embedding" }, { "block.0" } },
+		.sets = { { "all", 3 }, { "stage", 1 } },
+		.units = { { "embedding", 0 }, { "block.0", 1 } },
 		.params = { { "wte", 0, 2, { 50257, 768 } },
 			    { "attn.weight", 1, 2, { 768, 2304 } },
 			    { "scale", 1, 0, { 0 } } },
@@ -171,6 +182,7 @@ static inline void sample_init(struct sample *sample, const char *name, uint32_t
 	for (uint32_t i = 0; i < 2; i++)
 		sample->blobs[i] =
 			(struct catalog_blob){ .rank = i, .bytes = sample->blob_chars[i] };
+	sample->job.sets = sample->sets;
 	sample->job.units = sample->units;
 	sample->job.params = sample->params;
 	sample->job.extents = sample->extents;
@@ -222,6 +234,11 @@ static inline void assert_committed(const struct catalog_job *job, const struct 
 	cr_assert_eq(job->update_count, sample->job.update_count);
 	cr_assert_eq(job->beta1_power, sample->job.beta1_power, "bit for bit");
 	cr_assert_eq(job->beta2_power, sample->job.beta2_power, "bit for bit");
+	cr_assert_eq(job->number, sample->job.number);
+	cr_assert_eq(job->line, sample->job.line);
+	cr_assert_eq(memcmp(&job->placement, &sample->job.placement, sizeof(job->placement)), 0);
+	cr_assert_eq(job->scaler_bytes, sample->job.scaler_bytes);
+	cr_assert_eq(memcmp(job->scaler, sample->job.scaler, sizeof(job->scaler)), 0);
 	cr_assert_eq(job->extent_count, sample->job.extent_count);
 	for (uint32_t i = 0; i < job->extent_count; i++) {
 		const struct catalog_extent *extent = &job->extents[i];

@@ -67,7 +67,8 @@ static inline void reseal(sqlite3 *db)
 	static const char columns_sql[] =
 		"SELECT m.name, group_concat(p.name) FROM sqlite_schema m,"
 		" pragma_table_info(m.name) p WHERE m.type = 'table' AND m.name <> 'meta'"
-		" AND p.name NOT IN ('checksum', 'id') GROUP BY m.name";
+		" AND p.name NOT IN ('checksum', 'id', 'slot') GROUP BY m.name"
+		" ORDER BY m.name <> 'stand'";
 	char sql[16][512];
 	sqlite3_stmt *rows = NULL;
 	uint32_t count = 0;
@@ -89,10 +90,9 @@ static inline void reseal(sqlite3 *db)
 	for (uint32_t i = 0; i < count; i++)
 		reseal_run(db, sql[i]);
 	reseal_run(db, "UPDATE stand SET rows_sum = (SELECT sum_rows(checksum) FROM (SELECT job_id,"
-	               " checksum FROM extent UNION ALL SELECT job_id, checksum FROM blob) rows"
-	               " WHERE rows.job_id = stand.job_id)");
-	reseal_run(db, "UPDATE stand SET checksum = seal(job_id, step, world_size, update_count,"
-	               " beta1_power, beta2_power, blob_count, rows_sum)");
+	               " slot, checksum FROM extent UNION ALL SELECT job_id, slot, checksum FROM"
+	               " blob) rows WHERE rows.job_id = stand.job_id AND rows.slot = stand.slot)");
+	reseal_run(db, sql[0]); /* The stands', once more. */
 }
 
 static inline void change_file(const char *path, const char *sql, bool is_sealed)

@@ -26,6 +26,12 @@ Test(commit, a_created_job_is_loaded_field_by_field)
 	cr_assert_eq(job->param_count, 3);
 	cr_assert_eq(job->extent_count, 0);
 	cr_assert_eq(job->blob_count, 0, "blobs come with a commit");
+	cr_assert_eq(memcmp(job->training, sample.job.training, sizeof(job->training)), 0);
+	cr_assert_eq(job->extra_bytes, 7);
+	cr_assert_str_eq(job->extra, "groups");
+	cr_assert_eq(job->set_count, 2);
+	cr_assert_eq(memcmp(job->sets, sample.sets, sizeof(sample.sets)), 0);
+	cr_assert_null(job->former);
 	cr_assert_eq(memcmp(job->units, sample.units, sizeof(sample.units)), 0);
 	cr_assert_eq(memcmp(job->params, sample.params, sizeof(sample.params)), 0);
 	job = catalog_job_free(job);
@@ -90,6 +96,13 @@ Test(commit, the_extremes_of_every_width_come_back)
 
 	fixture_begin(&fixture, &sample, 1);
 	sample_set_step(&sample, INT64_MAX - 1);
+	sample.job.number = INT64_MAX;
+	sample.job.line = UINT64_MAX;
+	sample.job.placement = (struct catalog_placement){ .strategy = UINT32_MAX,
+		                                           .shard_size = UINT32_MAX,
+		                                           .node_count = 64,
+		                                           .nodes = { 63, 1 } };
+	sample.job.scaler_bytes = CATALOG_SCALER_BYTES;
 	sample.job.beta1_power = 0x1.fffffffffffffp-1;
 	sample.job.beta2_power = 0x1p-1074;
 	sample.job.update_count = UINT64_MAX;
@@ -109,6 +122,10 @@ Test(commit, the_extremes_of_every_width_come_back)
 	cr_assert_eq(job->update_count, UINT64_MAX);
 	cr_assert_eq(job->beta1_power, 0x1.fffffffffffffp-1);
 	cr_assert_eq(job->beta2_power, 0x1p-1074);
+	cr_assert_eq(job->number, INT64_MAX);
+	cr_assert_eq(job->line, UINT64_MAX);
+	cr_assert_eq(memcmp(&job->placement, &sample.job.placement, sizeof(job->placement)), 0);
+	cr_assert_eq(job->scaler_bytes, CATALOG_SCALER_BYTES);
 	cr_assert_eq(job->extents[0].subgroup, UINT32_MAX);
 	cr_assert_eq(job->extents[0].extent.offset_bytes, UINT64_MAX);
 	cr_assert_eq(job->extents[0].hash_count, 2);
@@ -131,12 +148,14 @@ Test(commit, an_incarnation_is_recorded_and_leaves_the_rest)
 	sample_set_step(&sample, 3);
 	cr_assert_eq(fixture_do(&fixture, CATALOG_COMMIT, &sample.job), 0);
 	newer = (struct catalog_job){ .incarnation_number = 2, .incarnation = "run-1" };
+	newer.training[0] = 9;
 	(void)snprintf(newer.name, sizeof(newer.name), "%s", "train");
 	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_INCARNATION, &newer), 0);
 	fixture_reopen(&fixture);
 	job = fixture_load(&fixture);
 	cr_assert_eq(job->incarnation_number, 2);
 	cr_assert_str_eq(job->incarnation, "run-1");
+	cr_assert_eq(memcmp(job->training, newer.training, sizeof(job->training)), 0);
 	assert_committed(job, &sample);
 	job = catalog_job_free(job);
 	sample_deinit(&sample);

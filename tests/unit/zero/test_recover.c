@@ -320,6 +320,11 @@ Test(zero_recover, store_that_is_not_configured_is_asked_for)
 	        "a store that the configuration does not name");
 }
 
+Test(zero_recover, strategy_that_there_is_not_is_refused)
+{
+	damaged("UPDATE start SET training = CAST(x'09' || zeroblob(127) AS BLOB)", "strategy");
+}
+
 Test(zero_recover, missing_extent_is_refused)
 {
 	damaged("DELETE FROM extent WHERE plane = 0 AND unit = 1 AND subgroup = 1",

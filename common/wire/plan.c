@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See plan.h. Subgroups of a unit are full but for the last: they are counted, not walked. */
+#include "common/wire/plan.h"
+
+#include "common/base/assert.h"
+#include "common/base/checked.h"
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+#include "common/wire/check.h"
+#include "common/wire/geometry.h"
+
+/* Far beyond any store; a product with any width, and 64 ranks, is below 2^63. */
+#define PLAN_ELEMENTS_MAX (1ull << 50)
+
+/* Numbers that all planes need. */
+struct widths {
+	uint64_t param, grad, state;
+	bool is_nvme, has_pool;
+};
+
+/* How the optimizer state of a job is divided. */
+struct shares {
+	uint64_t resident_bytes, staged_bytes; /* the latter with parameters, with a pool */
+	uint64_t resident_count, subgroup_count;
+	uint64_t slot_bytes; /* of staging */
+};
+
+static struct widths widths_of(const struct zi_job_config *config)
+{
+	enum zi_dtype param = (enum zi_dtype)config->param_dtype;
+
+	return (struct widths){
+		.param = zi_dtype_bytes(param),
+		.grad = zi_dtype_bytes((enum zi_dtype)config->grad_dtype),
+		.state = zi_state_element_bytes((enum zi_optimizer)config->optimizer, param),
+		.is_nvme = config->offload_optimizer == ZI_OFFLOAD_NVME,
+		.has_pool = config->offload_param == ZI_OFFLOAD_NVME,
+	};
+}
+
+static uint64_t segment_bytes(const struct zi_plan_options *options, uint64_t bytes, bool is_huge)
+{
+	return zi_align_up(bytes, options->wants_huge && is_huge ? ZI_HUGE_PAGE_BYTES
+	                                                         : ZI_STORE_ALIGN_BYTES);
+}
+
+/* Huge pages for what only the daemon sees, where rounding up costs at most an eighth. */
+static bool is_worth_huge(uint64_t bytes)
+{
+	return zi_align_up(bytes, ZI_HUGE_PAGE_BYTES) - bytes <= bytes / 8;
+}
+
+static uint64_t plane_bytes(const struct zi_plan_model *model, uint64_t width, uint64_t slot_bytes)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < model->unit_count; i++)
+		bytes += zi_geometry_unit_bytes(model->unit_padded[i], (uint32_t)width, slot_bytes);
+	return bytes;
+}
+
+/* Huge slots where they cost at most an eighth more than small ones. */
+static uint64_t choose_slot(const struct zi_plan_model *model,
+                            const struct zi_plan_options *options, uint64_t width)
+{
+	uint64_t huge_bytes = plane_bytes(model, width, ZI_HUGE_PAGE_BYTES);
+	uint64_t small_bytes = plane_bytes(model, width, ZI_STORE_ALIGN_BYTES);
+
+	if (options->wants_huge && huge_bytes <= small_bytes + small_bytes / 8)
+		return ZI_HUGE_PAGE_BYTES;
+	return ZI_STORE_ALIGN_BYTES;
+}
+
+/* Subgroups of one unit that still fit become resident, the first ones of all. Return: more may. */
+static bool take_resident(struct shares *shares, uint64_t padded, uint64_t width,
+                          uint64_t *left_bytes)
+{
+	uint64_t full_bytes = ZI_SUBGROUP_ELEMENTS * width;
+	uint64_t rest_bytes = padded % ZI_SUBGROUP_ELEMENTS * width;
+	uint64_t full_count = padded / ZI_SUBGROUP_ELEMENTS;
+	uint64_t count = ZI_MIN(full_count, *left_bytes / full_bytes);
+
+	*left_bytes -= count * full_bytes;
+	shares->resident_count += count;
+	shares->resident_bytes += count * full_bytes;
+	if (count < full_count || rest_bytes > *left_bytes)
+		return false;
+	*left_bytes -= rest_bytes;
+	shares->resident_count += rest_bytes > 0;
+	shares->resident_bytes += rest_bytes;
+	return true;
+}
+
+/* The longest subgroup from number @first of the job on, in elements; 0: there are none. */
+static uint64_t longest_from(const struct zi_plan_model *model, uint64_t first)
+{
+	uint64_t longest = 0;
+
+	for (uint32_t i = 0; i < model->unit_count; i++) {
+		uint64_t padded = model->unit_padded[i];
+		uint64_t count = zi_geometry_subgroup_count(padded);
+
+		if (first < count)
+			longest = ZI_MAX(longest, first < padded / ZI_SUBGROUP_ELEMENTS
+			                                  ? ZI_SUBGROUP_ELEMENTS
+			                                  : padded % ZI_SUBGROUP_ELEMENTS);
+		first -= ZI_MIN(first, count);
+	}
+	return longest;
+}
+
+static struct shares share(const struct zi_plan_model *model, const struct zi_job_config *config,
+                           const struct widths *widths)
+{
+	uint64_t left_bytes = widths->is_nvme ? config->resident_bytes : UINT64_MAX;
+	struct shares shares = { 0 };
+	bool has_room = true;
+
+	for (uint32_t i = 0; i < model->unit_count; i++) {
+		uint64_t padded = model->unit_padded[i];
+
+		shares.subgroup_count += zi_geometry_subgroup_count(padded);
+		if (has_room)
+			has_room = take_resident(&shares, padded, widths->state, &left_bytes);
+	}
+	shares.staged_bytes = model->padded_count * widths->state - shares.resident_bytes;
+	shares.slot_bytes = longest_from(model, shares.resident_count) * widths->state;
+	if (widths->has_pool) {
+		uint64_t rest = longest_from(model, shares.resident_count);
+
+		/* A resident subgroup's parameters pass through as well. */
+		shares.staged_bytes += model->padded_count * widths->param;
+		shares.slot_bytes = ZI_MAX(rest * (widths->state + widths->param),
+		                           longest_from(model, 0) * widths->param);
+	}
+	return shares;
+}
+
+static int plan_param(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                      const struct widths *widths, struct zi_plan *plan, struct zi_text *text)
+{
+	uint64_t all_bytes = plane_bytes(model, widths->param, plan->slot_bytes);
+	uint64_t least_bytes = 0, bytes;
+
+	plan->param_cpu_bytes = all_bytes;
+	if (!widths->has_pool)
+		return 0;
+	for (uint32_t i = 0; i < model->unit_count; i++)
+		least_bytes = ZI_MAX(least_bytes, zi_geometry_unit_bytes(model->unit_padded[i],
+		                                                         (uint32_t)widths->param,
+		                                                         plan->slot_bytes));
+	plan->pool_min_bytes = least_bytes;
+	bytes = options->config.param_budget_bytes / plan->slot_bytes * plan->slot_bytes;
+	if (!options->config.param_budget_bytes)
+		bytes = ZI_MAX(all_bytes / plan->slot_bytes / 8 * plan->slot_bytes,
+		               3 * least_bytes);
+	if (bytes < least_bytes)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"param_budget_bytes is %s: the largest unit alone takes %s, grant at least "
+			"%llu bytes",
+			zi_format_bytes(options->config.param_budget_bytes).chars,
+			zi_format_bytes(least_bytes).chars, (unsigned long long)least_bytes));
+	plan->param_cpu_bytes = ZI_MIN(bytes, all_bytes);
+	return 0;
+}
+
+static int plan_staging(const struct zi_plan_options *options, const struct widths *widths,
+                        const struct shares *shares, struct zi_plan *plan, struct zi_text *text)
+{
+	uint64_t staging_bytes = options->config.staging_bytes;
+	uint64_t staged_count =
+		shares->subgroup_count - (widths->has_pool ? 0 : shares->resident_count);
+	uint64_t slots;
+
+	if (!widths->is_nvme || !shares->slot_bytes)
+		return 0;
+	if (!staging_bytes)
+		staging_bytes = options->default_staging_bytes ? options->default_staging_bytes
+		                                               : ZI_PLAN_STAGING_BYTES;
+	plan->staging_min_bytes = ZI_PLAN_SLOTS_MIN * shares->slot_bytes;
+	if (staging_bytes < plan->staging_min_bytes)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"staging_bytes is %s: a step needs %u slots of %s, at least %llu bytes",
+			zi_format_bytes(staging_bytes).chars, ZI_PLAN_SLOTS_MIN,
+			zi_format_bytes(shares->slot_bytes).chars,
+			(unsigned long long)plan->staging_min_bytes));
+	slots = ZI_MIN(staging_bytes / shares->slot_bytes, (uint64_t)ZI_PLAN_SLOTS_MAX);
+	slots = ZI_MIN(slots, staged_count);
+	plan->staging_cpu_bytes = segment_bytes(options, slots * shares->slot_bytes,
+	                                        is_worth_huge(slots * shares->slot_bytes));
+	return 0;
+}
+
+static void plan_store(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                       const struct widths *widths, const struct shares *shares,
+                       struct zi_plan *plan)
+{
+	uint64_t held_bytes = model->padded_count * (widths->state + widths->param);
+
+	plan->reserved_nvme_bytes = options->snapshot_count * held_bytes;
+	if (!widths->is_nvme)
+		return;
+	plan->state_nvme_bytes = model->padded_count * widths->state;
+	plan->param_nvme_bytes = model->padded_count * widths->param;
+	/* Extents are never overwritten while committed: a second set, and a third one of what
+	 * steps write that are not committed. */
+	plan->reserved_nvme_bytes += 2 * held_bytes;
+	if (options->config.commit_interval > 1)
+		plan->reserved_nvme_bytes += shares->staged_bytes;
+	plan->write_bytes_per_step = held_bytes;
+	plan->read_bytes_per_step = shares->staged_bytes;
+}
+
+static int check(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                 struct zi_text *text)
+{
+	uint64_t padded_count = 0;
+	int r = zi_check_job_config(&options->config, text);
+
+	if (r)
+		return err_trace(r);
+	if (!model->unit_count)
+		return err_origin(zi_text_error(text, -EINVAL, "a model without units"));
+	for (uint32_t i = 0; i < model->unit_count; i++) {
+		uint64_t padded = model->unit_padded[i];
+
+		if (!padded || padded % ZI_BLOCK_ELEMENTS || padded > PLAN_ELEMENTS_MAX)
+			return err_origin(zi_text_error(
+				text, -EINVAL,
+				"unit %u has %llu elements with padding: a multiple of %u to 2^50",
+				i, (unsigned long long)padded, ZI_BLOCK_ELEMENTS));
+		padded_count += padded;
+		if (padded_count > PLAN_ELEMENTS_MAX)
+			return err_origin(
+				zi_text_error(text, -EINVAL, "a model of more than 2^50 elements"));
+	}
+	if (padded_count != model->padded_count)
+		return err_origin(zi_text_error(
+			text, -EINVAL, "units have %llu elements together, the model %llu",
+			(unsigned long long)padded_count, (unsigned long long)model->padded_count));
+	if (!options->local_ranks || options->local_ranks > options->world_size ||
+	    options->world_size > ZI_WORLD_MAX)
+		return err_origin(zi_text_error(
+			text, -EINVAL, "%u ranks on a node of %u: 1 to %u are allowed",
+			options->local_ranks, options->world_size, ZI_WORLD_MAX));
+	return 0;
+}
+
+/**
+ * zi_plan_make() - what a job holds
+ * @model: its units
+ * @options: its configuration, and what of the daemon's matters
+ * @ret_plan: written
+ * @text: which field cannot be; may be NULL
+ *
+ * Return: 0; -EINVAL, -EOPNOTSUPP, -EPROTO the configuration, as zi_check_job_config(); -EINVAL a
+ * model or ranks that cannot be, or budgets below the least, which the words name.
+ * Context: any thread.
+ */
+int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                 struct zi_plan *ret_plan, struct zi_text *text)
+{
+	struct zi_plan plan = { 0 };
+	struct widths widths;
+	struct shares shares;
+	uint64_t bytes;
+	int r = check(model, options, text);
+
+	if (r)
+		return err_trace(r);
+	widths = widths_of(&options->config);
+	shares = share(model, &options->config, &widths);
+	plan.slot_bytes = choose_slot(model, options, widths.param);
+	r = plan_param(model, options, &widths, &plan, text);
+	if (!r)
+		r = plan_staging(options, &widths, &shares, &plan, text);
+	if (r)
+		return err_trace(r);
+	plan.grad_cpu_bytes =
+		options->local_ranks * plane_bytes(model, widths.grad, plan.slot_bytes);
+	bytes = model->padded_count * sizeof(float);
+	if (options->config.schedule == ZI_SCHEDULE_SHARDED)
+		plan.accum_cpu_bytes = segment_bytes(options, bytes, is_worth_huge(bytes));
+	if (shares.resident_bytes)
+		plan.state_cpu_bytes = segment_bytes(options, shares.resident_bytes,
+		                                     is_worth_huge(shares.resident_bytes));
+	bytes = options->tensor_bytes;
+	plan.tensor_cpu_bytes =
+		options->local_ranks * segment_bytes(options, bytes, bytes >= ZI_HUGE_PAGE_BYTES);
+	plan.coll_cpu_bytes =
+		options->local_ranks * segment_bytes(options, options->arena_bytes, true);
+	plan_store(model, options, &widths, &shares, &plan);
+	plan.cpu_bytes = plan.param_cpu_bytes + plan.grad_cpu_bytes + plan.accum_cpu_bytes +
+	                 plan.state_cpu_bytes + plan.staging_cpu_bytes + plan.tensor_cpu_bytes +
+	                 plan.coll_cpu_bytes;
+	*ret_plan = plan;
+	return 0;
+}

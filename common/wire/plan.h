@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a job will hold in each tier, before it exists: for estimates, and for the words of a
+ * refusal. Pure arithmetic, of the same numbers as daemon/zero/job/memory.c, which a test compares
+ * with it. Floor 1, any thread.
+ */
+#pragma once
+
+#include "common/base/text.h"
+#include "common/wire/control.h"
+
+/* A step's pipeline needs one slot to read, one to compute and one to write. */
+#define ZI_PLAN_SLOTS_MIN 3u
+#define ZI_PLAN_SLOTS_MAX 4096u
+/* Where neither the job nor the daemon says: the daemon's own default. */
+#define ZI_PLAN_STAGING_BYTES (64ull << 20)
+
+struct zi_plan_model {
+	uint64_t element_count, padded_count; /* of all units */
+	uint32_t unit_count;
+	const uint64_t *unit_padded; /* (unit_count,) multiples of a block */
+};
+
+struct zi_plan_options {
+	struct zi_job_config config;
+	uint32_t local_ranks, world_size;   /* on a node; in all */
+	uint64_t default_staging_bytes;     /* the daemon's step.staging; 0: its default */
+	bool wants_huge;                    /* tier.cpu.huge_pages is not "never" */
+	uint64_t tensor_bytes, arena_bytes; /* of each rank; 0 none */
+	uint32_t snapshot_count;            /* kept beside the job, each wholly its own */
+};
+
+struct zi_plan {
+	uint64_t param_cpu_bytes, grad_cpu_bytes, accum_cpu_bytes, state_cpu_bytes;
+	uint64_t staging_cpu_bytes, tensor_cpu_bytes;
+	uint64_t coll_cpu_bytes;                     /* arenas; not the boards, some pages each */
+	uint64_t cpu_bytes;                          /* of all these */
+	uint64_t param_nvme_bytes, state_nvme_bytes; /* once a step is committed */
+	uint64_t reserved_nvme_bytes;                /* charged, with snapshots */
+	uint64_t read_bytes_per_step, write_bytes_per_step; /* at most: none left warm */
+	uint64_t slot_bytes;                                /* a unit begins at a multiple of it */
+	uint64_t staging_min_bytes; /* with less no step is possible; 0: none is needed */
+	uint64_t pool_min_bytes;    /* offload_param nvme: for the largest unit; else 0 */
+};
+
+int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                 struct zi_plan *ret_plan, struct zi_text *text);
+int zi_plan_fit(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                uint64_t cpu_bytes, uint64_t nvme_bytes, struct zi_job_config *ret_config,
+                struct zi_text *text);

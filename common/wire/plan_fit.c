@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The nearest setting with which a job fits (plan.h): each concession is kept while the next one is
+ * tried, the cheapest for a step's speed first.
+ */
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+#include "common/wire/plan.h"
+
+/* Enough for any number of slots; those of the plan are fewer. */
+#define FIT_STAGING_BYTES (1ull << 62)
+
+struct fit {
+	const struct zi_plan_model *model;
+	struct zi_plan_options options; /* as far as conceded */
+	struct zi_plan plan;            /* of these */
+	uint64_t cpu_bytes, nvme_bytes;
+};
+
+static bool fits(const struct fit *fit)
+{
+	return fit->plan.cpu_bytes <= fit->cpu_bytes &&
+	       fit->plan.reserved_nvme_bytes <= fit->nvme_bytes;
+}
+
+static int plan(struct fit *fit, struct zi_text *text)
+{
+	return err_trace(zi_plan_make(fit->model, &fit->options, &fit->plan, text));
+}
+
+/* Of the least staging: it depends on all else. */
+static int plan_least(struct fit *fit, uint64_t *ret_staging_bytes, struct zi_text *text)
+{
+	int r;
+
+	fit->options.config.staging_bytes = FIT_STAGING_BYTES;
+	r = plan(fit, text);
+	if (r)
+		return err_trace(r);
+	*ret_staging_bytes = fit->plan.staging_min_bytes;
+	return 0;
+}
+
+/* With the staging that was wished, or where that is too little now, the least. */
+static int plan_staged(struct fit *fit, struct zi_text *text)
+{
+	struct zi_job_config *config = &fit->options.config;
+	uint64_t wish_bytes = config->staging_bytes, least_bytes = 0;
+	uint64_t given_bytes = wish_bytes;
+	int r = plan_least(fit, &least_bytes, text);
+
+	if (r)
+		return err_trace(r);
+	if (!given_bytes)
+		given_bytes = fit->options.default_staging_bytes;
+	if (!given_bytes)
+		given_bytes = ZI_PLAN_STAGING_BYTES;
+	config->staging_bytes = given_bytes < least_bytes ? least_bytes : wish_bytes;
+	return err_trace(plan(fit, text));
+}
+
+/* Less state stays in memory: by what is too much, then none. */
+static int concede_resident(struct fit *fit, struct zi_text *text)
+{
+	struct zi_job_config *config = &fit->options.config;
+	uint64_t held_bytes = ZI_MIN(fit->plan.state_cpu_bytes, config->resident_bytes);
+	uint64_t excess_bytes = fit->plan.cpu_bytes - fit->cpu_bytes;
+	int r;
+
+	if (config->offload_optimizer != ZI_OFFLOAD_NVME || !config->resident_bytes ||
+	    fit->plan.cpu_bytes <= fit->cpu_bytes)
+		return 0;
+	config->resident_bytes = held_bytes > excess_bytes ? held_bytes - excess_bytes : 0;
+	r = plan_staged(fit, text);
+	if (r)
+		return err_trace(r);
+	/* Whole subgroups are resident: no more is said than what they take. */
+	config->resident_bytes = ZI_MIN(config->resident_bytes, fit->plan.state_cpu_bytes);
+	if (fits(fit))
+		return 0;
+	config->resident_bytes = 0;
+	return err_trace(plan_staged(fit, text));
+}
+
+/* The least with which a step is possible. */
+static int concede_staging(struct fit *fit, struct zi_text *text)
+{
+	struct zi_job_config *config = &fit->options.config;
+	uint64_t least_bytes = 0;
+	int r;
+
+	if (config->offload_optimizer != ZI_OFFLOAD_NVME)
+		return 0;
+	r = plan_least(fit, &least_bytes, text);
+	if (r)
+		return err_trace(r);
+	config->staging_bytes = least_bytes;
+	return err_trace(plan(fit, text));
+}
+
+static int concede_state(struct fit *fit, struct zi_text *text)
+{
+	struct zi_job_config *config = &fit->options.config;
+
+	int r;
+
+	if (config->offload_optimizer == ZI_OFFLOAD_NVME)
+		return 0;
+	config->offload_optimizer = ZI_OFFLOAD_NVME;
+	config->resident_bytes = 0;
+	r = plan_staged(fit, text);
+	if (r || fits(fit))
+		return err_trace(r);
+	return err_trace(concede_staging(fit, text));
+}
+
+static int concede_param(struct fit *fit, struct zi_text *text)
+{
+	struct zi_job_config *config = &fit->options.config;
+	uint64_t least_bytes = 0;
+	int r;
+
+	config->offload_param = ZI_OFFLOAD_NVME;
+	config->param_budget_bytes = 0;
+	r = plan_least(fit, &least_bytes, text);
+	if (r)
+		return err_trace(r);
+	config->param_budget_bytes = fit->plan.pool_min_bytes;
+	return err_trace(concede_staging(fit, text));
+}
+
+/* Fields by name, so that who reads it can set them. */
+static void tell(const struct zi_job_config *from, const struct zi_job_config *to,
+                 struct zi_text *text)
+{
+	const struct {
+		const char *name;
+		uint64_t from, to;
+	} budgets[] = {
+		{ "param_budget_bytes", from->param_budget_bytes, to->param_budget_bytes },
+		{ "resident_bytes", from->resident_bytes, to->resident_bytes },
+		{ "staging_bytes", from->staging_bytes, to->staging_bytes },
+	};
+	const char *between = " with ";
+
+	zi_text_set(text, "it fits");
+	if (from->offload_optimizer != to->offload_optimizer) {
+		zi_text_append(text, "%soffload_optimizer nvme", between);
+		between = ", ";
+	}
+	if (from->offload_param != to->offload_param) {
+		zi_text_append(text, "%soffload_param nvme", between);
+		between = ", ";
+	}
+	for (size_t i = 0; i < ZI_COUNT_OF(budgets); i++) {
+		if (budgets[i].from == budgets[i].to)
+			continue;
+		zi_text_append(text, "%s%s %llu", between, budgets[i].name,
+		               (unsigned long long)budgets[i].to);
+		between = ", ";
+	}
+}
+
+/**
+ * zi_plan_fit() - the nearest configuration that fits
+ * @options: what is wished
+ * @cpu_bytes: that are there; @nvme_bytes: to reserve
+ * @ret_config: written: the wish with, in this order and as far as it takes, a smaller resident
+ * share, the least staging, the optimizer's state on NVMe, parameters there with the least pool
+ * @text: 0: what was changed, field by field; -ENOSPC: what the last of these needs. May be NULL
+ *
+ * Return: 0; -ENOSPC none fits; else as zi_plan_make() of the wish. Context: any thread.
+ */
+int zi_plan_fit(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                uint64_t cpu_bytes, uint64_t nvme_bytes, struct zi_job_config *ret_config,
+                struct zi_text *text)
+{
+	static int (*const concessions[])(struct fit * fit, struct zi_text * text) = {
+		concede_resident, concede_staging, concede_state, concede_param
+	};
+	struct fit fit = {
+		.model = model,
+		.options = *options,
+		.cpu_bytes = cpu_bytes,
+		.nvme_bytes = nvme_bytes,
+	};
+	int r = plan(&fit, text);
+
+	for (size_t i = 0; i < ZI_COUNT_OF(concessions) && !r && !fits(&fit); i++)
+		r = concessions[i](&fit, text);
+	if (r)
+		return err_trace(r);
+	if (!fits(&fit))
+		return err_origin(zi_text_error(
+			text, -ENOSPC,
+			"no setting fits: with parameters and optimizer state on NVMe it takes "
+			"%s of memory (there are %s) and %s of NVMe (there are %s)",
+			zi_format_bytes(fit.plan.cpu_bytes).chars, zi_format_bytes(cpu_bytes).chars,
+			zi_format_bytes(fit.plan.reserved_nvme_bytes).chars,
+			zi_format_bytes(nvme_bytes).chars));
+	tell(&options->config, &fit.options.config, text);
+	*ret_config = fit.options.config;
+	return 0;
+}

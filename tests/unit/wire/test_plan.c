@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a plan says what docs/ARITHMETIC.md's layout takes, what cannot be is refused by name, and
+ * the setting that is found when a wish does not fit is one that fits. Method: figures by hand;
+ * each refusal; models and memories drawn from a seed. Of real jobs: tests/unit/zero/test_plan.c.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/wire/plan.h"
+
+#define MIB       (1ull << 20)
+#define SUBGROUP  262144ull
+#define CASES     2000u
+#define UNITS_MAX 6u
+
+/* Three subgroups, then one, then a block. */
+static uint64_t padded[UNITS_MAX] = { 3 * SUBGROUP, SUBGROUP, 4096 };
+static struct zi_plan_model model;
+static struct zi_plan_options options;
+static struct zi_plan plan;
+static struct zi_text text;
+
+static void setup(void)
+{
+	model = (struct zi_plan_model){ .unit_count = 3, .unit_padded = padded };
+	model.element_count = model.padded_count = 4 * SUBGROUP + 4096;
+	options = (struct zi_plan_options){
+		.config = { .param_dtype = ZI_DTYPE_BF16,
+		            .grad_dtype = ZI_DTYPE_BF16,
+		            .optimizer = ZI_OPTIMIZER_ADAMW,
+		            .schedule = ZI_SCHEDULE_LOCAL,
+		            .offload_optimizer = ZI_OFFLOAD_NVME },
+		.local_ranks = 2,
+		.world_size = 2,
+	};
+}
+
+TestSuite(plan, .init = setup);
+
+Test(plan, of_state_on_nvme_is_its_parts)
+{
+	const uint64_t count = 4 * SUBGROUP + 4096;
+
+	options.config.resident_bytes = 3 * MIB; /* one subgroup of 2.5 MiB */
+	options.tensor_bytes = 5000;
+	options.arena_bytes = 3 * MIB;
+	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+	cr_expect_eq(plan.slot_bytes, 4096);
+	cr_expect_eq(plan.param_cpu_bytes, 2 * count);
+	cr_expect_eq(plan.grad_cpu_bytes, 2 * 2 * count);
+	cr_expect_eq(plan.accum_cpu_bytes, 0);
+	cr_expect_eq(plan.state_cpu_bytes, 10 * SUBGROUP);
+	cr_expect_eq(plan.staging_cpu_bytes, 4 * 10 * SUBGROUP, "a slot for each of the rest");
+	cr_expect_eq(plan.staging_min_bytes, 3 * 10 * SUBGROUP);
+	cr_expect_eq(plan.tensor_cpu_bytes, 2 * 8192);
+	cr_expect_eq(plan.coll_cpu_bytes, 2 * 3 * MIB);
+	cr_expect_eq(plan.cpu_bytes, 6 * count + 5 * 10 * SUBGROUP + 2 * 8192 + 6 * MIB);
+	cr_expect_eq(plan.param_nvme_bytes, 2 * count);
+	cr_expect_eq(plan.state_nvme_bytes, 10 * count);
+	cr_expect_eq(plan.reserved_nvme_bytes, 2 * 12 * count);
+	cr_expect_eq(plan.write_bytes_per_step, 12 * count);
+	cr_expect_eq(plan.read_bytes_per_step, 10 * (count - SUBGROUP));
+	cr_expect_eq(plan.pool_min_bytes, 0);
+	options.snapshot_count = 2;
+	options.config.commit_interval = 2;
+	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+	cr_expect_eq(plan.reserved_nvme_bytes, 4 * 12 * count + 10 * (count - SUBGROUP));
+}
+
+Test(plan, huge_pages_are_taken_where_they_cost_little)
+{
+	padded[0] = 64 * SUBGROUP;
+	model = (struct zi_plan_model){ 64 * SUBGROUP, 64 * SUBGROUP, 1, padded };
+	options.wants_huge = true;
+	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+	cr_expect_eq(plan.slot_bytes, 2 * MIB);
+	padded[0] = 4096;
+	model.padded_count = 4096;
+	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+	cr_expect_eq(plan.slot_bytes, 4096);
+}
+
+static void refused(const char *words)
+{
+	struct zi_plan before = { .cpu_bytes = 7 };
+
+	plan = before;
+	cr_expect_eq(zi_plan_make(&model, &options, &plan, &text), -EINVAL, "%s", words);
+	cr_expect_not_null(strstr(text.chars, words), "\"%s\" does not say \"%s\"", text.chars,
+	                   words);
+	cr_expect_eq(plan.cpu_bytes, 7, "untouched");
+	setup();
+}
+
+Test(plan, what_cannot_be_is_named)
+{
+	options.config.optimizer = 77;
+	refused("optimizer is 77");
+	options.config.staging_bytes = 3 * 10 * SUBGROUP - 1;
+	refused("a step needs 3 slots of 2.5 MiB, at least 7864320 bytes");
+	options.config.offload_param = ZI_OFFLOAD_NVME;
+	options.config.param_budget_bytes = 4096;
+	refused("the largest unit alone takes 1.5 MiB, grant at least 1572864 bytes");
+	options.local_ranks = 3;
+	refused("3 ranks on a node of 2");
+	options.local_ranks = 0;
+	refused("0 ranks on a node of 2");
+	options.world_size = 65;
+	refused("2 ranks on a node of 65");
+	model.unit_count = 0;
+	refused("a model without units");
+	model.padded_count--;
+	refused("units have 1052672 elements together, the model 1052671");
+	padded[1] = 4097;
+	refused("unit 1 has 4097 elements");
+	padded[1] = 1ull << 51;
+	refused("unit 1 has 2251799813685248 elements");
+	padded[1] = 1ull << 50;
+	refused("more than 2^50");
+}
+
+static void fits_with(uint64_t cpu_bytes, const char *words)
+{
+	struct zi_job_config config;
+
+	cr_expect_eq(zi_plan_fit(&model, &options, cpu_bytes, UINT64_MAX, &config, &text), 0, "%s",
+	             text.chars);
+	cr_expect_str_eq(text.chars, words);
+}
+
+/* Parameters 2 Mi, gradients 4 Mi, 10 Mi of state, and a block. */
+Test(plan, each_concession_is_told_by_the_fields_to_set)
+{
+	struct zi_job_config config = { .io_weight = 7 };
+
+	options.config.offload_optimizer = ZI_OFFLOAD_CPU;
+	fits_with(17 * MIB, "it fits");
+	fits_with(16 * MIB, "it fits with offload_optimizer nvme, staging_bytes 7864320");
+	options.config.offload_optimizer = ZI_OFFLOAD_NVME;
+	options.config.resident_bytes = 5 * MIB;
+	options.config.staging_bytes = 9 * MIB;
+	fits_with(20 * MIB, "it fits");
+	fits_with(17 * MIB, "it fits with resident_bytes 2621440");
+	fits_with(14 * MIB, "it fits with resident_bytes 0");
+	options.config.resident_bytes = 0;
+	options.config.staging_bytes = 0;
+	fits_with(14 * MIB, "it fits with staging_bytes 7864320");
+	options.config.resident_bytes = 11 * MIB;
+	options.config.staging_bytes = 4096; /* nothing is staged */
+	fits_with(17 * MIB, "it fits");
+	fits_with(14 * MIB, "it fits with resident_bytes 0, staging_bytes 7864320");
+	cr_expect_eq(zi_plan_fit(&model, &options, MIB, UINT64_MAX, &config, &text), -ENOSPC);
+	cr_expect_not_null(strstr(text.chars, "of memory (there are 1 MiB) and"), "%s", text.chars);
+	cr_expect_eq(zi_plan_fit(&model, &options, 64 * MIB, MIB, &config, &text), -ENOSPC);
+	cr_expect_eq(config.io_weight, 7, "untouched");
+	options.local_ranks = 0;
+	cr_expect_eq(zi_plan_fit(&model, &options, MIB, MIB, &config, &text), -EINVAL);
+}
+
+static uint64_t random_state = 1;
+
+static uint64_t draw(uint64_t below)
+{
+	random_state ^= random_state >> 12;
+	random_state ^= random_state << 25;
+	random_state ^= random_state >> 27;
+	return (random_state * 0x2545f4914f6cdd1dull >> 20) % below;
+}
+
+static void draw_wish(void)
+{
+	model = (struct zi_plan_model){ .unit_count = 1 + (uint32_t)draw(UNITS_MAX),
+		                        .unit_padded = padded };
+	for (uint32_t i = 0; i < model.unit_count; i++) {
+		padded[i] = 4096 * (1 + draw(draw(2) ? 100 : 1000));
+		model.padded_count += padded[i];
+	}
+	options.config.offload_optimizer = draw(2) ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU;
+	options.config.resident_bytes = draw(2) * draw(20 * MIB);
+	options.config.staging_bytes = draw(2) * draw(40 * MIB);
+	options.config.commit_interval = (uint32_t)draw(3);
+	options.wants_huge = draw(2);
+}
+
+Test(plan, what_is_found_fits_and_is_no_more_than_was_wished)
+{
+	unsigned counts[2] = { 0 };
+
+	for (uint32_t i = 0; i < CASES; i++) {
+		uint64_t cpu_bytes = draw(64 * MIB), nvme_bytes = draw(200 * MIB);
+		struct zi_job_config config;
+		int r;
+
+		draw_wish();
+		r = zi_plan_fit(&model, &options, cpu_bytes, nvme_bytes, &config, &text);
+		if (r) {
+			cr_assert(r == -ENOSPC || zi_plan_make(&model, &options, &plan, NULL) == r,
+			          "%s", text.chars);
+			continue;
+		}
+		counts[0]++;
+		counts[1] += memcmp(&config, &options.config, sizeof(config)) != 0;
+		cr_assert_leq(config.resident_bytes, options.config.resident_bytes);
+		options.config = config;
+		cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+		cr_assert_leq(plan.cpu_bytes, cpu_bytes);
+		cr_assert_leq(plan.reserved_nvme_bytes, nvme_bytes);
+		setup();
+	}
+	cr_assert_gt(counts[0], CASES / 10, "%u fit", counts[0]);
+	cr_assert_gt(counts[1], CASES / 50, "%u were changed", counts[1]);
+}

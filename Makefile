@@ -66,7 +66,7 @@ MODULES := common/base common/wire kernels nvme libclient daemon/catalog daemon/
 # Rooms: folders inside a module, for people; the archive is the module's.
 ROOMS_daemon/zero := job param place snapshot step tensor
 ROOMS_daemon/session := admin
-ROOMS_libclient := coll coll/node
+ROOMS_libclient := coll coll/node deepspeed
 ROOMS_zctl := launch
 
 folders = $(1) $(addprefix $(1)/,$(ROOMS_$(1)))
@@ -80,9 +80,9 @@ DAEMON_A := $(foreach m,daemon/session daemon/zero daemon/tier daemon/worker dae
 	daemon/device daemon/topo daemon/catalog nvme kernels common/wire common/base,$(call archive,$(m)))
 
 LIBS_daemon := -luring -lhwloc -lnuma -lsqlite3 -ljansson -linih -lm
-LIBS_client := -lm
+LIBS_client := -ljansson -lm
 LIBS_zctl := -ljansson -luring -lhwloc -lnuma -lm
-LIBS_gpt := -lopenblas -lm
+LIBS_gpt := -lopenblas -ljansson -lm
 LIBS_net := -lgloo
 
 ZINFD := $(BUILD)/bin/zinfd

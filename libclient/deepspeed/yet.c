@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a file may ask for, and zinfd or libzinf cannot do yet: said by name, so that nothing that
+ * changes results is dropped in silence. Each is taken out here when it is built. Floor 2. */
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+#include "libclient/deepspeed/private.h"
+
+struct missing {
+	bool is_asked;
+	const char *key;
+	const char *what;
+};
+
+/* As in the header. */
+int deepspeed_yet(struct zinf_deepspeed *reader)
+{
+	const struct zinf_deepspeed_config *config = &reader->config;
+	enum zinf_dtype reduce = config->reduce_dtype ? config->reduce_dtype : config->grad_dtype;
+	const struct missing missing[] = {
+		{ config->param_dtype == ZINF_F16, "fp16.enabled",
+		  "training in f16 (bf16.enabled needs no loss scale)" },
+		{ config->grad_dtype == ZINF_F16 ||
+		          (config->param_dtype == ZINF_F32 && config->grad_dtype != ZINF_F32),
+		  "data_types.grad_accum_dtype",
+		  "gradients narrower than parameters, or in f16 (f32 takes fp32; bf16 takes fp32 "
+		  "or bf16)" },
+		{ reduce != config->grad_dtype, "communication_data_type",
+		  "a type of sums of its own (they are made in f32 and rounded once to that of the "
+		  "gradients)" },
+		{ config->shard_ranks > 0, "mics_shard_size, zero_hpz_partition_size",
+		  "dividing parameters over groups of fewer ranks" },
+		{ config->offload_param == ZINF_OFFLOAD_NVME &&
+		          config->offload_optimizer != ZINF_OFFLOAD_NVME,
+		  "zero_optimization.offload_param.device",
+		  "parameters on NVMe without optimizer state there (offload_optimizer.device)" },
+		{ config->lr_decay > 0, "optimizer.params.lr_decay", "Adagrad with it" },
+		{ config->has_no_bias_correction, "optimizer.params.bias_correction",
+		  "Adam without it" },
+	};
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(missing); i++)
+		if (missing[i].is_asked)
+			return zi_text_error(&reader->text, err_origin(-EOPNOTSUPP),
+			                     "%s: not supported yet: %s", missing[i].key,
+			                     missing[i].what);
+	return 0;
+}

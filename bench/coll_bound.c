@@ -81,85 +81,26 @@ struct streams {
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define LOOP_INLINE __attribute__((target("avx512f"), always_inline)) static inline
+#define LOOP_TARGET       "avx512f"
+#define LOOP_NAME(x)      x##_avx512
+#define LOOP_VECTOR       __m512
+#define LOOP_VECTOR_BYTES 64u
+#define LOOP_LOAD         _mm512_load_ps
+#define LOOP_ADD          _mm512_add_ps
+#define LOOP_STORE        _mm512_store_ps
+#define LOOP_STREAM       _mm512_stream_ps
+#include "bench/coll_bound_loop.h"
 
-LOOP_INLINE void loop(const struct streams *streams, uint64_t begin, uint64_t end, unsigned sources,
-                      unsigned targets, bool is_streaming, bool is_ahead)
-{
-	struct streams own = *streams; /* in registers */
-
-	for (uint64_t i = begin; i < end; i += LINE_BYTES) {
-		__m512 x = _mm512_setzero_ps();
-
-		for (unsigned s = 0; s < sources; s++) {
-			__m512 y = _mm512_load_ps(own.sources[s] + i);
-
-			if (is_ahead)
-				_mm_prefetch(own.sources[s] + i + AHEAD_BYTES, _MM_HINT_T0);
-			x = s ? _mm512_add_ps(x, y) : y;
-		}
-		for (unsigned t = 0; t < targets; t++) {
-			if (is_streaming)
-				_mm512_stream_ps((float *)(own.targets[t] + i), x);
-			else
-				_mm512_store_ps(own.targets[t] + i, x);
-		}
-	}
-	_mm_sfence();
-}
-
-LOOP_INLINE void loop_way(const struct streams *streams, uint64_t begin, uint64_t end,
-                          unsigned sources, unsigned targets, const struct way *way)
-{
-	if (way->is_streaming && way->is_ahead)
-		loop(streams, begin, end, sources, targets, true, true);
-	else if (way->is_streaming)
-		loop(streams, begin, end, sources, targets, true, false);
-	else if (way->is_ahead)
-		loop(streams, begin, end, sources, targets, false, true);
-	else
-		loop(streams, begin, end, sources, targets, false, false);
-}
-
-/* Mixes of 2 and 4 ranks are loops of their own. */
-__attribute__((target("avx512f"))) static void run_avx512(const struct streams *streams,
-                                                          uint64_t begin, uint64_t end,
-                                                          unsigned sources, unsigned targets,
-                                                          const struct way *way)
-{
-	if (sources == 1 && targets == 1)
-		loop_way(streams, begin, end, 1, 1, way);
-	else if (sources == 2 && targets == 1)
-		loop_way(streams, begin, end, 2, 1, way);
-	else if (sources == 2 && targets == 2)
-		loop_way(streams, begin, end, 2, 2, way);
-	else if (sources == 1 && targets == 3)
-		loop_way(streams, begin, end, 1, 3, way);
-	else if (sources == 4 && targets == 1)
-		loop_way(streams, begin, end, 4, 1, way);
-	else if (sources == 4 && targets == 4)
-		loop_way(streams, begin, end, 4, 4, way);
-	else
-		loop_way(streams, begin, end, sources, targets, way);
-}
-
-static bool has_avx512(void)
-{
-	return __builtin_cpu_supports("avx512f");
-}
-#else
-#define run_avx512 run_plain
-static bool has_avx512(void)
-{
-	return false;
-}
+#define LOOP_TARGET       "avx2"
+#define LOOP_NAME(x)      x##_avx2
+#define LOOP_VECTOR       __m256
+#define LOOP_VECTOR_BYTES 32u
+#define LOOP_LOAD         _mm256_load_ps
+#define LOOP_ADD          _mm256_add_ps
+#define LOOP_STORE        _mm256_store_ps
+#define LOOP_STREAM       _mm256_stream_ps
+#include "bench/coll_bound_loop.h"
 #endif
-
-/* See coll_bound.h. */
-bool coll_bound_is_tight(void)
-{
-	return has_avx512();
-}
 
 /* What the compiler makes of it, on other machines. It stores and fetches in one way alone. */
 static void run_plain(const struct streams *streams, uint64_t begin, uint64_t end, unsigned sources,
@@ -174,6 +115,26 @@ static void run_plain(const struct streams *streams, uint64_t begin, uint64_t en
 		for (unsigned t = 0; t < targets; t++)
 			*(float *)(streams->targets[t] + i) = x;
 	}
+}
+
+typedef void (*run_fn)(const struct streams *streams, uint64_t begin, uint64_t end,
+                       unsigned sources, unsigned targets, const struct way *way);
+
+static run_fn runner(void)
+{
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx512f"))
+		return run_avx512;
+	if (__builtin_cpu_supports("avx2"))
+		return run_avx2;
+#endif
+	return run_plain;
+}
+
+/* See coll_bound.h. */
+bool coll_bound_is_tight(void)
+{
+	return runner() != run_plain;
 }
 
 static void run_share(void *work, unsigned member, unsigned member_count)
@@ -191,15 +152,14 @@ static void run_share(void *work, unsigned member, unsigned member_count)
 		place = bound->memory;
 	for (unsigned i = 0; i < bound->targets; i++, place += bound->stream_bytes)
 		streams.targets[i] = place;
-	(has_avx512() ? run_avx512 : run_plain)(&streams, begin, end, bound->sources,
-	                                        bound->targets, bound->way);
+	runner()(&streams, begin, end, bound->sources, bound->targets, bound->way);
 }
 
 /* ---- which ---- */
 
 static bool is_possible(const struct coll_bound *bound, const struct way *way)
 {
-	if (!has_avx512() && (way->is_streaming || way->is_ahead))
+	if (!coll_bound_is_tight() && (way->is_streaming || way->is_ahead))
 		return false;
 	/* In place something is computed; a copy would be to itself. */
 	return !way->is_in_place || (bound->sources > 1 && bound->sources >= bound->targets);
@@ -244,8 +204,8 @@ double coll_bound_seconds(struct coll_bound *bound)
 
 const char *coll_bound_way(const struct coll_bound *bound)
 {
-	if (!has_avx512())
-		return bound->way->is_in_place ? "a plain loop in place, no AVX-512"
-		                               : "a plain loop, no AVX-512";
+	if (!coll_bound_is_tight())
+		return bound->way->is_in_place ? "a plain loop in place, no AVX2"
+		                               : "a plain loop, no AVX2";
 	return bound->way->name;
 }

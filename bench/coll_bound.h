@@ -23,8 +23,8 @@ struct coll_bound;
 
 /* NULL after saying why. */
 struct coll_bound *coll_bound_new(unsigned world);
-/* Whether the streams are the fastest there can be: with AVX-512. Elsewhere they are a plain loop,
- * which proves nothing. */
+/* Whether the streams are the fastest there can be: with AVX-512, or AVX2 where there is no wider
+ * vector. Elsewhere they are a plain loop, which proves nothing. */
 bool coll_bound_is_tight(void);
 /* Tries all ways; the best is kept. */
 void coll_bound_choose(struct coll_bound *bound, enum coll_operation operation, uint64_t bytes);

@@ -13,7 +13,8 @@
 /* Who waits for a call that will not come is told soon. */
 #define SHRINK_TIMEOUT_MS 4000u
 /* What fails by chance is given some. */
-#define SHRINK_TRIES 3u
+#define SHRINK_TRIES  3u
+#define DROP_VARIANTS 5u
 
 struct shrink {
 	struct runner *runner;
@@ -51,24 +52,34 @@ static void drop_calls(struct shrink *shrink)
 	}
 }
 
+/* Of one rank less; where @variant is not 0, with other data, uneven counts and roots as well. */
+static bool drop_rank(struct shrink *shrink, uint32_t variant)
+{
+	struct script script = *shrink->best;
+	uint32_t all = (1u << --script.ranks) - 1;
+
+	for (uint32_t i = 0; i < script.group_count; i++)
+		script.groups[i] &= all;
+	for (uint32_t i = 0; i < script.call_count; i++) {
+		struct script_call *call = &script.calls[i];
+		uint32_t members = script_member_count(&script, call);
+
+		call->root = members ? (call->root + variant) % members : 0;
+		if (variant != 0)
+			call->seed = variant;
+	}
+	return try_one(shrink, &script);
+}
+
 static void drop_ranks(struct shrink *shrink)
 {
-	for (;;) {
-		struct script script = *shrink->best;
-		uint32_t all;
+	while (shrink->best->ranks > 1) {
+		bool is_dropped = false;
 
-		if (script.ranks == 1)
-			return;
-		all = (1u << --script.ranks) - 1;
-		for (uint32_t i = 0; i < script.group_count; i++)
-			script.groups[i] &= all;
-		for (uint32_t i = 0; i < script.call_count; i++) {
-			struct script_call *call = &script.calls[i];
-			uint32_t members = script_member_count(&script, call);
-
-			call->root = members ? call->root % members : 0;
-		}
-		if (!try_one(shrink, &script))
+		/* What is wrong may be nobody's any more: no block is his, or he is the root. */
+		for (uint32_t variant = 0; !is_dropped && variant < DROP_VARIANTS; variant++)
+			is_dropped = drop_rank(shrink, variant);
+		if (!is_dropped)
 			return;
 	}
 }

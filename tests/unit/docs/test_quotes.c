@@ -279,7 +279,7 @@ Test(quotes, what_nobody_says_is_found_out)
 		"there was no avg of i32",
 		"zinf_coll_open() comes second",
 		"the size overflows 64 bits of sizes",
-		"the size overflows 64 bits neither",
+		"the size overflows 64 bits sideways",
 	};
 	struct form literals = read_sources();
 	char rest[256];

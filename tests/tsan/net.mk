@@ -9,7 +9,7 @@
 # starts under the sanitizer.
 NET_TSAN := $(BUILD)/net
 NET_BROKEN := $(BUILD)/net_broken
-NET_TSAN_TESTS := far far_group far_send far_refuse
+NET_TSAN_TESTS := far far_group far_send far_refuse far_tell
 NET_TSAN_BINS := $(NET_TSAN_TESTS:%=build/release/tests/system/test_%)
 
 $(NET_TSAN)/options.o $(NET_BROKEN)/options.o: %/options.o: tests/tsan/net_options.c tests/tsan/net.mk

@@ -31,23 +31,32 @@ struct found {
 static int find_job(struct catalog *catalog, const struct catalog_job *job, struct found *ret_found)
 {
 	sqlite3_stmt *handle = catalog->statements[CATALOG_SQL_JOB_FIND];
+	struct found found = { .job_id = 0 };
+	bool is_found = false;
 	int code = sqlite3_bind_text(handle, 1, job->name, -1, SQLITE_STATIC);
 
 	if (!code)
 		code = sqlite3_bind_text(handle, 2, job->snapshot, -1, SQLITE_STATIC);
-	if (!code)
-		code = sqlite3_step(handle);
-	if (code == SQLITE_ROW)
-		*ret_found = (struct found){
-			.job_id = sqlite3_column_int64(handle, 0),
-			.slot = (uint32_t)sqlite3_column_int64(handle, 1),
-			.number = (uint64_t)sqlite3_column_int64(handle, 2),
-		};
+	while (!code && (code = sqlite3_step(handle)) == SQLITE_ROW) {
+		uint64_t number = (uint64_t)sqlite3_column_int64(handle, 2);
+
+		if (!is_found || number > found.number)
+			found = (struct found){
+				.job_id = sqlite3_column_int64(handle, 0),
+				.slot = (uint32_t)sqlite3_column_int64(handle, 1),
+				.number = number,
+			};
+		is_found = true;
+		code = SQLITE_OK;
+	}
 	(void)sqlite3_reset(handle); /* Repeats the code of the step. */
 	(void)sqlite3_clear_bindings(handle);
-	if (code == SQLITE_ROW)
-		return SQLITE_OK;
-	return code == SQLITE_DONE ? SQLITE_EMPTY : code;
+	if (code != SQLITE_DONE)
+		return code;
+	if (!is_found)
+		return SQLITE_EMPTY;
+	*ret_found = found;
+	return SQLITE_OK;
 }
 
 static int do_create(struct catalog *catalog, const struct found *found,

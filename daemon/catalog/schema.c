@@ -23,7 +23,8 @@
  *   unit    its units and parameters, in order of registration
  *   param
  *   extent  where each subgroup's planes of the committed step lie. Without a rowid, in the order
- *           of its key: what a commit replaces lies together, and a load is one walk
+ *           of its key, which is that in which a commit replaces them; what tells most rows apart
+ *           comes first, as a row is found by comparing column after column
  *   blob    what each rank wants to have back on resume
  *   traffic what was read and written, of stores, uids and jobs (traffic.c): "job:NAME" goes with
  *           the job, the others stay
@@ -120,7 +121,7 @@ const char catalog_schema_sql[] =
 	" step INTEGER NOT NULL," /* that wrote it */
 	" hashes BLOB NOT NULL,"  /* 8 bytes for each tile, little-endian */
 	" checksum INTEGER NOT NULL,"
-	" PRIMARY KEY(job_id, slot, plane, unit, subgroup)) STRICT, WITHOUT ROWID;"
+	" PRIMARY KEY(job_id, unit, subgroup, plane, slot)) STRICT, WITHOUT ROWID;"
 	"CREATE TABLE blob("
 	" job_id INTEGER NOT NULL,"
 	" slot INTEGER NOT NULL,"
@@ -153,11 +154,10 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 		" offload_optimizer, offload_param, durability, snapshot, is_automatic, created_s,"
 		" extra, set_count, unit_count, param_count, checksum)"
 		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)",
-	/* With the stand in force, if it has one. */
+	/* With each of its stands. */
 	[CATALOG_SQL_JOB_FIND] = "SELECT id, slot, number FROM job"
 				 " LEFT JOIN stand ON stand.job_id = job.id"
-				 " WHERE name = ?1 AND snapshot = ?2"
-				 " ORDER BY number DESC LIMIT 1",
+				 " WHERE name = ?1 AND snapshot = ?2",
 	[CATALOG_SQL_JOB_DELETE] = "DELETE FROM job WHERE id = ?1",
 	[CATALOG_SQL_STAND_REPLACE] =
 		"REPLACE INTO stand(job_id, slot, step, world_size, update_count, beta1_power,"

@@ -319,6 +319,8 @@ static int read_as_trainer(const char *json, const char *words)
 	r = zinf_deepspeed_read(text, strlen(text), &facts, why, sizeof(why), &mine);
 	cr_expect_eq(r != 0, mine == NULL);
 	cr_expect(strstr(why, words), "%s: '%s'", json, why);
+	zinf_deepspeed_free(mine);
+	mine = NULL;
 	cr_expect_eq(zinf_deepspeed_read(text, strlen(text), &facts, NULL, 0, &mine), r);
 	zinf_deepspeed_free(mine);
 	free(text);

@@ -9,11 +9,21 @@
 #include "common/base/err.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/materialize.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/step.h"
+
+/* Return: a job of @uid is gone for everybody, but the space that it had is not free yet. */
+bool delete_is_under_way(const struct zero *zero, uint32_t uid)
+{
+	zi_list_for_each(link, &zero->ghosts)
+		if (container_of(link, struct zero_job, jobs_link)->uid == uid)
+			return true;
+	return false;
+}
 
 static void ghost_deleted(struct catalog_request *request)
 {
@@ -27,6 +37,11 @@ static void ghost_deleted(struct catalog_request *request)
 		extents_release_all(job);
 	job->is_stored = false;
 	(void)job_free(job);
+	zi_list_for_each_safe(link, &zero->jobs) {
+		job = container_of(link, struct zero_job, jobs_link);
+		if (materialize_is_due(job)) /* It may have waited for that space. */
+			job_settle(job);
+	}
 	zero_drain(zero);
 }
 

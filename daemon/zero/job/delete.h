@@ -4,8 +4,10 @@
 
 #include "common/base/types.h"
 
+struct zero;
 struct zero_job;
 
+bool delete_is_under_way(const struct zero *zero, uint32_t uid);
 /* For jobs without ranks. The catalog is asked at once, or in the loop's first turn. */
 void job_delete(struct zero_job *job);
 void job_delete_later(struct zero_job *job);

@@ -15,6 +15,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
 #include "daemon/zero/job/job.h"
@@ -34,12 +35,18 @@ static bool is_wanted(const struct zero_job *job)
 	       job->group.generation == job->materialize_generation;
 }
 
-/* Every rank has come, and nothing of the former group is in flight. */
+/*
+ * Every rank has come, and nothing of the former group is in flight. Nor of a job of the same uid
+ * that is being deleted: a job that never committed anything ends with its ranks, and when they are
+ * started again at once there is room for it only where it was. Another uid's is not waited for:
+ * one that makes jobs without end could hold up everybody.
+ */
 bool materialize_is_due(const struct zero_job *job)
 {
 	return job->group.phase == ZERO_GROUP_FORMING && !job->is_materializing &&
 	       !job->is_deleting && !job->busy_count && !job_is_ahead(job) &&
-	       job->step.phase == ZERO_STEP_NONE && gather_is_full(job, ZERO_GATHER_MATERIALIZE);
+	       job->step.phase == ZERO_STEP_NONE && gather_is_full(job, ZERO_GATHER_MATERIALIZE) &&
+	       !delete_is_under_way(job->zero, job->uid);
 }
 
 /* See materialize.h. */

@@ -247,6 +247,30 @@ Test(zero_memory, store_must_hold_twice_the_state)
 	node_deinit(&node);
 }
 
+/* The catalog has not forgotten it yet, and space is free only then: ranks that are started again
+ * at once would find the store full of what nobody needs. */
+Test(zero_memory, of_a_job_that_is_being_deleted_is_waited_for)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	struct attach_options options = { .world = 1, .config = config };
+
+	node_init(&node);
+	node.store_bytes = 16 * MIB; /* 2 x 6.4 MiB fit once. */
+	node_start(&node);
+	cr_assert_eq(attach(0, options), 0);
+	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
+	actor_leave(&actors[0], true); /* Nothing was committed: the job ends. */
+	cr_assert_not(zi_list_is_empty(&node.zero->ghosts), "the catalog is asked");
+	cr_assert_gt(node.nvme.used_bytes, 0, "what it had is still taken");
+	cr_assert_eq(attach(0, options), 0);
+	model_layout(&actors[0]);
+	actor_start(&actors[0], 0, zero_materialize, NULL);
+	cr_assert_not(zi_list_is_empty(&node.zero->ghosts), "the loop has not turned");
+	cr_assert_eq(actor_wait(&actors[0], 0), 0, "%s", actors[0].text.chars);
+	leave_all();
+	node_deinit(&node);
+}
+
 Test(zero_memory, quota_of_nvme_is_refused_with_figures)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);

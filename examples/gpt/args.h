@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line, in the field's terms. One table says names, types, limits, defaults and
- * help. */
+/* The command line, in the field's terms. Tables by topic (args_option.h) say names, types, limits
+ * and help. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,6 +8,8 @@
 
 #include "examples/gpt/model.h"
 #include "examples/gpt/problem.h"
+
+#define GPT_OPTIONS_MAX 128u /* of all tables (args_option.h) */
 
 struct gpt_args {
 	struct gpt_config model;
@@ -23,7 +25,6 @@ struct gpt_args {
 	uint64_t step_count;
 	double lr;
 	double min_lr;
-	bool has_min_lr; /* it was given */
 	uint64_t warmup_count;
 	uint32_t lr_kind;        /* enum zinf_lr_kind; 0: gpt's own; the next are args_lr.c's */
 	uint64_t lr_total_count; /* 0: step_count */
@@ -74,9 +75,11 @@ struct gpt_args {
 	const char *watch;        /* rank 0 writes the number of each committed step there */
 	uint64_t exit_after_step; /* exit_rank kills itself then; 0: never */
 	uint32_t exit_rank;
+	bool is_given[GPT_OPTIONS_MAX]; /* gpt_args_is_given() */
 };
 
 int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
                    struct gpt_problem *problem);
 int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem);
+bool gpt_args_is_given(const struct gpt_args *args, const char *name);
 void gpt_args_help(const char *program);

@@ -6,7 +6,63 @@
 #include <errno.h>
 #include <math.h>
 
+#include "examples/gpt/args_option.h"
 #include "zinf/zinf.h"
+
+/* zinf_lr_name()'s, and gpt's own. */
+static const struct gpt_choice lr_schedules[] = {
+	{ "gpt", 0 },
+	{ "constant", ZINF_LR_CONSTANT },
+	{ "constant_with_warmup", ZINF_LR_CONSTANT_WARMUP },
+	{ "linear", ZINF_LR_LINEAR },
+	{ "cosine", ZINF_LR_COSINE },
+	{ "cosine_with_restarts", ZINF_LR_COSINE_RESTARTS },
+	{ "polynomial", ZINF_LR_POLYNOMIAL },
+	{ "inverse_sqrt", ZINF_LR_INVERSE_SQRT },
+	{ "cosine_with_min_lr", ZINF_LR_COSINE_MIN },
+	{ "cosine_warmup_with_min_lr", ZINF_LR_COSINE_WARMUP_MIN },
+	{ "warmup_stable_decay", ZINF_LR_WARMUP_STABLE_DECAY },
+	{ "LRRangeTest", ZINF_LR_RANGE_TEST },
+	{ "OneCycle", ZINF_LR_ONE_CYCLE },
+	{ "WarmupLR", ZINF_LR_WARMUP },
+	{ "WarmupDecayLR", ZINF_LR_WARMUP_DECAY },
+	{ "WarmupCosineLR", ZINF_LR_WARMUP_COSINE },
+	{ NULL, 0 }
+};
+static const struct gpt_choice lr_shapes[] = { { "linear", ZINF_LR_SHAPE_LINEAR },
+	                                       { "cosine", ZINF_LR_SHAPE_COSINE },
+	                                       { "1-sqrt", ZINF_LR_SHAPE_SQRT },
+	                                       { "log", ZINF_LR_SHAPE_LOG },
+	                                       { NULL, 0 } };
+
+static const struct gpt_option lr[] = {
+	GPT_NUMBER("lr", GPT_OPTION_F64, lr, 0, 1e6,
+	           "X       learning rate after the warm-up; lion wants a tenth (2e-3)"),
+	GPT_NUMBER("warmup", GPT_OPTION_U64, warmup_count, 0, 1e15,
+	           "N       steps of linear warm-up (20)"),
+	GPT_NUMBER("min-lr", GPT_OPTION_F64, min_lr, 0, 1e6,
+	           "X       end of the cosine; equal to --lr: no decay (2e-4)"),
+	GPT_CHOICE(
+		"lr-schedule", lr_kind, lr_schedules,
+		"NAME    transformers' or DeepSpeed's; gpt: warm-up and cosine to --min-lr (gpt)"),
+	GPT_NUMBER("lr-total", GPT_OPTION_U64, lr_total_count, 1, 1e15,
+	           "N       updates to the schedule's end (--steps)"),
+	GPT_NUMBER("lr-cycles", GPT_OPTION_F64, lr_cycles, 0, 1e6,
+	           "X       waves, or restarts (0.5 or 1)"),
+	GPT_NUMBER("lr-end", GPT_OPTION_F64, lr_end, 0, 1e6, "X       end of polynomial (1e-7)"),
+	GPT_NUMBER("lr-power", GPT_OPTION_F64, lr_power, 0, 1e6, "X       of polynomial (1)"),
+	GPT_NUMBER("lr-min-ratio", GPT_OPTION_F64, lr_min_ratio, 0, 1,
+	           "X       end of a schedule that has one, by --lr (0; WarmupCosineLR: 1e-4)"),
+	GPT_NUMBER("lr-stable", GPT_OPTION_U64, lr_stable_count, 0, 1e15,
+	           "N       warmup_stable_decay: updates at --lr (what --lr-total leaves)"),
+	GPT_NUMBER("lr-decay", GPT_OPTION_U64, lr_decay_count, 0, 1e15,
+	           "N       warmup_stable_decay: updates of its end (0)"),
+	GPT_CHOICE("lr-warmup-shape", lr_warmup_shape, lr_shapes,
+	           "NAME    of a warm-up: linear, cosine, 1-sqrt, log (linear; Warmup...LR: log)"),
+	GPT_CHOICE("lr-decay-shape", lr_decay_shape, lr_shapes,
+	           "NAME    warmup_stable_decay: linear, cosine, 1-sqrt (cosine)"),
+};
+const struct gpt_option_table gpt_options_lr = GPT_OPTION_TABLE("Learning rate", lr);
 
 /* Sets of kinds; gpt's own is the first bit. */
 #define OF(kind)   (1u << ZINF_LR_##kind)
@@ -71,7 +127,7 @@ int gpt_lr_check(const struct gpt_args *args, struct gpt_problem *problem)
 		bool is_given;
 		uint32_t kinds; /* that look at it */
 	} flags[] = {
-		{ "min-lr", args->has_min_lr, OF_GPT | OF(ONE_CYCLE) },
+		{ "min-lr", gpt_args_is_given(args, "min-lr"), OF_GPT | OF(ONE_CYCLE) },
 		{ "lr-total", args->lr_total_count != 0, OF_TOTAL },
 		{ "lr-cycles", args->lr_cycles != GPT_LR_UNSET, OF_COSINES | OF_STABLE },
 		{ "lr-end", args->lr_end != GPT_LR_UNSET, OF(POLYNOMIAL) },

@@ -19,6 +19,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/memory.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/job/set.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/param/write.h"
 #include "daemon/zero/place/extent.h"
@@ -104,6 +105,8 @@ struct zero_job {
 	struct zero_subgroup *subgroups;
 	uint32_t subgroup_count, tile_count;
 	uint64_t element_count, padded_count;
+	uint32_t here_count;    /* subgroups that this node holds (place/owner.h), */
+	uint64_t here_elements; /* and their elements, with padding */
 	uint64_t slot_bytes;
 	uint64_t param_bytes, grad_bytes; /* of a plane */
 
@@ -112,6 +115,9 @@ struct zero_job {
 	uint32_t materialize_generation; /* of the group it is for */
 	bool is_loaded; /* param (and resident state) are those of the committed step */
 	uint32_t world;
+	uint64_t here_mask; /* those ranks of it that are on this node */
+	struct zero_set set;
+	uint64_t owned_counts[ZI_WORLD_MAX]; /* (world,) elements that each rank owns */
 	struct tier_segment *param, *accum,
 		*state;                   /* param: the plane, or with residency the pool */
 	struct zero_residency *residency; /* parameters on NVMe; NULL: all in `param` */
@@ -203,9 +209,14 @@ static inline bool job_has_pool(const struct zero_job *job)
 {
 	return job->config.offload_param == ZI_OFFLOAD_NVME;
 }
+/* The first @count ranks. */
+static inline uint64_t job_mask_of(uint32_t count)
+{
+	return count == 64 ? UINT64_MAX : (1ull << count) - 1;
+}
 static inline uint64_t job_world_mask(const struct zero_job *job)
 {
-	return job->group.world_size == 64 ? UINT64_MAX : (1ull << job->group.world_size) - 1;
+	return job_mask_of(job->group.world_size);
 }
 static inline uint32_t job_state_bytes(const struct zero_job *job)
 {
@@ -229,11 +240,64 @@ static inline uint64_t job_param_bytes(const struct zero_job *job, uint64_t elem
 {
 	return element_count * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 }
+/* From where its unit's parameters begin to where the subgroup's do. */
+static inline uint64_t job_subgroup_param_begin(const struct zero_job *job,
+                                                const struct zero_subgroup *subgroup)
+{
+	return subgroup->param_offset - job->units[subgroup->unit].param_offset;
+}
+/* Where a subgroup's parameters are; NULL: with a pool, where they are not in it. */
+static inline void *job_subgroup_param(const struct zero_job *job,
+                                       const struct zero_subgroup *subgroup)
+{
+	char *pooled;
+
+	if (!job->residency)
+		return (char *)job->param->region.base + subgroup->param_offset;
+	pooled = residency_param(job, subgroup->unit);
+	return pooled ? pooled + job_subgroup_param_begin(job, subgroup) : NULL;
+}
 /* Where a unit's parameters are, without a pool. */
 static inline void *job_unit_param(const struct zero_job *job, uint32_t unit)
 {
 	return (char *)job->param->region.base + job->units[unit].param_offset;
 }
+
+/* ---- what of it is here ---- */
+
+/* The first rank of this node: of several that agree it speaks, and sums lie in its buffers. */
+static inline uint32_t job_first_rank(const struct zero_job *job)
+{
+	assert(job->here_mask);
+	return (uint32_t)__builtin_ctzll(job->here_mask);
+}
+/* The next rank of this node, from @rank on; ZI_WORLD_MAX: none. */
+static inline uint32_t job_rank_here(const struct zero_job *job, uint32_t rank)
+{
+	uint64_t rest = rank < ZI_WORLD_MAX ? job->here_mask >> rank : 0;
+
+	return rest ? rank + (uint32_t)__builtin_ctzll(rest) : ZI_WORLD_MAX;
+}
+#define for_each_rank_here(job, rank)                                    \
+	for (uint32_t rank = job_rank_here(job, 0); rank < ZI_WORLD_MAX; \
+	     rank = job_rank_here(job, rank + 1))
+/* The next subgroup that this node holds, from @index on; NULL: none. */
+static inline struct zero_subgroup *job_subgroup_here(const struct zero_job *job, uint32_t index)
+{
+	while (index < job->subgroup_count && !job->subgroups[index].is_here)
+		index++;
+	return index < job->subgroup_count ? &job->subgroups[index] : NULL;
+}
+static inline uint32_t job_subgroup_index(const struct zero_job *job,
+                                          const struct zero_subgroup *subgroup)
+{
+	return (uint32_t)(subgroup - job->subgroups);
+}
+/* What is to be reserved, read, computed, written, told of. What is given back is looked for in all
+ * of them: owners change. */
+#define for_each_subgroup_here(job, subgroup)                                      \
+	for (struct zero_subgroup *subgroup = job_subgroup_here(job, 0); subgroup; \
+	     subgroup = job_subgroup_here(job, job_subgroup_index(job, subgroup) + 1))
 
 /* ---- what a job is at ---- */
 
@@ -250,6 +314,25 @@ static inline bool job_spans_nodes(const struct zero_job *job)
 static inline void *grad_at(const struct zero_job *job, uint32_t rank, uint64_t offset)
 {
 	return (char *)job->grads[rank]->region.base + offset;
+}
+/* Gradients of a subgroup, from @offset of its first element on: (n,) of the ranks that are here,
+ * in their order. Return: n. */
+static inline uint32_t grad_sources(const struct zero_job *job,
+                                    const struct zero_subgroup *subgroup, uint64_t offset,
+                                    const void *ret_sources[ZI_WORLD_MAX])
+{
+	uint64_t rest = set_mask_here(job, subgroup->unit);
+	uint32_t count = 0;
+
+	for (; rest; rest &= rest - 1)
+		ret_sources[count++] = grad_at(job, (uint32_t)__builtin_ctzll(rest),
+		                               subgroup->grad_offset + offset);
+	return count;
+}
+/* Where the sum of those of a subgroup lies, once it is made. */
+static inline void *grad_sum_at(const struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	return grad_at(job, job_first_rank(job), subgroup->grad_offset);
 }
 static inline struct zero_residence *residence_of(const struct zero_job *job, uint32_t unit)
 {

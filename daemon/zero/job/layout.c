@@ -313,6 +313,8 @@ void layout_unbuild(struct zero_job *job)
 	job->tile_count = 0;
 	job->element_count = 0;
 	job->padded_count = 0;
+	job->here_count = 0;
+	job->here_elements = 0;
 	job->block_count = 0;
 	job->param_bytes = 0;
 	job->grad_bytes = 0;

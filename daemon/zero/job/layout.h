@@ -24,6 +24,7 @@ struct zero_unit {
 	uint64_t element_count, padded_count;
 	uint64_t param_offset, grad_offset; /* bytes in the planes */
 	uint32_t subgroup_first, subgroup_count;
+	uint32_t here_count; /* subgroups that this node holds */
 	/* this step */
 	uint64_t handed_mask;  /* ranks that handed over this micro-batch's gradient */
 	uint64_t held_mask;    /* ranks whose buffer is the daemon's */
@@ -43,7 +44,10 @@ struct zero_subgroup {
 	struct zero_job *job;
 	uint32_t unit, index;
 	uint32_t element_count;
-	uint32_t tile_first, tile_count;                  /* place in the arrays of checksums */
+	bool is_here;                    /* held by this node: its extents and optimizer state */
+	bool is_param_here;              /* its parameters stay in this node's memory */
+	uint8_t finisher;                /* the rank whose node finishes its sum */
+	uint32_t tile_first, tile_count; /* place in the arrays of checksums */
 	uint64_t param_offset, grad_offset, accum_offset; /* bytes in the planes */
 	uint64_t block_first;                             /* place in the norm's blocks */
 	struct zero_place places[_ZERO_PLANE_COUNT];

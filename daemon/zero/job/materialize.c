@@ -24,6 +24,7 @@
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/stream.h"
 #include "daemon/zero/place/extent.h"
+#include "daemon/zero/place/owner.h"
 #include "daemon/zero/snapshot/load.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/pipeline.h"
@@ -66,14 +67,14 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 		if (!job->is_stored)
 			load_undo(job);
 		if (!job->is_stored && is_told) {
-			/* It came from rank 0, who may try again. */
-			job->group.ranks[0]->layout = job->layout;
+			/* It came from the first rank, who may try again. */
+			job->group.ranks[job_first_rank(job)]->layout = job->layout;
 			job->layout = (struct zero_layout){ 0 };
 		}
 		job_drop_memory(job);
 	} else {
 		assert(is_told);
-		for (uint32_t i = 0; i < job->world; i++) {
+		for_each_rank_here(job, i) {
 			stream_drop(job->group.ranks[i]);
 			load_forget(job->group.ranks[i]);
 		}
@@ -189,7 +190,8 @@ static void build_done(struct dev_task *task)
 /* Before any table is made: those are small beside the planes, if the planes fit. */
 static int check_bytes(const struct zero_job *job, struct zi_text *text)
 {
-	uint64_t element_bytes = job->world * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint32_t rank_count = (uint32_t)__builtin_popcountll(job->here_mask);
+	uint64_t element_bytes = rank_count * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	uint64_t bytes;
 
 	if (!job_has_pool(job))
@@ -202,14 +204,25 @@ static int check_bytes(const struct zero_job *job, struct zi_text *text)
 		text, -ENOSPC,
 		"%s of job '%s' with %u ranks take %s, %s has %s in all: raise tier.cpu.capacity, "
 		"or use fewer ranks",
-		job_has_pool(job) ? "gradients" : "parameters and gradients", job->name, job->world,
+		job_has_pool(job) ? "gradients" : "parameters and gradients", job->name, rank_count,
 		zi_format_bytes(bytes).chars, job->cpu_tier->name,
 		zi_format_bytes(job->cpu_tier->capacity_bytes).chars));
 }
 
+/* The layout comes from the first rank: all others have the same. */
+static void take_layout(struct zero_job *job)
+{
+	struct zero_rank *first = job->group.ranks[job_first_rank(job)];
+
+	job->layout = first->layout;
+	first->layout = (struct zero_layout){ 0 };
+	stream_drop(first);
+}
+
 static int prepare(struct zero_job *job, struct zi_text *text)
 {
-	int r;
+	bool is_new;
+	int r = 0;
 
 	job_drop_incarnation(job);
 	if (job_is_nvme(job)) {
@@ -229,21 +242,25 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	if (job_has_pool(job))
 		job_drop_param(job); /* It may have had all of them in memory before. */
 	job->world = job->group.world_size;
-	if (!job->layout.unit_count) {
-		job->layout = job->group.ranks[0]->layout;
-		job->group.ranks[0]->layout = (struct zero_layout){ 0 };
-		stream_drop(job->group.ranks[0]);
-	}
-	if (!job->units) {
+	job->here_mask = job->group.gather_masks[ZERO_GATHER_MATERIALIZE]; /* All have come. */
+	assert(job->here_mask == job_mask_of(job->world));
+	sets_build(job);
+	if (!job->layout.unit_count)
+		take_layout(job);
+	is_new = !job->units;
+	if (is_new) {
 		r = check_bytes(job, text);
 		if (!r)
 			r = layout_build(job, text);
-		if (!r && load_is_due(job))
-			r = load_adopt(job, text);
 		if (r)
 			return err_trace(r);
 	}
-	return err_trace(memory_plan(job, text));
+	owners_build(job);
+	if (is_new && load_is_due(job))
+		r = load_adopt(job, text);
+	if (!r)
+		r = memory_plan(job, text);
+	return err_trace(r);
 }
 
 /* Precondition: materialize_is_due(). Ends in materialize_end(), possibly before this returns. */

@@ -107,10 +107,10 @@ static int plan_planes(struct zero_job *job, struct zi_text *text)
 		if (r)
 			return err_trace(r);
 	}
-	for (uint32_t i = 0; i < job->world; i++) {
+	for_each_rank_here(job, rank) {
 		r = plan_segment(job, "zinf-grad", job->grad_bytes,
-		                 is_huge ? TIER_PAGES_COLLAPSED : TIER_PAGES_SMALL, &job->grads[i],
-		                 text);
+		                 is_huge ? TIER_PAGES_COLLAPSED : TIER_PAGES_SMALL,
+		                 &job->grads[rank], text);
 		if (r)
 			return err_trace(r);
 	}
@@ -127,18 +127,18 @@ static uint64_t choose_resident(struct zero_job *job)
 {
 	uint64_t left_bytes = job_is_nvme(job) ? job->config.resident_bytes : UINT64_MAX;
 	uint64_t bytes = 0;
-	uint32_t count = 0;
 
-	while (count < job->subgroup_count) {
-		uint64_t next = job_subgroup_state_bytes(job, &job->subgroups[count]);
+	job->resident_count = job->subgroup_count;
+	for_each_subgroup_here(job, subgroup) {
+		uint64_t next = job_subgroup_state_bytes(job, subgroup);
 
-		if (next > left_bytes)
+		if (next > left_bytes) {
+			job->resident_count = job_subgroup_index(job, subgroup);
 			break;
+		}
 		left_bytes -= next;
 		bytes += next;
-		count++;
 	}
-	job->resident_count = count;
 	return bytes;
 }
 
@@ -155,21 +155,29 @@ static int plan_state(struct zero_job *job, struct zi_text *text)
 		plan_segment(job, "zinf-state", bytes, is_worth_huge(bytes), &job->state, text));
 }
 
+static bool is_resident(const struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	return job_subgroup_index(job, subgroup) < job->resident_count;
+}
+
 /* With a pool any subgroup's parameters may have to pass through, wherever its state is. */
 static uint32_t staged_count(const struct zero_job *job)
 {
-	return job->subgroup_count - (job_has_pool(job) ? 0 : job->resident_count);
+	uint32_t count = 0;
+
+	for_each_subgroup_here(job, subgroup)
+		count += job_has_pool(job) || !is_resident(job, subgroup);
+	return count;
 }
 
 static uint64_t staging_slot_bytes(const struct zero_job *job)
 {
 	uint64_t slot_bytes = 0;
 
-	for (uint32_t i = 0; i < job->subgroup_count; i++) {
-		const struct zero_subgroup *subgroup = &job->subgroups[i];
+	for_each_subgroup_here(job, subgroup) {
 		uint64_t bytes = 0;
 
-		if (i >= job->resident_count)
+		if (!is_resident(job, subgroup))
 			bytes += job_subgroup_state_bytes(job, subgroup);
 		if (job_has_pool(job))
 			bytes += job_subgroup_param_bytes(job, subgroup);
@@ -218,7 +226,7 @@ static uint64_t stored_bytes(const struct zero_job *job)
 		job_state_bytes(job) + zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 
 	/* Each subgroup's extents are whole blocks of 4096 elements: nothing to round. */
-	return job->padded_count * element_bytes;
+	return job->here_elements * element_bytes;
 }
 
 /* What each step writes anew, also when it is not committed. */
@@ -226,11 +234,11 @@ static uint64_t streamed_bytes(const struct zero_job *job)
 {
 	uint64_t bytes = 0;
 
-	for (uint32_t i = 0; i < job->subgroup_count; i++) {
-		if (i >= job->resident_count)
-			bytes += job_subgroup_state_bytes(job, &job->subgroups[i]);
+	for_each_subgroup_here(job, subgroup) {
+		if (!is_resident(job, subgroup))
+			bytes += job_subgroup_state_bytes(job, subgroup);
 		if (job_has_pool(job))
-			bytes += job_subgroup_param_bytes(job, &job->subgroups[i]);
+			bytes += job_subgroup_param_bytes(job, subgroup);
 	}
 	return bytes;
 }
@@ -296,8 +304,8 @@ static int plan_blobs(struct zero_job *job)
 {
 	/* In force, committed, and of the step: the first two are one where every step commits. */
 	for (uint32_t which = 0; which < (job_interval(job) > 1 ? ZERO_BLOBS : 2); which++)
-		for (uint32_t i = 0; i < job->world; i++) {
-			struct zero_blob *blob = &job->blobs[which][i];
+		for_each_rank_here(job, rank) {
+			struct zero_blob *blob = &job->blobs[which][rank];
 
 			if (!blob->bytes)
 				blob->bytes = malloc(ZI_BLOB_BYTES);
@@ -317,7 +325,9 @@ int memory_plan(struct zero_job *job, struct zi_text *text)
 	int r;
 
 	job->build_count = 0;
-	job->builds = calloc(job->world + 4, sizeof(*job->builds));
+	/* Gradients of each rank here, parameters, sums, state, staging. */
+	job->builds =
+		calloc((uint32_t)__builtin_popcountll(job->here_mask) + 4, sizeof(*job->builds));
 	if (!job->builds)
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for tables"));
 	if (!job->state)
@@ -343,9 +353,11 @@ static void place_state(struct zero_job *job)
 {
 	uint64_t offset = 0;
 
-	for (uint32_t i = 0; i < job->resident_count && job->state; i++) {
-		job->subgroups[i].memory = (char *)job->state->region.base + offset;
-		offset += job_subgroup_state_bytes(job, &job->subgroups[i]);
+	for_each_subgroup_here(job, subgroup) {
+		if (!job->state || !is_resident(job, subgroup))
+			break;
+		subgroup->memory = (char *)job->state->region.base + offset;
+		offset += job_subgroup_state_bytes(job, subgroup);
 	}
 }
 
@@ -355,8 +367,8 @@ int memory_hand_out(struct zero_job *job)
 {
 	struct tier_holders *holders = job->zero->options.holders;
 
-	for (uint32_t i = 0; i < job->world; i++) {
-		struct zero_rank *rank = job->group.ranks[i];
+	for_each_rank_here(job, number) {
+		struct zero_rank *rank = job->group.ranks[number];
 		int r;
 
 		free(rank->pin_counts);
@@ -365,7 +377,7 @@ int memory_hand_out(struct zero_job *job)
 			return err_origin(-ENOMEM);
 		r = tier_holders_add(holders, rank->pid, rank->pidfd, job->param);
 		if (!r)
-			r = tier_holders_add(holders, rank->pid, rank->pidfd, job->grads[i]);
+			r = tier_holders_add(holders, rank->pid, rank->pidfd, job->grads[number]);
 		if (r)
 			return err_trace(r);
 	}

@@ -37,9 +37,9 @@ static uint64_t op_missing_mask(const struct zero_job *job, const struct zero_op
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
 		/* Nobody stands still for a step: it is waited for by its ticket. */
 		if (op->rank->gathered[i] == op && i != ZERO_GATHER_STEP)
-			return job_world_mask(job) & ~job->group.gather_masks[i];
+			return job->here_mask & ~job->group.gather_masks[i];
 	if (op->opcode == ZI_OP_GRAD_ACQUIRE && job->step.phase == ZERO_STEP_STEPPING)
-		return job_world_mask(job) & ~job->units[op->unit].handed_mask;
+		return set_mask_here(job, op->unit) & ~job->units[op->unit].handed_mask;
 	return 0;
 }
 

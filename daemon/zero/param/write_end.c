@@ -24,19 +24,30 @@
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/step/warm.h"
 
+/* A subgroup of what the root has written; its padding is zero. A copy, as ranks may write to the
+ * source yet. Device threads. */
+void write_copy(const struct zero_job *job, const struct zero_subgroup *subgroup, void *target)
+{
+	uint64_t begin = job_subgroup_param_begin(job, subgroup);
+	uint64_t end = job_param_bytes(job, job->units[subgroup->unit].element_count);
+	uint64_t bytes = job_subgroup_param_bytes(job, subgroup);
+	uint64_t given_bytes = end > begin ? ZI_MIN(bytes, end - begin) : 0;
+
+	memcpy(target, (char *)job->write_source->region.base + begin, given_bytes);
+	memset((char *)target + given_bytes, 0, bytes - given_bytes);
+}
+
 /* The unit's optimizer state begins anew: remainder and moments zero. */
 static void end_run(struct dev_task *task)
 {
 	struct zero_job *job = container_of(task, struct zero_job, write_task);
 	const struct zero_unit *unit = &job->units[job->write_unit];
-	uint64_t bytes = job_param_bytes(job, unit->element_count);
-	char *param = job_unit_param(job, job->write_unit);
 
-	memcpy(param, job->write_source->region.base, bytes);
-	memset(param + bytes, 0, job_param_bytes(job, unit->padded_count) - bytes);
 	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
 
+		if (subgroup->is_param_here)
+			write_copy(job, subgroup, job_subgroup_param(job, subgroup));
 		if (subgroup->memory)
 			memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
 	}

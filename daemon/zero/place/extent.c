@@ -94,6 +94,8 @@ static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgr
 	                          : job_subgroup_state_bytes(job, subgroup);
 	bool is_wanted = true;
 
+	if (!subgroup->is_here)
+		return 0;
 	if (purpose == EXTENTS_AHEAD)
 		is_wanted = is_param ? job_has_pool(job) : !subgroup->memory;
 	else if (purpose == EXTENTS_COMMIT && is_param)
@@ -185,6 +187,9 @@ int extents_reserve_unit(struct zero_job *job, uint32_t index, struct zi_text *t
 	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
 		uint64_t one_bytes = job_subgroup_param_bytes(job, subgroup);
+
+		if (!subgroup->is_here)
+			continue;
 
 		bytes += one_bytes;
 		if (!r)

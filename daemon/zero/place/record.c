@@ -90,9 +90,7 @@ void record_committed(const struct zero_job *job, bool is_next, struct catalog_j
 {
 	record->extents = extents;
 	record->blobs = blobs;
-	for (uint32_t i = 0; i < job->subgroup_count; i++) {
-		const struct zero_subgroup *subgroup = &job->subgroups[i];
-
+	for_each_subgroup_here(job, subgroup) {
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
 			const struct zero_place *place = &subgroup->places[plane];
 			uint32_t which = place->is_ahead ? place->kept_index : place->hash_index;

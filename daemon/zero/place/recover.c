@@ -19,6 +19,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/place/extent.h"
+#include "daemon/zero/place/owner.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/step/ahead.h"
@@ -77,8 +78,11 @@ static int take_layout(struct zero_job *job, const struct catalog_job *stored)
 	if (layout_padded_count(&job->layout) / ZI_SUBGROUP_ELEMENTS > stored->extent_count)
 		return damaged(job, "a layout larger than its extents");
 	r = layout_build(job, &text);
-	if (!r)
+	if (!r) {
+		sets_build(job);
+		owners_build(job);
 		return 0;
+	}
 	job->refusal = r;
 	zi_text_set(&job->refusal_text, "job '%s' is kept as it is, but not loaded: %.180s",
 	            job->name, text.chars);
@@ -114,6 +118,7 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	static_assert(sizeof(job->training) == sizeof(stored->training), "as it came");
 	memcpy(&job->training, stored->training, sizeof(job->training));
 	job->world = stored->world_size;
+	job->here_mask = job_mask_of(job->world);
 	job->group.number = stored->incarnation_number;
 	job->stored_number = stored->incarnation_number;
 	(void)zi_copy_name(job->group.name, sizeof(job->group.name), stored->incarnation);
@@ -233,7 +238,7 @@ static int take_charge(struct zero_job *job)
 	int r;
 
 	r = tier_charge_take(&job->nvme_charge, job->nvme_tier, &job->account->account,
-	                     2 * job->padded_count * element_bytes, &why);
+	                     2 * job->here_elements * element_bytes, &why);
 	if (!r)
 		return 0;
 	job->refusal = r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC;
@@ -259,11 +264,11 @@ int recover_state(struct zero_job *job, const struct catalog_job *stored, bool i
 			r = take_blob(job, &stored->blobs[i]);
 	if (!r && !job->nvme_tier)
 		r = absent(job, "its state is on nvme, and no nvme tier is configured");
-	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
-		if (!job->subgroups[i].places[ZERO_PLANE_PARAM].extent.bytes)
+	for_each_subgroup_here(job, subgroup)
+		if (!r && !subgroup->places[ZERO_PLANE_PARAM].extent.bytes)
 			r = damaged(job, "parameters without an extent");
 	/* State that was never written has a row as well: none missing can pass for it. */
-	if (!r && stored->extent_count != _ZERO_PLANE_COUNT * job->subgroup_count)
+	if (!r && stored->extent_count != _ZERO_PLANE_COUNT * job->here_count)
 		r = damaged(job, "optimizer state without an extent");
 	return err_trace(r);
 }

@@ -31,7 +31,7 @@
 /* Is this job made from a snapshot now? */
 bool load_is_due(const struct zero_job *job)
 {
-	return !job->is_stored && job->group.ranks[0]->load;
+	return !job->is_stored && job->group.ranks[job_first_rank(job)]->load;
 }
 
 /* The rank no longer needs it. */
@@ -168,7 +168,7 @@ int load_check(const struct zero_rank *rank, struct zi_text *text)
  */
 int load_adopt(struct zero_job *job, struct zi_text *text)
 {
-	const struct zero_snapshot *snapshot = job->group.ranks[0]->load;
+	const struct zero_snapshot *snapshot = job->group.ranks[job_first_rank(job)]->load;
 	const struct catalog_job *record = snapshot->record;
 	struct tier *former_tier = job->nvme_tier;
 	int r;

@@ -14,6 +14,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/extent.h"
+#include "daemon/zero/place/owner.h"
 #include "daemon/zero/place/recover.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/import_write.h"
@@ -125,6 +126,9 @@ static int adopt(struct zero_job *job, const struct catalog_job *record)
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		job->blobs[job->blob_index][i].byte_count = 0;
 	job->world = record->world_size;
+	job->here_mask = job_mask_of(job->world);
+	sets_build(job);
+	owners_build(job);
 	ahead_set(job, record->step,
 	          &(struct zero_marks){ .update_count = record->update_count,
 	                                .beta1_power = record->beta1_power,

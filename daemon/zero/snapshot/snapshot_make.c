@@ -95,9 +95,9 @@ static void hold(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 	struct tier_extent *extent = snapshot->extents;
 	uint64_t bytes = 0;
 
-	for (uint32_t i = 0; i < job->subgroup_count; i++)
+	for_each_subgroup_here(job, subgroup) {
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++, extent++) {
-			struct zero_place *place = &job->subgroups[i].places[plane];
+			struct zero_place *place = &subgroup->places[plane];
 
 			*extent = is_next ? place->next : *place_committed(place);
 			bytes += extent->bytes;
@@ -106,6 +106,7 @@ static void hold(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 			else if (extent->bytes)
 				share_hold(&job->zero->shares, extent);
 		}
+	}
 	assert(!is_next || snapshot->held_bytes == bytes);
 	snapshot->held_bytes = bytes;
 }

@@ -135,7 +135,7 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 	step->is_early = (op->options.flags & ZI_STEP_UPDATE_EARLY) && !step->is_norm_wanted &&
 	                 job_is_nvme(job) && !job_is_ahead(job);
 	step_prepare(job);
-	for (uint32_t i = 0; i < job->world; i++)
+	for_each_rank_here(job, i)
 		job->blobs[step->blob_index][i].byte_count = 0;
 	step_units_reset(job);
 	job_step_set(job, ZERO_STEP_STEPPING);

@@ -316,17 +316,12 @@ static void item_compute(struct zero_item *item)
 static bool param_is_here(struct zero_item *item)
 {
 	const struct zero_job *job = item->job;
-	const struct zero_subgroup *subgroup = item->subgroup;
-	const struct zero_unit *unit = &job->units[subgroup->unit];
-	char *pooled;
 
 	if (item->param || job->pipeline.kind == ZERO_PIPELINE_LOAD)
 		return true;
-	pooled = residency_param(job, subgroup->unit);
-	if (pooled) {
-		item->param = pooled + (subgroup->param_offset - unit->param_offset);
+	item->param = job_subgroup_param(job, item->subgroup);
+	if (item->param)
 		return true;
-	}
 	item->param = slot_param(item);
 	item->is_param_read = true;
 	return false;
@@ -400,7 +395,7 @@ static void *param_place(const struct zero_item *item)
 	const struct zero_job *job = item->job;
 
 	if (!job->residency)
-		return (char *)job->param->region.base + item->subgroup->param_offset;
+		return job_subgroup_param(job, item->subgroup);
 	if (job->pipeline.kind == ZERO_PIPELINE_WRITE || job->pipeline.kind == ZERO_PIPELINE_STORE)
 		return item->slot;
 	return NULL;

@@ -162,7 +162,7 @@ void pipeline_pump(struct zero_job *job)
 void pipeline_start(struct zero_job *job, enum zero_pipeline_kind kind)
 {
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
-	assert(job->subgroup_count > 0);
+	assert(job->here_count > 0);
 	job->pipeline = (struct zero_pipeline){
 		.kind = kind,
 		.is_armed = kind != ZERO_PIPELINE_UPDATE,
@@ -178,10 +178,10 @@ static void unit_ready(struct zero_job *job, uint32_t index)
 
 	assert(!unit->is_ready);
 	unit->is_ready = true;
-	unit->update_count = unit->subgroup_count;
+	unit->update_count = unit->here_count;
 	if (!job->residency)
 		return;
-	unit->write_count = unit->subgroup_count;
+	unit->write_count = unit->here_count;
 	residency_freeze(job, index);
 }
 

@@ -79,7 +79,7 @@ static void push_units(struct zero_job *job, bool is_early, uint32_t shares)
 			const struct zero_subgroup *subgroup =
 				&job->subgroups[unit->subgroup_first + k];
 
-			if (share_of(subgroup) & shares)
+			if (subgroup->is_here && share_of(subgroup) & shares)
 				push(&job->queue, job, subgroup);
 		}
 	}
@@ -119,10 +119,11 @@ void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_earl
 	queue->ready_count = 0;
 	queue->arrival_count = 0;
 	if (kind == ZERO_PIPELINE_WRITE || kind == ZERO_PIPELINE_STORE) {
-		for (uint32_t i = 0; i < job->subgroup_count; i++)
-			if (kind == ZERO_PIPELINE_WRITE ? is_written(job, &job->subgroups[i])
-			                                : job->subgroups[i].unit == job->write_unit)
-				push(queue, job, &job->subgroups[i]);
+		for_each_subgroup_here(job, subgroup) {
+			if (kind == ZERO_PIPELINE_WRITE ? is_written(job, subgroup)
+			                                : subgroup->unit == job->write_unit)
+				push(queue, job, subgroup);
+		}
 	} else if (kind == ZERO_PIPELINE_LOAD && job->residency) {
 		/* Parameters come as they are used. */
 		push_units(job, false, QUEUE_RESIDENT);

@@ -4,8 +4,9 @@
  * a norm, the finite check or the sharded schedule need the sum (docs/ARITHMETIC.md). Floor 5,
  * shard thread, but for reduce_run().
  *
- * The sum lands in rank 0's buffer, in place: each element is read from every rank before it is
- * written. So the other ranks have theirs back after it, and rank 0 after the update.
+ * The sum lands in the buffer of the first rank here, in place: each element is read from every
+ * rank before it is written. So the other ranks have theirs back after it, and that one after the
+ * update.
  */
 #include "daemon/zero/step/reduce.h"
 
@@ -20,12 +21,12 @@
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
 
-/* Return: f32(1 / ranks), or 1 for a sum. */
-float reduce_average(const struct zero_job *job)
+/* Return: of the set's members, or 1 for a sum. */
+float reduce_average(const struct zero_job *job, const struct zero_set *set)
 {
 	if (job->step.options.flags & ZI_STEP_SUM)
 		return 1.0f;
-	return (float)(1.0 / (double)job->world);
+	return set->average;
 }
 
 static void reduce_run(struct dev_task *task)
@@ -33,24 +34,26 @@ static void reduce_run(struct dev_task *task)
 	struct zero_subgroup *subgroup = container_of(task, struct zero_subgroup, reduce_task);
 	struct zero_job *job = subgroup->job;
 	enum zi_dtype dtype = (enum zi_dtype)job->config.grad_dtype;
-	struct kern_reduce_options options = { .dtype = dtype, .average = reduce_average(job) };
-	void *target = grad_at(job, 0, subgroup->grad_offset);
+	struct kern_reduce_options options = {
+		.dtype = dtype,
+		.average = reduce_average(job, set_of(job, subgroup->unit)),
+	};
+	void *target = grad_sum_at(job, subgroup);
 	const void *sources[ZI_WORLD_MAX];
+	uint32_t source_count = grad_sources(job, subgroup, 0, sources);
 	uint64_t count = subgroup->element_count;
 
-	for (uint32_t i = 0; i < job->world; i++)
-		sources[i] = grad_at(job, i, subgroup->grad_offset);
 	if (job->accum) {
 		float *accum =
 			(float *)(void *)((char *)job->accum->region.base + subgroup->accum_offset);
 
-		kern_reduce_accumulate(accum, sources, job->world, count, subgroup->is_first_micro,
-		                       dtype);
+		kern_reduce_accumulate(accum, sources, source_count, count,
+		                       subgroup->is_first_micro, dtype);
 		if (!subgroup->is_last_micro)
 			return;
 		kern_reduce_finish(target, accum, count, &options);
 	} else {
-		kern_reduce(target, sources, job->world, count, &options);
+		kern_reduce(target, sources, source_count, count, &options);
 	}
 	if (job->step.is_norm_wanted)
 		kern_norm_blocks(&job->norm_blocks[subgroup->block_first], target, count,
@@ -66,7 +69,7 @@ static void unit_reduced(struct zero_job *job, uint32_t index)
 		unit->handed_mask = 0;
 		unit->held_mask = 0;
 	} else {
-		unit->held_mask &= 1;
+		unit->held_mask &= 1ull << job_first_rank(job); /* Where the sum lies. */
 	}
 	ops_retry(job);
 	step_unit_advance(job, index);
@@ -175,7 +178,7 @@ void zero_reduce(struct zero_rank *rank, struct zero_op *op)
 		clear_padding(rank, op->unit);
 		unit->handed_mask |= 1ull << rank->number;
 		unit->held_mask |= 1ull << rank->number;
-		if (unit->handed_mask == job_world_mask(job) && job->step.is_pass1)
+		if (unit->handed_mask == set_mask_here(job, op->unit) && job->step.is_pass1)
 			reduce_unit(job, op->unit);
 	}
 	op_complete(op, r);

@@ -177,7 +177,7 @@ void step_prepare(struct zero_job *job)
 		.beta2_power = step->next_beta2_power,
 		.is_first = job->update_count == 0,
 		.update_count = job->update_count,
-		.average = reduce_average(job),
+		.average = reduce_average(job, &job->set),
 		.unscale = (float)options->unscale,
 		.clip = 1.0f,
 	};
@@ -197,9 +197,9 @@ void step_unit_advance(struct zero_job *job, uint32_t index)
 	    job->pipeline.error)
 		return;
 	if (job->step.is_pass1 ? unit->micro_done != job->step.options.micro_batches
-	                       : unit->handed_mask != job_world_mask(job))
+	                       : unit->handed_mask != set_mask_here(job, index))
 		return;
-	for (uint32_t i = 0; i < job->world; i++)
+	for_each_rank_here(job, i)
 		if (!job->group.ranks[i] || is_pinned(job->group.ranks[i], index))
 			return;
 	pipeline_ready(job, index);

@@ -15,6 +15,7 @@
 #include "common/base/err.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/param/write_end.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/item.h"
 #include "daemon/zero/step/pipeline.h"
@@ -124,16 +125,17 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 	bool is_bf16 = job->config.param_dtype == ZI_DTYPE_BF16;
 	bool has_second = zi_optimizer_moments((enum zi_optimizer)job->config.optimizer) == 2;
 	uint64_t grad_offset =
-		subgroup->grad_offset +
 		tile->element_first * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	uint64_t moment_bytes = tile->element_count * sizeof(float);
 	char *moments = (char *)tile->state + (is_bf16 ? tile->element_count * 2 : 0);
 	const void *grads[ZI_WORLD_MAX];
-	uint32_t rank_count = job->step.is_pass1 ? 1 : job->world;
+	uint32_t rank_count = 1;
 	struct kern_optim_run run;
 
-	for (uint32_t i = 0; i < rank_count; i++)
-		grads[i] = grad_at(job, i, grad_offset);
+	if (job->step.is_pass1)
+		grads[0] = (char *)grad_sum_at(job, subgroup) + grad_offset;
+	else
+		rank_count = grad_sources(job, subgroup, grad_offset, grads);
 	run = (struct kern_optim_run){
 		.param = tile->param,
 		.remainder = is_bf16 ? tile->state : NULL,
@@ -232,25 +234,19 @@ void hash_run(struct dev_task *task)
 }
 
 /* With a pool: what param_write_end() was given becomes the unit's parameters, and its state zero;
- * at a commit, parameters that were never written are zero. A copy, as ranks may write to the
- * source yet. */
+ * at a commit, parameters that were never written are zero. */
 void store_run(struct dev_task *task)
 {
 	struct zero_item *item = container_of(task, struct zero_item, task);
 	const struct zero_job *job = item->job;
 	const struct zero_subgroup *subgroup = item->subgroup;
-	const struct zero_unit *unit = &job->units[subgroup->unit];
-	uint64_t begin = subgroup->param_offset - unit->param_offset;
-	uint64_t end = unit->element_count * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
-	uint64_t bytes = job_subgroup_param_bytes(job, subgroup);
-	uint64_t given_bytes = 0;
+	bool is_given = job->pipeline.kind == ZERO_PIPELINE_STORE;
 
-	if (job->pipeline.kind == ZERO_PIPELINE_STORE && end > begin) {
-		given_bytes = ZI_MIN(bytes, end - begin);
-		memcpy(item->param, (char *)job->write_source->region.base + begin, given_bytes);
-	}
-	memset((char *)item->param + given_bytes, 0, bytes - given_bytes);
-	if (subgroup->memory && job->pipeline.kind == ZERO_PIPELINE_STORE)
+	if (is_given)
+		write_copy(job, subgroup, item->param);
+	else
+		memset(item->param, 0, job_subgroup_param_bytes(job, subgroup));
+	if (subgroup->memory && is_given)
 		memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
 	hash_run(task);
 }

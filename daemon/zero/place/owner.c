@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See owner.h. */
+#include "daemon/zero/place/owner.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/set.h"
+
+/* Is @owner's rank here in any replica of the set? Members that divide a plane are consecutive. */
+static bool is_owned_here(const struct zero_job *job, const struct zero_set *set, uint32_t owner)
+{
+	for (uint32_t member = owner; member < set->member_count; member += set->shard_count)
+		if (job->here_mask >> set_rank(set, member) & 1)
+			return true;
+	return false;
+}
+
+static void count_here(struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	if (!subgroup->is_here)
+		return;
+	job->units[subgroup->unit].here_count++;
+	job->here_count++;
+	job->here_elements += subgroup->element_count;
+}
+
+/* Ranks have come to be others, or the strategy has. Nothing may be in flight. */
+void owners_build(struct zero_job *job)
+{
+	const struct zero_set *set = &job->set;
+	bool are_params_divided = zi_strategy_divides_params(job->training.strategy);
+	struct zi_owners owners, finishers;
+
+	zi_owners_init(&owners, set->shard_count);
+	zi_owners_init(&finishers, set->member_count);
+	job->here_count = 0;
+	job->here_elements = 0;
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		job->units[i].here_count = 0;
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[i];
+		uint32_t owner = zi_owners_deal(&owners, subgroup->element_count);
+		uint32_t finisher = zi_owners_deal(&finishers, subgroup->element_count);
+
+		subgroup->is_here = is_owned_here(job, set, owner);
+		subgroup->is_param_here = subgroup->is_here || !are_params_divided;
+		subgroup->finisher = (uint8_t)set_rank(set, finisher);
+		count_here(job, subgroup);
+	}
+	memset(job->owned_counts, 0, sizeof(job->owned_counts));
+	for (uint32_t i = 0; i < set->member_count; i++)
+		job->owned_counts[set_rank(set, i)] = owners.element_counts[i % set->shard_count];
+	assert(job->here_elements <= job->padded_count);
+}
+
+/* Return: zeros while there is no model. */
+struct zi_plane_bytes owner_logical_bytes(const struct zero_job *job, uint32_t rank)
+{
+	struct zi_share share = { .padded_count = job->padded_count };
+	struct zi_plane_bytes bytes = { 0 };
+
+	assert(rank < job->world);
+	if (!job->units)
+		return bytes;
+	share.owned_count = job->owned_counts[rank];
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		share.largest_count = ZI_MAX(share.largest_count, job->units[i].padded_count);
+	zi_logical_bytes(&share, &job->config, &job->training, &bytes);
+	return bytes;
+}

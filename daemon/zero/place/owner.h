@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this node has of a job's subgroups, and each rank's share of the model (common/wire/owner.h
+ * deals it out). Floor 5, shard thread.
+ *
+ * A node holds what any of its ranks owns, once. Where all ranks are here it holds everything,
+ * whatever the strategy.
+ */
+#pragma once
+
+#include "common/wire/owner.h"
+
+struct zero_job;
+
+/* After sets_build() and the layout: subgroup->is_here, ->is_param_here, ->finisher, and what is
+ * counted of them in units and job. */
+void owners_build(struct zero_job *job);
+/* Of a rank below job->world. */
+struct zi_plane_bytes owner_logical_bytes(const struct zero_job *job, uint32_t rank);

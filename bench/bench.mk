@@ -3,7 +3,7 @@
 # name · value · unit · peer · ratio · target and writes build/bench/<suite>.json. A suite whose
 # program is not there is left out.
 
-BENCH_SUITES := coll cpu nvme wire
+BENCH_SUITES := coll cpu nvme step wire
 BENCH_SRC := $(wildcard $(BENCH_SUITES:%=bench/%.c))
 BENCH_SHARED_SRC := $(sort $(filter-out $(BENCH_SRC),$(wildcard bench/*.c)))
 BENCH_BIN := $(patsubst %.c,$(BUILD)/%,$(BENCH_SRC))
@@ -33,23 +33,29 @@ bench_run = $(if $(filter bench/$(1).c,$(BENCH_SRC)),$(BUILD)/bench/$(1) build/b
 
 # `make bench-coll PARTS="two quick"` runs parts.
 PARTS ?=
-.PHONY: bench bench-coll bench-cpu bench-nvme bench-wire
+.PHONY: bench bench-coll bench-cpu bench-nvme bench-step bench-wire
 bench-coll: $(call bench_needs,coll,$(ZINFD) $(ZCTL) $(BENCH_COLL_MPI)) ## collectives over Open MPI, Gloo and the memory
 	$(Q)$(call bench_run,coll) $(PARTS)
 bench-cpu: $(call bench_needs,cpu) ## fused AdamW over the STREAM triad
 	$(Q)$(call bench_run,cpu)
 bench-nvme: $(call bench_needs,nvme,$(ZINFD) $(ZCTL)) ## a step on NVMe over the rate of fio
 	$(Q)$(call bench_run,nvme)
+bench-step: $(call bench_needs,step,$(ZINFD) $(ZCTL) $(GPT)) ## reduce and AdamW over Gloo and torch; zinf-gpt over its bound
+	$(Q)$(call bench_run,step) $(PARTS)
 bench-wire: $(call bench_needs,wire,$(ZINFD) $(ZCTL)) ## an empty request over a bare ping-pong
 	$(Q)$(call bench_run,wire)
 
 # What the suite calls is right, and it has rows: no time is looked at.
 .PHONY: check-bench
-check-bench: $(call bench_needs,coll,$(ZINFD) $(ZCTL)) ## the suite coll runs, by itself and with small sizes
+check-bench: $(call bench_needs,coll,$(ZINFD) $(ZCTL)) $(call bench_needs,step,$(GPT)) ## suites coll and step run, by themselves and with small sizes
 	$(Q)d=$$(mktemp -d); $(BUILD)/bench/coll $$d quick alone >$$d/log 2>&1 && \
 		grep -q '"name": "all_reduce 8 B, 2 ranks.*"value": [0-9]' $$d/coll.json || \
 		{ cat $$d/log; rm -rf $$d; echo 'check-bench: suite coll failed'; exit 1; }; \
 		rm -rf $$d; echo 'check-bench: suite coll runs with 2 and with 4 ranks'
+	$(Q)d=$$(mktemp -d); $(BUILD)/bench/step $$d quick update >$$d/log 2>&1 && \
+		grep -q '"name": "reduce + AdamW, 4 ranks, bf16.*"value": [0-9]' $$d/step.json || \
+		{ cat $$d/log; rm -rf $$d; echo 'check-bench: suite step failed'; exit 1; }; \
+		rm -rf $$d; echo 'check-bench: suite step runs with 2 and with 4 ranks'
 
 # One after the other even under -j, or they would measure each other.
 bench: $(BENCH_BIN) ## all suites; the results are in build/bench/*.json

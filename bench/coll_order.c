@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char *const names[_COLL_OPERATION_COUNT] = {
-	"barrier", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
+static const char *const names[] = {
+	"barrier", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "step",
 };
 
 const char *coll_operation_name(enum coll_operation operation)
@@ -34,7 +34,7 @@ bool coll_order_parse(const char *text, struct coll_order *ret_order)
 	    variant >= _COLL_VARIANT_COUNT)
 		return false;
 	order.variant = (enum coll_variant)variant;
-	for (int i = 0; i < _COLL_OPERATION_COUNT; i++)
+	for (int i = 0; i <= COLL_STEP; i++)
 		if (!strcmp(name, names[i])) {
 			order.operation = (enum coll_operation)i;
 			*ret_order = order;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What suite `coll` tells a rank to do, and what a rank answers: one packet each on a socket. Every
+ * What suites `coll` and `step` tell a rank to do, and what it answers: a packet each. Every
  * rank of every side (ours, Open MPI's, Gloo's) connects to $COLL_SOCKET, says hello, and obeys
  * until the socket ends; between orders it sleeps in the kernel, so that sides do not disturb each
  * other.
@@ -27,6 +27,8 @@ enum coll_operation {
 	COLL_BROADCAST,
 	COLL_ALL_TO_ALL,
 	_COLL_OPERATION_COUNT,
+	/* Suite `step` alone, no collective: an optimizer step over what bytes of gradient make. */
+	COLL_STEP = _COLL_OPERATION_COUNT,
 };
 
 /* Of one side: where its buffers lie. */

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Suite `step`, part `gpt`: zinf-gpt with all of its state on NVMe over what its computing and the
+ * disk allow. Each round runs it with its state in memory, with its state on NVMe, and fio with the
+ * bytes that a step of the latter has moved, on the store's own file. No run can be faster than the
+ * slower of computing and disk: that is the bound of the round. Without a norm, so that units are
+ * updated while others are still computed. Tokens/s are of the steps after the first ones, which
+ * touch memory anew and have no moments to read.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/fio.h"
+#include "bench/step_suite.h"
+#include "common/base/cleanup.h"
+#include "common/base/types.h"
+#include "tests/harness/harness.h"
+
+#define TARGET      0.9
+#define FIRST_STEPS 3u
+#define STEPS       9u /* with the first ones */
+
+/* Both ways of the bound. */
+static const struct gpt_case {
+	const char *name, *in_memory_name, *words;
+	uint64_t store_bytes, span_bytes;
+} cases[] = {
+	{ "zinf-gpt on NVMe, 11 M parameters, tokens/s",
+	  "zinf-gpt on NVMe, 11 M parameters, over memory",
+	  "--layers 6 --heads 6 --d-model 384 --batch-size 4", 320ull << 20, 128ull << 20 },
+	{ "zinf-gpt on NVMe, 43 M parameters, few tokens",
+	  "zinf-gpt on NVMe, 43 M, few tokens, over memory",
+	  "--layers 6 --heads 12 --d-model 768 --batch-size 1 --seq-len 32", 1280ull << 20,
+	  512ull << 20 },
+};
+
+struct run {
+	double step_s; /* mean */
+	double tokens; /* of a step */
+	uint64_t read_bytes, write_bytes;
+	unsigned count;
+};
+
+/* Adds a line of zinf-gpt's. False: it is none. */
+static bool take_line(struct run *run, const char *line)
+{
+	json_t *words = json_loads(line, 0, NULL);
+	json_int_t step = json_integer_value(json_object_get(words, "step"));
+
+	if (words && step > FIRST_STEPS) {
+		run->count++;
+		run->step_s += json_number_value(json_object_get(words, "wall_ms")) / 1e3;
+		run->tokens = json_number_value(json_object_get(words, "tokens"));
+		run->read_bytes =
+			(uint64_t)json_integer_value(json_object_get(words, "read_bytes"));
+		run->write_bytes =
+			(uint64_t)json_integer_value(json_object_get(words, "write_bytes"));
+	}
+	json_decref(words);
+	return words != NULL;
+}
+
+static int run_gpt(const char *program, const struct gpt_case *the_case, const char *tier,
+                   struct run *ret_run)
+{
+	char command[1024], line[1024];
+	FILE *pipe;
+
+	*ret_run = (struct run){ 0 };
+	(void)snprintf(command, sizeof command,
+	               "exec '%.*s/../bin/zinf-gpt' %s --bf16 --clip 0 --steps %u --json "
+	               "--offload-optimizer %s --job bench-%s --delete-job </dev/null",
+	               (int)(strrchr(program, '/') - program), program, the_case->words, STEPS,
+	               tier, tier);
+	pipe = popen(command, "re");
+	if (!pipe) {
+		fprintf(stderr, "bench: %s: %s\n", command, strerror(errno));
+		return -1;
+	}
+	while (fgets(line, sizeof line, pipe))
+		(void)take_line(ret_run, line);
+	if (pclose(pipe) || ret_run->count != STEPS - FIRST_STEPS) {
+		fprintf(stderr, "bench: zinf-gpt failed: %s\n", command);
+		return -1;
+	}
+	ret_run->step_s /= ret_run->count;
+	return 0;
+}
+
+struct figures {
+	double own[BENCH_RUNS_MAX], bound[BENCH_RUNS_MAX], in_memory[BENCH_RUNS_MAX]; /* tokens/s */
+};
+
+static int measure(struct figures *figures, const struct gpt_case *the_case,
+                   const struct step_settings *settings, struct fio_job *fio)
+{
+	for (unsigned i = 0; i < settings->rounds; i++) {
+		struct run in_memory, own;
+		struct fio_result disk;
+		double bound_s;
+
+		if (run_gpt(settings->program, the_case, "cpu", &in_memory) ||
+		    run_gpt(settings->program, the_case, "nvme", &own))
+			return -1;
+		fio->read_bytes = own.read_bytes;
+		fio->write_bytes = own.write_bytes;
+		if (fio_run_best(fio, &disk))
+			return -1;
+		bound_s = disk.seconds > in_memory.step_s ? disk.seconds : in_memory.step_s;
+		figures->own[i] = own.tokens / own.step_s;
+		figures->bound[i] = own.tokens / bound_s;
+		figures->in_memory[i] = own.tokens / in_memory.step_s;
+		printf("round %u: a step in memory %.0f ms, on NVMe %.0f ms (%.0f MB read, %.0f "
+		       "written; fio %.0f ms), ratio %.2f\n",
+		       i + 1, in_memory.step_s * 1e3, own.step_s * 1e3,
+		       (double)own.read_bytes / 1e6, (double)own.write_bytes / 1e6,
+		       disk.seconds * 1e3, bound_s / own.step_s);
+	}
+	return 0;
+}
+
+static void report_figures(struct bench_report *report, const struct gpt_case *the_case,
+                           const struct figures *figures, unsigned rounds)
+{
+	struct bench_row row = { .name = the_case->name,
+		                 .unit = "tokens/s",
+		                 .peer_name = "the slower of memory and fio",
+		                 .target = TARGET,
+		                 .runs = rounds };
+
+	(void)bench_report_add_turns(report, &row, BENCH_RATE, figures->own, figures->bound);
+	row.name = the_case->in_memory_name;
+	row.peer_name = "the same in memory";
+	row.target = 0;
+	(void)bench_report_add_turns(report, &row, BENCH_RATE, figures->own, figures->in_memory);
+}
+
+static int run_case(struct bench_report *report, const struct gpt_case *the_case,
+                    const struct step_settings *settings)
+{
+	struct fio_job fio = { .span_bytes = the_case->span_bytes };
+	char size[32], path[320];
+	struct harness_options options = { .cpu_capacity = "2G", .nvme_size = size };
+	static struct figures figures;
+	struct harness harness;
+	int r;
+
+	(void)snprintf(size, sizeof size, "%llu", (unsigned long long)the_case->store_bytes);
+	if (harness_start(&harness, &options))
+		return -1;
+	(void)setenv("ZINF_SOCKET", harness.socket_path, 1);
+	(void)snprintf(path, sizeof path, "%s/store", harness.directory);
+	fio.path = path;
+	r = fio_take_span(&fio);
+	if (!r)
+		r = measure(&figures, the_case, settings, &fio);
+	(void)unsetenv("ZINF_SOCKET");
+	if (r) {
+		harness_remove(&harness);
+		return -1;
+	}
+	report_figures(report, the_case, &figures, settings->rounds);
+	return harness_stop(&harness) ? -1 : 0;
+}
+
+int step_gpt_rows(struct bench_report *report, const struct step_settings *settings)
+{
+	int r = 0;
+
+	if (!fio_is_there()) {
+		printf("skipped: part gpt needs fio (tools/deps bench)\n");
+		return 0;
+	}
+	/* Quick: the first is small. */
+	for (size_t i = 0; i < (settings->is_quick ? 1 : ZI_COUNT_OF(cases)) && !r; i++)
+		r = run_case(report, &cases[i], settings);
+	return r;
+}

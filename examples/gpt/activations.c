@@ -1,86 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for one micro-batch: one allocation, cut into arrays. */
+/* Memory for one micro-batch: one allocation, cut into arrays, beside that of the blocks. */
 #include "examples/gpt/activations.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
-/* Arrays begin on a cache line. */
-#define ARENA_ALIGN_FLOATS 16u
-
-/* Cuts arrays from an arena; without one it only counts. */
-struct cutter {
-	float *arena;
-	uint64_t used_count;
-};
-
-static float *cut(struct cutter *cutter, uint64_t count)
-{
-	float *array = cutter->arena ? cutter->arena + cutter->used_count : NULL;
-
-	cutter->used_count +=
-		(count + ARENA_ALIGN_FLOATS - 1) / ARENA_ALIGN_FLOATS * ARENA_ALIGN_FLOATS;
-	return array;
-}
+#include "examples/gpt/cutter.h"
 
 static void cut_all(struct gpt_activations *acts, const struct gpt_config *config,
-                    struct cutter *cutter)
+                    struct gpt_cutter *cutter)
 {
 	uint64_t n = acts->row_count, c = config->channel_count, t = config->sequence_count;
 
-	acts->embedded = cut(cutter, n * c);
-	for (uint32_t layer = 0; layer < config->layer_count; layer++) {
-		struct gpt_block_activations *block = &acts->blocks[layer];
-
-		block->ln1 = cut(cutter, n * c);
-		block->ln1_stats = cut(cutter, n * 2);
-		block->qkv = cut(cutter, n * 3 * c);
-		block->att = cut(cutter, config->batch_count * config->head_count * t * t);
-		block->heads = cut(cutter, n * c);
-		block->middle = cut(cutter, n * c);
-		block->ln2 = cut(cutter, n * c);
-		block->ln2_stats = cut(cutter, n * 2);
-		block->fc = cut(cutter, n * 4 * c);
-		block->gelu = cut(cutter, n * 4 * c);
-		block->output = cut(cutter, n * c);
-	}
-	acts->lnf = cut(cutter, n * c);
-	acts->lnf_stats = cut(cutter, n * 2);
-	acts->logits = cut(cutter, n * GPT_VOCAB);
-	acts->residual_grad = cut(cutter, n * c);
-	acts->narrow_grad = cut(cutter, n * c);
-	acts->wide_grad = cut(cutter, n * 4 * c);
-	acts->att_grad = cut(cutter, t * t);
+	acts->lnf = gpt_cut(cutter, n * c);
+	acts->lnf_stats = gpt_cut(cutter, n * 2);
+	acts->logits = gpt_cut(cutter, n * GPT_VOCAB);
+	acts->residual_grad = gpt_cut(cutter, n * c);
+	acts->narrow_grad = gpt_cut(cutter, n * c);
+	acts->wide_grad = gpt_cut(cutter, n * 4 * c);
+	acts->att_grad = gpt_cut(cutter, t * t);
 }
 
-/* @acts: deinit it, also after a failure. Return: 0, -ENOMEM. */
-int gpt_activations_init(struct gpt_activations *acts, const struct gpt_model *model)
+/* @acts: deinit it, also after a failure. @model, @backend: must outlive it. Return: 0; -ENOMEM;
+ * what the backend answered, with the reason. */
+int gpt_activations_init(struct gpt_activations *acts, const struct gpt_args *args,
+                         const struct gpt_model *model, struct gpt_backend *backend,
+                         struct gpt_problem *problem)
 {
-	struct cutter cutter = { 0 };
+	struct gpt_cutter cutter = { 0 };
 
 	*acts = (struct gpt_activations){
 		.row_count = (uint64_t)model->config.batch_count * model->config.sequence_count,
 	};
-	acts->blocks = calloc(model->config.layer_count, sizeof(*acts->blocks));
-	if (!acts->blocks)
-		return -ENOMEM;
 	cut_all(acts, &model->config, &cutter);
-	if (cutter.used_count > SIZE_MAX / sizeof(float) / 2)
-		return -ENOMEM;
-	acts->arena = aligned_alloc(ARENA_ALIGN_FLOATS * sizeof(float),
-	                            cutter.used_count * sizeof(float));
+	if (cutter.used_count <= SIZE_MAX / sizeof(float) / 2)
+		acts->arena = aligned_alloc(GPT_CUT_ALIGN_FLOATS * sizeof(float),
+		                            cutter.used_count * sizeof(float));
 	if (!acts->arena)
-		return -ENOMEM;
-	cutter = (struct cutter){ .arena = acts->arena };
+		return gpt_problem_set(problem, -ENOMEM,
+		                       "No memory for the gradients of %u x %u tokens; a smaller "
+		                       "--batch-size needs less",
+		                       model->config.batch_count, model->config.sequence_count);
+	cutter = (struct gpt_cutter){ .arena = acts->arena };
 	cut_all(acts, &model->config, &cutter);
-	return 0;
+	return gpt_checkpoint_init(&acts->blocks, args, model, backend, problem);
 }
 
 /* Twice is fine. */
 void gpt_activations_deinit(struct gpt_activations *acts)
 {
-	free(acts->blocks);
+	gpt_checkpoint_deinit(&acts->blocks);
 	free(acts->arena);
 	*acts = (struct gpt_activations){ 0 };
 }

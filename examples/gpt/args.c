@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "examples/gpt/args_activations.h"
 #include "examples/gpt/args_lr.h"
 #include "examples/gpt/args_option.h"
 #include "examples/gpt/data.h"
@@ -46,8 +47,10 @@ static const struct gpt_args defaults = {
 };
 
 /* What no single option can know. */
-static int check_together(const struct gpt_args *args, struct gpt_problem *problem)
+static int check_together(struct gpt_args *args, struct gpt_problem *problem)
 {
+	int r;
+
 	if (args->has_f32_grads && !args->is_bf16)
 		return gpt_problem_set(problem, -EINVAL, "--f32-grads needs --bf16");
 	if (args->model.channel_count % args->model.head_count)
@@ -64,7 +67,8 @@ static int check_together(const struct gpt_args *args, struct gpt_problem *probl
 	if (args->min_lr > args->lr)
 		return gpt_problem_set(problem, -EINVAL, "--min-lr %g is above --lr %g",
 		                       args->min_lr, args->lr);
-	return gpt_lr_check(args, problem);
+	r = gpt_activations_check(args, problem);
+	return r ? r : gpt_lr_check(args, problem);
 }
 
 /*

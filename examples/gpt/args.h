@@ -11,6 +11,14 @@
 
 #define GPT_OPTIONS_MAX 128u /* of all tables (args_option.h) */
 
+/* Where activations lie between forward and backward (checkpoint.h). */
+enum gpt_activations_kind {
+	GPT_ACTIVATIONS_KEEP = 0,
+	GPT_ACTIVATIONS_RECOMPUTE,
+	GPT_ACTIVATIONS_CPU,
+	GPT_ACTIVATIONS_NVME
+};
+
 struct gpt_args {
 	struct gpt_config model;
 	/* ranks */
@@ -47,6 +55,8 @@ struct gpt_args {
 	bool has_f32_grads; /* with bf16 parameters */
 	uint64_t seed;
 	const char *data;
+	uint32_t activations;      /* enum gpt_activations_kind */
+	uint32_t checkpoint_every; /* blocks; 0: whole blocks are stored */
 	/* zinf */
 	uint32_t offload_optimizer; /* enum zinf_offload */
 	uint32_t offload_param;     /* enum zinf_offload */

@@ -46,8 +46,9 @@ struct gpt_option_table {
 /* In the order of --help. */
 extern const struct gpt_option_table gpt_options_model, gpt_options_training; /* args_training.c */
 extern const struct gpt_option_table gpt_options_lr;                          /* args_lr.c */
-extern const struct gpt_option_table gpt_options_ranks, gpt_options_zinf;     /* args_zinf.c */
-extern const struct gpt_option_table gpt_options_output, gpt_options_tests;   /* args_output.c */
+extern const struct gpt_option_table gpt_options_activations;               /* args_activations.c */
+extern const struct gpt_option_table gpt_options_ranks, gpt_options_zinf;   /* args_zinf.c */
+extern const struct gpt_option_table gpt_options_output, gpt_options_tests; /* args_output.c */
 
 #define GPT_OPTION_TABLE(title, list)                               \
 	{                                                           \

@@ -47,6 +47,19 @@ struct gpt_backend_ops {
 	/* @values: (world_count,); each rank has written its own, and has everybody's then. */
 	int (*gather)(struct gpt_backend *backend, double *values);
 
+	/* Tensors of this process (zinf/tensor.h); NULL where there is no daemon to keep them. map
+	 * waits; drop unmaps and forgets. */
+	int (*tensor_open)(struct gpt_backend *backend, uint64_t budget_bytes);
+	int (*tensor_alloc)(struct gpt_backend *backend, uint64_t id, size_t bytes,
+	                    void **ret_place);
+	int (*tensor_put)(struct gpt_backend *backend, uint64_t id, size_t bytes,
+	                  zinf_ticket *ret_ticket);
+	int (*tensor_prefetch)(struct gpt_backend *backend, uint64_t id, zinf_ticket *ret_ticket);
+	int (*tensor_wait)(struct gpt_backend *backend, zinf_ticket ticket);
+	int (*tensor_map)(struct gpt_backend *backend, uint64_t id, void **ret_place);
+	int (*tensor_drop)(struct gpt_backend *backend, uint64_t id);
+	int (*tensor_free)(struct gpt_backend *backend, uint64_t id);
+
 	const char *(*error_text)(const struct gpt_backend *backend);
 	void (*close)(struct gpt_backend *backend);
 	/* close(), and the job is deleted once its other ranks have left. On failure nothing is

@@ -5,89 +5,94 @@
  * reduction as soon as it is complete; the embeddings' last of all, as the head begins it and the
  * embedding ends it.
  */
-#include <assert.h>
-
 #include "examples/gpt/activations.h"
 #include "examples/gpt/layers.h"
 
-/* The MLP half: residual_grad (N, C) is the gradient of block->output on entry, of block->middle on
- * return. */
-static void mlp_backward(uint64_t n, uint64_t c, const float *const *params, float *const *grads,
-                         bool keep, const struct gpt_block_activations *block,
-                         struct gpt_activations *acts)
+/* The blocks of a segment below @layer, its last one, are computed once more: their arrays hold
+ * another segment's. */
+static int recompute_below(struct gpt_units *units, struct gpt_checkpoint *blocks, uint32_t layer)
 {
-	/* (N, C) → (N, 4C) */
-	gpt_linear_backward(n, 4 * c, c, block->gelu, params[GPT_MLP_WEIGHT], acts->residual_grad,
-	                    keep, acts->wide_grad, grads[GPT_MLP_WEIGHT], grads[GPT_MLP_BIAS]);
-	gpt_gelu_backward(n * 4 * c, block->fc, acts->wide_grad, acts->wide_grad);
-	/* (N, 4C) → (N, C) */
-	gpt_linear_backward(n, c, 4 * c, block->ln2, params[GPT_FC_WEIGHT], acts->wide_grad, keep,
-	                    acts->narrow_grad, grads[GPT_FC_WEIGHT], grads[GPT_FC_BIAS]);
-	gpt_layernorm_backward(n, c, block->middle, params[GPT_LN2_WEIGHT], block->ln2_stats,
-	                       acts->narrow_grad, keep, acts->residual_grad, grads[GPT_LN2_WEIGHT],
-	                       grads[GPT_LN2_BIAS]);
+	const float *params[GPT_UNIT_PARAMS_MAX];
+	int r;
+
+	for (uint32_t l = gpt_checkpoint_head(blocks, layer); l < layer; l++) {
+		struct gpt_block_place place = gpt_checkpoint_place(blocks, l);
+
+		r = gpt_units_open(units, GPT_UNIT_BLOCK_0 + l, params);
+		if (r)
+			return r;
+		r = units->backend->ops->prefetch(units->backend, GPT_UNIT_BLOCK_0 + l + 1);
+		if (r)
+			return r;
+		gpt_block_forward(&units->model->config, params, &place);
+		r = gpt_units_shut(units, GPT_UNIT_BLOCK_0 + l);
+		if (r)
+			return r;
+	}
+	return 0;
 }
 
-/* The attention half: from the gradient of block->middle to that of the block's input (N, C). */
-static void attention_backward(const struct gpt_config *config, uint64_t n,
-                               const float *const *params, float *const *grads, bool keep,
-                               const float *input, const struct gpt_block_activations *block,
-                               struct gpt_activations *acts)
+/* The block that is computed behind the backward of @layer: the one below, or that one's segment
+ * from its head on. There is one below. */
+static uint32_t next_unit(const struct gpt_checkpoint *blocks, uint32_t layer)
 {
-	const struct gpt_attention_shape shape = {
-		.batch_count = config->batch_count,
-		.sequence_count = config->sequence_count,
-		.channel_count = config->channel_count,
-		.head_count = config->head_count,
-	};
-	uint64_t c = config->channel_count;
+	uint32_t below = layer - 1;
 
-	gpt_linear_backward(n, c, c, block->heads, params[GPT_ATT_WEIGHT], acts->residual_grad,
-	                    keep, acts->narrow_grad, grads[GPT_ATT_WEIGHT], grads[GPT_ATT_BIAS]);
-	gpt_attention_backward(&shape, block->qkv, block->att, acts->narrow_grad, acts->att_grad,
-	                       acts->wide_grad);
-	/* (N, 3C) → (N, C) */
-	gpt_linear_backward(n, c, 3 * c, block->ln1, params[GPT_QKV_WEIGHT], acts->wide_grad, keep,
-	                    acts->narrow_grad, grads[GPT_QKV_WEIGHT], grads[GPT_QKV_BIAS]);
-	gpt_layernorm_backward(n, c, input, params[GPT_LN1_WEIGHT], block->ln1_stats,
-	                       acts->narrow_grad, keep, acts->residual_grad, grads[GPT_LN1_WEIGHT],
-	                       grads[GPT_LN1_BIAS]);
+	return GPT_UNIT_BLOCK_0 + (gpt_checkpoint_is_missing(blocks, below)
+	                                   ? gpt_checkpoint_head(blocks, below)
+	                                   : below);
+}
+
+/* Makes it again first, where it has to be, with the unit open once for both. */
+static int compute_block(struct gpt_units *units, struct gpt_activations *acts, uint32_t layer,
+                         const float *const *params, bool is_missing)
+{
+	struct gpt_block_place place = gpt_checkpoint_place(&acts->blocks, layer);
+	const struct gpt_config *config = &units->model->config;
+	float *grads[GPT_UNIT_PARAMS_MAX];
+	bool keep;
+	int r;
+
+	if (is_missing) {
+		place.output = NULL; /* Backward of the block above has been. */
+		gpt_block_forward(config, params, &place);
+		gpt_checkpoint_made(&acts->blocks, layer);
+	}
+	if (layer) {
+		r = units->backend->ops->prefetch(units->backend, next_unit(&acts->blocks, layer));
+		if (r)
+			return r;
+	}
+	r = gpt_units_grads_begin(units, GPT_UNIT_BLOCK_0 + layer, grads, &keep);
+	if (r)
+		return r;
+	gpt_block_backward(config, params, grads, keep, &place, acts);
+	return gpt_units_grads_end(units, GPT_UNIT_BLOCK_0 + layer);
 }
 
 static int block_backward(struct gpt_units *units, struct gpt_activations *acts, uint32_t layer)
 {
-	const struct gpt_config *config = &units->model->config;
-	const struct gpt_block_activations *block = &acts->blocks[layer];
-	const float *input = layer ? acts->blocks[layer - 1].output : acts->embedded;
+	bool is_missing = gpt_checkpoint_is_missing(&acts->blocks, layer);
 	const float *params[GPT_UNIT_PARAMS_MAX];
-	float *grads[GPT_UNIT_PARAMS_MAX];
 	uint32_t unit = GPT_UNIT_BLOCK_0 + layer;
-	bool keep;
 	int r;
 
-	r = gpt_units_open(units, unit, params);
-	if (r)
-		return r;
-	if (layer) {
-		r = units->backend->ops->prefetch(units->backend, unit - 1);
-		if (r)
-			return r;
-	}
-	r = gpt_units_grads_begin(units, unit, grads, &keep);
-	if (r)
-		return r;
-	mlp_backward(acts->row_count, config->channel_count, params, grads, keep, block, acts);
-	attention_backward(config, acts->row_count, params, grads, keep, input, block, acts);
-	r = gpt_units_grads_end(units, unit);
-	if (r)
-		return r;
-	return gpt_units_shut(units, unit);
+	r = gpt_checkpoint_recall(&acts->blocks, layer);
+	if (!r && is_missing)
+		r = recompute_below(units, &acts->blocks, layer);
+	if (!r)
+		r = gpt_units_open(units, unit, params);
+	if (!r)
+		r = compute_block(units, acts, layer, params, is_missing);
+	if (!r)
+		r = gpt_units_shut(units, unit);
+	return r ? r : gpt_checkpoint_drop(&acts->blocks, layer);
 }
 
 static int final_backward(struct gpt_units *units, struct gpt_activations *acts)
 {
 	const struct gpt_config *config = &units->model->config;
-	const float *stream = acts->blocks[config->layer_count - 1].output;
+	const float *stream = acts->blocks.stream;
 	uint32_t unit = gpt_model_final_unit(units->model);
 	const float *params[GPT_UNIT_PARAMS_MAX];
 	float *grads[GPT_UNIT_PARAMS_MAX];

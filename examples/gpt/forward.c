@@ -3,8 +3,6 @@
  * Forward: tokens to loss, unit by unit. A unit is open only while it computes; while it does, the
  * next one is on its way.
  */
-#include <assert.h>
-
 #include "examples/gpt/activations.h"
 #include "examples/gpt/layers.h"
 
@@ -20,94 +18,79 @@ static int open_and_prefetch(struct gpt_units *units, uint32_t unit, uint32_t ne
 	return units->backend->ops->prefetch(units->backend, next);
 }
 
-/* input: (N, C), the residual stream. */
-static void block_forward(const struct gpt_config *config, uint64_t n, const float *const *params,
-                          const float *input, struct gpt_block_activations *acts)
-{
-	const struct gpt_attention_shape shape = {
-		.batch_count = config->batch_count,
-		.sequence_count = config->sequence_count,
-		.channel_count = config->channel_count,
-		.head_count = config->head_count,
-	};
-	uint64_t c = config->channel_count;
-
-	gpt_layernorm_forward(n, c, input, params[GPT_LN1_WEIGHT], params[GPT_LN1_BIAS], acts->ln1,
-	                      acts->ln1_stats);
-	/* (N, C) → (N, 3C) */
-	gpt_linear_forward(n, c, 3 * c, acts->ln1, params[GPT_QKV_WEIGHT], params[GPT_QKV_BIAS],
-	                   acts->qkv);
-	gpt_attention_forward(&shape, acts->qkv, acts->att, acts->heads);
-	gpt_linear_forward(n, c, c, acts->heads, params[GPT_ATT_WEIGHT], params[GPT_ATT_BIAS],
-	                   acts->middle);
-	gpt_add(n * c, input, acts->middle, acts->middle);
-
-	gpt_layernorm_forward(n, c, acts->middle, params[GPT_LN2_WEIGHT], params[GPT_LN2_BIAS],
-	                      acts->ln2, acts->ln2_stats);
-	/* (N, C) → (N, 4C) → (N, C) */
-	gpt_linear_forward(n, c, 4 * c, acts->ln2, params[GPT_FC_WEIGHT], params[GPT_FC_BIAS],
-	                   acts->fc);
-	gpt_gelu_forward(n * 4 * c, acts->fc, acts->gelu);
-	gpt_linear_forward(n, 4 * c, c, acts->gelu, params[GPT_MLP_WEIGHT], params[GPT_MLP_BIAS],
-	                   acts->output);
-	gpt_add(n * c, acts->middle, acts->output, acts->output);
-}
-
-static int blocks_forward(struct gpt_units *units, struct gpt_activations *acts)
+static int blocks_forward(struct gpt_units *units, struct gpt_checkpoint *blocks)
 {
 	const struct gpt_config *config = &units->model->config;
 	const float *params[GPT_UNIT_PARAMS_MAX];
-	const float *stream = acts->embedded;
 	int r;
 
 	for (uint32_t layer = 0; layer < config->layer_count; layer++) {
 		uint32_t unit = GPT_UNIT_BLOCK_0 + layer;
+		struct gpt_block_place place;
 
+		r = gpt_checkpoint_enter(blocks, layer);
+		if (r)
+			return r;
 		r = open_and_prefetch(units, unit, unit + 1, params);
 		if (r)
 			return r;
-		block_forward(config, acts->row_count, params, stream, &acts->blocks[layer]);
-		stream = acts->blocks[layer].output;
+		place = gpt_checkpoint_place(blocks, layer);
+		gpt_block_forward(config, params, &place);
 		r = gpt_units_shut(units, unit);
+		if (r)
+			return r;
+		r = gpt_checkpoint_leave(blocks, layer);
 		if (r)
 			return r;
 	}
 	return 0;
 }
 
+static int embed(struct gpt_units *units, struct gpt_checkpoint *blocks, const uint8_t *inputs,
+                 bool is_kept)
+{
+	const struct gpt_config *config = &units->model->config;
+	const float *params[GPT_UNIT_PARAMS_MAX];
+	float *stream;
+	int r;
+
+	r = gpt_checkpoint_begin(blocks, is_kept, &stream);
+	if (r)
+		return r;
+	r = open_and_prefetch(units, GPT_UNIT_EMBED, GPT_UNIT_BLOCK_0, params);
+	if (r)
+		return r;
+	gpt_embedding_forward(config->batch_count, config->sequence_count, config->channel_count,
+	                      inputs, params[GPT_WTE], params[GPT_WPE], stream);
+	return gpt_units_shut(units, GPT_UNIT_EMBED);
+}
+
 /*
- * inputs, targets: (B, T). ret_loss: mean cross entropy of the micro-batch in nats.
- * Return: 0 or what the backend answered.
+ * From tokens to acts->logits. inputs: (B, T). @is_kept: gpt_backward() follows. Return: 0 or what
+ * the backend answered.
  */
-int gpt_forward(struct gpt_units *units, struct gpt_activations *acts, const uint8_t *inputs,
-                const uint8_t *targets, double *ret_loss)
+int gpt_logits(struct gpt_units *units, struct gpt_activations *acts, const uint8_t *inputs,
+               bool is_kept)
 {
 	const struct gpt_config *config = &units->model->config;
 	const float *params[GPT_UNIT_PARAMS_MAX];
 	uint64_t n = acts->row_count, c = config->channel_count;
 	uint32_t final = gpt_model_final_unit(units->model);
-	const float *stream = acts->blocks[config->layer_count - 1].output;
-	double loss;
 	int r;
 
-	r = open_and_prefetch(units, GPT_UNIT_EMBED, GPT_UNIT_BLOCK_0, params);
-	if (r)
-		return r;
-	gpt_embedding_forward(config->batch_count, config->sequence_count, config->channel_count,
-	                      inputs, params[GPT_WTE], params[GPT_WPE], acts->embedded);
-	r = gpt_units_shut(units, GPT_UNIT_EMBED);
-	if (r)
-		return r;
-
-	r = blocks_forward(units, acts);
+	r = embed(units, &acts->blocks, inputs, is_kept);
+	if (!r)
+		r = blocks_forward(units, &acts->blocks);
+	if (!r)
+		r = gpt_checkpoint_end(&acts->blocks);
 	if (r)
 		return r;
 
 	r = open_and_prefetch(units, final, GPT_UNIT_EMBED, params);
 	if (r)
 		return r;
-	gpt_layernorm_forward(n, c, stream, params[GPT_LNF_WEIGHT], params[GPT_LNF_BIAS], acts->lnf,
-	                      acts->lnf_stats);
+	gpt_layernorm_forward(n, c, acts->blocks.stream, params[GPT_LNF_WEIGHT],
+	                      params[GPT_LNF_BIAS], acts->lnf, acts->lnf_stats);
 	r = gpt_units_shut(units, final);
 	if (r)
 		return r;
@@ -117,10 +100,20 @@ int gpt_forward(struct gpt_units *units, struct gpt_activations *acts, const uin
 	if (r)
 		return r;
 	gpt_linear_forward(n, c, GPT_VOCAB, acts->lnf, params[GPT_WTE], NULL, acts->logits);
-	r = gpt_units_shut(units, GPT_UNIT_EMBED);
+	return gpt_units_shut(units, GPT_UNIT_EMBED);
+}
+
+/*
+ * A micro-batch that is trained on: gpt_backward() follows. inputs, targets: (B, T). ret_loss: mean
+ * cross entropy in nats. Return: 0 or what the backend answered.
+ */
+int gpt_forward(struct gpt_units *units, struct gpt_activations *acts, const uint8_t *inputs,
+                const uint8_t *targets, double *ret_loss)
+{
+	int r = gpt_logits(units, acts, inputs, true);
+
 	if (r)
 		return r;
-	loss = gpt_loss_forward(n, GPT_VOCAB, targets, acts->logits);
-	*ret_loss = loss;
+	*ret_loss = gpt_loss_forward(acts->row_count, GPT_VOCAB, targets, acts->logits);
 	return 0;
 }

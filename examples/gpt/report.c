@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "examples/gpt/memory.h"
+
 static bool is_speaker(const struct gpt_report *report)
 {
 	return report->rank_first == 0 && !report->args->is_quiet;
@@ -161,4 +163,24 @@ void gpt_report_eval(const struct gpt_report *report, uint64_t step)
 	else
 		(void)printf("eval %5" PRIu64 "  loss %.4f  (%.3f bits per byte)\n", step, loss,
 		             loss / M_LN2);
+}
+
+/* At the end: what a rank took. @own_bytes, @tensor_bytes: of activations between forward and
+ * backward, in this process and with zinfd. */
+void gpt_report_memory(const struct gpt_report *report, uint64_t own_bytes, uint64_t tensor_bytes)
+{
+	uint64_t peak_bytes = gpt_peak_bytes();
+
+	if (report->args->is_quiet)
+		return;
+	if (report->args->is_json)
+		(void)printf("{\"event\":\"memory\",\"rank\":%u,\"peak_bytes\":%" PRIu64
+		             ",\"activation_bytes\":%" PRIu64 ",\"tensor_bytes\":%" PRIu64 "}\n",
+		             report->rank_first, peak_bytes, own_bytes, tensor_bytes);
+	else if (is_speaker(report))
+		(void)printf(
+			"memory of rank %u: %.1f MB at most; activations %.1f MB here, %.1f MB "
+			"with zinfd\n",
+			report->rank_first, (double)peak_bytes / 1e6, (double)own_bytes / 1e6,
+			(double)tensor_bytes / 1e6);
 }

@@ -35,3 +35,4 @@ void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t
 void gpt_report_note(const struct gpt_report *report, const char *note);
 void gpt_report_step(struct gpt_report *report, const struct gpt_record *record);
 void gpt_report_eval(const struct gpt_report *report, uint64_t step);
+void gpt_report_memory(const struct gpt_report *report, uint64_t own_bytes, uint64_t tensor_bytes);

@@ -25,6 +25,7 @@
 #include "examples/gpt/args_lr.h"
 #include "examples/gpt/begin.h"
 #include "examples/gpt/clock.h"
+#include "examples/gpt/layers.h"
 #include "examples/gpt/report.h"
 
 struct trainer {
@@ -182,6 +183,7 @@ static int train_step(struct trainer *trainer, uint64_t step)
 		.token_count = sequences * config->sequence_count * trainer->backend->world_count,
 	};
 	trainer->units.wait_ns = 0;
+	trainer->acts.blocks.wait_ns = 0;
 	for (uint32_t micro = 0; micro < accum; micro++) {
 		for (uint32_t lane = 0; lane < trainer->backend->lane_count; lane++) {
 			r = micro_batch(trainer, micro, lane, &sums[lane]);
@@ -194,8 +196,8 @@ static int train_step(struct trainer *trainer, uint64_t step)
 	r = share_losses(trainer, losses);
 	if (r)
 		return r;
-	trainer->current.wait_ns = trainer->units.wait_ns;
-	trainer->current.compute_ns -= trainer->units.wait_ns;
+	trainer->current.wait_ns = trainer->units.wait_ns + trainer->acts.blocks.wait_ns;
+	trainer->current.compute_ns -= trainer->current.wait_ns;
 	trainer->blob.step = step;
 	trainer->blob.token_count += trainer->current.token_count;
 	trainer->blob.sequence_count += sequences;
@@ -226,14 +228,13 @@ static int evaluate(struct trainer *trainer, uint64_t step)
 				                             .micro_index = batch,
 				                             .rank = rank,
 				                             .is_eval = true };
-			double loss = 0;
 
 			draw(trainer, &name);
-			r = gpt_forward(&trainer->units, &trainer->acts, trainer->inputs,
-			                trainer->targets, &loss);
+			r = gpt_logits(&trainer->units, &trainer->acts, trainer->inputs, false);
 			if (r)
 				return gpt_backend_problem(trainer->backend, r, trainer->problem);
-			sum += loss;
+			sum += gpt_loss_forward(trainer->acts.row_count, GPT_VOCAB,
+			                        trainer->targets, trainer->acts.logits);
 		}
 		losses[rank] = sum / trainer->args->eval_batch_count;
 	}
@@ -256,6 +257,7 @@ static int trainer_init(struct trainer *trainer)
 	const struct gpt_config *config = &run->model->config;
 	size_t token_count = (size_t)config->batch_count * config->sequence_count;
 	uint32_t rank_first = (uint32_t)trainer->backend->rank_first;
+	int r;
 
 	trainer->report = (struct gpt_report){
 		.args = run->args,
@@ -268,12 +270,14 @@ static int trainer_init(struct trainer *trainer)
 	trainer->inputs = calloc(token_count, 1);
 	trainer->targets = calloc(token_count, 1);
 	if (!trainer->inputs || !trainer->targets ||
-	    gpt_units_init(&trainer->units, run->args, run->model, trainer->backend) ||
-	    gpt_activations_init(&trainer->acts, run->model))
+	    gpt_units_init(&trainer->units, run->args, run->model, trainer->backend))
 		return gpt_problem_set(trainer->problem, -ENOMEM,
-		                       "No memory for the activations of %u x %u tokens; a smaller "
-		                       "--batch-size needs less",
+		                       "No memory for %u x %u tokens and the largest unit in f32",
 		                       config->batch_count, config->sequence_count);
+	r = gpt_activations_init(&trainer->acts, run->args, run->model, trainer->backend,
+	                         trainer->problem);
+	if (r)
+		return r;
 	/* Opening a pipe waits for its reader, and a test that broke the first life has gone. */
 	if (!run->args->watch || rank_first != 0 || run->args->restart_index > 0)
 		return 0;
@@ -325,6 +329,8 @@ static int train(struct trainer *trainer)
 		             trainer->problem);
 	if (r)
 		return r;
+	gpt_report_memory(&trainer->report, trainer->acts.blocks.arena_bytes,
+	                  trainer->acts.blocks.tensor_bytes);
 	/* Nobody leaves while another one still reads. */
 	r = trainer->backend->ops->barrier(trainer->backend);
 	return r ? gpt_backend_problem(trainer->backend, r, trainer->problem) : 0;

@@ -132,6 +132,57 @@ static int backend_gather(struct gpt_backend *backend, double *values)
 	                            sizeof(*values), ZINF_U8, NULL);
 }
 
+static int backend_tensor_open(struct gpt_backend *backend, uint64_t budget_bytes)
+{
+	return zinf_tensor_open(zinf_of(backend), budget_bytes);
+}
+
+static int backend_tensor_alloc(struct gpt_backend *backend, uint64_t id, size_t bytes,
+                                void **ret_place)
+{
+	return zinf_tensor_alloc(zinf_of(backend), id, bytes, ret_place);
+}
+
+static int backend_tensor_put(struct gpt_backend *backend, uint64_t id, size_t bytes,
+                              zinf_ticket *ret_ticket)
+{
+	return zinf_tensor_put(zinf_of(backend), id, NULL, bytes, ret_ticket);
+}
+
+static int backend_tensor_prefetch(struct gpt_backend *backend, uint64_t id,
+                                   zinf_ticket *ret_ticket)
+{
+	return zinf_tensor_prefetch(zinf_of(backend), id, ret_ticket);
+}
+
+static int backend_tensor_wait(struct gpt_backend *backend, zinf_ticket ticket)
+{
+	return zinf_wait(zinf_of(backend), ticket, NULL);
+}
+
+static int backend_tensor_map(struct gpt_backend *backend, uint64_t id, void **ret_place)
+{
+	const void *place;
+	size_t bytes;
+	int r = zinf_tensor_map(zinf_of(backend), id, &place, &bytes);
+
+	if (!r)
+		*ret_place = (void *)place; /* Backward only reads it. */
+	return r;
+}
+
+static int backend_tensor_drop(struct gpt_backend *backend, uint64_t id)
+{
+	int r = zinf_tensor_unmap(zinf_of(backend), id);
+
+	return r ? r : zinf_tensor_free(zinf_of(backend), id);
+}
+
+static int backend_tensor_free(struct gpt_backend *backend, uint64_t id)
+{
+	return zinf_tensor_free(zinf_of(backend), id);
+}
+
 static const char *backend_error_text(const struct gpt_backend *backend)
 {
 	return zinf_error_text(zinf_of(backend));
@@ -170,6 +221,14 @@ static const struct gpt_backend_ops zinf_ops = {
 	.wait = backend_wait,
 	.barrier = backend_barrier,
 	.gather = backend_gather,
+	.tensor_open = backend_tensor_open,
+	.tensor_alloc = backend_tensor_alloc,
+	.tensor_put = backend_tensor_put,
+	.tensor_prefetch = backend_tensor_prefetch,
+	.tensor_wait = backend_tensor_wait,
+	.tensor_map = backend_tensor_map,
+	.tensor_drop = backend_tensor_drop,
+	.tensor_free = backend_tensor_free,
 	.error_text = backend_error_text,
 	.close = backend_close,
 	.destroy = backend_destroy,

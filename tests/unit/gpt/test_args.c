@@ -93,6 +93,11 @@ Test(args, what_is_wrong_is_named)
 		{ "--beta1 1", "must be below 1" },
 		{ "--optimizer lion --beta2 1", "must be below 1 unless --optimizer is sgd" },
 		{ "--nesterov", "--nesterov needs --optimizer sgd" },
+		{ "--checkpoint-every 2", "means nothing to --activations keep" },
+		{ "--activations recompute --checkpoint-every 0", "allowed is 1 to 1024" },
+		{ "--activations disk", "allowed are keep, recompute, cpu, nvme" },
+		{ "--activations nvme --reference",
+		  "--activations nvme needs zinfd, and --reference has none" },
 		{ "--lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001" },
 	};
 
@@ -104,6 +109,19 @@ Test(args, what_is_wrong_is_named)
 		cr_expect(strstr(problem.chars, cases[i].says), "%s: \"%s\" does not say \"%s\"",
 		          cases[i].line, problem.chars, cases[i].says);
 	}
+}
+
+Test(args, recomputing_without_a_number_is_block_by_block)
+{
+	struct gpt_problem problem;
+	struct gpt_args args;
+
+	cr_assert_eq(parse("--activations recompute --reference", &args, &problem), 0);
+	cr_expect_eq(args.checkpoint_every, 1);
+	cr_assert_eq(parse("--activations recompute --checkpoint-every 3", &args, &problem), 0);
+	cr_expect_eq(args.checkpoint_every, 3);
+	cr_assert_eq(parse("--activations nvme", &args, &problem), 0);
+	cr_expect_eq(args.checkpoint_every, 0, "all is stored");
 }
 
 /* NULL: not set. */

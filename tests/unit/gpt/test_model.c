@@ -8,68 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/gpt/activations.h"
-#include "examples/gpt/args.h"
 #include "examples/gpt/bf16.h"
-#include "tests/unit/gpt/difference.h"
+#include "tests/unit/gpt/fixture.h"
 
 static const struct gpt_config tiny = {
 	.layer_count = 2, .head_count = 2, .channel_count = 8, .sequence_count = 6, .batch_count = 3
 };
-enum { TOKENS = 18 };
-
-struct fixture {
-	struct gpt_args args;
-	struct gpt_model model;
-	struct gpt_backend *backend;
-	struct gpt_units units;
-	struct gpt_activations acts;
-	uint8_t inputs[2][TOKENS], targets[2][TOKENS]; /* two micro-batches */
-};
-
-/* Values are larger than a real beginning's, so that no gradient drowns in rounding. */
-static void set_up(struct fixture *f, const char *first_flag, const char *second_flag)
-{
-	const char *argv[] = { "zinf-gpt", first_flag, second_flag };
-	struct gpt_problem problem;
-	struct gpt_rng rng = gpt_rng_init(5, GPT_RNG_TRAIN, 0, 0, 0);
-
-	memset(f, 0, sizeof(*f));
-	cr_assert_eq(gpt_args_parse(&f->args, first_flag ? second_flag ? 3 : 2 : 1, argv, &problem),
-	             0);
-	f->args.world_count = 1;
-	cr_assert_eq(gpt_model_init(&f->model, &tiny, &problem), 0);
-	f->backend = gpt_reference_open(&f->args, &f->model, &problem);
-	cr_assert(f->backend);
-	cr_assert_eq(gpt_units_init(&f->units, &f->args, &f->model, f->backend), 0);
-	cr_assert_eq(gpt_activations_init(&f->acts, &f->model), 0);
-	for (uint32_t p = 0; p < f->model.param_count; p++) {
-		uint64_t count = f->model.params[p].element_count;
-		float *values = calloc(count, sizeof(*values));
-		void *target = (void *)f->backend->ops->param(f->backend, p);
-
-		fill_normal(values, count, p, 0.3);
-		for (uint64_t i = 0; i < count; i++) {
-			if (f->args.is_bf16)
-				((uint16_t *)target)[i] = gpt_bf16_round(values[i]);
-			else
-				((float *)target)[i] = values[i];
-		}
-		free(values);
-	}
-	for (unsigned i = 0; i < 2 * TOKENS; i++) {
-		f->inputs[i / TOKENS][i % TOKENS] = (uint8_t)gpt_rng_below(&rng, 12);
-		f->targets[i / TOKENS][i % TOKENS] = (uint8_t)gpt_rng_below(&rng, 256);
-	}
-}
-
-static void tear_down(struct fixture *f)
-{
-	gpt_activations_deinit(&f->acts);
-	gpt_units_deinit(&f->units);
-	f->backend->ops->close(f->backend);
-	gpt_model_deinit(&f->model);
-}
 
 static double forward(struct fixture *f, unsigned batch)
 {
@@ -110,7 +54,7 @@ Test(model, gradient_of_every_parameter_is_the_derivative_of_the_loss)
 {
 	static struct fixture f;
 
-	set_up(&f, NULL, NULL);
+	set_up(&f, &tiny, NULL, NULL);
 	forward_backward(&f, 0, 0, 1);
 	for (uint32_t p = 0; p < f.model.param_count; p++) {
 		uint64_t count = f.model.params[p].element_count;
@@ -145,7 +89,7 @@ Test(model, local_micro_batches_add_up_in_f32)
 	float *first, *second;
 	uint64_t count;
 
-	set_up(&f, NULL, NULL);
+	set_up(&f, &tiny, NULL, NULL);
 	count = f.model.params[GPT_WTE].element_count;
 	first = calloc(count, sizeof(*first));
 	second = calloc(count, sizeof(*second));
@@ -178,7 +122,7 @@ Test(model, sharded_micro_batches_replace_each_other)
 	uint64_t bytes;
 	void *second;
 
-	set_up(&f, "--schedule=sharded", NULL);
+	set_up(&f, &tiny, "--schedule=sharded", NULL);
 	bytes = f.model.params[GPT_WTE].element_count * sizeof(float);
 	second = malloc(bytes);
 	forward_backward(&f, 1, 0, 2);
@@ -196,7 +140,7 @@ static float *exact_grads(unsigned batch, uint32_t param, uint64_t *ret_count)
 	static struct fixture f;
 	float *copy;
 
-	set_up(&f, "--bf16", "--f32-grads");
+	set_up(&f, &tiny, "--bf16", "--f32-grads");
 	forward_backward(&f, batch, 0, 2);
 	*ret_count = f.model.params[param].element_count;
 	copy = malloc(*ret_count * sizeof(*copy));
@@ -209,7 +153,7 @@ Test(model, bf16_buffers_round_after_every_micro_batch)
 {
 	static struct fixture f;
 
-	set_up(&f, "--bf16", NULL);
+	set_up(&f, &tiny, "--bf16", NULL);
 	forward_backward(&f, 0, 0, 2);
 	forward_backward(&f, 1, 1, 2);
 	for (uint32_t p = 0; p < 4; p++) {

@@ -176,7 +176,7 @@ static double own_lr(const struct gpt_args *args, uint64_t step)
 	return args->min_lr + 0.5 * (args->lr - args->min_lr) * (1.0 + cos(M_PI * progress));
 }
 
-void gpt_lr(const struct gpt_args *args, uint64_t step, uint64_t skipped_count,
+void gpt_lr(const struct gpt_args *args, uint64_t step, uint64_t update_count,
             struct zinf_lr_value *ret_value)
 {
 	struct zinf_lr_options options;
@@ -186,9 +186,9 @@ void gpt_lr(const struct gpt_args *args, uint64_t step, uint64_t skipped_count,
 		*ret_value = (struct zinf_lr_value){ .lr = own_lr(args, step) };
 		return;
 	}
-	assert(step > skipped_count);
+	assert(update_count < step);
 	options = schedule_of(args);
-	r = zinf_lr_at(&options, step - 1 - skipped_count, ret_value);
+	r = zinf_lr_at(&options, update_count, ret_value);
 	assert(r == 0); /* gpt_lr_check() */
 	(void)r;
 }

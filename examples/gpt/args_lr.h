@@ -12,7 +12,7 @@
 /* Whether the flags make a schedule, and are all of it. -EINVAL with the reason. */
 int gpt_lr_check(const struct gpt_args *args, struct gpt_problem *problem);
 
-/* The value of a step. @step: from 1. @skipped_count: of the steps before it, those that updated
- * nothing: the schedules of others count updates, gpt's own counts steps. */
-void gpt_lr(const struct gpt_args *args, uint64_t step, uint64_t skipped_count,
+/* The value of a step. @step: from 1. @update_count: of the steps before it, those that changed the
+ * parameters: the schedules of others go by them, gpt's own goes by steps. */
+void gpt_lr(const struct gpt_args *args, uint64_t step, uint64_t update_count,
             struct zinf_lr_value *ret_value);

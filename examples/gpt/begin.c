@@ -12,8 +12,6 @@
 
 #include "examples/gpt/bf16.h"
 
-#define BLOB_MAGIC 0x31544750464e495aull /* "ZINFPGT1" */
-
 /* Rank 0 writes first values through the parameters' own addresses. @values: scratch. */
 static void fill_unit(const struct gpt_run *run, struct gpt_backend *backend, uint32_t unit,
                       float *values)
@@ -71,25 +69,26 @@ static int resume(const struct gpt_run *run, struct gpt_backend *backend,
 		return gpt_backend_problem(backend, r, problem);
 	/* A snapshot of fewer ranks, or of parameters alone: the step names the batches. */
 	if (!r && !bytes && run->args->load)
-		blob = (struct gpt_blob){ .magic = BLOB_MAGIC,
+		blob = (struct gpt_blob){ .magic = GPT_BLOB_MAGIC,
 			                  .step = step,
 			                  .seed = run->args->seed,
 			                  .fingerprint = run->corpus->fingerprint };
 	else if (r || bytes != sizeof(blob))
 		blob.magic = 0;
-	if (blob.magic != BLOB_MAGIC || blob.step != step)
+	if (blob.magic != GPT_BLOB_MAGIC || blob.step != step)
 		return gpt_problem_set(problem, -EINVAL,
 		                       "the job stands at step %" PRIu64
 		                       ", but it was not trained by "
 		                       "this program; give another --job",
 		                       step);
 	/* The blob of a step is given before it is known whether the step was skipped. */
-	if (step && run->args->lr_kind && run->args->is_skipping_nonfinite)
+	if (step && run->args->lr_kind && run->args->is_skipping_nonfinite &&
+	    backend->ops->update_count(backend) < 0)
 		return gpt_problem_set(
 			problem, -EINVAL,
 			"the job stands at step %" PRIu64 ", of which --skip-nonfinite may have "
-			"skipped some, and --lr-schedule %s goes by updates; go on without one of "
-			"the two, or with --lr-schedule gpt",
+			"skipped some, --lr-schedule %s goes by updates, and this zinfd does not "
+			"say how many there were; use a newer one, or --lr-schedule gpt",
 			step, zinf_lr_name((enum zinf_lr_kind)run->args->lr_kind));
 	if (blob.seed != run->args->seed)
 		gpt_report_note(report, "the job was begun with another --seed");
@@ -110,7 +109,7 @@ int gpt_begin(const struct gpt_run *run, struct gpt_backend *backend,
 {
 	int64_t step = backend->ops->committed_step(backend);
 	struct gpt_blob blob = {
-		.magic = BLOB_MAGIC,
+		.magic = GPT_BLOB_MAGIC,
 		.seed = run->args->seed,
 		.fingerprint = run->corpus->fingerprint,
 	};

@@ -7,6 +7,8 @@
 #include "examples/gpt/report.h"
 #include "examples/gpt/train.h"
 
+#define GPT_BLOB_MAGIC 0x31544750464e495aull /* "ZINFPGT1" */
+
 /* What lets a rank go on: committed with every step. Batches are named by (seed, step, micro-batch,
  * rank), so the step alone would do; the rest is compared and shown. */
 struct gpt_blob {

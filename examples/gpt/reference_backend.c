@@ -140,6 +140,11 @@ static int64_t reference_committed_step(const struct gpt_backend *backend)
 	return ((const struct reference *)backend)->step;
 }
 
+static int64_t reference_update_count(const struct gpt_backend *backend)
+{
+	return (int64_t)((const struct reference *)backend)->update_count;
+}
+
 static int reference_blob_get(struct gpt_backend *backend, void *blob, size_t blob_bytes,
                               size_t *ret_bytes)
 {
@@ -293,6 +298,7 @@ static const struct gpt_backend_ops reference_ops = {
 	.write_end = nothing,
 	.commit = reference_commit,
 	.committed_step = reference_committed_step,
+	.update_count = reference_update_count,
 	.blob_get = reference_blob_get,
 	.step_begin = reference_step_begin,
 	.step = reference_step,

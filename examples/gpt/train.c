@@ -42,7 +42,7 @@ struct trainer {
 	struct gpt_record current; /* the step that computes */
 	struct gpt_record ending;  /* the one that is being written; step 0: none */
 	uint64_t mark_ns;          /* when the last commit was seen */
-	uint64_t skipped_count;    /* steps of this run that updated nothing */
+	uint64_t skipped_count;    /* steps of this run that updated nothing; for older daemons */
 };
 
 /* ---- a step ---- */
@@ -85,7 +85,15 @@ static int finish_ending(struct trainer *trainer)
 	return 0;
 }
 
-/* The step before is over: whether it was skipped is known. */
+/* Of the steps before the present one, those that changed the parameters. They are over. */
+static uint64_t update_count(const struct trainer *trainer)
+{
+	int64_t count = trainer->backend->ops->update_count(trainer->backend);
+
+	/* gpt_begin() sees to it that the steps of former runs have not been skipped then. */
+	return count >= 0 ? (uint64_t)count : trainer->current.step - 1 - trainer->skipped_count;
+}
+
 static struct zinf_step_options step_options(const struct trainer *trainer)
 {
 	const struct gpt_args *args = trainer->args;
@@ -93,7 +101,7 @@ static struct zinf_step_options step_options(const struct trainer *trainer)
 	bool is_sgd = args->optimizer == ZINF_SGD;
 	struct zinf_lr_value value;
 
-	gpt_lr(args, trainer->current.step, trainer->skipped_count, &value);
+	gpt_lr(args, trainer->current.step, update_count(trainer), &value);
 	options.lr = value.lr;
 	options.beta1 = is_sgd ? args->momentum : args->beta1;
 	options.beta2 = is_sgd ? args->dampening : args->beta2;

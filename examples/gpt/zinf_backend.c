@@ -84,6 +84,11 @@ static int64_t backend_committed_step(const struct gpt_backend *backend)
 	return zinf_committed_step(zinf_of(backend));
 }
 
+static int64_t backend_update_count(const struct gpt_backend *backend)
+{
+	return zinf_update_count(zinf_of(backend));
+}
+
 static int backend_blob_get(struct gpt_backend *backend, void *blob, size_t blob_bytes,
                             size_t *ret_bytes)
 {
@@ -215,6 +220,7 @@ static const struct gpt_backend_ops zinf_ops = {
 	.write_end = backend_write_end,
 	.commit = backend_commit,
 	.committed_step = backend_committed_step,
+	.update_count = backend_update_count,
 	.blob_get = backend_blob_get,
 	.step_begin = backend_step_begin,
 	.step = backend_step,

@@ -207,7 +207,7 @@ static double own_lr(const struct gpt_args *args, uint64_t step)
 {
 	struct zinf_lr_value value;
 
-	gpt_lr(args, step, 0, &value);
+	gpt_lr(args, step, step - 1, &value);
 	cr_assert_not(value.has_betas);
 	return value.lr;
 }
@@ -296,14 +296,14 @@ Test(args, schedules_of_others_are_those_of_libzinf)
 		TAKE(first_count);
 		TAKE(second_count);
 		for (uint64_t step = 1; step <= 45; step++) {
-			gpt_lr(&args, step, 0, &value);
+			gpt_lr(&args, step, step - 1, &value);
 			cr_assert_eq(zinf_lr_at(&options, step - 1, &expected), 0);
 			cr_assert_eq(value.lr, expected.lr, "%s, step %d", line, (int)step);
 			cr_assert_eq(value.has_betas, expected.has_betas);
 			cr_assert_eq(value.beta1, expected.beta1);
 			if (step < 3)
 				continue;
-			gpt_lr(&args, step, 2, &value);
+			gpt_lr(&args, step, step - 3, &value);
 			cr_assert_eq(zinf_lr_at(&options, step - 3, &expected), 0);
 			cr_assert_eq(value.lr, expected.lr, "two steps were skipped");
 		}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a run goes on where the job's blob says that it stood, or says why it cannot. Method: the
+ * reference backend, which is told to have a past.
+ */
+#include <errno.h>
+
+#include "examples/gpt/begin.h"
+#include "tests/unit/gpt/fixture.h"
+
+static const struct gpt_config tiny = {
+	.layer_count = 1, .head_count = 2, .channel_count = 8, .sequence_count = 6, .batch_count = 3
+};
+
+static struct gpt_blob stored;
+static int64_t stored_step, stored_updates;
+
+static int64_t past_step(const struct gpt_backend *backend)
+{
+	(void)backend;
+	return stored_step;
+}
+
+static int64_t past_updates(const struct gpt_backend *backend)
+{
+	(void)backend;
+	return stored_updates;
+}
+
+static int past_blob(struct gpt_backend *backend, void *blob, size_t blob_bytes, size_t *ret_bytes)
+{
+	(void)backend;
+	cr_assert_eq(blob_bytes, sizeof(stored));
+	memcpy(blob, &stored, sizeof(stored));
+	*ret_bytes = sizeof(stored);
+	return 0;
+}
+
+/* Begins as the flags say, with that past. @ret_step: where it stands. */
+static int begin(const char *first_flag, const char *second_flag, uint64_t *ret_step,
+                 struct gpt_problem *problem)
+{
+	static struct fixture f;
+	struct gpt_backend_ops ops;
+	struct gpt_corpus corpus = { .fingerprint = stored.fingerprint };
+	struct gpt_run run = { .args = &f.args, .model = &f.model, .corpus = &corpus };
+	struct gpt_report report = { .args = &f.args };
+	struct gpt_blob blob;
+	int r;
+
+	set_up(&f, &tiny, first_flag, second_flag);
+	f.args.is_quiet = true;
+	ops = *f.backend->ops;
+	ops.committed_step = past_step;
+	ops.update_count = past_updates;
+	ops.blob_get = past_blob;
+	f.backend->ops = &ops;
+	r = gpt_begin(&run, f.backend, &report, &blob, ret_step, problem);
+	tear_down(&f);
+	return r;
+}
+
+/* What gpt_begin() commits is found again. */
+static void remember(void)
+{
+	stored = (struct gpt_blob){ .magic = GPT_BLOB_MAGIC, .step = 4, .seed = 1 };
+	stored_step = 4;
+	stored_updates = 3;
+}
+
+Test(begin, a_run_goes_on_at_its_blob)
+{
+	struct gpt_problem problem = { "" };
+	uint64_t step = 0;
+
+	remember();
+	cr_assert_eq(begin("--lr-schedule=linear", "--skip-nonfinite", &step, &problem), 0, "%s",
+	             problem.chars);
+	cr_expect_eq(step, 4);
+}
+
+Test(begin, an_older_daemon_does_not_know_what_was_skipped)
+{
+	struct gpt_problem problem = { "" };
+	uint64_t step = 0;
+
+	remember();
+	stored_updates = -1;
+	cr_expect_eq(begin("--lr-schedule=linear", "--skip-nonfinite", &step, &problem), -EINVAL);
+	cr_expect(strstr(problem.chars, "the job stands at step 4, of which --skip-nonfinite may "
+	                                "have skipped some, --lr-schedule linear goes by updates, "
+	                                "and this zinfd does not say how many there were"),
+	          "%s", problem.chars);
+	cr_expect_eq(begin("--skip-nonfinite", NULL, &step, &problem), 0,
+	             "gpt's own goes by steps");
+	cr_expect_eq(begin("--lr-schedule=linear", NULL, &step, &problem), 0, "nothing is skipped");
+}
+
+Test(begin, a_job_of_another_program_is_refused)
+{
+	struct gpt_problem problem = { "" };
+	uint64_t step = 0;
+
+	remember();
+	stored.magic++;
+	cr_expect_eq(begin(NULL, NULL, &step, &problem), -EINVAL);
+	cr_expect(strstr(problem.chars, "was not trained by this program"));
+	remember();
+	stored.step = 3;
+	cr_expect_eq(begin(NULL, NULL, &step, &problem), -EINVAL);
+}

@@ -25,6 +25,46 @@ static uint64_t held_bytes(const json_t *job, const char *key)
 	return bytes;
 }
 
+/* A plane of the table of strategies, as one rank has it. */
+static uint64_t logical_of(const json_t *rank, const char *plane)
+{
+	uint64_t bytes = get_count(rank, plane);
+
+	if (!strcmp(plane, "param"))
+		bytes += get_count(rank, "param_live");
+	else if (!strcmp(plane, "grad"))
+		bytes += get_count(rank, "grad_buckets");
+	return bytes;
+}
+
+/* Of the rank that has most of @plane; @ret_sum: of all ranks. */
+static uint64_t logical_bytes(const json_t *job, const char *plane, uint64_t *ret_sum)
+{
+	uint64_t most = 0;
+	size_t index;
+	json_t *rank;
+
+	*ret_sum = 0;
+	json_array_foreach(json_object_get(job, "logical"), index, rank)
+	{
+		most = ZI_MAX(most, logical_of(rank, plane));
+		*ret_sum += logical_of(rank, plane);
+	}
+	return most;
+}
+
+/* Of all planes and ranks. */
+static uint64_t logical_sum(const json_t *job)
+{
+	uint64_t sum = 0, bytes;
+
+	for (size_t i = 0; i < ZI_COUNT_OF(planes); i++) {
+		(void)logical_bytes(job, planes[i], &bytes); /* What it gives is the most. */
+		sum += bytes;
+	}
+	return sum;
+}
+
 /* "12", or where steps are in force that are not committed, "12 (15)". */
 static struct zi_text step_of(const json_t *job)
 {
@@ -65,9 +105,10 @@ static void print_flush(const json_t *job, bool is_late_alone)
 
 static void print_table(const struct zctl_context *context, const json_t *jobs)
 {
-	static const char *const headings[] = { "job",   ">uid",     "phase", ">ranks",
-		                                ">step", ">params",  ">cpu",  ">nvme",
-		                                ">read", ">written", NULL };
+	static const char *const headings[] = { "job",    ">uid",  "phase",   "strategy",
+		                                ">ranks", ">step", ">params", ">logical",
+		                                ">cpu",   ">nvme", ">read",   ">written",
+		                                NULL };
 	struct table *table = table_new(headings);
 	size_t index;
 	json_t *job;
@@ -77,9 +118,11 @@ static void print_table(const struct zctl_context *context, const json_t *jobs)
 		table_cell(table, "%s", get_word(job, "name"));
 		table_cell(table, "%" PRIu64, get_count(job, "uid"));
 		table_cell(table, "%s", get_word(job, "phase"));
+		table_cell(table, "%s", get_word(job, "strategy"));
 		table_cell(table, "%u/%" PRIu64, attached_count(job), get_count(job, "world_size"));
 		table_cell(table, "%s", step_of(job).chars);
 		table_cell(table, "%.2f M", (double)get_count(job, "elements") / 1e6);
+		table_cell(table, "%s", zi_format_bytes(logical_sum(job)).chars);
 		table_cell(table, "%s", zi_format_bytes(held_bytes(job, "cpu_bytes")).chars);
 		table_cell(table, "%s", zi_format_bytes(held_bytes(job, "nvme_bytes")).chars);
 		table_cell(table, "%s", zi_format_bytes(get_count(job, "read_bytes")).chars);
@@ -90,16 +133,22 @@ static void print_table(const struct zctl_context *context, const json_t *jobs)
 	json_array_foreach(jobs, index, job) print_flush(job, true);
 }
 
-static void print_held(const struct zctl_context *context, const json_t *job)
+/* What each rank would hold by itself, as its strategy says, and beside it what this node really
+ * holds for all of them. */
+static void print_bytes(const struct zctl_context *context, const json_t *job)
 {
-	static const char *const headings[] = { "plane", ">cpu", ">nvme", NULL };
+	static const char *const headings[] = { "plane", ">of a rank", ">of all ranks",
+		                                ">cpu",  ">nvme",      NULL };
 	const json_t *held = json_object_get(job, "held");
 	struct table *table = table_new(headings);
 
 	for (size_t i = 0; i < ZI_COUNT_OF(planes); i++) {
 		const json_t *plane = json_object_get(held, planes[i]);
+		uint64_t sum, most = logical_bytes(job, planes[i], &sum);
 
 		table_cell(table, "%s", planes[i]);
+		table_cell(table, "%s", zi_format_bytes(most).chars);
+		table_cell(table, "%s", zi_format_bytes(sum).chars);
 		table_cell(table, "%s", zi_format_bytes(get_count(plane, "cpu_bytes")).chars);
 		table_cell(table, "%s", zi_format_bytes(get_count(plane, "nvme_bytes")).chars);
 	}
@@ -267,7 +316,7 @@ static void print_detail(const struct zctl_context *context, const json_t *job)
 	print_pool(job);
 	print_tensors(job);
 	print_ranks(job);
-	print_held(context, job);
+	print_bytes(context, job);
 	printf("reserved on NVMe: %s; since the daemon started: read %s, written %s\n",
 	       zi_format_bytes(get_count(job, "reserved_nvme_bytes")).chars,
 	       zi_format_bytes(get_count(job, "read_bytes")).chars,

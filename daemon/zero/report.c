@@ -11,6 +11,7 @@
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/param/room.h"
 #include "daemon/zero/place/extent.h"
+#include "daemon/zero/place/owner.h"
 #include "daemon/zero/step/pipeline.h"
 
 static uint64_t held_bytes(const struct tier_segment *segment)
@@ -37,6 +38,15 @@ static void fill_memory(const struct zero_job *job, struct zero_job_report *repo
 		report->param_nvme_bytes += places[ZERO_PLANE_PARAM].extent.bytes;
 		report->state_nvme_bytes += places[ZERO_PLANE_STATE].extent.bytes;
 	}
+}
+
+static void fill_logical(const struct zero_job *job, struct zero_job_report *report)
+{
+	if (!job->here_count)
+		return; /* No model, or none that can be read. */
+	report->logical_count = job->world;
+	for (uint32_t i = 0; i < job->world; i++)
+		report->logical[i] = owner_logical_bytes(job, i);
 }
 
 static void fill_pool(const struct zero_job *job, struct zero_job_report *report)
@@ -117,6 +127,11 @@ static void fill_ranks(const struct zero_job *job, struct zero_job_report *repor
 				job->zero->options.cpu_tiers[job->collectives.tiers[i]].name;
 		report->ranks[i].doing = rank->doing ? op_name(rank->doing) : "attach";
 		report->ranks[i].doing_ns = rank->doing_ns ? zi_clock_now_ns() - rank->doing_ns : 0;
+		report->ranks[i].grad_bytes = held_bytes(job->grads[i]);
+		report->ranks[i].copy_bytes = held_bytes(rank->spare) +
+		                              held_bytes(rank->write ? rank->write->segment : NULL);
+		report->ranks[i].tensor_bytes =
+			held_bytes(rank->tensors ? rank->tensors->segment : NULL);
 	}
 }
 
@@ -154,6 +169,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 	report->unkept = job->unkept_count ? job->unkept_text.chars : NULL;
 	memcpy(report->name, job->name, sizeof(report->name));
 	memcpy(report->incarnation, job->group.name, sizeof(report->incarnation));
+	fill_logical(job, report);
 	fill_memory(job, report);
 	fill_pool(job, report);
 	fill_tensors(job, report);

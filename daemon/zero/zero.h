@@ -40,6 +40,7 @@
 #include "common/base/types.h"
 #include "common/wire/control.h"
 #include "common/wire/layout.h"
+#include "common/wire/owner.h"
 #include "common/wire/training.h"
 #include "daemon/device/device.h"
 #include "daemon/tier/move.h"
@@ -425,6 +426,10 @@ struct zero_job_report {
 	int64_t current_step; /* in force; later than the former with commit_interval */
 	uint64_t element_count, padded_count;
 	uint32_t unit_count, param_count, subgroup_count;
+	/* logical: of each rank of the world that trained last, what the strategy's table says
+	 * (common/wire/owner.h); (logical_count,), 0: no model yet */
+	uint32_t logical_count;
+	struct zi_plane_bytes logical[ZI_WORLD_MAX];
 	/* held: really there */
 	uint64_t param_cpu_bytes, grad_cpu_bytes, accum_cpu_bytes;
 	uint64_t state_cpu_bytes; /* resident (all of it, or the share) */
@@ -466,6 +471,8 @@ struct zero_job_report {
 		bool is_attached;
 		const char *doing;
 		uint64_t doing_ns;
+		/* held by the rank alone: gradients, its copies of units it writes, tensors */
+		uint64_t grad_bytes, copy_bytes, tensor_bytes;
 	} ranks[ZI_WORLD_MAX];
 };
 /* Calls @each for every job (or the one named). False when a named job is not there. */

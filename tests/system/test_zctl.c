@@ -103,11 +103,14 @@ Test(zctl, tiers_tell_capacity_use_and_traffic)
 
 Test(zctl, jobs_tell_steps_and_what_is_held)
 {
-	json_t *json;
+	json_t *json, *logical;
 
 	RUN(0, "jobs");
 	system_expect_text(words, "shown");
+	system_expect_text(words, "ddp");
+	system_expect_text(words, "logical");
 	RUN(0, "jobs", "shown");
+	system_expect_text(words, "of a rank  of all ranks");
 	system_expect_text(words, "step 3");
 	system_expect_text(words, "adamw");
 	system_expect_text(words, "optimizer state on NVMe, parameters in memory");
@@ -122,6 +125,11 @@ Test(zctl, jobs_tell_steps_and_what_is_held)
 	cr_assert_str_eq(json_string_value(json_object_get(json_array_get(json, 0), "strategy")),
 	                 "ddp");
 	cr_assert_eq(json_integer_value(json_object_get(json_array_get(json, 0), "shard_size")), 0);
+	logical = json_array_get(json_object_get(json_array_get(json, 0), "logical"), 0);
+	cr_assert_eq(json_integer_value(json_object_get(logical, "state")),
+	             (long long)trainer_padded_elements(&trainer_small) * 8);
+	cr_assert_eq(json_integer_value(json_object_get(logical, "param")),
+	             (long long)trainer_padded_elements(&trainer_small) * 4);
 	json_decref(json);
 	cr_assert_null(strstr(words, " \n"), "a line ends in blanks: %s", words);
 	RUN(1, "jobs", "hidden");

@@ -43,6 +43,27 @@ static json_t *answer_held(const struct zero_job_report *report)
 	return held;
 }
 
+/* What the strategy's table says, of each rank. */
+static json_t *answer_logical(const struct zero_job_report *report)
+{
+	json_t *logical = json_array();
+
+	for (uint32_t i = 0; i < report->logical_count; i++) {
+		const struct zi_plane_bytes *bytes = &report->logical[i];
+		json_t *rank = json_object();
+
+		answer_number(rank, "rank", i);
+		answer_number(rank, "param", bytes->param);
+		answer_number(rank, "param_live", bytes->param_live);
+		answer_number(rank, "grad", bytes->grad);
+		answer_number(rank, "grad_buckets", bytes->grad_buckets);
+		answer_number(rank, "accum", bytes->accum);
+		answer_number(rank, "state", bytes->state);
+		(void)json_array_append_new(logical, rank);
+	}
+	return logical;
+}
+
 static json_t *answer_config(const struct zi_job_config *config)
 {
 	json_t *object = json_object();
@@ -145,6 +166,9 @@ static json_t *answer_ranks(const struct zero_job_report *report)
 		answer_put(rank, "pid", json_integer(report->ranks[i].pid));
 		answer_word(rank, "doing", report->ranks[i].doing ? report->ranks[i].doing : "");
 		answer_number(rank, "doing_ns", report->ranks[i].doing_ns);
+		answer_number(rank, "grad_bytes", report->ranks[i].grad_bytes);
+		answer_number(rank, "copy_bytes", report->ranks[i].copy_bytes);
+		answer_number(rank, "tensor_bytes", report->ranks[i].tensor_bytes);
 		(void)json_array_append_new(ranks, rank);
 	}
 	return ranks;
@@ -181,6 +205,7 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_put(job, "shard_size",
 	           report->is_training_known ? json_integer(report->training.shard_size)
 	                                     : json_null());
+	answer_put(job, "logical", answer_logical(report));
 	answer_put(job, "held", answer_held(report));
 	answer_put(job, "param_pool", report->has_pool ? answer_pool(report) : json_null());
 	answer_put(job, "tensors",

@@ -10,6 +10,7 @@
 #include "examples/gpt/args_activations.h"
 #include "examples/gpt/args_lr.h"
 #include "examples/gpt/args_option.h"
+#include "examples/gpt/args_strategy.h"
 #include "examples/gpt/data.h"
 #include "zinf/zinf.h"
 
@@ -67,7 +68,9 @@ static int check_together(struct gpt_args *args, struct gpt_problem *problem)
 	if (args->min_lr > args->lr)
 		return gpt_problem_set(problem, -EINVAL, "--min-lr %g is above --lr %g",
 		                       args->min_lr, args->lr);
-	r = gpt_activations_check(args, problem);
+	r = gpt_strategy_check(args, problem);
+	if (!r)
+		r = gpt_activations_check(args, problem);
 	return r ? r : gpt_lr_check(args, problem);
 }
 

@@ -58,6 +58,8 @@ struct gpt_args {
 	uint32_t activations;      /* enum gpt_activations_kind */
 	uint32_t checkpoint_every; /* blocks; 0: whole blocks are stored */
 	/* zinf */
+	const char *strategy;       /* as zinf_strategy_by_name() takes it; NULL: ddp */
+	uint32_t shard_size;        /* ranks that share a plane; 0: the strategy's */
 	uint32_t offload_optimizer; /* enum zinf_offload */
 	uint32_t offload_param;     /* enum zinf_offload */
 	uint32_t durability;        /* enum zinf_durability */

@@ -25,6 +25,11 @@ static const struct gpt_option ranks[] = {
 const struct gpt_option_table gpt_options_ranks = GPT_OPTION_TABLE("Ranks", ranks);
 
 static const struct gpt_option zinf[] = {
+	GPT_TEXT("strategy", strategy,
+	         "NAME    ddp, zero1, zero2, zero3; no_shard, shard_grad_op, full_shard, fsdp, "
+	         "hybrid_shard (ddp)"),
+	GPT_NUMBER("shard-size", GPT_OPTION_U32, shard_size, 1, ZINF_WORLD_MAX,
+	           "N       ranks that share a plane, a divisor of --ranks (all)"),
 	GPT_CHOICE("schedule", schedule, schedules,
 	           "NAME    of reduction: local or sharded (local)"),
 	GPT_CHOICE("offload-optimizer", offload_optimizer, offloads,

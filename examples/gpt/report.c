@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "examples/gpt/args_strategy.h"
 #include "examples/gpt/memory.h"
 
 static bool is_speaker(const struct gpt_report *report)
@@ -31,13 +32,13 @@ void gpt_report_start(const struct gpt_report *report, const struct gpt_model *m
 		return;
 	(void)printf("%.2f M parameters (%u layers, %u heads, %u channels, %u tokens) in %s; "
 	             "%" PRIu64 " KB of text in %u files\n"
-	             "%u rank%s x %u micro-batch%s x %u sequence%s, schedule %s%s\n",
+	             "%u rank%s x %u micro-batch%s x %u sequence%s, strategy %s, schedule %s%s\n",
 	             (double)model->element_count / 1e6, config->layer_count, config->head_count,
 	             config->channel_count, config->sequence_count, args->is_bf16 ? "bf16" : "f32",
 	             byte_count / 1000, file_count, args->world_count,
 	             args->world_count == 1 ? "" : "s", args->grad_accum_count,
 	             args->grad_accum_count == 1 ? "" : "es", config->batch_count,
-	             config->batch_count == 1 ? "" : "s",
+	             config->batch_count == 1 ? "" : "s", gpt_strategy_name(args),
 	             args->schedule == ZINF_SHARDED ? "sharded" : "local",
 	             args->is_reference ? ", reference (without zinf)" : "");
 }
@@ -74,19 +75,21 @@ static void print_json(const struct gpt_report *report, const struct gpt_record 
 {
 	const struct zinf_step_stats *stats = &record->stats;
 	const volatile double *losses = report->board->losses[record->step % GPT_BOARD_ROWS];
+	const char *strategy = gpt_strategy_name(report->args);
 	char norm[32], loss[32];
 
 	for (uint32_t lane = 0; lane < report->lane_count; lane++) {
 		uint32_t rank = report->rank_first + lane;
 
-		(void)printf("{\"step\":%" PRIu64 ",\"rank\":%u,\"loss\":%s,\"norm\":%s,"
+		(void)printf("{\"step\":%" PRIu64
+		             ",\"rank\":%u,\"strategy\":\"%s\",\"loss\":%s,\"norm\":%s,"
 		             "\"clip\":%.9g,\"lr\":%.17g,\"skipped\":%u,\"tokens\":%" PRIu64
 		             ",\"wall_ms\":%.3f,\"compute_ms\":%.3f,\"wait_ms\":%.3f,"
 		             "\"step_ms\":%.3f,\"grad_wait_ms\":%.3f,\"norm_wait_ms\":%.3f,"
 		             "\"io_read_ms\":%.3f,\"io_write_ms\":%.3f,\"cpu_ms\":%.3f,"
 		             "\"commit_ms\":%.3f,\"read_bytes\":%" PRIu64
 		             ",\"write_bytes\":%" PRIu64 "}\n",
-		             record->step, rank, number(losses[rank], loss),
+		             record->step, rank, strategy, number(losses[rank], loss),
 		             number(stats->norm, norm), stats->clip, record->lr, stats->is_skipped,
 		             record->token_count, ms(record->wall_ns), ms(record->compute_ns),
 		             ms(record->wait_ns), ms(stats->step_ns), ms(stats->grad_wait_ns),

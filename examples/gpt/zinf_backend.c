@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "examples/gpt/args.h"
+#include "examples/gpt/args_strategy.h"
 #include "examples/gpt/backend.h"
 
 struct zinf_backend {
@@ -264,6 +265,7 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.snapshot_interval = args->snapshot_interval;
 	options.snapshot_keep = args->snapshot_keep;
 	options.staging_bytes = args->staging_bytes;
+	gpt_strategy_set(args, &options);
 	return zinf_attach(&options, ret_zinf);
 }
 

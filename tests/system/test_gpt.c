@@ -93,6 +93,30 @@ Test(gpt, a_snapshot_goes_on_with_other_numbers_of_ranks)
 	system_expect_text(words, "block.1");
 }
 
+Test(gpt, every_strategy_gives_the_same_bits_and_a_job_moves_between_them)
+{
+	run(0, "zinf-gpt", TINY "--reference --ranks 4 --steps 4 --dump plain.dump");
+	run(0, "zinf-gpt",
+	    TINY "--ranks 4 --job hybrid --strategy hybrid_shard --shard-size 2 "
+	         "--steps 4 --dump hybrid.dump");
+	system_expect_text(words, "strategy zero3, schedule local");
+	expect_equal_dumps("plain.dump", "hybrid.dump");
+	run(0, "zinf-gpt", TINY "--ranks 4 --job moved --strategy no_shard --steps 1");
+	run(0, "zinf-gpt", TINY "--ranks 4 --job moved --strategy zero1 --steps 2");
+	run(0, "zinf-gpt", TINY "--ranks 4 --job moved --strategy shard_grad_op --steps 3 --json");
+	system_expect_text(words, "\"strategy\":\"zero2\"");
+	run(0, "zinf-gpt",
+	    TINY "--ranks 4 --job moved --strategy fsdp --steps 4 "
+	         "--offload-param nvme --dump moved.dump");
+	expect_equal_dumps("plain.dump", "moved.dump");
+	run(0, "zctl", "jobs moved");
+	system_expect_text(words, "strategy zero3");
+	run(1, "zinf-gpt", TINY "--ranks 4 --job bad --strategy zero3 --shard-size 3 --steps 1");
+	system_expect_text(words, "shard_size is 3: it must divide the 4 ranks");
+	run(1, "zinf-gpt", TINY "--ranks 2 --job bad --strategy dp --steps 1");
+	system_expect_text(words, "strategy is dp, which is not built yet: use ddp");
+}
+
 Test(gpt, parameters_alone_begin_at_step_0)
 {
 	run(0, "zinf-gpt", TINY "--ranks 1 --job base --steps 2");

@@ -11,6 +11,7 @@
 
 #include "examples/gpt/args.h"
 #include "examples/gpt/args_lr.h"
+#include "examples/gpt/args_strategy.h"
 #include "examples/gpt/number.h"
 #include "zinf/zinf.h"
 
@@ -63,6 +64,38 @@ Test(args, values_come_after_a_blank_or_an_equals_sign)
 	cr_expect_str_eq(args.data, "/x");
 }
 
+/* What each name sets. */
+Test(args, strategies_have_our_names_and_those_of_fsdp)
+{
+	const struct {
+		const char *line, *name;
+		uint32_t strategy, shard_size;
+	} rows[] = {
+		{ "", "ddp", ZINF_STRATEGY_DEFAULT, 0 },
+		{ "--strategy ddp", "ddp", ZINF_DDP, 0 },
+		{ "--strategy=dp", "dp", ZINF_DP, 0 },
+		{ "--strategy zero1", "zero1", ZINF_ZERO1, 0 },
+		{ "--strategy shard_grad_op", "zero2", ZINF_ZERO2, 0 },
+		{ "--strategy fsdp --shard-size 2", "zero3", ZINF_ZERO3, 2 },
+		{ "--strategy hybrid_shard", "zero3", ZINF_ZERO3, ZINF_SHARD_NODE },
+		{ "--strategy hybrid_shard --shard-size 4", "zero3", ZINF_ZERO3, 4 },
+		{ "--reference --strategy zero3", "zero3", ZINF_ZERO3, 0 },
+	};
+	struct gpt_problem problem;
+	struct gpt_args args;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct zinf_options options = ZINF_OPTIONS_INIT;
+
+		cr_assert_eq(parse(rows[i].line, &args, &problem), 0, "%s: %s", rows[i].line,
+		             problem.chars);
+		gpt_strategy_set(&args, &options);
+		cr_expect_eq(options.strategy, rows[i].strategy, "%s", rows[i].line);
+		cr_expect_eq(options.shard_size, rows[i].shard_size, "%s", rows[i].line);
+		cr_expect_str_eq(gpt_strategy_name(&args), rows[i].name);
+	}
+}
+
 Test(args, what_is_wrong_is_named)
 {
 	const struct {
@@ -93,6 +126,11 @@ Test(args, what_is_wrong_is_named)
 		{ "--beta1 1", "must be below 1" },
 		{ "--optimizer lion --beta2 1", "must be below 1 unless --optimizer is sgd" },
 		{ "--nesterov", "--nesterov needs --optimizer sgd" },
+		{ "--strategy zero4", "no strategy 'zero4': did you mean 'zero1'" },
+		{ "--strategy full_shart", "did you mean 'full_shard'" },
+		{ "--shard-size 0", "allowed is 1 to 64" },
+		{ "--shard-size 2", "--shard-size 2 means nothing to --strategy ddp" },
+		{ "--strategy no_shard --shard-size 2", "which shards nothing" },
 		{ "--checkpoint-every 2", "means nothing to --activations keep" },
 		{ "--activations recompute --checkpoint-every 0", "allowed is 1 to 1024" },
 		{ "--activations disk", "allowed are keep, recompute, cpu, nvme" },

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "libclient/client.h"
 #include "tests/fake/fake_daemon.h"
 #include "zinf/zinf.h"
 
@@ -18,6 +19,9 @@ struct fake_job {
 	uint32_t param[3]; /* "a.w", "a.s", "b.w" */
 };
 
+/* What no call takes, however loaded the machine is; a test that waits it out has failed. */
+#define FAKE_JOB_TIMEOUT_MS 20000u
+
 /* Options for @fake with a deadline that a test can wait for. */
 static inline struct zinf_options fake_job_options(const struct fake_daemon *fake)
 {
@@ -25,17 +29,16 @@ static inline struct zinf_options fake_job_options(const struct fake_daemon *fak
 
 	options.socket_path = fake_daemon_path(fake);
 	options.job = "test";
-	options.timeout_ms = 20000;
+	options.timeout_ms = FAKE_JOB_TIMEOUT_MS;
 	return options;
 }
 
 static inline struct fake_job fake_job_attach_with(const struct fake_daemon_options *daemon,
-                                                   uint32_t timeout_ms, enum zinf_schedule schedule)
+                                                   enum zinf_schedule schedule)
 {
 	struct fake_job job = { .fake = fake_daemon_start(daemon) };
 	struct zinf_options options = fake_job_options(job.fake);
 
-	options.timeout_ms = timeout_ms;
 	options.schedule = schedule;
 	cr_assert_eq(zinf_attach(&options, &job.zinf), 0, "%s", zinf_attach_error());
 	return job;
@@ -43,7 +46,14 @@ static inline struct fake_job fake_job_attach_with(const struct fake_daemon_opti
 
 static inline struct fake_job fake_job_attach(const struct fake_daemon_options *daemon)
 {
-	return fake_job_attach_with(daemon, 20000, ZINF_LOCAL);
+	return fake_job_attach_with(daemon, ZINF_LOCAL);
+}
+
+/* How long the calls from here on wait: little for the one that is to wait in vain, and for it
+ * alone, since a thread of the fake may not be given a CPU for as long. */
+static inline void fake_job_limit_time(struct fake_job *job, uint32_t timeout_ms)
+{
+	job->zinf->timeout_ns = timeout_ms * ZI_NS_PER_MS;
 }
 
 static inline void fake_job_add(struct fake_job *job)

@@ -108,7 +108,8 @@ Test(end, daemon_that_dies_in_any_call_is_estale_at_once_and_for_ever)
 			expect_text(job.zinf, fake_daemon_path(job.fake));
 			cr_expect(is_readable(zinf_event_fd(job.zinf)));
 			expect_all(job.zinf, -ESTALE);
-			cr_expect_lt(zi_clock_now_ns() - before_ns, 2 * ZI_NS_PER_S);
+			cr_expect_lt(zi_clock_now_ns() - before_ns,
+			             FAKE_JOB_TIMEOUT_MS * ZI_NS_PER_MS, "not by its deadline");
 			fake_job_leave(&job);
 		}
 }
@@ -195,13 +196,15 @@ Test(end, broken_word_counts_also_when_its_notice_never_comes)
 Test(end, silent_daemon_is_etimedout_and_the_session_goes_on)
 {
 	for (size_t i = 0; i < WAITING_COUNT; i++) {
-		struct fake_job job = fake_job_attach_with(
-			&(struct fake_daemon_options){ .silent_on = waiting_on[i] }, 40,
-			ZINF_LOCAL);
+		struct fake_job job = fake_job_attach(
+			&(struct fake_daemon_options){ .silent_on = waiting_on[i] });
 
 		fake_job_materialize(&job);
+		fake_job_limit_time(&job, 40);
 		cr_expect_eq(call(&job, waiting_on[i]), -ETIMEDOUT, "%zu", i);
 		expect_text(job.zinf, "within 40 ms");
+		if (i) /* The first is the ping. */
+			fake_job_limit_time(&job, FAKE_JOB_TIMEOUT_MS);
 		cr_expect_eq(zinf_ping(job.zinf), i ? 0 : -ETIMEDOUT, "%zu", i);
 		fake_job_leave(&job);
 	}
@@ -209,13 +212,14 @@ Test(end, silent_daemon_is_etimedout_and_the_session_goes_on)
 
 Test(end, call_made_again_after_a_deadline_waits_for_the_same_operation)
 {
-	struct fake_job job = fake_job_attach_with(
-		&(struct fake_daemon_options){ .silent_on = FAKE_ON_OP(ZI_OP_UNSHARD) }, 30,
-		ZINF_LOCAL);
+	struct fake_job job = fake_job_attach(
+		&(struct fake_daemon_options){ .silent_on = FAKE_ON_OP(ZI_OP_UNSHARD) });
 
 	fake_job_materialize(&job);
+	fake_job_limit_time(&job, 30);
 	for (int i = 0; i < 3; i++)
 		cr_assert_eq(zinf_unshard(job.zinf, 0), -ETIMEDOUT);
+	fake_job_limit_time(&job, FAKE_JOB_TIMEOUT_MS);
 	cr_assert_eq(zinf_ping(job.zinf), 0);
 	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_OP(ZI_OP_UNSHARD)), 1);
 	fake_job_leave(&job);
@@ -223,15 +227,15 @@ Test(end, call_made_again_after_a_deadline_waits_for_the_same_operation)
 
 Test(end, late_reply_is_not_taken_for_another_ones)
 {
-	struct fake_job job = fake_job_attach_with(
-		&(struct fake_daemon_options){
-			.late_on = FAKE_ON_MESSAGE(ZI_MESSAGE_PARAM_WRITE_END), .blob_bytes = 10 },
-		40, ZINF_LOCAL);
+	struct fake_job job = fake_job_attach(&(struct fake_daemon_options){
+		.late_on = FAKE_ON_MESSAGE(ZI_MESSAGE_PARAM_WRITE_END), .blob_bytes = 10 });
 	size_t bytes;
 
 	fake_job_materialize(&job);
 	cr_assert_eq(zinf_param_write_begin(job.zinf, 0), 0);
+	fake_job_limit_time(&job, 40);
 	cr_assert_eq(zinf_param_write_end(job.zinf, 0, 0), -ETIMEDOUT);
+	fake_job_limit_time(&job, FAKE_JOB_TIMEOUT_MS);
 	cr_assert_eq(zinf_blob_get(job.zinf, NULL, 0, &bytes), 0, "%s", zinf_error_text(job.zinf));
 	cr_assert_eq(bytes, 10);
 	cr_assert_eq(zinf_param_write_end(job.zinf, 0, 0), 0, "and it may be made again");
@@ -240,13 +244,14 @@ Test(end, late_reply_is_not_taken_for_another_ones)
 
 Test(end, detach_does_not_wait_for_a_daemon_that_says_nothing)
 {
-	struct fake_job job = fake_job_attach_with(
-		&(struct fake_daemon_options){ .silent_on = FAKE_ON_MESSAGE(ZI_MESSAGE_DETACH) },
-		40, ZINF_LOCAL);
-	uint64_t before_ns = zi_clock_now_ns();
+	struct fake_job job = fake_job_attach(
+		&(struct fake_daemon_options){ .silent_on = FAKE_ON_MESSAGE(ZI_MESSAGE_DETACH) });
+	uint64_t before_ns;
 
+	fake_job_limit_time(&job, 40);
+	before_ns = zi_clock_now_ns();
 	fake_job_leave(&job);
-	cr_assert_lt(zi_clock_now_ns() - before_ns, ZI_NS_PER_S);
+	cr_assert_lt(zi_clock_now_ns() - before_ns, FAKE_JOB_TIMEOUT_MS * ZI_NS_PER_MS);
 }
 
 Test(end, lying_rings_are_eproto_and_end_the_session)

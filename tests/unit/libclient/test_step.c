@@ -38,7 +38,7 @@ Test(step, whole_step_commits_with_blob_options_and_statistics)
 
 Test(step, options_travel_bit_by_bit)
 {
-	struct fake_job job = fake_job_attach_with(&honest, 20000, ZINF_SHARDED);
+	struct fake_job job = fake_job_attach_with(&honest, ZINF_SHARDED);
 	struct zinf_step_options step = ZINF_STEP_OPTIONS_INIT;
 	const struct zi_step_options *seen = fake_daemon_step_options(job.fake);
 
@@ -275,7 +275,7 @@ Test(step, gradient_is_handed_over_once_and_only_when_held)
 
 Test(step, sharded_schedule_reduces_each_micro_batch)
 {
-	struct fake_job job = fake_job_attach_with(&honest, 20000, ZINF_SHARDED);
+	struct fake_job job = fake_job_attach_with(&honest, ZINF_SHARDED);
 	struct zinf_step_options step = ZINF_STEP_OPTIONS_INIT;
 	zinf_ticket ticket;
 

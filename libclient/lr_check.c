@@ -15,9 +15,8 @@
 #include "common/base/err.h"
 #include "common/base/text.h"
 #include "libclient/lr_private.h"
+#include "libclient/sized.h"
 
-/* A sane struct zinf_lr_options of any later version; more is a wild `bytes`. */
-#define OPTIONS_BYTES_MAX 4096u
 /* What a field says that was not given to the original. */
 #define VALUE_NONE -1.0
 
@@ -184,28 +183,14 @@ static int check_together(const struct zinf_lr_options *options, struct zi_text 
 	return 0;
 }
 
-static int check_size(const struct zinf_lr_options *options, struct zi_text *text)
-{
-	const char *end = (const char *)options + options->bytes;
-
-	if (options->bytes < sizeof(*options) || options->bytes > OPTIONS_BYTES_MAX)
-		return zi_text_error(text, -EINVAL,
-		                     "a schedule of %u bytes: begin with zinf_lr_defaults()",
-		                     options->bytes);
-	for (const char *byte = (const char *)(options + 1); byte < end; byte++)
-		if (*byte)
-			return zi_text_error(text, -EINVAL,
-			                     "fields of a later libzinf are set; this is %s",
-			                     zinf_version());
-	return 0;
-}
-
 static int check(const struct zinf_lr_options *options, struct zi_text *text)
 {
-	int r = check_size(options, text);
+	static const struct zi_sized sized = { "a schedule", "zinf_lr_defaults()", sizeof(*options),
+		                               sizeof(*options) };
+	int r = zi_client_check_sized(&sized, options, text);
 
 	if (r)
-		return r;
+		return err_trace(r);
 	if (!zinf_lr_name(options->kind))
 		return zi_text_error(text, -EINVAL,
 		                     "there is no schedule of kind %d; allowed is "

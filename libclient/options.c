@@ -10,9 +10,8 @@
 #include "common/base/err.h"
 #include "common/wire/check.h"
 #include "libclient/client.h"
+#include "libclient/sized.h"
 
-/* A sane struct zinf_options of any later version; more is a wild `bytes`. */
-#define OPTIONS_BYTES_MAX 4096u
 /* The first one's: the struct has only grown since. */
 #define OPTIONS_BYTES_MIN offsetof(struct zinf_options, strategy)
 static_assert(OPTIONS_BYTES_MIN == 128, "programs of the first version go on");
@@ -64,19 +63,15 @@ static int resolve_path(struct zinf *zinf, const char *named)
 static int take_options(struct zinf *zinf, const struct zinf_options *options,
                         struct zinf_options *ret_options)
 {
-	uint32_t bytes = options->bytes;
+	static const struct zi_sized sized = { "options", "ZINF_OPTIONS_INIT", OPTIONS_BYTES_MIN,
+		                               sizeof(*options) };
 	struct zinf_options taken = { 0 };
 	uint32_t reserved;
+	int r = zi_client_check_sized(&sized, options, &zinf->text);
 
-	if (bytes < OPTIONS_BYTES_MIN || bytes > OPTIONS_BYTES_MAX)
-		return zi_client_error(zinf, -EINVAL,
-		                       "options of %u bytes: begin with ZINF_OPTIONS_INIT", bytes);
-	for (uint32_t i = sizeof(taken); i < bytes; i++)
-		if (((const char *)options)[i])
-			return zi_client_error(zinf, -EINVAL,
-			                       "options of a later libzinf are set; this is %s",
-			                       zinf_version());
-	memcpy(&taken, options, ZI_MIN(bytes, sizeof(taken)));
+	if (r)
+		return err_trace(r);
+	memcpy(&taken, options, ZI_MIN(options->bytes, sizeof(taken)));
 	reserved = taken.reserved[0] | taken.reserved[1] | taken.reserved_end[0] |
 	           taken.reserved_end[1];
 	if (reserved)

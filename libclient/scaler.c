@@ -9,10 +9,8 @@
 #include "common/base/err.h"
 #include "common/base/scaler.h"
 #include "common/base/text.h"
+#include "libclient/sized.h"
 #include "zinf/scaler.h"
-
-/* A sane struct zinf_scaler_options of any later version; more is a wild `bytes`. */
-#define OPTIONS_BYTES_MAX 4096u
 
 static_assert((int)ZINF_SCALER_NONE == (int)ZI_SCALER_NONE, "the public values are the machine's");
 static_assert((int)ZINF_SCALER_STATIC == (int)ZI_SCALER_STATIC, "as above");
@@ -69,18 +67,13 @@ int zinf_scaler_defaults(enum zinf_scaler_kind kind, struct zinf_scaler_options 
 
 static int check(const struct zinf_scaler_options *options, struct zi_text *text)
 {
-	const char *end = (const char *)options + options->bytes;
+	static const struct zi_sized sized = { "a loss scale", "zinf_scaler_defaults()",
+		                               sizeof(*options), sizeof(*options) };
 	struct zi_scaler_options plain;
+	int r = zi_client_check_sized(&sized, options, text);
 
-	if (options->bytes < sizeof(*options) || options->bytes > OPTIONS_BYTES_MAX)
-		return zi_text_error(text, -EINVAL,
-		                     "a loss scale of %u bytes: begin with zinf_scaler_defaults()",
-		                     options->bytes);
-	for (const char *byte = (const char *)(options + 1); byte < end; byte++)
-		if (*byte)
-			return zi_text_error(text, -EINVAL,
-			                     "fields of a later libzinf are set; this is %s",
-			                     zinf_version());
+	if (r)
+		return err_trace(r);
 	plain = from_public(options);
 	return zi_scaler_check(&plain, text);
 }

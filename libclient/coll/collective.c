@@ -4,34 +4,14 @@
 
 #include "common/base/err.h"
 #include "libclient/coll/collective.h"
-
-/* A sane struct of options of any later version; more is a wild `bytes`. */
-#define OPTIONS_BYTES_MAX 4096u
-
-int zi_client_coll_check_options(struct zinf *zinf, const char *initialiser, const void *options,
-                                 size_t known_bytes, size_t reserved_offset)
-{
-	uint32_t bytes;
-	const unsigned char *from = options;
-
-	memcpy(&bytes, options, sizeof(bytes));
-	if (bytes < known_bytes || bytes > OPTIONS_BYTES_MAX)
-		return zi_client_error(zinf, -EINVAL, "options of %u bytes: begin with %s", bytes,
-		                       initialiser);
-	for (size_t i = reserved_offset; i < bytes; i++)
-		if (from[i])
-			return zi_client_error(zinf, -EINVAL,
-			                       "reserved options are set, or those of a later "
-			                       "libzinf; this is %s",
-			                       zinf_version());
-	return 0;
-}
+#include "libclient/sized.h"
 
 static int check_options(struct zinf *zinf, const struct zinf_coll_options *options)
 {
-	int r = zi_client_coll_check_options(zinf, "ZINF_COLL_OPTIONS_INIT", options,
-	                                     sizeof(*options),
-	                                     offsetof(struct zinf_coll_options, reserved));
+	static const struct zi_sized sized = { "options", "ZINF_COLL_OPTIONS_INIT",
+		                               sizeof(*options),
+		                               offsetof(struct zinf_coll_options, reserved) };
+	int r = zi_client_check_sized(&sized, options, &zinf->text);
 
 	if (!r && options->reserved0)
 		return zi_client_error(zinf, -EINVAL, "zinf_coll_options.reserved0 is set");

@@ -109,11 +109,6 @@ struct zi_client_group *zi_client_group_free(struct zi_client_group *group);
 void zi_client_group_settle(struct zi_client_group *group, uint64_t begin_ns);
 
 /* collective.c */
-/* Of any struct that begins with `uint32_t bytes`: it is as long as it was when this was built, or
- * longer, and everything from @reserved_offset on is zero, as what a later version adds must be.
- * @initialiser: the macro to begin with. Return: 0; -EINVAL. */
-int zi_client_coll_check_options(struct zinf *zinf, const char *initialiser, const void *options,
-                                 size_t known_bytes, size_t reserved_offset);
 /* Where every call begins: is there a session, is the group whole? Then a zi_client_call_new(). */
 int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *options,
                          struct zi_client_call **ret_call);

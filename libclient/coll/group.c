@@ -9,6 +9,7 @@
 #include "common/base/fd.h"
 #include "common/wire/region.h"
 #include "libclient/coll/collective.h"
+#include "libclient/sized.h"
 
 /* Going by NUMA nodes costs a sum one or two meetings more, of a microsecond each between sockets,
  * and spares between some and most of its bytes on the link: half of 256 KiB take 6 us at 20 GB/s.
@@ -255,6 +256,9 @@ static void give_up(struct zinf *zinf, uint32_t number)
 int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_count,
                     const struct zinf_group_options *options, zinf_group *ret_group)
 {
+	static const struct zi_sized sized = { "options", "ZINF_GROUP_OPTIONS_INIT",
+		                               sizeof(*options),
+		                               offsetof(struct zinf_group_options, reserved) };
 	const struct zinf_group_options none = ZINF_GROUP_OPTIONS_INIT;
 	const struct zi_message_header *reply;
 	struct zi_coll_group request = { 0 };
@@ -270,9 +274,7 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 		return err_trace(r);
 	r = check_ranks(zinf, ranks, rank_count, &mask);
 	if (!r)
-		r = zi_client_coll_check_options(zinf, "ZINF_GROUP_OPTIONS_INIT",
-		                                 options ? options : &none, sizeof(*options),
-		                                 offsetof(struct zinf_group_options, reserved));
+		r = zi_client_check_sized(&sized, options ? options : &none, &zinf->text);
 	if (r)
 		return err_trace(zi_client_coll_refuse(zinf, &request.header, ZI_MESSAGE_COLL_GROUP,
 		                                       sizeof(request), r, &request.error,

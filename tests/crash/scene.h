@@ -11,8 +11,11 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/reference.h"
 
-#define SCENE_WORLD KIND_WORLD_MAX
-#define SCENE_STEPS KIND_STEPS
+/* What nothing takes, however loaded the machine is: neither a daemon that comes back, for which
+ * ranks wait, nor what is given back when they have gone. */
+#define SCENE_PATIENCE_MS 60000u
+#define SCENE_WORLD       KIND_WORLD_MAX
+#define SCENE_STEPS       KIND_STEPS
 
 /* What ranks note for the test, over all their lives; a rank writes its own column. */
 struct scene_diary {

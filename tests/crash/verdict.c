@@ -110,8 +110,9 @@ static int destroy_body(void *arg)
 
 static bool destroy(const struct zinf_options *options)
 {
-	return scene_says(harness_wait(harness_fork(destroy_body, (void *)options), 20000) == 0,
-	                  "a job could not be destroyed");
+	return scene_says(
+		harness_wait(harness_fork(destroy_body, (void *)options), SCENE_PATIENCE_MS) == 0,
+		"a job could not be destroyed");
 }
 
 /* ---- snapshots ---- */
@@ -166,7 +167,7 @@ static bool snapshots_are_right(struct scene *scene)
  * question a round trip. */
 static bool space_is_named(struct scene *scene)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(20 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(SCENE_PATIENCE_MS * ZI_NS_PER_MS);
 	bool is_named;
 
 	do {
@@ -192,9 +193,9 @@ bool scene_is_right(struct scene *scene)
 		scene_says(tier_bytes(scene, "nvme", "extent_bytes") == 0, "extents are left over");
 	is_right &=
 		scene_says(tier_bytes(scene, "nvme", "used_bytes") == 0, "space is still charged");
-	is_right &=
-		scene_says(harness_charges_return(&scene->harness, scene->idle_cpu_bytes, 20000),
-	                   "memory is still charged");
+	is_right &= scene_says(
+		harness_charges_return(&scene->harness, scene->idle_cpu_bytes, SCENE_PATIENCE_MS),
+		"memory is still charged");
 	is_right &= scene_says(!has_stray_files(scene), "files are left over");
 	return is_right;
 }

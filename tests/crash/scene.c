@@ -93,7 +93,6 @@ static struct trainer_settings settings_of(struct scene *scene)
 	const struct kind *kind = scene->kind;
 	struct trainer_settings settings = ranks_settings(&scene->harness, "crash", kind->world);
 
-	settings.options.timeout_ms = SCENE_PATIENCE_MS;
 	settings.options.param_dtype = settings.options.grad_dtype = kind->dtype;
 	settings.options.offload_optimizer = kind->offload;
 	settings.options.offload_param = kind->offload_param;

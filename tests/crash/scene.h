@@ -11,8 +11,8 @@
 #include "tests/harness/ranks.h"
 #include "tests/harness/reference.h"
 
-/* What nothing takes, however loaded the machine is: neither a daemon that comes back, for which
- * ranks wait, nor what is given back when they have gone. */
+/* Longer than what is asked of the daemon, or given back when ranks have gone, takes on a loaded
+ * machine. */
 #define SCENE_PATIENCE_MS 60000u
 #define SCENE_WORLD       KIND_WORLD_MAX
 #define SCENE_STEPS       KIND_STEPS

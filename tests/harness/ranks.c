@@ -15,6 +15,8 @@
 #include "common/base/fd.h"
 #include "tests/harness/reference.h"
 
+/* What no call of one takes, nor a daemon that comes back, for which ranks may wait. */
+#define CALL_TIMEOUT_MS 60000u
 /* The longest that a rank of any test may take, under a sanitizer on a busy machine. */
 #define RANK_TIMEOUT_MS 120000u
 
@@ -33,7 +35,7 @@ struct trainer_settings ranks_settings(const struct harness *harness, const char
 	settings.options.job = job;
 	settings.options.incarnation = "first";
 	settings.options.world_size = (int32_t)world;
-	settings.options.timeout_ms = 20000;
+	settings.options.timeout_ms = CALL_TIMEOUT_MS;
 	settings.step.lr = 1e-2;
 	settings.step.weight_decay = 0.1;
 	return settings;

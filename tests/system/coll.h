@@ -20,7 +20,7 @@
 
 #define COLL_RANKS_MAX  4u /* of most tests */
 #define COLL_ARENA      (16u << 20)
-#define COLL_TIMEOUT_MS 60000u /* nobody waits so long: what takes it has failed */
+#define COLL_TIMEOUT_MS 200000u /* nobody waits so long: what takes it has failed */
 
 struct coll_rank;
 typedef int (*coll_body_fn)(struct coll_rank *rank);

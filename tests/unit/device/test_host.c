@@ -7,10 +7,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/clock.h"
 #include "daemon/device/device.h"
+#include "tests/harness/cpu_time.h"
 
 #define TASKS_MAX 256u
 
@@ -203,14 +203,6 @@ Test(host, a_thread_that_cannot_be_bound_fails_new_and_leaves_no_thread)
 	cr_assert_eq(dev_host_new(bind_second_fails, &count, 4, &dev), -EXDEV);
 	cr_assert_null(dev, "untouched on failure");
 	cr_assert_eq(count, 4, "the others were waited for");
-}
-
-static uint64_t process_cpu_ns(void)
-{
-	struct timespec time;
-
-	cr_assert_eq(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time), 0);
-	return (uint64_t)time.tv_sec * ZI_NS_PER_S + (uint64_t)time.tv_nsec;
 }
 
 struct alarm {

@@ -11,6 +11,7 @@
 #include "examples/gpt/args_lr.h"
 #include "examples/gpt/args_option.h"
 #include "examples/gpt/args_strategy.h"
+#include "examples/gpt/args_use.h"
 #include "examples/gpt/data.h"
 #include "zinf/zinf.h"
 
@@ -43,6 +44,8 @@ static const struct gpt_args defaults = {
 	.data = GPT_DATA_DEFAULT,
 	.offload_optimizer = ZINF_OFFLOAD_NVME,
 	.timeout_s = 600,
+	.prompt = "\n",
+	.temperature = 1,
 	.log_every = 10,
 	.eval_batch_count = 4,
 };
@@ -71,6 +74,8 @@ static int check_together(struct gpt_args *args, struct gpt_problem *problem)
 	r = gpt_strategy_check(args, problem);
 	if (!r)
 		r = gpt_activations_check(args, problem);
+	if (!r)
+		r = gpt_use_check(args, problem);
 	return r ? r : gpt_lr_check(args, problem);
 }
 

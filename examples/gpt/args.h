@@ -75,6 +75,12 @@ struct gpt_args {
 	const char *socket;
 	bool is_waiting_for_daemon;
 	bool is_deleting_job;
+	/* instead of training */
+	const char *eval; /* NULL: not asked for */
+	uint64_t generate_count;
+	const char *prompt;
+	double temperature;
+	uint32_t top_k;
 	/* output */
 	uint64_t log_every;
 	uint64_t eval_every;

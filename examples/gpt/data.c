@@ -144,6 +144,20 @@ static int append_directory(struct gpt_corpus *corpus, const char *path,
 	return r;
 }
 
+/* A whole text, of any length. @corpus: unload it, also after a failure. @flag: that named @path.
+ * Return: 0; -EINVAL not text; errors of the file system. */
+int gpt_corpus_read(struct gpt_corpus *corpus, const char *flag, const char *path,
+                    struct gpt_problem *problem)
+{
+	struct stat st;
+
+	*corpus = (struct gpt_corpus){ .fingerprint = FNV_BASIS };
+	if (stat(path, &st))
+		return gpt_problem_set(problem, -errno, "%s %s: %s", flag, path, strerror(errno));
+	return S_ISDIR(st.st_mode) ? append_directory(corpus, path, problem)
+	                           : append_file(corpus, path, problem);
+}
+
 /*
  * @corpus: unload it, also after a failure. @path: a file, or a directory whose files are taken in
  * the order of their names. @sequence_count: tokens of a sequence; both parts must hold one more.
@@ -153,14 +167,9 @@ int gpt_corpus_load(struct gpt_corpus *corpus, const char *path, uint32_t sequen
                     struct gpt_problem *problem)
 {
 	uint64_t needed = 10 * ((uint64_t)sequence_count + 2);
-	struct stat st;
 	int r;
 
-	*corpus = (struct gpt_corpus){ .fingerprint = FNV_BASIS };
-	if (stat(path, &st))
-		return gpt_problem_set(problem, -errno, "--data %s: %s", path, strerror(errno));
-	r = S_ISDIR(st.st_mode) ? append_directory(corpus, path, problem)
-	                        : append_file(corpus, path, problem);
+	r = gpt_corpus_read(corpus, "--data", path, problem);
 	if (r)
 		return r;
 	if (corpus->byte_count == 0)

@@ -29,6 +29,8 @@ struct gpt_batch_name {
 	_Bool is_eval;
 };
 
+int gpt_corpus_read(struct gpt_corpus *corpus, const char *flag, const char *path,
+                    struct gpt_problem *problem);
 int gpt_corpus_load(struct gpt_corpus *corpus, const char *path, uint32_t sequence_count,
                     struct gpt_problem *problem);
 void gpt_corpus_unload(struct gpt_corpus *corpus);

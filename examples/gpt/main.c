@@ -18,6 +18,7 @@
 #include "examples/gpt/clock.h"
 #include "examples/gpt/launch.h"
 #include "examples/gpt/train.h"
+#include "examples/gpt/use.h"
 #include "zinf/zinf.h"
 
 /* Between two looks whether the other ranks have left: of a group that broke, or of a job that is
@@ -103,15 +104,22 @@ static int train_with(const struct gpt_args *args, struct gpt_board *board, bool
 		               .board = board,
 		               .is_board_shared = is_board_shared };
 	struct gpt_problem problem = { "" };
-	int r;
+	bool is_deleting;
+	int r, deleted;
 
-	r = gpt_train(&run, backend, &problem);
-	if (!r && args->is_deleting_job && backend->rank_first == 0)
-		return delete_job(args, backend);
-	backend->ops->close(backend);
+	r = gpt_is_using(args) ? gpt_use(&run, backend, &problem)
+	                       : gpt_train(&run, backend, &problem);
 	if (r)
 		(void)complain(args, &problem);
-	return r;
+	/* A job that was made for nothing goes as well. */
+	is_deleting = r ? gpt_is_using(args) && backend->ops->committed_step(backend) < 0
+	                : args->is_deleting_job;
+	if (!is_deleting || backend->rank_first != 0) {
+		backend->ops->close(backend);
+		return r;
+	}
+	deleted = delete_job(args, backend);
+	return r ? r : deleted;
 }
 
 /* Attaches and trains once. @is_rejoin: wait for the other ranks of the broken group to leave. */
@@ -168,6 +176,16 @@ static int reference_main(const struct gpt_args *args, const struct program *pro
 	return train_with(args, &board, true, program, backend) ? GPT_EXIT_ERROR : GPT_EXIT_DONE;
 }
 
+static int load_text(const struct gpt_args *args, struct gpt_corpus *corpus,
+                     struct gpt_problem *problem)
+{
+	if (args->generate_count)
+		return 0; /* It makes its own. */
+	if (args->eval)
+		return gpt_corpus_read(corpus, "--eval", args->eval, problem);
+	return gpt_corpus_load(corpus, args->data, args->model.sequence_count, problem);
+}
+
 static int run(const struct gpt_args *args)
 {
 	struct gpt_problem problem = { "" };
@@ -176,8 +194,7 @@ static int run(const struct gpt_args *args)
 	struct program program = { .model = &model, .corpus = &corpus };
 	int code;
 
-	if (gpt_model_init(&model, &args->model, &problem) ||
-	    gpt_corpus_load(&corpus, args->data, args->model.sequence_count, &problem))
+	if (gpt_model_init(&model, &args->model, &problem) || load_text(args, &corpus, &problem))
 		code = complain(args, &problem);
 	else if (args->is_reference)
 		code = reference_main(args, &program);

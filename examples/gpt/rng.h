@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-enum gpt_rng_purpose { GPT_RNG_VALUES = 1, GPT_RNG_TRAIN = 2, GPT_RNG_EVAL = 3 };
+enum gpt_rng_purpose { GPT_RNG_VALUES = 1, GPT_RNG_TRAIN = 2, GPT_RNG_EVAL = 3, GPT_RNG_TEXT = 4 };
 
 struct gpt_rng {
 	uint64_t state;

@@ -27,6 +27,7 @@
 #include "examples/gpt/clock.h"
 #include "examples/gpt/layers.h"
 #include "examples/gpt/report.h"
+#include "examples/gpt/share.h"
 
 struct trainer {
 	const struct gpt_run *run;
@@ -165,16 +166,11 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 	return 0;
 }
 
-/* Ranks of a launcher share no page: each has everybody's losses from a collective. */
 static int share_losses(struct trainer *trainer, volatile double *losses)
 {
-	struct gpt_backend *backend = trainer->backend;
-	int r;
+	int r = gpt_share(trainer->run, trainer->backend, losses);
 
-	if (trainer->run->is_board_shared || backend->lane_count == backend->world_count)
-		return 0;
-	r = backend->ops->gather(backend, (double *)losses); /* No other process has this page. */
-	return r ? gpt_backend_problem(backend, r, trainer->problem) : 0;
+	return r ? gpt_backend_problem(trainer->backend, r, trainer->problem) : 0;
 }
 
 static int train_step(struct trainer *trainer, uint64_t step)

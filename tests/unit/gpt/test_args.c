@@ -136,6 +136,14 @@ Test(args, what_is_wrong_is_named)
 		{ "--activations disk", "allowed are keep, recompute, cpu, nvme" },
 		{ "--activations nvme --reference",
 		  "--activations nvme needs zinfd, and --reference has none" },
+		{ "--prompt x", "--prompt means nothing without --generate" },
+		{ "--eval x --top-k 3", "--top-k means nothing without --generate" },
+		{ "--eval x --generate 3", "--eval and --generate are two runs" },
+		{ "--generate 3 --reference", "--generate uses a job of zinfd" },
+		{ "--generate 3 --ranks 2", "--generate takes one rank, not --ranks 2" },
+		{ "--generate 3 --prompt=", "--prompt needs a byte" },
+		{ "--generate 3 --top-k 257", "allowed is 0 to 256" },
+		{ "--generate 3 --temperature -1", "allowed is 0 to" },
 		{ "--lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001" },
 	};
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --eval and --generate: a run that uses the parameters of a job as it stands, and changes nothing
+ * of it. */
+#pragma once
+
+#include "examples/gpt/train.h"
+
+/* Whether the flags ask for one. */
+static inline _Bool gpt_is_using(const struct gpt_args *args)
+{
+	return args->eval || args->generate_count;
+}
+
+/* Return: 0; -ENODATA the job has no parameters yet; -EINVAL more ranks than one generate, or the
+ * text is too short; -ERANGE; what the backend answered. */
+int gpt_use(const struct gpt_run *run, struct gpt_backend *backend, struct gpt_problem *problem);

@@ -111,13 +111,28 @@ static void item_fail_io(struct zero_item *item, const struct tier_move *move, i
 	            (unsigned long long)move->offset_bytes, move->member->path, zi_err_name(error));
 }
 
-/* What was to lie on @member, which failed, finds no room on the others. */
+static bool is_any_path_left(const struct tier *tier)
+{
+	for (uint32_t i = 0; i < tier->member_count; i++)
+		if (!tier_member_is_leaving(&tier->members[i]))
+			return true;
+	return false;
+}
+
+/* What was to lie on @member, which failed, finds no room on the others; or they failed as well,
+ * and the write that showed it has not ended yet, with another one of its item. */
 static void item_fail_room(struct zero_item *item, const struct tier_member *member)
 {
 	const struct zero_job *job = item->job;
 
 	if (item->error)
 		return;
+	if (!is_any_path_left(job->nvme_tier)) {
+		item->error = -EIO;
+		zi_text_set(&item->text, "job '%s': writing to %s: no path is left: %s", job->name,
+		            job->nvme_tier->name, tier_paths(job->nvme_tier).chars);
+		return;
+	}
 	item->error = -ENOSPC;
 	zi_text_set(&item->text, "job '%s': no other path of %s has room for what %s lost: %s",
 	            job->name, job->nvme_tier->name, member->path,

@@ -26,7 +26,7 @@ static void many_begin(uint32_t world, uint32_t units_held)
 
 			(void)snprintf(name, sizeof(name), "u%u", unit);
 			layout_unit(&actors[i], name);
-			layout_param(&actors[i], "w", 16384, 0);
+			layout_param(&actors[i], name, 16384, 0);
 		}
 	cr_assert_eq(all_call(actors, world, zero_materialize, NULL), 0, "%s",
 	             actors[0].text.chars);

@@ -20,7 +20,14 @@ $(FUZZ_BIN): $(BUILD)/%: $(BUILD)/%.o $(FUZZ_MAIN) $(FUZZ_PARTS_A) $(DAEMON_PART
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) $(FUZZ_MAIN_$(VARIANT)) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
 
-.PHONY: fuzz fuzz-run fuzz-repeat fuzz-minimize check-fuzz build-fuzz
+# What makes the kept inputs of a target that only a sound file leads to.
+FUZZ_SEEDS_BIN := $(BUILD)/tests/fuzz/seeds/catalog_file
+$(FUZZ_SEEDS_BIN): $(BUILD)/%: $(BUILD)/%.o $(FUZZ_PARTS_A) $(DAEMON_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
+build-tests: $(FUZZ_SEEDS_BIN)
+
+.PHONY: fuzz fuzz-run fuzz-repeat fuzz-minimize fuzz-seeds check-fuzz build-fuzz
 FUZZ_SECONDS ?= 60
 FUZZ_TARGET ?=
 build-fuzz: $(FUZZ_BIN)
@@ -38,5 +45,9 @@ fuzz-minimize: ## keep in the corpora only what reaches something that the other
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=fuzz build-fuzz
 	@tests/fuzz/run.sh build/fuzz minimize $(if $(FUZZ_TARGET),$(FUZZ_TARGET),$(FUZZ_TARGETS))
 
-check-fuzz: $(FUZZ_BIN) ## repeat every input that fuzzing has kept
+fuzz-seeds: $(FUZZ_SEEDS_BIN) ## make the kept inputs of the catalog's file anew, after a change of its tables
+	@$(FUZZ_SEEDS_BIN) tests/fuzz/corpus/catalog_file
+
+check-fuzz: $(FUZZ_BIN) $(FUZZ_SEEDS_BIN) ## repeat every input that fuzzing has kept
+	@$(FUZZ_SEEDS_BIN) --check tests/fuzz/corpus/catalog_file
 	@tests/fuzz/run.sh $(BUILD) replay $(FUZZ_TARGETS)

@@ -67,7 +67,7 @@ MODULES := common/base common/wire kernels nvme libclient daemon/catalog daemon/
 ROOMS_daemon/zero := job param place snapshot step tensor
 ROOMS_daemon/session := admin
 ROOMS_libclient := coll coll/node deepspeed
-ROOMS_zctl := launch
+ROOMS_zctl := estimate launch
 
 folders = $(1) $(addprefix $(1)/,$(ROOMS_$(1)))
 sources = $(filter-out %_stub.c,$(sort $(foreach f,$(call folders,$(1)),$(wildcard $(f)/*.c))))

@@ -40,6 +40,8 @@ static const struct command commands[] = {
 	  zctl_export, true },
 	{ "load", "TARGET JOB[/NAME]", "a snapshot from what export wrote, for a job to begin with",
 	  zctl_load, true },
+	{ "estimate", "SOURCE", "what a job would hold in each tier, before it exists (--help)",
+	  zctl_estimate, true },
 	{ "launch", "[OPTIONS] PROGRAM", "starts the ranks of a program on this node (--help)",
 	  zctl_launch, true },
 	{ "doctor", "[DIRECTORY]", "what this machine offers zinf, and what to do about the rest",

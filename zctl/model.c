@@ -12,13 +12,13 @@
 #include "zctl/get.h"
 #include "zctl/zctl.h"
 
-static int refuse(const char *source, const char *what)
+static int refuse(const char **ret_what, const char *what)
 {
-	zctl_complain("%s makes no sense: %s", source, what);
+	*ret_what = what;
 	return 1;
 }
 
-static int read_types(struct model *model, const char *source)
+static int read_types(struct model *model, const char **ret_what)
 {
 	const char *dtype = get_word(model->record, "param_dtype");
 	const char *grad = get_word(model->record, "grad_dtype");
@@ -39,13 +39,13 @@ static int read_types(struct model *model, const char *source)
 			model->schedule = (enum zi_schedule)i;
 	if ((model->dtype != ZI_DTYPE_BF16 && model->dtype != ZI_DTYPE_F32) || !model->optimizer ||
 	    !model->grad_dtype || !model->schedule)
-		return refuse(source, "param_dtype, grad_dtype, optimizer or schedule");
+		return refuse(ret_what, "param_dtype, grad_dtype, optimizer or schedule");
 	model->state_width = zi_state_element_bytes(model->optimizer, model->dtype);
 	return 0;
 }
 
 static int read_param(struct model *model, const json_t *json, struct model_param *param,
-                      const char *source)
+                      const char **ret_what)
 {
 	const json_t *unit = json_object_get(json, "unit"), *shape = json_object_get(json, "shape");
 
@@ -53,10 +53,10 @@ static int read_param(struct model *model, const json_t *json, struct model_para
 	param->dim_count = (uint32_t)json_array_size(shape);
 	if (!param->name || strlen(param->name) >= ZI_PARAM_NAME_BYTES || !json_is_array(shape) ||
 	    json_array_size(shape) > ZI_PARAM_DIMS_MAX)
-		return refuse(source, "a parameter's name or shape");
+		return refuse(ret_what, "a parameter's name or shape");
 	if (!json_is_integer(unit) || json_integer_value(unit) < 0 ||
 	    json_integer_value(unit) >= model->unit_count)
-		return refuse(source, "a parameter of no unit");
+		return refuse(ret_what, "a parameter of no unit");
 	param->unit = (uint32_t)json_integer_value(unit);
 	for (uint32_t i = 0; i < param->dim_count; i++) {
 		json_int_t rows = json_integer_value(json_array_get(shape, i));
@@ -64,15 +64,15 @@ static int read_param(struct model *model, const json_t *json, struct model_para
 		param->shape[i] = rows < 0 ? 0 : (uint64_t)rows;
 	}
 	if (zi_geometry_elements(param->shape, param->dim_count, &param->element_count))
-		return refuse(source, "a parameter's shape");
+		return refuse(ret_what, "a parameter's shape");
 	param->element_first = model->element_count;
 	if (!zi_checked_add(model->element_count, param->element_count, &model->element_count) ||
 	    model->element_count >> 48)
-		return refuse(source, "more than 2^48 elements");
+		return refuse(ret_what, "more than 2^48 elements");
 	return 0;
 }
 
-static int read_params(struct model *model, const char *source)
+static int read_params(struct model *model, const char **ret_what)
 {
 	const json_t *params = json_object_get(model->record, "params");
 	uint32_t former = 0;
@@ -80,15 +80,15 @@ static int read_params(struct model *model, const char *source)
 	model->param_count = (uint32_t)json_array_size(params);
 	model->params = calloc(model->param_count + 1ul, sizeof *model->params);
 	if (!model->params)
-		return refuse(source, "no memory");
+		return refuse(ret_what, "no memory");
 	for (uint32_t i = 0; i < model->param_count; i++) {
 		struct model_param *param = &model->params[i];
 		struct model_unit *unit;
 
-		if (read_param(model, json_array_get(params, i), param, source))
+		if (read_param(model, json_array_get(params, i), param, ret_what))
 			return 1;
 		if (param->unit < former)
-			return refuse(source, "parameters that do not come unit by unit");
+			return refuse(ret_what, "parameters that do not come unit by unit");
 		former = param->unit;
 		unit = &model->units[param->unit];
 		if (!unit->param_count++) {
@@ -100,15 +100,15 @@ static int read_params(struct model *model, const char *source)
 	return 0;
 }
 
-static int read_units(struct model *model, const char *source)
+static int read_units(struct model *model, const char **ret_what)
 {
 	const json_t *units = json_object_get(model->record, "units");
 
 	model->unit_count = (uint32_t)json_array_size(units);
 	model->units = calloc(model->unit_count + 1ul, sizeof *model->units);
 	if (!model->units)
-		return refuse(source, "no memory");
-	if (read_params(model, source))
+		return refuse(ret_what, "no memory");
+	if (read_params(model, ret_what))
 		return 1;
 	for (uint32_t i = 0; i < model->unit_count; i++) {
 		struct model_unit *unit = &model->units[i];
@@ -116,7 +116,7 @@ static int read_units(struct model *model, const char *source)
 		unit->name = json_string_value(json_array_get(units, i));
 		if (!unit->name || strlen(unit->name) >= ZI_PARAM_NAME_BYTES ||
 		    !unit->element_count)
-			return refuse(source, "a unit without a name or parameters");
+			return refuse(ret_what, "a unit without a name or parameters");
 		unit->padded_count = zi_geometry_padded(unit->element_count);
 		unit->subgroup_first = model->subgroup_count;
 		unit->subgroup_count = zi_geometry_subgroup_count(unit->padded_count);
@@ -125,12 +125,22 @@ static int read_units(struct model *model, const char *source)
 	return 0;
 }
 
-int model_read(struct model *model, json_t *record, const char *source)
+int model_parse(struct model *model, json_t *record, const char **ret_what)
 {
 	*model = (struct model){ .record = record, .job = get_word(record, "job") };
-	if (read_types(model, source))
+	if (read_types(model, ret_what))
 		return 1;
-	return read_units(model, source);
+	return read_units(model, ret_what);
+}
+
+int model_read(struct model *model, json_t *record, const char *source)
+{
+	const char *what = "";
+
+	if (!model_parse(model, record, &what))
+		return 0;
+	zctl_complain("%s makes no sense: %s", source, what);
+	return 1;
 }
 
 void model_free(struct model *model)

@@ -40,8 +40,9 @@ struct model {
 	struct model_param *params;
 };
 
-/* @record: taken over. @source: what it is, for people. 0, or 1 after saying what makes no sense;
- * model_free() in both cases. */
+/* @record: taken over. 0, or 1 and what makes no sense; model_free() in both cases. */
+int model_parse(struct model *model, json_t *record, const char **ret_what);
+/* As above, but says so. @source: what it is, for people. */
 int model_read(struct model *model, json_t *record, const char *source);
 void model_free(struct model *model);
 

@@ -32,6 +32,7 @@ int zctl_bench(const struct zctl_context *context, int argc, char **argv);
 int zctl_snapshot(const struct zctl_context *context, int argc, char **argv);
 int zctl_export(const struct zctl_context *context, int argc, char **argv);
 int zctl_load(const struct zctl_context *context, int argc, char **argv);
+int zctl_estimate(const struct zctl_context *context, int argc, char **argv);
 int zctl_launch(const struct zctl_context *context, int argc, char **argv);
 int zctl_doctor(const struct zctl_context *context, int argc, char **argv);
 

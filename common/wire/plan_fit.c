@@ -118,17 +118,40 @@ static int concede_state(struct fit *fit, struct zi_text *text)
 
 static int concede_param(struct fit *fit, struct zi_text *text)
 {
+	/* Of pools the largest that fits: the daemon's own choice, two of the largest unit, which
+	 * do where a rank has one at a time, the least. */
+	static const uint64_t largest_counts[] = { 0, 2, 1 };
 	struct zi_job_config *config = &fit->options.config;
 	uint64_t least_bytes = 0;
-	int r;
+	int r = 0;
 
 	config->offload_param = ZI_OFFLOAD_NVME;
-	config->param_budget_bytes = 0;
-	r = plan_least(fit, &least_bytes, text);
-	if (r)
-		return err_trace(r);
-	config->param_budget_bytes = fit->plan.pool_min_bytes;
-	return err_trace(concede_staging(fit, text));
+	for (size_t i = 0; i < ZI_COUNT_OF(largest_counts) && !r; i++) {
+		config->param_budget_bytes = 0;
+		r = plan_least(fit, &least_bytes, text);
+		if (r)
+			break;
+		config->param_budget_bytes = largest_counts[i] * fit->plan.pool_min_bytes;
+		r = concede_staging(fit, text);
+		if (fits(fit))
+			break;
+	}
+	return err_trace(r);
+}
+
+/* What a later concession has made room for again. */
+static int give_back_staging(struct fit *fit, uint64_t wish_bytes, struct zi_text *text)
+{
+	struct zi_job_config *config = &fit->options.config;
+	uint64_t conceded_bytes = config->staging_bytes;
+
+	if (conceded_bytes == wish_bytes)
+		return 0;
+	config->staging_bytes = wish_bytes;
+	if (!plan(fit, NULL) && fits(fit))
+		return 0;
+	config->staging_bytes = conceded_bytes;
+	return err_trace(plan(fit, text));
 }
 
 /* Fields by name, so that who reads it can set them. */
@@ -163,12 +186,25 @@ static void tell(const struct zi_job_config *from, const struct zi_job_config *t
 	}
 }
 
+static int tell_least(const struct fit *fit, struct zi_text *text)
+{
+	zi_text_set(text,
+	            "no setting fits: with parameters and optimizer state on NVMe it takes %s of "
+	            "memory (there are %s) and %s of NVMe",
+	            zi_format_bytes(fit->plan.cpu_bytes).chars,
+	            zi_format_bytes(fit->cpu_bytes).chars,
+	            zi_format_bytes(fit->plan.reserved_nvme_bytes).chars);
+	if (text && fit->nvme_bytes != UINT64_MAX)
+		zi_text_append(text, " (there are %s)", zi_format_bytes(fit->nvme_bytes).chars);
+	return -ENOSPC;
+}
+
 /**
  * zi_plan_fit() - the nearest configuration that fits
  * @options: what is wished
- * @cpu_bytes: that are there; @nvme_bytes: to reserve
+ * @cpu_bytes: that are there; @nvme_bytes: to reserve; UINT64_MAX: any
  * @ret_config: written: the wish with, in this order and as far as it takes, a smaller resident
- * share, the least staging, the optimizer's state on NVMe, parameters there with the least pool
+ * share, the least staging, the optimizer's state on NVMe, parameters there with a pool that fits
  * @text: 0: what was changed, field by field; -ENOSPC: what the last of these needs. May be NULL
  *
  * Return: 0; -ENOSPC none fits; else as zi_plan_make() of the wish. Context: any thread.
@@ -193,13 +229,10 @@ int zi_plan_fit(const struct zi_plan_model *model, const struct zi_plan_options 
 	if (r)
 		return err_trace(r);
 	if (!fits(&fit))
-		return err_origin(zi_text_error(
-			text, -ENOSPC,
-			"no setting fits: with parameters and optimizer state on NVMe it takes "
-			"%s of memory (there are %s) and %s of NVMe (there are %s)",
-			zi_format_bytes(fit.plan.cpu_bytes).chars, zi_format_bytes(cpu_bytes).chars,
-			zi_format_bytes(fit.plan.reserved_nvme_bytes).chars,
-			zi_format_bytes(nvme_bytes).chars));
+		return err_origin(tell_least(&fit, text));
+	r = give_back_staging(&fit, options->config.staging_bytes, text);
+	if (r)
+		return err_trace(r);
 	tell(&options->config, &fit.options.config, text);
 	*ret_config = fit.options.config;
 	return 0;

@@ -16,6 +16,9 @@ $(FUZZ_PARTS_A): $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(FUZZ_SRC) tests/fuzz
 # The client's target is its own daemon: it stands where libclient connects.
 $(BUILD)/tests/fuzz/fuzz_client: LDFLAGS += -Wl,--wrap=zi_control_connect
 
+# What zctl reads is zctl's.
+$(BUILD)/tests/fuzz/fuzz_model: $(ZCTL_PARTS_A)
+
 $(FUZZ_BIN): $(BUILD)/%: $(BUILD)/%.o $(FUZZ_MAIN) $(FUZZ_PARTS_A) $(DAEMON_PARTS_A) $(DAEMON_A) $(call archive,libclient)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) $(FUZZ_MAIN_$(VARIANT)) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)

@@ -15,6 +15,9 @@
 #include "common/base/fd.h"
 #include "tests/harness/harness.h"
 
+/* Of a line of zctl, with the NULL behind them. */
+#define WORDS_MAX 32
+
 pid_t harness_fork(harness_body_fn body, void *arg)
 {
 	pid_t pid;
@@ -103,11 +106,11 @@ int harness_zctl(const char *socket_path, const char *const *arguments, char *wo
                  size_t capacity)
 {
 	char program[300];
-	const char *line[16] = { program, "--socket", socket_path };
+	const char *line[WORDS_MAX] = { program, "--socket", socket_path };
 	int count = 3;
 
 	(void)harness_program("zctl", program, sizeof program);
-	while (*arguments && count < 15)
+	while (*arguments && count < WORDS_MAX - 1)
 		line[count++] = *arguments++;
 	return collect(program, line, true, words, capacity);
 }
@@ -117,7 +120,7 @@ json_t *harness_admin(struct harness *harness, const char *command)
 	enum { ANSWER_BYTES = 1 << 20 };
 	char program[300];
 	char words[256];
-	const char *line[16] = { program, "--json", "--socket", harness->socket_path };
+	const char *line[WORDS_MAX] = { program, "--json", "--socket", harness->socket_path };
 	char *text = malloc(ANSWER_BYTES), *place = NULL;
 	int count = 4;
 	json_t *json = NULL;
@@ -126,7 +129,7 @@ json_t *harness_admin(struct harness *harness, const char *command)
 		return NULL;
 	(void)harness_program("zctl", program, sizeof program);
 	(void)snprintf(words, sizeof words, "%s", command);
-	for (char *word = strtok_r(words, " ", &place); word && count < 15;
+	for (char *word = strtok_r(words, " ", &place); word && count < WORDS_MAX - 1;
 	     word = strtok_r(NULL, " ", &place))
 		line[count++] = word;
 	if (!collect(program, line, false, text, ANSWER_BYTES))

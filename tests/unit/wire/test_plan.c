@@ -154,10 +154,36 @@ Test(plan, each_concession_is_told_by_the_fields_to_set)
 	fits_with(14 * MIB, "it fits with resident_bytes 0, staging_bytes 7864320");
 	cr_expect_eq(zi_plan_fit(&model, &options, MIB, UINT64_MAX, &config, &text), -ENOSPC);
 	cr_expect_not_null(strstr(text.chars, "of memory (there are 1 MiB) and"), "%s", text.chars);
+	cr_expect_null(strstr(text.chars, "of NVMe (there"), "any: %s", text.chars);
 	cr_expect_eq(zi_plan_fit(&model, &options, 64 * MIB, MIB, &config, &text), -ENOSPC);
+	cr_expect_not_null(strstr(text.chars, "of NVMe (there are 1 MiB)"), "%s", text.chars);
 	cr_expect_eq(config.io_weight, 7, "untouched");
 	options.local_ranks = 0;
 	cr_expect_eq(zi_plan_fit(&model, &options, MIB, MIB, &config, &text), -EINVAL);
+}
+
+/* Of 16 units of a subgroup: parameters 8 Mi, gradients 16 Mi, state 40 Mi; a slot of staging that
+ * holds parameters as well 3 Mi. */
+Test(plan, of_pools_the_largest_that_fits_is_named)
+{
+	uint64_t equal[16];
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(equal); i++)
+		equal[i] = SUBGROUP;
+	model = (struct zi_plan_model){ .unit_count = ZI_COUNT_OF(equal), .unit_padded = equal };
+	model.element_count = model.padded_count = ZI_COUNT_OF(equal) * SUBGROUP;
+	options.config.offload_optimizer = ZI_OFFLOAD_CPU;
+	fits_with(64 * MIB, "it fits");
+	fits_with(64 * MIB - 1, "it fits with offload_optimizer nvme, staging_bytes 7864320");
+	fits_with(31 * MIB, "it fits with offload_optimizer nvme, offload_param nvme, "
+	                    "staging_bytes 9437184");
+	fits_with(26 * MIB, "it fits with offload_optimizer nvme, offload_param nvme, "
+	                    "param_budget_bytes 1048576, staging_bytes 9437184");
+	fits_with(26 * MIB - 1, "it fits with offload_optimizer nvme, offload_param nvme, "
+	                        "param_budget_bytes 524288, staging_bytes 9437184");
+	/* What there is room for after all is left as it was. */
+	options.default_staging_bytes = 10 * MIB;
+	fits_with(31 * MIB, "it fits with offload_optimizer nvme, offload_param nvme");
 }
 
 static uint64_t random_state = 1;

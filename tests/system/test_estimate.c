@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: what zctl estimate says is what zctl jobs then measures, within 2 % of each plane and of
+ * the sum; and a setting that it names for what memory there is does train in it. Method: zinf-gpt
+ * trains at three settings; what it holds meanwhile is compared with the estimate of its exported
+ * parameters, of its configuration as Hugging Face would write it, and of their number.
+ */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "tests/guard/guard.h"
+#include "tests/system/system.h"
+
+#define WORDS_MAX 40
+/* 3.2 M elements in 6 units; it trains until it is ended. */
+#define MODEL                                                                       \
+	"--ranks 2 --layers 4 --heads 4 --d-model 256 --seq-len 64 --batch-size 1 " \
+	"--warmup 1 --quiet "
+
+static struct harness harness;
+static char words[1 << 16];
+static char folder[64];
+
+static void start_with(const char *cpu_capacity)
+{
+	cr_assert_not_null(mkdtemp(guard_path(folder, sizeof(folder), "estimate")));
+	system_start(&harness, &(struct harness_options){ .nvme_size = "192M",
+	                                                  .cpu_capacity = cpu_capacity });
+}
+
+static void start(void)
+{
+	start_with("256M");
+}
+
+static void stop(void)
+{
+	char command[128];
+
+	cr_assert_eq(harness_stop(&harness), 0);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
+	cr_assert_eq(system(command), 0);
+}
+
+TestSuite(estimate, .init = start, .fini = stop, .timeout = 120);
+
+static int run_gpt(void *arg)
+{
+	char **arguments = arg, program[300];
+
+	harness_program("zinf-gpt", program, sizeof(program));
+	arguments[0] = program;
+	(void)setenv("ZINF_SOCKET", harness.socket_path, 1);
+	(void)freopen("/dev/null", "w", stdout);
+	(void)execv(program, arguments);
+	return 77;
+}
+
+/* Words of a line, for exec; [0] is free. */
+static char **split(char *line)
+{
+	static char *arguments[WORDS_MAX];
+	uint32_t count = 1;
+
+	for (char *word = strtok_r(line, " ", &line); word; word = strtok_r(NULL, " ", &line)) {
+		cr_assert_lt(count, WORDS_MAX - 1);
+		arguments[count++] = word;
+	}
+	arguments[count] = NULL;
+	return arguments;
+}
+
+/* @options: of zinf-gpt. Its process. */
+static pid_t start_gpt(const char *options)
+{
+	char line[512];
+
+	(void)snprintf(line, sizeof(line), "%s %s", MODEL, options);
+	return harness_fork(run_gpt, split(line));
+}
+
+/* Of the answer to `jobs`; the caller's. */
+static json_t *ask_job(void)
+{
+	json_t *jobs = harness_admin(&harness, "jobs");
+	json_t *job = json_incref(json_array_get(jobs, 0));
+
+	json_decref(jobs);
+	return job;
+}
+
+/* When it has committed two steps, so that all that a job holds is there. */
+static json_t *await_steps(void)
+{
+	for (;;) {
+		json_t *job = ask_job();
+
+		if (json_integer_value(json_object_get(job, "committed_step")) >= 2)
+			return job;
+		json_decref(job);
+	}
+}
+
+/* With all its ranks. */
+static void end_gpt(pid_t pid)
+{
+	cr_assert_eq(kill(pid, SIGTERM), 0);
+	cr_assert_eq(harness_wait(pid, 20000), 1000 + SIGTERM);
+	for (;;) {
+		json_t *job = ask_job();
+		bool is_over = !json_integer_value(json_object_get(job, "attached"));
+
+		json_decref(job);
+		if (is_over)
+			return;
+	}
+}
+
+static void compare(const char *what, uint64_t estimated, uint64_t measured)
+{
+	uint64_t apart = estimated > measured ? estimated - measured : measured - estimated;
+
+	cr_expect_leq(apart * 50, measured, "%s: %llu estimated, %llu held", what,
+	              (unsigned long long)estimated, (unsigned long long)measured);
+}
+
+static uint64_t bytes_of(const json_t *object, const char *plane, const char *tier)
+{
+	const json_t *held = json_object_get(object, "held");
+
+	return (uint64_t)json_integer_value(json_object_get(json_object_get(held, plane), tier));
+}
+
+static void compare_planes(const json_t *estimate, const json_t *job)
+{
+	static const char *const planes[] = { "param", "grad",    "accum",
+		                              "state", "staging", "collectives" };
+	static const char *const tiers[] = { "cpu_bytes", "nvme_bytes" };
+
+	for (size_t t = 0; t < ZI_COUNT_OF(tiers); t++) {
+		uint64_t estimated = 0, measured = 0;
+
+		for (size_t i = 0; i < ZI_COUNT_OF(planes); i++) {
+			char what[64];
+
+			(void)snprintf(what, sizeof(what), "%s of %s", tiers[t], planes[i]);
+			compare(what, bytes_of(estimate, planes[i], tiers[t]),
+			        bytes_of(job, planes[i], tiers[t]));
+			estimated += bytes_of(estimate, planes[i], tiers[t]);
+			measured += bytes_of(job, planes[i], tiers[t]);
+		}
+		compare(tiers[t], estimated, measured);
+	}
+	compare("reserved",
+	        (uint64_t)json_integer_value(json_object_get(estimate, "reserved_nvme_bytes")),
+	        (uint64_t)json_integer_value(json_object_get(job, "reserved_nvme_bytes")));
+}
+
+/* @source: and the options that say the same as those of zinf-gpt. */
+static void compare_estimate(const json_t *job, const char *source, const char *options)
+{
+	char line[256];
+	json_t *estimate;
+
+	cr_assert_lt(snprintf(line, sizeof(line), "estimate %s --ranks 2 %s", source, options),
+	             (int)sizeof(line));
+	estimate = harness_admin(&harness, line);
+	cr_assert_not_null(estimate, "%s", line);
+	cr_expect_eq(json_integer_value(json_object_get(estimate, "elements")),
+	             json_integer_value(json_object_get(job, "elements")), "%s", line);
+	compare_planes(estimate, job);
+	json_decref(estimate);
+}
+
+static void write_config(const char *path, const char *dtype)
+{
+	FILE *file = fopen(path, "we");
+
+	cr_assert_not_null(file);
+	(void)fprintf(file,
+	              "{\"model_type\":\"gpt2\",\"n_embd\":256,\"n_layer\":4,\"n_head\":4,"
+	              "\"n_positions\":64,\"vocab_size\":256,\"torch_dtype\":\"%s\"}",
+	              dtype);
+	cr_assert_eq(fclose(file), 0);
+}
+
+/* @trained: options of zinf-gpt; @planned: those of zctl estimate that mean the same; @recorded:
+ * those of them that an export does not say by itself. */
+static void check_setting(const char *trained, const char *planned, const char *recorded,
+                          const char *dtype)
+{
+	char export[100], config[100];
+	pid_t pid = start_gpt(trained);
+	json_t *job = await_steps();
+
+	(void)snprintf(export, sizeof(export), "%s/export.safetensors", folder);
+	(void)snprintf(config, sizeof(config), "%s/config.json", folder);
+	write_config(config, dtype);
+	cr_assert_eq(harness_zctl(harness.socket_path,
+	                          (const char *const[]){ "export", "gpt", export, NULL }, words,
+	                          sizeof(words)),
+	             0, "%s", words);
+	compare_estimate(job, export, recorded);
+	compare_estimate(job, config, planned);
+	json_decref(job);
+	end_gpt(pid);
+}
+
+Test(estimate, of_state_in_memory_is_what_is_held)
+{
+	check_setting("--bf16 --offload-optimizer none", "", "", "bfloat16");
+}
+
+Test(estimate, of_state_on_nvme_with_a_resident_share_is_what_is_held)
+{
+	const char *planned = "--schedule sharded --optimizer lion --offload-optimizer nvme "
+			      "--resident 5M --staging 8M";
+
+	check_setting("--bf16 --schedule sharded --optimizer lion --resident 5M --staging 8M",
+	              planned, "--offload-optimizer nvme --resident 5M --staging 8M", "bfloat16");
+}
+
+Test(estimate, of_parameters_on_nvme_is_what_is_held)
+{
+	const char *planned = "--offload-optimizer nvme --offload-param nvme --param-budget 9M";
+
+	check_setting("--offload-param nvme --param-budget 9M", planned, planned, "float32");
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One table of options, one walk over it (options.h). The names are those of zinf-gpt. */
+#include "zctl/estimate/options.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+#include "common/base/nearest.h"
+
+/* A commit names no more steps (common/wire/check.c). */
+#define INTERVAL_MAX  65536u
+#define SNAPSHOTS_MAX 1000000u
+#define UNITS_MAX     65536u
+
+enum kind { KIND_FLAG, KIND_COUNT, KIND_BYTES, KIND_CHOICE, KIND_TEXT };
+
+/* A list of names by value; "" and NULL are none. */
+typedef const char *(*name_fn)(uint32_t value);
+
+struct option {
+	const char *name; /* without the dashes */
+	const char *help;
+	size_t offset;
+	enum kind kind;
+	uint32_t least, most; /* of counts, and of the values of a choice */
+	name_fn value_name;
+};
+
+static const char *dtype_name(uint32_t value)
+{
+	return zi_dtype_name((enum zi_dtype)value);
+}
+
+static const char *optimizer_name(uint32_t value)
+{
+	return zi_optimizer_name((enum zi_optimizer)value);
+}
+
+static const char *schedule_name(uint32_t value)
+{
+	return zi_schedule_name((enum zi_schedule)value);
+}
+
+static const char *offload_name(uint32_t value)
+{
+	return zi_offload_name((enum zi_offload)value);
+}
+
+#define AT(field) offsetof(struct estimate_options, field)
+#define COUNT(option, field, low, high, text)                                              \
+	{                                                                                  \
+		.name = (option), .help = (text), .offset = AT(field), .kind = KIND_COUNT, \
+		.least = (low), .most = (high)                                             \
+	}
+#define BYTES(option, field, text)                                                        \
+	{                                                                                 \
+		.name = (option), .help = (text), .offset = AT(field), .kind = KIND_BYTES \
+	}
+#define CHOICE(option, field, low, end, names, text)                                        \
+	{                                                                                   \
+		.name = (option), .help = (text), .offset = AT(field), .kind = KIND_CHOICE, \
+		.least = (low), .most = (end)-1, .value_name = (names)                      \
+	}
+
+static const struct option table[] = {
+	COUNT("units", unit_count, 1, UNITS_MAX,
+	      "N           of a count: equal units (one for each 2^26 elements)"),
+	COUNT("ranks", rank_count, 1, ZI_WORLD_MAX, "N           on each node (1)"),
+	COUNT("nodes", node_count, 1, ZI_WORLD_MAX, "N           (1)"),
+	CHOICE("dtype", dtype, 1, _ZI_DTYPE_FLOAT_COUNT, dtype_name,
+	       "NAME        of parameters: f32 or bf16 (the model's, else bf16)"),
+	CHOICE("grad-dtype", grad_dtype, 1, _ZI_DTYPE_FLOAT_COUNT, dtype_name,
+	       "NAME        of gradients (the model's, else as --dtype)"),
+	CHOICE("optimizer", optimizer, 1, _ZI_OPTIMIZER_COUNT, optimizer_name,
+	       "NAME        adamw, adam, sgd, adagrad or lion (the model's, else adamw)"),
+	CHOICE("schedule", schedule, 1, _ZI_SCHEDULE_COUNT, schedule_name,
+	       "NAME        of reduction: local or sharded (the model's, else local)"),
+	{ .name = "strategy",
+	  .help = "NAME        ddp, as yet (ddp)",
+	  .offset = AT(strategy),
+	  .kind = KIND_TEXT },
+	CHOICE("offload-optimizer", offload_optimizer, 0, _ZI_OFFLOAD_COUNT, offload_name,
+	       "TIER        of its state: none, cpu or nvme (none)"),
+	CHOICE("offload-param", offload_param, 0, _ZI_OFFLOAD_COUNT, offload_name,
+	       "TIER        of parameters: none, cpu or nvme (none)"),
+	BYTES("resident", resident_bytes, "SIZE        of state on NVMe that stays in memory (0)"),
+	BYTES("param-budget", param_budget_bytes,
+	      "SIZE        of memory for parameters on NVMe; 0: the daemon's choice (0)"),
+	BYTES("staging", staging_bytes,
+	      "SIZE        buffers of the step's pipeline; 0: the daemon's default (0)"),
+	COUNT("commit-interval", commit_interval, 1, INTERVAL_MAX, "N           steps (1)"),
+	COUNT("snapshots", snapshot_count, 0, SNAPSHOTS_MAX, "N           kept beside the job (0)"),
+	BYTES("tensors", tensor_bytes, "SIZE        budget of each rank for tensors (0)"),
+	BYTES("arena", arena_bytes, "SIZE        arena of each rank for collectives (0)"),
+	{ .name = "small-pages",
+	  .help = "            the daemon has tier.cpu.huge_pages = never",
+	  .offset = AT(has_small_pages),
+	  .kind = KIND_FLAG },
+	BYTES("fit", fit_cpu_bytes,
+	      "SIZE        of memory: which setting fits, the nearest to this one"),
+	BYTES("fit-nvme", fit_nvme_bytes, "SIZE        of NVMe, with --fit (no limit)"),
+	{ .name = "help",
+	  .help = "            this text",
+	  .offset = AT(is_help),
+	  .kind = KIND_FLAG },
+};
+
+/* See options.h. */
+void estimate_options_help(FILE *stream)
+{
+	fprintf(stream,
+	        "usage: zctl estimate SOURCE [OPTIONS]\n"
+	        "What a job would hold in each tier, before it exists. SOURCE is one of\n"
+	        "  1.3G                          elements, in powers of 1000 (K M G B T)\n"
+	        "  model.safetensors             names and shapes in its header; or of all files\n"
+	        "                                of a model.safetensors.index.json\n"
+	        "  config.json                   of Hugging Face\n"
+	        "  manifest.json                 of zctl export\n\n");
+	for (size_t i = 0; i < ZI_COUNT_OF(table); i++)
+		fprintf(stream, "  --%-17s %s\n", table[i].name, table[i].help);
+	fprintf(stream, "  --%-17s %s\n", "json", "            for programs");
+}
+
+static const struct option *find(const char *word, struct zi_text *text)
+{
+	struct zi_nearest nearest = { .wanted = word };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(table); i++) {
+		zi_nearest_offer(&nearest, table[i].name);
+		if (!strcmp(table[i].name, word))
+			return &table[i];
+	}
+	zi_text_set(text, "unknown option '--%.40s': did you mean --%s?", word, nearest.name);
+	return NULL;
+}
+
+static int set_count(const struct option *option, const char *word, uint32_t *ret_count,
+                     struct zi_text *text)
+{
+	char *end;
+	unsigned long value;
+
+	errno = 0;
+	value = strtoul(word, &end, 10);
+	if (*word < '0' || *word > '9' || *end || errno || value < option->least ||
+	    value > option->most)
+		return zi_text_error(text, err_origin(-EINVAL), "--%s %.40s: %u to %u are possible",
+		                     option->name, word, option->least, option->most);
+	*ret_count = (uint32_t)value;
+	return 0;
+}
+
+static int set_bytes(const struct option *option, const char *word, uint64_t *ret_bytes,
+                     struct zi_text *text)
+{
+	int r = zi_parse_bytes(word, ret_bytes);
+
+	return r ? zi_text_error(text, err_origin(-EINVAL),
+	                         "--%s %.40s: bytes are needed, as 4096, 64M or 1.5GiB",
+	                         option->name, word)
+	         : 0;
+}
+
+static int set_choice(const struct option *option, const char *word, uint32_t *ret_value,
+                      struct zi_text *text)
+{
+	for (uint32_t value = option->least; value <= option->most; value++)
+		if (!strcmp(option->value_name(value), word)) {
+			*ret_value = value;
+			return 0;
+		}
+	(void)zi_text_error(text, 0, "--%s %.40s: allowed are", option->name, word);
+	for (uint32_t value = option->least; text && value <= option->most; value++)
+		zi_text_append(text, " %s", option->value_name(value));
+	return err_origin(-EINVAL);
+}
+
+static int set(struct estimate_options *options, const struct option *option, const char *word,
+               struct zi_text *text)
+{
+	void *field = (char *)options + option->offset;
+
+	switch (option->kind) {
+	case KIND_COUNT:
+		return err_trace(set_count(option, word, field, text));
+	case KIND_BYTES:
+		return err_trace(set_bytes(option, word, field, text));
+	case KIND_CHOICE:
+		return err_trace(set_choice(option, word, field, text));
+	default:
+		*(const char **)field = word;
+		return 0;
+	}
+}
+
+/* What no single option can know. */
+static int check_together(const struct estimate_options *options, struct zi_text *text)
+{
+	if (options->is_help)
+		return 0;
+	if (!options->source)
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "a SOURCE is needed: a count of elements, or a file");
+	if (strcmp(options->strategy, "ddp") != 0)
+		return zi_text_error(text, err_origin(-EOPNOTSUPP),
+		                     "--strategy %.40s is not estimated yet: ddp is",
+		                     options->strategy);
+	if (options->fit_nvme_bytes != UINT64_MAX && options->fit_cpu_bytes == UINT64_MAX)
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "--fit-nvme goes with --fit, the memory there is");
+	if (options->rank_count * options->node_count > ZI_WORLD_MAX)
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "--ranks %u on --nodes %u are %u ranks: a job has at most %u",
+		                     options->rank_count, options->node_count,
+		                     options->rank_count * options->node_count, ZI_WORLD_MAX);
+	return 0;
+}
+
+/* See options.h. */
+int estimate_options_parse(struct estimate_options *options, int argc, char **argv,
+                           struct zi_text *text)
+{
+	*options = (struct estimate_options){ .strategy = "ddp",
+		                              .rank_count = 1,
+		                              .node_count = 1,
+		                              .commit_interval = 1,
+		                              .fit_cpu_bytes = UINT64_MAX,
+		                              .fit_nvme_bytes = UINT64_MAX };
+	for (int i = 1; i < argc; i++) {
+		const struct option *option;
+		int r;
+
+		if (argv[i][0] != '-') {
+			if (options->source)
+				return zi_text_error(
+					text, err_origin(-EINVAL),
+					"'%.60s' beside '%.60s': one SOURCE is possible", argv[i],
+					options->source);
+			options->source = argv[i];
+			continue;
+		}
+		option = find(argv[i] + strspn(argv[i], "-"), text);
+		if (!option)
+			return err_origin(-EINVAL);
+		if (option->kind == KIND_FLAG) {
+			*(bool *)((char *)options + option->offset) = true;
+			continue;
+		}
+		if (i + 1 == argc)
+			return zi_text_error(text, err_origin(-EINVAL), "--%s needs a value",
+			                     option->name);
+		r = set(options, option, argv[++i], text);
+		if (r)
+			return err_trace(r);
+	}
+	return err_trace(check_together(options, text));
+}
+
+static uint32_t either(uint32_t given, uint32_t read, uint32_t otherwise)
+{
+	return given ? given : read ? read : otherwise;
+}
+
+/* See options.h. */
+struct zi_plan_options estimate_options_plan(const struct estimate_options *options,
+                                             const struct estimate_model *model)
+{
+	struct zi_plan_options plan = {
+		.local_ranks = options->rank_count,
+		.world_size = options->rank_count * options->node_count,
+		.wants_huge = !options->has_small_pages,
+		.tensor_bytes = options->tensor_bytes,
+		.arena_bytes = options->arena_bytes,
+		.snapshot_count = options->snapshot_count,
+	};
+	struct zi_job_config *config = &plan.config;
+	uint32_t read = model->dtype == ZI_DTYPE_F16 ? ZI_DTYPE_BF16 : model->dtype;
+
+	config->param_dtype = either(options->dtype, read, ZI_DTYPE_BF16);
+	/* What was recorded goes together; another --dtype has its own. */
+	config->grad_dtype = either(options->grad_dtype, options->dtype ? 0 : model->grad_dtype,
+	                            config->param_dtype);
+	config->optimizer = either(options->optimizer, model->optimizer, ZI_OPTIMIZER_ADAMW);
+	config->schedule = either(options->schedule, model->schedule, ZI_SCHEDULE_LOCAL);
+	config->offload_optimizer = options->offload_optimizer;
+	config->offload_param = options->offload_param;
+	config->commit_interval = options->commit_interval;
+	config->resident_bytes = options->resident_bytes;
+	config->staging_bytes = options->staging_bytes;
+	config->param_budget_bytes = options->param_budget_bytes;
+	return plan;
+}

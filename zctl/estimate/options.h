@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of zctl estimate. Texts point into argv. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/base/text.h"
+#include "common/wire/plan.h"
+#include "zctl/estimate/model.h"
+
+struct estimate_options {
+	const char *source;
+	const char *strategy;
+	uint32_t unit_count; /* --units; 0: not given */
+	uint32_t rank_count, node_count;
+	uint32_t dtype, grad_dtype, optimizer, schedule; /* 0: as the model's source says */
+	uint32_t offload_optimizer, offload_param;
+	uint32_t commit_interval, snapshot_count;
+	uint64_t resident_bytes, staging_bytes, param_budget_bytes;
+	uint64_t tensor_bytes, arena_bytes;     /* of each rank */
+	uint64_t fit_cpu_bytes, fit_nvme_bytes; /* UINT64_MAX: not given */
+	bool has_small_pages;                   /* tier.cpu.huge_pages = never */
+	bool is_help;
+};
+
+/* @argv: "estimate" and what follows. Return: 0; -EINVAL with the reason. */
+int estimate_options_parse(struct estimate_options *options, int argc, char **argv,
+                           struct zi_text *text);
+void estimate_options_help(FILE *stream);
+/* What is planned: what the options leave open as @model's source says, else as libzinf does. */
+struct zi_plan_options estimate_options_plan(const struct estimate_options *options,
+                                             const struct estimate_model *model);

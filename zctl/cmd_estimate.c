@@ -43,15 +43,19 @@ static int estimate(const struct zctl_context *context, const struct estimate_op
 	int r = zi_plan_make(&model, &estimate.wish, &estimate.plan, &text);
 	int code;
 
+	if (!r)
+		r = estimate_options_training(options, &estimate.wish, &estimate.training, &text);
 	if (r) {
 		zctl_complain("%s", text.chars);
 		return 1;
 	}
+	estimate_logical(read, &estimate.wish.config, &estimate.training, estimate.wish.world_size,
+	                 &estimate.logical);
 	code = find_fit(&estimate, &model);
 	if (context->is_json) {
 		json_t *answer = estimate_answer(&estimate);
 
-		(void)zctl_print_json(answer); /* Always 0. */
+		code = zctl_print_json(answer) || code;
 		json_decref(answer);
 	} else {
 		estimate_show(&estimate, context->is_colour);

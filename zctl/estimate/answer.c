@@ -2,7 +2,6 @@
 /* The JSON of zctl estimate (show.h): what `jobs` answers too has the same keys (docs/ADMIN.md). */
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
-#include "zctl/estimate/logical.h"
 #include "zctl/estimate/show.h"
 
 /* A short answer is still an answer: without memory keys are missing. */
@@ -43,14 +42,22 @@ static json_t *answer_held(const struct zi_plan *plan)
 
 static json_t *answer_logical(const struct estimate *estimate)
 {
-	struct estimate_logical logical = estimate_logical(estimate->model, &estimate->wish.config);
-	json_t *object = json_object();
+	json_t *logical = json_array();
 
-	number(object, "param", logical.param_bytes);
-	number(object, "grad", logical.grad_bytes);
-	number(object, "accum", logical.accum_bytes);
-	number(object, "state", logical.state_bytes);
-	return object;
+	for (uint32_t i = 0; i < estimate->wish.world_size; i++) {
+		const struct zi_plane_bytes *bytes = &estimate->logical.ranks[i];
+		json_t *rank = json_object();
+
+		number(rank, "rank", i);
+		number(rank, "param", bytes->param);
+		number(rank, "param_live", bytes->param_live);
+		number(rank, "grad", bytes->grad);
+		number(rank, "grad_buckets", bytes->grad_buckets);
+		number(rank, "accum", bytes->accum);
+		number(rank, "state", bytes->state);
+		(void)json_array_append_new(logical, rank);
+	}
+	return logical;
 }
 
 static json_t *answer_config(const struct zi_job_config *config)
@@ -133,7 +140,8 @@ json_t *estimate_answer(const struct estimate *estimate)
 	                          model->param_count ? json_integer((json_int_t)model->param_count)
 	                                             : json_null());
 	(void)json_object_set_new(object, "config", answer_config(&estimate->wish.config));
-	word(object, "strategy", estimate->options->strategy);
+	word(object, "strategy", zi_strategy_name(estimate->training.strategy));
+	number(object, "shard_size", estimate->training.shard_size);
 	number(object, "ranks", estimate->options->rank_count);
 	number(object, "nodes", estimate->options->node_count);
 	number(object, "world_size", estimate->wish.world_size);

@@ -10,6 +10,8 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/base/nearest.h"
+#include "common/wire/owner.h"
+#include "zinf/zinf.h"
 
 /* A commit names no more steps (common/wire/check.c). */
 #define INTERVAL_MAX  65536u
@@ -80,9 +82,11 @@ static const struct option table[] = {
 	CHOICE("schedule", schedule, 1, _ZI_SCHEDULE_COUNT, schedule_name,
 	       "NAME        of reduction: local or sharded (the model's, else local)"),
 	{ .name = "strategy",
-	  .help = "NAME        ddp, as yet (ddp)",
+	  .help = "NAME        dp, ddp, zero1, zero2, zero3, or FSDP's names (ddp)",
 	  .offset = AT(strategy),
 	  .kind = KIND_TEXT },
+	COUNT("shard-size", shard_size, 1, ZI_WORLD_MAX,
+	      "N           ranks that share a plane (all)"),
 	CHOICE("offload-optimizer", offload_optimizer, 0, _ZI_OFFLOAD_COUNT, offload_name,
 	       "TIER        of its state: none, cpu or nvme (none)"),
 	CHOICE("offload-param", offload_param, 0, _ZI_OFFLOAD_COUNT, offload_name,
@@ -205,10 +209,6 @@ static int check_together(const struct estimate_options *options, struct zi_text
 	if (!options->source)
 		return zi_text_error(text, err_origin(-EINVAL),
 		                     "a SOURCE is needed: a count of elements, or a file");
-	if (strcmp(options->strategy, "ddp") != 0)
-		return zi_text_error(text, err_origin(-EOPNOTSUPP),
-		                     "--strategy %.40s is not estimated yet: ddp is",
-		                     options->strategy);
 	if (options->fit_nvme_bytes != UINT64_MAX && options->fit_cpu_bytes == UINT64_MAX)
 		return zi_text_error(text, err_origin(-EINVAL),
 		                     "--fit-nvme goes with --fit, the memory there is");
@@ -293,4 +293,33 @@ struct zi_plan_options estimate_options_plan(const struct estimate_options *opti
 	config->staging_bytes = options->staging_bytes;
 	config->param_budget_bytes = options->param_budget_bytes;
 	return plan;
+}
+
+/* See options.h. */
+int estimate_options_training(const struct estimate_options *options,
+                              const struct zi_plan_options *plan,
+                              struct zi_job_training *ret_training, struct zi_text *text)
+{
+	struct zinf_options named = ZINF_OPTIONS_INIT;
+	struct zi_job_training training = { 0 };
+	int r;
+
+	if (zinf_strategy_by_name(options->strategy, &named))
+		return zi_text_error(text, err_origin(-EINVAL), "%s", zinf_attach_error());
+	training.strategy = named.strategy;
+	training.shard_size =
+		named.shard_size == ZINF_SHARD_NODE ? plan->local_ranks : named.shard_size;
+	if (options->shard_size)
+		training.shard_size = options->shard_size;
+	r = zi_check_training(&training, &plan->config, plan->world_size, plan->local_ranks, text);
+	if (r)
+		return err_trace(r);
+	/* In one node planes that are equal lie there once, whatever the strategy. */
+	if (plan->world_size > plan->local_ranks && zi_strategy_divides_state(training.strategy))
+		return zi_text_error(text, err_origin(-EOPNOTSUPP),
+		                     "strategy %s over %u nodes is not built yet, so nobody "
+		                     "knows what a node holds: use ddp, or --nodes 1",
+		                     options->strategy, options->node_count);
+	*ret_training = training;
+	return 0;
 }

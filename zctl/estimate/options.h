@@ -8,12 +8,14 @@
 
 #include "common/base/text.h"
 #include "common/wire/plan.h"
+#include "common/wire/training.h"
 #include "zctl/estimate/model.h"
 
 struct estimate_options {
 	const char *source;
-	const char *strategy;
-	uint32_t unit_count; /* --units; 0: not given */
+	const char *strategy; /* a name as of zinf_strategy_by_name() */
+	uint32_t shard_size;  /* 0: as the strategy's name says */
+	uint32_t unit_count;  /* --units; 0: not given */
 	uint32_t rank_count, node_count;
 	uint32_t dtype, grad_dtype, optimizer, schedule; /* 0: as the model's source says */
 	uint32_t offload_optimizer, offload_param;
@@ -32,3 +34,7 @@ void estimate_options_help(FILE *stream);
 /* What is planned: what the options leave open as @model's source says, else as libzinf does. */
 struct zi_plan_options estimate_options_plan(const struct estimate_options *options,
                                              const struct estimate_model *model);
+/* The strategy, on the ranks of @plan. Return: 0; -EINVAL, -EOPNOTSUPP with words. */
+int estimate_options_training(const struct estimate_options *options,
+                              const struct zi_plan_options *plan,
+                              struct zi_job_training *ret_training, struct zi_text *text);

@@ -8,7 +8,6 @@
 
 #include "common/base/cleanup.h"
 #include "common/wire/training.h"
-#include "zctl/estimate/logical.h"
 #include "zctl/table.h"
 
 /* Runs of units of one size that are told, before "and so on". */
@@ -81,9 +80,10 @@ static void print_config(const struct estimate *estimate)
 	       zi_dtype_name((enum zi_dtype)config->param_dtype),
 	       zi_dtype_name((enum zi_dtype)config->grad_dtype),
 	       zi_optimizer_name((enum zi_optimizer)config->optimizer),
-	       zi_schedule_name((enum zi_schedule)config->schedule), estimate->options->strategy,
-	       estimate->options->rank_count, estimate->options->rank_count > 1 ? "s" : "",
-	       estimate->options->node_count, estimate->options->node_count > 1 ? "s" : "");
+	       zi_schedule_name((enum zi_schedule)config->schedule),
+	       zi_strategy_name(estimate->training.strategy), estimate->options->rank_count,
+	       estimate->options->rank_count > 1 ? "s" : "", estimate->options->node_count,
+	       estimate->options->node_count > 1 ? "s" : "");
 }
 
 /* ---- the planes ---- */
@@ -108,22 +108,23 @@ static void print_planes(const struct estimate *estimate, bool is_colour)
 		                                ">held, a node", NULL };
 	const struct zi_plan *plan = &estimate->plan;
 	const struct zi_job_config *config = &estimate->wish.config;
-	struct estimate_logical logical = estimate_logical(estimate->model, config);
+	const struct zi_plane_bytes *logical = &estimate->logical.most;
+	uint64_t param_bytes = logical->param + logical->param_live;
 	bool is_nvme = has_nvme(config), has_pool = config->offload_param == ZI_OFFLOAD_NVME;
 	struct table *table = table_new(headings);
 
-	row(table, "cpu", has_pool ? "param (pool)" : "param", has_pool ? 0 : logical.param_bytes,
+	row(table, "cpu", has_pool ? "param (pool)" : "param", has_pool ? 0 : param_bytes,
 	    plan->param_cpu_bytes);
-	row(table, "cpu", "grad", logical.grad_bytes, plan->grad_cpu_bytes);
-	row(table, "cpu", "accum", logical.accum_bytes, plan->accum_cpu_bytes);
-	row(table, "cpu", is_nvme ? "state (resident)" : "state", is_nvme ? 0 : logical.state_bytes,
+	row(table, "cpu", "grad", logical->grad + logical->grad_buckets, plan->grad_cpu_bytes);
+	row(table, "cpu", "accum", logical->accum, plan->accum_cpu_bytes);
+	row(table, "cpu", is_nvme ? "state (resident)" : "state", is_nvme ? 0 : logical->state,
 	    plan->state_cpu_bytes);
 	row(table, "cpu", "staging", 0, plan->staging_cpu_bytes);
 	row(table, "cpu", "tensors", 0, plan->tensor_cpu_bytes);
 	row(table, "cpu", "collectives", 0, plan->coll_cpu_bytes);
 	row(table, "cpu", "in all", 0, plan->cpu_bytes);
-	row(table, "nvme", "param", has_pool ? logical.param_bytes : 0, plan->param_nvme_bytes);
-	row(table, "nvme", "state", is_nvme ? logical.state_bytes : 0, plan->state_nvme_bytes);
+	row(table, "nvme", "param", has_pool ? param_bytes : 0, plan->param_nvme_bytes);
+	row(table, "nvme", "state", is_nvme ? logical->state : 0, plan->state_nvme_bytes);
 	row(table, "nvme", "reserved", 0, plan->reserved_nvme_bytes);
 	table_print(table, is_colour);
 	(void)table_free(table);

@@ -125,6 +125,45 @@ Test(estimate_options, what_cannot_be_is_refused_with_what_can)
 		cr_expect_eq(parse(wrong[i].line), -EINVAL, "%s", wrong[i].line);
 		cr_expect(strstr(text.chars, wrong[i].words), "%s: %s", wrong[i].line, text.chars);
 	}
-	cr_expect_eq(parse("a --strategy zero9"), -EOPNOTSUPP);
-	cr_expect(strstr(text.chars, "--strategy zero9 is not estimated yet"), "%s", text.chars);
+}
+
+/* The result of a line with a strategy, and what it means. */
+static int strategy(const char *line, struct zi_job_training *ret_training)
+{
+	struct estimate_model model = { 0 };
+	struct zi_plan_options plan;
+
+	cr_assert_eq(parse(line), 0, "%s", text.chars);
+	plan = estimate_options_plan(&options, &model);
+	return estimate_options_training(&options, &plan, ret_training, &text);
+}
+
+Test(estimate_options, strategies_are_those_of_libzinf)
+{
+	static const struct {
+		const char *line, *words;
+	} wrong[] = {
+		{ "x --strategy zero9", "no strategy 'zero9': did you mean 'zero1'?" },
+		{ "x --shard-size 2", "strategy ddp shards nothing" },
+		{ "x --strategy zero1 --ranks 4 --shard-size 3", "it must divide the 4 ranks" },
+		{ "x --strategy dp --nodes 2", "strategy dp is of one process" },
+		{ "x --strategy fsdp --ranks 2 --nodes 2",
+		  "strategy fsdp over 2 nodes is not built yet" },
+	};
+	struct zi_job_training training = { 0 };
+
+	cr_assert_eq(strategy("x", &training), 0, "%s", text.chars);
+	cr_expect_eq(training.strategy, ZI_STRATEGY_DDP);
+	cr_assert_eq(strategy("x --strategy zero2 --ranks 4 --shard-size 2", &training), 0, "%s",
+	             text.chars);
+	cr_expect_eq(training.strategy, ZI_STRATEGY_ZERO2);
+	cr_expect_eq(training.shard_size, 2);
+	cr_assert_eq(strategy("x --strategy hybrid_shard --ranks 4", &training), 0, "%s",
+	             text.chars);
+	cr_expect_eq(training.strategy, ZI_STRATEGY_ZERO3);
+	cr_expect_eq(training.shard_size, 4);
+	for (size_t i = 0; i < ZI_COUNT_OF(wrong); i++) {
+		cr_expect(strategy(wrong[i].line, &training) < 0, "%s", wrong[i].line);
+		cr_expect(strstr(text.chars, wrong[i].words), "%s: %s", wrong[i].line, text.chars);
+	}
 }

@@ -142,13 +142,14 @@ static int plan_param(const struct zi_plan_model *model, const struct zi_plan_op
 	uint64_t all_bytes = plane_bytes(model, widths->param, plan->slot_bytes);
 	uint64_t least_bytes = 0, bytes;
 
-	plan->param_cpu_bytes = all_bytes;
-	if (!widths->has_pool)
-		return 0;
 	for (uint32_t i = 0; i < model->unit_count; i++)
 		least_bytes = ZI_MAX(least_bytes, zi_geometry_unit_bytes(model->unit_padded[i],
 		                                                         (uint32_t)widths->param,
 		                                                         plan->slot_bytes));
+	plan->copy_cpu_bytes = options->local_ranks * least_bytes;
+	plan->param_cpu_bytes = all_bytes;
+	if (!widths->has_pool)
+		return 0;
 	plan->pool_min_bytes = least_bytes;
 	bytes = options->config.param_budget_bytes / plan->slot_bytes * plan->slot_bytes;
 	if (!options->config.param_budget_bytes)
@@ -294,7 +295,7 @@ int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options
 	plan_store(model, options, &widths, &shares, &plan);
 	plan.cpu_bytes = plan.param_cpu_bytes + plan.grad_cpu_bytes + plan.accum_cpu_bytes +
 	                 plan.state_cpu_bytes + plan.staging_cpu_bytes + plan.tensor_cpu_bytes +
-	                 plan.coll_cpu_bytes;
+	                 plan.coll_cpu_bytes + plan.copy_cpu_bytes;
 	*ret_plan = plan;
 	return 0;
 }

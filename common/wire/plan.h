@@ -33,10 +33,11 @@ struct zi_plan_options {
 struct zi_plan {
 	uint64_t param_cpu_bytes, grad_cpu_bytes, accum_cpu_bytes, state_cpu_bytes;
 	uint64_t staging_cpu_bytes, tensor_cpu_bytes;
-	uint64_t coll_cpu_bytes;                     /* arenas; not the boards, some pages each */
-	uint64_t cpu_bytes;                          /* of all these */
-	uint64_t param_nvme_bytes, state_nvme_bytes; /* once a step is committed */
-	uint64_t reserved_nvme_bytes;                /* charged, with snapshots */
+	uint64_t coll_cpu_bytes; /* arenas; not the boards, some pages each */
+	uint64_t copy_cpu_bytes; /* each rank's of a unit, while it gives first values, and after */
+	uint64_t cpu_bytes;      /* of all these */
+	uint64_t param_nvme_bytes, state_nvme_bytes;        /* once a step is committed */
+	uint64_t reserved_nvme_bytes;                       /* charged, with snapshots */
 	uint64_t read_bytes_per_step, write_bytes_per_step; /* at most: none left warm */
 	uint64_t slot_bytes;                                /* a unit begins at a multiple of it */
 	uint64_t staging_min_bytes; /* with less no step is possible; 0: none is needed */

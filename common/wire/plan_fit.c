@@ -189,8 +189,8 @@ static void tell(const struct zi_job_config *from, const struct zi_job_config *t
 static int tell_least(const struct fit *fit, struct zi_text *text)
 {
 	zi_text_set(text,
-	            "no setting fits: with parameters and optimizer state on NVMe it takes %s of "
-	            "memory (there are %s) and %s of NVMe",
+	            "no setting fits: with all on NVMe it takes %s of memory (there are %s) and %s "
+	            "of NVMe",
 	            zi_format_bytes(fit->plan.cpu_bytes).chars,
 	            zi_format_bytes(fit->cpu_bytes).chars,
 	            zi_format_bytes(fit->plan.reserved_nvme_bytes).chars);

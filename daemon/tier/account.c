@@ -4,6 +4,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/checked.h"
+#include "common/base/cleanup.h"
 #include "common/base/err.h"
 
 /**
@@ -86,6 +87,26 @@ static int check_account(const struct tier_account *account, enum tier_kind kind
 		return TIER_E_QUOTA;
 	}
 	return 0;
+}
+
+/**
+ * tier_charge_room_bytes() - what is free for an account
+ * @tier: whose bytes
+ * @account: would pay, with all its parents
+ *
+ * Return: the least of what the tier and each of them has left. Context: shard thread.
+ */
+uint64_t tier_charge_room_bytes(const struct tier *tier, const struct tier_account *account)
+{
+	uint64_t bytes = tier_free_bytes(tier);
+
+	for (const struct tier_account *payer = account; payer; payer = payer->parent) {
+		uint64_t limit_bytes = payer->limit_bytes[tier->kind];
+		uint64_t used_bytes = payer->used_bytes[tier->kind];
+
+		bytes = ZI_MIN(bytes, limit_bytes > used_bytes ? limit_bytes - used_bytes : 0);
+	}
+	return bytes;
 }
 
 /**

@@ -41,4 +41,6 @@ int tier_charge_take(struct tier_charge *charge, struct tier *tier, struct tier_
 /* Whether all of @parts, of one kind of tier, could be taken. Conditions as above, of the sums. */
 int tier_charge_check(const struct tier_part *parts, uint32_t part_count,
                       const struct tier_account *account, struct zi_text *text);
+/* What tier_charge_take() would take at most, now. */
+uint64_t tier_charge_room_bytes(const struct tier *tier, const struct tier_account *account);
 void tier_charge_return(struct tier_charge *charge); /* idempotent */

@@ -13,6 +13,7 @@
 
 #include "common/base/cleanup.h"
 #include "tests/guard/guard.h"
+#include "tests/harness/ranks.h"
 #include "tests/system/system.h"
 
 #define WORDS_MAX 40
@@ -173,6 +174,8 @@ static void compare_estimate(const json_t *job, const char *source, const char *
 	cr_expect_eq(json_integer_value(json_object_get(estimate, "elements")),
 	             json_integer_value(json_object_get(job, "elements")), "%s", line);
 	compare_planes(estimate, job);
+	cr_expect(json_equal(json_object_get(estimate, "logical"), json_object_get(job, "logical")),
+	          "%s", line);
 	json_decref(estimate);
 }
 
@@ -229,4 +232,132 @@ Test(estimate, of_parameters_on_nvme_is_what_is_held)
 	const char *planned = "--offload-optimizer nvme --offload-param nvme --param-budget 9M";
 
 	check_setting("--offload-param nvme --param-budget 9M", planned, planned, "float32");
+}
+
+/* What ranks share in one node is no less for being divided: what each stands for is. */
+Test(estimate, of_a_strategy_each_rank_stands_for_what_jobs_says)
+{
+	static const struct {
+		const char *name;
+		enum zinf_strategy strategy;
+	} strategies[] = { { "zero1", ZINF_ZERO1 },
+		           { "zero2", ZINF_ZERO2 },
+		           { "fsdp", ZINF_ZERO3 } };
+	struct trainer_settings settings = ranks_settings(&harness, "divided", 3);
+	char export[100], line[256];
+	struct ranks ranks;
+
+	settings.options.offload_optimizer = ZINF_OFFLOAD_NVME;
+	settings.options.staging_bytes = 8 << 20;
+	(void)snprintf(export, sizeof(export), "%s/export.safetensors", folder);
+	for (size_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
+		json_t *job, *estimate;
+
+		settings.options.strategy = strategies[i].strategy;
+		settings.options.incarnation = strategies[i].name;
+		settings.steps = 1 + (uint32_t)i;
+		cr_assert_eq(ranks_train(&ranks, &settings), 0);
+		ranks_free(&ranks);
+		if (!i)
+			cr_assert_eq(harness_zctl(harness.socket_path,
+			                          (const char *const[]){ "export", "divided",
+			                                                 export, NULL },
+			                          words, sizeof(words)),
+			             0, "%s", words);
+		(void)snprintf(line, sizeof(line),
+		               "estimate %s --ranks 3 --offload-optimizer nvme --strategy %s",
+		               export, strategies[i].name);
+		estimate = harness_admin(&harness, line);
+		job = ask_job();
+		cr_assert_eq(json_array_size(json_object_get(job, "logical")), 3);
+		cr_expect(json_equal(json_object_get(estimate, "logical"),
+		                     json_object_get(job, "logical")),
+		          "%s", strategies[i].name);
+		json_decref(estimate);
+		json_decref(job);
+	}
+}
+
+/* ---- a refusal ---- */
+
+/* Words of a refusal as options of zinf-gpt; more behind @options. */
+static void add_named(char *options, size_t capacity, const char *advice)
+{
+	static const struct {
+		const char *words, *option;
+	} named[] = {
+		{ "offload_optimizer nvme", "--offload-optimizer nvme" },
+		{ "offload_param nvme", "--offload-param nvme" },
+		{ "param_budget_bytes ", "--param-budget " },
+		{ "staging_bytes ", "--staging " },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(named); i++) {
+		const char *place = strstr(advice, named[i].words);
+		bool has_figure = named[i].option[strlen(named[i].option) - 1] == ' ';
+		size_t used = strlen(options);
+
+		if (place)
+			(void)snprintf(options + used, capacity - used, " %s%.*s", named[i].option,
+			               has_figure ? (int)strspn(place + strlen(named[i].words),
+			                                        "0123456789")
+			                          : 0,
+			               place + strlen(named[i].words));
+	}
+}
+
+/* Of a trainer that ends by itself, with what it says in @words. */
+static int run_to_end(const char *options)
+{
+	char command[1200], program[300];
+	size_t byte_count;
+	FILE *pipe;
+
+	harness_program("zinf-gpt", program, sizeof(program));
+	(void)snprintf(command, sizeof(command),
+	               "ZINF_SOCKET=%s %s " MODEL "--bf16 --steps 3 %s 2>&1", harness.socket_path,
+	               program, options);
+	pipe = popen(command, "r");
+	cr_assert_not_null(pipe);
+	byte_count = fread(words, 1, sizeof(words) - 1, pipe);
+	words[byte_count] = '\0';
+	return WEXITSTATUS(pclose(pipe));
+}
+
+/* As it is wished it does not fit; as it is told it does. */
+static void check_refusal(const char *named)
+{
+	char options[256] = "--job other";
+	char *advice;
+
+	cr_assert_eq(run_to_end("--offload-optimizer none"), 1, "%s", words);
+	system_expect_text(words, "asked for on cpu:0");
+	system_expect_text(words, named);
+	advice = strstr(words, "; in all ");
+	cr_assert_not_null(advice, "%s", words);
+	add_named(options, sizeof(options), advice);
+	cr_assert_eq(run_to_end(options), 0, "%s: %s", options, words);
+}
+
+static void start_with_40(void)
+{
+	start_with("40M");
+}
+
+static void start_with_28(void)
+{
+	start_with("28M");
+}
+
+Test(estimate_refusal, a_job_beyond_memory_is_told_to_move_its_state, .init = start_with_40,
+     .fini = stop, .timeout = 120)
+{
+	check_refusal("it fits with offload_optimizer nvme, staging_bytes 7864320");
+}
+
+Test(estimate_refusal, and_where_that_is_not_enough_its_parameters, .init = start_with_28,
+     .fini = stop, .timeout = 120)
+{
+	check_refusal(
+		"it fits with offload_optimizer nvme, offload_param nvme, param_budget_bytes");
 }

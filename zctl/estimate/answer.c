@@ -101,6 +101,7 @@ static json_t *answer_model(const struct estimate_model *model)
 static void put_plan(json_t *object, const struct zi_plan *plan)
 {
 	(void)json_object_set_new(object, "held", answer_held(plan));
+	number(object, "copy_bytes", plan->copy_cpu_bytes);
 	number(object, "tensor_bytes", plan->tensor_cpu_bytes);
 	number(object, "cpu_bytes", plan->cpu_bytes);
 	number(object, "nvme_bytes", plan->param_nvme_bytes + plan->state_nvme_bytes);

@@ -19,6 +19,7 @@
 #include "common/base/checked.h"
 #include "common/base/err.h"
 #include "daemon/tier/holder.h"
+#include "daemon/zero/job/advice.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/param/pool.h"
@@ -40,8 +41,10 @@ static int plan_segment(struct zero_job *job, const char *name, uint64_t bytes,
 	assert(!*place);
 	r = tier_segment_charge(job->cpu_tier, &job->account->account, name, bytes, pages, text,
 	                        place);
-	if (r)
+	if (r) {
+		advice_append(job, text);
 		return err_trace(r);
+	}
 	job->builds[job->build_count++] = (struct zero_build){ .job = job, .segment = *place };
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include "common/base/checked.h"
 #include "common/base/err.h"
 #include "daemon/tier/holder.h"
+#include "daemon/zero/job/advice.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/fetch.h"
@@ -153,6 +154,7 @@ static int take_segment(struct zero_rank *rank, struct zi_text *text,
 {
 	const struct zero_job *job = rank->job;
 	uint64_t padded_count = 0;
+	int r;
 
 	if (rank->spare) {
 		*ret_segment = zi_steal(rank->spare);
@@ -160,11 +162,14 @@ static int take_segment(struct zero_rank *rank, struct zi_text *text,
 	}
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)
 		padded_count = ZI_MAX(padded_count, job->units[i].padded_count);
-	return err_trace(tier_segment_charge(
-		job->cpu_tier, &job->account->account, "zinf-write",
-		zi_align_up(job_param_bytes(job, padded_count), job->slot_bytes),
-		job->slot_bytes == ZI_HUGE_PAGE_BYTES ? TIER_PAGES_COLLAPSED : TIER_PAGES_SMALL,
-		text, ret_segment));
+	r = tier_segment_charge(job->cpu_tier, &job->account->account, "zinf-write",
+	                        zi_align_up(job_param_bytes(job, padded_count), job->slot_bytes),
+	                        job->slot_bytes == ZI_HUGE_PAGE_BYTES ? TIER_PAGES_COLLAPSED
+	                                                              : TIER_PAGES_SMALL,
+	                        text, ret_segment);
+	if (r)
+		advice_append(job, text);
+	return err_trace(r);
 }
 
 static int begin(struct zero_rank *rank, struct zero_op *op)

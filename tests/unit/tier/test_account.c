@@ -46,6 +46,25 @@ Test(account, full_tier_is_refused_with_figures_and_nothing_is_charged)
 	fixture_deinit(&fixture);
 }
 
+Test(account, room_is_the_least_that_any_payer_has_left)
+{
+	struct fixture fixture;
+	struct tier_charge charge = { 0 };
+
+	fixture_init(&fixture, 10 * MIB);
+	cr_assert_eq(tier_charge_room_bytes(&fixture.tier, &fixture.job), 10 * MIB);
+	cr_assert_eq(tier_charge_take(&charge, &fixture.tier, &fixture.job, 4 * MIB, NULL), 0);
+	cr_assert_eq(tier_charge_room_bytes(&fixture.tier, &fixture.job), 6 * MIB);
+	fixture.uid.limit_bytes[TIER_CPU] = 9 * MIB;
+	cr_assert_eq(tier_charge_room_bytes(&fixture.tier, &fixture.job), 5 * MIB);
+	fixture.job.limit_bytes[TIER_CPU] = 5 * MIB;
+	cr_assert_eq(tier_charge_room_bytes(&fixture.tier, &fixture.job), MIB);
+	fixture.uid.limit_bytes[TIER_CPU] = 3 * MIB;
+	cr_assert_eq(tier_charge_room_bytes(&fixture.tier, &fixture.job), 0, "beyond it already");
+	tier_charge_return(&charge);
+	fixture_deinit(&fixture);
+}
+
 Test(account, quota_of_a_uid_binds_its_jobs_together)
 {
 	struct fixture fixture;

@@ -241,6 +241,71 @@ Test(zero_memory, that_is_not_there_is_refused_with_figures_and_may_be_asked_aga
 	node_deinit(&node);
 }
 
+/* As @words name fields of the configuration. */
+static void set_named(struct zi_job_config *config, const char *words)
+{
+	const struct {
+		const char *name;
+		uint64_t *bytes;
+	} budgets[] = {
+		{ "resident_bytes ", &config->resident_bytes },
+		{ "staging_bytes ", &config->staging_bytes },
+		{ "param_budget_bytes ", &config->param_budget_bytes },
+	};
+
+	if (strstr(words, "offload_optimizer nvme"))
+		config->offload_optimizer = ZI_OFFLOAD_NVME;
+	if (strstr(words, "offload_param nvme"))
+		config->offload_param = ZI_OFFLOAD_NVME;
+	for (size_t i = 0; i < ZI_COUNT_OF(budgets); i++) {
+		const char *place = strstr(words, budgets[i].name);
+
+		if (place)
+			*budgets[i].bytes = strtoull(place + strlen(budgets[i].name), NULL, 10);
+	}
+}
+
+/* Refused as it is wished, and then trained with the setting that the refusal names. @words: of
+ * it. */
+static void take_advice(uint64_t cpu_bytes, struct zi_job_config config, const char *words)
+{
+	const char *advice;
+
+	begin();
+	node.cpu.capacity_bytes = cpu_bytes;
+	materialize_refused(&config, -ENOSPC, words);
+	advice = strstr(actors[0].text.chars, "; in all ");
+	cr_assert_not_null(advice, "%s", actors[0].text.chars);
+	set_named(&config, advice);
+	leave_all();
+	node_settle(&node);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
+	model_train(actors, 1, 1, 2);
+	leave_all();
+	node_deinit(&node);
+}
+
+/* Parameters and gradients 1.1 MiB each, a copy of 1 MiB of them, and 15 MiB, of which 7.5 do. */
+Test(zero_memory, a_refusal_names_the_nearest_setting_that_works)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+
+	config.resident_bytes = 3 * MIB;
+	config.staging_bytes = 20 * MIB;
+	take_advice(12 * MIB, config, "it fits with resident_bytes 0, staging_bytes 7864320");
+}
+
+Test(zero_memory, what_no_setting_fits_into_is_told_with_the_least)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+
+	begin();
+	node.cpu.capacity_bytes = 3 * MIB;
+	materialize_refused(&config, -ENOSPC, "no setting fits: with all on NVMe it takes ");
+	leave_all();
+	node_deinit(&node);
+}
+
 Test(zero_memory, quota_of_a_uid_is_refused_with_figures)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See advice.h. The arithmetic is common/wire/plan.h's, which a test compares with memory.c. */
+#include "daemon/zero/job/advice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/wire/plan.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+
+/* Beside @text, or not at all: half a figure would be another one. */
+static void append_whole(struct zi_text *text, const struct zi_text *words)
+{
+	if (strlen(text->chars) + strlen(words->chars) < sizeof(text->chars))
+		zi_text_append(text, "%s", words->chars);
+}
+
+static uint64_t held_bytes(const struct zero_job *job, const struct tier_segment *segment)
+{
+	return segment ? tier_segment_bytes_on(segment, job->cpu_tier) : 0;
+}
+
+/* Free for this job, with what it has already: all of it is planned anew. */
+static uint64_t cpu_room_bytes(const struct zero_job *job)
+{
+	uint64_t bytes = tier_charge_room_bytes(job->cpu_tier, &job->account->account);
+
+	bytes += held_bytes(job, job->param) + held_bytes(job, job->accum) +
+	         held_bytes(job, job->state) + held_bytes(job, job->staging_segment);
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
+		bytes += held_bytes(job, job->grads[i]);
+	return bytes;
+}
+
+static uint64_t nvme_room_bytes(const struct zero_job *job)
+{
+	if (!job->nvme_tier)
+		return 0;
+	return tier_charge_room_bytes(job->nvme_tier, &job->account->account) +
+	       job->nvme_charge.bytes;
+}
+
+/* State in memory stays there once it is (attach.c); of a job over several nodes each has another
+ * part. */
+static bool has_choice(const struct zero_job *job)
+{
+	return (job_is_nvme(job) || !job->state) && job->here_count == job->subgroup_count;
+}
+
+/* See advice.h. */
+void advice_append(const struct zero_job *job, struct zi_text *text)
+{
+	_cleanup_(zi_freep) uint64_t *padded = calloc(job->layout.unit_count, sizeof(*padded));
+	struct zi_plan_model model = { .element_count = job->element_count,
+		                       .padded_count = job->padded_count,
+		                       .unit_count = job->layout.unit_count,
+		                       .unit_padded = padded };
+	struct zi_plan_options wish = {
+		.config = job->config,
+		.local_ranks = (uint32_t)__builtin_popcountll(job->here_mask),
+		.world_size = job->world,
+		.default_staging_bytes = job->zero->options.default_staging_bytes,
+		.wants_huge = job->cpu_tier->wants_huge,
+	};
+	uint64_t cpu_bytes = cpu_room_bytes(job);
+	struct zi_text words = { "" }, fit = { "" };
+	struct zi_job_config config;
+	struct zi_plan plan;
+
+	if (!text || !padded || !has_choice(job))
+		return;
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		padded[i] = job->units[i].padded_count;
+	if (zi_plan_make(&model, &wish, &plan, NULL) || plan.cpu_bytes <= cpu_bytes)
+		return;
+	/* Its own words when nothing fits. */
+	(void)zi_plan_fit(&model, &wish, cpu_bytes, nvme_room_bytes(job), &config, &fit);
+	zi_text_set(&words, "; in all %s; %s", zi_format_bytes(plan.cpu_bytes).chars, fit.chars);
+	append_whole(text, &words);
+}

@@ -236,6 +236,16 @@ template <typename Wait> static int wait_last(struct net_lane *lane, Wait wait)
 	return r;
 }
 
+/* The connection is lost, which Gloo tells who slept before what has come: that counts. */
+template <typename Wait> static bool has_ended(Wait wait)
+{
+	try {
+		return wait(milliseconds(1));
+	} catch (const std::exception &) {
+		return false;
+	}
+}
+
 /*
  * Until one more has ended. Who breaks a wait off says why before it does, and may come too late
  * for the wait that was meant: so all reasons are looked at, and where there is none it goes on.
@@ -263,6 +273,8 @@ static int wait_one(struct net_lane *lane, uint64_t deadline_ns, struct zi_text 
 				r = wait_last(lane, wait);
 		}
 	} catch (const std::exception &error) {
+		if (has_ended(wait))
+			return 0;
 		/* Also of another's deadline, which closed the connection. */
 		return explain(lane, error, zi_clock_now_ns() >= deadline_ns ? -ETIMEDOUT : -EPIPE,
 		               text);

@@ -59,6 +59,10 @@ $(filter $(BUILD)/tests/unit/bench/%,$(UNIT_BIN)): $(BUILD)/bench_shared.a
 MAIL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/mail*.c)))
 $(BUILD)/tests/unit/worker/test_mail: $(MAIL_OBJECTS)
 
+# What talks of zinf-net, likewise.
+TALK_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/talk*.c)))
+$(patsubst %,$(BUILD)/tests/unit/worker/test_%,talk talk_link talk_foe): $(TALK_OBJECTS)
+
 # Gloo itself; without it there is no zinf-net either, as is said then.
 GLOO_BIN := $(BUILD)/tests/unit/worker/test_gloo
 $(GLOO_BIN): $(GLOO_OBJECTS)

@@ -14,6 +14,9 @@
  *                                 ranks do not come: done when nobody is left to be told
  *   AGREE      ──▶     DONE       before JOIN: whether all nodes would make the same group
  *   FOLLOW     ──▶     DONE       the calls of a group, as its ranks make them: done at its end
+ *   TALK       ──▶     DONE       what daemons say to each other goes both ways: done at its end
+ *   TALK_BATCH ──▶                some of it (talk.h); what comes before TALK or after goes nowhere
+ *              ◀── TALK_BATCH
  *              ◀── LATE           a call's time has passed, and a rank of this node has not come
  *              ◀── LATE_MESSAGE   so has a message's
  *              ◀── ASKED          another node waits in a call for ranks of this one in vain
@@ -27,6 +30,7 @@
 #pragma once
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/text.h"
@@ -34,6 +38,7 @@
 #include "daemon/worker/place.h"
 #include "daemon/worker/store.h"
 #include "daemon/worker/subtree.h"
+#include "daemon/worker/talk.h"
 
 #define NET_SOCKET_FD 3 /* the worker's end */
 #define NET_SLABS_MAX 8u
@@ -56,6 +61,8 @@ enum net_type {
 	NET_AGREE = 12,
 	NET_LATE_MESSAGE = 13,
 	NET_ASKED = 14,
+	NET_TALK = 15, /* a header. After JOIN, and MAP of NET_SLAB_TALK and NET_SLAB_PARAM */
+	NET_TALK_BATCH = 16,
 	_NET_TYPE_COUNT,
 };
 
@@ -166,13 +173,16 @@ struct net_exchange {
 	struct net_range receives[SUBTREE_NODES_MAX]; /* from each */
 };
 
-/* Slabs of a group that is followed: common/wire/far.h, board.h, verdict.h; the ranks' arenas. */
+/* Slabs of a group that is followed: common/wire/far.h, board.h, verdict.h; the ranks' arenas. Then
+ * those of TALK, of which either may be missing. */
 enum net_slab {
 	NET_SLAB_DATA = 0,
 	NET_SLAB_BOARD = 1,
 	NET_SLAB_VERDICTS = 2,
 	NET_SLAB_ARENAS = 3,
-	NET_SLAB_OWN = 4, /* the worker's own, which no daemon maps: out of the ranks' reach */
+	NET_SLAB_OWN = 4,   /* the worker's own, which no daemon maps: out of the ranks' reach */
+	NET_SLAB_TALK = 5,  /* on its way to be summed, or summed */
+	NET_SLAB_PARAM = 6, /* the job's parameters */
 };
 
 /* After JOIN and four MAPs. The worker is the member behind those of its node on their board. */
@@ -206,6 +216,28 @@ struct net_asked {
 	uint64_t element_count;
 	uint64_t silent; /* ranks: bits: of nodes that have said nothing of the call */
 };
+
+/* Entries to several nodes, or from one: no longer than they are. */
+struct net_talk_batch {
+	struct net_header header;
+	uint32_t count;
+	/* From the worker: of all entries that were for `node` it has taken so many. */
+	uint32_t node, taken, reserved;
+	struct talk_entry entries[TALK_BATCH_MAX];
+};
+
+static inline uint32_t net_talk_batch_bytes(uint32_t count)
+{
+	return (uint32_t)(offsetof(struct net_talk_batch, entries) +
+	                  count * sizeof(struct talk_entry));
+}
+
+/* Of a packet of @bytes: whether it has as many entries as it says. */
+static inline bool net_talk_batch_is_whole(const struct net_talk_batch *batch, uint64_t bytes)
+{
+	return bytes >= net_talk_batch_bytes(0) && batch->count <= TALK_BATCH_MAX &&
+	       bytes == net_talk_batch_bytes(batch->count);
+}
 
 struct net_abort {
 	struct net_header header;
@@ -246,4 +278,5 @@ union net_message {
 	struct net_done done;
 	struct net_late_message late_message;
 	struct net_asked asked;
+	struct net_talk_batch talk;
 };

@@ -17,6 +17,7 @@
 #include "common/base/fd.h"
 #include "common/wire/control.h"
 #include "daemon/worker/spawn.h"
+#include "daemon/worker/supervise_private.h"
 
 #define SUPERVISE_PING_NS ZI_NS_PER_S
 #define SUPERVISE_PONG_NS (5 * ZI_NS_PER_S)
@@ -24,22 +25,6 @@
 #define SUPERVISE_GRACE_NS (4 * ZI_NS_PER_S)
 /* Mapping a slab makes page tables: nothing that waits for others. */
 #define SUPERVISE_MAP_MS 10000u
-
-/* Of a request that lasts as long as its group; nothing but an abort comes after it. */
-#define SUPERVISE_NO_LIMIT UINT64_MAX
-
-struct net_worker {
-	struct net_worker_options options;
-	struct zi_loop *loop;
-	enum net_worker_state state;
-	struct zi_source control, exited;
-	struct zi_timer heart; /* the next PING, or the end of patience with its answer */
-	bool is_pinged;
-	pid_t pid;
-	struct zi_list requests;
-	uint32_t request_count;
-	uint64_t cookie;
-};
 
 static void heart_due(struct zi_timer *timer);
 
@@ -57,6 +42,8 @@ static void request_end(struct net_request *request, int error, uint32_t culprit
 	zi_list_remove(&request->link);
 	assert(worker->request_count > 0);
 	worker->request_count--;
+	if (request == worker->talk.request)
+		supervise_talk_end(worker);
 	request->error = error;
 	request->culprit = culprit;
 	request->text = *text;
@@ -65,7 +52,7 @@ static void request_end(struct net_request *request, int error, uint32_t culprit
 }
 
 /* The process is taken away; then its requests hear of it, those that they make anew do not. */
-static void end(struct net_worker *worker, int error, const struct zi_text *why)
+void supervise_end(struct net_worker *worker, int error, const struct zi_text *why)
 {
 	struct zi_list orphans;
 	struct zi_text text, fate;
@@ -81,6 +68,7 @@ static void end(struct net_worker *worker, int error, const struct zi_text *why)
 	spawn_reap(worker->exited.fd, &fate);
 	(void)zi_close(worker->exited.fd);
 	worker->state = NET_WORKER_DOWN;
+	supervise_talk_end(worker);
 	worker->pid = 0;
 	if (why)
 		zi_text_set(&text, "%s", why->chars);
@@ -103,13 +91,14 @@ static void worker_exited(struct zi_source *source, uint32_t events)
 	struct net_worker *worker = container_of(source, struct net_worker, exited);
 
 	(void)events; /* There is one alone. */
-	end(worker, -EPIPE, NULL);
+	supervise_end(worker, -EPIPE, NULL);
 }
 
-static int send_message(struct net_worker *worker, struct net_header *header, int fd)
+/* Documented in supervise_private.h. */
+int supervise_send(struct net_worker *worker, const struct net_header *header, int fd)
 {
 	char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = { 0 };
-	struct iovec part = { header, header->bytes };
+	struct iovec part = { (void *)header, header->bytes }; /* Read alone. */
 	struct msghdr packet = { .msg_iov = &part, .msg_iovlen = 1 };
 	ssize_t r;
 
@@ -141,12 +130,12 @@ static void heart_due(struct zi_timer *timer)
 		zi_text_set(&text, "zinf-net (pid %d) hung: it did not answer for %lu ms",
 		            (int)worker->pid,
 		            (unsigned long)(worker->options.pong_ns / ZI_NS_PER_MS));
-		end(worker, -ETIMEDOUT, &text);
+		supervise_end(worker, -ETIMEDOUT, &text);
 		return;
 	}
 	worker->is_pinged = true;
 	/* Not sent: then there is no answer either. */
-	(void)send_message(worker, &ping, -1);
+	(void)supervise_send(worker, &ping, -1);
 	beat(worker, worker->options.pong_ns);
 }
 
@@ -166,7 +155,7 @@ static void handle_hello(struct net_worker *worker, uint64_t version)
 	            "%s makes collectives by version %llu, zinfd " ZINF_VERSION
 	            " by version %u: restart zinfd, or install both of one release",
 	            worker->options.program, (unsigned long long)version, ZI_COLL_VERSION);
-	end(worker, -EPROTONOSUPPORT, &text);
+	supervise_end(worker, -EPROTONOSUPPORT, &text);
 }
 
 static void handle_done(struct net_worker *worker, const struct net_done *done)
@@ -198,7 +187,7 @@ static void control_ready(struct zi_source *source, uint32_t events)
 		return;
 	if (bytes <= 0) {
 		/* It is about to exit; or it has closed its end alone, and is of no use. */
-		end(worker, -EPIPE, NULL);
+		supervise_end(worker, -EPIPE, NULL);
 		return;
 	}
 	if (bytes == sizeof(message.header) && message.header.type == NET_HELLO &&
@@ -220,11 +209,15 @@ static void control_ready(struct zi_source *source, uint32_t events)
 	} else if (bytes == sizeof(message.asked) && message.header.type == NET_ASKED) {
 		if (worker->options.asked)
 			worker->options.asked(worker->options.arg, &message.asked);
+	} else if (bytes >= (ssize_t)sizeof(message.header) &&
+	           message.header.type == NET_TALK_BATCH &&
+	           supervise_talked(worker, &message.talk, (uint64_t)bytes)) {
+		return;
 	} else {
 		zi_text_set(&text,
 		            "zinf-net (pid %d) sent a message of type %u, %zd bytes: none of its",
 		            (int)worker->pid, message.header.type, bytes);
-		end(worker, -EPROTO, &text);
+		supervise_end(worker, -EPROTO, &text);
 	}
 }
 
@@ -238,7 +231,7 @@ static void limit_due(struct zi_timer *timer)
 
 	zi_text_set(&text, "zinf-net (pid %d) hung: a request had no answer past its deadline",
 	            (int)worker->pid);
-	end(worker, -ETIMEDOUT, &text);
+	supervise_end(worker, -ETIMEDOUT, &text);
 }
 
 /* The oldest is served first: those before it have their time, too. */
@@ -253,8 +246,10 @@ static uint64_t limit_ns(const struct net_worker *worker, uint64_t timeout_ms)
 	return latest_ns + timeout_ms * ZI_NS_PER_MS + SUPERVISE_GRACE_NS;
 }
 
-static int submit(struct net_worker *worker, struct net_request *request, struct net_header *header,
-                  uint32_t type, uint32_t bytes, uint64_t timeout_ms, int fd)
+/* Documented in supervise_private.h. */
+int supervise_submit(struct net_worker *worker, struct net_request *request,
+                     struct net_header *header, uint32_t type, uint32_t bytes, uint64_t timeout_ms,
+                     int fd)
 {
 	int r;
 
@@ -264,7 +259,7 @@ static int submit(struct net_worker *worker, struct net_request *request, struct
 	if (worker->request_count >= NET_QUEUE_MAX)
 		return err_origin(-EBUSY);
 	*header = (struct net_header){ type, bytes, ++worker->cookie };
-	r = send_message(worker, header, fd);
+	r = supervise_send(worker, header, fd);
 	if (r)
 		return err_trace(r);
 	request->worker = worker;
@@ -280,28 +275,28 @@ static int submit(struct net_worker *worker, struct net_request *request, struct
 /* Documented in the header, as are all of these. */
 int net_worker_join(struct net_worker *worker, struct net_request *request, struct net_join *join)
 {
-	return err_trace(submit(worker, request, &join->header, NET_JOIN, sizeof(*join),
-	                        join->timeout_ms, -1));
+	return err_trace(supervise_submit(worker, request, &join->header, NET_JOIN, sizeof(*join),
+	                                  join->timeout_ms, -1));
 }
 
 int net_worker_meet(struct net_worker *worker, struct net_request *request, struct net_meet *meet)
 {
-	return err_trace(submit(worker, request, &meet->header, NET_MEET, sizeof(*meet),
-	                        meet->timeout_ms, -1));
+	return err_trace(supervise_submit(worker, request, &meet->header, NET_MEET, sizeof(*meet),
+	                                  meet->timeout_ms, -1));
 }
 
 int net_worker_agree(struct net_worker *worker, struct net_request *request,
                      struct net_agree *agree)
 {
-	return err_trace(submit(worker, request, &agree->header, NET_AGREE, sizeof(*agree),
-	                        agree->timeout_ms, -1));
+	return err_trace(supervise_submit(worker, request, &agree->header, NET_AGREE,
+	                                  sizeof(*agree), agree->timeout_ms, -1));
 }
 
 int net_worker_follow(struct net_worker *worker, struct net_request *request,
                       struct net_follow *follow)
 {
-	return err_trace(submit(worker, request, &follow->header, NET_FOLLOW, sizeof(*follow),
-	                        SUPERVISE_NO_LIMIT, -1));
+	return err_trace(supervise_submit(worker, request, &follow->header, NET_FOLLOW,
+	                                  sizeof(*follow), SUPERVISE_NO_LIMIT, -1));
 }
 
 int net_worker_map(struct net_worker *worker, struct net_request *request, uint32_t slab, int fd,
@@ -309,15 +304,15 @@ int net_worker_map(struct net_worker *worker, struct net_request *request, uint3
 {
 	struct net_map map = { .slab = slab, .bytes = bytes };
 
-	return err_trace(
-		submit(worker, request, &map.header, NET_MAP, sizeof(map), SUPERVISE_MAP_MS, fd));
+	return err_trace(supervise_submit(worker, request, &map.header, NET_MAP, sizeof(map),
+	                                  SUPERVISE_MAP_MS, fd));
 }
 
 int net_worker_exchange(struct net_worker *worker, struct net_request *request,
                         struct net_exchange *exchange)
 {
-	return err_trace(submit(worker, request, &exchange->header, NET_EXCHANGE, sizeof(*exchange),
-	                        exchange->timeout_ms, -1));
+	return err_trace(supervise_submit(worker, request, &exchange->header, NET_EXCHANGE,
+	                                  sizeof(*exchange), exchange->timeout_ms, -1));
 }
 
 void net_worker_abort(struct net_worker *worker, int error, const struct zi_text *text)
@@ -328,13 +323,13 @@ void net_worker_abort(struct net_worker *worker, int error, const struct zi_text
 
 	/* One that takes no message hangs, and is ended for that. */
 	if (worker->state == NET_WORKER_UP)
-		(void)send_message(worker, &message.header, -1);
+		(void)supervise_send(worker, &message.header, -1);
 }
 
 void net_worker_kill(struct net_worker *worker, const struct zi_text *text)
 {
 	if (worker->state != NET_WORKER_DOWN)
-		end(worker, -ECANCELED, text);
+		supervise_end(worker, -ECANCELED, text);
 }
 
 /* ---- life ---- */
@@ -363,7 +358,7 @@ struct net_worker *net_worker_free(struct net_worker *worker)
 		return NULL;
 	worker->options.ended = NULL;
 	if (worker->state != NET_WORKER_DOWN)
-		end(worker, -ESHUTDOWN, &text);
+		supervise_end(worker, -ESHUTDOWN, &text);
 	assert(!worker->request_count);
 	free(worker);
 	return NULL;

@@ -32,6 +32,11 @@ typedef void (*net_late_fn)(void *arg, uint32_t sequence, uint32_t member);
 typedef void (*net_late_message_fn)(void *arg, const struct net_late_message *late);
 /* Another node waits in the followed group's call for ranks of this one in vain. */
 typedef void (*net_asked_fn)(void *arg, const struct net_asked *asked);
+/* What daemons of other nodes said, and what became of what was pulled and served; see talk.h. From
+ * the loop, in the order in which it came; it may send. */
+typedef void (*net_talked_fn)(void *arg, const struct talk_entry *entries, uint32_t count);
+/* After -EAGAIN of net_worker_talk_send(): it may be tried again. From the loop. */
+typedef void (*net_writable_fn)(void *arg);
 
 enum net_worker_state { NET_WORKER_DOWN, NET_WORKER_STARTING, NET_WORKER_UP };
 
@@ -59,6 +64,8 @@ struct net_worker_options {
 	net_late_fn late;                 /* NULL as well */
 	net_late_message_fn late_message; /* so */
 	net_asked_fn asked;               /* so */
+	net_talked_fn talked;             /* so */
+	net_writable_fn writable;         /* so */
 	void *arg;
 };
 
@@ -89,6 +96,14 @@ int net_worker_map(struct net_worker *worker, struct net_request *request, uint3
                    uint64_t bytes);
 int net_worker_exchange(struct net_worker *worker, struct net_request *request,
                         struct net_exchange *exchange);
+/* Has none either: it is done when the talk is over, by net_worker_abort(), an end of any node, or
+ * an entry that makes no sense; all memory of pulls and serves is the caller's then. */
+int net_worker_talk(struct net_worker *worker, struct net_request *request);
+/* @entries: (count,) to other nodes, at most TALK_BATCH_MAX. Return: 0 all will be sent; none is:
+ * -EAGAIN one of those nodes has TALK_QUEUE yet to be taken, or TALK_CREDIT of its pulls to be
+ * answered, or the worker is slow: `writable` comes; -ENOTCONN there is no talk. */
+int net_worker_talk_send(struct net_worker *worker, const struct talk_entry *entries,
+                         uint32_t count);
 /* Ends what runs, here and on all nodes, with @error (negative) and @text; nothing to do when it is
  * not UP. */
 void net_worker_abort(struct net_worker *worker, int error, const struct zi_text *text);

@@ -69,6 +69,7 @@ $(BROKEN_DIR)/$(1)/bin/zinf-net: $$(call broken_rest,$(1),$(NET_OBJECTS)) $$(bro
 	$(Q)mkdir -p $$(@D); $(CXX) $(ALL_LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $(LIBS_net)
 	$$(Q)ln -f $$$$(realpath $(ZINFD)) $$(@D)/zinfd
 $(BROKEN_DIR)/$(1)/unit/worker/test_mail: $$(call broken_rest,$(1),$(MAIL_OBJECTS))
+$(patsubst %,$(BROKEN_DIR)/$(1)/unit/worker/test_%,talk talk_link talk_foe): $$(call broken_rest,$(1),$(TALK_OBJECTS))
 $(BROKEN_DIR)/$(1)/unit/%: $(BUILD)/tests/unit/%.o $$(broken_objects_$(1)) $(GUARD) $(FAKE_A) \
 		$(HARNESS_A) $(DAEMON_A) $(call archive,libclient)
 	$$(call say,LD,$$@)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # zinf-net under ThreadSanitizer, in jobs over two daemons: collectives, messages, ranks, workers and
-# daemons that are killed. Gloo is not instrumented, but its locks and its reads and writes of
+# daemons that are killed; and what daemons say to each other, which tests say. Gloo is not instrumented, but its locks and its reads and writes of
 # sockets go through the C library, where the sanitizer sees them: so what Gloo's thread hands to
 # ours is judged; what it cannot see is in net.supp. What zinf-net and ranks share is other processes'
 # memory to it: that is for stress-coll-tsan and the models. Included by tests.mk.
@@ -10,7 +10,8 @@
 NET_TSAN := $(BUILD)/net
 NET_BROKEN := $(BUILD)/net_broken
 NET_TSAN_TESTS := far far_group far_send far_refuse far_tell
-NET_TSAN_BINS := $(NET_TSAN_TESTS:%=build/release/tests/system/test_%)
+NET_TSAN_BINS := $(NET_TSAN_TESTS:%=build/release/tests/system/test_%) \
+	build/release/tests/unit/worker/test_talk_net build/release/tests/unit/worker/test_talk_end
 
 $(NET_TSAN)/options.o $(NET_BROKEN)/options.o: %/options.o: tests/tsan/net_options.c tests/tsan/net.mk
 	@mkdir -p $(@D)

@@ -103,7 +103,8 @@ void worker_refuse(struct worker *worker, uint64_t cookie, int error, const stru
 
 static bool is_call(const struct worker_op *op)
 {
-	return op->message.header.type == NET_FOLLOW || op->message.header.type == NET_EXCHANGE;
+	return op->message.header.type == NET_FOLLOW || op->message.header.type == NET_TALK ||
+	       op->message.header.type == NET_EXCHANGE;
 }
 
 static uint64_t time_of(const struct worker *worker, const struct worker_op *op)
@@ -128,9 +129,10 @@ void worker_arm_limit(struct worker *worker)
 	if (zi_list_is_empty(&worker->queue))
 		return;
 	op = container_of(worker->queue.next, struct worker_op, queue_link);
-	/* Its ranks have their own deadlines, and the daemon ends whatever they give up; but then
-	 * it must end. */
-	if (op->message.header.type == NET_FOLLOW && !worker->is_aborted)
+	/* Its ranks have their own deadlines, or the daemon has, which ends whatever they give up;
+	 * but then it must end. */
+	if ((op->message.header.type == NET_FOLLOW || op->message.header.type == NET_TALK) &&
+	    !worker->is_aborted)
 		return;
 	zi_loop_arm(worker->loop, &worker->limit, zi_clock_deadline_ns(time_of(worker, op)),
 	            limit_due);
@@ -179,6 +181,8 @@ void worker_op_done(struct zi_post *post)
 		worker->is_joining = false;
 	if (op->message.header.type == NET_JOIN && !op->end.error)
 		worker->joined = worker->nodes;
+	if (op->message.header.type == NET_TALK)
+		worker_close_inbox(worker);
 	if (op->message.header.type != NET_ABORT)
 		answer(worker, op->message.header.cookie, &op->end, op->busy_ns, &op->met);
 	zi_list_remove(&op->queue_link);
@@ -191,6 +195,16 @@ void worker_op_done(struct zi_post *post)
 void worker_watched(struct zi_post *post)
 {
 	worker_end_watched(&the_worker, nodes_of_post(post));
+}
+
+static bool is_whole(const union net_message *message, ssize_t bytes)
+{
+	if (bytes < (ssize_t)sizeof(message->header) || message->header.type >= _NET_TYPE_COUNT ||
+	    message->header.bytes != (uint32_t)bytes)
+		return false;
+	if (message->header.type == NET_TALK_BATCH)
+		return net_talk_batch_is_whole(&message->talk, (uint64_t)bytes);
+	return worker_message_bytes(message->header.type) == (uint32_t)bytes;
 }
 
 static void control_ready(struct zi_source *source, uint32_t events)
@@ -215,9 +229,8 @@ static void control_ready(struct zi_source *source, uint32_t events)
 	extra = CMSG_FIRSTHDR(&packet);
 	if (extra && extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS)
 		memcpy(&fd, CMSG_DATA(extra), sizeof(fd));
-	if (bytes < (ssize_t)sizeof(message.header) || message.header.type >= _NET_TYPE_COUNT ||
-	    message.header.bytes != (uint32_t)bytes ||
-	    worker_message_bytes(message.header.type) != (uint32_t)bytes) {
+	if (!is_whole(&message, bytes) ||
+	    (message.header.type == NET_TALK_BATCH && worker_take_batch(worker, &message.talk))) {
 		log_error("zinf-net: a message of type %u with %zd bytes is none of a daemon's",
 		          message.header.type, bytes);
 		leave_now(WORKER_EXIT_PROTOCOL);

@@ -6,17 +6,20 @@
  *   net        a loop too, of operations, one after the other: waits in Gloo, each with a deadline
  *   watch      of nodes.h: waits for the epoch's end
  *   mail       of mail.h: messages of a followed group; and one for each other node, that waits
+ *   talk-link  of talk.h: one for each other node, that waits; net talks
  *
  * (and Gloo's own, which moves the bytes). A request goes from control to net as a post, and comes
  * back as one when it is done. What does not come back in time ends the process: the daemon hears
  * why, and starts another.
  *
- *   worker.h    requests are taken by worker_requests.c and done by worker_ops.c; worker_end.c
+ *   worker.h    requests are taken by worker_requests.c and done by worker_ops.c; worker_end.c;
+ *               worker_talk.c
  *   meet.h      finds the nodes of a job; way.h the way to its store
  *   nodes.h     the nodes as one of them sees them; blame.c whose fault; agree.h makes a group
  *   exchange.h  one operation of all nodes: check.c, cards.c, reduce.c, spread.c
  *   follow*.c   calls of a followed group, made of such (follow_private.h)
  *   mail.h      its messages; mail_link.h what travels
+ *   talk.h      what daemons say to each other; talk_link.h what travels
  *   gloo.h      Gloo in C; gloo.cc alone knows it
  */
 #pragma once
@@ -24,6 +27,7 @@
 #include "daemon/worker/net/agree.h"
 #include "daemon/worker/net/exchange.h"
 #include "daemon/worker/net/meet.h"
+#include "daemon/worker/net/talk.h"
 #include "daemon/worker/store_server.h"
 
 /* Exit codes: 0 the daemon closed its end; 1 it could not start. */
@@ -61,6 +65,7 @@ struct worker {
 	struct zi_timer moment;      /* the rest of an operation's data may be on their way */
 	struct nodes_end moment_end; /* what comes after it */
 	uint32_t control_side;       /* of abort_ends: this epoch's */
+	struct talk_inbox *inbox;    /* of the TALK in the queue; NULL: there is none */
 
 	/* Written by control, once, before net_mesh_abort() or `last`; read by net when one of
 	 * these ended what it did.
@@ -72,7 +77,8 @@ struct worker {
 	uint32_t moving;    /* writer: net. The call that all ranks here have come to; 0: to none */
 	uint32_t last;      /* writer: control. Calls after this one end at once */
 	uint32_t is_loaded; /* writer: net. 1: data of a call are under way */
-	uint32_t is_carrying;      /* writer: the mail. 1: messages from here are not over */
+	/* Writer: the mail, 1: messages from here are not over; or net, 1: it talks. */
+	uint32_t is_carrying;
 	struct zi_post mail_post;  /* writer: the mail, once while a group is followed */
 	struct nodes_end mail_end; /* so */
 
@@ -95,6 +101,14 @@ struct worker {
  * its slab and the arenas, which are no more mapped. Return: always an error. */
 int worker_follow(struct worker *worker, const struct net_follow *message, struct zi_text *text,
                   uint32_t *ret_suspect);
+/* worker_talk.c, net's thread: until the talk is over; as above. */
+int worker_talk(struct worker *worker, struct zi_text *text, uint32_t *ret_suspect);
+/* worker_talk.c, control: what comes is kept from TALK on until it is done. Return: 0; -EBUSY one
+ * is in the queue, -ENOMEM; with @text. */
+int worker_open_inbox(struct worker *worker, struct zi_text *text);
+void worker_close_inbox(struct worker *worker);
+/* worker_talk.c, control: Return: 0; -EPROTO it is none of a daemon's. */
+int worker_take_batch(struct worker *worker, const struct net_talk_batch *batch);
 /* worker.c, net's thread: the time of call @sequence has passed; see net_late_cookie(). */
 void worker_tell_late(struct worker *worker, uint32_t sequence, uint32_t member);
 /* worker.c, the mail's thread: see struct net_late_message, whose header is filled here. */

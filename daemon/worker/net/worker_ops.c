@@ -125,6 +125,14 @@ static void follow(struct worker *worker, const struct net_follow *message, stru
 	end_epoch(worker, r, suspect, text);
 }
 
+static void talk(struct worker *worker, struct zi_text *text)
+{
+	uint32_t suspect;
+	int r = worker_talk(worker, text, &suspect);
+
+	end_epoch(worker, r, suspect, text);
+}
+
 static void run(struct worker_op *op)
 {
 	struct worker *worker = op->worker;
@@ -144,6 +152,11 @@ static void run(struct worker_op *op)
 	case NET_FOLLOW:
 		if (!worker->broken.error)
 			follow(worker, &op->message.follow, &op->end.text);
+		op->end = worker->broken;
+		return;
+	case NET_TALK:
+		if (!worker->broken.error)
+			talk(worker, &op->end.text);
 		op->end = worker->broken;
 		return;
 	case NET_JOIN:

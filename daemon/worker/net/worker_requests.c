@@ -188,6 +188,17 @@ static void handle_follow(struct worker *worker, const union net_message *messag
 		worker_refuse(worker, message->header.cookie, -EINVAL, &text);
 }
 
+static void handle_talk(struct worker *worker, const union net_message *message)
+{
+	struct zi_text text;
+	int r = worker_open_inbox(worker, &text);
+
+	if (r)
+		worker_refuse(worker, message->header.cookie, r, &text);
+	else if (!enqueue(worker, message, &(struct exchange_slab){ .memory = NULL }))
+		worker_close_inbox(worker);
+}
+
 /* Where huge pages can be mapped as such: the kernel copies all that is sent and received through
  * this mapping. */
 static int map_slab(uint64_t bytes, int fd, void **ret_memory)
@@ -250,7 +261,7 @@ static void handle_abort(struct worker *worker, union net_message *message)
 	(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
 }
 
-/* Documented in worker.h, as is the next. */
+/* Documented in worker.h, as is the next. TALK_BATCH has no length of its own. */
 uint32_t worker_message_bytes(uint32_t type)
 {
 	static const uint32_t bytes[_NET_TYPE_COUNT] = {
@@ -262,6 +273,7 @@ uint32_t worker_message_bytes(uint32_t type)
 		[NET_MEET] = sizeof(struct net_meet),
 		[NET_FOLLOW] = sizeof(struct net_follow),
 		[NET_AGREE] = sizeof(struct net_agree),
+		[NET_TALK] = sizeof(struct net_header),
 	};
 
 	return bytes[type];
@@ -282,6 +294,11 @@ void worker_handle(struct worker *worker, union net_message *message, int fd)
 	case NET_FOLLOW:
 		handle_follow(worker, message);
 		return;
+	case NET_TALK:
+		handle_talk(worker, message);
+		return;
+	case NET_TALK_BATCH:
+		return; /* It is taken. */
 	case NET_MAP:
 		handle_map(worker, message, fd);
 		return;

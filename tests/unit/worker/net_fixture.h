@@ -48,8 +48,10 @@ struct net_test {
 	uint64_t sequence, epoch;
 	char program[512];
 	uint16_t port;
-	const char *interface;              /* NULL: found */
-	const char *host;                   /* NULL: loopback */
+	const char *interface; /* NULL: found */
+	const char *host;      /* NULL: loopback */
+	net_talked_fn talked;  /* NULL: nobody talks; so the next */
+	net_writable_fn writable;
 	int namespaces[NET_TEST_NODES_MAX]; /* of the nodes' networks; 0: this process's own */
 	int home;
 };
@@ -164,13 +166,16 @@ static inline void net_test_init(struct net_test *test, uint32_t node_count)
 		node->slab = mmap(NULL, NET_TEST_SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
 		                  node->slab_fd, 0);
 		cr_assert_neq(node->slab, MAP_FAILED);
-		cr_assert_eq(net_worker_new(test->loop,
-		                            &(struct net_worker_options){ .program = test->program,
-		                                                          .ended = net_test_ended,
-		                                                          .asked = net_test_asked,
-		                                                          .arg = node },
-		                            &node->worker),
-		             0);
+		cr_assert_eq(
+			net_worker_new(test->loop,
+		                       &(struct net_worker_options){ .program = test->program,
+		                                                     .ended = net_test_ended,
+		                                                     .asked = net_test_asked,
+		                                                     .talked = test->talked,
+		                                                     .writable = test->writable,
+		                                                     .arg = node },
+		                       &node->worker),
+			0);
 		net_test_start_node(test, i);
 	}
 }

@@ -50,8 +50,8 @@ static const struct gpt_args defaults = {
 	.eval_batch_count = 4,
 };
 
-/* What no single option can know. */
-static int check_together(struct gpt_args *args, struct gpt_problem *problem)
+/* What no single option can know. Fills in what follows from several. -EINVAL with the reason. */
+int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem)
 {
 	int r;
 
@@ -123,7 +123,8 @@ int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
 	}
 	if (!gpt_args_is_given(args, "min-lr"))
 		args->min_lr = args->lr / 10; /* As with the defaults, for any --lr. */
-	return check_together(args, problem);
+	/* With a file, what is to be checked is not known yet: gpt_deepspeed_apply(). */
+	return args->deepspeed ? 0 : gpt_args_check(args, problem);
 }
 
 /* Whether the command line has the option @name, which there is. */

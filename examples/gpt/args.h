@@ -8,6 +8,7 @@
 
 #include "examples/gpt/model.h"
 #include "examples/gpt/problem.h"
+#include "zinf/lr.h"
 
 #define GPT_OPTIONS_MAX 128u /* of all tables (args_option.h) */
 
@@ -31,6 +32,7 @@ struct gpt_args {
 	/* training */
 	uint32_t grad_accum_count;
 	uint64_t step_count;
+	const char *deepspeed; /* DeepSpeed's JSON; NULL: none */
 	double lr;
 	double min_lr;
 	uint64_t warmup_count;
@@ -39,6 +41,7 @@ struct gpt_args {
 	double lr_cycles, lr_end, lr_power, lr_min_ratio; /* or GPT_LR_UNSET */
 	uint64_t lr_stable_count;                         /* or GPT_LR_UNSET_COUNT */
 	uint64_t lr_decay_count;
+	struct zinf_lr_options lr_options; /* DeepSpeed's scheduler; kind 0: by the flags above */
 	uint32_t lr_warmup_shape, lr_decay_shape; /* enum zinf_lr_shape; 0: the schedule's */
 	double beta1;
 	double beta2;
@@ -49,6 +52,7 @@ struct gpt_args {
 	double clip;
 	bool is_nesterov;
 	bool is_skipping_nonfinite;
+	bool is_summing;    /* of ranks' gradients the sum, not the average */
 	uint32_t optimizer; /* enum zinf_optimizer */
 	uint32_t schedule;  /* enum zinf_schedule */
 	bool is_bf16;
@@ -98,6 +102,7 @@ struct gpt_args {
 
 int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
                    struct gpt_problem *problem);
+int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem);
 int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem);
 bool gpt_args_is_given(const struct gpt_args *args, const char *name);
 void gpt_args_help(const char *program);

@@ -78,8 +78,12 @@ static struct zinf_lr_options schedule_of(const struct gpt_args *args)
 {
 	uint64_t total = args->lr_total_count ? args->lr_total_count : args->step_count;
 	uint64_t used = args->warmup_count + args->lr_decay_count;
-	struct zinf_lr_options options = { 0 };
-	int r = zinf_lr_defaults((enum zinf_lr_kind)args->lr_kind, &options);
+	struct zinf_lr_options options = args->lr_options;
+	int r;
+
+	if (options.kind)
+		return options;
+	r = zinf_lr_defaults((enum zinf_lr_kind)args->lr_kind, &options);
 
 	assert(r == 0); /* The command line has no other names. */
 	(void)r;

@@ -28,6 +28,8 @@ static const struct gpt_option training[] = {
 	           "N       micro-batches of a step (1)"),
 	GPT_NUMBER("steps", GPT_OPTION_U64, step_count, 0, 1e15,
 	           "N       train until this step is committed (300)"),
+	GPT_TEXT("deepspeed-config", deepspeed,
+	         "FILE    DeepSpeed's JSON says all of this; flags that are given go before it"),
 	GPT_CHOICE("optimizer", optimizer, optimizers,
 	           "NAME    adamw, adam, sgd, adagrad or lion (adamw)"),
 	GPT_NUMBER("beta1", GPT_OPTION_F64, beta1, 0, 1, "X       Adam, Lion (0.9)"),

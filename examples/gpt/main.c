@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "examples/gpt/args_deepspeed.h"
 #include "examples/gpt/clock.h"
 #include "examples/gpt/launch.h"
 #include "examples/gpt/train.h"
@@ -226,6 +227,12 @@ int main(int argc, char **argv)
 		return GPT_EXIT_DONE;
 	}
 	start_with_blas_environment(argv);
+	/* Told once: by rank 0, or by the parent of ranks that are not started yet. */
+	if (gpt_deepspeed_apply(&args, args.rank <= 0 && !args.restart_index ? stderr : NULL,
+	                        &problem)) {
+		(void)fprintf(stderr, "zinf-gpt: %s\n", problem.chars);
+		return GPT_EXIT_USAGE;
+	}
 	openblas_set_num_threads(1);
 	(void)signal(SIGPIPE, SIG_IGN); /* A reader that goes away ends a line, not the training. */
 	(void)setvbuf(stdout, NULL, _IOLBF, BUFSIZ);

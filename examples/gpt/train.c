@@ -114,6 +114,7 @@ static struct zinf_step_options step_options(const struct trainer *trainer)
 	options.weight_decay = args->weight_decay;
 	options.max_norm = args->clip;
 	options.micro_batches = args->schedule == ZINF_SHARDED ? args->grad_accum_count : 1;
+	options.sum = args->is_summing;
 	options.nesterov = args->is_nesterov;
 	options.skip_nonfinite = args->is_skipping_nonfinite;
 	/* A unit is reduced behind its last use: backward of the last micro-batch. */

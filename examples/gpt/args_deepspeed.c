@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From what a file means to what the flags mean, setting by setting. */
+#include "examples/gpt/args_deepspeed.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "examples/gpt/args_option.h"
+#include "zinf/deepspeed.h"
+#include "zinf/zinf.h"
+
+/* Flags and the keys that say the same. */
+static const struct pair {
+	const char *flag, *key;
+} pairs[] = {
+	{ "batch-size", "train_micro_batch_size_per_gpu" },
+	{ "grad-accum", "gradient_accumulation_steps" },
+	{ "optimizer", "optimizer.type" },
+	{ "lr", "optimizer.params.lr" },
+	{ "beta1", "optimizer.params.betas" },
+	{ "beta2", "optimizer.params.betas" },
+	{ "eps", "optimizer.params.eps" },
+	{ "weight-decay", "optimizer.params.weight_decay" },
+	{ "momentum", "optimizer.params.momentum" },
+	{ "dampening", "optimizer.params.dampening" },
+	{ "nesterov", "optimizer.params.nesterov" },
+	{ "lr-schedule", "scheduler.type" },
+	{ "clip", "gradient_clipping" },
+	{ "skip-nonfinite", "bf16.check_grad_overflow" },
+	{ "bf16", "bf16.enabled" },
+	{ "f32-grads", "data_types.grad_accum_dtype" },
+	{ "strategy", "zero_optimization.stage" },
+	{ "shard-size", "zero_optimization.mics_shard_size" },
+	{ "offload-optimizer", "zero_optimization.offload_optimizer.device" },
+	{ "offload-param", "zero_optimization.offload_param.device" },
+	{ "param-budget", "zero_optimization.offload_param.max_in_cpu" },
+	{ "activations", "activation_checkpointing" },
+	{ "checkpoint-every", "activation_checkpointing.number_checkpoints" },
+	{ "log-every", "steps_per_print" },
+};
+
+/* ---- what the file means ---- */
+
+static void take_optimizer(const struct zinf_deepspeed_config *config, struct gpt_args *file)
+{
+	const struct zinf_step_options *step = &config->step;
+
+	file->optimizer = config->optimizer;
+	file->lr = step->lr;
+	file->eps = step->eps;
+	file->weight_decay = step->weight_decay;
+	if (config->optimizer == ZINF_SGD) {
+		file->momentum = step->beta1;
+		file->dampening = step->beta2;
+		file->is_nesterov = step->nesterov;
+	} else {
+		file->beta1 = step->beta1;
+		file->beta2 = step->beta2;
+	}
+}
+
+/* As there, what is kept is the input of blocks, all else is computed again. */
+static void take_checkpoints(const struct zinf_deepspeed_config *config, struct gpt_args *file)
+{
+	uint32_t layers = file->model.layer_count, count = config->checkpoint_count;
+
+	if (!config->is_checkpointing)
+		return;
+	file->activations =
+		config->checkpoints_to_cpu ? GPT_ACTIVATIONS_CPU : GPT_ACTIVATIONS_RECOMPUTE;
+	file->checkpoint_every = count && count < layers ? (layers + count - 1) / count : 1;
+}
+
+static void take_all(const struct zinf_deepspeed_config *config, struct gpt_args *file)
+{
+	static const char *const strategies[] = { "ddp", "zero1", "zero2", "zero3" };
+
+	assert(config->zero_stage < sizeof(strategies) / sizeof(strategies[0]));
+	file->model.batch_count = config->micro_batch;
+	file->grad_accum_count = config->accumulation_count;
+	file->is_bf16 = config->param_dtype == ZINF_BF16;
+	file->has_f32_grads = file->is_bf16 && config->grad_dtype == ZINF_F32;
+	file->strategy = strategies[config->zero_stage];
+	file->offload_optimizer = config->offload_optimizer;
+	file->offload_param = config->offload_param;
+	file->param_budget_bytes = config->param_budget_bytes;
+	file->clip = config->step.max_norm;
+	file->is_summing = config->step.sum;
+	file->is_skipping_nonfinite = config->step.skip_nonfinite;
+	if (config->has_optimizer)
+		take_optimizer(config, file);
+	if (config->has_lr) {
+		file->lr_kind = config->lr.kind;
+		file->lr_options = config->lr;
+	}
+	take_checkpoints(config, file);
+	if (config->print_interval)
+		file->log_every = config->print_interval;
+}
+
+/* What the reader takes and this program does not. */
+static int check_taken(const struct zinf_deepspeed_config *config, const struct gpt_args *args,
+                       struct gpt_problem *problem)
+{
+	const char *key = NULL;
+
+	if (config->param_dtype == ZINF_F16 || config->grad_dtype == ZINF_F16)
+		key = "fp16.enabled";
+	else if (config->reduce_dtype && config->reduce_dtype != config->grad_dtype)
+		key = "communication_data_type";
+	else if (config->shard_ranks)
+		key = "zero_optimization.mics_shard_size";
+	else if (config->lr_decay > 0)
+		key = "optimizer.params.lr_decay";
+	else if (config->has_no_bias_correction)
+		key = "optimizer.params.bias_correction";
+	if (!key)
+		return 0;
+	return gpt_problem_set(problem, -EOPNOTSUPP,
+	                       "--deepspeed-config %s: %s: zinf-gpt does not take it yet",
+	                       args->deepspeed, key);
+}
+
+/* ---- flags go before it ---- */
+
+struct shown {
+	char chars[64];
+};
+
+/* The value of an option, as one would write it. */
+static struct shown show(const struct gpt_option *option, const struct gpt_args *args)
+{
+	const void *field = (const char *)args + option->offset;
+	struct shown shown = { "" };
+
+	switch (option->kind) {
+	case GPT_OPTION_FLAG:
+		(void)snprintf(shown.chars, sizeof(shown.chars), "%s",
+		               *(const bool *)field ? "true" : "false");
+		break;
+	case GPT_OPTION_U32:
+		(void)snprintf(shown.chars, sizeof(shown.chars), "%u", *(const uint32_t *)field);
+		break;
+	case GPT_OPTION_U64:
+	case GPT_OPTION_BYTES:
+		(void)snprintf(shown.chars, sizeof(shown.chars), "%llu",
+		               (unsigned long long)*(const uint64_t *)field);
+		break;
+	case GPT_OPTION_F64:
+		(void)snprintf(shown.chars, sizeof(shown.chars), "%.9g", *(const double *)field);
+		break;
+	case GPT_OPTION_TEXT:
+		(void)snprintf(shown.chars, sizeof(shown.chars), "%s", *(const char *const *)field);
+		break;
+	case GPT_OPTION_CHOICE:
+		for (const struct gpt_choice *choice = option->choices; choice->name; choice++)
+			if (choice->value == *(const uint32_t *)field)
+				(void)snprintf(shown.chars, sizeof(shown.chars), "%s",
+				               choice->name);
+		break;
+	}
+	return shown;
+}
+
+static size_t width_of(const struct gpt_option *option)
+{
+	switch (option->kind) {
+	case GPT_OPTION_FLAG:
+		return sizeof(bool);
+	case GPT_OPTION_U32:
+	case GPT_OPTION_CHOICE:
+		return sizeof(uint32_t);
+	case GPT_OPTION_TEXT:
+		return sizeof(const char *);
+	case GPT_OPTION_U64:
+	case GPT_OPTION_BYTES:
+	case GPT_OPTION_F64:
+		break;
+	}
+	return sizeof(uint64_t);
+}
+
+/* The value of @flag in @args goes into @file. */
+static void override(const struct pair *pair, const struct gpt_args *args, FILE *notes,
+                     struct gpt_args *file)
+{
+	const struct gpt_option *option;
+	struct shown given, read;
+	uint32_t index = 0;
+
+	option = gpt_option_find(pair->flag, strlen(pair->flag), &index);
+	assert(option);
+	given = show(option, args);
+	read = show(option, file);
+	if (notes && strcmp(given.chars, read.chars) != 0)
+		(void)fprintf(notes, "zinf-gpt: note: --%s %s goes before %s of %s, which is %s\n",
+		              pair->flag, given.chars, pair->key, args->deepspeed, read.chars);
+	memcpy((char *)file + option->offset, (const char *)args + option->offset,
+	       width_of(option));
+}
+
+/* A scheduler of the file has its own numbers; --lr is the rate that it goes by, if it asks. */
+static int check_schedule(const struct gpt_args *args, struct gpt_args *file,
+                          struct gpt_problem *problem)
+{
+	static const char *const flags[] = { "warmup",         "min-lr",         "lr-total",
+		                             "lr-cycles",      "lr-end",         "lr-power",
+		                             "lr-min-ratio",   "lr-stable",      "lr-decay",
+		                             "lr-decay-shape", "lr-warmup-shape" };
+	struct zinf_lr_options *lr = &file->lr_options;
+	bool has_rates = lr->kind == ZINF_LR_RANGE_TEST || lr->kind == ZINF_LR_ONE_CYCLE ||
+	                 lr->kind == ZINF_LR_WARMUP_DECAY ||
+	                 (lr->kind == ZINF_LR_WARMUP && lr->max_lr >= 0);
+	const char *flag = has_rates && gpt_args_is_given(args, "lr") ? "lr" : NULL;
+
+	for (size_t i = 0; !flag && i < sizeof(flags) / sizeof(flags[0]); i++)
+		if (gpt_args_is_given(args, flags[i]))
+			flag = flags[i];
+	if (flag)
+		return gpt_problem_set(problem, -EINVAL,
+		                       "--%s means nothing beside the scheduler of %s (%s), which "
+		                       "has numbers of its own; --lr-schedule replaces it",
+		                       flag, args->deepspeed, zinf_lr_name(lr->kind));
+	lr->lr = file->lr;
+	if (file->optimizer == ZINF_SGD || file->optimizer == ZINF_ADAGRAD)
+		lr->cycles_momentum = false; /* As there, with an optimizer that has no betas. */
+	return 0;
+}
+
+static int merge(const struct zinf_deepspeed_config *config, FILE *notes, struct gpt_args *args,
+                 struct gpt_problem *problem)
+{
+	struct gpt_args file = *args;
+	bool has_schedule = config->has_lr && !gpt_args_is_given(args, "lr-schedule");
+	int r = 0;
+
+	take_all(config, &file);
+	/* Without a number of its own, --activations is to mean what it means alone. */
+	if (gpt_args_is_given(args, "activations") && !gpt_args_is_given(args, "checkpoint-every"))
+		file.checkpoint_every = 0;
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
+		if (gpt_args_is_given(args, pairs[i].flag))
+			override(&pairs[i], args, notes, &file);
+	if (has_schedule)
+		r = check_schedule(args, &file, problem);
+	else
+		file.lr_options = (struct zinf_lr_options){ 0 };
+	if (r)
+		return r;
+	if (!gpt_args_is_given(args, "min-lr"))
+		file.min_lr = file.lr / 10;
+	*args = file;
+	return 0;
+}
+
+/* ---- the file ---- */
+
+/* "auto" stands for what the flags say, or their defaults. */
+static struct zinf_deepspeed_facts facts_of(const struct gpt_args *args)
+{
+	struct zinf_deepspeed_facts facts = ZINF_DEEPSPEED_FACTS_INIT;
+	bool is_sgd = args->optimizer == ZINF_SGD;
+
+	facts.world_size = args->world_count;
+	facts.micro_batch = args->model.batch_count;
+	facts.accumulation_count = args->grad_accum_count;
+	facts.warmup_count = args->warmup_count;
+	facts.total_count = args->lr_total_count ? args->lr_total_count : args->step_count;
+	facts.lr = args->lr;
+	facts.beta1 = is_sgd ? args->momentum : args->beta1;
+	facts.beta2 = is_sgd ? args->dampening : args->beta2;
+	facts.eps = args->eps;
+	facts.weight_decay = args->weight_decay;
+	facts.max_norm = args->clip;
+	facts.dtype = args->is_bf16 ? ZINF_BF16 : ZINF_F32;
+	facts.hidden_elements = args->model.channel_count;
+	return facts;
+}
+
+static void tell_notes(const struct zinf_deepspeed *deepspeed, const char *path, FILE *notes)
+{
+	struct zinf_deepspeed_note note;
+
+	for (uint32_t i = 0; notes && zinf_deepspeed_get_note(deepspeed, i, &note); i++)
+		(void)fprintf(notes, "zinf-gpt: note: %s: %s %s: %s\n", path, note.key, note.value,
+		              note.reason);
+}
+
+int gpt_deepspeed_apply(struct gpt_args *args, FILE *notes, struct gpt_problem *problem)
+{
+	struct zinf_deepspeed_config config = { .bytes = sizeof(config) };
+	struct zinf_deepspeed *deepspeed = NULL;
+	struct zinf_deepspeed_facts facts;
+	char text[384] = "";
+	int r;
+
+	if (!args->deepspeed)
+		return 0; /* gpt_args_parse() has checked. */
+	facts = facts_of(args);
+	r = zinf_deepspeed_open(args->deepspeed, &facts, text, sizeof(text), &deepspeed);
+	if (r)
+		return gpt_problem_set(problem, r, "--deepspeed-config %s: %s", args->deepspeed,
+		                       text);
+	zinf_deepspeed_get(deepspeed, &config);
+	r = check_taken(&config, args, problem);
+	if (!r) {
+		tell_notes(deepspeed, args->deepspeed, notes);
+		r = merge(&config, notes, args, problem);
+	}
+	zinf_deepspeed_free(deepspeed);
+	return r ? r : gpt_args_check(args, problem);
+}

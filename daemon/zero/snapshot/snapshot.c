@@ -416,7 +416,9 @@ void zero_snapshot_each(struct zero *zero, const char *job,
 		const struct zero_snapshot *snapshot =
 			container_of(link, struct zero_snapshot, snapshots_link);
 
-		if (snapshot->phase < ZERO_SNAPSHOT_KEPT || !snapshot->name[0] ||
+		/* Nor those that give way: whoever was told of a newer one finds so many as it
+		 * asked for, though the catalog may need a moment to forget the others. */
+		if (snapshot->phase != ZERO_SNAPSHOT_KEPT || !snapshot->name[0] ||
 		    (job && strcmp(snapshot->job_name, job) != 0))
 			continue;
 		each(arg,

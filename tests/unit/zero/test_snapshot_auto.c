@@ -80,6 +80,18 @@ static void expect(const char *wanted)
 	node_check_space(&node);
 }
 
+static struct listing at_once;
+static uint32_t busy_count;
+
+/* In the moment in which who asked is told. */
+static void list_at_once(struct zero_snapshot_op *op)
+{
+	at_once.words[0] = '\0';
+	zero_snapshot_each(node.zero, "train", list_one, &at_once);
+	busy_count = node.zero->snapshot_busy_count;
+	kept_done(op);
+}
+
 static void load(const char *name, uint32_t offload)
 {
 	struct zi_job_config mine = config;
@@ -230,5 +242,25 @@ Test(zero_snapshot_auto, without_a_store_it_is_refused_at_attach)
 	cr_assert_eq(r, -EINVAL, "%d", r);
 	cr_assert_not_null(strstr(actors[0].text.chars, "snapshot_interval is 10"), "%s",
 	                   actors[0].text.chars);
+	end();
+}
+
+/* The catalog has yet to forget those that gave way. */
+Test(zero_snapshot_auto, who_is_told_of_a_new_one_finds_no_more_than_are_kept)
+{
+	begin(ZI_OFFLOAD_NVME, 0, 0);
+	go();
+	for (uint64_t step = 1; step <= 3; step++) {
+		train(step, step);
+		kept.op.is_automatic = true;
+		kept.op.keep_count = 1;
+		kept_start(&node, &kept, zero_snapshot_create, "train", "");
+		kept.op.done = list_at_once;
+		cr_assert_eq(kept_wait(&node, &kept), 0, "%s", kept.op.text.chars);
+		cr_assert_eq(busy_count, step > 1, "it forgets one");
+		cr_assert_eq(strchr(at_once.words, ' ')[1], '\0', "%s", at_once.words);
+		rest();
+		expect(at_once.words);
+	}
 	end();
 }

@@ -352,8 +352,6 @@ int zi_training_unbuilt(const struct zi_job_training *training, const struct zi_
 		bool is_asked;
 		const char *instead;
 	} words[] = {
-		{ "strategy", training->strategy == ZI_STRATEGY_DP,
-		  "use ddp, with a process for each rank" },
 		{ "accumulation", training->accumulation > 1,
 		  "leave it 0 and accumulate all the same, which needs no word yet" },
 		{ "reduce_dtype",

@@ -26,7 +26,7 @@ const struct gpt_option_table gpt_options_ranks = GPT_OPTION_TABLE("Ranks", rank
 
 static const struct gpt_option zinf[] = {
 	GPT_TEXT("strategy", strategy,
-	         "NAME    ddp, zero1, zero2, zero3; no_shard, shard_grad_op, full_shard, fsdp, "
+	         "NAME    dp, ddp, zero1, zero2, zero3; no_shard, shard_grad_op, full_shard, fsdp, "
 	         "hybrid_shard (ddp)"),
 	GPT_NUMBER("shard-size", GPT_OPTION_U32, shard_size, 1, ZINF_WORLD_MAX,
 	           "N       ranks that share a plane, a divisor of --ranks (all)"),

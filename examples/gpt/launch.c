@@ -18,9 +18,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "examples/gpt/args_strategy.h"
+#include "examples/gpt/replicas.h"
+
 struct launch {
 	const struct gpt_args *args;
 	struct gpt_board *board;
+	uint32_t process_count;     /* one for each rank; with --strategy dp one for all */
 	pid_t pids[ZINF_WORLD_MAX]; /* 0: not running */
 	char incarnation[ZINF_NAME_BYTES];
 	uint64_t start_ticks; /* of the parent: with its pid, a name that never comes again */
@@ -64,9 +68,9 @@ static int child_main(const struct launch *launch, uint32_t rank, uint32_t resta
 	/* Ranks do not outlive their parent; it may have gone between fork() and here. */
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM) || getppid() != parent)
 		return GPT_EXIT_ERROR;
+	/* For what is called from here; short of memory, nothing works. */
 	(void)snprintf(text, sizeof(text), "%u", rank);
-	(void)setenv("RANK", text,
-	             1); /* For what is called from here; short of memory, nothing works. */
+	(void)setenv("RANK", text, 1);
 	(void)setenv("LOCAL_RANK", text, 1);
 	(void)snprintf(text, sizeof(text), "%u", args.world_count);
 	(void)setenv("WORLD_SIZE", text, 1);
@@ -77,6 +81,8 @@ static int child_main(const struct launch *launch, uint32_t rank, uint32_t resta
 	if (!args.incarnation || restart)
 		args.incarnation = launch->incarnation;
 	args.is_waiting_for_daemon |= restart > 0; /* It may be what went away. */
+	if (launch->process_count < args.world_count)
+		return gpt_replicas_main(&args, launch->board, rank_main, arg);
 	return rank_main(&args, launch->board, arg);
 }
 
@@ -93,7 +99,7 @@ static int start_all(struct launch *launch, uint32_t restart, gpt_rank_fn rank_m
 		               (int)parent, (unsigned long long)launch->start_ticks, restart);
 	launch->culprit = -1;
 	(void)fflush(NULL); /* Or children would print what is buffered once more. */
-	for (uint32_t rank = 0; rank < launch->args->world_count; rank++) {
+	for (uint32_t rank = 0; rank < launch->process_count; rank++) {
 		pid_t pid = fork();
 
 		if (pid < 0)
@@ -112,7 +118,7 @@ static int start_all(struct launch *launch, uint32_t restart, gpt_rank_fn rank_m
 
 static void end_all(struct launch *launch)
 {
-	for (uint32_t rank = 0; rank < launch->args->world_count; rank++)
+	for (uint32_t rank = 0; rank < launch->process_count; rank++)
 		if (launch->pids[rank])
 			(void)kill(launch->pids[rank], SIGTERM); /* Ours and not reaped: exists. */
 }
@@ -126,7 +132,7 @@ static bool is_survivor(int status)
  * named. */
 static void take_status(struct launch *launch, pid_t pid, int status)
 {
-	for (uint32_t rank = 0; rank < launch->args->world_count; rank++) {
+	for (uint32_t rank = 0; rank < launch->process_count; rank++) {
 		if (launch->pids[rank] != pid)
 			continue;
 		launch->pids[rank] = 0;
@@ -145,14 +151,18 @@ static void take_status(struct launch *launch, pid_t pid, int status)
 static void report_culprit(const struct launch *launch)
 {
 	int status = launch->culprit_status;
+	bool is_all = launch->process_count < launch->args->world_count;
+	char who[32];
 
+	(void)snprintf(who, sizeof(who), is_all ? "the process of all" : "rank %d",
+	               launch->culprit);
 	if (WIFSIGNALED(status))
-		(void)fprintf(stderr,
-		              "zinf-gpt: rank %d was killed by signal %d (%s); ending the others\n",
-		              launch->culprit, WTERMSIG(status), strsignal(WTERMSIG(status)));
+		(void)fprintf(stderr, "zinf-gpt: %s was killed by signal %d (%s)%s\n", who,
+		              WTERMSIG(status), strsignal(WTERMSIG(status)),
+		              is_all ? "" : "; ending the others");
 	else
-		(void)fprintf(stderr, "zinf-gpt: rank %d ended with code %d; ending the others\n",
-		              launch->culprit, WEXITSTATUS(status));
+		(void)fprintf(stderr, "zinf-gpt: %s ended with code %d%s\n", who,
+		              WEXITSTATUS(status), is_all ? "" : "; ending the others");
 }
 
 /* Until all have ended. Return: 0 when all ended well; otherwise launch->culprit failed first. */
@@ -180,7 +190,7 @@ static int wait_all(struct launch *launch)
 			pid = waitpid(-1, &status, 0);
 			if (pid < 0 && errno != EINTR)
 				return -errno;
-			for (uint32_t rank = 0; pid > 0 && rank < launch->args->world_count; rank++)
+			for (uint32_t rank = 0; pid > 0 && rank < launch->process_count; rank++)
 				if (launch->pids[rank] == pid) {
 					launch->pids[rank] = 0;
 					launch->running_count--;
@@ -204,7 +214,10 @@ static bool is_worth_restarting(const struct launch *launch)
  */
 int gpt_launch(const struct gpt_args *args, gpt_rank_fn rank_main, void *arg)
 {
-	struct launch launch = { .args = args, .start_ticks = own_start_ticks() };
+	bool is_one = strcmp(gpt_strategy_name(args), "dp") == 0;
+	struct launch launch = { .args = args,
+		                 .process_count = is_one ? 1 : args->world_count,
+		                 .start_ticks = own_start_ticks() };
 	int r;
 
 	assert(args->rank < 0);

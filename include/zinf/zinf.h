@@ -103,7 +103,7 @@ enum zinf_offload { ZINF_OFFLOAD_NONE = 0, ZINF_OFFLOAD_CPU = 1, ZINF_OFFLOAD_NV
  * gradients and state are the same, bit for bit, in all of them. */
 enum zinf_strategy {
 	ZINF_STRATEGY_DEFAULT = 0, /**< ZINF_DDP */
-	ZINF_DP = 1,               /**< a thread for each replica; -EOPNOTSUPP yet */
+	ZINF_DP = 1,               /**< nothing; all ranks in one process (zinf/replica.h) */
 	ZINF_DDP = 2,              /**< nothing */
 	ZINF_ZERO1 = 3,            /**< of the optimizer state */
 	ZINF_ZERO2 = 4,            /**< and of gradients */
@@ -420,6 +420,7 @@ ZINF_API int zinf_barrier(struct zinf *zinf);
 
 #include <zinf/coll.h>
 #include <zinf/lr.h>
+#include <zinf/replica.h>
 #include <zinf/scaler.h>
 #include <zinf/snapshot.h>
 #include <zinf/tensor.h>

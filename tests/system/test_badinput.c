@@ -112,9 +112,6 @@ Test(badinput, what_is_not_built_says_so)
 	options.offload_optimizer = ZINF_OFFLOAD_CPU;
 	expect_refused(&options, -EINVAL, "offload_param nvme needs offload_optimizer nvme");
 	options = options_of(0, 1);
-	options.strategy = ZINF_DP;
-	expect_refused(&options, -EOPNOTSUPP, "strategy is dp, which is not built yet: use ddp");
-	options = options_of(0, 1);
 	options.accumulation = 4;
 	expect_refused(&options, -EOPNOTSUPP, "accumulation is 4");
 	options = options_of(0, 1);

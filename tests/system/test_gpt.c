@@ -113,8 +113,23 @@ Test(gpt, every_strategy_gives_the_same_bits_and_a_job_moves_between_them)
 	system_expect_text(words, "strategy zero3");
 	run(1, "zinf-gpt", TINY "--ranks 4 --job bad --strategy zero3 --shard-size 3 --steps 1");
 	system_expect_text(words, "shard_size is 3: it must divide the 4 ranks");
-	run(1, "zinf-gpt", TINY "--ranks 2 --job bad --strategy dp --steps 1");
-	system_expect_text(words, "strategy is dp, which is not built yet: use ddp");
+}
+
+/* All ranks in one process, which is killed, and started again. */
+Test(gpt, replicas_in_threads_give_the_same_bits)
+{
+	run(0, "zinf-gpt", TINY "--reference --ranks 3 --steps 4 --dump plain.dump");
+	run(0, "zinf-gpt", TINY "--ranks 3 --job threads --strategy dp --steps 4 --dump dp.dump");
+	system_expect_text(words, "strategy dp, schedule local");
+	expect_equal_dumps("plain.dump", "dp.dump");
+	run(0, "zinf-gpt",
+	    TINY "--ranks 3 --job killed --strategy dp --steps 4 --restarts 1 "
+	         "--exit-after-step 2 --exit-rank 1 --dump killed.dump");
+	system_expect_text(words, "the process of all was killed by signal 9");
+	system_expect_text(words, "starting all 3 ranks again");
+	expect_equal_dumps("plain.dump", "killed.dump");
+	run(1, "zinf-gpt", TINY "--ranks 3 --job threads --strategy dp --steps 5 --f32-grads");
+	system_expect_text(words, "the process of all ended with code 1");
 }
 
 Test(gpt, parameters_alone_begin_at_step_0)

@@ -285,8 +285,11 @@ static int config_check(const struct zero_job *job, const struct zero_attach *at
 	r = config_compare_ranks(&attach->config, &group->config, text);
 	if (r)
 		return err_trace(r);
-	return err_trace(zi_training_compare(&attach->training, &group->training, &group->config,
-	                                     "the other ranks", text));
+	r = zi_training_compare(&attach->training, &group->training, &group->config,
+	                        "the other ranks", text);
+	if (r)
+		return err_trace(r);
+	return err_trace(group_process_check(group, attach, text));
 }
 
 static int rank_new(struct zero_job *job, const struct zero_attach *attach,

@@ -151,6 +151,24 @@ static void group_over(struct zero_job *job)
 	gather_forget(job);
 }
 
+/* See group.h. @attach: its strategy is the group's. */
+int group_process_check(const struct zero_group *group, const struct zero_attach *attach,
+                        struct zi_text *text)
+{
+	for (uint32_t i = 0; i < group->world_size; i++) {
+		const struct zero_rank *rank = group->ranks[i];
+
+		if (group->training.strategy != ZI_STRATEGY_DP || !rank || rank->pid == attach->pid)
+			continue;
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"rank %u is of process %d, rank %u of process %d: strategy dp has all "
+			"ranks in one (zinf_replicas_attach()); with a process for each use ddp",
+			attach->rank, attach->pid, rank->number, rank->pid));
+	}
+	return 0;
+}
+
 /* A newer incarnation takes the place of whatever group is there. Precondition: history_reserve().
  */
 void group_replace(struct zero_job *job, const char *name)

@@ -51,5 +51,9 @@ void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
                             const struct zi_text *text);
 /* A rank that left cleanly is needed: breaks the group. True when it did. */
 bool group_needs_all(struct zero_job *job);
+struct zero_attach;
+/* Of one that would join: strategy dp is of one process. -EINVAL with both. */
+int group_process_check(const struct zero_group *group, const struct zero_attach *attach,
+                        struct zi_text *text);
 /* Replaces whatever group is there. */
 void group_replace(struct zero_job *job, const char *name);

@@ -283,7 +283,6 @@ Test(training, what_nobody_does_is_refused_with_field_and_value)
 		struct zi_job_training training;
 		const char *words;
 	} cases[] = {
-		{ { .strategy = ZI_STRATEGY_DP }, "strategy is dp, which is not built yet" },
 		{ { .accumulation = 4 }, "accumulation is 4, which is not built yet" },
 		{ { .reduce_dtype = ZI_DTYPE_F32 }, "reduce_dtype is f32, which" },
 		{ with_scaler(ZI_SCALER_DEEPSPEED), "scaler is deepspeed, which" },

@@ -229,7 +229,6 @@ int gpt_checkpoint_begin(struct gpt_checkpoint *checkpoint, bool is_kept, float 
 	int r = 0;
 
 	checkpoint->is_kept = is_kept;
-	checkpoint->segment = NO_SEGMENT;
 	if (is_moving(checkpoint) && !is_kept && !checkpoint->every)
 		r = ops->tensor_alloc(checkpoint->backend, checkpoint->piece_count,
 		                      checkpoint->piece_bytes, &checkpoint->scratch);

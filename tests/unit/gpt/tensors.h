@@ -27,6 +27,7 @@ static struct tensors {
 	uint64_t owners[TENSOR_TICKETS_MAX]; /* of tickets, from 1 */
 	uint32_t ticket_count;
 	uint64_t budget_bytes;
+	uint32_t fetched_max;    /* asked for and not yet mapped at once, at most */
 	uint32_t resident_max;   /* in memory at once, at most */
 	uint32_t cold_map_count; /* maps of what was not asked for before */
 	uint32_t call_count;     /* of all of these */
@@ -40,12 +41,17 @@ static inline int tensors_call(void)
 
 static inline void tensors_count(void)
 {
-	uint32_t count = 0;
+	uint32_t count = 0, fetched_count = 0;
 
-	for (unsigned i = 0; i < TENSORS_MAX; i++)
-		count += tensors.tensors[i].bytes &&
-		         (tensors.tensors[i].place || tensors.tensors[i].is_fetched ||
-		          tensors.tensors[i].pending_count);
+	for (unsigned i = 0; i < TENSORS_MAX; i++) {
+		const struct tensor *tensor = &tensors.tensors[i];
+
+		fetched_count += tensor->is_fetched && !tensor->place;
+		count += tensor->bytes &&
+		         (tensor->place || tensor->is_fetched || tensor->pending_count);
+	}
+	if (fetched_count > tensors.fetched_max)
+		tensors.fetched_max = fetched_count;
 	if (count > tensors.resident_max)
 		tensors.resident_max = count;
 }

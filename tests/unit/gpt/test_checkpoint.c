@@ -245,6 +245,7 @@ Test(checkpoint, pieces_come_back_two_ahead)
 	cr_expect_eq(tensors_left(), LAYERS, "all of them are stored");
 	cr_assert_eq(gpt_backward(&f.units, &f.acts, f.inputs[0], f.targets[0]), 0);
 	cr_expect_eq(tensors.cold_map_count, 1, "the last block's alone, which is still there");
+	cr_expect_eq(tensors.fetched_max, 2);
 	cr_expect_eq(tensors_left(), 0);
 	tear_down(&f);
 }

@@ -14,6 +14,7 @@
 
 struct fit {
 	const struct zi_plan_model *model;
+	const struct zi_job_config *wish;
 	struct zi_plan_options options; /* as far as conceded */
 	struct zi_plan plan;            /* of these */
 	uint64_t cpu_bytes, nvme_bytes;
@@ -58,6 +59,32 @@ static int plan_staged(struct fit *fit, struct zi_text *text)
 	if (!given_bytes)
 		given_bytes = ZI_PLAN_STAGING_BYTES;
 	config->staging_bytes = given_bytes < least_bytes ? least_bytes : wish_bytes;
+	return err_trace(plan(fit, text));
+}
+
+/* What is written between commits takes a third set of extents. */
+static int concede_interval(struct fit *fit, struct zi_text *text)
+{
+	if (fit->options.config.commit_interval <= 1 ||
+	    fit->plan.reserved_nvme_bytes <= fit->nvme_bytes)
+		return 0;
+	fit->options.config.commit_interval = 1;
+	return err_trace(plan_staged(fit, text));
+}
+
+/* Where the store is too small for any job of this size, memory may do. */
+static int concede_store(struct fit *fit, struct zi_text *text)
+{
+	struct zi_job_config *config = &fit->options.config;
+
+	if (config->offload_optimizer != ZI_OFFLOAD_NVME ||
+	    fit->plan.reserved_nvme_bytes <= fit->nvme_bytes)
+		return 0;
+	config->offload_optimizer = ZI_OFFLOAD_CPU;
+	if (config->offload_param == ZI_OFFLOAD_NVME)
+		config->offload_param = ZI_OFFLOAD_CPU;
+	config->param_budget_bytes = 0;
+	config->commit_interval = fit->wish->commit_interval; /* Without effect. */
 	return err_trace(plan(fit, text));
 }
 
@@ -160,8 +187,16 @@ static void tell(const struct zi_job_config *from, const struct zi_job_config *t
 {
 	const struct {
 		const char *name;
+		uint32_t from, to;
+	} offloads[] = {
+		{ "offload_optimizer", from->offload_optimizer, to->offload_optimizer },
+		{ "offload_param", from->offload_param, to->offload_param },
+	};
+	const struct {
+		const char *name;
 		uint64_t from, to;
 	} budgets[] = {
+		{ "commit_interval", from->commit_interval, to->commit_interval },
 		{ "param_budget_bytes", from->param_budget_bytes, to->param_budget_bytes },
 		{ "resident_bytes", from->resident_bytes, to->resident_bytes },
 		{ "staging_bytes", from->staging_bytes, to->staging_bytes },
@@ -169,12 +204,11 @@ static void tell(const struct zi_job_config *from, const struct zi_job_config *t
 	const char *between = " with ";
 
 	zi_text_set(text, "it fits");
-	if (from->offload_optimizer != to->offload_optimizer) {
-		zi_text_append(text, "%soffload_optimizer nvme", between);
-		between = ", ";
-	}
-	if (from->offload_param != to->offload_param) {
-		zi_text_append(text, "%soffload_param nvme", between);
+	for (size_t i = 0; i < ZI_COUNT_OF(offloads); i++) {
+		if (offloads[i].from == offloads[i].to)
+			continue;
+		zi_text_append(text, "%s%s %s", between, offloads[i].name,
+		               zi_offload_name((enum zi_offload)offloads[i].to));
 		between = ", ";
 	}
 	for (size_t i = 0; i < ZI_COUNT_OF(budgets); i++) {
@@ -203,8 +237,9 @@ static int tell_least(const struct fit *fit, struct zi_text *text)
  * zi_plan_fit() - the nearest configuration that fits
  * @options: what is wished
  * @cpu_bytes: that are there; @nvme_bytes: to reserve; UINT64_MAX: any
- * @ret_config: written: the wish with, in this order and as far as it takes, a smaller resident
- * share, the least staging, the optimizer's state on NVMe, parameters there with a pool that fits
+ * @ret_config: written: the wish with, in this order and as far as it takes, each step committed,
+ * all in memory where the store is too small, a smaller resident share, the least staging, the
+ * optimizer's state on NVMe, parameters there with a pool that fits
  * @text: 0: what was changed, field by field; -ENOSPC: what the last of these needs. May be NULL
  *
  * Return: 0; -ENOSPC none fits; else as zi_plan_make() of the wish. Context: any thread.
@@ -214,10 +249,12 @@ int zi_plan_fit(const struct zi_plan_model *model, const struct zi_plan_options 
                 struct zi_text *text)
 {
 	static int (*const concessions[])(struct fit * fit, struct zi_text * text) = {
-		concede_resident, concede_staging, concede_state, concede_param
+		concede_interval, concede_store, concede_resident,
+		concede_staging,  concede_state, concede_param,
 	};
 	struct fit fit = {
 		.model = model,
+		.wish = &options->config,
 		.options = *options,
 		.cpu_bytes = cpu_bytes,
 		.nvme_bytes = nvme_bytes,

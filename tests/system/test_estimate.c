@@ -361,3 +361,58 @@ Test(estimate_refusal, and_where_that_is_not_enough_its_parameters, .init = star
 	check_refusal(
 		"it fits with offload_optimizer nvme, offload_param nvme, param_budget_bytes");
 }
+
+/* ---- the command ---- */
+
+static void run_estimate(int code, const char *const *arguments)
+{
+	int got = harness_zctl("/nobody/listens", arguments, words, sizeof(words));
+
+	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[1], got, words);
+}
+#define ESTIMATE(code, ...) \
+	run_estimate((code), (const char *const[]){ "estimate", __VA_ARGS__, NULL })
+
+Test(estimate_command, asks_no_daemon_and_says_what_fits, .timeout = 20)
+{
+	json_t *json, *fit;
+
+	ESTIMATE(0, "1.3G", "--ranks", "2", "--fit", "16G");
+	system_expect_text(words, "20 units");
+	system_expect_text(words, "19.6 GiB\na step moves nothing to or from NVMe\n");
+	system_expect_text(words, "it fits with offload_optimizer nvme: 7.6 GiB of memory and "
+	                          "29.1 GiB of NVMe then");
+	ESTIMATE(0, "1.3G", "--ranks", "2", "--fit", "16G", "--json");
+	json = json_loads(words, 0, NULL);
+	fit = json_object_get(json, "fit");
+	cr_assert(json_is_true(json_object_get(fit, "is_found")), "%s", words);
+	cr_expect_str_eq(json_string_value(json_object_get(json_object_get(fit, "config"),
+	                                                   "offload_optimizer")),
+	                 "nvme");
+	cr_expect_eq(json_array_size(json_object_get(json, "logical")), 2);
+	cr_expect_eq(json_array_size(json_object_get(json_object_get(json, "model"), "units")), 20);
+	cr_expect(json_is_null(json_object_get(json, "params")));
+	json_decref(json);
+	ESTIMATE(1, "1.3G", "--fit", "1G", "--fit-nvme", "1G");
+	system_expect_text(words, "zctl: no setting fits: with all on NVMe it takes ");
+	ESTIMATE(1, "1.3G", "--fit", "1G", "--json");
+	system_expect_text(words, "\"is_found\": false");
+	ESTIMATE(0, "1G");
+	cr_assert(!strstr(words, "fits"), "%s", words);
+	ESTIMATE(0, "--help");
+	system_expect_text(words, "usage: zctl estimate SOURCE [OPTIONS]");
+}
+
+Test(estimate_command, refuses_what_cannot_be, .timeout = 20)
+{
+	ESTIMATE(2, "1G", "--rank", "2");
+	system_expect_text(words, "did you mean --ranks? (zctl estimate --help)");
+	ESTIMATE(1, "/");
+	system_expect_text(words, "zctl: /: is a directory");
+	ESTIMATE(1, "1G", "--dtype", "f16");
+	system_expect_text(words, "f16 training is not built yet");
+	ESTIMATE(1, "1G", "--offload-optimizer", "nvme", "--staging", "1M");
+	system_expect_text(words, "at least 7864320 bytes");
+	ESTIMATE(1, "1G", "--strategy", "zero3", "--nodes", "2");
+	system_expect_text(words, "strategy zero3 over 2 nodes is not built yet");
+}

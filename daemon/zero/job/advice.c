@@ -42,11 +42,11 @@ static uint64_t nvme_room_bytes(const struct zero_job *job)
 	       job->nvme_charge.bytes;
 }
 
-/* State in memory stays there once it is (attach.c); of a job over several nodes each has another
- * part. */
-static bool has_choice(const struct zero_job *job)
+/* What is committed stays where it is, in memory or on NVMe (attach.c). */
+static bool is_possible(const struct zero_job *job, const struct zi_job_config *config)
 {
-	return (job_is_nvme(job) || !job->state) && job->here_count == job->subgroup_count;
+	return (job->committed_step < 0 && !job->state) ||
+	       job_is_nvme(job) == (config->offload_optimizer == ZI_OFFLOAD_NVME);
 }
 
 /* See advice.h. */
@@ -64,19 +64,27 @@ void advice_append(const struct zero_job *job, struct zi_text *text)
 		.default_staging_bytes = job->zero->options.default_staging_bytes,
 		.wants_huge = job->cpu_tier->wants_huge,
 	};
-	uint64_t cpu_bytes = cpu_room_bytes(job);
+	uint64_t cpu_bytes = cpu_room_bytes(job), nvme_bytes = nvme_room_bytes(job);
 	struct zi_text words = { "" }, fit = { "" };
-	struct zi_job_config config;
+	struct zi_job_config config = job->config;
 	struct zi_plan plan;
 
-	if (!text || !padded || !has_choice(job))
+	/* Of a job over several nodes each has another part. */
+	if (!text || !padded || job->here_count != job->subgroup_count)
 		return;
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)
 		padded[i] = job->units[i].padded_count;
-	if (zi_plan_make(&model, &wish, &plan, NULL) || plan.cpu_bytes <= cpu_bytes)
+	if (zi_plan_make(&model, &wish, &plan, NULL) ||
+	    (plan.cpu_bytes <= cpu_bytes && plan.reserved_nvme_bytes <= nvme_bytes))
 		return;
 	/* Its own words when nothing fits. */
-	(void)zi_plan_fit(&model, &wish, cpu_bytes, nvme_room_bytes(job), &config, &fit);
-	zi_text_set(&words, "; in all %s; %s", zi_format_bytes(plan.cpu_bytes).chars, fit.chars);
+	(void)zi_plan_fit(&model, &wish, cpu_bytes, nvme_bytes, &config, &fit);
+	if (!is_possible(job, &config))
+		return;
+	zi_text_set(&words, "; in all %s", zi_format_bytes(plan.cpu_bytes).chars);
+	if (plan.reserved_nvme_bytes > nvme_bytes)
+		zi_text_append(&words, " and %s of NVMe",
+		               zi_format_bytes(plan.reserved_nvme_bytes).chars);
+	zi_text_append(&words, "; %s", fit.chars);
 	append_whole(text, &words);
 }

@@ -7,6 +7,6 @@
 struct zero_job;
 
 /* What the job takes in all, and the nearest setting that fits into what is free now. Nothing where
- * no other setting is to be had, where memory is not what was missing, or where the words would not
- * be whole. @text: a refusal; may be NULL. */
+ * no other setting is to be had, where it is not room that was missing, or where the words would
+ * not be whole. @text: a refusal; may be NULL. */
 void advice_append(const struct zero_job *job, struct zi_text *text);

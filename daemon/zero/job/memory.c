@@ -271,10 +271,11 @@ static int plan_store(struct zero_job *job, struct zi_text *text)
 	if (third_bytes)
 		zi_text_set(&third, " and %s (commit_interval %u)",
 		            zi_format_bytes(third_bytes).chars, job_interval(job));
-	return err_origin(zi_text_error(text, r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC,
-	                                "job '%s' needs 2 x %s%s on %s: %.120s", job->name,
-	                                zi_format_bytes(bytes).chars, third.chars, tier->name,
-	                                why.chars));
+	r = zi_text_error(text, r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC,
+	                  "job '%s' needs 2 x %s%s on %s: %.120s", job->name,
+	                  zi_format_bytes(bytes).chars, third.chars, tier->name, why.chars);
+	advice_append(job, text);
+	return err_origin(r);
 }
 
 /* Return: 0; -ENOMEM. */

@@ -156,11 +156,32 @@ Test(plan, each_concession_is_told_by_the_fields_to_set)
 	cr_expect_eq(zi_plan_fit(&model, &options, MIB, UINT64_MAX, &config, &text), -ENOSPC);
 	cr_expect_not_null(strstr(text.chars, "of memory (there are 1 MiB) and"), "%s", text.chars);
 	cr_expect_null(strstr(text.chars, "of NVMe (there"), "any: %s", text.chars);
-	cr_expect_eq(zi_plan_fit(&model, &options, 64 * MIB, MIB, &config, &text), -ENOSPC);
+	cr_expect_eq(zi_plan_fit(&model, &options, 14 * MIB, MIB, &config, &text), -ENOSPC);
 	cr_expect_not_null(strstr(text.chars, "of NVMe (there are 1 MiB)"), "%s", text.chars);
 	cr_expect_eq(config.io_weight, 7, "untouched");
 	options.local_ranks = 0;
 	cr_expect_eq(zi_plan_fit(&model, &options, MIB, MIB, &config, &text), -EINVAL);
+}
+
+Test(plan, a_store_that_is_too_small_is_used_less_or_not_at_all)
+{
+	const uint64_t held_bytes = 12 * (4 * SUBGROUP + 4096);
+	struct zi_job_config config;
+
+	options.config.commit_interval = 4;
+	cr_assert_eq(zi_plan_fit(&model, &options, 64 * MIB, 3 * held_bytes, &config, &text), 0);
+	cr_expect_str_eq(text.chars, "it fits");
+	cr_assert_eq(zi_plan_fit(&model, &options, 64 * MIB, 2 * held_bytes, &config, &text), 0);
+	cr_expect_str_eq(text.chars, "it fits with commit_interval 1");
+	cr_assert_eq(zi_plan_fit(&model, &options, 20 * MIB, 2 * held_bytes - 1, &config, &text),
+	             0);
+	cr_expect_str_eq(text.chars, "it fits with offload_optimizer cpu");
+	options.config.offload_param = ZI_OFFLOAD_NVME;
+	options.config.param_budget_bytes = 2 * MIB;
+	cr_assert_eq(zi_plan_fit(&model, &options, 20 * MIB, 0, &config, &text), 0);
+	cr_expect_str_eq(text.chars, "it fits with offload_optimizer cpu, offload_param cpu, "
+	                             "param_budget_bytes 0");
+	cr_expect_eq(zi_plan_fit(&model, &options, 19 * MIB, 0, &config, &text), -ENOSPC);
 }
 
 /* Of 16 units of a subgroup: parameters 8 Mi, gradients 16 Mi, copies 1 Mi, state 40 Mi; a slot of

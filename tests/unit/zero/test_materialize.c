@@ -253,6 +253,8 @@ static void set_named(struct zi_job_config *config, const char *words)
 		{ "param_budget_bytes ", &config->param_budget_bytes },
 	};
 
+	if (strstr(words, "offload_optimizer cpu"))
+		config->offload_optimizer = ZI_OFFLOAD_CPU;
 	if (strstr(words, "offload_optimizer nvme"))
 		config->offload_optimizer = ZI_OFFLOAD_NVME;
 	if (strstr(words, "offload_param nvme"))
@@ -267,12 +269,10 @@ static void set_named(struct zi_job_config *config, const char *words)
 
 /* Refused as it is wished, and then trained with the setting that the refusal names. @words: of
  * it. */
-static void take_advice(uint64_t cpu_bytes, struct zi_job_config config, const char *words)
+static void take_advice(struct zi_job_config config, const char *words)
 {
 	const char *advice;
 
-	begin();
-	node.cpu.capacity_bytes = cpu_bytes;
 	materialize_refused(&config, -ENOSPC, words);
 	advice = strstr(actors[0].text.chars, "; in all ");
 	cr_assert_not_null(advice, "%s", actors[0].text.chars);
@@ -292,7 +292,38 @@ Test(zero_memory, a_refusal_names_the_nearest_setting_that_works)
 
 	config.resident_bytes = 3 * MIB;
 	config.staging_bytes = 20 * MIB;
-	take_advice(12 * MIB, config, "it fits with resident_bytes 0, staging_bytes 7864320");
+	begin();
+	node.cpu.capacity_bytes = 12 * MIB;
+	take_advice(config, "it fits with resident_bytes 0, staging_bytes 7864320");
+}
+
+Test(zero_memory, a_refusal_of_the_store_names_memory_that_does)
+{
+	node_init(&node);
+	node.store_bytes = 8 * MIB;
+	node_start(&node);
+	take_advice(model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME),
+	            " and 12.8 MiB of NVMe; it fits with offload_optimizer cpu");
+}
+
+/* It is there, and stays where it is. */
+Test(zero_memory, what_is_committed_is_not_told_to_move)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+
+	begin();
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
+	model_train(actors, 1, 1, 1);
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	node.cpu.capacity_bytes = node.cpu.used_bytes + MIB / 2;
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 1), -ENOSPC, "%s", actors[0].text.chars);
+	cr_assert_not_null(strstr(actors[0].text.chars, "asked for on cpu:0"));
+	cr_assert_null(strstr(actors[0].text.chars, "offload_optimizer"), "%s",
+	               actors[0].text.chars);
+	leave_all();
+	node_deinit(&node);
 }
 
 Test(zero_memory, what_no_setting_fits_into_is_told_with_the_least)

@@ -11,6 +11,7 @@
 
 #include "kernels/optim.h"
 #include "tests/kernels/data.h"
+#include "tests/kernels/single_run.h"
 
 #define ELEMENTS 1024u
 #define HALF_ULP 0x1p-24L /* relative error of one fp32 rounding */
@@ -39,18 +40,10 @@ static inline struct kern_hyper hyper_of(enum zi_optimizer optimizer)
 static inline struct kern_optim_scalars make_step(const struct kern_hyper *hyper)
 {
 	const void *const grads[] = { grad };
-	const struct kern_optim_run run = {
-		.param = param,
-		.exp_avg = moment,
-		.grads = grads,
-		.rank_count = 1,
-		.is_reduced = true,
-		.element_count = ELEMENTS,
-		.param_dtype = ZI_DTYPE_F32,
-		.grad_dtype = ZI_DTYPE_F32,
-	};
+	struct kern_optim_run run = single_run(param, moment, NULL, grads, ELEMENTS);
 	struct kern_optim_scalars scalars;
 
+	run.is_reduced = true;
 	memcpy(param_old, param, sizeof param);
 	memcpy(moment_old, moment, sizeof moment);
 	kern_optim_prepare(&scalars, hyper);

@@ -13,6 +13,7 @@
 #include "kernels/optim.h"
 #include "kernels/reduce.h"
 #include "tests/kernels/data.h"
+#include "tests/kernels/single_run.h"
 
 #define ELEMENTS 1024u
 #define HALF_ULP 0x1p-24L /* relative error of one fp32 rounding */
@@ -50,16 +51,8 @@ static void check_golden(struct kern_hyper hyper, const double *params, double m
 	static const float steps[3] = { 0.5f, -0.25f, 0.125f };
 	float param[16], exp_avg[16] = { 0 }, exp_avg_sq[16] = { 0 }, grad[16];
 	const void *const grads[] = { grad };
-	struct kern_optim_run run = {
-		.param = param,
-		.exp_avg = exp_avg,
-		.exp_avg_sq = hyper.optimizer == ZI_OPTIMIZER_SGD ? NULL : exp_avg_sq,
-		.grads = grads,
-		.rank_count = 1,
-		.element_count = 16,
-		.param_dtype = ZI_DTYPE_F32,
-		.grad_dtype = ZI_DTYPE_F32,
-	};
+	struct kern_optim_run run = single_run(
+		param, exp_avg, hyper.optimizer == ZI_OPTIMIZER_SGD ? NULL : exp_avg_sq, grads, 16);
 
 	for (unsigned i = 0; i < 16; i++)
 		param[i] = 1.0f;
@@ -129,15 +122,7 @@ Test(optim, the_first_step_of_sgd_ignores_dampening_and_what_the_buffer_holds)
 	struct kern_optim_scalars scalars;
 	float param[16] = { 0 }, momentum[16], grad[16];
 	const void *const grads[] = { grad };
-	const struct kern_optim_run run = {
-		.param = param,
-		.exp_avg = momentum,
-		.grads = grads,
-		.rank_count = 1,
-		.element_count = 16,
-		.param_dtype = ZI_DTYPE_F32,
-		.grad_dtype = ZI_DTYPE_F32,
-	};
+	const struct kern_optim_run run = single_run(param, momentum, NULL, grads, 16);
 
 	for (unsigned i = 0; i < 16; i++) {
 		grad[i] = (float)i;
@@ -229,18 +214,9 @@ static void check_against_long_double(enum zi_optimizer optimizer)
 	struct kern_hyper hyper = hyper_of(optimizer);
 	struct kern_optim_scalars scalars;
 	const void *const grads[] = { grad };
-	const struct kern_optim_run run = {
-		.param = param,
-		.exp_avg = exp_avg,
-		.exp_avg_sq = exp_avg_sq,
-		.grads = grads,
-		.rank_count = 1,
-		.is_reduced = true,
-		.element_count = ELEMENTS,
-		.param_dtype = ZI_DTYPE_F32,
-		.grad_dtype = ZI_DTYPE_F32,
-	};
+	struct kern_optim_run run = single_run(param, exp_avg, exp_avg_sq, grads, ELEMENTS);
 
+	run.is_reduced = true;
 	hyper.lr = 1e-3;
 	hyper.unscale = 1.0f / 3.0f;
 	hyper.clip = 0.7f;
@@ -293,18 +269,9 @@ Test(optim, fusing_changes_no_bit)
 		.param_dtype = ZI_DTYPE_BF16,
 		.grad_dtype = ZI_DTYPE_BF16,
 	};
-	const struct kern_optim_run single = {
-		.param = param,
-		.exp_avg = exp_avg,
-		.exp_avg_sq = exp_avg_sq,
-		.grads = wide,
-		.rank_count = 1,
-		.is_reduced = true,
-		.element_count = ELEMENTS,
-		.param_dtype = ZI_DTYPE_F32,
-		.grad_dtype = ZI_DTYPE_F32,
-	};
+	struct kern_optim_run single = single_run(param, exp_avg, exp_avg_sq, wide, ELEMENTS);
 
+	single.is_reduced = true;
 	data_fill(param, ELEMENTS, ZI_DTYPE_F32, DATA_ORDINARY, 1);
 	for (unsigned i = 0; i < ELEMENTS; i++)
 		kern_split(param[i], &high[i], &remainder[i]);
@@ -344,16 +311,8 @@ Test(optim, how_a_plane_is_cut_into_runs_changes_no_bit)
 		memset(exp_avg_sq, 0, sizeof exp_avg_sq);
 		for (unsigned i = 0; i < ELEMENTS; i += cut) {
 			const void *const grads[] = { grad + i };
-			const struct kern_optim_run run = {
-				.param = param + i,
-				.exp_avg = exp_avg + i,
-				.exp_avg_sq = exp_avg_sq + i,
-				.grads = grads,
-				.rank_count = 1,
-				.element_count = cut,
-				.param_dtype = ZI_DTYPE_F32,
-				.grad_dtype = ZI_DTYPE_F32,
-			};
+			const struct kern_optim_run run =
+				single_run(param + i, exp_avg + i, exp_avg_sq + i, grads, cut);
 
 			kern_optim_step(&run, &scalars);
 		}
@@ -368,16 +327,7 @@ Test(optim, padding_stays_zero)
 	struct kern_hyper hyper = hyper_of(ZI_OPTIMIZER_ADAMW);
 	struct kern_optim_scalars scalars;
 	const void *const grads[] = { grad };
-	const struct kern_optim_run run = {
-		.param = param,
-		.exp_avg = exp_avg,
-		.exp_avg_sq = exp_avg_sq,
-		.grads = grads,
-		.rank_count = 1,
-		.element_count = ELEMENTS,
-		.param_dtype = ZI_DTYPE_F32,
-		.grad_dtype = ZI_DTYPE_F32,
-	};
+	const struct kern_optim_run run = single_run(param, exp_avg, exp_avg_sq, grads, ELEMENTS);
 
 	for (unsigned step = 0; step < 5; step++) {
 		hyper_advance(&hyper);

@@ -14,6 +14,7 @@
 #include "kernels/optim.h"
 #include "tests/guard/guard.h"
 #include "tests/kernels/data.h"
+#include "tests/kernels/single_run.h"
 
 #define ELEMENTS 4096u
 #define STEPS    20u
@@ -108,17 +109,10 @@ static void run_zinf(const struct torch_case *torch)
 		ways[i] = fabs((double)first[i]);
 	for (unsigned step = 0; step < STEPS; step++) {
 		const void *const sources[] = { grads[step] };
-		const struct kern_optim_run run = {
-			.param = param,
-			.exp_avg = exp_avg,
-			.exp_avg_sq =
-				zi_optimizer_moments(torch->optimizer) == 2 ? exp_avg_sq : NULL,
-			.grads = sources,
-			.rank_count = 1,
-			.element_count = ELEMENTS,
-			.param_dtype = ZI_DTYPE_F32,
-			.grad_dtype = ZI_DTYPE_F32,
-		};
+		const struct kern_optim_run run =
+			single_run(param, exp_avg,
+		                   zi_optimizer_moments(torch->optimizer) == 2 ? exp_avg_sq : NULL,
+		                   sources, ELEMENTS);
 		struct kern_optim_scalars scalars;
 		float old[ELEMENTS];
 

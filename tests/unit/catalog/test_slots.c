@@ -8,31 +8,25 @@
 #include "tests/unit/catalog/fault_vfs.h"
 #include "tests/unit/catalog/slots.h"
 
-Test(slots, the_commit_before_stays_beside_the_one_in_force)
-{
-	struct fixture fixture;
-	struct sample sample;
+TestSuite(slots_new, .init = slots_begin_new, .fini = slots_end);
+TestSuite(slots, .init = slots_begin, .fini = slots_end);
 
-	fixture_begin(&fixture, &sample, SLOTS_EXTENTS);
-	cr_assert_eq(slots_commit(&fixture, &sample, 0, false), 0);
-	slots_assert(&fixture, &sample, 0, -1);
+Test(slots_new, the_commit_before_stays_beside_the_one_in_force)
+{
+	cr_assert_eq(slots_commit(0, false), 0);
+	slots_assert(0, -1);
 	for (int64_t step = 1; step < 5; step++) {
-		cr_assert_eq(slots_commit(&fixture, &sample, step, true), 0, "%s",
-		             fixture.text.chars);
-		slots_assert(&fixture, &sample, step, step - 1);
+		cr_assert_eq(slots_commit(step, true), 0, "%s", fixture.text.chars);
+		slots_assert(step, step - 1);
 	}
-	slots_end(&fixture, &sample);
 }
 
 /* The first commit of several nodes: what the job was made with is the former one. */
-Test(slots, the_first_commit_keeps_that_there_was_none)
+Test(slots_new, the_first_commit_keeps_that_there_was_none)
 {
-	struct fixture fixture;
-	struct sample sample;
 	struct catalog_job *job;
 
-	fixture_begin(&fixture, &sample, SLOTS_EXTENTS);
-	cr_assert_eq(slots_commit(&fixture, &sample, 0, true), 0);
+	cr_assert_eq(slots_commit(0, true), 0);
 	fixture_reopen(&fixture);
 	job = fixture_load(&fixture);
 	assert_committed(job, &sample);
@@ -41,18 +35,14 @@ Test(slots, the_first_commit_keeps_that_there_was_none)
 	cr_assert_eq(job->former->extent_count, 0);
 	cr_assert_eq(job->former->damage.chars[0], '\0');
 	job = catalog_job_free(job);
-	slots_end(&fixture, &sample);
 }
 
 Test(slots, extents_that_the_commit_does_not_name_are_in_both)
 {
-	struct fixture fixture;
-	struct sample sample;
 	struct catalog_request request = { .kind = CATALOG_COMMIT, .keeps_former = true };
 	struct catalog_job part;
 	struct catalog_job *job;
 
-	slots_begin(&fixture, &sample);
 	sample_set_step(&sample, 4);
 	part = sample.job;
 	part.extents = &sample.extents[8];
@@ -76,61 +66,46 @@ Test(slots, extents_that_the_commit_does_not_name_are_in_both)
 	sample_set_step(&sample, 3);
 	assert_committed(job->former, &sample);
 	job = catalog_job_free(job);
-	slots_end(&fixture, &sample);
 }
 
 /* What one node does, also where there is another slot: evacuations before it is dropped. */
 Test(slots, a_commit_in_place_leaves_the_other_slot_alone)
 {
-	struct fixture fixture;
-	struct sample sample;
-
-	slots_begin(&fixture, &sample);
-	cr_assert_eq(slots_commit(&fixture, &sample, 4, false), 0);
-	slots_assert(&fixture, &sample, 4, 2);
-	cr_assert_eq(slots_commit(&fixture, &sample, 5, true), 0);
-	slots_assert(&fixture, &sample, 5, 4);
-	slots_end(&fixture, &sample);
+	cr_assert_eq(slots_commit(4, false), 0);
+	slots_assert(4, 2);
+	cr_assert_eq(slots_commit(5, true), 0);
+	slots_assert(5, 4);
 }
 
 Test(slots, a_step_back_drops_the_other_one_whichever_stays)
 {
-	struct fixture fixture;
-	struct sample sample;
-
-	slots_begin(&fixture, &sample);
-	cr_assert_eq(slots_step_back_to(&fixture, &sample, 3), 0, "%s", fixture.text.chars);
-	slots_assert(&fixture, &sample, 3, -1);
-	cr_assert_eq(slots_commit(&fixture, &sample, 4, true), 0);
-	cr_assert_eq(slots_step_back_to(&fixture, &sample, 3), 0, "%s", fixture.text.chars);
-	slots_assert(&fixture, &sample, 3, -1);
-	cr_assert_eq(slots_step_back_to(&fixture, &sample, 3), 0, "nothing is left to drop");
+	cr_assert_eq(slots_step_back_to(3), 0, "%s", fixture.text.chars);
+	slots_assert(3, -1);
+	cr_assert_eq(slots_commit(4, true), 0);
+	cr_assert_eq(slots_step_back_to(3), 0, "%s", fixture.text.chars);
+	slots_assert(3, -1);
+	cr_assert_eq(slots_step_back_to(3), 0, "nothing is left to drop");
 	/* The same number again, of other extents. */
-	cr_assert_eq(slots_commit(&fixture, &sample, 4, true), 0);
-	slots_assert(&fixture, &sample, 4, 3);
-	slots_end(&fixture, &sample);
+	cr_assert_eq(slots_commit(4, true), 0);
+	slots_assert(4, 3);
 }
 
 Test(slots, a_step_back_to_what_is_not_there_changes_nothing)
 {
-	struct fixture fixture;
-	struct sample sample;
 	struct sample missing;
 
-	slots_begin(&fixture, &sample);
 	sample_set_step(&sample, 3);
-	cr_assert_eq(slots_step_back(&fixture, 4, sample.job.line + 1), -ENODATA);
+	cr_assert_eq(slots_step_back(4, sample.job.line + 1), -ENODATA);
 	cr_assert_not_null(strstr(fixture.text.chars, "no commit 4 of line f00d000000000004"), "%s",
 	                   fixture.text.chars);
-	cr_assert_eq(slots_step_back(&fixture, 1, sample.job.line), -ENODATA);
+	cr_assert_eq(slots_step_back(1, sample.job.line), -ENODATA);
 	sample_init(&missing, "absent", 1);
 	cr_assert_eq(fixture_do(&fixture, CATALOG_STEP_BACK, &missing.job), -ENOENT);
-	slots_assert(&fixture, &sample, 3, 2);
+	slots_assert(3, 2);
 	sample_deinit(&missing);
-	slots_end(&fixture, &sample);
 }
 
-static int64_t count_rows(const struct fixture *fixture)
+static int64_t count_rows(void)
 {
 	static const char sql[] = "SELECT (SELECT count(*) FROM job) + (SELECT count(*) FROM stand)"
 				  " + (SELECT count(*) FROM extent) + (SELECT count(*) FROM blob)"
@@ -141,7 +116,7 @@ static int64_t count_rows(const struct fixture *fixture)
 	sqlite3 *db = NULL;
 	int64_t count;
 
-	cr_assert_eq(sqlite3_open(fixture->file, &db), SQLITE_OK);
+	cr_assert_eq(sqlite3_open(fixture.file, &db), SQLITE_OK);
 	cr_assert_eq(sqlite3_prepare_v2(db, sql, -1, &row, NULL), SQLITE_OK);
 	cr_assert_eq(sqlite3_step(row), SQLITE_ROW);
 	count = sqlite3_column_int64(row, 0);
@@ -152,78 +127,68 @@ static int64_t count_rows(const struct fixture *fixture)
 
 Test(slots, a_deleted_job_leaves_no_row_of_either)
 {
-	struct fixture fixture;
-	struct sample sample;
-
-	slots_begin(&fixture, &sample);
 	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_DELETE, &sample.job), 0);
 	fixture.catalog = catalog_close(fixture.catalog);
-	cr_assert_eq(count_rows(&fixture), 0);
-	slots_end(&fixture, &sample);
+	cr_assert_eq(count_rows(), 0);
 }
 
 Test(slots, incarnations_and_snapshots_leave_both_alone)
 {
-	struct fixture fixture;
-	struct sample sample;
 	struct catalog_job record;
 
-	slots_begin(&fixture, &sample);
 	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_INCARNATION, &sample.job), 0);
 	record = sample.job;
 	record.incarnation_count = 0;
 	cr_assert_eq(zi_copy_name(record.snapshot, sizeof(record.snapshot), "first"), 0);
 	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_CREATE, &record), 0);
 	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_DELETE, &record), 0);
-	slots_assert(&fixture, &sample, 3, 2);
-	slots_end(&fixture, &sample);
+	slots_assert(3, 2);
 }
 
 /* ---- what fails ---- */
 
-Test(slots, a_commit_that_fails_leaves_both_as_they_were)
+static void begin_failing(void)
 {
-	struct fixture fixture;
-	struct sample sample;
-
 	fault_install();
-	slots_begin(&fixture, &sample);
+	slots_begin();
+}
+
+TestSuite(slots_failing, .init = begin_failing, .fini = slots_end);
+
+Test(slots_failing, a_commit_that_fails_leaves_both_as_they_were)
+{
 	for (uint32_t i = 0; i < 4; i++) {
 		fail_next(OP_WRITE, true, i & 1 ? SQLITE_FULL : SQLITE_IOERR_WRITE);
 		fault.countdown = i * 3;
-		cr_assert_eq(slots_commit(&fixture, &sample, 4, true), i & 1 ? -ENOSPC : -EIO);
+		cr_assert_eq(slots_commit(4, true), i & 1 ? -ENOSPC : -EIO);
 		cr_assert_eq(fault.failed_count, 1);
 		fail_next(OP_WRITE, true, SQLITE_IOERR_WRITE);
-		cr_assert_eq(slots_step_back_to(&fixture, &sample, 2), -EIO);
-		slots_assert(&fixture, &sample, 3, 2);
+		cr_assert_eq(slots_step_back_to(2), -EIO);
+		slots_assert(3, 2);
 	}
 	/* Its very last row. */
 	sample.job.beta2_power = 0;
 	sample.blobs[1].rank = 0;
-	cr_assert_eq(slots_commit(&fixture, &sample, 4, true), -EEXIST);
+	cr_assert_eq(slots_commit(4, true), -EEXIST);
 	sample.blobs[1].rank = 1;
-	slots_assert(&fixture, &sample, 3, 2);
-	cr_assert_eq(slots_commit(&fixture, &sample, 4, true), 0);
-	slots_assert(&fixture, &sample, 4, 3);
-	slots_end(&fixture, &sample);
+	slots_assert(3, 2);
+	cr_assert_eq(slots_commit(4, true), 0);
+	slots_assert(4, 3);
 }
 
 /* Never returns. */
-static void die_in(const struct fixture *parent, struct sample *sample, int64_t step,
-                   enum catalog_request_kind kind, bool is_log, uint32_t write_count)
+static void die_in(int64_t step, enum catalog_request_kind kind, bool is_log, uint32_t write_count)
 {
-	struct fixture fixture = *parent;
 	struct catalog_request request = {
 		.kind = kind,
-		.job = &sample->job,
+		.job = &sample.job,
 		.keeps_former = kind == CATALOG_COMMIT,
 		.is_durable = write_count & 1,
 	};
 
-	fixture.catalog = NULL;
 	if (fixture_open(&fixture) || catalog_start(fixture.catalog))
 		_exit(1);
-	sample_set_step(sample, step);
+	sample_set_step(&sample, step);
 	fail_next(OP_WRITE, is_log, SQLITE_IOERR_WRITE);
 	fault.is_killing = true;
 	fault.countdown = write_count;
@@ -234,29 +199,29 @@ static void die_in(const struct fixture *parent, struct sample *sample, int64_t 
 }
 
 /* Whether it came to its end. */
-static bool run_and_die(struct fixture *fixture, struct sample *sample, int64_t step,
-                        enum catalog_request_kind kind, bool is_log, uint32_t write_count)
+static bool run_and_die(int64_t step, enum catalog_request_kind kind, bool is_log,
+                        uint32_t write_count)
 {
 	pid_t child;
 	int status;
 
-	fixture->catalog = catalog_close(fixture->catalog);
+	fixture.catalog = catalog_close(fixture.catalog);
 	child = fork();
 	cr_assert_geq(child, 0);
 	if (!child)
-		die_in(fixture, sample, step, kind, is_log, write_count);
+		die_in(step, kind, is_log, write_count);
 	cr_assert_eq(waitpid(child, &status, 0), child);
 	cr_assert(WIFEXITED(status), "%x", (unsigned)status);
 	cr_assert(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == FAULT_KILLED, "%d",
 	          WEXITSTATUS(status));
-	cr_assert_eq(fixture_open(fixture), 0, "%s", fixture->text.chars);
+	cr_assert_eq(fixture_open(&fixture), 0, "%s", fixture.text.chars);
 	return WEXITSTATUS(status) == 0;
 }
 
 /* What is in force now, without a look at the rest. */
-static int64_t step_of(struct fixture *fixture, bool *ret_has_former)
+static int64_t step_of(bool *ret_has_former)
 {
-	struct catalog_job *job = fixture_load(fixture);
+	struct catalog_job *job = fixture_load(&fixture);
 	int64_t step = job->step;
 
 	*ret_has_former = job->former != NULL;
@@ -266,64 +231,52 @@ static int64_t step_of(struct fixture *fixture, bool *ret_has_former)
 
 static void die_at_each_write_of_a_commit(bool is_log)
 {
-	struct fixture fixture;
-	struct sample sample;
 	bool has_ended = false;
 	uint32_t write_count = 0;
 	int64_t step = 3;
 
-	fault_install();
-	slots_begin(&fixture, &sample);
 	for (; !has_ended; write_count++) {
 		bool has_former;
 		int64_t now;
 
-		has_ended = run_and_die(&fixture, &sample, step + 1, CATALOG_COMMIT, is_log,
-		                        write_count);
-		now = step_of(&fixture, &has_former);
+		has_ended = run_and_die(step + 1, CATALOG_COMMIT, is_log, write_count);
+		now = step_of(&has_former);
 		/* Before its last write it never is; what only folds the log changes nothing. */
 		cr_assert(now == step || now == step + 1);
 		cr_assert(now == step + 1 || (is_log && !has_ended));
-		slots_assert(&fixture, &sample, now, now - 1);
+		slots_assert(now, now - 1);
 		step = now;
 	}
 	cr_assert_gt(write_count, 4, "it died at %u writes", write_count - 1);
-	slots_end(&fixture, &sample);
 }
 
-Test(slots, a_process_that_dies_at_a_write_of_the_log_leaves_both_of_one_commit)
+Test(slots_failing, a_process_that_dies_at_a_write_of_the_log_leaves_both_of_one_commit)
 {
 	die_at_each_write_of_a_commit(true);
 }
 
-Test(slots, a_process_that_dies_while_the_log_is_folded_leaves_both)
+Test(slots_failing, a_process_that_dies_while_the_log_is_folded_leaves_both)
 {
 	die_at_each_write_of_a_commit(false);
 }
 
-Test(slots, a_process_that_dies_while_it_steps_back_has_done_so_or_not)
+Test(slots_failing, a_process_that_dies_while_it_steps_back_has_done_so_or_not)
 {
-	struct fixture fixture;
-	struct sample sample;
 	bool has_ended = false;
 	uint32_t write_count = 0;
 	int64_t step = 3;
 
-	fault_install();
-	slots_begin(&fixture, &sample);
 	for (; !has_ended; write_count++) {
 		int64_t stays = step - (write_count & 1);
 		bool has_former;
 		int64_t now;
 
-		has_ended =
-			run_and_die(&fixture, &sample, stays, CATALOG_STEP_BACK, true, write_count);
-		now = step_of(&fixture, &has_former);
+		has_ended = run_and_die(stays, CATALOG_STEP_BACK, true, write_count);
+		now = step_of(&has_former);
 		cr_assert(has_former ? now == step && !has_ended : now == stays);
-		slots_assert(&fixture, &sample, now, has_former ? step - 1 : -1);
-		cr_assert_eq(slots_commit(&fixture, &sample, now + 1, true), 0);
+		slots_assert(now, has_former ? step - 1 : -1);
+		cr_assert_eq(slots_commit(now + 1, true), 0);
 		step = now + 1;
 	}
 	cr_assert_gt(write_count, 2);
-	slots_end(&fixture, &sample);
 }

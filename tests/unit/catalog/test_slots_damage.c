@@ -9,12 +9,10 @@ enum whose { JOB, FORMER };
 /* Of a job that stands at 3 in slot 1, with 2 in slot 0. */
 static void expect_damage(const char *sql, bool is_sealed, enum whose whose, const char *words)
 {
-	struct fixture fixture;
-	struct sample sample;
 	struct catalog_job *job;
 	const struct zi_text *damage;
 
-	slots_begin(&fixture, &sample);
+	slots_begin();
 	fixture.catalog = catalog_close(fixture.catalog);
 	change_file(fixture.file, sql, is_sealed);
 	cr_assert_eq(fixture_open(&fixture), 0, "well-formed: %s", fixture.text.chars);
@@ -30,7 +28,7 @@ static void expect_damage(const char *sql, bool is_sealed, enum whose whose, con
 		assert_committed(job->former, &sample);
 	}
 	job = catalog_job_free(job);
-	slots_end(&fixture, &sample);
+	slots_end();
 }
 
 Test(slots_damage, damage_of_the_former_commit_is_its_own_and_that_of_the_newer_one_the_jobs)

@@ -8,8 +8,6 @@
 #include "daemon/worker/net/end.h"
 #include "tests/unit/worker/net_fixture.h"
 
-TestSuite(meet, .timeout = 120);
-
 #define PATIENT_MS 3600000u
 #define SHORT_MS   1000u
 
@@ -20,16 +18,19 @@ enum { FIRST_OF_0, FIRST_OF_1, SECOND_OF_0, SECOND_OF_1, WORKER_COUNT };
 static struct net_test test;
 static struct net_meet meets[NET_TEST_NODES_MAX];
 
-static bool begin(void)
+static void begin(void)
 {
-	if (!net_test_is_built(&test)) {
-		cr_skip_test("%s is not built (libgloo-dev)", test.program);
-		return false;
-	}
 	static_assert(WORKER_COUNT <= NET_TEST_NODES_MAX, "a worker each");
+	net_test_skip_unless_built(&test);
 	net_test_init(&test, WORKER_COUNT);
-	return true;
 }
+
+static void end_all(void)
+{
+	net_test_deinit(&test);
+}
+
+TestSuite(meet, .init = begin, .fini = end_all, .timeout = 120);
 
 /* Worker @index comes to opening @opening of its node, of which @failed have failed there. */
 static struct net_meet *prepare(uint32_t index, uint32_t opening, uint32_t failed)
@@ -102,40 +103,27 @@ static void end_worker(uint32_t index)
 	test.nodes[index].worker = net_worker_free(test.nodes[index].worker);
 }
 
-static void end(void)
-{
-	net_test_deinit(&test);
-}
-
 /* ---- who hears of it ---- */
 
 Test(meet, who_waits_hears_why_the_other_node_does_not_come)
 {
-	if (!begin())
-		return;
 	come(FIRST_OF_0, 1, 0);
 	come(FIRST_OF_1, 1, 1);
 	await(FIRST_OF_0);
 	expect_error(FIRST_OF_0, -EDOM, "opening 1 failed on node 1 (on ");
-	end();
 }
 
 Test(meet, who_comes_late_hears_why_the_node_of_the_store_does_not_come)
 {
-	if (!begin())
-		return;
 	come(FIRST_OF_0, 1, 1);
 	come(FIRST_OF_1, 1, 0);
 	await(FIRST_OF_1);
 	expect_error(FIRST_OF_1, -EDOM, "opening 1 failed on node 0 (on ");
-	end();
 }
 
 /* The store's node has gone on to its next opening: the other one's first is as late as can be. */
 Test(meet, who_comes_to_an_opening_that_is_over_hears_why_and_does_not_end_the_next_one)
 {
-	if (!begin())
-		return;
 	come(SECOND_OF_0, 2, 1);
 	come(FIRST_OF_1, 1, 0);
 	await(FIRST_OF_1);
@@ -145,14 +133,11 @@ Test(meet, who_comes_to_an_opening_that_is_over_hears_why_and_does_not_end_the_n
 	await(SECOND_OF_0);
 	expect_met(SECOND_OF_0);
 	expect_met(SECOND_OF_1);
-	end();
 }
 
 /* What a node has to tell of its first opening is nothing to those who have gone on. */
 Test(meet, a_refusal_of_an_older_opening_ends_no_newer_one)
 {
-	if (!begin())
-		return;
 	come(SECOND_OF_0, 2, 1);
 	come(FIRST_OF_1, 1, 1);
 	await(FIRST_OF_1);
@@ -162,15 +147,12 @@ Test(meet, a_refusal_of_an_older_opening_ends_no_newer_one)
 	await(SECOND_OF_0);
 	expect_met(SECOND_OF_0);
 	expect_met(SECOND_OF_1);
-	end();
 }
 
 /* Node 1's first opening failed before anybody was there to be told, and it comes again: node 0's
  * first one fails too, and the second ones meet, in the next store. */
 Test(meet, who_comes_for_the_next_opening_tells_those_who_are_behind_and_waits_for_them)
 {
-	if (!begin())
-		return;
 	come(SECOND_OF_1, 2, 1);
 	come(FIRST_OF_0, 1, 0);
 	await(FIRST_OF_0);
@@ -181,14 +163,11 @@ Test(meet, who_comes_for_the_next_opening_tells_those_who_are_behind_and_waits_f
 	await(SECOND_OF_1);
 	expect_met(SECOND_OF_0);
 	expect_met(SECOND_OF_1);
-	end();
 }
 
 /* Node 1 has several in a row, faster than they are told: node 0 hears of each. */
 Test(meet, a_refusal_is_told_in_each_store_that_is_for_an_opening_before_it)
 {
-	if (!begin())
-		return;
 	come(FIRST_OF_1, 2, 2);
 	come(FIRST_OF_0, 1, 0);
 	await(FIRST_OF_0);
@@ -197,15 +176,12 @@ Test(meet, a_refusal_is_told_in_each_store_that_is_for_an_opening_before_it)
 	come(SECOND_OF_0, 2, 1);
 	await(SECOND_OF_0);
 	expect_error(SECOND_OF_0, -EDOM, "opening 2 failed on node 1");
-	end();
 }
 
 /* ---- why else ---- */
 
 Test(meet, nodes_that_ask_for_other_arenas_are_named_on_both)
 {
-	if (!begin())
-		return;
 	prepare(FIRST_OF_0, 1, 0);
 	prepare(FIRST_OF_1, 1, 0)->arena_bytes = 4 << 20;
 	meets[FIRST_OF_1].asked_bytes = 3 << 20;
@@ -217,14 +193,11 @@ Test(meet, nodes_that_ask_for_other_arenas_are_named_on_both)
 		expect_error(i, -EINVAL, "1048576");
 		expect_error(i, -EINVAL, "all ranks must ask for the same");
 	}
-	end();
 }
 
 /* Who has less time names who is missing, also to those who would wait longer. */
 Test(meet, who_gives_up_waiting_ends_it_for_all)
 {
-	if (!begin())
-		return;
 	for (uint32_t i = 0; i < 2; i++)
 		prepare(i, 1, 0)->world_size = 3;
 	meets[FIRST_OF_1].timeout_ms = SHORT_MS;
@@ -233,20 +206,16 @@ Test(meet, who_gives_up_waiting_ends_it_for_all)
 	net_test_run(&test);
 	for (uint32_t i = 0; i < 2; i++)
 		expect_error(i, -ETIMEDOUT, "ranks 2 of job 'gpt' did not come on any node");
-	end();
 }
 
 /* The ranks of the store's node do not come again. */
 Test(meet, who_waits_for_the_next_store_in_vain_is_told_for_what)
 {
-	if (!begin())
-		return;
 	come(FIRST_OF_0, 1, 1);
 	prepare(SECOND_OF_1, 2, 1)->timeout_ms = SHORT_MS;
 	ask(SECOND_OF_1, &meets[SECOND_OF_1]);
 	await(SECOND_OF_1);
 	expect_error(SECOND_OF_1, -ETIMEDOUT, "the ranks of the first node did not come again");
-	end();
 }
 
 /* ---- what no node writes ---- */
@@ -285,8 +254,6 @@ Test(meet, an_end_that_is_none_is_an_error_and_its_text_is_cleaned)
 	for (uint32_t i = 0; i <= ZI_COUNT_OF(errors); i++) {
 		bool is_short = i == ZI_COUNT_OF(errors);
 
-		if (!begin())
-			return;
 		come(FIRST_OF_0, 1, 0);
 		client = stranger();
 		cr_assert_eq(store_client_wait(client, &opening, 1,
@@ -305,7 +272,8 @@ Test(meet, an_end_that_is_none_is_an_error_and_its_text_is_cleaned)
 		cr_expect(!strchr(test.nodes[0].request.text.chars, 0x1b));
 		store_client_close(client);
 		end_worker(FIRST_OF_0);
-		net_test_deinit(&test);
+		end_all();
+		begin();
 	}
 }
 
@@ -315,8 +283,6 @@ Test(meet, an_opening_that_is_none_is_an_error)
 	static const char garbage[] = "one";
 	struct store_client *client;
 
-	if (!begin())
-		return;
 	come(FIRST_OF_0, 1, 0);
 	client = stranger();
 	put(client, "opening", garbage, sizeof(garbage));
@@ -324,5 +290,4 @@ Test(meet, an_opening_that_is_none_is_an_error)
 	await(FIRST_OF_1);
 	expect_error(FIRST_OF_1, -EPROTO, "'opening' has 4 bytes");
 	store_client_close(client);
-	end();
 }

@@ -19,6 +19,9 @@ $(BUILD)/tests/fuzz/fuzz_client: LDFLAGS += -Wl,--wrap=zi_control_connect
 # What zctl reads is zctl's.
 $(BUILD)/tests/fuzz/fuzz_model: $(ZCTL_PARTS_A)
 
+# zinf-net's, of which it doubles the lanes.
+$(BUILD)/tests/fuzz/fuzz_talk: $(filter %/talk_link.o %/talk_pull.o,$(TALK_OBJECTS))
+
 $(FUZZ_BIN): $(BUILD)/%: $(BUILD)/%.o $(FUZZ_MAIN) $(FUZZ_PARTS_A) $(DAEMON_PARTS_A) $(DAEMON_A) $(call archive,libclient)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) $(FUZZ_MAIN_$(VARIANT)) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)

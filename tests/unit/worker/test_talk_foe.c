@@ -271,6 +271,7 @@ Test(talk_foe, who_says_too_much_is_heard_as_long_as_it_makes_sense, .init = ope
 		ends[0].heard_count = 0;
 	}
 	cr_expect_eq(ends[0].link.sent, TALK_RING);
+	cr_expect_eq(say(0, full_entry(1)), 1, "no place is free");
 }
 
 /* ---- what fails ---- */

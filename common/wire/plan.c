@@ -146,7 +146,7 @@ static int plan_param(const struct zi_plan_model *model, const struct zi_plan_op
 		least_bytes = ZI_MAX(least_bytes, zi_geometry_unit_bytes(model->unit_padded[i],
 		                                                         (uint32_t)widths->param,
 		                                                         plan->slot_bytes));
-	plan->copy_cpu_bytes = options->local_ranks * least_bytes;
+	plan->copy_cpu_bytes = least_bytes;
 	plan->param_cpu_bytes = all_bytes;
 	if (!widths->has_pool)
 		return 0;

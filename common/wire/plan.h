@@ -34,7 +34,7 @@ struct zi_plan {
 	uint64_t param_cpu_bytes, grad_cpu_bytes, accum_cpu_bytes, state_cpu_bytes;
 	uint64_t staging_cpu_bytes, tensor_cpu_bytes;
 	uint64_t coll_cpu_bytes; /* arenas; not the boards, some pages each */
-	uint64_t copy_cpu_bytes; /* each rank's of a unit, while it gives first values, and after */
+	uint64_t copy_cpu_bytes; /* of a unit: of the rank that gives first values, and after */
 	uint64_t cpu_bytes;      /* of all these */
 	uint64_t param_nvme_bytes, state_nvme_bytes;        /* once a step is committed */
 	uint64_t reserved_nvme_bytes;                       /* charged, with snapshots */

@@ -161,6 +161,18 @@ static void compare_planes(const json_t *estimate, const json_t *job)
 	        (uint64_t)json_integer_value(json_object_get(job, "reserved_nvme_bytes")));
 }
 
+/* Copies into which ranks wrote first values, as long as their processes live. */
+static uint64_t copy_bytes(const json_t *job)
+{
+	uint64_t bytes = 0;
+	size_t index;
+	json_t *rank;
+
+	json_array_foreach(json_object_get(job, "ranks"), index, rank) bytes +=
+		(uint64_t)json_integer_value(json_object_get(rank, "copy_bytes"));
+	return bytes;
+}
+
 /* @source: and the options that say the same as those of zinf-gpt. */
 static void compare_estimate(const json_t *job, const char *source, const char *options)
 {
@@ -174,6 +186,8 @@ static void compare_estimate(const json_t *job, const char *source, const char *
 	cr_expect_eq(json_integer_value(json_object_get(estimate, "elements")),
 	             json_integer_value(json_object_get(job, "elements")), "%s", line);
 	compare_planes(estimate, job);
+	compare("copies", (uint64_t)json_integer_value(json_object_get(estimate, "copy_bytes")),
+	        copy_bytes(job));
 	cr_expect(json_equal(json_object_get(estimate, "logical"), json_object_get(job, "logical")),
 	          "%s", line);
 	json_decref(estimate);
@@ -379,8 +393,8 @@ Test(estimate_command, asks_no_daemon_and_says_what_fits, .timeout = 20)
 
 	ESTIMATE(0, "1.3G", "--ranks", "2", "--fit", "16G");
 	system_expect_text(words, "20 units");
-	system_expect_text(words, "19.6 GiB\na step moves nothing to or from NVMe\n");
-	system_expect_text(words, "it fits with offload_optimizer nvme: 7.6 GiB of memory and "
+	system_expect_text(words, "19.5 GiB\na step moves nothing to or from NVMe\n");
+	system_expect_text(words, "it fits with offload_optimizer nvme: 7.4 GiB of memory and "
 	                          "29.1 GiB of NVMe then");
 	ESTIMATE(0, "1.3G", "--ranks", "2", "--fit", "16G", "--json");
 	json = json_loads(words, 0, NULL);

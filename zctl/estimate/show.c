@@ -122,7 +122,7 @@ static void print_planes(const struct estimate *estimate, bool is_colour)
 	row(table, "cpu", "staging", 0, plan->staging_cpu_bytes);
 	row(table, "cpu", "tensors", 0, plan->tensor_cpu_bytes);
 	row(table, "cpu", "collectives", 0, plan->coll_cpu_bytes);
-	row(table, "cpu", "copies of a unit", 0, plan->copy_cpu_bytes);
+	row(table, "cpu", "copy of a unit", 0, plan->copy_cpu_bytes);
 	row(table, "cpu", "in all", 0, plan->cpu_bytes);
 	row(table, "nvme", "param", has_pool ? param_bytes : 0, plan->param_nvme_bytes);
 	row(table, "nvme", "state", is_nvme ? logical->state : 0, plan->state_nvme_bytes);

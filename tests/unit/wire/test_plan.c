@@ -57,8 +57,9 @@ Test(plan, of_state_on_nvme_is_its_parts)
 	cr_expect_eq(plan.staging_min_bytes, 3 * 10 * SUBGROUP);
 	cr_expect_eq(plan.tensor_cpu_bytes, 2 * 8192);
 	cr_expect_eq(plan.coll_cpu_bytes, 2 * 3 * MIB);
-	cr_expect_eq(plan.copy_cpu_bytes, 2 * 2 * 3 * SUBGROUP, "of the largest unit");
-	cr_expect_eq(plan.cpu_bytes, 6 * count + 5 * 10 * SUBGROUP + 2 * 8192 + 6 * MIB + 3 * MIB);
+	cr_expect_eq(plan.copy_cpu_bytes, 2 * 3 * SUBGROUP, "of the largest unit");
+	cr_expect_eq(plan.cpu_bytes,
+	             6 * count + 5 * 10 * SUBGROUP + 2 * 8192 + 6 * MIB + 3 * MIB / 2);
 	cr_expect_eq(plan.param_nvme_bytes, 2 * count);
 	cr_expect_eq(plan.state_nvme_bytes, 10 * count);
 	cr_expect_eq(plan.reserved_nvme_bytes, 2 * 12 * count);
@@ -132,27 +133,27 @@ static void fits_with(uint64_t cpu_bytes, const char *words)
 	cr_expect_str_eq(text.chars, words);
 }
 
-/* Parameters 2 Mi, gradients 4 Mi, copies 3 Mi, 10 Mi of state, and a block. */
+/* Parameters 2 Mi, gradients 4 Mi, a copy 1.5 Mi, 10 Mi of state, and a block. */
 Test(plan, each_concession_is_told_by_the_fields_to_set)
 {
 	struct zi_job_config config = { .io_weight = 7 };
 
 	options.config.offload_optimizer = ZI_OFFLOAD_CPU;
-	fits_with(20 * MIB, "it fits");
-	fits_with(19 * MIB, "it fits with offload_optimizer nvme, staging_bytes 7864320");
+	fits_with(37 * MIB / 2, "it fits");
+	fits_with(35 * MIB / 2, "it fits with offload_optimizer nvme, staging_bytes 7864320");
 	options.config.offload_optimizer = ZI_OFFLOAD_NVME;
 	options.config.resident_bytes = 5 * MIB;
 	options.config.staging_bytes = 9 * MIB;
-	fits_with(23 * MIB, "it fits");
-	fits_with(20 * MIB, "it fits with resident_bytes 2621440");
-	fits_with(17 * MIB, "it fits with resident_bytes 0");
+	fits_with(43 * MIB / 2, "it fits");
+	fits_with(37 * MIB / 2, "it fits with resident_bytes 2621440");
+	fits_with(31 * MIB / 2, "it fits with resident_bytes 0");
 	options.config.resident_bytes = 0;
 	options.config.staging_bytes = 0;
-	fits_with(17 * MIB, "it fits with staging_bytes 7864320");
+	fits_with(31 * MIB / 2, "it fits with staging_bytes 7864320");
 	options.config.resident_bytes = 11 * MIB;
 	options.config.staging_bytes = 4096; /* nothing is staged */
-	fits_with(20 * MIB, "it fits");
-	fits_with(17 * MIB, "it fits with resident_bytes 0, staging_bytes 7864320");
+	fits_with(37 * MIB / 2, "it fits");
+	fits_with(31 * MIB / 2, "it fits with resident_bytes 0, staging_bytes 7864320");
 	cr_expect_eq(zi_plan_fit(&model, &options, MIB, UINT64_MAX, &config, &text), -ENOSPC);
 	cr_expect_not_null(strstr(text.chars, "of memory (there are 1 MiB) and"), "%s", text.chars);
 	cr_expect_null(strstr(text.chars, "of NVMe (there"), "any: %s", text.chars);
@@ -173,19 +174,19 @@ Test(plan, a_store_that_is_too_small_is_used_less_or_not_at_all)
 	cr_expect_str_eq(text.chars, "it fits");
 	cr_assert_eq(zi_plan_fit(&model, &options, 64 * MIB, 2 * held_bytes, &config, &text), 0);
 	cr_expect_str_eq(text.chars, "it fits with commit_interval 1");
-	cr_assert_eq(zi_plan_fit(&model, &options, 20 * MIB, 2 * held_bytes - 1, &config, &text),
+	cr_assert_eq(zi_plan_fit(&model, &options, 18 * MIB, 2 * held_bytes - 1, &config, &text),
 	             0);
 	cr_expect_str_eq(text.chars, "it fits with offload_optimizer cpu");
 	options.config.offload_param = ZI_OFFLOAD_NVME;
 	options.config.param_budget_bytes = 2 * MIB;
-	cr_assert_eq(zi_plan_fit(&model, &options, 20 * MIB, 0, &config, &text), 0);
+	cr_assert_eq(zi_plan_fit(&model, &options, 18 * MIB, 0, &config, &text), 0);
 	cr_expect_str_eq(text.chars, "it fits with offload_optimizer cpu, offload_param cpu, "
 	                             "param_budget_bytes 0");
-	cr_expect_eq(zi_plan_fit(&model, &options, 19 * MIB, 0, &config, &text), -ENOSPC);
+	cr_expect_eq(zi_plan_fit(&model, &options, 17 * MIB, 0, &config, &text), -ENOSPC);
 }
 
-/* Of 16 units of a subgroup: parameters 8 Mi, gradients 16 Mi, copies 1 Mi, state 40 Mi; a slot of
- * staging that holds parameters as well 3 Mi. */
+/* Of 16 units of a subgroup: parameters 8 Mi, gradients 16 Mi, a copy 0.5 Mi, state 40 Mi; a slot
+ * of staging that holds parameters as well 3 Mi. */
 Test(plan, of_pools_the_largest_that_fits_is_named)
 {
 	uint64_t equal[16];
@@ -195,17 +196,17 @@ Test(plan, of_pools_the_largest_that_fits_is_named)
 	model = (struct zi_plan_model){ .unit_count = ZI_COUNT_OF(equal), .unit_padded = equal };
 	model.element_count = model.padded_count = ZI_COUNT_OF(equal) * SUBGROUP;
 	options.config.offload_optimizer = ZI_OFFLOAD_CPU;
-	fits_with(65 * MIB, "it fits");
-	fits_with(65 * MIB - 1, "it fits with offload_optimizer nvme, staging_bytes 7864320");
-	fits_with(32 * MIB, "it fits with offload_optimizer nvme, offload_param nvme, "
-	                    "staging_bytes 9437184");
-	fits_with(27 * MIB, "it fits with offload_optimizer nvme, offload_param nvme, "
-	                    "param_budget_bytes 1048576, staging_bytes 9437184");
-	fits_with(27 * MIB - 1, "it fits with offload_optimizer nvme, offload_param nvme, "
-	                        "param_budget_bytes 524288, staging_bytes 9437184");
+	fits_with(129 * MIB / 2, "it fits");
+	fits_with(129 * MIB / 2 - 1, "it fits with offload_optimizer nvme, staging_bytes 7864320");
+	fits_with(63 * MIB / 2, "it fits with offload_optimizer nvme, offload_param nvme, "
+	                        "staging_bytes 9437184");
+	fits_with(53 * MIB / 2, "it fits with offload_optimizer nvme, offload_param nvme, "
+	                        "param_budget_bytes 1048576, staging_bytes 9437184");
+	fits_with(53 * MIB / 2 - 1, "it fits with offload_optimizer nvme, offload_param nvme, "
+	                            "param_budget_bytes 524288, staging_bytes 9437184");
 	/* What there is room for after all is left as it was. */
 	options.default_staging_bytes = 10 * MIB;
-	fits_with(32 * MIB, "it fits with offload_optimizer nvme, offload_param nvme");
+	fits_with(63 * MIB / 2, "it fits with offload_optimizer nvme, offload_param nvme");
 }
 
 static uint64_t random_state = 1;

@@ -23,15 +23,14 @@ uint64_t adam_state_tile_bytes(const struct adam_case *kind)
 
 void adam_tile(const struct adam_work *work, uint64_t tile, struct kern_optim_hashes *ret_hashes)
 {
-	bool is_bf16 = work->kind->dtype == ZI_DTYPE_BF16;
 	uint64_t offset = adam_plane_offset(work, tile);
-	uint64_t remainder_bytes = is_bf16 ? ZI_TILE_ELEMENTS * sizeof(int16_t) : 0;
+	uint64_t remainder_bytes = ZI_TILE_ELEMENTS * zi_remainder_bytes(work->kind->dtype);
 	char *state = adam_state_tile(work, tile);
 	const void *grads[ADAM_RANKS_MAX] = { work->grads[0] + offset, work->grads[1] + offset };
 	struct kern_optim_run run = {
 		.param = work->param + offset,
 		.param_copy = work->kind->has_copy ? work->copy + offset : NULL,
-		.remainder = is_bf16 ? (int16_t *)state : NULL,
+		.remainder = remainder_bytes ? state : NULL,
 		.exp_avg = (float *)(state + remainder_bytes),
 		.exp_avg_sq = (float *)(state + remainder_bytes) + ZI_TILE_ELEMENTS,
 		.grads = grads,

@@ -62,6 +62,26 @@ static inline float kern_join(uint16_t param, int16_t remainder)
 float kern_f16_to_f32(uint16_t value);
 uint16_t kern_f32_to_f16(float value);
 
+/* fp32 master → f16 plane + what its bits differ by from the f16's, mod 2^32, NaN as above; exact
+ * inverse of kern_join_f16(), also of what f16 cannot hold: the remainder of a master beyond its
+ * range is the distance to infinity. */
+static inline void kern_split_f16(float master, uint16_t *ret_param, int32_t *ret_remainder)
+{
+	uint32_t bits = kern_f32_bits(master);
+	uint16_t param;
+
+	if ((bits & 0x7fffffffu) > 0x7f800000u)
+		bits = 0x7fc00000u;
+	param = kern_f32_to_f16(kern_f32_from_bits(bits));
+	*ret_param = param;
+	*ret_remainder = (int32_t)(bits - kern_f32_bits(kern_f16_to_f32(param)));
+}
+
+static inline float kern_join_f16(uint16_t param, int32_t remainder)
+{
+	return kern_f32_from_bits(kern_f32_bits(kern_f16_to_f32(param)) + (uint32_t)remainder);
+}
+
 /* target: (n,) f32. source: (n,) of @dtype. */
 void kern_widen(float *target, const void *source, uint64_t element_count, enum zi_dtype dtype);
 /* target: (n,) of @dtype, rounded once. source: (n,) f32. */

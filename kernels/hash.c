@@ -21,11 +21,11 @@ uint64_t kern_hash(const void *data, uint64_t bytes)
  * kern_hash_tile() - the checksum of a tile, or of the last one of a subgroup
  * @tile: (@bytes,) of any alignment
  * @bytes: a multiple of @element_bytes
- * @element_bytes: of the tile's plane; parameters: 2 or 4; state: 4, 6, 8 or 10
+ * @element_bytes: of the tile's plane; parameters: 2 or 4; state: 4, 6, 8, 10 or 12
  *
- * A tile of state is [i16 section, where the width is odd in fp32s | fp32 sections], each with a
- * value for every element. Return: XXH3 of the sections' XXH3s in their order, little-endian; of a
- * single section its own. Context: any thread.
+ * A tile of state is [16-bit section, where the width is odd in fp32s | 32-bit sections], each with
+ * a value for every element. Return: XXH3 of the sections' XXH3s in their order, little-endian; of
+ * a single section its own. Context: any thread.
  */
 uint64_t kern_hash_tile(const void *tile, uint64_t bytes, uint32_t element_bytes)
 {
@@ -36,7 +36,8 @@ uint64_t kern_hash_tile(const void *tile, uint64_t bytes, uint32_t element_bytes
 	uint32_t count = 0;
 
 	assert(bytes % element_bytes == 0);
-	assert(element_bytes >= 2 && element_bytes <= 2 + 2 * sizeof(float));
+	assert(element_bytes >= 2);
+	assert(element_bytes <= KERN_HASH_SECTIONS_MAX * sizeof(float));
 	assert(element_bytes % 2 == 0);
 	if (narrow_bytes)
 		words[count++] = kern_hash(section, element_count * narrow_bytes);

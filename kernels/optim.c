@@ -36,9 +36,15 @@ static void run_check(const struct kern_optim_run *run, const struct kern_optim_
 	assert(run->rank_count <= ZI_WORLD_MAX);
 	if (run->is_reduced)
 		assert(run->rank_count == 1);
-	assert(run->param_dtype == ZI_DTYPE_F32 || run->param_dtype == ZI_DTYPE_BF16);
-	assert(run->grad_dtype == ZI_DTYPE_F32 || run->grad_dtype == ZI_DTYPE_BF16);
-	assert((run->param_dtype == ZI_DTYPE_BF16) == (run->remainder != NULL));
+	assert(run->param_dtype > 0);
+	assert(run->param_dtype < _ZI_DTYPE_FLOAT_COUNT);
+	if (run->grad_dtype == ZI_DTYPE_F16)
+		assert(run->param_dtype == ZI_DTYPE_F16);
+	else
+		assert(run->grad_dtype == ZI_DTYPE_F32 || run->grad_dtype == ZI_DTYPE_BF16);
+	if (run->param_dtype == ZI_DTYPE_F16)
+		assert(run->grad_dtype != ZI_DTYPE_BF16);
+	assert((run->param_dtype == ZI_DTYPE_F32) == (run->remainder == NULL));
 	assert((zi_optimizer_moments(scalars->optimizer) == 1) == (run->exp_avg_sq == NULL));
 }
 
@@ -48,7 +54,9 @@ static void run_check(const struct kern_optim_run *run, const struct kern_optim_
  * @scalars: of this step, from kern_optim_prepare()
  *
  * No two arrays of @run overlap. A NaN comes out as the positive quiet one (bf16: param 0x7fc0,
- * remainder 0). Element by element independent: how a plane is cut into runs changes no bit.
+ * f16 0x7e00, remainder 0). A master that is too large for f16 makes param infinite, and comes back
+ * when it is smaller again. Element by element independent: how a plane is cut into runs changes no
+ * bit.
  * Source: AdamW arXiv:1711.05101 alg. 2, Adam arXiv:1412.6980 alg. 1, SGD torch.optim.SGD, Adagrad
  * JMLR 12 (2011) 2121 and torch.optim.Adagrad, Lion arXiv:2302.06675 alg. 2; a step is within a few
  * fp32 roundings of the same formula in long double (tests/kernels/test_optim*.c).

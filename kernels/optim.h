@@ -47,7 +47,8 @@ struct kern_optim_run {
 	void *param;              /* (n,) param_dtype, updated in place */
 	void *param_copy;         /* (n,) param_dtype: a second place the new parameter is written
 				     * to, or NULL */
-	int16_t *remainder;       /* (n,), bf16 only, else NULL; updated in place */
+	void *remainder;          /* (n,) what param lacks of the fp32 master, updated in place: of
+				     bf16 int16_t, of f16 int32_t, of f32 NULL */
 	float *exp_avg;           /* (n,), updated in place. SGD, Lion: momentum; Adagrad: sum of
 				     * squares */
 	float *exp_avg_sq;        /* (n,), updated in place. Adam, AdamW; else NULL */
@@ -55,8 +56,9 @@ struct kern_optim_run {
 	uint32_t rank_count;      /* 1 with is_reduced */
 	bool is_reduced;          /* grads[0] is already the reduced gradient: no average */
 	uint64_t element_count;
-	enum zi_dtype param_dtype; /* F32 or BF16 */
-	enum zi_dtype grad_dtype;  /* F32 or BF16 */
+	enum zi_dtype param_dtype;
+	enum zi_dtype grad_dtype; /* param_dtype; or one of them F32, the other BF16, or param F16
+				     and this F32 */
 };
 
 void kern_optim_step(const struct kern_optim_run *run, const struct kern_optim_scalars *scalars);

@@ -30,10 +30,10 @@ static inline uint64_t optim_state_join(const struct kern_optim_run *run, uint64
 
 static inline uint64_t optim_state_hash(const struct kern_optim_run *run, optim_hash_fn hash)
 {
-	uint64_t narrow_bytes = run->element_count * sizeof(int16_t);
+	uint64_t remainder_bytes = run->element_count * zi_remainder_bytes(run->param_dtype);
 	uint64_t wide_bytes = run->element_count * sizeof(float);
 
-	return optim_state_join(run, run->remainder ? hash(run->remainder, narrow_bytes) : 0,
+	return optim_state_join(run, run->remainder ? hash(run->remainder, remainder_bytes) : 0,
 	                        hash(run->exp_avg, wide_bytes),
 	                        run->exp_avg_sq ? hash(run->exp_avg_sq, wide_bytes) : 0, hash);
 }

@@ -62,6 +62,18 @@ VEC_INLINE hash_stripe halves(hash_stripe first, hash_stripe second, unsigned up
 	return _mm512_permutex2var_epi16(first, from, second);
 }
 
+/* Of 16 bits, as its parameter. */
+VEC_INLINE bool has_narrow_remainder(struct optim_shape shape)
+{
+	return shape.param_dtype == ZI_DTYPE_BF16;
+}
+
+/* Of 32 bits, as the moments. */
+VEC_INLINE bool has_wide_remainder(struct optim_shape shape)
+{
+	return shape.param_dtype == ZI_DTYPE_F16;
+}
+
 /* The step of one vector. Return: the new parameter, canonical. */
 VEC_INLINE vec vec_step(const struct kern_optim_run *run, const struct optim_lanes *lanes,
                         struct optim_shape shape, uint64_t index, const unsigned char *key,
@@ -72,6 +84,10 @@ VEC_INLINE vec vec_step(const struct kern_optim_run *run, const struct optim_lan
 	vec m = vec_fetch(run->exp_avg, index, ZI_DTYPE_F32);
 	vec v = vec_fetch(run->exp_avg_sq, index, ZI_DTYPE_F32);
 
+	if (has_wide_remainder(shape))
+		sides->before.remainder =
+			hash_mix(sides->before.remainder,
+		                 hash_load((const int32_t *)run->remainder + index), key);
 	sides->before.exp_avg = hash_mix(sides->before.exp_avg, bits_of(m), key);
 	sides->before.exp_avg_sq = hash_mix(sides->before.exp_avg_sq, bits_of(v), key);
 	p = optim_adam_vec(lanes, shape, p, g, &m, &v);
@@ -82,19 +98,52 @@ VEC_INLINE vec vec_step(const struct kern_optim_run *run, const struct optim_lan
 	return vec_canonical(p);
 }
 
+/* As vec_split_param() and vec_split_remainder(), but of a whole line. */
+VEC_INLINE void pair_store_bf16(const struct kern_optim_run *run, uint64_t index, vec first,
+                                vec second, const unsigned char *narrow_key, struct sections *after)
+{
+	const hash_stripe round = _mm512_set1_epi32(0x8000);
+	hash_stripe remainder = halves(bits_of(first), bits_of(second), 0);
+	hash_stripe param = halves(_mm512_add_epi32(bits_of(first), round),
+	                           _mm512_add_epi32(bits_of(second), round), 1);
+
+	_mm512_storeu_si512((int16_t *)run->remainder + index, remainder);
+	_mm512_storeu_si512((uint16_t *)run->param + index, param);
+	after->remainder = hash_mix(after->remainder, remainder, narrow_key);
+	after->param = hash_mix(after->param, param, narrow_key);
+}
+
+/* Two stripes of remainders, one of parameters. */
+VEC_INLINE void pair_store_f16(const struct kern_optim_run *run, uint64_t index, vec first,
+                               vec second, const unsigned char *key,
+                               const unsigned char *narrow_key, struct sections *after)
+{
+	const __m256i low = _mm512_cvtps_ph(first, _MM_FROUND_TO_NEAREST_INT);
+	const __m256i high = _mm512_cvtps_ph(second, _MM_FROUND_TO_NEAREST_INT);
+	hash_stripe param = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+	hash_stripe first_rest = bits_of(vec_remainder_f16(first));
+	hash_stripe second_rest = bits_of(vec_remainder_f16(second));
+
+	_mm512_storeu_si512((int32_t *)run->remainder + index, first_rest);
+	_mm512_storeu_si512((int32_t *)run->remainder + index + VEC_LANES, second_rest);
+	_mm512_storeu_si512((uint16_t *)run->param + index, param);
+	after->remainder = hash_mix(after->remainder, first_rest, key);
+	after->remainder = hash_mix(after->remainder, second_rest, key + HASH_KEY_BYTES);
+	after->param = hash_mix(after->param, param, narrow_key);
+}
+
 /* Pair @pair of a block of fp32; @narrow_key: of its stripe of 16-bit values. */
 VEC_INLINE void pair_step(const struct kern_optim_run *run, const struct optim_lanes *lanes,
                           struct optim_shape shape, uint64_t index, const unsigned char *key,
                           const unsigned char *narrow_key, struct sides *sides)
 {
 	const unsigned char *second_key = key + HASH_KEY_BYTES;
-	const hash_stripe round = _mm512_set1_epi32(0x8000);
-	hash_stripe remainder, param;
 	vec first, second;
 
-	if (shape.param_dtype == ZI_DTYPE_BF16)
-		sides->before.remainder = hash_mix(sides->before.remainder,
-		                                   hash_load(run->remainder + index), narrow_key);
+	if (has_narrow_remainder(shape))
+		sides->before.remainder =
+			hash_mix(sides->before.remainder,
+		                 hash_load((const int16_t *)run->remainder + index), narrow_key);
 	first = vec_step(run, lanes, shape, index, key, sides);
 	second = vec_step(run, lanes, shape, index + VEC_LANES, second_key, sides);
 	if (shape.param_dtype == ZI_DTYPE_F32) {
@@ -104,19 +153,17 @@ VEC_INLINE void pair_step(const struct kern_optim_run *run, const struct optim_l
 		sides->after.param = hash_mix(sides->after.param, bits_of(second), second_key);
 		return;
 	}
-	/* As vec_split_param() and vec_split_remainder(), but of a whole line. */
-	remainder = halves(bits_of(first), bits_of(second), 0);
-	param = halves(_mm512_add_epi32(bits_of(first), round),
-	               _mm512_add_epi32(bits_of(second), round), 1);
-	_mm512_storeu_si512(run->remainder + index, remainder);
-	_mm512_storeu_si512((uint16_t *)run->param + index, param);
-	sides->after.remainder = hash_mix(sides->after.remainder, remainder, narrow_key);
-	sides->after.param = hash_mix(sides->after.param, param, narrow_key);
+	if (shape.param_dtype == ZI_DTYPE_F16)
+		pair_store_f16(run, index, first, second, key, narrow_key, &sides->after);
+	else
+		pair_store_bf16(run, index, first, second, narrow_key, &sides->after);
 }
 
-/* A block of the moments is over. */
-VEC_INLINE void scramble_wide(struct sections *sections)
+/* A block of 32-bit state is over. */
+VEC_INLINE void scramble_wide(struct sections *sections, struct optim_shape shape)
 {
+	if (has_wide_remainder(shape))
+		sections->remainder = hash_scramble(sections->remainder);
 	sections->exp_avg = hash_scramble(sections->exp_avg);
 	sections->exp_avg_sq = hash_scramble(sections->exp_avg_sq);
 }
@@ -125,7 +172,7 @@ VEC_INLINE void scramble_wide(struct sections *sections)
 VEC_INLINE void turn_step(const struct kern_optim_run *run, const struct optim_lanes *lanes,
                           struct optim_shape shape, uint64_t index, struct sides *sides)
 {
-	bool is_bf16 = shape.param_dtype == ZI_DTYPE_BF16;
+	bool is_f32 = shape.param_dtype == ZI_DTYPE_F32;
 	const unsigned char *narrow_key = hash_key();
 
 	for (unsigned block = 0; block < 2; block++) {
@@ -137,15 +184,16 @@ VEC_INLINE void turn_step(const struct kern_optim_run *run, const struct optim_l
 			key += 2 * HASH_KEY_BYTES;
 			narrow_key += HASH_KEY_BYTES;
 		}
-		scramble_wide(&sides->before);
-		scramble_wide(&sides->after);
-		if (!is_bf16)
+		scramble_wide(&sides->before, shape);
+		scramble_wide(&sides->after, shape);
+		if (is_f32)
 			sides->after.param = hash_scramble(sides->after.param);
 	}
-	if (is_bf16) {
+	if (!is_f32)
+		sides->after.param = hash_scramble(sides->after.param);
+	if (has_narrow_remainder(shape)) {
 		sides->before.remainder = hash_scramble(sides->before.remainder);
 		sides->after.remainder = hash_scramble(sides->after.remainder);
-		sides->after.param = hash_scramble(sides->after.param);
 	}
 }
 
@@ -163,10 +211,11 @@ static uint64_t state_end(const struct kern_optim_run *run, const struct section
                           uint64_t index)
 {
 	uint64_t count = run->element_count;
+	uint32_t remainder_width = zi_remainder_bytes(run->param_dtype);
 
 	return optim_state_join(
 		run,
-		section_end(sections->remainder, run->remainder, index, count, sizeof(int16_t)),
+		section_end(sections->remainder, run->remainder, index, count, remainder_width),
 		section_end(sections->exp_avg, run->exp_avg, index, count, sizeof(float)),
 		section_end(sections->exp_avg_sq, run->exp_avg_sq, index, count, sizeof(float)),
 		kern_hash_avx512);

@@ -59,6 +59,8 @@ static float reduced_gradient(const struct kern_optim_run *run,
 	sum *= scalars->average;
 	if (run->grad_dtype == ZI_DTYPE_BF16)
 		return kern_bf16_to_f32(kern_f32_to_bf16(sum));
+	if (run->grad_dtype == ZI_DTYPE_F16)
+		return kern_f16_to_f32(kern_f32_to_f16(sum));
 	return sum;
 }
 
@@ -122,14 +124,18 @@ static float lion_element(const struct kern_optim_scalars *s, float p, float g, 
 
 static float param_load(const struct kern_optim_run *run, uint64_t index)
 {
+	const uint16_t *half = run->param;
+
 	if (run->param_dtype == ZI_DTYPE_F32)
 		return ((const float *)run->param)[index];
-	return kern_join(((const uint16_t *)run->param)[index], run->remainder[index]);
+	if (run->param_dtype == ZI_DTYPE_F16)
+		return kern_join_f16(half[index], ((const int32_t *)run->remainder)[index]);
+	return kern_join(half[index], ((const int16_t *)run->remainder)[index]);
 }
 
 static void param_store(const struct kern_optim_run *run, uint64_t index, float p)
 {
-	uint16_t high;
+	uint16_t half;
 
 	p = kern_canonical(p);
 	if (run->param_dtype == ZI_DTYPE_F32) {
@@ -138,10 +144,13 @@ static void param_store(const struct kern_optim_run *run, uint64_t index, float 
 			((float *)run->param_copy)[index] = p;
 		return;
 	}
-	kern_split(p, &high, &run->remainder[index]);
-	((uint16_t *)run->param)[index] = high;
+	if (run->param_dtype == ZI_DTYPE_F16)
+		kern_split_f16(p, &half, &((int32_t *)run->remainder)[index]);
+	else
+		kern_split(p, &half, &((int16_t *)run->remainder)[index]);
+	((uint16_t *)run->param)[index] = half;
 	if (run->param_copy)
-		((uint16_t *)run->param_copy)[index] = high;
+		((uint16_t *)run->param_copy)[index] = half;
 }
 
 static float element_step(const struct kern_optim_run *run,

@@ -38,12 +38,19 @@ VEC_INLINE void optim_dtypes(const struct kern_optim_run *run,
                              struct kern_optim_hashes *ret_hashes)
 {
 	struct optim_shape bf16 = shape, f32 = shape, bf16_f32 = shape, f32_bf16 = shape;
+	struct optim_shape f16 = shape, f16_f32 = shape;
 
 	bf16.param_dtype = bf16.grad_dtype = ZI_DTYPE_BF16;
 	f32.param_dtype = f32.grad_dtype = ZI_DTYPE_F32;
 	bf16_f32.param_dtype = f32_bf16.grad_dtype = ZI_DTYPE_BF16;
 	bf16_f32.grad_dtype = f32_bf16.param_dtype = ZI_DTYPE_F32;
-	if (run->param_dtype == run->grad_dtype && run->param_dtype == ZI_DTYPE_BF16)
+	f16.param_dtype = f16.grad_dtype = f16_f32.param_dtype = ZI_DTYPE_F16;
+	f16_f32.grad_dtype = ZI_DTYPE_F32;
+	if (run->param_dtype == ZI_DTYPE_F16 && run->grad_dtype == ZI_DTYPE_F16)
+		optim_ranks(run, scalars, f16, ret_hashes);
+	else if (run->param_dtype == ZI_DTYPE_F16)
+		optim_ranks(run, scalars, f16_f32, ret_hashes);
+	else if (run->param_dtype == run->grad_dtype && run->param_dtype == ZI_DTYPE_BF16)
 		optim_ranks(run, scalars, bf16, ret_hashes);
 	else if (run->param_dtype == run->grad_dtype)
 		optim_ranks(run, scalars, f32, ret_hashes);

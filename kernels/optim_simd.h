@@ -47,6 +47,8 @@ VEC_INLINE vec optim_gradient(const struct kern_optim_run *run, const struct opt
 		g = vec_mul(g, s->average);
 		if (shape.grad_dtype == ZI_DTYPE_BF16)
 			g = vec_round_bf16(g);
+		else if (shape.grad_dtype == ZI_DTYPE_F16)
+			g = vec_round_f16(g);
 	}
 	return vec_mul(vec_mul(g, s->unscale), s->clip);
 }
@@ -124,8 +126,14 @@ VEC_INLINE vec optim_param_load(const struct kern_optim_run *run, struct optim_s
 	vec_prefetch(run->param, index, shape.param_dtype);
 	if (shape.param_dtype == ZI_DTYPE_F32)
 		return vec_load_f32((const float *)run->param + index);
+	if (shape.param_dtype == ZI_DTYPE_F16) {
+		vec_prefetch(run->remainder, index, ZI_DTYPE_F32);
+		return vec_join_f16((const uint16_t *)run->param + index,
+		                    (const int32_t *)run->remainder + index);
+	}
 	vec_prefetch(run->remainder, index, ZI_DTYPE_BF16);
-	return vec_join((const uint16_t *)run->param + index, run->remainder + index);
+	return vec_join((const uint16_t *)run->param + index,
+	                (const int16_t *)run->remainder + index);
 }
 
 VEC_INLINE void optim_param_store(const struct kern_optim_run *run, struct optim_shape shape,
@@ -138,8 +146,15 @@ VEC_INLINE void optim_param_store(const struct kern_optim_run *run, struct optim
 			vec_store_f32((float *)run->param_copy + index, p);
 		return;
 	}
+	if (shape.param_dtype == ZI_DTYPE_F16) {
+		vec_store_f16((uint16_t *)run->param + index, p);
+		vec_store_f32((float *)run->remainder + index, vec_remainder_f16(p));
+		if (run->param_copy)
+			vec_store_f16((uint16_t *)run->param_copy + index, p);
+		return;
+	}
 	vec_split_param((uint16_t *)run->param + index, p);
-	vec_split_remainder(run->remainder + index, p);
+	vec_split_remainder((int16_t *)run->remainder + index, p);
 	if (run->param_copy)
 		vec_split_param((uint16_t *)run->param_copy + index, p);
 }

@@ -173,6 +173,26 @@ VEC_INLINE void vec_split_remainder(int16_t *remainder, vec canonical)
 	_mm_storeu_si128((__m128i *)remainder, vec_pack16(low));
 }
 
+VEC_INLINE vec vec_round_f16(vec x)
+{
+	return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+VEC_INLINE vec vec_join_f16(const uint16_t *param, const int32_t *remainder)
+{
+	__m256i wide = _mm256_castps_si256(vec_load_f16(param));
+	__m256i rest = _mm256_loadu_si256((const __m256i *)remainder);
+
+	return _mm256_castsi256_ps(_mm256_add_epi32(wide, rest));
+}
+
+VEC_INLINE vec vec_remainder_f16(vec canonical)
+{
+	__m256i wide = _mm256_castps_si256(vec_round_f16(canonical));
+
+	return _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_castps_si256(canonical), wide));
+}
+
 VEC_INLINE vec_f64 vec_f64_zero(void)
 {
 	return _mm256_setzero_pd();

@@ -184,6 +184,29 @@ VEC_INLINE void vec_split_remainder(int16_t *remainder, vec canonical)
 	_mm256_storeu_si256((__m256i *)remainder, _mm512_cvtepi32_epi16(bits));
 }
 
+/* Round to an f16 value, to nearest even; still fp32. */
+VEC_INLINE vec vec_round_f16(vec x)
+{
+	return _mm512_cvtph_ps(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+/* kern_join_f16() */
+VEC_INLINE vec vec_join_f16(const uint16_t *param, const int32_t *remainder)
+{
+	__m512i wide = _mm512_castps_si512(vec_load_f16(param));
+	__m512i rest = _mm512_loadu_si512(remainder);
+
+	return _mm512_castsi512_ps(_mm512_add_epi32(wide, rest));
+}
+
+/* The remainder of kern_split_f16(), of canonical lanes: bits, whatever number they look like. */
+VEC_INLINE vec vec_remainder_f16(vec canonical)
+{
+	__m512i wide = _mm512_castps_si512(vec_round_f16(canonical));
+
+	return _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_castps_si512(canonical), wide));
+}
+
 VEC_INLINE vec_f64 vec_f64_zero(void)
 {
 	return _mm512_setzero_pd();

@@ -131,14 +131,18 @@ uint32_t zi_optimizer_moments(enum zi_optimizer optimizer)
 	return optimizer == ZI_OPTIMIZER_ADAMW || optimizer == ZI_OPTIMIZER_ADAM ? 2 : 1;
 }
 
-/*
- * What the optimizer keeps beside the parameter itself, in bytes per element: what is missing to
- * the fp32 master (bf16: a 16-bit remainder; f16: the whole master; f32: nothing, `param` is the
- * master) and its fp32 moments.
- */
-uint32_t zi_state_element_bytes(enum zi_optimizer optimizer, enum zi_dtype param_dtype)
+/* As in the header; any values. */
+bool zi_dtype_is_trained(uint32_t param_dtype, uint32_t grad_dtype)
 {
-	static const uint8_t master_bytes[_ZI_DTYPE_FLOAT_COUNT] = {
+	if (param_dtype == 0 || param_dtype >= _ZI_DTYPE_FLOAT_COUNT)
+		return false;
+	return grad_dtype == param_dtype || grad_dtype == ZI_DTYPE_F32;
+}
+
+/* Return: bytes of what a parameter of @param_dtype, a float, lacks of its fp32 master. */
+uint32_t zi_remainder_bytes(enum zi_dtype param_dtype)
+{
+	static const uint8_t bytes[_ZI_DTYPE_FLOAT_COUNT] = {
 		[ZI_DTYPE_F32] = 0,
 		[ZI_DTYPE_F16] = 4,
 		[ZI_DTYPE_BF16] = 2,
@@ -146,6 +150,15 @@ uint32_t zi_state_element_bytes(enum zi_optimizer optimizer, enum zi_dtype param
 
 	assert(param_dtype > 0);
 	assert(param_dtype < _ZI_DTYPE_FLOAT_COUNT);
-	return master_bytes[param_dtype] +
+	return bytes[param_dtype];
+}
+
+/*
+ * What the optimizer keeps beside the parameter itself, in bytes per element: what is missing to
+ * the fp32 master, and its fp32 moments.
+ */
+uint32_t zi_state_element_bytes(enum zi_optimizer optimizer, enum zi_dtype param_dtype)
+{
+	return zi_remainder_bytes(param_dtype) +
 	       zi_optimizer_moments(optimizer) * (uint32_t)sizeof(float);
 }

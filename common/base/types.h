@@ -105,6 +105,8 @@ struct zi_extent {
 uint32_t zi_dtype_bytes(enum zi_dtype dtype);
 const char *zi_dtype_name(enum zi_dtype dtype);
 bool zi_dtype_is_float(enum zi_dtype dtype);
+/* Whether a job can be trained in these: floats, and gradients of the parameters' type or f32. */
+bool zi_dtype_is_trained(uint32_t param_dtype, uint32_t grad_dtype);
 const char *zi_reduce_op_name(enum zi_reduce_op op);
 bool zi_reduce_op_is_for(enum zi_reduce_op op, enum zi_dtype dtype);
 const char *zi_optimizer_name(enum zi_optimizer optimizer);
@@ -113,5 +115,8 @@ const char *zi_offload_name(enum zi_offload offload);
 const char *zi_plane_name(enum zi_plane plane);
 /* fp32 moments of each element: Adam and AdamW two, SGD, Adagrad and Lion one. */
 uint32_t zi_optimizer_moments(enum zi_optimizer optimizer);
-/* Bytes of optimizer state per element: with one moment bf16 6 and fp32 4, with two 10 and 8. */
+/* Bytes of optimizer state per element: bf16 6, f16 8, fp32 4; with two moments 10, 12, 8. */
 uint32_t zi_state_element_bytes(enum zi_optimizer optimizer, enum zi_dtype param_dtype);
+/* Of them what a parameter lacks of its fp32 master (docs/ARITHMETIC.md, "Element types"): bf16 2,
+ * f16 4, fp32, which is the master, 0. */
+uint32_t zi_remainder_bytes(enum zi_dtype param_dtype);

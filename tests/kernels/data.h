@@ -74,6 +74,18 @@ static inline void data_fill(void *target, uint64_t count, enum zi_dtype dtype, 
 	}
 }
 
+/* Pairs that the step is specialised on. */
+struct data_dtypes {
+	enum zi_dtype param, grad;
+};
+
+static const struct data_dtypes data_dtypes[] = {
+	{ ZI_DTYPE_F32, ZI_DTYPE_F32 },  { ZI_DTYPE_F32, ZI_DTYPE_BF16 },
+	{ ZI_DTYPE_BF16, ZI_DTYPE_F32 }, { ZI_DTYPE_BF16, ZI_DTYPE_BF16 },
+	{ ZI_DTYPE_F16, ZI_DTYPE_F32 },  { ZI_DTYPE_F16, ZI_DTYPE_F16 },
+};
+#define DATA_DTYPE_PAIRS (sizeof(data_dtypes) / sizeof(data_dtypes[0]))
+
 #define DATA_GUARD_BYTES 64u
 #define DATA_GUARD       0xa5
 

@@ -130,6 +130,49 @@ Test(cast, join_undoes_split_for_every_upper_half)
 		}
 }
 
+Test(cast, join_undoes_split_of_f16_for_every_upper_half)
+{
+	uint64_t state = 3;
+
+	for (uint32_t high = 0; high <= 0xffff; high++)
+		for (unsigned i = 0; i < 64; i++) {
+			static const uint16_t borders[] = { 0, 1, 0xe000, 0xf000, 0xf001, 0xffff };
+			uint16_t low = i < 6 ? borders[i] : (uint16_t)data_random(&state);
+			float master = kern_f32_from_bits(high << 16 | low);
+			uint32_t joined;
+			uint16_t param;
+			int32_t remainder;
+
+			kern_split_f16(master, &param, &remainder);
+			joined = kern_f32_bits(kern_join_f16(param, remainder));
+			if (isnan(master)) {
+				cr_assert_eq(joined, 0x7fc00000u);
+				cr_assert_eq(param, 0x7e00);
+				cr_assert_eq(remainder, 0);
+				continue;
+			}
+			cr_assert_eq(joined, kern_f32_bits(master), "%a", (double)master);
+			cr_assert_eq(param, kern_f32_to_f16(master), "%a", (double)master);
+		}
+}
+
+/* So state that was never written is that of a master equal to its parameter. */
+Test(cast, without_a_remainder_the_master_is_the_f16)
+{
+	for (uint32_t bits = 0; bits <= 0xffff; bits++) {
+		float wide = kern_f16_to_f32((uint16_t)bits);
+		uint16_t param;
+		int32_t remainder;
+
+		cr_assert_eq(kern_f32_bits(kern_join_f16((uint16_t)bits, 0)), kern_f32_bits(wide));
+		if (f16_is_nan((uint16_t)bits))
+			continue;
+		kern_split_f16(wide, &param, &remainder);
+		cr_assert_eq(param, bits);
+		cr_assert_eq(remainder, 0);
+	}
+}
+
 Test(cast, split_keeps_param_within_half_a_step_of_the_master)
 {
 	uint64_t state = 2;

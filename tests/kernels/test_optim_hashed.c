@@ -57,12 +57,11 @@ static void tile_free(struct tile *tile, const struct shape *shape)
 static struct kern_optim_run run_of(const struct tile *tile, const struct shape *shape,
                                     void **grads)
 {
-	bool is_bf16 = shape->param_dtype == ZI_DTYPE_BF16;
-	char *moments = tile->state + (is_bf16 ? shape->count * sizeof(int16_t) : 0);
+	char *moments = tile->state + shape->count * zi_remainder_bytes(shape->param_dtype);
 
 	return (struct kern_optim_run){
 		.param = tile->param,
-		.remainder = is_bf16 ? (int16_t *)(void *)tile->state : NULL,
+		.remainder = shape->param_dtype == ZI_DTYPE_F32 ? NULL : tile->state,
 		.exp_avg = (float *)(void *)moments,
 		.exp_avg_sq = zi_optimizer_moments(shape->optimizer) == 1
 		                      ? NULL
@@ -79,14 +78,14 @@ static struct kern_optim_run run_of(const struct tile *tile, const struct shape 
 /* Section by section, as docs/PROTOCOL.md has it. */
 static uint64_t state_hash(const struct tile *tile, const struct shape *shape)
 {
-	bool is_bf16 = shape->param_dtype == ZI_DTYPE_BF16;
+	uint64_t remainder_bytes = shape->count * zi_remainder_bytes(shape->param_dtype);
 	const char *section = tile->state;
 	uint64_t words[3];
 	uint32_t count = 0;
 
-	if (is_bf16) {
-		words[count++] = XXH3_64bits(section, shape->count * 2);
-		section += shape->count * 2;
+	if (remainder_bytes) {
+		words[count++] = XXH3_64bits(section, remainder_bytes);
+		section += remainder_bytes;
 	}
 	words[count++] = XXH3_64bits(section, shape->count * 4);
 	section += shape->count * 4;
@@ -173,10 +172,10 @@ static void check_isa(struct shape shape)
 	if (kern_isa_force(shape.isa) < 0)
 		return;
 	for (unsigned optimizer = 1; optimizer < _ZI_OPTIMIZER_COUNT; optimizer++)
-		for (unsigned dtypes = 0; dtypes < 4; dtypes++) {
+		for (unsigned pair = 0; pair < DATA_DTYPE_PAIRS; pair++) {
 			shape.optimizer = (enum zi_optimizer)optimizer;
-			shape.param_dtype = dtypes & 1 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32;
-			shape.grad_dtype = dtypes & 2 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32;
+			shape.param_dtype = data_dtypes[pair].param;
+			shape.grad_dtype = data_dtypes[pair].grad;
 			check_shape(&shape);
 		}
 }
@@ -215,29 +214,37 @@ Test(optim_hashed, whole_tiles_and_nearly_whole_ones)
 }
 
 /* Whoever compares must hear of every bit, wherever it lies. */
-Test(optim_hashed, every_flipped_bit_of_a_state_is_in_the_checksum_of_before)
+static void check_flips(const struct shape *shape)
 {
-	const struct shape shape = { .optimizer = ZI_OPTIMIZER_ADAMW,
-		                     .param_dtype = ZI_DTYPE_BF16,
-		                     .grad_dtype = ZI_DTYPE_BF16,
-		                     .ranks = 1,
-		                     .count = 1616 };
-	const struct kern_optim_scalars scalars = scalars_of(&shape);
-	void *grad = data_new(shape.count * 2, 0);
-	struct tile whole = tile_new(&shape);
-	uint64_t sound = state_hash(&whole, &shape);
+	const struct kern_optim_scalars scalars = scalars_of(shape);
+	uint64_t grad_bytes = shape->count * zi_dtype_bytes(shape->grad_dtype);
+	void *grad = data_new(grad_bytes, 0);
+	struct tile whole = tile_new(shape);
+	uint64_t sound = state_hash(&whole, shape);
 
-	data_fill(grad, shape.count, ZI_DTYPE_BF16, DATA_ORDINARY, 3);
+	data_fill(grad, shape->count, shape->grad_dtype, DATA_ORDINARY, 3);
 	for (uint64_t byte = 0; byte < whole.state_bytes; byte++) {
-		struct tile tile = tile_new(&shape);
-		struct kern_optim_run run = run_of(&tile, &shape, &grad);
+		struct tile tile = tile_new(shape);
+		struct kern_optim_run run = run_of(&tile, shape, &grad);
 		struct kern_optim_hashes hashes;
 
 		tile.state[byte] ^= (char)(1u << byte % 8);
 		kern_optim_step_hashed(&run, &scalars, &hashes);
 		cr_assert_neq(hashes.state_before, sound, "byte %llu", (unsigned long long)byte);
-		tile_free(&tile, &shape);
+		tile_free(&tile, shape);
 	}
-	tile_free(&whole, &shape);
+	tile_free(&whole, shape);
 	data_free(grad, 0);
+}
+
+Test(optim_hashed, every_flipped_bit_of_a_state_is_in_the_checksum_of_before)
+{
+	static const enum zi_dtype dtypes[] = { ZI_DTYPE_BF16, ZI_DTYPE_F16 };
+
+	for (unsigned i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+		check_flips(&(struct shape){ .optimizer = ZI_OPTIMIZER_ADAMW,
+		                             .param_dtype = dtypes[i],
+		                             .grad_dtype = dtypes[i],
+		                             .ranks = 1,
+		                             .count = 1616 });
 }

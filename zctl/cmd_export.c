@@ -17,6 +17,7 @@
 #include "common/base/fd.h"
 #include "common/base/text.h"
 #include "common/wire/geometry.h"
+#include "kernels/cast.h"
 #include "zctl/export.h"
 #include "zctl/get.h"
 
@@ -60,7 +61,7 @@ static bool is_wanted(const struct export *export, const struct target *target, 
 	case PLANE_PARAM:
 		return true;
 	case PLANE_MASTER:
-		return target->is_directory && export->model.dtype == ZI_DTYPE_BF16;
+		return target->is_directory && zi_remainder_bytes(export->model.dtype) != 0;
 	case PLANE_EXP_AVG:
 		return target->is_directory;
 	default:
@@ -156,21 +157,29 @@ static void target_drop(struct target *target, bool is_kept)
 
 /* ---- the planes ---- */
 
-/* fp32 master from the bf16 parameter and its remainder (docs/ARITHMETIC.md, "Master split"). */
-static float join(uint16_t param, int16_t remainder)
+/* fp32 master from the bf16 or f16 parameter and its remainder (docs/ARITHMETIC.md, "Element
+ * types"), both of any alignment. */
+static float join(enum zi_dtype dtype, const uint8_t *param, const uint8_t *remainder)
 {
-	uint32_t bits = ((uint32_t)param << 16) + (uint32_t)(int32_t)remainder;
-	float value;
+	uint16_t half;
+	int16_t narrow;
+	int32_t wide;
 
-	memcpy(&value, &bits, sizeof value);
-	return value;
+	memcpy(&half, param, sizeof half);
+	if (dtype == ZI_DTYPE_F16) {
+		memcpy(&wide, remainder, sizeof wide);
+		return kern_join_f16(half, wide);
+	}
+	memcpy(&narrow, remainder, sizeof narrow);
+	return kern_join(half, narrow);
 }
 
 /* One plane of a subgroup out of its tiles, [remainder | exp_avg | exp_avg_sq] each. */
 static void unfold(const struct export *export, uint32_t plane, uint64_t total,
                    const uint8_t *param, const uint8_t *state, float *values)
 {
-	uint32_t split = export->model.dtype == ZI_DTYPE_BF16 ? 2 : 0;
+	const enum zi_dtype dtype = export->model.dtype;
+	const uint32_t split = zi_remainder_bytes(dtype);
 
 	for (uint64_t first = 0; first < total; first += ZI_TILE_ELEMENTS) {
 		uint64_t count = ZI_MIN((uint64_t)ZI_TILE_ELEMENTS, total - first);
@@ -182,14 +191,8 @@ static void unfold(const struct export *export, uint32_t plane, uint64_t total,
 			memcpy(values + first, tile + skip, count * sizeof *values);
 			continue;
 		}
-		for (uint64_t i = 0; i < count; i++) {
-			uint16_t high;
-			int16_t low;
-
-			memcpy(&high, param + 2 * (first + i), sizeof high);
-			memcpy(&low, tile + 2 * i, sizeof low);
-			values[first + i] = join(high, low);
-		}
+		for (uint64_t i = 0; i < count; i++)
+			values[first + i] = join(dtype, param + 2 * (first + i), tile + split * i);
 	}
 }
 

@@ -54,7 +54,7 @@ static int refuse(const char *path, const char *what)
 static bool is_wanted(const struct model *model, uint32_t plane)
 {
 	if (plane == PLANE_MASTER)
-		return model->dtype == ZI_DTYPE_BF16;
+		return zi_remainder_bytes(model->dtype) != 0;
 	return plane != PLANE_EXP_AVG_SQ || zi_optimizer_moments(model->optimizer) == 2;
 }
 

@@ -67,7 +67,7 @@ static json_t *make_metadata(const struct export *export, bool has_model)
 static char *make_header(const struct export *export, enum zi_dtype dtype, bool has_model)
 {
 	const json_t *params = json_object_get(export->model.record, "params");
-	const char *word = dtype == ZI_DTYPE_BF16 ? "BF16" : "F32";
+	const char *word = model_dtype_word(dtype);
 	json_t *header = json_object(), *param, *rows;
 	uint64_t offset = 0;
 	size_t index, dim;

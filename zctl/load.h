@@ -58,7 +58,7 @@ void load_file_close(struct load_file *file);
 
 /* Optimizer state of a subgroup, [remainder | exp_avg | exp_avg_sq] of each tile. @total: elements
  * with padding. @master: float32, NULL in fp32 jobs; @exp_avg_sq: NULL with one moment. Return:
- * @total, or the first element whose @param is not the bf16 that its master rounds to. */
+ * @total, or the first element whose @param is not what its master rounds to. */
 uint64_t fold_state(const struct model *model, uint64_t total, const uint16_t *param,
                     const float *master, const float *exp_avg, const float *exp_avg_sq,
                     uint8_t *state);

@@ -109,7 +109,7 @@ static int match_param(struct load_file *file, const struct model_param *param, 
 	uint64_t begin = (uint64_t)json_integer_value(json_array_get(offsets, 0));
 	uint64_t end = (uint64_t)json_integer_value(json_array_get(offsets, 1));
 	uint64_t data_bytes = file->bytes - file->data_offset;
-	const char *word = dtype == ZI_DTYPE_BF16 ? "BF16" : "F32";
+	const char *word = model_dtype_word(dtype);
 	const char *what = NULL;
 
 	if (!tensor)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
 #include "common/wire/geometry.h"
@@ -37,8 +38,8 @@ static int read_types(struct model *model, const char **ret_what)
 	for (int i = 1; i < _ZI_SCHEDULE_COUNT; i++)
 		if (!strcmp(zi_schedule_name((enum zi_schedule)i), schedule))
 			model->schedule = (enum zi_schedule)i;
-	if ((model->dtype != ZI_DTYPE_BF16 && model->dtype != ZI_DTYPE_F32) || !model->optimizer ||
-	    !model->grad_dtype || !model->schedule)
+	if (!zi_dtype_is_trained(model->dtype, model->grad_dtype) || !model->optimizer ||
+	    !model->schedule)
 		return refuse(ret_what, "param_dtype, grad_dtype, optimizer or schedule");
 	model->state_width = zi_state_element_bytes(model->optimizer, model->dtype);
 	return 0;
@@ -149,6 +150,17 @@ void model_free(struct model *model)
 	free(model->params);
 	json_decref(model->record);
 	*model = (struct model){ 0 };
+}
+
+const char *model_dtype_word(enum zi_dtype dtype)
+{
+	static const char *const words[_ZI_DTYPE_FLOAT_COUNT] = {
+		[ZI_DTYPE_F32] = "F32", [ZI_DTYPE_F16] = "F16", [ZI_DTYPE_BF16] = "BF16"
+	};
+
+	assert(dtype > 0);
+	assert(dtype < _ZI_DTYPE_FLOAT_COUNT);
+	return words[dtype];
 }
 
 uint64_t model_subgroup_elements(const struct model *model, uint32_t unit, uint32_t subgroup,

@@ -46,6 +46,9 @@ int model_parse(struct model *model, json_t *record, const char **ret_what);
 int model_read(struct model *model, json_t *record, const char *source);
 void model_free(struct model *model);
 
+/* What safetensors calls it. */
+const char *model_dtype_word(enum zi_dtype dtype);
+
 /* Of @elements in a plane. */
 static inline uint64_t model_extent_bytes(const struct model *model, uint64_t elements,
                                           enum zi_plane plane)

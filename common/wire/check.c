@@ -164,26 +164,16 @@ int zi_check_step_options(const struct zi_step_options *options, struct zi_text 
  */
 int zi_step_options_unbuilt(const struct zi_step_options *options, struct zi_text *text)
 {
-	const char *flag = NULL;
-
-	if (options->lr_decay > 0)
-		return err_origin(zi_text_error(text, -EOPNOTSUPP,
-		                                "lr_decay is %.17g, which is not built yet: leave "
-		                                "it 0, and give each step its lr",
-		                                options->lr_decay));
 	if (options->group_count)
 		return err_origin(zi_text_error(text, -EOPNOTSUPP,
 		                                "group_count of a step is %u, which is not built "
 		                                "yet: all parameters have one lr and weight_decay",
 		                                options->group_count));
-	if (options->flags & ZI_STEP_NO_BIAS_CORRECTION)
-		flag = "no_bias_correction";
 	if (options->flags & ZI_STEP_JOINED)
-		flag = "joined";
-	if (!flag)
-		return 0;
-	return err_origin(zi_text_error(
-		text, -EOPNOTSUPP, "%s is true, which is not built yet: leave it false", flag));
+		return err_origin(
+			zi_text_error(text, -EOPNOTSUPP,
+		                      "joined is true, which is not built yet: leave it false"));
+	return 0;
 }
 
 static int check_choice(const char *name, uint32_t value, uint32_t low, uint32_t end,
@@ -197,20 +187,12 @@ static int check_choice(const char *name, uint32_t value, uint32_t low, uint32_t
 
 static int check_dtypes(const struct zi_job_config *config, struct zi_text *text)
 {
-	if (config->param_dtype == ZI_DTYPE_F16 || config->grad_dtype == ZI_DTYPE_F16) {
-		zi_text_set(text,
-		            "f16 training is not built yet: param_dtype and grad_dtype are f32 "
-		            "or bf16");
-		return err_origin(-EOPNOTSUPP);
-	}
-	if (config->param_dtype == ZI_DTYPE_F32 && config->grad_dtype != ZI_DTYPE_F32) {
-		zi_text_set(text,
-		            "grad_dtype %s with param_dtype f32: f32 parameters take f32 "
-		            "gradients",
-		            zi_dtype_name((enum zi_dtype)config->grad_dtype));
-		return err_origin(-EINVAL);
-	}
-	return 0;
+	if (zi_dtype_is_trained(config->param_dtype, config->grad_dtype))
+		return 0;
+	zi_text_set(text, "grad_dtype %s with param_dtype %s: gradients are of that type or f32",
+	            zi_dtype_name((enum zi_dtype)config->grad_dtype),
+	            zi_dtype_name((enum zi_dtype)config->param_dtype));
+	return err_origin(-EINVAL);
 }
 
 /**

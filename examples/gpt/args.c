@@ -55,8 +55,10 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem)
 {
 	int r;
 
-	if (args->has_f32_grads && !args->is_bf16)
-		return gpt_problem_set(problem, -EINVAL, "--f32-grads needs --bf16");
+	if (args->is_bf16 && args->is_fp16)
+		return gpt_problem_set(problem, -EINVAL, "--bf16 and --fp16: one of them");
+	if (args->has_f32_grads && !args->is_bf16 && !args->is_fp16)
+		return gpt_problem_set(problem, -EINVAL, "--f32-grads needs --bf16 or --fp16");
 	if (args->model.channel_count % args->model.head_count)
 		return gpt_problem_set(problem, -EINVAL,
 		                       "--d-model %u is not a multiple of --heads %u",
@@ -68,6 +70,13 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem)
 		                       args->beta1, args->beta2);
 	if (args->is_nesterov && args->optimizer != ZINF_SGD)
 		return gpt_problem_set(problem, -EINVAL, "--nesterov needs --optimizer sgd");
+	if (args->adagrad_decay > 0 && args->optimizer != ZINF_ADAGRAD)
+		return gpt_problem_set(problem, -EINVAL,
+		                       "--adagrad-decay needs --optimizer adagrad");
+	if (args->has_no_bias_correction && args->optimizer != ZINF_ADAMW &&
+	    args->optimizer != ZINF_ADAM)
+		return gpt_problem_set(problem, -EINVAL,
+		                       "--no-bias-correction needs --optimizer adamw or adam");
 	if (args->min_lr > args->lr)
 		return gpt_problem_set(problem, -EINVAL, "--min-lr %g is above --lr %g",
 		                       args->min_lr, args->lr);
@@ -147,4 +156,32 @@ void gpt_args_help(const char *program)
 	             "parentheses.\n",
 	             program);
 	gpt_option_help();
+}
+
+enum zinf_dtype gpt_param_dtype(const struct gpt_args *args)
+{
+	if (args->is_fp16)
+		return ZINF_F16;
+	return args->is_bf16 ? ZINF_BF16 : ZINF_F32;
+}
+
+enum zinf_dtype gpt_grad_dtype(const struct gpt_args *args)
+{
+	return args->has_f32_grads ? ZINF_F32 : gpt_param_dtype(args);
+}
+
+const char *gpt_dtype_name(enum zinf_dtype dtype)
+{
+	if (dtype == ZINF_F16)
+		return "fp16";
+	return dtype == ZINF_BF16 ? "bf16" : "f32";
+}
+
+/* Gradients below 2^-24 are lost in fp16: without a word of the user's they are moved up by as much
+ * as leaves room above, for a loss of this size. */
+double gpt_loss_scale(const struct gpt_args *args)
+{
+	if (args->loss_scale > 0)
+		return args->loss_scale;
+	return gpt_grad_dtype(args) == ZINF_F16 ? 1024.0 : 1.0;
 }

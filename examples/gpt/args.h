@@ -9,6 +9,7 @@
 #include "examples/gpt/model.h"
 #include "examples/gpt/problem.h"
 #include "zinf/lr.h"
+#include "zinf/zinf.h"
 
 #define GPT_OPTIONS_MAX 128u /* of all tables (args_option.h) */
 
@@ -50,13 +51,17 @@ struct gpt_args {
 	double momentum;
 	double dampening;
 	double clip;
+	double adagrad_decay;
 	bool is_nesterov;
+	bool has_no_bias_correction;
 	bool is_skipping_nonfinite;
 	bool is_summing;    /* of ranks' gradients the sum, not the average */
 	uint32_t optimizer; /* enum zinf_optimizer */
 	uint32_t schedule;  /* enum zinf_schedule */
 	bool is_bf16;
-	bool has_f32_grads; /* with bf16 parameters */
+	bool is_fp16;       /* not both */
+	bool has_f32_grads; /* with parameters of 16 bits */
+	double loss_scale;  /* 0: gpt_loss_scale() decides */
 	uint64_t seed;
 	const char *data;
 	uint32_t activations;      /* enum gpt_activations_kind */
@@ -106,3 +111,8 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem);
 int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem);
 bool gpt_args_is_given(const struct gpt_args *args, const char *name);
 void gpt_args_help(const char *program);
+/* As the options mean them together. */
+enum zinf_dtype gpt_param_dtype(const struct gpt_args *args);
+enum zinf_dtype gpt_grad_dtype(const struct gpt_args *args);
+const char *gpt_dtype_name(enum zinf_dtype dtype);
+double gpt_loss_scale(const struct gpt_args *args);

@@ -25,10 +25,14 @@ static const struct pair {
 	{ "momentum", "optimizer.params.momentum" },
 	{ "dampening", "optimizer.params.dampening" },
 	{ "nesterov", "optimizer.params.nesterov" },
+	{ "adagrad-decay", "optimizer.params.lr_decay" },
+	{ "no-bias-correction", "optimizer.params.bias_correction" },
 	{ "lr-schedule", "scheduler.type" },
 	{ "clip", "gradient_clipping" },
 	{ "skip-nonfinite", "bf16.check_grad_overflow" },
 	{ "bf16", "bf16.enabled" },
+	{ "fp16", "fp16.enabled" },
+	{ "loss-scale", "fp16.loss_scale" },
 	{ "f32-grads", "data_types.grad_accum_dtype" },
 	{ "strategy", "zero_optimization.stage" },
 	{ "shard-size", "zero_optimization.mics_shard_size" },
@@ -50,6 +54,8 @@ static void take_optimizer(const struct zinf_deepspeed_config *config, struct gp
 	file->lr = step->lr;
 	file->eps = step->eps;
 	file->weight_decay = step->weight_decay;
+	file->adagrad_decay = step->lr_decay;
+	file->has_no_bias_correction = step->no_bias_correction;
 	if (config->optimizer == ZINF_SGD) {
 		file->momentum = step->beta1;
 		file->dampening = step->beta2;
@@ -80,7 +86,10 @@ static void take_all(const struct zinf_deepspeed_config *config, struct gpt_args
 	file->model.batch_count = config->micro_batch;
 	file->grad_accum_count = config->accumulation_count;
 	file->is_bf16 = config->param_dtype == ZINF_BF16;
-	file->has_f32_grads = file->is_bf16 && config->grad_dtype == ZINF_F32;
+	file->is_fp16 = config->param_dtype == ZINF_F16;
+	file->has_f32_grads = config->param_dtype != ZINF_F32 && config->grad_dtype == ZINF_F32;
+	if (file->is_fp16)
+		file->loss_scale = config->scaler.init;
 	file->strategy = strategies[config->zero_stage];
 	file->offload_optimizer = config->offload_optimizer;
 	file->offload_param = config->offload_param;
@@ -105,16 +114,12 @@ static int check_taken(const struct zinf_deepspeed_config *config, const struct 
 {
 	const char *key = NULL;
 
-	if (config->param_dtype == ZINF_F16 || config->grad_dtype == ZINF_F16)
-		key = "fp16.enabled";
+	if (config->param_dtype == ZINF_F16 && config->scaler.kind != ZINF_SCALER_STATIC)
+		key = "fp16.loss_scale of 0 (dynamic)";
 	else if (config->reduce_dtype && config->reduce_dtype != config->grad_dtype)
 		key = "communication_data_type";
 	else if (config->shard_ranks)
 		key = "zero_optimization.mics_shard_size";
-	else if (config->lr_decay > 0)
-		key = "optimizer.params.lr_decay";
-	else if (config->has_no_bias_correction)
-		key = "optimizer.params.bias_correction";
 	if (!key)
 		return 0;
 	return gpt_problem_set(problem, -EOPNOTSUPP,
@@ -273,7 +278,7 @@ static struct zinf_deepspeed_facts facts_of(const struct gpt_args *args)
 	facts.eps = args->eps;
 	facts.weight_decay = args->weight_decay;
 	facts.max_norm = args->clip;
-	facts.dtype = args->is_bf16 ? ZINF_BF16 : ZINF_F32;
+	facts.dtype = gpt_param_dtype(args);
 	facts.hidden_elements = args->model.channel_count;
 	return facts;
 }

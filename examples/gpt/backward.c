@@ -121,7 +121,8 @@ static int final_backward(struct gpt_units *units, struct gpt_activations *acts)
 }
 
 /*
- * Gradients of the mean loss over the step's micro-batches: each one is scaled by 1 / (N * count).
+ * Gradients of the mean loss over the step's micro-batches: each one is scaled by 1 / (N * count),
+ * and by the loss scale.
  * inputs, targets: (B, T), as in the forward before. Destroys what forward kept.
  */
 int gpt_backward(struct gpt_units *units, struct gpt_activations *acts, const uint8_t *inputs,
@@ -129,7 +130,7 @@ int gpt_backward(struct gpt_units *units, struct gpt_activations *acts, const ui
 {
 	const struct gpt_config *config = &units->model->config;
 	uint64_t n = acts->row_count, c = config->channel_count;
-	float scale = (float)(1.0 / ((double)n * (double)units->place.micro_count));
+	float scale = (float)(units->loss_scale / ((double)n * (double)units->place.micro_count));
 	const float *params[GPT_UNIT_PARAMS_MAX];
 	float *embed_grads[GPT_UNIT_PARAMS_MAX];
 	bool keep;

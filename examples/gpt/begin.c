@@ -10,13 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/gpt/bf16.h"
+#include "examples/gpt/f16.h"
 
 /* Rank 0 writes first values through the parameters' own addresses. @values: scratch. */
 static void fill_unit(const struct gpt_run *run, struct gpt_backend *backend, uint32_t unit,
                       float *values)
 {
 	const struct gpt_unit *u = &run->model->units[unit];
+	enum zinf_dtype dtype = gpt_param_dtype(run->args);
 
 	for (uint32_t p = u->param_index; p < u->param_index + u->param_count; p++) {
 		/* Writable between write_begin and write_end: that is what they are for. */
@@ -24,9 +25,9 @@ static void fill_unit(const struct gpt_run *run, struct gpt_backend *backend, ui
 		uint64_t count = run->model->params[p].element_count;
 
 		gpt_model_first_values(run->model, p, run->args->seed, values);
-		if (run->args->is_bf16)
+		if (dtype != ZINF_F32)
 			for (uint64_t i = 0; i < count; i++)
-				((uint16_t *)target)[i] = gpt_bf16_round(values[i]);
+				((uint16_t *)target)[i] = gpt_half_round(values[i], dtype);
 		else
 			memcpy(target, values, count * sizeof(*values));
 	}

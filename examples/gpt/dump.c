@@ -10,9 +10,10 @@
 #include "examples/gpt/train.h"
 
 static int write_units(const struct gpt_model *model, struct gpt_backend *backend, uint64_t step,
-                       bool is_bf16, const char *path, FILE *file, struct gpt_problem *problem)
+                       enum zinf_dtype dtype, const char *path, FILE *file,
+                       struct gpt_problem *problem)
 {
-	size_t element_bytes = is_bf16 ? sizeof(uint16_t) : sizeof(float);
+	size_t element_bytes = dtype == ZINF_F32 ? sizeof(float) : sizeof(uint16_t);
 	int r;
 
 	if (fwrite(&step, sizeof(step), 1, file) != 1)
@@ -42,7 +43,7 @@ static int write_units(const struct gpt_model *model, struct gpt_backend *backen
 
 /* @step: the committed one. Replaces @path as a whole, or leaves it. */
 int gpt_dump(const struct gpt_model *model, struct gpt_backend *backend, uint64_t step,
-             bool is_bf16, const char *path, struct gpt_problem *problem)
+             enum zinf_dtype dtype, const char *path, struct gpt_problem *problem)
 {
 	char part[4096];
 	FILE *file;
@@ -53,7 +54,7 @@ int gpt_dump(const struct gpt_model *model, struct gpt_backend *backend, uint64_
 	file = fopen(part, "wbe");
 	if (!file)
 		return gpt_problem_set(problem, -errno, "--dump %s: %s", path, strerror(errno));
-	r = write_units(model, backend, step, is_bf16, path, file, problem);
+	r = write_units(model, backend, step, dtype, path, file, problem);
 	if (fclose(file) && !r)
 		r = gpt_problem_set(problem, -errno, "Writing %s failed: %s", path,
 		                    strerror(errno));

@@ -13,21 +13,20 @@
 
 #include "examples/gpt/args.h"
 #include "examples/gpt/backend.h"
-#include "examples/gpt/bf16.h"
+#include "examples/gpt/f16.h"
 #include "examples/gpt/reference_math.h"
 
 struct reference {
 	struct gpt_backend base;
 	const struct gpt_model *model;
 	enum zinf_optimizer optimizer;
-	bool is_param_bf16;
-	bool is_grad_bf16;
+	enum zinf_dtype param_dtype, grad_dtype;
 	/* Each (padded_count,), zero at first; padding of gradients is never written. */
-	void *params;       /* bf16 or f32 */
-	int16_t *remainder; /* bf16 only */
+	void *params;       /* of param_dtype */
+	int32_t *remainder; /* bf16, f16 */
 	float *exp_avg;     /* or the one moment */
 	float *exp_avg_sq;
-	void *grads[ZINF_WORLD_MAX]; /* of each rank, bf16 or f32 */
+	void *grads[ZINF_WORLD_MAX]; /* of each rank, of grad_dtype */
 	float *sum;              /* of the ranks; sharded: of the micro-batches too; then reduced */
 	double *block_sums;      /* (padded_count / 4096,) */
 	uint32_t *reduce_counts; /* (unit_count,) zinf_reduce() calls of all ranks in this step */
@@ -60,9 +59,14 @@ static int no_wait(struct gpt_backend *backend)
 	return 0;
 }
 
-static void *at(void *plane, uint64_t index, bool is_bf16)
+static size_t width_of(enum zinf_dtype dtype)
 {
-	return (char *)plane + index * (is_bf16 ? sizeof(uint16_t) : sizeof(float));
+	return dtype == ZINF_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+static void *at(void *plane, uint64_t index, enum zinf_dtype dtype)
+{
+	return (char *)plane + index * width_of(dtype);
 }
 
 static uint64_t flat_index(const struct reference *ref, uint32_t param)
@@ -76,7 +80,7 @@ static const void *reference_param(const struct gpt_backend *backend, uint32_t p
 {
 	const struct reference *ref = (const struct reference *)backend;
 
-	return at(ref->params, flat_index(ref, param), ref->is_param_bf16);
+	return at(ref->params, flat_index(ref, param), ref->param_dtype);
 }
 
 static int reference_grad_acquire(struct gpt_backend *backend, uint32_t lane, uint32_t unit)
@@ -92,7 +96,7 @@ static void *reference_grad(const struct gpt_backend *backend, uint32_t lane, ui
 {
 	const struct reference *ref = (const struct reference *)backend;
 
-	return at(ref->grads[lane], flat_index(ref, param), ref->is_grad_bf16);
+	return at(ref->grads[lane], flat_index(ref, param), ref->grad_dtype);
 }
 
 /* tree(ranks) of one element. */
@@ -101,9 +105,10 @@ static float sum_of_ranks(const struct reference *ref, uint64_t index)
 	float values[ZINF_WORLD_MAX];
 
 	for (uint32_t rank = 0; rank < ref->base.lane_count; rank++)
-		values[rank] = ref->is_grad_bf16
-		                       ? gpt_bf16_widen(((const uint16_t *)ref->grads[rank])[index])
-		                       : ((const float *)ref->grads[rank])[index];
+		values[rank] = ref->grad_dtype == ZINF_F32
+		                       ? ((const float *)ref->grads[rank])[index]
+		                       : gpt_half_widen(((const uint16_t *)ref->grads[rank])[index],
+		                                        ref->grad_dtype);
 	return gpt_reference_tree(values, ref->base.lane_count);
 }
 
@@ -175,7 +180,9 @@ static void average(struct reference *ref)
 	for (uint64_t i = 0; i < ref->model->padded_count; i++) {
 		float x = ref->sum[i] * factor;
 
-		ref->sum[i] = ref->is_grad_bf16 ? gpt_bf16_widen(gpt_bf16_round(x)) : x;
+		if (ref->grad_dtype != ZINF_F32)
+			x = gpt_half_widen(gpt_half_round(x, ref->grad_dtype), ref->grad_dtype);
+		ref->sum[i] = x;
 	}
 }
 
@@ -189,6 +196,33 @@ static double whole_norm(struct reference *ref)
 	return gpt_reference_norm(ref->block_sums, block_count);
 }
 
+/* The fp32 parameter that the optimizer works on. */
+static float master_at(const struct reference *ref, uint64_t i)
+{
+	const uint16_t *halves = ref->params;
+
+	if (ref->param_dtype == ZINF_F32)
+		return ((const float *)ref->params)[i];
+	if (ref->param_dtype == ZINF_F16)
+		return gpt_reference_join_f16(halves[i], ref->remainder[i]);
+	return gpt_reference_join(halves[i], (int16_t)ref->remainder[i]);
+}
+
+static void master_set(struct reference *ref, uint64_t i, float master)
+{
+	uint16_t *half = (uint16_t *)ref->params + i;
+	int16_t narrow;
+
+	if (ref->param_dtype == ZINF_F32) {
+		((float *)ref->params)[i] = master;
+	} else if (ref->param_dtype == ZINF_F16) {
+		gpt_reference_split_f16(master, half, &ref->remainder[i]);
+	} else {
+		gpt_reference_split(master, half, &narrow);
+		ref->remainder[i] = narrow;
+	}
+}
+
 static void update(struct reference *ref, float clip)
 {
 	struct gpt_reference_scalars scalars;
@@ -196,14 +230,11 @@ static void update(struct reference *ref, float clip)
 	ref->beta1_power *= ref->options.beta1;
 	ref->beta2_power *= ref->options.beta2;
 	gpt_reference_scalars_init(&scalars, ref->optimizer, &ref->options, ref->beta1_power,
-	                           ref->beta2_power, clip, ref->update_count == 0);
+	                           ref->beta2_power, clip, ref->update_count);
 	ref->update_count++;
 	for (uint64_t i = 0; i < ref->model->padded_count; i++) {
-		uint16_t *narrow = (uint16_t *)ref->params + i;
-		float *wide = (float *)ref->params + i;
 		struct gpt_reference_state state = {
-			.p = ref->is_param_bf16 ? gpt_reference_join(*narrow, ref->remainder[i])
-			                        : *wide,
+			.p = master_at(ref, i),
 			.m = ref->exp_avg[i],
 			.v = ref->exp_avg_sq[i],
 		};
@@ -211,10 +242,7 @@ static void update(struct reference *ref, float clip)
 		gpt_reference_update(&scalars, ref->optimizer, ref->sum[i], &state);
 		ref->exp_avg[i] = state.m;
 		ref->exp_avg_sq[i] = state.v;
-		if (ref->is_param_bf16)
-			gpt_reference_split(state.p, narrow, &ref->remainder[i]);
-		else
-			*wide = state.p;
+		master_set(ref, i, state.p);
 	}
 }
 
@@ -314,16 +342,15 @@ static bool allocate(struct reference *ref)
 	uint64_t count = ref->model->padded_count;
 	bool is_whole = true;
 
-	ref->params = calloc(count, ref->is_param_bf16 ? sizeof(uint16_t) : sizeof(float));
-	ref->remainder = calloc(ref->is_param_bf16 ? count : 1, sizeof(*ref->remainder));
+	ref->params = calloc(count, width_of(ref->param_dtype));
+	ref->remainder = calloc(count, sizeof(*ref->remainder));
 	ref->exp_avg = calloc(count, sizeof(*ref->exp_avg));
 	ref->exp_avg_sq = calloc(count, sizeof(*ref->exp_avg_sq));
 	ref->sum = calloc(count, sizeof(*ref->sum));
 	ref->block_sums = calloc(count / GPT_UNIT_ALIGN, sizeof(*ref->block_sums));
 	ref->reduce_counts = calloc(ref->model->unit_count, sizeof(*ref->reduce_counts));
 	for (uint32_t lane = 0; lane < ref->base.lane_count; lane++) {
-		ref->grads[lane] =
-			calloc(count, ref->is_grad_bf16 ? sizeof(uint16_t) : sizeof(float));
+		ref->grads[lane] = calloc(count, width_of(ref->grad_dtype));
 		is_whole = is_whole && ref->grads[lane];
 	}
 	return is_whole && ref->params && ref->remainder && ref->exp_avg && ref->exp_avg_sq &&
@@ -344,8 +371,8 @@ struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct
 			                          .world_count = args->world_count };
 		ref->model = model;
 		ref->optimizer = (enum zinf_optimizer)args->optimizer;
-		ref->is_param_bf16 = args->is_bf16;
-		ref->is_grad_bf16 = args->is_bf16 && !args->has_f32_grads;
+		ref->param_dtype = gpt_param_dtype(args);
+		ref->grad_dtype = gpt_grad_dtype(args);
 		ref->step = -1;
 		ref->beta1_power = 1.0;
 		ref->beta2_power = 1.0;

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "examples/gpt/bf16.h"
+#include "examples/gpt/f16.h"
 
 #define BLOCK_ELEMENTS 4096u
 #define NORM_LANES     16u
@@ -62,19 +62,22 @@ float gpt_reference_clip(double norm, double max_norm)
 	return factor < 1.0f ? factor : 1.0f; /* a NaN counts as 1 */
 }
 
-/* Each in f64, rounded once. The powers are those of the step that is being made. */
+/* Each in f64, rounded once. The powers are those of the step that is being made. @update_count:
+ * of those before it. */
 void gpt_reference_scalars_init(struct gpt_reference_scalars *scalars,
                                 enum zinf_optimizer optimizer,
                                 const struct zinf_step_options *options, double beta1_power,
-                                double beta2_power, float clip, bool is_first)
+                                double beta2_power, float clip, uint64_t update_count)
 {
+	bool is_corrected = !options->no_bias_correction;
+
 	*scalars = (struct gpt_reference_scalars){
 		.unscale = (float)options->unscale,
 		.clip = clip,
 		.eps = (float)options->eps,
 		.wd = (float)options->weight_decay,
 		.lr = (float)options->lr,
-		.is_first = is_first,
+		.is_first = update_count == 0,
 		.is_nesterov = options->nesterov,
 	};
 	if (optimizer == ZINF_SGD) {
@@ -82,9 +85,13 @@ void gpt_reference_scalars_init(struct gpt_reference_scalars *scalars,
 		scalars->one_m_damp = (float)(1.0 - options->beta2);
 		return;
 	}
+	if (optimizer == ZINF_ADAGRAD)
+		scalars->lr =
+			(float)(options->lr / (1.0 + (double)update_count * options->lr_decay));
 	scalars->decay = (float)(1.0 - options->lr * options->weight_decay);
-	scalars->step_size = (float)(options->lr / (1.0 - beta1_power));
-	scalars->root_bc2 = (float)sqrt(1.0 - beta2_power);
+	scalars->step_size =
+		(float)(is_corrected ? options->lr / (1.0 - beta1_power) : options->lr);
+	scalars->root_bc2 = is_corrected ? (float)sqrt(1.0 - beta2_power) : 1.0f;
 	scalars->b1 = (float)options->beta1;
 	scalars->b2 = (float)options->beta2;
 	scalars->one_m_b1 = (float)(1.0 - options->beta1);
@@ -117,7 +124,7 @@ static void update_sgd(const struct gpt_reference_scalars *s, float g,
 	state->p = fmaf(-s->lr, u, state->p);
 }
 
-/* Its sum of squares is the one moment, kept where others keep their first. lr_decay is 0. */
+/* Its sum of squares is the one moment, kept where others keep their first. */
 static void update_adagrad(const struct gpt_reference_scalars *s, float g,
                            struct gpt_reference_state *state)
 {
@@ -180,4 +187,20 @@ void gpt_reference_split(float master, uint16_t *ret_param, int16_t *ret_remaind
 
 	*ret_param = (uint16_t)p;
 	*ret_remainder = (int16_t)(uint16_t)(bits - (p << 16));
+}
+
+/* f16 and remainder → f32. */
+float gpt_reference_join_f16(uint16_t param, int32_t remainder)
+{
+	return gpt_from_bits(gpt_bits(gpt_f16_widen(param)) + (uint32_t)remainder);
+}
+
+/* f32 → f16 and remainder; any NaN becomes the positive quiet one first. */
+void gpt_reference_split_f16(float master, uint16_t *ret_param, int32_t *ret_remainder)
+{
+	uint32_t bits = isnan(master) ? 0x7fc00000u : gpt_bits(master);
+	uint16_t p = gpt_f16_round(gpt_from_bits(bits));
+
+	*ret_param = p;
+	*ret_remainder = (int32_t)(bits - gpt_bits(gpt_f16_widen(p)));
 }

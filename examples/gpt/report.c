@@ -34,9 +34,9 @@ void gpt_report_start(const struct gpt_report *report, const struct gpt_model *m
 	             "%" PRIu64 " KB of text in %u files\n"
 	             "%u rank%s x %u micro-batch%s x %u sequence%s, strategy %s, schedule %s%s\n",
 	             (double)model->element_count / 1e6, config->layer_count, config->head_count,
-	             config->channel_count, config->sequence_count, args->is_bf16 ? "bf16" : "f32",
-	             byte_count / 1000, file_count, args->world_count,
-	             args->world_count == 1 ? "" : "s", args->grad_accum_count,
+	             config->channel_count, config->sequence_count,
+	             gpt_dtype_name(gpt_param_dtype(args)), byte_count / 1000, file_count,
+	             args->world_count, args->world_count == 1 ? "" : "s", args->grad_accum_count,
 	             args->grad_accum_count == 1 ? "" : "es", config->batch_count,
 	             config->batch_count == 1 ? "" : "s", gpt_strategy_name(args),
 	             args->schedule == ZINF_SHARDED ? "sharded" : "local",

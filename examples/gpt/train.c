@@ -115,7 +115,10 @@ static struct zinf_step_options step_options(const struct trainer *trainer)
 	options.max_norm = args->clip;
 	options.micro_batches = args->schedule == ZINF_SHARDED ? args->grad_accum_count : 1;
 	options.sum = args->is_summing;
+	options.unscale = 1.0 / gpt_loss_scale(args);
 	options.nesterov = args->is_nesterov;
+	options.no_bias_correction = args->has_no_bias_correction;
+	options.lr_decay = args->adagrad_decay;
 	options.skip_nonfinite = args->is_skipping_nonfinite;
 	/* A unit is reduced behind its last use: backward of the last micro-batch. */
 	options.update_early = true;
@@ -330,8 +333,8 @@ static int train(struct trainer *trainer)
 	if (r)
 		return r;
 	if (args->dump && trainer->backend->rank_first == 0)
-		r = gpt_dump(trainer->run->model, trainer->backend, step, args->is_bf16, args->dump,
-		             trainer->problem);
+		r = gpt_dump(trainer->run->model, trainer->backend, step, gpt_param_dtype(args),
+		             args->dump, trainer->problem);
 	if (r)
 		return r;
 	gpt_report_memory(&trainer->report, trainer->acts.blocks.arena_bytes,

@@ -18,4 +18,4 @@ struct gpt_run {
 
 int gpt_train(const struct gpt_run *run, struct gpt_backend *backend, struct gpt_problem *problem);
 int gpt_dump(const struct gpt_model *model, struct gpt_backend *backend, uint64_t step,
-             _Bool is_bf16, const char *path, struct gpt_problem *problem);
+             enum zinf_dtype dtype, const char *path, struct gpt_problem *problem);

@@ -7,29 +7,32 @@
 #include <stdlib.h>
 
 #include "examples/gpt/args.h"
-#include "examples/gpt/bf16.h"
 #include "examples/gpt/clock.h"
+#include "examples/gpt/f16.h"
 #include "examples/gpt/vector.h"
 
-/* target: (count,) f32. source: (count,) bf16. */
-GPT_CLONES static void widen(uint64_t count, const uint16_t *source, float *target)
+/* target: (count,) f32. source: (count,) bf16 or f16. */
+GPT_CLONES static void widen(uint64_t count, const uint16_t *source, enum zinf_dtype dtype,
+                             float *target)
 {
 	for (uint64_t i = 0; i < count; i++)
-		target[i] = gpt_bf16_widen(source[i]);
+		target[i] = gpt_half_widen(source[i], dtype);
 }
 
-/* The first micro-batch of a buffer. target: (count,) bf16. */
-GPT_CLONES static void round_into(uint64_t count, const float *source, uint16_t *target)
+/* The first micro-batch of a buffer. target: (count,) bf16 or f16. */
+GPT_CLONES static void round_into(uint64_t count, const float *source, enum zinf_dtype dtype,
+                                  uint16_t *target)
 {
 	for (uint64_t i = 0; i < count; i++)
-		target[i] = gpt_bf16_round(source[i]);
+		target[i] = gpt_half_round(source[i], dtype);
 }
 
 /* A later one: docs/ARITHMETIC.md, schedule `local`. */
-GPT_CLONES static void add_into(uint64_t count, const float *source, uint16_t *target)
+GPT_CLONES static void add_into(uint64_t count, const float *source, enum zinf_dtype dtype,
+                                uint16_t *target)
 {
 	for (uint64_t i = 0; i < count; i++)
-		target[i] = gpt_bf16_round(gpt_bf16_widen(target[i]) + source[i]);
+		target[i] = gpt_half_round(gpt_half_widen(target[i], dtype) + source[i], dtype);
 }
 
 /* Elements of the largest unit but the embeddings. */
@@ -54,16 +57,17 @@ int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
 	*units = (struct gpt_units){
 		.model = model,
 		.backend = backend,
-		.is_param_bf16 = args->is_bf16,
-		.is_grad_bf16 = args->is_bf16 && !args->has_f32_grads,
+		.param_dtype = gpt_param_dtype(args),
+		.grad_dtype = gpt_grad_dtype(args),
+		.loss_scale = gpt_loss_scale(args),
 		.is_sharded = args->schedule == ZINF_SHARDED,
 	};
-	if (units->is_param_bf16) {
+	if (units->param_dtype != ZINF_F32) {
 		units->widened = calloc(most, sizeof(float));
 		if (!units->widened)
 			return -ENOMEM;
 	}
-	if (units->is_grad_bf16) {
+	if (units->grad_dtype != ZINF_F32) {
 		units->embed_grads = calloc(embed_count, sizeof(float));
 		units->other_grads = calloc(other_count, sizeof(float));
 		if (!units->embed_grads || !units->other_grads)
@@ -82,7 +86,7 @@ void gpt_units_deinit(struct gpt_units *units)
 }
 
 /*
- * Waits until a unit is there and says where its parameters lie. With bf16 one unit is open at a
+ * Waits until a unit is there and says where its parameters lie. With 16 bits one unit is open at a
  * time: there is one scratch.
  * @ret_params: by index in the unit; valid until gpt_units_shut().
  */
@@ -103,9 +107,12 @@ int gpt_units_open(struct gpt_units *units, uint32_t unit,
 		const void *data = units->backend->ops->param(units->backend, u->param_index + i);
 
 		assert(data);
-		if (units->is_param_bf16)
-			widen(param->element_count, data, units->widened + param->element_index);
-		ret_params[i] = units->is_param_bf16 ? units->widened + param->element_index : data;
+		ret_params[i] = data;
+		if (units->param_dtype == ZINF_F32)
+			continue;
+		ret_params[i] = units->widened + param->element_index;
+		widen(param->element_count, data, units->param_dtype,
+		      units->widened + param->element_index);
 	}
 	return 0;
 }
@@ -145,14 +152,14 @@ int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit,
 	for (uint32_t i = 0; i < u->param_count; i++) {
 		const struct gpt_param *param = &units->model->params[u->param_index + i];
 
-		if (units->is_grad_bf16)
+		if (units->grad_dtype != ZINF_F32)
 			ret_grads[i] = scratch_of(units, unit) + param->element_index;
 		else
 			ret_grads[i] = units->backend->ops->grad(units->backend, place->lane,
 			                                         u->param_index + i);
 		assert(ret_grads[i]);
 	}
-	*ret_keep = is_later && !units->is_grad_bf16;
+	*ret_keep = is_later && units->grad_dtype == ZINF_F32;
 	return 0;
 }
 
@@ -165,16 +172,16 @@ int gpt_units_grads_end(struct gpt_units *units, uint32_t unit)
 	bool is_later = place->micro_index > 0 && !units->is_sharded;
 	bool is_last = place->micro_index + 1 == place->micro_count;
 
-	for (uint32_t i = 0; units->is_grad_bf16 && i < u->param_count; i++) {
+	for (uint32_t i = 0; units->grad_dtype != ZINF_F32 && i < u->param_count; i++) {
 		const struct gpt_param *param = &units->model->params[u->param_index + i];
 		const float *source = scratch_of(units, unit) + param->element_index;
 		uint16_t *target =
 			units->backend->ops->grad(units->backend, place->lane, u->param_index + i);
 
 		if (is_later)
-			add_into(param->element_count, source, target);
+			add_into(param->element_count, source, units->grad_dtype, target);
 		else
-			round_into(param->element_count, source, target);
+			round_into(param->element_count, source, units->grad_dtype, target);
 	}
 	if (!units->is_sharded && !is_last)
 		return 0;

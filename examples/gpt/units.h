@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the model's code sees of a unit: f32 arrays. With f32 training these are the backend's own
- * memory (the daemon's: nothing is copied); with bf16 a unit is widened into a scratch while it is
- * in use, and its gradients are computed in a scratch and rounded into the backend's buffer.
+ * memory (the daemon's: nothing is copied); with 16 bits a unit is widened into a scratch while it
+ * is in use, and its gradients are computed in a scratch and rounded into the backend's buffer.
  */
 #pragma once
 
@@ -22,13 +22,14 @@ struct gpt_units_place {
 struct gpt_units {
 	const struct gpt_model *model;
 	struct gpt_backend *backend;
-	bool is_param_bf16;
-	bool is_grad_bf16;
+	enum zinf_dtype param_dtype, grad_dtype;
+	double loss_scale;
 	bool is_sharded; /* zinf's schedule `sharded`: each micro-batch is reduced */
 	struct gpt_units_place place;
-	float *widened;     /* parameters of the unit in use (bf16) */
-	float *embed_grads; /* gradients of the embeddings, in use all through backward (bf16) */
-	float *other_grads; /* of the other unit in use (bf16) */
+	/* Of 16-bit types, else NULL: */
+	float *widened;     /* parameters of the unit in use */
+	float *embed_grads; /* gradients of the embeddings, in use all through backward */
+	float *other_grads; /* of the other unit in use */
 	uint64_t wait_ns;   /* spent in unshard and grad_acquire; the caller resets it */
 };
 

@@ -252,8 +252,8 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.world_size = (int32_t)args->world_count;
 	options.wait_for_daemon = args->is_waiting_for_daemon;
 	options.timeout_ms = args->timeout_s * 1000;
-	options.param_dtype = args->is_bf16 ? ZINF_BF16 : ZINF_F32;
-	options.grad_dtype = args->is_bf16 && !args->has_f32_grads ? ZINF_BF16 : ZINF_F32;
+	options.param_dtype = gpt_param_dtype(args);
+	options.grad_dtype = gpt_grad_dtype(args);
 	options.optimizer = (enum zinf_optimizer)args->optimizer;
 	options.schedule = (enum zinf_schedule)args->schedule;
 	options.offload_optimizer = (enum zinf_offload)args->offload_optimizer;

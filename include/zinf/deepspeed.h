@@ -60,14 +60,14 @@ struct zinf_deepspeed_config {
 	bool ignores_unused;          /**< ignore_unused_parameters */
 	bool has_optimizer;           /**< else the trainer's own; of `step`, clipping holds */
 	bool has_lr;                  /**< there is a scheduler */
-	bool has_no_bias_correction;
+	bool has_no_bias_correction;  /**< as step.no_bias_correction */
 	bool is_checkpointing, checkpoints_to_cpu; /**< activations */
 	bool shows_times;                          /**< wall_clock_breakdown */
 	uint32_t checkpoint_count; /**< activation_checkpointing.number_checkpoints; 0: not given */
 	uint32_t print_interval;   /**< steps_per_print; 0: never */
 	enum zinf_optimizer optimizer;
-	double lr_decay;                   /**< Adagrad */
-	struct zinf_step_options step;     /**< lr, betas, eps, decay, max_norm, sum, skip */
+	double lr_decay;                   /**< as step.lr_decay */
+	struct zinf_step_options step;     /**< lr, betas, eps, decays, max_norm, sum, skip */
 	struct zinf_lr_options lr;         /**< with has_lr */
 	struct zinf_scaler_options scaler; /**< kind NONE without f16 */
 };

@@ -44,11 +44,11 @@ struct zinf_step_options {
 			      *   during backward; the results are the same, bit for bit. An
 			      *   unshard against it is refused with -EBUSY in every case */
 	uint8_t unused[3];
-	bool no_bias_correction; /**< Adam and AdamW; -EOPNOTSUPP yet, as are the next */
+	bool no_bias_correction; /**< Adam and AdamW: lr as it is, and the moments */
 	uint8_t reserved[3];     /**< zero */
-	double lr_decay;         /**< Adagrad */
+	double lr_decay;         /**< Adagrad: lr / (1 + lr_decay × updates before this one) */
 	const struct zinf_step_group *groups; /**< (group_count,) instead of lr and weight_decay;
-					       *   NULL: none */
+					       *   NULL: none. -EOPNOTSUPP yet */
 	uint32_t group_count;                 /**< 0 without groups; at most 64 */
 	uint32_t reserved_end;                /**< zero */
 };

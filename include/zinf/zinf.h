@@ -147,8 +147,8 @@ struct zinf_options {
 				  *   has passed the daemon answers, naming who did not come;
 				  *   should the daemon itself not answer, a call returns a
 				  *   quarter later, at most 1 s */
-	enum zinf_dtype param_dtype; /**< ZINF_F32 or ZINF_BF16 */
-	enum zinf_dtype grad_dtype;  /**< ZINF_F32 or ZINF_BF16; bf16 params take either */
+	enum zinf_dtype param_dtype; /**< ZINF_F32, ZINF_BF16 or ZINF_F16 */
+	enum zinf_dtype grad_dtype;  /**< ZINF_F32 or param_dtype */
 	enum zinf_optimizer optimizer;
 	enum zinf_schedule schedule;
 	enum zinf_offload offload_optimizer;

@@ -87,6 +87,7 @@ static int read_adam(struct zinf_deepspeed *reader)
 
 	config->optimizer = is_type(reader, "adam") && is_coupled ? ZINF_ADAM : ZINF_ADAMW;
 	config->has_no_bias_correction = !deepspeed_bool(reader, OP "bias_correction");
+	config->step.no_bias_correction = config->has_no_bias_correction;
 	/* torch.optim.AdamW's own default differs from DeepSpeed's kernels'. */
 	if (deepspeed_bool(reader, OP "torch_adam") && config->optimizer == ZINF_ADAMW &&
 	    !deepspeed_is_given(reader, OP "weight_decay"))
@@ -143,7 +144,8 @@ static int read_own(struct zinf_deepspeed *reader)
 		return err_trace(read_sgd(reader));
 	if (is_type(reader, "adagrad")) {
 		reader->config.optimizer = ZINF_ADAGRAD;
-		reader->config.lr_decay = deepspeed_number(reader, OP "lr_decay");
+		reader->config.lr_decay = reader->config.step.lr_decay =
+			deepspeed_number(reader, OP "lr_decay");
 		return 0;
 	}
 	if (is_type(reader, "lion")) {

@@ -68,7 +68,7 @@ uint64_t trainer_padded_elements(const struct trainer_model *model)
 
 uint32_t trainer_dtype_bytes(enum zinf_dtype dtype)
 {
-	return dtype == ZINF_BF16 ? 2 : 4;
+	return dtype == ZINF_F32 ? 4 : 2;
 }
 
 uint64_t trainer_dump_bytes(const struct trainer_settings *settings)

@@ -39,24 +39,24 @@ static uint16_t split_high(float master)
 	return (uint16_t)((bits + 0x8000u) >> 16);
 }
 
-static bool is_bf16(const struct training *training)
+static enum zinf_dtype param_dtype(const struct training *training)
 {
-	return training->settings->options.param_dtype == ZINF_BF16;
+	return training->settings->options.param_dtype;
 }
 
 static float round_gradient(const struct training *training, float value)
 {
-	if (training->settings->options.grad_dtype == ZINF_BF16)
-		return reference_from_bf16(reference_to_bf16(value));
-	return value;
+	return reference_round(value, training->settings->options.grad_dtype);
 }
 
 /* What a rank sees. */
 static float value_of(const struct training *training, uint64_t index)
 {
-	if (is_bf16(training))
-		return reference_from_bf16(split_high(training->master[index]));
-	return training->master[index];
+	float master = training->master[index];
+
+	if (param_dtype(training) == ZINF_BF16)
+		return reference_from_bf16(split_high(master));
+	return reference_round(master, param_dtype(training));
 }
 
 static float rank_gradient(const struct training *training, uint32_t seed, uint64_t index,
@@ -278,9 +278,8 @@ static void begin(struct training *training)
 			for (uint64_t i = 0; i < model->elements[param]; i++) {
 				float value = trainer_first_value(param, i);
 
-				if (is_bf16(training))
-					value = reference_from_bf16(reference_to_bf16(value));
-				training->master[offset + i] = value;
+				training->master[offset + i] =
+					reference_round(value, param_dtype(training));
 			}
 			offset += model->elements[param];
 		}
@@ -294,6 +293,8 @@ static void begin(struct training *training)
 static void put_out(const struct training *training, unsigned char *parameters)
 {
 	const struct trainer_model *model = training->settings->model;
+	bool is_f16 = param_dtype(training) == ZINF_F16;
+	uint32_t width = trainer_dtype_bytes(param_dtype(training));
 	uint32_t param_count = 0;
 
 	for (uint32_t unit = 0; unit < model->unit_count; unit++)
@@ -301,13 +302,13 @@ static void put_out(const struct training *training, unsigned char *parameters)
 	for (uint32_t param = 0; param < param_count; param++)
 		for (uint64_t i = 0; i < model->elements[param]; i++) {
 			float value = training->master[training->offsets[param] + i];
-			uint16_t high = split_high(value);
+			uint16_t half = is_f16 ? reference_to_f16(value) : split_high(value);
 
-			if (is_bf16(training))
-				memcpy(parameters, &high, sizeof(high));
+			if (width == sizeof(half))
+				memcpy(parameters, &half, sizeof(half));
 			else
 				memcpy(parameters, &value, sizeof(value));
-			parameters += is_bf16(training) ? sizeof(high) : sizeof(value);
+			parameters += width;
 		}
 }
 

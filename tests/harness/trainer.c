@@ -93,8 +93,9 @@ static void write_values(struct trainer *trainer, uint32_t unit)
 		for (uint64_t i = 0; i < settings->model->elements[param]; i++) {
 			float value = trainer_first_value(param, i);
 
-			if (settings->options.param_dtype == ZINF_BF16)
-				((uint16_t *)data)[i] = reference_to_bf16(value);
+			if (settings->options.param_dtype != ZINF_F32)
+				((uint16_t *)data)[i] =
+					reference_to_half(value, settings->options.param_dtype);
 			else
 				((float *)data)[i] = value;
 		}
@@ -178,8 +179,10 @@ int trainer_open(struct trainer *trainer, const struct trainer_settings *setting
 
 static float load(const struct trainer *trainer, const void *data, uint64_t index)
 {
-	if (trainer->settings->options.param_dtype == ZINF_BF16)
-		return reference_from_bf16(((const uint16_t *)data)[index]);
+	enum zinf_dtype dtype = trainer->settings->options.param_dtype;
+
+	if (dtype != ZINF_F32)
+		return reference_from_half(((const uint16_t *)data)[index], dtype);
 	return ((const float *)data)[index];
 }
 
@@ -188,6 +191,7 @@ static float load(const struct trainer *trainer, const void *data, uint64_t inde
 static void backward_param(struct trainer *trainer, uint32_t param, uint32_t micro)
 {
 	const struct trainer_settings *settings = trainer->settings;
+	const enum zinf_dtype dtype = settings->options.grad_dtype;
 	const void *data = zinf_param_data(trainer->zinf, param);
 	void *gradient = zinf_grad_data(trainer->zinf, param);
 	uint32_t seed = trainer_seed(trainer->random, micro, param);
@@ -200,13 +204,13 @@ static void backward_param(struct trainer *trainer, uint32_t param, uint32_t mic
 		float value = is_infinite && !i ? INFINITY
 		                                : trainer_gradient(seed, i, load(trainer, data, i));
 
-		if (settings->options.grad_dtype == ZINF_BF16) {
+		if (dtype != ZINF_F32) {
 			uint16_t *place = (uint16_t *)gradient + i;
-			uint16_t rounded = reference_to_bf16(value);
+			float rounded = reference_round(value, dtype);
 
-			*place = is_added ? reference_to_bf16(reference_from_bf16(*place) +
-			                                      reference_from_bf16(rounded))
-			                  : rounded;
+			if (is_added)
+				rounded += reference_from_half(*place, dtype);
+			*place = reference_to_half(rounded, dtype);
 		} else {
 			float *place = (float *)gradient + i;
 

@@ -90,6 +90,16 @@ Test(optim, adamw_is_torchs_formula)
 	check_golden_all(hyper_of(ZI_OPTIMIZER_ADAMW), params, 0.0305, 0.00032756275);
 }
 
+Test(optim, adamw_without_bias_correction_is_deepspeeds_formula)
+{
+	const double params[] = { 0.682772433983035576, 0.568907358605398731,
+		                  0.399818104082234429 };
+	struct kern_hyper hyper = hyper_of(ZI_OPTIMIZER_ADAMW);
+
+	hyper.has_no_bias_correction = true;
+	check_golden_all(hyper, params, 0.0305, 0.00032756275);
+}
+
 Test(optim, adam_adds_weight_decay_to_the_gradient)
 {
 	const double params[] = { 0.900000001960784275, 0.871229347623173988,

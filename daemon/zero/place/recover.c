@@ -135,10 +135,9 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	                                .number = stored->number,
 	                                .line = stored->line,
 	                                .placement = stored->placement });
-	if (stored->config.param_dtype != ZI_DTYPE_F32 &&
-	    stored->config.param_dtype != ZI_DTYPE_BF16)
+	if (!zi_dtype_is_trained(stored->config.param_dtype, ZI_DTYPE_F32))
 		return damaged(job, "param_dtype");
-	if (stored->config.grad_dtype != ZI_DTYPE_F32 && stored->config.grad_dtype != ZI_DTYPE_BF16)
+	if (!zi_dtype_is_trained(stored->config.param_dtype, stored->config.grad_dtype))
 		return damaged(job, "grad_dtype");
 	if (!stored->config.optimizer || stored->config.optimizer >= _ZI_OPTIMIZER_COUNT)
 		return damaged(job, "optimizer");

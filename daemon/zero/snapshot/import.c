@@ -26,12 +26,13 @@ static int config_check(const struct catalog_job *record, struct zi_text *text)
 {
 	const struct catalog_job_config *config = &record->config;
 
-	if (config->param_dtype != ZI_DTYPE_F32 && config->param_dtype != ZI_DTYPE_BF16)
+	if (!zi_dtype_is_trained(config->param_dtype, ZI_DTYPE_F32))
 		return err_origin(zi_text_error(text, -EINVAL, "param_dtype %u is not known",
 		                                config->param_dtype));
-	if (config->grad_dtype != ZI_DTYPE_F32 && config->grad_dtype != ZI_DTYPE_BF16)
-		return err_origin(zi_text_error(text, -EINVAL, "grad_dtype %u is not known",
-		                                config->grad_dtype));
+	if (!zi_dtype_is_trained(config->param_dtype, config->grad_dtype))
+		return err_origin(zi_text_error(
+			text, -EINVAL, "grad_dtype %u with param_dtype %s: it is that one or f32",
+			config->grad_dtype, zi_dtype_name((enum zi_dtype)config->param_dtype)));
 	if (!config->optimizer || config->optimizer >= _ZI_OPTIMIZER_COUNT)
 		return err_origin(zi_text_error(text, -EINVAL, "optimizer %u is not known",
 		                                config->optimizer));

@@ -36,6 +36,7 @@ static int options_compare(const struct zero_job *job, struct zero_op *op)
 		{ "weight_decay", mine->weight_decay, model->weight_decay },
 		{ "max_norm", mine->max_norm, model->max_norm },
 		{ "unscale", mine->unscale, model->unscale },
+		{ "lr_decay", mine->lr_decay, model->lr_decay },
 	};
 
 	for (size_t i = 0; i < ZI_COUNT_OF(reals); i++)
@@ -50,11 +51,12 @@ static int options_compare(const struct zero_job *job, struct zero_op *op)
 		                     mine->micro_batches, op->rank->number, model->micro_batches,
 		                     job->step.options_rank);
 	if (mine->flags != model->flags)
-		return zi_text_error(&op->text, -EINVAL,
-		                     "flags (nesterov 1, sum 2, skip_nonfinite 4, want_norm 8, "
-		                     "update_early 16) are %u in rank %u, but %u in rank %u",
-		                     mine->flags, op->rank->number, model->flags,
-		                     job->step.options_rank);
+		return zi_text_error(
+			&op->text, -EINVAL,
+			"flags (nesterov 1, sum 2, skip_nonfinite 4, want_norm 8, "
+			"update_early 16, no_bias_correction 32) are %u in rank %u, but %u in "
+			"rank %u",
+			mine->flags, op->rank->number, model->flags, job->step.options_rank);
 	return 0;
 }
 

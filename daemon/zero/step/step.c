@@ -180,6 +180,8 @@ void step_prepare(struct zero_job *job)
 		.average = reduce_average(job, &job->set),
 		.unscale = (float)options->unscale,
 		.clip = 1.0f,
+		.lr_decay = options->lr_decay,
+		.has_no_bias_correction = options->flags & ZI_STEP_NO_BIAS_CORRECTION,
 	};
 	kern_optim_prepare(&step->scalars, &step->hyper);
 }

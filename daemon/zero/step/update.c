@@ -115,19 +115,20 @@ static void tile_record_plane(const struct zero_item *item, const struct tile *t
 		tile_record(item, tile, plane, tile_hash(item, tile, plane));
 }
 
-/* [remainder i16 (bf16 only) | exp_avg f32 | exp_avg_sq f32 (of two moments)]. @ret_hashes: NULL,
- * or of both sides of the step. */
+/* [remainder (not of f32) | exp_avg f32 | exp_avg_sq f32 (of two moments)]. @ret_hashes: NULL, or
+ * of both sides of the step. */
 static void tile_step(const struct zero_item *item, const struct tile *tile,
                       struct kern_optim_hashes *ret_hashes)
 {
 	const struct zero_job *job = item->job;
 	const struct zero_subgroup *subgroup = item->subgroup;
-	bool is_bf16 = job->config.param_dtype == ZI_DTYPE_BF16;
+	uint64_t remainder_bytes =
+		tile->element_count * zi_remainder_bytes((enum zi_dtype)job->config.param_dtype);
 	bool has_second = zi_optimizer_moments((enum zi_optimizer)job->config.optimizer) == 2;
 	uint64_t grad_offset =
 		tile->element_first * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	uint64_t moment_bytes = tile->element_count * sizeof(float);
-	char *moments = (char *)tile->state + (is_bf16 ? tile->element_count * 2 : 0);
+	char *moments = (char *)tile->state + remainder_bytes;
 	const void *grads[ZI_WORLD_MAX];
 	uint32_t rank_count = 1;
 	struct kern_optim_run run;
@@ -138,7 +139,7 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 		rank_count = grad_sources(job, subgroup, grad_offset, grads);
 	run = (struct kern_optim_run){
 		.param = tile->param,
-		.remainder = is_bf16 ? tile->state : NULL,
+		.remainder = remainder_bytes ? tile->state : NULL,
 		.exp_avg = (float *)(void *)moments,
 		.exp_avg_sq = has_second ? (float *)(void *)(moments + moment_bytes) : NULL,
 		.grads = grads,

@@ -121,7 +121,8 @@ Test(args, what_is_wrong_is_named)
 		{ "--bf16=yes", "--bf16 takes no value" },
 		{ "train", "options begin with --" },
 		{ "-h", "options begin with --" },
-		{ "--f32-grads", "--f32-grads needs --bf16" },
+		{ "--f32-grads", "--f32-grads needs --bf16 or --fp16" },
+		{ "--bf16 --fp16", "--bf16 and --fp16: one of them" },
 		{ "--heads 3", "--d-model 128 is not a multiple of --heads 3" },
 		{ "--beta1 1", "must be below 1" },
 		{ "--optimizer lion --beta2 1", "must be below 1 unless --optimizer is sgd" },
@@ -144,6 +145,8 @@ Test(args, what_is_wrong_is_named)
 		{ "--generate 3 --prompt=", "--prompt needs a byte" },
 		{ "--generate 3 --top-k 257", "allowed is 0 to 256" },
 		{ "--generate 3 --temperature -1", "allowed is 0 to" },
+		{ "--adagrad-decay 0.5", "--adagrad-decay needs --optimizer adagrad" },
+		{ "--optimizer lion --no-bias-correction", "needs --optimizer adamw or adam" },
 		{ "--lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001" },
 	};
 

@@ -81,14 +81,14 @@ static int two_micro_batches(struct fixture *f, double losses[static 2])
 /* All gradients, and the logits of the last forward. @ret: (bytes_of(),). */
 static size_t bytes_of(const struct fixture *f)
 {
-	size_t each = f->units.is_grad_bf16 ? sizeof(uint16_t) : sizeof(float);
+	size_t each = f->units.grad_dtype == ZINF_F32 ? sizeof(float) : sizeof(uint16_t);
 
 	return f->model.element_count * each + TOKENS * GPT_VOCAB * sizeof(float);
 }
 
 static void take(const struct fixture *f, char *ret)
 {
-	size_t each = f->units.is_grad_bf16 ? sizeof(uint16_t) : sizeof(float);
+	size_t each = f->units.grad_dtype == ZINF_F32 ? sizeof(float) : sizeof(uint16_t);
 
 	for (uint32_t p = 0; p < f->model.param_count; p++) {
 		size_t bytes = f->model.params[p].element_count * each;

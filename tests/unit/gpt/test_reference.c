@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "examples/gpt/bf16.h"
+#include "examples/gpt/f16.h"
 #include "examples/gpt/reference_math.h"
 #include "examples/gpt/rng.h"
 #include "examples/gpt/train.h"
@@ -89,6 +89,46 @@ Test(reference, split_and_join_give_every_finite_value_back)
 	}
 }
 
+Test(reference, split_and_join_of_fp_sixteen_give_every_finite_value_back)
+{
+	struct gpt_rng rng = gpt_rng_init(4, GPT_RNG_VALUES, 0, 0, 0);
+
+	for (unsigned i = 0; i < 1000000; i++) {
+		float x = gpt_from_bits((uint32_t)gpt_rng_next(&rng));
+		uint16_t param;
+		int32_t remainder;
+
+		gpt_reference_split_f16(x, &param, &remainder);
+		cr_assert_eq(gpt_bits(gpt_reference_join_f16(param, remainder)),
+		             isnan(x) ? 0x7fc00000u : gpt_bits(x));
+	}
+}
+
+/* Whatever is nearer; halfway the even one. Every f16 with its upper neighbour. */
+Test(reference, fp_sixteen_rounds_to_nearest_even)
+{
+	for (uint32_t bits = 0; bits < 0x7c00; bits++) {
+		uint16_t next = (uint16_t)(bits + 1);
+		float low = gpt_f16_widen((uint16_t)bits);
+		float high = next == 0x7c00 ? 65536.0f : gpt_f16_widen(next);
+		float middle = (low + high) / 2;
+
+		cr_assert_lt(low, high);
+		cr_assert_eq(gpt_f16_round(low), bits);
+		cr_assert_eq(gpt_f16_round(-low), bits | 0x8000);
+		cr_assert_eq(gpt_f16_round(middle), bits & 1 ? next : bits, "%a", (double)middle);
+		cr_assert_eq(gpt_f16_round(nextafterf(middle, 0)), bits);
+		cr_assert_eq(gpt_f16_round(nextafterf(middle, INFINITY)), next);
+	}
+	cr_expect_eq(gpt_f16_widen(0x0001), 0x1p-24f);
+	cr_expect_eq(gpt_f16_widen(0x7bff), 65504.0f);
+	cr_expect_eq(gpt_f16_widen(0xfc00), -INFINITY);
+	cr_expect_eq(gpt_f16_round(1e30f), 0x7c00);
+	cr_expect_eq(gpt_f16_round(-INFINITY), 0xfc00);
+	cr_expect_eq(gpt_f16_round(gpt_from_bits(0xff802000)), 0xfe01);
+	cr_expect_eq(gpt_bits(gpt_f16_widen(0xfc01)), 0xffc02000u);
+}
+
 Test(reference, bf16_rounds_to_nearest_even)
 {
 	const struct {
@@ -118,21 +158,31 @@ static void update_f64(enum zinf_optimizer optimizer, const struct zinf_step_opt
 		*p -= o->lr * (o->nesterov ? g + o->beta1 * *m : *m);
 		return;
 	}
+	if (optimizer == ZINF_ADAGRAD) {
+		g += o->weight_decay * *p;
+		*m += g * g;
+		*p -= o->lr / (1 + (step - 1) * o->lr_decay) * g / (sqrt(*m) + o->eps);
+		return;
+	}
 	if (optimizer == ZINF_ADAMW)
 		*p -= o->lr * o->weight_decay * *p;
 	else
 		g += o->weight_decay * *p;
 	*m = o->beta1 * *m + (1 - o->beta1) * g;
 	*v = o->beta2 * *v + (1 - o->beta2) * g * g;
-	*p -= o->lr * (*m / (1 - pow(o->beta1, step))) /
-	      (sqrt(*v / (1 - pow(o->beta2, step))) + o->eps);
+	if (o->no_bias_correction)
+		*p -= o->lr * *m / (sqrt(*v) + o->eps);
+	else
+		*p -= o->lr * (*m / (1 - pow(o->beta1, step))) /
+		      (sqrt(*v / (1 - pow(o->beta2, step))) + o->eps);
 }
 
 Test(reference, optimizers_are_those_of_torch)
 {
-	const enum zinf_optimizer optimizers[] = { ZINF_ADAMW, ZINF_ADAM, ZINF_SGD, ZINF_SGD };
+	const enum zinf_optimizer optimizers[] = { ZINF_ADAMW, ZINF_ADAM,    ZINF_SGD, ZINF_SGD,
+		                                   ZINF_ADAMW, ZINF_ADAGRAD, ZINF_ADAM };
 
-	for (unsigned kind = 0; kind < 4; kind++) {
+	for (unsigned kind = 0; kind < sizeof(optimizers) / sizeof(optimizers[0]); kind++) {
 		struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
 		struct gpt_rng rng = gpt_rng_init(3, GPT_RNG_VALUES, kind, 0, 0);
 		struct gpt_reference_state state = { .p = 0.7f };
@@ -143,6 +193,8 @@ Test(reference, optimizers_are_those_of_torch)
 		options.lr = 1e-2;
 		options.beta2 = optimizers[kind] == ZINF_SGD ? 0.25 : 0.95;
 		options.nesterov = kind == 3;
+		options.no_bias_correction = kind == 4 || kind == 6;
+		options.lr_decay = kind == 5 ? 0.125 : 0;
 		for (int step = 1; step <= 50; step++) {
 			struct gpt_reference_scalars scalars;
 			float g = (float)gpt_rng_normal(&rng);
@@ -150,7 +202,7 @@ Test(reference, optimizers_are_those_of_torch)
 			power1 *= options.beta1;
 			power2 *= options.beta2;
 			gpt_reference_scalars_init(&scalars, optimizers[kind], &options, power1,
-			                           power2, 1.0f, step == 1);
+			                           power2, 1.0f, (uint64_t)step - 1);
 			gpt_reference_update(&scalars, optimizers[kind], g, &state);
 			update_f64(optimizers[kind], &options, step, (double)g, want);
 			cr_assert_float_eq((double)state.p, want[0], 1e-5, "kind %u step %d", kind,
@@ -207,7 +259,8 @@ static struct outcome train(const char *flags)
 	outcome.bytes = malloc((size_t)outcome.byte_count);
 	cr_assert_eq(fread(outcome.bytes, 1, (size_t)outcome.byte_count, file),
 	             (size_t)outcome.byte_count);
-	cr_expect_eq(outcome.byte_count, 8 + (long)model.element_count * (args.is_bf16 ? 2 : 4));
+	cr_expect_eq(outcome.byte_count,
+	             8 + (long)model.element_count * (args.is_bf16 || args.is_fp16 ? 2 : 4));
 	(void)fclose(file);
 	(void)close(fd);
 	(void)unlink(path);
@@ -229,6 +282,9 @@ Test(reference, loss_falls_in_thirty_steps_with_every_optimizer_and_type)
 	const char *flags[] = { "",
 		                "--bf16",
 		                "--bf16 --f32-grads --schedule sharded --grad-accum 2",
+		                "--fp16",
+		                "--fp16 --f32-grads --grad-accum 2 --optimizer adam",
+		                "--fp16 --loss-scale 64 --schedule sharded --grad-accum 2",
 		                "--optimizer adam --weight-decay 0",
 		                "--optimizer sgd --lr 0.3 --ranks 3",
 		                "--optimizer adagrad --lr 0.03",

@@ -35,6 +35,7 @@ Test(deepspeed_steps, optimizers_have_their_own_defaults)
 	cr_expect_eq(config.step.weight_decay, 0.3);
 	optimizer("AdamW", "'bias_correction': false", ZINF_ADAMW);
 	cr_expect(config.has_no_bias_correction);
+	cr_expect(config.step.no_bias_correction);
 	optimizer("SGD", "'lr': 0.5, 'momentum': 0.875, 'dampening': 0.25", ZINF_SGD);
 	cr_expect_eq(config.step.lr, 0.5);
 	cr_expect_eq(config.step.beta1, 0.875);
@@ -45,6 +46,7 @@ Test(deepspeed_steps, optimizers_have_their_own_defaults)
 	cr_expect_eq(config.step.lr, 1e-2);
 	cr_expect_eq(config.step.eps, 1e-10);
 	cr_expect_eq(config.lr_decay, 0.125);
+	cr_expect_eq(config.step.lr_decay, 0.125);
 	optimizer("Lion", "", ZINF_LION);
 	cr_expect_eq(config.step.lr, 1e-3);
 	cr_expect_eq(config.step.beta2, 0.999);

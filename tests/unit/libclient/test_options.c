@@ -296,7 +296,8 @@ Test(options, impossible_options_are_refused_by_name)
 	expect_refused(-EINVAL, "optimizer is 6: 1 to 5 are allowed");
 	options = good;
 	options.param_dtype = ZINF_F16;
-	expect_refused(-EOPNOTSUPP, "f16");
+	options.grad_dtype = ZINF_BF16;
+	expect_refused(-EINVAL, "grad_dtype bf16 with param_dtype f16");
 	options = good;
 	options.offload_param = ZINF_OFFLOAD_NVME;
 	expect_refused(-EINVAL, "offload_param nvme needs offload_optimizer nvme");

@@ -8,7 +8,7 @@ struct plain {
 	struct zi_job_config config;
 	uint32_t world;
 	void *param[UNITS];
-	int16_t *remainder[UNITS];
+	void *remainder[UNITS];
 	float *exp_avg[UNITS], *exp_avg_sq[UNITS];
 	double beta1_power, beta2_power, norm;
 	uint64_t update_count;
@@ -104,7 +104,7 @@ static inline double plain_norm(const struct plain *plain, void *const *reduced,
 static inline void plain_step(struct plain *plain, uint64_t step,
                               const struct zi_step_options *options)
 {
-	bool is_bf16 = plain->config.param_dtype == ZI_DTYPE_BF16;
+	bool has_remainder = plain->config.param_dtype != ZI_DTYPE_F32;
 	bool has_second = zi_optimizer_moments((enum zi_optimizer)plain->config.optimizer) == 2;
 	void *reduced[UNITS];
 	struct kern_optim_scalars scalars;
@@ -117,23 +117,26 @@ static inline void plain_step(struct plain *plain, uint64_t step,
 		clip = fminf(1, (float)(options->max_norm / (plain->norm + 1e-6)));
 	plain->beta1_power *= options->beta1;
 	plain->beta2_power *= options->beta2;
-	kern_optim_prepare(&scalars,
-	                   &(struct kern_hyper){
-				   .optimizer = (enum zi_optimizer)plain->config.optimizer,
-				   .lr = options->lr,
-				   .beta1 = options->beta1,
-				   .beta2 = options->beta2,
-				   .eps = options->eps,
-				   .weight_decay = options->weight_decay,
-				   .is_nesterov = options->flags & ZI_STEP_NESTEROV,
-				   .beta1_power = plain->beta1_power,
-				   .beta2_power = plain->beta2_power,
-				   .is_first = plain->update_count == 0,
-				   .update_count = plain->update_count,
-				   .average = 1,
-				   .unscale = (float)options->unscale,
-				   .clip = clip,
-			   });
+	kern_optim_prepare(
+		&scalars,
+		&(struct kern_hyper){
+			.optimizer = (enum zi_optimizer)plain->config.optimizer,
+			.lr = options->lr,
+			.beta1 = options->beta1,
+			.beta2 = options->beta2,
+			.eps = options->eps,
+			.weight_decay = options->weight_decay,
+			.is_nesterov = options->flags & ZI_STEP_NESTEROV,
+			.beta1_power = plain->beta1_power,
+			.beta2_power = plain->beta2_power,
+			.is_first = plain->update_count == 0,
+			.update_count = plain->update_count,
+			.average = 1,
+			.unscale = (float)options->unscale,
+			.clip = clip,
+			.lr_decay = options->lr_decay,
+			.has_no_bias_correction = options->flags & ZI_STEP_NO_BIAS_CORRECTION,
+		});
 	plain->update_count++;
 	for (uint32_t unit = 0; unit < UNITS; unit++) {
 		const void *grads[1] = { reduced[unit] };
@@ -141,7 +144,7 @@ static inline void plain_step(struct plain *plain, uint64_t step,
 		kern_optim_step(
 			&(struct kern_optim_run){
 				.param = plain->param[unit],
-				.remainder = is_bf16 ? plain->remainder[unit] : NULL,
+				.remainder = has_remainder ? plain->remainder[unit] : NULL,
 				.exp_avg = plain->exp_avg[unit],
 				.exp_avg_sq = has_second ? plain->exp_avg_sq[unit] : NULL,
 				.grads = grads,

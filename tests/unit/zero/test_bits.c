@@ -63,6 +63,7 @@ static void train_everywhere(struct node *node, struct variant variant)
 {
 	static const uint32_t worlds[] = { 1, 2, 4 };
 	static const uint64_t residents[] = { 0, 4 * MIB, 64 * MIB };
+	bool is_f16 = variant.config.param_dtype == ZI_DTYPE_F16;
 
 	for (size_t i = 0; i < ZI_COUNT_OF(worlds); i++) {
 		variant.config.offload_optimizer = ZI_OFFLOAD_CPU;
@@ -70,10 +71,14 @@ static void train_everywhere(struct node *node, struct variant variant)
 		train(node, &variant, worlds[i]);
 		variant.config.offload_optimizer = ZI_OFFLOAD_NVME;
 		variant.config.resident_bytes = residents[i % ZI_COUNT_OF(residents)];
+		/* The node's own 8 MiB are two slots of f16; with parameters in them they are of
+		 * 3.5 MiB. */
+		if (is_f16)
+			variant.config.staging_bytes = 12 * MIB;
 		train(node, &variant, worlds[i]);
 		/* Parameters there too: a pool for the largest unit alone, or for some more. */
 		variant.config.offload_param = ZI_OFFLOAD_NVME;
-		variant.config.staging_bytes = 10 * MIB;
+		variant.config.staging_bytes = is_f16 ? 12 * MIB : 10 * MIB;
 		variant.config.param_budget_bytes =
 			(532480 + 16384 * i) *
 			zi_dtype_bytes((enum zi_dtype)variant.config.param_dtype);
@@ -100,6 +105,7 @@ static void run(uint32_t param_dtype, uint32_t grad_dtype, uint32_t schedule, do
 	variant.options.max_norm = max_norm;
 	variant.options.flags = flags;
 	variant.options.micro_batches = schedule == ZI_SCHEDULE_SHARDED ? 2 : 1;
+	variant.options.lr_decay = optimizer == ZI_OPTIMIZER_ADAGRAD ? 0.5 : 0;
 	train_everywhere(&node, variant);
 	node_deinit(&node);
 }
@@ -122,6 +128,27 @@ Test(zero_bits, bf16_sharded_clipped)
 Test(zero_bits, bf16_sharded_with_f32_gradients)
 {
 	run(ZI_DTYPE_BF16, ZI_DTYPE_F32, ZI_SCHEDULE_SHARDED, 0, ZI_OPTIMIZER_ADAMW, 0);
+}
+
+Test(zero_bits, f16_local)
+{
+	run(ZI_DTYPE_F16, ZI_DTYPE_F16, ZI_SCHEDULE_LOCAL, 0, ZI_OPTIMIZER_ADAMW, 0);
+}
+
+Test(zero_bits, f16_sharded_clipped)
+{
+	run(ZI_DTYPE_F16, ZI_DTYPE_F16, ZI_SCHEDULE_SHARDED, 0.25, ZI_OPTIMIZER_ADAM, 0);
+}
+
+Test(zero_bits, f16_with_f32_gradients)
+{
+	run(ZI_DTYPE_F16, ZI_DTYPE_F32, ZI_SCHEDULE_LOCAL, 0, ZI_OPTIMIZER_ADAMW, 0);
+}
+
+Test(zero_bits, f16_with_one_moment)
+{
+	run(ZI_DTYPE_F16, ZI_DTYPE_F16, ZI_SCHEDULE_LOCAL, 0, ZI_OPTIMIZER_SGD, ZI_STEP_NESTEROV);
+	run(ZI_DTYPE_F16, ZI_DTYPE_F16, ZI_SCHEDULE_SHARDED, 0.25, ZI_OPTIMIZER_LION, 0);
 }
 
 Test(zero_bits, f32_local_summed)
@@ -174,6 +201,12 @@ Test(zero_bits, bf16_adagrad)
 Test(zero_bits, f32_adagrad_clipped)
 {
 	run(ZI_DTYPE_F32, ZI_DTYPE_F32, ZI_SCHEDULE_LOCAL, 0.25, ZI_OPTIMIZER_ADAGRAD, 0);
+}
+
+Test(zero_bits, f32_adamw_without_bias_correction)
+{
+	run(ZI_DTYPE_F32, ZI_DTYPE_F32, ZI_SCHEDULE_LOCAL, 0, ZI_OPTIMIZER_ADAMW,
+	    ZI_STEP_NO_BIAS_CORRECTION);
 }
 
 Test(zero_bits, bf16_lion_clipped)

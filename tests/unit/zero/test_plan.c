@@ -40,10 +40,10 @@ static uint64_t draw_elements(bool is_many)
 
 static struct zi_job_config draw_config(void)
 {
-	struct zi_job_config drawn = model_config(draw(2) ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
+	struct zi_job_config drawn = model_config(1 + draw(_ZI_DTYPE_FLOAT_COUNT - 1),
 	                                          draw(3) ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU);
 
-	if (drawn.param_dtype == ZI_DTYPE_BF16 && !draw(3))
+	if (!draw(3))
 		drawn.grad_dtype = ZI_DTYPE_F32;
 	drawn.optimizer = 1 + draw(_ZI_OPTIMIZER_COUNT - 1);
 	drawn.schedule = 1 + draw(2);

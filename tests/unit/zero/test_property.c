@@ -40,18 +40,18 @@ static void draw_pool(struct zi_job_config *drawn)
 
 static struct zi_job_config draw_config(void)
 {
-	uint32_t dtype = draw(2) ? ZI_DTYPE_BF16 : ZI_DTYPE_F32;
+	uint32_t dtype = 1 + draw(_ZI_DTYPE_FLOAT_COUNT - 1);
 	struct zi_job_config drawn =
 		model_config(dtype, draw(4) ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU);
 
-	if (dtype == ZI_DTYPE_BF16 && draw(3) == 0)
+	if (draw(3) == 0)
 		drawn.grad_dtype = ZI_DTYPE_F32;
 	drawn.optimizer = 1 + draw(_ZI_OPTIMIZER_COUNT - 1);
 	drawn.schedule = draw(2) ? ZI_SCHEDULE_LOCAL : ZI_SCHEDULE_SHARDED;
 	if (drawn.offload_optimizer == ZI_OFFLOAD_NVME) {
 		drawn.resident_bytes = draw(3) * 2 * MIB;
 		drawn.commit_interval = draw(4);
-		drawn.staging_bytes = (draw(3) + 3) * 3 * MIB;
+		drawn.staging_bytes = (draw(3) + (dtype == ZI_DTYPE_F16 ? 4 : 3)) * 3 * MIB;
 		draw_pool(&drawn);
 	}
 	return drawn;

@@ -50,6 +50,14 @@ Test(zero_step, options_that_differ_are_refused_with_rank_field_and_values)
 	options = model_options();
 	options.weight_decay = -0.0;
 	refused(&actors[1], -EINVAL, "weight_decay", step_begin(&actors[1], options));
+	options = model_options();
+	options.lr_decay = 0.125;
+	refused(&actors[1], -EINVAL, "lr_decay is 0.125 in rank 1, but 0 in rank 0",
+	        step_begin(&actors[1], options));
+	options = model_options();
+	options.flags = ZI_STEP_NO_BIAS_CORRECTION;
+	refused(&actors[1], -EINVAL, "no_bias_correction 32) are 32 in rank 1, but 0 in rank 0",
+	        step_begin(&actors[1], options));
 	cr_assert_eq(step_begin(&actors[1], model_options()), 0, "others are not harmed");
 	end(2);
 }

@@ -423,8 +423,8 @@ Test(estimate_command, refuses_what_cannot_be, .timeout = 20)
 	system_expect_text(words, "did you mean --ranks? (zctl estimate --help)");
 	ESTIMATE(1, "/");
 	system_expect_text(words, "zctl: /: is a directory");
-	ESTIMATE(1, "1G", "--dtype", "f16");
-	system_expect_text(words, "f16 training is not built yet");
+	ESTIMATE(1, "1G", "--dtype", "f16", "--grad-dtype", "bf16");
+	system_expect_text(words, "grad_dtype bf16 with param_dtype f16");
 	ESTIMATE(1, "1G", "--offload-optimizer", "nvme", "--staging", "1M");
 	system_expect_text(words, "at least 7864320 bytes");
 	ESTIMATE(1, "1G", "--strategy", "zero3", "--nodes", "2");

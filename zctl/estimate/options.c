@@ -74,7 +74,7 @@ static const struct option table[] = {
 	COUNT("ranks", rank_count, 1, ZI_WORLD_MAX, "N           on each node (1)"),
 	COUNT("nodes", node_count, 1, ZI_WORLD_MAX, "N           (1)"),
 	CHOICE("dtype", dtype, 1, _ZI_DTYPE_FLOAT_COUNT, dtype_name,
-	       "NAME        of parameters: f32 or bf16 (the model's, else bf16)"),
+	       "NAME        of parameters: f32, bf16 or f16 (the model's, else bf16)"),
 	CHOICE("grad-dtype", grad_dtype, 1, _ZI_DTYPE_FLOAT_COUNT, dtype_name,
 	       "NAME        of gradients (the model's, else as --dtype)"),
 	CHOICE("optimizer", optimizer, 1, _ZI_OPTIMIZER_COUNT, optimizer_name,

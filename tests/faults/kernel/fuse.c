@@ -209,7 +209,10 @@ static bool check_way(struct fuse_scene *fuse, const struct way *way)
 	       scene_open(scene, way->backend, "require", 30, 1) && check_errors(fuse) &&
 	       check_short(fuse, way) && scene_halt(scene) &&
 	       scene_reopen(scene, way->backend, 1) && check_hang(fuse, way, FAULTFS_READ) &&
-	       check_hang(fuse, way, FAULTFS_WRITE) && check_vanish(fuse, way) && scene_halt(scene);
+	       check_hang(fuse, way, FAULTFS_WRITE) && scene_halt(scene) &&
+	       /* What vanishes is not late, however long it takes until it does. */
+	       scene_reopen(scene, way->backend, 30) && check_vanish(fuse, way) &&
+	       scene_halt(scene);
 }
 
 bool kernel_check_fuse(struct scene *scene)

@@ -113,6 +113,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s check-bits SEED=1 CASES=8
 	@$(MAKE) --no-print-directory -s check-bits SEED=2 CASES=8
 	@$(MAKE) --no-print-directory -s check-bits SEED=3 CASES=8
+	@$(MAKE) --no-print-directory -s check-matrix SEED=1
 	@$(MAKE) --no-print-directory -s check-model
 	@$(MAKE) --no-print-directory -s check-coll ROUNDS=10
 	@$(MAKE) --no-print-directory -s check-deaths DEATHS=5
@@ -204,6 +205,7 @@ include tests/model/model.mk
 include tests/coll/coll.mk
 include tests/tsan/net.mk
 include tests/broken/broken.mk
+include tests/matrix/matrix.mk
 include tests/crash/crash.mk
 include tests/faults/faults.mk
 include tests/vm/vm.mk

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# Strategies against each other, the reference and PyTorch's DDP. Included by tests.mk.
+
+MATRIX_BATCHES := $(BUILD)/tests/matrix/batches
+$(MATRIX_BATCHES): $(BUILD)/tests/matrix/batches.o $(GPT_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ -lm
+
+# The example with gradients that are wrong: what the comparisons must find.
+MATRIX_WRONG := $(BUILD)/tests/matrix/zinf-gpt-wrong
+$(MATRIX_WRONG): $(call objects,examples/gpt) $(call objects,tests/matrix/wrong) $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--wrap=zinf_reduce,--wrap=gpt_loss_backward -o $@ $^ $(LIBS_gpt)
+
+.PHONY: check-matrix
+build-tests: $(MATRIX_BATCHES) $(MATRIX_WRONG)
+
+check-matrix: all $(MATRIX_BATCHES) $(MATRIX_WRONG) ## each strategy, tier, number of ranks: the same bits; the curve of torch's DDP [SEED=n FULL=1]
+	@ZINF_BUILD=$(BUILD) tests/matrix/check_matrix --seed $(SEED) $(if $(FULL),--full)

@@ -48,7 +48,7 @@ static double draw_metric(uint64_t *state, double before)
 	return draw_part(state) * 4 - 1;
 }
 
-Test(plateau, drawn_metrics_move_it_as_torch_says, .timeout = 60)
+Test(plateau, drawn_metrics_move_it_as_torch_says, .timeout = 300)
 {
 	static struct zinf_plateau_options drawn[CASE_COUNT];
 	static double metrics[CASE_COUNT][METRIC_COUNT];

@@ -47,7 +47,8 @@ static void check_config(const struct zinf_deepspeed_config *config, uint32_t wo
 	                                          config->train_batch,
 	           "batches that do not agree");
 	fuzz_check(config->zero_stage <= 3, "no such stage");
-	fuzz_check(config->param_dtype != ZINF_F16, "f16 is not built yet");
+	fuzz_check((config->param_dtype == ZINF_F16) == (config->scaler.kind != ZINF_SCALER_NONE),
+	           "f16 without a loss scale, or one without f16");
 	fuzz_check(config->step.max_norm >= 0, "a norm below 0");
 	if (config->has_optimizer)
 		fuzz_check(config->step.lr >= 0 && config->step.beta1 >= 0 &&

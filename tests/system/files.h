@@ -13,10 +13,15 @@ static struct harness harness;
 static char words[1 << 16]; /* of what ran last */
 static char folder[64];
 
-static inline void files_start(void)
+static inline void files_start_with(const char *nvme_size)
 {
 	cr_assert_not_null(mkdtemp(guard_path(folder, sizeof(folder), "files")));
-	system_start(&harness, &(struct harness_options){ .nvme_size = "64M" });
+	system_start(&harness, &(struct harness_options){ .nvme_size = nvme_size });
+}
+
+static inline void files_start(void)
+{
+	files_start_with("64M");
 }
 
 static inline void files_stop(void)

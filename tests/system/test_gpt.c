@@ -6,138 +6,96 @@
  * compared with those of a run that nothing interrupted. So it is under launchers, also when one of
  * them starts a killed rank again.
  */
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "tests/system/files.h"
+#include "tests/system/gpt.h"
 
 #define TINY                                                                    \
 	"--layers 1 --heads 1 --d-model 16 --seq-len 16 --batch-size 1 --bf16 " \
 	"--warmup 1 --lr 1e-3 --min-lr 1e-3 --log-every 1 --staging 4M "
 
-static void start(void)
-{
-	files_start();
-	cr_assert_eq(setenv("ZINF_SOCKET", harness.socket_path, 1), 0);
-}
-
-TestSuite(gpt, .init = start, .fini = files_stop, .timeout = 120);
-
-/* What is skipped is not ended by .fini. */
-static void skip(const char *why)
-{
-	files_stop();
-	cr_skip_test("%s", why);
-}
-
-/* Runs a program of this build in the folder; must end with @code. */
-static void run(int code, const char *program, const char *arguments)
-{
-	char path[300], command[1024];
-	size_t bytes;
-	FILE *pipe;
-	int got;
-
-	harness_program(program, path, sizeof(path));
-	if (access(path, X_OK))
-		skip("zinf-gpt was not built");
-	(void)snprintf(command, sizeof(command), "program=$(realpath %s); cd %s; $program %s 2>&1",
-	               path, folder, arguments);
-	pipe = popen(command, "r");
-	cr_assert_not_null(pipe);
-	bytes = fread(words, 1, sizeof(words) - 1, pipe);
-	words[bytes] = '\0';
-	got = pclose(pipe);
-	cr_assert(WIFEXITED(got) && WEXITSTATUS(got) == code, "%s %s ended with %d: %s", program,
-	          arguments, got, words);
-}
-
-static void expect_equal_dumps(const char *name, const char *other)
-{
-	char command[700];
-
-	(void)snprintf(command, sizeof(command), "cd %s && cmp %s %s", folder, name, other);
-	cr_assert_eq(system(command), 0);
-}
+TestSuite(gpt, .init = gpt_start, .fini = files_stop, .timeout = 120);
 
 Test(gpt, what_was_exported_goes_on_elsewhere_with_the_same_bits)
 {
-	run(0, "zinf-gpt", TINY "--ranks 2 --job whole --steps 6 --dump whole.dump");
-	run(0, "zinf-gpt", TINY "--ranks 2 --job half --steps 3");
-	run(0, "zctl", "export half half --format zinf");
-	run(0, "zctl", "load half moved");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 2 --job whole --steps 6 --dump whole.dump");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 2 --job half --steps 3");
+	gpt_run(0, "zctl", "export half half --format zinf");
+	gpt_run(0, "zctl", "load half moved");
 	/* Parameters on NVMe, a share of the state in memory, not every step committed. */
-	run(0, "zinf-gpt",
-	    TINY "--ranks 2 --job moved --load moved/step-3 --steps 6 --dump moved.dump "
-	         "--offload-param nvme --resident 4M --commit-interval 2");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--ranks 2 --job moved --load moved/step-3 --steps 6 --dump moved.dump "
+	             "--offload-param nvme --resident 4M --commit-interval 2");
 	system_expect_text(words, "resumed at step 3, after 96 tokens");
-	expect_equal_dumps("whole.dump", "moved.dump");
+	gpt_expect_equal_dumps("whole.dump", "moved.dump");
 	/* Started again it goes on from its own step. */
-	run(0, "zinf-gpt", TINY "--ranks 2 --job moved --load moved/step-3 --steps 7");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 2 --job moved --load moved/step-3 --steps 7");
 	system_expect_text(words, "resumed at step 6");
 }
 
 Test(gpt, a_snapshot_goes_on_with_other_numbers_of_ranks)
 {
-	run(0, "zinf-gpt", TINY "--ranks 2 --job base --steps 3");
-	run(0, "zctl", "snapshot base --name best");
-	run(0, "zinf-gpt", TINY "--ranks 1 --job one --load base/best --steps 4");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 2 --job base --steps 3");
+	gpt_run(0, "zctl", "snapshot base --name best");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 1 --job one --load base/best --steps 4");
 	system_expect_text(words, "resumed at step 3");
-	run(0, "zinf-gpt", TINY "--ranks 3 --job three --load base/best --steps 4");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 3 --job three --load base/best --steps 4");
 	system_expect_text(words, "resumed at step 3");
-	run(1, "zinf-gpt", TINY "--ranks 1 --job none --load base/worst --steps 4");
+	gpt_run(1, "zinf-gpt", TINY "--ranks 1 --job none --load base/worst --steps 4");
 	system_expect_text(words, "no snapshot 'base/worst'");
-	run(1, "zinf-gpt", TINY "--ranks 1 --job none --load base/best --steps 4 --layers 2");
+	gpt_run(1, "zinf-gpt", TINY "--ranks 1 --job none --load base/best --steps 4 --layers 2");
 	system_expect_text(words, "block.1");
 }
 
 Test(gpt, every_strategy_gives_the_same_bits_and_a_job_moves_between_them)
 {
-	run(0, "zinf-gpt", TINY "--reference --ranks 4 --steps 4 --dump plain.dump");
-	run(0, "zinf-gpt",
-	    TINY "--ranks 4 --job hybrid --strategy hybrid_shard --shard-size 2 "
-	         "--steps 4 --dump hybrid.dump");
+	gpt_run(0, "zinf-gpt", TINY "--reference --ranks 4 --steps 4 --dump plain.dump");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--ranks 4 --job hybrid --strategy hybrid_shard --shard-size 2 "
+	             "--steps 4 --dump hybrid.dump");
 	system_expect_text(words, "strategy zero3, schedule local");
-	expect_equal_dumps("plain.dump", "hybrid.dump");
-	run(0, "zinf-gpt", TINY "--ranks 4 --job moved --strategy no_shard --steps 1");
-	run(0, "zinf-gpt", TINY "--ranks 4 --job moved --strategy zero1 --steps 2");
-	run(0, "zinf-gpt", TINY "--ranks 4 --job moved --strategy shard_grad_op --steps 3 --json");
+	gpt_expect_equal_dumps("plain.dump", "hybrid.dump");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 4 --job moved --strategy no_shard --steps 1");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 4 --job moved --strategy zero1 --steps 2");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--ranks 4 --job moved --strategy shard_grad_op --steps 3 --json");
 	system_expect_text(words, "\"strategy\":\"zero2\"");
-	run(0, "zinf-gpt",
-	    TINY "--ranks 4 --job moved --strategy fsdp --steps 4 "
-	         "--offload-param nvme --dump moved.dump");
-	expect_equal_dumps("plain.dump", "moved.dump");
-	run(0, "zctl", "jobs moved");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--ranks 4 --job moved --strategy fsdp --steps 4 "
+	             "--offload-param nvme --dump moved.dump");
+	gpt_expect_equal_dumps("plain.dump", "moved.dump");
+	gpt_run(0, "zctl", "jobs moved");
 	system_expect_text(words, "strategy zero3");
-	run(1, "zinf-gpt", TINY "--ranks 4 --job bad --strategy zero3 --shard-size 3 --steps 1");
+	gpt_run(1, "zinf-gpt",
+	        TINY "--ranks 4 --job bad --strategy zero3 --shard-size 3 --steps 1");
 	system_expect_text(words, "shard_size is 3: it must divide the 4 ranks");
 }
 
 /* All ranks in one process, which is killed, and started again. */
 Test(gpt, replicas_in_threads_give_the_same_bits)
 {
-	run(0, "zinf-gpt", TINY "--reference --ranks 3 --steps 4 --dump plain.dump");
-	run(0, "zinf-gpt", TINY "--ranks 3 --job threads --strategy dp --steps 4 --dump dp.dump");
+	gpt_run(0, "zinf-gpt", TINY "--reference --ranks 3 --steps 4 --dump plain.dump");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--ranks 3 --job threads --strategy dp --steps 4 --dump dp.dump");
 	system_expect_text(words, "strategy dp, schedule local");
-	expect_equal_dumps("plain.dump", "dp.dump");
-	run(0, "zinf-gpt",
-	    TINY "--ranks 3 --job killed --strategy dp --steps 4 --restarts 1 "
-	         "--exit-after-step 2 --exit-rank 1 --dump killed.dump");
+	gpt_expect_equal_dumps("plain.dump", "dp.dump");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--ranks 3 --job killed --strategy dp --steps 4 --restarts 1 "
+	             "--exit-after-step 2 --exit-rank 1 --dump killed.dump");
 	system_expect_text(words, "the process of all was killed by signal 9");
 	system_expect_text(words, "starting all 3 ranks again");
-	expect_equal_dumps("plain.dump", "killed.dump");
-	run(1, "zinf-gpt", TINY "--ranks 3 --job threads --strategy dp --steps 5 --f32-grads");
+	gpt_expect_equal_dumps("plain.dump", "killed.dump");
+	gpt_run(1, "zinf-gpt", TINY "--ranks 3 --job threads --strategy dp --steps 5 --f32-grads");
 	system_expect_text(words, "the process of all ended with code 1");
 }
 
 Test(gpt, parameters_alone_begin_at_step_0)
 {
-	run(0, "zinf-gpt", TINY "--ranks 1 --job base --steps 2");
-	run(0, "zctl", "export base base.safetensors");
-	run(0, "zctl", "load base.safetensors tuned");
-	run(0, "zinf-gpt", TINY "--ranks 1 --job tuned --load tuned/step-0 --steps 2");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 1 --job base --steps 2");
+	gpt_run(0, "zctl", "export base base.safetensors");
+	gpt_run(0, "zctl", "load base.safetensors tuned");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 1 --job tuned --load tuned/step-0 --steps 2");
 	system_expect_text(words, "resumed at step 0, after 0 tokens");
 }
 
@@ -183,17 +141,17 @@ static void expect_one_cycle(uint64_t first, uint64_t last)
 
 Test(gpt, a_schedule_goes_on_where_the_job_stood)
 {
-	run(0, "zinf-gpt", CYCLE "--job whole --steps 6 --dump whole.dump");
+	gpt_run(0, "zinf-gpt", CYCLE "--job whole --steps 6 --dump whole.dump");
 	expect_one_cycle(1, 6);
-	run(0, "zinf-gpt", CYCLE "--job halves --steps 3");
+	gpt_run(0, "zinf-gpt", CYCLE "--job halves --steps 3");
 	expect_one_cycle(1, 3);
-	run(0, "zinf-gpt", CYCLE "--job halves --steps 6 --dump halves.dump");
+	gpt_run(0, "zinf-gpt", CYCLE "--job halves --steps 6 --dump halves.dump");
 	expect_one_cycle(4, 6);
-	expect_equal_dumps("whole.dump", "halves.dump");
+	gpt_expect_equal_dumps("whole.dump", "halves.dump");
 	/* Rates and momenta are the trainer's: the reference has the same bits by them. */
-	run(0, "zinf-gpt", CYCLE "--reference --steps 6 --dump reference.dump");
+	gpt_run(0, "zinf-gpt", CYCLE "--reference --steps 6 --dump reference.dump");
 	expect_one_cycle(1, 6);
-	expect_equal_dumps("whole.dump", "reference.dump");
+	gpt_expect_equal_dumps("whole.dump", "reference.dump");
 }
 
 /* Weights times -1e12 in the first step: there is no finite gradient from then on. */
@@ -221,39 +179,39 @@ static void expect_step(unsigned step, double lr, unsigned skipped)
 
 Test(gpt, skipped_steps_are_none_to_a_schedule_also_when_it_goes_on)
 {
-	run(0, "zinf-gpt", SKIPS "--job skips --steps 3 --dump skips.dump");
+	gpt_run(0, "zinf-gpt", SKIPS "--job skips --steps 3 --dump skips.dump");
 	expect_step(1, 1e6, 0);
 	expect_step(2, 9e5, 1);
 	expect_step(3, 9e5, 1);
-	run(0, "zinf-gpt", SKIPS "--job skips --steps 5 --dump skips.dump");
+	gpt_run(0, "zinf-gpt", SKIPS "--job skips --steps 5 --dump skips.dump");
 	system_expect_text(words, "\"event\":\"resumed\",\"step\":3,");
 	expect_step(4, 9e5, 1);
 	expect_step(5, 9e5, 1);
-	run(0, "zinf-gpt", SKIPS "--reference --steps 5 --dump reference.dump");
-	expect_equal_dumps("skips.dump", "reference.dump");
+	gpt_run(0, "zinf-gpt", SKIPS "--reference --steps 5 --dump reference.dump");
+	gpt_expect_equal_dumps("skips.dump", "reference.dump");
 }
 
-/* zinf-gpt beside the program that run() starts. */
+/* zinf-gpt beside the program that gpt_run() starts. */
 #define GPT "$(dirname $program)/zinf-gpt "
 
 Test(gpt, zctl_launch_starts_a_killed_rank_again_and_the_bits_are_the_same)
 {
-	run(0, "zinf-gpt", TINY "--ranks 2 --job whole --steps 6 --dump whole.dump");
-	run(0, "zctl",
-	    "launch --nproc-per-node 2 --max-restarts 1 --job killed " GPT TINY
-	    "--steps 6 --exit-after-step 3 --exit-rank 1 --dump killed.dump");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 2 --job whole --steps 6 --dump whole.dump");
+	gpt_run(0, "zctl",
+	        "launch --nproc-per-node 2 --max-restarts 1 --job killed " GPT TINY
+	        "--steps 6 --exit-after-step 3 --exit-rank 1 --dump killed.dump");
 	system_expect_text(words, "zctl: rank 1 (pid ");
 	system_expect_text(words, ") was killed by signal 9 (Killed) after ");
 	system_expect_text(words, "zctl: starting all 2 ranks again (1 of 1)\n");
 	system_expect_text(words, "[rank 0]: ");
 	system_expect_text(words, "resumed at step ");
 	cr_assert(!strstr(words, "resumed at step 0"), "%s", words);
-	expect_equal_dumps("whole.dump", "killed.dump");
+	gpt_expect_equal_dumps("whole.dump", "killed.dump");
 	/* Without restarts it is over, and the job stays. */
-	run(128 + 9, "zctl",
-	    "launch --nproc-per-node 2 --job once " GPT TINY
-	    "--steps 6 --exit-after-step 3 --exit-rank 0");
-	run(0, "zctl", "jobs once");
+	gpt_run(128 + 9, "zctl",
+	        "launch --nproc-per-node 2 --job once " GPT TINY
+	        "--steps 6 --exit-after-step 3 --exit-rank 0");
+	gpt_run(0, "zctl", "jobs once");
 }
 
 /* Its ranks are no children of one process that could show them a page. */
@@ -261,10 +219,10 @@ Test(gpt, ranks_of_a_launcher_tell_each_other_their_losses)
 {
 	char plain[64], launched[64];
 
-	run(0, "zinf-gpt", TINY "--ranks 3 --job plain --steps 3 --eval-every 3");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 3 --job plain --steps 3 --eval-every 3");
 	loss_of("step     3/3", plain);
-	run(0, "zctl",
-	    "launch --nproc-per-node 3 --job launched " GPT TINY "--steps 3 --eval-every 3");
+	gpt_run(0, "zctl",
+	        "launch --nproc-per-node 3 --job launched " GPT TINY "--steps 3 --eval-every 3");
 	loss_of("step     3/3", launched);
 	cr_assert_str_eq(launched, plain);
 }
@@ -273,25 +231,25 @@ Test(gpt, ranks_of_a_launcher_tell_each_other_their_losses)
 Test(gpt, torchrun_starts_ranks_and_starts_them_again, .timeout = 400)
 {
 	if (!system_has_torchrun())
-		skip("no torchrun that starts a program is installed");
+		gpt_skip("no torchrun that starts a program is installed");
 	if (!system_torchrun_restarts())
-		skip("this torchrun starts nothing again");
-	run(0, "zinf-gpt", TINY "--ranks 2 --job whole --steps 6 --dump whole.dump");
-	run(0, "zinf-gpt",
-	    "--version; " SYSTEM_TORCHRUN "--nproc_per_node 2 --max-restarts 1 "
-	    "$program " TINY "--job torch --steps 6 --exit-after-step 3 --exit-rank 1 "
-	    "--dump torch.dump");
+		gpt_skip("this torchrun starts nothing again");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 2 --job whole --steps 6 --dump whole.dump");
+	gpt_run(0, "zinf-gpt",
+	        "--version; " SYSTEM_TORCHRUN "--nproc_per_node 2 --max-restarts 1 "
+	        "$program " TINY "--job torch --steps 6 --exit-after-step 3 --exit-rank 1 "
+	        "--dump torch.dump");
 	cr_assert(strstr(words, "resumed at step "), "%s", words);
-	expect_equal_dumps("whole.dump", "torch.dump");
+	gpt_expect_equal_dumps("whole.dump", "torch.dump");
 }
 
 Test(gpt, mpirun_starts_ranks_that_know_who_they_are)
 {
 	if (system("command -v mpirun >/dev/null 2>&1"))
-		skip("mpirun is not installed");
-	run(0, "zinf-gpt", TINY "--ranks 2 --job plain --steps 2 --dump plain.dump");
-	run(0, "zinf-gpt",
-	    "--version; mpirun $([ $(id -u) = 0 ] && echo --allow-run-as-root) --oversubscribe "
-	    "-n 2 $program " TINY "--job mpi --steps 2 --dump mpi.dump");
-	expect_equal_dumps("plain.dump", "mpi.dump");
+		gpt_skip("mpirun is not installed");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 2 --job plain --steps 2 --dump plain.dump");
+	gpt_run(0, "zinf-gpt",
+	        "--version; mpirun $([ $(id -u) = 0 ] && echo --allow-run-as-root) --oversubscribe "
+	        "-n 2 $program " TINY "--job mpi --steps 2 --dump mpi.dump");
+	gpt_expect_equal_dumps("plain.dump", "mpi.dump");
 }

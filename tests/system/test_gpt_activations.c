@@ -5,68 +5,27 @@
  * memory. Method: zinf-gpt as a command, dumps compared with the reference's; peaks as the kernel
  * counted them.
  */
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "tests/system/files.h"
+#include "tests/system/gpt.h"
 
 #define TINY                                                                            \
 	"--layers 5 --heads 2 --d-model 16 --seq-len 16 --batch-size 2 --grad-accum 2 " \
 	"--steps 3 --eval-every 2 --warmup 1 --staging 4M --delete-job "
 
-static void start_with(const char *nvme_size)
-{
-	cr_assert_not_null(mkdtemp(guard_path(folder, sizeof(folder), "files")));
-	system_start(&harness, &(struct harness_options){ .nvme_size = nvme_size });
-	cr_assert_eq(setenv("ZINF_SOCKET", harness.socket_path, 1), 0);
-}
-
 static void start(void)
 {
-	start_with("192M");
+	gpt_start_with("192M");
 }
 
 static void start_without_store(void)
 {
-	start_with(NULL);
+	gpt_start_with(NULL);
 }
 
 TestSuite(activations, .init = start, .fini = files_stop, .timeout = 120);
 TestSuite(activations_alone, .init = start_without_store, .fini = files_stop, .timeout = 120);
-
-/* Ends with @code; its words are in `words`. */
-static void run(int code, const char *arguments)
-{
-	char path[300], command[1024];
-	size_t bytes;
-	FILE *pipe;
-	int got;
-
-	harness_program("zinf-gpt", path, sizeof(path));
-	if (access(path, X_OK)) {
-		files_stop(); /* .fini does not run. */
-		cr_skip_test("zinf-gpt was not built");
-	}
-	(void)snprintf(command, sizeof(command), "program=$(realpath %s); cd %s; $program %s 2>&1",
-	               path, folder, arguments);
-	pipe = popen(command, "r");
-	cr_assert_not_null(pipe);
-	bytes = fread(words, 1, sizeof(words) - 1, pipe);
-	words[bytes] = '\0';
-	got = pclose(pipe);
-	cr_assert(WIFEXITED(got) && WEXITSTATUS(got) == code, "%s ended with %d: %s", arguments,
-	          got, words);
-}
-
-static void expect_equal_dumps(const char *name, const char *other, const char *what)
-{
-	char command[700];
-
-	(void)snprintf(command, sizeof(command), "cd %s && cmp %s %s", folder, name, other);
-	cr_assert_eq(system(command), 0, "%s", what);
-}
 
 /* The number behind @key in the newest output. */
 static uint64_t number_of(const char *key)
@@ -91,12 +50,12 @@ static void expect_same_bits(const char *flags)
 	char line[512];
 
 	(void)snprintf(line, sizeof(line), TINY "%s --reference --dump kept", flags);
-	run(0, line);
+	gpt_run(0, "zinf-gpt", line);
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
 		(void)snprintf(line, sizeof(line), TINY "%s --activations %s --dump way", flags,
 		               ways[i]);
-		run(0, line);
-		expect_equal_dumps("kept", "way", line);
+		gpt_run(0, "zinf-gpt", line);
+		gpt_expect_equal_dumps("kept", "way");
 	}
 }
 
@@ -118,11 +77,12 @@ Test(activations, also_with_parameters_on_nvme_that_are_updated_early)
 
 Test(activations, a_killed_rank_goes_on_with_the_same_bits)
 {
-	run(0, TINY "--ranks 2 --reference --dump kept");
-	run(0, TINY "--ranks 2 --activations nvme --restarts 1 --exit-after-step 2 --exit-rank 1 "
-	            "--dump way");
+	gpt_run(0, "zinf-gpt", TINY "--ranks 2 --reference --dump kept");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--ranks 2 --activations nvme --restarts 1 --exit-after-step 2 --exit-rank 1 "
+	             "--dump way");
 	system_expect_text(words, "starting all 2 ranks again");
-	expect_equal_dumps("kept", "way", "killed");
+	gpt_expect_equal_dumps("kept", "way");
 }
 
 #define LARGE                                                                                  \
@@ -133,21 +93,21 @@ Test(activations, the_trainer_takes_less_memory)
 {
 	uint64_t kept_peak, kept_bytes, bytes;
 
-	run(0, LARGE "--activations keep");
+	gpt_run(0, "zinf-gpt", LARGE "--activations keep");
 	kept_peak = number_of("\"peak_bytes\":");
 	kept_bytes = number_of("\"activation_bytes\":");
 	cr_assert_gt(kept_bytes, 50u << 20, "what is saved must be seen beside the rest");
 	cr_assert_geq(kept_peak, kept_bytes);
-	run(0, LARGE "--activations recompute");
+	gpt_run(0, "zinf-gpt", LARGE "--activations recompute");
 	bytes = number_of("\"activation_bytes\":");
 	cr_expect_lt(bytes, kept_bytes / 8);
 	cr_expect_lt(number_of("\"peak_bytes\":"), kept_peak - (kept_bytes - bytes) * 9 / 10);
 	/* The tensors that are in memory are mapped here as well, and counted. */
-	run(0, LARGE "--activations nvme");
+	gpt_run(0, "zinf-gpt", LARGE "--activations nvme");
 	bytes = number_of("\"activation_bytes\":") + number_of("\"tensor_bytes\":");
 	cr_expect_lt(bytes, kept_bytes / 5);
 	cr_expect_lt(number_of("\"peak_bytes\":"), kept_peak - (kept_bytes - bytes) * 9 / 10);
-	run(0, LARGE "--activations cpu");
+	gpt_run(0, "zinf-gpt", LARGE "--activations cpu");
 	cr_expect_lt(number_of("\"activation_bytes\":"), kept_bytes / 50);
 	cr_expect_geq(number_of("\"tensor_bytes\":"), kept_bytes - kept_bytes / 20);
 }
@@ -155,19 +115,19 @@ Test(activations, the_trainer_takes_less_memory)
 Test(activations, what_has_no_room_is_refused_with_figures)
 {
 	/* 24 blocks of 24 MB. */
-	run(1, LARGE "--batch-size 64 --activations nvme");
+	gpt_run(1, "zinf-gpt", LARGE "--batch-size 64 --activations nvme");
 	system_expect_text(words, "asked for on nvme:disk");
 	system_expect_text(words, "free of 192 MiB");
-	run(1, LARGE "--batch-size 64 --activations cpu");
+	gpt_run(1, "zinf-gpt", LARGE "--batch-size 64 --activations cpu");
 	system_expect_text(words, "rank 0: ");
 	system_expect_text(words, "256 MiB");
 }
 
 Test(activations_alone, without_a_store_all_has_to_fit_into_memory)
 {
-	run(0, TINY "--offload-optimizer cpu --reference --dump kept");
-	run(0, TINY "--offload-optimizer cpu --activations cpu --dump way");
-	expect_equal_dumps("kept", "way", "cpu");
-	run(1, TINY "--offload-optimizer cpu --activations nvme");
+	gpt_run(0, "zinf-gpt", TINY "--offload-optimizer cpu --reference --dump kept");
+	gpt_run(0, "zinf-gpt", TINY "--offload-optimizer cpu --activations cpu --dump way");
+	gpt_expect_equal_dumps("kept", "way");
+	gpt_run(1, "zinf-gpt", TINY "--offload-optimizer cpu --activations nvme");
 	system_expect_text(words, "has no room in the budget of");
 }

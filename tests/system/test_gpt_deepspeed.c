@@ -4,12 +4,10 @@
  * the bit, and says once what of it does nothing. Method: zinf-gpt as a command, by itself and
  * under zctl launch; dumps compared with those of flags and of the reference.
  */
-#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "tests/system/files.h"
+#include "tests/system/gpt.h"
 
 /* A file of the kind that Hugging Face's documents show. */
 static const char infinity[] =
@@ -36,8 +34,7 @@ static void start(void)
 {
 	FILE *file;
 
-	files_start();
-	cr_assert_eq(setenv("ZINF_SOCKET", harness.socket_path, 1), 0);
+	gpt_start();
 	file = fopen(path_of("ds.json"), "we");
 	cr_assert_not_null(file);
 	fputs(infinity, file);
@@ -45,38 +42,6 @@ static void start(void)
 }
 
 TestSuite(gpt_deepspeed, .init = start, .fini = files_stop, .timeout = 120);
-
-/* Runs a program of this build in the folder; must end with @code. */
-static void run(int code, const char *program, const char *arguments)
-{
-	char path[300], command[1024];
-	size_t bytes;
-	FILE *pipe;
-	int got;
-
-	harness_program(program, path, sizeof(path));
-	if (access(path, X_OK)) {
-		files_stop(); /* .fini does not run. */
-		cr_skip_test("zinf-gpt was not built");
-	}
-	(void)snprintf(command, sizeof(command), "program=$(realpath %s); cd %s; $program %s 2>&1",
-	               path, folder, arguments);
-	pipe = popen(command, "r");
-	cr_assert_not_null(pipe);
-	bytes = fread(words, 1, sizeof(words) - 1, pipe);
-	words[bytes] = '\0';
-	got = pclose(pipe);
-	cr_assert(WIFEXITED(got) && WEXITSTATUS(got) == code, "%s %s ended with %d: %s", program,
-	          arguments, got, words);
-}
-
-static void expect_equal_dumps(const char *name, const char *other)
-{
-	char command[700];
-
-	(void)snprintf(command, sizeof(command), "cd %s && cmp %s %s", folder, name, other);
-	cr_assert_eq(system(command), 0);
-}
 
 static void expect_once(const char *text)
 {
@@ -88,37 +53,38 @@ static void expect_once(const char *text)
 
 Test(gpt_deepspeed, a_file_trains_as_the_flags_do)
 {
-	run(0, "zinf-gpt", MODEL FLAGS "--job flags --dump flags.dump");
-	run(0, "zinf-gpt", MODEL "--job file --deepspeed-config ds.json --dump file.dump");
+	gpt_run(0, "zinf-gpt", MODEL FLAGS "--job flags --dump flags.dump");
+	gpt_run(0, "zinf-gpt", MODEL "--job file --deepspeed-config ds.json --dump file.dump");
 	expect_once("zinf-gpt: note: ds.json: zero_optimization.sub_group_size 1000000");
 	expect_once("zinf-gpt: note: ds.json: aio.queue_depth 32: ");
 	system_expect_text(words, "step     1/5  "); /* steps_per_print */
 	system_expect_text(words, "step     2/5  ");
-	expect_equal_dumps("flags.dump", "file.dump");
-	run(0, "zinf-gpt", MODEL "--deepspeed-config ds.json --reference --dump reference.dump");
-	expect_equal_dumps("flags.dump", "reference.dump");
+	gpt_expect_equal_dumps("flags.dump", "file.dump");
+	gpt_run(0, "zinf-gpt",
+	        MODEL "--deepspeed-config ds.json --reference --dump reference.dump");
+	gpt_expect_equal_dumps("flags.dump", "reference.dump");
 	/* It goes on where it stood. */
-	run(0, "zinf-gpt", MODEL "--job part --deepspeed-config ds.json --steps 2");
-	run(0, "zinf-gpt", MODEL "--job part --deepspeed-config ds.json --dump part.dump");
+	gpt_run(0, "zinf-gpt", MODEL "--job part --deepspeed-config ds.json --steps 2");
+	gpt_run(0, "zinf-gpt", MODEL "--job part --deepspeed-config ds.json --dump part.dump");
 	system_expect_text(words, "resumed at step 2");
-	expect_equal_dumps("flags.dump", "part.dump");
+	gpt_expect_equal_dumps("flags.dump", "part.dump");
 }
 
 Test(gpt_deepspeed, a_launchers_ranks_say_it_once)
 {
-	run(0, "zctl",
-	    "launch --nproc-per-node 2 $(dirname $program)/zinf-gpt --layers 1 --heads 1 "
-	    "--d-model 16 --seq-len 16 --staging 4M --steps 1 --deepspeed-config ds.json --clip 2");
+	gpt_run(0, "zctl",
+	        "launch --nproc-per-node 2 $(dirname $program)/zinf-gpt --layers 1 --heads 1 "
+	        "--d-model 16 --seq-len 16 --staging 4M --steps 1 --deepspeed-config ds.json --clip 2");
 	expect_once("note: ds.json: aio.queue_depth 32: ");
 	expect_once("note: --clip 2 goes before gradient_clipping of ds.json, which is 0.5");
 }
 
 Test(gpt_deepspeed, a_file_that_cannot_be_followed_is_a_wrong_flag)
 {
-	run(2, "zinf-gpt", MODEL "--deepspeed-config nowhere.json");
+	gpt_run(2, "zinf-gpt", MODEL "--deepspeed-config nowhere.json");
 	system_expect_text(words, "zinf-gpt: --deepspeed-config nowhere.json: ");
-	run(2, "zinf-gpt", MODEL "--deepspeed-config ds.json --ranks 3");
+	gpt_run(2, "zinf-gpt", MODEL "--deepspeed-config ds.json --ranks 3");
 	system_expect_text(words, "train_batch_size");
-	run(0, "zctl", "jobs");
+	gpt_run(0, "zctl", "jobs");
 	cr_expect_null(strstr(words, "gpt"), "%s", words);
 }

@@ -74,7 +74,8 @@ Test(gpt_deepspeed, a_launchers_ranks_say_it_once)
 {
 	gpt_run(0, "zctl",
 	        "launch --nproc-per-node 2 $(dirname $program)/zinf-gpt --layers 1 --heads 1 "
-	        "--d-model 16 --seq-len 16 --staging 4M --steps 1 --deepspeed-config ds.json --clip 2");
+	        "--d-model 16 --seq-len 16 --staging 4M --steps 1 --deepspeed-config ds.json "
+	        "--clip 2");
 	expect_once("note: ds.json: aio.queue_depth 32: ");
 	expect_once("note: --clip 2 goes before gradient_clipping of ds.json, which is 0.5");
 }

@@ -129,6 +129,22 @@ Test(deepspeed_files, adagrad_and_switches_that_change_nothing)
 	      "gradient_clipping");
 }
 
+Test(deepspeed_files, half_precision_with_a_loss_scale_that_hesitates)
+{
+	cr_assert_eq(open_config("fp16_hysteresis"), 0, "%s", why);
+	cr_expect_eq(config.param_dtype, ZINF_F16);
+	cr_expect_eq(config.grad_dtype, ZINF_F16);
+	cr_expect_eq(config.scaler.kind, ZINF_SCALER_DEEPSPEED);
+	cr_expect_eq(config.scaler.init, 0x1p32);
+	cr_expect_eq(config.scaler.window, 500);
+	cr_expect_eq(config.scaler.hysteresis, 4);
+	cr_expect_eq(config.scaler.min, 1);
+	cr_expect_eq(config.offload_optimizer, ZINF_OFFLOAD_CPU);
+	cr_expect_eq(config.optimizer, ZINF_ADAMW);
+	cr_expect_eq(config.lr.kind, ZINF_LR_WARMUP);
+	NOTED("gradient_clipping");
+}
+
 static void refused_file(const char *name, const char *words)
 {
 	cr_expect_eq(open_config(name), -EOPNOTSUPP, "%s", name);
@@ -138,7 +154,6 @@ static void refused_file(const char *name, const char *words)
 
 Test(deepspeed_files, what_cannot_be_done_is_refused_with_the_file_and_the_key)
 {
-	refused_file("fp16_hysteresis", "fp16.enabled: not supported yet");
 	refused_file("mics", "mics_shard_size");
 	refused_file("quantized_refused", "zero_optimization.zero_quantized_weights is true");
 }

@@ -91,6 +91,34 @@ Test(use, a_snapshot_is_used_under_another_name)
 	cr_expect_null(strstr(words, "look"), "%s", words);
 }
 
+/* Somebody trains it, or is about to. */
+static void expect_refused_beside(struct zinf *trainer, const char *why)
+{
+	gpt_run(1, "zinf-gpt", MODEL "--job base --generate 20");
+	system_expect_text(words, why);
+	gpt_run(1, "zinf-gpt", MODEL "--job base --eval /usr/share/common-licenses/BSD");
+	system_expect_text(words, why);
+	cr_expect_eq(zinf_ping(trainer), 0, "%s", zinf_error_text(trainer));
+	gpt_run(0, "zctl", "jobs base");
+}
+
+Test(use, a_job_that_is_being_trained_is_left_alone)
+{
+	struct zinf_options options = ZINF_OPTIONS_INIT;
+	struct zinf *trainer;
+
+	options.job = "base";
+	options.incarnation = "alive";
+	options.rank = 0;
+	options.world_size = 1;
+	options.param_dtype = options.grad_dtype = ZINF_BF16;
+	options.offload_optimizer = ZINF_OFFLOAD_NVME;
+	options.staging_bytes = 4 << 20;
+	cr_assert_eq(zinf_attach(&options, &trainer), 0, "%s", zinf_attach_error());
+	expect_refused_beside(trainer, "has 1 living ranks");
+	zinf_detach(trainer);
+}
+
 Test(use, a_job_that_holds_nothing_is_said_and_not_left_behind)
 {
 	gpt_run(1, "zinf-gpt", MODEL "--job nothing --generate 20");

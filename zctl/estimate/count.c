@@ -52,9 +52,10 @@ static bool parse(const char *word, uint64_t *ret_count)
 	if (*at)
 		return false;
 	*ret_count = UINT64_MAX;
-	if (whole <= ESTIMATE_ELEMENTS_MAX && zi_checked_mul(whole, factor, &whole))
-		*ret_count = whole + (factor < scale ? fraction * factor / scale
-		                                     : fraction * (factor / scale));
+	fraction = factor < scale ? fraction * factor / scale : fraction * (factor / scale);
+	if (whole > ESTIMATE_ELEMENTS_MAX || !zi_checked_mul(whole, factor, &whole) ||
+	    !zi_checked_add(whole, fraction, ret_count))
+		*ret_count = UINT64_MAX;
 	return true;
 }
 

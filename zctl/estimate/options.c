@@ -278,7 +278,9 @@ struct zi_plan_options estimate_options_plan(const struct estimate_options *opti
 		.snapshot_count = options->snapshot_count,
 	};
 	struct zi_job_config *config = &plan.config;
-	uint32_t read = model->dtype == ZI_DTYPE_F16 ? ZI_DTYPE_BF16 : model->dtype;
+	/* A job of zinf's says what it trains in; of a file from elsewhere f16 is how it was stored. */
+	uint32_t read =
+		model->dtype == ZI_DTYPE_F16 && !model->grad_dtype ? ZI_DTYPE_BF16 : model->dtype;
 
 	config->param_dtype = either(options->dtype, read, ZI_DTYPE_BF16);
 	/* What was recorded goes together; another --dtype has its own. */

@@ -57,7 +57,7 @@ static void print_units(const struct estimate_model *model)
 	printf("\n");
 }
 
-static void print_model(const struct estimate_model *model)
+static void print_model(const struct estimate_model *model, uint32_t param_dtype)
 {
 	printf("model: %s: %" PRIu64 " elements (%" PRIu64 " padded)", model->kind.chars,
 	       model->element_count, model->padded_count);
@@ -67,8 +67,9 @@ static void print_model(const struct estimate_model *model)
 	print_units(model);
 	if (*model->note.chars)
 		printf("note: %s\n", model->note.chars);
-	if (model->dtype == ZI_DTYPE_F16)
-		printf("note: its file is f16; trained as bf16 unless --dtype says else\n");
+	if (model->dtype == ZI_DTYPE_F16 && !model->grad_dtype)
+		printf("note: its file is f16; counted as %s (--dtype says otherwise)\n",
+		       zi_dtype_name((enum zi_dtype)param_dtype));
 }
 
 static void print_config(const struct estimate *estimate)
@@ -162,7 +163,7 @@ static void print_fit(const struct estimate *estimate)
 /* See show.h. */
 void estimate_show(const struct estimate *estimate, bool is_colour)
 {
-	print_model(estimate->model);
+	print_model(estimate->model, estimate->wish.config.param_dtype);
 	print_config(estimate);
 	print_planes(estimate, is_colour);
 	print_step(estimate);

@@ -235,6 +235,9 @@ static void member_left(struct zero_job *job, uint32_t number, bool is_clean,
 		return;
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
 		is_waited_for |= group->gather_masks[i] && !gather_is_full(job, i);
+	/* All have called it, and it has not begun: it waits for space, and now for this member. */
+	is_waited_for |=
+		group->phase == ZERO_GROUP_FORMING && gather_is_full(job, ZERO_GATHER_MATERIALIZE);
 	if (is_waited_for) {
 		group_break_after_step(job, -EPIPE, number, text);
 		return;

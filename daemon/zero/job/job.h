@@ -105,8 +105,10 @@ struct zero_job {
 	struct zero_subgroup *subgroups;
 	uint32_t subgroup_count, tile_count;
 	uint64_t element_count, padded_count;
-	uint32_t here_count;    /* subgroups that this node holds (place/owner.h), */
-	uint64_t here_elements; /* and their elements, with padding */
+	uint32_t here_count;         /* subgroups that this node holds (place/owner.h), */
+	uint64_t here_elements;      /* and their elements, with padding */
+	uint64_t largest_count;      /* of the longest unit, with padding */
+	uint32_t advised_generation; /* of the group that was told which setting would fit a copy */
 	uint64_t slot_bytes;
 	uint64_t param_bytes, grad_bytes; /* of a plane */
 

@@ -48,45 +48,11 @@ static int units_check_unique(const struct zero_layout *layout, struct zi_text *
 	return 0;
 }
 
-static int param_name_compare(const void *a, const void *b)
-{
-	return strcmp((*(const struct catalog_param *const *)a)->name,
-	              (*(const struct catalog_param *const *)b)->name);
-}
-
-/* Exports and checkpoints of others know parameters by their names alone. */
-static int params_check_unique(const struct zero_layout *layout, struct zi_text *text)
-{
-	_cleanup_(zi_freep) const struct catalog_param **params = NULL;
-
-	params = calloc(layout->param_count, sizeof(*params));
-	if (!params)
-		return err_origin(-ENOMEM);
-	for (uint32_t i = 0; i < layout->param_count; i++)
-		params[i] = &layout->params[i];
-	qsort(params, layout->param_count, sizeof(*params), param_name_compare);
-	for (uint32_t i = 1; i < layout->param_count; i++) {
-		const struct catalog_param *first = ZI_MIN(params[i - 1], params[i]);
-		const struct catalog_param *second = ZI_MAX(params[i - 1], params[i]);
-
-		if (strcmp(first->name, second->name) == 0)
-			return err_origin(zi_text_error(
-				text, -EINVAL,
-				"parameter '%.60s' is there twice, in unit '%.40s' and in unit "
-				"'%.40s': one that several layers use is added once, and reduced "
-				"when the last of them is through",
-				second->name, layout->units[first->unit].name,
-				layout->units[second->unit].name));
-	}
-	return 0;
-}
-
-/* Whole by itself: units and parameters are unique, units not empty, sums fit. */
+/* Whole by itself: units are unique and not empty, sums fit. */
 int layout_check(const struct zero_layout *layout, struct zi_text *text)
 {
 	uint64_t total = 0;
 	uint32_t param = 0;
-	int r;
 
 	if (!layout->unit_count)
 		return err_origin(zi_text_error(text, -EINVAL, "the model has no units"));
@@ -110,10 +76,7 @@ int layout_check(const struct zero_layout *layout, struct zi_text *text)
 			                                "unit '%s' has no parameters",
 			                                layout->units[unit].name));
 	}
-	r = units_check_unique(layout, text);
-	if (!r)
-		r = params_check_unique(layout, text);
-	return err_trace(r);
+	return err_trace(units_check_unique(layout, text));
 }
 
 struct shape_text {

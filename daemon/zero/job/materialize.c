@@ -39,15 +39,18 @@ static bool is_wanted(const struct zero_job *job)
 /*
  * Every rank has come, and nothing of the former group is in flight. Nor of a job of the same uid
  * that is being deleted: a job that never committed anything ends with its ranks, and when they are
- * started again at once there is room for it only where it was. Another uid's is not waited for:
- * one that makes jobs without end could hold up everybody.
+ * started again at once there is room for it on NVMe only where it was. Another uid's is not waited
+ * for: one that makes jobs without end could hold up everybody. A rank may leave meanwhile.
  */
 bool materialize_is_due(const struct zero_job *job)
 {
+	bool is_nvme = job->group.config.offload_optimizer == ZI_OFFLOAD_NVME;
+
 	return job->group.phase == ZERO_GROUP_FORMING && !job->is_materializing &&
-	       !job->is_deleting && !job->busy_count && !job_is_ahead(job) &&
-	       job->step.phase == ZERO_STEP_NONE && gather_is_full(job, ZERO_GATHER_MATERIALIZE) &&
-	       !delete_is_under_way(job->zero, job->uid);
+	       job->group.rank_count == job->group.local_size && !job->is_deleting &&
+	       !job->busy_count && !job_is_ahead(job) && job->step.phase == ZERO_STEP_NONE &&
+	       gather_is_full(job, ZERO_GATHER_MATERIALIZE) &&
+	       !(is_nvme && delete_is_under_way(job->zero, job->uid));
 }
 
 /* See materialize.h. */

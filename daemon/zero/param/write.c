@@ -152,7 +152,7 @@ static void begin_done(struct dev_task *task)
 static int take_segment(struct zero_rank *rank, struct zi_text *text,
                         struct tier_segment **ret_segment)
 {
-	const struct zero_job *job = rank->job;
+	struct zero_job *job = rank->job;
 	uint64_t padded_count = 0;
 	int r;
 
@@ -167,8 +167,11 @@ static int take_segment(struct zero_rank *rank, struct zi_text *text,
 	                        job->slot_bytes == ZI_HUGE_PAGE_BYTES ? TIER_PAGES_COLLAPSED
 	                                                              : TIER_PAGES_SMALL,
 	                        text, ret_segment);
-	if (r)
+	/* Once for each group: it looks at every unit several times, and this may be asked often. */
+	if (r && job->advised_generation != job->group.generation) {
+		job->advised_generation = job->group.generation;
 		advice_append(job, text);
+	}
 	return err_trace(r);
 }
 

@@ -38,8 +38,11 @@ void owners_build(struct zero_job *job)
 	zi_owners_init(&finishers, set->member_count);
 	job->here_count = 0;
 	job->here_elements = 0;
-	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+	job->largest_count = 0;
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		job->units[i].here_count = 0;
+		job->largest_count = ZI_MAX(job->largest_count, job->units[i].padded_count);
+	}
 	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[i];
 		uint32_t owner = zi_owners_deal(&owners, subgroup->element_count);
@@ -66,8 +69,7 @@ struct zi_plane_bytes owner_logical_bytes(const struct zero_job *job, uint32_t r
 	if (!job->units)
 		return bytes;
 	share.owned_count = job->owned_counts[rank];
-	for (uint32_t i = 0; i < job->layout.unit_count; i++)
-		share.largest_count = ZI_MAX(share.largest_count, job->units[i].padded_count);
+	share.largest_count = job->largest_count;
 	zi_logical_bytes(&share, &job->config, &job->training, &bytes);
 	return bytes;
 }

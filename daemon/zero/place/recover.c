@@ -70,7 +70,7 @@ struct tier_extent recover_place(const struct zero *zero, const struct catalog_e
  * believed. */
 static int take_layout(struct zero_job *job, const struct catalog_job *stored)
 {
-	struct zi_text text;
+	struct zi_text text = { "" };
 	int r;
 
 	if (layout_check(&job->layout, &text))

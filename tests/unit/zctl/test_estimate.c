@@ -74,6 +74,7 @@ Test(estimate, counts_that_cannot_be_are_refused_with_what_can)
 		                             "0.0K",
 		                             "281474976710657",
 		                             "300T",
+		                             "18446744.1T",
 		                             "99999999999999999999999",
 		                             "18446744073709551616T" };
 

@@ -75,6 +75,7 @@ Test(estimate_options, what_is_left_open_is_as_the_source_says)
 		                        .optimizer = ZI_OPTIMIZER_LION,
 		                        .schedule = ZI_SCHEDULE_SHARDED };
 	struct estimate_model empty = { 0 }, half = { .dtype = ZI_DTYPE_F16 };
+	struct estimate_model recorded = { .dtype = ZI_DTYPE_F16, .grad_dtype = ZI_DTYPE_F32 };
 	struct zi_plan_options plan;
 
 	cr_assert_eq(parse("x"), 0);
@@ -90,6 +91,9 @@ Test(estimate_options, what_is_left_open_is_as_the_source_says)
 	cr_expect_eq(plan.config.schedule, ZI_SCHEDULE_LOCAL);
 	plan = estimate_options_plan(&options, &half);
 	cr_expect_eq(plan.config.param_dtype, ZI_DTYPE_BF16);
+	plan = estimate_options_plan(&options, &recorded);
+	cr_expect_eq(plan.config.param_dtype, ZI_DTYPE_F16, "a job's own");
+	cr_expect_eq(plan.config.grad_dtype, ZI_DTYPE_F32);
 	cr_assert_eq(parse("x --dtype bf16"), 0);
 	plan = estimate_options_plan(&options, &model);
 	cr_expect_eq(plan.config.grad_dtype, ZI_DTYPE_BF16, "not the recorded one's");

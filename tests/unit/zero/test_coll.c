@@ -446,3 +446,35 @@ Test(coll, where_ranks_of_a_former_incarnation_were_is_forgotten)
 		cr_expect_eq(opened_of(&actors[2]).nodes[i], 0, "rank %u", i);
 	end();
 }
+
+/* Their collectives are on, so that nobody may take the place of one that leaves; and what all have
+ * called waits for the space of another job, which the catalog is just forgetting. */
+Test(zero_coll, a_member_that_leaves_before_memory_is_made_ends_the_start)
+{
+	struct attach_options options = { .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME),
+		                          .world = 2 };
+	struct actor *other = &actors[3];
+
+	for (uint32_t leaving = 0; leaving < 2; leaving++) {
+		uint32_t staying = 1 - leaving;
+
+		node_init(&node);
+		node.store_bytes = 64 * MIB;
+		node_start(&node);
+		model_attach(&node, other, 1,
+		             &(struct attach_options){ .job = "other", .config = options.config });
+		cr_assert_eq(model_materialize(other, 1), 0, "%s", other->text.chars);
+		model_attach(&node, actors, 2, &options);
+		cr_assert_eq(open_all(2), 0);
+		model_layout(&actors[0]);
+		model_layout(&actors[1]);
+		actor_leave(other, true);
+		actor_start(&actors[0], 0, zero_materialize, NULL);
+		actor_start(&actors[1], 0, zero_materialize, NULL);
+		cr_assert_not(zi_list_is_empty(&node.zero->ghosts), "it waits");
+		actor_leave(&actors[leaving], true);
+		cr_expect_eq(actor_wait(&actors[staying], 0), -EPIPE);
+		cr_expect(actors[staying].is_broken);
+		end();
+	}
+}

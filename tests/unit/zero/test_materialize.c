@@ -125,24 +125,6 @@ Test(zero_layout, units_of_one_name_and_models_past_counting_are_refused)
 	node_deinit(&node);
 }
 
-Test(zero_layout, a_parameter_that_is_there_twice_is_named_with_both_units)
-{
-	begin();
-	cr_assert_eq(attach(0, as("", 0, 1)), 0);
-	layout_unit(&actors[0], "embed");
-	layout_param(&actors[0], "table", 3, 0);
-	layout_param(&actors[0], "bias", 3, 0);
-	layout_unit(&actors[0], "head");
-	layout_param(&actors[0], "table", 3, 0);
-	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), -EINVAL);
-	cr_assert_str_eq(actors[0].text.chars,
-	                 "parameter 'table' is there twice, in unit 'embed' and in unit 'head': "
-	                 "one that several layers use is added once, and reduced when the last of "
-	                 "them is through");
-	leave_all();
-	node_deinit(&node);
-}
-
 Test(zero_layout, limits_are_told)
 {
 	struct zi_layout_entry unit = { .kind = ZI_LAYOUT_UNIT, .name = "u3" };

@@ -279,7 +279,10 @@ Test(talk_net, a_worker_that_takes_nothing_refuses_for_a_while)
 	net_test_kill(&test, 0, SIGSTOP);
 	for (uint32_t i = 1; i < SUBTREE_NODES_MAX && !refused_by; i++)
 		for (uint32_t k = 0; k < TALK_QUEUE && !refused_by; k++) {
-			struct talk_entry entry = { .kind = TALK_READY, .node = (uint16_t)i };
+			/* Of the one that there is, some may still come in between. */
+			struct talk_entry entry = { .kind = TALK_READY,
+				                    .node = (uint16_t)i,
+				                    .tag = k };
 			int r = net_worker_talk_send(test.nodes[0].worker, &entry, 1);
 
 			refused_by = r == -EAGAIN ? i : 0;

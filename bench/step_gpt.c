@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Suite `step`, part `gpt`: zinf-gpt with all of its state on NVMe over what its computing and the
- * disk allow. Each round runs it with its state in memory, with its state on NVMe, and fio with the
+ * Suite `step`, part `gpt`: zinf-gpt with all of its state on NVMe, parameters as well, over what its
+ * computing and the disk allow. Each round runs it with its state in memory, with its state on NVMe, and fio with the
  * bytes that a step of the latter has moved, on the store's own file. No run can be faster than the
  * slower of computing and disk: that is the bound of the round. Without a norm, so that units are
  * updated while others are still computed. Tokens/s are of the steps after the first ones, which
@@ -38,9 +38,9 @@ static const struct gpt_case {
 };
 
 struct run {
-	double step_s; /* mean */
-	double tokens; /* of a step */
-	uint64_t read_bytes, write_bytes;
+	double step_s;                    /* mean */
+	double tokens;                    /* of a step */
+	uint64_t read_bytes, write_bytes; /* mean, whole blocks */
 	unsigned count;
 };
 
@@ -54,27 +54,29 @@ static bool take_line(struct run *run, const char *line)
 		run->count++;
 		run->step_s += json_number_value(json_object_get(words, "wall_ms")) / 1e3;
 		run->tokens = json_number_value(json_object_get(words, "tokens"));
-		run->read_bytes =
+		run->read_bytes +=
 			(uint64_t)json_integer_value(json_object_get(words, "read_bytes"));
-		run->write_bytes =
+		run->write_bytes +=
 			(uint64_t)json_integer_value(json_object_get(words, "write_bytes"));
 	}
 	json_decref(words);
 	return words != NULL;
 }
 
-static int run_gpt(const char *program, const struct gpt_case *the_case, const char *tier,
+static int run_gpt(const char *program, const struct gpt_case *the_case, bool is_nvme,
                    struct run *ret_run)
 {
+	const char *tier = is_nvme ? "nvme" : "cpu";
 	char command[1024], line[1024];
 	FILE *pipe;
 
 	*ret_run = (struct run){ 0 };
 	(void)snprintf(command, sizeof command,
 	               "exec '%.*s/../bin/zinf-gpt' %s --bf16 --clip 0 --steps %u --json "
-	               "--offload-optimizer %s --job bench-%s --delete-job </dev/null",
+	               "--offload-optimizer %s --offload-param %s --job bench-%s --delete-job "
+	               "</dev/null",
 	               (int)(strrchr(program, '/') - program), program, the_case->words, STEPS,
-	               tier, tier);
+	               tier, tier, tier);
 	pipe = popen(command, "re");
 	if (!pipe) {
 		fprintf(stderr, "bench: %s: %s\n", command, strerror(errno));
@@ -87,6 +89,8 @@ static int run_gpt(const char *program, const struct gpt_case *the_case, const c
 		return -1;
 	}
 	ret_run->step_s /= ret_run->count;
+	ret_run->read_bytes = ret_run->read_bytes / ret_run->count & ~(uint64_t)4095;
+	ret_run->write_bytes = ret_run->write_bytes / ret_run->count & ~(uint64_t)4095;
 	return 0;
 }
 
@@ -102,8 +106,8 @@ static int measure(struct figures *figures, const struct gpt_case *the_case,
 		struct fio_result disk;
 		double bound_s;
 
-		if (run_gpt(settings->program, the_case, "cpu", &in_memory) ||
-		    run_gpt(settings->program, the_case, "nvme", &own))
+		if (run_gpt(settings->program, the_case, false, &in_memory) ||
+		    run_gpt(settings->program, the_case, true, &own))
 			return -1;
 		fio->read_bytes = own.read_bytes;
 		fio->write_bytes = own.write_bytes;

@@ -2,8 +2,9 @@
 /*
  * Suite `step`, part `update`: reduce and AdamW of 2 and of 4 ranks in one node, over what
  * data-parallel training does without zinf: Gloo's all_reduce of the gradients and torch.optim's
- * AdamW in every rank (peers/step_torch.py). The same parameters and the same bytes of gradient;
- * all state in memory; sides take turns, a ratio for each pair. Ours is from zinf_step_begin() to
+ * AdamW in every rank (peers/step_torch.py). The same parameters and the same bytes of gradient (but
+ * where Gloo has no sum of bf16: the peer's name says then that it sums in f32); all state in
+ * memory; sides take turns, a ratio for each pair. Ours is from zinf_step_begin() to
  * the commit. The peer's ranks update every parameter each, as DDP's do: what they do more than we
  * is the point. BENCH_TORCH_PYTHON names the interpreter that has torch.
  */
@@ -76,6 +77,8 @@ static int run_sides(struct bench_report *report, const struct update_case *the_
 	const char *wish = getenv("BENCH_TORCH_PYTHON");
 	struct coll_side own = { 0 }, peer = { 0 };
 	double own_ms[BENCH_RUNS_MAX], peer_ms[BENCH_RUNS_MAX];
+	static char peer_names[ZI_COUNT_OF(cases)][COLL_PACKET_BYTES + 32];
+	char *peer_name = peer_names[the_case - cases];
 	char bytes[24];
 	const char *own_argv[] = { settings->program, "rank", the_case->dtype, bytes, NULL };
 	const char *peer_argv[] = { wish ? wish : "/usr/bin/python3", "bench/peers/step_torch.py",
@@ -88,17 +91,17 @@ static int run_sides(struct bench_report *report, const struct update_case *the_
 	if (own.is_ready) {
 		if (!settings->is_quick)
 			start(&peer, "Gloo-torch", peer_argv, the_case, directory);
+		(void)snprintf(peer_name, sizeof(peer_names[0]), "Gloo all_reduce, %s", peer.words);
 		r = measure(&own, &peer, settings->rounds, own_ms, peer_ms);
 	}
 	if (!r)
 		(void)bench_report_add_turns(
 			report,
-			&(struct bench_row){
-				.name = the_case->name,
-				.unit = "ms",
-				.peer_name = peer.is_ready ? "Gloo all_reduce, torch AdamW" : NULL,
-				.target = TARGET,
-				.runs = settings->rounds },
+			&(struct bench_row){ .name = the_case->name,
+		                             .unit = "ms",
+		                             .peer_name = peer.is_ready ? peer_name : NULL,
+		                             .target = TARGET,
+		                             .runs = settings->rounds },
 			BENCH_TIME, own_ms, peer_ms);
 	coll_side_stop(&peer);
 	coll_side_stop(&own);

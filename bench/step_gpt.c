@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Suite `step`, part `gpt`: zinf-gpt with all of its state on NVMe, parameters as well, over what its
- * computing and the disk allow. Each round runs it with its state in memory, with its state on NVMe, and fio with the
- * bytes that a step of the latter has moved, on the store's own file. No run can be faster than the
- * slower of computing and disk: that is the bound of the round. Without a norm, so that units are
- * updated while others are still computed. Tokens/s are of the steps after the first ones, which
- * touch memory anew and have no moments to read.
+ * Suite `step`, part `gpt`: zinf-gpt with all of its state on NVMe, parameters as well, over what
+ * its computing and the disk allow. Each round runs it with its state in memory, with its state on
+ * NVMe, and fio with the bytes that a step of the latter has moved, on the store's own file. No run
+ * can be faster than the slower of computing and disk: that is the bound of the round. Without a
+ * norm, so that units are updated while others are still computed. Tokens/s are of the steps after
+ * the first ones, which touch memory anew and have no moments to read.
  */
 #include <errno.h>
 #include <jansson.h>

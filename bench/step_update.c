@@ -2,10 +2,10 @@
 /*
  * Suite `step`, part `update`: reduce and AdamW of 2 and of 4 ranks in one node, over what
  * data-parallel training does without zinf: Gloo's all_reduce of the gradients and torch.optim's
- * AdamW in every rank (peers/step_torch.py). The same parameters and the same bytes of gradient (but
- * where Gloo has no sum of bf16: the peer's name says then that it sums in f32); all state in
- * memory; sides take turns, a ratio for each pair. Ours is from zinf_step_begin() to
- * the commit. The peer's ranks update every parameter each, as DDP's do: what they do more than we
+ * AdamW in every rank (peers/step_torch.py). The same parameters and the same bytes of gradient,
+ * but where Gloo has no sum of bf16 (the peer's name says then that it sums in f32); all state in
+ * memory; sides take turns, a ratio for each pair. Ours is from zinf_step_begin() to the commit.
+ * The peer's ranks update every parameter each, as DDP's do: what they do more than we
  * is the point. BENCH_TORCH_PYTHON names the interpreter that has torch.
  */
 #include <errno.h>

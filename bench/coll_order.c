@@ -77,6 +77,26 @@ int coll_rank_connect(unsigned rank, const char *words)
 	return fd;
 }
 
+uint32_t coll_rank_number(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text ? (uint32_t)strtoul(text, NULL, 10) : 0;
+}
+
+bool coll_rank_serve(unsigned rank, const char *words, coll_obey_fn obey, void *arg)
+{
+	int fd = coll_rank_connect(rank, words);
+	struct coll_order order;
+	int r = 0;
+
+	if (fd < 0 || words[0] == 's')
+		return false;
+	while (!r && coll_rank_next(fd, &order))
+		r = obey(arg, fd, &order);
+	return !r;
+}
+
 bool coll_rank_next(int socket_fd, struct coll_order *ret_order)
 {
 	char text[COLL_PACKET_BYTES];

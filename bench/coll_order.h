@@ -54,6 +54,12 @@ void coll_order_print(const struct coll_order *order, char text[static COLL_PACK
 
 /* ---- for ranks written in C ---- */
 
+/* Of the environment; 0: not there. */
+uint32_t coll_rank_number(const char *name);
+/* Does one order and answers it. Return: not 0 ends the rank. */
+typedef int (*coll_obey_fn)(void *arg, int socket_fd, const struct coll_order *order);
+/* Says @words, and obeys while they are not "skip …". False: that, or a failure, was the end. */
+bool coll_rank_serve(unsigned rank, const char *words, coll_obey_fn obey, void *arg);
 /* The connected socket after saying @words; -1: errno says why. */
 int coll_rank_connect(unsigned rank, const char *words);
 /* False: there are no more orders. */

@@ -20,13 +20,6 @@ struct own {
 	uint64_t checked_bytes[_COLL_VARIANT_COUNT]; /* the size whose sum was right last */
 };
 
-static uint32_t number(const char *name)
-{
-	const char *text = getenv(name);
-
-	return text ? (uint32_t)strtoul(text, NULL, 10) : 0;
-}
-
 static int own_open(struct own *own, uint64_t bytes)
 {
 	struct zinf_options options = ZINF_OPTIONS_INIT;
@@ -91,8 +84,9 @@ static int check(const struct own *own, enum coll_variant variant, uint64_t coun
 	return r;
 }
 
-static int obey(struct own *own, int fd, const struct coll_order *order)
+static int obey(void *arg, int fd, const struct coll_order *order)
 {
+	struct own *own = arg;
 	uint64_t started_ns;
 	int r = 0;
 
@@ -118,11 +112,11 @@ static int obey(struct own *own, int fd, const struct coll_order *order)
 
 int coll_own_rank(int argc, char **argv)
 {
-	struct own own = { .rank = number("RANK"), .world = number("WORLD_SIZE") };
+	struct own own = { .rank = coll_rank_number("RANK"),
+		           .world = coll_rank_number("WORLD_SIZE") };
 	uint64_t bytes = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
 	char words[COLL_PACKET_BYTES];
-	struct coll_order order;
-	int fd, r = 0;
+	bool is_served;
 
 	coll_rank_pin(own.rank);
 	if (own_open(&own, bytes))
@@ -130,11 +124,7 @@ int coll_own_rank(int argc, char **argv)
 		               own.zinf ? zinf_error_text(own.zinf) : zinf_attach_error());
 	else
 		(void)snprintf(words, sizeof words, "ready zinf " ZINF_VERSION);
-	fd = coll_rank_connect(own.rank, words);
-	if (fd < 0 || words[0] == 's')
-		return EXIT_FAILURE;
-	while (!r && coll_rank_next(fd, &order))
-		r = obey(&own, fd, &order);
+	is_served = coll_rank_serve(own.rank, words, obey, &own);
 	zinf_detach(own.zinf);
-	return r ? EXIT_FAILURE : EXIT_SUCCESS;
+	return is_served ? EXIT_SUCCESS : EXIT_FAILURE;
 }

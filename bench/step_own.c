@@ -22,13 +22,6 @@ struct own {
 	bool is_bf16;
 };
 
-static uint32_t number(const char *name)
-{
-	const char *text = getenv(name);
-
-	return text ? (uint32_t)strtoul(text, NULL, 10) : 0;
-}
-
 /* Gradients of 0.5: every rank's, so their average as well. */
 static void fill(void *gradient, bool is_bf16)
 {
@@ -121,8 +114,9 @@ static int check(const struct own *own)
 	return zinf_reshard(own->zinf, unit);
 }
 
-static int obey(const struct own *own, int fd, const struct coll_order *order)
+static int obey(void *arg, int fd, const struct coll_order *order)
 {
+	const struct own *own = arg;
 	uint64_t started_ns;
 	int r;
 
@@ -139,11 +133,11 @@ static int obey(const struct own *own, int fd, const struct coll_order *order)
 
 int step_own_rank(int argc, char **argv)
 {
-	struct own own = { .rank = number("RANK"), .world = number("WORLD_SIZE") };
+	struct own own = { .rank = coll_rank_number("RANK"),
+		           .world = coll_rank_number("WORLD_SIZE") };
 	uint64_t bytes = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
 	char words[COLL_PACKET_BYTES];
-	struct coll_order order;
-	int fd, r = 0;
+	bool is_served;
 
 	own.is_bf16 = argc > 2 && !strcmp(argv[2], "bf16");
 	if (own_open(&own, bytes) || step(&own) || check(&own))
@@ -151,11 +145,7 @@ int step_own_rank(int argc, char **argv)
 		               own.zinf ? zinf_error_text(own.zinf) : zinf_attach_error());
 	else
 		(void)snprintf(words, sizeof words, "ready zinf " ZINF_VERSION);
-	fd = coll_rank_connect(own.rank, words);
-	if (fd < 0 || words[0] == 's')
-		return EXIT_FAILURE;
-	while (!r && coll_rank_next(fd, &order))
-		r = obey(&own, fd, &order);
+	is_served = coll_rank_serve(own.rank, words, obey, &own);
 	zinf_detach(own.zinf);
-	return r ? EXIT_FAILURE : EXIT_SUCCESS;
+	return is_served ? EXIT_SUCCESS : EXIT_FAILURE;
 }

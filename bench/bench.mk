@@ -34,7 +34,7 @@ bench_run = $(if $(filter bench/$(1).c,$(BENCH_SRC)),$(BUILD)/bench/$(1) build/b
 # `make bench-coll PARTS="two quick"` runs parts.
 PARTS ?=
 .PHONY: bench bench-coll bench-cpu bench-nvme bench-step bench-wire
-bench-coll: $(call bench_needs,coll,$(ZINFD) $(ZCTL) $(BENCH_COLL_MPI)) ## collectives over Open MPI, Gloo and the memory
+bench-coll: all $(call bench_needs,coll,$(ZINFD) $(ZCTL) $(BENCH_COLL_MPI)) ## collectives over Open MPI, Gloo and the memory
 	$(Q)$(call bench_run,coll) $(PARTS)
 bench-cpu: $(call bench_needs,cpu) ## fused AdamW over the STREAM triad
 	$(Q)$(call bench_run,cpu)
@@ -47,7 +47,7 @@ bench-wire: $(call bench_needs,wire,$(ZINFD) $(ZCTL)) ## an empty request over a
 
 # What the suite calls is right, and it has rows: no time is looked at.
 .PHONY: check-bench
-check-bench: $(call bench_needs,coll,$(ZINFD) $(ZCTL)) $(call bench_needs,step,$(GPT)) ## suites coll and step run, by themselves and with small sizes
+check-bench: all $(call bench_needs,coll,$(ZINFD) $(ZCTL)) $(call bench_needs,step,$(GPT)) ## suites coll and step run, by themselves and with small sizes
 	$(Q)d=$$(mktemp -d); $(BUILD)/bench/coll $$d quick alone >$$d/log 2>&1 && \
 		grep -q '"name": "all_reduce 8 B, 2 ranks.*"value": [0-9]' $$d/coll.json || \
 		{ cat $$d/log; rm -rf $$d; echo 'check-bench: suite coll failed'; exit 1; }; \

@@ -6,6 +6,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "daemon/zero/grad/plan.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/residency.h"
@@ -22,8 +23,7 @@ static uint64_t held_bytes(const struct tier_segment *segment)
 static void fill_memory(const struct zero_job *job, struct zero_job_report *report)
 {
 	report->param_cpu_bytes = held_bytes(job->param);
-	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
-		report->grad_cpu_bytes += held_bytes(job->grads[i]);
+	report->grad_cpu_bytes = grads_held_bytes(job);
 	report->accum_cpu_bytes = held_bytes(job->accum);
 	report->state_cpu_bytes = held_bytes(job->state);
 	report->staging_cpu_bytes =

@@ -10,6 +10,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/grad/plan.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
@@ -87,7 +88,7 @@ void job_drop_param(struct zero_job *job)
 	job->param = tier_segment_unref(job->param);
 }
 
-/* Memory that serves one incarnation: gradients, accumulator, staging, a pool of parameters. */
+/* Memory that serves one incarnation: gradients, their sums, staging, a pool of parameters. */
 void job_drop_incarnation(struct zero_job *job)
 {
 	assert(job->busy_count == 0);
@@ -97,9 +98,7 @@ void job_drop_incarnation(struct zero_job *job)
 	if (job->residency)
 		job_drop_param(job);
 	residency_free(job);
-	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
-		job->grads[i] = tier_segment_unref(job->grads[i]);
-	job->accum = tier_segment_unref(job->accum);
+	grads_drop(job);
 	warm_drop_all(job);
 	job->staging = tier_staging_free(job->staging);
 	job->staging_segment = tier_segment_unref(job->staging_segment);

@@ -313,29 +313,6 @@ static inline bool job_spans_nodes(const struct zero_job *job)
 {
 	return job->group.local_size < job->group.world_size;
 }
-static inline void *grad_at(const struct zero_job *job, uint32_t rank, uint64_t offset)
-{
-	return (char *)job->grads[rank]->region.base + offset;
-}
-/* Gradients of a subgroup, from @offset of its first element on: (n,) of the ranks that are here,
- * in their order. Return: n. */
-static inline uint32_t grad_sources(const struct zero_job *job,
-                                    const struct zero_subgroup *subgroup, uint64_t offset,
-                                    const void *ret_sources[ZI_WORLD_MAX])
-{
-	uint64_t rest = set_mask_here(job, subgroup->unit);
-	uint32_t count = 0;
-
-	for (; rest; rest &= rest - 1)
-		ret_sources[count++] = grad_at(job, (uint32_t)__builtin_ctzll(rest),
-		                               subgroup->grad_offset + offset);
-	return count;
-}
-/* Where the sum of those of a subgroup lies, once it is made. */
-static inline void *grad_sum_at(const struct zero_job *job, const struct zero_subgroup *subgroup)
-{
-	return grad_at(job, job_first_rank(job), subgroup->grad_offset);
-}
 static inline struct zero_residence *residence_of(const struct zero_job *job, uint32_t unit)
 {
 	return &job->residency->units[unit];

@@ -244,7 +244,7 @@ static void subgroups_place(struct zero_job *job)
 					unit->padded_count, index),
 				.tile_first = job->tile_count,
 				.param_offset = unit->param_offset + local * param_width,
-				.grad_offset = unit->grad_offset + local * grad_width,
+				.grad_begin = local * grad_width,
 				.accum_offset = (global + local) * sizeof(float),
 				.block_first = (global + local) / ZI_BLOCK_ELEMENTS,
 			};

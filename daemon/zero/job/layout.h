@@ -48,8 +48,9 @@ struct zero_subgroup {
 	bool is_param_here;              /* its parameters stay in this node's memory */
 	uint8_t finisher;                /* the rank whose node finishes its sum */
 	uint32_t tile_first, tile_count; /* place in the arrays of checksums */
-	uint64_t param_offset, grad_offset, accum_offset; /* bytes in the planes */
-	uint64_t block_first;                             /* place in the norm's blocks */
+	uint64_t param_offset, accum_offset; /* bytes in the planes */
+	uint64_t grad_begin;                 /* bytes behind its unit's first gradient */
+	uint64_t block_first;                /* place in the norm's blocks */
 	struct zero_place places[_ZERO_PLANE_COUNT];
 	bool is_reset; /* state counts as zero since param_write_end, whatever is committed */
 	void *memory;  /* resident state; NULL: goes through staging */

@@ -5,8 +5,7 @@
  *
  *   param     the parameters; as long as the job is in memory; ranks read it. With offload_param
  *             nvme a pool for those that are used, of one incarnation
- *   grads     one per rank, of one incarnation; ranks write them
- *   accum     fp32 sums of the sharded schedule
+ *   grads     what ranks write, and sums of it: grad/plan.c
  *   state     offload none or cpu: all optimizer state; nvme: the resident share, the first ones
  *   staging   nvme: what the rest streams through; a slot holds a subgroup's state, and with a
  *             pool its parameters behind it
@@ -19,6 +18,7 @@
 #include "common/base/checked.h"
 #include "common/base/err.h"
 #include "daemon/tier/holder.h"
+#include "daemon/zero/grad/plan.h"
 #include "daemon/zero/job/advice.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -27,25 +27,29 @@
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/commit.h"
 
-/* Huge pages for what only the daemon sees, where rounding up costs at most an eighth. */
-static bool is_worth_huge(uint64_t bytes)
+/* Return: huge pages for what only the daemon sees, where rounding up costs at most an eighth. */
+enum tier_pages memory_pages(uint64_t bytes)
 {
-	return zi_align_up(bytes, ZI_HUGE_PAGE_BYTES) - bytes <= bytes / 8;
+	bool is_worth_it = zi_align_up(bytes, ZI_HUGE_PAGE_BYTES) - bytes <= bytes / 8;
+
+	return is_worth_it ? TIER_PAGES_COLLAPSED : TIER_PAGES_SMALL;
 }
 
-static int plan_segment(struct zero_job *job, const char *name, uint64_t bytes,
-                        enum tier_pages pages, struct tier_segment **place, struct zi_text *text)
+/* See memory.h. */
+int memory_plan_segment(struct zero_job *job, const char *name, uint64_t bytes,
+                        enum tier_pages pages, struct tier_segment **ret_place,
+                        struct zi_text *text)
 {
 	int r;
 
-	assert(!*place);
+	assert(!*ret_place);
 	r = tier_segment_charge(job->cpu_tier, &job->account->account, name, bytes, pages, text,
-	                        place);
+	                        ret_place);
 	if (r) {
 		advice_append(job, text);
 		return err_trace(r);
 	}
-	job->builds[job->build_count++] = (struct zero_build){ .job = job, .segment = *place };
+	job->builds[job->build_count++] = (struct zero_build){ .job = job, .segment = *ret_place };
 	return 0;
 }
 
@@ -88,14 +92,13 @@ static int plan_pool(struct zero_job *job, struct zi_text *text)
 	r = residency_new(job, slot_count);
 	if (r)
 		return err_origin(zi_text_error(text, r, "no memory for tables"));
-	return err_trace(plan_segment(job, "zinf-pool", slot_count * job->slot_bytes,
-	                              job->slot_bytes == ZI_HUGE_PAGE_BYTES ? TIER_PAGES_HUGE
-	                                                                    : TIER_PAGES_SMALL,
-	                              &job->param, text));
+	return err_trace(memory_plan_segment(
+		job, "zinf-pool", slot_count * job->slot_bytes,
+		job->slot_bytes == ZI_HUGE_PAGE_BYTES ? TIER_PAGES_HUGE : TIER_PAGES_SMALL,
+		&job->param, text));
 }
 
-/* What ranks see: param, and gradients, which they write. */
-static int plan_planes(struct zero_job *job, struct zi_text *text)
+static int plan_param(struct zero_job *job, struct zi_text *text)
 {
 	bool is_huge = job->slot_bytes == ZI_HUGE_PAGE_BYTES;
 	int r;
@@ -105,23 +108,13 @@ static int plan_planes(struct zero_job *job, struct zi_text *text)
 		if (r)
 			return err_trace(r);
 	} else if (!job->param) {
-		r = plan_segment(job, "zinf-param", job->param_bytes,
-		                 is_huge ? TIER_PAGES_HUGE : TIER_PAGES_SMALL, &job->param, text);
+		r = memory_plan_segment(job, "zinf-param", job->param_bytes,
+		                        is_huge ? TIER_PAGES_HUGE : TIER_PAGES_SMALL, &job->param,
+		                        text);
 		if (r)
 			return err_trace(r);
 	}
-	for_each_rank_here(job, rank) {
-		r = plan_segment(job, "zinf-grad", job->grad_bytes,
-		                 is_huge ? TIER_PAGES_COLLAPSED : TIER_PAGES_SMALL,
-		                 &job->grads[rank], text);
-		if (r)
-			return err_trace(r);
-	}
-	if (job->config.schedule != ZI_SCHEDULE_SHARDED)
-		return 0;
-	return err_trace(plan_segment(job, "zinf-accum", job->padded_count * sizeof(float),
-	                              is_worth_huge(job->padded_count * sizeof(float)), &job->accum,
-	                              text));
+	return 0;
 }
 
 /* The first subgroups, as many as resident_bytes hold: backward comes to them last, so that an
@@ -154,8 +147,8 @@ static int plan_state(struct zero_job *job, struct zi_text *text)
 	bytes = choose_resident(job);
 	if (!bytes)
 		return 0;
-	return err_trace(
-		plan_segment(job, "zinf-state", bytes, is_worth_huge(bytes), &job->state, text));
+	return err_trace(memory_plan_segment(job, "zinf-state", bytes, memory_pages(bytes),
+	                                     &job->state, text));
 }
 
 static bool is_resident(const struct zero_job *job, const struct zero_subgroup *subgroup)
@@ -219,8 +212,8 @@ static int plan_staging(struct zero_job *job, struct zi_text *text)
 			zi_format_bytes(slot_bytes).chars,
 			(unsigned long long)(ZERO_STAGING_SLOTS_MIN * slot_bytes)));
 	bytes = slot_bytes * staging_slots(job, slot_bytes);
-	return err_trace(plan_segment(job, "zinf-staging", bytes, is_worth_huge(bytes),
-	                              &job->staging_segment, text));
+	return err_trace(memory_plan_segment(job, "zinf-staging", bytes, memory_pages(bytes),
+	                                     &job->staging_segment, text));
 }
 
 static uint64_t stored_bytes(const struct zero_job *job)
@@ -338,7 +331,9 @@ int memory_plan(struct zero_job *job, struct zi_text *text)
 		(void)choose_resident(job); /* The store's share depends on it. */
 	r = plan_store(job, text);
 	if (!r)
-		r = plan_planes(job, text);
+		r = plan_param(job, text);
+	if (!r)
+		r = grads_plan(job, text);
 	if (!r)
 		r = plan_state(job, text);
 	if (!r)

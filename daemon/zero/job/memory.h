@@ -26,6 +26,12 @@ struct zero_build {
 
 /* Charges what is missing and fills job->builds. On failure nothing is left behind. */
 int memory_plan(struct zero_job *job, struct zi_text *text);
+/* One of them: charged, to be built, then in *@ret_place, which is NULL. -ENOSPC, -EDQUOT with
+ * figures, and what would fit. */
+int memory_plan_segment(struct zero_job *job, const char *name, uint64_t bytes,
+                        enum tier_pages pages, struct tier_segment **ret_place,
+                        struct zi_text *text);
+enum tier_pages memory_pages(uint64_t bytes);
 /* After every segment was built. */
 int memory_finish(struct zero_job *job, struct zi_text *text);
 int memory_hand_out(struct zero_job *job);

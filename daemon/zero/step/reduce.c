@@ -14,6 +14,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/grad/grads.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
@@ -125,7 +126,7 @@ static void clear_padding(const struct zero_rank *rank, uint32_t index)
 	const struct zero_unit *unit = &job->units[index];
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 
-	memset(grad_at(job, rank->number, unit->grad_offset + unit->element_count * width), 0,
+	memset(grad_at(job, rank->number, index, unit->element_count * width), 0,
 	       (unit->padded_count - unit->element_count) * width);
 }
 

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where gradients lie: those of each rank, in a segment of its own that it alone writes, and their
+ * sums. Floor 5; shard thread, and device threads, for units that they work on.
+ */
+#pragma once
+
+#include "common/base/assert.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/set.h"
+
+/* A rank's gradient of a unit, from @offset_bytes of its first element on. */
+static inline void *grad_at(const struct zero_job *job, uint32_t rank, uint32_t unit,
+                            uint64_t offset_bytes)
+{
+	return (char *)job->grads[rank]->region.base + job->units[unit].grad_offset + offset_bytes;
+}
+/* Of a subgroup, from @offset_bytes of its first element on: (n,) of the ranks that are here, in
+ * their order. Return: n. */
+static inline uint32_t grad_sources(const struct zero_job *job,
+                                    const struct zero_subgroup *subgroup, uint64_t offset_bytes,
+                                    const void *ret_sources[ZI_WORLD_MAX])
+{
+	uint64_t rest = set_mask_here(job, subgroup->unit);
+	uint32_t count = 0;
+
+	for (; rest; rest &= rest - 1)
+		ret_sources[count++] = grad_at(job, (uint32_t)__builtin_ctzll(rest), subgroup->unit,
+		                               subgroup->grad_begin + offset_bytes);
+	return count;
+}
+/* Where the sum of those of a subgroup lies, once it is made. */
+static inline void *grad_sum_at(const struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	return grad_at(job, job_first_rank(job), subgroup->unit, subgroup->grad_begin);
+}

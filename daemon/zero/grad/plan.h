@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of a job's gradients: planned with all of its memory (job/memory.c). Floor 5, shard
+ * thread. */
+#pragma once
+
+#include "common/base/text.h"
+
+struct zero_job;
+
+/* Charges it. What was charged before a failure is the job's. -ENOSPC, -EDQUOT with figures. */
+int grads_plan(struct zero_job *job, struct zi_text *text);
+/* Nothing is in flight on it. */
+void grads_drop(struct zero_job *job);
+uint64_t grads_held_bytes(const struct zero_job *job);

@@ -9,6 +9,7 @@
 #include "common/wire/far.h"
 #include "daemon/coll/coll.h"
 #include "daemon/tier/segment.h"
+#include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/far.h"
 #include "daemon/zero/job/job.h"
 
@@ -64,9 +65,7 @@ void collectives_drop(struct zero_job *job)
 		collectives->boards[i] = tier_segment_unref(collectives->boards[i]);
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
 		collectives->slabs[i] = tier_segment_unref(collectives->slabs[i]);
-	far_forget_place(job);
-	collectives->node_count = collectives->node = collectives->run = 0;
-	memset(collectives->nodes, 0, sizeof(collectives->nodes));
+	meeting_over(job);
 	collectives->group_count = 0;
 	collectives->arena_bytes = 0;
 }
@@ -88,32 +87,6 @@ uint64_t collectives_held_bytes(const struct zero_job *job)
 		if (collectives->slabs[i])
 			bytes += collectives->slabs[i]->bytes;
 	return bytes;
-}
-
-/* See collectives.h. */
-uint64_t collectives_local_mask(const struct zero_job *job)
-{
-	const struct zero_collectives *collectives = &job->collectives;
-	uint64_t mask = 0;
-
-	/* Once nodes have met it is settled, whoever goes. */
-	for (uint32_t i = 0; i < job->group.world_size; i++)
-		if (collectives->node_count ? collectives->nodes[i] == collectives->node
-		                            : job->group.ranks[i] != NULL)
-			mask |= 1ull << i;
-	return mask;
-}
-
-/* See collectives.h. */
-uint64_t collectives_node_mask(const struct zero_job *job, uint64_t mask)
-{
-	uint64_t nodes = 0;
-
-	if (!job_spans_nodes(job))
-		return 1;
-	for (; mask; mask &= mask - 1)
-		nodes |= 1ull << job->collectives.nodes[__builtin_ctzll(mask)];
-	return nodes;
 }
 
 /* See collectives.h. Return: 0; -ENOSPC, -EDQUOT with figures; -ENOMEM. */

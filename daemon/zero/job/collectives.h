@@ -38,9 +38,6 @@ struct zero_collectives {
 	struct coll *coll;           /* NULL: not open */
 	uint64_t arena_bytes;        /* of a rank */
 	uint64_t asked_bytes;        /* of them by a rank's program, for people */
-	uint32_t open_count;         /* openings that failed, of this start of the job */
-	int open_error;              /* of the last of them */
-	struct zi_text open_text;    /* so */
 	uint8_t tiers[ZI_WORLD_MAX]; /* on which each rank's lies; of those that are here */
 	bool is_told;                /* to the ranks: all of them know what to do with it */
 	uint64_t timeout_ns;         /* of opening, and of making groups that give none */
@@ -49,13 +46,10 @@ struct zero_collectives {
 	struct tier_segment *verdicts, *arenas;
 	struct tier_segment *boards[ZI_GROUPS_MAX]; /* NULL: never used */
 	/* Where the job spans nodes: */
-	uint32_t node_count, node, run;            /* run: of the store where they have met */
-	uint8_t nodes[ZI_WORLD_MAX];               /* of each rank */
 	uint64_t group_count;                      /* asked for so far, alike on all nodes */
 	struct tier_segment *slabs[ZI_GROUPS_MAX]; /* NULL: never used */
 	struct far *fars[ZI_GROUPS_MAX];           /* NULL: none, or it does not span nodes */
 	struct far *making;                        /* the next group, while nodes agree */
-	struct zi_coll_open *place;                /* where they meet; its own */
 	struct dev_task task;                      /* building the arenas */
 	int build_error;
 	struct zi_text build_text;
@@ -77,10 +71,6 @@ void collectives_group_expired(struct zero_job *job, const struct zi_text *text)
 void collectives_open_expired(struct zero_job *job, const struct zi_text *text);
 /* Charged for them. */
 uint64_t collectives_held_bytes(const struct zero_job *job);
-/* Ranks of this node: bits. */
-uint64_t collectives_local_mask(const struct zero_job *job);
-/* Nodes on which ranks of @mask are: bits. One alone, where the job does not span nodes. */
-uint64_t collectives_node_mask(const struct zero_job *job, uint64_t mask);
 /* A slab for group @group: made, or the one that was there. */
 int collectives_slab(struct zero_job *job, uint32_t group, struct zi_text *text);
 /* A board for group @group, zeroed: made, or the one that was there. */

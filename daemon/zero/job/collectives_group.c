@@ -9,6 +9,7 @@
 #include "daemon/coll/coll.h"
 #include "daemon/tier/segment.h"
 #include "daemon/worker/net.h"
+#include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/far.h"
 #include "daemon/zero/job/group.h"
@@ -92,7 +93,7 @@ static void made(struct far *far, int error, const struct zi_text *text)
 	struct zero_job *job = far_job(far);
 	struct zero *zero = job->zero;
 	struct zero_collectives *collectives = &job->collectives;
-	uint64_t here = far_members(far) & collectives_local_mask(job);
+	uint64_t here = far_members(far) & meeting_here_mask(job);
 	uint32_t group = far_group(far);
 
 	assert(collectives->making == far);
@@ -118,7 +119,7 @@ static int prepare(struct zero_job *job, uint64_t members, bool spans, struct zi
 	uint64_t ending = far_ending(job);
 	int r;
 
-	if (!(members & collectives_local_mask(job)))
+	if (!(members & meeting_here_mask(job)))
 		return 0; /* Nobody of this node is in it. */
 	/* What a worker still writes to is for nobody else, as long as there is other memory. */
 	r = coll_group_choose(job->collectives.coll, ending, text, ret_group);
@@ -135,8 +136,8 @@ static int prepare(struct zero_job *job, uint64_t members, bool spans, struct zi
 static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *text)
 {
 	struct zero_collectives *collectives = &job->collectives;
-	uint64_t members = op->members[0], here = members & collectives_local_mask(job);
-	bool spans = __builtin_popcountll(collectives_node_mask(job, members)) > 1;
+	uint64_t members = op->members[0], here = members & meeting_here_mask(job);
+	bool spans = __builtin_popcountll(meeting_node_mask(job, members)) > 1;
 	uint64_t timeout_ns = 0;
 	uint32_t group = 0;
 	int r = prepare(job, members, spans, text, &group);

@@ -17,6 +17,7 @@
 #include "common/base/err.h"
 #include "daemon/coll/coll.h"
 #include "daemon/tier/segment.h"
+#include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/arenas.h"
 #include "daemon/zero/job/far.h"
 #include "daemon/zero/job/group.h"
@@ -55,7 +56,7 @@ static int finish(struct zero_job *job, struct zi_text *text)
 		.broken = group_broke,
 		.arg = job,
 	};
-	uint64_t here = collectives_local_mask(job);
+	uint64_t here = meeting_here_mask(job);
 	int r;
 
 	assert(job_spans_nodes(job) || here == job_world_mask(job));
@@ -90,9 +91,7 @@ static void open_failed(struct zero_job *job, int error, const struct zi_text *t
 {
 	if (job_spans_nodes(job))
 		far_refuse_opening(job, error, text);
-	job->collectives.open_count++;
-	job->collectives.open_error = error;
-	job->collectives.open_text = *text;
+	meeting_failed(job, error, text);
 }
 
 static void open_end(struct zero_job *job, int error, const struct zi_text *text)
@@ -119,7 +118,7 @@ static int world_met(struct far *far, struct zi_text *text)
 {
 	struct zero_job *job = far_job(far);
 
-	for (uint64_t left = collectives_local_mask(job); left; left &= left - 1) {
+	for (uint64_t left = meeting_here_mask(job); left; left &= left - 1) {
 		uint32_t rank = (uint32_t)__builtin_ctzll(left);
 
 		if (!job->group.ranks[rank])
@@ -169,7 +168,7 @@ static int charge_and_build(struct zero_job *job, const struct zero_op *op, stru
 
 	assert(!collectives->arenas);
 	if (job_spans_nodes(job)) {
-		r = far_place(job, op, text);
+		r = meeting_place(job, op, text);
 		if (r)
 			return err_trace(r);
 	}
@@ -377,13 +376,13 @@ bool zero_coll_opened(struct zero_rank *rank, struct zero_coll_opened *ret_opene
 		.board_bytes = zi_board_bytes(job->group.world_size),
 		.member_count = job->group.world_size,
 		.node_count = 1,
-		.nodes = collectives->nodes,
+		.nodes = job->meeting.nodes,
 	};
 	if (job_spans_nodes(job)) {
 		ret_opened->board_bytes = zi_board_bytes(job->group.world_size + 1);
 		ret_opened->slab = collectives->slabs[ZI_GROUP_WORLD];
-		ret_opened->node_count = collectives->node_count;
-		ret_opened->node = collectives->node;
+		ret_opened->node_count = job->meeting.node_count;
+		ret_opened->node = job->meeting.node;
 	}
 	return true;
 }

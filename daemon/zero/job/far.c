@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/coll/coll.h"
+#include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -56,27 +57,6 @@ uint32_t far_member_of(const struct far *far, uint32_t rank)
 
 /* ---- from phase to phase ---- */
 
-static int take_nodes(struct far *far, struct zi_text *text)
-{
-	struct zero_collectives *collectives = &far->job->collectives;
-	const struct net_done *reply = &far->request.reply;
-
-	if (!reply->node_count || reply->node_count > ZI_WORLD_MAX ||
-	    reply->node >= reply->node_count)
-		return err_origin(zi_text_error(text, -EPROTO, "zinf-net knows no nodes"));
-	for (uint32_t i = 0; i < far->job->group.world_size; i++)
-		if (reply->nodes[i] >= reply->node_count ||
-		    (reply->nodes[i] == reply->node) != (far->job->group.ranks[i] != NULL))
-			return err_origin(zi_text_error(text, -EPROTO,
-			                                "zinf-net has rank %u on node %u of %u", i,
-			                                reply->nodes[i], reply->node_count));
-	collectives->node_count = reply->node_count;
-	collectives->node = reply->node;
-	collectives->run = reply->run;
-	memcpy(collectives->nodes, reply->nodes, sizeof(collectives->nodes));
-	return err_trace(far->met(far, text));
-}
-
 /* The next thing to ask of the worker, when the last one went well. Return: 0, or an error. */
 static int advance(struct far *far, struct zi_text *text)
 {
@@ -84,7 +64,8 @@ static int advance(struct far *far, struct zi_text *text)
 
 	switch (far->phase) {
 	case FAR_MEETING:
-		r = take_nodes(far, text);
+		r = meeting_take(far->job, &far->request.reply, text);
+		r = r ? r : far->met(far, text);
 		far->phase = FAR_JOINING;
 		return r ? err_trace(r) : far_ask_join(far);
 	case FAR_AGREEING:
@@ -212,7 +193,7 @@ int far_new(const struct far *model, int error, const struct zi_text *why, struc
 	*far = *model;
 	far->request.done = answered;
 	far->loop = far->job->zero->options.loop;
-	far->port = far->job->collectives.place->rendezvous_port;
+	far->port = far->job->meeting.place->rendezvous_port;
 	memcpy(far->name, far->job->name, sizeof(far->name));
 	far->deadline_ns = worker_deadline_ns(far);
 	r = find_program(far->program, sizeof(far->program), text);
@@ -253,7 +234,7 @@ int far_open(struct zero_job *job, far_met_fn met, far_joined_fn joined, struct 
 	};
 
 	far_forget(job->zero, job->name); /* The store's port is wanted. */
-	far_forget_openings(job->zero, job->collectives.place->rendezvous_port);
+	far_forget_openings(job->zero, job->meeting.place->rendezvous_port);
 	return err_trace(far_new(&model, 0, NULL, text, ret_far));
 }
 

@@ -21,16 +21,12 @@
 struct far;
 struct zero;
 struct zero_job;
-struct zero_op;
 
-/* Nodes have met: job->collectives knows who is where; memory is to be made now. */
+/* Nodes have met: job->meeting knows who is where; memory is to be made now. */
 typedef int (*far_met_fn)(struct far *far, struct zi_text *text);
 /* Once: the group can be used, or not. */
 typedef void (*far_joined_fn)(struct far *far, int error, const struct zi_text *text);
 
-/* Where nodes meet, as a rank sent it: kept in job->collectives. -EINVAL MASTER_ADDR is missing. */
-int far_place(struct zero_job *job, const struct zero_op *op, struct zi_text *text);
-void far_forget_place(struct zero_job *job);
 /* The group of all ranks. @ret_far: far_free(). Return: 0, one of the two comes; -ENOENT the worker
  * is not built, -EAGAIN, -ENOMEM. */
 int far_open(struct zero_job *job, far_met_fn met, far_joined_fn joined, struct zi_text *text,

@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/tier/segment.h"
+#include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/far_private.h"
 #include "daemon/zero/job/job.h"
 
@@ -16,39 +17,25 @@ static uint64_t left_ms(const struct far *far)
 	return far->deadline_ns > now_ns ? (far->deadline_ns - now_ns) / ZI_NS_PER_MS + 1 : 1;
 }
 
-static void fill_way(const struct far *far, struct net_way *way)
-{
-	const struct zero_collectives *collectives = &far->job->collectives;
-	const struct zi_coll_open *place = collectives->place;
-
-	*way = (struct net_way){ .place.port = (uint16_t)place->rendezvous_port,
-		                 .run = collectives->run };
-	/* All were checked to end within their fields, which are as long. */
-	memcpy(way->place.host, place->rendezvous_host, sizeof(way->place.host));
-	memcpy(way->interface, place->interface, sizeof(way->interface));
-	memcpy(way->job, far->job->name, sizeof(way->job));
-	memcpy(way->incarnation, far->job->group.name, sizeof(way->incarnation));
-	memcpy(way->token, place->token, sizeof(way->token));
-}
-
 /* Documented in far_private.h, as are the others. */
 int far_ask_meet(struct far *far, int error, const struct zi_text *text)
 {
 	const struct zero_collectives *collectives = &far->job->collectives;
+	const struct zero_meeting *meeting = &far->job->meeting;
 	struct net_meet message = {
-		.ranks = collectives_local_mask(far->job),
+		.ranks = meeting_here_mask(far->job),
 		.world_size = far->job->group.world_size,
-		.opening = 1 + collectives->open_count,
-		.failed = collectives->open_count + (error != 0),
-		.error = error ? error : collectives->open_error,
+		.opening = 1 + meeting->failed_count,
+		.failed = meeting->failed_count + (error != 0),
+		.error = error ? error : meeting->failed_error,
 		.timeout_ms = left_ms(far),
 		.arena_bytes = collectives->arena_bytes,
 		.asked_bytes = collectives->asked_bytes,
 	};
 	int r;
 
-	message.text = error ? *text : collectives->open_text;
-	fill_way(far, &message.way);
+	message.text = error ? *text : meeting->failed_text;
+	meeting_way(far->job, &message.way);
 	r = net_worker_meet(far->worker, &far->request, &message);
 	explicit_bzero(message.way.token, sizeof(message.way.token));
 	return err_trace(r);
@@ -56,10 +43,10 @@ int far_ask_meet(struct far *far, int error, const struct zi_text *text)
 
 int far_ask_agree(struct far *far, int error, const struct zi_text *text)
 {
-	const struct zero_collectives *collectives = &far->job->collectives;
+	const struct zero_meeting *meeting = &far->job->meeting;
 	struct net_agree message = {
-		.node = collectives->node,
-		.node_count = collectives->node_count,
+		.node = meeting->node,
+		.node_count = meeting->node_count,
 		.epoch = far->epoch,
 		.members = far->members,
 		.world_size = far->job->group.world_size,
@@ -68,8 +55,8 @@ int far_ask_agree(struct far *far, int error, const struct zi_text *text)
 	};
 	int r;
 
-	fill_way(far, &message.way);
-	memcpy(message.nodes, collectives->nodes, sizeof(message.nodes));
+	meeting_way(far->job, &message.way);
+	memcpy(message.nodes, meeting->nodes, sizeof(message.nodes));
 	if (error)
 		message.text = *text;
 	r = net_worker_agree(far->worker, &far->request, &message);
@@ -80,17 +67,16 @@ int far_ask_agree(struct far *far, int error, const struct zi_text *text)
 /* Nodes of a group are those of the job that have members, in the same order. */
 static uint32_t node_in_group(const struct far *far, uint32_t node)
 {
-	uint64_t nodes = collectives_node_mask(far->job, far->members);
+	uint64_t nodes = meeting_node_mask(far->job, far->members);
 
 	return (uint32_t)__builtin_popcountll(nodes & ((1ull << node) - 1));
 }
 
 int far_ask_join(struct far *far)
 {
-	const struct zero_collectives *collectives = &far->job->collectives;
-	uint64_t nodes = collectives_node_mask(far->job, far->members);
+	uint64_t nodes = meeting_node_mask(far->job, far->members);
 	struct net_join message = {
-		.node = node_in_group(far, collectives->node),
+		.node = node_in_group(far, far->job->meeting.node),
 		.node_count = (uint32_t)__builtin_popcountll(nodes),
 		.epoch = far->epoch,
 		.timeout_ms = left_ms(far),
@@ -101,7 +87,7 @@ int far_ask_join(struct far *far)
 	far->node = message.node;
 	if (!(nodes & 1))
 		message.flags |= NET_JOIN_STORE_ELSEWHERE;
-	fill_way(far, &message.way);
+	meeting_way(far->job, &message.way);
 	r = net_worker_join(far->worker, &far->request, &message);
 	explicit_bzero(message.way.token, sizeof(message.way.token));
 	return err_trace(r);
@@ -131,7 +117,7 @@ int far_ask_follow(struct far *far)
 
 		message.ranks[message.member_count] = (uint8_t)rank;
 		message.nodes[message.member_count++] =
-			(uint8_t)node_in_group(far, far->job->collectives.nodes[rank]);
+			(uint8_t)node_in_group(far, far->job->meeting.nodes[rank]);
 	}
 	return err_trace(net_worker_follow(far->worker, &far->request, &message));
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/far_private.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -70,7 +71,7 @@ void far_refuse(struct zero_job *job, int error, const struct zi_text *text)
  * cannot any more. */
 static bool tell_by_its_own(struct far *far, int error, const struct zi_text *text)
 {
-	bool has_store = collectives_local_mask(far->job) & 1;
+	bool has_store = meeting_here_mask(far->job) & 1;
 	struct zi_text told;
 
 	if (far->phase != FAR_OVER || net_worker_state(far->worker) != NET_WORKER_UP)
@@ -109,19 +110,19 @@ static bool is_same_way(const struct zero_op *a, const struct zero_op *b)
 static void tell_at(struct zero_job *job, const struct zero_op *op, int error,
                     const struct zi_text *text)
 {
-	struct zero_collectives *collectives = &job->collectives;
-	struct zi_coll_open *place = zi_steal(collectives->place);
-	uint32_t run = collectives->run;
+	struct zero_meeting *meeting = &job->meeting;
+	struct zi_coll_open *place = zi_steal(meeting->place);
+	uint32_t run = meeting->run;
 	struct far model = { .job = job, .phase = FAR_MEETING, .tells_opening = true };
 	struct far *far;
 	struct zi_text why;
 
-	collectives->run = 0; /* Whichever serves the job. */
-	if (!far_place(job, op, &why) && !far_new(&model, error, text, &why, &far))
+	meeting->run = 0; /* Whichever serves the job. */
+	if (!meeting_place(job, op, &why) && !far_new(&model, error, text, &why, &far))
 		far_linger(far, FAR_TOLD_NS);
-	far_forget_place(job);
-	collectives->place = place;
-	collectives->run = run;
+	meeting_forget_place(job);
+	meeting->place = place;
+	meeting->run = run;
 }
 
 void far_refuse_opening(struct zero_job *job, int error, const struct zi_text *text)

@@ -194,8 +194,8 @@ void group_replace(struct zero_job *job, const char *name)
 		group_over(job);
 	(void)zi_copy_name(group->name, sizeof(group->name), name); /* Checked before. */
 	group->number++;
-	job->collectives.open_count = 0;
-	job->collectives.open_error = 0;
+	job->meeting.failed_count = 0;
+	job->meeting.failed_error = 0;
 	if (name[0])
 		history_add(&job->history, group->number, name);
 }

@@ -13,6 +13,7 @@
 #include "daemon/tier/move.h"
 #include "daemon/tier/segment.h"
 #include "daemon/tier/staging.h"
+#include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
@@ -93,6 +94,7 @@ struct zero_job {
 
 	struct zero_group group;
 	struct zero_collectives collectives; /* of the group */
+	struct zero_meeting meeting;         /* so; where it spans nodes */
 	uint64_t stored_number;              /* newest incarnation that the catalog knows */
 	struct zero_history history;
 

@@ -423,15 +423,15 @@ Test(coll, death_while_memory_is_made_and_a_step_is_written_opens_nothing)
 /* Ranks of one node are told that they are on node 0, whatever their job was before. */
 Test(coll, where_ranks_of_a_former_incarnation_were_is_forgotten)
 {
-	struct zero_collectives *collectives;
+	struct zero_meeting *meeting;
 
 	begin(2);
 	cr_assert_eq(open_all(2), 0);
-	collectives = &node_job(&node, "train")->collectives;
+	meeting = &node_job(&node, "train")->meeting;
 	/* As of one that spanned nodes. */
-	collectives->nodes[1] = 3;
-	collectives->node_count = 4;
-	collectives->node = 3;
+	meeting->nodes[1] = 3;
+	meeting->node_count = 4;
+	meeting->node = 3;
 	cr_assert_eq(actor_attach(&node, &actors[2],
 	                          &(struct attach_options){
 					  .incarnation = "run.1",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: rounds end in order, on all nodes with the same votes, whatever the order of delivery; votes
- * that cannot be are told. Method: n tables, and entries carried between them in a drawn order, each
- * way in its own.
+ * Goal: rounds end in order, on all nodes with the same votes, whatever the order of delivery;
+ * votes that cannot be are told. Method: n tables, and entries carried between them in a drawn
+ * order, each way in its own.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -13,6 +13,7 @@
  *   wait.c         completions; spinning, sleeping
  *   call.c         both: a whole operation
  *   model.c        units and parameters; materialize.c: their layout sent, their memory mapped
+ *   set.c          sets of ranks: who trains which unit
  *   write.c        parameters made writable
  *   unit.c         unshard, reshard, gradients
  *   step.c         steps, commits; blob.c: the resume blob
@@ -74,15 +75,22 @@ struct zi_client_op {
 	struct zi_step_stats stats;
 };
 
+/* Ranks that train the same units. */
+struct zi_client_set {
+	struct zi_layout_entry entry;
+	uint64_t grad_base_bytes, grad_bytes; /* of its units, among this rank's gradients */
+};
+
 struct zi_client_unit {
 	char name[ZI_PARAM_NAME_BYTES];
+	uint32_t set; /* with sets */
 	uint32_t param_count;
 	uint64_t element_count;                   /* without padding */
 	uint64_t param_offset_bytes, param_bytes; /* in its plane, whole slots */
-	uint64_t grad_offset_bytes, grad_bytes;
-	uint32_t unshard_count;  /* uses that nest; the daemon knows of one */
-	uint32_t reduce_count;   /* in this step */
-	uint64_t unshard_ticket; /* under way after a deadline passed; 0 none */
+	uint64_t grad_offset_bytes, grad_bytes;   /* 0 bytes: this rank does not train it */
+	uint32_t unshard_count;                   /* uses that nest; the daemon knows of one */
+	uint32_t reduce_count;                    /* in this step */
+	uint64_t unshard_ticket;                  /* under way after a deadline passed; 0 none */
 	uint64_t acquire_ticket;
 	bool is_grad_held; /* between acquire and reduce */
 	bool is_writable;  /* a staging copy lies over the parameters */
@@ -133,6 +141,9 @@ struct zinf {
 	struct zi_text over_text;
 
 	/* The model. */
+	struct zi_client_set *sets; /* (ZI_SETS_MAX,) NULL: every unit is of all ranks */
+	uint32_t set_count;
+	uint32_t set; /* of units to come */
 	struct zi_client_unit *units;
 	struct zi_client_param *params;
 	uint32_t unit_count, unit_capacity;
@@ -262,5 +273,13 @@ static inline void *zi_client_unit_address(const struct zinf *zinf,
 	return (char *)zinf->param_base + unit->param_offset_bytes;
 }
 int zi_client_check_unit(struct zinf *zinf, uint32_t unit);
+/* Before zinf_materialize() only. */
+int zi_client_enter_forming(struct zinf *zinf, const char *function);
+/* @target: (ZI_PARAM_NAME_BYTES,) */
+int zi_client_put_name(struct zinf *zinf, char *target, const char *name);
+/* set.c */
+bool zi_client_is_member(const struct zinf *zinf, const struct zi_client_unit *unit);
+/* 0; -EPERM a gradient of a unit that this rank does not train. */
+int zi_client_check_member(struct zinf *zinf, const struct zi_client_unit *unit);
 /* materialize.c */
 void zi_client_unmap_model(struct zinf *zinf);

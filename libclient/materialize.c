@@ -51,19 +51,33 @@ static int send_entry(struct zinf *zinf, struct layout_packet *packet,
 	return err_trace(flush_packet(zinf, packet, deadline_ns));
 }
 
-/* Units and parameters in order: each unit, then its parameters. */
+/* All sets first, so that they are numbered as here and one without units is known as well; then
+ * units and parameters in order: each unit, behind its set if that is another than the one
+ * before, then its parameters. */
 static int send_layout(struct zinf *zinf)
 {
 	_cleanup_(zi_freep) struct layout_packet *packet = calloc(1, sizeof(*packet));
 	uint64_t deadline_ns = zi_client_deadline_ns(zinf);
 	uint32_t param = 0;
+	uint32_t set = 0;
 	int r;
 
 	if (!packet)
 		return zi_client_error(zinf, -ENOMEM, "no memory for the layout");
+	for (; set < zinf->set_count; set++) {
+		r = send_entry(zinf, packet, &zinf->sets[set].entry, deadline_ns);
+		if (r)
+			return err_trace(r);
+	}
 	for (uint32_t i = 0; i < zinf->unit_count; i++) {
 		struct zi_layout_entry entry = { .kind = ZI_LAYOUT_UNIT };
 
+		if (zinf->set_count && zinf->units[i].set != set - 1) {
+			set = zinf->units[i].set + 1;
+			r = send_entry(zinf, packet, &zinf->sets[set - 1].entry, deadline_ns);
+			if (r)
+				return err_trace(r);
+		}
 		memcpy(entry.name, zinf->units[i].name, sizeof(entry.name));
 		r = send_entry(zinf, packet, &entry, deadline_ns);
 		if (r)
@@ -78,30 +92,58 @@ static int send_layout(struct zinf *zinf)
 	return err_trace(flush_packet(zinf, packet, deadline_ns));
 }
 
+/* In this rank's gradients those of its sets lie one after the other, each with its units in order.
+ * False: sums that do not fit. */
+static bool place_grads(struct zinf *zinf, uint64_t slot_bytes, uint64_t *ret_bytes)
+{
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)zinf->attach.config.grad_dtype);
+	struct zi_client_set all = { .grad_bytes = 0 };
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < zinf->set_count; i++)
+		zinf->sets[i].grad_bytes = 0;
+	for (uint32_t i = 0; i < zinf->unit_count; i++) {
+		struct zi_client_unit *unit = &zinf->units[i];
+		struct zi_client_set *set = zinf->set_count ? &zinf->sets[unit->set] : &all;
+
+		unit->grad_offset_bytes = set->grad_bytes;
+		unit->grad_bytes = 0;
+		if (!zi_client_is_member(zinf, unit))
+			continue;
+		unit->grad_bytes = zi_geometry_unit_bytes(zi_geometry_padded(unit->element_count),
+		                                          width, slot_bytes);
+		if (!zi_checked_add(set->grad_bytes, unit->grad_bytes, &set->grad_bytes))
+			return false;
+	}
+	for (uint32_t i = 0; i < zinf->set_count; i++) {
+		zinf->sets[i].grad_base_bytes = bytes;
+		if (!zi_checked_add(bytes, zinf->sets[i].grad_bytes, &bytes))
+			return false;
+	}
+	for (uint32_t i = 0; i < zinf->unit_count && zinf->set_count; i++)
+		zinf->units[i].grad_offset_bytes += zinf->sets[zinf->units[i].set].grad_base_bytes;
+	*ret_bytes = bytes + all.grad_bytes; /* One of them is 0. */
+	return true;
+}
+
 /* Places every unit in both planes. False: sums that do not fit. */
 static bool place_units(struct zinf *zinf, uint64_t slot_bytes, uint64_t *ret_param_bytes,
                         uint64_t *ret_grad_bytes)
 {
 	uint32_t param_width = zi_dtype_bytes((enum zi_dtype)zinf->attach.config.param_dtype);
-	uint32_t grad_width = zi_dtype_bytes((enum zi_dtype)zinf->attach.config.grad_dtype);
 	uint64_t param_bytes = 0;
-	uint64_t grad_bytes = 0;
 
 	for (uint32_t i = 0; i < zinf->unit_count; i++) {
 		struct zi_client_unit *unit = &zinf->units[i];
 		uint64_t padded_count = zi_geometry_padded(unit->element_count);
 
 		unit->param_offset_bytes = param_bytes;
-		unit->grad_offset_bytes = grad_bytes;
 		unit->param_bytes = zi_geometry_unit_bytes(padded_count, param_width, slot_bytes);
-		unit->grad_bytes = zi_geometry_unit_bytes(padded_count, grad_width, slot_bytes);
-		if (!zi_checked_add(param_bytes, unit->param_bytes, &param_bytes) ||
-		    !zi_checked_add(grad_bytes, unit->grad_bytes, &grad_bytes))
+		if (!zi_checked_add(param_bytes, unit->param_bytes, &param_bytes))
 			return false;
 	}
 	*ret_param_bytes = param_bytes;
-	*ret_grad_bytes = grad_bytes;
-	return true;
+	return place_grads(zinf, slot_bytes, ret_grad_bytes);
 }
 
 /* Segments may end in part of a huge page more than the units need. */

@@ -34,8 +34,7 @@ static int grow(struct zinf *zinf, void **array, uint32_t count, uint32_t *capac
 	return 0;
 }
 
-/* Before zinf_materialize() only. */
-static int enter_forming(struct zinf *zinf, const char *function)
+int zi_client_enter_forming(struct zinf *zinf, const char *function)
 {
 	int r = zi_client_enter(zinf);
 
@@ -46,7 +45,7 @@ static int enter_forming(struct zinf *zinf, const char *function)
 	return 0;
 }
 
-static int put_name(struct zinf *zinf, char *target, const char *name)
+int zi_client_put_name(struct zinf *zinf, char *target, const char *name)
 {
 	if (name && zi_copy_name(target, ZI_PARAM_NAME_BYTES, name) == 0)
 		return 0;
@@ -60,10 +59,10 @@ int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit)
 	struct zi_client_unit *unit;
 	int r;
 
-	r = enter_forming(zinf, __func__);
+	r = zi_client_enter_forming(zinf, __func__);
 	if (r)
 		return err_trace(r);
-	r = put_name(zinf, entry.name, name);
+	r = zi_client_put_name(zinf, entry.name, name);
 	if (r)
 		return err_trace(r);
 	r = zi_check_layout_entry(&entry, &zinf->text);
@@ -79,6 +78,7 @@ int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit)
 	unit = &zinf->units[zinf->unit_count];
 	memset(unit, 0, sizeof(*unit));
 	memcpy(unit->name, entry.name, sizeof(unit->name));
+	unit->set = zinf->set;
 	*ret_unit = zinf->unit_count++;
 	return 0;
 }
@@ -91,7 +91,7 @@ int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count, cons
 	uint64_t element_count;
 	int r;
 
-	r = enter_forming(zinf, __func__);
+	r = zi_client_enter_forming(zinf, __func__);
 	if (r)
 		return err_trace(r);
 	if (!zinf->unit_count)
@@ -100,7 +100,7 @@ int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count, cons
 	if (dim_count > ZI_PARAM_DIMS_MAX || (dim_count && !shape))
 		return zi_client_error(zinf, -EINVAL, "%u dimensions: at most %u, with a shape",
 		                       dim_count, ZI_PARAM_DIMS_MAX);
-	r = put_name(zinf, entry.name, name);
+	r = zi_client_put_name(zinf, entry.name, name);
 	if (r)
 		return err_trace(r);
 	for (uint32_t i = 0; i < dim_count; i++)
@@ -173,6 +173,8 @@ void *zinf_grad_data(const struct zinf *zinf, uint32_t param)
 	if (!zinf->is_materialized || param >= zinf->param_count)
 		return NULL;
 	place = &zinf->params[param];
+	if (!zi_client_is_member(zinf, &zinf->units[place->unit]))
+		return NULL;
 	return (char *)zinf->grad_base + zinf->units[place->unit].grad_offset_bytes +
 	       place->element_offset *
 	               zi_dtype_bytes((enum zi_dtype)zinf->attach.config.grad_dtype);

@@ -111,11 +111,11 @@ int zinf_unshard(struct zinf *zinf, uint32_t index)
 		return zi_client_error(zinf, -EOVERFLOW, "unit '%s' is unsharded too often",
 		                       unit->name);
 	if (zinf->is_step_begun && zinf->is_early && !unit->unshard_count &&
-	    unit->reduce_count == reduce_max(zinf))
+	    (unit->reduce_count == reduce_max(zinf) || !zi_client_is_member(zinf, unit)))
 		return zi_client_error(zinf, -EBUSY,
 		                       "unit '%s' may be updated already: update_early promised "
-		                       "not to unshard it between its last zinf_reduce() and "
-		                       "zinf_step()",
+		                       "not to unshard it between its last zinf_reduce() (of a "
+		                       "set of others: zinf_step_begin()) and zinf_step()",
 		                       unit->name);
 	if (!unit->unshard_count) {
 		if (zi_client_is_pooled(zinf) && unit->is_writable)
@@ -175,6 +175,9 @@ int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
 	if (r)
 		return err_trace(r);
 	unit = &zinf->units[index];
+	r = zi_client_check_member(zinf, unit);
+	if (r)
+		return err_trace(r);
 	if (unit->is_grad_held)
 		return 0;
 	r = finish_op(zinf, ZI_OP_GRAD_ACQUIRE, index, &unit->acquire_ticket, &unused);
@@ -192,6 +195,9 @@ int zinf_reduce(struct zinf *zinf, uint32_t index)
 	if (r)
 		return err_trace(r);
 	unit = &zinf->units[index];
+	r = zi_client_check_member(zinf, unit);
+	if (r)
+		return err_trace(r);
 	if (!zinf->is_step_begun)
 		return zi_client_error(zinf, -EINVAL, "zinf_step_begin() comes first");
 	if (unit->reduce_count >= reduce_max(zinf) || (unit->reduce_count && !unit->is_grad_held))

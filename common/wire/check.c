@@ -323,25 +323,25 @@ int zi_check_attach(const struct zi_attach *attach, struct zi_text *text)
 	return err_trace(zi_check_job_config(&attach->config, text));
 }
 
-/* Names of units and parameters are the model's own: any visible ASCII. */
+/* Names of units, parameters and sets are the model's own: any visible ASCII. */
 static int check_entry_name(const char *name, struct zi_text *text)
 {
 	size_t bytes = strnlen(name, ZI_PARAM_NAME_BYTES);
 
 	if (bytes == ZI_PARAM_NAME_BYTES) {
-		zi_text_set(text, "a unit or parameter name without end");
+		zi_text_set(text, "a name of the LAYOUT stream without end");
 		return err_origin(-EPROTO);
 	}
 	for (size_t i = 0; i < bytes; i++)
 		if (name[i] <= ' ' || name[i] > '~') {
 			zi_text_set(text,
-			            "unit or parameter name: byte 0x%02x at %zu is not visible "
-			            "ASCII",
+			            "name of a unit, parameter or set: byte 0x%02x at %zu is not "
+			            "visible ASCII",
 			            (unsigned char)name[i], i);
 			return err_origin(-EINVAL);
 		}
 	if (!bytes) {
-		zi_text_set(text, "a unit or parameter without a name");
+		zi_text_set(text, "a unit, parameter or set without a name");
 		return err_origin(-EINVAL);
 	}
 	return 0;
@@ -428,11 +428,6 @@ int zi_check_layout_entry(const struct zi_layout_entry *entry, struct zi_text *t
  */
 int zi_layout_entry_unbuilt(const struct zi_layout_entry *entry, struct zi_text *text)
 {
-	if (entry->kind == ZI_LAYOUT_SET)
-		return err_origin(zi_text_error(text, -EOPNOTSUPP,
-		                                "set '%s': sets of ranks are not built yet, every "
-		                                "unit is of all ranks",
-		                                entry->name));
 	if (entry->group == ZI_LAYOUT_FROZEN)
 		return err_origin(zi_text_error(text, -EOPNOTSUPP,
 		                                "parameter '%s' is frozen, which is not built yet",

@@ -59,7 +59,7 @@
 #define ZI_FEATURE_COLL_ABORT   (1ull << 11) /* COLL_ABORT, timeouts of collectives */
 #define ZI_FEATURE_COLL_VERSION (1ull << 12) /* coll_version of HELLO */
 #define ZI_FEATURE_TRAINING     (1ull << 13) /* the tail of ATTACH, and the words that go with it */
-#define ZI_FEATURE_SETS         (1ull << 14) /* ZI_LAYOUT_SET; nobody offers it yet */
+#define ZI_FEATURE_SETS         (1ull << 14) /* ZI_LAYOUT_SET */
 #define ZI_FEATURE_STATE_NODES  (1ull << 15) /* training over nodes; nobody offers it yet */
 /* Bits 16 to 20 are reserved for precision, groups and inputs. */
 
@@ -194,7 +194,9 @@ struct zi_layout_entry {
 static_assert(sizeof(struct zi_layout_entry) == 168, "layout entry");
 #define ZI_LAYOUT_UNIT  1u
 #define ZI_LAYOUT_PARAM 2u
-#define ZI_LAYOUT_SET   3u /* under ZI_FEATURE_SETS */
+#define ZI_LAYOUT_SET   3u /* under ZI_FEATURE_SETS; one of a known name goes on with that one */
+
+#define ZI_SETS_MAX 256u
 
 #define ZI_LAYOUT_FROZEN 0xffffu /* group: neither gradient nor update */
 

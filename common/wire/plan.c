@@ -59,6 +59,18 @@ static uint64_t plane_bytes(const struct zi_plan_model *model, uint64_t width, u
 	return bytes;
 }
 
+/* Of each rank those of the units that it trains. */
+static uint64_t grads_bytes(const struct zi_plan_model *model, uint32_t local_ranks, uint64_t width,
+                            uint64_t slot_bytes)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < model->unit_count; i++)
+		bytes += (model->unit_ranks ? model->unit_ranks[i] : local_ranks) *
+		         zi_geometry_unit_bytes(model->unit_padded[i], (uint32_t)width, slot_bytes);
+	return bytes;
+}
+
 /* Huge slots where they cost at most an eighth more than small ones. */
 static uint64_t choose_slot(const struct zi_plan_model *model,
                             const struct zi_plan_options *options, uint64_t width)
@@ -280,7 +292,7 @@ int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options
 	if (r)
 		return err_trace(r);
 	plan.grad_cpu_bytes =
-		options->local_ranks * plane_bytes(model, widths.grad, plan.slot_bytes);
+		grads_bytes(model, options->local_ranks, widths.grad, plan.slot_bytes);
 	bytes = model->padded_count * sizeof(float);
 	if (options->config.schedule == ZI_SCHEDULE_SHARDED)
 		plan.accum_cpu_bytes = segment_bytes(options, bytes, is_worth_huge(bytes));

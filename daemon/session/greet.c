@@ -24,7 +24,7 @@ static uint64_t sess_features(const struct sess_control *control)
 	return ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | ZI_FEATURE_INTERVAL |
 	       ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |
 	       ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |
-	       ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING |
+	       ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |
 	       (control->facts->nvme_tier_count ? of_nvme : 0);
 }
 

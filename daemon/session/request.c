@@ -176,6 +176,9 @@ static int sess_take_layout(struct sess *session, const struct zi_layout *layout
 		if (entries[i].group && !(session->features & ZI_FEATURE_TRAINING))
 			return zi_text_error(text, err_origin(-EPROTO),
 			                     "LAYOUT entry with a group without feature bit 13");
+		if (entries[i].kind == ZI_LAYOUT_SET && !(session->features & ZI_FEATURE_SETS))
+			return zi_text_error(text, err_origin(-EPROTO),
+			                     "LAYOUT entry of a set without feature bit 14");
 		if (!r)
 			r = zi_layout_entry_unbuilt(&entries[i], text);
 		if (!r)
@@ -186,7 +189,7 @@ static int sess_take_layout(struct sess *session, const struct zi_layout *layout
 		}
 		if (entries[i].kind == ZI_LAYOUT_UNIT)
 			session->unit_entry_count++;
-		else
+		else if (entries[i].kind == ZI_LAYOUT_PARAM)
 			session->param_entry_count++;
 	}
 	return 0;

@@ -75,6 +75,7 @@ extern "C" {
 #define ZINF_PARAM_NAME_BYTES 96    /**< unit and parameter names, NUL included */
 #define ZINF_DIMS_MAX         8     /**< dimensions of a parameter */
 #define ZINF_WORLD_MAX        64    /**< ranks of a job */
+#define ZINF_SETS_MAX         256   /**< sets of ranks */
 #define ZINF_BLOB_BYTES       65536 /**< resume blob of a rank */
 
 /** Element types. The values are part of the ABI. Parameters and gradients are floats; collectives
@@ -266,6 +267,22 @@ ZINF_API int zinf_event_fd(const struct zinf *zinf);
 
 /* ---- the model ---- */
 
+/**
+ * Begins a set: the ranks that train the units added from now on, until the next call. A gradient
+ * of these units comes from them alone, and is averaged over them alone: the data-parallel group of
+ * one part of a tensor- or pipeline-parallel model. Without a call every unit is of all ranks; the
+ * first one comes before the first unit. Every rank names all sets and units alike, also those that
+ * it is not in: of these it may unshard parameters, and has no gradient. Norm and clipping go over
+ * all units, each counted once. Sets are not the stored job's: another start may have others.
+ * @name: again with the same ranks: that set goes on. @ranks: (@rank_count,) in any order; NULL
+ * with 0: all. Sets may overlap. @ret_set: its number, counting from 0. Before zinf_materialize().
+ * Return: 0; -EINVAL no ranks, one that the world does not have or that is named twice, another
+ * set of that name; -E2BIG there are ZINF_SETS_MAX; -EOPNOTSUPP an older daemon. Of a shard_size
+ * that does not divide a larger set zinf_materialize() tells.
+ */
+ZINF_API int zinf_set_add(struct zinf *zinf, const char *name, const uint32_t *ranks,
+                          uint32_t rank_count, uint32_t *ret_set);
+
 /** Begins a unit: the parameters that are gathered, freed and reduced together (one module).
  * @name: unique in the job. @ret_unit: its index, counting from 0. Before zinf_materialize(). */
 ZINF_API int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit);
@@ -313,7 +330,7 @@ ZINF_API int64_t zinf_update_count(const struct zinf *zinf);
 ZINF_API const void *zinf_param_data(const struct zinf *zinf, uint32_t param);
 
 /** Address of this rank's gradient of a parameter (grad_dtype). Writable between
- * zinf_grad_acquire() and zinf_reduce() of its unit. */
+ * zinf_grad_acquire() and zinf_reduce() of its unit. NULL: no such, or of a set of others. */
 ZINF_API void *zinf_grad_data(const struct zinf *zinf, uint32_t param);
 
 /**
@@ -328,10 +345,10 @@ ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
 /**
  * Collective over all ranks, unit by unit: the values of rank @root (which called write_begin)
  * become the unit's parameters; optimizer state of the unit is reset to zero. Other ranks pass the
- * same root and may or may not have begun a write. They count as committed from zinf_commit() on.
- * With parameters on NVMe they are written to the store at once, and a step may begin only after
- * zinf_commit(); -EBUSY names a rank that has the unit unsharded; -ENOSPC, or the group breaks with
- * -EIO, when the store has no room or fails.
+ * same root, which is of the unit's set, and may or may not have begun a write. They count as
+ * committed from zinf_commit() on. With parameters on NVMe they are written to the store at once,
+ * and a step may begin only after zinf_commit(); -EBUSY names a rank that has the unit unsharded;
+ * -ENOSPC, or the group breaks with -EIO, when the store has no room or fails.
  */
 ZINF_API int zinf_param_write_end(struct zinf *zinf, uint32_t unit, int32_t root);
 
@@ -350,11 +367,11 @@ ZINF_API int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, siz
 /* ---- a step ---- */
 
 /** Waits until the unit's parameters are present and at the current step, and pins them. Nests.
- * -EBUSY: this step promised update_early and the unit's last gradient was handed over; the unit is
- * there again after zinf_step(). With parameters on NVMe: -ENOSPC when param_budget_bytes can never
- * hold what ranks have unsharded and wait for (figures in the text; nobody waits for ever);
- * -EBADMSG, -EIO and the like when they are damaged or cannot be read: the text says where, and the
- * call may be made again. */
+ * -EBUSY: this step promised update_early and the unit's last gradient was handed over, or the unit
+ * is of a set that this rank is not in; it is there again after zinf_step(). With parameters on
+ * NVMe: -ENOSPC when param_budget_bytes can never hold what ranks have unsharded and wait for
+ * (figures in the text; nobody waits for ever); -EBADMSG, -EIO and the like when they are damaged
+ * or cannot be read: the text says where, and the call may be made again. */
 ZINF_API int zinf_unshard(struct zinf *zinf, uint32_t unit);
 
 /** Declares this use of the unit over. -EINVAL when it was not unsharded. */
@@ -363,7 +380,8 @@ ZINF_API int zinf_reshard(struct zinf *zinf, uint32_t unit);
 /** Starts zinf_unshard() without waiting: a hint. */
 ZINF_API int zinf_prefetch(struct zinf *zinf, uint32_t unit);
 
-/** Waits until the unit's gradient buffer belongs to this rank again. */
+/** Waits until the unit's gradient buffer belongs to this rank again. -EPERM: the unit is of a set
+ * that this rank is not in; so zinf_reduce(). */
 ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
 
 /** Hands the unit's gradient to the reduction; the buffer belongs to the daemon until the next
@@ -378,9 +396,9 @@ ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);
 ZINF_API int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options);
 
 /**
- * Ends this rank's part of a step: every unit was reduced and resharded. The ticket completes when
- * the step is committed (with commit_interval: written, as far as it is); unshards of the next
- * forward do not wait for it.
+ * Ends this rank's part of a step: every unit of its sets was reduced, and none is unsharded. The
+ * ticket completes when the step is committed (with commit_interval: written, as far as it is);
+ * unshards of the next forward do not wait for it.
  * @blob: (@blob_bytes,) bytes, at most ZINF_BLOB_BYTES: whatever lets this rank go on from here
  * (random state, position in the data, schedule); committed with the step. May be NULL.
  * Return: 0; -ENODATA gradients are missing, -EBUSY a unit is still unsharded: the text names

@@ -46,6 +46,8 @@ struct fake_daemon {
 	uint64_t blob_bytes;
 	char layout[4096];
 	uint64_t unit_elements[64];
+	uint64_t set_mask;   /* of units to come; 0: of all ranks */
+	bool is_foreign[64]; /* the rank does not train it */
 	uint32_t unit_count;
 	uint32_t text_next;
 	uint32_t unshard_count;

@@ -179,8 +179,14 @@ static void on_layout(struct fake_daemon *fake)
 		must(zi_check_layout_entry(&entries[i], NULL) == 0);
 		snprintf(fake->layout + used, sizeof(fake->layout) - used, "%s%s", used ? " " : "",
 		         entries[i].name);
+		if (entries[i].kind == ZI_LAYOUT_SET) {
+			fake->set_mask = entries[i].shape[0];
+			continue;
+		}
 		if (entries[i].kind == ZI_LAYOUT_UNIT) {
 			must(fake->unit_count < 64);
+			fake->is_foreign[fake->unit_count] =
+				fake->set_mask && !(fake->set_mask >> fake->attach.rank & 1);
 			fake->unit_elements[fake->unit_count++] = 0;
 			continue;
 		}
@@ -214,6 +220,18 @@ uint64_t fake_unit_bytes(const struct fake_daemon *fake, uint32_t unit)
 	return plane_offset(fake, unit + 1, dtype) - plane_offset(fake, unit, dtype);
 }
 
+/* Of the units that the rank trains. */
+static uint64_t grad_bytes_of(const struct fake_daemon *fake)
+{
+	uint32_t dtype = fake->attach.config.grad_dtype;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < fake->unit_count; i++)
+		if (!fake->is_foreign[i])
+			bytes += plane_offset(fake, i + 1, dtype) - plane_offset(fake, i, dtype);
+	return bytes ? bytes : 4096;
+}
+
 /* Room for two of the largest. */
 static uint64_t pool_bytes(const struct fake_daemon *fake)
 {
@@ -228,7 +246,7 @@ static uint64_t pool_bytes(const struct fake_daemon *fake)
 static void on_materialize(struct fake_daemon *fake)
 {
 	uint64_t param = plane_offset(fake, fake->unit_count, fake->attach.config.param_dtype);
-	uint64_t grad = plane_offset(fake, fake->unit_count, fake->attach.config.grad_dtype);
+	uint64_t grad = grad_bytes_of(fake);
 	struct zi_materialized told[2] = { { .committed_step = fake->committed_step,
 		                             .slot_bytes = slot_bytes_of(fake),
 		                             .param_bytes = param,

@@ -97,17 +97,23 @@ static inline int coll_rank_body(void *arg)
 	return r;
 }
 
-static inline void coll_open_large_scene(struct coll_scene *scene, const char *cpu_capacity)
+static inline void coll_open_scene_with(struct coll_scene *scene,
+                                        const struct harness_options *options)
 {
 	*scene = (struct coll_scene){ .job = "collective",
 		                      .incarnation = "first",
 		                      .timeout_ms = COLL_TIMEOUT_MS };
-	system_start(&scene->harness, &(struct harness_options){ .cpu_capacity = cpu_capacity });
+	system_start(&scene->harness, options);
 	scene->shared = mmap(NULL, sizeof(*scene->shared), PROT_READ | PROT_WRITE,
 	                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	cr_assert_neq(scene->shared, MAP_FAILED);
 	cr_assert_eq(pipe(scene->tell_fds), 0);
 	cr_assert_eq(pipe(scene->start_fds), 0);
+}
+
+static inline void coll_open_large_scene(struct coll_scene *scene, const char *cpu_capacity)
+{
+	coll_open_scene_with(scene, &(struct harness_options){ .cpu_capacity = cpu_capacity });
 }
 
 static inline void coll_open_scene(struct coll_scene *scene)

@@ -10,11 +10,15 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/set.h"
 
-/* A rank's gradient of a unit, from @offset_bytes of its first element on. */
+/* The gradient of a unit that the rank trains, from @offset_bytes of its first element on. */
 static inline void *grad_at(const struct zero_job *job, uint32_t rank, uint32_t unit,
                             uint64_t offset_bytes)
 {
-	return (char *)job->grads[rank]->region.base + job->units[unit].grad_offset + offset_bytes;
+	const struct zero_set *set = set_of(job, unit);
+
+	zi_debug_assert(set->members >> rank & 1);
+	return (char *)job->grads[rank]->region.base + set->grad_bases[rank] +
+	       job->units[unit].grad_offset + offset_bytes;
 }
 /* Of a subgroup, from @offset_bytes of its first element on: (n,) of the ranks that are here, in
  * their order. Return: n. */
@@ -30,8 +34,16 @@ static inline uint32_t grad_sources(const struct zero_job *job,
 		                               subgroup->grad_begin + offset_bytes);
 	return count;
 }
-/* Where the sum of those of a subgroup lies, once it is made. */
+/* In whose buffer the sum of a unit lies, once it is made: the first one's here that trains it. */
+static inline uint32_t grad_sum_rank(const struct zero_job *job, uint32_t unit)
+{
+	uint64_t mask = set_mask_here(job, unit);
+
+	assert(mask);
+	return (uint32_t)__builtin_ctzll(mask);
+}
 static inline void *grad_sum_at(const struct zero_job *job, const struct zero_subgroup *subgroup)
 {
-	return grad_at(job, job_first_rank(job), subgroup->unit, subgroup->grad_begin);
+	return grad_at(job, grad_sum_rank(job, subgroup->unit), subgroup->unit,
+	               subgroup->grad_begin);
 }

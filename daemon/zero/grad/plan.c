@@ -18,7 +18,7 @@ int grads_plan(struct zero_job *job, struct zi_text *text)
 	int r;
 
 	for_each_rank_here(job, rank) {
-		r = memory_plan_segment(job, "zinf-grad", job->grad_bytes,
+		r = memory_plan_segment(job, "zinf-grad", set_grad_bytes(job, rank),
 		                        is_huge ? TIER_PAGES_COLLAPSED : TIER_PAGES_SMALL,
 		                        &job->grads[rank], text);
 		if (r)

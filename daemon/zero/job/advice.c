@@ -53,10 +53,12 @@ static bool is_possible(const struct zero_job *job, const struct zi_job_config *
 void advice_append(const struct zero_job *job, struct zi_text *text)
 {
 	_cleanup_(zi_freep) uint64_t *padded = calloc(job->layout.unit_count, sizeof(*padded));
+	_cleanup_(zi_freep) uint32_t *ranks = calloc(job->layout.unit_count, sizeof(*ranks));
 	struct zi_plan_model model = { .element_count = job->element_count,
 		                       .padded_count = job->padded_count,
 		                       .unit_count = job->layout.unit_count,
-		                       .unit_padded = padded };
+		                       .unit_padded = padded,
+		                       .unit_ranks = ranks };
 	struct zi_plan_options wish = {
 		.config = job->config,
 		.local_ranks = (uint32_t)__builtin_popcountll(job->here_mask),
@@ -70,10 +72,12 @@ void advice_append(const struct zero_job *job, struct zi_text *text)
 	struct zi_plan plan;
 
 	/* Of a job over several nodes each has another part. */
-	if (!text || !padded || job->here_count != job->subgroup_count)
+	if (!text || !padded || !ranks || job->here_count != job->subgroup_count)
 		return;
-	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		padded[i] = job->units[i].padded_count;
+		ranks[i] = (uint32_t)__builtin_popcountll(set_mask_here(job, i));
+	}
 	if (zi_plan_make(&model, &wish, &plan, NULL) ||
 	    (plan.cpu_bytes <= cpu_bytes && plan.reserved_nvme_bytes <= nvme_bytes))
 		return;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/base/assert.h"
+#include "common/wire/owner.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/device/device.h"
 #include "daemon/tier/account.h"
@@ -109,19 +110,19 @@ struct zero_job {
 	uint64_t element_count, padded_count;
 	uint32_t here_count;         /* subgroups that this node holds (place/owner.h), */
 	uint64_t here_elements;      /* and their elements, with padding */
-	uint64_t largest_count;      /* of the longest unit, with padding */
 	uint32_t advised_generation; /* of the group that was told which setting would fit a copy */
 	uint64_t slot_bytes;
-	uint64_t param_bytes, grad_bytes; /* of a plane */
+	uint64_t param_bytes; /* of the plane */
 
 	/* memory; there while materialised */
 	bool is_materializing;
 	uint32_t materialize_generation; /* of the group it is for */
 	bool is_loaded; /* param (and resident state) are those of the committed step */
 	uint32_t world;
-	uint64_t here_mask; /* those ranks of it that are on this node */
-	struct zero_set set;
-	uint64_t owned_counts[ZI_WORLD_MAX]; /* (world,) elements that each rank owns */
+	uint64_t here_mask;    /* those ranks of it that are on this node */
+	struct zero_set *sets; /* (set_count,) at least one; with the tables of the layout */
+	uint32_t set_count;
+	struct zi_share shares[ZI_WORLD_MAX]; /* (world,) each rank's of the model */
 	struct tier_segment *param, *accum,
 		*state;                   /* param: the plane, or with residency the pool */
 	struct zero_residency *residency; /* parameters on NVMe; NULL: all in `param` */
@@ -269,7 +270,7 @@ static inline void *job_unit_param(const struct zero_job *job, uint32_t unit)
 
 /* ---- what of it is here ---- */
 
-/* The first rank of this node: of several that agree it speaks, and sums lie in its buffers. */
+/* The first rank of this node: of several that agree it speaks. */
 static inline uint32_t job_first_rank(const struct zero_job *job)
 {
 	assert(job->here_mask);

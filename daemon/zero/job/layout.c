@@ -143,23 +143,108 @@ int layout_compare(const struct zero_layout *layout, const char *who,
 	                                model->unit_count, model->param_count));
 }
 
+/* ---- who trains what ---- */
+
+/* NULL: of all ranks. */
+static const struct catalog_set *set_at(const struct zero_layout *layout, uint32_t unit)
+{
+	return layout->set_count ? &layout->sets[layout->units[unit].member_set] : NULL;
+}
+
+static int set_compare(const struct catalog_set *set, const char *who,
+                       const struct catalog_set *model, const char *model_who, struct zi_text *text)
+{
+	if (strcmp(set->name, model->name) != 0)
+		return zi_text_error(text, -EINVAL, "%s: a set is '%.60s' where %s has '%.60s'",
+		                     who, set->name, model_who, model->name);
+	if (set->members == model->members)
+		return 0;
+	return zi_text_error(text, -EINVAL, "%s: set '%.40s' is of ranks %s, %s has %s", who,
+	                     set->name, set_format(set->members).chars, model_who,
+	                     set_format(model->members).chars);
+}
+
+int layout_compare_sets(const struct zero_layout *layout, const char *who,
+                        const struct zero_layout *model, const char *model_who,
+                        struct zi_text *text)
+{
+	uint32_t set_count = ZI_MIN(layout->set_count, model->set_count);
+	int r;
+
+	for (uint32_t i = 0; i < set_count; i++) {
+		r = set_compare(&layout->sets[i], who, &model->sets[i], model_who, text);
+		if (r)
+			return err_origin(r);
+	}
+	if (layout->set_count != model->set_count)
+		return err_origin(zi_text_error(text, -EINVAL, "%s: %u sets of ranks, %s has %u",
+		                                who, layout->set_count, model_who,
+		                                model->set_count));
+	assert(layout->unit_count == model->unit_count);
+	for (uint32_t i = 0; i < layout->unit_count && set_count; i++)
+		if (layout->units[i].member_set != model->units[i].member_set)
+			return err_origin(zi_text_error(
+				text, -EINVAL, "%s: unit '%.60s' is of set '%.40s', %s has '%.40s'",
+				who, layout->units[i].name, set_at(layout, i)->name, model_who,
+				set_at(model, i)->name));
+	return 0;
+}
+
+int layout_take_sets(struct zero_layout *layout, const struct zero_layout *source)
+{
+	struct catalog_set *sets = calloc(ZI_MAX(source->set_count, 1u), sizeof(*sets));
+
+	assert(layout->unit_count == source->unit_count);
+	if (!sets)
+		return err_origin(-ENOMEM);
+	if (source->set_count)
+		memcpy(sets, source->sets, source->set_count * sizeof(*sets));
+	free(layout->sets);
+	layout->sets = sets;
+	layout->set_count = source->set_count;
+	for (uint32_t i = 0; i < layout->unit_count; i++)
+		layout->units[i].member_set = source->units[i].member_set;
+	return 0;
+}
+
 /* ---- what follows from it ---- */
 
-/* Elements with padding. Precondition: layout_check(): parameters come unit by unit. */
-uint64_t layout_padded_count(const struct zero_layout *layout)
+/* Elements of the unit with padding; *@param: its first one, then the next unit's. Precondition:
+ * layout_check(): parameters come unit by unit. */
+static uint64_t padded_from(const struct zero_layout *layout, uint32_t *param)
 {
-	uint64_t padded_count = 0, unit_count = 0;
+	uint32_t unit = layout->params[*param].unit;
+	uint64_t unit_count = 0;
 
-	for (uint32_t i = 0; i < layout->param_count; i++) {
-		const struct catalog_param *param = &layout->params[i];
+	for (; *param < layout->param_count && layout->params[*param].unit == unit; (*param)++) {
+		const struct catalog_param *entry = &layout->params[*param];
 		uint64_t count = 0;
 
-		(void)zi_geometry_elements(param->shape, param->dim_count, &count); /* Checked. */
+		(void)zi_geometry_elements(entry->shape, entry->dim_count, &count); /* Checked. */
 		unit_count += count;
-		if (i + 1 < layout->param_count && param[1].unit == param->unit)
-			continue;
-		padded_count += zi_geometry_padded(unit_count);
-		unit_count = 0;
+	}
+	return zi_geometry_padded(unit_count);
+}
+
+uint64_t layout_padded_count(const struct zero_layout *layout)
+{
+	uint64_t padded_count = 0;
+
+	for (uint32_t param = 0; param < layout->param_count;)
+		padded_count += padded_from(layout, &param);
+	return padded_count;
+}
+
+uint64_t layout_grad_count(const struct zero_layout *layout, uint64_t ranks)
+{
+	uint64_t padded_count = 0;
+
+	for (uint32_t param = 0; param < layout->param_count;) {
+		const struct catalog_set *set = set_at(layout, layout->params[param].unit);
+		uint64_t members = set ? set->members & ranks : ranks;
+
+		padded_count +=
+			(uint64_t)__builtin_popcountll(members) * padded_from(layout, &param);
 	}
 	return padded_count;
 }
@@ -207,18 +292,14 @@ static void units_count(struct zero_job *job)
 static void units_place(struct zero_job *job)
 {
 	uint32_t param_width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
-	uint32_t grad_width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 
 	job->slot_bytes = choose_slot_bytes(job);
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		struct zero_unit *unit = &job->units[i];
 
 		unit->param_offset = job->param_bytes;
-		unit->grad_offset = job->grad_bytes;
 		job->param_bytes +=
 			zi_geometry_unit_bytes(unit->padded_count, param_width, job->slot_bytes);
-		job->grad_bytes +=
-			zi_geometry_unit_bytes(unit->padded_count, grad_width, job->slot_bytes);
 	}
 }
 
@@ -296,11 +377,14 @@ nomem:
 void layout_unbuild(struct zero_job *job)
 {
 	free(job->units);
+	free(job->sets);
 	free(job->subgroups);
 	free(job->norm_blocks);
 	free(job->record_extents);
 	queue_unbuild(job);
 	job->units = NULL;
+	job->sets = NULL;
+	job->set_count = 0;
 	job->subgroups = NULL;
 	job->norm_blocks = NULL;
 	job->record_extents = NULL;
@@ -317,6 +401,5 @@ void layout_unbuild(struct zero_job *job)
 	job->here_elements = 0;
 	job->block_count = 0;
 	job->param_bytes = 0;
-	job->grad_bytes = 0;
 	layout_free(&job->layout);
 }

@@ -15,14 +15,16 @@ struct zero_layout {
 	struct catalog_set *sets; /* as the catalog has them; (set_count,) */
 	struct catalog_unit *units;
 	struct catalog_param *params;
-	uint32_t set_count;
+	uint32_t set_count, set_capacity;
+	uint32_t set; /* that the next unit streamed belongs to */
 	uint32_t unit_count, unit_capacity;
 	uint32_t param_count, param_capacity;
 };
 
 struct zero_unit {
 	uint64_t element_count, padded_count;
-	uint64_t param_offset, grad_offset; /* bytes in the planes */
+	uint64_t param_offset; /* bytes in the plane */
+	uint64_t grad_offset;  /* in the gradients of its set (job/set.h) */
 	uint32_t subgroup_first, subgroup_count;
 	uint32_t here_count; /* subgroups that this node holds */
 	/* this step */
@@ -65,8 +67,16 @@ int layout_check(const struct zero_layout *layout, struct zi_text *text);
 /* -EINVAL and the first difference, in terms of @who and @model_who. */
 int layout_compare(const struct zero_layout *layout, const char *who,
                    const struct zero_layout *model, const char *model_who, struct zi_text *text);
+/* The same of sets alone: who trains what is not the model's, but a start's. */
+int layout_compare_sets(const struct zero_layout *layout, const char *who,
+                        const struct zero_layout *model, const char *model_who,
+                        struct zi_text *text);
+/* Another start of the job trains by the sets of @source, which has the same units. -ENOMEM. */
+int layout_take_sets(struct zero_layout *layout, const struct zero_layout *source);
 /* Elements with padding of a layout that was checked. */
 uint64_t layout_padded_count(const struct zero_layout *layout);
+/* Of all gradients together of those of the ranks that are in @ranks. */
+uint64_t layout_grad_count(const struct zero_layout *layout, uint64_t ranks);
 /* Units and subgroups of job->layout, and the arrays that a step needs. */
 int layout_build(struct zero_job *job, struct zi_text *text);
 void layout_unbuild(struct zero_job *job);

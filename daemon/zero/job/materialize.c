@@ -194,13 +194,13 @@ static void build_done(struct dev_task *task)
 static int check_bytes(const struct zero_job *job, struct zi_text *text)
 {
 	uint32_t rank_count = (uint32_t)__builtin_popcountll(job->here_mask);
-	uint64_t element_bytes = rank_count * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
-	uint64_t bytes;
+	uint64_t bytes = layout_grad_count(&job->layout, job->here_mask) *
+	                 zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 
-	if (!job_has_pool(job))
-		element_bytes += zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 	/* Fits: 2^48 elements, each unit's padding, 64 ranks. */
-	bytes = layout_padded_count(&job->layout) * element_bytes;
+	if (!job_has_pool(job))
+		bytes += layout_padded_count(&job->layout) *
+		         zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 	if (bytes <= job->cpu_tier->capacity_bytes)
 		return 0;
 	return err_origin(zi_text_error(
@@ -247,17 +247,21 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	job->world = job->group.world_size;
 	job->here_mask = job->group.gather_masks[ZERO_GATHER_MATERIALIZE]; /* All have come. */
 	assert(job->here_mask == job_mask_of(job->world));
-	sets_build(job);
+	is_new = !job->units;
 	if (!job->layout.unit_count)
 		take_layout(job);
-	is_new = !job->units;
-	if (is_new) {
+	else
+		r = layout_take_sets(&job->layout, &job->group.ranks[job_first_rank(job)]->layout);
+	if (is_new && !r)
 		r = check_bytes(job, text);
-		if (!r)
-			r = layout_build(job, text);
-		if (r)
-			return err_trace(r);
-	}
+	if (is_new && !r)
+		r = layout_build(job, text);
+	if (!r)
+		r = sets_build(job);
+	if (r == -ENOMEM)
+		zi_text_set(text, "no memory for the job's tables");
+	if (r)
+		return err_trace(r);
 	owners_build(job);
 	if (is_new && load_is_due(job))
 		r = load_adopt(job, text);
@@ -303,11 +307,12 @@ static int compare(struct zero_rank *rank, struct zi_text *text)
 	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
 	if (job->is_stored) {
 		r = layout_compare(&rank->layout, who, &job->layout, "the stored job", &why);
-		if (r)
+		if (r) {
 			zi_text_set(text,
 			            "%.180s; give it the model that it has, or name another job",
 			            why.chars);
-		return err_trace(r);
+			return err_trace(r);
+		}
 	}
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
 		const struct zero_rank *model = job->group.ranks[i];
@@ -316,6 +321,9 @@ static int compare(struct zero_rank *rank, struct zi_text *text)
 			continue;
 		(void)snprintf(model_who, sizeof(model_who), "rank %u", i); /* Fits. */
 		r = layout_compare(&rank->layout, who, &model->layout, model_who, &why);
+		if (!r)
+			r = layout_compare_sets(&rank->layout, who, &model->layout, model_who,
+			                        &why);
 		if (r)
 			zi_text_set(text, "%.200s; all ranks must have the same model", why.chars);
 		return err_trace(r);

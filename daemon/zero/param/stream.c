@@ -18,7 +18,8 @@
 /* Memory of @layout's arrays. */
 static uint64_t stream_bytes(const struct zero_layout *layout)
 {
-	return layout->unit_capacity * sizeof(*layout->units) +
+	return layout->set_capacity * sizeof(*layout->sets) +
+	       layout->unit_capacity * sizeof(*layout->units) +
 	       layout->param_capacity * sizeof(*layout->params);
 }
 
@@ -76,6 +77,71 @@ static int grow(struct zero_rank *rank, void **array, uint32_t *capacity, uint32
 	return 0;
 }
 
+/* Who it is for is a matter of this start: of its world, and of its strategy. */
+static int set_check(const struct zero_rank *rank, const struct zi_layout_entry *entry,
+                     struct zi_text *text)
+{
+	const struct zero_group *group = &rank->job->group;
+	uint64_t strangers = entry->shape[0] & ~job_mask_of(group->world_size);
+	uint32_t count = (uint32_t)__builtin_popcountll(entry->shape[0]);
+	uint32_t shard = zi_strategy_divides_state(group->training.strategy)
+	                         ? group->training.shard_size
+	                         : 0;
+
+	if (strangers)
+		return err_origin(zi_text_error(
+			text, -EINVAL, "set '%.60s' is of ranks %s, the world of %u", entry->name,
+			set_format(entry->shape[0]).chars, group->world_size));
+	if (!shard || count <= shard || count % shard == 0)
+		return 0;
+	return err_origin(zi_text_error(text, -EINVAL,
+	                                "set '%.60s' has %u ranks, which shard_size %u does not "
+	                                "divide: choose another one, or 0 for all of each set",
+	                                entry->name, count, shard));
+}
+
+/* The units that follow are of this set: a new one, or one that was there before. */
+static int set_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
+                   struct zi_text *text)
+{
+	struct zero_layout *layout = &rank->layout;
+	int r = set_check(rank, entry, text);
+
+	if (r)
+		return err_trace(r);
+	for (uint32_t i = 0; i < layout->set_count; i++) {
+		if (strcmp(layout->sets[i].name, entry->name) != 0)
+			continue;
+		if (layout->sets[i].members != entry->shape[0])
+			return err_origin(zi_text_error(
+				text, -EINVAL,
+				"two sets are called '%.60s': of ranks %s, and of %s", entry->name,
+				set_format(layout->sets[i].members).chars,
+				set_format(entry->shape[0]).chars));
+		layout->set = i;
+		return 0;
+	}
+	if (layout->unit_count && !layout->set_count)
+		return err_origin(zi_text_error(
+			text, -EINVAL, "set '%.60s' comes after unit '%.60s', which is of none",
+			entry->name, layout->units[0].name));
+	if (layout->set_count >= ZI_SETS_MAX)
+		return err_origin(zi_text_error(text, -E2BIG,
+		                                "set '%.60s' is one too many: %u are allowed",
+		                                entry->name, ZI_SETS_MAX));
+	if (layout->set_count == layout->set_capacity) {
+		r = grow(rank, (void **)&layout->sets, &layout->set_capacity, ZI_SETS_MAX,
+		         sizeof(*layout->sets), text);
+		if (r)
+			return err_trace(r);
+	}
+	layout->set = layout->set_count++;
+	layout->sets[layout->set] = (struct catalog_set){ .members = entry->shape[0] };
+	(void)zi_copy_name(layout->sets[layout->set].name, sizeof(layout->sets[0].name),
+	                   entry->name); /* Of the same size. */
+	return 0;
+}
+
 static int unit_add(struct zero_rank *rank, const struct zi_layout_entry *entry, uint32_t limit,
                     struct zi_text *text)
 {
@@ -95,7 +161,7 @@ static int unit_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
 			return err_trace(r);
 	}
 	unit = &layout->units[layout->unit_count++];
-	*unit = (struct catalog_unit){ .member_set = 0 };                /* Of all ranks. */
+	*unit = (struct catalog_unit){ .member_set = layout->set };      /* 0: also without any. */
 	(void)zi_copy_name(unit->name, sizeof(unit->name), entry->name); /* Of the same size. */
 	return 0;
 }
@@ -133,8 +199,8 @@ static int param_add(struct zero_rank *rank, const struct zi_layout_entry *entry
  * zero_layout_add() - the next entry of a rank's layout
  * @entry: checked by wire/check
  *
- * Return: 0; -E2BIG with the limit; -EINVAL a parameter without a unit; -EBUSY after materialize;
- * the group's error when it broke; -ENOSPC, -EDQUOT, -ENOMEM.
+ * Return: 0; -E2BIG with the limit; -EINVAL a parameter without a unit, a set that cannot be;
+ * -EBUSY after materialize; the group's error when it broke; -ENOSPC, -EDQUOT, -ENOMEM.
  */
 int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
                     struct zi_text *text)
@@ -150,6 +216,8 @@ int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
 	    (rank->is_member && gather_is_full(rank->job, ZERO_GATHER_MATERIALIZE)))
 		return err_origin(
 			zi_text_error(text, -EBUSY, "the model is materialised: it cannot grow"));
+	if (entry->kind == ZI_LAYOUT_SET)
+		return err_trace(set_add(rank, entry, text));
 	if (entry->kind == ZI_LAYOUT_UNIT)
 		return err_trace(unit_add(rank, entry, options->units_max, text));
 	return err_trace(param_add(rank, entry, options->params_max, text));

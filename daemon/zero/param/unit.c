@@ -28,7 +28,8 @@ void unit_try_unshard(struct zero_op *op)
 	    job->step.options.flags & ZI_STEP_UPDATE_EARLY && step_unit_is_handed(rank, op->unit)) {
 		op_fail(op, -EBUSY,
 		        "unit '%s' may be updated already: with update_early a unit whose last "
-		        "gradient was handed over is not unsharded again before step",
+		        "gradient was handed over, or of a set that the rank is not in, is not "
+		        "unsharded again before step",
 		        job->layout.units[op->unit].name);
 		return;
 	}
@@ -54,6 +55,18 @@ void unit_try_unshard(struct zero_op *op)
 	}
 	rank->pin_counts[op->unit]++;
 	op_complete(op, 0);
+}
+
+/* A gradient of a unit that the rank does not train: there is no memory for it. Return: -EPERM. */
+int unit_refuse_foreign(struct zero_op *op)
+{
+	const struct zero_job *job = op->rank->job;
+
+	return zi_text_error(&op->text, -EPERM,
+	                     "unit '%.60s' is of set '%.60s' (ranks %s): rank %u has no gradient "
+	                     "of it",
+	                     job->layout.units[op->unit].name, set_name(job, op->unit),
+	                     set_format(set_of(job, op->unit)->members).chars, op->rank->number);
 }
 
 /* Completes @op when the buffer is the rank's; else leaves it waiting. */
@@ -131,15 +144,19 @@ void zero_prefetch(struct zero_rank *rank, struct zero_op *op)
 
 /**
  * zero_grad_acquire() - wait until the unit's gradient buffer is the rank's again
- * @op: unit; completes when it is
+ * @op: unit; completes when it is; -EPERM the rank does not train it
  */
 void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op)
 {
 	struct zero *zero = rank->job->zero;
 
 	if (op_begin(rank, op, ZI_OP_GRAD_ACQUIRE)) {
-		op_wait(op);
-		unit_try_grad_acquire(op);
+		if (set_has(rank->job, op->unit, rank->number)) {
+			op_wait(op);
+			unit_try_grad_acquire(op);
+		} else {
+			op_complete(op, unit_refuse_foreign(op));
+		}
 	}
 	zero_drain(zero);
 }

@@ -27,49 +27,68 @@ static void count_here(struct zero_job *job, const struct zero_subgroup *subgrou
 	job->here_elements += subgroup->element_count;
 }
 
-/* Ranks have come to be others, or the strategy has. Nothing may be in flight. */
-void owners_build(struct zero_job *job)
+/* Members train the unit. */
+static void count_shares(struct zero_job *job, const struct zero_set *set, uint64_t padded_count)
 {
-	const struct zero_set *set = &job->set;
+	for (uint32_t i = 0; i < set->member_count; i++) {
+		struct zi_share *share = &job->shares[set_rank(set, i)];
+
+		share->padded_count += padded_count;
+		share->largest_count = ZI_MAX(share->largest_count, padded_count);
+	}
+}
+
+/* The units of a set, by themselves: others do not matter to its members. */
+static void deal_set(struct zero_job *job, const struct zero_set *set)
+{
 	bool are_params_divided = zi_strategy_divides_params(job->training.strategy);
 	struct zi_owners owners, finishers;
 
 	zi_owners_init(&owners, set->shard_count);
 	zi_owners_init(&finishers, set->member_count);
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		const struct zero_unit *unit = &job->units[i];
+
+		if (set_of(job, i) != set)
+			continue;
+		for (uint32_t k = 0; k < unit->subgroup_count; k++) {
+			struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + k];
+			uint32_t owner = zi_owners_deal(&owners, subgroup->element_count);
+			uint32_t finisher = zi_owners_deal(&finishers, subgroup->element_count);
+
+			subgroup->is_here = is_owned_here(job, set, owner);
+			subgroup->is_param_here = subgroup->is_here || !are_params_divided;
+			subgroup->finisher = (uint8_t)set_rank(set, finisher);
+			count_here(job, subgroup);
+		}
+		count_shares(job, set, unit->padded_count);
+	}
+	for (uint32_t i = 0; i < set->member_count; i++)
+		job->shares[set_rank(set, i)].owned_count +=
+			owners.element_counts[i % set->shard_count];
+}
+
+/* Ranks have come to be others, or the strategy has. Nothing may be in flight. */
+void owners_build(struct zero_job *job)
+{
 	job->here_count = 0;
 	job->here_elements = 0;
-	job->largest_count = 0;
-	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+	memset(job->shares, 0, sizeof(job->shares));
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
 		job->units[i].here_count = 0;
-		job->largest_count = ZI_MAX(job->largest_count, job->units[i].padded_count);
-	}
-	for (uint32_t i = 0; i < job->subgroup_count; i++) {
-		struct zero_subgroup *subgroup = &job->subgroups[i];
-		uint32_t owner = zi_owners_deal(&owners, subgroup->element_count);
-		uint32_t finisher = zi_owners_deal(&finishers, subgroup->element_count);
-
-		subgroup->is_here = is_owned_here(job, set, owner);
-		subgroup->is_param_here = subgroup->is_here || !are_params_divided;
-		subgroup->finisher = (uint8_t)set_rank(set, finisher);
-		count_here(job, subgroup);
-	}
-	memset(job->owned_counts, 0, sizeof(job->owned_counts));
-	for (uint32_t i = 0; i < set->member_count; i++)
-		job->owned_counts[set_rank(set, i)] = owners.element_counts[i % set->shard_count];
+	for (uint32_t i = 0; i < job->set_count; i++)
+		deal_set(job, &job->sets[i]);
 	assert(job->here_elements <= job->padded_count);
 }
 
 /* Return: zeros while there is no model. */
 struct zi_plane_bytes owner_logical_bytes(const struct zero_job *job, uint32_t rank)
 {
-	struct zi_share share = { .padded_count = job->padded_count };
 	struct zi_plane_bytes bytes = { 0 };
 
 	assert(rank < job->world);
 	if (!job->units)
 		return bytes;
-	share.owned_count = job->owned_counts[rank];
-	share.largest_count = job->largest_count;
-	zi_logical_bytes(&share, &job->config, &job->training, &bytes);
+	zi_logical_bytes(&job->shares[rank], &job->config, &job->training, &bytes);
 	return bytes;
 }

@@ -12,8 +12,8 @@
 
 struct zero_job;
 
-/* After sets_build() and the layout: subgroup->is_here, ->is_param_here, ->finisher, and what is
- * counted of them in units and job. */
+/* After sets_build(): subgroup->is_here, ->is_param_here, ->finisher, what is counted of them in
+ * units and job, and each rank's share. */
 void owners_build(struct zero_job *job);
 /* Of a rank below job->world. */
 struct zi_plane_bytes owner_logical_bytes(const struct zero_job *job, uint32_t rank);

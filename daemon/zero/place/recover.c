@@ -78,8 +78,9 @@ static int take_layout(struct zero_job *job, const struct catalog_job *stored)
 	if (layout_padded_count(&job->layout) / ZI_SUBGROUP_ELEMENTS > stored->extent_count)
 		return damaged(job, "a layout larger than its extents");
 	r = layout_build(job, &text);
+	if (!r && sets_build(job))
+		r = err_origin(zi_text_error(&text, -ENOMEM, "no memory for its sets of ranks"));
 	if (!r) {
-		sets_build(job);
 		owners_build(job);
 		return 0;
 	}

@@ -127,7 +127,15 @@ static int adopt(struct zero_job *job, const struct catalog_job *record)
 		job->blobs[job->blob_index][i].byte_count = 0;
 	job->world = record->world_size;
 	job->here_mask = job_mask_of(job->world);
-	sets_build(job);
+	r = sets_build(job);
+	if (r) {
+		job->refusal = r;
+		zi_text_set(&job->refusal_text,
+		            "job '%s' was restored, but there is no memory for its sets of ranks: "
+		            "restart zinfd",
+		            job->name);
+		return err_trace(r);
+	}
 	owners_build(job);
 	ahead_set(job, record->step,
 	          &(struct zero_marks){ .update_count = record->update_count,

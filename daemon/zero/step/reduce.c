@@ -4,9 +4,9 @@
  * a norm, the finite check or the sharded schedule need the sum (docs/ARITHMETIC.md). Floor 5,
  * shard thread, but for reduce_run().
  *
- * The sum lands in the buffer of the first rank here, in place: each element is read from every
- * rank before it is written. So the other ranks have theirs back after it, and that one after the
- * update.
+ * The sum lands in the buffer of the first rank here that trains the unit, in place: each element
+ * is read from every rank before it is written. So the other ranks have theirs back after it, and
+ * that one after the update.
  */
 #include "daemon/zero/step/reduce.h"
 
@@ -18,6 +18,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/param/unit.h"
 #include "daemon/zero/step/step.h"
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
@@ -70,7 +71,7 @@ static void unit_reduced(struct zero_job *job, uint32_t index)
 		unit->handed_mask = 0;
 		unit->held_mask = 0;
 	} else {
-		unit->held_mask &= 1ull << job_first_rank(job); /* Where the sum lies. */
+		unit->held_mask &= 1ull << grad_sum_rank(job, index); /* Where the sum lies. */
 	}
 	ops_retry(job);
 	step_unit_advance(job, index);
@@ -137,6 +138,8 @@ static int reduce_check(const struct zero_rank *rank, struct zero_op *op)
 	const char *name = job->layout.units[op->unit].name;
 	uint64_t bit = 1ull << rank->number;
 
+	if (!set_has(job, op->unit, rank->number))
+		return unit_refuse_foreign(op);
 	if (job->step.phase != ZERO_STEP_STEPPING || !(job->step.begun_mask & bit))
 		return zi_text_error(&op->text, -EINVAL,
 		                     "a gradient of unit '%s' before step_begin", name);

@@ -71,14 +71,15 @@ static bool is_pinned(const struct zero_rank *rank, uint32_t unit)
 	return rank->pin_counts[unit] > 0;
 }
 
-/* Return: @rank has handed over the last gradient of the unit in this step. */
+/* Return: @rank has handed over the last gradient of the unit in this step; or has none of it, as
+ * it does not train it. */
 bool step_unit_is_handed(const struct zero_rank *rank, uint32_t index)
 {
 	const struct zero_job *job = rank->job;
 	const struct zero_unit *unit = &job->units[index];
 	uint32_t wanted = job->step.options.micro_batches;
 
-	if (unit->micro_done == wanted)
+	if (unit->micro_done == wanted || !set_has(job, index, rank->number))
 		return true;
 	return unit->micro_done + 1 == wanted && unit->handed_mask >> rank->number & 1;
 }
@@ -177,7 +178,6 @@ void step_prepare(struct zero_job *job)
 		.beta2_power = step->next_beta2_power,
 		.is_first = job->update_count == 0,
 		.update_count = job->update_count,
-		.average = reduce_average(job, &job->set),
 		.unscale = (float)options->unscale,
 		.clip = 1.0f,
 		.lr_decay = options->lr_decay,

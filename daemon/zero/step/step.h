@@ -54,7 +54,7 @@ void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing 
 bool step_is_called(const struct zero_job *job);
 /* A unit's update begins early when nothing is missing for it. */
 void step_unit_advance(struct zero_job *job, uint32_t unit);
-/* This rank has handed over the last gradient of the unit in this step. */
+/* This rank has handed over the last gradient of the unit in this step, or has none of it. */
 bool step_unit_is_handed(const struct zero_rank *rank, uint32_t unit);
 void step_prepare(struct zero_job *job); /* scalars, but for the clip */
 void step_units_reset(struct zero_job *job);

@@ -20,6 +20,7 @@
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/item.h"
 #include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/reduce.h"
 #include "kernels/hash.h"
 #include "kernels/optim_hashed.h"
 
@@ -131,9 +132,12 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 	uint64_t moment_bytes = tile->element_count * sizeof(float);
 	char *moments = (char *)tile->state + remainder_bytes;
 	const void *grads[ZI_WORLD_MAX];
+	struct kern_optim_scalars scalars = job->step.scalars;
 	uint32_t rank_count = 1;
 	struct kern_optim_run run;
 
+	/* The one scalar that is not the same for all units. */
+	scalars.average = reduce_average(job, set_of(job, subgroup->unit));
 	if (job->step.is_pass1)
 		grads[0] = (char *)grad_sum_at(job, subgroup) + grad_offset;
 	else
@@ -151,9 +155,9 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 		.grad_dtype = (enum zi_dtype)job->config.grad_dtype,
 	};
 	if (ret_hashes)
-		kern_optim_step_hashed(&run, &job->step.scalars, ret_hashes);
+		kern_optim_step_hashed(&run, &scalars, ret_hashes);
 	else
-		kern_optim_step(&run, &job->step.scalars);
+		kern_optim_step(&run, &scalars);
 }
 
 /* State that came from the disk: verified, computed and hashed in one pass. When it was damaged the

@@ -102,13 +102,33 @@ Test(request, a_layout_that_asks_for_what_is_not_built_is_answered_by_name)
 	send_materialize(client, 1, 1);
 	expect_error(client, -EOPNOTSUPP, "parameter 'bias' is of group 2, which is not built yet");
 	client_close(client);
-	client = client_attach_with(ZI_FEATURE_TRAINING);
-	packet.entries[0] = (struct zi_layout_entry){
-		.kind = ZI_LAYOUT_SET, .dim_count = 1, .name = "stage", .shape = { 1 }
-	};
+}
+
+static const struct layout_packet packet_of_set = {
+	.head = { .entry_count = 2 },
+	.entries = { { .kind = ZI_LAYOUT_SET, .dim_count = 1, .name = "s", .shape = { 1 } },
+	             { .kind = ZI_LAYOUT_UNIT, .name = "u" } }
+};
+
+Test(request, a_set_is_of_the_layout_and_is_not_counted)
+{
+	struct client *client = client_attach_with(ZI_FEATURE_SETS);
+	struct layout_packet packet = packet_of_set;
+
 	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
-	send_materialize(client, 0, 1);
-	expect_error(client, -EOPNOTSUPP, "set 'stage': sets of ranks are not built yet");
+	send_materialize(client, 1, 0);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_MATERIALIZED);
+	cr_assert_eq(fake.layout_count, 2);
+	client_close(client);
+}
+
+Test(request, a_set_without_its_feature_ends_the_session)
+{
+	struct client *client = client_attach();
+	struct layout_packet packet = packet_of_set;
+
+	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
+	expect_end(client, "a set without feature bit 14");
 	client_close(client);
 }
 

@@ -75,7 +75,7 @@ Test(plan, of_state_on_nvme_is_its_parts)
 Test(plan, huge_pages_are_taken_where_they_cost_little)
 {
 	padded[0] = 64 * SUBGROUP;
-	model = (struct zi_plan_model){ 64 * SUBGROUP, 64 * SUBGROUP, 1, padded };
+	model = (struct zi_plan_model){ 64 * SUBGROUP, 64 * SUBGROUP, 1, padded, NULL };
 	options.wants_huge = true;
 	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
 	cr_expect_eq(plan.slot_bytes, 2 * MIB);

@@ -18,6 +18,35 @@ struct poison {
 };
 static struct poison poison;
 
+/* Who trains which unit; units of one name are of one set. NULL: all of all ranks. */
+struct model_set {
+	const char *name;
+	uint64_t members;
+};
+static const struct model_set *model_sets; /* (UNITS,) */
+
+static inline uint64_t model_members(uint32_t unit, uint32_t world)
+{
+	return model_sets ? model_sets[unit].members : job_mask_of(world);
+}
+
+static inline int layout_set(struct actor *actor, const struct model_set *set)
+{
+	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_SET,
+		                         .dim_count = 1,
+		                         .shape = { set->members } };
+
+	cr_assert_eq(zi_copy_name(entry.name, sizeof(entry.name), set->name), 0);
+	return zero_layout_add(actor->rank, &entry, &actor->text);
+}
+
+/* The set of a unit that is about to come. */
+static inline void layout_set_of(struct actor *actor, uint32_t unit)
+{
+	if (model_sets)
+		cr_assert_eq(layout_set(actor, &model_sets[unit]), 0, "%s", actor->text.chars);
+}
+
 static inline void layout_unit(struct actor *actor, const char *name)
 {
 	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_UNIT };
@@ -41,11 +70,14 @@ static inline void layout_param(struct actor *actor, const char *name, uint64_t 
 
 static inline void model_layout(struct actor *actor)
 {
+	layout_set_of(actor, 0);
 	layout_unit(actor, "embed");
 	layout_param(actor, "embed.w", 10, 80);
 	layout_param(actor, "embed.b", 200, 0);
+	layout_set_of(actor, 1);
 	layout_unit(actor, "h.0");
 	layout_param(actor, "h.0.w", 530, 1000);
+	layout_set_of(actor, 2);
 	layout_unit(actor, "head");
 	layout_param(actor, "head.w", 100, 200);
 }
@@ -124,23 +156,28 @@ static inline void fill_grad(void *target, uint64_t what, uint64_t count, uint32
 static inline void *unit_of(const struct actor *actor, const struct tier_segment *segment,
                             uint32_t unit)
 {
-	const struct zero_unit *entry = &actor->rank->job->units[unit];
+	const struct zero_job *job = actor->rank->job;
+	const struct zero_unit *entry = &job->units[unit];
+	uint64_t grad_base = set_of(job, unit)->grad_bases[actor->number];
 
-	return (char *)segment->region.base +
-	       (segment == actor->memory.param ? entry->param_offset : entry->grad_offset);
+	return (char *)segment->region.base + (segment == actor->memory.param
+	                                               ? entry->param_offset
+	                                               : grad_base + entry->grad_offset);
 }
 
 static inline void model_write_unit(struct actor *actors, uint32_t count, uint32_t unit,
                                     uint64_t what)
 {
 	uint32_t dtype = actors[0].rank->job->config.param_dtype;
+	uint32_t root = (uint32_t)__builtin_ctzll(model_members(unit, count));
 	int r;
 
-	r = actor_unit(&actors[0], zero_param_write_begin, unit);
-	cr_assert_eq(r, 0, "%s", actors[0].text.chars);
-	fill(zero_param_staging(actors[0].rank)->region.base, what + unit, model_elements[unit],
+	r = actor_unit(&actors[root], zero_param_write_begin, unit);
+	cr_assert_eq(r, 0, "%s", actors[root].text.chars);
+	fill(zero_param_staging(actors[root].rank)->region.base, what + unit, model_elements[unit],
 	     dtype);
-	r = all_call(actors, count, zero_param_write_end, &(struct zero_op){ .unit = unit });
+	r = all_call(actors, count, zero_param_write_end,
+	             &(struct zero_op){ .unit = unit, .root = root });
 	cr_assert_eq(r, 0, "%s", actors[0].text.chars);
 }
 
@@ -197,6 +234,8 @@ static inline void model_gradients(struct actor *actors, uint32_t count, uint64_
 	for (uint32_t micro = 0; micro < options->micro_batches; micro++)
 		for (uint32_t unit = UNITS; unit-- > 0;)
 			for (uint32_t i = 0; i < count; i++) {
+				if (!(model_members(unit, count) >> i & 1))
+					continue;
 				r = actor_unit(&actors[i], zero_grad_acquire, unit);
 				cr_assert_eq(r, 0, "%s", actors[i].text.chars);
 				model_fill_grad(&actors[i], step, micro, unit);

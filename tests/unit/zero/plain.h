@@ -51,25 +51,32 @@ static inline void *plain_reduce(const struct plain *plain, uint64_t step, uint3
 {
 	uint64_t padded = zi_geometry_padded(model_elements[unit]);
 	enum zi_dtype dtype = (enum zi_dtype)plain->config.grad_dtype;
+	uint64_t members = model_members(unit, plain->world);
+	uint32_t member_count = (uint32_t)__builtin_popcountll(members);
 	void *grads[ZI_WORLD_MAX];
 	float *sum = aligned_alloc(64, padded * 4);
 	struct kern_reduce_options reduce = {
 		.dtype = dtype,
 		.average =
-			options->flags & ZI_STEP_SUM ? 1.0f : (float)(1.0 / (double)plain->world),
+			options->flags & ZI_STEP_SUM ? 1.0f : (float)(1.0 / (double)member_count),
 	};
 
 	for (uint32_t micro = 0; micro < options->micro_batches; micro++) {
+		uint32_t count = 0;
+
 		for (uint32_t rank = 0; rank < plain->world; rank++) {
-			grads[rank] = aligned_alloc(64, padded * 4);
-			memset(grads[rank], 0, padded * 4);
-			fill_grad(grads[rank], grad_what(step, micro, rank, unit),
+			if (!(members >> rank & 1))
+				continue;
+			grads[count] = aligned_alloc(64, padded * 4);
+			memset(grads[count], 0, padded * 4);
+			fill_grad(grads[count++], grad_what(step, micro, rank, unit),
 			          model_elements[unit], dtype);
 		}
-		kern_reduce_accumulate(sum, (const void *const *)grads, plain->world, padded,
-		                       micro == 0, dtype);
-		for (uint32_t rank = 0; rank < plain->world; rank++)
-			free(grads[rank]);
+		cr_assert_eq(count, member_count);
+		kern_reduce_accumulate(sum, (const void *const *)grads, count, padded, micro == 0,
+		                       dtype);
+		for (uint32_t i = 0; i < count; i++)
+			free(grads[i]);
 	}
 	void *target = aligned_alloc(64, padded * 4);
 

@@ -84,8 +84,10 @@ static void draw_case(struct drawn *drawn)
 	for (uint32_t i = 0; i < job->world; i++)
 		drawn->nodes[i] = (uint8_t)draw(drawn->node_count);
 	job->here_mask = job_mask_of(job->world);
-	sets_build(job);
-	zi_owners_init(&owners, job->set.shard_count);
+	job->slot_bytes = ZI_STORE_ALIGN_BYTES;
+	job->config.grad_dtype = ZI_DTYPE_F32;
+	cr_assert_eq(sets_build(job), 0);
+	zi_owners_init(&owners, job->sets[0].shard_count);
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		drawn->owners[i] = zi_owners_deal(&owners, job->subgroups[i].element_count);
 }
@@ -93,6 +95,7 @@ static void draw_case(struct drawn *drawn)
 static void drop_case(struct drawn *drawn)
 {
 	free(drawn->job->units);
+	free(drawn->job->sets);
 	free(drawn->job->subgroups);
 	free(drawn->job);
 }
@@ -105,7 +108,7 @@ static void see(struct drawn *drawn, uint32_t node)
 	job->here_mask = 0;
 	for (uint32_t i = 0; i < job->world; i++)
 		job->here_mask |= drawn->nodes[i] == node ? 1ull << i : 0;
-	sets_build(job);
+	cr_assert_eq(sets_build(job), 0);
 	owners_build(job);
 }
 
@@ -115,7 +118,8 @@ static bool should_hold(const struct drawn *drawn, uint32_t subgroup, uint32_t n
 	const struct zero_job *job = drawn->job;
 
 	for (uint32_t i = 0; i < job->world; i++)
-		if (drawn->nodes[i] == node && i % job->set.shard_count == drawn->owners[subgroup])
+		if (drawn->nodes[i] == node &&
+		    i % job->sets[0].shard_count == drawn->owners[subgroup])
 			return true;
 	return false;
 }
@@ -191,13 +195,13 @@ Test(owner, shares_of_each_replica_are_the_model)
 		draw_case(&drawn);
 		job = drawn.job;
 		see(&drawn, 0);
-		shard = job->set.shard_count;
+		shard = job->sets[0].shard_count;
 		for (uint32_t first = 0; first < job->world; first += shard) {
 			uint64_t sum = 0;
 
 			for (uint32_t k = first; k < first + shard; k++) {
-				sum += job->owned_counts[k];
-				cr_assert_leq(job->owned_counts[k],
+				sum += job->shares[k].owned_count;
+				cr_assert_leq(job->shares[k].owned_count,
 				              job->padded_count / shard + ZI_SUBGROUP_ELEMENTS);
 			}
 			cr_assert_eq(sum, job->padded_count, "case %u: replica at rank %u", i,
@@ -226,9 +230,12 @@ Test(owner, ranks_here_are_walked_in_order)
 	cr_expect_eq(seen[2], 63);
 	cr_expect_eq(job_first_rank(job), 2);
 	job->world = 64;
-	sets_build(job);
-	cr_expect_eq(job->set.members, UINT64_MAX);
-	cr_expect_eq(job->set.average, 1.0f / 64.0f);
-	cr_expect_eq(set_rank(&job->set, 63), 63);
+	job->config.grad_dtype = ZI_DTYPE_F32;
+	cr_assert_eq(sets_build(job), 0);
+	cr_expect_eq(job->set_count, 1);
+	cr_expect_eq(job->sets[0].members, UINT64_MAX);
+	cr_expect_eq(job->sets[0].average, 1.0f / 64.0f);
+	cr_expect_eq(set_rank(&job->sets[0], 63), 63);
+	free(job->sets);
 	free(job);
 }

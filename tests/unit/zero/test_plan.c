@@ -17,6 +17,8 @@ static_assert(ZI_PLAN_SLOTS_MAX == ZERO_STAGING_SLOTS_MAX, "the same pipeline");
 struct drawn {
 	uint32_t unit_count, world;
 	uint64_t elements[UNIT_MAX], padded[UNIT_MAX];
+	uint64_t members[UNIT_MAX]; /* ranks that train it */
+	uint32_t ranks[UNIT_MAX];   /* how many */
 	struct zi_plan_model model;
 	struct zi_plan_options options;
 };
@@ -63,12 +65,18 @@ static void draw_case(struct drawn *drawn)
 {
 	*drawn = (struct drawn){ .unit_count = 1 + draw(draw(4) ? 5 : UNIT_MAX),
 		                 .world = 1 + draw(3) };
+	bool has_sets = draw(2);
+
 	for (uint32_t i = 0; i < drawn->unit_count; i++) {
 		drawn->elements[i] = draw_elements(drawn->unit_count > 5);
 		drawn->padded[i] = zi_geometry_padded(drawn->elements[i]);
 		drawn->model.element_count += drawn->elements[i];
 		drawn->model.padded_count += drawn->padded[i];
+		drawn->members[i] = has_sets && i ? 1 + draw((1u << drawn->world) - 1)
+		                                  : job_mask_of(drawn->world);
+		drawn->ranks[i] = (uint32_t)__builtin_popcountll(drawn->members[i]);
 	}
+	drawn->model.unit_ranks = has_sets ? drawn->ranks : NULL;
 	drawn->model.unit_count = drawn->unit_count;
 	drawn->model.unit_padded = drawn->padded;
 	drawn->options = (struct zi_plan_options){
@@ -96,6 +104,11 @@ static int make(const struct drawn *drawn)
 		for (uint32_t unit = 0; unit < drawn->unit_count; unit++) {
 			char name[16];
 
+			const struct model_set set = { name, drawn->members[unit] };
+
+			(void)snprintf(name, sizeof(name), "s.%u", unit);
+			if (drawn->model.unit_ranks)
+				cr_assert_eq(layout_set(&actors[rank], &set), 0);
 			(void)snprintf(name, sizeof(name), "u.%u", unit);
 			layout_unit(&actors[rank], name);
 			(void)snprintf(name, sizeof(name), "p.%u", unit);
@@ -114,6 +127,8 @@ static void make_step(const struct drawn *drawn)
 	             0, "%s", actors[0].text.chars);
 	for (uint32_t unit = 0; unit < drawn->unit_count; unit++)
 		for (uint32_t rank = 0; rank < drawn->world; rank++) {
+			if (!(drawn->members[unit] >> rank & 1))
+				continue;
 			cr_assert_eq(actor_unit(&actors[rank], zero_grad_acquire, unit), 0);
 			cr_assert_eq(actor_unit(&actors[rank], zero_reduce, unit), 0);
 		}

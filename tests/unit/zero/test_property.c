@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: whatever the order in which gradients arrive, and whenever the update begins, a step gives
- * the bits of docs/ARITHMETIC.md. Method: models, types, schedules, ranks, resident shares, pools,
+ * the bits of docs/ARITHMETIC.md. Method: models, types, schedules, ranks, sets of them, resident
+ * shares, pools,
  * staging that is kept or not, clip values and non-finite gradients drawn from a seed; ranks hand
  * their units over in an order of their own, interleaved by the dice, on a device that ends tasks
  * in a drawn order; beside it the plain computation, which knows of none of this.
@@ -36,6 +37,23 @@ static void draw_pool(struct zi_job_config *drawn)
 	if (draw(4))
 		drawn->param_budget_bytes = (largest + draw(20) * 4096) *
 		                            zi_dtype_bytes((enum zi_dtype)drawn->param_dtype);
+}
+
+/* Units of two sets, which may be of the same ranks, or overlap; or all of all ranks. */
+static void draw_sets(uint32_t seed, uint32_t world)
+{
+	uint64_t kept_state = random_state;
+	static struct model_set sets[UNITS];
+	struct model_set two[2];
+
+	/* All else is drawn as without them. */
+	random_state = seed * 0x2545f491ull;
+	two[0] = (struct model_set){ "one", 1 + draw((1u << world) - 1) };
+	two[1] = (struct model_set){ "other", 1 + draw((1u << world) - 1) };
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		sets[unit] = two[draw(2)];
+	model_sets = draw(2) ? sets : NULL;
+	random_state = kept_state;
 }
 
 static struct zi_job_config draw_config(void)
@@ -94,15 +112,19 @@ static bool walk_on(struct walk *walk, struct actor *actor, uint64_t step,
                     const struct zi_step_options *options)
 {
 	uint32_t unit = walk->order[walk->unit];
-	bool is_used = draw(2);
+	bool is_mine = set_has(actor->rank->job, unit, actor->number);
+	bool is_used = draw(2) && (is_mine || !(options->flags & ZI_STEP_UPDATE_EARLY));
 
 	if (walk->micro == options->micro_batches)
 		return false;
 	if (is_used)
 		cr_assert_eq(actor_unit(actor, zero_unshard, unit), 0, "%s", actor->text.chars);
-	cr_assert_eq(actor_unit(actor, zero_grad_acquire, unit), 0, "%s", actor->text.chars);
-	model_fill_grad(actor, step, walk->micro, unit);
-	cr_assert_eq(actor_unit(actor, zero_reduce, unit), 0, "%s", actor->text.chars);
+	if (is_mine) {
+		cr_assert_eq(actor_unit(actor, zero_grad_acquire, unit), 0, "%s",
+		             actor->text.chars);
+		model_fill_grad(actor, step, walk->micro, unit);
+		cr_assert_eq(actor_unit(actor, zero_reduce, unit), 0, "%s", actor->text.chars);
+	}
 	for (uint32_t turns = draw(8); turns > 0; turns--)
 		node_turn(&node);
 	if (is_used)
@@ -145,9 +167,12 @@ static void gradients(uint32_t world, uint64_t step, const struct zi_step_option
 static bool draw_poison(uint32_t world, uint64_t step, const struct zi_step_options *options)
 {
 	uint32_t unit = draw(UNITS);
+	uint32_t rank = draw(world);
 
+	while (!(model_members(unit, world) >> rank & 1))
+		rank = (rank + 1) % world;
 	poison = (struct poison){
-		.what = grad_what(step, draw(options->micro_batches), draw(world), unit),
+		.what = grad_what(step, draw(options->micro_batches), rank, unit),
 		.index = draw((uint32_t)model_elements[unit]),
 		.value = draw(2) ? INFINITY : -NAN,
 		.count = draw(3) == 0,
@@ -185,6 +210,7 @@ static int materialize(uint32_t world)
 			char name[8];
 
 			(void)snprintf(name, sizeof(name), "u%u", unit);
+			layout_set_of(&actors[i], unit);
 			layout_unit(&actors[i], name);
 			layout_param(&actors[i], name, model_elements[unit], 0);
 		}
@@ -201,6 +227,7 @@ static void one_case(uint32_t seed)
 		model_elements[unit] = 1 + draw(draw(3) ? 60000 : 600000);
 	world = 1 + draw(WORLD);
 	drawn = draw_config();
+	draw_sets(seed, world);
 	node_init(&node);
 	node.seed = seed;
 	node.store_bytes = 96 * MIB;

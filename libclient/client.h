@@ -152,6 +152,7 @@ struct zinf {
 	bool is_materialized;
 	int64_t committed_step;
 	int64_t update_count; /* -1: nobody said */
+	double loss_scale;    /* of the next step */
 	void *param_base;     /* whole life; units may lie under a staging copy */
 	void *grad_base;
 	uint64_t param_bytes, grad_bytes;
@@ -166,7 +167,8 @@ struct zinf {
 
 	/* The step. */
 	bool is_step_begun;
-	bool is_early; /* update_early was promised */
+	uint32_t steps_pending; /* tickets of steps that were not waited for */
+	bool is_early;          /* update_early was promised */
 	uint32_t micro_batches;
 	bool is_blob_loose; /* a blob was handed over; nothing later has completed since */
 };
@@ -179,6 +181,10 @@ void zi_client_set_attach_error(const struct zi_text *text);
 
 /* options.c: everything of ATTACH but its header, the socket's path, deadlines. */
 int zi_client_options(const struct zinf_options *options, struct zinf *zinf);
+
+/* scaler.c: of any version, checked. */
+int zi_client_take_scaler(const struct zinf_scaler_options *options,
+                          struct zi_scaler_options *ret_options, struct zi_text *text);
 
 /* launcher.c: what the launchers' variables say */
 const char *zi_client_environment(const char *name);

@@ -235,8 +235,13 @@ static int map_planes(struct zinf *zinf, const struct zi_materialized *told, con
 		return err_trace(r);
 	zinf->grad_bytes = told->grad_bytes;
 	zinf->committed_step = told->committed_step;
-	if (zinf->features & ZI_FEATURE_TRAINING)
-		zinf->update_count = (int64_t)told->update_count;
+	zinf->loss_scale = 1;
+	if (!(zinf->features & ZI_FEATURE_TRAINING))
+		return 0;
+	if (!(told->loss_scale > 0))
+		return err_trace(zi_client_breach(zinf, "an impossible loss scale"));
+	zinf->update_count = (int64_t)told->update_count;
+	zinf->loss_scale = told->loss_scale;
 	return 0;
 }
 

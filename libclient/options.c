@@ -106,6 +106,8 @@ static int put_training(struct zinf *zinf, const struct zinf_options *options)
 {
 	uint32_t local_size = zinf->attach.local_world_size ? zinf->attach.local_world_size
 	                                                    : zinf->attach.world_size;
+	struct zi_scaler_options scaler = { .kind = ZI_SCALER_NONE };
+	int r = 0;
 
 	zinf->training = (struct zi_job_training){
 		.strategy = options->strategy,
@@ -119,6 +121,11 @@ static int put_training(struct zinf *zinf, const struct zinf_options *options)
 		.group_count = options->group_count > 1 ? options->group_count : 0,
 		.grad_budget_bytes = options->grad_budget_bytes,
 	};
+	if (options->scaler)
+		r = zi_client_take_scaler(options->scaler, &scaler, &zinf->text);
+	if (r)
+		return err_trace(r);
+	zi_training_set_scaler(&zinf->training, &scaler);
 	return err_trace(zi_check_training(&zinf->training, &zinf->attach.config,
 	                                   zinf->attach.world_size, local_size, &zinf->text));
 }

@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "common/base/scaler.h"
 #include "common/base/text.h"
+#include "libclient/client.h"
 #include "libclient/sized.h"
 #include "zinf/scaler.h"
 
@@ -76,6 +77,18 @@ static int check(const struct zinf_scaler_options *options, struct zi_text *text
 		return err_trace(r);
 	plain = from_public(options);
 	return zi_scaler_check(&plain, text);
+}
+
+/* See client.h. */
+int zi_client_take_scaler(const struct zinf_scaler_options *options,
+                          struct zi_scaler_options *ret_options, struct zi_text *text)
+{
+	int r = check(options, text);
+
+	if (r)
+		return err_origin(r);
+	*ret_options = from_public(options);
+	return 0;
 }
 
 int zinf_scaler_check(const struct zinf_scaler_options *options, char *text, size_t text_bytes)

@@ -280,6 +280,7 @@ int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticke
 	if (r)
 		return err_trace(r);
 	zinf->is_step_begun = false;
+	zinf->steps_pending++;
 	zinf->is_blob_loose = blob_bytes > 0;
 	*ret_ticket = op->ticket;
 	return 0;
@@ -290,8 +291,9 @@ int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticke
 /* A program that was built with an earlier header has room for what it knows. An older daemon has
  * zeros in the last words. */
 static void put_stats(const struct zinf *zinf, struct zinf_step_stats *target,
-                      const struct zi_step_stats *source)
+                      const struct zi_client_op *op)
 {
+	const struct zi_step_stats *source = &op->stats;
 	bool is_told = zinf->features & ZI_FEATURE_TRAINING;
 	const struct zinf_step_stats stats = {
 		.bytes = target->bytes,
@@ -312,6 +314,7 @@ static void put_stats(const struct zinf *zinf, struct zinf_step_stats *target,
 		.update_count = is_told ? (int64_t)source->update_count : -1,
 		.loss_scale = is_told ? source->loss_scale : 1,
 		.culprit = is_told ? (int32_t)source->culprit : -1,
+		.culprit_unit = op->value1 <= zinf->unit_count ? (int32_t)op->value1 - 1 : -1,
 	};
 
 	memcpy(target, &stats, ZI_MIN(target->bytes, sizeof(stats)));
@@ -321,15 +324,35 @@ static void put_stats(const struct zinf *zinf, struct zinf_step_stats *target,
 void zi_client_step_over(struct zinf *zinf, const struct zi_client_op *op, int result,
                          struct zinf_step_stats *ret_stats)
 {
+	assert(zinf->steps_pending > 0);
+	zinf->steps_pending--;
 	if (!result) {
 		zinf->committed_step = (int64_t)op->value;
-		if (zinf->features & ZI_FEATURE_TRAINING)
+		if (zinf->features & ZI_FEATURE_TRAINING) {
 			zinf->update_count = (int64_t)op->stats.update_count;
+			zinf->loss_scale = op->stats.loss_scale;
+		}
 		if (ret_stats)
-			put_stats(zinf, ret_stats, &op->stats);
+			put_stats(zinf, ret_stats, op);
 	} else if (result == -ENODATA || result == -EBUSY) {
 		zinf->is_step_begun = true; /* the daemon refused it: it may be made again */
 	}
+}
+
+/* A static scale stays as it is, whatever a step comes to. */
+int zinf_loss_scale(struct zinf *zinf, double *ret_scale)
+{
+	bool is_moving = zinf->training.scaler_kind > ZI_SCALER_STATIC;
+	int r = enter_materialized(zinf);
+
+	if (r)
+		return err_trace(r);
+	if (is_moving && zinf->steps_pending)
+		return zi_client_error(zinf, -EBUSY,
+		                       "the loss scale of the next step is known when the one "
+		                       "before has ended: zinf_wait() comes first");
+	*ret_scale = zinf->loss_scale;
+	return 0;
 }
 
 /* ---- commit, barrier ---- */

@@ -169,6 +169,25 @@ static double per_element(const json_t *job, uint64_t bytes)
 	return elements ? (double)bytes / (double)elements : 0;
 }
 
+/* Only where there is something to say: an older daemon has no words for it. */
+static void print_scale(const json_t *stats)
+{
+	const json_t *scale = json_object_get(stats, "loss_scale");
+	const json_t *culprit = json_object_get(stats, "culprit");
+
+	if (json_is_true(json_object_get(stats, "is_skipped")))
+		printf("          skipped: a gradient is not finite");
+	else if (!json_is_number(scale) || json_number_value(scale) == 1)
+		return;
+	else
+		printf("         ");
+	if (json_is_integer(culprit))
+		printf(" (rank %" PRIu64 "'s)", get_count(stats, "culprit"));
+	if (json_is_number(scale) && json_number_value(scale) != 1)
+		printf(" loss scale %g", json_number_value(scale));
+	printf("\n");
+}
+
 static void print_last_step(const json_t *job)
 {
 	const json_t *stats = json_object_get(job, "last_step");
@@ -188,6 +207,7 @@ static void print_last_step(const json_t *job)
 	       zi_format_bytes(get_count(stats, "write_bytes")).chars,
 	       per_element(job, get_count(stats, "write_bytes")),
 	       seconds > 0 ? moved / seconds / 1e9 : 0.0);
+	print_scale(stats);
 }
 
 static void print_pool(const json_t *job)

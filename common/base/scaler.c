@@ -121,6 +121,32 @@ void zi_scaler_init(struct zi_scaler *ret_scaler, const struct zi_scaler_options
 		ret_scaler->scale = fmin(options->max, options->init);
 }
 
+/* See scaler.h, as is the next. */
+bool zi_scaler_is_sound(const struct zi_scaler *scaler)
+{
+	return scaler->scale > 0 && scaler->scale <= DBL_MAX && scaler->last_overflow >= -1 &&
+	       scaler->last_overflow < scaler->iteration;
+}
+
+void zi_scaler_resume(struct zi_scaler *scaler, const struct zi_scaler_options *options)
+{
+	switch (options->kind) {
+	case ZI_SCALER_DEEPSPEED:
+		scaler->scale = fmax(scaler->scale, options->min);
+		if (scaler->hysteresis == 0 || scaler->hysteresis > options->hysteresis)
+			scaler->hysteresis = options->hysteresis;
+		break;
+	case ZI_SCALER_APEX:
+		scaler->scale = fmin(options->max, fmax(options->min, scaler->scale));
+		break;
+	case ZI_SCALER_TORCH:
+		break;
+	default:
+		scaler->scale = options->kind == ZI_SCALER_STATIC ? options->init : 1;
+		break;
+	}
+}
+
 /* Growth is due at every window-th clean step behind the newest overflow; the first one of a run
  * has none before it, and is due one step later. */
 static int update_deepspeed(struct zi_scaler *scaler, const struct zi_scaler_options *options,

@@ -51,6 +51,11 @@ struct zi_scaler_options zi_scaler_defaults(enum zi_scaler_kind kind);
 int zi_scaler_check(const struct zi_scaler_options *options, struct zi_text *text);
 /* @options: checked. */
 void zi_scaler_init(struct zi_scaler *ret_scaler, const struct zi_scaler_options *options);
+/* A state that was stored: none that a machine can be in was not one. */
+bool zi_scaler_is_sound(const struct zi_scaler *scaler);
+/* It goes on under @options, which may be others than it was made with: of the same kind, and
+ * checked. What they bound is brought within; a static scale is theirs. */
+void zi_scaler_resume(struct zi_scaler *scaler, const struct zi_scaler_options *options);
 /* A step is over. Return: 0; -ERANGE: an overflow at DEEPSPEED's least scale; the state stays. */
 int zi_scaler_update(struct zi_scaler *scaler, const struct zi_scaler_options *options,
                      bool is_overflow);

@@ -69,7 +69,8 @@ struct zi_cqe {
 	int32_t result;      /* 0 or -errno */
 	uint32_t text_index; /* 1 + slot of the error text in the downlink; 0: none */
 	/* ZI_OP_STEP and ZI_OP_COMMIT: [0] committed step. The statistics lie in the downlink
-	 * header as of this completion. Others: zero. */
+	 * header as of this completion. ZI_OP_STEP: [1] 1 + the unit of the first gradient that
+	 * was not finite; 0: none. Others: zero. */
 	uint64_t values[6];
 };
 static_assert(sizeof(struct zi_cqe) == ZI_SLOT_BYTES, "a slot is one cache line");

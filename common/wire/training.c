@@ -357,8 +357,6 @@ int zi_training_unbuilt(const struct zi_job_training *training, const struct zi_
 		{ "reduce_dtype",
 		  training->reduce_dtype && training->reduce_dtype != config->grad_dtype,
 		  "leave it 0: gradients travel as they are, and are summed in f32" },
-		{ "scaler", training->scaler_kind != ZI_SCALER_NONE,
-		  "scale the loss in the trainer, with unscale of each step" },
 		{ "group_count", training->group_count > 1, "use one group" },
 		{ "grad_budget_bytes", training->grad_budget_bytes != 0, "leave it 0" },
 		{ "is_forward_only", training->flags & ZI_TRAINING_FORWARD_ONLY,

@@ -70,7 +70,7 @@ static int sess_reply_materialized(struct sess *session)
 	message.committed_step = result.committed_step;
 	message.slot_bytes = result.slot_bytes;
 	if (session->features & ZI_FEATURE_TRAINING) {
-		message.loss_scale = 1; /* There is no scaler yet. */
+		message.loss_scale = result.loss_scale;
 		message.update_count = result.update_count;
 	}
 	message.param_bytes = result.param->region.bytes;

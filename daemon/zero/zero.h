@@ -91,6 +91,7 @@ struct zero_op {
 	int result;                 /* 0 or -errno */
 	struct zi_text text;        /* for people, when result < 0 */
 	struct zi_step_stats stats; /* STEP, COMMIT */
+	uint32_t culprit_unit;      /* STEP: of stats.culprit; UINT32_MAX: none */
 	uint64_t offset_bytes;      /* UNSHARD with offload_param nvme: of the unit in the pool;
 	                        * TENSOR_ALLOC, TENSOR_GET: of the tensor in the rank's segment */
 	/* private */
@@ -331,6 +332,7 @@ struct zero_materialized {
 	int64_t committed_step;
 	uint64_t slot_bytes;
 	uint64_t update_count;      /* in force */
+	double loss_scale;          /* of the next step */
 	struct tier_segment *param; /* the plane; with offload_param nvme the pool */
 	struct tier_segment *grad;  /* this rank's */
 };

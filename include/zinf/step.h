@@ -28,7 +28,8 @@ struct zinf_step_options {
 	double eps;
 	double weight_decay;
 	double max_norm; /**< clip the global gradient norm to this; 0: no clipping, no norm */
-	double unscale;  /**< gradients are multiplied by this first (1 / loss scale); 1: nothing */
+	double unscale;  /**< gradients are multiplied by this first (1 / loss scale); 1: nothing.
+			  *   With zinf_options.scaler it must be 1 */
 	uint32_t micro_batches; /**< reductions of each unit in this step, at least 1; more
 				 *   than 1 only with ZINF_SHARDED (with ZINF_LOCAL the
 				 *   rank accumulates) */
@@ -80,8 +81,9 @@ struct zinf_step_stats {
 				 *   commit_interval an earlier one */
 	int64_t update_count;   /**< as zinf_update_count() */
 	double loss_scale;      /**< of the next step; 1 without a scaler */
-	int32_t culprit;        /**< rank of a gradient that was not finite; -1: not told (yet) */
-	int32_t reserved;
+	int32_t culprit;        /**< rank of a gradient that was not finite, told where a norm is
+				 *   computed; -1: none, or a sum alone is not finite */
+	int32_t culprit_unit;   /**< the first unit that is not finite; -1: none */
 };
 
 #endif

@@ -120,6 +120,8 @@ enum zinf_durability { ZINF_DURABILITY_PROCESS = 0, ZINF_DURABILITY_POWER = 1 };
 /** A rank's connection to its job. */
 struct zinf;
 
+struct zinf_scaler_options;
+
 /**
  * What zinf_attach() needs. Initialise with ZINF_OPTIONS_INIT, then set what differs; a field that
  * is added later is read only when `bytes` says that the caller knows it.
@@ -200,6 +202,11 @@ struct zinf_options {
 	bool is_forward_only;         /**< neither gradients nor optimizer state */
 	bool finds_unused;            /**< a parameter without a gradient is no error */
 	uint8_t reserved_end[2];      /**< zero */
+	const struct zinf_scaler_options *scaler; /**< zinf multiplies gradients by the inverse of a
+					   *   loss scale, skips steps that are not finite, and
+					   *   moves the scale: zinf_loss_scale() (zinf/scaler.h
+					   *   has the kinds). Equal in all ranks. NULL: none;
+					   *   unscale of each step is the trainer's then */
 };
 
 #define ZINF_OPTIONS_INIT                                                                 \
@@ -325,6 +332,16 @@ ZINF_API int64_t zinf_committed_step(const struct zinf *zinf);
  * not say. */
 ZINF_API int64_t zinf_update_count(const struct zinf *zinf);
 
+/**
+ * What the loss, or its gradient, of the next backward is to be multiplied by: of zinf_options.
+ * scaler, as the last step left it; 1 without one. The state is committed with each step, so that a
+ * job that is resumed goes on in the same curve. A forward of the next step may begin before the
+ * last one was waited for, as long as only backward asks.
+ * Return: 0; -EBUSY a step was not waited for, and may move the scale; -EINVAL before
+ * zinf_materialize().
+ */
+ZINF_API int zinf_loss_scale(struct zinf *zinf, double *ret_scale);
+
 /** Address of a parameter (read-only, dtype param_dtype, row-major), fixed until detach. What is
  * behind it is defined between zinf_unshard() and zinf_reshard() of its unit. NULL: no such. */
 ZINF_API const void *zinf_param_data(const struct zinf *zinf, uint32_t param);
@@ -410,7 +427,9 @@ ZINF_API int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
 
 /** Waits for a ticket. @ret_stats may be NULL; set its `bytes` before. A ticket is waited for once
  * (again after -ETIMEDOUT). Return: 0; the error that ended the step; -EINVAL no such ticket. A
- * step that was committed is reported as such even when the session has ended since. */
+ * step that was committed is reported as such even when the session has ended since. -ERANGE: with
+ * ZINF_SCALER_DEEPSPEED a gradient was not finite at the least loss scale (the text has rank and
+ * unit): the step is committed as skipped, and the group is over. */
 ZINF_API int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats);
 
 /** As zinf_wait(), with a deadline of its own: after @timeout_ms, more than 0, -ETIMEDOUT, and the

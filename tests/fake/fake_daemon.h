@@ -30,6 +30,7 @@ enum fake_lie {
 	FAKE_LIE_PARAM_LESS,
 	FAKE_LIE_PARAM_SHORT_FILE, /* the right figure, less memory */
 	FAKE_LIE_STEP,             /* committed step -5 */
+	FAKE_LIE_SCALE,            /* a loss scale of 0 */
 	FAKE_LIE_POOL_SMALL,       /* a pool that does not hold the largest unit */
 	FAKE_LIE_POOL_OUTSIDE,     /* a unit that ends behind the pool */
 	FAKE_LIE_POOL_MISALIGNED,  /* a unit that does not begin on a slot */

@@ -82,6 +82,7 @@ static void complete(struct fake_daemon *fake, const struct zi_sqe *sqe)
 			                              .culprit = 3,
 			                              .update_count = cqe.values[0] + 40,
 			                              .loss_scale = 512 };
+		cqe.values[1] = sqe->opcode == ZI_OP_STEP ? 2 : 0; /* unit 1 */
 	}
 	if (lie == FAKE_LIE_CQE_UNKNOWN)
 		cqe.user_data++;

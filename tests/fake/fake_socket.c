@@ -254,8 +254,10 @@ static void on_materialize(struct fake_daemon *fake)
 	enum fake_lie lie = fake->options.lie;
 	int fds[2];
 
-	if (fake->options.features & ZI_FEATURE_TRAINING)
+	if (fake->options.features & ZI_FEATURE_TRAINING) {
 		told->update_count = 40;
+		told->loss_scale = fake->options.lie == FAKE_LIE_SCALE ? 0 : 1024;
+	}
 	if (fake->attach.config.offload_param == ZI_OFFLOAD_NVME)
 		told->param_bytes = param = pool_bytes(fake);
 	must(!zi_region_create("param", lie == FAKE_LIE_PARAM_SHORT_FILE ? 4096 : param,

@@ -141,6 +141,9 @@ static json_t *answer_step(const struct zi_step_stats *stats)
 	answer_number(object, "io_write_ns", stats->io_write_ns);
 	answer_number(object, "cpu_ns", stats->cpu_ns);
 	answer_number(object, "commit_ns", stats->commit_ns);
+	answer_put(object, "loss_scale", json_real(stats->loss_scale));
+	answer_put(object, "culprit",
+	           stats->culprit == UINT32_MAX ? json_null() : json_integer(stats->culprit));
 	return object;
 }
 

@@ -152,6 +152,7 @@ struct zero_job {
 	struct zero_marks committed;
 	uint64_t update_count;
 	double beta1_power, beta2_power;
+	struct zero_scale scale; /* in force, as are these */
 	/* in force: blob_index; committed: committed.blob_index; of the step: blob_next() */
 	struct zero_blob blobs[ZERO_BLOBS][ZI_WORLD_MAX];
 	uint32_t blob_index;

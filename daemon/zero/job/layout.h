@@ -59,6 +59,7 @@ struct zero_subgroup {
 	void *warm;    /* a slot of staging with its state (warm.c); NULL: none */
 	struct zi_list warm_link;
 	bool is_first_micro, is_last_micro; /* of the reduction under way */
+	uint32_t culprit;                   /* of this step: a rank, or as culprit.h says */
 	struct dev_task reduce_task;
 };
 

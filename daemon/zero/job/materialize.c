@@ -265,6 +265,8 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	owners_build(job);
 	if (is_new && load_is_due(job))
 		r = load_adopt(job, text);
+	else
+		scale_resume(job); /* Its ranks may ask for another one than before. */
 	if (!r)
 		r = memory_plan(job, text);
 	return err_trace(r);
@@ -396,6 +398,7 @@ void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_mat
 		.committed_step = job->committed_step,
 		.slot_bytes = job->slot_bytes,
 		.update_count = job->update_count,
+		.loss_scale = scale_of(job),
 		.param = job->param,
 		.grad = job->grads[rank->number],
 	};

@@ -53,6 +53,7 @@ void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 		.incarnation_count = job->history.record_count,
 	};
 	static_assert(sizeof(job->training) == sizeof(ret_record->training), "as it came");
+	scale_put(&job->committed.scale, ret_record);
 	memcpy(ret_record->training, &job->training, sizeof(job->training));
 	(void)zi_copy_name(ret_record->name, sizeof(ret_record->name), job->name); /* As long. */
 	(void)zi_copy_name(ret_record->incarnation, sizeof(ret_record->incarnation),

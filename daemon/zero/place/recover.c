@@ -107,6 +107,9 @@ uint64_t recover_digest(const struct catalog_extent *stored)
 /* Names, numbers, configuration and layout. The layout changes hands. */
 static int take_record(struct zero_job *job, struct catalog_job *stored)
 {
+	struct zero_scale scale = { 0 };
+	bool is_scale_sound = scale_get(stored, &scale) == 0;
+
 	job->config = (struct zi_job_config){
 		.param_dtype = stored->config.param_dtype,
 		.grad_dtype = stored->config.grad_dtype,
@@ -132,6 +135,7 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	          &(struct zero_marks){ .update_count = stored->update_count,
 	                                .beta1_power = stored->beta1_power,
 	                                .beta2_power = stored->beta2_power,
+	                                .scale = scale,
 	                                .world = stored->world_size,
 	                                .number = stored->number,
 	                                .line = stored->line,
@@ -144,6 +148,8 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 		return damaged(job, "optimizer");
 	if (job->training.strategy >= _ZI_STRATEGY_COUNT)
 		return damaged(job, "strategy");
+	if (!is_scale_sound)
+		return damaged(job, "loss scale");
 	job->is_training_known = true;
 	job->layout = (struct zero_layout){
 		.sets = zi_steal(stored->sets),

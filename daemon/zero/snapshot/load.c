@@ -171,6 +171,7 @@ int load_adopt(struct zero_job *job, struct zi_text *text)
 	const struct zero_snapshot *snapshot = job->group.ranks[job_first_rank(job)]->load;
 	const struct catalog_job *record = snapshot->record;
 	struct tier *former_tier = job->nvme_tier;
+	struct zero_scale scale = { 0 };
 	int r;
 
 	assert(job->committed_step < 0);
@@ -185,10 +186,12 @@ int load_adopt(struct zero_job *job, struct zi_text *text)
 		load_undo(job);
 		return err_trace(r);
 	}
+	(void)scale_get(record, &scale); /* It was looked at when the snapshot was found. */
 	ahead_set(job, record->step,
 	          &(struct zero_marks){ .update_count = record->update_count,
 	                                .beta1_power = record->beta1_power,
 	                                .beta2_power = record->beta2_power,
+	                                .scale = scale,
 	                                .blob_index = job->blob_index,
 	                                .world = job->world,
 	                                .number = 1,

@@ -116,8 +116,10 @@ static int restore_check(struct zero *zero, const struct zero_job *job,
 /* The catalog says so: memory follows. */
 static int adopt(struct zero_job *job, const struct catalog_job *record)
 {
+	struct zero_scale scale = { 0 };
 	int r;
 
+	(void)scale_get(record, &scale); /* It was looked at when the snapshot was found. */
 	job_drop_memory(job);
 	extents_release_all(job);
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
@@ -141,6 +143,7 @@ static int adopt(struct zero_job *job, const struct catalog_job *record)
 	          &(struct zero_marks){ .update_count = record->update_count,
 	                                .beta1_power = record->beta1_power,
 	                                .beta2_power = record->beta2_power,
+	                                .scale = scale,
 	                                .blob_index = job->blob_index,
 	                                .world = job->world,
 	                                .number = record->number,

@@ -331,7 +331,12 @@ static int recover_extents(struct zero_snapshot *snapshot)
 {
 	struct catalog_job *record = snapshot->record;
 	struct zero *zero = snapshot->zero;
+	struct zero_scale scale;
 
+	if (scale_get(record, &scale)) {
+		zi_text_set(&snapshot->refusal_text, "its loss scale can be none");
+		return -EUCLEAN;
+	}
 	for (uint32_t i = 0; i < record->extent_count; i++) {
 		const struct catalog_extent *row = &record->extents[i];
 		struct tier_extent extent = recover_place(zero, row);

@@ -8,7 +8,8 @@
  *
  * While a job is ahead, its parameters (without a pool) and resident state are in memory alone, and
  * the rest is in extents that no commit names: `extent` of a place is the newest, `kept` the
- * committed one, which stays until the next commit. Blobs and the powers of beta go the same way.
+ * committed one, which stays until the next commit. Blobs, the powers of beta and the loss scale go
+ * the same way.
  * So a job that is ahead is updated in place by nobody before the step is certain; and when
  * something fails within such a step, it falls back to the committed one, as it does when the
  * daemon is killed.
@@ -58,6 +59,7 @@ void ahead_set(struct zero_job *job, int64_t step, const struct zero_marks *mark
 	job->beta1_power = marks->beta1_power;
 	job->beta2_power = marks->beta2_power;
 	job->blob_index = marks->blob_index;
+	scale_resume(job);
 }
 
 /* What was just committed is what to fall back to. */
@@ -68,6 +70,7 @@ void ahead_mark(struct zero_job *job)
 		.update_count = job->update_count,
 		.beta1_power = job->beta1_power,
 		.beta2_power = job->beta2_power,
+		.scale = job->scale,
 		.blob_index = job->blob_index,
 		.world = job->world,
 		.number = job->committed.number + 1,
@@ -89,6 +92,7 @@ void ahead_drop(struct zero_job *job)
 	job->beta1_power = job->committed.beta1_power;
 	job->beta2_power = job->committed.beta2_power;
 	job->blob_index = job->committed.blob_index;
+	scale_resume(job);
 }
 
 /* A commit that nobody asked for has failed. */

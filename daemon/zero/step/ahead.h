@@ -4,6 +4,7 @@
 
 #include "common/base/types.h"
 #include "daemon/catalog/catalog.h"
+#include "daemon/zero/step/scale.h"
 #include "daemon/zero/zero.h"
 
 struct zero_job;
@@ -12,6 +13,7 @@ struct zero_job;
 struct zero_marks {
 	uint64_t update_count;
 	double beta1_power, beta2_power;
+	struct zero_scale scale;
 	uint32_t blob_index;
 	uint32_t world; /* whose blobs those are; job->world is that of the last materialise */
 	uint64_t number, line; /* of the commit (catalog.h) */

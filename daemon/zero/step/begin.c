@@ -18,6 +18,7 @@
 #include "daemon/zero/step/budget.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step.h"
 
 /* Bit by bit: what differs in a bit may differ in the result. */
@@ -94,14 +95,13 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 		                     op->options.micro_batches);
 	if (!op->options.micro_batches)
 		return zi_text_error(&op->text, -EINVAL, "micro_batches is 0");
-	return 0;
+	return err_trace(scale_options_check(job, &op->options, &op->text));
 }
 
 /* The first rank: space for all the step will write, leave to write it, then state is read ahead.
  * Return: 0; -ENOSPC, -EDQUOT; BUDGET_E_WAIT, and nothing has begun. */
 static int step_start(struct zero_job *job, struct zero_op *op)
 {
-	const uint32_t norm_flags = ZI_STEP_SKIP_NONFINITE | ZI_STEP_WANT_NORM;
 	struct zero_step *step = &job->step;
 	bool is_due = ahead_is_due(job, job->current_step + 1);
 	int r;
@@ -123,15 +123,19 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 		.norm = __builtin_nan(""),
 		.is_due = is_due,
 		.blob_index = blob_next(job),
+		.culprit_unit = UINT32_MAX,
+		.next_scale = job->scale,
 		.stats = {
 			.step = (uint64_t)job->current_step + 1,
 			.norm = __builtin_nan(""),
 			.clip = 1.0,
 			.culprit = UINT32_MAX,
-			.loss_scale = 1.0,
+			.loss_scale = scale_of(job),
 		},
 	};
-	step->is_norm_wanted = op->options.max_norm > 0 || (op->options.flags & norm_flags);
+	step->skips_nonfinite = (op->options.flags & ZI_STEP_SKIP_NONFINITE) || scale_is_on(job);
+	step->is_norm_wanted = op->options.max_norm > 0 || step->skips_nonfinite ||
+	                       (op->options.flags & ZI_STEP_WANT_NORM);
 	step->is_pass1 = step->is_norm_wanted || job->config.schedule == ZI_SCHEDULE_SHARDED;
 	/* What is in memory alone may not change before the step is certain. */
 	step->is_early = (op->options.flags & ZI_STEP_UPDATE_EARLY) && !step->is_norm_wanted &&

@@ -204,6 +204,7 @@ void commit_submit(struct zero_job *job)
 	job->record.update_count = job->update_count;
 	job->record.beta1_power = job->beta1_power;
 	job->record.beta2_power = job->beta2_power;
+	scale_put(step->is_commit ? &job->scale : &step->next_scale, &job->record);
 	if (!step->is_commit && !step->is_skipped) {
 		job->record.update_count++;
 		job->record.beta1_power = step->next_beta1_power;
@@ -245,10 +246,12 @@ int commit_start(struct zero_job *job, bool is_unasked, struct zi_text *text)
 	job->step.is_keep = false;
 	job->step.is_skipped = false;
 	job->step.generation = job->group.generation;
+	job->step.culprit_unit = UINT32_MAX;
 	job->step.stats = (struct zi_step_stats){
 		.step = (uint64_t)ZI_MAX(job->current_step, (int64_t)0),
 		.norm = __builtin_nan(""),
 		.clip = 1.0,
+		.culprit = UINT32_MAX,
 	};
 	job_step_set(job, ZERO_STEP_COMMITTING);
 	pipeline_start(job, ZERO_PIPELINE_WRITE);

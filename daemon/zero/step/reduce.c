@@ -19,6 +19,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/unit.h"
+#include "daemon/zero/step/culprit.h"
 #include "daemon/zero/step/step.h"
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
@@ -29,6 +30,17 @@ float reduce_average(const struct zero_job *job, const struct zero_set *set)
 	if (job->step.options.flags & ZI_STEP_SUM)
 		return 1.0f;
 	return set->average;
+}
+
+/* The norm of what was summed, and whose fault it is where there is none. */
+static void look(struct zero_subgroup *subgroup, const void *summed, enum zi_dtype dtype,
+                 float unscale, const struct culprit_sum *sum)
+{
+	struct zero_job *job = subgroup->job;
+
+	kern_norm_blocks(&job->norm_blocks[subgroup->block_first], summed, subgroup->element_count,
+	                 unscale, dtype);
+	culprit_look(subgroup, sum);
 }
 
 static void reduce_run(struct dev_task *task)
@@ -44,22 +56,33 @@ static void reduce_run(struct dev_task *task)
 	const void *sources[ZI_WORLD_MAX];
 	uint32_t source_count = grad_sources(job, subgroup, 0, sources);
 	uint64_t count = subgroup->element_count;
+	struct culprit_sum sum = {
+		.sources = sources, .source_count = source_count, .sum = target, .sum_dtype = dtype
+	};
 
+	if (subgroup->is_first_micro)
+		subgroup->culprit = CULPRIT_NONE;
 	if (job->accum) {
 		float *accum =
 			(float *)(void *)((char *)job->accum->region.base + subgroup->accum_offset);
 
 		kern_reduce_accumulate(accum, sources, source_count, count,
 		                       subgroup->is_first_micro, dtype);
-		if (!subgroup->is_last_micro)
+		sum.sum = accum;
+		sum.sum_dtype = ZI_DTYPE_F32;
+		if (!subgroup->is_last_micro) {
+			/* Its gradients are gone when the norm is known. */
+			if (job->step.is_norm_wanted)
+				look(subgroup, accum, ZI_DTYPE_F32, 1.0f, &sum);
 			return;
+		}
 		kern_reduce_finish(target, accum, count, &options);
 	} else {
 		kern_reduce(target, sources, source_count, count, &options);
 	}
+	sum.lost = target;
 	if (job->step.is_norm_wanted)
-		kern_norm_blocks(&job->norm_blocks[subgroup->block_first], target, count,
-		                 (float)job->step.options.unscale, dtype);
+		look(subgroup, target, dtype, job->step.hyper.unscale, &sum);
 }
 
 static void unit_reduced(struct zero_job *job, uint32_t index)

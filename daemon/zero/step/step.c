@@ -19,8 +19,10 @@
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/culprit.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/reduce.h"
+#include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step_end.h"
 #include "kernels/norm.h"
 
@@ -178,7 +180,7 @@ void step_prepare(struct zero_job *job)
 		.beta2_power = step->next_beta2_power,
 		.is_first = job->update_count == 0,
 		.update_count = job->update_count,
-		.unscale = (float)options->unscale,
+		.unscale = scale_unscale(job),
 		.clip = 1.0f,
 		.lr_decay = options->lr_decay,
 		.has_no_bias_correction = options->flags & ZI_STEP_NO_BIAS_CORRECTION,
@@ -230,10 +232,13 @@ void step_advance(struct zero_job *job)
 		return;
 	if (step->is_norm_wanted)
 		is_finite = take_norm(step, kern_norm_join(job->norm_blocks, job->block_count));
+	if (!is_finite)
+		(void)culprit_find(job, &step->stats.culprit, &step->culprit_unit); /* If any. */
+	scale_advance(job, is_finite);
 	step->update_ns = zi_clock_now_ns();
 	step->stats.grad_wait_ns = step->last_step_ns - step->first_step_ns;
 	step->stats.norm_wait_ns = step->update_ns - step->last_step_ns;
-	if (!is_finite && (step->options.flags & ZI_STEP_SKIP_NONFINITE)) {
+	if (!is_finite && step->skips_nonfinite) {
 		step_skip(job);
 		return;
 	}

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/base/types.h"
+#include "daemon/zero/step/scale.h"
 #include "daemon/zero/zero.h"
 #include "kernels/optim.h"
 
@@ -33,6 +34,7 @@ struct zero_step {
 	bool is_due;     /* it ends in a commit (ahead.c) */
 	bool is_unasked; /* a commit that no rank called for */
 	bool is_norm_wanted;
+	bool skips_nonfinite;
 	bool is_pass1;                  /* gradients are summed before the update */
 	bool is_early;                  /* units are updated as they become ready */
 	struct zi_step_options options; /* of the first rank that began; all others' are equal */
@@ -45,7 +47,10 @@ struct zero_step {
 	struct kern_hyper hyper;
 	struct kern_optim_scalars scalars;
 	double next_beta1_power, next_beta2_power;
-	uint32_t blob_index; /* of the blobs that are committed with it */
+	struct zero_scale next_scale;
+	int scale_error;       /* -ERANGE: an overflow at the least scale ends the run with it */
+	uint32_t culprit_unit; /* of stats.culprit; UINT32_MAX: none */
+	uint32_t blob_index;   /* of the blobs that are committed with it */
 	struct zi_step_stats stats;
 };
 

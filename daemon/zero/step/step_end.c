@@ -17,6 +17,7 @@
 #include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step.h"
 
 /* ---- non-finite gradients ---- */
@@ -122,6 +123,8 @@ static void step_take(struct zero_job *job)
 		job->beta1_power = step->next_beta1_power;
 		job->beta2_power = step->next_beta2_power;
 	}
+	if (!step->is_commit)
+		job->scale = step->next_scale;
 	if (step->is_due) {
 		ahead_mark(job);
 		if (is_whole)
@@ -131,6 +134,7 @@ static void step_take(struct zero_job *job)
 	}
 	step->stats.committed_step = job->committed_step;
 	step->stats.update_count = job->update_count;
+	step->stats.loss_scale = scale_of(job);
 	if (!step->is_commit)
 		job->last_stats = step->stats;
 }
@@ -140,8 +144,10 @@ static void stats_give(struct zero_job *job, enum zero_gather gather)
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
 		const struct zero_rank *rank = job->group.ranks[i];
 
-		if (rank && rank->gathered[gather])
-			rank->gathered[gather]->stats = job->step.stats;
+		if (!rank || !rank->gathered[gather])
+			continue;
+		rank->gathered[gather]->stats = job->step.stats;
+		rank->gathered[gather]->culprit_unit = job->step.culprit_unit;
 	}
 }
 
@@ -151,11 +157,39 @@ static bool step_is_theirs(const struct zero_job *job)
 	return job->group.generation == job->step.generation && job->group.phase == ZERO_GROUP_LIVE;
 }
 
+/* The step is in force, skipped, and the run can only go on in the same way. */
+static void step_exhausted(struct zero_job *job)
+{
+	const struct zero_step *step = &job->step;
+	const char *unit =
+		step->culprit_unit == UINT32_MAX ? "?" : job->layout.units[step->culprit_unit].name;
+	struct zi_text text;
+
+	if (step->stats.culprit == UINT32_MAX)
+		zi_text_set(&text,
+		            "loss scale %g is the least one (scale_min), and in step %llu the sum "
+		            "of gradients of unit '%.96s' is not finite: the model diverges, or "
+		            "wants bf16",
+		            scale_of(job), (unsigned long long)step->stats.step, unit);
+	else
+		zi_text_set(&text,
+		            "loss scale %g is the least one (scale_min), and in step %llu rank "
+		            "%u's gradient of unit '%.96s' is not finite: the model diverges, or "
+		            "wants bf16",
+		            scale_of(job), (unsigned long long)step->stats.step,
+		            step->stats.culprit, unit);
+	group_break(job, step->scale_error, step->stats.culprit, &text);
+}
+
 /* What it hears of the step. */
 static void step_tell(struct zero_job *job, int error, const struct zi_text *text)
 {
 	enum zero_gather gather = job->step.is_commit ? ZERO_GATHER_COMMIT : ZERO_GATHER_STEP;
 
+	if (!error && !job->step.is_commit && job->step.scale_error) {
+		step_exhausted(job);
+		return;
+	}
 	if (!error)
 		stats_give(job, gather);
 	if (!error || job->step.is_commit)

@@ -234,7 +234,8 @@ Test(zero_step, non_finite_gradient_is_skipped_and_changes_nothing_but_the_numbe
 	cr_assert_eq(actors[0].calls[0].op.stats.is_skipped, 1);
 	cr_assert_eq(actors[0].calls[0].op.stats.step, 2);
 	cr_assert_eq(actors[0].calls[0].op.stats.update_count, 1, "two steps, one update");
-	cr_assert_eq(actors[0].calls[0].op.stats.culprit, UINT32_MAX);
+	cr_assert_eq(actors[0].calls[0].op.stats.culprit, 1);
+	cr_assert_eq(actors[0].calls[0].op.culprit_unit, 2);
 	cr_assert(plain_equals(&plain, &actors[0]));
 	cr_assert_eq(tier_extent_free_bytes(&node.nvme), free_bytes, "nothing stays reserved");
 	cr_assert_eq(memcmp(zero_blob(actors[1].rank, &bytes), "skip", 4), 0);

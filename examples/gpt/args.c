@@ -10,6 +10,7 @@
 #include "examples/gpt/args_activations.h"
 #include "examples/gpt/args_lr.h"
 #include "examples/gpt/args_option.h"
+#include "examples/gpt/args_scale.h"
 #include "examples/gpt/args_strategy.h"
 #include "examples/gpt/args_use.h"
 #include "examples/gpt/data.h"
@@ -38,6 +39,7 @@ static const struct gpt_args defaults = {
 	.weight_decay = 0.1,
 	.momentum = 0.9,
 	.clip = 1.0,
+	.scale_min = GPT_SCALE_UNSET,
 	.optimizer = ZINF_ADAMW,
 	.schedule = ZINF_LOCAL,
 	.seed = 1,
@@ -80,7 +82,9 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem)
 	if (args->min_lr > args->lr)
 		return gpt_problem_set(problem, -EINVAL, "--min-lr %g is above --lr %g",
 		                       args->min_lr, args->lr);
-	r = gpt_strategy_check(args, problem);
+	r = gpt_scale_check(args, problem);
+	if (!r)
+		r = gpt_strategy_check(args, problem);
 	if (!r)
 		r = gpt_activations_check(args, problem);
 	if (!r)
@@ -175,13 +179,4 @@ const char *gpt_dtype_name(enum zinf_dtype dtype)
 	if (dtype == ZINF_F16)
 		return "fp16";
 	return dtype == ZINF_BF16 ? "bf16" : "f32";
-}
-
-/* Gradients below 2^-24 are lost in fp16: without a word of the user's they are moved up by as much
- * as leaves room above, for a loss of this size. */
-double gpt_loss_scale(const struct gpt_args *args)
-{
-	if (args->loss_scale > 0)
-		return args->loss_scale;
-	return gpt_grad_dtype(args) == ZINF_F16 ? 1024.0 : 1.0;
 }

@@ -9,6 +9,7 @@
 #include "examples/gpt/model.h"
 #include "examples/gpt/problem.h"
 #include "zinf/lr.h"
+#include "zinf/scaler.h"
 #include "zinf/zinf.h"
 
 #define GPT_OPTIONS_MAX 128u /* of all tables (args_option.h) */
@@ -59,9 +60,15 @@ struct gpt_args {
 	uint32_t optimizer; /* enum zinf_optimizer */
 	uint32_t schedule;  /* enum zinf_schedule */
 	bool is_bf16;
-	bool is_fp16;       /* not both */
-	bool has_f32_grads; /* with parameters of 16 bits */
-	double loss_scale;  /* 0: gpt_loss_scale() decides */
+	bool is_fp16;         /* not both */
+	bool has_f32_grads;   /* with parameters of 16 bits */
+	double loss_scale;    /* fixed; 0: the next decide, with fp16 */
+	uint32_t scaler_kind; /* enum zinf_scaler_kind; 0: deepspeed, as the next its default */
+	double scale_init;
+	uint32_t scale_window, scale_hysteresis;
+	double scale_min; /* or GPT_SCALE_UNSET */
+	bool is_scale_consecutive;
+	struct zinf_scaler_options scaler; /* what these mean together */
 	uint64_t seed;
 	const char *data;
 	uint32_t activations;      /* enum gpt_activations_kind */
@@ -115,4 +122,3 @@ void gpt_args_help(const char *program);
 enum zinf_dtype gpt_param_dtype(const struct gpt_args *args);
 enum zinf_dtype gpt_grad_dtype(const struct gpt_args *args);
 const char *gpt_dtype_name(enum zinf_dtype dtype);
-double gpt_loss_scale(const struct gpt_args *args);

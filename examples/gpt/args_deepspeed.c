@@ -33,6 +33,11 @@ static const struct pair {
 	{ "bf16", "bf16.enabled" },
 	{ "fp16", "fp16.enabled" },
 	{ "loss-scale", "fp16.loss_scale" },
+	{ "loss-scale-init", "fp16.initial_scale_power" },
+	{ "loss-scale-window", "fp16.loss_scale_window" },
+	{ "loss-scale-hysteresis", "fp16.hysteresis" },
+	{ "loss-scale-consecutive", "fp16.consecutive_hysteresis" },
+	{ "loss-scale-min", "fp16.min_loss_scale" },
 	{ "f32-grads", "data_types.grad_accum_dtype" },
 	{ "strategy", "zero_optimization.stage" },
 	{ "shard-size", "zero_optimization.mics_shard_size" },
@@ -78,6 +83,20 @@ static void take_checkpoints(const struct zinf_deepspeed_config *config, struct 
 	file->checkpoint_every = count && count < layers ? (layers + count - 1) / count : 1;
 }
 
+static void take_scaler(const struct zinf_deepspeed_config *config, struct gpt_args *file)
+{
+	const struct zinf_scaler_options *scaler = &config->scaler;
+
+	file->loss_scale = scaler->kind == ZINF_SCALER_STATIC ? scaler->init : 0;
+	if (scaler->kind != ZINF_SCALER_DEEPSPEED)
+		return;
+	file->scale_init = scaler->init;
+	file->scale_window = scaler->window;
+	file->scale_hysteresis = scaler->hysteresis;
+	file->is_scale_consecutive = scaler->is_consecutive;
+	file->scale_min = scaler->min;
+}
+
 static void take_all(const struct zinf_deepspeed_config *config, struct gpt_args *file)
 {
 	static const char *const strategies[] = { "ddp", "zero1", "zero2", "zero3" };
@@ -88,8 +107,7 @@ static void take_all(const struct zinf_deepspeed_config *config, struct gpt_args
 	file->is_bf16 = config->param_dtype == ZINF_BF16;
 	file->is_fp16 = config->param_dtype == ZINF_F16;
 	file->has_f32_grads = config->param_dtype != ZINF_F32 && config->grad_dtype == ZINF_F32;
-	if (file->is_fp16)
-		file->loss_scale = config->scaler.init;
+	take_scaler(config, file);
 	file->strategy = strategies[config->zero_stage];
 	file->offload_optimizer = config->offload_optimizer;
 	file->offload_param = config->offload_param;
@@ -114,9 +132,7 @@ static int check_taken(const struct zinf_deepspeed_config *config, const struct 
 {
 	const char *key = NULL;
 
-	if (config->param_dtype == ZINF_F16 && config->scaler.kind != ZINF_SCALER_STATIC)
-		key = "fp16.loss_scale of 0 (dynamic)";
-	else if (config->reduce_dtype && config->reduce_dtype != config->grad_dtype)
+	if (config->reduce_dtype && config->reduce_dtype != config->grad_dtype)
 		key = "communication_data_type";
 	else if (config->shard_ranks)
 		key = "zero_optimization.mics_shard_size";
@@ -233,6 +249,16 @@ static int check_schedule(const struct gpt_args *args, struct gpt_args *file,
 	return 0;
 }
 
+/* What the file says of its machine, it does not say of one that a flag puts in its place. */
+static void drop_scaler(const struct gpt_args *args, struct gpt_args *file)
+{
+	file->scale_init = args->scale_init;
+	file->scale_window = args->scale_window;
+	file->scale_hysteresis = args->scale_hysteresis;
+	file->is_scale_consecutive = args->is_scale_consecutive;
+	file->scale_min = args->scale_min;
+}
+
 static int merge(const struct zinf_deepspeed_config *config, FILE *notes, struct gpt_args *args,
                  struct gpt_problem *problem)
 {
@@ -247,6 +273,8 @@ static int merge(const struct zinf_deepspeed_config *config, FILE *notes, struct
 	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
 		if (gpt_args_is_given(args, pairs[i].flag))
 			override(&pairs[i], args, notes, &file);
+	if (gpt_args_is_given(args, "loss-scale") || gpt_args_is_given(args, "loss-scaler"))
+		drop_scaler(args, &file);
 	if (has_schedule)
 		r = check_schedule(args, &file, problem);
 	else

@@ -46,6 +46,7 @@ struct gpt_option_table {
 /* In the order of --help. */
 extern const struct gpt_option_table gpt_options_model, gpt_options_training; /* args_training.c */
 extern const struct gpt_option_table gpt_options_lr;                          /* args_lr.c */
+extern const struct gpt_option_table gpt_options_scale;                       /* args_scale.c */
 extern const struct gpt_option_table gpt_options_activations;               /* args_activations.c */
 extern const struct gpt_option_table gpt_options_ranks, gpt_options_zinf;   /* args_zinf.c */
 extern const struct gpt_option_table gpt_options_use;                       /* args_use.c */

@@ -38,6 +38,9 @@ struct reference {
 	uint64_t update_count;
 	double beta1_power;
 	double beta2_power;
+	struct zinf_scaler_options scaler;
+	struct zinf_scaler scale;
+	const char *error_text;
 };
 
 static struct reference *reference_of(struct gpt_backend *backend)
@@ -150,6 +153,12 @@ static int64_t reference_update_count(const struct gpt_backend *backend)
 	return (int64_t)((const struct reference *)backend)->update_count;
 }
 
+static int reference_loss_scale(struct gpt_backend *backend, double *ret_scale)
+{
+	*ret_scale = reference_of(backend)->scale.scale;
+	return 0;
+}
+
 static int reference_blob_get(struct gpt_backend *backend, void *blob, size_t blob_bytes,
                               size_t *ret_bytes)
 {
@@ -167,6 +176,11 @@ static int reference_step_begin(struct gpt_backend *backend,
 
 	assert(!ref->is_stepping);
 	ref->options = *options;
+	if (ref->scaler.kind != ZINF_SCALER_NONE) {
+		assert(options->unscale == 1.0);
+		ref->options.unscale = 1.0 / ref->scale.scale;
+		ref->options.skip_nonfinite = true;
+	}
 	ref->is_stepping = true;
 	memset(ref->reduce_counts, 0, ref->model->unit_count * sizeof(*ref->reduce_counts));
 	return 0;
@@ -259,8 +273,10 @@ static int reference_step(struct gpt_backend *backend, const void *blob, size_t 
 	(void)blob_bytes;
 	assert(ref->is_stepping);
 	for (uint32_t unit = 0; unit < ref->model->unit_count; unit++)
-		if (ref->reduce_counts[unit] != options->micro_batches * backend->lane_count)
+		if (ref->reduce_counts[unit] != options->micro_batches * backend->lane_count) {
+			ref->error_text = "gradients are missing";
 			return -ENODATA;
+		}
 	average(ref);
 	if (is_normed)
 		norm = whole_norm(ref);
@@ -268,6 +284,10 @@ static int reference_step(struct gpt_backend *backend, const void *blob, size_t 
 	clip = gpt_reference_clip(norm, options->max_norm);
 	if (!is_skipped)
 		update(ref, clip);
+	if (zinf_scaler_update(&ref->scale, &ref->scaler, is_skipped)) {
+		ref->error_text = "a gradient is not finite at the least loss scale";
+		return -ERANGE;
+	}
 	ref->is_stepping = false;
 	ref->step++;
 	ref->stats = (struct zinf_step_stats){
@@ -276,6 +296,9 @@ static int reference_step(struct gpt_backend *backend, const void *blob, size_t 
 		.step = (uint64_t)ref->step,
 		.norm = norm,
 		.clip = (double)clip,
+		.loss_scale = ref->scale.scale,
+		.culprit = -1, /* It has no need to know. */
+		.culprit_unit = -1,
 	};
 	return 0;
 }
@@ -288,8 +311,7 @@ static int reference_wait(struct gpt_backend *backend, struct zinf_step_stats *r
 
 static const char *reference_error_text(const struct gpt_backend *backend)
 {
-	(void)backend;
-	return "gradients are missing";
+	return ((const struct reference *)backend)->error_text;
 }
 
 static void reference_close(struct gpt_backend *backend)
@@ -327,6 +349,7 @@ static const struct gpt_backend_ops reference_ops = {
 	.commit = reference_commit,
 	.committed_step = reference_committed_step,
 	.update_count = reference_update_count,
+	.loss_scale = reference_loss_scale,
 	.blob_get = reference_blob_get,
 	.step_begin = reference_step_begin,
 	.step = reference_step,
@@ -374,6 +397,9 @@ struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct
 		ref->param_dtype = gpt_param_dtype(args);
 		ref->grad_dtype = gpt_grad_dtype(args);
 		ref->step = -1;
+		ref->scaler = args->scaler;
+		zinf_scaler_init(&ref->scale, &ref->scaler);
+		ref->error_text = "";
 		ref->beta1_power = 1.0;
 		ref->beta2_power = 1.0;
 		if (allocate(ref))

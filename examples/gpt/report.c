@@ -83,20 +83,38 @@ static void print_json(const struct gpt_report *report, const struct gpt_record 
 
 		(void)printf("{\"step\":%" PRIu64
 		             ",\"rank\":%u,\"strategy\":\"%s\",\"loss\":%s,\"norm\":%s,"
-		             "\"clip\":%.9g,\"lr\":%.17g,\"skipped\":%u,\"tokens\":%" PRIu64
+		             "\"clip\":%.9g,\"loss_scale\":%.17g,\"lr\":%.17g,\"skipped\":%u,"
+		             "\"tokens\":%" PRIu64
 		             ",\"wall_ms\":%.3f,\"compute_ms\":%.3f,\"wait_ms\":%.3f,"
 		             "\"step_ms\":%.3f,\"grad_wait_ms\":%.3f,\"norm_wait_ms\":%.3f,"
 		             "\"io_read_ms\":%.3f,\"io_write_ms\":%.3f,\"cpu_ms\":%.3f,"
 		             "\"commit_ms\":%.3f,\"read_bytes\":%" PRIu64
 		             ",\"write_bytes\":%" PRIu64 "}\n",
 		             record->step, rank, strategy, number(losses[rank], loss),
-		             number(stats->norm, norm), stats->clip, record->lr, stats->is_skipped,
-		             record->token_count, ms(record->wall_ns), ms(record->compute_ns),
-		             ms(record->wait_ns), ms(stats->step_ns), ms(stats->grad_wait_ns),
-		             ms(stats->norm_wait_ns), ms(stats->io_read_ns), ms(stats->io_write_ns),
-		             ms(stats->cpu_ns), ms(stats->commit_ns), stats->read_bytes,
-		             stats->write_bytes);
+		             number(stats->norm, norm), stats->clip, record->loss_scale, record->lr,
+		             stats->is_skipped, record->token_count, ms(record->wall_ns),
+		             ms(record->compute_ns), ms(record->wait_ns), ms(stats->step_ns),
+		             ms(stats->grad_wait_ns), ms(stats->norm_wait_ns),
+		             ms(stats->io_read_ns), ms(stats->io_write_ns), ms(stats->cpu_ns),
+		             ms(stats->commit_ns), stats->read_bytes, stats->write_bytes);
 	}
+}
+
+static void print_skipped(const struct gpt_report *report, const struct zinf_step_stats *stats)
+{
+	const char *unit =
+		stats->culprit_unit < 0 ? NULL : report->model->units[stats->culprit_unit].name;
+
+	(void)printf("  SKIPPED: ");
+	if (stats->culprit >= 0)
+		(void)printf("rank %d's gradient", stats->culprit);
+	else
+		(void)printf("the gradient");
+	if (unit)
+		(void)printf(" of unit '%s'", unit);
+	(void)printf(" is not finite");
+	if (report->args->scaler.kind != ZINF_SCALER_NONE)
+		(void)printf("; loss scale %g", stats->loss_scale);
 }
 
 static void print_line(const struct gpt_report *report, const struct gpt_record *record)
@@ -117,7 +135,9 @@ static void print_line(const struct gpt_report *report, const struct gpt_record 
 		             ms(stats->step_ns), ms(stats->io_read_ns), ms(stats->io_write_ns),
 		             ms(stats->cpu_ns), ms(stats->norm_wait_ns), ms(stats->grad_wait_ns),
 		             ms(stats->commit_ns));
-	(void)printf("%s\n", stats->is_skipped ? "  SKIPPED: the gradient is not finite" : "");
+	if (stats->is_skipped)
+		print_skipped(report, stats);
+	(void)printf("\n");
 }
 
 /* The number of a committed step to whoever watches; one that has gone is no reason to stop. A pipe

@@ -13,6 +13,7 @@
 struct gpt_record {
 	uint64_t step;
 	double lr;
+	double loss_scale;
 	uint64_t token_count; /* of the step, all ranks */
 	uint64_t wall_ns;     /* since the former step's commit was seen */
 	uint64_t compute_ns;  /* forward and backward, without waiting */
@@ -22,6 +23,7 @@ struct gpt_record {
 
 struct gpt_report {
 	const struct gpt_args *args;
+	const struct gpt_model *model;
 	const struct gpt_board *board;
 	uint32_t rank_first;
 	uint32_t lane_count;

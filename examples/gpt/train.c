@@ -23,6 +23,7 @@
 
 #include "examples/gpt/activations.h"
 #include "examples/gpt/args_lr.h"
+#include "examples/gpt/args_scale.h"
 #include "examples/gpt/begin.h"
 #include "examples/gpt/clock.h"
 #include "examples/gpt/layers.h"
@@ -95,6 +96,26 @@ static uint64_t update_count(const struct trainer *trainer)
 	return count >= 0 ? (uint64_t)count : trainer->current.step - 1 - trainer->skipped_count;
 }
 
+static bool has_scaler(const struct gpt_args *args)
+{
+	return args->scaler.kind != ZINF_SCALER_NONE;
+}
+
+/* Of this step's backward: the step before is over. */
+static int take_scale(struct trainer *trainer)
+{
+	double scale = gpt_fixed_scale(trainer->args);
+	int r = 0;
+
+	if (has_scaler(trainer->args))
+		r = trainer->backend->ops->loss_scale(trainer->backend, &scale);
+	if (r)
+		return gpt_backend_problem(trainer->backend, r, trainer->problem);
+	trainer->units.loss_scale = scale;
+	trainer->current.loss_scale = scale;
+	return 0;
+}
+
 static struct zinf_step_options step_options(const struct trainer *trainer)
 {
 	const struct gpt_args *args = trainer->args;
@@ -115,7 +136,8 @@ static struct zinf_step_options step_options(const struct trainer *trainer)
 	options.max_norm = args->clip;
 	options.micro_batches = args->schedule == ZINF_SHARDED ? args->grad_accum_count : 1;
 	options.sum = args->is_summing;
-	options.unscale = 1.0 / gpt_loss_scale(args);
+	/* With a scaler zinf divides. */
+	options.unscale = has_scaler(args) ? 1.0 : 1.0 / gpt_fixed_scale(args);
 	options.nesterov = args->is_nesterov;
 	options.no_bias_correction = args->has_no_bias_correction;
 	options.lr_decay = args->adagrad_decay;
@@ -154,6 +176,8 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 	trainer->current.compute_ns += gpt_now_ns() - begin_ns;
 	if (micro_index == 0 && lane == 0) {
 		r = finish_ending(trainer);
+		if (!r)
+			r = take_scale(trainer);
 		if (r)
 			return r;
 		options = step_options(trainer);
@@ -269,6 +293,7 @@ static int trainer_init(struct trainer *trainer)
 
 	trainer->report = (struct gpt_report){
 		.args = run->args,
+		.model = run->model,
 		.board = run->board,
 		.rank_first = rank_first,
 		.lane_count = trainer->backend->lane_count,

@@ -59,7 +59,7 @@ int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
 		.backend = backend,
 		.param_dtype = gpt_param_dtype(args),
 		.grad_dtype = gpt_grad_dtype(args),
-		.loss_scale = gpt_loss_scale(args),
+		.loss_scale = 1,
 		.is_sharded = args->schedule == ZINF_SHARDED,
 	};
 	if (units->param_dtype != ZINF_F32) {

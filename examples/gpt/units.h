@@ -23,8 +23,8 @@ struct gpt_units {
 	const struct gpt_model *model;
 	struct gpt_backend *backend;
 	enum zinf_dtype param_dtype, grad_dtype;
-	double loss_scale;
-	bool is_sharded; /* zinf's schedule `sharded`: each micro-batch is reduced */
+	double loss_scale; /* of this step; the caller sets it before backward */
+	bool is_sharded;   /* zinf's schedule `sharded`: each micro-batch is reduced */
 	struct gpt_units_place place;
 	/* Of 16-bit types, else NULL: */
 	float *widened;     /* parameters of the unit in use */

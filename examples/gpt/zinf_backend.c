@@ -90,6 +90,11 @@ static int64_t backend_update_count(const struct gpt_backend *backend)
 	return zinf_update_count(zinf_of(backend));
 }
 
+static int backend_loss_scale(struct gpt_backend *backend, double *ret_scale)
+{
+	return zinf_loss_scale(zinf_of(backend), ret_scale);
+}
+
 static int backend_blob_get(struct gpt_backend *backend, void *blob, size_t blob_bytes,
                             size_t *ret_bytes)
 {
@@ -222,6 +227,7 @@ static const struct gpt_backend_ops zinf_ops = {
 	.commit = backend_commit,
 	.committed_step = backend_committed_step,
 	.update_count = backend_update_count,
+	.loss_scale = backend_loss_scale,
 	.blob_get = backend_blob_get,
 	.step_begin = backend_step_begin,
 	.step = backend_step,
@@ -265,6 +271,7 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.snapshot_interval = args->snapshot_interval;
 	options.snapshot_keep = args->snapshot_keep;
 	options.staging_bytes = args->staging_bytes;
+	options.scaler = args->scaler.kind == ZINF_SCALER_NONE ? NULL : &args->scaler;
 	gpt_strategy_set(args, &options);
 	return zinf_attach(&options, ret_zinf);
 }

@@ -123,6 +123,17 @@ Test(args, what_is_wrong_is_named)
 		{ "-h", "options begin with --" },
 		{ "--f32-grads", "--f32-grads needs --bf16 or --fp16" },
 		{ "--bf16 --fp16", "--bf16 and --fp16: one of them" },
+		{ "--loss-scaler torch", "--loss-scaler means nothing with no --fp16" },
+		{ "--fp16 --loss-scaler amp", "allowed are deepspeed, torch, apex" },
+		{ "--fp16 --loss-scale 8 --loss-scale-window 3",
+		  "--loss-scale-window means nothing with a fixed loss scale" },
+		{ "--fp16 --loss-scaler apex --loss-scale-hysteresis 3",
+		  "--loss-scale-hysteresis means nothing with apex" },
+		{ "--fp16 --loss-scaler torch --loss-scale-min 3",
+		  "--loss-scale-min means nothing with torch" },
+		{ "--fp16 --loss-scaler torch --loss-scale-consecutive",
+		  "--loss-scale-consecutive means nothing with torch" },
+		{ "--fp16 --loss-scale-init 8 --loss-scale-min 9", "deepspeed loss scale: min 9" },
 		{ "--heads 3", "--d-model 128 is not a multiple of --heads 3" },
 		{ "--beta1 1", "must be below 1" },
 		{ "--optimizer lion --beta2 1", "must be below 1 unless --optimizer is sgd" },
@@ -158,6 +169,39 @@ Test(args, what_is_wrong_is_named)
 		cr_expect(strstr(problem.chars, cases[i].says), "%s: \"%s\" does not say \"%s\"",
 		          cases[i].line, problem.chars, cases[i].says);
 	}
+}
+
+Test(args, fp16_has_a_loss_scale_and_nothing_else_has)
+{
+	static const struct {
+		const char *line;
+		enum zinf_scaler_kind kind;
+		double init;
+		uint32_t window;
+		double min;
+	} rows[] = {
+		{ "--bf16 --loss-scale 64", ZINF_SCALER_NONE, 1, 2000, 0 },
+		{ "--fp16", ZINF_SCALER_DEEPSPEED, 65536, 1000, 1 },
+		{ "--fp16 --loss-scale 64", ZINF_SCALER_STATIC, 64, 2000, 0 },
+		{ "--fp16 --loss-scaler torch", ZINF_SCALER_TORCH, 65536, 2000, 0 },
+		{ "--fp16 --loss-scaler apex --loss-scale-init 8 --loss-scale-window 3 "
+		  "--loss-scale-min 2",
+		  ZINF_SCALER_APEX, 8, 3, 2 },
+		{ "--fp16 --loss-scale-hysteresis 5 --loss-scale-consecutive --loss-scale-min 4",
+		  ZINF_SCALER_DEEPSPEED, 65536, 1000, 4 },
+	};
+	struct gpt_problem problem;
+	struct gpt_args args;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		cr_assert_eq(parse(rows[i].line, &args, &problem), 0, "%s", problem.chars);
+		cr_expect_eq(args.scaler.kind, rows[i].kind, "%s", rows[i].line);
+		cr_expect_eq(args.scaler.init, rows[i].init, "%s", rows[i].line);
+		cr_expect_eq(args.scaler.window, rows[i].window, "%s", rows[i].line);
+		cr_expect_eq(args.scaler.min, rows[i].min, "%s", rows[i].line);
+	}
+	cr_expect_eq(args.scaler.hysteresis, 5);
+	cr_expect(args.scaler.is_consecutive);
 }
 
 Test(args, recomputing_without_a_number_is_block_by_block)

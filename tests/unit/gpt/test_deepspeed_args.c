@@ -318,3 +318,45 @@ Test(deepspeed_args, a_file_that_is_not_there_is_named)
 	cr_assert_eq(gpt_args_parse(&args, 1, argv, &problem), 0);
 	cr_expect_eq(gpt_deepspeed_apply(&args, NULL, &problem), 0, "none was given");
 }
+
+#define FP16(words) "{ " MICRO ", \"fp16\": { \"enabled\": true" words " } }"
+
+Test(deepspeed_args, fp16_has_the_loss_scale_of_the_file)
+{
+	struct gpt_args args;
+
+	cr_assert_eq(apply(FP16(""), "", 1, &args), 0, "%s", problem.chars);
+	cr_expect(args.is_fp16);
+	cr_expect_eq(args.scaler.kind, ZINF_SCALER_DEEPSPEED);
+	cr_expect_eq(args.scaler.init, 65536);
+	cr_expect_eq(args.scaler.window, 1000);
+	cr_assert_eq(apply(FP16(", \"initial_scale_power\": 12, \"loss_scale_window\": 7,"
+	                        "\"hysteresis\": 3, \"consecutive_hysteresis\": true,"
+	                        "\"min_loss_scale\": 16"),
+	                   "--loss-scale-window 9", 1, &args),
+	             0, "%s", problem.chars);
+	cr_expect_eq(args.scaler.init, 4096);
+	cr_expect_eq(args.scaler.window, 9);
+	cr_expect_eq(args.scaler.hysteresis, 3);
+	cr_expect(args.scaler.is_consecutive);
+	cr_expect_eq(args.scaler.min, 16);
+	cr_expect(strstr(told, "--loss-scale-window 9 goes before fp16.loss_scale_window of "));
+	cr_assert_eq(apply(FP16(", \"loss_scale\": 128"), "", 1, &args), 0, "%s", problem.chars);
+	cr_expect_eq(args.scaler.kind, ZINF_SCALER_STATIC);
+	cr_expect_eq(args.scaler.init, 128);
+}
+
+/* What the file says of its machine goes with it. */
+Test(deepspeed_args, a_flag_puts_another_loss_scale_in_its_place)
+{
+	struct gpt_args args;
+
+	cr_assert_eq(apply(FP16(", \"hysteresis\": 3"), "--loss-scale 32", 1, &args), 0, "%s",
+	             problem.chars);
+	cr_expect_eq(args.scaler.kind, ZINF_SCALER_STATIC);
+	cr_expect_eq(args.scaler.init, 32);
+	cr_assert_eq(apply(FP16(", \"hysteresis\": 3"), "--loss-scaler torch", 1, &args), 0, "%s",
+	             problem.chars);
+	cr_expect_eq(args.scaler.kind, ZINF_SCALER_TORCH);
+	cr_expect_eq(args.scaler.window, 2000);
+}

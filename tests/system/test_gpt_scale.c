@@ -53,7 +53,7 @@ Test(gpt_scale, the_scale_falls_and_grows_as_the_reference_has_it)
 	for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		struct zinf_scaler_options options;
 		struct zinf_scaler scaler;
-		char line[600];
+		char line[600], reference[700];
 		unsigned skipped;
 
 		(void)snprintf(line, sizeof(line), "%s%s--job scale-%u --dump zinf.dump",
@@ -80,8 +80,9 @@ Test(gpt_scale, the_scale_falls_and_grows_as_the_reference_has_it)
 			             step, scales[step], scaler.scale);
 			cr_assert_eq(zinf_scaler_update(&scaler, &options, skips[step]), 0);
 		}
-		(void)strcat(line, " --reference --dump reference.dump");
-		gpt_run(0, "zinf-gpt", line);
+		(void)snprintf(reference, sizeof(reference),
+		               "%s --reference --dump reference.dump", line);
+		gpt_run(0, "zinf-gpt", reference);
 		cr_expect_eq(read_curve(), skipped);
 		gpt_expect_equal_dumps("zinf.dump", "reference.dump");
 	}

@@ -80,8 +80,8 @@ Test(gpt_scale, the_scale_falls_and_grows_as_the_reference_has_it)
 			             step, scales[step], scaler.scale);
 			cr_assert_eq(zinf_scaler_update(&scaler, &options, skips[step]), 0);
 		}
-		(void)snprintf(reference, sizeof(reference),
-		               "%s --reference --dump reference.dump", line);
+		(void)snprintf(reference, sizeof(reference), "%s --reference --dump reference.dump",
+		               line);
 		gpt_run(0, "zinf-gpt", reference);
 		cr_expect_eq(read_curve(), skipped);
 		gpt_expect_equal_dumps("zinf.dump", "reference.dump");

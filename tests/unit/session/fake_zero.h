@@ -93,6 +93,7 @@ static inline void fake_take(struct zero_rank *rank, struct zero_op *op)
 {
 	fake.op_count++;
 	op->stats.step = op->stats.committed_step = 77;
+	op->culprit_unit = 3;
 	if (!fake.holds) {
 		fake_finish(op, fake.result);
 		return;
@@ -250,6 +251,7 @@ void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_mat
 		.committed_step = -1,
 		.slot_bytes = 4096,
 		.update_count = 77,
+		.loss_scale = 4096,
 		.param = fake.param,
 		.grad = fake.grad,
 	};

@@ -49,7 +49,7 @@ Test(request, materialize_tells_how_many_steps_changed_the_parameters)
 	send_materialize(client, 1, 1);
 	cr_assert_eq(client_receive(client), ZI_MESSAGE_MATERIALIZED);
 	cr_assert_eq(client->in.materialized.update_count, 77);
-	cr_assert_eq(client->in.materialized.loss_scale, 1);
+	cr_assert_eq(client->in.materialized.loss_scale, 4096);
 	client_close(client);
 }
 

@@ -351,6 +351,7 @@ Test(shard, a_step_brings_its_blob_its_number_and_its_statistics)
 	cr_assert_eq(cqe.values[0], 77);
 	cr_assert_str_eq(fake.seen_blob, "dough");
 	cr_assert_eq(((struct zi_downlink_header *)(void *)client->downlink)->stats.step, 77);
+	cr_assert_eq(cqe.values[1], 4, "1 + the unit of who spoilt the step");
 	client_close(client);
 }
 

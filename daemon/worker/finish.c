@@ -94,6 +94,11 @@ static enum zi_dtype collect(const struct finish_run *run, struct finish_scratch
 	return ZI_DTYPE_F32;
 }
 
+static enum zi_dtype result_dtype(const struct finish_run *run)
+{
+	return run->target_dtype ? run->target_dtype : run->dtype;
+}
+
 static void run_step(const struct finish_run *run, struct finish_scratch *scratch, uint32_t index,
                      uint64_t offset, uint64_t elements)
 {
@@ -102,10 +107,10 @@ static void run_step(const struct finish_run *run, struct finish_scratch *scratc
 	const void *sources[ZI_WORLD_MAX];
 	void *target = scratch->levels[step->level];
 	enum zi_dtype source_dtype = collect(run, scratch, step, offset, elements, sources);
-	enum zi_dtype target_dtype = run->dtype;
+	enum zi_dtype target_dtype = result_dtype(run);
 
 	if (is_last)
-		target = (char *)run->target + offset * zi_dtype_bytes(run->dtype);
+		target = (char *)run->target + offset * zi_dtype_bytes(target_dtype);
 	else if (zi_dtype_is_float(run->dtype))
 		target_dtype = ZI_DTYPE_F32;
 	kern_combine(&(struct kern_combine_run){ .targets = &target,
@@ -134,6 +139,8 @@ void finish_run(const struct finish_run *run, struct finish_scratch *scratch)
 
 	assert(run->plan->step_count > 0);
 	assert(zi_reduce_op_is_for(run->op, run->dtype));
+	assert(result_dtype(run) == run->dtype ||
+	       (zi_dtype_is_float(run->dtype) && run->target_dtype == ZI_DTYPE_F32));
 	for (uint64_t offset = 0; offset < run->element_count; offset += elements) {
 		elements = ZI_MIN(run->element_count - offset, (uint64_t)FINISH_BLOCK_ELEMENTS);
 		for (uint32_t i = 0; i < run->plan->step_count; i++)

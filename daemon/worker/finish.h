@@ -16,9 +16,11 @@ struct finish_scratch; /* one thread's */
 struct finish_run {
 	const struct subtree_plan *plan;
 	const void *const *partials; /* leaf_count pointers to (n,) subtree_dtype(leaf) */
-	void *target;                /* (n,) dtype; may be exactly a partial of the same dtype */
+	void *target;                /* (n,) target_dtype; may be exactly a partial of that dtype */
 	uint64_t element_count;
-	enum zi_dtype dtype;
+	enum zi_dtype dtype; /* of the ranks' elements */
+	enum zi_dtype
+		target_dtype; /* 0: dtype; of floats also F32: the tree's own result, unrounded */
 	enum zi_reduce_op op; /* one that is for the dtype */
 	float average;        /* ZI_REDUCE_AVG: f32(1 / ranks), multiplied after the tree */
 };

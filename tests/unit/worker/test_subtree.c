@@ -11,6 +11,7 @@
 
 #include "daemon/worker/finish.h"
 #include "kernels/combine.h"
+#include "kernels/reduce.h"
 #include "tests/kernels/data.h"
 
 #define RANKS_MAX 16u
@@ -119,7 +120,7 @@ Test(subtree, placements_that_cannot_be_are_refused_with_figures)
 /* Every leaf joined from its ranks, or a rank's own elements; then finished. */
 static void finish_placement(const uint32_t *nodes, uint32_t ranks, void *const *sources,
                              void *target, uint64_t elements, enum zi_dtype dtype,
-                             enum zi_reduce_op op)
+                             enum zi_dtype target_dtype, enum zi_reduce_op op)
 {
 	_cleanup_(finish_scratch_freep) struct finish_scratch *scratch = NULL;
 	void *partials[RANKS_MAX];
@@ -143,6 +144,7 @@ static void finish_placement(const uint32_t *nodes, uint32_t ranks, void *const 
 	                                 .target = target,
 	                                 .element_count = elements,
 	                                 .dtype = dtype,
+	                                 .target_dtype = target_dtype,
 	                                 .op = op,
 	                                 .average = (float)(1.0 / ranks) },
 	           scratch);
@@ -178,7 +180,7 @@ static void compare_with_flat(uint64_t seed, enum zi_dtype dtype, enum zi_reduce
 	                                         .target_dtype = dtype,
 	                                         .op = op,
 	                                         .average = (float)(1.0 / ranks) });
-	finish_placement(nodes, ranks, sources, target, elements, dtype, op);
+	finish_placement(nodes, ranks, sources, target, elements, dtype, 0, op);
 	cr_assert_eq(memcmp(flat, target, elements * zi_dtype_bytes(dtype)), 0,
 	             "seed %lu, %u ranks, %lu elements of %s, %s", seed, ranks, elements,
 	             zi_dtype_name(dtype), zi_reduce_op_name(op));
@@ -201,6 +203,54 @@ Test(finish, bits_of_random_placements_are_those_of_the_flat_tree)
 		}
 	}
 	cr_assert_eq(compared_count, (3 * 5 + 4 * 7) * 96);
+}
+
+/* What a node makes of its ranks' gradients, a job over several makes too: rounded once, or added
+ * up over micro-batches and rounded at the end. */
+static void compare_with_reduce(uint64_t seed, enum zi_dtype dtype)
+{
+	uint64_t state = seed * 91 + 3, elements = 1 + data_random(&state) % 5000;
+	uint32_t ranks = 1 + seed % RANKS_MAX, nodes[RANKS_MAX];
+	struct kern_reduce_options options = { .dtype = dtype, .average = (float)(1.0 / ranks) };
+	void *sources[RANKS_MAX];
+	float *accum = malloc(elements * 4), *model = malloc(elements * 4);
+	float *sum = malloc(elements * 4), *model_sum = malloc(elements * 4);
+
+	draw_nodes(nodes, ranks, &state);
+	for (uint32_t i = 0; i < ranks; i++)
+		sources[i] = malloc(elements * 4);
+	for (uint32_t micro = 0; micro < 3; micro++) {
+		for (uint32_t i = 0; i < ranks; i++)
+			data_fill(sources[i], elements, dtype, seed % _DATA_COUNT,
+			          (seed * 3 + micro) * 64 + i);
+		finish_placement(nodes, ranks, sources, sum, elements, dtype, ZI_DTYPE_F32,
+		                 ZI_REDUCE_SUM);
+		kern_reduce_accumulate(accum, (const void *[]){ sum }, 1, elements, micro == 0,
+		                       ZI_DTYPE_F32);
+		kern_reduce_accumulate(model, (const void *const *)sources, ranks, elements,
+		                       micro == 0, dtype);
+		cr_assert_eq(memcmp(accum, model, elements * 4), 0, "seed %lu, %u ranks of %s",
+		             seed, ranks, zi_dtype_name(dtype));
+	}
+	finish_placement(nodes, ranks, sources, sum, elements, dtype, 0, ZI_REDUCE_AVG);
+	kern_reduce(model_sum, (const void *const *)sources, ranks, elements, &options);
+	cr_assert_eq(memcmp(sum, model_sum, elements * zi_dtype_bytes(dtype)), 0,
+	             "seed %lu, %u ranks of %s, rounded", seed, ranks, zi_dtype_name(dtype));
+	for (uint32_t i = 0; i < ranks; i++)
+		free(sources[i]);
+	free(accum);
+	free(model);
+	free(sum);
+	free(model_sum);
+}
+
+Test(finish, gradients_of_several_nodes_have_the_bits_of_one)
+{
+	for (uint64_t seed = 0; seed < 200; seed++) {
+		compare_with_reduce(seed, ZI_DTYPE_F32);
+		compare_with_reduce(seed, ZI_DTYPE_BF16);
+		compare_with_reduce(seed, ZI_DTYPE_F16);
+	}
 }
 
 /* The same, were the sums rounded where they travel: the test must see that. */

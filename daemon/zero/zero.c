@@ -11,6 +11,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/tier/holder.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/job/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -46,6 +47,7 @@ int zero_new(const struct zero_options *options, struct zero **ret_zero)
 	zi_list_init(&zero->completed);
 	zi_list_init(&zero->notices);
 	zi_list_init(&zero->fars);
+	zi_list_init(&zero->acrosses);
 	zi_list_init(&zero->snapshots);
 	zi_list_init(&zero->snapshots_done);
 	for (uint32_t i = 0; i < options->cpu_tier_count; i++)
@@ -85,6 +87,8 @@ struct zero *zero_free(struct zero *zero)
 		return NULL;
 	zi_loop_disarm(&zero->midnight_timer);
 	far_forget(zero, NULL);
+	across_forget(zero, NULL);
+	assert(zi_list_is_empty(&zero->acrosses));
 	assert(!zero->evacuation.is_on);
 	assert(!zero->evacuation.is_posted);
 	assert(!zero->is_quiet_posted);

@@ -168,6 +168,7 @@ struct zero {
 	struct zi_list retired;   /* of jobs that are gone, until nothing is charged to them */
 	struct zi_list completed; /* struct zero_op, by link */
 	struct zi_list notices;   /* struct zero_rank, by notice_link */
+	struct zi_list acrosses;  /* struct across whose ranks have left, while others' have not */
 	struct zi_list fars; /* struct far that nobody has any more: they still tell other nodes */
 	uint32_t job_count;
 	uint32_t tensor_busy_count; /* moves and tasks of tensors, also of ranks that have left */

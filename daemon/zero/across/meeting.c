@@ -98,7 +98,7 @@ void meeting_over(struct zero_job *job)
 	struct zero_meeting *meeting = &job->meeting;
 
 	meeting_forget_place(job);
-	meeting->node_count = meeting->node = meeting->run = 0;
+	meeting->node_count = meeting->node = meeting->run = meeting->talk_count = 0;
 	memset(meeting->nodes, 0, sizeof(meeting->nodes));
 }
 

@@ -23,6 +23,7 @@ struct zero_meeting {
 	uint32_t node_count;         /* 0: nodes have not met */
 	uint32_t node, run;          /* run: of the store */
 	uint8_t nodes[ZI_WORLD_MAX]; /* of each rank */
+	uint32_t talk_count;         /* talks begun in this store (across.c) */
 	uint32_t failed_count;       /* meetings that failed, of this start of the job */
 	int failed_error;            /* of the last of them, */
 	struct zi_text failed_text;  /* and why */

@@ -32,6 +32,7 @@ static struct round *open_round(struct rounds *rounds, uint64_t number, uint32_t
 		round->number = number;
 		round->kind = (enum round_kind)kind;
 		round->done = NULL;
+		round->is_void = false;
 		memset(round->votes, 0, rounds->node_count * sizeof(*round->votes));
 	}
 	return round;
@@ -84,14 +85,15 @@ int rounds_cast(struct rounds *rounds, enum round_kind kind, const struct round_
 	assert(rounds_has_room(rounds));
 	assert(vote->data_bytes <= TALK_DATA_BYTES);
 	round = open_round(rounds, number, kind);
+	round->done = done;
+	round->arg = arg;
+	rounds->cast = number;
 	if (round->kind != kind) {
+		round->is_void = true;
 		*ret_other = voter_of(rounds, number, rounds->node);
 		return ROUND_E_DIFFERS;
 	}
 	round->votes[rounds->node] = *vote;
-	round->done = done;
-	round->arg = arg;
-	rounds->cast = number;
 	*ret_entry = (struct talk_entry){ .kind = TALK_ROUND,
 		                          .what = (uint8_t)kind,
 		                          .error = vote->error,
@@ -137,6 +139,8 @@ int rounds_hear(struct rounds *rounds, uint32_t node, const struct talk_entry *e
 
 static bool is_complete(const struct rounds *rounds, uint64_t number)
 {
+	if (rounds->is_over || rounds->ring[number % ROUND_RING].is_void)
+		return false;
 	for (uint32_t i = 0; i < rounds->node_count; i++)
 		if (voted_of(rounds, i) < number)
 			return false;
@@ -160,6 +164,7 @@ void rounds_end(struct rounds *rounds)
 void rounds_fail(struct rounds *rounds, int error, const struct zi_text *text)
 {
 	assert(error < 0);
+	rounds->is_over = true;
 	while (rounds->ended < rounds->cast) {
 		struct round *round = round_at(rounds, rounds->ended + 1);
 
@@ -187,9 +192,12 @@ bool rounds_waits_for(const struct rounds *rounds, uint32_t node)
 
 uint32_t rounds_kind_of(const struct rounds *rounds, uint32_t node, uint64_t number)
 {
-	if (number <= rounds->ended || number > voted_of(rounds, node))
+	const struct round *round = &rounds->ring[number % ROUND_RING];
+
+	if (number <= rounds->ended || number > voted_of(rounds, node) ||
+	    (round->is_void && node == rounds->node))
 		return 0;
-	return rounds->ring[number % ROUND_RING].kind;
+	return round->kind;
 }
 
 int round_refusal(const struct round *round, uint32_t node_count, struct zi_text *text,

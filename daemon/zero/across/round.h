@@ -56,6 +56,7 @@ struct round {
 	uint64_t number;
 	enum round_kind kind;
 	struct round_vote *votes; /* (node_count,) */
+	bool is_void;             /* nodes have voted for different kinds */
 	/* of the own vote */
 	round_done_fn done;
 	void *arg;
@@ -68,6 +69,7 @@ struct rounds {
 	struct round ring[ROUND_RING];
 	struct round_vote *votes; /* (ROUND_RING × node_count,) */
 	bool is_ending;           /* somebody is told of one */
+	bool is_over;             /* no round has an outcome any more */
 };
 
 /* Conditions of rounds_hear(). */
@@ -79,7 +81,8 @@ int rounds_init(struct rounds *rounds, uint32_t node, uint32_t node_count);
 void rounds_deinit(struct rounds *rounds);
 
 /* This node votes. @vote: copied; @ret_entry: what all others are to hear. Precondition:
- * rounds_has_room(). Return: 0; ROUND_E_DIFFERS, @ret_other has voted for another kind. */
+ * rounds_has_room(). Return: 0; ROUND_E_DIFFERS, @ret_other has voted for another kind: then there
+ * is nothing to be said, and no outcome any more. */
 int rounds_cast(struct rounds *rounds, enum round_kind kind, const struct round_vote *vote,
                 round_done_fn done, void *arg, struct talk_entry *ret_entry, uint32_t *ret_other);
 bool rounds_has_room(const struct rounds *rounds);
@@ -89,7 +92,7 @@ int rounds_hear(struct rounds *rounds, uint32_t node, const struct talk_entry *e
                 struct zi_text *text, uint32_t *ret_other);
 /* Tells of those that are complete. Called within itself it does nothing. */
 void rounds_end(struct rounds *rounds);
-/* All that this node has cast and that are open end without an outcome. */
+/* All that this node has cast and that are open end without an outcome. None has one after this. */
 void rounds_fail(struct rounds *rounds, int error, const struct zi_text *text);
 
 /* Of the oldest that this node has cast: nodes that have not voted: bits; 0: none is open. */

@@ -182,10 +182,10 @@ static int config_compare_state(const struct zi_job_config *config,
 	               zi_offload_name((enum zi_offload)model->offload_optimizer), whose);
 }
 
-static int config_compare_ranks(const struct zi_job_config *config,
-                                const struct zi_job_config *model, struct zi_text *text)
+/* Documented in attach.h. */
+int attach_compare(const struct zi_job_config *config, const struct zi_job_config *model,
+                   const char *whose, struct zi_text *text)
 {
-	const char *whose = "the other ranks";
 	int r;
 
 	r = config_compare_state(config, model, whose, false, text);
@@ -220,17 +220,15 @@ static int config_compare_ranks(const struct zi_job_config *config,
 		                          zi_offload_name((enum zi_offload)model->offload_param),
 		                          whose));
 	if (config->io_weight != model->io_weight)
-		return err_origin(zi_text_error(text, -EINVAL,
-		                                "io_weight is %u, but %u in the other ranks",
-		                                config->io_weight, model->io_weight));
+		return err_origin(zi_text_error(text, -EINVAL, "io_weight is %u, but %u in %s",
+		                                config->io_weight, model->io_weight, whose));
 	if (config->snapshot_interval != model->snapshot_interval ||
 	    config->snapshot_keep != model->snapshot_keep)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"snapshot_interval is %u, snapshot_keep %u, but %u and %u in the other "
-			"ranks",
+			"snapshot_interval is %u, snapshot_keep %u, but %u and %u in %s",
 			config->snapshot_interval, config->snapshot_keep, model->snapshot_interval,
-			model->snapshot_keep));
+			model->snapshot_keep, whose));
 	if (config->param_budget_bytes != model->param_budget_bytes)
 		return err_origin(differs(text, -EINVAL, "param_budget_bytes",
 		                          zi_format_bytes(config->param_budget_bytes).chars,
@@ -282,7 +280,7 @@ static int config_check(const struct zero_job *job, const struct zero_attach *at
 	r = one_more_check(job, attach, text);
 	if (r)
 		return err_trace(r);
-	r = config_compare_ranks(&attach->config, &group->config, text);
+	r = attach_compare(&attach->config, &group->config, "the other ranks", text);
 	if (r)
 		return err_trace(r);
 	r = zi_training_compare(&attach->training, &group->training, &group->config,

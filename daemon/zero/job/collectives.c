@@ -65,7 +65,8 @@ void collectives_drop(struct zero_job *job)
 		collectives->boards[i] = tier_segment_unref(collectives->boards[i]);
 	for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++)
 		collectives->slabs[i] = tier_segment_unref(collectives->slabs[i]);
-	meeting_over(job);
+	if (!job->across)
+		meeting_over(job);
 	collectives->group_count = 0;
 	collectives->arena_bytes = 0;
 }

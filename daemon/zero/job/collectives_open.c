@@ -167,6 +167,10 @@ static int charge_and_build(struct zero_job *job, const struct zero_op *op, stru
 	int r;
 
 	assert(!collectives->arenas);
+	if (job->across)
+		return err_origin(zi_text_error(
+			text, -EOPNOTSUPP,
+			"collectives of a job that spans nodes are opened before materialize"));
 	if (job_spans_nodes(job)) {
 		r = meeting_place(job, op, text);
 		if (r)

@@ -12,12 +12,11 @@
 #include "common/base/err.h"
 #include "daemon/coll/coll.h"
 #include "daemon/zero/across/meeting.h"
+#include "daemon/zero/across/program.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 
-/* Beside zinfd, built or installed. */
-#define FAR_PROGRAM "zinf-net"
 /* Nodes that do not come are named so long before the ranks' own deadlines. */
 #define FAR_MARGIN_NS (500 * ZI_NS_PER_MS)
 
@@ -135,22 +134,6 @@ static void answered(struct net_request *request)
 
 /* ---- life ---- */
 
-static int find_program(char *path, size_t capacity, struct zi_text *text)
-{
-	ssize_t bytes = readlink("/proc/self/exe", path, capacity - sizeof(FAR_PROGRAM) - 1);
-	char *slash;
-
-	if (bytes <= 0)
-		return err_origin(zi_text_error(text, -ENOENT,
-		                                "where zinfd itself lies is not "
-		                                "known: /proc is needed"));
-	path[bytes] = '\0';
-	slash = strrchr(path, '/');
-	assert(slash);
-	memcpy(slash + 1, FAR_PROGRAM, sizeof(FAR_PROGRAM));
-	return 0;
-}
-
 /* When the first of the ranks that wait for this gives up. */
 static uint64_t earliest_ns_of(const struct far *far)
 {
@@ -192,11 +175,12 @@ int far_new(const struct far *model, int error, const struct zi_text *why, struc
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for a worker"));
 	*far = *model;
 	far->request.done = answered;
-	far->loop = far->job->zero->options.loop;
+	far->zero = far->job->zero;
+	far->loop = far->zero->options.loop;
 	far->port = far->job->meeting.place->rendezvous_port;
 	memcpy(far->name, far->job->name, sizeof(far->name));
 	far->deadline_ns = worker_deadline_ns(far);
-	r = find_program(far->program, sizeof(far->program), text);
+	r = net_program(far->program, sizeof(far->program), text);
 	if (!r)
 		r = net_worker_new(far->job->zero->options.loop,
 		                   &(struct net_worker_options){ .program = far->program,

@@ -8,6 +8,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/job/far_private.h"
 #include "daemon/zero/job/job.h"
 
@@ -24,6 +25,12 @@ void far_last_due(struct zi_timer *timer)
 {
 	struct far *far = container_of(timer, struct far, next);
 
+	/* The store that it may serve is needed by those who train, until all have left. */
+	if (far->group == ZI_GROUP_WORLD && across_stays(far->zero, far->name) &&
+	    net_worker_state(far->worker) == NET_WORKER_UP) {
+		zi_loop_arm(far->loop, &far->next, zi_clock_deadline_ns(FAR_LAST_NS), far_last_due);
+		return;
+	}
 	zi_list_remove(&far->link);
 	(void)far_destroy(far);
 }

@@ -20,6 +20,7 @@ enum far_phase {
 
 struct far {
 	struct zero_job *job; /* NULL: it is in zero->fars */
+	struct zero *zero;
 	struct zi_list link;
 	struct zi_loop *loop;
 	char name[ZI_NAME_BYTES]; /* of the job */

@@ -29,6 +29,9 @@ enum zero_gather {
 	_ZERO_GATHER_COUNT
 };
 
+/* All have come: what is to be done now. */
+typedef void (*gather_go_fn)(struct zero_job *job);
+
 /* Failed calls of one kind that some ranks have yet to come to. */
 struct zero_missed {
 	uint32_t counts[ZI_WORLD_MAX]; /* of each rank */

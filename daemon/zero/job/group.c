@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/far.h"
 #include "daemon/zero/job/history.h"
@@ -59,6 +60,8 @@ void group_break(struct zero_job *job, int error, uint32_t culprit, const struct
 		if (group->ranks[i])
 			rank_break(group->ranks[i], error, culprit, &group->text);
 	memset(group->gather_masks, 0, sizeof(group->gather_masks));
+	group->agreed = 0;
+	across_break(job, error, &group->text);
 	if (job->step.phase == ZERO_STEP_STEPPING)
 		step_abort(job);
 }
@@ -80,7 +83,7 @@ static void waiting_fail(struct zero_job *job)
 	uint64_t kept_masks[_ZERO_GATHER_COUNT] = { 0 };
 
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
-		if (gather_is_full(job, i))
+		if (gather_is_agreed(job, i))
 			kept_masks[i] = group->gather_masks[i];
 	for (uint32_t i = 0; i < group->world_size; i++) {
 		struct zero_rank *rank = group->ranks[i];
@@ -141,7 +144,9 @@ static void group_over(struct zero_job *job)
 	struct zero_group *group = &job->group;
 
 	assert(group->rank_count == 0);
+	across_over(job);
 	collectives_drop(job);
+	meeting_over(job);
 	if (!group->name[0])
 		far_hurry(job);
 	job_group_set(job, ZERO_GROUP_NONE);
@@ -233,6 +238,7 @@ static void member_left(struct zero_job *job, uint32_t number, bool is_clean,
 	}
 	if (is_place_free(job))
 		return;
+	across_left(job, number, text);
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
 		is_waited_for |= group->gather_masks[i] && !gather_is_full(job, i);
 	/* All have called it, and it has not begun: it waits for space, and now for this member. */
@@ -291,6 +297,11 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 			gather_forget_rank(job, rank->number);
 		}
 		if (group->rank_count == 0) {
+			/* Those of other nodes go on, or do not. */
+			if (is_clean)
+				across_left(job, rank->number, &text);
+			else
+				across_break(job, -EPIPE, &text);
 			if (job->step.phase == ZERO_STEP_STEPPING)
 				step_abort(job);
 			group_over(job);

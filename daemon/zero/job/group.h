@@ -36,6 +36,10 @@ struct zero_group {
 	uint64_t line;                             /* random: names it in what it commits */
 	uint64_t gather_masks[_ZERO_GATHER_COUNT]; /* who has come; full: the work is under way */
 	struct zero_missed missed[_ZERO_GATHER_COUNT];
+	/* Where the job spans nodes (across/agree.h): gathers (bits) to which all nodes have come,
+	 * and what comes then. */
+	uint32_t agreed;
+	gather_go_fn go_on[_ZERO_GATHER_COUNT];
 	/* why it is BROKEN; or (error not 0 before) why it breaks at the end of the step that is
 	 * being written, or when a rank that left cleanly is needed next (is_left) */
 	int error;

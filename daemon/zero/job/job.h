@@ -15,6 +15,7 @@
 #include "daemon/tier/segment.h"
 #include "daemon/tier/staging.h"
 #include "daemon/zero/across/meeting.h"
+#include "daemon/zero/across/model.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
@@ -35,6 +36,8 @@
 #include "daemon/zero/zero.h"
 #include "daemon/zero/zero_private.h"
 #include "kernels/optim.h"
+
+struct across;
 
 struct zero_rank {
 	struct zero_job *job;
@@ -96,6 +99,8 @@ struct zero_job {
 	struct zero_group group;
 	struct zero_collectives collectives; /* of the group */
 	struct zero_meeting meeting;         /* so; where it spans nodes */
+	struct across *across;               /* NULL: all of it is here, or it has no model yet */
+	model_agreed_fn model_agreed;        /* while nodes are asked for theirs */
 	uint64_t stored_number;              /* newest incarnation that the catalog knows */
 	struct zero_history history;
 
@@ -312,6 +317,11 @@ static inline bool gather_is_full(const struct zero_job *job, enum zero_gather g
 	return job->group.world_size &&
 	       (uint32_t)__builtin_popcountll(job->group.gather_masks[gather]) ==
 	               job->group.local_size;
+}
+/* … and so have those of other nodes. */
+static inline bool gather_is_agreed(const struct zero_job *job, enum zero_gather gather)
+{
+	return gather_is_full(job, gather) && (!job->across || job->group.agreed >> gather & 1);
 }
 static inline bool job_spans_nodes(const struct zero_job *job)
 {

@@ -15,6 +15,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "common/base/utf8.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
@@ -69,7 +71,7 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 	if (error) {
 		if (!job->is_stored)
 			load_undo(job);
-		if (!job->is_stored && is_told) {
+		if (!job->is_stored && is_told && job->layout.unit_count) {
 			/* It came from the first rank, who may try again. */
 			job->group.ranks[job_first_rank(job)]->layout = job->layout;
 			job->layout = (struct zero_layout){ 0 };
@@ -91,13 +93,13 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 	job_settle(job);
 }
 
-/* True when it goes on; otherwise it has ended. */
-static bool goes_on(struct zero_job *job, int error, const struct zi_text *text)
+/* What was made is told of; other nodes have made it too, and hear of a failure by the end of the
+ * group. */
+static void end_made(struct zero_job *job, int error, const struct zi_text *text)
 {
-	if (!error && is_wanted(job))
-		return true;
-	materialize_end(job, error ? error : -ECANCELED, text);
-	return false;
+	if (error && is_wanted(job) && job->across)
+		group_break(job, error, UINT32_MAX, text);
+	materialize_end(job, error, text);
 }
 
 static void recorded(struct catalog_request *request);
@@ -113,7 +115,7 @@ static void record(struct zero_job *job)
 		r = history_record(&job->history, job->stored_number);
 		if (r) {
 			zi_text_set(&text, "no memory for the names of job '%s'", job->name);
-			materialize_end(job, r, &text);
+			end_made(job, r, &text);
 			return;
 		}
 		request_submit(job, job->is_stored ? CATALOG_JOB_INCARNATION : CATALOG_JOB_CREATE,
@@ -124,7 +126,7 @@ static void record(struct zero_job *job)
 	if (r)
 		zi_text_set(&text, "handing memory of job '%s' to its ranks: %s", job->name,
 		            zi_err_name(r));
-	materialize_end(job, r, &text);
+	end_made(job, r, &text);
 }
 
 static void recorded(struct catalog_request *request)
@@ -137,9 +139,59 @@ static void recorded(struct catalog_request *request)
 		job->is_stored = true;
 		job->stored_number = job->record.incarnation_number;
 	}
-	if (goes_on(job, request->result, &request->text))
+	if (!request->result && is_wanted(job))
 		record(job);
+	else
+		end_made(job, request->result ? request->result : -ECANCELED, &request->text);
 	zero_drain(zero);
+}
+
+/* All nodes say whether they have made it: it is there on all, or on none. */
+static void voted(void *arg, const struct round *round, int error, const struct zi_text *text)
+{
+	struct zero_job *job = arg;
+	struct zi_text why;
+	uint32_t node;
+
+	if (!error && is_wanted(job)) {
+		error = round_refusal(round, across_node_count(job), &why, &node);
+		if (error)
+			zi_utf8_clean(why.chars); /* Another node's word. */
+		text = &why;
+	} else if (!error) {
+		error = -ECANCELED;
+	}
+	if (error)
+		materialize_end(job, error, text);
+	else
+		record(job);
+}
+
+/* Memory is there, or is not. */
+static void made(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct round_vote vote = { .error = error };
+
+	if (is_wanted(job) && job->across) {
+		if (error) {
+			vote.data_bytes = (uint32_t)ZI_MIN(strlen(text->chars), sizeof(vote.data));
+			memcpy(vote.data, text->chars, vote.data_bytes);
+		}
+		across_vote(job, ROUND_MADE, &vote, voted);
+	} else if (error) {
+		materialize_end(job, error, text);
+	} else {
+		record(job);
+	}
+}
+
+/* True when it goes on; otherwise it has ended. */
+static bool goes_on(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (!error && is_wanted(job))
+		return true;
+	made(job, error ? error : -ECANCELED, text);
+	return false;
 }
 
 /* The LOAD pipeline has ended. */
@@ -148,7 +200,7 @@ void materialize_loaded(struct zero_job *job, int error, const struct zi_text *t
 	if (!error)
 		job->is_loaded = true;
 	if (goes_on(job, error, text))
-		record(job);
+		made(job, 0, NULL);
 }
 
 static void built(struct zero_job *job)
@@ -168,7 +220,7 @@ static void built(struct zero_job *job)
 	if (!job->is_loaded)
 		pipeline_start(job, ZERO_PIPELINE_LOAD);
 	else
-		record(job);
+		made(job, 0, NULL);
 }
 
 static void build_run(struct dev_task *task)
@@ -246,7 +298,7 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 		job_drop_param(job); /* It may have had all of them in memory before. */
 	job->world = job->group.world_size;
 	job->here_mask = job->group.gather_masks[ZERO_GATHER_MATERIALIZE]; /* All have come. */
-	assert(job->here_mask == job_mask_of(job->world));
+	assert(job_spans_nodes(job) || job->here_mask == job_mask_of(job->world));
 	is_new = !job->units;
 	if (!job->layout.unit_count)
 		take_layout(job);
@@ -272,18 +324,13 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	return err_trace(r);
 }
 
-/* Precondition: materialize_is_due(). Ends in materialize_end(), possibly before this returns. */
-void materialize_start(struct zero_job *job)
+static void begin(struct zero_job *job)
 {
 	struct zi_text text = { "" };
-	int r;
+	int r = prepare(job, &text);
 
-	assert(materialize_is_due(job));
-	job->is_materializing = true;
-	job->materialize_generation = job->group.generation;
-	r = prepare(job, &text);
 	if (r) {
-		materialize_end(job, r, &text);
+		made(job, r, &text);
 		return;
 	}
 	assert(job->build_count > 0);
@@ -297,117 +344,23 @@ void materialize_start(struct zero_job *job)
 	}
 }
 
-/* The stored job, or else another rank that waits here: what this one's model must equal. */
-static int compare(struct zero_rank *rank, struct zi_text *text)
+/* The other nodes have the same model, or not. */
+static void agreed(struct zero_job *job, int error, const struct zi_text *text)
 {
-	struct zero_job *job = rank->job;
-	struct zi_text why = { "" };
-	char who[24];
-	char model_who[24];
-	int r;
-
-	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
-	if (job->is_stored) {
-		r = layout_compare(&rank->layout, who, &job->layout, "the stored job", &why);
-		if (r) {
-			zi_text_set(text,
-			            "%.180s; give it the model that it has, or name another job",
-			            why.chars);
-			return err_trace(r);
-		}
-	}
-	for (uint32_t i = 0; i < job->group.world_size; i++) {
-		const struct zero_rank *model = job->group.ranks[i];
-
-		if (!model || model == rank || !model->gathered[ZERO_GATHER_MATERIALIZE])
-			continue;
-		(void)snprintf(model_who, sizeof(model_who), "rank %u", i); /* Fits. */
-		r = layout_compare(&rank->layout, who, &model->layout, model_who, &why);
-		if (!r)
-			r = layout_compare_sets(&rank->layout, who, &model->layout, model_who,
-			                        &why);
-		if (r)
-			zi_text_set(text, "%.200s; all ranks must have the same model", why.chars);
-		return err_trace(r);
-	}
-	return 0;
+	if (error || !is_wanted(job))
+		materialize_end(job, error ? error : -ECANCELED, text);
+	else
+		begin(job);
 }
 
-/**
- * zero_materialize() - this rank's model is whole
- * @op: completes when all ranks have come and memory is there, or with one error for all
- *
- * A model that differs breaks the group. Twice is once. Context: shard thread.
- */
-void zero_materialize(struct zero_rank *rank, struct zero_op *op)
+/* Precondition: materialize_is_due(). Ends in materialize_end(), possibly before this returns. */
+void materialize_start(struct zero_job *job)
 {
-	struct zero_job *job = rank->job;
-	struct zero *zero = job->zero;
-	struct zi_text text = { "" };
-	bool is_full;
-	int r;
-
-	if (!op_begin(rank, op, ZERO_OP_MATERIALIZE)) {
-		zero_drain(zero);
-		return;
-	}
-	if (job->group.phase == ZERO_GROUP_LIVE) {
-		op_complete(op, 0);
-		zero_drain(zero);
-		return;
-	}
-	if (job_spans_nodes(job)) {
-		op_fail(op, -EOPNOTSUPP,
-		        "job '%s' has %u of its %u ranks on this node: training state across nodes "
-		        "is not there yet, collectives are",
-		        job->name, job->group.local_size, job->group.world_size);
-		zero_drain(zero);
-		return;
-	}
-	if (materialize_is_on(job)) {
-		op_fail(op, -EALREADY, "materialize was called before and has not ended yet");
-		zero_drain(zero);
-		return;
-	}
-	r = layout_check(&rank->layout, &text);
-	if (r) {
-		op->text = text;
-		op_complete(op, r);
-		zero_drain(zero);
-		return;
-	}
-	r = compare(rank, &text);
-	if (!r)
-		r = load_check(rank, &text);
-	is_full = gather_join(op, ZERO_GATHER_MATERIALIZE);
-	/* One that has opened collectives and left: nobody may take its place. */
-	if (!group_needs_all(job) && is_full && !r)
-		job_settle(job); /* Into materialize_start(), now or later. */
-	if (r && job->group.phase == ZERO_GROUP_FORMING)
-		group_break(job, r, rank->number, &text);
-	zero_drain(zero);
-}
-
-/* What a materialised rank is given; the segments stay the job's. Context: shard thread. */
-void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_materialized)
-{
-	const struct zero_job *job = rank->job;
-
-	assert(job->group.phase == ZERO_GROUP_LIVE);
-	*ret_materialized = (struct zero_materialized){
-		.committed_step = job->committed_step,
-		.slot_bytes = job->slot_bytes,
-		.update_count = job->update_count,
-		.loss_scale = scale_of(job),
-		.param = job->param,
-		.grad = job->grads[rank->number],
-	};
-}
-
-/* Return: units of the job once it is materialised for this rank, else 0. */
-uint32_t zero_unit_count(const struct zero_rank *rank)
-{
-	return rank->pin_counts && rank->job->group.phase == ZERO_GROUP_LIVE && !rank->broken_error
-	               ? rank->job->layout.unit_count
-	               : 0;
+	assert(materialize_is_due(job));
+	job->is_materializing = true;
+	job->materialize_generation = job->group.generation;
+	if (job_spans_nodes(job))
+		model_agree(job, agreed);
+	else
+		begin(job);
 }

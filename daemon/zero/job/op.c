@@ -16,6 +16,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/late.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -140,7 +141,8 @@ void op_fail(struct zero_op *op, int error, const char *format, ...)
 
 /* ---- time ---- */
 
-static uint64_t op_timeout_ns(const struct zero_op *op)
+/* See op.h. */
+uint64_t op_timeout_ns(const struct zero_op *op)
 {
 	return op->timeout_ns ? op->timeout_ns : op->rank->timeout_ns;
 }
@@ -151,6 +153,13 @@ uint64_t op_deadline_ns(const struct zero_op *op)
 	if (op_timeout_ns(op) > ZI_DEADLINE_NEVER - op->queued_ns)
 		return ZI_DEADLINE_NEVER;
 	return op->queued_ns + op_timeout_ns(op);
+}
+
+/* See op.h. */
+void op_prolong(struct zero_op *op, uint64_t deadline_ns)
+{
+	assert(deadline_ns > op->queued_ns);
+	op->timeout_ns = deadline_ns - op->queued_ns;
 }
 
 static struct zero_op *first_due(struct zero_job *job)
@@ -170,9 +179,10 @@ static struct zero_op *first_due(struct zero_job *job)
 	return first;
 }
 
-/* "rank 1 (pid 77) did not come, its last call was REDUCE 0.2 s ago; rank 2 is not attached" */
-static void say_absent(const struct zero_job *job, enum zero_gather gather, struct zi_text *text)
+/* See op.h. "; rank 1 (pid 77) did not come, its last call was REDUCE 0.2 s ago; rank 2 …" */
+uint32_t op_say_absent(const struct zero_job *job, enum zero_gather gather, struct zi_text *text)
 {
+	uint32_t first = UINT32_MAX;
 	uint64_t now_ns = zi_clock_now_ns();
 	size_t used = strlen(text->chars);
 
@@ -185,6 +195,7 @@ static void say_absent(const struct zero_job *job, enum zero_gather gather, stru
 			continue;
 		if (!rank && job_spans_nodes(job))
 			continue; /* It may be another node's. */
+		first = ZI_MIN(first, i);
 		if (!rank)
 			written =
 				snprintf(text->chars + used, left, "; rank %u is not attached", i);
@@ -205,6 +216,7 @@ static void say_absent(const struct zero_job *job, enum zero_gather gather, stru
 		(void)snprintf(text->chars + used, sizeof(text->chars) - used,
 		               "; %u of the %u ranks of this node are attached",
 		               job->group.rank_count, job->group.local_size); /* Cut at worst. */
+	return first;
 }
 
 static const char *waited_for(const struct zero_op *op)
@@ -254,11 +266,15 @@ static void op_expire(struct zero_op *op)
 	struct zi_text text;
 
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++) {
-		if (op->rank->gathered[i] != op || !is_everyones(job, i))
+		if (op->rank->gathered[i] != op)
+			continue;
+		if (late_expired(op, i))
+			return;
+		if (!is_everyones(job, i))
 			continue;
 		zi_text_set(&text, "%s timed out after %.1f s%s", op_name(op->opcode), seconds,
 		            gather_is_full(job, i) ? ": zinf-net says nothing of other nodes" : "");
-		say_absent(job, i, &text);
+		(void)op_say_absent(job, i, &text); /* Who is first is nobody's business. */
 		if (i == ZERO_GATHER_COLL_OPEN)
 			collectives_open_expired(job, &text);
 		gather_complete(job, i, -ETIMEDOUT, &text);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/base/types.h"
+#include "daemon/zero/job/gather.h"
 #include "daemon/zero/zero.h"
 
 struct zero_job;
@@ -27,6 +28,12 @@ void op_fail(struct zero_op *op, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 void op_wait(struct zero_op *op); /* pending from now on, with the rank's timeout */
 uint64_t op_deadline_ns(const struct zero_op *op);
+uint64_t op_timeout_ns(const struct zero_op *op);
+/* It waits until then instead. */
+void op_prolong(struct zero_op *op, uint64_t deadline_ns);
+/* Adds to @text which ranks of this node have not come, and what they did instead. Return: the
+ * first, or UINT32_MAX. */
+uint32_t op_say_absent(const struct zero_job *job, enum zero_gather gather, struct zi_text *text);
 /* Looks again at every op that waits for the daemon (unshard, grad_acquire, step_begin). */
 void ops_retry(struct zero_job *job);
 const char *op_name(uint16_t opcode);

@@ -8,6 +8,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/agree.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -161,6 +162,11 @@ void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op)
 	zero_drain(zero);
 }
 
+static void barrier_passed(struct zero_job *job)
+{
+	gather_complete(job, ZERO_GATHER_BARRIER, 0, NULL);
+}
+
 /**
  * zero_barrier() - completes when every rank has come
  */
@@ -173,7 +179,7 @@ void zero_barrier(struct zero_rank *rank, struct zero_op *op)
 		bool is_full = gather_join(op, ZERO_GATHER_BARRIER);
 
 		if (!group_needs_all(job) && is_full)
-			gather_complete(job, ZERO_GATHER_BARRIER, 0, NULL);
+			agree_all(job, ZERO_GATHER_BARRIER, NULL, barrier_passed);
 	}
 	zero_drain(zero);
 }

@@ -12,6 +12,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/agree.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -191,13 +192,25 @@ static bool is_in_use(struct zero_job *job, uint32_t unit)
 	return false;
 }
 
-static void end_start(struct zero_job *job, uint32_t unit, uint32_t root)
+/* All ranks have come: with what, any of them says that is here. */
+static void end_start(struct zero_job *job)
 {
-	struct zero_write *write = job->group.ranks[root]->write;
+	const struct zero_op *op =
+		job->group.ranks[job_first_rank(job)]->gathered[ZERO_GATHER_WRITE_END];
+	uint32_t unit = op->unit, root = op->root;
+	struct zero_write *write;
+	struct zi_text text;
 
 	assert(!job->write_source);
 	if (is_in_use(job, unit))
 		return;
+	if (job->across) {
+		zi_text_set(&text, "values of unit '%.60s' go to no other node yet",
+		            job->layout.units[unit].name);
+		gather_complete(job, ZERO_GATHER_WRITE_END, -EOPNOTSUPP, &text);
+		return;
+	}
+	write = job->group.ranks[root]->write;
 	job->write_unit = unit;
 	job->write_source = tier_segment_ref(write->segment);
 	job->units[unit].is_copying = true;
@@ -274,7 +287,8 @@ void zero_param_write_end(struct zero_rank *rank, struct zero_op *op)
 		} else {
 			is_full = gather_join(op, ZERO_GATHER_WRITE_END);
 			if (!group_needs_all(job) && is_full)
-				end_start(job, op->unit, op->root);
+				agree_all(job, ZERO_GATHER_WRITE_END,
+				          (uint32_t[]){ op->unit, op->root }, end_start);
 		}
 	}
 	zero_drain(zero);

@@ -9,6 +9,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/agree.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -21,11 +22,11 @@
 #include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step.h"
 
-/* Bit by bit: what differs in a bit may differ in the result. */
-static int options_compare(const struct zero_job *job, struct zero_op *op)
+/* Documented in step.h. What differs in a bit may differ in the result. */
+int step_options_compare(const struct zi_step_options *mine, uint32_t rank,
+                         const struct zi_step_options *model, uint32_t model_rank,
+                         struct zi_text *text)
 {
-	const struct zi_step_options *mine = &op->options;
-	const struct zi_step_options *model = &job->step.options;
 	const struct {
 		const char *name;
 		double mine, model;
@@ -42,22 +43,20 @@ static int options_compare(const struct zero_job *job, struct zero_op *op)
 
 	for (size_t i = 0; i < ZI_COUNT_OF(reals); i++)
 		if (memcmp(&reals[i].mine, &reals[i].model, sizeof(double)) != 0)
-			return zi_text_error(&op->text, -EINVAL,
-			                     "%s is %.17g in rank %u, but %.17g in rank %u",
-			                     reals[i].name, reals[i].mine, op->rank->number,
-			                     reals[i].model, job->step.options_rank);
+			return zi_text_error(
+				text, -EINVAL, "%s is %.17g in rank %u, but %.17g in rank %u",
+				reals[i].name, reals[i].mine, rank, reals[i].model, model_rank);
 	if (mine->micro_batches != model->micro_batches)
-		return zi_text_error(&op->text, -EINVAL,
+		return zi_text_error(text, -EINVAL,
 		                     "micro_batches is %u in rank %u, but %u in rank %u",
-		                     mine->micro_batches, op->rank->number, model->micro_batches,
-		                     job->step.options_rank);
+		                     mine->micro_batches, rank, model->micro_batches, model_rank);
 	if (mine->flags != model->flags)
 		return zi_text_error(
-			&op->text, -EINVAL,
+			text, -EINVAL,
 			"flags (nesterov 1, sum 2, skip_nonfinite 4, want_norm 8, "
 			"update_early 16, no_bias_correction 32) are %u in rank %u, but %u in "
 			"rank %u",
-			mine->flags, op->rank->number, model->flags, job->step.options_rank);
+			mine->flags, rank, model->flags, model_rank);
 	return 0;
 }
 
@@ -165,8 +164,11 @@ void step_try_begin(struct zero_op *op)
 		r = step_start(job, op);
 		if (r == BUDGET_E_WAIT)
 			return;
+		if (!r)
+			agree_begin(job);
 	} else if (!r) {
-		r = options_compare(job, op);
+		r = step_options_compare(&op->options, rank->number, &job->step.options,
+		                         job->step.options_rank, &op->text);
 	}
 	if (!r)
 		job->step.begun_mask |= 1ull << rank->number;

@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/agree.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -306,7 +307,7 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 		blob_keep(job, rank->number, op->blob, op->blob_bytes);
 		is_full = gather_join(op, ZERO_GATHER_COMMIT);
 		if (!group_needs_all(job) && is_full)
-			commit_asked(job);
+			agree_all(job, ZERO_GATHER_COMMIT, NULL, commit_asked);
 	}
 	zero_drain(zero);
 }

@@ -13,6 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/agree.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -137,7 +138,7 @@ void zero_step(struct zero_rank *rank, struct zero_op *op)
 			residency_step(rank);
 		if (gather_join(op, ZERO_GATHER_STEP)) {
 			job->step.last_step_ns = op->queued_ns;
-			step_advance(job);
+			agree_all(job, ZERO_GATHER_STEP, NULL, step_advance);
 		}
 	}
 	zero_drain(zero);
@@ -214,7 +215,7 @@ void step_unit_advance(struct zero_job *job, uint32_t index)
 bool step_is_called(const struct zero_job *job)
 {
 	if (job->step.phase == ZERO_STEP_STEPPING)
-		return gather_is_full(job, ZERO_GATHER_STEP) && !job->pipeline.error;
+		return gather_is_agreed(job, ZERO_GATHER_STEP) && !job->pipeline.error;
 	return job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING;
 }
 
@@ -224,7 +225,7 @@ void step_advance(struct zero_job *job)
 	struct zero_step *step = &job->step;
 	bool is_finite = true;
 
-	if (step->phase != ZERO_STEP_STEPPING || !gather_is_full(job, ZERO_GATHER_STEP) ||
+	if (step->phase != ZERO_STEP_STEPPING || !gather_is_agreed(job, ZERO_GATHER_STEP) ||
 	    step->reduce_count || job->pipeline.error)
 		return;
 	/* A snapshot is being written; snapshot_written() looks again. */

@@ -57,6 +57,10 @@ struct zero_step {
 void step_try_begin(struct zero_op *op); /* STEP_BEGIN: completes or leaves it waiting */
 void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing */
 bool step_is_called(const struct zero_job *job);
+/* Bit by bit; of @rank, and of @model_rank. Return: 0; -EINVAL, with @text. */
+int step_options_compare(const struct zi_step_options *mine, uint32_t rank,
+                         const struct zi_step_options *model, uint32_t model_rank,
+                         struct zi_text *text);
 /* A unit's update begins early when nothing is missing for it. */
 void step_unit_advance(struct zero_job *job, uint32_t unit);
 /* This rank has handed over the last gradient of the unit in this step, or has none of it. */

@@ -52,6 +52,7 @@ static inline void actor_fork(struct actor *actor)
 struct attach_options {
 	const char *job, *incarnation;
 	uint32_t rank, world, uid;
+	uint32_t local; /* of world on this node; 0: all */
 	bool takeover;
 	uint64_t timeout_ns;
 	struct zi_job_config config;
@@ -83,6 +84,7 @@ static inline int actor_attach(struct node *node, struct actor *actor,
 			.pidfd = actor->pidfd,
 			.rank = options->rank,
 			.world_size = options->world,
+			.local_size = options->local,
 			.takeover = options->takeover,
 			.config = options->config,
 			.training = options->training,

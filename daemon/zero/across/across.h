@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The nodes over which a job's ranks train, as one of them sees the others, and its worker: what is
+ * decided together goes by rounds (round.h), bytes are pulled. Floor 5, shard thread. In one node
+ * job->across is NULL, and nothing here is called.
+ *
+ *   MEETING ──▶ JOINING ──▶ TALKING ──────────────────▶ OVER
+ *   unless collectives      an error of anybody's, a node that is gone: the group breaks
+ *   have met already
+ *
+ * It is made when the ranks of this node have materialized, and there until they have left; then it
+ * stays, nobody's any more, until those of all nodes have: who goes ends the talk of all.
+ *
+ *   across.c   life        say.c     what is said and heard      agree.c   gathers of all nodes
+ *   model.c    that all train the same model                     late.c    who is waited for
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/text.h"
+#include "daemon/zero/across/round.h"
+#include "daemon/zero/job/gather.h"
+
+struct across;
+struct zero;
+struct zero_job;
+struct zero_op;
+
+/* All nodes talk, or not: then @job->across is NULL again, or its group has broken. */
+typedef void (*across_joined_fn)(struct zero_job *job, int error, const struct zi_text *text);
+
+/* @job's ranks here wait in ZERO_GATHER_MATERIALIZE, one of them by @op. Return: 0, @joined comes;
+ * -EINVAL, -ENOENT the worker is not built, -EAGAIN, -ENOMEM, with @text. */
+int across_open(struct zero_job *job, const struct zero_op *op, across_joined_fn joined,
+                struct zi_text *text);
+bool across_talks(const struct zero_job *job);
+uint32_t across_node(const struct zero_job *job);
+uint32_t across_node_count(const struct zero_job *job);
+
+/* This node votes. @done: as rounds_cast() has it, with @job as its argument; from the loop, and
+ * after it nothing of the job is touched: where that may be its end it settles the job. Counted in
+ * busy_count until then. Precondition: across_talks(). */
+void across_vote(struct zero_job *job, enum round_kind kind, const struct round_vote *vote,
+                 round_done_fn done);
+
+/* The group breaks here: the other nodes hear why. No-op where that came from them. */
+void across_break(struct zero_job *job, int error, const struct zi_text *text);
+/* A rank of this node has left cleanly: the others need not wait for it. */
+void across_left(struct zero_job *job, uint32_t rank, const struct zi_text *text);
+/* The last rank of this node has: job->across is NULL after this. */
+void across_over(struct zero_job *job);
+/* Those that stay though their ranks have left end now: of job @name, or all. */
+void across_forget(struct zero *zero, const char *name);
+/* Whether one of job @name stays, and needs the store where it has met. */
+bool across_stays(const struct zero *zero, const char *name);
+
+/* "node 1 (ranks 2, 3)": for people. */
+struct zi_text across_name(const struct zero_job *job, uint32_t node);

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How what spans nodes ends; see across.h. Floor 5, shard thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/meeting.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+
+/* What a worker's last words need to be at the other nodes. */
+#define ACROSS_LAST_NS ZI_NS_PER_S
+
+/* Documented in across_private.h or across.h, as are all that are not static. */
+struct across *across_destroy(struct across *across)
+{
+	across->worker =
+		net_worker_free(across->worker); /* Ends its request, which may arm `next`. */
+	zi_loop_disarm(&across->next);
+	if (across->is_detached)
+		zi_list_remove(&across->link);
+	if (across->rounds.votes)
+		rounds_deinit(&across->rounds);
+	free(across->peers);
+	free(across);
+	return NULL;
+}
+
+/* The last of them may end the job: it is not touched any more. */
+static void fail_rounds(struct across *across)
+{
+	struct zi_text text = across->text;
+
+	if (!across->error)
+		zi_text_set(&text, "the ranks of job '%s' have left", across->name);
+	rounds_fail(&across->rounds, across->error ? across->error : -ECANCELED, &text);
+	if (across->is_detached)
+		across->job = NULL;
+}
+
+void across_unmeet(const struct across *across)
+{
+	if (!across->has_called || across->is_detached)
+		return;
+	meeting_failed(across->job, across->error, &across->text);
+	meeting_over(across->job);
+}
+
+void across_end(struct across *across)
+{
+	struct zero_job *job = across->job;
+	across_joined_fn joined = across->phase < ACROSS_TALKING ? across->joined : NULL;
+
+	if (across->phase == ACROSS_OVER) {
+		fail_rounds(across); /* What was cast since. */
+		return;
+	}
+	across->phase = ACROSS_OVER;
+	if (joined) {
+		struct zi_text text = across->text;
+		int error = across->error;
+
+		across_unmeet(across);
+		if (!across->is_detached)
+			job->across = across_destroy(across);
+		else
+			(void)across_destroy(across);
+		job_unbusy(job);
+		joined(job, error, &text);
+		return;
+	}
+	if (!across->is_detached &&
+	    (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING))
+		group_break_after_step(job, across->error, UINT32_MAX, &across->text);
+	fail_rounds(across);
+}
+
+static void last_due(struct zi_timer *timer)
+{
+	(void)across_destroy(container_of(timer, struct across, next));
+}
+
+static void linger(struct across *across, uint64_t time_ns)
+{
+	zi_loop_arm(across->zero->options.loop, &across->next, zi_clock_deadline_ns(time_ns),
+	            last_due);
+}
+
+bool across_end_detached(struct across *across)
+{
+	uint64_t others = ((1ull << across->node_count) - 1) & ~(1ull << across->node);
+
+	if (!across->is_detached || across->phase < ACROSS_TALKING)
+		return false;
+	fail_rounds(across);
+	if (across->is_answered || (across->gone & others) == others)
+		(void)across_destroy(across);
+	else if (across->error)
+		linger(across, ACROSS_LAST_NS);
+	return true;
+}
+
+/* ---- its group's end ---- */
+
+void across_break(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct across *across = job->across;
+	struct zi_text told;
+
+	if (!across || across->error || across->phase == ACROSS_OVER)
+		return;
+	across->error = error;
+	across->text = *text;
+	across->rounds.is_over = true;
+	if (across->phase == ACROSS_TALKING) {
+		told = across_where(across, text);
+		net_worker_abort(across->worker, error, &told);
+	}
+	across_go_on(across);
+}
+
+void across_fail(struct across *across, int error, uint32_t culprit, const struct zi_text *text)
+{
+	struct zero_job *job = across->job;
+
+	if (across->is_detached) {
+		if (!across->error) {
+			across->error = error;
+			across->text = *text;
+			across_go_on(across);
+		}
+		return;
+	}
+	if (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING)
+		group_break(job, error, culprit, text);
+	across_break(job, error, text); /* Where it had broken before. */
+}
+
+void across_over(struct zero_job *job)
+{
+	struct across *across = job->across;
+
+	if (!across)
+		return;
+	job->across = NULL;
+	across->is_detached = true;
+	zi_list_push_back(&across->zero->acrosses, &across->link);
+	if (across->phase < ACROSS_TALKING && !across->error) {
+		across->error = -ECANCELED;
+		zi_text_set(&across->text, "the ranks of job '%s' have left", across->name);
+	}
+	if (across->phase == ACROSS_TALKING && !across->error) {
+		across_say_all(across,
+		               &(struct talk_entry){ .kind = TALK_BYE, .unit = UINT32_MAX });
+		across->rounds.is_over = true; /* Whoever waited for one is gone. */
+	}
+	if (across->rounds.cast == across->rounds.ended && across->phase >= ACROSS_TALKING)
+		across->job = NULL;
+	across_go_on(across);
+}
+
+void across_forget(struct zero *zero, const char *name)
+{
+	zi_list_for_each_safe(link, &zero->acrosses) {
+		struct across *across = container_of(link, struct across, link);
+
+		if (name && strcmp(across->name, name) != 0)
+			continue;
+		if (across->job)
+			continue; /* Its rounds have yet to end: next_due() does that, and so on. */
+		(void)across_destroy(across);
+	}
+}
+
+bool across_stays(const struct zero *zero, const char *name)
+{
+	zi_list_for_each(link, &zero->acrosses) {
+		const struct across *across = container_of(link, struct across, link);
+
+		if (across->phase == ACROSS_TALKING && !across->error && !across->is_answered &&
+		    strcmp(across->name, name) == 0)
+			return true;
+	}
+	return false;
+}

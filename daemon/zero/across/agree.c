@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gathers of all nodes; see agree.h. Floor 5, shard thread. */
+#include "daemon/zero/across/agree.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/zero/across/across.h"
+#include "daemon/zero/job/group.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/step/step.h"
+
+/* What a node's ranks have come to. */
+struct agree_call {
+	int64_t step;      /* the one in force */
+	uint32_t words[2]; /* the call's own */
+};
+
+/* How a step has begun there. */
+struct agree_step {
+	int64_t step;
+	uint32_t rank, reserved; /* whose options they are */
+	struct zi_step_options options;
+};
+static_assert(sizeof(struct agree_step) <= TALK_DATA_BYTES, "one vote");
+
+static const struct {
+	enum round_kind kind;
+	const char *words[2];
+} calls[_ZERO_GATHER_COUNT] = {
+	[ZERO_GATHER_WRITE_END] = { ROUND_WRITE_END, { "unit", "root" } },
+	[ZERO_GATHER_COMMIT] = { ROUND_COMMIT, { "", "" } },
+	[ZERO_GATHER_STEP] = { ROUND_STEP, { "", "" } },
+	[ZERO_GATHER_BARRIER] = { ROUND_BARRIER, { "", "" } },
+};
+
+/* ---- what differs ---- */
+
+static void say_step(const struct zero_job *job, uint32_t node, int64_t step, int64_t first,
+                     struct zi_text *text)
+{
+	zi_text_set(text, "%s is at step %lld, but %s at step %lld", across_name(job, node).chars,
+	            (long long)step, across_name(job, 0).chars, (long long)first);
+}
+
+/* Of two nodes that have come to the same call. */
+static void say_difference(const struct zero_job *job, enum zero_gather gather,
+                           const struct round *round, uint32_t node, struct zi_text *text)
+{
+	struct agree_call first = { 0 }, other = { 0 };
+	const char *name = round_kind_name(round->kind);
+
+	memcpy(&first, round->votes[0].data, sizeof(first));
+	memcpy(&other, round->votes[node].data, sizeof(other));
+	if (first.step != other.step) {
+		say_step(job, node, other.step, first.step, text);
+		return;
+	}
+	zi_text_set(text, "%s: %s %u, %s %u in %s, but %s %u, %s %u in %s", name,
+	            calls[gather].words[0], other.words[0], calls[gather].words[1], other.words[1],
+	            across_name(job, node).chars, calls[gather].words[0], first.words[0],
+	            calls[gather].words[1], first.words[1], across_name(job, 0).chars);
+}
+
+/* ---- gathers ---- */
+
+static enum zero_gather gather_of(enum round_kind kind)
+{
+	uint32_t gather = 0;
+
+	while (calls[gather].kind != kind)
+		gather++;
+	assert(gather < _ZERO_GATHER_COUNT);
+	return (enum zero_gather)gather;
+}
+
+static void agreed(void *arg, const struct round *round, int error, const struct zi_text *text)
+{
+	struct zero_job *job = arg;
+	enum zero_gather gather = gather_of(round->kind);
+	gather_go_fn go_on = job->group.go_on[gather];
+	struct zi_text why;
+	uint32_t odd;
+
+	(void)text; /* Its ranks have heard why. */
+	if (error || job->group.phase != ZERO_GROUP_LIVE) {
+		job_settle(job);
+		return;
+	}
+	odd = round_odd_one(round, across_node_count(job));
+	if (odd < across_node_count(job)) {
+		say_difference(job, gather, round, odd, &why);
+		group_break(job, -EINVAL, UINT32_MAX, &why);
+		job_settle(job);
+		return;
+	}
+	job->group.agreed |= 1u << gather;
+	go_on(job);
+	job_settle(job);
+}
+
+/* Documented in the header, as is the other. */
+void agree_all(struct zero_job *job, enum zero_gather gather, const uint32_t words[2],
+               gather_go_fn go_on)
+{
+	struct agree_call call = { .step = job->current_step };
+	struct round_vote vote = { .data_bytes = sizeof(call) };
+
+	assert(gather_is_full(job, gather));
+	assert(calls[gather].kind);
+	if (!job->across) {
+		go_on(job);
+		return;
+	}
+	if (words)
+		memcpy(call.words, words, sizeof(call.words));
+	memcpy(vote.data, &call, sizeof(call));
+	job->group.go_on[gather] = go_on;
+	across_vote(job, calls[gather].kind, &vote, agreed);
+}
+
+/* ---- a step ---- */
+
+static void begun(void *arg, const struct round *round, int error, const struct zi_text *text)
+{
+	struct zero_job *job = arg;
+	struct agree_step first, other;
+	struct zi_text why = { "" };
+	uint32_t odd = 0;
+	int r = 0;
+
+	(void)text; /* Its ranks have heard why. */
+	if (error || job->group.phase != ZERO_GROUP_LIVE) {
+		job_settle(job);
+		return;
+	}
+	memcpy(&first, round->votes[0].data, sizeof(first));
+	for (uint32_t i = 1; i < across_node_count(job) && !r; i++) {
+		memcpy(&other, round->votes[i].data, sizeof(other));
+		odd = i;
+		if (other.step != first.step) {
+			r = -EINVAL;
+			say_step(job, i, other.step, first.step, &why);
+		} else {
+			r = step_options_compare(&other.options, other.rank, &first.options,
+			                         first.rank, &why);
+		}
+	}
+	if (r)
+		group_break(job, r, odd ? other.rank : UINT32_MAX, &why);
+	job_settle(job);
+}
+
+void agree_begin(struct zero_job *job)
+{
+	struct agree_step step;
+	struct round_vote vote = { .data_bytes = sizeof(step) };
+
+	if (!job->across)
+		return;
+	memset(&step, 0, sizeof(step)); /* All of it is sent. */
+	step.step = job->current_step;
+	step.rank = job->step.options_rank;
+	step.options = job->step.options;
+	memcpy(vote.data, &step, sizeof(step));
+	across_vote(job, ROUND_STEP_BEGIN, &vote, begun);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who is waited for, when a rank's time is over and its call waits for ranks of any node: a rank,
+ * by name and with what it does instead; else the node, when that does not say. Floor 5, shard
+ * thread.
+ *
+ *   a rank's deadline ─▶ one of this node has not come: that one is it
+ *                     └▶ all are here: WHY to the nodes that have not voted ─▶ BECAUSE, or 0.3 s
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "daemon/zero/job/gather.h"
+
+struct zero_op;
+
+/* The time of @op, which waits in @gather, is over. Return: true, that is seen to: the group breaks
+ * on all nodes, now or in a moment; false, this call waits for nobody of another node. */
+bool late_expired(struct zero_op *op, enum zero_gather gather);

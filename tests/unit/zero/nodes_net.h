@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The network of nodes.h: doubles of the workers of several nodes in one process, and what is on
+ * its way between them. What happens, happens in net_turn(). */
+#pragma once
+
+#include "daemon/worker/supervise.h"
+#include "daemon/zero/across/across.h"
+#include "tests/unit/zero/model.h"
+
+#define NODES_MAX      4u
+#define NET_EVENTS_MAX 512u /* on their way to one worker, from one */
+
+/* Something that a worker's daemon will hear. */
+struct net_event {
+	enum { NET_EVENT_DONE, NET_EVENT_ENTRY } what;
+	int error;
+	struct zi_text text;
+	struct talk_entry entry;
+};
+
+/* A double. */
+struct net_worker {
+	struct net_worker_options options;
+	struct net_worker *next; /* of all */
+	uint32_t place;          /* of whose node: the loop's */
+	enum net_worker_state state;
+	struct net_request *request;
+	uint32_t type; /* of the request; NET_TALK: talks */
+	struct net_meet meet;
+	struct net_join join;
+	bool has_joined, has_ended; /* ended: its mesh */
+	bool is_refused;            /* an entry was; it can be written to again soon */
+	/* by the other node: [n] of the mesh's node n; of its daemon's answers: [own] */
+	struct {
+		struct net_event *events;
+		uint32_t put, taken;
+	} from[NODES_MAX];
+	uint32_t pulls[NODES_MAX];
+};
+
+static struct {
+	struct node nodes[NODES_MAX];
+	uint32_t count;
+	struct net_worker *workers;
+	uint64_t seed;
+	uint32_t lost;              /* nodes: bits */
+	uint32_t held[NODES_MAX];   /* of each: from which nodes nothing comes: bits */
+	uint32_t worker_count, run; /* ever started; stores ever made */
+	uint32_t room;              /* entries that a worker takes for one node; 0: all */
+	uint64_t entry_count;       /* that came */
+	int start_error;            /* of the next worker */
+} net;
+
+static inline uint32_t net_draw(uint32_t count)
+{
+	net.seed = net.seed * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)(net.seed >> 33) % count;
+}
+
+static inline void net_put(struct net_worker *worker, uint32_t from, const struct net_event *event)
+{
+	cr_assert_lt(worker->from[from].put - worker->from[from].taken, NET_EVENTS_MAX);
+	worker->from[from].events[worker->from[from].put++ % NET_EVENTS_MAX] = *event;
+}
+
+static inline bool net_is_mate(const struct net_worker *a, const struct net_worker *b)
+{
+	return a->has_joined && b->has_joined && a->join.epoch == b->join.epoch &&
+	       strcmp(a->join.way.job, b->join.way.job) == 0 && a->join.way.run == b->join.way.run;
+}
+
+/* The mesh of @worker ends, for each node when it hears of it. @but: not for that one. */
+static inline void net_end_mesh(struct net_worker *worker, const struct net_worker *but, int error,
+                                const struct zi_text *text)
+{
+	struct net_event event = { .what = NET_EVENT_DONE, .error = error, .text = *text };
+
+	if (worker->has_ended)
+		return; /* The first word stands. */
+	for (struct net_worker *mate = net.workers; mate; mate = mate->next) {
+		if (mate == but || !net_is_mate(worker, mate) || mate->has_ended)
+			continue;
+		mate->has_ended = true;
+		net_put(mate, mate->join.node, &event);
+	}
+	worker->has_ended = true;
+}
+
+/* What was asked of it is answered, from the loop or its own end. */
+static inline void net_answer(struct net_worker *worker, int error, const struct zi_text *text)
+{
+	struct net_request *request = worker->request;
+
+	if (!request)
+		return;
+	worker->request = NULL;
+	worker->type = 0;
+	request->error = error;
+	request->culprit = NET_CULPRIT_NONE;
+	request->text = text ? *text : (struct zi_text){ "" };
+	request->done(request);
+}
+
+/* ---- what supervise.h declares ---- */
+
+int net_worker_new(struct zi_loop *loop, const struct net_worker_options *options,
+                   struct net_worker **ret_worker)
+{
+	struct net_worker *worker = calloc(1, sizeof(*worker));
+
+	worker->options = *options;
+	for (uint32_t i = 0; i < NODES_MAX; i++)
+		worker->from[i].events = calloc(NET_EVENTS_MAX, sizeof(struct net_event));
+	for (uint32_t i = 0; i < net.count; i++)
+		if (net.nodes[i].loop == loop)
+			worker->place = i;
+	worker->next = net.workers;
+	net.workers = worker;
+	*ret_worker = worker;
+	return 0;
+}
+
+/* Its process is gone: others see that, unless nobody is left to see. */
+static inline void net_end(struct net_worker *worker, int error, const struct zi_text *text)
+{
+	struct zi_text lost;
+
+	worker->state = NET_WORKER_DOWN;
+	zi_text_set(&lost, "node %u (a double) is gone", worker->join.node);
+	if (worker->has_joined)
+		net_end_mesh(worker, worker, -EPIPE, &lost);
+	worker->has_joined = false;
+	net_answer(worker, error, text);
+}
+
+struct net_worker *net_worker_free(struct net_worker *worker)
+{
+	static const struct zi_text text = { "the daemon lets zinf-net go" };
+	struct net_worker **place = &net.workers;
+
+	if (!worker)
+		return NULL;
+	if (worker->state != NET_WORKER_DOWN)
+		net_end(worker, -ESHUTDOWN, &text);
+	while (*place != worker)
+		place = &(*place)->next;
+	*place = worker->next;
+	for (uint32_t i = 0; i < NODES_MAX; i++)
+		free(worker->from[i].events);
+	free(worker);
+	return NULL;
+}
+
+int net_worker_start(struct net_worker *worker, struct zi_text *text)
+{
+	int error = net.start_error;
+
+	net.start_error = 0;
+	if (error)
+		return zi_text_error(text, error, "zinf-net is not to be found");
+	worker->state = NET_WORKER_UP;
+	net.worker_count++;
+	return 0;
+}
+
+enum net_worker_state net_worker_state(const struct net_worker *worker)
+{
+	return worker->state;
+}
+
+pid_t net_worker_pid(const struct net_worker *worker)
+{
+	return worker->state == NET_WORKER_DOWN ? 0 : getpid();
+}
+
+static inline int net_ask(struct net_worker *worker, struct net_request *request, uint32_t type)
+{
+	if (worker->state == NET_WORKER_DOWN)
+		return -ENOTCONN;
+	cr_assert_null(worker->request, "one at a time");
+	worker->request = request;
+	worker->type = type;
+	return 0;
+}
+
+int net_worker_meet(struct net_worker *worker, struct net_request *request, struct net_meet *meet)
+{
+	worker->meet = *meet;
+	return net_ask(worker, request, NET_MEET);
+}
+
+int net_worker_agree(struct net_worker *worker, struct net_request *request,
+                     struct net_agree *agree)
+{
+	(void)agree;
+	return net_ask(worker, request, NET_AGREE);
+}
+
+int net_worker_join(struct net_worker *worker, struct net_request *request, struct net_join *join)
+{
+	worker->join = *join;
+	return net_ask(worker, request, NET_JOIN);
+}
+
+int net_worker_follow(struct net_worker *worker, struct net_request *request,
+                      struct net_follow *follow)
+{
+	(void)follow;
+	return net_ask(worker, request, NET_FOLLOW);
+}
+
+int net_worker_map(struct net_worker *worker, struct net_request *request, uint32_t slab, int fd,
+                   uint64_t bytes)
+{
+	(void)slab;
+	(void)fd;
+	(void)bytes;
+	return net_ask(worker, request, NET_MAP);
+}
+
+int net_worker_exchange(struct net_worker *worker, struct net_request *request,
+                        struct net_exchange *exchange)
+{
+	(void)exchange;
+	return net_ask(worker, request, NET_EXCHANGE);
+}
+
+int net_worker_talk(struct net_worker *worker, struct net_request *request)
+{
+	cr_assert(worker->has_joined);
+	return net_ask(worker, request, NET_TALK);
+}
+
+int net_worker_talk_send(struct net_worker *worker, const struct talk_entry *entries,
+                         uint32_t count)
+{
+	if (worker->type != NET_TALK)
+		return -ENOTCONN;
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t node = entries[i].node;
+		struct net_event event = { .what = NET_EVENT_ENTRY, .entry = entries[i] };
+
+		cr_assert(node != worker->join.node && node < worker->join.node_count);
+		event.entry.node = (uint16_t)worker->join.node;
+		for (struct net_worker *mate = net.workers; mate; mate = mate->next) {
+			uint32_t from = worker->join.node;
+
+			if (mate->join.node != node || !net_is_mate(worker, mate))
+				continue;
+			if (net.room && mate->from[from].put - mate->from[from].taken >= net.room) {
+				worker->is_refused = true;
+				return -EAGAIN;
+			}
+			net_put(mate, from, &event);
+		}
+	}
+	return 0;
+}
+
+void net_worker_abort(struct net_worker *worker, int error, const struct zi_text *text)
+{
+	struct zi_text lost = { "broken off" };
+
+	if (worker->state == NET_WORKER_UP && worker->has_joined)
+		net_end_mesh(worker, NULL, error, text ? text : &lost);
+}
+
+void net_worker_kill(struct net_worker *worker, const struct zi_text *text)
+{
+	if (worker->state != NET_WORKER_DOWN)
+		net_end(worker, -ECANCELED, text);
+}
+
+/* ---- the network ---- */
+
+/* Ranks whose nodes meet where @worker does. */
+static inline uint64_t net_met_mask(const struct net_worker *worker)
+{
+	uint64_t mask = 0;
+
+	for (const struct net_worker *mate = net.workers; mate; mate = mate->next)
+		if (mate->type == NET_MEET && mate->meet.opening == worker->meet.opening &&
+		    strcmp(mate->meet.way.job, worker->meet.way.job) == 0)
+			mask |= mate->meet.ranks;
+	return mask;
+}
+
+/* Everybody is there: nodes are numbered in the order of their first ranks. */
+static inline bool net_meet(struct net_worker *worker)
+{
+	struct net_done reply = { .run = net.run + 1 };
+	uint64_t seen = 0, world = job_mask_of(worker->meet.world_size);
+
+	if (net_met_mask(worker) != world)
+		return false;
+	net.run++;
+	while (seen != world) {
+		uint64_t ranks = 0;
+
+		for (struct net_worker *mate = net.workers; mate; mate = mate->next)
+			if (mate->type == NET_MEET &&
+			    strcmp(mate->meet.way.job, worker->meet.way.job) == 0 &&
+			    mate->meet.ranks >> __builtin_ctzll(~seen) & 1)
+				ranks = mate->meet.ranks;
+		seen |= ranks;
+		for (; ranks; ranks &= ranks - 1)
+			reply.nodes[__builtin_ctzll(ranks)] = (uint8_t)reply.node_count;
+		reply.node_count++;
+	}
+	for (struct net_worker *mate = net.workers; mate; mate = mate->next) {
+		if (mate->type != NET_MEET || strcmp(mate->meet.way.job, worker->meet.way.job) != 0)
+			continue;
+		reply.node = reply.nodes[__builtin_ctzll(mate->meet.ranks)];
+		mate->request->reply = reply;
+		/* Each hears of it when it does. */
+		mate->type = NET_DONE;
+	}
+	return true;
+}
+
+static inline bool net_join(struct net_worker *worker)
+{
+	uint32_t count = 0;
+
+	for (const struct net_worker *mate = net.workers; mate; mate = mate->next)
+		count += mate->type == NET_JOIN && mate->join.epoch == worker->join.epoch &&
+		         mate->join.way.run == worker->join.way.run &&
+		         strcmp(mate->join.way.job, worker->join.way.job) == 0;
+	if (count < worker->join.node_count)
+		return false;
+	for (struct net_worker *mate = net.workers; mate; mate = mate->next)
+		if (mate->type == NET_JOIN && mate->join.epoch == worker->join.epoch &&
+		    mate->join.way.run == worker->join.way.run &&
+		    strcmp(mate->join.way.job, worker->join.way.job) == 0) {
+			mate->has_joined = true;
+			mate->has_ended = false;
+			mate->type = NET_DONE;
+		}
+	return true;
+}
+
+static inline bool net_deliver(struct net_worker *worker, uint32_t from)
+{
+	struct net_event event;
+	uint32_t *taken = &worker->from[from].taken;
+
+	if (*taken == worker->from[from].put || net.held[worker->place] >> from & 1)
+		return false;
+	/* What comes before the talk waits, as in the kernel. */
+	if (worker->type != NET_TALK && worker->type != NET_FOLLOW)
+		return false;
+	event = worker->from[from].events[(*taken)++ % NET_EVENTS_MAX];
+	if (event.what == NET_EVENT_DONE) {
+		net_answer(worker, event.error, &event.text);
+		return true;
+	}
+	net.entry_count++;
+	worker->options.talked(worker->options.arg, &event.entry, 1);
+	return true;
+}
+
+/* One thing happens to @worker, if there is one. It may be gone then. */
+static inline bool net_happen(struct net_worker *worker)
+{
+	uint32_t first = net_draw(NODES_MAX);
+
+	if (worker->type == NET_MEET)
+		return net_meet(worker);
+	if (worker->type == NET_JOIN)
+		return net_join(worker);
+	if (worker->type == NET_MAP || worker->type == NET_AGREE || worker->type == NET_DONE) {
+		net_answer(worker, 0, NULL);
+		return true;
+	}
+	if (worker->is_refused && net_draw(2)) {
+		worker->is_refused = false;
+		worker->options.writable(worker->options.arg);
+		return true;
+	}
+	for (uint32_t i = 0; i < NODES_MAX; i++)
+		if (net_deliver(worker, (first + i) % NODES_MAX))
+			return true;
+	return false;
+}
+
+static inline void net_turn(void)
+{
+	uint32_t count = 0, index;
+	struct net_worker *worker = net.workers;
+
+	for (; worker; worker = worker->next)
+		count++;
+	if (!count)
+		return;
+	index = net_draw(count);
+	for (worker = net.workers; index; index--)
+		worker = worker->next;
+	if (!(net.lost >> worker->place & 1))
+		(void)net_happen(worker);
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: ranks on several nodes come to calls together, and what differs is told by name on all
+ * nodes. Method: several zeros in one process, whose workers are doubles, with what they say
+ * carried in drawn orders (nodes.h).
+ */
+#include "tests/unit/zero/across.h"
+
+Test(across, ranks_of_all_nodes_come_together)
+{
+	static const char *const places[] = { "01", "0011", "0101", "0112", "0120301" };
+
+	for (uint64_t seed = 1; seed <= 10; seed++) {
+		made(4, seed, places[seed % ZI_COUNT_OF(places)]);
+		for (uint32_t i = 0; i < 5; i++)
+			cr_assert_eq(nodes_all(&ranks, zero_barrier, NULL), 0, "seed %llu: %s",
+			             (unsigned long long)seed, ranks.actors[0].text.chars);
+		end(true);
+	}
+}
+
+/* Nobody passes before the last one of the other node has come. */
+Test(across, a_barrier_waits_for_every_node)
+{
+	made(2, 3, "001");
+	actor_start(&ranks.actors[0], 0, zero_barrier, NULL);
+	actor_start(&ranks.actors[1], 0, zero_barrier, NULL);
+	for (uint32_t i = 0; i < 200; i++)
+		nodes_turn();
+	cr_expect(!ranks.actors[0].calls[0].is_done);
+	actor_start(&ranks.actors[2], 0, zero_barrier, NULL);
+	for (uint32_t i = 0; i < 3; i++)
+		cr_expect_eq(nodes_wait(&ranks.actors[i], 0), 0);
+	end(true);
+}
+
+/* A worker that takes one entry at a time is given the others when it can. */
+Test(across, a_slow_worker_is_waited_for)
+{
+	made(3, 5, "012");
+	net.room = 1;
+	for (uint32_t i = 0; i < 20; i++)
+		cr_assert_eq(nodes_all(&ranks, zero_barrier, NULL), 0);
+	net.room = 0;
+	end(true);
+}
+
+Test(across, users_are_refused_yet)
+{
+	begin(2, 1, "01");
+	net.nodes[0].zero->options.trains_across = false;
+	model_layout(&ranks.actors[0]);
+	cr_expect_eq(actor_call(&ranks.actors[0], zero_materialize, &nodes_place), -EOPNOTSUPP);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "across nodes"));
+	end(true);
+}
+
+/* ---- what differs ---- */
+
+Test(across, a_configuration_that_differs_is_named_on_all_nodes)
+{
+	struct attach_options options = { .incarnation = "run.0",
+		                          .rank = 1,
+		                          .world = 2,
+		                          .local = 1,
+		                          .config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_CPU) };
+
+	nodes_init(2, 1);
+	nodes_start();
+	ranks = (struct nodes_ranks){ .world = 2, .places = { 0, 1 } };
+	cr_assert_eq(actor_attach(&net.nodes[1], &ranks.actors[1], &options), 0);
+	options.rank = 0;
+	options.config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+	cr_assert_eq(actor_attach(&net.nodes[0], &ranks.actors[0], &options), 0);
+	nodes_layout(&ranks);
+	cr_expect_eq(nodes_materialize(&ranks), -EINVAL);
+	all_hear(-EINVAL, "param_dtype is f32, but bf16 in rank 0");
+	cr_expect_eq(ranks.actors[0].broken_culprit, 1);
+	cr_expect_eq(ranks.actors[1].broken_culprit, 1);
+	end(true);
+}
+
+Test(across, a_strategy_that_differs_is_named_on_all_nodes)
+{
+	struct attach_options options = { .incarnation = "run.0",
+		                          .world = 2,
+		                          .local = 1,
+		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) };
+
+	nodes_init(2, 1);
+	nodes_start();
+	ranks = (struct nodes_ranks){ .world = 2, .places = { 0, 1 } };
+	for (options.rank = 0; options.rank < 2; options.rank++) {
+		options.training.strategy = options.rank ? ZI_STRATEGY_ZERO1 : ZI_STRATEGY_ZERO2;
+		cr_assert_eq(actor_attach(&net.nodes[options.rank], &ranks.actors[options.rank],
+		                          &options),
+		             0, "%s", ranks.actors[options.rank].text.chars);
+	}
+	nodes_layout(&ranks);
+	cr_expect_eq(nodes_materialize(&ranks), -EINVAL);
+	all_hear(-EINVAL, "zero1");
+	all_hear(-EINVAL, "rank 1 (on node 1");
+	end(true);
+}
+
+/* Of 60 units one parameter has another shape, or one more is there; wherever it is. */
+Test(across, where_models_differ_is_found)
+{
+	for (uint32_t odd = 0; odd < 60; odd += 13) {
+		char name[32], words[64];
+
+		begin(3, odd + 1, "012");
+		for (uint32_t i = 0; i < 3; i++)
+			for (uint32_t k = 0; k < 60; k++) {
+				bool is_odd = i == 1 && k == odd;
+
+				(void)snprintf(name, sizeof(name), "h.%u", k);
+				layout_unit(&ranks.actors[i], name);
+				(void)snprintf(name, sizeof(name), "h.%u.w", k);
+				layout_param(&ranks.actors[i], name, is_odd ? 11 : 10, 80);
+			}
+		cr_expect_eq(nodes_materialize(&ranks), -EINVAL);
+		(void)snprintf(words, sizeof(words), "'h.%u.w' (10,80) of unit %u in node 0", odd,
+		               odd);
+		all_hear(-EINVAL, words);
+		all_hear(-EINVAL, "(11,80)");
+		all_hear(-EINVAL, "node 1 (ranks 1");
+		end(true);
+	}
+}
+
+Test(across, a_model_that_ends_before_is_named)
+{
+	begin(2, 9, "01");
+	for (uint32_t i = 0; i < 2; i++) {
+		layout_unit(&ranks.actors[i], "a");
+		layout_param(&ranks.actors[i], "a.w", 10, 80);
+		if (i)
+			continue;
+		layout_unit(&ranks.actors[i], "b");
+		layout_param(&ranks.actors[i], "b.w", 10, 80);
+	}
+	cr_expect_eq(nodes_materialize(&ranks), -EINVAL);
+	all_hear(-EINVAL, "unit 1 is 'b' in node 0, but missing in node 1");
+	end(true);
+}
+
+/* One node has no room: the others hear so, and all may try again. */
+Test(across, memory_that_is_not_there_on_one_node_is_there_on_none)
+{
+	nodes_init(2, 4);
+	net.nodes[1].cpu_bytes = 2 * MIB;
+	nodes_start();
+	nodes_attach(
+		&ranks, "01",
+		&(struct attach_options){ .incarnation = "run.0",
+	                                  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) });
+	nodes_layout(&ranks);
+	cr_expect_eq(nodes_materialize(&ranks), -ENOSPC);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_expect_eq(ranks.actors[i].calls[0].op.result, -ENOSPC);
+		cr_expect_str_eq(ranks.actors[i].text.chars, ranks.actors[0].text.chars);
+		cr_expect(!ranks.actors[i].is_broken);
+	}
+	cr_expect_eq(nodes_materialize(&ranks), -ENOSPC, "again, by the same talk");
+	cr_expect_eq(net.worker_count, 2);
+	end(true);
+}
+
+Test(across, a_job_that_stands_elsewhere_on_another_node_is_refused)
+{
+	made(2, 2, "01");
+	cr_assert_eq(nodes_all(&ranks, zero_commit, NULL), 0, "%s", ranks.actors[0].text.chars);
+	nodes_leave(&ranks, true);
+	nodes_settle();
+	node_job(&net.nodes[1], "train")->committed_step = 7;
+	node_job(&net.nodes[1], "train")->current_step = 7;
+	nodes_attach(
+		&ranks, "01",
+		&(struct attach_options){ .incarnation = "run.1",
+	                                  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) });
+	nodes_layout(&ranks);
+	cr_expect_eq(nodes_materialize(&ranks), -EINVAL);
+	all_hear(-EINVAL, "stands at step 7 on node 1");
+	end(true);
+}
+
+Test(across, ranks_that_call_different_things_are_told_both)
+{
+	made(2, 8, "01");
+	actor_start(&ranks.actors[0], 0, zero_barrier, NULL);
+	actor_start(&ranks.actors[1], 0, zero_commit, NULL);
+	(void)nodes_wait(&ranks.actors[0], 0);
+	(void)nodes_wait(&ranks.actors[1], 0);
+	all_hear(-EINVAL, "barrier");
+	all_hear(-EINVAL, "commit");
+	end(false);
+}
+
+/* ---- steps ---- */
+
+static void hand_over(struct actor *actor)
+{
+	for (uint32_t unit = UNITS; unit-- > 0;) {
+		cr_assert_eq(actor_unit(actor, zero_grad_acquire, unit), 0);
+		model_fill_grad(actor, 1, 0, unit);
+		cr_assert_eq(actor_unit(actor, zero_reduce, unit), 0, "%s", actor->text.chars);
+	}
+}
+
+/* Who has begun goes on at once; who has ended waits for all nodes. */
+Test(across, a_step_ends_when_the_ranks_of_all_nodes_have_ended_it)
+{
+	for (uint64_t seed = 1; seed <= 4; seed++) {
+		struct zero_op options = { .options = model_options() };
+		uint32_t last = (uint32_t)seed % 3;
+
+		trained(2, seed, "001");
+		for (uint32_t i = 0; i < 3; i++) {
+			cr_assert_eq(actor_call(&ranks.actors[i], zero_step_begin, &options), 0,
+			             "%s", ranks.actors[i].text.chars);
+			hand_over(&ranks.actors[i]);
+		}
+		for (uint32_t i = 0; i < 3; i++)
+			if (i != last)
+				actor_start(&ranks.actors[i], 0, zero_step, NULL);
+		for (uint32_t i = 0; i < 100; i++)
+			nodes_turn();
+		for (uint32_t i = 0; i < 2; i++)
+			cr_expect_eq(node_job(&net.nodes[i], "train")->step.phase,
+			             ZERO_STEP_STEPPING);
+		actor_start(&ranks.actors[last], 0, zero_step, NULL);
+		for (uint32_t i = 0; i < 3; i++)
+			cr_expect_eq(nodes_wait(&ranks.actors[i], 0), 0, "%s",
+			             ranks.actors[i].text.chars);
+		for (uint32_t i = 0; i < 2; i++)
+			cr_expect_eq(node_job(&net.nodes[i], "train")->committed_step, 1);
+		end(true);
+	}
+}
+
+Test(across, options_of_a_step_that_differ_are_named_on_all_nodes)
+{
+	struct zero_op options = { .options = model_options() };
+
+	trained(2, 1, "01");
+	cr_assert_eq(actor_call(&ranks.actors[0], zero_step_begin, &options), 0);
+	options.options.lr = 3;
+	cr_assert_eq(actor_call(&ranks.actors[1], zero_step_begin, &options), 0);
+	all_hear(-EINVAL, "lr is 3 in rank 1, but 0.01");
+	end(false);
+}
+
+/* A rank that dies before all nodes have ended it: nowhere is anything of it left. */
+Test(across, a_step_that_a_rank_does_not_end_is_undone_everywhere)
+{
+	struct zero_op options = { .options = model_options() };
+
+	trained(2, 5, "01");
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(actor_call(&ranks.actors[i], zero_step_begin, &options), 0);
+		hand_over(&ranks.actors[i]);
+	}
+	actor_start(&ranks.actors[0], 0, zero_step, NULL);
+	for (uint32_t i = 0; i < 100; i++)
+		nodes_turn();
+	actor_leave(&ranks.actors[1], false);
+	cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -EPIPE);
+	all_hear(-EPIPE, "rank 1 (pid");
+	nodes_settle();
+	for (uint32_t i = 0; i < 2; i++)
+		cr_expect_eq(node_job(&net.nodes[i], "train")->committed_step, 0);
+	end(false);
+}
+
+Test(across, values_that_a_rank_wrote_go_to_no_other_node_yet)
+{
+	made(2, 1, "01");
+	cr_assert_eq(actor_unit(&ranks.actors[0], zero_param_write_begin, 0), 0);
+	cr_expect_eq(nodes_all(&ranks, zero_param_write_end, NULL), -EOPNOTSUPP);
+	end(true);
+}
+
+/* The root must have begun, but which unit and root is said by all. */
+Test(across, ends_of_writes_that_differ_are_named_on_all_nodes)
+{
+	made(2, 1, "01");
+	cr_assert_eq(actor_unit(&ranks.actors[0], zero_param_write_begin, 0), 0);
+	actor_start(&ranks.actors[0], 0, zero_param_write_end, NULL);
+	actor_start(&ranks.actors[1], 0, zero_param_write_end, &(struct zero_op){ .unit = 2 });
+	all_hear(-EINVAL, "unit 2, root 0 in node 1 (ranks 1");
+	end(false);
+}

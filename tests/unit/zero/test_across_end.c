@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: who is late, leaves or dies is told by name on all nodes, and nothing is left.
+ * Method: several zeros in one process, whose workers are doubles, with what they say carried in
+ * drawn orders (nodes.h).
+ */
+#include "tests/unit/zero/across.h"
+
+Test(across_end, a_death_is_told_on_all_nodes)
+{
+	for (uint64_t seed = 1; seed <= 8; seed++) {
+		made(3, seed, "0012");
+		actor_start(&ranks.actors[0], 0, zero_barrier, NULL);
+		actor_start(&ranks.actors[2], 0, zero_barrier, NULL);
+		for (uint64_t i = 0; i < seed; i++)
+			nodes_turn();
+		actor_leave(&ranks.actors[seed % 2 ? 1 : 3], false);
+		cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -EPIPE);
+		all_hear(-EPIPE, seed % 2 ? "rank 1 (pid" : "rank 3 (pid");
+		end(false);
+	}
+}
+
+Test(across_end, a_rank_that_left_is_told_to_who_needs_it)
+{
+	made(2, 6, "01");
+	actor_leave(&ranks.actors[1], true);
+	for (uint32_t i = 0; i < 100; i++)
+		nodes_turn();
+	cr_expect(!ranks.actors[0].is_broken, "nobody needs it");
+	actor_start(&ranks.actors[0], 0, zero_barrier, NULL);
+	cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -EPIPE);
+	all_hear(-EPIPE, "rank 1 (pid");
+	end(true);
+}
+
+Test(across_end, a_rank_that_leaves_while_it_is_waited_for_ends_the_wait)
+{
+	made(2, 7, "01");
+	actor_start(&ranks.actors[0], 0, zero_barrier, NULL);
+	for (uint32_t i = 0; i < 100; i++)
+		nodes_turn();
+	actor_leave(&ranks.actors[1], true);
+	cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -EPIPE);
+	all_hear(-EPIPE, "rank 1 (pid");
+	end(true);
+}
+
+/* Who has left does not end the others: they may still read what is there. */
+Test(across_end, nodes_stay_until_the_last_has_left)
+{
+	made(3, 11, "012");
+	actor_leave(&ranks.actors[0], true);
+	actor_leave(&ranks.actors[2], true);
+	for (uint32_t i = 0; i < 300; i++)
+		nodes_turn();
+	cr_expect(!ranks.actors[1].is_broken);
+	cr_expect(across_stays(net.nodes[0].zero, "train"));
+	actor_leave(&ranks.actors[1], true);
+	nodes_settle();
+	cr_expect(!across_stays(net.nodes[0].zero, "train"));
+	cr_expect_null(net.workers);
+	end(true);
+}
+
+Test(across_end, a_worker_that_ends_is_told_on_all_nodes)
+{
+	made(2, 13, "01");
+	actor_start(&ranks.actors[0], 0, zero_barrier, NULL);
+	nodes_crash(1);
+	cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -EPIPE);
+	all_hear(-EPIPE, "");
+	cr_expect_not_null(strstr(ranks.actors[1].broken_text.chars, "killed by signal 9"));
+	end(false);
+}
+
+/* A start that does not come to talk fails, and the next one does. */
+Test(across_end, a_worker_that_cannot_be_started_fails_the_call_alone)
+{
+	begin(2, 1, "01");
+	model_layout(&ranks.actors[0]);
+	net.start_error = -ENOENT;
+	cr_expect_eq(actor_call(&ranks.actors[0], zero_materialize, &nodes_place), -ENOENT);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "zinf-net"));
+	cr_expect(!ranks.actors[0].is_broken);
+	cr_expect_eq(actor_call(&ranks.actors[0], zero_materialize, NULL), -EINVAL);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "MASTER_ADDR"));
+	end(true);
+}
+
+/* Ranks go while their nodes meet, join, or compare what they have. */
+Test(across_end, a_death_at_any_moment_of_the_beginning_leaves_nothing)
+{
+	for (uint64_t seed = 1; seed <= 30; seed++) {
+		begin(2, seed, "01");
+		nodes_layout(&ranks);
+		actor_start(&ranks.actors[0], 0, zero_materialize, &nodes_place);
+		actor_start(&ranks.actors[1], 0, zero_materialize, &nodes_place);
+		for (uint64_t i = 0; i < seed; i++)
+			nodes_turn();
+		actor_leave(&ranks.actors[seed % 2], seed % 3 == 0);
+		for (uint32_t i = 0; i < 20; i++)
+			nodes_turn();
+		end(seed % 5 == 0);
+	}
+}
+
+/* ---- who is late ---- */
+
+static void made_hasty(uint32_t count, uint64_t seed, const char *places)
+{
+	nodes_init(count, seed);
+	nodes_start();
+	nodes_attach(
+		&ranks, places,
+		&(struct attach_options){ .incarnation = "run.0",
+	                                  .timeout_ns = 400 * ZI_NS_PER_MS,
+	                                  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) });
+	nodes_layout(&ranks);
+	cr_assert_eq(nodes_materialize(&ranks), 0, "%s", ranks.actors[0].text.chars);
+}
+
+Test(across_end, a_rank_of_another_node_that_does_not_come_is_named)
+{
+	made_hasty(3, 17, "0112");
+	actor_start(&ranks.actors[0], 0, zero_barrier, NULL);
+	actor_start(&ranks.actors[1], 0, zero_barrier, NULL);
+	actor_start(&ranks.actors[3], 0, zero_barrier, NULL);
+	cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -ETIMEDOUT);
+	all_hear(-ETIMEDOUT, "rank 2 (pid");
+	all_hear(-ETIMEDOUT, "its last call was materialize");
+	end(false);
+}
+
+Test(across_end, a_node_that_does_not_say_why_is_named)
+{
+	made_hasty(2, 19, "01");
+	nodes_hold(1, 0, true);
+	actor_start(&ranks.actors[0], 0, zero_barrier, NULL);
+	cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -ETIMEDOUT);
+	cr_expect_not_null(strstr(ranks.actors[0].broken_text.chars, "node 1 (ranks 1"), "%s",
+	                   ranks.actors[0].broken_text.chars);
+	cr_expect_not_null(strstr(ranks.actors[0].broken_text.chars, "does not say"));
+	nodes_hold(1, 0, false);
+	all_hear(-ETIMEDOUT, "does not say");
+	end(false);
+}
+
+/* ---- beside collectives ---- */
+
+/* Who has opened collectives has met: training joins through the same store, which then stays. */
+Test(across_end, nodes_meet_once)
+{
+	begin(2, 3, "01");
+	for (uint32_t i = 0; i < 2; i++)
+		actor_start(&ranks.actors[i], 0, zero_coll_open,
+		            &(struct zero_op){ .bytes = 2 * MIB,
+		                               .rendezvous_host = "first",
+		                               .rendezvous_port = 29501,
+		                               .interface = "",
+		                               .token = "" });
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(nodes_wait(&ranks.actors[i], 0), 0, "%s", ranks.actors[i].text.chars);
+	nodes_layout(&ranks);
+	cr_assert_eq(nodes_materialize(&ranks), 0, "%s", ranks.actors[0].text.chars);
+	cr_expect_eq(net.run, 1, "one store");
+	cr_expect_eq(net.worker_count, 4);
+	cr_expect_eq(nodes_all(&ranks, zero_barrier, NULL), 0);
+	actor_leave(&ranks.actors[0], true);
+	for (uint64_t due_ns = zi_clock_deadline_ns(1500 * ZI_NS_PER_MS);
+	     zi_clock_now_ns() < due_ns;)
+		nodes_turn();
+	cr_expect(!zi_list_is_empty(&net.nodes[0].zero->fars), "it may serve the store");
+	cr_expect(!ranks.actors[1].is_broken || ranks.actors[1].broken_error == -EPIPE);
+	actor_leave(&ranks.actors[1], true);
+	nodes_settle();
+	while (!zi_list_is_empty(&net.nodes[0].zero->fars))
+		nodes_turn();
+	end(true);
+}
+
+Test(across_end, collectives_come_first)
+{
+	made(2, 3, "01");
+	cr_expect_eq(nodes_all(&ranks, zero_coll_open,
+	                       &(struct zero_op){ .bytes = 2 * MIB,
+	                                          .rendezvous_host = "first",
+	                                          .rendezvous_port = 29501,
+	                                          .interface = "",
+	                                          .token = "" }),
+	             -EOPNOTSUPP);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "before materialize"));
+	end(true);
+}
+
+/* ---- a new start ---- */
+
+Test(across_end, a_newer_incarnation_trains_where_the_former_broke)
+{
+	made(2, 23, "01");
+	actor_leave(&ranks.actors[1], false);
+	all_hear(-EPIPE, "rank 1");
+	nodes_leave(&ranks, false);
+	nodes_settle();
+	nodes_attach(
+		&ranks, "10",
+		&(struct attach_options){ .incarnation = "run.1",
+	                                  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) });
+	nodes_layout(&ranks);
+	cr_assert_eq(nodes_materialize(&ranks), 0, "%s", ranks.actors[0].text.chars);
+	cr_expect_eq(across_node(node_job(&net.nodes[1], "train")), 0, "rank 0 is there now");
+	cr_assert_eq(nodes_all(&ranks, zero_barrier, NULL), 0);
+	end(true);
+}

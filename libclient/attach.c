@@ -76,7 +76,7 @@ static struct zinf *client_new(void)
 		return NULL;
 	}
 	zinf->socket_fd = zinf->doorbell_fd = zinf->wakeup_fd = -1;
-	zinf->end_fd = zinf->event_fd = zinf->param_fd = -1;
+	zinf->end_fd = zinf->event_fd = zinf->param_fd = zinf->grad_fd = -1;
 	zinf->committed_step = zinf->update_count = -1;
 	return zinf;
 }

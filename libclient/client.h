@@ -15,7 +15,7 @@
  *   model.c        units and parameters; materialize.c: their layout sent, their memory mapped
  *   set.c          sets of ranks: who trains which unit
  *   write.c        parameters made writable
- *   unit.c         unshard, reshard, gradients
+ *   unit.c         unshard, reshard; grad.c: gradients acquired, handed over
  *   step.c         steps, commits; blob.c: the resume blob
  *   tensor.c       activations and other blobs
  *   snapshot.c     snapshots of the job
@@ -158,7 +158,10 @@ struct zinf {
 	uint64_t param_bytes, grad_bytes;
 	int param_fd; /* to put a unit's read-only pages back; offload_param nvme: the pool */
 	uint64_t slot_bytes;
-	uint64_t pool_bytes; /* offload_param nvme: what is behind param_base is unit by unit */
+	uint64_t pool_bytes;   /* offload_param nvme: what is behind param_base is unit by unit */
+	int grad_fd;           /* with buckets; else -1, as what is mapped is enough */
+	uint64_t bucket_bytes; /* with buckets: of all of them; what is behind grad_base is unit by
+	                        * unit; else 0 */
 
 	void *tensor_base; /* whole session; NULL: zinf_tensor_open() was not called */
 	uint64_t tensor_bytes;
@@ -287,5 +290,18 @@ int zi_client_put_name(struct zinf *zinf, char *target, const char *name);
 bool zi_client_is_member(const struct zinf *zinf, const struct zi_client_unit *unit);
 /* 0; -EPERM a gradient of a unit that this rank does not train. */
 int zi_client_check_member(struct zinf *zinf, const struct zi_client_unit *unit);
+/* Gradients come and go: behind a unit that is not acquired lies nothing. */
+static inline bool zi_client_has_buckets(const struct zinf *zinf)
+{
+	return zinf->bucket_bytes > 0;
+}
+/* unit.c: first thing in a call on a unit that waits: what nobody waited for is told here. */
+int zi_client_enter_unit(struct zinf *zinf, uint32_t unit);
+/* Reductions of each unit in a step. */
+uint32_t zi_client_reduce_max(const struct zinf *zinf);
+/* Submits, or joins what is under way; *@ticket is 0 again when it is over. *@ret_value: values[0]
+ * of its completion. */
+int zi_client_finish(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t *ticket,
+                     uint64_t *ret_value);
 /* materialize.c */
 void zi_client_unmap_model(struct zinf *zinf);

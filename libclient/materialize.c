@@ -152,18 +152,45 @@ static bool is_plane_bytes(uint64_t told_bytes, uint64_t needed_bytes)
 	return told_bytes >= needed_bytes && told_bytes - needed_bytes < ZI_HUGE_PAGE_BYTES;
 }
 
-/* A pool holds each unit by itself, and need not hold more than all of them. */
-static bool is_pool_bytes(const struct zinf *zinf, uint64_t told_bytes, uint64_t plane_bytes)
+static bool has_pooled_grads(const struct zi_materialized *told)
 {
-	for (uint32_t i = 0; i < zinf->unit_count; i++)
-		if (zinf->units[i].param_bytes > told_bytes)
-			return false;
-	return told_bytes <= plane_bytes || is_plane_bytes(told_bytes, plane_bytes);
+	return told->flags & ZI_MATERIALIZED_GRADS_POOLED;
 }
 
-/* MATERIALIZED's figures against our own. *@ret_param_bytes: of all units. */
+/* A pool holds each unit by itself, and need not hold more than all of them. */
+static bool is_pool_bytes(uint64_t told_bytes, uint64_t largest_bytes, uint64_t plane_bytes)
+{
+	return told_bytes >= largest_bytes &&
+	       (told_bytes <= plane_bytes || is_plane_bytes(told_bytes, plane_bytes));
+}
+
+static bool are_param_bytes(const struct zinf *zinf, const struct zi_materialized *told,
+                            uint64_t plane_bytes)
+{
+	uint64_t largest_bytes = 0;
+
+	for (uint32_t i = 0; i < zinf->unit_count; i++)
+		largest_bytes = ZI_MAX(largest_bytes, zinf->units[i].param_bytes);
+	if (!zi_client_is_pooled(zinf))
+		return is_plane_bytes(told->param_bytes, plane_bytes);
+	return is_pool_bytes(told->param_bytes, largest_bytes, plane_bytes);
+}
+
+/* With buckets the segment holds any unit of this rank; how much more is the daemon's affair. */
+static bool are_grad_bytes(const struct zinf *zinf, const struct zi_materialized *told,
+                           uint64_t plane_bytes)
+{
+	if (!has_pooled_grads(told))
+		return is_plane_bytes(told->grad_bytes, plane_bytes);
+	for (uint32_t i = 0; i < zinf->unit_count; i++)
+		if (zinf->units[i].grad_bytes > told->grad_bytes)
+			return false;
+	return true;
+}
+
+/* MATERIALIZED's figures against our own; written: of all units. */
 static int check_planes(struct zinf *zinf, const struct zi_materialized *told,
-                        uint64_t *ret_param_bytes)
+                        uint64_t *ret_param_bytes, uint64_t *ret_grad_bytes)
 {
 	uint64_t param_bytes = 0;
 	uint64_t grad_bytes = 0;
@@ -171,13 +198,15 @@ static int check_planes(struct zinf *zinf, const struct zi_materialized *told,
 	if (told->slot_bytes < SLOT_BYTES_MIN || told->slot_bytes > SLOT_BYTES_MAX ||
 	    (told->slot_bytes & (told->slot_bytes - 1)))
 		return err_trace(zi_client_breach(zinf, "an impossible slot size"));
+	if (told->flags & ~ZI_MATERIALIZED_FLAGS_ALL ||
+	    (told->flags && !(zinf->features & ZI_FEATURE_TRAINING)))
+		return err_trace(zi_client_breach(zinf, "unknown flags of MATERIALIZED"));
 	if (!place_units(zinf, told->slot_bytes, &param_bytes, &grad_bytes) ||
-	    !is_plane_bytes(told->grad_bytes, grad_bytes) ||
-	    !(zi_client_is_pooled(zinf) ? is_pool_bytes(zinf, told->param_bytes, param_bytes)
-	                                : is_plane_bytes(told->param_bytes, param_bytes)))
+	    !are_grad_bytes(zinf, told, grad_bytes) || !are_param_bytes(zinf, told, param_bytes))
 		return err_trace(
 			zi_client_breach(zinf, "planes of another size than the layout's"));
 	*ret_param_bytes = param_bytes;
+	*ret_grad_bytes = grad_bytes;
 	if (told->committed_step < -1)
 		return err_trace(zi_client_breach(zinf, "an impossible committed step"));
 	return 0;
@@ -196,44 +225,70 @@ static int map_plane(struct zinf *zinf, int fd, uint64_t bytes, bool is_writable
 	return 0;
 }
 
-/* Address space for all parameters, and nothing behind it yet. */
-static int reserve_params(struct zinf *zinf, const struct zi_materialized *told, int fd,
-                          uint64_t bytes)
+/* Address space for all units of a plane, and nothing behind it yet. */
+static int reserve_plane(struct zinf *zinf, int fd, uint64_t pool_bytes, uint64_t bytes,
+                         void **ret_base)
 {
-	int r = zi_region_check(fd, told->param_bytes);
+	int r = zi_region_check(fd, pool_bytes);
 
 	if (r)
 		return err_trace(zi_client_breach(zinf, "a pool that is not sealed, or too short"));
-	r = zi_region_reserve(bytes, &zinf->param_base);
+	r = zi_region_reserve(bytes, ret_base);
 	if (r)
 		return zi_client_error(zinf, r, "reserving %s of address space: %s",
 		                       zi_format_bytes(bytes).chars, strerror(-r));
+	return 0;
+}
+
+static int map_params(struct zinf *zinf, const struct zi_materialized *told, int fd, uint64_t bytes)
+{
+	int r;
+
+	if (!zi_client_is_pooled(zinf)) {
+		r = map_plane(zinf, fd, told->param_bytes, false, &zinf->param_base);
+		if (!r)
+			zinf->param_bytes = told->param_bytes;
+		return err_trace(r);
+	}
+	r = reserve_plane(zinf, fd, told->param_bytes, bytes, &zinf->param_base);
+	if (r)
+		return err_trace(r);
 	zinf->param_bytes = bytes;
 	zinf->pool_bytes = told->param_bytes;
 	return 0;
 }
 
+static int map_grads(struct zinf *zinf, const struct zi_materialized *told, int fd, uint64_t bytes)
+{
+	int r;
+
+	if (!has_pooled_grads(told)) {
+		r = map_plane(zinf, fd, told->grad_bytes, true, &zinf->grad_base);
+		if (!r)
+			zinf->grad_bytes = told->grad_bytes;
+		return err_trace(r);
+	}
+	r = reserve_plane(zinf, fd, told->grad_bytes, bytes, &zinf->grad_base);
+	if (r)
+		return err_trace(r);
+	zinf->grad_bytes = bytes;
+	zinf->bucket_bytes = told->grad_bytes;
+	return 0;
+}
+
 static int map_planes(struct zinf *zinf, const struct zi_materialized *told, const int *fds)
 {
-	uint64_t param_bytes = 0;
-	int r = check_planes(zinf, told, &param_bytes);
+	uint64_t param_bytes = 0, grad_bytes = 0;
+	int r = check_planes(zinf, told, &param_bytes, &grad_bytes);
 
 	if (r)
 		return err_trace(r);
 	zinf->slot_bytes = told->slot_bytes;
-	if (zi_client_is_pooled(zinf))
-		r = reserve_params(zinf, told, fds[MODEL_FD_PARAM], param_bytes);
-	else
-		r = map_plane(zinf, fds[MODEL_FD_PARAM], told->param_bytes, false,
-		              &zinf->param_base);
+	r = map_params(zinf, told, fds[MODEL_FD_PARAM], param_bytes);
+	if (!r)
+		r = map_grads(zinf, told, fds[MODEL_FD_GRAD], grad_bytes);
 	if (r)
 		return err_trace(r);
-	if (!zi_client_is_pooled(zinf))
-		zinf->param_bytes = told->param_bytes;
-	r = map_plane(zinf, fds[MODEL_FD_GRAD], told->grad_bytes, true, &zinf->grad_base);
-	if (r)
-		return err_trace(r);
-	zinf->grad_bytes = told->grad_bytes;
 	zinf->committed_step = told->committed_step;
 	zinf->loss_scale = 1;
 	if (!(zinf->features & ZI_FEATURE_TRAINING))
@@ -283,8 +338,10 @@ int zinf_materialize(struct zinf *zinf)
 	if (r)
 		return err_trace(r);
 	r = map_planes(zinf, (const struct zi_materialized *)reply, fds);
-	(void)zi_close(fds[MODEL_FD_GRAD]); /* The mapping is enough. */
 	zinf->param_fd = fds[MODEL_FD_PARAM];
+	zinf->grad_fd = fds[MODEL_FD_GRAD];
+	if (!zi_client_has_buckets(zinf))
+		zinf->grad_fd = zi_close(zinf->grad_fd); /* The mapping is enough. */
 	if (r) {
 		zi_client_unmap_model(zinf);
 		return err_trace(r);
@@ -299,5 +356,7 @@ void zi_client_unmap_model(struct zinf *zinf)
 	(void)zi_region_unmap(zinf->param_base, zinf->param_bytes); /* Asserts inside. */
 	(void)zi_region_unmap(zinf->grad_base, zinf->grad_bytes);   /* Asserts inside. */
 	zinf->param_base = zinf->grad_base = NULL;
+	zinf->bucket_bytes = 0;
 	zinf->param_fd = zi_close(zinf->param_fd);
+	zinf->grad_fd = zi_close(zinf->grad_fd);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Units in use: parameters gathered and freed, gradients taken and handed over. Floor 2.
+ * Units in use: parameters gathered and freed. Floor 2.
  *
  * Uses of a unit nest here: the daemon hears of the first unshard and of the last reshard. When a
  * deadline passes, the operation stays under way, and the next call on the unit waits for the same
@@ -28,9 +28,8 @@ static int take_kept(struct zinf *zinf, struct zi_client_unit *unit)
 	return err_origin(error);
 }
 
-/* Submits, or joins what is under way; *@ticket is 0 again when it is over. *@ret_value: values[0]
- * of its completion. */
-static int finish_op(struct zinf *zinf, enum zi_opcode opcode, uint32_t index, uint64_t *ticket,
+/* See client.h. */
+int zi_client_finish(struct zinf *zinf, enum zi_opcode opcode, uint32_t index, uint64_t *ticket,
                      uint64_t *ret_value)
 {
 	struct zi_client_op *op = zi_client_find(zinf, *ticket);
@@ -83,7 +82,8 @@ static int unmap_unit(struct zinf *zinf, struct zi_client_unit *unit)
 	return zi_client_error(zinf, r, "unmapping unit '%s': %s", unit->name, strerror(-r));
 }
 
-static int enter_waiting(struct zinf *zinf, uint32_t index)
+/* See client.h, as is the next. */
+int zi_client_enter_unit(struct zinf *zinf, uint32_t index)
 {
 	int r = zi_client_check_unit(zinf, index);
 
@@ -92,8 +92,7 @@ static int enter_waiting(struct zinf *zinf, uint32_t index)
 	return err_trace(take_kept(zinf, &zinf->units[index]));
 }
 
-/* Reductions of each unit in a step. */
-static uint32_t reduce_max(const struct zinf *zinf)
+uint32_t zi_client_reduce_max(const struct zinf *zinf)
 {
 	return zinf->attach.config.schedule == ZI_SCHEDULE_SHARDED ? zinf->micro_batches : 1;
 }
@@ -102,7 +101,7 @@ int zinf_unshard(struct zinf *zinf, uint32_t index)
 {
 	struct zi_client_unit *unit;
 	uint64_t offset_bytes = 0;
-	int r = enter_waiting(zinf, index);
+	int r = zi_client_enter_unit(zinf, index);
 
 	if (r)
 		return err_trace(r);
@@ -111,7 +110,7 @@ int zinf_unshard(struct zinf *zinf, uint32_t index)
 		return zi_client_error(zinf, -EOVERFLOW, "unit '%s' is unsharded too often",
 		                       unit->name);
 	if (zinf->is_step_begun && zinf->is_early && !unit->unshard_count &&
-	    (unit->reduce_count == reduce_max(zinf) || !zi_client_is_member(zinf, unit)))
+	    (unit->reduce_count == zi_client_reduce_max(zinf) || !zi_client_is_member(zinf, unit)))
 		return zi_client_error(zinf, -EBUSY,
 		                       "unit '%s' may be updated already: update_early promised "
 		                       "not to unshard it between its last zinf_reduce() (of a "
@@ -123,7 +122,8 @@ int zinf_unshard(struct zinf *zinf, uint32_t index)
 			                       "unit '%s' is open for writing: "
 			                       "zinf_param_write_end() ends that",
 			                       unit->name);
-		r = finish_op(zinf, ZI_OP_UNSHARD, index, &unit->unshard_ticket, &offset_bytes);
+		r = zi_client_finish(zinf, ZI_OP_UNSHARD, index, &unit->unshard_ticket,
+		                     &offset_bytes);
 		if (!r && zi_client_is_pooled(zinf))
 			r = map_unit(zinf, index, offset_bytes);
 		if (r)
@@ -164,54 +164,4 @@ int zinf_prefetch(struct zinf *zinf, uint32_t index)
 	if (zinf->units[index].unshard_count) /* it is here */
 		return 0;
 	return err_trace(zi_client_submit(zinf, ZI_OP_PREFETCH, index, 0, true, NULL));
-}
-
-int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
-{
-	struct zi_client_unit *unit;
-	uint64_t unused;
-	int r = enter_waiting(zinf, index);
-
-	if (r)
-		return err_trace(r);
-	unit = &zinf->units[index];
-	r = zi_client_check_member(zinf, unit);
-	if (r)
-		return err_trace(r);
-	if (unit->is_grad_held)
-		return 0;
-	r = finish_op(zinf, ZI_OP_GRAD_ACQUIRE, index, &unit->acquire_ticket, &unused);
-	if (r)
-		return err_trace(r);
-	unit->is_grad_held = true;
-	return 0;
-}
-
-int zinf_reduce(struct zinf *zinf, uint32_t index)
-{
-	struct zi_client_unit *unit;
-	int r = zi_client_check_unit(zinf, index);
-
-	if (r)
-		return err_trace(r);
-	unit = &zinf->units[index];
-	r = zi_client_check_member(zinf, unit);
-	if (r)
-		return err_trace(r);
-	if (!zinf->is_step_begun)
-		return zi_client_error(zinf, -EINVAL, "zinf_step_begin() comes first");
-	if (unit->reduce_count >= reduce_max(zinf) || (unit->reduce_count && !unit->is_grad_held))
-		return zi_client_error(zinf, -EALREADY,
-		                       "unit '%s' was handed over %u of %u times in this step "
-		                       "already, and not acquired since",
-		                       unit->name, unit->reduce_count, reduce_max(zinf));
-	if (!unit->is_grad_held)
-		return zi_client_error(zinf, -EINVAL, "unit '%s': zinf_grad_acquire() comes first",
-		                       unit->name);
-	r = zi_client_submit(zinf, ZI_OP_REDUCE, index, 0, true, NULL);
-	if (r)
-		return err_trace(r);
-	unit->is_grad_held = false;
-	unit->reduce_count++;
-	return 0;
 }

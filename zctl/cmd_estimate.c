@@ -40,17 +40,17 @@ static int estimate(const struct zctl_context *context, const struct estimate_op
 		.wish = estimate_options_plan(options, read),
 	};
 	struct zi_text text = { "" };
-	int r = zi_plan_make(&model, &estimate.wish, &estimate.plan, &text);
+	int r = estimate_options_training(options, &estimate.wish, &estimate.wish.training, &text);
 	int code;
 
 	if (!r)
-		r = estimate_options_training(options, &estimate.wish, &estimate.training, &text);
+		r = zi_plan_make(&model, &estimate.wish, &estimate.plan, &text);
 	if (r) {
 		zctl_complain("%s", text.chars);
 		return 1;
 	}
-	estimate_logical(read, &estimate.wish.config, &estimate.training, estimate.wish.world_size,
-	                 &estimate.logical);
+	estimate_logical(read, &estimate.wish.config, &estimate.wish.training,
+	                 estimate.wish.world_size, &estimate.logical);
 	code = find_fit(&estimate, &model);
 	if (context->is_json) {
 		json_t *answer = estimate_answer(&estimate);

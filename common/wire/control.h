@@ -216,6 +216,10 @@ struct zi_materialize {
 };
 static_assert(sizeof(struct zi_materialize) == 24, "materialize");
 
+/* Gradients are buckets: the segment holds a few units, GRAD_ACQUIRE says where. */
+#define ZI_MATERIALIZED_GRADS_POOLED (1u << 0)
+#define ZI_MATERIALIZED_FLAGS_ALL    (1u << 0)
+
 /* Units begin at multiples of slot_bytes in both planes; offsets follow from the layout: unit u of
  * elements e (padded) occupies align(e × dtype bytes, slot_bytes). */
 struct zi_materialized {
@@ -223,7 +227,8 @@ struct zi_materialized {
 	int64_t committed_step; /* -1: none */
 	uint64_t slot_bytes;
 	uint64_t param_bytes, grad_bytes; /* of the two planes' segments */
-	uint64_t reserved0;
+	uint32_t flags;                   /* ZI_MATERIALIZED_*, under ZI_FEATURE_TRAINING */
+	uint32_t reserved0;
 	/* Under ZI_FEATURE_TRAINING; else zero. */
 	double loss_scale;     /* of the next step; 1 without a scaler */
 	uint64_t update_count; /* steps that changed the parameters, of those in force */

@@ -6,9 +6,8 @@
 #include "common/base/cleanup.h"
 #include "common/wire/geometry.h"
 
-/* Two units of gradients are under way at a time: one is being reduced while the next is written.
- * Of parameters three: in use, on its way, and being let go (as the pool has them, memory.c). */
-#define OWNER_BUCKETS    2u
+/* Units of parameters that are there at a time: in use, on its way, and being let go (as the pool
+ * has them, memory.c). */
 #define OWNER_LIVE_UNITS 3u
 
 /* @member_count: 1 to ZI_WORLD_MAX. */
@@ -92,14 +91,20 @@ static uint64_t held_count(const struct zi_share *share, bool is_divided)
  * takes all of them. With the sharded one the owner adds them up, in fp32, whatever came in
  * between having passed through the buckets.
  */
+bool zi_grads_are_divided(const struct zi_job_config *config,
+                          const struct zi_job_training *training)
+{
+	return zi_strategy_divides_grads(training->strategy) &&
+	       (config->schedule == ZI_SCHEDULE_SHARDED || training->accumulation <= 1);
+}
+
 static void logical_grads(const struct zi_share *share, const struct zi_job_config *config,
                           const struct zi_job_training *training, struct zi_plane_bytes *bytes)
 {
 	uint64_t width = zi_dtype_bytes((enum zi_dtype)config->grad_dtype);
 	bool is_sharded = config->schedule == ZI_SCHEDULE_SHARDED;
-	bool is_divided = zi_strategy_divides_grads(training->strategy) &&
-	                  (is_sharded || training->accumulation <= 1);
-	uint64_t bucket_count = beside(share, OWNER_BUCKETS * share->largest_count);
+	bool is_divided = zi_grads_are_divided(config, training);
+	uint64_t bucket_count = beside(share, ZI_BUCKETS * share->largest_count);
 
 	bytes->grad = held_count(share, is_divided) * width;
 	if (is_divided && training->grad_budget_bytes)

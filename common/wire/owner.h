@@ -32,6 +32,13 @@ bool zi_strategy_divides_state(uint32_t strategy);
 bool zi_strategy_divides_grads(uint32_t strategy);
 bool zi_strategy_divides_params(uint32_t strategy);
 
+/* Are the gradients that a rank holds its share? Not where it adds up several micro-batches. */
+bool zi_grads_are_divided(const struct zi_job_config *config,
+                          const struct zi_job_training *training);
+
+/* Units of gradients that a rank has under way: one is being reduced while the next is written. */
+#define ZI_BUCKETS 2u
+
 /* A rank's share of a model, in elements with padding. */
 struct zi_share {
 	uint64_t padded_count;  /* of the model */

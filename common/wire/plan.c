@@ -8,6 +8,7 @@
 #include "common/base/err.h"
 #include "common/wire/check.h"
 #include "common/wire/geometry.h"
+#include "common/wire/grads.h"
 
 /* Far beyond any store; a product with any width, and 64 ranks, is below 2^63. */
 #define PLAN_ELEMENTS_MAX (1ull << 50)
@@ -148,16 +149,24 @@ static struct shares share(const struct zi_plan_model *model, const struct zi_jo
 	return shares;
 }
 
+static uint64_t largest_bytes(const struct zi_plan_model *model, uint64_t width,
+                              uint64_t slot_bytes)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < model->unit_count; i++)
+		bytes = ZI_MAX(bytes, zi_geometry_unit_bytes(model->unit_padded[i], (uint32_t)width,
+		                                             slot_bytes));
+	return bytes;
+}
+
 static int plan_param(const struct zi_plan_model *model, const struct zi_plan_options *options,
                       const struct widths *widths, struct zi_plan *plan, struct zi_text *text)
 {
 	uint64_t all_bytes = plane_bytes(model, widths->param, plan->slot_bytes);
-	uint64_t least_bytes = 0, bytes;
+	uint64_t least_bytes = largest_bytes(model, widths->param, plan->slot_bytes);
+	uint64_t bytes;
 
-	for (uint32_t i = 0; i < model->unit_count; i++)
-		least_bytes = ZI_MAX(least_bytes, zi_geometry_unit_bytes(model->unit_padded[i],
-		                                                         (uint32_t)widths->param,
-		                                                         plan->slot_bytes));
 	plan->copy_cpu_bytes = least_bytes;
 	plan->param_cpu_bytes = all_bytes;
 	if (!widths->has_pool)
@@ -175,6 +184,39 @@ static int plan_param(const struct zi_plan_model *model, const struct zi_plan_op
 			zi_format_bytes(options->config.param_budget_bytes).chars,
 			zi_format_bytes(least_bytes).chars, (unsigned long long)least_bytes));
 	plan->param_cpu_bytes = ZI_MIN(bytes, all_bytes);
+	return 0;
+}
+
+static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                      const struct widths *widths, struct zi_plan *plan, struct zi_text *text)
+{
+	const struct zi_grads_model grads_model = {
+		.plane_bytes = plane_bytes(model, widths->grad, plan->slot_bytes),
+		.largest_bytes = largest_bytes(model, widths->grad, plan->slot_bytes),
+		.whole_bytes =
+			grads_bytes(model, options->local_ranks, widths->grad, plan->slot_bytes),
+		.sum_bytes = model->padded_count * widths->grad,
+		.slot_bytes = plan->slot_bytes,
+		.rank_count = options->local_ranks,
+	};
+	struct zi_grads grads;
+	int r = zi_grads_plan(&grads_model, &options->config, &options->training, &grads);
+
+	if (r)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"grad_budget_bytes is %s: the largest unit alone takes %s, grant at least "
+			"%llu bytes",
+			zi_format_bytes(options->training.grad_budget_bytes).chars,
+			zi_format_bytes(grads_model.largest_bytes).chars,
+			(unsigned long long)grads_model.largest_bytes));
+	plan->grad_cpu_bytes = grads_model.whole_bytes;
+	if (!grads.is_pooled)
+		return 0;
+	plan->grad_cpu_bytes = options->local_ranks * grads.rank_bytes;
+	plan->bucket_cpu_bytes = grads.rank_bytes;
+	plan->grad_cpu_bytes +=
+		segment_bytes(options, grads.sum_bytes, is_worth_huge(grads.sum_bytes));
 	return 0;
 }
 
@@ -288,11 +330,11 @@ int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options
 	plan.slot_bytes = choose_slot(model, options, widths.param);
 	r = plan_param(model, options, &widths, &plan, text);
 	if (!r)
+		r = plan_grads(model, options, &widths, &plan, text);
+	if (!r)
 		r = plan_staging(options, &widths, &shares, &plan, text);
 	if (r)
 		return err_trace(r);
-	plan.grad_cpu_bytes =
-		grads_bytes(model, options->local_ranks, widths.grad, plan.slot_bytes);
 	bytes = model->padded_count * sizeof(float);
 	if (options->config.schedule == ZI_SCHEDULE_SHARDED)
 		plan.accum_cpu_bytes = segment_bytes(options, bytes, is_worth_huge(bytes));

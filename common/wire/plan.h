@@ -8,6 +8,7 @@
 
 #include "common/base/text.h"
 #include "common/wire/control.h"
+#include "common/wire/training.h"
 
 /* A step's pipeline needs one slot to read, one to compute and one to write. */
 #define ZI_PLAN_SLOTS_MIN 3u
@@ -24,6 +25,7 @@ struct zi_plan_model {
 
 struct zi_plan_options {
 	struct zi_job_config config;
+	struct zi_job_training training;
 	uint32_t local_ranks, world_size;   /* on a node; in all */
 	uint64_t default_staging_bytes;     /* the daemon's step.staging; 0: its default */
 	bool wants_huge;                    /* tier.cpu.huge_pages is not "never" */
@@ -43,6 +45,7 @@ struct zi_plan {
 	uint64_t slot_bytes;                                /* a unit begins at a multiple of it */
 	uint64_t staging_min_bytes; /* with less no step is possible; 0: none is needed */
 	uint64_t pool_min_bytes;    /* offload_param nvme: for the largest unit; else 0 */
+	uint64_t bucket_cpu_bytes;  /* of grad_cpu_bytes, each rank's; 0: it has a whole plane */
 };
 
 int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options *options,

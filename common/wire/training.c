@@ -156,6 +156,29 @@ static int check_places(const struct zi_job_training *training, const struct zi_
 	return 0;
 }
 
+/* What bounds buckets where there are none would be believed and do nothing. */
+static int check_budget(const struct zi_job_training *training, const struct zi_job_config *config,
+                        struct zi_text *text)
+{
+	if (!training->grad_budget_bytes)
+		return 0;
+	if (training->strategy != ZI_STRATEGY_ZERO2 && training->strategy != ZI_STRATEGY_ZERO3)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"grad_budget_bytes is %s, but strategy %s keeps all gradients in each "
+			"rank: leave it 0, or use zero2 or zero3",
+			zi_format_bytes(training->grad_budget_bytes).chars,
+			zi_strategy_name(training->strategy)));
+	if (training->accumulation > 1 && config->schedule != ZI_SCHEDULE_SHARDED)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"grad_budget_bytes is %s, but with accumulation %u each rank adds up all "
+			"gradients in its own memory: leave it 0, or use the sharded schedule",
+			zi_format_bytes(training->grad_budget_bytes).chars,
+			training->accumulation));
+	return 0;
+}
+
 /* See training.h, as is the next. */
 struct zi_scaler_options zi_training_scaler(const struct zi_job_training *training)
 {
@@ -229,6 +252,8 @@ int zi_check_training(const struct zi_job_training *training, const struct zi_jo
 		r = check_counts(training, text);
 	if (!r)
 		r = check_places(training, config, world_size, local_size, text);
+	if (!r)
+		r = check_budget(training, config, text);
 	if (r)
 		return err_trace(r);
 	if (training->accumulation > 1 && config->schedule == ZI_SCHEDULE_SHARDED)
@@ -352,13 +377,10 @@ int zi_training_unbuilt(const struct zi_job_training *training, const struct zi_
 		bool is_asked;
 		const char *instead;
 	} words[] = {
-		{ "accumulation", training->accumulation > 1,
-		  "leave it 0 and accumulate all the same, which needs no word yet" },
 		{ "reduce_dtype",
 		  training->reduce_dtype && training->reduce_dtype != config->grad_dtype,
 		  "leave it 0: gradients travel as they are, and are summed in f32" },
 		{ "group_count", training->group_count > 1, "use one group" },
-		{ "grad_budget_bytes", training->grad_budget_bytes != 0, "leave it 0" },
 		{ "is_forward_only", training->flags & ZI_TRAINING_FORWARD_ONLY,
 		  "leave it false, and call no zinf_step()" },
 		{ "finds_unused", training->flags & ZI_TRAINING_FIND_UNUSED,

@@ -109,8 +109,8 @@ static void sess_op_done(struct zero_op *zero_op)
 			sqe.args[0] = (uint64_t)op->op.stats.committed_step;
 			if (op->opcode == ZI_OP_STEP && op->op.culprit_unit != UINT32_MAX)
 				sqe.args[1] = 1 + (uint64_t)op->op.culprit_unit;
-		} else if (op->opcode == ZI_OP_UNSHARD || op->opcode == ZI_OP_TENSOR_ALLOC ||
-		           op->opcode == ZI_OP_TENSOR_GET) {
+		} else if (op->opcode == ZI_OP_UNSHARD || op->opcode == ZI_OP_GRAD_ACQUIRE ||
+		           op->opcode == ZI_OP_TENSOR_ALLOC || op->opcode == ZI_OP_TENSOR_GET) {
 			sqe.args[0] = op->op.offset_bytes;
 		}
 		if (op->opcode == ZI_OP_TENSOR_GET)

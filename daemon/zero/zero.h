@@ -93,10 +93,11 @@ struct zero_op {
 	struct zi_step_stats stats; /* STEP, COMMIT */
 	uint32_t culprit_unit;      /* STEP: of stats.culprit; UINT32_MAX: none */
 	uint64_t offset_bytes;      /* UNSHARD with offload_param nvme: of the unit in the pool;
+	                             * GRAD_ACQUIRE with buckets: in the rank's segment;
 	                        * TENSOR_ALLOC, TENSOR_GET: of the tensor in the rank's segment */
 	/* private */
 	uint16_t opcode;
-	bool has_waited; /* UNSHARD: its unit was not there when it came */
+	bool has_waited; /* UNSHARD, GRAD_ACQUIRE: there was no room for its unit when it came */
 	struct zero_rank *rank;
 	struct zi_list link;
 	uint64_t queued_ns;
@@ -337,7 +338,8 @@ struct zero_materialized {
 	uint64_t update_count;      /* in force */
 	double loss_scale;          /* of the next step */
 	struct tier_segment *param; /* the plane; with offload_param nvme the pool */
-	struct tier_segment *grad;  /* this rank's */
+	struct tier_segment *grad;  /* this rank's: the plane, or buckets */
+	bool has_pooled_grads;
 };
 /* Collective; completes when all ranks have come and memory is there (op->result, op->text). */
 void zero_materialize(struct zero_rank *rank, struct zero_op *op);

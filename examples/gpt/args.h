@@ -84,6 +84,7 @@ struct gpt_args {
 	uint32_t snapshot_interval, snapshot_keep;
 	uint64_t staging_bytes;
 	uint64_t param_budget_bytes;
+	uint64_t grad_budget_bytes;
 	uint32_t timeout_s;
 	const char *job;
 	const char *load; /* snapshot that a new job begins with; NULL: none */

@@ -35,6 +35,9 @@ void gpt_strategy_set(const struct gpt_args *args, struct zinf_options *options)
 
 	assert(!r);
 	(void)r;
+	/* Each rank adds them up in its own gradients, which have to be there as a whole. */
+	if (args->schedule == ZINF_LOCAL)
+		options->accumulation = args->grad_accum_count;
 }
 
 const char *gpt_strategy_name(const struct gpt_args *args)

@@ -37,6 +37,8 @@ static const struct gpt_option zinf[] = {
 	GPT_CHOICE("offload-param", offload_param, offloads, "TIER    none, cpu or nvme (none)"),
 	GPT_NUMBER("param-budget", GPT_OPTION_BYTES, param_budget_bytes, 0, 1e18,
 	           "SIZE    of CPU memory for parameters on NVMe; 0: the daemon's choice (0)"),
+	GPT_NUMBER("grad-budget", GPT_OPTION_BYTES, grad_budget_bytes, 0, 1e18,
+	           "SIZE    of each rank's gradients under way, zero2 and zero3; 0: two units (0)"),
 	GPT_NUMBER("resident", GPT_OPTION_BYTES, resident_bytes, 0, 1e18,
 	           "SIZE    of NVMe state that stays in CPU memory (0)"),
 	GPT_NUMBER("staging", GPT_OPTION_BYTES, staging_bytes, 0, 1e18,

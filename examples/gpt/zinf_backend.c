@@ -266,6 +266,7 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.durability = (enum zinf_durability)args->durability;
 	options.offload_param = (enum zinf_offload)args->offload_param;
 	options.param_budget_bytes = args->param_budget_bytes;
+	options.grad_budget_bytes = args->grad_budget_bytes;
 	options.resident_bytes = args->resident_bytes;
 	options.commit_interval = args->commit_interval;
 	options.snapshot_interval = args->snapshot_interval;

@@ -43,8 +43,9 @@
  *
  * Memory: pointers from zinf_param_data() and zinf_grad_data() are fixed from zinf_materialize() to
  * zinf_detach(). They are the daemon's memory: parameters are mapped read-only. With offload_param
- * of ZINF_OFFLOAD_NVME nothing lies behind a parameter that is not unsharded: touching it is a
- * fault (SIGSEGV).
+ * of ZINF_OFFLOAD_NVME nothing lies behind a parameter that is not unsharded, and with ZINF_ZERO2
+ * or ZINF_ZERO3 perhaps nothing behind a gradient that is not acquired: touching it is a fault
+ * (SIGSEGV).
  */
 #ifndef ZINF_ZINF_H
 #define ZINF_ZINF_H
@@ -197,7 +198,8 @@ struct zinf_options {
 	uint32_t accumulation;       /**< ZINF_LOCAL: micro-batches that this rank adds up in its
 				      *   buffer before zinf_reduce(); 0 is 1 */
 	enum zinf_dtype reduce_dtype; /**< in which gradients travel; 0: grad_dtype */
-	uint64_t grad_budget_bytes;   /**< memory for gradients; 0: the daemon chooses */
+	uint64_t grad_budget_bytes;   /**< ZINF_ZERO2, ZINF_ZERO3: of this rank's gradients under
+				       *   way; 0: two of the largest unit */
 	uint32_t group_count;         /**< of parameters; 0 is 1 */
 	bool is_forward_only;         /**< neither gradients nor optimizer state */
 	bool finds_unused;            /**< a parameter without a gradient is no error */
@@ -397,8 +399,10 @@ ZINF_API int zinf_reshard(struct zinf *zinf, uint32_t unit);
 /** Starts zinf_unshard() without waiting: a hint. */
 ZINF_API int zinf_prefetch(struct zinf *zinf, uint32_t unit);
 
-/** Waits until the unit's gradient buffer belongs to this rank again. -EPERM: the unit is of a set
- * that this rank is not in; so zinf_reduce(). */
+/** Waits until the unit's gradient buffer belongs to this rank again; what is in it is not defined.
+ * -EPERM: the unit is of a set that this rank is not in; so zinf_reduce(). -EDEADLK (ZINF_ZERO2,
+ * ZINF_ZERO3): there is no room for it, nor will there be, since every rank waits; the text names
+ * what each of them holds. */
 ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
 
 /** Hands the unit's gradient to the reduction; the buffer belongs to the daemon until the next

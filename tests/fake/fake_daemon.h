@@ -31,6 +31,7 @@ enum fake_lie {
 	FAKE_LIE_PARAM_SHORT_FILE, /* the right figure, less memory */
 	FAKE_LIE_STEP,             /* committed step -5 */
 	FAKE_LIE_SCALE,            /* a loss scale of 0 */
+	FAKE_LIE_FLAGS,            /* one of MATERIALIZED that nobody knows */
 	FAKE_LIE_POOL_SMALL,       /* a pool that does not hold the largest unit */
 	FAKE_LIE_POOL_OUTSIDE,     /* a unit that ends behind the pool */
 	FAKE_LIE_POOL_MISALIGNED,  /* a unit that does not begin on a slot */
@@ -65,6 +66,7 @@ struct fake_daemon_options {
 	uint32_t spin_us;
 	int64_t committed_step; /* 0 means 0; -1 a new job */
 	uint32_t blob_bytes;    /* of the resume blob: byte i is i mod 251 */
+	bool has_buckets;       /* gradients: below */
 	bool is_eventfd;        /* wakes the client by an eventfd; else by a pipe */
 	enum fake_lie lie;
 	unsigned die_on;      /* FAKE_ON_*: closes everything */
@@ -91,7 +93,11 @@ void fake_daemon_die(struct fake_daemon *fake);
 /* With offload_param nvme its pool holds two units: a unit lies in the one or the other half, turn
  * by turn, filled with the number of the unshard (from 1). */
 
-/* From now on each RESHARD notes whether the byte at @address can be read. */
+/* With has_buckets this rank's segment of gradients holds two units (of one dtype with the
+ * parameters): each acquire lies in the one or the other half, turn by turn. Lies about the pool
+ * are told of both. */
+
+/* From now on each RESHARD, and REDUCE, notes whether the byte at @address can be read. */
 void fake_daemon_watch(struct fake_daemon *fake, const void *address);
 bool fake_daemon_saw_readable(const struct fake_daemon *fake);
 

@@ -50,7 +50,7 @@ struct fake_daemon {
 	bool is_foreign[64]; /* the rank does not train it */
 	uint32_t unit_count;
 	uint32_t text_next;
-	uint32_t unshard_count;
+	uint32_t unshard_count, acquire_count;
 	_Atomic(const void *) watched;
 	bool is_seen_readable; /* ordered by the completion of the RESHARD */
 	int64_t committed_step;

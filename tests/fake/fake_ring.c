@@ -38,6 +38,16 @@ static uint64_t pool_place(struct fake_daemon *fake, uint32_t unit)
 	return offset + (fake->options.lie == FAKE_LIE_POOL_MISALIGNED ? 512 : 0);
 }
 
+/* Where its gradient lies now. */
+static uint64_t bucket_place(struct fake_daemon *fake, uint32_t unit)
+{
+	uint64_t offset = fake->acquire_count++ % 2 * (fake->grad.bytes / 2);
+
+	if (fake->options.lie == FAKE_LIE_POOL_OUTSIDE)
+		return fake->grad.bytes - fake_unit_bytes(fake, unit) + 4096;
+	return offset + (fake->options.lie == FAKE_LIE_POOL_MISALIGNED ? 512 : 0);
+}
+
 /* A look that does not fault: the kernel copies a byte, or says that there is none. */
 static bool is_readable(const void *address)
 {
@@ -64,6 +74,8 @@ static void complete(struct fake_daemon *fake, const struct zi_sqe *sqe)
 	} else if (sqe->opcode == ZI_OP_UNSHARD &&
 	           fake->attach.config.offload_param == ZI_OFFLOAD_NVME) {
 		cqe.values[0] = pool_place(fake, sqe->unit);
+	} else if (sqe->opcode == ZI_OP_GRAD_ACQUIRE && fake->options.has_buckets) {
+		cqe.values[0] = bucket_place(fake, sqe->unit);
 	} else if (sqe->opcode == ZI_OP_TENSOR_ALLOC || sqe->opcode == ZI_OP_TENSOR_GET) {
 		/* Each at its id times 4096; all are as long as the last that was put. */
 		cqe.values[0] = sqe->args[0] * 4096;
@@ -73,7 +85,7 @@ static void complete(struct fake_daemon *fake, const struct zi_sqe *sqe)
 			cqe.values[1] = fake->tensor_bytes;
 	} else if (sqe->opcode == ZI_OP_TENSOR_PUT) {
 		fake->tensor_bytes = sqe->args[1];
-	} else if (sqe->opcode == ZI_OP_RESHARD && fake->watched) {
+	} else if ((sqe->opcode == ZI_OP_RESHARD || sqe->opcode == ZI_OP_REDUCE) && fake->watched) {
 		fake->is_seen_readable = is_readable(fake->watched);
 	} else if (sqe->opcode == ZI_OP_STEP || sqe->opcode == ZI_OP_COMMIT) {
 		cqe.values[0] = (uint64_t)++fake->committed_step;

@@ -260,6 +260,12 @@ static void on_materialize(struct fake_daemon *fake)
 	}
 	if (fake->attach.config.offload_param == ZI_OFFLOAD_NVME)
 		told->param_bytes = param = pool_bytes(fake);
+	if (fake->options.has_buckets) {
+		told->grad_bytes = grad = pool_bytes(fake);
+		told->flags = ZI_MATERIALIZED_GRADS_POOLED;
+	}
+	if (lie == FAKE_LIE_FLAGS)
+		told->flags |= 2;
 	must(!zi_region_create("param", lie == FAKE_LIE_PARAM_SHORT_FILE ? 4096 : param,
 	                       ZI_PAGES_SMALL, NULL, &fake->param));
 	must(!zi_region_create("grad", grad, ZI_PAGES_SMALL, NULL, &fake->grad));

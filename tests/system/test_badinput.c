@@ -113,8 +113,11 @@ Test(badinput, what_is_not_built_says_so)
 	options.offload_optimizer = ZINF_OFFLOAD_CPU;
 	expect_refused(&options, -EINVAL, "offload_param nvme needs offload_optimizer nvme");
 	options = options_of(0, 1);
+	options.grad_budget_bytes = 1 << 20;
+	expect_refused(&options, -EINVAL, "grad_budget_bytes is 1 MiB, but strategy ddp");
+	options.strategy = ZINF_ZERO2;
 	options.accumulation = 4;
-	expect_refused(&options, -EOPNOTSUPP, "accumulation is 4");
+	expect_refused(&options, -EINVAL, "with accumulation 4 each rank adds up");
 	options = options_of(0, 1);
 	options.reduce_dtype = ZINF_BF16;
 	expect_refused(&options, -EOPNOTSUPP, "reduce_dtype is bf16");

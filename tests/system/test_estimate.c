@@ -205,6 +205,16 @@ static void write_config(const char *path, const char *dtype)
 	cr_assert_eq(fclose(file), 0);
 }
 
+/* Return: its path, until the next call. */
+static const char *write_config_of(const char *dtype)
+{
+	static char path[100];
+
+	(void)snprintf(path, sizeof(path), "%s/config.json", folder);
+	write_config(path, dtype);
+	return path;
+}
+
 /* @trained: options of zinf-gpt; @planned: those of zctl estimate that mean the same; @recorded:
  * those of them that an export does not say by itself. */
 static void check_setting(const char *trained, const char *planned, const char *recorded,
@@ -246,6 +256,23 @@ Test(estimate, of_parameters_on_nvme_is_what_is_held)
 	const char *planned = "--offload-optimizer nvme --offload-param nvme --param-budget 9M";
 
 	check_setting("--offload-param nvme --param-budget 9M", planned, planned, "float32");
+}
+
+/* Two of the largest unit for each of two ranks, and the sums, are less than two planes. */
+Test(estimate, of_gradients_in_buckets_is_what_is_held)
+{
+	const char *planned = "--strategy zero2 --grad-budget 5M --offload-optimizer nvme "
+			      "--dtype f32";
+	uint64_t bytes;
+	pid_t pid = start_gpt("--strategy zero2 --grad-budget 5M");
+	json_t *job = await_steps();
+
+	compare_estimate(job, write_config_of("float32"), planned);
+	bytes = bytes_of(job, "grad", "cpu_bytes");
+	cr_expect_lt(bytes, 2 * bytes_of(job, "param", "cpu_bytes"), "%llu",
+	             (unsigned long long)bytes);
+	json_decref(job);
+	end_gpt(pid);
 }
 
 /* What ranks share in one node is no less for being divided: what each stands for is. */

@@ -141,8 +141,8 @@ json_t *estimate_answer(const struct estimate *estimate)
 	                          model->param_count ? json_integer((json_int_t)model->param_count)
 	                                             : json_null());
 	(void)json_object_set_new(object, "config", answer_config(&estimate->wish.config));
-	word(object, "strategy", zi_strategy_name(estimate->training.strategy));
-	number(object, "shard_size", estimate->training.shard_size);
+	word(object, "strategy", zi_strategy_name(estimate->wish.training.strategy));
+	number(object, "shard_size", estimate->wish.training.shard_size);
 	number(object, "ranks", estimate->options->rank_count);
 	number(object, "nodes", estimate->options->node_count);
 	number(object, "world_size", estimate->wish.world_size);

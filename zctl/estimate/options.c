@@ -14,9 +14,10 @@
 #include "zinf/zinf.h"
 
 /* A commit names no more steps (common/wire/check.c). */
-#define INTERVAL_MAX  65536u
-#define SNAPSHOTS_MAX 1000000u
-#define UNITS_MAX     65536u
+#define INTERVAL_MAX     65536u
+#define SNAPSHOTS_MAX    1000000u
+#define UNITS_MAX        65536u
+#define ACCUMULATION_MAX 65536u /* common/wire/training.c */
 
 enum kind { KIND_FLAG, KIND_COUNT, KIND_BYTES, KIND_CHOICE, KIND_TEXT };
 
@@ -87,6 +88,10 @@ static const struct option table[] = {
 	  .kind = KIND_TEXT },
 	COUNT("shard-size", shard_size, 1, ZI_WORLD_MAX,
 	      "N           ranks that share a plane (all)"),
+	COUNT("grad-accum", accumulation, 1, ACCUMULATION_MAX,
+	      "N           micro-batches that each rank adds up itself (1)"),
+	BYTES("grad-budget", grad_budget_bytes,
+	      "SIZE        of each rank for gradients, zero2 and zero3; 0: two units (0)"),
 	CHOICE("offload-optimizer", offload_optimizer, 0, _ZI_OFFLOAD_COUNT, offload_name,
 	       "TIER        of its state: none, cpu or nvme (none)"),
 	CHOICE("offload-param", offload_param, 0, _ZI_OFFLOAD_COUNT, offload_name,
@@ -313,6 +318,10 @@ int estimate_options_training(const struct estimate_options *options,
 		named.shard_size == ZINF_SHARD_NODE ? plan->local_ranks : named.shard_size;
 	if (options->shard_size)
 		training.shard_size = options->shard_size;
+	/* With the sharded schedule a rank hands each of them over. */
+	if (options->accumulation > 1 && plan->config.schedule != ZI_SCHEDULE_SHARDED)
+		training.accumulation = options->accumulation;
+	training.grad_budget_bytes = options->grad_budget_bytes;
 	r = zi_check_training(&training, &plan->config, plan->world_size, plan->local_ranks, text);
 	if (r)
 		return err_trace(r);

@@ -19,7 +19,8 @@ struct estimate_options {
 	uint32_t rank_count, node_count;
 	uint32_t dtype, grad_dtype, optimizer, schedule; /* 0: as the model's source says */
 	uint32_t offload_optimizer, offload_param;
-	uint32_t commit_interval, snapshot_count;
+	uint32_t commit_interval, snapshot_count, accumulation;
+	uint64_t grad_budget_bytes;
 	uint64_t resident_bytes, staging_bytes, param_budget_bytes;
 	uint64_t tensor_bytes, arena_bytes;     /* of each rank */
 	uint64_t fit_cpu_bytes, fit_nvme_bytes; /* UINT64_MAX: not given */
@@ -34,7 +35,8 @@ void estimate_options_help(FILE *stream);
 /* What is planned: what the options leave open as @model's source says, else as libzinf does. */
 struct zi_plan_options estimate_options_plan(const struct estimate_options *options,
                                              const struct estimate_model *model);
-/* The strategy, on the ranks of @plan. Return: 0; -EINVAL, -EOPNOTSUPP with words. */
+/* The strategy and what belongs to it, on the ranks of @plan. Return: 0; -EINVAL, -EOPNOTSUPP with
+ * words. */
 int estimate_options_training(const struct estimate_options *options,
                               const struct zi_plan_options *plan,
                               struct zi_job_training *ret_training, struct zi_text *text);

@@ -82,7 +82,7 @@ static void print_config(const struct estimate *estimate)
 	       zi_dtype_name((enum zi_dtype)config->grad_dtype),
 	       zi_optimizer_name((enum zi_optimizer)config->optimizer),
 	       zi_schedule_name((enum zi_schedule)config->schedule),
-	       zi_strategy_name(estimate->training.strategy), estimate->options->rank_count,
+	       zi_strategy_name(estimate->wish.training.strategy), estimate->options->rank_count,
 	       estimate->options->rank_count > 1 ? "s" : "", estimate->options->node_count,
 	       estimate->options->node_count > 1 ? "s" : "");
 }

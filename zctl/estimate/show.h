@@ -6,7 +6,6 @@
 #include <stdbool.h>
 
 #include "common/wire/plan.h"
-#include "common/wire/training.h"
 #include "zctl/estimate/logical.h"
 #include "zctl/estimate/model.h"
 #include "zctl/estimate/options.h"
@@ -24,7 +23,6 @@ struct estimate {
 	const struct estimate_options *options;
 	const struct estimate_model *model;
 	struct zi_plan_options wish;
-	struct zi_job_training training;
 	struct zi_plan plan;             /* of the wish */
 	struct estimate_logical logical; /* as well */
 	struct estimate_fit fit;

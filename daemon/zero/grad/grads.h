@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/base/assert.h"
+#include "daemon/zero/grad/pool.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/set.h"
@@ -14,11 +15,16 @@
 static inline void *grad_at(const struct zero_job *job, uint32_t rank, uint32_t unit,
                             uint64_t offset_bytes)
 {
+	const struct zero_grad_pool *pool = job->grad_pool;
 	const struct zero_set *set = set_of(job, unit);
+	uint64_t begin = set->grad_bases[rank] + job->units[unit].grad_offset;
 
 	zi_debug_assert(set->members >> rank & 1);
-	return (char *)job->grads[rank]->region.base + set->grad_bases[rank] +
-	       job->units[unit].grad_offset + offset_bytes;
+	/* It stays where it is while there is a task that works on the unit. */
+	if (pool)
+		begin = pool->buckets[rank].firsts[unit] * job->slot_bytes;
+	zi_debug_assert(!pool || pool->buckets[rank].firsts[unit] != BUCKET_NONE);
+	return (char *)job->grads[rank]->region.base + begin + offset_bytes;
 }
 /* Of a subgroup, from @offset_bytes of its first element on: (n,) of the ranks that are here, in
  * their order. Return: n. */
@@ -44,6 +50,8 @@ static inline uint32_t grad_sum_rank(const struct zero_job *job, uint32_t unit)
 }
 static inline void *grad_sum_at(const struct zero_job *job, const struct zero_subgroup *subgroup)
 {
+	if (job->grad_pool)
+		return subgroup->sum;
 	return grad_at(job, grad_sum_rank(job, subgroup->unit), subgroup->unit,
 	               subgroup->grad_begin);
 }

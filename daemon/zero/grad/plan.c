@@ -1,33 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job's gradients take: a segment for each rank that is here, which it writes, and with the
- * sharded schedule fp32 sums. All of it serves one incarnation. Floor 5, shard thread.
+ * What a job's gradients take. All of it serves one incarnation. Floor 5, shard thread.
+ *
+ *   grads     one for each rank that is here, which it writes: a plane, or buckets
+ *   sums      of all ranks, with buckets; the daemon's alone
+ *   accum     fp32 sums of the sharded schedule
+ * Which of the first two is common/wire/grads.h's.
  */
 #include "daemon/zero/grad/plan.h"
 
 #include "common/base/err.h"
+#include "common/wire/geometry.h"
+#include "common/wire/grads.h"
 #include "daemon/tier/segment.h"
+#include "daemon/zero/grad/pool.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/memory.h"
+
+/* Which unit is the longest is for the words. */
+static struct zi_grads_model model_of(const struct zero_job *job, uint32_t *ret_largest)
+{
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	struct zi_grads_model model = {
+		.sum_bytes = job->here_elements * width,
+		.slot_bytes = job->slot_bytes,
+		.rank_count = (uint32_t)__builtin_popcountll(job->here_mask),
+	};
+
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		uint64_t bytes =
+			zi_geometry_unit_bytes(job->units[i].padded_count, width, job->slot_bytes);
+
+		model.plane_bytes += bytes;
+		model.whole_bytes += bytes * (uint64_t)__builtin_popcountll(set_mask_here(job, i));
+		if (bytes > model.largest_bytes)
+			*ret_largest = i;
+		model.largest_bytes = ZI_MAX(model.largest_bytes, bytes);
+	}
+	return model;
+}
+
+static int plan_ranks(struct zero_job *job, const struct zi_grads *grads, struct zi_text *text)
+{
+	bool is_huge = job->slot_bytes == ZI_HUGE_PAGE_BYTES;
+	int r = 0;
+
+	for_each_rank_here(job, rank) {
+		uint64_t bytes = grads->is_pooled ? grads->rank_bytes : set_grad_bytes(job, rank);
+
+		if (!r)
+			r = memory_plan_segment(job, "zinf-grad", bytes,
+			                        is_huge ? TIER_PAGES_COLLAPSED : TIER_PAGES_SMALL,
+			                        &job->grads[rank], text);
+	}
+	return err_trace(r);
+}
+
+static int plan_sums(struct zero_job *job, const struct zi_grads *grads, struct zi_text *text)
+{
+	int r = grad_pool_new(job, grads->rank_bytes);
+
+	if (r)
+		return err_origin(zi_text_error(text, r, "no memory for tables"));
+	return err_trace(memory_plan_segment(job, "zinf-sums", grads->sum_bytes,
+	                                     memory_pages(grads->sum_bytes), &job->sums, text));
+}
 
 /* See plan.h. */
 int grads_plan(struct zero_job *job, struct zi_text *text)
 {
-	bool is_huge = job->slot_bytes == ZI_HUGE_PAGE_BYTES;
 	uint64_t accum_bytes = job->padded_count * sizeof(float);
-	int r;
+	uint32_t largest = 0;
+	const struct zi_grads_model model = model_of(job, &largest);
+	struct zi_grads grads;
+	int r = zi_grads_plan(&model, &job->config, &job->training, &grads);
 
-	for_each_rank_here(job, rank) {
-		r = memory_plan_segment(job, "zinf-grad", set_grad_bytes(job, rank),
-		                        is_huge ? TIER_PAGES_COLLAPSED : TIER_PAGES_SMALL,
-		                        &job->grads[rank], text);
-		if (r)
-			return err_trace(r);
-	}
-	if (job->config.schedule != ZI_SCHEDULE_SHARDED)
-		return 0;
+	if (r)
+		return err_origin(zi_text_error(
+			text, r,
+			"grad_budget_bytes is %s: unit '%.60s' alone takes %s, grant at least "
+			"%llu bytes",
+			zi_format_bytes(job->training.grad_budget_bytes).chars,
+			job->layout.units[largest].name, zi_format_bytes(model.largest_bytes).chars,
+			(unsigned long long)model.largest_bytes));
+	r = plan_ranks(job, &grads, text);
+	if (!r && grads.is_pooled)
+		r = plan_sums(job, &grads, text);
+	if (r || job->config.schedule != ZI_SCHEDULE_SHARDED)
+		return err_trace(r);
 	return err_trace(memory_plan_segment(job, "zinf-accum", accum_bytes,
 	                                     memory_pages(accum_bytes), &job->accum, text));
+}
+
+/* See plan.h. */
+void grads_place(struct zero_job *job)
+{
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint64_t offset_bytes = 0;
+
+	for_each_subgroup_here(job, subgroup) {
+		if (!job->sums)
+			break;
+		subgroup->sum = (char *)job->sums->region.base + offset_bytes;
+		offset_bytes += subgroup->element_count * width;
+	}
 }
 
 /* See plan.h. */
@@ -35,6 +112,10 @@ void grads_drop(struct zero_job *job)
 {
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		job->grads[i] = tier_segment_unref(job->grads[i]);
+	grad_pool_free(job);
+	job->sums = tier_segment_unref(job->sums);
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		job->subgroups[i].sum = NULL;
 	job->accum = tier_segment_unref(job->accum);
 }
 
@@ -46,7 +127,7 @@ static uint64_t held_bytes(const struct tier_segment *segment)
 /* Return: of the plane, on this node; the accumulator is one of its own. */
 uint64_t grads_held_bytes(const struct zero_job *job)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = held_bytes(job->sums);
 
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		bytes += held_bytes(job->grads[i]);

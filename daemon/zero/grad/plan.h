@@ -9,6 +9,8 @@ struct zero_job;
 
 /* Charges it. What was charged before a failure is the job's. -ENOSPC, -EDQUOT with figures. */
 int grads_plan(struct zero_job *job, struct zi_text *text);
+/* After it was built: where sums lie. */
+void grads_place(struct zero_job *job);
 /* Nothing is in flight on it. */
 void grads_drop(struct zero_job *job);
 uint64_t grads_held_bytes(const struct zero_job *job);

@@ -28,7 +28,8 @@ static uint64_t cpu_room_bytes(const struct zero_job *job)
 	uint64_t bytes = tier_charge_room_bytes(job->cpu_tier, &job->account->account);
 
 	bytes += held_bytes(job, job->param) + held_bytes(job, job->accum) +
-	         held_bytes(job, job->state) + held_bytes(job, job->staging_segment);
+	         held_bytes(job, job->state) + held_bytes(job, job->staging_segment) +
+	         held_bytes(job, job->sums);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		bytes += held_bytes(job, job->grads[i]);
 	return bytes;
@@ -61,6 +62,7 @@ void advice_append(const struct zero_job *job, struct zi_text *text)
 		                       .unit_ranks = ranks };
 	struct zi_plan_options wish = {
 		.config = job->config,
+		.training = job->training,
 		.local_ranks = (uint32_t)__builtin_popcountll(job->here_mask),
 		.world_size = job->world,
 		.default_staging_bytes = job->zero->options.default_staging_bytes,

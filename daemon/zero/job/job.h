@@ -16,6 +16,8 @@
 #include "daemon/tier/staging.h"
 #include "daemon/zero/across/meeting.h"
 #include "daemon/zero/across/model.h"
+#include "daemon/zero/grad/bucket.h"
+#include "daemon/zero/grad/pool.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
@@ -129,9 +131,11 @@ struct zero_job {
 	uint32_t set_count;
 	struct zi_share shares[ZI_WORLD_MAX]; /* (world,) each rank's of the model */
 	struct tier_segment *param, *accum,
-		*state;                   /* param: the plane, or with residency the pool */
-	struct zero_residency *residency; /* parameters on NVMe; NULL: all in `param` */
-	struct tier_segment *grads[ZI_WORLD_MAX];
+		*state;                           /* param: the plane, or with residency the pool */
+	struct zero_residency *residency;         /* parameters on NVMe; NULL: all in `param` */
+	struct tier_segment *grads[ZI_WORLD_MAX]; /* a plane each, or buckets: */
+	struct zero_grad_pool *grad_pool;         /* which units lie in them; NULL: a plane each */
+	struct tier_segment *sums;                /* with buckets; else they lie in `grads` */
 	struct tier_staging *staging;
 	struct tier_segment *staging_segment; /* until it is adopted by the former */
 	struct zi_list warm;                  /* subgroups that have a slot of it, oldest first */

@@ -16,6 +16,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/base/utf8.h"
+#include "common/wire/owner.h"
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/group.h"
@@ -246,7 +247,10 @@ static void build_done(struct dev_task *task)
 static int check_bytes(const struct zero_job *job, struct zi_text *text)
 {
 	uint32_t rank_count = (uint32_t)__builtin_popcountll(job->here_mask);
-	uint64_t bytes = layout_grad_count(&job->layout, job->here_mask) *
+	/* What is divided: at least its sum. */
+	bool is_divided = zi_grads_are_divided(&job->config, &job->training);
+	uint64_t bytes = (is_divided ? layout_padded_count(&job->layout)
+	                             : layout_grad_count(&job->layout, job->here_mask)) *
 	                 zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 
 	/* Fits: 2^48 elements, each unit's padding, 64 ranks. */

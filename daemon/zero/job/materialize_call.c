@@ -117,6 +117,7 @@ void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_mat
 		.loss_scale = scale_of(job),
 		.param = job->param,
 		.grad = job->grads[rank->number],
+		.has_pooled_grads = job->grad_pool,
 	};
 }
 

@@ -322,9 +322,9 @@ int memory_plan(struct zero_job *job, struct zi_text *text)
 	int r;
 
 	job->build_count = 0;
-	/* Gradients of each rank here, parameters, sums, state, staging. */
+	/* Gradients of each rank here, sums of two kinds, parameters, state, staging. */
 	job->builds =
-		calloc((uint32_t)__builtin_popcountll(job->here_mask) + 4, sizeof(*job->builds));
+		calloc((uint32_t)__builtin_popcountll(job->here_mask) + 5, sizeof(*job->builds));
 	if (!job->builds)
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for tables"));
 	if (!job->state)
@@ -397,6 +397,7 @@ int memory_finish(struct zero_job *job, struct zi_text *text)
 	int r = 0;
 
 	place_state(job);
+	grads_place(job);
 	if (job->staging_segment) {
 		r = tier_staging_adopt(job->staging_segment, job->zero->options.engine, slot_bytes,
 		                       staging_slots(job, slot_bytes), &job->staging);

@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/late.h"
+#include "daemon/zero/grad/acquire.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -228,6 +229,9 @@ static const char *waited_for(const struct zero_op *op)
 			       "units unsharded that param_budget_bytes has no room";
 		return "the unit is not at the current step yet";
 	case ZI_OP_GRAD_ACQUIRE:
+		if (op->has_waited)
+			return "buckets are full of units that other ranks have not handed over, "
+			       "or use";
 		return "the daemon needs the gradient, or another rank has not handed its over";
 	case ZI_OP_STEP_BEGIN:
 		if (op->rank->job->is_paced)
@@ -334,7 +338,7 @@ void ops_retry(struct zero_job *job)
 			if (op->opcode == ZI_OP_UNSHARD)
 				unit_try_unshard(op);
 			else if (op->opcode == ZI_OP_GRAD_ACQUIRE)
-				unit_try_grad_acquire(op);
+				grad_try_acquire(op);
 			else if (op->opcode == ZI_OP_STEP_BEGIN)
 				step_try_begin(op);
 			/* A failed step_begin may have broken the group: its lists are empty. */

@@ -7,6 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/grad/stall.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/pool.h"
@@ -31,14 +32,15 @@ static bool waits_for_room(const struct zero_job *job, const struct zero_rank *r
 	return false;
 }
 
-/* The ranks without which @op will not end; 0: it ends by the daemon's work. */
-static uint64_t op_missing_mask(const struct zero_job *job, const struct zero_op *op)
+/* See demand.h. */
+uint64_t demand_missing_mask(const struct zero_job *job, const struct zero_op *op)
 {
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
 		/* Nobody stands still for a step: it is waited for by its ticket. */
 		if (op->rank->gathered[i] == op && i != ZERO_GATHER_STEP)
 			return job->here_mask & ~job->group.gather_masks[i];
-	if (op->opcode == ZI_OP_GRAD_ACQUIRE && job->step.phase == ZERO_STEP_STEPPING)
+	if (op->opcode == ZI_OP_GRAD_ACQUIRE && !job->grad_pool &&
+	    job->step.phase == ZERO_STEP_STEPPING)
 		return set_mask_here(job, op->unit) & ~job->units[op->unit].handed_mask;
 	return 0;
 }
@@ -49,7 +51,7 @@ static bool waits_for_ranks(const struct zero_job *job, const struct zero_rank *
 	if (!rank)
 		return false;
 	zi_list_for_each(link, &rank->ops)
-		if (op_missing_mask(job, container_of(link, struct zero_op, link)) & mask)
+		if (demand_missing_mask(job, container_of(link, struct zero_op, link)) & mask)
 			return true;
 	return false;
 }
@@ -57,7 +59,7 @@ static bool waits_for_ranks(const struct zero_job *job, const struct zero_rank *
 /*
  * No rank that waits for room gets it, even if all the others release what they have; but for those
  * that stand still until one of the waiting has gone on (in a barrier, or for a gradient buffer
- * that all must have handed over).
+ * that all must have handed over, or a bucket).
  */
 bool demand_is_hopeless(struct zero_job *job)
 {
@@ -71,7 +73,8 @@ bool demand_is_hopeless(struct zero_job *job)
 			waiting_mask |= 1ull << i;
 	still_mask = waiting_mask;
 	for (uint32_t i = 0; i < job->group.world_size; i++)
-		if (waits_for_ranks(job, job->group.ranks[i], waiting_mask))
+		if (waits_for_ranks(job, job->group.ranks[i], waiting_mask) ||
+		    stall_waits(job, job->group.ranks[i], waiting_mask))
 			still_mask |= 1ull << i;
 	for (uint32_t i = 0; i < job->group.world_size; i++)
 		if (waits_for_room(job, job->group.ranks[i], &unit) &&

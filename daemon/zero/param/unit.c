@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Units in the hands of ranks: parameters that are pinned, gradient buffers that are given back.
- * Floor 5, shard thread. What an unshard waits for is the update; with parameters on NVMe then also
- * for the unit to come into the pool (residency.c).
+ * Units in the hands of ranks: parameters that are pinned. Floor 5, shard thread. What an unshard
+ * waits for is the update; with parameters on NVMe then also for the unit to come into the pool
+ * (residency.c).
  */
 #include "daemon/zero/param/unit.h"
 
@@ -70,15 +70,6 @@ int unit_refuse_foreign(struct zero_op *op)
 	                     set_format(set_of(job, op->unit)->members).chars, op->rank->number);
 }
 
-/* Completes @op when the buffer is the rank's; else leaves it waiting. */
-void unit_try_grad_acquire(struct zero_op *op)
-{
-	const struct zero_rank *rank = op->rank;
-
-	if (!(rank->job->units[op->unit].held_mask >> rank->number & 1))
-		op_complete(op, 0);
-}
-
 /**
  * zero_unshard() - wait until the unit is at the current step, and pin it
  * @op: unit; completes when it is
@@ -139,25 +130,6 @@ void zero_prefetch(struct zero_rank *rank, struct zero_op *op)
 		if (rank->job->residency)
 			residency_hint(rank->job, op->unit);
 		op_complete(op, 0);
-	}
-	zero_drain(zero);
-}
-
-/**
- * zero_grad_acquire() - wait until the unit's gradient buffer is the rank's again
- * @op: unit; completes when it is; -EPERM the rank does not train it
- */
-void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op)
-{
-	struct zero *zero = rank->job->zero;
-
-	if (op_begin(rank, op, ZI_OP_GRAD_ACQUIRE)) {
-		if (set_has(rank->job, op->unit, rank->number)) {
-			op_wait(op);
-			unit_try_grad_acquire(op);
-		} else {
-			op_complete(op, unit_refuse_foreign(op));
-		}
 	}
 	zero_drain(zero);
 }

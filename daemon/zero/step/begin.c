@@ -139,6 +139,8 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 	/* What is in memory alone may not change before the step is certain. */
 	step->is_early = (op->options.flags & ZI_STEP_UPDATE_EARLY) && !step->is_norm_wanted &&
 	                 job_is_nvme(job) && !job_is_ahead(job);
+	/* Else buckets would be full before all gradients are in. */
+	step->is_pass1 |= job->grad_pool && !step->is_early;
 	step_prepare(job);
 	for_each_rank_here(job, i)
 		job->blobs[step->blob_index][i].byte_count = 0;

@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/tier/stripe.h"
+#include "daemon/zero/grad/pool.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
@@ -282,7 +283,7 @@ static void unit_updated(struct zero_job *job, uint32_t index)
 	if (--unit->update_count)
 		return;
 	/* Parameters are there, and gradients are no longer needed. */
-	unit->held_mask = 0;
+	grad_release(job, index, UINT64_MAX);
 	ops_retry(job);
 }
 

@@ -6,7 +6,8 @@
  *
  * The sum lands in the buffer of the first rank here that trains the unit, in place: each element
  * is read from every rank before it is written. So the other ranks have theirs back after it, and
- * that one after the update.
+ * that one after the update. With buckets it lands in a plane of its own, and all of them are free
+ * at once.
  */
 #include "daemon/zero/step/reduce.h"
 
@@ -92,9 +93,11 @@ static void unit_reduced(struct zero_job *job, uint32_t index)
 	unit->micro_done++;
 	if (unit->micro_done < job->step.options.micro_batches) {
 		unit->handed_mask = 0;
-		unit->held_mask = 0;
+		grad_release(job, index, UINT64_MAX);
+	} else if (job->grad_pool) {
+		grad_release(job, index, UINT64_MAX);
 	} else {
-		unit->held_mask &= 1ull << grad_sum_rank(job, index); /* Where the sum lies. */
+		grad_release(job, index, ~(1ull << grad_sum_rank(job, index)));
 	}
 	ops_retry(job);
 	step_unit_advance(job, index);
@@ -179,6 +182,9 @@ static int reduce_check(const struct zero_rank *rank, struct zero_op *op)
 		                     job->step.options.micro_batches > 1
 		                             ? ", and its buffer was not acquired since"
 		                             : "");
+	if (job->grad_pool && !grad_pool_has(job, rank->number, op->unit))
+		return zi_text_error(&op->text, -EINVAL,
+		                     "the gradient of unit '%s' was not acquired", name);
 	return 0;
 }
 

@@ -250,7 +250,7 @@ Test(control, how_a_job_trains_reaches_zero_and_what_is_not_built_is_refused_by_
 		int error;
 		const char *words;
 	} cases[] = {
-		{ { .accumulation = 2 }, -EOPNOTSUPP, "accumulation is 2, which is not" },
+		{ { .grad_budget_bytes = 1 }, -EINVAL, "but strategy ddp keeps all gradients" },
 		{ { .group_count = 3 }, -EOPNOTSUPP, "group_count is 3, which is not built yet" },
 		{ { .strategy = 9 }, -EINVAL, "strategy is 9: 0 to 5 are allowed" },
 		{ { .reserved0 = 1 }, -EPROTO, "reserved words are set" },

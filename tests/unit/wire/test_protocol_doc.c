@@ -103,6 +103,7 @@ static const struct {
 	FIELD(zi_materialized, slot_bytes),
 	FIELD(zi_materialized, param_bytes),
 	FIELD(zi_materialized, grad_bytes),
+	FIELD(zi_materialized, flags),
 	FIELD(zi_materialized, reserved0),
 	FIELD(zi_materialized, loss_scale),
 	FIELD(zi_materialized, update_count),

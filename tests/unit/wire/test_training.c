@@ -83,9 +83,11 @@ Test(training, the_first_value_too_many_is_refused_by_name)
 		                        .shard_size = 8,
 		                        .accumulation = 65536,
 		                        .reduce_dtype = ZI_DTYPE_BF16,
-		                        .group_count = 64,
-		                        .grad_budget_bytes = INT64_MAX };
+		                        .group_count = 64 };
 
+	cr_expect_eq(check(&most), 0, "%s", text.chars);
+	most.accumulation = 1;
+	most.grad_budget_bytes = INT64_MAX;
 	cr_expect_eq(check(&most), 0, "%s", text.chars);
 	expect_refused((struct zi_job_training){ .strategy = 6 }, "strategy is 6: 0 to 5");
 	expect_refused((struct zi_job_training){ .accumulation = 65537 }, "accumulation is 65537");
@@ -275,6 +277,24 @@ Test(training, another_word_for_the_same_is_no_difference)
 	cr_expect_eq(zi_training_unbuilt(&said, &config, &text), 0);
 }
 
+Test(training, budget_of_gradients_is_for_those_that_are_divided)
+{
+	struct zi_job_training training = { .grad_budget_bytes = 4096 };
+
+	for (uint32_t i = 0; i < ZI_STRATEGY_ZERO2; i++) {
+		training.strategy = i;
+		cr_expect_eq(check(&training), -EINVAL);
+		expect_text("grad_budget_bytes is 4 KiB, but strategy");
+	}
+	training.strategy = ZI_STRATEGY_ZERO2;
+	cr_expect_eq(check(&training), 0, "%s", text.chars);
+	training.accumulation = 2;
+	cr_expect_eq(check(&training), -EINVAL);
+	expect_text("with accumulation 2 each rank adds up all gradients");
+	training.accumulation = 0;
+	cr_expect_eq(check(&training), 0, "%s", text.chars);
+}
+
 /* ---- what is not built ---- */
 
 Test(training, what_nobody_does_is_refused_with_field_and_value)
@@ -283,10 +303,8 @@ Test(training, what_nobody_does_is_refused_with_field_and_value)
 		struct zi_job_training training;
 		const char *words;
 	} cases[] = {
-		{ { .accumulation = 4 }, "accumulation is 4, which is not built yet" },
 		{ { .reduce_dtype = ZI_DTYPE_F32 }, "reduce_dtype is f32, which" },
 		{ { .group_count = 2 }, "group_count is 2, which" },
-		{ { .grad_budget_bytes = 4096 }, "grad_budget_bytes is 4 KiB, which" },
 		{ { .flags = ZI_TRAINING_FORWARD_ONLY }, "is_forward_only is true, which" },
 		{ { .flags = ZI_TRAINING_FIND_UNUSED }, "finds_unused is true, which" },
 	};

@@ -2,6 +2,7 @@
 /* The model that the tests train: three units, and values drawn from their place alone. */
 #pragma once
 
+#include "daemon/zero/grad/grads.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/step/step.h"
 #include "tests/unit/zero/actor.h"
@@ -153,16 +154,15 @@ static inline void fill_grad(void *target, uint64_t what, uint64_t count, uint32
 		put(target, poison.index, poison.value, dtype);
 }
 
+/* The rank's gradients of a unit, or the parameters. */
 static inline void *unit_of(const struct actor *actor, const struct tier_segment *segment,
                             uint32_t unit)
 {
 	const struct zero_job *job = actor->rank->job;
-	const struct zero_unit *entry = &job->units[unit];
-	uint64_t grad_base = set_of(job, unit)->grad_bases[actor->number];
 
-	return (char *)segment->region.base + (segment == actor->memory.param
-	                                               ? entry->param_offset
-	                                               : grad_base + entry->grad_offset);
+	if (segment == actor->memory.grad)
+		return grad_at(job, actor->number, unit, 0);
+	return (char *)segment->region.base + job->units[unit].param_offset;
 }
 
 static inline void model_write_unit(struct actor *actors, uint32_t count, uint32_t unit,

@@ -25,6 +25,7 @@ struct drawn {
 
 static uint64_t random_state;
 static struct zero_job_report report;
+static uint32_t bucket_count; /* jobs whose gradients were in buckets */
 
 static uint32_t draw(uint32_t below)
 {
@@ -61,6 +62,19 @@ static struct zi_job_config draw_config(void)
 	return drawn;
 }
 
+/* Any strategy; of those that divide gradients perhaps a budget, of about a unit or more. */
+static struct zi_job_training draw_training(const struct drawn *drawn)
+{
+	struct zi_job_training training = { .strategy = draw(_ZI_STRATEGY_COUNT) };
+	uint64_t largest = 0;
+
+	for (uint32_t i = 0; i < drawn->unit_count; i++)
+		largest = ZI_MAX(largest, drawn->padded[i]);
+	if (training.strategy >= ZI_STRATEGY_ZERO2 && draw(2))
+		training.grad_budget_bytes = 1 + largest + draw((uint32_t)(8 * largest));
+	return training;
+}
+
 static void draw_case(struct drawn *drawn)
 {
 	*drawn = (struct drawn){ .unit_count = 1 + draw(draw(4) ? 5 : UNIT_MAX),
@@ -86,6 +100,7 @@ static void draw_case(struct drawn *drawn)
 		.default_staging_bytes = node.staging_bytes,
 		.wants_huge = draw(2),
 	};
+	drawn->options.training = draw_training(drawn);
 	node.cpu.wants_huge = drawn->options.wants_huge;
 }
 
@@ -99,7 +114,8 @@ static void take_report(void *arg, const struct zero_job_report *given)
 static int make(const struct drawn *drawn)
 {
 	model_attach(&node, actors, drawn->world,
-	             &(struct attach_options){ .config = drawn->options.config });
+	             &(struct attach_options){ .config = drawn->options.config,
+	                                       .training = drawn->options.training });
 	for (uint32_t rank = 0; rank < drawn->world; rank++)
 		for (uint32_t unit = 0; unit < drawn->unit_count; unit++) {
 			char name[16];
@@ -142,6 +158,8 @@ static void compare_memory(const struct zi_plan *plan)
 	cr_assert(zero_report(node.zero, "train", take_report, NULL));
 	cr_expect_eq(report.param_cpu_bytes, plan->param_cpu_bytes, "param");
 	cr_expect_eq(report.grad_cpu_bytes, plan->grad_cpu_bytes, "grad");
+	cr_expect_eq(actors[0].rank->job->grad_pool != NULL, plan->bucket_cpu_bytes > 0);
+	bucket_count += plan->bucket_cpu_bytes > 0;
 	cr_expect_eq(report.accum_cpu_bytes, plan->accum_cpu_bytes, "accum");
 	cr_expect_eq(report.state_cpu_bytes, plan->state_cpu_bytes, "state");
 	cr_expect_eq(report.staging_cpu_bytes, plan->staging_cpu_bytes, "staging");
@@ -212,5 +230,6 @@ Test(zero_plan, what_is_planned_is_what_a_job_holds, .timeout = 300)
 	}
 	cr_assert_gt(made_count, CASES / 2, "%u could be", made_count);
 	cr_assert_lt(made_count, CASES, "and all of them");
+	cr_assert_gt(bucket_count, CASES / 20, "%u had buckets", bucket_count);
 	node_deinit(&node);
 }

@@ -17,6 +17,8 @@
 
 static uint64_t random_state;
 static uint32_t warm_count; /* steps that left something in their slots */
+static bool has_buckets;
+static uint32_t bucket_count; /* cases with them */
 
 static uint32_t draw(uint32_t below)
 {
@@ -73,6 +75,22 @@ static struct zi_job_config draw_config(void)
 		draw_pool(&drawn);
 	}
 	return drawn;
+}
+
+/* Gradients in buckets, perhaps: where those of one unit, and the sums, are less than a plane for
+ * each rank. */
+static struct zi_job_training draw_training(const struct zi_job_config *drawn)
+{
+	struct zi_job_training training = { .strategy = draw(2) ? ZI_STRATEGY_ZERO3
+		                                                : draw(_ZI_STRATEGY_COUNT) };
+	uint64_t largest = 0;
+
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		largest = ZI_MAX(largest, zi_geometry_padded(model_elements[unit]));
+	if (training.strategy >= ZI_STRATEGY_ZERO2 && draw(4))
+		training.grad_budget_bytes =
+			largest * zi_dtype_bytes((enum zi_dtype)drawn->grad_dtype);
+	return training;
 }
 
 static struct zi_step_options draw_options(const struct zi_job_config *drawn)
@@ -133,7 +151,8 @@ static bool walk_on(struct walk *walk, struct actor *actor, uint64_t step,
 		return true;
 	walk->unit = 0;
 	walk->micro++;
-	shuffle(walk);
+	if (!has_buckets)
+		shuffle(walk);
 	return true;
 }
 
@@ -141,9 +160,15 @@ static bool walk_on(struct walk *walk, struct actor *actor, uint64_t step,
  * another rank are left to the others, so that nobody waits here. */
 static bool can_walk(const struct walk *walks, uint32_t index, uint32_t world)
 {
-	for (uint32_t i = 0; i < world; i++)
+	uint32_t mine = walks[index].micro * UNITS + walks[index].unit;
+
+	for (uint32_t i = 0; i < world; i++) {
+		/* With a bucket for one unit one order, and nobody ahead. */
+		if (has_buckets && walks[i].micro * UNITS + walks[i].unit < mine)
+			return false;
 		if (walks[i].micro < walks[index].micro)
 			return false;
+	}
 	return true;
 }
 
@@ -152,8 +177,12 @@ static void gradients(uint32_t world, uint64_t step, const struct zi_step_option
 	struct walk walks[WORLD] = { 0 };
 	uint32_t left = world * options->micro_batches * UNITS;
 
-	for (uint32_t i = 0; i < world; i++)
-		shuffle(&walks[i]);
+	shuffle(&walks[0]);
+	for (uint32_t i = 1; i < world; i++) {
+		walks[i] = walks[0];
+		if (!has_buckets)
+			shuffle(&walks[i]);
+	}
 	while (left > 0) {
 		uint32_t index = draw(world);
 
@@ -234,8 +263,12 @@ static void one_case(uint32_t seed)
 	node_start(&node);
 	node.zero->options.is_staging_kept = draw(4) > 0;
 	plain_init(&plain, &drawn, world);
-	model_attach(&node, actors, world, &(struct attach_options){ .config = drawn });
+	model_attach(
+		&node, actors, world,
+		&(struct attach_options){ .config = drawn, .training = draw_training(&drawn) });
 	cr_assert_eq(materialize(world), 0, "seed %u: %s", seed, actors[0].text.chars);
+	has_buckets = node_job(&node, "train")->grad_pool;
+	bucket_count += has_buckets;
 	for (uint32_t i = 0; i < world; i++)
 		zero_materialized(actors[i].rank, &actors[i].memory);
 	model_write(actors, world);
@@ -250,6 +283,7 @@ static void cases(uint32_t piece)
 	for (uint32_t seed = piece; seed < CASES; seed += 4)
 		one_case(seed);
 	cr_assert_gt(warm_count, 5);
+	cr_assert_gt(bucket_count, 0);
 }
 
 Test(zero_property, drawn_steps_give_the_plain_bits_1)

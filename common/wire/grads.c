@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See grads.h. */
+#include "common/wire/grads.h"
+
+#include "common/base/assert.h"
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+#include "common/wire/owner.h"
+
+/* One unit is being summed while the next is computed. */
+static uint64_t bucket_bytes(const struct zi_grads_model *model,
+                             const struct zi_job_training *training)
+{
+	uint64_t bytes = ZI_BUCKETS * model->largest_bytes;
+
+	if (training->grad_budget_bytes)
+		bytes = training->grad_budget_bytes / model->slot_bytes * model->slot_bytes;
+	return ZI_MIN(bytes, model->plane_bytes);
+}
+
+/* See grads.h. */
+int zi_grads_plan(const struct zi_grads_model *model, const struct zi_job_config *config,
+                  const struct zi_job_training *training, struct zi_grads *ret_grads)
+{
+	struct zi_grads pooled = { .is_pooled = true, .sum_bytes = model->sum_bytes };
+
+	assert(model->rank_count > 0);
+	assert(model->largest_bytes > 0);
+	*ret_grads = (struct zi_grads){ 0 };
+	if (!zi_grads_are_divided(config, training))
+		return 0;
+	pooled.rank_bytes = bucket_bytes(model, training);
+	if (pooled.rank_bytes < model->largest_bytes)
+		return err_origin(-ENOSPC);
+	/* Fits: 64 ranks, a plane of 2^50 elements. */
+	if (model->rank_count * pooled.rank_bytes + pooled.sum_bytes < model->whole_bytes)
+		*ret_grads = pooled;
+	return 0;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What gradients take on a node: a whole plane for each rank, or, where a strategy divides them,
+ * *buckets*, memory of each rank for a few units, and their sums once. Pure, so that daemon and
+ * estimates say the same. Floor 1, any thread.
+ *
+ *                          each rank       beside them
+ *   whole                  all units       nothing: the sum lies in the first rank's
+ *   buckets                two units       the sums of all units
+ * Buckets are taken where they are less: never with one rank; with two from five equal units on.
+ */
+#pragma once
+
+#include "common/wire/control.h"
+#include "common/wire/training.h"
+
+/* Of the model, in bytes of grad_dtype. */
+struct zi_grads_model {
+	uint64_t plane_bytes;   /* each unit in whole slots */
+	uint64_t whole_bytes;   /* of all ranks of this node: of each the units that it trains */
+	uint64_t largest_bytes; /* of the longest unit, in whole slots */
+	uint64_t sum_bytes;     /* of all elements with padding */
+	uint64_t slot_bytes;
+	uint32_t rank_count; /* of this node */
+};
+
+struct zi_grads {
+	bool is_pooled;      /* buckets */
+	uint64_t rank_bytes; /* of each rank, with buckets: whole slots */
+	uint64_t sum_bytes;  /* of the sums; 0 without buckets */
+};
+
+/* 0; -ENOSPC grad_budget_bytes is less than model->largest_bytes. */
+int zi_grads_plan(const struct zi_grads_model *model, const struct zi_job_config *config,
+                  const struct zi_job_training *training, struct zi_grads *ret_grads);

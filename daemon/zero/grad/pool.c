@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See pool.h. A bucket is a rank's from its acquire to its reduce, then the daemon's until the sum
+ * is made, or in an early update the step: only then its slots may be another unit's. */
+#include "daemon/zero/grad/pool.h"
+
+#include <stdlib.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "common/wire/geometry.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+
+/* Return: slots of the longest unit. */
+static uint32_t count_slots(const struct zero_job *job, uint32_t *slot_counts)
+{
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint32_t largest = 0;
+
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		uint64_t bytes =
+			zi_geometry_unit_bytes(job->units[i].padded_count, width, job->slot_bytes);
+
+		slot_counts[i] = (uint32_t)(bytes / job->slot_bytes);
+		largest = ZI_MAX(largest, slot_counts[i]);
+	}
+	return largest;
+}
+
+/* See pool.h. */
+int grad_pool_new(struct zero_job *job, uint64_t rank_bytes)
+{
+	uint32_t unit_count = job->layout.unit_count;
+	struct zero_grad_pool *pool;
+	uint32_t largest;
+	int r = 0;
+
+	assert(!job->grad_pool);
+	if (rank_bytes / job->slot_bytes > UINT32_MAX - 1)
+		return err_origin(-EOVERFLOW);
+	pool = calloc(1, sizeof(*pool));
+	if (!pool)
+		return err_origin(-ENOMEM);
+	job->grad_pool = pool;
+	pool->slot_count = (uint32_t)(rank_bytes / job->slot_bytes);
+	pool->slot_counts = calloc(unit_count, sizeof(*pool->slot_counts));
+	if (!pool->slot_counts)
+		r = err_origin(-ENOMEM);
+	largest = r ? 0 : count_slots(job, pool->slot_counts);
+	for_each_rank_here(job, rank) {
+		if (!r)
+			r = buckets_init(&pool->buckets[rank], pool->slot_count, largest,
+			                 unit_count);
+	}
+	if (r)
+		grad_pool_free(job);
+	return err_trace(r);
+}
+
+/* See pool.h. */
+void grad_pool_free(struct zero_job *job)
+{
+	struct zero_grad_pool *pool = job->grad_pool;
+
+	if (!pool)
+		return;
+	job->grad_pool = NULL;
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
+		buckets_deinit(&pool->buckets[i]);
+	free(pool->slot_counts);
+	free(pool);
+}
+
+/* See pool.h. */
+bool grad_pool_take(struct zero_job *job, uint32_t rank, uint32_t unit, uint64_t *ret_offset)
+{
+	struct zero_buckets *buckets = &job->grad_pool->buckets[rank];
+
+	assert(!(job->units[unit].held_mask >> rank & 1));
+	if (!buckets_have(buckets, unit) &&
+	    !buckets_take(buckets, unit, job->grad_pool->slot_counts[unit]))
+		return false;
+	*ret_offset = buckets->firsts[unit] * job->slot_bytes;
+	return true;
+}
+
+/* See pool.h. */
+bool grad_pool_has(const struct zero_job *job, uint32_t rank, uint32_t unit)
+{
+	return buckets_have(&job->grad_pool->buckets[rank], unit);
+}
+
+/* See pool.h. */
+void grad_release(struct zero_job *job, uint32_t unit, uint64_t mask)
+{
+	uint64_t rest = job->grad_pool ? job->units[unit].held_mask & mask : 0;
+
+	for (; rest; rest &= rest - 1)
+		buckets_give(&job->grad_pool->buckets[__builtin_ctzll(rest)], unit);
+	job->units[unit].held_mask &= ~mask;
+}

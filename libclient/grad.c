@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gradients taken and handed over. Floor 2.
+ *
+ * With buckets (ZI_MATERIALIZED_GRADS_POOLED) an acquire tells where in this rank's segment the
+ * unit's gradient lies, and those pages are mapped at the unit's own address; a reduce puts the
+ * bare reservation back, and only then tells the daemon, which may give the place to another unit.
+ * An address means the same gradient always, and a stray access faults.
+ */
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/wire/region.h"
+#include "libclient/client.h"
+
+static void *address_of(const struct zinf *zinf, const struct zi_client_unit *unit)
+{
+	return (char *)zinf->grad_base + unit->grad_offset_bytes;
+}
+
+/* When that fails the bucket is this rank's all the same: the next acquire is told of it again. */
+static int map_bucket(struct zinf *zinf, struct zi_client_unit *unit, uint64_t offset_bytes)
+{
+	int r;
+
+	if (offset_bytes % zinf->slot_bytes || offset_bytes > zinf->bucket_bytes ||
+	    zinf->bucket_bytes - offset_bytes < unit->grad_bytes)
+		return err_trace(zi_client_breach(zinf, "a gradient outside its segment"));
+	r = zi_region_map_at(address_of(zinf, unit), unit->grad_bytes, zinf->grad_fd, offset_bytes,
+	                     true);
+	if (!r)
+		return 0;
+	return zi_client_error(zinf, r, "mapping %s of gradients of unit '%s': %s",
+	                       zi_format_bytes(unit->grad_bytes).chars, unit->name, strerror(-r));
+}
+
+static int unmap_bucket(struct zinf *zinf, struct zi_client_unit *unit)
+{
+	int r = zi_region_map_at(address_of(zinf, unit), unit->grad_bytes, -1, 0, false);
+
+	if (!r)
+		return 0;
+	return zi_client_error(zinf, r, "unmapping gradients of unit '%s': %s", unit->name,
+	                       strerror(-r));
+}
+
+int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
+{
+	struct zi_client_unit *unit;
+	uint64_t offset_bytes = 0;
+	int r = zi_client_enter_unit(zinf, index);
+
+	if (r)
+		return err_trace(r);
+	unit = &zinf->units[index];
+	r = zi_client_check_member(zinf, unit);
+	if (r)
+		return err_trace(r);
+	if (unit->is_grad_held)
+		return 0;
+	r = zi_client_finish(zinf, ZI_OP_GRAD_ACQUIRE, index, &unit->acquire_ticket, &offset_bytes);
+	if (!r && zi_client_has_buckets(zinf))
+		r = map_bucket(zinf, unit, offset_bytes);
+	if (r)
+		return err_trace(r);
+	unit->is_grad_held = true;
+	return 0;
+}
+
+int zinf_reduce(struct zinf *zinf, uint32_t index)
+{
+	struct zi_client_unit *unit;
+	int r = zi_client_check_unit(zinf, index);
+
+	if (r)
+		return err_trace(r);
+	unit = &zinf->units[index];
+	r = zi_client_check_member(zinf, unit);
+	if (r)
+		return err_trace(r);
+	if (!zinf->is_step_begun)
+		return zi_client_error(zinf, -EINVAL, "zinf_step_begin() comes first");
+	if (unit->reduce_count >= zi_client_reduce_max(zinf) ||
+	    (unit->reduce_count && !unit->is_grad_held))
+		return zi_client_error(zinf, -EALREADY,
+		                       "unit '%s' was handed over %u of %u times in this step "
+		                       "already, and not acquired since",
+		                       unit->name, unit->reduce_count, zi_client_reduce_max(zinf));
+	if (!unit->is_grad_held)
+		return zi_client_error(zinf, -EINVAL, "unit '%s': zinf_grad_acquire() comes first",
+		                       unit->name);
+	r = zi_client_has_buckets(zinf) ? unmap_bucket(zinf, unit) : 0;
+	if (r)
+		return err_trace(r);
+	/* Whatever comes of it, nothing is behind its address any more, or only the daemon's. */
+	unit->is_grad_held = false;
+	r = zi_client_submit(zinf, ZI_OP_REDUCE, index, 0, true, NULL);
+	if (r)
+		return err_trace(r);
+	unit->reduce_count++;
+	return 0;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: in memory for one bucket a rank gets on as long as somebody can, and who waits for what
+ * nobody will ever do is refused at once, with what each rank holds: by its own buckets, by
+ * another order, by a barrier, by parameters that stay in use, by a full pool of parameters.
+ * Method: two ranks whose calls come in chosen orders; what waits must not be over, what is freed
+ * must go on.
+ */
+#include "tests/unit/zero/buckets.h"
+
+TestSuite(zero_stall, .timeout = 120);
+
+static int try_acquire(uint32_t rank, uint32_t unit)
+{
+	return actor_unit(&actors[rank], zero_grad_acquire, unit);
+}
+
+Test(zero_stall, one_bucket_a_rank_trains_to_the_plain_bits)
+{
+	static const uint32_t offloads[] = { ZI_OFFLOAD_CPU, ZI_OFFLOAD_NVME };
+
+	for (uint32_t i = 0; i < 2; i++) {
+		buckets_begin(2, offloads[i], BUCKET_BYTES);
+		cr_assert_eq(actors[0].memory.grad->region.bytes, BUCKET_BYTES);
+		model_train(actors, 2, 1, 3);
+		plain_train(&plain, 1, 3);
+		cr_assert(plain_equals(&plain, &actors[1]));
+		buckets_end();
+	}
+}
+
+Test(zero_stall, rank_whose_own_buckets_are_full_is_refused_with_a_budget)
+{
+	buckets_begin(2, ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	begin_step(2, 0);
+	acquire(0, 2);
+	expect_refused(0, -EDEADLK, "rank 0 has 'u2'", try_acquire(0, 1));
+	expect_refused(0, -EDEADLK, "grad_budget_bytes of 81920", try_acquire(0, 1));
+	acquire(0, 2); /* It has it yet. */
+	reduce(0, 2);
+	hand_over(1, 2);
+	acquire(0, 1);
+	buckets_end();
+}
+
+Test(zero_stall, waiting_for_a_rank_that_runs_is_no_stall)
+{
+	buckets_begin(2, ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	begin_step(2, 0);
+	hand_over(0, 2);
+	acquire_waits(0, 1);
+	hand_over(1, 2);
+	cr_assert_eq(actor_wait(&actors[0], 1), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(actors[0].calls[1].op.offset_bytes, 0);
+	buckets_end();
+}
+
+Test(zero_stall, two_orders_are_refused_with_what_each_rank_has)
+{
+	buckets_begin(2, ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	begin_step(2, 0);
+	hand_over(0, 2);
+	hand_over(1, 1);
+	acquire_waits(0, 1);
+	expect_refused(1, -EDEADLK, "no bucket for unit 'u2', and every rank waits",
+	               try_acquire(1, 2));
+	cr_assert_not_null(strstr(actors[1].text.chars,
+	                          "rank 1 has 'u1' (handed over); rank 0 has 'u2' (handed over)"),
+	                   "%s", actors[1].text.chars);
+	cr_assert_not(actors[0].calls[1].is_done, "rank 1 may yet do something else");
+	actor_leave(&actors[1], false);
+	cr_assert_eq(actor_wait(&actors[0], 1), -EPIPE);
+	buckets_end();
+}
+
+Test(zero_stall, two_orders_in_memory_for_two_get_on)
+{
+	/* Four ranks: of two a whole plane each would be less. */
+	buckets_begin(4, ZI_OFFLOAD_CPU, 0);
+	cr_assert_eq(actors[0].memory.grad->region.bytes, 2 * BUCKET_BYTES);
+	begin_step(4, 0);
+	for (uint32_t rank = 0; rank < 4; rank++) {
+		hand_over(rank, rank & 1 ? 1 : 2);
+		hand_over(rank, rank & 1 ? 2 : 1);
+	}
+	for (uint32_t rank = 0; rank < 4; rank++)
+		hand_over(rank, 0);
+	cr_assert_eq(all_call(actors, 4, zero_step, NULL), 0, "%s", actors[0].text.chars);
+	plain_train(&plain, 1, 1);
+	cr_assert(plain_equals(&plain, &actors[3]));
+	buckets_end();
+}
+
+Test(zero_stall, who_waits_for_one_that_waits_in_a_barrier_is_refused)
+{
+	buckets_begin(2, ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	begin_step(2, 0);
+	hand_over(0, 2);
+	actor_start(&actors[1], 1, zero_barrier, NULL);
+	expect_refused(0, -EDEADLK, "rank 0 has 'u2' (handed over)", try_acquire(0, 1));
+	actor_start(&actors[0], 1, zero_barrier, NULL);
+	cr_assert_eq(actor_wait(&actors[1], 1), 0);
+	cr_assert_eq(actor_wait(&actors[0], 1), 0);
+	buckets_end();
+}
+
+Test(zero_stall, early_update_waits_for_who_uses_the_unit)
+{
+	buckets_begin(2, ZI_OFFLOAD_NVME, BUCKET_BYTES);
+	begin_step(2, ZI_STEP_UPDATE_EARLY);
+	cr_assert_eq(actor_unit(&actors[0], zero_unshard, 2), 0);
+	hand_over(0, 2);
+	hand_over(1, 2);
+	expect_refused(0, -EDEADLK, "rank 0 has 'u2' (handed over)", try_acquire(0, 1));
+	acquire_waits(1, 1);
+	cr_assert_eq(actor_unit(&actors[0], zero_reshard, 2), 0);
+	cr_assert_eq(actor_wait(&actors[1], 1), 0, "%s", actors[1].text.chars);
+	acquire(0, 1);
+	buckets_end();
+}
+
+Test(zero_stall, pool_of_parameters_that_is_full_by_who_waits_is_refused)
+{
+	buckets_config(ZI_OFFLOAD_NVME, BUCKET_BYTES);
+	config.offload_param = ZI_OFFLOAD_NVME;
+	config.param_budget_bytes = BUCKET_BYTES;
+	buckets_begin_with(2, 0);
+	begin_step(2, 0);
+	cr_assert_eq(actor_unit(&actors[0], zero_unshard, 0), 0);
+	hand_over(0, 2);
+	acquire_waits(0, 1);
+	expect_refused(1, -ENOSPC, "param_budget_bytes", actor_unit(&actors[1], zero_unshard, 2));
+	cr_assert_not(actors[0].calls[1].is_done);
+	/* The other way round: who comes last is refused. */
+	actor_start(&actors[1], 2, zero_barrier, NULL);
+	hand_over(1, 2);
+	cr_assert_eq(actor_wait(&actors[0], 1), 0, "%s", actors[0].text.chars);
+	buckets_end();
+}
+
+Test(zero_stall, bucket_that_waits_for_one_who_waits_for_parameters_is_refused)
+{
+	buckets_config(ZI_OFFLOAD_NVME, BUCKET_BYTES);
+	config.offload_param = ZI_OFFLOAD_NVME;
+	config.param_budget_bytes = BUCKET_BYTES;
+	buckets_begin_with(2, 0);
+	begin_step(2, 0);
+	cr_assert_eq(actor_unit(&actors[0], zero_unshard, 0), 0);
+	hand_over(0, 2);
+	actor_start(&actors[1], 1, zero_unshard, &(struct zero_op){ .unit = 2 });
+	cr_assert_not(actors[1].calls[1].is_done);
+	expect_refused(0, -EDEADLK, "rank 0 has 'u2' (handed over)", try_acquire(0, 1));
+	cr_assert_eq(actor_unit(&actors[0], zero_reshard, 0), 0);
+	cr_assert_eq(actor_wait(&actors[1], 1), 0, "%s", actors[1].text.chars);
+	buckets_end();
+}
+
+Test(zero_stall, gradient_that_was_not_acquired_is_not_taken)
+{
+	buckets_begin(2, ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	begin_step(2, 0);
+	expect_refused(0, -EINVAL, "unit 'u1' was not acquired",
+	               actor_unit(&actors[0], zero_reduce, 1));
+	acquire(0, 1);
+	reduce(0, 1);
+	expect_refused(0, -EALREADY, "was handed over before",
+	               actor_unit(&actors[0], zero_reduce, 1));
+	buckets_end();
+}
+
+Test(zero_stall, deadline_of_who_waits_says_for_what)
+{
+	buckets_config(ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	buckets_begin_with(2, 50 * ZI_NS_PER_MS);
+	begin_step(2, 0);
+	hand_over(0, 2);
+	acquire_waits(0, 1);
+	expect_refused(0, -ETIMEDOUT, "buckets are full", actor_wait(&actors[0], 1));
+	buckets_end();
+}
+
+Test(zero_stall, budget_below_the_largest_unit_is_refused_with_figures)
+{
+	buckets_config(ZI_OFFLOAD_CPU, BUCKET_BYTES - 1);
+	node_init(&node);
+	node_start(&node);
+	model_attach(&node, actors, 2,
+	             &(struct attach_options){ .config = config, .training = training });
+	expect_refused(0, -ENOSPC, "unit 'u0' alone takes", buckets_materialize(2));
+	expect_refused(1, -ENOSPC, "grant at least 40960 bytes", actors[1].calls[0].op.result);
+	actors_leave(actors, 2, true);
+	node_deinit(&node);
+}

@@ -84,7 +84,9 @@ struct catalog_blob {
 struct catalog_placement {
 	uint32_t strategy, shard_size;
 	uint32_t node_count;
-	uint8_t nodes[ZI_WORLD_MAX]; /* with several nodes: where each rank was; (world_size,) */
+	/* With several nodes: where each rank was, (world_size,); and which of them this one is. */
+	uint8_t nodes[ZI_WORLD_MAX];
+	uint8_t node;
 };
 
 /* A job, or a snapshot of one: a job's rows as they stood at a commit, kept under a second name.

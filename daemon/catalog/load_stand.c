@@ -96,19 +96,24 @@ static bool take_placement(sqlite3_stmt *row, struct catalog_job *job)
 {
 	struct catalog_placement *placement = &job->placement;
 	uint32_t node_bytes = (uint32_t)sqlite3_column_bytes(row, 11);
+	const uint8_t *nodes;
 
 	if (!load_take_u32(row, 8, UINT32_MAX, &placement->strategy) ||
 	    !load_take_u32(row, 9, UINT32_MAX, &placement->shard_size) ||
 	    !load_take_u32(row, 10, ZI_WORLD_MAX, &placement->node_count))
 		return false;
-	if (node_bytes != (placement->node_count > 1 ? job->world_size : 0))
+	if (node_bytes != (placement->node_count > 1 ? job->world_size + 1 : 0))
 		return false;
-	if (node_bytes)
-		memcpy(placement->nodes, sqlite3_column_blob(row, 11), node_bytes);
+	if (!node_bytes)
+		return true;
+	nodes = sqlite3_column_blob(row, 11);
 	for (uint32_t i = 0; i < node_bytes; i++)
-		if (placement->nodes[i] >= placement->node_count)
+		if (nodes[i] >= placement->node_count)
 			return false;
-	return true;
+	memcpy(placement->nodes, nodes, node_bytes - 1);
+	placement->node = nodes[node_bytes - 1];
+	/* It had ranks: else it would have had no part in the commit. */
+	return memchr(placement->nodes, placement->node, node_bytes - 1) != NULL;
 }
 
 static bool take_scaler(sqlite3_stmt *row, struct catalog_job *job)

@@ -140,6 +140,7 @@ int catalog_write_stand(struct catalog *catalog, struct catalog_slot slot,
 	struct row row = row_begin(catalog, CATALOG_SQL_STAND_REPLACE);
 	const struct catalog_placement *placement = &job->placement;
 	bool has_nodes = placement->node_count > 1;
+	uint8_t nodes[ZI_WORLD_MAX + 1]; /* this one last */
 	uint64_t sum = 0;
 	int code = sum_rows(catalog, slot, &sum);
 
@@ -161,7 +162,9 @@ int catalog_write_stand(struct catalog *catalog, struct catalog_slot slot,
 	row_int(&row, placement->strategy);
 	row_int(&row, placement->shard_size);
 	row_int(&row, placement->node_count);
-	row_blob(&row, placement->nodes, has_nodes ? job->world_size : 0);
+	memcpy(nodes, placement->nodes, job->world_size);
+	nodes[job->world_size] = placement->node;
+	row_blob(&row, nodes, has_nodes ? job->world_size + 1ul : 0);
 	row_blob(&row, job->scaler, job->scaler_bytes);
 	row_int(&row, blob_count);
 	row_int(&row, sum);

@@ -75,7 +75,7 @@ const char catalog_schema_sql[] =
 	" strategy INTEGER NOT NULL,"
 	" shard_size INTEGER NOT NULL,"
 	" node_count INTEGER NOT NULL,"
-	" nodes BLOB NOT NULL," /* with several, a byte for each rank */
+	" nodes BLOB NOT NULL," /* with several, a byte for each rank, and this one */
 	" scaler BLOB NOT NULL,"
 	" blob_count INTEGER NOT NULL,"
 	" rows_sum INTEGER NOT NULL," /* of the checksums of its extents and blobs */

@@ -20,6 +20,12 @@ static uint64_t held_bytes(const struct tier_segment *segment)
 	return segment ? segment->bytes : 0;
 }
 
+/* What a commit names: the one in force, and the one before where that is kept. */
+static uint64_t place_bytes(const struct zero_place *place)
+{
+	return place->extent.bytes + (place->kept_is == ZERO_KEPT_FORMER ? place->kept.bytes : 0);
+}
+
 static void fill_memory(const struct zero_job *job, struct zero_job_report *report)
 {
 	report->param_cpu_bytes = held_bytes(job->param);
@@ -35,8 +41,8 @@ static void fill_memory(const struct zero_job *job, struct zero_job_report *repo
 	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		const struct zero_place *places = job->subgroups[i].places;
 
-		report->param_nvme_bytes += places[ZERO_PLANE_PARAM].extent.bytes;
-		report->state_nvme_bytes += places[ZERO_PLANE_STATE].extent.bytes;
+		report->param_nvme_bytes += place_bytes(&places[ZERO_PLANE_PARAM]);
+		report->state_nvme_bytes += place_bytes(&places[ZERO_PLANE_STATE]);
 	}
 }
 

@@ -34,8 +34,9 @@ struct zero_flush {
 	struct tier_flush flush;
 	struct catalog_request *request;
 	struct catalog *catalog;
-	struct zi_timer timer; /* of the path that is the first to be late */
-	bool is_late;          /* it was, and that was told */
+	void (*ready)(struct zero_flush *flush); /* instead of the request; NULL: that goes out */
+	struct zi_timer timer;                   /* of the path that is the first to be late */
+	bool is_late;                            /* it was, and that was told */
 };
 
 /* Of a uid, kept for good; or of a job, kept while processes hold what it paid for. */

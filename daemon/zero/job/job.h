@@ -28,6 +28,7 @@
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/param/write.h"
 #include "daemon/zero/place/extent.h"
+#include "daemon/zero/place/former.h"
 #include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/item.h"
@@ -159,6 +160,8 @@ struct zero_job {
 	int64_t committed_step;
 	int64_t current_step; /* in force; later than committed_step: ahead.c */
 	struct zero_marks committed;
+	const struct zero_votes *votes; /* of its other nodes, about commits; NULL: it has none */
+	struct zero_former former;
 	uint64_t update_count;
 	double beta1_power, beta2_power;
 	struct zero_scale scale; /* in force, as are these */
@@ -338,6 +341,11 @@ static inline struct zero_residence *residence_of(const struct zero_job *job, ui
 static inline bool job_is_ahead(const struct zero_job *job)
 {
 	return job->current_step > job->committed_step;
+}
+/* State in memory alone is one copy, whatever the catalog says of it. */
+static inline bool job_keeps_former(const struct zero_job *job)
+{
+	return job->votes && job_is_nvme(job);
 }
 static inline uint32_t job_interval(const struct zero_job *job)
 {

@@ -32,6 +32,7 @@
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/step.h"
+#include "daemon/zero/step/votes.h"
 
 static bool is_wanted(const struct zero_job *job)
 {
@@ -278,11 +279,27 @@ static void take_layout(struct zero_job *job)
 	stream_drop(first);
 }
 
+/* What other nodes hold of it cannot be had from them. */
+static int check_nodes(const struct zero_job *job, struct zi_text *text)
+{
+	uint32_t node_count = job->committed.placement.node_count;
+
+	if (job->committed_step < 0 || node_count <= 1)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EOPNOTSUPP,
+		"job '%s' was committed by %u nodes, of which each holds a part of it, and has all "
+		"of its ranks on this one now: start it on as many nodes",
+		job->name, node_count));
+}
+
 static int prepare(struct zero_job *job, struct zi_text *text)
 {
 	bool is_new;
-	int r = 0;
+	int r = check_nodes(job, text);
 
+	if (r)
+		return err_trace(r);
 	job_drop_incarnation(job);
 	if (job_is_nvme(job)) {
 		/* Its resident share may be another one now. */
@@ -348,13 +365,31 @@ static void begin(struct zero_job *job)
 	}
 }
 
+/* See materialize.h. */
+void materialize_settled(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (goes_on(job, error, text))
+		begin(job);
+}
+
+/* Of a job with two commits the one in force is found first. */
+static void settle(struct zero_job *job)
+{
+	if (!former_is_open(job))
+		begin(job);
+	else if (job->votes && job->votes->resume)
+		job->votes->resume(job);
+	else
+		former_settle(job, false);
+}
+
 /* The other nodes have the same model, or not. */
 static void agreed(struct zero_job *job, int error, const struct zi_text *text)
 {
 	if (error || !is_wanted(job))
 		materialize_end(job, error ? error : -ECANCELED, text);
 	else
-		begin(job);
+		settle(job);
 }
 
 /* Precondition: materialize_is_due(). Ends in materialize_end(), possibly before this returns. */
@@ -366,5 +401,5 @@ void materialize_start(struct zero_job *job)
 	if (job_spans_nodes(job))
 		model_agree(job, agreed);
 	else
-		begin(job);
+		settle(job);
 }

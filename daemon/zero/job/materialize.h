@@ -11,5 +11,7 @@ bool materialize_is_due(const struct zero_job *job);
 /* The present group's memory is being made; a former one's may still be on its way to nobody. */
 bool materialize_is_on(const struct zero_job *job);
 void materialize_start(struct zero_job *job);
+/* Which of a job's two commits is in force is known, or cannot be. */
+void materialize_settled(struct zero_job *job, int error, const struct zi_text *text);
 /* The load pipeline has ended. */
 void materialize_loaded(struct zero_job *job, int error, const struct zi_text *text);

@@ -41,7 +41,8 @@ static bool has_leaving(const struct zero_job *job)
 {
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			if (is_leaving(&job->subgroups[i].places[plane].extent))
+			if (is_leaving(&job->subgroups[i].places[plane].extent) ||
+			    is_leaving(&job->subgroups[i].places[plane].kept))
 				return true;
 	return false;
 }
@@ -54,13 +55,18 @@ static bool snapshot_has_leaving(const struct zero_snapshot *snapshot)
 	return false;
 }
 
-/* See evacuate.h. */
-bool evacuate_is_at_rest(const struct zero_job *job)
+static bool is_idle(const struct zero_job *job)
 {
 	return job->is_stored && job_is_nvme(job) && job->committed_step >= 0 && !job->refusal &&
 	       !job->is_deleting && !job->is_materializing && !job_is_ahead(job) &&
 	       !job->busy_count && !job->attached_count && job->group.phase == ZERO_GROUP_NONE &&
 	       job->step.phase == ZERO_STEP_NONE;
+}
+
+/* See evacuate.h. */
+bool evacuate_is_at_rest(const struct zero_job *job)
+{
+	return is_idle(job) && !job->former.is_kept;
 }
 
 /* See snapshot.h. */
@@ -399,12 +405,30 @@ static bool is_any_leaving(const struct zero *zero)
 	return false;
 }
 
+/* One of two commits is to go, and it is not known which: neither moves until ranks come. */
+static void tell_open(struct zero_job *job)
+{
+	struct zi_text text;
+
+	if (job->is_stuck || !job->former.is_kept || !is_idle(job) || !has_leaving(job))
+		return;
+	job->is_stuck = true;
+	zi_text_set(&text,
+	            "job '%s' stays on its path until its ranks come again: it has commits %llu "
+	            "and %llu, and which of them all of its nodes have is known then",
+	            job->name, (unsigned long long)job->former.marks.number,
+	            (unsigned long long)job->committed.number);
+	if (job->zero->options.stuck)
+		job->zero->options.stuck(job->zero->options.stuck_arg, &text);
+}
+
 /* Jobs first: what they share with snapshots goes along. */
 static void choose(struct zero *zero)
 {
 	zi_list_for_each(link, &zero->jobs) {
 		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
 
+		tell_open(job);
 		if (!job->is_stuck && evacuate_is_at_rest(job) && has_leaving(job)) {
 			start_job(job);
 			return; /* It may be gone. */

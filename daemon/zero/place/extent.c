@@ -12,6 +12,7 @@
 #include "daemon/tier/stripe.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/place/former.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/step/ahead.h"
@@ -79,6 +80,7 @@ void extents_release_all(struct zero_job *job)
 	extents_release_next(job);
 	extents_release_written(job);
 	ahead_drop(job);
+	former_release(job);
 	if (job->zero->frozen)
 		return;
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
@@ -229,57 +231,79 @@ int extent_replace(struct zero_job *job, struct zero_place *place, uint32_t plan
 	return 0;
 }
 
+/* The former contents of a place that is about to have others. */
+static void place_keep(struct zero_place *place)
+{
+	assert(place->kept_is == ZERO_KEPT_NONE);
+	place->kept = place->extent;
+	place->kept_index = place->hash_index;
+	place->kept_step = place->step;
+	place->kept_is = ZERO_KEPT_AHEAD;
+	place->extent = (struct tier_extent){ 0 };
+}
+
 /* See extent.h. @step: that wrote it. */
 void place_advance(struct zero_job *job, struct zero_place *place, int64_t step)
 {
 	uint32_t next_index = place_next_index(place);
 
+	assert(place->kept_is != ZERO_KEPT_FORMER);
 	if (!place->next.bytes)
 		return;
-	if (place->is_ahead) {
-		/* No commit named it, unless in the one that broke the catalog. */
-		if (!job->zero->frozen)
-			tier_extent_release(&place->extent);
-	} else {
-		place->kept = place->extent;
-		place->kept_index = place->hash_index;
-		place->kept_step = place->step;
-		place->is_ahead = true;
-	}
+	/* No commit named it, unless in the one that broke the catalog. */
+	if (place->kept_is == ZERO_KEPT_AHEAD && !job->zero->frozen)
+		tier_extent_release(&place->extent);
+	else if (place->kept_is == ZERO_KEPT_NONE)
+		place_keep(place);
 	place->extent = place->next;
 	place->hash_index = (uint8_t)next_index;
 	place->step = (uint64_t)step;
 	place->next = (struct tier_extent){ 0 };
 }
 
-/* Back to what is committed. When the catalog broke, a commit of the other may be in force after a
- * restart: then it is given to nobody. */
+/* When the catalog broke, a commit of the other may be in force after a restart: then it is given
+ * to nobody. What was committed may be a snapshot's as well. */
 void place_fall_back(struct zero_job *job, struct zero_place *place)
 {
-	if (!place->is_ahead)
+	if (!place->kept_is)
 		return;
-	if (!job->zero->frozen)
+	if (!job->zero->frozen && place->kept_is == ZERO_KEPT_FORMER)
+		share_release(&job->zero->shares, &place->extent);
+	else if (!job->zero->frozen)
 		tier_extent_release(&place->extent);
 	place->extent = place->kept;
 	place->hash_index = place->kept_index;
 	place->step = place->kept_step;
 	place->kept = (struct tier_extent){ 0 };
-	place->is_ahead = false;
+	place->kept_is = ZERO_KEPT_NONE;
 }
 
+/* See extent.h. When the catalog broke, it may be in force after a restart. */
+void place_let_go(struct zero_job *job, struct zero_place *place)
+{
+	if (place->kept_is != ZERO_KEPT_FORMER)
+		return;
+	if (!job->zero->frozen)
+		share_release(&job->zero->shares, &place->kept);
+	place->kept = (struct tier_extent){ 0 };
+	place->kept_is = ZERO_KEPT_NONE;
+}
+
+/* The catalog has what is in force now. What it had before is free, or kept beside it. */
 static void place_commit(struct zero_job *job, struct zero_place *place, bool is_reset)
 {
-	struct zero_shares *shares = &job->zero->shares;
-
-	if (is_reset && !place->next.bytes && !place->is_ahead) {
-		share_release(shares, &place->extent);
+	if (is_reset && !place->next.bytes && !place->kept_is) {
+		if (place->extent.bytes)
+			place_keep(place);
 		place->step = (uint64_t)job->committed_step;
-		return;
+	} else {
+		place_advance(job, place, job->committed_step);
 	}
-	place_advance(job, place, job->committed_step);
-	if (place->is_ahead)
-		share_release(shares, &place->kept);
-	place->is_ahead = false;
+	if (!place->kept_is)
+		return;
+	place->kept_is = ZERO_KEPT_FORMER;
+	if (!job->former.is_kept)
+		place_let_go(job, place);
 }
 
 /* The catalog has them: what they replace is free, but for what a snapshot keeps. Precondition:

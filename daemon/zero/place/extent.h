@@ -14,14 +14,21 @@ struct zero_subgroup;
 #define ZERO_HASHES 3u
 enum { ZERO_PLANE_PARAM = 0, ZERO_PLANE_STATE = 1, _ZERO_PLANE_COUNT };
 
+/* What lies in `kept` of a place. */
+enum zero_kept {
+	ZERO_KEPT_NONE,
+	ZERO_KEPT_AHEAD,  /* what is committed: `extent` is of a step that is not (ahead.c) */
+	ZERO_KEPT_FORMER, /* what the commit before had: `extent` is committed (former.c) */
+};
+
 struct zero_place {
 	struct tier_extent extent; /* in force; no bytes: none (STATE: all zero) */
 	struct tier_extent next;   /* reserved for the step under way */
 	uint64_t step, kept_step;  /* that wrote `extent`, and `kept` */
-	struct tier_extent kept;   /* is_ahead: committed, in place of `extent` */
+	struct tier_extent kept;   /* beside it; no bytes: as there */
 	uint8_t hash_index;        /* which array holds the checksums of `extent` */
 	uint8_t kept_index;        /* and of `kept` */
-	bool is_ahead;             /* `extent` is of a step that is not committed (ahead.c) */
+	uint8_t kept_is;           /* enum zero_kept */
 };
 
 /* All or nothing. -ENOSPC with figures. */
@@ -40,15 +47,18 @@ int extents_reserve_unit(struct zero_job *job, uint32_t unit, struct zi_text *te
 static inline uint32_t place_next_index(const struct zero_place *place)
 {
 	for (uint32_t i = 0;; i++)
-		if (i != place->hash_index && !(place->is_ahead && i == place->kept_index))
+		if (i != place->hash_index && !(place->kept_is && i == place->kept_index))
 			return i;
 }
 /* `next`, if there is one, is in force; what was committed is kept. */
 void place_advance(struct zero_job *job, struct zero_place *place, int64_t step);
+/* What is kept takes the place of `extent`, which is given back. */
 void place_fall_back(struct zero_job *job, struct zero_place *place);
+/* FORMER: what is kept is given back. */
+void place_let_go(struct zero_job *job, struct zero_place *place);
 static inline const struct tier_extent *place_committed(const struct zero_place *place)
 {
-	return place->is_ahead ? &place->kept : &place->extent;
+	return place->kept_is == ZERO_KEPT_AHEAD ? &place->kept : &place->extent;
 }
 bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup);
 /* Another place for what could not be written: TIER_E_FULL. */

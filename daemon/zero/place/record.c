@@ -94,8 +94,9 @@ void record_committed(const struct zero_job *job, bool is_next, struct catalog_j
 	for_each_subgroup_here(job, subgroup) {
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
 			const struct zero_place *place = &subgroup->places[plane];
-			uint32_t which = place->is_ahead ? place->kept_index : place->hash_index;
-			uint64_t step = place->is_ahead ? place->kept_step : place->step;
+			bool is_ahead = place->kept_is == ZERO_KEPT_AHEAD;
+			uint32_t which = is_ahead ? place->kept_index : place->hash_index;
+			uint64_t step = is_ahead ? place->kept_step : place->step;
 
 			which = is_next ? place_next_index(place) : which;
 			extents[record->extent_count++] = record_extent(

@@ -2,7 +2,8 @@
 /*
  * From the catalog back to jobs, when the daemon starts: each stands at its last committed step,
  * and its extents are claimed (those that a snapshot holds as well, once), so that what no commit
- * names is free. Memory comes at materialize. Floor 5, before the loop runs.
+ * names is free. Commits before those in force come last (recover_former.c). Memory comes at
+ * materialize. Floor 5, before the loop runs.
  *
  * A job whose rows or extents cannot be right is kept, refused and explained; nothing of it is
  * overwritten, and the others go on: also where its rows ask for more memory than there is.
@@ -20,6 +21,8 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/owner.h"
+#include "daemon/zero/place/recover_former.h"
+#include "daemon/zero/place/recover_refused.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/step/ahead.h"
@@ -31,6 +34,11 @@ struct recovery {
 	struct zero *zero;
 	struct catalog_job **refused; /* (refused_count,) damaged ones, whose space is kept */
 	uint32_t refused_count;
+	struct recovered_former {
+		struct zero_job *job;
+		struct catalog_job *record;
+	} * formers; /* (former_count,) commits before the one in force */
+	uint32_t former_count;
 	void (*lost)(void *arg, const char *job);
 	void *arg;
 };
@@ -71,11 +79,15 @@ struct tier_extent recover_place(const struct zero *zero, const struct catalog_e
 static int take_layout(struct zero_job *job, const struct catalog_job *stored)
 {
 	struct zi_text text = { "" };
+	uint64_t held_max = stored->extent_count;
 	int r;
 
 	if (layout_check(&job->layout, &text))
 		return damaged(job, text.chars);
-	if (layout_padded_count(&job->layout) / ZI_SUBGROUP_ELEMENTS > stored->extent_count)
+	/* Of several nodes each rank has its share, to a subgroup. */
+	if (stored->placement.node_count > 1)
+		held_max = (held_max + 1) * stored->world_size;
+	if (layout_padded_count(&job->layout) / ZI_SUBGROUP_ELEMENTS > held_max)
 		return damaged(job, "a layout larger than its extents");
 	r = layout_build(job, &text);
 	if (!r && sets_build(job))
@@ -104,6 +116,23 @@ uint64_t recover_digest(const struct catalog_extent *stored)
 	return kern_hash(words, sizeof(words));
 }
 
+/* Which ranks were on this node when it committed. Where planes were divided among several nodes,
+ * what it holds follows from the strategy of then, not from what its newest start asked for. */
+static void take_placement(struct zero_job *job, const struct catalog_job *stored)
+{
+	const struct catalog_placement *placement = &stored->placement;
+
+	job->world = stored->world_size;
+	job->here_mask = job_mask_of(job->world);
+	if (placement->node_count <= 1)
+		return;
+	job->here_mask = 0;
+	for (uint32_t i = 0; i < job->world; i++)
+		job->here_mask |= (uint64_t)(placement->nodes[i] == placement->node) << i;
+	job->training.strategy = placement->strategy;
+	job->training.shard_size = placement->shard_size;
+}
+
 /* Names, numbers, configuration and layout. The layout changes hands. */
 static int take_record(struct zero_job *job, struct catalog_job *stored)
 {
@@ -121,8 +150,7 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	};
 	static_assert(sizeof(job->training) == sizeof(stored->training), "as it came");
 	memcpy(&job->training, stored->training, sizeof(job->training));
-	job->world = stored->world_size;
-	job->here_mask = job_mask_of(job->world);
+	take_placement(job, stored);
 	job->group.number = stored->incarnation_number;
 	job->stored_number = stored->incarnation_number;
 	(void)zi_copy_name(job->group.name, sizeof(job->group.name), stored->incarnation);
@@ -173,7 +201,8 @@ static int missing(struct zero_job *job, const struct tier_member *member)
 	return err_origin(-ENODEV);
 }
 
-static struct zero_subgroup *subgroup_of(struct zero_job *job, const struct catalog_extent *extent)
+/* See recover.h. */
+struct zero_subgroup *recover_subgroup(struct zero_job *job, const struct catalog_extent *extent)
 {
 	if (extent->unit >= job->layout.unit_count ||
 	    extent->subgroup >= job->units[extent->unit].subgroup_count)
@@ -184,13 +213,15 @@ static struct zero_subgroup *subgroup_of(struct zero_job *job, const struct cata
 /* @is_load: from a snapshot that holds it, and goes on doing so. */
 static int take_extent(struct zero_job *job, const struct catalog_extent *stored, bool is_load)
 {
-	struct zero_subgroup *subgroup = subgroup_of(job, stored);
+	struct zero_subgroup *subgroup = recover_subgroup(job, stored);
 	bool is_state = stored->plane == ZI_PLANE_STATE;
 	uint32_t plane = is_state ? ZERO_PLANE_STATE : ZERO_PLANE_PARAM;
 	struct tier_extent extent;
 
 	if (!subgroup || (!is_state && stored->plane != ZI_PLANE_PARAM))
 		return damaged(job, "an extent of no subgroup");
+	if (!subgroup->is_here)
+		return damaged(job, "an extent of what another node holds");
 	if (!stored->extent.bytes)
 		return 0; /* All zero. */
 	extent = recover_place(job->zero, stored);
@@ -219,13 +250,14 @@ static int take_extent(struct zero_job *job, const struct catalog_extent *stored
 	return 0;
 }
 
-static int take_blob(struct zero_job *job, const struct catalog_blob *stored)
+/* See recover.h. */
+int recover_blob(struct zero_job *job, uint32_t index, const struct catalog_blob *stored)
 {
 	struct zero_blob *blob;
 
 	if (stored->rank >= ZI_WORLD_MAX || stored->byte_count > ZI_BLOB_BYTES)
-		return damaged(job, "a resume blob");
-	blob = &job->blobs[job->blob_index][stored->rank];
+		return err_origin(-EUCLEAN);
+	blob = &job->blobs[index][stored->rank];
 	if (!blob->bytes)
 		blob->bytes = malloc(ZI_BLOB_BYTES);
 	if (!blob->bytes)
@@ -233,6 +265,13 @@ static int take_blob(struct zero_job *job, const struct catalog_blob *stored)
 	memcpy(blob->bytes, stored->bytes, stored->byte_count);
 	blob->byte_count = stored->byte_count;
 	return 0;
+}
+
+static int take_blob(struct zero_job *job, const struct catalog_blob *stored)
+{
+	int r = recover_blob(job, job->blob_index, stored);
+
+	return r == -EUCLEAN ? damaged(job, "a resume blob") : err_trace(r);
 }
 
 /* Twice its state, as when it was made: without that it could not step. */
@@ -268,14 +307,18 @@ int recover_state(struct zero_job *job, const struct catalog_job *stored, bool i
 	for (uint32_t i = 0; i < stored->blob_count && !r; i++)
 		if (!is_load || stored->blobs[i].rank < job->world)
 			r = take_blob(job, &stored->blobs[i]);
-	if (!r && !job->nvme_tier)
-		r = absent(job, "its state is on nvme, and no nvme tier is configured");
 	for_each_subgroup_here(job, subgroup)
 		if (!r && !subgroup->places[ZERO_PLANE_PARAM].extent.bytes)
 			r = damaged(job, "parameters without an extent");
 	/* State that was never written has a row as well: none missing can pass for it. */
 	if (!r && stored->extent_count != _ZERO_PLANE_COUNT * job->here_count)
 		r = damaged(job, "optimizer state without an extent");
+	/* A node of several may hold nothing of a small model. */
+	if (!r && !job->nvme_tier && job->zero->options.nvme_tier_count)
+		job->nvme_tier = &job->zero->options.nvme_tiers[job_roomiest(
+			job->zero->options.nvme_tiers, job->zero->options.nvme_tier_count)];
+	if (!r && !job->nvme_tier)
+		r = absent(job, "its state is on nvme, and no nvme tier is configured");
 	return err_trace(r);
 }
 
@@ -309,71 +352,18 @@ static int refuse(struct recovery *recovery, struct zero_job *job, struct catalo
 	return 0;
 }
 
-/*
- * Nobody writes where damaged data may lie, as far as its rows can be believed: what is outside the
- * store, or another's, is passed over. @extents: (stored->extent_count,), what is held is noted
- * there; NULL: it is held for good. Return: 0; -EUCLEAN something was passed over; -ENOMEM.
- */
-static int keep_space(struct zero *zero, const struct catalog_job *stored,
-                      struct tier_extent *extents)
+/* Keeps the rows of a former commit until all that is in force has claimed its space. */
+static int put_off(struct recovery *recovery, struct zero_job *job, struct catalog_job *stored)
 {
-	bool is_whole = true;
-	int r;
+	struct recovered_former *formers;
 
-	r = share_reserve(&zero->shares, stored->extent_count);
-	if (r)
-		return err_trace(r);
-	for (uint32_t i = 0; i < stored->extent_count; i++) {
-		struct tier_extent extent = recover_place(zero, &stored->extents[i]);
-
-		if (!extent.member || !extent.member->store || !extent.bytes)
-			continue;
-		if (share_keep(&zero->shares, &extent))
-			is_whole = false;
-		else if (extents)
-			extents[i] = extent;
-	}
-	return is_whole ? 0 : err_origin(-EUCLEAN);
-}
-
-/*
- * When every sound row has claimed its space. What a refused snapshot holds is given back with it,
- * unless rows of refused ones contradict each other or others: then nobody knows whose it is, and
- * it is given to nobody before the next start. Return: 0; -ENOMEM.
- */
-static int keep_refused(struct recovery *recovery)
-{
-	struct zero *zero = recovery->zero;
-	bool is_disputed = false;
-	int r = 0;
-
-	for (uint32_t i = 0; i < recovery->refused_count && r != -ENOMEM; i++) {
-		const struct catalog_job *former = recovery->refused[i]->former;
-
-		r = keep_space(zero, recovery->refused[i], NULL);
-		is_disputed |= r != 0;
-		/* Which of the two is the newer one may be what is not known. */
-		if (r != -ENOMEM && former && keep_space(zero, former, NULL) == -ENOMEM)
-			r = -ENOMEM;
-	}
-	zi_list_for_each(link, &zero->snapshots) {
-		struct zero_snapshot *snapshot =
-			container_of(link, struct zero_snapshot, snapshots_link);
-
-		if (!snapshot->refusal || r == -ENOMEM)
-			continue;
-		r = keep_space(zero, snapshot->record, snapshot->extents);
-		is_disputed |= r != 0;
-	}
-	zi_list_for_each(link, &zero->snapshots) {
-		struct zero_snapshot *snapshot =
-			container_of(link, struct zero_snapshot, snapshots_link);
-
-		if (snapshot->refusal && is_disputed)
-			memset(snapshot->extents, 0,
-			       snapshot->record->extent_count * sizeof(*snapshot->extents));
-	}
-	return r == -ENOMEM ? err_trace(r) : 0;
+	formers = reallocarray(recovery->formers, recovery->former_count + 1, sizeof(*formers));
+	if (!formers)
+		return err_origin(-ENOMEM);
+	recovery->formers = formers;
+	formers[recovery->former_count++] =
+		(struct recovered_former){ .job = job, .record = zi_steal(stored->former) };
+	return 0;
 }
 
 static int recover_job(void *arg, struct catalog_job *job_row)
@@ -403,6 +393,8 @@ static int recover_job(void *arg, struct catalog_job *job_row)
 	/* Of this job alone: it is refused, the others go on. */
 	if (r && job->refusal)
 		return err_trace(refuse(recovery, job, &stored));
+	if (!r && stored->former)
+		r = put_off(recovery, job, stored);
 	return err_trace(r);
 }
 
@@ -424,7 +416,13 @@ int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), vo
 	zero->shares.is_recovering = true;
 	r = catalog_load_jobs(zero->options.catalog, recover_job, &recovery, text);
 	if (!r)
-		r = keep_refused(&recovery);
+		r = recover_keep_refused(zero, recovery.refused, recovery.refused_count);
+	for (uint32_t i = 0; i < recovery.former_count; i++) {
+		if (!r)
+			r = recover_former(recovery.formers[i].job, recovery.formers[i].record);
+		(void)catalog_job_free(recovery.formers[i].record);
+	}
+	free(recovery.formers);
 	for (uint32_t i = 0; i < recovery.refused_count; i++)
 		(void)catalog_job_free(recovery.refused[i]);
 	free(recovery.refused);

@@ -106,6 +106,7 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 	int r;
 
 	assert(step->reduce_count == 0);
+	assert(!job->former.is_kept);
 	r = extents_reserve(job, is_due ? EXTENTS_STEP : EXTENTS_AHEAD, &op->text);
 	if (r)
 		return err_trace(r);

@@ -20,6 +20,7 @@
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/step/step_end.h"
+#include "daemon/zero/step/votes.h"
 
 /* What every request may name; a commit adds the rest. */
 static void record_fill(struct zero_job *job)
@@ -34,6 +35,31 @@ static void record_member(struct zero_job *job, const struct tier_extent *extent
 {
 	if (extent->bytes)
 		job->record_members |= tier_member_bit(extent->member);
+}
+
+/* What the commit names is down. */
+static void ask_prepared(struct zero_flush *flush)
+{
+	struct zero_job *job = container_of(flush, struct zero_job, record_flush);
+
+	job->votes->prepared(job);
+}
+
+/* See votes.h. */
+void commit_prepared(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct catalog_request *request = &job->request;
+
+	assert(job->step.phase == ZERO_STEP_COMMITTING);
+	assert(request->kind == CATALOG_COMMIT);
+	if (!error) {
+		catalog_submit(job->zero->options.catalog, request);
+		return;
+	}
+	request->result = error;
+	request->is_uncertain = false;
+	request->text = *text;
+	request->done(request);
 }
 
 static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)
@@ -52,7 +78,9 @@ static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog
 	if (kind == CATALOG_COMMIT) {
 		job->request.traffic = job->record_traffic;
 		job->request.traffic_count = budget_record(job);
+		job->request.keeps_former = job_keeps_former(job);
 	}
+	job->record_flush.ready = kind == CATALOG_COMMIT && job->votes ? ask_prepared : NULL;
 	job_busy(job);
 	flush_then_submit(job->zero, &job->record_flush, job->nvme_tier,
 	                  is_flushed ? job->record_members : 0, &job->request);
@@ -115,6 +143,15 @@ void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalo
 	submit(job, kind, done);
 }
 
+/* See commit.h. */
+void step_back_submit(struct zero_job *job, const struct zero_marks *stays, catalog_request_fn done)
+{
+	record_fill(job);
+	job->record.number = stays->number;
+	job->record.line = stays->line;
+	submit(job, CATALOG_STEP_BACK, done);
+}
+
 /* Neither those in force nor the committed ones. */
 uint32_t blob_next(const struct zero_job *job)
 {
@@ -142,7 +179,7 @@ static void record_place(struct zero_job *job, const struct zero_subgroup *subgr
 	bool is_cleared = plane == ZERO_PLANE_STATE && (subgroup->is_reset || !place->extent.bytes);
 
 	/* What lies in an extent of an earlier step that was not committed is committed now. */
-	bool is_older = !place->next.bytes && !is_cleared && place->is_ahead;
+	bool is_older = !place->next.bytes && !is_cleared && place->kept_is == ZERO_KEPT_AHEAD;
 	const struct tier_extent *extent = is_older ? &place->extent : &place->next;
 	uint32_t index = is_older ? place->hash_index : place_next_index(place);
 
@@ -237,6 +274,7 @@ int commit_start(struct zero_job *job, bool is_unasked, struct zi_text *text)
 {
 	int r;
 
+	assert(!job->former.is_kept);
 	r = extents_reserve(job, EXTENTS_COMMIT, text);
 	if (r)
 		return err_trace(r);

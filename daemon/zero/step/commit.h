@@ -7,6 +7,7 @@
 #include "daemon/zero/zero.h"
 
 struct zero_job;
+struct zero_marks;
 
 #define ZERO_BLOBS 3u
 struct zero_blob {
@@ -22,6 +23,9 @@ int commit_start(struct zero_job *job, bool is_unasked, struct zi_text *text);
 /* The WRITE pipeline's end. */
 void commit_written(struct zero_job *job, int error, const struct zi_text *text);
 void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done);
+/* Of two commits that the catalog has the one of @stays stays. */
+void step_back_submit(struct zero_job *job, const struct zero_marks *stays,
+                      catalog_request_fn done);
 /* The first thing of every @done: the request is no longer in flight, and when the catalog broke in
  * it, zero is frozen. */
 void request_end(struct zero_job *job);

@@ -49,6 +49,14 @@ static void watch(struct zero_flush *flush)
 		            flush_late);
 }
 
+static void go_on(struct zero_flush *flush)
+{
+	if (flush->ready)
+		flush->ready(flush);
+	else
+		catalog_submit(flush->catalog, flush->request);
+}
+
 static void flushed(struct tier_flush *tier_flush)
 {
 	struct zero_flush *flush = container_of(tier_flush, struct zero_flush, flush);
@@ -60,7 +68,7 @@ static void flushed(struct tier_flush *tier_flush)
 		log_info("Job '%s': the flush of its step %lld has ended after %.3g s", job->name,
 		         (long long)job->step, waited_s(tier_flush));
 	if (!tier_flush->result) {
-		catalog_submit(flush->catalog, request);
+		go_on(flush);
 		return;
 	}
 	request->result = err_trace(tier_flush->result);
@@ -77,12 +85,12 @@ static void flushed(struct tier_flush *tier_flush)
 void flush_then_submit(struct zero *zero, struct zero_flush *flush, struct tier *tier,
                        uint32_t members, struct catalog_request *request)
 {
-	if (!members) {
-		catalog_submit(zero->options.catalog, request);
-		return;
-	}
 	flush->request = request;
 	flush->catalog = zero->options.catalog;
+	if (!members) {
+		go_on(flush);
+		return;
+	}
 	flush->flush.tier = tier;
 	flush->flush.members = members;
 	flush->flush.loop = zero->options.loop;

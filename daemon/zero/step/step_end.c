@@ -19,6 +19,7 @@
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step.h"
+#include "daemon/zero/step/votes.h"
 
 /* ---- non-finite gradients ---- */
 
@@ -126,6 +127,7 @@ static void step_take(struct zero_job *job)
 	if (!step->is_commit)
 		job->scale = step->next_scale;
 	if (step->is_due) {
+		former_keep(job);
 		ahead_mark(job);
 		if (is_whole)
 			extents_commit(job);
@@ -211,6 +213,58 @@ static void step_go_on(struct zero_job *job)
 	job_settle(job);
 }
 
+/* What was taken, or undone, is told; and whoever waited for its end goes on. */
+static void step_over(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (!job->step.is_commit)
+		step_units_reset(job);
+	job_step_set(job, ZERO_STEP_NONE);
+	if (step_is_theirs(job))
+		step_tell(job, error, text);
+	if (job->residency)
+		residency_pump(job);
+	snapshot_keep_due(job, job->step.former_step);
+	step_go_on(job);
+}
+
+/* All nodes have it, or that is not known, or the former one could not be let go. */
+static void commit_over(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (!error)
+		former_release(job);
+	else if (step_is_theirs(job))
+		group_break(job, error, UINT32_MAX, text);
+	step_over(job, error, text);
+}
+
+static void former_dropped(struct catalog_request *request)
+{
+	struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero *zero = job->zero;
+	struct zi_text text = request->text;
+
+	request_end(job);
+	if (!request->result)
+		job->former.is_stored = false;
+	commit_over(job, request->result, &text);
+	zero_drain(zero);
+}
+
+/* See votes.h. In force here it is in any case: a group that does not know whether it is elsewhere
+ * as well trains no further. */
+void step_committed(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct zero *zero = job->zero;
+
+	assert(job->step.phase == ZERO_STEP_COMMITTING);
+	job_unbusy(job);
+	if (!error && former_is_elsewhere(job))
+		step_back_submit(job, &job->committed, former_dropped);
+	else
+		commit_over(job, error, text);
+	zero_drain(zero);
+}
+
 /*
  * The catalog answered, or it never came to that; or state was written for a snapshot, which
  * changes nothing. A step in memory alone that the catalog did not
@@ -219,9 +273,9 @@ static void step_go_on(struct zero_job *job)
 void step_end(struct zero_job *job, int error, const struct zi_text *text)
 {
 	struct zero_step *step = &job->step;
-	int64_t former_step = job->committed_step;
 
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
+	step->former_step = job->committed_step;
 	if (step->is_keep) {
 		job_step_set(job, ZERO_STEP_NONE);
 		step_go_on(job);
@@ -231,6 +285,11 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text)
 		step->stats.step_ns = zi_clock_now_ns() - step->last_step_ns;
 	if (!error || (!job_is_nvme(job) && !step->is_commit)) {
 		step_take(job);
+		if (!error && step->is_due && job->votes) {
+			job_busy(job);
+			job->votes->committed(job);
+			return;
+		}
 	} else if (!step->is_commit) {
 		step_undo(job, true);
 	} else {
@@ -238,13 +297,5 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text)
 		if (step->is_unasked)
 			ahead_lost(job, text);
 	}
-	if (!step->is_commit)
-		step_units_reset(job);
-	job_step_set(job, ZERO_STEP_NONE);
-	if (step_is_theirs(job))
-		step_tell(job, error, text);
-	if (job->residency)
-		residency_pump(job);
-	snapshot_keep_due(job, former_step);
-	step_go_on(job);
+	step_over(job, error, text);
 }

@@ -102,7 +102,8 @@ Test(commit, the_extremes_of_every_width_come_back)
 	sample.job.placement = (struct catalog_placement){ .strategy = UINT32_MAX,
 		                                           .shard_size = UINT32_MAX,
 		                                           .node_count = 64,
-		                                           .nodes = { 63, 1 } };
+		                                           .nodes = { 63, 1 },
+		                                           .node = 1 };
 	sample.job.scaler_bytes = CATALOG_SCALER_BYTES;
 	sample.job.beta1_power = 0x1.fffffffffffffp-1;
 	sample.job.beta2_power = 0x1p-1074;

@@ -52,7 +52,11 @@ Test(load, values_out_of_range_are_damage_that_names_its_table)
 		{ "UPDATE stand SET shard_size = 1 << 32", "range in table stand" },
 		{ "UPDATE stand SET node_count = 65", "range in table stand" },
 		{ "UPDATE stand SET node_count = 2", "range in table stand" },
-		{ "UPDATE stand SET node_count = 2, nodes = x'0002'", "range in table stand" },
+		{ "UPDATE stand SET node_count = 2, nodes = x'0001'", "range in table stand" },
+		{ "UPDATE stand SET node_count = 2, nodes = x'000200'", "range in table stand" },
+		{ "UPDATE stand SET node_count = 2, nodes = x'000102'", "range in table stand" },
+		/* A node without ranks. */
+		{ "UPDATE stand SET node_count = 2, nodes = x'000001'", "range in table stand" },
 		{ "UPDATE stand SET nodes = x'0000'", "range in table stand" },
 		{ "UPDATE stand SET scaler = zeroblob(65)", "range in table stand" },
 		{ "UPDATE start SET training = zeroblob(127)", "range in table start" },

@@ -93,7 +93,7 @@ static inline void holding_add_job(struct holding *holding, const struct zero_jo
 			const struct zero_place *place = &subgroup->places[plane];
 
 			cr_assert_eq(place->next.bytes, 0, "at rest");
-			if (place->is_ahead)
+			if (place->kept_is)
 				holding_add(holding, &place->kept,
 				            &job->hashes[plane][place->kept_index]
 				                        [subgroup->tile_first],

@@ -130,6 +130,32 @@ int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count, cons
 	return 0;
 }
 
+int zinf_param_group(struct zinf *zinf, uint32_t param, uint32_t group)
+{
+	uint32_t group_count = ZI_MAX(zinf->training.group_count, 1u);
+	int r = zi_client_enter_forming(zinf, __func__);
+
+	static_assert(ZINF_GROUP_FROZEN == ZI_LAYOUT_FROZEN, "it travels as it is");
+	if (r)
+		return err_trace(r);
+	if (param >= zinf->param_count)
+		return zi_client_error(zinf, -EINVAL, "parameter %u of %u", param,
+		                       zinf->param_count);
+	if (group >= group_count && group != ZINF_GROUP_FROZEN)
+		return zi_client_error(zinf, -EINVAL,
+		                       "parameter '%s' cannot be of group %u: group_count of the "
+		                       "options is %u",
+		                       zinf->params[param].entry.name, group, group_count);
+	if (group && !(zinf->features & ZI_FEATURE_TRAINING))
+		return zi_client_error(
+			zinf, -EOPNOTSUPP,
+			"the daemon at %s knows no groups of parameters, use a newer "
+			"zinfd",
+			zinf->path);
+	zinf->params[param].entry.group = (uint16_t)group;
+	return 0;
+}
+
 /* Whether calls on @unit make sense yet. Return: 0, -EINVAL, or how the session ended. */
 int zi_client_check_unit(struct zinf *zinf, uint32_t unit)
 {

@@ -157,6 +157,33 @@ int zi_check_step_options(const struct zi_step_options *options, struct zi_text 
 }
 
 /**
+ * zi_check_step_groups() - lr and weight_decay of each group
+ * @groups: (@count,) a private copy
+ *
+ * Return: 0; -EINVAL which one; -EPROTO reserved words.
+ */
+int zi_check_step_groups(const struct zi_step_group *groups, uint32_t count, struct zi_text *text)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		const struct zi_step_group *group = &groups[i];
+
+		if (!is_zero(group->reserved, ZI_COUNT_OF(group->reserved))) {
+			zi_text_set(text, "group %u of a step: reserved words are set", i);
+			return err_origin(-EPROTO);
+		}
+		if (group->lr >= 0 && group->lr < (double)FLT_MAX && group->weight_decay >= 0 &&
+		    group->weight_decay < (double)FLT_MAX)
+			continue;
+		zi_text_set(text,
+		            "group %u of a step has lr %.17g and weight_decay %.17g: they must be "
+		            "finite in fp32 and at least 0",
+		            i, group->lr, group->weight_decay);
+		return err_origin(-EINVAL);
+	}
+	return 0;
+}
+
+/**
  * zi_step_options_unbuilt() - what a step may ask for and no daemon does yet
  * @options: passed zi_check_step_options()
  *
@@ -164,11 +191,6 @@ int zi_check_step_options(const struct zi_step_options *options, struct zi_text 
  */
 int zi_step_options_unbuilt(const struct zi_step_options *options, struct zi_text *text)
 {
-	if (options->group_count)
-		return err_origin(zi_text_error(text, -EOPNOTSUPP,
-		                                "group_count of a step is %u, which is not built "
-		                                "yet: all parameters have one lr and weight_decay",
-		                                options->group_count));
 	if (options->flags & ZI_STEP_JOINED)
 		return err_origin(
 			zi_text_error(text, -EOPNOTSUPP,
@@ -418,23 +440,4 @@ int zi_check_layout_entry(const struct zi_layout_entry *entry, struct zi_text *t
 		return err_origin(-EINVAL);
 	}
 	return entry->kind == ZI_LAYOUT_PARAM ? err_trace(check_entry_shape(entry, text)) : 0;
-}
-
-/**
- * zi_layout_entry_unbuilt() - what an entry may ask for and no daemon does yet
- * @entry: passed zi_check_layout_entry()
- *
- * Return: 0; -EOPNOTSUPP, naming it.
- */
-int zi_layout_entry_unbuilt(const struct zi_layout_entry *entry, struct zi_text *text)
-{
-	if (entry->group == ZI_LAYOUT_FROZEN)
-		return err_origin(zi_text_error(text, -EOPNOTSUPP,
-		                                "parameter '%s' is frozen, which is not built yet",
-		                                entry->name));
-	if (entry->group)
-		return err_origin(zi_text_error(
-			text, -EOPNOTSUPP, "parameter '%s' is of group %u, which is not built yet",
-			entry->name, entry->group));
-	return 0;
 }

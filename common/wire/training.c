@@ -380,7 +380,6 @@ int zi_training_unbuilt(const struct zi_job_training *training, const struct zi_
 		{ "reduce_dtype",
 		  training->reduce_dtype && training->reduce_dtype != config->grad_dtype,
 		  "leave it 0: gradients travel as they are, and are summed in f32" },
-		{ "group_count", training->group_count > 1, "use one group" },
 		{ "is_forward_only", training->flags & ZI_TRAINING_FORWARD_ONLY,
 		  "leave it false, and call no zinf_step()" },
 		{ "finds_unused", training->flags & ZI_TRAINING_FIND_UNUSED,

@@ -41,6 +41,7 @@ struct catalog_param {
 	uint32_t unit;
 	uint32_t dim_count;
 	uint64_t shape[ZI_PARAM_DIMS_MAX];
+	uint32_t group; /* of those who train it now (zero/job/stretches.h): not stored */
 };
 
 struct catalog_unit {

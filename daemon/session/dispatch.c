@@ -52,6 +52,23 @@ static const struct sess_verb verbs[_ZI_OP_COUNT] = {
 	[ZI_OP_CANCEL] = { .handle = zero_cancel },
 };
 
+/* Of a step, as the options are: a private copy is checked and used. */
+static int sess_take_groups(struct sess *session, struct zero_op *op)
+{
+	const char *uplink = session->uplink->region.base;
+	struct zi_step_group *groups = session->shard->step_groups;
+	uint32_t count = op->options.group_count;
+
+	if (!(session->features & ZI_FEATURE_TRAINING))
+		return zi_text_error(&session->shard->text, err_origin(-EPROTO),
+		                     "groups of a step without feature bit 13");
+	memcpy(groups, uplink + zi_uplink_groups_offset(session->sq.entries),
+	       count * sizeof(*groups));
+	__asm__ volatile("" ::: "memory"); /* As below. */
+	op->groups = groups;
+	return err_trace(zi_check_step_groups(groups, count, &session->shard->text));
+}
+
 /* Fills what the verb takes from the uplink. 0; -EINVAL, -EOPNOTSUPP; -EPROTO. */
 static int sess_prepare(struct sess *session, const struct zi_sqe *sqe,
                         const struct sess_verb *verb, struct zero_op *op)
@@ -68,7 +85,9 @@ static int sess_prepare(struct sess *session, const struct zi_sqe *sqe,
 		r = zi_check_step_options(&op->options, &session->shard->text);
 		if (!r)
 			r = zi_step_options_unbuilt(&op->options, &session->shard->text);
-		return err_trace(r);
+		if (r || !op->options.group_count)
+			return err_trace(r);
+		return err_trace(sess_take_groups(session, op));
 	}
 	if (verb->has_blob && sqe->args[0]) {
 		/* Opaque bytes: whatever they are when zero copies them is the blob. */

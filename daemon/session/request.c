@@ -181,8 +181,6 @@ static int sess_take_layout(struct sess *session, const struct zi_layout *layout
 			return zi_text_error(text, err_origin(-EPROTO),
 			                     "LAYOUT entry of a set without feature bit 14");
 		if (!r)
-			r = zi_layout_entry_unbuilt(&entries[i], text);
-		if (!r)
 			r = zero_layout_add(session->rank, &entries[i], text);
 		if (r) {
 			session->layout_error = r;

@@ -204,8 +204,9 @@ struct sess_shard {
 	char stop_reason[64];
 	uint64_t request_count, wakeup_count; /* since the start, for admin */
 
-	struct zi_text text; /* scratch of the thread */
-	void *message;       /* (ZI_MESSAGE_BYTES_MAX,) received */
+	struct zi_text text;                                   /* scratch of the thread */
+	struct zi_step_group step_groups[ZI_PARAM_GROUPS_MAX]; /* as are these, and the next */
+	void *message; /* (ZI_MESSAGE_BYTES_MAX,) received */
 };
 
 struct sess_control {

@@ -85,8 +85,10 @@ struct zero_op {
 	/* COLL_OPEN of a job that spans nodes: where they meet; the caller's until it completes. */
 	const char *rendezvous_host, *interface, *token;
 	uint32_t rendezvous_port;
-	bool knows_numa;                /* COLL_OPEN: ZI_FEATURE_NUMA */
-	struct zi_step_options options; /* STEP_BEGIN: already checked by wire/check */
+	bool knows_numa;                    /* COLL_OPEN: ZI_FEATURE_NUMA */
+	struct zi_step_options options;     /* STEP_BEGIN: already checked by wire/check, as are */
+	const struct zi_step_group *groups; /* (options.group_count,) copied before the submitting
+	                                     * call returns */
 	/* results */
 	int result;                 /* 0 or -errno */
 	struct zi_text text;        /* for people, when result < 0 */

@@ -180,3 +180,15 @@ const char *gpt_dtype_name(enum zinf_dtype dtype)
 		return "fp16";
 	return dtype == ZINF_BF16 ? "bf16" : "f32";
 }
+
+/* See args.h, as is the next. */
+uint32_t gpt_group_count(const struct gpt_args *args)
+{
+	return args->has_decay_groups ? GPT_GROUPS_MAX : 1;
+}
+
+/* By its shape: matrices decay. */
+uint32_t gpt_param_group(const struct gpt_args *args, const struct gpt_param *param)
+{
+	return args->has_decay_groups && param->dim_count == 1 ? 1 : 0;
+}

@@ -49,6 +49,7 @@ struct gpt_args {
 	double beta2;
 	double eps;
 	double weight_decay;
+	bool has_decay_groups; /* gpt_param_group() */
 	double momentum;
 	double dampening;
 	double clip;
@@ -119,6 +120,11 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem);
 int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem);
 bool gpt_args_is_given(const struct gpt_args *args, const char *name);
 void gpt_args_help(const char *program);
+/* Groups of parameters: with --weight-decay-groups vectors (biases, layer norms) have one of their
+ * own, without weight decay. */
+#define GPT_GROUPS_MAX 2u
+uint32_t gpt_group_count(const struct gpt_args *args);
+uint32_t gpt_param_group(const struct gpt_args *args, const struct gpt_param *param);
 /* As the options mean them together. */
 enum zinf_dtype gpt_param_dtype(const struct gpt_args *args);
 enum zinf_dtype gpt_grad_dtype(const struct gpt_args *args);

@@ -36,6 +36,8 @@ static const struct gpt_option training[] = {
 	GPT_NUMBER("beta2", GPT_OPTION_F64, beta2, 0, 1, "X       Adam, Lion (0.95)"),
 	GPT_NUMBER("eps", GPT_OPTION_F64, eps, 0, 1, "X       Adam, Adagrad (1e-8)"),
 	GPT_NUMBER("weight-decay", GPT_OPTION_F64, weight_decay, 0, 1e6, "X       (0.1)"),
+	GPT_FLAG("weight-decay-groups", has_decay_groups,
+	         "        no weight decay for biases and layer norms: two groups of parameters"),
 	GPT_NUMBER("momentum", GPT_OPTION_F64, momentum, 0, 1, "X       SGD (0.9)"),
 	GPT_NUMBER("dampening", GPT_OPTION_F64, dampening, 0, 1, "X       SGD (0)"),
 	GPT_FLAG("nesterov", is_nesterov, "        SGD"),

@@ -28,6 +28,7 @@ struct reference {
 	float *exp_avg_sq;
 	void *grads[ZINF_WORLD_MAX]; /* of each rank, of grad_dtype */
 	float *sum;              /* of the ranks; sharded: of the micro-batches too; then reduced */
+	uint8_t *groups;         /* (padded_count,) of parameters */
 	double *block_sums;      /* (padded_count / 4096,) */
 	uint32_t *reduce_counts; /* (unit_count,) zinf_reduce() calls of all ranks in this step */
 	/* The step */
@@ -239,12 +240,21 @@ static void master_set(struct reference *ref, uint64_t i, float master)
 
 static void update(struct reference *ref, float clip)
 {
-	struct gpt_reference_scalars scalars;
+	struct gpt_reference_scalars scalars[GPT_GROUPS_MAX];
 
 	ref->beta1_power *= ref->options.beta1;
 	ref->beta2_power *= ref->options.beta2;
-	gpt_reference_scalars_init(&scalars, ref->optimizer, &ref->options, ref->beta1_power,
-	                           ref->beta2_power, clip, ref->update_count);
+	for (uint32_t group = 0; group < GPT_GROUPS_MAX; group++) {
+		struct zinf_step_options options = ref->options;
+
+		if (group < options.group_count) {
+			options.lr = options.groups[group].lr;
+			options.weight_decay = options.groups[group].weight_decay;
+		}
+		gpt_reference_scalars_init(&scalars[group], ref->optimizer, &options,
+		                           ref->beta1_power, ref->beta2_power, clip,
+		                           ref->update_count);
+	}
 	ref->update_count++;
 	for (uint64_t i = 0; i < ref->model->padded_count; i++) {
 		struct gpt_reference_state state = {
@@ -253,7 +263,7 @@ static void update(struct reference *ref, float clip)
 			.v = ref->exp_avg_sq[i],
 		};
 
-		gpt_reference_update(&scalars, ref->optimizer, ref->sum[i], &state);
+		gpt_reference_update(&scalars[ref->groups[i]], ref->optimizer, ref->sum[i], &state);
 		ref->exp_avg[i] = state.m;
 		ref->exp_avg_sq[i] = state.v;
 		master_set(ref, i, state.p);
@@ -331,6 +341,7 @@ static void reference_close(struct gpt_backend *backend)
 	free(ref->exp_avg);
 	free(ref->exp_avg_sq);
 	free(ref->sum);
+	free(ref->groups);
 	free(ref->block_sums);
 	free(ref->reduce_counts);
 	free(ref);
@@ -377,6 +388,7 @@ static bool allocate(struct reference *ref)
 	ref->exp_avg = calloc(count, sizeof(*ref->exp_avg));
 	ref->exp_avg_sq = calloc(count, sizeof(*ref->exp_avg_sq));
 	ref->sum = calloc(count, sizeof(*ref->sum));
+	ref->groups = calloc(count, sizeof(*ref->groups));
 	ref->block_sums = calloc(count / GPT_UNIT_ALIGN, sizeof(*ref->block_sums));
 	ref->reduce_counts = calloc(ref->model->unit_count, sizeof(*ref->reduce_counts));
 	for (uint32_t lane = 0; lane < ref->base.lane_count; lane++) {
@@ -384,7 +396,17 @@ static bool allocate(struct reference *ref)
 		is_whole = is_whole && ref->grads[lane];
 	}
 	return is_whole && ref->params && ref->remainder && ref->exp_avg && ref->exp_avg_sq &&
-	       ref->sum && ref->block_sums && ref->reduce_counts;
+	       ref->sum && ref->groups && ref->block_sums && ref->reduce_counts;
+}
+
+static void mark_groups(struct reference *ref, const struct gpt_args *args)
+{
+	for (uint32_t p = 0; p < ref->model->param_count; p++) {
+		const struct gpt_param *param = &ref->model->params[p];
+
+		memset(ref->groups + flat_index(ref, p), (int)gpt_param_group(args, param),
+		       param->element_count);
+	}
 }
 
 /* @model: must outlive the backend. Return: NULL when memory is short. */
@@ -409,8 +431,10 @@ struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct
 		ref->error_text = "";
 		ref->beta1_power = 1.0;
 		ref->beta2_power = 1.0;
-		if (allocate(ref))
+		if (allocate(ref)) {
+			mark_groups(ref, args);
 			return &ref->base;
+		}
 		reference_close(&ref->base);
 	}
 	(void)gpt_problem_set(problem, -ENOMEM, "No memory for %u ranks of %llu parameters",

@@ -46,8 +46,9 @@ struct trainer {
 	struct gpt_blob blob;      /* as of the newest step whose end was started */
 	struct gpt_record current; /* the step that computes */
 	struct gpt_record ending;  /* the one that is being written; step 0: none */
-	uint64_t mark_ns;          /* when the last commit was seen */
-	uint64_t skipped_count;    /* steps of this run that updated nothing; for older daemons */
+	struct zinf_step_group groups[GPT_GROUPS_MAX]; /* of the step that computes */
+	uint64_t mark_ns;                              /* when the last commit was seen */
+	uint64_t skipped_count; /* steps of this run that updated nothing; for older daemons */
 };
 
 /* ---- a step ---- */
@@ -119,7 +120,7 @@ static int take_scale(struct trainer *trainer)
 	return 0;
 }
 
-static struct zinf_step_options step_options(const struct trainer *trainer)
+static struct zinf_step_options step_options(struct trainer *trainer)
 {
 	const struct gpt_args *args = trainer->args;
 	struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
@@ -136,6 +137,12 @@ static struct zinf_step_options step_options(const struct trainer *trainer)
 	}
 	options.eps = args->eps;
 	options.weight_decay = args->weight_decay;
+	if (args->has_decay_groups) {
+		trainer->groups[0] = (struct zinf_step_group){ value.lr, args->weight_decay };
+		trainer->groups[1] = (struct zinf_step_group){ value.lr, 0 };
+		options.groups = trainer->groups;
+		options.group_count = GPT_GROUPS_MAX;
+	}
 	options.max_norm = args->clip;
 	options.micro_batches = args->schedule == ZINF_SHARDED ? args->grad_accum_count : 1;
 	options.sum = args->is_summing;

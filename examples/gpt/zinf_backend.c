@@ -284,12 +284,13 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.snapshot_keep = args->snapshot_keep;
 	options.staging_bytes = args->staging_bytes;
 	options.scaler = args->scaler.kind == ZINF_SCALER_NONE ? NULL : &args->scaler;
+	options.group_count = gpt_group_count(args);
 	gpt_strategy_set(args, &options);
 	return zinf_attach(&options, ret_zinf);
 }
 
 /* Tells the daemon the model, in the order of its table: indices here and there are the same. */
-static int describe(struct zinf *zinf, const struct gpt_model *model)
+static int describe(struct zinf *zinf, const struct gpt_args *args, const struct gpt_model *model)
 {
 	uint32_t index;
 	int r;
@@ -307,6 +308,8 @@ static int describe(struct zinf *zinf, const struct gpt_model *model)
 
 			r = zinf_param_add(zinf, param->name, param->dim_count, param->shape,
 			                   &index);
+			if (!r && gpt_param_group(args, param))
+				r = zinf_param_group(zinf, index, gpt_param_group(args, param));
 			if (r)
 				return r;
 			assert(index == p);
@@ -332,7 +335,7 @@ int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
 		free(own);
 		return gpt_problem_set(problem, r, "%s", zinf_attach_error());
 	}
-	r = describe(zinf, model);
+	r = describe(zinf, args, model);
 	if (!r && args->load)
 		r = zinf_load(zinf, args->load); /* A job with a step of its own goes on from it. */
 	if (!r)

@@ -49,8 +49,8 @@ struct zinf_step_options {
 	uint8_t reserved[3];     /**< zero */
 	double lr_decay;         /**< Adagrad: lr / (1 + lr_decay × updates before this one) */
 	const struct zinf_step_group *groups; /**< (group_count,) instead of lr and weight_decay;
-					       *   NULL: none. -EOPNOTSUPP yet */
-	uint32_t group_count;                 /**< 0 without groups; at most 64 */
+					       *   NULL: all groups have those */
+	uint32_t group_count;                 /**< zinf_options.group_count, or 0 without groups */
 	uint32_t reserved_end;                /**< zero */
 };
 

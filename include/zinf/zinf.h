@@ -200,7 +200,7 @@ struct zinf_options {
 	enum zinf_dtype reduce_dtype; /**< in which gradients travel; 0: grad_dtype */
 	uint64_t grad_budget_bytes;   /**< ZINF_ZERO2, ZINF_ZERO3: of this rank's gradients under
 				       *   way; 0: two of the largest unit */
-	uint32_t group_count;         /**< of parameters; 0 is 1 */
+	uint32_t group_count;         /**< of parameters, to 64; 0 is 1: zinf_param_group() */
 	bool is_forward_only;         /**< neither gradients nor optimizer state */
 	bool finds_unused;            /**< a parameter without a gradient is no error */
 	uint8_t reserved_end[2];      /**< zero */
@@ -300,6 +300,16 @@ ZINF_API int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_un
  * each at least 1; dim_count 0 is a scalar. @ret_param: its index in the job, counting from 0. */
 ZINF_API int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count,
                             const uint64_t *shape, uint32_t *ret_param);
+
+/** zinf_param_group(): a parameter that is not trained. Its gradient counts as +0, whatever lies
+ * there; value and optimizer state stay as they are. */
+#define ZINF_GROUP_FROZEN 0xffffu
+
+/** Puts a parameter into a group, 0 to zinf_options.group_count - 1 (else 0), or freezes it: each
+ * group has an lr and weight_decay of its own in each step (zinf_step_options.groups). Equal in all
+ * ranks; a job may come back with other groups. Before zinf_materialize(). -EOPNOTSUPP an older
+ * daemon. */
+ZINF_API int zinf_param_group(struct zinf *zinf, uint32_t param, uint32_t group);
 
 /**
  * A new job begins with a snapshot: its parameters, optimizer state, step and blobs, without

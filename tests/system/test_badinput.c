@@ -122,8 +122,8 @@ Test(badinput, what_is_not_built_says_so)
 	options.reduce_dtype = ZINF_BF16;
 	expect_refused(&options, -EOPNOTSUPP, "reduce_dtype is bf16");
 	options = options_of(0, 1);
-	options.group_count = 2;
-	expect_refused(&options, -EOPNOTSUPP, "group_count is 2");
+	options.group_count = 65;
+	expect_refused(&options, -EINVAL, "group_count is 65: 0 to 64");
 	options = options_of(0, 1);
 	options.is_forward_only = true;
 	expect_refused(&options, -EOPNOTSUPP, "is_forward_only is true");

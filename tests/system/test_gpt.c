@@ -73,6 +73,34 @@ Test(gpt, every_strategy_gives_the_same_bits_and_a_job_moves_between_them)
 }
 
 /* All ranks in one process, which is killed, and started again. */
+/* Biases and layer norms do not decay: a group of their own, inside every tile. */
+Test(gpt, groups_of_parameters_give_the_bits_of_the_reference)
+{
+	char command[700];
+
+	gpt_run(0, "zinf-gpt",
+	        TINY "--reference --ranks 2 --steps 4 --weight-decay 0.5 --dump one.dump");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--reference --ranks 2 --steps 4 --weight-decay 0.5 --weight-decay-groups "
+	             "--dump two.dump");
+	(void)snprintf(command, sizeof(command), "cd %s && cmp -s one.dump two.dump", folder);
+	cr_assert_neq(system(command), 0, "it makes a difference");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--ranks 2 --steps 4 --weight-decay 0.5 --weight-decay-groups "
+	             "--job groups --dump groups.dump");
+	gpt_expect_equal_dumps("two.dump", "groups.dump");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--ranks 2 --steps 4 --weight-decay 0.5 --weight-decay-groups "
+	             "--strategy zero2 --job buckets --dump buckets.dump");
+	gpt_expect_equal_dumps("two.dump", "buckets.dump");
+	gpt_run(0, "zinf-gpt",
+	        TINY "--ranks 2 --steps 2 --weight-decay 0.5 --weight-decay-groups --clip 0 "
+	             "--schedule sharded --job again");
+	/* A job may go on without them. */
+	gpt_run(0, "zinf-gpt", TINY "--ranks 2 --steps 3 --job again");
+	system_expect_text(words, "resumed at step 2");
+}
+
 Test(gpt, replicas_in_threads_give_the_same_bits)
 {
 	gpt_run(0, "zinf-gpt", TINY "--reference --ranks 3 --steps 4 --dump plain.dump");

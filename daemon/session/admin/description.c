@@ -47,8 +47,11 @@ static int read_layout(struct cursor *cursor, const struct zi_import_head *head,
 		struct catalog_param *param = &record->params[record->param_count];
 		int r = zi_check_layout_entry(entry, text);
 
-		if (!r)
-			r = zi_layout_entry_unbuilt(entry, text);
+		if (!r && entry->group)
+			r = err_origin(zi_text_error(text, -EPROTO,
+			                             "parameter '%s' is of a group, which are of "
+			                             "those who train, not of what is stored",
+			                             entry->name));
 		if (r)
 			return err_trace(r);
 		if (entry->kind == ZI_LAYOUT_UNIT && record->unit_count < head->unit_count) {

@@ -10,6 +10,7 @@
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/step/step.h"
+#include "kernels/hash.h"
 
 /* What a node's ranks have come to. */
 struct agree_call {
@@ -22,6 +23,7 @@ struct agree_step {
 	int64_t step;
 	uint32_t rank, reserved; /* whose options they are */
 	struct zi_step_options options;
+	uint64_t groups_digest; /* of their groups */
 };
 static_assert(sizeof(struct agree_step) <= TALK_DATA_BYTES, "one vote");
 
@@ -145,6 +147,11 @@ static void begun(void *arg, const struct round *round, int error, const struct 
 		} else {
 			r = step_options_compare(&other.options, other.rank, &first.options,
 			                         first.rank, &why);
+			if (!r && other.groups_digest != first.groups_digest)
+				r = zi_text_error(&why, err_origin(-EINVAL),
+				                  "lr or weight_decay of a group are others in "
+				                  "rank %u than in rank %u",
+				                  other.rank, first.rank);
 		}
 	}
 	if (r)
@@ -163,6 +170,8 @@ void agree_begin(struct zero_job *job)
 	step.step = job->current_step;
 	step.rank = job->step.options_rank;
 	step.options = job->step.options;
+	step.groups_digest =
+		kern_hash(job->step.groups, step.options.group_count * sizeof(job->step.groups[0]));
 	memcpy(vote.data, &step, sizeof(step));
 	across_vote(job, ROUND_STEP_BEGIN, &vote, begun);
 }

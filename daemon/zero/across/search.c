@@ -13,9 +13,9 @@
 enum search_kind { SEARCH_NONE, SEARCH_SET, SEARCH_UNIT, SEARCH_PARAM };
 
 struct search_entry {
-	uint32_t kind; /* enum search_kind; NONE: this model ends before */
-	uint32_t word; /* a unit's set, a parameter's unit */
-	uint32_t dim_count, reserved;
+	uint32_t kind;                     /* enum search_kind; NONE: this model ends before */
+	uint32_t word;                     /* a unit's set, a parameter's unit */
+	uint32_t dim_count, group;         /* of a parameter */
 	uint64_t shape[ZI_PARAM_DIMS_MAX]; /* of a set: its members */
 	char name[ZI_PARAM_NAME_BYTES];
 };
@@ -32,6 +32,7 @@ static void take_param(const struct catalog_param *param, struct search_entry *e
 	entry->kind = SEARCH_PARAM;
 	entry->word = param->unit;
 	entry->dim_count = param->dim_count;
+	entry->group = param->group;
 	memcpy(entry->shape, param->shape, param->dim_count * sizeof(*param->shape));
 	memcpy(entry->name, param->name, strlen(param->name));
 }
@@ -161,6 +162,10 @@ static void say_entry(const struct search_entry *entry, struct zi_text *text)
 	for (uint32_t i = 0; i < ZI_MIN(entry->dim_count, ZI_PARAM_DIMS_MAX); i++)
 		zi_text_append(text, "%s%llu", i ? "," : " (", (unsigned long long)entry->shape[i]);
 	zi_text_append(text, ") of unit %u", entry->word);
+	if (entry->group == ZI_LAYOUT_FROZEN)
+		zi_text_append(text, ", frozen");
+	else if (entry->group)
+		zi_text_append(text, ", group %u", entry->group);
 }
 
 void search_say(const struct search *search, const struct round *round, struct zi_text *text)

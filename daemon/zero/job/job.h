@@ -41,6 +41,7 @@
 #include "kernels/optim.h"
 
 struct across;
+struct zero_stretch;
 
 struct zero_rank {
 	struct zero_job *job;
@@ -65,7 +66,8 @@ struct zero_rank {
 	struct zero_write *write;         /* of a unit's parameters; NULL: none */
 	struct tier_segment *spare;       /* a copy that it wrote into and may again; NULL: none */
 	struct zero_tensors *tensors;     /* NULL: none were opened */
-	uint16_t doing;                   /* opcode of the newest call */
+	struct zi_step_group step_groups[ZI_PARAM_GROUPS_MAX]; /* of its newest STEP_BEGIN */
+	uint16_t doing;                                        /* opcode of the newest call */
 	uint32_t doing_unit;
 	uint64_t doing_ns;
 };
@@ -113,6 +115,8 @@ struct zero_job {
 	bool is_training_known; /* from whoever materialised it last, or from the catalog */
 	struct zero_layout layout;
 	struct zero_unit *units;
+	struct zero_stretch
+		*stretches; /* of all units (stretches.h); made anew at each materialize */
 	struct zero_subgroup *subgroups;
 	uint32_t subgroup_count, tile_count;
 	uint64_t element_count, padded_count;

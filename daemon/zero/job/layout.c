@@ -14,6 +14,7 @@
 #include "common/base/err.h"
 #include "common/wire/geometry.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/stretches.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/queue.h"
 
@@ -382,6 +383,7 @@ void layout_unbuild(struct zero_job *job)
 	free(job->norm_blocks);
 	free(job->record_extents);
 	queue_unbuild(job);
+	stretches_unbuild(job);
 	job->units = NULL;
 	job->sets = NULL;
 	job->set_count = 0;

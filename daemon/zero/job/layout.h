@@ -26,7 +26,8 @@ struct zero_unit {
 	uint64_t param_offset; /* bytes in the plane */
 	uint64_t grad_offset;  /* in the gradients of its set (job/set.h) */
 	uint32_t subgroup_first, subgroup_count;
-	uint32_t here_count; /* subgroups that this node holds */
+	uint32_t here_count;                   /* subgroups that this node holds */
+	uint32_t stretch_first, stretch_count; /* in job->stretches */
 	/* this step */
 	uint64_t handed_mask;  /* ranks that handed over this micro-batch's gradient */
 	uint64_t held_mask;    /* ranks whose buffer is the daemon's */
@@ -63,6 +64,12 @@ struct zero_subgroup {
 	uint32_t culprit;                   /* of this step: a rank, or as culprit.h says */
 	struct dev_task reduce_task;
 };
+
+/* Of its unit. */
+static inline uint64_t subgroup_element(const struct zero_subgroup *subgroup)
+{
+	return (uint64_t)subgroup->index * ZI_SUBGROUP_ELEMENTS;
+}
 
 void layout_free(struct zero_layout *layout);
 int layout_check(const struct zero_layout *layout, struct zi_text *text);

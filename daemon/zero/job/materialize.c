@@ -25,6 +25,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/memory.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/job/stretches.h"
 #include "daemon/zero/param/stream.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/owner.h"
@@ -295,6 +296,7 @@ static int check_nodes(const struct zero_job *job, struct zi_text *text)
 
 static int prepare(struct zero_job *job, struct zi_text *text)
 {
+	const struct zero_layout *first = &job->layout; /* The first rank's: whose groups count. */
 	bool is_new;
 	int r = check_nodes(job, text);
 
@@ -324,7 +326,9 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	if (!job->layout.unit_count)
 		take_layout(job);
 	else
-		r = layout_take_sets(&job->layout, &job->group.ranks[job_first_rank(job)]->layout);
+		first = &job->group.ranks[job_first_rank(job)]->layout;
+	if (first != &job->layout)
+		r = layout_take_sets(&job->layout, first);
 	if (is_new && !r)
 		r = check_bytes(job, text);
 	if (is_new && !r)
@@ -336,6 +340,9 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	if (r)
 		return err_trace(r);
 	owners_build(job);
+	r = stretches_build(job, first, text);
+	if (r)
+		return err_trace(r);
 	if (is_new && load_is_due(job))
 		r = load_adopt(job, text);
 	else

@@ -10,6 +10,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/materialize.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/job/stretches.h"
 #include "daemon/zero/snapshot/load.h"
 #include "daemon/zero/step/scale.h"
 
@@ -93,6 +94,8 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 		return;
 	}
 	r = compare(rank, &text);
+	if (!r)
+		r = stretches_check(rank, &text);
 	if (!r)
 		r = load_check(rank, &text);
 	is_full = gather_join(op, ZERO_GATHER_MATERIALIZE);

@@ -189,7 +189,8 @@ static int param_add(struct zero_rank *rank, const struct zi_layout_entry *entry
 	}
 	param = &layout->params[layout->param_count++];
 	*param = (struct catalog_param){ .unit = layout->unit_count - 1,
-		                         .dim_count = entry->dim_count };
+		                         .dim_count = entry->dim_count,
+		                         .group = entry->group };
 	(void)zi_copy_name(param->name, sizeof(param->name), entry->name); /* Of the same size. */
 	memcpy(param->shape, entry->shape, entry->dim_count * sizeof(param->shape[0]));
 	return 0;

@@ -13,6 +13,7 @@
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/job/stretches.h"
 #include "daemon/zero/param/write.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/ahead.h"
@@ -50,6 +51,10 @@ int step_options_compare(const struct zi_step_options *mine, uint32_t rank,
 		return zi_text_error(text, -EINVAL,
 		                     "micro_batches is %u in rank %u, but %u in rank %u",
 		                     mine->micro_batches, rank, model->micro_batches, model_rank);
+	if (mine->group_count != model->group_count)
+		return zi_text_error(text, -EINVAL,
+		                     "group_count of the step is %u in rank %u, but %u in rank %u",
+		                     mine->group_count, rank, model->group_count, model_rank);
 	if (mine->flags != model->flags)
 		return zi_text_error(
 			text, -EINVAL,
@@ -60,9 +65,43 @@ int step_options_compare(const struct zi_step_options *mine, uint32_t rank,
 	return 0;
 }
 
+static int groups_compare(const struct zero_job *job, struct zero_op *op)
+{
+	const struct zero_rank *rank = op->rank;
+
+	assert(op->options.group_count == job->step.options.group_count);
+	for (uint32_t i = 0; i < op->options.group_count; i++) {
+		const struct zi_step_group *mine = &rank->step_groups[i];
+		const struct zi_step_group *model = &job->step.groups[i];
+
+		if (memcmp(mine, model, sizeof(*mine)) == 0)
+			continue;
+		return zi_text_error(&op->text, -EINVAL,
+		                     "group %u has lr %.17g and weight_decay %.17g in rank %u, but "
+		                     "%.17g and %.17g in rank %u",
+		                     i, mine->lr, mine->weight_decay, rank->number, model->lr,
+		                     model->weight_decay, job->step.options_rank);
+	}
+	return 0;
+}
+
+/* A step without groups has one lr and weight_decay for all of them. */
+static int groups_check(const struct zero_job *job, struct zero_op *op)
+{
+	uint32_t count = stretches_group_count(job);
+
+	if (!op->options.group_count || op->options.group_count == count)
+		return 0;
+	return zi_text_error(&op->text, -EINVAL,
+	                     "group_count of the step is %u, but the job has %u groups of "
+	                     "parameters: give all of them, or none",
+	                     op->options.group_count, count);
+}
+
 static int begin_check(const struct zero_job *job, struct zero_op *op)
 {
 	const struct zero_rank *writer = write_pending(job);
+	int r;
 
 	if (job->zero->is_stopping)
 		return zi_text_error(&op->text, -ESTALE, "the daemon is stopping");
@@ -94,7 +133,8 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 		                     op->options.micro_batches);
 	if (!op->options.micro_batches)
 		return zi_text_error(&op->text, -EINVAL, "micro_batches is 0");
-	return err_trace(scale_options_check(job, &op->options, &op->text));
+	r = groups_check(job, op);
+	return r ? r : err_trace(scale_options_check(job, &op->options, &op->text));
 }
 
 /* The first rank: space for all the step will write, leave to write it, then state is read ahead.
@@ -133,6 +173,8 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 			.loss_scale = scale_of(job),
 		},
 	};
+	memcpy(step->groups, op->rank->step_groups,
+	       op->options.group_count * sizeof(step->groups[0]));
 	step->skips_nonfinite = (op->options.flags & ZI_STEP_SKIP_NONFINITE) || scale_is_on(job);
 	step->is_norm_wanted = op->options.max_norm > 0 || step->skips_nonfinite ||
 	                       (op->options.flags & ZI_STEP_WANT_NORM);
@@ -172,6 +214,8 @@ void step_try_begin(struct zero_op *op)
 	} else if (!r) {
 		r = step_options_compare(&op->options, rank->number, &job->step.options,
 		                         job->step.options_rank, &op->text);
+		if (!r)
+			r = groups_compare(job, op);
 	}
 	if (!r)
 		job->step.begun_mask |= 1ull << rank->number;
@@ -191,6 +235,9 @@ void zero_step_begin(struct zero_rank *rank, struct zero_op *op)
 	struct zero *zero = rank->job->zero;
 
 	if (op_begin(rank, op, ZI_OP_STEP_BEGIN)) {
+		if (op->options.group_count)
+			memcpy(rank->step_groups, op->groups,
+			       op->options.group_count * sizeof(rank->step_groups[0]));
 		op_wait(op);
 		step_try_begin(op);
 	}

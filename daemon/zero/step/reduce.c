@@ -19,6 +19,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/job/stretches.h"
 #include "daemon/zero/param/unit.h"
 #include "daemon/zero/step/culprit.h"
 #include "daemon/zero/step/step.h"
@@ -63,6 +64,9 @@ static void reduce_run(struct dev_task *task)
 
 	if (subgroup->is_first_micro)
 		subgroup->culprit = CULPRIT_NONE;
+	for (uint32_t i = 0; i < source_count; i++) /* Whatever its rank left there. */
+		stretches_clear(job, subgroup->unit, subgroup_element(subgroup), count,
+		                (void *)sources[i], zi_dtype_bytes(dtype));
 	if (job->accum) {
 		float *accum =
 			(float *)(void *)((char *)job->accum->region.base + subgroup->accum_offset);

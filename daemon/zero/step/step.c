@@ -18,6 +18,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/job/stretches.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/culprit.h"
@@ -161,6 +162,21 @@ static bool take_norm(struct zero_step *step, double sum)
 	return isfinite(sum);
 }
 
+/* Of each group of parameters; of the hyperparameters as they are now. */
+static void scalars_prepare(struct zero_job *job)
+{
+	struct zero_step *step = &job->step;
+	struct kern_hyper hyper = step->hyper;
+
+	for (uint32_t i = 0; i < stretches_group_count(job); i++) {
+		if (step->options.group_count) {
+			hyper.lr = step->groups[i].lr;
+			hyper.weight_decay = step->groups[i].weight_decay;
+		}
+		kern_optim_prepare(&step->scalars[i], &hyper);
+	}
+}
+
 /* All that the update needs but a norm: known when the step begins. */
 void step_prepare(struct zero_job *job)
 {
@@ -186,7 +202,7 @@ void step_prepare(struct zero_job *job)
 		.lr_decay = options->lr_decay,
 		.has_no_bias_correction = options->flags & ZI_STEP_NO_BIAS_CORRECTION,
 	};
-	kern_optim_prepare(&step->scalars, &step->hyper);
+	scalars_prepare(job);
 }
 
 /*
@@ -245,7 +261,7 @@ void step_advance(struct zero_job *job)
 	}
 	/* Else they were known from the start, and an early update may be reading them. */
 	if (step->is_norm_wanted)
-		kern_optim_prepare(&step->scalars, &step->hyper);
+		scalars_prepare(job);
 	job_step_set(job, ZERO_STEP_UPDATING);
 	pipeline_arm(job);
 }

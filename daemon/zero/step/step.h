@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/base/types.h"
+#include "common/wire/layout.h"
 #include "daemon/zero/step/scale.h"
 #include "daemon/zero/zero.h"
 #include "kernels/optim.h"
@@ -44,8 +45,9 @@ struct zero_step {
 	uint32_t reduce_count; /* pass 1 in flight, subgroups */
 	uint64_t first_step_ns, last_step_ns, update_ns, commit_ns;
 	double norm;
-	struct kern_hyper hyper;
-	struct kern_optim_scalars scalars;
+	struct kern_hyper hyper; /* but for lr and weight_decay of groups */
+	struct zi_step_group groups[ZI_PARAM_GROUPS_MAX];       /* (options.group_count,) */
+	struct kern_optim_scalars scalars[ZI_PARAM_GROUPS_MAX]; /* (stretches_group_count(),) */
 	double next_beta1_power, next_beta2_power;
 	struct zero_scale next_scale;
 	int scale_error;       /* -ERANGE: an overflow at the least scale ends the run with it */

@@ -16,9 +16,11 @@
 #include "daemon/zero/grad/grads.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/stretches.h"
 #include "daemon/zero/param/write_end.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/item.h"
+#include "daemon/zero/step/mixed.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/reduce.h"
 #include "kernels/hash.h"
@@ -117,8 +119,28 @@ static void tile_record_plane(const struct zero_item *item, const struct tile *t
 		tile_record(item, tile, plane, tile_hash(item, tile, plane));
 }
 
+/* The run of parameters with its first element. */
+static const struct zero_stretch *tile_stretches(const struct zero_item *item,
+                                                 const struct tile *tile)
+{
+	const struct zero_subgroup *subgroup = item->subgroup;
+
+	return stretches_find(item->job, subgroup->unit,
+	                      subgroup_element(subgroup) + tile->element_first);
+}
+
+/* All of it is of one group, which is not frozen: the common case. */
+static bool tile_is_plain(const struct zero_item *item, const struct tile *tile)
+{
+	const struct zero_stretch *stretch = tile_stretches(item, tile);
+
+	return !stretch_is_frozen(stretch) && stretch->end >= subgroup_element(item->subgroup) +
+	                                                              tile->element_first +
+	                                                              tile->element_count;
+}
+
 /* [remainder (not of f32) | exp_avg f32 | exp_avg_sq f32 (of two moments)]. @ret_hashes: NULL, or
- * of both sides of the step. */
+ * of both sides of the step, of a plain tile. */
 static void tile_step(const struct zero_item *item, const struct tile *tile,
                       struct kern_optim_hashes *ret_hashes)
 {
@@ -132,12 +154,12 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 	uint64_t moment_bytes = tile->element_count * sizeof(float);
 	char *moments = (char *)tile->state + remainder_bytes;
 	const void *grads[ZI_WORLD_MAX];
-	struct kern_optim_scalars scalars = job->step.scalars;
+	/* The one scalar that is not the same for all units. */
+	float average = reduce_average(job, set_of(job, subgroup->unit));
+	struct kern_optim_scalars scalars;
 	uint32_t rank_count = 1;
 	struct kern_optim_run run;
 
-	/* The one scalar that is not the same for all units. */
-	scalars.average = reduce_average(job, set_of(job, subgroup->unit));
 	if (job->step.is_pass1)
 		grads[0] = (char *)grad_sum_at(job, subgroup) + grad_offset;
 	else
@@ -154,6 +176,15 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 		.param_dtype = (enum zi_dtype)job->config.param_dtype,
 		.grad_dtype = (enum zi_dtype)job->config.grad_dtype,
 	};
+	if (!tile_is_plain(item, tile)) {
+		assert(!ret_hashes);
+		mixed_step(&run, tile_stretches(item, tile),
+		           subgroup_element(subgroup) + tile->element_first, job->step.scalars,
+		           average);
+		return;
+	}
+	scalars = job->step.scalars[tile_stretches(item, tile)->group];
+	scalars.average = average;
 	if (ret_hashes)
 		kern_optim_step_hashed(&run, &scalars, ret_hashes);
 	else
@@ -186,16 +217,19 @@ void update_run(struct dev_task *task)
 
 	for (uint32_t i = 0; i < item->subgroup->tile_count; i++) {
 		struct tile tile = tile_of(item, i);
+		bool is_hashed = is_read && tile_is_plain(item, &tile);
 
 		if (item->is_param_read)
 			item->error = tile_verify(item, &tile, ZERO_PLANE_PARAM);
-		if (is_read && !item->error)
+		if (is_hashed && !item->error)
 			item->error = tile_step_verified(item, &tile);
+		else if (is_read && !item->error)
+			item->error = tile_verify(item, &tile, ZERO_PLANE_STATE);
 		if (item->error)
 			return;
-		if (is_read)
+		if (is_hashed)
 			continue;
-		if (item->is_staged)
+		if (item->is_staged && !is_read)
 			memset(tile.state, 0, tile.state_bytes);
 		tile_step(item, &tile, NULL);
 		tile_record_plane(item, &tile, ZERO_PLANE_STATE);

@@ -48,7 +48,8 @@ struct zero {
 	char blob[70000];
 	uint64_t blob_bytes;
 	struct zi_step_options options; /* of the last STEP_BEGIN */
-	char seen_blob[64];             /* of the last STEP */
+	struct zi_step_group groups[ZI_PARAM_GROUPS_MAX];
+	char seen_blob[64]; /* of the last STEP */
 	/* Of exports and imports. */
 	bool moves; /* extents are taken, and under way until fake_read_done(), fake_put_done() */
 	struct zero_read *reads[FAKE_MOVES_MAX];
@@ -314,6 +315,8 @@ void zero_reduce(struct zero_rank *rank, struct zero_op *op)
 void zero_step_begin(struct zero_rank *rank, struct zero_op *op)
 {
 	fake.options = op->options;
+	if (op->options.group_count)
+		memcpy(fake.groups, op->groups, op->options.group_count * sizeof(fake.groups[0]));
 	fake_take(rank, op);
 }
 

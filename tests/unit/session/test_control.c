@@ -251,7 +251,7 @@ Test(control, how_a_job_trains_reaches_zero_and_what_is_not_built_is_refused_by_
 		const char *words;
 	} cases[] = {
 		{ { .grad_budget_bytes = 1 }, -EINVAL, "but strategy ddp keeps all gradients" },
-		{ { .group_count = 3 }, -EOPNOTSUPP, "group_count is 3, which is not built yet" },
+		{ { .group_count = 65 }, -EINVAL, "group_count is 65: 0 to 64 are allowed" },
 		{ { .strategy = 9 }, -EINVAL, "strategy is 9: 0 to 5 are allowed" },
 		{ { .reserved0 = 1 }, -EPROTO, "reserved words are set" },
 	};

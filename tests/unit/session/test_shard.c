@@ -323,17 +323,57 @@ Test(shard, step_options_are_copied_checked_and_handed_on)
 	cr_assert_eq(cqe.result, -EINVAL);
 	cr_assert(strstr(client_text(client, &cqe), "lr is -1"));
 	uplink->step_options = good_options();
-	uplink->step_options.group_count = 2;
+	uplink->step_options.flags = ZI_STEP_JOINED;
 	client_submit(client, ZI_OP_STEP_BEGIN, 0, 3);
 	turn();
 	cqe = client_reap(client);
 	cr_assert_eq(cqe.result, -EOPNOTSUPP);
-	cr_assert(strstr(client_text(client, &cqe), "group_count of a step is 2, which is not"));
+	cr_assert(strstr(client_text(client, &cqe), "joined is true, which is not built"));
 	uplink->step_options = good_options();
 	uplink->step_options.reserved[3] = 1;
 	client_submit(client, ZI_OP_STEP_BEGIN, 0, 4);
 	expect_end(client, "reserved words");
 	cr_assert_eq(fake.op_count, 1);
+	client_close(client);
+}
+
+Test(shard, groups_of_a_step_are_copied_and_the_copy_is_checked)
+{
+	struct client *client = client_attach_with(ZI_FEATURE_TRAINING);
+	struct zi_uplink_header *uplink = (void *)client->uplink;
+	struct zi_step_group *groups = (void *)(client->uplink + zi_uplink_groups_offset(16));
+	struct zi_cqe cqe;
+
+	uplink->step_options = good_options();
+	uplink->step_options.group_count = 2;
+	groups[0] = (struct zi_step_group){ .lr = 0.5, .weight_decay = 0.25 };
+	groups[1] = (struct zi_step_group){ .lr = 2 };
+	client_submit(client, ZI_OP_STEP_BEGIN, 0, 1);
+	turn();
+	cr_assert_eq(client_reap(client).result, 0);
+	cr_assert_eq(fake.groups[0].weight_decay, 0.25);
+	cr_assert_eq(fake.groups[1].lr, 2);
+	groups[1].lr = -2;
+	client_submit(client, ZI_OP_STEP_BEGIN, 0, 2);
+	turn();
+	cqe = client_reap(client);
+	cr_assert_eq(cqe.result, -EINVAL);
+	cr_assert(strstr(client_text(client, &cqe), "group 1 of a step has lr -2"));
+	groups[1] = (struct zi_step_group){ .reserved = { 7 } };
+	client_submit(client, ZI_OP_STEP_BEGIN, 0, 3);
+	expect_end(client, "group 1 of a step: reserved words");
+	client_close(client);
+}
+
+Test(shard, groups_of_a_step_without_their_feature_end_the_session)
+{
+	struct client *client = client_attach();
+	struct zi_uplink_header *uplink = (void *)client->uplink;
+
+	uplink->step_options = good_options();
+	uplink->step_options.group_count = 1;
+	client_submit(client, ZI_OP_STEP_BEGIN, 0, 1);
+	expect_end(client, "groups of a step without feature bit 13");
 	client_close(client);
 }
 

@@ -12,6 +12,10 @@
 
 /* Far beyond any store; a product with any width, and 64 ranks, is below 2^63. */
 #define PLAN_ELEMENTS_MAX (1ull << 50)
+/* Of a rank, for its tensors and for its arena. */
+#define PLAN_RANK_BYTES_MAX (1ull << 50)
+/* Of all snapshots together. */
+#define PLAN_SNAPSHOT_BYTES_MAX (1ull << 62)
 
 /* Numbers that all planes need. */
 struct widths {
@@ -268,6 +272,31 @@ static void plan_store(const struct zi_plan_model *model, const struct zi_plan_o
 	plan->read_bytes_per_step = shares->staged_bytes;
 }
 
+/* What is kept beside the training state. No sum passes 2^63: 64 ranks of 2^50 bytes each are 2^56.
+ * Precondition: the model is a sound one. */
+static int check_beside(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                        struct zi_text *text)
+{
+	const struct widths widths = widths_of(&options->config);
+	uint64_t held_bytes = model->padded_count * (widths.state + widths.param);
+	const struct {
+		const char *name;
+		uint64_t value, max;
+	} fields[] = {
+		{ "tensor_bytes", options->tensor_bytes, PLAN_RANK_BYTES_MAX },
+		{ "arena_bytes", options->arena_bytes, PLAN_RANK_BYTES_MAX },
+		{ "snapshot_count", options->snapshot_count, PLAN_SNAPSHOT_BYTES_MAX / held_bytes },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(fields); i++)
+		if (fields[i].value > fields[i].max)
+			return err_origin(zi_text_error(
+				text, -EINVAL, "%s is %llu: of this model at most %llu can be",
+				fields[i].name, (unsigned long long)fields[i].value,
+				(unsigned long long)fields[i].max));
+	return 0;
+}
+
 static int check(const struct zi_plan_model *model, const struct zi_plan_options *options,
                  struct zi_text *text)
 {
@@ -300,7 +329,7 @@ static int check(const struct zi_plan_model *model, const struct zi_plan_options
 		return err_origin(zi_text_error(
 			text, -EINVAL, "%u ranks on a node of %u: 1 to %u are allowed",
 			options->local_ranks, options->world_size, ZI_WORLD_MAX));
-	return 0;
+	return err_trace(check_beside(model, options, text));
 }
 
 /**

@@ -26,8 +26,17 @@ static bool fits(const struct fit *fit)
 	       fit->plan.reserved_nvme_bytes <= fit->nvme_bytes;
 }
 
+/* With what is conceded so far. What is written between commits takes a third set of extents: where
+ * the store has no room for one, whatever was moved there before, each step is committed. */
 static int plan(struct fit *fit, struct zi_text *text)
 {
+	struct zi_job_config *config = &fit->options.config;
+	int r = zi_plan_make(fit->model, &fit->options, &fit->plan, text);
+
+	if (r || config->offload_optimizer != ZI_OFFLOAD_NVME || config->commit_interval <= 1 ||
+	    fit->plan.reserved_nvme_bytes <= fit->nvme_bytes)
+		return err_trace(r);
+	config->commit_interval = 1;
 	return err_trace(zi_plan_make(fit->model, &fit->options, &fit->plan, text));
 }
 
@@ -62,30 +71,29 @@ static int plan_staged(struct fit *fit, struct zi_text *text)
 	return err_trace(plan(fit, text));
 }
 
-/* What is written between commits takes a third set of extents. */
-static int concede_interval(struct fit *fit, struct zi_text *text)
+static int plan_in_memory(struct fit *fit, struct zi_text *text)
 {
-	if (fit->options.config.commit_interval <= 1 ||
-	    fit->plan.reserved_nvme_bytes <= fit->nvme_bytes)
-		return 0;
-	fit->options.config.commit_interval = 1;
-	return err_trace(plan_staged(fit, text));
+	struct zi_job_config *config = &fit->options.config;
+
+	config->offload_optimizer = ZI_OFFLOAD_CPU;
+	if (config->offload_param == ZI_OFFLOAD_NVME)
+		config->offload_param = fit->wish->offload_param == ZI_OFFLOAD_NVME
+		                                ? ZI_OFFLOAD_CPU
+		                                : fit->wish->offload_param;
+	config->param_budget_bytes = 0;
+	config->resident_bytes = fit->wish->resident_bytes; /* Without effect, */
+	config->staging_bytes = fit->wish->staging_bytes;
+	config->commit_interval = fit->wish->commit_interval; /* all three. */
+	return err_trace(plan(fit, text));
 }
 
 /* Where the store is too small for any job of this size, memory may do. */
 static int concede_store(struct fit *fit, struct zi_text *text)
 {
-	struct zi_job_config *config = &fit->options.config;
-
-	if (config->offload_optimizer != ZI_OFFLOAD_NVME ||
+	if (fit->options.config.offload_optimizer != ZI_OFFLOAD_NVME ||
 	    fit->plan.reserved_nvme_bytes <= fit->nvme_bytes)
 		return 0;
-	config->offload_optimizer = ZI_OFFLOAD_CPU;
-	if (config->offload_param == ZI_OFFLOAD_NVME)
-		config->offload_param = ZI_OFFLOAD_CPU;
-	config->param_budget_bytes = 0;
-	config->commit_interval = fit->wish->commit_interval; /* Without effect. */
-	return err_trace(plan(fit, text));
+	return err_trace(plan_in_memory(fit, text));
 }
 
 /* Less state stays in memory: by what is too much, then none. */
@@ -166,6 +174,21 @@ static int concede_param(struct fit *fit, struct zi_text *text)
 	return err_trace(r);
 }
 
+/* All state of a model of few subgroups may be less than three slots of its largest one. Last, as
+ * where it is not, the words are those of the least there is on NVMe. */
+static int concede_nvme(struct fit *fit, struct zi_text *text)
+{
+	const struct fit before = *fit;
+	int r;
+
+	if (fit->wish->offload_optimizer != ZI_OFFLOAD_NVME)
+		return 0;
+	r = plan_in_memory(fit, text);
+	if (!r && !fits(fit))
+		*fit = before;
+	return err_trace(r);
+}
+
 /* What a later concession has made room for again. */
 static int give_back_staging(struct fit *fit, uint64_t wish_bytes, struct zi_text *text)
 {
@@ -239,7 +262,8 @@ static int tell_least(const struct fit *fit, struct zi_text *text)
  * @cpu_bytes: that are there; @nvme_bytes: to reserve; UINT64_MAX: any
  * @ret_config: written: the wish with, in this order and as far as it takes, each step committed,
  * all in memory where the store is too small, a smaller resident share, the least staging, the
- * optimizer's state on NVMe, parameters there with a pool that fits
+ * optimizer's state on NVMe, parameters there with a pool that fits; or else all in memory, where
+ * that takes less than staging would
  * @text: 0: what was changed, field by field; -ENOSPC: what the last of these needs. May be NULL
  *
  * Return: 0; -ENOSPC none fits; else as zi_plan_make() of the wish. Context: any thread.
@@ -249,8 +273,8 @@ int zi_plan_fit(const struct zi_plan_model *model, const struct zi_plan_options 
                 struct zi_text *text)
 {
 	static int (*const concessions[])(struct fit * fit, struct zi_text * text) = {
-		concede_interval, concede_store, concede_resident,
-		concede_staging,  concede_state, concede_param,
+		concede_store, concede_resident, concede_staging,
+		concede_state, concede_param,    concede_nvme,
 	};
 	struct fit fit = {
 		.model = model,

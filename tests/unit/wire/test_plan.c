@@ -106,6 +106,15 @@ Test(plan, what_cannot_be_is_named)
 	options.config.offload_param = ZI_OFFLOAD_NVME;
 	options.config.param_budget_bytes = 4096;
 	refused("the largest unit alone takes 1.5 MiB, grant at least 1572864 bytes");
+	options.tensor_bytes = (1ull << 50) + 1;
+	refused("tensor_bytes is 1125899906842625: of this model at most 1125899906842624 can be");
+	options.arena_bytes = UINT64_MAX;
+	refused("arena_bytes is 18446744073709551615");
+	model.unit_count = 1;
+	padded[0] = model.padded_count = 1ull << 50;
+	options.snapshot_count = 342; /* of 12 PiB each: 2^62 are 341 and a third */
+	refused("snapshot_count is 342: of this model at most 341 can be");
+	padded[0] = 3 * SUBGROUP;
 	options.local_ranks = 3;
 	refused("3 ranks on a node of 2");
 	options.local_ranks = 0;
@@ -185,6 +194,58 @@ Test(plan, a_store_that_is_too_small_is_used_less_or_not_at_all)
 	cr_expect_eq(zi_plan_fit(&model, &options, 17 * MIB, 0, &config, &text), -ENOSPC);
 }
 
+/* State that was moved to the store for want of memory, or parameters, or a share of the state that
+ * stays in memory no more: what steps write between commits finds no room there then. */
+Test(plan, each_step_is_committed_where_a_concession_leaves_no_room_for_a_third_set)
+{
+	const uint64_t held_bytes = 12 * (4 * SUBGROUP + 4096);
+	struct zi_job_config config;
+
+	options.config.commit_interval = 4;
+	options.config.offload_optimizer = ZI_OFFLOAD_CPU;
+	cr_assert_eq(zi_plan_fit(&model, &options, 35 * MIB / 2, 2 * held_bytes, &config, &text), 0,
+	             "%s", text.chars);
+	cr_expect_str_eq(text.chars, "it fits with offload_optimizer nvme, commit_interval 1, "
+	                             "staging_bytes 7864320");
+	options.config.offload_optimizer = ZI_OFFLOAD_NVME;
+	options.config.resident_bytes = 11 * MIB;
+	options.config.staging_bytes = 9 * MIB;
+	cr_assert_eq(zi_plan_fit(&model, &options, 31 * MIB / 2, 2 * held_bytes, &config, &text), 0,
+	             "%s", text.chars);
+	cr_expect_str_eq(text.chars, "it fits with commit_interval 1, resident_bytes 0");
+}
+
+/* Three slots of its largest subgroup are more than all state of this model: 7.5 MiB, and 2.6. */
+Test(plan, state_that_takes_less_than_its_staging_is_left_in_memory)
+{
+	uint64_t units[] = { SUBGROUP, 4096, 4096, 4096 };
+
+	model = (struct zi_plan_model){ .unit_count = ZI_COUNT_OF(units), .unit_padded = units };
+	model.element_count = model.padded_count = SUBGROUP + 3 * 4096;
+	fits_with(5 * MIB, "it fits with offload_optimizer cpu");
+	options.config.offload_param = ZI_OFFLOAD_NVME;
+	fits_with(5 * MIB, "it fits with offload_optimizer cpu, offload_param cpu");
+}
+
+/* The least that a job may take, with state where it was wished or on NVMe. */
+static bool least_fits(uint64_t cpu_bytes, uint64_t nvme_bytes, uint32_t state, uint32_t param)
+{
+	struct zi_plan_options least = options;
+
+	least.config.offload_optimizer = state;
+	least.config.offload_param = param;
+	least.config.resident_bytes = 0;
+	least.config.commit_interval = 1;
+	least.config.staging_bytes = 1ull << 62;
+	least.config.param_budget_bytes = 0;
+	if (zi_plan_make(&model, &least, &plan, NULL))
+		return false;
+	least.config.staging_bytes = plan.staging_min_bytes;
+	least.config.param_budget_bytes = plan.pool_min_bytes;
+	return !zi_plan_make(&model, &least, &plan, NULL) && plan.cpu_bytes <= cpu_bytes &&
+	       plan.reserved_nvme_bytes <= nvme_bytes;
+}
+
 /* Of 16 units of a subgroup: parameters 8 Mi, gradients 16 Mi, a copy 0.5 Mi, state 40 Mi; a slot
  * of staging that holds parameters as well 3 Mi. */
 Test(plan, of_pools_the_largest_that_fits_is_named)
@@ -248,6 +309,14 @@ Test(plan, what_is_found_fits_and_is_no_more_than_was_wished)
 		if (r) {
 			cr_assert(r == -ENOSPC || zi_plan_make(&model, &options, &plan, NULL) == r,
 			          "%s", text.chars);
+			if (r != -ENOSPC)
+				continue;
+			cr_assert_not(
+				least_fits(cpu_bytes, nvme_bytes, ZI_OFFLOAD_CPU, ZI_OFFLOAD_NONE));
+			cr_assert_not(least_fits(cpu_bytes, nvme_bytes, ZI_OFFLOAD_NVME,
+			                         ZI_OFFLOAD_NONE));
+			cr_assert_not(least_fits(cpu_bytes, nvme_bytes, ZI_OFFLOAD_NVME,
+			                         ZI_OFFLOAD_NVME));
 			continue;
 		}
 		counts[0]++;

@@ -11,7 +11,7 @@
 #include "common/base/utf8.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/search.h"
-#include "daemon/zero/job/attach.h"
+#include "daemon/zero/job/attach_config.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 

@@ -7,7 +7,3 @@
 
 /* May this uid have one more job? -EMFILE, -EDQUOT with figures. */
 int attach_limits_check(struct zero *zero, uint32_t uid, struct zi_text *text);
-/* What of two configurations must be alike in all ranks. -EINVAL with the first difference, in
- * terms of @whose is @model's. */
-int attach_compare(const struct zi_job_config *config, const struct zi_job_config *model,
-                   const char *whose, struct zi_text *text);

@@ -22,14 +22,23 @@ static uint64_t held_bytes(const struct zero_job *job, const struct tier_segment
 	return segment ? tier_segment_bytes_on(segment, job->cpu_tier) : 0;
 }
 
+/* The writable copy of a unit that a rank has. */
+static const struct tier_segment *copy_of(const struct zero_rank *rank)
+{
+	return rank && rank->write ? rank->write->segment : rank ? rank->spare : NULL;
+}
+
 /* Free for this job, with what it has already: all of it is planned anew. */
 static uint64_t cpu_room_bytes(const struct zero_job *job)
 {
 	uint64_t bytes = tier_charge_room_bytes(job->cpu_tier, &job->account->account);
 
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
+		bytes += held_bytes(job, copy_of(job->group.ranks[i]));
 	bytes += held_bytes(job, job->param) + held_bytes(job, job->accum) +
 	         held_bytes(job, job->state) + held_bytes(job, job->staging_segment) +
-	         held_bytes(job, job->sums);
+	         held_bytes(job, job->sums) +
+	         held_bytes(job, job->staging ? job->staging->segment : NULL);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		bytes += held_bytes(job, job->grads[i]);
 	return bytes;
@@ -43,23 +52,27 @@ static uint64_t nvme_room_bytes(const struct zero_job *job)
 	       job->nvme_charge.bytes;
 }
 
-/* What is committed stays where it is, in memory or on NVMe (attach.c). */
-static bool is_possible(const struct zero_job *job, const struct zi_job_config *config)
+/* A plan has one copy, of the rank that gives first values; this one is of those that have theirs
+ * when another asks for its own. */
+static uint32_t more_copies(const struct zero_job *job)
 {
-	return (job->committed_step < 0 && !job->state) ||
-	       job_is_nvme(job) == (config->offload_optimizer == ZI_OFFLOAD_NVME);
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
+		count += copy_of(job->group.ranks[i]) != NULL;
+	return count;
 }
 
-/* See advice.h. */
-void advice_append(const struct zero_job *job, struct zi_text *text)
+/* What is committed stays where it is, in memory or on NVMe (attach.c). What is not ends with its
+ * ranks, and may begin anew anywhere. */
+static bool is_possible(const struct zero_job *job, const struct zi_job_config *config)
 {
-	_cleanup_(zi_freep) uint64_t *padded = calloc(job->layout.unit_count, sizeof(*padded));
-	_cleanup_(zi_freep) uint32_t *ranks = calloc(job->layout.unit_count, sizeof(*ranks));
-	struct zi_plan_model model = { .element_count = job->element_count,
-		                       .padded_count = job->padded_count,
-		                       .unit_count = job->layout.unit_count,
-		                       .unit_padded = padded,
-		                       .unit_ranks = ranks };
+	return job->committed_step < 0 || config->offload_optimizer == ZI_OFFLOAD_NVME;
+}
+
+static void append(const struct zero_job *job, const struct zi_plan_model *model,
+                   struct zi_text *text)
+{
 	struct zi_plan_options wish = {
 		.config = job->config,
 		.training = job->training,
@@ -72,25 +85,49 @@ void advice_append(const struct zero_job *job, struct zi_text *text)
 	struct zi_text words = { "" }, fit = { "" };
 	struct zi_job_config config = job->config;
 	struct zi_plan plan;
+	uint64_t more_bytes;
 
-	/* Of a job over several nodes each has another part. */
-	if (!text || !padded || !ranks || job->here_count != job->subgroup_count)
+	if (zi_plan_make(model, &wish, &plan, NULL))
 		return;
-	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
-		padded[i] = job->units[i].padded_count;
-		ranks[i] = (uint32_t)__builtin_popcountll(set_mask_here(job, i));
-	}
-	if (zi_plan_make(&model, &wish, &plan, NULL) ||
-	    (plan.cpu_bytes <= cpu_bytes && plan.reserved_nvme_bytes <= nvme_bytes))
+	more_bytes = more_copies(job) * plan.copy_cpu_bytes;
+	cpu_bytes -= ZI_MIN(cpu_bytes, more_bytes);
+	if (plan.cpu_bytes <= cpu_bytes && plan.reserved_nvme_bytes <= nvme_bytes)
 		return;
 	/* Its own words when nothing fits. */
-	(void)zi_plan_fit(&model, &wish, cpu_bytes, nvme_bytes, &config, &fit);
+	(void)zi_plan_fit(model, &wish, cpu_bytes, nvme_bytes, &config, &fit);
 	if (!is_possible(job, &config))
 		return;
-	zi_text_set(&words, "; in all %s", zi_format_bytes(plan.cpu_bytes).chars);
+	zi_text_set(&words, "; in all %s", zi_format_bytes(plan.cpu_bytes + more_bytes).chars);
 	if (plan.reserved_nvme_bytes > nvme_bytes)
 		zi_text_append(&words, " and %s of NVMe",
 		               zi_format_bytes(plan.reserved_nvme_bytes).chars);
 	zi_text_append(&words, "; %s", fit.chars);
 	append_whole(text, &words);
+}
+
+/* See advice.h. */
+void advice_append(const struct zero_job *job, struct zi_text *text)
+{
+	_cleanup_(zi_freep) uint64_t *padded = NULL;
+	_cleanup_(zi_freep) uint32_t *ranks = NULL;
+	struct zi_plan_model model = { .element_count = job->element_count,
+		                       .padded_count = job->padded_count,
+		                       .unit_count = job->layout.unit_count };
+
+	/* Of a job over several nodes each has another part; and where state is in memory for good,
+	 * nothing is left to concede. */
+	if (!text || job->here_count != job->subgroup_count ||
+	    (job->committed_step >= 0 && !job_is_nvme(job)))
+		return;
+	padded = calloc(job->layout.unit_count, sizeof(*padded));
+	ranks = calloc(job->layout.unit_count, sizeof(*ranks));
+	if (!padded || !ranks)
+		return;
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		padded[i] = job->units[i].padded_count;
+		ranks[i] = (uint32_t)__builtin_popcountll(set_mask_here(job, i));
+	}
+	model.unit_padded = padded;
+	model.unit_ranks = ranks;
+	append(job, &model, text);
 }

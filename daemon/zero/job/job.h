@@ -25,6 +25,7 @@
 #include "daemon/zero/job/memory.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/job/set.h"
+#include "daemon/zero/job/start.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/param/write.h"
 #include "daemon/zero/place/extent.h"
@@ -129,6 +130,7 @@ struct zero_job {
 	/* memory; there while materialised */
 	bool is_materializing;
 	uint32_t materialize_generation; /* of the group it is for */
+	struct zero_start before;        /* while it is under way: what a failure goes back to */
 	bool is_loaded; /* param (and resident state) are those of the committed step */
 	uint32_t world;
 	uint64_t here_mask;    /* those ranks of it that are on this node */

@@ -71,8 +71,18 @@ static inline uint64_t subgroup_element(const struct zero_subgroup *subgroup)
 	return (uint64_t)subgroup->index * ZI_SUBGROUP_ELEMENTS;
 }
 
+/* NULL: of all ranks. */
+static inline const struct catalog_set *layout_set_at(const struct zero_layout *layout,
+                                                      uint32_t unit)
+{
+	return layout->set_count ? &layout->sets[layout->units[unit].member_set] : NULL;
+}
+
 void layout_free(struct zero_layout *layout);
 int layout_check(const struct zero_layout *layout, struct zi_text *text);
+/* No name twice: exports and trainers know parameters by it alone. Of new jobs: stored ones may be
+ * older than this rule. Precondition: layout_check(). -EINVAL, -ENOMEM. */
+int layout_check_params(const struct zero_layout *layout, struct zi_text *text);
 /* -EINVAL and the first difference, in terms of @who and @model_who. */
 int layout_compare(const struct zero_layout *layout, const char *who,
                    const struct zero_layout *model, const char *model_who, struct zi_text *text);

@@ -9,7 +9,6 @@
  */
 #include "daemon/zero/job/materialize.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +24,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/memory.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/job/start.h"
 #include "daemon/zero/job/stretches.h"
 #include "daemon/zero/param/stream.h"
 #include "daemon/zero/place/extent.h"
@@ -59,6 +59,17 @@ bool materialize_is_due(const struct zero_job *job)
 }
 
 /* See materialize.h. */
+const char *materialize_obstacle(const struct zero_job *job)
+{
+	if (materialize_is_on(job))
+		return "memory is still being prepared";
+	if (delete_is_under_way(job->zero, job->uid))
+		return "the catalog has not forgotten another job of this uid yet, whose space "
+		       "may be needed (is its disk slow?)";
+	return "what a former start of the job left in flight has not ended";
+}
+
+/* See materialize.h. */
 bool materialize_is_on(const struct zero_job *job)
 {
 	return job->is_materializing && is_wanted(job);
@@ -80,8 +91,10 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 			job->layout = (struct zero_layout){ 0 };
 		}
 		job_drop_memory(job);
+		start_undo(job);
 	} else {
 		assert(is_told);
+		start_forget(job);
 		for_each_rank_here(job, i) {
 			stream_drop(job->group.ranks[i]);
 			load_forget(job->group.ranks[i]);
@@ -302,6 +315,11 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 
 	if (r)
 		return err_trace(r);
+	r = start_keep(job);
+	if (r) {
+		zi_text_set(text, "no memory for the job's tables");
+		return err_trace(r);
+	}
 	job_drop_incarnation(job);
 	if (job_is_nvme(job)) {
 		/* Its resident share may be another one now. */
@@ -331,6 +349,8 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 		r = layout_take_sets(&job->layout, first);
 	if (is_new && !r)
 		r = check_bytes(job, text);
+	if (is_new && !r && !load_is_due(job)) /* What begins with a snapshot is as that is. */
+		r = layout_check_params(&job->layout, text);
 	if (is_new && !r)
 		r = layout_build(job, text);
 	if (!r)

@@ -10,6 +10,8 @@ struct zero_job;
 bool materialize_is_due(const struct zero_job *job);
 /* The present group's memory is being made; a former one's may still be on its way to nobody. */
 bool materialize_is_on(const struct zero_job *job);
+/* Why it takes so long though all ranks have come, for people. */
+const char *materialize_obstacle(const struct zero_job *job);
 void materialize_start(struct zero_job *job);
 /* Which of a job's two commits is in force is known, or cannot be. */
 void materialize_settled(struct zero_job *job, int error, const struct zi_text *text);

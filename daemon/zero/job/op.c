@@ -21,6 +21,7 @@
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/materialize.h"
 #include "daemon/zero/param/unit.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/tensor/tensor_wait.h"
@@ -250,17 +251,29 @@ static const char *waited_for(const struct zero_op *op)
 	case ZI_OP_TENSOR_PREFETCH:
 	case ZI_OP_TENSOR_GET:
 		return "it is still being read, or the budget for tensors has no room for it";
+	case ZERO_OP_MATERIALIZE:
+		return materialize_obstacle(op->rank->job);
 	default:
 		return "memory is still being prepared";
 	}
 }
 
 /* A gather that is full is the daemon's to end, and the other ranks' go on. But what nodes are
- * asked for, a group or collectives at all, is for all ranks or for none. */
+ * asked for, a group or collectives at all, is for all ranks or for none; so is what has not begun.
+ */
 static bool is_everyones(const struct zero_job *job, enum zero_gather gather)
 {
+	if (gather == ZERO_GATHER_MATERIALIZE && !materialize_is_on(job))
+		return true; /* Nothing has begun: all may come anew. */
 	return gather == ZERO_GATHER_COLL_GROUP || !gather_is_full(job, gather) ||
 	       (gather == ZERO_GATHER_COLL_OPEN && job->collectives.is_joining);
+}
+
+/* Why a gather that is full has not ended. */
+static const char *late_of(const struct zero_op *op)
+{
+	return op->opcode == ZERO_OP_MATERIALIZE ? waited_for(op)
+	                                         : "zinf-net says nothing of other nodes";
 }
 
 static void op_expire(struct zero_op *op)
@@ -276,8 +289,9 @@ static void op_expire(struct zero_op *op)
 			return;
 		if (!is_everyones(job, i))
 			continue;
-		zi_text_set(&text, "%s timed out after %.1f s%s", op_name(op->opcode), seconds,
-		            gather_is_full(job, i) ? ": zinf-net says nothing of other nodes" : "");
+		zi_text_set(&text, "%s timed out after %.1f s%s%s", op_name(op->opcode), seconds,
+		            gather_is_full(job, i) ? ": " : "",
+		            gather_is_full(job, i) ? late_of(op) : "");
 		(void)op_say_absent(job, i, &text); /* Who is first is nobody's business. */
 		if (i == ZERO_GATHER_COLL_OPEN)
 			collectives_open_expired(job, &text);

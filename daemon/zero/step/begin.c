@@ -98,6 +98,24 @@ static int groups_check(const struct zero_job *job, struct zero_op *op)
 	                     op->options.group_count, count);
 }
 
+/* What one optimizer alone has is nobody else's: it would do nothing, in silence. */
+static int optimizer_check(const struct zero_job *job, struct zero_op *op)
+{
+	enum zi_optimizer optimizer = (enum zi_optimizer)job->config.optimizer;
+	bool is_adam = optimizer == ZI_OPTIMIZER_ADAM || optimizer == ZI_OPTIMIZER_ADAMW;
+
+	if (op->options.lr_decay != 0 && optimizer != ZI_OPTIMIZER_ADAGRAD)
+		return zi_text_error(&op->text, -EINVAL,
+		                     "lr_decay is %g: adagrad has one, the job's optimizer is %s",
+		                     op->options.lr_decay, zi_optimizer_name(optimizer));
+	if ((op->options.flags & ZI_STEP_NO_BIAS_CORRECTION) && !is_adam)
+		return zi_text_error(&op->text, -EINVAL,
+		                     "no_bias_correction is set: adam and adamw have one, the "
+		                     "job's optimizer is %s",
+		                     zi_optimizer_name(optimizer));
+	return 0;
+}
+
 static int begin_check(const struct zero_job *job, struct zero_op *op)
 {
 	const struct zero_rank *writer = write_pending(job);
@@ -143,10 +161,12 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 {
 	struct zero_step *step = &job->step;
 	bool is_due = ahead_is_due(job, job->current_step + 1);
-	int r;
+	int r = optimizer_check(job, op);
 
 	assert(step->reduce_count == 0);
 	assert(!job->former.is_kept);
+	if (r)
+		return err_trace(r);
 	r = extents_reserve(job, is_due ? EXTENTS_STEP : EXTENTS_AHEAD, &op->text);
 	if (r)
 		return err_trace(r);

@@ -7,13 +7,13 @@
 static struct node node;
 static struct actor actors[6];
 
-static void begin(void)
+static inline void begin(void)
 {
 	node_init(&node);
 	node_start(&node);
 }
 
-static struct attach_options as(const char *incarnation, uint32_t rank, uint32_t world)
+static inline struct attach_options as(const char *incarnation, uint32_t rank, uint32_t world)
 {
 	return (struct attach_options){
 		.incarnation = incarnation,
@@ -23,12 +23,25 @@ static struct attach_options as(const char *incarnation, uint32_t rank, uint32_t
 	};
 }
 
-static int attach(uint32_t index, struct attach_options options)
+static inline int attach(uint32_t index, struct attach_options options)
 {
 	return actor_attach(&node, &actors[index], &options);
 }
 
-static void leave_all(void)
+static inline void leave_all(void)
 {
 	actors_leave(actors, ZI_COUNT_OF(actors), true);
+}
+
+static inline void materialize_refused(const struct zi_job_config *config, int error,
+                                       const char *word)
+{
+	uint64_t cpu_bytes = node.cpu.used_bytes;
+
+	cr_assert_eq(attach(0, (struct attach_options){ .world = 1, .config = *config }), 0);
+	cr_assert_eq(model_materialize(actors, 1), error, "%s", actors[0].text.chars);
+	cr_assert_not_null(strstr(actors[0].text.chars, word), "'%s'", actors[0].text.chars);
+	cr_assert_eq(node.cpu.used_bytes, cpu_bytes, "everything is undone");
+	cr_assert_eq(node.nvme.used_bytes, 0);
+	cr_assert_not(actors[0].is_broken, "it may try again");
 }

@@ -136,6 +136,27 @@ Test(zero_logical, a_job_at_rest_shows_the_world_that_trained_last)
 	leave(2);
 }
 
+/* It never was that job: what trained last is what it stands for. */
+Test(zero_logical, a_start_that_was_refused_changes_nothing_of_a_stored_job)
+{
+	const struct zi_job_training training = { .strategy = ZI_STRATEGY_ZERO3 };
+	uint64_t capacity_bytes = node.cpu.capacity_bytes;
+
+	make(2, &(struct zi_job_training){ .strategy = ZI_STRATEGY_ZERO1 });
+	leave(2);
+	node.cpu.capacity_bytes = node.cpu.used_bytes + MIB;
+	model_attach(&node, actors, 4,
+	             &(struct attach_options){ .config = config, .training = training });
+	cr_assert_eq(model_materialize(actors, 4), -ENOSPC, "%s", actors[0].text.chars);
+	expect_table(ZI_STRATEGY_ZERO1, 2);
+	cr_expect_eq(report.training.strategy, ZI_STRATEGY_ZERO1);
+	node.cpu.capacity_bytes = capacity_bytes;
+	cr_assert_eq(all_call(actors, 4, zero_materialize, NULL), 0, "%s", actors[0].text.chars);
+	expect_table(ZI_STRATEGY_ZERO3, 4);
+	leave(4);
+	expect_table(ZI_STRATEGY_ZERO3, 4);
+}
+
 Test(zero_logical, a_job_without_a_model_stands_for_nothing)
 {
 	model_attach(&node, actors, 2, &(struct attach_options){ .config = config });

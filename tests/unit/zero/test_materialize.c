@@ -7,6 +7,7 @@
  */
 #include "daemon/zero/job/layout.h"
 #include "tests/unit/zero/door.h"
+#include "tests/unit/zero/gate.h"
 
 /* ---- layouts ---- */
 
@@ -125,6 +126,34 @@ Test(zero_layout, units_of_one_name_and_models_past_counting_are_refused)
 	node_deinit(&node);
 }
 
+/* Whichever comes first when names are sorted; in one unit and in two. */
+Test(zero_layout, a_parameter_that_is_there_twice_is_named_where_the_job_is_new)
+{
+	struct attach_options options = { .world = 2, .config = model_config(ZI_DTYPE_F32, 0) };
+
+	begin();
+	model_attach(&node, actors, 2, &options);
+	for (uint32_t i = 0; i < 2; i++) {
+		layout_unit(&actors[i], "embed");
+		layout_param(&actors[i], "tied", 3, 0);
+		layout_param(&actors[i], "b", 3, 0);
+		layout_unit(&actors[i], "head");
+		layout_param(&actors[i], "a", 3, 0);
+		layout_param(&actors[i], "tied", 3, 0);
+	}
+	cr_assert_eq(all_call(actors, 2, zero_materialize, NULL), -EINVAL);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_expect_str_eq(actors[i].text.chars,
+		                 "parameter 'tied' is in the model twice, as number 0 in unit "
+		                 "'embed' and as number 3 in unit 'head': register it once (a tied "
+		                 "weight in one unit, which both uses unshard)");
+		cr_expect_not(actors[i].is_broken);
+	}
+	cr_assert_eq(node.nvme.used_bytes, 0);
+	leave_all();
+	node_deinit(&node);
+}
+
 Test(zero_layout, limits_are_told)
 {
 	struct zi_layout_entry unit = { .kind = ZI_LAYOUT_UNIT, .name = "u3" };
@@ -197,18 +226,6 @@ Test(zero_layout, stored_job_is_the_model)
 
 /* ---- memory ---- */
 
-static void materialize_refused(const struct zi_job_config *config, int error, const char *word)
-{
-	uint64_t cpu_bytes = node.cpu.used_bytes;
-
-	cr_assert_eq(attach(0, (struct attach_options){ .world = 1, .config = *config }), 0);
-	cr_assert_eq(model_materialize(actors, 1), error, "%s", actors[0].text.chars);
-	cr_assert_not_null(strstr(actors[0].text.chars, word), "'%s'", actors[0].text.chars);
-	cr_assert_eq(node.cpu.used_bytes, cpu_bytes, "everything is undone");
-	cr_assert_eq(node.nvme.used_bytes, 0);
-	cr_assert_not(actors[0].is_broken, "it may try again");
-}
-
 Test(zero_memory, that_is_not_there_is_refused_with_figures_and_may_be_asked_again)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
@@ -219,102 +236,6 @@ Test(zero_memory, that_is_not_there_is_refused_with_figures_and_may_be_asked_aga
 	materialize_refused(&config, -ENOSPC, "free of 6 MiB");
 	node.cpu.capacity_bytes = 64 * MIB;
 	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), 0, "%s", actors[0].text.chars);
-	leave_all();
-	node_deinit(&node);
-}
-
-/* As @words name fields of the configuration. */
-static void set_named(struct zi_job_config *config, const char *words)
-{
-	const struct {
-		const char *name;
-		uint64_t *bytes;
-	} budgets[] = {
-		{ "resident_bytes ", &config->resident_bytes },
-		{ "staging_bytes ", &config->staging_bytes },
-		{ "param_budget_bytes ", &config->param_budget_bytes },
-	};
-
-	if (strstr(words, "offload_optimizer cpu"))
-		config->offload_optimizer = ZI_OFFLOAD_CPU;
-	if (strstr(words, "offload_optimizer nvme"))
-		config->offload_optimizer = ZI_OFFLOAD_NVME;
-	if (strstr(words, "offload_param nvme"))
-		config->offload_param = ZI_OFFLOAD_NVME;
-	for (size_t i = 0; i < ZI_COUNT_OF(budgets); i++) {
-		const char *place = strstr(words, budgets[i].name);
-
-		if (place)
-			*budgets[i].bytes = strtoull(place + strlen(budgets[i].name), NULL, 10);
-	}
-}
-
-/* Refused as it is wished, and then trained with the setting that the refusal names. @words: of
- * it. */
-static void take_advice(struct zi_job_config config, const char *words)
-{
-	const char *advice;
-
-	materialize_refused(&config, -ENOSPC, words);
-	advice = strstr(actors[0].text.chars, "; in all ");
-	cr_assert_not_null(advice, "%s", actors[0].text.chars);
-	set_named(&config, advice);
-	leave_all();
-	node_settle(&node);
-	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
-	model_train(actors, 1, 1, 2);
-	leave_all();
-	node_deinit(&node);
-}
-
-/* Parameters and gradients 1.1 MiB each, a copy of 1 MiB of them, and 15 MiB, of which 7.5 do. */
-Test(zero_memory, a_refusal_names_the_nearest_setting_that_works)
-{
-	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
-
-	config.resident_bytes = 3 * MIB;
-	config.staging_bytes = 20 * MIB;
-	begin();
-	node.cpu.capacity_bytes = 12 * MIB;
-	take_advice(config, "it fits with resident_bytes 0, staging_bytes 7864320");
-}
-
-Test(zero_memory, a_refusal_of_the_store_names_memory_that_does)
-{
-	node_init(&node);
-	node.store_bytes = 8 * MIB;
-	node_start(&node);
-	take_advice(model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME),
-	            " and 12.8 MiB of NVMe; it fits with offload_optimizer cpu");
-}
-
-/* It is there, and stays where it is. */
-Test(zero_memory, what_is_committed_is_not_told_to_move)
-{
-	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
-
-	begin();
-	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
-	model_train(actors, 1, 1, 1);
-	actor_leave(&actors[0], true);
-	node_settle(&node);
-	node.cpu.capacity_bytes = node.cpu.used_bytes + MIB / 2;
-	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	cr_assert_eq(model_materialize(actors, 1), -ENOSPC, "%s", actors[0].text.chars);
-	cr_assert_not_null(strstr(actors[0].text.chars, "asked for on cpu:0"));
-	cr_assert_null(strstr(actors[0].text.chars, "offload_optimizer"), "%s",
-	               actors[0].text.chars);
-	leave_all();
-	node_deinit(&node);
-}
-
-Test(zero_memory, what_no_setting_fits_into_is_told_with_the_least)
-{
-	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
-
-	begin();
-	node.cpu.capacity_bytes = 3 * MIB;
-	materialize_refused(&config, -ENOSPC, "no setting fits: with all on NVMe it takes ");
 	leave_all();
 	node_deinit(&node);
 }
@@ -365,6 +286,43 @@ Test(zero_memory, of_a_job_that_is_being_deleted_is_waited_for)
 	cr_assert_eq(actor_wait(&actors[0], 0), 0, "%s", actors[0].text.chars);
 	leave_all();
 	node_deinit(&node);
+}
+
+/* Its ranks have their answer in time, and are not held to have called when they come again. */
+Test(zero_memory, a_deletion_that_takes_too_long_is_told_and_may_be_waited_for_again)
+{
+	struct attach_options options = { .world = 2,
+		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME) };
+	struct attach_options alone = { .world = 1, .job = "other", .config = options.config };
+
+	begin();
+	cr_assert_eq(attach(5, alone), 0);
+	cr_assert_eq(model_materialize(&actors[5], 1), 0, "%s", actors[5].text.chars);
+	options.timeout_ns = 30 * ZI_NS_PER_MS;
+	model_attach(&node, actors, 2, &options);
+	gate_close(&node);
+	actor_leave(&actors[5], true); /* Nothing was committed: the job ends, and waits. */
+	cr_assert_not(zi_list_is_empty(&node.zero->ghosts));
+	for (int i = 0; i < 2; i++) {
+		cr_assert_eq(i ? all_call(actors, 2, zero_materialize, NULL)
+		               : model_materialize(actors, 2),
+		             -ETIMEDOUT, "%s", actors[0].text.chars);
+		for (int j = 0; j < 2; j++)
+			cr_expect_str_eq(
+				actors[j].text.chars,
+				"materialize timed out after 0.0 s: the catalog has not "
+				"forgotten another job of this uid yet, whose space may be "
+				"needed (is its disk slow?)");
+	}
+	gate_open();
+	node_settle(&node);
+	cr_assert(zi_list_is_empty(&node.zero->ghosts));
+	cr_assert_eq(actors[0].rank->job->group.phase, ZERO_GROUP_FORMING, "nobody called");
+	actors[0].rank->timeout_ns = actors[1].rank->timeout_ns = TURN_LIMIT_NS;
+	cr_assert_eq(all_call(actors, 2, zero_materialize, NULL), 0, "%s", actors[0].text.chars);
+	leave_all();
+	node_deinit(&node);
+	gate_end();
 }
 
 Test(zero_memory, quota_of_nvme_is_refused_with_figures)

@@ -62,6 +62,35 @@ Test(zero_step, options_that_differ_are_refused_with_rank_field_and_values)
 	end(2);
 }
 
+/* Of @optimizer's first step; nothing has begun. */
+static void step_refused(uint32_t optimizer, double lr_decay, uint32_t flags, const char *words)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+	struct zi_step_options options = model_options();
+
+	config.optimizer = optimizer;
+	begin_with(1, &config);
+	options.lr_decay = lr_decay;
+	options.flags = flags;
+	if (words)
+		refused(&actors[0], -EINVAL, words, step_begin(&actors[0], options));
+	else
+		cr_assert_eq(step_begin(&actors[0], options), 0, "%s", actors[0].text.chars);
+	end(1);
+}
+
+Test(zero_step, what_another_optimizer_has_is_refused_by_name)
+{
+	step_refused(ZI_OPTIMIZER_ADAGRAD, 0.25, 0, NULL);
+	step_refused(ZI_OPTIMIZER_LION, 0.25, 0,
+	             "lr_decay is 0.25: adagrad has one, the job's optimizer is lion");
+	step_refused(ZI_OPTIMIZER_ADAM, 0, ZI_STEP_NO_BIAS_CORRECTION, NULL);
+	step_refused(ZI_OPTIMIZER_ADAMW, 0, ZI_STEP_NO_BIAS_CORRECTION, NULL);
+	step_refused(ZI_OPTIMIZER_SGD, 0, ZI_STEP_NO_BIAS_CORRECTION,
+	             "no_bias_correction is set: adam and adamw have one, the job's optimizer is "
+	             "sgd");
+}
+
 Test(zero_step, micro_batches_need_the_sharded_schedule)
 {
 	struct zi_step_options options = model_options();

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: what has no room is refused with the nearest setting that has, and that setting works; what
+ * cannot be chosen any more is not told. Method: a refusal of each kind, and then the job with what
+ * its words name.
+ */
+#include "tests/unit/zero/door.h"
+
+/* As @words name fields of the configuration. */
+static void set_named(struct zi_job_config *config, const char *words)
+{
+	const struct {
+		const char *name;
+		uint64_t *bytes;
+	} budgets[] = {
+		{ "resident_bytes ", &config->resident_bytes },
+		{ "staging_bytes ", &config->staging_bytes },
+		{ "param_budget_bytes ", &config->param_budget_bytes },
+	};
+
+	if (strstr(words, "offload_optimizer cpu"))
+		config->offload_optimizer = ZI_OFFLOAD_CPU;
+	if (strstr(words, "offload_optimizer nvme"))
+		config->offload_optimizer = ZI_OFFLOAD_NVME;
+	if (strstr(words, "offload_param nvme"))
+		config->offload_param = ZI_OFFLOAD_NVME;
+	for (size_t i = 0; i < ZI_COUNT_OF(budgets); i++) {
+		const char *place = strstr(words, budgets[i].name);
+
+		if (place)
+			*budgets[i].bytes = strtoull(place + strlen(budgets[i].name), NULL, 10);
+	}
+}
+
+/* Refused as it is wished, and then trained with the setting that the refusal names. @words: of
+ * it. */
+static void take_advice(struct zi_job_config config, const char *words)
+{
+	const char *advice;
+
+	materialize_refused(&config, -ENOSPC, words);
+	advice = strstr(actors[0].text.chars, "; in all ");
+	cr_assert_not_null(advice, "%s", actors[0].text.chars);
+	set_named(&config, advice);
+	leave_all();
+	node_settle(&node);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
+	model_train(actors, 1, 1, 2);
+	leave_all();
+	node_deinit(&node);
+}
+
+/* Parameters and gradients 1.1 MiB each, a copy of 1 MiB of them, and 15 MiB, of which 7.5 do. */
+Test(zero_memory, a_refusal_names_the_nearest_setting_that_works)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+
+	config.resident_bytes = 3 * MIB;
+	config.staging_bytes = 20 * MIB;
+	begin();
+	node.cpu.capacity_bytes = 12 * MIB;
+	take_advice(config, "it fits with resident_bytes 0, staging_bytes 7864320");
+}
+
+Test(zero_memory, a_refusal_of_the_store_names_memory_that_does)
+{
+	node_init(&node);
+	node.store_bytes = 8 * MIB;
+	node_start(&node);
+	take_advice(model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME),
+	            " and 12.8 MiB of NVMe; it fits with offload_optimizer cpu");
+}
+
+/* It is there, and stays where it is. */
+Test(zero_memory, what_is_committed_is_not_told_to_move)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+
+	begin();
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
+	model_train(actors, 1, 1, 1);
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	node.cpu.capacity_bytes = node.cpu.used_bytes + MIB / 2;
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 1), -ENOSPC, "%s", actors[0].text.chars);
+	cr_assert_not_null(strstr(actors[0].text.chars, "asked for on cpu:0"));
+	cr_assert_null(strstr(actors[0].text.chars, "offload_optimizer"), "%s",
+	               actors[0].text.chars);
+	leave_all();
+	node_deinit(&node);
+}
+
+Test(zero_memory, what_no_setting_fits_into_is_told_with_the_least)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+
+	begin();
+	node.cpu.capacity_bytes = 3 * MIB;
+	materialize_refused(&config, -ENOSPC, "no setting fits: with all on NVMe it takes ");
+	leave_all();
+	node_deinit(&node);
+}
+
+/* ---- a copy for first values ---- */
+
+/* What they received is free when they are gone. */
+static void processes_end(uint32_t world)
+{
+	leave_all();
+	for (uint32_t i = 0; i < world; i++)
+		actor_kill(&actors[i]);
+	node_settle(&node);
+}
+
+/* State in memory, parameters and gradients fit, what they are to be written into does not. The
+ * ranks before @world - 1 have their copies already. */
+static void copy_refused(struct zi_job_config config, uint32_t world, const char *words,
+                         bool is_committed)
+{
+	begin();
+	for (uint32_t i = 0; i < world; i++)
+		actor_fork(&actors[i]);
+	if (is_committed)
+		model_begin(&node, actors, world, &(struct attach_options){ .config = config });
+	else
+		model_attach(&node, actors, world, &(struct attach_options){ .config = config });
+	if (!is_committed)
+		cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
+	for (uint32_t i = 0; i + 1 < world; i++)
+		cr_assert_eq(actor_unit(&actors[i], zero_param_write_begin, 1), 0);
+	node.cpu.capacity_bytes = node.cpu.used_bytes;
+	cr_assert_eq(actor_unit(&actors[world - 1], zero_param_write_begin, 1), -ENOSPC);
+	cr_expect_not_null(strstr(actors[world - 1].text.chars, words), "'%s'",
+	                   actors[world - 1].text.chars);
+}
+
+/* As many copies at once as ranks, where the advice is followed. */
+static void copies_fit(struct zi_job_config config, uint32_t world)
+{
+	set_named(&config, strstr(actors[world - 1].text.chars, "; in all "));
+	processes_end(world);
+	model_attach(&node, actors, world, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, world), 0, "%s", actors[0].text.chars);
+	for (uint32_t i = 0; i < world; i++)
+		cr_assert_eq(actor_unit(&actors[i], zero_param_write_begin, 1), 0, "%s",
+		             actors[i].text.chars);
+}
+
+/* 1.1 MiB of parameters and gradients each, 5.3 of state, and 1 for a copy. Nothing is committed:
+ * the job may begin anew with all that there is. */
+Test(zero_advice, state_in_memory_that_was_never_committed_may_move)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+
+	copy_refused(config, 1, "; in all 8.5 MiB; ", false);
+	processes_end(1);
+	node_deinit(&node);
+}
+
+Test(zero_advice, state_in_memory_that_is_committed_may_not)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+
+	copy_refused(config, 2, "free of", true);
+	cr_expect_null(strstr(actors[1].text.chars, "; in all "), "%s", actors[1].text.chars);
+	processes_end(2);
+	node_deinit(&node);
+}
+
+/* A resident share that may be smaller: 2.5 MiB of it are two copies and more. */
+Test(zero_advice, each_rank_that_writes_has_a_copy_of_its_own)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+
+	config.resident_bytes = 3 * MIB;
+	config.staging_bytes = 8 * MIB;
+	copy_refused(config, 3, "it fits with resident_bytes ", false);
+	copies_fit(config, 3);
+	leave_all();
+	node_deinit(&node);
+}

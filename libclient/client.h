@@ -137,7 +137,8 @@ struct zinf {
 	struct zi_attach attach;         /* as sent: job, rank, configuration; */
 	struct zi_job_training training; /* and its tail, where the daemon knows it */
 	char path[ZINF_NAME_BYTES * 2];  /* of the socket */
-	struct zi_text text;             /* of the last failure */
+	struct zi_text text;             /* of the last failure, */
+	int text_error;                  /* and what it was; 0: none yet */
 	struct zi_text over_text;
 
 	/* The model. */
@@ -180,6 +181,8 @@ struct zinf {
 /* Keeps the sentence as the text of the last failure, and raises @error. */
 int zi_client_error(struct zinf *zinf, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The same with words that are there already. Return: @error, which was raised elsewhere. */
+int zi_client_tell(struct zinf *zinf, int error, const struct zi_text *text);
 void zi_client_set_attach_error(const struct zi_text *text);
 
 /* options.c: everything of ATTACH but its header, the socket's path, deadlines. */

@@ -18,7 +18,17 @@ int zi_client_error(struct zinf *zinf, int error, const char *format, ...)
 	(void)vsnprintf(zinf->text.chars, sizeof(zinf->text.chars), format,
 	                args); /* Cut is fine. */
 	va_end(args);
+	zinf->text_error = error;
 	return err_origin(error);
+}
+
+/* See client.h. @text may be what is kept. */
+int zi_client_tell(struct zinf *zinf, int error, const struct zi_text *text)
+{
+	if (text != &zinf->text)
+		zinf->text = *text;
+	zinf->text_error = error;
+	return error;
 }
 
 void zi_client_set_attach_error(const struct zi_text *text)

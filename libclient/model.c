@@ -67,7 +67,7 @@ int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit)
 		return err_trace(r);
 	r = zi_check_layout_entry(&entry, &zinf->text);
 	if (r)
-		return err_trace(r);
+		return err_trace(zi_client_tell(zinf, r, &zinf->text));
 	for (uint32_t i = 0; i < zinf->unit_count; i++)
 		if (strcmp(zinf->units[i].name, name) == 0)
 			return zi_client_error(zinf, -EINVAL, "two units are called '%s'", name);
@@ -107,7 +107,7 @@ int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count, cons
 		entry.shape[i] = shape[i];
 	r = zi_check_layout_entry(&entry, &zinf->text);
 	if (r)
-		return err_trace(r);
+		return err_trace(zi_client_tell(zinf, r, &zinf->text));
 	r = zi_geometry_elements(entry.shape, dim_count, &element_count);
 	if (r)
 		return err_trace(r);

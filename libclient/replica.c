@@ -113,13 +113,18 @@ static void replica_fail(struct replica *replica, int error, const char *text)
 	(void)shutdown(replica->zinf->socket_fd, SHUT_RDWR); /* Over already: as well. */
 }
 
+/* The handle's newest sentence may be of a failure that was dealt with: of an error that is none of
+ * its calls' nothing but the name is known. */
 static void *replica_main(void *arg)
 {
 	struct replica *replica = arg;
-	int r = replica->run(replica->zinf, replica->number, replica->arg);
+	struct zinf *zinf = replica->zinf;
+	int r;
 
+	zinf->text_error = 0; /* Of attaching. */
+	r = replica->run(zinf, replica->number, replica->arg);
 	if (r)
-		replica_fail(replica, r, zinf_error_text(replica->zinf));
+		replica_fail(replica, r, r == zinf->text_error ? zinf_error_text(zinf) : "");
 	return NULL;
 }
 

@@ -48,8 +48,7 @@ int zi_client_over(struct zinf *zinf, int error, const struct zi_text *text)
 		if (zinf->end_fd >= 0 && write(zinf->end_fd, &one, sizeof(one)) < 0)
 			assert(errno == EAGAIN);
 	}
-	zinf->text = zinf->over_text;
-	return err_origin(zinf->over);
+	return err_origin(zi_client_tell(zinf, zinf->over, &zinf->over_text));
 }
 
 /* The peer does what no zinfd does. Return: -EPROTO, or how the session ended before. */
@@ -224,8 +223,8 @@ static int refuse_reply(struct zinf *zinf, enum zi_message_type wanted)
 	struct zi_text what;
 
 	if (error->header.type == ZI_MESSAGE_ERROR && error->error < 0) {
-		zinf->text = words_of(zinf, error->error, &error->text);
-		return err_origin(error->error);
+		what = words_of(zinf, error->error, &error->text);
+		return err_origin(zi_client_tell(zinf, error->error, &what));
 	}
 	zi_text_set(&what, "%s where %s was expected", zi_message_name(error->header.type),
 	            zi_message_name((uint16_t)wanted));

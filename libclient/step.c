@@ -160,8 +160,9 @@ int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options)
 	if (r)
 		return err_trace(r);
 	r = zi_check_step_options(&wire, &zinf->text);
-	if (!r)
-		r = put_groups(zinf, options);
+	if (r)
+		return err_trace(zi_client_tell(zinf, r, &zinf->text));
+	r = put_groups(zinf, options);
 	if (r)
 		return err_trace(r);
 	if (wire.micro_batches > 1 && zinf->attach.config.schedule == ZI_SCHEDULE_LOCAL)
@@ -237,8 +238,7 @@ static int take_any_kept(struct zinf *zinf)
 		if (!error)
 			continue;
 		unit->kept_error = 0;
-		zinf->text = unit->kept_text;
-		return err_origin(error);
+		return err_origin(zi_client_tell(zinf, error, &unit->kept_text));
 	}
 	return 0;
 }

@@ -24,8 +24,7 @@ static int take_kept(struct zinf *zinf, struct zi_client_unit *unit)
 	if (!error)
 		return 0;
 	unit->kept_error = 0;
-	zinf->text = unit->kept_text;
-	return err_origin(error);
+	return err_origin(zi_client_tell(zinf, error, &unit->kept_text));
 }
 
 /* See client.h. */

@@ -227,7 +227,7 @@ static int take_result(struct zinf *zinf, const struct zi_client_op *op, bool *r
 {
 	*ret_is_done = true;
 	if (op->result)
-		zinf->text = op->text;
+		(void)zi_client_tell(zinf, op->result, &op->text); /* It is told below. */
 	return err_trace(op->result);
 }
 

@@ -6,6 +6,7 @@
  */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,49 @@ Test(launch, restarts_come_to_an_end, .init = cr_redirect_stderr, .timeout = 20)
 	};
 
 	cr_expect_eq(gpt_launch(&args, play, &plan), GPT_EXIT_AGAIN);
+}
+
+/* Rank 0 has only suffered, and is the first to know; rank 1 comes later, but for a process that
+ * has ended already. */
+static int suffer(const struct gpt_args *args, struct gpt_board *board, void *arg)
+{
+	struct pollfd nothing = { .fd = -1 };
+
+	(void)board;
+	(void)arg;
+	if (args->rank == 0)
+		return GPT_EXIT_AGAIN;
+	(void)poll(&nothing, 1, 100); /* For the end that must not come. */
+	return GPT_EXIT_ERROR;
+}
+
+Test(launch, of_threads_the_one_whose_fault_it_is_ends_the_process, .init = cr_redirect_stderr,
+     .timeout = 20)
+{
+	struct gpt_args args = arguments(3, 5);
+
+	args.strategy = "dp";
+	args.timeout_s = 600;
+	cr_expect_eq(gpt_launch(&args, suffer, NULL), GPT_EXIT_ERROR);
+	cr_expect_stderr_eq_str("zinf-gpt: the process of all ended with code 1\n");
+}
+
+static int suffer_all(const struct gpt_args *args, struct gpt_board *board, void *arg)
+{
+	(void)args;
+	(void)board;
+	(void)arg;
+	return GPT_EXIT_AGAIN;
+}
+
+Test(launch, threads_that_all_suffered_are_worth_a_restart, .init = cr_redirect_stderr,
+     .timeout = 20)
+{
+	struct gpt_args args = arguments(3, 0);
+
+	args.strategy = "dp";
+	args.timeout_s = 600;
+	cr_expect_eq(gpt_launch(&args, suffer_all, NULL), GPT_EXIT_AGAIN);
 }
 
 Test(launch, all_end_well)

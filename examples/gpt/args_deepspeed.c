@@ -320,6 +320,21 @@ static void tell_notes(const struct zinf_deepspeed *deepspeed, const char *path,
 		              note.reason);
 }
 
+/* What this program, or its model, has no use for. */
+static void tell_unused(const struct zinf_deepspeed_config *config, const char *path, FILE *notes)
+{
+	if (notes && config->shows_times)
+		(void)fprintf(notes,
+		              "zinf-gpt: note: %s: wall_clock_breakdown true: times of a step are "
+		              "in what --json prints, always\n",
+		              path);
+	if (notes && !config->ignores_unused)
+		(void)fprintf(notes,
+		              "zinf-gpt: note: %s: zero_optimization.ignore_unused_parameters "
+		              "false: every parameter of this model has a gradient\n",
+		              path);
+}
+
 int gpt_deepspeed_apply(struct gpt_args *args, FILE *notes, struct gpt_problem *problem)
 {
 	struct zinf_deepspeed_config config = { .bytes = sizeof(config) };
@@ -339,6 +354,7 @@ int gpt_deepspeed_apply(struct gpt_args *args, FILE *notes, struct gpt_problem *
 	r = check_taken(&config, args, problem);
 	if (!r) {
 		tell_notes(deepspeed, args->deepspeed, notes);
+		tell_unused(&config, args->deepspeed, notes);
 		r = merge(&config, notes, args, problem);
 	}
 	zinf_deepspeed_free(deepspeed);

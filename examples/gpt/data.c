@@ -42,17 +42,18 @@ static uint64_t character_bytes(const uint8_t *bytes, uint64_t byte_count)
 	return count;
 }
 
-/* Return: 0, -EINVAL with the reason: a NUL byte, or too many bytes that no text has. */
-int gpt_corpus_check_text(const uint8_t *bytes, uint64_t byte_count, const char *name,
-                          struct gpt_problem *problem)
+/* @flag: that named it. Return: 0, -EINVAL with the reason: a NUL byte, or too many bytes that no
+ * text has. */
+int gpt_corpus_check_text(const uint8_t *bytes, uint64_t byte_count, const char *flag,
+                          const char *name, struct gpt_problem *problem)
 {
 	const uint8_t *nul = byte_count ? memchr(bytes, 0, byte_count) : NULL;
 	uint64_t bad_count = 0;
 
 	if (nul)
 		return gpt_problem_set(problem, -EINVAL,
-		                       "%s is not text: byte %llu is NUL. Give --data a text file",
-		                       name, (unsigned long long)(nul - bytes));
+		                       "%s is not text: byte %llu is NUL. Give %s a text file",
+		                       name, (unsigned long long)(nul - bytes), flag);
 	for (uint64_t i = 0; i < byte_count;) {
 		uint64_t step = character_bytes(bytes + i, byte_count - i);
 
@@ -63,13 +64,14 @@ int gpt_corpus_check_text(const uint8_t *bytes, uint64_t byte_count, const char 
 		return gpt_problem_set(
 			problem, -EINVAL,
 			"%s is not text: %.1f %% of its bytes are control characters or not "
-			"UTF-8, at most %u %% are taken. Give --data a text file",
-			name, 100.0 * (double)bad_count / (double)byte_count,
-			100u / NOT_TEXT_SHARE);
+			"UTF-8, at most %u %% are taken. Give %s a text file",
+			name, 100.0 * (double)bad_count / (double)byte_count, 100u / NOT_TEXT_SHARE,
+			flag);
 	return 0;
 }
 
-static int append_file(struct gpt_corpus *corpus, const char *path, struct gpt_problem *problem)
+static int append_file(struct gpt_corpus *corpus, const char *flag, const char *path,
+                       struct gpt_problem *problem)
 {
 	FILE *file = fopen(path, "rbe");
 	struct stat stat;
@@ -105,7 +107,8 @@ static int append_file(struct gpt_corpus *corpus, const char *path, struct gpt_p
 		                       got, (unsigned long long)count);
 	corpus->byte_count += count;
 	corpus->file_count++;
-	return gpt_corpus_check_text(bytes + corpus->byte_count - count, count, path, problem);
+	return gpt_corpus_check_text(bytes + corpus->byte_count - count, count, flag, path,
+	                             problem);
 }
 
 /* Regular files only: links in a directory are second names of the same text. */
@@ -119,7 +122,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name); /* Not alphasort(): that follows the locale. */
 }
 
-static int append_directory(struct gpt_corpus *corpus, const char *path,
+static int append_directory(struct gpt_corpus *corpus, const char *flag, const char *path,
                             struct gpt_problem *problem)
 {
 	struct dirent **entries = NULL;
@@ -137,7 +140,7 @@ static int append_directory(struct gpt_corpus *corpus, const char *path,
 			r = gpt_problem_set(problem, -ENAMETOOLONG, "A name in %s is too long",
 			                    path);
 		if (!r)
-			r = append_file(corpus, file, problem);
+			r = append_file(corpus, flag, file, problem);
 		free(entries[i]);
 	}
 	free(entries);
@@ -154,8 +157,8 @@ int gpt_corpus_read(struct gpt_corpus *corpus, const char *flag, const char *pat
 	*corpus = (struct gpt_corpus){ .fingerprint = FNV_BASIS };
 	if (stat(path, &st))
 		return gpt_problem_set(problem, -errno, "%s %s: %s", flag, path, strerror(errno));
-	return S_ISDIR(st.st_mode) ? append_directory(corpus, path, problem)
-	                           : append_file(corpus, path, problem);
+	return S_ISDIR(st.st_mode) ? append_directory(corpus, flag, path, problem)
+	                           : append_file(corpus, flag, path, problem);
 }
 
 /*

@@ -34,8 +34,8 @@ int gpt_corpus_read(struct gpt_corpus *corpus, const char *flag, const char *pat
 int gpt_corpus_load(struct gpt_corpus *corpus, const char *path, uint32_t sequence_count,
                     struct gpt_problem *problem);
 void gpt_corpus_unload(struct gpt_corpus *corpus);
-int gpt_corpus_check_text(const uint8_t *bytes, uint64_t byte_count, const char *name,
-                          struct gpt_problem *problem);
+int gpt_corpus_check_text(const uint8_t *bytes, uint64_t byte_count, const char *flag,
+                          const char *name, struct gpt_problem *problem);
 uint64_t gpt_corpus_batch(const struct gpt_corpus *corpus, const struct gpt_batch_name *name,
                           uint32_t batch_count, uint32_t sequence_count, uint8_t *ret_inputs,
                           uint8_t *ret_targets);

@@ -12,6 +12,7 @@
 #include "examples/gpt/generate.h"
 #include "examples/gpt/measure.h"
 #include "examples/gpt/share.h"
+#include "examples/gpt/terminal.h"
 
 struct user {
 	const struct gpt_run *run;
@@ -85,14 +86,9 @@ static void emit_json(uint8_t byte, void *arg)
 		(void)printf("%s%c", byte == '"' || byte == '\\' ? "\\" : "", byte);
 }
 
-/* Shown as it comes, without what would control a terminal. */
 static void emit_plain(uint8_t byte, void *arg)
 {
-	(void)arg;
-	if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f)
-		byte = '?';
-	(void)putchar(byte);
-	(void)fflush(stdout); /* A reader that has gone shows at the end. */
+	gpt_terminal_put(arg, byte);
 }
 
 static int generate(struct user *user)
@@ -101,6 +97,7 @@ static int generate(struct user *user)
 	const struct gpt_sampling sampling = { .temperature = args->temperature,
 		                               .top_k = args->top_k,
 		                               .seed = args->seed };
+	struct gpt_terminal terminal = { .file = stdout };
 	gpt_emit_fn emit = args->is_json ? emit_json : emit_plain;
 	size_t prompt_bytes = strlen(args->prompt);
 	uint8_t *text = malloc(prompt_bytes + args->generate_count);
@@ -114,9 +111,10 @@ static int generate(struct user *user)
 	if (args->is_json)
 		(void)printf("{\"event\":\"text\",\"step\":%" PRIu64 ",\"text\":\"", user->step);
 	for (size_t i = 0; i < prompt_bytes; i++)
-		emit(text[i], NULL);
+		emit(text[i], &terminal);
 	r = gpt_generate(&user->units, &user->acts, &sampling, text, prompt_bytes,
-	                 args->generate_count, emit, NULL, user->problem);
+	                 args->generate_count, emit, &terminal, user->problem);
+	gpt_terminal_end(&terminal);
 	(void)printf(args->is_json ? "\"}\n" : "\n"); /* Also behind half a text. */
 	free(text);
 	return r;

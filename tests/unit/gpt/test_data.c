@@ -177,14 +177,17 @@ Test(data, umlauts_in_utf8_and_a_few_in_latin1_are_text)
 
 	for (unsigned i = 0; i < sizeof(bytes); i += 2)
 		memcpy(bytes + i, "\xc3\xbc", 2);
-	cr_expect_eq(gpt_corpus_check_text((uint8_t *)bytes, sizeof(bytes), "x", &problem), 0);
+	cr_expect_eq(
+		gpt_corpus_check_text((uint8_t *)bytes, sizeof(bytes), "--data", "x", &problem), 0);
 	memset(bytes, 'a', sizeof(bytes));
 	for (unsigned i = 0; i < 40; i++)
 		bytes[i * 20] = '\xfc';
-	cr_expect_eq(gpt_corpus_check_text((uint8_t *)bytes, sizeof(bytes), "x", &problem), 0);
+	cr_expect_eq(
+		gpt_corpus_check_text((uint8_t *)bytes, sizeof(bytes), "--data", "x", &problem), 0);
 	bytes[7] = '\xfc'; /* one more than a twentieth */
-	cr_expect_eq(gpt_corpus_check_text((uint8_t *)bytes, sizeof(bytes), "x", &problem),
-	             -EINVAL);
+	cr_expect_eq(
+		gpt_corpus_check_text((uint8_t *)bytes, sizeof(bytes), "--data", "x", &problem),
+		-EINVAL);
 }
 
 Test(data, empty_and_short_text_is_refused_with_figures)
@@ -203,4 +206,15 @@ Test(data, missing_files_and_other_things_are_refused)
 	(void)snprintf(path, sizeof(path), "%s/empty", directory);
 	cr_assert_eq(mkdir(path, 0700), 0);
 	expect_refused(path, 8, -EINVAL, "holds no text");
+}
+
+Test(data, the_flag_that_named_a_file_is_the_one_to_mend)
+{
+	const char *path = put("a", "x\0y", 3);
+	struct gpt_problem problem = { "" };
+	struct gpt_corpus corpus;
+
+	cr_expect_eq(gpt_corpus_read(&corpus, "--eval", path, &problem), -EINVAL);
+	cr_expect_not_null(strstr(problem.chars, "Give --eval a text file"), "%s", problem.chars);
+	gpt_corpus_unload(&corpus);
 }

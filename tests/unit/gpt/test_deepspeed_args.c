@@ -118,6 +118,25 @@ Test(deepspeed_args, what_it_leaves_out_is_the_trainers)
 	cr_expect(args.is_summing);
 }
 
+Test(deepspeed_args, what_this_program_has_no_use_for_is_told)
+{
+	struct gpt_args args;
+
+	cr_assert_eq(apply("{ " MICRO ", \"wall_clock_breakdown\": true,"
+	                   "\"zero_optimization\": { \"ignore_unused_parameters\": false } }",
+	                   "", 1, &args),
+	             0, "%s", problem.chars);
+	cr_expect_not_null(strstr(told, "wall_clock_breakdown true: times of a step are in what "
+	                                "--json prints"),
+	                   "%s", told);
+	cr_expect_not_null(strstr(told, "ignore_unused_parameters false: every parameter of this "
+	                                "model has a gradient"),
+	                   "%s", told);
+	cr_assert_eq(apply("{ " MICRO ", \"wall_clock_breakdown\": false }", "", 1, &args), 0);
+	cr_expect_null(strstr(told, "wall_clock"), "%s", told);
+	cr_expect_null(strstr(told, "ignore_unused"), "%s", told);
+}
+
 Test(deepspeed_args, sgd_has_momentum_where_others_have_betas)
 {
 	struct gpt_args args;

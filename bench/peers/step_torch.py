@@ -6,30 +6,22 @@ A step is what data-parallel training does with its gradients: all_reduce of all
 average, and AdamW over every parameter. bf16 keeps its master in f32, as torch's users do: the reduced gradient is widened (before
 the sum where Gloo has none of bf16), and the parameter copied back. Of AdamW's implementations (fused, foreach, a loop) the one is taken that is fastest here.
 
-RANK, WORLD_SIZE, COLL_SOCKET and COLL_STORE (a file that all ranks share, to find each other) come in the environment.
-
 usage: step_torch.py f32|bf16 GRADIENT_BYTES
 """
-import datetime
-import mmap
 import os
-import socket
 import sys
 import time
+
+import rank as peer
 
 UNIT = 2048 * 2048
 
 
 class Rank:
     def __init__(self, rank, world, dtype, gradient_bytes):
-        import torch
-        import torch.distributed as dist
-
-        self.dist, self.torch, self.world = dist, torch, world
+        torch, self.dist = peer.join(rank, world)
+        self.torch, self.world = torch, world
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // world))
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo", init_method="file://" + os.environ["COLL_STORE"], rank=rank, world_size=world,
-                                timeout=datetime.timedelta(minutes=5))
         self.narrow = dtype == "bf16"
         count = gradient_bytes // (2 if self.narrow else 4)
         wide = torch.float32
@@ -52,10 +44,7 @@ class Rank:
             return False
 
     def memory(self, count, dtype):
-        pages = mmap.mmap(-1, count * self.torch.empty(0, dtype=dtype).element_size())
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)
-        return self.torch.frombuffer(pages, dtype=dtype).fill_(0)
+        return peer.memory(self.torch, count, dtype)
 
     def choose(self):
         """All ranks the same, by rank 0's clock."""
@@ -88,32 +77,12 @@ class Rank:
             self.param.copy_(self.master)
 
     def words(self):
-        return ", sums in f32" if self.narrow and not self.sums_narrow else ""
+        return f", AdamW by {self.kind}" + (", sums in f32" if self.narrow and not self.sums_narrow else "")
 
-    def obey(self, iterations):
+    def obey(self, _operation, _size, iterations):
         self.gradient.fill_(0.5)
-        self.dist.barrier()
-        started = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        for _ in range(iterations):
-            self.step()
-        return started, time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-
-
-def main():
-    number, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    link.connect(os.environ["COLL_SOCKET"])
-    try:
-        rank = Rank(number, world, sys.argv[1], int(sys.argv[2]))
-        version = rank.torch.__version__
-    except Exception as error:  # whatever keeps the package from running here is the reason of the skip
-        link.send(f"{number} skip {type(error).__name__}: {error}"[:200].encode())
-        return
-    link.send(f"{number} ready torch {version}, AdamW by {rank.kind}{rank.words()}".encode())
-    while packet := link.recv(256):
-        _, _, iterations, _ = packet.decode().split()
-        link.send("{} {}".format(*rank.obey(int(iterations))).encode())
+        return peer.timed(self.dist, self.step, iterations)
 
 
 if __name__ == "__main__":
-    main()
+    peer.serve(lambda rank, world: Rank(rank, world, sys.argv[1], int(sys.argv[2])))

@@ -297,7 +297,8 @@ ZINF_API int zinf_set_add(struct zinf *zinf, const char *name, const uint32_t *r
 ZINF_API int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit);
 
 /** Adds a parameter to the newest unit. @shape: (@dim_count,) elements per dimension, row-major,
- * each at least 1; dim_count 0 is a scalar. @ret_param: its index in the job, counting from 0. */
+ * each at least 1; dim_count 0 is a scalar. @name: unique in the job, or the materialize of a new
+ * one names both places with -EINVAL. @ret_param: its index in the job, counting from 0. */
 ZINF_API int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count,
                             const uint64_t *shape, uint32_t *ret_param);
 

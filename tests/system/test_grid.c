@@ -37,7 +37,7 @@ static int add(struct coll_rank *self, const char *set, uint32_t first, uint32_t
 	          zinf_set_add(self->zinf, set, is_all ? NULL : ranks, is_all ? 0 : 2, &number));
 	coll_must(self, 0, zinf_unit_add(self->zinf, unit, ret_unit));
 	coll_must(self, 0,
-	          zinf_param_add(self->zinf, "w", 2, (uint64_t[]){ rows, columns }, &param));
+	          zinf_param_add(self->zinf, unit, 2, (uint64_t[]){ rows, columns }, &param));
 	coll_check(self, param == *ret_unit);
 	return 0;
 }

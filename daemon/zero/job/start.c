@@ -11,6 +11,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/set.h"
 #include "daemon/zero/place/owner.h"
+#include "daemon/zero/step/scale.h"
 
 static int keep_names(const struct zero_job *job, struct zero_layout *named)
 {
@@ -75,6 +76,7 @@ void start_undo(struct zero_job *job)
 	job->sets = zi_steal(start->sets);
 	job->set_count = start->set_count;
 	owners_build(job);
+	scale_resume(job);
 	start_forget(job);
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/grad/plan.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -34,7 +35,7 @@ static void fill_memory(const struct zero_job *job, struct zero_job_report *repo
 	report->state_cpu_bytes = held_bytes(job->state);
 	report->staging_cpu_bytes =
 		job->staging ? held_bytes(job->staging->segment) : held_bytes(job->staging_segment);
-	report->coll_cpu_bytes = collectives_held_bytes(job);
+	report->coll_cpu_bytes = collectives_held_bytes(job) + across_held_bytes(job);
 	report->coll = job->collectives.coll;
 	report->arena_bytes = job->collectives.arena_bytes;
 	report->reserved_nvme_bytes = job->nvme_charge.bytes;

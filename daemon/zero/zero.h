@@ -443,7 +443,7 @@ struct zero_job_report {
 	uint64_t param_cpu_bytes, grad_cpu_bytes, accum_cpu_bytes;
 	uint64_t state_cpu_bytes; /* resident (all of it, or the share) */
 	uint64_t staging_cpu_bytes;
-	uint64_t coll_cpu_bytes;                     /* arenas, boards, verdicts */
+	uint64_t coll_cpu_bytes;                     /* arenas, boards, verdicts, slabs */
 	uint64_t state_nvme_bytes, param_nvme_bytes; /* committed extents */
 	uint64_t reserved_nvme_bytes;                /* charged: twice the state */
 	struct zi_step_stats last_step;

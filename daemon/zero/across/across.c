@@ -8,6 +8,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/meeting.h"
 #include "daemon/zero/across/program.h"
@@ -36,6 +37,11 @@ uint32_t across_node(const struct zero_job *job)
 uint32_t across_node_count(const struct zero_job *job)
 {
 	return job->across->node_count;
+}
+
+uint64_t across_held_bytes(const struct zero_job *job)
+{
+	return job->across && job->across->slab ? job->across->slab->bytes : 0;
 }
 
 struct zi_text across_name(const struct zero_job *job, uint32_t node)
@@ -122,6 +128,14 @@ static int ask_join(struct across *across)
 	return err_trace(r);
 }
 
+static int ask_map(struct across *across)
+{
+	const struct zi_region *region = &across->slab->region;
+
+	return err_trace(net_worker_map(across->worker, &across->request, NET_SLAB_TALK, region->fd,
+	                                region->bytes));
+}
+
 /* The next thing to ask of the worker, when the last one went well. Return: 0, or an error. */
 static int advance(struct across *across, struct zi_text *text)
 {
@@ -132,7 +146,12 @@ static int advance(struct across *across, struct zi_text *text)
 		r = meeting_take(job, &across->request.reply, text);
 		return r ? err_trace(r) : err_trace(ask_join(across));
 	}
-	assert(across->phase == ACROSS_JOINING);
+	if (across->phase == ACROSS_JOINING) {
+		across->phase = ACROSS_MAPPING;
+		r = pull_prepare(across, text);
+		return r ? err_trace(r) : err_trace(ask_map(across));
+	}
+	assert(across->phase == ACROSS_MAPPING);
 	r = net_worker_talk(across->worker, &across->request);
 	if (r)
 		return err_trace(r);
@@ -263,6 +282,8 @@ int across_open(struct zero_job *job, const struct zero_op *op, across_joined_fn
 	across->epoch = ACROSS_EPOCH + ++job->meeting.talk_count;
 	across->deadline_ns = deadline_of(job);
 	zi_list_init(&across->link);
+	zi_list_init(&across->waiting);
+	zi_list_init(&across->pulls);
 	memcpy(across->name, job->name, sizeof(across->name));
 	r = start(across, text);
 	if (r) {

@@ -4,8 +4,8 @@
  * decided together goes by rounds (round.h), bytes are pulled. Floor 5, shard thread. In one node
  * job->across is NULL, and nothing here is called.
  *
- *   MEETING ──▶ JOINING ──▶ TALKING ──────────────────▶ OVER
- *   unless collectives      an error of anybody's, a node that is gone: the group breaks
+ *   MEETING ──▶ JOINING ──▶ MAPPING ──▶ TALKING ──────────────────▶ OVER
+ * unless collectives                  an error of anybody's, a node that is gone: the group breaks
  *   have met already
  *
  * It is made when the ranks of this node have materialized, and there until they have left; then it
@@ -13,6 +13,8 @@
  *
  *   across.c   life        say.c     what is said and heard      agree.c   gathers of all nodes
  *   model.c    that all train the same model                     late.c    who is waited for
+ * pull.c     bytes                                             written.c parameters that were
+ * written
  */
 #pragma once
 
@@ -56,5 +58,7 @@ void across_forget(struct zero *zero, const char *name);
 /* Whether one of job @name stays, and needs the store where it has met. */
 bool across_stays(const struct zero *zero, const char *name);
 
+/* Charged for it. */
+uint64_t across_held_bytes(const struct zero_job *job);
 /* "node 1 (ranks 2, 3)": for people. */
 struct zi_text across_name(const struct zero_job *job, uint32_t node);

@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/group.h"
@@ -23,6 +25,10 @@ struct across *across_destroy(struct across *across)
 		zi_list_remove(&across->link);
 	if (across->rounds.votes)
 		rounds_deinit(&across->rounds);
+	assert(!across->task_count);
+	across->slab = tier_segment_unref(across->slab); /* Nobody writes there any more. */
+	free(across->taken);
+	free(across->serves);
 	free(across->peers);
 	free(across);
 	return NULL;
@@ -35,6 +41,7 @@ static void fail_rounds(struct across *across)
 
 	if (!across->error)
 		zi_text_set(&text, "the ranks of job '%s' have left", across->name);
+	pull_fail(across, across->error ? across->error : -ECANCELED, &text);
 	rounds_fail(&across->rounds, across->error ? across->error : -ECANCELED, &text);
 	if (across->is_detached)
 		across->job = NULL;
@@ -57,11 +64,20 @@ void across_end(struct across *across)
 		fail_rounds(across); /* What was cast since. */
 		return;
 	}
+	across->phase_failed = across->phase;
 	across->phase = ACROSS_OVER;
 	if (joined) {
 		struct zi_text text = across->text;
 		int error = across->error;
 
+		if (across->phase_failed == ACROSS_MAPPING) {
+			/* The others talk already, or are about to. */
+			struct zi_text told = across_where(across, &text);
+
+			net_worker_abort(across->worker, error, &told);
+			if (!across->is_detached && job->group.phase == ZERO_GROUP_FORMING)
+				group_break(job, error, UINT32_MAX, &text); /* As theirs do. */
+		}
 		across_unmeet(across);
 		if (!across->is_detached)
 			job->across = across_destroy(across);
@@ -77,9 +93,16 @@ void across_end(struct across *across)
 	fail_rounds(across);
 }
 
+static void linger(struct across *across, uint64_t time_ns);
+
 static void last_due(struct zi_timer *timer)
 {
-	(void)across_destroy(container_of(timer, struct across, next));
+	struct across *across = container_of(timer, struct across, next);
+
+	if (across->task_count)
+		linger(across, ACROSS_LAST_NS);
+	else
+		(void)across_destroy(across);
 }
 
 static void linger(struct across *across, uint64_t time_ns)
@@ -95,6 +118,8 @@ bool across_end_detached(struct across *across)
 	if (!across->is_detached || across->phase < ACROSS_TALKING)
 		return false;
 	fail_rounds(across);
+	if (across->task_count)
+		return true; /* Which come back to this. */
 	if (across->is_answered || (across->gone & others) == others)
 		(void)across_destroy(across);
 	else if (across->error)
@@ -156,7 +181,8 @@ void across_over(struct zero_job *job)
 		               &(struct talk_entry){ .kind = TALK_BYE, .unit = UINT32_MAX });
 		across->rounds.is_over = true; /* Whoever waited for one is gone. */
 	}
-	if (across->rounds.cast == across->rounds.ended && across->phase >= ACROSS_TALKING)
+	if (across->rounds.cast == across->rounds.ended && zi_list_is_empty(&across->pulls) &&
+	    zi_list_is_empty(&across->waiting) && across->phase >= ACROSS_TALKING)
 		across->job = NULL;
 	across_go_on(across);
 }
@@ -168,7 +194,7 @@ void across_forget(struct zero *zero, const char *name)
 
 		if (name && strcmp(across->name, name) != 0)
 			continue;
-		if (across->job)
+		if (across->job || across->task_count)
 			continue; /* Its rounds have yet to end: next_due() does that, and so on. */
 		(void)across_destroy(across);
 	}

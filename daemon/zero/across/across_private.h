@@ -5,16 +5,19 @@
 #include <limits.h>
 
 #include "common/base/loop.h"
+#include "daemon/device/device.h"
 #include "daemon/worker/supervise.h"
 #include "daemon/zero/across/across.h"
+#include "daemon/zero/across/pull.h"
 #include "daemon/zero/across/search.h"
 
-enum across_phase { ACROSS_MEETING, ACROSS_JOINING, ACROSS_TALKING, ACROSS_OVER };
+enum across_phase { ACROSS_MEETING, ACROSS_JOINING, ACROSS_MAPPING, ACROSS_TALKING, ACROSS_OVER };
 
 /* Entries for one node that wait for its worker: all that may have to be said of rounds, of ranks
  * that leave, and of who is late; what is more, who adds it has to look for room first. */
-#define ACROSS_QUEUE 160u
-static_assert(ACROSS_QUEUE > ROUND_WINDOW + ZI_WORLD_MAX + 8, "what cannot wait has room");
+#define ACROSS_QUEUE 192u
+static_assert(ACROSS_QUEUE > ROUND_WINDOW + ZI_WORLD_MAX + PULL_NODE_MAX + TALK_CREDIT + 8,
+              "what cannot wait has room");
 
 /* What a node is waited for; see late.c. */
 struct across_late {
@@ -26,6 +29,33 @@ struct across_late {
 	struct zi_text text; /* what the first to answer said; "": nobody yet */
 };
 
+/* Something of the job's on its way to the slab, and from there to another node. */
+struct across_serve {
+	struct across *across;
+	struct zero_job *job;
+	bool is_used; /* until it has gone */
+	struct talk_entry entry;
+	uint64_t offset_bytes;
+	void *memory;
+	const void *source;
+	struct dev_task task;
+};
+
+/* A piece on its way into the plane; see written.c. */
+struct across_copy {
+	struct across *across;
+	struct pull pull;
+	void *target;
+	struct dev_task task;
+};
+struct across_written {
+	struct zero_job *job;
+	uint32_t unit, node, piece; /* piece: the next one */
+	uint32_t active_count;
+	gather_go_fn go_on;
+	struct across_copy copies[4];
+};
+
 struct across {
 	struct zero_job *job; /* NULL: nobody's any more */
 	struct zero *zero;
@@ -33,7 +63,7 @@ struct across {
 	bool is_detached;    /* so; job is there as long as rounds are open */
 	bool has_called;     /* the meeting, which collectives had not */
 	char name[ZI_NAME_BYTES];
-	enum across_phase phase;
+	enum across_phase phase, phase_failed;
 	uint32_t node, node_count;
 	uint64_t epoch;
 	uint64_t deadline_ns; /* of meeting and joining */
@@ -51,11 +81,23 @@ struct across {
 	uint64_t gone; /* nodes without ranks: bits */
 	struct across_late late;
 	struct search search; /* while models differ */
+	struct tier_segment *slab;
+	uint32_t slot_count;           /* of each half of it */
+	bool *taken;                   /* (slot_count,) of what is pulled */
+	struct across_serve *serves;   /* (slot_count,) */
+	struct zi_list waiting, pulls; /* struct pull: without a slot; asked for */
+	uint64_t tag;
+	uint32_t task_count; /* device tasks that have it */
+	/* param_write_end()s that all nodes have come to; of those the last that is there */
+	uint32_t write_count, written_count;
+	struct across_written written;
 	/* (node_count,) what is to be said to each: nothing is allocated while nodes talk */
 	struct across_peer {
 		char host[ZI_NAME_BYTES]; /* "": not known yet */
 		uint32_t put, sent;
 		struct talk_entry entries[ACROSS_QUEUE];
+		uint32_t asked, served; /* what it pulls, and is not begun yet: */
+		struct talk_entry pulls[TALK_CREDIT];
 	} * peers;
 	char program[PATH_MAX];
 };

@@ -77,6 +77,15 @@ static enum zero_gather gather_of(enum round_kind kind)
 	return (enum zero_gather)gather;
 }
 
+/* Ranks of this node that have come are there yet. */
+static bool all_wait(const struct zero_job *job, enum zero_gather gather)
+{
+	for_each_rank_here(job, i)
+		if (!job->group.ranks[i] || !job->group.ranks[i]->gathered[gather])
+			return false;
+	return true;
+}
+
 static void agreed(void *arg, const struct round *round, int error, const struct zi_text *text)
 {
 	struct zero_job *job = arg;
@@ -94,6 +103,11 @@ static void agreed(void *arg, const struct round *round, int error, const struct
 	if (odd < across_node_count(job)) {
 		say_difference(job, gather, round, odd, &why);
 		group_break(job, -EINVAL, UINT32_MAX, &why);
+		job_settle(job);
+		return;
+	}
+	if (!all_wait(job, gather)) {
+		(void)group_needs_all(job); /* It has left meanwhile, cleanly. */
 		job_settle(job);
 		return;
 	}

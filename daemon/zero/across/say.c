@@ -197,6 +197,13 @@ static int heard(struct across *across, const struct talk_entry *entry, struct z
 		return 0;
 	case TALK_BECAUSE:
 		return err_trace(late_answered(across, entry, text));
+	case TALK_PULL:
+		return err_trace(pull_asked(across, entry, text));
+	case TALK_CAME:
+	case TALK_REFUSED:
+		return err_trace(pull_answered(across, entry, text));
+	case TALK_GONE:
+		return err_trace(pull_gone(across, entry, text));
 	default:
 		return err_origin(zi_text_error(text, -EPROTO,
 		                                "node %u says what nobody asked for: kind %u, %u",

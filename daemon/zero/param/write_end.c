@@ -13,6 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/agree.h"
+#include "daemon/zero/across/written.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -47,7 +48,8 @@ static void end_run(struct dev_task *task)
 	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
 
-		if (subgroup->is_param_here)
+		/* Else they have come from the root's node. */
+		if (subgroup->is_param_here && job->write_source)
 			write_copy(job, subgroup, job_subgroup_param(job, subgroup));
 		if (subgroup->memory)
 			memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
@@ -103,6 +105,8 @@ static void end_take(struct zero_job *job)
 		subgroup->is_reset = true;
 	}
 	writes_over(job);
+	if (job->across)
+		written_serve(job);
 	gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
 	ops_retry(job);
 }
@@ -192,29 +196,52 @@ static bool is_in_use(struct zero_job *job, uint32_t unit)
 	return false;
 }
 
+static void end_run_start(struct zero_job *job)
+{
+	job->write_task = (struct dev_task){ .run = end_run,
+		                             .done = end_done,
+		                             .loop = job->zero->options.loop };
+	job_busy(job);
+	dev_submit(job->device, &job->write_task);
+}
+
+/* The unit has come from the root's node, or the group has broken. */
+static void end_pulled(struct zero_job *job)
+{
+	if (is_end_wanted(job)) {
+		end_run_start(job);
+		return;
+	}
+	job->units[job->write_unit].is_copying = false;
+	job_settle(job);
+}
+
 /* All ranks have come: with what, any of them says that is here. */
 static void end_start(struct zero_job *job)
 {
 	const struct zero_op *op =
 		job->group.ranks[job_first_rank(job)]->gathered[ZERO_GATHER_WRITE_END];
 	uint32_t unit = op->unit, root = op->root;
-	struct zero_write *write;
 	struct zi_text text;
 
 	assert(!job->write_source);
 	if (is_in_use(job, unit))
 		return;
-	if (job->across) {
-		zi_text_set(&text, "values of unit '%.60s' go to no other node yet",
-		            job->layout.units[unit].name);
+	if (job->across && job->residency) {
+		zi_text_set(&text, "parameters on nvme go to no other node yet");
 		gather_complete(job, ZERO_GATHER_WRITE_END, -EOPNOTSUPP, &text);
 		return;
 	}
-	write = job->group.ranks[root]->write;
 	job->write_unit = unit;
-	job->write_source = tier_segment_ref(write->segment);
 	job->units[unit].is_copying = true;
 	job->step.generation = job->group.generation;
+	if (job->across)
+		(void)written_count(job); /* All nodes count. */
+	if (!(job->here_mask >> root & 1)) {
+		written_pull(job, unit, root, end_pulled);
+		return;
+	}
+	job->write_source = tier_segment_ref(job->group.ranks[root]->write->segment);
 	if (job->residency) {
 		/* They read what is about to be replaced. */
 		writes_drop_busy(job);
@@ -222,11 +249,7 @@ static void end_start(struct zero_job *job)
 			end_store(job, unit);
 		return;
 	}
-	job->write_task = (struct dev_task){ .run = end_run,
-		                             .done = end_done,
-		                             .loop = job->zero->options.loop };
-	job_busy(job);
-	dev_submit(job->device, &job->write_task);
+	end_run_start(job);
 }
 
 static int end_check(const struct zero_rank *rank, struct zero_op *op)

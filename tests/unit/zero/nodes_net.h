@@ -3,6 +3,8 @@
  * its way between them. What happens, happens in net_turn(). */
 #pragma once
 
+#include <sys/mman.h>
+
 #include "daemon/worker/supervise.h"
 #include "daemon/zero/across/across.h"
 #include "tests/unit/zero/model.h"
@@ -35,7 +37,9 @@ struct net_worker {
 		struct net_event *events;
 		uint32_t put, taken;
 	} from[NODES_MAX];
-	uint32_t pulls[NODES_MAX];
+	char *slab; /* NET_SLAB_TALK */
+	uint64_t slab_bytes;
+	struct talk_entry asked[64]; /* its PULLs; kind 0: a free place */
 };
 
 static struct {
@@ -147,6 +151,8 @@ struct net_worker *net_worker_free(struct net_worker *worker)
 	*place = worker->next;
 	for (uint32_t i = 0; i < NODES_MAX; i++)
 		free(worker->from[i].events);
+	if (worker->slab)
+		(void)munmap(worker->slab, worker->slab_bytes);
 	free(worker);
 	return NULL;
 }
@@ -212,9 +218,11 @@ int net_worker_follow(struct net_worker *worker, struct net_request *request,
 int net_worker_map(struct net_worker *worker, struct net_request *request, uint32_t slab, int fd,
                    uint64_t bytes)
 {
-	(void)slab;
-	(void)fd;
-	(void)bytes;
+	if (slab == NET_SLAB_TALK) {
+		worker->slab = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		cr_assert_neq(worker->slab, MAP_FAILED);
+		worker->slab_bytes = bytes;
+	}
 	return net_ask(worker, request, NET_MAP);
 }
 
@@ -229,6 +237,54 @@ int net_worker_talk(struct net_worker *worker, struct net_request *request)
 {
 	cr_assert(worker->has_joined);
 	return net_ask(worker, request, NET_TALK);
+}
+
+static inline struct talk_entry *net_asked(struct net_worker *worker, uint32_t kind, uint32_t node,
+                                           uint64_t tag)
+{
+	for (size_t i = 0; i < ZI_COUNT_OF(worker->asked); i++)
+		if (worker->asked[i].kind == kind &&
+		    (!kind || (worker->asked[i].node == node && worker->asked[i].tag == tag)))
+			return &worker->asked[i];
+	return NULL;
+}
+
+static inline void net_note_pull(struct net_worker *worker, const struct talk_entry *entry)
+{
+	struct talk_entry *place = net_asked(worker, 0, 0, 0);
+
+	cr_assert_not_null(place);
+	cr_assert_leq(entry->offset_bytes + entry->bytes, worker->slab_bytes);
+	*place = *entry;
+}
+
+/* What was served moves, when it comes: both hear of it. False: nobody is there to have it from. */
+static inline bool net_move(struct net_worker *worker, struct talk_entry *entry)
+{
+	struct talk_entry *asked = net_asked(worker, TALK_PULL, entry->node, entry->tag);
+	struct net_event gone = { .what = NET_EVENT_ENTRY, .entry = *entry };
+
+	cr_assert_not_null(asked, "a SERVE of no PULL");
+	cr_assert_eq(asked->bytes, entry->bytes);
+	for (struct net_worker *mate = net.workers; mate; mate = mate->next) {
+		if (!net_is_mate(worker, mate) || mate->join.node != entry->node)
+			continue;
+		cr_assert_leq(entry->offset_bytes + entry->bytes, mate->slab_bytes);
+		memcpy(worker->slab + asked->offset_bytes, mate->slab + entry->offset_bytes,
+		       entry->bytes);
+		gone.entry.kind = TALK_GONE;
+		gone.entry.node = (uint16_t)worker->join.node;
+		net_put(mate, worker->join.node, &gone);
+		*entry = (struct talk_entry){ .kind = TALK_CAME,
+			                      .node = entry->node,
+			                      .tag = entry->tag,
+			                      .slab = asked->slab,
+			                      .offset_bytes = asked->offset_bytes,
+			                      .bytes = asked->bytes };
+		asked->kind = 0;
+		return true;
+	}
+	return false;
 }
 
 int net_worker_talk_send(struct net_worker *worker, const struct talk_entry *entries,
@@ -253,6 +309,8 @@ int net_worker_talk_send(struct net_worker *worker, const struct talk_entry *ent
 			}
 			net_put(mate, from, &event);
 		}
+		if (entries[i].kind == TALK_PULL)
+			net_note_pull(worker, &entries[i]);
 	}
 	return 0;
 }
@@ -354,6 +412,8 @@ static inline bool net_deliver(struct net_worker *worker, uint32_t from)
 		net_answer(worker, event.error, &event.text);
 		return true;
 	}
+	if (event.entry.kind == TALK_SERVE && !net_move(worker, &event.entry))
+		return true;
 	net.entry_count++;
 	worker->options.talked(worker->options.arg, &event.entry, 1);
 	return true;

@@ -4,6 +4,7 @@
  * Method: several zeros in one process, whose workers are doubles, with what they say carried in
  * drawn orders (nodes.h).
  */
+#include "daemon/zero/across/pull.h"
 #include "tests/unit/zero/across.h"
 
 Test(across_end, a_death_is_told_on_all_nodes)
@@ -72,6 +73,56 @@ Test(across_end, a_worker_that_ends_is_told_on_all_nodes)
 	all_hear(-EPIPE, "");
 	cr_expect_not_null(strstr(ranks.actors[1].broken_text.chars, "killed by signal 9"));
 	end(false);
+}
+
+/* A rank, or its worker, goes at any moment while parameters are pulled. */
+Test(across_end, a_death_while_bytes_are_on_their_way_leaves_nothing)
+{
+	for (uint64_t seed = 1; seed <= 24; seed++) {
+		made(3, seed, "012");
+		cr_assert_eq(actor_unit(&ranks.actors[0], zero_param_write_begin, 1), 0);
+		for (uint32_t i = 0; i < 3; i++)
+			actor_start(&ranks.actors[i], 0, zero_param_write_end,
+			            &(struct zero_op){ .unit = 1 });
+		for (uint64_t i = 0; i < 2 * seed; i++)
+			nodes_turn();
+		if (seed % 3 == 0)
+			nodes_crash(seed % 2);
+		else
+			actor_leave(&ranks.actors[seed % 2], seed % 3 == 1);
+		for (uint32_t i = 0; i < 30; i++)
+			nodes_turn();
+		end(false);
+	}
+}
+
+/* What nobody may ask for ends the talk, with its figures. */
+Test(across_end, a_pull_of_what_is_not_there_is_refused)
+{
+	static const struct talk_entry bad[] = {
+		{ .what = PULL_WRITTEN, .unit = UNITS, .bytes = 4096 },
+		{ .what = PULL_WRITTEN, .bytes = 0 },
+		{ .what = PULL_WRITTEN, .bytes = PULL_SLOT_BYTES + 1 },
+		{ .what = PULL_WRITTEN, .piece = UINT32_MAX, .bytes = 4096 },
+		{ .what = PULL_WRITTEN, .bytes = 1 << 20 },
+		{ .what = PULL_WRITTEN, .micro = 7, .bytes = 4096 },
+		{ .what = _PULL_WHAT_COUNT, .bytes = 4096 },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++) {
+		struct talk_entry entry = bad[i];
+		struct net_worker *worker = NULL;
+
+		made(2, i + 1, "01");
+		for (worker = net.workers; worker->place != 1;)
+			worker = worker->next;
+		entry.kind = TALK_PULL;
+		entry.slab = NET_SLAB_TALK;
+		entry.tag = 1;
+		net_put(worker, 0, &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
+		all_hear(-EPROTO, "node 0 asks for");
+		end(false);
+	}
 }
 
 /* A start that does not come to talk fails, and the next one does. */

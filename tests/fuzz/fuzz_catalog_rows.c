@@ -100,7 +100,7 @@ static void insert(struct author *author, const char *sql, const char *name, con
 static void add_stand(struct author *author, uint32_t lies, uint8_t kind)
 {
 	static const char nodes[2] = { 0, 1 };
-	int64_t values[12];
+	int64_t values[13];
 	bool has_nodes = kind & 32;
 
 	if (lies >> 19 & 1)
@@ -117,12 +117,13 @@ static void add_stand(struct author *author, uint32_t lies, uint8_t kind)
 	values[9] = lie(author, lies, 23, kind % 6);         /* strategy */
 	values[10] = lie(author, lies, 24, 0);               /* shard_size */
 	values[11] = lie(author, lies, 25, has_nodes ? 2 : 1);
+	values[12] = lie(author, lies, 26, 0) & 63; /* bytes of the loss scale */
 	insert(author,
 	       "INSERT INTO stand(job_id, step, world_size, update_count, beta1_power,"
 	       " beta2_power, blob_count, slot, number, strategy, shard_size, node_count, nodes,"
 	       " scaler, line, rows_sum, checksum)"
-	       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,x'00',1,0,0)",
-	       NULL, values, 12, nodes, has_nodes ? (int)(1 + kind % 3 > 2 ? 2 : 1 + kind % 3) : 0);
+	       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?14,zeroblob(?13),1,0,0)",
+	       NULL, values, 13, nodes, has_nodes ? (int)(1 + kind % 3 > 2 ? 2 : 1 + kind % 3) : 0);
 }
 
 /* The job's other slot, or the same again: what comes next is of that commit. */

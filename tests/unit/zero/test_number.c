@@ -165,7 +165,7 @@ Test(zero_number, how_a_job_trains_is_kept_with_its_start_and_its_commits)
 {
 	const struct zi_job_training training = { .strategy = ZI_STRATEGY_ZERO2,
 		                                  .shard_size = 1,
-		                                  .grad_budget_bytes = 12345 };
+		                                  .grad_budget_bytes = 2 * MIB + 1 };
 
 	begin();
 	train(1, 1);

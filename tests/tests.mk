@@ -122,6 +122,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s check-fuzz
 	@$(MAKE) --no-print-directory -s check-power
 	@$(MAKE) --no-print-directory -s check-crash POINTS=25
+	@$(MAKE) --no-print-directory -s check-crash-votes POINTS=10
 	@$(MAKE) --no-print-directory -s check-faults STRIDE=20
 	@$(MAKE) --no-print-directory -s check-tests
 
@@ -151,6 +152,8 @@ check-power: $(POWER_BIN) ## power cuts at any moment, damaged disks [SEED=n POW
 	@for durability in power process mixed; do \
 		$(POWER_BIN) --seed $(SEED) --states $(POWER_STATES) --durability $$durability || exit 1; \
 	done
+	@$(POWER_BIN) --seed $(SEED) --states $(POWER_STATES) --durability power --votes 1
+	@$(POWER_BIN) --seed $(SEED) --states $(POWER_STATES) --durability mixed --votes 1
 	@$(POWER_BIN) --seed $(SEED) --damages $(POWER_DAMAGES)
 	@for lie in $(POWER_LIES); do \
 		$(POWER_BIN) --seed $(SEED) --states 0 --lie $$lie || exit 1; \

@@ -17,3 +17,17 @@ build-tests: $(CRASH_BIN) $(CRASH_SO)
 POINTS ?= 300
 check-crash: all $(CRASH_BIN) $(CRASH_SO) ## kill -9 of ranks and daemon at seeded points [SEED=n POINTS=n, POINT=i alone]
 	@ZINF_BUILD=$(BUILD) $(CRASH_BIN) --seed $(SEED) --points $(POINTS) $(if $(POINT),--point $(POINT))
+
+# A zinfd whose jobs commit as those of several nodes do, among the other programs.
+VOTES := $(BUILD)/votes
+$(VOTES)/bin/zinfd: $(call objects,daemon) $(BUILD)/tests/crash/votes/wrap.o $(BUILD)/tests/power/votes.o $(DAEMON_A)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	@ln -sf ../../bin/zctl ../../bin/zinf-net $(@D)
+	@ln -sfn ../tests $(VOTES)/tests
+	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--wrap=job_new -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
+build-tests: $(VOTES)/bin/zinfd
+
+.PHONY: check-crash-votes
+check-crash-votes: all $(CRASH_BIN) $(CRASH_SO) $(VOTES)/bin/zinfd ## the same, of jobs that keep the former commit [SEED=n POINTS=n, POINT=i alone]
+	@ZINF_BUILD=$(VOTES) $(CRASH_BIN) --seed $(SEED) --points $(POINTS) $(if $(POINT),--point $(POINT))

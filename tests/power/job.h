@@ -55,6 +55,9 @@ struct job {
 	struct zi_text text; /* of the first failure */
 };
 
+/* Jobs that are opened commit as those of several nodes do, from then on. */
+extern bool job_has_votes;
+
 /* Ranks, layout, memory. @load: "JOB/NAME" of the snapshot that a new job begins with, or NULL.
  * Return: 0 or -errno with job->text, ranks having left. */
 int job_open(struct job *job, struct node *node, const struct job_kind *kind, uint32_t durability,

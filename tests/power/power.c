@@ -6,8 +6,8 @@
  * on it, and must have each job at its last acknowledged commit (or the one under way), whole, and
  * carry it on to the right bits. That the test can fail is tested as well: with a disk that lies.
  *
- *   power [--seed N] [--states N] [--durability power|process|mixed] [--lie NAME] [--damages N]
- *         [--keep DIR]
+ *   power [--seed N] [--states N] [--durability power|process|mixed] [--votes 0|1] [--lie NAME]
+ *         [--damages N] [--keep DIR]
  *
  * The seed fixes what is drawn (cuts, choices, damages), not the record they are drawn from:
  * threads of the engine and of the catalog take turns as they come, and identities are new in each
@@ -15,8 +15,8 @@
  *
  * --states: drawn by the seed; with 0 all systematic ones. --damages: no power failure, but that
  * many disks on which something is not what was written: it must be named or not matter, and never
- * be trained on. --keep: leave the first wrong state there. Exits 0 when nothing is wrong; with a
- * lie, when something is.
+ * be trained on. --votes 1: jobs commit as those of several nodes do (votes.h). --keep: leave the
+ * first wrong state there. Exits 0 when nothing is wrong; with a lie, when something is.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -346,6 +346,8 @@ static void parse(struct test *test, int argc, char **argv)
 			test->lie = (enum disk_lie)find_name(value, lie_names, _DISK_LIE_COUNT);
 		else if (strcmp(argv[i], "--keep") == 0)
 			test->keep = value;
+		else if (strcmp(argv[i], "--votes") == 0)
+			job_has_votes = strcmp(value, "0") != 0;
 		else if (strcmp(argv[i], "--durability") == 0)
 			test->life.durability = (enum life_durability)find_name(
 				value, durability_names, _LIFE_DURABILITY_COUNT);
@@ -366,10 +368,11 @@ static int tell(const struct test *test, uint64_t started_ns)
 		             (unsigned long long)test->seen_count);
 		return is_caught ? 0 : 1;
 	}
-	(void)printf("power: durability %s, seed %llu, %u calls recorded: %llu %s "
+	(void)printf("power: durability %s%s, seed %llu, %u calls recorded: %llu %s "
 	             "(%llu whole, %llu with losses that are named), %llu wrong, %.1f s\n",
-	             durability_names[test->life.durability], (unsigned long long)test->seed,
-	             test->list->count, (unsigned long long)test->seen_count,
+	             durability_names[test->life.durability], job_has_votes ? ", with votes" : "",
+	             (unsigned long long)test->seed, test->list->count,
+	             (unsigned long long)test->seen_count,
 	             test->damage_count ? "damaged disks" : "different states",
 	             (unsigned long long)test->counts[JUDGE_WHOLE],
 	             (unsigned long long)test->counts[JUDGE_NAMED],

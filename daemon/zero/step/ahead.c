@@ -22,7 +22,6 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/place/extent.h"
-#include "daemon/zero/place/record.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/step.h"
 
@@ -62,7 +61,8 @@ void ahead_set(struct zero_job *job, int64_t step, const struct zero_marks *mark
 	scale_resume(job);
 }
 
-/* What was just committed is what to fall back to. */
+/* What was just committed is what to fall back to. It has the name that the catalog was told: the
+ * group may be another one since. */
 void ahead_mark(struct zero_job *job)
 {
 	job->committed_step = job->current_step;
@@ -73,9 +73,9 @@ void ahead_mark(struct zero_job *job)
 		.scale = job->scale,
 		.blob_index = job->blob_index,
 		.world = job->world,
-		.number = job->committed.number + 1,
-		.line = job->group.line,
-		.placement = record_placement(job),
+		.number = job->record.number,
+		.line = job->record.line,
+		.placement = job->record.placement,
 	};
 }
 

@@ -178,6 +178,7 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 	*step = (struct zero_step){
 		.phase = step->phase,
 		.generation = job->group.generation,
+		.line = job->group.line,
 		.options = op->options,
 		.options_rank = op->rank->number,
 		.norm = __builtin_nan(""),

@@ -237,7 +237,7 @@ void commit_submit(struct zero_job *job)
 	job->record.world_size = job->world;
 	job->record.step = (int64_t)step->stats.step;
 	job->record.number = job->committed.number + 1;
-	job->record.line = job->group.line;
+	job->record.line = step->line;
 	job->record.placement = record_placement(job);
 	job->record.update_count = job->update_count;
 	job->record.beta1_power = job->beta1_power;
@@ -285,6 +285,7 @@ int commit_start(struct zero_job *job, bool is_unasked, struct zi_text *text)
 	job->step.is_keep = false;
 	job->step.is_skipped = false;
 	job->step.generation = job->group.generation;
+	job->step.line = job->group.line;
 	job->step.culprit_unit = UINT32_MAX;
 	job->step.stats = (struct zi_step_stats){
 		.step = (uint64_t)ZI_MAX(job->current_step, (int64_t)0),

@@ -40,7 +40,8 @@ struct zero_step {
 	bool is_early;                  /* units are updated as they become ready */
 	struct zi_step_options options; /* of the first rank that began; all others' are equal */
 	uint32_t options_rank;
-	uint32_t generation; /* of the group that began it */
+	uint32_t generation; /* of the group that began it, */
+	uint64_t line;       /* and its name in what is committed */
 	uint64_t begun_mask;
 	uint32_t reduce_count; /* pass 1 in flight, subgroups */
 	uint64_t first_step_ns, last_step_ns, update_ns, commit_ns;

@@ -331,3 +331,32 @@ Test(zero_votes, former_commit_that_cannot_be_forgotten_is_kept)
 	come_back(1, 2);
 	end(1);
 }
+
+/* Its ranks die, and others come, before it is over: it has the name of those who made it. */
+Test(zero_votes, commit_keeps_its_name_though_another_group_has_come)
+{
+	struct zi_step_options options = model_options();
+	uint64_t line;
+
+	votes_begin_nvme(1);
+	step(1, 1);
+	ballot->held = 1u << BALLOT_PREPARED;
+	step_call(1, 2, options);
+	ballot_await(&node, ballot, BALLOT_PREPARED);
+	line = job()->record.line;
+	actor_leave(&actors[0], false);
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	model_layout(&actors[0]);
+	actor_start(&actors[0], 0, zero_materialize, NULL);
+	cr_assert_neq(job()->group.line, line);
+	ballot_answer(ballot);
+	cr_assert_eq(actor_wait(&actors[0], 0), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(job()->committed.line, line);
+	cr_assert_eq(job()->committed_step, 2);
+	zero_materialized(actors[0].rank, &actors[0].memory);
+	plain_step(&plain, 2, &options);
+	cr_assert(plain_equals(&plain, &actors[0]));
+	ballot->held = 0;
+	step(1, 3);
+	end(1);
+}

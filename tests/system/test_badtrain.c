@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: whatever is wrong with a model or with its gradients is answered by name and figure; nothing
- * hangs, and the job goes on. Method: one rank and a model of two units; each mistake is made, its
- * answer looked at, and a sound step made after it. Mistakes of attaching and of several ranks are
- * in test_badinput.c, of memory and space in test_limits.c.
+ * Goal: whatever is wrong with a model or with its gradients is answered by name and figure;
+ * nothing hangs, and the job goes on. Method: one rank and a model of two units; each mistake is
+ * made, its answer looked at, and a sound step made after it. Mistakes of attaching and of several
+ * ranks are in test_badinput.c, of memory and space in test_limits.c.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -17,6 +17,7 @@
  *   write.c        parameters made writable
  *   unit.c         unshard, reshard; grad.c: gradients acquired, handed over
  *   step.c         steps, commits; blob.c: the resume blob
+ *   join.c         steps of others, shadowed by a rank without data
  *   tensor.c       activations and other blobs
  *   snapshot.c     snapshots of the job
  *   coll/          collectives (coll/collective.h)
@@ -174,7 +175,9 @@ struct zinf {
 	uint32_t steps_pending; /* tickets of steps that were not waited for */
 	bool is_early;          /* update_early was promised */
 	uint32_t micro_batches;
-	bool is_blob_loose; /* a blob was handed over; nothing later has completed since */
+	bool is_shadowing;       /* it is another's: this rank has joined */
+	zinf_ticket join_ticket; /* of its end; 0: none is waited for */
+	bool is_blob_loose;      /* a blob was handed over; nothing later has completed since */
 };
 
 /* error.c */

@@ -136,6 +136,11 @@ int zi_check_step_options(const struct zi_step_options *options, struct zi_text 
 		zi_text_set(text, "step options: unknown flags or reserved words are set");
 		return err_origin(-EPROTO);
 	}
+	if ((options->flags & (ZI_STEP_JOINED | ZI_STEP_DIVIDES_BY_LIVE)) ==
+	    ZI_STEP_DIVIDES_BY_LIVE) {
+		zi_text_set(text, "step options: divides_by_live is joined ranks' alone");
+		return err_origin(-EPROTO);
+	}
 	for (size_t i = 0; i < ZI_COUNT_OF(reals); i++) {
 		int r = check_real(reals[i].name, reals[i].value, reals[i].low, reals[i].high,
 		                   text);
@@ -180,21 +185,6 @@ int zi_check_step_groups(const struct zi_step_group *groups, uint32_t count, str
 		            i, group->lr, group->weight_decay);
 		return err_origin(-EINVAL);
 	}
-	return 0;
-}
-
-/**
- * zi_step_options_unbuilt() - what a step may ask for and no daemon does yet
- * @options: passed zi_check_step_options()
- *
- * Return: 0; -EOPNOTSUPP with field and value.
- */
-int zi_step_options_unbuilt(const struct zi_step_options *options, struct zi_text *text)
-{
-	if (options->flags & ZI_STEP_JOINED)
-		return err_origin(
-			zi_text_error(text, -EOPNOTSUPP,
-		                      "joined is true, which is not built yet: leave it false"));
 	return 0;
 }
 

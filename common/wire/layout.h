@@ -99,7 +99,7 @@ struct zi_step_options {
 	double lr, beta1, beta2, eps, weight_decay, max_norm, unscale;
 	uint32_t micro_batches;
 	uint32_t flags; /* ZI_STEP_* */
-	/* Under ZI_FEATURE_TRAINING, as are the last two flags; else zero. */
+	/* Under ZI_FEATURE_TRAINING, as are the last three flags; else zero. */
 	double lr_decay; /* Adagrad's */
 	uint32_t
 		group_count; /* that lie behind the blob, instead of lr and weight_decay; 0: none */
@@ -114,7 +114,8 @@ static_assert(sizeof(struct zi_step_options) == 128, "options are two lines");
 #define ZI_STEP_UPDATE_EARLY       (1u << 4)
 #define ZI_STEP_NO_BIAS_CORRECTION (1u << 5)
 #define ZI_STEP_JOINED             (1u << 6) /* this rank has no data left */
-#define ZI_STEP_FLAGS_ALL          0x7fu
+#define ZI_STEP_DIVIDES_BY_LIVE    (1u << 7) /* joined: the average is over the others */
+#define ZI_STEP_FLAGS_ALL          0xffu
 
 /* What a group of parameters has of its own in a step; written and read as the options are. */
 struct zi_step_group {

@@ -69,7 +69,7 @@ static int sess_take_groups(struct sess *session, struct zero_op *op)
 	return err_trace(zi_check_step_groups(groups, count, &session->shard->text));
 }
 
-/* Fills what the verb takes from the uplink. 0; -EINVAL, -EOPNOTSUPP; -EPROTO. */
+/* Fills what the verb takes from the uplink. 0; -EINVAL; -EPROTO. */
 static int sess_prepare(struct sess *session, const struct zi_sqe *sqe,
                         const struct sess_verb *verb, struct zero_op *op)
 {
@@ -83,8 +83,6 @@ static int sess_prepare(struct sess *session, const struct zi_sqe *sqe,
 		/* The compiler must not read the shared bytes again instead of the copy. */
 		__asm__ volatile("" ::: "memory");
 		r = zi_check_step_options(&op->options, &session->shard->text);
-		if (!r)
-			r = zi_step_options_unbuilt(&op->options, &session->shard->text);
 		if (r || !op->options.group_count)
 			return err_trace(r);
 		return err_trace(sess_take_groups(session, op));
@@ -131,6 +129,8 @@ static void sess_op_done(struct zero_op *zero_op)
 		} else if (op->opcode == ZI_OP_UNSHARD || op->opcode == ZI_OP_GRAD_ACQUIRE ||
 		           op->opcode == ZI_OP_TENSOR_ALLOC || op->opcode == ZI_OP_TENSOR_GET) {
 			sqe.args[0] = op->op.offset_bytes;
+		} else if (op->opcode == ZI_OP_STEP_BEGIN) {
+			sqe.args[0] = op->op.micro_batches;
 		}
 		if (op->opcode == ZI_OP_TENSOR_GET)
 			sqe.args[1] = op->op.bytes;

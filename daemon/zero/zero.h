@@ -94,6 +94,7 @@ struct zero_op {
 	struct zi_text text;        /* for people, when result < 0 */
 	struct zi_step_stats stats; /* STEP, COMMIT */
 	uint32_t culprit_unit;      /* STEP: of stats.culprit; UINT32_MAX: none */
+	uint32_t micro_batches;     /* STEP_BEGIN, joined: of the step that began; 0: all joined */
 	uint64_t offset_bytes;      /* UNSHARD with offload_param nvme: of the unit in the pool;
 	                             * GRAD_ACQUIRE with buckets: in the rank's segment;
 	                        * TENSOR_ALLOC, TENSOR_GET: of the tensor in the rank's segment */

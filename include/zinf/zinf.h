@@ -440,6 +440,21 @@ ZINF_API int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *
 ZINF_API int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
                        zinf_ticket *ret_ticket);
 
+/**
+ * For a rank whose data are at their end while others have some left: takes part in their steps
+ * with gradients of zeros, until every rank has called it; then all return, and may go on together
+ * (the next epoch). Its options are the others', its blob stays the one that it gave last. Steps of
+ * this rank are waited for before.
+ * @divides_by_live: averages leave it out: a gradient is the sum over the set divided by those of
+ * its ranks that have data; false: by all of them, as in every other step. Equal in all ranks.
+ * Return: 0; -ETIMEDOUT no rank with data has begun a step (it names them); as every other call it
+ * may be made again and goes on; -EBUSY a step has begun, or a unit is unsharded; -EINVAL
+ * divides_by_live is another one elsewhere; -EOPNOTSUPP an older daemon; what ended a step. Of an
+ * early step it keeps the promise. Units are handed over from the last one to the first: with
+ * gradients in buckets (-EDEADLK) others do so in the same order.
+ */
+ZINF_API int zinf_join(struct zinf *zinf, bool divides_by_live);
+
 /** Waits for a ticket. @ret_stats may be NULL; set its `bytes` before. A ticket is waited for once
  * (again after -ETIMEDOUT). Return: 0; the error that ended the step; -EINVAL no such ticket. A
  * step that was committed is reported as such even when the session has ended since. -ERANGE: with

@@ -23,6 +23,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/materialize.h"
 #include "daemon/zero/param/unit.h"
+#include "daemon/zero/step/join.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/tensor/tensor_wait.h"
 
@@ -302,6 +303,14 @@ static void op_expire(struct zero_op *op)
 		return;
 	}
 	tensor_op_abandon(op);
+	if (op->opcode == ZI_OP_STEP_BEGIN && op->options.flags & ZI_STEP_JOINED &&
+	    job->step.phase == ZERO_STEP_NONE) {
+		op_fail(op, -ETIMEDOUT,
+		        "a join timed out after %.1f s: of ranks %s, which have not joined, none "
+		        "has begun a step",
+		        seconds, set_format(join_missing(job)).chars);
+		return;
+	}
 	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %s", op_name(op->opcode), seconds,
 	        waited_for(op));
 }

@@ -18,9 +18,10 @@ struct zero_job;
 struct zero_set {
 	uint64_t members; /* mask of ranks */
 	uint32_t member_count;
-	uint32_t shard_count;              /* members that divide a plane; 1: nothing is divided */
-	float average;                     /* f32(1 / members) */
-	uint64_t grad_bytes;               /* gradients of its units, of one member */
+	uint32_t shard_count; /* members that divide a plane; 1: nothing is divided */
+	float average;        /* f32(1 / members) */
+	float factor;         /* of the step under way: what its sums are multiplied by */
+	uint64_t grad_bytes;  /* gradients of its units, of one member */
 	uint64_t grad_bases[ZI_WORLD_MAX]; /* of each member: where they begin in its plane */
 };
 

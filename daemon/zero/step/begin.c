@@ -19,6 +19,7 @@
 #include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/budget.h"
 #include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/join.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step.h"
@@ -219,14 +220,20 @@ void step_try_begin(struct zero_op *op)
 {
 	struct zero_rank *rank = op->rank;
 	struct zero_job *job = rank->job;
+	bool is_first;
 	int r;
 
 	if (group_needs_all(job))
 		return;
 	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING)
 		return;
+	if (op->options.flags & ZI_STEP_JOINED) {
+		join_try(op);
+		return;
+	}
+	is_first = job->step.phase == ZERO_STEP_NONE;
 	r = begin_check(job, op);
-	if (!r && job->step.phase == ZERO_STEP_NONE) {
+	if (!r && is_first) {
 		r = step_start(job, op);
 		if (r == BUDGET_E_WAIT)
 			return;
@@ -240,6 +247,8 @@ void step_try_begin(struct zero_op *op)
 	}
 	if (!r)
 		job->step.begun_mask |= 1ull << rank->number;
+	if (!r && is_first)
+		join_step(job, rank);
 	op_complete(op, r);
 }
 
@@ -247,8 +256,8 @@ void step_try_begin(struct zero_op *op)
  * zero_step_begin() - a rank begins a step
  * @op: options; completes when the former step is committed
  *
- * The first rank's options are the model; -EINVAL names what differs; -ENOSPC says what is missing,
- * -EDQUOT whose write budget is used up.
+ * The first rank's options are the model, those of joined ranks are nobody's (join.c); -EINVAL
+ * names what differs; -ENOSPC says what is missing, -EDQUOT whose write budget is used up.
  * Context: shard thread.
  */
 void zero_step_begin(struct zero_rank *rank, struct zero_op *op)

@@ -26,14 +26,6 @@
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
 
-/* Return: of the set's members, or 1 for a sum. */
-float reduce_average(const struct zero_job *job, const struct zero_set *set)
-{
-	if (job->step.options.flags & ZI_STEP_SUM)
-		return 1.0f;
-	return set->average;
-}
-
 /* The norm of what was summed, and whose fault it is where there is none. */
 static void look(struct zero_subgroup *subgroup, const void *summed, enum zi_dtype dtype,
                  float unscale, const struct culprit_sum *sum)
@@ -52,7 +44,7 @@ static void reduce_run(struct dev_task *task)
 	enum zi_dtype dtype = (enum zi_dtype)job->config.grad_dtype;
 	struct kern_reduce_options options = {
 		.dtype = dtype,
-		.average = reduce_average(job, set_of(job, subgroup->unit)),
+		.average = set_of(job, subgroup->unit)->factor,
 	};
 	void *target = grad_sum_at(job, subgroup);
 	const void *sources[ZI_WORLD_MAX];

@@ -5,7 +5,5 @@
 #include "common/base/types.h"
 
 struct zero_job;
-struct zero_set;
 
 void reduce_unit(struct zero_job *job, uint32_t unit);
-float reduce_average(const struct zero_job *job, const struct zero_set *set);

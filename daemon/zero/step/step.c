@@ -22,6 +22,7 @@
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/culprit.h"
+#include "daemon/zero/step/join.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/reduce.h"
 #include "daemon/zero/step/scale.h"
@@ -110,6 +111,18 @@ static int step_check(const struct zero_rank *rank, struct zero_op *op)
 	return r;
 }
 
+/* A rank that has joined says nothing new: what it gave last goes on with the job. */
+static void keep_blob(const struct zero_rank *rank, const struct zero_op *op)
+{
+	struct zero_job *job = rank->job;
+	const struct zero_blob *former = &job->blobs[job->blob_index][rank->number];
+
+	if (join_has(job, rank->number))
+		blob_keep(job, rank->number, former->bytes, former->byte_count);
+	else
+		blob_keep(job, rank->number, op->blob, op->blob_bytes);
+}
+
 /**
  * zero_step() - a rank's part of the step is over
  * @op: blob, copied; completes at the commit, with statistics
@@ -132,7 +145,7 @@ void zero_step(struct zero_rank *rank, struct zero_op *op)
 	if (r) {
 		op_complete(op, r);
 	} else {
-		blob_keep(job, rank->number, op->blob, op->blob_bytes);
+		keep_blob(rank, op);
 		if (is_first)
 			job->step.first_step_ns = op->queued_ns;
 		if (job->residency)

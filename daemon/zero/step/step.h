@@ -43,6 +43,8 @@ struct zero_step {
 	uint32_t generation; /* of the group that began it, */
 	uint64_t line;       /* and its name in what is committed */
 	uint64_t begun_mask;
+	uint64_t joined_mask;  /* of these, those without data (join.c) */
+	bool divides_by_live;  /* as they say */
 	uint32_t reduce_count; /* pass 1 in flight, subgroups */
 	uint64_t first_step_ns, last_step_ns, update_ns, commit_ns;
 	double norm;

@@ -22,7 +22,6 @@
 #include "daemon/zero/step/item.h"
 #include "daemon/zero/step/mixed.h"
 #include "daemon/zero/step/pipeline.h"
-#include "daemon/zero/step/reduce.h"
 #include "kernels/hash.h"
 #include "kernels/optim_hashed.h"
 
@@ -155,7 +154,7 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 	char *moments = (char *)tile->state + remainder_bytes;
 	const void *grads[ZI_WORLD_MAX];
 	/* The one scalar that is not the same for all units. */
-	float average = reduce_average(job, set_of(job, subgroup->unit));
+	float average = set_of(job, subgroup->unit)->factor;
 	struct kern_optim_scalars scalars;
 	uint32_t rank_count = 1;
 	struct kern_optim_run run;

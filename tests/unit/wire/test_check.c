@@ -116,20 +116,13 @@ Test(check, ordinary_step_options_pass)
 	cr_assert_eq(zi_check_step_options(&options, &text), 0, "%s", text.chars);
 }
 
-Test(check, what_no_step_does_yet_is_refused_by_name)
+Test(check, step_options_that_cannot_be_are_refused)
 {
 	struct zi_step_options options = good_options();
 
-	options.flags = ZI_STEP_FLAGS_ALL & ~ZI_STEP_JOINED;
-	options.lr_decay = 0.25;
-	cr_assert_eq(zi_step_options_unbuilt(&options, &text), 0);
-	options.group_count = 2;
-	cr_assert_eq(zi_step_options_unbuilt(&options, &text), 0);
-	options = good_options();
-	options.flags = ZI_STEP_JOINED;
-	cr_assert_eq(zi_step_options_unbuilt(&options, &text), -EOPNOTSUPP);
-	expect_text("joined is true, which is not built yet");
-	cr_assert_eq(zi_step_options_unbuilt(&options, NULL), -EOPNOTSUPP);
+	options.flags = ZI_STEP_DIVIDES_BY_LIVE;
+	cr_assert_eq(zi_check_step_options(&options, &text), -EPROTO);
+	expect_text("divides_by_live is joined ranks' alone");
 	options = good_options();
 	options.group_count = ZI_PARAM_GROUPS_MAX + 1;
 	cr_assert_eq(zi_check_step_options(&options, &text), -EINVAL);

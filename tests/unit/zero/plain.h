@@ -7,6 +7,8 @@
 struct plain {
 	struct zi_job_config config;
 	uint32_t world;
+	uint64_t joined;      /* ranks whose gradients are zeros */
+	bool divides_by_live; /* and are not counted */
 	void *param[UNITS];
 	void *remainder[UNITS];
 	float *exp_avg[UNITS], *exp_avg_sq[UNITS];
@@ -53,12 +55,14 @@ static inline void *plain_reduce(const struct plain *plain, uint64_t step, uint3
 	enum zi_dtype dtype = (enum zi_dtype)plain->config.grad_dtype;
 	uint64_t members = model_members(unit, plain->world);
 	uint32_t member_count = (uint32_t)__builtin_popcountll(members);
+	uint32_t divisor = plain->divides_by_live
+	                           ? (uint32_t)__builtin_popcountll(members & ~plain->joined)
+	                           : member_count;
 	void *grads[ZI_WORLD_MAX];
 	float *sum = aligned_alloc(64, padded * 4);
 	struct kern_reduce_options reduce = {
 		.dtype = dtype,
-		.average =
-			options->flags & ZI_STEP_SUM ? 1.0f : (float)(1.0 / (double)member_count),
+		.average = options->flags & ZI_STEP_SUM ? 1.0f : (float)(1.0 / (double)divisor),
 	};
 
 	for (uint32_t micro = 0; micro < options->micro_batches; micro++) {
@@ -69,8 +73,10 @@ static inline void *plain_reduce(const struct plain *plain, uint64_t step, uint3
 				continue;
 			grads[count] = aligned_alloc(64, padded * 4);
 			memset(grads[count], 0, padded * 4);
-			fill_grad(grads[count++], grad_what(step, micro, rank, unit),
-			          model_elements[unit], dtype);
+			if (!(plain->joined >> rank & 1))
+				fill_grad(grads[count], grad_what(step, micro, rank, unit),
+				          model_elements[unit], dtype);
+			count++;
 		}
 		cr_assert_eq(count, member_count);
 		kern_reduce_accumulate(sum, (const void *const *)grads, count, padded, micro == 0,

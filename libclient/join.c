@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank without data shadows the steps of the others. Floor 2.
+ *
+ * To the daemon it is a rank like the others, whose gradients are zeros; it learns from the answer
+ * to STEP_BEGIN how many micro-batches the step has, or that all have joined. Whatever runs out of
+ * time may be called again, and goes on where it stood.
+ */
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/wire/geometry.h"
+#include "libclient/client.h"
+
+/* Waits until somebody begins a step; *@ret_is_over: nobody will, all have joined. */
+static int begin_shadow(struct zinf *zinf, bool divides_by_live, bool *ret_is_over)
+{
+	struct zi_step_options *wire = &((struct zi_uplink_header *)zinf->uplink)->step_options;
+	uint64_t micro_batches = 0;
+	int r;
+
+	*wire = (struct zi_step_options){
+		.unscale = 1,
+		.micro_batches = 1,
+		.flags = ZI_STEP_JOINED | (divides_by_live ? ZI_STEP_DIVIDES_BY_LIVE : 0),
+	};
+	r = zi_client_call(zinf, ZI_OP_STEP_BEGIN, 0, 0, &micro_batches);
+	if (r)
+		return err_trace(r);
+	if (micro_batches > UINT32_MAX)
+		return err_trace(zi_client_breach(zinf, "a step of that many micro-batches"));
+	*ret_is_over = !micro_batches;
+	if (!micro_batches)
+		return 0;
+	for (uint32_t i = 0; i < zinf->unit_count; i++)
+		zinf->units[i].reduce_count = 0;
+	zinf->micro_batches = (uint32_t)micro_batches;
+	zinf->is_early = false; /* It unshards nothing. */
+	zinf->is_step_begun = true;
+	zinf->is_shadowing = true;
+	return 0;
+}
+
+/* The buffer may hold the sum of the step before. */
+static int reduce_zeros(struct zinf *zinf, uint32_t index)
+{
+	const struct zi_client_unit *unit = &zinf->units[index];
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)zinf->attach.config.grad_dtype);
+	int r = zinf_grad_acquire(zinf, index);
+
+	if (r)
+		return err_trace(r);
+	memset((char *)zinf->grad_base + unit->grad_offset_bytes, 0, unit->element_count * width);
+	return err_trace(zinf_reduce(zinf, index));
+}
+
+/* Units in the order of backward, micro-batch by micro-batch. */
+static int shadow_gradients(struct zinf *zinf)
+{
+	bool is_sharded = zinf->attach.config.schedule == ZI_SCHEDULE_SHARDED;
+	uint32_t wanted = is_sharded ? zinf->micro_batches : 1;
+
+	for (uint32_t micro = 0; micro < wanted; micro++)
+		for (uint32_t i = zinf->unit_count; i-- > 0;) {
+			const struct zi_client_unit *unit = &zinf->units[i];
+			int r;
+
+			if (unit->reduce_count > micro || !zi_client_is_member(zinf, unit))
+				continue;
+			r = reduce_zeros(zinf, i);
+			if (r)
+				return err_trace(r);
+		}
+	return 0;
+}
+
+static int check_join(struct zinf *zinf)
+{
+	int r = zi_client_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	if (!zinf->is_materialized)
+		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+	if (!(zinf->features & ZI_FEATURE_TRAINING))
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "zinf_join(): the daemon at %s does not know it, use a "
+		                       "newer zinfd",
+		                       zinf->path);
+	if (zinf->is_step_begun && !zinf->is_shadowing)
+		return zi_client_error(zinf, -EBUSY,
+		                       "a step has begun: zinf_step() ends it, before zinf_join()");
+	for (uint32_t i = 0; i < zinf->unit_count; i++)
+		if (zinf->units[i].unshard_count)
+			return zi_client_error(zinf, -EBUSY,
+			                       "unit '%s' is unsharded: zinf_reshard() it, before "
+			                       "zinf_join()",
+			                       zinf->units[i].name);
+	return 0;
+}
+
+int zinf_join(struct zinf *zinf, bool divides_by_live)
+{
+	bool is_over = false;
+	int r = check_join(zinf);
+
+	while (!r && !is_over) {
+		if (!zinf->is_step_begun && !zinf->join_ticket)
+			r = begin_shadow(zinf, divides_by_live, &is_over);
+		if (!r && !is_over && zinf->is_step_begun) {
+			r = shadow_gradients(zinf);
+			if (!r)
+				r = zinf_step(zinf, NULL, 0, &zinf->join_ticket);
+		}
+		if (r || is_over)
+			break;
+		r = zinf_wait(zinf, zinf->join_ticket, NULL);
+		if (r == -ETIMEDOUT)
+			break;
+		zinf->join_ticket = 0;
+		zinf->is_shadowing = zinf->is_step_begun; /* -ENODATA, -EBUSY: it has not ended. */
+	}
+	return err_trace(r);
+}

@@ -69,6 +69,21 @@ $(GLOO_BIN): $(GLOO_OBJECTS)
 $(GLOO_BIN): LIBS_daemon += -lgloo -lstdc++
 UNIT_BIN := $(if $(wildcard /usr/include/gloo/context.h),$(UNIT_BIN),$(filter-out $(GLOO_BIN),$(UNIT_BIN)))
 
+# A zinfd with one function wrapped by a test's own, among the other programs.
+# $(1): folder below $(BUILD); $(2): the function; $(3): objects with its wrapper.
+define wrapped_zinfd
+$$(BUILD)/$(1)/bin/zinfd: $$(call objects,daemon) $(3) $$(DAEMON_A)
+	$$(call say,LD,$$@)
+	@mkdir -p $$(@D)
+	@ln -sf ../../bin/zctl ../../bin/zinf-net $$(@D)
+	@ln -sfn ../tests $$(BUILD)/$(1)/tests
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -Wl,--wrap=$(2) -o $$@ $$(filter %.o,$$^) -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS_daemon)
+build-tests: $$(BUILD)/$(1)/bin/zinfd
+endef
+# It takes models of jobs that span nodes: tests/system/test_far_state.c.
+$(eval $(call wrapped_zinfd,across,zero_new,$(BUILD)/tests/across/wrap.o))
+$(BUILD)/tests/system/test_far_state: | $(BUILD)/across/bin/zinfd
+
 include tests/fuzz/fuzz.mk
 include tests/nodes/nodes.mk
 

@@ -20,13 +20,7 @@ check-crash: all $(CRASH_BIN) $(CRASH_SO) ## kill -9 of ranks and daemon at seed
 
 # A zinfd whose jobs commit as those of several nodes do, among the other programs.
 VOTES := $(BUILD)/votes
-$(VOTES)/bin/zinfd: $(call objects,daemon) $(BUILD)/tests/crash/votes/wrap.o $(BUILD)/tests/power/votes.o $(DAEMON_A)
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	@ln -sf ../../bin/zctl ../../bin/zinf-net $(@D)
-	@ln -sfn ../tests $(VOTES)/tests
-	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--wrap=job_new -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
-build-tests: $(VOTES)/bin/zinfd
+$(eval $(call wrapped_zinfd,votes,job_new,$(BUILD)/tests/crash/votes/wrap.o $(BUILD)/tests/power/votes.o))
 
 .PHONY: check-crash-votes
 check-crash-votes: all $(CRASH_BIN) $(CRASH_SO) $(VOTES)/bin/zinfd ## the same, of jobs that keep the former commit [SEED=n POINTS=n, POINT=i alone]

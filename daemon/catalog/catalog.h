@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/loop.h"
 #include "common/base/text.h"
@@ -88,7 +89,9 @@ struct catalog_placement {
 	/* With several nodes: where each rank was, (world_size,); and which of them this one is. */
 	uint8_t nodes[ZI_WORLD_MAX];
 	uint8_t node;
+	uint8_t reserved[3]; /* 0: two are compared byte by byte */
 };
+static_assert(sizeof(struct catalog_placement) == 16 + ZI_WORLD_MAX, "no padding");
 
 /* A job, or a snapshot of one: a job's rows as they stood at a commit, kept under a second name.
  * As recovered: everything owned by it, freed by catalog_job_free(). */

@@ -113,7 +113,7 @@ static void linger(struct across *across, uint64_t time_ns)
 
 bool across_end_detached(struct across *across)
 {
-	uint64_t others = ((1ull << across->node_count) - 1) & ~(1ull << across->node);
+	uint64_t others = job_mask_of(across->node_count) & ~(1ull << across->node);
 
 	if (!across->is_detached || across->phase < ACROSS_TALKING)
 		return false;

@@ -22,6 +22,7 @@
 #include "daemon/zero/job/history.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/materialize_check.h"
 #include "daemon/zero/job/memory.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/job/start.h"
@@ -258,31 +259,6 @@ static void build_done(struct dev_task *task)
 	zero_drain(zero);
 }
 
-/* Before any table is made: those are small beside the planes, if the planes fit. */
-static int check_bytes(const struct zero_job *job, struct zi_text *text)
-{
-	uint32_t rank_count = (uint32_t)__builtin_popcountll(job->here_mask);
-	/* What is divided: at least its sum. */
-	bool is_divided = zi_grads_are_divided(&job->config, &job->training);
-	uint64_t bytes = (is_divided ? layout_padded_count(&job->layout)
-	                             : layout_grad_count(&job->layout, job->here_mask)) *
-	                 zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
-
-	/* Fits: 2^48 elements, each unit's padding, 64 ranks. */
-	if (!job_has_pool(job))
-		bytes += layout_padded_count(&job->layout) *
-		         zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
-	if (bytes <= job->cpu_tier->capacity_bytes)
-		return 0;
-	return err_origin(zi_text_error(
-		text, -ENOSPC,
-		"%s of job '%s' with %u ranks take %s, %s has %s in all: raise tier.cpu.capacity, "
-		"or use fewer ranks",
-		job_has_pool(job) ? "gradients" : "parameters and gradients", job->name, rank_count,
-		zi_format_bytes(bytes).chars, job->cpu_tier->name,
-		zi_format_bytes(job->cpu_tier->capacity_bytes).chars));
-}
-
 /* The layout comes from the first rank: all others have the same. */
 static void take_layout(struct zero_job *job)
 {
@@ -293,25 +269,11 @@ static void take_layout(struct zero_job *job)
 	stream_drop(first);
 }
 
-/* What other nodes hold of it cannot be had from them. */
-static int check_nodes(const struct zero_job *job, struct zi_text *text)
-{
-	uint32_t node_count = job->committed.placement.node_count;
-
-	if (job->committed_step < 0 || node_count <= 1)
-		return 0;
-	return err_origin(zi_text_error(
-		text, -EOPNOTSUPP,
-		"job '%s' was committed by %u nodes, of which each holds a part of it, and has all "
-		"of its ranks on this one now: start it on as many nodes",
-		job->name, node_count));
-}
-
 static int prepare(struct zero_job *job, struct zi_text *text)
 {
 	const struct zero_layout *first = &job->layout; /* The first rank's: whose groups count. */
 	bool is_new;
-	int r = check_nodes(job, text);
+	int r = materialize_check_nodes(job, text); /* It may have gone back since it was asked. */
 
 	if (r)
 		return err_trace(r);
@@ -348,7 +310,7 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	if (first != &job->layout)
 		r = layout_take_sets(&job->layout, first);
 	if (is_new && !r)
-		r = check_bytes(job, text);
+		r = materialize_check_bytes(job, text);
 	if (is_new && !r && !load_is_due(job)) /* What begins with a snapshot is as that is. */
 		r = layout_check_params(&job->layout, text);
 	if (is_new && !r)
@@ -399,10 +361,16 @@ void materialize_settled(struct zero_job *job, int error, const struct zi_text *
 		begin(job);
 }
 
-/* Of a job with two commits the one in force is found first. */
+/* Of a job with two commits the one in force is found first; whoever is refused finds both there
+ * the next time. */
 static void settle(struct zero_job *job)
 {
-	if (!former_is_open(job))
+	struct zi_text text = { "" };
+	int r = materialize_check_nodes(job, &text);
+
+	if (r)
+		made(job, r, &text);
+	else if (!former_is_open(job))
 		begin(job);
 	else if (job->votes && job->votes->resume)
 		job->votes->resume(job);

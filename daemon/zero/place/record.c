@@ -20,6 +20,22 @@ struct catalog_placement record_placement(const struct zero_job *job)
 	};
 }
 
+/* Documented in the header. */
+void record_take_placement(struct zero_job *job, const struct catalog_job *record)
+{
+	const struct catalog_placement *placement = &record->placement;
+
+	job->world = record->world_size;
+	job->here_mask = job_mask_of(job->world);
+	if (placement->node_count <= 1)
+		return;
+	job->here_mask = 0;
+	for (uint32_t i = 0; i < job->world; i++)
+		job->here_mask |= (uint64_t)(placement->nodes[i] == placement->node) << i;
+	job->training.strategy = placement->strategy;
+	job->training.shard_size = placement->shard_size;
+}
+
 /* What is committed, all but extents and blobs. Arrays stay the job's. */
 void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 {

@@ -11,6 +11,10 @@ struct zero_subgroup;
 
 /* Under which a commit is made now: all of it is in this node. */
 struct catalog_placement record_placement(const struct zero_job *job);
+/* Which ranks were on this node when it committed @record. Where planes were divided among several
+ * nodes, what it holds follows from the strategy of then, not from what its newest start asked for.
+ */
+void record_take_placement(struct zero_job *job, const struct catalog_job *record);
 void record_describe(const struct zero_job *job, struct catalog_job *ret_record);
 struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32_t plane,
                                     const struct tier_extent *extent, const uint64_t *hashes,

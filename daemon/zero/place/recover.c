@@ -21,6 +21,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/owner.h"
+#include "daemon/zero/place/record.h"
 #include "daemon/zero/place/recover_former.h"
 #include "daemon/zero/place/recover_refused.h"
 #include "daemon/zero/place/share.h"
@@ -116,23 +117,6 @@ uint64_t recover_digest(const struct catalog_extent *stored)
 	return kern_hash(words, sizeof(words));
 }
 
-/* Which ranks were on this node when it committed. Where planes were divided among several nodes,
- * what it holds follows from the strategy of then, not from what its newest start asked for. */
-static void take_placement(struct zero_job *job, const struct catalog_job *stored)
-{
-	const struct catalog_placement *placement = &stored->placement;
-
-	job->world = stored->world_size;
-	job->here_mask = job_mask_of(job->world);
-	if (placement->node_count <= 1)
-		return;
-	job->here_mask = 0;
-	for (uint32_t i = 0; i < job->world; i++)
-		job->here_mask |= (uint64_t)(placement->nodes[i] == placement->node) << i;
-	job->training.strategy = placement->strategy;
-	job->training.shard_size = placement->shard_size;
-}
-
 /* Names, numbers, configuration and layout. The layout changes hands. */
 static int take_record(struct zero_job *job, struct catalog_job *stored)
 {
@@ -150,7 +134,7 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	};
 	static_assert(sizeof(job->training) == sizeof(stored->training), "as it came");
 	memcpy(&job->training, stored->training, sizeof(job->training));
-	take_placement(job, stored);
+	record_take_placement(job, stored);
 	job->group.number = stored->incarnation_number;
 	job->stored_number = stored->incarnation_number;
 	(void)zi_copy_name(job->group.name, sizeof(job->group.name), stored->incarnation);

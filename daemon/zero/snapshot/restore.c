@@ -15,6 +15,7 @@
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/owner.h"
+#include "daemon/zero/place/record.h"
 #include "daemon/zero/place/recover.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/import_write.h"
@@ -127,8 +128,7 @@ static int adopt(struct zero_job *job, const struct catalog_job *record)
 			job->subgroups[i].places[plane] = (struct zero_place){ 0 };
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		job->blobs[job->blob_index][i].byte_count = 0;
-	job->world = record->world_size;
-	job->here_mask = job_mask_of(job->world);
+	record_take_placement(job, record);
 	r = sets_build(job);
 	if (r) {
 		job->refusal = r;

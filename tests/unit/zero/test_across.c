@@ -337,3 +337,39 @@ Test(across, ends_of_writes_that_differ_are_named_on_all_nodes)
 	all_hear(-EINVAL, "unit 2, root 0 in node 1 (ranks 1");
 	end(false);
 }
+
+/* What two nodes committed, each its part, they go on with where all is as it was. */
+static void go_on(uint64_t seed, const char *places, uint32_t strategy, int error)
+{
+	trained(2, seed, "0101");
+	nodes_leave(&ranks, true);
+	nodes_settle();
+	for (uint32_t i = 0; i < 2; i++) {
+		struct zero_job *job = node_job(&net.nodes[i], "train");
+
+		cr_assert_eq(job->committed_step, 0);
+		job->committed.placement =
+			(struct catalog_placement){ .strategy = job->training.strategy,
+			                            .node_count = 2,
+			                            .nodes = { 0, 1, 0, 1 },
+			                            .node = (uint8_t)i };
+	}
+	nodes_attach(
+		&ranks, places,
+		&(struct attach_options){ .incarnation = "run.1",
+	                                  .training.strategy = strategy,
+	                                  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) });
+	nodes_layout(&ranks);
+	cr_assert_eq(nodes_materialize(&ranks), error, "%s", ranks.actors[0].text.chars);
+	if (error)
+		cr_assert_not_null(strstr(ranks.actors[0].text.chars, "by 4 ranks on 2 nodes"),
+		                   "%s", ranks.actors[0].text.chars);
+	end(true);
+}
+
+Test(across, a_job_of_several_nodes_goes_on_where_it_was)
+{
+	go_on(51, "0101", 0, 0);
+	go_on(52, "0011", 0, -EOPNOTSUPP);
+	go_on(53, "0101", ZI_STRATEGY_ZERO1, -EOPNOTSUPP);
+}

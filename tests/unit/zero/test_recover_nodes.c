@@ -11,6 +11,8 @@
 
 #define WORLD 2u
 
+static struct kept kept;
+
 static void sql(const char *statement)
 {
 	char path[128];
@@ -129,4 +131,46 @@ Test(zero_recover_nodes, what_is_missing_or_another_nodes_is_damage)
 		"subgroup = 0",
 		"what another node holds");
 	start_and_refused(1, "DELETE FROM extent WHERE 1", "parameters without an extent");
+}
+
+/* What a snapshot holds is what the node held then. */
+Test(zero_recover_nodes, snapshot_of_a_part_is_gone_back_to)
+{
+	begin_part(1);
+	node_start(&node);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(kept_call(&node, &kept,
+		                       i ? zero_snapshot_restore : zero_snapshot_create, "train",
+		                       "part"),
+		             0, "%s", kept.op.text.chars);
+		cr_assert_eq(job()->refusal, 0, "%s", job()->refusal_text.chars);
+		cr_assert_eq(job()->here_mask, 1ull << 1);
+		cr_assert_eq(held_bytes(), job()->here_elements * 12);
+		node_check_space(&node);
+	}
+	restart();
+	cr_assert_eq(job()->refusal, 0, "%s", job()->refusal_text.chars);
+	node_check_space(&node);
+	end(WORLD);
+}
+
+/* A start that is refused decides nothing between two commits. */
+Test(zero_recover_nodes, start_that_is_refused_leaves_both_commits)
+{
+	votes_begin_nvme(1);
+	step(1, 1);
+	step_left_open(1, 2);
+	job()->committed.placement.node_count = 2;
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 1), -EOPNOTSUPP, "%s", actors[0].text.chars);
+	cr_assert_not_null(strstr(actors[0].text.chars, "was committed by 2 nodes"), "%s",
+	                   actors[0].text.chars);
+	cr_assert(job()->former.is_kept);
+	leave_all(1);
+	restart();
+	cr_assert_eq(job()->committed_step, 2);
+	cr_assert(job()->former.is_kept);
+	cr_assert_eq(job()->former.step, 1);
+	cr_assert_eq(held_bytes(), 2 * state_bytes());
+	end(1);
 }

@@ -115,6 +115,8 @@ struct catalog_job {
 	 * counted alike on all its nodes, and which group of them it was (random). Moving what is
 	 * committed makes no new one. */
 	uint64_t number, line;
+	/* Loaded: what was written later has a larger one, whichever job it is of. */
+	uint64_t stamp;
 	struct catalog_placement placement;
 	uint32_t scaler_bytes;
 	uint8_t scaler[CATALOG_SCALER_BYTES];

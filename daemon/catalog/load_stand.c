@@ -95,18 +95,18 @@ static bool take_blob(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 static bool take_placement(sqlite3_stmt *row, struct catalog_job *job)
 {
 	struct catalog_placement *placement = &job->placement;
-	uint32_t node_bytes = (uint32_t)sqlite3_column_bytes(row, 11);
+	uint32_t node_bytes = (uint32_t)sqlite3_column_bytes(row, 12);
 	const uint8_t *nodes;
 
-	if (!load_take_u32(row, 8, UINT32_MAX, &placement->strategy) ||
-	    !load_take_u32(row, 9, UINT32_MAX, &placement->shard_size) ||
-	    !load_take_u32(row, 10, ZI_WORLD_MAX, &placement->node_count))
+	if (!load_take_u32(row, 9, UINT32_MAX, &placement->strategy) ||
+	    !load_take_u32(row, 10, UINT32_MAX, &placement->shard_size) ||
+	    !load_take_u32(row, 11, ZI_WORLD_MAX, &placement->node_count))
 		return false;
 	if (node_bytes != (placement->node_count > 1 ? job->world_size + 1 : 0))
 		return false;
 	if (!node_bytes)
 		return true;
-	nodes = sqlite3_column_blob(row, 11);
+	nodes = sqlite3_column_blob(row, 12);
 	for (uint32_t i = 0; i < node_bytes; i++)
 		if (nodes[i] >= placement->node_count)
 			return false;
@@ -118,12 +118,12 @@ static bool take_placement(sqlite3_stmt *row, struct catalog_job *job)
 
 static bool take_scaler(sqlite3_stmt *row, struct catalog_job *job)
 {
-	uint32_t bytes = (uint32_t)sqlite3_column_bytes(row, 12);
+	uint32_t bytes = (uint32_t)sqlite3_column_bytes(row, 13);
 
 	if (bytes > sizeof(job->scaler))
 		return false;
 	if (bytes)
-		memcpy(job->scaler, sqlite3_column_blob(row, 12), bytes);
+		memcpy(job->scaler, sqlite3_column_blob(row, 13), bytes);
 	job->scaler_bytes = bytes;
 	return true;
 }
@@ -139,18 +139,19 @@ static bool take_stand(struct loader *loader, sqlite3_stmt *row, uint32_t index)
 	job->beta2_power = sqlite3_column_double(row, 5);
 	job->number = load_take_u64(row, 6);
 	job->line = load_take_u64(row, 7);
-	loader->wanted_sum = load_take_u64(row, 14);
+	job->stamp = load_take_u64(row, 8);
+	loader->wanted_sum = load_take_u64(row, 15);
 	return index == 0 && job->step >= -1 && job->number <= INT64_MAX &&
 	       load_take_u32(row, 2, ZI_WORLD_MAX, &job->world_size) && job->world_size > 0 &&
 	       take_placement(row, job) && take_scaler(row, job) &&
-	       load_take_u32(row, 13, ZI_WORLD_MAX, &loader->blob_count);
+	       load_take_u32(row, 14, ZI_WORLD_MAX, &loader->blob_count);
 }
 
 static const struct load_table stand_table = {
 	"stand",
 	"SELECT count(*), 0 FROM stand WHERE job_id = ?1 AND slot = ?2",
 	"SELECT job_id, step, world_size, update_count, beta1_power, beta2_power, number, line,"
-	" strategy, shard_size, node_count, nodes, scaler, blob_count, rows_sum, checksum"
+	" stamp, strategy, shard_size, node_count, nodes, scaler, blob_count, rows_sum, checksum"
 	" FROM stand WHERE job_id = ?1 AND slot = ?2",
 	load_allocate_nothing,
 	take_stand,

@@ -129,6 +129,19 @@ static int sum_rows(struct catalog *catalog, struct catalog_slot slot, uint64_t 
 	return code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
+/* Larger than that of any stand there is; a catalog that has come to the end of them orders the
+ * newest no more. */
+static int next_stamp(struct catalog *catalog, uint64_t *ret_stamp)
+{
+	sqlite3_stmt *handle = catalog->statements[CATALOG_SQL_STAND_STAMP];
+	int code = sqlite3_step(handle);
+	sqlite3_int64 newest = code == SQLITE_ROW ? sqlite3_column_int64(handle, 0) : 0;
+
+	(void)sqlite3_reset(handle); /* Repeats the code of the step. */
+	*ret_stamp = (uint64_t)newest + (newest < INT64_MAX);
+	return code == SQLITE_ROW ? SQLITE_OK : code;
+}
+
 /*
  * The blobs are those of the ranks of this world. Last of all rows of a commit: each of the others
  * is whole by its own checksum, and their sum says that they belong to *this* commit. A disk that
@@ -141,9 +154,11 @@ int catalog_write_stand(struct catalog *catalog, struct catalog_slot slot,
 	const struct catalog_placement *placement = &job->placement;
 	bool has_nodes = placement->node_count > 1;
 	uint8_t nodes[ZI_WORLD_MAX + 1]; /* this one last */
-	uint64_t sum = 0;
+	uint64_t sum = 0, stamp = 0;
 	int code = sum_rows(catalog, slot, &sum);
 
+	if (!code)
+		code = next_stamp(catalog, &stamp);
 	assert(job->world_size > 0);
 	assert(job->world_size <= ZI_WORLD_MAX);
 	assert(job->number <= INT64_MAX);
@@ -159,6 +174,7 @@ int catalog_write_stand(struct catalog *catalog, struct catalog_slot slot,
 	row_double(&row, job->beta2_power);
 	row_int(&row, job->number);
 	row_int(&row, job->line);
+	row_int(&row, stamp);
 	row_int(&row, placement->strategy);
 	row_int(&row, placement->shard_size);
 	row_int(&row, placement->node_count);

@@ -72,6 +72,7 @@ const char catalog_schema_sql[] =
 	" beta2_power REAL NOT NULL,"
 	" number INTEGER NOT NULL," /* of the job's commits */
 	" line INTEGER NOT NULL,"   /* of the group that made it */
+	" stamp INTEGER NOT NULL,"  /* of all stands: one written later has a larger one */
 	" strategy INTEGER NOT NULL,"
 	" shard_size INTEGER NOT NULL,"
 	" node_count INTEGER NOT NULL,"
@@ -161,9 +162,10 @@ static const char *const statement_sql[_CATALOG_SQL_COUNT] = {
 	[CATALOG_SQL_JOB_DELETE] = "DELETE FROM job WHERE id = ?1",
 	[CATALOG_SQL_STAND_REPLACE] =
 		"REPLACE INTO stand(job_id, slot, step, world_size, update_count, beta1_power,"
-		" beta2_power, number, line, strategy, shard_size, node_count, nodes, scaler,"
-		" blob_count, rows_sum, checksum)"
-		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)",
+		" beta2_power, number, line, stamp, strategy, shard_size, node_count, nodes,"
+		" scaler, blob_count, rows_sum, checksum)"
+		" VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)",
+	[CATALOG_SQL_STAND_STAMP] = "SELECT coalesce(max(stamp), 0) FROM stand",
 	[CATALOG_SQL_STAND_FIND] =
 		"SELECT slot FROM stand WHERE job_id = ?1 AND number = ?2 AND line = ?3",
 	[CATALOG_SQL_STAND_DELETE] = "DELETE FROM stand WHERE job_id = ?1",

@@ -121,8 +121,8 @@ static void add_stand(struct author *author, uint32_t lies, uint8_t kind)
 	insert(author,
 	       "INSERT INTO stand(job_id, step, world_size, update_count, beta1_power,"
 	       " beta2_power, blob_count, slot, number, strategy, shard_size, node_count, nodes,"
-	       " scaler, line, rows_sum, checksum)"
-	       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?14,zeroblob(?13),1,0,0)",
+	       " scaler, line, stamp, rows_sum, checksum)"
+	       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?14,zeroblob(?13),1,?9,0,0)",
 	       NULL, values, 13, nodes, has_nodes ? (int)(1 + kind % 3 > 2 ? 2 : 1 + kind % 3) : 0);
 }
 

@@ -35,11 +35,7 @@ struct recovery {
 	struct zero *zero;
 	struct catalog_job **refused; /* (refused_count,) damaged ones, whose space is kept */
 	uint32_t refused_count;
-	struct recovered_former {
-		struct zero_job *job;
-		struct catalog_job *record;
-	} * formers; /* (former_count,) commits before the one in force */
-	uint32_t former_count;
+	struct recovered_formers formers;
 	void (*lost)(void *arg, const char *job);
 	void *arg;
 };
@@ -336,20 +332,6 @@ static int refuse(struct recovery *recovery, struct zero_job *job, struct catalo
 	return 0;
 }
 
-/* Keeps the rows of a former commit until all that is in force has claimed its space. */
-static int put_off(struct recovery *recovery, struct zero_job *job, struct catalog_job *stored)
-{
-	struct recovered_former *formers;
-
-	formers = reallocarray(recovery->formers, recovery->former_count + 1, sizeof(*formers));
-	if (!formers)
-		return err_origin(-ENOMEM);
-	recovery->formers = formers;
-	formers[recovery->former_count++] =
-		(struct recovered_former){ .job = job, .record = zi_steal(stored->former) };
-	return 0;
-}
-
 static int recover_job(void *arg, struct catalog_job *job_row)
 {
 	struct recovery *recovery = arg;
@@ -378,7 +360,7 @@ static int recover_job(void *arg, struct catalog_job *job_row)
 	if (r && job->refusal)
 		return err_trace(refuse(recovery, job, &stored));
 	if (!r && stored->former)
-		r = put_off(recovery, job, stored);
+		r = recover_former_later(&recovery->formers, job, stored);
 	return err_trace(r);
 }
 
@@ -401,12 +383,11 @@ int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), vo
 	r = catalog_load_jobs(zero->options.catalog, recover_job, &recovery, text);
 	if (!r)
 		r = recover_keep_refused(zero, recovery.refused, recovery.refused_count);
-	for (uint32_t i = 0; i < recovery.former_count; i++) {
-		if (!r)
-			r = recover_former(recovery.formers[i].job, recovery.formers[i].record);
-		(void)catalog_job_free(recovery.formers[i].record);
-	}
-	free(recovery.formers);
+	if (!r)
+		r = recover_formers(&recovery.formers);
+	if (!r)
+		r = recover_keep_refused_formers(zero, recovery.refused, recovery.refused_count);
+	recover_formers_free(&recovery.formers);
 	for (uint32_t i = 0; i < recovery.refused_count; i++)
 		(void)catalog_job_free(recovery.refused[i]);
 	free(recovery.refused);

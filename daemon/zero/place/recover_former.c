@@ -7,12 +7,17 @@
  * a former commit of which anything meets another's claim, or cannot be what the job had, is
  * dropped: that is no damage, as nobody goes back to what was released. One that meets nothing is
  * held until ranks come and it is known what stays (former.c).
+ *
+ * Where two of them meet, of two jobs, the one that was committed later has the space: it was given
+ * that when the other one had been released.
  */
 #include "daemon/zero/place/recover_former.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/zero/job/job.h"
@@ -114,8 +119,7 @@ static int take_blobs(struct zero_job *job, const struct catalog_job *stored)
 	return err_trace(r);
 }
 
-/* See recover_former.h. */
-int recover_former(struct zero_job *job, const struct catalog_job *stored)
+static int recover_former(struct zero_job *job, const struct catalog_job *stored)
 {
 	struct zero_scale scale = { 0 };
 	bool is_sound = !scale_get(stored, &scale) && !stored->damage.chars[0];
@@ -147,4 +151,47 @@ int recover_former(struct zero_job *job, const struct catalog_job *stored)
 	if (r)
 		former_release(job);
 	return r == -ENOMEM ? err_trace(r) : 0;
+}
+
+/* The newest first. */
+static int compare_stamps(const void *one, const void *other)
+{
+	uint64_t mine = ((const struct recovered_former *)one)->record->stamp;
+	uint64_t others = ((const struct recovered_former *)other)->record->stamp;
+
+	return mine < others ? 1 : mine > others ? -1 : 0;
+}
+
+/* Documented in the header, as are the others. */
+int recover_former_later(struct recovered_formers *formers, struct zero_job *job,
+                         struct catalog_job *stored)
+{
+	struct recovered_former *items =
+		reallocarray(formers->items, formers->count + 1, sizeof(*items));
+
+	if (!items)
+		return err_origin(-ENOMEM);
+	formers->items = items;
+	items[formers->count++] =
+		(struct recovered_former){ .job = job, .record = zi_steal(stored->former) };
+	return 0;
+}
+
+int recover_formers(const struct recovered_formers *formers)
+{
+	int r = 0;
+
+	if (formers->count)
+		qsort(formers->items, formers->count, sizeof(*formers->items), compare_stamps);
+	for (uint32_t i = 0; i < formers->count && !r; i++)
+		r = recover_former(formers->items[i].job, formers->items[i].record);
+	return err_trace(r);
+}
+
+void recover_formers_free(struct recovered_formers *formers)
+{
+	for (uint32_t i = 0; i < formers->count; i++)
+		(void)catalog_job_free(formers->items[i].record);
+	free(formers->items);
+	*formers = (struct recovered_formers){ .items = NULL };
 }

@@ -50,13 +50,8 @@ int recover_keep_refused(struct zero *zero, struct catalog_job *const *refused, 
 	int r = 0;
 
 	for (uint32_t i = 0; i < count && r != -ENOMEM; i++) {
-		const struct catalog_job *former = refused[i]->former;
-
 		r = keep_space(zero, refused[i], NULL);
 		is_disputed |= r != 0;
-		/* Which of the two is the newer one may be what is not known. */
-		if (r != -ENOMEM && former && keep_space(zero, former, NULL) == -ENOMEM)
-			r = -ENOMEM;
 	}
 	zi_list_for_each(link, &zero->snapshots) {
 		struct zero_snapshot *snapshot =
@@ -76,4 +71,15 @@ int recover_keep_refused(struct zero *zero, struct catalog_job *const *refused, 
 			       snapshot->record->extent_count * sizeof(*snapshot->extents));
 	}
 	return r == -ENOMEM ? err_trace(r) : 0;
+}
+
+/* Which of the two is the newer one may be what is not known of a refused job; or this one may have
+ * been released long ago, and another's former commit lies there that is needed. -ENOMEM. */
+int recover_keep_refused_formers(struct zero *zero, struct catalog_job *const *refused,
+                                 uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (refused[i]->former && keep_space(zero, refused[i]->former, NULL) == -ENOMEM)
+			return err_trace(-ENOMEM);
+	return 0;
 }

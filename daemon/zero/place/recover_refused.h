@@ -9,3 +9,6 @@ struct zero;
 
 /* @refused: (count,) jobs; snapshots are found by their refusal. */
 int recover_keep_refused(struct zero *zero, struct catalog_job *const *refused, uint32_t count);
+/* Their former commits, when those of sound jobs have claimed theirs. */
+int recover_keep_refused_formers(struct zero *zero, struct catalog_job *const *refused,
+                                 uint32_t count);

@@ -141,6 +141,75 @@ Test(zero_former, rows_of_what_was_released_harm_nobody_who_has_its_space)
 	end(1);
 }
 
+static void other_step(uint64_t number, int error)
+{
+	struct zi_step_options options = model_options();
+
+	model_gradients(others, 1, number, &options);
+	cr_assert_eq(actor_call(&others[0], zero_step, NULL), error, "%s", others[0].text.chars);
+}
+
+/* Where the job's released former commit lay the other one has committed, and keeps that: it is
+ * needed. @is_refused: the job is damaged as well. */
+static void former_of_two(bool is_other_first, uint64_t steps, bool is_refused)
+{
+	struct attach_options other = { .job = "other", .config = { 0 } };
+	uint64_t number = 1;
+
+	config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	other.config = config;
+	ballots_forget();
+	node_init(&node);
+	node.store_bytes = 26 * MIB; /* So that nobody has space that was nobody's. */
+	node_start(&node);
+	plain_init(&plain, &config, 1);
+	if (is_other_first)
+		model_begin(&node, others, 1, &other);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
+	ballot = ballot_give(job());
+	step(1, 1);
+	step(1, 2);
+	leave_all(1);
+	if (!is_other_first)
+		model_begin(&node, others, 1, &other);
+	ballot = ballot_give(node_job(&node, "other"));
+	for (; number <= steps; number++)
+		other_step(number, 0);
+	ballot->errors[BALLOT_COMMITTED] = -EPIPE;
+	other_step(number, -EPIPE);
+	actors_leave(others, 1, false);
+	node_settle(&node);
+	cr_assert_eq(held_bytes(), 3 * state_bytes());
+	node_stop(&node);
+	if (is_refused)
+		sql("UPDATE extent SET step = step + 1 WHERE job_id = (SELECT id FROM job "
+		    "WHERE name = 'train') AND slot = (SELECT slot FROM stand WHERE step = 2)",
+		    false);
+	ballots_forget();
+	node_start(&node);
+	cr_assert_eq(job()->refusal, is_refused ? -EUCLEAN : 0);
+	cr_assert_not(job()->former.is_kept);
+	cr_assert(node_job(&node, "other")->former.is_kept, "it is needed");
+	cr_assert_eq(node_job(&node, "other")->former.step, (int64_t)number - 1);
+	ballot = ballot_give(node_job(&node, "other"));
+	ballot->is_back = true;
+	model_attach(&node, others, 1, &other);
+	cr_assert_eq(model_materialize(others, 1), 0, "%s", others[0].text.chars);
+	cr_assert_eq(others[0].memory.committed_step, (int64_t)number - 1);
+	actors_leave(others, 1, false);
+	end(1);
+}
+
+Test(zero_former, commit_that_is_needed_goes_before_one_that_was_released)
+{
+	for (uint64_t steps = 2; steps <= 3; steps++) {
+		former_of_two(false, steps, false);
+		former_of_two(true, steps, false);
+		former_of_two(false, steps, true);
+		former_of_two(true, steps, true);
+	}
+}
+
 /* Where the former commit lay the next step was about to write: on with the newer one. Who goes
  * back all the same is told what is damaged, and given nothing. */
 static void written_over(bool is_back)

@@ -196,8 +196,8 @@ static const char keep_sql[] =
 	" hashes, checksum FROM extent;"
 	"INSERT INTO blob SELECT job_id, 1, rank, bytes, checksum FROM blob;"
 	"INSERT INTO stand SELECT job_id, 1, 1, world_size, update_count - 1, beta1_power,"
-	" beta2_power, number - 1, line, strategy, shard_size, node_count, nodes, scaler,"
-	" blob_count, rows_sum, checksum FROM stand;";
+	" beta2_power, number - 1, line, stamp - 1, strategy, shard_size, node_count, nodes,"
+	" scaler, blob_count, rows_sum, checksum FROM stand;";
 
 static void change(const char *sql, bool is_sealed)
 {

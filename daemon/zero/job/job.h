@@ -336,6 +336,11 @@ static inline bool gather_is_agreed(const struct zero_job *job, enum zero_gather
 {
 	return gather_is_full(job, gather) && (!job->across || job->group.agreed >> gather & 1);
 }
+/* All have come here, and others are asked: it is about to begin. */
+static inline bool gather_is_asked(const struct zero_job *job, enum zero_gather gather)
+{
+	return gather_is_full(job, gather) && !gather_is_agreed(job, gather);
+}
 static inline bool job_spans_nodes(const struct zero_job *job)
 {
 	return job->group.local_size < job->group.world_size;

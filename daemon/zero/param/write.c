@@ -183,6 +183,8 @@ static int begin(struct zero_rank *rank, struct zero_op *op)
 
 	if (job->step.phase != ZERO_STEP_NONE)
 		return zi_text_error(&op->text, -EBUSY, "a step is under way");
+	if (gather_is_asked(job, ZERO_GATHER_COMMIT))
+		return zi_text_error(&op->text, -EBUSY, "a commit is under way");
 	if (job_is_ahead(job))
 		return zi_text_error(&op->text, -EBUSY,
 		                     "steps %lld to %lld are not committed (commit_interval %u): "

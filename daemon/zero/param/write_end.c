@@ -261,6 +261,8 @@ static int end_check(const struct zero_rank *rank, struct zero_op *op)
 		return err_trace(frozen_check(job->zero, &op->text));
 	if (job->step.phase != ZERO_STEP_NONE)
 		return zi_text_error(&op->text, -EBUSY, "a step is under way");
+	if (gather_is_asked(job, ZERO_GATHER_COMMIT))
+		return zi_text_error(&op->text, -EBUSY, "a commit is under way");
 	if (op->root >= job->group.world_size)
 		return zi_text_error(&op->text, -EINVAL, "root is %u of %u ranks", op->root,
 		                     job->group.world_size);

@@ -132,6 +132,9 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 	if (job->write_source)
 		return zi_text_error(&op->text, -EBUSY, "unit '%s' is being written",
 		                     job->layout.units[job->write_unit].name);
+	if (gather_is_full(job, ZERO_GATHER_WRITE_END))
+		return zi_text_error(&op->text, -EBUSY,
+		                     "all ranks have called param_write_end: it ends first");
 	if (job->committed_step < 0)
 		return zi_text_error(&op->text, -EINVAL,
 		                     "parameters were never committed: write them, then commit");
@@ -225,7 +228,8 @@ void step_try_begin(struct zero_op *op)
 
 	if (group_needs_all(job))
 		return;
-	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING)
+	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING ||
+	    gather_is_asked(job, ZERO_GATHER_COMMIT))
 		return;
 	if (op->options.flags & ZI_STEP_JOINED) {
 		join_try(op);

@@ -304,8 +304,10 @@ static void commit_asked(struct zero_job *job)
 	struct zi_text text = { "" };
 	int r = commit_start(job, false, &text);
 
-	if (r)
-		gather_complete(job, ZERO_GATHER_COMMIT, r, &text);
+	if (!r)
+		return;
+	gather_complete(job, ZERO_GATHER_COMMIT, r, &text);
+	ops_retry(job); /* Steps wait for its end. */
 }
 
 /**
@@ -334,6 +336,8 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 	} else if (job->write_source) {
 		op_fail(op, -EBUSY, "unit '%s' is being written",
 		        job->layout.units[job->write_unit].name);
+	} else if (gather_is_full(job, ZERO_GATHER_WRITE_END)) {
+		op_fail(op, -EBUSY, "all ranks have called param_write_end: it ends first");
 	} else if (writer) {
 		op_fail(op, -EBUSY, "rank %u has unit '%s' open for writing", writer->number,
 		        job->layout.units[writer->write->unit].name);

@@ -290,6 +290,50 @@ Test(across, a_step_that_a_rank_does_not_end_is_undone_everywhere)
 	end(false);
 }
 
+/* What another thread of a rank calls while a commit, or the end of a write, is asked of all nodes:
+ * it waits, or is told to. */
+Test(across, nothing_begins_within_what_all_nodes_are_asked_for)
+{
+	struct zero_op options = { .options = model_options() };
+	struct actor *first;
+
+	made(2, 31, "01");
+	first = &ranks.actors[0];
+	cr_assert_eq(actor_unit(first, zero_param_write_begin, 0), 0);
+	nodes_hold(1, 0, true);
+	actor_start(&ranks.actors[1], 0, zero_param_write_end, &(struct zero_op){ .root = 0 });
+	actor_start(first, 0, zero_param_write_end, &(struct zero_op){ .root = 0 });
+	actor_start(&ranks.actors[1], 1, zero_commit, NULL);
+	cr_expect_eq(nodes_wait(&ranks.actors[1], 1), -EBUSY);
+	cr_expect_not_null(strstr(ranks.actors[1].text.chars, "param_write_end: it ends first"));
+	nodes_hold(1, 0, false);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(nodes_wait(&ranks.actors[i], 0), 0, "%s", ranks.actors[i].text.chars);
+	cr_assert_eq(nodes_all(&ranks, zero_commit, NULL), 0, "%s", first->text.chars);
+
+	nodes_hold(1, 0, true);
+	actor_start(first, 0, zero_commit, NULL);
+	actor_start(first, 1, zero_step_begin, &options);
+	actor_start(first, 2, zero_param_write_begin, &(struct zero_op){ .unit = 0 });
+	cr_expect_eq(nodes_wait(first, 2), -EBUSY);
+	cr_expect_not_null(strstr(first->text.chars, "a commit is under way"));
+	actor_start(first, 2, zero_param_write_end, &(struct zero_op){ .root = 1 });
+	cr_expect_eq(nodes_wait(first, 2), -EBUSY);
+	actor_start(&ranks.actors[1], 0, zero_commit, NULL);
+	for (uint32_t i = 0; i < 64; i++)
+		nodes_turn();
+	cr_assert_not(first->calls[1].is_done, "the commit comes first");
+	nodes_hold(1, 0, false);
+	cr_assert_eq(nodes_wait(first, 1), 0, "%s", first->text.chars);
+	cr_assert_eq(actor_call(&ranks.actors[1], zero_step_begin, &options), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(nodes_wait(&ranks.actors[i], 0), 0, "%s", ranks.actors[i].text.chars);
+		hand_over(&ranks.actors[i]);
+	}
+	cr_assert_eq(nodes_all(&ranks, zero_step, NULL), 0, "%s", first->text.chars);
+	end(true);
+}
+
 /* Rank @root's values of @unit are those of all nodes. */
 static void write_unit(uint32_t unit, uint32_t root, uint64_t what)
 {

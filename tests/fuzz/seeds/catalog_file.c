@@ -118,7 +118,7 @@ static void put_job(struct catalog *catalog)
 	static const uint64_t hashes[1] = { 0x0123456789abcdef };
 	struct catalog_set set = { "all", 1 };
 	struct catalog_unit unit = { "u", 0 };
-	struct catalog_param param = { "w", 0, 1, { 1024 } };
+	struct catalog_param param = { .name = "w", .dim_count = 1, .shape = { 1024 } };
 	struct catalog_incarnation start = { 1, "a" };
 	struct catalog_blob blob = { 0, "abc", 3 };
 	struct catalog_extent extents[2];

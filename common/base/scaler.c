@@ -121,10 +121,18 @@ void zi_scaler_init(struct zi_scaler *ret_scaler, const struct zi_scaler_options
 		ret_scaler->scale = fmin(options->max, options->init);
 }
 
+/* Gradients are multiplied by its inverse, as an f32. */
+static bool is_usable(double scale)
+{
+	float inverse = scale > 0 ? (float)(1.0 / scale) : 0;
+
+	return inverse > 0 && isfinite(inverse);
+}
+
 /* See scaler.h, as is the next. */
 bool zi_scaler_is_sound(const struct zi_scaler *scaler)
 {
-	return scaler->scale > 0 && scaler->scale <= DBL_MAX && scaler->last_overflow >= -1 &&
+	return is_usable(scaler->scale) && scaler->last_overflow >= -1 &&
 	       scaler->last_overflow < scaler->iteration;
 }
 
@@ -178,8 +186,6 @@ static int update_deepspeed(struct zi_scaler *scaler, const struct zi_scaler_opt
 static void update_torch(struct zi_scaler *scaler, const struct zi_scaler_options *options,
                          bool is_overflow)
 {
-	float grown = (float)(scaler->scale * options->growth);
-
 	if (is_overflow) {
 		scaler->scale = (float)(scaler->scale * options->backoff);
 		scaler->clean_count = 0;
@@ -187,8 +193,7 @@ static void update_torch(struct zi_scaler *scaler, const struct zi_scaler_option
 	}
 	if (++scaler->clean_count < options->window)
 		return;
-	if (isfinite(grown))
-		scaler->scale = grown;
+	scaler->scale = (float)(scaler->scale * options->growth);
 	scaler->clean_count = 0;
 }
 
@@ -208,26 +213,35 @@ static void update_apex(struct zi_scaler *scaler, const struct zi_scaler_options
 	scaler->clean_count = 0;
 }
 
+/* Where the originals would go on to 0 or infinity there is an end: a run that falls so far
+ * diverges, one that grows so far stays where it is. */
 int zi_scaler_update(struct zi_scaler *scaler, const struct zi_scaler_options *options,
                      bool is_overflow)
 {
+	struct zi_scaler next = *scaler;
 	int r;
 
 	switch (options->kind) {
 	case ZI_SCALER_DEEPSPEED:
-		r = update_deepspeed(scaler, options, is_overflow);
+		r = update_deepspeed(&next, options, is_overflow);
 		if (r)
 			return err_trace(r);
 		break;
 	case ZI_SCALER_TORCH:
-		update_torch(scaler, options, is_overflow);
+		update_torch(&next, options, is_overflow);
 		break;
 	case ZI_SCALER_APEX:
-		update_apex(scaler, options, is_overflow);
+		update_apex(&next, options, is_overflow);
 		break;
 	default: /* It does not move. */
 		break;
 	}
-	scaler->skipped_count += is_overflow;
+	if (!is_usable(next.scale)) {
+		if (is_overflow)
+			return err_origin(-ERANGE);
+		next.scale = scaler->scale;
+	}
+	next.skipped_count += is_overflow;
+	*scaler = next;
 	return 0;
 }

@@ -56,6 +56,7 @@ bool zi_scaler_is_sound(const struct zi_scaler *scaler);
 /* It goes on under @options, which may be others than it was made with: of the same kind, and
  * checked. What they bound is brought within; a static scale is theirs. */
 void zi_scaler_resume(struct zi_scaler *scaler, const struct zi_scaler_options *options);
-/* A step is over. Return: 0; -ERANGE: an overflow at DEEPSPEED's least scale; the state stays. */
+/* A step is over. Return: 0; -ERANGE: an overflow at DEEPSPEED's least scale, or where the scale
+ * would fall until its inverse is no finite f32; the state stays. */
 int zi_scaler_update(struct zi_scaler *scaler, const struct zi_scaler_options *options,
                      bool is_overflow);

@@ -58,8 +58,9 @@ ZINF_API int zinf_scaler_check(const struct zinf_scaler_options *options, char *
 ZINF_API void zinf_scaler_init(struct zinf_scaler *ret_scaler,
                                const struct zinf_scaler_options *options);
 /** A step is over. @is_overflow: some rank's gradient was not finite, and nothing was updated.
- * Return: 0; -ERANGE DEEPSPEED: an overflow at the least scale, which ends a run there; the state
- * is unchanged then. */
+ * The inverse of a scale is always a finite f32 above 0: one that would grow past that stays.
+ * Return: 0; -ERANGE an overflow at the least scale, which ends a run: DEEPSPEED's min, with all
+ * others where the inverse ends (2^-127); the state is unchanged then. */
 ZINF_API int zinf_scaler_update(struct zinf_scaler *scaler,
                                 const struct zinf_scaler_options *options, bool is_overflow);
 

@@ -165,20 +165,23 @@ static void step_exhausted(struct zero_job *job)
 	const struct zero_step *step = &job->step;
 	const char *unit =
 		step->culprit_unit == UINT32_MAX ? "?" : job->layout.units[step->culprit_unit].name;
+	/* Others end where the scale's inverse is no f32 any more. */
+	const char *bound =
+		job->training.scaler_kind == ZI_SCALER_DEEPSPEED ? "scale_min" : "1 / scale in f32";
 	struct zi_text text;
 
 	if (step->stats.culprit == UINT32_MAX)
 		zi_text_set(&text,
-		            "loss scale %g is the least one (scale_min), and in step %llu the sum "
-		            "of gradients of unit '%.96s' is not finite: the model diverges, or "
-		            "wants bf16",
-		            scale_of(job), (unsigned long long)step->stats.step, unit);
+		            "loss scale %g is the least one (%s), and in step %llu the sum of "
+		            "gradients of unit '%.96s' is not finite: the model diverges, or wants "
+		            "bf16",
+		            scale_of(job), bound, (unsigned long long)step->stats.step, unit);
 	else
 		zi_text_set(&text,
-		            "loss scale %g is the least one (scale_min), and in step %llu rank "
-		            "%u's gradient of unit '%.96s' is not finite: the model diverges, or "
-		            "wants bf16",
-		            scale_of(job), (unsigned long long)step->stats.step,
+		            "loss scale %g is the least one (%s), and in step %llu rank %u's "
+		            "gradient of unit '%.96s' is not finite: the model diverges, or wants "
+		            "bf16",
+		            scale_of(job), bound, (unsigned long long)step->stats.step,
 		            step->stats.culprit, unit);
 	group_break(job, step->scale_error, step->stats.culprit, &text);
 }

@@ -272,6 +272,11 @@ def f32(value):
         return math.inf
 
 
+def divides(scale):
+    """Gradients are multiplied by its inverse, an f32."""
+    return scale > 0 and 0 < f32(1 / scale) < math.inf
+
+
 def scales(kind, o, overflows):
     """Not a machine: each scale is told from the steps before it."""
     scale = f32(o["init"]) if kind == "torch" else o["init"]
@@ -279,6 +284,7 @@ def scales(kind, o, overflows):
         scale = min(scale, o["max"])
     left, last, since, values = o["hysteresis"], -1, 0, []
     for step, is_overflow in enumerate(overflows):
+        former = scale
         if is_overflow and kind == "deepspeed":
             if 1 in (o["hysteresis"], left):
                 if scale == o["min"]:
@@ -300,9 +306,12 @@ def scales(kind, o, overflows):
         else:
             since += 1
             if since == o["window"] and kind in ("torch", "apex"):
-                grown = f32(scale * o["growth"]) if kind == "torch" else min(o["max"], scale * 2)
-                scale = grown if math.isfinite(grown) else scale
+                scale = f32(scale * o["growth"]) if kind == "torch" else min(o["max"], scale * 2)
                 since = 0
+        if not divides(scale):
+            if is_overflow:
+                return values + [-1.0]
+            scale = former
         values.append(scale)
     return values
 

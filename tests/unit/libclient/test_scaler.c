@@ -139,6 +139,55 @@ Test(scaler, torch_has_no_floor_and_stops_at_f32)
 	                     (float)((float)(0.1f * 0.3) * 1.5)));
 }
 
+/* Of overflows in a row: the last one that is taken leaves @scale, and the next one nothing. */
+static void expect_fall_ends(const struct zinf_scaler_options *options, double scale)
+{
+	struct zinf_scaler scaler = begin(options);
+	struct zinf_scaler before;
+	uint32_t count = 0;
+	int r;
+
+	do {
+		before = scaler;
+		r = zinf_scaler_update(&scaler, options, true);
+	} while (!r && ++count < 2000);
+	cr_assert_eq(r, -ERANGE, "after %u", count);
+	cr_assert_eq(memcmp(&scaler, &before, sizeof(scaler)), 0, "as it was");
+	cr_assert_eq(scaler.scale, scale, "%a", scaler.scale);
+	cr_assert(isfinite((float)(1.0 / scaler.scale)));
+	cr_assert_eq(scaler.skipped_count, count);
+}
+
+Test(scaler, a_fall_ends_where_the_inverse_is_no_f32)
+{
+	struct zinf_scaler_options options = defaults_of(ZINF_SCALER_TORCH);
+
+	expect_fall_ends(&options, 0x1p-127);
+	options.backoff = 0.001;
+	options.init = 0x1p-126; /* At once. */
+	expect_fall_ends(&options, 0x1p-126);
+	options = defaults_of(ZINF_SCALER_APEX);
+	expect_fall_ends(&options, 0x1p-127);
+	options.min = 0x1p-200; /* Below what is reached. */
+	expect_fall_ends(&options, 0x1p-127);
+}
+
+Test(scaler, growth_without_a_cap_stays_where_the_inverse_would_be_zero)
+{
+	struct zinf_scaler_options options = defaults_of(ZINF_SCALER_DEEPSPEED);
+	struct zinf_scaler scaler;
+
+	options.window = 1;
+	scaler = begin(&options);
+	for (uint32_t i = 0; i < 2000; i++)
+		cr_assert_eq(zinf_scaler_update(&scaler, &options, false), 0);
+	cr_assert_eq(scaler.scale, 0x1p149, "%a", scaler.scale);
+	cr_assert((float)(1.0 / scaler.scale) > 0);
+	options.hysteresis = 1;
+	cr_assert_eq(zinf_scaler_update(&scaler, &options, true), 0);
+	cr_assert_eq(scaler.scale, 0x1p148, "and comes down again");
+}
+
 Test(scaler, apex_has_a_cap_and_a_floor_if_asked)
 {
 	struct zinf_scaler_options options = defaults_of(ZINF_SCALER_APEX);

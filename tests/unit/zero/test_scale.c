@@ -192,6 +192,46 @@ Test(zero_scale, an_overflow_at_the_least_scale_ends_the_run_with_who_and_where)
 	end(3);
 }
 
+/* Further down the scale would be read as damage: a job that could not be had again. */
+static void falls_as_far_as_it_can(enum zi_scaler_kind kind)
+{
+	struct zi_step_options options = plain_options();
+	uint64_t number = 1;
+
+	scaler = zi_scaler_defaults(kind);
+	scaler.init = 0x1p-122;
+	scale_begin_with(2, ZI_OFFLOAD_NVME);
+	for (; expected.scale > 0x1p-127; number++)
+		step(number, 1, true);
+	cr_assert_eq(number, 6);
+	for (uint32_t i = 0; i < 2; i++, number++) {
+		poison = (struct poison){ .what = grad_what(number, 0, 1, 2),
+			                  .value = NAN,
+			                  .count = 1 };
+		cr_assert_eq(model_step(actors, 2, number, &options), -ERANGE, "%s",
+		             actors[0].text.chars);
+		poison.count = 0;
+		cr_assert_not_null(strstr(actors[0].text.chars,
+		                          "5.87747e-39 is the least one (1 / scale in f32), and in "
+		                          "step"),
+		                   "'%s'", actors[0].text.chars);
+		cr_assert_not_null(strstr(actors[0].text.chars,
+		                          "rank 1's gradient of unit 'head' is not finite"),
+		                   "'%s'", actors[0].text.chars);
+		node_settle(&node);
+		come_back(number);
+		cr_assert_eq(actors[0].memory.loss_scale, 0x1p-127);
+		cr_assert(plain_equals(&plain, &actors[0]));
+	}
+	end(2);
+}
+
+Test(zero_scale, a_fall_ends_the_run_before_the_job_is_lost)
+{
+	falls_as_far_as_it_can(ZI_SCALER_TORCH);
+	falls_as_far_as_it_can(ZI_SCALER_APEX);
+}
+
 Test(zero_scale, unscale_is_the_daemon_s_where_there_is_a_scaler)
 {
 	scale_begin(ZI_SCALER_STATIC, 1, ZI_OFFLOAD_CPU);

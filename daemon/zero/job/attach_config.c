@@ -70,6 +70,15 @@ static int config_compare_state(const struct zi_job_config *config,
 }
 
 /* See attach_config.h. */
+int attach_compare_stored(const struct zi_job_config *config, const struct zero_job *job,
+                          struct zi_text *text)
+{
+	if (!job->is_stored)
+		return 0;
+	return err_trace(config_compare_state(config, &job->config, "the stored job", true, text));
+}
+
+/* See attach_config.h. */
 int attach_compare(const struct zi_job_config *config, const struct zi_job_config *model,
                    const char *whose, struct zi_text *text)
 {
@@ -148,12 +157,9 @@ int attach_config_check(const struct zero_job *job, const struct zero_attach *at
 		                                "nvme tier to keep snapshots on: configure one, or "
 		                                "leave it 0",
 		                                attach->config.snapshot_interval));
-	if (job->is_stored) {
-		r = config_compare_state(&attach->config, &job->config, "the stored job", true,
-		                         text);
-		if (r)
-			return err_origin(r);
-	}
+	r = attach_compare_stored(&attach->config, job, text);
+	if (r)
+		return err_trace(r);
 	if (is_new || group->phase == ZERO_GROUP_NONE)
 		return 0;
 	if (attach->world_size != group->world_size)

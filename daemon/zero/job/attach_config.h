@@ -18,6 +18,10 @@ int attach_one_more_check(const struct zero_job *job, const struct zero_attach *
  * -EBUSY as above. */
 int attach_config_check(const struct zero_job *job, const struct zero_attach *attach, bool is_new,
                         struct zi_text *text);
+/* What is stored of a configuration, with the stored job's, if there is one. -EINVAL, -EOPNOTSUPP.
+ */
+int attach_compare_stored(const struct zi_job_config *config, const struct zero_job *job,
+                          struct zi_text *text);
 /* What of two configurations must be alike in all ranks. -EINVAL with the first difference, in
  * terms of @whose is @model's. */
 int attach_compare(const struct zi_job_config *config, const struct zi_job_config *model,

@@ -272,9 +272,13 @@ static void take_layout(struct zero_job *job)
 static int prepare(struct zero_job *job, struct zi_text *text)
 {
 	const struct zero_layout *first = &job->layout; /* The first rank's: whose groups count. */
+	uint64_t come_mask = job->group.gather_masks[ZERO_GATHER_MATERIALIZE]; /* All have come. */
 	bool is_new;
 	int r = materialize_check_nodes(job, text); /* It may have gone back since it was asked. */
 
+	/* Again: it may have been stored by a former start, after these ranks came. */
+	if (!r)
+		r = materialize_check_stored(job->group.ranks[__builtin_ctzll(come_mask)], text);
 	if (r)
 		return err_trace(r);
 	r = start_keep(job);
@@ -300,7 +304,7 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	if (job_has_pool(job))
 		job_drop_param(job); /* It may have had all of them in memory before. */
 	job->world = job->group.world_size;
-	job->here_mask = job->group.gather_masks[ZERO_GATHER_MATERIALIZE]; /* All have come. */
+	job->here_mask = come_mask;
 	assert(job_spans_nodes(job) || job->here_mask == job_mask_of(job->world));
 	is_new = !job->units;
 	if (!job->layout.unit_count)

@@ -6,6 +6,7 @@
 #include "daemon/zero/zero.h"
 
 struct zero_job;
+struct zero_rank;
 
 bool materialize_is_due(const struct zero_job *job);
 /* The present group's memory is being made; a former one's may still be on its way to nobody. */
@@ -13,6 +14,9 @@ bool materialize_is_on(const struct zero_job *job);
 /* Why it takes so long though all ranks have come, for people. */
 const char *materialize_obstacle(const struct zero_job *job);
 void materialize_start(struct zero_job *job);
+/* The rank's configuration and layout are the stored job's, if there is one. -EINVAL with the
+ * first difference; -EOPNOTSUPP. */
+int materialize_check_stored(const struct zero_rank *rank, struct zi_text *text);
 /* Which of a job's two commits is in force is known, or cannot be. */
 void materialize_settled(struct zero_job *job, int error, const struct zi_text *text);
 /* The load pipeline has ended. */

@@ -5,6 +5,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/job/attach_config.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -14,6 +15,24 @@
 #include "daemon/zero/snapshot/load.h"
 #include "daemon/zero/step/scale.h"
 
+/* See materialize.h. */
+int materialize_check_stored(const struct zero_rank *rank, struct zi_text *text)
+{
+	const struct zero_job *job = rank->job;
+	struct zi_text why = { "" };
+	char who[24];
+	int r = attach_compare_stored(&job->group.config, job, text);
+
+	if (r || !job->is_stored)
+		return err_trace(r);
+	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
+	r = layout_compare(&rank->layout, who, &job->layout, "the stored job", &why);
+	if (r)
+		zi_text_set(text, "%.180s; give it the model that it has, or name another job",
+		            why.chars);
+	return err_trace(r);
+}
+
 /* The stored job, or else another rank that waits here: what this one's model must equal. */
 static int compare(struct zero_rank *rank, struct zi_text *text)
 {
@@ -21,18 +40,11 @@ static int compare(struct zero_rank *rank, struct zi_text *text)
 	struct zi_text why = { "" };
 	char who[24];
 	char model_who[24];
-	int r;
+	int r = materialize_check_stored(rank, text);
 
+	if (r)
+		return err_trace(r);
 	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
-	if (job->is_stored) {
-		r = layout_compare(&rank->layout, who, &job->layout, "the stored job", &why);
-		if (r) {
-			zi_text_set(text,
-			            "%.180s; give it the model that it has, or name another job",
-			            why.chars);
-			return err_trace(r);
-		}
-	}
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
 		const struct zero_rank *model = job->group.ranks[i];
 

@@ -82,6 +82,64 @@ Test(zero_layout, another_count_is_told)
 	differ(one_more, "1 units with 2 parameters, rank 0 has 1 with 1");
 }
 
+/* A start of one rank, up to where the catalog is asked to store its job. */
+static void start_as_far_as_the_catalog(void)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(TURN_LIMIT_NS);
+	struct attach_options options = as("first", 0, 1);
+	const struct zero_job *job;
+
+	cr_assert_eq(attach(0, options), 0);
+	layout_unit(&actors[0], "a");
+	layout_param(&actors[0], "w", 8, 4);
+	gate_close(&node);
+	actor_start(&actors[0], 0, zero_materialize, NULL);
+	job = node_job(&node, "train");
+	while (!job->request.done) {
+		node_turn(&node);
+		cr_assert_lt(zi_clock_now_ns(), deadline_ns);
+	}
+	cr_assert_not(job->is_stored);
+}
+
+/* @options: of the next start, which comes while that is under way. */
+static void comes_before_it_is_stored(const struct attach_options *options, bool has_more,
+                                      const char *words)
+{
+	begin();
+	start_as_far_as_the_catalog();
+	cr_assert_eq(attach(1, *options), 0, "%s", actors[1].text.chars);
+	cr_assert(actors[0].is_broken);
+	layout_unit(&actors[1], "a");
+	layout_param(&actors[1], "w", 8, 4);
+	if (has_more) {
+		layout_unit(&actors[1], "b");
+		layout_param(&actors[1], "v", 3, 0);
+	}
+	actor_start(&actors[1], 0, zero_materialize, NULL);
+	gate_open();
+	cr_assert_eq(actor_wait(&actors[1], 0), -EINVAL, "%s", actors[1].text.chars);
+	cr_assert_not_null(strstr(actors[1].text.chars, words), "'%s'", actors[1].text.chars);
+	/* Nothing was ever committed: it ends with its ranks, and the name is free. */
+	leave_all();
+	node_settle(&node);
+	cr_assert_null(node_job(&node, "train"));
+	cr_assert_eq(node.cpu.used_bytes, 0);
+	node_deinit(&node);
+	gate_end();
+}
+
+Test(zero_layout, that_differs_from_what_a_former_start_is_storing_is_refused)
+{
+	struct attach_options options = as("second", 0, 1);
+
+	comes_before_it_is_stored(&options, true,
+	                          "rank 0: 2 units with 2 parameters, the stored job has 1 with 1");
+	options.config.param_dtype = options.config.grad_dtype = ZI_DTYPE_F32;
+	comes_before_it_is_stored(&options, false,
+	                          "param_dtype is f32, but bf16 in the stored job");
+}
+
 Test(zero_layout, that_cannot_be_is_refused_and_the_rank_may_mend_it)
 {
 	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_PARAM, .name = "w" };

@@ -268,6 +268,8 @@ static int map_grads(struct zinf *zinf, const struct zi_materialized *told, int 
 			zinf->grad_bytes = told->grad_bytes;
 		return err_trace(r);
 	}
+	/* A rank that is in no set has a segment, and no unit that could lie there. */
+	bytes = ZI_MAX(bytes, zinf->slot_bytes);
 	r = reserve_plane(zinf, fd, told->grad_bytes, bytes, &zinf->grad_base);
 	if (r)
 		return err_trace(r);

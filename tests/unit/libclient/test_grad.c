@@ -94,6 +94,25 @@ Test(grad, address_stays_and_what_is_behind_it_comes_and_goes)
 	fake_job_leave(&job);
 }
 
+Test(grad, rank_of_no_set_has_no_unit_and_no_harm)
+{
+	struct fake_daemon_options able = { .features = UINT64_MAX, .has_buckets = true };
+	struct fake_job job = { .fake = fake_daemon_start(&able) };
+	struct zinf_options options = fake_job_options(job.fake);
+	uint32_t set;
+
+	options.world_size = 2;
+	cr_assert_eq(zinf_attach(&options, &job.zinf), 0, "%s", zinf_attach_error());
+	cr_assert_eq(zinf_set_add(job.zinf, "other", (uint32_t[]){ 1 }, 1, &set), 0);
+	fake_job_materialize(&job);
+	begin_step(&job);
+	cr_assert_eq(zinf_grad_acquire(job.zinf, job.unit[0]), -EPERM, "%s",
+	             zinf_error_text(job.zinf));
+	cr_assert_null(zinf_grad_data(job.zinf, job.param[0]));
+	end_step(&job);
+	fake_job_leave(&job);
+}
+
 Test(grad, both_units_are_there_at_once)
 {
 	struct fake_job job = bucket_attach(&honest);

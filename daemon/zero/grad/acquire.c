@@ -22,33 +22,55 @@ void grad_try_acquire(struct zero_op *op)
 
 	if (job->units[op->unit].held_mask >> rank & 1)
 		return;
-	if (job->grad_pool && !grad_pool_take(job, rank, op->unit, &op->offset_bytes)) {
+	if (job->grad_pool && !grad_pool_take(job, rank, op->unit, &op->offset_bytes))
 		op->has_waited = true;
-		if (stall_is_certain(op))
-			op_complete(op, stall_refuse(op));
+	else
+		op_complete(op, 0);
+}
+
+/* Whether a bucket will ever come is looked for among all that waits: each call waits once. */
+static bool waits_already(const struct zero_op *op)
+{
+	zi_list_for_each(link, &op->rank->ops) {
+		const struct zero_op *other = container_of(link, struct zero_op, link);
+
+		if (other->opcode == op->opcode && other->unit == op->unit)
+			return op->rank->job->grad_pool;
+	}
+	return false;
+}
+
+static void acquire(struct zero_op *op)
+{
+	const struct zero_job *job = op->rank->job;
+
+	if (!set_has(job, op->unit, op->rank->number)) {
+		op_complete(op, unit_refuse_foreign(op));
 		return;
 	}
-	op_complete(op, 0);
+	if (waits_already(op)) {
+		op_fail(op, -EALREADY, "the gradient of unit '%.60s' is waited for already",
+		        job->layout.units[op->unit].name);
+		return;
+	}
+	op_wait(op);
+	grad_try_acquire(op);
+	if (op->has_waited && stall_is_certain(op))
+		op_complete(op, stall_refuse(op));
 }
 
 /**
  * zero_grad_acquire() - wait until the unit's gradient buffer is the rank's again
  * @op: unit; completes when it is; with buckets offset_bytes says where
  *
- * -EPERM the rank does not train it. -EDEADLK with buckets: there is no room, and there will be
- * none, since all ranks wait. Context: shard thread.
+ * -EPERM the rank does not train it. With buckets -EDEADLK: there is no room, and there will be
+ * none, since all ranks wait; -EALREADY: the rank waits for it already. Context: shard thread.
  */
 void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op)
 {
 	struct zero *zero = rank->job->zero;
 
-	if (op_begin(rank, op, ZI_OP_GRAD_ACQUIRE)) {
-		if (set_has(rank->job, op->unit, rank->number)) {
-			op_wait(op);
-			grad_try_acquire(op);
-		} else {
-			op_complete(op, unit_refuse_foreign(op));
-		}
-	}
+	if (op_begin(rank, op, ZI_OP_GRAD_ACQUIRE))
+		acquire(op);
 	zero_drain(zero);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "daemon/zero/param/room.h"
 
@@ -23,7 +24,8 @@ int buckets_init(struct zero_buckets *buckets, uint32_t slot_count, uint32_t lar
 		.slot_count = slot_count,
 		.seam = room_seam(slot_count, largest),
 		.unit_count = unit_count,
-		.runs = calloc(unit_count, sizeof(*buckets->runs)),
+		/* Each takes a slot at least. */
+		.runs = calloc(ZI_MIN(unit_count, slot_count), sizeof(*buckets->runs)),
 		.firsts = malloc(unit_count * sizeof(*buckets->firsts)),
 	};
 	if (!buckets->runs || !buckets->firsts) {
@@ -85,13 +87,28 @@ void buckets_give(struct zero_buckets *buckets, uint32_t unit)
 	buckets->firsts[unit] = BUCKET_NONE;
 }
 
-/* See bucket.h. */
-bool buckets_would_fit(struct zero_buckets *buckets, uint32_t count,
-                       bool (*stays)(const void *arg, uint32_t unit), const void *arg)
+/* The free slots from @begin to @end, of which no run lies across the seam. */
+static uint32_t gap_room(uint32_t seam, uint32_t begin, uint32_t end)
 {
-	struct zero_room room;
+	if (begin < seam && seam < end)
+		return ZI_MAX(seam - begin, end - seam);
+	return end - begin;
+}
 
-	for (uint32_t i = 0; i < buckets->run_count; i++)
-		buckets->runs[i].is_fixed = stays(arg, buckets->runs[i].unit);
-	return find(buckets, count, &room);
+/* See bucket.h. One sweep: it is asked for each rank that waits. */
+uint32_t buckets_room(const struct zero_buckets *buckets,
+                      bool (*stays)(const void *arg, uint32_t unit), const void *arg)
+{
+	uint32_t begin = 0;
+	uint32_t longest = 0;
+
+	for (uint32_t i = 0; i < buckets->run_count; i++) {
+		const struct zero_run *run = &buckets->runs[i];
+
+		if (!stays(arg, run->unit))
+			continue;
+		longest = ZI_MAX(longest, gap_room(buckets->seam, begin, run->first));
+		begin = run->first + run->count;
+	}
+	return ZI_MAX(longest, gap_room(buckets->seam, begin, buckets->slot_count));
 }

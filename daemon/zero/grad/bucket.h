@@ -14,7 +14,7 @@ struct zero_buckets {
 	uint32_t slot_count, seam; /* see room.h */
 	uint32_t unit_count;
 	uint32_t run_count;
-	struct zero_run *runs; /* (unit_count,), by first slot: those that are taken */
+	struct zero_run *runs; /* by first slot: those that are taken */
 	uint32_t *firsts;      /* (unit_count,) the bucket's first slot; BUCKET_NONE: it has none */
 };
 
@@ -31,6 +31,7 @@ static inline bool buckets_have(const struct zero_buckets *buckets, uint32_t uni
 /* Of @count slots, for a unit that has none. False: there is no room. */
 bool buckets_take(struct zero_buckets *buckets, uint32_t unit, uint32_t count);
 void buckets_give(struct zero_buckets *buckets, uint32_t unit);
-/* Would there be room if all buckets went but those of units that stay? */
-bool buckets_would_fit(struct zero_buckets *buckets, uint32_t count,
-                       bool (*stays)(const void *arg, uint32_t unit), const void *arg);
+/* Return: slots of the longest bucket for which there would be room if all went but those of units
+ * that stay. */
+uint32_t buckets_room(const struct zero_buckets *buckets,
+                      bool (*stays)(const void *arg, uint32_t unit), const void *arg);

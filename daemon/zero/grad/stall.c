@@ -18,6 +18,7 @@
 #include "daemon/zero/grad/pool.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/op.h"
 #include "daemon/zero/param/demand.h"
 #include "daemon/zero/param/pool.h"
 #include "daemon/zero/param/residency.h"
@@ -28,6 +29,8 @@ struct view {
 	const struct zero_job *job;
 	uint32_t rank;
 	uint64_t still_mask;
+	bool has_looked;
+	uint32_t room; /* then: slots that its next bucket may have */
 };
 
 static bool is_pinned(const struct zero_job *job, uint64_t mask, uint32_t unit)
@@ -51,18 +54,24 @@ static bool stays(const void *arg, uint32_t index)
 		return false;
 	if (missing_mask)
 		return missing_mask & view->still_mask;
-	/* An early update waits for those who use the unit. */
+	/* An early update waits for those who have not begun, and for those who use the unit. */
+	if (view->job->here_mask & ~view->job->step.begun_mask & view->still_mask)
+		return true;
 	return is_pinned(view->job, view->still_mask, index);
 }
 
-static bool gets_bucket(const struct view *view, uint32_t unit)
+static bool gets_bucket(struct view *view, uint32_t unit)
 {
-	struct zero_grad_pool *pool = view->job->grad_pool;
+	const struct zero_grad_pool *pool = view->job->grad_pool;
 
 	if (view->job->units[unit].held_mask >> view->rank & 1)
 		return !stays(view, unit);
-	return !pool || buckets_have(&pool->buckets[view->rank], unit) ||
-	       buckets_would_fit(&pool->buckets[view->rank], pool->slot_counts[unit], stays, view);
+	if (!pool || buckets_have(&pool->buckets[view->rank], unit))
+		return true;
+	if (!view->has_looked)
+		view->room = buckets_room(&pool->buckets[view->rank], stays, view);
+	view->has_looked = true;
+	return pool->slot_counts[unit] <= view->room;
 }
 
 static bool gets_param(struct zero_job *job, const struct zero_op *op, uint64_t still_mask)
@@ -75,34 +84,32 @@ static bool gets_param(struct zero_job *job, const struct zero_op *op, uint64_t 
 	return pool_find_room(job, op->unit, 0, still_mask, false, &room);
 }
 
-static bool op_may_end(struct zero_job *job, const struct zero_op *op, uint64_t still_mask)
+static bool op_may_end(struct zero_job *job, const struct zero_op *op, struct view *view)
 {
-	const struct view view = { .job = job, .rank = op->rank->number, .still_mask = still_mask };
-
 	if (op->opcode == ZI_OP_GRAD_ACQUIRE)
-		return gets_bucket(&view, op->unit);
+		return gets_bucket(view, op->unit);
 	if (op->opcode == ZI_OP_UNSHARD)
-		return gets_param(job, op, still_mask);
-	return !(demand_missing_mask(job, op) & still_mask);
+		return gets_param(job, op, view->still_mask);
+	return !(demand_missing_mask(job, op) & view->still_mask);
 }
 
 /* A rank makes one call after the other: what it waits for it stands still for. */
 static bool rank_may_go_on(struct zero_job *job, uint32_t number, uint64_t still_mask)
 {
 	const struct zero_rank *rank = job->group.ranks[number];
+	struct view view = { .job = job, .rank = number, .still_mask = still_mask };
 
 	if (!rank)
 		return true; /* The group is about to break. */
 	zi_list_for_each(link, &rank->ops)
-		if (!op_may_end(job, container_of(link, struct zero_op, link), still_mask))
+		if (!op_may_end(job, container_of(link, struct zero_op, link), &view))
 			return false;
 	return true;
 }
 
-/* See stall.h. */
-bool stall_is_certain(const struct zero_op *op)
+/* Return: the largest set. */
+static uint64_t find_still(struct zero_job *job)
 {
-	struct zero_job *job = op->rank->job;
 	uint64_t still_mask = job->here_mask, former_mask;
 
 	/* Each turn takes at least one away. */
@@ -112,7 +119,62 @@ bool stall_is_certain(const struct zero_op *op)
 			if (still_mask >> i & 1 && rank_may_go_on(job, i, still_mask))
 				still_mask &= ~(1ull << i);
 	} while (still_mask != former_mask);
-	return still_mask >> op->rank->number & 1;
+	return still_mask;
+}
+
+/* See stall.h. */
+bool stall_is_certain(const struct zero_op *op)
+{
+	return find_still(op->rank->job) >> op->rank->number & 1;
+}
+
+static bool has_acquire(const struct zero_rank *rank)
+{
+	zi_list_for_each(link, &rank->ops)
+		if (container_of(link, struct zero_op, link)->opcode == ZI_OP_GRAD_ACQUIRE)
+			return true;
+	return false;
+}
+
+/* Return: an acquire of the rank, which stands still, that never ends; NULL. */
+static struct zero_op *lost_acquire(struct zero_job *job, uint32_t number, uint64_t still_mask)
+{
+	const struct zero_rank *rank = job->group.ranks[number];
+	struct view view = { .job = job, .rank = number, .still_mask = still_mask };
+
+	zi_list_for_each(link, &rank->ops) {
+		struct zero_op *op = container_of(link, struct zero_op, link);
+
+		if (op->opcode == ZI_OP_GRAD_ACQUIRE && !gets_bucket(&view, op->unit))
+			return op;
+	}
+	return NULL;
+}
+
+/* Return: the first one of all ranks; NULL. */
+static struct zero_op *first_lost(struct zero_job *job)
+{
+	struct zero_op *op = NULL;
+	uint64_t mask = 0;
+	uint64_t still_mask;
+
+	for_each_rank_here(job, i)
+		if (job->group.ranks[i] && has_acquire(job->group.ranks[i]))
+			mask |= 1ull << i;
+	still_mask = mask ? find_still(job) : 0;
+	for (mask &= still_mask; mask && !op; mask &= mask - 1)
+		op = lost_acquire(job, (uint32_t)__builtin_ctzll(mask), still_mask);
+	return op;
+}
+
+/* See stall.h. Who is refused goes on, and others may with it: each turn looks anew, and ends one
+ * call. */
+void stall_look(struct zero_job *job)
+{
+	struct zero_op *op;
+
+	while (job->grad_pool && (op = first_lost(job)))
+		op_complete(op, stall_refuse(op));
 }
 
 /* See stall.h. */
@@ -157,6 +219,27 @@ static void say_held(const struct zero_job *job, uint32_t rank, struct zi_text *
 	}
 }
 
+/* All that the rank has is its own: others have no part in it. */
+static bool has_reduced_none(const struct zero_job *job, uint32_t rank)
+{
+	const struct zero_buckets *buckets = &job->grad_pool->buckets[rank];
+
+	for (uint32_t i = 0; i < buckets->run_count; i++)
+		if (job->units[buckets->runs[i].unit].held_mask >> rank & 1)
+			return false;
+	return buckets->run_count;
+}
+
+/* Of its gradients of all units at once. */
+static uint64_t all_bytes(const struct zero_job *job, uint32_t rank)
+{
+	uint64_t slots = 0;
+
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		slots += set_has(job, i, rank) ? job->grad_pool->slot_counts[i] : 0;
+	return slots * job->slot_bytes;
+}
+
 /* Return: -EDEADLK. */
 int stall_refuse(struct zero_op *op)
 {
@@ -165,10 +248,20 @@ int stall_refuse(struct zero_op *op)
 	uint64_t unit_bytes = pool->slot_counts[op->unit] * job->slot_bytes;
 	uint64_t pool_bytes = pool->slot_count * job->slot_bytes;
 
-	zi_text_set(&op->text,
-	            "no bucket for unit '%.40s', and every rank waits: reduce in the same order "
-	            "everywhere, or grant grad_budget_bytes of %llu",
-	            job->layout.units[op->unit].name, (unsigned long long)pool_bytes + unit_bytes);
+	if (has_reduced_none(job, op->rank->number))
+		zi_text_set(&op->text,
+		            "no bucket for unit '%.40s': rank %u acquired %u and reduced none; "
+		            "reduce before the next, say `accumulation` if micro-batches are "
+		            "summed here, or grant grad_budget_bytes of %llu",
+		            job->layout.units[op->unit].name, op->rank->number,
+		            pool->buckets[op->rank->number].run_count,
+		            (unsigned long long)all_bytes(job, op->rank->number));
+	else
+		zi_text_set(&op->text,
+		            "no bucket for unit '%.40s', and every rank waits: reduce in the same "
+		            "order everywhere, or grant grad_budget_bytes of %llu",
+		            job->layout.units[op->unit].name,
+		            (unsigned long long)pool_bytes + unit_bytes);
 	say_held(job, op->rank->number, &op->text);
 	for_each_rank_here(job, i)
 		if (i != op->rank->number)

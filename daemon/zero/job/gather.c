@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/base/utf8.h"
+#include "daemon/zero/grad/stall.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 
@@ -47,7 +48,10 @@ bool gather_join(struct zero_op *op, enum zero_gather gather)
 	job->group.gather_masks[gather] |= bit;
 	rank->gathered[gather] = op;
 	op_wait(op);
-	return gather_is_full(job, gather);
+	if (gather_is_full(job, gather))
+		return true;
+	stall_look(job); /* It stands still now. */
+	return false;
 }
 
 int gather_refused(const struct zero_op *op, struct zi_text *text)

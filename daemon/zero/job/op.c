@@ -18,6 +18,7 @@
 #include "common/base/err.h"
 #include "daemon/zero/across/late.h"
 #include "daemon/zero/grad/acquire.h"
+#include "daemon/zero/grad/stall.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -75,6 +76,7 @@ bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 	op->result = 0;
 	op->has_waited = false;
 	op->offset_bytes = 0;
+	op->micro_batches = 0;
 	op->text.chars[0] = '\0';
 	op->queued_ns = zi_clock_now_ns();
 	zi_list_init(&op->link);
@@ -369,6 +371,7 @@ void ops_retry(struct zero_job *job)
 				return;
 		}
 	}
+	stall_look(job);
 }
 
 /* A rank leaves: what is pending or not yet told ends now, in this call. */

@@ -9,6 +9,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/agree.h"
+#include "daemon/zero/grad/stall.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -23,10 +24,12 @@ void unit_try_unshard(struct zero_op *op)
 	struct zero_job *job = rank->job;
 	const struct zero_unit *unit = &job->units[op->unit];
 	bool has_stepped = job->group.gather_masks[ZERO_GATHER_STEP] >> rank->number & 1;
+	bool has_begun = job->step.begun_mask >> rank->number & 1;
 
-	/* It has promised not to come back before its step(). */
-	if (job->step.phase == ZERO_STEP_STEPPING && !has_stepped && !rank->pin_counts[op->unit] &&
-	    job->step.options.flags & ZI_STEP_UPDATE_EARLY && step_unit_is_handed(rank, op->unit)) {
+	/* It has promised not to come back before its step(). Nothing is updated before it has. */
+	if (job->step.phase == ZERO_STEP_STEPPING && has_begun && !has_stepped &&
+	    !rank->pin_counts[op->unit] && job->step.options.flags & ZI_STEP_UPDATE_EARLY &&
+	    step_unit_is_handed(rank, op->unit)) {
 		op_fail(op, -EBUSY,
 		        "unit '%s' may be updated already: with update_early a unit whose last "
 		        "gradient was handed over, or of a set that the rank is not in, is not "
@@ -86,6 +89,8 @@ void zero_unshard(struct zero_rank *rank, struct zero_op *op)
 		unit_try_unshard(op);
 		if (rank->job->residency)
 			residency_pump(rank->job);
+		if (op->has_waited)
+			stall_look(rank->job); /* It stands still now. */
 	}
 	zero_drain(zero);
 }

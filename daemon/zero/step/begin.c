@@ -218,6 +218,13 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 	return 0;
 }
 
+/* One more has begun: others may have handed over already what it has no part in. */
+static void units_advance(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->layout.unit_count && job->step.is_early; i++)
+		step_unit_advance(job, i);
+}
+
 /* @op waits in its rank's list. It goes on waiting while the former step is being written. */
 void step_try_begin(struct zero_op *op)
 {
@@ -233,6 +240,7 @@ void step_try_begin(struct zero_op *op)
 		return;
 	if (op->options.flags & ZI_STEP_JOINED) {
 		join_try(op);
+		units_advance(job);
 		return;
 	}
 	is_first = job->step.phase == ZERO_STEP_NONE;
@@ -254,6 +262,7 @@ void step_try_begin(struct zero_op *op)
 	if (!r && is_first)
 		join_step(job, rank);
 	op_complete(op, r);
+	units_advance(job);
 }
 
 /**

@@ -220,15 +220,16 @@ void step_prepare(struct zero_job *job)
 
 /*
  * A unit's update begins before the ranks end the step: its gradients are there, and no rank uses
- * its parameters any more, nor will before it has called step() (it has promised so). Looked at
- * whenever one of these may have become true. The job may be gone afterwards, if an error was met.
+ * its parameters any more, nor will before it has called step() (each has promised so when it
+ * began; who does not train the unit may be the last to begin). Looked at whenever one of these may
+ * have become true. The job may be gone afterwards, if an error was met.
  */
 void step_unit_advance(struct zero_job *job, uint32_t index)
 {
 	const struct zero_unit *unit = &job->units[index];
 
 	if (!job->step.is_early || job->step.phase != ZERO_STEP_STEPPING || unit->is_ready ||
-	    job->pipeline.error)
+	    job->pipeline.error || job->here_mask & ~job->step.begun_mask)
 		return;
 	if (job->step.is_pass1 ? unit->micro_done != job->step.options.micro_batches
 	                       : unit->handed_mask != set_mask_here(job, index))

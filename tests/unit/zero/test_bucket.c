@@ -86,14 +86,34 @@ static bool stays_none(const void *arg, uint32_t unit)
 	return false;
 }
 
+static bool stays_and_counts(const void *arg, uint32_t unit)
+{
+	++*(uint32_t *)(uintptr_t)arg;
+	return unit & 1;
+}
+
+/* A rank has as many buckets as it likes, and all of them are looked at for whoever waits. */
+Test(zero_bucket, each_bucket_is_looked_at_once)
+{
+	struct zero_buckets buckets;
+	uint32_t count = 0;
+
+	cr_assert_eq(buckets_init(&buckets, 20000, 8192, 20000), 0);
+	for (uint32_t unit = 0; unit < 20000; unit++)
+		cr_assert(buckets_take(&buckets, unit, 1));
+	cr_assert_eq(buckets_room(&buckets, stays_and_counts, &count), 1);
+	cr_assert_eq(count, 20000);
+	buckets_deinit(&buckets);
+}
+
 static void take(struct drawn *drawn, uint32_t unit)
 {
 	struct zero_buckets *buckets = &drawn->buckets;
 	uint32_t count = drawn->lengths[unit];
 	bool is_room = has_room(drawn, count);
 
-	cr_assert_eq(buckets_would_fit(buckets, count, stays_all, NULL), is_room);
-	cr_assert(buckets_would_fit(buckets, count, stays_none, NULL), "the longest fits alone");
+	cr_assert_eq(buckets_room(buckets, stays_all, NULL) >= count, is_room);
+	cr_assert_geq(buckets_room(buckets, stays_none, NULL), count, "the longest fits alone");
 	cr_assert_eq(buckets_take(buckets, unit, count), is_room);
 	cr_assert_eq(buckets_have(buckets, unit), is_room);
 	if (!is_room)

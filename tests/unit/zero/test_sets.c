@@ -112,6 +112,51 @@ Test(zero_sets, a_set_of_one_and_a_rank_of_none)
 	train_everywhere(3);
 }
 
+static void hand_over(uint32_t rank, uint32_t unit)
+{
+	cr_assert_eq(actor_unit(&actors[rank], zero_grad_acquire, unit), 0);
+	model_fill_grad(&actors[rank], 1, 0, unit);
+	cr_assert_eq(actor_unit(&actors[rank], zero_reduce, unit), 0);
+}
+
+/* What is said in step_begin() cannot have been promised by who has not come there yet. */
+Test(zero_sets, unit_of_others_is_not_updated_before_all_have_begun)
+{
+	const struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	struct zi_step_options options = model_options();
+	const struct zero_unit *unit;
+
+	options.flags = ZI_STEP_UPDATE_EARLY;
+	choose_stages();
+	begin_with(4, &config);
+	unit = &node_job(&node, "train")->units[1];
+	plain_step(&plain, 1, &options);
+	for (uint32_t i = 0; i < 3; i++)
+		cr_assert_eq(step_begin(&actors[i], options), 0);
+	refused(&actors[2], -EBUSY, "of a set that the rank is not in",
+	        actor_unit(&actors[2], zero_unshard, 1));
+	cr_assert_eq(actor_unit(&actors[3], zero_unshard, 1), 0, "%s", actors[3].text.chars);
+	cr_assert_eq(actor_unit(&actors[3], zero_reshard, 1), 0);
+	hand_over(0, 1);
+	hand_over(1, 1);
+	node_settle(&node);
+	cr_assert_not(unit->is_ready, "rank 3 may use it yet");
+	cr_assert_eq(actor_unit(&actors[3], zero_unshard, 1), 0, "%s", actors[3].text.chars);
+	cr_assert_eq(actor_unit(&actors[3], zero_reshard, 1), 0);
+	cr_assert_eq(step_begin(&actors[3], options), 0);
+	cr_assert(unit->is_ready, "nobody will");
+	refused(&actors[3], -EBUSY, "of a set that the rank is not in",
+	        actor_unit(&actors[3], zero_unshard, 1));
+	for (uint32_t i = 0; i < 4; i++) {
+		hand_over(i, 0);
+		if (i >= 2)
+			hand_over(i, 2);
+	}
+	cr_assert_eq(all_call(actors, 4, zero_step, NULL), 0, "%s", actors[0].text.chars);
+	cr_assert(plain_equals(&plain, &actors[3]));
+	end(4);
+}
+
 Test(zero_sets, each_rank_has_memory_for_its_own_gradients)
 {
 	const struct zi_job_config config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_NONE);

@@ -35,7 +35,12 @@ Test(zero_stall, rank_whose_own_buckets_are_full_is_refused_with_a_budget)
 	begin_step(2, 0);
 	acquire(0, 2);
 	expect_refused(0, -EDEADLK, "rank 0 has 'u2'", try_acquire(0, 1));
-	expect_refused(0, -EDEADLK, "grad_budget_bytes of 81920", try_acquire(0, 1));
+	/* Of all its units: who sums micro-batches by itself has them at once. */
+	expect_refused(0, -EDEADLK,
+	               "rank 0 acquired 1 and reduced none; reduce before the next, say "
+	               "`accumulation` if micro-batches are summed here, or grant "
+	               "grad_budget_bytes of 122880",
+	               try_acquire(0, 1));
 	acquire(0, 2); /* It has it yet. */
 	reduce(0, 2);
 	hand_over(1, 2);
@@ -52,6 +57,20 @@ Test(zero_stall, waiting_for_a_rank_that_runs_is_no_stall)
 	hand_over(1, 2);
 	cr_assert_eq(actor_wait(&actors[0], 1), 0, "%s", actors[0].text.chars);
 	cr_assert_eq(actors[0].calls[1].op.offset_bytes, 0);
+	buckets_end();
+}
+
+Test(zero_stall, same_gradient_is_waited_for_once)
+{
+	buckets_begin(2, ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	begin_step(2, 0);
+	hand_over(0, 2);
+	acquire_waits(0, 1);
+	expect_refused(0, -EALREADY, "unit 'u1' is waited for already", try_acquire(0, 1));
+	actor_start(&actors[0], 2, zero_grad_acquire, &(struct zero_op){ .unit = 0 });
+	cr_assert_not(actors[0].calls[2].is_done, "another one is");
+	hand_over(1, 2);
+	cr_assert_eq(actor_wait(&actors[0], 1), 0, "%s", actors[0].text.chars);
 	buckets_end();
 }
 
@@ -104,6 +123,41 @@ Test(zero_stall, who_waits_for_one_that_waits_in_a_barrier_is_refused)
 	buckets_end();
 }
 
+Test(zero_stall, barrier_that_comes_later_is_the_same_stall)
+{
+	buckets_begin(2, ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	begin_step(2, 0);
+	hand_over(0, 2);
+	acquire_waits(0, 1);
+	actor_start(&actors[1], 1, zero_barrier, NULL);
+	expect_refused(0, -EDEADLK, "rank 0 has 'u2' (handed over)", actor_wait(&actors[0], 1));
+	actor_start(&actors[0], 1, zero_barrier, NULL);
+	cr_assert_eq(actor_wait(&actors[1], 1), 0);
+	cr_assert_eq(actor_wait(&actors[0], 1), 0);
+	buckets_end();
+}
+
+/* Two wait for buckets with what rank 2 has not handed over; that comes to a barrier, and so will
+ * not as long as they wait. Each is refused when whoever it waits for stands still. */
+Test(zero_stall, all_that_wait_for_one_in_a_barrier_are_refused)
+{
+	buckets_begin(4, ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	begin_step(4, 0);
+	hand_over(0, 2);
+	hand_over(1, 2);
+	acquire_waits(0, 1);
+	acquire_waits(1, 0);
+	actor_start(&actors[2], 1, zero_barrier, NULL);
+	expect_refused(0, -EDEADLK, "no bucket for unit 'u1'", actor_wait(&actors[0], 1));
+	expect_refused(1, -EDEADLK, "no bucket for unit 'u0'", actor_wait(&actors[1], 1));
+	actor_start(&actors[0], 1, zero_barrier, NULL);
+	actor_start(&actors[1], 1, zero_barrier, NULL);
+	actor_start(&actors[3], 1, zero_barrier, NULL);
+	for (uint32_t i = 0; i < 4; i++)
+		cr_assert_eq(actor_wait(&actors[i], 1), 0);
+	buckets_end();
+}
+
 Test(zero_stall, early_update_waits_for_who_uses_the_unit)
 {
 	buckets_begin(2, ZI_OFFLOAD_NVME, BUCKET_BYTES);
@@ -131,8 +185,6 @@ Test(zero_stall, pool_of_parameters_that_is_full_by_who_waits_is_refused)
 	acquire_waits(0, 1);
 	expect_refused(1, -ENOSPC, "param_budget_bytes", actor_unit(&actors[1], zero_unshard, 2));
 	cr_assert_not(actors[0].calls[1].is_done);
-	/* The other way round: who comes last is refused. */
-	actor_start(&actors[1], 2, zero_barrier, NULL);
 	hand_over(1, 2);
 	cr_assert_eq(actor_wait(&actors[0], 1), 0, "%s", actors[0].text.chars);
 	buckets_end();

@@ -30,6 +30,20 @@ Test(zero_step, calls_out_of_order_are_refused)
 	end(2);
 }
 
+/* What is told to a rank is of its own call, not of whoever had the op's memory before. */
+Test(zero_step, answer_has_nothing_of_a_former_call)
+{
+	const struct zero_op used = { .options = model_options(),
+		                      .micro_batches = 77,
+		                      .offset_bytes = 78 };
+
+	begin(1, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
+	cr_assert_eq(actor_call(&actors[0], zero_step_begin, &used), 0);
+	cr_assert_eq(actors[0].calls[0].op.micro_batches, 0);
+	cr_assert_eq(actors[0].calls[0].op.offset_bytes, 0);
+	end(1);
+}
+
 Test(zero_step, options_that_differ_are_refused_with_rank_field_and_values)
 {
 	struct zi_step_options options = model_options();

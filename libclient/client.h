@@ -91,6 +91,7 @@ struct zi_client_unit {
 	uint64_t grad_offset_bytes, grad_bytes;   /* 0 bytes: this rank does not train it */
 	uint32_t unshard_count;                   /* uses that nest; the daemon knows of one */
 	uint32_t reduce_count;                    /* in this step */
+	uint32_t handed;                          /* the n-th unit of ours: see handed_count */
 	uint64_t unshard_ticket;                  /* under way after a deadline passed; 0 none */
 	uint64_t acquire_ticket;
 	bool is_grad_held; /* between acquire and reduce */
@@ -175,6 +176,8 @@ struct zinf {
 	uint32_t steps_pending; /* tickets of steps that were not waited for */
 	bool is_early;          /* update_early was promised */
 	uint32_t micro_batches;
+	/* Units that this rank's own newest step handed over: units[n].handed, in that order. */
+	uint32_t handed_count;
 	bool is_shadowing;       /* it is another's: this rank has joined */
 	zinf_ticket join_ticket; /* of its end; 0: none is waited for */
 	bool is_blob_loose;      /* a blob was handed over; nothing later has completed since */

@@ -97,6 +97,8 @@ int zinf_reduce(struct zinf *zinf, uint32_t index)
 	r = zi_client_submit(zinf, ZI_OP_REDUCE, index, 0, true, NULL);
 	if (r)
 		return err_trace(r);
+	if (!unit->reduce_count && !zinf->is_shadowing)
+		zinf->units[zinf->handed_count++].handed = index;
 	unit->reduce_count++;
 	return 0;
 }

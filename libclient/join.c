@@ -54,20 +54,28 @@ static int reduce_zeros(struct zinf *zinf, uint32_t index)
 	return err_trace(zinf_reduce(zinf, index));
 }
 
-/* Units in the order of backward, micro-batch by micro-batch. */
+/* The @nth unit of a micro-batch: with buckets all ranks have one order, and what this rank's own
+ * steps had is what the others' have; else that of backward, as it is for what was left out. */
+static uint32_t unit_at(const struct zinf *zinf, uint32_t nth)
+{
+	if (nth < zinf->handed_count)
+		return zinf->units[nth].handed;
+	return zinf->unit_count - 1 - (nth - zinf->handed_count);
+}
+
 static int shadow_gradients(struct zinf *zinf)
 {
 	bool is_sharded = zinf->attach.config.schedule == ZI_SCHEDULE_SHARDED;
 	uint32_t wanted = is_sharded ? zinf->micro_batches : 1;
 
 	for (uint32_t micro = 0; micro < wanted; micro++)
-		for (uint32_t i = zinf->unit_count; i-- > 0;) {
-			const struct zi_client_unit *unit = &zinf->units[i];
+		for (uint32_t i = 0; i < zinf->handed_count + zinf->unit_count; i++) {
+			const struct zi_client_unit *unit = &zinf->units[unit_at(zinf, i)];
 			int r;
 
 			if (unit->reduce_count > micro || !zi_client_is_member(zinf, unit))
 				continue;
-			r = reduce_zeros(zinf, i);
+			r = reduce_zeros(zinf, unit_at(zinf, i));
 			if (r)
 				return err_trace(r);
 		}
@@ -90,6 +98,10 @@ static int check_join(struct zinf *zinf)
 	if (zinf->is_step_begun && !zinf->is_shadowing)
 		return zi_client_error(zinf, -EBUSY,
 		                       "a step has begun: zinf_step() ends it, before zinf_join()");
+	if (zinf->steps_pending && !zinf->join_ticket)
+		return zi_client_error(zinf, -EBUSY,
+		                       "a step of this rank has not ended yet: zinf_wait() comes "
+		                       "first");
 	for (uint32_t i = 0; i < zinf->unit_count; i++)
 		if (zinf->units[i].unshard_count)
 			return zi_client_error(zinf, -EBUSY,

@@ -179,6 +179,8 @@ int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options)
 	zinf->micro_batches = wire.micro_batches;
 	zinf->is_early = options->update_early;
 	zinf->is_step_begun = true;
+	zinf->is_shadowing = false;
+	zinf->handed_count = 0;
 	return 0;
 }
 

@@ -448,17 +448,18 @@ ZINF_API int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
  * @divides_by_live: averages leave it out: a gradient is the sum over the set divided by those of
  * its ranks that have data; false: by all of them, as in every other step. Equal in all ranks.
  * Return: 0; -ETIMEDOUT no rank with data has begun a step (it names them); as every other call it
- * may be made again and goes on; -EBUSY a step has begun, or a unit is unsharded; -EINVAL
- * divides_by_live is another one elsewhere; -EOPNOTSUPP an older daemon; what ended a step. Of an
- * early step it keeps the promise. Units are handed over from the last one to the first: with
- * gradients in buckets (-EDEADLK) others do so in the same order.
+ * may be made again and goes on; -EBUSY a step has begun or was not waited for, or a unit is
+ * unsharded; -EINVAL divides_by_live is another one elsewhere; -EOPNOTSUPP an older daemon; what
+ * ended a step. Of an early step it keeps the promise. Units are handed over as in this rank's own
+ * newest step, without one from the last to the first: with gradients in buckets (-EDEADLK) others
+ * do so in the same order.
  */
 ZINF_API int zinf_join(struct zinf *zinf, bool divides_by_live);
 
 /** Waits for a ticket. @ret_stats may be NULL; set its `bytes` before. A ticket is waited for once
  * (again after -ETIMEDOUT). Return: 0; the error that ended the step; -EINVAL no such ticket. A
- * step that was committed is reported as such even when the session has ended since. -ERANGE: with
- * ZINF_SCALER_DEEPSPEED a gradient was not finite at the least loss scale (the text has rank and
+ * step that was committed is reported as such even when the session has ended since. -ERANGE: a
+ * gradient was not finite at the least loss scale, see zinf_scaler_update() (the text has rank and
  * unit): the step is committed as skipped, and the group is over. */
 ZINF_API int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats);
 

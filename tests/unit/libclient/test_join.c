@@ -17,6 +17,20 @@ Test(join, ends_when_all_have_joined)
 	fake_job_leave(&job);
 }
 
+Test(join, own_step_after_one_that_ran_out_of_time_is_nobody_elses)
+{
+	struct fake_job job =
+		fake_job_attach(&(struct fake_daemon_options){ .features = ZI_FEATURE_TRAINING });
+
+	fake_job_materialize(&job);
+	/* What a join leaves whose shadowed step the caller has ended by himself. */
+	job.zinf->is_shadowing = true;
+	fake_job_backward(&job);
+	cr_assert_eq(zinf_join(job.zinf, false), -EBUSY);
+	expect_text(job.zinf, "a step has begun");
+	fake_job_leave(&job);
+}
+
 Test(join, an_older_daemon_does_not_know_it)
 {
 	struct fake_job job = fake_job_attach(&(struct fake_daemon_options){ 0 });

@@ -186,8 +186,8 @@ static void next_due(struct zi_timer *timer)
 		zero_drain(zero);
 		return;
 	}
-	if (across->differs && !across->error)
-		across_fail(across, -EINVAL, UINT32_MAX, &across->differs_text);
+	if (across->fault && !across->error)
+		across_fail(across, across->fault, UINT32_MAX, &across->fault_text);
 	if (!across->error && across->phase < ACROSS_TALKING) {
 		across->is_answered = false;
 		r = advance(across, &text);

@@ -72,8 +72,8 @@ struct across {
 	struct net_request request;
 	struct zi_timer next; /* something is to be done outside of the worker's own call */
 	bool is_answered;     /* request is */
-	bool differs;         /* a vote of this node's: */
-	struct zi_text differs_text;
+	int fault; /* not 0: found while something was said; it fails by it soon, from the loop: */
+	struct zi_text fault_text;
 	int error; /* not 0: it ends, or has ended, for this reason: */
 	struct zi_text text;
 	struct rounds rounds;
@@ -122,7 +122,8 @@ void across_unmeet(const struct across *across);
 
 /* ---- say.c ---- */
 
-/* To @node, after all that was said to it before. There is room: see ACROSS_QUEUE. */
+/* To @node, after all that was said to it before. Where there is no room (see ACROSS_QUEUE) it is
+ * not said, and the end of everything: that node takes nothing. */
 void across_say(struct across *across, uint32_t node, const struct talk_entry *entry);
 void across_say_all(struct across *across, const struct talk_entry *entry);
 uint32_t across_room(const struct across *across, uint32_t node);

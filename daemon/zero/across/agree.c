@@ -6,6 +6,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "common/base/utf8.h"
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -77,6 +78,23 @@ static enum zero_gather gather_of(enum round_kind kind)
 	return (enum zero_gather)gather;
 }
 
+/* These are votes that no node makes with an error: one that does cannot go on. Return: true when
+ * that broke the group. */
+static bool refused(struct zero_job *job, const struct round *round)
+{
+	struct zi_text why, text;
+	uint32_t node = 0;
+	int r = round_refusal(round, across_node_count(job), &why, &node);
+
+	if (!r)
+		return false;
+	zi_text_set(&text, "%.80s refuses %s: %.120s", across_name(job, node).chars,
+	            round_kind_name(round->kind), why.chars);
+	zi_utf8_clean(text.chars); /* Another node's word. */
+	group_break(job, r, UINT32_MAX, &text);
+	return true;
+}
+
 /* Ranks of this node that have come are there yet. */
 static bool all_wait(const struct zero_job *job, enum zero_gather gather)
 {
@@ -96,6 +114,10 @@ static void agreed(void *arg, const struct round *round, int error, const struct
 
 	(void)text; /* Its ranks have heard why. */
 	if (error || job->group.phase != ZERO_GROUP_LIVE) {
+		job_settle(job);
+		return;
+	}
+	if (refused(job, round)) {
 		job_settle(job);
 		return;
 	}
@@ -141,9 +163,8 @@ void agree_all(struct zero_job *job, enum zero_gather gather, const uint32_t wor
 static void begun(void *arg, const struct round *round, int error, const struct zi_text *text)
 {
 	struct zero_job *job = arg;
-	struct agree_step first, other;
+	struct agree_step first, other = { .rank = UINT32_MAX };
 	struct zi_text why = { "" };
-	uint32_t odd = 0;
 	int r = 0;
 
 	(void)text; /* Its ranks have heard why. */
@@ -151,10 +172,13 @@ static void begun(void *arg, const struct round *round, int error, const struct 
 		job_settle(job);
 		return;
 	}
+	if (refused(job, round)) {
+		job_settle(job);
+		return;
+	}
 	memcpy(&first, round->votes[0].data, sizeof(first));
 	for (uint32_t i = 1; i < across_node_count(job) && !r; i++) {
 		memcpy(&other, round->votes[i].data, sizeof(other));
-		odd = i;
 		if (other.step != first.step) {
 			r = -EINVAL;
 			say_step(job, i, other.step, first.step, &why);
@@ -169,7 +193,8 @@ static void begun(void *arg, const struct round *round, int error, const struct 
 		}
 	}
 	if (r)
-		group_break(job, r, odd ? other.rank : UINT32_MAX, &why);
+		group_break(job, r, other.rank < job->group.world_size ? other.rank : UINT32_MAX,
+		            &why);
 	job_settle(job);
 }
 

@@ -38,6 +38,7 @@ static uint32_t say_why(const struct across *across, const struct talk_entry *en
                         struct zi_text *text)
 {
 	const struct zero_job *job = across->job;
+	struct zi_text absent = { "" };
 	uint32_t culprit;
 
 	text->chars[0] = '\0';
@@ -49,7 +50,8 @@ static uint32_t say_why(const struct across *across, const struct talk_entry *en
 		zi_text_set(text, "it has come, and waits as well: look at the network between");
 		return UINT32_MAX;
 	}
-	culprit = op_say_absent(job, gathers[entry->what], text);
+	culprit = op_say_absent(job, gathers[entry->what], &absent);
+	zi_text_set(text, "%s", absent.chars + 2 * (strncmp(absent.chars, "; ", 2) == 0));
 	if (culprit == UINT32_MAX)
 		zi_text_set(text, "its ranks have come, but it has yet to end what came before");
 	return culprit;
@@ -95,7 +97,9 @@ int late_answered(struct across *across, const struct talk_entry *entry, struct 
 
 	(void)text;
 	if (across->is_detached || entry->tag != late->number ||
-	    !(late->asked >> entry->node & 1) || job->group.phase == ZERO_GROUP_BROKEN)
+	    !(late->asked >> entry->node & 1) || job->group.phase == ZERO_GROUP_BROKEN ||
+	    late->number <= across->rounds.ended ||
+	    across->rounds.heard[entry->node] >= late->number)
 		return 0; /* Of something that is over. */
 	is_named = entry->unit < job->group.world_size &&
 	           job->meeting.nodes[entry->unit] == entry->node;
@@ -133,7 +137,7 @@ bool late_expired(struct zero_op *op, enum zero_gather gather)
 	uint32_t culprit;
 
 	if (!across || !across_talks(job) || gather == ZERO_GATHER_COLL_OPEN ||
-	    gather == ZERO_GATHER_COLL_GROUP)
+	    gather == ZERO_GATHER_COLL_GROUP || gather_is_agreed(job, gather))
 		return false;
 	zi_text_set(&text, "%s timed out after %.1f s", op_name(op->opcode),
 	            (double)op_timeout_ns(op) / (double)ZI_NS_PER_S);

@@ -114,6 +114,23 @@ static int compare_layout(const struct zero_job *job, const struct layout_words 
 	return err_trace(r);
 }
 
+/* What others say of theirs, which differs: this node counts no further than its own might go. */
+static int check_sizes(const struct zero_job *job, const struct search_sizes *most,
+                       struct zi_text *text)
+{
+	const struct zero_options *options = &job->zero->options;
+
+	if (most->set_count <= ZI_SETS_MAX && most->unit_count <= options->units_max &&
+	    most->param_count <= options->params_max)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EINVAL,
+		"models differ: one has %u sets, %u units, %u parameters or less, and this node "
+		"takes %u, %u and %u; all ranks must have the same model",
+		most->set_count, most->unit_count, most->param_count, ZI_SETS_MAX,
+		options->units_max, options->params_max));
+}
+
 static void layouts_known(void *arg, const struct round *round, int error,
                           const struct zi_text *text)
 {
@@ -139,6 +156,11 @@ static void layouts_known(void *arg, const struct round *round, int error,
 	}
 	if (!differs) {
 		job->model_agreed(job, 0, NULL);
+		return;
+	}
+	r = check_sizes(job, &most, &why);
+	if (r) {
+		refuse(job, r, UINT32_MAX, &why);
 		return;
 	}
 	search_begin(&job->across->search, &most);

@@ -30,9 +30,12 @@ static struct resume_choice look(const struct resume_offer *offers, uint32_t off
 		                        .line = which->line,
 		                        .step = which->step };
 
-	for (uint32_t i = 0; i < offer_count; i++)
-		if (is_of(&offers[i], which))
-			choice.node_mask |= 1ull << offers[i].node;
+	for (uint32_t i = 0; i < offer_count; i++) {
+		if (!is_of(&offers[i], which))
+			continue;
+		assert(offers[i].step == which->step);
+		choice.node_mask |= 1ull << offers[i].node;
+	}
 	for (uint64_t word = 0; word * 64 < bit_count && which->step >= 0; word++) {
 		uint64_t missing = missing_in(offers, offer_count, which, word, bit_count);
 

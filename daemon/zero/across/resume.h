@@ -13,7 +13,8 @@
 
 #include "common/base/types.h"
 
-/* A commit that a node has, or a part of it. One is known by its number and its line. */
+/* A commit that a node has, or a part of it. One is known by its number and its line: offers that
+ * have both alike must have one step, which whoever hears them of others has looked at before. */
 struct resume_offer {
 	uint64_t number, line;
 	int64_t step;  /* -1: nothing was committed yet; nobody needs anything of that */

@@ -26,6 +26,24 @@ static void flush(struct across *across, uint32_t node)
 	}
 }
 
+/* It takes nothing, however long. */
+static void no_room(struct across *across, uint32_t node)
+{
+	struct zi_text text;
+
+	if (across->fault || across->error)
+		return;
+	/* Its name is the job's, which may be gone. */
+	zi_text_set(&text, "node %u takes nothing: %u entries wait for it", node, ACROSS_QUEUE);
+	if (across->is_detached) {
+		across_fail(across, -EPROTO, UINT32_MAX, &text); /* Nobody is told. */
+		return;
+	}
+	across->fault = -EPROTO;
+	across->fault_text = text;
+	across_go_on(across);
+}
+
 /* Documented in across_private.h, as are all that are neither static nor across.h's. */
 void across_say(struct across *across, uint32_t node, const struct talk_entry *entry)
 {
@@ -33,7 +51,10 @@ void across_say(struct across *across, uint32_t node, const struct talk_entry *e
 	struct talk_entry *place = &peer->entries[peer->put % ACROSS_QUEUE];
 
 	assert(node != across->node);
-	assert(across_room(across, node));
+	if (!across_room(across, node)) {
+		no_room(across, node);
+		return;
+	}
 	*place = *entry;
 	place->node = (uint16_t)node;
 	peer->put++;
@@ -100,8 +121,8 @@ void across_vote(struct zero_job *job, enum round_kind kind, const struct round_
 	if (rounds_cast(&across->rounds, kind, vote, round_over, across, &entry, &other)) {
 		say_differs(across, across->node, kind, other,
 		            rounds_kind_of(&across->rounds, other, across->rounds.cast),
-		            &across->differs_text);
-		across->differs = true;
+		            &across->fault_text);
+		across->fault = -EINVAL;
 	} else if (!across->error) {
 		across_say_all(across, &entry);
 	}

@@ -40,5 +40,5 @@ void search_vote(const struct search *search, const struct zero_layout *layout,
                  struct round_vote *ret_vote);
 /* Return: true, it goes on; false, @round has the entries themselves. */
 bool search_narrow(struct search *search, const struct round *round, uint32_t node_count);
-/* "parameter 3 is 'w' (4, 5) of unit 1, but is 'w' (4, 6) of unit 1": of the odd one, of node 0. */
+/* "parameter 3 is 'w' (4, 5) of unit 1 in node 0, but 'w' (4, 6) of unit 1": of the odd one. */
 void search_say(const struct search *search, const struct round *round, struct zi_text *text);

@@ -356,7 +356,7 @@ static inline bool job_is_ahead(const struct zero_job *job)
 /* State in memory alone is one copy, whatever the catalog says of it. */
 static inline bool job_keeps_former(const struct zero_job *job)
 {
-	return job->votes && job_is_nvme(job);
+	return job->step.votes && job_is_nvme(job);
 }
 static inline uint32_t job_interval(const struct zero_job *job)
 {

@@ -374,10 +374,10 @@ static void settle(struct zero_job *job)
 
 	if (r)
 		made(job, r, &text);
+	else if (job->votes && job->votes->resume && (former_is_open(job) || job_spans_nodes(job)))
+		job->votes->resume(job); /* Others may have two where this node has one. */
 	else if (!former_is_open(job))
 		begin(job);
-	else if (job->votes && job->votes->resume)
-		job->votes->resume(job);
 	else
 		former_settle(job, false);
 }

@@ -63,6 +63,8 @@ void start_undo(struct zero_job *job)
 	if (!start->is_kept)
 		return;
 	job->config = start->config;
+	if (job->flow)
+		(void)nvme_flow_weigh(job->flow, job->config.io_weight);
 	job->training = start->training;
 	job->is_training_known = start->is_training_known;
 	job->world = start->world;

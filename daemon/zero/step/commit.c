@@ -42,7 +42,7 @@ static void ask_prepared(struct zero_flush *flush)
 {
 	struct zero_job *job = container_of(flush, struct zero_job, record_flush);
 
-	job->votes->prepared(job);
+	job->step.votes->prepared(job);
 }
 
 /* See votes.h. */
@@ -80,7 +80,7 @@ static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog
 		job->request.traffic_count = budget_record(job);
 		job->request.keeps_former = job_keeps_former(job);
 	}
-	job->record_flush.ready = kind == CATALOG_COMMIT && job->votes ? ask_prepared : NULL;
+	job->record_flush.ready = kind == CATALOG_COMMIT && job->step.votes ? ask_prepared : NULL;
 	job_busy(job);
 	flush_then_submit(job->zero, &job->record_flush, job->nvme_tier,
 	                  is_flushed ? job->record_members : 0, &job->request);
@@ -232,6 +232,7 @@ void commit_submit(struct zero_job *job)
 	assert(step->is_due);
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 
+	step->votes = job->votes;
 	step->commit_ns = zi_clock_now_ns();
 	record_fill(job);
 	job->record.world_size = job->world;

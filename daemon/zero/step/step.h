@@ -29,7 +29,9 @@ enum zero_step_phase {
 
 struct zero_step {
 	enum zero_step_phase phase;
-	bool is_commit;  /* zero_commit(), not a step */
+	bool is_commit; /* zero_commit(), not a step */
+	/* Of its commit: who is asked before it, and so after it. */
+	const struct zero_votes *votes;
 	bool is_keep;    /* neither: state in memory is written for a snapshot */
 	bool is_skipped; /* non-finite */
 	bool is_due;     /* it ends in a commit (ahead.c) */

@@ -288,9 +288,9 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text)
 		step->stats.step_ns = zi_clock_now_ns() - step->last_step_ns;
 	if (!error || (!job_is_nvme(job) && !step->is_commit)) {
 		step_take(job);
-		if (!error && step->is_due && job->votes) {
+		if (!error && step->is_due && step->votes) {
 			job_busy(job);
-			job->votes->committed(job);
+			step->votes->committed(job);
 			return;
 		}
 	} else if (!step->is_commit) {

@@ -23,8 +23,9 @@ struct zero_votes {
 	/* The catalog here has it. Answered by step_committed(): an error, and it is not known
 	 * whether all have it. */
 	void (*committed)(struct zero_job *job);
-	/* Ranks have come to a job with two commits. Answered by former_settle(), which says which
-	 * of them stays, or by materialize_settled() with an error. NULL: the newer one stays. */
+	/* Ranks have come to a job with two commits, or to one of several nodes. Answered by
+	 * former_settle(), which says which of the two stays, or by materialize_settled(): with an
+	 * error, or without one where there is but one. NULL: the newer one stays. */
 	void (*resume)(struct zero_job *job);
 };
 

@@ -51,8 +51,10 @@ static inline void ballot_answer(struct ballot *ballot)
 		step_committed(job, error, &text);
 	else if (error)
 		materialize_settled(job, error, &text);
-	else
+	else if (former_is_open(job))
 		former_settle(job, ballot->is_back);
+	else
+		materialize_settled(job, 0, NULL);
 }
 
 static inline void ballot_posted(struct zi_post *post)

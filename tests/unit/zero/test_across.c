@@ -6,6 +6,7 @@
  */
 #include "daemon/zero/across/pull.h"
 #include "tests/unit/zero/across.h"
+#include "tests/unit/zero/ballot.h"
 
 Test(across, ranks_of_all_nodes_come_together)
 {
@@ -416,4 +417,50 @@ Test(across, a_job_of_several_nodes_goes_on_where_it_was)
 	go_on(51, "0101", 0, 0);
 	go_on(52, "0011", 0, -EOPNOTSUPP);
 	go_on(53, "0101", ZI_STRATEGY_ZERO1, -EOPNOTSUPP);
+}
+
+/* A node that has one commit votes as well: another may have two. */
+Test(across, every_node_is_asked_where_to_go_on)
+{
+	struct ballot *given[2];
+
+	begin(2, 61, "01");
+	for (uint32_t i = 0; i < 2; i++)
+		given[i] = ballot_give(node_job(&net.nodes[i], "train"));
+	nodes_layout(&ranks);
+	cr_assert_eq(nodes_materialize(&ranks), 0, "%s", ranks.actors[0].text.chars);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_expect_eq(given[i]->counts[BALLOT_RESUME], 1);
+	end(true);
+	ballots_forget();
+}
+
+/* A step that all nodes have ended, and whose commit takes long, is nobody's to come to; even while
+ * ranks elsewhere do not come to something else. */
+Test(across, a_commit_that_takes_long_is_no_ranks_fault)
+{
+	struct ballot *given[2];
+
+	made(2, 63, "01");
+	for (uint32_t i = 0; i < 2; i++) {
+		given[i] = ballot_give(node_job(&net.nodes[i], "train"));
+		given[i]->held = 1u << BALLOT_COMMITTED;
+		actor_start(&ranks.actors[i], 0, zero_commit,
+		            &(struct zero_op){ .timeout_ns = 200 * ZI_NS_PER_MS });
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		while (given[i]->asked != BALLOT_COMMITTED)
+			nodes_turn();
+	actor_start(&ranks.actors[0], 1, zero_barrier, NULL);
+	(void)nodes_wait(&ranks.actors[0], 0);
+	for (uint32_t i = 0; i < 64; i++)
+		nodes_turn();
+	cr_expect_not(ranks.actors[0].is_broken, "%s", ranks.actors[0].broken_text.chars);
+	for (uint32_t i = 0; i < 2; i++)
+		ballot_answer(given[i]);
+	actor_start(&ranks.actors[1], 1, zero_barrier, NULL);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_expect_eq(nodes_wait(&ranks.actors[i], 1), 0, "%s", ranks.actors[i].text.chars);
+	end(true);
+	ballots_forget();
 }

@@ -4,6 +4,7 @@
  * Method: several zeros in one process, whose workers are doubles, with what they say carried in
  * drawn orders (nodes.h).
  */
+#include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/pull.h"
 #include "tests/unit/zero/across.h"
 
@@ -180,6 +181,8 @@ Test(across_end, a_rank_of_another_node_that_does_not_come_is_named)
 	cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -ETIMEDOUT);
 	all_hear(-ETIMEDOUT, "rank 2 (pid");
 	all_hear(-ETIMEDOUT, "its last call was materialize");
+	cr_expect_null(strstr(ranks.actors[0].broken_text.chars, ": ;"), "%s",
+	               ranks.actors[0].broken_text.chars);
 	end(false);
 }
 
@@ -194,6 +197,56 @@ Test(across_end, a_node_that_does_not_say_why_is_named)
 	cr_expect_not_null(strstr(ranks.actors[0].broken_text.chars, "does not say"));
 	nodes_hold(1, 0, false);
 	all_hear(-ETIMEDOUT, "does not say");
+	end(false);
+}
+
+/* What keeps it is said on its way to the vote itself: that is over. */
+Test(across_end, an_answer_that_comes_too_late_ends_nothing)
+{
+	struct across *across;
+
+	made_hasty(2, 21, "01");
+	across = node_job(&net.nodes[0], "train")->across;
+	nodes_hold(1, 0, true);
+	actor_start(&ranks.actors[0], 0, zero_barrier, NULL);
+	while (!across->late.asked)
+		nodes_turn();
+	actor_start(&ranks.actors[1], 0, zero_barrier, NULL);
+	nodes_hold(1, 0, false);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_expect_eq(nodes_wait(&ranks.actors[i], 0), 0, "%s", ranks.actors[i].text.chars);
+	late_answered(across,
+	              &(struct talk_entry){ .kind = TALK_BECAUSE,
+	                                    .node = 1,
+	                                    .unit = 1,
+	                                    .tag = across->late.number,
+	                                    .data_bytes = 4,
+	                                    .data = "late" },
+	              &(struct zi_text){ "" });
+	cr_expect_eq(nodes_all(&ranks, zero_barrier, NULL), 0, "%s", ranks.actors[0].text.chars);
+	end(true);
+}
+
+/* Who takes nothing of what is said to it costs the group, not the daemon. */
+Test(across_end, a_node_that_takes_nothing_ends_the_group)
+{
+	struct across *across;
+
+	made(2, 25, "01");
+	across = node_job(&net.nodes[0], "train")->across;
+	nodes_hold(0, 1, true);
+	net.room = 1;
+	for (uint32_t i = 0; i < ACROSS_QUEUE + 8; i++)
+		across_say(across, 1,
+		           &(struct talk_entry){ .kind = TALK_WHY, .what = ROUND_BARRIER });
+	cr_expect_not(ranks.actors[0].is_broken, "from the loop");
+	while (!ranks.actors[0].is_broken)
+		nodes_turn();
+	cr_expect_eq(ranks.actors[0].broken_error, -EPROTO);
+	cr_expect_not_null(strstr(ranks.actors[0].broken_text.chars, "node 1 takes nothing: "),
+	                   "%s", ranks.actors[0].broken_text.chars);
+	net.room = 0;
+	nodes_hold(0, 1, false);
 	end(false);
 }
 

@@ -251,6 +251,22 @@ Test(zero_votes, resume_that_is_refused_changes_nothing)
 	end(1);
 }
 
+/* Who is asked before a commit is asked after it, whatever becomes of the job's votes meanwhile. */
+Test(zero_votes, commit_that_has_asked_asks_again)
+{
+	votes_begin_nvme(1);
+	step(1, 1);
+	ballot->held = 1u << BALLOT_PREPARED;
+	step_call(1, 2, model_options());
+	ballot_await(&node, ballot, BALLOT_PREPARED);
+	job()->votes = NULL;
+	ballot_answer(ballot);
+	cr_assert_eq(actor_wait(&actors[0], 0), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(ballot->counts[BALLOT_COMMITTED], 2);
+	cr_assert(job()->former.is_stored);
+	end(1);
+}
+
 /* The commit of what a group left behind, and zero_commit(), ask as well. */
 Test(zero_votes, commits_without_a_step_ask_as_well)
 {

@@ -141,14 +141,22 @@ Test(zero_logical, a_start_that_was_refused_changes_nothing_of_a_stored_job)
 {
 	const struct zi_job_training training = { .strategy = ZI_STRATEGY_ZERO3 };
 	uint64_t capacity_bytes = node.cpu.capacity_bytes;
+	struct zi_job_config heavy = config;
+	struct zero_job *job;
+	uint32_t weight;
 
 	make(2, &(struct zi_job_training){ .strategy = ZI_STRATEGY_ZERO1 });
 	leave(2);
+	job = node_job(&node, "train");
+	cr_assert_not_null(job->flow);
+	weight = nvme_flow_weight(job->flow);
+	heavy.io_weight = ZI_IO_WEIGHT_MAX;
 	node.cpu.capacity_bytes = node.cpu.used_bytes + MIB;
 	model_attach(&node, actors, 4,
-	             &(struct attach_options){ .config = config, .training = training });
+	             &(struct attach_options){ .config = heavy, .training = training });
 	cr_assert_eq(model_materialize(actors, 4), -ENOSPC, "%s", actors[0].text.chars);
 	expect_table(ZI_STRATEGY_ZERO1, 2);
+	cr_expect_eq(nvme_flow_weight(job->flow), weight);
 	cr_expect_eq(report.training.strategy, ZI_STRATEGY_ZERO1);
 	node.cpu.capacity_bytes = capacity_bytes;
 	cr_assert_eq(all_call(actors, 4, zero_materialize, NULL), 0, "%s", actors[0].text.chars);

@@ -9,12 +9,14 @@
 
 /* One unit is being summed while the next is computed. */
 static uint64_t bucket_bytes(const struct zi_grads_model *model,
-                             const struct zi_job_training *training)
+                             const struct zi_job_training *training, bool is_nvme)
 {
-	uint64_t bytes = ZI_BUCKETS * model->largest_bytes;
+	uint64_t default_bytes = ZI_BUCKETS * model->largest_bytes;
+	uint64_t bytes = training->grad_budget_bytes / model->slot_bytes * model->slot_bytes;
 
-	if (training->grad_budget_bytes)
-		bytes = training->grad_budget_bytes / model->slot_bytes * model->slot_bytes;
+	/* On NVMe the rest is for sums. */
+	if (!training->grad_budget_bytes || (is_nvme && bytes > default_bytes))
+		bytes = default_bytes;
 	return ZI_MIN(bytes, model->plane_bytes);
 }
 
@@ -23,17 +25,28 @@ int zi_grads_plan(const struct zi_grads_model *model, const struct zi_job_config
                   const struct zi_job_training *training, struct zi_grads *ret_grads)
 {
 	struct zi_grads pooled = { .is_pooled = true, .sum_bytes = model->sum_bytes };
+	bool is_nvme = config->offload_optimizer == ZI_OFFLOAD_NVME;
+	uint64_t budget_bytes = training->grad_budget_bytes;
+	uint64_t held_bytes;
 
 	assert(model->rank_count > 0);
 	assert(model->largest_bytes > 0);
 	*ret_grads = (struct zi_grads){ 0 };
 	if (!zi_grads_are_divided(config, training))
 		return 0;
-	pooled.rank_bytes = bucket_bytes(model, training);
+	pooled.rank_bytes = bucket_bytes(model, training, is_nvme);
 	if (pooled.rank_bytes < model->largest_bytes)
 		return err_origin(-ENOSPC);
 	/* Fits: 64 ranks, a plane of 2^50 elements. */
-	if (model->rank_count * pooled.rank_bytes + pooled.sum_bytes < model->whole_bytes)
+	if (is_nvme && budget_bytes && budget_bytes < model->plane_bytes) {
+		pooled.sum_bytes = ZI_MIN(pooled.sum_bytes,
+		                          model->rank_count * (budget_bytes - pooled.rank_bytes));
+		pooled.is_stored = pooled.sum_bytes < model->sum_bytes;
+	}
+	held_bytes = model->rank_count * pooled.rank_bytes + pooled.sum_bytes;
+	if (pooled.is_stored)
+		held_bytes += model->spill_bytes;
+	if (held_bytes < model->whole_bytes)
 		*ret_grads = pooled;
 	return 0;
 }

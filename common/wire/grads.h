@@ -7,6 +7,8 @@
  *                          each rank       beside them
  *   whole                  all units       nothing: the sum lies in the first rank's
  *   buckets                two units       the sums of all units
+ * With state on NVMe a budget bounds both: what of the sums it has no room for beside two units of
+ * each rank goes to the store.
  * Buckets are taken where they are less: never with one rank; with two from five equal units on.
  */
 #pragma once
@@ -20,14 +22,19 @@ struct zi_grads_model {
 	uint64_t whole_bytes;   /* of all ranks of this node: of each the units that it trains */
 	uint64_t largest_bytes; /* of the longest unit, in whole slots */
 	uint64_t sum_bytes;     /* of all elements with padding */
+	uint64_t spill_bytes;   /* of ZI_SPILL_SLOTS slots */
 	uint64_t slot_bytes;
 	uint32_t rank_count; /* of this node */
 };
 
+/* Sums on their way to the store at a time: while one is written the next is made. */
+#define ZI_SPILL_SLOTS 2u
+
 struct zi_grads {
 	bool is_pooled;      /* buckets */
 	uint64_t rank_bytes; /* of each rank, with buckets: whole slots */
-	uint64_t sum_bytes;  /* of the sums; 0 without buckets */
+	uint64_t sum_bytes;  /* with buckets: memory for sums, at most. The first ones lie there, */
+	bool is_stored;      /* the others go to the store, through slots beside it */
 };
 
 /* 0; -ENOSPC grad_budget_bytes is less than model->largest_bytes. */

@@ -25,9 +25,9 @@ struct widths {
 
 /* How the optimizer state of a job is divided. */
 struct shares {
-	uint64_t resident_bytes, staged_bytes; /* the latter with parameters, with a pool */
-	uint64_t resident_count, subgroup_count;
-	uint64_t slot_bytes; /* of staging */
+	uint64_t resident_bytes, staged_bytes;   /* the latter with parameters, with a pool */
+	uint64_t resident_count, subgroup_count; /* the former: that need no slot, without a pool */
+	uint64_t slot_bytes;                     /* of staging */
 };
 
 static struct widths widths_of(const struct zi_job_config *config)
@@ -191,8 +191,23 @@ static int plan_param(const struct zi_plan_model *model, const struct zi_plan_op
 	return 0;
 }
 
+/* Whole subgroups, the first ones. Return: their bytes. */
+static uint64_t resident_sums(const struct zi_plan_model *model, uint64_t width,
+                              uint64_t left_bytes, uint64_t *ret_count)
+{
+	struct shares shares = { 0 };
+	bool has_room = true;
+
+	for (uint32_t i = 0; i < model->unit_count && has_room; i++)
+		has_room = take_resident(&shares, model->unit_padded[i], width, &left_bytes);
+	*ret_count = shares.resident_count;
+	return shares.resident_bytes;
+}
+
+/* @ret_resident_count: subgroups whose sums stay in memory. */
 static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_options *options,
-                      const struct widths *widths, struct zi_plan *plan, struct zi_text *text)
+                      const struct widths *widths, struct zi_plan *plan,
+                      uint64_t *ret_resident_count, struct zi_text *text)
 {
 	const struct zi_grads_model grads_model = {
 		.plane_bytes = plane_bytes(model, widths->grad, plan->slot_bytes),
@@ -200,10 +215,12 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_op
 		.whole_bytes =
 			grads_bytes(model, options->local_ranks, widths->grad, plan->slot_bytes),
 		.sum_bytes = model->padded_count * widths->grad,
+		.spill_bytes = ZI_SPILL_SLOTS * longest_from(model, 0) * widths->grad,
 		.slot_bytes = plan->slot_bytes,
 		.rank_count = options->local_ranks,
 	};
 	struct zi_grads grads;
+	uint64_t sum_bytes;
 	int r = zi_grads_plan(&grads_model, &options->config, &options->training, &grads);
 
 	if (r)
@@ -215,13 +232,32 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_op
 			zi_format_bytes(grads_model.largest_bytes).chars,
 			(unsigned long long)grads_model.largest_bytes));
 	plan->grad_cpu_bytes = grads_model.whole_bytes;
+	*ret_resident_count = UINT64_MAX;
 	if (!grads.is_pooled)
 		return 0;
 	plan->grad_cpu_bytes = options->local_ranks * grads.rank_bytes;
 	plan->bucket_cpu_bytes = grads.rank_bytes;
-	plan->grad_cpu_bytes +=
-		segment_bytes(options, grads.sum_bytes, is_worth_huge(grads.sum_bytes));
+	sum_bytes = resident_sums(model, widths->grad, grads.sum_bytes, ret_resident_count);
+	plan->grad_nvme_bytes = grads_model.sum_bytes - sum_bytes;
+	if (grads.is_stored)
+		sum_bytes += grads_model.spill_bytes;
+	plan->grad_cpu_bytes += segment_bytes(options, sum_bytes, is_worth_huge(sum_bytes));
 	return 0;
+}
+
+/* Sums of subgroups from @sum_count on pass through staging as well, behind all else. */
+static void stage_sums(const struct zi_plan_model *model, const struct widths *widths,
+                       uint64_t sum_count, struct shares *shares)
+{
+	uint64_t last = ZI_MAX(sum_count, shares->resident_count);
+	uint64_t width = widths->grad + (widths->has_pool ? widths->param : 0);
+
+	if (sum_count >= shares->subgroup_count)
+		return;
+	shares->slot_bytes = ZI_MAX(shares->slot_bytes, longest_from(model, sum_count) * width);
+	shares->slot_bytes =
+		ZI_MAX(shares->slot_bytes, longest_from(model, last) * (width + widths->state));
+	shares->resident_count = ZI_MIN(shares->resident_count, sum_count);
 }
 
 static int plan_staging(const struct zi_plan_options *options, const struct widths *widths,
@@ -265,11 +301,11 @@ static void plan_store(const struct zi_plan_model *model, const struct zi_plan_o
 	plan->param_nvme_bytes = model->padded_count * widths->param;
 	/* Extents are never overwritten while committed: a second set, and a third one of what
 	 * steps write that are not committed. */
-	plan->reserved_nvme_bytes += 2 * held_bytes;
+	plan->reserved_nvme_bytes += 2 * held_bytes + plan->grad_nvme_bytes;
 	if (options->config.commit_interval > 1)
 		plan->reserved_nvme_bytes += shares->staged_bytes;
-	plan->write_bytes_per_step = held_bytes;
-	plan->read_bytes_per_step = shares->staged_bytes;
+	plan->write_bytes_per_step = held_bytes + plan->grad_nvme_bytes;
+	plan->read_bytes_per_step = shares->staged_bytes + plan->grad_nvme_bytes;
 }
 
 /* What is kept beside the training state. No sum passes 2^63: 64 ranks of 2^50 bytes each are 2^56.
@@ -349,7 +385,7 @@ int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options
 	struct zi_plan plan = { 0 };
 	struct widths widths;
 	struct shares shares;
-	uint64_t bytes;
+	uint64_t sum_count = UINT64_MAX, bytes;
 	int r = check(model, options, text);
 
 	if (r)
@@ -359,7 +395,9 @@ int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options
 	plan.slot_bytes = choose_slot(model, options, widths.param);
 	r = plan_param(model, options, &widths, &plan, text);
 	if (!r)
-		r = plan_grads(model, options, &widths, &plan, text);
+		r = plan_grads(model, options, &widths, &plan, &sum_count, text);
+	if (!r)
+		stage_sums(model, &widths, sum_count, &shares);
 	if (!r)
 		r = plan_staging(options, &widths, &shares, &plan, text);
 	if (r)

@@ -39,13 +39,15 @@ struct zi_plan {
 	uint64_t coll_cpu_bytes; /* arenas; not the boards, some pages each */
 	uint64_t copy_cpu_bytes; /* of a unit: of the rank that gives first values, and after */
 	uint64_t cpu_bytes;      /* of all these */
-	uint64_t param_nvme_bytes, state_nvme_bytes;        /* once a step is committed */
-	uint64_t reserved_nvme_bytes;                       /* charged, with snapshots */
-	uint64_t read_bytes_per_step, write_bytes_per_step; /* at most: none left warm */
-	uint64_t slot_bytes;                                /* a unit begins at a multiple of it */
-	uint64_t staging_min_bytes; /* with less no step is possible; 0: none is needed */
-	uint64_t pool_min_bytes;    /* offload_param nvme: for the largest unit; else 0 */
-	uint64_t bucket_cpu_bytes;  /* of grad_cpu_bytes, each rank's; 0: it has a whole plane */
+	uint64_t param_nvme_bytes, state_nvme_bytes; /* once a step is committed */
+	uint64_t grad_nvme_bytes;                    /* during a step that sums before it updates */
+	uint64_t reserved_nvme_bytes;                /* charged, with snapshots */
+	uint64_t read_bytes_per_step,
+		write_bytes_per_step; /* at most: none left warm, none early */
+	uint64_t slot_bytes;          /* a unit begins at a multiple of it */
+	uint64_t staging_min_bytes;   /* with less no step is possible; 0: none is needed */
+	uint64_t pool_min_bytes;      /* offload_param nvme: for the largest unit; else 0 */
+	uint64_t bucket_cpu_bytes;    /* of grad_cpu_bytes, each rank's; 0: it has a whole plane */
 };
 
 int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options *options,

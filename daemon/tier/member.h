@@ -35,7 +35,7 @@
 #define TIER_MEMBERS_MAX 16u
 /* Extents of a lane are spread by themselves: what is read each step must not all lie on one
  * member because something as large always comes in between. */
-#define TIER_LANES 2u
+#define TIER_LANES 3u
 
 enum tier_member_state {
 	TIER_MEMBER_HEALTHY,

@@ -199,7 +199,9 @@ struct zinf_options {
 				      *   buffer before zinf_reduce(); 0 is 1 */
 	enum zinf_dtype reduce_dtype; /**< in which gradients travel; 0: grad_dtype */
 	uint64_t grad_budget_bytes;   /**< ZINF_ZERO2, ZINF_ZERO3: of this rank's gradients under
-				       *   way; 0: two of the largest unit */
+				       *   way, and with the optimizer's state on NVMe of its part
+				       *   of their sums, which beyond it go there too (never in
+				       *   f32); 0: two of the largest unit, and all sums */
 	uint32_t group_count;         /**< of parameters, to 64; 0 is 1: zinf_param_group() */
 	bool is_forward_only;         /**< neither gradients nor optimizer state */
 	bool finds_unused;            /**< a parameter without a gradient is no error */

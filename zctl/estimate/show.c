@@ -127,6 +127,7 @@ static void print_planes(const struct estimate *estimate, bool is_colour)
 	row(table, "cpu", "in all", 0, plan->cpu_bytes);
 	row(table, "nvme", "param", has_pool ? param_bytes : 0, plan->param_nvme_bytes);
 	row(table, "nvme", "state", is_nvme ? logical->state : 0, plan->state_nvme_bytes);
+	row(table, "nvme", "grad, in a step", 0, plan->grad_nvme_bytes);
 	row(table, "nvme", "reserved", 0, plan->reserved_nvme_bytes);
 	table_print(table, is_colour);
 	(void)table_free(table);

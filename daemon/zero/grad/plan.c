@@ -3,7 +3,7 @@
  * What a job's gradients take. All of it serves one incarnation. Floor 5, shard thread.
  *
  *   grads     one for each rank that is here, which it writes: a plane, or buckets
- *   sums      of all ranks, with buckets; the daemon's alone
+ *   sums      of all ranks, with buckets; the daemon's alone. Of those that go to the store a few
  *   accum     fp32 sums of the sharded schedule
  * Which of the first two is common/wire/grads.h's.
  */
@@ -14,6 +14,7 @@
 #include "common/wire/grads.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/grad/pool.h"
+#include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/memory.h"
@@ -24,6 +25,7 @@ static struct zi_grads_model model_of(const struct zero_job *job, uint32_t *ret_
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	struct zi_grads_model model = {
 		.sum_bytes = job->here_elements * width,
+		.spill_bytes = ZI_SPILL_SLOTS * spill_slot_bytes(job),
 		.slot_bytes = job->slot_bytes,
 		.rank_count = (uint32_t)__builtin_popcountll(job->here_mask),
 	};
@@ -57,24 +59,32 @@ static int plan_ranks(struct zero_job *job, const struct zi_grads *grads, struct
 	return err_trace(r);
 }
 
-static int plan_sums(struct zero_job *job, const struct zi_grads *grads, struct zi_text *text)
+/* The first ones stay in memory, as many as there is room for. Return: their bytes. */
+static uint64_t choose_stored(struct zero_job *job)
 {
-	int r = grad_pool_new(job, grads->rank_bytes);
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint64_t left_bytes = job->grad_plan.sum_bytes, bytes = 0;
+	bool is_stored = false;
 
-	if (r)
-		return err_origin(zi_text_error(text, r, "no memory for tables"));
-	return err_trace(memory_plan_segment(job, "zinf-sums", grads->sum_bytes,
-	                                     memory_pages(grads->sum_bytes), &job->sums, text));
+	for_each_subgroup_here(job, subgroup) {
+		uint64_t next_bytes = (uint64_t)subgroup->element_count * width;
+
+		is_stored |= job->grad_plan.is_pooled && next_bytes > left_bytes;
+		subgroup->is_sum_stored = is_stored;
+		if (is_stored || !job->grad_plan.is_pooled)
+			continue;
+		left_bytes -= next_bytes;
+		bytes += next_bytes;
+	}
+	return bytes;
 }
 
 /* See plan.h. */
-int grads_plan(struct zero_job *job, struct zi_text *text)
+int grads_choose(struct zero_job *job, struct zi_text *text)
 {
-	uint64_t accum_bytes = job->padded_count * sizeof(float);
 	uint32_t largest = 0;
 	const struct zi_grads_model model = model_of(job, &largest);
-	struct zi_grads grads;
-	int r = zi_grads_plan(&model, &job->config, &job->training, &grads);
+	int r = zi_grads_plan(&model, &job->config, &job->training, &job->grad_plan);
 
 	if (r)
 		return err_origin(zi_text_error(
@@ -84,9 +94,27 @@ int grads_plan(struct zero_job *job, struct zi_text *text)
 			zi_format_bytes(job->training.grad_budget_bytes).chars,
 			job->layout.units[largest].name, zi_format_bytes(model.largest_bytes).chars,
 			(unsigned long long)model.largest_bytes));
-	r = plan_ranks(job, &grads, text);
-	if (!r && grads.is_pooled)
-		r = plan_sums(job, &grads, text);
+	job->grad_plan.sum_bytes = choose_stored(job);
+	r = job->grad_plan.is_stored ? spill_new(job) : 0;
+	if (!r && job->grad_plan.is_pooled)
+		r = grad_pool_new(job, job->grad_plan.rank_bytes);
+	if (r)
+		return err_origin(zi_text_error(text, r, "no memory for tables"));
+	if (job->spill)
+		job->grad_plan.sum_bytes += model.spill_bytes;
+	return 0;
+}
+
+/* See plan.h. */
+int grads_plan(struct zero_job *job, struct zi_text *text)
+{
+	uint64_t accum_bytes = job->padded_count * sizeof(float);
+	uint64_t sum_bytes = job->grad_plan.sum_bytes;
+	int r = plan_ranks(job, &job->grad_plan, text);
+
+	if (!r && sum_bytes)
+		r = memory_plan_segment(job, "zinf-sums", sum_bytes, memory_pages(sum_bytes),
+		                        &job->sums, text);
 	if (r || job->config.schedule != ZI_SCHEDULE_SHARDED)
 		return err_trace(r);
 	return err_trace(memory_plan_segment(job, "zinf-accum", accum_bytes,
@@ -99,12 +127,16 @@ void grads_place(struct zero_job *job)
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	uint64_t offset_bytes = 0;
 
+	if (!job->sums)
+		return;
 	for_each_subgroup_here(job, subgroup) {
-		if (!job->sums)
-			break;
+		if (subgroup->is_sum_stored)
+			continue;
 		subgroup->sum = (char *)job->sums->region.base + offset_bytes;
-		offset_bytes += subgroup->element_count * width;
+		offset_bytes += (uint64_t)subgroup->element_count * width;
 	}
+	if (job->spill)
+		spill_place(job, (char *)job->sums->region.base + offset_bytes);
 }
 
 /* See plan.h. */
@@ -113,9 +145,12 @@ void grads_drop(struct zero_job *job)
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		job->grads[i] = tier_segment_unref(job->grads[i]);
 	grad_pool_free(job);
+	spill_free(job);
 	job->sums = tier_segment_unref(job->sums);
-	for (uint32_t i = 0; i < job->subgroup_count; i++)
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		job->subgroups[i].sum = NULL;
+		job->subgroups[i].is_sum_stored = false;
+	}
 	job->accum = tier_segment_unref(job->accum);
 }
 

@@ -7,6 +7,9 @@
 
 struct zero_job;
 
+/* Buckets or planes, and which sums go to the store: before anything is charged. -ENOSPC a budget
+ * below the longest unit; -ENOMEM. */
+int grads_choose(struct zero_job *job, struct zi_text *text);
 /* Charges it. What was charged before a failure is the job's. -ENOSPC, -EDQUOT with figures. */
 int grads_plan(struct zero_job *job, struct zi_text *text);
 /* After it was built: where sums lie. */

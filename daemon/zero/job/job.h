@@ -18,6 +18,7 @@
 #include "daemon/zero/across/model.h"
 #include "daemon/zero/grad/bucket.h"
 #include "daemon/zero/grad/pool.h"
+#include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/collectives.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
@@ -143,6 +144,8 @@ struct zero_job {
 	struct tier_segment *grads[ZI_WORLD_MAX]; /* a plane each, or buckets: */
 	struct zero_grad_pool *grad_pool;         /* which units lie in them; NULL: a plane each */
 	struct tier_segment *sums;                /* with buckets; else they lie in `grads` */
+	struct zero_spill *spill;  /* of sums that go to the store; NULL: none does */
+	struct zi_grads grad_plan; /* what was chosen */
 	struct tier_staging *staging;
 	struct tier_segment *staging_segment; /* until it is adopted by the former */
 	struct zi_list warm;                  /* subgroups that have a slot of it, oldest first */
@@ -257,6 +260,12 @@ static inline uint64_t job_subgroup_param_bytes(const struct zero_job *job,
 {
 	return (uint64_t)subgroup->element_count *
 	       zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+}
+static inline uint64_t job_subgroup_grad_bytes(const struct zero_job *job,
+                                               const struct zero_subgroup *subgroup)
+{
+	return (uint64_t)subgroup->element_count *
+	       zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 }
 
 /* Bytes of @element_count parameters. */

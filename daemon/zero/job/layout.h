@@ -55,7 +55,11 @@ struct zero_subgroup {
 	uint64_t grad_begin;                 /* bytes behind its unit's first gradient */
 	uint64_t block_first;                /* place in the norm's blocks */
 	struct zero_place places[_ZERO_PLANE_COUNT];
-	void *sum;     /* with buckets: of its gradients, once it is made */
+	void *sum; /* with buckets: of its gradients, once it is made; NULL: in the store */
+	bool is_sum_stored;
+	struct zero_place sum_place;        /* `next`: where */
+	struct zero_spill_slot *spill_slot; /* on its way there */
+	struct zi_list spill_link;
 	bool is_reset; /* state counts as zero since param_write_end, whatever is committed */
 	void *memory;  /* resident state; NULL: goes through staging */
 	void *warm;    /* a slot of staging with its state (warm.c); NULL: none */

@@ -7,8 +7,8 @@
  *             nvme a pool for those that are used, of one incarnation
  *   grads     what ranks write, and sums of it: grad/plan.c
  *   state     offload none or cpu: all optimizer state; nvme: the resident share, the first ones
- *   staging   nvme: what the rest streams through; a slot holds a subgroup's state, and with a
- *             pool its parameters behind it
+ *   staging   nvme: what the rest streams through; a slot holds a subgroup's state, with a pool
+ *             its parameters behind it, and behind those a sum of gradients that was stored
  */
 #include "daemon/zero/job/memory.h"
 
@@ -162,7 +162,8 @@ static uint32_t staged_count(const struct zero_job *job)
 	uint32_t count = 0;
 
 	for_each_subgroup_here(job, subgroup)
-		count += job_has_pool(job) || !is_resident(job, subgroup);
+		count +=
+			job_has_pool(job) || !is_resident(job, subgroup) || subgroup->is_sum_stored;
 	return count;
 }
 
@@ -177,6 +178,8 @@ static uint64_t staging_slot_bytes(const struct zero_job *job)
 			bytes += job_subgroup_state_bytes(job, subgroup);
 		if (job_has_pool(job))
 			bytes += job_subgroup_param_bytes(job, subgroup);
+		if (subgroup->is_sum_stored)
+			bytes += job_subgroup_grad_bytes(job, subgroup);
 		slot_bytes = ZI_MAX(slot_bytes, bytes);
 	}
 	return slot_bytes;
@@ -251,6 +254,7 @@ static int plan_store(struct zero_job *job, struct zi_text *text)
 	struct zi_text why = { "" }, third = { "" };
 	int r;
 
+	third_bytes += spill_bytes(job);
 	if (!job_is_nvme(job) || former_bytes == 2 * bytes + third_bytes)
 		return 0;
 	assert(tier);
@@ -261,9 +265,13 @@ static int plan_store(struct zero_job *job, struct zi_text *text)
 	/* What it had is what it has: there was room for it a moment ago. */
 	if (former_bytes && tier_charge_take(&job->nvme_charge, tier, account, former_bytes, NULL))
 		assert(false);
-	if (third_bytes)
+	if (third_bytes > spill_bytes(job))
 		zi_text_set(&third, " and %s (commit_interval %u)",
-		            zi_format_bytes(third_bytes).chars, job_interval(job));
+		            zi_format_bytes(third_bytes - spill_bytes(job)).chars,
+		            job_interval(job));
+	if (spill_bytes(job))
+		zi_text_append(&third, " and %s (gradients)",
+		               zi_format_bytes(spill_bytes(job)).chars);
 	r = zi_text_error(text, r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC,
 	                  "job '%s' needs 2 x %s%s on %s: %.120s", job->name,
 	                  zi_format_bytes(bytes).chars, third.chars, tier->name, why.chars);
@@ -284,7 +292,7 @@ int memory_plan_items(struct zero_job *job)
 	if (job->staging_segment)
 		job->item_count += staging_slots(job, staging_slot_bytes(job));
 	/* Each path can fail once for whatever is being written. */
-	job->abandoned_max = others * _ZERO_PLANE_COUNT * job->item_count;
+	job->abandoned_max = others * (_ZERO_PLANE_COUNT * job->item_count + ZI_SPILL_SLOTS);
 	free(job->abandoned);
 	job->abandoned = calloc(job->abandoned_max + 1, sizeof(*job->abandoned));
 	if (!job->abandoned)
@@ -328,8 +336,10 @@ int memory_plan(struct zero_job *job, struct zi_text *text)
 	if (!job->builds)
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for tables"));
 	if (!job->state)
-		(void)choose_resident(job); /* The store's share depends on it. */
-	r = plan_store(job, text);
+		(void)choose_resident(job); /* The store's share depends on it, */
+	r = grads_choose(job, text);        /* and on this. */
+	if (!r)
+		r = plan_store(job, text);
 	if (!r)
 		r = plan_param(job, text);
 	if (!r)

@@ -10,6 +10,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/agree.h"
+#include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -159,34 +160,17 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 	return r ? r : err_trace(scale_options_check(job, &op->options, &op->text));
 }
 
-/* The first rank: space for all the step will write, leave to write it, then state is read ahead.
- * Return: 0; -ENOSPC, -EDQUOT; BUDGET_E_WAIT, and nothing has begun. */
-static int step_start(struct zero_job *job, struct zero_op *op)
+/* How the step will go, by the first rank's options. */
+static struct zero_step step_of(const struct zero_job *job, const struct zero_op *op)
 {
-	struct zero_step *step = &job->step;
-	bool is_due = ahead_is_due(job, job->current_step + 1);
-	int r = optimizer_check(job, op);
-
-	assert(step->reduce_count == 0);
-	assert(!job->former.is_kept);
-	if (r)
-		return err_trace(r);
-	r = extents_reserve(job, is_due ? EXTENTS_STEP : EXTENTS_AHEAD, &op->text);
-	if (r)
-		return err_trace(r);
-	r = budget_take(job, &op->text);
-	if (r) {
-		extents_release_next(job);
-		return r == BUDGET_E_WAIT ? r : err_trace(r);
-	}
-	*step = (struct zero_step){
-		.phase = step->phase,
+	struct zero_step step = {
+		.phase = job->step.phase,
 		.generation = job->group.generation,
 		.line = job->group.line,
 		.options = op->options,
 		.options_rank = op->rank->number,
 		.norm = __builtin_nan(""),
-		.is_due = is_due,
+		.is_due = ahead_is_due(job, job->current_step + 1),
 		.blob_index = blob_next(job),
 		.culprit_unit = UINT32_MAX,
 		.next_scale = job->scale,
@@ -198,17 +182,55 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 			.loss_scale = scale_of(job),
 		},
 	};
-	memcpy(step->groups, op->rank->step_groups,
-	       op->options.group_count * sizeof(step->groups[0]));
-	step->skips_nonfinite = (op->options.flags & ZI_STEP_SKIP_NONFINITE) || scale_is_on(job);
-	step->is_norm_wanted = op->options.max_norm > 0 || step->skips_nonfinite ||
-	                       (op->options.flags & ZI_STEP_WANT_NORM);
-	step->is_pass1 = step->is_norm_wanted || job->config.schedule == ZI_SCHEDULE_SHARDED;
+
+	memcpy(step.groups, op->rank->step_groups,
+	       op->options.group_count * sizeof(step.groups[0]));
+	step.skips_nonfinite = (op->options.flags & ZI_STEP_SKIP_NONFINITE) || scale_is_on(job);
+	step.is_norm_wanted = op->options.max_norm > 0 || step.skips_nonfinite ||
+	                      (op->options.flags & ZI_STEP_WANT_NORM);
+	step.is_pass1 = step.is_norm_wanted || job->config.schedule == ZI_SCHEDULE_SHARDED;
 	/* What is in memory alone may not change before the step is certain. */
-	step->is_early = (op->options.flags & ZI_STEP_UPDATE_EARLY) && !step->is_norm_wanted &&
-	                 job_is_nvme(job) && !job_is_ahead(job);
+	step.is_early = (op->options.flags & ZI_STEP_UPDATE_EARLY) && !step.is_norm_wanted &&
+	                job_is_nvme(job) && !job_is_ahead(job);
 	/* Else buckets would be full before all gradients are in. */
-	step->is_pass1 |= job->grad_pool && !step->is_early;
+	step.is_pass1 |= job->grad_pool && !step.is_early;
+	return step;
+}
+
+/* Space for all that it will write, and leave to write it. Return: 0; -ENOSPC, -EDQUOT;
+ * BUDGET_E_WAIT. */
+static int step_reserve(struct zero_job *job, const struct zero_step *step, struct zi_text *text)
+{
+	int r = extents_reserve(job, step->is_due ? EXTENTS_STEP : EXTENTS_AHEAD, text);
+
+	if (r)
+		return err_trace(r);
+	r = step->is_pass1 ? spill_reserve(job, text) : 0;
+	if (!r)
+		r = budget_take(job, text);
+	if (!r)
+		return 0;
+	spill_release(job);
+	extents_release_next(job);
+	return r == BUDGET_E_WAIT ? r : err_trace(r);
+}
+
+/* The first rank; then state is read ahead. Return: 0; -ENOSPC, -EDQUOT, -EINVAL; BUDGET_E_WAIT,
+ * and nothing has begun. */
+static int step_start(struct zero_job *job, struct zero_op *op)
+{
+	struct zero_step *step = &job->step;
+	struct zero_step next = step_of(job, op);
+	int r = optimizer_check(job, op);
+
+	assert(step->reduce_count == 0);
+	assert(!job->former.is_kept);
+	if (r)
+		return err_trace(r);
+	r = step_reserve(job, &next, &op->text);
+	if (r)
+		return r == BUDGET_E_WAIT ? r : err_trace(r);
+	*step = next;
 	step_prepare(job);
 	for_each_rank_here(job, i)
 		job->blobs[step->blob_index][i].byte_count = 0;

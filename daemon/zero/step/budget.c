@@ -17,6 +17,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/place/extent.h"
@@ -147,6 +148,7 @@ static uint64_t due_bytes(const struct zero_job *job, uint64_t ret_bytes[TIER_ME
 			ret_bytes[next->member - job->nvme_tier->members] += next->bytes;
 			sum += next->bytes;
 		}
+	spill_add_due(job, ret_bytes, &sum);
 	return sum;
 }
 

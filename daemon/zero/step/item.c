@@ -16,12 +16,14 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/tier/stripe.h"
+#include "daemon/zero/grad/grads.h"
 #include "daemon/zero/grad/pool.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/place/extent.h"
+#include "daemon/zero/step/item_fail.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/queue.h"
 #include "daemon/zero/step/update.h"
@@ -88,6 +90,7 @@ void item_finish(struct zero_item *item)
 	item->is_staged = false;
 	item->state = NULL;
 	item->param = NULL;
+	item->sum = NULL;
 	item->subgroup = NULL;
 	item_set(item, ZERO_ITEM_FREE);
 	assert(job->pipeline.active_count > 0);
@@ -95,50 +98,6 @@ void item_finish(struct zero_item *item)
 }
 
 static void item_write(struct zero_item *item);
-
-static void item_fail_io(struct zero_item *item, const struct tier_move *move, int error)
-{
-	const struct zero_job *job = item->job;
-	const struct zero_subgroup *subgroup = item->subgroup;
-
-	if (item->error)
-		return;
-	item->error = error;
-	zi_text_set(&item->text,
-	            "job '%s': %s %s of unit '%.60s', subgroup %u, at offset %llu of %s: %s",
-	            job->name, move->is_write ? "writing" : "reading",
-	            move == &item->moves[ZERO_PLANE_PARAM] ? "parameters" : "optimizer state",
-	            job->layout.units[subgroup->unit].name, subgroup->index,
-	            (unsigned long long)move->offset_bytes, move->member->path, zi_err_name(error));
-}
-
-static bool is_any_path_left(const struct tier *tier)
-{
-	for (uint32_t i = 0; i < tier->member_count; i++)
-		if (!tier_member_is_leaving(&tier->members[i]))
-			return true;
-	return false;
-}
-
-/* What was to lie on @member, which failed, finds no room on the others; or they failed as well,
- * and the write that showed it has not ended yet, with another one of its item. */
-static void item_fail_room(struct zero_item *item, const struct tier_member *member)
-{
-	const struct zero_job *job = item->job;
-
-	if (item->error)
-		return;
-	if (!is_any_path_left(job->nvme_tier)) {
-		item->error = -EIO;
-		zi_text_set(&item->text, "job '%s': writing to %s: no path is left: %s", job->name,
-		            job->nvme_tier->name, tier_paths(job->nvme_tier).chars);
-		return;
-	}
-	item->error = -ENOSPC;
-	zi_text_set(&item->text, "job '%s': no other path of %s has room for what %s lost: %s",
-	            job->name, job->nvme_tier->name, member->path,
-	            tier_paths(job->nvme_tier).chars);
-}
 
 bool item_is_ready(const struct zero_item *item)
 {
@@ -187,12 +146,12 @@ static void item_moved(struct zero_item *item)
 
 static void param_moved(struct tier_move *move);
 static void state_moved(struct tier_move *move);
+static void sum_moved(struct tier_move *move);
 
-static void item_move(struct zero_item *item, uint32_t plane, bool is_write, void *buffer,
-                      const struct tier_extent *extent)
+static void item_move_by(struct zero_item *item, struct tier_move *move, bool is_write,
+                         void *buffer, const struct tier_extent *extent, tier_move_fn done)
 {
 	struct zero_job *job = item->job;
-	struct tier_move *move = &item->moves[plane];
 	int r;
 
 	assert(extent->bytes > 0);
@@ -204,7 +163,7 @@ static void item_move(struct zero_item *item, uint32_t plane, bool is_write, voi
 		.bytes = extent->bytes,
 		.flow = job->flow,
 		.tally = &job->account->tally,
-		.done = plane == ZERO_PLANE_PARAM ? param_moved : state_moved,
+		.done = done,
 	};
 	r = tier_move_submit(job->zero->options.engine, move);
 	if (r) {
@@ -213,6 +172,13 @@ static void item_move(struct zero_item *item, uint32_t plane, bool is_write, voi
 	}
 	item->move_count++;
 	job_busy(job);
+}
+
+static void item_move(struct zero_item *item, uint32_t plane, bool is_write, void *buffer,
+                      const struct tier_extent *extent)
+{
+	item_move_by(item, &item->moves[plane], is_write, buffer, extent,
+	             plane == ZERO_PLANE_PARAM ? param_moved : state_moved);
 }
 
 /* A failed write is final for that copy: the same bytes go to another path. */
@@ -259,6 +225,11 @@ static void param_moved(struct tier_move *move)
 static void state_moved(struct tier_move *move)
 {
 	move_end(container_of(move, struct zero_item, moves[ZERO_PLANE_STATE]), move);
+}
+
+static void sum_moved(struct tier_move *move)
+{
+	move_end(container_of(move, struct zero_item, sum_move), move);
 }
 
 /* ---- computing ---- */
@@ -343,16 +314,47 @@ static bool param_is_here(struct zero_item *item)
 	return false;
 }
 
+/* The sum of gradients, likewise: it is there once the unit is ready. */
+static bool sum_is_here(struct zero_item *item)
+{
+	const struct zero_job *job = item->job;
+	const struct zero_subgroup *subgroup = item->subgroup;
+	uint64_t param_bytes = job->residency ? job_subgroup_param_bytes(job, subgroup) : 0;
+
+	if (item->sum || job->pipeline.kind != ZERO_PIPELINE_UPDATE || !job->step.is_pass1)
+		return true;
+	if (!subgroup->is_sum_stored) {
+		item->sum = grad_sum_at(job, subgroup);
+		return true;
+	}
+	item->sum = (char *)slot_param(item) + param_bytes;
+	item->is_sum_read = true;
+	return false;
+}
+
+/* What is wanted when the item is to be computed, and not before. */
+static void item_fetch(struct zero_item *item, bool has_param, bool has_sum)
+{
+	if (!has_param)
+		item_move(item, ZERO_PLANE_PARAM, false, item->param,
+		          &item->subgroup->places[ZERO_PLANE_PARAM].extent);
+	if (!has_sum)
+		item_move_by(item, &item->sum_move, false, item->sum,
+		             &item->subgroup->sum_place.next, sum_moved);
+}
+
 /* An item is LOADED and may be computed. */
 void item_go_on(struct zero_item *item)
 {
-	if (param_is_here(item)) {
+	bool has_param = param_is_here(item);
+	bool has_sum = sum_is_here(item);
+
+	if (has_param && has_sum) {
 		item_compute(item);
 		return;
 	}
 	item_set(item, ZERO_ITEM_READING);
-	item_move(item, ZERO_PLANE_PARAM, false, item->param,
-	          &item->subgroup->places[ZERO_PLANE_PARAM].extent);
+	item_fetch(item, has_param, has_sum);
 	item_moved(item);
 }
 
@@ -397,8 +399,8 @@ static void item_read(struct zero_item *item)
 	item_set(item, ZERO_ITEM_READING);
 	if (is_load && item->param && param->bytes)
 		item_move(item, ZERO_PLANE_PARAM, false, item->param, param);
-	else if (item_is_ready(item) && !param_is_here(item))
-		item_move(item, ZERO_PLANE_PARAM, false, item->param, param);
+	else if (item_is_ready(item))
+		item_fetch(item, param_is_here(item), sum_is_here(item));
 	if (item->state && !item->is_state_zero && !item->is_warm && (is_load || item->is_staged))
 		item_move(item, ZERO_PLANE_STATE, false, item->state, state);
 	item_moved(item);
@@ -427,8 +429,10 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	void *warm = is_update ? warm_claim(subgroup) : NULL;
 	void *slot = warm;
 
-	if (!slot &&
-	    ((is_update && !subgroup->memory) || (job->residency && (is_update || is_write)))) {
+	bool has_sum = is_update && job->step.is_pass1 && subgroup->is_sum_stored;
+
+	if (!slot && ((is_update && !subgroup->memory) || has_sum ||
+	              (job->residency && (is_update || is_write)))) {
 		slot = warm_slot(job);
 		if (!slot)
 			return false;
@@ -437,6 +441,8 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	item->slot = slot;
 	item->param = param_place(item);
 	item->is_param_read = false;
+	item->sum = NULL;
+	item->is_sum_read = false;
 	item->is_staged = is_update && !subgroup->memory;
 	item->is_warm = warm != NULL;
 	item->state = item->is_staged ? slot : subgroup->memory;

@@ -30,9 +30,11 @@ struct zero_item {
 	bool is_staged;      /* the state is in the slot */
 	bool is_warm;        /* it was there from the step before: nothing to read */
 	bool is_param_read;  /* the parameters came from the store, into the slot */
+	void *sum;           /* of gradients, where the update wants one; NULL: not here yet */
+	bool is_sum_read;    /* it came from the store, into the slot */
 	bool is_state_zero;  /* there is nothing to read: all zero */
 	uint32_t move_count; /* in flight */
-	struct tier_move moves[_ZERO_PLANE_COUNT];
+	struct tier_move moves[_ZERO_PLANE_COUNT], sum_move;
 	struct dev_task task;
 	int error;
 	struct zi_text text;

@@ -6,8 +6,8 @@
  *
  * The sum lands in the buffer of the first rank here that trains the unit, in place: each element
  * is read from every rank before it is written. So the other ranks have theirs back after it, and
- * that one after the update. With buckets it lands in a plane of its own, and all of them are free
- * at once.
+ * that one after the update. With buckets it lands in a plane of its own, or goes to the store
+ * (grad/spill.c), and all of them are free at once.
  */
 #include "daemon/zero/step/reduce.h"
 
@@ -16,6 +16,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/grad/grads.h"
+#include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
@@ -78,6 +79,8 @@ static void reduce_run(struct dev_task *task)
 		kern_reduce(target, sources, source_count, count, &options);
 	}
 	sum.lost = target;
+	if (subgroup->spill_slot)
+		spill_hash(subgroup, target);
 	if (job->step.is_norm_wanted)
 		look(subgroup, target, dtype, job->step.hyper.unscale, &sum);
 }
@@ -100,14 +103,12 @@ static void unit_reduced(struct zero_job *job, uint32_t index)
 	step_advance(job);
 }
 
-static void reduce_done(struct dev_task *task)
+/* See reduce.h. */
+void reduce_end(struct zero_subgroup *subgroup)
 {
-	struct zero_subgroup *subgroup = container_of(task, struct zero_subgroup, reduce_task);
 	struct zero_job *job = subgroup->job;
-	struct zero *zero = job->zero;
 	struct zero_unit *unit = &job->units[subgroup->unit];
 
-	job_unbusy(job);
 	assert(unit->reduce_count > 0);
 	assert(job->step.reduce_count > 0);
 	unit->reduce_count--;
@@ -116,7 +117,38 @@ static void reduce_done(struct dev_task *task)
 		job_settle(job); /* The step was aborted. */
 	else if (!unit->reduce_count)
 		unit_reduced(job, subgroup->unit);
+}
+
+static void reduce_done(struct dev_task *task)
+{
+	struct zero_subgroup *subgroup = container_of(task, struct zero_subgroup, reduce_task);
+	struct zero_job *job = subgroup->job;
+	struct zero *zero = job->zero;
+	bool is_lost = job->step.phase != ZERO_STEP_STEPPING || job->pipeline.error;
+
+	job_unbusy(job);
+	if (subgroup->spill_slot && !is_lost) {
+		spill_write(subgroup);
+	} else {
+		if (subgroup->spill_slot)
+			spill_drop(subgroup);
+		reduce_end(subgroup);
+	}
 	zero_drain(zero);
+}
+
+/* See reduce.h. */
+void reduce_start(struct zero_subgroup *subgroup)
+{
+	struct zero_job *job = subgroup->job;
+
+	subgroup->reduce_task = (struct dev_task){
+		.run = reduce_run,
+		.done = reduce_done,
+		.loop = job->zero->options.loop,
+	};
+	job_busy(job);
+	dev_submit(job->device, &subgroup->reduce_task);
 }
 
 /* Every rank has handed this micro-batch's gradient over. Ends in step_advance(). */
@@ -130,15 +162,10 @@ void reduce_unit(struct zero_job *job, uint32_t index)
 
 		subgroup->is_first_micro = unit->micro_done == 0;
 		subgroup->is_last_micro = unit->micro_done + 1 == job->step.options.micro_batches;
-		subgroup->reduce_task = (struct dev_task){
-			.run = reduce_run,
-			.done = reduce_done,
-			.loop = job->zero->options.loop,
-		};
 		unit->reduce_count++;
 		job->step.reduce_count++;
-		job_busy(job);
-		dev_submit(job->device, &subgroup->reduce_task);
+		if (!spill_is_due(subgroup) || spill_take(subgroup))
+			reduce_start(subgroup);
 	}
 }
 

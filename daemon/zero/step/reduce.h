@@ -5,5 +5,10 @@
 #include "common/base/types.h"
 
 struct zero_job;
+struct zero_subgroup;
 
+/* A subgroup's part of it, whose place is known; reduce_end() follows. */
+void reduce_start(struct zero_subgroup *subgroup);
+/* Its sum is where it stays, or lost. The job may be gone afterwards, if its step was aborted. */
+void reduce_end(struct zero_subgroup *subgroup);
 void reduce_unit(struct zero_job *job, uint32_t unit);

@@ -8,6 +8,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -66,6 +67,7 @@ void step_undone(struct zero_job *job)
 	job->is_undo_due = false;
 	job->is_unload_due = false;
 	extents_release_next(job);
+	spill_release(job);
 	if (is_unload)
 		job_unload(job);
 }
@@ -76,7 +78,7 @@ static void step_undo(struct zero_job *job, bool is_unload)
 {
 	job->is_undo_due = true;
 	job->is_unload_due |= is_unload;
-	if (residency_stop(job))
+	if (residency_stop(job) && spill_is_idle(job))
 		step_undone(job); /* Else in job_settle(). */
 }
 
@@ -85,6 +87,7 @@ static void step_undo(struct zero_job *job, bool is_unload)
 void step_abort(struct zero_job *job)
 {
 	assert(job->step.phase == ZERO_STEP_STEPPING);
+	spill_abort(job);
 	step_units_reset(job);
 	job_step_set(job, ZERO_STEP_NONE);
 	if (job->pipeline.kind == ZERO_PIPELINE_KEEP) {
@@ -279,6 +282,7 @@ void step_end(struct zero_job *job, int error, const struct zi_text *text)
 
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 	step->former_step = job->committed_step;
+	spill_release(job);
 	if (step->is_keep) {
 		job_step_set(job, ZERO_STEP_NONE);
 		step_go_on(job);

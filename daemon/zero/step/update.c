@@ -14,6 +14,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/grad/grads.h"
+#include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/stretches.h"
@@ -160,7 +161,7 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 	struct kern_optim_run run;
 
 	if (job->step.is_pass1)
-		grads[0] = (char *)grad_sum_at(job, subgroup) + grad_offset;
+		grads[0] = (char *)item->sum + grad_offset;
 	else
 		rank_count = grad_sources(job, subgroup, grad_offset, grads);
 	run = (struct kern_optim_run){
@@ -220,6 +221,8 @@ void update_run(struct dev_task *task)
 
 		if (item->is_param_read)
 			item->error = tile_verify(item, &tile, ZERO_PLANE_PARAM);
+		if (item->is_sum_read && !item->error)
+			item->error = spill_verify(item->subgroup, item->sum, i, &item->text);
 		if (is_hashed && !item->error)
 			item->error = tile_step_verified(item, &tile);
 		else if (is_read && !item->error)

@@ -70,7 +70,10 @@ static struct zi_job_training draw_training(const struct drawn *drawn)
 
 	for (uint32_t i = 0; i < drawn->unit_count; i++)
 		largest = ZI_MAX(largest, drawn->padded[i]);
-	if (training.strategy >= ZI_STRATEGY_ZERO2 && draw(2))
+	/* On NVMe it may leave sums no room in memory, and in f32 they never go to the store. */
+	if (training.strategy >= ZI_STRATEGY_ZERO2 && draw(2) &&
+	    (drawn->options.config.grad_dtype != ZI_DTYPE_F32 ||
+	     drawn->options.config.offload_optimizer != ZI_OFFLOAD_NVME))
 		training.grad_budget_bytes = 1 + largest + draw((uint32_t)(8 * largest));
 	return training;
 }

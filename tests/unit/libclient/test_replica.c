@@ -88,7 +88,7 @@ Test(replica, what_cannot_be_is_refused)
 	expect_refused(&later.options, 2, -ENOENT, "/nonexistent/zinf");
 	later.later = 1;
 	expect_refused(&later.options, 2, -EINVAL, "fields of a later libzinf");
-	options.bytes -= 8;
+	options.bytes = 8;
 	expect_refused(&options, 2, -EINVAL, "begin with ZINF_OPTIONS_INIT");
 	zinf_replicas_detach(NULL);
 }

@@ -8,6 +8,7 @@
 #include "common/base/err.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/grads_private.h"
 #include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -29,6 +30,7 @@ struct across *across_destroy(struct across *across)
 	across->slab = tier_segment_unref(across->slab); /* Nobody writes there any more. */
 	free(across->taken);
 	free(across->serves);
+	across->grads = grads_free(across->grads);
 	free(across->peers);
 	free(across);
 	return NULL;
@@ -37,6 +39,9 @@ struct across *across_destroy(struct across *across)
 /* The last of them may end the job: it is not touched any more. */
 static void fail_rounds(struct across *across)
 {
+	bool has_pulls = !zi_list_is_empty(&across->waiting) || !zi_list_is_empty(&across->pulls);
+	bool has_rounds = across->rounds.cast != across->rounds.ended;
+	struct zero_job *job = across->job;
 	struct zi_text text = across->text;
 
 	if (!across->error)
@@ -45,6 +50,8 @@ static void fail_rounds(struct across *across)
 	rounds_fail(&across->rounds, across->error ? across->error : -ECANCELED, &text);
 	if (across->is_detached)
 		across->job = NULL;
+	if (has_pulls && !has_rounds)
+		job_settle(job); /* Nobody else does. */
 }
 
 void across_unmeet(const struct across *across)
@@ -53,6 +60,22 @@ void across_unmeet(const struct across *across)
 		return;
 	meeting_failed(across->job, across->error, &across->text);
 	meeting_over(across->job);
+}
+
+/* A step that all ranks have called ends by itself, but not while its sums come from other nodes:
+ * then nothing of it is left here. */
+static void break_group(struct across *across)
+{
+	struct zero_job *job = across->job;
+	const struct zero_group *group = &job->group;
+	bool is_first = !group->error || group->is_left;
+	struct zi_text text = is_first ? across->text : group->text;
+
+	if (job->step.phase == ZERO_STEP_STEPPING)
+		group_break(job, is_first ? across->error : group->error,
+		            is_first ? UINT32_MAX : group->culprit, &text);
+	else
+		group_break_after_step(job, across->error, UINT32_MAX, &text);
 }
 
 void across_end(struct across *across)
@@ -89,7 +112,7 @@ void across_end(struct across *across)
 	}
 	if (!across->is_detached &&
 	    (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING))
-		group_break_after_step(job, across->error, UINT32_MAX, &across->text);
+		break_group(across);
 	fail_rounds(across);
 }
 

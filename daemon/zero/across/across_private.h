@@ -6,18 +6,21 @@
 
 #include "common/base/loop.h"
 #include "daemon/device/device.h"
+#include "daemon/tier/segment.h"
 #include "daemon/worker/supervise.h"
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/across/pull.h"
 #include "daemon/zero/across/search.h"
+#include "daemon/zero/across/serve.h"
 
 enum across_phase { ACROSS_MEETING, ACROSS_JOINING, ACROSS_MAPPING, ACROSS_TALKING, ACROSS_OVER };
 
 /* Entries for one node that wait for its worker: all that may have to be said of rounds, of ranks
  * that leave, and of who is late; what is more, who adds it has to look for room first. */
 #define ACROSS_QUEUE 192u
-static_assert(ACROSS_QUEUE > ROUND_WINDOW + ZI_WORLD_MAX + PULL_NODE_MAX + TALK_CREDIT + 8,
-              "what cannot wait has room");
+/* What cannot wait has room. */
+#define ACROSS_RESERVE (ROUND_WINDOW + ZI_WORLD_MAX + PULL_NODE_MAX + TALK_CREDIT + 8)
+static_assert(ACROSS_QUEUE > ACROSS_RESERVE, "and so has what can");
 
 /* What a node is waited for; see late.c. */
 struct across_late {
@@ -29,7 +32,7 @@ struct across_late {
 	struct zi_text text; /* what the first to answer said; "": nobody yet */
 };
 
-/* Something of the job's on its way to the slab, and from there to another node. */
+/* Something of the job's on its way to the slab, and from there to another node; see serve.h. */
 struct across_serve {
 	struct across *across;
 	struct zero_job *job;
@@ -37,7 +40,8 @@ struct across_serve {
 	struct talk_entry entry;
 	uint64_t offset_bytes;
 	void *memory;
-	const void *source;
+	serve_fill_fn fill;
+	serve_filled_fn filled;
 	struct dev_task task;
 };
 
@@ -82,7 +86,8 @@ struct across {
 	struct across_late late;
 	struct search search; /* while models differ */
 	struct tier_segment *slab;
-	uint32_t slot_count;           /* of each half of it */
+	uint64_t slot_bytes;           /* it is divided into such, */
+	uint32_t slot_count;           /* so many in each half */
 	bool *taken;                   /* (slot_count,) of what is pulled */
 	struct across_serve *serves;   /* (slot_count,) */
 	struct zi_list waiting, pulls; /* struct pull: without a slot; asked for */
@@ -91,6 +96,7 @@ struct across {
 	/* param_write_end()s that all nodes have come to; of those the last that is there */
 	uint32_t write_count, written_count;
 	struct across_written written;
+	struct grads *grads; /* NULL: there is no model yet */
 	/* (node_count,) what is to be said to each: nothing is allocated while nodes talk */
 	struct across_peer {
 		char host[ZI_NAME_BYTES]; /* "": not known yet */
@@ -101,6 +107,12 @@ struct across {
 	} * peers;
 	char program[PATH_MAX];
 };
+
+/* A slot of the slab; those that are served from come behind. */
+static inline void *across_slot(const struct across *across, uint32_t slot)
+{
+	return (char *)across->slab->region.base + slot * across->slot_bytes;
+}
 
 /* ---- across.c, across_end.c ---- */
 

@@ -6,21 +6,22 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/wire/geometry.h"
+#include "daemon/zero/across/pull.h"
 
 /* A block of the norm, in the widest type that partials travel in. */
 #define GRADS_BLOCK_BYTES (ZI_BLOCK_ELEMENTS * sizeof(float))
 
 static_assert(ZI_SUBGROUP_ELEMENTS % ZI_BLOCK_ELEMENTS == 0, "pieces are whole blocks");
-/* Two nodes at least, and a leaf for each rank at worst. */
-static_assert(GRADS_NODE_BYTES / (GRADS_DEPTH * ZI_WORLD_MAX) >= GRADS_BLOCK_BYTES,
+/* Of a leaf for each rank, at worst, on two nodes, which is the smallest slab. */
+static_assert(PULL_NODE_SLOTS * PULL_SLOT_BYTES / (GRADS_DEPTH * ZI_WORLD_MAX) >= GRADS_BLOCK_BYTES,
               "there is room for a block of each leaf");
 
 /* Documented in the header, as are all others. */
 int grads_plan_init(struct grads_plan *plan, uint64_t members, const uint8_t *nodes,
-                    struct zi_text *text)
+                    uint64_t half_bytes, struct zi_text *text)
 {
-	uint32_t places[ZI_WORLD_MAX], count = 0, node_count;
-	uint64_t half_bytes, room_bytes;
+	uint32_t places[ZI_WORLD_MAX], count = 0;
+	uint64_t room_bytes;
 	int r;
 
 	plan->nodes = 0;
@@ -34,16 +35,18 @@ int grads_plan_init(struct grads_plan *plan, uint64_t members, const uint8_t *no
 	r = subtree_plan_init(&plan->tree, places, count, text);
 	if (r)
 		return err_trace(r);
-	node_count = (uint32_t)__builtin_popcountll(plan->nodes);
-	plan->slab_bytes = ZI_MAX(node_count, 2u) * GRADS_NODE_BYTES;
-	half_bytes = plan->slab_bytes / 2;
 	room_bytes = half_bytes / (GRADS_DEPTH * plan->tree.leaf_count);
-	plan->slot_bytes = ZI_MIN(room_bytes - room_bytes % GRADS_BLOCK_BYTES,
-	                          ZI_SUBGROUP_ELEMENTS * sizeof(float));
-	plan->piece_elements = (uint32_t)(plan->slot_bytes / sizeof(float));
-	plan->serve_count = (uint32_t)(half_bytes / plan->slot_bytes);
+	plan->slot_bytes = ZI_MIN(room_bytes - room_bytes % GRADS_BLOCK_BYTES, PULL_SLOT_BYTES);
 	assert(plan->slot_bytes);
+	grads_plan_divide(plan, plan->slot_bytes);
 	return 0;
+}
+
+void grads_plan_divide(struct grads_plan *plan, uint64_t slot_bytes)
+{
+	assert(slot_bytes <= plan->slot_bytes);
+	assert(slot_bytes && slot_bytes % GRADS_BLOCK_BYTES == 0);
+	plan->piece_elements = (uint32_t)(slot_bytes / sizeof(float));
 }
 
 uint32_t grads_piece_count(const struct grads_plan *plan, uint64_t element_count)
@@ -64,17 +67,4 @@ bool grads_leaf_is_of(const struct grads_plan *plan, uint32_t leaf, uint32_t nod
 {
 	assert(leaf < plan->tree.leaf_count);
 	return plan->tree.leaves[leaf].node == node;
-}
-
-uint64_t grads_finish_slot(const struct grads_plan *plan, uint32_t group, uint32_t leaf)
-{
-	assert(group < GRADS_DEPTH);
-	assert(leaf < plan->tree.leaf_count);
-	return ((uint64_t)group * plan->tree.leaf_count + leaf) * plan->slot_bytes;
-}
-
-uint64_t grads_serve_slot(const struct grads_plan *plan, uint32_t index)
-{
-	assert(index < plan->serve_count);
-	return plan->slab_bytes / 2 + index * plan->slot_bytes;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bytes that one node pulls from another: through slots of a slab, which the workers of both fill
- * and empty, so that these never see the job's own memory. Floor 5, shard thread.
+ * and empty, so that these never see the job's own memory. Floor 5, shard thread. serve.h has the
+ * other side.
  *
  * pull_start() ─▶ a slot is free ─▶ PULL ──────────▶ it waits until it is there and a slot is free
  *                                                      a pool thread copies it into the slot
@@ -24,15 +25,18 @@ struct talk_entry;
 struct tier_segment;
 struct zero_job;
 
-/* A subgroup in fp32. */
+/* A slot, at most: a subgroup in fp32. */
 #define PULL_SLOT_BYTES ((uint64_t)ZI_SUBGROUP_ELEMENTS * sizeof(float))
-/* Slots of a slab for each node, half of them for what is served. */
+/* Such slots of a slab for each node, half of them for what is served. */
 #define PULL_NODE_SLOTS 8u
 /* Of one node, at a time: less than it would take, so that votes need not wait. */
 #define PULL_NODE_MAX 32u
 
 enum pull_what {
 	PULL_WRITTEN = 1, /* a unit's parameters, as its root has written them (written.h) */
+	PULL_PARTIAL = 2, /* of a piece of a subgroup, what a leaf of the tree makes (grads.h) */
+	PULL_SUM = 3,     /* a piece of a subgroup's sum, from who has finished it */
+	PULL_NORM = 4,    /* sums of squares, of what the node has finished (norm.h) */
 	_PULL_WHAT_COUNT,
 };
 
@@ -43,12 +47,14 @@ struct pull {
 	struct zero_job *job;
 	uint32_t node;
 	enum pull_what what;
-	uint32_t unit, number, piece; /* what it is of: `what` says how they are meant */
-	uint64_t bytes;               /* at most PULL_SLOT_BYTES */
-	pull_done_fn done;            /* once, from the loop */
-	int error;                    /* not 0: it did not come; @text. The group breaks, or has */
+	/* What it is of: `what` says how they are meant. A subgroup is counted in its unit. */
+	uint32_t unit, subgroup, number, piece, leaf;
+	uint64_t bytes;    /* at most a slot's */
+	pull_done_fn done; /* once, from the loop */
+	int error;         /* not 0: it did not come; @text. The group breaks, or has */
 	struct zi_text text;
 	void *memory; /* where it lies, until pull_release() */
+	void *owner;  /* the caller's */
 	/* private */
 	struct zi_list link;
 	struct tier_segment *slab;
@@ -65,11 +71,12 @@ void pull_release(struct pull *pull);
 
 /* The slab's memory, once nodes are joined. -ENOSPC, -EDQUOT, -ENOMEM with @text. */
 int pull_prepare(struct across *across, struct zi_text *text);
-/* What was heard of kind PULL; CAME, REFUSED; GONE. -EPROTO with @text. */
-int pull_asked(struct across *across, const struct talk_entry *entry, struct zi_text *text);
+/* It has slots of @slot_bytes from now on, alike on all nodes: pieces are as long. Nothing may be
+ * pulled. -ENOMEM; -EBUSY another node has asked for something before its time. */
+int pull_divide(struct across *across, uint64_t slot_bytes);
+/* Of that half of the slab that is pulled into; the other is served from. */
+uint64_t pull_half_bytes(const struct across *across);
+/* What was heard of kind CAME, REFUSED. -EPROTO with @text. */
 int pull_answered(struct across *across, const struct talk_entry *entry, struct zi_text *text);
-int pull_gone(struct across *across, const struct talk_entry *entry, struct zi_text *text);
-/* Something that was asked for may be there. */
-void pull_serve(struct across *across);
 /* There is no talk any more: all that waits ends with across->error. */
 void pull_fail(struct across *across, int error, const struct zi_text *text);

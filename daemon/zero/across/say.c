@@ -6,6 +6,7 @@
 #include "common/base/err.h"
 #include "common/base/utf8.h"
 #include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/grads_private.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 
@@ -82,6 +83,7 @@ void across_writable(void *arg)
 	for (uint32_t i = 0; i < across->node_count; i++)
 		if (i != across->node)
 			flush(across, i);
+	grads_say(across);
 }
 
 /* ---- rounds ---- */
@@ -218,13 +220,15 @@ static int heard(struct across *across, const struct talk_entry *entry, struct z
 		return 0;
 	case TALK_BECAUSE:
 		return err_trace(late_answered(across, entry, text));
+	case TALK_READY:
+		return err_trace(grads_heard(across, entry, text));
 	case TALK_PULL:
-		return err_trace(pull_asked(across, entry, text));
+		return err_trace(serve_asked(across, entry, text));
 	case TALK_CAME:
 	case TALK_REFUSED:
 		return err_trace(pull_answered(across, entry, text));
 	case TALK_GONE:
-		return err_trace(pull_gone(across, entry, text));
+		return err_trace(serve_gone(across, entry, text));
 	default:
 		return err_origin(zi_text_error(text, -EPROTO,
 		                                "node %u says what nobody asked for: kind %u, %u",

@@ -63,7 +63,7 @@ static void next(struct across_written *written, struct across_copy *copy)
 {
 	struct zero_job *job = written->job;
 	uint64_t bytes = job_param_bytes(job, job->units[written->unit].padded_count);
-	uint64_t begin = written->piece * PULL_SLOT_BYTES;
+	uint64_t slot_bytes = copy->across->slot_bytes, begin = written->piece * slot_bytes;
 
 	if (begin >= bytes || copy->across->error) {
 		end_one(written);
@@ -77,7 +77,7 @@ static void next(struct across_written *written, struct across_copy *copy)
 		.unit = written->unit,
 		.number = copy->across->write_count,
 		.piece = written->piece++,
-		.bytes = ZI_MIN(bytes - begin, PULL_SLOT_BYTES),
+		.bytes = ZI_MIN(bytes - begin, slot_bytes),
 		.done = came,
 	};
 	pull_start(&copy->pull);
@@ -110,5 +110,5 @@ void written_pull(struct zero_job *job, uint32_t unit, uint32_t root, gather_go_
 void written_serve(struct zero_job *job)
 {
 	job->across->written_count = job->across->write_count;
-	pull_serve(job->across);
+	serve_more(job->across);
 }

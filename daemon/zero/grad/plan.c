@@ -19,12 +19,32 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/memory.h"
 
+/* Its sum is made here, or needed here. */
+static bool has_sum(const struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	return subgroup->is_here || job_finishes(job, subgroup);
+}
+
+/* Elements of those whose sum is; and of those that are summed here. */
+static uint64_t sum_elements(const struct zero_job *job, bool is_made_here)
+{
+	uint64_t count = 0;
+
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		const struct zero_subgroup *subgroup = &job->subgroups[i];
+
+		if (is_made_here ? job_finishes(job, subgroup) : has_sum(job, subgroup))
+			count += subgroup->element_count;
+	}
+	return count;
+}
+
 /* Which unit is the longest is for the words. */
 static struct zi_grads_model model_of(const struct zero_job *job, uint32_t *ret_largest)
 {
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	struct zi_grads_model model = {
-		.sum_bytes = job->here_elements * width,
+		.sum_bytes = sum_elements(job, false) * width,
 		.spill_bytes = ZI_SPILL_SLOTS * spill_slot_bytes(job),
 		.slot_bytes = job->slot_bytes,
 		.rank_count = (uint32_t)__builtin_popcountll(job->here_mask),
@@ -66,9 +86,12 @@ static uint64_t choose_stored(struct zero_job *job)
 	uint64_t left_bytes = job->grad_plan.sum_bytes, bytes = 0;
 	bool is_stored = false;
 
-	for_each_subgroup_here(job, subgroup) {
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[i];
 		uint64_t next_bytes = (uint64_t)subgroup->element_count * width;
 
+		if (!has_sum(job, subgroup))
+			continue;
 		is_stored |= job->grad_plan.is_pooled && next_bytes > left_bytes;
 		subgroup->is_sum_stored = is_stored;
 		if (is_stored || !job->grad_plan.is_pooled)
@@ -94,6 +117,13 @@ int grads_choose(struct zero_job *job, struct zi_text *text)
 			zi_format_bytes(job->training.grad_budget_bytes).chars,
 			job->layout.units[largest].name, zi_format_bytes(model.largest_bytes).chars,
 			(unsigned long long)model.largest_bytes));
+	if (job->grad_plan.is_stored && job->across)
+		return err_origin(zi_text_error(
+			text, -EOPNOTSUPP,
+			"grad_budget_bytes is %s: sums of gradients of ranks on several nodes stay "
+			"in memory, grant at least %llu bytes",
+			zi_format_bytes(job->training.grad_budget_bytes).chars,
+			(unsigned long long)model.plane_bytes));
 	job->grad_plan.sum_bytes = choose_stored(job);
 	r = job->grad_plan.is_stored ? spill_new(job) : 0;
 	if (!r && job->grad_plan.is_pooled)
@@ -108,7 +138,8 @@ int grads_choose(struct zero_job *job, struct zi_text *text)
 /* See plan.h. */
 int grads_plan(struct zero_job *job, struct zi_text *text)
 {
-	uint64_t accum_bytes = job->padded_count * sizeof(float);
+	/* At least one: there are nodes that sum nothing. */
+	uint64_t accum_bytes = ZI_MAX(sum_elements(job, true), 1ull) * sizeof(float);
 	uint64_t sum_bytes = job->grad_plan.sum_bytes;
 	int r = plan_ranks(job, &job->grad_plan, text);
 
@@ -125,15 +156,19 @@ int grads_plan(struct zero_job *job, struct zi_text *text)
 void grads_place(struct zero_job *job)
 {
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
-	uint64_t offset_bytes = 0;
+	uint64_t offset_bytes = 0, accum_offset = 0;
 
-	if (!job->sums)
-		return;
-	for_each_subgroup_here(job, subgroup) {
-		if (subgroup->is_sum_stored)
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[i];
+
+		if (job->sums && has_sum(job, subgroup) && !subgroup->is_sum_stored) {
+			subgroup->sum = (char *)job->sums->region.base + offset_bytes;
+			offset_bytes += (uint64_t)subgroup->element_count * width;
+		}
+		if (!job_finishes(job, subgroup))
 			continue;
-		subgroup->sum = (char *)job->sums->region.base + offset_bytes;
-		offset_bytes += (uint64_t)subgroup->element_count * width;
+		subgroup->accum_offset = accum_offset;
+		accum_offset += (uint64_t)subgroup->element_count * sizeof(float);
 	}
 	if (job->spill)
 		spill_place(job, (char *)job->sums->region.base + offset_bytes);

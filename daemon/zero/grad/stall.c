@@ -54,6 +54,8 @@ static bool stays(const void *arg, uint32_t index)
 		return false;
 	if (missing_mask)
 		return missing_mask & view->still_mask;
+	if (view->job->across)
+		return false; /* Ranks of other nodes do not stand still. */
 	/* An early update waits for those who have not begun, and for those who use the unit. */
 	if (view->job->here_mask & ~view->job->step.begun_mask & view->still_mask)
 		return true;

@@ -142,7 +142,6 @@ static void subgroups_place(struct zero_job *job)
 				.tile_first = job->tile_count,
 				.param_offset = unit->param_offset + local * param_width,
 				.grad_begin = local * grad_width,
-				.accum_offset = (global + local) * sizeof(float),
 				.block_first = (global + local) / ZI_BLOCK_ELEMENTS,
 			};
 			subgroup->tile_count = zi_geometry_tile_count(subgroup->element_count);

@@ -47,10 +47,11 @@ struct zero_subgroup {
 	struct zero_job *job;
 	uint32_t unit, index;
 	uint32_t element_count;
-	bool is_here;                    /* held by this node: its extents and optimizer state */
-	bool is_param_here;              /* its parameters stay in this node's memory */
-	uint8_t finisher;                /* the rank whose node finishes its sum */
-	uint32_t tile_first, tile_count; /* place in the arrays of checksums */
+	bool is_here;       /* held by this node: its extents and optimizer state */
+	bool is_param_here; /* its parameters stay in this node's memory */
+	uint8_t owner;      /* the member of its set that has its state, and so in each replica */
+	uint8_t finisher;   /* the rank whose node finishes its sum */
+	uint32_t tile_first, tile_count;     /* place in the arrays of checksums */
 	uint64_t param_offset, accum_offset; /* bytes in the planes */
 	uint64_t grad_begin;                 /* bytes behind its unit's first gradient */
 	uint64_t block_first;                /* place in the norm's blocks */

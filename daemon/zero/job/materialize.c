@@ -17,6 +17,7 @@
 #include "common/base/utf8.h"
 #include "common/wire/owner.h"
 #include "daemon/zero/across/across.h"
+#include "daemon/zero/across/grads.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
@@ -335,6 +336,8 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 		scale_resume(job); /* Its ranks may ask for another one than before. */
 	if (!r)
 		r = memory_plan(job, text);
+	if (!r && job->across)
+		r = grads_open(job, text);
 	return err_trace(r);
 }
 

@@ -16,6 +16,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/grads.h"
 #include "daemon/zero/across/late.h"
 #include "daemon/zero/grad/acquire.h"
 #include "daemon/zero/grad/stall.h"
@@ -284,6 +285,7 @@ static void op_expire(struct zero_op *op)
 	struct zero_job *job = op->rank->job;
 	double seconds = (double)op_timeout_ns(op) / (double)ZI_NS_PER_S;
 	struct zi_text text;
+	bool is_told;
 
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++) {
 		if (op->rank->gathered[i] != op)
@@ -313,8 +315,9 @@ static void op_expire(struct zero_op *op)
 		        seconds, set_format(join_missing(job)).chars);
 		return;
 	}
-	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %s", op_name(op->opcode), seconds,
-	        waited_for(op));
+	is_told = op->opcode == ZI_OP_GRAD_ACQUIRE && grads_say_late(job, op->unit, &text);
+	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %.220s", op_name(op->opcode), seconds,
+	        is_told ? text.chars : waited_for(op));
 }
 
 static void timer_due(struct zi_timer *timer)

@@ -58,6 +58,7 @@ static void deal_set(struct zero_job *job, const struct zero_set *set)
 
 			subgroup->is_here = is_owned_here(job, set, owner);
 			subgroup->is_param_here = subgroup->is_here || !are_params_divided;
+			subgroup->owner = (uint8_t)owner;
 			subgroup->finisher = (uint8_t)set_rank(set, finisher);
 			count_here(job, subgroup);
 		}

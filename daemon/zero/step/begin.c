@@ -191,9 +191,10 @@ static struct zero_step step_of(const struct zero_job *job, const struct zero_op
 	step.is_pass1 = step.is_norm_wanted || job->config.schedule == ZI_SCHEDULE_SHARDED;
 	/* What is in memory alone may not change before the step is certain. */
 	step.is_early = (op->options.flags & ZI_STEP_UPDATE_EARLY) && !step.is_norm_wanted &&
-	                job_is_nvme(job) && !job_is_ahead(job);
+	                job_is_nvme(job) && !job_is_ahead(job) && !job->across;
 	/* Else buckets would be full before all gradients are in. */
 	step.is_pass1 |= job->grad_pool && !step.is_early;
+	step.is_pass1 |= job->across != NULL; /* The ranks here have a part of it alone. */
 	return step;
 }
 

@@ -125,6 +125,11 @@ void join_try(struct zero_op *op)
 
 	if (job->zero->is_stopping)
 		op_fail(op, -ESTALE, "the daemon is stopping");
+	else if (job->across) /* Whose data are at their end is known to its own node alone. */
+		op_fail(op, -EOPNOTSUPP,
+		        "rank %u joins, but ranks on several nodes cannot yet: give all of them as "
+		        "many batches",
+		        op->rank->number);
 	else if (job->step.phase == ZERO_STEP_STEPPING)
 		join_begin(op);
 	else if (!join_missing(job))

@@ -155,14 +155,13 @@ void pipeline_pump(struct zero_job *job)
 
 /*
  * LOAD, WRITE, KEEP and STORE run to their end; UPDATE reads ahead, computes what pipeline_ready()
- * names, and everything from pipeline_arm() on. The end is told by materialize_loaded(),
- * commit_written(), snapshot_written(), write_stored(), step_updated(), possibly before this
- * returns.
+ * names, and everything from pipeline_arm() on. A node may hold nothing. The
+ * end is told by materialize_loaded(), commit_written(), snapshot_written(), write_stored(),
+ * step_updated(), possibly before this returns.
  */
 void pipeline_start(struct zero_job *job, enum zero_pipeline_kind kind)
 {
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
-	assert(job->here_count > 0);
 	job->pipeline = (struct zero_pipeline){
 		.kind = kind,
 		.is_armed = kind != ZERO_PIPELINE_UPDATE,

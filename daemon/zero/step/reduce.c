@@ -15,6 +15,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/grads.h"
 #include "daemon/zero/grad/grads.h"
 #include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/job.h"
@@ -85,7 +86,8 @@ static void reduce_run(struct dev_task *task)
 		look(subgroup, target, dtype, job->step.hyper.unscale, &sum);
 }
 
-static void unit_reduced(struct zero_job *job, uint32_t index)
+/* See reduce.h. */
+void reduce_unit_over(struct zero_job *job, uint32_t index)
 {
 	struct zero_unit *unit = &job->units[index];
 
@@ -116,7 +118,7 @@ void reduce_end(struct zero_subgroup *subgroup)
 	if (job->step.phase != ZERO_STEP_STEPPING)
 		job_settle(job); /* The step was aborted. */
 	else if (!unit->reduce_count)
-		unit_reduced(job, subgroup->unit);
+		reduce_unit_over(job, subgroup->unit);
 }
 
 static void reduce_done(struct dev_task *task)
@@ -234,8 +236,12 @@ void zero_reduce(struct zero_rank *rank, struct zero_op *op)
 		clear_padding(rank, op->unit);
 		unit->handed_mask |= 1ull << rank->number;
 		unit->held_mask |= 1ull << rank->number;
-		if (unit->handed_mask == set_mask_here(job, op->unit) && job->step.is_pass1)
-			reduce_unit(job, op->unit);
+		if (unit->handed_mask == set_mask_here(job, op->unit) && job->step.is_pass1) {
+			if (grads_span(job, op->unit))
+				grads_hand_over(job, op->unit);
+			else
+				reduce_unit(job, op->unit);
+		}
 	}
 	op_complete(op, r);
 	if (!r)

@@ -12,3 +12,6 @@ void reduce_start(struct zero_subgroup *subgroup);
 /* Its sum is where it stays, or lost. The job may be gone afterwards, if its step was aborted. */
 void reduce_end(struct zero_subgroup *subgroup);
 void reduce_unit(struct zero_job *job, uint32_t unit);
+/* This micro-batch's sum is made of what the ranks here handed over: their buffers are free, but
+ * for the last one's where it lies. May end the job. */
+void reduce_unit_over(struct zero_job *job, uint32_t unit);

@@ -14,6 +14,8 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/agree.h"
+#include "daemon/zero/across/grads.h"
+#include "daemon/zero/across/norm.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -21,7 +23,6 @@
 #include "daemon/zero/job/stretches.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/step/commit.h"
-#include "daemon/zero/step/culprit.h"
 #include "daemon/zero/step/join.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/reduce.h"
@@ -256,15 +257,17 @@ void step_advance(struct zero_job *job)
 	bool is_finite = true;
 
 	if (step->phase != ZERO_STEP_STEPPING || !gather_is_agreed(job, ZERO_GATHER_STEP) ||
-	    step->reduce_count || job->pipeline.error)
+	    step->reduce_count || !grads_are_there(job) || job->pipeline.error)
 		return;
 	/* A snapshot is being written; snapshot_written() looks again. */
 	if (job->pipeline.kind == ZERO_PIPELINE_KEEP)
 		return;
+	if (step->is_norm_wanted && !norm_have(job))
+		return;
 	if (step->is_norm_wanted)
 		is_finite = take_norm(step, kern_norm_join(job->norm_blocks, job->block_count));
 	if (!is_finite)
-		(void)culprit_find(job, &step->stats.culprit, &step->culprit_unit); /* If any. */
+		(void)norm_culprit(job, &step->stats.culprit, &step->culprit_unit); /* If any. */
 	scale_advance(job, is_finite);
 	step->update_ns = zi_clock_now_ns();
 	step->stats.grad_wait_ns = step->last_step_ns - step->first_step_ns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: of any set on any nodes, pieces cover each subgroup once and in whole blocks, slots lie
- * apart and within the slab, and all nodes reckon alike. Method: drawn sets and placements.
+ * Goal: of any set on any nodes, pieces cover each subgroup once and in whole blocks, slots are
+ * enough for all pieces under way, and all nodes reckon alike. Method: drawn sets and placements.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -9,6 +9,7 @@
 
 #include "common/wire/geometry.h"
 #include "daemon/zero/across/grads_plan.h"
+#include "daemon/zero/across/pull.h"
 
 static uint64_t seed = 1;
 
@@ -34,21 +35,17 @@ static void check_pieces(const struct grads_plan *plan, uint64_t element_count)
 	cr_assert_eq(next, element_count);
 }
 
-static void check_slots(const struct grads_plan *plan)
+/* Each piece under way has a slot for each leaf, whatever else is. */
+static void check_slots(const struct grads_plan *plan, uint64_t half_bytes)
 {
-	uint64_t end = 0;
+	cr_assert_leq(GRADS_DEPTH * plan->tree.leaf_count * plan->slot_bytes, half_bytes);
+	cr_assert_leq(plan->slot_bytes, PULL_SLOT_BYTES);
+}
 
-	for (uint32_t group = 0; group < GRADS_DEPTH; group++)
-		for (uint32_t leaf = 0; leaf < plan->tree.leaf_count; leaf++) {
-			cr_assert_geq(grads_finish_slot(plan, group, leaf), end);
-			end = grads_finish_slot(plan, group, leaf) + plan->slot_bytes;
-		}
-	cr_assert_geq(plan->serve_count, GRADS_DEPTH, "one that is asked for is not alone");
-	for (uint32_t i = 0; i < plan->serve_count; i++) {
-		cr_assert_geq(grads_serve_slot(plan, i), end);
-		end = grads_serve_slot(plan, i) + plan->slot_bytes;
-	}
-	cr_assert_leq(end, plan->slab_bytes);
+/* A slab of so many nodes. */
+static uint64_t half_of(uint32_t node_count)
+{
+	return (node_count > 2 ? node_count : 2) * PULL_NODE_SLOTS * PULL_SLOT_BYTES / 2;
 }
 
 Test(grads_plan, pieces_and_slots_of_drawn_sets)
@@ -66,13 +63,17 @@ Test(grads_plan, pieces_and_slots_of_drawn_sets)
 			nodes[k] = (uint8_t)(draw(2) ? draw(node_count) : k * node_count / world);
 		memset(&plan, 0, sizeof(plan));
 		memset(&again, 0xff, sizeof(again));
-		cr_assert_eq(grads_plan_init(&plan, members, nodes, &text), 0, "%s", text.chars);
-		cr_assert_eq(grads_plan_init(&again, members, nodes, &text), 0);
+		cr_assert_eq(grads_plan_init(&plan, members, nodes, half_of(node_count), &text), 0,
+		             "%s", text.chars);
+		cr_assert_eq(grads_plan_init(&again, members, nodes, half_of(node_count), &text),
+		             0);
 		cr_assert_eq(plan.piece_elements, again.piece_elements);
 		cr_assert_eq(plan.tree.rank_count, (uint32_t)__builtin_popcountll(members));
 		check_pieces(&plan, ZI_SUBGROUP_ELEMENTS);
 		check_pieces(&plan, ZI_BLOCK_ELEMENTS * (1 + draw(64)));
-		check_slots(&plan);
+		check_slots(&plan, half_of(node_count));
+		grads_plan_divide(&plan, 16 * 1024);
+		check_pieces(&plan, ZI_SUBGROUP_ELEMENTS);
 		for (uint32_t leaf = 0; leaf < plan.tree.leaf_count; leaf++) {
 			const struct subtree *tree = &plan.tree.leaves[leaf];
 
@@ -91,7 +92,7 @@ Test(grads_plan, a_set_of_nobody_is_refused)
 	struct grads_plan plan;
 	struct zi_text text;
 
-	cr_expect_eq(grads_plan_init(&plan, 0, nodes, &text), -EINVAL);
+	cr_expect_eq(grads_plan_init(&plan, 0, nodes, half_of(2), &text), -EINVAL);
 }
 
 /* Aligned nodes have a leaf each: whole subgroups travel. */
@@ -101,9 +102,8 @@ Test(grads_plan, two_aligned_nodes_pull_whole_subgroups)
 	struct grads_plan plan;
 	struct zi_text text;
 
-	cr_assert_eq(grads_plan_init(&plan, 0xf, nodes, &text), 0);
+	cr_assert_eq(grads_plan_init(&plan, 0xf, nodes, half_of(2), &text), 0);
 	cr_expect_eq(plan.tree.leaf_count, 2);
 	cr_expect_eq(plan.piece_elements, ZI_SUBGROUP_ELEMENTS);
 	cr_expect_eq(grads_piece_count(&plan, ZI_SUBGROUP_ELEMENTS), 1);
-	cr_expect_eq(plan.slab_bytes, 2 * GRADS_NODE_BYTES);
 }

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What other nodes pull; see serve.h. Floor 5, shard thread. */
+#include "daemon/zero/across/serve.h"
+
+#include <string.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "daemon/tier/segment.h"
+#include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/grads_private.h"
+#include "daemon/zero/across/norm.h"
+#include "daemon/zero/job/job.h"
+
+/* ---- written parameters ---- */
+
+static bool written_check(const struct across *across, const struct talk_entry *entry)
+{
+	const struct zero_job *job = across->job;
+	uint64_t begin = entry->piece * across->slot_bytes, bytes;
+
+	if (!job->units || entry->unit >= job->layout.unit_count || job->residency)
+		return false;
+	bytes = job_param_bytes(job, job->units[entry->unit].padded_count);
+	return begin < bytes && entry->bytes <= bytes - begin &&
+	       entry->micro <= across->write_count + 1;
+}
+
+static void written_fill(struct across_serve *serve)
+{
+	uint64_t begin = serve->entry.piece * serve->across->slot_bytes;
+
+	memcpy(serve->memory, (char *)job_unit_param(serve->job, serve->entry.unit) + begin,
+	       serve->entry.bytes);
+}
+
+/* ---- all kinds ---- */
+
+/* Whether it makes sense; it is asked once of each that comes. */
+static bool check(struct across *across, const struct talk_entry *entry)
+{
+	if (!entry->bytes || entry->bytes > across->slot_bytes)
+		return false;
+	switch (entry->what) {
+	case PULL_WRITTEN:
+		return written_check(across, entry);
+	case PULL_PARTIAL:
+		return across->grads && grads_partial_asked(across->grads, entry);
+	case PULL_SUM:
+		return across->grads && grads_sum_asked(across->grads, entry);
+	case PULL_NORM:
+		return across->grads && norm_asked(across->grads, entry);
+	default:
+		return false;
+	}
+}
+
+/* Partials and sums are asked for when they are there. */
+static bool is_there(const struct across *across, const struct talk_entry *entry)
+{
+	if (entry->what == PULL_WRITTEN)
+		return across->written_count >= entry->micro;
+	return entry->what != PULL_NORM || norm_is_made(across->grads, entry->micro);
+}
+
+static void describe(struct across_serve *serve)
+{
+	serve->fill = written_fill;
+	serve->filled = NULL;
+	if (serve->entry.what == PULL_PARTIAL) {
+		serve->fill = grads_partial_fill;
+		serve->filled = grads_partial_filled;
+	} else if (serve->entry.what == PULL_SUM) {
+		serve->fill = grads_sum_fill;
+		serve->filled = grads_sum_filled;
+	} else if (serve->entry.what == PULL_NORM) {
+		serve->fill = norm_fill;
+	}
+}
+
+static void fill_run(struct dev_task *task)
+{
+	struct across_serve *serve = container_of(task, struct across_serve, task);
+
+	serve->fill(serve);
+}
+
+static void fill_done(struct dev_task *task)
+{
+	struct across_serve *serve = container_of(task, struct across_serve, task);
+	struct across *across = serve->across;
+	struct zero_job *job = serve->job;
+	struct zero *zero = job->zero;
+	bool is_told;
+
+	across->task_count--;
+	job_unbusy(job);
+	is_told = !across->error && across->phase == ACROSS_TALKING;
+	if (is_told)
+		across_say(across, serve->entry.node,
+		           &(struct talk_entry){ .kind = TALK_SERVE,
+		                                 .tag = serve->entry.tag,
+		                                 .slab = NET_SLAB_TALK,
+		                                 .offset_bytes = serve->offset_bytes,
+		                                 .bytes = serve->entry.bytes });
+	if (is_told && !across->is_detached && serve->filled) {
+		serve->filled(serve);
+	} else {
+		across_go_on(across); /* It may wait for this. */
+		job_settle(job);
+	}
+	zero_drain(zero);
+}
+
+static void start_fill(struct across *across, struct across_serve *serve,
+                       const struct talk_entry *entry)
+{
+	struct zero_job *job = across->job;
+	uint32_t slot = across->slot_count + (uint32_t)(serve - across->serves);
+
+	*serve = (struct across_serve){
+		.across = across,
+		.job = job,
+		.is_used = true,
+		.entry = *entry,
+		.offset_bytes = slot * across->slot_bytes,
+		.memory = across_slot(across, slot),
+		.task = { .run = fill_run, .done = fill_done, .loop = job->zero->options.loop },
+	};
+	describe(serve);
+	across->task_count++;
+	job_busy(job);
+	dev_submit(job->device, &serve->task);
+}
+
+static struct across_serve *free_serve(struct across *across)
+{
+	for (uint32_t i = 0; i < across->slot_count; i++)
+		if (!across->serves[i].is_used)
+			return &across->serves[i];
+	return NULL;
+}
+
+/* Documented in the header, as are the others. */
+void serve_more(struct across *across)
+{
+	struct across_serve *serve = free_serve(across);
+
+	for (uint32_t i = 0; i < across->node_count; i++) {
+		struct across_peer *peer = &across->peers[i];
+
+		while (serve && peer->served != peer->asked) {
+			const struct talk_entry *entry = &peer->pulls[peer->served % TALK_CREDIT];
+
+			if (!is_there(across, entry))
+				break;
+			start_fill(across, serve, entry);
+			peer->served++;
+			serve = free_serve(across);
+		}
+	}
+}
+
+int serve_asked(struct across *across, const struct talk_entry *entry, struct zi_text *text)
+{
+	struct across_peer *peer = &across->peers[entry->node];
+
+	if (across->is_detached)
+		return 0; /* Nobody is left to whom it would matter. */
+	if (!check(across, entry))
+		return err_origin(zi_text_error(
+			text, -EPROTO,
+			"node %u asks for %llu bytes of kind %u, unit %u, piece %u: none",
+			entry->node, (unsigned long long)entry->bytes, entry->what, entry->unit,
+			entry->piece));
+	if (peer->asked - peer->served == TALK_CREDIT)
+		return err_origin(zi_text_error(text, -EPROTO, "node %u pulls more than it may",
+		                                entry->node));
+	peer->pulls[peer->asked++ % TALK_CREDIT] = *entry;
+	serve_more(across);
+	return 0;
+}
+
+int serve_gone(struct across *across, const struct talk_entry *entry, struct zi_text *text)
+{
+	for (uint32_t i = 0; i < across->slot_count; i++) {
+		struct across_serve *serve = &across->serves[i];
+
+		if (!serve->is_used || serve->entry.tag != entry->tag ||
+		    serve->entry.node != entry->node)
+			continue;
+		serve->is_used = false;
+		if (!across->is_detached)
+			serve_more(across);
+		return 0;
+	}
+	return err_origin(zi_text_error(text, -EPROTO, "zinf-net has sent what nobody served"));
+}

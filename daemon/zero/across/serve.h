@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What other nodes pull from this one: each pull that came waits, in its node's order, until what
+ * it asks for is there and a slot is free; a pool thread then fills the slot. Floor 5, shard
+ * thread. See pull.h.
+ */
+#pragma once
+
+#include "common/base/text.h"
+
+struct across;
+struct across_serve;
+struct talk_entry;
+
+/* Puts entry.bytes of it at its memory. Any device thread. */
+typedef void (*serve_fill_fn)(struct across_serve *serve);
+/* It is filled: what it was made of is not needed any more. The job may end with it. */
+typedef void (*serve_filled_fn)(struct across_serve *serve);
+
+/* What was heard of kind PULL; GONE. -EPROTO with @text. */
+int serve_asked(struct across *across, const struct talk_entry *entry, struct zi_text *text);
+int serve_gone(struct across *across, const struct talk_entry *entry, struct zi_text *text);
+/* Something that was asked for may be there. */
+void serve_more(struct across *across);

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: whoever goes, is late, or says what cannot be while gradients are summed over nodes is told
+ * by name, and nothing is left. Method: as in test_across_grads.c.
+ */
+#include "tests/unit/zero/across_grads.h"
+
+/* Whoever goes, a rank or a worker, at any moment of a step: the group ends on all nodes, and
+ * nothing is left. */
+Test(across_grads_end, a_death_at_any_moment_of_a_step_leaves_nothing)
+{
+	for (uint64_t seed = 1; seed <= 40; seed++) {
+		struct run run = {
+			.places = seed % 2 ? "0012" : "012",
+			.dtype = ZI_DTYPE_BF16,
+			.schedule = ZI_SCHEDULE_LOCAL,
+			.offload = seed % 4 < 2 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME,
+			.micro_batches = 1,
+			.strategy = seed % 4 < 2 ? ZI_STRATEGY_DDP : ZI_STRATEGY_ZERO2,
+		};
+		struct zi_step_options options = model_options();
+
+		options.max_norm = 1;
+		begin_run(&run, seed);
+		begin_step(&options);
+		for (uint32_t unit = 0; unit < UNITS; unit++)
+			for (uint32_t i = 0; i < ranks.world; i++)
+				hand_over(&ranks.actors[i], 1, 0, unit);
+		if (seed % 5)
+			for (uint32_t i = 0; i < ranks.world; i++)
+				actor_start(&ranks.actors[i], 0, zero_step, NULL);
+		for (uint64_t i = 0; i < seed * seed / 4; i++)
+			nodes_turn();
+		if (seed % 3 == 0)
+			nodes_crash(seed / 3 % 3);
+		else
+			actor_leave(&ranks.actors[seed % 2 ? 0 : ranks.world - 1], seed % 3 == 1);
+		for (uint32_t i = 0; i < 40; i++)
+			nodes_turn();
+		end_run(false);
+	}
+}
+
+/* Who waits for its buffer hears which node is late, with its ranks. */
+Test(across_grads_end, a_node_that_does_not_hand_over_is_named)
+{
+	struct attach_options options = { .incarnation = "run.0",
+		                          .timeout_ns = 300 * ZI_NS_PER_MS,
+		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) };
+	struct zi_step_options step = model_options();
+	uint32_t named = 0;
+
+	options.config.schedule = ZI_SCHEDULE_SHARDED;
+	step.micro_batches = 2;
+	nodes_init(2, 5);
+	nodes_start();
+	nodes_attach(&ranks, "011", &options);
+	nodes_layout(&ranks);
+	cr_assert_eq(nodes_materialize(&ranks), 0, "%s", ranks.actors[0].text.chars);
+	cr_assert_eq(nodes_all(&ranks, zero_commit, NULL), 0, "%s", ranks.actors[0].text.chars);
+	begin_step(&step);
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		hand_over(&ranks.actors[0], 1, 0, unit);
+	for (uint32_t unit = 0; unit < UNITS; unit++) {
+		const char *text = ranks.actors[0].text.chars;
+
+		cr_expect_eq(call_unit(&ranks.actors[0], zero_grad_acquire, unit), -ETIMEDOUT);
+		named += strstr(text, "have not come from node 1 (ranks 1, 2") != NULL;
+		cr_expect(strstr(text, "have not come from node 1 (ranks 1, 2") ||
+		                  strstr(text, "not been taken by the nodes that sum them"),
+		          "%s", text);
+	}
+	cr_expect_gt(named, 0);
+	end(false);
+}
+
+/* Whose data are at their end is not told to other nodes. */
+Test(across_grads_end, a_rank_cannot_join_while_others_are_elsewhere)
+{
+	struct zero_op op = { .options = { .flags = ZI_STEP_JOINED } };
+
+	made(2, 1, "01");
+	cr_expect_eq(actor_call(&ranks.actors[0], zero_step_begin, &op), -EOPNOTSUPP);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "as many batches"));
+	end(true);
+}
+
+/* What a node may not say, or not ask for, ends the talk. */
+Test(across_grads_end, words_that_cannot_be_end_the_talk)
+{
+	static const struct talk_entry bad[] = {
+		{ .kind = TALK_READY, .what = 1, .unit = UNITS, .micro = 1 },
+		{ .kind = TALK_READY, .what = 1, .unit = 1, .micro = 2 },
+		{ .kind = TALK_READY, .what = 2, .unit = 1, .subgroup = 0, .micro = 1 },
+		{ .kind = TALK_READY, .what = 2, .unit = 1, .subgroup = 99, .micro = 0 },
+		{ .kind = TALK_READY, .what = 9 },
+		{ .kind = TALK_PULL, .what = PULL_PARTIAL, .unit = UNITS, .bytes = 4096 },
+		{ .kind = TALK_PULL, .what = PULL_PARTIAL, .unit = 1, .bytes = 4096 },
+		{ .kind = TALK_PULL, .what = PULL_SUM, .unit = UNITS, .bytes = 4096 },
+		{ .kind = TALK_PULL, .what = PULL_SUM, .unit = 1, .subgroup = 99, .bytes = 4096 },
+		{ .kind = TALK_PULL, .what = PULL_SUM, .unit = 1, .bytes = 4096 },
+		{ .kind = TALK_PULL, .what = PULL_NORM, .micro = 2, .bytes = 16 },
+		{ .kind = TALK_PULL, .what = PULL_NORM, .micro = 1, .piece = 7, .bytes = 16 },
+		{ .kind = TALK_PULL, .what = PULL_NORM, .micro = 1, .bytes = 3 },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++) {
+		struct talk_entry entry = bad[i];
+		struct net_worker *worker;
+
+		made(2, i + 1, "01");
+		for (worker = net.workers; worker->place != 1;)
+			worker = worker->next;
+		entry.slab = NET_SLAB_TALK;
+		entry.tag = 1;
+		net_put(worker, 0, &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
+		all_hear(-EPROTO, entry.kind == TALK_PULL ? "node 0 asks for" : "cannot be");
+		end(false);
+	}
+}
+
+/* A partial that is asked for has to be the asker's, whole, and not asked for before. */
+Test(across_grads_end, partials_of_nobody_are_refused)
+{
+	struct run run = { .places = "01",
+		           .dtype = ZI_DTYPE_BF16,
+		           .micro_batches = 1,
+		           .offload = ZI_OFFLOAD_CPU };
+	static const struct talk_entry bad[] = {
+		{ .unit = 1, .micro = 2, .bytes = 8192 },
+		{ .unit = 1, .micro = 1, .subgroup = 99, .bytes = 8192 },
+		{ .unit = 1, .micro = 1, .subgroup = 0, .step = 7, .bytes = 8192 },
+		{ .unit = 1, .micro = 1, .subgroup = 0, .step = -1, .bytes = 8192 },
+		{ .unit = 1, .micro = 1, .subgroup = 0, .piece = 9, .bytes = 8192 },
+		{ .unit = 1, .micro = 1, .subgroup = 0, .step = 1, .bytes = 8192 },
+		{ .unit = 1, .micro = 1, .subgroup = 1, .step = 1, .bytes = 8192 },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++) {
+		struct zi_step_options options = model_options();
+		struct talk_entry entry = bad[i];
+		struct net_worker *worker;
+
+		begin_run(&run, i + 1);
+		begin_step(&options);
+		nodes_hold(0, 1, true);
+		hand_over(&ranks.actors[1], 1, 0, 1);
+		nodes_hold(0, 1, false);
+		for (worker = net.workers; worker->place != 1;)
+			worker = worker->next;
+		entry.kind = TALK_PULL;
+		entry.what = PULL_PARTIAL;
+		entry.slab = NET_SLAB_TALK;
+		entry.tag = 1;
+		net_put(worker, 0, &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
+		all_hear(-EPROTO, "node 0 asks for");
+		end_run(false);
+	}
+}
+
+/* What would lie on the store is refused where other nodes would have to read it. */
+Test(across_grads_end, sums_that_have_no_room_in_memory_are_refused)
+{
+	struct attach_options options = { .incarnation = "run.0",
+		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME) };
+
+	options.training.strategy = ZI_STRATEGY_ZERO2;
+	options.training.grad_budget_bytes = 3 * MIB;
+	options.config.staging_bytes = 16 * MIB;
+	nodes_init(2, 5);
+	nodes_start();
+	nodes_attach(&ranks, "0011", &options);
+	for (uint32_t i = 0; i < ranks.world; i++)
+		for (uint32_t k = 0; k < 20; k++) {
+			char name[32];
+
+			(void)snprintf(name, sizeof(name), "h.%u", k);
+			layout_unit(&ranks.actors[i], name);
+			(void)snprintf(name, sizeof(name), "h.%u.w", k);
+			layout_param(&ranks.actors[i], name, 530, 1000);
+		}
+	cr_expect_eq(nodes_materialize(&ranks), -EOPNOTSUPP);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "stay in memory, grant at least"),
+	                   "%s", ranks.actors[0].text.chars);
+	end(true);
+}

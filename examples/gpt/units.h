@@ -31,7 +31,7 @@ struct gpt_units {
 	float *embed_grads; /* gradients of the embeddings, in use all through backward */
 	float *other_grads; /* of the other unit in use */
 	uint64_t wait_ns;   /* spent in unshard and grad_acquire; the caller resets it */
-	/* Called when a unit was opened, unless NULL; gpt_units_open() returns what it does. */
+	/* Called when a unit has been opened, unless NULL; what it returns, gpt_units_open() does. */
 	int (*opened)(void *context);
 	void *context;
 };

@@ -41,11 +41,9 @@ struct gpt_backend_ops {
 	int (*blob_get)(struct gpt_backend *backend, void *blob, size_t blob_bytes,
 	                size_t *ret_bytes);
 
-	/* One step is under way at a time: step() starts its end, wait() waits for that, and
-	 * has_ended() says whether it would. */
+	/* One step is under way at a time: step() starts its end, wait() waits for that. */
 	int (*step_begin)(struct gpt_backend *backend, const struct zinf_step_options *options);
 	int (*step)(struct gpt_backend *backend, const void *blob, size_t blob_bytes);
-	bool (*has_ended)(struct gpt_backend *backend);
 	int (*wait)(struct gpt_backend *backend, struct zinf_step_stats *ret_stats);
 	int (*barrier)(struct gpt_backend *backend);
 	/* @values: (world_count,); each rank has written its own, and has everybody's then. */

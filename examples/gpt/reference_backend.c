@@ -313,12 +313,6 @@ static int reference_step(struct gpt_backend *backend, const void *blob, size_t 
 	return 0;
 }
 
-static bool reference_has_ended(struct gpt_backend *backend)
-{
-	(void)backend;
-	return true;
-}
-
 static int reference_wait(struct gpt_backend *backend, struct zinf_step_stats *ret_stats)
 {
 	*ret_stats = reference_of(backend)->stats;
@@ -370,7 +364,6 @@ static const struct gpt_backend_ops reference_ops = {
 	.blob_get = reference_blob_get,
 	.step_begin = reference_step_begin,
 	.step = reference_step,
-	.has_ended = reference_has_ended,
 	.wait = reference_wait,
 	.barrier = no_wait,
 	.error_text = reference_error_text,

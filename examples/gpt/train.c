@@ -7,9 +7,6 @@
  *     wait for the former step      its statistics are printed
  *     step_begin, backward, further micro-batches, step
  *
- * Where the former step ends in the middle of that forward, the next one begins there: from then on
- * the daemon reads state ahead, and the disk is not idle until backward.
- *
  * Lanes (ranks of this process) are computed one after the other, micro-batch by micro-batch.
  */
 #include "examples/gpt/train.h"
@@ -157,37 +154,7 @@ static struct zinf_step_options step_options(struct trainer *trainer)
 	return options;
 }
 
-/* The former step ends, and this one begins. Return: 0 or what the backend answered. */
-static int begin_step(struct trainer *trainer)
-{
-	struct zinf_step_options options;
-	int r;
-
-	r = finish_ending(trainer);
-	if (!r)
-		r = take_scale(trainer);
-	if (r)
-		return r;
-	options = step_options(trainer);
-	trainer->current.lr = options.lr;
-	r = trainer->backend->ops->step_begin(trainer->backend, &options);
-	if (r)
-		return gpt_backend_problem(trainer->backend, r, trainer->problem);
-	trainer->units.opened = NULL;
-	return 0;
-}
-
-/* A unit was opened in the step's first forward. */
-static int begin_if_ended(void *context)
-{
-	struct trainer *trainer = context;
-
-	if (trainer->ending.step && !trainer->backend->ops->has_ended(trainer->backend))
-		return 0;
-	return begin_step(trainer);
-}
-
-/* One micro-batch of one lane. The step begins in the first forward, or behind it. */
+/* One micro-batch of one lane. The step begins between the first forward and the first backward. */
 static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t lane,
                        double *loss_sum)
 {
@@ -197,7 +164,9 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 		.micro_index = micro_index,
 		.rank = (uint32_t)trainer->backend->rank_first + lane,
 	};
+	const struct gpt_backend_ops *ops = trainer->backend->ops;
 	uint64_t begin_ns = gpt_now_ns(), between_ns;
+	struct zinf_step_options options;
 	double loss = 0;
 	int r;
 
@@ -212,10 +181,17 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 		return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	*loss_sum += loss;
 	trainer->current.compute_ns += gpt_now_ns() - begin_ns;
-	if (trainer->units.opened) {
-		r = begin_step(trainer);
+	if (micro_index == 0 && lane == 0) {
+		r = finish_ending(trainer);
+		if (!r)
+			r = take_scale(trainer);
 		if (r)
 			return r;
+		options = step_options(trainer);
+		trainer->current.lr = options.lr;
+		r = ops->step_begin(trainer->backend, &options);
+		if (r)
+			return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	}
 	between_ns = gpt_now_ns();
 	r = gpt_backward(&trainer->units, &trainer->acts, trainer->inputs, trainer->targets);
@@ -246,8 +222,6 @@ static int train_step(struct trainer *trainer, uint64_t step)
 		.token_count = sequences * config->sequence_count * trainer->backend->world_count,
 	};
 	trainer->units.wait_ns = 0;
-	trainer->units.opened = begin_if_ended;
-	trainer->units.context = trainer;
 	trainer->acts.blocks.wait_ns = 0;
 	for (uint32_t micro = 0; micro < accum; micro++) {
 		for (uint32_t lane = 0; lane < trainer->backend->lane_count; lane++) {

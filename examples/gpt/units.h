@@ -31,9 +31,6 @@ struct gpt_units {
 	float *embed_grads; /* gradients of the embeddings, in use all through backward */
 	float *other_grads; /* of the other unit in use */
 	uint64_t wait_ns;   /* spent in unshard and grad_acquire; the caller resets it */
-	/* Called when a unit has been opened, unless NULL; what it returns, gpt_units_open() does. */
-	int (*opened)(void *context);
-	void *context;
 };
 
 int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,

@@ -114,16 +114,6 @@ static int backend_step(struct gpt_backend *backend, const void *blob, size_t bl
 	return zinf_step(own->zinf, blob, blob_bytes, &own->ticket);
 }
 
-/* What zinf_test() refuses has ended as well: wait() says why. */
-static bool backend_has_ended(struct gpt_backend *backend)
-{
-	struct zinf_backend *own = (struct zinf_backend *)backend;
-	bool is_done = false;
-
-	assert(own->ticket);
-	return zinf_test(own->zinf, own->ticket, &is_done) || is_done;
-}
-
 static int backend_wait(struct gpt_backend *backend, struct zinf_step_stats *ret_stats)
 {
 	struct zinf_backend *own = (struct zinf_backend *)backend;
@@ -241,7 +231,6 @@ static const struct gpt_backend_ops zinf_ops = {
 	.blob_get = backend_blob_get,
 	.step_begin = backend_step_begin,
 	.step = backend_step,
-	.has_ended = backend_has_ended,
 	.wait = backend_wait,
 	.barrier = backend_barrier,
 	.gather = backend_gather,

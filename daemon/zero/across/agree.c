@@ -113,11 +113,7 @@ static void agreed(void *arg, const struct round *round, int error, const struct
 	uint32_t odd;
 
 	(void)text; /* Its ranks have heard why. */
-	if (error || job->group.phase != ZERO_GROUP_LIVE) {
-		job_settle(job);
-		return;
-	}
-	if (refused(job, round)) {
+	if (error || job->group.phase != ZERO_GROUP_LIVE || refused(job, round)) {
 		job_settle(job);
 		return;
 	}
@@ -168,11 +164,7 @@ static void begun(void *arg, const struct round *round, int error, const struct 
 	int r = 0;
 
 	(void)text; /* Its ranks have heard why. */
-	if (error || job->group.phase != ZERO_GROUP_LIVE) {
-		job_settle(job);
-		return;
-	}
-	if (refused(job, round)) {
+	if (error || job->group.phase != ZERO_GROUP_LIVE || refused(job, round)) {
 		job_settle(job);
 		return;
 	}

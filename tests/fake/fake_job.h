@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "libclient/client.h"
@@ -89,6 +90,19 @@ static inline void fake_job_leave(struct fake_job *job)
 {
 	zinf_detach(job->zinf);
 	job->fake = fake_daemon_stop(job->fake);
+}
+
+/* A look that does not fault. */
+static inline bool is_mapped(const void *address)
+{
+	int fds[2];
+	bool is_copied;
+
+	cr_assert_eq(pipe(fds), 0);
+	is_copied = write(fds[1], address, 1) == 1;
+	close(fds[0]);
+	close(fds[1]);
+	return is_copied;
 }
 
 #define expect_text(zinf, word)                                                       \

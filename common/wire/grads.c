@@ -20,6 +20,15 @@ static uint64_t bucket_bytes(const struct zi_grads_model *model,
 	return ZI_MIN(bytes, model->plane_bytes);
 }
 
+/* Each bucket takes a slot at least. */
+static uint64_t table_bytes(const struct zi_grads_model *model, uint64_t rank_bytes)
+{
+	uint64_t run_count = ZI_MIN((uint64_t)model->unit_count, rank_bytes / model->slot_bytes);
+	uint64_t slots_bytes = (uint64_t)model->unit_count * ZI_BUCKET_SLOT_BYTES;
+
+	return slots_bytes + model->rank_count * (slots_bytes + run_count * ZI_BUCKET_RUN_BYTES);
+}
+
 /* See grads.h. */
 int zi_grads_plan(const struct zi_grads_model *model, const struct zi_job_config *config,
                   const struct zi_job_training *training, struct zi_grads *ret_grads)
@@ -43,7 +52,8 @@ int zi_grads_plan(const struct zi_grads_model *model, const struct zi_job_config
 		                          model->rank_count * (budget_bytes - pooled.rank_bytes));
 		pooled.is_stored = pooled.sum_bytes < model->sum_bytes;
 	}
-	held_bytes = model->rank_count * pooled.rank_bytes + pooled.sum_bytes;
+	pooled.table_bytes = table_bytes(model, pooled.rank_bytes);
+	held_bytes = model->rank_count * pooled.rank_bytes + pooled.sum_bytes + pooled.table_bytes;
 	if (pooled.is_stored)
 		held_bytes += model->spill_bytes;
 	if (held_bytes < model->whole_bytes)

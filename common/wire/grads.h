@@ -8,7 +8,8 @@
  *   whole                  all units       nothing: the sum lies in the first rank's
  *   buckets                two units       the sums of all units
  * With state on NVMe a budget bounds both: what of the sums it has no room for beside two units of
- * each rank goes to the store.
+ * each rank goes to the store. Tables of who has which bucket come on top, whatever the budget: for
+ * each rank a few bytes a unit, and a run for each bucket that there can be at a time.
  * Buckets are taken where they are less: never with one rank; with two from five equal units on.
  */
 #pragma once
@@ -25,16 +26,22 @@ struct zi_grads_model {
 	uint64_t spill_bytes;   /* of ZI_SPILL_SLOTS slots */
 	uint64_t slot_bytes;
 	uint32_t rank_count; /* of this node */
+	uint32_t unit_count;
 };
 
 /* Sums on their way to the store at a time: while one is written the next is made. */
 #define ZI_SPILL_SLOTS 2u
+
+/* Of the daemon's tables: a slot's number, and a struct zero_run. */
+#define ZI_BUCKET_SLOT_BYTES 4u
+#define ZI_BUCKET_RUN_BYTES  32u
 
 struct zi_grads {
 	bool is_pooled;      /* buckets */
 	uint64_t rank_bytes; /* of each rank, with buckets: whole slots */
 	uint64_t sum_bytes;  /* with buckets: memory for sums, at most. The first ones lie there, */
 	bool is_stored;      /* the others go to the store, through slots beside it */
+	uint64_t table_bytes; /* with buckets: of all ranks */
 };
 
 /* 0; -ENOSPC grad_budget_bytes is less than model->largest_bytes. */

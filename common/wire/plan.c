@@ -218,6 +218,7 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_op
 		.spill_bytes = ZI_SPILL_SLOTS * longest_from(model, 0) * widths->grad,
 		.slot_bytes = plan->slot_bytes,
 		.rank_count = options->local_ranks,
+		.unit_count = model->unit_count,
 	};
 	struct zi_grads grads;
 	uint64_t sum_bytes;
@@ -235,7 +236,7 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_op
 	*ret_resident_count = UINT64_MAX;
 	if (!grads.is_pooled)
 		return 0;
-	plan->grad_cpu_bytes = options->local_ranks * grads.rank_bytes;
+	plan->grad_cpu_bytes = options->local_ranks * grads.rank_bytes + grads.table_bytes;
 	plan->bucket_cpu_bytes = grads.rank_bytes;
 	sum_bytes = resident_sums(model, widths->grad, grads.sum_bytes, ret_resident_count);
 	plan->grad_nvme_bytes = grads_model.sum_bytes - sum_bytes;

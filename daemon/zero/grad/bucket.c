@@ -12,7 +12,11 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
+#include "common/wire/grads.h"
 #include "daemon/zero/param/room.h"
+
+static_assert(sizeof(struct zero_run) == ZI_BUCKET_RUN_BYTES, "what is charged for one");
+static_assert(sizeof(*((struct zero_buckets *)0)->firsts) == ZI_BUCKET_SLOT_BYTES, "likewise");
 
 /* Return: 0; -ENOMEM. */
 int buckets_init(struct zero_buckets *buckets, uint32_t slot_count, uint32_t largest,

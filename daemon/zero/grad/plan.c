@@ -48,6 +48,7 @@ static struct zi_grads_model model_of(const struct zero_job *job, uint32_t *ret_
 		.spill_bytes = ZI_SPILL_SLOTS * spill_slot_bytes(job),
 		.slot_bytes = job->slot_bytes,
 		.rank_count = (uint32_t)__builtin_popcountll(job->here_mask),
+		.unit_count = job->layout.unit_count,
 	};
 
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
@@ -126,8 +127,6 @@ int grads_choose(struct zero_job *job, struct zi_text *text)
 			(unsigned long long)model.plane_bytes));
 	job->grad_plan.sum_bytes = choose_stored(job);
 	r = job->grad_plan.is_stored ? spill_new(job) : 0;
-	if (!r && job->grad_plan.is_pooled)
-		r = grad_pool_new(job, job->grad_plan.rank_bytes);
 	if (r)
 		return err_origin(zi_text_error(text, r, "no memory for tables"));
 	if (job->spill)
@@ -143,6 +142,8 @@ int grads_plan(struct zero_job *job, struct zi_text *text)
 	uint64_t sum_bytes = job->grad_plan.sum_bytes;
 	int r = plan_ranks(job, &job->grad_plan, text);
 
+	if (!r && job->grad_plan.is_pooled)
+		r = grad_pool_new(job, text);
 	if (!r && sum_bytes)
 		r = memory_plan_segment(job, "zinf-sums", sum_bytes, memory_pages(sum_bytes),
 		                        &job->sums, text);
@@ -197,7 +198,7 @@ static uint64_t held_bytes(const struct tier_segment *segment)
 /* Return: of the plane, on this node; the accumulator is one of its own. */
 uint64_t grads_held_bytes(const struct zero_job *job)
 {
-	uint64_t bytes = held_bytes(job->sums);
+	uint64_t bytes = held_bytes(job->sums) + grad_pool_charged_bytes(job);
 
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		bytes += held_bytes(job->grads[i]);

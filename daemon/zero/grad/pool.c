@@ -8,6 +8,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/wire/geometry.h"
+#include "daemon/zero/job/advice.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 
@@ -27,31 +28,56 @@ static uint32_t count_slots(const struct zero_job *job, uint32_t *slot_counts)
 	return largest;
 }
 
-/* See pool.h. */
-int grad_pool_new(struct zero_job *job, uint64_t rank_bytes)
+/* Return: 0; -ENOMEM. */
+static int make_tables(struct zero_job *job)
 {
 	uint32_t unit_count = job->layout.unit_count;
-	struct zero_grad_pool *pool;
+	struct zero_grad_pool *pool = job->grad_pool;
 	uint32_t largest;
 	int r = 0;
 
-	assert(!job->grad_pool);
-	if (rank_bytes / job->slot_bytes > UINT32_MAX - 1)
-		return err_origin(-EOVERFLOW);
-	pool = calloc(1, sizeof(*pool));
-	if (!pool)
-		return err_origin(-ENOMEM);
-	job->grad_pool = pool;
-	pool->slot_count = (uint32_t)(rank_bytes / job->slot_bytes);
 	pool->slot_counts = calloc(unit_count, sizeof(*pool->slot_counts));
 	if (!pool->slot_counts)
-		r = err_origin(-ENOMEM);
-	largest = r ? 0 : count_slots(job, pool->slot_counts);
+		return err_origin(-ENOMEM);
+	largest = count_slots(job, pool->slot_counts);
 	for_each_rank_here(job, rank) {
 		if (!r)
 			r = buckets_init(&pool->buckets[rank], pool->slot_count, largest,
 			                 unit_count);
 	}
+	return err_trace(r);
+}
+
+static int charge_tables(struct zero_job *job, struct zi_text *text)
+{
+	int r = tier_charge_take(&job->grad_pool->charge, job->cpu_tier, &job->account->account,
+	                         job->grad_plan.table_bytes, text);
+
+	if (!r)
+		return 0;
+	advice_append(job, text);
+	return err_origin(r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC);
+}
+
+/* See pool.h. */
+int grad_pool_new(struct zero_job *job, struct zi_text *text)
+{
+	uint64_t slot_count = job->grad_plan.rank_bytes / job->slot_bytes;
+	int r = 0;
+
+	assert(!job->grad_pool);
+	if (slot_count > UINT32_MAX - 1)
+		r = err_origin(-EOVERFLOW);
+	if (!r)
+		job->grad_pool = calloc(1, sizeof(*job->grad_pool));
+	if (!r && !job->grad_pool)
+		r = err_origin(-ENOMEM);
+	if (r)
+		return err_origin(zi_text_error(text, r, "no memory for tables"));
+	job->grad_pool->slot_count = (uint32_t)slot_count;
+	r = charge_tables(job, text);
+	if (!r && make_tables(job))
+		r = err_origin(zi_text_error(text, -ENOMEM, "no memory for tables"));
 	if (r)
 		grad_pool_free(job);
 	return err_trace(r);
@@ -68,7 +94,14 @@ void grad_pool_free(struct zero_job *job)
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		buckets_deinit(&pool->buckets[i]);
 	free(pool->slot_counts);
+	tier_charge_return(&pool->charge);
 	free(pool);
+}
+
+/* See pool.h. */
+uint64_t grad_pool_charged_bytes(const struct zero_job *job)
+{
+	return job->grad_pool ? job->grad_pool->charge.bytes : 0;
 }
 
 /* See pool.h. */

@@ -7,6 +7,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/wire/plan.h"
+#include "daemon/zero/grad/pool.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 
@@ -41,7 +42,7 @@ static uint64_t cpu_room_bytes(const struct zero_job *job)
 	         held_bytes(job, job->staging ? job->staging->segment : NULL);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		bytes += held_bytes(job, job->grads[i]);
-	return bytes;
+	return bytes + grad_pool_charged_bytes(job);
 }
 
 static uint64_t nvme_room_bytes(const struct zero_job *job)

@@ -15,10 +15,8 @@ static struct plain plain;
 static struct zi_job_config config;
 static struct zi_job_training training;
 
-static inline int buckets_materialize(uint32_t world)
+static inline void buckets_layout(uint32_t world)
 {
-	int r;
-
 	for (uint32_t i = 0; i < world; i++)
 		for (uint32_t unit = 0; unit < UNITS; unit++) {
 			char name[8];
@@ -27,6 +25,13 @@ static inline int buckets_materialize(uint32_t world)
 			layout_unit(&actors[i], name);
 			layout_param(&actors[i], name, model_elements[unit], 0);
 		}
+}
+
+static inline int buckets_materialize(uint32_t world)
+{
+	int r;
+
+	buckets_layout(world);
 	r = all_call(actors, world, zero_materialize, NULL);
 	for (uint32_t i = 0; i < world && !r; i++)
 		zero_materialized(actors[i].rank, &actors[i].memory);

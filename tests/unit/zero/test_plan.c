@@ -156,7 +156,8 @@ static void make_step(const struct drawn *drawn)
 	             0, "%s", actors[0].text.chars);
 }
 
-static void compare_memory(const struct zi_plan *plan)
+/* @former_bytes: charged before the job was: what processes of former ones still hold. */
+static void compare_memory(const struct zi_plan *plan, uint64_t former_bytes)
 {
 	cr_assert(zero_report(node.zero, "train", take_report, NULL));
 	cr_expect_eq(report.param_cpu_bytes, plan->param_cpu_bytes, "param");
@@ -167,6 +168,9 @@ static void compare_memory(const struct zi_plan *plan)
 	cr_expect_eq(report.state_cpu_bytes, plan->state_cpu_bytes, "state");
 	cr_expect_eq(report.staging_cpu_bytes, plan->staging_cpu_bytes, "staging");
 	cr_expect_eq(report.reserved_nvme_bytes, plan->reserved_nvme_bytes, "reserved");
+	/* No rank has a copy of a unit yet. */
+	cr_expect_eq(node.cpu.used_bytes - former_bytes, plan->cpu_bytes - plan->copy_cpu_bytes,
+	             "charged");
 }
 
 static void compare_steps(const struct drawn *drawn, const struct zi_plan *plan)
@@ -196,13 +200,14 @@ static bool check_case(const struct drawn *drawn)
 {
 	struct zi_plan plan;
 	struct zi_text text = { "" };
+	uint64_t former_bytes = node.cpu.used_bytes;
 	int planned = zi_plan_make(&drawn->model, &drawn->options, &plan, &text);
 	int made = make(drawn);
 
 	cr_assert_eq(made != 0, planned != 0, "planned \"%s\", made \"%s\"", text.chars,
 	             actors[0].text.chars);
 	if (!made) {
-		compare_memory(&plan);
+		compare_memory(&plan, former_bytes);
 		compare_steps(drawn, &plan);
 		for (uint32_t i = 1; i < drawn->world; i++)
 			actor_leave(&actors[i], true);

@@ -29,6 +29,46 @@ Test(zero_stall, one_bucket_a_rank_trains_to_the_plain_bits)
 	}
 }
 
+/* Of two ranks: 3 lengths, and of each 3 places of 4 bytes and 3 runs of 32. */
+#define TABLE_BYTES (12 + 2 * (12 + 3 * 32ull))
+
+/* Of the tier, or of the uid with @is_uid, somebody leaves a byte less than parameters, buckets
+ * and tables take. */
+static void tables_refused(bool is_uid, int error, const char *words)
+{
+	struct tier_account *uid = zero_account(node.zero, 0), other;
+	struct tier_charge charge = { 0 };
+	uint64_t left_bytes = UNITS * BUCKET_BYTES + 2 * BUCKET_BYTES + TABLE_BYTES - 1;
+
+	tier_account_init(&other, "other", NULL);
+	model_attach(&node, actors, 2,
+	             &(struct attach_options){ .config = config, .training = training });
+	buckets_layout(2);
+	/* Given back before memory is asked for: it is rank 0's layout that counts. */
+	left_bytes -= actors[1].rank->stream_charge.bytes;
+	if (is_uid)
+		uid->limit_bytes[TIER_CPU] = uid->used_bytes[TIER_CPU] + left_bytes;
+	else
+		cr_assert_eq(tier_charge_take(&charge, &node.cpu, &other,
+		                              tier_free_bytes(&node.cpu) - left_bytes, NULL),
+		             0);
+	expect_refused(0, error, words, all_call(actors, 2, zero_materialize, NULL));
+	tier_charge_return(&charge);
+	actors_leave(actors, 2, true);
+	node_settle(&node);
+	tier_account_deinit(&other);
+}
+
+Test(zero_stall, tables_of_buckets_are_paid_for)
+{
+	buckets_config(ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	node_init(&node);
+	node_start(&node);
+	tables_refused(false, -ENOSPC, "228 B asked for on cpu:0, 227 B free");
+	tables_refused(true, -EDQUOT, "228 B asked for on cpu:0, uid 0 holds");
+	node_deinit(&node);
+}
+
 Test(zero_stall, rank_whose_own_buckets_are_full_is_refused_with_a_budget)
 {
 	buckets_begin(2, ZI_OFFLOAD_CPU, BUCKET_BYTES);

@@ -33,14 +33,6 @@ struct view {
 	uint32_t room; /* then: slots that its next bucket may have */
 };
 
-static bool is_pinned(const struct zero_job *job, uint64_t mask, uint32_t unit)
-{
-	for_each_rank_here(job, i)
-		if (mask >> i & 1 && job->group.ranks[i] && job->group.ranks[i]->pin_counts[unit])
-			return true;
-	return false;
-}
-
 /* The rank's bucket of the unit will not be free. */
 static bool stays(const void *arg, uint32_t index)
 {
@@ -59,7 +51,7 @@ static bool stays(const void *arg, uint32_t index)
 	/* An early update waits for those who have not begun, and for those who use the unit. */
 	if (view->job->here_mask & ~view->job->step.begun_mask & view->still_mask)
 		return true;
-	return is_pinned(view->job, view->still_mask, index);
+	return unit->users_mask & view->still_mask;
 }
 
 static bool gets_bucket(struct view *view, uint32_t unit)

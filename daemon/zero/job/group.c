@@ -18,6 +18,7 @@
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/param/stream.h"
+#include "daemon/zero/param/unit.h"
 #include "daemon/zero/param/write.h"
 #include "daemon/zero/snapshot/load.h"
 #include "daemon/zero/step/step.h"
@@ -289,6 +290,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 		/* At once, whatever a step still writes. */
 		collectives_rank_gone(rank, &text);
 		assert(group->ranks[rank->number] == rank);
+		unit_forget(rank);
 		group->ranks[rank->number] = NULL;
 		group->rank_count--;
 		if (is_place_free(job)) {

@@ -28,6 +28,7 @@ struct zero_unit {
 	uint32_t subgroup_first, subgroup_count;
 	uint32_t here_count;                   /* subgroups that this node holds */
 	uint32_t stretch_first, stretch_count; /* in job->stretches */
+	uint64_t users_mask;                   /* ranks of the group that have it unsharded */
 	/* this step */
 	uint64_t handed_mask;  /* ranks that handed over this micro-batch's gradient */
 	uint64_t held_mask;    /* ranks whose buffer is the daemon's */

@@ -376,6 +376,8 @@ int memory_hand_out(struct zero_job *job)
 {
 	struct tier_holders *holders = job->zero->options.holders;
 
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		job->units[i].users_mask = 0;
 	for_each_rank_here(job, number) {
 		struct zero_rank *rank = job->group.ranks[number];
 		int r;

@@ -58,7 +58,17 @@ void unit_try_unshard(struct zero_op *op)
 		residency_take(op);
 	}
 	rank->pin_counts[op->unit]++;
+	job->units[op->unit].users_mask |= 1ull << rank->number;
 	op_complete(op, 0);
+}
+
+/* @rank, a member, leaves: what it had unsharded it uses no more. */
+void unit_forget(const struct zero_rank *rank)
+{
+	struct zero_job *job = rank->job;
+
+	for (uint32_t i = 0; rank->pin_counts && i < job->layout.unit_count; i++)
+		job->units[i].users_mask &= ~(1ull << rank->number);
 }
 
 /* A gradient of a unit that the rank does not train: there is no memory for it. Return: -EPERM. */
@@ -108,6 +118,8 @@ void zero_reshard(struct zero_rank *rank, struct zero_op *op)
 		if (rank->pin_counts[op->unit]) {
 			bool is_last = --rank->pin_counts[op->unit] == 0;
 
+			if (is_last)
+				job->units[op->unit].users_mask &= ~(1ull << rank->number);
 			op_complete(op, 0);
 			if (is_last && job->residency)
 				residency_release(rank, op->unit);

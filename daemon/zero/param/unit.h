@@ -6,5 +6,6 @@
 #include "daemon/zero/zero.h"
 
 void unit_try_unshard(struct zero_op *op);
+void unit_forget(const struct zero_rank *rank);
 /* Words for a gradient of a set that the rank is not in. -EPERM. */
 int unit_refuse_foreign(struct zero_op *op);

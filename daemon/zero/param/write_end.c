@@ -183,17 +183,12 @@ static bool is_in_use(struct zero_job *job, uint32_t unit)
 {
 	struct zi_text text;
 
-	for (uint32_t i = 0; i < job->group.world_size && job->residency; i++) {
-		const struct zero_rank *rank = job->group.ranks[i];
-
-		if (!rank || !rank->pin_counts[unit])
-			continue;
-		zi_text_set(&text, "rank %u has unit '%.60s' unsharded: reshard it first", i,
-		            job->layout.units[unit].name);
-		gather_complete(job, ZERO_GATHER_WRITE_END, -EBUSY, &text);
-		return true;
-	}
-	return false;
+	if (!job->residency || !job->units[unit].users_mask)
+		return false;
+	zi_text_set(&text, "rank %d has unit '%.60s' unsharded: reshard it first",
+	            __builtin_ctzll(job->units[unit].users_mask), job->layout.units[unit].name);
+	gather_complete(job, ZERO_GATHER_WRITE_END, -EBUSY, &text);
+	return true;
 }
 
 static void end_run_start(struct zero_job *job)

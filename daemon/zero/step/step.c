@@ -235,8 +235,10 @@ void step_unit_advance(struct zero_job *job, uint32_t index)
 	if (job->step.is_pass1 ? unit->micro_done != job->step.options.micro_batches
 	                       : unit->handed_mask != set_mask_here(job, index))
 		return;
+	if (unit->users_mask)
+		return;
 	for_each_rank_here(job, i)
-		if (!job->group.ranks[i] || is_pinned(job->group.ranks[i], index))
+		if (!job->group.ranks[i])
 			return;
 	pipeline_ready(job, index);
 }

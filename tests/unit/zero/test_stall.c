@@ -213,6 +213,45 @@ Test(zero_stall, early_update_waits_for_who_uses_the_unit)
 	buckets_end();
 }
 
+/* As counted by hand: of each rank and unit. */
+static void expect_users(uint32_t counts[3][UNITS])
+{
+	for (uint32_t unit = 0; unit < UNITS; unit++) {
+		uint64_t mask = 0;
+
+		for (uint32_t rank = 0; rank < 3; rank++)
+			mask |= (uint64_t)(counts[rank][unit] > 0) << rank;
+		cr_assert_eq(actors[0].rank->job->units[unit].users_mask, mask);
+	}
+}
+
+/* Each bucket that is looked at asks for them: by one word, not rank by rank. */
+Test(zero_stall, users_of_a_unit_are_who_has_it_unsharded)
+{
+	uint32_t counts[3][UNITS] = { 0 };
+
+	buckets_begin(3, ZI_OFFLOAD_CPU, BUCKET_BYTES);
+	for (uint32_t i = 0; i < 200; i++) {
+		uint32_t rank = (uint32_t)(noise(2 * i) % 3), unit = (uint32_t)(noise(i) % UNITS);
+		bool is_more = !counts[rank][unit] || noise(3 * i) % 2;
+
+		cr_assert_eq(actor_unit(&actors[rank], is_more ? zero_unshard : zero_reshard, unit),
+		             0, "%s", actors[rank].text.chars);
+		counts[rank][unit] += is_more ? 1 : UINT32_MAX;
+		expect_users(counts);
+	}
+	cr_assert_eq(actor_unit(&actors[2], zero_unshard, 0), 0);
+	actor_leave(&actors[2], true);
+	memset(counts[2], 0, sizeof(counts[2]));
+	expect_users(counts);
+	actors_leave(actors, 2, true);
+	node_settle(&node);
+	memset(counts, 0, sizeof(counts));
+	buckets_attach(3, "run.1", 0);
+	expect_users(counts);
+	buckets_end();
+}
+
 Test(zero_stall, pool_of_parameters_that_is_full_by_who_waits_is_refused)
 {
 	buckets_config(ZI_OFFLOAD_NVME, BUCKET_BYTES);

@@ -3,7 +3,8 @@
  * Free space of a store: one bit for each 4 KiB, set while in use. Floor 2, owner thread only.
  *
  * Next-fit: a search begins where the last one ended, so that the extents of a step, allocated one
- * after the other, lie one after the other. Words that are all used or all free are stepped over 64
+ * after the other, lie one after the other; whoever has little room chooses where it begins
+ * (nvme_space_aim()). Words that are all used or all free are stepped over 64
  * blocks at a time; a terabyte is 30 MiB of words. Nothing is stored: after a restart the bits are
  * rebuilt from what the catalog names, and whatever it does not name is free.
  */
@@ -190,6 +191,34 @@ int nvme_space_allocate(struct nvme_space *space, uint64_t bytes, struct zi_exte
 	*ret_extent =
 		(struct zi_extent){ .offset_bytes = index * ZI_STORE_ALIGN_BYTES, .bytes = bytes };
 	return 0;
+}
+
+/**
+ * nvme_space_aim() - where the next extents go
+ * @bytes: of all of them together; a multiple of ZI_STORE_ALIGN_BYTES
+ * @is_end: at the end of it, else at its beginning
+ *
+ * Of the free runs that hold them all the shortest, so that longer ones stay whole. No such run:
+ * nothing. Looks at all bits, so only where room is short.
+ */
+void nvme_space_aim(struct nvme_space *space, uint64_t bytes, bool is_end)
+{
+	uint64_t count = bytes / ZI_STORE_ALIGN_BYTES;
+	uint64_t shortest_count = UINT64_MAX;
+	uint64_t index = SPACE_FIRST_INDEX;
+
+	assert(bytes % ZI_STORE_ALIGN_BYTES == 0);
+	while (index < space->block_count && shortest_count > count) {
+		uint64_t begin_index = space_find(space, index, space->block_count, false);
+		uint64_t run_count;
+
+		index = space_find(space, begin_index, space->block_count, true);
+		run_count = index - begin_index;
+		if (run_count < count || run_count >= shortest_count)
+			continue;
+		shortest_count = run_count;
+		space->cursor_index = is_end ? index - count : begin_index;
+	}
 }
 
 /* @extent: allocated or claimed as a whole (several neighbours may be released as one). */

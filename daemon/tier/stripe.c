@@ -225,6 +225,28 @@ static void pay(struct tier *tier, struct tier_member *taker, uint32_t lane, uin
 }
 
 /**
+ * tier_extent_aim() - before a set of extents is reserved
+ * @bytes: of all of them
+ * @is_whole: they replace all that there is, else a part
+ *
+ * Where more than that is free of what nobody was promised, next-fit finds room. Else a whole set
+ * goes to the end of the shortest run that holds it, and parts to the beginning of one: so what is
+ * left, and what is free when a set replaces another, lies in one piece, and twice the sets
+ * suffice. Next-fit would cut a half in two at the end of the store. With several members
+ * they take turns, and nobody knows what each will have of the set.
+ *
+ * Context: shard thread.
+ */
+void tier_extent_aim(struct tier *tier, uint64_t bytes, bool is_whole)
+{
+	struct tier_member *member = &tier->members[0];
+
+	assert(tier->kind == TIER_NVME);
+	if (tier->member_count == 1 && bytes && member->space && tier_free_bytes(tier) <= bytes)
+		nvme_space_aim(member->space, bytes, is_whole);
+}
+
+/**
  * tier_extent_reserve() - a run of one member for one extent
  * @tier: NVMe, weighed
  * @lane: below TIER_LANES

@@ -17,6 +17,8 @@
 
 /* Weights, from what is known now. Once per step, before its extents are reserved. */
 void tier_stripe_weigh(struct tier *tier);
+/* Extents of @bytes in all are about to be reserved; @is_whole: instead of all that there are. */
+void tier_extent_aim(struct tier *tier, uint64_t bytes, bool is_whole);
 /* One extent of a lane. TIER_E_FULL when no member that takes extents has a run of @bytes free. */
 int tier_extent_reserve(struct tier *tier, uint32_t lane, uint64_t bytes,
                         struct tier_extent *ret_extent);

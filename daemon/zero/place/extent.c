@@ -107,25 +107,42 @@ static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgr
 	return is_wanted ? bytes : 0;
 }
 
-/* Return: bytes of the extents that extents_reserve() takes. */
-uint64_t extents_wanted_bytes(const struct zero_job *job, enum extents_for purpose)
+/* Which of an extent's kind are written anew together, one bit each: a commit may write parameters
+ * alone, a step that is not committed what is streamed alone. */
+enum { PARTS_PARAM = 1, PARTS_STREAMED = 2, PARTS_RESIDENT = 4, PARTS_ALL = 7 };
+
+static uint32_t part_of(const struct zero_subgroup *subgroup, uint32_t plane)
+{
+	if (plane == ZERO_PLANE_PARAM)
+		return PARTS_PARAM;
+	return subgroup->memory ? PARTS_RESIDENT : PARTS_STREAMED;
+}
+
+static uint64_t parts_bytes(const struct zero_job *job, uint32_t parts, enum extents_for purpose)
 {
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			bytes += wanted_bytes(job, &job->subgroups[i], plane, purpose);
+			if (parts & part_of(&job->subgroups[i], plane))
+				bytes += wanted_bytes(job, &job->subgroups[i], plane, purpose);
 	return bytes;
 }
 
-static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup,
+/* Return: bytes of the extents that extents_reserve() takes. */
+uint64_t extents_wanted_bytes(const struct zero_job *job, enum extents_for purpose)
+{
+	return parts_bytes(job, PARTS_ALL, purpose);
+}
+
+static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup, uint32_t parts,
                        enum extents_for purpose)
 {
 	for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
 		uint64_t bytes = wanted_bytes(job, subgroup, plane, purpose);
 		int r;
 
-		if (!bytes)
+		if (!bytes || !(parts & part_of(subgroup, plane)))
 			continue;
 		assert(!subgroup->places[plane].next.bytes);
 		r = tier_extent_reserve(job->nvme_tier, plane, bytes,
@@ -134,6 +151,34 @@ static int reserve_one(struct zero_job *job, struct zero_subgroup *subgroup,
 			return r;
 	}
 	return 0;
+}
+
+/* Beside each other, where there is such a place. */
+static int reserve_parts(struct zero_job *job, uint32_t parts, enum extents_for purpose)
+{
+	bool is_whole = purpose == EXTENTS_STEP || purpose == EXTENTS_AHEAD;
+	int r = 0;
+
+	tier_extent_aim(job->nvme_tier, parts_bytes(job, parts, purpose), is_whole);
+	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
+		r = reserve_one(job, &job->subgroups[i], parts, purpose);
+	return r;
+}
+
+/* As a whole, or where what is free lies in pieces part by part: such the pieces are, too. */
+static int reserve_set(struct zero_job *job, enum extents_for purpose)
+{
+	int r = reserve_parts(job, PARTS_ALL, purpose);
+
+	if (r != TIER_E_FULL)
+		return r;
+	extents_release_next(job);
+	r = reserve_parts(job, PARTS_STREAMED, purpose);
+	if (!r)
+		r = reserve_parts(job, PARTS_RESIDENT, purpose);
+	if (!r)
+		r = reserve_parts(job, PARTS_PARAM, purpose);
+	return r;
 }
 
 static int full(const struct zero_job *job, const char *what, uint64_t bytes, uint64_t free_bytes,
@@ -157,14 +202,13 @@ int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_te
 {
 	static const char *const what[] = { "a step", "a step", "a commit", "a snapshot" };
 	uint64_t free_bytes;
-	int r = 0;
+	int r;
 
 	if (!job_is_nvme(job) && purpose != EXTENTS_KEEP)
 		return 0;
 	tier_stripe_weigh(job->nvme_tier);
 	free_bytes = tier_extent_free_bytes(job->nvme_tier);
-	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
-		r = reserve_one(job, &job->subgroups[i], purpose);
+	r = reserve_set(job, purpose);
 	if (!r)
 		return 0;
 	extents_release_next(job);

@@ -75,6 +75,39 @@ Test(space, search_goes_on_where_it_ended_though_earlier_runs_are_free)
 	cr_assert_eq(c.offset_bytes, b.offset_bytes + b.bytes);
 }
 
+/* Free are blocks 1 to 9, 20 to 24, 30 to 36, and those from 50 on. */
+static void expect_aim(uint64_t blocks, bool is_end, uint64_t index)
+{
+	const struct zi_extent claimed[] = { { 10 * BLOCK, 10 * BLOCK },
+		                             { 25 * BLOCK, 5 * BLOCK },
+		                             { 37 * BLOCK, 13 * BLOCK } };
+	struct zi_extent extent;
+
+	make(100);
+	for (size_t i = 0; i < 3; i++)
+		cr_assert_eq(nvme_space_claim(space, &claimed[i]), 0);
+	nvme_space_aim(space, blocks * BLOCK, is_end);
+	cr_assert_eq(nvme_space_allocate(space, BLOCK, &extent), 0);
+	cr_expect_eq(extent.offset_bytes / BLOCK, index, "%llu blocks go to %llu, not %llu",
+	             (unsigned long long)blocks, (unsigned long long)index,
+	             (unsigned long long)(extent.offset_bytes / BLOCK));
+	drop();
+}
+
+Test(space, aim_is_the_shortest_run_that_holds_all)
+{
+	expect_aim(5, false, 20);
+	expect_aim(5, true, 20);
+	expect_aim(3, true, 22);
+	expect_aim(6, false, 30);
+	expect_aim(6, true, 31);
+	expect_aim(9, true, 1);
+	expect_aim(10, false, 50);
+	expect_aim(50, true, 50);
+	expect_aim(49, true, 51);
+	expect_aim(51, true, 1); /* There is none: as before. */
+}
+
 Test(space, search_wraps_and_finds_a_run_across_the_cursor)
 {
 	struct zi_extent head, middle, tail, run;

@@ -31,6 +31,7 @@ struct zi_plan_options {
 	bool wants_huge;                    /* tier.cpu.huge_pages is not "never" */
 	uint64_t tensor_bytes, arena_bytes; /* of each rank; 0 none */
 	uint32_t snapshot_count;            /* kept beside the job, each wholly its own */
+	bool stays_on_nvme; /* offload_optimizer nvme for good: a step of it is committed */
 };
 
 struct zi_plan {

@@ -90,7 +90,8 @@ static int plan_in_memory(struct fit *fit, struct zi_text *text)
 /* Where the store is too small for any job of this size, memory may do. */
 static int concede_store(struct fit *fit, struct zi_text *text)
 {
-	if (fit->options.config.offload_optimizer != ZI_OFFLOAD_NVME ||
+	if (fit->options.stays_on_nvme ||
+	    fit->options.config.offload_optimizer != ZI_OFFLOAD_NVME ||
 	    fit->plan.reserved_nvme_bytes <= fit->nvme_bytes)
 		return 0;
 	return err_trace(plan_in_memory(fit, text));
@@ -181,7 +182,7 @@ static int concede_nvme(struct fit *fit, struct zi_text *text)
 	const struct fit before = *fit;
 	int r;
 
-	if (fit->wish->offload_optimizer != ZI_OFFLOAD_NVME)
+	if (fit->options.stays_on_nvme || fit->wish->offload_optimizer != ZI_OFFLOAD_NVME)
 		return 0;
 	r = plan_in_memory(fit, text);
 	if (!r && !fits(fit))
@@ -263,7 +264,7 @@ static int tell_least(const struct fit *fit, struct zi_text *text)
  * @ret_config: written: the wish with, in this order and as far as it takes, each step committed,
  * all in memory where the store is too small, a smaller resident share, the least staging, the
  * optimizer's state on NVMe, parameters there with a pool that fits; or else all in memory, where
- * that takes less than staging would
+ * that takes less than staging would; of what stays on NVMe nothing of the state goes to memory
  * @text: 0: what was changed, field by field; -ENOSPC: what the last of these needs. May be NULL
  *
  * Return: 0; -ENOSPC none fits; else as zi_plan_make() of the wish. Context: any thread.

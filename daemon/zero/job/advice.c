@@ -64,13 +64,6 @@ static uint32_t more_copies(const struct zero_job *job)
 	return count;
 }
 
-/* What is committed stays where it is, in memory or on NVMe (attach.c). What is not ends with its
- * ranks, and may begin anew anywhere. */
-static bool is_possible(const struct zero_job *job, const struct zi_job_config *config)
-{
-	return job->committed_step < 0 || config->offload_optimizer == ZI_OFFLOAD_NVME;
-}
-
 static void append(const struct zero_job *job, const struct zi_plan_model *model,
                    struct zi_text *text)
 {
@@ -81,6 +74,9 @@ static void append(const struct zero_job *job, const struct zi_plan_model *model
 		.world_size = job->world,
 		.default_staging_bytes = job->zero->options.default_staging_bytes,
 		.wants_huge = job->cpu_tier->wants_huge,
+		/* What is committed stays where it is (attach.c). What is not ends with its ranks,
+		 * and may begin anew anywhere. */
+		.stays_on_nvme = job->committed_step >= 0,
 	};
 	uint64_t cpu_bytes = cpu_room_bytes(job), nvme_bytes = nvme_room_bytes(job);
 	struct zi_text words = { "" }, fit = { "" };
@@ -96,8 +92,6 @@ static void append(const struct zero_job *job, const struct zi_plan_model *model
 		return;
 	/* Its own words when nothing fits. */
 	(void)zi_plan_fit(model, &wish, cpu_bytes, nvme_bytes, &config, &fit);
-	if (!is_possible(job, &config))
-		return;
 	zi_text_set(&words, "; in all %s", zi_format_bytes(plan.cpu_bytes + more_bytes).chars);
 	if (plan.reserved_nvme_bytes > nvme_bytes)
 		zi_text_append(&words, " and %s of NVMe",

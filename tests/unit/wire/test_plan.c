@@ -227,6 +227,23 @@ Test(plan, state_that_takes_less_than_its_staging_is_left_in_memory)
 	fits_with(5 * MIB, "it fits with offload_optimizer cpu, offload_param cpu");
 }
 
+Test(plan, what_is_committed_on_nvme_is_not_told_to_leave_it)
+{
+	uint64_t units[] = { SUBGROUP, 4096, 4096, 4096 };
+	struct zi_job_config config = { .io_weight = 7 };
+
+	options.stays_on_nvme = true;
+	cr_expect_eq(zi_plan_fit(&model, &options, 64 * MIB, MIB, &config, &text), -ENOSPC);
+	cr_expect_not_null(strstr(text.chars, "with all on NVMe it takes"), "%s", text.chars);
+	model = (struct zi_plan_model){ .unit_count = ZI_COUNT_OF(units), .unit_padded = units };
+	model.element_count = model.padded_count = SUBGROUP + 3 * 4096;
+	cr_expect_eq(zi_plan_fit(&model, &options, 5 * MIB, UINT64_MAX, &config, &text), -ENOSPC);
+	cr_expect_not_null(strstr(text.chars, "with all on NVMe it takes"), "%s", text.chars);
+	cr_expect_eq(config.io_weight, 7, "untouched");
+	fits_with(20 * MIB, "it fits");
+	fits_with(10 * MIB, "it fits with staging_bytes 7864320");
+}
+
 /* The least that a job may take, with state where it was wished or on NVMe. */
 static bool least_fits(uint64_t cpu_bytes, uint64_t nvme_bytes, uint32_t state, uint32_t param)
 {

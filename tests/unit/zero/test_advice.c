@@ -113,6 +113,27 @@ static void processes_end(uint32_t world)
 	node_settle(&node);
 }
 
+/* In memory it would take 8.5 MiB; on NVMe 7.5 of staging and 3.2 beside them. */
+Test(zero_memory, what_is_committed_on_nvme_hears_the_least_there_is_there)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+
+	begin();
+	actor_fork(&actors[0]);
+	model_begin(&node, actors, 1, &(struct attach_options){ .config = config });
+	model_train(actors, 1, 1, 1);
+	processes_end(1);
+	node.cpu.capacity_bytes = 9 * MIB;
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(model_materialize(actors, 1), -ENOSPC, "%s", actors[0].text.chars);
+	cr_assert_not_null(strstr(actors[0].text.chars, "; in all "), "%s", actors[0].text.chars);
+	cr_assert_not_null(
+		strstr(actors[0].text.chars, "no setting fits: with all on NVMe it takes "), "%s",
+		actors[0].text.chars);
+	leave_all();
+	node_deinit(&node);
+}
+
 /* State in memory, parameters and gradients fit, what they are to be written into does not. The
  * ranks before @world - 1 have their copies already. */
 static void copy_refused(struct zi_job_config config, uint32_t world, const char *words,

@@ -16,6 +16,7 @@
  *   set.c          sets of ranks: who trains which unit
  *   write.c        parameters made writable
  *   unit.c         unshard, reshard; grad.c: gradients acquired, handed over
+ *   unused.c       parameters without a gradient
  *   step.c         steps, commits; blob.c: the resume blob
  *   join.c         steps of others, shadowed by a rank without data
  *   tensor.c       activations and other blobs
@@ -68,9 +69,9 @@ struct zi_client_op {
 	bool is_kept;  /* nobody waits: an error goes to the unit */
 	uint32_t unit; /* opcodes that have one */
 	int result;
-	uint64_t value, value1; /* values[0], [1] */
-	uint64_t tensor_id;     /* TENSOR_GET with a buffer: */
-	void *tensor_buffer;    /* (tensor_bytes,) the caller's, filled when it is waited for */
+	uint64_t value, value1, value2; /* values[0] to [2] */
+	uint64_t tensor_id;             /* TENSOR_GET with a buffer: */
+	void *tensor_buffer; /* (tensor_bytes,) the caller's, filled when it is waited for */
 	uint64_t tensor_bytes;
 	struct zi_text text;
 	struct zi_step_stats stats;
@@ -85,7 +86,7 @@ struct zi_client_set {
 struct zi_client_unit {
 	char name[ZI_PARAM_NAME_BYTES];
 	uint32_t set; /* with sets */
-	uint32_t param_count;
+	uint32_t param_first, param_count;
 	uint64_t element_count;                   /* without padding */
 	uint64_t param_offset_bytes, param_bytes; /* in its plane, whole slots */
 	uint64_t grad_offset_bytes, grad_bytes;   /* 0 bytes: this rank does not train it */
@@ -104,6 +105,7 @@ struct zi_client_param {
 	struct zi_layout_entry entry;
 	uint32_t unit;
 	uint64_t element_offset; /* in the unit */
+	bool is_done;            /* its gradient was marked, and is not handed over yet */
 };
 
 struct zi_client_coll;
@@ -176,6 +178,8 @@ struct zinf {
 	uint32_t steps_pending; /* tickets of steps that were not waited for */
 	bool is_early;          /* update_early was promised */
 	uint32_t micro_batches;
+	uint32_t no_sync_count; /* zinf_no_sync_begin() without its end */
+	bool marks_grads;       /* zinf_grad_done() was called, ever */
 	/* Units that this rank's own newest step handed over: units[n].handed, in that order. */
 	uint32_t handed_count;
 	bool is_shadowing;       /* it is another's: this rank has joined */
@@ -312,5 +316,20 @@ uint32_t zi_client_reduce_max(const struct zinf *zinf);
  * of its completion. */
 int zi_client_finish(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t *ticket,
                      uint64_t *ret_value);
+/* unused.c: of a unit that is about to be handed over. */
+/* -ENODATA naming what was not marked, where all have to be. */
+int zi_client_check_done(struct zinf *zinf, const struct zi_client_unit *unit);
+/* What was not marked is zeros, and the daemon is to know it: finds_unused. Before its bucket is
+ * unmapped; after that, and before the REDUCE. */
+void zi_client_clear_unused(struct zinf *zinf, const struct zi_client_unit *unit);
+int zi_client_say_unused(struct zinf *zinf, uint32_t unit);
+/* The next gradient of the unit is marked anew. */
+void zi_client_forget_done(struct zinf *zinf, const struct zi_client_unit *unit);
+/* finds_unused: hands over what has been left out of the step's first @micro_count micro-batches;
+ * before it ends, of all. */
+int zi_client_reduce_unused(struct zinf *zinf, uint32_t micro_count);
+int zi_client_end_unused(struct zinf *zinf);
+/* grad.c */
+int zi_client_grad_acquire(struct zinf *zinf, uint32_t unit);
 /* materialize.c */
 void zi_client_unmap_model(struct zinf *zinf);

@@ -44,7 +44,8 @@ static int unmap_bucket(struct zinf *zinf, struct zi_client_unit *unit)
 	                       strerror(-r));
 }
 
-int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
+/* See client.h. */
+int zi_client_grad_acquire(struct zinf *zinf, uint32_t index)
 {
 	struct zi_client_unit *unit;
 	uint64_t offset_bytes = 0;
@@ -65,6 +66,24 @@ int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
 		return err_trace(r);
 	unit->is_grad_held = true;
 	return 0;
+}
+
+/* The unit's next micro-batch waits for the sum of the one before, hence for all that this rank
+ * left out of that. */
+int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
+{
+	const struct zi_client_unit *unit;
+	int r = zi_client_enter_unit(zinf, index);
+
+	if (r)
+		return err_trace(r);
+	unit = &zinf->units[index];
+	if (zinf->is_step_begun && !unit->is_grad_held &&
+	    unit->reduce_count < zi_client_reduce_max(zinf))
+		r = zi_client_reduce_unused(zinf, unit->reduce_count);
+	if (!r)
+		r = zi_client_grad_acquire(zinf, index);
+	return err_trace(r);
 }
 
 int zinf_reduce(struct zinf *zinf, uint32_t index)
@@ -89,16 +108,47 @@ int zinf_reduce(struct zinf *zinf, uint32_t index)
 	if (!unit->is_grad_held)
 		return zi_client_error(zinf, -EINVAL, "unit '%s': zinf_grad_acquire() comes first",
 		                       unit->name);
+	if (zinf->no_sync_count && zinf->attach.config.schedule == ZI_SCHEDULE_LOCAL)
+		return 0; /* This rank goes on adding up in it. */
+	r = zi_client_check_done(zinf, unit);
+	if (r)
+		return err_trace(r);
+	zi_client_clear_unused(zinf, unit);
 	r = zi_client_has_buckets(zinf) ? unmap_bucket(zinf, unit) : 0;
 	if (r)
 		return err_trace(r);
 	/* Whatever comes of it, nothing is behind its address any more, or only the daemon's. */
 	unit->is_grad_held = false;
-	r = zi_client_submit(zinf, ZI_OP_REDUCE, index, 0, true, NULL);
+	r = zi_client_say_unused(zinf, index);
+	if (!r)
+		r = zi_client_submit(zinf, ZI_OP_REDUCE, index, 0, true, NULL);
+	zi_client_forget_done(zinf, unit);
 	if (r)
 		return err_trace(r);
 	if (!unit->reduce_count && !zinf->is_shadowing)
 		zinf->units[zinf->handed_count++].handed = index;
 	unit->reduce_count++;
+	return 0;
+}
+
+int zinf_no_sync_begin(struct zinf *zinf)
+{
+	int r = zi_client_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	zinf->no_sync_count++;
+	return 0;
+}
+
+int zinf_no_sync_end(struct zinf *zinf)
+{
+	int r = zi_client_enter(zinf);
+
+	if (r)
+		return err_trace(r);
+	if (!zinf->no_sync_count)
+		return zi_client_error(zinf, -EINVAL, "zinf_no_sync_begin() comes first");
+	zinf->no_sync_count--;
 	return 0;
 }

@@ -98,6 +98,10 @@ static int check_join(struct zinf *zinf)
 	if (zinf->is_step_begun && !zinf->is_shadowing)
 		return zi_client_error(zinf, -EBUSY,
 		                       "a step has begun: zinf_step() ends it, before zinf_join()");
+	if (zinf->no_sync_count)
+		return zi_client_error(zinf, -EBUSY,
+		                       "zinf_no_sync_begin() has no end yet: zinf_no_sync_end() "
+		                       "comes before zinf_join()");
 	if (zinf->steps_pending && !zinf->join_ticket)
 		return zi_client_error(zinf, -EBUSY,
 		                       "a step of this rank has not ended yet: zinf_wait() comes "

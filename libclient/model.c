@@ -79,6 +79,7 @@ int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit)
 	memset(unit, 0, sizeof(*unit));
 	memcpy(unit->name, entry.name, sizeof(unit->name));
 	unit->set = zinf->set;
+	unit->param_first = zinf->param_count;
 	*ret_unit = zinf->unit_count++;
 	return 0;
 }

@@ -245,12 +245,21 @@ static int take_any_kept(struct zinf *zinf)
 	return 0;
 }
 
+static int check_begun(struct zinf *zinf)
+{
+	if (!zinf->is_step_begun)
+		return zi_client_error(zinf, -EINVAL, "zinf_step_begin() comes first");
+	if (zinf->no_sync_count)
+		return zi_client_error(zinf, -EBUSY,
+		                       "zinf_no_sync_begin() has no end yet: zinf_no_sync_end() "
+		                       "comes before zinf_step()");
+	return 0;
+}
+
 static int check_step(struct zinf *zinf)
 {
 	int r;
 
-	if (!zinf->is_step_begun)
-		return zi_client_error(zinf, -EINVAL, "zinf_step_begin() comes first");
 	r = refuse_units(zinf, -ENODATA, "gradients are missing of", is_missing);
 	if (r)
 		return err_trace(r);
@@ -272,7 +281,11 @@ int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticke
 	r = take_any_kept(zinf);
 	if (r)
 		return err_trace(r);
-	r = check_step(zinf);
+	r = check_begun(zinf);
+	if (!r)
+		r = zi_client_end_unused(zinf);
+	if (!r)
+		r = check_step(zinf);
 	if (r)
 		return err_trace(r);
 	r = put_blob(zinf, blob, blob_bytes);
@@ -317,6 +330,7 @@ static void put_stats(const struct zinf *zinf, struct zinf_step_stats *target,
 		.loss_scale = is_told ? source->loss_scale : 1,
 		.culprit = is_told ? (int32_t)source->culprit : -1,
 		.culprit_unit = op->value1 <= zinf->unit_count ? (int32_t)op->value1 - 1 : -1,
+		.unused_count = (uint32_t)ZI_MIN(op->value2, (uint64_t)zinf->param_count),
 	};
 
 	memcpy(target, &stats, ZI_MIN(target->bytes, sizeof(stats)));

@@ -67,6 +67,7 @@ static int take_completion(struct zinf *zinf, const struct zi_cqe *cqe)
 	op->result = cqe->result;
 	op->value = cqe->values[0];
 	op->value1 = cqe->values[1];
+	op->value2 = cqe->values[2];
 	if (cqe->result)
 		put_failure(zinf, op, cqe);
 	else if (op->opcode == ZI_OP_STEP || op->opcode == ZI_OP_COMMIT)

@@ -43,6 +43,7 @@ static const struct sqe_kind sqe_kinds[_ZI_OP_COUNT] = {
 	[ZI_OP_TENSOR_RELEASE] = { .arg_count = 1 },
 	[ZI_OP_TENSOR_FREE] = { .arg_count = 1 },
 	[ZI_OP_CANCEL] = { .arg_count = 1 },
+	[ZI_OP_GRAD_UNUSED] = { .has_unit = true, .arg_count = 6 },
 };
 
 static bool is_zero(const uint64_t *words, size_t words_count)

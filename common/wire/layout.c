@@ -60,6 +60,7 @@ static const char *const opcode_names[_ZI_OP_COUNT] = {
 	[ZI_OP_TENSOR_GET] = "tensor_get",
 	[ZI_OP_TENSOR_RELEASE] = "tensor_release",
 	[ZI_OP_TENSOR_FREE] = "tensor_free",
+	[ZI_OP_GRAD_UNUSED] = "grad_unused",
 	[ZI_OP_CANCEL] = "cancel",
 };
 

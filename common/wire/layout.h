@@ -22,6 +22,9 @@
 
 #include "common/base/types.h"
 
+/* Parameters in a slot of GRAD_UNUSED. */
+#define ZI_UNUSED_BITS 320u
+
 #define ZI_UPLINK_MAGIC     0x4b4e494c50554e5aull /* "ZNUPLINK" */
 #define ZI_DOWNLINK_MAGIC   0x4b4e4c4e57444e5aull /* "ZNDWNLNK" */
 #define ZI_REGION_VERSION   1u
@@ -50,6 +53,9 @@ enum zi_opcode {
 	ZI_OP_TENSOR_RELEASE = 14,
 	ZI_OP_TENSOR_FREE = 15,
 	ZI_OP_CANCEL = 16, /* args[0]: user_data of a pending operation on a tensor */
+	/* With ZI_TRAINING_FIND_UNUSED, before a REDUCE of the unit. args[0]: a parameter of it, a
+	 * multiple of 64; args[1] to [5]: bits of the 320 from it on: they got no gradient. */
+	ZI_OP_GRAD_UNUSED = 17,
 	_ZI_OP_COUNT,
 };
 
@@ -70,7 +76,8 @@ struct zi_cqe {
 	uint32_t text_index; /* 1 + slot of the error text in the downlink; 0: none */
 	/* ZI_OP_STEP and ZI_OP_COMMIT: [0] committed step. The statistics lie in the downlink
 	 * header as of this completion. ZI_OP_STEP: [1] 1 + the unit of the first gradient that
-	 * was not finite; 0: none. Others: zero. */
+	 * was not finite; 0: none; [2] parameters that got no gradient on any rank. Others: zero.
+	 */
 	uint64_t values[6];
 };
 static_assert(sizeof(struct zi_cqe) == ZI_SLOT_BYTES, "a slot is one cache line");

@@ -40,7 +40,7 @@ static uint32_t sess_put_text(struct sess *session, const struct zi_text *text)
 /**
  * sess_complete() - one completion
  * @session: attached
- * @sqe: user_data of the request; args[0], [1]: its values when it succeeded
+ * @sqe: user_data of the request; args[0] to [2]: its values when it succeeded
  * @result: 0 or -errno
  * @text: why it failed; NULL or empty: nothing to say
  *
@@ -58,6 +58,7 @@ void sess_complete(struct sess *session, const struct zi_sqe *sqe, int result,
 	if (!result) { /* Checked to be zero where there is no value. */
 		cqe.values[0] = sqe->args[0];
 		cqe.values[1] = sqe->args[1];
+		cqe.values[2] = sqe->args[2];
 	}
 	r = zi_ring_push(&session->cq, &cqe);
 	if (r) /* Credit says there is room: the client has moved its head back. */

@@ -50,6 +50,7 @@ static const struct sess_verb verbs[_ZI_OP_COUNT] = {
 	[ZI_OP_TENSOR_RELEASE] = { .handle = zero_tensor_release },
 	[ZI_OP_TENSOR_FREE] = { .handle = zero_tensor_free },
 	[ZI_OP_CANCEL] = { .handle = zero_cancel },
+	[ZI_OP_GRAD_UNUSED] = { .handle = zero_grad_unused },
 };
 
 /* Of a step, as the options are: a private copy is checked and used. */
@@ -126,6 +127,8 @@ static void sess_op_done(struct zero_op *zero_op)
 			sqe.args[0] = (uint64_t)op->op.stats.committed_step;
 			if (op->opcode == ZI_OP_STEP && op->op.culprit_unit != UINT32_MAX)
 				sqe.args[1] = 1 + (uint64_t)op->op.culprit_unit;
+			if (op->opcode == ZI_OP_STEP)
+				sqe.args[2] = op->op.unused_count;
 		} else if (op->opcode == ZI_OP_UNSHARD || op->opcode == ZI_OP_GRAD_ACQUIRE ||
 		           op->opcode == ZI_OP_TENSOR_ALLOC || op->opcode == ZI_OP_TENSOR_GET) {
 			sqe.args[0] = op->op.offset_bytes;
@@ -151,6 +154,7 @@ static void sess_submit(struct sess *session, const struct zi_sqe *sqe,
 	op->op.id = sqe->args[0];
 	op->op.bytes = sqe->args[1];
 	op->op.ticket = sqe->user_data;
+	op->op.unused = &sqe->args[1];
 	session->inflight_count++;
 	sess_ref(session);
 	sess_count(session->shard, sqe->opcode, 1);

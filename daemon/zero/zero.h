@@ -68,8 +68,9 @@ typedef void (*zero_op_fn)(struct zero_op *op);
 struct zero_op {
 	zero_op_fn done;
 	uint32_t unit;
-	uint32_t root;    /* PARAM_WRITE_END */
-	const void *blob; /* STEP, COMMIT: copied before the submitting call returns */
+	uint32_t root;          /* PARAM_WRITE_END */
+	const uint64_t *unused; /* GRAD_UNUSED: bits of ZI_UNUSED_BITS parameters from `id` on */
+	const void *blob;       /* STEP, COMMIT: copied before the submitting call returns */
 	uint64_t blob_bytes;
 	uint64_t id;     /* TENSOR_*: the tensor's; CANCEL: `ticket` of another op */
 	uint64_t ticket; /* unique among this rank's pending ops; 0: it cannot be cancelled */
@@ -94,6 +95,7 @@ struct zero_op {
 	struct zi_text text;        /* for people, when result < 0 */
 	struct zi_step_stats stats; /* STEP, COMMIT */
 	uint32_t culprit_unit;      /* STEP: of stats.culprit; UINT32_MAX: none */
+	uint32_t unused_count;      /* STEP: parameters that got no gradient on any rank */
 	uint32_t micro_batches;     /* STEP_BEGIN, joined: of the step that began; 0: all joined */
 	uint64_t offset_bytes;      /* UNSHARD with offload_param nvme: of the unit in the pool;
 	                             * GRAD_ACQUIRE with buckets: in the rank's segment;
@@ -364,6 +366,7 @@ void zero_reshard(struct zero_rank *rank, struct zero_op *op);
 void zero_prefetch(struct zero_rank *rank, struct zero_op *op);
 void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op);
 void zero_reduce(struct zero_rank *rank, struct zero_op *op);
+void zero_grad_unused(struct zero_rank *rank, struct zero_op *op);
 void zero_step_begin(struct zero_rank *rank, struct zero_op *op);
 void zero_step(struct zero_rank *rank, struct zero_op *op);
 void zero_commit(struct zero_rank *rank, struct zero_op *op);

@@ -57,6 +57,7 @@ struct gpt_args {
 	bool is_nesterov;
 	bool has_no_bias_correction;
 	bool is_skipping_nonfinite;
+	bool has_no_sync;   /* every micro-batch is handed over, all but the last under no_sync */
 	bool is_summing;    /* of ranks' gradients the sum, not the average */
 	uint32_t optimizer; /* enum zinf_optimizer */
 	uint32_t schedule;  /* enum zinf_schedule */

@@ -26,6 +26,8 @@ static const struct gpt_option training[] = {
 	           "N       sequences of a micro-batch of one rank (8)"),
 	GPT_NUMBER("grad-accum", GPT_OPTION_U32, grad_accum_count, 1, 65536,
 	           "N       micro-batches of a step (1)"),
+	GPT_FLAG("no-sync", has_no_sync,
+	         "        hand each of them over, all but the last without sync: the same bits"),
 	GPT_NUMBER("steps", GPT_OPTION_U64, step_count, 0, 1e15,
 	           "N       train until this step is committed (300)"),
 	GPT_TEXT("deepspeed-config", deepspeed,

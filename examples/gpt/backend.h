@@ -30,6 +30,8 @@ struct gpt_backend_ops {
 	int (*grad_acquire)(struct gpt_backend *backend, uint32_t lane, uint32_t unit);
 	void *(*grad)(const struct gpt_backend *backend, uint32_t lane, uint32_t param);
 	int (*reduce)(struct gpt_backend *backend, uint32_t lane, uint32_t unit);
+	/* zinf_no_sync_begin(), or its end; NULL: reduce() is for what is complete alone. */
+	int (*no_sync)(struct gpt_backend *backend, bool is_begin);
 
 	/* First values: begin makes param() writable in the process that calls it, rank 0's. */
 	int (*write_begin)(struct gpt_backend *backend, uint32_t unit);

@@ -167,6 +167,7 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 	const struct gpt_backend_ops *ops = trainer->backend->ops;
 	uint64_t begin_ns = gpt_now_ns(), between_ns;
 	struct zinf_step_options options;
+	bool has_no_sync;
 	double loss = 0;
 	int r;
 
@@ -194,7 +195,14 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 			return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	}
 	between_ns = gpt_now_ns();
-	r = gpt_backward(&trainer->units, &trainer->acts, trainer->inputs, trainer->targets);
+	has_no_sync =
+		trainer->units.has_no_sync && micro_index + 1 < trainer->args->grad_accum_count;
+	r = has_no_sync ? ops->no_sync(trainer->backend, true) : 0;
+	if (!r)
+		r = gpt_backward(&trainer->units, &trainer->acts, trainer->inputs,
+		                 trainer->targets);
+	if (!r && has_no_sync)
+		r = ops->no_sync(trainer->backend, false);
 	if (r)
 		return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	trainer->current.compute_ns += gpt_now_ns() - between_ns;

@@ -61,6 +61,7 @@ int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
 		.grad_dtype = gpt_grad_dtype(args),
 		.loss_scale = 1,
 		.is_sharded = args->schedule == ZINF_SHARDED,
+		.has_no_sync = args->has_no_sync && backend->ops->no_sync,
 	};
 	if (units->param_dtype != ZINF_F32) {
 		units->widened = calloc(most, sizeof(float));
@@ -143,7 +144,8 @@ int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit,
 	int r;
 
 	assert(place->micro_index < place->micro_count);
-	if (!is_later) { /* Otherwise the buffer has been this rank's since micro-batch 0. */
+	/* Otherwise the buffer has been this rank's since micro-batch 0. */
+	if (!is_later || units->has_no_sync) {
 		r = units->backend->ops->grad_acquire(units->backend, place->lane, unit);
 		if (r)
 			return r;
@@ -183,7 +185,7 @@ int gpt_units_grads_end(struct gpt_units *units, uint32_t unit)
 		else
 			round_into(param->element_count, source, units->grad_dtype, target);
 	}
-	if (!units->is_sharded && !is_last)
+	if (!units->is_sharded && !units->has_no_sync && !is_last)
 		return 0;
 	return units->backend->ops->reduce(units->backend, place->lane, unit);
 }

@@ -24,6 +24,7 @@ struct gpt_units {
 	struct gpt_backend *backend;
 	enum zinf_dtype param_dtype, grad_dtype;
 	double loss_scale; /* of this step; the caller sets it before backward */
+	bool has_no_sync;  /* each micro-batch is handed over, though it may not be taken yet */
 	bool is_sharded;   /* zinf's schedule `sharded`: each micro-batch is reduced */
 	struct gpt_units_place place;
 	/* Of 16-bit types, else NULL: */

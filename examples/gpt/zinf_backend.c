@@ -65,6 +65,11 @@ static int backend_reduce(struct gpt_backend *backend, uint32_t lane, uint32_t u
 	return zinf_reduce(zinf_of(backend), unit);
 }
 
+static int backend_no_sync(struct gpt_backend *backend, bool is_begin)
+{
+	return is_begin ? zinf_no_sync_begin(zinf_of(backend)) : zinf_no_sync_end(zinf_of(backend));
+}
+
 static int backend_write_begin(struct gpt_backend *backend, uint32_t unit)
 {
 	return zinf_param_write_begin(zinf_of(backend), unit);
@@ -222,6 +227,7 @@ static const struct gpt_backend_ops zinf_ops = {
 	.grad_acquire = backend_grad_acquire,
 	.grad = backend_grad,
 	.reduce = backend_reduce,
+	.no_sync = backend_no_sync,
 	.write_begin = backend_write_begin,
 	.write_end = backend_write_end,
 	.commit = backend_commit,

@@ -84,6 +84,9 @@ struct zinf_step_stats {
 	int32_t culprit;        /**< rank of a gradient that was not finite, told where a norm is
 				 *   computed; -1: none, or a sum alone is not finite */
 	int32_t culprit_unit;   /**< the first unit that is not finite; -1: none */
+	uint32_t unused_count;  /**< with finds_unused: parameters that no rank had a gradient of,
+				 *   and that the step left alone */
+	uint32_t reserved_end;  /**< zero */
 };
 
 #endif

@@ -204,7 +204,8 @@ struct zinf_options {
 				       *   f32); 0: two of the largest unit, and all sums */
 	uint32_t group_count;         /**< of parameters, to 64; 0 is 1: zinf_param_group() */
 	bool is_forward_only;         /**< neither gradients nor optimizer state */
-	bool finds_unused;            /**< a parameter without a gradient is no error */
+	bool finds_unused;            /**< a parameter without a gradient is no error, see
+				       *   zinf_grad_done() */
 	uint8_t reserved_end[2];      /**< zero */
 	const struct zinf_scaler_options *scaler; /**< zinf multiplies gradients by the inverse of a
 					   *   loss scale, skips steps that are not finite, and
@@ -422,7 +423,8 @@ ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
  * zinf_grad_acquire(). Does not wait. With update_early the last one of a step declares this rank's
  * uses of the unit's parameters over, but for the one that zinf_reshard() ends. Once per
  * micro-batch with ZINF_SHARDED, once per step with ZINF_LOCAL. -EALREADY when it was handed over
- * before; -EINVAL when it was not acquired, or outside zinf_step_begin() … zinf_step(). */
+ * before; -EINVAL when it was not acquired, or outside zinf_step_begin() … zinf_step(); -ENODATA
+ * parameters without a gradient, see zinf_grad_done(); it may be called again. */
 ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);
 
 /** Begins a step: hyperparameters, and space on the store is reserved. -ENOSPC with figures;
@@ -441,22 +443,6 @@ ZINF_API int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *
  */
 ZINF_API int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
                        zinf_ticket *ret_ticket);
-
-/**
- * For a rank whose data are at their end while others have some left: takes part in their steps
- * with gradients of zeros, until every rank has called it; then all return, and may go on together
- * (the next epoch). Its options are the others', its blob stays the one that it gave last. Steps of
- * this rank are waited for before.
- * @divides_by_live: averages leave it out: a gradient is the sum over the set divided by those of
- * its ranks that have data; false: by all of them, as in every other step. Equal in all ranks.
- * Return: 0; -ETIMEDOUT no rank with data has begun a step (it names them); as every other call it
- * may be made again and goes on; -EBUSY a step has begun or was not waited for, or a unit is
- * unsharded; -EINVAL divides_by_live is another one elsewhere; -EOPNOTSUPP an older daemon; what
- * ended a step. Of an early step it keeps the promise. Units are handed over as in this rank's own
- * newest step, without one from the last to the first: with gradients in buckets (-EDEADLK) others
- * do so in the same order.
- */
-ZINF_API int zinf_join(struct zinf *zinf, bool divides_by_live);
 
 /** Waits for a ticket. @ret_stats may be NULL; set its `bytes` before. A ticket is waited for once
  * (again after -ETIMEDOUT). Return: 0; the error that ended the step; -EINVAL no such ticket. A
@@ -489,6 +475,7 @@ ZINF_API int zinf_barrier(struct zinf *zinf);
 #endif
 
 #include <zinf/coll.h>
+#include <zinf/grad.h>
 #include <zinf/lr.h>
 #include <zinf/replica.h>
 #include <zinf/scaler.h>

@@ -33,6 +33,14 @@ uint32_t trainer_seed(uint64_t random, uint32_t micro_batch, uint32_t param)
 	return (uint32_t)(seed >> 32);
 }
 
+bool trainer_uses(const struct trainer_settings *settings, uint64_t random, uint32_t micro_batch,
+                  uint32_t param)
+{
+	if (!settings->is_sparse)
+		return true;
+	return param != 2 && trainer_seed(~random, micro_batch, param) & 1;
+}
+
 static uint32_t param_count(const struct trainer_model *model)
 {
 	uint32_t count = 0;

@@ -15,6 +15,7 @@ struct training {
 	uint64_t offsets[TRAINER_PARAMS_MAX]; /* of each parameter in the global index */
 	float *master, *first, *second;       /* (padded_count,): values and moments */
 	float *reduced;                       /* (padded_count,) */
+	bool *is_still;                       /* (padded_count,) no rank has a gradient of it */
 	double *sums;                         /* (padded_count / BLOCK,) */
 	uint64_t random[ZINF_WORLD_MAX];
 	double beta1_power, beta2_power;
@@ -76,22 +77,31 @@ static float average_of(const struct trainer_settings *settings)
 	return settings->step.sum ? 1.0f : (float)(1.0 / settings->options.world_size);
 }
 
-/* One element over micro-batches and ranks. @seeds: [micro-batch][rank]. */
+/* One element over micro-batches and ranks. @seeds: [micro-batch][rank]; who uses it. */
 static float reduce_element(const struct training *training, const uint32_t seeds[][ZINF_WORLD_MAX],
-                            uint64_t index, float value, bool is_infinite)
+                            const bool uses[][ZINF_WORLD_MAX], uint64_t index, float value,
+                            bool is_infinite)
 {
 	const struct trainer_settings *settings = training->settings;
 	uint32_t world = world_of(training);
-	float leaves[ZINF_WORLD_MAX], total = 0;
+	float leaves[ZINF_WORLD_MAX] = { 0 }, total = 0;
+	bool is_written[ZINF_WORLD_MAX] = { false };
 
 	for (uint32_t micro = 0; micro < settings->accumulate; micro++) {
 		for (uint32_t rank = 0; rank < world; rank++) {
 			float gradient = rank_gradient(training, seeds[micro][rank], index, value,
 			                               is_infinite && rank == world - 1);
+			bool is_local = settings->options.schedule == ZINF_LOCAL;
 
-			if (settings->options.schedule == ZINF_LOCAL && micro)
+			if (!uses[micro][rank]) {
+				if (!is_local)
+					leaves[rank] = 0;
+				continue;
+			}
+			if (is_local && is_written[rank])
 				gradient = round_gradient(training, leaves[rank] + gradient);
 			leaves[rank] = gradient;
+			is_written[rank] = true;
 		}
 		if (settings->options.schedule == ZINF_LOCAL)
 			continue;
@@ -113,16 +123,23 @@ static void reduce_all(struct training *training, uint32_t step)
 	for (uint32_t unit = 0; unit < settings->model->unit_count; unit++)
 		param_count += settings->model->unit_params[unit];
 	for (uint32_t param = 0; param < param_count; param++) {
+		uint64_t elements = settings->model->elements[param];
 		uint32_t seeds[8][ZINF_WORLD_MAX];
+		bool uses[8][ZINF_WORLD_MAX], is_used = false;
 		float *reduced = training->reduced + training->offsets[param];
 
 		for (uint32_t micro = 0; micro < settings->accumulate; micro++)
-			for (uint32_t rank = 0; rank < world_of(training); rank++)
-				seeds[micro][rank] =
-					trainer_seed(training->random[rank], micro, param);
-		for (uint64_t i = 0; i < settings->model->elements[param]; i++)
+			for (uint32_t rank = 0; rank < world_of(training); rank++) {
+				uint64_t random = training->random[rank];
+
+				seeds[micro][rank] = trainer_seed(random, micro, param);
+				uses[micro][rank] = trainer_uses(settings, random, micro, param);
+				is_used |= uses[micro][rank];
+			}
+		memset(training->is_still + training->offsets[param], !is_used, elements);
+		for (uint64_t i = 0; i < elements; i++)
 			reduced[i] =
-				reduce_element(training, seeds, i,
+				reduce_element(training, seeds, uses, i,
 			                       value_of(training, training->offsets[param] + i),
 			                       step == settings->infinite_step && !param && !i);
 	}
@@ -164,6 +181,8 @@ static void update_adam(struct training *training, float clip)
 		float g = training->reduced[i] * (float)step->unscale;
 		float m, v;
 
+		if (training->is_still[i])
+			continue;
 		g = g * clip;
 		if (is_adamw)
 			p = p * decay;
@@ -187,6 +206,8 @@ static void update_sgd(struct training *training, float clip)
 		float g = training->reduced[i] * (float)step->unscale;
 		float m;
 
+		if (training->is_still[i])
+			continue;
 		g = g * clip;
 		g = fmaf((float)step->weight_decay, p, g);
 		m = training->update_count ? fmaf(rest, g, momentum * training->first[i]) : g;
@@ -204,6 +225,8 @@ static void update_adagrad(struct training *training, float clip)
 		float p = training->master[i];
 		float g = training->reduced[i] * (float)step->unscale;
 
+		if (training->is_still[i])
+			continue;
 		g = g * clip;
 		g = fmaf((float)step->weight_decay, p, g);
 		training->first[i] = fmaf(g, g, training->first[i]);
@@ -224,6 +247,8 @@ static void update_lion(struct training *training, float clip)
 		float g = training->reduced[i] * (float)step->unscale;
 		float c, sign;
 
+		if (training->is_still[i])
+			continue;
 		g = g * clip;
 		c = fmaf(rest1, g, b1 * m);
 		sign = (float)((c > 0) - (c < 0));
@@ -318,6 +343,7 @@ bool reference_train(const struct trainer_settings *settings, unsigned char *par
 	uint64_t count = trainer_padded_elements(settings->model);
 	float *floats = calloc(4 * count, sizeof(*floats));
 	double *sums = calloc(count / BLOCK, sizeof(*sums));
+	bool *is_still = calloc(count, sizeof(*is_still));
 	struct training training = {
 		.settings = settings,
 		.padded_count = count,
@@ -325,9 +351,10 @@ bool reference_train(const struct trainer_settings *settings, unsigned char *par
 		.first = floats + count,
 		.second = floats + 2 * count,
 		.reduced = floats + 3 * count,
+		.is_still = is_still,
 		.sums = sums,
 	};
-	bool is_good = floats && sums;
+	bool is_good = floats && sums && is_still;
 
 	if (is_good) {
 		begin(&training);
@@ -340,6 +367,7 @@ bool reference_train(const struct trainer_settings *settings, unsigned char *par
 		}
 		put_out(&training, parameters);
 	}
+	free(is_still);
 	free(sums);
 	free(floats);
 	return is_good;

@@ -186,6 +186,15 @@ static float load(const struct trainer *trainer, const void *data, uint64_t inde
 	return ((const float *)data)[index];
 }
 
+/* In the micro-batches before @end. */
+static bool uses_before(const struct trainer *trainer, uint32_t param, uint32_t end)
+{
+	for (uint32_t micro = 0; micro < end; micro++)
+		if (trainer_uses(trainer->settings, trainer->random, micro, param))
+			return true;
+	return false;
+}
+
 /* This rank's gradient of one parameter; with the local schedule, micro-batches add up in the
  * buffer. */
 static void backward_param(struct trainer *trainer, uint32_t param, uint32_t micro)
@@ -195,7 +204,8 @@ static void backward_param(struct trainer *trainer, uint32_t param, uint32_t mic
 	const void *data = zinf_param_data(trainer->zinf, param);
 	void *gradient = zinf_grad_data(trainer->zinf, param);
 	uint32_t seed = trainer_seed(trainer->random, micro, param);
-	bool is_added = micro && settings->options.schedule == ZINF_LOCAL;
+	bool is_added =
+		settings->options.schedule == ZINF_LOCAL && uses_before(trainer, param, micro);
 	bool is_infinite = (uint64_t)trainer->step == settings->infinite_step && !param &&
 	                   settings->infinite_step &&
 	                   trainer->rank + 1 == (uint32_t)settings->options.world_size;
@@ -232,31 +242,74 @@ static int forward(struct trainer *trainer)
 	return 0;
 }
 
+/* Of any of the unit's parameters, in this step: else it is not so much as acquired. */
+static bool uses_unit(const struct trainer *trainer, uint32_t unit)
+{
+	const struct trainer_settings *settings = trainer->settings;
+	uint32_t param = first_param(settings->model, unit);
+
+	for (uint32_t end = param + settings->model->unit_params[unit]; param < end; param++)
+		if (uses_before(trainer, param, settings->accumulate))
+			return true;
+	return false;
+}
+
+static int backward_unit(struct trainer *trainer, uint32_t unit, uint32_t micro)
+{
+	const struct trainer_settings *settings = trainer->settings;
+	uint32_t param = first_param(settings->model, unit);
+
+	for (uint32_t end = param + settings->model->unit_params[unit]; param < end; param++) {
+		if (!trainer_uses(settings, trainer->random, micro, param))
+			continue;
+		backward_param(trainer, param, micro);
+		if (settings->is_sparse)
+			TRY(trainer, zinf_grad_done(trainer->zinf, param));
+	}
+	return 0;
+}
+
 static int backward(struct trainer *trainer, uint32_t micro)
 {
 	const struct trainer_settings *settings = trainer->settings;
 	bool is_last = micro + 1 == settings->accumulate;
+	/* Who says what is not handed over yet may call it after each. */
+	bool is_handed = is_last || settings->options.schedule == ZINF_SHARDED ||
+	                 settings->no_sync_mask >> micro & 1;
 
 	for (uint32_t unit = settings->model->unit_count; unit-- > 0;) {
-		bool is_handed = is_last || settings->options.schedule == ZINF_SHARDED;
-		uint32_t param = first_param(settings->model, unit);
-
+		if (!uses_unit(trainer, unit))
+			continue;
 		TRY(trainer, zinf_unshard(trainer->zinf, unit));
 		if (is_last && unit + 1 == settings->model->unit_count)
 			at(trainer, TRAINER_UNSHARDED);
-		if (!micro || settings->options.schedule == ZINF_SHARDED)
+		if (!micro || settings->options.schedule == ZINF_SHARDED || settings->no_sync_mask)
 			TRY(trainer, zinf_grad_acquire(trainer->zinf, unit));
 		if (is_last && unit + 1 == settings->model->unit_count)
 			at(trainer, TRAINER_ACQUIRED);
-		for (uint32_t end = param + settings->model->unit_params[unit]; param < end;
-		     param++)
-			backward_param(trainer, param, micro);
+		if (backward_unit(trainer, unit, micro))
+			return trainer->report->result;
 		if (is_handed)
 			TRY(trainer, zinf_reduce(trainer->zinf, unit));
 		TRY(trainer, zinf_reshard(trainer->zinf, unit));
 		if (is_last && unit + 1 == settings->model->unit_count)
 			at(trainer, TRAINER_REDUCED);
 	}
+	return 0;
+}
+
+static int micro_batch(struct trainer *trainer, uint32_t micro)
+{
+	bool has_no_sync = trainer->settings->no_sync_mask >> micro & 1;
+
+	if (!trainer->settings->is_eager && forward(trainer))
+		return trainer->report->result;
+	if (has_no_sync)
+		TRY(trainer, zinf_no_sync_begin(trainer->zinf));
+	if (backward(trainer, micro))
+		return trainer->report->result;
+	if (has_no_sync)
+		TRY(trainer, zinf_no_sync_end(trainer->zinf));
 	return 0;
 }
 
@@ -291,12 +344,9 @@ int trainer_step(struct trainer *trainer)
 	TRY(trainer, zinf_step_begin(trainer->zinf, &options));
 	trainer->step++;
 	at(trainer, TRAINER_STEP_BEGUN);
-	for (uint32_t micro = 0; micro < settings->accumulate; micro++) {
-		if (!settings->is_eager && forward(trainer))
+	for (uint32_t micro = 0; micro < settings->accumulate; micro++)
+		if (micro_batch(trainer, micro))
 			return trainer->report->result;
-		if (backward(trainer, micro))
-			return trainer->report->result;
-	}
 	at(trainer, TRAINER_BACKWARD);
 	trainer->random = trainer_random_next(trainer->random, trainer->rank);
 	blob.random = trainer->random;

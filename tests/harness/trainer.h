@@ -56,6 +56,8 @@ struct trainer_settings {
 	const struct trainer_model *model;
 	uint32_t accumulate;    /* micro-batches of a step, at least 1 */
 	uint32_t steps;         /* train until the job stands here */
+	bool is_sparse;         /* options.finds_unused: gradients as trainer_uses() says */
+	uint32_t no_sync_mask;  /* these micro-batches of a step, not the last one */
 	uint32_t infinite_step; /* in this one the last rank has an infinite gradient; 0: never */
 	bool is_eager;          /* forward of the next step before the former one is waited for */
 	/* Attach again after -ESTALE, that many times; the n-th start is called "INCARNATION.n". */
@@ -116,6 +118,9 @@ uint64_t trainer_random_first(uint32_t rank);
 uint64_t trainer_random_next(uint64_t random, uint32_t rank);
 /* Start of a parameter's gradients in a micro-batch; then one per element. */
 uint32_t trainer_seed(uint64_t random, uint32_t micro_batch, uint32_t param);
+/* Whether a rank has a gradient of a parameter in a micro-batch. Some have one never, of others. */
+bool trainer_uses(const struct trainer_settings *settings, uint64_t random, uint32_t micro_batch,
+                  uint32_t param);
 static inline float trainer_noise(uint32_t seed, uint64_t index)
 {
 	uint32_t bits = seed + (uint32_t)index * 0x9e3779b1u;

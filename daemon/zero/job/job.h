@@ -44,6 +44,7 @@
 
 struct across;
 struct zero_stretch;
+struct zero_unused;
 
 struct zero_rank {
 	struct zero_job *job;
@@ -118,7 +119,8 @@ struct zero_job {
 	struct zero_layout layout;
 	struct zero_unit *units;
 	struct zero_stretch
-		*stretches; /* of all units (stretches.h); made anew at each materialize */
+		*stretches;         /* of all units (stretches.h); made anew at each materialize */
+	struct zero_unused *unused; /* so; NULL: a parameter without a gradient is an error */
 	struct zero_subgroup *subgroups;
 	uint32_t subgroup_count, tile_count;
 	uint64_t element_count, padded_count;

@@ -15,6 +15,7 @@
 #include "daemon/zero/job/stretches.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/queue.h"
+#include "daemon/zero/step/unused.h"
 
 /* Frees the arrays and empties @layout. */
 void layout_free(struct zero_layout *layout)
@@ -198,6 +199,7 @@ void layout_unbuild(struct zero_job *job)
 	free(job->record_extents);
 	queue_unbuild(job);
 	stretches_unbuild(job);
+	unused_unbuild(job);
 	job->units = NULL;
 	job->sets = NULL;
 	job->set_count = 0;

@@ -30,6 +30,7 @@ struct zero_unit {
 	uint32_t stretch_first, stretch_count; /* in job->stretches */
 	uint64_t users_mask;                   /* ranks of the group that have it unsharded */
 	/* this step */
+	uint32_t cut_count; /* stretches, with those that nobody used (step/unused.h); 0: as ever */
 	uint64_t handed_mask;  /* ranks that handed over this micro-batch's gradient */
 	uint64_t held_mask;    /* ranks whose buffer is the daemon's */
 	uint32_t micro_done;   /* micro-batches that are reduced */

@@ -56,7 +56,8 @@ static bool has_unit(uint16_t opcode)
 {
 	return opcode == ZI_OP_UNSHARD || opcode == ZI_OP_RESHARD || opcode == ZI_OP_PREFETCH ||
 	       opcode == ZI_OP_GRAD_ACQUIRE || opcode == ZI_OP_REDUCE ||
-	       opcode == ZERO_OP_WRITE_BEGIN || opcode == ZERO_OP_WRITE_END;
+	       opcode == ZI_OP_GRAD_UNUSED || opcode == ZERO_OP_WRITE_BEGIN ||
+	       opcode == ZERO_OP_WRITE_END;
 }
 
 /* Calls that need no model: the group may still be FORMING. */

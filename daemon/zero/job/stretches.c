@@ -11,6 +11,7 @@
 #include "common/wire/geometry.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/step/unused.h"
 
 /* See stretches.h. */
 uint32_t stretches_group_count(const struct zero_job *job)
@@ -95,28 +96,42 @@ static uint32_t stretch_add(struct zero_stretch *stretches, uint32_t count, uint
 	return count;
 }
 
-/* The stretches of a unit, whose parameters begin at *@param. Return: how many. */
-static uint32_t unit_stretches(struct zero_job *job, uint32_t unit, uint32_t *param,
-                               struct zero_stretch *stretches)
+static bool is_unused(const uint64_t *used, uint32_t param)
+{
+	return used && !(used[param / 64] >> (param % 64) & 1);
+}
+
+/* See stretches.h. */
+uint32_t stretches_of_unit(const struct zero_job *job, uint32_t unit, uint32_t param,
+                           const uint64_t *used, struct zero_stretch *stretches)
 {
 	const struct zero_layout *layout = &job->layout;
-	uint32_t count = 0, group = 0;
+	uint32_t count = 0, last_group = 0;
 	uint64_t end = 0;
 
-	for (; *param < layout->param_count && layout->params[*param].unit == unit; ++*param) {
-		const struct catalog_param *entry = &layout->params[*param];
+	for (; param < layout->param_count && layout->params[param].unit == unit; param++) {
+		const struct catalog_param *entry = &layout->params[param];
+		uint32_t group = is_unused(used, param) ? ZI_LAYOUT_FROZEN : entry->group;
 		uint64_t elements = 0;
 
 		(void)zi_geometry_elements(entry->shape, entry->dim_count,
 		                           &elements); /* Checked. */
 		end += elements;
-		count = stretch_add(stretches, count, end, entry->group, &group);
+		count = stretch_add(stretches, count, end, group, &last_group);
 	}
 	assert(count > 0);
 	assert(end == job->units[unit].element_count);
 	if (stretches)
 		stretches[count - 1].end = job->units[unit].padded_count;
 	return count;
+}
+
+/* The first parameter behind those of @unit, of which @param is the first. */
+static uint32_t next_unit(const struct zero_layout *layout, uint32_t unit, uint32_t param)
+{
+	while (param < layout->param_count && layout->params[param].unit == unit)
+		param++;
+	return param;
 }
 
 /* See stretches.h. */
@@ -128,8 +143,10 @@ int stretches_build(struct zero_job *job, const struct zero_layout *layout, stru
 	assert(layout->param_count == job->layout.param_count);
 	for (uint32_t i = 0; i < layout->param_count; i++)
 		job->layout.params[i].group = layout->params[i].group;
-	for (uint32_t unit = 0; unit < job->layout.unit_count; unit++)
-		count += unit_stretches(job, unit, &param, NULL);
+	for (uint32_t unit = 0; unit < job->layout.unit_count; unit++) {
+		count += stretches_of_unit(job, unit, param, NULL, NULL);
+		param = next_unit(&job->layout, unit, param);
+	}
 	stretches = calloc(count, sizeof(*stretches));
 	if (!stretches)
 		return err_origin(zi_text_error(text, -ENOMEM,
@@ -140,10 +157,11 @@ int stretches_build(struct zero_job *job, const struct zero_layout *layout, stru
 	for (uint32_t unit = 0; unit < job->layout.unit_count; unit++) {
 		job->units[unit].stretch_first = count;
 		job->units[unit].stretch_count =
-			unit_stretches(job, unit, &param, stretches + count);
+			stretches_of_unit(job, unit, param, NULL, stretches + count);
+		param = next_unit(&job->layout, unit, param);
 		count += job->units[unit].stretch_count;
 	}
-	return 0;
+	return err_trace(unused_build(job, text));
 }
 
 /* See stretches.h. */
@@ -157,8 +175,12 @@ void stretches_unbuild(struct zero_job *job)
 const struct zero_stretch *stretches_find(const struct zero_job *job, uint32_t unit,
                                           uint64_t element)
 {
-	const struct zero_stretch *stretches = &job->stretches[job->units[unit].stretch_first];
-	uint32_t low = 0, high = job->units[unit].stretch_count - 1;
+	bool is_cut = job->units[unit].cut_count > 0;
+	const struct zero_stretch *stretches =
+		is_cut ? unused_stretches(job, unit)
+		       : &job->stretches[job->units[unit].stretch_first];
+	uint32_t count = is_cut ? job->units[unit].cut_count : job->units[unit].stretch_count;
+	uint32_t low = 0, high = count - 1;
 
 	assert(element < job->units[unit].padded_count);
 	while (low < high) {

@@ -28,8 +28,14 @@ uint32_t stretches_group_count(const struct zero_job *job);
 /* @rank is about to materialise, with a layout that is the others': its parameters are of groups
  * that there are, the same as in another rank that waits. -EINVAL, naming one. */
 int stretches_check(const struct zero_rank *rank, struct zi_text *text);
-/* Of the groups in @layout, which is the job's but for them; its units are built. -ENOMEM. */
+/* Of the groups in @layout, which is the job's but for them; its units are built. Also what
+ * finds parameters without a gradient (step/unused.h). -ENOMEM, -EOPNOTSUPP. */
 int stretches_build(struct zero_job *job, const struct zero_layout *layout, struct zi_text *text);
+/* Of a unit, whose parameters begin at @param. @used: (param_count,) bits: what is not set counts
+ * as frozen; NULL: all are. @stretches: NULL, they are only counted; else there is room for one for
+ * each of its parameters. Return: how many. */
+uint32_t stretches_of_unit(const struct zero_job *job, uint32_t unit, uint32_t param,
+                           const uint64_t *used, struct zero_stretch *stretches);
 void stretches_unbuild(struct zero_job *job);
 /* The run with @element of @unit, padding included; those behind it follow. */
 const struct zero_stretch *stretches_find(const struct zero_job *job, uint32_t unit,

@@ -25,6 +25,7 @@
 #include "daemon/zero/param/unit.h"
 #include "daemon/zero/step/culprit.h"
 #include "daemon/zero/step/step.h"
+#include "daemon/zero/step/unused.h"
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
 
@@ -213,6 +214,15 @@ static int reduce_check(const struct zero_rank *rank, struct zero_op *op)
 	return 0;
 }
 
+/* By every rank here, in all micro-batches. */
+static bool is_complete(const struct zero_job *job, uint32_t index)
+{
+	const struct zero_unit *unit = &job->units[index];
+
+	return unit->handed_mask == set_mask_here(job, index) &&
+	       unit->micro_done + 1 == job->step.options.micro_batches;
+}
+
 /**
  * zero_reduce() - a rank hands its gradient of a unit over
  * @op: unit; completes at once
@@ -231,11 +241,16 @@ void zero_reduce(struct zero_rank *rank, struct zero_op *op)
 		return;
 	}
 	r = reduce_check(rank, op);
-	if (!r) {
+	if (r) {
+		unused_forget(rank, op->unit);
+	} else {
 		unit = &job->units[op->unit];
 		clear_padding(rank, op->unit);
 		unit->handed_mask |= 1ull << rank->number;
 		unit->held_mask |= 1ull << rank->number;
+		unused_hand_over(rank, op->unit);
+		if (is_complete(job, op->unit))
+			unused_settle(job, op->unit);
 		if (unit->handed_mask == set_mask_here(job, op->unit) && job->step.is_pass1) {
 			if (grads_span(job, op->unit))
 				grads_hand_over(job, op->unit);

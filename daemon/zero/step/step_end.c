@@ -153,6 +153,7 @@ static void stats_give(struct zero_job *job, enum zero_gather gather)
 			continue;
 		rank->gathered[gather]->stats = job->step.stats;
 		rank->gathered[gather]->culprit_unit = job->step.culprit_unit;
+		rank->gathered[gather]->unused_count = job->step.unused_count;
 	}
 }
 

@@ -56,6 +56,7 @@ static void read_headers(struct names *names)
 	read_names(names, "include/zinf/replica.h", "\nZINF_API ");
 	read_names(names, "include/zinf/scaler.h", "\nZINF_API ");
 	read_names(names, "include/zinf/snapshot.h", "\nZINF_API ");
+	read_names(names, "include/zinf/grad.h", "\nZINF_API ");
 	read_names(names, "include/zinf/tensor.h", "\nZINF_API ");
 }
 

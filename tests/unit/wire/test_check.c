@@ -80,6 +80,7 @@ Test(check, malformed_slot_is_eproto)
 		{ .opcode = ZI_OP_TENSOR_PUT, .args = { 1, 2, 3 } },
 		{ .opcode = ZI_OP_TENSOR_GET, .args = { 1, 2 } },
 		{ .opcode = ZI_OP_CANCEL, .args = { 1, 2 } },
+		{ .opcode = ZI_OP_GRAD_UNUSED, .flags = 1 },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)

@@ -305,7 +305,6 @@ Test(training, what_nobody_does_is_refused_with_field_and_value)
 	} cases[] = {
 		{ { .reduce_dtype = ZI_DTYPE_F32 }, "reduce_dtype is f32, which" },
 		{ { .flags = ZI_TRAINING_FORWARD_ONLY }, "is_forward_only is true, which" },
-		{ { .flags = ZI_TRAINING_FIND_UNUSED }, "finds_unused is true, which" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

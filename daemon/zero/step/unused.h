@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Parameters that got no gradient in a step (ZI_TRAINING_FIND_UNUSED). A rank names those of its
+ * own before it hands a unit over, and writes zeros for them; what no rank has a gradient of is
+ * left alone by the step, as what is frozen is. Floor 5, shard thread.
+ */
+#pragma once
+
+#include "common/base/text.h"
+#include "common/base/types.h"
+
+struct zero_job;
+struct zero_rank;
+struct zero_stretch;
+
+struct zero_unused {
+	uint32_t *param_firsts; /* (unit_count + 1,) the first parameter of each unit */
+	uint32_t word_count;    /* of a bit for each parameter */
+	/* (world × word_count,) named by each rank since it last handed their unit over */
+	uint64_t *named;
+	uint64_t *used; /* (word_count,) some rank has a gradient of it, in this step */
+	/* (param_count,) of units with parameters that nobody used, from the unit's first parameter
+	 * on, in the place of job->stretches */
+	struct zero_stretch *stretches;
+};
+
+/* Of a job whose stretches are built, as it trains now: what it had goes. Return: 0; -ENOMEM,
+ * -EOPNOTSUPP with @text. */
+int unused_build(struct zero_job *job, struct zi_text *text);
+void unused_unbuild(struct zero_job *job);
+/* A step is over, or begins. */
+void unused_reset(struct zero_job *job);
+/* The rank hands the unit over: what it has not named is used. */
+void unused_hand_over(const struct zero_rank *rank, uint32_t unit);
+/* It did not come to that: names are given anew. */
+void unused_forget(const struct zero_rank *rank, uint32_t unit);
+/* Of a unit whose cut_count is not 0. Device threads. */
+const struct zero_stretch *unused_stretches(const struct zero_job *job, uint32_t unit);
+/* Every rank has handed over the last micro-batch's, and no device thread has begun with it. */
+void unused_settle(struct zero_job *job, uint32_t unit);

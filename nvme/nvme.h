@@ -92,7 +92,7 @@ struct nvme_space *nvme_space_free(struct nvme_space *space);
 ZI_DEFINE_CLEANUP(struct nvme_space *, nvme_space_free)
 /* One contiguous run, next-fit (a step's writes are sequential on a quiet store). NVME_E_FULL. */
 int nvme_space_allocate(struct nvme_space *space, uint64_t bytes, struct zi_extent *ret_extent);
-/* The next ones, of @bytes together, go to the shortest run that holds them all, if there is one. */
+/* The next ones, of @bytes together, go to the shortest run that holds them all, if there is. */
 void nvme_space_aim(struct nvme_space *space, uint64_t bytes, bool is_end);
 /* Gives a run back. Asserts that it was allocated (whole). Zero-length extents are ignored. */
 void nvme_space_release(struct nvme_space *space, const struct zi_extent *extent);

@@ -10,6 +10,7 @@
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/grads_private.h"
 #include "daemon/zero/across/meeting.h"
+#include "daemon/zero/across/params_private.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 
@@ -31,6 +32,7 @@ struct across *across_destroy(struct across *across)
 	free(across->taken);
 	free(across->serves);
 	across->grads = grads_free(across->grads);
+	across->params = params_free(across->params);
 	free(across->peers);
 	free(across);
 	return NULL;
@@ -47,6 +49,7 @@ static void fail_rounds(struct across *across)
 	if (!across->error)
 		zi_text_set(&text, "the ranks of job '%s' have left", across->name);
 	pull_fail(across, across->error ? across->error : -ECANCELED, &text);
+	params_over(across);
 	rounds_fail(&across->rounds, across->error ? across->error : -ECANCELED, &text);
 	if (across->is_detached)
 		across->job = NULL;
@@ -192,6 +195,7 @@ void across_over(struct zero_job *job)
 
 	if (!across)
 		return;
+	params_over(across);
 	job->across = NULL;
 	across->is_detached = true;
 	zi_list_push_back(&across->zero->acrosses, &across->link);

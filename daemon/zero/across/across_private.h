@@ -96,13 +96,14 @@ struct across {
 	/* param_write_end()s that all nodes have come to; of those the last that is there */
 	uint32_t write_count, written_count;
 	struct across_written written;
-	struct grads *grads; /* NULL: there is no model yet */
+	struct grads *grads; /* NULL: there is no model yet; so */
+	struct params *params;
 	/* (node_count,) what is to be said to each: nothing is allocated while nodes talk */
 	struct across_peer {
 		char host[ZI_NAME_BYTES]; /* "": not known yet */
 		uint32_t put, sent;
 		struct talk_entry entries[ACROSS_QUEUE];
-		uint32_t asked, served; /* what it pulls, and is not begun yet: */
+		uint32_t pull_count; /* what it pulls, and is not begun yet: */
 		struct talk_entry pulls[TALK_CREDIT];
 	} * peers;
 	char program[PATH_MAX];

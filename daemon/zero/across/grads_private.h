@@ -13,7 +13,7 @@ struct across_serve;
 struct talk_entry;
 struct zero_subgroup;
 
-/* `what` of TALK_READY: its `micro` is a number, */
+/* `what` of TALK_READY, beside PARAMS_READY: its `micro` is a number, */
 enum grads_ready {
 	GRADS_READY_UNIT = 1, /* ranks there have handed over `unit` */
 	GRADS_READY_SUM = 2,  /* the sum of `subgroup` of `unit` is there */

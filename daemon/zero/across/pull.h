@@ -37,6 +37,9 @@ enum pull_what {
 	PULL_PARTIAL = 2, /* of a piece of a subgroup, what a leaf of the tree makes (grads.h) */
 	PULL_SUM = 3,     /* a piece of a subgroup's sum, from who has finished it */
 	PULL_NORM = 4,    /* sums of squares, of what the node has finished (norm.h) */
+	/* a piece of a subgroup's parameters, a slot at most, in param_dtype: its unit's values of
+	 * that number (params.h) */
+	PULL_PARAM = 5,
 	_PULL_WHAT_COUNT,
 };
 

@@ -7,6 +7,7 @@
 #include "common/base/utf8.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/grads_private.h"
+#include "daemon/zero/across/params_private.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 
@@ -84,6 +85,7 @@ void across_writable(void *arg)
 		if (i != across->node)
 			flush(across, i);
 	grads_say(across);
+	params_say(across);
 }
 
 /* ---- rounds ---- */
@@ -180,12 +182,28 @@ static void rank_left(struct across *across, const struct talk_entry *entry)
 	group->is_left = true;
 }
 
+/* All ranks of a node have left it, in the middle of a step that needs what it has. */
+static void node_left(struct across *across, uint32_t node)
+{
+	const struct zero_job *job = across->job;
+	bool is_needed = job->step.phase == ZERO_STEP_STEPPING || !params_are_there(job);
+	struct zi_text text;
+
+	if (!is_needed || job->group.phase != ZERO_GROUP_LIVE)
+		return;
+	zi_text_set(&text, "the ranks of %.120s have left within a step",
+	            across_name(job, node).chars);
+	across_fail(across, -EPIPE, job->group.is_left ? job->group.culprit : UINT32_MAX, &text);
+}
+
 static int heard_bye(struct across *across, const struct talk_entry *entry, struct zi_text *text)
 {
 	if (entry->unit == UINT32_MAX) {
 		across->gone |= 1ull << entry->node;
 		if (across->is_detached)
 			across_go_on(across);
+		else
+			node_left(across, entry->node);
 		return 0;
 	}
 	if (across->is_detached)
@@ -221,6 +239,8 @@ static int heard(struct across *across, const struct talk_entry *entry, struct z
 	case TALK_BECAUSE:
 		return err_trace(late_answered(across, entry, text));
 	case TALK_READY:
+		if (entry->what == PARAMS_READY)
+			return err_trace(params_heard(across, entry, text));
 		return err_trace(grads_heard(across, entry, text));
 	case TALK_PULL:
 		return err_trace(serve_asked(across, entry, text));

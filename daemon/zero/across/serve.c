@@ -10,6 +10,7 @@
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/grads_private.h"
 #include "daemon/zero/across/norm.h"
+#include "daemon/zero/across/params_private.h"
 #include "daemon/zero/job/job.h"
 
 /* ---- written parameters ---- */
@@ -50,6 +51,8 @@ static bool check(struct across *across, const struct talk_entry *entry)
 		return across->grads && grads_sum_asked(across->grads, entry);
 	case PULL_NORM:
 		return across->grads && norm_asked(across->grads, entry);
+	case PULL_PARAM:
+		return across->params && params_asked(across->params, entry);
 	default:
 		return false;
 	}
@@ -60,6 +63,8 @@ static bool is_there(const struct across *across, const struct talk_entry *entry
 {
 	if (entry->what == PULL_WRITTEN)
 		return across->written_count >= entry->micro;
+	if (entry->what == PULL_PARAM)
+		return params_is_there(across->params, entry);
 	return entry->what != PULL_NORM || norm_is_made(across->grads, entry->micro);
 }
 
@@ -75,6 +80,9 @@ static void describe(struct across_serve *serve)
 		serve->filled = grads_sum_filled;
 	} else if (serve->entry.what == PULL_NORM) {
 		serve->fill = norm_fill;
+	} else if (serve->entry.what == PULL_PARAM) {
+		serve->fill = params_fill;
+		serve->filled = params_filled;
 	}
 }
 
@@ -141,24 +149,28 @@ static struct across_serve *free_serve(struct across *across)
 	return NULL;
 }
 
+/* What is not there yet keeps nothing behind it waiting: that may be what it waits for. */
+static void serve_peer(struct across *across, struct across_peer *peer)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < peer->pull_count; i++) {
+		const struct talk_entry *entry = &peer->pulls[i];
+		struct across_serve *serve = free_serve(across);
+
+		if (serve && is_there(across, entry))
+			start_fill(across, serve, entry);
+		else if (kept++ != i)
+			peer->pulls[kept - 1] = *entry;
+	}
+	peer->pull_count = kept;
+}
+
 /* Documented in the header, as are the others. */
 void serve_more(struct across *across)
 {
-	struct across_serve *serve = free_serve(across);
-
-	for (uint32_t i = 0; i < across->node_count; i++) {
-		struct across_peer *peer = &across->peers[i];
-
-		while (serve && peer->served != peer->asked) {
-			const struct talk_entry *entry = &peer->pulls[peer->served % TALK_CREDIT];
-
-			if (!is_there(across, entry))
-				break;
-			start_fill(across, serve, entry);
-			peer->served++;
-			serve = free_serve(across);
-		}
-	}
+	for (uint32_t i = 0; i < across->node_count; i++)
+		serve_peer(across, &across->peers[i]);
 }
 
 int serve_asked(struct across *across, const struct talk_entry *entry, struct zi_text *text)
@@ -173,10 +185,10 @@ int serve_asked(struct across *across, const struct talk_entry *entry, struct zi
 			"node %u asks for %llu bytes of kind %u, unit %u, piece %u: none",
 			entry->node, (unsigned long long)entry->bytes, entry->what, entry->unit,
 			entry->piece));
-	if (peer->asked - peer->served == TALK_CREDIT)
+	if (peer->pull_count == TALK_CREDIT)
 		return err_origin(zi_text_error(text, -EPROTO, "node %u pulls more than it may",
 		                                entry->node));
-	peer->pulls[peer->asked++ % TALK_CREDIT] = *entry;
+	peer->pulls[peer->pull_count++] = *entry;
 	serve_more(across);
 	return 0;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What other nodes pull from this one: each pull that came waits, in its node's order, until what
- * it asks for is there and a slot is free; a pool thread then fills the slot. Floor 5, shard
- * thread. See pull.h.
+ * What other nodes pull from this one: each pull that came waits until what it asks for is there
+ * and a slot is free; a pool thread then fills the slot. Floor 5, shard thread. See pull.h.
  */
 #pragma once
 

@@ -271,6 +271,10 @@ void job_settle(struct zero_job *job)
 {
 	if (job->is_undo_due && !job->busy_count)
 		step_undone(job);
+	if (job->materialize_error && !job->busy_count) {
+		materialize_failed(job);
+		return;
+	}
 	if (job->is_destroy_due && !job->busy_count && job->step.phase == ZERO_STEP_NONE) {
 		job_destroy_go(job);
 		return;

@@ -134,6 +134,8 @@ struct zero_job {
 	bool is_materializing;
 	uint32_t materialize_generation; /* of the group it is for */
 	struct zero_start before;        /* while it is under way: what a failure goes back to */
+	int materialize_error;           /* not 0: so it ends when nothing is in flight any more */
+	struct zi_text materialize_text;
 	bool is_loaded; /* param (and resident state) are those of the committed step */
 	uint32_t world;
 	uint64_t here_mask;    /* those ranks of it that are on this node */

@@ -18,6 +18,7 @@
 #include "common/wire/owner.h"
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/across/grads.h"
+#include "daemon/zero/across/params.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
@@ -82,7 +83,12 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 	bool is_told = is_wanted(job);
 
 	assert(job->is_materializing);
-	assert(job->busy_count == 0);
+	if (error && job->busy_count) {
+		/* Other nodes are given what they asked for, from what is about to go. */
+		job->materialize_error = error;
+		job->materialize_text = *text;
+		return;
+	}
 	job->is_materializing = false;
 	if (error) {
 		if (!job->is_stored)
@@ -109,6 +115,17 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 	if (is_told)
 		gather_complete(job, ZERO_GATHER_MATERIALIZE, error, text);
 	job_settle(job);
+}
+
+/* See materialize.h. */
+void materialize_failed(struct zero_job *job)
+{
+	struct zi_text text = job->materialize_text;
+	int error = job->materialize_error;
+
+	assert(!job->busy_count);
+	job->materialize_error = 0;
+	materialize_end(job, error, &text);
 }
 
 /* What was made is told of; other nodes have made it too, and hear of a failure by the end of the
@@ -164,6 +181,15 @@ static void recorded(struct catalog_request *request)
 	zero_drain(zero);
 }
 
+/* What other nodes hold has come, or nothing more comes. */
+static void whole(struct zero_job *job)
+{
+	if (is_wanted(job))
+		record(job);
+	else
+		materialize_end(job, -ECANCELED, &job->group.text);
+}
+
 /* All nodes say whether they have made it: it is there on all, or on none. */
 static void voted(void *arg, const struct round *round, int error, const struct zi_text *text)
 {
@@ -182,7 +208,7 @@ static void voted(void *arg, const struct round *round, int error, const struct 
 	if (error)
 		materialize_end(job, error, text);
 	else
-		record(job);
+		params_load(job, whole);
 }
 
 /* Memory is there, or is not. */
@@ -338,6 +364,8 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 		r = memory_plan(job, text);
 	if (!r && job->across)
 		r = grads_open(job, text);
+	if (!r && job->across)
+		r = params_open(job, text);
 	return err_trace(r);
 }
 

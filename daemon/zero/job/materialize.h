@@ -19,5 +19,7 @@ void materialize_start(struct zero_job *job);
 int materialize_check_stored(const struct zero_rank *rank, struct zi_text *text);
 /* Which of a job's two commits is in force is known, or cannot be. */
 void materialize_settled(struct zero_job *job, int error, const struct zi_text *text);
+/* materialize_error is set, and nothing is in flight any more. */
+void materialize_failed(struct zero_job *job);
 /* The load pipeline has ended. */
 void materialize_loaded(struct zero_job *job, int error, const struct zi_text *text);

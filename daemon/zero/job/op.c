@@ -18,6 +18,7 @@
 #include "common/base/err.h"
 #include "daemon/zero/across/grads.h"
 #include "daemon/zero/across/late.h"
+#include "daemon/zero/across/params.h"
 #include "daemon/zero/grad/acquire.h"
 #include "daemon/zero/grad/stall.h"
 #include "daemon/zero/job/collectives.h"
@@ -281,6 +282,25 @@ static const char *late_of(const struct zero_op *op)
 	                                         : "zinf-net says nothing of other nodes";
 }
 
+/* What other nodes have yet to give. Return: false, nothing; @ret_text is untouched. */
+static bool say_late(const struct zero_op *op, struct zi_text *ret_text)
+{
+	const struct zero_job *job = op->rank->job;
+
+	switch (op->opcode) {
+	case ZI_OP_GRAD_ACQUIRE:
+		return grads_say_late(job, op->unit, ret_text);
+	case ZI_OP_UNSHARD:
+		return params_say_late(job, op->unit, ret_text);
+	case ZI_OP_STEP:
+	case ZI_OP_STEP_BEGIN:
+	case ZERO_OP_MATERIALIZE:
+		return params_say_late(job, UINT32_MAX, ret_text);
+	default:
+		return false;
+	}
+}
+
 static void op_expire(struct zero_op *op)
 {
 	struct zero_job *job = op->rank->job;
@@ -316,7 +336,7 @@ static void op_expire(struct zero_op *op)
 		        seconds, set_format(join_missing(job)).chars);
 		return;
 	}
-	is_told = op->opcode == ZI_OP_GRAD_ACQUIRE && grads_say_late(job, op->unit, &text);
+	is_told = say_late(op, &text);
 	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %.220s", op_name(op->opcode), seconds,
 	        is_told ? text.chars : waited_for(op));
 }

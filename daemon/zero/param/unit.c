@@ -9,6 +9,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/agree.h"
+#include "daemon/zero/grad/pool.h"
 #include "daemon/zero/grad/stall.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -69,6 +70,19 @@ void unit_forget(const struct zero_rank *rank)
 
 	for (uint32_t i = 0; rank->pin_counts && i < job->layout.unit_count; i++)
 		job->units[i].users_mask &= ~(1ull << rank->number);
+}
+
+/* See unit.h. */
+void unit_updated(struct zero_job *job, uint32_t index)
+{
+	struct zero_unit *unit = &job->units[index];
+
+	assert(unit->update_count > 0);
+	if (--unit->update_count)
+		return;
+	/* Parameters are there, and gradients are no longer needed. */
+	grad_release(job, index, UINT64_MAX);
+	ops_retry(job);
 }
 
 /* A gradient of a unit that the rank does not train: there is no memory for it. Return: -EPERM. */

@@ -13,6 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/agree.h"
+#include "daemon/zero/across/params.h"
 #include "daemon/zero/across/written.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -48,8 +49,9 @@ static void end_run(struct dev_task *task)
 	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
 
-		/* Else they have come from the root's node. */
-		if (subgroup->is_param_here && job->write_source)
+		/* Else they have come from the root's node. All of the plane is here, whatever is
+		 * divided. */
+		if (job->write_source)
 			write_copy(job, subgroup, job_subgroup_param(job, subgroup));
 		if (subgroup->memory)
 			memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
@@ -105,8 +107,10 @@ static void end_take(struct zero_job *job)
 		subgroup->is_reset = true;
 	}
 	writes_over(job);
-	if (job->across)
+	if (job->across) {
+		params_written(job, job->write_unit);
 		written_serve(job);
+	}
 	gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
 	ops_retry(job);
 }
@@ -230,8 +234,10 @@ static void end_start(struct zero_job *job)
 	job->write_unit = unit;
 	job->units[unit].is_copying = true;
 	job->step.generation = job->group.generation;
-	if (job->across)
-		(void)written_count(job); /* All nodes count. */
+	if (job->across) { /* All nodes count. */
+		(void)written_count(job);
+		params_write(job, unit);
+	}
 	if (!(job->here_mask >> root & 1)) {
 		written_pull(job, unit, root, end_pulled);
 		return;

@@ -16,12 +16,13 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/tier/stripe.h"
+#include "daemon/zero/across/params.h"
 #include "daemon/zero/grad/grads.h"
-#include "daemon/zero/grad/pool.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/residency.h"
+#include "daemon/zero/param/unit.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/item_fail.h"
 #include "daemon/zero/step/pipeline.h"
@@ -246,18 +247,6 @@ static void param_written(struct zero_job *job, uint32_t index)
 	residency_changed(job);
 }
 
-static void unit_updated(struct zero_job *job, uint32_t index)
-{
-	struct zero_unit *unit = &job->units[index];
-
-	assert(unit->update_count > 0);
-	if (--unit->update_count)
-		return;
-	/* Parameters are there, and gradients are no longer needed. */
-	grad_release(job, index, UINT64_MAX);
-	ops_retry(job);
-}
-
 static void item_computed(struct dev_task *task)
 {
 	struct zero_item *item = container_of(task, struct zero_item, task);
@@ -270,8 +259,10 @@ static void item_computed(struct dev_task *task)
 	if (item->error || job->pipeline.error || job->pipeline.is_aborted) {
 		item_finish(item);
 	} else {
-		if (job->pipeline.kind == ZERO_PIPELINE_UPDATE)
+		if (job->pipeline.kind == ZERO_PIPELINE_UPDATE) {
 			unit_updated(job, item->subgroup->unit);
+			params_updated(job, item->subgroup);
+		}
 		item_write(item);
 	}
 	pipeline_pump(job);

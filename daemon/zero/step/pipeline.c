@@ -21,6 +21,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/params.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/materialize.h"
@@ -213,6 +214,7 @@ void pipeline_arm(struct zero_job *job)
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)
 		if (!job->units[i].is_ready)
 			unit_ready(job, i);
+	params_update(job);
 	/* Parameters that an early update has written already: the next forward's come first. */
 	if (job->residency)
 		residency_pump(job);

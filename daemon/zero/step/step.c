@@ -16,6 +16,7 @@
 #include "daemon/zero/across/agree.h"
 #include "daemon/zero/across/grads.h"
 #include "daemon/zero/across/norm.h"
+#include "daemon/zero/across/params.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -316,6 +317,8 @@ void step_go_to_commit(struct zero_job *job)
 	if (job->step.phase != ZERO_STEP_UPDATING || job->pipeline.kind != ZERO_PIPELINE_NONE)
 		return;
 	if (job->residency && job->residency->void_count)
+		return;
+	if (!params_are_there(job))
 		return;
 	if (!job->step.is_due) {
 		step_end(job, 0, NULL);

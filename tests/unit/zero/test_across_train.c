@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a model that ranks on several nodes train has the bits, on every node, that it has where
+ * all of them are on one: parameters, norm, clip, loss scale, what was skipped, step by step.
+ * Method: each run twice, once on one node; what its ranks saw there is what they must see
+ * (nodes.h: several zeros in one process, in drawn orders). One node is held against plain loops by
+ * test_step.c, and several are, once, here.
+ */
+#include "kernels/hash.h"
+#include "tests/unit/zero/across_grads.h"
+#include "tests/unit/zero/plain.h"
+
+#define STEPS 4u
+
+/* How it is trained. */
+struct train {
+	struct run run;
+	uint32_t optimizer, scaler_kind, group_count, commit_interval;
+	double max_norm;
+	uint32_t poisoned; /* the step with a gradient that is not finite; 0: none */
+	bool wants_early;
+};
+
+/* What a rank sees after a step. */
+struct seen {
+	uint64_t params[UNITS];
+	struct zi_step_stats stats;
+};
+static struct seen seen[STEPS + 1];
+
+static struct zi_step_group groups[2] = { { .lr = 3e-3, .weight_decay = 0.1 }, { .lr = 1e-2 } };
+
+/* ---- a run ---- */
+
+static void add_param(struct actor *actor, const char *name, uint64_t rows, uint64_t columns,
+                      uint32_t group)
+{
+	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_PARAM,
+		                         .dim_count = columns ? 2 : 1,
+		                         .group = (uint16_t)group,
+		                         .shape = { rows, columns } };
+
+	cr_assert_eq(zi_copy_name(entry.name, sizeof(entry.name), name), 0);
+	cr_assert_eq(zero_layout_add(actor->rank, &entry, &actor->text), 0, "%s",
+	             actor->text.chars);
+}
+
+/* The model, in groups where there are some; one parameter is frozen then. */
+static void stream(struct actor *actor, bool has_groups)
+{
+	layout_set_of(actor, 0);
+	layout_unit(actor, "embed");
+	add_param(actor, "embed.w", 10, 80, 0);
+	add_param(actor, "embed.b", 200, 0, has_groups);
+	layout_set_of(actor, 1);
+	layout_unit(actor, "h.0");
+	add_param(actor, "h.0.w", 130, 1000, 0);
+	add_param(actor, "h.0.f", 150, 1000, has_groups ? ZI_LAYOUT_FROZEN : 0);
+	add_param(actor, "h.0.v", 250, 1000, has_groups);
+	layout_set_of(actor, 2);
+	layout_unit(actor, "head");
+	add_param(actor, "head.w", 100, 200, 0);
+}
+
+static void write_unit(uint32_t unit, uint64_t what)
+{
+	uint64_t members = model_members(unit, ranks.world);
+	uint32_t root = net_draw(ranks.world);
+
+	while (!(members >> root & 1))
+		root = (root + 1) % ranks.world;
+	cr_assert_eq(call_unit(&ranks.actors[root], zero_param_write_begin, unit), 0);
+	fill(zero_param_staging(ranks.actors[root].rank)->region.base, what + unit,
+	     model_elements[unit], ranks.actors[root].rank->job->config.param_dtype);
+	cr_assert_eq(nodes_all(&ranks, zero_param_write_end,
+	                       &(struct zero_op){ .unit = unit, .root = root }),
+	             0, "%s", ranks.actors[0].text.chars);
+}
+
+static void begin_train(const struct train *train, const char *places, uint64_t seed)
+{
+	const struct run *run = &train->run;
+	struct attach_options options = { .incarnation = "run.0",
+		                          .config = model_config(run->dtype, run->offload) };
+	struct zi_scaler_options scaler;
+	uint32_t count = 0;
+
+	for (const char *place = places; *place; place++)
+		count = ZI_MAX(count, (uint32_t)(*place - '0') + 1);
+	model_sets = run->sets;
+	options.config.optimizer = train->optimizer;
+	options.config.schedule = run->schedule;
+	options.config.commit_interval = train->commit_interval;
+	options.config.staging_bytes = run->offload == ZI_OFFLOAD_NVME ? 16 * MIB : 0;
+	options.training.strategy = run->strategy;
+	options.training.shard_size = run->shard_size;
+	options.training.grad_budget_bytes = run->budget_bytes;
+	options.training.group_count = train->group_count;
+	scaler = zi_scaler_defaults((enum zi_scaler_kind)train->scaler_kind);
+	zi_training_set_scaler(&options.training, &scaler);
+	nodes_init(count, seed);
+	for (uint32_t i = 0; i < count; i++)
+		net.nodes[i].store_bytes = 48 * MIB;
+	nodes_start();
+	nodes_attach(&ranks, places, &options);
+	for (uint32_t i = 0; i < ranks.world; i++)
+		stream(&ranks.actors[i], train->group_count > 0);
+	cr_assert_eq(nodes_materialize(&ranks), 0, "%s", ranks.actors[0].text.chars);
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		write_unit(unit, 900);
+	cr_assert_eq(nodes_all(&ranks, zero_commit, NULL), 0, "%s", ranks.actors[0].text.chars);
+}
+
+static uint64_t hash_unit(const struct actor *actor, uint32_t unit)
+{
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)actor->rank->job->config.param_dtype);
+
+	return kern_hash(unit_of(actor, actor->memory.param, unit),
+	                 zi_geometry_padded(model_elements[unit]) * width);
+}
+
+/* Whoever asks for a unit has it of this step at once when it is told. */
+static void check_unit(struct actor *actor, uint32_t unit, uint64_t step, const char *places)
+{
+	cr_assert_eq(call_unit(actor, zero_unshard, unit), 0, "%s", actor->text.chars);
+	cr_assert_eq(hash_unit(actor, unit), seen[step].params[unit],
+	             "'%s' step %llu: unit %u of rank %u", places, (unsigned long long)step, unit,
+	             actor->number);
+	cr_assert_eq(call_unit(actor, zero_reshard, unit), 0);
+}
+
+static void check_stats(const struct zi_step_stats *mine, const struct zi_step_stats *model)
+{
+	cr_assert_eq(memcmp(&mine->norm, &model->norm, sizeof(mine->norm)), 0, "%.17g, not %.17g",
+	             mine->norm, model->norm);
+	cr_assert_eq(mine->clip, model->clip);
+	cr_assert_eq(mine->step, model->step);
+	cr_assert_eq(mine->is_skipped, model->is_skipped);
+	cr_assert_eq(mine->loss_scale, model->loss_scale);
+	cr_assert_eq(mine->update_count, model->update_count);
+	cr_assert_eq(mine->committed_step, model->committed_step);
+}
+
+/* All ranks call step(); some want units at once, which they get at the new step. */
+static void end_step(uint64_t step, bool is_model)
+{
+	struct actor *eager = &ranks.actors[net_draw(ranks.world)];
+	uint32_t unit = net_draw(UNITS), first = net_draw(ranks.world);
+
+	for (uint32_t i = 0; i < ranks.world; i++)
+		actor_start(&ranks.actors[(first + i) % ranks.world], 0, zero_step, NULL);
+	actor_start(eager, 1, zero_unshard, &(struct zero_op){ .unit = unit });
+	cr_assert_eq(nodes_wait(eager, 1), 0, "%s", eager->text.chars);
+	if (!is_model)
+		cr_assert_eq(hash_unit(eager, unit), seen[step].params[unit]);
+	actor_start(eager, 1, zero_reshard, &(struct zero_op){ .unit = unit });
+	for (uint32_t i = 0; i < ranks.world; i++)
+		cr_assert_eq(nodes_wait(&ranks.actors[i], 0), 0, "%s", ranks.actors[i].text.chars);
+	if (is_model)
+		seen[step].stats = ranks.actors[0].calls[0].op.stats;
+	for (uint32_t i = 0; i < ranks.world; i++)
+		check_stats(&ranks.actors[i].calls[0].op.stats, &seen[step].stats);
+}
+
+static void look(uint64_t step, bool is_model, const char *places)
+{
+	for (uint32_t unit = 0; unit < UNITS && is_model; unit++)
+		seen[step].params[unit] = hash_unit(&ranks.actors[0], unit);
+	for (uint32_t i = 0; i < ranks.world; i++)
+		for (uint32_t unit = 0; unit < UNITS; unit++)
+			check_unit(&ranks.actors[i], unit, step, places);
+}
+
+/* @is_model: what is seen is what is right. */
+static void train_on(const struct train *train, const char *places, uint64_t seed, bool is_model)
+{
+	struct zi_step_options options = model_options();
+	struct zero_op op = { .groups = groups };
+
+	options.micro_batches = train->run.micro_batches;
+	options.max_norm = train->max_norm;
+	options.group_count = train->group_count;
+	options.unscale = train->scaler_kind ? 1 : options.unscale;
+	options.flags |= train->poisoned ? ZI_STEP_SKIP_NONFINITE : 0;
+	options.flags |= train->wants_early ? ZI_STEP_UPDATE_EARLY : 0;
+	op.options = options;
+	begin_train(train, places, seed);
+	look(0, is_model, places);
+	for (uint64_t step = 1; step <= STEPS; step++) {
+		poison = (struct poison){ .what = grad_what(step, 0, 1, step % UNITS),
+			                  .index = 7 * step,
+			                  .value = NAN,
+			                  .count = step == train->poisoned };
+		cr_assert_eq(nodes_all(&ranks, zero_step_begin, &op), 0, "%s",
+		             ranks.actors[0].text.chars);
+		for (uint32_t micro = 0; micro < options.micro_batches; micro++)
+			hand_over_all(step, micro);
+		end_step(step, is_model);
+		look(step, is_model, places);
+	}
+	end_run(true);
+}
+
+static void train_twice(const struct train *train, uint64_t seed)
+{
+	char here[9] = "";
+
+	memset(here, '0', strlen(train->run.places));
+	train_on(train, here, seed, true);
+	train_on(train, train->run.places, seed + 1000, false);
+}
+
+/* ---- tests ---- */
+
+static const char *const uneven[] = {
+	"01", "001", "0012", "0111", "0120", "0123", "00012", "0101"
+};
+static const char *const even[] = { "0011", "0123", "01010101", "00011122" };
+
+/* Strategies, where state lies, types, schedules, optimizers; what is clipped, skipped, scaled. */
+Test(across_train, nodes_make_the_bits_of_one, .timeout = 600)
+{
+	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO1, ZI_STRATEGY_DDP,
+		                               ZI_STRATEGY_ZERO2, ZI_STRATEGY_ZERO3 };
+	static const uint32_t offloads[] = { ZI_OFFLOAD_CPU, ZI_OFFLOAD_NVME, ZI_OFFLOAD_NONE };
+	static const uint32_t dtypes[] = { ZI_DTYPE_BF16, ZI_DTYPE_F32, ZI_DTYPE_F16 };
+	static const uint32_t optimizers[] = { ZI_OPTIMIZER_ADAMW, ZI_OPTIMIZER_LION,
+		                               ZI_OPTIMIZER_ADAGRAD };
+
+	for (uint64_t seed = 1; seed <= 24; seed++) {
+		bool is_sharded = seed % 3 == 0;
+		struct train train = {
+			.run = { .places = uneven[seed % ZI_COUNT_OF(uneven)],
+			         .dtype = dtypes[seed % 5 % 3],
+			         .schedule = is_sharded ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL,
+			         .micro_batches = is_sharded ? 2 : 1,
+			         .offload = offloads[seed % 7 % 3],
+			         .strategy = strategies[seed % 4] },
+			.optimizer = optimizers[seed / 4 % 3],
+			.max_norm = seed % 2 ? 0 : 0.5,
+			.poisoned = seed % 5 == 1 ? 2 : 0,
+			.group_count = seed % 4 == 2 ? 2 : 0,
+			.commit_interval = seed % 6 == 5 ? 2 : 0,
+			.wants_early = seed % 2,
+			.scaler_kind = dtypes[seed % 5 % 3] == ZI_DTYPE_F16 ? ZI_SCALER_TORCH : 0,
+		};
+
+		train_twice(&train, seed);
+	}
+}
+
+/* Replicas that cut nodes anywhere; sums in buckets. */
+Test(across_train, replicas_and_buckets, .timeout = 600)
+{
+	for (uint64_t seed = 1; seed <= 8; seed++) {
+		struct train train = {
+			.run = { .places = even[seed % ZI_COUNT_OF(even)],
+			         .dtype = ZI_DTYPE_BF16,
+			         .schedule = ZI_SCHEDULE_LOCAL,
+			         .micro_batches = 1,
+			         .offload = seed % 3 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME,
+			         .strategy = seed % 2 ? ZI_STRATEGY_ZERO2 : ZI_STRATEGY_ZERO1,
+			         .shard_size = 2,
+			         .budget_bytes = seed % 4 == 1 ? 4 * MIB : 0 },
+			.optimizer = ZI_OPTIMIZER_ADAMW,
+			.max_norm = 1,
+		};
+
+		train_twice(&train, seed);
+	}
+}
+
+/* Sets of some ranks, which others read all the same. */
+Test(across_train, sets_of_some_ranks, .timeout = 600)
+{
+	static const struct model_set sets[UNITS] = { { "some", 0x2a },
+		                                      { "all", 0x3f },
+		                                      { "near", 0x03 } };
+
+	for (uint64_t seed = 1; seed <= 4; seed++) {
+		struct train train = {
+			.run = { .places = seed % 2 ? "001122" : "002121",
+			         .dtype = ZI_DTYPE_BF16,
+			         .schedule = ZI_SCHEDULE_LOCAL,
+			         .micro_batches = 1,
+			         .offload = seed % 2 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME,
+			         .strategy = seed / 2 % 2 ? ZI_STRATEGY_ZERO1 : ZI_STRATEGY_DDP,
+			         .sets = sets },
+			.optimizer = ZI_OPTIMIZER_ADAMW,
+		};
+
+		train_twice(&train, seed);
+	}
+}
+
+/* Against a computation that knows no nodes at all. */
+Test(across_train, nodes_make_what_plain_loops_make)
+{
+	struct train train = { .run = { .dtype = ZI_DTYPE_BF16,
+		                        .schedule = ZI_SCHEDULE_LOCAL,
+		                        .micro_batches = 1,
+		                        .offload = ZI_OFFLOAD_CPU,
+		                        .strategy = ZI_STRATEGY_ZERO1 },
+		               .optimizer = ZI_OPTIMIZER_ADAMW };
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+	struct zi_step_options options = model_options();
+	struct plain plain;
+
+	begin_train(&train, "0012", 4);
+	plain_init(&plain, &config, 4);
+	for (uint64_t step = 1; step <= 3; step++) {
+		cr_assert_eq(make_step(step, &options), 0, "%s", ranks.actors[0].text.chars);
+		plain_step(&plain, step, &options);
+		for (uint32_t i = 0; i < ranks.world; i++)
+			cr_assert(plain_equals(&plain, &ranks.actors[i]), "rank %u step %llu", i,
+			          (unsigned long long)step);
+	}
+	plain_deinit(&plain);
+	end_run(true);
+}

@@ -323,9 +323,9 @@ ZINF_API int zinf_param_group(struct zinf *zinf, uint32_t param, uint32_t group)
  * trainer that is restarted need not take the call away.
  * @source: "JOB/NAME".
  * Return: 0; -ENOENT no such snapshot; -EACCES another uid's; -EINVAL dtype or optimizer are others
- * than the snapshot's (another model is refused by zinf_materialize()); -EBUSY it is being made or
- * removed, or the job is materialised; -EUCLEAN, -ENODEV it cannot be read; -EOPNOTSUPP an older
- * daemon.
+ * than the snapshot's (another model, or what is one node's part of it, is refused by
+ * zinf_materialize()); -EBUSY it is being made or removed, or the job is materialised; -EUCLEAN,
+ * -ENODEV it cannot be read; -EOPNOTSUPP an older daemon.
  */
 ZINF_API int zinf_load(struct zinf *zinf, const char *source);
 

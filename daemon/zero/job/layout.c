@@ -52,6 +52,16 @@ uint64_t layout_padded_count(const struct zero_layout *layout)
 	return padded_count;
 }
 
+/* See layout.h. */
+uint64_t layout_subgroup_count(const struct zero_layout *layout)
+{
+	uint64_t count = 0;
+
+	for (uint32_t param = 0; param < layout->param_count;)
+		count += zi_geometry_subgroup_count(padded_from(layout, &param));
+	return count;
+}
+
 uint64_t layout_grad_count(const struct zero_layout *layout, uint64_t ranks)
 {
 	uint64_t padded_count = 0;

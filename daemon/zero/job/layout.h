@@ -101,6 +101,7 @@ int layout_compare_sets(const struct zero_layout *layout, const char *who,
 int layout_take_sets(struct zero_layout *layout, const struct zero_layout *source);
 /* Elements with padding of a layout that was checked. */
 uint64_t layout_padded_count(const struct zero_layout *layout);
+uint64_t layout_subgroup_count(const struct zero_layout *layout); /* likewise */
 /* Of all gradients together of those of the ranks that are in @ranks. */
 uint64_t layout_grad_count(const struct zero_layout *layout, uint64_t ranks);
 /* Units and subgroups of job->layout, and the arrays that a step needs. */

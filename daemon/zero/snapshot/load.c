@@ -16,6 +16,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -136,13 +137,47 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 	return 0;
 }
 
+/* Ranks where they were, planes divided as they were: what the node held is what it will hold. */
+static bool is_placed_alike(const struct zero_job *job, const struct catalog_job *record)
+{
+	const struct catalog_placement *then = &record->placement;
+	const struct zi_job_training *training = &job->group.training;
+	uint64_t then_mask = 0;
+
+	for (uint32_t i = 0; i < record->world_size; i++)
+		then_mask |= (uint64_t)(then->nodes[i] == then->node) << i;
+	return job_spans_nodes(job) && record->world_size == job->group.world_size &&
+	       then_mask == meeting_here_mask(job) && then->strategy == training->strategy &&
+	       then->shard_size == training->shard_size;
+}
+
+/* Of a job over several nodes a node's snapshot is of what that node held. Precondition: the model
+ * is the snapshot's. Return: 0; -EOPNOTSUPP. */
+static int check_part(const struct zero_job *job, const struct zero_layout *layout,
+                      const struct zero_snapshot *snapshot, struct zi_text *text)
+{
+	const struct catalog_job *record = snapshot->record;
+
+	if (record->placement.node_count <= 1 || is_placed_alike(job, record))
+		return 0;
+	if (record->extent_count >= _ZERO_PLANE_COUNT * layout_subgroup_count(layout))
+		return 0; /* It held everything. */
+	return err_origin(zi_text_error(
+		text, -EOPNOTSUPP,
+		"snapshot '%.40s/%.40s' is one node's part, of %u nodes with %u ranks: load it with "
+		"as many ranks, each where it was, with the same strategy",
+		snapshot->job_name, snapshot->name, record->placement.node_count,
+		record->world_size));
+}
+
 /* @rank: its model is known. Another rank that has come asks for the same; and the model is the
- * snapshot's. Return: 0; -EINVAL with the first difference. */
+ * snapshot's. Return: 0; -EINVAL with the first difference; -EOPNOTSUPP a part of it alone is here. */
 int load_check(const struct zero_rank *rank, struct zi_text *text)
 {
 	const struct zero_job *job = rank->job;
 	const struct zero_snapshot *snapshot = rank->load;
 	char who[24];
+	int r;
 
 	if (job->is_stored)
 		return 0;
@@ -159,7 +194,10 @@ int load_check(const struct zero_rank *rank, struct zi_text *text)
 	if (!snapshot)
 		return 0;
 	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
-	return err_trace(load_model_check(&rank->layout, who, snapshot, text));
+	r = load_model_check(&rank->layout, who, snapshot, text);
+	if (!r)
+		r = check_part(job, &rank->layout, snapshot, text);
+	return err_trace(r);
 }
 
 /*

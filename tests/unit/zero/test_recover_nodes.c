@@ -154,6 +154,51 @@ Test(zero_recover_nodes, snapshot_of_a_part_is_gone_back_to)
 	end(WORLD);
 }
 
+/* Another job that would begin with it hears what it is, and may begin without. */
+Test(zero_recover_nodes, snapshot_of_a_part_is_no_models)
+{
+	begin_part(1);
+	node_start(&node);
+	cr_assert_eq(kept_call(&node, &kept, zero_snapshot_create, "train", "part"), 0, "%s",
+	             kept.op.text.chars);
+	model_attach(&node, actors, WORLD,
+	             &(struct attach_options){ .config = config, .job = "other" });
+	for (uint32_t i = 0; i < WORLD; i++)
+		cr_assert_eq(zero_load(actors[i].rank, "train", "part", &actors[i].text), 0);
+	cr_assert_eq(model_materialize(actors, WORLD), -EOPNOTSUPP, "%s", actors[0].text.chars);
+	for (uint32_t i = 0; i < WORLD; i++)
+		cr_assert_str_eq(actors[i].calls[0].op.text.chars,
+		                 "snapshot 'train/part' is one node's part, of 2 nodes with 2 "
+		                 "ranks: load it with as many ranks, each where it was, with the "
+		                 "same strategy");
+	leave_all(WORLD);
+	model_attach(&node, actors, WORLD,
+	             &(struct attach_options){ .config = config, .job = "other" });
+	cr_assert_eq(model_materialize(actors, WORLD), 0, "%s", actors[0].text.chars);
+	end(WORLD);
+}
+
+/* Where planes are not divided a node has all of it. */
+Test(zero_recover_nodes, snapshot_of_a_node_that_had_everything_is)
+{
+	struct zi_job_config drawn = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+
+	votes_begin_in(WORLD, &drawn, 64 * MIB);
+	step(WORLD, 1);
+	job()->committed.placement.node_count = 2;
+	job()->committed.placement.nodes[1] = 1;
+	cr_assert_eq(kept_call(&node, &kept, zero_snapshot_create, "train", "whole"), 0, "%s",
+	             kept.op.text.chars);
+	leave_all(WORLD);
+	model_attach(&node, actors, WORLD,
+	             &(struct attach_options){ .config = config, .job = "other" });
+	for (uint32_t i = 0; i < WORLD; i++)
+		cr_assert_eq(zero_load(actors[i].rank, "train", "whole", &actors[i].text), 0);
+	cr_assert_eq(model_materialize(actors, WORLD), 0, "%s", actors[0].text.chars);
+	cr_assert(plain_equals(&plain, &actors[0]));
+	end(WORLD);
+}
+
 /* A start that is refused decides nothing between two commits. */
 Test(zero_recover_nodes, start_that_is_refused_leaves_both_commits)
 {

@@ -59,6 +59,9 @@ $(filter $(BUILD)/tests/unit/bench/%,$(UNIT_BIN)): $(BUILD)/bench_shared.a
 MAIL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/mail*.c)))
 $(BUILD)/tests/unit/worker/test_mail: $(MAIL_OBJECTS)
 
+# Who is blamed, without what connects nodes.
+$(BUILD)/tests/unit/worker/test_blame: $(patsubst %,$(BUILD)/daemon/worker/net/%.o,blame end)
+
 # What talks of zinf-net, likewise.
 TALK_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/talk*.c)))
 $(patsubst %,$(BUILD)/tests/unit/worker/test_%,talk talk_link talk_foe): $(TALK_OBJECTS)

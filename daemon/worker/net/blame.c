@@ -44,21 +44,25 @@ static uint32_t follow(struct nodes *nodes, uint32_t suspect, bool *ret_is_cycle
 	}
 }
 
+/* Who gives up waiting closes its connections: whoever loses one to a node that waits for a third
+ * has met what that node met. */
 static void compose(struct nodes *nodes, int error, uint32_t suspect, const struct zi_text *text,
                     struct nodes_end *end)
 {
 	bool is_cycle = false;
 
 	*end = (struct nodes_end){ .error = error, .culprit = suspect, .text = *text };
-	if (error != -ETIMEDOUT || suspect == NET_CULPRIT_NONE)
+	if (suspect == NET_CULPRIT_NONE)
 		return;
 	end->culprit = follow(nodes, suspect, &is_cycle);
-	if (is_cycle)
+	if (is_cycle) {
 		zi_text_set(&end->text, "%.180s; they wait for each other: look at the link",
 		            text->chars);
-	else if (end->culprit != suspect)
+	} else if (end->culprit != suspect) {
+		end->error = -ETIMEDOUT;
 		zi_text_set(&end->text, "%.150s, which waits for %.80s", text->chars,
 		            nodes_name(nodes, end->culprit));
+	}
 }
 
 /* Documented in the header, as is the other. */
@@ -81,7 +85,10 @@ void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done
 	if (suspect != NET_CULPRIT_NONE && error == -ETIMEDOUT)
 		(void)store_client_set(nodes->client, waits.chars, &suspect, sizeof(suspect),
 		                       zi_clock_deadline_ns(NODES_ASK_NS), NULL);
-	/* A lost connection is most often the second thing that happened: the first is told. */
+	/* A lost connection is most often the second thing that happened: the first is told, also by
+	 * one that gave up waiting, and itself gives the others a moment. */
+	if (error != -ETIMEDOUT)
+		moment_ns *= 2;
 	if (suspect != NET_CULPRIT_NONE)
 		(void)store_client_wait(nodes->client, keys, 1, zi_clock_deadline_ns(moment_ns),
 		                        NULL);

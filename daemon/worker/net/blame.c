@@ -85,8 +85,8 @@ void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done
 	if (suspect != NET_CULPRIT_NONE && error == -ETIMEDOUT)
 		(void)store_client_set(nodes->client, waits.chars, &suspect, sizeof(suspect),
 		                       zi_clock_deadline_ns(NODES_ASK_NS), NULL);
-	/* A lost connection is most often the second thing that happened: the first is told, also by
-	 * one that gave up waiting, and itself gives the others a moment. */
+	/* A lost connection is most often the second thing that happened: the first is told, also
+	 * by one that gave up waiting, and itself gives the others a moment. */
 	if (error != -ETIMEDOUT)
 		moment_ns *= 2;
 	if (suspect != NET_CULPRIT_NONE)

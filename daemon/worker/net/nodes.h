@@ -72,8 +72,9 @@ void nodes_ask(struct nodes *nodes, uint32_t node, const struct net_asked *asked
  *
  * A node that waits in vain says for whom, gives the others a moment to say so too, and follows
  * that chain to one who waits for nobody; so does one that lost a connection, with twice the time,
- * for most often that is what others' waiting came to. The first to write has the last word: @ret_end is what
- * stands, everywhere alike, or this node's own view where the store does not answer.
+ * for most often that is what others' waiting came to. The first to write has the last word:
+ * @ret_end is what stands, everywhere alike, or this node's own view where the store does not
+ * answer.
  * Takes NODES_BLAME_NS at most where the store answers or is gone.
  */
 void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done,

@@ -164,14 +164,14 @@ static int check_part(const struct zero_job *job, const struct zero_layout *layo
 		return 0; /* It held everything. */
 	return err_origin(zi_text_error(
 		text, -EOPNOTSUPP,
-		"snapshot '%.40s/%.40s' is one node's part, of %u nodes with %u ranks: load it with "
-		"as many ranks, each where it was, with the same strategy",
+		"snapshot '%.40s/%.40s' is one node's part, of %u nodes with %u ranks: load it "
+		"with as many ranks, each where it was, with the same strategy",
 		snapshot->job_name, snapshot->name, record->placement.node_count,
 		record->world_size));
 }
 
 /* @rank: its model is known. Another rank that has come asks for the same; and the model is the
- * snapshot's. Return: 0; -EINVAL with the first difference; -EOPNOTSUPP a part of it alone is here. */
+ * snapshot's. Return: 0; -EINVAL with the first difference; -EOPNOTSUPP a part alone is here. */
 int load_check(const struct zero_rank *rank, struct zi_text *text)
 {
 	const struct zero_job *job = rank->job;

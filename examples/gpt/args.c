@@ -82,6 +82,10 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem)
 	if (args->min_lr > args->lr)
 		return gpt_problem_set(problem, -EINVAL, "--min-lr %g is above --lr %g",
 		                       args->min_lr, args->lr);
+	if (args->dump_state && !args->is_reference)
+		return gpt_problem_set(problem, -EINVAL,
+		                       "--dump-state needs --reference; zctl export JOB TARGET "
+		                       "--format zinf has the state of a job");
 	r = gpt_scale_check(args, problem);
 	if (!r)
 		r = gpt_strategy_check(args, problem);

@@ -104,7 +104,7 @@ struct gpt_args {
 	uint64_t log_every;
 	uint64_t eval_every;
 	uint32_t eval_batch_count;
-	const char *dump;
+	const char *dump, *dump_state;
 	bool is_quiet;
 	bool is_json;
 	bool is_help, is_version;

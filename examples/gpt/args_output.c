@@ -12,6 +12,8 @@ static const struct gpt_option output[] = {
 	GPT_NUMBER("eval-batches", GPT_OPTION_U32, eval_batch_count, 1, 65536,
 	           "N       of each rank (4)"),
 	GPT_TEXT("dump", dump, "FILE    write the last step and all parameters there"),
+	GPT_TEXT("dump-state", dump_state,
+	         "FILE    with --reference: masters and moments of the last step"),
 	GPT_FLAG("json", is_json, "        a line of JSON per step and rank instead"),
 	GPT_FLAG("quiet", is_quiet, "        no progress lines"),
 	GPT_FLAG("help", is_help, "        this text"),

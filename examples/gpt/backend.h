@@ -21,6 +21,9 @@
 struct gpt_args;
 struct gpt_backend;
 
+/* What an optimizer keeps beside a parameter's own bits, as an export has it. */
+enum gpt_state { GPT_STATE_MASTER, GPT_STATE_EXP_AVG, GPT_STATE_EXP_AVG_SQ, _GPT_STATE_COUNT };
+
 struct gpt_backend_ops {
 	int (*unshard)(struct gpt_backend *backend, uint32_t unit);
 	int (*reshard)(struct gpt_backend *backend, uint32_t unit);
@@ -32,6 +35,10 @@ struct gpt_backend_ops {
 	int (*reduce)(struct gpt_backend *backend, uint32_t lane, uint32_t unit);
 	/* zinf_no_sync_begin(), or its end; NULL: reduce() is for what is complete alone. */
 	int (*no_sync)(struct gpt_backend *backend, bool is_begin);
+
+	/* Copies it; false: there is none. NULL: the daemon has it (zctl export). */
+	bool (*state)(const struct gpt_backend *backend, uint32_t param, enum gpt_state what,
+	              float *values);
 
 	/* First values: begin makes param() writable in the process that calls it, rank 0's. */
 	int (*write_begin)(struct gpt_backend *backend, uint32_t unit);

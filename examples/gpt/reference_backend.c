@@ -238,6 +238,23 @@ static void master_set(struct reference *ref, uint64_t i, float master)
 	}
 }
 
+static bool reference_state(const struct gpt_backend *backend, uint32_t param, enum gpt_state what,
+                            float *values)
+{
+	const struct reference *ref = (const struct reference *)backend;
+	uint64_t first = flat_index(ref, param), count = ref->model->params[param].element_count;
+	const float *moment = what == GPT_STATE_EXP_AVG ? ref->exp_avg : ref->exp_avg_sq;
+	bool has_two = ref->optimizer == ZINF_ADAMW || ref->optimizer == ZINF_ADAM;
+
+	if (what == GPT_STATE_MASTER ? ref->param_dtype == ZINF_F32
+	                             : what == GPT_STATE_EXP_AVG_SQ && !has_two)
+		return false;
+	for (uint64_t i = 0; i < count; i++)
+		values[i] =
+			what == GPT_STATE_MASTER ? master_at(ref, first + i) : moment[first + i];
+	return true;
+}
+
 static void update(struct reference *ref, float clip)
 {
 	struct gpt_reference_scalars scalars[GPT_GROUPS_MAX];
@@ -352,6 +369,7 @@ static const struct gpt_backend_ops reference_ops = {
 	.reshard = nothing,
 	.prefetch = nothing,
 	.param = reference_param,
+	.state = reference_state,
 	.grad_acquire = reference_grad_acquire,
 	.grad = reference_grad,
 	.reduce = reference_reduce,

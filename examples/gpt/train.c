@@ -375,6 +375,9 @@ static int train(struct trainer *trainer)
 	if (args->dump && trainer->backend->rank_first == 0)
 		r = gpt_dump(trainer->run->model, trainer->backend, step, gpt_param_dtype(args),
 		             args->dump, trainer->problem);
+	if (!r && args->dump_state)
+		r = gpt_dump_state(trainer->run->model, trainer->backend, args->dump_state,
+		                   trainer->problem);
 	if (r)
 		return r;
 	gpt_report_memory(&trainer->report, trainer->acts.blocks.arena_bytes,

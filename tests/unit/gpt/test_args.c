@@ -156,6 +156,7 @@ Test(args, what_is_wrong_is_named)
 		{ "--generate 3 --prompt=", "--prompt needs a byte" },
 		{ "--generate 3 --top-k 257", "allowed is 0 to 256" },
 		{ "--generate 3 --temperature -1", "allowed is 0 to" },
+		{ "--dump-state FILE", "--dump-state needs --reference; zctl export JOB" },
 		{ "--adagrad-decay 0.5", "--adagrad-decay needs --optimizer adagrad" },
 		{ "--optimizer lion --no-bias-correction", "needs --optimizer adamw or adam" },
 		{ "--lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001" },

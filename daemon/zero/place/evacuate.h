@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of evacuate.c, evacuee.c and evacuate_commit.c: rounds of extents that leave a path.
- * Floor 5; shard thread.
+ * Inside of evacuate.c, evacuate_round.c, evacuee.c and evacuate_commit.c: extents that leave a
+ * path. Floor 5; shard thread.
  */
 #pragma once
 
 #include "common/base/types.h"
+#include "daemon/tier/member.h"
 #include "daemon/zero/zero.h"
 #include "daemon/zero/zero_private.h"
 
@@ -22,6 +23,14 @@ bool evacuate_is_at_rest(const struct zero_job *job);
 void evacuate_lock(struct zero_job *job);
 /* May free the job. */
 void evacuate_unlock(struct zero_job *job);
+static inline bool evacuate_is_leaving(const struct tier_extent *extent)
+{
+	return extent->bytes && tier_member_is_leaving(extent->member);
+}
+/* The turn of the evacuation's owner begins, in rounds. @slot_bytes: of its longest extent; @whose:
+ * for words. May be over before this returns. */
+void evacuate_start(struct zero *zero, struct tier *cpu_tier, struct zero_account *account,
+                    uint64_t slot_bytes, const char *whose);
 /* The round's transaction is over, or there was nothing to tell: goes on, or ends. */
 void evacuate_round_over(struct zero *zero, int error, const struct zi_text *text);
 

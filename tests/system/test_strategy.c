@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: in one node every strategy trains 2, 3, 4 and 8 ranks to the same bits, zctl tells for each
- * of them what the table of strategies says, to the byte, and holds the same for all of them; a job
- * moves from one to another between two starts, and its ranks may be killed on the way. Method:
- * ranks as processes, compared with the plain computation; shares by the rule of
- * common/wire/owner.h, the table of planes written down here.
+ * Goal: in one node every strategy trains 2 to 8 ranks, also such as divide no shape, to the same
+ * bits, zctl tells for each of them what the table of strategies says, to the byte, and holds the
+ * same for all of them; a job moves from one to another between two starts, and its ranks may be
+ * killed on the way. Method: ranks as processes, compared with the plain computation; shares by the
+ * rule of common/wire/owner.h, the table of planes written down here.
  */
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -135,10 +135,10 @@ static uint64_t stored_bytes(const json_t *job)
 
 Test(strategy, each_trains_every_number_of_ranks_to_the_same_bits)
 {
-	static const uint32_t worlds[] = { 2, 3, 4, 8 };
+	static const uint32_t worlds[] = { 2, 3, 4, 5, 7, 8 };
 	static const uint32_t strategies[] = { ZINF_DDP, ZINF_ZERO1, ZINF_ZERO2, ZINF_ZERO3 };
 
-	for (uint32_t i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 6; i++)
 		for (uint32_t k = 0; k < 4; k++) {
 			struct trainer_settings settings =
 				settings_of("each", worlds[i], strategies[k]);

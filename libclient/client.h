@@ -96,6 +96,7 @@ struct zi_client_unit {
 	uint64_t unshard_ticket;                  /* under way after a deadline passed; 0 none */
 	uint64_t acquire_ticket;
 	bool is_grad_held; /* between acquire and reduce */
+	bool is_frozen;    /* whole: it has no gradient; known from zinf_materialize() on */
 	bool is_writable;  /* a staging copy lies over the parameters */
 	int kept_error;    /* of what nobody waited for; 0 none */
 	struct zi_text kept_text;
@@ -301,8 +302,10 @@ int zi_client_enter_forming(struct zinf *zinf, const char *function);
 int zi_client_put_name(struct zinf *zinf, char *target, const char *name);
 /* set.c */
 bool zi_client_is_member(const struct zinf *zinf, const struct zi_client_unit *unit);
+/* Of its gradient there is one here: a member, of a unit that is not frozen whole. */
+bool zi_client_trains(const struct zinf *zinf, const struct zi_client_unit *unit);
 /* 0; -EPERM a gradient of a unit that this rank does not train. */
-int zi_client_check_member(struct zinf *zinf, const struct zi_client_unit *unit);
+int zi_client_check_trains(struct zinf *zinf, const struct zi_client_unit *unit);
 /* Gradients come and go: behind a unit that is not acquired lies nothing. */
 static inline bool zi_client_has_buckets(const struct zinf *zinf)
 {

@@ -54,7 +54,7 @@ int zi_client_grad_acquire(struct zinf *zinf, uint32_t index)
 	if (r)
 		return err_trace(r);
 	unit = &zinf->units[index];
-	r = zi_client_check_member(zinf, unit);
+	r = zi_client_check_trains(zinf, unit);
 	if (r)
 		return err_trace(r);
 	if (unit->is_grad_held)
@@ -94,7 +94,7 @@ int zinf_reduce(struct zinf *zinf, uint32_t index)
 	if (r)
 		return err_trace(r);
 	unit = &zinf->units[index];
-	r = zi_client_check_member(zinf, unit);
+	r = zi_client_check_trains(zinf, unit);
 	if (r)
 		return err_trace(r);
 	if (!zinf->is_step_begun)

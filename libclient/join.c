@@ -73,7 +73,7 @@ static int shadow_gradients(struct zinf *zinf)
 			const struct zi_client_unit *unit = &zinf->units[unit_at(zinf, i)];
 			int r;
 
-			if (unit->reduce_count > micro || !zi_client_is_member(zinf, unit))
+			if (unit->reduce_count > micro || !zi_client_trains(zinf, unit))
 				continue;
 			r = reduce_zeros(zinf, unit_at(zinf, i));
 			if (r)

@@ -92,6 +92,15 @@ static int send_layout(struct zinf *zinf)
 	return err_trace(flush_packet(zinf, packet, deadline_ns));
 }
 
+/* All of its parameters are, and there are some. */
+static bool is_frozen(const struct zinf *zinf, const struct zi_client_unit *unit)
+{
+	for (uint32_t i = 0; i < unit->param_count; i++)
+		if (zinf->params[unit->param_first + i].entry.group != ZI_LAYOUT_FROZEN)
+			return false;
+	return unit->param_count > 0;
+}
+
 /* In this rank's gradients those of its sets lie one after the other, each with its units in order.
  * False: sums that do not fit. */
 static bool place_grads(struct zinf *zinf, uint64_t slot_bytes, uint64_t *ret_bytes)
@@ -108,7 +117,8 @@ static bool place_grads(struct zinf *zinf, uint64_t slot_bytes, uint64_t *ret_by
 
 		unit->grad_offset_bytes = set->grad_bytes;
 		unit->grad_bytes = 0;
-		if (!zi_client_is_member(zinf, unit))
+		unit->is_frozen = is_frozen(zinf, unit);
+		if (!zi_client_trains(zinf, unit))
 			continue;
 		unit->grad_bytes = zi_geometry_unit_bytes(zi_geometry_padded(unit->element_count),
 		                                          width, slot_bytes);

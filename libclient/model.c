@@ -147,12 +147,11 @@ int zinf_param_group(struct zinf *zinf, uint32_t param, uint32_t group)
 		                       "parameter '%s' cannot be of group %u: group_count of the "
 		                       "options is %u",
 		                       zinf->params[param].entry.name, group, group_count);
-	if (group && !(zinf->features & ZI_FEATURE_TRAINING))
-		return zi_client_error(
-			zinf, -EOPNOTSUPP,
-			"the daemon at %s knows no groups of parameters, use a newer "
-			"zinfd",
-			zinf->path);
+	if (group == ZINF_GROUP_FROZEN && !(zinf->features & ZI_FEATURE_FROZEN))
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "the daemon at %s knows no frozen parameters, use a newer "
+		                       "zinfd",
+		                       zinf->path);
 	zinf->params[param].entry.group = (uint16_t)group;
 	return 0;
 }
@@ -200,7 +199,7 @@ void *zinf_grad_data(const struct zinf *zinf, uint32_t param)
 	if (!zinf->is_materialized || param >= zinf->param_count)
 		return NULL;
 	place = &zinf->params[param];
-	if (!zi_client_is_member(zinf, &zinf->units[place->unit]))
+	if (!zi_client_trains(zinf, &zinf->units[place->unit]))
 		return NULL;
 	return (char *)zinf->grad_base + zinf->units[place->unit].grad_offset_bytes +
 	       place->element_offset *

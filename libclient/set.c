@@ -101,8 +101,17 @@ bool zi_client_is_member(const struct zinf *zinf, const struct zi_client_unit *u
 	return !zinf->set_count || zinf->sets[unit->set].entry.shape[0] >> zinf->attach.rank & 1;
 }
 
-int zi_client_check_member(struct zinf *zinf, const struct zi_client_unit *unit)
+bool zi_client_trains(const struct zinf *zinf, const struct zi_client_unit *unit)
 {
+	return !unit->is_frozen && zi_client_is_member(zinf, unit);
+}
+
+int zi_client_check_trains(struct zinf *zinf, const struct zi_client_unit *unit)
+{
+	if (unit->is_frozen)
+		return zi_client_error(zinf, -EPERM,
+		                       "unit '%.60s' is frozen whole: it has no gradient",
+		                       unit->name);
 	if (zi_client_is_member(zinf, unit))
 		return 0;
 	return zi_client_error(zinf, -EPERM,

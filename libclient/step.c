@@ -191,7 +191,7 @@ static bool is_missing(const struct zinf *zinf, const struct zi_client_unit *uni
 	uint32_t wanted =
 		zinf->attach.config.schedule == ZI_SCHEDULE_SHARDED ? zinf->micro_batches : 1;
 
-	return unit->reduce_count != wanted && zi_client_is_member(zinf, unit);
+	return unit->reduce_count != wanted && zi_client_trains(zinf, unit);
 }
 
 static bool is_in_use(const struct zinf *zinf, const struct zi_client_unit *unit)

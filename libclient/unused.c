@@ -49,7 +49,7 @@ int zinf_grad_done(struct zinf *zinf, uint32_t param)
 		return zi_client_error(zinf, -EINVAL, "parameter %u of %u", param,
 		                       zinf->param_count);
 	unit = &zinf->units[zinf->params[param].unit];
-	r = zi_client_check_member(zinf, unit);
+	r = zi_client_check_trains(zinf, unit);
 	if (r)
 		return err_trace(r);
 	if (!unit->is_grad_held)
@@ -166,7 +166,7 @@ static int check_marks(struct zinf *zinf)
 	if (zinf->marks_grads || zinf->is_shadowing)
 		return 0;
 	for (uint32_t i = 0; i < zinf->unit_count; i++)
-		if (zi_client_is_member(zinf, &zinf->units[i]))
+		if (zi_client_trains(zinf, &zinf->units[i]))
 			return zi_client_error(
 				zinf, -ENODATA,
 				"finds_unused is set, and rank %u has marked no gradient: "
@@ -179,8 +179,7 @@ static int check_marks(struct zinf *zinf)
  * trainer's to mend. */
 static bool is_left_out(const struct zinf *zinf, const struct zi_client_unit *unit, uint32_t micro)
 {
-	return unit->reduce_count < micro && zi_client_is_member(zinf, unit) &&
-	       !has_done(zinf, unit);
+	return unit->reduce_count < micro && zi_client_trains(zinf, unit) && !has_done(zinf, unit);
 }
 
 /* See client.h. Micro-batch by micro-batch, as all ranks have them: nobody waits for one of another

@@ -61,6 +61,7 @@
 #define ZI_FEATURE_TRAINING     (1ull << 13) /* the tail of ATTACH, and the words that go with it */
 #define ZI_FEATURE_SETS         (1ull << 14) /* ZI_LAYOUT_SET */
 #define ZI_FEATURE_STATE_NODES  (1ull << 15) /* training over nodes; nobody offers it yet */
+#define ZI_FEATURE_FROZEN       (1ull << 16) /* units that are frozen whole have no gradient */
 /* Bits 16 to 20 are reserved for precision, groups and inputs. */
 
 /*

@@ -177,6 +177,10 @@ static int sess_take_layout(struct sess *session, const struct zi_layout *layout
 		if (entries[i].group && !(session->features & ZI_FEATURE_TRAINING))
 			return zi_text_error(text, err_origin(-EPROTO),
 			                     "LAYOUT entry with a group without feature bit 13");
+		if (entries[i].group == ZI_LAYOUT_FROZEN &&
+		    !(session->features & ZI_FEATURE_FROZEN))
+			return zi_text_error(text, err_origin(-EPROTO),
+			                     "LAYOUT entry that is frozen without feature bit 16");
 		if (entries[i].kind == ZI_LAYOUT_SET && !(session->features & ZI_FEATURE_SETS))
 			return zi_text_error(text, err_origin(-EPROTO),
 			                     "LAYOUT entry of a set without feature bit 14");

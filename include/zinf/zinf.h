@@ -306,7 +306,9 @@ ZINF_API int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_co
                             const uint64_t *shape, uint32_t *ret_param);
 
 /** zinf_param_group(): a parameter that is not trained. Its gradient counts as +0, whatever lies
- * there; value and optimizer state stay as they are. */
+ * there; value and optimizer state stay as they are. A unit of such parameters alone has no
+ * gradient: zinf_grad_data() is NULL, zinf_grad_acquire() and zinf_reduce() are refused, a step
+ * neither asks for it nor reads nor writes it. */
 #define ZINF_GROUP_FROZEN 0xffffu
 
 /** Puts a parameter into a group, 0 to zinf_options.group_count - 1 (else 0), or freezes it: each
@@ -414,9 +416,9 @@ ZINF_API int zinf_reshard(struct zinf *zinf, uint32_t unit);
 ZINF_API int zinf_prefetch(struct zinf *zinf, uint32_t unit);
 
 /** Waits until the unit's gradient buffer belongs to this rank again; what is in it is not defined.
- * -EPERM: the unit is of a set that this rank is not in; so zinf_reduce(). -EDEADLK (ZINF_ZERO2,
- * ZINF_ZERO3): there is no room for it, nor will there be, since every rank waits; the text names
- * what each of them holds. */
+ * -EPERM: the unit is of a set that this rank is not in, or frozen whole; so zinf_reduce().
+ * -EDEADLK (ZINF_ZERO2, ZINF_ZERO3): there is no room for it, nor will there be, since every rank
+ * waits; the text names what each of them holds. */
 ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
 
 /** Hands the unit's gradient to the reduction; the buffer belongs to the daemon until the next

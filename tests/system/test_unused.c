@@ -360,3 +360,36 @@ Test(unused, no_sync_has_a_begin_and_an_end)
 	cr_assert_eq(zinf_join(zinf, false), 0);
 	end();
 }
+
+/* It has no gradient, and nobody asks for one. */
+Test(unused, a_unit_that_is_frozen_whole_is_left_out)
+{
+	static const uint64_t shape[] = { 100 };
+	struct zinf_options options;
+	uint32_t unit, param, frozen;
+
+	start(NULL);
+	options = options_of(0, 1);
+	zinf = attach(&options);
+	cr_assert_eq(zinf_unit_add(zinf, "body", &unit), 0);
+	cr_assert_eq(zinf_param_add(zinf, "body.0", 1, shape, &frozen), 0);
+	cr_assert_eq(zinf_param_group(zinf, frozen, ZINF_GROUP_FROZEN), 0, "%s",
+	             zinf_error_text(zinf));
+	cr_assert_eq(zinf_unit_add(zinf, "head", &unit), 0);
+	cr_assert_eq(zinf_param_add(zinf, "head.0", 1, shape, &param), 0);
+	cr_assert_eq(zinf_materialize(zinf), 0, "%s", zinf_error_text(zinf));
+	cr_assert_eq(zinf_commit(zinf, NULL, 0), 0);
+	step_begin();
+	cr_assert_null(zinf_grad_data(zinf, frozen));
+	cr_assert_eq(zinf_grad_acquire(zinf, 0), -EPERM);
+	expect("unit 'body' is frozen whole: it has no gradient");
+	cr_assert_eq(zinf_reduce(zinf, 0), -EPERM);
+	cr_assert_eq(zinf_grad_done(zinf, frozen), -EPERM);
+	cr_assert_eq(zinf_grad_acquire(zinf, 1), 0);
+	fill(param, 1);
+	cr_assert_eq(zinf_reduce(zinf, 1), 0, "%s", zinf_error_text(zinf));
+	cr_assert_eq(step_end(), 0);
+	cr_assert_eq(value_of(frozen), 0);
+	cr_assert_neq(value_of(param), 0);
+	end();
+}

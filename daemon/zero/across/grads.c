@@ -122,8 +122,8 @@ static void fill_tables(struct grads *grads)
 		uint32_t pieces = grads_piece_count(plan, subgroup->element_count);
 
 		zi_list_init(&unit->link);
-		if (plan->tree.leaf_count == 1)
-			continue; /* Of one node. */
+		if (plan->tree.leaf_count == 1 || job->units[subgroup->unit].is_frozen)
+			continue; /* Of one node; of none. */
 		unit->finishers |= 1ull << grads_finisher(job, subgroup);
 		grads->subgroups[i].takers = takers_of(job, subgroup);
 		if (job_finishes(job, subgroup))

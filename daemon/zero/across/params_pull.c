@@ -255,7 +255,8 @@ int params_heard(struct across *across, const struct talk_entry *entry, struct z
 
 /* ---- what is waited for ---- */
 
-/* All units have a number more. @is_update: an unshard waits for what is to come. */
+/* All units that change have a number more. @is_update: an unshard waits for what is to come, and
+ * those that are frozen whole stay. */
 static void begin(struct params *params, bool is_update)
 {
 	struct zero_job *job = params->job;
@@ -263,10 +264,12 @@ static void begin(struct params *params, bool is_update)
 	assert(!params->wait_count);
 	assert(!params->give_count || params->across->error);
 	for (uint32_t i = 0; i < params->unit_count; i++)
-		params->numbers[i]++;
+		params->numbers[i] += !is_update || !job->units[i].is_frozen;
 	for (uint32_t i = 0; i < params->subgroup_count && params_are_whole(job); i++) {
 		const struct zero_subgroup *subgroup = &job->subgroups[i];
 
+		if (is_update && job->units[subgroup->unit].is_frozen)
+			continue;
 		if (subgroup->is_here) {
 			params->subgroups[i].gives_left =
 				params_pieces(params, subgroup) *

@@ -44,7 +44,7 @@ static void acquire(struct zero_op *op)
 {
 	const struct zero_job *job = op->rank->job;
 
-	if (!set_has(job, op->unit, op->rank->number)) {
+	if (!set_trains(job, op->unit, op->rank->number)) {
 		op_complete(op, unit_refuse_foreign(op));
 		return;
 	}

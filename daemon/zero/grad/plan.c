@@ -22,7 +22,8 @@
 /* Its sum is made here, or needed here. */
 static bool has_sum(const struct zero_job *job, const struct zero_subgroup *subgroup)
 {
-	return subgroup->is_here || job_finishes(job, subgroup);
+	return (subgroup->is_here && !job->units[subgroup->unit].is_frozen) ||
+	       job_finishes(job, subgroup);
 }
 
 /* Elements of those whose sum is; and of those that are summed here. */
@@ -55,8 +56,10 @@ static struct zi_grads_model model_of(const struct zero_job *job, uint32_t *ret_
 		uint64_t bytes =
 			zi_geometry_unit_bytes(job->units[i].padded_count, width, job->slot_bytes);
 
-		model.plane_bytes += bytes;
 		model.whole_bytes += bytes * (uint64_t)__builtin_popcountll(set_mask_here(job, i));
+		if (job->units[i].is_frozen)
+			continue;
+		model.plane_bytes += bytes;
 		if (bytes > model.largest_bytes)
 			*ret_largest = i;
 		model.largest_bytes = ZI_MAX(model.largest_bytes, bytes);
@@ -108,7 +111,11 @@ int grads_choose(struct zero_job *job, struct zi_text *text)
 {
 	uint32_t largest = 0;
 	const struct zi_grads_model model = model_of(job, &largest);
-	int r = zi_grads_plan(&model, &job->config, &job->training, &job->grad_plan);
+	int r = 0;
+
+	job->grad_plan = (struct zi_grads){ 0 };
+	if (model.largest_bytes) /* Else there is nothing to train. */
+		r = zi_grads_plan(&model, &job->config, &job->training, &job->grad_plan);
 
 	if (r)
 		return err_origin(zi_text_error(

@@ -230,7 +230,7 @@ static uint64_t all_bytes(const struct zero_job *job, uint32_t rank)
 	uint64_t slots = 0;
 
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)
-		slots += set_has(job, i, rank) ? job->grad_pool->slot_counts[i] : 0;
+		slots += set_trains(job, i, rank) ? job->grad_pool->slot_counts[i] : 0;
 	return slots * job->slot_bytes;
 }
 

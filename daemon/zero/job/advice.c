@@ -120,7 +120,7 @@ void advice_append(const struct zero_job *job, struct zi_text *text)
 		return;
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		padded[i] = job->units[i].padded_count;
-		ranks[i] = (uint32_t)__builtin_popcountll(set_mask_here(job, i));
+		ranks[i] = (uint32_t)__builtin_popcountll(set_of(job, i)->members & job->here_mask);
 	}
 	model.unit_padded = padded;
 	model.unit_ranks = ranks;

@@ -328,7 +328,7 @@ static inline struct zero_subgroup *job_subgroup_here(const struct zero_job *job
 /* The sum of its gradients is made on this node. */
 static inline bool job_finishes(const struct zero_job *job, const struct zero_subgroup *subgroup)
 {
-	return job->here_mask >> subgroup->finisher & 1;
+	return !job->units[subgroup->unit].is_frozen && job->here_mask >> subgroup->finisher & 1;
 }
 static inline uint32_t job_subgroup_index(const struct zero_job *job,
                                           const struct zero_subgroup *subgroup)

@@ -28,7 +28,8 @@ struct zero_unit {
 	uint32_t subgroup_first, subgroup_count;
 	uint32_t here_count;                   /* subgroups that this node holds */
 	uint32_t stretch_first, stretch_count; /* in job->stretches */
-	uint64_t users_mask;                   /* ranks of the group that have it unsharded */
+	bool is_frozen;      /* all of it: no gradient, and steps leave it where it is */
+	uint64_t users_mask; /* ranks of the group that have it unsharded */
 	/* this step */
 	uint32_t cut_count; /* stretches, with those that nobody used (step/unused.h); 0: as ever */
 	uint64_t handed_mask;  /* ranks that handed over this micro-batch's gradient */

@@ -347,15 +347,14 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	if (is_new && !r)
 		r = layout_build(job, text);
 	if (!r)
+		r = stretches_build(job, first, text); /* What is frozen has no gradient. */
+	if (!r)
 		r = sets_build(job);
 	if (r == -ENOMEM)
 		zi_text_set(text, "no memory for the job's tables");
 	if (r)
 		return err_trace(r);
 	owners_build(job);
-	r = stretches_build(job, first, text);
-	if (r)
-		return err_trace(r);
 	if (is_new && load_is_due(job))
 		r = load_adopt(job, text);
 	else

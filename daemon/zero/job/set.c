@@ -45,8 +45,9 @@ static void place_grads(struct zero_job *job)
 		struct zero_set *set = &job->sets[set_of(job, i) - job->sets];
 
 		unit->grad_offset = set->grad_bytes;
-		set->grad_bytes +=
-			zi_geometry_unit_bytes(unit->padded_count, width, job->slot_bytes);
+		if (!unit->is_frozen)
+			set->grad_bytes +=
+				zi_geometry_unit_bytes(unit->padded_count, width, job->slot_bytes);
 	}
 }
 
@@ -109,9 +110,14 @@ bool set_has(const struct zero_job *job, uint32_t unit, uint32_t rank)
 	return set_of(job, unit)->members >> rank & 1;
 }
 
+bool set_trains(const struct zero_job *job, uint32_t unit, uint32_t rank)
+{
+	return !job->units[unit].is_frozen && set_has(job, unit, rank);
+}
+
 uint64_t set_mask_here(const struct zero_job *job, uint32_t unit)
 {
-	return set_of(job, unit)->members & job->here_mask;
+	return job->units[unit].is_frozen ? 0 : set_of(job, unit)->members & job->here_mask;
 }
 
 uint32_t set_rank(const struct zero_set *set, uint32_t member)

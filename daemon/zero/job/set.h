@@ -30,8 +30,10 @@ int sets_build(struct zero_job *job);
 const struct zero_set *set_of(const struct zero_job *job, uint32_t unit);
 /* Its name, for sentences: "all ranks" where the model names none. */
 const char *set_name(const struct zero_job *job, uint32_t unit);
-/* Does the rank train the unit? */
+/* Is the rank one of the unit's? */
 bool set_has(const struct zero_job *job, uint32_t unit, uint32_t rank);
+/* … and trains it, as it is not frozen whole. */
+bool set_trains(const struct zero_job *job, uint32_t unit, uint32_t rank);
 /* Ranks that hand a gradient of the unit over, to this node. */
 uint64_t set_mask_here(const struct zero_job *job, uint32_t unit);
 /* The number of a member's rank. */

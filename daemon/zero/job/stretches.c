@@ -11,6 +11,7 @@
 #include "common/wire/geometry.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/step/culprit.h"
 #include "daemon/zero/step/unused.h"
 
 /* See stretches.h. */
@@ -134,6 +135,29 @@ static uint32_t next_unit(const struct zero_layout *layout, uint32_t unit, uint3
 	return param;
 }
 
+static void unit_freeze(struct zero_job *job, uint32_t index)
+{
+	struct zero_unit *unit = &job->units[index];
+
+	unit->is_frozen =
+		unit->stretch_count == 1 && stretch_is_frozen(&job->stretches[unit->stretch_first]);
+	for (uint32_t i = 0; i < unit->subgroup_count; i++)
+		job->subgroups[unit->subgroup_first + i].culprit = CULPRIT_NONE;
+}
+
+/* See stretches.h. */
+void stretches_clear_norm(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		const struct zero_subgroup *subgroup = &job->subgroups[i];
+		uint32_t block_count = subgroup->element_count / ZI_BLOCK_ELEMENTS;
+
+		if (job->units[subgroup->unit].is_frozen)
+			memset(&job->norm_blocks[subgroup->block_first], 0,
+			       block_count * sizeof(*job->norm_blocks));
+	}
+}
+
 /* See stretches.h. */
 int stretches_build(struct zero_job *job, const struct zero_layout *layout, struct zi_text *text)
 {
@@ -160,6 +184,7 @@ int stretches_build(struct zero_job *job, const struct zero_layout *layout, stru
 			stretches_of_unit(job, unit, param, NULL, stretches + count);
 		param = next_unit(&job->layout, unit, param);
 		count += job->units[unit].stretch_count;
+		unit_freeze(job, unit);
 	}
 	return err_trace(unused_build(job, text));
 }

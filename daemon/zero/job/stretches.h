@@ -36,6 +36,8 @@ int stretches_build(struct zero_job *job, const struct zero_layout *layout, stru
  * each of its parameters. Return: how many. */
 uint32_t stretches_of_unit(const struct zero_job *job, uint32_t unit, uint32_t param,
                            const uint64_t *used, struct zero_stretch *stretches);
+/* A step begins: of a unit that is frozen whole nobody makes the blocks of the norm. */
+void stretches_clear_norm(struct zero_job *job);
 void stretches_unbuild(struct zero_job *job);
 /* The run with @element of @unit, padding included; those behind it follow. */
 const struct zero_stretch *stretches_find(const struct zero_job *job, uint32_t unit,

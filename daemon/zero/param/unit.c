@@ -30,7 +30,7 @@ void unit_try_unshard(struct zero_op *op)
 	/* It has promised not to come back before its step(). Nothing is updated before it has. */
 	if (job->step.phase == ZERO_STEP_STEPPING && has_begun && !has_stepped &&
 	    !rank->pin_counts[op->unit] && job->step.options.flags & ZI_STEP_UPDATE_EARLY &&
-	    step_unit_is_handed(rank, op->unit)) {
+	    !unit->is_frozen && step_unit_is_handed(rank, op->unit)) {
 		op_fail(op, -EBUSY,
 		        "unit '%s' may be updated already: with update_early a unit whose last "
 		        "gradient was handed over, or of a set that the rank is not in, is not "
@@ -90,6 +90,10 @@ int unit_refuse_foreign(struct zero_op *op)
 {
 	const struct zero_job *job = op->rank->job;
 
+	if (job->units[op->unit].is_frozen)
+		return zi_text_error(&op->text, -EPERM,
+		                     "unit '%.60s' is frozen whole: it has no gradient",
+		                     job->layout.units[op->unit].name);
 	return zi_text_error(&op->text, -EPERM,
 	                     "unit '%.60s' is of set '%.60s' (ranks %s): rank %u has no gradient "
 	                     "of it",

@@ -29,7 +29,8 @@ bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *
 	if (!job_is_nvme(job) || is_stored(job, subgroup->unit))
 		return false;
 	/* With a pool parameters are in extents, also those of steps that are not committed. */
-	return (job_is_ahead(job) && !job_has_pool(job)) || job->units[subgroup->unit].is_written ||
+	return (job_is_ahead(job) && !job_has_pool(job) && !job->units[subgroup->unit].is_frozen) ||
+	       job->units[subgroup->unit].is_written ||
 	       !subgroup->places[ZERO_PLANE_PARAM].extent.bytes;
 }
 
@@ -91,6 +92,7 @@ void extents_release_all(struct zero_job *job)
 static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgroup *subgroup,
                              uint32_t plane, enum extents_for purpose)
 {
+	bool is_frozen = job->units[subgroup->unit].is_frozen;
 	bool is_param = plane == ZERO_PLANE_PARAM;
 	uint64_t bytes = is_param ? job_subgroup_param_bytes(job, subgroup)
 	                          : job_subgroup_state_bytes(job, subgroup);
@@ -98,12 +100,15 @@ static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgr
 
 	if (!subgroup->is_here)
 		return 0;
-	if (purpose == EXTENTS_AHEAD)
+	if (is_frozen && (purpose == EXTENTS_STEP || purpose == EXTENTS_AHEAD))
+		is_wanted = false;
+	else if (purpose == EXTENTS_AHEAD)
 		is_wanted = is_param ? job_has_pool(job) : !subgroup->memory;
 	else if (purpose == EXTENTS_COMMIT && is_param)
 		is_wanted = extent_needs_write(job, subgroup);
 	else if (purpose == EXTENTS_COMMIT)
-		is_wanted = subgroup->memory && job_is_ahead(job) && !subgroup->is_reset;
+		is_wanted =
+			subgroup->memory && job_is_ahead(job) && !subgroup->is_reset && !is_frozen;
 	return is_wanted ? bytes : 0;
 }
 

@@ -236,6 +236,8 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 	for_each_rank_here(job, i)
 		job->blobs[step->blob_index][i].byte_count = 0;
 	step_units_reset(job);
+	if (step->is_norm_wanted)
+		stretches_clear_norm(job);
 	job_step_set(job, ZERO_STEP_STEPPING);
 	pipeline_start(job, ZERO_PIPELINE_UPDATE);
 	return 0;

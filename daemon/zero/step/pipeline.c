@@ -178,6 +178,8 @@ static void unit_ready(struct zero_job *job, uint32_t index)
 
 	assert(!unit->is_ready);
 	unit->is_ready = true;
+	if (unit->is_frozen)
+		return;
 	unit->update_count = unit->here_count;
 	if (!job->residency)
 		return;

@@ -59,6 +59,7 @@ enum {
 	QUEUE_WARM = 1u << 0,
 	QUEUE_READ = 1u << 1,
 	QUEUE_RESIDENT = 1u << 2,
+	QUEUE_UPDATE = 1u << 3, /* of units that change alone */
 };
 
 static uint32_t share_of(const struct zero_subgroup *subgroup)
@@ -79,6 +80,8 @@ static void push_units(struct zero_job *job, bool is_early, uint32_t shares)
 			const struct zero_subgroup *subgroup =
 				&job->subgroups[unit->subgroup_first + k];
 
+			if (shares & QUEUE_UPDATE && unit->is_frozen)
+				continue;
 			if (subgroup->is_here && share_of(subgroup) & shares)
 				push(&job->queue, job, subgroup);
 		}
@@ -92,15 +95,15 @@ static void push_update(struct zero_job *job, bool is_early)
 	struct zero_queue *queue = &job->queue;
 
 	if (is_early) {
-		push_units(job, true, QUEUE_WARM | QUEUE_READ);
+		push_units(job, true, QUEUE_UPDATE | QUEUE_WARM | QUEUE_READ);
 		for (uint32_t i = job->staging ? job->staging->slot_count : 0; i < queue->count;
 		     i++)
 			warm_drop(&job->subgroups[queue->places[i]]);
 	} else {
-		push_units(job, false, QUEUE_WARM);
-		push_units(job, false, QUEUE_READ);
+		push_units(job, false, QUEUE_UPDATE | QUEUE_WARM);
+		push_units(job, false, QUEUE_UPDATE | QUEUE_READ);
 	}
-	push_units(job, is_early, QUEUE_RESIDENT);
+	push_units(job, is_early, QUEUE_UPDATE | QUEUE_RESIDENT);
 }
 
 /* By a commit. */

@@ -190,7 +190,7 @@ static int reduce_check(const struct zero_rank *rank, struct zero_op *op)
 	const char *name = job->layout.units[op->unit].name;
 	uint64_t bit = 1ull << rank->number;
 
-	if (!set_has(job, op->unit, rank->number))
+	if (!set_trains(job, op->unit, rank->number))
 		return unit_refuse_foreign(op);
 	if (job->step.phase != ZERO_STEP_STEPPING || !(job->step.begun_mask & bit))
 		return zi_text_error(&op->text, -EINVAL,

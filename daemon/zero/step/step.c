@@ -88,7 +88,7 @@ bool step_unit_is_handed(const struct zero_rank *rank, uint32_t index)
 	const struct zero_unit *unit = &job->units[index];
 	uint32_t wanted = job->step.options.micro_batches;
 
-	if (unit->micro_done == wanted || !set_has(job, index, rank->number))
+	if (unit->micro_done == wanted || !set_trains(job, index, rank->number))
 		return true;
 	return unit->micro_done + 1 == wanted && unit->handed_mask >> rank->number & 1;
 }
@@ -233,7 +233,7 @@ void step_unit_advance(struct zero_job *job, uint32_t index)
 	const struct zero_unit *unit = &job->units[index];
 
 	if (!job->step.is_early || job->step.phase != ZERO_STEP_STEPPING || unit->is_ready ||
-	    job->pipeline.error || job->here_mask & ~job->step.begun_mask)
+	    unit->is_frozen || job->pipeline.error || job->here_mask & ~job->step.begun_mask)
 		return;
 	if (job->step.is_pass1 ? unit->micro_done != job->step.options.micro_batches
 	                       : unit->handed_mask != set_mask_here(job, index))

@@ -140,7 +140,7 @@ static int name(const struct zero_rank *rank, struct zero_op *op)
 	if (!unused)
 		return zi_text_error(&op->text, -EINVAL,
 		                     "a parameter without a gradient, but finds_unused is false");
-	if (!set_has(job, op->unit, rank->number))
+	if (!set_trains(job, op->unit, rank->number))
 		return unit_refuse_foreign(op);
 	first = unused->param_firsts[op->unit];
 	count = unused->param_firsts[op->unit + 1] - first;

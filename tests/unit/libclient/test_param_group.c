@@ -24,7 +24,7 @@ static void expect_refused(struct fake_job *job, uint32_t param, uint32_t group,
 
 Test(param_group, a_group_or_none_goes_with_the_layout)
 {
-	struct fake_job job = attach(ZI_FEATURE_TRAINING, 3);
+	struct fake_job job = attach(ZI_FEATURE_TRAINING | ZI_FEATURE_FROZEN, 3);
 
 	expect_refused(&job, 0, 0, -EINVAL, "parameter 0 of 0");
 	fake_job_add(&job);
@@ -44,7 +44,7 @@ Test(param_group, a_group_or_none_goes_with_the_layout)
 
 Test(param_group, without_a_count_there_is_one_group)
 {
-	struct fake_job job = attach(ZI_FEATURE_TRAINING, 0);
+	struct fake_job job = attach(ZI_FEATURE_TRAINING | ZI_FEATURE_FROZEN, 0);
 
 	fake_job_add(&job);
 	cr_expect_eq(zinf_param_group(job.zinf, 0, 0), 0);
@@ -60,6 +60,6 @@ Test(param_group, an_older_daemon_knows_none)
 	fake_job_add(&job);
 	cr_expect_eq(zinf_param_group(job.zinf, 0, 0), 0, "that is no group");
 	expect_refused(&job, 0, ZINF_GROUP_FROZEN, -EOPNOTSUPP,
-	               "knows no groups of parameters, use a newer zinfd");
+	               "knows no frozen parameters, use a newer zinfd");
 	fake_job_leave(&job);
 }

@@ -122,6 +122,20 @@ Test(request, a_set_is_of_the_layout_and_is_not_counted)
 	client_close(client);
 }
 
+Test(request, what_is_frozen_without_its_feature_ends_the_session)
+{
+	struct client *client = client_attach_with(ZI_FEATURE_TRAINING);
+	struct layout_packet packet = {
+		.head = { .entry_count = 2 },
+		.entries = { { .kind = ZI_LAYOUT_UNIT, .name = "u" },
+		             { .kind = ZI_LAYOUT_PARAM, .group = ZI_LAYOUT_FROZEN, .name = "p" } }
+	};
+
+	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
+	expect_end(client, "is frozen without feature bit 16");
+	client_close(client);
+}
+
 Test(request, a_set_without_its_feature_ends_the_session)
 {
 	struct client *client = client_attach();

@@ -203,3 +203,49 @@ Test(across_grads_end, parameters_without_a_gradient_are_not_looked_for)
 		                   ranks.actors[i].text.chars);
 	end(true);
 }
+
+/* Nobody waits for its sum, nor for its blocks of the norm. */
+Test(across_grads_end, a_unit_that_is_frozen_whole_is_not_summed)
+{
+	struct attach_options attach = { .incarnation = "run.0",
+		                         .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) };
+	struct zi_step_options options = model_options();
+	double norms[2];
+
+	options.flags = ZI_STEP_WANT_NORM;
+	nodes_init(2, 17);
+	nodes_start();
+	nodes_attach(&ranks, "0101", &attach);
+	for (uint32_t i = 0; i < ranks.world; i++)
+		for (uint32_t unit = 0; unit < UNITS; unit++) {
+			struct zi_layout_entry entry = { .kind = ZI_LAYOUT_PARAM,
+				                         .dim_count = 1,
+				                         .group = unit == 1 ? ZI_LAYOUT_FROZEN : 0,
+				                         .shape = { model_elements[unit] } };
+
+			(void)snprintf(entry.name, sizeof(entry.name), "u%u", unit);
+			layout_unit(&ranks.actors[i], entry.name);
+			cr_assert_eq(zero_layout_add(ranks.actors[i].rank, &entry,
+			                             &ranks.actors[i].text),
+			             0);
+		}
+	cr_assert_eq(nodes_materialize(&ranks), 0, "%s", ranks.actors[0].text.chars);
+	cr_assert_eq(nodes_all(&ranks, zero_commit, NULL), 0);
+	for (uint32_t step = 1; step <= 2; step++) {
+		begin_step(&options);
+		for (uint32_t i = 0; i < ranks.world; i++) {
+			cr_assert_eq(call_unit(&ranks.actors[i], zero_grad_acquire, 1), -EPERM);
+			hand_over(&ranks.actors[i], 1, 0, 2);
+			hand_over(&ranks.actors[i], 1, 0, 0);
+		}
+		cr_assert_eq(nodes_all(&ranks, zero_step, NULL), 0, "%s",
+		             ranks.actors[0].text.chars);
+		norms[step - 1] = ranks.actors[0].calls[0].op.stats.norm;
+		cr_assert_eq(ranks.actors[1].calls[0].op.stats.norm, norms[step - 1]);
+	}
+	cr_assert_eq(norms[0], norms[1], "the same gradients");
+	for (uint32_t i = 0; i < ranks.world; i++)
+		cr_assert_eq(call_unit(&ranks.actors[i], zero_unshard, 1), 0);
+	cr_assert_gt(norms[0], 0);
+	end(true);
+}

@@ -177,6 +177,8 @@ static void step(struct actor *ranks, uint32_t world, uint64_t number, bool name
 	for (uint32_t micro = 0; micro < options->micro_batches; micro++)
 		for (uint32_t unit = UNITS; unit-- > 0;)
 			for (uint32_t i = 0; i < world; i++) {
+				if (ranks[i].rank->job->units[unit].is_frozen)
+					continue;
 				cr_assert_eq(actor_unit(&ranks[i], zero_grad_acquire, unit), 0);
 				model_fill_grad(&ranks[i], number, micro, unit);
 				clear_unused(&ranks[i], unit);

@@ -89,7 +89,10 @@ struct gpt_args {
 	uint64_t grad_budget_bytes;
 	uint32_t timeout_s;
 	const char *job;
-	const char *load; /* snapshot that a new job begins with; NULL: none */
+	const char *load;     /* snapshot that a new job begins with; NULL: none */
+	const char *resume;   /* as it was given; NULL: not. The next three follow (resume.h) */
+	uint64_t resume_step; /* resumes_step */
+	bool resumes_step, resumes_latest;
 	const char *incarnation;
 	const char *socket;
 	bool is_waiting_for_daemon;

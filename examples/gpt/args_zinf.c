@@ -54,6 +54,9 @@ static const struct gpt_option zinf[] = {
 	GPT_TEXT("job", job, "NAME    (ZINF_JOB, else \"gpt\")"),
 	GPT_TEXT("load", load,
 	         "NAME    of a snapshot (JOB/NAME): a job that is new begins with it"),
+	GPT_TEXT("resume", resume,
+	         "FROM    go on from there, or not at all: latest, the job's STEP, or JOB/NAME of "
+	         "a snapshot"),
 	GPT_TEXT("incarnation", incarnation, "NAME    of this start of the job (made up)"),
 	GPT_TEXT("socket", socket, "PATH    of the daemon (ZINF_SOCKET, else the system's)"),
 	GPT_FLAG("wait-daemon", is_waiting_for_daemon, "        wait for the daemon to appear"),

@@ -69,7 +69,7 @@ static int resume(const struct gpt_run *run, struct gpt_backend *backend,
 	if (r && r != -ENOBUFS)
 		return gpt_backend_problem(backend, r, problem);
 	/* A snapshot of fewer ranks, or of parameters alone: the step names the batches. */
-	if (!r && !bytes && run->args->load)
+	if (!r && !bytes && (run->args->load || run->args->resumes_step))
 		blob = (struct gpt_blob){ .magic = GPT_BLOB_MAGIC,
 			                  .step = step,
 			                  .seed = run->args->seed,

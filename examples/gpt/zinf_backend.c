@@ -11,6 +11,7 @@
 #include "examples/gpt/args.h"
 #include "examples/gpt/args_strategy.h"
 #include "examples/gpt/backend.h"
+#include "examples/gpt/resume.h"
 
 struct zinf_backend {
 	struct gpt_backend base;
@@ -258,7 +259,7 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	struct zinf_options options = ZINF_OPTIONS_INIT;
 
 	options.socket_path = args->socket;
-	options.job = args->job ? args->job : getenv("ZINF_JOB") ? NULL : "gpt";
+	options.job = gpt_job_name(args);
 	options.incarnation = args->incarnation;
 	options.rank = args->rank;
 	options.world_size = (int32_t)args->world_count;
@@ -313,6 +314,13 @@ static int describe(struct zinf *zinf, const struct gpt_args *args, const struct
 	return 0;
 }
 
+static int materialize(struct zinf *zinf, struct gpt_problem *problem)
+{
+	int r = zinf_materialize(zinf);
+
+	return r ? gpt_problem_set(problem, r, "%s", zinf_error_text(zinf)) : 0;
+}
+
 /* Attaches as one rank and describes the model. Return: 0, or zinf's errno with its sentence. */
 int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
                   struct gpt_problem *problem, struct gpt_backend **ret_backend)
@@ -331,12 +339,15 @@ int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
 		return gpt_problem_set(problem, r, "%s", zinf_attach_error());
 	}
 	r = describe(zinf, args, model);
-	if (!r && args->load)
-		r = zinf_load(zinf, args->load); /* A job with a step of its own goes on from it. */
-	if (!r)
-		r = zinf_materialize(zinf);
-	if (r) {
+	if (r)
 		r = gpt_problem_set(problem, r, "%s", zinf_error_text(zinf));
+	if (!r)
+		r = gpt_resume_load(args, zinf, problem);
+	if (!r)
+		r = materialize(zinf, problem);
+	if (!r)
+		r = gpt_resume_verify(args, zinf, problem);
+	if (r) {
 		zinf_detach(zinf);
 		free(own);
 		return r;

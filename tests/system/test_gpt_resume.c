@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: --resume goes on from where it says, with the bits of a run that nothing interrupted, and
+ * where the job does not stand there it is refused with what to do instead; nothing is lost.
+ * Method: zinf-gpt and zctl as commands.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/system/gpt.h"
+
+#define MODEL "--layers 1 --heads 1 --d-model 16 --seq-len 16 --batch-size 1 --bf16 --staging 4M "
+#define TRAIN MODEL "--ranks 2 --warmup 1 --lr 1e-3 --min-lr 1e-3 --log-every 1 "
+
+TestSuite(resume, .init = gpt_start, .fini = files_stop, .timeout = 120);
+
+Test(resume, latest_goes_on_where_the_job_stands)
+{
+	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 4 --dump whole.dump");
+	gpt_run(1, "zinf-gpt", TRAIN "--job half --resume latest --steps 4");
+	system_expect_text(words, "--resume latest: job 'half' has no step to go on from");
+	gpt_run(0, "zctl", "jobs");
+	cr_expect_null(strstr(words, "half"), "%s", words);
+	gpt_run(0, "zinf-gpt", TRAIN "--job half --steps 2");
+	gpt_run(0, "zinf-gpt", TRAIN "--job half --resume latest --steps 4 --dump half.dump");
+	system_expect_text(words, "resumed at step 2");
+	gpt_expect_equal_dumps("whole.dump", "half.dump");
+}
+
+Test(resume, a_step_is_the_one_that_the_job_stands_at)
+{
+	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 4 --dump whole.dump");
+	gpt_run(0, "zinf-gpt", TRAIN "--job half --steps 2");
+	gpt_run(1, "zinf-gpt", TRAIN "--job half --resume 1 --steps 4");
+	system_expect_text(words, "--resume 1: job 'half' stands at step 2; if that step was kept");
+	system_expect_text(words, "(--job NAME --resume half/step-1)");
+	gpt_run(1, "zinf-gpt", TRAIN "--job new --resume 1 --steps 4");
+	system_expect_text(words, "--resume 1: job 'new' is new, and there is neither a snapshot "
+	                          "new/step-1 nor new/auto-000001");
+	gpt_run(0, "zctl", "jobs");
+	cr_expect_null(strstr(words, "new"), "%s", words);
+	gpt_run(0, "zinf-gpt", TRAIN "--job half --resume 2 --steps 4 --dump half.dump");
+	gpt_expect_equal_dumps("whole.dump", "half.dump");
+}
+
+Test(resume, a_step_that_was_kept_is_gone_on_from_when_its_job_is_gone)
+{
+	char line[400];
+
+	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 4 --dump whole.dump");
+	/* By itself, and by who asked for it. */
+	for (size_t i = 0; i < 2; i++) {
+		(void)snprintf(line, sizeof(line), TRAIN "--job kept --steps 2 %s",
+		               i ? "" : "--snapshot-interval 2");
+		gpt_run(0, "zinf-gpt", line);
+		if (i)
+			gpt_run(0, "zctl", "snapshot kept");
+		gpt_run(0, "zinf-gpt", TRAIN "--job kept --steps 3 --delete-job");
+		gpt_run(0, "zinf-gpt",
+		        TRAIN "--job kept --resume 2 --steps 4 --dump kept.dump --delete-job");
+		system_expect_text(words, "resumed at step 2");
+		gpt_expect_equal_dumps("whole.dump", "kept.dump");
+		gpt_run(0, "zctl", i ? "snapshot rm kept/step-2" : "snapshot rm kept/auto-000002");
+	}
+}
+
+Test(resume, a_snapshot_is_gone_on_from_under_another_name)
+{
+	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 4 --dump whole.dump");
+	gpt_run(0, "zinf-gpt", TRAIN "--job base --steps 2");
+	gpt_run(0, "zctl", "snapshot base --name best");
+	gpt_run(0, "zinf-gpt", TRAIN "--job base --steps 3");
+	gpt_run(0, "zinf-gpt", TRAIN "--job other --resume base/best --steps 4 --dump other.dump");
+	system_expect_text(words, "resumed at step 2");
+	gpt_expect_equal_dumps("whole.dump", "other.dump");
+	/* One of fewer ranks has no word for the others: the step names the batches. */
+	gpt_run(0, "zinf-gpt", TRAIN "--job wide --resume base/best --steps 3");
+	gpt_run(1, "zinf-gpt", TRAIN "--job none --resume base/worst --steps 4");
+	system_expect_text(words, "no snapshot 'base/worst'");
+	/* What was trained is used from there as well. */
+	gpt_run(0, "zinf-gpt",
+	        MODEL "--job look --resume base/best --generate 5 --temperature 0 --json");
+	system_expect_text(words, "{\"event\":\"text\",\"step\":2,");
+	gpt_run(1, "zinf-gpt", MODEL "--job base --resume 2 --generate 5");
+	system_expect_text(words, "job 'base' stands at step 3");
+	gpt_run(0, "zinf-gpt", MODEL "--job base --resume 3 --generate 5");
+}
+
+/* They were further than what was asked for. */
+Test(resume, ranks_that_are_started_again_go_on_from_where_they_were)
+{
+	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 5 --dump whole.dump");
+	gpt_run(0, "zinf-gpt", TRAIN "--job killed --steps 1");
+	gpt_run(0, "zinf-gpt",
+	        TRAIN "--job killed --resume 1 --steps 5 --restarts 1 --exit-after-step 3 "
+	              "--exit-rank 1 --dump killed.dump");
+	system_expect_text(words, "starting all 2 ranks again");
+	gpt_expect_equal_dumps("whole.dump", "killed.dump");
+}
+
+Test(resume, what_cannot_be_is_said_at_once)
+{
+	static const struct {
+		const char *flags, *words;
+	} cases[] = {
+		{ "--resume never",
+		  "--resume never: the number of a step, \"latest\", or JOB/NAME" },
+		{ "--resume -1", "--resume -1: the number of a step" },
+		{ "--resume 9223372036854775808", "the number of a step" },
+		{ "--resume 1 --load a/b", "--resume 1 and --load a/b: one of them" },
+		{ "--resume latest --reference", "--reference keeps nothing" },
+	};
+	char line[300];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		(void)snprintf(line, sizeof(line), TRAIN "--steps 1 %s", cases[i].flags);
+		gpt_run(2, "zinf-gpt", line);
+		system_expect_text(words, cases[i].words);
+	}
+	/* A name alone is no snapshot. */
+	gpt_run(1, "zinf-gpt", TRAIN "--steps 1 --resume base/");
+	system_expect_text(words, "'base/' is not JOB/NAME of a snapshot");
+}

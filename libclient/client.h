@@ -304,6 +304,8 @@ int zi_client_put_name(struct zinf *zinf, char *target, const char *name);
 bool zi_client_is_member(const struct zinf *zinf, const struct zi_client_unit *unit);
 /* Of its gradient there is one here: a member, of a unit that is not frozen whole. */
 bool zi_client_trains(const struct zinf *zinf, const struct zi_client_unit *unit);
+/* 0; -EPERM @call is of a step, and this rank attached forward only. */
+int zi_client_check_steps(struct zinf *zinf, const char *call);
 /* 0; -EPERM a gradient of a unit that this rank does not train. */
 int zi_client_check_trains(struct zinf *zinf, const struct zi_client_unit *unit);
 /* Gradients come and go: behind a unit that is not acquired lies nothing. */

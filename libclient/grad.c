@@ -51,6 +51,8 @@ int zi_client_grad_acquire(struct zinf *zinf, uint32_t index)
 	uint64_t offset_bytes = 0;
 	int r = zi_client_enter_unit(zinf, index);
 
+	if (!r)
+		r = zi_client_check_steps(zinf, "zinf_grad_acquire()");
 	if (r)
 		return err_trace(r);
 	unit = &zinf->units[index];
@@ -91,6 +93,8 @@ int zinf_reduce(struct zinf *zinf, uint32_t index)
 	struct zi_client_unit *unit;
 	int r = zi_client_check_unit(zinf, index);
 
+	if (!r)
+		r = zi_client_check_steps(zinf, "zinf_reduce()");
 	if (r)
 		return err_trace(r);
 	unit = &zinf->units[index];

@@ -90,6 +90,9 @@ static int check_join(struct zinf *zinf)
 		return err_trace(r);
 	if (!zinf->is_materialized)
 		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+	r = zi_client_check_steps(zinf, "zinf_join()");
+	if (r)
+		return err_trace(r);
 	if (!(zinf->features & ZI_FEATURE_TRAINING))
 		return zi_client_error(zinf, -EOPNOTSUPP,
 		                       "zinf_join(): the daemon at %s does not know it, use a "

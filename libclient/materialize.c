@@ -18,7 +18,7 @@
 #define SLOT_BYTES_MIN 4096u
 #define SLOT_BYTES_MAX (1ull << 30)
 
-/* MATERIALIZED's descriptors, in order. */
+/* MATERIALIZED's descriptors, in order; forward only there is none of gradients. */
 enum { MODEL_FD_PARAM, MODEL_FD_GRAD, MODEL_FDS };
 
 /* A packet of the LAYOUT stream being filled. */
@@ -101,6 +101,11 @@ static bool is_frozen(const struct zinf *zinf, const struct zi_client_unit *unit
 	return unit->param_count > 0;
 }
 
+static bool is_forward_only(const struct zinf *zinf)
+{
+	return zi_training_is_forward_only(&zinf->training);
+}
+
 /* In this rank's gradients those of its sets lie one after the other, each with its units in order.
  * False: sums that do not fit. */
 static bool place_grads(struct zinf *zinf, uint64_t slot_bytes, uint64_t *ret_bytes)
@@ -118,7 +123,7 @@ static bool place_grads(struct zinf *zinf, uint64_t slot_bytes, uint64_t *ret_by
 		unit->grad_offset_bytes = set->grad_bytes;
 		unit->grad_bytes = 0;
 		unit->is_frozen = is_frozen(zinf, unit);
-		if (!zi_client_trains(zinf, unit))
+		if (!zi_client_trains(zinf, unit) || is_forward_only(zinf))
 			continue;
 		unit->grad_bytes = zi_geometry_unit_bytes(zi_geometry_padded(unit->element_count),
 		                                          width, slot_bytes);
@@ -190,6 +195,8 @@ static bool are_param_bytes(const struct zinf *zinf, const struct zi_materialize
 static bool are_grad_bytes(const struct zinf *zinf, const struct zi_materialized *told,
                            uint64_t plane_bytes)
 {
+	if (is_forward_only(zinf))
+		return !told->grad_bytes && !has_pooled_grads(told);
 	if (!has_pooled_grads(told))
 		return is_plane_bytes(told->grad_bytes, plane_bytes);
 	for (uint32_t i = 0; i < zinf->unit_count; i++)
@@ -268,10 +275,14 @@ static int map_params(struct zinf *zinf, const struct zi_materialized *told, int
 	return 0;
 }
 
-static int map_grads(struct zinf *zinf, const struct zi_materialized *told, int fd, uint64_t bytes)
+static int map_grads(struct zinf *zinf, const struct zi_materialized *told, const int *fds,
+                     uint64_t bytes)
 {
-	int r;
+	int fd, r;
 
+	if (is_forward_only(zinf))
+		return 0;
+	fd = fds[MODEL_FD_GRAD];
 	if (!has_pooled_grads(told)) {
 		r = map_plane(zinf, fd, told->grad_bytes, true, &zinf->grad_base);
 		if (!r)
@@ -298,7 +309,7 @@ static int map_planes(struct zinf *zinf, const struct zi_materialized *told, con
 	zinf->slot_bytes = told->slot_bytes;
 	r = map_params(zinf, told, fds[MODEL_FD_PARAM], param_bytes);
 	if (!r)
-		r = map_grads(zinf, told, fds[MODEL_FD_GRAD], grad_bytes);
+		r = map_grads(zinf, told, fds, grad_bytes);
 	if (r)
 		return err_trace(r);
 	zinf->committed_step = told->committed_step;
@@ -346,12 +357,13 @@ int zinf_materialize(struct zinf *zinf)
 		zinf->is_layout_sent = true;
 	}
 	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_MATERIALIZE, sizeof(request),
-	                      ZI_MESSAGE_MATERIALIZED, &reply, fds, MODEL_FDS);
+	                      ZI_MESSAGE_MATERIALIZED, &reply, fds,
+	                      is_forward_only(zinf) ? MODEL_FD_GRAD : MODEL_FDS);
 	if (r)
 		return err_trace(r);
 	r = map_planes(zinf, (const struct zi_materialized *)reply, fds);
 	zinf->param_fd = fds[MODEL_FD_PARAM];
-	zinf->grad_fd = fds[MODEL_FD_GRAD];
+	zinf->grad_fd = is_forward_only(zinf) ? -1 : fds[MODEL_FD_GRAD];
 	if (!zi_client_has_buckets(zinf))
 		zinf->grad_fd = zi_close(zinf->grad_fd); /* The mapping is enough. */
 	if (r) {

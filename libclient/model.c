@@ -199,7 +199,8 @@ void *zinf_grad_data(const struct zinf *zinf, uint32_t param)
 	if (!zinf->is_materialized || param >= zinf->param_count)
 		return NULL;
 	place = &zinf->params[param];
-	if (!zi_client_trains(zinf, &zinf->units[place->unit]))
+	if (!zi_client_trains(zinf, &zinf->units[place->unit]) ||
+	    zi_training_is_forward_only(&zinf->training))
 		return NULL;
 	return (char *)zinf->grad_base + zinf->units[place->unit].grad_offset_bytes +
 	       place->element_offset *

@@ -31,6 +31,24 @@ static int enter_materialized(struct zinf *zinf)
 	return 0;
 }
 
+/* See client.h. */
+int zi_client_check_steps(struct zinf *zinf, const char *call)
+{
+	if (!zi_training_is_forward_only(&zinf->training))
+		return 0;
+	return zi_client_error(zinf, -EPERM,
+	                       "%s: this rank attached forward only (is_forward_only), so that it "
+	                       "has neither gradients nor steps: attach without that to train",
+	                       call);
+}
+
+static int enter_step(struct zinf *zinf, const char *call)
+{
+	int r = enter_materialized(zinf);
+
+	return r ? err_trace(r) : err_trace(zi_client_check_steps(zinf, call));
+}
+
 static int check_blob(struct zinf *zinf, const void *blob, size_t blob_bytes)
 {
 	if (blob_bytes > ZI_BLOB_BYTES)
@@ -151,7 +169,7 @@ int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options)
 	struct zi_step_options wire;
 	int r;
 
-	r = enter_materialized(zinf);
+	r = enter_step(zinf, "zinf_step_begin()");
 	if (r)
 		return err_trace(r);
 	if (zinf->is_step_begun)
@@ -272,7 +290,7 @@ int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticke
 	struct zi_client_op *op;
 	int r;
 
-	r = enter_materialized(zinf);
+	r = enter_step(zinf, "zinf_step()");
 	if (r)
 		return err_trace(r);
 	r = zi_client_reap(zinf);

@@ -45,6 +45,9 @@ int zinf_grad_done(struct zinf *zinf, uint32_t param)
 		return err_trace(r);
 	if (!zinf->is_materialized)
 		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+	r = zi_client_check_steps(zinf, "zinf_grad_done()");
+	if (r)
+		return err_trace(r);
 	if (param >= zinf->param_count)
 		return zi_client_error(zinf, -EINVAL, "parameter %u of %u", param,
 		                       zinf->param_count);

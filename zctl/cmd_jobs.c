@@ -300,6 +300,10 @@ static void print_config(const json_t *job)
 		printf(", shared by %" PRIu64 " ranks each", get_count(job, "shard_size"));
 	if (*get_word(job, "strategy"))
 		printf("\n");
+	if (json_is_false(json_object_get(job, "has_state")))
+		printf("        forward only: neither gradients nor optimizer state\n");
+	else if (json_is_true(json_object_get(job, "is_forward_only")))
+		printf("        last used forward only, as it stands\n");
 	if (get_count(config, "resident_bytes"))
 		printf("        up to %s of the state stay in memory\n",
 		       zi_format_bytes(get_count(config, "resident_bytes")).chars);

@@ -134,8 +134,6 @@ void zi_logical_bytes(const struct zi_share *share, const struct zi_job_config *
 	uint32_t strategy = training->strategy;
 	struct zi_plane_bytes bytes = {
 		.param = held_count(share, zi_strategy_divides_params(strategy)) * width,
-		.state = held_count(share, zi_strategy_divides_state(strategy)) *
-		         zi_state_element_bytes((enum zi_optimizer)config->optimizer, dtype),
 	};
 
 	assert(share->owned_count <= share->padded_count);
@@ -144,7 +142,11 @@ void zi_logical_bytes(const struct zi_share *share, const struct zi_job_config *
 		                          beside(share, share->padded_count) * width);
 	else if (zi_strategy_divides_params(strategy))
 		bytes.param_live = beside(share, OWNER_LIVE_UNITS * share->largest_count) * width;
-	logical_grads(share, config, training, &bytes);
+	if (!zi_training_is_forward_only(training)) {
+		bytes.state = held_count(share, zi_strategy_divides_state(strategy)) *
+		              zi_state_element_bytes((enum zi_optimizer)config->optimizer, dtype);
+		logical_grads(share, config, training, &bytes);
+	}
 	*ret_bytes = bytes;
 }
 

@@ -19,8 +19,8 @@
 
 /* Numbers that all planes need. */
 struct widths {
-	uint64_t param, grad, state;
-	bool is_nvme, has_pool;
+	uint64_t param, grad, state; /* state: 0 forward only */
+	bool is_nvme, has_pool, is_forward_only;
 };
 
 /* How the optimizer state of a job is divided. */
@@ -30,16 +30,21 @@ struct shares {
 	uint64_t slot_bytes;                     /* of staging */
 };
 
-static struct widths widths_of(const struct zi_job_config *config)
+static struct widths widths_of(const struct zi_plan_options *options)
 {
+	const struct zi_job_config *config = &options->config;
 	enum zi_dtype param = (enum zi_dtype)config->param_dtype;
+	bool is_forward_only = zi_training_is_forward_only(&options->training);
 
 	return (struct widths){
 		.param = zi_dtype_bytes(param),
 		.grad = zi_dtype_bytes((enum zi_dtype)config->grad_dtype),
-		.state = zi_state_element_bytes((enum zi_optimizer)config->optimizer, param),
+		.state = is_forward_only ? 0
+		                         : zi_state_element_bytes(
+						   (enum zi_optimizer)config->optimizer, param),
 		.is_nvme = config->offload_optimizer == ZI_OFFLOAD_NVME,
 		.has_pool = config->offload_param == ZI_OFFLOAD_NVME,
+		.is_forward_only = is_forward_only,
 	};
 }
 
@@ -131,7 +136,7 @@ static struct shares share(const struct zi_plan_model *model, const struct zi_jo
 {
 	uint64_t left_bytes = widths->is_nvme ? config->resident_bytes : UINT64_MAX;
 	struct shares shares = { 0 };
-	bool has_room = true;
+	bool has_room = widths->state > 0;
 
 	for (uint32_t i = 0; i < model->unit_count; i++) {
 		uint64_t padded = model->unit_padded[i];
@@ -140,6 +145,8 @@ static struct shares share(const struct zi_plan_model *model, const struct zi_jo
 		if (has_room)
 			has_room = take_resident(&shares, padded, widths->state, &left_bytes);
 	}
+	if (!widths->state)
+		shares.resident_count = shares.subgroup_count; /* None of it waits for a slot. */
 	shares.staged_bytes = model->padded_count * widths->state - shares.resident_bytes;
 	shares.slot_bytes = longest_from(model, shares.resident_count) * widths->state;
 	if (widths->has_pool) {
@@ -278,11 +285,14 @@ static int plan_staging(const struct zi_plan_options *options, const struct widt
 	if (staging_bytes < plan->staging_min_bytes)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"staging_bytes is %s: a step needs %u slots of %s, at least %llu bytes",
-			zi_format_bytes(staging_bytes).chars, ZI_PLAN_SLOTS_MIN,
-			zi_format_bytes(shares->slot_bytes).chars,
+			"staging_bytes is %s: %s needs %u slots of %s, at least %llu bytes",
+			zi_format_bytes(staging_bytes).chars,
+			widths->is_forward_only ? "writing parameters" : "a step",
+			ZI_PLAN_SLOTS_MIN, zi_format_bytes(shares->slot_bytes).chars,
 			(unsigned long long)plan->staging_min_bytes));
-	slots = ZI_MIN(staging_bytes / shares->slot_bytes, (uint64_t)ZI_PLAN_SLOTS_MAX);
+	slots = ZI_MIN(staging_bytes / shares->slot_bytes, widths->is_forward_only
+	                                                           ? (uint64_t)ZI_PLAN_SLOTS_FORWARD
+	                                                           : (uint64_t)ZI_PLAN_SLOTS_MAX);
 	slots = ZI_MIN(slots, staged_count);
 	plan->staging_cpu_bytes = segment_bytes(options, slots * shares->slot_bytes,
 	                                        is_worth_huge(slots * shares->slot_bytes));
@@ -303,10 +313,12 @@ static void plan_store(const struct zi_plan_model *model, const struct zi_plan_o
 	/* Extents are never overwritten while committed: a second set, and a third one of what
 	 * steps write that are not committed. */
 	plan->reserved_nvme_bytes += 2 * held_bytes + plan->grad_nvme_bytes;
+	plan->read_bytes_per_step = shares->staged_bytes + plan->grad_nvme_bytes;
+	if (widths->is_forward_only)
+		return;
 	if (options->config.commit_interval > 1)
 		plan->reserved_nvme_bytes += shares->staged_bytes;
 	plan->write_bytes_per_step = held_bytes + plan->grad_nvme_bytes;
-	plan->read_bytes_per_step = shares->staged_bytes + plan->grad_nvme_bytes;
 }
 
 /* What is kept beside the training state. No sum passes 2^63: 64 ranks of 2^50 bytes each are 2^56.
@@ -314,7 +326,7 @@ static void plan_store(const struct zi_plan_model *model, const struct zi_plan_o
 static int check_beside(const struct zi_plan_model *model, const struct zi_plan_options *options,
                         struct zi_text *text)
 {
-	const struct widths widths = widths_of(&options->config);
+	const struct widths widths = widths_of(options);
 	uint64_t held_bytes = model->padded_count * (widths.state + widths.param);
 	const struct {
 		const char *name;
@@ -391,11 +403,11 @@ int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options
 
 	if (r)
 		return err_trace(r);
-	widths = widths_of(&options->config);
+	widths = widths_of(options);
 	shares = share(model, &options->config, &widths);
 	plan.slot_bytes = choose_slot(model, options, widths.param);
 	r = plan_param(model, options, &widths, &plan, text);
-	if (!r)
+	if (!r && !widths.is_forward_only)
 		r = plan_grads(model, options, &widths, &plan, &sum_count, text);
 	if (!r)
 		stage_sums(model, &widths, sum_count, &shares);
@@ -404,7 +416,7 @@ int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options
 	if (r)
 		return err_trace(r);
 	bytes = model->padded_count * sizeof(float);
-	if (options->config.schedule == ZI_SCHEDULE_SHARDED)
+	if (options->config.schedule == ZI_SCHEDULE_SHARDED && !widths.is_forward_only)
 		plan.accum_cpu_bytes = segment_bytes(options, bytes, is_worth_huge(bytes));
 	if (shares.resident_bytes)
 		plan.state_cpu_bytes = segment_bytes(options, shares.resident_bytes,

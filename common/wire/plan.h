@@ -13,6 +13,8 @@
 /* A step's pipeline needs one slot to read, one to compute and one to write. */
 #define ZI_PLAN_SLOTS_MIN 3u
 #define ZI_PLAN_SLOTS_MAX 4096u
+/* Of a job without steps at most: only first values pass through, which come one by one. */
+#define ZI_PLAN_SLOTS_FORWARD 8u
 /* Where neither the job nor the daemon says: the daemon's own default. */
 #define ZI_PLAN_STAGING_BYTES (64ull << 20)
 
@@ -44,7 +46,8 @@ struct zi_plan {
 	uint64_t grad_nvme_bytes;                    /* during a step that sums before it updates */
 	uint64_t reserved_nvme_bytes;                /* charged, with snapshots */
 	uint64_t read_bytes_per_step,
-		write_bytes_per_step; /* at most: none left warm, none early */
+		write_bytes_per_step; /* at most: none left warm, none early. Forward only:
+		                       * by a pass over all units, and nothing */
 	uint64_t slot_bytes;          /* a unit begins at a multiple of it */
 	uint64_t staging_min_bytes;   /* with less no step is possible; 0: none is needed */
 	uint64_t pool_min_bytes;      /* offload_param nvme: for the largest unit; else 0 */

@@ -380,8 +380,6 @@ int zi_training_unbuilt(const struct zi_job_training *training, const struct zi_
 		{ "reduce_dtype",
 		  training->reduce_dtype && training->reduce_dtype != config->grad_dtype,
 		  "leave it 0: gradients travel as they are, and are summed in f32" },
-		{ "is_forward_only", training->flags & ZI_TRAINING_FORWARD_ONLY,
-		  "leave it false, and call no zinf_step()" },
 	};
 
 	for (size_t i = 0; i < ZI_COUNT_OF(words); i++) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/scaler.h"
@@ -57,6 +58,13 @@ struct zi_attach_training {
 	struct zi_job_training training;
 };
 static_assert(sizeof(struct zi_attach_training) == 400, "attach with its tail");
+
+/* Whoever attaches so uses parameters; what the other words say of gradients and of steps is
+ * checked, and without effect. */
+static inline bool zi_training_is_forward_only(const struct zi_job_training *training)
+{
+	return training->flags & ZI_TRAINING_FORWARD_ONLY;
+}
 
 /* "zero1"; "ddp" of the default; "?" of none. */
 const char *zi_strategy_name(uint32_t strategy);

@@ -63,7 +63,7 @@ static int sess_reply_materialized(struct sess *session)
 	r = tier_segment_readonly_fd(result.param, &param_fd);
 	if (!r)
 		r = sess_hold(session, result.param);
-	if (!r)
+	if (!r && result.grad)
 		r = sess_hold(session, result.grad);
 	if (r)
 		return err_trace(r);
@@ -75,11 +75,13 @@ static int sess_reply_materialized(struct sess *session)
 		message.flags = result.has_pooled_grads ? ZI_MATERIALIZED_GRADS_POOLED : 0;
 	}
 	message.param_bytes = result.param->region.bytes;
-	message.grad_bytes = result.grad->region.bytes;
+	message.grad_bytes = result.grad ? result.grad->region.bytes : 0;
 	zi_message_init(&message.header, ZI_MESSAGE_MATERIALIZED, sizeof(message),
 	                session->request_sequence);
-	return err_trace(zi_message_send(session->socket_fd, &message.header,
-	                                 (int[]){ param_fd, result.grad->region.fd }, 2));
+	return err_trace(
+		zi_message_send(session->socket_fd, &message.header,
+	                        (int[]){ param_fd, result.grad ? result.grad->region.fd : -1 },
+	                        result.grad ? 2 : 1));
 }
 
 static int sess_reply_param_write(struct sess *session)

@@ -157,6 +157,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 		.config = job->config,
 		.training = job->training,
 		.is_training_known = job->is_training_known,
+		.is_stateless = job->is_stateless,
 		.committed_step = job->committed_step,
 		.current_step = job->current_step,
 		.element_count = job->element_count,

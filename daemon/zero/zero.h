@@ -434,6 +434,7 @@ struct zero_job_report {
 	uint64_t incarnation_number;
 	struct zi_job_config config;
 	struct zi_job_training training;
+	bool is_stateless;      /* it has no optimizer state: made forward only */
 	bool is_training_known; /* false: it has not begun yet, or is refused */
 	int64_t committed_step;
 	int64_t current_step; /* in force; later than the former with commit_interval */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --eval and --generate: a run that uses the parameters of a job as it stands, and changes nothing
- * of it. */
+ * of it. It attaches forward only: no gradients' memory is taken, and no optimizer state read. */
 #pragma once
 
 #include "examples/gpt/train.h"

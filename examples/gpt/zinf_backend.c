@@ -12,6 +12,7 @@
 #include "examples/gpt/args_strategy.h"
 #include "examples/gpt/backend.h"
 #include "examples/gpt/resume.h"
+#include "examples/gpt/use.h"
 
 struct zinf_backend {
 	struct gpt_backend base;
@@ -281,6 +282,7 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.staging_bytes = args->staging_bytes;
 	options.scaler = args->scaler.kind == ZINF_SCALER_NONE ? NULL : &args->scaler;
 	options.group_count = gpt_group_count(args);
+	options.is_forward_only = gpt_is_using(args); /* Parameters alone: see use.h. */
 	gpt_strategy_set(args, &options);
 	return zinf_attach(&options, ret_zinf);
 }

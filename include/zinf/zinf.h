@@ -203,7 +203,10 @@ struct zinf_options {
 				       *   of their sums, which beyond it go there too (never in
 				       *   f32); 0: two of the largest unit, and all sums */
 	uint32_t group_count;         /**< of parameters, to 64; 0 is 1: zinf_param_group() */
-	bool is_forward_only;         /**< neither gradients nor optimizer state */
+	bool is_forward_only;         /**< parameters are used, without gradients or optimizer
+				       *   state, and calls of a step are -EPERM. A new job has no
+				       *   state then, for good: see zinf_load(). One that trains is
+				       *   used as it stands (docs/API.md, "Forward only") */
 	bool finds_unused;            /**< a parameter without a gradient is no error, see
 				       *   zinf_grad_done() */
 	uint8_t reserved_end[2];      /**< zero */
@@ -327,7 +330,8 @@ ZINF_API int zinf_param_group(struct zinf *zinf, uint32_t param, uint32_t group)
  * Return: 0; -ENOENT no such snapshot; -EACCES another uid's; -EINVAL dtype or optimizer are others
  * than the snapshot's (another model, or what is one node's part of it, is refused by
  * zinf_materialize()); -EBUSY it is being made or removed, or the job is materialised; -EUCLEAN,
- * -ENODEV it cannot be read; -EOPNOTSUPP an older daemon.
+ * -ENODEV it cannot be read; -EOPNOTSUPP an older daemon. is_forward_only: parameters alone, of any
+ * optimizer; what such a job kept trains nobody.
  */
 ZINF_API int zinf_load(struct zinf *zinf, const char *source);
 
@@ -365,7 +369,7 @@ ZINF_API int zinf_loss_scale(struct zinf *zinf, double *ret_scale);
 ZINF_API const void *zinf_param_data(const struct zinf *zinf, uint32_t param);
 
 /** Address of this rank's gradient of a parameter (grad_dtype). Writable between
- * zinf_grad_acquire() and zinf_reduce() of its unit. NULL: no such, or of a set of others. */
+ * zinf_grad_acquire() and zinf_reduce() of its unit. NULL: none, no such, or of a set of others. */
 ZINF_API void *zinf_grad_data(const struct zinf *zinf, uint32_t param);
 
 /**

@@ -32,6 +32,8 @@ enum fake_lie {
 	FAKE_LIE_STEP,             /* committed step -5 */
 	FAKE_LIE_SCALE,            /* a loss scale of 0 */
 	FAKE_LIE_FLAGS,            /* one of MATERIALIZED that nobody knows */
+	FAKE_LIE_GRADS,            /* gradients to who asked for none */
+	FAKE_LIE_GRAD_BYTES,       /* bytes of them alone */
 	FAKE_LIE_POOL_SMALL,       /* a pool that does not hold the largest unit */
 	FAKE_LIE_POOL_OUTSIDE,     /* a unit that ends behind the pool */
 	FAKE_LIE_POOL_MISALIGNED,  /* a unit that does not begin on a slot */

@@ -252,6 +252,7 @@ static void on_materialize(struct fake_daemon *fake)
 		                             .param_bytes = param,
 		                             .grad_bytes = grad } };
 	enum fake_lie lie = fake->options.lie;
+	bool has_grads = !zi_training_is_forward_only(&fake->training) || lie == FAKE_LIE_GRADS;
 	int fds[2];
 
 	if (fake->options.features & ZI_FEATURE_TRAINING) {
@@ -278,9 +279,11 @@ static void on_materialize(struct fake_daemon *fake)
 		told->param_bytes -= 4096;
 	if (lie == FAKE_LIE_STEP)
 		told->committed_step = -5;
+	if (!has_grads && lie != FAKE_LIE_GRAD_BYTES)
+		told->grad_bytes = 0;
 	fds[0] = fake_region_fd(fake, &fake->param, true);
 	fds[1] = fake_region_fd(fake, &fake->grad, false);
-	fake_reply(fake, told, ZI_MESSAGE_MATERIALIZED, sizeof(*told), fds, 2);
+	fake_reply(fake, told, ZI_MESSAGE_MATERIALIZED, sizeof(*told), fds, has_grads ? 2 : 1);
 	close(fds[0]);
 	close(fds[1]);
 }

@@ -124,9 +124,6 @@ Test(badinput, what_is_not_built_says_so)
 	options = options_of(0, 1);
 	options.group_count = 65;
 	expect_refused(&options, -EINVAL, "group_count is 65: 0 to 64");
-	options = options_of(0, 1);
-	options.is_forward_only = true;
-	expect_refused(&options, -EOPNOTSUPP, "is_forward_only is true");
 	stop();
 }
 

@@ -5,47 +5,16 @@
  * trains at three settings; what it holds meanwhile is compared with the estimate of its exported
  * parameters, of its configuration as Hugging Face would write it, and of their number.
  */
-#include <criterion/criterion.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include "common/base/cleanup.h"
-#include "tests/guard/guard.h"
-#include "tests/harness/ranks.h"
-#include "tests/system/system.h"
+#include "tests/system/estimate.h"
 
 #define WORDS_MAX 40
 /* 3.2 M elements in 6 units; it trains until it is ended. */
 #define MODEL                                                                       \
 	"--ranks 2 --layers 4 --heads 4 --d-model 256 --seq-len 64 --batch-size 1 " \
 	"--warmup 1 --quiet "
-
-static struct harness harness;
-static char words[1 << 16];
-static char folder[64];
-
-static void start_with(const char *cpu_capacity)
-{
-	cr_assert_not_null(mkdtemp(guard_path(folder, sizeof(folder), "estimate")));
-	system_start(&harness, &(struct harness_options){ .nvme_size = "192M",
-	                                                  .cpu_capacity = cpu_capacity });
-}
-
-static void start(void)
-{
-	start_with("256M");
-}
-
-static void stop(void)
-{
-	char command[128];
-
-	cr_assert_eq(harness_stop(&harness), 0);
-	(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
-	cr_assert_eq(system(command), 0);
-}
 
 TestSuite(estimate, .init = start, .fini = stop, .timeout = 120);
 
@@ -84,16 +53,6 @@ static pid_t start_gpt(const char *options)
 	return harness_fork(run_gpt, split(line));
 }
 
-/* Of the answer to `jobs`; the caller's. */
-static json_t *ask_job(void)
-{
-	json_t *jobs = harness_admin(&harness, "jobs");
-	json_t *job = json_incref(json_array_get(jobs, 0));
-
-	json_decref(jobs);
-	return job;
-}
-
 /* When it has committed two steps, so that all that a job holds is there. */
 static json_t *await_steps(void)
 {
@@ -119,58 +78,6 @@ static void end_gpt(pid_t pid)
 		if (is_over)
 			return;
 	}
-}
-
-static void compare(const char *what, uint64_t estimated, uint64_t measured)
-{
-	uint64_t apart = estimated > measured ? estimated - measured : measured - estimated;
-
-	cr_expect_leq(apart * 50, measured, "%s: %llu estimated, %llu held", what,
-	              (unsigned long long)estimated, (unsigned long long)measured);
-}
-
-static uint64_t bytes_of(const json_t *object, const char *plane, const char *tier)
-{
-	const json_t *held = json_object_get(object, "held");
-
-	return (uint64_t)json_integer_value(json_object_get(json_object_get(held, plane), tier));
-}
-
-static void compare_planes(const json_t *estimate, const json_t *job)
-{
-	static const char *const planes[] = { "param", "grad",    "accum",
-		                              "state", "staging", "collectives" };
-	static const char *const tiers[] = { "cpu_bytes", "nvme_bytes" };
-
-	for (size_t t = 0; t < ZI_COUNT_OF(tiers); t++) {
-		uint64_t estimated = 0, measured = 0;
-
-		for (size_t i = 0; i < ZI_COUNT_OF(planes); i++) {
-			char what[64];
-
-			(void)snprintf(what, sizeof(what), "%s of %s", tiers[t], planes[i]);
-			compare(what, bytes_of(estimate, planes[i], tiers[t]),
-			        bytes_of(job, planes[i], tiers[t]));
-			estimated += bytes_of(estimate, planes[i], tiers[t]);
-			measured += bytes_of(job, planes[i], tiers[t]);
-		}
-		compare(tiers[t], estimated, measured);
-	}
-	compare("reserved",
-	        (uint64_t)json_integer_value(json_object_get(estimate, "reserved_nvme_bytes")),
-	        (uint64_t)json_integer_value(json_object_get(job, "reserved_nvme_bytes")));
-}
-
-/* Copies into which ranks wrote first values, as long as their processes live. */
-static uint64_t copy_bytes(const json_t *job)
-{
-	uint64_t bytes = 0;
-	size_t index;
-	json_t *rank;
-
-	json_array_foreach(json_object_get(job, "ranks"), index, rank) bytes +=
-		(uint64_t)json_integer_value(json_object_get(rank, "copy_bytes"));
-	return bytes;
 }
 
 /* @source: and the options that say the same as those of zinf-gpt. */

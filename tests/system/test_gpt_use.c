@@ -12,6 +12,12 @@
 #define MODEL "--layers 2 --heads 2 --d-model 16 --seq-len 16 --batch-size 2 --bf16 --staging 4M "
 #define TRAIN MODEL "--ranks 2 --warmup 1 --lr 1e-3 --min-lr 1e-3 --log-every 1 "
 
+static void start_large(void)
+{
+	gpt_start_with("192M");
+}
+
+TestSuite(use_tight, .init = start_large, .fini = files_stop, .timeout = 120);
 TestSuite(use, .init = gpt_start, .fini = files_stop, .timeout = 120);
 
 static char former[1 << 16]; /* what an earlier run printed */
@@ -89,6 +95,79 @@ Test(use, a_snapshot_is_used_under_another_name)
 	cr_expect_str_eq(words, former);
 	gpt_run(0, "zctl", "jobs");
 	cr_expect_null(strstr(words, "look"), "%s", words);
+	/* It may stay: there is nothing of training in it. */
+	gpt_run(0, "zinf-gpt",
+	        MODEL "--job look --load base/early --generate 20 --temperature 0 "
+	              "--offload-param nvme --strategy zero3");
+	cr_expect_str_eq(words, former);
+	gpt_run(0, "zctl", "jobs look");
+	system_expect_text(words, "forward only: neither gradients nor optimizer state");
+	gpt_run(0, "zinf-gpt", MODEL "--job look --generate 20 --temperature 0");
+	cr_expect_str_eq(words, former);
+	gpt_run(1, "zinf-gpt", TRAIN "--job look --steps 5");
+	system_expect_text(words, "job 'look' was made forward only and has no optimizer state");
+	/* As it says: from its parameters alone, and an optimizer that begins anew. */
+	gpt_run(0, "zctl", "export look look.safetensors");
+	gpt_run(0, "zctl", "load look.safetensors tuned/plain");
+	gpt_run(0, "zctl", "export look look --format zinf");
+	gpt_run(0, "zctl", "load look tuned/whole");
+	gpt_run(0, "zinf-gpt", TRAIN "--job one --load tuned/plain --steps 2 --dump one.dump");
+	gpt_run(0, "zinf-gpt", TRAIN "--job two --load tuned/whole --steps 4");
+	system_expect_text(words, "resumed at step 2");
+}
+
+/* What was trained with another optimizer is used without its flag, and from all places alike; a
+ * snapshot of state in memory too. */
+Test(use, the_loss_is_that_of_training_wherever_parameters_lie)
+{
+	static const char *const places[] = { "", "--offload-param cpu", "--offload-param nvme" };
+	char line[400];
+
+	gpt_run(0, "zinf-gpt",
+	        TRAIN "--job lion --optimizer lion --steps 3 --offload-optimizer cpu");
+	gpt_run(0, "zinf-gpt",
+	        MODEL "--job lion --eval /usr/share/common-licenses/BSD --json "
+	              "--offload-optimizer cpu");
+	system_expect_text(words, "{\"event\":\"eval_text\",\"step\":3,");
+	remember();
+	gpt_run(0, "zctl", "jobs lion");
+	system_expect_text(words, "last used forward only, as it stands");
+	gpt_run(0, "zctl", "snapshot lion --name a");
+	for (size_t i = 0; i < 3; i++) {
+		(void)snprintf(line, sizeof(line),
+		               MODEL "--job look --load lion/a --delete-job --json %s "
+		                     "--eval /usr/share/common-licenses/BSD",
+		               places[i]);
+		gpt_run(0, "zinf-gpt", line);
+		cr_expect_str_eq(words, former);
+	}
+	/* It is as it was. */
+	gpt_run(0, "zinf-gpt",
+	        TRAIN "--job lion --optimizer lion --steps 6 --offload-optimizer cpu "
+	              "--dump half.dump");
+	gpt_run(0, "zinf-gpt",
+	        TRAIN "--job whole --optimizer lion --steps 6 --offload-optimizer cpu "
+	              "--dump whole.dump");
+	gpt_expect_equal_dumps("half.dump", "whole.dump");
+}
+
+/* 5 M elements, 9.6 MiB: beside as many of gradients there is no room. */
+#define WIDE "--layers 4 --heads 4 --d-model 320 --seq-len 16 --batch-size 1 --bf16 --ranks 1 "
+
+Test(use_tight, text_takes_no_memory_for_gradients)
+{
+	gpt_run(0, "zinf-gpt", WIDE "--job wide --steps 1 --warmup 0 --staging 10M");
+	gpt_run(0, "zinf-gpt", WIDE "--job wide --generate 4 --temperature 0");
+	remember();
+	cr_assert_eq(harness_halt(&harness), 0);
+	harness.options.cpu_capacity = "16M";
+	cr_assert_eq(harness_restart(&harness), 0);
+	gpt_run(1, "zinf-gpt", WIDE "--job wide --steps 2 --staging 10M");
+	system_expect_text(words, "free of 16 MiB");
+	gpt_run(0, "zinf-gpt", WIDE "--job wide --generate 4 --temperature 0");
+	cr_expect_str_eq(words, former);
+	gpt_run(0, "zinf-gpt", WIDE "--job wide --generate 4 --temperature 0 --offload-param nvme");
+	cr_expect_str_eq(words, former);
 }
 
 /* Somebody trains it, or is about to. */

@@ -143,6 +143,9 @@ json_t *estimate_answer(const struct estimate *estimate)
 	(void)json_object_set_new(object, "config", answer_config(&estimate->wish.config));
 	word(object, "strategy", zi_strategy_name(estimate->wish.training.strategy));
 	number(object, "shard_size", estimate->wish.training.shard_size);
+	(void)json_object_set_new(
+		object, "is_forward_only",
+		json_boolean(zi_training_is_forward_only(&estimate->wish.training)));
 	number(object, "ranks", estimate->options->rank_count);
 	number(object, "nodes", estimate->options->node_count);
 	number(object, "world_size", estimate->wish.world_size);

@@ -92,6 +92,10 @@ static const struct option table[] = {
 	      "N           micro-batches that each rank adds up itself (1)"),
 	BYTES("grad-budget", grad_budget_bytes,
 	      "SIZE        of each rank for gradients, zero2 and zero3; 0: two units (0)"),
+	{ .name = "forward-only",
+	  .help = "            parameters are used, nothing is trained",
+	  .offset = AT(is_forward_only),
+	  .kind = KIND_FLAG },
 	CHOICE("offload-optimizer", offload_optimizer, 0, _ZI_OFFLOAD_COUNT, offload_name,
 	       "TIER        of its state: none, cpu or nvme (none)"),
 	CHOICE("offload-param", offload_param, 0, _ZI_OFFLOAD_COUNT, offload_name,
@@ -322,9 +326,16 @@ int estimate_options_training(const struct estimate_options *options,
 	if (options->accumulation > 1 && plan->config.schedule != ZI_SCHEDULE_SHARDED)
 		training.accumulation = options->accumulation;
 	training.grad_budget_bytes = options->grad_budget_bytes;
+	if (options->is_forward_only)
+		training.flags |= ZI_TRAINING_FORWARD_ONLY;
 	r = zi_check_training(&training, &plan->config, plan->world_size, plan->local_ranks, text);
 	if (r)
 		return err_trace(r);
+	if (plan->world_size > plan->local_ranks && options->is_forward_only)
+		return zi_text_error(text, err_origin(-EOPNOTSUPP),
+		                     "--forward-only over %u nodes is not built yet: a job of its "
+		                     "own on each of them is --nodes 1",
+		                     options->node_count);
 	/* In one node planes that are equal lie there once, whatever the strategy. */
 	if (plan->world_size > plan->local_ranks && zi_strategy_divides_state(training.strategy))
 		return zi_text_error(text, err_origin(-EOPNOTSUPP),

@@ -25,6 +25,7 @@ struct estimate_options {
 	uint64_t tensor_bytes, arena_bytes;     /* of each rank */
 	uint64_t fit_cpu_bytes, fit_nvme_bytes; /* UINT64_MAX: not given */
 	bool has_small_pages;                   /* tier.cpu.huge_pages = never */
+	bool is_forward_only;
 	bool is_help;
 };
 

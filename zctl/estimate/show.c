@@ -76,6 +76,13 @@ static void print_config(const struct estimate *estimate)
 {
 	const struct zi_job_config *config = &estimate->wish.config;
 
+	if (zi_training_is_forward_only(&estimate->wish.training)) {
+		printf("job: forward only, param %s, strategy %s, %u rank%s\n",
+		       zi_dtype_name((enum zi_dtype)config->param_dtype),
+		       zi_strategy_name(estimate->wish.training.strategy),
+		       estimate->options->rank_count, estimate->options->rank_count > 1 ? "s" : "");
+		return;
+	}
 	printf("job: param %s, grad %s, %s, schedule %s, strategy %s, %u rank%s on each of %u "
 	       "node%s\n",
 	       zi_dtype_name((enum zi_dtype)config->param_dtype),
@@ -138,6 +145,12 @@ static void print_step(const struct estimate *estimate)
 	const struct zi_plan *plan = &estimate->plan;
 	double count = (double)estimate->model->padded_count;
 
+	if (zi_training_is_forward_only(&estimate->wish.training)) {
+		if (plan->read_bytes_per_step)
+			printf("a pass over all units reads at most %s from NVMe\n",
+			       zi_format_bytes(plan->read_bytes_per_step).chars);
+		return;
+	}
 	if (!plan->write_bytes_per_step) {
 		printf("a step moves nothing to or from NVMe\n");
 		return;

@@ -208,6 +208,9 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_put(job, "shard_size",
 	           report->is_training_known ? json_integer(report->training.shard_size)
 	                                     : json_null());
+	answer_put(job, "is_forward_only",
+	           json_boolean(zi_training_is_forward_only(&report->training)));
+	answer_put(job, "has_state", json_boolean(!report->is_stateless));
 	answer_put(job, "logical", answer_logical(report));
 	answer_put(job, "held", answer_held(report));
 	answer_put(job, "param_pool", report->has_pool ? answer_pool(report) : json_null());

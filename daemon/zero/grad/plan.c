@@ -109,14 +109,16 @@ static uint64_t choose_stored(struct zero_job *job)
 /* See plan.h. */
 int grads_choose(struct zero_job *job, struct zi_text *text)
 {
+	struct zi_grads_model model;
 	uint32_t largest = 0;
-	const struct zi_grads_model model = model_of(job, &largest);
 	int r = 0;
 
 	job->grad_plan = (struct zi_grads){ 0 };
+	if (job_is_forward_only(job))
+		return 0;
+	model = model_of(job, &largest);
 	if (model.largest_bytes) /* Else there is nothing to train. */
 		r = zi_grads_plan(&model, &job->config, &job->training, &job->grad_plan);
-
 	if (r)
 		return err_origin(zi_text_error(
 			text, r,
@@ -147,8 +149,11 @@ int grads_plan(struct zero_job *job, struct zi_text *text)
 	/* At least one: there are nodes that sum nothing. */
 	uint64_t accum_bytes = ZI_MAX(sum_elements(job, true), 1ull) * sizeof(float);
 	uint64_t sum_bytes = job->grad_plan.sum_bytes;
-	int r = plan_ranks(job, &job->grad_plan, text);
+	int r;
 
+	if (job_is_forward_only(job))
+		return 0;
+	r = plan_ranks(job, &job->grad_plan, text);
 	if (!r && job->grad_plan.is_pooled)
 		r = grad_pool_new(job, text);
 	if (!r && sum_bytes)

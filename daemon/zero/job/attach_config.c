@@ -8,6 +8,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/wire/training.h"
+#include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 
@@ -70,12 +71,21 @@ static int config_compare_state(const struct zi_job_config *config,
 }
 
 /* See attach_config.h. */
-int attach_compare_stored(const struct zi_job_config *config, const struct zero_job *job,
+int attach_compare_stored(const struct zi_job_config *config,
+                          const struct zi_job_training *training, const struct zero_job *job,
                           struct zi_text *text)
 {
-	if (!job->is_stored)
-		return 0;
-	return err_trace(config_compare_state(config, &job->config, "the stored job", true, text));
+	struct zi_job_config asked = *config;
+	int r = forward_start_check(job, training, text);
+
+	if (r || !job->is_stored)
+		return err_trace(r);
+	/* What says how gradients and state look is the stored job's then (forward.h). */
+	if (zi_training_is_forward_only(training)) {
+		asked.grad_dtype = job->config.grad_dtype;
+		asked.optimizer = job->config.optimizer;
+	}
+	return err_trace(config_compare_state(&asked, &job->config, "the stored job", true, text));
 }
 
 /* See attach_config.h. */
@@ -157,7 +167,7 @@ int attach_config_check(const struct zero_job *job, const struct zero_attach *at
 		                                "nvme tier to keep snapshots on: configure one, or "
 		                                "leave it 0",
 		                                attach->config.snapshot_interval));
-	r = attach_compare_stored(&attach->config, job, text);
+	r = attach_compare_stored(&attach->config, &attach->training, job, text);
 	if (r)
 		return err_trace(r);
 	if (is_new || group->phase == ZERO_GROUP_NONE)

@@ -8,6 +8,7 @@
 struct zero_attach;
 struct zero_job;
 struct zi_job_config;
+struct zi_job_training;
 
 /* Ranks of this node. */
 uint32_t attach_local_size(const struct zero_attach *attach);
@@ -20,7 +21,8 @@ int attach_config_check(const struct zero_job *job, const struct zero_attach *at
                         struct zi_text *text);
 /* What is stored of a configuration, with the stored job's, if there is one. -EINVAL, -EOPNOTSUPP.
  */
-int attach_compare_stored(const struct zi_job_config *config, const struct zero_job *job,
+int attach_compare_stored(const struct zi_job_config *config,
+                          const struct zi_job_training *training, const struct zero_job *job,
                           struct zi_text *text);
 /* What of two configurations must be alike in all ranks. -EINVAL with the first difference, in
  * terms of @whose is @model's. */

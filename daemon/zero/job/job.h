@@ -7,6 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/wire/owner.h"
+#include "common/wire/training.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/device/device.h"
 #include "daemon/tier/account.h"
@@ -115,6 +116,7 @@ struct zero_job {
 	/* layout; there from the first materialize on */
 	struct zi_job_config config;
 	struct zi_job_training training;
+	bool is_stateless;      /* made forward only: it has no optimizer state (forward.h) */
 	bool is_training_known; /* from whoever materialised it last, or from the catalog */
 	struct zero_layout layout;
 	struct zero_unit *units;
@@ -240,6 +242,11 @@ static inline bool job_has_pool(const struct zero_job *job)
 {
 	return job->config.offload_param == ZI_OFFLOAD_NVME;
 }
+/* Its ranks, those that it has or had last, have neither gradients nor steps (forward.h). */
+static inline bool job_is_forward_only(const struct zero_job *job)
+{
+	return zi_training_is_forward_only(&job->training);
+}
 /* The first @count ranks. */
 static inline uint64_t job_mask_of(uint32_t count)
 {
@@ -251,8 +258,9 @@ static inline uint64_t job_world_mask(const struct zero_job *job)
 }
 static inline uint32_t job_state_bytes(const struct zero_job *job)
 {
-	return zi_state_element_bytes((enum zi_optimizer)job->config.optimizer,
-	                              (enum zi_dtype)job->config.param_dtype);
+	return job->is_stateless ? 0
+	                         : zi_state_element_bytes((enum zi_optimizer)job->config.optimizer,
+	                                                  (enum zi_dtype)job->config.param_dtype);
 }
 static inline uint64_t job_subgroup_state_bytes(const struct zero_job *job,
                                                 const struct zero_subgroup *subgroup)
@@ -378,5 +386,5 @@ static inline bool job_keeps_former(const struct zero_job *job)
 }
 static inline uint32_t job_interval(const struct zero_job *job)
 {
-	return ZI_MAX(job->config.commit_interval, 1u);
+	return job_is_forward_only(job) ? 1 : ZI_MAX(job->config.commit_interval, 1u);
 }

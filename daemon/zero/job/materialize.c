@@ -20,6 +20,7 @@
 #include "daemon/zero/across/grads.h"
 #include "daemon/zero/across/params.h"
 #include "daemon/zero/job/delete.h"
+#include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
 #include "daemon/zero/job/job.h"
@@ -321,9 +322,7 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 			job->subgroups[i].memory = NULL;
 	}
 	job_unload(job);
-	job->config = job->group.config;
-	job->training = job->group.training;
-	job->is_training_known = true;
+	forward_take_config(job);
 	static_assert(ZI_IO_WEIGHT_MAX <= NVME_FLOW_WEIGHT_MAX, "what was checked is allowed");
 	static_assert(ZI_IO_WEIGHT_DEFAULT == NVME_FLOW_WEIGHT_DEFAULT, "0 is the same to both");
 	if (job->flow)
@@ -377,7 +376,10 @@ static void begin(struct zero_job *job)
 		made(job, r, &text);
 		return;
 	}
-	assert(job->build_count > 0);
+	if (!job->build_count) {
+		built(job); /* Forward only, all of it is in memory. */
+		return;
+	}
 	job->build_pending = job->build_count;
 	for (uint32_t i = 0; i < job->build_count; i++) {
 		job->builds[i].task = (struct dev_task){ .run = build_run,

@@ -6,6 +6,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/job/attach_config.h"
+#include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -21,7 +22,7 @@ int materialize_check_stored(const struct zero_rank *rank, struct zi_text *text)
 	const struct zero_job *job = rank->job;
 	struct zi_text why = { "" };
 	char who[24];
-	int r = attach_compare_stored(&job->group.config, job, text);
+	int r = attach_compare_stored(&job->group.config, &job->group.training, job, text);
 
 	if (r || !job->is_stored)
 		return err_trace(r);
@@ -82,6 +83,13 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	}
 	if (job->group.phase == ZERO_GROUP_LIVE) {
 		op_complete(op, 0);
+		zero_drain(zero);
+		return;
+	}
+	r = forward_nodes_check(job, &text);
+	if (r) {
+		op->text = text;
+		op_complete(op, r);
 		zero_drain(zero);
 		return;
 	}

@@ -14,10 +14,15 @@ int materialize_check_bytes(const struct zero_job *job, struct zi_text *text)
 	uint32_t rank_count = (uint32_t)__builtin_popcountll(job->here_mask);
 	/* What is divided: at least its sum. */
 	bool is_divided = zi_grads_are_divided(&job->config, &job->training);
-	uint64_t bytes = (is_divided ? layout_padded_count(&job->layout)
-	                             : layout_grad_count(&job->layout, job->here_mask)) *
-	                 zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint64_t grad_count = is_divided ? layout_padded_count(&job->layout)
+	                                 : layout_grad_count(&job->layout, job->here_mask);
+	uint64_t bytes = grad_count * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	const char *what = job_has_pool(job) ? "gradients" : "parameters and gradients";
 
+	if (job_is_forward_only(job)) {
+		bytes = 0;
+		what = "parameters";
+	}
 	/* Fits: 2^48 elements, each unit's padding, 64 ranks. */
 	if (!job_has_pool(job))
 		bytes += layout_padded_count(&job->layout) *
@@ -28,8 +33,7 @@ int materialize_check_bytes(const struct zero_job *job, struct zi_text *text)
 		text, -ENOSPC,
 		"%s of job '%s' with %u ranks take %s, %s has %s in all: raise tier.cpu.capacity, "
 		"or use fewer ranks",
-		job_has_pool(job) ? "gradients" : "parameters and gradients", job->name, rank_count,
-		zi_format_bytes(bytes).chars, job->cpu_tier->name,
+		what, job->name, rank_count, zi_format_bytes(bytes).chars, job->cpu_tier->name,
 		zi_format_bytes(job->cpu_tier->capacity_bytes).chars));
 }
 

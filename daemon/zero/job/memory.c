@@ -17,6 +17,7 @@
 #include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/err.h"
+#include "common/wire/plan.h"
 #include "daemon/tier/holder.h"
 #include "daemon/zero/grad/plan.h"
 #include "daemon/zero/job/advice.h"
@@ -125,6 +126,8 @@ static uint64_t choose_resident(struct zero_job *job)
 	uint64_t bytes = 0;
 
 	job->resident_count = job->subgroup_count;
+	if (job_is_forward_only(job))
+		return 0; /* Nobody asks for state: none of it is read. */
 	for_each_subgroup_here(job, subgroup) {
 		uint64_t next = job_subgroup_state_bytes(job, subgroup);
 
@@ -196,7 +199,8 @@ static uint32_t staging_slots(const struct zero_job *job, uint64_t slot_bytes)
 {
 	uint64_t slots = staging_bytes(job) / slot_bytes;
 
-	slots = ZI_MIN(slots, (uint64_t)ZERO_STAGING_SLOTS_MAX);
+	slots = ZI_MIN(slots, job_is_forward_only(job) ? (uint64_t)ZI_PLAN_SLOTS_FORWARD
+	                                               : (uint64_t)ZERO_STAGING_SLOTS_MAX);
 	return (uint32_t)ZI_MIN(slots, (uint64_t)staged_count(job));
 }
 
@@ -207,11 +211,14 @@ static int plan_staging(struct zero_job *job, struct zi_text *text)
 
 	if (!job_is_nvme(job) || !slot_bytes)
 		return 0;
+	if (job_is_forward_only(job) && !job->is_stateless)
+		return 0; /* Nothing is written. */
 	if (staging_bytes(job) / slot_bytes < ZERO_STAGING_SLOTS_MIN)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"staging_bytes is %s: a step needs %u slots of %s, at least %llu bytes",
-			zi_format_bytes(staging_bytes(job)).chars, ZERO_STAGING_SLOTS_MIN,
+			"staging_bytes is %s: %s needs %u slots of %s, at least %llu bytes",
+			zi_format_bytes(staging_bytes(job)).chars,
+			job->is_stateless ? "writing parameters" : "a step", ZERO_STAGING_SLOTS_MIN,
 			zi_format_bytes(slot_bytes).chars,
 			(unsigned long long)(ZERO_STAGING_SLOTS_MIN * slot_bytes)));
 	bytes = slot_bytes * staging_slots(job, slot_bytes);
@@ -387,7 +394,7 @@ int memory_hand_out(struct zero_job *job)
 		if (!rank->pin_counts)
 			return err_origin(-ENOMEM);
 		r = tier_holders_add(holders, rank->pid, rank->pidfd, job->param);
-		if (!r)
+		if (!r && job->grads[number])
 			r = tier_holders_add(holders, rank->pid, rank->pidfd, job->grads[number]);
 		if (r)
 			return err_trace(r);

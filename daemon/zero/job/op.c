@@ -22,6 +22,7 @@
 #include "daemon/zero/grad/acquire.h"
 #include "daemon/zero/grad/stall.h"
 #include "daemon/zero/job/collectives.h"
+#include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/materialize.h"
@@ -72,6 +73,7 @@ static bool is_before_model(uint16_t opcode)
 bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 {
 	const struct zero_job *job = rank->job;
+	int r;
 
 	assert(op->done);
 	op->opcode = opcode;
@@ -106,6 +108,11 @@ bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 		return true;
 	if (job->group.phase != ZERO_GROUP_LIVE) {
 		op_fail(op, -EINVAL, "%s before materialize", op_name(opcode));
+		return false;
+	}
+	r = forward_call_check(job, opcode, &op->text);
+	if (r) {
+		op_complete(op, r);
 		return false;
 	}
 	if (has_unit(opcode) && op->unit >= job->layout.unit_count) {

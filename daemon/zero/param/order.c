@@ -7,6 +7,13 @@
  * is: the first step records it, and a use that differs cuts the order there and records the rest
  * anew. The other ranks do the same, sooner or later: each has a place of its own. One that does
  * something else is not believed, only found again where its unit comes next.
+ *
+ * Where nothing is trained there are no steps. Then uses are recorded until they are the same
+ * twice over: that is a round, which comes again and again, from wherever in it that was seen. A
+ * round may have a unit twice (tied weights), so its end is not where the first unit comes again;
+ * and what was taken for a round, and was the beginning of a longer one, is not tried a second
+ * time. What comes before the first round (or is the rest of another one) hides it: so the record
+ * begins anew, each time for twice as many uses.
  */
 #include "daemon/zero/param/order.h"
 
@@ -21,6 +28,10 @@
  * each of at most half a megabyte. What is beyond is not prefetched. */
 #define ORDER_REPEATS 64u
 #define ORDER_MAX     65536u
+/* What went as recorded so often was a round, and if it changes another one has come. */
+#define ORDER_ROUNDS_TRUE 4u
+/* Uses of each unit that are looked at first: two rounds with each of them twice. */
+#define ORDER_LOOK 4u
 
 /* @order: empty, recording. Return: 0; -ENOMEM; order_deinit() it in either case. */
 int order_init(struct zero_order *order, uint32_t unit_count)
@@ -45,14 +56,44 @@ int order_init(struct zero_order *order, uint32_t unit_count)
 	return 0;
 }
 
+/* For one of @count_min uses or more. */
+static void look_for_round(struct zero_order *order, uint32_t count_min)
+{
+	uint32_t count = ORDER_LOOK * ZI_MAX(order->unit_count, count_min);
+
+	order->count_min = count_min;
+	order->count_max = ZI_MIN(count, order->capacity);
+}
+
+/* See order.h. */
+int order_cycle(struct zero_order *order)
+{
+	assert(!order->use_count);
+	order->borders = calloc(order->capacity, sizeof(*order->borders));
+	look_for_round(order, 1);
+	return order->borders ? 0 : err_origin(-ENOMEM);
+}
+
 void order_deinit(struct zero_order *order)
 {
+	free(order->borders);
 	free(order->units);
 	free(order->next);
 	free(order->first);
 	free(order->last);
 	free(order->used);
 	*order = (struct zero_order){ 0 };
+}
+
+/* Of the first @index + 1 uses, from those of fewer. D. E. Knuth, J. H. Morris, V. R. Pratt, Fast
+ * pattern matching in strings, SIAM Journal on Computing 6(2), 1977. */
+static uint32_t border_of(const struct zero_order *order, uint32_t index)
+{
+	uint32_t border = index ? order->borders[index - 1] : 0;
+
+	while (border && order->units[border] != order->units[index])
+		border = order->borders[border - 1];
+	return index && order->units[border] == order->units[index] ? border + 1 : 0;
 }
 
 static void append(struct zero_order *order, uint32_t unit)
@@ -63,6 +104,8 @@ static void append(struct zero_order *order, uint32_t unit)
 		return;
 	order->count++;
 	order->units[index] = unit;
+	if (order->borders)
+		order->borders[index] = border_of(order, index);
 	order->next[index] = ORDER_NONE;
 	if (order->last[unit] == ORDER_NONE)
 		order->first[unit] = index;
@@ -91,6 +134,65 @@ static uint32_t use_from(const struct zero_order *order, uint32_t unit, uint32_t
 	return use;
 }
 
+/* The uses so far are the same twice over: once is a round. */
+static void find_round(struct zero_order *order, uint32_t *place)
+{
+	uint32_t half = order->count / 2;
+	uint32_t period = order->count - order->borders[order->count - 1];
+
+	if (order->count % 2 || half % period || half < order->count_min)
+		return;
+	cut(order, half);
+	order->is_recording = false;
+	order->round_count = 0;
+	*place = 0;
+}
+
+/* What was followed so far goes another way. */
+static void lose_round(struct zero_order *order)
+{
+	bool is_true =
+		order->round_count >= ORDER_ROUNDS_TRUE || order->count >= order->capacity / 2;
+
+	look_for_round(order, is_true ? 1 : order->count + 1);
+}
+
+/* A use went as recorded. */
+static void follow(struct zero_order *order, bool is_leading, uint32_t *place)
+{
+	(*place)++;
+	if (!order->borders || order->is_recording || *place < order->count)
+		return;
+	*place = 0;
+	order->round_count += is_leading && order->round_count < ORDER_ROUNDS_TRUE;
+}
+
+/* A rank that does not lead is where its unit comes next. */
+static void find_again(struct zero_order *order, uint32_t unit, uint32_t *place)
+{
+	uint32_t use = use_from(order, unit, *place);
+
+	if (use == ORDER_NONE && order->borders)
+		use = order->first[unit];
+	if (use == ORDER_NONE)
+		return;
+	*place = use;
+	follow(order, false, place);
+}
+
+/* The leading rank's use, which the order does not have. */
+static void record(struct zero_order *order, uint32_t unit, uint32_t *place)
+{
+	if (order->borders && order->count == order->count_max) {
+		order->count_max = ZI_MIN(2 * order->count_max, order->capacity);
+		cut(order, 0);
+	}
+	append(order, unit);
+	*place = order->count;
+	if (order->borders)
+		find_round(order, place);
+}
+
 /*
  * order_use() - a rank uses a unit
  * @is_leading: its order is the one to record
@@ -98,18 +200,14 @@ static uint32_t use_from(const struct zero_order *order, uint32_t unit, uint32_t
  */
 void order_use(struct zero_order *order, uint32_t unit, bool is_leading, uint32_t *place)
 {
-	uint32_t use;
-
 	assert(unit < order->unit_count);
 	order->used[unit] = ++order->use_count;
 	if (*place < order->count && order->units[*place] == unit) {
-		(*place)++;
+		follow(order, is_leading, place);
 		return;
 	}
 	if (!is_leading) {
-		use = use_from(order, unit, *place);
-		if (use != ORDER_NONE)
-			*place = use + 1;
+		find_again(order, unit, place);
 		return;
 	}
 	if (!order->is_recording && *place == order->capacity)
@@ -117,10 +215,11 @@ void order_use(struct zero_order *order, uint32_t unit, bool is_leading, uint32_
 	if (!order->is_recording) {
 		order->change_count++;
 		order->is_recording = true;
-		cut(order, *place);
+		if (order->borders)
+			lose_round(order);
+		cut(order, order->borders ? 0 : *place);
 	}
-	append(order, unit);
-	*place = order->count;
+	record(order, unit, place);
 }
 
 /* A rank's step is over: what it uses next belongs to the next one. */
@@ -133,6 +232,16 @@ void order_step(struct zero_order *order, bool is_leading, uint32_t *place)
 	if (is_leading)
 		order->is_recording = false;
 	*place = 0;
+}
+
+/* See order.h. */
+uint32_t order_ahead(const struct zero_order *order, uint32_t place, uint32_t ahead)
+{
+	uint64_t index = (uint64_t)place + ahead;
+
+	if (order->borders && !order->is_recording && index >= order->count)
+		index -= order->count;
+	return index < order->count ? order->units[index] : ORDER_NONE;
 }
 
 /*

@@ -52,7 +52,8 @@ int residency_new(struct zero_job *job, uint32_t slot_count)
 	residency->slot_count = slot_count;
 	residency->units = calloc(unit_count, sizeof(*residency->units));
 	residency->runs = calloc(unit_count, sizeof(*residency->runs));
-	if (!residency->units || !residency->runs || order_init(&residency->order, unit_count)) {
+	if (!residency->units || !residency->runs || order_init(&residency->order, unit_count) ||
+	    (job_is_forward_only(job) && order_cycle(&residency->order))) {
 		residency_free(job);
 		return err_origin(-ENOMEM);
 	}
@@ -238,10 +239,11 @@ static bool next_wanted(const struct zero_job *job, uint32_t *ret_unit)
 			const struct zero_rank *rank = job->group.ranks[i];
 			uint32_t unit;
 
-			if (!rank || residency_is_between(job, i) ||
-			    ahead + rank->order_place >= order->count)
+			if (!rank || residency_is_between(job, i))
 				continue;
-			unit = order->units[ahead + rank->order_place];
+			unit = order_ahead(order, rank->order_place, ahead);
+			if (unit == UINT32_MAX)
+				continue;
 			if (residency_is_loadable(job, unit)) {
 				*ret_unit = unit;
 				return true;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/place/extent.h"
@@ -71,6 +72,7 @@ void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 	static_assert(sizeof(job->training) == sizeof(ret_record->training), "as it came");
 	scale_put(&job->committed.scale, ret_record);
 	memcpy(ret_record->training, &job->training, sizeof(job->training));
+	forward_put(job->is_stateless, ret_record);
 	(void)zi_copy_name(ret_record->name, sizeof(ret_record->name), job->name); /* As long. */
 	(void)zi_copy_name(ret_record->incarnation, sizeof(ret_record->incarnation),
 	                   job->group.name);

@@ -16,6 +16,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/job/delete.h"
+#include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/history.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -130,6 +131,7 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 	};
 	static_assert(sizeof(job->training) == sizeof(stored->training), "as it came");
 	memcpy(&job->training, stored->training, sizeof(job->training));
+	job->is_stateless = forward_is_stateless(stored);
 	record_take_placement(job, stored);
 	job->group.number = stored->incarnation_number;
 	job->stored_number = stored->incarnation_number;
@@ -204,6 +206,8 @@ static int take_extent(struct zero_job *job, const struct catalog_extent *stored
 		return damaged(job, "an extent of what another node holds");
 	if (!stored->extent.bytes)
 		return 0; /* All zero. */
+	if (is_state && is_load && job->is_stateless)
+		return 0; /* It stays the snapshot's alone. */
 	extent = recover_place(job->zero, stored);
 	if (!extent.member)
 		return absent(job,

@@ -2,7 +2,8 @@
 /*
  * A job begins with a snapshot: the same parameters, optimizer state, step and blobs, held a second
  * time and not copied. The world's size and the offload settings may be others than the snapshot's;
- * the model may not. Floor 5, shard thread.
+ * the model may not. A job that is forward only takes its parameters alone (zero/job/forward.h).
+ * Floor 5, shard thread.
  *
  *   zero_load() by every rank ─▶ materialize: compared (load_check()), taken over (load_adopt()),
  *   read where it is resident, and told to the catalog as one new job with a step
@@ -17,6 +18,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/meeting.h"
+#include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -54,8 +56,8 @@ static enum zi_optimizer state_kind(uint32_t optimizer)
 }
 
 /* See load.h. */
-int load_config_check(const struct zi_job_config *config, const struct zero_snapshot *snapshot,
-                      struct zi_text *text)
+int load_config_check(const struct zi_job_config *config, bool is_stateless,
+                      const struct zero_snapshot *snapshot, struct zi_text *text)
 {
 	const struct catalog_job_config *stored = &snapshot->record->config;
 
@@ -66,6 +68,15 @@ int load_config_check(const struct zi_job_config *config, const struct zero_snap
 			snapshot->job_name, snapshot->name,
 			zi_dtype_name((enum zi_dtype)config->param_dtype),
 			zi_dtype_name((enum zi_dtype)stored->param_dtype)));
+	if (is_stateless)
+		return 0; /* Whatever state it has is left where it is. */
+	if (forward_is_stateless(snapshot->record))
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"'%.63s/%.63s' is a snapshot of a forward-only job, without optimizer "
+			"state: use it with is_forward_only, or train on from its parameters "
+			"(zctl export, zctl load)",
+			snapshot->job_name, snapshot->name));
 	if (state_kind(config->optimizer) == state_kind(stored->optimizer))
 		return 0;
 	return err_origin(zi_text_error(
@@ -128,7 +139,9 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 		return err_origin(zi_text_error(text, snapshot->refusal,
 		                                "snapshot '%s/%s' cannot be read: %s", job, name,
 		                                snapshot->refusal_text.chars));
-	r = load_config_check(&rank->job->group.config, snapshot, text);
+	r = load_config_check(&rank->job->group.config,
+	                      zi_training_is_forward_only(&rank->job->group.training), snapshot,
+	                      text);
 	if (r)
 		return err_trace(r);
 	load_forget(rank);
@@ -224,17 +237,20 @@ int load_adopt(struct zero_job *job, struct zi_text *text)
 		load_undo(job);
 		return err_trace(r);
 	}
-	(void)scale_get(record, &scale); /* It was looked at when the snapshot was found. */
-	ahead_set(job, record->step,
-	          &(struct zero_marks){ .update_count = record->update_count,
-	                                .beta1_power = record->beta1_power,
-	                                .beta2_power = record->beta2_power,
-	                                .scale = scale,
-	                                .blob_index = job->blob_index,
-	                                .world = job->world,
-	                                .number = 1,
-	                                .line = job->group.line,
-	                                .placement = record->placement });
+	/* Of parameters alone no optimizer has made anything yet. */
+	if (!job->is_stateless)
+		(void)scale_get(record, &scale); /* It was looked at when the snapshot was found. */
+	ahead_set(
+		job, record->step,
+		&(struct zero_marks){ .update_count = job->is_stateless ? 0 : record->update_count,
+	                              .beta1_power = job->is_stateless ? 1 : record->beta1_power,
+	                              .beta2_power = job->is_stateless ? 1 : record->beta2_power,
+	                              .scale = scale,
+	                              .blob_index = job->blob_index,
+	                              .world = job->world,
+	                              .number = 1,
+	                              .line = job->group.line,
+	                              .placement = record->placement });
 	return 0;
 }
 

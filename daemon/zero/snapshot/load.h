@@ -9,9 +9,10 @@
 struct zero_layout;
 struct zero_rank;
 
-/* Types and optimizer are the snapshot's. -EINVAL with the difference. */
-int load_config_check(const struct zi_job_config *config, const struct zero_snapshot *snapshot,
-                      struct zi_text *text);
+/* Types and optimizer are the snapshot's; of a job that @is_stateless the parameters' alone.
+ * -EINVAL with the difference, or the snapshot has no state. */
+int load_config_check(const struct zi_job_config *config, bool is_stateless,
+                      const struct zero_snapshot *snapshot, struct zi_text *text);
 /* The model is the snapshot's. @who: the one that is not, in words. -EINVAL with the first
  * difference. */
 int load_model_check(const struct zero_layout *layout, const char *who,

@@ -10,6 +10,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/place/evacuate.h"
@@ -68,8 +69,13 @@ static int match_check(const struct zero_job *job, const struct zero_snapshot *s
                        struct zi_text *text)
 {
 	const struct catalog_job *record = snapshot->record;
-	int r = load_config_check(&job->config, snapshot, text);
+	int r = load_config_check(&job->config, job->is_stateless, snapshot, text);
 
+	if (!r && job->is_stateless && !forward_is_stateless(record))
+		r = zi_text_error(text, err_origin(-EINVAL),
+		                  "job '%s' is forward only and has no optimizer state, snapshot "
+		                  "'%s/%s' has: have a new job made of it (--as)",
+		                  job->name, snapshot->job_name, snapshot->name);
 	if (!r)
 		r = load_model_check(&job->layout, "the job", snapshot, text);
 	for (uint32_t i = 0; i < record->extent_count && !r; i++)

@@ -72,6 +72,67 @@ Test(plan, of_state_on_nvme_is_its_parts)
 	cr_expect_eq(plan.reserved_nvme_bytes, 4 * 12 * count + 10 * (count - SUBGROUP));
 }
 
+Test(plan, forward_only_is_parameters_alone)
+{
+	const uint64_t count = 4 * SUBGROUP + 4096;
+
+	options.training.flags = ZI_TRAINING_FORWARD_ONLY;
+	/* Of no effect where nothing is trained. */
+	options.config.schedule = ZI_SCHEDULE_SHARDED;
+	options.config.resident_bytes = 3 * MIB;
+	options.config.commit_interval = 4;
+	options.training.strategy = ZI_STRATEGY_ZERO2;
+	options.snapshot_count = 1;
+	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+	cr_expect_eq(plan.param_cpu_bytes, 2 * count);
+	cr_expect_eq(plan.grad_cpu_bytes + plan.accum_cpu_bytes + plan.state_cpu_bytes, 0);
+	cr_expect_eq(plan.staging_cpu_bytes + plan.staging_min_bytes, 0);
+	cr_expect_eq(plan.cpu_bytes, plan.param_cpu_bytes + plan.copy_cpu_bytes);
+	cr_expect_eq(plan.param_nvme_bytes, 2 * count);
+	cr_expect_eq(plan.state_nvme_bytes + plan.grad_nvme_bytes, 0);
+	cr_expect_eq(plan.reserved_nvme_bytes, 3 * 2 * count);
+	cr_expect_eq(plan.read_bytes_per_step + plan.write_bytes_per_step, 0);
+	/* From NVMe: a pool, and a few slots for who gives values. */
+	options.config.offload_param = ZI_OFFLOAD_NVME;
+	options.config.param_budget_bytes = 3 * MIB / 2;
+	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+	cr_expect_eq(plan.param_cpu_bytes, 3 * MIB / 2);
+	cr_expect_eq(plan.staging_cpu_bytes, 5 * 2 * SUBGROUP, "each has one");
+	cr_expect_eq(plan.read_bytes_per_step, 2 * count);
+	padded[0] = 30 * SUBGROUP;
+	model = (struct zi_plan_model){ padded[0], padded[0], 1, padded, NULL };
+	options.config.param_budget_bytes = 0;
+	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+	cr_expect_eq(plan.staging_cpu_bytes, ZI_PLAN_SLOTS_FORWARD * 2 * SUBGROUP);
+	options.config.staging_bytes = MIB;
+	cr_expect_eq(zi_plan_make(&model, &options, &plan, &text), -EINVAL);
+	cr_expect_not_null(strstr(text.chars, "writing parameters needs 3 slots"), "%s",
+	                   text.chars);
+}
+
+Test(plan, forward_only_finds_its_setting_too)
+{
+	struct zi_job_config config;
+
+	padded[0] = 200 * SUBGROUP;
+	padded[1] = padded[2] = 4 * SUBGROUP;
+	model = (struct zi_plan_model){ 208 * SUBGROUP, 208 * SUBGROUP, 3, padded, NULL };
+	options.training.flags = ZI_TRAINING_FORWARD_ONLY;
+	options.config.offload_optimizer = ZI_OFFLOAD_NONE;
+	/* 104 MiB of parameters, and as many beside them for who gives values: 204. */
+	cr_assert_eq(zi_plan_fit(&model, &options, 204 * MIB, UINT64_MAX, &config, &text), 0, "%s",
+	             text.chars);
+	cr_expect_str_eq(text.chars, "it fits");
+	model.unit_count = 2;
+	padded[0] = 4 * SUBGROUP;
+	padded[1] = 4 * SUBGROUP;
+	model.element_count = model.padded_count = 8 * SUBGROUP;
+	cr_assert_eq(zi_plan_fit(&model, &options, 11 * MIB / 2, UINT64_MAX, &config, &text), 0,
+	             "%s", text.chars);
+	cr_expect_str_eq(text.chars, "it fits with offload_optimizer nvme, offload_param nvme, "
+	                             "param_budget_bytes 2097152, staging_bytes 1572864");
+}
+
 Test(plan, huge_pages_are_taken_where_they_cost_little)
 {
 	padded[0] = 64 * SUBGROUP;

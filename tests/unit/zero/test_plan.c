@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: what common/wire/plan.h says that a job will hold is what it holds, and what a step writes
- * and at most reads; where it says that a setting cannot be, the daemon refuses it too. Method:
- * models and settings drawn from a seed, each both planned and made, and two steps of it.
+ * and at most reads, or a pass over all units where nothing is trained; where it says that a
+ * setting cannot be, the daemon refuses it too. Method: models and settings drawn from a seed, each
+ * both planned and made, and two steps of it.
  */
 #include "common/wire/plan.h"
 #include "daemon/zero/job/memory.h"
@@ -25,7 +26,8 @@ struct drawn {
 
 static uint64_t random_state;
 static struct zero_job_report report;
-static uint32_t bucket_count; /* jobs whose gradients were in buckets */
+static uint32_t bucket_count;  /* jobs whose gradients were in buckets */
+static uint32_t forward_count; /* that train nothing */
 
 static uint32_t draw(uint32_t below)
 {
@@ -75,6 +77,8 @@ static struct zi_job_training draw_training(const struct drawn *drawn)
 	    (drawn->options.config.grad_dtype != ZI_DTYPE_F32 ||
 	     drawn->options.config.offload_optimizer != ZI_OFFLOAD_NVME))
 		training.grad_budget_bytes = 1 + largest + draw((uint32_t)(8 * largest));
+	if (!draw(5))
+		training.flags = ZI_TRAINING_FORWARD_ONLY;
 	return training;
 }
 
@@ -173,13 +177,38 @@ static void compare_memory(const struct zi_plan *plan, uint64_t former_bytes)
 	             "charged");
 }
 
+static void commit(const struct drawn *drawn)
+{
+	cr_assert_eq(all_call(actors, drawn->world, zero_commit,
+	                      &(struct zero_op){ .blob = "", .blob_bytes = 0 }),
+	             0, "%s", actors[0].text.chars);
+}
+
+/* All ranks use all units, once. */
+static void compare_pass(const struct drawn *drawn, const struct zi_plan *plan)
+{
+	commit(drawn);
+	for (uint32_t unit = 0; unit < drawn->unit_count; unit++) {
+		const struct zero_op op = { .unit = unit };
+
+		cr_assert_eq(all_call(actors, drawn->world, zero_unshard, &op), 0, "%s",
+		             actors[0].text.chars);
+		cr_assert_eq(all_call(actors, drawn->world, zero_reshard, &op), 0);
+	}
+	cr_assert(zero_report(node.zero, "train", take_report, NULL));
+	cr_expect_leq(report.pool.read_bytes, plan->read_bytes_per_step);
+	cr_expect_eq(report.has_pool, plan->read_bytes_per_step > 0);
+	cr_expect_eq(plan->write_bytes_per_step, 0);
+	cr_expect_eq(report.param_nvme_bytes, plan->param_nvme_bytes, "param on NVMe");
+	cr_expect_eq(report.state_nvme_bytes + plan->state_nvme_bytes, 0, "state on NVMe");
+	forward_count++;
+}
+
 static void compare_steps(const struct drawn *drawn, const struct zi_plan *plan)
 {
 	const struct zi_step_stats *stats = &actors[0].calls[0].op.stats;
 
-	cr_assert_eq(all_call(actors, drawn->world, zero_commit,
-	                      &(struct zero_op){ .blob = "", .blob_bytes = 0 }),
-	             0, "%s", actors[0].text.chars);
+	commit(drawn);
 	for (uint32_t step = 0; step < 2; step++) {
 		make_step(drawn);
 		cr_expect_leq(stats->read_bytes, plan->read_bytes_per_step);
@@ -187,9 +216,7 @@ static void compare_steps(const struct drawn *drawn, const struct zi_plan *plan)
 			cr_expect_eq(stats->write_bytes, plan->write_bytes_per_step);
 	}
 	if (drawn->options.config.commit_interval > 1)
-		cr_assert_eq(all_call(actors, drawn->world, zero_commit,
-		                      &(struct zero_op){ .blob = "", .blob_bytes = 0 }),
-		             0, "%s", actors[0].text.chars);
+		commit(drawn);
 	cr_assert(zero_report(node.zero, "train", take_report, NULL));
 	cr_expect_eq(report.param_nvme_bytes, plan->param_nvme_bytes, "param on NVMe");
 	cr_expect_eq(report.state_nvme_bytes, plan->state_nvme_bytes, "state on NVMe");
@@ -208,7 +235,10 @@ static bool check_case(const struct drawn *drawn)
 	             actors[0].text.chars);
 	if (!made) {
 		compare_memory(&plan, former_bytes);
-		compare_steps(drawn, &plan);
+		if (drawn->options.training.flags & ZI_TRAINING_FORWARD_ONLY)
+			compare_pass(drawn, &plan);
+		else
+			compare_steps(drawn, &plan);
 		for (uint32_t i = 1; i < drawn->world; i++)
 			actor_leave(&actors[i], true);
 		cr_assert_eq(actor_call(&actors[0], zero_job_destroy, NULL), 0, "%s",
@@ -239,5 +269,6 @@ Test(zero_plan, what_is_planned_is_what_a_job_holds, .timeout = 300)
 	cr_assert_gt(made_count, CASES / 2, "%u could be", made_count);
 	cr_assert_lt(made_count, CASES, "and all of them");
 	cr_assert_gt(bucket_count, CASES / 20, "%u had buckets", bucket_count);
+	cr_assert_gt(forward_count, CASES / 10, "%u trained nothing", forward_count);
 	node_deinit(&node);
 }

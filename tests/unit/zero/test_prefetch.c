@@ -14,12 +14,19 @@
 
 TestSuite(zero_prefetch, .timeout = 120);
 
+static bool forward_only;
+
 static void many_begin(uint32_t world, uint32_t units_held)
 {
+	struct zi_job_training training = {
+		.flags = forward_only ? ZI_TRAINING_FORWARD_ONLY : 0,
+	};
+
 	config = pool_config(units_held * UNIT_SLOTS * SLOT);
 	node_init(&node);
 	node_start(&node);
-	model_attach(&node, actors, world, &(struct attach_options){ .config = config });
+	model_attach(&node, actors, world,
+	             &(struct attach_options){ .config = config, .training = training });
 	for (uint32_t i = 0; i < world; i++)
 		for (uint32_t unit = 0; unit < MANY; unit++) {
 			char name[8];
@@ -109,6 +116,37 @@ Test(zero_prefetch, changed_order_is_recorded_anew)
 	cr_assert_eq(step_misses(1, "abcdhgfeabcdefgh"), 0);
 	cr_assert_eq(pool_of()->order.change_count, 1);
 	many_end(1);
+}
+
+static void forward_begin(uint32_t world)
+{
+	forward_only = true;
+	many_begin(world, 3);
+}
+
+static uint64_t pass_misses(uint32_t world, const char *units)
+{
+	uint64_t before = pool_of()->miss_count + pool_of()->late_count;
+
+	use(world, units);
+	return pool_of()->miss_count + pool_of()->late_count - before;
+}
+
+/* Nothing is trained: passes are read ahead across their ends, also where one ends with the unit
+ * that it began with. */
+Test(zero_prefetch, passes_without_steps_are_read_ahead_once_seen_twice)
+{
+	static const char *const passes[] = { "abcdefgh", "abcdefgha", "aabbaahgfedcbaccdd" };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(passes); i++)
+		for (uint32_t world = 1; world <= 3; world += 2) {
+			forward_begin(world);
+			for (int k = 0; k < 4; k++)
+				(void)pass_misses(world, passes[i]);
+			for (int k = 0; k < 3; k++)
+				cr_assert_eq(pass_misses(world, passes[i]), 0, "%s", passes[i]);
+			many_end(world);
+		}
 }
 
 Test(zero_prefetch, ranks_in_step_read_each_unit_once)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "examples/gpt/args_option.h"
+#include "examples/gpt/args_schedule.h"
 #include "zinf/deepspeed.h"
 #include "zinf/zinf.h"
 
@@ -221,34 +222,6 @@ static void override(const struct pair *pair, const struct gpt_args *args, FILE 
 	       width_of(option));
 }
 
-/* A scheduler of the file has its own numbers; --lr is the rate that it goes by, if it asks. */
-static int check_schedule(const struct gpt_args *args, struct gpt_args *file,
-                          struct gpt_problem *problem)
-{
-	static const char *const flags[] = { "warmup",         "min-lr",         "lr-total",
-		                             "lr-cycles",      "lr-end",         "lr-power",
-		                             "lr-min-ratio",   "lr-stable",      "lr-decay",
-		                             "lr-decay-shape", "lr-warmup-shape" };
-	struct zinf_lr_options *lr = &file->lr_options;
-	bool has_rates = lr->kind == ZINF_LR_RANGE_TEST || lr->kind == ZINF_LR_ONE_CYCLE ||
-	                 lr->kind == ZINF_LR_WARMUP_DECAY ||
-	                 (lr->kind == ZINF_LR_WARMUP && lr->max_lr >= 0);
-	const char *flag = has_rates && gpt_args_is_given(args, "lr") ? "lr" : NULL;
-
-	for (size_t i = 0; !flag && i < sizeof(flags) / sizeof(flags[0]); i++)
-		if (gpt_args_is_given(args, flags[i]))
-			flag = flags[i];
-	if (flag)
-		return gpt_problem_set(problem, -EINVAL,
-		                       "--%s means nothing beside the scheduler of %s (%s), which "
-		                       "has numbers of its own; --lr-schedule replaces it",
-		                       flag, args->deepspeed, zinf_lr_name(lr->kind));
-	lr->lr = file->lr;
-	if (file->optimizer == ZINF_SGD || file->optimizer == ZINF_ADAGRAD)
-		lr->cycles_momentum = false; /* As there, with an optimizer that has no betas. */
-	return 0;
-}
-
 /* What the file says of its machine, it does not say of one that a flag puts in its place. */
 static void drop_scaler(const struct gpt_args *args, struct gpt_args *file)
 {
@@ -276,7 +249,7 @@ static int merge(const struct zinf_deepspeed_config *config, FILE *notes, struct
 	if (gpt_args_is_given(args, "loss-scale") || gpt_args_is_given(args, "loss-scaler"))
 		drop_scaler(args, &file);
 	if (has_schedule)
-		r = check_schedule(args, &file, problem);
+		r = gpt_schedule_weave(args, notes, &file, problem);
 	else
 		file.lr_options = (struct zinf_lr_options){ 0 };
 	if (r)

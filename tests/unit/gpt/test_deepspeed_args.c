@@ -263,6 +263,69 @@ Test(deepspeed_args, its_scheduler_is_followed_to_the_bit)
 	cr_expect(strstr(told, "which is WarmupLR\n"));
 }
 
+/* A file and flags are the file that has the flags' numbers. */
+Test(deepspeed_args, flags_go_before_the_numbers_of_its_scheduler)
+{
+#define SCHEDULER(type, params)                                                              \
+	"{ " MICRO ", " ADAM "\"scheduler\": { \"type\": \"" type "\", \"params\": {" params \
+	" } } }"
+	static const struct {
+		const char *json, *line, *meant, *told;
+	} cases[] = {
+		{ SCHEDULER("WarmupLR", ""), "--warmup 5",
+		  SCHEDULER("WarmupLR", "\"warmup_num_steps\": 5"),
+		  "--warmup 5 goes before scheduler.params.warmup_num_steps of " },
+		{ SCHEDULER("WarmupLR", ""), "--warmup 0",
+		  SCHEDULER("WarmupLR", "\"warmup_num_steps\": 0"), "which is 1000\n" },
+		{ SCHEDULER("WarmupLR", "\"warmup_max_lr\": 0.25"), "--lr 0.125",
+		  SCHEDULER("WarmupLR", "\"warmup_max_lr\": 0.125"),
+		  "--lr 0.125 goes before scheduler.params.warmup_max_lr of " },
+		{ SCHEDULER("WarmupLR", "\"warmup_max_lr\": 0.5"), "--lr-warmup-shape linear",
+		  SCHEDULER("WarmupLR", "\"warmup_max_lr\": 0.5, \"warmup_type\": \"linear\""),
+		  "--lr-warmup-shape linear goes before scheduler.params.warmup_type of " },
+		{ SCHEDULER("WarmupDecayLR", "\"total_num_steps\": 40"), "--lr 0.125 --lr-total 9",
+		  SCHEDULER("WarmupDecayLR", "\"total_num_steps\": 9, \"warmup_max_lr\": 0.125"),
+		  "--lr-total 9 goes before scheduler.params.total_num_steps of " },
+		{ SCHEDULER("WarmupCosineLR", "\"total_num_steps\": 40, \"warmup_num_steps\": 3"),
+		  "--lr-min-ratio 0.5 --warmup 7 --lr-total 30",
+		  SCHEDULER("WarmupCosineLR", "\"total_num_steps\": 30, \"warmup_num_steps\": 7,"
+		                              "\"cos_min_ratio\": 0.5"),
+		  "--lr-min-ratio 0.5 goes before scheduler.params.cos_min_ratio of " },
+		{ SCHEDULER("LRRangeTest", ""), "--lr 0.125 --warmup 4",
+		  SCHEDULER("LRRangeTest",
+		            "\"lr_range_test_min_lr\": 0.125, \"lr_range_test_step_size\": 4"),
+		  "--warmup 4 goes before scheduler.params.lr_range_test_step_size of " },
+		{ SCHEDULER("OneCycle", "\"cycle_min_lr\": 0.1, \"cycle_max_lr\": 0.2"),
+		  "--warmup 4 --lr-total 10 --lr 0.5 --min-lr 0.25",
+		  SCHEDULER("OneCycle", "\"cycle_min_lr\": 0.25, \"cycle_max_lr\": 0.5,"
+		                        "\"cycle_first_step_size\": 4,"
+		                        "\"cycle_second_step_size\": 6"),
+		  "--lr-total 10 goes before scheduler.params.cycle_second_step_size (with the "
+		  "first half) of " },
+	};
+	struct gpt_args args, meant;
+	struct zinf_lr_value value, expected;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		cr_assert_eq(apply(cases[i].meant, "", 1, &meant), 0, "%s", problem.chars);
+		cr_assert_eq(apply(cases[i].json, cases[i].line, 1, &args), 0, "%s: %s",
+		             cases[i].line, problem.chars);
+		cr_expect(strstr(told, cases[i].told), "%s is not in: %s", cases[i].told, told);
+		for (uint64_t updates = 0; updates < 60; updates++) {
+			gpt_lr(&args, updates + 1, updates, &value);
+			gpt_lr(&meant, updates + 1, updates, &expected);
+			cr_assert_eq(value.lr, expected.lr, "%s at %d: %g, not %g", cases[i].line,
+			             (int)updates, value.lr, expected.lr);
+			cr_assert_eq(value.beta1, expected.beta1);
+		}
+	}
+	/* What is the same is no news. */
+	cr_assert_eq(
+		apply(SCHEDULER("WarmupLR", "\"warmup_num_steps\": 5"), "--warmup 5", 1, &args), 0,
+		"%s", problem.chars);
+	cr_expect_null(strstr(told, "warmup_num_steps"), "%s", told);
+}
+
 Test(deepspeed_args, auto_is_what_the_flags_say)
 {
 	struct gpt_args args;
@@ -305,10 +368,20 @@ Test(deepspeed_args, what_cannot_be_is_refused_by_name)
 		{ "{ " MICRO ", \"optimizer\": { \"type\": \"Lamb\" } }", "", "Lamb", -EOPNOTSUPP },
 		{ "{ " MICRO ", " ADAM
 		  "\"scheduler\": { \"type\": \"WarmupLR\", \"params\": {} } }",
-		  "--warmup 5", "--warmup means nothing beside the scheduler of ", -EINVAL },
+		  "--min-lr 1e-4", "--min-lr means nothing to --lr-schedule WarmupLR", -EINVAL },
 		{ "{ " MICRO ", " ADAM
 		  "\"scheduler\": { \"type\": \"LRRangeTest\", \"params\": {} } }",
-		  "--lr 0.1", "--lr means nothing beside the scheduler of ", -EINVAL },
+		  "--lr-total 9", "--lr-total means nothing to --lr-schedule LRRangeTest",
+		  -EINVAL },
+		{ "{ " MICRO ", " ADAM "\"scheduler\": { \"type\": \"OneCycle\", \"params\": {"
+		  "\"cycle_min_lr\": 0.1, \"cycle_max_lr\": 0.2,"
+		  "\"cycle_first_step_size\": 6 } } }",
+		  "--lr-total 6", "--lr-total 6 leaves nothing behind the first half of the cycle",
+		  -EINVAL },
+		{ "{ " MICRO ", " ADAM
+		  "\"scheduler\": { \"type\": \"WarmupCosineLR\", \"params\": {"
+		  "\"total_num_steps\": 40 } } }",
+		  "--lr-warmup-shape cosine", "--lr-schedule ", -EINVAL },
 		{ "{ " MICRO ", \"activation_checkpointing\": { \"cpu_checkpointing\": true } }",
 		  "--reference", "--activations cpu needs zinfd", -EINVAL },
 		{ "{ " MICRO " }", "--f32-grads", "--f32-grads needs ", -EINVAL },

@@ -6,7 +6,7 @@
  * taken out; the test is both daemons.
  */
 #include "tests/harness/network.h"
-#include "tests/unit/worker/net_fixture.h"
+#include "tests/unit/worker/talk_fixture.h"
 
 #define LARGE_COUNT 6u
 #define LARGE_BYTES (4u << 20)  /* all of them: 2 s */
@@ -23,20 +23,19 @@ struct talk {
 };
 
 /* What node @index's daemon heard, and how many of it. */
-static uint32_t heard[2][_TALK_KIND_COUNT];
-static uint32_t came_before_because; /* of the large ones */
+static uint64_t heard[2][_TALK_KIND_COUNT];
+static uint64_t came_before_because; /* of the large ones */
 
 static void say(struct net_node *node, struct talk_entry entry)
 {
-	entry.node = node == node->test->nodes;
-	cr_assert_eq(net_worker_talk_send(node->worker, &entry, 1), 0);
+	send_one(node, !index_of(node), entry);
 }
 
 /* Node 0 asks when the small one has come, amid the large ones; node 1 answers. */
 static void talked(void *arg, const struct talk_entry *entries, uint32_t count)
 {
 	struct net_node *node = arg;
-	uint32_t *counts = heard[node != node->test->nodes];
+	uint64_t *counts = heard[index_of(node)];
 
 	for (uint32_t i = 0; i < count; i++) {
 		struct talk_entry entry = entries[i];
@@ -60,25 +59,11 @@ static void talked(void *arg, const struct talk_entry *entries, uint32_t count)
 
 static void begin(struct talk *talk)
 {
-	struct net_test *test = &talk->test;
-
 	memset(heard, 0, sizeof(heard));
-	net_test_join(test);
-	for (uint32_t i = 0; i < 2; i++) {
-		cr_assert_eq(net_worker_map(test->nodes[i].worker, &test->nodes[i].request,
-		                            NET_SLAB_TALK, test->nodes[i].slab_fd,
-		                            NET_TEST_SLAB_BYTES),
-		             0);
-		test->pending_count++;
-	}
-	net_test_run(test);
-	for (uint32_t i = 0; i < 2; i++) {
-		cr_assert_eq(net_worker_talk(test->nodes[i].worker, &test->nodes[i].request), 0);
-		test->pending_count++;
-	}
+	talk_all(&talk->test);
 }
 
-static bool open_talk(struct talk *talk)
+static bool open_link(struct talk *talk)
 {
 	const char *missing = network_missing();
 
@@ -96,12 +81,6 @@ static bool open_talk(struct talk *talk)
 	net_test_init(&talk->test, 2);
 	begin(talk);
 	return true;
-}
-
-static void run_until(struct talk *talk, const uint32_t *count, uint32_t wanted)
-{
-	while (*count < wanted)
-		cr_assert_eq(zi_loop_run(talk->test.loop), 0);
 }
 
 static void pull_all(struct talk *talk)
@@ -130,8 +109,7 @@ static void end(struct talk *talk)
 	for (uint32_t i = 0; i < 2; i++)
 		net_worker_abort(talk->test.nodes[i].worker, -ETIMEDOUT,
 		                 &(struct zi_text){ "node 1 says nothing" });
-	while (talk->test.pending_count)
-		cr_assert_eq(zi_loop_run(talk->test.loop), 0);
+	await_over(&talk->test);
 	took_ms = (zi_clock_now_ns() - started_ns) / ZI_NS_PER_MS;
 	cr_expect_lt(took_ms, LATE_MS, "%lu ms", took_ms);
 	for (uint32_t i = 0; i < 2; i++) {
@@ -143,7 +121,7 @@ static void end(struct talk *talk)
 	}
 }
 
-static void close_talk(struct talk *talk)
+static void close_link(struct talk *talk)
 {
 	net_test_deinit(&talk->test);
 	network_deinit(&talk->network);
@@ -153,32 +131,32 @@ Test(talk, a_question_and_its_answer_do_not_wait_behind_all_that_is_pulled)
 {
 	struct talk talk;
 
-	if (!open_talk(&talk))
+	if (!open_link(&talk))
 		return;
 	for (uint32_t i = 0; i < 2; i++)
 		cr_assert_eq(network_limit(&talk.network, i, MBIT_PER_S), 0);
 	pull_all(&talk);
-	run_until(&talk, &heard[0][TALK_BECAUSE], 1);
+	run_until(&talk.test, &heard[0][TALK_BECAUSE], 1);
 	cr_expect_eq(came_before_because, 0);
-	run_until(&talk, &heard[0][TALK_CAME], LARGE_COUNT + 1);
-	run_until(&talk, &heard[1][TALK_GONE], LARGE_COUNT + 1);
+	run_until(&talk.test, &heard[0][TALK_CAME], LARGE_COUNT + 1);
+	run_until(&talk.test, &heard[1][TALK_GONE], LARGE_COUNT + 1);
 	cr_expect_eq(
 		memcmp(talk.test.nodes[0].slab, talk.test.nodes[1].slab, LARGE_COUNT * LARGE_BYTES),
 		0);
 	end(&talk);
-	close_talk(&talk);
+	close_link(&talk);
 }
 
 Test(talk, over_a_cut_link_it_ends_when_the_daemons_say_so_and_can_begin_anew)
 {
 	struct talk talk;
 
-	if (!open_talk(&talk))
+	if (!open_link(&talk))
 		return;
 	for (uint32_t i = 0; i < 2; i++)
 		cr_assert_eq(network_limit(&talk.network, i, MBIT_PER_S), 0);
 	pull_all(&talk);
-	run_until(&talk, &heard[0][TALK_CAME], 1);
+	run_until(&talk.test, &heard[0][TALK_CAME], 1);
 	cr_assert_eq(network_plug(&talk.network, 1, false), 0);
 	end(&talk);
 	cr_assert_eq(network_plug(&talk.network, 1, true), 0);
@@ -186,7 +164,7 @@ Test(talk, over_a_cut_link_it_ends_when_the_daemons_say_so_and_can_begin_anew)
 		cr_assert_eq(network_limit(&talk.network, i, 0), 0);
 	begin(&talk);
 	pull_all(&talk);
-	run_until(&talk, &heard[0][TALK_CAME], LARGE_COUNT + 1);
+	run_until(&talk.test, &heard[0][TALK_CAME], LARGE_COUNT + 1);
 	end(&talk);
-	close_talk(&talk);
+	close_link(&talk);
 }

@@ -296,6 +296,6 @@ void job_settle(struct zero_job *job)
 	}
 	if (materialize_is_due(job))
 		materialize_start(job);
-	else
+	else if (!former_tidy(job))
 		evacuate_kick(job->zero);
 }

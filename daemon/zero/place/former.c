@@ -8,11 +8,11 @@
  *                     └──▶ kept until ranks come: former_settle(), on with the newer or back
  *
  * While it is kept nothing is reserved, so that twice the state suffices. What the catalog has of
- * it stays until the next commit is written over it, also after it was released: rows that name
- * space which is given to others. Nobody goes back to it: all nodes have the newer one, and which
- * of them come, where they have the former one whole they have the newer one whole, as both were
- * divided alike. Where they were not, the rows go before anything is released
- * (former_is_elsewhere()).
+ * it stays until the next commit is written over it, or the job comes to rest, also after it was
+ * released: rows that name space which is given to others. Nobody goes back to it: all nodes have
+ * the newer one, and which of them come, where they have the former one whole they have the newer
+ * one whole, as both were divided alike. Where they were not, the rows go before anything is
+ * released (former_is_elsewhere()).
  * What others were given since is dropped when it is recovered (recover_former.c).
  */
 #include "daemon/zero/place/former.h"
@@ -23,6 +23,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/materialize.h"
+#include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/commit.h"
@@ -108,4 +109,29 @@ void former_settle(struct zero_job *job, bool is_back)
 	assert(job->step.phase == ZERO_STEP_NONE);
 	job->former.is_back = is_back;
 	step_back_submit(job, is_back ? &job->former.marks : &job->committed, settled);
+}
+
+static void tidied(struct catalog_request *request)
+{
+	struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero *zero = job->zero;
+
+	request_end(job);
+	if (request->result)
+		job->former.is_stuck = true; /* They stay until the next commit: no harm. */
+	else
+		job->former.is_stored = false;
+	evacuate_unlock(job);
+	zero_drain(zero);
+}
+
+/* See former.h. */
+bool former_tidy(struct zero_job *job)
+{
+	if (!job->former.is_stored || job->former.is_stuck || !evacuate_is_at_rest(job) ||
+	    change_check(job->zero, NULL))
+		return false;
+	evacuate_lock(job);
+	step_back_submit(job, &job->committed, tidied);
+	return true;
 }

@@ -13,6 +13,7 @@ struct zero_former {
 	bool is_back;   /* former_settle(): it is what stays */
 	int64_t step;   /* -1: there was no commit yet */
 	struct zero_marks marks;
+	bool is_stuck; /* its rows could not be dropped by former_tidy() */
 };
 
 /* What is committed is about to be replaced: with votes it is kept. */
@@ -26,3 +27,6 @@ bool former_is_open(const struct zero_job *job);
 /* One of the two goes, from the catalog first: with @is_back the newer one. Nothing may be in
  * flight. Ends in materialize_settled(); after an error both stay as they were. */
 void former_settle(struct zero_job *job, bool is_back);
+/* A job at rest leaves no rows of what was released: a daemon that begins anew would hold it. True:
+ * ranks that come wait for the catalog, and job_settle() is called then. */
+bool former_tidy(struct zero_job *job);

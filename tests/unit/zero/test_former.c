@@ -5,6 +5,7 @@
  * whoever has its space since. Method: commits that the other nodes leave open, daemons that are
  * started anew, jobs, snapshots and paths beside them; free space counted anew from every holder.
  */
+#include "daemon/catalog/catalog_private.h"
 #include "tests/unit/catalog/reseal.h"
 #include "tests/unit/zero/voted.h"
 
@@ -120,7 +121,7 @@ Test(zero_former, rows_of_what_was_released_harm_nobody_who_has_its_space)
 	node_check_space(&node);
 	step(1, 1);
 	step(1, 2);
-	leave_all(1);
+	leave_untidily(1);
 	model_begin(&node, others, 1, &(struct attach_options){ .job = "other", .config = config });
 	for (uint64_t number = 1; number <= 4; number++)
 		cr_assert_eq(model_step(others, 1, number, &options), 0, "%s",
@@ -169,7 +170,7 @@ static void former_of_two(bool is_other_first, uint64_t steps, bool is_refused)
 	ballot = ballot_give(job());
 	step(1, 1);
 	step(1, 2);
-	leave_all(1);
+	leave_untidily(1);
 	if (!is_other_first)
 		model_begin(&node, others, 1, &other);
 	ballot = ballot_give(node_job(&node, "other"));
@@ -224,7 +225,7 @@ static void written_over(bool is_back)
 	step(1, 2);
 	model_gradients(actors, 1, 3, &options);
 	node_settle(&node);
-	leave_all(1);
+	leave_untidily(1);
 	restart();
 	cr_assert(job()->former.is_kept, "nobody else has its space");
 	cr_assert_eq(job()->former.step, 1);
@@ -246,6 +247,62 @@ Test(zero_former, what_was_released_and_written_on_is_never_taken)
 {
 	written_over(false);
 	written_over(true);
+}
+
+/* Nobody comes to decide between them: there is one. */
+Test(zero_former, job_at_rest_leaves_no_rows_of_what_was_released)
+{
+	votes_begin_nvme(2);
+	step(2, 1);
+	step(2, 2);
+	cr_assert(job()->former.is_stored);
+	leave_all(2);
+	cr_assert_not(former_is_open(job()));
+	restart();
+	cr_assert_not(former_is_open(job()));
+	cr_assert_eq(job()->committed_step, 2);
+	cr_assert_eq(held_bytes(), state_bytes());
+	come_back(2, 2);
+	step(2, 3);
+	end(2);
+}
+
+/* Ranks that come meanwhile wait for it. */
+Test(zero_former, ranks_that_come_wait_until_the_rows_are_gone)
+{
+	votes_begin_nvme(1);
+	step(1, 1);
+	step(1, 2);
+	actor_leave(&actors[0], false);
+	cr_assert(job()->busy_count, "the catalog is asked");
+	come_back(1, 2);
+	cr_assert_not(former_is_open(job()));
+	end(1);
+}
+
+/* Tried once, and nothing else depends on it. */
+Test(zero_former, rows_that_cannot_be_dropped_stay_until_the_next_commit)
+{
+	votes_begin_nvme(1);
+	step(1, 1);
+	step(1, 2);
+	cr_assert_eq(sqlite3_exec(node.catalog->db,
+	                          "CREATE TEMP TRIGGER full BEFORE DELETE ON main.stand BEGIN "
+	                          "SELECT RAISE(ABORT, 'full'); END",
+	                          NULL, NULL, NULL),
+	             SQLITE_OK);
+	leave_all(1);
+	cr_assert(job()->former.is_stored);
+	cr_assert(job()->former.is_stuck);
+	cr_assert_eq(held_bytes(), state_bytes());
+	cr_assert_eq(sqlite3_exec(node.catalog->db, "DROP TRIGGER full", NULL, NULL, NULL),
+	             SQLITE_OK);
+	come_back(1, 2);
+	ballot = ballot_give(job());
+	step(1, 3);
+	leave_all(1);
+	cr_assert_not(former_is_open(job()));
+	end(1);
 }
 
 /* What both name lies there once, and is nobody's twice. */

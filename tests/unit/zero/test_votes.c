@@ -308,7 +308,7 @@ Test(zero_votes, former_commit_that_was_divided_otherwise_is_forgotten_first)
 	step(2, 3);
 	cr_assert(job()->former.is_stored);
 	cr_assert_not(job()->former.is_kept);
-	leave_all(2);
+	leave_untidily(2);
 	restart();
 	cr_assert_eq(job()->former.step, 2);
 	come_back(2, 3);

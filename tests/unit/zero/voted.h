@@ -106,6 +106,15 @@ static inline void step_left_open(uint32_t world, uint64_t number)
 	ballot->errors[BALLOT_COMMITTED] = 0;
 }
 
+/* The ranks leave, and the daemon is killed before the catalog has heard of it: rows of what was
+ * released stay. */
+static inline void leave_untidily(uint32_t world)
+{
+	job()->former.is_stuck = true;
+	leave_all(world);
+	cr_assert(job()->former.is_stored);
+}
+
 /* The daemon is killed, ranks having left, and started again; its jobs have no votes then. */
 static inline void restart(void)
 {

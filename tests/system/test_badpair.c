@@ -3,8 +3,8 @@
  * Goal: whatever two ranks of a job say differently of how it trains is told to the second one with
  * both values, and it may say it right then: each word of zinf_options about training, each of
  * zinf_scaler_options, each of zinf_step_options. Method: a table for each of them; rank 1 goes
- * through it with a mistake at a time, over the socket. reduce_dtype and is_forward_only are
- * refused to everybody yet (test_badinput.c).
+ * through it with a mistake at a time, over the socket. reduce_dtype is refused to everybody
+ * yet (test_badinput.c).
  */
 #include "tests/system/pair.h"
 
@@ -61,6 +61,7 @@ static const struct {
 	{ NULL, OPTION(WORD, accumulation, 4), "accumulation is 4, but 1" },
 	{ take_zero3, OPTION(LONG, grad_budget_bytes, 1 << 20), "grad_budget_bytes is 1 MiB, but" },
 	{ NULL, OPTION(WORD, group_count, 3), "group_count is 3, but 1" },
+	{ NULL, OPTION(BYTE, is_forward_only, 1), "is_forward_only is true, but false" },
 	{ NULL, OPTION(BYTE, finds_unused, 1), "finds_unused is true, but false" },
 	{ take_deepspeed, SCALE(WORD, kind, ZINF_SCALER_TORCH), "scaler is torch, but deepspeed" },
 	{ take_deepspeed, SCALE(WORD, window, 7), "scale_window is 7, but 1000" },

@@ -19,11 +19,13 @@ struct nodes_key nodes_key(const struct nodes *nodes, const char *what, uint32_t
 	return key;
 }
 
-/* Follows who waits for whom from @suspect on. Return: one who waits for nobody; @suspect when they
- * wait for each other. */
-static uint32_t follow(struct nodes *nodes, uint32_t suspect, bool *ret_is_cycle)
+/* Follows who waits for whom from @suspect on. @is_waiting: this node waits for that one, and has
+ * not just lost its connection. Return: one who waits for nobody, which may be this node where it
+ * does not; @suspect where they wait in a circle. */
+static uint32_t follow(struct nodes *nodes, uint32_t suspect, bool is_waiting, bool *ret_is_cycle)
 {
-	uint64_t seen = 1ull << nodes->join.node;
+	uint64_t deadline_ns = zi_clock_deadline_ns(NODES_ASK_NS);
+	uint64_t seen = is_waiting ? 1ull << nodes->join.node : 0;
 	uint32_t node = suspect;
 
 	*ret_is_cycle = false;
@@ -35,27 +37,29 @@ static uint32_t follow(struct nodes *nodes, uint32_t suspect, bool *ret_is_cycle
 			*ret_is_cycle = true;
 			return suspect;
 		}
+		if (node == nodes->join.node)
+			return node;
 		seen |= 1ull << node;
-		if (store_client_get(nodes->client, key.chars, &next, sizeof(next),
-		                     zi_clock_deadline_ns(NODES_ASK_NS), NULL, &bytes) ||
+		if (store_client_get(nodes->client, key.chars, &next, sizeof(next), deadline_ns,
+		                     NULL, &bytes) ||
 		    bytes != sizeof(next) || next >= nodes->join.node_count)
 			return node;
 		node = next;
 	}
 }
 
-/* Who gives up waiting closes its connections: whoever loses one to a node that waits for a third
- * has met what that node met. */
+/* Who gives up waiting closes its connections: whoever loses one to a node that waits for another,
+ * were it this one, has met what that node met. */
 static void compose(struct nodes *nodes, int error, uint32_t suspect, const struct zi_text *text,
                     struct nodes_end *end)
 {
-	bool is_cycle = false;
+	bool is_waiting = error == -ETIMEDOUT, is_cycle = false;
 
 	*end = (struct nodes_end){ .error = error, .culprit = suspect, .text = *text };
 	if (suspect == NET_CULPRIT_NONE)
 		return;
-	end->culprit = follow(nodes, suspect, &is_cycle);
-	if (is_cycle) {
+	end->culprit = follow(nodes, suspect, is_waiting, &is_cycle);
+	if (is_cycle && is_waiting) {
 		zi_text_set(&end->text, "%.180s; they wait for each other: look at the link",
 		            text->chars);
 	} else if (end->culprit != suspect) {

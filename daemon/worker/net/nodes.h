@@ -80,4 +80,4 @@ void nodes_ask(struct nodes *nodes, uint32_t node, const struct net_asked *asked
 void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done,
                  uint64_t moment_ns, const struct zi_text *text, struct nodes_end *ret_end);
 #define NODES_MOMENT_NS (300 * ZI_NS_PER_MS)
-#define NODES_BLAME_NS  (1500 * ZI_NS_PER_MS)
+#define NODES_BLAME_NS  (1800 * ZI_NS_PER_MS)

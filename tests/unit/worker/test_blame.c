@@ -107,6 +107,24 @@ Test(blame, connection_lost_to_one_who_waits_for_nobody_is_its_own)
 	expect(-EPIPE, 1, "node 1 (here): Connection closed by peer");
 }
 
+/* It was slow, and gave nobody up. */
+Test(blame, connection_lost_to_one_who_waits_for_this_node_is_its_own_fault)
+{
+	wait_for(1, 2);
+	wait_for(2, 0);
+	blame(-EPIPE, 1, NO_MOMENT_NS, "node 1 (here): Connection closed by peer");
+	expect(-ETIMEDOUT, 0,
+	       "node 1 (here): Connection closed by peer, which waits for node 0 (here)");
+}
+
+Test(blame, connection_lost_to_one_of_two_who_wait_for_each_other_is_that_ones)
+{
+	wait_for(1, 2);
+	wait_for(2, 1);
+	blame(-EPIPE, 1, NO_MOMENT_NS, "node 1 (here): Connection closed by peer");
+	expect(-EPIPE, 1, "node 1 (here): Connection closed by peer");
+}
+
 Test(blame, who_waits_for_one_who_waits_names_the_last)
 {
 	wait_for(1, 3);

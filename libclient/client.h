@@ -164,7 +164,7 @@ struct zinf {
 	uint64_t param_bytes, grad_bytes;
 	int param_fd; /* to put a unit's read-only pages back; offload_param nvme: the pool */
 	uint64_t slot_bytes;
-	uint64_t pool_bytes;   /* offload_param nvme: what is behind param_base is unit by unit */
+	uint64_t pool_bytes;   /* with a pool: what is behind param_base is unit by unit */
 	int grad_fd;           /* with buckets; else -1, as what is mapped is enough */
 	uint64_t bucket_bytes; /* with buckets: of all of them; what is behind grad_base is unit by
 	                        * unit; else 0 */
@@ -288,7 +288,7 @@ int zi_client_unwrite(struct zinf *zinf, uint32_t unit);
 /* Parameters come and go: behind a unit that is not unsharded lies nothing. */
 static inline bool zi_client_is_pooled(const struct zinf *zinf)
 {
-	return zinf->attach.config.offload_param == ZI_OFFLOAD_NVME;
+	return zinf->pool_bytes > 0;
 }
 static inline void *zi_client_unit_address(const struct zinf *zinf,
                                            const struct zi_client_unit *unit)

@@ -172,6 +172,13 @@ static bool has_pooled_grads(const struct zi_materialized *told)
 	return told->flags & ZI_MATERIALIZED_GRADS_POOLED;
 }
 
+/* By the daemon's word, or, whatever it says, with parameters on NVMe. */
+static bool has_pooled_params(const struct zinf *zinf, const struct zi_materialized *told)
+{
+	return zinf->attach.config.offload_param == ZI_OFFLOAD_NVME ||
+	       (told->flags & ZI_MATERIALIZED_PARAMS_POOLED);
+}
+
 /* A pool holds each unit by itself, and need not hold more than all of them. */
 static bool is_pool_bytes(uint64_t told_bytes, uint64_t largest_bytes, uint64_t plane_bytes)
 {
@@ -186,7 +193,7 @@ static bool are_param_bytes(const struct zinf *zinf, const struct zi_materialize
 
 	for (uint32_t i = 0; i < zinf->unit_count; i++)
 		largest_bytes = ZI_MAX(largest_bytes, zinf->units[i].param_bytes);
-	if (!zi_client_is_pooled(zinf))
+	if (!has_pooled_params(zinf, told))
 		return is_plane_bytes(told->param_bytes, plane_bytes);
 	return is_pool_bytes(told->param_bytes, largest_bytes, plane_bytes);
 }
@@ -261,7 +268,7 @@ static int map_params(struct zinf *zinf, const struct zi_materialized *told, int
 {
 	int r;
 
-	if (!zi_client_is_pooled(zinf)) {
+	if (!has_pooled_params(zinf, told)) {
 		r = map_plane(zinf, fd, told->param_bytes, false, &zinf->param_base);
 		if (!r)
 			zinf->param_bytes = told->param_bytes;
@@ -380,6 +387,7 @@ void zi_client_unmap_model(struct zinf *zinf)
 	(void)zi_region_unmap(zinf->param_base, zinf->param_bytes); /* Asserts inside. */
 	(void)zi_region_unmap(zinf->grad_base, zinf->grad_bytes);   /* Asserts inside. */
 	zinf->param_base = zinf->grad_base = NULL;
+	zinf->pool_bytes = 0;
 	zinf->bucket_bytes = 0;
 	zinf->param_fd = zi_close(zinf->param_fd);
 	zinf->grad_fd = zi_close(zinf->grad_fd);

@@ -252,10 +252,6 @@ int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text
 		                  "below 2^63");
 		return err_origin(-EINVAL);
 	}
-	if (config->offload_param != ZI_OFFLOAD_NVME && config->param_budget_bytes) {
-		zi_text_set(text, "param_budget_bytes is for offload_param nvme: leave it 0");
-		return err_origin(-EINVAL);
-	}
 	if (config->offload_param == ZI_OFFLOAD_NVME &&
 	    config->offload_optimizer != ZI_OFFLOAD_NVME) {
 		zi_text_set(text, "offload_param nvme needs offload_optimizer nvme (resident_bytes "

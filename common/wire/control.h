@@ -147,7 +147,7 @@ struct zi_job_config {
 	uint32_t commit_interval; /* steps to a commit; 0 is 1. Under ZI_FEATURE_INTERVAL */
 	uint64_t resident_bytes;
 	uint64_t staging_bytes;
-	uint64_t param_budget_bytes; /* with ZI_FEATURE_NVME_PARAM; else zero */
+	uint64_t param_budget_bytes; /* of a pool of parameters; without one zero */
 	uint32_t io_weight;          /* with ZI_FEATURE_IO_WEIGHT; else zero */
 	uint32_t snapshot_interval;  /* steps; with ZI_FEATURE_PERIODIC; else zero, as is */
 	uint32_t snapshot_keep;
@@ -219,7 +219,9 @@ static_assert(sizeof(struct zi_materialize) == 24, "materialize");
 
 /* Gradients are buckets: the segment holds a few units, GRAD_ACQUIRE says where. */
 #define ZI_MATERIALIZED_GRADS_POOLED (1u << 0)
-#define ZI_MATERIALIZED_FLAGS_ALL    (1u << 0)
+/* Parameters come and go though offload_param is not nvme; with nvme they do in any case. */
+#define ZI_MATERIALIZED_PARAMS_POOLED (1u << 1)
+#define ZI_MATERIALIZED_FLAGS_ALL     (ZI_MATERIALIZED_GRADS_POOLED | ZI_MATERIALIZED_PARAMS_POOLED)
 
 /* Units begin at multiples of slot_bytes in both planes; offsets follow from the layout: unit u of
  * elements e (padded) occupies align(e × dtype bytes, slot_bytes). */

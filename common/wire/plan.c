@@ -9,6 +9,8 @@
 #include "common/wire/check.h"
 #include "common/wire/geometry.h"
 #include "common/wire/grads.h"
+#include "common/wire/owner.h"
+#include "common/wire/plan_part.h"
 
 /* Far beyond any store; a product with any width, and 64 ranks, is below 2^63. */
 #define PLAN_ELEMENTS_MAX (1ull << 50)
@@ -20,7 +22,9 @@
 /* Numbers that all planes need. */
 struct widths {
 	uint64_t param, grad, state; /* state: 0 forward only */
-	bool is_nvme, has_pool, is_forward_only;
+	bool is_nvme, is_forward_only;
+	bool is_stored;  /* parameters are on NVMe, and pass through staging */
+	bool is_divided; /* among nodes: they hold their own, and a pool */
 };
 
 /* How the optimizer state of a job is divided. */
@@ -43,7 +47,9 @@ static struct widths widths_of(const struct zi_plan_options *options)
 		                         : zi_state_element_bytes(
 						   (enum zi_optimizer)config->optimizer, param),
 		.is_nvme = config->offload_optimizer == ZI_OFFLOAD_NVME,
-		.has_pool = config->offload_param == ZI_OFFLOAD_NVME,
+		.is_stored = config->offload_param == ZI_OFFLOAD_NVME,
+		.is_divided = options->local_ranks < options->world_size &&
+		              zi_strategy_divides_params(options->training.strategy),
 		.is_forward_only = is_forward_only,
 	};
 }
@@ -113,24 +119,6 @@ static bool take_resident(struct shares *shares, uint64_t padded, uint64_t width
 	return true;
 }
 
-/* The longest subgroup from number @first of the job on, in elements; 0: there are none. */
-static uint64_t longest_from(const struct zi_plan_model *model, uint64_t first)
-{
-	uint64_t longest = 0;
-
-	for (uint32_t i = 0; i < model->unit_count; i++) {
-		uint64_t padded = model->unit_padded[i];
-		uint64_t count = zi_geometry_subgroup_count(padded);
-
-		if (first < count)
-			longest = ZI_MAX(longest, first < padded / ZI_SUBGROUP_ELEMENTS
-			                                  ? ZI_SUBGROUP_ELEMENTS
-			                                  : padded % ZI_SUBGROUP_ELEMENTS);
-		first -= ZI_MIN(first, count);
-	}
-	return longest;
-}
-
 static struct shares share(const struct zi_plan_model *model, const struct zi_job_config *config,
                            const struct widths *widths)
 {
@@ -148,14 +136,14 @@ static struct shares share(const struct zi_plan_model *model, const struct zi_jo
 	if (!widths->state)
 		shares.resident_count = shares.subgroup_count; /* None of it waits for a slot. */
 	shares.staged_bytes = model->padded_count * widths->state - shares.resident_bytes;
-	shares.slot_bytes = longest_from(model, shares.resident_count) * widths->state;
-	if (widths->has_pool) {
-		uint64_t rest = longest_from(model, shares.resident_count);
+	shares.slot_bytes = zi_plan_longest(model, shares.resident_count) * widths->state;
+	if (widths->is_stored) {
+		uint64_t rest = zi_plan_longest(model, shares.resident_count);
 
 		/* A resident subgroup's parameters pass through as well. */
 		shares.staged_bytes += model->padded_count * widths->param;
 		shares.slot_bytes = ZI_MAX(rest * (widths->state + widths->param),
-		                           longest_from(model, 0) * widths->param);
+		                           zi_plan_longest(model, 0) * widths->param);
 	}
 	return shares;
 }
@@ -171,8 +159,25 @@ static uint64_t largest_bytes(const struct zi_plan_model *model, uint64_t width,
 	return bytes;
 }
 
-static int plan_param(const struct zi_plan_model *model, const struct zi_plan_options *options,
-                      const struct widths *widths, struct zi_plan *plan, struct zi_text *text)
+/* Where nodes divide parameters: the own ones; or, of those on NVMe, what is read for others. */
+static uint64_t own_bytes(const struct zi_plan_model *held, const struct zi_plan_options *options,
+                          const struct widths *widths)
+{
+	uint64_t count = 0, bytes = held->padded_count * widths->param;
+
+	if (!widths->is_divided)
+		return 0;
+	for (uint32_t i = 0; i < held->unit_count; i++)
+		count += zi_geometry_subgroup_count(held->unit_padded[i]);
+	if (widths->is_stored)
+		bytes = ZI_MIN(count, (uint64_t)ZI_PLAN_LENT_BUFFERS) * zi_plan_longest(held, 0) *
+		        widths->param;
+	return bytes ? segment_bytes(options, bytes, is_worth_huge(bytes)) : 0;
+}
+
+static int plan_param(const struct zi_plan_model *model, const struct zi_plan_part *part,
+                      const struct zi_plan_options *options, const struct widths *widths,
+                      struct zi_plan *plan, struct zi_text *text)
 {
 	uint64_t all_bytes = plane_bytes(model, widths->param, plan->slot_bytes);
 	uint64_t least_bytes = largest_bytes(model, widths->param, plan->slot_bytes);
@@ -180,12 +185,14 @@ static int plan_param(const struct zi_plan_model *model, const struct zi_plan_op
 
 	plan->copy_cpu_bytes = least_bytes;
 	plan->param_cpu_bytes = all_bytes;
-	if (!widths->has_pool)
+	if (!widths->is_stored && !widths->is_divided)
 		return 0;
 	plan->pool_min_bytes = least_bytes;
 	bytes = options->config.param_budget_bytes / plan->slot_bytes * plan->slot_bytes;
 	if (!options->config.param_budget_bytes)
-		bytes = ZI_MAX(all_bytes / plan->slot_bytes / 8 * plan->slot_bytes,
+		bytes = ZI_MAX(widths->is_divided
+		                       ? 0
+		                       : all_bytes / plan->slot_bytes / 8 * plan->slot_bytes,
 		               3 * least_bytes);
 	if (bytes < least_bytes)
 		return err_origin(zi_text_error(
@@ -194,7 +201,7 @@ static int plan_param(const struct zi_plan_model *model, const struct zi_plan_op
 			"%llu bytes",
 			zi_format_bytes(options->config.param_budget_bytes).chars,
 			zi_format_bytes(least_bytes).chars, (unsigned long long)least_bytes));
-	plan->param_cpu_bytes = ZI_MIN(bytes, all_bytes);
+	plan->param_cpu_bytes = ZI_MIN(bytes, all_bytes) + own_bytes(&part->held, options, widths);
 	return 0;
 }
 
@@ -212,17 +219,17 @@ static uint64_t resident_sums(const struct zi_plan_model *model, uint64_t width,
 }
 
 /* @ret_resident_count: subgroups whose sums stay in memory. */
-static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_options *options,
-                      const struct widths *widths, struct zi_plan *plan,
-                      uint64_t *ret_resident_count, struct zi_text *text)
+static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_part *part,
+                      const struct zi_plan_options *options, const struct widths *widths,
+                      struct zi_plan *plan, uint64_t *ret_resident_count, struct zi_text *text)
 {
 	const struct zi_grads_model grads_model = {
 		.plane_bytes = plane_bytes(model, widths->grad, plan->slot_bytes),
 		.largest_bytes = largest_bytes(model, widths->grad, plan->slot_bytes),
 		.whole_bytes =
 			grads_bytes(model, options->local_ranks, widths->grad, plan->slot_bytes),
-		.sum_bytes = model->padded_count * widths->grad,
-		.spill_bytes = ZI_SPILL_SLOTS * longest_from(model, 0) * widths->grad,
+		.sum_bytes = part->summed.padded_count * widths->grad,
+		.spill_bytes = ZI_SPILL_SLOTS * zi_plan_longest(model, 0) * widths->grad,
 		.slot_bytes = plan->slot_bytes,
 		.rank_count = options->local_ranks,
 		.unit_count = model->unit_count,
@@ -239,13 +246,20 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_op
 			zi_format_bytes(options->training.grad_budget_bytes).chars,
 			zi_format_bytes(grads_model.largest_bytes).chars,
 			(unsigned long long)grads_model.largest_bytes));
+	if (grads.is_stored && options->local_ranks < options->world_size)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"grad_budget_bytes is %s: sums of gradients of ranks on several nodes stay "
+			"in memory, grant at least %llu bytes",
+			zi_format_bytes(options->training.grad_budget_bytes).chars,
+			(unsigned long long)grads_model.plane_bytes));
 	plan->grad_cpu_bytes = grads_model.whole_bytes;
 	*ret_resident_count = UINT64_MAX;
 	if (!grads.is_pooled)
 		return 0;
 	plan->grad_cpu_bytes = options->local_ranks * grads.rank_bytes + grads.table_bytes;
 	plan->bucket_cpu_bytes = grads.rank_bytes;
-	sum_bytes = resident_sums(model, widths->grad, grads.sum_bytes, ret_resident_count);
+	sum_bytes = resident_sums(&part->summed, widths->grad, grads.sum_bytes, ret_resident_count);
 	plan->grad_nvme_bytes = grads_model.sum_bytes - sum_bytes;
 	if (grads.is_stored)
 		sum_bytes += grads_model.spill_bytes;
@@ -258,13 +272,13 @@ static void stage_sums(const struct zi_plan_model *model, const struct widths *w
                        uint64_t sum_count, struct shares *shares)
 {
 	uint64_t last = ZI_MAX(sum_count, shares->resident_count);
-	uint64_t width = widths->grad + (widths->has_pool ? widths->param : 0);
+	uint64_t width = widths->grad + (widths->is_stored ? widths->param : 0);
 
 	if (sum_count >= shares->subgroup_count)
 		return;
-	shares->slot_bytes = ZI_MAX(shares->slot_bytes, longest_from(model, sum_count) * width);
+	shares->slot_bytes = ZI_MAX(shares->slot_bytes, zi_plan_longest(model, sum_count) * width);
 	shares->slot_bytes =
-		ZI_MAX(shares->slot_bytes, longest_from(model, last) * (width + widths->state));
+		ZI_MAX(shares->slot_bytes, zi_plan_longest(model, last) * (width + widths->state));
 	shares->resident_count = ZI_MIN(shares->resident_count, sum_count);
 }
 
@@ -273,7 +287,7 @@ static int plan_staging(const struct zi_plan_options *options, const struct widt
 {
 	uint64_t staging_bytes = options->config.staging_bytes;
 	uint64_t staged_count =
-		shares->subgroup_count - (widths->has_pool ? 0 : shares->resident_count);
+		shares->subgroup_count - (widths->is_stored ? 0 : shares->resident_count);
 	uint64_t slots;
 
 	if (!widths->is_nvme || !shares->slot_bytes)
@@ -381,6 +395,46 @@ static int check(const struct zi_plan_model *model, const struct zi_plan_options
 	return err_trace(check_beside(model, options, text));
 }
 
+static int make(const struct zi_plan_model *model, const struct zi_plan_part *part,
+                const struct zi_plan_options *options, struct zi_plan *ret_plan,
+                struct zi_text *text)
+{
+	const struct widths widths = widths_of(options);
+	struct shares shares = share(&part->held, &options->config, &widths);
+	uint64_t sum_count = UINT64_MAX, bytes;
+	struct zi_plan plan = { .slot_bytes = choose_slot(model, options, widths.param) };
+	int r = plan_param(model, part, options, &widths, &plan, text);
+
+	if (!r && !widths.is_forward_only)
+		r = plan_grads(model, part, options, &widths, &plan, &sum_count, text);
+	if (!r)
+		stage_sums(model, &widths, sum_count, &shares);
+	if (!r)
+		r = plan_staging(options, &widths, &shares, &plan, text);
+	if (r)
+		return err_trace(r);
+	/* There are nodes that sum nothing, and have the memory. */
+	bytes = ZI_MAX(part->finished_count, (uint64_t)1) * sizeof(float);
+	if (options->config.schedule == ZI_SCHEDULE_SHARDED && !widths.is_forward_only)
+		plan.accum_cpu_bytes = segment_bytes(options, bytes, is_worth_huge(bytes));
+	if (shares.resident_bytes)
+		plan.state_cpu_bytes = segment_bytes(options, shares.resident_bytes,
+		                                     is_worth_huge(shares.resident_bytes));
+	bytes = options->tensor_bytes;
+	plan.tensor_cpu_bytes =
+		options->local_ranks * segment_bytes(options, bytes, bytes >= ZI_HUGE_PAGE_BYTES);
+	plan.coll_cpu_bytes =
+		options->local_ranks * segment_bytes(options, options->arena_bytes, true);
+	if (options->local_ranks < options->world_size)
+		plan.coll_cpu_bytes += options->node_count * ZI_PLAN_TALK_BYTES;
+	plan_store(&part->held, options, &widths, &shares, &plan);
+	plan.cpu_bytes = plan.param_cpu_bytes + plan.grad_cpu_bytes + plan.accum_cpu_bytes +
+	                 plan.state_cpu_bytes + plan.staging_cpu_bytes + plan.tensor_cpu_bytes +
+	                 plan.coll_cpu_bytes + plan.copy_cpu_bytes;
+	*ret_plan = plan;
+	return 0;
+}
+
 /**
  * zi_plan_make() - what a job holds
  * @model: its units
@@ -395,41 +449,16 @@ static int check(const struct zi_plan_model *model, const struct zi_plan_options
 int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options *options,
                  struct zi_plan *ret_plan, struct zi_text *text)
 {
-	struct zi_plan plan = { 0 };
-	struct widths widths;
-	struct shares shares;
-	uint64_t sum_count = UINT64_MAX, bytes;
+	struct zi_plan_part part;
 	int r = check(model, options, text);
 
 	if (r)
 		return err_trace(r);
-	widths = widths_of(options);
-	shares = share(model, &options->config, &widths);
-	plan.slot_bytes = choose_slot(model, options, widths.param);
-	r = plan_param(model, options, &widths, &plan, text);
-	if (!r && !widths.is_forward_only)
-		r = plan_grads(model, options, &widths, &plan, &sum_count, text);
-	if (!r)
-		stage_sums(model, &widths, sum_count, &shares);
-	if (!r)
-		r = plan_staging(options, &widths, &shares, &plan, text);
+	r = zi_plan_part_make(model, options, &part);
 	if (r)
-		return err_trace(r);
-	bytes = model->padded_count * sizeof(float);
-	if (options->config.schedule == ZI_SCHEDULE_SHARDED && !widths.is_forward_only)
-		plan.accum_cpu_bytes = segment_bytes(options, bytes, is_worth_huge(bytes));
-	if (shares.resident_bytes)
-		plan.state_cpu_bytes = segment_bytes(options, shares.resident_bytes,
-		                                     is_worth_huge(shares.resident_bytes));
-	bytes = options->tensor_bytes;
-	plan.tensor_cpu_bytes =
-		options->local_ranks * segment_bytes(options, bytes, bytes >= ZI_HUGE_PAGE_BYTES);
-	plan.coll_cpu_bytes =
-		options->local_ranks * segment_bytes(options, options->arena_bytes, true);
-	plan_store(model, options, &widths, &shares, &plan);
-	plan.cpu_bytes = plan.param_cpu_bytes + plan.grad_cpu_bytes + plan.accum_cpu_bytes +
-	                 plan.state_cpu_bytes + plan.staging_cpu_bytes + plan.tensor_cpu_bytes +
-	                 plan.coll_cpu_bytes + plan.copy_cpu_bytes;
-	*ret_plan = plan;
-	return 0;
+		return err_origin(zi_text_error(text, r, "no memory for a model of %u units",
+		                                model->unit_count));
+	r = make(model, &part, options, ret_plan, text);
+	zi_plan_part_free(&part);
+	return err_trace(r);
 }

@@ -17,6 +17,10 @@
 #define ZI_PLAN_SLOTS_FORWARD 8u
 /* Where neither the job nor the daemon says: the daemon's own default. */
 #define ZI_PLAN_STAGING_BYTES (64ull << 20)
+/* Over nodes: of the slab through which they pull, for each node; and subgroups of parameters on
+ * NVMe that lie in memory for others, with zero3. */
+#define ZI_PLAN_TALK_BYTES   (8ull << 20)
+#define ZI_PLAN_LENT_BUFFERS 8u
 
 struct zi_plan_model {
 	uint64_t element_count, padded_count; /* of all units */
@@ -29,6 +33,7 @@ struct zi_plan_options {
 	struct zi_job_config config;
 	struct zi_job_training training;
 	uint32_t local_ranks, world_size;   /* on a node; in all */
+	uint32_t first_rank, node_count;    /* of those on the node; 0 is 1. Fewer than all alone */
 	uint64_t default_staging_bytes;     /* the daemon's step.staging; 0: its default */
 	bool wants_huge;                    /* tier.cpu.huge_pages is not "never" */
 	uint64_t tensor_bytes, arena_bytes; /* of each rank; 0 none */
@@ -50,7 +55,7 @@ struct zi_plan {
 		                       * by a pass over all units, and nothing */
 	uint64_t slot_bytes;          /* a unit begins at a multiple of it */
 	uint64_t staging_min_bytes;   /* with less no step is possible; 0: none is needed */
-	uint64_t pool_min_bytes;      /* offload_param nvme: for the largest unit; else 0 */
+	uint64_t pool_min_bytes;      /* of a pool of parameters: for the largest unit; else 0 */
 	uint64_t bucket_cpu_bytes;    /* of grad_cpu_bytes, each rank's; 0: it has a whole plane */
 };
 

@@ -12,6 +12,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
+#include "common/wire/owner.h"
 
 /* More micro-batches than this in one gradient have no meaning. */
 #define TRAINING_ACCUMULATION_MAX 65536u
@@ -156,7 +157,20 @@ static int check_places(const struct zi_job_training *training, const struct zi_
 	return 0;
 }
 
-/* What bounds buckets where there are none would be believed and do nothing. */
+/* What bounds a pool, or buckets, where there are none would be believed and do nothing. */
+static int check_pool(const struct zi_job_training *training, const struct zi_job_config *config,
+                      bool spans_nodes, struct zi_text *text)
+{
+	bool is_divided = spans_nodes && zi_strategy_divides_params(training->strategy);
+
+	if (!config->param_budget_bytes || config->offload_param == ZI_OFFLOAD_NVME || is_divided)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EINVAL,
+		"param_budget_bytes is for offload_param nvme, and for zero3 over several nodes: "
+		"leave it 0"));
+}
+
 static int check_budget(const struct zi_job_training *training, const struct zi_job_config *config,
                         struct zi_text *text)
 {
@@ -252,6 +266,8 @@ int zi_check_training(const struct zi_job_training *training, const struct zi_jo
 		r = check_counts(training, text);
 	if (!r)
 		r = check_places(training, config, world_size, local_size, text);
+	if (!r)
+		r = check_pool(training, config, local_size < world_size, text);
 	if (!r)
 		r = check_budget(training, config, text);
 	if (r)

@@ -73,6 +73,7 @@ static int sess_reply_materialized(struct sess *session)
 		message.loss_scale = result.loss_scale;
 		message.update_count = result.update_count;
 		message.flags = result.has_pooled_grads ? ZI_MATERIALIZED_GRADS_POOLED : 0;
+		message.flags |= result.has_pooled_params ? ZI_MATERIALIZED_PARAMS_POOLED : 0;
 	}
 	message.param_bytes = result.param->region.bytes;
 	message.grad_bytes = result.grad ? result.grad->region.bytes : 0;

@@ -29,7 +29,8 @@ static uint64_t place_bytes(const struct zero_place *place)
 
 static void fill_memory(const struct zero_job *job, struct zero_job_report *report)
 {
-	report->param_cpu_bytes = held_bytes(job->param);
+	report->param_cpu_bytes =
+		held_bytes(job->param) + held_bytes(job->shard) + held_bytes(job->lent);
 	report->grad_cpu_bytes = grads_held_bytes(job);
 	report->accum_cpu_bytes = held_bytes(job->accum);
 	report->state_cpu_bytes = held_bytes(job->state);

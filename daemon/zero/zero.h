@@ -97,7 +97,7 @@ struct zero_op {
 	uint32_t culprit_unit;      /* STEP: of stats.culprit; UINT32_MAX: none */
 	uint32_t unused_count;      /* STEP: parameters that got no gradient on any rank */
 	uint32_t micro_batches;     /* STEP_BEGIN, joined: of the step that began; 0: all joined */
-	uint64_t offset_bytes;      /* UNSHARD with offload_param nvme: of the unit in the pool;
+	uint64_t offset_bytes;      /* UNSHARD with a pool: of the unit in the pool;
 	                             * GRAD_ACQUIRE with buckets: in the rank's segment;
 	                        * TENSOR_ALLOC, TENSOR_GET: of the tensor in the rank's segment */
 	/* private */
@@ -342,9 +342,10 @@ struct zero_materialized {
 	uint64_t slot_bytes;
 	uint64_t update_count;      /* in force */
 	double loss_scale;          /* of the next step */
-	struct tier_segment *param; /* the plane; with offload_param nvme the pool */
+	struct tier_segment *param; /* the plane, or the pool */
 	struct tier_segment *grad;  /* this rank's: the plane, or buckets */
 	bool has_pooled_grads;
+	bool has_pooled_params; /* though offload_param is not nvme */
 };
 /* Collective; completes when all ranks have come and memory is there (op->result, op->text). */
 void zero_materialize(struct zero_rank *rank, struct zero_op *op);

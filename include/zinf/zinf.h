@@ -43,9 +43,9 @@
  *
  * Memory: pointers from zinf_param_data() and zinf_grad_data() are fixed from zinf_materialize() to
  * zinf_detach(). They are the daemon's memory: parameters are mapped read-only. With offload_param
- * of ZINF_OFFLOAD_NVME nothing lies behind a parameter that is not unsharded, and with ZINF_ZERO2
- * or ZINF_ZERO3 perhaps nothing behind a gradient that is not acquired: touching it is a fault
- * (SIGSEGV).
+ * of ZINF_OFFLOAD_NVME, and with ZINF_ZERO3 over several nodes, nothing lies behind a parameter
+ * that is not unsharded, and with ZINF_ZERO2 or ZINF_ZERO3 perhaps nothing behind a gradient that
+ * is not acquired: touching it is a fault (SIGSEGV).
  */
 #ifndef ZINF_ZINF_H
 #define ZINF_ZINF_H
@@ -163,12 +163,13 @@ struct zinf_options {
 	uint64_t resident_bytes; /**< CPU bytes for a resident share of NVMe state, in addition to
 				  *   staging; whole subgroups are taken while they fit */
 	uint64_t staging_bytes;  /**< buffers of the step's pipeline; 0: the daemon's default */
-	uint64_t param_budget_bytes; /**< offload_param NVME: CPU bytes for parameters of units that
-				  *   are unsharded, prefetched or kept; at least what all ranks
-				  *   together have unsharded at once, each unit in one piece:
-				  *   two of the largest do where a rank has one at a time.
-				  *   0: the daemon chooses (an eighth of the parameters, at
-				  *   least three of the largest unit) */
+	uint64_t param_budget_bytes; /**< offload_param NVME, ZERO3 over several nodes: CPU bytes
+				  *   for parameters of units that are unsharded, prefetched or
+				  *   kept; at least what all ranks of a node together have
+				  *   unsharded at once, each unit in one piece: two of the
+				  *   largest do where a rank has one at a time. 0: the daemon
+				  *   chooses (three of the largest unit; in one node an eighth
+				  *   of the parameters, if that is more) */
 	uint32_t commit_interval; /**< 0 or 1: every step is committed. k: every k-th. In between,
 				   *   parameters (unless they are on NVMe) and the resident share
 				   *   stay in memory alone and are not written: a crash of the

@@ -69,6 +69,7 @@ struct fake_daemon_options {
 	int64_t committed_step; /* 0 means 0; -1 a new job */
 	uint32_t blob_bytes;    /* of the resume blob: byte i is i mod 251 */
 	bool has_buckets;       /* gradients: below */
+	bool has_pool;          /* parameters, though offload_param is not nvme: below */
 	bool is_eventfd;        /* wakes the client by an eventfd; else by a pipe */
 	enum fake_lie lie;
 	unsigned die_on;      /* FAKE_ON_*: closes everything */
@@ -92,8 +93,8 @@ const char *fake_daemon_path(const struct fake_daemon *fake);
 /* Closes the client's socket as a killed daemon would; returns when it is done. */
 void fake_daemon_die(struct fake_daemon *fake);
 
-/* With offload_param nvme its pool holds two units: a unit lies in the one or the other half, turn
- * by turn, filled with the number of the unshard (from 1). */
+/* With offload_param nvme, or has_pool, its pool holds two units: a unit lies in the one or the
+ * other half, turn by turn, filled with the number of the unshard (from 1). */
 
 /* With has_buckets this rank's segment of gradients holds two units (of one dtype with the
  * parameters): each acquire lies in the one or the other half, turn by turn. Lies about the pool

@@ -75,6 +75,7 @@ void fake_wake(struct fake_daemon *fake);
 void fake_break_group(struct fake_daemon *fake);
 /* True when the options want something else than an answer. */
 bool fake_misbehave(struct fake_daemon *fake, unsigned on);
+bool fake_is_pooled(const struct fake_daemon *fake);
 uint64_t fake_unit_bytes(const struct fake_daemon *fake, uint32_t unit);
 void fake_take_message(struct fake_daemon *fake);
 /* Takes one slot. False: there is none. */

@@ -232,6 +232,11 @@ static uint64_t grad_bytes_of(const struct fake_daemon *fake)
 	return bytes ? bytes : 4096;
 }
 
+bool fake_is_pooled(const struct fake_daemon *fake)
+{
+	return fake->options.has_pool || fake->attach.config.offload_param == ZI_OFFLOAD_NVME;
+}
+
 /* Room for two of the largest. */
 static uint64_t pool_bytes(const struct fake_daemon *fake)
 {
@@ -259,14 +264,16 @@ static void on_materialize(struct fake_daemon *fake)
 		told->update_count = 40;
 		told->loss_scale = fake->options.lie == FAKE_LIE_SCALE ? 0 : 1024;
 	}
-	if (fake->attach.config.offload_param == ZI_OFFLOAD_NVME)
+	if (fake_is_pooled(fake))
 		told->param_bytes = param = pool_bytes(fake);
+	if (fake->options.has_pool)
+		told->flags |= ZI_MATERIALIZED_PARAMS_POOLED;
 	if (fake->options.has_buckets) {
 		told->grad_bytes = grad = pool_bytes(fake);
-		told->flags = ZI_MATERIALIZED_GRADS_POOLED;
+		told->flags |= ZI_MATERIALIZED_GRADS_POOLED;
 	}
 	if (lie == FAKE_LIE_FLAGS)
-		told->flags |= 2;
+		told->flags |= 4;
 	must(!zi_region_create("param", lie == FAKE_LIE_PARAM_SHORT_FILE ? 4096 : param,
 	                       ZI_PAGES_SMALL, NULL, &fake->param));
 	must(!zi_region_create("grad", grad, ZI_PAGES_SMALL, NULL, &fake->grad));
@@ -302,7 +309,7 @@ static void on_write_begin(struct fake_daemon *fake)
 		told->bytes = bytes = 4096;
 	zi_region_destroy(&fake->staging);
 	must(!zi_region_create("staging", bytes, ZI_PAGES_SMALL, NULL, &fake->staging));
-	if (fake->attach.config.offload_param != ZI_OFFLOAD_NVME)
+	if (!fake_is_pooled(fake))
 		memcpy(fake->staging.base, (char *)fake->param.base + offset, bytes);
 	fd = fake_region_fd(fake, &fake->staging, false);
 	fake_reply(fake, told, ZI_MESSAGE_PARAM_WRITE, sizeof(*told), &fd, 1);
@@ -313,7 +320,7 @@ static void on_write_end(struct fake_daemon *fake)
 {
 	uint32_t unit = ((struct zi_param_write_end *)fake->message)->unit;
 
-	if (fake->staging.base && fake->attach.config.offload_param != ZI_OFFLOAD_NVME)
+	if (fake->staging.base && !fake_is_pooled(fake))
 		memcpy((char *)fake->param.base +
 		               plane_offset(fake, unit, fake->attach.config.param_dtype),
 		       fake->staging.base, fake->staging.bytes);

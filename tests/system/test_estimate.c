@@ -361,6 +361,6 @@ Test(estimate_command, refuses_what_cannot_be, .timeout = 20)
 	system_expect_text(words, "grad_dtype bf16 with param_dtype f16");
 	ESTIMATE(1, "1G", "--offload-optimizer", "nvme", "--staging", "1M");
 	system_expect_text(words, "at least 7864320 bytes");
-	ESTIMATE(1, "1G", "--strategy", "zero3", "--nodes", "2");
-	system_expect_text(words, "strategy zero3 over 2 nodes is not built yet");
+	ESTIMATE(1, "1G", "--strategy", "zero2", "--nodes", "2", "--param-budget", "1G");
+	system_expect_text(words, "param_budget_bytes is for offload_param nvme");
 }

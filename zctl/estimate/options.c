@@ -281,6 +281,7 @@ struct zi_plan_options estimate_options_plan(const struct estimate_options *opti
 	struct zi_plan_options plan = {
 		.local_ranks = options->rank_count,
 		.world_size = options->rank_count * options->node_count,
+		.node_count = options->node_count,
 		.wants_huge = !options->has_small_pages,
 		.tensor_bytes = options->tensor_bytes,
 		.arena_bytes = options->arena_bytes,
@@ -336,12 +337,6 @@ int estimate_options_training(const struct estimate_options *options,
 		                     "--forward-only over %u nodes is not built yet: a job of its "
 		                     "own on each of them is --nodes 1",
 		                     options->node_count);
-	/* In one node planes that are equal lie there once, whatever the strategy. */
-	if (plan->world_size > plan->local_ranks && zi_strategy_divides_state(training.strategy))
-		return zi_text_error(text, err_origin(-EOPNOTSUPP),
-		                     "strategy %s over %u nodes is not built yet, so nobody "
-		                     "knows what a node holds: use ddp, or --nodes 1",
-		                     options->strategy, options->node_count);
 	*ret_training = training;
 	return 0;
 }

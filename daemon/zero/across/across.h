@@ -16,6 +16,7 @@
  *    pull.c     bytes pulled       serve.c   and served           fetch.c   pulls, and then a task
  *   written.c  parameters that were written                      norm.c    the norm of all
  *   params.c   parameters of what others update   params_pull.c  said, heard, and copied
+ *   fetch_far.c  of units in use   lent.c  from the store, for others
  *   grads.c    gradients: what is waited for   grads_say.c  ready   grads_plan.c  parts
  *   grads_finish.c  sums are made   grads_sum.c  and come        grads_culprit.c  who is not finite
  */

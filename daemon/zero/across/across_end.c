@@ -28,6 +28,7 @@ struct across *across_destroy(struct across *across)
 	if (across->rounds.votes)
 		rounds_deinit(&across->rounds);
 	assert(!across->task_count);
+	across->written.source = tier_segment_unref(across->written.source);
 	across->slab = tier_segment_unref(across->slab); /* Nobody writes there any more. */
 	free(across->taken);
 	free(across->serves);

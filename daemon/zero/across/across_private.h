@@ -9,6 +9,7 @@
 #include "daemon/tier/segment.h"
 #include "daemon/worker/supervise.h"
 #include "daemon/zero/across/across.h"
+#include "daemon/zero/across/lent.h"
 #include "daemon/zero/across/pull.h"
 #include "daemon/zero/across/search.h"
 #include "daemon/zero/across/serve.h"
@@ -42,6 +43,9 @@ struct across_serve {
 	void *memory;
 	serve_fill_fn fill;
 	serve_filled_fn filled;
+	/* it is filled from one of these; NULL: from what is the job's */
+	struct tier_segment *source;
+	struct lent_buffer *buffer;
 	struct dev_task task;
 };
 
@@ -54,9 +58,11 @@ struct across_copy {
 };
 struct across_written {
 	struct zero_job *job;
-	uint32_t unit, node, piece; /* piece: the next one */
+	uint32_t unit, node, subgroup, piece; /* the next one; without a pool pieces of the unit */
 	uint32_t active_count;
+	char *base;
 	gather_go_fn go_on;
+	struct tier_segment *source; /* with a pool, on the root's node: what others are to have */
 	struct across_copy copies[4];
 };
 
@@ -96,6 +102,7 @@ struct across {
 	/* param_write_end()s that all nodes have come to; of those the last that is there */
 	uint32_t write_count, written_count;
 	struct across_written written;
+	struct lent_buffer lent[LENT_BUFFERS];
 	struct grads *grads; /* NULL: there is no model yet; so */
 	struct params *params;
 	/* (node_count,) what is to be said to each: nothing is allocated while nodes talk */

@@ -125,7 +125,12 @@ static void agreed(void *arg, const struct round *round, int error, const struct
 		return;
 	}
 	if (!all_wait(job, gather)) {
-		(void)group_needs_all(job); /* It has left meanwhile, cleanly. */
+		/* It has left meanwhile, cleanly; or has given up, and the others go on. */
+		if (!group_needs_all(job)) {
+			zi_text_set(&why, "a rank gave up in %s before all nodes had come",
+			            round_kind_name(round->kind));
+			group_break(job, -ETIMEDOUT, UINT32_MAX, &why);
+		}
 		job_settle(job);
 		return;
 	}

@@ -29,6 +29,7 @@ static const enum zero_gather gathers[_ROUND_KIND_COUNT] = {
 	[ROUND_STEP_BEGIN] = ZERO_GATHER_STEP,
 	[ROUND_STEP] = ZERO_GATHER_STEP,
 	[ROUND_BARRIER] = ZERO_GATHER_BARRIER,
+	[ROUND_WRITTEN] = ZERO_GATHER_WRITE_END,
 };
 
 /* ---- what keeps this node ---- */

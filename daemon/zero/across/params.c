@@ -140,16 +140,9 @@ uint32_t params_source(const struct zero_job *job, const struct zero_subgroup *s
 	return params_way_of(job->across->params, subgroup)->source;
 }
 
-const void *params_at(const struct zero_job *job, const struct zero_subgroup *subgroup)
-{
-	assert(subgroup->is_here);
-	return params_are_whole(job) ? job_subgroup_param(job, subgroup) : NULL;
-}
-
 /* ---- what is served ---- */
 
-static const struct zero_subgroup *subgroup_of(const struct zero_job *job,
-                                               const struct talk_entry *entry)
+static struct zero_subgroup *subgroup_of(const struct zero_job *job, const struct talk_entry *entry)
 {
 	return &job->subgroups[job->units[entry->unit].subgroup_first + entry->subgroup];
 }
@@ -169,7 +162,7 @@ bool params_asked(const struct params *params, const struct talk_entry *entry)
 	/* Before the first nothing is there that could be asked for. */
 	if (!entry->micro || (entry->micro != number && entry->micro != number + 1))
 		return false;
-	if (!subgroup->is_here || !params_at(job, subgroup))
+	if (!subgroup->is_here)
 		return false;
 	bytes = job_subgroup_param_bytes(job, subgroup);
 	return begin < bytes && entry->bytes == ZI_MIN(bytes - begin, params->across->slot_bytes);
@@ -196,17 +189,34 @@ bool params_is_there(struct params *params, const struct talk_entry *entry)
 
 	if (params->numbers[entry->unit] > entry->micro)
 		is_void(params, entry);
-	return params->numbers[entry->unit] == entry->micro &&
-	       params->subgroups[index].made == entry->micro;
+	if (params->numbers[entry->unit] != entry->micro ||
+	    params->subgroups[index].made != entry->micro)
+		return false;
+	if (!job_stores_param(params->job))
+		return true;
+	return !params->job->units[entry->unit].write_count &&
+	       lent_have(params->across, &params->job->subgroups[index]);
+}
+
+void params_describe(struct across_serve *serve)
+{
+	serve->fill = params_fill;
+	serve->filled = params_filled;
+	if (!job_stores_param(serve->job))
+		return;
+	serve->buffer = lent_have(serve->across, subgroup_of(serve->job, &serve->entry));
+	assert(serve->buffer); /* It was there a moment ago. */
+	lent_take(serve->buffer);
 }
 
 void params_fill(struct across_serve *serve)
 {
 	const struct zero_subgroup *subgroup = subgroup_of(serve->job, &serve->entry);
 	uint64_t begin = serve->entry.piece * serve->across->slot_bytes;
+	const char *from = serve->buffer ? serve->buffer->stored.target
+	                                 : job_subgroup_param(serve->job, subgroup);
 
-	memcpy(serve->memory, (const char *)params_at(serve->job, subgroup) + begin,
-	       serve->entry.bytes);
+	memcpy(serve->memory, from + begin, serve->entry.bytes);
 }
 
 void params_filled(struct across_serve *serve)
@@ -234,12 +244,19 @@ void params_updated(struct zero_job *job, const struct zero_subgroup *subgroup)
 		params_tell(params, job_subgroup_index(job, subgroup));
 }
 
+void params_stored(struct zero_job *job)
+{
+	if (job->across)
+		serve_more(job->across);
+}
+
 void params_write(struct zero_job *job, uint32_t unit)
 {
 	job->across->params->numbers[unit]++;
 }
 
-/* They have gone to all nodes that have a place for them. */
+/* They have gone to all nodes that have a place for them; where there are pools, to whoever holds
+ * them. */
 void params_written(struct zero_job *job, uint32_t unit)
 {
 	struct params *params = job->across->params;
@@ -249,4 +266,5 @@ void params_written(struct zero_job *job, uint32_t unit)
 		params->subgroups[first + i].made = params->numbers[unit];
 		params->subgroups[first + i].said = params->numbers[unit];
 	}
+	serve_more(params->across);
 }

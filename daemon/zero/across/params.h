@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parameters of what other nodes update: each subgroup's newest values are pulled from a node that
- * holds its state, its *source*, inside the own replica. Floor 5, shard thread.
+ * holds its state, its *source*, inside the own replica. Floor 5, shard thread. Where nodes divide
+ * parameters (zero3) there are no planes: what a unit in use needs is pulled then (fetch_far.h), by
+ * the same numbers.
  *
  *   source                                      who has the plane and does not hold the subgroup
  *   it is updated: READY ─────────────────────▶ its own step has come to its update:
@@ -35,17 +37,16 @@ int params_open(struct zero_job *job, struct zi_text *text);
 uint32_t params_number(const struct zero_job *job, uint32_t unit);
 /* The node that this one pulls it from; itself where it holds it. */
 uint32_t params_source(const struct zero_job *job, const struct zero_subgroup *subgroup);
-/* Where this node has the parameters of a subgroup that it holds: what others are given. NULL: it
- * cannot give them. Any thread, while something of the job is in flight. */
-const void *params_at(const struct zero_job *job, const struct zero_subgroup *subgroup);
 
 /* All nodes have loaded what they hold: the rest comes; then @go_on, from the loop or at once, also
  * when the group has broken: then it is not whole. */
 void params_load(struct zero_job *job, gather_go_fn go_on);
 /* Every unit is about to be updated: unit->update_count has to count what is to come, too. */
 void params_update(struct zero_job *job);
-/* A subgroup that this node holds has been. */
+/* A subgroup that this node holds has been; */
 void params_updated(struct zero_job *job, const struct zero_subgroup *subgroup);
+/* and a unit's are on the store. */
+void params_stored(struct zero_job *job);
 /* What is to come has, and others have what they are to have; or nothing of it will be any more. */
 bool params_are_there(const struct zero_job *job);
 /* All nodes have come to a param_write_end() of the unit; */

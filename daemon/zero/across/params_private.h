@@ -71,6 +71,8 @@ bool params_are_whole(const struct zero_job *job);
 /* What serve.c asks. */
 bool params_asked(const struct params *params, const struct talk_entry *entry);
 bool params_is_there(struct params *params, const struct talk_entry *entry);
+/* Who fills it, and from where. */
+void params_describe(struct across_serve *serve);
 void params_fill(struct across_serve *serve);
 void params_filled(struct across_serve *serve);
 

@@ -9,9 +9,12 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/base/utf8.h"
+#include "common/wire/plan.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/job/job.h"
+
+static_assert(PULL_NODE_SLOTS * PULL_SLOT_BYTES == ZI_PLAN_TALK_BYTES, "as plans have it");
 
 /* Documented in the header, as are all that are not static. */
 int pull_prepare(struct across *across, struct zi_text *text)

@@ -37,6 +37,7 @@ enum round_kind {
 	ROUND_STEP_BEGIN = 7, /* the first rank has begun a step; its options */
 	ROUND_STEP = 8,       /* all ranks have called step() */
 	ROUND_BARRIER = 9,
+	ROUND_WRITTEN = 14, /* with a pool: each node has its part of what was written */
 	_ROUND_KIND_COUNT,
 };
 

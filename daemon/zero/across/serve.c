@@ -12,17 +12,27 @@
 #include "daemon/zero/across/norm.h"
 #include "daemon/zero/across/params_private.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
 
 /* ---- written parameters ---- */
+
+static const struct zero_subgroup *subgroup_of(const struct zero_job *job,
+                                               const struct talk_entry *entry)
+{
+	return &job->subgroups[job->units[entry->unit].subgroup_first + entry->subgroup];
+}
 
 static bool written_check(const struct across *across, const struct talk_entry *entry)
 {
 	const struct zero_job *job = across->job;
 	uint64_t begin = entry->piece * across->slot_bytes, bytes;
 
-	if (!job->units || entry->unit >= job->layout.unit_count || job->residency)
+	if (!job->units || entry->unit >= job->layout.unit_count)
 		return false;
-	bytes = job_param_bytes(job, job->units[entry->unit].padded_count);
+	if (job->residency && entry->subgroup >= job->units[entry->unit].subgroup_count)
+		return false;
+	bytes = job->residency ? job_subgroup_param_bytes(job, subgroup_of(job, entry))
+	                       : job_param_bytes(job, job->units[entry->unit].padded_count);
 	return begin < bytes && entry->bytes <= bytes - begin &&
 	       entry->micro <= across->write_count + 1;
 }
@@ -30,9 +40,15 @@ static bool written_check(const struct across *across, const struct talk_entry *
 static void written_fill(struct across_serve *serve)
 {
 	uint64_t begin = serve->entry.piece * serve->across->slot_bytes;
+	const struct zero_job *job = serve->job;
+	const char *from;
 
-	memcpy(serve->memory, (char *)job_unit_param(serve->job, serve->entry.unit) + begin,
-	       serve->entry.bytes);
+	if (serve->source)
+		from = (char *)serve->source->region.base +
+		       job_subgroup_param_begin(job, subgroup_of(job, &serve->entry));
+	else
+		from = job_unit_param(job, serve->entry.unit);
+	memcpy(serve->memory, from + begin, serve->entry.bytes);
 }
 
 /* ---- all kinds ---- */
@@ -59,7 +75,7 @@ static bool check(struct across *across, const struct talk_entry *entry)
 }
 
 /* Partials and sums are asked for when they are there. */
-static bool is_there(const struct across *across, const struct talk_entry *entry)
+static bool is_there(struct across *across, const struct talk_entry *entry)
 {
 	if (entry->what == PULL_WRITTEN)
 		return across->written_count >= entry->micro;
@@ -72,6 +88,8 @@ static void describe(struct across_serve *serve)
 {
 	serve->fill = written_fill;
 	serve->filled = NULL;
+	if (serve->entry.what == PULL_WRITTEN && serve->across->written.source)
+		serve->source = tier_segment_ref(serve->across->written.source);
 	if (serve->entry.what == PULL_PARTIAL) {
 		serve->fill = grads_partial_fill;
 		serve->filled = grads_partial_filled;
@@ -81,8 +99,7 @@ static void describe(struct across_serve *serve)
 	} else if (serve->entry.what == PULL_NORM) {
 		serve->fill = norm_fill;
 	} else if (serve->entry.what == PULL_PARAM) {
-		serve->fill = params_fill;
-		serve->filled = params_filled;
+		params_describe(serve);
 	}
 }
 
@@ -103,6 +120,10 @@ static void fill_done(struct dev_task *task)
 
 	across->task_count--;
 	job_unbusy(job);
+	serve->source = tier_segment_unref(serve->source);
+	if (serve->buffer)
+		lent_give_back(serve->buffer);
+	serve->buffer = NULL;
 	is_told = !across->error && across->phase == ACROSS_TALKING;
 	if (is_told)
 		across_say(across, serve->entry.node,

@@ -6,8 +6,11 @@
 
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
+#include "common/base/utf8.h"
 #include "daemon/zero/across/across_private.h"
+#include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
 
 static void next(struct across_written *written, struct across_copy *copy);
 
@@ -39,6 +42,7 @@ static void copy_done(struct dev_task *task)
 	if (copy->across->error)
 		across_go_on(copy->across); /* It may wait for this. */
 	next(&copy->across->written, copy);
+	job_settle(job);
 	zero_drain(zero);
 }
 
@@ -58,29 +62,63 @@ static void came(struct pull *pull)
 	dev_submit(pull->job->device, &copy->task);
 }
 
-/* The next piece of the unit; none is left, or there is nobody any more to have it from. */
-static void next(struct across_written *written, struct across_copy *copy)
+/* With a pool: of those subgroups that are here. */
+static bool next_own_piece(struct across_written *written, struct across_copy *copy)
+{
+	struct zero_job *job = written->job;
+	const struct zero_unit *unit = &job->units[written->unit];
+
+	for (; written->subgroup < unit->subgroup_count; written->subgroup++, written->piece = 0) {
+		struct zero_subgroup *subgroup =
+			&job->subgroups[unit->subgroup_first + written->subgroup];
+		uint64_t bytes = job_subgroup_param_bytes(job, subgroup);
+		uint64_t begin = written->piece * copy->across->slot_bytes;
+
+		if (!subgroup->is_here || begin >= bytes)
+			continue;
+		copy->target = written->base
+		                       ? written->base + job_subgroup_param_begin(job, subgroup)
+		                       : (char *)job_subgroup_param(job, subgroup);
+		copy->target = (char *)copy->target + begin;
+		copy->pull.subgroup = written->subgroup;
+		copy->pull.piece = written->piece++;
+		copy->pull.bytes = ZI_MIN(bytes - begin, copy->across->slot_bytes);
+		return true;
+	}
+	return false;
+}
+
+static bool next_piece(struct across_written *written, struct across_copy *copy)
 {
 	struct zero_job *job = written->job;
 	uint64_t bytes = job_param_bytes(job, job->units[written->unit].padded_count);
 	uint64_t slot_bytes = copy->across->slot_bytes, begin = written->piece * slot_bytes;
 
-	if (begin >= bytes || copy->across->error) {
-		end_one(written);
-		return;
-	}
+	if (job->residency)
+		return next_own_piece(written, copy);
+	if (begin >= bytes)
+		return false;
 	copy->target = (char *)job_unit_param(job, written->unit) + begin;
+	copy->pull.piece = written->piece++;
+	copy->pull.bytes = ZI_MIN(bytes - begin, slot_bytes);
+	return true;
+}
+
+/* The next piece of the unit; none is left, or there is nobody any more to have it from. */
+static void next(struct across_written *written, struct across_copy *copy)
+{
 	copy->pull = (struct pull){
-		.job = job,
+		.job = written->job,
 		.node = written->node,
 		.what = PULL_WRITTEN,
 		.unit = written->unit,
 		.number = copy->across->write_count,
-		.piece = written->piece++,
-		.bytes = ZI_MIN(bytes - begin, slot_bytes),
 		.done = came,
 	};
-	pull_start(&copy->pull);
+	if (!copy->across->error && next_piece(written, copy))
+		pull_start(&copy->pull);
+	else
+		end_one(written);
 }
 
 /* Documented in the header, as are the others. */
@@ -89,7 +127,8 @@ uint32_t written_count(struct zero_job *job)
 	return ++job->across->write_count;
 }
 
-void written_pull(struct zero_job *job, uint32_t unit, uint32_t root, gather_go_fn go_on)
+void written_pull(struct zero_job *job, uint32_t unit, uint32_t root, void *base,
+                  gather_go_fn go_on)
 {
 	struct across *across = job->across;
 	struct across_written *written = &across->written;
@@ -98,7 +137,9 @@ void written_pull(struct zero_job *job, uint32_t unit, uint32_t root, gather_go_
 	written->job = job;
 	written->unit = unit;
 	written->node = job->meeting.nodes[root];
+	written->subgroup = 0;
 	written->piece = 0;
+	written->base = base;
 	written->go_on = go_on;
 	written->active_count = ZI_COUNT_OF(written->copies);
 	for (uint32_t i = 0; i < ZI_COUNT_OF(written->copies); i++) {
@@ -111,4 +152,51 @@ void written_serve(struct zero_job *job)
 {
 	job->across->written_count = job->across->write_count;
 	serve_more(job->across);
+}
+
+void written_serve_from(struct zero_job *job, struct tier_segment *source)
+{
+	struct across_written *written = &job->across->written;
+
+	assert(!written->source);
+	written->source = tier_segment_ref(source);
+	written_serve(job);
+}
+
+/* All nodes have their parts. */
+static void voted(void *arg, const struct round *round, int error, const struct zi_text *text)
+{
+	struct zero_job *job = arg;
+	struct zi_text why, told;
+	uint32_t node = 0;
+	int r;
+
+	(void)text; /* Its ranks have heard why. */
+	if (job->across)
+		job->across->written.source = tier_segment_unref(job->across->written.source);
+	if (!error && job->group.phase == ZERO_GROUP_LIVE) {
+		r = round_refusal(round, across_node_count(job), &why, &node);
+		if (r) {
+			zi_text_set(&told, "%.80s cannot have unit '%.60s' written: %.110s",
+			            across_name(job, node).chars,
+			            job->layout.units[job->write_unit].name, why.chars);
+			zi_utf8_clean(told.chars); /* Another node's word. */
+			group_break(job, r, UINT32_MAX, &told);
+		} else {
+			gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
+			residency_changed(job);
+		}
+	}
+	job_settle(job);
+}
+
+void written_vote(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct round_vote vote = { .error = error };
+
+	if (error) {
+		vote.data_bytes = (uint32_t)ZI_MIN(strlen(text->chars), sizeof(vote.data));
+		memcpy(vote.data, text->chars, vote.data_bytes);
+	}
+	across_vote(job, ROUND_WRITTEN, &vote, voted);
 }

@@ -36,7 +36,8 @@ static uint64_t cpu_room_bytes(const struct zero_job *job)
 
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		bytes += held_bytes(job, copy_of(job->group.ranks[i]));
-	bytes += held_bytes(job, job->param) + held_bytes(job, job->accum) +
+	bytes += held_bytes(job, job->param) + held_bytes(job, job->shard) +
+	         held_bytes(job, job->lent) + held_bytes(job, job->accum) +
 	         held_bytes(job, job->state) + held_bytes(job, job->staging_segment) +
 	         held_bytes(job, job->sums) +
 	         held_bytes(job, job->staging ? job->staging->segment : NULL);

@@ -16,6 +16,7 @@
 #include "daemon/zero/job/history.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/materialize.h"
+#include "daemon/zero/job/shard.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/extent.h"
@@ -98,6 +99,7 @@ void job_drop_incarnation(struct zero_job *job)
 	if (job->residency)
 		job_drop_param(job);
 	residency_free(job);
+	lent_drop(job);
 	grads_drop(job);
 	warm_drop_all(job);
 	job->staging = tier_staging_free(job->staging);
@@ -147,6 +149,7 @@ void job_drop_memory(struct zero_job *job)
 	job_drop_incarnation(job);
 	if (!is_only_copy(job)) {
 		job_drop_param(job);
+		shard_drop(job);
 		drop_state(job);
 		job_unload(job);
 	}

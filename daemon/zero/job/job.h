@@ -30,6 +30,7 @@
 #include "daemon/zero/job/start.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/param/write.h"
+#include "daemon/zero/param/write_far.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/former.h"
 #include "daemon/zero/step/ahead.h"
@@ -146,7 +147,8 @@ struct zero_job {
 	struct zi_share shares[ZI_WORLD_MAX]; /* (world,) each rank's of the model */
 	struct tier_segment *param, *accum,
 		*state;                           /* param: the plane, or with residency the pool */
-	struct zero_residency *residency;         /* parameters on NVMe; NULL: all in `param` */
+	struct tier_segment *shard, *lent;        /* shard.h; NULL: there is none */
+	struct zero_residency *residency;         /* NULL: all parameters are in `param` */
 	struct tier_segment *grads[ZI_WORLD_MAX]; /* a plane each, or buckets: */
 	struct zero_grad_pool *grad_pool;         /* which units lie in them; NULL: a plane each */
 	struct tier_segment *sums;                /* with buckets; else they lie in `grads` */
@@ -186,6 +188,7 @@ struct zero_job {
 	uint32_t write_unit; /* param_write_end under way */
 	struct dev_task write_task;
 	struct tier_segment *write_source;
+	struct write_far write_far; /* from another node */
 
 	struct catalog_request request;
 	struct catalog_job record;
@@ -237,8 +240,8 @@ static inline bool job_is_nvme(const struct zero_job *job)
 {
 	return job->config.offload_optimizer == ZI_OFFLOAD_NVME;
 }
-/* Parameters on NVMe, and in memory those that are used: job->residency while materialised. */
-static inline bool job_has_pool(const struct zero_job *job)
+/* Parameters are on NVMe, and come from there. */
+static inline bool job_stores_param(const struct zero_job *job)
 {
 	return job->config.offload_param == ZI_OFFLOAD_NVME;
 }
@@ -246,6 +249,20 @@ static inline bool job_has_pool(const struct zero_job *job)
 static inline bool job_is_forward_only(const struct zero_job *job)
 {
 	return zi_training_is_forward_only(&job->training);
+}
+static inline bool job_spans_nodes(const struct zero_job *job)
+{
+	return job->group.local_size < job->group.world_size;
+}
+/* A node holds parameters of its own subgroups alone. */
+static inline bool job_divides_param(const struct zero_job *job)
+{
+	return job_spans_nodes(job) && zi_strategy_divides_params(job->training.strategy);
+}
+/* In memory are those units that are used: job->residency while materialised. */
+static inline bool job_has_pool(const struct zero_job *job)
+{
+	return job_stores_param(job) || job_divides_param(job);
 }
 /* The first @count ranks. */
 static inline uint64_t job_mask_of(uint32_t count)
@@ -291,12 +308,15 @@ static inline uint64_t job_subgroup_param_begin(const struct zero_job *job,
 {
 	return subgroup->param_offset - job->units[subgroup->unit].param_offset;
 }
-/* Where a subgroup's parameters are; NULL: with a pool, where they are not in it. */
+/* Where a subgroup's parameters are; NULL: with a pool, where they are not in it. With a shard: of
+ * those that are here. */
 static inline void *job_subgroup_param(const struct zero_job *job,
                                        const struct zero_subgroup *subgroup)
 {
 	char *pooled;
 
+	if (job->shard)
+		return (char *)job->shard->region.base + subgroup->shard_offset;
 	if (!job->residency)
 		return (char *)job->param->region.base + subgroup->param_offset;
 	pooled = residency_param(job, subgroup->unit);
@@ -366,10 +386,6 @@ static inline bool gather_is_agreed(const struct zero_job *job, enum zero_gather
 static inline bool gather_is_asked(const struct zero_job *job, enum zero_gather gather)
 {
 	return gather_is_full(job, gather) && !gather_is_agreed(job, gather);
-}
-static inline bool job_spans_nodes(const struct zero_job *job)
-{
-	return job->group.local_size < job->group.world_size;
 }
 static inline struct zero_residence *residence_of(const struct zero_job *job, uint32_t unit)
 {

@@ -56,6 +56,7 @@ struct zero_subgroup {
 	uint8_t finisher;   /* the rank whose node finishes its sum */
 	uint32_t tile_first, tile_count;     /* place in the arrays of checksums */
 	uint64_t param_offset, accum_offset; /* bytes in the planes */
+	uint64_t shard_offset;               /* in job->shard, where that is and it is here */
 	uint64_t grad_begin;                 /* bytes behind its unit's first gradient */
 	uint64_t block_first;                /* place in the norm's blocks */
 	struct zero_place places[_ZERO_PLANE_COUNT];

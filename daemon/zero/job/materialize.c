@@ -28,6 +28,7 @@
 #include "daemon/zero/job/materialize_check.h"
 #include "daemon/zero/job/memory.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/job/shard.h"
 #include "daemon/zero/job/start.h"
 #include "daemon/zero/job/stretches.h"
 #include "daemon/zero/param/stream.h"
@@ -316,7 +317,8 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	}
 	job_drop_incarnation(job);
 	if (job_is_nvme(job)) {
-		/* Its resident share may be another one now. */
+		/* Its resident share may be another one now, as what it owns may. */
+		shard_drop(job);
 		job->state = tier_segment_unref(job->state);
 		for (uint32_t i = 0; i < job->subgroup_count; i++)
 			job->subgroups[i].memory = NULL;

@@ -141,6 +141,7 @@ void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_mat
 		.param = job->param,
 		.grad = job->grads[rank->number],
 		.has_pooled_grads = job->grad_pool,
+		.has_pooled_params = job->residency && !job_stores_param(job),
 	};
 }
 

@@ -4,7 +4,8 @@
  * to use. Floor 5, shard thread.
  *
  *   param     the parameters; as long as the job is in memory; ranks read it. With offload_param
- *             nvme a pool for those that are used, of one incarnation
+ *             nvme, and divided over nodes, a pool for those that are used, of one incarnation
+ *   shard     divided over nodes: this one's own parameters (shard.c)
  *   grads     what ranks write, and sums of it: grad/plan.c
  *   state     offload none or cpu: all optimizer state; nvme: the resident share, the first ones
  *   staging   nvme: what the rest streams through; a slot holds a subgroup's state, with a pool
@@ -23,6 +24,7 @@
 #include "daemon/zero/job/advice.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/shard.h"
 #include "daemon/zero/param/pool.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/place/extent.h"
@@ -54,8 +56,9 @@ int memory_plan_segment(struct zero_job *job, const char *name, uint64_t bytes,
 	return 0;
 }
 
-/* Slots of the pool. 0 of param_budget_bytes: an eighth of the parameters, or what three of the
- * largest unit would take: one in use, one on its way, one that is still being let go. */
+/* Slots of the pool. 0 of param_budget_bytes: what three of the largest unit would take (one in
+ * use, one on its way, one that is still being let go); or, where no other node has them, an eighth
+ * of the parameters, if that is more. */
 static int choose_pool_slots(const struct zero_job *job, struct zi_text *text, uint32_t *ret_count)
 {
 	uint32_t largest = 0;
@@ -64,7 +67,7 @@ static int choose_pool_slots(const struct zero_job *job, struct zi_text *text, u
 	uint64_t all = job->param_bytes / job->slot_bytes;
 
 	if (!job->config.param_budget_bytes)
-		slots = ZI_MAX(all / 8, 3 * slots_min);
+		slots = ZI_MAX(job_divides_param(job) ? 0 : all / 8, 3 * slots_min);
 	if (slots < slots_min)
 		return err_origin(zi_text_error(
 			text, -ENOSPC,
@@ -165,8 +168,8 @@ static uint32_t staged_count(const struct zero_job *job)
 	uint32_t count = 0;
 
 	for_each_subgroup_here(job, subgroup)
-		count +=
-			job_has_pool(job) || !is_resident(job, subgroup) || subgroup->is_sum_stored;
+		count += job_stores_param(job) || !is_resident(job, subgroup) ||
+		         subgroup->is_sum_stored;
 	return count;
 }
 
@@ -179,7 +182,7 @@ static uint64_t staging_slot_bytes(const struct zero_job *job)
 
 		if (!is_resident(job, subgroup))
 			bytes += job_subgroup_state_bytes(job, subgroup);
-		if (job_has_pool(job))
+		if (job_stores_param(job))
 			bytes += job_subgroup_param_bytes(job, subgroup);
 		if (subgroup->is_sum_stored)
 			bytes += job_subgroup_grad_bytes(job, subgroup);
@@ -243,7 +246,7 @@ static uint64_t streamed_bytes(const struct zero_job *job)
 	for_each_subgroup_here(job, subgroup) {
 		if (!is_resident(job, subgroup))
 			bytes += job_subgroup_state_bytes(job, subgroup);
-		if (job_has_pool(job))
+		if (job_stores_param(job))
 			bytes += job_subgroup_param_bytes(job, subgroup);
 	}
 	return bytes;
@@ -337,9 +340,10 @@ int memory_plan(struct zero_job *job, struct zi_text *text)
 	int r;
 
 	job->build_count = 0;
-	/* Gradients of each rank here, sums of two kinds, parameters, state, staging. */
+	/* Gradients of each rank here, sums of two kinds, parameters and own ones, state, staging.
+	 */
 	job->builds =
-		calloc((uint32_t)__builtin_popcountll(job->here_mask) + 5, sizeof(*job->builds));
+		calloc((uint32_t)__builtin_popcountll(job->here_mask) + 6, sizeof(*job->builds));
 	if (!job->builds)
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for tables"));
 	if (!job->state)
@@ -349,6 +353,8 @@ int memory_plan(struct zero_job *job, struct zi_text *text)
 		r = plan_store(job, text);
 	if (!r)
 		r = plan_param(job, text);
+	if (!r)
+		r = shard_plan(job, text);
 	if (!r)
 		r = grads_plan(job, text);
 	if (!r)
@@ -416,6 +422,7 @@ int memory_finish(struct zero_job *job, struct zi_text *text)
 	int r = 0;
 
 	place_state(job);
+	shard_place(job);
 	grads_place(job);
 	if (job->staging_segment) {
 		r = tier_staging_adopt(job->staging_segment, job->zero->options.engine, slot_bytes,
@@ -423,8 +430,12 @@ int memory_finish(struct zero_job *job, struct zi_text *text)
 		if (!r)
 			job->staging_segment = NULL; /* Passed over. */
 	}
-	if (!r)
+	if (!r && (job_stores_param(job) || !job->residency))
 		r = register_segment(job, job->param);
+	if (!r)
+		r = register_segment(job, job->shard);
+	if (!r)
+		r = register_segment(job, job->lent);
 	if (!r)
 		r = register_segment(job, job->state);
 	if (r)

@@ -318,7 +318,7 @@ static void op_expire(struct zero_op *op)
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++) {
 		if (op->rank->gathered[i] != op)
 			continue;
-		if (late_expired(op, i))
+		if (quiet_expired(op, i) || late_expired(op, i))
 			return;
 		if (!is_everyones(job, i))
 			continue;
@@ -343,7 +343,7 @@ static void op_expire(struct zero_op *op)
 		        seconds, set_format(join_missing(job)).chars);
 		return;
 	}
-	is_told = say_late(op, &text);
+	is_told = say_late(op, &text) || residency_say_late(op, &text);
 	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %.220s", op_name(op->opcode), seconds,
 	        is_told ? text.chars : waited_for(op));
 }

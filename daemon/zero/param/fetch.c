@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A unit's parameters from the store into memory: read where they will be used, no copy between,
- * and verified on device threads. Floor 5, shard thread, but for fetch_run().
+ * A unit's parameters into memory: where they will be used, from wherever they are. Floor 5, shard
+ * thread, but for copy_run().
  *
  * A load goes out subgroup by subgroup, ZERO_FETCH_MAX at a time over the whole job, urgent ones
  * (somebody waits) first. It ends when all of it has come back, with the first error. What is on
@@ -13,10 +13,11 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/across.h"
+#include "daemon/zero/across/params.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
-#include "daemon/zero/place/extent.h"
-#include "kernels/hash.h"
+#include "daemon/zero/param/quiet.h"
 
 void fetches_init(struct zero_fetches *fetches)
 {
@@ -32,31 +33,40 @@ bool fetches_have_room(const struct zero_fetches *fetches)
 	       zi_list_is_empty(&fetches->waiting);
 }
 
-static void fetch_fail_io(struct zero_fetch *fetch, int error)
+bool fetches_are_idle(const struct zero_fetches *fetches)
 {
-	const struct zero_job *job = fetch->load->job;
+	return !fetches->busy_count && zi_list_is_empty(&fetches->urgent) &&
+	       zi_list_is_empty(&fetches->waiting);
+}
 
-	fetch->error = error;
-	zi_text_set(&fetch->text,
-	            "job '%s': reading parameters of unit '%.60s', subgroup %u, at offset %llu of "
-	            "%s: %s",
-	            job->name, job->layout.units[fetch->subgroup->unit].name,
-	            fetch->subgroup->index, (unsigned long long)fetch->move.offset_bytes,
-	            fetch->move.member->path, zi_err_name(error));
+bool fetches_say_late(const struct zero_job *job, uint32_t unit, struct zi_text *ret_text)
+{
+	for (uint32_t i = 0; job->across && i < ZERO_FETCH_MAX; i++) {
+		const struct zero_fetch *fetch = &job->residency->fetches.fetches[i];
+
+		if (!fetch->load || fetch->subgroup->is_here ||
+		    (unit != UINT32_MAX && fetch->load->unit != unit))
+			continue;
+		zi_text_set(ret_text, "parameters of unit '%.60s' have not come from %.120s",
+		            job->layout.units[fetch->load->unit].name,
+		            across_name(job, params_source(job, fetch->subgroup)).chars);
+		return true;
+	}
+	return false;
 }
 
 static void fetches_pump(struct zero_job *job);
 
-/* One subgroup has come back, or could not go out. */
-static void fetch_end(struct zero_fetch *fetch)
+/* One subgroup has come, or cannot. */
+static void fetch_end(struct zero_fetch *fetch, int error, const struct zi_text *text)
 {
 	struct zero_load *load = fetch->load;
 	struct zero_job *job = load->job;
 	struct zero_fetches *fetches = &job->residency->fetches;
 
-	if (fetch->error && !load->error) {
-		load->error = fetch->error;
-		load->text = fetch->text;
+	if (error && !load->error) {
+		load->error = error;
+		load->text = *text;
 	}
 	fetch->load = NULL;
 	assert(fetches->busy_count > 0);
@@ -64,106 +74,76 @@ static void fetch_end(struct zero_fetch *fetch)
 	fetches->busy_count--;
 	load->fetch_count--;
 	fetches_pump(job);
-	if (load->fetch_count || zi_list_is_linked(&load->link))
-		return;
-	load->done(load);
+	if (!load->fetch_count && !zi_list_is_linked(&load->link))
+		load->done(load);
+	quiet_look(job);
 }
 
-static int tile_check(struct zero_fetch *fetch, uint32_t index, const char *bytes, uint64_t count)
+/* ---- where it comes from ---- */
+
+static void from_store(struct stored *stored)
 {
-	const struct zero_job *job = fetch->load->job;
-	uint64_t begin = fetch->move.offset_bytes + (uint64_t)(bytes - (char *)fetch->target);
-	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	struct zero_fetch *fetch = container_of(stored, struct zero_fetch, stored);
 
-	if (kern_hash_tile(bytes, count, width) == fetch->hashes[index])
-		return 0;
-	return err_origin(zi_text_error(
-		&fetch->text, -EBADMSG,
-		"job '%s': parameters of unit '%.60s' are damaged: %llu bytes at offset %llu of %s "
-		"do not match their checksum",
-		job->name, job->layout.units[fetch->subgroup->unit].name, (unsigned long long)count,
-		(unsigned long long)begin, fetch->move.member->path));
+	fetch->load->job->residency->fetches.read_bytes += stored->read_bytes;
+	fetch_end(fetch, stored->error, &stored->text);
 }
 
-/* What was read is verified, what was never written is zero. */
-static void fetch_run(struct dev_task *task)
+static void from_afar(struct fetch_far *far)
+{
+	struct zero_fetch *fetch = container_of(far, struct zero_fetch, far);
+	struct zero_job *job = fetch->load->job;
+
+	if (!far->error)
+		job->residency->fetches.pulled_bytes +=
+			job_subgroup_param_bytes(job, fetch->subgroup);
+	fetch_end(fetch, far->error, &far->text);
+}
+
+static void copy_run(struct dev_task *task)
 {
 	struct zero_fetch *fetch = container_of(task, struct zero_fetch, task);
 	const struct zero_job *job = fetch->load->job;
-	uint64_t left_bytes = job_subgroup_param_bytes(job, fetch->subgroup);
-	uint64_t tile_bytes =
-		(uint64_t)ZI_TILE_ELEMENTS * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
-	char *bytes = fetch->target;
 
-	if (!fetch->is_stored) {
-		memset(bytes, 0, left_bytes);
-		return;
-	}
-	for (uint32_t i = 0; i < fetch->subgroup->tile_count && !fetch->error; i++) {
-		uint64_t count = ZI_MIN(tile_bytes, left_bytes);
-
-		fetch->error = tile_check(fetch, i, bytes, count);
-		bytes += count;
-		left_bytes -= count;
-	}
+	memcpy(fetch->target, job_subgroup_param(job, fetch->subgroup),
+	       job_subgroup_param_bytes(job, fetch->subgroup));
 }
 
-static void fetch_ran(struct dev_task *task)
+static void from_shard(struct dev_task *task)
 {
 	struct zero_fetch *fetch = container_of(task, struct zero_fetch, task);
 	struct zero_job *job = fetch->load->job;
 	struct zero *zero = job->zero;
 
 	job_unbusy(job);
-	fetch_end(fetch);
+	fetch_end(fetch, 0, NULL);
 	job_settle(job); /* May free the job. */
 	zero_drain(zero);
 }
 
-static void fetch_verify(struct zero_fetch *fetch)
+/* The one place that knows where parameters are. */
+static void fetch_from(struct zero_fetch *fetch)
 {
 	struct zero_job *job = fetch->load->job;
 
-	fetch->task = (struct dev_task){ .run = fetch_run,
-		                         .done = fetch_ran,
-		                         .loop = job->zero->options.loop };
-	job_busy(job);
-	dev_submit(job->device, &fetch->task);
-}
-
-static void fetch_moved(struct tier_move *move)
-{
-	struct zero_fetch *fetch = container_of(move, struct zero_fetch, move);
-	struct zero_job *job = fetch->load->job;
-	struct zero *zero = job->zero;
-
-	job_unbusy(job);
-	if (move->result) {
-		fetch_fail_io(fetch, move->result);
-		fetch_end(fetch);
+	if (!fetch->subgroup->is_here) {
+		fetch->far = (struct fetch_far){ .subgroup = fetch->subgroup,
+			                         .target = fetch->target,
+			                         .done = from_afar };
+		fetch_far_begin(&fetch->far);
+	} else if (job_stores_param(job)) {
+		fetch->stored.subgroup = fetch->subgroup;
+		fetch->stored.target = fetch->target;
+		fetch->stored.done = from_store;
+		stored_read(&fetch->stored);
 	} else {
-		job->residency->fetches.read_bytes += move->bytes;
-		job->read_bytes += move->bytes;
-		fetch_verify(fetch);
+		assert(job->shard);
+		fetch->task = (struct dev_task){ .run = copy_run,
+			                         .done = from_shard,
+			                         .loop = job->zero->options.loop };
+		job_busy(job);
+		dev_submit(job->device, &fetch->task);
 	}
-	job_settle(job); /* May free the job. */
-	zero_drain(zero);
-}
-
-/* Where the unit's newest parameters lie: the committed ones, or those of the commit to come. */
-static const struct tier_extent *source_of(const struct zero_subgroup *subgroup,
-                                           uint64_t hashes[ZERO_FETCH_TILES])
-{
-	struct zero_job *job = subgroup->job;
-	const struct zero_place *place = &subgroup->places[ZERO_PLANE_PARAM];
-	bool is_next = job->units[subgroup->unit].is_param_next;
-	uint32_t index = is_next ? place_next_index(place) : place->hash_index;
-	const struct tier_extent *extent = is_next ? &place->next : &place->extent;
-
-	assert(subgroup->tile_count <= ZERO_FETCH_TILES);
-	memcpy(hashes, &job->hashes[ZERO_PLANE_PARAM][index][subgroup->tile_first],
-	       subgroup->tile_count * sizeof(*hashes));
-	return extent;
 }
 
 static void fetch_begin(struct zero_fetch *fetch, struct zero_load *load)
@@ -171,39 +151,17 @@ static void fetch_begin(struct zero_fetch *fetch, struct zero_load *load)
 	struct zero_job *job = load->job;
 	const struct zero_unit *unit = &job->units[load->unit];
 	struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + load->next_index];
-	const struct tier_extent *extent;
-	int r;
 
-	*fetch = (struct zero_fetch){
-		.load = load,
-		.subgroup = subgroup,
-		.target = (char *)load->target + (subgroup->param_offset - unit->param_offset),
-	};
+	fetch->load = load;
+	fetch->subgroup = subgroup;
+	fetch->target = (char *)load->target + job_subgroup_param_begin(job, subgroup);
 	load->next_index++;
 	load->fetch_count++;
 	job->residency->fetches.busy_count++;
-	extent = source_of(subgroup, fetch->hashes);
-	fetch->is_stored = extent->bytes > 0;
-	if (!fetch->is_stored) {
-		fetch_verify(fetch);
-		return;
-	}
-	fetch->move = (struct tier_move){ .member = extent->member,
-		                          .offset_bytes = extent->offset_bytes,
-		                          .buffer = fetch->target,
-		                          .bytes = extent->bytes,
-		                          .flow = job->flow,
-		                          .tally = &job->account->tally,
-		                          .done = fetch_moved };
-	job_busy(job);
-	r = tier_move_submit(job->zero->options.engine, &fetch->move);
-	if (!r)
-		return;
-	/* Told as a read that failed, where every other one is: on the way back. */
-	job_unbusy(job);
-	fetch_fail_io(fetch, r);
-	fetch_verify(fetch);
+	fetch_from(fetch);
 }
+
+/* ---- loads ---- */
 
 static struct zero_fetch *free_fetch(struct zero_fetches *fetches)
 {
@@ -233,11 +191,12 @@ static void fetches_pump(struct zero_job *job)
 			zi_list_remove(&load->link);
 		fetch_begin(fetch, load);
 	}
-	tier_move_kick(job->zero->options.engine);
+	if (job->zero->options.engine)
+		tier_move_kick(job->zero->options.engine);
 }
 
 /*
- * fetch_load() - read a unit
+ * fetch_load() - bring a unit
  * @load: ->job, ->unit, ->target and ->done are set, and stay until it is done
  *
  * `done` runs once, never from here; the unit's extents must not be released before.

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A unit's parameters from the store into memory, verified. What it says of device tasks runs on
- * theirs. Floor 5, shard thread.
+ * A unit's parameters into memory, subgroup by subgroup, each from where it is: the store
+ * (stored.h), this node's shard (job/shard.h), another node (across/fetch_far.h). What it says of
+ * device tasks runs on theirs. Floor 5, shard thread.
  */
 #pragma once
 
 #include "common/base/types.h"
 #include "daemon/device/device.h"
-#include "daemon/tier/move.h"
+#include "daemon/zero/across/fetch_far.h"
+#include "daemon/zero/param/stored.h"
 #include "daemon/zero/zero.h"
 
 struct zero_job;
 struct zero_subgroup;
 
-/* Subgroups that are read at once: enough for a disk's depth, few enough that a demand need not
- * wait long behind what was prefetched. */
-#define ZERO_FETCH_MAX   16u
-#define ZERO_FETCH_TILES (ZI_SUBGROUP_ELEMENTS / ZI_TILE_ELEMENTS)
+/* Subgroups that are on their way at once: enough for a disk's depth, few enough that a demand need
+ * not wait long behind what was prefetched. */
+#define ZERO_FETCH_MAX 16u
 
-/* A unit on its way from the store to @target. Embedded in its owner, who leaves it and the target
+/* A unit on its way to @target. Embedded in its owner, who leaves it and the target
  * alone until `done` ran. */
 struct zero_load {
 	struct zero_job *job;
@@ -39,26 +40,28 @@ struct zero_load {
 struct zero_fetch {
 	struct zero_load *load; /* NULL: free */
 	struct zero_subgroup *subgroup;
-	bool is_stored;                    /* no: never written, all zero */
-	uint64_t hashes[ZERO_FETCH_TILES]; /* (tile_count,) that it must have: copied, as the job's
-	                                    * array may be written when this comes late */
 	void *target;
-	struct tier_move move;
-	struct dev_task task;
-	int error;
-	struct zi_text text;
+	/* one of these */
+	struct stored stored;
+	struct fetch_far far;
+	struct dev_task task; /* a copy */
 };
 
 struct zero_fetches {
 	struct zero_fetch fetches[ZERO_FETCH_MAX];
 	uint32_t busy_count;
 	struct zi_list urgent, waiting; /* struct zero_load, by link: not all handed out */
-	uint64_t read_bytes;
+	uint64_t read_bytes, pulled_bytes;
 };
 
 /* Nothing is under way. */
 void fetches_init(struct zero_fetches *fetches);
 bool fetches_have_room(const struct zero_fetches *fetches);
+/* Nothing is on its way, or waits to be. */
+bool fetches_are_idle(const struct zero_fetches *fetches);
+/* Which node has not sent a part of @unit, or of any with UINT32_MAX. Return: false, none;
+ * @ret_text is untouched. */
+bool fetches_say_late(const struct zero_job *job, uint32_t unit, struct zi_text *ret_text);
 void fetch_load(struct zero_load *load, bool is_urgent);
 void fetch_urge(struct zero_load *load);
 bool fetch_drop(struct zero_load *load);

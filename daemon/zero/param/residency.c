@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which units lie in a job's pool (offload_param = nvme): brought by a demand (somebody waits in an
+ * Which units lie in a job's pool (residency.h): brought by a demand (somebody waits in an
  * unshard) or by prefetch along the recorded order, each as one contiguous run of slots; gone when
  * room is needed for one that is used sooner. Floor 5, shard thread.
  *
@@ -11,7 +11,7 @@
  *
  * A copy in the pool is of the unit's newest parameters. It is never written back: a step updates
  * it in place and writes new extents beside it, or, when the unit is not here, updates it in
- * staging.
+ * staging. Over nodes a copy is of many owners, and void once they have changed theirs.
  */
 #include "daemon/zero/param/residency.h"
 
@@ -128,13 +128,23 @@ static bool load_begin(struct zero_job *job, uint32_t unit, uint64_t soonest, bo
 	return true;
 }
 
-/* May its newest parameters be read from the store now? */
+/* May its newest parameters be brought now? */
 bool residency_is_loadable(const struct zero_job *job, uint32_t index)
 {
 	const struct zero_unit *unit = &job->units[index];
 
 	return residence_of(job, index)->presence == ZERO_ABSENT && !unit->update_count &&
-	       !unit->write_count && !unit->is_copying;
+	       !unit->write_count && !unit->is_copying && !quiet_is_on(job);
+}
+
+bool residency_say_late(const struct zero_op *op, struct zi_text *ret_text)
+{
+	const struct zero_job *job = op->rank->job;
+
+	if (!job->residency || !job->across)
+		return false;
+	return (op->opcode == ZI_OP_UNSHARD || op->opcode == ZERO_OP_WRITE_BEGIN) &&
+	       fetches_say_late(job, op->unit, ret_text);
 }
 
 /* After its step() a rank's next use is of parameters that are not there before the update. */

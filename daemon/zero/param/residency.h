@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parameters that live on NVMe (offload_param = nvme): what the parts of residency hold. Floor 5,
- * shard thread, but for what fetch.c says of its device tasks.
+ * Parameters that are brought where they are used: those on NVMe (offload_param = nvme), and those
+ * that nodes divide (zero3 over several nodes). What the parts of residency hold. Floor 5, shard
+ * thread, but for what fetch.c says of its device tasks.
  *
  *   order.c      in which order a step uses its units, recorded and followed
  *   room.c       where in the pool a run of slots may lie, and who must go for it
- *   fetch.c      a unit's parameters from the store into memory, verified
+ *   fetch.c      a unit's parameters into memory, wherever they are
+ *   stored.c     from the store, verified
+ *   quiet.c      nothing is brought while they change on all nodes
  *   pool.c       the slots: which run lies where, and who goes for whom
  *   residency.c  which units lie in the pool: pins, demands, prefetch, loads
  *   demand.c     whether a demand for which there is no room will ever be met
@@ -15,6 +18,7 @@
 #include "common/base/types.h"
 #include "daemon/zero/param/fetch.h"
 #include "daemon/zero/param/order.h"
+#include "daemon/zero/param/quiet.h"
 #include "daemon/zero/zero.h"
 
 struct zero_job;
@@ -22,7 +26,7 @@ struct zero_rank;
 struct zero_run;
 
 /*
- *   ABSENT ──demand, prefetch──▶ LOADING ──read, verified──▶ RESIDENT
+ *   ABSENT ──demand, prefetch──▶ LOADING ──it has come───▶ RESIDENT
  *     ▲                            │ damaged, void             │ evicted
  *     └────────────────────────────┴───────────────────────────┘
  */
@@ -48,6 +52,7 @@ struct zero_residency {
 	bool is_stopped;     /* nothing is loaded any more */
 	struct zero_order order;
 	struct zero_fetches fetches;
+	struct quiet quiet;
 	/* unshards that found their unit, waited for what was on its way, or had it read */
 	uint64_t hit_count, late_count, miss_count;
 	uint64_t evicted_count;
@@ -72,5 +77,7 @@ void residency_void_came(struct zero_job *job);                   /* of those in
 void *residency_param(const struct zero_job *job, uint32_t unit); /* NULL: not here */
 uint64_t residency_offset(const struct zero_job *job, uint32_t unit);
 
+/* What other nodes have yet to give for @op. Return: false, nothing; @ret_text is untouched. */
+bool residency_say_late(const struct zero_op *op, struct zi_text *ret_text);
 bool residency_is_loadable(const struct zero_job *job, uint32_t unit);
 bool residency_is_between(const struct zero_job *job, uint32_t rank);

@@ -82,7 +82,10 @@ void unit_updated(struct zero_job *job, uint32_t index)
 		return;
 	/* Parameters are there, and gradients are no longer needed. */
 	grad_release(job, index, UINT64_MAX);
-	ops_retry(job);
+	if (job->shard)
+		residency_changed(job);
+	else
+		ops_retry(job);
 }
 
 /* A gradient of a unit that the rank does not train: there is no memory for it. Return: -EPERM. */

@@ -19,6 +19,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/fetch.h"
+#include "daemon/zero/param/quiet.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/step/step.h"
 
@@ -123,9 +124,10 @@ static void begin_loaded(struct zero_load *load)
 	begin_end(write);
 	if (is_void)
 		residency_void_came(job);
+	quiet_look(job);
 }
 
-/* With a pool the present values come from the store, past the pool. */
+/* With a pool the present values come from where they are, past the pool. */
 static void begin_done(struct dev_task *task)
 {
 	struct zero_write *write = container_of(task, struct zero_write, task);
@@ -143,6 +145,7 @@ static void begin_done(struct dev_task *task)
 		fetch_load(&write->load, true);
 	} else {
 		begin_end(write);
+		quiet_look(job);
 	}
 	job_settle(job);
 	zero_drain(zero);
@@ -185,6 +188,9 @@ static int begin(struct zero_rank *rank, struct zero_op *op)
 		return zi_text_error(&op->text, -EBUSY, "a step is under way");
 	if (gather_is_asked(job, ZERO_GATHER_COMMIT))
 		return zi_text_error(&op->text, -EBUSY, "a commit is under way");
+	if (quiet_is_on(job))
+		return zi_text_error(&op->text, -EBUSY,
+		                     "all ranks have called param_write_end: it ends first");
 	if (job_is_ahead(job))
 		return zi_text_error(&op->text, -EBUSY,
 		                     "steps %lld to %lld are not committed (commit_interval %u): "

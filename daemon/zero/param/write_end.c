@@ -3,8 +3,9 @@
  * One rank's copy of a unit (write.c) becomes the unit's parameters: asked by all ranks together,
  * between steps. Floor 5, shard thread, but for end_run().
  *
- * Without a pool it is copied into place, and written by the next commit. With one it goes to the
- * store at once, when nothing reads the former values any more.
+ * Without a pool it is copied into place, and written by the next commit; so it is into a shard.
+ * With parameters on NVMe it goes to the store at once, when nothing reads the former values any
+ * more. Over nodes the others have their parts of it by write_far.h.
  */
 #include "daemon/zero/param/write_end.h"
 
@@ -12,15 +13,16 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/across/agree.h"
 #include "daemon/zero/across/params.h"
 #include "daemon/zero/across/written.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/param/quiet.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/param/write.h"
+#include "daemon/zero/param/write_far.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/pipeline.h"
@@ -49,9 +51,9 @@ static void end_run(struct dev_task *task)
 	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
 
-		/* Else they have come from the root's node. All of the plane is here, whatever is
-		 * divided. */
-		if (job->write_source)
+		/* Else they have come from the root's node. All of a plane is here, whatever is
+		 * divided; of a shard its own part. */
+		if (job->write_source && (!job->residency || subgroup->is_here))
 			write_copy(job, subgroup, job_subgroup_param(job, subgroup));
 		if (subgroup->memory)
 			memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
@@ -94,6 +96,15 @@ static bool is_end_wanted(const struct zero_job *job)
 	return job->group.phase == ZERO_GROUP_LIVE && job->group.generation == job->step.generation;
 }
 
+/* All ranks hear that it is over; over nodes with pools when all of these have come so far. */
+static void end_tell(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (job->across && job->residency)
+		written_vote(job, error, text);
+	else
+		gather_complete(job, ZERO_GATHER_WRITE_END, error, text);
+}
+
 /* The unit is the root's copy now. */
 static void end_take(struct zero_job *job)
 {
@@ -109,9 +120,10 @@ static void end_take(struct zero_job *job)
 	writes_over(job);
 	if (job->across) {
 		params_written(job, job->write_unit);
-		written_serve(job);
+		if (!job->residency)
+			written_serve(job);
 	}
-	gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
+	end_tell(job, 0, NULL);
 	ops_retry(job);
 }
 
@@ -167,7 +179,7 @@ static void end_store(struct zero_job *job, uint32_t index)
 	if (was_written)
 		group_break(job, r, UINT32_MAX, &text);
 	else
-		gather_complete(job, ZERO_GATHER_WRITE_END, r, &text);
+		end_tell(job, r, &text);
 }
 
 /* What was read of the unit when param_write_end() came has come. */
@@ -182,16 +194,31 @@ void write_go_on(struct zero_job *job)
 }
 
 /* A rank that still uses the unit sees the former values: with a pool they would go from under it.
- * Return: true when that ended the call. */
+ * Return: that rank, with @text; UINT32_MAX. */
+static uint32_t say_user(const struct zero_job *job, uint32_t unit, struct zi_text *text)
+{
+	uint32_t user;
+
+	if (!job->residency || !job->units[unit].users_mask)
+		return UINT32_MAX;
+	user = (uint32_t)__builtin_ctzll(job->units[unit].users_mask);
+	zi_text_set(text, "rank %u has unit '%.60s' unsharded: reshard it first", user,
+	            job->layout.units[unit].name);
+	return user;
+}
+
+/* Return: true when that ended the call. Over nodes the others have no word of it but the group's. */
 static bool is_in_use(struct zero_job *job, uint32_t unit)
 {
 	struct zi_text text;
+	uint32_t user = say_user(job, unit, &text);
 
-	if (!job->residency || !job->units[unit].users_mask)
+	if (user == UINT32_MAX)
 		return false;
-	zi_text_set(&text, "rank %d has unit '%.60s' unsharded: reshard it first",
-	            __builtin_ctzll(job->units[unit].users_mask), job->layout.units[unit].name);
-	gather_complete(job, ZERO_GATHER_WRITE_END, -EBUSY, &text);
+	if (job->across)
+		group_break(job, -EBUSY, user, &text);
+	else
+		gather_complete(job, ZERO_GATHER_WRITE_END, -EBUSY, &text);
 	return true;
 }
 
@@ -212,7 +239,28 @@ static void end_pulled(struct zero_job *job)
 		return;
 	}
 	job->units[job->write_unit].is_copying = false;
-	job_settle(job);
+}
+
+/* What was written is in job->write_source, or in place. */
+static void end_go_on(struct zero_job *job)
+{
+	if (job_stores_param(job))
+		end_store(job, job->write_unit);
+	else
+		end_run_start(job);
+}
+
+/* What this node is to have of it has come: in job->write_source, or in place; or it cannot. */
+static void end_gathered(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (!error && is_end_wanted(job)) {
+		end_go_on(job);
+		return;
+	}
+	job->units[job->write_unit].is_copying = false;
+	job->write_source = tier_segment_unref(job->write_source);
+	if (is_end_wanted(job))
+		end_tell(job, error, text);
 }
 
 /* All ranks have come: with what, any of them says that is here. */
@@ -221,16 +269,11 @@ static void end_start(struct zero_job *job)
 	const struct zero_op *op =
 		job->group.ranks[job_first_rank(job)]->gathered[ZERO_GATHER_WRITE_END];
 	uint32_t unit = op->unit, root = op->root;
-	struct zi_text text;
+	bool is_root_here = job->here_mask >> root & 1;
 
 	assert(!job->write_source);
 	if (is_in_use(job, unit))
 		return;
-	if (job->across && job->residency) {
-		zi_text_set(&text, "parameters on nvme go to no other node yet");
-		gather_complete(job, ZERO_GATHER_WRITE_END, -EOPNOTSUPP, &text);
-		return;
-	}
 	job->write_unit = unit;
 	job->units[unit].is_copying = true;
 	job->step.generation = job->group.generation;
@@ -238,19 +281,32 @@ static void end_start(struct zero_job *job)
 		(void)written_count(job);
 		params_write(job, unit);
 	}
-	if (!(job->here_mask >> root & 1)) {
-		written_pull(job, unit, root, end_pulled);
+	if (!is_root_here && !job->residency) {
+		written_pull(job, unit, root, NULL, end_pulled);
+		return;
+	}
+	/* They read what is about to be replaced. */
+	if (job->residency)
+		writes_drop_busy(job);
+	if (!is_root_here) {
+		(void)residency_void(job, unit); /* Nothing is on its way. */
+		write_far_gather(job, unit, root, end_gathered);
 		return;
 	}
 	job->write_source = tier_segment_ref(job->group.ranks[root]->write->segment);
-	if (job->residency) {
-		/* They read what is about to be replaced. */
-		writes_drop_busy(job);
-		if (residency_void(job, unit))
-			end_store(job, unit);
-		return;
-	}
-	end_run_start(job);
+	if (job->across && job->residency)
+		written_serve_from(job, job->write_source);
+	if (!job->residency || residency_void(job, unit))
+		end_go_on(job);
+}
+
+/* All ranks of this node have come. What one of them still waits for may be there by the time that
+ * all nodes have: it is looked at again then. */
+static void end_agree(struct zero_job *job, const struct zero_op *op)
+{
+	if (!job->across || !is_in_use(job, op->unit))
+		quiet_agree(job, ZERO_GATHER_WRITE_END, (uint32_t[]){ op->unit, op->root },
+		            end_start);
 }
 
 static int end_check(const struct zero_rank *rank, struct zero_op *op)
@@ -258,7 +314,7 @@ static int end_check(const struct zero_rank *rank, struct zero_op *op)
 	const struct zero_job *job = rank->job;
 	const struct zero_write *write = rank->write;
 
-	if (job->residency && job->zero->frozen)
+	if (job_stores_param(job) && job->zero->frozen)
 		return err_trace(frozen_check(job->zero, &op->text));
 	if (job->step.phase != ZERO_STEP_NONE)
 		return zi_text_error(&op->text, -EBUSY, "a step is under way");
@@ -313,8 +369,7 @@ void zero_param_write_end(struct zero_rank *rank, struct zero_op *op)
 		} else {
 			is_full = gather_join(op, ZERO_GATHER_WRITE_END);
 			if (!group_needs_all(job) && is_full)
-				agree_all(job, ZERO_GATHER_WRITE_END,
-				          (uint32_t[]){ op->unit, op->root }, end_start);
+				end_agree(job, op);
 		}
 	}
 	zero_drain(zero);

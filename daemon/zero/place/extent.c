@@ -29,7 +29,8 @@ bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *
 	if (!job_is_nvme(job) || is_stored(job, subgroup->unit))
 		return false;
 	/* With a pool parameters are in extents, also those of steps that are not committed. */
-	return (job_is_ahead(job) && !job_has_pool(job) && !job->units[subgroup->unit].is_frozen) ||
+	return (job_is_ahead(job) && !job_stores_param(job) &&
+	        !job->units[subgroup->unit].is_frozen) ||
 	       job->units[subgroup->unit].is_written ||
 	       !subgroup->places[ZERO_PLANE_PARAM].extent.bytes;
 }
@@ -103,7 +104,7 @@ static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgr
 	if (is_frozen && (purpose == EXTENTS_STEP || purpose == EXTENTS_AHEAD))
 		is_wanted = false;
 	else if (purpose == EXTENTS_AHEAD)
-		is_wanted = is_param ? job_has_pool(job) : !subgroup->memory;
+		is_wanted = is_param ? job_stores_param(job) : !subgroup->memory;
 	else if (purpose == EXTENTS_COMMIT && is_param)
 		is_wanted = extent_needs_write(job, subgroup);
 	else if (purpose == EXTENTS_COMMIT)

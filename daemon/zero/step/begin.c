@@ -139,7 +139,7 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 	if (job->committed_step < 0)
 		return zi_text_error(&op->text, -EINVAL,
 		                     "parameters were never committed: write them, then commit");
-	for (uint32_t i = 0; i < job->layout.unit_count && job->residency; i++)
+	for (uint32_t i = 0; i < job->layout.unit_count && job_stores_param(job); i++)
 		if (job->units[i].is_written)
 			return zi_text_error(
 				&op->text, -EBUSY,

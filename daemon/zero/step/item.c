@@ -115,7 +115,7 @@ static void item_end(struct zero_item *item)
 {
 	struct zero_job *job = item->job;
 	uint32_t unit = item->subgroup->unit;
-	bool is_counted = !item->error && job->residency && !job->pipeline.is_aborted &&
+	bool is_counted = !item->error && job_stores_param(job) && !job->pipeline.is_aborted &&
 	                  job->pipeline.kind == ZERO_PIPELINE_UPDATE;
 
 	item_finish(item);
@@ -245,6 +245,7 @@ static void param_written(struct zero_job *job, uint32_t index)
 		return;
 	unit->is_param_next = true;
 	residency_changed(job);
+	params_stored(job);
 }
 
 static void item_computed(struct dev_task *task)
@@ -277,7 +278,7 @@ static void item_compute(struct zero_item *item)
 		[ZERO_PIPELINE_STORE] = store_run,
 	};
 	struct zero_job *job = item->job;
-	bool is_zeroing = job->residency && job->pipeline.kind == ZERO_PIPELINE_WRITE;
+	bool is_zeroing = job_stores_param(job) && job->pipeline.kind == ZERO_PIPELINE_WRITE;
 
 	item_set(item, ZERO_ITEM_COMPUTING);
 	item->task = (struct dev_task){
@@ -310,7 +311,7 @@ static bool sum_is_here(struct zero_item *item)
 {
 	const struct zero_job *job = item->job;
 	const struct zero_subgroup *subgroup = item->subgroup;
-	uint64_t param_bytes = job->residency ? job_subgroup_param_bytes(job, subgroup) : 0;
+	uint64_t param_bytes = job_stores_param(job) ? job_subgroup_param_bytes(job, subgroup) : 0;
 
 	if (item->sum || job->pipeline.kind != ZERO_PIPELINE_UPDATE || !job->step.is_pass1)
 		return true;
@@ -403,7 +404,7 @@ static void *param_place(const struct zero_item *item)
 {
 	const struct zero_job *job = item->job;
 
-	if (!job->residency)
+	if (!job_stores_param(job))
 		return job_subgroup_param(job, item->subgroup);
 	if (job->pipeline.kind == ZERO_PIPELINE_WRITE || job->pipeline.kind == ZERO_PIPELINE_STORE)
 		return item->slot;
@@ -423,7 +424,7 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	bool has_sum = is_update && job->step.is_pass1 && subgroup->is_sum_stored;
 
 	if (!slot && ((is_update && !subgroup->memory) || has_sum ||
-	              (job->residency && (is_update || is_write)))) {
+	              (job_stores_param(job) && (is_update || is_write)))) {
 		slot = warm_slot(job);
 		if (!slot)
 			return false;

@@ -183,8 +183,12 @@ static void unit_ready(struct zero_job *job, uint32_t index)
 	unit->update_count = unit->here_count;
 	if (!job->residency)
 		return;
-	unit->write_count = unit->here_count;
-	residency_freeze(job, index);
+	if (job_stores_param(job))
+		unit->write_count = unit->here_count;
+	if (job->across)
+		(void)residency_void(job, index); /* Nobody has it, and nothing is on its way. */
+	else
+		residency_freeze(job, index);
 }
 
 static void compute_loaded(struct zero_job *job)
@@ -217,8 +221,11 @@ void pipeline_arm(struct zero_job *job)
 		if (!job->units[i].is_ready)
 			unit_ready(job, i);
 	params_update(job);
-	/* Parameters that an early update has written already: the next forward's come first. */
-	if (job->residency)
+	/* Parameters that an early update has written already: the next forward's come first. Over
+	 * nodes there are units of which nothing is updated here. */
+	if (job->residency && job->across)
+		residency_changed(job);
+	else if (job->residency)
 		residency_pump(job);
 	queue_ready_all(job);
 	compute_loaded(job);

@@ -127,7 +127,7 @@ void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_earl
 			                                : subgroup->unit == job->write_unit)
 				push(queue, job, subgroup);
 		}
-	} else if (kind == ZERO_PIPELINE_LOAD && job->residency) {
+	} else if (kind == ZERO_PIPELINE_LOAD && job_stores_param(job)) {
 		/* Parameters come as they are used. */
 		push_units(job, false, QUEUE_RESIDENT);
 	} else if (kind == ZERO_PIPELINE_UPDATE) {

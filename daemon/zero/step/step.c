@@ -13,7 +13,6 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/zero/across/agree.h"
 #include "daemon/zero/across/grads.h"
 #include "daemon/zero/across/norm.h"
 #include "daemon/zero/across/params.h"
@@ -22,6 +21,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/job/stretches.h"
+#include "daemon/zero/param/quiet.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/join.h"
@@ -156,7 +156,7 @@ void zero_step(struct zero_rank *rank, struct zero_op *op)
 			residency_step(rank);
 		if (gather_join(op, ZERO_GATHER_STEP)) {
 			job->step.last_step_ns = op->queued_ns;
-			agree_all(job, ZERO_GATHER_STEP, NULL, step_advance);
+			quiet_agree(job, ZERO_GATHER_STEP, NULL, step_advance);
 		}
 	}
 	zero_drain(zero);

@@ -8,6 +8,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/lent.h"
 #include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -78,7 +79,7 @@ static void step_undo(struct zero_job *job, bool is_unload)
 {
 	job->is_undo_due = true;
 	job->is_unload_due |= is_unload;
-	if (residency_stop(job) && spill_is_idle(job))
+	if (residency_stop(job) && spill_is_idle(job) && lent_is_idle(job))
 		step_undone(job); /* Else in job_settle(). */
 }
 

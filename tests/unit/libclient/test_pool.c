@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: with parameters on NVMe a parameter keeps its address while what lies behind it comes and
- * goes; nothing is mapped where nothing is unsharded, and the daemon hears of a reshard only when
- * that is so; no false place is believed, and a daemon that cannot do it is told so by name.
- * Method: the fake daemon, whose pool holds two units and puts each unshard elsewhere.
+ * Goal: with parameters on NVMe, or in a pool by the daemon's word, a parameter keeps its address
+ * while what lies behind it comes and goes; nothing is mapped where nothing is unsharded, and the
+ * daemon hears of a reshard only when that is so; no false place is believed, and a daemon that
+ * cannot do it is told so by name. Method: the fake daemon, whose pool holds two units and puts
+ * each unshard elsewhere.
  */
 #include <unistd.h>
 
@@ -18,16 +19,17 @@ static struct fake_job pool_attach(const struct fake_daemon_options *daemon)
 	able.features = UINT64_MAX;
 	job.fake = fake_daemon_start(&able);
 	options = fake_job_options(job.fake);
-	options.offload_optimizer = options.offload_param = ZINF_OFFLOAD_NVME;
+	if (!able.has_pool)
+		options.offload_optimizer = options.offload_param = ZINF_OFFLOAD_NVME;
 	cr_assert_eq(zinf_attach(&options, &job.zinf), 0, "%s", zinf_attach_error());
 	return job;
 }
 
 static const struct fake_daemon_options honest = { 0 };
 
-Test(pool, address_stays_and_what_is_behind_it_comes_and_goes)
+static void check_address_stays(const struct fake_daemon_options *daemon)
 {
-	struct fake_job job = pool_attach(&honest);
+	struct fake_job job = pool_attach(daemon);
 	const char *data[3];
 
 	fake_job_materialize(&job);
@@ -47,6 +49,24 @@ Test(pool, address_stays_and_what_is_behind_it_comes_and_goes)
 		cr_assert_eq(zinf_reshard(job.zinf, job.unit[unit]), 0);
 		cr_assert_not(is_mapped(data[param]));
 	}
+	fake_job_leave(&job);
+}
+
+Test(pool, address_stays_and_what_is_behind_it_comes_and_goes)
+{
+	check_address_stays(&honest);
+}
+
+/* Nodes divide parameters (zero3): the daemon says so, whatever is offloaded. */
+Test(pool, a_pool_is_the_daemons_word)
+{
+	struct fake_daemon_options options = { .has_pool = true, .lie = FAKE_LIE_POOL_SMALL };
+	struct fake_job job;
+
+	check_address_stays(&(struct fake_daemon_options){ .has_pool = true });
+	job = pool_attach(&options);
+	fake_job_add(&job);
+	cr_assert_eq(zinf_materialize(job.zinf), -EPROTO);
 	fake_job_leave(&job);
 }
 

@@ -255,7 +255,7 @@ Test(check, gradients_are_of_the_parameters_type_or_f32)
 		}
 }
 
-Test(check, parameters_on_nvme_need_their_state_there_and_the_budget_needs_them)
+Test(check, parameters_on_nvme_need_their_state_there)
 {
 	struct zi_job_config config = good_config();
 
@@ -265,10 +265,6 @@ Test(check, parameters_on_nvme_need_their_state_there_and_the_budget_needs_them)
 	config.offload_optimizer = ZI_OFFLOAD_CPU;
 	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
 	expect_text("needs offload_optimizer nvme");
-	config = good_config();
-	config.param_budget_bytes = 1;
-	cr_expect_eq(zi_check_job_config(&config, &text), -EINVAL);
-	expect_text("param_budget_bytes is for offload_param nvme");
 }
 
 Test(check, sizes_and_reserved_words_of_a_job)

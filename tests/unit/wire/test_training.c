@@ -137,6 +137,24 @@ Test(training, over_nodes_some_strategies_have_no_meaning)
 	}
 }
 
+/* With parameters on NVMe, or with zero3 over nodes, and nowhere else. */
+Test(training, a_budget_for_parameters_needs_a_pool)
+{
+	for (uint32_t i = 0; i < _ZI_STRATEGY_COUNT; i++) {
+		struct zi_job_training training = { .strategy = i };
+		struct zi_job_config wanted = config;
+		uint32_t local = i == ZI_STRATEGY_DP ? 8 : 4;
+
+		wanted.param_budget_bytes = 1 << 20;
+		cr_expect_eq(zi_check_training(&training, &wanted, 8, 8, &text), -EINVAL);
+		expect_text("param_budget_bytes is for offload_param nvme");
+		cr_expect_eq(zi_check_training(&training, &wanted, 8, local, &text),
+		             i == ZI_STRATEGY_ZERO3 ? 0 : -EINVAL);
+		wanted.offload_optimizer = wanted.offload_param = ZI_OFFLOAD_NVME;
+		cr_expect_eq(zi_check_training(&training, &wanted, 8, 8, &text), 0);
+	}
+}
+
 Test(training, accumulation_is_of_the_local_schedule)
 {
 	struct zi_job_training training = { .accumulation = 4 };

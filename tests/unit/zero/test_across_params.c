@@ -150,7 +150,8 @@ Test(across_params, who_asks_before_the_time_waits)
 	while (!has_come)
 		nodes_turn();
 	subgroup += job_of(1)->units[1].subgroup_first;
-	cr_expect_eq(memcmp(pull.memory, params_at(job_of(1), &job_of(1)->subgroups[subgroup]),
+	cr_expect_eq(memcmp(pull.memory,
+	                    job_subgroup_param(job_of(1), &job_of(1)->subgroups[subgroup]),
 	                    pull.bytes),
 	             0);
 	pull_release(&pull);

@@ -233,8 +233,11 @@ Test(round, who_waits_for_whom_and_what_ends_without_an_outcome)
 
 Test(round, every_kind_has_a_name)
 {
-	for (uint32_t i = 1; i < _ROUND_KIND_COUNT; i++)
+	for (uint32_t i = 1; i < _ROUND_KIND_COUNT; i++) {
+		if (i > ROUND_BARRIER && i < ROUND_WRITTEN)
+			continue; /* Numbers that are kept. */
 		cr_expect_str_neq(round_kind_name(i), "?", "%u", i);
+	}
 	cr_expect_str_eq(round_kind_name(0), "?");
 	cr_expect_str_eq(round_kind_name(_ROUND_KIND_COUNT), "?");
 }

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: where nodes divide planes, what each of them holds is what common/wire/plan.h says, at each
+ * moment of training; and that is its own share and a pool, not the model. Method: jobs with drawn
+ * settings over several zeros (nodes.h), planned and made; each node's charges looked at in each
+ * phase.
+ */
+#include "common/wire/plan.h"
+#include "tests/unit/zero/shards.h"
+
+static struct zero_job_report report;
+
+static void take_report(void *arg, const struct zero_job_report *given)
+{
+	(void)arg;
+	report = *given;
+}
+
+static uint32_t first_rank(const char *places, uint32_t place)
+{
+	return (uint32_t)(strchr(places, (int)('0' + place)) - places);
+}
+
+static struct zi_plan plan_of(const struct shards_run *run, uint32_t place)
+{
+	uint64_t padded[UNITS], elements = 0, padded_count = 0;
+	struct zi_plan_options options = {
+		.config = run->config,
+		.training = run->training,
+		.local_ranks = nodes_local_size(&ranks, place),
+		.first_rank = first_rank(run->places, place),
+		.world_size = ranks.world,
+		.node_count = net.count,
+		.default_staging_bytes = net.nodes[place].staging_bytes,
+		.wants_huge = net.nodes[place].cpu.wants_huge,
+	};
+	struct zi_text text = { "" };
+	struct zi_plan plan;
+
+	for (uint32_t i = 0; i < UNITS; i++) {
+		padded[i] = zi_geometry_padded(model_elements[i]);
+		elements += model_elements[i];
+		padded_count += padded[i];
+	}
+	cr_assert_eq(zi_plan_make(&(struct zi_plan_model){ .element_count = elements,
+	                                                   .padded_count = padded_count,
+	                                                   .unit_count = UNITS,
+	                                                   .unit_padded = padded },
+	                          &options, &plan, &text),
+	             0, "%s", text.chars);
+	return plan;
+}
+
+/* What ranks have been given to write into stays theirs. */
+static uint64_t copy_bytes(void)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < ranks.world; i++)
+		bytes += report.ranks[i].copy_bytes;
+	return bytes;
+}
+
+static void compare(const struct shards_run *run, const char *when)
+{
+	for (uint32_t place = 0; place < net.count; place++) {
+		const struct zi_plan plan = plan_of(run, place);
+		uint64_t used;
+
+		cr_assert(zero_report(net.nodes[place].zero, "train", take_report, NULL));
+		cr_expect_eq(report.param_cpu_bytes, plan.param_cpu_bytes,
+		             "'%s' %s: node %u: %lu, %lu", run->places, when, place,
+		             report.param_cpu_bytes, plan.param_cpu_bytes);
+		cr_expect_eq(report.grad_cpu_bytes, plan.grad_cpu_bytes, "grad");
+		cr_expect_eq(report.accum_cpu_bytes, plan.accum_cpu_bytes, "accum");
+		cr_expect_eq(report.state_cpu_bytes, plan.state_cpu_bytes, "state");
+		cr_expect_eq(report.staging_cpu_bytes, plan.staging_cpu_bytes, "staging");
+		cr_expect_eq(report.coll_cpu_bytes, plan.coll_cpu_bytes, "coll");
+		cr_expect_eq(report.reserved_nvme_bytes, plan.reserved_nvme_bytes, "reserved");
+		used = job_of(place)->account->account.used_bytes[TIER_CPU];
+		cr_expect_eq(used, plan.cpu_bytes - plan.copy_cpu_bytes + copy_bytes(),
+		             "'%s' %s: node %u holds %lu, not %lu", run->places, when, place, used,
+		             plan.cpu_bytes - plan.copy_cpu_bytes + copy_bytes());
+	}
+}
+
+static void check(const struct shards_run *run, uint64_t seed)
+{
+	struct zi_step_options options = model_options();
+
+	shards_begin(run, seed);
+	compare(run, "materialized");
+	shards_write();
+	compare(run, "committed");
+	for (uint64_t step = 1; step <= 2; step++) {
+		begin_step(&options);
+		for (uint32_t unit = 0; unit < UNITS; unit++)
+			for (uint32_t i = 0; i < ranks.world; i++)
+				shards_use(i, unit, step, false);
+		compare(run, "forward");
+		for (uint32_t unit = UNITS; unit-- > 0;)
+			for (uint32_t i = 0; i < ranks.world; i++)
+				shards_use(i, unit, step, true);
+		compare(run, "backward");
+		plain_step(&plain, step, &options);
+		cr_assert_eq(nodes_all(&ranks, zero_step, NULL), 0, "%s",
+		             ranks.actors[0].text.chars);
+		compare(run, "committed");
+	}
+	shards_end(true);
+}
+
+Test(shards_plan, each_node_holds_its_share_and_a_pool, .timeout = 120)
+{
+	static const char *const places[] = { "01", "0123", "001", "0012", "00112233", "011" };
+	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO3, ZI_STRATEGY_ZERO3,
+		                               ZI_STRATEGY_ZERO3, ZI_STRATEGY_DDP };
+
+	for (uint64_t seed = 1; seed <= 24; seed++) {
+		bool is_nvme = seed % 3 == 0;
+		struct shards_run run = {
+			.places = places[seed % ZI_COUNT_OF(places)],
+			.config = model_config(seed % 2 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
+			                       is_nvme ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU),
+			.training = { .strategy = strategies[seed % ZI_COUNT_OF(strategies)] },
+		};
+
+		run.config.schedule = seed % 5 < 2 ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL;
+		run.config.resident_bytes = is_nvme && seed % 2 ? 2 * MIB : 0;
+		run.config.staging_bytes = is_nvme ? 20 * MIB : 0;
+		if (is_nvme && run.training.strategy == ZI_STRATEGY_ZERO3 && seed % 4 > 1)
+			run.config.offload_param = ZI_OFFLOAD_NVME;
+		if (run.training.strategy == ZI_STRATEGY_ZERO3 && seed % 4 == 1)
+			run.config.param_budget_bytes = 3 * MIB;
+		check(&run, seed);
+	}
+}
+
+/* Of a large model a node of two takes half, and three of the longest unit. */
+Test(shards_plan, what_two_nodes_hold_is_less_than_one)
+{
+	uint64_t padded[64];
+	struct zi_plan_model model = { .unit_count = 64, .unit_padded = padded };
+	struct zi_plan_options options = { .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
+		                           .training = { .strategy = ZI_STRATEGY_ZERO3 },
+		                           .local_ranks = 2,
+		                           .world_size = 2 };
+	uint64_t unit = 12 * ZI_SUBGROUP_ELEMENTS;
+	struct zi_plan one, two;
+
+	for (uint32_t i = 0; i < 64; i++) {
+		padded[i] = unit;
+		model.element_count = model.padded_count += unit;
+	}
+	cr_assert_eq(zi_plan_make(&model, &options, &one, NULL), 0);
+	options.local_ranks = 1;
+	options.node_count = 2;
+	cr_assert_eq(zi_plan_make(&model, &options, &two, NULL), 0);
+	cr_expect_eq(one.param_cpu_bytes, 64 * unit * 2);
+	cr_expect_eq(two.param_cpu_bytes, 64 * unit + 3 * unit * 2);
+	cr_expect_eq(two.state_cpu_bytes, one.state_cpu_bytes / 2);
+	cr_expect_lt(two.cpu_bytes, one.cpu_bytes * 6 / 10);
+}

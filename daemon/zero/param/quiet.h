@@ -27,7 +27,7 @@ void quiet_agree(struct zero_job *job, enum zero_gather gather, const uint32_t w
                  gather_go_fn go_on);
 /* Something has come. */
 void quiet_look(struct zero_job *job);
-/* The time of @op, which waits in it, is over: of no other node does anybody know yet that its ranks
+/* The time of @op, which waits in it, is over: no other node knows yet that the ranks of this one
  * have come. Return: that ended the group. */
 bool quiet_expired(const struct zero_op *op, enum zero_gather gather);
 /* From when all ranks here have come to such a call until it changes them: nothing is brought. */

@@ -207,7 +207,8 @@ static uint32_t say_user(const struct zero_job *job, uint32_t unit, struct zi_te
 	return user;
 }
 
-/* Return: true when that ended the call. Over nodes the others have no word of it but the group's. */
+/* Return: true when that ended the call. Over nodes the others have no word of it but the group's.
+ */
 static bool is_in_use(struct zero_job *job, uint32_t unit)
 {
 	struct zi_text text;

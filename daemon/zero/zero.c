@@ -264,6 +264,7 @@ void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 		collectives_break(job, -ESTALE, &text);
 		if (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING)
 			group_break_after_step(job, -ESTALE, UINT32_MAX, &text);
+		across_hurry(job);
 		job_settle(job); /* What is ahead of its commit is committed. */
 	}
 	zero->is_draining = false;

@@ -39,6 +39,20 @@ uint32_t across_node_count(const struct zero_job *job)
 	return job->across->node_count;
 }
 
+uint32_t across_node_of(const struct zero_job *job, uint32_t rank)
+{
+	return job->across->nodes[rank];
+}
+
+void across_place(const struct zero_job *job, struct catalog_placement *placement)
+{
+	const struct across *across = job->across;
+
+	placement->node_count = across->node_count;
+	placement->node = (uint8_t)across->node;
+	memcpy(placement->nodes, across->nodes, job->world);
+}
+
 uint64_t across_held_bytes(const struct zero_job *job)
 {
 	return job->across && job->across->slab ? job->across->slab->bytes : 0;
@@ -51,7 +65,7 @@ struct zi_text across_name(const struct zero_job *job, uint32_t node)
 
 	zi_text_set(&text, "node %u (ranks ", node);
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
-		if (job->meeting.nodes[i] != node)
+		if ((job->across ? job->across->nodes : job->meeting.nodes)[i] != node)
 			continue;
 		zi_text_append(&text, "%s%u", comma, i);
 		comma = ", ";
@@ -119,6 +133,7 @@ static int ask_join(struct across *across)
 	across->phase = ACROSS_JOINING;
 	across->node = message.node;
 	across->node_count = message.node_count;
+	memcpy(across->nodes, job->meeting.nodes, sizeof(across->nodes));
 	across->peers = calloc(across->node_count, sizeof(*across->peers));
 	if (!across->peers || rounds_init(&across->rounds, across->node, across->node_count))
 		return err_origin(-ENOMEM);

@@ -55,12 +55,24 @@ void across_vote(struct zero_job *job, enum round_kind kind, const struct round_
 void across_break(struct zero_job *job, int error, const struct zi_text *text);
 /* A rank of this node has left cleanly: the others need not wait for it. */
 void across_left(struct zero_job *job, uint32_t rank, const struct zi_text *text);
-/* The last rank of this node has: job->across is NULL after this. */
-void across_over(struct zero_job *job);
+/* The last rank of this node has. Nodes talk on where something of the job's is left to be agreed
+ * on: a step that all ranks have called, or (with @is_clean) steps ahead of their commit, for which
+ * others may take @timeout_ns. Else job->across is NULL after this. */
+void across_over(struct zero_job *job, bool is_clean, uint64_t timeout_ns);
+/* Nothing is in flight: nor is anything left, where its ranks have gone. */
+void across_settle(struct zero_job *job);
+/* The daemon stops: nobody is waited for longer than it may take. */
+void across_hurry(struct zero_job *job);
 /* Those that stay though their ranks have left end now: of job @name, or all. */
 void across_forget(struct zero *zero, const char *name);
 /* Whether one of job @name stays, and needs the store where it has met. */
 bool across_stays(const struct zero *zero, const char *name);
+
+/* The node of @rank, which trains. */
+uint32_t across_node_of(const struct zero_job *job, uint32_t rank);
+struct catalog_placement;
+/* Which rank is where, and which node this is: into a commit's record. */
+void across_place(const struct zero_job *job, struct catalog_placement *placement);
 
 /* Charged for it. */
 uint64_t across_held_bytes(const struct zero_job *job);

@@ -16,6 +16,10 @@
 
 /* What a worker's last words need to be at the other nodes. */
 #define ACROSS_LAST_NS ZI_NS_PER_S
+/* What a daemon that stops waits for other nodes to end a step of ranks that have left. */
+#define ACROSS_HURRY_NS (5 * ZI_NS_PER_S)
+
+static void across_detach(struct zero_job *job);
 
 /* Documented in across_private.h or across.h, as are all that are not static. */
 struct across *across_destroy(struct across *across)
@@ -23,6 +27,7 @@ struct across *across_destroy(struct across *across)
 	across->worker =
 		net_worker_free(across->worker); /* Ends its request, which may arm `next`. */
 	zi_loop_disarm(&across->next);
+	zi_loop_disarm(&across->left_timer);
 	if (across->is_detached)
 		zi_list_remove(&across->link);
 	if (across->rounds.votes)
@@ -114,7 +119,7 @@ void across_end(struct across *across)
 		joined(job, error, &text);
 		return;
 	}
-	if (!across->is_detached &&
+	if (!across->is_detached && !across->is_left &&
 	    (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING))
 		break_group(across);
 	fail_rounds(across);
@@ -156,12 +161,11 @@ bool across_end_detached(struct across *across)
 
 /* ---- its group's end ---- */
 
-void across_break(struct zero_job *job, int error, const struct zi_text *text)
+static void end_for(struct across *across, int error, const struct zi_text *text)
 {
-	struct across *across = job->across;
 	struct zi_text told;
 
-	if (!across || across->error || across->phase == ACROSS_OVER)
+	if (across->error || across->phase == ACROSS_OVER)
 		return;
 	across->error = error;
 	across->text = *text;
@@ -171,6 +175,13 @@ void across_break(struct zero_job *job, int error, const struct zi_text *text)
 		net_worker_abort(across->worker, error, &told);
 	}
 	across_go_on(across);
+}
+
+void across_break(struct zero_job *job, int error, const struct zi_text *text)
+{
+	/* One whose ranks have left is not that of the group which breaks. */
+	if (job->across && !job->across->is_left)
+		end_for(job->across, error, text);
 }
 
 void across_fail(struct across *across, int error, uint32_t culprit, const struct zi_text *text)
@@ -185,17 +196,60 @@ void across_fail(struct across *across, int error, uint32_t culprit, const struc
 		}
 		return;
 	}
-	if (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING)
+	if (!across->is_left &&
+	    (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING))
 		group_break(job, error, culprit, text);
-	across_break(job, error, text); /* Where it had broken before. */
+	end_for(across, error, text); /* Where it had broken before. */
 }
 
-void across_over(struct zero_job *job)
+/* Its ranks have left, and other nodes have not said in time what becomes of what they made. */
+static void left_due(struct zi_timer *timer)
+{
+	struct across *across = container_of(timer, struct across, left_timer);
+	struct zero *zero = across->zero;
+	struct zi_text text;
+
+	zi_text_set(&text, "the ranks of job '%s' have left, and other nodes do not end its steps",
+	            across->name);
+	across_fail(across, -ETIMEDOUT, UINT32_MAX, &text);
+	zero_drain(zero);
+}
+
+void across_over(struct zero_job *job, bool is_clean, uint64_t timeout_ns)
 {
 	struct across *across = job->across;
 
-	if (!across)
+	if (!across || across->is_left)
+		return; /* A former group's. */
+	if (job->step.phase == ZERO_STEP_NONE &&
+	    !(is_clean && job_is_ahead(job) && across_talks(job))) {
+		across_detach(job);
 		return;
+	}
+	across->is_left = true;
+	zi_loop_arm(across->zero->options.loop, &across->left_timer,
+	            zi_clock_deadline_ns(timeout_ns), left_due);
+}
+
+void across_hurry(struct zero_job *job)
+{
+	if (job->across && job->across->is_left)
+		zi_loop_arm(job->zero->options.loop, &job->across->left_timer,
+		            zi_clock_deadline_ns(ACROSS_HURRY_NS), left_due);
+}
+
+void across_settle(struct zero_job *job)
+{
+	assert(!job->busy_count);
+	if (job->across && job->across->is_left)
+		across_detach(job);
+}
+
+static void across_detach(struct zero_job *job)
+{
+	struct across *across = job->across;
+
+	zi_loop_disarm(&across->left_timer);
 	params_over(across);
 	job->across = NULL;
 	across->is_detached = true;
@@ -230,6 +284,10 @@ void across_forget(struct zero *zero, const char *name)
 
 bool across_stays(const struct zero *zero, const char *name)
 {
+	const struct zero_job *job = job_find((struct zero *)zero, name); /* Only looked at. */
+
+	if (job && job->across && job->across->is_left && across_talks(job))
+		return true;
 	zi_list_for_each(link, &zero->acrosses) {
 		const struct across *across = container_of(link, struct across, link);
 

@@ -71,10 +71,13 @@ struct across {
 	struct zero *zero;
 	struct zi_list link; /* in zero->acrosses, when its ranks have left */
 	bool is_detached;    /* so; job is there as long as rounds are open */
+	bool is_left;        /* its ranks have left, and it is the job's yet: across_over() */
+	struct zi_timer left_timer; /* how long */
 	bool has_called;     /* the meeting, which collectives had not */
 	char name[ZI_NAME_BYTES];
 	enum across_phase phase, phase_failed;
 	uint32_t node, node_count;
+	uint8_t nodes[ZI_WORLD_MAX]; /* of each rank; the job's meeting may be another one since */
 	uint64_t epoch;
 	uint64_t deadline_ns; /* of meeting and joining */
 	across_joined_fn joined;

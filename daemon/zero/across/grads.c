@@ -44,7 +44,7 @@ const struct grads_plan *grads_plan_of(const struct grads *grads, uint32_t unit)
 
 uint32_t grads_finisher(const struct zero_job *job, const struct zero_subgroup *subgroup)
 {
-	return job->meeting.nodes[subgroup->finisher];
+	return across_node_of(job, subgroup->finisher);
 }
 
 /* Nodes of those that own its state, in whatever replica, but for the finisher. */
@@ -54,7 +54,7 @@ static uint64_t takers_of(const struct zero_job *job, const struct zero_subgroup
 	uint64_t nodes = 0;
 
 	for (uint32_t i = subgroup->owner; i < set->member_count; i += set->shard_count)
-		nodes |= 1ull << job->meeting.nodes[set_rank(set, i)];
+		nodes |= 1ull << across_node_of(job, set_rank(set, i));
 	return nodes & ~(1ull << grads_finisher(job, subgroup));
 }
 

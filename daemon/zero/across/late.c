@@ -29,6 +29,10 @@ static const enum zero_gather gathers[_ROUND_KIND_COUNT] = {
 	[ROUND_STEP_BEGIN] = ZERO_GATHER_STEP,
 	[ROUND_STEP] = ZERO_GATHER_STEP,
 	[ROUND_BARRIER] = ZERO_GATHER_BARRIER,
+	[ROUND_SUMMED] = ZERO_GATHER_STEP,
+	[ROUND_PREPARED] = ZERO_GATHER_STEP,
+	[ROUND_COMMITTED] = ZERO_GATHER_STEP,
+	[ROUND_RESUME] = ZERO_GATHER_MATERIALIZE,
 	[ROUND_WRITTEN] = ZERO_GATHER_WRITE_END,
 };
 
@@ -43,7 +47,7 @@ static uint32_t say_why(const struct across *across, const struct talk_entry *en
 	uint32_t culprit;
 
 	text->chars[0] = '\0';
-	if (across->is_detached) {
+	if (across->is_detached || across->is_left) {
 		zi_text_set(text, "its ranks have left");
 		return UINT32_MAX;
 	}
@@ -103,7 +107,7 @@ int late_answered(struct across *across, const struct talk_entry *entry, struct 
 	    across->rounds.heard[entry->node] >= late->number)
 		return 0; /* Of something that is over. */
 	is_named = entry->unit < job->group.world_size &&
-	           job->meeting.nodes[entry->unit] == entry->node;
+	           across->nodes[entry->unit] == entry->node;
 	late->asked &= ~(1ull << entry->node);
 	if (is_named || !late->text.chars[0]) {
 		zi_text_set(&late->text, "%.*s", (int)entry->data_bytes, (const char *)entry->data);
@@ -128,6 +132,18 @@ static void ask(struct across *across, uint64_t silent, uint64_t number, const s
 				   .kind = TALK_WHY, .what = (uint8_t)kind, .tag = number });
 }
 
+/* What all ranks have come to is the daemons' to end; these ask each other again. */
+static bool votes_are_out(const struct across *across)
+{
+	uint64_t number = 0;
+	uint32_t kind;
+
+	if (!rounds_silent(&across->rounds, &number))
+		return false;
+	kind = rounds_kind_of(&across->rounds, across->node, number);
+	return kind == ROUND_PREPARED || kind == ROUND_COMMITTED;
+}
+
 /* Documented in the header. */
 bool late_expired(struct zero_op *op, enum zero_gather gather)
 {
@@ -137,8 +153,10 @@ bool late_expired(struct zero_op *op, enum zero_gather gather)
 	struct zi_text text;
 	uint32_t culprit;
 
-	if (!across || !across_talks(job) || gather == ZERO_GATHER_COLL_OPEN ||
-	    gather == ZERO_GATHER_COLL_GROUP || gather_is_agreed(job, gather))
+	if (!across_talks(job) || across->is_left || gather == ZERO_GATHER_COLL_OPEN ||
+	    gather == ZERO_GATHER_COLL_GROUP)
+		return false;
+	if (gather_is_agreed(job, gather) && !votes_are_out(across))
 		return false;
 	zi_text_set(&text, "%s timed out after %.1f s", op_name(op->opcode),
 	            (double)op_timeout_ns(op) / (double)ZI_NS_PER_S);

@@ -19,8 +19,9 @@
 struct model_words {
 	char host[ZI_NAME_BYTES];
 	struct zi_job_config config;
-	int64_t committed_step;
-	uint32_t is_stored, rank; /* rank: one of the node's, that speaks */
+	uint64_t line; /* node 0's is all nodes' */
+	uint32_t rank; /* one of the node's, that speaks */
+	uint32_t reserved;
 };
 struct layout_words {
 	struct zi_job_training training;
@@ -175,19 +176,10 @@ static int compare_model(const struct zero_job *job, const struct model_words *w
 	struct zi_text whose = say_rank(job, model->rank, 0), why;
 	int r = attach_compare(&words->config, &model->config, whose.chars, &why);
 
-	if (r) {
+	if (r)
 		zi_text_set(text, "%.40s: %.190s", say_rank(job, words->rank, node).chars,
 		            why.chars);
-		return err_trace(r);
-	}
-	if (words->is_stored == model->is_stored && words->committed_step == model->committed_step)
-		return 0;
-	return err_origin(zi_text_error(
-		text, -EINVAL,
-		"job '%.40s' stands at step %lld on %.60s, but at step %lld on %.60s (-1: it is "
-		"new there): give it another name, or remove it",
-		job->name, (long long)words->committed_step, across_name(job, node).chars,
-		(long long)model->committed_step, across_name(job, 0).chars));
+	return err_trace(r);
 }
 
 /* For people, another node's word. */
@@ -222,6 +214,7 @@ static void models_known(void *arg, const struct round *round, int error,
 		refuse(job, r, other.rank, &why);
 		return;
 	}
+	job->group.line = first.line;
 	memset(&words, 0, sizeof(words)); /* All of it is sent. */
 	words.training = job->group.training;
 	words.rank = first_rank(job);
@@ -238,8 +231,7 @@ static void vote_model(struct zero_job *job)
 	memset(&words, 0, sizeof(words));                      /* All of it is sent. */
 	(void)gethostname(words.host, sizeof(words.host) - 1); /* For people. */
 	words.config = job->group.config;
-	words.committed_step = job->committed_step;
-	words.is_stored = job->is_stored;
+	words.line = job->group.line;
 	words.rank = first_rank(job);
 	memcpy(vote.data, &words, sizeof(words));
 	across_vote(job, ROUND_MODEL, &vote, models_known);

@@ -47,7 +47,7 @@ bool params_are_whole(const struct zero_job *job)
 
 static uint32_t node_of(const struct zero_job *job, const struct zero_set *set, uint32_t member)
 {
-	return job->meeting.nodes[set_rank(set, member)];
+	return across_node_of(job, set_rank(set, member));
 }
 
 /* Whether any replica's owner is on @node. */

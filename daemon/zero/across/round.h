@@ -37,7 +37,11 @@ enum round_kind {
 	ROUND_STEP_BEGIN = 7, /* the first rank has begun a step; its options */
 	ROUND_STEP = 8,       /* all ranks have called step() */
 	ROUND_BARRIER = 9,
-	ROUND_WRITTEN = 14, /* with a pool: each node has its part of what was written */
+	ROUND_SUMMED = 10,    /* all sums of a step in memory alone are there */
+	ROUND_PREPARED = 11,  /* a commit is written, */
+	ROUND_COMMITTED = 12, /* and in the catalog */
+	ROUND_RESUME = 13,    /* the commits that a node has */
+	ROUND_WRITTEN = 14,   /* with a pool: each node has its part of what was written */
 	_ROUND_KIND_COUNT,
 };
 

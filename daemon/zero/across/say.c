@@ -111,6 +111,19 @@ static void round_over(void *arg, const struct round *round, int error, const st
 	across->dones[round->number % ROUND_RING](job, round, error, text);
 }
 
+/* Ranks here have left, and nodes that are through as well: these vote no more. */
+static void fail_gone(struct across *across)
+{
+	for (uint32_t i = 0; i < across->node_count; i++) {
+		if (!across->is_left || !(across->gone >> i & 1) ||
+		    !rounds_waits_for(&across->rounds, i))
+			continue;
+		across->fault = -EPIPE;
+		zi_text_set(&across->fault_text,
+		            "the ranks of node %u have left, and it does not end their steps", i);
+	}
+}
+
 /* See across.h. */
 void across_vote(struct zero_job *job, enum round_kind kind, const struct round_vote *vote,
                  round_done_fn done)
@@ -129,6 +142,7 @@ void across_vote(struct zero_job *job, enum round_kind kind, const struct round_
 		across->fault = -EINVAL;
 	} else if (!across->error) {
 		across_say_all(across, &entry);
+		fail_gone(across);
 	}
 	/* All others may have voted before; but whoever votes is in the middle of something. */
 	across_go_on(across);
@@ -153,7 +167,7 @@ void across_left(struct zero_job *job, uint32_t rank, const struct zi_text *text
 {
 	struct talk_entry entry = { .kind = TALK_BYE, .unit = rank };
 
-	if (!job->across || !across_talks(job))
+	if (!across_talks(job) || job->across->is_left)
 		return;
 	entry.data_bytes = (uint32_t)ZI_MIN(strlen(text->chars), sizeof(entry.data));
 	memcpy(entry.data, text->chars, entry.data_bytes);
@@ -204,12 +218,15 @@ static int heard_bye(struct across *across, const struct talk_entry *entry, stru
 			across_go_on(across);
 		else
 			node_left(across, entry->node);
+		fail_gone(across);
+		if (across->fault)
+			across_go_on(across);
 		return 0;
 	}
-	if (across->is_detached)
+	if (across->is_detached || across->is_left)
 		return 0;
 	if (entry->unit >= across->job->group.world_size ||
-	    across->job->meeting.nodes[entry->unit] != entry->node)
+	    across->nodes[entry->unit] != entry->node)
 		return err_origin(zi_text_error(text, -EPROTO,
 		                                "node %u says that rank %u has left: it is not its",
 		                                entry->node, entry->unit));

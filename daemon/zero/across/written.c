@@ -136,7 +136,7 @@ void written_pull(struct zero_job *job, uint32_t unit, uint32_t root, void *base
 	assert(!written->active_count);
 	written->job = job;
 	written->unit = unit;
-	written->node = job->meeting.nodes[root];
+	written->node = across->nodes[root];
 	written->subgroup = 0;
 	written->piece = 0;
 	written->base = base;

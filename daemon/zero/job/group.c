@@ -25,6 +25,9 @@
 #include "daemon/zero/step/step_end.h"
 #include "daemon/zero/tensor/tensor_table.h"
 
+/* A group that a newer one replaces has nobody more who would say how long. */
+#define ACROSS_REPLACED_NS (10 * ZI_NS_PER_S)
+
 static void rank_break(struct zero_rank *rank, int error, uint32_t culprit,
                        const struct zi_text *text)
 {
@@ -140,12 +143,12 @@ bool group_needs_all(struct zero_job *job)
 }
 
 /* Nobody is left: what it was called stays, so that the same name may form anew. */
-static void group_over(struct zero_job *job)
+static void group_over(struct zero_job *job, bool is_clean, uint64_t timeout_ns)
 {
 	struct zero_group *group = &job->group;
 
 	assert(group->rank_count == 0);
-	across_over(job);
+	across_over(job, is_clean, timeout_ns);
 	collectives_drop(job);
 	meeting_over(job);
 	if (!group->name[0])
@@ -197,7 +200,7 @@ void group_replace(struct zero_job *job, const char *name)
 	}
 	group->rank_count = 0;
 	if (group->phase != ZERO_GROUP_NONE)
-		group_over(job);
+		group_over(job, false, ACROSS_REPLACED_NS);
 	(void)zi_copy_name(group->name, sizeof(group->name), name); /* Checked before. */
 	group->number++;
 	job->meeting.failed_count = 0;
@@ -306,7 +309,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 				across_break(job, -EPIPE, &text);
 			if (job->step.phase == ZERO_STEP_STEPPING)
 				step_abort(job);
-			group_over(job);
+			group_over(job, is_clean, rank->timeout_ns);
 		} else {
 			member_left(job, rank->number, is_clean, &text);
 		}

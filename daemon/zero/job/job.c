@@ -10,6 +10,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/grad/plan.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/group.h"
@@ -291,6 +292,7 @@ void job_settle(struct zero_job *job)
 		return;
 	if (ahead_commit(job))
 		return;
+	across_settle(job);
 	if (job->group.rank_count == 0)
 		job_drop_memory(job);
 	if (job->attached_count == 0 && job->committed_step < 0 && !job->refusal) {

@@ -17,6 +17,7 @@
 #include "common/base/utf8.h"
 #include "common/wire/owner.h"
 #include "daemon/zero/across/across.h"
+#include "daemon/zero/across/commit.h"
 #include "daemon/zero/across/grads.h"
 #include "daemon/zero/across/params.h"
 #include "daemon/zero/job/delete.h"
@@ -404,12 +405,17 @@ void materialize_settled(struct zero_job *job, int error, const struct zi_text *
 static void settle(struct zero_job *job)
 {
 	struct zi_text text = { "" };
-	int r = materialize_check_nodes(job, &text);
+	int r;
 
+	if (job_spans_nodes(job)) {
+		job->votes->resume(job); /* Others may have two where this node has one. */
+		return;
+	}
+	r = materialize_check_nodes(job, &text);
 	if (r)
 		made(job, r, &text);
-	else if (job->votes && job->votes->resume && (former_is_open(job) || job_spans_nodes(job)))
-		job->votes->resume(job); /* Others may have two where this node has one. */
+	else if (job->votes && job->votes->resume && former_is_open(job))
+		job->votes->resume(job);
 	else if (!former_is_open(job))
 		begin(job);
 	else
@@ -431,6 +437,10 @@ void materialize_start(struct zero_job *job)
 	assert(materialize_is_due(job));
 	job->is_materializing = true;
 	job->materialize_generation = job->group.generation;
+	if (job_spans_nodes(job) && !job->votes)
+		job->votes = &commit_votes;
+	else if (!job_spans_nodes(job) && job->votes == &commit_votes)
+		job->votes = NULL;
 	if (job_spans_nodes(job))
 		model_agree(job, agreed);
 	else

@@ -2,6 +2,8 @@
 /* What a job is refused for; see materialize_check.h. Floor 5, shard thread. */
 #include "daemon/zero/job/materialize_check.h"
 
+#include <string.h>
+
 #include "common/base/err.h"
 #include "common/wire/owner.h"
 #include "daemon/zero/across/meeting.h"
@@ -41,23 +43,44 @@ int materialize_check_bytes(const struct zero_job *job, struct zi_text *text)
 static bool is_as_committed(const struct zero_job *job)
 {
 	const struct catalog_placement *then = &job->committed.placement;
-	uint64_t then_mask = 0;
 
-	if (job->committed.world != job->group.world_size)
-		return false;
-	for (uint32_t i = 0; i < job->committed.world; i++)
-		then_mask |= (uint64_t)(then->nodes[i] == then->node) << i;
-	return then_mask == meeting_here_mask(job) &&
+	return job->committed.world == job->group.world_size &&
+	       then->node_count == job->meeting.node_count && then->node == job->meeting.node &&
+	       !memcmp(then->nodes, job->meeting.nodes, job->committed.world) &&
 	       then->strategy == job->group.training.strategy &&
 	       then->shard_size == job->group.training.shard_size;
+}
+
+/* Sets are a start's; of several nodes what each holds goes by them. */
+static int check_sets(const struct zero_job *job, struct zi_text *text)
+{
+	uint64_t come_mask = job->group.gather_masks[ZERO_GATHER_MATERIALIZE];
+	const struct zero_rank *rank = job->group.ranks[__builtin_ctzll(come_mask)];
+	struct zi_text why = { "" };
+	int r;
+
+	if (!job->layout.unit_count)
+		return 0;
+	r = layout_compare_sets(&rank->layout, "the ranks", &job->layout, "the stored job", &why);
+	if (!r)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EOPNOTSUPP,
+		"%.180s; what a node holds went by these: start it with the same", why.chars));
 }
 
 int materialize_check_nodes(const struct zero_job *job, struct zi_text *text)
 {
 	uint32_t node_count = job->committed.placement.node_count;
 
-	if (job->committed_step < 0 || node_count <= 1)
+	if (job->committed_step < 0 || (node_count <= 1 && !job_spans_nodes(job)))
 		return 0;
+	if (node_count <= 1)
+		return err_origin(zi_text_error(
+			text, -EOPNOTSUPP,
+			"job '%s' was committed by %u ranks on one node, which holds all of it, "
+			"and has ranks on %u nodes now: start it on that node alone",
+			job->name, job->committed.world, job->meeting.node_count));
 	if (!job_spans_nodes(job))
 		return err_origin(zi_text_error(
 			text, -EOPNOTSUPP,
@@ -65,7 +88,7 @@ int materialize_check_nodes(const struct zero_job *job, struct zi_text *text)
 			"has all of its ranks on this one now: start it on as many nodes",
 			job->name, node_count));
 	if (is_as_committed(job))
-		return 0;
+		return check_sets(job, text);
 	return err_origin(zi_text_error(
 		text, -EOPNOTSUPP,
 		"job '%.60s' was committed by %u ranks on %u nodes, of which each holds a part of "

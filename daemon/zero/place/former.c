@@ -32,11 +32,12 @@
 void former_keep(struct zero_job *job)
 {
 	assert(!job->former.is_kept);
-	if (!job_keeps_former(job))
+	if (!job->step.votes)
 		return;
 	job->former = (struct zero_former){
-		.is_kept = true,
-		.is_stored = true,
+		.is_kept = job_keeps_former(job),
+		.is_stored = job_keeps_former(job),
+		.is_named = true,
 		.step = job->committed_step,
 		.marks = job->committed,
 	};
@@ -67,6 +68,23 @@ bool former_is_elsewhere(const struct zero_job *job)
 bool former_is_open(const struct zero_job *job)
 {
 	return job->former.is_kept || job->former.is_stored;
+}
+
+/* See former.h. */
+void former_forget(struct zero_job *job, uint64_t number)
+{
+	assert(!former_is_open(job));
+	if (job->committed_step >= 0) {
+		for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
+			job->blobs[job->blob_index][i].byte_count = 0;
+		ahead_set(job, -1,
+		          &(struct zero_marks){ .beta1_power = 1.0,
+		                                .beta2_power = 1.0,
+		                                .blob_index = job->blob_index });
+		job_drop_memory(job);
+	}
+	job->committed.number = number;
+	job->former.is_named = false;
 }
 
 /* Memory is read anew before it is used. */

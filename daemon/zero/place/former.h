@@ -11,6 +11,7 @@ struct zero_former {
 	bool is_kept;   /* its extents and blobs are held: the job may still go back to it */
 	bool is_stored; /* the catalog has rows of it, which may name what was released since */
 	bool is_back;   /* former_settle(): it is what stays */
+	bool is_named;  /* of state in memory alone, which is not kept: what it was before */
 	int64_t step;   /* -1: there was no commit yet */
 	struct zero_marks marks;
 	bool is_stuck; /* its rows could not be dropped by former_tidy() */
@@ -24,6 +25,8 @@ void former_release(struct zero_job *job);
 bool former_is_elsewhere(const struct zero_job *job);
 /* Is there one of which the catalog, or memory, is to be told whether it stays? */
 bool former_is_open(const struct zero_job *job);
+/* State in memory alone that not all nodes have: it begins anew, behind commit @number. */
+void former_forget(struct zero_job *job, uint64_t number);
 /* One of the two goes, from the catalog first: with @is_back the newer one. Nothing may be in
  * flight. Ends in materialize_settled(); after an error both stay as they were. */
 void former_settle(struct zero_job *job, bool is_back);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -13,12 +14,16 @@
 
 struct catalog_placement record_placement(const struct zero_job *job)
 {
-	assert(job->world > 0);
-	return (struct catalog_placement){
+	struct catalog_placement placement = {
 		.strategy = job->training.strategy,
 		.shard_size = job->training.shard_size,
 		.node_count = 1,
 	};
+
+	assert(job->world > 0);
+	if (job->across)
+		across_place(job, &placement);
+	return placement;
 }
 
 /* Documented in the header. */

@@ -206,6 +206,12 @@ int load_check(const struct zero_rank *rank, struct zi_text *text)
 	}
 	if (!snapshot)
 		return 0;
+	if (job_spans_nodes(job))
+		return err_origin(zi_text_error(
+			text, -EOPNOTSUPP,
+			"job '%.60s' has ranks on several nodes and would begin with snapshot "
+			"'%.60s': a snapshot is of one node, and loaded by ranks of one node alone",
+			job->name, snapshot->name));
 	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
 	r = load_model_check(&rank->layout, who, snapshot, text);
 	if (!r)

@@ -18,6 +18,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/across.h"
+#include "daemon/zero/across/commit.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -124,6 +126,11 @@ bool ahead_commit(struct zero_job *job)
 	if (!job_is_ahead(job) || job->group.phase == ZERO_GROUP_LIVE)
 		return false;
 	assert(job->step.phase == ZERO_STEP_NONE);
+	if (job->votes == &commit_votes && !across_talks(job)) {
+		zi_text_set(&text, "its nodes commit together, and their group broke");
+		ahead_lost(job, &text);
+		return false;
+	}
 	if (!frozen_check(job->zero, &text) && !commit_start(job, true, &text))
 		return true;
 	ahead_lost(job, &text);

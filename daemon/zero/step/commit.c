@@ -307,6 +307,10 @@ static void commit_asked(struct zero_job *job)
 
 	if (!r)
 		return;
+	if (job->across) {
+		group_break(job, r, UINT32_MAX, &text); /* Other nodes have begun. */
+		return;
+	}
 	gather_complete(job, ZERO_GATHER_COMMIT, r, &text);
 	ops_retry(job); /* Steps wait for its end. */
 }

@@ -202,7 +202,7 @@ static void step_tell(struct zero_job *job, int error, const struct zi_text *tex
 	}
 	if (!error)
 		stats_give(job, gather);
-	if (!error || job->step.is_commit)
+	if (!error || (job->step.is_commit && !job->across))
 		gather_complete(job, gather, error, text);
 	else
 		group_break(job, error, UINT32_MAX, text);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fixture of tests about training over nodes: ranks on several nodes beside the plain computation,
+ * and daemons that are killed: what is on a node's disk at that moment is what it finds again.
+ */
+#pragma once
+
+#include "tests/unit/zero/across.h"
+#include "tests/unit/zero/plain.h"
+
+/* What is trained, and where. */
+struct train {
+	const char *places;
+	struct zi_job_config config;
+	struct zi_job_training training;
+	const struct model_set *sets;
+	uint32_t start; /* of the job */
+};
+
+static struct train train;
+static struct plain plain;
+
+static inline uint32_t train_node_count(void)
+{
+	uint32_t count = 0;
+
+	for (const char *place = train.places; *place; place++)
+		count = ZI_MAX(count, (uint32_t)(*place - '0') + 1);
+	return count;
+}
+
+/* What all ranks have to see at @step. */
+static inline void train_plain(int64_t step)
+{
+	if (plain.world)
+		plain_deinit(&plain);
+	plain_init(&plain, &train.config, (uint32_t)strlen(train.places));
+	for (int64_t i = 1; i <= step; i++)
+		plain_train(&plain, (uint64_t)i, (uint64_t)i);
+}
+
+static inline void train_check(int64_t step)
+{
+	cr_assert_eq(ranks.actors[0].rank->job->current_step, step);
+	for (uint32_t i = 0; i < ranks.world; i++)
+		for (uint32_t unit = 0; unit < UNITS; unit++) {
+			uint32_t width = zi_dtype_bytes((enum zi_dtype)train.config.param_dtype);
+			struct actor *actor = &ranks.actors[i];
+
+			cr_assert_eq(memcmp(plain.param[unit],
+			                    unit_of(actor, actor->memory.param, unit),
+			                    model_elements[unit] * width),
+			             0, "'%s': unit %u of rank %u at step %lld", train.places, unit,
+			             i, (long long)step);
+		}
+}
+
+/* ---- a start of the job ---- */
+
+static inline int train_come(void)
+{
+	static char names[64][16];
+	char *name = names[train.start % ZI_COUNT_OF(names)];
+	struct attach_options options = { .incarnation = name,
+		                          .config = train.config,
+		                          .training = train.training };
+
+	(void)snprintf(name, sizeof(names[0]), "run.%u", train.start++);
+	nodes_attach(&ranks, train.places, &options);
+	nodes_layout(&ranks);
+	return nodes_materialize(&ranks);
+}
+
+static inline int64_t train_committed(void)
+{
+	int64_t step = ranks.actors[0].memory.committed_step;
+
+	for (uint32_t i = 0; i < ranks.world; i++)
+		cr_assert_eq(ranks.actors[i].memory.committed_step, step, "rank %u", i);
+	return step;
+}
+
+/* First values, by drawn ranks, and step 0. Return: the first error. */
+static inline int train_write(void)
+{
+	for (uint32_t unit = 0; unit < UNITS; unit++) {
+		uint64_t members = model_members(unit, ranks.world);
+		uint32_t root = net_draw(ranks.world);
+		struct actor *writer;
+		int r;
+
+		while (!(members >> root & 1))
+			root = (root + 1) % ranks.world;
+		writer = &ranks.actors[root];
+		actor_start(writer, 0, zero_param_write_begin, &(struct zero_op){ .unit = unit });
+		r = nodes_wait(writer, 0);
+		if (r)
+			return r;
+		fill(zero_param_staging(writer->rank)->region.base, 900 + unit,
+		     model_elements[unit], train.config.param_dtype);
+		r = nodes_all(&ranks, zero_param_write_end,
+		              &(struct zero_op){ .unit = unit, .root = root });
+		if (r)
+			return r;
+	}
+	return nodes_all(&ranks, zero_commit, &(struct zero_op){ .blob = "zero", .blob_bytes = 4 });
+}
+
+static inline int train_call(uint32_t rank, call_fn function, uint32_t unit)
+{
+	actor_start(&ranks.actors[rank], 0, function, &(struct zero_op){ .unit = unit });
+	return nodes_wait(&ranks.actors[rank], 0);
+}
+
+/* Up to, and without, zero_step(), in a drawn order. Return: the first error. */
+static inline int train_gradients(uint64_t step)
+{
+	uint32_t first_unit = net_draw(UNITS), first = net_draw(ranks.world);
+	int r = nodes_all(&ranks, zero_step_begin, &(struct zero_op){ .options = model_options() });
+
+	for (uint32_t k = 0; k < UNITS && !r; k++)
+		for (uint32_t i = 0; i < ranks.world && !r; i++) {
+			uint32_t unit = (first_unit + k) % UNITS;
+			uint32_t rank = (first + i) % ranks.world;
+
+			if (!(model_members(unit, ranks.world) >> rank & 1))
+				continue;
+			r = train_call(rank, zero_grad_acquire, unit);
+			if (r)
+				return r;
+			model_fill_grad(&ranks.actors[rank], step, 0, unit);
+			r = train_call(rank, zero_reduce, unit);
+		}
+	return r;
+}
+
+/* Tickets of zero_step(), which are open. */
+static inline void train_step_start(uint64_t step)
+{
+	static char blob[32];
+
+	(void)snprintf(blob, sizeof(blob), "blob %llu", (unsigned long long)step);
+	for (uint32_t i = 0; i < ranks.world; i++)
+		if (ranks.actors[i].rank)
+			actor_start(&ranks.actors[i], 0, zero_step,
+			            &(struct zero_op){ .blob = blob, .blob_bytes = strlen(blob) });
+}
+
+static inline int train_step_end(void)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; i < ranks.world; i++) {
+		int r = ranks.actors[i].rank ? nodes_wait(&ranks.actors[i], 0) : 0;
+
+		error = error ? error : r;
+	}
+	return error;
+}
+
+static inline void train_step(uint64_t step)
+{
+	cr_assert_eq(train_gradients(step), 0, "%s", ranks.actors[0].text.chars);
+	train_step_start(step);
+	cr_assert_eq(train_step_end(), 0, "%s", ranks.actors[0].text.chars);
+}
+
+static inline void train_leave(bool is_clean)
+{
+	nodes_leave(&ranks, is_clean);
+	nodes_settle();
+}
+
+static inline void train_init(const struct train *wanted, uint64_t seed)
+{
+	train = *wanted;
+	model_sets = train.sets;
+	if (train.config.offload_optimizer == ZI_OFFLOAD_NVME && !train.config.staging_bytes)
+		train.config.staging_bytes = 16 * MIB;
+	nodes_init(train_node_count(), seed);
+	nodes_start();
+	train_plain(0);
+}
+
+static inline void train_deinit(void)
+{
+	nodes_settle();
+	nodes_deinit();
+	plain_deinit(&plain);
+	plain = (struct plain){ .world = 0 };
+	model_sets = NULL;
+}
+
+/* ---- a daemon that is killed ---- */
+
+static inline void train_shell(const char *what, const char *directory)
+{
+	char command[512];
+
+	(void)snprintf(command, sizeof(command), "cd %s && %s", directory, what);
+	cr_assert_eq(system(command), 0);
+}
+
+/* The daemon of a node is killed, with its worker, and started again: its disk is as it is now (of
+ * the catalog's journal maybe without the end of what is just being written). Its ranks hear
+ * nothing more. What the process holds ends as it can; nobody hears of that either. */
+static inline void train_kill(uint32_t place)
+{
+	struct node *node = &net.nodes[place];
+	struct net_worker *worker = net.workers;
+
+	train_shell("mkdir killed && cp catalog.db* killed && cp --sparse=always store killed",
+	            node->directory);
+	while (worker && worker->place != place)
+		worker = worker->next;
+	if (worker)
+		nodes_crash(place);
+	for (uint32_t i = 0; i < ranks.world; i++)
+		if (ranks.places[i] == place && ranks.actors[i].rank)
+			actor_leave(&ranks.actors[i], false);
+	node_stop(node);
+	train_shell("rm -f catalog.db* && mv killed/* . && rmdir killed", node->directory);
+	node_start(node);
+}

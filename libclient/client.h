@@ -209,8 +209,8 @@ const char *zi_client_environment(const char *name);
 int zi_client_parse_count(struct zinf *zinf, const char *name, const char *text,
                           uint32_t *ret_count);
 int zi_client_resolve_rank(struct zinf *zinf, int32_t rank, int32_t world_size);
-/* Where the nodes of a job meet, as the launcher says; into @request. Return: 0; -EINVAL. */
-int zi_client_rendezvous(struct zinf *zinf, struct zi_coll_open *request);
+/* Where the nodes of a job meet, as the launcher says. Return: 0; -EINVAL. */
+int zi_client_rendezvous(struct zinf *zinf, struct zi_rendezvous *ret_rendezvous);
 int zi_client_resolve_incarnation(struct zinf *zinf, const char *named);
 
 /* request.c */

@@ -218,7 +218,7 @@ static int parse_port(struct zinf *zinf, const char *name, uint32_t add, uint32_
 }
 
 /* Under torchrun MASTER_PORT is its own. */
-int zi_client_rendezvous(struct zinf *zinf, struct zi_coll_open *request)
+int zi_client_rendezvous(struct zinf *zinf, struct zi_rendezvous *ret_rendezvous)
 {
 	const char *host = zi_client_environment("MASTER_ADDR");
 	const char *interface = zi_client_environment("ZINF_NET_INTERFACE");
@@ -233,18 +233,18 @@ int zi_client_rendezvous(struct zinf *zinf, struct zi_coll_open *request)
 			"$%s is not set",
 			zinf->attach.local_world_size, zinf->attach.world_size,
 			host ? "MASTER_PORT" : "MASTER_ADDR");
-	if (zi_copy_name(request->rendezvous_host, sizeof(request->rendezvous_host), host) ||
-	    zi_copy_name(request->interface, sizeof(request->interface),
+	if (zi_copy_name(ret_rendezvous->host, sizeof(ret_rendezvous->host), host) ||
+	    zi_copy_name(ret_rendezvous->interface, sizeof(ret_rendezvous->interface),
 	                 interface ? interface : ""))
 		return zi_client_error(zinf, -EINVAL,
 		                       "$MASTER_ADDR '%.64s' or $ZINF_NET_INTERFACE '%.32s' is too "
 		                       "long",
 		                       host, interface ? interface : "");
-	if (zi_copy_name(request->token, sizeof(request->token), token ? token : ""))
+	if (zi_copy_name(ret_rendezvous->token, sizeof(ret_rendezvous->token), token ? token : ""))
 		return zi_client_error(zinf, -EINVAL, "$ZINF_TOKEN has %zu characters: at most %u",
 		                       strlen(token), ZI_TOKEN_BYTES - 1);
 	return err_trace(parse_port(zinf, has_own ? "ZINF_PORT" : "MASTER_PORT", !has_own,
-	                            &request->rendezvous_port));
+	                            &ret_rendezvous->port));
 }
 
 /*

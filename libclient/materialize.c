@@ -344,8 +344,11 @@ static int check_model(struct zinf *zinf)
 
 int zinf_materialize(struct zinf *zinf)
 {
-	struct zi_materialize request = { .unit_count = zinf->unit_count,
-		                          .param_count = zinf->param_count };
+	struct zi_materialize_nodes request = {
+		.materialize = { .unit_count = zinf->unit_count, .param_count = zinf->param_count }
+	};
+	bool is_told = zinf->attach.local_world_size && !zinf->coll &&
+	               (zinf->features & ZI_FEATURE_STATE_NODES);
 	const struct zi_message_header *reply;
 	int fds[ZI_MESSAGE_FDS_MAX];
 	int r;
@@ -363,9 +366,14 @@ int zinf_materialize(struct zinf *zinf)
 			return err_trace(r);
 		zinf->is_layout_sent = true;
 	}
-	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_MATERIALIZE, sizeof(request),
-	                      ZI_MESSAGE_MATERIALIZED, &reply, fds,
-	                      is_forward_only(zinf) ? MODEL_FD_GRAD : MODEL_FDS);
+	/* Whoever has collectives has met. */
+	r = is_told ? zi_client_rendezvous(zinf, &request.rendezvous) : 0;
+	if (!r)
+		r = zi_client_request(zinf, &request.materialize.header, ZI_MESSAGE_MATERIALIZE,
+		                      is_told ? sizeof(request) : sizeof(request.materialize),
+		                      ZI_MESSAGE_MATERIALIZED, &reply, fds,
+		                      is_forward_only(zinf) ? MODEL_FD_GRAD : MODEL_FDS);
+	explicit_bzero(request.rendezvous.token, sizeof(request.rendezvous.token));
 	if (r)
 		return err_trace(r);
 	r = map_planes(zinf, (const struct zi_materialized *)reply, fds);

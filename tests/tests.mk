@@ -83,9 +83,6 @@ $$(BUILD)/$(1)/bin/zinfd: $$(call objects,daemon) $(3) $$(DAEMON_A)
 	$$(Q)$$(CC) $$(ALL_LDFLAGS) -Wl,--wrap=$(2) -o $$@ $$(filter %.o,$$^) -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS_daemon)
 build-tests: $$(BUILD)/$(1)/bin/zinfd
 endef
-# It takes models of jobs that span nodes: tests/system/test_far_state.c.
-$(eval $(call wrapped_zinfd,across,zero_new,$(BUILD)/tests/across/wrap.o))
-$(BUILD)/tests/system/test_far_state: | $(BUILD)/across/bin/zinfd
 
 include tests/fuzz/fuzz.mk
 include tests/nodes/nodes.mk

@@ -60,7 +60,7 @@
 #define ZI_FEATURE_COLL_VERSION (1ull << 12) /* coll_version of HELLO */
 #define ZI_FEATURE_TRAINING     (1ull << 13) /* the tail of ATTACH, and the words that go with it */
 #define ZI_FEATURE_SETS         (1ull << 14) /* ZI_LAYOUT_SET */
-#define ZI_FEATURE_STATE_NODES  (1ull << 15) /* training over nodes; nobody offers it yet */
+#define ZI_FEATURE_STATE_NODES  (1ull << 15) /* training over nodes: the tail of MATERIALIZE */
 #define ZI_FEATURE_FROZEN       (1ull << 16) /* units that are frozen whole have no gradient */
 /* Bits 16 to 20 are reserved for precision, groups and inputs. */
 
@@ -217,6 +217,27 @@ struct zi_materialize {
 };
 static_assert(sizeof(struct zi_materialize) == 24, "materialize");
 
+#define ZI_RENDEZVOUS_BYTES 256u
+#define ZI_INTERFACE_BYTES  16u
+#define ZI_TOKEN_BYTES      64u
+
+/* Where the nodes of a job meet that have not met for collectives; the same in all ranks. */
+struct zi_rendezvous {
+	uint32_t port;
+	uint32_t reserved;
+	char host[ZI_RENDEZVOUS_BYTES];     /* MASTER_ADDR */
+	char interface[ZI_INTERFACE_BYTES]; /* "": found */
+	char token[ZI_TOKEN_BYTES];         /* ZINF_TOKEN; "": none. Nobody logs it */
+};
+static_assert(sizeof(struct zi_rendezvous) == 344, "rendezvous");
+
+/* MATERIALIZE with its tail, under ZI_FEATURE_STATE_NODES. */
+struct zi_materialize_nodes {
+	struct zi_materialize materialize;
+	struct zi_rendezvous rendezvous;
+};
+static_assert(sizeof(struct zi_materialize_nodes) == 368, "materialize with its tail");
+
 /* Gradients are buckets: the segment holds a few units, GRAD_ACQUIRE says where. */
 #define ZI_MATERIALIZED_GRADS_POOLED (1u << 0)
 /* Parameters come and go though offload_param is not nvme; with nvme they do in any case. */
@@ -306,10 +327,7 @@ struct zi_tensor_opened {
 };
 static_assert(sizeof(struct zi_tensor_opened) == 56, "tensor opened");
 
-#define ZI_RENDEZVOUS_BYTES 256u
-#define ZI_INTERFACE_BYTES  16u
-#define ZI_TOKEN_BYTES      64u
-#define ZI_REASON_BYTES     160u
+#define ZI_REASON_BYTES 160u
 
 /* COLL_OPEN: once in a session; every rank asks for the same bytes. The rendezvous counts where the
  * job spans nodes, and is then the same in all ranks. With an error it only says that this rank

@@ -35,6 +35,8 @@ struct message_kind {
 	uint16_t flags;                  /* that may be set */
 	struct message_part strings[4];  /* NUL within */
 	struct message_part reserved[3]; /* zero */
+	/* of the tail */
+	struct message_part more_strings[3], more_reserved;
 };
 
 /* HELLO's reserved words are not looked at: a newer minor version may fill them, and no side knows
@@ -67,6 +69,11 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 	[ZI_MESSAGE_MATERIALIZE] = {
 		.name = "MATERIALIZE",
 		.bytes = sizeof(struct zi_materialize),
+		.more_bytes = sizeof(struct zi_materialize_nodes),
+		.more_strings = { PART(struct zi_materialize_nodes, rendezvous.host),
+			          PART(struct zi_materialize_nodes, rendezvous.interface),
+			          PART(struct zi_materialize_nodes, rendezvous.token) },
+		.more_reserved = PART(struct zi_materialize_nodes, rendezvous.reserved),
 	},
 	[ZI_MESSAGE_MATERIALIZED] = {
 		.name = "MATERIALIZED",
@@ -258,6 +265,14 @@ static bool is_part_zero(const char *base, const struct message_part *part)
 	return true;
 }
 
+static bool strings_end(const char *base, const struct message_part *parts, size_t part_count)
+{
+	for (size_t i = 0; i < part_count; i++)
+		if (parts[i].bytes && !memchr(base + parts[i].offset_bytes, '\0', parts[i].bytes))
+			return false;
+	return true;
+}
+
 /* The entries must fill the LAYOUT packet exactly. */
 static int check_layout(const struct zi_message_header *message, struct zi_text *text)
 {
@@ -285,6 +300,8 @@ int zi_message_check(const struct zi_message_header *message, struct zi_text *te
 {
 	const struct message_kind *kind = kind_of(message->type);
 	const char *base = (const char *)message;
+	bool has_tail = kind && kind->more_bytes && message->bytes == kind->more_bytes;
+	bool is_sound;
 
 	if (!kind) {
 		zi_text_set(text, "unknown message type %u", message->type);
@@ -304,19 +321,20 @@ int zi_message_check(const struct zi_message_header *message, struct zi_text *te
 		zi_text_set(text, "%s with unknown flags 0x%x", kind->name, message->flags);
 		return err_origin(-EPROTO);
 	}
-	for (uint32_t i = 0; i < ZI_COUNT_OF(kind->strings); i++) {
-		const struct message_part *part = &kind->strings[i];
-
-		if (part->bytes && !memchr(base + part->offset_bytes, '\0', part->bytes)) {
-			zi_text_set(text, "%s with a string that has no end", kind->name);
-			return err_origin(-EPROTO);
-		}
+	is_sound = strings_end(base, kind->strings, ZI_COUNT_OF(kind->strings)) &&
+	           (!has_tail ||
+	            strings_end(base, kind->more_strings, ZI_COUNT_OF(kind->more_strings)));
+	if (!is_sound) {
+		zi_text_set(text, "%s with a string that has no end", kind->name);
+		return err_origin(-EPROTO);
 	}
+	is_sound = !has_tail || is_part_zero(base, &kind->more_reserved);
 	for (uint32_t i = 0; i < ZI_COUNT_OF(kind->reserved); i++)
-		if (!is_part_zero(base, &kind->reserved[i])) {
-			zi_text_set(text, "%s with reserved bytes set", kind->name);
-			return err_origin(-EPROTO);
-		}
+		is_sound = is_sound && is_part_zero(base, &kind->reserved[i]);
+	if (!is_sound) {
+		zi_text_set(text, "%s with reserved bytes set", kind->name);
+		return err_origin(-EPROTO);
+	}
 	if (message->type == ZI_MESSAGE_LAYOUT)
 		return err_trace(check_layout(message, text));
 	return 0;

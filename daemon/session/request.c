@@ -201,8 +201,21 @@ static int sess_take_layout(struct sess *session, const struct zi_layout *layout
 	return 0;
 }
 
+/* Where its nodes meet: of a job that spans some, and has not met for collectives. */
+static void sess_take_rendezvous(struct sess *session, const struct zi_rendezvous *rendezvous)
+{
+	memcpy(session->rendezvous_host, rendezvous->host, sizeof(rendezvous->host));
+	memcpy(session->interface, rendezvous->interface, sizeof(rendezvous->interface));
+	memcpy(session->token, rendezvous->token, sizeof(rendezvous->token));
+	session->request.rendezvous_host = session->rendezvous_host;
+	session->request.interface = session->interface;
+	session->request.token = session->token;
+	session->request.rendezvous_port = rendezvous->port;
+}
+
 static void sess_materialize(struct sess *session, const struct zi_materialize *message)
 {
+	const struct zi_materialize_nodes *whole = (const void *)message;
 	struct zi_text text;
 
 	if (session->layout_error) {
@@ -220,6 +233,8 @@ static void sess_materialize(struct sess *session, const struct zi_materialize *
 		return;
 	}
 	session->request = (struct zero_op){ 0 };
+	if (message->header.bytes == sizeof(*whole))
+		sess_take_rendezvous(session, &whole->rendezvous);
 	sess_submit_request(session, &message->header, zero_materialize);
 }
 
@@ -286,6 +301,10 @@ static int sess_request(struct sess *session, const struct zi_message_header *he
 	case ZI_MESSAGE_LAYOUT:
 		return err_trace(sess_take_layout(session, (const void *)header, text));
 	case ZI_MESSAGE_MATERIALIZE:
+		if (header->bytes > sizeof(struct zi_materialize) &&
+		    !(session->features & ZI_FEATURE_STATE_NODES))
+			return zi_text_error(text, err_origin(-EPROTO),
+			                     "MATERIALIZE with a tail without feature bit 15");
 		sess_materialize(session, (const void *)header);
 		return 0;
 	case ZI_MESSAGE_PARAM_WRITE_BEGIN:
@@ -324,6 +343,17 @@ static int sess_request(struct sess *session, const struct zi_message_header *he
 	}
 }
 
+/* It may have a token in it, and stay for long. */
+static void sess_wipe(void *message)
+{
+	uint16_t type = ((const struct zi_message_header *)message)->type;
+
+	if (type == ZI_MESSAGE_COLL_OPEN)
+		explicit_bzero(message, sizeof(struct zi_coll_open));
+	else if (type == ZI_MESSAGE_MATERIALIZE)
+		explicit_bzero(message, sizeof(struct zi_materialize_nodes));
+}
+
 /* The socket of an attached session has messages, or is at its end. */
 void sess_socket_ready(struct zi_source *source, uint32_t epoll_events)
 {
@@ -350,9 +380,7 @@ void sess_socket_ready(struct zi_source *source, uint32_t epoll_events)
 			r = zi_message_check(shard->message, &shard->text);
 		if (!r)
 			r = sess_request(session, shard->message, &shard->text);
-		/* It has a token in it, and may stay for long. */
-		if (((struct zi_message_header *)shard->message)->type == ZI_MESSAGE_COLL_OPEN)
-			explicit_bzero(shard->message, sizeof(struct zi_coll_open));
+		sess_wipe(shard->message);
 		if (r)
 			sess_doom(session, false, "process %d broke the protocol: %s", session->pid,
 			          shard->text.chars);

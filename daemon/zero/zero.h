@@ -129,9 +129,6 @@ struct zero_options {
 	uint64_t uid_cpu_limit_bytes, uid_nvme_limit_bytes; /* quota per uid; UINT64_MAX none */
 	struct tier_budget uid_write_budget;                /* of each uid */
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
-	/* Models of jobs that span nodes are taken. Nothing but tests sets it, until such jobs can
-	 * train (docs/plans). */
-	bool trains_across;
 	/* Milliseconds since 1970, UTC; NULL: the system's. */
 	uint64_t (*now_ms)(void *arg);
 	void *now_arg;

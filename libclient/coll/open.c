@@ -167,11 +167,18 @@ static int open_with(struct zinf *zinf, const struct zi_coll_opened *opened, uin
 /* What this rank asks for. Return: 0; why it cannot, which is known to nobody else. */
 static int compose(struct zinf *zinf, uint64_t arena_bytes, struct zi_coll_open *request)
 {
+	struct zi_rendezvous place = { .port = 0 };
 	int r;
 
 	request->asked_bytes = arena_bytes;
 	/* Where the others meet they are told, whatever else is wrong. */
-	r = zinf->attach.local_world_size ? zi_client_rendezvous(zinf, request) : 0;
+	r = zinf->attach.local_world_size ? zi_client_rendezvous(zinf, &place) : 0;
+	/* What is known of it goes in any case. */
+	request->rendezvous_port = place.port;
+	memcpy(request->rendezvous_host, place.host, sizeof(request->rendezvous_host));
+	memcpy(request->interface, place.interface, sizeof(request->interface));
+	memcpy(request->token, place.token, sizeof(request->token));
+	explicit_bzero(place.token, sizeof(place.token));
 	if (r)
 		return err_trace(r);
 	if (zinf->coll_version != ZI_COLL_VERSION)

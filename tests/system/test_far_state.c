@@ -2,21 +2,11 @@
 /*
  * Goal: ranks on several nodes materialize one model and wait for each other; what differs, and who
  * is late or dies, is told by name on all nodes. Method: daemons on the loopback interface, whose
- * workers talk over Gloo; ranks that have opened collectives have met. The daemon is the one that
- * takes models of such jobs (tests/across/wrap.c): zinfd itself refuses them yet.
+ * workers talk over Gloo; ranks that have opened collectives have met.
  */
 #include "tests/system/far.h"
 
-static void take_daemon(void)
-{
-	const char *build = getenv("ZINF_BUILD");
-	char path[512];
-
-	(void)snprintf(path, sizeof path, "%s/across", build ? build : "build/release");
-	(void)setenv("ZINF_BUILD", path, 1);
-}
-
-TestSuite(far_state, .init = take_daemon, .timeout = 240);
+TestSuite(far_state, .timeout = 240);
 
 static int make_model(struct far_rank *rank, uint64_t columns)
 {

@@ -73,7 +73,7 @@ struct across {
 	bool is_detached;    /* so; job is there as long as rounds are open */
 	bool is_left;        /* its ranks have left, and it is the job's yet: across_over() */
 	struct zi_timer left_timer; /* how long */
-	bool has_called;     /* the meeting, which collectives had not */
+	bool has_called;            /* the meeting, which collectives had not */
 	char name[ZI_NAME_BYTES];
 	enum across_phase phase, phase_failed;
 	uint32_t node, node_count;

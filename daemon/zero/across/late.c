@@ -106,8 +106,7 @@ int late_answered(struct across *across, const struct talk_entry *entry, struct 
 	    late->number <= across->rounds.ended ||
 	    across->rounds.heard[entry->node] >= late->number)
 		return 0; /* Of something that is over. */
-	is_named = entry->unit < job->group.world_size &&
-	           across->nodes[entry->unit] == entry->node;
+	is_named = entry->unit < job->group.world_size && across->nodes[entry->unit] == entry->node;
 	late->asked &= ~(1ull << entry->node);
 	if (is_named || !late->text.chars[0]) {
 		zi_text_set(&late->text, "%.*s", (int)entry->data_bytes, (const char *)entry->data);

@@ -136,6 +136,51 @@ Test(request, what_is_frozen_without_its_feature_ends_the_session)
 	client_close(client);
 }
 
+static struct zi_materialize_nodes materialize_elsewhere(void)
+{
+	struct zi_materialize_nodes message = {
+		.materialize = { .unit_count = 1, .param_count = 0 },
+		.rendezvous = { .port = 29501,
+		                .host = "first",
+		                .interface = "eth0",
+		                .token = "secret" },
+	};
+
+	return message;
+}
+
+Test(request, where_nodes_meet_goes_with_materialize)
+{
+	struct client *client = client_attach_with(ZI_FEATURE_SETS | ZI_FEATURE_STATE_NODES);
+	struct zi_materialize_nodes message = materialize_elsewhere();
+	struct layout_packet packet = packet_of_set;
+
+	fake.holds = true;
+	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
+	client_send(client, &message, ZI_MESSAGE_MATERIALIZE, sizeof(message));
+	settle();
+	cr_assert_eq(fake.held_count, 1);
+	cr_expect_str_eq(fake.held[0]->rendezvous_host, "first");
+	cr_expect_str_eq(fake.held[0]->interface, "eth0");
+	cr_expect_str_eq(fake.held[0]->token, "secret");
+	cr_expect_eq(fake.held[0]->rendezvous_port, 29501);
+	fake_release(NULL, 0);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_MATERIALIZED);
+	client_close(client);
+}
+
+Test(request, where_nodes_meet_without_its_feature_ends_the_session)
+{
+	struct client *client = client_attach_with(ZI_FEATURE_SETS);
+	struct zi_materialize_nodes message = materialize_elsewhere();
+	struct layout_packet packet = packet_of_set;
+
+	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
+	client_send(client, &message, ZI_MESSAGE_MATERIALIZE, sizeof(message));
+	expect_end(client, "a tail without feature bit 15");
+	client_close(client);
+}
+
 Test(request, a_set_without_its_feature_ends_the_session)
 {
 	struct client *client = client_attach();

@@ -275,6 +275,36 @@ Test(message, attach_may_have_its_whole_tail_or_none)
 	}
 }
 
+Test(message, materialize_may_have_its_whole_tail_or_none)
+{
+	static const size_t fields[][2] = {
+		{ offsetof(struct zi_materialize_nodes, rendezvous.host), ZI_RENDEZVOUS_BYTES },
+		{ offsetof(struct zi_materialize_nodes, rendezvous.interface), ZI_INTERFACE_BYTES },
+		{ offsetof(struct zi_materialize_nodes, rendezvous.token), ZI_TOKEN_BYTES },
+	};
+	struct zi_message_header *message;
+	struct zi_text text;
+
+	cr_expect_eq(zi_message_check(message_of(ZI_MESSAGE_MATERIALIZE, 24), &text), 0);
+	cr_expect_eq(zi_message_check(message_of(ZI_MESSAGE_MATERIALIZE, 368), &text), 0);
+	for (uint32_t bytes = 32; bytes <= 400; bytes += 8)
+		if (bytes != 368)
+			cr_expect_eq(
+				zi_message_check(message_of(ZI_MESSAGE_MATERIALIZE, bytes), &text),
+				-EPROTO, "%u", bytes);
+	cr_expect_not_null(strstr(text.chars, "exactly 24 or 368 expected"), "%s", text.chars);
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		message = message_of(ZI_MESSAGE_MATERIALIZE, 368);
+		memset(buffer + fields[i][0], 'a', fields[i][1]);
+		cr_expect_eq(zi_message_check(message, NULL), -EPROTO, "%zu", i);
+		buffer[fields[i][0] + fields[i][1] - 1] = '\0';
+		cr_expect_eq(zi_message_check(message, NULL), 0, "%zu", i);
+	}
+	message = message_of(ZI_MESSAGE_MATERIALIZE, 368);
+	buffer[offsetof(struct zi_materialize_nodes, rendezvous.reserved)] = 1;
+	cr_expect_eq(zi_message_check(message, NULL), -EPROTO);
+}
+
 Test(message, unknown_types_and_flags_are_eproto)
 {
 	struct zi_message_header *message = message_of(ZI_MESSAGE_DONE, 16);

@@ -222,3 +222,122 @@ static inline void train_kill(uint32_t place)
 	train_shell("rm -f catalog.db* && mv killed/* . && rmdir killed", node->directory);
 	node_start(node);
 }
+
+/* ---- trained, and lost ---- */
+
+static inline struct train wanted(const char *places, uint32_t offload)
+{
+	return (struct train){ .places = places, .config = model_config(ZI_DTYPE_BF16, offload) };
+}
+
+/* What each seed trains with. */
+static inline uint32_t strategy_of(uint64_t seed)
+{
+	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO1, ZI_STRATEGY_DDP,
+		                               ZI_STRATEGY_ZERO2, ZI_STRATEGY_ZERO3 };
+
+	return strategies[seed % ZI_COUNT_OF(strategies)];
+}
+
+static inline void begin_train(const struct train *what, uint64_t seed)
+{
+	train_init(what, seed);
+	cr_assert_eq(train_come(), 0, "%s", ranks.actors[0].text.chars);
+	cr_assert_eq(train_committed(), -1);
+	cr_assert_eq(train_write(), 0, "%s", ranks.actors[0].text.chars);
+	train_check(0);
+}
+
+static inline void end_train(void)
+{
+	train_leave(true);
+	train_deinit();
+}
+
+/* What each rank gave with the step that is committed. */
+static inline void check_blobs(int64_t step)
+{
+	char expected[32];
+
+	(void)snprintf(expected, sizeof(expected), step ? "blob %lld" : "zero", (long long)step);
+	for (uint32_t i = 0; i < ranks.world; i++) {
+		uint64_t bytes = 0;
+		const void *blob = zero_blob(ranks.actors[i].rank, &bytes);
+
+		cr_assert_eq(bytes, strlen(expected), "rank %u", i);
+		cr_assert_eq(memcmp(blob, expected, bytes), 0, "rank %u: %.*s", i, (int)bytes,
+		             (const char *)blob);
+	}
+}
+
+static inline void steps(uint64_t first, uint64_t last)
+{
+	for (uint64_t step = first; step <= last; step++) {
+		train_step(step);
+		plain_train(&plain, step, step);
+		train_check((int64_t)step);
+	}
+}
+
+enum loss { LOSS_RANK, LOSS_WORKER, LOSS_DAEMON, _LOSS_COUNT };
+
+static inline void lose(enum loss loss, uint32_t place)
+{
+	const struct net_worker *worker = net.workers;
+
+	while (worker && worker->place != place)
+		worker = worker->next;
+	if (loss == LOSS_DAEMON)
+		train_kill(place);
+	else if (loss == LOSS_WORKER && worker)
+		nodes_crash(place);
+	else
+		for (uint32_t i = 0; i < ranks.world; i++)
+			if (ranks.places[i] == place && ranks.actors[i].rank) {
+				actor_leave(&ranks.actors[i], false);
+				break;
+			}
+}
+
+/* Whoever is left hears of it, and goes. */
+static inline void all_go(void)
+{
+	for (uint32_t i = 0; i < ranks.world; i++) {
+		uint64_t deadline_ns = zi_clock_deadline_ns(TURN_LIMIT_NS);
+
+		while (ranks.actors[i].rank && !ranks.actors[i].is_broken) {
+			nodes_turn();
+			cr_assert_lt(zi_clock_now_ns(), deadline_ns, "rank %u hears nothing", i);
+		}
+	}
+	train_leave(false);
+}
+
+/* From where on turns are counted: zero_step(); all nodes have what the step takes; the first one
+ * writes its commit; or has it. */
+enum anchor { ANCHOR_STEP, ANCHOR_CERTAIN, ANCHOR_COMMITTING, ANCHOR_COMMITTED, _ANCHOR_COUNT };
+
+static inline bool has_come(enum anchor anchor, uint64_t step)
+{
+	bool has = anchor == ANCHOR_STEP;
+	uint32_t certain_count = 0;
+
+	for (uint32_t i = 0; i < net.count; i++) {
+		const struct zero_job *job = node_job(&net.nodes[i], "train");
+		bool has_it = job->committed_step == (int64_t)step;
+
+		certain_count += has_it || job->step.phase > ZERO_STEP_STEPPING;
+		has |= has_it && anchor != ANCHOR_CERTAIN;
+		has |= anchor == ANCHOR_COMMITTING && job->step.phase == ZERO_STEP_COMMITTING;
+	}
+	return has || (anchor == ANCHOR_CERTAIN && certain_count == net.count);
+}
+
+static inline void resumed(int64_t step)
+{
+	cr_assert_eq(train_come(), 0, "%s", ranks.actors[0].text.chars);
+	cr_assert_eq(train_committed(), step);
+	train_plain(step);
+	check_blobs(step);
+	train_check(step);
+}

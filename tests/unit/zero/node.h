@@ -62,7 +62,6 @@ struct node {
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
 	uint32_t thread_count; /* 0: the fake device */
 	bool is_dumb;          /* no nvme tier */
-	bool trains_across;    /* see nodes.h */
 	/* What the store claims to have, for tests without I/O; 0: what it has. */
 	uint64_t pretended_bytes;
 	bool is_disk_held; /* what the disk has done is not looked at */
@@ -238,7 +237,6 @@ static inline void node_start(struct node *node)
 			.now_arg = node,
 			.told = node_told,
 			.told_arg = node,
-			.trains_across = node->trains_across,
 			.jobs_max = node->jobs_max,
 			.jobs_per_uid_max = node->jobs_per_uid_max,
 			.units_max = node->units_max,

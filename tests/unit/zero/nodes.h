@@ -29,10 +29,8 @@ static inline void nodes_init(uint32_t count, uint64_t seed)
 	memset(&net, 0, sizeof(net));
 	net.count = count;
 	net.seed = seed;
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < count; i++)
 		node_init(&net.nodes[i]);
-		net.nodes[i].trains_across = true;
-	}
 }
 
 static inline void nodes_start(void)

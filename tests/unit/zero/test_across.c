@@ -47,13 +47,18 @@ Test(across, a_slow_worker_is_waited_for)
 	end(true);
 }
 
-Test(across, users_are_refused_yet)
+Test(across, parameters_on_nvme_are_of_one_node)
 {
-	begin(2, 1, "01");
-	net.nodes[0].zero->options.trains_across = false;
+	struct attach_options options = { .incarnation = "run.0",
+		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME) };
+
+	options.config.offload_param = ZI_OFFLOAD_NVME;
+	nodes_init(2, 1);
+	nodes_start();
+	nodes_attach(&ranks, "01", &options);
 	model_layout(&ranks.actors[0]);
 	cr_expect_eq(actor_call(&ranks.actors[0], zero_materialize, &nodes_place), -EOPNOTSUPP);
-	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "across nodes"));
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "offload_param cpu"));
 	end(true);
 }
 

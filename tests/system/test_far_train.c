@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: ranks on several nodes train the bits of the plain computation, with nothing set but what
+ * launchers set, in every strategy, with state in memory and on NVMe; a rank, a worker or a daemon
+ * that is killed in the middle of a step is told to all ranks that live, and the next start goes on
+ * and ends in the same bits. Method: daemons on the loopback interface, whose workers talk over
+ * Gloo; ranks of the made-up trainer, which open no collectives.
+ */
+#include "tests/harness/ranks.h"
+#include "tests/system/far.h"
+
+#define NODES 3u
+
+enum loss { LOSS_NONE, LOSS_RANK, LOSS_WORKER, LOSS_DAEMON, _LOSS_COUNT };
+
+static struct {
+	struct harness harness[NODES];
+	uint32_t node_count, per_node, port;
+	/* What is lost, and when: at that point of that step of rank 0, on the last node. */
+	enum loss loss;
+	enum trainer_point point;
+	int64_t step;
+} scene;
+
+TestSuite(far_train, .timeout = 300);
+
+static bool open_scene(uint32_t node_count, uint32_t per_node)
+{
+	if (!far_is_built()) {
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+		return false;
+	}
+	memset(&scene, 0, sizeof(scene));
+	scene.node_count = node_count;
+	scene.per_node = per_node;
+	scene.port = far_free_port();
+	for (uint32_t i = 0; i < node_count; i++)
+		system_start(&scene.harness[i], &(struct harness_options){ .nvme_size = "32M" });
+	return true;
+}
+
+static void close_scene(void)
+{
+	for (uint32_t i = 0; i < scene.node_count; i++)
+		cr_assert_eq(harness_stop(&scene.harness[i]), 0, "node %u", i);
+}
+
+/* In the process of rank 0. */
+static void lose(void)
+{
+	const struct harness *last = &scene.harness[scene.node_count - 1];
+
+	if (scene.loss == LOSS_DAEMON)
+		(void)kill(last->pid, SIGKILL); /* It lives, or the test fails by itself. */
+	else if (scene.loss == LOSS_WORKER)
+		(void)kill(far_child_of(last->pid, "zinf-net"), SIGKILL);
+}
+
+/* A rank learns where it is as launchers tell it. */
+static void at_point(const struct trainer *trainer, enum trainer_point point, void *arg)
+{
+	uint32_t node = trainer->rank / scene.per_node;
+	uint32_t world = scene.per_node * scene.node_count;
+
+	(void)arg;
+	if (point == TRAINER_BORN) {
+		(void)setenv("ZINF_SOCKET", scene.harness[node].socket_path, 1);
+		(void)setenv("MASTER_ADDR", "127.0.0.1", 1);
+		far_set_number("MASTER_PORT", scene.port - 1);
+		far_set_number("LOCAL_WORLD_SIZE", scene.per_node);
+	}
+	if (scene.loss == LOSS_NONE || point != scene.point || trainer->step != scene.step)
+		return;
+	if (trainer->rank == 0)
+		lose();
+	else if (scene.loss == LOSS_RANK && trainer->rank == world - 1)
+		(void)raise(SIGKILL);
+}
+
+static struct trainer_settings settings_of(uint32_t strategy, enum zinf_offload offload)
+{
+	struct trainer_settings settings =
+		ranks_settings(&scene.harness[0], "far", scene.node_count * scene.per_node);
+
+	settings.options.socket_path = NULL;
+	settings.options.strategy = strategy;
+	settings.options.param_dtype = settings.options.grad_dtype = ZINF_BF16;
+	settings.options.offload_optimizer = offload;
+	settings.options.staging_bytes = offload == ZINF_OFFLOAD_NVME ? 12 << 20 : 0;
+	settings.options.incarnation = "first";
+	settings.steps = 5;
+	settings.hook = at_point;
+	return settings;
+}
+
+static void train(const struct trainer_settings *settings)
+{
+	struct ranks ranks;
+
+	cr_assert_eq(ranks_train(&ranks, settings), 0);
+	cr_assert(ranks_are_right(&ranks));
+	ranks_free(&ranks);
+}
+
+static void train_anywhere(uint32_t node_count, uint32_t per_node)
+{
+	static const uint32_t strategies[] = { ZINF_DDP, ZINF_ZERO1, ZINF_ZERO2, ZINF_ZERO3 };
+	static char names[8][16];
+
+	for (uint32_t i = 0; i < 8; i++) {
+		struct trainer_settings settings;
+
+		if (!open_scene(node_count, per_node))
+			return;
+		settings = settings_of(strategies[i / 2],
+		                       i % 2 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_CPU);
+		settings.step.max_norm = i % 3 ? 0 : 1.0;
+		(void)snprintf(names[i], sizeof(names[i]), "job%u", i);
+		settings.options.job = names[i];
+		train(&settings);
+		close_scene();
+	}
+}
+
+Test(far_train, two_nodes_train_the_bits_of_one_place)
+{
+	train_anywhere(2, 2);
+}
+
+Test(far_train, three_nodes_train_the_bits_of_one_place)
+{
+	train_anywhere(3, 1);
+}
+
+/* All ranks that live hear of it, and who it was; the next start goes on. */
+static void lose_and_go_on(enum loss loss, uint32_t strategy, enum zinf_offload offload,
+                           enum trainer_point point)
+{
+	struct trainer_settings settings;
+	struct ranks ranks;
+	uint32_t world;
+
+	if (!open_scene(2, 2))
+		return;
+	world = scene.node_count * scene.per_node;
+	scene.loss = loss;
+	scene.point = point;
+	scene.step = 3;
+	settings = settings_of(strategy, offload);
+	cr_assert_eq(ranks_start(&ranks, &settings), 0);
+	for (uint32_t i = 0; i < world; i++) {
+		bool is_dead = loss == LOSS_RANK && i == world - 1;
+		const struct trainer_report *report = ranks.reports[i];
+
+		cr_assert_eq(ranks_wait(&ranks, i), is_dead ? 1000 + SIGKILL : 1, "rank %u", i);
+		if (is_dead)
+			continue;
+		if (loss == LOSS_RANK)
+			system_expect_text(report->text, "rank 3 (pid");
+		else if (i < scene.per_node)
+			system_expect_text(report->text, "node 1");
+		else if (loss == LOSS_WORKER)
+			system_expect_text(report->text, "zinf-net");
+		cr_assert_leq(report->step, scene.step);
+	}
+	ranks_free(&ranks);
+	if (loss == LOSS_DAEMON) {
+		harness_kill(&scene.harness[1]);
+		cr_assert_eq(harness_restart(&scene.harness[1]), 0);
+	}
+	scene.loss = LOSS_NONE;
+	settings.options.incarnation = "second";
+	cr_assert_eq(ranks_start(&ranks, &settings), 0);
+	cr_assert_eq(ranks_join(&ranks), 0);
+	cr_assert(ranks_are_right(&ranks));
+	for (uint32_t i = 0; i < world; i++)
+		cr_assert_geq(ranks.reports[i]->first_steps[0], scene.step - 1, "rank %u", i);
+	ranks_free(&ranks);
+	close_scene();
+}
+
+Test(far_train, a_rank_that_is_killed_costs_a_step_at_most)
+{
+	lose_and_go_on(LOSS_RANK, ZINF_ZERO1, ZINF_OFFLOAD_NVME, TRAINER_REDUCED);
+	lose_and_go_on(LOSS_RANK, ZINF_DDP, ZINF_OFFLOAD_CPU, TRAINER_UNSHARDED);
+	lose_and_go_on(LOSS_RANK, ZINF_ZERO2, ZINF_OFFLOAD_NVME, TRAINER_STEPPED);
+}
+
+Test(far_train, a_worker_that_is_killed_costs_a_step_at_most)
+{
+	lose_and_go_on(LOSS_WORKER, ZINF_ZERO2, ZINF_OFFLOAD_NVME, TRAINER_REDUCED);
+	lose_and_go_on(LOSS_WORKER, ZINF_ZERO1, ZINF_OFFLOAD_NVME, TRAINER_STEPPED);
+}
+
+Test(far_train, a_daemon_that_is_killed_costs_a_step_at_most)
+{
+	lose_and_go_on(LOSS_DAEMON, ZINF_ZERO1, ZINF_OFFLOAD_NVME, TRAINER_REDUCED);
+	lose_and_go_on(LOSS_DAEMON, ZINF_DDP, ZINF_OFFLOAD_NVME, TRAINER_STEPPED);
+}

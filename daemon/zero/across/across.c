@@ -39,6 +39,11 @@ uint32_t across_node_count(const struct zero_job *job)
 	return job->across->node_count;
 }
 
+uint64_t across_line(const struct zero_job *job)
+{
+	return job->across->line;
+}
+
 uint32_t across_node_of(const struct zero_job *job, uint32_t rank)
 {
 	return job->across->nodes[rank];

@@ -68,6 +68,8 @@ void across_forget(struct zero *zero, const char *name);
 /* Whether one of job @name stays, and needs the store where it has met. */
 bool across_stays(const struct zero *zero, const char *name);
 
+/* What names its group in what it commits. */
+uint64_t across_line(const struct zero_job *job);
 /* The node of @rank, which trains. */
 uint32_t across_node_of(const struct zero_job *job, uint32_t rank);
 struct catalog_placement;

@@ -54,9 +54,11 @@ static void fail_rounds(struct across *across)
 
 	if (!across->error)
 		zi_text_set(&text, "the ranks of job '%s' have left", across->name);
+	across->is_failing = true; /* What ends by this may look for whom it need not keep. */
 	pull_fail(across, across->error ? across->error : -ECANCELED, &text);
 	params_over(across);
 	rounds_fail(&across->rounds, across->error ? across->error : -ECANCELED, &text);
+	across->is_failing = false;
 	if (across->is_detached)
 		across->job = NULL;
 	if (has_pulls && !has_rounds)
@@ -202,14 +204,16 @@ void across_fail(struct across *across, int error, uint32_t culprit, const struc
 	end_for(across, error, text); /* Where it had broken before. */
 }
 
-/* Its ranks have left, and other nodes have not said in time what becomes of what they made. */
+/* Its ranks have left, or the daemon stops, and other nodes have not said in time what becomes of
+ * what they made. */
 static void left_due(struct zi_timer *timer)
 {
 	struct across *across = container_of(timer, struct across, left_timer);
 	struct zero *zero = across->zero;
 	struct zi_text text;
 
-	zi_text_set(&text, "the ranks of job '%s' have left, and other nodes do not end its steps",
+	zi_text_set(&text, "%s of job '%s', and other nodes do not end its steps",
+	            across->is_left ? "nobody is left" : "the daemon is stopping in a step",
 	            across->name);
 	across_fail(across, -ETIMEDOUT, UINT32_MAX, &text);
 	zero_drain(zero);
@@ -227,13 +231,16 @@ void across_over(struct zero_job *job, bool is_clean, uint64_t timeout_ns)
 		return;
 	}
 	across->is_left = true;
+	across->late = (struct across_late){ .number = 0 }; /* Nobody's time is up any more. */
+	if (job->zero->is_stopping)
+		timeout_ns = ZI_MIN(timeout_ns, ACROSS_HURRY_NS);
 	zi_loop_arm(across->zero->options.loop, &across->left_timer,
 	            zi_clock_deadline_ns(timeout_ns), left_due);
 }
 
 void across_hurry(struct zero_job *job)
 {
-	if (job->across && job->across->is_left)
+	if (job->across)
 		zi_loop_arm(job->zero->options.loop, &job->across->left_timer,
 		            zi_clock_deadline_ns(ACROSS_HURRY_NS), left_due);
 }
@@ -276,7 +283,8 @@ void across_forget(struct zero *zero, const char *name)
 
 		if (name && strcmp(across->name, name) != 0)
 			continue;
-		if (across->job || across->task_count)
+		if (across->job || across->task_count || across->is_failing ||
+		    across->rounds.is_ending)
 			continue; /* Its rounds have yet to end: next_due() does that, and so on. */
 		(void)across_destroy(across);
 	}

@@ -71,6 +71,8 @@ struct across {
 	struct zero *zero;
 	struct zi_list link; /* in zero->acrosses, when its ranks have left */
 	bool is_detached;    /* so; job is there as long as rounds are open */
+	bool is_failing;     /* those who wait for a round are told */
+	uint64_t line;       /* of its commits: its group may be over, and another one there */
 	bool is_left;        /* its ranks have left, and it is the job's yet: across_over() */
 	struct zi_timer left_timer; /* how long */
 	bool has_called;            /* the meeting, which collectives had not */

@@ -159,6 +159,29 @@ void agree_all(struct zero_job *job, enum zero_gather gather, const uint32_t wor
 	across_vote(job, calls[gather].kind, &vote, agreed);
 }
 
+bool agree_is_held(const struct zero_job *job)
+{
+	return job->across &&
+	       (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING ||
+	        gather_is_full(job, ZERO_GATHER_STEP) || gather_is_full(job, ZERO_GATHER_COMMIT));
+}
+
+void agree_hold(struct zero_job *job, enum zero_gather gather, gather_go_fn go_on)
+{
+	job->group.go_on[gather] = go_on;
+	job->group.held |= 1u << gather;
+}
+
+void agree_held(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++) {
+		if (!(job->group.held >> i & 1) || !gather_is_full(job, i) || agree_is_held(job))
+			continue;
+		job->group.held &= ~(1u << i);
+		agree_all(job, (enum zero_gather)i, NULL, job->group.go_on[i]);
+	}
+}
+
 /* ---- a step ---- */
 
 static void begun(void *arg, const struct round *round, int error, const struct zi_text *text)

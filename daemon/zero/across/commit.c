@@ -220,6 +220,7 @@ static int take_memory(struct zero_job *job, const struct round *round, uint32_t
                        const struct commit_name *chosen, struct zi_text *ret_text)
 {
 	struct commit_name newest = offers_at(round, newest_of(round, node_count)).names[0];
+	struct commit_name present;
 
 	if (chosen->step < 0) {
 		former_forget(job, newest.number);
@@ -228,6 +229,10 @@ static int take_memory(struct zero_job *job, const struct round *round, uint32_t
 	for (uint32_t i = 0; i < node_count; i++)
 		if (offers_at(round, i).names[0].step != newest.step)
 			return err_trace(refuse(job, round, node_count, ret_text));
+	/* Of two commits of one step the former one's blobs are those of all. */
+	present = name_of(job->committed_step, &job->committed);
+	if (!is_same(&present, chosen) && job->former.step == job->committed_step)
+		job->blob_index = job->committed.blob_index = job->former.marks.blob_index;
 	job->committed.number = newest.number;
 	job->committed.line = newest.line;
 	return 0;

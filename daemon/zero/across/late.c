@@ -55,6 +55,10 @@ static uint32_t say_why(const struct across *across, const struct talk_entry *en
 		zi_text_set(text, "it has come, and waits as well: look at the network between");
 		return UINT32_MAX;
 	}
+	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING) {
+		zi_text_set(text, "its ranks have come, and it is still writing");
+		return UINT32_MAX;
+	}
 	culprit = op_say_absent(job, gathers[entry->what], &absent);
 	zi_text_set(text, "%s", absent.chars + 2 * (strncmp(absent.chars, "; ", 2) == 0));
 	if (culprit == UINT32_MAX)
@@ -101,16 +105,20 @@ int late_answered(struct across *across, const struct talk_entry *entry, struct 
 	bool is_named;
 
 	(void)text;
-	if (across->is_detached || entry->tag != late->number ||
+	if (across->is_detached || across->is_left || entry->tag != late->number ||
 	    !(late->asked >> entry->node & 1) || job->group.phase == ZERO_GROUP_BROKEN ||
 	    late->number <= across->rounds.ended ||
 	    across->rounds.heard[entry->node] >= late->number)
 		return 0; /* Of something that is over. */
+	if (job->group.phase != ZERO_GROUP_LIVE && job->group.phase != ZERO_GROUP_FORMING)
+		return 0;
 	is_named = entry->unit < job->group.world_size && across->nodes[entry->unit] == entry->node;
 	late->asked &= ~(1ull << entry->node);
 	if (is_named || !late->text.chars[0]) {
 		zi_text_set(&late->text, "%.*s", (int)entry->data_bytes, (const char *)entry->data);
 		zi_utf8_clean(late->text.chars); /* Another node's word. */
+		if (!late->text.chars[0])
+			zi_text_set(&late->text, "node %u gives no reason", entry->node);
 		late->culprit = is_named ? entry->unit : UINT32_MAX;
 	}
 	if (is_named || !late->asked)

@@ -215,6 +215,7 @@ static void models_known(void *arg, const struct round *round, int error,
 		return;
 	}
 	job->group.line = first.line;
+	job->across->line = first.line;
 	memset(&words, 0, sizeof(words)); /* All of it is sent. */
 	words.training = job->group.training;
 	words.rank = first_rank(job);

@@ -111,11 +111,11 @@ static void round_over(void *arg, const struct round *round, int error, const st
 	across->dones[round->number % ROUND_RING](job, round, error, text);
 }
 
-/* Ranks here have left, and nodes that are through as well: these vote no more. */
+/* Nodes whose ranks have left, and that are through, vote no more. */
 static void fail_gone(struct across *across)
 {
 	for (uint32_t i = 0; i < across->node_count; i++) {
-		if (!across->is_left || !(across->gone >> i & 1) ||
+		if (across->fault || !(across->gone >> i & 1) ||
 		    !rounds_waits_for(&across->rounds, i))
 			continue;
 		across->fault = -EPIPE;

@@ -87,6 +87,7 @@ void gather_complete(struct zero_job *job, enum zero_gather gather, int result,
 		keep(job, gather, result, text);
 	job->group.gather_masks[gather] = 0;
 	job->group.agreed &= ~(1u << gather);
+	job->group.held &= ~(1u << gather);
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
 		struct zero_rank *rank = job->group.ranks[i];
 		struct zero_op *op = rank ? rank->gathered[gather] : NULL;
@@ -109,5 +110,6 @@ void gather_forget(struct zero_job *job)
 {
 	memset(job->group.gather_masks, 0, sizeof(job->group.gather_masks));
 	job->group.agreed = 0;
+	job->group.held = 0;
 	memset(job->group.missed, 0, sizeof(job->group.missed));
 }

@@ -65,6 +65,7 @@ void group_break(struct zero_job *job, int error, uint32_t culprit, const struct
 			rank_break(group->ranks[i], error, culprit, &group->text);
 	memset(group->gather_masks, 0, sizeof(group->gather_masks));
 	group->agreed = 0;
+	group->held = 0;
 	across_break(job, error, &group->text);
 	if (job->step.phase == ZERO_STEP_STEPPING)
 		step_abort(job);

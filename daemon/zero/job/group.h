@@ -39,6 +39,7 @@ struct zero_group {
 	/* Where the job spans nodes (across/agree.h): gathers (bits) to which all nodes have come,
 	 * and what comes then. */
 	uint32_t agreed;
+	uint32_t held; /* to which all here have come, and that wait: agree_is_held() */
 	gather_go_fn go_on[_ZERO_GATHER_COUNT];
 	/* why it is BROKEN; or (error not 0 before) why it breaks at the end of the step that is
 	 * being written, or when a rank that left cleanly is needed next (is_left) */

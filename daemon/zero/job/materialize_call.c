@@ -93,14 +93,6 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 		zero_drain(zero);
 		return;
 	}
-	if (job_spans_nodes(job) && job->group.config.offload_param == ZI_OFFLOAD_NVME) {
-		op_fail(op, -EOPNOTSUPP,
-		        "job '%s' has %u of its %u ranks on this node: parameters on nvme are of "
-		        "one node yet; give it offload_param cpu",
-		        job->name, job->group.local_size, job->group.world_size);
-		zero_drain(zero);
-		return;
-	}
 	if (materialize_is_on(job)) {
 		op_fail(op, -EALREADY, "materialize was called before and has not ended yet");
 		zero_drain(zero);

@@ -188,7 +188,11 @@ void zero_barrier(struct zero_rank *rank, struct zero_op *op)
 	if (op_begin(rank, op, ZI_OP_BARRIER)) {
 		bool is_full = gather_join(op, ZERO_GATHER_BARRIER);
 
-		if (!group_needs_all(job) && is_full)
+		if (group_needs_all(job) || !is_full)
+			; /* It waits, or has heard why it need not. */
+		else if (agree_is_held(job))
+			agree_hold(job, ZERO_GATHER_BARRIER, barrier_passed);
+		else
 			agree_all(job, ZERO_GATHER_BARRIER, NULL, barrier_passed);
 	}
 	zero_drain(zero);

@@ -32,8 +32,11 @@
 void former_keep(struct zero_job *job)
 {
 	assert(!job->former.is_kept);
-	if (!job->step.votes)
+	if (!job->step.votes) {
+		if (!former_is_open(job))
+			job->former = (struct zero_former){ .is_named = false };
 		return;
+	}
 	job->former = (struct zero_former){
 		.is_kept = job_keeps_former(job),
 		.is_stored = job_keeps_former(job),

@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/across/agree.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -286,7 +287,8 @@ int commit_start(struct zero_job *job, bool is_unasked, struct zi_text *text)
 	job->step.is_keep = false;
 	job->step.is_skipped = false;
 	job->step.generation = job->group.generation;
-	job->step.line = job->group.line;
+	/* Its group may be over, and another one there. */
+	job->step.line = job->across ? across_line(job) : job->group.line;
 	job->step.culprit_unit = UINT32_MAX;
 	job->step.stats = (struct zi_step_stats){
 		.step = (uint64_t)ZI_MAX(job->current_step, (int64_t)0),

@@ -8,6 +8,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/agree.h"
 #include "daemon/zero/across/lent.h"
 #include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/group.h"
@@ -217,6 +218,8 @@ static void step_go_on(struct zero_job *job)
 	if (is_theirs && job->group.error && !job->group.is_left)
 		(void)group_needs_all(job);
 	if (is_theirs && job->group.phase == ZERO_GROUP_LIVE)
+		agree_held(job);
+	if (is_theirs && job->group.phase == ZERO_GROUP_LIVE)
 		ops_retry(job);
 	job_settle(job);
 }
@@ -231,7 +234,8 @@ static void step_over(struct zero_job *job, int error, const struct zi_text *tex
 		step_tell(job, error, text);
 	if (job->residency)
 		residency_pump(job);
-	snapshot_keep_due(job, job->step.former_step);
+	if (!error || !job->step.votes) /* Else it may yet be gone back from. */
+		snapshot_keep_due(job, job->step.former_step);
 	step_go_on(job);
 }
 

@@ -39,20 +39,36 @@ static inline void train_plain(int64_t step)
 		plain_train(&plain, (uint64_t)i, (uint64_t)i);
 }
 
+static inline int train_call(uint32_t rank, call_fn function, uint32_t unit)
+{
+	actor_start(&ranks.actors[rank], 0, function, &(struct zero_op){ .unit = unit });
+	return nodes_wait(&ranks.actors[rank], 0);
+}
+
+static inline void train_check_unit(uint32_t rank, uint32_t unit, int64_t step)
+{
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)train.config.param_dtype);
+	struct actor *actor = &ranks.actors[rank];
+	bool has_pool = actor->rank->job->residency;
+	const char *seen;
+
+	if (has_pool)
+		cr_assert_eq(train_call(rank, zero_unshard, unit), 0, "%s", actor->text.chars);
+	seen = has_pool ? (char *)actor->memory.param->region.base + actor->calls[0].op.offset_bytes
+	                : unit_of(actor, actor->memory.param, unit);
+	cr_assert_eq(memcmp(plain.param[unit], seen, model_elements[unit] * width), 0,
+	             "'%s': unit %u of rank %u at step %lld", train.places, unit, rank,
+	             (long long)step);
+	if (has_pool)
+		cr_assert_eq(train_call(rank, zero_reshard, unit), 0);
+}
+
 static inline void train_check(int64_t step)
 {
 	cr_assert_eq(ranks.actors[0].rank->job->current_step, step);
 	for (uint32_t i = 0; i < ranks.world; i++)
-		for (uint32_t unit = 0; unit < UNITS; unit++) {
-			uint32_t width = zi_dtype_bytes((enum zi_dtype)train.config.param_dtype);
-			struct actor *actor = &ranks.actors[i];
-
-			cr_assert_eq(memcmp(plain.param[unit],
-			                    unit_of(actor, actor->memory.param, unit),
-			                    model_elements[unit] * width),
-			             0, "'%s': unit %u of rank %u at step %lld", train.places, unit,
-			             i, (long long)step);
-		}
+		for (uint32_t unit = 0; unit < UNITS; unit++)
+			train_check_unit(i, unit, step);
 }
 
 /* ---- a start of the job ---- */
@@ -104,12 +120,6 @@ static inline int train_write(void)
 			return r;
 	}
 	return nodes_all(&ranks, zero_commit, &(struct zero_op){ .blob = "zero", .blob_bytes = 4 });
-}
-
-static inline int train_call(uint32_t rank, call_fn function, uint32_t unit)
-{
-	actor_start(&ranks.actors[rank], 0, function, &(struct zero_op){ .unit = unit });
-	return nodes_wait(&ranks.actors[rank], 0);
 }
 
 /* Up to, and without, zero_step(), in a drawn order. Return: the first error. */

@@ -47,21 +47,6 @@ Test(across, a_slow_worker_is_waited_for)
 	end(true);
 }
 
-Test(across, parameters_on_nvme_are_of_one_node)
-{
-	struct attach_options options = { .incarnation = "run.0",
-		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME) };
-
-	options.config.offload_param = ZI_OFFLOAD_NVME;
-	nodes_init(2, 1);
-	nodes_start();
-	nodes_attach(&ranks, "01", &options);
-	model_layout(&ranks.actors[0]);
-	cr_expect_eq(actor_call(&ranks.actors[0], zero_materialize, &nodes_place), -EOPNOTSUPP);
-	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "offload_param cpu"));
-	end(true);
-}
-
 /* ---- what differs ---- */
 
 Test(across, a_configuration_that_differs_is_named_on_all_nodes)

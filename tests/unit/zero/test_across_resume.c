@@ -81,6 +81,42 @@ Test(across_resume, what_is_ahead_waits_for_other_nodes_ranks_as_long_as_its_own
 	end_train();
 }
 
+/* The next start's ranks wait while nodes of the former one still talk, in vain. */
+Test(across_resume, a_new_start_waits_for_the_end_of_what_ranks_left)
+{
+	static struct nodes_ranks fresh;
+	struct train what = ahead_of(3);
+	struct attach_options options = { .incarnation = "next", .world = 4, .local = 2 };
+
+	begin_train(&what, 4);
+	options.config = train.config;
+	options.training = train.training;
+	steps(1, 4);
+	fresh = (struct nodes_ranks){ .world = 4, .places = { 0, 0, 1, 1 } };
+	for (uint32_t i = 0; i < 2; i++) {
+		ranks.actors[i].rank->timeout_ns = 100 * ZI_NS_PER_MS;
+		actor_leave(&ranks.actors[i], true);
+	}
+	for (uint32_t i = 0; i < 4; i++) {
+		options.rank = i;
+		cr_assert_eq(actor_attach(&net.nodes[i / 2], &fresh.actors[i], &options), 0, "%s",
+		             fresh.actors[i].text.chars);
+		model_layout(&fresh.actors[i]);
+		actor_start(&fresh.actors[i], 0, zero_materialize, &nodes_place);
+		while (i == 1 && node_job(&net.nodes[0], "train")->current_step != 3)
+			nodes_turn();
+		if (i >= 2)
+			actor_leave(&ranks.actors[i], false);
+	}
+	for (uint32_t i = 0; i < 4; i++) {
+		cr_assert_eq(nodes_wait(&fresh.actors[i], 0), 0, "%s", fresh.actors[i].text.chars);
+		zero_materialized(fresh.actors[i].rank, &fresh.actors[i].memory);
+		cr_assert_eq(fresh.actors[i].memory.committed_step, 3);
+	}
+	nodes_leave(&fresh, true);
+	end_train();
+}
+
 /* A daemon that is told to stop waits for nobody. */
 static void quiet(void *arg)
 {

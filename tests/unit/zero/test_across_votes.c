@@ -216,6 +216,41 @@ Test(across_votes, a_node_that_does_not_commit_is_named)
 	end_train();
 }
 
+/* step(), barrier(), then the ticket: what ranks call and what daemons ask each other keep one
+ * order on all nodes, however long each node writes. */
+Test(across_votes, a_barrier_behind_a_step_waits_for_its_commit)
+{
+	for (uint64_t seed = 1; seed <= 6; seed++) {
+		struct train what = wanted("0011", seed % 2 ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU);
+
+		what.training.strategy = strategy_of(seed);
+		begin_train(&what, seed);
+		for (uint64_t step = 1; step <= 3; step++) {
+			uint32_t slow = net_draw(2);
+
+			cr_assert_eq(train_gradients(step), 0);
+			train_step_start(step);
+			net.nodes[slow].is_disk_held = true;
+			for (uint32_t i = 0; i < 4; i++) {
+				actor_start(&ranks.actors[i], 1, zero_barrier, NULL);
+				for (uint32_t k = net_draw(60); k > 0; k--)
+					nodes_turn();
+			}
+			net.nodes[slow].is_disk_held = false;
+			(void)nvme_engine_reap(net.nodes[slow].engine);
+			for (uint32_t i = 0; i < 4; i++) {
+				cr_assert_eq(nodes_wait(&ranks.actors[i], 0), 0, "%s",
+				             ranks.actors[i].text.chars);
+				cr_assert_eq(nodes_wait(&ranks.actors[i], 1), 0, "%s",
+				             ranks.actors[i].text.chars);
+			}
+			plain_train(&plain, step, step);
+			train_check((int64_t)step);
+		}
+		end_train();
+	}
+}
+
 /* A snapshot is of one node. */
 Test(across_votes, a_snapshot_is_not_loaded_over_nodes)
 {

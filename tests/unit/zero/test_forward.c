@@ -419,7 +419,6 @@ Test(zero_forward, over_nodes_it_is_refused_by_name)
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
 
 	node_init(&node);
-	node.trains_across = true;
 	node_start(&node);
 	cr_assert_eq(actor_attach(&node, &others[0],
 	                          &(struct attach_options){ .world = 2,

@@ -16,6 +16,7 @@ enum loss { LOSS_NONE, LOSS_RANK, LOSS_WORKER, LOSS_DAEMON, _LOSS_COUNT };
 static struct {
 	struct harness harness[NODES];
 	uint32_t node_count, per_node, port;
+	bool stores_param; /* with parameters on NVMe */
 	/* What is lost, and when: at that point of that step of rank 0, on the last node. */
 	enum loss loss;
 	enum trainer_point point;
@@ -86,6 +87,7 @@ static struct trainer_settings settings_of(uint32_t strategy, enum zinf_offload 
 	settings.options.strategy = strategy;
 	settings.options.param_dtype = settings.options.grad_dtype = ZINF_BF16;
 	settings.options.offload_optimizer = offload;
+	settings.options.offload_param = scene.stores_param ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_NONE;
 	settings.options.staging_bytes = offload == ZINF_OFFLOAD_NVME ? 12 << 20 : 0;
 	settings.options.incarnation = "first";
 	settings.steps = 5;
@@ -132,9 +134,22 @@ Test(far_train, three_nodes_train_the_bits_of_one_place)
 	train_anywhere(3, 1);
 }
 
+/* Parameters come from the stores of all nodes. */
+Test(far_train, parameters_on_nvme_come_from_all_nodes)
+{
+	struct trainer_settings settings;
+
+	if (!open_scene(2, 2))
+		return;
+	scene.stores_param = true;
+	settings = settings_of(ZINF_ZERO3, ZINF_OFFLOAD_NVME);
+	train(&settings);
+	close_scene();
+}
+
 /* All ranks that live hear of it, and who it was; the next start goes on. */
-static void lose_and_go_on(enum loss loss, uint32_t strategy, enum zinf_offload offload,
-                           enum trainer_point point)
+static void lose_and_go_on_with(enum loss loss, uint32_t strategy, enum zinf_offload offload,
+                                bool stores_param, enum trainer_point point)
 {
 	struct trainer_settings settings;
 	struct ranks ranks;
@@ -143,6 +158,7 @@ static void lose_and_go_on(enum loss loss, uint32_t strategy, enum zinf_offload 
 	if (!open_scene(2, 2))
 		return;
 	world = scene.node_count * scene.per_node;
+	scene.stores_param = stores_param;
 	scene.loss = loss;
 	scene.point = point;
 	scene.step = 3;
@@ -179,6 +195,12 @@ static void lose_and_go_on(enum loss loss, uint32_t strategy, enum zinf_offload 
 	close_scene();
 }
 
+static void lose_and_go_on(enum loss loss, uint32_t strategy, enum zinf_offload offload,
+                           enum trainer_point point)
+{
+	lose_and_go_on_with(loss, strategy, offload, false, point);
+}
+
 Test(far_train, a_rank_that_is_killed_costs_a_step_at_most)
 {
 	lose_and_go_on(LOSS_RANK, ZINF_ZERO1, ZINF_OFFLOAD_NVME, TRAINER_REDUCED);
@@ -196,4 +218,13 @@ Test(far_train, a_daemon_that_is_killed_costs_a_step_at_most)
 {
 	lose_and_go_on(LOSS_DAEMON, ZINF_ZERO1, ZINF_OFFLOAD_NVME, TRAINER_REDUCED);
 	lose_and_go_on(LOSS_DAEMON, ZINF_DDP, ZINF_OFFLOAD_NVME, TRAINER_STEPPED);
+}
+
+/* Of parameters that nodes divide each has its own again, in memory or on its store. */
+Test(far_train, divided_parameters_come_back)
+{
+	lose_and_go_on(LOSS_RANK, ZINF_ZERO3, ZINF_OFFLOAD_CPU, TRAINER_UNSHARDED);
+	lose_and_go_on(LOSS_DAEMON, ZINF_ZERO3, ZINF_OFFLOAD_NVME, TRAINER_REDUCED);
+	lose_and_go_on_with(LOSS_WORKER, ZINF_ZERO3, ZINF_OFFLOAD_NVME, true, TRAINER_STEPPED);
+	lose_and_go_on_with(LOSS_DAEMON, ZINF_ZERO3, ZINF_OFFLOAD_NVME, true, TRAINER_UNSHARDED);
 }

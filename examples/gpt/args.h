@@ -28,6 +28,7 @@ struct gpt_args {
 	uint32_t rank_count;  /* --ranks; 0: not given */
 	int32_t rank;         /* a launcher's; -1: this process starts the ranks itself */
 	uint32_t world_count; /* a launcher's or --ranks */
+	bool is_launched;     /* so: ranks are processes of their own, maybe on several nodes */
 	uint32_t restart_max;
 	uint32_t restart_index; /* which life of the ranks this is; by the parent or launcher */
 	bool is_reference;

@@ -70,6 +70,7 @@ int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem)
 		return gpt_problem_set(problem, -EINVAL, "--ranks %u, but %s is %s",
 		                       args->rank_count, launcher->world_name, world_text);
 	args->rank = (int32_t)rank;
+	args->is_launched = true;
 	args->world_count = (uint32_t)world;
 	read_restart(args);
 	return 0;

@@ -18,7 +18,7 @@ struct zinf_backend {
 	struct gpt_backend base;
 	struct zinf *zinf;
 	zinf_ticket ticket;   /* of the step that is ending; 0: none */
-	bool has_collectives; /* opened at the first gather: every rank comes to that */
+	bool has_collectives; /* of ranks that a launcher started */
 };
 
 static struct zinf *zinf_of(const struct gpt_backend *backend)
@@ -141,11 +141,8 @@ static int backend_barrier(struct gpt_backend *backend)
 static int backend_gather(struct gpt_backend *backend, double *values)
 {
 	struct zinf_backend *own = (struct zinf_backend *)backend;
-	int r = own->has_collectives ? 0 : zinf_coll_open(own->zinf, 1);
 
-	if (r)
-		return r;
-	own->has_collectives = true;
+	assert(own->has_collectives);
 	return zinf_coll_all_gather(own->zinf, &values[backend->rank_first], values,
 	                            sizeof(*values), ZINF_U8, NULL);
 }
@@ -316,9 +313,13 @@ static int describe(struct zinf *zinf, const struct gpt_args *args, const struct
 	return 0;
 }
 
-static int materialize(struct zinf *zinf, struct gpt_problem *problem)
+/* Collectives come before the model, where ranks are on several nodes. */
+static int materialize(struct zinf *zinf, bool has_collectives, struct gpt_problem *problem)
 {
-	int r = zinf_materialize(zinf);
+	int r = has_collectives ? zinf_coll_open(zinf, 1) : 0;
+
+	if (!r)
+		r = zinf_materialize(zinf);
 
 	return r ? gpt_problem_set(problem, r, "%s", zinf_error_text(zinf)) : 0;
 }
@@ -335,6 +336,7 @@ int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
 	own = calloc(1, sizeof(*own));
 	if (!own)
 		return gpt_problem_set(problem, -ENOMEM, "No memory for a backend");
+	own->has_collectives = args->is_launched && args->world_count > 1;
 	r = attach(args, &zinf);
 	if (r) {
 		free(own);
@@ -346,7 +348,7 @@ int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
 	if (!r)
 		r = gpt_resume_load(args, zinf, problem);
 	if (!r)
-		r = materialize(zinf, problem);
+		r = materialize(zinf, own->has_collectives, problem);
 	if (!r)
 		r = gpt_resume_verify(args, zinf, problem);
 	if (r) {

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: the example trains over several nodes with nothing but the variables that launchers set, to
+ * the bits of its reference, and goes on when it is started again. Method: two daemons on the
+ * loopback interface; ranks of zinf-gpt started by hand, as torchrun does on each node.
+ */
+#include "tests/system/far.h"
+#include "tests/system/gpt.h"
+
+#define TINY                                                                    \
+	"--layers 1 --heads 1 --d-model 16 --seq-len 16 --batch-size 1 --bf16 " \
+	"--warmup 1 --lr 1e-3 --min-lr 1e-3 --log-every 1 --staging 4M "
+
+TestSuite(far_gpt, .timeout = 120);
+
+/* Four ranks on two nodes; all must end well. What rank 0 says lies in `words`. */
+static void run_over_nodes(const struct harness *second, const char *arguments)
+{
+	char path[300], command[2048];
+	size_t bytes;
+	FILE *pipe;
+
+	harness_program("zinf-gpt", path, sizeof(path));
+	(void)snprintf(command, sizeof(command),
+	               "program=$(realpath %s); cd %s; pids=; code=0;"
+	               "export WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+	               "MASTER_PORT=%u TORCHELASTIC_RUN_ID=far$$ TORCHELASTIC_RESTART_COUNT=0;"
+	               "for rank in 3 2 1; do"
+	               " [ $rank -lt 2 ] && ZINF_SOCKET=%s || ZINF_SOCKET=%s;"
+	               " RANK=$rank LOCAL_RANK=$((rank %% 2)) ZINF_SOCKET=$ZINF_SOCKET"
+	               " $program %s > rank$rank.log 2>&1 & pids=\"$pids $!\"; done;"
+	               "RANK=0 LOCAL_RANK=0 ZINF_SOCKET=%s $program %s 2>&1 || code=1;"
+	               "for pid in $pids; do wait $pid || code=1; done;"
+	               "[ $code = 0 ] || cat rank?.log; exit $code",
+	               path, folder, far_free_port() - 1, harness.socket_path, second->socket_path,
+	               arguments, harness.socket_path, arguments);
+	pipe = popen(command, "r");
+	cr_assert_not_null(pipe);
+	bytes = fread(words, 1, sizeof(words) - 1, pipe);
+	words[bytes] = '\0';
+	cr_assert_eq(pclose(pipe), 0, "%s", words);
+}
+
+Test(far_gpt, two_nodes_give_the_bits_of_the_reference)
+{
+	static const char *const strategies[] = { "ddp", "zero1", "zero2", "fsdp" };
+	struct harness second = { .pid = 0 };
+	char arguments[512];
+
+	if (!far_is_built())
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+	gpt_start();
+	system_start(&second, &(struct harness_options){ .nvme_size = "64M" });
+	gpt_run(0, "zinf-gpt", TINY "--reference --ranks 4 --steps 5 --dump plain.dump");
+	for (size_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
+		const char *offload =
+			i % 2 ? "--offload-optimizer nvme" : "--offload-optimizer cpu";
+
+		(void)snprintf(arguments, sizeof(arguments),
+		               TINY "--job far%zu --strategy %s %s --steps 3", i, strategies[i],
+		               offload);
+		run_over_nodes(&second, arguments);
+		(void)snprintf(arguments, sizeof(arguments),
+		               TINY "--job far%zu --strategy %s %s --steps 5 --dump far.dump", i,
+		               strategies[i], offload);
+		run_over_nodes(&second, arguments);
+		system_expect_text(words, "resumed at step 3");
+		gpt_expect_equal_dumps("plain.dump", "far.dump");
+	}
+	cr_assert_eq(harness_stop(&second), 0);
+	files_stop();
+}

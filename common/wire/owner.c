@@ -112,7 +112,7 @@ static void logical_grads(const struct zi_share *share, const struct zi_job_conf
 		                             beside(share, share->padded_count) * width);
 	else if (is_divided)
 		bytes->grad_buckets = bucket_count * width;
-	if (is_sharded)
+	if (is_sharded || zi_training_has_wide_sums(training, config))
 		bytes->accum = held_count(share, is_divided) * sizeof(float);
 }
 

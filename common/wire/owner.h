@@ -53,7 +53,7 @@ struct zi_plane_bytes {
 	uint64_t param_live; /* parameters divided: units in use, beside those owned */
 	uint64_t grad;
 	uint64_t grad_buckets; /* gradients divided: those on their way to their owners */
-	uint64_t accum;        /* fp32 sums of the sharded schedule */
+	uint64_t accum;        /* fp32 sums of the sharded schedule, or of 16-bit gradients */
 	uint64_t state;
 };
 

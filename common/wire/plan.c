@@ -223,12 +223,13 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_pa
                       const struct zi_plan_options *options, const struct widths *widths,
                       struct zi_plan *plan, uint64_t *ret_resident_count, struct zi_text *text)
 {
+	bool has_wide_sums = zi_training_has_wide_sums(&options->training, &options->config);
 	const struct zi_grads_model grads_model = {
 		.plane_bytes = plane_bytes(model, widths->grad, plan->slot_bytes),
 		.largest_bytes = largest_bytes(model, widths->grad, plan->slot_bytes),
 		.whole_bytes =
 			grads_bytes(model, options->local_ranks, widths->grad, plan->slot_bytes),
-		.sum_bytes = part->summed.padded_count * widths->grad,
+		.sum_bytes = has_wide_sums ? 0 : part->summed.padded_count * widths->grad,
 		.spill_bytes = ZI_SPILL_SLOTS * zi_plan_longest(model, 0) * widths->grad,
 		.slot_bytes = plan->slot_bytes,
 		.rank_count = options->local_ranks,
@@ -259,6 +260,8 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_pa
 		return 0;
 	plan->grad_cpu_bytes = options->local_ranks * grads.rank_bytes + grads.table_bytes;
 	plan->bucket_cpu_bytes = grads.rank_bytes;
+	if (has_wide_sums) /* They are in the accumulator. */
+		return 0;
 	sum_bytes = resident_sums(&part->summed, widths->grad, grads.sum_bytes, ret_resident_count);
 	plan->grad_nvme_bytes = grads_model.sum_bytes - sum_bytes;
 	if (grads.is_stored)
@@ -415,7 +418,9 @@ static int make(const struct zi_plan_model *model, const struct zi_plan_part *pa
 		return err_trace(r);
 	/* There are nodes that sum nothing, and have the memory. */
 	bytes = ZI_MAX(part->finished_count, (uint64_t)1) * sizeof(float);
-	if (options->config.schedule == ZI_SCHEDULE_SHARDED && !widths.is_forward_only)
+	if (!widths.is_forward_only &&
+	    (options->config.schedule == ZI_SCHEDULE_SHARDED ||
+	     zi_training_has_wide_sums(&options->training, &options->config)))
 		plan.accum_cpu_bytes = segment_bytes(options, bytes, is_worth_huge(bytes));
 	if (shares.resident_bytes)
 		plan.state_cpu_bytes = segment_bytes(options, shares.resident_bytes,

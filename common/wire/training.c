@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a job trains: names, what goes together, what is not built, what differs between ranks. Floor
- * 1, pure.
+ * How a job trains: names, what goes together, what differs between ranks. Floor 1, pure.
  *
  * One table has every word, so that none can be added and be forgotten by the comparison.
  */
@@ -193,7 +192,37 @@ static int check_budget(const struct zi_job_training *training, const struct zi_
 	return 0;
 }
 
-/* See training.h, as is the next. */
+/* A 16-bit type has no room for values of the other one. */
+static int check_reduce(const struct zi_job_training *training, const struct zi_job_config *config,
+                        struct zi_text *text)
+{
+	enum zi_dtype reduce = zi_training_reduce_dtype(training, config);
+
+	if (reduce == config->grad_dtype || reduce == ZI_DTYPE_F32 ||
+	    config->grad_dtype == ZI_DTYPE_F32)
+		return 0;
+	return err_origin(zi_text_error(text, -EINVAL,
+	                                "reduce_dtype is %s, but grad_dtype is %s: use f32, or "
+	                                "grad_dtype f32",
+	                                zi_dtype_name(reduce),
+	                                zi_dtype_name((enum zi_dtype)config->grad_dtype)));
+}
+
+/* See training.h, as are the next. */
+enum zi_dtype zi_training_reduce_dtype(const struct zi_job_training *training,
+                                       const struct zi_job_config *config)
+{
+	return (enum zi_dtype)(training->reduce_dtype ? training->reduce_dtype
+	                                              : config->grad_dtype);
+}
+
+bool zi_training_has_wide_sums(const struct zi_job_training *training,
+                               const struct zi_job_config *config)
+{
+	return zi_training_reduce_dtype(training, config) == ZI_DTYPE_F32 &&
+	       config->grad_dtype != ZI_DTYPE_F32;
+}
+
 struct zi_scaler_options zi_training_scaler(const struct zi_job_training *training)
 {
 	return (struct zi_scaler_options){
@@ -268,6 +297,8 @@ int zi_check_training(const struct zi_job_training *training, const struct zi_jo
 		r = check_places(training, config, world_size, local_size, text);
 	if (!r)
 		r = check_pool(training, config, local_size < world_size, text);
+	if (!r)
+		r = check_reduce(training, config, text);
 	if (!r)
 		r = check_budget(training, config, text);
 	if (r)
@@ -372,42 +403,6 @@ int zi_training_compare(const struct zi_job_training *training, const struct zi_
 			                                field->name,
 			                                format_field(field, mine).chars,
 			                                format_field(field, other).chars, whose));
-	}
-	return 0;
-}
-
-/* ---- what is not built ---- */
-
-/**
- * zi_training_unbuilt() - what would be believed and not done
- *
- * Strategies inside one node differ in what belongs to whom, not in what is computed: zero1 to
- * zero3 are taken there. Of a job that spans nodes nothing is (daemon/zero/job/materialize.c).
- * Return: 0; -EOPNOTSUPP with field and value.
- */
-int zi_training_unbuilt(const struct zi_job_training *training, const struct zi_job_config *config,
-                        struct zi_text *text)
-{
-	const struct {
-		const char *name;
-		bool is_asked;
-		const char *instead;
-	} words[] = {
-		{ "reduce_dtype",
-		  training->reduce_dtype && training->reduce_dtype != config->grad_dtype,
-		  "leave it 0: gradients travel as they are, and are summed in f32" },
-	};
-
-	for (size_t i = 0; i < ZI_COUNT_OF(words); i++) {
-		const struct training_field *field = training_fields;
-
-		if (!words[i].is_asked)
-			continue;
-		while (strcmp(field->name, words[i].name) != 0)
-			field++;
-		return err_origin(zi_text_error(
-			text, -EOPNOTSUPP, "%s is %s, which is not built yet: %s", field->name,
-			format_field(field, read_field(training, field)).chars, words[i].instead));
 	}
 	return 0;
 }

@@ -5,8 +5,7 @@
  * catalog as it came. Floor 1, pure.
  *
  * All zero is what a client without the feature means, and every word may be zero by itself: a
- * default. Words come before what they ask for is built: the daemon refuses those by name
- * (zi_training_unbuilt()), so that a client never believes what nobody does.
+ * default. What only some jobs can have (not those over nodes) is refused where that is known.
  */
 #pragma once
 
@@ -78,10 +77,12 @@ void zi_training_set_scaler(struct zi_job_training *training,
  * words. */
 int zi_check_training(const struct zi_job_training *training, const struct zi_job_config *config,
                       uint32_t world_size, uint32_t local_size, struct zi_text *text);
-/* What a good value may ask for and this daemon does not do: -EOPNOTSUPP, naming field and value.
- * @training passed zi_check_training(). */
-int zi_training_unbuilt(const struct zi_job_training *training, const struct zi_job_config *config,
-                        struct zi_text *text);
+/* The type in which leaves of a sum and the sum are rounded: reduce_dtype, or grad_dtype. */
+enum zi_dtype zi_training_reduce_dtype(const struct zi_job_training *training,
+                                       const struct zi_job_config *config);
+/* Sums are f32 and gradients are not: they are kept in memory of their own. */
+bool zi_training_has_wide_sums(const struct zi_job_training *training,
+                               const struct zi_job_config *config);
 /* The first difference; @whose: "the other ranks". -EINVAL with the field and both values. What is
  * another word for the same thing is no difference. */
 int zi_training_compare(const struct zi_job_training *training, const struct zi_job_training *model,

@@ -80,8 +80,6 @@ static int sess_take_training(struct sess *session, const struct zi_attach *atta
 		training = ((const struct zi_attach_training *)(const void *)attach)->training;
 	}
 	r = zi_check_training(&training, &attach->config, attach->world_size, local_size, text);
-	if (!r)
-		r = zi_training_unbuilt(&training, &attach->config, text);
 	if (r)
 		return err_trace(r);
 	session->training = training;

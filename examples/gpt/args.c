@@ -62,6 +62,13 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem)
 		return gpt_problem_set(problem, -EINVAL, "--bf16 and --fp16: one of them");
 	if (args->has_f32_grads && !args->is_bf16 && !args->is_fp16)
 		return gpt_problem_set(problem, -EINVAL, "--f32-grads needs --bf16 or --fp16");
+	if (gpt_reduce_dtype(args) != gpt_grad_dtype(args) && gpt_reduce_dtype(args) != ZINF_F32 &&
+	    gpt_grad_dtype(args) != ZINF_F32)
+		return gpt_problem_set(problem, -EINVAL,
+		                       "--reduce-dtype %s with gradients in %s: use f32, or "
+		                       "--f32-grads",
+		                       gpt_dtype_name(gpt_reduce_dtype(args)),
+		                       gpt_dtype_name(gpt_grad_dtype(args)));
 	if (args->model.channel_count % args->model.head_count)
 		return gpt_problem_set(problem, -EINVAL,
 		                       "--d-model %u is not a multiple of --heads %u",
@@ -179,6 +186,11 @@ enum zinf_dtype gpt_param_dtype(const struct gpt_args *args)
 enum zinf_dtype gpt_grad_dtype(const struct gpt_args *args)
 {
 	return args->has_f32_grads ? ZINF_F32 : gpt_param_dtype(args);
+}
+
+enum zinf_dtype gpt_reduce_dtype(const struct gpt_args *args)
+{
+	return args->reduce_dtype ? (enum zinf_dtype)args->reduce_dtype : gpt_grad_dtype(args);
 }
 
 const char *gpt_dtype_name(enum zinf_dtype dtype)

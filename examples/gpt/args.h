@@ -63,10 +63,11 @@ struct gpt_args {
 	uint32_t optimizer; /* enum zinf_optimizer */
 	uint32_t schedule;  /* enum zinf_schedule */
 	bool is_bf16;
-	bool is_fp16;         /* not both */
-	bool has_f32_grads;   /* with parameters of 16 bits */
-	double loss_scale;    /* fixed; 0: the next decide, with fp16 */
-	uint32_t scaler_kind; /* enum zinf_scaler_kind; 0: deepspeed, as the next its default */
+	bool is_fp16;          /* not both */
+	bool has_f32_grads;    /* with parameters of 16 bits */
+	uint32_t reduce_dtype; /* enum zinf_dtype of sums; 0: gradients' */
+	double loss_scale;     /* fixed; 0: the next decide, with fp16 */
+	uint32_t scaler_kind;  /* enum zinf_scaler_kind; 0: deepspeed, as the next its default */
 	double scale_init;
 	uint32_t scale_window, scale_hysteresis;
 	double scale_min; /* or GPT_SCALE_UNSET */
@@ -133,4 +134,5 @@ uint32_t gpt_param_group(const struct gpt_args *args, const struct gpt_param *pa
 /* As the options mean them together. */
 enum zinf_dtype gpt_param_dtype(const struct gpt_args *args);
 enum zinf_dtype gpt_grad_dtype(const struct gpt_args *args);
+enum zinf_dtype gpt_reduce_dtype(const struct gpt_args *args);
 const char *gpt_dtype_name(enum zinf_dtype dtype);

@@ -40,6 +40,7 @@ static const struct pair {
 	{ "loss-scale-consecutive", "fp16.consecutive_hysteresis" },
 	{ "loss-scale-min", "fp16.min_loss_scale" },
 	{ "f32-grads", "data_types.grad_accum_dtype" },
+	{ "reduce-dtype", "communication_data_type" },
 	{ "strategy", "zero_optimization.stage" },
 	{ "shard-size", "zero_optimization.mics_shard_size" },
 	{ "offload-optimizer", "zero_optimization.offload_optimizer.device" },
@@ -108,6 +109,7 @@ static void take_all(const struct zinf_deepspeed_config *config, struct gpt_args
 	file->is_bf16 = config->param_dtype == ZINF_BF16;
 	file->is_fp16 = config->param_dtype == ZINF_F16;
 	file->has_f32_grads = config->param_dtype != ZINF_F32 && config->grad_dtype == ZINF_F32;
+	file->reduce_dtype = config->reduce_dtype == config->grad_dtype ? 0 : config->reduce_dtype;
 	take_scaler(config, file);
 	file->strategy = strategies[config->zero_stage];
 	file->offload_optimizer = config->offload_optimizer;
@@ -133,9 +135,7 @@ static int check_taken(const struct zinf_deepspeed_config *config, const struct 
 {
 	const char *key = NULL;
 
-	if (config->reduce_dtype && config->reduce_dtype != config->grad_dtype)
-		key = "communication_data_type";
-	else if (config->shard_ranks)
+	if (config->shard_ranks)
 		key = "zero_optimization.mics_shard_size";
 	if (!key)
 		return 0;

@@ -9,6 +9,10 @@ static const struct gpt_choice optimizers[] = {
 	{ "adagrad", ZINF_ADAGRAD }, { "lion", ZINF_LION }, { NULL, 0 }
 };
 
+static const struct gpt_choice reduce_dtypes[] = {
+	{ "same", 0 }, { "f32", ZINF_F32 }, { "bf16", ZINF_BF16 }, { "fp16", ZINF_F16 }, { NULL, 0 }
+};
+
 /* Limits: what the code's integers hold, and what nobody means. */
 static const struct gpt_option model[] = {
 	GPT_NUMBER("layers", GPT_OPTION_U32, model.layer_count, 1, 1024, "N       blocks (4)"),
@@ -53,6 +57,8 @@ static const struct gpt_option training[] = {
 	GPT_FLAG("bf16", is_bf16, "        parameters and gradients in bf16, master in f32"),
 	GPT_FLAG("fp16", is_fp16, "        the same in fp16, with a loss scale"),
 	GPT_FLAG("f32-grads", has_f32_grads, "        with --bf16 or --fp16: gradients in f32"),
+	GPT_CHOICE("reduce-dtype", reduce_dtype, reduce_dtypes,
+	           "NAME    in which they are summed over ranks: same, f32, bf16, fp16 (same)"),
 	GPT_NUMBER("seed", GPT_OPTION_U64, seed, 0, 1e15,
 	           "N       of first values and batches (1)"),
 	GPT_TEXT("data", data, "PATH    text file or directory of them (" GPT_DATA_DEFAULT ")"),

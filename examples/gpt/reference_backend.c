@@ -20,7 +20,7 @@ struct reference {
 	struct gpt_backend base;
 	const struct gpt_model *model;
 	enum zinf_optimizer optimizer;
-	enum zinf_dtype param_dtype, grad_dtype;
+	enum zinf_dtype param_dtype, grad_dtype, reduce_dtype;
 	/* Each (padded_count,), zero at first; padding of gradients is never written. */
 	void *params;       /* of param_dtype */
 	int32_t *remainder; /* bf16, f16 */
@@ -103,16 +103,25 @@ static void *reference_grad(const struct gpt_backend *backend, uint32_t lane, ui
 	return at(ref->grads[lane], flat_index(ref, param), ref->grad_dtype);
 }
 
+/* To the type in which sums are made. */
+static float rounded(const struct reference *ref, float x)
+{
+	if (ref->reduce_dtype == ZINF_F32)
+		return x;
+	return gpt_half_widen(gpt_half_round(x, ref->reduce_dtype), ref->reduce_dtype);
+}
+
 /* tree(ranks) of one element. */
 static float sum_of_ranks(const struct reference *ref, uint64_t index)
 {
 	float values[ZINF_WORLD_MAX];
 
 	for (uint32_t rank = 0; rank < ref->base.lane_count; rank++)
-		values[rank] = ref->grad_dtype == ZINF_F32
-		                       ? ((const float *)ref->grads[rank])[index]
-		                       : gpt_half_widen(((const uint16_t *)ref->grads[rank])[index],
-		                                        ref->grad_dtype);
+		values[rank] = rounded(
+			ref, ref->grad_dtype == ZINF_F32
+				     ? ((const float *)ref->grads[rank])[index]
+				     : gpt_half_widen(((const uint16_t *)ref->grads[rank])[index],
+		                                      ref->grad_dtype));
 	return gpt_reference_tree(values, ref->base.lane_count);
 }
 
@@ -187,17 +196,13 @@ static int reference_step_begin(struct gpt_backend *backend,
 	return 0;
 }
 
-/* sum → reduced: the average, then one rounding to the gradients' type. */
+/* sum → reduced: the average, then one rounding. */
 static void average(struct reference *ref)
 {
 	float factor = ref->options.sum ? 1.0f : (float)(1.0 / (double)ref->base.world_count);
 
 	for (uint64_t i = 0; i < ref->model->padded_count; i++) {
-		float x = ref->sum[i] * factor;
-
-		if (ref->grad_dtype != ZINF_F32)
-			x = gpt_half_widen(gpt_half_round(x, ref->grad_dtype), ref->grad_dtype);
-		ref->sum[i] = x;
+		ref->sum[i] = rounded(ref, ref->sum[i] * factor);
 	}
 }
 
@@ -436,6 +441,7 @@ struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct
 		ref->optimizer = (enum zinf_optimizer)args->optimizer;
 		ref->param_dtype = gpt_param_dtype(args);
 		ref->grad_dtype = gpt_grad_dtype(args);
+		ref->reduce_dtype = gpt_reduce_dtype(args);
 		ref->step = -1;
 		ref->scaler = args->scaler;
 		zinf_scaler_init(&ref->scale, &ref->scaler);

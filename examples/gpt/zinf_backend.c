@@ -265,6 +265,7 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.timeout_ms = args->timeout_s * 1000;
 	options.param_dtype = gpt_param_dtype(args);
 	options.grad_dtype = gpt_grad_dtype(args);
+	options.reduce_dtype = (enum zinf_dtype)args->reduce_dtype;
 	options.optimizer = (enum zinf_optimizer)args->optimizer;
 	options.schedule = (enum zinf_schedule)args->schedule;
 	options.offload_optimizer = (enum zinf_offload)args->offload_optimizer;

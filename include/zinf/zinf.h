@@ -198,7 +198,9 @@ struct zinf_options {
 				      *   world_size; 0: all ranks; ZINF_SHARD_NODE */
 	uint32_t accumulation;       /**< ZINF_LOCAL: micro-batches that this rank adds up in its
 				      *   buffer before zinf_reduce(); 0 is 1 */
-	enum zinf_dtype reduce_dtype; /**< in which gradients travel; 0: grad_dtype */
+	enum zinf_dtype reduce_dtype; /**< to which gradients are rounded when they are summed over
+				       *   ranks, and their sums: ZINF_F32, or of f32 gradients any;
+				       *   0: grad_dtype */
 	uint64_t grad_budget_bytes;   /**< ZINF_ZERO2, ZINF_ZERO3: of this rank's gradients under
 				       *   way, and with the optimizer's state on NVMe of its part
 				       *   of their sums, which beyond it go there too (never in

@@ -20,9 +20,11 @@ int deepspeed_yet(struct zinf_deepspeed *reader)
 		{ config->grad_dtype != ZINF_F32 && config->grad_dtype != config->param_dtype,
 		  "data_types.grad_accum_dtype",
 		  "gradients that are neither fp32 nor of the parameters' type" },
-		{ reduce != config->grad_dtype, "communication_data_type",
-		  "a type of sums of its own (they are made in f32 and rounded once to that of the "
-		  "gradients)" },
+		{ reduce != config->grad_dtype && reduce != ZINF_F32 &&
+		          config->grad_dtype != ZINF_F32,
+		  "communication_data_type",
+		  "sums of a type of 16 bits that gradients of the other one have no room for (use "
+		  "fp32, or data_types.grad_accum_dtype fp32)" },
 		{ config->shard_ranks > 0, "mics_shard_size, zero_hpz_partition_size",
 		  "dividing parameters over groups of fewer ranks" },
 		{ config->offload_param == ZINF_OFFLOAD_NVME &&

@@ -50,6 +50,15 @@ static float round_gradient(const struct training *training, float value)
 	return reference_round(value, training->settings->options.grad_dtype);
 }
 
+/* Leaves of a sum, and the sum. */
+static float round_sum(const struct training *training, float value)
+{
+	const struct zinf_options *options = &training->settings->options;
+
+	return reference_round(value,
+	                       options->reduce_dtype ? options->reduce_dtype : options->grad_dtype);
+}
+
 /* What a rank sees. */
 static float value_of(const struct training *training, uint64_t index)
 {
@@ -105,14 +114,18 @@ static float reduce_element(const struct training *training, const uint32_t seed
 		}
 		if (settings->options.schedule == ZINF_LOCAL)
 			continue;
+		for (uint32_t rank = 0; rank < world; rank++)
+			leaves[rank] = round_sum(training, leaves[rank]);
 		TREE(leaves, world);
 		total = micro ? total + leaves[0] : leaves[0];
 	}
 	if (settings->options.schedule == ZINF_LOCAL) {
+		for (uint32_t rank = 0; rank < world; rank++)
+			leaves[rank] = round_sum(training, leaves[rank]);
 		TREE(leaves, world);
 		total = leaves[0];
 	}
-	return round_gradient(training, total * average_of(settings));
+	return round_sum(training, total * average_of(settings));
 }
 
 static void reduce_all(struct training *training, uint32_t step)

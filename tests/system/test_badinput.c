@@ -119,8 +119,9 @@ Test(badinput, what_is_not_built_says_so)
 	options.accumulation = 4;
 	expect_refused(&options, -EINVAL, "with accumulation 4 each rank adds up");
 	options = options_of(0, 1);
+	options.param_dtype = options.grad_dtype = ZINF_F16;
 	options.reduce_dtype = ZINF_BF16;
-	expect_refused(&options, -EOPNOTSUPP, "reduce_dtype is bf16");
+	expect_refused(&options, -EINVAL, "reduce_dtype is bf16, but grad_dtype is f16: use f32");
 	options = options_of(0, 1);
 	options.group_count = 65;
 	expect_refused(&options, -EINVAL, "group_count is 65: 0 to 64");

@@ -50,6 +50,8 @@ static inline uint32_t grad_sum_rank(const struct zero_job *job, uint32_t unit)
 }
 static inline void *grad_sum_at(const struct zero_job *job, const struct zero_subgroup *subgroup)
 {
+	if (job_has_wide_sums(job))
+		return (char *)job->accum->region.base + subgroup->accum_offset;
 	if (job->grad_pool)
 		return subgroup->sum;
 	return grad_at(job, grad_sum_rank(job, subgroup->unit), subgroup->unit,

@@ -4,7 +4,7 @@
  *
  *   grads     one for each rank that is here, which it writes: a plane, or buckets
  *   sums      of all ranks, with buckets; the daemon's alone. Of those that go to the store a few
- *   accum     fp32 sums of the sharded schedule
+ *   accum     fp32 sums of the sharded schedule, or of gradients of 16 bits that are summed in f32
  * Which of the first two is common/wire/grads.h's.
  */
 #include "daemon/zero/grad/plan.h"
@@ -45,7 +45,7 @@ static struct zi_grads_model model_of(const struct zero_job *job, uint32_t *ret_
 {
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	struct zi_grads_model model = {
-		.sum_bytes = sum_elements(job, false) * width,
+		.sum_bytes = job_has_wide_sums(job) ? 0 : sum_elements(job, false) * width,
 		.spill_bytes = ZI_SPILL_SLOTS * spill_slot_bytes(job),
 		.slot_bytes = job->slot_bytes,
 		.rank_count = (uint32_t)__builtin_popcountll(job->here_mask),
@@ -94,7 +94,8 @@ static uint64_t choose_stored(struct zero_job *job)
 		struct zero_subgroup *subgroup = &job->subgroups[i];
 		uint64_t next_bytes = (uint64_t)subgroup->element_count * width;
 
-		if (!has_sum(job, subgroup))
+		subgroup->is_sum_stored = false;
+		if (!has_sum(job, subgroup) || job_has_wide_sums(job))
 			continue;
 		is_stored |= job->grad_plan.is_pooled && next_bytes > left_bytes;
 		subgroup->is_sum_stored = is_stored;
@@ -113,6 +114,13 @@ int grads_choose(struct zero_job *job, struct zi_text *text)
 	uint32_t largest = 0;
 	int r = 0;
 
+	if (job->across && job_reduce_dtype(job) != (enum zi_dtype)job->config.grad_dtype)
+		return err_origin(zi_text_error(
+			text, -EOPNOTSUPP,
+			"reduce_dtype is %s: gradients of ranks on several nodes travel as they "
+			"are (%s), leave it 0",
+			zi_dtype_name(job_reduce_dtype(job)),
+			zi_dtype_name((enum zi_dtype)job->config.grad_dtype)));
 	job->grad_plan = (struct zi_grads){ 0 };
 	if (job_is_forward_only(job))
 		return 0;
@@ -159,7 +167,7 @@ int grads_plan(struct zero_job *job, struct zi_text *text)
 	if (!r && sum_bytes)
 		r = memory_plan_segment(job, "zinf-sums", sum_bytes, memory_pages(sum_bytes),
 		                        &job->sums, text);
-	if (r || job->config.schedule != ZI_SCHEDULE_SHARDED)
+	if (r || (job->config.schedule != ZI_SCHEDULE_SHARDED && !job_has_wide_sums(job)))
 		return err_trace(r);
 	return err_trace(memory_plan_segment(job, "zinf-accum", accum_bytes,
 	                                     memory_pages(accum_bytes), &job->accum, text));

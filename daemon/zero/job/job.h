@@ -297,6 +297,22 @@ static inline uint64_t job_subgroup_grad_bytes(const struct zero_job *job,
 	       zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 }
 
+/* In what sums of gradients are rounded, as are their leaves, */
+static inline enum zi_dtype job_reduce_dtype(const struct zero_job *job)
+{
+	return zi_training_reduce_dtype(&job->training, &job->config);
+}
+/* and in what they lie: in 16 bits only where gradients do. */
+static inline enum zi_dtype job_sum_dtype(const struct zero_job *job)
+{
+	return job_reduce_dtype(job) == ZI_DTYPE_F32 ? ZI_DTYPE_F32
+	                                             : (enum zi_dtype)job->config.grad_dtype;
+}
+/* They have memory of their own, in f32: the accumulator's. */
+static inline bool job_has_wide_sums(const struct zero_job *job)
+{
+	return zi_training_has_wide_sums(&job->training, &job->config);
+}
 /* Bytes of @element_count parameters. */
 static inline uint64_t job_param_bytes(const struct zero_job *job, uint64_t element_count)
 {

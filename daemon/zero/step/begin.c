@@ -194,6 +194,8 @@ static struct zero_step step_of(const struct zero_job *job, const struct zero_op
 	                job_is_nvme(job) && !job_is_ahead(job) && !job->across;
 	/* Else buckets would be full before all gradients are in. */
 	step.is_pass1 |= job->grad_pool && !step.is_early;
+	/* The step's own pass rounds to the gradients' type. */
+	step.is_pass1 |= job_reduce_dtype(job) != (enum zi_dtype)job->config.grad_dtype;
 	step.is_pass1 |= job->across != NULL; /* The ranks here have a part of it alone. */
 	return step;
 }

@@ -51,8 +51,8 @@ static bool lost_is_it(const struct zero_subgroup *subgroup, const struct culpri
 	double others = 0;
 
 	/* Sums of f16 do not leave f32, nor does their average leave f16. */
-	if (dtype == ZI_DTYPE_F16 &&
-	    (sum->sum_dtype == ZI_DTYPE_F32 || !(subgroup->job->step.options.flags & ZI_STEP_SUM)))
+	if (job_reduce_dtype(subgroup->job) == ZI_DTYPE_F16 &&
+	    (sum->rounded_to == ZI_DTYPE_F32 || !(subgroup->job->step.options.flags & ZI_STEP_SUM)))
 		return true;
 	for (uint32_t i = 0; i < sum->source_count; i++) {
 		float value;
@@ -62,7 +62,7 @@ static bool lost_is_it(const struct zero_subgroup *subgroup, const struct culpri
 		kern_widen(&value, element_at(sum->sources[i], index, dtype), 1, dtype);
 		others += fabs((double)value);
 	}
-	return others < rounding_room(sum->sum_dtype);
+	return others < rounding_room(sum->rounded_to);
 }
 
 /* Return: a rank; CULPRIT_UNTOLD. */

@@ -13,7 +13,8 @@ struct culprit_sum {
 	uint32_t source_count;
 	const void *sum;
 	enum zi_dtype sum_dtype;
-	const void *lost; /* the source that was written over since; NULL: none */
+	enum zi_dtype rounded_to; /* what it was; F32 where it is an accumulator's */
+	const void *lost;         /* the source that was written over since; NULL: none */
 };
 
 #define CULPRIT_NONE   UINT32_MAX        /* all is finite */

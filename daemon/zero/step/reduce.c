@@ -26,8 +26,12 @@
 #include "daemon/zero/step/culprit.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/step/unused.h"
+#include "kernels/cast.h"
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
+
+/* Rounded at a time: a part of the first cache. */
+#define ROUND_ELEMENTS 2048u
 
 /* The norm of what was summed, and whose fault it is where there is none. */
 static void look(struct zero_subgroup *subgroup, const void *summed, enum zi_dtype dtype,
@@ -40,13 +44,30 @@ static void look(struct zero_subgroup *subgroup, const void *summed, enum zi_dty
 	culprit_look(subgroup, sum);
 }
 
+/* f32 gradients that are summed in a type of 16 bits take its values: @values: (@count,). */
+static void round_to(const struct zero_job *job, float *values, uint64_t count)
+{
+	enum zi_dtype reduce = job_reduce_dtype(job);
+	uint16_t narrow[ROUND_ELEMENTS];
+
+	if (job->config.grad_dtype != ZI_DTYPE_F32 || reduce == ZI_DTYPE_F32)
+		return;
+	for (uint64_t i = 0; i < count; i += ROUND_ELEMENTS) {
+		uint64_t part = ZI_MIN(count - i, (uint64_t)ROUND_ELEMENTS);
+
+		kern_narrow(narrow, values + i, part, reduce);
+		kern_widen(values + i, narrow, part, reduce);
+	}
+}
+
 static void reduce_run(struct dev_task *task)
 {
 	struct zero_subgroup *subgroup = container_of(task, struct zero_subgroup, reduce_task);
 	struct zero_job *job = subgroup->job;
 	enum zi_dtype dtype = (enum zi_dtype)job->config.grad_dtype;
+	enum zi_dtype sum_dtype = job_sum_dtype(job);
 	struct kern_reduce_options options = {
-		.dtype = dtype,
+		.dtype = sum_dtype,
 		.average = set_of(job, subgroup->unit)->factor,
 	};
 	void *target = grad_sum_at(job, subgroup);
@@ -54,14 +75,20 @@ static void reduce_run(struct dev_task *task)
 	uint32_t source_count = grad_sources(job, subgroup, 0, sources);
 	uint64_t count = subgroup->element_count;
 	struct culprit_sum sum = {
-		.sources = sources, .source_count = source_count, .sum = target, .sum_dtype = dtype
+		.sources = sources,
+		.source_count = source_count,
+		.sum = target,
+		.sum_dtype = sum_dtype,
+		.rounded_to = job_reduce_dtype(job),
 	};
 
 	if (subgroup->is_first_micro)
 		subgroup->culprit = CULPRIT_NONE;
-	for (uint32_t i = 0; i < source_count; i++) /* Whatever its rank left there. */
+	for (uint32_t i = 0; i < source_count; i++) { /* Whatever its rank left there. */
 		stretches_clear(job, subgroup->unit, subgroup_element(subgroup), count,
 		                (void *)sources[i], zi_dtype_bytes(dtype));
+		round_to(job, (void *)sources[i], count);
+	}
 	if (job->accum) {
 		float *accum =
 			(float *)(void *)((char *)job->accum->region.base + subgroup->accum_offset);
@@ -69,7 +96,7 @@ static void reduce_run(struct dev_task *task)
 		kern_reduce_accumulate(accum, sources, source_count, count,
 		                       subgroup->is_first_micro, dtype);
 		sum.sum = accum;
-		sum.sum_dtype = ZI_DTYPE_F32;
+		sum.sum_dtype = sum.rounded_to = ZI_DTYPE_F32;
 		if (!subgroup->is_last_micro) {
 			/* Its gradients are gone when the norm is known. */
 			if (job->step.is_norm_wanted)
@@ -80,11 +107,12 @@ static void reduce_run(struct dev_task *task)
 	} else {
 		kern_reduce(target, sources, source_count, count, &options);
 	}
+	round_to(job, target, count);
 	sum.lost = target;
 	if (subgroup->spill_slot)
 		spill_hash(subgroup, target);
 	if (job->step.is_norm_wanted)
-		look(subgroup, target, dtype, job->step.hyper.unscale, &sum);
+		look(subgroup, target, sum_dtype, job->step.hyper.unscale, &sum);
 }
 
 /* See reduce.h. */
@@ -96,7 +124,7 @@ void reduce_unit_over(struct zero_job *job, uint32_t index)
 	if (unit->micro_done < job->step.options.micro_batches) {
 		unit->handed_mask = 0;
 		grad_release(job, index, UINT64_MAX);
-	} else if (job->grad_pool) {
+	} else if (job->grad_pool || job_has_wide_sums(job)) {
 		grad_release(job, index, UINT64_MAX);
 	} else {
 		grad_release(job, index, ~(1ull << grad_sum_rank(job, index)));

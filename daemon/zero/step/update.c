@@ -149,8 +149,9 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 	uint64_t remainder_bytes =
 		tile->element_count * zi_remainder_bytes((enum zi_dtype)job->config.param_dtype);
 	bool has_second = zi_optimizer_moments((enum zi_optimizer)job->config.optimizer) == 2;
-	uint64_t grad_offset =
-		tile->element_first * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	enum zi_dtype grad_dtype =
+		job->step.is_pass1 ? job_sum_dtype(job) : (enum zi_dtype)job->config.grad_dtype;
+	uint64_t grad_offset = tile->element_first * zi_dtype_bytes(grad_dtype);
 	uint64_t moment_bytes = tile->element_count * sizeof(float);
 	char *moments = (char *)tile->state + remainder_bytes;
 	const void *grads[ZI_WORLD_MAX];
@@ -174,7 +175,7 @@ static void tile_step(const struct zero_item *item, const struct tile *tile,
 		.is_reduced = job->step.is_pass1,
 		.element_count = tile->element_count,
 		.param_dtype = (enum zi_dtype)job->config.param_dtype,
-		.grad_dtype = (enum zi_dtype)job->config.grad_dtype,
+		.grad_dtype = grad_dtype,
 	};
 	if (!tile_is_plain(item, tile)) {
 		assert(!ret_hashes);

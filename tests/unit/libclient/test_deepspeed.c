@@ -338,10 +338,13 @@ Test(deepspeed, what_is_not_built_yet_is_refused_by_name)
 	cr_expect_eq(read_as_trainer("{" MICRO ", 'data_types': {'grad_accum_dtype': 'bf16'}}",
 	                             "grad_accum_dtype: not supported yet"),
 	             -EOPNOTSUPP);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'communication_data_type': 'bf16'}",
+	cr_expect_eq(read_as_trainer("{" MICRO ", 'communication_data_type': 'bf16'}", ""), 0);
+	cr_expect_eq(read_as_trainer("{" MICRO ", 'communication_data_type': 'fp32'}", ""), 0);
+	cr_expect_eq(read_as_trainer("{" MICRO ", 'fp16': {'enabled': true}, "
+	                             "'zero_optimization': {'stage': 1}, "
+	                             "'communication_data_type': 'bf16'}",
 	                             "communication_data_type: not supported yet"),
 	             -EOPNOTSUPP);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'communication_data_type': 'fp32'}", ""), 0);
 	cr_expect_eq(read_as_trainer("{" MICRO ", 'zero_optimization': {'mics_shard_size': 2}}",
 	                             "mics_shard_size"),
 	             -EOPNOTSUPP);

@@ -282,6 +282,36 @@ Test(training, every_word_that_differs_is_named_with_both_values)
 	}
 }
 
+/* f32 holds values of 16 bits; neither of those holds the other's. */
+Test(training, sums_have_a_type_that_gradients_have_room_for)
+{
+	const struct {
+		uint32_t grad, reduce;
+		int result;
+		bool is_wide;
+	} cases[] = {
+		{ ZI_DTYPE_F32, ZI_DTYPE_BF16, 0, false },
+		{ ZI_DTYPE_F32, ZI_DTYPE_F16, 0, false },
+		{ ZI_DTYPE_BF16, ZI_DTYPE_F32, 0, true },
+		{ ZI_DTYPE_F16, ZI_DTYPE_F16, 0, false },
+		{ ZI_DTYPE_F16, 0, 0, false },
+		{ ZI_DTYPE_BF16, ZI_DTYPE_F16, -EINVAL, false },
+		{ ZI_DTYPE_F16, ZI_DTYPE_BF16, -EINVAL, false },
+	};
+	struct zi_job_config kept = config;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct zi_job_training training = { .reduce_dtype = cases[i].reduce };
+
+		config.grad_dtype = cases[i].grad;
+		cr_expect_eq(check(&training), cases[i].result, "%zu: %s", i, text.chars);
+		if (cases[i].result)
+			expect_text("use f32, or grad_dtype f32");
+		cr_expect_eq(zi_training_has_wide_sums(&training, &config), cases[i].is_wide);
+	}
+	config = kept;
+}
+
 Test(training, another_word_for_the_same_is_no_difference)
 {
 	const struct zi_job_training zero = { 0 };
@@ -292,7 +322,6 @@ Test(training, another_word_for_the_same_is_no_difference)
 
 	cr_expect_eq(zi_training_compare(&zero, &said, &config, "others", &text), 0);
 	cr_expect_eq(zi_training_compare(&said, &zero, &config, "others", &text), 0);
-	cr_expect_eq(zi_training_unbuilt(&said, &config, &text), 0);
 }
 
 Test(training, budget_of_gradients_is_for_those_that_are_divided)
@@ -311,36 +340,4 @@ Test(training, budget_of_gradients_is_for_those_that_are_divided)
 	expect_text("with accumulation 2 each rank adds up all gradients");
 	training.accumulation = 0;
 	cr_expect_eq(check(&training), 0, "%s", text.chars);
-}
-
-/* ---- what is not built ---- */
-
-Test(training, what_nobody_does_is_refused_with_field_and_value)
-{
-	struct {
-		struct zi_job_training training;
-		const char *words;
-	} cases[] = {
-		{ { .reduce_dtype = ZI_DTYPE_F32 }, "reduce_dtype is f32, which" },
-	};
-
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		cr_expect_eq(check(&cases[i].training), 0, "%s", text.chars);
-		cr_expect_eq(zi_training_unbuilt(&cases[i].training, &config, &text), -EOPNOTSUPP);
-		expect_text(cases[i].words);
-	}
-	cr_expect_eq(
-		zi_training_unbuilt(&(struct zi_job_training){ .flags = ZI_TRAINING_FORWARD_ONLY },
-	                            &config, &text),
-		0, "%s", text.chars);
-	for (uint32_t i = 0; i < _ZI_SCALER_COUNT; i++) {
-		struct zi_job_training training = with_scaler(i);
-
-		cr_expect_eq(zi_training_unbuilt(&training, &config, &text), 0, "%s", text.chars);
-	}
-	for (uint32_t i = ZI_STRATEGY_DDP; i < _ZI_STRATEGY_COUNT; i++) {
-		struct zi_job_training training = { .strategy = i };
-
-		cr_expect_eq(zi_training_unbuilt(&training, &config, &text), 0, "%s", text.chars);
-	}
 }

@@ -67,7 +67,8 @@ static struct zi_job_config draw_config(void)
 /* Any strategy; of those that divide gradients perhaps a budget, of about a unit or more. */
 static struct zi_job_training draw_training(const struct drawn *drawn)
 {
-	struct zi_job_training training = { .strategy = draw(_ZI_STRATEGY_COUNT) };
+	struct zi_job_training training = { .strategy = draw(_ZI_STRATEGY_COUNT),
+		                            .reduce_dtype = draw(3) ? 0 : ZI_DTYPE_F32 };
 	uint64_t largest = 0;
 
 	for (uint32_t i = 0; i < drawn->unit_count; i++)

@@ -181,6 +181,7 @@ struct zinf {
 	uint32_t micro_batches;
 	uint32_t no_sync_count; /* zinf_no_sync_begin() without its end */
 	bool marks_grads;       /* zinf_grad_done() was called, ever */
+	bool is_step_ending;    /* in zinf_step(): what is held is not written any more */
 	/* Units that this rank's own newest step handed over: units[n].handed, in that order. */
 	uint32_t handed_count;
 	bool is_shadowing;       /* it is another's: this rank has joined */

@@ -92,15 +92,6 @@ static int send_layout(struct zinf *zinf)
 	return err_trace(flush_packet(zinf, packet, deadline_ns));
 }
 
-/* All of its parameters are, and there are some. */
-static bool is_frozen(const struct zinf *zinf, const struct zi_client_unit *unit)
-{
-	for (uint32_t i = 0; i < unit->param_count; i++)
-		if (zinf->params[unit->param_first + i].entry.group != ZI_LAYOUT_FROZEN)
-			return false;
-	return unit->param_count > 0;
-}
-
 static bool is_forward_only(const struct zinf *zinf)
 {
 	return zi_training_is_forward_only(&zinf->training);
@@ -122,7 +113,6 @@ static bool place_grads(struct zinf *zinf, uint64_t slot_bytes, uint64_t *ret_by
 
 		unit->grad_offset_bytes = set->grad_bytes;
 		unit->grad_bytes = 0;
-		unit->is_frozen = is_frozen(zinf, unit);
 		if (!zi_client_trains(zinf, unit) || is_forward_only(zinf))
 			continue;
 		unit->grad_bytes = zi_geometry_unit_bytes(zi_geometry_padded(unit->element_count),
@@ -330,6 +320,29 @@ static int map_planes(struct zinf *zinf, const struct zi_materialized *told, con
 	return 0;
 }
 
+/* All of its parameters are, and there are some. */
+static bool is_frozen(const struct zinf *zinf, const struct zi_client_unit *unit)
+{
+	for (uint32_t i = 0; i < unit->param_count; i++)
+		if (zinf->params[unit->param_first + i].entry.group != ZI_LAYOUT_FROZEN)
+			return false;
+	return unit->param_count > 0;
+}
+
+/* To an older daemon a unit that is frozen whole is one like others. */
+static int check_frozen(struct zinf *zinf)
+{
+	for (uint32_t i = 0; i < zinf->unit_count; i++) {
+		zinf->units[i].is_frozen = is_frozen(zinf, &zinf->units[i]);
+		if (zinf->units[i].is_frozen && !(zinf->features & ZI_FEATURE_FROZEN))
+			return zi_client_error(zinf, -EOPNOTSUPP,
+			                       "unit '%.60s' is frozen whole, which the daemon at "
+			                       "%s does not know: use a newer zinfd",
+			                       zinf->units[i].name, zinf->path);
+	}
+	return 0;
+}
+
 /* What nobody could materialise is told here, by name. */
 static int check_model(struct zinf *zinf)
 {
@@ -360,6 +373,8 @@ int zinf_materialize(struct zinf *zinf)
 		return zi_client_error(zinf, -EINVAL, "zinf_materialize() was called before");
 	if (!zinf->is_layout_sent) {
 		r = check_model(zinf);
+		if (!r)
+			r = check_frozen(zinf);
 		if (!r)
 			r = send_layout(zinf);
 		if (r)

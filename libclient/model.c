@@ -147,11 +147,12 @@ int zinf_param_group(struct zinf *zinf, uint32_t param, uint32_t group)
 		                       "parameter '%s' cannot be of group %u: group_count of the "
 		                       "options is %u",
 		                       zinf->params[param].entry.name, group, group_count);
-	if (group == ZINF_GROUP_FROZEN && !(zinf->features & ZI_FEATURE_FROZEN))
-		return zi_client_error(zinf, -EOPNOTSUPP,
-		                       "the daemon at %s knows no frozen parameters, use a newer "
-		                       "zinfd",
-		                       zinf->path);
+	if (group && !(zinf->features & ZI_FEATURE_TRAINING))
+		return zi_client_error(
+			zinf, -EOPNOTSUPP,
+			"the daemon at %s knows no groups of parameters, use a newer "
+			"zinfd",
+			zinf->path);
 	zinf->params[param].entry.group = (uint16_t)group;
 	return 0;
 }

@@ -179,10 +179,11 @@ static int check_marks(struct zinf *zinf)
 }
 
 /* @micro: micro-batches that the unit is to have had. Marked, and not handed over: that is the
- * trainer's to mend. */
+ * trainer's to mend. Held while another unit is acquired: it is about to be written. */
 static bool is_left_out(const struct zinf *zinf, const struct zi_client_unit *unit, uint32_t micro)
 {
-	return unit->reduce_count < micro && zi_client_trains(zinf, unit) && !has_done(zinf, unit);
+	return unit->reduce_count < micro && zi_client_trains(zinf, unit) &&
+	       (!unit->is_grad_held || zinf->is_step_ending) && !has_done(zinf, unit);
 }
 
 /* See client.h. Micro-batch by micro-batch, as all ranks have them: nobody waits for one of another
@@ -211,7 +212,10 @@ int zi_client_end_unused(struct zinf *zinf)
 {
 	int r = finds(zinf) ? check_marks(zinf) : 0;
 
-	if (!r)
+	if (!r) {
+		zinf->is_step_ending = true;
 		r = zi_client_reduce_unused(zinf, zi_client_reduce_max(zinf));
+		zinf->is_step_ending = false;
+	}
 	return err_trace(r);
 }

@@ -167,6 +167,19 @@ void sess_submit_request(struct sess *session, const struct zi_message_header *h
 	submit(session->rank, &session->request);
 }
 
+/* Parameters come behind their unit. */
+static void note_frozen(struct sess *session, const struct zi_layout_entry *entry)
+{
+	if (entry->kind == ZI_LAYOUT_PARAM) {
+		session->is_unit_frozen &= entry->group == ZI_LAYOUT_FROZEN;
+		session->has_unit_params = true;
+		return;
+	}
+	session->has_frozen_unit |= session->is_unit_frozen && session->has_unit_params;
+	session->is_unit_frozen = true;
+	session->has_unit_params = false;
+}
+
 static int sess_take_layout(struct sess *session, const struct zi_layout *layout,
                             struct zi_text *text)
 {
@@ -180,10 +193,6 @@ static int sess_take_layout(struct sess *session, const struct zi_layout *layout
 		if (entries[i].group && !(session->features & ZI_FEATURE_TRAINING))
 			return zi_text_error(text, err_origin(-EPROTO),
 			                     "LAYOUT entry with a group without feature bit 13");
-		if (entries[i].group == ZI_LAYOUT_FROZEN &&
-		    !(session->features & ZI_FEATURE_FROZEN))
-			return zi_text_error(text, err_origin(-EPROTO),
-			                     "LAYOUT entry that is frozen without feature bit 16");
 		if (entries[i].kind == ZI_LAYOUT_SET && !(session->features & ZI_FEATURE_SETS))
 			return zi_text_error(text, err_origin(-EPROTO),
 			                     "LAYOUT entry of a set without feature bit 14");
@@ -193,6 +202,7 @@ static int sess_take_layout(struct sess *session, const struct zi_layout *layout
 			session->layout_error = r;
 			session->layout_text = *text;
 		}
+		note_frozen(session, &entries[i]);
 		if (entries[i].kind == ZI_LAYOUT_UNIT)
 			session->unit_entry_count++;
 		else if (entries[i].kind == ZI_LAYOUT_PARAM)
@@ -230,6 +240,13 @@ static void sess_materialize(struct sess *session, const struct zi_materialize *
 		            message->unit_count, message->param_count, session->unit_entry_count,
 		            session->param_entry_count);
 		sess_refuse(session, message->header.sequence, -EINVAL, text.chars);
+		return;
+	}
+	note_frozen(session, &(struct zi_layout_entry){ .kind = ZI_LAYOUT_UNIT }); /* The last. */
+	if (session->has_frozen_unit && !(session->features & ZI_FEATURE_FROZEN)) {
+		sess_refuse(session, message->header.sequence, -EOPNOTSUPP,
+		            "a unit is frozen whole: such a unit has no gradient any more, which "
+		            "this libzinf does not know; use a newer one");
 		return;
 	}
 	session->request = (struct zero_op){ 0 };

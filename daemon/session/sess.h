@@ -169,6 +169,8 @@ struct sess {
 	char rendezvous_host[ZI_RENDEZVOUS_BYTES], interface[ZI_INTERFACE_BYTES];
 	char token[ZI_TOKEN_BYTES];
 	uint32_t unit_entry_count, param_entry_count; /* of the LAYOUT stream */
+	bool is_unit_frozen, has_unit_params;         /* the newest unit of it, so far; */
+	bool has_frozen_unit;                         /* one before is frozen whole */
 	int layout_error;
 	struct zi_text layout_text; /* why MATERIALIZE will be refused */
 	struct zi_text broken_text;

@@ -25,9 +25,11 @@ extern "C" {
  * With zinf_options.finds_unused what is not marked has none, from the first step on: zinf_reduce()
  * writes zeros there, and units that were not acquired in a micro-batch are handed over when the
  * next one begins (zinf_grad_acquire() of a unit that was), or in zinf_step(). A rank must have
- * marked one before its first zinf_step(). A parameter that no
- * rank of its set marked in any micro-batch of a step is left alone by it, as a frozen one:
- * zinf_step_stats.unused_count. Else ranks without it give zeros. Not for ranks on several nodes.
+ * marked one before its first zinf_step(). A unit's n-th zinf_reduce() in a step is of its n-th
+ * micro-batch: one that is acquired first of all in a micro-batch after one that left it out is
+ * handed over in that one's place. A parameter that no rank of its set marked in any micro-batch of
+ * a step is left alone by it, as a frozen one: zinf_step_stats.unused_count. Else ranks without it
+ * give zeros. Not for ranks on several nodes.
  * Return: 0; -EINVAL the unit is not acquired; -EPERM it is of a set that this rank is not in.
  */
 ZINF_API int zinf_grad_done(struct zinf *zinf, uint32_t param);

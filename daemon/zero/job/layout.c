@@ -43,6 +43,17 @@ static uint64_t padded_from(const struct zero_layout *layout, uint32_t *param)
 	return zi_geometry_padded(unit_count);
 }
 
+/* The unit of which @param is the first parameter has no gradient. */
+static bool is_frozen_from(const struct zero_layout *layout, uint32_t param)
+{
+	uint32_t unit = layout->params[param].unit;
+
+	for (; param < layout->param_count && layout->params[param].unit == unit; param++)
+		if (layout->params[param].group != ZI_LAYOUT_FROZEN)
+			return false;
+	return true;
+}
+
 uint64_t layout_padded_count(const struct zero_layout *layout)
 {
 	uint64_t padded_count = 0;
@@ -69,9 +80,25 @@ uint64_t layout_grad_count(const struct zero_layout *layout, uint64_t ranks)
 	for (uint32_t param = 0; param < layout->param_count;) {
 		const struct catalog_set *set = layout_set_at(layout, layout->params[param].unit);
 		uint64_t members = set ? set->members & ranks : ranks;
+		bool is_frozen = is_frozen_from(layout, param);
+		uint64_t unit_count = padded_from(layout, &param);
 
-		padded_count +=
-			(uint64_t)__builtin_popcountll(members) * padded_from(layout, &param);
+		if (!is_frozen)
+			padded_count += (uint64_t)__builtin_popcountll(members) * unit_count;
+	}
+	return padded_count;
+}
+
+/* See layout.h. */
+uint64_t layout_sum_count(const struct zero_layout *layout)
+{
+	uint64_t padded_count = 0;
+
+	for (uint32_t param = 0; param < layout->param_count;) {
+		bool is_frozen = is_frozen_from(layout, param);
+		uint64_t unit_count = padded_from(layout, &param);
+
+		padded_count += is_frozen ? 0 : unit_count;
 	}
 	return padded_count;
 }

@@ -106,6 +106,8 @@ uint64_t layout_padded_count(const struct zero_layout *layout);
 uint64_t layout_subgroup_count(const struct zero_layout *layout); /* likewise */
 /* Of all gradients together of those of the ranks that are in @ranks. */
 uint64_t layout_grad_count(const struct zero_layout *layout, uint64_t ranks);
+/* … and of those of one rank that is in all sets. */
+uint64_t layout_sum_count(const struct zero_layout *layout);
 /* Units and subgroups of job->layout, and the arrays that a step needs. */
 int layout_build(struct zero_job *job, struct zi_text *text);
 void layout_unbuild(struct zero_job *job);

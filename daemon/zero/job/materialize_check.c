@@ -16,7 +16,7 @@ int materialize_check_bytes(const struct zero_job *job, struct zi_text *text)
 	uint32_t rank_count = (uint32_t)__builtin_popcountll(job->here_mask);
 	/* What is divided: at least its sum. */
 	bool is_divided = zi_grads_are_divided(&job->config, &job->training);
-	uint64_t grad_count = is_divided ? layout_padded_count(&job->layout)
+	uint64_t grad_count = is_divided ? layout_sum_count(&job->layout)
 	                                 : layout_grad_count(&job->layout, job->here_mask);
 	uint64_t bytes = grad_count * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	const char *what = job_has_pool(job) ? "gradients" : "parameters and gradients";

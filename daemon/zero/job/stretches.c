@@ -200,11 +200,12 @@ void stretches_unbuild(struct zero_job *job)
 const struct zero_stretch *stretches_find(const struct zero_job *job, uint32_t unit,
                                           uint64_t element)
 {
-	bool is_cut = job->units[unit].cut_count > 0;
+	uint32_t cut_count = job->units[unit].cut_count;
+	bool is_cut = cut_count > 0;
 	const struct zero_stretch *stretches =
 		is_cut ? unused_stretches(job, unit)
 		       : &job->stretches[job->units[unit].stretch_first];
-	uint32_t count = is_cut ? job->units[unit].cut_count : job->units[unit].stretch_count;
+	uint32_t count = is_cut ? cut_count : job->units[unit].stretch_count;
 	uint32_t low = 0, high = count - 1;
 
 	assert(element < job->units[unit].padded_count);

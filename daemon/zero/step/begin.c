@@ -24,6 +24,7 @@
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step.h"
+#include "daemon/zero/step/unused.h"
 
 /* Documented in step.h. What differs in a bit may differ in the result. */
 int step_options_compare(const struct zi_step_options *mine, uint32_t rank,
@@ -139,13 +140,15 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 	if (job->committed_step < 0)
 		return zi_text_error(&op->text, -EINVAL,
 		                     "parameters were never committed: write them, then commit");
-	for (uint32_t i = 0; i < job->layout.unit_count && job_stores_param(job); i++)
-		if (job->units[i].is_written)
+	for (uint32_t i = 0; i < job->layout.unit_count && job_is_nvme(job); i++)
+		if (job->units[i].is_written && (job_stores_param(job) || job->units[i].is_frozen))
 			return zi_text_error(
 				&op->text, -EBUSY,
-				"unit '%.60s' was written and not committed: with parameters on "
-				"nvme a commit comes before the next step",
-				job->layout.units[i].name);
+				"unit '%.60s' was written and not committed: %s a commit comes "
+				"before the next step",
+				job->layout.units[i].name,
+				job_stores_param(job) ? "with parameters on nvme"
+						      : "as it is frozen whole");
 	if (job->step.phase == ZERO_STEP_STEPPING && job->step.begun_mask >> op->rank->number & 1)
 		return zi_text_error(&op->text, -EALREADY, "rank %u began this step before",
 		                     op->rank->number);
@@ -238,6 +241,7 @@ static int step_start(struct zero_job *job, struct zero_op *op)
 	for_each_rank_here(job, i)
 		job->blobs[step->blob_index][i].byte_count = 0;
 	step_units_reset(job);
+	unused_reset(job);
 	if (step->is_norm_wanted)
 		stretches_clear_norm(job);
 	job_step_set(job, ZERO_STEP_STEPPING);

@@ -29,7 +29,6 @@
 #include "daemon/zero/step/reduce.h"
 #include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step_end.h"
-#include "daemon/zero/step/unused.h"
 #include "kernels/norm.h"
 
 /* Gradients of the step that is over are void. */
@@ -43,7 +42,6 @@ void step_units_reset(struct zero_job *job)
 		job->units[i].update_count = 0;
 		job->units[i].write_count = 0;
 	}
-	unused_reset(job);
 }
 
 /* ---- end of the ranks' part ---- */

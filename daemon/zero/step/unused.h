@@ -28,7 +28,7 @@ struct zero_unused {
  * -EOPNOTSUPP with @text. */
 int unused_build(struct zero_job *job, struct zi_text *text);
 void unused_unbuild(struct zero_job *job);
-/* A step is over, or begins. */
+/* A step begins: no device thread has anything to do with the former one any more. */
 void unused_reset(struct zero_job *job);
 /* The rank hands the unit over: what it has not named is used. */
 void unused_hand_over(const struct zero_rank *rank, uint32_t unit);

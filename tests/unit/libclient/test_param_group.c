@@ -60,6 +60,20 @@ Test(param_group, an_older_daemon_knows_none)
 	fake_job_add(&job);
 	cr_expect_eq(zinf_param_group(job.zinf, 0, 0), 0, "that is no group");
 	expect_refused(&job, 0, ZINF_GROUP_FROZEN, -EOPNOTSUPP,
-	               "knows no frozen parameters, use a newer zinfd");
+	               "knows no groups of parameters, use a newer zinfd");
+	fake_job_leave(&job);
+}
+
+Test(param_group, an_older_daemon_knows_no_units_that_are_frozen_whole)
+{
+	struct fake_job job = attach(ZI_FEATURE_TRAINING, 0);
+
+	fake_job_add(&job);
+	cr_expect_eq(zinf_param_group(job.zinf, job.param[0], ZINF_GROUP_FROZEN), 0);
+	cr_expect_eq(zinf_param_group(job.zinf, job.param[2], ZINF_GROUP_FROZEN), 0);
+	cr_expect_eq(zinf_materialize(job.zinf), -EOPNOTSUPP);
+	expect_text(job.zinf, "unit 'b' is frozen whole, which the daemon at");
+	cr_expect_eq(zinf_param_group(job.zinf, job.param[2], 0), 0);
+	cr_expect_eq(zinf_materialize(job.zinf), 0, "%s", zinf_error_text(job.zinf));
 	fake_job_leave(&job);
 }

@@ -150,3 +150,32 @@ Test(unused, a_session_that_is_over_takes_no_marks)
 	cr_assert_eq(zinf_no_sync_end(job.zinf), -ESTALE);
 	fake_job_leave(&job);
 }
+
+/* Another unit's micro-batch begins while one is held that is about to be written. */
+Test(unused, what_is_held_stays_the_trainers)
+{
+	struct zinf_step_options step = ZINF_STEP_OPTIONS_INIT;
+	struct fake_job job = { .fake = fake_daemon_start(&able) };
+	struct zinf_options options = fake_job_options(job.fake);
+
+	options.finds_unused = true;
+	options.schedule = ZINF_SHARDED;
+	cr_assert_eq(zinf_attach(&options, &job.zinf), 0, "%s", zinf_attach_error());
+	fake_job_materialize(&job);
+	step.micro_batches = 2;
+	cr_assert_eq(zinf_step_begin(job.zinf, &step), 0);
+	cr_assert_eq(zinf_grad_acquire(job.zinf, job.unit[1]), 0);
+	cr_assert_eq(zinf_grad_done(job.zinf, job.param[2]), 0);
+	cr_assert_eq(zinf_reduce(job.zinf, job.unit[1]), 0);
+	cr_assert_eq(zinf_grad_acquire(job.zinf, job.unit[0]), 0);
+	cr_assert_eq(zinf_grad_acquire(job.zinf, job.unit[1]), 0);
+	cr_assert_eq(told(&job), 0, "nothing is handed over");
+	for (int i = 0; i < 3; i++)
+		cr_assert_eq(zinf_grad_done(job.zinf, job.param[i]), 0, "%s",
+		             zinf_error_text(job.zinf));
+	cr_assert_eq(zinf_reduce(job.zinf, job.unit[0]), 0);
+	cr_assert_eq(zinf_reduce(job.zinf, job.unit[1]), 0);
+	end_step(&job);
+	cr_assert_eq(told(&job), 1, "the other micro-batch of the first unit");
+	fake_job_leave(&job);
+}

@@ -122,18 +122,31 @@ Test(request, a_set_is_of_the_layout_and_is_not_counted)
 	client_close(client);
 }
 
-Test(request, what_is_frozen_without_its_feature_ends_the_session)
+/* One that has a gradient left is as it ever was. */
+Test(request, a_unit_that_is_frozen_whole_is_refused_without_its_feature)
 {
-	struct client *client = client_attach_with(ZI_FEATURE_TRAINING);
-	struct layout_packet packet = {
-		.head = { .entry_count = 2 },
-		.entries = { { .kind = ZI_LAYOUT_UNIT, .name = "u" },
-		             { .kind = ZI_LAYOUT_PARAM, .group = ZI_LAYOUT_FROZEN, .name = "p" } }
-	};
+	for (uint16_t group = 0; group < 2; group++) {
+		struct client *client = client_attach_with(ZI_FEATURE_TRAINING);
+		struct {
+			struct zi_layout head;
+			struct zi_layout_entry entries[3];
+		} packet = { .head = { .entry_count = 3 },
+			     .entries = { { .kind = ZI_LAYOUT_UNIT, .name = "u" },
+			                  { .kind = ZI_LAYOUT_PARAM,
+			                    .group = ZI_LAYOUT_FROZEN,
+			                    .name = "p" },
+			                  { .kind = ZI_LAYOUT_PARAM,
+			                    .group = group ? ZI_LAYOUT_FROZEN : 0,
+			                    .name = "q" } } };
 
-	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
-	expect_end(client, "is frozen without feature bit 16");
-	client_close(client);
+		client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
+		send_materialize(client, 1, 2);
+		if (group)
+			expect_error(client, -EOPNOTSUPP, "a unit is frozen whole");
+		else
+			cr_assert_eq(client_receive(client), ZI_MESSAGE_MATERIALIZED);
+		client_close(client);
+	}
 }
 
 static struct zi_materialize_nodes materialize_elsewhere(void)

@@ -269,3 +269,54 @@ Test(zero_frozen_unit, its_values_may_be_written)
 	step(2, 3, 0, &options);
 	end(2);
 }
+
+/* A step writes nothing of it, so that a commit which wrote it is to come first. */
+Test(zero_frozen_unit, what_was_written_into_it_is_committed_before_a_step)
+{
+	for (uint32_t interval = 1; interval <= 3; interval += 2) {
+		struct zi_step_options options = model_options();
+
+		config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+		config.commit_interval = interval;
+		training = (struct zi_job_training){ 0 };
+		start(2, 0);
+		step(2, 1, 0, &options);
+		cr_assert_eq(all_call(actors, 2, zero_commit, NULL), 0);
+		reopen(2, 1u << FROZEN);
+		model_write_unit(actors, 2, FROZEN, 700);
+		refused(&actors[0], -EBUSY, "as it is frozen whole a commit comes before",
+		        step_begin(&actors[0], options));
+		cr_assert_eq(all_call(actors, 2, zero_commit, NULL), 0, "%s", actors[0].text.chars);
+		fill(plain.param[FROZEN], 700 + FROZEN, model_elements[FROZEN], config.param_dtype);
+		for (uint32_t i = 0; i < 3; i++)
+			memset(((void *[]){ plain.remainder[FROZEN], plain.exp_avg[FROZEN],
+			                    plain.exp_avg_sq[FROZEN] })[i],
+			       0, zi_geometry_padded(model_elements[FROZEN]) * (i ? 4 : 2));
+		step(2, 2, 1u << FROZEN, &options);
+		actors_leave(actors, 2, true);
+		node_stop(&node);
+		node_start(&node);
+		cr_assert_eq(open_job(2, 0), 0, "%s", actors[0].text.chars);
+		cr_assert_eq(actors[0].memory.committed_step, 2);
+		cr_assert(plain_equals(&plain, &actors[0]));
+		step(2, 3, 0, &options);
+		end(2);
+	}
+}
+
+/* Memory for gradients that there are not is not asked for. */
+Test(zero_frozen_unit, a_model_is_refused_for_what_it_takes_alone)
+{
+	for (uint32_t mask = 0; mask <= 2; mask += 2) {
+		config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
+		training = (struct zi_job_training){ 0 };
+		node_init(&node);
+		node.cpu_bytes = 4 * MIB; /* 1.1 MB of parameters, as much of gradients a rank */
+		node_start(&node);
+		cr_assert_eq(open_job(4, mask), -ENOSPC, "its state does not fit");
+		cr_assert_eq(strstr(actors[0].text.chars, "use fewer ranks") != NULL, !mask, "%s",
+		             actors[0].text.chars);
+		actors_leave(actors, 4, false);
+		node_deinit(&node);
+	}
+}

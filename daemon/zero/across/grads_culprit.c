@@ -103,7 +103,7 @@ uint32_t grads_culprit(const struct grads_group *group, const double *blocks, co
 	if (block == count)
 		return CULPRIT_NONE;
 	suspects.begin = block * ZI_BLOCK_ELEMENTS;
-	if (is_in_place && !job->grad_pool)
+	if (is_in_place && !grad_sums_are_apart(job))
 		suspects.lost = grad_sum_rank(job, group->subgroup->unit);
 	look_at_all(&suspects);
 	index = kern_first_nonfinite((const char *)sum + suspects.begin * zi_dtype_bytes(sum_dtype),

@@ -40,7 +40,13 @@ static inline uint32_t grad_sources(const struct zero_job *job,
 		                               subgroup->grad_begin + offset_bytes);
 	return count;
 }
-/* In whose buffer the sum of a unit lies, once it is made: the first one's here that trains it. */
+/* Sums have memory that no rank sees. */
+static inline bool grad_sums_are_apart(const struct zero_job *job)
+{
+	return job->grad_pool || job->sums || job_has_wide_sums(job);
+}
+/* Else: in whose buffer the sum of a unit lies, once it is made: the first one's here that trains
+ * it. */
 static inline uint32_t grad_sum_rank(const struct zero_job *job, uint32_t unit)
 {
 	uint64_t mask = set_mask_here(job, unit);
@@ -52,7 +58,7 @@ static inline void *grad_sum_at(const struct zero_job *job, const struct zero_su
 {
 	if (job_has_wide_sums(job))
 		return (char *)job->accum->region.base + subgroup->accum_offset;
-	if (job->grad_pool)
+	if (grad_sums_are_apart(job))
 		return subgroup->sum;
 	return grad_at(job, grad_sum_rank(job, subgroup->unit), subgroup->unit,
 	               subgroup->grad_begin);

@@ -107,6 +107,13 @@ static uint64_t choose_stored(struct zero_job *job)
 	return bytes;
 }
 
+/* A step on state in memory that nodes make together: its sums may have to outlast the ranks, who
+ * write where they please (step/doubt.h). */
+static bool outlive_group(const struct zero_job *job)
+{
+	return job->across && !job_is_nvme(job);
+}
+
 /* See plan.h. */
 int grads_choose(struct zero_job *job, struct zi_text *text)
 {
@@ -143,6 +150,8 @@ int grads_choose(struct zero_job *job, struct zi_text *text)
 			zi_format_bytes(job->training.grad_budget_bytes).chars,
 			(unsigned long long)model.plane_bytes));
 	job->grad_plan.sum_bytes = choose_stored(job);
+	if (!job->grad_plan.is_pooled && outlive_group(job))
+		job->grad_plan.sum_bytes = model.sum_bytes;
 	r = job->grad_plan.is_stored ? spill_new(job) : 0;
 	if (r)
 		return err_origin(zi_text_error(text, r, "no memory for tables"));
@@ -196,18 +205,27 @@ void grads_place(struct zero_job *job)
 }
 
 /* See plan.h. */
+void grads_drop_sums(struct zero_job *job)
+{
+	job->sums = tier_segment_unref(job->sums);
+	job->accum = tier_segment_unref(job->accum);
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		job->subgroups[i].sum = NULL;
+		job->subgroups[i].is_sum_stored = false;
+	}
+}
+
+/* See plan.h. */
 void grads_drop(struct zero_job *job)
 {
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		job->grads[i] = tier_segment_unref(job->grads[i]);
 	grad_pool_free(job);
 	spill_free(job);
-	job->sums = tier_segment_unref(job->sums);
-	for (uint32_t i = 0; i < job->subgroup_count; i++) {
-		job->subgroups[i].sum = NULL;
-		job->subgroups[i].is_sum_stored = false;
-	}
-	job->accum = tier_segment_unref(job->accum);
+	if (!job->doubt.is_on)
+		grads_drop_sums(job);
+	else if (!job_has_wide_sums(job)) /* Else sums lie there. */
+		job->accum = tier_segment_unref(job->accum);
 }
 
 static uint64_t held_bytes(const struct tier_segment *segment)

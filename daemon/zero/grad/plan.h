@@ -14,6 +14,8 @@ int grads_choose(struct zero_job *job, struct zi_text *text);
 int grads_plan(struct zero_job *job, struct zi_text *text);
 /* After it was built: where sums lie. */
 void grads_place(struct zero_job *job);
-/* Nothing is in flight on it. */
+/* Nothing is in flight on it. What is in doubt keeps its sums (step/doubt.h), */
 void grads_drop(struct zero_job *job);
+/* until here. */
+void grads_drop_sums(struct zero_job *job);
 uint64_t grads_held_bytes(const struct zero_job *job);

@@ -25,6 +25,7 @@
 #include "daemon/zero/snapshot/snapshot_make.h"
 #include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/doubt.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/step/step_end.h"
@@ -176,6 +177,7 @@ struct zero_job *job_free(struct zero_job *job)
 	zi_list_remove(&job->jobs_link);
 	job->committed_step = -1; /* Even the only copy goes. */
 	job->current_step = -1;
+	doubt_forget(job);
 	job_drop_memory(job);
 	tier_charge_return(&job->nvme_charge);
 	(void)snapshot_pay(job, NULL); /* Of two sets that were paid for one is left. */

@@ -35,6 +35,7 @@
 #include "daemon/zero/place/former.h"
 #include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/doubt.h"
 #include "daemon/zero/step/item.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/queue.h"
@@ -174,6 +175,7 @@ struct zero_job {
 	struct zero_queue queue;
 	struct zero_pipeline pipeline;
 	struct zero_step step;
+	struct zero_doubt doubt; /* of one that others may have made */
 	int64_t committed_step;
 	int64_t current_step; /* in force; later than committed_step: ahead.c */
 	struct zero_marks committed;

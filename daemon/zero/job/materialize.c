@@ -37,6 +37,7 @@
 #include "daemon/zero/place/owner.h"
 #include "daemon/zero/snapshot/load.h"
 #include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/doubt.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/step/votes.h"
@@ -373,7 +374,10 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 static void begin(struct zero_job *job)
 {
 	struct zi_text text = { "" };
-	int r = prepare(job, &text);
+	int r;
+
+	doubt_forget(job); /* Nobody else could be asked. */
+	r = prepare(job, &text);
 
 	if (r) {
 		made(job, r, &text);

@@ -19,6 +19,7 @@
 #include "daemon/zero/across/grads.h"
 #include "daemon/zero/across/late.h"
 #include "daemon/zero/across/params.h"
+#include "daemon/zero/across/summed.h"
 #include "daemon/zero/grad/acquire.h"
 #include "daemon/zero/grad/stall.h"
 #include "daemon/zero/job/collectives.h"
@@ -302,7 +303,7 @@ static bool say_late(const struct zero_op *op, struct zi_text *ret_text)
 	case ZI_OP_STEP:
 	case ZI_OP_STEP_BEGIN:
 	case ZERO_OP_MATERIALIZE:
-		return params_say_late(job, UINT32_MAX, ret_text);
+		return summed_say_late(job, ret_text) || params_say_late(job, UINT32_MAX, ret_text);
 	default:
 		return false;
 	}

@@ -272,7 +272,8 @@ static bool is_ready(const struct zero_job *job)
 	 * nothing until all have ended it: until then its pipeline has nothing in flight, as all is
 	 * in memory. */
 	if (job->step.phase == ZERO_STEP_STEPPING)
-		return job->pipeline.kind == ZERO_PIPELINE_UPDATE && !job->step.is_early;
+		return job->pipeline.kind == ZERO_PIPELINE_UPDATE && !job->step.is_early &&
+		       !job->step.is_asked;
 	return job->step.phase == ZERO_STEP_NONE && !job->busy_count;
 }
 

@@ -233,14 +233,14 @@ void commit_submit(struct zero_job *job)
 	assert(step->is_due);
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 
-	step->votes = job->votes;
+	step->votes = step->is_settling ? NULL : job->votes; /* The others have it. */
 	step->commit_ns = zi_clock_now_ns();
 	record_fill(job);
 	job->record.world_size = job->world;
 	job->record.step = (int64_t)step->stats.step;
 	job->record.number = job->committed.number + 1;
 	job->record.line = step->line;
-	job->record.placement = record_placement(job);
+	job->record.placement = step->is_settling ? job->doubt.placement : record_placement(job);
 	job->record.update_count = job->update_count;
 	job->record.beta1_power = job->beta1_power;
 	job->record.beta2_power = job->beta2_power;

@@ -124,7 +124,7 @@ void reduce_unit_over(struct zero_job *job, uint32_t index)
 	if (unit->micro_done < job->step.options.micro_batches) {
 		unit->handed_mask = 0;
 		grad_release(job, index, UINT64_MAX);
-	} else if (job->grad_pool || job_has_wide_sums(job)) {
+	} else if (grad_sums_are_apart(job)) {
 		grad_release(job, index, UINT64_MAX);
 	} else {
 		grad_release(job, index, ~(1ull << grad_sum_rank(job, index)));

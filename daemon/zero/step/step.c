@@ -16,6 +16,7 @@
 #include "daemon/zero/across/grads.h"
 #include "daemon/zero/across/norm.h"
 #include "daemon/zero/across/params.h"
+#include "daemon/zero/across/summed.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -253,37 +254,58 @@ bool step_is_called(const struct zero_job *job)
 	return job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING;
 }
 
-/* To the update, when every rank has called step() and all sums are there. */
-void step_advance(struct zero_job *job)
+/* See step.h. */
+void step_update(struct zero_job *job)
+{
+	struct zero_step *step = &job->step;
+
+	assert(step->phase == ZERO_STEP_STEPPING);
+	step->update_ns = zi_clock_now_ns();
+	step->stats.grad_wait_ns = step->last_step_ns - step->first_step_ns;
+	step->stats.norm_wait_ns = step->update_ns - step->last_step_ns;
+	if (step->will_skip) {
+		step_skip(job);
+		return;
+	}
+	job_step_set(job, ZERO_STEP_UPDATING);
+	pipeline_arm(job);
+}
+
+/* The norm is known, if it is wanted, and with it what is to become of the step. */
+static void decide(struct zero_job *job)
 {
 	struct zero_step *step = &job->step;
 	bool is_finite = true;
 
+	if (step->is_norm_wanted)
+		is_finite = take_norm(step, kern_norm_join(job->norm_blocks, job->block_count));
+	if (!is_finite)
+		(void)norm_culprit(job, &step->stats.culprit, &step->culprit_unit); /* If any. */
+	scale_advance(job, is_finite);
+	step->will_skip = !is_finite && step->skips_nonfinite;
+	/* Else they were known from the start, and an early update may be reading them. */
+	if (step->is_norm_wanted)
+		scalars_prepare(job);
+}
+
+/* To the update, when every rank has called step() and all sums are there. */
+void step_advance(struct zero_job *job)
+{
+	struct zero_step *step = &job->step;
+
 	if (step->phase != ZERO_STEP_STEPPING || !gather_is_agreed(job, ZERO_GATHER_STEP) ||
-	    step->reduce_count || !grads_are_there(job) || job->pipeline.error)
+	    step->reduce_count || step->is_asked || !grads_are_there(job) || job->pipeline.error)
 		return;
 	/* A snapshot is being written; snapshot_written() looks again. */
 	if (job->pipeline.kind == ZERO_PIPELINE_KEEP)
 		return;
 	if (step->is_norm_wanted && !norm_have(job))
 		return;
-	if (step->is_norm_wanted)
-		is_finite = take_norm(step, kern_norm_join(job->norm_blocks, job->block_count));
-	if (!is_finite)
-		(void)norm_culprit(job, &step->stats.culprit, &step->culprit_unit); /* If any. */
-	scale_advance(job, is_finite);
-	step->update_ns = zi_clock_now_ns();
-	step->stats.grad_wait_ns = step->last_step_ns - step->first_step_ns;
-	step->stats.norm_wait_ns = step->update_ns - step->last_step_ns;
-	if (!is_finite && step->skips_nonfinite) {
-		step_skip(job);
-		return;
-	}
-	/* Else they were known from the start, and an early update may be reading them. */
-	if (step->is_norm_wanted)
-		scalars_prepare(job);
-	job_step_set(job, ZERO_STEP_UPDATING);
-	pipeline_arm(job);
+	decide(job);
+	if (summed_is_due(job))
+		summed_ask(job);
+	else
+		step_update(job);
 }
 
 /* The UPDATE pipeline has ended. */

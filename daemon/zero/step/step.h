@@ -38,8 +38,11 @@ struct zero_step {
 	bool is_unasked; /* a commit that no rank called for */
 	bool is_norm_wanted;
 	bool skips_nonfinite;
-	bool is_pass1;                  /* gradients are summed before the update */
-	bool is_early;                  /* units are updated as they become ready */
+	bool is_pass1;    /* gradients are summed before the update */
+	bool is_early;    /* units are updated as they become ready */
+	bool will_skip;   /* its gradients are not finite, and so nothing changes */
+	bool is_asked;    /* nothing is missing here, and other nodes are asked (doubt.h) */
+	bool is_settling; /* others have made it; its ranks are gone */
 	struct zi_step_options options; /* of the first rank that began; all others' are equal */
 	uint32_t options_rank;
 	uint32_t generation; /* of the group that began it, */
@@ -65,6 +68,8 @@ struct zero_step {
 
 void step_try_begin(struct zero_op *op); /* STEP_BEGIN: completes or leaves it waiting */
 void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing */
+/* Nothing is, anywhere: it is updated, or skipped. The job may be gone afterwards. */
+void step_update(struct zero_job *job);
 bool step_is_called(const struct zero_job *job);
 /* Bit by bit; of @rank, and of @model_rank. Return: 0; -EINVAL, with @text. */
 int step_options_compare(const struct zi_step_options *mine, uint32_t rank,

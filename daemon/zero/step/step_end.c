@@ -19,6 +19,7 @@
 #include "daemon/zero/snapshot/snapshot_make.h"
 #include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/doubt.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step.h"
@@ -89,6 +90,8 @@ static void step_undo(struct zero_job *job, bool is_unload)
 void step_abort(struct zero_job *job)
 {
 	assert(job->step.phase == ZERO_STEP_STEPPING);
+	if (job->step.is_asked)
+		doubt_keep(job);
 	spill_abort(job);
 	step_units_reset(job);
 	job_step_set(job, ZERO_STEP_NONE);
@@ -230,6 +233,10 @@ static void step_over(struct zero_job *job, int error, const struct zi_text *tex
 	if (!job->step.is_commit)
 		step_units_reset(job);
 	job_step_set(job, ZERO_STEP_NONE);
+	if (job->step.is_settling) {
+		doubt_over(job);
+		return;
+	}
 	if (step_is_theirs(job))
 		step_tell(job, error, text);
 	if (job->residency)

@@ -12,6 +12,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/materialize.h"
 #include "daemon/zero/job/materialize_check.h"
+#include "daemon/zero/step/doubt.h"
 
 /* A commit's name, and its step: alike on all nodes that have made it. */
 struct commit_name {
@@ -20,10 +21,10 @@ struct commit_name {
 };
 
 /* What a node could go on from, the newest first. State in memory alone is there once, that of the
- * first; the second says what it was before. */
+ * first; the second says what it was before. Others may have made what it is in doubt of. */
 struct commit_offers {
-	struct commit_name names[2];
-	uint32_t count, reserved;
+	struct commit_name names[2], doubt;
+	uint32_t count, is_in_doubt;
 };
 static_assert(sizeof(struct commit_offers) <= TALK_DATA_BYTES, "one vote");
 
@@ -119,11 +120,17 @@ static struct commit_offers offers_of(const struct zero_job *job)
 {
 	const struct zero_former *former = &job->former;
 	struct commit_offers offers;
+	struct doubt_name doubt;
 
 	memset(&offers, 0, sizeof(offers)); /* All of it is sent. */
 	offers.names[offers.count++] = name_of(job->committed_step, &job->committed);
 	if (former->is_kept || (!is_nvme(job) && former->is_named))
 		offers.names[offers.count++] = name_of(former->step, &former->marks);
+	offers.is_in_doubt = step_doubt(job, &doubt);
+	if (offers.is_in_doubt)
+		offers.doubt = (struct commit_name){ .number = doubt.number,
+			                             .line = doubt.line,
+			                             .step = doubt.step };
 	return offers;
 }
 
@@ -249,6 +256,42 @@ static void go_on(struct zero_job *job, const struct commit_name *chosen)
 		materialize_settled(job, 0, NULL);
 }
 
+/* Some node is in doubt of a step. */
+static bool has_doubt(const struct round *round, uint32_t node_count)
+{
+	for (uint32_t i = 0; i < node_count; i++)
+		if (offers_at(round, i).is_in_doubt)
+			return true;
+	return false;
+}
+
+/* Some node has made what this one is in doubt of. */
+static bool is_made(const struct zero_job *job, const struct round *round, uint32_t node_count)
+{
+	struct commit_name doubt = offers_of(job).doubt;
+
+	for (uint32_t i = 0; i < node_count; i++) {
+		struct commit_offers offers = offers_at(round, i);
+
+		if (is_same(&offers.names[0], &doubt))
+			return true;
+	}
+	return false;
+}
+
+static void offer(struct zero_job *job, int error, const struct zi_text *text);
+
+/* What was in doubt is not any more: all nodes ask each other again. */
+static void offer_again(struct zero_job *job, int error, const struct zi_text *text)
+{
+	struct zi_text none = { "" };
+
+	if (job->group.phase == ZERO_GROUP_FORMING && across_talks(job))
+		offer(job, error, text);
+	else
+		materialize_settled(job, -ECANCELED, &none);
+}
+
 static void all_offered(void *arg, const struct round *round, int error, const struct zi_text *text)
 {
 	struct zero_job *job = arg;
@@ -264,6 +307,13 @@ static void all_offered(void *arg, const struct round *round, int error, const s
 	}
 	node_count = across_node_count(job);
 	error = round_refusal(round, node_count, &why, &node);
+	if (!error && has_doubt(round, node_count)) {
+		if (offers_of(job).is_in_doubt)
+			step_doubt_settle(job, is_made(job, round, node_count), offer_again);
+		else
+			offer_again(job, 0, NULL);
+		return;
+	}
 	if (error)
 		zi_utf8_clean(why.chars); /* Another node's word. */
 	else if (!choose(round, node_count, &chosen))
@@ -276,19 +326,25 @@ static void all_offered(void *arg, const struct round *round, int error, const s
 		go_on(job, &chosen);
 }
 
-static void resume(struct zero_job *job)
+static void offer(struct zero_job *job, int error, const struct zi_text *text)
 {
 	struct commit_offers offers = offers_of(job);
-	struct round_vote vote = { .data_bytes = sizeof(offers) };
-	struct zi_text text = { "" };
+	struct round_vote vote = { .error = error, .data_bytes = sizeof(offers) };
 
-	vote.error = materialize_check_nodes(job, &text);
 	memcpy(vote.data, &offers, sizeof(offers));
-	if (vote.error) {
-		vote.data_bytes = (uint32_t)ZI_MIN(strlen(text.chars), sizeof(vote.data));
-		memcpy(vote.data, text.chars, vote.data_bytes);
+	if (error) {
+		vote.data_bytes = (uint32_t)ZI_MIN(strlen(text->chars), sizeof(vote.data));
+		memcpy(vote.data, text->chars, vote.data_bytes);
 	}
 	across_vote(job, ROUND_RESUME, &vote, all_offered);
+}
+
+static void resume(struct zero_job *job)
+{
+	struct zi_text text = { "" };
+	int r = materialize_check_nodes(job, &text);
+
+	offer(job, r, &text);
 }
 
 const struct zero_votes commit_votes = { prepared, committed, resume };

@@ -148,7 +148,7 @@ static bool votes_are_out(const struct across *across)
 	if (!rounds_silent(&across->rounds, &number))
 		return false;
 	kind = rounds_kind_of(&across->rounds, across->node, number);
-	return kind == ROUND_PREPARED || kind == ROUND_COMMITTED;
+	return kind == ROUND_SUMMED || kind == ROUND_PREPARED || kind == ROUND_COMMITTED;
 }
 
 /* Documented in the header. */

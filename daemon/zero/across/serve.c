@@ -133,7 +133,10 @@ static void fill_done(struct dev_task *task)
 		                                 .offset_bytes = serve->offset_bytes,
 		                                 .bytes = serve->entry.bytes });
 	if (is_told && !across->is_detached && serve->filled) {
+		job_busy(job); /* Which may end with it otherwise. */
 		serve->filled(serve);
+		job_unbusy(job);
+		job_settle(job);
 	} else {
 		across_go_on(across); /* It may wait for this. */
 		job_settle(job);

@@ -238,7 +238,7 @@ void commit_submit(struct zero_job *job)
 	record_fill(job);
 	job->record.world_size = job->world;
 	job->record.step = (int64_t)step->stats.step;
-	job->record.number = job->committed.number + 1;
+	job->record.number = step->is_settling ? job->doubt.number : job->committed.number + 1;
 	job->record.line = step->line;
 	job->record.placement = step->is_settling ? job->doubt.placement : record_placement(job);
 	job->record.update_count = job->update_count;

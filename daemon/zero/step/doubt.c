@@ -18,7 +18,7 @@ bool step_doubt(const struct zero_job *job, struct doubt_name *ret_name)
 	if (!doubt->is_on)
 		return false;
 	*ret_name = (struct doubt_name){ .step = (int64_t)doubt->step.stats.step,
-		                         .number = job->committed.number + 1,
+		                         .number = doubt->number,
 		                         .line = doubt->step.line };
 	return true;
 }
@@ -33,6 +33,7 @@ void doubt_keep(struct zero_job *job)
 	doubt->is_on = true;
 	doubt->step = job->step;
 	doubt->placement = record_placement(job);
+	doubt->number = job->committed.number + 1;
 }
 
 void doubt_forget(struct zero_job *job)
@@ -50,6 +51,7 @@ void doubt_over(struct zero_job *job)
 	assert(job->doubt.is_on);
 	assert(job->step.phase == ZERO_STEP_NONE);
 	job->step.is_settling = false;
+	job->former = (struct zero_former){ 0 }; /* The others have let go what was before. */
 	doubt_forget(job);
 	settled(job, 0, NULL);
 }

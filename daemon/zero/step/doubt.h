@@ -31,6 +31,7 @@ struct zero_doubt {
 	bool is_on;
 	struct zero_step step; /* as it was when its outcome was lost */
 	struct catalog_placement placement;
+	uint64_t number;          /* as which it would be committed */
 	doubt_settled_fn settled; /* while it is being made */
 };
 

@@ -98,6 +98,37 @@ Test(across_train, sets_of_some_ranks, .timeout = 600)
 	}
 }
 
+/* Ranks may call a barrier while the step that they have called is under way: on a node that is
+ * faster with the step it comes no sooner than on the others. */
+Test(across_train, a_barrier_within_a_step, .timeout = 600)
+{
+	for (uint64_t seed = 1; seed <= 12; seed++) {
+		struct run run = { .places = seed % 2 ? "01" : "0012",
+			           .dtype = ZI_DTYPE_BF16,
+			           .schedule = ZI_SCHEDULE_LOCAL,
+			           .micro_batches = 1,
+			           .offload = seed % 4 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME,
+			           .strategy = ZI_STRATEGY_ZERO1 };
+		struct zi_step_options options = model_options();
+
+		begin_run(&run, seed);
+		for (uint64_t step = 1; step <= 3; step++) {
+			begin_step(&options);
+			hand_over_all(step, 0);
+			for (uint32_t i = 0; i < ranks.world; i++) {
+				actor_start(&ranks.actors[i], 0, zero_step, NULL);
+				for (uint32_t turns = net_draw(60); turns > 0; turns--)
+					nodes_turn();
+				actor_start(&ranks.actors[i], 1, zero_barrier, NULL);
+			}
+			for (uint32_t i = 0; i < 2 * ranks.world; i++)
+				cr_assert_eq(nodes_wait(&ranks.actors[i / 2], i % 2), 0, "%s",
+				             ranks.actors[i / 2].text.chars);
+		}
+		end_run(true);
+	}
+}
+
 /* Against a computation that knows no nodes at all. */
 Test(across_train, nodes_make_what_plain_loops_make)
 {

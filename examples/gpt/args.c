@@ -14,6 +14,7 @@
 #include "examples/gpt/args_strategy.h"
 #include "examples/gpt/args_use.h"
 #include "examples/gpt/data.h"
+#include "examples/gpt/once.h"
 #include "examples/gpt/resume.h"
 #include "zinf/zinf.h"
 
@@ -103,6 +104,8 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem)
 		r = gpt_use_check(args, problem);
 	if (!r)
 		r = gpt_resume_check(args, problem);
+	if (!r)
+		r = gpt_once_check(args, problem);
 	return r ? r : gpt_lr_check(args, problem);
 }
 

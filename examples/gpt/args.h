@@ -34,7 +34,8 @@ struct gpt_args {
 	bool is_reference;
 	/* training */
 	uint32_t grad_accum_count;
-	uint64_t step_count;
+	uint64_t step_count;   /* is_once: 0 until the text is read */
+	bool is_once;          /* once.h */
 	const char *deepspeed; /* DeepSpeed's JSON; NULL: none */
 	double lr;
 	double min_lr;

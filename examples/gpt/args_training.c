@@ -34,6 +34,8 @@ static const struct gpt_option training[] = {
 	         "        hand each of them over, all but the last without sync: the same bits"),
 	GPT_NUMBER("steps", GPT_OPTION_U64, step_count, 0, 1e15,
 	           "N       train until this step is committed (300)"),
+	GPT_FLAG("once", is_once,
+	         "        the text once, in turns of the ranks, instead of batches drawn from it"),
 	GPT_TEXT("deepspeed-config", deepspeed,
 	         "FILE    DeepSpeed's JSON says all of this; flags that are given go before it"),
 	GPT_CHOICE("optimizer", optimizer, optimizers,

@@ -54,6 +54,9 @@ struct gpt_backend_ops {
 	int (*step_begin)(struct gpt_backend *backend, const struct zinf_step_options *options);
 	int (*step)(struct gpt_backend *backend, const void *blob, size_t blob_bytes);
 	int (*wait)(struct gpt_backend *backend, struct zinf_step_stats *ret_stats);
+	/* zinf_join(): the lane's data are at their end, and averages leave it out. With zinf it
+	 * takes part in what steps the others have left. */
+	int (*join)(struct gpt_backend *backend, uint32_t lane);
 	int (*barrier)(struct gpt_backend *backend);
 	/* @values: (world_count,); each rank has written its own, and has everybody's then. */
 	int (*gather)(struct gpt_backend *backend, double *values);

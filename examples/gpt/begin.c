@@ -76,7 +76,9 @@ static int resume(const struct gpt_run *run, struct gpt_backend *backend,
 			                  .fingerprint = run->corpus->fingerprint };
 	else if (r || bytes != sizeof(blob))
 		blob.magic = 0;
-	if (blob.magic != GPT_BLOB_MAGIC || blob.step != step)
+	/* Who had no data in the last step (--once) gave none of that one; rank 0 has some. */
+	if (blob.magic != GPT_BLOB_MAGIC || blob.step > step ||
+	    step - blob.step > (backend->rank_first > 0))
 		return gpt_problem_set(problem, -EINVAL,
 		                       "the job stands at step %" PRIu64
 		                       ", but it was not trained by "

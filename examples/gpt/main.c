@@ -18,6 +18,7 @@
 #include "examples/gpt/args_deepspeed.h"
 #include "examples/gpt/clock.h"
 #include "examples/gpt/launch.h"
+#include "examples/gpt/once.h"
 #include "examples/gpt/train.h"
 #include "examples/gpt/use.h"
 #include "zinf/zinf.h"
@@ -187,7 +188,7 @@ static int load_text(const struct gpt_args *args, struct gpt_corpus *corpus,
 	return gpt_corpus_load(corpus, args->data, args->model.sequence_count, problem);
 }
 
-static int run(const struct gpt_args *args)
+static int run(struct gpt_args *args)
 {
 	struct gpt_problem problem = { "" };
 	struct gpt_corpus corpus = { 0 };
@@ -195,7 +196,8 @@ static int run(const struct gpt_args *args)
 	struct program program = { .model = &model, .corpus = &corpus };
 	int code;
 
-	if (gpt_model_init(&model, &args->model, &problem) || load_text(args, &corpus, &problem))
+	if (gpt_model_init(&model, &args->model, &problem) || load_text(args, &corpus, &problem) ||
+	    (args->is_once && gpt_once_plan(args, &corpus, &problem)))
 		code = complain(args, &problem);
 	else if (args->is_reference)
 		code = reference_main(args, &program);

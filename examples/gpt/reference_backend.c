@@ -35,7 +35,8 @@ struct reference {
 	struct zinf_step_options options;
 	struct zinf_step_stats stats;
 	bool is_stepping;
-	int64_t step; /* committed; -1: nothing yet */
+	uint32_t joined_count; /* lanes without data: their gradients are zeros */
+	int64_t step;          /* committed; -1: nothing yet */
 	uint64_t update_count;
 	double beta1_power;
 	double beta2_power;
@@ -132,15 +133,16 @@ static int reference_reduce(struct gpt_backend *backend, uint32_t lane, uint32_t
 	struct reference *ref = reference_of(backend);
 	const struct gpt_unit *u = &ref->model->units[unit];
 	uint32_t calls = ++ref->reduce_counts[unit];
+	uint32_t live_count = backend->lane_count - ref->joined_count;
 
-	assert(lane < backend->lane_count);
+	assert(lane < live_count);
 	(void)lane;
-	if (calls % backend->lane_count)
+	if (calls % live_count)
 		return 0;
 	for (uint64_t i = u->global_index; i < u->global_index + u->element_count; i++) {
 		float tree = sum_of_ranks(ref, i);
 
-		ref->sum[i] = calls == backend->lane_count ? tree : ref->sum[i] + tree;
+		ref->sum[i] = calls == live_count ? tree : ref->sum[i] + tree;
 	}
 	return 0;
 }
@@ -199,7 +201,8 @@ static int reference_step_begin(struct gpt_backend *backend,
 /* sum → reduced: the average, then one rounding. */
 static void average(struct reference *ref)
 {
-	float factor = ref->options.sum ? 1.0f : (float)(1.0 / (double)ref->base.world_count);
+	uint32_t live_count = ref->base.world_count - ref->joined_count;
+	float factor = ref->options.sum ? 1.0f : (float)(1.0 / (double)live_count);
 
 	for (uint64_t i = 0; i < ref->model->padded_count; i++) {
 		ref->sum[i] = rounded(ref, ref->sum[i] * factor);
@@ -305,7 +308,8 @@ static int reference_step(struct gpt_backend *backend, const void *blob, size_t 
 	(void)blob_bytes;
 	assert(ref->is_stepping);
 	for (uint32_t unit = 0; unit < ref->model->unit_count; unit++)
-		if (ref->reduce_counts[unit] != options->micro_batches * backend->lane_count) {
+		if (ref->reduce_counts[unit] !=
+		    options->micro_batches * (backend->lane_count - ref->joined_count)) {
 			ref->error_text = "gradients are missing";
 			return -ENODATA;
 		}
@@ -332,6 +336,17 @@ static int reference_step(struct gpt_backend *backend, const void *blob, size_t 
 		.culprit = -1, /* It has no need to know. */
 		.culprit_unit = -1,
 	};
+	return 0;
+}
+
+/* The last ones first: who has data are the first ones. */
+static int reference_join(struct gpt_backend *backend, uint32_t lane)
+{
+	struct reference *ref = reference_of(backend);
+
+	assert(lane == backend->lane_count - ref->joined_count - 1);
+	ref->joined_count++;
+	memset(ref->grads[lane], 0, ref->model->padded_count * width_of(ref->grad_dtype));
 	return 0;
 }
 
@@ -388,6 +403,7 @@ static const struct gpt_backend_ops reference_ops = {
 	.step_begin = reference_step_begin,
 	.step = reference_step,
 	.wait = reference_wait,
+	.join = reference_join,
 	.barrier = no_wait,
 	.error_text = reference_error_text,
 	.close = reference_close,

@@ -81,6 +81,8 @@ static void print_json(const struct gpt_report *report, const struct gpt_record 
 	for (uint32_t lane = 0; lane < report->lane_count; lane++) {
 		uint32_t rank = report->rank_first + lane;
 
+		if (rank >= record->live_count)
+			break;
 		(void)printf("{\"step\":%" PRIu64
 		             ",\"rank\":%u,\"strategy\":\"%s\",\"loss\":%s,\"norm\":%s,"
 		             "\"clip\":%.9g,\"loss_scale\":%.17g,\"lr\":%.17g,\"skipped\":%u,"
@@ -121,7 +123,7 @@ static void print_line(const struct gpt_report *report, const struct gpt_record 
 {
 	const struct zinf_step_stats *stats = &record->stats;
 	double loss = gpt_board_mean(report->board->losses[record->step % GPT_BOARD_ROWS],
-	                             report->world_count);
+	                             record->loss_count);
 	double seconds = (double)record->wall_ns / 1e9;
 
 	(void)printf("step %5" PRIu64 "/%" PRIu64 "  loss %.4f  norm %-6.3g lr %.2e  %7.0f tok/s  "

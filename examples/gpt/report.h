@@ -15,6 +15,8 @@ struct gpt_record {
 	double lr;
 	double loss_scale;
 	uint64_t token_count; /* of the step, all ranks */
+	uint32_t live_count;  /* ranks that had data: the first ones, */
+	uint32_t loss_count;  /* and those of them whose losses are on the board */
 	uint64_t wall_ns;     /* since the former step's commit was seen */
 	uint64_t compute_ns;  /* forward and backward, without waiting */
 	uint64_t wait_ns;     /* for units and gradient buffers */

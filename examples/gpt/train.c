@@ -27,6 +27,7 @@
 #include "examples/gpt/begin.h"
 #include "examples/gpt/clock.h"
 #include "examples/gpt/layers.h"
+#include "examples/gpt/once.h"
 #include "examples/gpt/report.h"
 #include "examples/gpt/share.h"
 
@@ -53,10 +54,15 @@ struct trainer {
 static void draw(struct trainer *trainer, const struct gpt_batch_name *name)
 {
 	const struct gpt_config *config = &trainer->run->model->config;
-	uint64_t state =
-		gpt_corpus_batch(trainer->run->corpus, name, config->batch_count,
-	                         config->sequence_count, trainer->inputs, trainer->targets);
+	uint64_t state;
 
+	if (trainer->args->is_once && !name->is_eval) {
+		gpt_once_batch(trainer->args, trainer->run->corpus, name, trainer->inputs,
+		               trainer->targets);
+		return;
+	}
+	state = gpt_corpus_batch(trainer->run->corpus, name, config->batch_count,
+	                         config->sequence_count, trainer->inputs, trainer->targets);
 	if (!name->is_eval)
 		trainer->blob.rng_state = state;
 }
@@ -209,11 +215,42 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 	return 0;
 }
 
+/* On a page that all ranks see, or all of them here. */
+static bool is_sharing(const struct trainer *trainer)
+{
+	return trainer->run->is_board_shared ||
+	       trainer->backend->lane_count == trainer->backend->world_count;
+}
+
+/* Who has joined comes to no collective: then each knows its own loss alone. */
+static void count_losses(struct trainer *trainer)
+{
+	uint32_t live_count = trainer->current.live_count;
+	bool is_whole = live_count == trainer->backend->world_count;
+
+	trainer->current.loss_count = is_sharing(trainer) || is_whole ? live_count : 1;
+}
+
 static int share_losses(struct trainer *trainer, volatile double *losses)
 {
-	int r = gpt_share(trainer->run, trainer->backend, losses);
+	int r;
 
+	if (!is_sharing(trainer) && trainer->current.live_count < trainer->backend->world_count)
+		return 0;
+	r = gpt_share(trainer->run, trainer->backend, losses);
 	return r ? gpt_backend_problem(trainer->backend, r, trainer->problem) : 0;
+}
+
+/* Those of this process that have data in the step. */
+static uint32_t live_lanes(const struct trainer *trainer)
+{
+	uint32_t rank_first = (uint32_t)trainer->backend->rank_first;
+	uint32_t lane_count = trainer->backend->lane_count;
+
+	assert(trainer->current.live_count > rank_first);
+	return trainer->current.live_count - rank_first < lane_count
+	               ? trainer->current.live_count - rank_first
+	               : lane_count;
 }
 
 static int train_step(struct trainer *trainer, uint64_t step)
@@ -223,22 +260,32 @@ static int train_step(struct trainer *trainer, uint64_t step)
 	uint64_t sequences = (uint64_t)config->batch_count * accum;
 	volatile double *losses = trainer->run->board->losses[step % GPT_BOARD_ROWS];
 	double sums[ZINF_WORLD_MAX] = { 0 };
+	uint32_t lane_count;
 	int r;
 
 	trainer->current = (struct gpt_record){
 		.step = step,
-		.token_count = sequences * config->sequence_count * trainer->backend->world_count,
+		.live_count = gpt_once_live(trainer->args, trainer->run->corpus, step),
 	};
+	count_losses(trainer);
+	trainer->current.token_count =
+		sequences * config->sequence_count * trainer->current.live_count;
+	lane_count = live_lanes(trainer);
+	for (uint32_t lane = trainer->backend->lane_count; lane > lane_count; lane--) {
+		r = trainer->backend->ops->join(trainer->backend, lane - 1);
+		if (r)
+			return gpt_backend_problem(trainer->backend, r, trainer->problem);
+	}
 	trainer->units.wait_ns = 0;
 	trainer->acts.blocks.wait_ns = 0;
 	for (uint32_t micro = 0; micro < accum; micro++) {
-		for (uint32_t lane = 0; lane < trainer->backend->lane_count; lane++) {
+		for (uint32_t lane = 0; lane < lane_count; lane++) {
 			r = micro_batch(trainer, micro, lane, &sums[lane]);
 			if (r)
 				return r;
 		}
 	}
-	for (uint32_t lane = 0; lane < trainer->backend->lane_count; lane++)
+	for (uint32_t lane = 0; lane < lane_count; lane++)
 		losses[(uint32_t)trainer->backend->rank_first + lane] = sums[lane] / accum;
 	r = share_losses(trainer, losses);
 	if (r)
@@ -296,6 +343,22 @@ static int evaluate(struct trainer *trainer, uint64_t step)
 	return 0;
 }
 
+/* Ranks whose text has ended wait for the others', in their steps. */
+static int end_together(struct trainer *trainer)
+{
+	const struct gpt_args *args = trainer->args;
+	int r;
+
+	if (!args->is_once || trainer->backend->lane_count > 1 ||
+	    gpt_once_live(args, trainer->run->corpus, args->step_count) == args->world_count)
+		return 0;
+	r = finish_ending(trainer);
+	if (r)
+		return r;
+	r = trainer->backend->ops->join(trainer->backend, 0);
+	return r ? gpt_backend_problem(trainer->backend, r, trainer->problem) : 0;
+}
+
 /* ---- the whole ---- */
 
 static int trainer_init(struct trainer *trainer)
@@ -346,6 +409,12 @@ static void trainer_deinit(struct trainer *trainer)
 	free(trainer->targets);
 }
 
+static bool has_text(const struct trainer *trainer, uint64_t step)
+{
+	return (uint32_t)trainer->backend->rank_first <
+	       gpt_once_live(trainer->args, trainer->run->corpus, step);
+}
+
 static int train(struct trainer *trainer)
 {
 	const struct gpt_args *args = trainer->args;
@@ -359,7 +428,7 @@ static int train(struct trainer *trainer)
 	if (r)
 		return r;
 	trainer->mark_ns = gpt_now_ns();
-	while (step < args->step_count) {
+	while (step < args->step_count && has_text(trainer, step + 1)) {
 		r = train_step(trainer, ++step);
 		if (r)
 			return r;
@@ -369,7 +438,9 @@ static int train(struct trainer *trainer)
 				return r;
 		}
 	}
-	r = finish_ending(trainer);
+	r = end_together(trainer);
+	if (!r)
+		r = finish_ending(trainer);
 	if (r)
 		return r;
 	if (args->dump && trainer->backend->rank_first == 0)

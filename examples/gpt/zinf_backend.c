@@ -132,6 +132,13 @@ static int backend_wait(struct gpt_backend *backend, struct zinf_step_stats *ret
 	return zinf_wait(own->zinf, ticket, ret_stats);
 }
 
+static int backend_join(struct gpt_backend *backend, uint32_t lane)
+{
+	assert(lane == 0);
+	(void)lane;
+	return zinf_join(zinf_of(backend), true);
+}
+
 static int backend_barrier(struct gpt_backend *backend)
 {
 	return zinf_barrier(zinf_of(backend));
@@ -237,6 +244,7 @@ static const struct gpt_backend_ops zinf_ops = {
 	.step_begin = backend_step_begin,
 	.step = backend_step,
 	.wait = backend_wait,
+	.join = backend_join,
 	.barrier = backend_barrier,
 	.gather = backend_gather,
 	.tensor_open = backend_tensor_open,

@@ -21,7 +21,7 @@
 	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |   \
 	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |     \
 	 ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |                         \
-	 ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN)
+	 ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN | ZI_FEATURE_FORWARD)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -253,6 +253,11 @@ static int join(struct zinf *zinf)
 	int fds[ZI_MESSAGE_FDS_MAX];
 	int r;
 
+	if (zi_training_is_forward_only(&zinf->training) && !(zinf->features & ZI_FEATURE_FORWARD))
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "is_forward_only is true, which the daemon at %s does not "
+		                       "know: use a newer zinfd",
+		                       zinf->path);
 	r = zi_client_request(zinf, &attach.attach.header, ZI_MESSAGE_ATTACH,
 	                      has_tail ? sizeof(attach) : sizeof(attach.attach),
 	                      ZI_MESSAGE_ATTACHED, &message, fds, ATTACH_FDS);

@@ -62,6 +62,7 @@
 #define ZI_FEATURE_SETS         (1ull << 14) /* ZI_LAYOUT_SET */
 #define ZI_FEATURE_STATE_NODES  (1ull << 15) /* training over nodes: the tail of MATERIALIZE */
 #define ZI_FEATURE_FROZEN       (1ull << 16) /* units that are frozen whole have no gradient */
+#define ZI_FEATURE_FORWARD      (1ull << 17) /* ZI_TRAINING_FORWARD_ONLY: MATERIALIZED without it */
 /* Bits 16 to 20 are reserved for precision, groups and inputs. */
 
 /*

@@ -25,7 +25,7 @@ static uint64_t sess_features(const struct sess_control *control)
 	       ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |
 	       ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |
 	       ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |
-	       ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN |
+	       ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN | ZI_FEATURE_FORWARD |
 	       (control->facts->nvme_tier_count ? of_nvme : 0);
 }
 
@@ -82,6 +82,10 @@ static int sess_take_training(struct sess *session, const struct zi_attach *atta
 	r = zi_check_training(&training, &attach->config, attach->world_size, local_size, text);
 	if (r)
 		return err_trace(r);
+	if (zi_training_is_forward_only(&training) && !(session->features & ZI_FEATURE_FORWARD))
+		return zi_text_error(text, err_origin(-EOPNOTSUPP),
+		                     "is_forward_only is true, but this client does not know what "
+		                     "it is given then (feature bit 17): use a newer libzinf");
 	session->training = training;
 	return 0;
 }

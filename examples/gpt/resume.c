@@ -89,7 +89,10 @@ int gpt_resume_load(const struct gpt_args *args, struct zinf *zinf, struct gpt_p
 		return 0;
 	for (enum snapshot_kind kind = 0; kind < _SNAPSHOT_KINDS && r == -ENOENT; kind++)
 		r = load(zinf, name_snapshot(args, kind).chars, problem);
-	return r == -ENOENT ? 0 : r; /* The job may stand there itself. */
+	/* The job may stand there itself, whatever is wrong with the snapshot. */
+	if (!r || r == -ENOENT)
+		problem->chars[0] = '\0';
+	return 0;
 }
 
 int gpt_resume_verify(const struct gpt_args *args, const struct zinf *zinf,
@@ -97,6 +100,7 @@ int gpt_resume_verify(const struct gpt_args *args, const struct zinf *zinf,
 {
 	int64_t step = zinf_committed_step(zinf);
 	const char *job = gpt_job_name(args);
+	struct gpt_problem why;
 
 	if (args->restart_index || (!args->resumes_latest && !args->resumes_step))
 		return 0;
@@ -108,6 +112,13 @@ int gpt_resume_verify(const struct gpt_args *args, const struct zinf *zinf,
 		                       job);
 	if (args->resumes_latest || step == (int64_t)args->resume_step)
 		return 0;
+	if (step < 0 && problem->chars[0]) {
+		why = *problem;
+		return gpt_problem_set(problem, -ENODATA,
+		                       "--resume %" PRIu64 ": job '%s' is new, and its snapshot "
+		                       "cannot be gone on from: %.300s",
+		                       args->resume_step, job, why.chars);
+	}
 	if (step < 0)
 		return gpt_problem_set(problem, -ENODATA,
 		                       "--resume %" PRIu64 ": job '%s' is new, and there is "

@@ -18,9 +18,11 @@
 /* Reads the flag, fills in what follows. -EINVAL with the reason. */
 int gpt_resume_check(struct gpt_args *args, struct gpt_problem *problem);
 /* Before the model is materialized: the snapshot to begin with, if there is one. Return: 0; what
- * zinf_load() answered, with its sentence. */
+ * zinf_load() answered, with its sentence. Why one of a STEP cannot be begun with is kept in
+ * @problem alone: whether it is needed is known behind materialize. */
 int gpt_resume_load(const struct gpt_args *args, struct zinf *zinf, struct gpt_problem *problem);
-/* After: does the job stand where it was said to? Return: 0; -ENODATA, -EINVAL. */
+/* After, with the same @problem: does the job stand where it was said to? Return: 0; -ENODATA,
+ * -EINVAL. */
 int gpt_resume_verify(const struct gpt_args *args, const struct zinf *zinf,
                       struct gpt_problem *problem);
 /* The job that is attached to. */

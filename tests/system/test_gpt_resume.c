@@ -64,6 +64,21 @@ Test(resume, a_step_that_was_kept_is_gone_on_from_when_its_job_is_gone)
 	}
 }
 
+/* Whether it is of any use is asked only where it is needed. */
+Test(resume, a_snapshot_that_is_of_no_use_is_no_matter_where_the_job_stands)
+{
+	gpt_run(0, "zinf-gpt", TRAIN "--job kept --steps 2 --optimizer sgd");
+	gpt_run(0, "zctl", "snapshot kept");
+	gpt_run(0, "zinf-gpt", TRAIN "--job kept --steps 2 --optimizer sgd --delete-job");
+	gpt_run(1, "zinf-gpt", TRAIN "--job kept --resume 2 --steps 4");
+	system_expect_text(words,
+	                   "--resume 2: job 'kept' is new, and its snapshot cannot be gone on "
+	                   "from: 'kept/step-2' is a snapshot with other optimizer state");
+	gpt_run(0, "zinf-gpt", TRAIN "--job kept --steps 2");
+	gpt_run(0, "zinf-gpt", TRAIN "--job kept --resume 2 --steps 3");
+	system_expect_text(words, "resumed at step 2");
+}
+
 Test(resume, a_snapshot_is_gone_on_from_under_another_name)
 {
 	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 4 --dump whole.dump");

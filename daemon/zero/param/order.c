@@ -114,11 +114,12 @@ static void append(struct zero_order *order, uint32_t unit)
 	order->last[unit] = index;
 }
 
-/* Only the first @count uses are true. */
+/* Only the first @count uses are true. What it costs goes by what was recorded, as a trainer may
+ * have it done every few uses. */
 static void cut(struct zero_order *order, uint32_t count)
 {
-	for (uint32_t i = 0; i < order->unit_count; i++)
-		order->first[i] = order->last[i] = ORDER_NONE;
+	for (uint32_t i = 0; i < order->count; i++)
+		order->first[order->units[i]] = order->last[order->units[i]] = ORDER_NONE;
 	order->count = 0;
 	for (uint32_t i = 0; i < count; i++)
 		append(order, order->units[i]);

@@ -67,6 +67,24 @@ Test(forward, parameters_are_there_and_no_call_of_a_step_is)
 	use(ZINF_OFFLOAD_NVME);
 }
 
+/* It would send a gradient's memory, or refuse the word itself. */
+Test(forward, an_older_daemon_is_not_asked)
+{
+	struct fake_daemon_options able = { .features = UINT64_MAX & ~ZI_FEATURE_FORWARD };
+	struct fake_daemon *fake = fake_daemon_start(&able);
+	struct zinf_options options = fake_job_options(fake);
+	struct zinf *zinf;
+
+	options.is_forward_only = true;
+	cr_expect_eq(zinf_attach(&options, &zinf), -EOPNOTSUPP);
+	cr_expect_not_null(strstr(zinf_attach_error(), "is_forward_only is true, which the daemon"),
+	                   "%s", zinf_attach_error());
+	options.is_forward_only = false;
+	cr_assert_eq(zinf_attach(&options, &zinf), 0, "%s", zinf_attach_error());
+	zinf_detach(zinf);
+	fake_daemon_stop(fake);
+}
+
 Test(forward, gradients_that_nobody_asked_for_are_a_breach)
 {
 	static const enum fake_lie lies[] = { FAKE_LIE_GRADS, FAKE_LIE_GRAD_BYTES };

@@ -20,7 +20,8 @@ Test(control, hello_is_answered_with_the_version_and_the_features_there_are)
 	                     ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |
 	                     ZI_FEATURE_NODES | ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NUMA |
 	                     ZI_FEATURE_COLL_ABORT | ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING |
-	                     ZI_FEATURE_SETS | ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN,
+	                     ZI_FEATURE_SETS | ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN |
+	                     ZI_FEATURE_FORWARD,
 	             "and no NVMe");
 	cr_assert_eq(client->in.hello.coll_version, ZI_COLL_VERSION);
 	cr_assert_eq(client->in.header.sequence, 1);
@@ -254,6 +255,9 @@ Test(control, how_a_job_trains_reaches_zero_and_what_is_not_built_is_refused_by_
 		{ { .group_count = 65 }, -EINVAL, "group_count is 65: 0 to 64 are allowed" },
 		{ { .strategy = 9 }, -EINVAL, "strategy is 9: 0 to 5 are allowed" },
 		{ { .reserved0 = 1 }, -EPROTO, "reserved words are set" },
+		{ { .flags = ZI_TRAINING_FORWARD_ONLY },
+		  -EOPNOTSUPP,
+		  "is_forward_only is true, but this client does not know" },
 	};
 	struct client *client = client_attach();
 
@@ -263,6 +267,11 @@ Test(control, how_a_job_trains_reaches_zero_and_what_is_not_built_is_refused_by_
 	cr_assert_eq(client_receive(client), ZI_MESSAGE_ATTACHED, "%s",
 	             client->in.error.text.chars);
 	cr_assert_eq(memcmp(&rank_of(1)->attach.training, &good, sizeof(good)), 0);
+	client_close(client);
+	client = attach_with(ZI_FEATURE_TRAINING | ZI_FEATURE_FORWARD,
+	                     &(struct zi_job_training){ .flags = ZI_TRAINING_FORWARD_ONLY });
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_ATTACHED, "%s",
+	             client->in.error.text.chars);
 	client_close(client);
 	client = attach_with(0, &good);
 	expect_error(client, -EPROTO, "ATTACH of 400 bytes without feature bit 13");

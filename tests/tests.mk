@@ -225,5 +225,6 @@ include tests/tsan/net.mk
 include tests/broken/broken.mk
 include tests/matrix/matrix.mk
 include tests/crash/crash.mk
+include tests/far/far.mk
 include tests/faults/faults.mk
 include tests/vm/vm.mk

@@ -264,6 +264,21 @@ static void member_left(struct zero_job *job, uint32_t number, bool is_clean,
 		residency_changed(job);
 }
 
+/* For a reason that is better told than that its ranks, who heard of it, left then. */
+static bool has_failed(const struct zero_group *group)
+{
+	return group->error && !group->is_left;
+}
+
+/* A step that ends with its last rank, before steps that are to be committed: other nodes may have
+ * agreed on it, and wait for sums that will not come. They have to hear of it at once, for this
+ * node would wait for their vote on what is ahead.
+ */
+static bool leaves_step_behind(const struct zero_job *job)
+{
+	return job->step.phase == ZERO_STEP_STEPPING && job_is_ahead(job);
+}
+
 /**
  * zero_rank_leave() - the end of a rank
  * @rank: freed
@@ -303,14 +318,16 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 			gather_forget_rank(job, rank->number);
 		}
 		if (group->rank_count == 0) {
+			bool is_whole = is_clean && !leaves_step_behind(job);
+
 			/* Those of other nodes go on, or do not. */
-			if (is_clean)
+			if (is_whole)
 				across_left(job, rank->number, &text);
 			else
-				across_break(job, -EPIPE, &text);
+				across_break(job, -EPIPE, has_failed(group) ? &group->text : &text);
 			if (job->step.phase == ZERO_STEP_STEPPING)
 				step_abort(job);
-			group_over(job, is_clean, rank->timeout_ns);
+			group_over(job, is_whole, rank->timeout_ns);
 		} else {
 			member_left(job, rank->number, is_clean, &text);
 		}

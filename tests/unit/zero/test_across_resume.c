@@ -268,3 +268,46 @@ Test(across_resume, a_store_that_is_full_on_one_node_is_told_to_all)
 	train_leave(false);
 	end_train();
 }
+
+/* Of a node the last rank leaves, since another one of it has died, when all nodes have agreed on a
+ * step whose sums are still to come, with steps before it that are to be committed: the other node
+ * hears of it at once, by name, rather than that each waits for the other.
+ */
+Test(across_resume, a_step_that_ends_with_its_ranks_ends_everywhere)
+{
+	uint32_t hit_count = 0;
+
+	for (uint64_t seed = 1; seed <= 12; seed++) {
+		struct train what = wanted("0011", ZI_OFFLOAD_NVME);
+		struct actor *first = &ranks.actors[0];
+		int64_t committed;
+		int r;
+
+		what.config.commit_interval = 3;
+		what.training.strategy = ZI_STRATEGY_ZERO2;
+		begin_train(&what, seed);
+		steps(1, 1);
+		cr_assert_eq(train_gradients(2), 0, "%s", first->text.chars);
+		train_step_start(2);
+		while (!step_is_called(node_job(&net.nodes[1], "train")))
+			nodes_turn();
+		hit_count += node_job(&net.nodes[1], "train")->step.phase == ZERO_STEP_STEPPING;
+		actor_leave(&ranks.actors[3], false);
+		actor_leave(&ranks.actors[2], true);
+		r = nodes_wait(first, 0);
+		cr_assert(r == 0 || r == -EPIPE, "%d: %s", r, first->text.chars);
+		if (r)
+			cr_expect_not_null(strstr(first->text.chars, "rank 3"), "%s",
+			                   first->text.chars);
+		train_leave(false);
+		cr_assert_eq(train_come(), 0, "%s", first->text.chars);
+		committed = train_committed();
+		cr_assert(committed >= 0 && committed <= 2, "%lld", (long long)committed);
+		train_plain(committed);
+		check_blobs(committed);
+		train_check(committed);
+		steps((uint64_t)committed + 1, (uint64_t)committed + 2);
+		end_train();
+	}
+	cr_expect_gt(hit_count, 3, "too little was seen: %u", hit_count);
+}

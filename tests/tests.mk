@@ -138,6 +138,7 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s check-power
 	@$(MAKE) --no-print-directory -s check-crash POINTS=25
 	@$(MAKE) --no-print-directory -s check-crash-votes POINTS=10
+	@$(MAKE) --no-print-directory -s check-crash-nodes POINTS=4
 	@$(MAKE) --no-print-directory -s check-faults STRIDE=20
 	@$(MAKE) --no-print-directory -s check-tests
 

@@ -68,7 +68,6 @@ static void hook(const struct trainer *trainer, enum trainer_point point, void *
 	struct crew_diary *diary = crew->diary;
 	uint32_t rank = trainer->rank;
 	uint64_t deadline_ns = zi_clock_deadline_ns(CREW_PATIENCE_MS * ZI_NS_PER_MS);
-	const struct zinf_step_stats *stats = &trainer->report->stats[trainer->report->step];
 
 	if (point == TRAINER_BORN)
 		be_born(crew, rank);
@@ -78,7 +77,8 @@ static void hook(const struct trainer *trainer, enum trainer_point point, void *
 		diary->acknowledged[rank] = ZI_MAX(diary->acknowledged[rank], 0);
 	if (point == TRAINER_WAITED)
 		diary->acknowledged[rank] =
-			ZI_MAX(diary->acknowledged[rank], stats->committed_step);
+			ZI_MAX(diary->acknowledged[rank],
+		               trainer->report->stats[trainer->report->step].committed_step);
 	if (point != crew->point || rank != crew->point_rank || trainer->step != crew->point_step)
 		return;
 	if (write(crew->tell_fds[1], "x", 1) != 1)

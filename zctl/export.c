@@ -67,6 +67,12 @@ static int read_extents(struct export *export)
 	return 0;
 }
 
+static uint64_t longest_extent(const struct model *model)
+{
+	return ZI_MAX(model_extent_bytes(model, ZI_SUBGROUP_ELEMENTS, ZI_PLANE_PARAM),
+	              model_extent_bytes(model, ZI_SUBGROUP_ELEMENTS, ZI_PLANE_STATE));
+}
+
 int export_open(struct export *export, const struct zctl_context *context, const char *source)
 {
 	char command[ZI_ADMIN_COMMAND_BYTES];
@@ -96,11 +102,12 @@ int export_open(struct export *export, const struct zctl_context *context, const
 	if (windows == MAP_FAILED)
 		return refuse("a window that cannot be mapped");
 	export->windows = windows;
-	export->zeros = calloc(1, export->window_bytes);
-	if (!export->zeros)
-		return refuse("no memory");
 	if (model_read(&export->model, record, "the daemon's answer"))
 		return 1;
+	/* For what is not there, so maybe longer than all that is. */
+	export->zeros = calloc(1, longest_extent(&export->model));
+	if (!export->zeros)
+		return refuse("no memory");
 	return read_extents(export);
 }
 

@@ -34,7 +34,7 @@ struct export
 	const uint8_t *windows;      /* (window_count × window_bytes,) mapped, read-only */
 	uint64_t window_bytes;
 	uint32_t window_count;
-	uint8_t *zeros; /* (window_bytes,) */
+	uint8_t *zeros; /* as many as the longest extent has */
 	/* Extents in the order in which they are fetched; those that have bytes are counted, and
 	 * the n-th of them goes to window n % window_count. */
 	struct export_cursor ahead; /* the next one to be read */

@@ -6,13 +6,10 @@
 #include <unistd.h>
 
 #include "tests/fuzz/actions_coll.h"
+#include "tests/fuzz/actions_model.h"
 
 /* An input is not worth more. */
 #define ACTIONS_MAX 256u
-
-/* Elements of a parameter: a block's part, tiles, subgroups, and what no tier holds. */
-static const uint64_t param_elements[8] = { 1,      700,    16384,      20000,
-	                                    262144, 300000, 1ull << 32, 1ull << 48 };
 
 /* ---- before there are rings ---- */
 
@@ -27,7 +24,8 @@ static void take_hello(struct peer *peer, struct fuzz_input *input)
  * @place: bits 0-1 rank, 2-3 world less one, 4 which job, 5-6 which incarnation (0: none), 7 a
  * short deadline. @config: bit 0 bf16 parameters, 1 bf16 gradients, 2-4 optimizer, 4 sharded, 5
  * state on NVMe, 6 durable, 7 takeover. @resident: bits 0-3 eighths of a MiB; 7 parameters on NVMe,
- * 4-6 their budget in quarters of a MiB; 0 also a tail, of bits 1-2 (strategy), 4 (shard_size).
+ * 4-6 their budget in quarters of a MiB; 0 also a tail, of bits 1-2 (strategy), 4 (shard_size);
+ * with 0 and 5 all other ranks are on other nodes.
  */
 static void send_attach(struct peer *peer, uint8_t place, uint8_t config, uint8_t resident)
 {
@@ -55,59 +53,11 @@ static void send_attach(struct peer *peer, uint8_t place, uint8_t config, uint8_
 	(void)zi_copy_name(attach.job, sizeof(attach.job), place & 16 ? "other" : "train");
 	(void)zi_copy_name(attach.incarnation, sizeof(attach.incarnation),
 	                   incarnations[place >> 5 & 3]);
+	if ((resident & 33) == 33 && attach.world_size > 1)
+		attach.local_world_size = 1;
 	message.attach = attach;
 	peer_send(peer, &message, ZI_MESSAGE_ATTACH,
 	          resident & 1 ? sizeof(message) : sizeof(attach));
-}
-
-static void send_entry(struct peer *peer, const struct zi_layout_entry *entry)
-{
-	struct {
-		struct zi_layout head;
-		struct zi_layout_entry entry;
-	} message = { .head = { .entry_count = 1 }, .entry = *entry };
-
-	if (entry->kind == ZI_LAYOUT_UNIT)
-		peer->unit_count++;
-	else
-		peer->param_count++;
-	peer_send(peer, &message, ZI_MESSAGE_LAYOUT, sizeof(message));
-}
-
-/* Units of two parameters each, of sizes that @sizes draws. */
-static void send_model(struct peer *peer, uint8_t units, uint8_t sizes)
-{
-	for (uint32_t i = 0; i < 1u + units % 4; i++) {
-		struct zi_layout_entry entry = { .kind = ZI_LAYOUT_UNIT };
-
-		(void)snprintf(entry.name, sizeof(entry.name), "unit.%u", i); /* Fits. */
-		send_entry(peer, &entry);
-		entry = (struct zi_layout_entry){
-			.kind = ZI_LAYOUT_PARAM,
-			.dim_count = 1,
-			.shape = { param_elements[(sizes >> i * 2 & 3) + (units & 128 ? 4 : 0)] },
-		};
-		(void)snprintf(entry.name, sizeof(entry.name), "weight.%u", i); /* Fits. */
-		send_entry(peer, &entry);
-	}
-}
-
-static void take_entry(struct peer *peer, struct fuzz_input *input)
-{
-	struct zi_layout_entry entry = { .kind = fuzz_u8(input) % 4, .dim_count = fuzz_u8(input) };
-
-	for (uint32_t i = 0; i < entry.dim_count % (ZI_PARAM_DIMS_MAX + 1u); i++)
-		entry.shape[i] = fuzz_u64(input);
-	fuzz_text(input, entry.name, sizeof(entry.name) + 0u);
-	send_entry(peer, &entry);
-}
-
-static void send_materialize(struct peer *peer, uint8_t lie)
-{
-	struct zi_materialize message = { .unit_count = peer->unit_count + (lie & 3),
-		                          .param_count = peer->param_count + (lie >> 2 & 3) };
-
-	peer_send(peer, &message, ZI_MESSAGE_MATERIALIZE, sizeof(message));
 }
 
 static void send_write(struct peer *peer, uint16_t type, uint32_t unit, uint32_t root)
@@ -364,8 +314,8 @@ void actions_begin(struct peer *peers, uint32_t world, uint8_t config, uint8_t r
 	}
 	settle_all(peers);
 	for (uint32_t i = 0; i < world; i++) {
-		send_model(&peers[i], model & 3, model >> 2);
-		send_materialize(&peers[i], 0);
+		action_send_model(&peers[i], model & 3, model >> 2);
+		action_send_materialize(&peers[i], 0);
 	}
 	settle_all(peers);
 	do_values(peers);
@@ -393,13 +343,13 @@ static void run_message(struct peer *peer, struct fuzz_input *input, enum action
 	}
 	case ACTION_MODEL:
 		unit = fuzz_u8(input);
-		send_model(peer, unit, fuzz_u8(input));
+		action_send_model(peer, unit, fuzz_u8(input));
 		return;
 	case ACTION_ENTRY:
-		take_entry(peer, input);
+		action_take_entry(peer, input);
 		return;
 	case ACTION_MATERIALIZE:
-		send_materialize(peer, fuzz_u8(input));
+		action_send_materialize(peer, fuzz_u8(input));
 		return;
 	case ACTION_WRITE_BEGIN:
 		send_write(peer, ZI_MESSAGE_PARAM_WRITE_BEGIN, fuzz_u8(input), 0);

@@ -15,7 +15,7 @@ enum action {
 	ACTION_ATTACH,      /* u8 place, u8 configuration, u8 resident: see take_attach() */
 	ACTION_MODEL,       /* u8 units (low 2 bits), u8 sizes */
 	ACTION_ENTRY,       /* u8 kind, u8 dimensions, u64 each, text */
-	ACTION_MATERIALIZE, /* u8: counts that lie */
+	ACTION_MATERIALIZE, /* u8: counts that lie, a tail: see actions_model.h */
 	ACTION_WRITE_BEGIN, /* u8 unit */
 	ACTION_WRITE_END,   /* u8 unit, u8 root */
 	ACTION_BLOB_GET,

@@ -35,7 +35,8 @@ static inline struct zi_hello peer_hello(uint32_t major)
 	return (struct zi_hello){ .major = (uint16_t)major,
 		                  .features = ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM |
 		                              ZI_FEATURE_EARLY | ZI_FEATURE_COLL_VERSION |
-		                              ZI_FEATURE_TRAINING | ZI_FEATURE_SETS,
+		                              ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |
+		                              ZI_FEATURE_NODES | ZI_FEATURE_STATE_NODES,
 		                  .coll_version = ZI_COLL_VERSION };
 }
 

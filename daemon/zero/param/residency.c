@@ -20,6 +20,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/wire/geometry.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -106,10 +107,19 @@ void *residency_param(const struct zero_job *job, uint32_t unit)
 	return (char *)job->param->region.base + residency_offset(job, unit);
 }
 
+/* Somebody may yet use what is read ahead. */
 static bool is_live(const struct zero_job *job)
 {
-	return job->group.phase == ZERO_GROUP_LIVE && !job->residency->is_stopped &&
-	       !job->zero->is_stopping;
+	bool is_ending = job->group.error && !job->group.is_left;
+
+	return job->group.phase == ZERO_GROUP_LIVE && !is_ending && !job->residency->is_stopped &&
+	       !job->zero->is_stopping && (!job->across || across_talks(job));
+}
+
+/* What could not be had a moment ago is not asked for again and again. */
+static bool is_prefetchable(const struct zero_job *job, uint32_t unit)
+{
+	return !residence_of(job, unit)->has_failed && residency_is_loadable(job, unit);
 }
 
 /* Return: false when there is no room, and nothing has changed. */
@@ -123,6 +133,7 @@ static bool load_begin(struct zero_job *job, uint32_t unit, uint64_t soonest, bo
 		return false;
 	pool_insert(job, unit, &room);
 	residence->is_prefetched = !is_urgent;
+	residence->has_failed = false;
 	residence->load.target = (char *)job->param->region.base + residency_offset(job, unit);
 	fetch_load(&residence->load, is_urgent);
 	return true;
@@ -254,7 +265,7 @@ static bool next_wanted(const struct zero_job *job, uint32_t *ret_unit)
 			unit = order_ahead(order, rank->order_place, ahead);
 			if (unit == UINT32_MAX)
 				continue;
-			if (residency_is_loadable(job, unit)) {
+			if (is_prefetchable(job, unit)) {
 				*ret_unit = unit;
 				return true;
 			}
@@ -282,7 +293,7 @@ void residency_pump(struct zero_job *job)
 void residency_hint(struct zero_job *job, uint32_t unit)
 {
 	/* Of what is known, all but the next two uses gives way to a word like that. */
-	if (is_live(job) && residency_is_loadable(job, unit))
+	if (is_live(job) && is_prefetchable(job, unit))
 		(void)load_begin(job, unit, 2, false); /* No room: it was a hint. */
 }
 
@@ -346,6 +357,7 @@ static void loaded(struct zero_load *load)
 		residency_void_came(job);
 		return;
 	}
+	residence->has_failed = load->error;
 	if (load->error)
 		pool_evict(job, load->unit);
 	else
@@ -363,6 +375,7 @@ void residency_freeze(struct zero_job *job, uint32_t unit)
 {
 	struct zero_residence *residence = residence_of(job, unit);
 
+	residence->has_failed = false;
 	if (residence->presence != ZERO_LOADING || residence->is_void)
 		return;
 	if (fetch_drop(&residence->load)) {

@@ -39,6 +39,7 @@ struct zero_residence {
 	uint64_t pinned_mask; /* ranks that have it unsharded */
 	bool is_void;         /* LOADING what has changed meanwhile */
 	bool is_prefetched;   /* nobody has used it since it came */
+	bool has_failed;      /* to come: nobody reads it ahead until it is needed, or changes */
 	struct zero_load load;
 };
 

@@ -6,6 +6,7 @@
  * node that is let come to rest between any two uses, so that what could be read ahead was.
  */
 #include "daemon/zero/step/step.h"
+#include "tests/unit/zero/flip.h"
 #include "tests/unit/zero/gate.h"
 #include "tests/unit/zero/pool.h"
 
@@ -156,6 +157,38 @@ Test(zero_prefetch, ranks_in_step_read_each_unit_once)
 	for (int k = 0; k < 2; k++)
 		cr_assert_eq(step_misses(3, "abcdefghhgfedcba"), 0);
 	many_end(3);
+}
+
+/* Where a unit's parameters lie in the store. */
+static uint64_t place_of(uint32_t unit)
+{
+	const struct zero_job *job = node_job(&node, "train");
+
+	return job->subgroups[job->units[unit].subgroup_first]
+	        .places[ZERO_PLANE_PARAM]
+	        .extent.offset_bytes;
+}
+
+/* What is damaged is read ahead once, and again when somebody has needed it, or it has changed. */
+Test(zero_prefetch, damage_that_is_read_ahead_is_not_read_again_and_again)
+{
+	uint64_t read_bytes;
+
+	many_begin(1, 3);
+	step(1, "abcdefgh");
+	use(1, "abcd");
+	flip(node.store_path, place_of(7));
+	read_bytes = pool_of()->fetches.read_bytes;
+	use(1, "efg");
+	cr_assert(!pool_has(7));
+	cr_expect_leq(pool_of()->fetches.read_bytes - read_bytes, 8 * UNIT_SLOTS * SLOT);
+	expect_refused(&actors[0], -EBADMSG, "are damaged",
+	               actor_unit(&actors[0], zero_unshard, 7));
+	node_settle(&node);
+	flip(node.store_path, place_of(7));
+	cr_expect_eq(actor_unit(&actors[0], zero_unshard, 7), 0, "%s", actors[0].text.chars);
+	cr_expect_eq(actor_unit(&actors[0], zero_reshard, 7), 0);
+	many_end(1);
 }
 
 /* Two are read for "ab", and "h" comes instead: nothing of what was read ahead is in the way. */

@@ -279,6 +279,8 @@ static bool is_everyones(const struct zero_job *job, enum zero_gather gather)
 {
 	if (gather == ZERO_GATHER_MATERIALIZE && !materialize_is_on(job))
 		return true; /* Nothing has begun: all may come anew. */
+	if (job->group.held >> gather & 1)
+		return true; /* Other nodes have no word of it. */
 	return gather == ZERO_GATHER_COLL_GROUP || !gather_is_full(job, gather) ||
 	       (gather == ZERO_GATHER_COLL_OPEN && job->collectives.is_joining);
 }
@@ -286,6 +288,8 @@ static bool is_everyones(const struct zero_job *job, enum zero_gather gather)
 /* Why a gather that is full has not ended. */
 static const char *late_of(const struct zero_op *op)
 {
+	if (op->opcode == ZI_OP_BARRIER)
+		return "what was called before it has not ended on all nodes";
 	return op->opcode == ZERO_OP_MATERIALIZE ? waited_for(op)
 	                                         : "zinf-net says nothing of other nodes";
 }

@@ -251,6 +251,44 @@ Test(across_votes, a_barrier_behind_a_step_waits_for_its_commit)
 	}
 }
 
+/* Whose time is over meanwhile has not come to it, as all ranks of its node; no step is lost by
+ * that, and it may come anew. */
+Test(across_votes, a_barrier_behind_a_step_may_be_given_up)
+{
+	for (uint64_t seed = 1; seed <= 4; seed++) {
+		struct train what = wanted("0011", ZI_OFFLOAD_NVME);
+		uint32_t slow = seed % 2;
+
+		begin_train(&what, seed);
+		cr_assert_eq(train_gradients(1), 0);
+		net.nodes[slow].is_disk_held = true;
+		train_step_start(1);
+		for (uint32_t i = 0; i < 4; i++)
+			actor_start(&ranks.actors[i], 1, zero_barrier,
+			            &(struct zero_op){ .timeout_ns = (ranks.places[i] == slow) *
+			                                             50 * ZI_NS_PER_MS });
+		for (uint32_t i = 0; i < 4; i++) {
+			if (ranks.places[i] != slow)
+				continue;
+			cr_expect_eq(nodes_wait(&ranks.actors[i], 1), -ETIMEDOUT);
+			cr_expect_not_null(strstr(ranks.actors[i].text.chars, "called before it"),
+			                   "%s", ranks.actors[i].text.chars);
+		}
+		net.nodes[slow].is_disk_held = false;
+		(void)nvme_engine_reap(net.nodes[slow].engine);
+		cr_assert_eq(train_step_end(), 0, "%s", ranks.actors[0].text.chars);
+		for (uint32_t i = 0; i < 4; i++)
+			if (ranks.places[i] == slow)
+				actor_start(&ranks.actors[i], 1, zero_barrier, NULL);
+		for (uint32_t i = 0; i < 4; i++)
+			cr_expect_eq(nodes_wait(&ranks.actors[i], 1), 0, "%s",
+			             ranks.actors[i].text.chars);
+		plain_train(&plain, 1, 1);
+		train_check(1);
+		end_train();
+	}
+}
+
 /* A snapshot is of one node. */
 Test(across_votes, a_snapshot_is_not_loaded_over_nodes)
 {

@@ -268,6 +268,7 @@ static void across_detach(struct zero_job *job)
 	if (across->phase == ACROSS_TALKING && !across->error) {
 		across_say_all(across,
 		               &(struct talk_entry){ .kind = TALK_BYE, .unit = UINT32_MAX });
+		serve_over(across);
 		across->rounds.is_over = true; /* Whoever waited for one is gone. */
 	}
 	if (across->rounds.cast == across->rounds.ended && zi_list_is_empty(&across->pulls) &&

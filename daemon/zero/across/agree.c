@@ -161,9 +161,13 @@ void agree_all(struct zero_job *job, enum zero_gather gather, const uint32_t wor
 
 bool agree_is_held(const struct zero_job *job)
 {
+	/* With pools nodes ask each other at a write's end whether all have it (written.h). */
+	bool writes = job->residency && gather_is_full(job, ZERO_GATHER_WRITE_END);
+
 	return job->across &&
-	       (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING ||
-	        gather_is_full(job, ZERO_GATHER_STEP) || gather_is_full(job, ZERO_GATHER_COMMIT));
+	       (writes || job->step.phase == ZERO_STEP_UPDATING ||
+	        job->step.phase == ZERO_STEP_COMMITTING || gather_is_full(job, ZERO_GATHER_STEP) ||
+	        gather_is_full(job, ZERO_GATHER_COMMIT));
 }
 
 void agree_hold(struct zero_job *job, enum zero_gather gather, gather_go_fn go_on)

@@ -21,8 +21,9 @@ struct zero_job;
  */
 void agree_all(struct zero_job *job, enum zero_gather gather, const uint32_t words[2],
                gather_go_fn go_on);
-/* What nodes ask each other for a step or commit under way has to come first: ranks' calls, and the
- * daemons' own rounds, would come in different orders. agree_held() goes on with the call then. */
+/* What nodes ask each other for a step, commit or write under way has to come first: ranks' calls,
+ * and the daemons' own rounds, would come in different orders. agree_held() goes on with the call
+ * then. */
 bool agree_is_held(const struct zero_job *job);
 void agree_hold(struct zero_job *job, enum zero_gather gather, gather_go_fn go_on);
 void agree_held(struct zero_job *job);

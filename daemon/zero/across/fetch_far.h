@@ -18,7 +18,7 @@ struct fetch_far {
 	void *target;                        /* of its elements */
 	void (*done)(struct fetch_far *far); /* once, never from fetch_far_begin() */
 	/* results */
-	int error; /* 0; else the group has broken, or is about to */
+	int error; /* 0; else the group has broken, or is about to, or nobody has them any more */
 	struct zi_text text;
 	/* private */
 	struct across *across; /* NULL: there was none any more */

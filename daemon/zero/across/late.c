@@ -164,7 +164,7 @@ bool late_expired(struct zero_op *op, enum zero_gather gather)
 	    gather == ZERO_GATHER_COLL_GROUP)
 		return false;
 	if (job->group.held >> gather & 1)
-		return false; /* No node has been asked: what these are silent about is another call. */
+		return false; /* No node has been asked: what these owe is another call's. */
 	if (gather_is_agreed(job, gather) && !votes_are_out(across))
 		return false;
 	zi_text_set(&text, "%s timed out after %.1f s", op_name(op->opcode),

@@ -12,6 +12,7 @@
 #include "common/wire/plan.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/params_private.h"
 #include "daemon/zero/job/job.h"
 
 static_assert(PULL_NODE_SLOTS * PULL_SLOT_BYTES == ZI_PLAN_TALK_BYTES, "as plans have it");
@@ -152,6 +153,26 @@ static void finish(struct pull *pull, int error, const struct zi_text *text)
 	pull->done(pull);
 }
 
+/* Its node's ranks have left, of which those here hear by this alone if they wait for a unit: who
+ * waits for more ends by what a step or a load needs (heard_bye(), votes). */
+static int left(struct across *across, struct pull *pull, struct zi_text *text)
+{
+	struct zi_text name;
+
+	if (across->is_detached) /* So have the ranks here, and the job knows no nodes any more. */
+		zi_text_set(&name, "node %u", pull->node);
+	else
+		name = across_name(across->job, pull->node);
+	zi_text_set(text, "parameters of unit '%.60s' are on %.100s, whose ranks have left",
+	            pull->job->layout.units[pull->unit].name, name.chars);
+	if (params_are_whole(pull->job))
+		return err_origin(-EPIPE);
+	across->taken[pull->slot] = false;
+	finish(pull, -EPIPE, text);
+	ask(across);
+	return 0;
+}
+
 int pull_answered(struct across *across, const struct talk_entry *entry, struct zi_text *text)
 {
 	struct zi_text why;
@@ -167,6 +188,8 @@ int pull_answered(struct across *across, const struct talk_entry *entry, struct 
 			finish(pull, 0, NULL);
 			return 0;
 		}
+		if (entry->error == -EPIPE && pull->what == PULL_PARAM)
+			return err_trace(left(across, pull, text));
 		/* Nobody pulls what the other one would not have. */
 		zi_text_set(&why, "%.*s", (int)entry->data_bytes, (const char *)entry->data);
 		zi_utf8_clean(why.chars); /* Another node's word. */

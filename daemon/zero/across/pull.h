@@ -54,7 +54,9 @@ struct pull {
 	uint32_t unit, subgroup, number, piece, leaf;
 	uint64_t bytes;    /* at most a slot's */
 	pull_done_fn done; /* once, from the loop */
-	int error;         /* not 0: it did not come; @text. The group breaks, or has */
+	/* not 0: it did not come; @text. The group breaks, or has; or (PULL_PARAM, where nodes
+	 * divide parameters: -EPIPE) all ranks of that node have left, and nothing else ends */
+	int error;
 	struct zi_text text;
 	void *memory; /* where it lies, until pull_release() */
 	void *owner;  /* the caller's */

@@ -197,12 +197,35 @@ void serve_more(struct across *across)
 		serve_peer(across, &across->peers[i]);
 }
 
+/* Parameters of a unit may be wanted at any time, by ranks that wait for nothing else of this node:
+ * they hear that it has none for them any more. All else ends with the step that it is of. */
+static void refuse(struct across *across, const struct talk_entry *entry)
+{
+	if (entry->what == PULL_PARAM)
+		across_say(across, entry->node,
+		           &(struct talk_entry){
+				   .kind = TALK_REFUSED, .error = -EPIPE, .tag = entry->tag });
+}
+
+void serve_over(struct across *across)
+{
+	for (uint32_t i = 0; i < across->node_count; i++) {
+		struct across_peer *peer = &across->peers[i];
+
+		for (uint32_t k = 0; k < peer->pull_count; k++)
+			refuse(across, &peer->pulls[k]);
+		peer->pull_count = 0;
+	}
+}
+
 int serve_asked(struct across *across, const struct talk_entry *entry, struct zi_text *text)
 {
 	struct across_peer *peer = &across->peers[entry->node];
 
-	if (across->is_detached)
-		return 0; /* Nobody is left to whom it would matter. */
+	if (across->is_detached) {
+		refuse(across, entry);
+		return 0;
+	}
 	if (!check(across, entry))
 		return err_origin(zi_text_error(
 			text, -EPROTO,

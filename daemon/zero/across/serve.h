@@ -19,5 +19,7 @@ typedef void (*serve_filled_fn)(struct across_serve *serve);
 /* What was heard of kind PULL; GONE. -EPROTO with @text. */
 int serve_asked(struct across *across, const struct talk_entry *entry, struct zi_text *text);
 int serve_gone(struct across *across, const struct talk_entry *entry, struct zi_text *text);
+/* The ranks of this node have left: who waits for parameters hears it, as does who asks later. */
+void serve_over(struct across *across);
 /* Something that was asked for may be there. */
 void serve_more(struct across *across);

@@ -8,6 +8,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/utf8.h"
 #include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/agree.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -184,6 +185,7 @@ static void voted(void *arg, const struct round *round, int error, const struct 
 			group_break(job, r, UINT32_MAX, &told);
 		} else {
 			gather_complete(job, ZERO_GATHER_WRITE_END, 0, NULL);
+			agree_held(job);
 			residency_changed(job);
 		}
 	}

@@ -287,6 +287,19 @@ static inline bool net_move(struct net_worker *worker, struct talk_entry *entry)
 	return false;
 }
 
+/* What was pulled does not come: where it was to lie is said by its own side. */
+static inline void net_refuse(struct net_worker *worker, struct talk_entry *entry)
+{
+	struct talk_entry *asked = net_asked(worker, TALK_PULL, entry->node, entry->tag);
+
+	cr_assert_not_null(asked, "a REFUSED of no PULL");
+	cr_assert_lt(entry->error, 0);
+	entry->slab = asked->slab;
+	entry->offset_bytes = asked->offset_bytes;
+	entry->bytes = asked->bytes;
+	asked->kind = 0;
+}
+
 int net_worker_talk_send(struct net_worker *worker, const struct talk_entry *entries,
                          uint32_t count)
 {
@@ -414,6 +427,8 @@ static inline bool net_deliver(struct net_worker *worker, uint32_t from)
 	}
 	if (event.entry.kind == TALK_SERVE && !net_move(worker, &event.entry))
 		return true;
+	if (event.entry.kind == TALK_REFUSED)
+		net_refuse(worker, &event.entry);
 	net.entry_count++;
 	worker->options.talked(worker->options.arg, &event.entry, 1);
 	return true;

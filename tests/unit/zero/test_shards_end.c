@@ -117,6 +117,101 @@ Test(shards_end, a_node_that_sends_nothing_is_named)
 	shards_end(true);
 }
 
+static void leave_node_1(void)
+{
+	for (uint32_t i = 0; i < ranks.world; i++)
+		if (ranks.places[i] == 1)
+			actor_leave(&ranks.actors[i], true);
+}
+
+static void expect_left(int got)
+{
+	cr_expect_eq(got, -EPIPE, "%d", got);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "are on node 1 (ranks 1"), "%s",
+	                   ranks.actors[0].text.chars);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "whose ranks have left"), "%s",
+	                   ranks.actors[0].text.chars);
+}
+
+/* All ranks of a node have left, cleanly: who wants more of its parameters hears that at once,
+ * whether it had asked before, or does then. Nothing stays in flight, and the group stands. */
+Test(shards_end, who_wants_parameters_of_a_node_that_has_left_is_told, .timeout = 120)
+{
+	for (uint64_t seed = 1; seed <= 24; seed++) {
+		uint32_t offload = seed % 3 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME;
+		struct shards_run run = run_of("011", offload, offload);
+		uint32_t unit;
+		int r;
+
+		shards_begin(&run, seed);
+		shards_write();
+		unit = foreign()->unit;
+		nodes_hold(0, 1, seed % 2); /* Then node 1 hears of it when its ranks have gone. */
+		actor_start(&ranks.actors[0], 0, zero_unshard, &(struct zero_op){ .unit = unit });
+		for (uint64_t i = 0; i < seed; i++)
+			nodes_turn();
+		leave_node_1();
+		nodes_hold(0, 1, false);
+		r = nodes_wait(&ranks.actors[0], 0);
+		if (r || seed % 2)
+			expect_left(r); /* Else it may have come before. */
+		for (uint32_t i = 0; i < 2 && r; i++) {
+			cr_expect_eq(call_unit(&ranks.actors[0], zero_prefetch, unit), 0);
+			nodes_settle();
+			expect_left(call_unit(&ranks.actors[0], zero_unshard, unit));
+		}
+		nodes_settle();
+		cr_expect_eq(job_of(0)->busy_count, 0);
+		cr_expect_eq(job_of(0)->group.phase, ZERO_GROUP_LIVE);
+		shards_end(true);
+	}
+}
+
+/* All have left, at about the same time: a node may be refused what nobody here wants any more. */
+Test(shards_end, who_has_left_is_refused_as_well, .timeout = 120)
+{
+	for (uint64_t seed = 1; seed <= 40; seed++) {
+		struct shards_run run = run_of("01", ZI_OFFLOAD_CPU, ZI_OFFLOAD_CPU);
+
+		shards_begin(&run, seed);
+		shards_write();
+		nodes_hold(0, 1, true);
+		cr_assert_eq(call_unit(&ranks.actors[0], zero_prefetch, foreign()->unit), 0);
+		nodes_turn();
+		actor_leave(&ranks.actors[1], true);
+		nodes_hold(0, 1, false);
+		for (uint64_t i = 0; i < seed / 4; i++)
+			nodes_turn();
+		actor_leave(&ranks.actors[0], true);
+		shards_end(true);
+	}
+}
+
+/* A barrier that a rank's other thread calls while a write ends comes after it on all nodes. */
+Test(shards_end, a_barrier_beside_a_write_comes_in_one_order, .timeout = 120)
+{
+	for (uint64_t seed = 1; seed <= 24; seed++) {
+		uint32_t offload = seed % 3 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME;
+		struct shards_run run = run_of("011", offload, offload);
+
+		shards_begin(&run, seed);
+		shards_write();
+		cr_assert_eq(call_unit(&ranks.actors[0], zero_param_write_begin, 1), 0);
+		for (uint32_t i = 0; i < ranks.world; i++)
+			actor_start(&ranks.actors[i], 0, zero_param_write_end,
+			            &(struct zero_op){ .unit = 1 });
+		for (uint32_t i = 0; i < ranks.world; i++) {
+			actor_start(&ranks.actors[i], 1, zero_barrier, NULL);
+			for (uint32_t turns = net_draw(40); turns > 0; turns--)
+				nodes_turn();
+		}
+		for (uint32_t i = 0; i < 2 * ranks.world; i++)
+			cr_expect_eq(nodes_wait(&ranks.actors[i / 2], i % 2), 0, "seed %llu: %s",
+			             (unsigned long long)seed, ranks.actors[i / 2].text.chars);
+		shards_end(true);
+	}
+}
+
 /* What a rank uses is not written; over nodes that ends the group, with its name. */
 Test(shards_end, a_unit_in_use_is_not_written)
 {

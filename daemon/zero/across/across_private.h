@@ -62,7 +62,9 @@ struct across_written {
 	uint32_t active_count;
 	char *base;
 	gather_go_fn go_on;
-	struct tier_segment *source; /* with a pool, on the root's node: what others are to have */
+	/* with a pool, on the root's node: what others are to have, and of which write it is */
+	struct tier_segment *source;
+	uint32_t source_unit, source_number;
 	struct across_copy copies[4];
 };
 

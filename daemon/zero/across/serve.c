@@ -22,14 +22,25 @@ static const struct zero_subgroup *subgroup_of(const struct zero_job *job,
 	return &job->subgroups[job->units[entry->unit].subgroup_first + entry->subgroup];
 }
 
+/* With a pool a unit is served from what was written alone, as long as that is kept. */
+static bool is_source_of(const struct across_written *written, const struct talk_entry *entry)
+{
+	return written->source && written->source_unit == entry->unit &&
+	       written->source_number == entry->micro;
+}
+
+/* Writes are counted from 1. A later one than the last may come from a node that is faster. */
 static bool written_check(const struct across *across, const struct talk_entry *entry)
 {
 	const struct zero_job *job = across->job;
 	uint64_t begin = entry->piece * across->slot_bytes, bytes;
 
-	if (!job->units || entry->unit >= job->layout.unit_count)
+	if (!job->units || entry->unit >= job->layout.unit_count || !entry->micro)
 		return false;
 	if (job->residency && entry->subgroup >= job->units[entry->unit].subgroup_count)
+		return false;
+	if (job->residency && entry->micro <= across->write_count &&
+	    !is_source_of(&across->written, entry))
 		return false;
 	bytes = job->residency ? job_subgroup_param_bytes(job, subgroup_of(job, entry))
 	                       : job_param_bytes(job, job->units[entry->unit].padded_count);
@@ -77,8 +88,10 @@ static bool check(struct across *across, const struct talk_entry *entry)
 /* Partials and sums are asked for when they are there. */
 static bool is_there(struct across *across, const struct talk_entry *entry)
 {
+	/* What it asks for may have come before the model and its memory had: it is held against
+	 * them again. */
 	if (entry->what == PULL_WRITTEN)
-		return across->written_count >= entry->micro;
+		return across->written_count >= entry->micro && written_check(across, entry);
 	if (entry->what == PULL_PARAM)
 		return params_is_there(across->params, entry);
 	return entry->what != PULL_NORM || norm_is_made(across->grads, entry->micro);
@@ -90,6 +103,7 @@ static void describe(struct across_serve *serve)
 	serve->filled = NULL;
 	if (serve->entry.what == PULL_WRITTEN && serve->across->written.source)
 		serve->source = tier_segment_ref(serve->across->written.source);
+	assert(serve->entry.what != PULL_WRITTEN || !serve->source == !serve->job->residency);
 	if (serve->entry.what == PULL_PARTIAL) {
 		serve->fill = grads_partial_fill;
 		serve->filled = grads_partial_filled;

@@ -161,6 +161,8 @@ void written_serve_from(struct zero_job *job, struct tier_segment *source)
 
 	assert(!written->source);
 	written->source = tier_segment_ref(source);
+	written->source_unit = job->write_unit;
+	written->source_number = job->across->write_count;
 	written_serve(job);
 }
 

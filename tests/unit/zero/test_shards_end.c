@@ -3,6 +3,7 @@
  * Goal: whoever goes, is late, has no room, damaged bytes, or says what cannot be while parameters
  * come from other nodes is told by name, and nothing is left. Method: as in test_shards.c.
  */
+#include "daemon/zero/across/across_private.h"
 #include "tests/unit/zero/flip.h"
 #include "tests/unit/zero/shards.h"
 
@@ -334,6 +335,61 @@ Test(shards_end, a_pull_of_what_is_not_there_is_refused)
 		all_hear(-EPROTO, "node 1 asks for");
 		shards_end(false);
 	}
+}
+
+static void ask_written(uint32_t unit, uint32_t subgroup, uint32_t number)
+{
+	struct net_worker *worker = net.workers;
+
+	while (worker->place != 0)
+		worker = worker->next;
+	net_put(worker, 1,
+	        &(struct net_event){ .what = NET_EVENT_ENTRY,
+	                             .entry = { .kind = TALK_PULL,
+	                                        .node = 1,
+	                                        .what = PULL_WRITTEN,
+	                                        .tag = 77,
+	                                        .unit = unit,
+	                                        .subgroup = subgroup,
+	                                        .micro = number,
+	                                        .bytes = 4096 } });
+}
+
+/* With a pool what was written is there as long as it is being written. */
+Test(shards_end, a_pull_of_what_was_written_before_is_refused)
+{
+	static const uint32_t asked[][3] = { /* unit, subgroup, number */
+		                             { 0, 0, 0 },
+		                             { 0, 0, 1 },
+		                             { UNITS - 1, 0, UNITS },
+		                             { 0, 9, UNITS },
+		                             { 0, 0, UNITS + 2 }
+	};
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(asked); i++) {
+		uint32_t offload = i % 2 ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU;
+		struct shards_run run = run_of("01", offload, offload);
+
+		shards_begin(&run, 31 + i);
+		shards_write();
+		ask_written(asked[i][0], asked[i][1], asked[i][2]);
+		all_hear(-EPROTO, "node 1 asks for");
+		shards_end(false);
+	}
+}
+
+/* Nor is another unit there than that which is written: who asks for it in advance waits. */
+Test(shards_end, a_pull_of_what_nobody_writes_is_never_served)
+{
+	struct shards_run run = run_of("01", ZI_OFFLOAD_CPU, ZI_OFFLOAD_CPU);
+
+	shards_begin(&run, 41);
+	shards_write();
+	ask_written(UNITS - 1, 0, UNITS + 1);
+	cr_assert_eq(shards_write_unit(0, 0, 901), 0, "%s", ranks.actors[0].text.chars);
+	for (uint32_t i = 0; i < job_of(0)->across->slot_count; i++)
+		cr_expect_neq(job_of(0)->across->serves[i].entry.tag, 77);
+	shards_end(true);
 }
 
 /* Memory for the own share is charged; one node without it fails the call on all. */

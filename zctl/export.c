@@ -29,7 +29,37 @@ static int refuse(const char *what)
 	return 1;
 }
 
-static int read_extents(struct export *export)
+static int64_t *place_of(struct export_place *place, enum zi_plane plane)
+{
+	return plane == ZI_PLANE_PARAM ? &place->param : &place->state;
+}
+
+/* What the daemon does not name is never taken for zeros. */
+static int check_whole(const struct export *export)
+{
+	for (uint32_t i = 0; i < export->model.unit_count; i++) {
+		const struct model_unit *unit = &export->model.units[i];
+
+		for (uint32_t k = 0; k < unit->subgroup_count; k++) {
+			const struct export_place *place =
+				&export->places[unit->subgroup_first + k];
+
+			if (place->param != EXPORT_ABSENT && place->state != EXPORT_ABSENT)
+				continue;
+			zctl_complain("job '%s': the daemon does not have %s of unit '%s', "
+			              "subgroup %u; nothing was exported",
+			              export->model.job,
+			              place->param == EXPORT_ABSENT ? "parameters"
+			                                            : "optimizer state",
+			              unit->name, k);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* Documented in the header. */
+int export_read_extents(struct export *export)
 {
 	const json_t *extents = json_object_get(export->model.record, "extents");
 	size_t index;
@@ -39,7 +69,7 @@ static int read_extents(struct export *export)
 	if (!export->places)
 		return refuse("no memory");
 	for (uint32_t i = 0; i < export->model.subgroup_count; i++)
-		export->places[i] = (struct export_place){ -1, -1 };
+		export->places[i] = (struct export_place){ EXPORT_ABSENT, EXPORT_ABSENT };
 	json_array_foreach(extents, index, row)
 	{
 		uint64_t words[4];
@@ -53,18 +83,20 @@ static int read_extents(struct export *export)
 		unit = &export->model.units[words[1]];
 		if (words[2] >= unit->subgroup_count)
 			return refuse("an extent of no subgroup");
-		if (!words[3])
+		place = &export->places[unit->subgroup_first + words[2]];
+		if (!words[3]) {
+			*place_of(place, (enum zi_plane)words[0]) = EXPORT_ZEROS;
 			continue;
+		}
 		if (words[3] != model_extent_bytes(&export->model,
 		                                   zi_geometry_subgroup_elements(
 							   unit->padded_count, (uint32_t)words[2]),
 		                                   (enum zi_plane)words[0]) ||
 		    words[3] > export->window_bytes)
 			return refuse("an extent of the wrong length");
-		place = &export->places[unit->subgroup_first + words[2]];
-		*(words[0] == ZI_PLANE_PARAM ? &place->param : &place->state) = (int64_t)index;
+		*place_of(place, (enum zi_plane)words[0]) = (int64_t)index;
 	}
-	return 0;
+	return check_whole(export);
 }
 
 static uint64_t longest_extent(const struct model *model)
@@ -108,7 +140,7 @@ int export_open(struct export *export, const struct zctl_context *context, const
 	export->zeros = calloc(1, longest_extent(&export->model));
 	if (!export->zeros)
 		return refuse("no memory");
-	return read_extents(export);
+	return export_read_extents(export);
 }
 
 void export_close(struct export *export)

@@ -15,7 +15,9 @@
 #include "zctl/mover.h"
 #include "zctl/zctl.h"
 
-/* Where a subgroup's planes are: indices of the daemon's extents; -1: all zero. */
+/* Where a subgroup's planes are: indices of the daemon's extents; -1: all zero, which it says. */
+#define EXPORT_ZEROS  (-1)
+#define EXPORT_ABSENT (-2) /* it says nothing: the daemon has a part of the model alone */
 struct export_place {
 	int64_t param, state;
 };
@@ -50,6 +52,8 @@ struct export
 /* Opens @source ("JOB" or "JOB/SNAPSHOT"). 0, or 1 after saying why. */
 int export_open(struct export *export, const struct zctl_context *context, const char *source);
 void export_close(struct export *export);
+/* Where everything lies, by the daemon's answer. 0, or 1 after saying what makes no sense. */
+int export_read_extents(struct export *export);
 /* The bytes of one extent, compared with their checksums, until it is released; those after it are
  * read meanwhile. All have their turn: subgroup by subgroup, parameters and then, with `has_state`,
  * optimizer state. 0, or 1 after saying why. */

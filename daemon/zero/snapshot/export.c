@@ -5,11 +5,14 @@
  */
 #include "daemon/zero/zero.h"
 
+#include <stdio.h>
+
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/share.h"
+#include "daemon/zero/snapshot/part.h"
 #include "daemon/zero/snapshot/snapshot.h"
 
 /**
@@ -20,6 +23,7 @@
  */
 void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 {
+	char what[2 * ZI_NAME_BYTES + 16];
 	struct zero_snapshot *snapshot;
 	int r;
 
@@ -31,6 +35,11 @@ void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 	zi_list_init(&op->link);
 	snapshot = snapshot_find(zero, op->job, op->name);
 	r = snapshot_read_check(snapshot, op);
+	if (!r) {
+		(void)snprintf(what, sizeof(what), "snapshot '%s/%s'", op->job,
+		               op->name); /* Fits. */
+		r = part_check(snapshot->record, what, &op->text);
+	}
 	if (!r) {
 		snapshot->use_count++;
 		op->held = snapshot;

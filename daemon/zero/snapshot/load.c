@@ -28,6 +28,7 @@
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/recover.h"
+#include "daemon/zero/snapshot/part.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/step/ahead.h"
 
@@ -164,17 +165,17 @@ static bool is_placed_alike(const struct zero_job *job, const struct catalog_job
 	       then->shard_size == training->shard_size;
 }
 
-/* Of a job over several nodes a node's snapshot is of what that node held. Precondition: the model
- * is the snapshot's. Return: 0; -EOPNOTSUPP. */
-static int check_part(const struct zero_job *job, const struct zero_layout *layout,
-                      const struct zero_snapshot *snapshot, struct zi_text *text)
+/* Of a job over several nodes a node's snapshot is of what that node held. Return: 0; -EOPNOTSUPP.
+ */
+static int check_part(const struct zero_job *job, const struct zero_snapshot *snapshot,
+                      struct zi_text *text)
 {
 	const struct catalog_job *record = snapshot->record;
 
 	if (record->placement.node_count <= 1 || is_placed_alike(job, record))
 		return 0;
-	if (record->extent_count >= _ZERO_PLANE_COUNT * layout_subgroup_count(layout))
-		return 0; /* It held everything. */
+	if (!part_is(record))
+		return 0;
 	return err_origin(zi_text_error(
 		text, -EOPNOTSUPP,
 		"snapshot '%.40s/%.40s' is one node's part, of %u nodes with %u ranks: load it "
@@ -215,7 +216,7 @@ int load_check(const struct zero_rank *rank, struct zi_text *text)
 	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
 	r = load_model_check(&rank->layout, who, snapshot, text);
 	if (!r)
-		r = check_part(job, &rank->layout, snapshot, text);
+		r = check_part(job, snapshot, text);
 	return err_trace(r);
 }
 

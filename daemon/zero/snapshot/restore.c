@@ -21,6 +21,7 @@
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/import_write.h"
 #include "daemon/zero/snapshot/load.h"
+#include "daemon/zero/snapshot/part.h"
 #include "daemon/zero/snapshot/restore_as.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/step/ahead.h"
@@ -117,6 +118,8 @@ static int restore_check(struct zero *zero, const struct zero_job *job,
 		                  snapshot->refusal_text.chars);
 	if (!r)
 		r = job_check(job, text);
+	if (!r)
+		r = part_check_restore(job, snapshot->record, text);
 	return r ? err_trace(r) : err_trace(match_check(job, snapshot, text));
 }
 

@@ -9,6 +9,7 @@
  */
 #include "daemon/zero/snapshot/restore_as.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/assert.h"
@@ -17,6 +18,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/recover.h"
+#include "daemon/zero/snapshot/part.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/step/commit.h"
 
@@ -24,11 +26,16 @@ static int as_check(struct zero *zero, const struct zero_snapshot *snapshot,
                     struct zero_snapshot_op *op)
 {
 	struct zi_text *text = &op->text;
+	char what[2 * ZI_NAME_BYTES + 16];
 	int r = change_check(zero, text);
 
 	if (r)
 		return err_trace(r);
 	r = snapshot_read_check(snapshot, op);
+	if (r)
+		return err_trace(r);
+	(void)snprintf(what, sizeof(what), "snapshot '%s/%s'", op->job, op->name); /* Fits. */
+	r = part_check(snapshot->record, what, text);
 	if (r)
 		return err_trace(r);
 	if (job_find(zero, op->as))

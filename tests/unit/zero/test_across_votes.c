@@ -312,3 +312,48 @@ Test(across_votes, a_snapshot_is_not_loaded_over_nodes)
 	                   ranks.actors[0].text.chars);
 	end_train();
 }
+
+/* ---- a node's part ---- */
+
+static void refused(kept_fn function, const char *name, const char *as, const char *words)
+{
+	struct kept kept = { .op.done = NULL };
+
+	cr_assert_eq(zi_copy_name(kept.op.as, sizeof(kept.op.as), as), 0);
+	cr_expect_eq(kept_call(&net.nodes[0], &kept, function, "train", name), -EOPNOTSUPP);
+	cr_expect_not_null(strstr(kept.op.text.chars, words), "%s", kept.op.text.chars);
+}
+
+/* What other nodes hold is never read as zeros, nor does a node go back by itself. */
+Test(across_votes, a_part_is_not_exported_and_not_restored)
+{
+	struct train what = wanted("01", ZI_OFFLOAD_NVME);
+	struct kept kept = { .op.done = NULL };
+
+	what.training.strategy = ZI_STRATEGY_ZERO1;
+	begin_train(&what, 6);
+	cr_assert_eq(kept_call(&net.nodes[0], &kept, zero_snapshot_create, "train", "part"), 0);
+	refused(zero_snapshot_hold, "", "", "job 'train' is one node's part, of 2 nodes with 2");
+	refused(zero_snapshot_hold, "part", "", "snapshot 'train/part' is one node's part");
+	train_leave(true);
+	nodes_settle();
+	refused(zero_snapshot_restore, "part", "", "job 'train' trains on 2 nodes");
+	refused(zero_snapshot_restore, "part", "other", "snapshot 'train/part' is one node's part");
+	end_train();
+}
+
+/* Where each node holds everything, one of them is enough. */
+Test(across_votes, a_whole_copy_is_exported)
+{
+	struct train what = wanted("01", ZI_OFFLOAD_CPU);
+	struct kept kept = { .op.done = NULL };
+
+	what.training.strategy = ZI_STRATEGY_DDP;
+	begin_train(&what, 7);
+	cr_assert_eq(kept_call(&net.nodes[0], &kept, zero_snapshot_hold, "train", ""), 0, "%s",
+	             kept.op.text.chars);
+	cr_expect_eq(zero_snapshot_record(kept.op.held)->extent_count,
+	             _ZERO_PLANE_COUNT * node_job(&net.nodes[0], "train")->subgroup_count);
+	zero_snapshot_release(kept.op.held);
+	end_train();
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One node's part of a job; see part.h. Floor 5, shard thread. */
+#include "daemon/zero/snapshot/part.h"
+
+#include <stdio.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/err.h"
+#include "daemon/catalog/catalog.h"
+#include "daemon/zero/job/job.h"
+#include "daemon/zero/job/layout.h"
+
+static int refuse(const struct catalog_placement *placement, uint32_t world, const char *what,
+                  struct zi_text *text)
+{
+	return err_origin(zi_text_error(
+		text, -EOPNOTSUPP,
+		"%.90s is one node's part, of %u nodes with %u ranks: the rest lies with the other "
+		"nodes, and nothing whole can be made of a part",
+		what, placement->node_count, world));
+}
+
+/* Documented in the header, as are all others. */
+bool part_is(const struct catalog_job *record)
+{
+	const struct zero_layout layout = { .sets = record->sets,
+		                            .units = record->units,
+		                            .params = record->params,
+		                            .set_count = record->set_count,
+		                            .unit_count = record->unit_count,
+		                            .param_count = record->param_count };
+
+	return record->placement.node_count > 1 &&
+	       record->extent_count < _ZERO_PLANE_COUNT * layout_subgroup_count(&layout);
+}
+
+int part_check(const struct catalog_job *record, const char *what, struct zi_text *text)
+{
+	if (!part_is(record))
+		return 0;
+	return err_trace(refuse(&record->placement, record->world_size, what, text));
+}
+
+int part_check_job(const struct zero_job *job, struct zi_text *text)
+{
+	const struct catalog_placement *placement = &job->committed.placement;
+	char what[ZI_NAME_BYTES + 8];
+
+	if (placement->node_count <= 1)
+		return 0;
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		if (job->subgroups[i].is_here)
+			continue;
+		(void)snprintf(what, sizeof(what), "job '%s'", job->name); /* Fits. */
+		return err_trace(refuse(placement, job->committed.world, what, text));
+	}
+	return 0;
+}
+
+int part_check_restore(const struct zero_job *job, const struct catalog_job *record,
+                       struct zi_text *text)
+{
+	uint32_t then = record->placement.node_count, now = job->committed.placement.node_count;
+
+	if (then <= 1 && now <= 1)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EOPNOTSUPP,
+		"job '%.60s' trains on %u nodes: one that goes back by itself has another number "
+		"of commits than the others, and they would never go on together again (nothing "
+		"was changed)",
+		job->name, ZI_MAX(then, now)));
+}

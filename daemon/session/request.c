@@ -249,6 +249,13 @@ static void sess_materialize(struct sess *session, const struct zi_materialize *
 		            "this libzinf does not know; use a newer one");
 		return;
 	}
+	/* It would take units that come and go, and where its nodes meet, for a breach. */
+	if (zero_spans_nodes(session->rank) && !(session->features & ZI_FEATURE_STATE_NODES)) {
+		sess_refuse(session, message->header.sequence, -EOPNOTSUPP,
+		            "ranks of the job are on several nodes, and this libzinf does not know "
+		            "training over nodes (feature bit 15); use a newer one");
+		return;
+	}
 	session->request = (struct zero_op){ 0 };
 	if (message->header.bytes == sizeof(*whole))
 		sess_take_rendezvous(session, &whole->rendezvous);

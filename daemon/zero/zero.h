@@ -328,6 +328,7 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op);
 int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
                     struct zi_text *text);
 uint32_t zero_unit_count(const struct zero_rank *rank); /* 0 before materialised */
+bool zero_spans_nodes(const struct zero_rank *rank);    /* ranks of its job are elsewhere */
 
 /* Before materialise, by every rank alike: the job, if it is new, begins with this snapshot; other
  * world sizes and offload settings are fine, another model is -EINVAL there. */

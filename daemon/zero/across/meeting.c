@@ -12,7 +12,42 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 
+/* What a rank did not say is nothing. */
+static const char *word(const char *said)
+{
+	return said ? said : "";
+}
+
 /* Documented in the header, as are all others. */
+int meeting_compare(const struct zero_rank *rank, const struct zero_op *op,
+                    const struct zero_rank *other, const struct zero_op *theirs,
+                    struct zi_text *text)
+{
+	if (strcmp(word(theirs->rendezvous_host), word(op->rendezvous_host)) ||
+	    theirs->rendezvous_port != op->rendezvous_port)
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"rank %u (pid %d) would meet the other nodes at %.64s:%u, rank %u (pid %d) "
+			"at %.64s:%u (MASTER_ADDR, ZINF_PORT): one place is needed",
+			rank->number, rank->pid, word(op->rendezvous_host), op->rendezvous_port,
+			other->number, other->pid, word(theirs->rendezvous_host),
+			theirs->rendezvous_port));
+	if (strcmp(word(theirs->interface), word(op->interface)))
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"rank %u (pid %d) would meet the other nodes by interface '%.15s', rank %u "
+			"(pid %d) by '%.15s' (ZINF_NET_INTERFACE): one is needed, or none",
+			rank->number, rank->pid, word(op->interface), other->number, other->pid,
+			word(theirs->interface)));
+	if (strcmp(word(theirs->token), word(op->token)))
+		return err_origin(zi_text_error(
+			text, -EINVAL,
+			"rank %u (pid %d) has another ZINF_TOKEN than rank %u (pid %d): all ranks "
+			"must have the same, or none",
+			rank->number, rank->pid, other->number, other->pid));
+	return 0;
+}
+
 int meeting_place(struct zero_job *job, const struct zero_op *op, struct zi_text *text)
 {
 	struct zi_coll_open *place;

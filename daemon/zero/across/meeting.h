@@ -17,6 +17,7 @@ struct net_done;
 struct net_way;
 struct zero_job;
 struct zero_op;
+struct zero_rank;
 
 struct zero_meeting {
 	struct zi_coll_open *place;  /* where; its own. NULL: no rank has said so yet */
@@ -29,6 +30,11 @@ struct zero_meeting {
 	struct zi_text failed_text;  /* and why */
 };
 
+/* Two ranks of this node would meet the others at one place, by one way. Return: 0; -EINVAL with
+ * what differs; of tokens that they do. */
+int meeting_compare(const struct zero_rank *rank, const struct zero_op *op,
+                    const struct zero_rank *other, const struct zero_op *theirs,
+                    struct zi_text *text);
 /* Where nodes meet, as a rank sent it: kept. -EINVAL MASTER_ADDR is missing, or no port. */
 int meeting_place(struct zero_job *job, const struct zero_op *op, struct zi_text *text);
 void meeting_forget_place(struct zero_job *job);

@@ -8,8 +8,6 @@
  */
 #include "daemon/zero/job/collectives.h"
 
-#include <string.h>
-
 #include "common/base/assert.h"
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
@@ -280,22 +278,12 @@ static int compare(const struct zero_rank *rank, const struct zero_op *op, struc
 
 		if (!theirs)
 			continue;
-		if (job_spans_nodes(job) && (strcmp(theirs->rendezvous_host, op->rendezvous_host) ||
-		                             strcmp(theirs->interface, op->interface) ||
-		                             theirs->rendezvous_port != op->rendezvous_port))
-			return err_origin(zi_text_error(
-				text, -EINVAL,
-				"rank %u (pid %d) would meet the other nodes at %.64s:%u, rank %u "
-				"(pid %d) at %.64s:%u (MASTER_ADDR, ZINF_PORT): one place is "
-				"needed",
-				rank->number, rank->pid, op->rendezvous_host, op->rendezvous_port,
-				i, other->pid, theirs->rendezvous_host, theirs->rendezvous_port));
-		if (job_spans_nodes(job) && strcmp(theirs->token, op->token))
-			return err_origin(zi_text_error(
-				text, -EINVAL,
-				"rank %u (pid %d) has another ZINF_TOKEN than rank %u (pid %d): "
-				"all ranks must have the same, or none",
-				rank->number, rank->pid, i, other->pid));
+		if (job_spans_nodes(job)) {
+			int r = meeting_compare(rank, op, other, theirs, text);
+
+			if (r)
+				return err_trace(r);
+		}
 		if (theirs->bytes == op->bytes)
 			continue;
 		return err_origin(zi_text_error(

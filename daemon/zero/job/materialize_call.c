@@ -5,6 +5,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/meeting.h"
 #include "daemon/zero/job/attach_config.h"
 #include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"
@@ -63,6 +64,25 @@ static int compare(struct zero_rank *rank, struct zi_text *text)
 	return 0;
 }
 
+/* Of all ranks that wait here: they meet the other nodes at one place, if they have not met. */
+static int compare_places(const struct zero_rank *rank, const struct zero_op *op,
+                          struct zi_text *text)
+{
+	const struct zero_job *job = rank->job;
+	int r = 0;
+
+	if (!job_spans_nodes(job) || job->meeting.node_count)
+		return 0;
+	for (uint32_t i = 0; i < job->group.world_size && !r; i++) {
+		const struct zero_rank *other = job->group.ranks[i];
+
+		if (other && other->gathered[ZERO_GATHER_MATERIALIZE])
+			r = meeting_compare(rank, op, other,
+			                    other->gathered[ZERO_GATHER_MATERIALIZE], text);
+	}
+	return err_trace(r);
+}
+
 /**
  * zero_materialize() - this rank's model is whole
  * @op: completes when all ranks have come and memory is there, or with one error for all
@@ -107,6 +127,8 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	}
 	r = compare(rank, &text);
 	if (!r)
+		r = compare_places(rank, op, &text);
+	if (!r)
 		r = stretches_check(rank, &text);
 	if (!r)
 		r = load_check(rank, &text);
@@ -135,6 +157,12 @@ void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_mat
 		.has_pooled_grads = job->grad_pool,
 		.has_pooled_params = job->residency && !job_stores_param(job),
 	};
+}
+
+/* Documented in the header. */
+bool zero_spans_nodes(const struct zero_rank *rank)
+{
+	return job_spans_nodes(rank->job);
 }
 
 /* Return: units of the job once it is materialised for this rank, else 0. */

@@ -37,6 +37,7 @@ struct zero {
 	bool holds; /* operations stay pending until fake_release() */
 	int result; /* of operations that do not */
 	int attach_result;
+	bool spans_nodes;
 	bool is_for_one; /* a second rank is refused while there is one */
 	int layout_result;
 	const char *frozen_words; /* NULL: all is well */
@@ -222,6 +223,12 @@ int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
 	if (fake.layout_result)
 		return zi_text_error(text, fake.layout_result, "fake dislikes '%s'", entry->name);
 	return 0;
+}
+
+bool zero_spans_nodes(const struct zero_rank *rank)
+{
+	(void)rank;
+	return fake.spans_nodes;
 }
 
 uint32_t zero_unit_count(const struct zero_rank *rank)

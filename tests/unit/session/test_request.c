@@ -182,6 +182,19 @@ Test(request, where_nodes_meet_goes_with_materialize)
 	client_close(client);
 }
 
+/* One that cannot train over nodes is told, before it holds the others up. */
+Test(request, an_older_libzinf_does_not_train_over_nodes)
+{
+	struct client *client = client_attach_with(ZI_FEATURE_SETS | ZI_FEATURE_NODES);
+	struct layout_packet packet = packet_of_set;
+
+	fake.spans_nodes = true;
+	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
+	send_materialize(client, 1, 0);
+	expect_error(client, -EOPNOTSUPP, "does not know training over nodes");
+	client_close(client);
+}
+
 Test(request, where_nodes_meet_without_its_feature_ends_the_session)
 {
 	struct client *client = client_attach_with(ZI_FEATURE_SETS);

@@ -101,11 +101,12 @@ Test(across_end, a_death_while_bytes_are_on_their_way_leaves_nothing)
 Test(across_end, a_pull_of_what_is_not_there_is_refused)
 {
 	static const struct talk_entry bad[] = {
-		{ .what = PULL_WRITTEN, .unit = UNITS, .bytes = 4096 },
-		{ .what = PULL_WRITTEN, .bytes = 0 },
-		{ .what = PULL_WRITTEN, .bytes = PULL_SLOT_BYTES + 1 },
-		{ .what = PULL_WRITTEN, .piece = UINT32_MAX, .bytes = 4096 },
-		{ .what = PULL_WRITTEN, .bytes = 1 << 20 },
+		{ .what = PULL_WRITTEN, .micro = 1, .unit = UNITS, .bytes = 4096 },
+		{ .what = PULL_WRITTEN, .micro = 1, .bytes = 0 },
+		{ .what = PULL_WRITTEN, .micro = 1, .bytes = PULL_SLOT_BYTES + 1 },
+		{ .what = PULL_WRITTEN, .micro = 1, .piece = UINT32_MAX, .bytes = 4096 },
+		{ .what = PULL_WRITTEN, .micro = 1, .bytes = 1 << 20 },
+		{ .what = PULL_WRITTEN, .micro = 0, .bytes = 4096 },
 		{ .what = PULL_WRITTEN, .micro = 7, .bytes = 4096 },
 		{ .what = _PULL_WHAT_COUNT, .bytes = 4096 },
 	};
@@ -138,6 +139,40 @@ Test(across_end, a_worker_that_cannot_be_started_fails_the_call_alone)
 	cr_expect_eq(actor_call(&ranks.actors[0], zero_materialize, NULL), -EINVAL);
 	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "MASTER_ADDR"));
 	end(true);
+}
+
+/* Two ranks of a node that were told different things: neither is believed. */
+Test(across_end, ranks_of_a_node_that_would_meet_elsewhere_are_told)
+{
+	static const struct {
+		struct zero_op op;
+		const char *words;
+	} others[] = {
+		{ { .rendezvous_host = "second", .rendezvous_port = 29501, .interface = "" },
+		  "at first:29501, rank 1 (pid " },
+		{ { .rendezvous_host = "first", .rendezvous_port = 29502, .interface = "" },
+		  "at first:29501, rank 1 (pid " },
+		{ { .rendezvous_host = "first", .rendezvous_port = 29501, .interface = "eth1" },
+		  "by interface '', rank 1 (pid " },
+		{ { .rendezvous_host = "first",
+		    .rendezvous_port = 29501,
+		    .interface = "",
+		    .token = "other" },
+		  "rank 0 (pid" },
+		{ { .rendezvous_host = NULL }, "one place is needed" },
+	};
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(others); i++) {
+		begin(2, i + 1, "001");
+		nodes_layout(&ranks);
+		actor_start(&ranks.actors[1], 0, zero_materialize, &others[i].op);
+		actor_start(&ranks.actors[0], 0, zero_materialize, &nodes_place);
+		cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -EINVAL);
+		cr_expect_eq(nodes_wait(&ranks.actors[1], 0), -EINVAL);
+		cr_expect_not_null(strstr(ranks.actors[1].text.chars, others[i].words), "%s",
+		                   ranks.actors[1].text.chars);
+		end(false);
+	}
 }
 
 /* Ranks go while their nodes meet, join, or compare what they have. */

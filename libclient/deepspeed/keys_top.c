@@ -111,7 +111,7 @@ const struct deepspeed_key deepspeed_keys_top[] = {
 	OBJECT("checkpoint"),
 	CHOICE("checkpoint.tag_validation", NOTE, "warn", "warn ignore fail", .reason = CHECKPOINT),
 	BOOL("checkpoint.load_universal", NOTE, "false",
-	     .reason = "every snapshot loads under every strategy and number of ranks"),
+	     .reason = "every snapshot of one node loads under every strategy and number of ranks"),
 	BOOL("checkpoint.use_node_local_storage", NOTE, "false", .reason = CHECKPOINT),
 	OBJECT("checkpoint.parallel_write"),
 	BOOL("checkpoint.parallel_write.pipeline_stage", NOTE, "false", .reason = CHECKPOINT),

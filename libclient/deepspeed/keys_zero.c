@@ -19,9 +19,11 @@
 #define STAGE_TWO "gradients lie in one place for all ranks, there are no copies to spread"
 #define FRAMEWORK "a matter of the framework that computes the model"
 #define QUANTIZED "what ranks share is exact, quantised gradients or weights are others"
-#define EXPORTED  "zctl export writes whole tensors of any strategy, without a trainer"
-#define BY_UNIT   "what is fetched together is a unit, which the trainer says (zinf_unit_add())"
-#define RESIDENT  "what stays in memory is decided by param_budget_bytes"
+#define EXPORTED                                                                              \
+	"zctl export writes whole tensors of any strategy, without a trainer; of a job over " \
+	"several nodes of ddp alone"
+#define BY_UNIT  "what is fetched together is a unit, which the trainer says (zinf_unit_add())"
+#define RESIDENT "what stays in memory is decided by param_budget_bytes"
 
 const struct deepspeed_key deepspeed_keys_zero[] = {
 	OBJECT("zero_optimization"),
@@ -42,7 +44,7 @@ const struct deepspeed_key deepspeed_keys_zero[] = {
 	BOOL(Z "load_from_fp32_weights", NOTE, "true",
 	     .reason = "a resume is exact: masters are part of every commit"),
 	BOOL(Z "elastic_checkpoint", NOTE, "false",
-	     .reason = "every snapshot loads under every number of ranks"),
+	     .reason = "every snapshot of one node loads under every number of ranks"),
 	COUNT(Z "sub_group_size", NOTE, "1000000000", 0, COUNT_MAX, .reason = BUFFERS),
 	BOOL(Z "ignore_unused_parameters", USE, "true",
 	     .does = "false: a parameter without a gradient is an error"),

@@ -218,6 +218,13 @@ static uint64_t resident_sums(const struct zi_plan_model *model, uint64_t width,
 	return shares.resident_bytes;
 }
 
+/* Nodes that step together in memory keep the sums apart from what ranks may write: a step may have
+ * to be made when these have gone. */
+static bool outlive_ranks(const struct zi_plan_options *options, const struct widths *widths)
+{
+	return options->local_ranks < options->world_size && !widths->is_nvme;
+}
+
 /* @ret_resident_count: subgroups whose sums stay in memory. */
 static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_part *part,
                       const struct zi_plan_options *options, const struct widths *widths,
@@ -256,8 +263,12 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_pa
 			(unsigned long long)grads_model.plane_bytes));
 	plan->grad_cpu_bytes = grads_model.whole_bytes;
 	*ret_resident_count = UINT64_MAX;
-	if (!grads.is_pooled)
+	if (!grads.is_pooled) {
+		if (outlive_ranks(options, widths))
+			plan->grad_cpu_bytes += segment_bytes(options, grads_model.sum_bytes,
+			                                      is_worth_huge(grads_model.sum_bytes));
 		return 0;
+	}
 	plan->grad_cpu_bytes = options->local_ranks * grads.rank_bytes + grads.table_bytes;
 	plan->bucket_cpu_bytes = grads.rank_bytes;
 	if (has_wide_sums) /* They are in the accumulator. */

@@ -64,7 +64,8 @@ MODULES := common/base common/wire kernels nvme libclient daemon/catalog daemon/
 	daemon/coll daemon/worker daemon/tier daemon/zero daemon/session
 
 # Rooms: folders inside a module, for people; the archive is the module's.
-ROOMS_daemon/zero := across grad job param place snapshot step tensor
+ROOMS_daemon/zero := across across/agree across/bytes across/sums across/talk collectives grad job \
+	param place snapshot step tensor
 ROOMS_daemon/session := admin
 ROOMS_libclient := coll coll/node deepspeed
 ROOMS_zctl := estimate launch

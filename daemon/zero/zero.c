@@ -12,7 +12,7 @@
 #include "common/base/err.h"
 #include "daemon/tier/holder.h"
 #include "daemon/zero/across/across.h"
-#include "daemon/zero/job/far.h"
+#include "daemon/zero/collectives/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/share.h"

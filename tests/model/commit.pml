@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Model of commits of a job on several nodes: daemon/zero/step/votes.h, place/former.c and
- * across/resume.c. Each node's disk has two slots for commits; daemons die at any moment, any
+ * across/agree/resume.c. Each node's disk has two slots for commits; daemons die at any moment, any
  * number of them, others notice it or not before they go on, and all begin anew. What spin shows
  * (tests/model/check):
  *   - there is always a commit to go on from, and all of its group had written it: nobody goes on

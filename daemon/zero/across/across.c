@@ -10,9 +10,9 @@
 #include "common/base/err.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
-#include "daemon/zero/across/meeting.h"
-#include "daemon/zero/across/program.h"
-#include "daemon/zero/job/far.h"
+#include "daemon/zero/across/talk/meeting.h"
+#include "daemon/zero/across/talk/program.h"
+#include "daemon/zero/collectives/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 

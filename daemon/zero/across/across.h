@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 #include "common/base/text.h"
-#include "daemon/zero/across/round.h"
+#include "daemon/zero/across/talk/round.h"
 #include "daemon/zero/job/gather.h"
 
 struct across;

@@ -8,9 +8,9 @@
 #include "common/base/err.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
-#include "daemon/zero/across/grads_private.h"
-#include "daemon/zero/across/meeting.h"
-#include "daemon/zero/across/params_private.h"
+#include "daemon/zero/across/bytes/params_private.h"
+#include "daemon/zero/across/sums/grads_private.h"
+#include "daemon/zero/across/talk/meeting.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 

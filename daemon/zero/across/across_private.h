@@ -9,10 +9,11 @@
 #include "daemon/tier/segment.h"
 #include "daemon/worker/supervise.h"
 #include "daemon/zero/across/across.h"
-#include "daemon/zero/across/lent.h"
-#include "daemon/zero/across/pull.h"
-#include "daemon/zero/across/search.h"
-#include "daemon/zero/across/serve.h"
+#include "daemon/zero/across/agree/search.h"
+#include "daemon/zero/across/bytes/lent.h"
+#include "daemon/zero/across/bytes/pull.h"
+#include "daemon/zero/across/bytes/serve.h"
+#include "daemon/zero/job/job.h"
 
 enum across_phase { ACROSS_MEETING, ACROSS_JOINING, ACROSS_MAPPING, ACROSS_TALKING, ACROSS_OVER };
 
@@ -127,6 +128,13 @@ struct across {
 static inline void *across_slot(const struct across *across, uint32_t slot)
 {
 	return (char *)across->slab->region.base + slot * across->slot_bytes;
+}
+
+/* The one that an entry names, which has been checked. */
+static inline struct zero_subgroup *across_subgroup(const struct zero_job *job,
+                                                    const struct talk_entry *entry)
+{
+	return &job->subgroups[job->units[entry->unit].subgroup_first + entry->subgroup];
 }
 
 /* ---- across.c, across_end.c ---- */

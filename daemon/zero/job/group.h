@@ -36,8 +36,8 @@ struct zero_group {
 	uint64_t line;                             /* random: names it in what it commits */
 	uint64_t gather_masks[_ZERO_GATHER_COUNT]; /* who has come; full: the work is under way */
 	struct zero_missed missed[_ZERO_GATHER_COUNT];
-	/* Where the job spans nodes (across/agree.h): gathers (bits) to which all nodes have come,
-	 * and what comes then. */
+	/* Where the job spans nodes (across/agree/agree.h): gathers (bits) to which all nodes have
+	 * come, and what comes then. */
 	uint32_t agreed;
 	uint32_t held; /* to which all here have come, and that wait: agree_is_held() */
 	gather_go_fn go_on[_ZERO_GATHER_COUNT];

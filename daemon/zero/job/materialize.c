@@ -17,9 +17,9 @@
 #include "common/base/utf8.h"
 #include "common/wire/owner.h"
 #include "daemon/zero/across/across.h"
-#include "daemon/zero/across/commit.h"
-#include "daemon/zero/across/grads.h"
-#include "daemon/zero/across/params.h"
+#include "daemon/zero/across/agree/commit.h"
+#include "daemon/zero/across/bytes/params.h"
+#include "daemon/zero/across/sums/grads.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"
@@ -218,13 +218,11 @@ static void voted(void *arg, const struct round *round, int error, const struct 
 /* Memory is there, or is not. */
 static void made(struct zero_job *job, int error, const struct zi_text *text)
 {
-	struct round_vote vote = { .error = error };
+	struct round_vote vote = { .error = 0 };
 
 	if (is_wanted(job) && job->across) {
-		if (error) {
-			vote.data_bytes = (uint32_t)ZI_MIN(strlen(text->chars), sizeof(vote.data));
-			memcpy(vote.data, text->chars, vote.data_bytes);
-		}
+		if (error)
+			round_vote_refuse(&vote, error, text);
 		across_vote(job, ROUND_MADE, &vote, voted);
 	} else if (error) {
 		materialize_end(job, error, text);

@@ -5,7 +5,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/across/meeting.h"
+#include "daemon/zero/across/talk/meeting.h"
 #include "daemon/zero/job/attach_config.h"
 #include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"

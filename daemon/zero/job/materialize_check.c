@@ -6,7 +6,7 @@
 
 #include "common/base/err.h"
 #include "common/wire/owner.h"
-#include "daemon/zero/across/meeting.h"
+#include "daemon/zero/across/talk/meeting.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 

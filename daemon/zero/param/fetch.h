@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A unit's parameters into memory, subgroup by subgroup, each from where it is: the store
- * (stored.h), this node's shard (job/shard.h), another node (across/fetch_far.h). What it says of
- * device tasks runs on theirs. Floor 5, shard thread.
+ * (stored.h), this node's shard (job/shard.h), another node (across/bytes/fetch_far.h). What
+ * it says of device tasks runs on theirs. Floor 5, shard thread.
  */
 #pragma once
 
 #include "common/base/types.h"
 #include "daemon/device/device.h"
-#include "daemon/zero/across/fetch_far.h"
+#include "daemon/zero/across/bytes/fetch_far.h"
 #include "daemon/zero/param/stored.h"
 #include "daemon/zero/zero.h"
 

@@ -2,7 +2,7 @@
 /*
  * Calls of all nodes that change parameters (step, param_write_end), where nodes divide these: a
  * node says that its ranks have come when it brings none any more. Then nobody changes what another
- * one still reads (across/params.h). Floor 5, shard thread.
+ * one still reads (across/bytes/params.h). Floor 5, shard thread.
  */
 #pragma once
 

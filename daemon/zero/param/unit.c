@@ -8,7 +8,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/across/agree.h"
+#include "daemon/zero/across/agree/agree.h"
 #include "daemon/zero/grad/pool.h"
 #include "daemon/zero/grad/stall.h"
 #include "daemon/zero/job/group.h"

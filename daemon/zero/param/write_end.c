@@ -13,8 +13,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/across/params.h"
-#include "daemon/zero/across/written.h"
+#include "daemon/zero/across/bytes/params.h"
+#include "daemon/zero/across/bytes/written.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"

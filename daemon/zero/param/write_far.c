@@ -7,7 +7,7 @@
 #include "common/base/checked.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/across.h"
-#include "daemon/zero/across/written.h"
+#include "daemon/zero/across/bytes/written.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 

@@ -17,7 +17,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/across/meeting.h"
+#include "daemon/zero/across/talk/meeting.h"
 #include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"

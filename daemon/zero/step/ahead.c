@@ -19,7 +19,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/across.h"
-#include "daemon/zero/across/commit.h"
+#include "daemon/zero/across/agree/commit.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"

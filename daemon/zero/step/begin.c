@@ -9,7 +9,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/across/agree.h"
+#include "daemon/zero/across/agree/agree.h"
 #include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"

@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/across.h"
-#include "daemon/zero/across/agree.h"
+#include "daemon/zero/across/agree/agree.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"

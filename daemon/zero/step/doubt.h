@@ -3,8 +3,8 @@
  * A step of several nodes on state in memory alone: it is made in place, so there is no way back
  * from it, and yet all nodes shall make it, or none. Floor 5, shard thread.
  *
- *   all sums are here ─▶ said to all (across/summed.h) ─▶ all have said it: the update, to its end,
- *                           │                            whoever dies
+ *   all sums are here ─▶ said to all (agree/summed.h) ─▶ all have said it: the update, to its end,
+ *                           │                     whoever dies
  *                           │ the group breaks: have others heard all?
  *                           ▼
  *                        IN DOUBT: sums, options, scalars stay, whatever becomes of the ranks

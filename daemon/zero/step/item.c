@@ -16,7 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/tier/stripe.h"
-#include "daemon/zero/across/params.h"
+#include "daemon/zero/across/bytes/params.h"
 #include "daemon/zero/grad/grads.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"

@@ -15,7 +15,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/across/grads.h"
+#include "daemon/zero/across/sums/grads.h"
 #include "daemon/zero/grad/grads.h"
 #include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/job.h"

@@ -3,7 +3,7 @@
  * orders. */
 #pragma once
 
-#include "daemon/zero/across/pull.h"
+#include "daemon/zero/across/bytes/pull.h"
 #include "tests/unit/zero/across.h"
 
 /* What is trained, and how. */

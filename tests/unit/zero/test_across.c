@@ -4,7 +4,7 @@
  * nodes. Method: several zeros in one process, whose workers are doubles, with what they say
  * carried in drawn orders (nodes.h).
  */
-#include "daemon/zero/across/pull.h"
+#include "daemon/zero/across/bytes/pull.h"
 #include "tests/unit/zero/across.h"
 #include "tests/unit/zero/ballot.h"
 

@@ -5,7 +5,7 @@
  * drawn orders (nodes.h).
  */
 #include "daemon/zero/across/across_private.h"
-#include "daemon/zero/across/pull.h"
+#include "daemon/zero/across/bytes/pull.h"
 #include "tests/unit/zero/across.h"
 
 Test(across_end, a_death_is_told_on_all_nodes)

@@ -5,7 +5,7 @@
  * words that no node would say.
  */
 #include "daemon/zero/across/across_private.h"
-#include "daemon/zero/across/params_private.h"
+#include "daemon/zero/across/bytes/params_private.h"
 #include "tests/unit/zero/across_grads.h"
 
 static void begin_zero1(uint64_t seed, const char *places, uint32_t offload)

@@ -2,7 +2,7 @@
 /* Goal: groups are made by all ranks alike or by none, run out with a figure, and are used again;
  * who dies or leaves breaks its own at once, named, and no other. Method: ranks of the tests' node
  * call zero; verdicts and boards are looked at here. */
-#include "daemon/zero/job/far_private.h"
+#include "daemon/zero/collectives/far_private.h"
 #include "tests/unit/zero/coll.h"
 
 Test(coll_group, groups_have_their_own_boards_and_members_in_order)

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/wire/geometry.h"
-#include "daemon/zero/across/grads_plan.h"
-#include "daemon/zero/across/pull.h"
+#include "daemon/zero/across/bytes/pull.h"
+#include "daemon/zero/across/sums/grads_plan.h"
 
 static uint64_t seed = 1;
 

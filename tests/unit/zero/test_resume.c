@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/zero/across/resume.h"
+#include "daemon/zero/across/agree/resume.h"
 
 #define NODES     5u
 #define BITS      67u /* more than a word */

@@ -5,7 +5,7 @@
  */
 #include <criterion/criterion.h>
 
-#include "daemon/zero/across/resume.h"
+#include "daemon/zero/across/agree/resume.h"
 
 #define BITS 67u /* more than a word */
 

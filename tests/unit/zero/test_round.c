@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/base/cleanup.h"
-#include "daemon/zero/across/round.h"
+#include "daemon/zero/across/talk/round.h"
 
 #define NODES_MAX 5u
 #define ROUNDS    40u

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gathers of all nodes: when every rank of this node has come to a call, this node votes, and the
+ * call goes on when all nodes have. Floor 5, shard thread. In one node nothing is added.
+ *
+ *   rank ─▶ gather_join() … full here ─▶ a round ─▶ all nodes' ranks have come ─▶ the call goes on
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "daemon/zero/across/talk/round.h"
+#include "daemon/zero/job/gather.h"
+
+struct zero_job;
+
+/*
+ * Every rank here has come to @gather, and the group needs nobody else (group_needs_all()).
+ * @words: what must be alike on all nodes, beside the step: else the group breaks, and says so.
+ * @go_on: at once in one node; else from the loop, if the group still stands.
+ */
+void agree_all(struct zero_job *job, enum zero_gather gather, const uint32_t words[2],
+               gather_go_fn go_on);
+/* What nodes ask each other for a step, commit or write under way has to come first: ranks' calls,
+ * and the daemons' own rounds, would come in different orders. agree_held() goes on with the call
+ * then. */
+bool agree_is_held(const struct zero_job *job);
+void agree_hold(struct zero_job *job, enum zero_gather gather, gather_go_fn go_on);
+void agree_held(struct zero_job *job);
+/* The first rank here has begun a step: its options are those of all nodes. Nobody waits. */
+void agree_begin(struct zero_job *job);

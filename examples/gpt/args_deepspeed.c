@@ -112,6 +112,7 @@ static void take_all(const struct zinf_deepspeed_config *config, struct gpt_args
 	file->reduce_dtype = config->reduce_dtype == config->grad_dtype ? 0 : config->reduce_dtype;
 	take_scaler(config, file);
 	file->strategy = strategies[config->zero_stage];
+	file->shard_size = config->shard_ranks;
 	file->offload_optimizer = config->offload_optimizer;
 	file->offload_param = config->offload_param;
 	file->param_budget_bytes = config->param_budget_bytes;
@@ -127,21 +128,6 @@ static void take_all(const struct zinf_deepspeed_config *config, struct gpt_args
 	take_checkpoints(config, file);
 	if (config->print_interval)
 		file->log_every = config->print_interval;
-}
-
-/* What the reader takes and this program does not. */
-static int check_taken(const struct zinf_deepspeed_config *config, const struct gpt_args *args,
-                       struct gpt_problem *problem)
-{
-	const char *key = NULL;
-
-	if (config->shard_ranks)
-		key = "zero_optimization.mics_shard_size";
-	if (!key)
-		return 0;
-	return gpt_problem_set(problem, -EOPNOTSUPP,
-	                       "--deepspeed-config %s: %s: zinf-gpt does not take it yet",
-	                       args->deepspeed, key);
 }
 
 /* ---- flags go before it ---- */
@@ -324,12 +310,9 @@ int gpt_deepspeed_apply(struct gpt_args *args, FILE *notes, struct gpt_problem *
 		return gpt_problem_set(problem, r, "--deepspeed-config %s: %s", args->deepspeed,
 		                       text);
 	zinf_deepspeed_get(deepspeed, &config);
-	r = check_taken(&config, args, problem);
-	if (!r) {
-		tell_notes(deepspeed, args->deepspeed, notes);
-		tell_unused(&config, args->deepspeed, notes);
-		r = merge(&config, notes, args, problem);
-	}
+	tell_notes(deepspeed, args->deepspeed, notes);
+	tell_unused(&config, args->deepspeed, notes);
+	r = merge(&config, notes, args, problem);
 	zinf_deepspeed_free(deepspeed);
 	return r ? r : gpt_args_check(args, problem);
 }

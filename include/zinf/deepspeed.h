@@ -51,7 +51,7 @@ struct zinf_deepspeed_config {
 				       *   bf16 without ZeRO, else param_dtype */
 	enum zinf_dtype reduce_dtype; /**< communication_data_type; 0: grad_dtype */
 	uint32_t zero_stage;          /**< 0 to 3 */
-	uint32_t shard_ranks;         /**< mics_shard_size, zero_hpz_partition_size; 0: all */
+	uint32_t shard_ranks;         /**< stage 3's mics_shard_size: shard_size; 0: all */
 	enum zinf_offload offload_optimizer, offload_param;
 	const char *optimizer_path, *param_path; /**< nvme_path; NULL. The store is zinfd's */
 	uint64_t param_budget_bytes;  /**< offload_param.max_in_cpu; 0: zinf's own choice */
@@ -83,8 +83,8 @@ struct zinf_deepspeed;
 
 /** @json: (@json_bytes,) UTF-8, at most 16 MiB. @text: (@text_bytes,) why not, with key, value,
  * line or nearest name; may be NULL. @ret_deepspeed: the caller's, zinf_deepspeed_free() it.
- * Return: 0; -EINVAL; -EOPNOTSUPP a value that asks for other results than zinf gives, or for what
- * is not built yet ("not supported yet"); -EFBIG; -ENOMEM. */
+ * Return: 0; -EINVAL; -EOPNOTSUPP a value that asks for other results than zinf gives; -EFBIG;
+ * -ENOMEM. */
 ZINF_API int zinf_deepspeed_read(const char *json, size_t json_bytes,
                                  const struct zinf_deepspeed_facts *facts, char *text,
                                  size_t text_bytes, struct zinf_deepspeed **ret_deepspeed);

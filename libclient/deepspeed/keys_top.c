@@ -13,7 +13,7 @@
 #define OTHER_DATA "it changes what is trained on, and zinf does not see the data"
 #define OTHER_MATH "it changes the model's arithmetic, which zinf does not do"
 #define CHECKPOINT "every step is committed, and snapshots are of all ranks (docs/CHECKPOINT.md)"
-#define STATE_BITS "state is kept in f32 (bf16 parameters: a remainder and f32 moments)"
+#define STATE_BITS "a remainder of 16 bits and moments in f32 are kept, which is more exact"
 
 const struct deepspeed_key deepspeed_keys_top[] = {
 	/* How large a step is. */
@@ -68,16 +68,16 @@ const struct deepspeed_key deepspeed_keys_top[] = {
 	     .does = "each clean step refills the hysteresis"),
 	NUMBER("fp16.min_loss_scale", USE, "1", 0, NUMBER_MAX,
 	       .does = "the least scale; an overflow there ends the run"),
-	BOOL("fp16.fp16_master_weights_and_grads", REFUSE, "false",
-	     .reason = "state is kept in f32, and results would be others"),
+	BOOL("fp16.fp16_master_weights_and_grads", NOTE, "false",
+	     .reason = "weights and moments are kept in f32, which is more exact"),
 	BOOL("fp16.fused_mode", NOTE, "true", .reason = "there is one way of updating"),
 	OBJECT("bf16", .alias = "bfloat16"),
 	BOOL("bf16.enabled", USE, "false", .may_be_auto = true, .does = "param_dtype BF16"),
 	BOOL("bf16.immediate_grad_update", NOTE, "false",
 	     .reason = "ranks write gradients where the daemon reads them, at once"),
 	BOOL("bf16.check_grad_overflow", USE, "true", .does = "skip_nonfinite of a step"),
-	BOOL("bf16.bf16_master_weights_and_grads", REFUSE, "false", .reason = STATE_BITS),
-	BOOL("bf16.bf16_optimizer_states", REFUSE, "false", .reason = STATE_BITS),
+	BOOL("bf16.bf16_master_weights_and_grads", NOTE, "false", .reason = STATE_BITS),
+	BOOL("bf16.bf16_optimizer_states", NOTE, "false", .reason = STATE_BITS),
 	WHOLE("amp", REFUSE, .has_switch = true,
 	      .reason = "Apex rewrites the model: say bf16.enabled or fp16.enabled instead"),
 	OBJECT("torch_autocast"),

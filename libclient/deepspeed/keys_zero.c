@@ -18,7 +18,7 @@
 #define MEASURED  "zinfd measures the drive (zctl bench nvme) and chooses"
 #define STAGE_TWO "gradients lie in one place for all ranks, there are no copies to spread"
 #define FRAMEWORK "a matter of the framework that computes the model"
-#define QUANTIZED "what ranks share is exact, quantised gradients or weights are others"
+#define QUANTIZED "nothing is quantised on its way, which is more exact"
 #define EXPORTED                                                                              \
 	"zctl export writes whole tensors of any strategy, without a trainer; of a job over " \
 	"several nodes of ddp alone"
@@ -122,16 +122,17 @@ const struct deepspeed_key deepspeed_keys_zero[] = {
 
 	/* Over fewer ranks; and what gives other results. */
 	COUNT(Z "mics_shard_size", USE, "-1", -1, WORD_MAX,
-	      .does = "parameters are divided over groups of so many ranks; -1: all"),
+	      .does = "with stage 3: planes are divided over groups of so many ranks (shard_size); "
+	              "-1: all"),
 	BOOL(Z "mics_hierarchical_params_gather", NOTE, "false", .reason = SHARED),
-	COUNT(Z "zero_hpz_partition_size", USE, "1", 0, WORD_MAX,
-	      .does = "parameters are divided over groups of so many ranks; 1: all"),
-	BOOL(Z "zero_quantized_weights", REFUSE, "false", .reason = QUANTIZED),
-	BOOL(Z "zero_quantized_nontrainable_weights", REFUSE, "false", .reason = QUANTIZED),
-	BOOL(Z "zero_quantized_gradients", REFUSE, "false", .reason = QUANTIZED),
-	WHOLE(Z "zeropp_loco_param", REFUSE, .reason = QUANTIZED),
-	WHOLE(Z "zenflow", REFUSE,
-	      .reason = "it updates asynchronously: a step here uses all gradients of that step"),
+	COUNT(Z "zero_hpz_partition_size", NOTE, "1", 0, WORD_MAX,
+	      .reason = "a node keeps fetched units once for all its ranks, while there is room"),
+	BOOL(Z "zero_quantized_weights", NOTE, "false", .reason = QUANTIZED),
+	BOOL(Z "zero_quantized_nontrainable_weights", NOTE, "false", .reason = QUANTIZED),
+	BOOL(Z "zero_quantized_gradients", NOTE, "false", .reason = QUANTIZED),
+	WHOLE(Z "zeropp_loco_param", NOTE, .reason = QUANTIZED),
+	WHOLE(Z "zenflow", NOTE,
+	      .reason = "nothing is updated later: a step uses all gradients of that step"),
 
 	/* The engine under NVMe. */
 	OBJECT("aio"),

@@ -26,6 +26,17 @@ int deepspeed_note(struct zinf_deepspeed *reader, const char *key, const char *v
 	return 0;
 }
 
+/* As in the header. */
+int deepspeed_note_value(struct zinf_deepspeed *reader, const char *path, const char *reason)
+{
+	uint32_t index = deepspeed_find(reader, path);
+	const json_t *value = reader->values[index];
+
+	return err_trace(deepspeed_note(
+		reader, path, value ? deepspeed_show(value).chars : deepspeed_key(index)->standard,
+		reason));
+}
+
 /* As in the public header. */
 bool zinf_deepspeed_get_note(const struct zinf_deepspeed *deepspeed, uint32_t index,
                              struct zinf_deepspeed_note *ret_note)

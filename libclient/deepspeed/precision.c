@@ -9,6 +9,9 @@
 #include "common/base/err.h"
 #include "libclient/deepspeed/private.h"
 
+#define GRAD_ACCUM    "data_types.grad_accum_dtype"
+#define COMMUNICATION "communication_data_type"
+
 /* "auto" follows the type that the trainer computes in. */
 static int read_switch(struct zinf_deepspeed *reader, const char *path, enum zinf_dtype dtype,
                        bool *ret_is_on)
@@ -53,13 +56,29 @@ static int read_dtypes(struct zinf_deepspeed *reader)
 		                     "fp16.enabled and bf16.enabled are both true: parameters are "
 		                     "of one of the two");
 	config->param_dtype = is_f16 ? ZINF_F16 : is_bf16 ? ZINF_BF16 : ZINF_F32;
-	config->grad_dtype = dtype_of(deepspeed_text(reader, "data_types.grad_accum_dtype"));
+	config->grad_dtype = dtype_of(deepspeed_text(reader, GRAD_ACCUM));
+	if (config->grad_dtype && config->grad_dtype != ZINF_F32 &&
+	    config->grad_dtype != config->param_dtype) {
+		r = deepspeed_note_value(reader, GRAD_ACCUM,
+		                         "gradients are of the parameters' type, or fp32 as here, "
+		                         "which is more exact");
+		if (r)
+			return err_trace(r);
+		config->grad_dtype = ZINF_F32;
+	}
 	/* The stage is known by then: see read.c. */
 	if (!config->grad_dtype)
 		config->grad_dtype =
 			is_bf16 && !config->zero_stage ? ZINF_F32 : config->param_dtype;
-	config->reduce_dtype = dtype_of(deepspeed_text(reader, "communication_data_type"));
-	return 0;
+	config->reduce_dtype = dtype_of(deepspeed_text(reader, COMMUNICATION));
+	if (config->reduce_dtype && config->reduce_dtype != ZINF_F32 &&
+	    config->reduce_dtype != config->grad_dtype && config->grad_dtype != ZINF_F32) {
+		r = deepspeed_note_value(reader, COMMUNICATION,
+		                         "sums are of the gradients' type, or fp32 as here, which "
+		                         "is more exact");
+		config->reduce_dtype = ZINF_F32;
+	}
+	return err_trace(r);
 }
 
 static int read_scaler(struct zinf_deepspeed *reader)

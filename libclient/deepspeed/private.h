@@ -108,6 +108,8 @@ int deepspeed_count_or(struct zinf_deepspeed *reader, const char *path, uint64_t
 /* @value: as JSON; copied. @reason: a constant. Return: 0, -ENOMEM. */
 int deepspeed_note(struct zinf_deepspeed *reader, const char *key, const char *value,
                    const char *reason);
+/* @path: of the table; its value is the file's, or the default. */
+int deepspeed_note_value(struct zinf_deepspeed *reader, const char *path, const char *reason);
 
 /* ---- sections: values into fields of `config`. 0; -EINVAL, -EOPNOTSUPP with `text`. ---- */
 
@@ -121,14 +123,3 @@ int deepspeed_rest(struct zinf_deepspeed *reader);
 /* Before the walk: which rows hold is a matter of the two types. */
 int deepspeed_find_optimizer(struct zinf_deepspeed *reader);
 int deepspeed_find_schedule(struct zinf_deepspeed *reader);
-
-/* ---- yet.c ---- */
-
-/* Whether zinfd and libzinf can do what `config` asks for. Return: 0; -EOPNOTSUPP. */
-int deepspeed_yet(struct zinf_deepspeed *reader);
-
-/* ---- read.c ---- */
-
-/* zinf_deepspeed_read() without deepspeed_yet(): what a file means, whoever can do it. */
-int deepspeed_parse(const char *json, size_t json_bytes, const struct zinf_deepspeed_facts *facts,
-                    char *text, size_t text_bytes, struct zinf_deepspeed **ret_deepspeed);

@@ -115,9 +115,10 @@ static int check_facts(const struct zinf_deepspeed_facts *facts, struct zi_text 
 	return 0;
 }
 
-/* As in the header. */
-int deepspeed_parse(const char *json, size_t json_bytes, const struct zinf_deepspeed_facts *facts,
-                    char *text, size_t text_bytes, struct zinf_deepspeed **ret_deepspeed)
+/* As in the public header. */
+int zinf_deepspeed_read(const char *json, size_t json_bytes,
+                        const struct zinf_deepspeed_facts *facts, char *text, size_t text_bytes,
+                        struct zinf_deepspeed **ret_deepspeed)
 {
 	_cleanup_(zinf_deepspeed_freep) struct zinf_deepspeed *reader = NULL;
 	struct zi_text why = { NO_MEMORY };
@@ -134,23 +135,6 @@ int deepspeed_parse(const char *json, size_t json_bytes, const struct zinf_deeps
 	r = parse_json(reader, json, json_bytes);
 	if (!r)
 		r = read_all(reader);
-	if (r)
-		return tell(&reader->text, err_trace(r), text, text_bytes);
-	*ret_deepspeed = zi_steal(reader);
-	return 0;
-}
-
-/* As in the public header. */
-int zinf_deepspeed_read(const char *json, size_t json_bytes,
-                        const struct zinf_deepspeed_facts *facts, char *text, size_t text_bytes,
-                        struct zinf_deepspeed **ret_deepspeed)
-{
-	_cleanup_(zinf_deepspeed_freep) struct zinf_deepspeed *reader = NULL;
-	int r = deepspeed_parse(json, json_bytes, facts, text, text_bytes, &reader);
-
-	if (r)
-		return err_trace(r);
-	r = deepspeed_yet(reader);
 	if (r)
 		return tell(&reader->text, err_trace(r), text, text_bytes);
 	*ret_deepspeed = zi_steal(reader);

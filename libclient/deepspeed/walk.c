@@ -124,7 +124,8 @@ static int refuse_value(struct zinf_deepspeed *reader, const struct deepspeed_ke
 	zi_text_append(&reader->text,
 	               key->may_be_auto ? ", or \"auto\", is allowed" : " is allowed");
 	if (json_is_array(value) && key->type == DEEPSPEED_NUMBER)
-		zi_text_append(&reader->text, " (groups of parameters are not supported yet)");
+		zi_text_append(&reader->text,
+		               " (groups of parameters are the trainer's: zinf_param_group())");
 	if (json_is_true(value) && !strcmp(key->path, "zero_optimization"))
 		zi_text_append(&reader->text, ": write { \"stage\": 1 }");
 	return err_origin(-EINVAL);

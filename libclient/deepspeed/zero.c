@@ -7,7 +7,8 @@
 #include "common/base/err.h"
 #include "libclient/deepspeed/private.h"
 
-#define Z "zero_optimization."
+#define Z    "zero_optimization."
+#define MICS Z "mics_shard_size"
 
 static enum zinf_offload device_of(const struct zinf_deepspeed *reader, const char *path)
 {
@@ -50,9 +51,16 @@ static int read_homes(struct zinf_deepspeed *reader)
 		                     Z "offload_param with stage %u: parameters are offloaded by "
 		                       "stage 3 alone",
 		                     config->zero_stage);
+	if (config->offload_param == ZINF_OFFLOAD_NVME &&
+	    config->offload_optimizer != ZINF_OFFLOAD_NVME) {
+		r = deepspeed_note_value(reader, Z "offload_optimizer.device",
+		                         "with parameters on nvme it is there as well: a step is "
+		                         "committed as a whole");
+		config->offload_optimizer = ZINF_OFFLOAD_NVME;
+	}
 	config->optimizer_path = deepspeed_text(reader, Z "offload_optimizer.nvme_path");
 	config->param_path = deepspeed_text(reader, Z "offload_param.nvme_path");
-	return 0;
+	return err_trace(r);
 }
 
 static uint32_t width_of(enum zinf_dtype dtype)
@@ -106,23 +114,21 @@ static int read_sizes(struct zinf_deepspeed *reader)
 	return 0;
 }
 
+/* MiCS: what a group of ranks holds together is there once in each group. */
 static int read_groups(struct zinf_deepspeed *reader)
 {
-	int64_t mics = deepspeed_count(reader, Z "mics_shard_size");
-	int64_t secondary = deepspeed_count(reader, Z "zero_hpz_partition_size");
+	int64_t ranks = deepspeed_count(reader, MICS);
 
-	if (mics > 0 && secondary > 1)
+	if (ranks <= 0)
+		return 0;
+	if (reader->config.zero_stage < 3)
+		return err_trace(deepspeed_note_value(
+			reader, MICS, "groups of ranks divide what stage 3 divides, as there"));
+	if (reader->facts.world_size % (uint64_t)ranks)
 		return zi_text_error(&reader->text, err_origin(-EINVAL),
-		                     Z "mics_shard_size = %lld and zero_hpz_partition_size = %lld: "
-		                       "parameters are divided over groups of one of them",
-		                     (long long)mics, (long long)secondary);
-	reader->config.shard_ranks =
-		mics > 0 ? (uint32_t)mics : (secondary > 1 ? (uint32_t)secondary : 0);
-	if (reader->config.shard_ranks && reader->facts.world_size % reader->config.shard_ranks)
-		return zi_text_error(&reader->text, err_origin(-EINVAL),
-		                     Z "%s = %u: %u rank(s) do not divide into groups of it",
-		                     mics > 0 ? "mics_shard_size" : "zero_hpz_partition_size",
-		                     reader->config.shard_ranks, reader->facts.world_size);
+		                     MICS " = %lld: %u rank(s) do not divide into groups of it",
+		                     (long long)ranks, reader->facts.world_size);
+	reader->config.shard_ranks = (uint32_t)ranks;
 	return 0;
 }
 

@@ -70,6 +70,28 @@ Test(gpt_deepspeed, a_file_trains_as_the_flags_do)
 	gpt_expect_equal_dumps("flags.dump", "part.dump");
 }
 
+Test(gpt_deepspeed, mics_divides_over_groups_of_ranks)
+{
+	FILE *file = fopen(path_of("mics.json"), "we");
+
+	cr_assert_not_null(file);
+	fputs("{ \"train_batch_size\": 8, \"bf16\": { \"enabled\": true },"
+	      "  \"zero_optimization\": { \"stage\": 3, \"mics_shard_size\": 2,"
+	      "    \"offload_param\": { \"device\": \"nvme\" } } }",
+	      file);
+	fclose(file);
+	gpt_run(0, "zinf-gpt",
+	        MODEL "--ranks 4 --job mics --deepspeed-config mics.json --dump mics.dump");
+	expect_once("note: mics.json: zero_optimization.offload_optimizer.device none: with "
+	            "parameters on nvme");
+	gpt_run(0, "zinf-gpt",
+	        MODEL "--ranks 4 --batch-size 2 --bf16 --clip 1 --strategy zero3 --shard-size 2 "
+	              "--offload-param nvme --job flags --dump flags.dump");
+	gpt_expect_equal_dumps("flags.dump", "mics.dump");
+	gpt_run(0, "zctl", "jobs mics");
+	system_expect_text(words, "strategy zero3, shared by 2 ranks each");
+}
+
 Test(gpt_deepspeed, a_launchers_ranks_say_it_once)
 {
 	gpt_run(0, "zctl",

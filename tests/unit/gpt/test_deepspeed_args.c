@@ -363,8 +363,8 @@ Test(deepspeed_args, what_cannot_be_is_refused_by_name)
 		{ "{ " MICRO ", \"train_batch_size\": 7 }", "", "train_batch_size", -EINVAL },
 		{ "{ " MICRO ", \"sparse_attention\": { \"mode\": \"fixed\" } }", "",
 		  "sparse_attention", -EOPNOTSUPP },
-		{ "{ " MICRO ", \"zero_optimization\": { \"stage\": 3, \"mics_shard_size\": 2 } }",
-		  "", "mics_shard_size", -EOPNOTSUPP },
+		{ "{ " MICRO ", \"zero_optimization\": { \"stage\": 3, \"mics_shard_size\": 3 } }",
+		  "", "mics_shard_size = 3: 2 rank(s)", -EINVAL },
 		{ "{ " MICRO ", \"optimizer\": { \"type\": \"Lamb\" } }", "", "Lamb", -EOPNOTSUPP },
 		{ "{ " MICRO ", " ADAM
 		  "\"scheduler\": { \"type\": \"WarmupLR\", \"params\": {} } }",

@@ -47,7 +47,7 @@ static inline int parse_with(const char *json, const struct zinf_deepspeed_facts
 	why[0] = '\0';
 	for (char *at = text; (at = strchr(at, '\'')); at++)
 		*at = '"';
-	r = deepspeed_parse(text, strlen(text), facts, why, sizeof(why), &reader);
+	r = zinf_deepspeed_read(text, strlen(text), facts, why, sizeof(why), &reader);
 	free(text);
 	cr_assert_eq(r != 0, reader == NULL);
 	cr_assert_eq(r != 0, why[0] != '\0', "%s: %d %s", json, r, why);

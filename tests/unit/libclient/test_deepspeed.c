@@ -217,17 +217,18 @@ Test(deepspeed, homes_and_sizes_are_those_of_the_stage)
 	cr_expect_eq(config.offload_optimizer, ZINF_OFFLOAD_CPU);
 	cr_expect_eq(config.persistent_elements, 0, "of stage 3 alone");
 	cr_expect_eq(config.bucket_bytes, UINT64_MAX, "no bound");
-	accepted("{" MICRO ", 'zero_optimization': {'mics_shard_size': 1}}");
+	accepted("{" MICRO ", 'zero_optimization': {'stage': 3, 'mics_shard_size': 1}}");
 	cr_expect_eq(config.shard_ranks, 1);
+	cr_expect_null(note_on("zero_optimization.mics_shard_size"));
+	accepted("{" MICRO ", 'zero_optimization': {'stage': 2, 'mics_shard_size': 1}}");
+	cr_expect_eq(config.shard_ranks, 0, "of stage 3 alone");
+	cr_expect(strstr(note_on("zero_optimization.mics_shard_size"), "stage 3"));
 	refused("{" MICRO
 	        ", 'zero_optimization': {'stage': 2, 'offload_param': {'device': 'cpu'}}}",
 	        -EINVAL, "stage 2");
 	refused("{" MICRO ", 'zero_optimization': {'cpu_offload': true, 'offload_optimizer': {}}}",
 	        -EINVAL, "old name");
-	refused("{" MICRO ", 'zero_optimization': {'mics_shard_size': 2, "
-	        "'zero_hpz_partition_size': 2}}",
-	        -EINVAL, "one of them");
-	refused("{" MICRO ", 'zero_optimization': {'mics_shard_size': 3}}", -EINVAL,
+	refused("{" MICRO ", 'zero_optimization': {'stage': 3, 'mics_shard_size': 3}}", -EINVAL,
 	        "2 rank(s) do not divide");
 	refused("{" MICRO ", 'zero_optimization': true}", -EINVAL, "\"stage\": 1");
 }
@@ -305,62 +306,40 @@ Test(deepspeed, wrong_facts_are_refused_with_their_figures)
 	cr_expect(strstr(why, "bytes is 8"));
 }
 
-/* The public way in. */
-static int read_as_trainer(const char *json, const char *words)
+/* What asks for less exact a result than there is. */
+Test(deepspeed, what_is_coarser_there_is_noted_and_done_exactly)
 {
-	struct zinf_deepspeed_facts facts = all_facts();
-	struct zinf_deepspeed *mine = NULL;
-	char *text = strdup(json);
-	int r;
-
-	for (char *at = text; (at = strchr(at, '\'')); at++)
-		*at = '"';
-	why[0] = '\0';
-	r = zinf_deepspeed_read(text, strlen(text), &facts, why, sizeof(why), &mine);
-	cr_expect_eq(r != 0, mine == NULL);
-	cr_expect(strstr(why, words), "%s: '%s'", json, why);
-	zinf_deepspeed_free(mine);
-	mine = NULL;
-	cr_expect_eq(zinf_deepspeed_read(text, strlen(text), &facts, NULL, 0, &mine), r);
-	zinf_deepspeed_free(mine);
-	free(text);
-	return r;
+	accepted("{" MICRO ", 'fp16': {'enabled': true}, "
+	         "'data_types': {'grad_accum_dtype': 'bf16'}}");
+	cr_expect_eq(config.grad_dtype, ZINF_F32);
+	cr_expect(strstr(note_on("data_types.grad_accum_dtype"), "more exact"));
+	accepted("{" MICRO ", 'data_types': {'grad_accum_dtype': 'bf16'}}");
+	cr_expect_eq(config.grad_dtype, ZINF_F32);
+	accepted("{" MICRO ", 'fp16': {'enabled': true}, 'zero_optimization': {'stage': 1}, "
+	         "'communication_data_type': 'bf16'}");
+	cr_expect_eq(config.reduce_dtype, ZINF_F32);
+	cr_expect(strstr(note_on("communication_data_type"), "more exact"));
+	accepted("{" MICRO ", 'communication_data_type': 'bf16'}");
+	cr_expect_eq(config.reduce_dtype, ZINF_BF16, "of f32 gradients it is what it is there");
+	cr_expect_null(note_on("communication_data_type"));
+	accepted("{" MICRO ", 'fp16': {'enabled': true, 'fp16_master_weights_and_grads': true}}");
+	cr_expect(strstr(note_on("fp16.fp16_master_weights_and_grads"), "more exact"));
+	accepted("{" MICRO ", 'bf16': {'enabled': true, 'bf16_optimizer_states': true}}");
+	cr_expect(strstr(note_on("bf16.bf16_optimizer_states"), "more exact"));
+	accepted("{" MICRO ", 'zero_optimization': {'stage': 2, 'zenflow': {'topk_ratio': 0.1}}}");
+	cr_expect_not_null(note_on("zero_optimization.zenflow"));
 }
 
-Test(deepspeed, what_is_not_built_yet_is_refused_by_name)
+Test(deepspeed, parameters_on_nvme_take_the_state_along)
 {
-	cr_expect_eq(read_as_trainer("{" MICRO "}", ""), 0);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'fp16': {'enabled': true}}", ""), 0);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'fp16': {'enabled': true}, "
-	                             "'data_types': {'grad_accum_dtype': 'bf16'}}",
-	                             "grad_accum_dtype: not supported yet"),
-	             -EOPNOTSUPP);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'data_types': {'grad_accum_dtype': 'bf16'}}",
-	                             "grad_accum_dtype: not supported yet"),
-	             -EOPNOTSUPP);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'communication_data_type': 'bf16'}", ""), 0);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'communication_data_type': 'fp32'}", ""), 0);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'fp16': {'enabled': true}, "
-	                             "'zero_optimization': {'stage': 1}, "
-	                             "'communication_data_type': 'bf16'}",
-	                             "communication_data_type: not supported yet"),
-	             -EOPNOTSUPP);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'zero_optimization': {'mics_shard_size': 2}}",
-	                             "mics_shard_size"),
-	             -EOPNOTSUPP);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'zero_optimization': {'stage': 3, "
-	                             "'offload_param': {'device': 'nvme'}}}",
-	                             "offload_param.device: not supported yet"),
-	             -EOPNOTSUPP);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'optimizer': {'type': 'adagrad', 'params': "
-	                             "{'lr_decay': 0.1}}}",
-	                             ""),
-	             0);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'optimizer': {'type': 'adam', 'params': "
-	                             "{'bias_correction': false}}}",
-	                             ""),
-	             0);
-	cr_expect_eq(read_as_trainer("{" MICRO ", 'optimizer': {'type': 'lion'}}", ""), 0);
+	accepted("{" MICRO ", 'zero_optimization': {'stage': 3, "
+	         "'offload_param': {'device': 'nvme'}}}");
+	cr_expect_eq(config.offload_optimizer, ZINF_OFFLOAD_NVME);
+	cr_expect_not_null(note_on("zero_optimization.offload_optimizer.device"));
+	accepted("{" MICRO ", 'zero_optimization': {'stage': 3, 'offload_optimizer': "
+	         "{'device': 'cpu'}, 'offload_param': {'device': 'nvme'}}}");
+	cr_expect_eq(config.offload_optimizer, ZINF_OFFLOAD_NVME);
+	cr_expect_not_null(note_on("zero_optimization.offload_optimizer.device"));
 }
 
 static int open_file(const char *path)

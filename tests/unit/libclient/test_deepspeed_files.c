@@ -145,6 +145,24 @@ Test(deepspeed_files, half_precision_with_a_loss_scale_that_hesitates)
 	NOTED("gradient_clipping");
 }
 
+Test(deepspeed_files, mics)
+{
+	cr_assert_eq(open_config("mics"), 0, "%s", why);
+	cr_expect_eq(config.zero_stage, 3);
+	cr_expect_eq(config.shard_ranks, 2);
+	NOTED("zero_optimization.mics_hierarchical_params_gather",
+	      "zero_optimization.memory_efficient_linear", "gradient_clipping");
+}
+
+Test(deepspeed_files, quantized)
+{
+	cr_assert_eq(open_config("quantized"), 0, "%s", why);
+	cr_expect_eq(config.shard_ranks, 0);
+	NOTED("zero_optimization.zero_quantized_weights",
+	      "zero_optimization.zero_hpz_partition_size",
+	      "zero_optimization.zero_quantized_gradients", "gradient_clipping");
+}
+
 static void refused_file(const char *name, const char *words)
 {
 	cr_expect_eq(open_config(name), -EOPNOTSUPP, "%s", name);
@@ -154,8 +172,7 @@ static void refused_file(const char *name, const char *words)
 
 Test(deepspeed_files, what_cannot_be_done_is_refused_with_the_file_and_the_key)
 {
-	refused_file("mics", "mics_shard_size");
-	refused_file("quantized_refused", "zero_optimization.zero_quantized_weights is true");
+	refused_file("megatron", "tensor_parallel");
 }
 
 Test(deepspeed_files, no_file_is_forgotten)
@@ -168,5 +185,5 @@ Test(deepspeed_files, no_file_is_forgotten)
 	while ((entry = readdir(folder)))
 		count += strstr(entry->d_name, ".json") != NULL;
 	closedir(folder);
-	cr_expect_eq(count, 10);
+	cr_expect_eq(count, 11);
 }

@@ -65,8 +65,10 @@ static json_t *context(const struct deepspeed_key *key)
 			set(root, other->path,
 			    json_real(strstr(other->path, "max") ? 4 : other->low + 1));
 	}
-	if (strstr(key->path, "offload_param"))
+	if (strstr(key->path, "offload_param") || strstr(key->path, "mics_shard_size"))
 		set(root, "zero_optimization.stage", json_integer(3));
+	if (strstr(key->path, "grad_accum_dtype")) /* half, of other_value() */
+		set(root, "fp16.enabled", json_true());
 	if (strstr(key->path, "nesterov"))
 		set(root, "optimizer.params.momentum", json_real(0.9));
 	if (strstr(key->path, "stair_count") || strstr(key->path, "decay_mom"))

@@ -415,6 +415,7 @@ static int make(const struct zi_plan_model *model, const struct zi_plan_part *pa
 {
 	const struct widths widths = widths_of(options);
 	struct shares shares = share(&part->held, &options->config, &widths);
+	bool has_wide_sums = zi_training_has_wide_sums(&options->training, &options->config);
 	uint64_t sum_count = UINT64_MAX, bytes;
 	struct zi_plan plan = { .slot_bytes = choose_slot(model, options, widths.param) };
 	int r = plan_param(model, part, options, &widths, &plan, text);
@@ -428,10 +429,10 @@ static int make(const struct zi_plan_model *model, const struct zi_plan_part *pa
 	if (r)
 		return err_trace(r);
 	/* There are nodes that sum nothing, and have the memory. */
-	bytes = ZI_MAX(part->finished_count, (uint64_t)1) * sizeof(float);
+	bytes = has_wide_sums ? part->summed.padded_count : part->finished_count;
+	bytes = ZI_MAX(bytes, (uint64_t)1) * sizeof(float);
 	if (!widths.is_forward_only &&
-	    (options->config.schedule == ZI_SCHEDULE_SHARDED ||
-	     zi_training_has_wide_sums(&options->training, &options->config)))
+	    (options->config.schedule == ZI_SCHEDULE_SHARDED || has_wide_sums))
 		plan.accum_cpu_bytes = segment_bytes(options, bytes, is_worth_huge(bytes));
 	if (shares.resident_bytes)
 		plan.state_cpu_bytes = segment_bytes(options, shares.resident_bytes,

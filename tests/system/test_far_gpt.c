@@ -70,3 +70,32 @@ Test(far_gpt, two_nodes_give_the_bits_of_the_reference)
 	cr_assert_eq(harness_stop(&second), 0);
 	files_stop();
 }
+
+/* What ranks differ in, or are summed in. */
+static void run_with(const struct harness *second, const char *flags)
+{
+	static uint32_t job;
+	char arguments[512];
+
+	(void)snprintf(arguments, sizeof(arguments),
+	               TINY "--reference --ranks 4 %s --dump plain.dump", flags);
+	gpt_run(0, "zinf-gpt", arguments);
+	(void)snprintf(arguments, sizeof(arguments), TINY "--job with%u %s --dump far.dump", job++,
+	               flags);
+	run_over_nodes(second, arguments);
+	gpt_expect_equal_dumps("plain.dump", "far.dump");
+}
+
+Test(far_gpt, flags_of_one_node_do_the_same_over_two)
+{
+	struct harness second = { .pid = 0 };
+
+	if (!far_is_built())
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+	gpt_start();
+	system_start(&second, &(struct harness_options){ .nvme_size = "64M" });
+	run_with(&second, "--reduce-dtype f32 --steps 3");
+	run_with(&second, "--reduce-dtype f32 --strategy zero2 --offload-optimizer nvme --steps 3");
+	cr_assert_eq(harness_stop(&second), 0);
+	files_stop();
+}

@@ -134,6 +134,24 @@ Test(far_train, three_nodes_train_the_bits_of_one_place)
 	train_anywhere(3, 1);
 }
 
+/* 16 bits summed in f32, f32 in 16 bits. */
+Test(far_train, sums_have_a_type_of_their_own)
+{
+	for (uint32_t i = 0; i < 4; i++) {
+		struct trainer_settings settings;
+
+		if (!open_scene(i % 2 ? 3 : 2, i % 2 ? 1 : 2))
+			return;
+		settings = settings_of(i < 2 ? ZINF_DDP : ZINF_ZERO2,
+		                       i == 2 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_CPU);
+		settings.options.grad_dtype = i % 2 ? ZINF_F32 : ZINF_BF16;
+		settings.options.reduce_dtype = i % 2 ? ZINF_F16 : ZINF_F32;
+		settings.step.max_norm = i < 2 ? 1.0 : 0;
+		train(&settings);
+		close_scene();
+	}
+}
+
 /* Parameters come from the stores of all nodes. */
 Test(far_train, parameters_on_nvme_come_from_all_nodes)
 {

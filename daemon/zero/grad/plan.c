@@ -121,13 +121,6 @@ int grads_choose(struct zero_job *job, struct zi_text *text)
 	uint32_t largest = 0;
 	int r = 0;
 
-	if (job->across && job_reduce_dtype(job) != (enum zi_dtype)job->config.grad_dtype)
-		return err_origin(zi_text_error(
-			text, -EOPNOTSUPP,
-			"reduce_dtype is %s: gradients of ranks on several nodes travel as they "
-			"are (%s), leave it 0",
-			zi_dtype_name(job_reduce_dtype(job)),
-			zi_dtype_name((enum zi_dtype)job->config.grad_dtype)));
 	job->grad_plan = (struct zi_grads){ 0 };
 	if (job_is_forward_only(job))
 		return 0;
@@ -163,8 +156,10 @@ int grads_choose(struct zero_job *job, struct zi_text *text)
 /* See plan.h. */
 int grads_plan(struct zero_job *job, struct zi_text *text)
 {
-	/* At least one: there are nodes that sum nothing. */
-	uint64_t accum_bytes = ZI_MAX(sum_elements(job, true), 1ull) * sizeof(float);
+	/* Wide sums lie there too, made here or not. At least one: there are nodes that sum
+	 * nothing. */
+	uint64_t accum_count = ZI_MAX(sum_elements(job, !job_has_wide_sums(job)), 1ull);
+	uint64_t accum_bytes = accum_count * sizeof(float);
 	uint64_t sum_bytes = job->grad_plan.sum_bytes;
 	int r;
 
@@ -195,7 +190,7 @@ void grads_place(struct zero_job *job)
 			subgroup->sum = (char *)job->sums->region.base + offset_bytes;
 			offset_bytes += (uint64_t)subgroup->element_count * width;
 		}
-		if (!job_finishes(job, subgroup))
+		if (job_has_wide_sums(job) ? !has_sum(job, subgroup) : !job_finishes(job, subgroup))
 			continue;
 		subgroup->accum_offset = accum_offset;
 		accum_offset += (uint64_t)subgroup->element_count * sizeof(float);

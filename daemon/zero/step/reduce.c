@@ -44,8 +44,8 @@ static void look(struct zero_subgroup *subgroup, const void *summed, enum zi_dty
 	culprit_look(subgroup, sum);
 }
 
-/* f32 gradients that are summed in a type of 16 bits take its values: @values: (@count,). */
-static void round_to(const struct zero_job *job, float *values, uint64_t count)
+/* See reduce.h. */
+void reduce_round(const struct zero_job *job, float *values, uint64_t count)
 {
 	enum zi_dtype reduce = job_reduce_dtype(job);
 	uint16_t narrow[ROUND_ELEMENTS];
@@ -87,7 +87,7 @@ static void reduce_run(struct dev_task *task)
 	for (uint32_t i = 0; i < source_count; i++) { /* Whatever its rank left there. */
 		stretches_clear(job, subgroup->unit, subgroup_element(subgroup), count,
 		                (void *)sources[i], zi_dtype_bytes(dtype));
-		round_to(job, (void *)sources[i], count);
+		reduce_round(job, (void *)sources[i], count);
 	}
 	if (job->accum) {
 		float *accum =
@@ -107,7 +107,7 @@ static void reduce_run(struct dev_task *task)
 	} else {
 		kern_reduce(target, sources, source_count, count, &options);
 	}
-	round_to(job, target, count);
+	reduce_round(job, target, count);
 	sum.lost = target;
 	if (subgroup->spill_slot)
 		spill_hash(subgroup, target);

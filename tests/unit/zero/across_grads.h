@@ -10,6 +10,7 @@
 struct run {
 	const char *places;
 	uint32_t dtype, schedule, strategy, shard_size, offload, micro_batches;
+	uint32_t reduce_dtype; /* 0: dtype */
 	uint64_t budget_bytes;
 	const struct model_set *sets;
 };
@@ -26,6 +27,7 @@ static inline void begin_run(const struct run *run, uint64_t seed)
 	options.config.schedule = run->schedule;
 	options.config.staging_bytes = run->offload == ZI_OFFLOAD_NVME ? 16 * MIB : 0;
 	options.training.strategy = run->strategy;
+	options.training.reduce_dtype = run->reduce_dtype;
 	options.training.shard_size = run->shard_size;
 	options.training.grad_budget_bytes = run->budget_bytes;
 	nodes_init(count, seed);

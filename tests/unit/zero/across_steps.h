@@ -87,6 +87,7 @@ static inline int attach_train(const struct train *train, const char *places,
 	options.config.commit_interval = train->commit_interval;
 	options.config.staging_bytes = run->offload == ZI_OFFLOAD_NVME ? 16 * MIB : 0;
 	options.training.strategy = run->strategy;
+	options.training.reduce_dtype = run->reduce_dtype;
 	options.training.shard_size = run->shard_size;
 	options.training.grad_budget_bytes = run->budget_bytes;
 	options.training.group_count = train->group_count;

@@ -52,6 +52,7 @@ static struct {
 	uint32_t worker_count, run; /* ever started; stores ever made */
 	uint32_t room;              /* entries that a worker takes for one node; 0: all */
 	uint64_t entry_count;       /* that came */
+	uint64_t moved_bytes;       /* of what was pulled */
 	int start_error;            /* of the next worker */
 } net;
 
@@ -272,6 +273,7 @@ static inline bool net_move(struct net_worker *worker, struct talk_entry *entry)
 		cr_assert_leq(entry->offset_bytes + entry->bytes, mate->slab_bytes);
 		memcpy(worker->slab + asked->offset_bytes, mate->slab + entry->offset_bytes,
 		       entry->bytes);
+		net.moved_bytes += entry->bytes;
 		gone.entry.kind = TALK_GONE;
 		gone.entry.node = (uint16_t)worker->join.node;
 		net_put(mate, worker->join.node, &gone);

@@ -128,16 +128,22 @@ static void lose(const struct train *train, uint64_t seed)
 
 Test(across_doubt, a_step_is_made_by_all_or_by_none, .timeout = 600)
 {
-	static const char *const places[] = { "012", "0012", "0120", "01", "012" };
+	static const char *const places[] = { "012", "0012", "0120", "01", "012", "001", "011" };
 	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO1, ZI_STRATEGY_DDP,
 		                               ZI_STRATEGY_ZERO2, ZI_STRATEGY_ZERO1,
-		                               ZI_STRATEGY_ZERO3 };
+		                               ZI_STRATEGY_ZERO3, ZI_STRATEGY_DDP,
+		                               ZI_STRATEGY_ZERO1 };
+	/* In the last two sums have a type of their own: f32, in the accumulator; bf16. */
+	static const uint32_t dtypes[] = { ZI_DTYPE_BF16, ZI_DTYPE_F16, ZI_DTYPE_BF16, ZI_DTYPE_F16,
+		                           ZI_DTYPE_BF16, ZI_DTYPE_F16, ZI_DTYPE_F32 };
+	static const uint32_t reduce[] = { 0, 0, 0, 0, 0, ZI_DTYPE_F32, ZI_DTYPE_BF16 };
 	uint32_t count = 0;
 
-	for (uint32_t kind = 0; kind < 5; kind++) {
+	for (uint32_t kind = 0; kind < ZI_COUNT_OF(places); kind++) {
 		struct train train = {
 			.run = { .places = places[kind],
-			         .dtype = kind % 2 ? ZI_DTYPE_F16 : ZI_DTYPE_BF16,
+			         .dtype = dtypes[kind],
+			         .reduce_dtype = reduce[kind],
 			         .schedule = kind == 2 ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL,
 			         .micro_batches = kind == 2 ? 2 : 1,
 			         .offload = kind % 2 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NONE,

@@ -249,22 +249,3 @@ Test(across_grads_end, a_unit_that_is_frozen_whole_is_not_summed)
 	cr_assert_gt(norms[0], 0);
 	end(true);
 }
-
-/* Partials of one rank travel in the gradients' type. */
-Test(across_grads_end, sums_have_no_type_of_their_own)
-{
-	begin(2, 223, "01");
-	nodes_leave(&ranks, true);
-	nodes_settle();
-	nodes_attach(
-		&ranks, "01",
-		&(struct attach_options){ .incarnation = "run.1",
-	                                  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
-	                                  .training = { .reduce_dtype = ZI_DTYPE_F32 } });
-	nodes_layout(&ranks);
-	cr_expect_eq(nodes_materialize(&ranks), -EOPNOTSUPP);
-	for (uint32_t i = 0; i < 2; i++)
-		cr_expect_not_null(strstr(ranks.actors[i].text.chars, "reduce_dtype is f32"), "%s",
-		                   ranks.actors[i].text.chars);
-	end(true);
-}

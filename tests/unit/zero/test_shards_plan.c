@@ -136,6 +136,31 @@ Test(shards_plan, each_node_holds_its_share_and_a_pool, .timeout = 120)
 	}
 }
 
+/* Wide sums lie in the accumulator, also on nodes that do not make them. */
+Test(shards_plan, wide_sums_are_held_where_they_are_needed, .timeout = 120)
+{
+	static const char *const places[] = { "0011", "0123", "001122" };
+
+	for (uint64_t seed = 1; seed <= 12; seed++) {
+		struct shards_run run = {
+			.places = places[seed % ZI_COUNT_OF(places)],
+			.config = model_config(ZI_DTYPE_BF16,
+			                       seed % 3 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME),
+			.training = { .strategy = ZI_STRATEGY_ZERO1 + (uint32_t)seed % 3,
+			              .shard_size = seed % 4 < 3 ? 2 : 0,
+			              .reduce_dtype = ZI_DTYPE_F32 },
+		};
+
+		run.config.schedule = seed % 2 ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL;
+		run.config.staging_bytes = seed % 3 ? 0 : 20 * MIB;
+		shards_begin(&run, seed);
+		compare(&run, "materialized");
+		shards_write();
+		compare(&run, "committed");
+		shards_end(true);
+	}
+}
+
 /* Of a large model a node of two takes half, and three of the longest unit. */
 Test(shards_plan, what_two_nodes_hold_is_less_than_one)
 {

@@ -63,7 +63,7 @@ static void look_at_all(struct suspects *suspects)
 		const struct subtree *leaf = &plan->tree.leaves[i];
 
 		if (!grads_leaf_is_of(plan, i, group->grads->across->node)) {
-			look_at(suspects, pull->memory, subtree_dtype(leaf, dtype),
+			look_at(suspects, pull->memory, subtree_dtype(leaf, grads_leaf_dtype(job)),
 			        leaf->count == 1 ? plan->ranks[leaf->first] : CULPRIT_UNTOLD);
 			pull++;
 			continue;
@@ -113,5 +113,7 @@ uint32_t grads_culprit(const struct grads_group *group, const double *blocks, co
 	suspects.adds_up = true;
 	suspects.index = suspects.begin + index;
 	look_at_all(&suspects);
-	return suspects.others < rounding_room(sum_dtype) ? suspects.lost : CULPRIT_UNTOLD;
+	return suspects.others < rounding_room(is_in_place ? job_reduce_dtype(job) : sum_dtype)
+	               ? suspects.lost
+	               : CULPRIT_UNTOLD;
 }

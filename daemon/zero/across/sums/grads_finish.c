@@ -16,6 +16,7 @@
 #include "daemon/zero/job/stretches.h"
 #include "daemon/zero/step/culprit.h"
 #include "daemon/zero/step/reduce.h"
+#include "kernels/cast.h"
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
 
@@ -37,24 +38,37 @@ static void leaf_sources(const struct zero_job *job, const struct grads_plan *pl
 		ret_sources[i] = grad_at(job, plan->ranks[leaf->first + i], subgroup->unit, begin);
 }
 
-/* Whatever its ranks left where parameters are frozen. */
-static void leaf_clear(const struct zero_job *job, const struct grads_plan *plan,
-                       const struct subtree *leaf, const struct zero_subgroup *subgroup,
-                       const struct grads_piece *piece)
+/* Whatever its ranks left where parameters are frozen is cleared, and the rest has values of the
+ * type that it is summed in: both leave as it is what they have changed once. */
+static void leaf_prepare(const struct zero_job *job, const struct grads_plan *plan,
+                         const struct subtree *leaf, const struct zero_subgroup *subgroup,
+                         const struct grads_piece *piece)
 {
 	const void *sources[ZI_WORLD_MAX];
 
 	leaf_sources(job, plan, leaf, subgroup, piece->first, sources);
-	for (uint32_t i = 0; i < leaf->count; i++)
+	for (uint32_t i = 0; i < leaf->count; i++) {
 		stretches_clear(job, subgroup->unit, subgroup_element(subgroup) + piece->first,
 		                piece->count, (void *)sources[i], zi_dtype_bytes(grad_dtype(job)));
+		reduce_round(job, (void *)sources[i], piece->count);
+	}
 }
 
 static uint64_t partial_bytes(const struct zero_job *job, const struct grads_plan *plan,
                               uint32_t leaf, const struct grads_piece *piece)
 {
 	return piece->count *
-	       zi_dtype_bytes(subtree_dtype(&plan->tree.leaves[leaf], grad_dtype(job)));
+	       zi_dtype_bytes(subtree_dtype(&plan->tree.leaves[leaf], grads_leaf_dtype(job)));
+}
+
+/* (@count,) what a leaf here is to the tree, as it travels. */
+static void leaf_partial(const struct zero_job *job, const struct subtree *leaf,
+                         const void *const *sources, void *target, uint64_t count)
+{
+	if (leaf->count == 1 && grads_leaf_dtype(job) != grad_dtype(job))
+		kern_narrow(target, sources[0], count, grads_leaf_dtype(job));
+	else
+		finish_partial(leaf, sources, target, count, grad_dtype(job), ZI_REDUCE_SUM);
 }
 
 /* ---- for others ---- */
@@ -98,9 +112,9 @@ void grads_partial_fill(struct across_serve *serve)
 		grads_piece_at(plan, subgroup->element_count, serve->entry.piece);
 	const void *sources[ZI_WORLD_MAX];
 
-	leaf_clear(job, plan, leaf, subgroup, &piece);
+	leaf_prepare(job, plan, leaf, subgroup, &piece);
 	leaf_sources(job, plan, leaf, subgroup, piece.first, sources);
-	finish_partial(leaf, sources, serve->memory, piece.count, grad_dtype(job), ZI_REDUCE_SUM);
+	leaf_partial(job, leaf, sources, serve->memory, piece.count);
 }
 
 void grads_partial_filled(struct across_serve *serve)
@@ -115,11 +129,11 @@ void grads_partial_filled(struct across_serve *serve)
 
 /* ---- a piece is finished ---- */
 
-/* Where its sum goes, in the type of gradients. */
+/* Where its sum goes. */
 static char *sum_at(const struct grads_group *group)
 {
 	return (char *)grad_sum_at(group->subgroup->job, group->subgroup) +
-	       group->piece.first * zi_dtype_bytes(grad_dtype(group->subgroup->job));
+	       group->piece.first * zi_dtype_bytes(job_sum_dtype(group->subgroup->job));
 }
 
 static float *accum_at(const struct grads_group *group)
@@ -148,16 +162,16 @@ static void collect(const struct grads_group *group, uint64_t offset, uint64_t c
 			assert(pull->leaf == i);
 			ret_partials[i] =
 				(char *)pull->memory +
-				offset * zi_dtype_bytes(subtree_dtype(leaf, grad_dtype(job)));
+				offset * zi_dtype_bytes(subtree_dtype(leaf, grads_leaf_dtype(job)));
 			pull++;
 			continue;
 		}
 		leaf_sources(job, plan, leaf, subgroup, group->piece.first + offset, sources);
-		if (leaf->count == 1) {
+		if (leaf->count == 1 && grads_leaf_dtype(job) == grad_dtype(job)) {
 			ret_partials[i] = sources[0];
 			continue;
 		}
-		finish_partial(leaf, sources, partial, count, grad_dtype(job), ZI_REDUCE_SUM);
+		leaf_partial(job, leaf, sources, partial, count);
 		ret_partials[i] = partial;
 		partial += FINISH_BLOCK_ELEMENTS;
 	}
@@ -173,17 +187,18 @@ static void finish_block(struct grads_group *group, uint64_t offset, uint64_t co
 		.plan = &plan->tree,
 		.partials = partials,
 		.element_count = count,
-		.dtype = grad_dtype(job),
+		.dtype = grads_leaf_dtype(job),
+		.target_dtype = ZI_DTYPE_F32,
 	};
 	const void *block = group->block;
 
 	collect(group, offset, count, partials);
 	if (job->accum) {
 		run.target = group->block;
-		run.target_dtype = ZI_DTYPE_F32;
 		run.op = ZI_REDUCE_SUM;
 	} else {
-		run.target = sum_at(group) + offset * zi_dtype_bytes(run.dtype);
+		run.target_dtype = job_sum_dtype(job);
+		run.target = sum_at(group) + offset * zi_dtype_bytes(run.target_dtype);
 		run.op = ZI_REDUCE_AVG;
 		run.average = set_of(job, subgroup->unit)->factor;
 	}
@@ -215,14 +230,14 @@ static void group_run(struct fetch *fetch)
 	const struct zero_job *job = subgroup->job;
 	const struct grads_plan *plan = grads_plan_of(group->grads, subgroup->unit);
 	struct kern_reduce_options options = {
-		.dtype = grad_dtype(job),
+		.dtype = job_sum_dtype(job),
 		.average = set_of(job, subgroup->unit)->factor,
 	};
 	uint64_t count;
 
 	for (uint32_t i = 0; i < plan->tree.leaf_count; i++)
 		if (grads_leaf_is_of(plan, i, group->grads->across->node))
-			leaf_clear(job, plan, &plan->tree.leaves[i], subgroup, &group->piece);
+			leaf_prepare(job, plan, &plan->tree.leaves[i], subgroup, &group->piece);
 	for (uint64_t offset = 0; offset < group->piece.count; offset += count) {
 		count = ZI_MIN(group->piece.count - offset, (uint64_t)FINISH_BLOCK_ELEMENTS);
 		finish_block(group, offset, count);
@@ -234,7 +249,8 @@ static void group_run(struct fetch *fetch)
 	}
 	if (job->accum)
 		kern_reduce_finish(sum_at(group), accum_at(group), group->piece.count, &options);
-	look(group, sum_at(group), grad_dtype(job), job->step.hyper.unscale, true);
+	reduce_round(job, (void *)sum_at(group), group->piece.count);
+	look(group, sum_at(group), job_sum_dtype(job), job->step.hyper.unscale, true);
 }
 
 static void group_ended(struct fetch *fetch, bool is_whole)

@@ -8,6 +8,7 @@
 #include "daemon/zero/across/sums/grads.h"
 #include "daemon/zero/across/sums/grads_plan.h"
 #include "daemon/zero/across/sums/norm.h"
+#include "daemon/zero/job/job.h"
 
 struct across_serve;
 struct talk_entry;
@@ -85,6 +86,19 @@ struct grads {
 	uint32_t note_put, note_said;
 	struct norm norm;
 };
+
+/* In what a rank's own elements travel: the 16 bits whose values they have been given, or their own
+ * type; what several are joined to is f32. So do sums, in what they are rounded to, wherever they
+ * lie. Values come back as they were. */
+static inline enum zi_dtype grads_leaf_dtype(const struct zero_job *job)
+{
+	return job->config.grad_dtype == ZI_DTYPE_F32 ? job_reduce_dtype(job)
+	                                              : (enum zi_dtype)job->config.grad_dtype;
+}
+static inline enum zi_dtype grads_sum_dtype(const struct zero_job *job)
+{
+	return job_reduce_dtype(job);
+}
 
 /* ---- grads.c ---- */
 

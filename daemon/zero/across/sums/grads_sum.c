@@ -11,18 +11,25 @@
 #include "daemon/zero/across/sums/grads_private.h"
 #include "daemon/zero/grad/grads.h"
 #include "daemon/zero/job/job.h"
+#include "kernels/cast.h"
 
 static char *sum_at(const struct zero_subgroup *subgroup, const struct grads_piece *piece)
 {
 	const struct zero_job *job = subgroup->job;
 
 	return (char *)grad_sum_at(job, subgroup) +
-	       piece->first * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	       piece->first * zi_dtype_bytes(job_sum_dtype(job));
 }
 
 static uint64_t piece_bytes(const struct zero_job *job, const struct grads_piece *piece)
 {
-	return piece->count * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	return piece->count * zi_dtype_bytes(grads_sum_dtype(job));
+}
+
+/* It was rounded to the narrower of the two: nothing is lost either way. */
+static bool is_narrower(const struct zero_job *job)
+{
+	return grads_sum_dtype(job) != job_sum_dtype(job);
 }
 
 /* ---- for others ---- */
@@ -73,7 +80,11 @@ void grads_sum_fill(struct across_serve *serve)
 	struct grads_piece piece =
 		grads_piece_at(plan, subgroup->element_count, serve->entry.piece);
 
-	memcpy(serve->memory, sum_at(subgroup, &piece), serve->entry.bytes);
+	if (is_narrower(serve->job))
+		kern_narrow(serve->memory, (void *)sum_at(subgroup, &piece), piece.count,
+		            grads_sum_dtype(serve->job));
+	else
+		memcpy(serve->memory, sum_at(subgroup, &piece), serve->entry.bytes);
 }
 
 void grads_sum_filled(struct across_serve *serve)
@@ -93,7 +104,13 @@ static void take_run(struct fetch *fetch)
 {
 	struct grads_take *take = container_of(fetch, struct grads_take, fetch);
 
-	memcpy(sum_at(take->subgroup, &take->piece), take->pull.memory, take->pull.bytes);
+	const struct zero_job *job = take->subgroup->job;
+
+	if (is_narrower(job))
+		kern_widen((void *)sum_at(take->subgroup, &take->piece), take->pull.memory,
+		           take->piece.count, grads_sum_dtype(job));
+	else
+		memcpy(sum_at(take->subgroup, &take->piece), take->pull.memory, take->pull.bytes);
 }
 
 static void take_next(struct grads *grads);

@@ -143,6 +143,23 @@ static void fill_ranks(const struct zero_job *job, struct zero_job_report *repor
 	}
 }
 
+/* Of the ranks that are attached, once nodes have met; else of those that committed last. */
+static void fill_nodes(const struct zero_job *job, struct zero_job_report *report)
+{
+	const struct catalog_placement *last = &job->committed.placement;
+	bool has_met = job->meeting.node_count > 0;
+	const uint8_t *nodes = has_met ? job->meeting.nodes : last->nodes;
+
+	if (!has_met && (job->group.rank_count || job->committed.world != report->world_size))
+		return;
+	report->node_count = has_met ? job->meeting.node_count : last->node_count;
+	report->node = has_met ? job->meeting.node : last->node;
+	for (uint32_t i = 0; i < report->world_size && report->node_count > 1; i++) {
+		report->ranks[i].node = nodes[i];
+		report->ranks[i].host = has_met ? across_host(job, nodes[i]) : "";
+	}
+}
+
 static void fill(const struct zero_job *job, struct zero_job_report *report)
 {
 	const struct zero_pipeline *pipeline = &job->pipeline;
@@ -184,6 +201,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 	fill_tensors(job, report);
 	fill_flush(job, report);
 	fill_ranks(job, report);
+	fill_nodes(job, report);
 }
 
 /**

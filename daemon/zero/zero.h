@@ -429,6 +429,8 @@ struct zero_job_report {
 	char incarnation[ZI_NAME_BYTES];
 	const char *phase;
 	const char *refusal; /* why nobody may attach; NULL: they may. Valid during the call */
+	uint32_t node_count; /* of its ranks, or of those it had last; 0: not known yet */
+	uint32_t node;       /* which of them this one is */
 	uint32_t uid, world_size, rank_count;
 	uint64_t incarnation_number;
 	struct zi_job_config config;
@@ -479,6 +481,8 @@ struct zero_job_report {
 	struct coll *coll; /* to look at (coll/describe.h) during the call; NULL: not open */
 	uint64_t arena_bytes;
 	struct {
+		uint32_t node;          /* with several nodes: where it is, or was */
+		const char *host;       /* of that node, in its own words; "": not known */
 		const char *arena_tier; /* where its arena lies; NULL: not open, or not here */
 		int32_t pid;
 		bool is_attached;

@@ -165,6 +165,89 @@ Test(far_train, parameters_on_nvme_come_from_all_nodes)
 	close_scene();
 }
 
+/* Of each daemon, as rank 0 finds them in the middle of a step: "0011" twice, hosts by name. */
+static void ask_all(const struct trainer *trainer)
+{
+	static char words[1 << 16];
+
+	for (uint32_t i = 0; i < scene.node_count; i++) {
+		char path[PATH_MAX + 16];
+		FILE *file;
+
+		(void)snprintf(path, sizeof(path), "%s/jobs", scene.harness[i].directory);
+		if (harness_zctl(scene.harness[i].socket_path,
+		                 (const char *const[]){ "--json", "jobs", NULL }, words,
+		                 sizeof(words)) ||
+		    !(file = fopen(path, "we")))
+			abort(); /* Told by ranks_train(). */
+		(void)fputs(words, file);
+		(void)fclose(file);
+	}
+	(void)trainer;
+}
+
+static void at_point_asking(const struct trainer *trainer, enum trainer_point point, void *arg)
+{
+	at_point(trainer, point, arg);
+	if (point == TRAINER_ACQUIRED && trainer->rank == 0 && trainer->step == 3)
+		ask_all(trainer);
+}
+
+static void expect_places(json_t *jobs, uint32_t node, bool is_training)
+{
+	json_t *job = json_array_get(jobs, 0), *ranks = json_object_get(job, "ranks");
+	char host[64] = "";
+
+	(void)gethostname(host, sizeof(host) - 1);
+	cr_assert_eq(json_array_size(jobs), 1);
+	cr_expect_eq(json_integer_value(json_object_get(job, "nodes")), scene.node_count);
+	cr_expect_eq(json_integer_value(json_object_get(job, "node")), node);
+	cr_assert_eq(json_array_size(ranks), scene.node_count * scene.per_node);
+	for (uint32_t i = 0; i < json_array_size(ranks); i++) {
+		json_t *rank = json_array_get(ranks, i);
+		uint32_t its = i / scene.per_node;
+
+		cr_expect_eq(json_integer_value(json_object_get(rank, "node")), its);
+		cr_expect_eq(json_is_true(json_object_get(rank, "is_attached")),
+		             is_training && its == node);
+		cr_expect_str_eq(json_string_value(json_object_get(rank, "host")),
+		                 is_training ? host : "");
+	}
+	json_decref(jobs);
+}
+
+Test(far_train, zctl_jobs_says_where_ranks_are_and_were)
+{
+	static char words[1 << 16];
+	struct trainer_settings settings;
+
+	if (!open_scene(2, 2))
+		return;
+	settings = settings_of(ZINF_ZERO1, ZINF_OFFLOAD_NVME);
+	settings.hook = at_point_asking;
+	train(&settings);
+	for (uint32_t i = 0; i < scene.node_count; i++) {
+		char path[PATH_MAX + 16];
+
+		(void)snprintf(path, sizeof(path), "%s/jobs", scene.harness[i].directory);
+		expect_places(json_load_file(path, 0, NULL), i, true);
+		cr_assert_eq(unlink(path), 0);
+		cr_assert_eq(harness_zctl(scene.harness[i].socket_path,
+		                          (const char *const[]){ "--json", "jobs", NULL }, words,
+		                          sizeof(words)),
+		             0, "%s", words);
+		expect_places(json_loads(words, 0, NULL), i, false);
+		cr_assert_eq(harness_zctl(scene.harness[i].socket_path,
+		                          (const char *const[]){ "jobs", "far", NULL }, words,
+		                          sizeof(words)),
+		             0, "%s", words);
+		system_expect_text(words, i ? "nodes: 2, of which this one is number 1"
+		                            : "nodes: 2, of which this one is number 0");
+		system_expect_text(words, i ? "rank 1: of node 0\n" : "rank 3: of node 1\n");
+	}
+	close_scene();
+}
+
 /* All ranks that live hear of it, and who it was; the next start goes on. */
 static void lose_and_go_on_with(enum loss loss, uint32_t strategy, enum zinf_offload offload,
                                 bool stores_param, enum trainer_point point)

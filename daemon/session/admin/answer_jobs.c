@@ -172,6 +172,10 @@ static json_t *answer_ranks(const struct zero_job_report *report)
 		answer_number(rank, "grad_bytes", report->ranks[i].grad_bytes);
 		answer_number(rank, "copy_bytes", report->ranks[i].copy_bytes);
 		answer_number(rank, "tensor_bytes", report->ranks[i].tensor_bytes);
+		if (report->node_count > 1) {
+			answer_number(rank, "node", report->ranks[i].node);
+			answer_word(rank, "host", report->ranks[i].host);
+		}
 		(void)json_array_append_new(ranks, rank);
 	}
 	return ranks;
@@ -193,6 +197,8 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_number(job, "incarnation_number", report->incarnation_number);
 	answer_number(job, "world_size", report->world_size);
 	answer_number(job, "attached", report->rank_count);
+	answer_number(job, "nodes", report->node_count);
+	answer_number(job, "node", report->node);
 	answer_put(job, "committed_step", json_integer(report->committed_step));
 	answer_put(job, "current_step", json_integer(report->current_step));
 	answer_number(job, "params", report->param_count);

@@ -63,6 +63,11 @@ uint64_t across_held_bytes(const struct zero_job *job)
 	return job->across && job->across->slab ? job->across->slab->bytes : 0;
 }
 
+const char *across_host(const struct zero_job *job, uint32_t node)
+{
+	return job->across && job->across->peers ? job->across->peers[node].host : "";
+}
+
 struct zi_text across_name(const struct zero_job *job, uint32_t node)
 {
 	const char *comma = "";
@@ -75,9 +80,8 @@ struct zi_text across_name(const struct zero_job *job, uint32_t node)
 		zi_text_append(&text, "%s%u", comma, i);
 		comma = ", ";
 	}
-	zi_text_append(&text, "%s%.40s)",
-	               job->across && job->across->peers[node].host[0] ? "; " : "",
-	               job->across ? job->across->peers[node].host : "");
+	zi_text_append(&text, "%s%.40s)", across_host(job, node)[0] ? "; " : "",
+	               across_host(job, node));
 	return text;
 }
 

@@ -71,6 +71,8 @@ bool across_stays(const struct zero *zero, const char *name);
 
 /* What names its group in what it commits. */
 uint64_t across_line(const struct zero_job *job);
+/* What @node calls itself, for people; "": it has not said so yet. Theirs, during the call. */
+const char *across_host(const struct zero_job *job, uint32_t node);
 /* The node of @rank, which trains. */
 uint32_t across_node_of(const struct zero_job *job, uint32_t rank);
 struct catalog_placement;

@@ -182,6 +182,45 @@ Test(estimate, of_gradients_in_buckets_is_what_is_held)
 	end_gpt(pid);
 }
 
+/* Sums of a wider type lie beside the gradients. */
+Test(estimate, of_sums_of_a_type_of_their_own_is_what_is_held)
+{
+	pid_t pid = start_gpt("--bf16 --reduce-dtype f32");
+	json_t *job = await_steps();
+
+	compare_estimate(job, write_config_of("bfloat16"),
+	                 "--reduce-dtype f32 --offload-optimizer nvme");
+	cr_expect_gt(bytes_of(job, "accum", "cpu_bytes"), 0);
+	json_decref(job);
+	end_gpt(pid);
+}
+
+/* One file for the trainer and for its estimate. */
+Test(estimate, of_a_file_of_deepspeeds_is_what_is_held)
+{
+	char path[120], options[200];
+	FILE *file;
+	pid_t pid;
+	json_t *job;
+
+	(void)snprintf(path, sizeof(path), "%s/ds.json", folder);
+	file = fopen(path, "we");
+	cr_assert_not_null(file);
+	(void)fputs("{ \"train_micro_batch_size_per_gpu\": 1, \"bf16\": { \"enabled\": true },"
+	            "  \"communication_data_type\": \"fp32\","
+	            "  \"zero_optimization\": { \"stage\": 3, \"mics_shard_size\": 1,"
+	            "    \"offload_param\": { \"device\": \"nvme\", \"max_in_cpu\": 5e6 },"
+	            "    \"offload_optimizer\": { \"device\": \"nvme\" } } }",
+	            file);
+	cr_assert_eq(fclose(file), 0);
+	(void)snprintf(options, sizeof(options), "--deepspeed-config %s", path);
+	pid = start_gpt(options);
+	job = await_steps();
+	compare_estimate(job, write_config_of("bfloat16"), options);
+	json_decref(job);
+	end_gpt(pid);
+}
+
 /* What ranks share in one node is no less for being divided: what each stands for is. */
 Test(estimate, of_a_strategy_each_rank_stands_for_what_jobs_says)
 {

@@ -11,6 +11,7 @@
 #include "common/base/err.h"
 #include "common/base/nearest.h"
 #include "common/wire/owner.h"
+#include "zctl/estimate/deepspeed.h"
 #include "zinf/zinf.h"
 
 /* A commit names no more steps (common/wire/check.c). */
@@ -78,10 +79,16 @@ static const struct option table[] = {
 	       "NAME        of parameters: f32, bf16 or f16 (the model's, else bf16)"),
 	CHOICE("grad-dtype", grad_dtype, 1, _ZI_DTYPE_FLOAT_COUNT, dtype_name,
 	       "NAME        of gradients (the model's, else as --dtype)"),
+	CHOICE("reduce-dtype", reduce_dtype, 1, _ZI_DTYPE_FLOAT_COUNT, dtype_name,
+	       "NAME        of sums over ranks (the gradients')"),
 	CHOICE("optimizer", optimizer, 1, _ZI_OPTIMIZER_COUNT, optimizer_name,
 	       "NAME        adamw, adam, sgd, adagrad or lion (the model's, else adamw)"),
 	CHOICE("schedule", schedule, 1, _ZI_SCHEDULE_COUNT, schedule_name,
 	       "NAME        of reduction: local or sharded (the model's, else local)"),
+	{ .name = "deepspeed-config",
+	  .help = "FILE        DeepSpeed's JSON: types, strategy, tiers; flags go before it",
+	  .offset = AT(deepspeed),
+	  .kind = KIND_TEXT },
 	{ .name = "strategy",
 	  .help = "NAME        dp, ddp, zero1, zero2, zero3, or FSDP's names (ddp)",
 	  .offset = AT(strategy),
@@ -229,16 +236,10 @@ static int check_together(const struct estimate_options *options, struct zi_text
 	return 0;
 }
 
-/* See options.h. */
-int estimate_options_parse(struct estimate_options *options, int argc, char **argv,
-                           struct zi_text *text)
+/* What the words say goes before what @options say. */
+static int take_words(struct estimate_options *options, int argc, char **argv, struct zi_text *text)
 {
-	*options = (struct estimate_options){ .strategy = "ddp",
-		                              .rank_count = 1,
-		                              .node_count = 1,
-		                              .commit_interval = 1,
-		                              .fit_cpu_bytes = UINT64_MAX,
-		                              .fit_nvme_bytes = UINT64_MAX };
+	options->source = NULL;
 	for (int i = 1; i < argc; i++) {
 		const struct option *option;
 		int r;
@@ -266,7 +267,30 @@ int estimate_options_parse(struct estimate_options *options, int argc, char **ar
 		if (r)
 			return err_trace(r);
 	}
-	return err_trace(check_together(options, text));
+	return 0;
+}
+
+/* See options.h. */
+int estimate_options_parse(struct estimate_options *options, int argc, char **argv,
+                           struct zi_text *text)
+{
+	int r;
+
+	*options = (struct estimate_options){ .strategy = "ddp",
+		                              .rank_count = 1,
+		                              .node_count = 1,
+		                              .commit_interval = 1,
+		                              .fit_cpu_bytes = UINT64_MAX,
+		                              .fit_nvme_bytes = UINT64_MAX };
+	r = take_words(options, argc, argv, text);
+	if (!r)
+		r = check_together(options, text);
+	if (r || !options->deepspeed || options->is_help)
+		return err_trace(r);
+	r = estimate_deepspeed(options, text);
+	if (!r)
+		r = take_words(options, argc, argv, text);
+	return err_trace(r);
 }
 
 static uint32_t either(uint32_t given, uint32_t read, uint32_t otherwise)
@@ -326,6 +350,7 @@ int estimate_options_training(const struct estimate_options *options,
 	/* With the sharded schedule a rank hands each of them over. */
 	if (options->accumulation > 1 && plan->config.schedule != ZI_SCHEDULE_SHARDED)
 		training.accumulation = options->accumulation;
+	training.reduce_dtype = options->reduce_dtype;
 	training.grad_budget_bytes = options->grad_budget_bytes;
 	if (options->is_forward_only)
 		training.flags |= ZI_TRAINING_FORWARD_ONLY;

@@ -13,10 +13,12 @@
 
 struct estimate_options {
 	const char *source;
-	const char *strategy; /* a name as of zinf_strategy_by_name() */
-	uint32_t shard_size;  /* 0: as the strategy's name says */
-	uint32_t unit_count;  /* --units; 0: not given */
+	const char *deepspeed; /* a file, whose values flags go before; NULL */
+	const char *strategy;  /* a name as of zinf_strategy_by_name() */
+	uint32_t shard_size;   /* 0: as the strategy's name says */
+	uint32_t unit_count;   /* --units; 0: not given */
 	uint32_t rank_count, node_count;
+	uint32_t reduce_dtype;                           /* 0: the gradients' */
 	uint32_t dtype, grad_dtype, optimizer, schedule; /* 0: as the model's source says */
 	uint32_t offload_optimizer, offload_param;
 	uint32_t commit_interval, snapshot_count, accumulation;
@@ -29,7 +31,8 @@ struct estimate_options {
 	bool is_help;
 };
 
-/* @argv: "estimate" and what follows. Return: 0; -EINVAL with the reason. */
+/* @argv: "estimate" and what follows. Return: 0; -EINVAL, or why a file of DeepSpeed's is none, with
+ * the reason. */
 int estimate_options_parse(struct estimate_options *options, int argc, char **argv,
                            struct zi_text *text);
 void estimate_options_help(FILE *stream);

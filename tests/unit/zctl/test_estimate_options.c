@@ -5,7 +5,10 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "zctl/estimate/options.h"
@@ -140,6 +143,55 @@ static int strategy(const char *line, struct zi_job_training *ret_training)
 	cr_assert_eq(parse(line), 0, "%s", text.chars);
 	plan = estimate_options_plan(&options, &model);
 	return estimate_options_training(&options, &plan, ret_training, &text);
+}
+
+static void write_file(const char *path, const char *json)
+{
+	FILE *file = fopen(path, "we");
+
+	cr_assert_not_null(file);
+	(void)fputs(json, file);
+	cr_assert_eq(fclose(file), 0);
+}
+
+Test(estimate_options, a_file_of_deepspeeds_says_what_flags_do_not)
+{
+	char path[] = "/tmp/zinf-estimate.XXXXXX", line[256];
+	struct zi_job_training training = { 0 };
+	struct estimate_model model = { 0 };
+	struct zi_plan_options plan;
+
+	cr_assert_geq(close(mkstemp(path)), 0);
+	write_file(path,
+	           "{ \"train_micro_batch_size_per_gpu\": \"auto\","
+	           "  \"gradient_accumulation_steps\": 4, \"bf16\": { \"enabled\": \"auto\" },"
+	           "  \"communication_data_type\": \"fp32\","
+	           "  \"optimizer\": { \"type\": \"Lion\", \"params\": { \"lr\": \"auto\" } },"
+	           "  \"zero_optimization\": { \"stage\": 3, \"mics_shard_size\": 2,"
+	           "    \"offload_param\": { \"device\": \"nvme\", \"max_in_cpu\": 1e6 } } }");
+	(void)snprintf(line, sizeof(line), "x --ranks 4 --deepspeed-config %s", path);
+	cr_assert_eq(strategy(line, &training), 0, "%s", text.chars);
+	plan = estimate_options_plan(&options, &model);
+	cr_expect_eq(training.strategy, ZI_STRATEGY_ZERO3);
+	cr_expect_eq(training.shard_size, 2);
+	cr_expect_eq(training.reduce_dtype, ZI_DTYPE_F32);
+	cr_expect_eq(training.accumulation, 4);
+	cr_expect_eq(plan.config.param_dtype, ZI_DTYPE_BF16);
+	cr_expect_eq(plan.config.grad_dtype, ZI_DTYPE_BF16);
+	cr_expect_eq(plan.config.optimizer, ZI_OPTIMIZER_LION);
+	cr_expect_eq(plan.config.offload_param, ZI_OFFLOAD_NVME);
+	cr_expect_eq(plan.config.offload_optimizer, ZI_OFFLOAD_NVME);
+	cr_expect_eq(plan.config.param_budget_bytes, 2000000);
+	(void)snprintf(line, sizeof(line),
+	               "x --strategy zero3 --shard-size 4 --ranks 4 --deepspeed-config %s", path);
+	cr_assert_eq(strategy(line, &training), 0, "%s", text.chars);
+	cr_expect_eq(training.shard_size, 4, "a flag goes before it");
+	(void)snprintf(line, sizeof(line), "x --ranks 3 --deepspeed-config %s", path);
+	cr_expect_eq(parse(line), -EINVAL);
+	cr_expect(strstr(text.chars, "mics_shard_size = 2: 3 rank(s)"), "%s", text.chars);
+	cr_assert_eq(unlink(path), 0);
+	cr_expect_eq(parse(line), -ENOENT);
+	cr_expect(strstr(text.chars, path), "%s", text.chars);
 }
 
 Test(estimate_options, strategies_are_those_of_libzinf)

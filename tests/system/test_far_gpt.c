@@ -45,7 +45,7 @@ Test(far_gpt, two_nodes_give_the_bits_of_the_reference)
 {
 	static const char *const strategies[] = { "ddp", "zero1", "zero2", "fsdp" };
 	struct harness second = { .pid = 0 };
-	char arguments[512];
+	char arguments[512], evaluated[256] = "";
 
 	if (!far_is_built())
 		cr_skip_test("zinf-net is not built (libgloo-dev)");
@@ -66,6 +66,17 @@ Test(far_gpt, two_nodes_give_the_bits_of_the_reference)
 		run_over_nodes(&second, arguments);
 		system_expect_text(words, "resumed at step 3");
 		gpt_expect_equal_dumps("plain.dump", "far.dump");
+		/* Used over nodes as it stands, the same for all. */
+		(void)snprintf(arguments, sizeof(arguments),
+		               TINY "--job far%zu --strategy %s %s "
+		                    "--eval /usr/share/common-licenses/BSD --json",
+		               i, strategies[i], offload);
+		run_over_nodes(&second, arguments);
+		system_expect_text(words, "{\"event\":\"eval_text\",\"step\":5,");
+		cr_expect(!i || strstr(words, evaluated), "'%s' is not in '%s'", evaluated, words);
+		(void)snprintf(evaluated, sizeof(evaluated), "%s",
+		               strstr(words, "{\"event\":\"eval_text\""));
+		evaluated[strcspn(evaluated, "\n")] = '\0';
 	}
 	cr_assert_eq(harness_stop(&second), 0);
 	files_stop();

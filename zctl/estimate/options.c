@@ -357,11 +357,6 @@ int estimate_options_training(const struct estimate_options *options,
 	r = zi_check_training(&training, &plan->config, plan->world_size, plan->local_ranks, text);
 	if (r)
 		return err_trace(r);
-	if (plan->world_size > plan->local_ranks && options->is_forward_only)
-		return zi_text_error(text, err_origin(-EOPNOTSUPP),
-		                     "--forward-only over %u nodes is not built yet: a job of its "
-		                     "own on each of them is --nodes 1",
-		                     options->node_count);
 	*ret_training = training;
 	return 0;
 }

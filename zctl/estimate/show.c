@@ -77,10 +77,13 @@ static void print_config(const struct estimate *estimate)
 	const struct zi_job_config *config = &estimate->wish.config;
 
 	if (zi_training_is_forward_only(&estimate->wish.training)) {
-		printf("job: forward only, param %s, strategy %s, %u rank%s\n",
+		printf("job: forward only, param %s, strategy %s, %u rank%s",
 		       zi_dtype_name((enum zi_dtype)config->param_dtype),
 		       zi_strategy_name(estimate->wish.training.strategy),
 		       estimate->options->rank_count, estimate->options->rank_count > 1 ? "s" : "");
+		if (estimate->options->node_count > 1)
+			printf(" on each of %u nodes", estimate->options->node_count);
+		printf("\n");
 		return;
 	}
 	printf("job: param %s, grad %s, %s, schedule %s, strategy %s, %u rank%s on each of %u "

@@ -104,17 +104,6 @@ void forward_take_config(struct zero_job *job)
 	}
 }
 
-int forward_nodes_check(const struct zero_job *job, struct zi_text *text)
-{
-	if (!zi_training_is_forward_only(&job->group.training) || !job_spans_nodes(job))
-		return 0;
-	return err_origin(zi_text_error(
-		text, -EOPNOTSUPP,
-		"is_forward_only is true, and job '%s' has %u of its %u ranks on this node: over "
-		"nodes that is not built yet; start a job of its own on each of them",
-		job->name, job->group.local_size, job->group.world_size));
-}
-
 bool forward_is_stateless(const struct catalog_job *record)
 {
 	struct zi_job_training training;

@@ -24,8 +24,6 @@ int forward_start_check(const struct zero_job *job, const struct zi_job_training
 /* What the group asks for is the job's from now on, but for what says of state what it is: that is
  * the stored job's, where nobody asks for it. */
 void forward_take_config(struct zero_job *job);
-/* All of its ranks have to be on this node. Return: 0; -EOPNOTSUPP. */
-int forward_nodes_check(const struct zero_job *job, struct zi_text *text);
 /* Of a job, or a snapshot, as the catalog has it. */
 bool forward_is_stateless(const struct catalog_job *record);
 /* So that it is seen there again. */

@@ -7,7 +7,6 @@
 #include "common/base/err.h"
 #include "daemon/zero/across/talk/meeting.h"
 #include "daemon/zero/job/attach_config.h"
-#include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -103,13 +102,6 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	}
 	if (job->group.phase == ZERO_GROUP_LIVE) {
 		op_complete(op, 0);
-		zero_drain(zero);
-		return;
-	}
-	r = forward_nodes_check(job, &text);
-	if (r) {
-		op->text = text;
-		op_complete(op, r);
 		zero_drain(zero);
 		return;
 	}

@@ -414,24 +414,6 @@ Test(zero_forward, a_job_is_put_back_to_what_is_of_its_kind)
 
 /* ---- what is not there ---- */
 
-Test(zero_forward, over_nodes_it_is_refused_by_name)
-{
-	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
-
-	node_init(&node);
-	node_start(&node);
-	cr_assert_eq(actor_attach(&node, &others[0],
-	                          &(struct attach_options){ .world = 2,
-	                                                    .local = 1,
-	                                                    .config = config,
-	                                                    .training = forward }),
-	             0, "%s", others[0].text.chars);
-	model_layout(&others[0]);
-	expect_refused(&others[0], "is_forward_only is true, and job 'train' has 1 of its 2 ranks",
-	               -EOPNOTSUPP, actor_call(&others[0], zero_materialize, NULL));
-	end();
-}
-
 Test(zero_forward, ranks_differ_by_name)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);

@@ -161,6 +161,38 @@ Test(shards_plan, wide_sums_are_held_where_they_are_needed, .timeout = 120)
 	}
 }
 
+/* Without gradients and state, through the same moments. */
+Test(shards_plan, forward_only_each_holds_parameters_alone, .timeout = 120)
+{
+	static const char *const places[] = { "01", "0123", "0012", "011" };
+	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO3, ZI_STRATEGY_DDP,
+		                               ZI_STRATEGY_ZERO1, ZI_STRATEGY_ZERO2 };
+
+	for (uint64_t seed = 1; seed <= 16; seed++) {
+		bool is_nvme = seed % 3 != 0;
+		struct shards_run run = {
+			.places = places[seed % ZI_COUNT_OF(places)],
+			.config = model_config(seed % 2 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
+			                       is_nvme ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU),
+			.training = { .strategy = strategies[seed / 4 % 4],
+			              .flags = ZI_TRAINING_FORWARD_ONLY },
+		};
+
+		run.config.staging_bytes = is_nvme ? 20 * MIB : 0;
+		if (is_nvme && seed % 4 > 1 && seed < 8)
+			run.config.offload_param = ZI_OFFLOAD_NVME;
+		shards_begin(&run, seed);
+		compare(&run, "materialized");
+		shards_write();
+		compare(&run, "committed");
+		for (uint32_t unit = 0; unit < 2 * UNITS; unit++)
+			for (uint32_t i = 0; i < ranks.world; i++)
+				shards_use(i, unit % UNITS, 0, false);
+		compare(&run, "used");
+		shards_end(true);
+	}
+}
+
 /* Of a large model a node of two takes half, and three of the longest unit. */
 Test(shards_plan, what_two_nodes_hold_is_less_than_one)
 {

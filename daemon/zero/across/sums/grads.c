@@ -141,6 +141,12 @@ int grads_open(struct zero_job *job, struct zi_text *text)
 	int r;
 
 	across->grads = grads_free(across->grads);
+	if (job_is_forward_only(job)) {
+		/* It has none, and slots as long as they can be. */
+		r = pull_divide(across, PULL_SLOT_BYTES);
+		return r ? zi_text_error(text, err_origin(r), "the slab cannot be divided anew")
+		         : 0;
+	}
 	grads = calloc(1, sizeof(*grads));
 	if (!grads)
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for tables"));

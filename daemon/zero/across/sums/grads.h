@@ -29,8 +29,9 @@
 struct across;
 struct zero_job;
 
-/* The job's sets and owners are built: what is summed across nodes, and in which pieces. What was
- * there of a former start that failed goes. -EINVAL, -ENOMEM, -EBUSY with @text. */
+/* The job's sets and owners are built: what is summed across nodes, and in which pieces; nothing
+ * forward only. What was there of a former start that failed goes. -EINVAL, -ENOMEM, -EBUSY with
+ * @text. */
 int grads_open(struct zero_job *job, struct zi_text *text);
 
 /* Ranks of several nodes train the unit. */

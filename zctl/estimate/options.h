@@ -31,8 +31,8 @@ struct estimate_options {
 	bool is_help;
 };
 
-/* @argv: "estimate" and what follows. Return: 0; -EINVAL, or why a file of DeepSpeed's is none, with
- * the reason. */
+/* @argv: "estimate" and what follows. Return: 0; -EINVAL, or why a file of DeepSpeed's is none,
+ * with the reason. */
 int estimate_options_parse(struct estimate_options *options, int argc, char **argv,
                            struct zi_text *text);
 void estimate_options_help(FILE *stream);

@@ -24,6 +24,7 @@
 #include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "tests/crash/scene.h"
+#include "tests/harness/option.h"
 
 /* More of them in vain, and the points are not where the job is. */
 #define MISSED_SHARE_MAX 4u
@@ -314,19 +315,11 @@ static bool run_point(struct scene *scene, uint64_t seed, uint32_t point, uint32
 	return false;
 }
 
-static uint64_t number_after(int count, char **words, const char *option, uint64_t otherwise)
-{
-	for (int i = 1; i + 1 < count; i++)
-		if (!strcmp(words[i], option))
-			return strtoull(words[i + 1], NULL, 10);
-	return otherwise;
-}
-
 int main(int count, char **words)
 {
-	uint64_t seed = number_after(count, words, "--seed", 1);
-	uint32_t point_count = (uint32_t)number_after(count, words, "--points", 25);
-	uint32_t only = (uint32_t)number_after(count, words, "--point", UINT32_MAX);
+	uint64_t seed = option_number(count, words, "--seed", 1);
+	uint32_t point_count = (uint32_t)option_number(count, words, "--points", 25);
+	uint32_t only = (uint32_t)option_number(count, words, "--point", UINT32_MAX);
 	uint64_t started_ns = zi_clock_now_ns();
 	uint64_t restart_ns = 0;
 	uint32_t run_count = 0, missed_count = 0;

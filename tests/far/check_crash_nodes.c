@@ -22,6 +22,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "tests/far/blow.h"
+#include "tests/harness/option.h"
 
 /* Points of each kind of job; then it is refused in all ways. */
 #define KIND_POINTS 4u
@@ -113,19 +114,11 @@ static bool no_orphans(void)
 	return is_right;
 }
 
-static uint64_t number_after(int count, char **words, const char *option, uint64_t otherwise)
-{
-	for (int i = 1; i + 1 < count; i++)
-		if (!strcmp(words[i], option))
-			return strtoull(words[i + 1], NULL, 10);
-	return otherwise;
-}
-
 int main(int count, char **words)
 {
-	uint64_t seed = number_after(count, words, "--seed", 1);
-	uint32_t point_count = (uint32_t)number_after(count, words, "--points", 8);
-	uint32_t only = (uint32_t)number_after(count, words, "--point", UINT32_MAX);
+	uint64_t seed = option_number(count, words, "--seed", 1);
+	uint32_t point_count = (uint32_t)option_number(count, words, "--points", 8);
+	uint32_t only = (uint32_t)option_number(count, words, "--point", UINT32_MAX);
 	uint64_t started_ns = zi_clock_now_ns();
 	struct tally tally = { 0 };
 	char path[300];

@@ -19,6 +19,7 @@
 
 #include "common/base/clock.h"
 #include "tests/faults/faults.h"
+#include "tests/harness/option.h"
 
 /* More sites than the small job has: a sweep that does not end has failed. */
 #define SITES_MAX 200u
@@ -251,18 +252,10 @@ static bool measure(struct test *test)
 	return neighbour_stop(&neighbour) && faults_destroy(test, "neighbour") && faults_halt(test);
 }
 
-static uint64_t number_after(int count, char **words, const char *option, uint64_t otherwise)
-{
-	for (int i = 1; i + 1 < count; i++)
-		if (!strcmp(words[i], option))
-			return strtoull(words[i + 1], NULL, 10);
-	return otherwise;
-}
-
 int main(int count, char **words)
 {
-	struct test test = { .seed = number_after(count, words, "--seed", 1),
-		             .stride = (uint32_t)number_after(count, words, "--stride", 1) };
+	struct test test = { .seed = option_number(count, words, "--seed", 1),
+		             .stride = (uint32_t)option_number(count, words, "--stride", 1) };
 	uint64_t started_ns = zi_clock_now_ns();
 	bool is_right =
 		faults_says(test.stride > 0, "the stride", "is 0") &&

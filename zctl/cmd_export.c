@@ -21,17 +21,12 @@
 #include "zctl/export.h"
 #include "zctl/get.h"
 
-#define CHECKPOINT_VERSION 1
-
-/* Planes of the directory: files of float32 beside the parameters. */
-enum export_plane { PLANE_PARAM, PLANE_MASTER, PLANE_EXP_AVG, PLANE_EXP_AVG_SQ, _PLANE_COUNT };
-
-static const char *const plane_names[_PLANE_COUNT] = { "param", "master", "exp_avg", "exp_avg_sq" };
-
 struct target {
-	char *path, *partial; /* "NAME", "NAME.tmp" */
+	char *shared;         /* the directory that the nodes' parts go into; NULL: it is whole */
+	char *path, *partial; /* "NAME", "NAME.tmp"; of a part "NAME/part-N", "NAME/part-N.tmp" */
 	bool is_directory;
-	bool is_made; /* `partial`, a directory */
+	bool is_shared_made; /* `shared`, by us */
+	bool is_made;        /* `partial`, a directory */
 	struct export_file files[_PLANE_COUNT];
 	bool is_wanted[_PLANE_COUNT];
 	char *manifest; /* path; NULL: not made */
@@ -57,22 +52,52 @@ static int complain(const char *doing, const char *path)
 
 static bool is_wanted(const struct export *export, const struct target *target, uint32_t plane)
 {
-	switch (plane) {
-	case PLANE_PARAM:
+	if (plane == PLANE_PARAM)
 		return true;
-	case PLANE_MASTER:
-		return target->is_directory && zi_remainder_bytes(export->model.dtype) != 0;
-	case PLANE_EXP_AVG:
-		return target->is_directory;
-	default:
-		return target->is_directory && zi_optimizer_moments(export->model.optimizer) == 2;
-	}
+	return target->is_directory && checkpoint_has_plane(&export->model, plane);
 }
 
-static int target_make(struct target *target, const struct export *export)
+/* Of a job over several nodes, each of which has its part of it, the planes are of these parts;
+ * parameters alone can be had from whoever has all of them. */
+static int choose_part(struct target *target, struct export *export)
+{
+	_cleanup_(zi_freep) char *partial = NULL;
+
+	export->written = &export->model;
+	if (export->node_count <= 1)
+		return 0;
+	if (!target->is_directory) {
+		if (export->here_count == export->model.subgroup_count)
+			return 0;
+		zctl_complain("job '%s': node %u of %u has %u of %u subgroups, so there is no "
+		              "whole file: export each node's part into one directory (--format "
+		              "zinf), load that (zctl load) and export the snapshot it becomes; "
+		              "nothing was exported",
+		              export->model.job, export->node, export->node_count,
+		              export->here_count, export->model.subgroup_count);
+		return 1;
+	}
+	if (export_part_choose(export))
+		return 1;
+	target->shared = target->path;
+	target->path = NULL;
+	if (export_part_make(export, target->shared, &target->is_shared_made, &target->path))
+		return 1;
+	partial = target->partial;
+	target->partial = NULL;
+	if (asprintf(&target->partial, "%s.tmp", target->path) < 0) {
+		target->partial = NULL;
+		return complain("making", target->path);
+	}
+	return 0;
+}
+
+static int target_make(struct target *target, struct export *export)
 {
 	struct stat status;
 
+	if (choose_part(target, export))
+		return 1;
 	if (!lstat(target->path, &status)) {
 		zctl_complain("%s exists: nothing was overwritten", target->path);
 		return 1;
@@ -93,8 +118,8 @@ static int target_make(struct target *target, const struct export *export)
 			continue;
 		if (!target->is_directory)
 			path = strdup(target->partial);
-		else if (asprintf(&path, "%s/%s.safetensors", target->partial, plane_names[plane]) <
-		         0)
+		else if (asprintf(&path, "%s/%s.safetensors", target->partial,
+		                  checkpoint_planes[plane]) < 0)
 			path = NULL;
 		if (!path || !target->scratch || !target->mover)
 			return complain("making", target->partial);
@@ -148,11 +173,14 @@ static void target_drop(struct target *target, bool is_kept)
 		(void)unlink(target->manifest); /* Made by us. */
 	if (target->is_made && !is_kept)
 		(void)rmdir(target->partial); /* Empty, and made by us. */
+	if (target->is_shared_made && !is_kept)
+		(void)rmdir(target->shared); /* Unless another node has its part there. */
 	target->mover = mover_free(target->mover);
 	free(target->manifest);
 	free(target->scratch);
 	free(target->partial);
 	free(target->path);
+	free(target->shared);
 }
 
 /* ---- the planes ---- */
@@ -196,6 +224,17 @@ static void unfold(const struct export *export, uint32_t plane, uint64_t total,
 	}
 }
 
+/* Into the next place of each file. */
+static int put(struct export *export, struct target *target, uint32_t plane, uint32_t unit,
+               uint32_t subgroup, const void *bytes)
+{
+	if (export->written == &export->part) {
+		unit = export->part_count; /* Each is by itself there. */
+		subgroup = 0;
+	}
+	return export_file_put(&target->files[plane], export->written, unit, subgroup, bytes);
+}
+
 static int put_subgroup(struct export *export, struct target *target, uint32_t unit,
                         uint32_t subgroup)
 {
@@ -204,7 +243,7 @@ static int put_subgroup(struct export *export, struct target *target, uint32_t u
 	const uint8_t *param, *state;
 
 	if (export_fetch(export, unit, subgroup, ZI_PLANE_PARAM, &param) ||
-	    export_file_put(&target->files[PLANE_PARAM], export, unit, subgroup, param))
+	    put(export, target, PLANE_PARAM, unit, subgroup, param))
 		return 1;
 	if (!target->is_directory)
 		return 0;
@@ -214,7 +253,7 @@ static int put_subgroup(struct export *export, struct target *target, uint32_t u
 		if (!target->is_wanted[plane])
 			continue;
 		unfold(export, plane, total, param, state, target->scratch);
-		if (export_file_put(&target->files[plane], export, unit, subgroup, target->scratch))
+		if (put(export, target, plane, unit, subgroup, target->scratch))
 			return 1;
 	}
 	return 0;
@@ -223,8 +262,12 @@ static int put_subgroup(struct export *export, struct target *target, uint32_t u
 static int copy_subgroup(struct export *export, struct target *target, uint32_t unit,
                          uint32_t subgroup)
 {
-	int r = put_subgroup(export, target, unit, subgroup);
+	int r;
 
+	if (!export_is_here(export, unit, subgroup))
+		return 0;
+	r = put_subgroup(export, target, unit, subgroup);
+	export->part_count++;
 	export_release(export);
 	return r;
 }
@@ -236,8 +279,8 @@ static int copy_all(struct export *export, struct target *target)
 	export->has_state = target->is_directory;
 	if (export->has_state)
 		width += export->model.state_width;
-	for (uint32_t unit = 0; unit < export->model.unit_count; unit++)
-		export->total_bytes += export->model.units[unit].padded_count * width;
+	for (uint32_t unit = 0; unit < export->written->unit_count; unit++)
+		export->total_bytes += export->written->units[unit].padded_count * width;
 	for (uint32_t unit = 0; unit < export->model.unit_count; unit++)
 		for (uint32_t i = 0; i < export->model.units[unit].subgroup_count; i++)
 			if (copy_subgroup(export, target, unit, i))
@@ -248,67 +291,28 @@ static int copy_all(struct export *export, struct target *target)
 	return 0;
 }
 
-/* ---- the manifest ---- */
-
-static json_t *make_manifest(const struct export *export, const struct target *target)
-{
-	static const char *const keys[] = {
-		"job",         "snapshot",   "step",        "update_count", "beta1_power",
-		"beta2_power", "world_size", "param_dtype", "grad_dtype",   "optimizer",
-		"schedule",    "units",      "params",      "blobs",
-	};
-	json_t *manifest = json_object(), *files = json_array();
-
-	(void)json_object_set_new(manifest, "format", json_string("zinf-checkpoint"));
-	(void)json_object_set_new(manifest, "version", json_integer(CHECKPOINT_VERSION));
-	for (size_t i = 0; i < ZI_COUNT_OF(keys); i++)
-		(void)json_object_set(manifest, keys[i],
-		                      json_object_get(export->model.record, keys[i]));
-	(void)json_object_set_new(manifest, "subgroup_elements",
-	                          json_integer(ZI_SUBGROUP_ELEMENTS));
-	for (uint32_t plane = 0; plane < _PLANE_COUNT; plane++) {
-		const struct export_file *file = &target->files[plane];
-
-		if (target->is_wanted[plane])
-			(void)json_array_append_new(
-				files,
-				json_pack("{s:s,s:o,s:I,s:I,s:O}", "plane", plane_names[plane],
-			                  "name",
-			                  json_sprintf("%s.safetensors", plane_names[plane]),
-			                  "bytes", (json_int_t)file->bytes, "data_offset",
-			                  (json_int_t)file->data_offset, "xxh3", file->hashes));
-	}
-	(void)json_object_set_new(manifest, "files", files);
-	return manifest;
-}
-
 static int write_manifest(const struct export *export, struct target *target)
 {
-	json_t *manifest = make_manifest(export, target);
-	FILE *stream = NULL;
-	int fd, r = 1;
-
-	if (asprintf(&target->manifest, "%s/manifest.json", target->partial) < 0)
+	if (asprintf(&target->manifest, "%s/manifest.json", target->partial) < 0) {
 		target->manifest = NULL;
-	fd = target->manifest
-	             ? open(target->manifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)
-	             : -1;
-	if (fd >= 0)
-		stream = fdopen(fd, "w");
-	if (stream && !json_dumpf(manifest, stream, JSON_INDENT(1) | JSON_PRESERVE_ORDER) &&
-	    fputc('\n', stream) != EOF && !fflush(stream) && !fsync(fd))
-		r = 0;
-	if (r)
-		(void)complain("writing", target->manifest ? target->manifest : "manifest.json");
-	if (stream)
-		(void)fclose(stream); /* Flushed and synced, or given up. */
-	else if (fd >= 0)
-		(void)close(fd);
-	json_decref(manifest);
-	return r;
+		return complain("writing", target->partial);
+	}
+	return export_manifest_write(export, target->files, target->manifest);
 }
 
 /* ---- the command ---- */
+
+/* A part is of use when all others are there. */
+static void tell_part(const struct export *export, const struct target *target)
+{
+	uint32_t count = export_part_count(export, target->shared);
+
+	if (count == export->node_count)
+		printf("all %u parts are there: zctl load %s JOB\n", count, target->shared);
+	else
+		printf("%u of %u parts are there: export the others at their nodes\n", count,
+		       export->node_count);
+}
 
 static int tell(const struct export *export, const struct target *target)
 {
@@ -322,6 +326,8 @@ static int tell(const struct export *export, const struct target *target)
 		printf("exported %s, step %" PRId64 ", to %s (%s)\n", export->model.job,
 		       get_signed(export->model.record, "step"), target->path,
 		       zi_format_bytes(bytes).chars);
+		if (target->shared)
+			tell_part(export, target);
 		return 0;
 	}
 	answer = json_pack("{s:s,s:s,s:I,s:s,s:s,s:I}", "job", export->model.job, "snapshot",
@@ -329,6 +335,11 @@ static int tell(const struct export *export, const struct target *target)
 	                   (json_int_t)get_signed(export->model.record, "step"), "format",
 	                   target->is_directory ? "zinf" : "safetensors", "path", target->path,
 	                   "bytes", (json_int_t)bytes);
+	if (target->shared)
+		(void)json_object_update_new(
+			answer, json_pack("{s:i,s:i,s:i}", "node", (int)export->node, "node_count",
+		                          (int)export->node_count, "part_count",
+		                          (int)export_part_count(export, target->shared)));
 	code = zctl_print_json(answer);
 	json_decref(answer);
 	return code;

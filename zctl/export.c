@@ -34,9 +34,11 @@ static int64_t *place_of(struct export_place *place, enum zi_plane plane)
 	return plane == ZI_PLANE_PARAM ? &place->param : &place->state;
 }
 
-/* What the daemon does not name is never taken for zeros. */
-static int check_whole(const struct export *export)
+/* What the daemon does not name is never taken for zeros: of a job over several nodes another one
+ * may have it, both planes of it. */
+static int check_whole(struct export *export)
 {
+	export->here_count = 0;
 	for (uint32_t i = 0; i < export->model.unit_count; i++) {
 		const struct model_unit *unit = &export->model.units[i];
 
@@ -44,7 +46,11 @@ static int check_whole(const struct export *export)
 			const struct export_place *place =
 				&export->places[unit->subgroup_first + k];
 
-			if (place->param != EXPORT_ABSENT && place->state != EXPORT_ABSENT)
+			if (place->param != EXPORT_ABSENT && place->state != EXPORT_ABSENT) {
+				export->here_count++;
+				continue;
+			}
+			if (export->node_count > 1 && place->param == place->state)
 				continue;
 			zctl_complain("job '%s': the daemon does not have %s of unit '%s', "
 			              "subgroup %u; nothing was exported",
@@ -65,6 +71,12 @@ int export_read_extents(struct export *export)
 	size_t index;
 	json_t *row;
 
+	/* A daemon that does not say has no job over several nodes that could be exported. */
+	export->node_count =
+		(uint32_t)ZI_MAX(get_count(export->model.record, "node_count"), (uint64_t)1);
+	export->node = (uint32_t)get_count(export->model.record, "node");
+	if (export->node >= export->node_count || export->node_count > ZI_WORLD_MAX)
+		return refuse("a node that is none");
 	export->places = calloc(export->model.subgroup_count + 1ul, sizeof *export->places);
 	if (!export->places)
 		return refuse("no memory");
@@ -150,6 +162,7 @@ void export_close(struct export *export)
 		             export->window_count * export->window_bytes);
 	free(export->zeros);
 	free(export->places);
+	model_free(&export->part);
 	model_free(&export->model);
 	export->link = zctl_link_close(export->link);
 }
@@ -187,6 +200,13 @@ static int verify(const struct export *export, const json_t *answer, const uint8
 		return 1;
 	}
 	return 0;
+}
+
+bool export_is_here(const struct export *export, uint32_t unit, uint32_t subgroup)
+{
+	uint32_t number = export->model.units[unit].subgroup_first + subgroup;
+
+	return export->places[number].param != EXPORT_ABSENT;
 }
 
 static int64_t index_of(const struct export *export, const struct export_cursor *at)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An export: what the daemon says a snapshot is, its extents one after the other, and the files
- * that become of them. cmd_export.c is the command, export.c fetches, export_file.c writes.
+ * that become of them. cmd_export.c is the command, export.c fetches, export_file.c writes,
+ * export_manifest.c says what was written, export_part.c is one node's part of a job.
  */
 #pragma once
 
@@ -11,13 +12,14 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/types.h"
+#include "zctl/checkpoint.h"
 #include "zctl/model.h"
 #include "zctl/mover.h"
 #include "zctl/zctl.h"
 
 /* Where a subgroup's planes are: indices of the daemon's extents; -1: all zero, which it says. */
 #define EXPORT_ZEROS  (-1)
-#define EXPORT_ABSENT (-2) /* it says nothing: the daemon has a part of the model alone */
+#define EXPORT_ABSENT (-2) /* it says nothing: another node has it */
 struct export_place {
 	int64_t param, state;
 };
@@ -33,6 +35,11 @@ struct export
 	struct zctl_link *link;
 	struct model model;          /* the daemon's answer to `export open` */
 	struct export_place *places; /* (model.subgroup_count,) */
+	uint32_t node, node_count;   /* of a job over several nodes; 0 and 1 */
+	uint32_t here_count;         /* subgroups that this node has */
+	struct model part;           /* of them, when it is they that are written; else zero */
+	const struct model *written; /* as the files have it: the model, or the part */
+	uint32_t part_count;         /* subgroups that are written */
 	const uint8_t *windows;      /* (window_count × window_bytes,) mapped, read-only */
 	uint64_t window_bytes;
 	uint32_t window_count;
@@ -54,8 +61,10 @@ int export_open(struct export *export, const struct zctl_context *context, const
 void export_close(struct export *export);
 /* Where everything lies, by the daemon's answer. 0, or 1 after saying what makes no sense. */
 int export_read_extents(struct export *export);
+/* Whether this node has the subgroup: always, where it has the whole model. */
+bool export_is_here(const struct export *export, uint32_t unit, uint32_t subgroup);
 /* The bytes of one extent, compared with their checksums, until it is released; those after it are
- * read meanwhile. All have their turn: subgroup by subgroup, parameters and then, with `has_state`,
+ * read meanwhile. All that are here have their turn: subgroup by subgroup, parameters and then, with `has_state`,
  * optimizer state. 0, or 1 after saying why. */
 int export_fetch(struct export *export, uint32_t unit, uint32_t subgroup, enum zi_plane plane,
                  const uint8_t **ret_bytes);
@@ -86,10 +95,29 @@ struct export_file {
  * saying why. */
 int export_file_make(struct export_file *file, const char *path, struct mover *mover,
                      const struct export *export, enum zi_dtype dtype, bool has_hashes);
-/* Elements of a subgroup, packed, after those of the one before. Padding is left out. */
-int export_file_put(struct export_file *file, const struct export *export, uint32_t unit,
+/* Elements of a subgroup, packed, after those of the one before. Padding is left out. @model: as
+ * written; @unit, @subgroup: of it. */
+int export_file_put(struct export_file *file, const struct model *model, uint32_t unit,
                     uint32_t subgroup, const void *bytes);
 /* All of it, down to the disk. */
 int export_file_end(struct export_file *file);
 /* Waits for what is out; removes it, unless it ended well; frees. */
 void export_file_drop(struct export_file *file, bool is_kept);
+
+/* ---- export_manifest.c ---- */
+
+/* @files: (_PLANE_COUNT,), those without a path are left out. 0, or 1 after saying why; @path may
+ * have been made then. */
+int export_manifest_write(const struct export *export, const struct export_file *files,
+                          const char *path);
+
+/* ---- export_part.c: one node's part ---- */
+
+/* What this node has is what is written. 0, or 1 after saying why. */
+int export_part_choose(struct export *export);
+/* The directory that nodes share is there, and takes the part: @path is made where it is not.
+ * @ret_part: "PATH/part-N", the caller's. 0, or 1 after saying why. */
+int export_part_make(const struct export *export, const char *path, bool *ret_is_made,
+                     char **ret_part);
+/* How many of the nodes' parts are there. */
+uint32_t export_part_count(const struct export *export, const char *path);

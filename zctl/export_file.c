@@ -30,12 +30,15 @@ static int complain(const struct export_file *file, const char *doing, int error
 	return 1;
 }
 
-static json_t *tensor(const json_t *param, const char *dtype, uint64_t begin, uint64_t end)
+static json_t *tensor(const struct model_param *param, const char *dtype, uint64_t begin,
+                      uint64_t end)
 {
-	json_t *object = json_object();
+	json_t *object = json_object(), *shape = json_array();
 
+	for (uint32_t i = 0; i < param->dim_count; i++)
+		(void)json_array_append_new(shape, json_integer((json_int_t)param->shape[i]));
 	(void)json_object_set_new(object, "dtype", json_string(dtype));
-	(void)json_object_set(object, "shape", json_object_get(param, "shape"));
+	(void)json_object_set_new(object, "shape", shape);
 	(void)json_object_set_new(object, "data_offsets",
 	                          json_pack("[I,I]", (json_int_t)begin, (json_int_t)end));
 	return object;
@@ -66,29 +69,24 @@ static json_t *make_metadata(const struct export *export, bool has_model)
 /* Heap; NULL: no memory, or a name that the format keeps for itself. */
 static char *make_header(const struct export *export, enum zi_dtype dtype, bool has_model)
 {
-	const json_t *params = json_object_get(export->model.record, "params");
+	const struct model *model = export->written;
 	const char *word = model_dtype_word(dtype);
-	json_t *header = json_object(), *param, *rows;
-	uint64_t offset = 0;
-	size_t index, dim;
+	json_t *header = json_object();
 	char *text;
 
 	(void)json_object_set_new(header, "__metadata__", make_metadata(export, has_model));
-	json_array_foreach(params, index, param)
-	{
-		uint64_t count = 1;
+	for (uint32_t i = 0; i < model->param_count; i++) {
+		const struct model_param *param = &model->params[i];
+		uint64_t begin = param->element_first * zi_dtype_bytes(dtype);
+		uint64_t bytes = param->element_count * zi_dtype_bytes(dtype);
 
-		json_array_foreach(json_object_get(param, "shape"), dim, rows) count *=
-			(uint64_t)json_integer_value(rows);
-		if (json_object_get(header, get_word(param, "name"))) {
-			zctl_complain("two tensors cannot be named '%s'", get_word(param, "name"));
+		if (json_object_get(header, param->name)) {
+			zctl_complain("two tensors cannot be named '%s'", param->name);
 			json_decref(header);
 			return NULL;
 		}
-		(void)json_object_set_new(
-			header, get_word(param, "name"),
-			tensor(param, word, offset, offset + count * zi_dtype_bytes(dtype)));
-		offset += count * zi_dtype_bytes(dtype);
+		(void)json_object_set_new(header, param->name,
+		                          tensor(param, word, begin, begin + bytes));
 	}
 	text = json_dumps(header, JSON_COMPACT | JSON_PRESERVE_ORDER);
 	json_decref(header);
@@ -195,17 +193,17 @@ int export_file_make(struct export_file *file, const char *path, struct mover *m
 		return complain(file, "making", error);
 	file->is_made = true;
 	error = write_header(file, header);
-	file->bytes = file->data_offset + export->model.element_count * file->width;
+	file->bytes = file->data_offset + export->written->element_count * file->width;
 	if (!error)
 		error = reserve(file);
 	return error ? complain(file, "writing", error) : 0;
 }
 
-int export_file_put(struct export_file *file, const struct export *export, uint32_t unit,
+int export_file_put(struct export_file *file, const struct model *model, uint32_t unit,
                     uint32_t subgroup, const void *bytes)
 {
 	uint64_t first;
-	uint64_t count = model_subgroup_elements(&export->model, unit, subgroup, &first);
+	uint64_t count = model_subgroup_elements(model, unit, subgroup, &first);
 	int error;
 
 	if (file->hashes)

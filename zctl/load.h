@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A load: files that export wrote become a snapshot. cmd_load.c is the command, load.c knows the
- * daemon, load_file.c reads, fold.c makes optimizer state of planes.
+ * A load: files that export wrote become a snapshot. cmd_load.c is the command, load_source.c what
+ * is loaded, load_parts.c where that is several nodes' parts, load.c knows the daemon, load_file.c
+ * reads, fold.c makes optimizer state of planes.
  */
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/wire/geometry.h"
+#include "zctl/checkpoint.h"
 #include "zctl/model.h"
 #include "zctl/mover.h"
 #include "zctl/zctl.h"
@@ -54,6 +56,55 @@ int load_file_get(struct load_file *file, const struct model *model, uint32_t un
 /* Waits for what is being read. */
 void load_file_close(struct load_file *file);
 
+/* ---- load_planes.c: a directory of planes ---- */
+
+struct load_planes {
+	struct load_file files[_PLANE_COUNT]; /* path NULL: not there */
+};
+
+/* PATH/manifest.json, in a version that is known and of @format. NULL after saying why not. */
+json_t *load_manifest_read(const char *path, const char *format);
+/* Opens what @manifest names of the model as it is written. 0, or 1 after saying why;
+ * load_planes_close() in both cases. */
+int load_planes_open(struct load_planes *planes, const char *path, const json_t *manifest,
+                     const struct model *model, struct mover *mover);
+/* load_file_get() of all. @ret_planes: (_PLANE_COUNT,); NULL: not there. */
+int load_planes_get(struct load_planes *planes, const struct model *model, uint32_t unit,
+                    uint32_t subgroup, const void **ret_planes);
+void load_planes_close(struct load_planes *planes);
+
+/* ---- load_parts.c: parts of several nodes ---- */
+
+struct load_part {
+	char *path;
+	json_t *manifest;   /* NULL: the part is missing */
+	struct model model; /* of its subgroups */
+	struct load_planes planes;
+};
+
+struct load_parts {
+	uint32_t count;
+	struct load_part *parts;      /* (count,) of each node */
+	struct load_place {           /* of a subgroup: whose part, and its place there */
+		uint32_t node, index; /* node: count: nobody's */
+	} * places;                   /* (subgroup_count,) of the whole model */
+	json_t *blobs;                /* of all ranks */
+};
+
+/* Whether @path is a directory of parts. */
+bool load_parts_are(const char *path);
+/* The first of them that there is; NULL after saying why not. */
+json_t *load_parts_first(const char *path);
+/* All of them: the same commit of @model, and every subgroup in one of them at least.
+ * @allows_missing: ranks of nodes whose part is not there have no blob then. 0, or 1 after saying
+ * why; load_parts_close() in both cases. */
+int load_parts_open(struct load_parts *parts, const char *path, const struct model *model,
+                    bool allows_missing, struct mover *mover);
+/* @ret_path: of its parameters. */
+int load_parts_get(struct load_parts *parts, const struct model *model, uint32_t unit,
+                   uint32_t subgroup, const void **ret_planes, const char **ret_path);
+void load_parts_close(struct load_parts *parts);
+
 /* ---- fold.c ---- */
 
 /* Optimizer state of a subgroup, [remainder | exp_avg | exp_avg_sq] of each tile. @total: elements
@@ -87,6 +138,30 @@ struct load_marks {
 	bool has_state;
 	const json_t *blobs; /* as in the manifest; NULL: none */
 };
+
+/* ---- load_source.c: what is loaded ---- */
+
+struct load_source {
+	const char *path;
+	bool allows_missing; /* parts of nodes */
+	struct model model;
+	struct load_marks marks;
+	struct load_planes planes;
+	struct load_parts parts;
+	struct mover *mover; /* reads them */
+};
+
+/* @like: whose model it is, for a file that does not say; NULL. 0, or 1 after saying why;
+ * load_source_close() in both cases. */
+int load_source_open(struct load_source *source, const struct zctl_context *context,
+                     const char *like);
+/* The planes of a subgroup, until the next one is got. All have their turn, in order. @ret_path:
+ * of its parameters. */
+int load_source_get(struct load_source *source, uint32_t unit, uint32_t subgroup,
+                    const void **ret_planes, const char **ret_path);
+void load_source_close(struct load_source *source);
+
+/* ---- load.c ---- */
 
 /* The snapshot @target, "JOB" or "JOB/NAME", begins: all its space is reserved. 0, or 1 after
  * saying why; load_close() in both cases. */

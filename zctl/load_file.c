@@ -195,7 +195,7 @@ static int verify(const struct load_file *file, const struct model *model, uint3
 	zctl_complain("%s is damaged: unit '%s', subgroup %u, %" PRIu64 " bytes from offset "
 	              "%" PRIu64 " on, do not match their checksum in manifest.json; nothing was "
 	              "loaded",
-	              file->path, entry->name, subgroup, count * file->width,
+	              file->path, entry->name, entry->subgroup_base + subgroup, count * file->width,
 	              file->data_offset + file->begins[entry->param_first] +
 	                      (uint64_t)subgroup * ZI_SUBGROUP_ELEMENTS * file->width);
 	return 1;

@@ -148,6 +148,7 @@ void model_free(struct model *model)
 {
 	free(model->units);
 	free(model->params);
+	free(model->names);
 	json_decref(model->record);
 	*model = (struct model){ 0 };
 }

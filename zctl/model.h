@@ -17,6 +17,7 @@ struct model_unit {
 	uint64_t element_first; /* in a plane without padding */
 	uint32_t subgroup_first, subgroup_count;
 	uint32_t param_first, param_count;
+	uint32_t subgroup_base; /* of a part's: which subgroup of the unit is its first */
 };
 
 struct model_param {
@@ -38,6 +39,7 @@ struct model {
 	uint64_t element_count; /* without padding */
 	struct model_unit *units;
 	struct model_param *params;
+	char *names; /* of a part's tensors; NULL: names are the record's */
 };
 
 /* @record: taken over. 0, or 1 and what makes no sense; model_free() in both cases. */

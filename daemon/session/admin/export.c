@@ -127,6 +127,26 @@ static json_t *answer_extents(const struct catalog_job *record)
 	return extents;
 }
 
+/* Of a job over several nodes: which of them this is, where its ranks were, and the name of the
+ * commit, which is the same on all. */
+static void answer_nodes(json_t *answer, const struct catalog_job *record)
+{
+	const struct catalog_placement *placement = &record->placement;
+	json_t *nodes;
+
+	if (placement->node_count <= 1)
+		return;
+	nodes = json_array();
+	for (uint32_t i = 0; i < record->world_size; i++)
+		(void)json_array_append_new(nodes, answer_integer(placement->nodes[i]));
+	answer_number(answer, "node", placement->node);
+	answer_number(answer, "node_count", placement->node_count);
+	answer_put(answer, "nodes", nodes);
+	answer_put(answer, "commit",
+	           json_sprintf("%016llx-%llu", (unsigned long long)record->line,
+	                        (unsigned long long)record->number));
+}
+
 static json_t *answer_record(const struct sess_export *export)
 {
 	const struct catalog_job *record = zero_snapshot_record(export->held);
@@ -141,6 +161,7 @@ static json_t *answer_record(const struct sess_export *export)
 	answer_put(answer, "beta1_power", json_sprintf("%a", record->beta1_power));
 	answer_put(answer, "beta2_power", json_sprintf("%a", record->beta2_power));
 	answer_number(answer, "world_size", record->world_size);
+	answer_nodes(answer, record);
 	answer_word(answer, "param_dtype", zi_dtype_name((enum zi_dtype)config->param_dtype));
 	answer_word(answer, "grad_dtype", zi_dtype_name((enum zi_dtype)config->grad_dtype));
 	answer_word(answer, "optimizer", zi_optimizer_name((enum zi_optimizer)config->optimizer));

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading what a snapshot holds, for whoever writes it elsewhere; the job trains on. Floor 5, shard
- * thread. Whoever reads compares with the checksums: they come with the record.
+ * thread. Whoever reads compares with the checksums: they come with the record. Of a job over several
+ * nodes it is what this node holds, and the record says which node of how many that is.
  */
 #include "daemon/zero/zero.h"
-
-#include <stdio.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/share.h"
-#include "daemon/zero/snapshot/part.h"
 #include "daemon/zero/snapshot/snapshot.h"
 
 /**
@@ -23,7 +21,6 @@
  */
 void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 {
-	char what[2 * ZI_NAME_BYTES + 16];
 	struct zero_snapshot *snapshot;
 	int r;
 
@@ -35,11 +32,6 @@ void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 	zi_list_init(&op->link);
 	snapshot = snapshot_find(zero, op->job, op->name);
 	r = snapshot_read_check(snapshot, op);
-	if (!r) {
-		(void)snprintf(what, sizeof(what), "snapshot '%s/%s'", op->job,
-		               op->name); /* Fits. */
-		r = part_check(snapshot->record, what, &op->text);
-	}
 	if (!r) {
 		snapshot->use_count++;
 		op->held = snapshot;

@@ -41,22 +41,6 @@ int part_check(const struct catalog_job *record, const char *what, struct zi_tex
 	return err_trace(refuse(&record->placement, record->world_size, what, text));
 }
 
-int part_check_job(const struct zero_job *job, struct zi_text *text)
-{
-	const struct catalog_placement *placement = &job->committed.placement;
-	char what[ZI_NAME_BYTES + 8];
-
-	if (placement->node_count <= 1)
-		return 0;
-	for (uint32_t i = 0; i < job->subgroup_count; i++) {
-		if (job->subgroups[i].is_here)
-			continue;
-		(void)snprintf(what, sizeof(what), "job '%s'", job->name); /* Fits. */
-		return err_trace(refuse(placement, job->committed.world, what, text));
-	}
-	return 0;
-}
-
 int part_check_restore(const struct zero_job *job, const struct catalog_job *record,
                        struct zi_text *text)
 {

@@ -15,8 +15,6 @@ bool part_is(const struct catalog_job *record);
 /* The record is read as if it were all of the model. @what: "snapshot 'a/b'". Return: 0;
  * -EOPNOTSUPP. */
 int part_check(const struct catalog_job *record, const char *what, struct zi_text *text);
-/* The same of what a job has committed. */
-int part_check_job(const struct zero_job *job, struct zi_text *text);
 /* A job goes back on this node alone. Return: 0; -EOPNOTSUPP others have trained with it. */
 int part_check_restore(const struct zero_job *job, const struct catalog_job *record,
                        struct zi_text *text);

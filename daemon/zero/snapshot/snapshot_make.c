@@ -22,7 +22,6 @@
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/record.h"
 #include "daemon/zero/place/share.h"
-#include "daemon/zero/snapshot/part.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/pipeline.h"
@@ -358,9 +357,6 @@ static int create_check(struct zero *zero, const struct zero_job *job, struct ze
 	if (job->committed_step < 0)
 		return err_origin(zi_text_error(
 			text, -ENODATA, "job '%s' has not committed anything yet", op->job));
-	r = op->is_hold ? part_check_job(job, text) : 0;
-	if (r)
-		return err_trace(r);
 	if (!job->nvme_tier)
 		return err_origin(zi_text_error(
 			text, -EOPNOTSUPP,

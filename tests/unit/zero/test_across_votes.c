@@ -325,7 +325,7 @@ static void refused(kept_fn function, const char *name, const char *as, const ch
 }
 
 /* What other nodes hold is never read as zeros, nor does a node go back by itself. */
-Test(across_votes, a_part_is_not_exported_and_not_restored)
+Test(across_votes, a_part_is_not_restored_by_itself)
 {
 	struct train what = wanted("01", ZI_OFFLOAD_NVME);
 	struct kept kept = { .op.done = NULL };
@@ -333,12 +333,38 @@ Test(across_votes, a_part_is_not_exported_and_not_restored)
 	what.training.strategy = ZI_STRATEGY_ZERO1;
 	begin_train(&what, 6);
 	cr_assert_eq(kept_call(&net.nodes[0], &kept, zero_snapshot_create, "train", "part"), 0);
-	refused(zero_snapshot_hold, "", "", "job 'train' is one node's part, of 2 nodes with 2");
-	refused(zero_snapshot_hold, "part", "", "snapshot 'train/part' is one node's part");
 	train_leave(true);
 	nodes_settle();
 	refused(zero_snapshot_restore, "part", "", "job 'train' trains on 2 nodes");
 	refused(zero_snapshot_restore, "part", "other", "snapshot 'train/part' is one node's part");
+	end_train();
+}
+
+/* Whoever exports it hears which part of which commit it is, and that it is no more. */
+Test(across_votes, a_part_is_held_as_what_it_is)
+{
+	struct train what = wanted("01", ZI_OFFLOAD_NVME);
+	const struct catalog_job *records[2];
+	struct kept kept[2] = { 0 };
+
+	what.training.strategy = ZI_STRATEGY_ZERO1;
+	begin_train(&what, 6);
+	nodes_settle();
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_assert_eq(kept_call(&net.nodes[i], &kept[i], zero_snapshot_hold, "train", ""), 0,
+		             "%s", kept[i].op.text.chars);
+		records[i] = zero_snapshot_record(kept[i].op.held);
+		cr_expect_eq(records[i]->placement.node, i);
+		cr_expect_eq(records[i]->placement.node_count, 2);
+		cr_expect_eq(records[i]->extent_count,
+		             _ZERO_PLANE_COUNT * node_job(&net.nodes[i], "train")->here_count);
+	}
+	cr_expect_eq(records[0]->line, records[1]->line);
+	cr_expect_eq(records[0]->number, records[1]->number);
+	cr_expect_eq(records[0]->extent_count + records[1]->extent_count,
+	             _ZERO_PLANE_COUNT * node_job(&net.nodes[0], "train")->subgroup_count);
+	for (uint32_t i = 0; i < 2; i++)
+		zero_snapshot_release(kept[i].op.held);
 	end_train();
 }
 

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: a job that was trained on several nodes goes on on one, with the same bits, under whatever
+ * strategy it was and comes to be; and parts that do not make one whole are refused by name, before
+ * anything is loaded. Method: daemons on the loopback interface; each node's zctl writes its part
+ * into one directory, one zctl loads all; parts that are spoilt one thing at a time.
+ */
+#include <fcntl.h>
+
+#include "tests/guard/guard.h"
+#include "tests/harness/ranks.h"
+#include "tests/system/far.h"
+
+#define NODES 2u
+#define RANKS 4u
+
+static struct {
+	struct harness harness[NODES];
+	uint32_t port;
+	bool is_alone; /* all ranks are on node 0 */
+	char folder[64];
+	char words[1 << 16]; /* of what ran last */
+} scene;
+
+TestSuite(far_snapshot, .timeout = 300);
+
+static bool open_scene(void)
+{
+	if (!far_is_built()) {
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+		return false;
+	}
+	memset(&scene, 0, sizeof(scene));
+	cr_assert_not_null(mkdtemp(guard_path(scene.folder, sizeof(scene.folder), "parts")));
+	scene.port = far_free_port();
+	for (uint32_t i = 0; i < NODES; i++)
+		system_start(&scene.harness[i], &(struct harness_options){ .nvme_size = "64M" });
+	return true;
+}
+
+static void close_scene(void)
+{
+	char command[128];
+
+	for (uint32_t i = 0; i < NODES; i++)
+		cr_assert_eq(harness_stop(&scene.harness[i]), 0, "node %u", i);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", scene.folder);
+	cr_assert_eq(system(command), 0);
+}
+
+static void zctl(uint32_t node, int code, const char *const *arguments)
+{
+	int got = harness_zctl(scene.harness[node].socket_path, arguments, scene.words,
+	                       sizeof(scene.words));
+
+	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[0], got, scene.words);
+}
+#define RUN(node, code, ...) zctl((node), (code), (const char *const[]){ __VA_ARGS__, NULL })
+
+/* The newest four stay. */
+static const char *path_of(const char *name)
+{
+	static char paths[4][256];
+	static unsigned next;
+	char *path = paths[next++ % 4];
+
+	(void)snprintf(path, sizeof(paths[0]), "%s/%s", scene.folder, name);
+	return path;
+}
+
+static void shell(const char *script)
+{
+	char command[512];
+
+	(void)snprintf(command, sizeof(command), "cd %s && { %s; }", scene.folder, script);
+	cr_assert_eq(system(command), 0, "%s", script);
+}
+
+static void at_point(const struct trainer *trainer, enum trainer_point point, void *arg)
+{
+	uint32_t node = scene.is_alone ? 0 : trainer->rank / (RANKS / NODES);
+
+	(void)arg;
+	if (point != TRAINER_BORN)
+		return;
+	(void)setenv("ZINF_SOCKET", scene.harness[node].socket_path, 1);
+	(void)setenv("MASTER_ADDR", "127.0.0.1", 1);
+	far_set_number("MASTER_PORT", scene.port - 1);
+	far_set_number("LOCAL_WORLD_SIZE", scene.is_alone ? RANKS : RANKS / NODES);
+}
+
+static struct trainer_settings settings_of(const char *job, uint32_t strategy,
+                                           enum zinf_offload offload, uint32_t steps)
+{
+	struct trainer_settings settings = ranks_settings(&scene.harness[0], job, RANKS);
+
+	settings.options.socket_path = NULL;
+	settings.options.strategy = strategy;
+	settings.options.param_dtype = settings.options.grad_dtype = ZINF_BF16;
+	settings.options.offload_optimizer = offload;
+	settings.options.staging_bytes = offload == ZINF_OFFLOAD_NVME ? 12 << 20 : 0;
+	settings.options.incarnation = "first";
+	settings.steps = steps;
+	settings.hook = at_point;
+	return settings;
+}
+
+static void train(const struct trainer_settings *settings)
+{
+	struct ranks ranks;
+
+	cr_assert_eq(ranks_train(&ranks, settings), 0);
+	cr_assert(ranks_are_right(&ranks));
+	ranks_free(&ranks);
+}
+
+/* Job "far" stands at step 2 on both nodes, and both have their part in "all". */
+static void train_and_export(uint32_t strategy)
+{
+	struct trainer_settings settings = settings_of("far", strategy, ZINF_OFFLOAD_NVME, 2);
+
+	train(&settings);
+	RUN(0, 0, "export", "far", path_of("all"), "--format", "zinf");
+	system_expect_text(scene.words, "1 of 2 parts are there");
+	RUN(1, 0, "export", "far", path_of("all"), "--format", "zinf");
+	system_expect_text(scene.words, "all 2 parts are there: zctl load");
+}
+
+/* Each strategy over nodes, under each on one node. */
+static void move_to_one_node(uint32_t strategy)
+{
+	static const uint32_t strategies[] = { ZINF_DDP, ZINF_ZERO1, ZINF_ZERO2, ZINF_ZERO3 };
+
+	if (!open_scene())
+		return;
+	train_and_export(strategy);
+	RUN(0, 0, "load", path_of("all"), "moved/two");
+	system_expect_text(scene.words, "as snapshot moved/two, step 2");
+	scene.is_alone = true;
+	for (size_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
+		struct trainer_settings settings = settings_of(
+			"moved", strategies[i], i % 2 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_CPU, 5);
+		struct ranks ranks;
+
+		settings.load = "moved/two";
+		cr_assert_eq(ranks_train(&ranks, &settings), 0);
+		cr_assert_eq(ranks.reports[0]->first_steps[0], 2);
+		cr_assert(ranks_are_right(&ranks), "strategy %zu", i);
+		ranks_free(&ranks);
+		settings.options.socket_path = scene.harness[0].socket_path;
+		cr_assert_eq(system_destroy_job(&settings), 0);
+	}
+	close_scene();
+}
+
+Test(far_snapshot, ddp_goes_on_on_one_node)
+{
+	move_to_one_node(ZINF_DDP);
+}
+
+Test(far_snapshot, zero1_goes_on_on_one_node)
+{
+	move_to_one_node(ZINF_ZERO1);
+}
+
+Test(far_snapshot, zero2_goes_on_on_one_node)
+{
+	move_to_one_node(ZINF_ZERO2);
+}
+
+Test(far_snapshot, zero3_goes_on_on_one_node)
+{
+	move_to_one_node(ZINF_ZERO3);
+}
+
+/* ---- what is refused ---- */
+
+static void load_refused(const char *text)
+{
+	RUN(0, 1, "load", path_of("all"), "moved");
+	cr_assert(strstr(scene.words, text), "%s: %s", text, scene.words);
+	RUN(0, 0, "--json", "snapshot", "list");
+	system_expect_text(scene.words, "[]");
+}
+
+/* A middle byte of a file is another one, and then as it was. */
+static void flip(const char *path)
+{
+	uint8_t byte;
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	off_t offset;
+
+	cr_assert_geq(fd, 0, "%s", path);
+	offset = lseek(fd, 0, SEEK_END) - 100;
+	cr_assert_eq(pread(fd, &byte, 1, offset), 1);
+	byte ^= 4;
+	cr_assert_eq(pwrite(fd, &byte, 1, offset), 1);
+	(void)close(fd);
+}
+
+Test(far_snapshot, parts_that_make_no_whole_are_refused_by_name)
+{
+	struct trainer_settings settings;
+
+	if (!open_scene())
+		return;
+	train_and_export(ZINF_ZERO1);
+	RUN(0, 1, "export", "far", path_of("all"), "--format", "zinf");
+	system_expect_text(scene.words, "part-0 exists: nothing was overwritten");
+	RUN(0, 1, "export", "far", path_of("one.safetensors"));
+	system_expect_text(scene.words, "so there is no whole file");
+	RUN(0, 1, "load", path_of("all/part-1"), "moved");
+	system_expect_text(scene.words, "is of the part of node 1 alone, of 2 nodes");
+
+	shell("mv all/part-1 kept");
+	load_refused("part-1 is missing, of ranks 2, 3: unit '");
+	RUN(0, 1, "load", path_of("all"), "moved", "--allow-missing");
+	system_expect_text(scene.words, "more are in no other part");
+	shell("cp -r all/part-0 all/part-1");
+	load_refused("has the part of node 0: two parts of one node, or renamed");
+	shell("rm -r all/part-1 && mv kept all/part-1");
+
+	flip(path_of("all/part-1/exp_avg.safetensors"));
+	load_refused("part-1/exp_avg.safetensors is damaged: unit ");
+	flip(path_of("all/part-1/exp_avg.safetensors"));
+
+	shell("cp all/part-1/manifest.json kept");
+	shell("sed -i 's/\"param_dtype\": \"bf16\"/\"param_dtype\": \"f16\"/' "
+	      "all/part-1/manifest.json");
+	load_refused("differ in 'param_dtype': they are not of one job");
+	shell("cp kept all/part-1/manifest.json");
+	shell("sed -i 's/\"node_count\": 2/\"node_count\": 65/' all/part-*/manifest.json");
+	load_refused("of which nodes it is in a way that makes no sense");
+	shell("sed -i 's/\"node_count\": 65/\"node_count\": 2/' all/part-*/manifest.json");
+	shell("tr '\\n' ' ' <kept | sed 's/\"subgroups\": \\[ *\\[ *[0-9]*/\"subgroups\": [[99/' "
+	      ">all/part-1/manifest.json && ! cmp -s kept all/part-1/manifest.json");
+	load_refused("names a subgroup that is none, or not in order");
+	shell("cp kept all/part-1/manifest.json");
+
+	/* The job has gone on since one of them was written. */
+	settings = settings_of("far", ZINF_ZERO1, ZINF_OFFLOAD_NVME, 3);
+	settings.options.incarnation = "second";
+	train(&settings);
+	shell("mv all/part-1 kept.1");
+	RUN(1, 1, "export", "far", path_of("all"), "--format", "zinf");
+	system_expect_text(scene.words, "part-0 is of step 2 (commit ");
+	RUN(1, 0, "export", "far", path_of("later"), "--format", "zinf");
+	shell("mv later/part-1 all/part-1");
+	load_refused("part-1 is of step 3 (commit ");
+	shell("rm -r all/part-1 && mv kept.1 all/part-1");
+	RUN(0, 0, "load", path_of("all"), "moved");
+	close_scene();
+}
+
+/* With ddp one node has all units, but not what ranks of another handed to their steps. */
+Test(far_snapshot, a_node_that_is_lost_costs_its_blobs_with_ddp)
+{
+	if (!open_scene())
+		return;
+	train_and_export(ZINF_DDP);
+	RUN(0, 0, "export", "far", path_of("one.safetensors"));
+	shell("mv all/part-0 kept");
+	RUN(0, 1, "load", path_of("all"), "moved");
+	system_expect_text(scene.words, "part-0 is missing: the others have all units, but not "
+	                                "the blobs of its ranks 0, 1");
+	RUN(0, 0, "load", path_of("all"), "moved", "--allow-missing");
+	/* Two copies are compared. */
+	shell("mv kept all/part-0");
+	shell("tr '\\n' ' ' <all/part-0/manifest.json | "
+	      "sed 's/\"xxh3\": \\[ *\"[0-9a-f]*\"/\"xxh3\": [\"0000000000000000\"/' >kept && "
+	      "mv kept all/part-0/manifest.json");
+	RUN(0, 1, "load", path_of("all"), "other");
+	system_expect_text(scene.words, "have different bytes of unit");
+	close_scene();
+}

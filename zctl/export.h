@@ -64,8 +64,8 @@ int export_read_extents(struct export *export);
 /* Whether this node has the subgroup: always, where it has the whole model. */
 bool export_is_here(const struct export *export, uint32_t unit, uint32_t subgroup);
 /* The bytes of one extent, compared with their checksums, until it is released; those after it are
- * read meanwhile. All that are here have their turn: subgroup by subgroup, parameters and then, with `has_state`,
- * optimizer state. 0, or 1 after saying why. */
+ * read meanwhile. All that are here have their turn: subgroup by subgroup, parameters and then,
+ * with `has_state`, optimizer state. 0, or 1 after saying why. */
 int export_fetch(struct export *export, uint32_t unit, uint32_t subgroup, enum zi_plane plane,
                  const uint8_t **ret_bytes);
 /* Nothing that was fetched is looked at any more. */

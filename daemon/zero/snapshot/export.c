@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading what a snapshot holds, for whoever writes it elsewhere; the job trains on. Floor 5, shard
- * thread. Whoever reads compares with the checksums: they come with the record. Of a job over several
- * nodes it is what this node holds, and the record says which node of how many that is.
+ * thread. Whoever reads compares with the checksums: they come with the record. Of a job over
+ * several nodes it is what this node holds, and the record says which node of how many that is.
  */
 #include "daemon/zero/zero.h"
 

@@ -29,7 +29,16 @@ static uint64_t table_bytes(const struct zi_grads_model *model, uint64_t rank_by
 	return slots_bytes + model->rank_count * (slots_bytes + run_count * ZI_BUCKET_RUN_BYTES);
 }
 
-/* See grads.h. */
+/* See grads.h, as for the next. */
+uint64_t zi_unused_bytes(uint32_t unit_count, uint32_t param_count, uint32_t world_size)
+{
+	uint64_t words = ((uint64_t)param_count + 63) / 64;
+
+	return ((uint64_t)unit_count + 1) * sizeof(uint32_t) +
+	       ((uint64_t)world_size + 1) * words * sizeof(uint64_t) +
+	       (uint64_t)param_count * ZI_UNUSED_STRETCH_BYTES;
+}
+
 int zi_grads_plan(const struct zi_grads_model *model, const struct zi_job_config *config,
                   const struct zi_job_training *training, struct zi_grads *ret_grads)
 {

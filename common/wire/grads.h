@@ -44,6 +44,11 @@ struct zi_grads {
 	uint64_t table_bytes; /* with buckets: of all ranks */
 };
 
+/* Which parameters got a gradient, with ZI_TRAINING_FIND_UNUSED: where each unit's begin, a bit of
+ * each for each rank and for all together, and a stretch each. */
+#define ZI_UNUSED_STRETCH_BYTES 16u
+uint64_t zi_unused_bytes(uint32_t unit_count, uint32_t param_count, uint32_t world_size);
+
 /* 0; -ENOSPC grad_budget_bytes is less than model->largest_bytes. */
 int zi_grads_plan(const struct zi_grads_model *model, const struct zi_job_config *config,
                   const struct zi_job_training *training, struct zi_grads *ret_grads);

@@ -422,6 +422,9 @@ static int make(const struct zi_plan_model *model, const struct zi_plan_part *pa
 
 	if (!r && !widths.is_forward_only)
 		r = plan_grads(model, part, options, &widths, &plan, &sum_count, text);
+	if (!widths.is_forward_only && options->training.flags & ZI_TRAINING_FIND_UNUSED)
+		plan.grad_cpu_bytes +=
+			zi_unused_bytes(model->unit_count, model->param_count, options->world_size);
 	if (!r)
 		stage_sums(model, &widths, sum_count, &shares);
 	if (!r)

@@ -24,9 +24,9 @@
 
 struct zi_plan_model {
 	uint64_t element_count, padded_count; /* of all units */
-	uint32_t unit_count;
-	const uint64_t *unit_padded; /* (unit_count,) multiples of a block */
-	const uint32_t *unit_ranks;  /* (unit_count,) of this node train it; NULL: all here */
+	uint32_t unit_count, param_count;     /* the latter is for ZI_TRAINING_FIND_UNUSED alone */
+	const uint64_t *unit_padded;          /* (unit_count,) multiples of a block */
+	const uint32_t *unit_ranks; /* (unit_count,) of this node train it; NULL: all here */
 };
 
 struct zi_plan_options {

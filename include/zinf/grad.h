@@ -29,7 +29,7 @@ extern "C" {
  * micro-batch: one that is acquired first of all in a micro-batch after one that left it out is
  * handed over in that one's place. A parameter that no rank of its set marked in any micro-batch of
  * a step is left alone by it, as a frozen one: zinf_step_stats.unused_count. Else ranks without it
- * give zeros. Not for ranks on several nodes.
+ * give zeros.
  * Return: 0; -EINVAL the unit is not acquired; -EPERM it is of a set that this rank is not in.
  */
 ZINF_API int zinf_grad_done(struct zinf *zinf, uint32_t param);

@@ -106,6 +106,7 @@ Test(far_gpt, flags_of_one_node_do_the_same_over_two)
 	gpt_start();
 	system_start(&second, &(struct harness_options){ .nvme_size = "64M" });
 	run_with(&second, "--reduce-dtype f32 --steps 3");
+	run_with(&second, "--grad-accum 2 --no-sync --steps 3");
 	run_with(&second, "--reduce-dtype f32 --strategy zero2 --offload-optimizer nvme --steps 3");
 	cr_assert_eq(harness_stop(&second), 0);
 	files_stop();

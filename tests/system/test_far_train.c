@@ -152,6 +152,30 @@ Test(far_train, sums_have_a_type_of_their_own)
 	}
 }
 
+/* Of some parameters no rank has a gradient, of others those of one node. */
+Test(far_train, what_nobody_used_is_left_alone)
+{
+	for (uint32_t i = 0; i < 4; i++) {
+		struct trainer_settings settings;
+		struct ranks ranks;
+		uint64_t unused = 0;
+
+		if (!open_scene(i % 2 ? 3 : 2, i % 2 ? 1 : 2))
+			return;
+		settings = settings_of(i < 2 ? ZINF_DDP : ZINF_ZERO3,
+		                       i % 3 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_CPU);
+		settings.is_sparse = settings.options.finds_unused = true;
+		settings.step.max_norm = i % 2 ? 1.0 : 0;
+		cr_assert_eq(ranks_train(&ranks, &settings), 0);
+		cr_assert(ranks_are_right(&ranks));
+		for (uint32_t step = 1; step <= settings.steps; step++)
+			unused += ranks.reports[0]->stats[step].unused_count;
+		cr_assert_gt(unused, 0);
+		ranks_free(&ranks);
+		close_scene();
+	}
+}
+
 /* Parameters come from the stores of all nodes. */
 Test(far_train, parameters_on_nvme_come_from_all_nodes)
 {

@@ -15,7 +15,7 @@
  *   model.c    that all train the same model                     late.c    who is waited for
  *    pull.c     bytes pulled       serve.c   and served           fetch.c   pulls, and then a task
  *   written.c  parameters that were written                      norm.c    the norm of all
- *   summed.c   all have what a step takes
+ *   summed.c   all have what a step takes                        used.c    what ranks have used
  *   params.c   parameters of what others update   params_pull.c  said, heard, and copied
  *   fetch_far.c  of units in use   lent.c  from the store, for others
  *   grads.c    gradients: what is waited for   grads_say.c  ready   grads_plan.c  parts

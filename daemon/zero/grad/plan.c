@@ -18,6 +18,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/memory.h"
+#include "daemon/zero/step/unused.h"
 
 /* Its sum is made here, or needed here. */
 static bool has_sum(const struct zero_job *job, const struct zero_subgroup *subgroup)
@@ -166,6 +167,8 @@ int grads_plan(struct zero_job *job, struct zi_text *text)
 	if (job_is_forward_only(job))
 		return 0;
 	r = plan_ranks(job, &job->grad_plan, text);
+	if (!r)
+		r = unused_charge(job, text);
 	if (!r && job->grad_plan.is_pooled)
 		r = grad_pool_new(job, text);
 	if (!r && sum_bytes)
@@ -208,6 +211,7 @@ void grads_drop_sums(struct zero_job *job)
 		job->subgroups[i].sum = NULL;
 		job->subgroups[i].is_sum_stored = false;
 	}
+	unused_drop(job); /* Which of them count. */
 }
 
 /* See plan.h. */
@@ -231,7 +235,8 @@ static uint64_t held_bytes(const struct tier_segment *segment)
 /* Return: of the plane, on this node; the accumulator is one of its own. */
 uint64_t grads_held_bytes(const struct zero_job *job)
 {
-	uint64_t bytes = held_bytes(job->sums) + grad_pool_charged_bytes(job);
+	uint64_t bytes =
+		held_bytes(job->sums) + grad_pool_charged_bytes(job) + unused_charged_bytes(job);
 
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		bytes += held_bytes(job->grads[i]);

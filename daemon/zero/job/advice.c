@@ -108,7 +108,8 @@ void advice_append(const struct zero_job *job, struct zi_text *text)
 	_cleanup_(zi_freep) uint32_t *ranks = NULL;
 	struct zi_plan_model model = { .element_count = job->element_count,
 		                       .padded_count = job->padded_count,
-		                       .unit_count = job->layout.unit_count };
+		                       .unit_count = job->layout.unit_count,
+		                       .param_count = job->layout.param_count };
 
 	/* Of a job over several nodes each has another part; and where state is in memory for good,
 	 * nothing is left to concede. */

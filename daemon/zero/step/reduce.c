@@ -277,7 +277,7 @@ void zero_reduce(struct zero_rank *rank, struct zero_op *op)
 		unit->handed_mask |= 1ull << rank->number;
 		unit->held_mask |= 1ull << rank->number;
 		unused_hand_over(rank, op->unit);
-		if (is_complete(job, op->unit))
+		if (!job->across && is_complete(job, op->unit))
 			unused_settle(job, op->unit);
 		if (unit->handed_mask == set_mask_here(job, op->unit) && job->step.is_pass1) {
 			if (grads_span(job, op->unit))

@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/agree/summed.h"
+#include "daemon/zero/across/agree/used.h"
 #include "daemon/zero/across/bytes/params.h"
 #include "daemon/zero/across/sums/grads.h"
 #include "daemon/zero/across/sums/norm.h"
@@ -30,6 +31,7 @@
 #include "daemon/zero/step/reduce.h"
 #include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step_end.h"
+#include "daemon/zero/step/unused.h"
 #include "kernels/norm.h"
 
 /* Gradients of the step that is over are void. */
@@ -277,6 +279,8 @@ static void decide(struct zero_job *job)
 	struct zero_step *step = &job->step;
 	bool is_finite = true;
 
+	if (job->across)
+		unused_settle_all(job);
 	if (step->is_norm_wanted)
 		is_finite = take_norm(step, kern_norm_join(job->norm_blocks, job->block_count));
 	if (!is_finite)
@@ -294,7 +298,10 @@ void step_advance(struct zero_job *job)
 	struct zero_step *step = &job->step;
 
 	if (step->phase != ZERO_STEP_STEPPING || !gather_is_agreed(job, ZERO_GATHER_STEP) ||
-	    step->reduce_count || step->is_asked || !grads_are_there(job) || job->pipeline.error)
+	    job->pipeline.error)
+		return;
+	used_ask(job);
+	if (step->reduce_count || step->is_asked || !grads_are_there(job) || !used_is_known(job))
 		return;
 	/* A snapshot is being written; snapshot_written() looks again. */
 	if (job->pipeline.kind == ZERO_PIPELINE_KEEP)

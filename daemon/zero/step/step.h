@@ -61,6 +61,8 @@ struct zero_step {
 	int scale_error;       /* -ERANGE: an overflow at the least scale ends the run with it */
 	uint32_t culprit_unit; /* of stats.culprit; UINT32_MAX: none */
 	uint32_t unused_count; /* parameters that got no gradient, so far (unused.h) */
+	uint32_t used_word;    /* of what other nodes have told (across/agree/used.h), up to here */
+	bool is_used_asked;    /* they are, for what follows */
 	uint32_t blob_index;   /* of the blobs that are committed with it */
 	int64_t former_step;   /* what was committed when it ended */
 	struct zi_step_stats stats;

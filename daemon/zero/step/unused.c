@@ -7,6 +7,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "common/wire/grads.h"
+#include "daemon/zero/job/advice.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
@@ -62,17 +64,9 @@ int unused_build(struct zero_job *job, struct zi_text *text)
 {
 	int r = 0;
 
-	unused_unbuild(job);
-	for (uint32_t i = 0; i < job->layout.unit_count; i++)
-		job->units[i].cut_count = 0;
-	if (!(job->training.flags & ZI_TRAINING_FIND_UNUSED))
+	unused_drop(job);
+	if (!(job->training.flags & ZI_TRAINING_FIND_UNUSED) || job_is_forward_only(job))
 		return 0;
-	if (job->across) /* One node's ranks may use what another's do not. */
-		return err_origin(zi_text_error(
-			text, -EOPNOTSUPP,
-			"finds_unused is true, but nodes do not yet tell each other which "
-			"parameters their ranks used: leave it false, and hand over a gradient of "
-			"zeros"));
 	job->unused = calloc(1, sizeof(*job->unused));
 	r = job->unused ? alloc_tables(job, job->unused) : err_origin(-ENOMEM);
 	if (!r)
@@ -93,7 +87,36 @@ void unused_unbuild(struct zero_job *job)
 	free(unused->named);
 	free(unused->used);
 	free(unused->stretches);
+	tier_charge_return(&unused->charge);
 	free(unused);
+}
+
+void unused_drop(struct zero_job *job)
+{
+	for (uint32_t i = 0; job->units && i < job->layout.unit_count; i++)
+		job->units[i].cut_count = 0;
+	unused_unbuild(job);
+}
+
+int unused_charge(struct zero_job *job, struct zi_text *text)
+{
+	int r = 0;
+
+	static_assert(sizeof(struct zero_stretch) == ZI_UNUSED_STRETCH_BYTES, "as it is planned");
+	if (job->unused)
+		r = tier_charge_take(&job->unused->charge, job->cpu_tier, &job->account->account,
+		                     zi_unused_bytes(job->layout.unit_count,
+		                                     job->layout.param_count, job->world),
+		                     text);
+	if (!r)
+		return 0;
+	advice_append(job, text);
+	return err_origin(r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC);
+}
+
+uint64_t unused_charged_bytes(const struct zero_job *job)
+{
+	return job->unused ? job->unused->charge.bytes : 0;
 }
 
 void unused_reset(struct zero_job *job)
@@ -198,4 +221,10 @@ void unused_settle(struct zero_job *job, uint32_t index)
 	                          &unused->stretches[unused->param_firsts[index]]);
 	job->units[index].cut_count = count;
 	job->step.unused_count += unused_count;
+}
+
+void unused_settle_all(struct zero_job *job)
+{
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		unused_settle(job, i);
 }

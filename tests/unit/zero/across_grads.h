@@ -11,6 +11,7 @@ struct run {
 	const char *places;
 	uint32_t dtype, schedule, strategy, shard_size, offload, micro_batches;
 	uint32_t reduce_dtype; /* 0: dtype */
+	bool finds_unused;     /* ranks leave parameters out, see leave_out() */
 	uint64_t budget_bytes;
 	const struct model_set *sets;
 };
@@ -28,6 +29,7 @@ static inline void begin_run(const struct run *run, uint64_t seed)
 	options.config.staging_bytes = run->offload == ZI_OFFLOAD_NVME ? 16 * MIB : 0;
 	options.training.strategy = run->strategy;
 	options.training.reduce_dtype = run->reduce_dtype;
+	options.training.flags = run->finds_unused ? ZI_TRAINING_FIND_UNUSED : 0;
 	options.training.shard_size = run->shard_size;
 	options.training.grad_budget_bytes = run->budget_bytes;
 	nodes_init(count, seed);
@@ -51,6 +53,49 @@ static inline int call_unit(struct actor *actor, call_fn function, uint32_t unit
 	return nodes_wait(actor, 0);
 }
 
+/* Whether a rank has no gradient of a parameter in a step: of some nobody has, of others some. Rank
+ * 0 has one of each in every third step. */
+static inline bool is_left_out(uint64_t step, uint32_t rank, uint32_t param)
+{
+	uint64_t kind = noise(step * 65536 + param) % 4;
+
+	if (kind == 0)
+		return step % 3 || rank;
+	return kind == 1 && noise((step * 64 + rank) * 65536 + param) % 2;
+}
+
+/* As libzinf does: what has no gradient is zeros, and named. */
+static inline void leave_out(struct actor *actor, uint64_t step, uint32_t unit, char *grad)
+{
+	const struct zero_job *job = actor->rank->job;
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype), index = 0;
+	uint64_t bits[ZI_UNUSED_BITS / 64] = { 0 };
+
+	for (uint32_t i = 0; i < job->layout.param_count; i++) {
+		const struct catalog_param *param = &job->layout.params[i];
+		bool is_last = i + 1 == job->layout.param_count || param[1].unit != unit;
+		uint64_t elements = 0;
+
+		if (param->unit != unit)
+			continue;
+		(void)zi_geometry_elements(param->shape, param->dim_count, &elements);
+		if (is_left_out(step, actor->number, i)) {
+			memset(grad, 0, elements * width);
+			bits[index % ZI_UNUSED_BITS / 64] |= 1ull << index % 64;
+		}
+		grad += elements * width;
+		index++;
+		if (index % ZI_UNUSED_BITS && !is_last)
+			continue;
+		actor_start(actor, 0, zero_grad_unused,
+		            &(struct zero_op){ .unit = unit,
+		                               .id = (index - 1) / ZI_UNUSED_BITS * ZI_UNUSED_BITS,
+		                               .unused = bits });
+		cr_assert_eq(nodes_wait(actor, 0), 0, "%s", actor->text.chars);
+		memset(bits, 0, sizeof(bits));
+	}
+}
+
 /* A rank's gradient of a unit; where it lies is known when it is acquired. */
 static inline void hand_over(struct actor *actor, uint64_t step, uint32_t micro, uint32_t unit)
 {
@@ -61,6 +106,8 @@ static inline void hand_over(struct actor *actor, uint64_t step, uint32_t micro,
 	cr_assert_eq(call_unit(actor, zero_grad_acquire, unit), 0, "%s", actor->text.chars);
 	grad = grad_at(actor->rank->job, actor->number, unit, 0);
 	fill_grad(grad, what, model_elements[unit], dtype);
+	if (actor->rank->job->unused)
+		leave_out(actor, step, unit, grad);
 	cr_assert_eq(call_unit(actor, zero_reduce, unit), 0, "%s", actor->text.chars);
 }
 

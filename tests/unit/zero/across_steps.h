@@ -15,12 +15,14 @@ struct train {
 	double max_norm;
 	uint32_t poisoned; /* the step with a gradient that is not finite; 0: none */
 	bool wants_early;
+	uint32_t cut_count; /* parameters into which the second unit is cut; 0: a few */
 };
 
 /* What a rank sees after a step. */
 struct seen {
 	uint64_t params[UNITS];
 	struct zi_step_stats stats;
+	uint32_t unused_count;
 };
 static struct seen seen[STEPS + 1];
 
@@ -41,18 +43,36 @@ static inline void add_param(struct actor *actor, const char *name, uint64_t row
 	             actor->text.chars);
 }
 
-/* The model, in groups where there are some; one parameter is frozen then. */
-static inline void stream(struct actor *actor, bool has_groups)
+/* So many of one length, and what is left. */
+static inline void add_params(struct actor *actor, uint32_t count)
 {
+	uint64_t each = model_elements[1] / count;
+	char name[32];
+
+	for (uint32_t i = 0; i < count; i++) {
+		(void)snprintf(name, sizeof(name), "h.0.%u", i);
+		add_param(actor, name, i + 1 < count ? each : model_elements[1] - i * each, 0, 0);
+	}
+}
+
+/* The model, in groups where there are some; one parameter is frozen then. */
+static inline void stream(struct actor *actor, const struct train *train)
+{
+	bool has_groups = train->group_count > 0;
+
 	layout_set_of(actor, 0);
 	layout_unit(actor, "embed");
 	add_param(actor, "embed.w", 10, 80, 0);
 	add_param(actor, "embed.b", 200, 0, has_groups);
 	layout_set_of(actor, 1);
 	layout_unit(actor, "h.0");
-	add_param(actor, "h.0.w", 130, 1000, 0);
-	add_param(actor, "h.0.f", 150, 1000, has_groups ? ZI_LAYOUT_FROZEN : 0);
-	add_param(actor, "h.0.v", 250, 1000, has_groups);
+	if (train->cut_count) {
+		add_params(actor, train->cut_count);
+	} else {
+		add_param(actor, "h.0.w", 130, 1000, 0);
+		add_param(actor, "h.0.f", 150, 1000, has_groups ? ZI_LAYOUT_FROZEN : 0);
+		add_param(actor, "h.0.v", 250, 1000, has_groups);
+	}
 	layout_set_of(actor, 2);
 	layout_unit(actor, "head");
 	add_param(actor, "head.w", 100, 200, 0);
@@ -88,6 +108,7 @@ static inline int attach_train(const struct train *train, const char *places,
 	options.config.staging_bytes = run->offload == ZI_OFFLOAD_NVME ? 16 * MIB : 0;
 	options.training.strategy = run->strategy;
 	options.training.reduce_dtype = run->reduce_dtype;
+	options.training.flags = run->finds_unused ? ZI_TRAINING_FIND_UNUSED : 0;
 	options.training.shard_size = run->shard_size;
 	options.training.grad_budget_bytes = run->budget_bytes;
 	options.training.group_count = train->group_count;
@@ -95,7 +116,7 @@ static inline int attach_train(const struct train *train, const char *places,
 	zi_training_set_scaler(&options.training, &scaler);
 	nodes_attach(&ranks, places, &options);
 	for (uint32_t i = 0; i < ranks.world; i++)
-		stream(&ranks.actors[i], train->group_count > 0);
+		stream(&ranks.actors[i], train);
 	return nodes_materialize(&ranks);
 }
 
@@ -107,8 +128,10 @@ static inline void begin_train(const struct train *train, const char *places, ui
 		count = ZI_MAX(count, (uint32_t)(*place - '0') + 1);
 	model_sets = train->run.sets;
 	nodes_init(count, seed);
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		net.nodes[i].store_bytes = 48 * MIB;
+		net.nodes[i].params_max = 4096;
+	}
 	nodes_start();
 	cr_assert_eq(attach_train(train, places, "run.0"), 0, "%s", ranks.actors[0].text.chars);
 	for (uint32_t unit = 0; unit < UNITS; unit++)
@@ -165,10 +188,14 @@ static inline void end_step(uint64_t step, bool is_model)
 	actor_start(eager, 1, zero_reshard, &(struct zero_op){ .unit = unit });
 	for (uint32_t i = 0; i < ranks.world; i++)
 		cr_assert_eq(nodes_wait(&ranks.actors[i], 0), 0, "%s", ranks.actors[i].text.chars);
-	if (is_model)
+	if (is_model) {
 		seen[step].stats = ranks.actors[0].calls[0].op.stats;
-	for (uint32_t i = 0; i < ranks.world; i++)
+		seen[step].unused_count = ranks.actors[0].calls[0].op.unused_count;
+	}
+	for (uint32_t i = 0; i < ranks.world; i++) {
 		check_stats(&ranks.actors[i].calls[0].op.stats, &seen[step].stats);
+		cr_assert_eq(ranks.actors[i].calls[0].op.unused_count, seen[step].unused_count);
+	}
 }
 
 static inline void look(uint64_t step, bool is_model, const char *places)

@@ -144,6 +144,7 @@ Test(across_doubt, a_step_is_made_by_all_or_by_none, .timeout = 600)
 			.run = { .places = places[kind],
 			         .dtype = dtypes[kind],
 			         .reduce_dtype = reduce[kind],
+			         .finds_unused = kind == 0 || kind == 6,
 			         .schedule = kind == 2 ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL,
 			         .micro_batches = kind == 2 ? 2 : 1,
 			         .offload = kind % 2 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NONE,
@@ -153,6 +154,7 @@ Test(across_doubt, a_step_is_made_by_all_or_by_none, .timeout = 600)
 			.scaler_kind = kind % 2 ? ZI_SCALER_TORCH : 0,
 			.max_norm = kind == 3 ? 0 : 1,
 			.group_count = kind == 0 ? 2 : 0,
+			.cut_count = kind == 6 ? 20 : 0,
 			.poisoned = kind == 1 ? 2 : 0,
 		};
 

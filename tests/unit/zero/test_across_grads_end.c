@@ -185,25 +185,6 @@ Test(across_grads_end, sums_that_have_no_room_in_memory_are_refused)
 	end(true);
 }
 
-/* Which parameters were used is known to each node of its own ranks alone. */
-Test(across_grads_end, parameters_without_a_gradient_are_not_looked_for)
-{
-	begin(2, 211, "01");
-	nodes_leave(&ranks, true);
-	nodes_settle();
-	nodes_attach(
-		&ranks, "01",
-		&(struct attach_options){ .incarnation = "run.1",
-	                                  .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU),
-	                                  .training = { .flags = ZI_TRAINING_FIND_UNUSED } });
-	nodes_layout(&ranks);
-	cr_expect_eq(nodes_materialize(&ranks), -EOPNOTSUPP);
-	for (uint32_t i = 0; i < 2; i++)
-		cr_expect_not_null(strstr(ranks.actors[i].text.chars, "finds_unused is true"), "%s",
-		                   ranks.actors[i].text.chars);
-	end(true);
-}
-
 /* Nobody waits for its sum, nor for its blocks of the norm. */
 Test(across_grads_end, a_unit_that_is_frozen_whole_is_not_summed)
 {

@@ -80,6 +80,8 @@ static struct zi_job_training draw_training(const struct drawn *drawn)
 		training.grad_budget_bytes = 1 + largest + draw((uint32_t)(8 * largest));
 	if (!draw(5))
 		training.flags = ZI_TRAINING_FORWARD_ONLY;
+	if (!draw(4))
+		training.flags |= ZI_TRAINING_FIND_UNUSED;
 	return training;
 }
 
@@ -99,7 +101,7 @@ static void draw_case(struct drawn *drawn)
 		drawn->ranks[i] = (uint32_t)__builtin_popcountll(drawn->members[i]);
 	}
 	drawn->model.unit_ranks = has_sets ? drawn->ranks : NULL;
-	drawn->model.unit_count = drawn->unit_count;
+	drawn->model.unit_count = drawn->model.param_count = drawn->unit_count;
 	drawn->model.unit_padded = drawn->padded;
 	drawn->options = (struct zi_plan_options){
 		.config = draw_config(),

@@ -45,6 +45,7 @@ static struct zi_plan plan_of(const struct shards_run *run, uint32_t place)
 	cr_assert_eq(zi_plan_make(&(struct zi_plan_model){ .element_count = elements,
 	                                                   .padded_count = padded_count,
 	                                                   .unit_count = UNITS,
+	                                                   .param_count = 4,
 	                                                   .unit_padded = padded },
 	                          &options, &plan, &text),
 	             0, "%s", text.chars);
@@ -136,7 +137,8 @@ Test(shards_plan, each_node_holds_its_share_and_a_pool, .timeout = 120)
 	}
 }
 
-/* Wide sums lie in the accumulator, also on nodes that do not make them. */
+/* Wide sums lie in the accumulator, also on nodes that do not make them; tables of what is used are
+ * charged. */
 Test(shards_plan, wide_sums_are_held_where_they_are_needed, .timeout = 120)
 {
 	static const char *const places[] = { "0011", "0123", "001122" };
@@ -151,6 +153,7 @@ Test(shards_plan, wide_sums_are_held_where_they_are_needed, .timeout = 120)
 			              .reduce_dtype = ZI_DTYPE_F32 },
 		};
 
+		run.training.flags = seed % 2 ? ZI_TRAINING_FIND_UNUSED : 0;
 		run.config.schedule = seed % 2 ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL;
 		run.config.staging_bytes = seed % 3 ? 0 : 20 * MIB;
 		shards_begin(&run, seed);

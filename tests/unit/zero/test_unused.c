@@ -290,6 +290,40 @@ Test(zero_unused, a_rank_names_nothing_of_a_unit_of_others)
 	end_job(2);
 }
 
+static void take_grad_bytes(void *arg, const struct zero_job_report *given)
+{
+	*(uint64_t *)arg = given->param_cpu_bytes + given->grad_cpu_bytes;
+}
+
+/* Tables are the job's to pay: a byte less than parameters, gradients and they take is too few. */
+Test(zero_unused, tables_are_charged)
+{
+	uint64_t bytes = 0, with = 0;
+
+	config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_CPU);
+	for (uint32_t i = 0; i < 3; i++) {
+		node_init(&node);
+		node.params_max = UNITS * PARAMS_MAX;
+		node.uid_cpu_bytes = i == 2 ? with - 1 : node.uid_cpu_bytes;
+		node_start(&node);
+		cut_units();
+		seed = 0; /* The same parameters each time. */
+		cut_units();
+		if (i == 2) {
+			cr_expect_eq(attach(actors, 2, "train", true), -EDQUOT);
+			cr_expect_not_null(strstr(actors[0].text.chars, "quota"), "%s",
+			                   actors[0].text.chars);
+		} else {
+			cr_assert_eq(attach(actors, 2, "train", i), 0, "%s", actors[0].text.chars);
+			cr_assert(zero_report(node.zero, "train", take_grad_bytes,
+			                      i ? &with : &bytes));
+		}
+		actors_leave(actors, 2, true);
+		node_deinit(&node);
+	}
+	cr_expect_gt(with, bytes + 16 * (cut.count[0] + cut.count[1] + cut.count[2]));
+}
+
 /* A gradient that is refused takes its names with it, and the group's end takes all. */
 Test(zero_unused, names_are_of_the_next_gradient_alone)
 {

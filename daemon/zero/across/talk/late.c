@@ -34,6 +34,7 @@ static const enum zero_gather gathers[_ROUND_KIND_COUNT] = {
 	[ROUND_COMMITTED] = ZERO_GATHER_STEP,
 	[ROUND_RESUME] = ZERO_GATHER_MATERIALIZE,
 	[ROUND_WRITTEN] = ZERO_GATHER_WRITE_END,
+	[ROUND_USED] = ZERO_GATHER_STEP,
 };
 
 /* ---- what keeps this node ---- */
@@ -148,7 +149,8 @@ static bool votes_are_out(const struct across *across)
 	if (!rounds_silent(&across->rounds, &number))
 		return false;
 	kind = rounds_kind_of(&across->rounds, across->node, number);
-	return kind == ROUND_SUMMED || kind == ROUND_PREPARED || kind == ROUND_COMMITTED;
+	return kind == ROUND_SUMMED || kind == ROUND_PREPARED || kind == ROUND_COMMITTED ||
+	       kind == ROUND_USED;
 }
 
 /* Documented in the header. */

@@ -236,13 +236,21 @@ uint32_t round_odd_one(const struct round *round, uint32_t node_count)
 const char *round_kind_name(uint32_t kind)
 {
 	static const char *const names[] = {
-		[ROUND_MODEL] = "materialize",         [ROUND_LAYOUT] = "materialize",
-		[ROUND_SEARCH] = "materialize",        [ROUND_MADE] = "materialize",
-		[ROUND_WRITE_END] = "param_write_end", [ROUND_COMMIT] = "commit",
-		[ROUND_STEP_BEGIN] = "step_begin",     [ROUND_STEP] = "step",
-		[ROUND_BARRIER] = "barrier",           [ROUND_SUMMED] = "step",
-		[ROUND_PREPARED] = "a commit",         [ROUND_COMMITTED] = "a commit",
-		[ROUND_RESUME] = "materialize",        [ROUND_WRITTEN] = "param_write_end",
+		[ROUND_MODEL] = "materialize",
+		[ROUND_LAYOUT] = "materialize",
+		[ROUND_SEARCH] = "materialize",
+		[ROUND_MADE] = "materialize",
+		[ROUND_WRITE_END] = "param_write_end",
+		[ROUND_COMMIT] = "commit",
+		[ROUND_STEP_BEGIN] = "step_begin",
+		[ROUND_STEP] = "step",
+		[ROUND_BARRIER] = "barrier",
+		[ROUND_SUMMED] = "step",
+		[ROUND_PREPARED] = "a commit",
+		[ROUND_COMMITTED] = "a commit",
+		[ROUND_RESUME] = "materialize",
+		[ROUND_WRITTEN] = "param_write_end",
+		[ROUND_USED] = "step",
 	};
 
 	return kind < ZI_COUNT_OF(names) && names[kind] ? names[kind] : "?";

@@ -42,6 +42,7 @@ enum round_kind {
 	ROUND_COMMITTED = 12, /* and in the catalog */
 	ROUND_RESUME = 13,    /* the commits that a node has */
 	ROUND_WRITTEN = 14,   /* with a pool: each node has its part of what was written */
+	ROUND_USED = 19,      /* which parameters ranks have used in a step, a part of them */
 	_ROUND_KIND_COUNT,
 };
 

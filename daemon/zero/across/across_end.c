@@ -14,7 +14,8 @@
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 
-/* What a worker's last words need to be at the other nodes. */
+/* What a worker's last words need to be at the other nodes; and these to read in the store, which
+ * node 0's serves, why it ended. */
 #define ACROSS_LAST_NS ZI_NS_PER_S
 /* What a daemon that stops waits for other nodes to end a step of ranks that have left. */
 #define ACROSS_HURRY_NS (5 * ZI_NS_PER_S)
@@ -148,13 +149,14 @@ static void linger(struct across *across, uint64_t time_ns)
 bool across_end_detached(struct across *across)
 {
 	uint64_t others = job_mask_of(across->node_count) & ~(1ull << across->node);
+	bool is_read = across->is_answered && (!across->has_words || across->node);
 
 	if (!across->is_detached || across->phase < ACROSS_TALKING)
 		return false;
 	fail_rounds(across);
 	if (across->task_count)
 		return true; /* Which come back to this. */
-	if (across->is_answered || (across->gone & others) == others)
+	if (is_read || (across->gone & others) == others)
 		(void)across_destroy(across);
 	else if (across->error)
 		linger(across, ACROSS_LAST_NS);
@@ -260,6 +262,7 @@ static void across_detach(struct zero_job *job)
 	params_over(across);
 	job->across = NULL;
 	across->is_detached = true;
+	across->has_words = across->error;
 	zi_list_push_back(&across->zero->acrosses, &across->link);
 	if (across->phase < ACROSS_TALKING && !across->error) {
 		across->error = -ECANCELED;

@@ -27,7 +27,8 @@ static_assert(ACROSS_QUEUE > ACROSS_RESERVE, "and so has what can");
 /* What a node is waited for; see late.c. */
 struct across_late {
 	uint64_t number;     /* of the round; 0: nobody is asked */
-	uint64_t asked;      /* nodes: bits: they have yet to answer */
+	uint64_t silent;     /* nodes: bits: they have not voted, and may say why */
+	uint64_t asked;      /* so: these have yet to answer */
 	uint64_t due_ns;     /* when that is enough */
 	uint32_t culprit;    /* a rank, or UINT32_MAX */
 	struct zi_text what; /* timed out */
@@ -74,6 +75,7 @@ struct across {
 	struct zero *zero;
 	struct zi_list link; /* in zero->acrosses, when its ranks have left */
 	bool is_detached;    /* so; job is there as long as rounds are open */
+	bool has_words;      /* it had ended before they left: other nodes read why */
 	bool is_failing;     /* those who wait for a round are told */
 	uint64_t line;       /* of its commits: its group may be over, and another one there */
 	bool is_left;        /* its ranks have left, and it is the job's yet: across_over() */

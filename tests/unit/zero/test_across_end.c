@@ -235,6 +235,35 @@ Test(across_end, a_node_that_does_not_say_why_is_named)
 	end(false);
 }
 
+/* Rank 1 may not have come because of it. */
+Test(across_end, a_silent_node_is_named_rather_than_a_rank_that_did_not_come)
+{
+	made_hasty(3, 29, "012");
+	nodes_hold(2, 0, true);
+	actor_start(&ranks.actors[0], 0, zero_barrier, NULL);
+	cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -ETIMEDOUT);
+	nodes_hold(2, 0, false);
+	all_hear(-ETIMEDOUT, ": node 2 (ranks 2");
+	end(false);
+}
+
+/* Node 0's worker serves the store, in which the others read why it ended: they may yet be at it
+ * when all ranks here have heard, and gone. */
+Test(across_end, who_serves_the_last_words_stays_a_while)
+{
+	made(2, 27, "01");
+	actor_leave(&ranks.actors[1], false);
+	all_hear(-EPIPE, "rank 1 (pid");
+	nodes_leave(&ranks, false);
+	nodes_settle();
+	cr_expect_not(zi_list_is_empty(&net.nodes[0].zero->acrosses));
+	cr_expect(container_of(net.nodes[0].zero->acrosses.next, struct across, link)->is_answered);
+	cr_expect(zi_list_is_empty(&net.nodes[1].zero->acrosses));
+	while (!zi_list_is_empty(&net.nodes[0].zero->acrosses))
+		nodes_turn();
+	nodes_deinit();
+}
+
 /* What keeps it is said on its way to the vote itself: that is over. */
 Test(across_end, an_answer_that_comes_too_late_ends_nothing)
 {

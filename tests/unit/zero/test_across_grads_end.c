@@ -3,6 +3,7 @@
  * Goal: whoever goes, is late, or says what cannot be while gradients are summed over nodes is told
  * by name, and nothing is left. Method: as in test_across_grads.c.
  */
+#include "daemon/zero/across/sums/grads.h"
 #include "tests/unit/zero/across_grads.h"
 
 /* Whoever goes, a rank or a worker, at any moment of a step: the group ends on all nodes, and
@@ -41,18 +42,17 @@ Test(across_grads_end, a_death_at_any_moment_of_a_step_leaves_nothing)
 	}
 }
 
-/* Who waits for its buffer hears which node is late, with its ranks. */
-Test(across_grads_end, a_node_that_does_not_hand_over_is_named)
+/* Rank 0 has handed over all units, ranks of node 1 none. */
+static void begin_alone(uint64_t seed)
 {
 	struct attach_options options = { .incarnation = "run.0",
 		                          .timeout_ns = 300 * ZI_NS_PER_MS,
 		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) };
 	struct zi_step_options step = model_options();
-	uint32_t named = 0;
 
 	options.config.schedule = ZI_SCHEDULE_SHARDED;
 	step.micro_batches = 2;
-	nodes_init(2, 5);
+	nodes_init(2, seed);
 	nodes_start();
 	nodes_attach(&ranks, "011", &options);
 	nodes_layout(&ranks);
@@ -61,6 +61,14 @@ Test(across_grads_end, a_node_that_does_not_hand_over_is_named)
 	begin_step(&step);
 	for (uint32_t unit = 0; unit < UNITS; unit++)
 		hand_over(&ranks.actors[0], 1, 0, unit);
+}
+
+/* Who waits for its buffer hears which node is late, with its ranks. */
+Test(across_grads_end, a_node_that_does_not_hand_over_is_named)
+{
+	uint32_t named = 0;
+
+	begin_alone(5);
 	for (uint32_t unit = 0; unit < UNITS; unit++) {
 		const char *text = ranks.actors[0].text.chars;
 
@@ -69,8 +77,26 @@ Test(across_grads_end, a_node_that_does_not_hand_over_is_named)
 		cr_expect(strstr(text, "have not come from node 1 (ranks 1, 2") ||
 		                  strstr(text, "not been taken by the nodes that sum them"),
 		          "%s", text);
+		cr_expect_not(ranks.actors[0].is_broken, "node 1 answers: the call fails alone");
 	}
 	cr_expect_gt(named, 0);
+	end(false);
+}
+
+/* One that does not even say that it is there ends the group, with its name, on all nodes. */
+Test(across_grads_end, a_node_that_is_silent_while_its_gradients_are_awaited_ends_the_group)
+{
+	struct zi_text text;
+	uint32_t unit = 0;
+
+	begin_alone(7);
+	while (!grads_say_late(node_job(&net.nodes[0], "train"), unit, &text))
+		unit = (unit + 1) % UNITS;
+	nodes_hold(1, 0, true);
+	cr_expect_eq(call_unit(&ranks.actors[0], zero_grad_acquire, unit), -ETIMEDOUT);
+	nodes_hold(1, 0, false);
+	all_hear(-ETIMEDOUT, "grad_acquire timed out after 0.3 s: node 1 (ranks 1, 2");
+	all_hear(-ETIMEDOUT, ") does not say what keeps it");
 	end(false);
 }
 

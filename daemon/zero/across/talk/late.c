@@ -15,6 +15,8 @@
 
 /* A node may take so long to say what keeps it. */
 #define LATE_ANSWER_NS (300 * ZI_NS_PER_MS)
+/* Asked instead of a round's number: what keeps the bytes that a call waits for? */
+#define LATE_BYTES UINT64_MAX
 /* Answers that nobody waits for any more need no room. */
 #define LATE_ROOM (ROUND_WINDOW + ZI_WORLD_MAX + 2)
 
@@ -85,18 +87,32 @@ void late_asked(struct across *across, const struct talk_entry *entry)
 
 /* ---- what keeps others ---- */
 
+/* Who does not answer at all may be what ranks of the others wait for. */
 static void conclude(struct across *across)
 {
 	struct across_late *late = &across->late;
 	struct zero_job *job = across->job;
 	struct zi_text text;
 
-	if (late->text.chars[0])
-		zi_text_set(&text, "%.60s: %.190s", late->what.chars, late->text.chars);
-	else
+	if (late->asked) {
+		late->culprit = UINT32_MAX;
 		zi_text_set(&text, "%.60s: %.120s does not say what keeps it", late->what.chars,
 		            across_name(job, (uint32_t)__builtin_ctzll(late->asked)).chars);
+	} else {
+		zi_text_set(&text, "%.60s: %.190s", late->what.chars, late->text.chars);
+	}
 	group_break(job, -ETIMEDOUT, late->culprit, &text);
+}
+
+/* Those that have not voted yet, of whom that is asked. */
+static uint64_t still_silent(const struct across *across)
+{
+	uint64_t silent = across->late.silent;
+
+	for (uint32_t i = 0; i < across->node_count; i++)
+		if (across->rounds.heard[i] >= across->late.number)
+			silent &= ~(1ull << i);
+	return silent;
 }
 
 int late_answered(struct across *across, const struct talk_entry *entry, struct zi_text *text)
@@ -108,36 +124,77 @@ int late_answered(struct across *across, const struct talk_entry *entry, struct 
 	(void)text;
 	if (across->is_detached || across->is_left || entry->tag != late->number ||
 	    !(late->asked >> entry->node & 1) || job->group.phase == ZERO_GROUP_BROKEN ||
-	    late->number <= across->rounds.ended ||
-	    across->rounds.heard[entry->node] >= late->number)
+	    late->number <= across->rounds.ended)
 		return 0; /* Of something that is over. */
 	if (job->group.phase != ZERO_GROUP_LIVE && job->group.phase != ZERO_GROUP_FORMING)
 		return 0;
 	is_named = entry->unit < job->group.world_size && across->nodes[entry->unit] == entry->node;
 	late->asked &= ~(1ull << entry->node);
-	if (is_named || !late->text.chars[0]) {
+	if (still_silent(across) >> entry->node & 1 && (is_named || !late->text.chars[0])) {
 		zi_text_set(&late->text, "%.*s", (int)entry->data_bytes, (const char *)entry->data);
 		zi_utf8_clean(late->text.chars); /* Another node's word. */
 		if (!late->text.chars[0])
 			zi_text_set(&late->text, "node %u gives no reason", entry->node);
 		late->culprit = is_named ? entry->unit : UINT32_MAX;
 	}
-	if (is_named || !late->asked)
+	if (!late->asked && late->text.chars[0] && still_silent(across))
 		conclude(across);
 	return 0;
 }
 
+/* All are asked, also those that have voted: whether they are there. Of @silent it counts what they
+ * say. */
 static void ask(struct across *across, uint64_t silent, uint64_t number, const struct zi_text *what)
 {
-	uint32_t kind = rounds_kind_of(&across->rounds, across->node, number);
+	uint64_t others = job_mask_of(across->node_count) & ~(1ull << across->node) & ~across->gone;
+	uint32_t kind = number == LATE_BYTES
+	                        ? ROUND_STEP
+	                        : rounds_kind_of(&across->rounds, across->node, number);
 
-	across->late = (struct across_late){
-		.number = number, .asked = silent, .culprit = UINT32_MAX, .what = *what
-	};
-	for (; silent; silent &= silent - 1)
-		across_say(across, (uint32_t)__builtin_ctzll(silent),
+	across->late = (struct across_late){ .number = number,
+		                             .silent = silent,
+		                             .asked = others | silent,
+		                             .due_ns = zi_clock_deadline_ns(LATE_ANSWER_NS),
+		                             .culprit = UINT32_MAX,
+		                             .what = *what };
+	for (others |= silent; others; others &= others - 1)
+		across_say(across, (uint32_t)__builtin_ctzll(others),
 		           &(struct talk_entry){
 				   .kind = TALK_WHY, .what = (uint8_t)kind, .tag = number });
+}
+
+static void say_what(const struct zero_op *op, struct zi_text *text)
+{
+	zi_text_set(text, "%s timed out after %.1f s", op_name(op->opcode),
+	            (double)op_timeout_ns(op) / (double)ZI_NS_PER_S);
+}
+
+/* Documented in the header. */
+bool late_bytes_expired(struct zero_op *op)
+{
+	struct zero_job *job = op->rank->job;
+	struct across *across = job->across;
+	uint64_t now_ns = zi_clock_now_ns();
+	struct zi_text text;
+
+	if (!across_talks(job) || across->is_left)
+		return false;
+	if (across->late.number == LATE_BYTES && now_ns < across->late.due_ns) {
+		/* Another rank's time, while they are asked. */
+		op_prolong(op, across->late.due_ns);
+		return true;
+	}
+	/* Later than that it was another call's question. */
+	if (across->late.number == LATE_BYTES && now_ns < across->late.due_ns + LATE_ANSWER_NS) {
+		if (!across->late.asked)
+			return false; /* All are there: it is this call's own affair. */
+		conclude(across);
+		return true;
+	}
+	say_what(op, &text);
+	ask(across, 0, LATE_BYTES, &text);
+	op_prolong(op, across->late.due_ns);
+	return true;
 }
 
 /* What all ranks have come to is the daemons' to end; these ask each other again. */
@@ -168,9 +225,8 @@ bool late_expired(struct zero_op *op, enum zero_gather gather)
 	if (job->group.held >> gather & 1)
 		return false; /* No node has been asked: what these owe is another call's. */
 	if (gather_is_agreed(job, gather) && !votes_are_out(across))
-		return false;
-	zi_text_set(&text, "%s timed out after %.1f s", op_name(op->opcode),
-	            (double)op_timeout_ns(op) / (double)ZI_NS_PER_S);
+		return late_bytes_expired(op);
+	say_what(op, &text);
 	culprit = op_say_absent(job, gather, &text);
 	if (culprit != UINT32_MAX) {
 		group_break(job, -ETIMEDOUT, culprit, &text);
@@ -188,7 +244,6 @@ bool late_expired(struct zero_op *op, enum zero_gather gather)
 		return true;
 	}
 	ask(across, silent, number, &text);
-	across->late.due_ns = zi_clock_deadline_ns(LATE_ANSWER_NS);
 	op_prolong(op, across->late.due_ns);
 	return true;
 }

@@ -5,7 +5,9 @@
  * thread.
  *
  *   a rank's deadline ─▶ one of this node has not come: that one is it
- *                     └▶ all are here: WHY to the nodes that have not voted ─▶ BECAUSE, or 0.3 s
+ *                     ├▶ all are here: WHY to the nodes that have not voted ─▶ BECAUSE, or 0.3 s
+ *                     └▶ all nodes have voted, but bytes of some are awaited: WHY to all of them;
+ *                        who does not answer is it, else the call fails alone
  */
 #pragma once
 
@@ -18,3 +20,6 @@ struct zero_op;
 /* The time of @op, which waits in @gather, is over. Return: true, that is seen to: the group breaks
  * on all nodes, now or in a moment; false, this call waits for nobody of another node. */
 bool late_expired(struct zero_op *op, enum zero_gather gather);
+/* So, where it waits for bytes of other nodes: which of them does not answer? Return: true, that is
+ * asked, or told; false, all do, or there is none. */
+bool late_bytes_expired(struct zero_op *op);

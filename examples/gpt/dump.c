@@ -100,13 +100,26 @@ static int part_close(struct part *part, int r, const char *path, struct gpt_pro
 	return r;
 }
 
+/* The first of these in a path is the rank's number. */
+#define RANK_PLACE "{rank}"
+
 /* See train.h. */
 int gpt_dump(const struct gpt_model *model, struct gpt_backend *backend, uint64_t step,
              enum zinf_dtype dtype, const char *path, struct gpt_problem *problem)
 {
+	const char *place = strstr(path, RANK_PLACE);
+	char own[sizeof(((struct part *)NULL)->path)];
 	struct part part;
-	int r = part_open(&part, path, problem);
+	int r;
 
+	if (!place && backend->rank_first != 0)
+		return 0;
+	if (place &&
+	    snprintf(own, sizeof(own), "%.*s%d%s", (int)(place - path), path,
+	             (int)backend->rank_first, place + strlen(RANK_PLACE)) >= (int)sizeof(own))
+		return gpt_problem_set(problem, -ENAMETOOLONG, "--dump: the path is too long");
+	path = place ? own : path;
+	r = part_open(&part, path, problem);
 	if (r)
 		return r;
 	r = write_units(model, backend, step, dtype, path, part.file, problem);

@@ -78,7 +78,27 @@ static bool pause_for_others(const struct gpt_args *args, uint64_t begin_ns)
 	return true;
 }
 
-/* Rank 0 deletes the job, when it is alone. */
+/* Whether this is the first rank of its node, as launchers say: each node's daemon has a part of
+ * the job, and is asked to delete it. Ranks of one process (dp) are on one node, and its variables
+ * are those of rank 0. */
+static bool is_first_of_node(const struct gpt_backend *backend)
+{
+	static const char *const names[][2] = {
+		{ "RANK", "LOCAL_RANK" },
+		{ "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK" },
+		{ "SLURM_PROCID", "SLURM_LOCALID" },
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const char *rank = getenv(names[i][0]), *local = getenv(names[i][1]);
+
+		if (rank && local && atoi(rank) == backend->rank_first)
+			return atoi(local) == 0;
+	}
+	return backend->rank_first == 0;
+}
+
+/* When it is alone on its node. */
 static int delete_job(const struct gpt_args *args, struct gpt_backend *backend)
 {
 	uint64_t begin_ns = gpt_now_ns();
@@ -116,7 +136,7 @@ static int train_with(const struct gpt_args *args, struct gpt_board *board, bool
 	/* A job that was made for nothing goes as well. */
 	is_deleting = r ? gpt_is_using(args) && backend->ops->committed_step(backend) < 0
 	                : args->is_deleting_job;
-	if (!is_deleting || backend->rank_first != 0) {
+	if (!is_deleting || !is_first_of_node(backend)) {
 		backend->ops->close(backend);
 		return r;
 	}

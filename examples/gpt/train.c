@@ -443,7 +443,7 @@ static int train(struct trainer *trainer)
 		r = finish_ending(trainer);
 	if (r)
 		return r;
-	if (args->dump && trainer->backend->rank_first == 0)
+	if (args->dump)
 		r = gpt_dump(trainer->run->model, trainer->backend, step, gpt_param_dtype(args),
 		             args->dump, trainer->problem);
 	if (!r && args->dump_state)

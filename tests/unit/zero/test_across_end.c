@@ -97,6 +97,47 @@ Test(across_end, a_death_while_bytes_are_on_their_way_leaves_nothing)
 	}
 }
 
+/* What rank 3 writes into unit 1 becomes its, and that rank leaves when its own call has ended.
+ * @is_held: what node 0 asks its node for comes when it has gone. */
+static void write_and_go(bool is_held)
+{
+	const struct across *across = node_job(&net.nodes[2], "train")->across;
+
+	cr_assert_eq(actor_unit(&ranks.actors[3], zero_param_write_begin, 1), 0);
+	for (uint32_t i = 0; i < ranks.world; i++)
+		actor_start(&ranks.actors[i], 0, zero_param_write_end,
+		            &(struct zero_op){ .unit = 1, .root = 3 });
+	while (!across->write_count)
+		nodes_turn();
+	nodes_hold(0, 2, is_held);
+	cr_assert_eq(nodes_wait(&ranks.actors[3], 0), 0);
+	actor_leave(&ranks.actors[3], true);
+	for (uint32_t i = net_draw(8); i > 0; i--)
+		nodes_turn();
+	nodes_hold(0, 2, false);
+}
+
+/* It is the only rank of its node, and was sooner than those who pull what it has written. */
+Test(across_end, who_leaves_with_what_others_have_yet_to_pull_is_named)
+{
+	uint32_t named_count = 0;
+
+	for (uint64_t seed = 1; seed <= 24; seed++) {
+		made(3, seed, "0012");
+		write_and_go(seed % 2);
+		for (uint32_t i = 0; i < 3; i++) {
+			const char *text = ranks.actors[i].text.chars;
+			int r = nodes_wait(&ranks.actors[i], 0);
+
+			cr_expect(!r || r == -EPIPE, "rank %u: %d", i, r);
+			cr_expect(!r || strstr(text, "have left"), "%s", text);
+			named_count += strstr(text, "unit 'h.0' are on node 2 (ranks 3") != NULL;
+		}
+		end(false);
+	}
+	cr_expect_gt(named_count, 8, "%u", named_count);
+}
+
 /* What nobody may ask for ends the talk, with its figures. */
 Test(across_end, a_pull_of_what_is_not_there_is_refused)
 {

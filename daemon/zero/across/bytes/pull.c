@@ -154,18 +154,23 @@ static void finish(struct pull *pull, int error, const struct zi_text *text)
 }
 
 /* Its node's ranks have left, of which those here hear by this alone if they wait for a unit: who
- * waits for more ends by what a step or a load needs (heard_bye(), votes). */
+ * waits for more ends by what a step or a load needs (heard_bye(), votes). Of a unit that was
+ * written all that are left have to have the same: it ends the group. */
 static int left(struct across *across, struct pull *pull, struct zi_text *text)
 {
+	bool is_written = pull->what == PULL_WRITTEN;
 	struct zi_text name;
 
 	if (across->is_detached) /* So have the ranks here, and the job knows no nodes any more. */
 		zi_text_set(&name, "node %u", pull->node);
 	else
 		name = across_name(across->job, pull->node);
-	zi_text_set(text, "parameters of unit '%.60s' are on %.100s, whose ranks have left",
-	            pull->job->layout.units[pull->unit].name, name.chars);
-	if (params_are_whole(pull->job))
+	zi_text_set(text, "parameters of unit '%.60s' are on %.100s, whose ranks have left%s",
+	            pull->job->layout.units[pull->unit].name, name.chars,
+	            is_written ? " before others had what was written (zinf_commit() or "
+	                         "zinf_barrier() waits for all)"
+	                       : "");
+	if (is_written || params_are_whole(pull->job))
 		return err_origin(-EPIPE);
 	across->taken[pull->slot] = false;
 	finish(pull, -EPIPE, text);
@@ -188,7 +193,8 @@ int pull_answered(struct across *across, const struct talk_entry *entry, struct 
 			finish(pull, 0, NULL);
 			return 0;
 		}
-		if (entry->error == -EPIPE && pull->what == PULL_PARAM)
+		if (entry->error == -EPIPE &&
+		    (pull->what == PULL_PARAM || pull->what == PULL_WRITTEN))
 			return err_trace(left(across, pull, text));
 		/* Nobody pulls what the other one would not have. */
 		zi_text_set(&why, "%.*s", (int)entry->data_bytes, (const char *)entry->data);

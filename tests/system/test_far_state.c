@@ -138,3 +138,29 @@ Test(far_state, a_rank_that_does_not_come_is_named)
 	(void)harness_wait(scene.pids[1], FAR_JOIN_MS);
 	far_close_scene(&scene);
 }
+
+/* Nodes meet for training alone, and the last one does not come: who dies while the others wait is
+ * told to the one that does, also where the store was on its node, and the next start finds all. */
+Test(far_state, a_rank_that_dies_while_nodes_meet_is_named)
+{
+	for (uint32_t dead = 0; dead < 2; dead++) {
+		struct far_scene scene;
+		char words[32];
+
+		if (!far_open_on_loopback(&scene, 3, 1))
+			return;
+		scene.is_plain = true;
+		for (uint32_t i = 0; i < 2; i++)
+			far_start_one(&scene, i, come_together);
+		for (uint32_t i = 0; i < 2; i++)
+			far_await_child(scene.harness[i].pid, "zinf-net");
+		cr_assert_eq(kill(scene.pids[dead], SIGKILL), 0);
+		far_join_one(&scene, 1 - dead, 5);
+		(void)snprintf(words, sizeof(words), "rank %u (pid %d) died", dead,
+		               (int)scene.pids[dead]);
+		far_expect_error(&scene, 1 - dead, -EPIPE, words);
+		(void)harness_wait(scene.pids[dead], FAR_JOIN_MS);
+		far_run(&scene, come_together);
+		far_close_scene(&scene);
+	}
+}

@@ -26,13 +26,16 @@
 /* That of another job, or of a run that goes on, ends so soon after its last rank, if at all. */
 #define MEET_OTHER_NS (5 * ZI_NS_PER_S)
 static_assert(STORE_SILENT_NS < MEET_OTHER_NS, "a run whose node was lost is known as such");
+/* A daemon whose worker has ended says why in a store of a new one so soon, if at all. */
+#define MEET_WHY_NS (3 * ZI_NS_PER_S)
 /* The end of a connection is noticed so soon. */
 #define MEET_CLAIM_NS (500 * ZI_NS_PER_MS)
 /* Which opening the node of rank 0, whose store it is, is at. */
 #define MEET_OPENING_KEY "opening"
 
-/* The store is of an opening that has failed before, or goes: there will be another. */
-enum { _MEET_E_SUCCESS, MEET_E_FORMER };
+/* The store is of an opening that has failed before, or goes: there will be another. It has gone
+ * while ranks were waited for: the next one may say why. */
+enum { _MEET_E_SUCCESS, MEET_E_FORMER, MEET_E_LOST };
 
 /* What a node says of itself. */
 struct meet_card {
@@ -353,7 +356,8 @@ static int check_opening(struct store_client *client, const struct net_meet *mee
 	return r == -ENOENT ? 0 : r ? err_trace(r) : heed(meet, &end, text);
 }
 
-/* In the store that @client has found. Return: 0, MEET_E_FORMER, or an error, which is told. */
+/* In the store that @client has found. Return: 0, MEET_E_FORMER, MEET_E_LOST with @text, or an
+ * error, which is told. */
 static int meet_there(struct store_client *client, const struct net_meet *meet,
                       const struct meet_card *own, uint64_t deadline_ns, struct zi_text *text,
                       struct meet_result *result)
@@ -362,7 +366,8 @@ static int meet_there(struct store_client *client, const struct net_meet *meet,
 	bool is_for_this = !r;
 
 	r = r ? r : claim(client, meet, own, deadline_ns, text);
-	if (r == -EPIPE)
+	/* Another node may have told of an end by the same number. */
+	if (r == -EPIPE && !store_client_is_connected(client))
 		return MEET_E_FORMER; /* It was about to go. */
 	while (!r) {
 		r = await_ranks(client, meet, deadline_ns, text);
@@ -373,10 +378,24 @@ static int meet_there(struct store_client *client, const struct net_meet *meet,
 	}
 	if (!r)
 		r = store_client_set(client, STORE_MET_KEY, NULL, 0, deadline_ns, text);
+	if (r == -EPIPE && !store_client_is_connected(client))
+		return MEET_E_LOST;
 	/* A store that is for a later opening is not ended by this one. */
 	if (r < 0 && is_for_this && store_client_is_connected(client))
 		tell_end(client, meet->opening, r, text);
 	return r;
+}
+
+/* Nobody serves a store any more. @lost: why the last one went, or "". Return: an error. */
+static int say_alone(const struct net_meet *meet, const struct zi_text *lost, struct zi_text *text)
+{
+	if (lost->chars[0])
+		return err_origin(zi_text_error(text, -EPIPE, "%s", lost->chars));
+	return err_origin(zi_text_error(
+		text, -ETIMEDOUT,
+		"the ranks of the first node did not come again within %.4g s: the store of job "
+		"'%s' there is that of an opening that failed",
+		(double)meet->timeout_ms / 1e3, meet->way.job));
 }
 
 /* In the first store that is for this opening. */
@@ -384,6 +403,8 @@ static int meet_somewhere(const struct net_meet *meet, const struct meet_card *o
                           uint64_t deadline_ns, struct zi_text *text,
                           struct meet_result *ret_result, struct store_client **ret_client)
 {
+	uint64_t open_ns = deadline_ns;
+	struct zi_text lost = { "" };
 	struct meet_result result;
 	bool was_former = false;
 	int r;
@@ -391,23 +412,25 @@ static int meet_somewhere(const struct net_meet *meet, const struct meet_card *o
 	for (;;) {
 		_cleanup_(store_client_closep) struct store_client *client = NULL;
 
-		r = open_client(meet, deadline_ns, text, &client);
+		r = open_client(meet, open_ns, text, &client);
 		r = r ? r : meet_there(client, meet, own, deadline_ns, text, &result);
 		if (r == -ETIMEDOUT && was_former &&
 		    (!client || !store_client_is_connected(client)))
-			return err_origin(zi_text_error(
-				text, r,
-				"the ranks of the first node did not come again within %.4g s: "
-				"the store of job '%s' there is that of an opening that failed",
-				(double)meet->timeout_ms / 1e3, meet->way.job));
+			return err_trace(say_alone(meet, &lost, text));
 		if (!r) {
 			result.run = store_client_run(client);
 			*ret_result = result;
 			*ret_client = zi_steal(client);
 		}
-		if (r != MEET_E_FORMER)
+		if (r != MEET_E_FORMER && r != MEET_E_LOST)
 			return err_trace(r);
 		was_former = true;
+		if (r == MEET_E_LOST && !lost.chars[0]) {
+			lost = *text;
+			open_ns = ZI_MIN(zi_clock_deadline_ns(MEET_WHY_NS), deadline_ns);
+		}
+		if (lost.chars[0] && zi_clock_now_ns() >= open_ns)
+			return err_trace(say_alone(meet, &lost, text));
 		pause_a_moment();
 	}
 }

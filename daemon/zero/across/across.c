@@ -111,7 +111,7 @@ static int ask_meet(struct across *across)
 {
 	const struct zero_job *job = across->job;
 	struct net_meet message = {
-		.ranks = meeting_here_mask(job),
+		.ranks = across->ranks,
 		.world_size = job->group.world_size,
 		.opening = 1 + job->meeting.failed_count,
 		.failed = job->meeting.failed_count,
@@ -293,6 +293,7 @@ int across_open(struct zero_job *job, const struct zero_op *op, across_joined_fn
 		r = meeting_place(job, op, text);
 		if (r)
 			return err_trace(r);
+		far_forget_openings(job->zero, job->meeting.place->rendezvous_port);
 	}
 	across = calloc(1, sizeof(*across));
 	if (!across)
@@ -303,6 +304,7 @@ int across_open(struct zero_job *job, const struct zero_op *op, across_joined_fn
 	across->request.done = answered;
 	across->phase = has_met ? ACROSS_JOINING : ACROSS_MEETING;
 	across->has_called = !has_met;
+	across->ranks = meeting_here_mask(job);
 	across->epoch = ACROSS_EPOCH + ++job->meeting.talk_count;
 	across->deadline_ns = deadline_of(job);
 	zi_list_init(&across->link);

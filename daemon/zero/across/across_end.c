@@ -11,6 +11,7 @@
 #include "daemon/zero/across/bytes/params_private.h"
 #include "daemon/zero/across/sums/grads_private.h"
 #include "daemon/zero/across/talk/meeting.h"
+#include "daemon/zero/collectives/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 
@@ -66,6 +67,19 @@ static void fail_rounds(struct across *across)
 		job_settle(job); /* Nobody else does. */
 }
 
+/* This node comes to the meeting no more: the others, which may wait for it there, hear why, by a
+ * worker of its own, for this one waits for ranks. Its store, where others may have met, goes with
+ * it, and the next one says that it failed. */
+static void tell_meeting(struct across *across)
+{
+	if (!across->has_called || across->has_told || across->is_detached ||
+	    across->phase != ACROSS_MEETING)
+		return;
+	across->has_told = true;
+	net_worker_kill(across->worker, &across->text);
+	far_tell_meeting(across->job, across->ranks, across->error, &across->text);
+}
+
 void across_unmeet(const struct across *across)
 {
 	if (!across->has_called || across->is_detached)
@@ -99,6 +113,9 @@ void across_end(struct across *across)
 		fail_rounds(across); /* What was cast since. */
 		return;
 	}
+	/* A worker that lives has told the others, but in a store that may go with it. */
+	if (across->ranks & 1 || net_worker_state(across->worker) == NET_WORKER_DOWN)
+		tell_meeting(across);
 	across->phase_failed = across->phase;
 	across->phase = ACROSS_OVER;
 	if (joined) {
@@ -178,6 +195,7 @@ static void end_for(struct across *across, int error, const struct zi_text *text
 		told = across_where(across, text);
 		net_worker_abort(across->worker, error, &told);
 	}
+	tell_meeting(across);
 	across_go_on(across);
 }
 
@@ -260,14 +278,15 @@ static void across_detach(struct zero_job *job)
 
 	zi_loop_disarm(&across->left_timer);
 	params_over(across);
-	job->across = NULL;
-	across->is_detached = true;
 	across->has_words = across->error;
-	zi_list_push_back(&across->zero->acrosses, &across->link);
 	if (across->phase < ACROSS_TALKING && !across->error) {
 		across->error = -ECANCELED;
 		zi_text_set(&across->text, "the ranks of job '%s' have left", across->name);
 	}
+	tell_meeting(across);
+	job->across = NULL;
+	across->is_detached = true;
+	zi_list_push_back(&across->zero->acrosses, &across->link);
 	if (across->phase == ACROSS_TALKING && !across->error) {
 		across_say_all(across,
 		               &(struct talk_entry){ .kind = TALK_BYE, .unit = UINT32_MAX });

@@ -81,6 +81,8 @@ struct across {
 	bool is_left;        /* its ranks have left, and it is the job's yet: across_over() */
 	struct zi_timer left_timer; /* how long */
 	bool has_called;            /* the meeting, which collectives had not */
+	uint64_t ranks;             /* of this node, as it has come there: bits */
+	bool has_told;              /* the others hear why it comes to nothing there */
 	char name[ZI_NAME_BYTES];
 	enum across_phase phase, phase_failed;
 	uint32_t node, node_count;

@@ -48,11 +48,16 @@ void far_refuse(struct zero_job *job, int error, const struct zi_text *text);
 /* Collectives cannot be opened here, or were not: the other nodes are told, those too who come
  * later, by the group's worker or by one that is started for it. Before those who wait here are. */
 void far_refuse_opening(struct zero_job *job, int error, const struct zi_text *text);
+/* So too where nodes were to meet for training alone, and this one, with @ranks (bits), comes to it
+ * no more. */
+void far_tell_meeting(struct zero_job *job, uint64_t ranks, int error, const struct zi_text *text);
 /* The group is no more: the other nodes hear of it, for which the worker stays a moment. NULL-safe.
  * Return: NULL. */
 struct far *far_free(struct far *far);
 /* Workers that stay a moment end now: those of job @name, or all. */
 void far_forget(struct zero *zero, const char *name);
+/* Those that tell of an opening that failed, and may hold @port. */
+void far_forget_openings(struct zero *zero, uint32_t port);
 /* What @job's workers have to tell is soon nobody's: a start without a name is not told from the
  * next one. */
 void far_hurry(const struct zero_job *job);

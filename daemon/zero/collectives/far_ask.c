@@ -23,7 +23,7 @@ int far_ask_meet(struct far *far, int error, const struct zi_text *text)
 	const struct zero_collectives *collectives = &far->job->collectives;
 	const struct zero_meeting *meeting = &far->job->meeting;
 	struct net_meet message = {
-		.ranks = meeting_here_mask(far->job),
+		.ranks = far->ranks ? far->ranks : meeting_here_mask(far->job),
 		.world_size = far->job->group.world_size,
 		.opening = 1 + meeting->failed_count,
 		.failed = meeting->failed_count + (error != 0),

@@ -38,6 +38,7 @@ struct far {
 		failed;     /* OVER: in which phase its worker failed; OVER: none of the worker's */
 	uint32_t port;      /* of the store */
 	bool tells_opening; /* it stays to tell that an opening failed */
+	uint64_t ranks;     /* which tells for these (bits); 0: for those that are here */
 	enum net_slab slab; /* MAPPING: which one */
 	struct net_worker *worker;
 	struct net_request request;
@@ -53,8 +54,6 @@ int far_new(const struct far *model, int error, const struct zi_text *why, struc
 /* It makes nothing, but tells why; for so long. */
 bool far_is_refusal(const struct far *far);
 uint64_t far_refusal_ns(const struct far *far);
-/* Those that tell of an opening that failed, and may hold @port. */
-void far_forget_openings(struct zero *zero, uint32_t port);
 
 /* What its worker is to do next, for far->request. Return: 0; -ENOTCONN, -EBUSY. */
 /* @error, @text: 0, or why this node makes nothing. */

@@ -48,7 +48,7 @@ static uint32_t refusal_count(const struct zero_job *job)
 	return count;
 }
 
-/* Documented in far.h, as is far_refuse_opening(). */
+/* Documented in far.h, as are far_refuse_opening() and far_tell_meeting(). */
 void far_refuse(struct zero_job *job, int error, const struct zi_text *text)
 {
 	struct far model = {
@@ -151,4 +151,17 @@ void far_refuse_opening(struct zero_job *job, int error, const struct zi_text *t
 		tell_at(job, first, error, text);
 	if (other)
 		tell_at(job, other, error, text);
+}
+
+void far_tell_meeting(struct zero_job *job, uint64_t ranks, int error, const struct zi_text *text)
+{
+	struct far model = {
+		.job = job, .phase = FAR_MEETING, .tells_opening = true, .ranks = ranks
+	};
+	struct far *far;
+	struct zi_text why;
+
+	/* Where there is no worker for it, they have their deadline. */
+	if (!far_new(&model, error, text, &why, &far))
+		far_linger(far, FAR_TOLD_NS);
 }

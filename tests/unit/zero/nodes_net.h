@@ -346,13 +346,29 @@ void net_worker_kill(struct net_worker *worker, const struct zi_text *text)
 
 /* ---- the network ---- */
 
+/* Who meets nobody, but tells why. */
+#define net_is_teller(worker) \
+	((worker)->type == NET_MEET && (worker)->meet.failed == (worker)->meet.opening)
+
+/* Who tells @worker, which meets, that there is nothing to be met for; or NULL. */
+static inline const struct net_worker *net_teller(const struct net_worker *worker)
+{
+	for (const struct net_worker *mate = net.workers; mate; mate = mate->next)
+		if (net_is_teller(mate) && mate->meet.opening == worker->meet.opening &&
+		    strcmp(mate->meet.way.job, worker->meet.way.job) == 0 &&
+		    strcmp(mate->meet.way.incarnation, worker->meet.way.incarnation) == 0)
+			return mate;
+	return NULL;
+}
+
 /* Ranks whose nodes meet where @worker does. */
 static inline uint64_t net_met_mask(const struct net_worker *worker)
 {
 	uint64_t mask = 0;
 
 	for (const struct net_worker *mate = net.workers; mate; mate = mate->next)
-		if (mate->type == NET_MEET && mate->meet.opening == worker->meet.opening &&
+		if (mate->type == NET_MEET && !net_is_teller(mate) &&
+		    mate->meet.opening == worker->meet.opening &&
 		    strcmp(mate->meet.way.job, worker->meet.way.job) == 0)
 			mask |= mate->meet.ranks;
 	return mask;
@@ -363,7 +379,14 @@ static inline bool net_meet(struct net_worker *worker)
 {
 	struct net_done reply = { .run = net.run + 1 };
 	uint64_t seen = 0, world = job_mask_of(worker->meet.world_size);
+	const struct net_worker *teller = net_teller(worker);
 
+	if (net_is_teller(worker))
+		return false;
+	if (teller) {
+		net_answer(worker, teller->meet.error, &teller->meet.text);
+		return true;
+	}
 	if (net_met_mask(worker) != world)
 		return false;
 	net.run++;

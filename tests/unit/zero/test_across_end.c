@@ -233,6 +233,45 @@ Test(across_end, a_death_at_any_moment_of_the_beginning_leaves_nothing)
 	}
 }
 
+/* Of three nodes the last one has not come. The others, which wait for it, hear of a rank that goes
+ * while they do, wherever it is, alone on its node or not; and the next start meets anew. */
+Test(across_end, who_goes_while_nodes_meet_is_told_to_those_who_wait)
+{
+	static const char *const places[] = { "012", "0012", "0112" };
+
+	for (uint32_t seed = 0; seed < 24; seed++) {
+		bool is_clean = seed % 4 == 3;
+		uint32_t gone, i;
+
+		begin(3, seed + 1, places[seed % 3]);
+		nodes_layout(&ranks);
+		gone = seed / 3 % (ranks.world - 1);
+		for (i = 0; i + 1 < ranks.world; i++)
+			actor_start(&ranks.actors[i], 0, zero_materialize, &nodes_place);
+		for (i = 0; i < 40 + seed; i++)
+			nodes_turn();
+		actor_leave(&ranks.actors[gone], is_clean);
+		for (i = 0; i + 1 < ranks.world; i++) {
+			const char *text = ranks.actors[i].text.chars;
+			int r = i == gone ? 0 : nodes_wait(&ranks.actors[i], 0);
+
+			if (i == gone)
+				continue;
+			cr_expect_eq(r, is_clean && strstr(text, "have left") ? -ECANCELED : -EPIPE,
+			             "rank %u: %d, %s", i, r, text);
+			cr_expect(strstr(text, is_clean ? "left" : "died"), "%s", text);
+		}
+		nodes_leave(&ranks, true);
+		nodes_attach(&ranks, places[seed % 3],
+		             &(struct attach_options){
+				     .incarnation = "run.1",
+				     .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) });
+		nodes_layout(&ranks);
+		cr_assert_eq(nodes_materialize(&ranks), 0, "%s", ranks.actors[0].text.chars);
+		end(true);
+	}
+}
+
 /* ---- who is late ---- */
 
 static void made_hasty(uint32_t count, uint64_t seed, const char *places)

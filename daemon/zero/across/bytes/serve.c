@@ -205,9 +205,9 @@ void serve_more(struct across *across)
 		serve_peer(across, &across->peers[i]);
 }
 
-/* Parameters of a unit, also such as were just written, may be wanted by ranks that wait for nothing
- * else of this node: they hear that it has none for them any more. All else ends with the step that
- * it is of. */
+/* Parameters of a unit, also such as were just written, may be wanted by ranks that wait for
+ * nothing else of this node: they hear that it has none for them any more. All else ends with the
+ * step that it is of. */
 static void refuse(struct across *across, const struct talk_entry *entry)
 {
 	if (entry->what == PULL_PARAM || entry->what == PULL_WRITTEN)

@@ -95,6 +95,44 @@ Test(across, a_strategy_that_differs_is_named_on_all_nodes)
 	end(true);
 }
 
+/* What node 1 has said first, before node 0 hears it. */
+static struct talk_entry *first_vote(void)
+{
+	struct net_worker *worker;
+
+	for (;;) {
+		for (worker = net.workers; worker && worker->place != 0;)
+			worker = worker->next;
+		if (worker && worker->from[1].put)
+			break;
+		nodes_turn();
+	}
+	cr_assert_eq(worker->from[1].events[0].entry.kind, TALK_ROUND);
+	return &worker->from[1].events[0].entry;
+}
+
+/* As a build before rounds had a version says it, or one whose vote is longer. */
+Test(across, daemons_of_two_builds_are_told_apart)
+{
+	for (uint32_t i = 0; i < 2; i++) {
+		const uint32_t former = 0;
+		struct talk_entry *entry;
+
+		begin(2, i + 1, "01");
+		nodes_layout(&ranks);
+		nodes_hold(1, 0, true);
+		actor_start(&ranks.actors[0], 0, zero_materialize, &nodes_place);
+		actor_start(&ranks.actors[1], 0, zero_materialize, &nodes_place);
+		entry = first_vote();
+		entry->data_bytes += i ? 8 : 0;
+		memcpy(entry->data + entry->data_bytes - sizeof(former), &former, sizeof(former));
+		nodes_hold(1, 0, false);
+		all_hear(-EPROTONOSUPPORT, "zinfd of node 1 (ranks 1) is of another build");
+		all_hear(-EPROTONOSUPPORT, "(rounds of version 0 and 1): install the same zinf");
+		end(true);
+	}
+}
+
 /* Of 60 units one parameter has another shape, or one more is there; wherever it is. */
 Test(across, where_models_differ_is_found)
 {

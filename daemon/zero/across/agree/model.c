@@ -2,6 +2,7 @@
 /* The same model on all nodes; see model.h. Floor 5, shard thread. */
 #include "daemon/zero/across/agree/model.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,9 +20,9 @@
 struct model_words {
 	char host[ZI_NAME_BYTES];
 	struct zi_job_config config;
-	uint64_t line; /* node 0's is all nodes' */
-	uint32_t rank; /* one of the node's, that speaks */
-	uint32_t reserved;
+	uint64_t line;    /* node 0's is all nodes' */
+	uint32_t rank;    /* one of the node's, that speaks */
+	uint32_t version; /* ROUND_VERSION: last, however long the vote is */
 };
 struct layout_words {
 	struct zi_job_training training;
@@ -30,6 +31,9 @@ struct layout_words {
 	uint64_t digest;
 };
 static_assert(sizeof(struct model_words) <= TALK_DATA_BYTES, "one vote");
+static_assert(offsetof(struct model_words, version) + sizeof(uint32_t) ==
+                      sizeof(struct model_words),
+              "no padding behind it");
 static_assert(sizeof(struct layout_words) <= TALK_DATA_BYTES, "one vote");
 
 static uint32_t first_rank(const struct zero_job *job)
@@ -170,6 +174,37 @@ static void layouts_known(void *arg, const struct round *round, int error,
 
 /* ---- what it is ---- */
 
+static uint32_t version_of(const struct round_vote *vote)
+{
+	uint32_t version = 0;
+
+	if (vote->data_bytes >= sizeof(version))
+		memcpy(&version, vote->data + vote->data_bytes - sizeof(version), sizeof(version));
+	return version;
+}
+
+/* Of a node whose rounds are others nothing else can be read. */
+static int compare_builds(const struct zero_job *job, const struct round *round,
+                          struct zi_text *text)
+{
+	const struct round_vote *first = &round->votes[0];
+
+	for (uint32_t i = 1; i < across_node_count(job); i++) {
+		const struct round_vote *other = &round->votes[i];
+
+		if (version_of(other) == version_of(first) &&
+		    other->data_bytes == first->data_bytes)
+			continue;
+		zi_text_set(text,
+		            "zinfd of %.90s is of another build than that of %.90s (rounds of "
+		            "version %u and %u): install the same zinf on all nodes",
+		            across_name(job, i).chars, across_name(job, 0).chars, version_of(other),
+		            version_of(first));
+		return err_origin(-EPROTONOSUPPORT);
+	}
+	return 0;
+}
+
 static int compare_model(const struct zero_job *job, const struct model_words *words,
                          const struct model_words *model, uint32_t node, struct zi_text *text)
 {
@@ -203,6 +238,11 @@ static void models_known(void *arg, const struct round *round, int error,
 
 	if (is_over(job, error, text))
 		return;
+	r = compare_builds(job, round, &why);
+	if (r) {
+		refuse(job, r, UINT32_MAX, &why);
+		return;
+	}
 	memcpy(&first, round->votes[0].data, sizeof(first));
 	for (uint32_t i = 0; i < across_node_count(job); i++)
 		take_host(job->across, i, (const char *)round->votes[i].data);
@@ -234,6 +274,7 @@ static void vote_model(struct zero_job *job)
 	words.config = job->group.config;
 	words.line = job->group.line;
 	words.rank = first_rank(job);
+	words.version = ROUND_VERSION;
 	memcpy(vote.data, &words, sizeof(words));
 	across_vote(job, ROUND_MODEL, &vote, models_known);
 }

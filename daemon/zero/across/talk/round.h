@@ -27,6 +27,11 @@
 /* Others may have ended all that this node has voted in, and have voted as far again. */
 #define ROUND_RING (2 * ROUND_WINDOW)
 
+/* One more with each change of what is voted, or of what a vote says: daemons of two builds would
+ * come to different rounds, and blame each other's ranks. The first vote says it (model.c). Before
+ * it was said it was 0. */
+#define ROUND_VERSION 1u
+
 enum round_kind {
 	ROUND_MODEL = 1,      /* all ranks have materialized: configuration, what is stored */
 	ROUND_LAYOUT = 2,     /* how it trains, and a digest of the model */

@@ -49,8 +49,7 @@ static int estimate(const struct zctl_context *context, const struct estimate_op
 		zctl_complain("%s", text.chars);
 		return 1;
 	}
-	estimate_logical(read, &estimate.wish.config, &estimate.wish.training,
-	                 estimate.wish.world_size, &estimate.logical);
+	estimate_logical(&model, &estimate.wish, &estimate.logical);
 	code = find_fit(&estimate, &model);
 	if (context->is_json) {
 		json_t *answer = estimate_answer(&estimate);

@@ -63,6 +63,11 @@ bool zi_strategy_divides_params(uint32_t strategy)
 	return strategy == ZI_STRATEGY_ZERO3;
 }
 
+bool zi_params_are_lent(const struct zi_job_training *training, bool has_sets)
+{
+	return has_sets || zi_strategy_divides_state(training->strategy);
+}
+
 /* A size that does not divide the members was refused before it came here (zi_check_training());
  * of what a catalog says all the same, all of them share. */
 uint32_t zi_shard_members(const struct zi_job_training *training, uint32_t member_count)

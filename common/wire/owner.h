@@ -32,6 +32,9 @@ bool zi_strategy_divides_state(uint32_t strategy);
 bool zi_strategy_divides_grads(uint32_t strategy);
 bool zi_strategy_divides_params(uint32_t strategy);
 
+/* Parameters on NVMe, of ranks on several nodes: may a node need what another one holds? @has_sets:
+ * sets of ranks are named. */
+bool zi_params_are_lent(const struct zi_job_training *training, bool has_sets);
 /* Are the gradients that a rank holds its share? Not where it adds up several micro-batches. */
 bool zi_grads_are_divided(const struct zi_job_config *config,
                           const struct zi_job_training *training);

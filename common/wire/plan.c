@@ -10,14 +10,8 @@
 #include "common/wire/geometry.h"
 #include "common/wire/grads.h"
 #include "common/wire/owner.h"
+#include "common/wire/plan_check.h"
 #include "common/wire/plan_part.h"
-
-/* Far beyond any store; a product with any width, and 64 ranks, is below 2^63. */
-#define PLAN_ELEMENTS_MAX (1ull << 50)
-/* Of a rank, for its tensors and for its arena. */
-#define PLAN_RANK_BYTES_MAX (1ull << 50)
-/* Of all snapshots together. */
-#define PLAN_SNAPSHOT_BYTES_MAX (1ull << 62)
 
 /* Numbers that all planes need. */
 struct widths {
@@ -25,6 +19,7 @@ struct widths {
 	bool is_nvme, is_forward_only;
 	bool is_stored;  /* parameters are on NVMe, and pass through staging */
 	bool is_divided; /* among nodes: they hold their own, and a pool */
+	bool is_lent;    /* they are on NVMe, and other nodes have none of some */
 };
 
 /* How the optimizer state of a job is divided. */
@@ -34,24 +29,27 @@ struct shares {
 	uint64_t slot_bytes;                     /* of staging */
 };
 
-static struct widths widths_of(const struct zi_plan_options *options)
+static struct widths widths_of(const struct zi_plan_model *model,
+                               const struct zi_plan_options *options)
 {
 	const struct zi_job_config *config = &options->config;
 	enum zi_dtype param = (enum zi_dtype)config->param_dtype;
 	bool is_forward_only = zi_training_is_forward_only(&options->training);
-
-	return (struct widths){
+	bool spans_nodes = options->local_ranks < options->world_size;
+	struct widths widths = {
 		.param = zi_dtype_bytes(param),
 		.grad = zi_dtype_bytes((enum zi_dtype)config->grad_dtype),
-		.state = is_forward_only ? 0
-		                         : zi_state_element_bytes(
-						   (enum zi_optimizer)config->optimizer, param),
 		.is_nvme = config->offload_optimizer == ZI_OFFLOAD_NVME,
 		.is_stored = config->offload_param == ZI_OFFLOAD_NVME,
-		.is_divided = options->local_ranks < options->world_size &&
-		              zi_strategy_divides_params(options->training.strategy),
+		.is_divided = spans_nodes && zi_strategy_divides_params(options->training.strategy),
 		.is_forward_only = is_forward_only,
 	};
+
+	if (!is_forward_only)
+		widths.state = zi_state_element_bytes((enum zi_optimizer)config->optimizer, param);
+	widths.is_lent = widths.is_stored && spans_nodes &&
+	                 zi_params_are_lent(&options->training, model->set_count > 0);
+	return widths;
 }
 
 static uint64_t segment_bytes(const struct zi_plan_options *options, uint64_t bytes, bool is_huge)
@@ -75,15 +73,25 @@ static uint64_t plane_bytes(const struct zi_plan_model *model, uint64_t width, u
 	return bytes;
 }
 
-/* Of each rank those of the units that it trains. */
-static uint64_t grads_bytes(const struct zi_plan_model *model, uint32_t local_ranks, uint64_t width,
-                            uint64_t slot_bytes)
+/* Of each rank those of the units that it trains. @least_bytes: a segment that a rank has all the
+ * same. */
+static uint64_t grads_bytes(const struct zi_plan_model *model,
+                            const struct zi_plan_options *options, uint64_t width,
+                            uint64_t slot_bytes, uint64_t least_bytes)
 {
-	uint64_t bytes = 0;
+	uint64_t set_bytes[ZI_SETS_MAX] = { 0 }, bytes = 0;
 
 	for (uint32_t i = 0; i < model->unit_count; i++)
-		bytes += (model->unit_ranks ? model->unit_ranks[i] : local_ranks) *
-		         zi_geometry_unit_bytes(model->unit_padded[i], (uint32_t)width, slot_bytes);
+		set_bytes[zi_plan_set_of(model, i)] +=
+			zi_geometry_unit_bytes(model->unit_padded[i], (uint32_t)width, slot_bytes);
+	for (uint64_t rest = zi_plan_here(options); rest; rest &= rest - 1) {
+		uint64_t rank_bytes = 0;
+
+		for (uint32_t set = 0; set < zi_plan_set_count(model); set++)
+			if (zi_plan_members(model, options, set) & rest & -rest)
+				rank_bytes += set_bytes[set];
+		bytes += ZI_MAX(rank_bytes, least_bytes);
+	}
 	return bytes;
 }
 
@@ -159,17 +167,17 @@ static uint64_t largest_bytes(const struct zi_plan_model *model, uint64_t width,
 	return bytes;
 }
 
-/* Where nodes divide parameters: the own ones; or, of those on NVMe, what is read for others. */
+/* Where nodes divide parameters: the own ones; of those on NVMe what is read for others. */
 static uint64_t own_bytes(const struct zi_plan_model *held, const struct zi_plan_options *options,
                           const struct widths *widths)
 {
 	uint64_t count = 0, bytes = held->padded_count * widths->param;
 
-	if (!widths->is_divided)
+	if (!widths->is_divided && !widths->is_lent)
 		return 0;
 	for (uint32_t i = 0; i < held->unit_count; i++)
 		count += zi_geometry_subgroup_count(held->unit_padded[i]);
-	if (widths->is_stored)
+	if (widths->is_lent)
 		bytes = ZI_MIN(count, (uint64_t)ZI_PLAN_LENT_BUFFERS) * zi_plan_longest(held, 0) *
 		        widths->param;
 	return bytes ? segment_bytes(options, bytes, is_worth_huge(bytes)) : 0;
@@ -234,8 +242,7 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_pa
 	const struct zi_grads_model grads_model = {
 		.plane_bytes = plane_bytes(model, widths->grad, plan->slot_bytes),
 		.largest_bytes = largest_bytes(model, widths->grad, plan->slot_bytes),
-		.whole_bytes =
-			grads_bytes(model, options->local_ranks, widths->grad, plan->slot_bytes),
+		.whole_bytes = grads_bytes(model, options, widths->grad, plan->slot_bytes, 0),
 		.sum_bytes = has_wide_sums ? 0 : part->summed.padded_count * widths->grad,
 		.spill_bytes = ZI_SPILL_SLOTS * zi_plan_longest(model, 0) * widths->grad,
 		.slot_bytes = plan->slot_bytes,
@@ -261,7 +268,8 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_pa
 			"in memory, grant at least %llu bytes",
 			zi_format_bytes(options->training.grad_budget_bytes).chars,
 			(unsigned long long)grads_model.plane_bytes));
-	plan->grad_cpu_bytes = grads_model.whole_bytes;
+	plan->grad_cpu_bytes =
+		grads_bytes(model, options, widths->grad, plan->slot_bytes, ZI_STORE_ALIGN_BYTES);
 	*ret_resident_count = UINT64_MAX;
 	if (!grads.is_pooled) {
 		if (outlive_ranks(options, widths))
@@ -349,71 +357,11 @@ static void plan_store(const struct zi_plan_model *model, const struct zi_plan_o
 	plan->write_bytes_per_step = held_bytes + plan->grad_nvme_bytes;
 }
 
-/* What is kept beside the training state. No sum passes 2^63: 64 ranks of 2^50 bytes each are 2^56.
- * Precondition: the model is a sound one. */
-static int check_beside(const struct zi_plan_model *model, const struct zi_plan_options *options,
-                        struct zi_text *text)
-{
-	const struct widths widths = widths_of(options);
-	uint64_t held_bytes = model->padded_count * (widths.state + widths.param);
-	const struct {
-		const char *name;
-		uint64_t value, max;
-	} fields[] = {
-		{ "tensor_bytes", options->tensor_bytes, PLAN_RANK_BYTES_MAX },
-		{ "arena_bytes", options->arena_bytes, PLAN_RANK_BYTES_MAX },
-		{ "snapshot_count", options->snapshot_count, PLAN_SNAPSHOT_BYTES_MAX / held_bytes },
-	};
-
-	for (size_t i = 0; i < ZI_COUNT_OF(fields); i++)
-		if (fields[i].value > fields[i].max)
-			return err_origin(zi_text_error(
-				text, -EINVAL, "%s is %llu: of this model at most %llu can be",
-				fields[i].name, (unsigned long long)fields[i].value,
-				(unsigned long long)fields[i].max));
-	return 0;
-}
-
-static int check(const struct zi_plan_model *model, const struct zi_plan_options *options,
-                 struct zi_text *text)
-{
-	uint64_t padded_count = 0;
-	int r = zi_check_job_config(&options->config, text);
-
-	if (r)
-		return err_trace(r);
-	if (!model->unit_count)
-		return err_origin(zi_text_error(text, -EINVAL, "a model without units"));
-	for (uint32_t i = 0; i < model->unit_count; i++) {
-		uint64_t padded = model->unit_padded[i];
-
-		if (!padded || padded % ZI_BLOCK_ELEMENTS || padded > PLAN_ELEMENTS_MAX)
-			return err_origin(zi_text_error(
-				text, -EINVAL,
-				"unit %u has %llu elements with padding: a multiple of %u to 2^50",
-				i, (unsigned long long)padded, ZI_BLOCK_ELEMENTS));
-		padded_count += padded;
-		if (padded_count > PLAN_ELEMENTS_MAX)
-			return err_origin(
-				zi_text_error(text, -EINVAL, "a model of more than 2^50 elements"));
-	}
-	if (padded_count != model->padded_count)
-		return err_origin(zi_text_error(
-			text, -EINVAL, "units have %llu elements together, the model %llu",
-			(unsigned long long)padded_count, (unsigned long long)model->padded_count));
-	if (!options->local_ranks || options->local_ranks > options->world_size ||
-	    options->world_size > ZI_WORLD_MAX)
-		return err_origin(zi_text_error(
-			text, -EINVAL, "%u ranks on a node of %u: 1 to %u are allowed",
-			options->local_ranks, options->world_size, ZI_WORLD_MAX));
-	return err_trace(check_beside(model, options, text));
-}
-
 static int make(const struct zi_plan_model *model, const struct zi_plan_part *part,
                 const struct zi_plan_options *options, struct zi_plan *ret_plan,
                 struct zi_text *text)
 {
-	const struct widths widths = widths_of(options);
+	const struct widths widths = widths_of(model, options);
 	struct shares shares = share(&part->held, &options->config, &widths);
 	bool has_wide_sums = zi_training_has_wide_sums(&options->training, &options->config);
 	uint64_t sum_count = UINT64_MAX, bytes;
@@ -470,7 +418,7 @@ int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options
                  struct zi_plan *ret_plan, struct zi_text *text)
 {
 	struct zi_plan_part part;
-	int r = check(model, options, text);
+	int r = zi_plan_check(model, options, text);
 
 	if (r)
 		return err_trace(r);

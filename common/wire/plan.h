@@ -26,14 +26,18 @@ struct zi_plan_model {
 	uint64_t element_count, padded_count; /* of all units */
 	uint32_t unit_count, param_count;     /* the latter is for ZI_TRAINING_FIND_UNUSED alone */
 	const uint64_t *unit_padded;          /* (unit_count,) multiples of a block */
-	const uint32_t *unit_ranks; /* (unit_count,) of this node train it; NULL: all here */
+	/* Ranks that train a unit: its set's; without sets all of them do. */
+	uint32_t set_count;          /* at most ZI_SETS_MAX */
+	const uint64_t *set_members; /* (set_count,) bits */
+	const uint32_t *unit_sets;   /* (unit_count,) */
 };
 
 struct zi_plan_options {
 	struct zi_job_config config;
 	struct zi_job_training training;
 	uint32_t local_ranks, world_size;   /* on a node; in all */
-	uint32_t first_rank, node_count;    /* of those on the node; 0 is 1. Fewer than all alone */
+	uint64_t here_mask;                 /* those on the node; 0: the first ones */
+	uint32_t node_count;                /* 0 is 1 */
 	uint64_t default_staging_bytes;     /* the daemon's step.staging; 0: its default */
 	bool wants_huge;                    /* tier.cpu.huge_pages is not "never" */
 	uint64_t tensor_bytes, arena_bytes; /* of each rank; 0 none */

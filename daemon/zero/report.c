@@ -50,7 +50,7 @@ static void fill_memory(const struct zero_job *job, struct zero_job_report *repo
 
 static void fill_logical(const struct zero_job *job, struct zero_job_report *report)
 {
-	if (!job->here_count)
+	if (!job->subgroup_count)
 		return; /* No model, or none that can be read. */
 	report->logical_count = job->world;
 	for (uint32_t i = 0; i < job->world; i++)

@@ -3,14 +3,13 @@
 #pragma once
 
 #include "common/wire/owner.h"
-#include "zctl/estimate/model.h"
+#include "common/wire/plan.h"
 
 struct estimate_logical {
 	struct zi_plane_bytes ranks[ZI_WORLD_MAX]; /* (world_size,) */
 	struct zi_plane_bytes most;                /* of each plane, of any rank */
 };
 
-/* @training passed zi_check_training(). */
-void estimate_logical(const struct estimate_model *model, const struct zi_job_config *config,
-                      const struct zi_job_training *training, uint32_t world_size,
+/* @model, @options: such as zi_plan_make() takes. */
+void estimate_logical(const struct zi_plan_model *model, const struct zi_plan_options *options,
                       struct estimate_logical *ret_logical);

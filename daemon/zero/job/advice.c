@@ -73,6 +73,8 @@ static void append(const struct zero_job *job, const struct zi_plan_model *model
 		.training = job->training,
 		.local_ranks = (uint32_t)__builtin_popcountll(job->here_mask),
 		.world_size = job->world,
+		.here_mask = job->here_mask,
+		.node_count = job->meeting.node_count,
 		.default_staging_bytes = job->zero->options.default_staging_bytes,
 		.wants_huge = job->cpu_tier->wants_huge,
 		/* What is committed stays where it is (attach.c). What is not ends with its ranks,
@@ -105,7 +107,8 @@ static void append(const struct zero_job *job, const struct zi_plan_model *model
 void advice_append(const struct zero_job *job, struct zi_text *text)
 {
 	_cleanup_(zi_freep) uint64_t *padded = NULL;
-	_cleanup_(zi_freep) uint32_t *ranks = NULL;
+	_cleanup_(zi_freep) uint32_t *unit_sets = NULL;
+	_cleanup_(zi_freep) uint64_t *members = NULL;
 	struct zi_plan_model model = { .element_count = job->element_count,
 		                       .padded_count = job->padded_count,
 		                       .unit_count = job->layout.unit_count,
@@ -117,14 +120,20 @@ void advice_append(const struct zero_job *job, struct zi_text *text)
 	    (job->committed_step >= 0 && !job_is_nvme(job)))
 		return;
 	padded = calloc(job->layout.unit_count, sizeof(*padded));
-	ranks = calloc(job->layout.unit_count, sizeof(*ranks));
-	if (!padded || !ranks)
+	unit_sets = calloc(job->layout.unit_count, sizeof(*unit_sets));
+	members = calloc(job->set_count, sizeof(*members));
+	if (!padded || !unit_sets || !members)
 		return;
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		padded[i] = job->units[i].padded_count;
-		ranks[i] = (uint32_t)__builtin_popcountll(set_of(job, i)->members & job->here_mask);
+		unit_sets[i] = (uint32_t)(set_of(job, i) - job->sets);
 	}
+	for (uint32_t i = 0; i < job->set_count; i++)
+		members[i] = job->sets[i].members;
+	if (sets_are_named(job))
+		model.set_count = job->set_count;
 	model.unit_padded = padded;
-	model.unit_ranks = ranks;
+	model.unit_sets = unit_sets;
+	model.set_members = members;
 	append(job, &model, text);
 }

@@ -261,6 +261,12 @@ static inline bool job_divides_param(const struct zero_job *job)
 {
 	return job_spans_nodes(job) && zi_strategy_divides_params(job->training.strategy);
 }
+/* What it has on its store is read for other nodes as well (across/bytes/lent.h). */
+static inline bool job_lends_param(const struct zero_job *job)
+{
+	return job_stores_param(job) && job_spans_nodes(job) &&
+	       zi_params_are_lent(&job->training, sets_are_named(job));
+}
 /* In memory are those units that are used: job->residency while materialised. */
 static inline bool job_has_pool(const struct zero_job *job)
 {

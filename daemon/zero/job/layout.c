@@ -89,6 +89,20 @@ uint64_t layout_grad_count(const struct zero_layout *layout, uint64_t ranks)
 	return padded_count;
 }
 
+uint64_t layout_trained_count(const struct zero_layout *layout, uint64_t ranks)
+{
+	uint64_t padded_count = 0;
+
+	for (uint32_t param = 0; param < layout->param_count;) {
+		const struct catalog_set *set = layout_set_at(layout, layout->params[param].unit);
+		uint64_t unit_count = padded_from(layout, &param);
+
+		if (!set || set->members & ranks)
+			padded_count += unit_count;
+	}
+	return padded_count;
+}
+
 /* See layout.h. */
 uint64_t layout_sum_count(const struct zero_layout *layout)
 {

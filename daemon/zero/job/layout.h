@@ -104,6 +104,8 @@ int layout_take_sets(struct zero_layout *layout, const struct zero_layout *sourc
 /* Elements with padding of a layout that was checked. */
 uint64_t layout_padded_count(const struct zero_layout *layout);
 uint64_t layout_subgroup_count(const struct zero_layout *layout); /* likewise */
+/* … of units that any of @ranks trains. */
+uint64_t layout_trained_count(const struct zero_layout *layout, uint64_t ranks);
 /* Of all gradients together of those of the ranks that are in @ranks. */
 uint64_t layout_grad_count(const struct zero_layout *layout, uint64_t ranks);
 /* … and of those of one rank that is in all sets. */

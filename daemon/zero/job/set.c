@@ -12,7 +12,7 @@
 #include "daemon/zero/job/job.h"
 
 /* What a former start of another world named is of no use: one set of all. */
-static bool has_sets(const struct zero_job *job)
+bool sets_are_named(const struct zero_job *job)
 {
 	for (uint32_t i = 0; i < job->layout.set_count; i++)
 		if (job->layout.sets[i].members & ~job_mask_of(job->world))
@@ -69,7 +69,7 @@ static void place_sets(struct zero_job *job)
  * flight. */
 int sets_build(struct zero_job *job)
 {
-	bool is_named = has_sets(job);
+	bool is_named = sets_are_named(job);
 	uint32_t count = is_named ? job->layout.set_count : 1;
 	struct zero_set *sets = calloc(count, sizeof(*sets));
 

@@ -25,6 +25,8 @@ struct zero_set {
 	uint64_t grad_bases[ZI_WORLD_MAX]; /* of each member: where they begin in its plane */
 };
 
+/* The model names them, for a world like this one; else there is one of all ranks. */
+bool sets_are_named(const struct zero_job *job);
 /* Of job->world, ->training and ->layout, which is built: also where gradients lie. -ENOMEM. */
 int sets_build(struct zero_job *job);
 const struct zero_set *set_of(const struct zero_job *job, uint32_t unit);

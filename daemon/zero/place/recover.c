@@ -24,6 +24,7 @@
 #include "daemon/zero/place/owner.h"
 #include "daemon/zero/place/record.h"
 #include "daemon/zero/place/recover_former.h"
+#include "daemon/zero/place/recover_layout.h"
 #include "daemon/zero/place/recover_refused.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/snapshot.h"
@@ -72,20 +73,14 @@ struct tier_extent recover_place(const struct zero *zero, const struct catalog_e
 	return extent;
 }
 
-/* Tables grow with the layout: one that its extents, a subgroup each, cannot hold is not
- * believed. */
 static int take_layout(struct zero_job *job, const struct catalog_job *stored)
 {
 	struct zi_text text = { "" };
-	uint64_t held_max = stored->extent_count;
 	int r;
 
 	if (layout_check(&job->layout, &text))
 		return damaged(job, text.chars);
-	/* Of several nodes each rank has its share, to a subgroup. */
-	if (stored->placement.node_count > 1)
-		held_max = (held_max + 1) * stored->world_size;
-	if (layout_padded_count(&job->layout) / ZI_SUBGROUP_ELEMENTS > held_max)
+	if (!recover_believes(job, stored))
 		return damaged(job, "a layout larger than its extents");
 	r = layout_build(job, &text);
 	if (!r && sets_build(job))

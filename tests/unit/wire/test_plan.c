@@ -100,7 +100,7 @@ Test(plan, forward_only_is_parameters_alone)
 	cr_expect_eq(plan.staging_cpu_bytes, 5 * 2 * SUBGROUP, "each has one");
 	cr_expect_eq(plan.read_bytes_per_step, 2 * count);
 	padded[0] = 30 * SUBGROUP;
-	model = (struct zi_plan_model){ padded[0], padded[0], 1, padded, NULL };
+	model = (struct zi_plan_model){ padded[0], padded[0], 1, 0, padded, 0, NULL, NULL };
 	options.config.param_budget_bytes = 0;
 	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
 	cr_expect_eq(plan.staging_cpu_bytes, ZI_PLAN_SLOTS_FORWARD * 2 * SUBGROUP);
@@ -116,7 +116,9 @@ Test(plan, forward_only_finds_its_setting_too)
 
 	padded[0] = 200 * SUBGROUP;
 	padded[1] = padded[2] = 4 * SUBGROUP;
-	model = (struct zi_plan_model){ 208 * SUBGROUP, 208 * SUBGROUP, 3, padded, NULL };
+	model = (struct zi_plan_model){
+		208 * SUBGROUP, 208 * SUBGROUP, 3, 0, padded, 0, NULL, NULL
+	};
 	options.training.flags = ZI_TRAINING_FORWARD_ONLY;
 	options.config.offload_optimizer = ZI_OFFLOAD_NONE;
 	/* 104 MiB of parameters, and as many beside them for who gives values: 204. */
@@ -136,7 +138,7 @@ Test(plan, forward_only_finds_its_setting_too)
 Test(plan, huge_pages_are_taken_where_they_cost_little)
 {
 	padded[0] = 64 * SUBGROUP;
-	model = (struct zi_plan_model){ 64 * SUBGROUP, 64 * SUBGROUP, 1, padded, NULL };
+	model = (struct zi_plan_model){ 64 * SUBGROUP, 64 * SUBGROUP, 1, 0, padded, 0, NULL, NULL };
 	options.wants_huge = true;
 	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
 	cr_expect_eq(plan.slot_bytes, 2 * MIB);
@@ -408,4 +410,76 @@ Test(plan, what_is_found_fits_and_is_no_more_than_was_wished)
 	}
 	cr_assert_gt(counts[0], CASES / 10, "%u fit", counts[0]);
 	cr_assert_gt(counts[1], CASES / 50, "%u were changed", counts[1]);
+}
+
+/* ---- sets of ranks ---- */
+
+static void refuses_sets(uint64_t first, uint64_t second, uint32_t shard_size, const char *words)
+{
+	const uint64_t members[] = { first, second };
+	const uint32_t sets[] = { 0, 1 };
+
+	model.set_count = 2;
+	model.set_members = members;
+	model.unit_sets = sets;
+	options.training.shard_size = shard_size;
+	cr_expect_eq(zi_plan_make(&model, &options, &plan, &text), -EINVAL, "%s", words);
+	cr_expect_not_null(strstr(text.chars, words), "%s", text.chars);
+}
+
+Test(plan, sets_that_cannot_be_are_refused)
+{
+	const uint32_t beyond[] = { 0, 2 };
+	const uint64_t members[] = { 1, 2 };
+
+	padded[0] = padded[1] = SUBGROUP;
+	model = (struct zi_plan_model){ .unit_count = 2, .unit_padded = padded };
+	model.element_count = model.padded_count = 2 * SUBGROUP;
+	options.local_ranks = 2;
+	options.world_size = 4;
+	options.training.strategy = ZI_STRATEGY_ZERO1;
+	refuses_sets(1, 0, 0, "set 1 is of no ranks");
+	refuses_sets(1, 0x11, 0, "set 1 is of no ranks, or of more than the world of 4");
+	refuses_sets(0x7, 0x8, 2, "set 0 has 3 ranks, which shard_size 2 does not divide");
+	options.training.shard_size = 0;
+	model.unit_sets = beyond;
+	model.set_members = members;
+	cr_expect_eq(zi_plan_make(&model, &options, &plan, &text), -EINVAL);
+	cr_expect_not_null(strstr(text.chars, "unit 1 is of set 2 of 2"), "%s", text.chars);
+	model.set_count = ZI_SETS_MAX + 1;
+	cr_expect_eq(zi_plan_make(&model, &options, &plan, &text), -EINVAL);
+	cr_expect_not_null(strstr(text.chars, "257 sets: 256 are allowed"), "%s", text.chars);
+	model.set_count = 0;
+	options.here_mask = 0x8;
+	cr_expect_eq(zi_plan_make(&model, &options, &plan, &text), -EINVAL);
+	cr_expect_not_null(strstr(text.chars, "2 ranks on a node, 1 are named"), "%s", text.chars);
+}
+
+/* Rank 3's node holds what only it trains, and a page for gradients where it trains nothing. */
+Test(plan, a_node_holds_what_its_ranks_train)
+{
+	const uint64_t members[] = { 0x7, 0x8 };
+	const uint32_t sets[] = { 0, 1 }, all[] = { 0, 0 };
+
+	padded[0] = 3 * SUBGROUP;
+	padded[1] = SUBGROUP;
+	model = (struct zi_plan_model){ .unit_count = 2,
+		                        .unit_padded = padded,
+		                        .set_count = 2,
+		                        .set_members = members,
+		                        .unit_sets = sets };
+	model.element_count = model.padded_count = 4 * SUBGROUP;
+	options.local_ranks = 1;
+	options.world_size = 4;
+	options.here_mask = 0x8;
+	options.node_count = 2;
+	options.config.offload_optimizer = ZI_OFFLOAD_CPU;
+	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+	cr_expect_eq(plan.param_cpu_bytes, 4 * SUBGROUP * 2, "all parameters");
+	cr_expect_eq(plan.state_cpu_bytes, SUBGROUP * 10);
+	cr_expect_eq(plan.grad_cpu_bytes, 2 * SUBGROUP * 2, "its own, and the sum");
+	model.unit_sets = all;
+	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+	cr_expect_eq(plan.state_cpu_bytes, 0);
+	cr_expect_eq(plan.grad_cpu_bytes, 4096);
 }

@@ -19,7 +19,7 @@ struct drawn {
 	uint32_t unit_count, world;
 	uint64_t elements[UNIT_MAX], padded[UNIT_MAX];
 	uint64_t members[UNIT_MAX]; /* ranks that train it */
-	uint32_t ranks[UNIT_MAX];   /* how many */
+	uint32_t unit_sets[UNIT_MAX];
 	struct zi_plan_model model;
 	struct zi_plan_options options;
 };
@@ -96,11 +96,13 @@ static void draw_case(struct drawn *drawn)
 		drawn->padded[i] = zi_geometry_padded(drawn->elements[i]);
 		drawn->model.element_count += drawn->elements[i];
 		drawn->model.padded_count += drawn->padded[i];
-		drawn->members[i] = has_sets && i ? 1 + draw((1u << drawn->world) - 1)
-		                                  : job_mask_of(drawn->world);
-		drawn->ranks[i] = (uint32_t)__builtin_popcountll(drawn->members[i]);
+		drawn->members[i] =
+			has_sets ? 1 + draw((1u << drawn->world) - 1) : job_mask_of(drawn->world);
+		drawn->unit_sets[i] = i;
 	}
-	drawn->model.unit_ranks = has_sets ? drawn->ranks : NULL;
+	drawn->model.set_count = has_sets ? drawn->unit_count : 0;
+	drawn->model.set_members = drawn->members;
+	drawn->model.unit_sets = drawn->unit_sets;
 	drawn->model.unit_count = drawn->model.param_count = drawn->unit_count;
 	drawn->model.unit_padded = drawn->padded;
 	drawn->options = (struct zi_plan_options){
@@ -133,7 +135,7 @@ static int make(const struct drawn *drawn)
 			const struct model_set set = { name, drawn->members[unit] };
 
 			(void)snprintf(name, sizeof(name), "s.%u", unit);
-			if (drawn->model.unit_ranks)
+			if (drawn->model.set_count)
 				cr_assert_eq(layout_set(&actors[rank], &set), 0);
 			(void)snprintf(name, sizeof(name), "u.%u", unit);
 			layout_unit(&actors[rank], name);

@@ -5,7 +5,7 @@
  * settings over several zeros (nodes.h), planned and made; each node's charges looked at in each
  * phase.
  */
-#include "common/wire/plan.h"
+#include "common/wire/plan_part.h"
 #include "tests/unit/zero/shards.h"
 
 static struct zero_job_report report;
@@ -16,19 +16,47 @@ static void take_report(void *arg, const struct zero_job_report *given)
 	report = *given;
 }
 
-static uint32_t first_rank(const char *places, uint32_t place)
+static uint64_t here_mask(const char *places, uint32_t place)
 {
-	return (uint32_t)(strchr(places, (int)('0' + place)) - places);
+	uint64_t mask = 0;
+
+	for (uint32_t i = 0; places[i]; i++)
+		mask |= (uint64_t)(places[i] == (char)('0' + place)) << i;
+	return mask;
 }
 
+/* The sets of units in the order in which layouts name them: each once. */
+static void take_sets(const struct model_set *sets, struct zi_plan_model *model, uint64_t *members,
+                      uint32_t *unit_sets)
+{
+	for (uint32_t i = 0; i < UNITS && sets; i++) {
+		uint32_t first = 0;
+
+		while (strcmp(sets[first].name, sets[i].name))
+			first++;
+		unit_sets[i] = first == i ? model->set_count : unit_sets[first];
+		if (first == i)
+			members[model->set_count++] = sets[i].members;
+	}
+	model->set_members = members;
+	model->unit_sets = unit_sets;
+}
+
+static struct zi_share shares[ZI_WORLD_MAX];
+
+/* What a node holds; what each rank stands for is in `shares`. */
 static struct zi_plan plan_of(const struct shards_run *run, uint32_t place)
 {
-	uint64_t padded[UNITS], elements = 0, padded_count = 0;
+	uint64_t padded[UNITS], members[UNITS];
+	uint32_t unit_sets[UNITS];
+	struct zi_plan_model model = { .unit_count = UNITS,
+		                       .param_count = 4,
+		                       .unit_padded = padded };
 	struct zi_plan_options options = {
 		.config = run->config,
 		.training = run->training,
 		.local_ranks = nodes_local_size(&ranks, place),
-		.first_rank = first_rank(run->places, place),
+		.here_mask = here_mask(run->places, place),
 		.world_size = ranks.world,
 		.node_count = net.count,
 		.default_staging_bytes = net.nodes[place].staging_bytes,
@@ -39,16 +67,12 @@ static struct zi_plan plan_of(const struct shards_run *run, uint32_t place)
 
 	for (uint32_t i = 0; i < UNITS; i++) {
 		padded[i] = zi_geometry_padded(model_elements[i]);
-		elements += model_elements[i];
-		padded_count += padded[i];
+		model.element_count += model_elements[i];
+		model.padded_count += padded[i];
 	}
-	cr_assert_eq(zi_plan_make(&(struct zi_plan_model){ .element_count = elements,
-	                                                   .padded_count = padded_count,
-	                                                   .unit_count = UNITS,
-	                                                   .param_count = 4,
-	                                                   .unit_padded = padded },
-	                          &options, &plan, &text),
-	             0, "%s", text.chars);
+	take_sets(run->sets, &model, members, unit_sets);
+	cr_assert_eq(zi_plan_make(&model, &options, &plan, &text), 0, "%s", text.chars);
+	zi_plan_shares(&model, &options, shares);
 	return plan;
 }
 
@@ -60,6 +84,22 @@ static uint64_t copy_bytes(void)
 	for (uint32_t i = 0; i < ranks.world; i++)
 		bytes += report.ranks[i].copy_bytes;
 	return bytes;
+}
+
+static void compare_logical(const struct shards_run *run)
+{
+	cr_expect_eq(report.logical_count, ranks.world);
+	for (uint32_t i = 0; i < ranks.world; i++) {
+		struct zi_plane_bytes bytes;
+
+		zi_logical_bytes(&shares[i], &run->config, &run->training, &bytes);
+		cr_expect_eq(report.logical[i].param, bytes.param, "rank %u", i);
+		cr_expect_eq(report.logical[i].param_live, bytes.param_live, "rank %u", i);
+		cr_expect_eq(report.logical[i].grad, bytes.grad, "rank %u", i);
+		cr_expect_eq(report.logical[i].grad_buckets, bytes.grad_buckets, "rank %u", i);
+		cr_expect_eq(report.logical[i].accum, bytes.accum, "rank %u", i);
+		cr_expect_eq(report.logical[i].state, bytes.state, "rank %u", i);
+	}
 }
 
 static void compare(const struct shards_run *run, const char *when)
@@ -78,6 +118,7 @@ static void compare(const struct shards_run *run, const char *when)
 		cr_expect_eq(report.staging_cpu_bytes, plan.staging_cpu_bytes, "staging");
 		cr_expect_eq(report.coll_cpu_bytes, plan.coll_cpu_bytes, "coll");
 		cr_expect_eq(report.reserved_nvme_bytes, plan.reserved_nvme_bytes, "reserved");
+		compare_logical(run);
 		used = job_of(place)->account->account.used_bytes[TIER_CPU];
 		cr_expect_eq(used, plan.cpu_bytes - plan.copy_cpu_bytes + copy_bytes(),
 		             "'%s' %s: node %u holds %lu, not %lu", run->places, when, place, used,
@@ -193,6 +234,67 @@ Test(shards_plan, forward_only_each_holds_parameters_alone, .timeout = 120)
 				shards_use(i, unit % UNITS, 0, false);
 		compare(&run, "used");
 		shards_end(true);
+	}
+}
+
+/* What one run draws: each strategy in each place, with budgets. */
+static struct shards_run drawn_run(uint64_t seed, const char *places, uint32_t strategy)
+{
+	uint32_t tiers = (uint32_t)(seed % 4);
+	struct shards_run run = {
+		.places = places,
+		.config = model_config(seed % 5 < 3 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
+		                       tiers >= 2   ? ZI_OFFLOAD_NVME
+		                       : tiers == 1 ? ZI_OFFLOAD_CPU
+		                                    : ZI_OFFLOAD_NONE),
+		.training = { .strategy = strategy },
+	};
+
+	run.config.schedule = seed % 3 ? ZI_SCHEDULE_LOCAL : ZI_SCHEDULE_SHARDED;
+	run.config.staging_bytes = tiers >= 2 ? 20 * MIB : 0;
+	run.config.resident_bytes = tiers == 2 && seed % 8 > 3 ? 2 * MIB : 0;
+	if (tiers == 3 && (strategy == ZI_STRATEGY_ZERO3 || strategy == ZI_STRATEGY_DDP))
+		run.config.offload_param = ZI_OFFLOAD_NVME;
+	return run;
+}
+
+/* Replicas wherever nodes cut them: a node holds what any of its ranks owns, once. */
+Test(shards_plan, replicas_are_held_once_a_node, .timeout = 300)
+{
+	static const struct {
+		const char *places;
+		uint32_t shard_size;
+	} replicas[] = { { "0011", 2 }, { "0101", 2 }, { "0012", 2 },     { "0111", 2 },
+		         { "0123", 2 }, { "1022", 2 }, { "00112233", 4 }, { "000111", 3 } };
+	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO3, ZI_STRATEGY_ZERO1,
+		                               ZI_STRATEGY_ZERO2 };
+
+	for (uint64_t seed = 0; seed < 24; seed++) {
+		struct shards_run run =
+			drawn_run(seed, replicas[seed % 8].places, strategies[seed % 3]);
+
+		run.training.shard_size = replicas[seed % 8].shard_size;
+		check(&run, seed + 1);
+	}
+}
+
+/* Stages, parts of tensors, and ranks that train nothing: a node's part goes by its sets. */
+Test(shards_plan, sets_are_held_where_their_ranks_are, .timeout = 300)
+{
+	static const struct model_set sets[][UNITS] = {
+		{ { "left", 0x5 }, { "right", 0xa }, { "all", 0xf } },
+		{ { "first", 0x3 }, { "first", 0x3 }, { "second", 0xc } },
+		{ { "alone", 0x8 }, { "most", 0x6 }, { "alone", 0x8 } },
+	};
+	static const char *const places[] = { "0011", "0101", "0123", "0001", "0111" };
+	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO3, ZI_STRATEGY_DDP,
+		                               ZI_STRATEGY_ZERO1, ZI_STRATEGY_ZERO2 };
+
+	for (uint64_t seed = 0; seed < 30; seed++) {
+		struct shards_run run = drawn_run(seed, places[seed % 5], strategies[seed / 4 % 4]);
+
+		run.sets = sets[seed % 3];
+		check(&run, seed + 1);
 	}
 }
 

@@ -25,7 +25,7 @@ static uint32_t buffer_count(const struct zero_job *job)
 /* Documented in the header, as are all that are not static. */
 uint64_t lent_bytes(const struct zero_job *job)
 {
-	if (!job_stores_param(job) || !job_divides_param(job))
+	if (!job_lends_param(job))
 		return 0;
 	return buffer_count(job) * buffer_bytes(job);
 }

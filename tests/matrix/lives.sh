@@ -87,8 +87,7 @@ load_row() {
 	set_strategy "$from" "$4"
 	run_job "$build/bin/zinf-gpt" $name "$4" "${run[@]}" "${way[@]}" --steps 2 --incarnation one ||
 		fail "a rank failed"
-	"$build/bin/zctl" --socket "$directory/zinfd.sock" snapshot $name --name half >"$directory/said" 2>&1 ||
-		fail "no snapshot: $(cat "$directory/said")"
+	zctl snapshot $name --name half || fail "no snapshot: $(cat "$directory/said")"
 	name=loaded
 	set_strategy "$2" "$4"
 	run_job "$build/bin/zinf-gpt" $name "$4" "${run[@]}" "${way[@]}" --incarnation one --load first/half \
@@ -101,8 +100,7 @@ load_row() {
 	cat "$directory"/first.[0-9] >>"$directory/loaded.0"
 	losses "$directory"/loaded.[0-9] >"$directory/loaded.losses"
 	cmp "$reference.losses" "$directory/loaded.losses" || fail "other losses"
-	"$build/bin/zctl" --socket "$directory/zinfd.sock" snapshot rm first/half >"$directory/said" 2>&1 ||
-		fail "the snapshot stays: $(cat "$directory/said")"
+	zctl snapshot rm first/half || fail "the snapshot stays: $(cat "$directory/said")"
 	name=first
 	set_strategy "$from" "$4"
 	run_job "$build/bin/zinf-gpt" $name "$4" "${run[@]}" "${way[@]}" --steps 2 --incarnation two \

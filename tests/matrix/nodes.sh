@@ -3,8 +3,8 @@
 # what launchers tell them. In some rows something ends and all that ended is started again, with --resume: all
 # daemons are stopped between two steps, or behind a drawn step a rank, a worker, one daemon or all of them are
 # killed.
-# Every rank's parameters are compared; masters and moments where a node has all of them (ddp), else by what the
-# steps behind them make of them.
+# Every rank's parameters are compared, and masters and moments of the parts that all nodes export, which load as one
+# into the daemon of the other rows. Some jobs go on there ("moved"), by another strategy.
 # Not over nodes, since refused there: dp, offload_param nvme with zero1 and zero2.
 
 far_pids=()
@@ -12,8 +12,8 @@ far_strategies=(ddp zero1 zero2 zero3 hybrid)
 # Ranks and nodes, which have as many each.
 far_counts=("2 2" "3 3" "4 2" "4 4" "8 2" "8 4" "8 8")
 # What is there after any of these is on the store; ranks and workers alone leave memory as it is.
-far_ends=(- stopped - killed rank - daemon worker)
-far_memory_ends=(- rank - worker)
+far_ends=(- stopped moved killed rank - daemon worker)
+far_memory_ends=(- rank moved worker)
 
 start_far() { # start_far NODE: anew, or again
 	local at=$directory/node$1
@@ -103,9 +103,49 @@ lose_far() {
 	esac
 }
 
+# Job $name of NODES in the daemon of the other rows, as snapshot $name/whole.
+gather_far() { # NODES
+	local node
+	for ((node = 0; node < $1; node++)); do
+		"$build/bin/zctl" --socket "$directory/node$node/zinfd.sock" export $name "$directory/parts" \
+			--format zinf >"$directory/said" 2>&1 || {
+			cat "$directory/said"
+			return 1
+		}
+	done
+	zctl load "$directory/parts" $name/whole || {
+		cat "$directory/said"
+		return 1
+	}
+	rm -r "$directory/parts"
+}
+
+# delete_far STEPS ...: as begin_far
+delete_far() {
+	begin_far "${@:2}" --steps "$1" --incarnation last --delete-job
+	wait_all || fail "it was not deleted"
+}
+
+# What nodes have made in "${all[@]}" goes on in one, by the next strategy.
+move_far() { # STRATEGY PLACE RANKS NODES
+	local i=0 place
+	read -ra place <<<"$2"
+	gather_far "$4" || fail "its parts do not load"
+	delete_far 2 "${all[@]}"
+	while [ "${far_strategies[i]}" != "$1" ]; do i=$((i + 1)); done
+	set_strategy "${far_strategies[(i + 1) % 5]}" "$3"
+	all=("$build/bin/zinf-gpt" $name "$3" "${flags[@]}" "${way[@]}" "${sync[@]}"
+		--offload-optimizer "${place[0]}" --offload-param "${place[1]}")
+	run_job "${all[@]}" --load $name/whole --incarnation one --dump "$directory/dump.{rank}" ||
+		fail "it did not go on in one node"
+	export_state $name || fail "its state was not exported"
+	run_job "${all[@]}" --incarnation two --delete-job || fail "it was not deleted"
+	zctl snapshot rm $name/whole || fail "the snapshot stays: $(cat "$directory/said")"
+}
+
 # far_row NODES STRATEGY PLACE RANKS SCHEDULE DTYPE END
 far_row() {
-	local place all end=$7 at
+	local place all end=$7 at missing=$4
 	read -ra place <<<"$3"
 	draw_habits "$6"
 	steps=4 at=$((1 + (rows + seed) % 2))
@@ -114,6 +154,7 @@ far_row() {
 	-) ;;
 	stopped) words+=", daemons stopped behind step 2" ;;
 	killed) words+=", daemons killed behind step $at" ;;
+	moved) words+=", gone on with in one behind step 2" ;;
 	*) words+=", a $end killed behind step $at" ;;
 	esac
 	name=far
@@ -124,10 +165,9 @@ far_row() {
 	rm -f "$directory/$name".*
 	all=($name "$4" "$1" "${flags[@]}" "${way[@]}" "${sync[@]}"
 		--offload-optimizer "${place[0]}" --offload-param "${place[1]}" --timeout 60)
-	if [ "$end" = stopped ]; then
+	if [ "$end" = stopped ] || [ "$end" = moved ]; then
 		begin_far "${all[@]}" --steps 2 --incarnation none
-		wait_all || fail "a rank failed before its daemon was stopped"
-		stop_far
+		wait_all || fail "a rank failed in the first two steps"
 	elif [ "$end" != - ]; then
 		watch_steps
 		begin_far "${all[@]}" --incarnation none --watch "$directory/watched"
@@ -136,18 +176,25 @@ far_row() {
 		unwatch
 		! wait_all || fail "all ranks ended well"
 	fi
+	[ "$end" != stopped ] || stop_far
 	need_far "$1"
-	[ "$end" = - ] || all+=(--resume latest)
-	begin_far "${all[@]}" --incarnation one --dump "$directory/dump.{rank}"
-	wait_all || fail "a rank failed"
-	compare_dumps "$4"
-	if [ "$2" = ddp ]; then
-		socket=$directory/node0/zinfd.sock export_state $name || fail "its state was not exported"
-		cmp "$reference.state" "$directory/$name.state" || fail "other masters or moments"
+	case "$end" in
+	- | stopped | moved) missing=0 ;;
+	esac
+	if [ "$end" = moved ]; then
+		move_far "$2" "$3" "$4" "$1"
+	else
+		[ "$end" = - ] || all+=(--resume latest)
+		begin_far "${all[@]}" --incarnation one --dump "$directory/dump.{rank}"
+		wait_all || fail "a rank failed"
+		gather_far "$1" || fail "its parts do not load"
+		planes_of $name/whole >"$directory/$name.state" || fail "its state was not exported"
+		zctl snapshot rm $name/whole || fail "the snapshot stays: $(cat "$directory/said")"
+		delete_far $steps "${all[@]}"
 	fi
-	begin_far "${all[@]}" --incarnation two --delete-job
-	wait_all || fail "it was not deleted"
-	compare_lives $([ "$end" = - ] && echo 0 || echo "$4")
+	compare_dumps "$4"
+	cmp "$reference.state" "$directory/$name.state" || fail "other masters or moments"
+	compare_lives $missing
 	steps=3
 	passed=$((passed + 1))
 	echo "equal: $words"
@@ -189,7 +236,7 @@ all_far_rows() {
 # Three: one that runs through with state in memory, and two of which something ends, with it there and on
 # the store.
 drawn_far_rows() {
-	local i ranks nodes end place strategy drawn=(- "${far_memory_ends[seed % 2 * 2 + 1]}" "${far_ends[(1 + seed * 3) % 8]}")
+	local i ranks nodes end place strategy drawn=(- "${far_memory_ends[1 + seed % 3]}" "${far_ends[(1 + seed * 3) % 8]}")
 	has_nodes || return 0
 	for i in 0 1 2; do
 		read -r ranks nodes <<<"${far_counts[(seed + i * 3) % 7]}"

@@ -69,6 +69,24 @@ static void compose(struct nodes *nodes, int error, uint32_t suspect, const stru
 	}
 }
 
+/* Documented in nodes_private.h. */
+void nodes_end_of_store(const struct nodes *nodes, struct nodes_end *ret_end)
+{
+	*ret_end = (struct nodes_end){ .error = -EPIPE, .done = NODES_DONE_UNKNOWN };
+	zi_text_set(&ret_end->text,
+	            "the store is gone, which %s served: its worker, its daemon or all of it ended",
+	            nodes_name(nodes, 0));
+}
+
+/* @r: of reading there. Who lost the store as well has closed its connections for that. */
+static bool is_store_to_blame(const struct nodes *nodes, int error, uint32_t suspect, int r)
+{
+	bool is_gone = r != -ENOENT && r != -ETIMEDOUT && r != -EPROTO;
+
+	return is_gone && error == -EPIPE && suspect != NET_CULPRIT_NONE && suspect &&
+	       nodes->join.node && !(nodes->join.flags & NET_JOIN_STORE_ELSEWHERE);
+}
+
 /* Documented in the header, as is the other. */
 void nodes_ask(struct nodes *nodes, uint32_t node, const struct net_asked *asked)
 {
@@ -85,6 +103,7 @@ void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done
 	struct nodes_key waits = nodes_key(nodes, "waits", nodes->join.node);
 	const char *keys[] = { abort.chars };
 	bool is_present;
+	int r;
 
 	if (suspect != NET_CULPRIT_NONE && error == -ETIMEDOUT)
 		(void)store_client_set(nodes->client, waits.chars, &suspect, sizeof(suspect),
@@ -96,9 +115,15 @@ void nodes_blame(struct nodes *nodes, int error, uint32_t suspect, uint32_t done
 	if (suspect != NET_CULPRIT_NONE)
 		(void)store_client_wait(nodes->client, keys, 1, zi_clock_deadline_ns(moment_ns),
 		                        NULL);
-	if (!nodes_end_read(nodes->client, abort.chars, zi_clock_deadline_ns(NODES_ASK_NS), NULL,
-	                    ret_end))
+	r = nodes_end_read(nodes->client, abort.chars, zi_clock_deadline_ns(NODES_ASK_NS), NULL,
+	                   ret_end);
+	if (!r)
 		return;
+	if (is_store_to_blame(nodes, error, suspect, r)) {
+		nodes_end_of_store(nodes, ret_end);
+		ret_end->done = done;
+		return;
+	}
 	compose(nodes, error, suspect, text, ret_end);
 	ret_end->done = done;
 	if (!nodes_end_tell(nodes->client, abort.chars, ret_end, zi_clock_deadline_ns(NODES_ASK_NS),

@@ -27,6 +27,8 @@ struct nodes_key {
 
 /* @node: NET_CULPRIT_NONE for a key that is no node's. */
 struct nodes_key nodes_key(const struct nodes *nodes, const char *what, uint32_t node);
+/* What is to be said when the store is gone: node 0 is. */
+void nodes_end_of_store(const struct nodes *nodes, struct nodes_end *ret_end);
 
 /* This node's will, and a thread that waits for the end: nodes_stop_watch(). Return: 0, or an error
  * with @text. */

@@ -62,15 +62,8 @@ static int watch_main(void *arg)
 		return 0;
 	if (!r)
 		r = nodes_end_read(nodes->watch, key.chars, ZI_DEADLINE_NEVER, NULL, &nodes->end);
-	if (r) {
-		nodes->end = (struct nodes_end){ .error = -EPIPE,
-			                         .culprit = 0,
-			                         .done = NODES_DONE_UNKNOWN };
-		zi_text_set(&nodes->end.text,
-		            "the store is gone, which %s served: its worker, "
-		            "its daemon or all of it ended",
-		            nodes_name(nodes, 0));
-	}
+	if (r)
+		nodes_end_of_store(nodes, &nodes->end);
 	zi_loop_post(nodes->watcher.loop, &nodes->post, nodes->watcher.ended);
 	return 0;
 }

@@ -186,11 +186,35 @@ Test(blame, another_nodes_word_is_waited_for_and_kept_to)
 	expect(-ETIMEDOUT, 3, "node 3 (here): nothing came");
 }
 
-/* Its own view is all there is. */
-Test(blame, store_that_is_gone_leaves_a_view_of_ones_own)
+static void lose_store(void)
 {
 	store_stop(&store);
 	store.loop = NULL;
+}
+
+/* Node 1 has lost it as well, and closed its connections for that. */
+Test(blame, store_that_is_gone_is_the_fault_of_who_served_it)
+{
+	nodes.join.node = 2;
+	lose_store();
+	blame(-EPIPE, 1, NO_MOMENT_NS, "node 1 (here): Connection closed by peer");
+	cr_expect_eq(end.error, -EPIPE);
+	cr_expect_eq(end.culprit, 0);
+	cr_expect_eq(end.done, 3);
+	cr_expect_str_eq(end.text.chars, "the store is gone, which node 0 (here) served: its "
+	                                 "worker, its daemon or all of it ended");
+}
+
+/* Its own view is all there is: of who served it, and of nodes that go on without. */
+Test(blame, store_that_is_gone_leaves_a_view_of_ones_own)
+{
+	nodes.join.flags = NET_JOIN_STORE_ELSEWHERE;
+	nodes.join.node = 2;
+	lose_store();
+	blame(-EPIPE, 1, NO_MOMENT_NS, "node 1 (here): Connection closed by peer");
+	cr_expect_eq(end.culprit, 1);
+	nodes.join.flags = 0;
+	nodes.join.node = 0;
 	blame(-EPIPE, 1, NO_MOMENT_NS, "node 1 (here): Connection closed by peer");
 	cr_expect_eq(end.error, -EPIPE);
 	cr_expect_eq(end.culprit, 1);

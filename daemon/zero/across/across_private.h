@@ -17,11 +17,16 @@
 
 enum across_phase { ACROSS_MEETING, ACROSS_JOINING, ACROSS_MAPPING, ACROSS_TALKING, ACROSS_OVER };
 
+/* A step's groups of parameters, as they are said before it begins: TALK_READY with this `what`. */
+#define AGREE_READY_GROUPS   4u
+#define AGREE_GROUPS_ENTRIES 6u
+
 /* Entries for one node that wait for its worker: all that may have to be said of rounds, of ranks
  * that leave, and of who is late; what is more, who adds it has to look for room first. */
-#define ACROSS_QUEUE 192u
+#define ACROSS_QUEUE 208u
 /* What cannot wait has room. */
-#define ACROSS_RESERVE (ROUND_WINDOW + ZI_WORLD_MAX + PULL_NODE_MAX + TALK_CREDIT + 8)
+#define ACROSS_RESERVE \
+	(ROUND_WINDOW + ZI_WORLD_MAX + PULL_NODE_MAX + TALK_CREDIT + 8 + 2 * AGREE_GROUPS_ENTRIES)
 static_assert(ACROSS_QUEUE > ACROSS_RESERVE, "and so has what can");
 
 /* What a node is waited for; see late.c. */
@@ -33,6 +38,13 @@ struct across_late {
 	uint32_t culprit;    /* a rank, or UINT32_MAX */
 	struct zi_text what; /* timed out */
 	struct zi_text text; /* what the first to answer said; "": nobody yet */
+};
+
+/* Groups of a step that other nodes begin: of the last step, the lowest node's that has some. */
+struct across_groups {
+	int64_t step;
+	uint32_t node;
+	struct zi_step_group groups[ZI_PARAM_GROUPS_MAX];
 };
 
 /* Something of the job's on its way to the slab, and from there to another node; see serve.h. */
@@ -102,6 +114,7 @@ struct across {
 	round_done_fn dones[ROUND_RING];
 	uint64_t gone; /* nodes without ranks: bits */
 	struct across_late late;
+	struct across_groups groups;
 	struct search search; /* while models differ */
 	struct tier_segment *slab;
 	uint64_t slot_bytes;           /* it is divided into such, */

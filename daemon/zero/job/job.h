@@ -37,6 +37,7 @@
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/doubt.h"
 #include "daemon/zero/step/item.h"
+#include "daemon/zero/step/join.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/queue.h"
 #include "daemon/zero/step/step.h"
@@ -137,6 +138,7 @@ struct zero_job {
 	/* memory; there while materialised */
 	bool is_materializing;
 	uint32_t materialize_generation; /* of the group it is for */
+	struct zero_join join;           /* over nodes: of a node without data */
 	struct zero_start before;        /* while it is under way: what a failure goes back to */
 	int materialize_error;           /* not 0: so it ends when nothing is in flight any more */
 	struct zi_text materialize_text;

@@ -342,10 +342,8 @@ static void op_expire(struct zero_op *op)
 	tensor_op_abandon(op);
 	if (op->opcode == ZI_OP_STEP_BEGIN && op->options.flags & ZI_STEP_JOINED &&
 	    job->step.phase == ZERO_STEP_NONE) {
-		op_fail(op, -ETIMEDOUT,
-		        "a join timed out after %.1f s: of ranks %s, which have not joined, none "
-		        "has begun a step",
-		        seconds, set_format(join_missing(job)).chars);
+		op_fail(op, -ETIMEDOUT, "a join timed out after %.1f s: %.200s", seconds,
+		        join_say_late(job).chars);
 		return;
 	}
 	/* What another node has may be behind any of these. */

@@ -9,7 +9,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/across/agree/agree.h"
+#include "daemon/zero/across/agree/begin.h"
 #include "daemon/zero/grad/spill.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -102,17 +102,18 @@ static int groups_check(const struct zero_job *job, struct zero_op *op)
 }
 
 /* What one optimizer alone has is nobody else's: it would do nothing, in silence. */
-static int optimizer_check(const struct zero_job *job, struct zero_op *op)
+static int optimizer_check(const struct zero_job *job, const struct zi_step_options *options,
+                           struct zi_text *text)
 {
 	enum zi_optimizer optimizer = (enum zi_optimizer)job->config.optimizer;
 	bool is_adam = optimizer == ZI_OPTIMIZER_ADAM || optimizer == ZI_OPTIMIZER_ADAMW;
 
-	if (op->options.lr_decay != 0 && optimizer != ZI_OPTIMIZER_ADAGRAD)
-		return zi_text_error(&op->text, -EINVAL,
+	if (options->lr_decay != 0 && optimizer != ZI_OPTIMIZER_ADAGRAD)
+		return zi_text_error(text, -EINVAL,
 		                     "lr_decay is %g: adagrad has one, the job's optimizer is %s",
-		                     op->options.lr_decay, zi_optimizer_name(optimizer));
-	if ((op->options.flags & ZI_STEP_NO_BIAS_CORRECTION) && !is_adam)
-		return zi_text_error(&op->text, -EINVAL,
+		                     options->lr_decay, zi_optimizer_name(optimizer));
+	if ((options->flags & ZI_STEP_NO_BIAS_CORRECTION) && !is_adam)
+		return zi_text_error(text, -EINVAL,
 		                     "no_bias_correction is set: adam and adamw have one, the "
 		                     "job's optimizer is %s",
 		                     zi_optimizer_name(optimizer));
@@ -163,15 +164,22 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 	return r ? r : err_trace(scale_options_check(job, &op->options, &op->text));
 }
 
+/* Who begins a step: a rank here, or where all have joined one of another node. */
+struct beginner {
+	uint32_t rank;
+	const struct zi_step_options *options;
+	const struct zi_step_group *groups;
+};
+
 /* How the step will go, by the first rank's options. */
-static struct zero_step step_of(const struct zero_job *job, const struct zero_op *op)
+static struct zero_step step_of(const struct zero_job *job, const struct beginner *first)
 {
 	struct zero_step step = {
 		.phase = job->step.phase,
 		.generation = job->group.generation,
 		.line = job->group.line,
-		.options = op->options,
-		.options_rank = op->rank->number,
+		.options = *first->options,
+		.options_rank = first->rank,
 		.norm = __builtin_nan(""),
 		.is_due = ahead_is_due(job, job->current_step + 1),
 		.blob_index = blob_next(job),
@@ -186,14 +194,13 @@ static struct zero_step step_of(const struct zero_job *job, const struct zero_op
 		},
 	};
 
-	memcpy(step.groups, op->rank->step_groups,
-	       op->options.group_count * sizeof(step.groups[0]));
-	step.skips_nonfinite = (op->options.flags & ZI_STEP_SKIP_NONFINITE) || scale_is_on(job);
-	step.is_norm_wanted = op->options.max_norm > 0 || step.skips_nonfinite ||
-	                      (op->options.flags & ZI_STEP_WANT_NORM);
+	memcpy(step.groups, first->groups, first->options->group_count * sizeof(step.groups[0]));
+	step.skips_nonfinite = (first->options->flags & ZI_STEP_SKIP_NONFINITE) || scale_is_on(job);
+	step.is_norm_wanted = first->options->max_norm > 0 || step.skips_nonfinite ||
+	                      (first->options->flags & ZI_STEP_WANT_NORM);
 	step.is_pass1 = step.is_norm_wanted || job->config.schedule == ZI_SCHEDULE_SHARDED;
 	/* What is in memory alone may not change before the step is certain. */
-	step.is_early = (op->options.flags & ZI_STEP_UPDATE_EARLY) && !step.is_norm_wanted &&
+	step.is_early = (first->options->flags & ZI_STEP_UPDATE_EARLY) && !step.is_norm_wanted &&
 	                job_is_nvme(job) && !job_is_ahead(job) && !job->across;
 	/* Else buckets would be full before all gradients are in. */
 	step.is_pass1 |= job->grad_pool && !step.is_early;
@@ -223,17 +230,17 @@ static int step_reserve(struct zero_job *job, const struct zero_step *step, stru
 
 /* The first rank; then state is read ahead. Return: 0; -ENOSPC, -EDQUOT, -EINVAL; BUDGET_E_WAIT,
  * and nothing has begun. */
-static int step_start(struct zero_job *job, struct zero_op *op)
+static int step_start(struct zero_job *job, const struct beginner *first, struct zi_text *text)
 {
 	struct zero_step *step = &job->step;
-	struct zero_step next = step_of(job, op);
-	int r = optimizer_check(job, op);
+	struct zero_step next = step_of(job, first);
+	int r = optimizer_check(job, first->options, text);
 
 	assert(step->reduce_count == 0);
 	assert(!job->former.is_kept);
 	if (r)
 		return err_trace(r);
-	r = step_reserve(job, &next, &op->text);
+	r = step_reserve(job, &next, text);
 	if (r)
 		return r == BUDGET_E_WAIT ? r : err_trace(r);
 	*step = next;
@@ -256,6 +263,47 @@ static void units_advance(struct zero_job *job)
 		step_unit_advance(job, i);
 }
 
+/* As other nodes have begun it, where all ranks have joined; @op is one of theirs. Return: as
+ * step_start(). */
+static int step_start_far(struct zero_job *job, struct zero_op *op)
+{
+	struct zero_op model = { .rank = op->rank, .options = job->join.options };
+	struct beginner first = { .rank = job->join.rank,
+		                  .options = &job->join.options,
+		                  .groups = job->join.groups };
+	int r = begin_check(job, &model);
+
+	if (r) {
+		op->text = model.text;
+		return err_trace(r);
+	}
+	r = step_start(job, &first, &op->text);
+	if (!r)
+		job->join.has_begun = false;
+	return r == BUDGET_E_WAIT ? r : err_trace(r);
+}
+
+/* Of nodes whose ranks have all joined. Return: whether @op may go on; else it waits, or has
+ * failed. */
+static bool try_far(struct zero_op *op)
+{
+	struct zero_job *job = op->rank->job;
+	int r;
+
+	if (job->step.phase != ZERO_STEP_NONE)
+		return true;
+	if (join_is_asked(job))
+		return op->options.flags & ZI_STEP_JOINED;
+	if (!join_has_begun(job))
+		return true;
+	r = step_start_far(job, op);
+	if (r && r != BUDGET_E_WAIT)
+		op_complete(op, r);
+	if (!r)
+		join_step(job, op->rank);
+	return !r;
+}
+
 /* @op waits in its rank's list. It goes on waiting while the former step is being written. */
 void step_try_begin(struct zero_op *op)
 {
@@ -269,6 +317,8 @@ void step_try_begin(struct zero_op *op)
 	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING ||
 	    gather_is_asked(job, ZERO_GATHER_COMMIT))
 		return;
+	if (!try_far(op))
+		return;
 	if (op->options.flags & ZI_STEP_JOINED) {
 		join_try(op);
 		units_advance(job);
@@ -277,7 +327,11 @@ void step_try_begin(struct zero_op *op)
 	is_first = job->step.phase == ZERO_STEP_NONE;
 	r = begin_check(job, op);
 	if (!r && is_first) {
-		r = step_start(job, op);
+		r = step_start(job,
+		               &(struct beginner){ .rank = rank->number,
+		                                   .options = &op->options,
+		                                   .groups = rank->step_groups },
+		               &op->text);
 		if (r == BUDGET_E_WAIT)
 			return;
 		if (!r)
@@ -288,8 +342,10 @@ void step_try_begin(struct zero_op *op)
 		if (!r)
 			r = groups_compare(job, op);
 	}
-	if (!r)
+	if (!r) {
+		join_forget(job, rank->number);
 		job->step.begun_mask |= 1ull << rank->number;
+	}
 	if (!r && is_first)
 		join_step(job, rank);
 	op_complete(op, r);

@@ -10,8 +10,11 @@
  */
 #include "daemon/zero/step/join.h"
 
+#include <string.h>
+
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/agree/begin.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -31,12 +34,14 @@ static struct zero_op *waiting_of(const struct zero_rank *rank)
 	return NULL;
 }
 
+/* Documented in the header, as are all that are not static. */
 bool join_has(const struct zero_job *job, uint32_t rank)
 {
 	return job->step.joined_mask >> rank & 1;
 }
 
-uint64_t join_missing(const struct zero_job *job)
+/* Ranks here that do not wait as joined. */
+static uint64_t missing_here(const struct zero_job *job)
 {
 	uint64_t mask = 0;
 
@@ -46,18 +51,24 @@ uint64_t join_missing(const struct zero_job *job)
 	return mask;
 }
 
-/* What sums are multiplied by: of a set, before a gradient of its units is complete; so no device
- * thread reads it yet. A set in which nobody has data left has zeros to divide. */
-static void factor_set(struct zero_job *job, struct zero_set *set)
+/* A set in which nobody has data left has zeros to divide. */
+float join_factor(const struct zero_job *job, const struct zero_set *set, uint64_t joined,
+                  bool divides_by_live)
 {
-	uint64_t live = set->members & ~job->step.joined_mask;
+	uint64_t live = set->members & ~joined;
 
 	if (job->step.options.flags & ZI_STEP_SUM)
-		set->factor = 1.0f;
-	else if (job->step.divides_by_live && live)
-		set->factor = (float)(1.0 / (double)__builtin_popcountll(live));
-	else
-		set->factor = set->average;
+		return 1.0f;
+	if (divides_by_live && live)
+		return (float)(1.0 / (double)__builtin_popcountll(live));
+	return set->average;
+}
+
+/* Before a gradient of the set's units is complete; so no device thread reads it yet. Of one that
+ * spans nodes whoever makes its sums knows it (across/sums/grads.c). */
+static void factor_set(struct zero_job *job, struct zero_set *set)
+{
+	set->factor = join_factor(job, set, job->step.joined_mask, job->step.divides_by_live);
 }
 
 /* @op completes: its rank has begun the step under way. */
@@ -118,6 +129,104 @@ static void join_all(struct zero_op *last)
 	}
 }
 
+/* ---- over nodes ---- */
+
+/* A former group's is forgotten. */
+static struct zero_join *join_of(struct zero_job *job)
+{
+	struct zero_join *join = &job->join;
+
+	if (join->generation != job->group.generation)
+		*join = (struct zero_join){ .generation = job->group.generation };
+	return join;
+}
+
+static bool is_of_now(const struct zero_job *job)
+{
+	return job->across && job->join.generation == job->group.generation;
+}
+
+bool join_is_asked(const struct zero_job *job)
+{
+	return is_of_now(job) && job->join.is_asked;
+}
+
+bool join_has_begun(const struct zero_job *job)
+{
+	return is_of_now(job) && job->join.has_begun;
+}
+
+void join_begun(struct zero_job *job, const struct zi_step_options *options,
+                const struct zi_step_group *groups, uint32_t rank)
+{
+	struct zero_join *join = join_of(job);
+
+	assert(join->is_asked);
+	assert(job->step.phase == ZERO_STEP_NONE);
+	join->is_asked = false;
+	join->has_begun = true;
+	join->rank = rank;
+	join->options = *options;
+	memcpy(join->groups, groups, options->group_count * sizeof(*groups));
+	ops_retry(job);
+}
+
+void join_over(struct zero_job *job)
+{
+	struct zero_join *join = join_of(job);
+
+	assert(join->is_asked);
+	join->is_asked = false;
+	join->over_mask = 0;
+	for_each_rank_here(job, i) {
+		struct zero_op *op = waiting_of(job->group.ranks[i]);
+
+		if (!op) {
+			join->over_mask |= 1ull << i;
+			continue;
+		}
+		op->micro_batches = 0;
+		op_complete(op, 0);
+	}
+	ops_retry(job);
+}
+
+void join_forget(struct zero_job *job, uint32_t rank)
+{
+	job->join.over_mask &= ~(1ull << rank);
+}
+
+/* No step is under way here. */
+static void try_far(struct zero_op *op)
+{
+	struct zero_job *job = op->rank->job;
+	struct zero_join *join = join_of(job);
+
+	if (join->over_mask >> op->rank->number & 1) {
+		join_forget(job, op->rank->number);
+		op->micro_batches = 0;
+		op_complete(op, 0);
+	} else if (!join->is_asked && !missing_here(job)) {
+		join->is_asked = true;
+		agree_begin_joined(job);
+	}
+}
+
+struct zi_text join_say_late(const struct zero_job *job)
+{
+	uint64_t missing = missing_here(job) & ~(join_is_asked(job) ? job->here_mask : 0);
+	struct zi_text text;
+
+	if (join_is_asked(job) && agree_begin_say_late(job, &text))
+		return text;
+	if (missing)
+		zi_text_set(&text, "of ranks %s, which have not joined, none has begun a step",
+		            set_format(missing).chars);
+	else
+		zi_text_set(&text, "the step of the others cannot begin here yet");
+	return text;
+}
+
 /* @op waits in its rank's list, and no step is being written. */
 void join_try(struct zero_op *op)
 {
@@ -125,13 +234,10 @@ void join_try(struct zero_op *op)
 
 	if (job->zero->is_stopping)
 		op_fail(op, -ESTALE, "the daemon is stopping");
-	else if (job->across) /* Whose data are at their end is known to its own node alone. */
-		op_fail(op, -EOPNOTSUPP,
-		        "rank %u joins, but ranks on several nodes cannot yet: give all of them as "
-		        "many batches",
-		        op->rank->number);
 	else if (job->step.phase == ZERO_STEP_STEPPING)
 		join_begin(op);
-	else if (!join_missing(job))
+	else if (job->across)
+		try_far(op);
+	else if (!missing_here(job))
 		join_all(op);
 }

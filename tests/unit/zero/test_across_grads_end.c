@@ -100,17 +100,6 @@ Test(across_grads_end, a_node_that_is_silent_while_its_gradients_are_awaited_end
 	end(false);
 }
 
-/* Whose data are at their end is not told to other nodes. */
-Test(across_grads_end, a_rank_cannot_join_while_others_are_elsewhere)
-{
-	struct zero_op op = { .options = { .flags = ZI_STEP_JOINED } };
-
-	made(2, 1, "01");
-	cr_expect_eq(actor_call(&ranks.actors[0], zero_step_begin, &op), -EOPNOTSUPP);
-	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "as many batches"));
-	end(true);
-}
-
 /* What a node may not say, or not ask for, ends the talk. */
 Test(across_grads_end, words_that_cannot_be_end_the_talk)
 {
@@ -120,6 +109,16 @@ Test(across_grads_end, words_that_cannot_be_end_the_talk)
 		{ .kind = TALK_READY, .what = 2, .unit = 1, .subgroup = 0, .micro = 1 },
 		{ .kind = TALK_READY, .what = 2, .unit = 1, .subgroup = 99, .micro = 0 },
 		{ .kind = TALK_READY, .what = 9 },
+		/* Ranks that have joined: another node's, nobody's; an average of none. */
+		{ .kind = TALK_READY, .what = 1, .unit = 1, .micro = 1, .step = 2 },
+		{ .kind = TALK_READY, .what = 1, .unit = 1, .micro = 1, .step = 4 },
+		{ .kind = TALK_READY, .what = 1, .unit = 1, .micro = 1, .piece = 1 },
+		{ .kind = TALK_READY, .what = 1, .unit = 1, .micro = 1, .step = 1, .piece = 2 },
+		/* Groups: none, a part of one, too many. */
+		{ .kind = TALK_READY, .what = 4 },
+		{ .kind = TALK_READY, .what = 4, .data_bytes = 24 },
+		{ .kind = TALK_READY, .what = 4, .micro = 64, .data_bytes = 16 },
+		{ .kind = TALK_READY, .what = 4, .micro = UINT32_MAX, .data_bytes = 16 },
 		{ .kind = TALK_PULL, .what = PULL_PARTIAL, .unit = UNITS, .bytes = 4096 },
 		{ .kind = TALK_PULL, .what = PULL_PARTIAL, .unit = 1, .bytes = 4096 },
 		{ .kind = TALK_PULL, .what = PULL_SUM, .unit = UNITS, .bytes = 4096 },

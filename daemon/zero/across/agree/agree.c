@@ -11,22 +11,12 @@
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/step/step.h"
-#include "kernels/hash.h"
 
 /* What a node's ranks have come to. */
 struct agree_call {
 	int64_t step;      /* the one in force */
 	uint32_t words[2]; /* the call's own */
 };
-
-/* How a step has begun there. */
-struct agree_step {
-	int64_t step;
-	uint32_t rank, reserved; /* whose options they are */
-	struct zi_step_options options;
-	uint64_t groups_digest; /* of their groups */
-};
-static_assert(sizeof(struct agree_step) <= TALK_DATA_BYTES, "one vote");
 
 static const struct {
 	enum round_kind kind;
@@ -40,8 +30,9 @@ static const struct {
 
 /* ---- what differs ---- */
 
-static void say_step(const struct zero_job *job, uint32_t node, int64_t step, int64_t first,
-                     struct zi_text *text)
+/* See agree.h. */
+void agree_say_step(const struct zero_job *job, uint32_t node, int64_t step, int64_t first,
+                    struct zi_text *text)
 {
 	zi_text_set(text, "%s is at step %lld, but %s at step %lld", across_name(job, node).chars,
 	            (long long)step, across_name(job, 0).chars, (long long)first);
@@ -57,7 +48,7 @@ static void say_difference(const struct zero_job *job, enum zero_gather gather,
 	memcpy(&first, round->votes[0].data, sizeof(first));
 	memcpy(&other, round->votes[node].data, sizeof(other));
 	if (first.step != other.step) {
-		say_step(job, node, other.step, first.step, text);
+		agree_say_step(job, node, other.step, first.step, text);
 		return;
 	}
 	zi_text_set(text, "%s: %s %u, %s %u in %s, but %s %u, %s %u in %s", name,
@@ -78,9 +69,8 @@ static enum zero_gather gather_of(enum round_kind kind)
 	return (enum zero_gather)gather;
 }
 
-/* These are votes that no node makes with an error: one that does cannot go on. Return: true when
- * that broke the group. */
-static bool refused(struct zero_job *job, const struct round *round)
+/* See agree.h. */
+bool agree_refused(struct zero_job *job, const struct round *round)
 {
 	struct zi_text why, text;
 	uint32_t node = 0;
@@ -113,7 +103,7 @@ static void agreed(void *arg, const struct round *round, int error, const struct
 	uint32_t odd;
 
 	(void)text; /* Its ranks have heard why. */
-	if (error || job->group.phase != ZERO_GROUP_LIVE || refused(job, round)) {
+	if (error || job->group.phase != ZERO_GROUP_LIVE || agree_refused(job, round)) {
 		job_settle(job);
 		return;
 	}
@@ -184,57 +174,4 @@ void agree_held(struct zero_job *job)
 		job->group.held &= ~(1u << i);
 		agree_all(job, (enum zero_gather)i, NULL, job->group.go_on[i]);
 	}
-}
-
-/* ---- a step ---- */
-
-static void begun(void *arg, const struct round *round, int error, const struct zi_text *text)
-{
-	struct zero_job *job = arg;
-	struct agree_step first, other = { .rank = UINT32_MAX };
-	struct zi_text why = { "" };
-	int r = 0;
-
-	(void)text; /* Its ranks have heard why. */
-	if (error || job->group.phase != ZERO_GROUP_LIVE || refused(job, round)) {
-		job_settle(job);
-		return;
-	}
-	memcpy(&first, round->votes[0].data, sizeof(first));
-	for (uint32_t i = 1; i < across_node_count(job) && !r; i++) {
-		memcpy(&other, round->votes[i].data, sizeof(other));
-		if (other.step != first.step) {
-			r = -EINVAL;
-			say_step(job, i, other.step, first.step, &why);
-		} else {
-			r = step_options_compare(&other.options, other.rank, &first.options,
-			                         first.rank, &why);
-			if (!r && other.groups_digest != first.groups_digest)
-				r = zi_text_error(&why, err_origin(-EINVAL),
-				                  "lr or weight_decay of a group are others in "
-				                  "rank %u than in rank %u",
-				                  other.rank, first.rank);
-		}
-	}
-	if (r)
-		group_break(job, r, other.rank < job->group.world_size ? other.rank : UINT32_MAX,
-		            &why);
-	job_settle(job);
-}
-
-void agree_begin(struct zero_job *job)
-{
-	struct agree_step step;
-	struct round_vote vote = { .data_bytes = sizeof(step) };
-
-	if (!job->across)
-		return;
-	memset(&step, 0, sizeof(step)); /* All of it is sent. */
-	step.step = job->current_step;
-	step.rank = job->step.options_rank;
-	step.options = job->step.options;
-	step.groups_digest =
-		kern_hash(job->step.groups, step.options.group_count * sizeof(job->step.groups[0]));
-	memcpy(vote.data, &step, sizeof(step));
-	across_vote(job, ROUND_STEP_BEGIN, &vote, begun);
 }

@@ -27,5 +27,12 @@ void agree_all(struct zero_job *job, enum zero_gather gather, const uint32_t wor
 bool agree_is_held(const struct zero_job *job);
 void agree_hold(struct zero_job *job, enum zero_gather gather, gather_go_fn go_on);
 void agree_held(struct zero_job *job);
-/* The first rank here has begun a step: its options are those of all nodes. Nobody waits. */
-void agree_begin(struct zero_job *job);
+
+/* ---- for begin.c ---- */
+
+/* These are votes that no node makes with an error: one that does cannot go on. Return: true when
+ * that broke the group. */
+bool agree_refused(struct zero_job *job, const struct round *round);
+/* That two nodes are at different steps. */
+void agree_say_step(const struct zero_job *job, uint32_t node, int64_t step, int64_t first,
+                    struct zi_text *text);

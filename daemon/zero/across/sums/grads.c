@@ -13,6 +13,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/set.h"
 #include "daemon/zero/step/culprit.h"
+#include "daemon/zero/step/join.h"
 #include "daemon/zero/step/reduce.h"
 #include "daemon/zero/step/step.h"
 
@@ -196,6 +197,32 @@ void grads_waited(struct grads *grads)
 		step_advance(job);
 }
 
+/* What sums of the unit are multiplied by: known when all nodes have handed it over. Return: false,
+ * ranks do not agree about it, and the group ends. */
+static bool take_factor(struct grads *grads, uint32_t index)
+{
+	struct zero_job *job = grads->job;
+	const struct zero_set *set = set_of(job, index);
+	struct grads_unit *unit = &grads->units[index];
+	uint64_t here = job->step.joined_mask & set->members;
+	uint64_t joined = unit->joined | here;
+	uint64_t dividers = unit->dividers | (job->step.divides_by_live ? here : 0);
+	struct across *across = grads->across;
+
+	unit->joined = unit->dividers = 0;
+	unit->factor = join_factor(job, set, joined, dividers);
+	if (!dividers || dividers == joined)
+		return true;
+	if (!across->fault)
+		zi_text_set(&across->fault_text,
+		            "divides_by_live is true in rank %u, but false in rank %u",
+		            (uint32_t)__builtin_ctzll(dividers),
+		            (uint32_t)__builtin_ctzll(joined & ~dividers));
+	across->fault = across->fault ? across->fault : err_origin(-EINVAL);
+	across_go_on(across);
+	return false;
+}
+
 void grads_try_finish(struct grads *grads, uint32_t index)
 {
 	struct grads_unit *unit = &grads->units[index];
@@ -207,6 +234,8 @@ void grads_try_finish(struct grads *grads, uint32_t index)
 		if (grads->heard[index * grads->node_count + (uint32_t)__builtin_ctzll(rest)] <=
 		    unit->begun)
 			return;
+	if (!take_factor(grads, index))
+		return;
 	unit->begun++;
 	unit->next_subgroup = 0;
 	unit->next_piece = 0;

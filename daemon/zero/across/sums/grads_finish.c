@@ -200,7 +200,7 @@ static void finish_block(struct grads_group *group, uint64_t offset, uint64_t co
 		run.target_dtype = job_sum_dtype(job);
 		run.target = sum_at(group) + offset * zi_dtype_bytes(run.target_dtype);
 		run.op = ZI_REDUCE_AVG;
-		run.average = set_of(job, subgroup->unit)->factor;
+		run.average = group->grads->units[subgroup->unit].factor;
 	}
 	finish_run(&run, group->scratch);
 	if (job->accum)
@@ -231,7 +231,7 @@ static void group_run(struct fetch *fetch)
 	const struct grads_plan *plan = grads_plan_of(group->grads, subgroup->unit);
 	struct kern_reduce_options options = {
 		.dtype = job_sum_dtype(job),
-		.average = set_of(job, subgroup->unit)->factor,
+		.average = group->grads->units[subgroup->unit].factor,
 	};
 	uint64_t count;
 

@@ -14,10 +14,12 @@ struct across_serve;
 struct talk_entry;
 struct zero_subgroup;
 
-/* `what` of TALK_READY, beside PARAMS_READY: its `micro` is a number, */
+/* `what` of TALK_READY, beside PARAMS_READY and AGREE_READY_GROUPS: its `micro` is a number, */
 enum grads_ready {
-	GRADS_READY_UNIT = 1, /* ranks there have handed over `unit` */
-	GRADS_READY_SUM = 2,  /* the sum of `subgroup` of `unit` is there */
+	/* ranks there have handed over `unit`; `step` has those of them that have joined: bits;
+	 * `piece` 1: they are left out of the average */
+	GRADS_READY_UNIT = 1,
+	GRADS_READY_SUM = 2, /* the sum of `subgroup` of `unit` is there */
 };
 
 /* Sums that are copied from other nodes at a time. */
@@ -28,9 +30,13 @@ struct grads_unit {
 	uint32_t finish_count;  /* pieces that are finished here, */
 	uint32_t serve_count;   /* and partials of others that are made here, of each micro-batch */
 	uint32_t handed, begun; /* numbers: by ranks here; to be finished here */
-	uint32_t asks_left, serves_left;    /* partials that nobody has asked for; not made yet */
-	uint32_t pieces_left;               /* not finished yet */
-	uint64_t untold;                    /* nodes that have yet to hear that it is ready */
+	uint32_t asks_left, serves_left; /* partials that nobody has asked for; not made yet */
+	uint32_t pieces_left;            /* not finished yet */
+	uint64_t untold;                 /* nodes that have yet to hear that it is ready */
+	/* ranks of other nodes that have joined the step of the number that is heard: bits; and of
+	 * those which are to be left out of the average */
+	uint64_t joined, dividers;
+	float factor;                       /* of the number that is being finished */
 	uint32_t next_subgroup, next_piece; /* to be finished, while it is linked */
 	struct zi_list link;
 };

@@ -5,6 +5,7 @@
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/sums/grads_private.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/set.h"
 
 /* ---- what is said ---- */
 
@@ -30,6 +31,9 @@ static bool say_note(struct grads *grads, uint32_t note)
 		entry.what = GRADS_READY_UNIT;
 		entry.unit = index;
 		entry.micro = grads->units[index].handed;
+		entry.step =
+			(int64_t)(grads->job->step.joined_mask & set_mask_here(grads->job, index));
+		entry.piece = entry.step && grads->job->step.divides_by_live;
 		untold = &grads->units[index].untold;
 	} else {
 		entry.what = GRADS_READY_SUM;
@@ -71,12 +75,21 @@ static bool heard_unit(struct grads *grads, const struct talk_entry *entry)
 {
 	struct grads_unit *unit = &grads->units[entry->unit];
 	uint32_t *heard = &grads->heard[entry->unit * grads->node_count + entry->node];
+	uint64_t joined = (uint64_t)entry->step;
 
 	if (!unit->finish_count || !(grads_plan_of(grads, entry->unit)->nodes >> entry->node & 1))
 		return false;
 	/* Its ranks' buffers are free only when all that it has was asked for. */
 	if (entry->micro != *heard + 1 || *heard > unit->begun)
 		return false;
+	for (uint64_t rest = joined; rest; rest &= rest - 1)
+		if (!(set_of(grads->job, entry->unit)->members >> __builtin_ctzll(rest) & 1) ||
+		    across_node_of(grads->job, (uint32_t)__builtin_ctzll(rest)) != entry->node)
+			return false;
+	if (entry->piece > (joined != 0))
+		return false;
+	unit->joined |= joined;
+	unit->dividers |= entry->piece ? joined : 0;
 	++*heard;
 	grads_try_finish(grads, entry->unit);
 	return true;

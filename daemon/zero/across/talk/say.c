@@ -6,6 +6,7 @@
 #include "common/base/err.h"
 #include "common/base/utf8.h"
 #include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/agree/begin.h"
 #include "daemon/zero/across/bytes/params_private.h"
 #include "daemon/zero/across/sums/grads_private.h"
 #include "daemon/zero/job/group.h"
@@ -258,6 +259,8 @@ static int heard(struct across *across, const struct talk_entry *entry, struct z
 	case TALK_READY:
 		if (entry->what == PARAMS_READY)
 			return err_trace(params_heard(across, entry, text));
+		if (entry->what == AGREE_READY_GROUPS)
+			return err_trace(agree_groups_heard(across, entry, text));
 		return err_trace(grads_heard(across, entry, text));
 	case TALK_PULL:
 		return err_trace(serve_asked(across, entry, text));

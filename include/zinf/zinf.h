@@ -328,11 +328,12 @@ ZINF_API int zinf_param_group(struct zinf *zinf, uint32_t param, uint32_t group)
  * copying. By every rank alike, before zinf_materialize(), which then finds a committed step. The
  * world's size and the offload settings may be others than the snapshot's; blobs go to the ranks of
  * the same number. A job that has a step of its own goes on from there, whatever is loaded: a
- * trainer that is restarted need not take the call away.
+ * trainer that is restarted need not take the call away. Over several nodes every one of them has
+ * the snapshot: all of it, or what it made itself of its part (docs/CHECKPOINT.md).
  * @source: "JOB/NAME".
  * Return: 0; -ENOENT no such snapshot; -EACCES another uid's; -EINVAL dtype or optimizer are others
- * than the snapshot's (another model, or what is one node's part of it, is refused by
- * zinf_materialize()); -EBUSY it is being made or removed, or the job is materialised; -EUCLEAN,
+ * than the snapshot's (zinf_materialize() refuses another model, parts of another placement, nodes
+ * with different steps); -EBUSY it is being made or removed, or the job is materialised; -EUCLEAN,
  * -ENODEV it cannot be read; -EOPNOTSUPP an older daemon. is_forward_only: parameters alone, of any
  * optimizer; what such a job kept trains nobody.
  */

@@ -126,51 +126,98 @@ static void train_and_export(uint32_t strategy)
 	system_expect_text(scene.words, "all 2 parts are there: zctl load");
 }
 
-/* Each strategy over nodes, under each on one node. */
-static void move_to_one_node(uint32_t strategy)
+/* Job @name begins with snapshot moved/two, under each strategy, on one node or several. */
+static void go_on_under_each(const char *name)
 {
 	static const uint32_t strategies[] = { ZINF_DDP, ZINF_ZERO1, ZINF_ZERO2, ZINF_ZERO3 };
 
+	for (size_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
+		struct trainer_settings settings = settings_of(
+			name, strategies[i], i % 2 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_CPU, 5);
+		struct ranks ranks;
+
+		settings.load = "moved/two";
+		cr_assert_eq(ranks_train(&ranks, &settings), 0);
+		for (uint32_t rank = 0; rank < RANKS; rank++)
+			cr_assert_eq(ranks.reports[rank]->first_steps[0], 2);
+		cr_assert(ranks_are_right(&ranks), "strategy %zu", i);
+		ranks_free(&ranks);
+		for (uint32_t node = 0; node < (scene.is_alone ? 1 : NODES); node++) {
+			settings.options.socket_path = scene.harness[node].socket_path;
+			cr_assert_eq(system_destroy_job(&settings), 0);
+		}
+	}
+}
+
+/* Each strategy over nodes, under each on one node, and over nodes again from all of it on each. */
+static void move(uint32_t strategy)
+{
 	if (!open_scene())
 		return;
 	train_and_export(strategy);
 	RUN(0, 0, "load", path_of("all"), "moved/two");
 	system_expect_text(scene.words, "as snapshot moved/two, step 2");
 	scene.is_alone = true;
-	for (size_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
-		struct trainer_settings settings = settings_of(
-			"moved", strategies[i], i % 2 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_CPU, 5);
-		struct ranks ranks;
-
-		settings.load = "moved/two";
-		cr_assert_eq(ranks_train(&ranks, &settings), 0);
-		cr_assert_eq(ranks.reports[0]->first_steps[0], 2);
-		cr_assert(ranks_are_right(&ranks), "strategy %zu", i);
-		ranks_free(&ranks);
-		settings.options.socket_path = scene.harness[0].socket_path;
-		cr_assert_eq(system_destroy_job(&settings), 0);
-	}
+	go_on_under_each("moved");
+	RUN(1, 0, "load", path_of("all"), "moved/two");
+	scene.is_alone = false;
+	go_on_under_each("again");
 	close_scene();
 }
 
-Test(far_snapshot, ddp_goes_on_on_one_node)
+Test(far_snapshot, ddp_goes_on_elsewhere)
 {
-	move_to_one_node(ZINF_DDP);
+	move(ZINF_DDP);
 }
 
-Test(far_snapshot, zero1_goes_on_on_one_node)
+Test(far_snapshot, zero1_goes_on_elsewhere)
 {
-	move_to_one_node(ZINF_ZERO1);
+	move(ZINF_ZERO1);
 }
 
-Test(far_snapshot, zero2_goes_on_on_one_node)
+Test(far_snapshot, zero2_goes_on_elsewhere)
 {
-	move_to_one_node(ZINF_ZERO2);
+	move(ZINF_ZERO2);
 }
 
-Test(far_snapshot, zero3_goes_on_on_one_node)
+Test(far_snapshot, zero3_goes_on_elsewhere)
 {
-	move_to_one_node(ZINF_ZERO3);
+	move(ZINF_ZERO3);
+}
+
+/* Every node keeps the same steps by itself; a new job begins with one where each has its part. */
+Test(far_snapshot, automatic_ones_are_of_one_commit)
+{
+	struct trainer_settings settings;
+	struct ranks ranks;
+
+	if (!open_scene())
+		return;
+	settings = settings_of("far", ZINF_ZERO1, ZINF_OFFLOAD_NVME, 3);
+	settings.options.snapshot_interval = 2;
+	settings.options.snapshot_keep = 1;
+	train(&settings);
+	RUN(0, 0, "export", "far/auto-000002", path_of("all"), "--format", "zinf");
+	RUN(1, 0, "export", "far/auto-000002", path_of("all"), "--format", "zinf");
+	system_expect_text(scene.words, "all 2 parts are there");
+	RUN(0, 0, "load", path_of("all"), "moved/two");
+	settings = settings_of("other", ZINF_ZERO1, ZINF_OFFLOAD_NVME, 5);
+	settings.load = "far/auto-000002";
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	cr_assert_eq(ranks.reports[RANKS - 1]->first_steps[0], 2);
+	cr_assert(ranks_are_right(&ranks));
+	ranks_free(&ranks);
+	/* Of what its nodes have between them, under another strategy no node has enough. */
+	settings = settings_of("third", ZINF_ZERO3, ZINF_OFFLOAD_NVME, 5);
+	settings.load = "far/auto-000002";
+	cr_assert_eq(ranks_start(&ranks, &settings), 0);
+	for (uint32_t i = 0; i < RANKS; i++) {
+		cr_assert_eq(ranks_wait(&ranks, i), 1);
+		cr_assert_eq(ranks.reports[i]->result, -EOPNOTSUPP);
+		system_expect_text(ranks.reports[i]->text, "would begin with one node's part");
+	}
+	ranks_free(&ranks);
+	close_scene();
 }
 
 /* ---- what is refused ---- */

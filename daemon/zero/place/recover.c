@@ -197,6 +197,8 @@ static int take_extent(struct zero_job *job, const struct catalog_extent *stored
 
 	if (!subgroup || (!is_state && stored->plane != ZI_PLANE_PARAM))
 		return damaged(job, "an extent of no subgroup");
+	if (!subgroup->is_here && is_load)
+		return 0; /* It is whole, and another node takes that. */
 	if (!subgroup->is_here)
 		return damaged(job, "an extent of what another node holds");
 	if (!stored->extent.bytes)
@@ -273,24 +275,30 @@ static int take_charge(struct zero_job *job)
 
 /*
  * Extents, their checksums and blobs. The job's layout is built. @is_load: @stored is a snapshot's;
- * blobs of ranks that the job does not have are left out. Return: 0; -ENOMEM; what job->refusal is
- * then, with its text.
+ * blobs of ranks that are not here, and what another node is to hold, are left out. Return: 0;
+ * -ENOMEM; what job->refusal is then, with its text.
  */
 int recover_state(struct zero_job *job, const struct catalog_job *stored, bool is_load)
 {
+	uint32_t here_count = 0;
 	int r;
 
 	r = share_reserve(&job->zero->shares, stored->extent_count);
-	for (uint32_t i = 0; i < stored->extent_count && !r; i++)
+	for (uint32_t i = 0; i < stored->extent_count && !r; i++) {
+		const struct zero_subgroup *subgroup = recover_subgroup(job, &stored->extents[i]);
+
+		here_count += !is_load || (subgroup && subgroup->is_here);
 		r = take_extent(job, &stored->extents[i], is_load);
+	}
 	for (uint32_t i = 0; i < stored->blob_count && !r; i++)
-		if (!is_load || stored->blobs[i].rank < job->world)
+		if (!is_load || (stored->blobs[i].rank < job->world &&
+		                 job->here_mask >> stored->blobs[i].rank & 1))
 			r = take_blob(job, &stored->blobs[i]);
 	for_each_subgroup_here(job, subgroup)
 		if (!r && !subgroup->places[ZERO_PLANE_PARAM].extent.bytes)
 			r = damaged(job, "parameters without an extent");
 	/* State that was never written has a row as well: none missing can pass for it. */
-	if (!r && stored->extent_count != _ZERO_PLANE_COUNT * job->here_count)
+	if (!r && here_count != _ZERO_PLANE_COUNT * job->here_count)
 		r = damaged(job, "optimizer state without an extent");
 	/* A node of several may hold nothing of a small model. */
 	if (!r && !job->nvme_tier && job->zero->options.nvme_tier_count)

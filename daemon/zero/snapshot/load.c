@@ -17,7 +17,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "daemon/zero/across/talk/meeting.h"
 #include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -27,6 +26,7 @@
 #include "daemon/zero/param/fetch.h"
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/extent.h"
+#include "daemon/zero/place/record.h"
 #include "daemon/zero/place/recover.h"
 #include "daemon/zero/snapshot/part.h"
 #include "daemon/zero/snapshot/snapshot.h"
@@ -151,46 +151,13 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 	return 0;
 }
 
-/* Ranks where they were, planes divided as they were: what the node held is what it will hold. */
-static bool is_placed_alike(const struct zero_job *job, const struct catalog_job *record)
-{
-	const struct catalog_placement *then = &record->placement;
-	const struct zi_job_training *training = &job->group.training;
-	uint64_t then_mask = 0;
-
-	for (uint32_t i = 0; i < record->world_size; i++)
-		then_mask |= (uint64_t)(then->nodes[i] == then->node) << i;
-	return job_spans_nodes(job) && record->world_size == job->group.world_size &&
-	       then_mask == meeting_here_mask(job) && then->strategy == training->strategy &&
-	       then->shard_size == training->shard_size;
-}
-
-/* Of a job over several nodes a node's snapshot is of what that node held. Return: 0; -EOPNOTSUPP.
- */
-static int check_part(const struct zero_job *job, const struct zero_snapshot *snapshot,
-                      struct zi_text *text)
-{
-	const struct catalog_job *record = snapshot->record;
-
-	if (record->placement.node_count <= 1 || is_placed_alike(job, record))
-		return 0;
-	if (!part_is(record))
-		return 0;
-	return err_origin(zi_text_error(
-		text, -EOPNOTSUPP,
-		"snapshot '%.40s/%.40s' is one node's part, of %u nodes with %u ranks: load it "
-		"with as many ranks, each where it was, with the same strategy",
-		snapshot->job_name, snapshot->name, record->placement.node_count,
-		record->world_size));
-}
-
 /* @rank: its model is known. Another rank that has come asks for the same; and the model is the
  * snapshot's. Return: 0; -EINVAL with the first difference; -EOPNOTSUPP a part alone is here. */
 int load_check(const struct zero_rank *rank, struct zi_text *text)
 {
 	const struct zero_job *job = rank->job;
 	const struct zero_snapshot *snapshot = rank->load;
-	char who[24];
+	char who[24], what[2 * ZI_NAME_BYTES + 16];
 	int r;
 
 	if (job->is_stored)
@@ -207,17 +174,14 @@ int load_check(const struct zero_rank *rank, struct zi_text *text)
 	}
 	if (!snapshot)
 		return 0;
-	if (job_spans_nodes(job))
-		return err_origin(zi_text_error(
-			text, -EOPNOTSUPP,
-			"job '%.60s' has ranks on several nodes and would begin with snapshot "
-			"'%.60s': a snapshot is of one node, and loaded by ranks of one node alone",
-			job->name, snapshot->name));
 	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
 	r = load_model_check(&rank->layout, who, snapshot, text);
-	if (!r)
-		r = check_part(job, snapshot, text);
-	return err_trace(r);
+	/* Of several nodes each may have its part: they see to that together (load_nodes.h). */
+	if (r || job_spans_nodes(job))
+		return err_trace(r);
+	(void)snprintf(what, sizeof(what), "snapshot '%s/%s'", snapshot->job_name,
+	               snapshot->name); /* Fits. */
+	return err_trace(part_check(snapshot->record, what, text));
 }
 
 /*
@@ -257,7 +221,7 @@ int load_adopt(struct zero_job *job, struct zi_text *text)
 	                              .world = job->world,
 	                              .number = 1,
 	                              .line = job->group.line,
-	                              .placement = record->placement });
+	                              .placement = record_placement(job) });
 	return 0;
 }
 

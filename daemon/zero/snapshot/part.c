@@ -2,23 +2,11 @@
 /* One node's part of a job; see part.h. Floor 5, shard thread. */
 #include "daemon/zero/snapshot/part.h"
 
-#include <stdio.h>
-
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
-
-static int refuse(const struct catalog_placement *placement, uint32_t world, const char *what,
-                  struct zi_text *text)
-{
-	return err_origin(zi_text_error(
-		text, -EOPNOTSUPP,
-		"%.90s is one node's part, of %u nodes with %u ranks: the rest lies with the other "
-		"nodes, and nothing whole can be made of a part",
-		what, placement->node_count, world));
-}
 
 /* Documented in the header, as are all others. */
 bool part_is(const struct catalog_job *record)
@@ -38,7 +26,11 @@ int part_check(const struct catalog_job *record, const char *what, struct zi_tex
 {
 	if (!part_is(record))
 		return 0;
-	return err_trace(refuse(&record->placement, record->world_size, what, text));
+	return err_origin(zi_text_error(
+		text, -EOPNOTSUPP,
+		"%.90s is one node's part, of %u nodes with %u ranks: export it at each node, and "
+		"load all parts as one (zctl export, zctl load)",
+		what, record->placement.node_count, record->world_size));
 }
 
 int part_check_restore(const struct zero_job *job, const struct catalog_job *record,

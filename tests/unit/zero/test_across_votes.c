@@ -289,30 +289,6 @@ Test(across_votes, a_barrier_behind_a_step_may_be_given_up)
 	}
 }
 
-/* A snapshot is of one node. */
-Test(across_votes, a_snapshot_is_not_loaded_over_nodes)
-{
-	struct train what = wanted("00", ZI_OFFLOAD_NVME);
-	struct kept kept = { .op.done = NULL };
-
-	begin_train(&what, 4);
-	cr_assert_eq(kept_call(&net.nodes[0], &kept, zero_snapshot_create, "train", "first"), 0);
-	train_leave(true);
-	net.count = 2;
-	node_init(&net.nodes[1]);
-	node_start(&net.nodes[1]);
-	nodes_attach(&ranks, "01",
-	             &(struct attach_options){
-			     .job = "other", .incarnation = "run.0", .config = train.config });
-	cr_assert_eq(zero_load(ranks.actors[0].rank, "train", "first", &ranks.actors[0].text), 0);
-	nodes_layout(&ranks);
-	actor_start(&ranks.actors[0], 0, zero_materialize, &nodes_place);
-	cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -EOPNOTSUPP);
-	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "a snapshot is of one node"), "%s",
-	                   ranks.actors[0].text.chars);
-	end_train();
-}
-
 /* ---- a node's part ---- */
 
 static void refused(kept_fn function, const char *name, const char *as, const char *words)

@@ -169,8 +169,8 @@ Test(zero_recover_nodes, snapshot_of_a_part_is_no_models)
 	for (uint32_t i = 0; i < WORLD; i++)
 		cr_assert_str_eq(actors[i].calls[0].op.text.chars,
 		                 "snapshot 'train/part' is one node's part, of 2 nodes with 2 "
-		                 "ranks: load it with as many ranks, each where it was, with the "
-		                 "same strategy");
+		                 "ranks: export it at each node, and load all parts as one (zctl "
+		                 "export, zctl load)");
 	leave_all(WORLD);
 	model_attach(&node, actors, WORLD,
 	             &(struct attach_options){ .config = config, .job = "other" });

@@ -15,6 +15,7 @@
 #include "daemon/zero/job/attach_config.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/snapshot/load_nodes.h"
 
 /* The first votes. */
 struct model_words {
@@ -29,6 +30,7 @@ struct layout_words {
 	struct search_sizes sizes;
 	uint32_t rank;
 	uint64_t digest;
+	struct load_words load;
 };
 static_assert(sizeof(struct model_words) <= TALK_DATA_BYTES, "one vote");
 static_assert(offsetof(struct model_words, version) + sizeof(uint32_t) ==
@@ -136,6 +138,31 @@ static int check_sizes(const struct zero_job *job, const struct search_sizes *mo
 		options->units_max, options->params_max));
 }
 
+/* A job that is new on all nodes begins with the same everywhere; one that some node has goes on
+ * from there. */
+static int compare_loads(struct zero_job *job, const struct round *round, struct zi_text *text)
+{
+	uint32_t node_count = across_node_count(job);
+	struct layout_words first, other;
+	bool is_stored = false;
+	int r = 0;
+
+	memcpy(&first, round->votes[0].data, sizeof(first));
+	for (uint32_t i = 0; i < node_count; i++) {
+		memcpy(&other, round->votes[i].data, sizeof(other));
+		is_stored |= other.load.kind == LOAD_STORED;
+	}
+	if (is_stored) {
+		load_words_drop(job);
+		return 0;
+	}
+	for (uint32_t i = 0; i < node_count && !r; i++) {
+		memcpy(&other, round->votes[i].data, sizeof(other));
+		r = load_words_compare(job, &other.load, &first.load, i, text);
+	}
+	return err_trace(r);
+}
+
 static void layouts_known(void *arg, const struct round *round, int error,
                           const struct zi_text *text)
 {
@@ -160,7 +187,11 @@ static void layouts_known(void *arg, const struct round *round, int error,
 		return;
 	}
 	if (!differs) {
-		job->model_agreed(job, 0, NULL);
+		r = compare_loads(job, round, &why);
+		if (r)
+			refuse(job, r, UINT32_MAX, &why);
+		else
+			job->model_agreed(job, 0, NULL);
 		return;
 	}
 	r = check_sizes(job, &most, &why);
@@ -260,6 +291,7 @@ static void models_known(void *arg, const struct round *round, int error,
 	words.training = job->group.training;
 	words.rank = first_rank(job);
 	words.digest = search_digest(layout_of(job), &words.sizes);
+	load_words_make(job, &words.load);
 	memcpy(vote.data, &words, sizeof(words));
 	across_vote(job, ROUND_LAYOUT, &vote, layouts_known);
 }

@@ -15,6 +15,7 @@
 #include "daemon/zero/collectives/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/materialize.h"
 
 /* Nodes that do not come are named so long before the ranks' own deadlines. */
 #define ACROSS_MARGIN_NS (500 * ZI_NS_PER_MS)
@@ -203,10 +204,13 @@ static void next_due(struct zi_timer *timer)
 	struct across *across = container_of(timer, struct across, next);
 	struct zero *zero = across->zero;
 	struct zi_text text = { "" };
+	char name[ZI_NAME_BYTES];
 	int r;
 
+	memcpy(name, across->name, sizeof(name));
 	take_answer(across);
 	if (across_end_detached(across)) {
+		materialize_look(zero, name); /* May end it. */
 		zero_drain(zero);
 		return;
 	}

@@ -66,6 +66,8 @@ void across_settle(struct zero_job *job);
 void across_hurry(struct zero_job *job);
 /* Those that stay though their ranks have left end now: of job @name, or all. */
 void across_forget(struct zero *zero, const char *name);
+/* Whether one of them cannot end yet: a new start, whose store may have its port, waits for it. */
+bool across_is_busy(const struct zero *zero, const char *name);
 /* Whether one of job @name stays, and needs the store where it has met. */
 bool across_stays(const struct zero *zero, const char *name);
 

@@ -60,11 +60,11 @@ static void fail_rounds(struct across *across)
 	pull_fail(across, across->error ? across->error : -ECANCELED, &text);
 	params_over(across);
 	rounds_fail(&across->rounds, across->error ? across->error : -ECANCELED, &text);
+	if (has_pulls && !has_rounds)
+		job_settle(job); /* Nobody else does. */
 	across->is_failing = false;
 	if (across->is_detached)
 		across->job = NULL;
-	if (has_pulls && !has_rounds)
-		job_settle(job); /* Nobody else does. */
 }
 
 /* This node comes to the meeting no more: the others, which may wait for it there, hear why, by a
@@ -178,6 +178,23 @@ bool across_end_detached(struct across *across)
 	else if (across->error)
 		linger(across, ACROSS_LAST_NS);
 	return true;
+}
+
+/* Somebody is in the middle of it: next_due() comes to its end, and so on. */
+static bool is_busy(const struct across *across)
+{
+	return across->job || across->task_count || across->is_failing || across->rounds.is_ending;
+}
+
+bool across_is_busy(const struct zero *zero, const char *name)
+{
+	zi_list_for_each(link, &zero->acrosses) {
+		const struct across *across = container_of(link, struct across, link);
+
+		if (strcmp(across->name, name) == 0 && is_busy(across))
+			return true;
+	}
+	return false;
 }
 
 /* ---- its group's end ---- */
@@ -306,10 +323,8 @@ void across_forget(struct zero *zero, const char *name)
 
 		if (name && strcmp(across->name, name) != 0)
 			continue;
-		if (across->job || across->task_count || across->is_failing ||
-		    across->rounds.is_ending)
-			continue; /* Its rounds have yet to end: next_due() does that, and so on. */
-		(void)across_destroy(across);
+		if (!is_busy(across))
+			(void)across_destroy(across);
 	}
 }
 

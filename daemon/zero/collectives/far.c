@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/coll/coll.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/across/talk/meeting.h"
 #include "daemon/zero/across/talk/program.h"
 #include "daemon/zero/collectives/collectives.h"
@@ -217,7 +218,8 @@ int far_open(struct zero_job *job, far_met_fn met, far_joined_fn joined, struct 
 		.joins = true,
 	};
 
-	far_forget(job->zero, job->name); /* The store's port is wanted. */
+	across_forget(job->zero, job->name); /* The store's port is wanted. */
+	far_forget(job->zero, job->name);
 	far_forget_openings(job->zero, job->meeting.place->rendezvous_port);
 	return err_trace(far_new(&model, 0, NULL, text, ret_far));
 }

@@ -62,7 +62,17 @@ bool materialize_is_due(const struct zero_job *job)
 	       job->group.rank_count == job->group.local_size && !job->is_deleting &&
 	       !job->busy_count && !job_is_ahead(job) && job->step.phase == ZERO_STEP_NONE &&
 	       gather_is_full(job, ZERO_GATHER_MATERIALIZE) &&
+	       !(job_spans_nodes(job) && across_is_busy(job->zero, job->name)) &&
 	       !(is_nvme && delete_is_under_way(job->zero, job->uid));
+}
+
+/* See materialize.h. */
+void materialize_look(struct zero *zero, const char *name)
+{
+	struct zero_job *job = job_find(zero, name);
+
+	if (job && materialize_is_due(job))
+		job_settle(job);
 }
 
 /* See materialize.h. */

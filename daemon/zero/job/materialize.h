@@ -5,10 +5,13 @@
 #include "common/base/types.h"
 #include "daemon/zero/zero.h"
 
+struct zero;
 struct zero_job;
 struct zero_rank;
 
 bool materialize_is_due(const struct zero_job *job);
+/* Something of a former start of job @name has ended that a new one may have waited for. */
+void materialize_look(struct zero *zero, const char *name);
 /* The present group's memory is being made; a former one's may still be on its way to nobody. */
 bool materialize_is_on(const struct zero_job *job);
 /* Why it takes so long though all ranks have come, for people. */

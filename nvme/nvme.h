@@ -146,6 +146,7 @@ struct nvme_io {
 	uint64_t deadline_ns; /* absolute; 0: none */
 	nvme_io_fn done;
 	struct nvme_flow *flow; /* NULL: the engine's own, of default weight */
+	bool is_urgent;         /* goes before those of its flow that are not, in its direction */
 	/* results */
 	int result;
 	bool is_late; /* the deadline passed before the last block came back */

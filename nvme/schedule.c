@@ -108,6 +108,18 @@ static uint64_t schedule_cost(const struct nvme_flow *flow, uint64_t bytes)
 	return bytes * NVME_FLOW_WEIGHT_MAX / SCHEDULE_GRAIN_BYTES / flow->weight;
 }
 
+/* Behind those that are urgent as well. Few are at a time: they are looked through. */
+static void schedule_insert(struct zi_list *queue, struct nvme_io *io)
+{
+	struct zi_list *place = queue->next;
+
+	while (io->is_urgent && place != queue &&
+	       container_of(place, struct nvme_io, link)->is_urgent)
+		place = place->next;
+	/* In front of @place, or behind them all. */
+	zi_list_push_back(io->is_urgent ? place : queue, &io->link);
+}
+
 /*
  * A flow that comes back is served as of now: what it did not ask for while it was away is nobody's
  * debt. One that was ahead when it ran dry stays so.
@@ -122,7 +134,7 @@ void nvme_schedule_queue(struct nvme_engine *engine, struct nvme_io *io)
 		zi_list_push_back(&lane->streams, &stream->streams_link);
 	if (zi_list_is_empty(&stream->queue))
 		stream->virtual_time = ZI_MAX(stream->virtual_time, lane->virtual_time);
-	zi_list_push_back(&stream->queue, &io->link);
+	schedule_insert(&stream->queue, io);
 }
 
 /* Finds what is registered of a block: anew each time, as a continued one has moved. */

@@ -60,6 +60,7 @@ int tier_move_submit(struct nvme_engine *engine, struct tier_move *move)
 		.bytes = move->bytes,
 		.deadline_ns = move_deadline_ns(move),
 		.flow = move->flow,
+		.is_urgent = move->is_urgent,
 		.done = move_done,
 	};
 	r = nvme_engine_submit(engine, &move->io);

@@ -23,6 +23,7 @@ struct tier_move {
 	uint64_t bytes;
 	uint64_t deadline_ns;     /* absolute; 0: what the store's requests may take (deadline_s) */
 	struct nvme_flow *flow;   /* whose share of the store it takes; NULL: nobody's */
+	bool is_urgent;           /* somebody computes with it next: before others of its flow */
 	struct tier_tally *tally; /* whose bytes they are, once moved; NULL: nobody's */
 	tier_move_fn done;
 	/* results */

@@ -38,6 +38,7 @@ struct zero_unit {
 	uint32_t reduce_count; /* subgroups that are being reduced */
 	bool is_ready;         /* its update may begin: nobody uses it any more */
 	uint32_t update_count; /* subgroups that are not yet at this step */
+	uint32_t pooled_count; /* subgroups that are being updated in the pool */
 	uint32_t place;        /* in the foretold order */
 	uint32_t write_count;  /* subgroups whose new parameters are not yet in the store */
 	/* between steps */

@@ -17,7 +17,7 @@ struct zero_subgroup;
 
 /* Subgroups that are on their way at once: enough for a disk's depth, few enough that a demand need
  * not wait long behind what was prefetched. */
-#define ZERO_FETCH_MAX 16u
+#define ZERO_FETCH_MAX 32u
 
 /* A unit on its way to @target. Embedded in its owner, who leaves it and the target
  * alone until `done` ran. */

@@ -60,7 +60,7 @@ bool pool_find_room(struct zero_job *job, uint32_t unit, uint64_t soonest, uint6
 		run->is_fixed = residence->pinned_mask & pin_mask;
 		if (is_moving)
 			run->is_fixed |= residence->presence == ZERO_LOADING ||
-			                 job->units[run->unit].write_count;
+			                 job->units[run->unit].pooled_count;
 	}
 	return room_choose(&(struct zero_shelf){ .runs = residency->runs,
 	                                         .run_count = residency->run_count,

@@ -144,6 +144,7 @@ void stored_read(struct stored *stored)
 		                           .buffer = stored->target,
 		                           .bytes = extent->bytes,
 		                           .flow = job->flow,
+		                           .is_urgent = true,
 		                           .tally = &job->account->tally,
 		                           .done = moved };
 	r = tier_move_submit(job->zero->options.engine, &stored->move);

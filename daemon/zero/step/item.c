@@ -7,8 +7,8 @@
  *   FREE ─▶ READING ─▶ LOADED ─▶ COMPUTING ─▶ WRITING ─▶ FREE
  *              ▲          │
  *              └──────────┘ with a pool: the parameters are not in it
- * With a pool (residency.c) it is known only when a unit's update begins where its parameters are:
- * in the pool, to be updated there, or in the store, to be read into the slot behind the state.
+ * With a pool it is known only when the update comes to a subgroup where its parameters are:
+ * item_pool.h.
  */
 #include "daemon/zero/step/item.h"
 
@@ -25,6 +25,7 @@
 #include "daemon/zero/param/unit.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/item_fail.h"
+#include "daemon/zero/step/item_pool.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/queue.h"
 #include "daemon/zero/step/update.h"
@@ -88,6 +89,7 @@ void item_finish(struct zero_item *item)
 	else if (item->slot)
 		tier_staging_give(job->staging, item->slot);
 	item->slot = NULL;
+	(void)item_leave_pool(item); /* Who waits for room hears of the end of all. */
 	item->is_staged = false;
 	item->state = NULL;
 	item->param = NULL;
@@ -121,15 +123,6 @@ static void item_end(struct zero_item *item)
 	item_finish(item);
 	if (is_counted)
 		param_written(job, unit);
-}
-
-/* Behind the state, in the same slot. */
-static void *slot_param(const struct zero_item *item)
-{
-	uint64_t state_bytes =
-		item->is_staged ? job_subgroup_state_bytes(item->job, item->subgroup) : 0;
-
-	return (char *)item->slot + state_bytes;
 }
 
 static void item_moved(struct zero_item *item)
@@ -253,9 +246,11 @@ static void item_computed(struct dev_task *task)
 	struct zero_item *item = container_of(task, struct zero_item, task);
 	struct zero_job *job = item->job;
 	struct zero *zero = job->zero;
+	bool is_room;
 
 	pipeline_tick(job);
 	job_unbusy(job);
+	is_room = item_leave_pool(item);
 	/* Nothing new begins, and units of an aborted step are nobody's. */
 	if (item->error || job->pipeline.error || job->pipeline.is_aborted) {
 		item_finish(item);
@@ -266,6 +261,8 @@ static void item_computed(struct dev_task *task)
 		}
 		item_write(item);
 	}
+	if (is_room)
+		residency_changed(job);
 	pipeline_pump(job);
 	zero_drain(zero);
 }
@@ -290,23 +287,7 @@ static void item_compute(struct zero_item *item)
 	dev_submit(job->device, &item->task);
 }
 
-/* Where the parameters are when the update comes to them, and from then on until they are written.
- */
-static bool param_is_here(struct zero_item *item)
-{
-	const struct zero_job *job = item->job;
-
-	if (item->param || job->pipeline.kind == ZERO_PIPELINE_LOAD)
-		return true;
-	item->param = job_subgroup_param(job, item->subgroup);
-	if (item->param)
-		return true;
-	item->param = slot_param(item);
-	item->is_param_read = true;
-	return false;
-}
-
-/* The sum of gradients, likewise: it is there once the unit is ready. */
+/* The sum of gradients, as item_has_param(): it is there once the unit is ready. */
 static bool sum_is_here(struct zero_item *item)
 {
 	const struct zero_job *job = item->job;
@@ -319,7 +300,7 @@ static bool sum_is_here(struct zero_item *item)
 		item->sum = grad_sum_at(job, subgroup);
 		return true;
 	}
-	item->sum = (char *)slot_param(item) + param_bytes;
+	item->sum = (char *)item_slot_param(item) + param_bytes;
 	item->is_sum_read = true;
 	return false;
 }
@@ -338,7 +319,7 @@ static void item_fetch(struct zero_item *item, bool has_param, bool has_sum)
 /* An item is LOADED and may be computed. */
 void item_go_on(struct zero_item *item)
 {
-	bool has_param = param_is_here(item);
+	bool has_param = item_has_param(item);
 	bool has_sum = sum_is_here(item);
 
 	if (has_param && has_sum) {
@@ -392,7 +373,7 @@ static void item_read(struct zero_item *item)
 	if (is_load && item->param && param->bytes)
 		item_move(item, ZERO_PLANE_PARAM, false, item->param, param);
 	else if (item_is_ready(item))
-		item_fetch(item, param_is_here(item), sum_is_here(item));
+		item_fetch(item, item_has_param(item), sum_is_here(item));
 	if (item->state && !item->is_state_zero && !item->is_warm && (is_load || item->is_staged))
 		item_move(item, ZERO_PLANE_STATE, false, item->state, state);
 	item_moved(item);
@@ -432,6 +413,7 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	item->subgroup = subgroup;
 	item->slot = slot;
 	item->param = param_place(item);
+	item->is_pooled = false;
 	item->is_param_read = false;
 	item->sum = NULL;
 	item->is_sum_read = false;

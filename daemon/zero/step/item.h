@@ -29,6 +29,7 @@ struct zero_item {
 	void *param;         /* where the parameters are; NULL: not here yet */
 	bool is_staged;      /* the state is in the slot */
 	bool is_warm;        /* it was there from the step before: nothing to read */
+	bool is_pooled;      /* the parameters are in the pool, which holds them for it */
 	bool is_param_read;  /* the parameters came from the store, into the slot */
 	void *sum;           /* of gradients, where the update wants one; NULL: not here yet */
 	bool is_sum_read;    /* it came from the store, into the slot */

@@ -3,10 +3,12 @@
  * In which order subgroups go through the pipeline. Floor 5, shard thread.
  *
  *     [ begun | ready: may be computed | ahead: may only be read ]
- * What is ready comes first, in the order in which its units became ready. What is ahead lies in
- * the order in which it will be wanted, as far as can be foretold: in an early update as units
- * became ready in the step before (at first: the last unit first, as backward goes), else by index,
- * behind what is warm (warm.c): its slots are there to be used up first.
+ * What is ready comes first, and of that the unit that became so last: backward ends where the next
+ * forward begins, so where the disk falls behind, what is left to do in that forward is what it
+ * uses last. What is ahead lies in the order in which it will be wanted, as far as can be foretold:
+ * in an early update as units became ready in the step before (at first: the last unit first, as
+ * backward goes), else by index, behind what is warm (warm.c): its slots are there to be used up
+ * first.
  * Resident state needs no reading, so it lies behind all that does: the disk is never kept waiting
  * by it.
  *
@@ -193,15 +195,15 @@ static void note_arrival(struct zero_queue *queue, uint32_t unit)
 	*next = unit;
 }
 
-/* The subgroups of @index that have not begun move up behind what is ready already. */
+/* The subgroups of @index that have not begun move up before what is ready already. */
 void queue_ready(struct zero_job *job, uint32_t index)
 {
 	struct zero_queue *queue = &job->queue;
 	uint32_t *places = queue->places;
-	uint32_t target = queue->begun_count + queue->ready_count;
+	uint32_t target = queue->begun_count;
 
 	note_arrival(queue, index);
-	for (uint32_t i = target; i < queue->count; i++) {
+	for (uint32_t i = queue->begun_count + queue->ready_count; i < queue->count; i++) {
 		uint32_t moved = places[i];
 
 		if (job->subgroups[moved].unit != index)

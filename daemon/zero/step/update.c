@@ -21,6 +21,7 @@
 #include "daemon/zero/param/write_end.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/step/item.h"
+#include "daemon/zero/step/item_pool.h"
 #include "daemon/zero/step/mixed.h"
 #include "daemon/zero/step/pipeline.h"
 #include "kernels/hash.h"
@@ -210,6 +211,14 @@ static int tile_step_verified(struct zero_item *item, const struct tile *tile)
 	return 0;
 }
 
+/* Out of the pool, for what is written: item_pool.h. */
+static void tile_copy(const struct zero_item *item, const struct tile *tile)
+{
+	uint64_t offset = (uint64_t)((char *)tile->param - (char *)item->param);
+
+	memcpy((char *)item_slot_param(item) + offset, tile->param, tile->param_bytes);
+}
+
 /* The step of one subgroup. Only what came from the disk is verified. */
 void update_run(struct dev_task *task)
 {
@@ -230,13 +239,15 @@ void update_run(struct dev_task *task)
 			item->error = tile_verify(item, &tile, ZERO_PLANE_STATE);
 		if (item->error)
 			return;
-		if (is_hashed)
-			continue;
-		if (item->is_staged && !is_read)
-			memset(tile.state, 0, tile.state_bytes);
-		tile_step(item, &tile, NULL);
-		tile_record_plane(item, &tile, ZERO_PLANE_STATE);
-		tile_record_plane(item, &tile, ZERO_PLANE_PARAM);
+		if (!is_hashed) {
+			if (item->is_staged && !is_read)
+				memset(tile.state, 0, tile.state_bytes);
+			tile_step(item, &tile, NULL);
+			tile_record_plane(item, &tile, ZERO_PLANE_STATE);
+			tile_record_plane(item, &tile, ZERO_PLANE_PARAM);
+		}
+		if (item->is_pooled)
+			tile_copy(item, &tile);
 	}
 }
 

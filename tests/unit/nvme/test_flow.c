@@ -265,6 +265,41 @@ Test(flow, write_does_not_wait_for_what_its_flow_has_read, .init = set_up, .fini
 		clients[i].flow = nvme_flow_free(clients[i].flow);
 }
 
+/* One block at a time, so that the order in which they are done is that in which they went out. */
+Test(flow, urgent_goes_before_the_rest_of_its_flow_and_not_before_others, .init = set_up,
+     .fini = tear_down)
+{
+	struct nvme_flow *mine = NULL, *other = NULL;
+	struct test_io plain[2], urgent[3], foreign;
+	unsigned clock = 0;
+
+	engine = test_engine("threads", 1, 4096);
+	cr_assert_eq(nvme_flow_new(100, &mine), 0);
+	cr_assert_eq(nvme_flow_new(100, &other), 0);
+	test_io_set(&foreign, NVME_READ, store, 4096, memory, 4096);
+	foreign.io.flow = other;
+	foreign.clock = &clock;
+	for (uint32_t i = 0; i < 5; i++) {
+		struct test_io *test = i < 2 ? &plain[i] : &urgent[i - 2];
+
+		test_io_set(test, NVME_READ, store, 4096 * (i + 2), memory + 4096 * (i + 1), 4096);
+		test->io.flow = mine;
+		test->io.is_urgent = i >= 2;
+		test->clock = &clock;
+		cr_assert_eq(nvme_engine_submit(engine, &test->io), 0);
+	}
+	cr_assert_eq(nvme_engine_submit(engine, &foreign.io), 0);
+	nvme_engine_kick(engine);
+	nvme_engine_drain(engine);
+	cr_assert_lt(urgent[0].order, urgent[1].order);
+	cr_assert_lt(urgent[1].order, urgent[2].order);
+	cr_assert_lt(urgent[2].order, plain[0].order);
+	cr_assert_lt(plain[0].order, plain[1].order);
+	cr_assert_lt(foreign.order, urgent[1].order, "another flow has its turn");
+	mine = nvme_flow_free(mine);
+	other = nvme_flow_free(other);
+}
+
 Test(flow, whose_queue_was_cancelled_can_go_at_once, .init = set_up, .fini = tear_down)
 {
 	struct nvme_flow *flow = NULL;

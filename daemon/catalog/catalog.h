@@ -217,6 +217,8 @@ struct catalog_request {
 	/* COMMIT without others: the commit in force so far stays beside this one, in place of the
 	 * one before it; this one's number is larger. */
 	bool keeps_former;
+	/* With it: the extents that are named are all of this one's, none of the former's is. */
+	bool is_whole;
 	bool is_durable; /* power: this transaction is synced, and all before it are then */
 	catalog_request_fn done;
 	struct zi_loop *loop;

@@ -115,11 +115,11 @@ static int do_incarnation(struct catalog *catalog, const struct found *found,
 
 /*
  * Into the slot in force, whose rows it replaces; or into the other one: what was kept there goes,
- * and extents that this commit leaves as they were are copied. The slot that was in force is not
- * written then, and yields by its smaller number.
+ * and extents that this commit leaves as they were are copied, unless it names all that it has. The
+ * slot that was in force is not written then, and yields by its smaller number.
  */
 static int commit_job(struct catalog *catalog, const struct found *found,
-                      const struct catalog_job *job, bool keeps_former)
+                      const struct catalog_job *job, bool keeps_former, bool is_whole)
 {
 	struct catalog_slot slot = { .job_id = found->job_id, .index = found->slot };
 	int code = SQLITE_OK;
@@ -133,7 +133,7 @@ static int commit_job(struct catalog *catalog, const struct found *found,
 	}
 	if (!code)
 		code = catalog_write_extents(catalog, slot, job);
-	if (!code && keeps_former)
+	if (!code && keeps_former && !is_whole)
 		code = catalog_inherit_extents(catalog, slot);
 	if (!code)
 		code = catalog_write_blobs(catalog, slot, job);
@@ -146,7 +146,8 @@ static int do_commit(struct catalog *catalog, const struct found *found,
                      const struct catalog_request *request)
 {
 	assert(!request->keeps_former || !request->other_count);
-	return commit_job(catalog, found, request->job, request->keeps_former);
+	assert(request->keeps_former || !request->is_whole);
+	return commit_job(catalog, found, request->job, request->keeps_former, request->is_whole);
 }
 
 /* SQLITE_NOTFOUND: neither slot has it. */
@@ -250,7 +251,7 @@ static int run_transaction(struct catalog *catalog, struct catalog_request *requ
 			                                request->others[i]->name));
 		}
 		if (!code)
-			code = commit_job(catalog, &found, request->others[i], false);
+			code = commit_job(catalog, &found, request->others[i], false, false);
 	}
 	if (!code)
 		code = catalog_traffic_write(catalog, request->traffic, request->traffic_count);

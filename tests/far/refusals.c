@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job over nodes that is at rest, and starts that are not its own: other ranks, nodes, places or
- * strategy; a node whose store is blank, or older than the others'. Each is refused on all ranks in
- * words with figures, and costs the job nothing.
+ * A job over nodes that is at rest, and starts that it cannot go on from: of state in memory alone
+ * with other ranks, nodes, places or strategy; of state on NVMe that is divided, a node whose store
+ * is blank, or older than the others'. Each is refused on all ranks in words with figures, and
+ * costs the job nothing.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -138,11 +139,15 @@ bool crew_refusals(struct crew *crew, uint32_t *count)
 	crew->point = 0;
 	if (crew->is_memory_lost)
 		return true;
-	if (!refuse_strategy(crew) || !refuse_places(crew, count) || !goes_on(crew, 1))
-		return false;
-	*count += 1;
-	if (crew->kind.offload == ZINF_OFFLOAD_NVME && !refuse_stores(crew, count))
-		return false;
+	if (crew->kind.offload == ZINF_OFFLOAD_NVME) {
+		/* What is not divided is healed (tests/unit/zero/test_across_heal.c). */
+		if (crew->kind.strategy != ZINF_DDP && !refuse_stores(crew, count))
+			return false;
+	} else {
+		if (!refuse_strategy(crew) || !refuse_places(crew, count) || !goes_on(crew, 1))
+			return false;
+		*count += 1;
+	}
 	crew->settings.steps = CREW_STEPS;
 	return true;
 }

@@ -8,6 +8,7 @@
 #include "common/base/err.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/agree/heal_private.h"
 #include "daemon/zero/across/bytes/params_private.h"
 #include "daemon/zero/across/sums/grads_private.h"
 #include "daemon/zero/across/talk/meeting.h"
@@ -41,6 +42,7 @@ struct across *across_destroy(struct across *across)
 	free(across->serves);
 	across->grads = grads_free(across->grads);
 	across->params = params_free(across->params);
+	across->heal = heal_free(across->heal);
 	free(across->peers);
 	free(across);
 	return NULL;
@@ -53,15 +55,18 @@ static void fail_rounds(struct across *across)
 	bool has_rounds = across->rounds.cast != across->rounds.ended;
 	struct zero_job *job = across->job;
 	struct zi_text text = across->text;
+	int error = across->error ? across->error : -ECANCELED;
 
 	if (!across->error)
 		zi_text_set(&text, "the ranks of job '%s' have left", across->name);
 	across->is_failing = true; /* What ends by this may look for whom it need not keep. */
-	pull_fail(across, across->error ? across->error : -ECANCELED, &text);
+	pull_fail(across, error, &text);
 	params_over(across);
-	rounds_fail(&across->rounds, across->error ? across->error : -ECANCELED, &text);
+	rounds_fail(&across->rounds, error, &text);
 	if (has_pulls && !has_rounds)
 		job_settle(job); /* Nobody else does. */
+	else if (!has_rounds)
+		rejoin_over(across, error, &text);
 	across->is_failing = false;
 	if (across->is_detached)
 		across->job = NULL;

@@ -60,6 +60,7 @@ struct across_serve {
 	/* it is filled from one of these; NULL: from what is the job's */
 	struct tier_segment *source;
 	struct lent_buffer *buffer;
+	struct heal_buffer *healed;
 	struct dev_task task;
 };
 
@@ -130,6 +131,8 @@ struct across {
 	struct lent_buffer lent[LENT_BUFFERS];
 	struct grads *grads; /* NULL: there is no model yet; so */
 	struct params *params;
+	struct heal *heal; /* NULL: nodes were not asked where to go on, or it is in memory alone */
+	bool has_doubted;  /* one of them was in doubt of a step, which is settled once */
 	/* (node_count,) what is to be said to each: nothing is allocated while nodes talk */
 	struct across_peer {
 		char host[ZI_NAME_BYTES]; /* "": not known yet */

@@ -47,6 +47,7 @@
 #include "kernels/optim.h"
 
 struct across;
+struct heal;
 struct zero_stretch;
 struct zero_unused;
 
@@ -113,6 +114,7 @@ struct zero_job {
 	struct zero_meeting meeting;         /* so; where it spans nodes */
 	struct across *across;               /* NULL: all of it is here, or it has no model yet */
 	model_agreed_fn model_agreed;        /* while nodes are asked for theirs */
+	struct heal *heal;                   /* while what moves comes, and the catalog is told */
 	uint64_t stored_number;              /* newest incarnation that the catalog knows */
 	struct zero_history history;
 

@@ -26,9 +26,8 @@ void layout_free(struct zero_layout *layout)
 	*layout = (struct zero_layout){ 0 };
 }
 
-/* Elements of the unit with padding; *@param: its first one, then the next unit's. Precondition:
- * layout_check(): parameters come unit by unit. */
-static uint64_t padded_from(const struct zero_layout *layout, uint32_t *param)
+/* See layout.h. Parameters come unit by unit. */
+uint64_t layout_padded_from(const struct zero_layout *layout, uint32_t *param)
 {
 	uint32_t unit = layout->params[*param].unit;
 	uint64_t unit_count = 0;
@@ -59,7 +58,7 @@ uint64_t layout_padded_count(const struct zero_layout *layout)
 	uint64_t padded_count = 0;
 
 	for (uint32_t param = 0; param < layout->param_count;)
-		padded_count += padded_from(layout, &param);
+		padded_count += layout_padded_from(layout, &param);
 	return padded_count;
 }
 
@@ -69,7 +68,7 @@ uint64_t layout_subgroup_count(const struct zero_layout *layout)
 	uint64_t count = 0;
 
 	for (uint32_t param = 0; param < layout->param_count;)
-		count += zi_geometry_subgroup_count(padded_from(layout, &param));
+		count += zi_geometry_subgroup_count(layout_padded_from(layout, &param));
 	return count;
 }
 
@@ -81,7 +80,7 @@ uint64_t layout_grad_count(const struct zero_layout *layout, uint64_t ranks)
 		const struct catalog_set *set = layout_set_at(layout, layout->params[param].unit);
 		uint64_t members = set ? set->members & ranks : ranks;
 		bool is_frozen = is_frozen_from(layout, param);
-		uint64_t unit_count = padded_from(layout, &param);
+		uint64_t unit_count = layout_padded_from(layout, &param);
 
 		if (!is_frozen)
 			padded_count += (uint64_t)__builtin_popcountll(members) * unit_count;
@@ -95,7 +94,7 @@ uint64_t layout_trained_count(const struct zero_layout *layout, uint64_t ranks)
 
 	for (uint32_t param = 0; param < layout->param_count;) {
 		const struct catalog_set *set = layout_set_at(layout, layout->params[param].unit);
-		uint64_t unit_count = padded_from(layout, &param);
+		uint64_t unit_count = layout_padded_from(layout, &param);
 
 		if (!set || set->members & ranks)
 			padded_count += unit_count;
@@ -110,7 +109,7 @@ uint64_t layout_sum_count(const struct zero_layout *layout)
 
 	for (uint32_t param = 0; param < layout->param_count;) {
 		bool is_frozen = is_frozen_from(layout, param);
-		uint64_t unit_count = padded_from(layout, &param);
+		uint64_t unit_count = layout_padded_from(layout, &param);
 
 		padded_count += is_frozen ? 0 : unit_count;
 	}

@@ -53,8 +53,10 @@ struct zero_subgroup {
 	uint32_t element_count;
 	bool is_here;       /* held by this node: its extents and optimizer state */
 	bool is_param_here; /* its parameters stay in this node's memory */
-	uint8_t owner;      /* the member of its set that has its state, and so in each replica */
-	uint8_t finisher;   /* the rank whose node finishes its sum */
+	/* former_is_elsewhere(): the node held it when it made the former commit */
+	bool is_former_here;
+	uint8_t owner;    /* the member of its set that has its state, and so in each replica */
+	uint8_t finisher; /* the rank whose node finishes its sum */
 	uint32_t tile_first, tile_count;     /* place in the arrays of checksums */
 	uint64_t param_offset, accum_offset; /* bytes in the planes */
 	uint64_t shard_offset;               /* in job->shard, where that is and it is here */
@@ -102,7 +104,10 @@ int layout_compare_sets(const struct zero_layout *layout, const char *who,
                         struct zi_text *text);
 /* Another start of the job trains by the sets of @source, which has the same units. -ENOMEM. */
 int layout_take_sets(struct zero_layout *layout, const struct zero_layout *source);
-/* Elements with padding of a layout that was checked. */
+/* Elements with padding of the unit whose first parameter is @param, which then is the first
+ * one of the next unit; of a layout that was checked. */
+uint64_t layout_padded_from(const struct zero_layout *layout, uint32_t *param);
+/* … of all of it. */
 uint64_t layout_padded_count(const struct zero_layout *layout);
 uint64_t layout_subgroup_count(const struct zero_layout *layout); /* likewise */
 /* … of units that any of @ranks trains. */

@@ -18,6 +18,7 @@
 #include "common/wire/owner.h"
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/across/agree/commit.h"
+#include "daemon/zero/across/agree/heal.h"
 #include "daemon/zero/across/bytes/params.h"
 #include "daemon/zero/across/sums/grads.h"
 #include "daemon/zero/job/delete.h"
@@ -204,6 +205,17 @@ static void whole(struct zero_job *job)
 		materialize_end(job, -ECANCELED, &job->group.text);
 }
 
+/* Nobody goes back to what was before. */
+static void released(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (error)
+		end_made(job, error, text);
+	else if (!is_wanted(job))
+		materialize_end(job, -ECANCELED, &job->group.text);
+	else
+		params_load(job, whole);
+}
+
 /* All nodes say whether they have made it: it is there on all, or on none. */
 static void voted(void *arg, const struct round *round, int error, const struct zi_text *text)
 {
@@ -222,15 +234,19 @@ static void voted(void *arg, const struct round *round, int error, const struct 
 	if (error)
 		materialize_end(job, error, text);
 	else
-		params_load(job, whole);
+		heal_release(job, released);
 }
+
+static void healed(struct zero_job *job, int error, const struct zi_text *text);
 
 /* Memory is there, or is not. */
 static void made(struct zero_job *job, int error, const struct zi_text *text)
 {
 	struct round_vote vote = { .error = 0 };
 
-	if (is_wanted(job) && job->across) {
+	if (error && is_wanted(job) && heal_is_due(job)) {
+		heal_refuse(job, error, text, healed);
+	} else if (is_wanted(job) && job->across) {
 		if (error)
 			round_vote_refuse(&vote, error, text);
 		across_vote(job, ROUND_MADE, &vote, voted);
@@ -259,6 +275,21 @@ void materialize_loaded(struct zero_job *job, int error, const struct zi_text *t
 		made(job, 0, NULL);
 }
 
+static void load(struct zero_job *job)
+{
+	if (!job->is_loaded)
+		pipeline_start(job, ZERO_PIPELINE_LOAD);
+	else
+		made(job, 0, NULL);
+}
+
+/* What this node is to have of what was committed is here. */
+static void healed(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (goes_on(job, error, text))
+		load(job);
+}
+
 static void built(struct zero_job *job)
 {
 	struct zi_text text = { "" };
@@ -273,10 +304,10 @@ static void built(struct zero_job *job)
 	error = memory_finish(job, &text);
 	if (!goes_on(job, error, &text))
 		return;
-	if (!job->is_loaded)
-		pipeline_start(job, ZERO_PIPELINE_LOAD);
+	if (heal_is_due(job))
+		heal_start(job, healed);
 	else
-		made(job, 0, NULL);
+		load(job);
 }
 
 static void build_run(struct dev_task *task)
@@ -313,11 +344,10 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 	const struct zero_layout *first = &job->layout; /* The first rank's: whose groups count. */
 	uint64_t come_mask = job->group.gather_masks[ZERO_GATHER_MATERIALIZE]; /* All have come. */
 	bool is_new;
-	int r = materialize_check_nodes(job, text); /* It may have gone back since it was asked. */
+	int r;
 
 	/* Again: it may have been stored by a former start, after these ranks came. */
-	if (!r)
-		r = materialize_check_stored(job->group.ranks[__builtin_ctzll(come_mask)], text);
+	r = materialize_check_stored(job->group.ranks[__builtin_ctzll(come_mask)], text);
 	if (r)
 		return err_trace(r);
 	r = start_keep(job);

@@ -6,6 +6,7 @@
 
 #include "common/base/err.h"
 #include "common/wire/owner.h"
+#include "daemon/zero/across/agree/missing.h"
 #include "daemon/zero/across/talk/meeting.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -39,18 +40,6 @@ int materialize_check_bytes(const struct zero_job *job, struct zi_text *text)
 		zi_format_bytes(job->cpu_tier->capacity_bytes).chars));
 }
 
-/* Its ranks are where they were, and its planes divided as they were. */
-static bool is_as_committed(const struct zero_job *job)
-{
-	const struct catalog_placement *then = &job->committed.placement;
-
-	return job->committed.world == job->group.world_size &&
-	       then->node_count == job->meeting.node_count && then->node == job->meeting.node &&
-	       !memcmp(then->nodes, job->meeting.nodes, job->committed.world) &&
-	       then->strategy == job->group.training.strategy &&
-	       then->shard_size == job->group.training.shard_size;
-}
-
 /* Sets are a start's; of several nodes what each holds goes by them. */
 static int check_sets(const struct zero_job *job, struct zi_text *text)
 {
@@ -69,30 +58,72 @@ static int check_sets(const struct zero_job *job, struct zi_text *text)
 		"%.180s; what a node holds went by these: start it with the same", why.chars));
 }
 
-int materialize_check_nodes(const struct zero_job *job, struct zi_text *text)
+/* See materialize_check.h. Which sets a commit was made with nobody knows after a restart: of a job
+ * that names some, nodes look at what they have. */
+bool materialize_is_in_place(const struct zero_job *job, int64_t step,
+                             const struct zero_marks *marks)
 {
-	uint32_t node_count = job->committed.placement.node_count;
+	const struct catalog_placement *then = &marks->placement;
+	uint64_t come_mask = job->group.gather_masks[ZERO_GATHER_MATERIALIZE];
+	const struct zero_rank *rank = job->group.ranks[__builtin_ctzll(come_mask)];
 
-	if (job->committed_step < 0 || (node_count <= 1 && !job_spans_nodes(job)))
+	if (step < 0)
+		return true;
+	return !rank->layout.set_count && !job->layout.set_count &&
+	       marks->world == job->group.world_size &&
+	       then->node_count == job->meeting.node_count && then->node == job->meeting.node &&
+	       !memcmp(then->nodes, job->meeting.nodes, marks->world) &&
+	       then->strategy == job->group.training.strategy &&
+	       then->shard_size == job->group.training.shard_size;
+}
+
+/* State in memory alone, which is not moved. */
+static int check_memory(const struct zero_job *job, struct zi_text *text)
+{
+	const struct catalog_placement *then = &job->committed.placement;
+
+	if (then->node_count <= 1 && !job_spans_nodes(job))
 		return 0;
-	if (node_count <= 1)
-		return err_origin(zi_text_error(
-			text, -EOPNOTSUPP,
-			"job '%s' was committed by %u ranks on one node, which holds all of it, "
-			"and has ranks on %u nodes now: start it on that node alone",
-			job->name, job->committed.world, job->meeting.node_count));
-	if (!job_spans_nodes(job))
-		return err_origin(zi_text_error(
-			text, -EOPNOTSUPP,
-			"job '%s' was committed by %u nodes, of which each holds a part of it, and "
-			"has all of its ranks on this one now: start it on as many nodes",
-			job->name, node_count));
-	if (is_as_committed(job))
+	if (job->committed.world == job->group.world_size &&
+	    then->node_count == job->meeting.node_count && then->node == job->meeting.node &&
+	    !memcmp(then->nodes, job->meeting.nodes, job->committed.world) &&
+	    then->strategy == job->group.training.strategy &&
+	    then->shard_size == job->group.training.shard_size)
 		return check_sets(job, text);
 	return err_origin(zi_text_error(
 		text, -EOPNOTSUPP,
-		"job '%.60s' was committed by %u ranks on %u nodes, of which each holds a part of "
-		"it, and what it needs now is held elsewhere: start as many ranks, each where it "
-		"was, with the same strategy",
-		job->name, job->committed.world, node_count));
+		"job '%.60s' has its state in memory alone, and was committed by %u ranks on %u "
+		"nodes: start as many ranks, each where it was, with the same strategy, or keep "
+		"state on nvme, which moves",
+		job->name, job->committed.world, ZI_MAX(then->node_count, 1u)));
+}
+
+/* A node alone goes on where it has everything: in either of two commits. */
+static int check_alone(const struct zero_job *job, struct zi_text *text)
+{
+	struct missing missing = { .job = job->name,
+		                   .layout = &job->layout,
+		                   .placement = &job->committed.placement,
+		                   .world = job->committed.world,
+		                   .step = job->committed_step };
+
+	for (uint32_t i = job->subgroup_count; i-- > 0;)
+		if (!job->subgroups[i].is_here) {
+			missing.count++;
+			missing.subgroup = i;
+		}
+	if (!missing.count)
+		return 0;
+	missing_say(&missing, text);
+	return err_origin(-ENODATA);
+}
+
+/* See materialize_check.h. */
+int materialize_check_nodes(const struct zero_job *job, struct zi_text *text)
+{
+	if (job->committed_step < 0)
+		return 0;
+	if (!job_is_nvme(job))
+		return err_trace(check_memory(job, text));
+	return job_spans_nodes(job) ? 0 : err_trace(check_alone(job, text));
 }

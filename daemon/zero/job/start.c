@@ -39,13 +39,16 @@ int start_keep(struct zero_job *job)
 	assert(job->world > 0);
 	r = keep_names(job, &start->named);
 	start->sets = calloc(job->set_count, sizeof(*start->sets));
-	if (!r && !start->sets)
+	start->here = calloc(job->subgroup_count, sizeof(*start->here));
+	if (!r && (!start->sets || !start->here))
 		r = err_origin(-ENOMEM);
 	if (r) {
 		start_forget(job);
 		return err_trace(r);
 	}
 	memcpy(start->sets, job->sets, job->set_count * sizeof(*start->sets));
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		start->here[i] = job->subgroups[i].is_here;
 	start->is_kept = true;
 	start->config = job->config;
 	start->training = job->training;
@@ -78,6 +81,7 @@ void start_undo(struct zero_job *job)
 	job->sets = zi_steal(start->sets);
 	job->set_count = start->set_count;
 	owners_build(job);
+	owners_take(job, start->here);
 	scale_resume(job);
 	start_forget(job);
 }
@@ -88,5 +92,6 @@ void start_forget(struct zero_job *job)
 
 	layout_free(&start->named);
 	free(start->sets);
+	free(start->here);
 	*start = (struct zero_start){ 0 };
 }

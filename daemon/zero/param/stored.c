@@ -14,15 +14,30 @@
 #include "daemon/zero/place/extent.h"
 #include "kernels/hash.h"
 
+static const char *what(const struct stored *stored)
+{
+	return stored->plane == ZERO_PLANE_STATE ? "optimizer state" : "parameters";
+}
+
+/* Bytes of an element. */
+static uint32_t width_of(const struct stored *stored)
+{
+	const struct zero_job *job = stored->subgroup->job;
+
+	return stored->plane == ZERO_PLANE_STATE
+	               ? job_state_bytes(job)
+	               : zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+}
+
 static void fail_io(struct stored *stored, int error)
 {
 	const struct zero_job *job = stored->subgroup->job;
 
 	stored->error = error;
 	zi_text_set(&stored->text,
-	            "job '%s': reading parameters of unit '%.60s', subgroup %u, at offset %llu of "
+	            "job '%s': reading %s of unit '%.60s', subgroup %u, at offset %llu of "
 	            "%s: %s",
-	            job->name, job->layout.units[stored->subgroup->unit].name,
+	            job->name, what(stored), job->layout.units[stored->subgroup->unit].name,
 	            stored->subgroup->index, (unsigned long long)stored->move.offset_bytes,
 	            stored->move.member->path, zi_err_name(error));
 }
@@ -31,26 +46,24 @@ static int tile_check(struct stored *stored, uint32_t index, const char *bytes, 
 {
 	const struct zero_job *job = stored->subgroup->job;
 	uint64_t begin = stored->move.offset_bytes + (uint64_t)(bytes - (char *)stored->target);
-	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 
-	if (kern_hash_tile(bytes, count, width) == stored->hashes[index])
+	if (kern_hash_tile(bytes, count, width_of(stored)) == stored->hashes[index])
 		return 0;
 	return err_origin(zi_text_error(
 		&stored->text, -EBADMSG,
-		"job '%s': parameters of unit '%.60s' are damaged: %llu bytes at offset %llu of %s "
+		"job '%s': %s of unit '%.60s' %s damaged: %llu bytes at offset %llu of %s "
 		"do not match their checksum",
-		job->name, job->layout.units[stored->subgroup->unit].name,
-		(unsigned long long)count, (unsigned long long)begin, stored->move.member->path));
+		job->name, what(stored), job->layout.units[stored->subgroup->unit].name,
+		stored->plane == ZERO_PLANE_STATE ? "is" : "are", (unsigned long long)count,
+		(unsigned long long)begin, stored->move.member->path));
 }
 
 /* What was read is verified, what was never written is zero. */
 static void stored_run(struct dev_task *task)
 {
 	struct stored *stored = container_of(task, struct stored, task);
-	const struct zero_job *job = stored->subgroup->job;
-	uint64_t left_bytes = job_subgroup_param_bytes(job, stored->subgroup);
-	uint64_t tile_bytes =
-		(uint64_t)ZI_TILE_ELEMENTS * zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint64_t left_bytes = (uint64_t)stored->subgroup->element_count * width_of(stored);
+	uint64_t tile_bytes = (uint64_t)ZI_TILE_ELEMENTS * width_of(stored);
 	char *bytes = stored->target;
 
 	if (!stored->is_stored) {
@@ -107,18 +120,20 @@ static void moved(struct tier_move *move)
 	verify(stored);
 }
 
-/* Where the unit's newest parameters lie: the committed ones, or those of the commit to come. */
-static const struct tier_extent *source_of(const struct zero_subgroup *subgroup,
+/* Where they lie: the committed ones, or parameters of the commit to come. */
+static const struct tier_extent *source_of(const struct stored *stored,
                                            uint64_t hashes[STORED_TILES])
 {
+	const struct zero_subgroup *subgroup = stored->subgroup;
 	struct zero_job *job = subgroup->job;
-	const struct zero_place *place = &subgroup->places[ZERO_PLANE_PARAM];
-	bool is_next = job->units[subgroup->unit].is_param_next;
+	const struct zero_place *place = &subgroup->places[stored->plane];
+	bool is_next =
+		stored->plane == ZERO_PLANE_PARAM && job->units[subgroup->unit].is_param_next;
 	uint32_t index = is_next ? place_next_index(place) : place->hash_index;
 	const struct tier_extent *extent = is_next ? &place->next : &place->extent;
 
 	assert(subgroup->tile_count <= STORED_TILES);
-	memcpy(hashes, &job->hashes[ZERO_PLANE_PARAM][index][subgroup->tile_first],
+	memcpy(hashes, &job->hashes[stored->plane][index][subgroup->tile_first],
 	       subgroup->tile_count * sizeof(*hashes));
 	return extent;
 }
@@ -127,10 +142,9 @@ static const struct tier_extent *source_of(const struct zero_subgroup *subgroup,
 void stored_read(struct stored *stored)
 {
 	struct zero_job *job = stored->subgroup->job;
-	const struct tier_extent *extent = source_of(stored->subgroup, stored->hashes);
+	const struct tier_extent *extent = source_of(stored, stored->hashes);
 	int r;
 
-	assert(stored->subgroup->is_here);
 	stored->error = 0;
 	stored->read_bytes = 0;
 	stored->is_stored = extent->bytes > 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A subgroup's newest parameters from the store, verified. What it says of device tasks runs on
- * theirs. Floor 5, shard thread.
+ * A subgroup's newest parameters from the store, or its committed optimizer state, verified. What
+ * it says of device tasks runs on theirs. Floor 5, shard thread.
  */
 #pragma once
 
@@ -18,6 +18,7 @@ struct zero_subgroup;
 /* Embedded in its owner, who leaves it and the target alone until `done` ran. */
 struct stored {
 	struct zero_subgroup *subgroup;      /* held by this node */
+	uint32_t plane;                      /* ZERO_PLANE_PARAM: 0 */
 	void *target;                        /* of its elements, aligned to ZI_STORE_ALIGN_BYTES */
 	void (*done)(struct stored *stored); /* once, never from stored_read() */
 	/* results */

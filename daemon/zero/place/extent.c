@@ -356,6 +356,21 @@ static void place_commit(struct zero_job *job, struct zero_place *place, bool is
 		place_let_go(job, place);
 }
 
+/* See extent.h. */
+void place_move(struct zero_job *job, struct zero_place *place, uint64_t step)
+{
+	assert(place->kept_is == ZERO_KEPT_NONE);
+	if (place->next.bytes)
+		place_advance(job, place, (int64_t)step);
+	else if (place->extent.bytes)
+		place_keep(place);
+	if (!place->kept_is)
+		return;
+	place->kept_is = ZERO_KEPT_FORMER;
+	if (!job->former.is_kept)
+		place_let_go(job, place);
+}
+
 /* The catalog has them: what they replace is free, but for what a snapshot keeps. Precondition:
  * committed_step is theirs. */
 void extents_commit(struct zero_job *job)

@@ -60,6 +60,9 @@ static inline const struct tier_extent *place_committed(const struct zero_place 
 {
 	return place->kept_is == ZERO_KEPT_AHEAD ? &place->kept : &place->extent;
 }
+/* A commit that moves what nodes hold is in force: `next`, written in @step, or nothing takes the
+ * place of what was committed, which is kept where the former commit is. */
+void place_move(struct zero_job *job, struct zero_place *place, uint64_t step);
 bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup);
 /* Another place for what could not be written: TIER_E_FULL. */
 int extent_replace(struct zero_job *job, struct zero_place *place, uint32_t plane, bool is_tried);

@@ -25,6 +25,7 @@
 #include "daemon/zero/job/materialize.h"
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/extent.h"
+#include "daemon/zero/place/owner.h"
 #include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/commit.h"
 
@@ -93,6 +94,8 @@ void former_forget(struct zero_job *job, uint64_t number)
 /* Memory is read anew before it is used. */
 static void go_back(struct zero_job *job)
 {
+	bool is_elsewhere = former_is_elsewhere(job);
+
 	assert(job->former.is_kept);
 	assert(!job_is_ahead(job));
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
@@ -100,6 +103,9 @@ static void go_back(struct zero_job *job)
 			place_fall_back(job, &job->subgroups[i].places[plane]);
 	ahead_set(job, job->former.step, &job->former.marks);
 	job->former.is_kept = false;
+	if (is_elsewhere)
+		owners_take(job,
+		            NULL); /* Sets and ranks stay those of the newer one: nobody asks. */
 	job_unload(job);
 }
 

@@ -82,6 +82,24 @@ void owners_build(struct zero_job *job)
 	assert(job->here_elements <= job->padded_count);
 }
 
+/* Documented in the header. */
+void owners_take(struct zero_job *job, const bool *here)
+{
+	bool are_params_divided = zi_strategy_divides_params(job->training.strategy);
+
+	job->here_count = 0;
+	job->here_elements = 0;
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		job->units[i].here_count = 0;
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[i];
+
+		subgroup->is_here = here ? here[i] : subgroup->is_former_here;
+		subgroup->is_param_here = subgroup->is_here || !are_params_divided;
+		count_here(job, subgroup);
+	}
+}
+
 /* Return: zeros while there is no model. */
 struct zi_plane_bytes owner_logical_bytes(const struct zero_job *job, uint32_t rank)
 {

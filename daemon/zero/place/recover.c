@@ -273,6 +273,25 @@ static int take_charge(struct zero_job *job)
 	return err_origin(job->refusal);
 }
 
+/* Which ranks trained what is a start's, and known of the job's first one alone: what the node
+ * holds is what it has rows of, none of which can be lost unseen (the catalog counts them). */
+static int take_held(struct zero_job *job, const struct catalog_job *stored)
+{
+	bool *here = calloc(job->subgroup_count, sizeof(*here));
+
+	if (!here)
+		return err_origin(-ENOMEM);
+	for (uint32_t i = 0; i < stored->extent_count; i++) {
+		const struct zero_subgroup *subgroup = recover_subgroup(job, &stored->extents[i]);
+
+		if (subgroup)
+			here[job_subgroup_index(job, subgroup)] = true;
+	}
+	owners_take(job, here);
+	free(here);
+	return 0;
+}
+
 /*
  * Extents, their checksums and blobs. The job's layout is built. @is_load: @stored is a snapshot's;
  * blobs of ranks that are not here, and what another node is to hold, are left out. Return: 0;
@@ -280,10 +299,13 @@ static int take_charge(struct zero_job *job)
  */
 int recover_state(struct zero_job *job, const struct catalog_job *stored, bool is_load)
 {
+	bool has_sets = job->layout.set_count && stored->placement.node_count > 1;
 	uint32_t here_count = 0;
 	int r;
 
 	r = share_reserve(&job->zero->shares, stored->extent_count);
+	if (!r && has_sets && !is_load)
+		r = take_held(job, stored);
 	for (uint32_t i = 0; i < stored->extent_count && !r; i++) {
 		const struct zero_subgroup *subgroup = recover_subgroup(job, &stored->extents[i]);
 

@@ -64,7 +64,12 @@ static bool take_extent(struct zero_job *job, const struct catalog_extent *store
 	struct tier_extent extent = { 0 };
 	struct zero_place *place;
 
-	if (!subgroup || !subgroup->is_here || subgroup->places[plane].kept_is)
+	if (!subgroup || subgroup->places[plane].kept_is)
+		return false;
+	/* One that was divided otherwise says by its rows what the node held. */
+	if (former_is_elsewhere(job))
+		subgroup->is_former_here = true;
+	else if (!subgroup->is_here)
 		return false;
 	place = &subgroup->places[plane];
 	if (!stored->extent.bytes) {
@@ -89,6 +94,15 @@ static bool take_extent(struct zero_job *job, const struct catalog_extent *store
 	return true;
 }
 
+/* What has come to the node with the newer commit goes with that. */
+static void keep_nothing(struct zero_job *job)
+{
+	for_each_subgroup_here(job, subgroup)
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+			if (!subgroup->is_former_here && subgroup->places[plane].extent.bytes)
+				keep(&subgroup->places[plane], &(struct tier_extent){ 0 }, 0);
+}
+
 /* Return: whether all of it is here. */
 static bool take_extents(struct zero_job *job, const struct catalog_job *stored)
 {
@@ -101,11 +115,14 @@ static bool take_extents(struct zero_job *job, const struct catalog_job *stored)
 					     0);
 		return true;
 	}
-	if (stored->extent_count != _ZERO_PLANE_COUNT * job->here_count)
+	if (!former_is_elsewhere(job) &&
+	    stored->extent_count != _ZERO_PLANE_COUNT * job->here_count)
 		return false;
 	for (uint32_t i = 0; i < stored->extent_count; i++)
 		if (!take_extent(job, &stored->extents[i]))
 			return false;
+	if (former_is_elsewhere(job))
+		keep_nothing(job);
 	return true;
 }
 

@@ -63,8 +63,10 @@ void commit_prepared(struct zero_job *job, int error, const struct zi_text *text
 	request->done(request);
 }
 
-static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)
+static void submit(struct zero_job *job, enum catalog_request_kind kind, bool is_whole,
+                   catalog_request_fn done)
 {
+	bool is_voted = kind == CATALOG_COMMIT && !is_whole && job->step.votes;
 	bool is_durable = job->config.durability == ZI_DURABILITY_POWER;
 	bool is_flushed = is_durable && job_is_nvme(job) &&
 	                  (kind == CATALOG_COMMIT || job->record.extent_count);
@@ -79,9 +81,10 @@ static void submit(struct zero_job *job, enum catalog_request_kind kind, catalog
 	if (kind == CATALOG_COMMIT) {
 		job->request.traffic = job->record_traffic;
 		job->request.traffic_count = budget_record(job);
-		job->request.keeps_former = job_keeps_former(job);
+		job->request.keeps_former = is_whole || job_keeps_former(job);
+		job->request.is_whole = is_whole;
 	}
-	job->record_flush.ready = kind == CATALOG_COMMIT && job->step.votes ? ask_prepared : NULL;
+	job->record_flush.ready = is_voted ? ask_prepared : NULL;
 	job_busy(job);
 	flush_then_submit(job->zero, &job->record_flush, job->nvme_tier,
 	                  is_flushed ? job->record_members : 0, &job->request);
@@ -141,7 +144,7 @@ void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalo
 		for (uint32_t i = 0; i < job->subgroup_count * _ZERO_PLANE_COUNT; i++)
 			record_member(job, place_committed(&job->subgroups[i / 2].places[i % 2]));
 	}
-	submit(job, kind, done);
+	submit(job, kind, false, done);
 }
 
 /* See commit.h. */
@@ -150,7 +153,14 @@ void step_back_submit(struct zero_job *job, const struct zero_marks *stays, cata
 	record_fill(job);
 	job->record.number = stays->number;
 	job->record.line = stays->line;
-	submit(job, CATALOG_STEP_BACK, done);
+	submit(job, CATALOG_STEP_BACK, false, done);
+}
+
+/* See commit.h. */
+void whole_submit(struct zero_job *job, uint32_t members, catalog_request_fn done)
+{
+	job->record_members = members;
+	submit(job, CATALOG_COMMIT, true, done);
 }
 
 /* Neither those in force nor the committed ones. */
@@ -197,8 +207,9 @@ static void record_blobs(struct zero_job *job)
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++) {
 		struct zero_blob *blob = &job->blobs[job->step.blob_index][i];
 
-		/* Ranks of a larger world that was: theirs are of a former commit. */
-		if (i >= job->world)
+		/* Ranks of a larger world that was, or that are elsewhere now: theirs are of a
+		 * former commit. */
+		if (!(job->here_mask >> i & 1))
 			blob->byte_count = 0;
 		if (!blob->byte_count)
 			continue;
@@ -256,7 +267,7 @@ void commit_submit(struct zero_job *job)
 			record_place(job, subgroup, plane);
 	}
 	record_blobs(job);
-	submit(job, CATALOG_COMMIT, committed);
+	submit(job, CATALOG_COMMIT, false, committed);
 }
 
 /* ---- zero_commit() ---- */

@@ -23,6 +23,9 @@ int commit_start(struct zero_job *job, bool is_unasked, struct zi_text *text);
 /* The WRITE pipeline's end. */
 void commit_written(struct zero_job *job, int error, const struct zi_text *text);
 void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done);
+/* job->record is all of a commit, which nobody votes about any more, on paths @members: the one in
+ * force stays beside it. */
+void whole_submit(struct zero_job *job, uint32_t members, catalog_request_fn done);
 /* Of two commits that the catalog has the one of @stays stays. */
 void step_back_submit(struct zero_job *job, const struct zero_marks *stays,
                       catalog_request_fn done);

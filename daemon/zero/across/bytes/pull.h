@@ -40,6 +40,8 @@ enum pull_what {
 	/* a piece of a subgroup's parameters, a slot at most, in param_dtype: its unit's values of
 	 * that number (params.h) */
 	PULL_PARAM = 5,
+	PULL_OFFER = 6, /* what a node has of a commit (offer.h) */
+	PULL_HEAL = 7,  /* what a node held of it (heal_serve.h) */
 	_PULL_WHAT_COUNT,
 };
 

@@ -8,6 +8,9 @@
 #include "common/base/err.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/agree/heal_private.h"
+#include "daemon/zero/across/bytes/heal_serve.h"
+#include "daemon/zero/across/bytes/offer.h"
 #include "daemon/zero/across/bytes/params_private.h"
 #include "daemon/zero/across/sums/grads_private.h"
 #include "daemon/zero/across/sums/norm.h"
@@ -74,6 +77,10 @@ static bool check(struct across *across, const struct talk_entry *entry)
 		return across->grads && norm_asked(across->grads, entry);
 	case PULL_PARAM:
 		return across->params && params_asked(across->params, entry);
+	case PULL_OFFER:
+		return offers_asked(across, entry);
+	case PULL_HEAL:
+		return heal_asked(across, entry);
 	default:
 		return false;
 	}
@@ -88,6 +95,8 @@ static bool is_there(struct across *across, const struct talk_entry *entry)
 		return across->written_count >= entry->micro && written_check(across, entry);
 	if (entry->what == PULL_PARAM)
 		return params_is_there(across->params, entry);
+	if (entry->what == PULL_HEAL)
+		return heal_is_there(across, entry);
 	return entry->what != PULL_NORM || norm_is_made(across->grads, entry->micro);
 }
 
@@ -108,6 +117,10 @@ static void describe(struct across_serve *serve)
 		serve->fill = norm_fill;
 	} else if (serve->entry.what == PULL_PARAM) {
 		params_describe(serve);
+	} else if (serve->entry.what == PULL_OFFER) {
+		serve->fill = offers_fill;
+	} else if (serve->entry.what == PULL_HEAL) {
+		heal_describe(serve);
 	}
 }
 
@@ -132,6 +145,9 @@ static void fill_done(struct dev_task *task)
 	if (serve->buffer)
 		lent_give_back(serve->buffer);
 	serve->buffer = NULL;
+	if (serve->healed)
+		heal_give_back(serve->healed);
+	serve->healed = NULL;
 	is_told = !across->error && across->phase == ACROSS_TALKING;
 	if (is_told)
 		across_say(across, serve->entry.node,
@@ -249,6 +265,14 @@ int serve_asked(struct across *across, const struct talk_entry *entry, struct zi
 	return 0;
 }
 
+bool serve_is_idle(const struct across *across)
+{
+	for (uint32_t i = 0; i < across->slot_count; i++)
+		if (across->serves[i].is_used)
+			return false;
+	return true;
+}
+
 int serve_gone(struct across *across, const struct talk_entry *entry, struct zi_text *text)
 {
 	for (uint32_t i = 0; i < across->slot_count; i++) {
@@ -260,6 +284,7 @@ int serve_gone(struct across *across, const struct talk_entry *entry, struct zi_
 		serve->is_used = false;
 		if (!across->is_detached)
 			serve_more(across);
+		rejoin_served(across);
 		return 0;
 	}
 	return err_origin(zi_text_error(text, -EPROTO, "zinf-net has sent what nobody served"));

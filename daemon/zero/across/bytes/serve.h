@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "common/base/text.h"
 
 struct across;
@@ -23,3 +25,5 @@ int serve_gone(struct across *across, const struct talk_entry *entry, struct zi_
 void serve_over(struct across *across);
 /* Something that was asked for may be there. */
 void serve_more(struct across *across);
+/* Nothing that others pulled is in the slab. */
+bool serve_is_idle(const struct across *across);

@@ -251,6 +251,8 @@ const char *round_kind_name(uint32_t kind)
 		[ROUND_RESUME] = "materialize",
 		[ROUND_WRITTEN] = "param_write_end",
 		[ROUND_USED] = "step",
+		[ROUND_HEAL] = "materialize",
+		[ROUND_HEALED] = "materialize",
 	};
 
 	return kind < ZI_COUNT_OF(names) && names[kind] ? names[kind] : "?";

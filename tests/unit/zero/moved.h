@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fixture of tests about a job whose ranks come back otherwise than they were: the same model,
+ * trained on beside the plain computation, which goes on with as many ranks.
+ */
+#pragma once
+
+#include "daemon/tier/stripe.h"
+#include "daemon/zero/across/across_private.h"
+#include "tests/unit/zero/across_train.h"
+#include "tests/unit/zero/kept.h"
+
+static inline struct zero_job *job_at(uint32_t place)
+{
+	return node_job(&net.nodes[place], "train");
+}
+
+/* The next start is at @places: nodes that were none yet begin. */
+static inline void move_to(const char *places, uint32_t strategy, uint32_t shard_size)
+{
+	train.places = places;
+	train.training.strategy = strategy;
+	train.training.shard_size = shard_size;
+	plain.world = (uint32_t)strlen(places);
+	for (; net.count < train_node_count(); net.count++) {
+		node_init(&net.nodes[net.count]);
+		node_start(&net.nodes[net.count]);
+	}
+}
+
+/* What rank @rank gave with @step. */
+static inline void check_blob(uint32_t rank, int64_t step)
+{
+	char expected[32];
+	uint64_t bytes = 0;
+	const void *blob = zero_blob(ranks.actors[rank].rank, &bytes);
+
+	(void)snprintf(expected, sizeof(expected), step ? "blob %lld" : "zero", (long long)step);
+	cr_assert_eq(bytes, strlen(expected), "rank %u: %llu", rank, (unsigned long long)bytes);
+	cr_assert_eq(memcmp(blob, expected, bytes), 0, "rank %u", rank);
+}
+
+/* They go on at @step, with its bits; the first @blob_count of them with what they gave then. */
+static inline void gone_on(int64_t step, uint32_t blob_count)
+{
+	cr_assert_eq(train_come(), 0, "%s", ranks.actors[0].text.chars);
+	cr_assert_eq(train_committed(), step);
+	train_check(step);
+	for (uint32_t i = 0; i < blob_count; i++)
+		check_blob(i, step);
+}
+
+/* All daemons end and start again, and find what is theirs and no more. */
+static inline void restart_nodes(void)
+{
+	for (uint32_t i = 0; i < net.count; i++) {
+		node_settle(&net.nodes[i]);
+		node_stop(&net.nodes[i]);
+		node_start(&net.nodes[i]);
+		if (job_at(i))
+			cr_assert_eq(job_at(i)->refusal, 0, "%s", job_at(i)->refusal_text.chars);
+	}
+}
+
+/* At rest a node holds what it committed last, once, and nothing else lies on its store. */
+static inline void check_held(uint32_t place)
+{
+	const struct zero_job *job = job_at(place);
+
+	for (uint32_t i = 0; job && i < job->subgroup_count; i++)
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
+			const struct zero_place *held = &job->subgroups[i].places[plane];
+
+			cr_assert_eq(held->kept_is, ZERO_KEPT_NONE);
+			cr_assert(job->subgroups[i].is_here || !held->extent.bytes);
+		}
+	node_check_space(&net.nodes[place]);
+}
+
+static inline void check_all_held(void)
+{
+	nodes_settle();
+	for (uint32_t i = 0; i < net.count; i++)
+		check_held(i);
+}

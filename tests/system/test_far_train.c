@@ -17,6 +17,7 @@ static struct {
 	struct harness harness[NODES];
 	uint32_t node_count, per_node, port;
 	bool stores_param; /* with parameters on NVMe */
+	bool is_turned;    /* the first ranks are on the last node */
 	/* What is lost, and when: at that point of that step of rank 0, on the last node. */
 	enum loss loss;
 	enum trainer_point point;
@@ -60,7 +61,8 @@ static void lose(void)
 /* A rank learns where it is as launchers tell it. */
 static void at_point(const struct trainer *trainer, enum trainer_point point, void *arg)
 {
-	uint32_t node = trainer->rank / scene.per_node;
+	uint32_t its = trainer->rank / scene.per_node;
+	uint32_t node = scene.is_turned ? scene.node_count - 1 - its : its;
 	uint32_t world = scene.per_node * scene.node_count;
 
 	(void)arg;
@@ -174,6 +176,31 @@ Test(far_train, what_nobody_used_is_left_alone)
 		ranks_free(&ranks);
 		close_scene();
 	}
+}
+
+/* Each node brings what its ranks now own from the node that has it, and what they left there. */
+Test(far_train, ranks_change_places_and_strategies)
+{
+	static const struct {
+		uint32_t strategy;
+		bool stores_param, is_turned;
+	} turns[] = { { ZINF_ZERO1, false, false },
+		      { ZINF_ZERO3, true, true },
+		      { ZINF_DDP, false, false },
+		      { ZINF_ZERO2, false, true } };
+	struct trainer_settings settings;
+
+	if (!open_scene(2, 2))
+		return;
+	for (uint32_t i = 0; i < 4; i++) {
+		scene.stores_param = turns[i].stores_param;
+		scene.is_turned = turns[i].is_turned;
+		settings = settings_of(turns[i].strategy, ZINF_OFFLOAD_NVME);
+		settings.options.incarnation = (const char *const[]){ "a", "b", "c", "d" }[i];
+		settings.steps = 2 * (i + 1);
+		train(&settings);
+	}
+	close_scene();
 }
 
 /* Parameters come from the stores of all nodes. */

@@ -71,14 +71,8 @@ static bool record_job(struct zero_evacuation *evacuation, struct zero_job *job)
 	}
 	if (!job->record.extent_count)
 		return false;
-	for (uint32_t i = 0; i < job->committed.world; i++) {
-		const struct zero_blob *blob = &job->blobs[job->committed.blob_index][i];
-
-		if (blob->byte_count)
-			job->record_blobs[job->record.blob_count++] = (struct catalog_blob){
-				.rank = i, .bytes = blob->bytes, .byte_count = blob->byte_count
-			};
-	}
+	record_put_blobs(job, job->committed.blob_index, job->committed.world, &job->record,
+	                 job->record_blobs);
 	return true;
 }
 

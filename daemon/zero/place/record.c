@@ -42,12 +42,56 @@ void record_take_placement(struct zero_job *job, const struct catalog_job *recor
 	job->training.shard_size = placement->shard_size;
 }
 
+/* See record.h. */
+void record_put_marks(struct catalog_job *record, int64_t step, const struct zero_marks *marks)
+{
+	record->world_size = marks->world;
+	record->step = step;
+	record->number = marks->number;
+	record->line = marks->line;
+	record->placement = marks->placement;
+	record->update_count = marks->update_count;
+	record->beta1_power = marks->beta1_power;
+	record->beta2_power = marks->beta2_power;
+	scale_put(&marks->scale, record);
+}
+
+/* See record.h. */
+struct zero_marks record_marks(const struct catalog_job *record, const struct zero_scale *scale,
+                               uint32_t blob_index)
+{
+	return (struct zero_marks){ .update_count = record->update_count,
+		                    .beta1_power = record->beta1_power,
+		                    .beta2_power = record->beta2_power,
+		                    .scale = *scale,
+		                    .blob_index = blob_index,
+		                    .world = record->world_size,
+		                    .number = record->number,
+		                    .line = record->line,
+		                    .placement = record->placement };
+}
+
+/* See record.h. */
+void record_put_blobs(const struct zero_job *job, uint32_t index, uint32_t world,
+                      struct catalog_job *record, struct catalog_blob *blobs)
+{
+	for (uint32_t i = 0; i < world; i++) {
+		const struct zero_blob *blob = &job->blobs[index][i];
+
+		if (blob->byte_count)
+			blobs[record->blob_count++] = (struct catalog_blob){
+				.rank = i,
+				.bytes = blob->bytes,
+				.byte_count = blob->byte_count,
+			};
+	}
+}
+
 /* What is committed, all but extents and blobs. Arrays stay the job's. */
 void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 {
 	*ret_record = (struct catalog_job){
 		.uid = job->uid,
-		.world_size = job->committed_step >= 0 ? job->committed.world : job->world,
 		.config = {
 			.param_dtype = job->config.param_dtype,
 			.grad_dtype = job->config.grad_dtype,
@@ -58,13 +102,6 @@ void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 			.durability = job->config.durability,
 		},
 		.incarnation_number = job->group.number,
-		.step = job->committed_step,
-		.update_count = job->committed.update_count,
-		.beta1_power = job->committed.beta1_power,
-		.beta2_power = job->committed.beta2_power,
-		.number = job->committed.number,
-		.line = job->committed.line,
-		.placement = job->committed.placement,
 		.set_count = job->layout.set_count,
 		.unit_count = job->layout.unit_count,
 		.param_count = job->layout.param_count,
@@ -75,7 +112,9 @@ void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 		.incarnation_count = job->history.record_count,
 	};
 	static_assert(sizeof(job->training) == sizeof(ret_record->training), "as it came");
-	scale_put(&job->committed.scale, ret_record);
+	record_put_marks(ret_record, job->committed_step, &job->committed);
+	if (job->committed_step < 0)
+		ret_record->world_size = job->world;
 	memcpy(ret_record->training, &job->training, sizeof(job->training));
 	forward_put(job->is_stateless, ret_record);
 	(void)zi_copy_name(ret_record->name, sizeof(ret_record->name), job->name); /* As long. */
@@ -128,14 +167,5 @@ void record_committed(const struct zero_job *job, bool is_next, struct catalog_j
 				is_next ? (uint64_t)record->step : step);
 		}
 	}
-	for (uint32_t i = 0; i < job->committed.world; i++) {
-		const struct zero_blob *blob = &job->blobs[job->committed.blob_index][i];
-
-		if (blob->byte_count)
-			blobs[record->blob_count++] = (struct catalog_blob){
-				.rank = i,
-				.bytes = blob->bytes,
-				.byte_count = blob->byte_count,
-			};
-	}
+	record_put_blobs(job, job->committed.blob_index, job->committed.world, record, blobs);
 }

@@ -7,6 +7,8 @@
 #include "daemon/tier/tier.h"
 
 struct zero_job;
+struct zero_marks;
+struct zero_scale;
 struct zero_subgroup;
 
 /* Under which a commit is made now: all of it is in this node. */
@@ -15,6 +17,14 @@ struct catalog_placement record_placement(const struct zero_job *job);
  * nodes, what it holds follows from the strategy of then, not from what its newest start asked for.
  */
 void record_take_placement(struct zero_job *job, const struct catalog_job *record);
+/* What a commit says of itself, all but extents and blobs. */
+void record_put_marks(struct catalog_job *record, int64_t step, const struct zero_marks *marks);
+/* The other way. @scale: of its scaler, which scale_get() has looked at. */
+struct zero_marks record_marks(const struct catalog_job *record, const struct zero_scale *scale,
+                               uint32_t blob_index);
+/* Those of ranks below @world that job->blobs[@index] has. @blobs: (ZI_WORLD_MAX,). */
+void record_put_blobs(const struct zero_job *job, uint32_t index, uint32_t world,
+                      struct catalog_job *record, struct catalog_blob *blobs);
 void record_describe(const struct zero_job *job, struct catalog_job *ret_record);
 struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32_t plane,
                                     const struct tier_extent *extent, const uint64_t *hashes,

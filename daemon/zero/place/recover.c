@@ -113,6 +113,7 @@ uint64_t recover_digest(const struct catalog_extent *stored)
 static int take_record(struct zero_job *job, struct catalog_job *stored)
 {
 	struct zero_scale scale = { 0 };
+	struct zero_marks marks;
 	bool is_scale_sound = scale_get(stored, &scale) == 0;
 
 	job->config = (struct zi_job_config){
@@ -136,15 +137,8 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 		.count = stored->incarnation_count,
 		.capacity = stored->incarnation_count,
 	};
-	ahead_set(job, stored->step,
-	          &(struct zero_marks){ .update_count = stored->update_count,
-	                                .beta1_power = stored->beta1_power,
-	                                .beta2_power = stored->beta2_power,
-	                                .scale = scale,
-	                                .world = stored->world_size,
-	                                .number = stored->number,
-	                                .line = stored->line,
-	                                .placement = stored->placement });
+	marks = record_marks(stored, &scale, 0);
+	ahead_set(job, stored->step, &marks);
 	if (!zi_dtype_is_trained(stored->config.param_dtype, ZI_DTYPE_F32))
 		return damaged(job, "param_dtype");
 	if (!zi_dtype_is_trained(stored->config.param_dtype, stored->config.grad_dtype))

@@ -12,6 +12,7 @@
  * that when the other one had been released.
  */
 #include "daemon/zero/place/recover_former.h"
+#include "daemon/zero/place/record.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -147,15 +148,7 @@ static int recover_former(struct zero_job *job, const struct catalog_job *stored
 	job->former = (struct zero_former){
 		.is_stored = true,
 		.step = stored->step,
-		.marks = { .update_count = stored->update_count,
-		           .beta1_power = stored->beta1_power,
-		           .beta2_power = stored->beta2_power,
-		           .scale = scale,
-		           .blob_index = KEPT_INDEX,
-		           .world = stored->world_size,
-		           .number = stored->number,
-		           .line = stored->line,
-		           .placement = stored->placement },
+		.marks = record_marks(stored, &scale, KEPT_INDEX),
 	};
 	if (!is_sound)
 		return 0;

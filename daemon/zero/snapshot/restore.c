@@ -127,6 +127,7 @@ static int restore_check(struct zero *zero, const struct zero_job *job,
 static int adopt(struct zero_job *job, const struct catalog_job *record)
 {
 	struct zero_scale scale = { 0 };
+	struct zero_marks marks;
 	int r;
 
 	(void)scale_get(record, &scale); /* It was looked at when the snapshot was found. */
@@ -148,16 +149,8 @@ static int adopt(struct zero_job *job, const struct catalog_job *record)
 		return err_trace(r);
 	}
 	owners_build(job);
-	ahead_set(job, record->step,
-	          &(struct zero_marks){ .update_count = record->update_count,
-	                                .beta1_power = record->beta1_power,
-	                                .beta2_power = record->beta2_power,
-	                                .scale = scale,
-	                                .blob_index = job->blob_index,
-	                                .world = job->world,
-	                                .number = record->number,
-	                                .line = record->line,
-	                                .placement = record->placement });
+	marks = record_marks(record, &scale, job->blob_index);
+	ahead_set(job, record->step, &marks);
 	r = recover_state(job, record, true);
 	if (r && !job->refusal) {
 		job->refusal = r;

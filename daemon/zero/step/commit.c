@@ -211,14 +211,8 @@ static void record_blobs(struct zero_job *job)
 		 * former commit. */
 		if (!(job->here_mask >> i & 1))
 			blob->byte_count = 0;
-		if (!blob->byte_count)
-			continue;
-		job->record_blobs[job->record.blob_count++] = (struct catalog_blob){
-			.rank = i,
-			.bytes = blob->bytes,
-			.byte_count = blob->byte_count,
-		};
 	}
+	record_put_blobs(job, job->step.blob_index, ZI_WORLD_MAX, &job->record, job->record_blobs);
 }
 
 static void committed(struct catalog_request *request)

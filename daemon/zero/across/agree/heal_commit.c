@@ -64,28 +64,13 @@ static uint32_t fill_record(struct heal *heal, const struct zero_marks *marks)
 	uint32_t members = 0;
 
 	record_describe(job, record);
-	record->world_size = marks->world;
-	record->step = heal->chosen.step;
-	record->number = marks->number;
-	record->line = marks->line;
-	record->placement = marks->placement;
-	record->update_count = marks->update_count;
-	record->beta1_power = marks->beta1_power;
-	record->beta2_power = marks->beta2_power;
-	scale_put(&marks->scale, record);
+	record_put_marks(record, heal->chosen.step, marks);
 	record->extents = job->record_extents;
 	record->blobs = job->record_blobs;
 	for_each_subgroup_here(job, subgroup)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			members |= put_extent(heal, subgroup, plane);
-	for (uint32_t i = 0; i < job->world; i++) {
-		const struct zero_blob *blob = &job->blobs[heal->blob_index][i];
-
-		if (blob->byte_count)
-			job->record_blobs[record->blob_count++] = (struct catalog_blob){
-				.rank = i, .bytes = blob->bytes, .byte_count = blob->byte_count
-			};
-	}
+	record_put_blobs(job, heal->blob_index, job->world, record, job->record_blobs);
 	return members;
 }
 

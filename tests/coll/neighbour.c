@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "tests/coll/runner.h"
 #include "tests/coll/zinf_rank.h"
+#include "tests/harness/port.h"
 
 #define HUNG_MS       60000u
 #define NEIGHBOUR_LEN 1000u
@@ -104,7 +105,7 @@ bool neighbour_start(struct neighbour *neighbour, const char *program,
 	bool spans_nodes = strcmp(socket_paths[0], socket_paths[1]) != 0;
 
 	*neighbour = (struct neighbour){ .program = program,
-		                         .port = spans_nodes ? zinf_rank_free_port() : 0 };
+		                         .port = spans_nodes ? harness_free_port() : 0 };
 	neighbour->shared = mmap(NULL, sizeof(*neighbour->shared), PROT_READ | PROT_WRITE,
 	                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (neighbour->shared == MAP_FAILED)

@@ -10,6 +10,7 @@
 
 #include "tests/coll/runner.h"
 #include "tests/coll/zinf_rank.h"
+#include "tests/harness/port.h"
 
 #define CASE_TIMEOUT_MS 240000u
 
@@ -78,7 +79,7 @@ static int run(struct runner *runner, const struct script *script)
 {
 	struct body bodies[SCRIPT_RANKS_MAX];
 	pid_t pids[SCRIPT_RANKS_MAX];
-	uint32_t port = runner->harness_count > 1 ? zinf_rank_free_port() : 0;
+	uint32_t port = runner->harness_count > 1 ? harness_free_port() : 0;
 	int result = 0;
 
 	runner->incarnation++;

@@ -2,10 +2,8 @@
 /* A rank of a case over zinf.h; see zinf_rank.h. */
 #include "tests/coll/zinf_rank.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
@@ -117,21 +115,6 @@ static const char *rank_words(const struct rank_link *link)
 }
 
 /* ---- a rank ---- */
-
-/* A port that nobody listens at now. */
-uint32_t zinf_rank_free_port(void)
-{
-	struct sockaddr_in address = { .sin_family = AF_INET,
-		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t bytes = sizeof(address);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) ||
-	    getsockname(fd, (struct sockaddr *)&address, &bytes))
-		abort();
-	(void)close(fd);
-	return ntohs(address.sin_port);
-}
 
 static int open_groups(struct zinf_rank *rank, const struct script *script)
 {

@@ -28,6 +28,4 @@ struct zinf_rank_options {
 
 /* Attaches, opens collectives, makes the groups. 0 or -errno, and @rank has the words. */
 int zinf_rank_open(struct zinf_rank *rank, const struct zinf_rank_options *options);
-/* A port that nobody listens at now. */
-uint32_t zinf_rank_free_port(void);
 void zinf_rank_close(struct zinf_rank *rank);

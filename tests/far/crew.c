@@ -4,19 +4,18 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/fd.h"
+#include "tests/harness/port.h"
 
 bool crew_says(bool is_right, const char *format, ...)
 {
@@ -122,23 +121,9 @@ static struct trainer_settings settings_of(struct crew *crew)
 
 /* ---- daemons ---- */
 
-static uint32_t free_port(void)
-{
-	struct sockaddr_in address = { .sin_family = AF_INET,
-		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t bytes = sizeof(address);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) ||
-	    getsockname(fd, (struct sockaddr *)&address, &bytes))
-		abort();
-	(void)zi_close(fd);
-	return ntohs(address.sin_port);
-}
-
 bool crew_open(struct crew *crew, const struct crew_kind *kind)
 {
-	*crew = (struct crew){ .kind = *kind, .port = free_port() };
+	*crew = (struct crew){ .kind = *kind, .port = harness_free_port() };
 	crew->diary = mmap(NULL, sizeof(*crew->diary), PROT_READ | PROT_WRITE,
 	                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (crew->diary == MAP_FAILED || pipe(crew->tell_fds))

@@ -52,7 +52,7 @@ static bool open_scene(void)
 	}
 	memset(&scene, 0, sizeof(scene));
 	cr_assert_eq(network_init(&scene.network, NETWORK_NODES_MAX), 0);
-	scene.port = far_free_port();
+	scene.port = harness_free_port();
 	for (uint32_t i = 0; i < NETWORK_NODES_MAX; i++)
 		start_node(i, false);
 	return true;

@@ -22,6 +22,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "tests/harness/port.h"
 #include "tests/system/system.h"
 
 #define FAR_NODES_MAX 8u
@@ -85,21 +86,6 @@ static inline uint32_t far_node_of(const struct far_scene *scene, uint32_t rank)
 	return scene->first_node + rank / scene->per_node;
 }
 
-/* A port that nobody listens at now. */
-static inline uint32_t far_free_port(void)
-{
-	struct sockaddr_in address = { .sin_family = AF_INET,
-		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t bytes = sizeof(address);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(bind(fd, (struct sockaddr *)&address, bytes), 0);
-	cr_assert_eq(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
-	(void)close(fd);
-	return ntohs(address.sin_port);
-}
-
 static inline bool far_is_built(void)
 {
 	char path[PATH_MAX];
@@ -126,7 +112,7 @@ static inline void far_open_scene(struct far_scene *scene, uint32_t node_count, 
 	scene->node_count = node_count;
 	scene->per_node = per_node;
 	scene->timeout_ms = 20000;
-	scene->port = far_free_port();
+	scene->port = harness_free_port();
 	scene->shared = mmap(NULL, sizeof(*scene->shared), PROT_READ | PROT_WRITE,
 	                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	cr_assert_neq(scene->shared, MAP_FAILED);
@@ -170,7 +156,7 @@ static inline void far_open_beside(const struct far_scene *scene, uint32_t first
 	beside->per_node = 1;
 	beside->timeout_ms = 20000;
 	do
-		beside->port = far_free_port();
+		beside->port = harness_free_port();
 	while (beside->port == scene->port);
 	beside->shared = mmap(NULL, sizeof(*beside->shared), PROT_READ | PROT_WRITE,
 	                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);

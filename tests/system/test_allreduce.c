@@ -116,7 +116,7 @@ Test(allreduce, ranks_of_srun_on_two_nodes_have_their_sum)
 		skip("zinf-net is not built (libgloo-dev)");
 	system_start(&other, &(struct harness_options){ 0 });
 	cr_assert_eq(setenv("OTHER_SOCKET", other.socket_path, 1), 0);
-	(void)snprintf(port, sizeof(port), "%u", far_free_port());
+	(void)snprintf(port, sizeof(port), "%u", harness_free_port());
 	cr_assert_eq(setenv("ZINF_PORT", port, 1), 0);
 	run(0, "export MASTER_ADDR=127.0.0.1 "
 	       "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=2 'SLURM_STEP_TASKS_PER_NODE=1(x2)'; "

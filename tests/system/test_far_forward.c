@@ -196,7 +196,7 @@ static bool open_scene(void)
 		return false;
 	}
 	memset(&scene, 0, sizeof(scene));
-	scene.port = far_free_port();
+	scene.port = harness_free_port();
 	for (uint32_t i = 0; i < NODES; i++)
 		system_start(&scene.harness[i], &(struct harness_options){ .nvme_size = "32M" });
 	cr_assert_eq(pipe(scene.tell_fds), 0);

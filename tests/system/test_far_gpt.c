@@ -32,8 +32,8 @@ static void run_over_nodes(const struct harness *second, const char *arguments)
 	               "RANK=0 LOCAL_RANK=0 ZINF_SOCKET=%s $program %s 2>&1 || code=1;"
 	               "for pid in $pids; do wait $pid || code=1; done;"
 	               "[ $code = 0 ] || cat rank?.log; exit $code",
-	               path, folder, far_free_port() - 1, harness.socket_path, second->socket_path,
-	               arguments, harness.socket_path, arguments);
+	               path, folder, harness_free_port() - 1, harness.socket_path,
+	               second->socket_path, arguments, harness.socket_path, arguments);
 	pipe = popen(command, "r");
 	cr_assert_not_null(pipe);
 	bytes = fread(words, 1, sizeof(words) - 1, pipe);

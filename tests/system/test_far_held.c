@@ -306,7 +306,7 @@ static void train(const struct run *run)
 		scene.node_count = ZI_MAX(scene.node_count, (uint32_t)(*place - '0') + 1);
 	for (uint32_t i = 0; i < scene.node_count; i++)
 		system_start(&scene.harness[i], &(struct harness_options){ .nvme_size = "32M" });
-	scene.port = far_free_port();
+	scene.port = harness_free_port();
 	export_model();
 	scene.run = run;
 	scene.world = (uint32_t)strlen(run->places);

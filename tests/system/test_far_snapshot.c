@@ -32,7 +32,7 @@ static bool open_scene(void)
 	}
 	memset(&scene, 0, sizeof(scene));
 	cr_assert_not_null(mkdtemp(guard_path(scene.folder, sizeof(scene.folder), "parts")));
-	scene.port = far_free_port();
+	scene.port = harness_free_port();
 	for (uint32_t i = 0; i < NODES; i++)
 		system_start(&scene.harness[i], &(struct harness_options){ .nvme_size = "64M" });
 	return true;

@@ -35,7 +35,7 @@ static bool open_scene(uint32_t node_count, uint32_t per_node)
 	memset(&scene, 0, sizeof(scene));
 	scene.node_count = node_count;
 	scene.per_node = per_node;
-	scene.port = far_free_port();
+	scene.port = harness_free_port();
 	for (uint32_t i = 0; i < node_count; i++)
 		system_start(&scene.harness[i], &(struct harness_options){ .nvme_size = "32M" });
 	return true;

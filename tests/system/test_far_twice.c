@@ -75,7 +75,7 @@ Test(far_twice, on_the_same_nodes_each_rank_is_told_who_lives)
 				far_expect_error(&second, rank, -EBUSY, says);
 			}
 			second.incarnation = 0;
-			second.port = far_free_port(); /* That makes no difference. */
+			second.port = harness_free_port(); /* That makes no difference. */
 		}
 		far_close_beside(&second);
 		close_first(&scene, 2);
@@ -99,7 +99,7 @@ Test(far_twice, where_they_share_a_node_the_other_one_hears_of_it_too)
 	/* At another place there is nobody to tell it. */
 	second.incarnation = 0;
 	second.timeout_ms = 2000;
-	second.port = far_free_port();
+	second.port = harness_free_port();
 	run_refused(&second);
 	far_expect_error(&second, 0, -EBUSY, "rank 0 is one more");
 	far_expect_error(&second, 1, -ETIMEDOUT, "the node of rank 0 was not found");
@@ -125,7 +125,7 @@ Test(far_twice, elsewhere_it_needs_a_port_of_its_own_and_runs_then)
 		                           "client as 'i9'");
 		far_expect_goes_on(&scene);
 		do
-			second.port = far_free_port();
+			second.port = harness_free_port();
 		while (second.port == scene.port);
 		second.incarnation = is_same ? 0 : 9;
 		far_run(&second, far_sum_once);
@@ -145,7 +145,7 @@ Test(far_twice, a_newer_start_takes_the_place_of_the_former_on_all_nodes)
 		far_hear(&scene, 2);
 		open_second(&scene, 0, false, &second);
 		while (is_elsewhere && second.port == scene.port)
-			second.port = far_free_port();
+			second.port = harness_free_port();
 		far_run(&second, far_sum_once);
 		for (uint32_t i = 0; i < 2; i++) {
 			far_join_one(&scene, i, 0);

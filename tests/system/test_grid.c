@@ -6,6 +6,7 @@
  * whose sums are all exact, as the plain run says itself (grid.h): whatever the order, all must be
  * equal bit for bit.
  */
+#include "tests/harness/port.h"
 #include "tests/system/grid_ranks.h"
 
 /* ---- the tests ---- */
@@ -90,7 +91,7 @@ static void train_over_nodes(int (*body)(void *arg), const char *places)
 		for (uint32_t k = 0; k < 2; k++) {
 			strategy = strategies[i];
 			offload = k ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_NONE;
-			far.port = far_free_port();
+			far.port = harness_free_port();
 			(void)snprintf(far.job, sizeof(far.job), "grid%u%u", i, k);
 			train(&scene, body);
 		}

@@ -22,6 +22,7 @@
 #include "tests/coll/neighbour.h"
 #include "tests/coll/runner.h"
 #include "tests/coll/zinf_rank.h"
+#include "tests/harness/port.h"
 
 #define NODES     2u
 #define RANKS_MAX 4u
@@ -164,7 +165,7 @@ static bool run_case(struct test *test, uint64_t round, bool is_hostile)
 	if (where_of(round) == SCRIBBLE_MAIL)
 		write_letters(&script);
 	body.hostile = is_hostile ? (uint32_t)(random >> 32) % script.ranks : NOBODY;
-	body.port = zinf_rank_free_port();
+	body.port = harness_free_port();
 	memset(test->shared->reports, 0, sizeof(test->shared->reports));
 	for (body.rank = 0; body.rank < script.ranks; body.rank++)
 		pids[body.rank] = harness_fork(rank_main, &body);

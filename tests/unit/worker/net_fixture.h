@@ -20,6 +20,7 @@
 #include "daemon/worker/finish.h"
 #include "daemon/worker/shares.h"
 #include "daemon/worker/supervise.h"
+#include "tests/harness/port.h"
 
 #define NET_TEST_NODES_MAX  4u
 #define NET_TEST_SLAB_BYTES (32u << 20)
@@ -121,20 +122,6 @@ static inline void net_test_run(struct net_test *test)
 		cr_assert_eq(zi_loop_run(test->loop), 0);
 }
 
-/* A port nobody uses at this moment. */
-static inline uint16_t net_test_port(void)
-{
-	struct sockaddr_in address = { .sin_family = AF_INET,
-		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t bytes = sizeof(address);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	cr_assert_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-	cr_assert_eq(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
-	zi_close(fd);
-	return ntohs(address.sin_port);
-}
-
 static inline void net_test_start_node(struct net_test *test, uint32_t index)
 {
 	struct net_node *node = &test->nodes[index];
@@ -155,7 +142,7 @@ static inline void net_test_init(struct net_test *test, uint32_t node_count)
 	test->node_count = node_count;
 	test->pending_count = 0;
 	test->sequence = test->epoch = 0;
-	test->port = net_test_port();
+	test->port = harness_free_port();
 	cr_assert_eq(zi_loop_new(&test->loop), 0);
 	for (uint32_t i = 0; i < node_count; i++) {
 		struct net_node *node = &test->nodes[i];

@@ -169,7 +169,7 @@ Test(spawn, zinf_net_answers_while_the_resolver_does_not)
 		(void)unlink(path);
 		cr_skip_test("mounting is not allowed here");
 	}
-	meet.way.place.port = net_test_port();
+	meet.way.place.port = harness_free_port();
 	cr_assert_eq(spawn_worker(test.program, &text, &fd, &pidfd, &pid), 0, "%s", text.chars);
 	cr_assert_eq(zi_fd_set_nonblock(fd, false), 0);
 	cr_assert_eq(recv(fd, &answer, sizeof(answer), 0), sizeof(answer));

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Goal: tools/check_floors, check_headers and tidy catch each kind of breach, and let a clean tree
-# pass. Method: a small made-up tree in a temporary folder; each case starts from the clean tree, adds
-# one breach, and wants the tool to fail and to name file, line and reason.
+# pass; tools/run_tests misses no test that fails. Method: a small made-up tree in a temporary folder; each
+# case starts from the clean tree, adds one breach, and wants the tool to fail and to name file, line and reason.
+# What run_tests runs here are scripts that end as Criterion's programs do.
 set -u
 
 tools=$(cd "$(dirname "$0")/../../../tools" && pwd)
@@ -253,6 +254,32 @@ if clang-format --version 2>/dev/null | grep -q 'version 14\.'; then
 else
 	warns 'tidy: format without clang-format' 'is not checked' "$tools/tidy" --format "$tree"
 fi
+
+# ---- run_tests
+clean
+# program NAME TESTED PASSING LINE…: a double, that does LINE… as well
+program() {
+	line="[====] Synthesis: Tested: $2 | Passing: $3 | Failing: 0 | Crashing: 0"
+	printf '%s\n' '#!/bin/sh' "echo '$line'" >"$tree/$1"
+	chmod +x "$tree/$1"
+	name=$1
+	shift 3
+	append "$name" "$@"
+}
+run_tests() { (cd "$tree" && TEST_TIMEOUT=1 "$tools/run_tests" "$@"); }
+program good 3 3 "echo '[SKIP] a::b: no GPU is here'"
+program bad 4 3 'exit 1'
+program leaks 2 2 'exit 1'
+program hangs 2 2 'exec tail -f /dev/null'
+printf '#!/bin/sh\nkill -SEGV $$\n' >"$tree/dies" && chmod +x "$tree/dies"
+warns 'run_tests: the sum of all' '6 passed, 0 failed, 2 skipped' run_tests ./good ./good
+warns 'run_tests: a skip with its reason' 'no GPU is here' run_tests ./good
+catches 'run_tests: a test that fails' '6 passed, 1 failed, 1 skipped' run_tests ./good ./bad
+catches 'run_tests: a leak at the end' '5 passed, 1 failed' run_tests ./good ./leaks
+catches 'run_tests: one that dies' '3 passed, 1 failed' run_tests ./good ./dies
+catches 'run_tests: one that hangs' 'ran past 1 s' run_tests ./good ./hangs
+catches 'run_tests: one that is not there' 'failed programs: ./gone' run_tests ./good ./gone
+catches 'run_tests: nothing to run' 'no program' run_tests
 
 printf 'check-tools: %d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

@@ -26,6 +26,8 @@ static const struct command commands[] = {
 	{ "jobs", "[JOB [--collectives]]",
 	  "jobs, their steps and what they hold; one job in detail, who waits for whom", zctl_jobs,
 	  true },
+	{ "delete", "JOB [--yes]",
+	  "ends a job that nobody uses, with all its state; snapshots stay", zctl_delete, true },
 	{ "limits", "", "every limit, its value and its use", zctl_limits, false },
 	{ "bench", "nvme [NAME]",
 	  "measures a store (all without NAME); zinfd works with what was found", zctl_bench,

@@ -26,6 +26,7 @@ typedef int (*zctl_command_fn)(const struct zctl_context *context, int argc, cha
 int zctl_status(const struct zctl_context *context, int argc, char **argv);
 int zctl_tiers(const struct zctl_context *context, int argc, char **argv);
 int zctl_jobs(const struct zctl_context *context, int argc, char **argv);
+int zctl_delete(const struct zctl_context *context, int argc, char **argv);
 int zctl_drain(const struct zctl_context *context, int argc, char **argv);
 int zctl_limits(const struct zctl_context *context, int argc, char **argv);
 int zctl_bench(const struct zctl_context *context, int argc, char **argv);

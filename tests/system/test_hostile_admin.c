@@ -44,6 +44,8 @@ Test(hostile_admin, names_of_nonsense_are_refused_in_words)
 		"snapshot rm neighbour",
 		"snapshot rm neighbour/..",
 		"snapshot rm /",
+		"delete ../neighbour",
+		"delete neighbour/kept",
 		"export open ../../etc/passwd",
 		"export read 0 0 18446744073709551615",
 		"drain \x01\xff",
@@ -74,6 +76,7 @@ static int try_as_other(void *arg)
 	static const char *const commands[] = {
 		"snapshot create neighbour/theft",
 		"snapshot rm neighbour/kept",
+		"delete neighbour",
 		"export open neighbour",
 		"drain disk",
 		"undrain disk",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `snapshot …`: asked of zero, answered when done (docs/ADMIN.md). Floor 6, shard thread. */
+/* `snapshot …`, `delete`: asked of zero, answered when done (docs/ADMIN.md). Floor 6, shard
+ * thread. */
 #include "daemon/session/admin/answer_snapshots.h"
 
 #include <string.h>
@@ -34,7 +35,26 @@ static void snapshot_done(struct zero_snapshot_op *op)
 	sess_answered(container_of(inquiry, struct sess, inquiry));
 }
 
-/* Make, remove or go back to one: answered by sess_answered(), possibly before this returns. */
+static void delete_done(struct zero_snapshot_op *op)
+{
+	struct sess_inquiry *inquiry = container_of(op, struct sess_inquiry, snapshot_op);
+	json_t *answer;
+
+	inquiry->result = op->result;
+	inquiry->text = op->text;
+	if (!op->result) {
+		answer = json_object();
+		answer_word(answer, "job", op->job);
+		answer_put(answer, "step", json_integer(op->step));
+		answer_number(answer, "freed_bytes", op->held_bytes);
+		answer_put(answer, "is_space_kept", json_boolean(op->is_space_kept));
+		inquiry->answer = answer;
+	}
+	sess_answered(container_of(inquiry, struct sess, inquiry));
+}
+
+/* Make, remove or go back to one, or end a job: answered by sess_answered(), possibly before this
+ * returns. */
 void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inquiry *inquiry)
 {
 	struct zero_snapshot_op *op = &inquiry->snapshot_op;
@@ -49,12 +69,16 @@ void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inqui
 	(void)zi_copy_name(op->job, sizeof(op->job), inquiry->job); /* As long. */
 	(void)zi_copy_name(op->name, sizeof(op->name), inquiry->name);
 	(void)zi_copy_name(op->as, sizeof(op->as), inquiry->as);
-	if (inquiry->question == SESS_ASK_SNAPSHOT_CREATE)
+	if (inquiry->question == SESS_ASK_DELETE) {
+		op->done = delete_done;
+		zero_job_delete(shard->zero, op);
+	} else if (inquiry->question == SESS_ASK_SNAPSHOT_CREATE) {
 		zero_snapshot_create(shard->zero, op);
-	else if (inquiry->question == SESS_ASK_SNAPSHOT_RESTORE)
+	} else if (inquiry->question == SESS_ASK_SNAPSHOT_RESTORE) {
 		zero_snapshot_restore(shard->zero, op);
-	else
+	} else {
 		zero_snapshot_remove(shard->zero, op);
+	}
 }
 
 struct snapshot_list {

@@ -158,6 +158,7 @@ static void ask_at_shard(struct zi_post *post)
 	case SESS_ASK_SNAPSHOT_CREATE:
 	case SESS_ASK_SNAPSHOT_REMOVE:
 	case SESS_ASK_SNAPSHOT_RESTORE:
+	case SESS_ASK_DELETE:
 		sess_answer_snapshot(control->shard, session->uid, inquiry);
 		return;
 	case SESS_ASK_EXPORT_OPEN:

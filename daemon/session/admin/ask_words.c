@@ -15,8 +15,8 @@
 #define ASK_BENCH_S_MAX 60u
 
 static const char ask_allowed[] =
-	"status, tiers, jobs [JOB [collectives]], limits, bench nvme STORE [SECONDS], drain STORE, "
-	"undrain STORE, snapshot create|list|rm|restore, export open|read|wait "
+	"status, tiers, jobs [JOB [collectives]], delete JOB, limits, bench nvme STORE [SECONDS], "
+	"drain STORE, undrain STORE, snapshot create|list|rm|restore, export open|read|wait "
 	"and load open|describe|put|wait|end are answered";
 
 /* The next word of a copy of the command; "" at its end. */
@@ -55,6 +55,13 @@ static int take_job(struct sess_inquiry *inquiry, char **cursor)
 	if (!*word)
 		return 0;
 	return strchr(word, '/') ? err_origin(-EINVAL) : err_trace(take_names(inquiry, word));
+}
+
+static int take_delete(struct sess_inquiry *inquiry, char **cursor)
+{
+	int r = take_job(inquiry, cursor);
+
+	return r || !inquiry->has_job ? err_origin(-EINVAL) : 0;
 }
 
 /* "train collectives" */
@@ -212,6 +219,7 @@ static const struct {
 	{ "status", NULL, SESS_ASK_STATUS, take_nothing },
 	{ "tiers", NULL, SESS_ASK_TIERS, take_nothing },
 	{ "jobs", NULL, SESS_ASK_JOBS, take_jobs },
+	{ "delete", NULL, SESS_ASK_DELETE, take_delete },
 	{ "limits", NULL, SESS_ASK_LIMITS, take_nothing },
 	{ "bench", "nvme", SESS_ASK_BENCH, take_bench },
 	{ "drain", NULL, SESS_ASK_DRAIN, take_store },

@@ -105,7 +105,8 @@ struct zero_job {
 	bool is_undo_due;    /* so do extents of a step that will not be, */
 	bool is_unload_due;  /* and job_unload() after it */
 	struct zi_post delete_post;
-	struct zero_snapshot_op *found_op; /* restore_as.c: who waits for it */
+	struct zero_snapshot_op *found_op;  /* restore_as.c: who waits for it */
+	struct zero_snapshot_op *delete_op; /* delete_rest.c: the same */
 	struct zero_op *destroy_op;
 	struct zero_rank *destroy_rank;
 

@@ -104,6 +104,9 @@ Test(admin, unknown_questions_are_refused_with_what_is_answered_and_cost_nothing
 		                                 "jobs a collectives b",
 		                                 "snapshot",
 		                                 "snapshot rm a",
+		                                 "delete",
+		                                 "delete a/b",
+		                                 "delete a b",
 		                                 "snapshot create a/b keep=x",
 		                                 "snapshot create a/b keep=0",
 		                                 "snapshot create a/b later",
@@ -263,6 +266,13 @@ Test(admin, snapshots_are_made_listed_and_removed)
 	ask(client, "snapshot rm train/a");
 	json_decref(collect(client));
 	ask(client, "snapshot create none");
+	expect_error(client, -ENOENT, "no job 'none'");
+	ask(client, "delete train");
+	answer = collect(client);
+	cr_assert_str_eq(json_string_value(json_object_get(answer, "job")), "train");
+	cr_assert_eq(count_of(answer, "step"), 5);
+	json_decref(answer);
+	ask(client, "delete none");
 	expect_error(client, -ENOENT, "no job 'none'");
 	client_close(client);
 	sess_answer(room.shard, &room.facts, 1001, &inquiry);

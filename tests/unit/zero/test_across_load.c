@@ -92,6 +92,40 @@ Test(across_load, each_node_begins_with_its_part_of_a_snapshot)
 	load_parts(ZI_STRATEGY_DDP, ZI_OFFLOAD_NVME);
 }
 
+/* A node that ends between two nodes' CREATE leaves the job on some alone: on node 0 here. */
+Test(across_load, what_a_start_that_failed_left_is_told_how_to_end)
+{
+	static const char *const names[2] = { "two", "two" };
+	struct train what = wanted("01", ZI_OFFLOAD_NVME);
+	struct kept kept = { .op.done = NULL };
+	const char *text;
+
+	what.training.strategy = ZI_STRATEGY_ZERO1;
+	begin_large(&what, 4);
+	steps(1, 2);
+	keep("two");
+	train_leave(true);
+	nodes_settle();
+	cr_assert_eq(load_other(names), 0, "%s", ranks.actors[0].text.chars);
+	nodes_leave(&ranks, true);
+	nodes_settle();
+	cr_assert_eq(kept_call(&net.nodes[1], &kept, zero_job_delete, "other", ""), 0, "%s",
+	             kept.op.text.chars);
+	cr_assert_eq(load_other(names), -ENODATA);
+	text = ranks.actors[0].text.chars;
+	cr_expect_not_null(strstr(text, "which rank 1 on node 1 had"), "%s", text);
+	cr_expect_not_null(strstr(text, "or zctl delete it"), "%s", text);
+	nodes_leave(&ranks, false);
+	nodes_settle();
+	cr_assert_eq(kept_call(&net.nodes[0], &kept, zero_job_delete, "other", ""), 0, "%s",
+	             kept.op.text.chars);
+	cr_assert_eq(load_other(names), 0, "%s", ranks.actors[0].text.chars);
+	train_plain(2);
+	train_check(2);
+	steps(3, 4);
+	end_train();
+}
+
 /* Nodes that would begin with different steps, or only one of them with any. */
 Test(across_load, nodes_begin_with_the_same_snapshot_or_with_none)
 {

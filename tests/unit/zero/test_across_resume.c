@@ -7,6 +7,7 @@
 #include "daemon/tier/stripe.h"
 #include "daemon/zero/across/across_private.h"
 #include "tests/unit/zero/across_train.h"
+#include "tests/unit/zero/kept.h"
 
 TestSuite(across_resume, .timeout = 300);
 
@@ -151,6 +152,7 @@ Test(across_resume, a_daemon_that_stops_falls_back)
 Test(across_resume, memory_that_one_node_has_lost_is_named)
 {
 	struct train what = wanted("01", ZI_OFFLOAD_CPU);
+	struct kept kept = { .op.done = NULL };
 
 	begin_train(&what, 7);
 	steps(1, 2);
@@ -162,7 +164,19 @@ Test(across_resume, memory_that_one_node_has_lost_is_named)
 
 		cr_expect_not_null(strstr(text, "stands at step 2, but node 1"), "%s", text);
 		cr_expect_not_null(strstr(text, "has nothing of it"), "%s", text);
+		cr_expect_not_null(strstr(text, "zctl delete it there"), "%s", text);
 	}
+	/* Which is done where it is: then it begins anew. */
+	train_leave(false);
+	cr_assert_eq(kept_call(&net.nodes[0], &kept, zero_job_delete, "train", ""), 0, "%s",
+	             kept.op.text.chars);
+	cr_assert_eq(kept.op.step, 2);
+	cr_assert_eq(kept_call(&net.nodes[1], &kept, zero_job_delete, "train", ""), -ENOENT);
+	cr_assert_eq(train_come(), 0, "%s", ranks.actors[0].text.chars);
+	cr_assert_eq(train_committed(), -1);
+	train_plain(0);
+	cr_assert_eq(train_write(), 0, "%s", ranks.actors[0].text.chars);
+	steps(1, 2);
 	end_train();
 }
 

@@ -64,7 +64,7 @@ void missing_say(const struct missing *missing, struct zi_text *ret_text)
 	zi_text_set(ret_text,
 	            "job '%.40s' cannot go on at step %lld: %llu of its subgroups are on no node "
 	            "that is here, first subgroup %llu of unit '%.50s', which %s had: start that "
-	            "node too, with its store, or begin another job with an export",
+	            "node too, or zctl delete it and load an export",
 	            missing->job, (long long)missing->step, (unsigned long long)missing->count,
 	            (unsigned long long)left, missing->layout->units[unit].name,
 	            say_who(missing).chars);

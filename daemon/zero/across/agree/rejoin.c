@@ -165,8 +165,8 @@ static int refuse(const struct zero_job *job, const struct round *round, uint32_
 	}
 	return err_origin(zi_text_error(
 		ret_text, -ENODATA,
-		"job '%.40s' has no commit that is on all nodes: %.100s, but %.100s, and state in "
-		"memory alone cannot go back; give the job another name",
+		"job '%.40s' has no commit that is on all nodes: %.100s, but %.100s: zctl delete "
+		"it there, as state in memory alone cannot go back, or take another name",
 		job->name, say_name(job, round, newest).chars, say_name(job, round, other).chars));
 }
 

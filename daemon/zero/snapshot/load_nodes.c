@@ -26,21 +26,15 @@ static bool is_placed_alike(const struct zero_job *job, const struct catalog_job
 	       then->strategy == training->strategy && then->shard_size == training->shard_size;
 }
 
-/* Of everything that makes a step: whatever wrote it, and wherever it lies. */
+/* Of everything that makes a step: whatever wrote it, wherever it lies, and in whatever order rows
+ * came: that of a snapshot that was made here is another one after the daemon began anew. */
 static uint64_t digest_of(const struct catalog_job *record)
 {
-	uint64_t powers[2], digest;
+	uint64_t powers[2], sum = 0;
 
-	memcpy(&powers[0], &record->beta1_power, sizeof(powers[0]));
-	memcpy(&powers[1], &record->beta2_power, sizeof(powers[1]));
-	digest = kern_hash(&(uint64_t[]){ (uint64_t)record->step, record->update_count, powers[0],
-	                                  powers[1],
-	                                  kern_hash(record->scaler, record->scaler_bytes) },
-	                   5 * sizeof(uint64_t));
 	for (uint32_t i = 0; i < record->extent_count; i++) {
 		const struct catalog_extent *extent = &record->extents[i];
 		const uint64_t words[] = {
-			digest,
 			extent->plane,
 			extent->unit,
 			extent->subgroup,
@@ -48,9 +42,14 @@ static uint64_t digest_of(const struct catalog_job *record)
 			kern_hash(extent->hashes, extent->hash_count * sizeof(uint64_t)),
 		};
 
-		digest = kern_hash(words, sizeof(words));
+		sum += kern_hash(words, sizeof(words));
 	}
-	return digest;
+	memcpy(&powers[0], &record->beta1_power, sizeof(powers[0]));
+	memcpy(&powers[1], &record->beta2_power, sizeof(powers[1]));
+	return kern_hash(&(uint64_t[]){ (uint64_t)record->step, record->update_count, powers[0],
+	                                powers[1], kern_hash(record->scaler, record->scaler_bytes),
+	                                sum },
+	                 6 * sizeof(uint64_t));
 }
 
 /* Documented in the header, as are the others. */

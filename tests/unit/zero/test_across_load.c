@@ -126,6 +126,26 @@ Test(across_load, what_a_start_that_failed_left_is_told_how_to_end)
 	end_train();
 }
 
+/* Each has all of it; the daemon of one of them began anew since it was kept. */
+Test(across_load, a_snapshot_is_the_same_after_a_daemon_began_anew)
+{
+	static const char *const names[2] = { "two", "two" };
+	struct train what = wanted("01", ZI_OFFLOAD_NVME);
+
+	begin_large(&what, 6);
+	steps(1, 2);
+	keep("two");
+	train_leave(true);
+	nodes_settle();
+	node_stop(&net.nodes[1]);
+	node_start(&net.nodes[1]);
+	cr_assert_eq(load_other(names), 0, "%s", ranks.actors[0].text.chars);
+	train_plain(2);
+	train_check(2);
+	steps(3, 4);
+	end_train();
+}
+
 /* Nodes that would begin with different steps, or only one of them with any. */
 Test(across_load, nodes_begin_with_the_same_snapshot_or_with_none)
 {

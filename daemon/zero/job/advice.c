@@ -6,16 +6,29 @@
 #include <string.h>
 
 #include "common/base/cleanup.h"
+#include "common/wire/geometry.h"
 #include "common/wire/plan.h"
+#include "common/wire/training.h"
+#include "daemon/zero/across/across.h"
 #include "daemon/zero/grad/pool.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/set.h"
 
-/* Beside @text, or not at all: half a figure would be another one. */
-static void append_whole(struct zi_text *text, const struct zi_text *words)
+/* Where units are dealt out to nodes it takes as long as they have subgroups: of more than this, a
+ * second of the shard's, nobody asks. */
+#define ADVICE_DEALT_MAX (1ull << 36)
+
+/* Beside @text, the first of (count,) @words that does not have to be cut: half a figure would be
+ * another one. */
+static void append_whole(struct zi_text *text, const struct zi_text *words, uint32_t count)
 {
-	if (strlen(text->chars) + strlen(words->chars) < sizeof(text->chars))
-		zi_text_append(text, "%s", words->chars);
+	for (uint32_t i = 0; i < count; i++) {
+		if (strlen(text->chars) + strlen(words[i].chars) >= sizeof(text->chars))
+			continue;
+		zi_text_append(text, "%s", words[i].chars);
+		return;
+	}
 }
 
 static uint64_t held_bytes(const struct zero_job *job, const struct tier_segment *segment)
@@ -43,7 +56,7 @@ static uint64_t cpu_room_bytes(const struct zero_job *job)
 	         held_bytes(job, job->staging ? job->staging->segment : NULL);
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		bytes += held_bytes(job, job->grads[i]);
-	return bytes + grad_pool_charged_bytes(job);
+	return bytes + grad_pool_charged_bytes(job) + across_held_bytes(job);
 }
 
 static uint64_t nvme_room_bytes(const struct zero_job *job)
@@ -82,10 +95,11 @@ static void append(const struct zero_job *job, const struct zi_plan_model *model
 		.stays_on_nvme = job->committed_step >= 0,
 	};
 	uint64_t cpu_bytes = cpu_room_bytes(job), nvme_bytes = nvme_room_bytes(job);
-	struct zi_text words = { "" }, fit = { "" };
+	struct zi_text words[3], fit = { "" }; /* both, what fits, what it takes */
 	struct zi_job_config config = job->config;
 	struct zi_plan plan;
 	uint64_t more_bytes;
+	int r;
 
 	if (zi_plan_make(model, &wish, &plan, NULL))
 		return;
@@ -93,47 +107,69 @@ static void append(const struct zero_job *job, const struct zi_plan_model *model
 	cpu_bytes -= ZI_MIN(cpu_bytes, more_bytes);
 	if (plan.cpu_bytes <= cpu_bytes && plan.reserved_nvme_bytes <= nvme_bytes)
 		return;
-	/* Its own words when nothing fits. */
-	(void)zi_plan_fit(model, &wish, cpu_bytes, nvme_bytes, &config, &fit);
-	zi_text_set(&words, "; in all %s", zi_format_bytes(plan.cpu_bytes + more_bytes).chars);
+	zi_text_set(&words[2], "; in all %s", zi_format_bytes(plan.cpu_bytes + more_bytes).chars);
 	if (plan.reserved_nvme_bytes > nvme_bytes)
-		zi_text_append(&words, " and %s of NVMe",
+		zi_text_append(&words[2], " and %s of NVMe",
 		               zi_format_bytes(plan.reserved_nvme_bytes).chars);
-	zi_text_append(&words, "; %s", fit.chars);
-	append_whole(text, &words);
+	/* Its own words when nothing fits. What cannot be where ranks are is not told. */
+	r = zi_plan_fit(model, &wish, cpu_bytes, nvme_bytes, &config, &fit);
+	if (!r && zi_check_training(&job->training, &config, job->world, wish.local_ranks, NULL))
+		fit.chars[0] = '\0';
+	if (fit.chars[0]) {
+		zi_text_set(&words[0], "%s; %s", words[2].chars, fit.chars);
+		zi_text_set(&words[1], "; %s", fit.chars);
+	} else {
+		words[0] = words[1] = words[2];
+	}
+	append_whole(text, words, ZI_COUNT_OF(words));
+}
+
+/* As the ranks have streamed it: what is built of it may not be there yet. (unit_count,) each. */
+static void take_layout(const struct zero_layout *layout, struct zi_plan_model *model,
+                        uint64_t *padded, uint32_t *unit_sets)
+{
+	uint32_t param = 0;
+
+	for (uint32_t i = 0; i < layout->unit_count; i++) {
+		padded[i] = layout_padded_from(layout, &param);
+		model->padded_count += padded[i];
+		unit_sets[i] = layout->units[i].member_set;
+	}
+	for (uint32_t i = 0; i < layout->param_count; i++) {
+		uint64_t count = 0;
+
+		(void)zi_geometry_elements(layout->params[i].shape, layout->params[i].dim_count,
+		                           &count); /* Checked. */
+		model->element_count += count;
+	}
+	model->unit_padded = padded;
+	model->unit_sets = unit_sets;
 }
 
 /* See advice.h. */
 void advice_append(const struct zero_job *job, struct zi_text *text)
 {
+	const struct zero_layout *layout = &job->layout;
 	_cleanup_(zi_freep) uint64_t *padded = NULL;
 	_cleanup_(zi_freep) uint32_t *unit_sets = NULL;
 	_cleanup_(zi_freep) uint64_t *members = NULL;
-	struct zi_plan_model model = { .element_count = job->element_count,
-		                       .padded_count = job->padded_count,
-		                       .unit_count = job->layout.unit_count,
-		                       .param_count = job->layout.param_count };
+	struct zi_plan_model model = { .unit_count = layout->unit_count,
+		                       .param_count = layout->param_count,
+		                       .set_count = sets_are_named(job) ? layout->set_count : 0 };
 
-	/* Of a job over several nodes each has another part; and where state is in memory for good,
-	 * nothing is left to concede. */
-	if (!text || job->here_count != job->subgroup_count ||
-	    (job->committed_step >= 0 && !job_is_nvme(job)))
+	/* Where state is in memory for good, nothing is left to concede. */
+	if (!text || (job->committed_step >= 0 && !job_is_nvme(job)))
 		return;
-	padded = calloc(job->layout.unit_count, sizeof(*padded));
-	unit_sets = calloc(job->layout.unit_count, sizeof(*unit_sets));
-	members = calloc(job->set_count, sizeof(*members));
+	padded = calloc(layout->unit_count, sizeof(*padded));
+	unit_sets = calloc(layout->unit_count, sizeof(*unit_sets));
+	members = calloc(ZI_MAX(model.set_count, 1u), sizeof(*members));
 	if (!padded || !unit_sets || !members)
 		return;
-	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
-		padded[i] = job->units[i].padded_count;
-		unit_sets[i] = (uint32_t)(set_of(job, i) - job->sets);
-	}
-	for (uint32_t i = 0; i < job->set_count; i++)
-		members[i] = job->sets[i].members;
-	if (sets_are_named(job))
-		model.set_count = job->set_count;
-	model.unit_padded = padded;
-	model.unit_sets = unit_sets;
+	take_layout(layout, &model, padded, unit_sets);
+	if (job_spans_nodes(job) && model.padded_count > ADVICE_DEALT_MAX)
+		return;
+	for (uint32_t i = 0; i < model.set_count; i++)
+		members[i] = layout->sets[i].members;
 	model.set_members = members;
 	append(job, &model, text);
 }

@@ -10,6 +10,10 @@
 
 struct zero_job;
 
+/* Elements whose tables take a byte at least, twice over: they may have half of the memory there is
+ * (7 KiB for 2^20, docs/ARCHITECTURE.md). */
+#define LAYOUT_TABLE_ELEMENTS 64u
+
 /* What a rank streams, and what a job keeps. */
 struct zero_layout {
 	struct catalog_set *sets; /* as the catalog has them; (set_count,) */

@@ -8,36 +8,111 @@
 #include "common/wire/owner.h"
 #include "daemon/zero/across/agree/missing.h"
 #include "daemon/zero/across/talk/meeting.h"
+#include "daemon/zero/job/advice.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/snapshot/load.h"
 
-/* Documented in the header, as is the other. */
-int materialize_check_bytes(const struct zero_job *job, struct zi_text *text)
+/* Making tables takes the shard's time, and nobody is charged for them. */
+static int check_tables(const struct zero_job *job, struct zi_text *text)
+{
+	uint64_t elements_max = job->cpu_tier->capacity_bytes * LAYOUT_TABLE_ELEMENTS;
+
+	if (layout_padded_count(&job->layout) <= elements_max)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -ENOSPC,
+		"job '%.30s' has %llu elements with padding, and tables for them would take too "
+		"much of the %s of %s, which is enough for %llu: raise tier.cpu.capacity",
+		job->name, (unsigned long long)layout_padded_count(&job->layout),
+		zi_format_bytes(job->cpu_tier->capacity_bytes).chars, job->cpu_tier->name,
+		(unsigned long long)elements_max));
+}
+
+/* Of @count elements, which ranks divide: what is this node's at least. Whole subgroups are dealt
+ * out, so that a rank may have one less than others; of named sets its ranks may be in one each. */
+static uint64_t least_share(const struct zero_job *job, uint64_t count)
+{
+	uint64_t rank_count = (uint64_t)__builtin_popcountll(job->here_mask);
+
+	if (!job_spans_nodes(job))
+		return count;
+	if (job->layout.set_count)
+		return 0;
+	count = count / job->world * rank_count;
+	return count - ZI_MIN(count, rank_count * ZI_SUBGROUP_ELEMENTS);
+}
+
+/* What is stored takes that twice. What comes from a snapshot lies there, and maybe elsewhere. */
+static int check_store(const struct zero_job *job, struct zi_text *text)
+{
+	uint32_t element_bytes =
+		job_state_bytes(job) + zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint64_t bytes;
+
+	if (!job_is_nvme(job) || load_is_due(job))
+		return 0;
+	bytes = least_share(job, layout_padded_count(&job->layout)) * element_bytes;
+	if (2 * bytes <= job->nvme_tier->capacity_bytes)
+		return 0;
+	zi_text_set(text, "job '%.30s' needs 2 x %s on %s, which has %s in all: enlarge the store",
+	            job->name, zi_format_bytes(bytes).chars, job->nvme_tier->name,
+	            zi_format_bytes(job->nvme_tier->capacity_bytes).chars);
+	advice_append(job, text);
+	return err_origin(-ENOSPC);
+}
+
+/* What gradients take at least: the planes of ranks that have their own; else sums, of several
+ * nodes about this one's share, as far as they are not in the store. */
+static uint64_t least_grad_bytes(const struct zero_job *job, uint32_t rank_count)
+{
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint64_t budget_bytes = job->training.grad_budget_bytes, bytes;
+
+	if (job_is_forward_only(job))
+		return 0;
+	if (!zi_grads_are_divided(&job->config, &job->training))
+		return layout_grad_count(&job->layout, job->here_mask) * width;
+	bytes = least_share(job, layout_sum_count(&job->layout)) * width;
+	if (budget_bytes && job_is_nvme(job) && !job_has_wide_sums(job) &&
+	    budget_bytes <= bytes / rank_count)
+		return rank_count * budget_bytes;
+	return bytes;
+}
+
+static int check_memory_bytes(const struct zero_job *job, struct zi_text *text)
 {
 	uint32_t rank_count = (uint32_t)__builtin_popcountll(job->here_mask);
-	/* What is divided: at least its sum. */
-	bool is_divided = zi_grads_are_divided(&job->config, &job->training);
-	uint64_t grad_count = is_divided ? layout_sum_count(&job->layout)
-	                                 : layout_grad_count(&job->layout, job->here_mask);
-	uint64_t bytes = grad_count * zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
+	uint64_t bytes = least_grad_bytes(job, rank_count);
 	const char *what = job_has_pool(job) ? "gradients" : "parameters and gradients";
 
-	if (job_is_forward_only(job)) {
-		bytes = 0;
+	if (job_is_forward_only(job))
 		what = "parameters";
-	}
 	/* Fits: 2^48 elements, each unit's padding, 64 ranks. */
 	if (!job_has_pool(job))
 		bytes += layout_padded_count(&job->layout) *
 		         zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 	if (bytes <= job->cpu_tier->capacity_bytes)
 		return 0;
-	return err_origin(zi_text_error(
-		text, -ENOSPC,
-		"%s of job '%s' with %u ranks take %s, %s has %s in all: raise tier.cpu.capacity, "
-		"or use fewer ranks",
-		what, job->name, rank_count, zi_format_bytes(bytes).chars, job->cpu_tier->name,
-		zi_format_bytes(job->cpu_tier->capacity_bytes).chars));
+	zi_text_set(text,
+	            "%s of job '%.30s' with %u rank%s take %s, %s has %s in all: raise "
+	            "tier.cpu.capacity%s",
+	            what, job->name, rank_count, rank_count > 1 ? "s" : "",
+	            zi_format_bytes(bytes).chars, job->cpu_tier->name,
+	            zi_format_bytes(job->cpu_tier->capacity_bytes).chars,
+	            rank_count > 1 ? ", or use fewer ranks" : "");
+	advice_append(job, text);
+	return err_origin(-ENOSPC);
+}
+
+/* Documented in the header, as is the other. */
+int materialize_check_bytes(const struct zero_job *job, struct zi_text *text)
+{
+	int r = check_memory_bytes(job, text);
+
+	if (!r)
+		r = check_store(job, text);
+	return r ? err_trace(r) : err_trace(check_tables(job, text));
 }
 
 /* Sets are a start's; of several nodes what each holds goes by them. */

@@ -5,10 +5,6 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 
-/* Elements whose tables take a byte at least, twice over: they may have half of the memory there is
- * (7 KiB for 2^20, docs/ARCHITECTURE.md). */
-#define TABLE_ELEMENTS 64u
-
 /* Documented in the header. Of several nodes each rank has its share, to a subgroup; of what only
  * ranks elsewhere train there is no extent. */
 bool recover_believes(const struct zero_job *job, const struct catalog_job *stored)
@@ -26,5 +22,5 @@ bool recover_believes(const struct zero_job *job, const struct catalog_job *stor
 		tier_bytes += job->zero->options.cpu_tiers[i].capacity_bytes;
 	trained_count = layout_trained_count(&job->layout, here_mask);
 	return trained_count / ZI_SUBGROUP_ELEMENTS <= held_max &&
-	       (all_count - trained_count) / TABLE_ELEMENTS <= tier_bytes;
+	       (all_count - trained_count) / LAYOUT_TABLE_ELEMENTS <= tier_bytes;
 }

@@ -201,3 +201,102 @@ Test(zero_advice, each_rank_that_writes_has_a_copy_of_its_own)
 	leave_all();
 	node_deinit(&node);
 }
+
+/* ---- before there are tables ---- */
+
+/* Of that many units of a subgroup each, beside the config. Return: what materialize says. */
+static int materialize_large(const struct zi_job_config *config,
+                             const struct zi_job_training *training, uint32_t unit_count,
+                             uint64_t unit_elements)
+{
+	cr_assert_eq(attach(0, (struct attach_options){ .world = 1,
+	                                                .config = *config,
+	                                                .training = *training }),
+	             0);
+	for (uint32_t i = 0; i < unit_count; i++) {
+		char name[16];
+
+		(void)snprintf(name, sizeof(name), "u.%u", i);
+		layout_unit(&actors[0], name);
+		(void)snprintf(name, sizeof(name), "p.%u", i);
+		layout_param(&actors[0], name, unit_elements, 0);
+	}
+	return all_call(actors, 1, zero_materialize, NULL);
+}
+
+/* 12.5 MiB of parameters, and as much of gradients, are more than there is in all; with parameters
+ * on NVMe a pool, and staging for them, take less. */
+Test(zero_advice, what_is_larger_than_the_tier_is_told_what_fits)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	const struct zi_job_training training = { .strategy = ZI_STRATEGY_DDP };
+	const char *advice;
+
+	node_init(&node);
+	node.store_bytes = 192 * MIB;
+	node.cpu_bytes = 24 * MIB + MIB / 2;
+	node_start(&node);
+	cr_assert_eq(materialize_large(&config, &training, 25, ZI_SUBGROUP_ELEMENTS), -ENOSPC);
+	cr_assert_not_null(strstr(actors[0].text.chars, "parameters and gradients of job"));
+	cr_expect_null(strstr(actors[0].text.chars, "fewer ranks"), "there is one");
+	advice = strstr(actors[0].text.chars, "it fits with offload_param nvme");
+	cr_assert_not_null(advice, "%s", actors[0].text.chars);
+	set_named(&config, advice);
+	leave_all();
+	node_settle(&node);
+	cr_expect_eq(materialize_large(&config, &training, 25, ZI_SUBGROUP_ELEMENTS), 0, "%s",
+	             actors[0].text.chars);
+	leave_all();
+	node_settle(&node);
+	node_deinit(&node);
+}
+
+/* What trains nothing needs little memory: tables of a model for which the store has no room, or
+ * memory for them has none, are not made. */
+Test(zero_advice, nothing_is_made_of_a_model_that_has_no_room)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	const struct zi_job_training training = { .flags = ZI_TRAINING_FORWARD_ONLY };
+	const struct {
+		uint64_t elements;
+		const char *words;
+	} models[] = {
+		{ 1ull << 32, "needs 2 x 8 GiB on nvme:t, which has " },
+		{ 1ull << 40, "needs 2 x 2 TiB on nvme:t, which has " },
+		{ 1ull << 47, "elements with padding, and tables for them would take too much" },
+	};
+
+	config.offload_param = ZI_OFFLOAD_NVME;
+	begin();
+	for (size_t i = 0; i < ZI_COUNT_OF(models); i++) {
+		if (i + 1 == ZI_COUNT_OF(models))
+			node.nvme.capacity_bytes = 1ull << 50;
+		cr_expect_eq(materialize_large(&config, &training, 1, models[i].elements), -ENOSPC);
+		cr_expect_not_null(strstr(actors[0].text.chars, models[i].words), "%s",
+		                   actors[0].text.chars);
+		cr_expect_eq(actors[0].rank->job->tile_count, 0);
+		leave_all();
+		node_settle(&node);
+	}
+	node_deinit(&node);
+}
+
+/* 20 MiB of sums of gradients, more than there is, go to the store by a budget. */
+Test(zero_advice, sums_in_the_store_are_not_counted_as_memory)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	const struct zi_job_training training = { .strategy = ZI_STRATEGY_ZERO2,
+		                                  .grad_budget_bytes = 3 * MIB / 2 };
+
+	config.offload_param = ZI_OFFLOAD_NVME;
+	config.staging_bytes = 11010048; /* The least. */
+	node_init(&node);
+	node.store_bytes = 320 * MIB;
+	node.cpu_bytes = 19 * MIB;
+	node_start(&node);
+	cr_expect_eq(materialize_large(&config, &training, 40, ZI_SUBGROUP_ELEMENTS), 0, "%s",
+	             actors[0].text.chars);
+	leave_all();
+	node_settle(&node);
+	node_deinit(&node);
+}

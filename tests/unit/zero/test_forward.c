@@ -437,7 +437,7 @@ Test(zero_forward, what_has_no_room_is_refused_with_figures_and_leaves_nothing)
 	node_init(&node);
 	node.cpu_bytes = 2 * MIB;
 	node_start(&node);
-	expect_refused(&others[0], "parameters of job 'look' with 1 ranks take 2.1 MiB", -ENOSPC,
+	expect_refused(&others[0], "parameters of job 'look' with 1 rank take 2.1 MiB", -ENOSPC,
 	               use("look", &config, 1, NULL));
 	leave();
 	node_stop(&node);

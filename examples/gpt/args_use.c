@@ -40,10 +40,11 @@ int gpt_use_check(struct gpt_args *args, struct gpt_problem *problem)
 	if (args->eval)
 		return 0;
 	if (args->rank_count > 1)
-		return gpt_problem_set(problem, -EINVAL,
-		                       "--generate takes one rank, not --ranks %u; the job may "
-		                       "have been trained by any number",
-		                       args->rank_count);
+		return gpt_problem_set(
+			problem, -EINVAL,
+			"--generate takes one rank, not --ranks %u (any number may have trained "
+			"it; what several nodes have is exported and loaded first)",
+			args->rank_count);
 	if (!*args->prompt)
 		return gpt_problem_set(problem, -EINVAL, "--prompt needs a byte at least");
 	args->model.batch_count = 1;

@@ -44,7 +44,8 @@ const struct deepspeed_key deepspeed_keys_top[] = {
 	BOOL("sparse_gradients", REFUSE, "false",
 	     .reason = "gradients are dense: a sparse one has to be written out by the trainer"),
 	BOOL("disable_allgather", NOTE, "false",
-	     .reason = "ranks of a node share the updated parameters, nothing is gathered"),
+	     .reason = "ranks of a node share the updated parameters, and other nodes pull what "
+	               "they lack"),
 	OBJECT("data_types"),
 	CHOICE("data_types.grad_accum_dtype", USE, "null",
 	       "fp32 fp16 bf16 float32 float16 bfloat16 float half",
@@ -111,7 +112,8 @@ const struct deepspeed_key deepspeed_keys_top[] = {
 	OBJECT("checkpoint"),
 	CHOICE("checkpoint.tag_validation", NOTE, "warn", "warn ignore fail", .reason = CHECKPOINT),
 	BOOL("checkpoint.load_universal", NOTE, "false",
-	     .reason = "every snapshot of one node loads under every strategy and number of ranks"),
+	     .reason = "every snapshot, and all parts of several nodes as one, loads under every "
+	               "strategy and number of ranks"),
 	BOOL("checkpoint.use_node_local_storage", NOTE, "false", .reason = CHECKPOINT),
 	OBJECT("checkpoint.parallel_write"),
 	BOOL("checkpoint.parallel_write.pipeline_stage", NOTE, "false", .reason = CHECKPOINT),
@@ -125,7 +127,8 @@ const struct deepspeed_key deepspeed_keys_top[] = {
 	BOOL("zero_force_ds_cpu_optimizer", SAME, "true",
 	     .reason = "the daemon's optimizers are used in every case"),
 	COUNT("allgather_size", NOTE, "500000000", 0, COUNT_MAX,
-	      .reason = "ranks of a node share the updated parameters, nothing is gathered"),
+	      .reason = "ranks of a node share the updated parameters, and other nodes pull what "
+	                "they lack"),
 	COUNT("vocabulary_size", NOTE, "null", 0, COUNT_MAX,
 	      .reason = "it is looked at there for a warning alone"),
 	BOOL("dataloader_drop_last", NOTE, "false", .reason = LOADER),

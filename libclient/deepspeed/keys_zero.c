@@ -10,18 +10,19 @@
 #define P "zero_optimization.offload_param."
 #define O "zero_optimization.offload_optimizer."
 
-#define SHARED    "ranks of a node share the parameters, nothing is gathered"
+#define SHARED    "ranks of a node share the parameters, and other nodes pull what they lack"
 #define BUFFERS   "buffers are sized from the model and the daemon's budget (zinfd.conf)"
 #define PIPELINED "reading, updating and writing always overlap"
 #define PINNED    "memory.lock of zinfd.conf says whether memory is locked"
 #define HOME      "the store is configured in zinfd.conf"
 #define MEASURED  "zinfd measures the drive (zctl bench nvme) and chooses"
-#define STAGE_TWO "gradients lie in one place for all ranks, there are no copies to spread"
+#define STAGE_TWO \
+	"ranks of a node have their gradients in one place, and nodes pull what each of them sums"
 #define FRAMEWORK "a matter of the framework that computes the model"
 #define QUANTIZED "nothing is quantised on its way, which is more exact"
-#define EXPORTED                                                                              \
-	"zctl export writes whole tensors of any strategy, without a trainer; of a job over " \
-	"several nodes of ddp alone"
+#define EXPORTED                                                                                 \
+	"zctl export writes whole tensors of any strategy, without a trainer; of several nodes " \
+	"when their parts were loaded as one"
 #define BY_UNIT  "what is fetched together is a unit, which the trainer says (zinf_unit_add())"
 #define RESIDENT "what stays in memory is decided by param_budget_bytes"
 
@@ -44,7 +45,8 @@ const struct deepspeed_key deepspeed_keys_zero[] = {
 	BOOL(Z "load_from_fp32_weights", NOTE, "true",
 	     .reason = "a resume is exact: masters are part of every commit"),
 	BOOL(Z "elastic_checkpoint", NOTE, "false",
-	     .reason = "every snapshot of one node loads under every number of ranks"),
+	     .reason = "every snapshot, and all parts of several nodes as one, loads under every "
+	               "number of ranks"),
 	COUNT(Z "sub_group_size", NOTE, "1000000000", 0, COUNT_MAX, .reason = BUFFERS),
 	BOOL(Z "ignore_unused_parameters", USE, "true",
 	     .does = "false: a parameter without a gradient is an error"),

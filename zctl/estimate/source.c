@@ -14,6 +14,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "zctl/checkpoint.h"
 #include "zctl/estimate/model.h"
 #include "zctl/get.h"
 
@@ -213,7 +214,9 @@ static int read_json(struct estimate_model *model, json_t *json, const char *dir
 {
 	const json_t *map = json_object_get(json, "weight_map");
 
-	if (!strcmp(get_word(json, "format"), "zinf-checkpoint"))
+	/* A part says what all of the model is. */
+	if (!strcmp(get_word(json, "format"), CHECKPOINT_WHOLE) ||
+	    !strcmp(get_word(json, "format"), CHECKPOINT_PART))
 		return err_trace(estimate_read_record(model, json, text));
 	if (json_is_object(map))
 		return err_trace(read_index(model, map, directory, text));

@@ -167,6 +167,19 @@ Test(estimate, what_zinf_wrote_down_is_its_model)
 	expect_words("two of its units have one name");
 }
 
+/* A node's part says what all of the model is. */
+Test(estimate, a_part_of_an_export_is_of_the_whole_model)
+{
+	cr_assert_eq(read_text("{\"format\":\"zinf-checkpoint-part\",\"job\":\"tale\",\"node\":1,"
+	                       "\"param_dtype\":\"f32\",\"grad_dtype\":\"f32\","
+	                       "\"optimizer\":\"adam\",\"schedule\":\"local\",\"units\":[\"u\"],"
+	                       "\"params\":[{\"name\":\"a\",\"unit\":0,\"shape\":[3]}],"
+	                       "\"subgroups\":[]}"),
+	             0, "%s", text.chars);
+	cr_assert_eq(model.unit_count, 1);
+	cr_expect_eq(model.units[0].element_count, 3);
+}
+
 Test(estimate, headers_that_make_no_sense_are_refused_by_tensor)
 {
 	static const struct {

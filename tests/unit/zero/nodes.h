@@ -70,14 +70,32 @@ static inline void nodes_deinit(void)
 	cr_assert_null(net.workers, "a worker is left");
 }
 
-/* Its worker's process ends, by itself. */
-static inline void nodes_crash(uint32_t place)
+/* A node's; NULL: it has none. */
+static inline struct net_worker *nodes_worker(uint32_t place)
 {
-	static const struct zi_text text = { "zinf-net (pid 77) was killed by signal 9" };
 	struct net_worker *worker = net.workers;
 
 	while (worker && worker->place != place)
 		worker = worker->next;
+	return worker;
+}
+
+/* What node @from would say to node @to. */
+static inline void nodes_say(uint32_t from, uint32_t to, struct talk_entry entry)
+{
+	entry.node = (uint16_t)from;
+	entry.slab = NET_SLAB_TALK;
+	entry.tag = entry.tag ? entry.tag : 1;
+	net_put(nodes_worker(to), from,
+	        &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
+}
+
+/* Its worker's process ends, by itself. */
+static inline void nodes_crash(uint32_t place)
+{
+	static const struct zi_text text = { "zinf-net (pid 77) was killed by signal 9" };
+	struct net_worker *worker = nodes_worker(place);
+
 	cr_assert_not_null(worker);
 	net_end(worker, -EPIPE, &text);
 }

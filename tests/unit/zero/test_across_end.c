@@ -154,15 +154,10 @@ Test(across_end, a_pull_of_what_is_not_there_is_refused)
 
 	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++) {
 		struct talk_entry entry = bad[i];
-		struct net_worker *worker = NULL;
 
 		made(2, i + 1, "01");
-		for (worker = net.workers; worker->place != 1;)
-			worker = worker->next;
 		entry.kind = TALK_PULL;
-		entry.slab = NET_SLAB_TALK;
-		entry.tag = 1;
-		net_put(worker, 0, &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
+		nodes_say(0, 1, entry);
 		all_hear(-EPROTO, "node 0 asks for");
 		end(false);
 	}

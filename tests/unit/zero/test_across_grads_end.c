@@ -130,16 +130,9 @@ Test(across_grads_end, words_that_cannot_be_end_the_talk)
 	};
 
 	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++) {
-		struct talk_entry entry = bad[i];
-		struct net_worker *worker;
-
 		made(2, i + 1, "01");
-		for (worker = net.workers; worker->place != 1;)
-			worker = worker->next;
-		entry.slab = NET_SLAB_TALK;
-		entry.tag = 1;
-		net_put(worker, 0, &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
-		all_hear(-EPROTO, entry.kind == TALK_PULL ? "node 0 asks for" : "cannot be");
+		nodes_say(0, 1, bad[i]);
+		all_hear(-EPROTO, bad[i].kind == TALK_PULL ? "node 0 asks for" : "cannot be");
 		end(false);
 	}
 }
@@ -164,20 +157,15 @@ Test(across_grads_end, partials_of_nobody_are_refused)
 	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++) {
 		struct zi_step_options options = model_options();
 		struct talk_entry entry = bad[i];
-		struct net_worker *worker;
 
 		begin_run(&run, i + 1);
 		begin_step(&options);
 		nodes_hold(0, 1, true);
 		hand_over(&ranks.actors[1], 1, 0, 1);
 		nodes_hold(0, 1, false);
-		for (worker = net.workers; worker->place != 1;)
-			worker = worker->next;
 		entry.kind = TALK_PULL;
 		entry.what = PULL_PARTIAL;
-		entry.slab = NET_SLAB_TALK;
-		entry.tag = 1;
-		net_put(worker, 0, &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
+		nodes_say(0, 1, entry);
 		all_hear(-EPROTO, "node 0 asks for");
 		end_run(false);
 	}
@@ -193,6 +181,8 @@ Test(across_grads_end, sums_that_have_no_room_in_memory_are_refused)
 	options.training.grad_budget_bytes = 3 * MIB;
 	options.config.staging_bytes = 16 * MIB;
 	nodes_init(2, 5);
+	for (uint32_t i = 0; i < 2; i++)
+		net.nodes[i].store_bytes = 128 * MIB;
 	nodes_start();
 	nodes_attach(&ranks, "0011", &options);
 	for (uint32_t i = 0; i < ranks.world; i++)

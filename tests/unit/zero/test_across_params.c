@@ -25,18 +25,6 @@ static struct zero_job *job_of(uint32_t place)
 	return node_job(&net.nodes[place], "train");
 }
 
-/* What node 0 would say to node 1. */
-static void say(struct talk_entry entry)
-{
-	struct net_worker *worker = net.workers;
-
-	while (worker->place != 1)
-		worker = worker->next;
-	entry.slab = NET_SLAB_TALK;
-	entry.tag = 1;
-	net_put(worker, 0, &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
-}
-
 /* Of unit 1, the first subgroup that node 1 holds, or does not. */
 static uint32_t subgroup_at(bool is_held)
 {
@@ -85,7 +73,7 @@ Test(across_params, words_that_cannot_be_end_the_talk)
 			entry.subgroup = subgroup_at(bad[i].is_held);
 		if (bad[i].is_whole)
 			entry.bytes = 2 * ZI_SUBGROUP_ELEMENTS;
-		say(entry);
+		nodes_say(0, 1, entry);
 		all_hear(-EPROTO, is_pull ? "node 0 asks for" : "can be pulled: it cannot be");
 		end_run(false);
 	}
@@ -100,8 +88,8 @@ Test(across_params, what_is_ready_is_ready_once)
 
 	begin_zero1(1, "01", ZI_OFFLOAD_CPU);
 	entry.subgroup = subgroup_at(false);
-	say(entry);
-	say(entry);
+	nodes_say(0, 1, entry);
+	nodes_say(0, 1, entry);
 	all_hear(-EPROTO, "can be pulled: it cannot be");
 	end_run(false);
 }
@@ -168,7 +156,7 @@ Test(across_params, values_that_were_replaced_are_not_given)
 	across = job_of(1)->across;
 	entry.subgroup = subgroup_at(true);
 	entry.bytes = pull_of(1, entry.subgroup, 2).bytes;
-	say(entry);
+	nodes_say(0, 1, entry);
 	while (!across->peers[0].pull_count)
 		nodes_turn();
 	across->params->numbers[1] = 3;

@@ -315,9 +315,7 @@ Test(shards_end, a_pull_of_what_is_not_there_is_refused)
 	for (uint32_t i = 0; i < 2 * ZI_COUNT_OF(asked); i++) {
 		bool is_owner = i % 2;
 		struct shards_run run = run_of("01", ZI_OFFLOAD_CPU, ZI_OFFLOAD_CPU);
-		struct net_worker *worker = net.workers;
 		struct talk_entry entry = { .kind = TALK_PULL,
-			                    .node = 1,
 			                    .what = PULL_PARAM,
 			                    .tag = 77,
 			                    .unit = asked[i / 2].unit,
@@ -326,15 +324,13 @@ Test(shards_end, a_pull_of_what_is_not_there_is_refused)
 			                    .piece = asked[i / 2].piece };
 
 		shards_begin(&run, 7 + i);
-		for (worker = net.workers; worker->place != 0;)
-			worker = worker->next;
 		/* Of one that it does not hold, whatever else is right. */
 		if (!is_owner) {
 			entry.unit = foreign()->unit;
 			entry.subgroup = foreign()->index;
 		}
 		entry.bytes = ZI_SUBGROUP_ELEMENTS * 2 - asked[i / 2].less;
-		net_put(worker, 1, &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
+		nodes_say(1, 0, entry);
 		all_hear(-EPROTO, "node 1 asks for");
 		shards_end(false);
 	}
@@ -342,20 +338,14 @@ Test(shards_end, a_pull_of_what_is_not_there_is_refused)
 
 static void ask_written(uint32_t unit, uint32_t subgroup, uint32_t number)
 {
-	struct net_worker *worker = net.workers;
-
-	while (worker->place != 0)
-		worker = worker->next;
-	net_put(worker, 1,
-	        &(struct net_event){ .what = NET_EVENT_ENTRY,
-	                             .entry = { .kind = TALK_PULL,
-	                                        .node = 1,
-	                                        .what = PULL_WRITTEN,
-	                                        .tag = 77,
-	                                        .unit = unit,
-	                                        .subgroup = subgroup,
-	                                        .micro = number,
-	                                        .bytes = 4096 } });
+	nodes_say(1, 0,
+	          (struct talk_entry){ .kind = TALK_PULL,
+	                               .what = PULL_WRITTEN,
+	                               .tag = 77,
+	                               .unit = unit,
+	                               .subgroup = subgroup,
+	                               .micro = number,
+	                               .bytes = 4096 });
 }
 
 /* With a pool what was written is there as long as it is being written. */

@@ -210,10 +210,50 @@ static void list_ranks(const json_t *nodes, uint32_t node, char *text, size_t te
 	}
 }
 
+/* What @rank gave, as that part has it; NULL: it has it not. */
+static json_t *blob_of(const struct load_part *part, uint64_t rank)
+{
+	size_t index;
+	json_t *blob;
+
+	json_array_foreach(json_object_get(part->manifest, "blobs"), index, blob)
+	{
+		if (get_count(blob, "rank") == rank)
+			return blob;
+	}
+	return NULL;
+}
+
+/* The part of its node has it; else whichever does: nodes keep those of all ranks. */
+static json_t *find_blob(const struct load_parts *parts, uint64_t rank, uint32_t home)
+{
+	json_t *found = home < parts->count ? blob_of(&parts->parts[home], rank) : NULL;
+
+	for (uint32_t node = 0; node < parts->count && !found; node++)
+		found = blob_of(&parts->parts[node], rank);
+	return found;
+}
+
+/* Of the ranks of @node, of which nothing is there, others have what they gave; or they gave none.
+ */
+static bool has_blobs_of(const struct load_parts *parts, const json_t *nodes, uint32_t node)
+{
+	size_t rank;
+	json_t *row;
+
+	json_array_foreach(nodes, rank, row)
+	{
+		if (json_integer_value(row) == node && find_blob(parts, rank, node))
+			return true;
+	}
+	return false;
+}
+
 /* What nobody who is there has; then whose part is not there. */
 static int check_cover(const struct load_parts *parts, const char *path, const struct model *model,
                        bool allows_missing)
 {
+	const json_t *nodes = json_object_get(parts->parts[first_node(path)].manifest, "nodes");
 	uint32_t missing = 0, first_unit = 0, first_subgroup = 0, node = 0;
 	char ranks[4 * ZI_WORLD_MAX];
 
@@ -229,11 +269,8 @@ static int check_cover(const struct load_parts *parts, const char *path, const s
 	}
 	while (node < parts->count && parts->parts[node].manifest)
 		node++;
-	if (node < parts->count) {
-		const struct load_part *part = &parts->parts[first_node(path)];
-
-		list_ranks(json_object_get(part->manifest, "nodes"), node, ranks, sizeof ranks);
-	}
+	if (node < parts->count)
+		list_ranks(nodes, node, ranks, sizeof ranks);
 	if (missing && node < parts->count) {
 		zctl_complain("%s is missing, of ranks %s: unit '%s', subgroup %u, and %u more are "
 		              "in no other part; nothing was loaded",
@@ -247,31 +284,34 @@ static int check_cover(const struct load_parts *parts, const char *path, const s
 		              path, model->units[first_unit].name, first_subgroup, missing - 1);
 		return 1;
 	}
+	while (node < parts->count &&
+	       (parts->parts[node].manifest || has_blobs_of(parts, nodes, node)))
+		node++;
 	if (node == parts->count || allows_missing)
 		return 0;
+	list_ranks(nodes, node, ranks, sizeof ranks);
 	zctl_complain("%s is missing: the others have all units, but not the blobs of its ranks "
 	              "%s (--allow-missing loads without these); nothing was loaded",
 	              parts->parts[node].path, ranks);
 	return 1;
 }
 
-/* Each rank's is with its node. */
-static int gather_blobs(struct load_parts *parts)
+static int gather_blobs(struct load_parts *parts, const char *path)
 {
+	const json_t *nodes = json_object_get(parts->parts[first_node(path)].manifest, "nodes");
+	size_t rank;
+	json_t *row;
+
 	parts->blobs = json_array();
-	for (uint32_t node = 0; node < parts->count; node++) {
-		const json_t *manifest = parts->parts[node].manifest;
-		const json_t *nodes = json_object_get(manifest, "nodes");
-		size_t index;
-		json_t *blob;
+	json_array_foreach(nodes, rank, row)
+	{
+		int64_t home = json_integer_value(row);
+		json_t *blob = home < 0 || home >= parts->count
+		                       ? NULL
+		                       : find_blob(parts, rank, (uint32_t)home);
 
-		json_array_foreach(json_object_get(manifest, "blobs"), index, blob)
-		{
-			const json_t *home = json_array_get(nodes, get_count(blob, "rank"));
-
-			if (json_integer_value(home) == node)
-				(void)json_array_append(parts->blobs, blob);
-		}
+		if (blob)
+			(void)json_array_append(parts->blobs, blob);
 	}
 	return parts->blobs == NULL;
 }
@@ -305,7 +345,7 @@ int load_parts_open(struct load_parts *parts, const char *path, const struct mod
 	}
 	if (place_all(parts, model) || check_cover(parts, path, model, allows_missing))
 		return 1;
-	return gather_blobs(parts);
+	return gather_blobs(parts, path);
 }
 
 int load_parts_get(struct load_parts *parts, const struct model *model, uint32_t unit,

@@ -403,8 +403,9 @@ ZINF_API int zinf_param_write_end(struct zinf *zinf, uint32_t unit, int32_t root
  */
 ZINF_API int zinf_commit(struct zinf *zinf, const void *blob, size_t blob_bytes);
 
-/** The blob that this rank committed with the present step. @buffer: (capacity,) bytes, may be NULL
- * to ask for the size. @ret_bytes: 0 when there is none. -ENOBUFS when capacity is too small. */
+/** The blob that the rank of this number committed with the present step, on whichever node it was.
+ * @buffer: (capacity,) bytes, may be NULL to ask for the size. @ret_bytes: 0 when there is none: it
+ * gave none, or there was no such rank. -ENOBUFS when capacity is too small. */
 ZINF_API int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, size_t *ret_bytes);
 
 /* ---- a step ---- */

@@ -299,18 +299,30 @@ Test(far_snapshot, parts_that_make_no_whole_are_refused_by_name)
 	close_scene();
 }
 
-/* With ddp one node has all units, but not what ranks of another handed to their steps. */
-Test(far_snapshot, a_node_that_is_lost_costs_its_blobs_with_ddp)
+/* With ddp one node has all units, and what ranks of all handed to their steps. */
+Test(far_snapshot, a_node_that_is_lost_costs_nothing_with_ddp)
 {
+	struct trainer_settings settings;
+
 	if (!open_scene())
 		return;
 	train_and_export(ZINF_DDP);
 	RUN(0, 0, "export", "far", path_of("one.safetensors"));
 	shell("mv all/part-0 kept");
-	RUN(0, 1, "load", path_of("all"), "moved");
+	RUN(0, 0, "load", path_of("all"), "moved/two");
+	scene.is_alone = true;
+	settings = settings_of("moved", ZINF_DDP, ZINF_OFFLOAD_NVME, 4);
+	settings.load = "moved/two";
+	train(&settings);
+	/* A part that has those of its own ranks alone, as state in memory has. */
+	shell("cp all/part-1/manifest.json whole && tr '\\n' ' ' <whole | "
+	      "sed 's/{[^{}]*\"rank\": 0,[^{}]*}, *//; s/{[^{}]*\"rank\": 1,[^{}]*}, *//' "
+	      ">all/part-1/manifest.json && ! cmp -s whole all/part-1/manifest.json");
+	RUN(0, 1, "load", path_of("all"), "third");
 	system_expect_text(scene.words, "part-0 is missing: the others have all units, but not "
 	                                "the blobs of its ranks 0, 1");
-	RUN(0, 0, "load", path_of("all"), "moved", "--allow-missing");
+	RUN(0, 0, "load", path_of("all"), "third", "--allow-missing");
+	shell("mv whole all/part-1/manifest.json");
 	/* Two copies are compared. */
 	shell("mv kept all/part-0");
 	shell("tr '\\n' ' ' <all/part-0/manifest.json | "

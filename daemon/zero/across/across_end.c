@@ -9,6 +9,7 @@
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/agree/heal_private.h"
+#include "daemon/zero/across/bytes/blobs.h"
 #include "daemon/zero/across/bytes/params_private.h"
 #include "daemon/zero/across/sums/grads_private.h"
 #include "daemon/zero/across/talk/meeting.h"
@@ -42,6 +43,7 @@ struct across *across_destroy(struct across *across)
 	free(across->serves);
 	across->grads = grads_free(across->grads);
 	across->params = params_free(across->params);
+	across->blobs = blobs_free(across->blobs);
 	across->heal = heal_free(across->heal);
 	free(across->peers);
 	free(across);

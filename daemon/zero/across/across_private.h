@@ -131,6 +131,7 @@ struct across {
 	struct lent_buffer lent[LENT_BUFFERS];
 	struct grads *grads; /* NULL: there is no model yet; so */
 	struct params *params;
+	struct blobs *blobs; /* so; or state is in memory alone */
 	struct heal *heal; /* NULL: nodes were not asked where to go on, or it is in memory alone */
 	bool has_doubted;  /* one of them was in doubt of a step, which is settled once */
 	/* (node_count,) what is to be said to each: nothing is allocated while nodes talk */

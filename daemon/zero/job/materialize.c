@@ -19,6 +19,7 @@
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/across/agree/commit.h"
 #include "daemon/zero/across/agree/heal.h"
+#include "daemon/zero/across/bytes/blobs.h"
 #include "daemon/zero/across/bytes/params.h"
 #include "daemon/zero/across/sums/grads.h"
 #include "daemon/zero/job/delete.h"
@@ -406,6 +407,8 @@ static int prepare(struct zero_job *job, struct zi_text *text)
 		r = grads_open(job, text);
 	if (!r && job->across)
 		r = params_open(job, text);
+	if (!r && job->across)
+		r = blobs_open(job, text);
 	return err_trace(r);
 }
 

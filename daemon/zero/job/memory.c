@@ -317,13 +317,18 @@ int memory_plan_items(struct zero_job *job)
 
 static int plan_blobs(struct zero_job *job)
 {
+	/* Those of other nodes' ranks go with what this node commits, too (across/bytes/blobs.h).
+	 */
+	bool has_all = job_spans_nodes(job) && job_is_nvme(job);
+
 	/* In force, committed, and of the step: the first two are one where every step commits. */
 	for (uint32_t which = 0; which < (job_interval(job) > 1 ? ZERO_BLOBS : 2); which++)
-		for_each_rank_here(job, rank) {
+		for (uint32_t rank = 0; rank < job->world; rank++) {
 			struct zero_blob *blob = &job->blobs[which][rank];
 
-			if (!blob->bytes)
-				blob->bytes = malloc(ZI_BLOB_BYTES);
+			if (blob->bytes || !(has_all || job->here_mask >> rank & 1))
+				continue;
+			blob->bytes = malloc(ZI_BLOB_BYTES);
 			if (!blob->bytes)
 				return err_origin(-ENOMEM);
 		}

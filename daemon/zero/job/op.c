@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/agree/summed.h"
+#include "daemon/zero/across/bytes/blobs.h"
 #include "daemon/zero/across/bytes/params.h"
 #include "daemon/zero/across/sums/grads.h"
 #include "daemon/zero/across/talk/late.h"
@@ -307,7 +308,8 @@ static bool say_late(const struct zero_op *op, struct zi_text *ret_text)
 	case ZI_OP_STEP:
 	case ZI_OP_STEP_BEGIN:
 	case ZERO_OP_MATERIALIZE:
-		return summed_say_late(job, ret_text) || params_say_late(job, UINT32_MAX, ret_text);
+		return summed_say_late(job, ret_text) || blobs_say_late(job, ret_text) ||
+		       params_say_late(job, UINT32_MAX, ret_text);
 	default:
 		return false;
 	}

@@ -5,68 +5,8 @@
 
 #include <sys/mman.h>
 
-#include "daemon/worker/supervise.h"
 #include "daemon/zero/across/across.h"
-#include "tests/unit/zero/model.h"
-
-#define NODES_MAX      4u
-#define NET_EVENTS_MAX 512u /* on their way to one worker, from one */
-
-/* Something that a worker's daemon will hear. */
-struct net_event {
-	enum { NET_EVENT_DONE, NET_EVENT_ENTRY } what;
-	int error;
-	struct zi_text text;
-	struct talk_entry entry;
-};
-
-/* A double. */
-struct net_worker {
-	struct net_worker_options options;
-	struct net_worker *next; /* of all */
-	uint32_t place;          /* of whose node: the loop's */
-	enum net_worker_state state;
-	struct net_request *request;
-	uint32_t type; /* of the request; NET_TALK: talks */
-	struct net_meet meet;
-	struct net_join join;
-	bool has_joined, has_ended; /* ended: its mesh */
-	bool is_refused;            /* an entry was; it can be written to again soon */
-	/* by the other node: [n] of the mesh's node n; of its daemon's answers: [own] */
-	struct {
-		struct net_event *events;
-		uint32_t put, taken;
-	} from[NODES_MAX];
-	char *slab; /* NET_SLAB_TALK */
-	uint64_t slab_bytes;
-	struct talk_entry asked[64]; /* its PULLs; kind 0: a free place */
-};
-
-static struct {
-	struct node nodes[NODES_MAX];
-	uint32_t count;
-	struct net_worker *workers;
-	uint64_t seed;
-	uint32_t lost;              /* nodes: bits */
-	uint32_t held[NODES_MAX];   /* of each: from which nodes nothing comes: bits */
-	uint32_t worker_count, run; /* ever started; stores ever made */
-	uint32_t room;              /* entries that a worker takes for one node; 0: all */
-	uint64_t entry_count;       /* that came */
-	uint64_t moved_bytes;       /* of what was pulled */
-	int start_error;            /* of the next worker */
-} net;
-
-static inline uint32_t net_draw(uint32_t count)
-{
-	net.seed = net.seed * 6364136223846793005ull + 1442695040888963407ull;
-	return (uint32_t)(net.seed >> 33) % count;
-}
-
-static inline void net_put(struct net_worker *worker, uint32_t from, const struct net_event *event)
-{
-	cr_assert_lt(worker->from[from].put - worker->from[from].taken, NET_EVENTS_MAX);
-	worker->from[from].events[worker->from[from].put++ % NET_EVENTS_MAX] = *event;
-}
+#include "tests/unit/zero/nodes_state.h"
 
 static inline bool net_is_mate(const struct net_worker *a, const struct net_worker *b)
 {
@@ -454,6 +394,8 @@ static inline bool net_deliver(struct net_worker *worker, uint32_t from)
 		return true;
 	if (event.entry.kind == TALK_REFUSED)
 		net_refuse(worker, &event.entry);
+	if (net.spoil)
+		net.spoil(worker, from, &event.entry);
 	net.entry_count++;
 	worker->options.talked(worker->options.arg, &event.entry, 1);
 	return true;

@@ -2,12 +2,14 @@
 /* Gathers of all nodes; see agree.h. Floor 5, shard thread. */
 #include "daemon/zero/across/agree/agree.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/base/utf8.h"
 #include "daemon/zero/across/across.h"
+#include "daemon/zero/across/bytes/blobs.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/step/step.h"
@@ -16,7 +18,10 @@
 struct agree_call {
 	int64_t step;      /* the one in force */
 	uint32_t words[2]; /* the call's own */
+	/* From here on a node's own. What its ranks gave with it for all to keep (bytes/blobs.h) */
+	uint32_t blobs_bytes, reserved;
 };
+#define AGREE_ALIKE_BYTES offsetof(struct agree_call, blobs_bytes)
 
 static const struct {
 	enum round_kind kind;
@@ -94,6 +99,41 @@ static bool all_wait(const struct zero_job *job, enum zero_gather gather)
 	return true;
 }
 
+static bool has_blobs(enum zero_gather gather)
+{
+	return gather == ZERO_GATHER_STEP || gather == ZERO_GATHER_COMMIT;
+}
+
+/* The first node that has come to something else; @node_count: none. */
+static uint32_t odd_one(const struct round *round, uint32_t node_count)
+{
+	uint32_t node = 0;
+
+	while (node < node_count && round->votes[node].data_bytes == sizeof(struct agree_call) &&
+	       !memcmp(round->votes[node].data, round->votes[0].data, AGREE_ALIKE_BYTES))
+		node++;
+	return node;
+}
+
+/* Return: false, some node says what cannot be, and the group is told. */
+static bool take_blobs(struct zero_job *job, const struct round *round)
+{
+	uint32_t said_bytes[SUBTREE_NODES_MAX], node = 0;
+	struct zi_text why, text;
+	struct agree_call call;
+
+	for (uint32_t i = 0; i < across_node_count(job); i++) {
+		memcpy(&call, round->votes[i].data, sizeof(call));
+		said_bytes[i] = call.blobs_bytes;
+	}
+	if (!blobs_agreed(job, said_bytes, &why, &node))
+		return true;
+	zi_text_set(&text, "%.80s comes to %s with %.120s", across_name(job, node).chars,
+	            round_kind_name(round->kind), why.chars);
+	group_break(job, -EPROTO, UINT32_MAX, &text);
+	return false;
+}
+
 static void agreed(void *arg, const struct round *round, int error, const struct zi_text *text)
 {
 	struct zero_job *job = arg;
@@ -107,7 +147,7 @@ static void agreed(void *arg, const struct round *round, int error, const struct
 		job_settle(job);
 		return;
 	}
-	odd = round_odd_one(round, across_node_count(job));
+	odd = odd_one(round, across_node_count(job));
 	if (odd < across_node_count(job)) {
 		say_difference(job, gather, round, odd, &why);
 		group_break(job, -EINVAL, UINT32_MAX, &why);
@@ -121,6 +161,10 @@ static void agreed(void *arg, const struct round *round, int error, const struct
 			            round_kind_name(round->kind));
 			group_break(job, -ETIMEDOUT, UINT32_MAX, &why);
 		}
+		job_settle(job);
+		return;
+	}
+	if (has_blobs(gather) && !take_blobs(job, round)) {
 		job_settle(job);
 		return;
 	}
@@ -144,6 +188,8 @@ void agree_all(struct zero_job *job, enum zero_gather gather, const uint32_t wor
 	}
 	if (words)
 		memcpy(call.words, words, sizeof(call.words));
+	if (has_blobs(gather))
+		call.blobs_bytes = blobs_said_bytes(job);
 	memcpy(vote.data, &call, sizeof(call));
 	job->group.go_on[gather] = go_on;
 	across_vote(job, calls[gather].kind, &vote, agreed);

@@ -9,10 +9,12 @@
 #include "common/base/utf8.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/agree/rejoin.h"
+#include "daemon/zero/across/bytes/blobs.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/materialize.h"
 #include "daemon/zero/job/materialize_check.h"
+#include "daemon/zero/place/record.h"
 #include "daemon/zero/step/doubt.h"
 
 /* A commit's name, its step, and what else is alike on all nodes that make it. */
@@ -66,7 +68,8 @@ static void all_prepared(void *arg, const struct round *round, int error,
 	commit_prepared(job, error ? error : compare(job, round, &why), &why);
 }
 
-static void prepared(struct zero_job *job)
+/* The record has all that it is to have. */
+static void complete(struct zero_job *job, int error, const struct zi_text *text)
 {
 	struct zero_scale scale = { 0 };
 	struct commit_words name = { .number = job->record.number,
@@ -74,10 +77,21 @@ static void prepared(struct zero_job *job)
 		                     .step = job->record.step,
 		                     .update_count = job->record.update_count };
 
+	if (error) {
+		commit_prepared(job, error, text);
+		return;
+	}
+	job->record.blob_count = 0;
+	record_put_blobs(job, job->step.blob_index, ZI_WORLD_MAX, &job->record, job->record_blobs);
 	(void)scale_get(&job->record, &scale); /* It was put there by this node. */
 	name.scale = scale.state.scale;
-
 	ask(job, ROUND_PREPARED, &name, all_prepared);
+}
+
+/* What other nodes' ranks gave with it this one keeps, too. */
+static void prepared(struct zero_job *job)
+{
+	blobs_pull(job, complete);
 }
 
 static void all_committed(void *arg, const struct round *round, int error,

@@ -210,7 +210,7 @@ static void pulled(struct heal *heal, int error, const struct zi_text *text)
 	across_vote(job, ROUND_HEALED, &vote, all_healed);
 }
 
-/* Blobs of ranks that stay here go with the next commit, too. */
+/* Blobs that this node has go with the next commit, too; of others' ranks as well (blobs.h). */
 static void keep_blobs(struct heal *heal)
 {
 	struct zero_job *job = heal->job;
@@ -222,7 +222,7 @@ static void keep_blobs(struct heal *heal)
 		const struct zero_blob *from = &job->blobs[job->committed.blob_index][i];
 
 		to->byte_count = 0;
-		if (!mine || !mine->blob_bytes[i] || i >= job->world || !(job->here_mask >> i & 1))
+		if (!mine || !mine->blob_bytes[i] || i >= job->world)
 			continue;
 		memcpy(to->bytes, from->bytes, from->byte_count);
 		to->byte_count = from->byte_count;

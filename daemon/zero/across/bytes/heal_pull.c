@@ -238,7 +238,7 @@ static bool find_plane(struct heal_pull *pulls, struct heal_take *take)
 	return false;
 }
 
-/* The next blob of a rank that is here now and was elsewhere. Whose node is lost has none. */
+/* The next rank's blob that this node has not. Of a rank that is new there is none. */
 static bool find_blob(struct heal_pull *pulls, struct heal_take *take)
 {
 	const struct heal *heal = pulls->heal;
@@ -249,7 +249,7 @@ static bool find_blob(struct heal_pull *pulls, struct heal_take *take)
 		uint32_t rank = pulls->rank;
 		struct zero_blob *blob = &job->blobs[pulls->blob_index][rank];
 
-		if (!(job->here_mask >> rank & 1) || (mine && mine->blob_bytes[rank]))
+		if (mine && mine->blob_bytes[rank])
 			continue;
 		for (uint32_t i = 0; i < heal->across->node_count; i++) {
 			const struct offer *offer = heal_offer_of(heal, i);

@@ -42,6 +42,7 @@ enum pull_what {
 	PULL_PARAM = 5,
 	PULL_OFFER = 6, /* what a node has of a commit (offer.h) */
 	PULL_HEAL = 7,  /* what a node held of it (heal_serve.h) */
+	PULL_BLOBS = 8, /* what a node's ranks gave with a step or commit (blobs.h) */
 	_PULL_WHAT_COUNT,
 };
 

@@ -9,6 +9,7 @@
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/agree/heal_private.h"
+#include "daemon/zero/across/bytes/blobs.h"
 #include "daemon/zero/across/bytes/heal_serve.h"
 #include "daemon/zero/across/bytes/offer.h"
 #include "daemon/zero/across/bytes/params_private.h"
@@ -81,6 +82,8 @@ static bool check(struct across *across, const struct talk_entry *entry)
 		return offers_asked(across, entry);
 	case PULL_HEAL:
 		return heal_asked(across, entry);
+	case PULL_BLOBS:
+		return blobs_asked(across, entry);
 	default:
 		return false;
 	}
@@ -97,6 +100,8 @@ static bool is_there(struct across *across, const struct talk_entry *entry)
 		return params_is_there(across->params, entry);
 	if (entry->what == PULL_HEAL)
 		return heal_is_there(across, entry);
+	if (entry->what == PULL_BLOBS)
+		return blobs_is_there(across, entry);
 	return entry->what != PULL_NORM || norm_is_made(across->grads, entry->micro);
 }
 
@@ -121,6 +126,8 @@ static void describe(struct across_serve *serve)
 		serve->fill = offers_fill;
 	} else if (serve->entry.what == PULL_HEAL) {
 		heal_describe(serve);
+	} else if (serve->entry.what == PULL_BLOBS) {
+		serve->fill = blobs_fill;
 	}
 }
 

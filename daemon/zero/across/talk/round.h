@@ -30,7 +30,7 @@
 /* One more with each change of what is voted, or of what a vote says: daemons of two builds would
  * come to different rounds, and blame each other's ranks. The first vote says it (model.c). Before
  * it was said it was 0. */
-#define ROUND_VERSION 4u
+#define ROUND_VERSION 5u
 
 enum round_kind {
 	ROUND_MODEL = 1,      /* all ranks have materialized: configuration, what is stored */

@@ -20,6 +20,7 @@ struct training {
 	uint64_t random[ZINF_WORLD_MAX];
 	double beta1_power, beta2_power;
 	uint32_t update_count;
+	uint32_t world; /* of the step */
 };
 
 /* Of fp32 and f64: split at the largest power of two below the count, at every level. Pairs at
@@ -78,12 +79,21 @@ static float rank_gradient(const struct training *training, uint32_t seed, uint6
 
 static uint32_t world_of(const struct training *training)
 {
-	return (uint32_t)training->settings->options.world_size;
+	return training->world;
 }
 
-static float average_of(const struct trainer_settings *settings)
+/* Of the start that made step @step. */
+static uint32_t world_at(const struct trainer_settings *settings, uint32_t step)
 {
-	return settings->step.sum ? 1.0f : (float)(1.0 / settings->options.world_size);
+	for (uint32_t i = 0; i < TRAINER_FORMERS && settings->formers[i].step; i++)
+		if (step <= settings->formers[i].step)
+			return settings->formers[i].world;
+	return (uint32_t)settings->options.world_size;
+}
+
+static float average_of(const struct training *training)
+{
+	return training->settings->step.sum ? 1.0f : (float)(1.0 / training->world);
 }
 
 /* One element over micro-batches and ranks. @seeds: [micro-batch][rank]; who uses it. */
@@ -125,7 +135,7 @@ static float reduce_element(const struct training *training, const uint32_t seed
 		TREE(leaves, world);
 		total = leaves[0];
 	}
-	return round_sum(training, total * average_of(settings));
+	return round_sum(training, total * average_of(training));
 }
 
 static void reduce_all(struct training *training, uint32_t step)
@@ -276,8 +286,10 @@ static void train_step(struct training *training, uint32_t number, struct refere
 	const struct zinf_step_options *step = &settings->step;
 	struct reference_step result = { .norm = NAN, .clip = 1 };
 
+	training->world = world_at(settings, number);
 	reduce_all(training, number);
-	for (uint32_t rank = 0; rank < world_of(training); rank++)
+	/* Also of ranks that come later. */
+	for (uint32_t rank = 0; rank < ZINF_WORLD_MAX; rank++)
 		training->random[rank] = trainer_random_next(training->random[rank], rank);
 	if (step->max_norm > 0 || step->want_norm || step->skip_nonfinite) {
 		double norm = norm_of(training);

@@ -123,6 +123,17 @@ static int commit_first(struct trainer *trainer)
 	return 0;
 }
 
+/* The start before this one had no such rank. */
+static bool is_newcomer(const struct trainer *trainer)
+{
+	const struct trainer_former *former = trainer->settings->formers;
+	uint32_t count = 0;
+
+	while (count < TRAINER_FORMERS && former[count].step)
+		count++;
+	return count && trainer->rank >= former[count - 1].world;
+}
+
 /* A resumed job: the blob says where this rank stood. */
 static int resume(struct trainer *trainer)
 {
@@ -130,6 +141,11 @@ static int resume(struct trainer *trainer)
 	size_t bytes = 0;
 
 	TRY(trainer, zinf_blob_get(trainer->zinf, &blob, sizeof(blob), &bytes));
+	if (!bytes && is_newcomer(trainer)) {
+		for (int64_t step = 0; step < trainer->step; step++)
+			trainer->random = trainer_random_next(trainer->random, trainer->rank);
+		return 0;
+	}
 	if (bytes != sizeof(blob) || blob.rank != trainer->rank ||
 	    blob.step != (uint64_t)trainer->step)
 		return note(trainer, -EBADMSG, "the blob is of another step or rank");

@@ -50,6 +50,13 @@ enum trainer_point {
 struct trainer;
 typedef void (*trainer_hook_fn)(const struct trainer *trainer, enum trainer_point point, void *arg);
 
+#define TRAINER_FORMERS 4u
+
+/* Starts of the job before this one: up to that step it had so many ranks. */
+struct trainer_former {
+	uint32_t step, world;
+};
+
 struct trainer_settings {
 	struct zinf_options options;   /* rank is the trainer's own */
 	struct zinf_step_options step; /* micro_batches is set by the trainer */
@@ -62,6 +69,9 @@ struct trainer_settings {
 	bool is_eager;          /* forward of the next step before the former one is waited for */
 	/* Attach again after -ESTALE, that many times; the n-th start is called "INCARNATION.n". */
 	uint32_t restart_max;
+	/* In their order; 0 steps: there are no more. A rank that the last one had not has no blob:
+	 * its random state is that of its number and the step. */
+	struct trainer_former formers[TRAINER_FORMERS];
 	const char *load;     /* "JOB/NAME": a new job begins with this snapshot; may be NULL */
 	trainer_hook_fn hook; /* may be NULL */
 	void *hook_arg;

@@ -68,8 +68,10 @@ static int resume(const struct gpt_run *run, struct gpt_backend *backend,
 	r = backend->ops->blob_get(backend, &blob, sizeof(blob), &bytes);
 	if (r && r != -ENOBUFS)
 		return gpt_backend_problem(backend, r, problem);
-	/* A snapshot of fewer ranks, or of parameters alone: the step names the batches. */
-	if (!r && !bytes && (run->args->load || run->args->resumes_step))
+	/* A snapshot of fewer ranks, or of parameters alone, or a rank that is new to the job: the
+	 * step names the batches. Whether the job is this program's rank 0 knows, which is never
+	 * new. */
+	if (!r && !bytes && (run->args->load || run->args->resumes_step || backend->rank_first > 0))
 		blob = (struct gpt_blob){ .magic = GPT_BLOB_MAGIC,
 			                  .step = step,
 			                  .seed = run->args->seed,

@@ -13,8 +13,10 @@
 
 TestSuite(far_gpt, .timeout = 120);
 
-/* Four ranks on two nodes; all must end well. What rank 0 says lies in `words`. */
-static void run_over_nodes(const struct harness *second, const char *arguments)
+/* @world ranks, the first @per_node of them on the first node, the others on @second, which may be
+ * none; all must end well. What rank 0 says lies in `words`. */
+static void run_ranks(uint32_t world, uint32_t per_node, const struct harness *second,
+                      const char *arguments)
 {
 	char path[300], command[2048];
 	size_t bytes;
@@ -23,22 +25,28 @@ static void run_over_nodes(const struct harness *second, const char *arguments)
 	harness_program("zinf-gpt", path, sizeof(path));
 	(void)snprintf(command, sizeof(command),
 	               "program=$(realpath %s); cd %s; pids=; code=0;"
-	               "export WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+	               "export WORLD_SIZE=%u LOCAL_WORLD_SIZE=%u MASTER_ADDR=127.0.0.1 "
 	               "MASTER_PORT=%u TORCHELASTIC_RUN_ID=far$$ TORCHELASTIC_RESTART_COUNT=0;"
-	               "for rank in 3 2 1; do"
-	               " [ $rank -lt 2 ] && ZINF_SOCKET=%s || ZINF_SOCKET=%s;"
-	               " RANK=$rank LOCAL_RANK=$((rank %% 2)) ZINF_SOCKET=$ZINF_SOCKET"
+	               "for rank in $(seq 1 %u); do"
+	               " [ $rank -lt %u ] && ZINF_SOCKET=%s || ZINF_SOCKET=%s;"
+	               " RANK=$rank LOCAL_RANK=$((rank %% %u)) ZINF_SOCKET=$ZINF_SOCKET"
 	               " $program %s > rank$rank.log 2>&1 & pids=\"$pids $!\"; done;"
 	               "RANK=0 LOCAL_RANK=0 ZINF_SOCKET=%s $program %s 2>&1 || code=1;"
 	               "for pid in $pids; do wait $pid || code=1; done;"
 	               "[ $code = 0 ] || cat rank?.log; exit $code",
-	               path, folder, harness_free_port() - 1, harness.socket_path,
-	               second->socket_path, arguments, harness.socket_path, arguments);
+	               path, folder, world, per_node, harness_free_port() - 1u, world - 1, per_node,
+	               harness.socket_path, second ? second->socket_path : "none", per_node,
+	               arguments, harness.socket_path, arguments);
 	pipe = popen(command, "r");
 	cr_assert_not_null(pipe);
 	bytes = fread(words, 1, sizeof(words) - 1, pipe);
 	words[bytes] = '\0';
 	cr_assert_eq(pclose(pipe), 0, "%s", words);
+}
+
+static void run_over_nodes(const struct harness *second, const char *arguments)
+{
+	run_ranks(4, 2, second, arguments);
 }
 
 Test(far_gpt, two_nodes_give_the_bits_of_the_reference)
@@ -124,5 +132,59 @@ Test(far_gpt, flags_of_one_node_do_the_same_over_two)
 	run_with(&second, "--data text --once --strategy zero2 --offload-optimizer nvme --clip 0");
 	run_with(&second, "--reduce-dtype f32 --strategy zero2 --offload-optimizer nvme --steps 3");
 	cr_assert_eq(harness_stop(&second), 0);
+	files_stop();
+}
+
+/* The second node is lost for good between two starts; then there is a blank one. */
+static void lose_the_second(const char *strategy)
+{
+	struct harness second = { .pid = 0 };
+	char arguments[512];
+
+	system_start(&second, &(struct harness_options){ .nvme_size = "64M" });
+#define GO_ON(steps)                                                                              \
+	((void)snprintf(arguments, sizeof(arguments),                                             \
+	                TINY "--job lost --offload-optimizer nvme %s --resume latest --steps %u " \
+	                     "--dump far.dump",                                                   \
+	                strategy, (steps)),                                                       \
+	 arguments)
+	(void)snprintf(arguments, sizeof(arguments),
+	               TINY "--job lost --offload-optimizer nvme %s --steps 3", strategy);
+	run_ranks(4, 2, &second, arguments);
+	harness_remove(&second);
+	run_ranks(4, 4, NULL, GO_ON(5u));
+	system_expect_text(words, "resumed at step 3");
+	gpt_expect_equal_dumps("plain5.dump", "far.dump");
+	system_start(&second, &(struct harness_options){ .nvme_size = "64M" });
+	run_ranks(4, 2, &second, GO_ON(7u));
+	system_expect_text(words, "resumed at step 5");
+	gpt_expect_equal_dumps("plain7.dump", "far.dump");
+	/* Lost again; fewer ranks are left, and more come. */
+	harness_remove(&second);
+	run_ranks(2, 2, NULL, GO_ON(9u));
+	system_expect_text(words, "resumed at step 7");
+	system_start(&second, &(struct harness_options){ .nvme_size = "64M" });
+	run_ranks(4, 2, &second, GO_ON(11u));
+	system_expect_text(words, "resumed at step 9");
+	gpt_expect_equal_dumps("changed.dump", "far.dump");
+	(void)snprintf(arguments, sizeof(arguments), TINY "--job lost --steps 11 --delete-job %s",
+	               "--offload-optimizer nvme");
+	run_over_nodes(&second, arguments);
+	cr_assert_eq(harness_stop(&second), 0);
+}
+
+Test(far_gpt, a_node_that_is_lost_is_survived)
+{
+	if (!far_is_built())
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+	gpt_start();
+	gpt_run(0, "zinf-gpt", TINY "--reference --ranks 4 --steps 5 --dump plain5.dump");
+	gpt_run(0, "zinf-gpt", TINY "--reference --ranks 4 --steps 7 --dump plain7.dump");
+	/* 4, 2 and 4 ranks, on one node. */
+	run_ranks(4, 4, NULL, TINY "--job changed --steps 7");
+	run_ranks(2, 2, NULL, TINY "--job changed --steps 9 --resume latest");
+	run_ranks(4, 4, NULL, TINY "--job changed --steps 11 --resume latest --dump changed.dump");
+	lose_the_second("--strategy zero3 --shard-size 2");
+	lose_the_second("--strategy ddp");
 	files_stop();
 }

@@ -13,6 +13,8 @@ static const struct gpt_config tiny = {
 };
 
 static struct gpt_blob stored;
+static bool has_blob = true;
+static uint32_t rank;
 static int64_t stored_step, stored_updates;
 
 static int64_t past_step(const struct gpt_backend *backend)
@@ -31,8 +33,9 @@ static int past_blob(struct gpt_backend *backend, void *blob, size_t blob_bytes,
 {
 	(void)backend;
 	cr_assert_eq(blob_bytes, sizeof(stored));
-	memcpy(blob, &stored, sizeof(stored));
-	*ret_bytes = sizeof(stored);
+	if (has_blob)
+		memcpy(blob, &stored, sizeof(stored));
+	*ret_bytes = has_blob ? sizeof(stored) : 0;
 	return 0;
 }
 
@@ -55,6 +58,7 @@ static int begin(const char *first_flag, const char *second_flag, uint64_t *ret_
 	ops.update_count = past_updates;
 	ops.blob_get = past_blob;
 	f.backend->ops = &ops;
+	f.backend->rank_first = rank;
 	r = gpt_begin(&run, f.backend, &report, &blob, ret_step, problem);
 	tear_down(&f);
 	return r;
@@ -108,4 +112,21 @@ Test(begin, a_job_of_another_program_is_refused)
 	remember();
 	stored.step = 3;
 	cr_expect_eq(begin(NULL, NULL, &step, &problem), -EINVAL);
+}
+
+/* Of a job that had fewer ranks: it has no blob, and draws the batches of its number and the step.
+ * Rank 0 has one, or the job is not this program's. */
+Test(begin, a_rank_that_is_new_goes_on_with_the_others)
+{
+	struct gpt_problem problem = { "" };
+	uint64_t step = 0;
+
+	remember();
+	has_blob = false;
+	rank = 2;
+	cr_assert_eq(begin(NULL, NULL, &step, &problem), 0, "%s", problem.chars);
+	cr_expect_eq(step, 4);
+	rank = 0;
+	cr_expect_eq(begin(NULL, NULL, &step, &problem), -EINVAL);
+	cr_expect(strstr(problem.chars, "was not trained by this program"));
 }

@@ -9,6 +9,7 @@
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/agree/heal_private.h"
+#include "daemon/zero/across/agree/learn.h"
 #include "daemon/zero/across/bytes/blobs.h"
 #include "daemon/zero/across/bytes/params_private.h"
 #include "daemon/zero/across/sums/grads_private.h"
@@ -68,7 +69,7 @@ static void fail_rounds(struct across *across)
 	if (has_pulls && !has_rounds)
 		job_settle(job); /* Nobody else does. */
 	else if (!has_rounds)
-		rejoin_over(across, error, &text);
+		learn_over(across, error, &text);
 	across->is_failing = false;
 	if (across->is_detached)
 		across->job = NULL;

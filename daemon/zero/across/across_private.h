@@ -61,6 +61,7 @@ struct across_serve {
 	struct tier_segment *source;
 	struct lent_buffer *buffer;
 	struct heal_buffer *healed;
+	struct offers *offers;
 	struct dev_task task;
 };
 

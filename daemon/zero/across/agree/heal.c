@@ -130,13 +130,18 @@ static void drop_buffers(struct heal *heal)
 	heal->memory = tier_segment_unref(heal->memory);
 }
 
-int heal_begin(struct heal *heal, struct across *across)
+int heal_begin(struct heal *heal, struct across *across, struct zi_text *text)
 {
+	if (!heal_serve_is_idle(&heal->serve) || heal->offers.use_count)
+		return err_origin(
+			zi_text_error(text, -EBUSY, "another node takes what was offered before"));
 	drop_buffers(heal);
 	offers_free(&heal->offers);
 	*heal = (struct heal){ .across = across, .job = across->job };
 	memset(heal->which, HEAL_NONE, sizeof(heal->which));
-	return err_trace(offers_make(&heal->offers, across));
+	if (offers_make(&heal->offers, across))
+		return err_origin(zi_text_error(text, -ENOMEM, "no memory for tables"));
+	return 0;
 }
 
 /* Documented in the header. */
@@ -187,7 +192,10 @@ static void all_healed(void *arg, const struct round *round, int error, const st
 		over(heal, error, &why);
 		return;
 	}
-	heal->memory = tier_segment_unref(heal->memory); /* Nobody asks for more. */
+	/* Nobody asks for more. Who has said so while it did keeps the memory. */
+	heal->is_closed = true;
+	if (heal_serve_is_idle(&heal->serve))
+		heal->memory = tier_segment_unref(heal->memory);
 	heal->across->task_count++;
 	heal_commit(heal, committed);
 }

@@ -128,7 +128,9 @@ int heal_choose(struct heal *heal, struct zi_text *text)
 	if (r)
 		return err_trace(r);
 	r = resume_choose(offers, count, layout_subgroup_count(&first->layout), &heal->chosen);
-	assert(r != RESUME_E_NONE); /* Then nothing is what all have. */
+	if (r == RESUME_E_NONE) /* Then all would have said that they have nothing. */
+		return err_origin(zi_text_error(
+			text, -EPROTO, "nodes have commits, and none says what it has of them"));
 	if (r == RESUME_E_INCOMPLETE)
 		return err_trace(refuse(heal, text));
 	take_choice(heal);

@@ -19,6 +19,7 @@ struct heal {
 	/* chosen */
 	bool is_due;
 	bool is_waiting; /* for what others were given of offers to have gone */
+	bool is_closed;  /* all nodes have what they lacked: nothing is given any more */
 	struct resume_choice chosen;
 	uint8_t which[SUBTREE_NODES_MAX]; /* of each node: its offer, or HEAL_NONE */
 	uint32_t source;                  /* a node that offers it */
@@ -41,22 +42,16 @@ static inline const struct offer *heal_offer_of(const struct heal *heal, uint32_
 }
 
 /* Nodes are asked where to go on: what this one offers. What was there of a former question, which
- * nobody asks any more, goes. -ENOMEM. */
-int heal_begin(struct heal *heal, struct across *across);
+ * nobody asks any more, goes; -EBUSY: somebody does, which no node does that has voted since.
+ * -ENOMEM. Both with @text. */
+int heal_begin(struct heal *heal, struct across *across, struct zi_text *text);
 /* This node shall hold it, and holds nothing of it that is of what was chosen. */
 bool heal_lacks(const struct heal *heal, uint32_t subgroup);
-
-/* ---- rejoin.c ---- */
-
-/* Something that others pulled has gone; */
-void rejoin_served(struct across *across);
-/* nothing more goes. The job may end with this. */
-void rejoin_over(struct across *across, int error, const struct zi_text *text);
 
 /* ---- heal_choose.c ---- */
 
 /* Of all offers; the same on all nodes. 0; -ENODATA nothing is whole; -EINVAL
- * nodes say different things of one commit. */
+ * nodes say different things of one commit; -EPROTO there are none. */
 int heal_choose(struct heal *heal, struct zi_text *text);
 
 /* ---- heal_commit.c ---- */

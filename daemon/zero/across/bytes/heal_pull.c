@@ -136,6 +136,16 @@ static void verify(struct heal_take *take)
 	                         : zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 	uint64_t tile_bytes = (uint64_t)ZI_TILE_ELEMENTS * width;
 
+	if (take->record.step > (uint64_t)take->pulls->heal->chosen.step) {
+		take->error = -EPROTO;
+		zi_text_set(&take->text,
+		            "node %u gives %s of unit '%.60s', subgroup %u, as of step %llu, "
+		            "which was not there at step %lld",
+		            take->source, name_of(take->what),
+		            job->layout.units[take->subgroup->unit].name, take->subgroup->index,
+		            (unsigned long long)take->record.step,
+		            (long long)take->pulls->heal->chosen.step);
+	}
 	for (uint32_t i = 0; i < take->subgroup->tile_count && !take->error; i++) {
 		uint64_t begin = i * tile_bytes, bytes = ZI_MIN(tile_bytes, take->bytes - begin);
 

@@ -79,7 +79,8 @@ static uint64_t asked_bytes(const struct zero_job *job, const struct offer *offe
 bool heal_asked(const struct across *across, const struct talk_entry *entry)
 {
 	const struct heal *heal = across->heal;
-	const struct offer *offer = heal && heal->memory ? heal_offer_of(heal, across->node) : NULL;
+	bool is_open = heal && heal->memory && !heal->is_closed;
+	const struct offer *offer = is_open ? heal_offer_of(heal, across->node) : NULL;
 	uint64_t begin = entry->piece * across->slot_bytes, bytes;
 
 	if (!offer)
@@ -152,6 +153,9 @@ bool heal_is_there(struct across *across, const struct talk_entry *entry)
 	struct zero_subgroup *subgroup;
 	struct heal_buffer *buffer;
 
+	/* It may have waited until that was over. */
+	if (!heal_asked(across, entry))
+		return false;
 	if (entry->step == HEAL_BLOB)
 		return true;
 	subgroup = across_subgroup(across->job, entry);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What nodes have of commits; see offer.h. Floor 5; shard thread, but for what runs on device
- * threads: offers_fill(), take_run(). */
+ * threads: fill(), take_run(). */
 #include "daemon/zero/across/bytes/offer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,6 +106,7 @@ int offers_make(struct offers *offers, struct across *across)
 void offers_free(struct offers *offers)
 {
 	assert(!fetch_is_active(&offers->fetch));
+	assert(!offers->use_count);
 	free(offers->memory);
 	*offers = (struct offers){ .memory = NULL };
 }
@@ -119,8 +121,9 @@ static bool is_sane(const struct offers *offers, const struct offer *offer)
 	struct zero_scale scale;
 
 	if (offer->word_count != offers->word_count || offer->reserved || offer->step < 0 ||
-	    !offer->world || offer->world > ZI_WORLD_MAX ||
-	    offer->scaler_bytes > sizeof(offer->scaler) ||
+	    offer->step > (int64_t)OFFER_COUNT_MAX || offer->update_count > OFFER_COUNT_MAX ||
+	    !isfinite(offer->beta1_power) || !isfinite(offer->beta2_power) || !offer->world ||
+	    offer->world > ZI_WORLD_MAX || offer->scaler_bytes > sizeof(offer->scaler) ||
 	    placement->strategy >= _ZI_STRATEGY_COUNT || placement->node_count > SUBTREE_NODES_MAX)
 		return false;
 	memcpy(record.scaler, offer->scaler, sizeof(record.scaler));
@@ -245,7 +248,7 @@ bool offers_asked(const struct across *across, const struct talk_entry *entry)
 	       entry->bytes == ZI_MIN(offers->offer_bytes - begin, across->slot_bytes);
 }
 
-void offers_fill(struct across_serve *serve)
+static void fill(struct across_serve *serve)
 {
 	const struct across *across = serve->across;
 	const struct offer *offer =
@@ -253,4 +256,17 @@ void offers_fill(struct across_serve *serve)
 
 	memcpy(serve->memory, (const char *)offer + serve->entry.piece * across->slot_bytes,
 	       serve->entry.bytes);
+}
+
+void offers_describe(struct across_serve *serve)
+{
+	serve->fill = fill;
+	serve->offers = &serve->across->heal->offers;
+	serve->offers->use_count++;
+}
+
+void offers_give_back(struct offers *offers)
+{
+	assert(offers->use_count > 0);
+	offers->use_count--;
 }

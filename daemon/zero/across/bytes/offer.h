@@ -22,6 +22,9 @@ struct across_serve;
 struct talk_entry;
 struct zero_job;
 
+/* Steps and updates are far below. */
+#define OFFER_COUNT_MAX (1ull << 62)
+
 /* Commits of a node: the one in force, and the one before it. */
 #define OFFERS_MAX 2u
 
@@ -58,6 +61,7 @@ struct offers {
 	uint64_t at_bytes;
 	struct fetch fetch;
 	struct pull pull;
+	uint32_t use_count; /* device tasks that give them to others */
 	/* why they do not come, told from the loop: */
 	int error;
 	struct zi_text text;
@@ -88,5 +92,6 @@ static inline bool offer_has_state(const struct offer *offer, uint32_t subgroup)
 
 /* It is of an offer that this node makes. */
 bool offers_asked(const struct across *across, const struct talk_entry *entry);
-/* A serve_fill_fn. */
-void offers_fill(struct across_serve *serve);
+/* What is given, until it has been. */
+void offers_describe(struct across_serve *serve);
+void offers_give_back(struct offers *offers);

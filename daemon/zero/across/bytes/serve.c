@@ -9,6 +9,7 @@
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/agree/heal_private.h"
+#include "daemon/zero/across/agree/learn.h"
 #include "daemon/zero/across/bytes/blobs.h"
 #include "daemon/zero/across/bytes/heal_serve.h"
 #include "daemon/zero/across/bytes/offer.h"
@@ -123,7 +124,7 @@ static void describe(struct across_serve *serve)
 	} else if (serve->entry.what == PULL_PARAM) {
 		params_describe(serve);
 	} else if (serve->entry.what == PULL_OFFER) {
-		serve->fill = offers_fill;
+		offers_describe(serve);
 	} else if (serve->entry.what == PULL_HEAL) {
 		heal_describe(serve);
 	} else if (serve->entry.what == PULL_BLOBS) {
@@ -155,6 +156,9 @@ static void fill_done(struct dev_task *task)
 	if (serve->healed)
 		heal_give_back(serve->healed);
 	serve->healed = NULL;
+	if (serve->offers)
+		offers_give_back(serve->offers);
+	serve->offers = NULL;
 	is_told = !across->error && across->phase == ACROSS_TALKING;
 	if (is_told)
 		across_say(across, serve->entry.node,
@@ -291,7 +295,7 @@ int serve_gone(struct across *across, const struct talk_entry *entry, struct zi_
 		serve->is_used = false;
 		if (!across->is_detached)
 			serve_more(across);
-		rejoin_served(across);
+		learn_served(across);
 		return 0;
 	}
 	return err_origin(zi_text_error(text, -EPROTO, "zinf-net has sent what nobody served"));

@@ -68,6 +68,42 @@ Test(slots, extents_that_the_commit_does_not_name_are_in_both)
 	job = catalog_job_free(job);
 }
 
+/* A node that holds something else than before: what it does not name is not in it, and is in the
+ * former one as it was. One of the two stays, either. */
+Test(slots, a_commit_that_is_whole_inherits_nothing)
+{
+	for (uint32_t i = 0; i < 2; i++) {
+		struct catalog_request request = { .kind = CATALOG_COMMIT,
+			                           .keeps_former = true,
+			                           .is_whole = true };
+		struct catalog_job part, *job;
+
+		sample_set_step(&sample, 4);
+		part = sample.job;
+		part.extents = &sample.extents[8];
+		part.extent_count = 2;
+		part.blob_count = 0;
+		request.job = &part;
+		cr_assert_eq(fixture_run(&fixture, &request), 0, "%s", request.text.chars);
+		fixture_reopen(&fixture);
+		job = fixture_load(&fixture);
+		cr_assert_eq(job->damage.chars[0], '\0', "%s", job->damage.chars);
+		cr_assert_eq(job->step, 4);
+		cr_assert_eq(job->extent_count, 2);
+		cr_assert_eq(job->blob_count, 0);
+		for (uint32_t k = 0; k < 2; k++)
+			cr_assert_eq(job->extents[k].step, 4);
+		sample_set_step(&sample, 3);
+		assert_committed(job->former, &sample);
+		job = catalog_job_free(job);
+		cr_assert_eq(catalog_start(fixture.catalog), 0);
+		if (!i) {
+			cr_assert_eq(slots_step_back_to(3), 0, "%s", fixture.text.chars);
+			slots_assert(3, -1);
+		}
+	}
+}
+
 /* What one node does, also where there is another slot: evacuations before it is dropped. */
 Test(slots, a_commit_in_place_leaves_the_other_slot_alone)
 {

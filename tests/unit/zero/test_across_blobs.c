@@ -226,15 +226,9 @@ Test(across_blobs, a_vote_that_cannot_be_breaks_the_group)
 /* What node 0 would ask of node 1. */
 static void ask(struct talk_entry entry)
 {
-	struct net_worker *worker = net.workers;
-
-	while (worker->place != 1)
-		worker = worker->next;
 	entry.kind = TALK_PULL;
 	entry.what = PULL_BLOBS;
-	entry.slab = NET_SLAB_TALK;
-	entry.tag = 1;
-	net_put(worker, 0, &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
+	nodes_say(0, 1, entry);
 }
 
 Test(across_blobs, nothing_is_given_but_what_was_agreed_on)

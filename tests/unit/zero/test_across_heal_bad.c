@@ -275,17 +275,12 @@ Test(across_heal_bad, other_bytes_are_not_taken)
 
 /* ---- what others ask for ---- */
 
+/* What node 1 would ask of node 0. */
 static void ask(struct talk_entry entry)
 {
-	struct net_worker *worker = net.workers;
-
-	while (worker->place != 0 || !worker->has_joined)
-		worker = worker->next;
 	entry.kind = TALK_PULL;
-	entry.slab = NET_SLAB_TALK;
 	entry.tag = 1ull << 50;
-	entry.node = 1;
-	net_put(worker, 1, &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
+	nodes_say(1, 0, entry);
 }
 
 static void come_until_healing(void)

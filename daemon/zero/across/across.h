@@ -60,6 +60,9 @@ void across_left(struct zero_job *job, uint32_t rank, const struct zi_text *text
  * on: a step that all ranks have called, or (with @is_clean) steps ahead of their commit, for which
  * others may take @timeout_ns. Else job->across is NULL after this. */
 void across_over(struct zero_job *job, bool is_clean, uint64_t timeout_ns);
+/* A start has failed, and its memory is about to go: another node that goes on as if it had not is
+ * answered that there is nothing. Precondition: nothing of the job is in flight. */
+void across_forget_start(struct zero_job *job);
 /* Nothing is in flight: nor is anything left, where its ranks have gone. */
 void across_settle(struct zero_job *job);
 /* The daemon stops: nobody is waited for longer than it may take. */

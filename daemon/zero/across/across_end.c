@@ -51,6 +51,22 @@ struct across *across_destroy(struct across *across)
 	return NULL;
 }
 
+void across_forget_start(struct zero_job *job)
+{
+	struct across *across = job->across;
+
+	if (!across || across->error)
+		return; /* What is left ends with it, and hears nothing more. */
+	assert(!job->busy_count);
+	for (uint32_t i = 0; i < across->node_count && across->peers; i++)
+		across->peers[i].pull_count = 0;
+	across->grads = grads_free(across->grads);
+	across->params = params_free(across->params);
+	across->blobs = blobs_free(across->blobs);
+	for (uint32_t i = 0; i < LENT_BUFFERS; i++)
+		across->lent[i] = (struct lent_buffer){ .state = LENT_FREE };
+}
+
 /* The last of them may end the job: it is not touched any more. */
 static void fail_rounds(struct across *across)
 {

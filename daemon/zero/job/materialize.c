@@ -114,6 +114,7 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 			job->group.ranks[job_first_rank(job)]->layout = job->layout;
 			job->layout = (struct zero_layout){ 0 };
 		}
+		across_forget_start(job);
 		job_drop_memory(job);
 		start_undo(job);
 	} else {

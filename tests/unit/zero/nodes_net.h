@@ -204,7 +204,12 @@ static inline bool net_move(struct net_worker *worker, struct talk_entry *entry)
 {
 	struct talk_entry *asked = net_asked(worker, TALK_PULL, entry->node, entry->tag);
 	struct net_event gone = { .what = NET_EVENT_ENTRY, .entry = *entry };
+	static const struct zi_text foul = { "what a node says makes no sense" };
 
+	if (net.lie && (!asked || asked->bytes != entry->bytes)) {
+		net_end_mesh(worker, NULL, -EPROTO, &foul); /* Somebody lied about it. */
+		return false;
+	}
 	cr_assert_not_null(asked, "a SERVE of no PULL");
 	cr_assert_eq(asked->bytes, entry->bytes);
 	for (struct net_worker *mate = net.workers; mate; mate = mate->next) {
@@ -218,6 +223,7 @@ static inline bool net_move(struct net_worker *worker, struct talk_entry *entry)
 		gone.entry.node = (uint16_t)worker->join.node;
 		net_put(mate, worker->join.node, &gone);
 		*entry = (struct talk_entry){ .kind = TALK_CAME,
+			                      .what = asked->what, /* For whoever lies. */
 			                      .node = entry->node,
 			                      .tag = entry->tag,
 			                      .slab = asked->slab,
@@ -229,17 +235,20 @@ static inline bool net_move(struct net_worker *worker, struct talk_entry *entry)
 	return false;
 }
 
-/* What was pulled does not come: where it was to lie is said by its own side. */
-static inline void net_refuse(struct net_worker *worker, struct talk_entry *entry)
+/* What was pulled does not come: where it was to lie is said by its own side. False: it was not. */
+static inline bool net_refuse(struct net_worker *worker, struct talk_entry *entry)
 {
 	struct talk_entry *asked = net_asked(worker, TALK_PULL, entry->node, entry->tag);
 
+	if (net.lie && !asked)
+		return false;
 	cr_assert_not_null(asked, "a REFUSED of no PULL");
 	cr_assert_lt(entry->error, 0);
 	entry->slab = asked->slab;
 	entry->offset_bytes = asked->offset_bytes;
 	entry->bytes = asked->bytes;
 	asked->kind = 0;
+	return true;
 }
 
 int net_worker_talk_send(struct net_worker *worker, const struct talk_entry *entries,
@@ -392,12 +401,13 @@ static inline bool net_deliver(struct net_worker *worker, uint32_t from)
 	}
 	if (event.entry.kind == TALK_SERVE && !net_move(worker, &event.entry))
 		return true;
-	if (event.entry.kind == TALK_REFUSED)
-		net_refuse(worker, &event.entry);
+	if (event.entry.kind == TALK_REFUSED && !net_refuse(worker, &event.entry))
+		return true;
 	if (net.spoil)
 		net.spoil(worker, from, &event.entry);
 	net.entry_count++;
-	worker->options.talked(worker->options.arg, &event.entry, 1);
+	for (uint32_t i = net.lie ? net.lie(worker, &event.entry) : 1; i > 0; i--)
+		worker->options.talked(worker->options.arg, &event.entry, 1);
 	return true;
 }
 

@@ -54,6 +54,9 @@ static struct {
 	/* A node that lies: it looks at all that comes to a worker from node @from, and may change
 	 * it. Bytes of a CAME lie at worker->slab. */
 	void (*spoil)(struct net_worker *worker, uint32_t from, struct talk_entry *entry);
+	/* What came from a node that lies (lies.h), as that one says it, or NULL; how often it says
+	 * it: 0, 1 or 2. */
+	uint32_t (*lie)(struct net_worker *worker, struct talk_entry *entry);
 } net;
 
 static inline uint32_t net_draw(uint32_t count)

@@ -172,6 +172,9 @@ Test(round, who_cannot_is_the_same_on_all_nodes)
 	cr_expect_eq(round_refusal(&round, 1, &text, &node), 0);
 	cr_expect_eq(round_odd_one(&round, 3), 1);
 	cr_expect_eq(round_odd_one(&round, 1), 1, "nobody differs");
+	votes[1].data_bytes = 0;
+	cr_assert_eq(round_refusal(&round, 3, &text, &node), -ENOSPC);
+	cr_expect_str_eq(text.chars, "node 1 gives no reason");
 }
 
 Test(round, votes_that_cannot_be_are_refused_with_numbers)

@@ -216,6 +216,8 @@ int round_refusal(const struct round *round, uint32_t node_count, struct zi_text
 		if (!vote->error)
 			continue;
 		*ret_node = i;
+		if (!vote->data_bytes)
+			return zi_text_error(text, vote->error, "node %u gives no reason", i);
 		return zi_text_error(text, vote->error, "%.*s", (int)vote->data_bytes,
 		                     (const char *)vote->data);
 	}

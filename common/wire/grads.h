@@ -8,9 +8,10 @@
  *   whole                  all units       nothing: the sum lies in the first rank's
  *   buckets                two units       the sums of all units
  * With state on NVMe a budget bounds both: what of the sums it has no room for beside two units of
- * each rank goes to the store. Tables of who has which bucket come on top, whatever the budget: for
- * each rank a few bytes a unit, and a run for each bucket that there can be at a time.
- * Buckets are taken where they are less: never with one rank; with two from five equal units on.
+ * each rank goes to the store, and what is summed for other nodes alone passes through. Tables of
+ * who has which bucket come on top, whatever the budget: for each rank a few bytes a unit, and a
+ * run for each bucket that there can be at a time. Buckets are taken where they are less: in one
+ * node never with one rank; with two from five equal units on.
  */
 #pragma once
 
@@ -23,7 +24,7 @@ struct zi_grads_model {
 	uint64_t whole_bytes;   /* of all ranks of this node: of each the units that it trains */
 	uint64_t largest_bytes; /* of the longest unit, in whole slots */
 	uint64_t sum_bytes;     /* of all elements with padding */
-	uint64_t spill_bytes;   /* of ZI_SPILL_SLOTS slots */
+	uint64_t spill_bytes; /* of ZI_SPILL_SLOTS slots; twice that where sums come from others */
 	uint64_t slot_bytes;
 	uint32_t rank_count; /* of this node */
 	uint32_t unit_count;

@@ -233,7 +233,16 @@ static bool outlive_ranks(const struct zi_plan_options *options, const struct wi
 	return options->local_ranks < options->world_size && !widths->is_nvme;
 }
 
-/* @ret_resident_count: subgroups whose sums stay in memory. */
+/* More where sums come from other nodes. */
+static uint64_t spill_slots(const struct zi_plan_part *part)
+{
+	bool has_takes = part->summed.padded_count > part->finished_count;
+
+	return has_takes ? 2 * ZI_SPILL_SLOTS : ZI_SPILL_SLOTS;
+}
+
+/* @ret_resident_count: subgroups whose sums stay in memory, of those that are held where others go
+ * to the store: what is summed for other nodes alone passes through then. */
 static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_part *part,
                       const struct zi_plan_options *options, const struct widths *widths,
                       struct zi_plan *plan, uint64_t *ret_resident_count, struct zi_text *text)
@@ -244,11 +253,12 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_pa
 		.largest_bytes = largest_bytes(model, widths->grad, plan->slot_bytes),
 		.whole_bytes = grads_bytes(model, options, widths->grad, plan->slot_bytes, 0),
 		.sum_bytes = has_wide_sums ? 0 : part->summed.padded_count * widths->grad,
-		.spill_bytes = ZI_SPILL_SLOTS * zi_plan_longest(model, 0) * widths->grad,
+		.spill_bytes = spill_slots(part) * zi_plan_longest(&part->summed, 0) * widths->grad,
 		.slot_bytes = plan->slot_bytes,
 		.rank_count = options->local_ranks,
 		.unit_count = model->unit_count,
 	};
+	const struct zi_plan_model *kept;
 	struct zi_grads grads;
 	uint64_t sum_bytes;
 	int r = zi_grads_plan(&grads_model, &options->config, &options->training, &grads);
@@ -261,13 +271,6 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_pa
 			zi_format_bytes(options->training.grad_budget_bytes).chars,
 			zi_format_bytes(grads_model.largest_bytes).chars,
 			(unsigned long long)grads_model.largest_bytes));
-	if (grads.is_stored && options->local_ranks < options->world_size)
-		return err_origin(zi_text_error(
-			text, -EINVAL,
-			"grad_budget_bytes is %s: sums of gradients of ranks on several nodes stay "
-			"in memory, grant at least %llu bytes",
-			zi_format_bytes(options->training.grad_budget_bytes).chars,
-			(unsigned long long)grads_model.plane_bytes));
 	plan->grad_cpu_bytes =
 		grads_bytes(model, options, widths->grad, plan->slot_bytes, ZI_STORE_ALIGN_BYTES);
 	*ret_resident_count = UINT64_MAX;
@@ -281,8 +284,9 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_pa
 	plan->bucket_cpu_bytes = grads.rank_bytes;
 	if (has_wide_sums) /* They are in the accumulator. */
 		return 0;
-	sum_bytes = resident_sums(&part->summed, widths->grad, grads.sum_bytes, ret_resident_count);
-	plan->grad_nvme_bytes = grads_model.sum_bytes - sum_bytes;
+	kept = grads.is_stored ? &part->held : &part->summed;
+	sum_bytes = resident_sums(kept, widths->grad, grads.sum_bytes, ret_resident_count);
+	plan->grad_nvme_bytes = kept->padded_count * widths->grad - sum_bytes;
 	if (grads.is_stored)
 		sum_bytes += grads_model.spill_bytes;
 	plan->grad_cpu_bytes += segment_bytes(options, sum_bytes, is_worth_huge(sum_bytes));
@@ -374,7 +378,7 @@ static int make(const struct zi_plan_model *model, const struct zi_plan_part *pa
 		plan.grad_cpu_bytes +=
 			zi_unused_bytes(model->unit_count, model->param_count, options->world_size);
 	if (!r)
-		stage_sums(model, &widths, sum_count, &shares);
+		stage_sums(&part->held, &widths, sum_count, &shares);
 	if (!r)
 		r = plan_staging(options, &widths, &shares, &plan, text);
 	if (r)

@@ -143,13 +143,27 @@ move_far() { # STRATEGY PLACE RANKS NODES
 	zctl snapshot rm $name/whole || fail "the snapshot stays: $(cat "$directory/said")"
 }
 
-# far_row NODES STRATEGY PLACE RANKS SCHEDULE DTYPE END
+# Of two of the longest units, and next to nothing for sums of gradients, which go to the stores.
+far_budget=68K
+
+# has_budget STRATEGY PLACE SCHEDULE DTYPE: with this many micro-batches, summed so
+has_budget() {
+	[[ "$1" = zero[23] || "$1" = hybrid ]] && [[ "$2" = nvme* && "$4" != f32 ]] &&
+		[ "$3" = sharded -o $micros -eq 1 ] && [ "$reduce" != f32 ]
+}
+
+# far_row NODES STRATEGY PLACE RANKS SCHEDULE DTYPE END [BUDGET]: of gradients, where it can be
 far_row() {
 	local place all end=$7 at missing=$4
+	budget=() # for the caller to see
 	read -ra place <<<"$3"
 	draw_habits "$6"
 	steps=4 at=$((1 + (rows + seed) % 2))
 	words="$2, optimizer ${place[0]}, parameters ${place[1]}, $4 ranks on $1 nodes, $5, $6, $micros micro-batches ${sync[*]}, summed in $reduce"
+	if [ -n "${8:-}" ] && has_budget "$2" "$3" "$5" "$6"; then
+		budget=(--grad-budget "$8")
+		words+=", sums on the stores"
+	fi
 	case "$end" in
 	-) ;;
 	stopped) words+=", daemons stopped behind step 2" ;;
@@ -164,7 +178,7 @@ far_row() {
 	make_reference "$4" "$5" "$6"
 	rm -f "$directory/$name".*
 	all=($name "$4" "$1" "${flags[@]}" "${way[@]}" "${sync[@]}"
-		--offload-optimizer "${place[0]}" --offload-param "${place[1]}" --timeout 60)
+		--offload-optimizer "${place[0]}" --offload-param "${place[1]}" --timeout 60 "${budget[@]}")
 	if [ "$end" = stopped ] || [ "$end" = moved ]; then
 		begin_far "${all[@]}" --steps 2 --incarnation none
 		wait_all || fail "a rank failed in the first two steps"
@@ -226,15 +240,27 @@ all_far_rows() {
 			for place in "${places[@]}"; do
 				is_far "$strategy" "$place" "$ranks" || continue
 				draw_end "$place" $((rows / 2 + seed))
-				far_row "$nodes" "$strategy" "$place" "$ranks" "$schedule" "$dtype" "$end"
+				far_row "$nodes" "$strategy" "$place" "$ranks" "$schedule" "$dtype" "$end" \
+					$([ $((rows % 3)) -eq 0 ] || echo $far_budget)
 			done
 		done; done
 	done; done
 	stop_far
 }
 
-# Three: one that runs through with state in memory, and two of which something ends, with it there and on
-# the store.
+# One with sums of gradients on the stores.
+far_sums_row() {
+	local ranks nodes budget
+	# Summed in their own type: every fourth row is not.
+	[ $(((rows + seed) % 4)) -ne 3 ] || rows=$((rows + 1))
+	read -r ranks nodes <<<"${far_counts[2 + seed % 5]}"
+	far_row "$nodes" "${far_strategies[2 + seed % 3]}" "nvme cpu" "$ranks" sharded \
+		"${dtypes[1 + seed % 2]}" "${far_ends[seed * 5 % 8]}" $far_budget
+	[ ${#budget[@]} -gt 0 ] || fail "no sums were on the stores"
+}
+
+# Four: one that runs through with state in memory, two of which something ends, with it there and on the
+# store, and that with sums.
 drawn_far_rows() {
 	local i ranks nodes end place strategy drawn=(- "${far_memory_ends[1 + seed % 3]}" "${far_ends[(1 + seed * 3) % 8]}")
 	has_nodes || return 0
@@ -246,5 +272,6 @@ drawn_far_rows() {
 		far_row "$nodes" "$strategy" "$place" "$ranks" "${schedules[(seed + i) % 2]}" \
 			"${dtypes[(seed + i) % 3]}" "${drawn[i]}"
 	done
+	far_sums_row
 	stop_far
 }

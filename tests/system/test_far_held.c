@@ -2,7 +2,8 @@
 /*
  * Goal: of a job over several daemons `zctl jobs` shows, on each node, the logical bytes of every
  * rank and the held bytes of every plane that their formulas say (common/wire/plan.h, owner.h), in
- * every strategy and place; and `zctl estimate` says what the first node holds, to 2 %. Method:
+ * every strategy and place, also where sums of gradients go to the stores; and `zctl estimate` says
+ * what the first node holds, to 2 %. Method:
  * ranks of the made-up trainer, one to a node or several; rank 0 asks all daemons when a step has
  * been committed.
  */
@@ -19,6 +20,14 @@ struct run {
 	const char *strategy;
 	uint32_t shard_size;
 	enum zinf_offload offload, offload_param;
+	uint64_t grad_budget_bytes; /* the model is of even units then */
+};
+
+/* Units of which buckets and slots are a small part. */
+static const struct trainer_model model_even = {
+	.unit_count = 10,
+	.unit_params = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 },
+	.elements = { 60000, 61440, 57000, 60000, 60000, 61000, 60000, 59000, 60000, 60000 },
 };
 
 static struct {
@@ -31,6 +40,11 @@ static struct {
 static char words[1 << 16];
 
 TestSuite(far_held, .timeout = 600);
+
+static const struct trainer_model *model(void)
+{
+	return scene.run->grad_budget_bytes ? &model_even : &trainer_small;
+}
 
 static uint32_t node_of(uint32_t rank)
 {
@@ -60,16 +74,16 @@ static void fill_model(struct formula *formula)
 {
 	uint32_t param = 0;
 
-	for (uint32_t i = 0; i < trainer_small.unit_count; i++) {
+	for (uint32_t i = 0; i < model()->unit_count; i++) {
 		uint64_t count = 0;
 
-		for (uint32_t k = 0; k < trainer_small.unit_params[i]; k++)
-			count += trainer_small.elements[param++];
+		for (uint32_t k = 0; k < model()->unit_params[i]; k++)
+			count += model()->elements[param++];
 		formula->padded[i] = zi_geometry_padded(count);
 		formula->model.element_count += count;
 		formula->model.padded_count += formula->padded[i];
 	}
-	formula->model.unit_count = trainer_small.unit_count;
+	formula->model.unit_count = model()->unit_count;
 	formula->model.param_count = param;
 	formula->model.unit_padded = formula->padded;
 }
@@ -90,7 +104,9 @@ static int make(struct formula *formula, const struct zinf_options *asked, uint3
 		            .offload_optimizer = scene.run->offload,
 		            .offload_param = scene.run->offload_param,
 		            .staging_bytes = asked->staging_bytes },
-		.training = { .strategy = asked->strategy, .shard_size = asked->shard_size },
+		.training = { .strategy = asked->strategy,
+		              .shard_size = asked->shard_size,
+		              .grad_budget_bytes = asked->grad_budget_bytes },
 		.here_mask = here_mask(node),
 		.local_ranks = (uint32_t)__builtin_popcountll(here_mask(node)),
 		.world_size = scene.world,
@@ -101,6 +117,10 @@ static int make(struct formula *formula, const struct zinf_options *asked, uint3
 	if (r)
 		fprintf(stderr, "no plan: %s\n", text.chars);
 	zi_plan_shares(&formula->model, &formula->options, formula->shares);
+	if (!r && scene.run->grad_budget_bytes && !formula->plan.grad_nvme_bytes) {
+		fprintf(stderr, "no sums go to the store of node %u\n", node);
+		r = -1;
+	}
 	return r;
 }
 
@@ -193,24 +213,36 @@ static bool node_is_right(const struct zinf_options *asked, uint32_t node)
 	return is_right;
 }
 
+/* As many ranks to each node, one behind the other: what an estimate takes for granted. */
+static bool is_even(void)
+{
+	for (uint32_t i = 0; i < scene.world; i++)
+		if (node_of(i) != i * scene.node_count / scene.world)
+			return false;
+	return scene.world % scene.node_count == 0;
+}
+
 /* In the process of rank 0. */
 static bool estimate_is_right(void)
 {
 	static const char *const offloads[] = { "none", "cpu", "nvme" };
-	char line[600], shard[40] = "";
+	char line[600], shard[40] = "", budget[40] = "";
 	json_t *estimate, *jobs;
 	bool is_right = true;
 	static const char *const planes[] = { "param", "grad", "accum", "state", "staging" };
 
 	if (scene.run->shard_size)
 		(void)snprintf(shard, sizeof(shard), " --shard-size %u", scene.run->shard_size);
+	if (scene.run->grad_budget_bytes)
+		(void)snprintf(budget, sizeof(budget), " --grad-budget %llu",
+		               (unsigned long long)scene.run->grad_budget_bytes);
 	(void)snprintf(line, sizeof(line),
 	               "estimate %s --ranks %u --nodes %u --strategy %s --offload-optimizer %s "
-	               "--offload-param %s --staging %u%s",
+	               "--offload-param %s --staging %u%s%s",
 	               scene.export, (uint32_t)__builtin_popcountll(here_mask(0)), scene.node_count,
 	               scene.run->strategy, offloads[scene.run->offload],
 	               offloads[scene.run->offload_param],
-	               scene.run->offload == ZINF_OFFLOAD_NVME ? STAGING : 0, shard);
+	               scene.run->offload == ZINF_OFFLOAD_NVME ? STAGING : 0, shard, budget);
 	estimate = harness_admin(&scene.harness[0], line);
 	jobs = harness_admin(&scene.harness[0], "jobs held");
 	for (size_t i = 0; i < ZI_COUNT_OF(planes); i++) {
@@ -250,7 +282,7 @@ static void at_point(const struct trainer *trainer, enum trainer_point point, vo
 		return;
 	for (uint32_t i = 0; i < scene.node_count; i++)
 		is_right &= node_is_right(&trainer->settings->options, i);
-	if (strcmp(scene.run->places, "001") != 0)
+	if (is_even())
 		is_right &= estimate_is_right();
 	if (!is_right)
 		_exit(3);
@@ -269,15 +301,17 @@ static struct trainer_settings settings_of(const struct run *run)
 	options->staging_bytes = run->offload == ZINF_OFFLOAD_NVME ? STAGING : 0;
 	cr_assert_eq(zinf_strategy_by_name(run->strategy, options), 0);
 	options->shard_size = run->shard_size;
+	options->grad_budget_bytes = run->grad_budget_bytes;
+	settings.model = model();
 	settings.steps = 3;
 	settings.hook = at_point;
 	return settings;
 }
 
 /* What zctl estimate reads: the model, as a job of one rank exports it. */
-static void export_model(void)
+static void export_model(const struct run *run)
 {
-	static const struct run whole = { .places = "0", .strategy = "ddp" };
+	const struct run whole = { .places = "0", .strategy = "ddp" };
 	struct trainer_settings settings;
 	struct ranks ranks;
 
@@ -285,6 +319,7 @@ static void export_model(void)
 	scene.world = 1;
 	settings = settings_of(&whole);
 	settings.options.job = "whole";
+	settings.model = run->grad_budget_bytes ? &model_even : &trainer_small;
 	settings.steps = 1;
 	cr_assert_eq(ranks_train(&ranks, &settings), 0);
 	ranks_free(&ranks);
@@ -307,7 +342,7 @@ static void train(const struct run *run)
 	for (uint32_t i = 0; i < scene.node_count; i++)
 		system_start(&scene.harness[i], &(struct harness_options){ .nvme_size = "32M" });
 	scene.port = harness_free_port();
-	export_model();
+	export_model(run);
 	scene.run = run;
 	scene.world = (uint32_t)strlen(run->places);
 	settings = settings_of(run);
@@ -335,7 +370,27 @@ static void train_everywhere(const char *places, uint32_t shard_size)
 			                     .strategy = strategies[i],
 			                     .shard_size = shard_size,
 			                     .offload = offloads[k] });
-	train(&(struct run){ places, "zero3", shard_size, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NVME });
+	train(&(struct run){ places, "zero3", shard_size, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NVME,
+	                     0 });
+}
+
+/* Little more than one unit a rank: sums go to each node's store, and come from there. */
+Test(far_held, sums_of_gradients_on_the_stores)
+{
+	static const struct run runs[] = {
+		{ "01", "zero2", 0, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_CPU, 140 << 10 },
+		{ "01", "zero3", 0, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NVME, 140 << 10 },
+		{ "0011", "zero2", 2, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_CPU, 300 << 10 },
+		{ "0101", "zero3", 2, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_CPU, 140 << 10 },
+		{ "001122", "zero3", 2, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NVME, 140 << 10 },
+	};
+
+	if (!far_is_built()) {
+		cr_skip_test("zinf-net is not built (libgloo-dev)");
+		return;
+	}
+	for (size_t i = 0; i < ZI_COUNT_OF(runs); i++)
+		train(&runs[i]);
 }
 
 Test(far_held, one_rank_to_a_node)

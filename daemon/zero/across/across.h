@@ -20,6 +20,7 @@
  *   fetch_far.c  of units in use   lent.c  from the store, for others
  *   grads.c    gradients: what is waited for   grads_say.c  ready   grads_plan.c  parts
  *   grads_finish.c  sums are made   grads_sum.c  and come        grads_culprit.c  who is not finite
+ *   grads_spill.c   those that have no room in memory
  */
 #pragma once
 

@@ -47,7 +47,7 @@ static struct zi_grads_model model_of(const struct zero_job *job, uint32_t *ret_
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	struct zi_grads_model model = {
 		.sum_bytes = job_has_wide_sums(job) ? 0 : sum_elements(job, false) * width,
-		.spill_bytes = ZI_SPILL_SLOTS * spill_slot_bytes(job),
+		.spill_bytes = spill_slot_count(job) * spill_slot_bytes(job),
 		.slot_bytes = job->slot_bytes,
 		.rank_count = (uint32_t)__builtin_popcountll(job->here_mask),
 		.unit_count = job->layout.unit_count,
@@ -84,20 +84,24 @@ static int plan_ranks(struct zero_job *job, const struct zi_grads *grads, struct
 	return err_trace(r);
 }
 
-/* The first ones stay in memory, as many as there is room for. Return: their bytes. */
+/* The first ones stay in memory, as many as there is room for; not those that are made for other
+ * nodes alone, which pass through a slot and nothing else. Return: their bytes. */
 static uint64_t choose_stored(struct zero_job *job)
 {
-	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
 	uint64_t left_bytes = job->grad_plan.sum_bytes, bytes = 0;
 	bool is_stored = false;
 
 	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[i];
-		uint64_t next_bytes = (uint64_t)subgroup->element_count * width;
+		uint64_t next_bytes = job_subgroup_grad_bytes(job, subgroup);
 
 		subgroup->is_sum_stored = false;
 		if (!has_sum(job, subgroup) || job_has_wide_sums(job))
 			continue;
+		if (job->grad_plan.is_stored && !subgroup->is_here) {
+			subgroup->is_sum_stored = true;
+			continue;
+		}
 		is_stored |= job->grad_plan.is_pooled && next_bytes > left_bytes;
 		subgroup->is_sum_stored = is_stored;
 		if (is_stored || !job->grad_plan.is_pooled)
@@ -136,13 +140,6 @@ int grads_choose(struct zero_job *job, struct zi_text *text)
 			zi_format_bytes(job->training.grad_budget_bytes).chars,
 			job->layout.units[largest].name, zi_format_bytes(model.largest_bytes).chars,
 			(unsigned long long)model.largest_bytes));
-	if (job->grad_plan.is_stored && job->across)
-		return err_origin(zi_text_error(
-			text, -EOPNOTSUPP,
-			"grad_budget_bytes is %s: sums of gradients of ranks on several nodes stay "
-			"in memory, grant at least %llu bytes",
-			zi_format_bytes(job->training.grad_budget_bytes).chars,
-			(unsigned long long)model.plane_bytes));
 	job->grad_plan.sum_bytes = choose_stored(job);
 	if (!job->grad_plan.is_pooled && outlive_group(job))
 		job->grad_plan.sum_bytes = model.sum_bytes;

@@ -21,6 +21,8 @@
 #include "common/wire/plan.h"
 #include "daemon/tier/holder.h"
 #include "daemon/zero/grad/plan.h"
+#include "daemon/zero/grad/spill.h"
+#include "daemon/zero/grad/spill_space.h"
 #include "daemon/zero/job/advice.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
@@ -302,7 +304,7 @@ int memory_plan_items(struct zero_job *job)
 	if (job->staging_segment)
 		job->item_count += staging_slots(job, staging_slot_bytes(job));
 	/* Each path can fail once for whatever is being written. */
-	job->abandoned_max = others * (_ZERO_PLANE_COUNT * job->item_count + ZI_SPILL_SLOTS);
+	job->abandoned_max = others * (_ZERO_PLANE_COUNT * job->item_count + ZERO_SPILL_SLOTS_MAX);
 	free(job->abandoned);
 	job->abandoned = calloc(job->abandoned_max + 1, sizeof(*job->abandoned));
 	if (!job->abandoned)

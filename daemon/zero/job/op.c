@@ -245,6 +245,9 @@ static const char *waited_for(const struct zero_op *op)
 			       "units unsharded that param_budget_bytes has no room";
 		return "the unit is not at the current step yet";
 	case ZI_OP_GRAD_ACQUIRE:
+		if (op->has_waited && !spill_is_idle(op->rank->job))
+			return "buckets are full of units whose sums of gradients are still being "
+			       "written to the store";
 		if (op->has_waited)
 			return "buckets are full of units that other ranks have not handed over, "
 			       "or use";

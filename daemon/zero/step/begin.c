@@ -10,7 +10,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/agree/begin.h"
-#include "daemon/zero/grad/spill.h"
+#include "daemon/zero/grad/spill_space.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"

@@ -17,7 +17,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/zero/grad/spill.h"
+#include "daemon/zero/grad/spill_space.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/place/extent.h"

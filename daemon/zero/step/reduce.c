@@ -18,6 +18,7 @@
 #include "daemon/zero/across/sums/grads.h"
 #include "daemon/zero/grad/grads.h"
 #include "daemon/zero/grad/spill.h"
+#include "daemon/zero/grad/spill_write.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
@@ -150,6 +151,13 @@ void reduce_end(struct zero_subgroup *subgroup)
 		reduce_unit_over(job, subgroup->unit);
 }
 
+/* What was in a slot. */
+static void spilled(struct zero_subgroup *subgroup)
+{
+	spill_give(subgroup);
+	reduce_end(subgroup);
+}
+
 static void reduce_done(struct dev_task *task)
 {
 	struct zero_subgroup *subgroup = container_of(task, struct zero_subgroup, reduce_task);
@@ -159,10 +167,10 @@ static void reduce_done(struct dev_task *task)
 
 	job_unbusy(job);
 	if (subgroup->spill_slot && !is_lost) {
-		spill_write(subgroup);
+		spill_write(subgroup, spilled);
+	} else if (subgroup->spill_slot) {
+		spilled(subgroup);
 	} else {
-		if (subgroup->spill_slot)
-			spill_drop(subgroup);
 		reduce_end(subgroup);
 	}
 	zero_drain(zero);

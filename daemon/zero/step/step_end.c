@@ -11,6 +11,7 @@
 #include "daemon/zero/across/agree/agree.h"
 #include "daemon/zero/across/bytes/lent.h"
 #include "daemon/zero/grad/spill.h"
+#include "daemon/zero/grad/spill_space.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
@@ -92,7 +93,7 @@ void step_abort(struct zero_job *job)
 	assert(job->step.phase == ZERO_STEP_STEPPING);
 	if (job->step.is_asked)
 		doubt_keep(job);
-	spill_abort(job);
+	spill_lose(job);
 	step_units_reset(job);
 	job_step_set(job, ZERO_STEP_NONE);
 	if (job->pipeline.kind == ZERO_PIPELINE_KEEP) {

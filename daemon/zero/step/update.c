@@ -14,7 +14,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/grad/grads.h"
-#include "daemon/zero/grad/spill.h"
+#include "daemon/zero/grad/spill_write.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/stretches.h"

@@ -55,11 +55,32 @@ static inline void add_params(struct actor *actor, uint32_t count)
 	}
 }
 
+/* Two parameters a unit. */
+static inline void stream_flat(struct actor *actor, bool has_groups)
+{
+	for (uint32_t unit = 0; unit < UNITS; unit++) {
+		uint64_t first = model_elements[unit] / 3;
+		char name[8];
+
+		(void)snprintf(name, sizeof(name), "u%u", unit);
+		layout_set_of(actor, unit);
+		layout_unit(actor, name);
+		(void)snprintf(name, sizeof(name), "u%u.a", unit);
+		add_param(actor, name, first, 0, 0);
+		(void)snprintf(name, sizeof(name), "u%u.b", unit);
+		add_param(actor, name, model_elements[unit] - first, 0, has_groups);
+	}
+}
+
 /* The model, in groups where there are some; one parameter is frozen then. */
 static inline void stream(struct actor *actor, const struct train *train)
 {
 	bool has_groups = train->group_count > 0;
 
+	if (model_is_flat) {
+		stream_flat(actor, has_groups);
+		return;
+	}
 	layout_set_of(actor, 0);
 	layout_unit(actor, "embed");
 	add_param(actor, "embed.w", 10, 80, 0);

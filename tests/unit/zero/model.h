@@ -69,8 +69,27 @@ static inline void layout_param(struct actor *actor, const char *name, uint64_t 
 	             actor->text.chars);
 }
 
+/* Its units are one parameter each, as long as model_elements says, which a test may change. */
+static bool model_is_flat;
+
+static inline void model_layout_flat(struct actor *actor)
+{
+	for (uint32_t unit = 0; unit < UNITS; unit++) {
+		char name[8];
+
+		(void)snprintf(name, sizeof(name), "u%u", unit);
+		layout_set_of(actor, unit);
+		layout_unit(actor, name);
+		layout_param(actor, name, model_elements[unit], 0);
+	}
+}
+
 static inline void model_layout(struct actor *actor)
 {
+	if (model_is_flat) {
+		model_layout_flat(actor);
+		return;
+	}
 	layout_set_of(actor, 0);
 	layout_unit(actor, "embed");
 	layout_param(actor, "embed.w", 10, 80);

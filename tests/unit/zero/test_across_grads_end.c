@@ -171,35 +171,6 @@ Test(across_grads_end, partials_of_nobody_are_refused)
 	}
 }
 
-/* What would lie on the store is refused where other nodes would have to read it. */
-Test(across_grads_end, sums_that_have_no_room_in_memory_are_refused)
-{
-	struct attach_options options = { .incarnation = "run.0",
-		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME) };
-
-	options.training.strategy = ZI_STRATEGY_ZERO2;
-	options.training.grad_budget_bytes = 3 * MIB;
-	options.config.staging_bytes = 16 * MIB;
-	nodes_init(2, 5);
-	for (uint32_t i = 0; i < 2; i++)
-		net.nodes[i].store_bytes = 128 * MIB;
-	nodes_start();
-	nodes_attach(&ranks, "0011", &options);
-	for (uint32_t i = 0; i < ranks.world; i++)
-		for (uint32_t k = 0; k < 20; k++) {
-			char name[32];
-
-			(void)snprintf(name, sizeof(name), "h.%u", k);
-			layout_unit(&ranks.actors[i], name);
-			(void)snprintf(name, sizeof(name), "h.%u.w", k);
-			layout_param(&ranks.actors[i], name, 530, 1000);
-		}
-	cr_expect_eq(nodes_materialize(&ranks), -EOPNOTSUPP);
-	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "stay in memory, grant at least"),
-	                   "%s", ranks.actors[0].text.chars);
-	end(true);
-}
-
 /* Nobody waits for its sum, nor for its blocks of the norm. */
 Test(across_grads_end, a_unit_that_is_frozen_whole_is_not_summed)
 {

@@ -43,6 +43,7 @@ static void take_sets(const struct model_set *sets, struct zi_plan_model *model,
 }
 
 static struct zi_share shares[ZI_WORLD_MAX];
+static uint64_t last_stored; /* of sums, on all nodes */
 
 /* What a node holds; what each rank stands for is in `shares`. */
 static struct zi_plan plan_of(const struct shards_run *run, uint32_t place)
@@ -104,9 +105,12 @@ static void compare_logical(const struct shards_run *run)
 
 static void compare(const struct shards_run *run, const char *when)
 {
+	last_stored = 0;
 	for (uint32_t place = 0; place < net.count; place++) {
 		const struct zi_plan plan = plan_of(run, place);
 		uint64_t used;
+
+		last_stored += plan.grad_nvme_bytes;
 
 		cr_assert(zero_report(net.nodes[place].zero, "train", take_report, NULL));
 		cr_expect_eq(report.param_cpu_bytes, plan.param_cpu_bytes,
@@ -296,6 +300,44 @@ Test(shards_plan, sets_are_held_where_their_ranks_are, .timeout = 300)
 		run.sets = sets[seed % 3];
 		check(&run, seed + 1);
 	}
+}
+
+/* Of sums that have no room each node stores those that it owns, and has slots for them, and for
+ * those that come from other nodes. */
+Test(shards_plan, sums_on_the_store_are_what_a_node_owns, .timeout = 300)
+{
+	static const struct {
+		const char *places;
+		uint32_t shard_size;
+	} replicas[] = { { "01", 0 },       { "0011", 0 }, { "00001111", 0 }, { "000111", 2 },
+		         { "00112233", 2 }, { "0011", 2 }, { "01230123", 2 }, { "0001", 0 } };
+	uint64_t stored = 0;
+
+	model_elements[0] = 300000;
+	model_elements[1] = 280000;
+	model_elements[2] = 270000;
+	model_is_flat = true;
+	for (uint64_t seed = 0; seed < 24; seed++) {
+		struct shards_run run = {
+			.places = replicas[seed % 8].places,
+			.config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME),
+			.training = { .strategy =
+			                      seed / 8 % 2 ? ZI_STRATEGY_ZERO3 : ZI_STRATEGY_ZERO2,
+			              .shard_size = replicas[seed % 8].shard_size,
+			              .grad_budget_bytes = 640 << 10 },
+		};
+
+		/* Sums of a node of four ranks have room for a part of theirs. */
+		run.training.grad_budget_bytes += seed / 8 == 1 ? 757056 : 0;
+		run.config.schedule = seed % 3 ? ZI_SCHEDULE_LOCAL : ZI_SCHEDULE_SHARDED;
+		run.config.staging_bytes = 20 * MIB;
+		run.config.resident_bytes = seed % 5 == 1 ? 2 * MIB : 0;
+		if (run.training.strategy == ZI_STRATEGY_ZERO3 && seed % 2)
+			run.config.offload_param = ZI_OFFLOAD_NVME;
+		check(&run, seed + 1);
+		stored += last_stored;
+	}
+	cr_expect_gt(stored, 0);
 }
 
 /* Of a large model a node of two takes half, and three of the longest unit. */

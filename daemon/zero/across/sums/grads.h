@@ -17,6 +17,8 @@
  * over is counted from when nodes talk, alike on all of them (number), for a step that does not
  * come to its end ends the talk.
  *
+ * Sums that have no room in memory pass through slots: grads_spill.h.
+ *
  * Which sum it is does not depend on nodes: the tree is over members (docs/ARITHMETIC.md).
  */
 #pragma once

@@ -295,6 +295,8 @@ static bool next_piece(struct grads *grads, struct grads_group *group, uint32_t 
 
 			if (job_finishes(job, subgroup) &&
 			    mine->next_piece < grads_piece_count(plan, subgroup->element_count)) {
+				if (!grads_spill_begin(subgroup))
+					return false;
 				*ret_piece = mine->next_piece++;
 				group->subgroup = subgroup;
 				group->piece =

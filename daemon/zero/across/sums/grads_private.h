@@ -48,6 +48,7 @@ struct grads_subgroup {
 	uint64_t untold;                /* takers that have yet to hear of it */
 	bool is_awaited;                /* its sum is to come from its finisher */
 	uint32_t takes_left;            /* pieces of it that are still to be copied */
+	bool is_stored;                 /* its sum is on its way from a slot to the store */
 	uint32_t number;                /* of the step whose sum it is, or will be */
 };
 
@@ -141,6 +142,15 @@ bool grads_partial_asked(struct grads *grads, const struct talk_entry *entry);
 void grads_partial_fill(struct across_serve *serve);
 void grads_partial_filled(struct across_serve *serve);
 
+/* ---- grads_spill.c ---- */
+
+/* A piece of its sum is about to be made, or copied. False: it needs a slot, and there is none. */
+bool grads_spill_begin(struct zero_subgroup *subgroup);
+/* All pieces of its sum are there, and it is in a slot: it is waited for until it is written. */
+void grads_spill_made(struct grads *grads, struct zero_subgroup *subgroup);
+/* All that need it have been given it. */
+void grads_spill_given(struct grads *grads, struct zero_subgroup *subgroup);
+
 /* ---- grads_culprit.c ---- */
 
 /* A piece of which @blocks of the norm were made: of @sum, which @is_in_place of a rank's elements
@@ -151,9 +161,11 @@ uint32_t grads_culprit(const struct grads_group *group, const double *blocks, co
 /* ---- grads_sum.c ---- */
 
 /* A sum is there that was finished here: whoever needs it hears so. */
-void grads_sum_made(struct grads *grads, const struct zero_subgroup *subgroup);
+void grads_sum_made(struct grads *grads, struct zero_subgroup *subgroup);
 /* That of another node is. @subgroup: of the job. Return: false, it is not waited for. */
 bool grads_sum_ready(struct grads *grads, uint32_t subgroup, const struct talk_entry *entry);
+/* Sums that can be pulled are, as many pieces at a time as may be. */
+void grads_take(struct grads *grads);
 bool grads_sum_asked(struct grads *grads, const struct talk_entry *entry);
 void grads_sum_fill(struct across_serve *serve);
 void grads_sum_filled(struct across_serve *serve);

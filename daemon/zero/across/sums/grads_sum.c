@@ -35,11 +35,12 @@ static bool is_narrower(const struct zero_job *job)
 /* ---- for others ---- */
 
 /* Documented in a header, as are all that are not static. */
-void grads_sum_made(struct grads *grads, const struct zero_subgroup *subgroup)
+void grads_sum_made(struct grads *grads, struct zero_subgroup *subgroup)
 {
 	uint32_t index = job_subgroup_index(grads->job, subgroup);
 	struct grads_subgroup *mine = &grads->subgroups[index];
 
+	grads_spill_made(grads, subgroup);
 	if (!mine->takers)
 		return;
 	mine->asks_left = mine->gives_left;
@@ -90,12 +91,14 @@ void grads_sum_fill(struct across_serve *serve)
 void grads_sum_filled(struct across_serve *serve)
 {
 	struct grads *grads = serve->across->grads;
-	const struct zero_subgroup *subgroup = across_subgroup(serve->job, &serve->entry);
+	struct zero_subgroup *subgroup = across_subgroup(serve->job, &serve->entry);
 	struct grads_subgroup *mine = &grads->subgroups[job_subgroup_index(serve->job, subgroup)];
 
 	assert(mine->gives_left > 0);
-	if (--mine->gives_left == 0)
-		grads_waited(grads);
+	if (--mine->gives_left)
+		return;
+	grads_spill_given(grads, subgroup);
+	grads_waited(grads);
 }
 
 /* ---- from others ---- */
@@ -113,8 +116,6 @@ static void take_run(struct fetch *fetch)
 		memcpy(sum_at(take->subgroup, &take->piece), take->pull.memory, take->pull.bytes);
 }
 
-static void take_next(struct grads *grads);
-
 static void take_ended(struct fetch *fetch, bool is_whole)
 {
 	struct grads_take *take = container_of(fetch, struct grads_take, fetch);
@@ -125,9 +126,12 @@ static void take_ended(struct fetch *fetch, bool is_whole)
 		return;
 	mine = &grads->subgroups[job_subgroup_index(grads->job, take->subgroup)];
 	assert(mine->takes_left > 0);
-	take_next(grads);
-	if (--mine->takes_left == 0)
-		grads_waited(grads);
+	mine->takes_left--;
+	grads_take(grads);
+	if (mine->takes_left)
+		return;
+	grads_spill_made(grads, take->subgroup);
+	grads_waited(grads);
 }
 
 static void start(struct grads *grads, struct grads_take *take, uint32_t piece)
@@ -154,7 +158,7 @@ static void start(struct grads *grads, struct grads_take *take, uint32_t piece)
 }
 
 /* Pieces of those that are there, in their order. */
-static void take_next(struct grads *grads)
+void grads_take(struct grads *grads)
 {
 	struct zero_job *job = grads->job;
 
@@ -162,11 +166,15 @@ static void take_next(struct grads *grads)
 		struct grads_take *take = &grads->takes[i];
 		const struct grads_plan *plan;
 		uint32_t piece = grads->ready_piece;
+		struct zero_subgroup *subgroup;
 
 		if (fetch_is_active(&take->fetch))
 			continue;
-		take->subgroup =
+		subgroup =
 			&job->subgroups[grads->ready[grads->ready_taken % grads->subgroup_count]];
+		if (!grads_spill_begin(subgroup))
+			return;
+		take->subgroup = subgroup;
 		plan = grads_plan_of(grads, take->subgroup->unit);
 		take->piece = grads_piece_at(plan, take->subgroup->element_count, piece);
 		if (++grads->ready_piece ==
@@ -188,6 +196,6 @@ bool grads_sum_ready(struct grads *grads, uint32_t subgroup, const struct talk_e
 		return false;
 	mine->is_awaited = false;
 	grads->ready[grads->ready_put++ % grads->subgroup_count] = subgroup;
-	take_next(grads);
+	grads_take(grads);
 	return true;
 }

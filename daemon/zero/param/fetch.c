@@ -18,6 +18,8 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/param/quiet.h"
+#include "daemon/zero/step/item.h"
+#include "daemon/zero/step/item_lend.h"
 
 void fetches_init(struct zero_fetches *fetches)
 {
@@ -105,8 +107,7 @@ static void copy_run(struct dev_task *task)
 	struct zero_fetch *fetch = container_of(task, struct zero_fetch, task);
 	const struct zero_job *job = fetch->load->job;
 
-	memcpy(fetch->target, job_subgroup_param(job, fetch->subgroup),
-	       job_subgroup_param_bytes(job, fetch->subgroup));
+	memcpy(fetch->target, fetch->source, job_subgroup_param_bytes(job, fetch->subgroup));
 }
 
 static void from_shard(struct dev_task *task)
@@ -121,6 +122,47 @@ static void from_shard(struct dev_task *task)
 	zero_drain(zero);
 }
 
+/* The slot first: what the item ends may ask where the load is. */
+static void from_slot(struct dev_task *task)
+{
+	struct zero_fetch *fetch = container_of(task, struct zero_fetch, task);
+	struct zero_job *job = fetch->load->job;
+	struct zero *zero = job->zero;
+
+	item_give_back(fetch->item);
+	job_unbusy(job);
+	fetch_end(fetch, 0, NULL);
+	job_settle(job); /* May free the job. */
+	zero_drain(zero);
+}
+
+static void fetch_copy(struct zero_fetch *fetch, const void *source, dev_task_fn done)
+{
+	struct zero_job *job = fetch->load->job;
+
+	fetch->source = source;
+	fetch->task =
+		(struct dev_task){ .run = copy_run, .done = done, .loop = job->zero->options.loop };
+	job_busy(job);
+	dev_submit(job->device, &fetch->task);
+}
+
+/* From the store. Of a unit that is being written what is in no slot any more is there, unless its
+ * writing failed. */
+static void fetch_stored(struct zero_fetch *fetch)
+{
+	const struct zero_job *job = fetch->load->job;
+	const struct zero_pipeline *pipeline = &job->pipeline;
+
+	fetch->stored.subgroup = fetch->subgroup;
+	fetch->stored.target = fetch->target;
+	fetch->stored.done = from_store;
+	if (job->units[fetch->load->unit].write_count && pipeline->error)
+		stored_fail(&fetch->stored, pipeline->error, &pipeline->text);
+	else
+		stored_read(&fetch->stored);
+}
+
 /* The one place that knows where parameters are. */
 static void fetch_from(struct zero_fetch *fetch)
 {
@@ -132,17 +174,14 @@ static void fetch_from(struct zero_fetch *fetch)
 			                         .done = from_afar };
 		fetch_far_begin(&fetch->far);
 	} else if (job_stores_param(job)) {
-		fetch->stored.subgroup = fetch->subgroup;
-		fetch->stored.target = fetch->target;
-		fetch->stored.done = from_store;
-		stored_read(&fetch->stored);
+		fetch->item = item_lend(fetch->subgroup);
+		if (fetch->item)
+			fetch_copy(fetch, fetch->item->param, from_slot);
+		else
+			fetch_stored(fetch);
 	} else {
 		assert(job->shard);
-		fetch->task = (struct dev_task){ .run = copy_run,
-			                         .done = from_shard,
-			                         .loop = job->zero->options.loop };
-		job_busy(job);
-		dev_submit(job->device, &fetch->task);
+		fetch_copy(fetch, job_subgroup_param(job, fetch->subgroup), from_shard);
 	}
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A unit's parameters into memory, subgroup by subgroup, each from where it is: the store
- * (stored.h), this node's shard (job/shard.h), another node (across/bytes/fetch_far.h). What
- * it says of device tasks runs on theirs. Floor 5, shard thread.
+ * (stored.h), the slot from which it goes there (step/item_lend.h), this node's shard
+ * (job/shard.h), another node (across/bytes/fetch_far.h). What it says of device tasks runs on
+ * theirs. Floor 5, shard thread.
  */
 #pragma once
 
@@ -12,6 +13,7 @@
 #include "daemon/zero/param/stored.h"
 #include "daemon/zero/zero.h"
 
+struct zero_item;
 struct zero_job;
 struct zero_subgroup;
 
@@ -44,7 +46,9 @@ struct zero_fetch {
 	/* one of these */
 	struct stored stored;
 	struct fetch_far far;
-	struct dev_task task; /* a copy */
+	struct dev_task task;   /* a copy, */
+	const void *source;     /* from there */
+	struct zero_item *item; /* whose slot that is */
 };
 
 struct zero_fetches {

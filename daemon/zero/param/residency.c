@@ -144,8 +144,11 @@ bool residency_is_loadable(const struct zero_job *job, uint32_t index)
 {
 	const struct zero_unit *unit = &job->units[index];
 
-	return residence_of(job, index)->presence == ZERO_ABSENT && !unit->update_count &&
-	       !unit->write_count && !unit->is_copying && !quiet_is_on(job);
+	/* What is not written yet is lent by who writes it; to this node. */
+	if (unit->update_count || (job->across && unit->write_count))
+		return false;
+	return residence_of(job, index)->presence == ZERO_ABSENT && !unit->is_copying &&
+	       !quiet_is_on(job);
 }
 
 bool residency_say_late(const struct zero_op *op, struct zi_text *ret_text)

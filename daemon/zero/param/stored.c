@@ -168,3 +168,15 @@ void stored_read(struct stored *stored)
 	fail_io(stored, r);
 	verify(stored);
 }
+
+/* Documented in the header. */
+void stored_fail(struct stored *stored, int error, const struct zi_text *text)
+{
+	assert(error);
+	stored->error = error;
+	stored->text = *text;
+	stored->read_bytes = 0;
+	stored->is_stored = true;
+	job_busy(stored->subgroup->job);
+	verify(stored);
+}

@@ -36,3 +36,5 @@ struct stored {
 /* Its extents must not be released before `done`. Counted in busy_count until then; the job is
  * settled after it. tier_move_kick() follows. */
 void stored_read(struct stored *stored);
+/* There is nothing to read: `done` tells @error and @text. */
+void stored_fail(struct stored *stored, int error, const struct zi_text *text);

@@ -82,7 +82,9 @@ void unit_updated(struct zero_job *job, uint32_t index)
 		return;
 	/* Parameters are there, and gradients are no longer needed. */
 	grad_release(job, index, UINT64_MAX);
-	if (job->shard)
+	/* In the store, or in the slots of those who write them: item_lend.h. */
+	unit->is_param_next = job_stores_param(job) && !job->across;
+	if (job->residency)
 		residency_changed(job);
 	else
 		ops_retry(job);

@@ -125,7 +125,8 @@ static void item_end(struct zero_item *item)
 		param_written(job, unit);
 }
 
-static void item_moved(struct zero_item *item)
+/* See item.h. */
+void item_moved(struct zero_item *item)
 {
 	if (item->move_count)
 		return;
@@ -255,10 +256,6 @@ static void item_computed(struct dev_task *task)
 	if (item->error || job->pipeline.error || job->pipeline.is_aborted) {
 		item_finish(item);
 	} else {
-		if (job->pipeline.kind == ZERO_PIPELINE_UPDATE) {
-			unit_updated(job, item->subgroup->unit);
-			params_updated(job, item->subgroup);
-		}
 		item_write(item);
 	}
 	if (is_room)
@@ -350,12 +347,18 @@ static void item_write(struct zero_item *item)
 	enum zero_pipeline_kind kind = item->job->pipeline.kind;
 
 	item_set(item, ZERO_ITEM_WRITING);
+	item->move_count++; /* Who hears of it may borrow it (item_lend.h): it is not over yet. */
+	if (kind == ZERO_PIPELINE_UPDATE) {
+		unit_updated(item->job, item->subgroup->unit);
+		params_updated(item->job, item->subgroup);
+	}
 	if (kind != ZERO_PIPELINE_LOAD) {
 		if (places[ZERO_PLANE_PARAM].next.bytes)
 			item_put(item, ZERO_PLANE_PARAM, item->param);
 		if (places[ZERO_PLANE_STATE].next.bytes)
 			item_put(item, ZERO_PLANE_STATE, item->state);
 	}
+	item->move_count--;
 	item_moved(item);
 }
 

@@ -45,4 +45,5 @@ struct zero_item {
 bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup);
 bool item_is_ready(const struct zero_item *item); /* may be computed once it is LOADED */
 void item_go_on(struct zero_item *item);          /* LOADED and ready */
+void item_moved(struct zero_item *item);          /* one move less in move_count */
 void item_finish(struct zero_item *item);         /* to FREE; nothing of it is in flight */

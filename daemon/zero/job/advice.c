@@ -9,6 +9,7 @@
 #include "common/wire/geometry.h"
 #include "common/wire/plan.h"
 #include "common/wire/training.h"
+#include "daemon/worker/talk.h"
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/grad/pool.h"
 #include "daemon/zero/job/job.h"
@@ -19,12 +20,15 @@
  * second of the shard's, nobody asks. */
 #define ADVICE_DEALT_MAX (1ull << 36)
 
-/* Beside @text, the first of (count,) @words that does not have to be cut: half a figure would be
- * another one. */
-static void append_whole(struct zi_text *text, const struct zi_text *words, uint32_t count)
+/* Beside @text, the first of (count,) @words that does not have to be cut, here or in a vote:
+ * half a figure would be another one. */
+static void append_whole(const struct zero_job *job, struct zi_text *text,
+                         const struct zi_text *words, uint32_t count)
 {
+	size_t text_bytes = job_spans_nodes(job) ? TALK_DATA_BYTES : sizeof(text->chars) - 1;
+
 	for (uint32_t i = 0; i < count; i++) {
-		if (strlen(text->chars) + strlen(words[i].chars) >= sizeof(text->chars))
+		if (strlen(text->chars) + strlen(words[i].chars) > text_bytes)
 			continue;
 		zi_text_append(text, "%s", words[i].chars);
 		return;
@@ -121,7 +125,7 @@ static void append(const struct zero_job *job, const struct zi_plan_model *model
 	} else {
 		words[0] = words[1] = words[2];
 	}
-	append_whole(text, words, ZI_COUNT_OF(words));
+	append_whole(job, text, words, ZI_COUNT_OF(words));
 }
 
 /* As the ranks have streamed it: what is built of it may not be there yet. (unit_count,) each. */

@@ -64,3 +64,27 @@ Test(across_advice, a_node_without_room_says_what_fits_there)
 	take_advice(ZI_STRATEGY_ZERO2, 44 * MIB);
 	take_advice(ZI_STRATEGY_ZERO3, 40 * MIB);
 }
+
+/* Words go to the other node as a vote: what would be cut there is left out. */
+Test(across_advice, where_nothing_fits_no_figure_is_cut)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	const struct zi_job_training training = { .strategy = ZI_STRATEGY_ZERO3 };
+
+	config.resident_bytes = 16 * MIB;
+	nodes_init(2, 6);
+	for (uint32_t i = 0; i < 2; i++)
+		net.nodes[i].store_bytes = 128 * MIB;
+	net.nodes[1].cpu_bytes = 24 * MIB;
+	nodes_start();
+	cr_assert_eq(come(&config, &training), -ENOSPC);
+	for (uint32_t i = 0; i < 2; i++) {
+		const char *text = ranks.actors[i].text.chars, *figure = strstr(text, "; in all ");
+
+		cr_assert_not_null(figure, "%s", text);
+		cr_expect_str_eq(text + strlen(text) - 4, " MiB", "%s", text);
+	}
+	nodes_leave(&ranks, true);
+	nodes_settle();
+	nodes_deinit();
+}

@@ -46,7 +46,6 @@ Test(across_grads_end, a_death_at_any_moment_of_a_step_leaves_nothing)
 static void begin_alone(uint64_t seed)
 {
 	struct attach_options options = { .incarnation = "run.0",
-		                          .timeout_ns = 300 * ZI_NS_PER_MS,
 		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU) };
 	struct zi_step_options step = model_options();
 
@@ -61,6 +60,9 @@ static void begin_alone(uint64_t seed)
 	begin_step(&step);
 	for (uint32_t unit = 0; unit < UNITS; unit++)
 		hand_over(&ranks.actors[0], 1, 0, unit);
+	/* What comes before takes as long as the machine does. */
+	for (uint32_t i = 0; i < ranks.world; i++)
+		ranks.actors[i].rank->timeout_ns = 300 * ZI_NS_PER_MS;
 }
 
 /* Who waits for its buffer hears which node is late, with its ranks. */

@@ -14,8 +14,9 @@
 struct deepspeed_shown deepspeed_show(const json_t *value)
 {
 	struct deepspeed_shown shown = { "" };
-	char *json = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII)
-	                   : NULL;
+	/* 15 digits: as the file has it, 0.9 rather than 0.90000000000000002. */
+	size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15);
+	char *json = value ? json_dumps(value, flags) : NULL;
 	size_t room = sizeof(shown.chars);
 
 	if (json) /* ASCII: it may be cut anywhere. */

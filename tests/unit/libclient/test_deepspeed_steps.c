@@ -72,7 +72,7 @@ Test(deepspeed_steps, optimizers_that_are_not_there_are_refused_by_name)
 	refused("{" MICRO ", 'optimizer': {'type': 'adam', 'params': {'max_grad_norm': 1}}}",
 	        -EOPNOTSUPP, "say gradient_clipping");
 	refused("{" MICRO ", 'optimizer': {'type': 'adam', 'params': {'betas': [0.9, 1]}}}",
-	        -EINVAL, "two numbers");
+	        -EINVAL, "betas is [0.9,1]: two numbers");
 	refused("{" MICRO ", 'optimizer': {'type': 'adam', 'params': {'lr': [0.1, 0.2]}}}", -EINVAL,
 	        "zinf_param_group()");
 	refused("{" MICRO ", 'gradient_allreduce_op': 'sum', 'zero_optimization': {'stage': 3}}",

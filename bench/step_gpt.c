@@ -3,11 +3,14 @@
  * Suite `step`, part `gpt`: zinf-gpt with all of its state on NVMe, parameters as well, over what
  * its computing and the disk allow. Each round runs it with its state in memory, with its state on
  * NVMe, and fio with the bytes that a step of the latter has moved, on the store's own file. No run
- * can be faster than the slower of computing and disk: that is the bound of the round. Without a
- * norm, so that units are updated while others are still computed. Tokens/s are of the steps after
- * the first ones, which touch memory anew and have no moments to read.
+ * can be faster than the slower of computing and disk: that is the bound of the round. Its bytes
+ * are those of the update alone, as the step's statistics have them; a second bound counts all that
+ * the daemon has moved, so also the units that forward and backward had loaded into the pool.
+ * Without a norm, so that units are updated while others are still computed. Tokens/s are of the
+ * steps after the first ones, which touch memory anew and have no moments to read.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,31 +28,65 @@
 
 /* Both ways of the bound. */
 static const struct gpt_case {
-	const char *name, *in_memory_name, *words;
+	const char *name, *moved_name, *in_memory_name, *words;
 	uint64_t store_bytes, span_bytes;
 } cases[] = {
 	{ "zinf-gpt on NVMe, 11 M parameters, tokens/s",
+	  "zinf-gpt on NVMe, 11 M parameters, all bytes",
 	  "zinf-gpt on NVMe, 11 M parameters, over memory",
 	  "--layers 6 --heads 6 --d-model 384 --batch-size 4", 320ull << 20, 128ull << 20 },
 	{ "zinf-gpt on NVMe, 43 M parameters, few tokens",
+	  "zinf-gpt on NVMe, 43 M, few tokens, all bytes",
 	  "zinf-gpt on NVMe, 43 M, few tokens, over memory",
 	  "--layers 6 --heads 12 --d-model 768 --batch-size 1 --seq-len 32", 1280ull << 20,
 	  512ull << 20 },
+};
+
+/* By the disk. */
+struct moved {
+	uint64_t read_bytes, write_bytes;
 };
 
 struct run {
 	double step_s;                    /* mean */
 	double tokens;                    /* of a step */
 	uint64_t read_bytes, write_bytes; /* mean, whole blocks */
+	struct moved moved;               /* likewise */
 	unsigned count;
 };
 
+/* Of a process, so far. */
+static struct moved moved_by(pid_t pid)
+{
+	struct moved moved = { 0 };
+	char path[64], line[128];
+	FILE *file;
+
+	(void)snprintf(path, sizeof path, "/proc/%d/io", (int)pid);
+	file = fopen(path, "re");
+	while (file && fgets(line, sizeof line, file)) {
+		(void)sscanf(line, "read_bytes: %" SCNu64, &moved.read_bytes);
+		(void)sscanf(line, "write_bytes: %" SCNu64, &moved.write_bytes);
+	}
+	if (file)
+		(void)fclose(file);
+	return moved;
+}
+
 /* Adds a line of zinf-gpt's. False: it is none. */
-static bool take_line(struct run *run, const char *line)
+static bool take_line(struct run *run, const char *line, pid_t daemon)
 {
 	json_t *words = json_loads(line, 0, NULL);
 	json_int_t step = json_integer_value(json_object_get(words, "step"));
+	struct moved moved;
 
+	if (words && step == FIRST_STEPS)
+		run->moved = moved_by(daemon);
+	if (words && step == STEPS) {
+		moved = moved_by(daemon);
+		run->moved.read_bytes = moved.read_bytes - run->moved.read_bytes;
+		run->moved.write_bytes = moved.write_bytes - run->moved.write_bytes;
+	}
 	if (words && step > FIRST_STEPS) {
 		run->count++;
 		run->step_s += json_number_value(json_object_get(words, "wall_ms")) / 1e3;
@@ -63,7 +100,12 @@ static bool take_line(struct run *run, const char *line)
 	return words != NULL;
 }
 
-static int run_gpt(const char *program, const struct gpt_case *the_case, bool is_nvme,
+static uint64_t mean_blocks(uint64_t bytes, unsigned count)
+{
+	return bytes / count & ~(uint64_t)4095;
+}
+
+static int run_gpt(const char *program, const struct gpt_case *the_case, bool is_nvme, pid_t daemon,
                    struct run *ret_run)
 {
 	const char *tier = is_nvme ? "nvme" : "cpu";
@@ -83,45 +125,69 @@ static int run_gpt(const char *program, const struct gpt_case *the_case, bool is
 		return -1;
 	}
 	while (fgets(line, sizeof line, pipe))
-		(void)take_line(ret_run, line);
+		(void)take_line(ret_run, line, daemon);
 	if (pclose(pipe) || ret_run->count != STEPS - FIRST_STEPS) {
 		fprintf(stderr, "bench: zinf-gpt failed: %s\n", command);
 		return -1;
 	}
 	ret_run->step_s /= ret_run->count;
-	ret_run->read_bytes = ret_run->read_bytes / ret_run->count & ~(uint64_t)4095;
-	ret_run->write_bytes = ret_run->write_bytes / ret_run->count & ~(uint64_t)4095;
+	ret_run->read_bytes = mean_blocks(ret_run->read_bytes, ret_run->count);
+	ret_run->write_bytes = mean_blocks(ret_run->write_bytes, ret_run->count);
+	ret_run->moved.read_bytes = mean_blocks(ret_run->moved.read_bytes, ret_run->count);
+	ret_run->moved.write_bytes = mean_blocks(ret_run->moved.write_bytes, ret_run->count);
 	return 0;
 }
 
 struct figures {
-	double own[BENCH_RUNS_MAX], bound[BENCH_RUNS_MAX], in_memory[BENCH_RUNS_MAX]; /* tokens/s */
+	/* tokens/s */
+	double own[BENCH_RUNS_MAX], bound[BENCH_RUNS_MAX], moved_bound[BENCH_RUNS_MAX];
+	double in_memory[BENCH_RUNS_MAX];
 };
 
+static double larger(double one, double other)
+{
+	return one > other ? one : other;
+}
+
+/* fio with the bytes of a step, and with all that was moved. */
+static int measure_disk(struct fio_job *fio, const struct run *own, struct fio_result *ret_told,
+                        struct fio_result *ret_moved)
+{
+	fio->read_bytes = own->read_bytes;
+	fio->write_bytes = own->write_bytes;
+	if (fio_run_best(fio, ret_told))
+		return -1;
+	fio->read_bytes = own->moved.read_bytes;
+	fio->write_bytes = own->moved.write_bytes;
+	return fio_run_best(fio, ret_moved);
+}
+
 static int measure(struct figures *figures, const struct gpt_case *the_case,
-                   const struct step_settings *settings, struct fio_job *fio)
+                   const struct step_settings *settings, pid_t daemon, struct fio_job *fio)
 {
 	for (unsigned i = 0; i < settings->rounds; i++) {
 		struct run in_memory, own;
-		struct fio_result disk;
-		double bound_s;
+		struct fio_result disk, all;
+		double bound_s, moved_s;
 
-		if (run_gpt(settings->program, the_case, false, &in_memory) ||
-		    run_gpt(settings->program, the_case, true, &own))
+		if (run_gpt(settings->program, the_case, false, daemon, &in_memory) ||
+		    run_gpt(settings->program, the_case, true, daemon, &own) ||
+		    measure_disk(fio, &own, &disk, &all))
 			return -1;
-		fio->read_bytes = own.read_bytes;
-		fio->write_bytes = own.write_bytes;
-		if (fio_run_best(fio, &disk))
-			return -1;
-		bound_s = disk.seconds > in_memory.step_s ? disk.seconds : in_memory.step_s;
+		bound_s = larger(disk.seconds, in_memory.step_s);
+		moved_s = larger(all.seconds, in_memory.step_s);
 		figures->own[i] = own.tokens / own.step_s;
 		figures->bound[i] = own.tokens / bound_s;
+		figures->moved_bound[i] = own.tokens / moved_s;
 		figures->in_memory[i] = own.tokens / in_memory.step_s;
 		printf("round %u: a step in memory %.0f ms, on NVMe %.0f ms (%.0f MB read, %.0f "
-		       "written; fio %.0f ms), ratio %.2f\n",
+		       "written; fio %.0f ms), ratio %.2f; in all %.0f MB read, %.0f written, fio "
+		       "%.0f ms, ratio %.2f\n",
 		       i + 1, in_memory.step_s * 1e3, own.step_s * 1e3,
 		       (double)own.read_bytes / 1e6, (double)own.write_bytes / 1e6,
-		       disk.seconds * 1e3, bound_s / own.step_s);
+		       disk.seconds * 1e3, bound_s / own.step_s, (double)own.moved.read_bytes / 1e6,
+		       (double)own.moved.write_bytes / 1e6, all.seconds * 1e3,
+		       moved_s / own.step_s);
 	}
 	return 0;
 }
@@ -136,6 +202,9 @@ static void report_figures(struct bench_report *report, const struct gpt_case *t
 		                 .runs = rounds };
 
 	(void)bench_report_add_turns(report, &row, BENCH_RATE, figures->own, figures->bound);
+	row.name = the_case->moved_name;
+	row.peer_name = "the slower of memory and fio, all bytes";
+	(void)bench_report_add_turns(report, &row, BENCH_RATE, figures->own, figures->moved_bound);
 	row.name = the_case->in_memory_name;
 	row.peer_name = "the same in memory";
 	row.target = 0;
@@ -160,7 +229,7 @@ static int run_case(struct bench_report *report, const struct gpt_case *the_case
 	fio.path = path;
 	r = fio_take_span(&fio);
 	if (!r)
-		r = measure(&figures, the_case, settings, &fio);
+		r = measure(&figures, the_case, settings, harness.pid, &fio);
 	(void)unsetenv("ZINF_SOCKET");
 	if (r) {
 		harness_remove(&harness);

@@ -24,6 +24,21 @@ static int usage(void)
 	return 2;
 }
 
+/* Of a job over several nodes: whose it is. */
+static void print_nodes(const json_t *answer)
+{
+	uint64_t nodes = get_count(answer, "nodes");
+
+	if (nodes < 2)
+		return;
+	if (get_count(answer, "kept_nodes") == nodes)
+		printf("each of its %" PRIu64 " nodes has kept its part\n", nodes);
+	else
+		printf("this is one node's part, of %" PRIu64
+		       ": its daemons do not talk now, ask each of them\n",
+		       nodes);
+}
+
 /* Asks; prints the answer as JSON, or @format with its names, step and bytes. */
 static int change(const struct zctl_context *context, const char *command, const char *format)
 {
@@ -40,6 +55,8 @@ static int change(const struct zctl_context *context, const char *command, const
 		       get_word(answer, "name"), *get_word(answer, "as") ? " as job " : "",
 		       get_word(answer, "as"), get_signed(answer, "step"),
 		       zi_format_bytes(get_count(answer, "held_bytes")).chars);
+	if (!context->is_json)
+		print_nodes(answer);
 	json_decref(answer);
 	return code;
 }

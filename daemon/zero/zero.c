@@ -12,6 +12,7 @@
 #include "common/base/err.h"
 #include "daemon/tier/holder.h"
 #include "daemon/zero/across/across.h"
+#include "daemon/zero/across/agree/keep.h"
 #include "daemon/zero/collectives/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
@@ -257,6 +258,7 @@ void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 	zero->quiesced = done;
 	zero->quiesced_arg = arg;
 	zero->is_draining = true; /* Callbacks may end jobs: they come when none is held here. */
+	keep_stop(zero);
 	zi_list_for_each_safe(link, &zero->jobs) {
 		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
 

@@ -74,6 +74,7 @@ enum zero_snapshot_phase {
 	ZERO_SNAPSHOT_WRITING,
 	ZERO_SNAPSHOT_IMPORTING, /* a client sends it */
 	ZERO_SNAPSHOT_STORING,
+	ZERO_SNAPSHOT_STORED, /* here; other nodes have yet to say that they have it (keep.h) */
 	ZERO_SNAPSHOT_KEPT,
 	ZERO_SNAPSHOT_DELETING
 };
@@ -105,6 +106,10 @@ struct zero_snapshot {
 	struct catalog_request request;
 	struct zero_flush flush;     /* an import's, before it */
 	struct zero_snapshot_op *op; /* who waits for it; NULL: nobody */
+	/* not 0: one that all nodes of its job keep, or none (across/agree/keep.h), of this commit
+	 */
+	uint64_t keep_id;
+	uint64_t keep_number, keep_line;
 };
 
 #define ZERO_EVACUEES       4u

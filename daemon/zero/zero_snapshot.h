@@ -37,8 +37,11 @@ struct zero_snapshot_op {
 	int result; /* 0 or -errno */
 	struct zi_text text;
 	int64_t step;
-	uint64_t held_bytes;        /* delete: given back */
-	bool is_space_kept;         /* delete: of a damaged job, until the next start */
+	uint64_t held_bytes; /* delete: given back */
+	bool is_space_kept;  /* delete: of a damaged job, until the next start */
+	/* create: nodes of the job, and of those that keep it: all, or this one where they do not
+	 * talk */
+	uint32_t node_count, kept_count;
 	struct zero_snapshot *held; /* hold: the caller's until zero_snapshot_release() */
 	/* private */
 	struct zi_list link;

@@ -35,6 +35,7 @@ struct zinf_snapshot_options {
  * Keeps the job's committed step: by one rank, at any time after zinf_materialize(). Nothing is
  * copied, but for state that lives in memory alone (offload none or cpu): it is written to NVMe
  * once, and updates wait for it.
+ * Of a job over several nodes all of them keep their part, or none does.
  * A snapshot belongs to the job's uid, counts against its NVMe quota, and outlives the job.
  * @options: NULL is ZINF_SNAPSHOT_OPTIONS_INIT. @ret_step: that is kept; may be NULL.
  * Return: 0; -EEXIST the name is taken; -ENODATA nothing was committed; -EDQUOT, -ENOSPC with

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: a job that was trained on several nodes goes on on one, with the same bits, under whatever
+ * Goal: all nodes of a job keep the same step, or none does, whichever is asked. A job that was
+ * trained on several nodes goes on on one, with the same bits, under whatever
  * strategy it was and comes to be; and parts that do not make one whole are refused by name, before
  * anything is loaded. Method: daemons on the loopback interface; each node's zctl writes its part
  * into one directory, one zctl loads all; parts that are spoilt one thing at a time.
@@ -217,6 +218,127 @@ Test(far_snapshot, automatic_ones_are_of_one_commit)
 		system_expect_text(ranks.reports[i]->text, "would begin with one node's part");
 	}
 	ranks_free(&ranks);
+	close_scene();
+}
+
+/* ---- asked for at one node ---- */
+
+/* A rank of either node keeps a step while it trains; the other ones go on to their next call. */
+static void keep_two(const struct trainer *trainer, enum trainer_point point, void *arg)
+{
+	struct zinf_snapshot_options options = ZINF_SNAPSHOT_OPTIONS_INIT;
+	int64_t step = -1;
+
+	at_point(trainer, point, arg);
+	if (point != TRAINER_WAITED || (trainer->rank && trainer->rank != RANKS - 1))
+		return;
+	options.name = trainer->rank ? "last" : "first";
+	if (trainer->step == (trainer->rank ? 3 : 2) &&
+	    (zinf_snapshot(trainer->zinf, &options, &step) || step != trainer->step))
+		_exit(101);
+}
+
+static void keep_in_training(enum zinf_offload offload)
+{
+	struct trainer_settings settings;
+	struct ranks ranks;
+
+	if (!open_scene())
+		return;
+	settings = settings_of("far", ZINF_ZERO1, offload, 4);
+	settings.hook = keep_two;
+	train(&settings);
+	for (uint32_t i = 0; i < NODES; i++) {
+		RUN(i, 0, "snapshot", "list", "far");
+		system_expect_text(scene.words, "far/first");
+		system_expect_text(scene.words, "far/last");
+	}
+	RUN(0, 0, "export", "far/first", path_of("all"), "--format", "zinf");
+	RUN(1, 0, "export", "far/first", path_of("all"), "--format", "zinf");
+	system_expect_text(scene.words, "all 2 parts are there");
+	settings = settings_of("other", ZINF_ZERO1, offload, 5);
+	settings.load = "far/last";
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	cr_assert_eq(ranks.reports[RANKS - 1]->first_steps[0], 3);
+	cr_assert(ranks_are_right(&ranks));
+	ranks_free(&ranks);
+	/* Nobody uses it: its daemons do not talk. */
+	RUN(1, 0, "snapshot", "far", "--name", "alone");
+	system_expect_text(scene.words, "this is one node's part, of 2");
+	RUN(0, 1, "snapshot", "restore", "far/first");
+	system_expect_text(scene.words, offload == ZINF_OFFLOAD_NVME
+	                                        ? "begin a new job with this snapshot on all of "
+	                                          "them (zinf_load)"
+	                                        : "zctl delete it, and have its trainer begin");
+	close_scene();
+}
+
+Test(far_snapshot, asked_for_at_one_node_all_keep_the_state_on_disk)
+{
+	keep_in_training(ZINF_OFFLOAD_NVME);
+}
+
+Test(far_snapshot, asked_for_at_one_node_all_keep_the_state_in_memory)
+{
+	keep_in_training(ZINF_OFFLOAD_CPU);
+}
+
+/* Until the first store is full: what is said then, and by zctl while it trains. */
+static void keep_many(const struct trainer *trainer, enum trainer_point point, void *arg)
+{
+	struct zinf_snapshot_options options = ZINF_SNAPSHOT_OPTIONS_INIT;
+	char name[16];
+	int r = 0;
+
+	at_point(trainer, point, arg);
+	if (point != TRAINER_WAITED || trainer->rank != RANKS - 1 || trainer->step != 2)
+		return;
+	if (harness_zctl(scene.harness[0].socket_path,
+	                 (const char *const[]){ "snapshot", "far", "--name", "zctl", NULL },
+	                 scene.words, sizeof(scene.words)) ||
+	    !strstr(scene.words, "each of its 2 nodes has kept its part"))
+		_exit(101);
+	options.name = name;
+	for (uint32_t i = 0; i < 100 && !r; i++) {
+		(void)snprintf(name, sizeof(name), "s%u", i);
+		r = zinf_snapshot(trainer->zinf, &options, NULL);
+	}
+	if (r != -ENOSPC)
+		_exit(102);
+	(void)snprintf(trainer->report->restart_text, sizeof(trainer->report->restart_text), "%s",
+	               zinf_error_text(trainer->zinf));
+}
+
+static size_t count_snapshots(uint32_t node)
+{
+	json_t *list;
+	size_t count;
+
+	RUN(node, 0, "--json", "snapshot", "list", "far");
+	list = json_loads(scene.words, 0, NULL);
+	count = json_array_size(list);
+	json_decref(list);
+	return count;
+}
+
+Test(far_snapshot, what_one_node_has_no_room_for_none_keeps)
+{
+	struct trainer_settings settings;
+	struct ranks ranks;
+	size_t count;
+
+	if (!open_scene())
+		return;
+	settings = settings_of("far", ZINF_ZERO1, ZINF_OFFLOAD_NVME, 3);
+	settings.hook = keep_many;
+	cr_assert_eq(ranks_train(&ranks, &settings), 0);
+	cr_assert(ranks_are_right(&ranks));
+	system_expect_text(ranks.reports[RANKS - 1]->restart_text,
+	                   "node 0 cannot keep it, so none does: a snapshot of job 'far' keeps");
+	ranks_free(&ranks);
+	count = count_snapshots(1);
+	cr_assert_gt(count, 1);
+	cr_assert_eq(count_snapshots(0), count);
 	close_scene();
 }
 

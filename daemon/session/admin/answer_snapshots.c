@@ -30,6 +30,10 @@ static void snapshot_done(struct zero_snapshot_op *op)
 			answer_word(answer, "as", op->as);
 		answer_put(answer, "step", json_integer(op->step));
 		answer_number(answer, "held_bytes", op->held_bytes);
+		if (op->node_count > 1) {
+			answer_number(answer, "nodes", op->node_count);
+			answer_number(answer, "kept_nodes", op->kept_count);
+		}
 		inquiry->answer = answer;
 	}
 	sess_answered(container_of(inquiry, struct sess, inquiry));

@@ -10,6 +10,7 @@
 #include "common/base/err.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/agree/keep.h"
 #include "daemon/zero/across/talk/meeting.h"
 #include "daemon/zero/across/talk/program.h"
 #include "daemon/zero/collectives/far.h"
@@ -227,6 +228,7 @@ static void next_due(struct zi_timer *timer)
 		}
 	} else if (!across->error) {
 		rounds_end(&across->rounds);
+		keep_release(across);
 	}
 	if (across->error)
 		across_end(across);
@@ -313,6 +315,7 @@ int across_open(struct zero_job *job, const struct zero_op *op, across_joined_fn
 	across->deadline_ns = deadline_of(job);
 	zi_list_init(&across->link);
 	zi_list_init(&across->waiting);
+	zi_list_init(&across->keep.asks);
 	zi_list_init(&across->pulls);
 	memcpy(across->name, job->name, sizeof(across->name));
 	r = start(across, text);

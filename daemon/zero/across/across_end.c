@@ -9,6 +9,7 @@
 #include "daemon/tier/segment.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/agree/heal_private.h"
+#include "daemon/zero/across/agree/keep.h"
 #include "daemon/zero/across/agree/learn.h"
 #include "daemon/zero/across/bytes/blobs.h"
 #include "daemon/zero/across/bytes/params_private.h"
@@ -29,6 +30,7 @@ static void across_detach(struct zero_job *job);
 /* Documented in across_private.h or across.h, as are all that are not static. */
 struct across *across_destroy(struct across *across)
 {
+	keep_over(across);
 	across->worker =
 		net_worker_free(across->worker); /* Ends its request, which may arm `next`. */
 	zi_loop_disarm(&across->next);
@@ -166,6 +168,7 @@ void across_end(struct across *across)
 	if (!across->is_detached && !across->is_left &&
 	    (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING))
 		break_group(across);
+	keep_over(across);
 	fail_rounds(across);
 }
 
@@ -195,6 +198,8 @@ bool across_end_detached(struct across *across)
 	if (!across->is_detached || across->phase < ACROSS_TALKING)
 		return false;
 	fail_rounds(across);
+	if (across->error || across->is_answered)
+		keep_over(across);
 	if (across->task_count)
 		return true; /* Which come back to this. */
 	if (is_read || (across->gone & others) == others)

@@ -9,6 +9,7 @@
 #include "daemon/tier/segment.h"
 #include "daemon/worker/supervise.h"
 #include "daemon/zero/across/across.h"
+#include "daemon/zero/across/agree/keep_private.h"
 #include "daemon/zero/across/agree/search.h"
 #include "daemon/zero/across/bytes/lent.h"
 #include "daemon/zero/across/bytes/pull.h"
@@ -25,8 +26,9 @@ enum across_phase { ACROSS_MEETING, ACROSS_JOINING, ACROSS_MAPPING, ACROSS_TALKI
  * that leave, and of who is late; what is more, who adds it has to look for room first. */
 #define ACROSS_QUEUE 208u
 /* What cannot wait has room. */
-#define ACROSS_RESERVE \
-	(ROUND_WINDOW + ZI_WORLD_MAX + PULL_NODE_MAX + TALK_CREDIT + 8 + 2 * AGREE_GROUPS_ENTRIES)
+#define ACROSS_RESERVE                                                                  \
+	(ROUND_WINDOW + ZI_WORLD_MAX + PULL_NODE_MAX + TALK_CREDIT + 8 + KEEP_ENTRIES + \
+	 2 * AGREE_GROUPS_ENTRIES)
 static_assert(ACROSS_QUEUE > ACROSS_RESERVE, "and so has what can");
 
 /* What a node is waited for; see late.c. */
@@ -134,7 +136,8 @@ struct across {
 	struct params *params;
 	struct blobs *blobs; /* so; or state is in memory alone */
 	struct heal *heal; /* NULL: nodes were not asked where to go on, or it is in memory alone */
-	bool has_doubted;  /* one of them was in doubt of a step, which is settled once */
+	struct keep keep;
+	bool has_doubted; /* one of them was in doubt of a step, which is settled once */
 	/* (node_count,) what is to be said to each: nothing is allocated while nodes talk */
 	struct across_peer {
 		char host[ZI_NAME_BYTES]; /* "": not known yet */

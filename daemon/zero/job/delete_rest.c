@@ -89,12 +89,13 @@ static void deleted(struct catalog_request *request)
 	int r = request->result;
 
 	request_end(job);
-	job->is_deleting = false;
 	op->text = request->text;
-	if (r)
+	if (r) {
+		job->is_deleting = false;
 		job_settle(job);
-	else
+	} else {
 		end(job, op);
+	}
 	snapshot_op_end(zero, op, r);
 	zero_drain(zero);
 }
@@ -124,8 +125,6 @@ void zero_job_delete(struct zero *zero, struct zero_snapshot_op *op)
 	if (job->is_stored) {
 		request_submit(job, CATALOG_JOB_DELETE, deleted);
 	} else {
-		job->is_deleting = false;
-		job->delete_op = NULL;
 		end(job, op);
 		snapshot_op_end(zero, op, 0);
 	}

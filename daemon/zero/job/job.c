@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/across.h"
+#include "daemon/zero/across/agree/keep.h"
 #include "daemon/zero/grad/plan.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/group.h"
@@ -286,8 +287,11 @@ void job_settle(struct zero_job *job)
 		return;
 	}
 	if (job->busy_count || job->step.phase != ZERO_STEP_NONE || job->is_deleting ||
-	    job->is_materializing)
+	    job->is_materializing) {
+		if (keep_waits(job))
+			snapshot_retry(job); /* Ranks in a barrier may wait for who asked. */
 		return;
+	}
 	assert(job->pipeline.kind == ZERO_PIPELINE_NONE);
 	snapshot_retry(job);
 	if (job->step.phase != ZERO_STEP_NONE)

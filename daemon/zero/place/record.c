@@ -143,29 +143,38 @@ struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32
 	return record;
 }
 
-/*
- * What is committed, whole. @record: described; @extents: (2 × subgroup_count,); @blobs:
- * (ZI_WORLD_MAX,). @is_next: the extents that were just written in place of those in force, of
- * state in memory alone.
- */
-void record_committed(const struct zero_job *job, bool is_next, struct catalog_job *record,
+/* Where what a commit, or a snapshot, consists of lies. */
+static struct catalog_extent committed_extent(const struct zero_job *job,
+                                              const struct zero_subgroup *subgroup, uint32_t plane,
+                                              enum record_of of, int64_t step)
+{
+	const struct zero_place *place = &subgroup->places[plane];
+	bool is_kept = place->kept_is == (of == RECORD_FORMER ? ZERO_KEPT_FORMER : ZERO_KEPT_AHEAD);
+	const struct tier_extent *extent = is_kept ? &place->kept : &place->extent;
+	uint32_t which = is_kept ? place->kept_index : place->hash_index;
+	uint64_t written = is_kept ? place->kept_step : place->step;
+
+	if (of == RECORD_WRITTEN) {
+		extent = &place->next;
+		which = place_next_index(place);
+		written = (uint64_t)step;
+	}
+	return record_extent(subgroup, plane, extent,
+	                     &job->hashes[plane][which][subgroup->tile_first], written);
+}
+
+/* See record.h. */
+void record_committed(const struct zero_job *job, enum record_of of, struct catalog_job *record,
                       struct catalog_extent *extents, struct catalog_blob *blobs)
 {
+	const struct zero_marks *marks = of == RECORD_FORMER ? &job->former.marks : &job->committed;
+
+	assert(of != RECORD_FORMER || job->former.is_kept);
 	record->extents = extents;
 	record->blobs = blobs;
-	for_each_subgroup_here(job, subgroup) {
-		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
-			const struct zero_place *place = &subgroup->places[plane];
-			bool is_ahead = place->kept_is == ZERO_KEPT_AHEAD;
-			uint32_t which = is_ahead ? place->kept_index : place->hash_index;
-			uint64_t step = is_ahead ? place->kept_step : place->step;
-
-			which = is_next ? place_next_index(place) : which;
-			extents[record->extent_count++] = record_extent(
-				subgroup, plane, is_next ? &place->next : place_committed(place),
-				&job->hashes[plane][which][subgroup->tile_first],
-				is_next ? (uint64_t)record->step : step);
-		}
-	}
-	record_put_blobs(job, job->committed.blob_index, job->committed.world, record, blobs);
+	for_each_subgroup_here(job, subgroup)
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+			extents[record->extent_count++] =
+				committed_extent(job, subgroup, plane, of, record->step);
+	record_put_blobs(job, marks->blob_index, marks->world, record, blobs);
 }

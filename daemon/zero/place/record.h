@@ -29,5 +29,13 @@ void record_describe(const struct zero_job *job, struct catalog_job *ret_record)
 struct catalog_extent record_extent(const struct zero_subgroup *subgroup, uint32_t plane,
                                     const struct tier_extent *extent, const uint64_t *hashes,
                                     uint64_t step);
-void record_committed(const struct zero_job *job, bool is_next, struct catalog_job *record,
+/* Of one whole step: */
+enum record_of {
+	RECORD_PRESENT, /* what is committed */
+	RECORD_FORMER,  /* the commit before, while it is kept (former.h) */
+	RECORD_WRITTEN, /* what was just written of state in memory alone */
+};
+/* Extents and blobs. @record: described, with its step; @extents: (2 × subgroup_count,); @blobs:
+ * (ZI_WORLD_MAX,). */
+void record_committed(const struct zero_job *job, enum record_of of, struct catalog_job *record,
                       struct catalog_extent *extents, struct catalog_blob *blobs);

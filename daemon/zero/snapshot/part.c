@@ -42,8 +42,8 @@ int part_check_restore(const struct zero_job *job, const struct catalog_job *rec
 		return 0;
 	return err_origin(zi_text_error(
 		text, -EOPNOTSUPP,
-		"job '%.60s' trains on %u nodes: one that goes back by itself has another number "
-		"of commits than the others, and they would never go on together again (nothing "
-		"was changed)",
+		"job '%.60s' is trained on %u nodes, and one that goes back by itself could never "
+		"go on with the others: begin a new job with this snapshot on all of them "
+		"(zinf_load), or with all parts of it (zctl export at each, zctl load)",
 		job->name, ZI_MAX(then, now)));
 }

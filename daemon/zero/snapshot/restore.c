@@ -57,11 +57,12 @@ static int job_check(const struct zero_job *job, struct zi_text *text)
 		return err_origin(zi_text_error(
 			text, -EBUSY, "job '%s' is not yet at rest: try again", job->name));
 	if (!job_is_nvme(job))
-		return err_origin(zi_text_error(text, -EOPNOTSUPP,
-		                                "state of job '%s' is in memory alone: destroy it, "
-		                                "and have its trainer begin with the snapshot "
-		                                "(zinf_load)",
-		                                job->name));
+		return err_origin(
+			zi_text_error(text, -EOPNOTSUPP,
+		                      "state of job '%s' is in memory alone: zctl delete it, "
+		                      "and have its trainer begin with the snapshot "
+		                      "(zinf_load)",
+		                      job->name));
 	return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
+#include "daemon/zero/across/agree/keep.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/recover.h"
@@ -128,6 +129,10 @@ void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_t
 {
 	struct zero_snapshot_op *op = zi_steal(snapshot->op);
 
+	if (snapshot->keep_id) {
+		keep_told(snapshot, result, text);
+		return;
+	}
 	if (!op) {
 		tell_periodic(snapshot, result, text);
 		return;
@@ -136,6 +141,8 @@ void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_t
 	if (!result) {
 		op->step = snapshot->record->step;
 		op->held_bytes = snapshot->held_bytes;
+		op->node_count = ZI_MAX(snapshot->record->placement.node_count, 1u);
+		op->kept_count = 1;
 		(void)zi_copy_name(op->name, sizeof(op->name), snapshot->name); /* As long. */
 	}
 	snapshot_op_end(snapshot->zero, op, result);
@@ -234,6 +241,13 @@ void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase ph
 	};
 	zero->snapshot_busy_count++;
 	flush_then_submit(zero, &snapshot->flush, tier, members, &snapshot->request);
+}
+
+/* See snapshot.h. */
+void snapshot_forget(struct zero_snapshot *snapshot)
+{
+	assert(snapshot->phase == ZERO_SNAPSHOT_STORED);
+	snapshot_submit(snapshot, ZERO_SNAPSHOT_DELETING, removed);
 }
 
 /* The oldest automatic ones of a job give way, but for the newest @keep_count. */

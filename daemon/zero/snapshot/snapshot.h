@@ -26,6 +26,8 @@ int snapshot_pay(struct zero_job *job, struct zi_text *text);
 /* To the catalog: STORING or DELETING. */
 void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase phase,
                      catalog_request_fn done);
+/* It is in the catalog, and shall not stay: another node of its job could not keep it. */
+void snapshot_forget(struct zero_snapshot *snapshot);
 /* Who waits for it hears @result; nobody: a failure is logged. */
 void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_text *text);
 void snapshot_op_end(struct zero *zero, struct zero_snapshot_op *op, int result);

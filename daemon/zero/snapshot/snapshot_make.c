@@ -16,6 +16,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/agree/keep.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/memory.h"
 #include "daemon/zero/place/evacuate.h"
@@ -62,8 +63,8 @@ static int name_fill(struct zero_snapshot *snapshot, int64_t step, struct zi_tex
 	return 0;
 }
 
-/* The record, owned. @is_next: state in memory alone, as it was just written. */
-static int capture(struct zero_snapshot *snapshot, const struct zero_job *job, bool is_next)
+/* The record, owned. */
+static int capture(struct zero_snapshot *snapshot, const struct zero_job *job, enum record_of of)
 {
 	_cleanup_(zi_freep) struct catalog_extent *extents = NULL;
 	_cleanup_(zi_freep) struct catalog_blob *blobs = NULL;
@@ -75,11 +76,13 @@ static int capture(struct zero_snapshot *snapshot, const struct zero_job *job, b
 	if (!extents || !blobs)
 		return err_origin(-ENOMEM);
 	record_describe(job, &record);
+	if (of == RECORD_FORMER)
+		record_put_marks(&record, job->former.step, &job->former.marks);
 	record.incarnation_count = 0;
 	record.created_s = snapshot->created_s;
 	record.is_automatic = snapshot->is_automatic;
 	(void)zi_copy_name(record.snapshot, sizeof(record.snapshot), snapshot->name);
-	record_committed(job, is_next, &record, extents, blobs);
+	record_committed(job, of, &record, extents, blobs);
 	r = catalog_job_copy(&record, &snapshot->record);
 	if (!r)
 		r = share_reserve(&job->zero->shares, record.extent_count);
@@ -90,8 +93,9 @@ static int capture(struct zero_snapshot *snapshot, const struct zero_job *job, b
 }
 
 /* Committed extents get a second holder; those that were written for it alone are its own. */
-static void hold(struct zero_snapshot *snapshot, struct zero_job *job, bool is_next)
+static void hold(struct zero_snapshot *snapshot, struct zero_job *job, enum record_of of)
 {
+	bool is_next = of == RECORD_WRITTEN;
 	struct tier_extent *extent = snapshot->extents;
 	uint64_t bytes = 0;
 
@@ -99,7 +103,12 @@ static void hold(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++, extent++) {
 			struct zero_place *place = &subgroup->places[plane];
 
-			*extent = is_next ? place->next : *place_committed(place);
+			if (is_next)
+				*extent = place->next;
+			else if (of == RECORD_FORMER && place->kept_is == ZERO_KEPT_FORMER)
+				*extent = place->kept;
+			else
+				*extent = *place_committed(place);
 			bytes += extent->bytes;
 			if (is_next)
 				place->next = (struct tier_extent){ 0 };
@@ -133,6 +142,9 @@ void snapshot_stored(struct catalog_request *request)
 	request_look(zero, request);
 	if (request->result) {
 		snapshot_fail(snapshot, request->result, &text);
+	} else if (snapshot->keep_id) {
+		snapshot->phase = ZERO_SNAPSHOT_STORED;
+		keep_told(snapshot, 0, &text);
 	} else {
 		snapshot->phase = ZERO_SNAPSHOT_KEPT;
 		snapshot_tell(snapshot, 0, &text);
@@ -156,7 +168,7 @@ static void held(struct zero_snapshot *snapshot)
 
 /* What is in force now, in memory and in the catalog alike. Ends in snapshot_fail() or
  * snapshot_stored(). */
-static void take(struct zero_snapshot *snapshot, struct zero_job *job, bool is_next)
+static void take(struct zero_snapshot *snapshot, struct zero_job *job, enum record_of of)
 {
 	struct zi_text text = { "" };
 	int r;
@@ -164,15 +176,15 @@ static void take(struct zero_snapshot *snapshot, struct zero_job *job, bool is_n
 	zi_text_set(&text, "no memory for a snapshot of job '%s'", job->name);
 	r = snapshot->is_hold ? 0 : name_fill(snapshot, job->committed_step, &text);
 	if (!r)
-		r = capture(snapshot, job, is_next);
+		r = capture(snapshot, job, of);
 	if (r) {
 		snapshot_fail(snapshot, r, &text);
 		return;
 	}
-	hold(snapshot, job, is_next);
+	hold(snapshot, job, of);
 	snapshot->job = NULL;
 	/* What was written for it was paid for before. */
-	r = is_next ? 0 : charge(snapshot, job, &text);
+	r = of == RECORD_WRITTEN ? 0 : charge(snapshot, job, &text);
 	if (r)
 		snapshot_fail(snapshot, r, &text);
 	else if (snapshot->is_hold)
@@ -252,7 +264,7 @@ void snapshot_written(struct zero_job *job, int error, const struct zi_text *tex
 	if (error)
 		snapshot_fail(snapshot, error, text);
 	else
-		take(snapshot, job, true);
+		take(snapshot, job, RECORD_WRITTEN);
 	extents_release_next(job); /* What the snapshot did not take, and where a write failed. */
 	if (job->step.phase == ZERO_STEP_STEPPING) {
 		pipeline_start(job, ZERO_PIPELINE_UPDATE);
@@ -262,37 +274,85 @@ void snapshot_written(struct zero_job *job, int error, const struct zi_text *tex
 	}
 }
 
-static bool is_ready(const struct zero_job *job)
+/* See snapshot_make.h. */
+bool snapshot_is_writable(const struct zero_job *job, bool is_kept_by_all)
 {
-	if (job_is_nvme(job))
-		return job->step.phase != ZERO_STEP_COMMITTING && !job->is_materializing;
 	if (job->is_materializing)
 		return false;
 	/* A rank may wait for the snapshot while others have begun the next step, which changes
 	 * nothing until all have ended it: until then its pipeline has nothing in flight, as all is
-	 * in memory. */
+	 * in memory. One that all nodes keep comes before all of them end it. */
 	if (job->step.phase == ZERO_STEP_STEPPING)
 		return job->pipeline.kind == ZERO_PIPELINE_UPDATE && !job->step.is_early &&
-		       !job->step.is_asked;
-	return job->step.phase == ZERO_STEP_NONE && !job->busy_count;
+		       (is_kept_by_all || !job->step.is_asked);
+	return job->step.phase == ZERO_STEP_NONE &&
+	       job->busy_count == (is_kept_by_all ? keep_waits(job) : 0);
+}
+
+/* Whether one that all nodes keep can be made now. Return: 0, and of what; 1 later; -ESTALE. */
+static int find_kept(const struct zero_snapshot *snapshot, const struct zero_job *job,
+                     enum record_of *ret_of, struct zi_text *text)
+{
+	const struct zero_marks *marks = &job->committed, *former = &job->former.marks;
+
+	*ret_of = RECORD_PRESENT;
+	if (marks->number == snapshot->keep_number && marks->line == snapshot->keep_line)
+		return job_is_nvme(job) ? job->is_materializing : !snapshot_is_writable(job, true);
+	*ret_of = RECORD_FORMER;
+	if (job->former.is_kept && former->number == snapshot->keep_number &&
+	    former->line == snapshot->keep_line && !former_is_elsewhere(job))
+		return 0;
+	return err_origin(zi_text_error(
+		text, -ESTALE, "job '%.60s' stands at commit %llu (%016llx), not %llu (%016llx)",
+		job->name, (unsigned long long)marks->number, (unsigned long long)marks->line,
+		(unsigned long long)snapshot->keep_number,
+		(unsigned long long)snapshot->keep_line));
+}
+
+static int find(const struct zero_snapshot *snapshot, const struct zero_job *job,
+                enum record_of *ret_of, struct zi_text *text)
+{
+	if (snapshot->keep_id)
+		return find_kept(snapshot, job, ret_of, text);
+	*ret_of = RECORD_PRESENT;
+	if (!job_is_nvme(job))
+		return !snapshot_is_writable(job, false);
+	return job->step.phase == ZERO_STEP_COMMITTING || job->is_materializing;
+}
+
+/* The first one that waits, if its time has come, is made, or fails. Return: one was, and there may
+ * be others; what is told of it may have changed them all. */
+static bool retry_one(struct zero_job *job)
+{
+	zi_list_for_each(link, &job->zero->snapshots) {
+		struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+		struct zi_text text = { "" };
+		enum record_of of;
+		int r;
+
+		if (snapshot->job != job || snapshot->phase != ZERO_SNAPSHOT_WAITING)
+			continue;
+		r = find(snapshot, job, &of, &text);
+		if (r > 0)
+			continue;
+		if (r)
+			snapshot_fail(snapshot, r, &text);
+		else if (job_is_nvme(job))
+			take(snapshot, job, of);
+		else
+			return !write_start(snapshot, job); /* One at a time. */
+		return true;
+	}
+	return false;
 }
 
 /* Looked at whenever a step, or what was in flight, has ended. */
 void snapshot_retry(struct zero_job *job)
 {
-	zi_list_for_each_safe(link, &job->zero->snapshots) {
-		struct zero_snapshot *snapshot =
-			container_of(link, struct zero_snapshot, snapshots_link);
-
-		if (snapshot->job != job || snapshot->phase != ZERO_SNAPSHOT_WAITING)
-			continue;
-		if (!is_ready(job))
-			return;
-		if (job_is_nvme(job))
-			take(snapshot, job, false);
-		else if (write_start(snapshot, job))
-			return; /* One at a time. */
-	}
+	keep_retry(job);
+	while (retry_one(job))
+		;
 }
 
 /* See snapshot_make.h. Taken at once, or (state in memory alone) before the next update. */
@@ -335,71 +395,4 @@ void snapshot_cancel(struct zero_job *job, int error, const char *why)
 		if (snapshot->job == job && snapshot->phase == ZERO_SNAPSHOT_WAITING)
 			snapshot_fail(snapshot, error, &text);
 	}
-}
-
-static int create_check(struct zero *zero, const struct zero_job *job, struct zero_snapshot_op *op)
-{
-	struct zi_text *text = &op->text;
-	int r = change_check(zero, text);
-
-	if (r)
-		return err_trace(r);
-	if (!job)
-		return err_origin(zi_text_error(text, -ENOENT, "no job '%s'", op->job));
-	r = snapshot_access(job->uid, op, text);
-	if (r)
-		return err_trace(r);
-	if (job->refusal)
-		return err_origin(zi_text_error(text, job->refusal, "%s", job->refusal_text.chars));
-	if (job->is_deleting)
-		return err_origin(
-			zi_text_error(text, -EBUSY, "job '%s' is being deleted", op->job));
-	if (job->committed_step < 0)
-		return err_origin(zi_text_error(
-			text, -ENODATA, "job '%s' has not committed anything yet", op->job));
-	if (!job->nvme_tier)
-		return err_origin(zi_text_error(
-			text, -EOPNOTSUPP,
-			"state of job '%s' is in memory alone and the daemon has no nvme tier to "
-			"keep a snapshot on: configure one",
-			op->job));
-	if (op->name[0] && snapshot_find(zero, op->job, op->name))
-		return err_origin(
-			zi_text_error(text, -EEXIST, "snapshot '%s/%s' exists", op->job, op->name));
-	return 0;
-}
-
-/**
- * zero_snapshot_create() - keep a job's committed step
- * @op: names, who asks, retention; completed with the name, the step and what it holds
- *
- * Context: shard thread.
- */
-void zero_snapshot_create(struct zero *zero, struct zero_snapshot_op *op)
-{
-	struct zero_job *job = job_find(zero, op->job);
-	struct zero_snapshot *snapshot;
-	int r;
-
-	zi_list_init(&op->link);
-	r = create_check(zero, job, op);
-	if (r) {
-		snapshot_op_end(zero, op, r);
-		zero_drain(zero);
-		return;
-	}
-	snapshot = snapshot_new(zero, op->job, op->name, job->uid);
-	if (!snapshot) {
-		zi_text_set(&op->text, "no memory for a snapshot");
-		snapshot_op_end(zero, op, err_origin(-ENOMEM));
-		zero_drain(zero);
-		return;
-	}
-	snapshot->op = op;
-	snapshot->job = job;
-	snapshot->is_automatic = op->is_automatic;
-	snapshot->keep_count = op->keep_count;
-	snapshot->is_hold = op->is_hold;
-	snapshot_retry(job);
-	zero_drain(zero);
 }

@@ -10,6 +10,9 @@ struct zero_job;
 
 /* Where its phase lets it, what waits for this job goes on. */
 void snapshot_retry(struct zero_job *job);
+/* State in memory alone can be written now: nothing changes it, and no step is kept waiting that a
+ * rank which waits for the snapshot would have to end. */
+bool snapshot_is_writable(const struct zero_job *job, bool is_kept_by_all);
 /* Nobody will end its steps any more: what waits for it is refused. */
 void snapshot_cancel(struct zero_job *job, int error, const char *why);
 /* The step, in which the KEEP pipeline began, is no more. */

@@ -138,7 +138,8 @@ void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalo
 	assert(kind != CATALOG_COMMIT);
 	record_fill(job);
 	if (kind == CATALOG_JOB_CREATE && job->committed_step >= 0 && job_is_nvme(job)) {
-		record_committed(job, false, &job->record, job->record_extents, job->record_blobs);
+		record_committed(job, RECORD_PRESENT, &job->record, job->record_extents,
+		                 job->record_blobs);
 		/* Whoever wrote it may have had no need to flush it. */
 		job->record_members = 0;
 		for (uint32_t i = 0; i < job->subgroup_count * _ZERO_PLANE_COUNT; i++)

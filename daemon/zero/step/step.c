@@ -13,6 +13,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/zero/across/agree/keep.h"
 #include "daemon/zero/across/agree/summed.h"
 #include "daemon/zero/across/agree/used.h"
 #include "daemon/zero/across/bytes/params.h"
@@ -306,7 +307,7 @@ void step_advance(struct zero_job *job)
 	/* A snapshot is being written; snapshot_written() looks again. */
 	if (job->pipeline.kind == ZERO_PIPELINE_KEEP)
 		return;
-	if (step->is_norm_wanted && !norm_have(job))
+	if (keep_holds(job) || (step->is_norm_wanted && !norm_have(job)))
 		return;
 	decide(job);
 	if (summed_is_due(job))

@@ -7,6 +7,7 @@
 #include "common/base/utf8.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/agree/begin.h"
+#include "daemon/zero/across/agree/keep.h"
 #include "daemon/zero/across/bytes/params_private.h"
 #include "daemon/zero/across/sums/grads_private.h"
 #include "daemon/zero/job/group.h"
@@ -259,6 +260,8 @@ static int heard(struct across *across, const struct talk_entry *entry, struct z
 	case TALK_READY:
 		if (entry->what == PARAMS_READY)
 			return err_trace(params_heard(across, entry, text));
+		if (keep_is_word(entry->what))
+			return err_trace(keep_heard(across, entry, text));
 		if (entry->what == AGREE_READY_GROUPS)
 			return err_trace(agree_groups_heard(across, entry, text));
 		return err_trace(grads_heard(across, entry, text));

@@ -170,6 +170,36 @@ Test(across_join, nodes_make_the_bits_of_one, .timeout = 600)
 	}
 }
 
+/* Zeros of ranks without data go to the stores as all sums do. */
+Test(across_join, sums_on_the_stores, .timeout = 600)
+{
+	static const char *const places[] = { "0011", "01", "000111" };
+
+	model_elements[0] = 300000;
+	model_elements[1] = 280000;
+	model_elements[2] = 270000;
+	model_is_flat = true;
+	for (uint64_t seed = 1; seed <= 4; seed++) {
+		const char *where = places[seed % ZI_COUNT_OF(places)];
+		struct train train = {
+			.run = { .dtype = ZI_DTYPE_BF16,
+			         .micro_batches = 1,
+			         .offload = ZI_OFFLOAD_NVME,
+			         .strategy = seed % 2 ? ZI_STRATEGY_ZERO2 : ZI_STRATEGY_ZERO3,
+			         .shard_size = strlen(where) == 6 ? 2 : 0,
+			         .budget_bytes = 640 << 10 },
+			.optimizer = ZI_OPTIMIZER_ADAMW,
+			.max_norm = seed % 2,
+		};
+		char here[9] = "";
+
+		memset(here, '0', strlen(where));
+		draw_batches((uint32_t)strlen(where), seed);
+		run_on(&train, here, seed, true, seed / 2 % 2);
+		run_on(&train, where, seed + 1000, false, seed / 2 % 2);
+	}
+}
+
 static const struct train plainly = { .run = { .dtype = ZI_DTYPE_BF16,
 	                                       .schedule = ZI_SCHEDULE_LOCAL,
 	                                       .micro_batches = 1,

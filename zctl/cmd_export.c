@@ -67,14 +67,14 @@ static int choose_part(struct target *target, struct export *export)
 	if (export->node_count <= 1)
 		return 0;
 	if (!target->is_directory) {
-		if (export->here_count == export->model.subgroup_count)
+		if (export->param_count == export->model.subgroup_count)
 			return 0;
 		zctl_complain("job '%s': node %u of %u has %u of %u subgroups, so there is no "
 		              "whole file: export each node's part into one directory (--format "
 		              "zinf), load that (zctl load) and export the snapshot it becomes; "
 		              "nothing was exported",
 		              export->model.job, export->node, export->node_count,
-		              export->here_count, export->model.subgroup_count);
+		              export->param_count, export->model.subgroup_count);
 		return 1;
 	}
 	if (export_part_choose(export))

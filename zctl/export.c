@@ -35,29 +35,28 @@ static int64_t *place_of(struct export_place *place, enum zi_plane plane)
 }
 
 /* What the daemon does not name is never taken for zeros: of a job over several nodes another one
- * may have it, both planes of it. */
+ * may have it, both planes of it or the state alone (zero1 and zero2 with parameters on NVMe). */
 static int check_whole(struct export *export)
 {
 	export->here_count = 0;
+	export->param_count = 0;
 	for (uint32_t i = 0; i < export->model.unit_count; i++) {
 		const struct model_unit *unit = &export->model.units[i];
 
 		for (uint32_t k = 0; k < unit->subgroup_count; k++) {
 			const struct export_place *place =
 				&export->places[unit->subgroup_first + k];
+			bool has_param = place->param != EXPORT_ABSENT;
+			bool has_state = place->state != EXPORT_ABSENT;
 
-			if (place->param != EXPORT_ABSENT && place->state != EXPORT_ABSENT) {
-				export->here_count++;
-				continue;
-			}
-			if (export->node_count > 1 && place->param == place->state)
+			export->here_count += has_state;
+			export->param_count += has_param;
+			if ((has_param && has_state) || (!has_state && export->node_count > 1))
 				continue;
 			zctl_complain("job '%s': the daemon does not have %s of unit '%s', "
 			              "subgroup %u; nothing was exported",
 			              export->model.job,
-			              place->param == EXPORT_ABSENT ? "parameters"
-			                                            : "optimizer state",
-			              unit->name, k);
+			              !has_param ? "parameters" : "optimizer state", unit->name, k);
 			return 1;
 		}
 	}

@@ -36,7 +36,8 @@ struct export
 	struct model model;          /* the daemon's answer to `export open` */
 	struct export_place *places; /* (model.subgroup_count,) */
 	uint32_t node, node_count;   /* of a job over several nodes; 0 and 1 */
-	uint32_t here_count;         /* subgroups that this node has */
+	uint32_t here_count;         /* subgroups that this node has, */
+	uint32_t param_count;        /* and those of which it has parameters */
 	struct model part;           /* of them, when it is they that are written; else zero */
 	const struct model *written; /* as the files have it: the model, or the part */
 	uint32_t part_count;         /* subgroups that are written */
@@ -61,7 +62,7 @@ int export_open(struct export *export, const struct zctl_context *context, const
 void export_close(struct export *export);
 /* Where everything lies, by the daemon's answer. 0, or 1 after saying what makes no sense. */
 int export_read_extents(struct export *export);
-/* Whether this node has the subgroup: always, where it has the whole model. */
+/* Whether parameters of the subgroup are exported: always, where all of them are here. */
 bool export_is_here(const struct export *export, uint32_t unit, uint32_t subgroup);
 /* The bytes of one extent, compared with their checksums, until it is released; those after it are
  * read meanwhile. All that are here have their turn: subgroup by subgroup, parameters and then,

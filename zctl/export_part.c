@@ -27,6 +27,10 @@ int export_part_choose(struct export *export)
 	uint32_t count = 0;
 	int r = 1;
 
+	/* Parameters of what another node holds are of its part. */
+	for (uint32_t i = 0; i < export->model.subgroup_count; i++)
+		if (export->places[i].state == EXPORT_ABSENT)
+			export->places[i].param = EXPORT_ABSENT;
 	for (uint32_t unit = 0; here && unit < export->model.unit_count; unit++)
 		for (uint32_t i = 0; i < export->model.units[unit].subgroup_count; i++)
 			if (export_is_here(export, unit, i))

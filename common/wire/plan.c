@@ -26,6 +26,7 @@ struct widths {
 struct shares {
 	uint64_t resident_bytes, staged_bytes;   /* the latter with parameters, with a pool */
 	uint64_t resident_count, subgroup_count; /* the former: that need no slot, without a pool */
+	uint64_t kept_count;                     /* whose parameters are on the store */
 	uint64_t slot_bytes;                     /* of staging */
 };
 
@@ -127,17 +128,18 @@ static bool take_resident(struct shares *shares, uint64_t padded, uint64_t width
 	return true;
 }
 
-static struct shares share(const struct zi_plan_model *model, const struct zi_job_config *config,
-                           const struct widths *widths)
+/* @kept: whose parameters are on the store. */
+static struct shares share(const struct zi_plan_model *model, const struct zi_plan_model *kept,
+                           const struct zi_job_config *config, const struct widths *widths)
 {
 	uint64_t left_bytes = widths->is_nvme ? config->resident_bytes : UINT64_MAX;
-	struct shares shares = { 0 };
+	struct shares shares = { .subgroup_count = zi_plan_subgroups(model),
+		                 .kept_count = zi_plan_subgroups(kept) };
 	bool has_room = widths->state > 0;
 
 	for (uint32_t i = 0; i < model->unit_count; i++) {
 		uint64_t padded = model->unit_padded[i];
 
-		shares.subgroup_count += zi_geometry_subgroup_count(padded);
 		if (has_room)
 			has_room = take_resident(&shares, padded, widths->state, &left_bytes);
 	}
@@ -149,9 +151,9 @@ static struct shares share(const struct zi_plan_model *model, const struct zi_jo
 		uint64_t rest = zi_plan_longest(model, shares.resident_count);
 
 		/* A resident subgroup's parameters pass through as well. */
-		shares.staged_bytes += model->padded_count * widths->param;
+		shares.staged_bytes += kept->padded_count * widths->param;
 		shares.slot_bytes = ZI_MAX(rest * (widths->state + widths->param),
-		                           zi_plan_longest(model, 0) * widths->param);
+		                           zi_plan_longest(kept, 0) * widths->param);
 	}
 	return shares;
 }
@@ -171,15 +173,13 @@ static uint64_t largest_bytes(const struct zi_plan_model *model, uint64_t width,
 static uint64_t own_bytes(const struct zi_plan_model *held, const struct zi_plan_options *options,
                           const struct widths *widths)
 {
-	uint64_t count = 0, bytes = held->padded_count * widths->param;
+	uint64_t bytes = held->padded_count * widths->param;
 
 	if (!widths->is_divided && !widths->is_lent)
 		return 0;
-	for (uint32_t i = 0; i < held->unit_count; i++)
-		count += zi_geometry_subgroup_count(held->unit_padded[i]);
 	if (widths->is_lent)
-		bytes = ZI_MIN(count, (uint64_t)ZI_PLAN_LENT_BUFFERS) * zi_plan_longest(held, 0) *
-		        widths->param;
+		bytes = ZI_MIN(zi_plan_subgroups(held), (uint64_t)ZI_PLAN_LENT_BUFFERS) *
+		        zi_plan_longest(held, 0) * widths->param;
 	return bytes ? segment_bytes(options, bytes, is_worth_huge(bytes)) : 0;
 }
 
@@ -312,8 +312,8 @@ static int plan_staging(const struct zi_plan_options *options, const struct widt
                         const struct shares *shares, struct zi_plan *plan, struct zi_text *text)
 {
 	uint64_t staging_bytes = options->config.staging_bytes;
-	uint64_t staged_count =
-		shares->subgroup_count - (widths->is_stored ? 0 : shares->resident_count);
+	uint64_t staged_count = widths->is_stored ? shares->kept_count
+	                                          : shares->subgroup_count - shares->resident_count;
 	uint64_t slots;
 
 	if (!widths->is_nvme || !shares->slot_bytes)
@@ -339,17 +339,18 @@ static int plan_staging(const struct zi_plan_options *options, const struct widt
 	return 0;
 }
 
-static void plan_store(const struct zi_plan_model *model, const struct zi_plan_options *options,
-                       const struct widths *widths, const struct shares *shares,
-                       struct zi_plan *plan)
+static void plan_store(const struct zi_plan_model *model, const struct zi_plan_model *kept,
+                       const struct zi_plan_options *options, const struct widths *widths,
+                       const struct shares *shares, struct zi_plan *plan)
 {
-	uint64_t held_bytes = model->padded_count * (widths->state + widths->param);
+	uint64_t held_bytes =
+		model->padded_count * widths->state + kept->padded_count * widths->param;
 
 	plan->reserved_nvme_bytes = options->snapshot_count * held_bytes;
 	if (!widths->is_nvme)
 		return;
 	plan->state_nvme_bytes = model->padded_count * widths->state;
-	plan->param_nvme_bytes = model->padded_count * widths->param;
+	plan->param_nvme_bytes = kept->padded_count * widths->param;
 	/* Extents are never overwritten while committed: a second set, and a third one of what
 	 * steps write that are not committed. */
 	plan->reserved_nvme_bytes += 2 * held_bytes + plan->grad_nvme_bytes;
@@ -366,7 +367,10 @@ static int make(const struct zi_plan_model *model, const struct zi_plan_part *pa
                 struct zi_text *text)
 {
 	const struct widths widths = widths_of(model, options);
-	struct shares shares = share(&part->held, &options->config, &widths);
+	/* Those that all nodes have are on the store of each (zero1, zero2). */
+	const struct zi_plan_model *kept =
+		widths.is_stored && !widths.is_divided ? model : &part->held;
+	struct shares shares = share(&part->held, kept, &options->config, &widths);
 	bool has_wide_sums = zi_training_has_wide_sums(&options->training, &options->config);
 	uint64_t sum_count = UINT64_MAX, bytes;
 	struct zi_plan plan = { .slot_bytes = choose_slot(model, options, widths.param) };
@@ -399,7 +403,7 @@ static int make(const struct zi_plan_model *model, const struct zi_plan_part *pa
 		options->local_ranks * segment_bytes(options, options->arena_bytes, true);
 	if (options->local_ranks < options->world_size)
 		plan.coll_cpu_bytes += options->node_count * ZI_PLAN_TALK_BYTES;
-	plan_store(&part->held, options, &widths, &shares, &plan);
+	plan_store(&part->held, kept, options, &widths, &shares, &plan);
 	plan.cpu_bytes = plan.param_cpu_bytes + plan.grad_cpu_bytes + plan.accum_cpu_bytes +
 	                 plan.state_cpu_bytes + plan.staging_cpu_bytes + plan.tensor_cpu_bytes +
 	                 plan.coll_cpu_bytes + plan.copy_cpu_bytes;

@@ -116,6 +116,15 @@ void zi_plan_part_free(struct zi_plan_part *part)
 	part->padded = NULL;
 }
 
+uint64_t zi_plan_subgroups(const struct zi_plan_model *model)
+{
+	uint64_t count = 0;
+
+	for (uint32_t i = 0; i < model->unit_count; i++)
+		count += zi_geometry_subgroup_count(model->unit_padded[i]);
+	return count;
+}
+
 uint64_t zi_plan_longest(const struct zi_plan_model *model, uint64_t first)
 {
 	uint64_t longest = 0;

@@ -23,6 +23,7 @@ struct zi_plan_part {
 int zi_plan_part_make(const struct zi_plan_model *model, const struct zi_plan_options *options,
                       struct zi_plan_part *ret_part);
 void zi_plan_part_free(struct zi_plan_part *part);
+uint64_t zi_plan_subgroups(const struct zi_plan_model *model);
 /* Of held subgroups the longest, from number @first on, in elements; 0: there are none. */
 uint64_t zi_plan_longest(const struct zi_plan_model *model, uint64_t first);
 

@@ -124,8 +124,8 @@ static int check_counts(const struct zi_job_training *training, struct zi_text *
 	return 0;
 }
 
-static int check_places(const struct zi_job_training *training, const struct zi_job_config *config,
-                        uint32_t world_size, uint32_t local_size, struct zi_text *text)
+static int check_places(const struct zi_job_training *training, uint32_t world_size,
+                        uint32_t local_size, struct zi_text *text)
 {
 	const char *name = zi_strategy_name(training->strategy);
 
@@ -146,13 +146,6 @@ static int check_places(const struct zi_job_training *training, const struct zi_
 		                                "strategy dp is of one process, but %u of %u ranks "
 		                                "are on this node: use ddp",
 		                                local_size, world_size));
-	if (config->offload_param == ZI_OFFLOAD_NVME &&
-	    (training->strategy == ZI_STRATEGY_ZERO1 || training->strategy == ZI_STRATEGY_ZERO2))
-		return err_origin(zi_text_error(text, -EINVAL,
-		                                "offload_param nvme with strategy %s, which keeps "
-		                                "all parameters on every node: use zero3, which "
-		                                "divides them, or offload_param cpu",
-		                                name));
 	return 0;
 }
 
@@ -294,7 +287,7 @@ int zi_check_training(const struct zi_job_training *training, const struct zi_jo
 	if (!r)
 		r = check_counts(training, text);
 	if (!r)
-		r = check_places(training, config, world_size, local_size, text);
+		r = check_places(training, world_size, local_size, text);
 	if (!r)
 		r = check_pool(training, config, local_size < world_size, text);
 	if (!r)

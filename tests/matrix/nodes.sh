@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Rows of check_matrix over nodes, read by it: zinfd once for each node, on the loopback interface, ranks told
 # what launchers tell them. In some rows something ends and all that ended is started again, with --resume: all
-# daemons are stopped between two steps, or behind a drawn step a rank, a worker, one daemon or all of them are
-# killed.
+# daemons are stopped between two steps, and parameters lie elsewhere then; or behind a drawn step a rank, a worker,
+# one daemon or all of them are killed.
 # Every rank's parameters are compared, and masters and moments of the parts that all nodes export, which load as one
 # into the daemon of the other rows. Some jobs go on there ("moved"), by another strategy.
-# Not over nodes, since refused there: dp, offload_param nvme with zero1 and zero2.
+# Not over nodes, since refused there: dp.
 
 far_pids=()
 far_strategies=(ddp zero1 zero2 zero3 hybrid)
@@ -154,7 +154,8 @@ has_budget() {
 
 # far_row NODES STRATEGY PLACE RANKS SCHEDULE DTYPE END [BUDGET]: of gradients, where it can be
 far_row() {
-	local place all end=$7 at missing=$4
+	local place all after end=$7 at missing=$4
+	local -A next=([none]=cpu [cpu]=nvme [nvme]=none)
 	budget=() # for the caller to see
 	read -ra place <<<"$3"
 	draw_habits "$6"
@@ -166,7 +167,10 @@ far_row() {
 	fi
 	case "$end" in
 	-) ;;
-	stopped) words+=", daemons stopped behind step 2" ;;
+	stopped)
+		after=${next[${place[1]}]}
+		words+=", daemons stopped behind step 2, parameters $after then"
+		;;
 	killed) words+=", daemons killed behind step $at" ;;
 	moved) words+=", gone on with in one behind step 2" ;;
 	*) words+=", a $end killed behind step $at" ;;
@@ -190,7 +194,10 @@ far_row() {
 		unwatch
 		! wait_all || fail "all ranks ended well"
 	fi
-	[ "$end" != stopped ] || stop_far
+	[ "$end" != stopped ] || {
+		stop_far
+		all+=(--offload-param "$after")
+	}
 	need_far "$1"
 	case "$end" in
 	- | stopped | moved) missing=0 ;;
@@ -215,8 +222,8 @@ far_row() {
 }
 
 # Return: it is not refused.
-is_far() { # STRATEGY PLACE RANKS
-	divides_at "$1" "$3" && [[ "$2" != *" nvme" || "$1" != zero[12] ]]
+is_far() { # STRATEGY RANKS
+	divides_at "$1" "$2"
 }
 
 draw_end() { # draw_end PLACE INDEX: in $end
@@ -238,7 +245,7 @@ all_far_rows() {
 		read -r ranks nodes <<<"$counts"
 		for dtype in "${dtypes[@]}"; do for strategy in "${far_strategies[@]}"; do
 			for place in "${places[@]}"; do
-				is_far "$strategy" "$place" "$ranks" || continue
+				is_far "$strategy" "$ranks" || continue
 				draw_end "$place" $((rows / 2 + seed))
 				far_row "$nodes" "$strategy" "$place" "$ranks" "$schedule" "$dtype" "$end" \
 					$([ $((rows % 3)) -eq 0 ] || echo $far_budget)
@@ -268,7 +275,7 @@ drawn_far_rows() {
 		read -r ranks nodes <<<"${far_counts[(seed + i * 3) % 7]}"
 		place=${places[i == 2 ? 4 + seed % 3 : (seed + i) % 4]}
 		strategy=${far_strategies[(seed + i * 2) % 5]}
-		is_far "$strategy" "$place" "$ranks" || strategy=zero3
+		is_far "$strategy" "$ranks" || strategy=zero3
 		far_row "$nodes" "$strategy" "$place" "$ranks" "${schedules[(seed + i) % 2]}" \
 			"${dtypes[(seed + i) % 3]}" "${drawn[i]}"
 	done

@@ -370,8 +370,13 @@ static void train_everywhere(const char *places, uint32_t shard_size)
 			                     .strategy = strategies[i],
 			                     .shard_size = shard_size,
 			                     .offload = offloads[k] });
-	train(&(struct run){ places, "zero3", shard_size, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NVME,
-	                     0 });
+	/* zero1 and zero2 have all parameters on each store, ddp as well. */
+	for (uint32_t i = shard_size ? 1 : 0; i < ZI_COUNT_OF(strategies); i++)
+		train(&(struct run){ .places = places,
+		                     .strategy = strategies[i],
+		                     .shard_size = shard_size,
+		                     .offload = ZINF_OFFLOAD_NVME,
+		                     .offload_param = ZINF_OFFLOAD_NVME });
 }
 
 /* Little more than one unit a rank: sums go to each node's store, and come from there. */
@@ -379,6 +384,7 @@ Test(far_held, sums_of_gradients_on_the_stores)
 {
 	static const struct run runs[] = {
 		{ "01", "zero2", 0, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_CPU, 140 << 10 },
+		{ "01", "zero2", 0, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NVME, 140 << 10 },
 		{ "01", "zero3", 0, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NVME, 140 << 10 },
 		{ "0011", "zero2", 2, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_CPU, 300 << 10 },
 		{ "0101", "zero3", 2, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_CPU, 140 << 10 },

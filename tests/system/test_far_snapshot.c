@@ -116,10 +116,11 @@ static void train(const struct trainer_settings *settings)
 }
 
 /* Job "far" stands at step 2 on both nodes, and both have their part in "all". */
-static void train_and_export(uint32_t strategy)
+static void train_and_export(uint32_t strategy, enum zinf_offload offload_param)
 {
 	struct trainer_settings settings = settings_of("far", strategy, ZINF_OFFLOAD_NVME, 2);
 
+	settings.options.offload_param = offload_param;
 	train(&settings);
 	RUN(0, 0, "export", "far", path_of("all"), "--format", "zinf");
 	system_expect_text(scene.words, "1 of 2 parts are there");
@@ -130,18 +131,28 @@ static void train_and_export(uint32_t strategy)
 /* Job @name begins with snapshot moved/two, under each strategy, on one node or several. */
 static void go_on_under_each(const char *name)
 {
-	static const uint32_t strategies[] = { ZINF_DDP, ZINF_ZERO1, ZINF_ZERO2, ZINF_ZERO3 };
+	static const struct {
+		uint32_t strategy;
+		enum zinf_offload offload, offload_param;
+	} ways[] = {
+		{ ZINF_DDP, ZINF_OFFLOAD_CPU, ZINF_OFFLOAD_NONE },
+		{ ZINF_ZERO1, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NVME },
+		{ ZINF_ZERO2, ZINF_OFFLOAD_CPU, ZINF_OFFLOAD_CPU },
+		{ ZINF_ZERO2, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NVME },
+		{ ZINF_ZERO3, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NONE },
+	};
 
-	for (size_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
-		struct trainer_settings settings = settings_of(
-			name, strategies[i], i % 2 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_CPU, 5);
+	for (size_t i = 0; i < ZI_COUNT_OF(ways); i++) {
+		struct trainer_settings settings =
+			settings_of(name, ways[i].strategy, ways[i].offload, 5);
 		struct ranks ranks;
 
+		settings.options.offload_param = ways[i].offload_param;
 		settings.load = "moved/two";
 		cr_assert_eq(ranks_train(&ranks, &settings), 0);
 		for (uint32_t rank = 0; rank < RANKS; rank++)
 			cr_assert_eq(ranks.reports[rank]->first_steps[0], 2);
-		cr_assert(ranks_are_right(&ranks), "strategy %zu", i);
+		cr_assert(ranks_are_right(&ranks), "way %zu", i);
 		ranks_free(&ranks);
 		for (uint32_t node = 0; node < (scene.is_alone ? 1 : NODES); node++) {
 			settings.options.socket_path = scene.harness[node].socket_path;
@@ -151,11 +162,11 @@ static void go_on_under_each(const char *name)
 }
 
 /* Each strategy over nodes, under each on one node, and over nodes again from all of it on each. */
-static void move(uint32_t strategy)
+static void move(uint32_t strategy, enum zinf_offload offload_param)
 {
 	if (!open_scene())
 		return;
-	train_and_export(strategy);
+	train_and_export(strategy, offload_param);
 	RUN(0, 0, "load", path_of("all"), "moved/two");
 	system_expect_text(scene.words, "as snapshot moved/two, step 2");
 	scene.is_alone = true;
@@ -168,22 +179,22 @@ static void move(uint32_t strategy)
 
 Test(far_snapshot, ddp_goes_on_elsewhere)
 {
-	move(ZINF_DDP);
+	move(ZINF_DDP, ZINF_OFFLOAD_NONE);
 }
 
 Test(far_snapshot, zero1_goes_on_elsewhere)
 {
-	move(ZINF_ZERO1);
+	move(ZINF_ZERO1, ZINF_OFFLOAD_NVME);
 }
 
 Test(far_snapshot, zero2_goes_on_elsewhere)
 {
-	move(ZINF_ZERO2);
+	move(ZINF_ZERO2, ZINF_OFFLOAD_CPU);
 }
 
 Test(far_snapshot, zero3_goes_on_elsewhere)
 {
-	move(ZINF_ZERO3);
+	move(ZINF_ZERO3, ZINF_OFFLOAD_NVME);
 }
 
 /* Every node keeps the same steps by itself; a new job begins with one where each has its part. */
@@ -195,6 +206,7 @@ Test(far_snapshot, automatic_ones_are_of_one_commit)
 	if (!open_scene())
 		return;
 	settings = settings_of("far", ZINF_ZERO1, ZINF_OFFLOAD_NVME, 3);
+	settings.options.offload_param = ZINF_OFFLOAD_NVME;
 	settings.options.snapshot_interval = 2;
 	settings.options.snapshot_keep = 1;
 	train(&settings);
@@ -203,6 +215,7 @@ Test(far_snapshot, automatic_ones_are_of_one_commit)
 	system_expect_text(scene.words, "all 2 parts are there");
 	RUN(0, 0, "load", path_of("all"), "moved/two");
 	settings = settings_of("other", ZINF_ZERO1, ZINF_OFFLOAD_NVME, 5);
+	settings.options.offload_param = ZINF_OFFLOAD_NVME;
 	settings.load = "far/auto-000002";
 	cr_assert_eq(ranks_train(&ranks, &settings), 0);
 	cr_assert_eq(ranks.reports[RANKS - 1]->first_steps[0], 2);
@@ -373,7 +386,7 @@ Test(far_snapshot, parts_that_make_no_whole_are_refused_by_name)
 
 	if (!open_scene())
 		return;
-	train_and_export(ZINF_ZERO1);
+	train_and_export(ZINF_ZERO1, ZINF_OFFLOAD_NONE);
 	RUN(0, 1, "export", "far", path_of("all"), "--format", "zinf");
 	system_expect_text(scene.words, "part-0 exists: nothing was overwritten");
 	RUN(0, 1, "export", "far", path_of("one.safetensors"));
@@ -421,6 +434,23 @@ Test(far_snapshot, parts_that_make_no_whole_are_refused_by_name)
 	close_scene();
 }
 
+/* With zero1 and zero2 on NVMe each node has all parameters, though not what made them: one file of
+ * them is the same from each, and any part is of one node's state alone. */
+Test(far_snapshot, parameters_that_all_nodes_store_are_one_file)
+{
+	if (!open_scene())
+		return;
+	train_and_export(ZINF_ZERO2, ZINF_OFFLOAD_NVME);
+	RUN(0, 0, "export", "far", path_of("0.safetensors"));
+	RUN(1, 0, "export", "far", path_of("1.safetensors"));
+	RUN(0, 0, "load", path_of("all"), "moved/two");
+	RUN(0, 0, "export", "moved/two", path_of("moved.safetensors"));
+	/* What is behind the header. */
+	shell("for name in 0 1 moved; do tail -c +$(($(od -An -tu8 -N8 $name.safetensors) + 9)) "
+	      "$name.safetensors >$name; done; [ -s 0 ] && cmp 0 1 && cmp 0 moved");
+	close_scene();
+}
+
 /* With ddp one node has all units, and what ranks of all handed to their steps. */
 Test(far_snapshot, a_node_that_is_lost_costs_nothing_with_ddp)
 {
@@ -428,7 +458,7 @@ Test(far_snapshot, a_node_that_is_lost_costs_nothing_with_ddp)
 
 	if (!open_scene())
 		return;
-	train_and_export(ZINF_DDP);
+	train_and_export(ZINF_DDP, ZINF_OFFLOAD_NONE);
 	RUN(0, 0, "export", "far", path_of("one.safetensors"));
 	shell("mv all/part-0 kept");
 	RUN(0, 0, "load", path_of("all"), "moved/two");

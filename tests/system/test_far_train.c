@@ -184,19 +184,19 @@ Test(far_train, ranks_change_places_and_strategies)
 	static const struct {
 		uint32_t strategy;
 		bool stores_param, is_turned;
-	} turns[] = { { ZINF_ZERO1, false, false },
-		      { ZINF_ZERO3, true, true },
-		      { ZINF_DDP, false, false },
-		      { ZINF_ZERO2, false, true } };
+	} turns[] = { { ZINF_ZERO1, false, false }, { ZINF_ZERO3, true, true },
+		      { ZINF_ZERO2, true, false },  { ZINF_DDP, false, false },
+		      { ZINF_ZERO2, false, true },  { ZINF_ZERO1, true, true } };
 	struct trainer_settings settings;
 
 	if (!open_scene(2, 2))
 		return;
-	for (uint32_t i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < ZI_COUNT_OF(turns); i++) {
 		scene.stores_param = turns[i].stores_param;
 		scene.is_turned = turns[i].is_turned;
 		settings = settings_of(turns[i].strategy, ZINF_OFFLOAD_NVME);
-		settings.options.incarnation = (const char *const[]){ "a", "b", "c", "d" }[i];
+		settings.options.incarnation =
+			(const char *const[]){ "a", "b", "c", "d", "e", "f" }[i];
 		settings.steps = 2 * (i + 1);
 		train(&settings);
 	}
@@ -206,14 +206,18 @@ Test(far_train, ranks_change_places_and_strategies)
 /* Parameters come from the stores of all nodes. */
 Test(far_train, parameters_on_nvme_come_from_all_nodes)
 {
-	struct trainer_settings settings;
+	static const uint32_t strategies[] = { ZINF_ZERO3, ZINF_ZERO2, ZINF_ZERO1 };
 
-	if (!open_scene(2, 2))
-		return;
-	scene.stores_param = true;
-	settings = settings_of(ZINF_ZERO3, ZINF_OFFLOAD_NVME);
-	train(&settings);
-	close_scene();
+	for (uint32_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
+		struct trainer_settings settings;
+
+		if (!open_scene(2, 2))
+			return;
+		scene.stores_param = true;
+		settings = settings_of(strategies[i], ZINF_OFFLOAD_NVME);
+		train(&settings);
+		close_scene();
+	}
 }
 
 /* Of each daemon, as rank 0 finds them in the middle of a step: "0011" twice, hosts by name. */
@@ -379,4 +383,5 @@ Test(far_train, divided_parameters_come_back)
 	lose_and_go_on(LOSS_DAEMON, ZINF_ZERO3, ZINF_OFFLOAD_NVME, TRAINER_REDUCED);
 	lose_and_go_on_with(LOSS_WORKER, ZINF_ZERO3, ZINF_OFFLOAD_NVME, true, TRAINER_STEPPED);
 	lose_and_go_on_with(LOSS_DAEMON, ZINF_ZERO3, ZINF_OFFLOAD_NVME, true, TRAINER_UNSHARDED);
+	lose_and_go_on_with(LOSS_DAEMON, ZINF_ZERO1, ZINF_OFFLOAD_NVME, true, TRAINER_STEPPED);
 }

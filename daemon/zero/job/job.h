@@ -133,7 +133,9 @@ struct zero_job {
 	uint32_t subgroup_count, tile_count;
 	uint64_t element_count, padded_count;
 	uint32_t here_count;         /* subgroups that this node holds (place/owner.h), */
-	uint64_t here_elements;      /* and their elements, with padding */
+	uint64_t here_elements;      /* and their elements, with padding; */
+	uint32_t kept_count;         /* those whose parameters have extents: job_keeps(), */
+	uint64_t kept_elements;      /* and theirs */
 	uint32_t advised_generation; /* of the group that was told which setting would fit a copy */
 	uint64_t slot_bytes;
 	uint64_t param_bytes; /* of the plane */
@@ -391,6 +393,17 @@ static inline uint32_t job_subgroup_index(const struct zero_job *job,
                                           const struct zero_subgroup *subgroup)
 {
 	return (uint32_t)(subgroup - job->subgroups);
+}
+/* Is there an extent of that plane of it here, or to be? Parameters on NVMe are on the store of
+ * whoever has them, also where another node updates them (zero1, zero2). */
+static inline bool job_keeps(const struct zero_subgroup *subgroup, uint32_t plane)
+{
+	return plane == ZERO_PLANE_PARAM ? subgroup->is_kept : subgroup->is_here;
+}
+/* … and they come from there. */
+static inline bool job_keeps_copy(const struct zero_subgroup *subgroup)
+{
+	return subgroup->is_kept && !subgroup->is_here;
 }
 /* What is to be reserved, read, computed, written, told of. What is given back is looked for in all
  * of them: owners change. */

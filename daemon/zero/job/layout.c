@@ -267,6 +267,8 @@ void layout_unbuild(struct zero_job *job)
 	job->padded_count = 0;
 	job->here_count = 0;
 	job->here_elements = 0;
+	job->kept_count = 0;
+	job->kept_elements = 0;
 	job->block_count = 0;
 	job->param_bytes = 0;
 	layout_free(&job->layout);

@@ -30,7 +30,8 @@ struct zero_unit {
 	uint64_t param_offset; /* bytes in the plane */
 	uint64_t grad_offset;  /* in the gradients of its set (job/set.h) */
 	uint32_t subgroup_first, subgroup_count;
-	uint32_t here_count;                   /* subgroups that this node holds */
+	uint32_t here_count;                   /* subgroups that this node holds, */
+	uint32_t kept_count;                   /* and whose parameters it stores: job_keeps() */
 	uint32_t stretch_first, stretch_count; /* in job->stretches */
 	bool is_frozen;      /* all of it: no gradient, and steps leave it where it is */
 	uint64_t users_mask; /* ranks of the group that have it unsharded */
@@ -56,7 +57,8 @@ struct zero_subgroup {
 	uint32_t unit, index;
 	uint32_t element_count;
 	bool is_here;       /* held by this node: its extents and optimizer state */
-	bool is_param_here; /* its parameters stay in this node's memory */
+	bool is_param_here; /* its parameters stay on this node, in memory or on the store */
+	bool is_kept;       /* these have an extent here: job_keeps() */
 	/* former_is_elsewhere(): the node held it when it made the former commit */
 	bool is_former_here;
 	uint8_t owner;    /* the member of its set that has its state, and so in each replica */
@@ -72,9 +74,10 @@ struct zero_subgroup {
 	struct zero_place sum_place;        /* `next`: where */
 	struct zero_spill_slot *spill_slot; /* on its way there */
 	struct zi_list spill_link;
-	bool is_reset; /* state counts as zero since param_write_end, whatever is committed */
-	void *memory;  /* resident state; NULL: goes through staging */
-	void *warm;    /* a slot of staging with its state (warm.c); NULL: none */
+	bool is_param_next; /* as its unit's: of this step, whatever others of the unit are */
+	bool is_reset;      /* state counts as zero since param_write_end, whatever is committed */
+	void *memory;       /* resident state; NULL: goes through staging */
+	void *warm;         /* a slot of staging with its state (warm.c); NULL: none */
 	struct zi_list warm_link;
 	bool is_first_micro, is_last_micro; /* of the reduction under way */
 	uint32_t culprit;                   /* of this step: a rank, or as culprit.h says */

@@ -46,13 +46,16 @@ static uint64_t least_share(const struct zero_job *job, uint64_t count)
 /* What is stored takes that twice. What comes from a snapshot lies there, and maybe elsewhere. */
 static int check_store(const struct zero_job *job, struct zi_text *text)
 {
-	uint32_t element_bytes =
-		job_state_bytes(job) + zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint64_t count = layout_padded_count(&job->layout), share = least_share(job, count);
+	/* On each node's store, where that has all of them. */
+	uint64_t param_count =
+		job_stores_param(job) && !job_divides_param(job) && !job->layout.set_count ? count
+											   : share;
 	uint64_t bytes;
 
 	if (!job_is_nvme(job) || load_is_due(job))
 		return 0;
-	bytes = least_share(job, layout_padded_count(&job->layout)) * element_bytes;
+	bytes = share * job_state_bytes(job) + job_param_bytes(job, param_count);
 	if (2 * bytes <= job->nvme_tier->capacity_bytes)
 		return 0;
 	zi_text_set(text, "job '%.30s' needs 2 x %s on %s, which has %s in all: enlarge the store",
@@ -133,6 +136,30 @@ static int check_sets(const struct zero_job *job, struct zi_text *text)
 		"%.180s; what a node holds went by these: start it with the same", why.chars));
 }
 
+/* Parameters of what other nodes hold are on the node's store, as zero1 and zero2 have them with
+ * offload_param NVMe, or are not, as with all others. Of a job without named sets. */
+static bool is_kept_alike(const struct zero_job *job, const struct zero_marks *marks)
+{
+	bool is_former = marks == &job->former.marks;
+	bool is_elsewhere = is_former && former_is_elsewhere(job);
+	bool keeps_all = job->group.config.offload_param == ZI_OFFLOAD_NVME &&
+	                 !zi_strategy_divides_params(job->group.training.strategy);
+
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		const struct zero_subgroup *subgroup = &job->subgroups[i];
+		const struct zero_place *place = &subgroup->places[ZERO_PLANE_PARAM];
+		bool is_kept = is_former && place->kept_is == ZERO_KEPT_FORMER
+		                       ? place->kept.bytes
+		                       : place->extent.bytes;
+
+		bool is_here = is_elsewhere ? subgroup->is_former_here : subgroup->is_here;
+
+		if (is_kept != (is_here || keeps_all))
+			return false;
+	}
+	return true;
+}
+
 /* See materialize_check.h. Which sets a commit was made with nobody knows after a restart: of a job
  * that names some, nodes look at what they have. */
 bool materialize_is_in_place(const struct zero_job *job, int64_t step,
@@ -149,7 +176,8 @@ bool materialize_is_in_place(const struct zero_job *job, int64_t step,
 	       then->node_count == job->meeting.node_count && then->node == job->meeting.node &&
 	       !memcmp(then->nodes, job->meeting.nodes, marks->world) &&
 	       then->strategy == job->group.training.strategy &&
-	       then->shard_size == job->group.training.shard_size;
+	       then->shard_size == job->group.training.shard_size &&
+	       (!job_is_nvme(job) || is_kept_alike(job, marks));
 }
 
 /* State in memory alone, which is not moved. */

@@ -169,9 +169,10 @@ static uint32_t staged_count(const struct zero_job *job)
 {
 	uint32_t count = 0;
 
+	if (job_stores_param(job))
+		return job->kept_count;
 	for_each_subgroup_here(job, subgroup)
-		count += job_stores_param(job) || !is_resident(job, subgroup) ||
-		         subgroup->is_sum_stored;
+		count += !is_resident(job, subgroup) || subgroup->is_sum_stored;
 	return count;
 }
 
@@ -190,6 +191,10 @@ static uint64_t staging_slot_bytes(const struct zero_job *job)
 			bytes += job_subgroup_grad_bytes(job, subgroup);
 		slot_bytes = ZI_MAX(slot_bytes, bytes);
 	}
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		if (job_keeps_copy(&job->subgroups[i]))
+			slot_bytes = ZI_MAX(slot_bytes,
+			                    job_subgroup_param_bytes(job, &job->subgroups[i]));
 	return slot_bytes;
 }
 
@@ -233,11 +238,8 @@ static int plan_staging(struct zero_job *job, struct zi_text *text)
 
 static uint64_t stored_bytes(const struct zero_job *job)
 {
-	uint64_t element_bytes =
-		job_state_bytes(job) + zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
-
 	/* Each subgroup's extents are whole blocks of 4096 elements: nothing to round. */
-	return job->here_elements * element_bytes;
+	return job->here_elements * job_state_bytes(job) + job_param_bytes(job, job->kept_elements);
 }
 
 /* What each step writes anew, also when it is not committed. */
@@ -248,10 +250,8 @@ static uint64_t streamed_bytes(const struct zero_job *job)
 	for_each_subgroup_here(job, subgroup) {
 		if (!is_resident(job, subgroup))
 			bytes += job_subgroup_state_bytes(job, subgroup);
-		if (job_stores_param(job))
-			bytes += job_subgroup_param_bytes(job, subgroup);
 	}
-	return bytes;
+	return job_stores_param(job) ? bytes + job_param_bytes(job, job->kept_elements) : bytes;
 }
 
 /* Extents are never overwritten while committed: a step needs room for a second set, and a third

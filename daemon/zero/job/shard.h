@@ -5,7 +5,8 @@
  * (param/residency.h), made of these and of those of other nodes. Floor 5, shard thread.
  *
  * It lives as long as the plane would: with state in memory it is the only copy. With parameters on
- * NVMe there is none, but memory into which they are read for other nodes (across/bytes/lent.h).
+ * NVMe (also of zero1 and zero2) there is none, but memory into which they are read for other nodes
+ * (across/bytes/lent.h).
  */
 #pragma once
 

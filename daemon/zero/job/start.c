@@ -39,8 +39,8 @@ int start_keep(struct zero_job *job)
 	assert(job->world > 0);
 	r = keep_names(job, &start->named);
 	start->sets = calloc(job->set_count, sizeof(*start->sets));
-	start->here = calloc(job->subgroup_count, sizeof(*start->here));
-	if (!r && (!start->sets || !start->here))
+	start->had = calloc(job->subgroup_count, sizeof(*start->had));
+	if (!r && (!start->sets || !start->had))
 		r = err_origin(-ENOMEM);
 	if (r) {
 		start_forget(job);
@@ -48,7 +48,8 @@ int start_keep(struct zero_job *job)
 	}
 	memcpy(start->sets, job->sets, job->set_count * sizeof(*start->sets));
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
-		start->here[i] = job->subgroups[i].is_here;
+		start->had[i] = (uint8_t)((job->subgroups[i].is_here ? OWNER_HOLDS : 0) |
+		                          (job->subgroups[i].is_kept ? OWNER_KEEPS : 0));
 	start->is_kept = true;
 	start->config = job->config;
 	start->training = job->training;
@@ -81,7 +82,7 @@ void start_undo(struct zero_job *job)
 	job->sets = zi_steal(start->sets);
 	job->set_count = start->set_count;
 	owners_build(job);
-	owners_take(job, start->here);
+	owners_take(job, start->had);
 	scale_resume(job);
 	start_forget(job);
 }
@@ -92,6 +93,6 @@ void start_forget(struct zero_job *job)
 
 	layout_free(&start->named);
 	free(start->sets);
-	free(start->here);
+	free(start->had);
 	*start = (struct zero_start){ 0 };
 }

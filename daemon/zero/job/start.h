@@ -21,7 +21,7 @@ struct zero_start {
 	uint64_t here_mask;
 	struct zero_layout named; /* sets, and which of them units are of; nothing else */
 	struct zero_set *sets;    /* (set_count,) */
-	bool *here;               /* (subgroup_count,) what the node holds of what it committed */
+	uint8_t *had;             /* (subgroup_count,) of what it committed: owners_take() */
 	uint32_t set_count;
 };
 

@@ -46,7 +46,7 @@ bool fetches_say_late(const struct zero_job *job, uint32_t unit, struct zi_text 
 	for (uint32_t i = 0; job->across && i < ZERO_FETCH_MAX; i++) {
 		const struct zero_fetch *fetch = &job->residency->fetches.fetches[i];
 
-		if (!fetch->load || fetch->subgroup->is_here ||
+		if (!fetch->load || job_keeps(fetch->subgroup, ZERO_PLANE_PARAM) ||
 		    (unit != UINT32_MAX && fetch->load->unit != unit))
 			continue;
 		zi_text_set(ret_text, "parameters of unit '%.60s' have not come from %.120s",
@@ -168,7 +168,7 @@ static void fetch_from(struct zero_fetch *fetch)
 {
 	struct zero_job *job = fetch->load->job;
 
-	if (!fetch->subgroup->is_here) {
+	if (!job_keeps(fetch->subgroup, ZERO_PLANE_PARAM)) {
 		fetch->far = (struct fetch_far){ .subgroup = fetch->subgroup,
 			                         .target = fetch->target,
 			                         .done = from_afar };

@@ -127,8 +127,8 @@ static const struct tier_extent *source_of(const struct stored *stored,
 	const struct zero_subgroup *subgroup = stored->subgroup;
 	struct zero_job *job = subgroup->job;
 	const struct zero_place *place = &subgroup->places[stored->plane];
-	bool is_next =
-		stored->plane == ZERO_PLANE_PARAM && job->units[subgroup->unit].is_param_next;
+	bool is_next = stored->plane == ZERO_PLANE_PARAM &&
+	               (job->units[subgroup->unit].is_param_next || subgroup->is_param_next);
 	uint32_t index = is_next ? place_next_index(place) : place->hash_index;
 	const struct tier_extent *extent = is_next ? &place->next : &place->extent;
 

@@ -17,7 +17,7 @@ struct zero_subgroup;
 
 /* Embedded in its owner, who leaves it and the target alone until `done` ran. */
 struct stored {
-	struct zero_subgroup *subgroup;      /* held by this node */
+	struct zero_subgroup *subgroup;      /* this node has that plane of it on its store */
 	uint32_t plane;                      /* ZERO_PLANE_PARAM: 0 */
 	void *target;                        /* of its elements, aligned to ZI_STORE_ALIGN_BYTES */
 	void (*done)(struct stored *stored); /* once, never from stored_read() */

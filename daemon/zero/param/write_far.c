@@ -55,7 +55,7 @@ void write_far_gather(struct zero_job *job, uint32_t unit, uint32_t root, write_
 
 	assert(!job->write_source);
 	*far = (struct write_far){ .unit = unit, .root = root, .done = done };
-	if (!job_stores_param(job) || !job->units[unit].here_count) {
+	if (!job_stores_param(job) || !job->units[unit].kept_count) {
 		pull(job);
 		return;
 	}

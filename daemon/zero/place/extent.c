@@ -49,6 +49,7 @@ static void release_next(struct zero_job *job, struct zero_unit *unit)
 
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			tier_extent_release(&subgroup->places[plane].next);
+		subgroup->is_param_next = false;
 	}
 	unit->is_param_next = false;
 }
@@ -99,7 +100,7 @@ static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgr
 	                          : job_subgroup_state_bytes(job, subgroup);
 	bool is_wanted = true;
 
-	if (!subgroup->is_here)
+	if (!job_keeps(subgroup, plane))
 		return 0;
 	if (is_frozen && (purpose == EXTENTS_STEP || purpose == EXTENTS_AHEAD))
 		is_wanted = false;
@@ -240,7 +241,7 @@ int extents_reserve_unit(struct zero_job *job, uint32_t index, struct zi_text *t
 		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
 		uint64_t one_bytes = job_subgroup_param_bytes(job, subgroup);
 
-		if (!subgroup->is_here)
+		if (!job_keeps(subgroup, ZERO_PLANE_PARAM))
 			continue;
 
 		bytes += one_bytes;
@@ -381,6 +382,7 @@ void extents_commit(struct zero_job *job)
 		place_commit(job, &subgroup->places[ZERO_PLANE_PARAM], false);
 		place_commit(job, &subgroup->places[ZERO_PLANE_STATE], subgroup->is_reset);
 		subgroup->is_reset = false;
+		subgroup->is_param_next = false;
 	}
 	extents_release_abandoned(job);
 	job->is_stuck = false;

@@ -103,9 +103,7 @@ static void go_back(struct zero_job *job)
 			place_fall_back(job, &job->subgroups[i].places[plane]);
 	ahead_set(job, job->former.step, &job->former.marks);
 	job->former.is_kept = false;
-	if (is_elsewhere)
-		owners_take(job,
-		            NULL); /* Sets and ranks stay those of the newer one: nobody asks. */
+	owners_go_back(job, is_elsewhere); /* Sets and ranks stay the newer one's: nobody asks. */
 	job_unload(job);
 }
 

@@ -18,8 +18,24 @@ static bool is_owned_here(const struct zero_job *job, const struct zero_set *set
 	return false;
 }
 
+static void count_none(struct zero_job *job)
+{
+	job->here_count = 0;
+	job->here_elements = 0;
+	job->kept_count = 0;
+	job->kept_elements = 0;
+	for (uint32_t i = 0; i < job->layout.unit_count; i++)
+		job->units[i].here_count = job->units[i].kept_count = 0;
+}
+
 static void count_here(struct zero_job *job, const struct zero_subgroup *subgroup)
 {
+	assert(subgroup->is_kept || !subgroup->is_here);
+	if (subgroup->is_kept) {
+		job->units[subgroup->unit].kept_count++;
+		job->kept_count++;
+		job->kept_elements += subgroup->element_count;
+	}
 	if (!subgroup->is_here)
 		return;
 	job->units[subgroup->unit].here_count++;
@@ -58,6 +74,8 @@ static void deal_set(struct zero_job *job, const struct zero_set *set)
 
 			subgroup->is_here = is_owned_here(job, set, owner);
 			subgroup->is_param_here = subgroup->is_here || !are_params_divided;
+			subgroup->is_kept = subgroup->is_here ||
+			                    (subgroup->is_param_here && job_stores_param(job));
 			subgroup->owner = (uint8_t)owner;
 			subgroup->finisher = (uint8_t)set_rank(set, finisher);
 			count_here(job, subgroup);
@@ -72,30 +90,43 @@ static void deal_set(struct zero_job *job, const struct zero_set *set)
 /* Ranks have come to be others, or the strategy has. Nothing may be in flight. */
 void owners_build(struct zero_job *job)
 {
-	job->here_count = 0;
-	job->here_elements = 0;
+	count_none(job);
 	memset(job->shares, 0, sizeof(job->shares));
-	for (uint32_t i = 0; i < job->layout.unit_count; i++)
-		job->units[i].here_count = 0;
 	for (uint32_t i = 0; i < job->set_count; i++)
 		deal_set(job, &job->sets[i]);
 	assert(job->here_elements <= job->padded_count);
 }
 
 /* Documented in the header. */
-void owners_take(struct zero_job *job, const bool *here)
+void owners_take(struct zero_job *job, const uint8_t *had)
 {
 	bool are_params_divided = zi_strategy_divides_params(job->training.strategy);
 
-	job->here_count = 0;
-	job->here_elements = 0;
-	for (uint32_t i = 0; i < job->layout.unit_count; i++)
-		job->units[i].here_count = 0;
+	count_none(job);
 	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[i];
 
-		subgroup->is_here = here ? here[i] : subgroup->is_former_here;
+		subgroup->is_here = had[i] & OWNER_HOLDS;
 		subgroup->is_param_here = subgroup->is_here || !are_params_divided;
+		subgroup->is_kept = had[i];
+		count_here(job, subgroup);
+	}
+}
+
+/* Documented in the header. */
+void owners_go_back(struct zero_job *job, bool is_elsewhere)
+{
+	bool are_params_divided = zi_strategy_divides_params(job->training.strategy);
+
+	count_none(job);
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[i];
+
+		if (is_elsewhere)
+			subgroup->is_here = subgroup->is_former_here;
+		subgroup->is_param_here = subgroup->is_here || !are_params_divided;
+		subgroup->is_kept =
+			subgroup->is_here || subgroup->places[ZERO_PLANE_PARAM].extent.bytes;
 		count_here(job, subgroup);
 	}
 }

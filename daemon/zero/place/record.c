@@ -172,9 +172,10 @@ void record_committed(const struct zero_job *job, enum record_of of, struct cata
 	assert(of != RECORD_FORMER || job->former.is_kept);
 	record->extents = extents;
 	record->blobs = blobs;
-	for_each_subgroup_here(job, subgroup)
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			extents[record->extent_count++] =
-				committed_extent(job, subgroup, plane, of, record->step);
+			if (job_keeps(&job->subgroups[i], plane))
+				extents[record->extent_count++] = committed_extent(
+					job, &job->subgroups[i], plane, of, record->step);
 	record_put_blobs(job, marks->blob_index, marks->world, record, blobs);
 }

@@ -181,8 +181,10 @@ struct zero_subgroup *recover_subgroup(struct zero_job *job, const struct catalo
 	return &job->subgroups[job->units[extent->unit].subgroup_first + extent->subgroup];
 }
 
-/* @is_load: from a snapshot that holds it, and goes on doing so. */
-static int take_extent(struct zero_job *job, const struct catalog_extent *stored, bool is_load)
+/* @is_load: from a snapshot that holds it, and goes on doing so. @row_count: counts those that the
+ * job is to have. */
+static int take_extent(struct zero_job *job, const struct catalog_extent *stored, bool is_load,
+                       uint32_t *row_count)
 {
 	struct zero_subgroup *subgroup = recover_subgroup(job, stored);
 	bool is_state = stored->plane == ZI_PLANE_STATE;
@@ -191,10 +193,11 @@ static int take_extent(struct zero_job *job, const struct catalog_extent *stored
 
 	if (!subgroup || (!is_state && stored->plane != ZI_PLANE_PARAM))
 		return damaged(job, "an extent of no subgroup");
-	if (!subgroup->is_here && is_load)
+	if (!job_keeps(subgroup, plane) && is_load)
 		return 0; /* It is whole, and another node takes that. */
-	if (!subgroup->is_here)
+	if (!job_keeps(subgroup, plane))
 		return damaged(job, "an extent of what another node holds");
+	++*row_count;
 	if (!stored->extent.bytes)
 		return 0; /* All zero. */
 	if (is_state && is_load && job->is_stateless)
@@ -252,13 +255,13 @@ static int take_blob(struct zero_job *job, const struct catalog_blob *stored)
 /* Twice its state, as when it was made: without that it could not step. */
 static int take_charge(struct zero_job *job)
 {
-	uint64_t element_bytes =
-		job_state_bytes(job) + zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint64_t bytes = job->here_elements * job_state_bytes(job) +
+	                 job_param_bytes(job, job->kept_elements);
 	struct zi_text why = { "" };
 	int r;
 
-	r = tier_charge_take(&job->nvme_charge, job->nvme_tier, &job->account->account,
-	                     2 * job->here_elements * element_bytes, &why);
+	r = tier_charge_take(&job->nvme_charge, job->nvme_tier, &job->account->account, 2 * bytes,
+	                     &why);
 	if (!r)
 		return 0;
 	job->refusal = r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC;
@@ -267,22 +270,33 @@ static int take_charge(struct zero_job *job)
 	return err_origin(job->refusal);
 }
 
-/* Which ranks trained what is a start's, and known of the job's first one alone: what the node
- * holds is what it has rows of, none of which can be lost unseen (the catalog counts them). */
-static int take_held(struct zero_job *job, const struct catalog_job *stored)
+/*
+ * Of one node of several: parameters of what others hold are here where it has rows of them, of all
+ * or of none. Which ranks trained what is a start's, and known of the job's first one alone: with
+ * sets that are named, what the node holds is what it has rows of, too. None can be lost unseen
+ * (the catalog counts them).
+ */
+static int take_had(struct zero_job *job, const struct catalog_job *stored)
 {
-	bool *here = calloc(job->subgroup_count, sizeof(*here));
+	uint8_t *had = calloc(job->subgroup_count, sizeof(*had));
 
-	if (!here)
+	if (!had)
 		return err_origin(-ENOMEM);
+	for (uint32_t i = 0; i < job->subgroup_count && !job->layout.set_count; i++)
+		had[i] = job->subgroups[i].is_here ? OWNER_HOLDS : 0;
 	for (uint32_t i = 0; i < stored->extent_count; i++) {
 		const struct zero_subgroup *subgroup = recover_subgroup(job, &stored->extents[i]);
+		bool is_state = stored->extents[i].plane == ZI_PLANE_STATE;
 
-		if (subgroup)
-			here[job_subgroup_index(job, subgroup)] = true;
+		if (subgroup && !is_state)
+			had[job_subgroup_index(job, subgroup)] |= OWNER_KEEPS;
+		else if (subgroup && job->layout.set_count)
+			had[job_subgroup_index(job, subgroup)] |= OWNER_HOLDS;
 	}
-	owners_take(job, here);
-	free(here);
+	owners_take(job, had);
+	free(had);
+	if (job->kept_count != job->here_count && job->kept_count != job->subgroup_count)
+		return damaged(job, "parameters of other nodes without an extent");
 	return 0;
 }
 
@@ -293,28 +307,24 @@ static int take_held(struct zero_job *job, const struct catalog_job *stored)
  */
 int recover_state(struct zero_job *job, const struct catalog_job *stored, bool is_load)
 {
-	bool has_sets = job->layout.set_count && stored->placement.node_count > 1;
-	uint32_t here_count = 0;
+	uint32_t row_count = 0;
 	int r;
 
 	r = share_reserve(&job->zero->shares, stored->extent_count);
-	if (!r && has_sets && !is_load)
-		r = take_held(job, stored);
-	for (uint32_t i = 0; i < stored->extent_count && !r; i++) {
-		const struct zero_subgroup *subgroup = recover_subgroup(job, &stored->extents[i]);
-
-		here_count += !is_load || (subgroup && subgroup->is_here);
-		r = take_extent(job, &stored->extents[i], is_load);
-	}
+	if (!r && stored->placement.node_count > 1 && !is_load)
+		r = take_had(job, stored);
+	for (uint32_t i = 0; i < stored->extent_count && !r; i++)
+		r = take_extent(job, &stored->extents[i], is_load, &row_count);
 	for (uint32_t i = 0; i < stored->blob_count && !r; i++)
 		if (!is_load || (stored->blobs[i].rank < job->world &&
 		                 job->here_mask >> stored->blobs[i].rank & 1))
 			r = take_blob(job, &stored->blobs[i]);
-	for_each_subgroup_here(job, subgroup)
-		if (!r && !subgroup->places[ZERO_PLANE_PARAM].extent.bytes)
+	for (uint32_t i = 0; i < job->subgroup_count && !r; i++)
+		if (job->subgroups[i].is_kept &&
+		    !job->subgroups[i].places[ZERO_PLANE_PARAM].extent.bytes)
 			r = damaged(job, "parameters without an extent");
 	/* State that was never written has a row as well: none missing can pass for it. */
-	if (!r && here_count != _ZERO_PLANE_COUNT * job->here_count)
+	if (!r && row_count != job->here_count + job->kept_count)
 		r = damaged(job, "optimizer state without an extent");
 	/* A node of several may hold nothing of a small model. */
 	if (!r && !job->nvme_tier && job->zero->options.nvme_tier_count)

@@ -56,7 +56,7 @@ static void keep(struct zero_place *place, const struct tier_extent *extent, uin
 	place->kept_step = step;
 }
 
-/* Return: false where it cannot be had any more. */
+/* Return: false where it cannot be had any more. Precondition: keep_nothing(). */
 static bool take_extent(struct zero_job *job, const struct catalog_extent *stored)
 {
 	struct zero_subgroup *subgroup = recover_subgroup(job, stored);
@@ -65,17 +65,16 @@ static bool take_extent(struct zero_job *job, const struct catalog_extent *store
 	struct tier_extent extent = { 0 };
 	struct zero_place *place;
 
-	if (!subgroup || subgroup->places[plane].kept_is)
+	if (!subgroup || subgroup->places[plane].kept.bytes)
 		return false;
 	/* One that was divided otherwise says by its rows what the node held. */
-	if (former_is_elsewhere(job))
+	if (is_state && former_is_elsewhere(job))
 		subgroup->is_former_here = true;
-	else if (!subgroup->is_here)
+	else if (is_state && !subgroup->is_here)
 		return false;
 	place = &subgroup->places[plane];
 	if (!stored->extent.bytes) {
-		if (place->extent.bytes)
-			keep(place, &extent, stored->step);
+		place->kept_step = stored->step;
 		return is_state; /* All zero; parameters are never. */
 	}
 	extent = recover_place(job->zero, stored);
@@ -85,8 +84,10 @@ static bool take_extent(struct zero_job *job, const struct catalog_extent *store
 	                                      : job_subgroup_param_bytes(job, subgroup)) ||
 	    stored->hash_count != subgroup->tile_count)
 		return false;
-	if (is_shared(job, subgroup, plane, &extent, stored))
+	if (is_shared(job, subgroup, plane, &extent, stored)) {
+		place->kept_is = ZERO_KEPT_NONE;
 		return true;
+	}
 	if (share_claim(&job->zero->shares, &extent, recover_digest(stored)))
 		return false;
 	keep(place, &extent, stored->step);
@@ -95,35 +96,42 @@ static bool take_extent(struct zero_job *job, const struct catalog_extent *store
 	return true;
 }
 
-/* What has come to the node with the newer commit goes with that. */
+/* Until a row says otherwise: what is in force came with the newer commit, and goes with that. */
 static void keep_nothing(struct zero_job *job)
 {
-	for_each_subgroup_here(job, subgroup)
-		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			if (!subgroup->is_former_here && subgroup->places[plane].extent.bytes)
-				keep(&subgroup->places[plane], &(struct tier_extent){ 0 }, 0);
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
+			struct zero_place *place = &job->subgroups[i].places[plane];
+
+			if (place->extent.bytes)
+				keep(place, &(struct tier_extent){ 0 }, 0);
+		}
+}
+
+/* Of one that was divided alike. Parameters of what other nodes hold are all here, or none. */
+static bool has_all_rows(const struct zero_job *job, const struct catalog_job *stored)
+{
+	uint32_t state_count = 0;
+
+	for (uint32_t i = 0; i < stored->extent_count; i++)
+		state_count += stored->extents[i].plane == ZI_PLANE_STATE;
+	return state_count == job->here_count &&
+	       (stored->extent_count == _ZERO_PLANE_COUNT * job->here_count ||
+	        stored->extent_count == job->here_count + job->subgroup_count);
 }
 
 /* Return: whether all of it is here. */
 static bool take_extents(struct zero_job *job, const struct catalog_job *stored)
 {
+	keep_nothing(job);
 	/* Before the first commit there is nothing, and nothing is what is kept then. */
-	if (stored->step < 0 && !stored->extent_count) {
-		for_each_subgroup_here(job, subgroup)
-			for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-				if (subgroup->places[plane].extent.bytes)
-					keep(&subgroup->places[plane], &(struct tier_extent){ 0 },
-					     0);
+	if (stored->step < 0 && !stored->extent_count)
 		return true;
-	}
-	if (!former_is_elsewhere(job) &&
-	    stored->extent_count != _ZERO_PLANE_COUNT * job->here_count)
+	if (!former_is_elsewhere(job) && !has_all_rows(job, stored))
 		return false;
 	for (uint32_t i = 0; i < stored->extent_count; i++)
 		if (!take_extent(job, &stored->extents[i]))
 			return false;
-	if (former_is_elsewhere(job))
-		keep_nothing(job);
 	return true;
 }
 

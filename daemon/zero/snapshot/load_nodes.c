@@ -18,12 +18,16 @@ static bool is_placed_alike(const struct zero_job *job, const struct catalog_job
 {
 	const struct catalog_placement *then = &record->placement;
 	const struct zi_job_training *training = &job->group.training;
+	/* zero1 and zero2 with parameters on NVMe. */
+	bool keeps_all = job->group.config.offload_param == ZI_OFFLOAD_NVME &&
+	                 !zi_strategy_divides_params(training->strategy);
 	uint64_t then_mask = 0;
 
 	for (uint32_t i = 0; i < record->world_size; i++)
 		then_mask |= (uint64_t)(then->nodes[i] == then->node) << i;
 	return record->world_size == job->group.world_size && then_mask == meeting_here_mask(job) &&
-	       then->strategy == training->strategy && then->shard_size == training->shard_size;
+	       then->strategy == training->strategy && then->shard_size == training->shard_size &&
+	       (!keeps_all || part_has_params(record));
 }
 
 /* Of everything that makes a step: whatever wrote it, wherever it lies, and in whatever order rows
@@ -101,8 +105,8 @@ int load_words_compare(const struct zero_job *job, const struct load_words *word
 			text, -EOPNOTSUPP,
 			"%.60s would begin with one node's part of a snapshot, of %u nodes with %u "
 			"ranks: load it with as many ranks, each where it was, with the same "
-			"strategy, or export it (zctl export, at each node) and load all of it on "
-			"each node (zctl load)",
+			"strategy and offload_param, or zctl export it at each node, and zctl load "
+			"all of it on each",
 			across_name(job, node).chars, words->node_count, words->world_size));
 	if (words->kind == first->kind && words->step == first->step &&
 	    !memcmp(words->name, first->name, sizeof(words->name)))

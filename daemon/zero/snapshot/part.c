@@ -8,8 +8,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 
-/* Documented in the header, as are all others. */
-bool part_is(const struct catalog_job *record)
+static uint64_t subgroup_count(const struct catalog_job *record)
 {
 	const struct zero_layout layout = { .sets = record->sets,
 		                            .units = record->units,
@@ -18,8 +17,23 @@ bool part_is(const struct catalog_job *record)
 		                            .unit_count = record->unit_count,
 		                            .param_count = record->param_count };
 
+	return layout_subgroup_count(&layout);
+}
+
+/* Documented in the header, as are all others. */
+bool part_is(const struct catalog_job *record)
+{
 	return record->placement.node_count > 1 &&
-	       record->extent_count < _ZERO_PLANE_COUNT * layout_subgroup_count(&layout);
+	       record->extent_count < _ZERO_PLANE_COUNT * subgroup_count(record);
+}
+
+bool part_has_params(const struct catalog_job *record)
+{
+	uint64_t count = 0;
+
+	for (uint32_t i = 0; i < record->extent_count; i++)
+		count += record->extents[i].plane == ZI_PLANE_PARAM;
+	return count == subgroup_count(record);
 }
 
 int part_check(const struct catalog_job *record, const char *what, struct zi_text *text)

@@ -12,6 +12,8 @@ struct zero_job;
 
 /* A job's record, or a snapshot's: other nodes held what is not here. */
 bool part_is(const struct catalog_job *record);
+/* All parameters are here, whoever held them (zero1 and zero2 with offload_param NVMe). */
+bool part_has_params(const struct catalog_job *record);
 /* The record is read as if it were all of the model. @what: "snapshot 'a/b'". Return: 0;
  * -EOPNOTSUPP. */
 int part_check(const struct catalog_job *record, const char *what, struct zi_text *text);

@@ -99,10 +99,12 @@ static void hold(struct zero_snapshot *snapshot, struct zero_job *job, enum reco
 	struct tier_extent *extent = snapshot->extents;
 	uint64_t bytes = 0;
 
-	for_each_subgroup_here(job, subgroup) {
-		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++, extent++) {
-			struct zero_place *place = &subgroup->places[plane];
+	for (uint32_t i = 0; i < job->subgroup_count; i++) {
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++) {
+			struct zero_place *place = &job->subgroups[i].places[plane];
 
+			if (!job_keeps(&job->subgroups[i], plane))
+				continue;
 			if (is_next)
 				*extent = place->next;
 			else if (of == RECORD_FORMER && place->kept_is == ZERO_KEPT_FORMER)
@@ -114,6 +116,7 @@ static void hold(struct zero_snapshot *snapshot, struct zero_job *job, enum reco
 				place->next = (struct tier_extent){ 0 };
 			else if (extent->bytes)
 				share_hold(&job->zero->shares, extent);
+			extent++;
 		}
 	}
 	assert(!is_next || snapshot->held_bytes == bytes);

@@ -42,6 +42,7 @@ void ahead_take(struct zero_job *job)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
 			place_advance(job, &subgroup->places[plane], job->current_step);
 		subgroup->is_reset = false;
+		subgroup->is_param_next = false;
 	}
 	extents_release_abandoned(job);
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {

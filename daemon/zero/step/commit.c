@@ -257,10 +257,10 @@ void commit_submit(struct zero_job *job)
 		job->record.beta2_power = step->next_beta2_power;
 	}
 	job->record_members = 0;
-	for_each_subgroup_here(job, subgroup) {
-		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT && is_whole; plane++)
-			record_place(job, subgroup, plane);
-	}
+	for (uint32_t i = 0; i < job->subgroup_count && is_whole; i++)
+		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
+			if (job_keeps(&job->subgroups[i], plane))
+				record_place(job, &job->subgroups[i], plane);
 	record_blobs(job);
 	submit(job, CATALOG_COMMIT, false, committed);
 }

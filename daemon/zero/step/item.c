@@ -8,7 +8,8 @@
  *              ▲          │
  *              └──────────┘ with a pool: the parameters are not in it
  * With a pool it is known only when the update comes to a subgroup where its parameters are:
- * item_pool.h.
+ * item_pool.h. What another node updates, and this one stores as well, is pulled from there instead
+ * of read.
  */
 #include "daemon/zero/step/item.h"
 
@@ -116,13 +117,15 @@ static void param_written(struct zero_job *job, uint32_t index);
 static void item_end(struct zero_item *item)
 {
 	struct zero_job *job = item->job;
-	uint32_t unit = item->subgroup->unit;
+	struct zero_subgroup *subgroup = item->subgroup;
 	bool is_counted = !item->error && job_stores_param(job) && !job->pipeline.is_aborted &&
 	                  job->pipeline.kind == ZERO_PIPELINE_UPDATE;
 
 	item_finish(item);
-	if (is_counted)
-		param_written(job, unit);
+	if (!is_counted)
+		return;
+	subgroup->is_param_next = true;
+	param_written(job, subgroup->unit);
 }
 
 /* See item.h. */
@@ -235,6 +238,7 @@ static void param_written(struct zero_job *job, uint32_t index)
 	struct zero_unit *unit = &job->units[index];
 
 	assert(unit->write_count > 0);
+	params_stored(job);
 	if (--unit->write_count)
 		return;
 	unit->is_param_next = true;
@@ -276,7 +280,9 @@ static void item_compute(struct zero_item *item)
 
 	item_set(item, ZERO_ITEM_COMPUTING);
 	item->task = (struct dev_task){
-		.run = is_zeroing ? store_run : runs[job->pipeline.kind],
+		.run = is_zeroing      ? store_run
+		       : item->is_copy ? hash_run
+		                       : runs[job->pipeline.kind],
 		.done = item_computed,
 		.loop = job->zero->options.loop,
 	};
@@ -316,8 +322,8 @@ static void item_fetch(struct zero_item *item, bool has_param, bool has_sum)
 /* An item is LOADED and may be computed. */
 void item_go_on(struct zero_item *item)
 {
-	bool has_param = item_has_param(item);
-	bool has_sum = sum_is_here(item);
+	bool has_param = item->is_copy || item_has_param(item);
+	bool has_sum = item->is_copy || sum_is_here(item);
 
 	if (has_param && has_sum) {
 		item_compute(item);
@@ -350,7 +356,8 @@ static void item_write(struct zero_item *item)
 	item->move_count++; /* Who hears of it may borrow it (item_lend.h): it is not over yet. */
 	if (kind == ZERO_PIPELINE_UPDATE) {
 		unit_updated(item->job, item->subgroup->unit);
-		params_updated(item->job, item->subgroup);
+		if (!item->is_copy)
+			params_updated(item->job, item->subgroup);
 	}
 	if (kind != ZERO_PIPELINE_LOAD) {
 		if (places[ZERO_PLANE_PARAM].next.bytes)
@@ -382,6 +389,37 @@ static void item_read(struct zero_item *item)
 	item_moved(item);
 }
 
+static void copy_came(struct fetch_far *far)
+{
+	struct zero_item *item = container_of(far, struct zero_item, far);
+	struct zero_job *job = item->job;
+
+	job_busy(job); /* Which may end with it otherwise: who calls this settles it. */
+	pipeline_tick(job);
+	assert(item->move_count > 0);
+	item->move_count--;
+	if (far->error) {
+		item->error = far->error;
+		item->text = far->text;
+	} else {
+		params_copied(job, item->subgroup);
+	}
+	item_moved(item);
+	pipeline_pump(job);
+	job_unbusy(job);
+}
+
+/* It is there to be pulled. */
+static void item_pull(struct zero_item *item)
+{
+	item_set(item, ZERO_ITEM_READING);
+	item->far = (struct fetch_far){ .subgroup = item->subgroup,
+		                        .target = item->param,
+		                        .done = copy_came };
+	item->move_count++;
+	fetch_far_begin(&item->far);
+}
+
 /* Without a pool they stay where they are; with one a WRITE or STORE makes them in staging, and an
  * update looks for them when it comes to it. */
 static void *param_place(const struct zero_item *item)
@@ -405,7 +443,8 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	void *warm = is_update ? warm_claim(subgroup) : NULL;
 	void *slot = warm;
 
-	bool has_sum = is_update && job->step.is_pass1 && subgroup->is_sum_stored;
+	bool is_copy = is_update && job_keeps_copy(subgroup);
+	bool has_sum = is_update && job->step.is_pass1 && subgroup->is_sum_stored && !is_copy;
 
 	if (!slot && ((is_update && !subgroup->memory) || has_sum ||
 	              (job_stores_param(job) && (is_update || is_write)))) {
@@ -415,12 +454,13 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	}
 	item->subgroup = subgroup;
 	item->slot = slot;
-	item->param = param_place(item);
+	item->is_copy = is_copy;
+	item->param = is_copy ? slot : param_place(item);
 	item->is_pooled = false;
 	item->is_param_read = false;
 	item->sum = NULL;
 	item->is_sum_read = false;
-	item->is_staged = is_update && !subgroup->memory;
+	item->is_staged = is_update && !subgroup->memory && !is_copy;
 	item->is_warm = warm != NULL;
 	item->state = item->is_staged ? slot : subgroup->memory;
 	if (is_write && !subgroup->places[ZERO_PLANE_STATE].next.bytes)
@@ -430,6 +470,9 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	item->error = 0;
 	queue_take(job); /* Before anything of it can end. */
 	job->pipeline.active_count++;
-	item_read(item);
+	if (is_copy)
+		item_pull(item);
+	else
+		item_read(item);
 	return true;
 }

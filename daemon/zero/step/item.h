@@ -5,6 +5,7 @@
 #include "common/base/types.h"
 #include "daemon/device/device.h"
 #include "daemon/tier/move.h"
+#include "daemon/zero/across/bytes/fetch_far.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/zero.h"
 
@@ -30,12 +31,14 @@ struct zero_item {
 	bool is_staged;      /* the state is in the slot */
 	bool is_warm;        /* it was there from the step before: nothing to read */
 	bool is_pooled;      /* the parameters are in the pool, which holds them for it */
+	bool is_copy;        /* of parameters that another node updates: job_keeps_copy() */
 	bool is_param_read;  /* the parameters came from the store, into the slot */
 	void *sum;           /* of gradients, where the update wants one; NULL: not here yet */
 	bool is_sum_read;    /* it came from the store, into the slot */
 	bool is_state_zero;  /* there is nothing to read: all zero */
 	uint32_t move_count; /* in flight */
 	struct tier_move moves[_ZERO_PLANE_COUNT], sum_move;
+	struct fetch_far far; /* of a copy (job_keeps_copy()): from who has updated it */
 	struct dev_task task;
 	int error;
 	struct zi_text text;

@@ -65,7 +65,7 @@ static struct zero_item *free_item(struct zero_job *job)
 static bool is_stopped(const struct zero_job *job)
 {
 	return job->pipeline.error || job->pipeline.is_aborted ||
-	       job->queue.begun_count == job->queue.count;
+	       (job->queue.begun_count == job->queue.count && !job->pipeline.awaited_count);
 }
 
 /* Items that wait for an update which will not come. */
@@ -220,6 +220,7 @@ void pipeline_arm(struct zero_job *job)
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)
 		if (!job->units[i].is_ready)
 			unit_ready(job, i);
+	queue_ready_all(job);
 	params_update(job);
 	/* Parameters that an early update has written already: the next forward's come first. Over
 	 * nodes there are units of which nothing is updated here. */
@@ -227,8 +228,26 @@ void pipeline_arm(struct zero_job *job)
 		residency_changed(job);
 	else if (job->residency)
 		residency_pump(job);
-	queue_ready_all(job);
 	compute_loaded(job);
+	pipeline_pump(job);
+}
+
+void pipeline_copy(struct zero_job *job, struct zero_subgroup *subgroup)
+{
+	assert(job->pipeline.kind == ZERO_PIPELINE_UPDATE && job->pipeline.is_armed);
+	assert(job->pipeline.awaited_count > 0);
+	job->pipeline.awaited_count--;
+	queue_add(job, subgroup);
+}
+
+void pipeline_fail(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (job->pipeline.kind != ZERO_PIPELINE_UPDATE || !job->pipeline.awaited_count)
+		return;
+	if (!job->pipeline.error) {
+		job->pipeline.error = error;
+		job->pipeline.text = *text;
+	}
 	pipeline_pump(job);
 }
 

@@ -6,6 +6,7 @@
 #include "daemon/zero/zero.h"
 
 struct zero_job;
+struct zero_subgroup;
 
 enum zero_pipeline_kind {
 	ZERO_PIPELINE_NONE,
@@ -18,9 +19,10 @@ enum zero_pipeline_kind {
 
 struct zero_pipeline {
 	enum zero_pipeline_kind kind;
-	bool is_armed;         /* UPDATE: nothing more is needed of the ranks; it may end */
-	bool is_aborted;       /* nothing new begins; ends when drained */
-	uint32_t active_count; /* items not FREE */
+	bool is_armed;          /* UPDATE: nothing more is needed of the ranks; it may end */
+	bool is_aborted;        /* nothing new begins; ends when drained */
+	uint32_t active_count;  /* items not FREE */
+	uint32_t awaited_count; /* copies that are to come from other nodes: pipeline_copy() */
 	uint32_t reading_count, computing_count, writing_count;
 	uint64_t read_bytes, write_bytes;
 	uint64_t io_read_ns, io_write_ns, cpu_ns, ticked_ns;
@@ -35,5 +37,10 @@ void pipeline_start(struct zero_job *job, enum zero_pipeline_kind kind);
 /* An early update: nobody uses @unit any more. */
 void pipeline_ready(struct zero_job *job, uint32_t unit);
 void pipeline_arm(struct zero_job *job);
+/* Another node has updated @subgroup, whose parameters this one keeps too: they are pulled, hashed
+ * and written. */
+void pipeline_copy(struct zero_job *job, struct zero_subgroup *subgroup);
+/* Those that are awaited will not come. */
+void pipeline_fail(struct zero_job *job, int error, const struct zi_text *text);
 /* Nothing new begins; what is in flight is drained. True when nothing is. */
 bool pipeline_abort(struct zero_job *job);

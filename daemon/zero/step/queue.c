@@ -124,9 +124,12 @@ void queue_fill(struct zero_job *job, enum zero_pipeline_kind kind, bool is_earl
 	queue->ready_count = 0;
 	queue->arrival_count = 0;
 	if (kind == ZERO_PIPELINE_WRITE || kind == ZERO_PIPELINE_STORE) {
-		for_each_subgroup_here(job, subgroup) {
-			if (kind == ZERO_PIPELINE_WRITE ? is_written(job, subgroup)
-			                                : subgroup->unit == job->write_unit)
+		for (uint32_t i = 0; i < job->subgroup_count; i++) {
+			const struct zero_subgroup *subgroup = &job->subgroups[i];
+
+			if (job_keeps(subgroup, ZERO_PLANE_PARAM) &&
+			    (kind == ZERO_PIPELINE_WRITE ? is_written(job, subgroup)
+			                                 : subgroup->unit == job->write_unit))
 				push(queue, job, subgroup);
 		}
 	} else if (kind == ZERO_PIPELINE_LOAD && job_stores_param(job)) {
@@ -212,6 +215,14 @@ void queue_ready(struct zero_job *job, uint32_t index)
 		places[target++] = moved;
 		queue->ready_count++;
 	}
+}
+
+/* One that comes from another node, behind what is ready. */
+void queue_add(struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	assert(job->queue.begun_count + job->queue.ready_count == job->queue.count);
+	push(&job->queue, job, subgroup);
+	job->queue.ready_count++;
 }
 
 /* All at once, in the order in which they lie. */

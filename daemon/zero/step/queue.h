@@ -25,3 +25,4 @@ void queue_take(struct zero_job *job);
 void queue_return(struct zero_job *job, const struct zero_subgroup *subgroup);
 void queue_ready(struct zero_job *job, uint32_t unit);
 void queue_ready_all(struct zero_job *job);
+void queue_add(struct zero_job *job, const struct zero_subgroup *subgroup);

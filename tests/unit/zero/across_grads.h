@@ -10,8 +10,9 @@
 struct run {
 	const char *places;
 	uint32_t dtype, schedule, strategy, shard_size, offload, micro_batches;
-	uint32_t reduce_dtype; /* 0: dtype */
-	bool finds_unused;     /* ranks leave parameters out, see leave_out() */
+	uint32_t offload_param; /* 0: none */
+	uint32_t reduce_dtype;  /* 0: dtype */
+	bool finds_unused;      /* ranks leave parameters out, see leave_out() */
 	uint64_t budget_bytes;
 	const struct model_set *sets;
 };
@@ -26,6 +27,7 @@ static inline void begin_run(const struct run *run, uint64_t seed)
 		count = ZI_MAX(count, (uint32_t)(*place - '0') + 1);
 	model_sets = run->sets;
 	options.config.schedule = run->schedule;
+	options.config.offload_param = run->offload_param;
 	options.config.staging_bytes = run->offload == ZI_OFFLOAD_NVME ? 16 * MIB : 0;
 	options.training.strategy = run->strategy;
 	options.training.reduce_dtype = run->reduce_dtype;

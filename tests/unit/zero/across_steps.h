@@ -126,6 +126,8 @@ static inline int attach_train(const struct train *train, const char *places,
 	options.config.optimizer = train->optimizer;
 	options.config.schedule = run->schedule;
 	options.config.commit_interval = train->commit_interval;
+	/* The model's are in memory. */
+	options.config.offload_param = net.count > 1 ? run->offload_param : 0;
 	options.config.staging_bytes = run->offload == ZI_OFFLOAD_NVME ? 16 * MIB : 0;
 	options.training.strategy = run->strategy;
 	options.training.reduce_dtype = run->reduce_dtype;

@@ -72,7 +72,9 @@ static inline void check_held(uint32_t place)
 			const struct zero_place *held = &job->subgroups[i].places[plane];
 
 			cr_assert_eq(held->kept_is, ZERO_KEPT_NONE);
-			cr_assert(job->subgroups[i].is_here || !held->extent.bytes);
+			cr_assert(job_keeps(&job->subgroups[i], plane) || !held->extent.bytes);
+			cr_assert(plane != ZERO_PLANE_PARAM || !job->subgroups[i].is_kept ||
+			          held->extent.bytes);
 		}
 	node_check_space(&net.nodes[place]);
 }

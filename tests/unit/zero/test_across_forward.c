@@ -35,8 +35,6 @@ static struct train drawn(uint64_t seed, uint32_t flags)
 	train.config.offload_param = offload[1];
 	train.training.strategy = strategy_of(seed / 3);
 	train.training.flags = flags;
-	if (offload[1] == ZI_OFFLOAD_NVME && train.training.strategy != ZI_STRATEGY_DDP)
-		train.training.strategy = ZI_STRATEGY_ZERO3;
 	return train;
 }
 

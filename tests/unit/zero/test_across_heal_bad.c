@@ -160,7 +160,10 @@ static void spoil_offer(struct net_worker *worker, uint32_t from, struct talk_en
 	if (worker->place != 0 || entry->kind != TALK_CAME || !heal ||
 	    !fetch_is_active(&heal->offers.fetch) || heal->offers.at_bytes)
 		return;
-	memcpy(worker->slab + entry->offset_bytes + patch.at, &patch.value, patch.bytes);
+	if (patch.bytes > sizeof(patch.value))
+		memset(worker->slab + entry->offset_bytes + patch.at, 0, patch.bytes);
+	else
+		memcpy(worker->slab + entry->offset_bytes + patch.at, &patch.value, patch.bytes);
 	patch.count++;
 }
 
@@ -205,6 +208,8 @@ Test(across_heal_bad, offers_that_cannot_be_end_the_start)
 		PATCH(placement.node_count, SUBTREE_NODES_MAX + 1),
 		PATCH(blob_bytes[0], ZI_BLOB_BYTES + 1),
 		PATCH(blob_bytes[63], 1),
+		{ offsetof(struct offer, words), 8, 0 },      /* state of what it does not hold */
+		{ offsetof(struct offer, words) + 16, 8, 0 }, /* without its parameters */
 	};
 
 	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++)
@@ -229,7 +234,8 @@ Test(across_heal_bad, a_commit_of_two_kinds_is_refused)
 /* What nobody has, when one forgets what it has. */
 Test(across_heal_bad, a_node_that_has_nothing_of_it_makes_it_missing)
 {
-	lies_about_offers(offsetof(struct offer, words), 8, 0, 1, -ENODATA, "start that node too");
+	lies_about_offers(offsetof(struct offer, words), OFFER_BITS * 8, 0, 1, -ENODATA,
+	                  "start that node too");
 }
 
 /* ---- bytes ---- */

@@ -47,9 +47,6 @@ static struct train drawn(uint64_t seed, const char *places, uint32_t strategy)
 
 	what.training.strategy = strategy;
 	what.config.offload_param = place->offload_param;
-	/* Over nodes that is zero3's, and ddp's (common/wire/training.c). */
-	if (strategy == ZI_STRATEGY_ZERO1 || strategy == ZI_STRATEGY_ZERO2)
-		what.config.offload_param = ZI_MIN(place->offload_param, (uint32_t)ZI_OFFLOAD_CPU);
 	what.config.schedule = seed / 4 % 2 ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL;
 	return what;
 }

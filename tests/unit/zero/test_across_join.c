@@ -149,12 +149,14 @@ Test(across_join, nodes_make_the_bits_of_one, .timeout = 600)
 	for (uint64_t seed = 1; seed <= 18; seed++) {
 		const char *where = places[seed % ZI_COUNT_OF(places)];
 		bool is_sharded = seed % 3 == 0;
+		bool stores = seed % 5 < 2; /* Parameters too, by each strategy. */
 		struct train train = {
 			.run = { .dtype = seed % 2 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
 			         .reduce_dtype = seed % 7 == 4 ? ZI_DTYPE_BF16 : 0,
 			         .schedule = is_sharded ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL,
 			         .micro_batches = is_sharded ? 2 : 1,
-			         .offload = offloads[seed % 7 % 3],
+			         .offload = stores ? ZI_OFFLOAD_NVME : offloads[seed % 7 % 3],
+			         .offload_param = stores ? ZI_OFFLOAD_NVME : 0,
 			         .strategy = strategies[seed / 2 % 4] },
 			.optimizer = ZI_OPTIMIZER_ADAMW,
 			.max_norm = seed % 4 ? 0 : 0.5,

@@ -55,19 +55,22 @@ static void keep(const char *name)
 	nodes_settle();
 }
 
-/* What each node kept of one commit, and began with. */
-static void load_parts(uint32_t strategy, enum zi_offload offload)
+/* What each node kept of one commit, and began with; parameters lie in @after then. */
+static void load_parts(uint32_t strategy, enum zi_offload offload, enum zi_offload offload_param,
+                       enum zi_offload after)
 {
 	static const char *const names[2] = { "two", "two" }, *const again[2] = { "two", NULL };
 	struct train what = wanted("01", offload);
 
 	what.training.strategy = strategy;
+	what.config.offload_param = offload_param;
 	begin_large(&what, 4);
 	steps(1, 2);
 	keep("two");
 	steps(3, 3);
 	train_leave(true);
 	nodes_settle();
+	train.config.offload_param = after;
 	cr_assert_eq(load_other(names), 0, "%s", ranks.actors[0].text.chars);
 	for (uint32_t i = 0; i < 2; i++) {
 		const struct zero_job *job = node_job(&net.nodes[i], "other");
@@ -90,9 +93,16 @@ static void load_parts(uint32_t strategy, enum zi_offload offload)
 
 Test(across_load, each_node_begins_with_its_part_of_a_snapshot)
 {
-	load_parts(ZI_STRATEGY_ZERO1, ZI_OFFLOAD_NVME);
-	load_parts(ZI_STRATEGY_ZERO3, ZI_OFFLOAD_CPU);
-	load_parts(ZI_STRATEGY_DDP, ZI_OFFLOAD_NVME);
+	enum zi_offload none = ZI_OFFLOAD_NONE, cpu = ZI_OFFLOAD_CPU, nvme = ZI_OFFLOAD_NVME;
+
+	load_parts(ZI_STRATEGY_ZERO1, nvme, cpu, cpu);
+	load_parts(ZI_STRATEGY_ZERO3, cpu, none, none);
+	load_parts(ZI_STRATEGY_DDP, nvme, nvme, nvme);
+	load_parts(ZI_STRATEGY_ZERO3, nvme, cpu, nvme);
+	/* Parameters of what the other node holds are here, and stay; or are not taken. */
+	load_parts(ZI_STRATEGY_ZERO1, nvme, nvme, nvme);
+	load_parts(ZI_STRATEGY_ZERO2, nvme, nvme, nvme);
+	load_parts(ZI_STRATEGY_ZERO2, nvme, nvme, cpu);
 }
 
 /* A node that ends between two nodes' CREATE leaves the job on some alone: on node 0 here. */
@@ -172,7 +182,15 @@ Test(across_load, nodes_begin_with_the_same_snapshot_or_with_none)
 		nodes_leave(&ranks, false);
 		nodes_settle();
 	}
-	/* By another strategy each would need what the other has. */
+	/* With all parameters on its store, or by another strategy, each would need what the other
+	 * has. */
+	train.config.offload_param = ZI_OFFLOAD_NVME;
+	cr_expect_eq(load_other((const char *const[]){ "two", "two" }), -EOPNOTSUPP);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "same strategy and offload_param"),
+	                   "%s", ranks.actors[0].text.chars);
+	nodes_leave(&ranks, false);
+	nodes_settle();
+	train.config.offload_param = ZI_OFFLOAD_NONE;
 	train.training.strategy = ZI_STRATEGY_ZERO3;
 	cr_expect_eq(load_other((const char *const[]){ "two", "two" }), -EOPNOTSUPP);
 	cr_expect_not_null(strstr(ranks.actors[1].text.chars, "would begin with one node's part"),

@@ -31,13 +31,15 @@ Test(across_reduce, nodes_make_the_bits_of_one, .timeout = 600)
 
 	for (uint64_t seed = 1; seed <= 24; seed++) {
 		bool is_sharded = seed % 3 == 0;
+		bool stores = seed % 5 < 2; /* Parameters too, by each strategy. */
 		struct train train = {
 			.run = { .places = places[seed % ZI_COUNT_OF(places)],
 			         .dtype = types[seed % ZI_COUNT_OF(types)].dtype,
 			         .reduce_dtype = types[seed % ZI_COUNT_OF(types)].reduce,
 			         .schedule = is_sharded ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL,
 			         .micro_batches = is_sharded ? 2 : 1,
-			         .offload = offloads[seed % 7 % 3],
+			         .offload = stores ? ZI_OFFLOAD_NVME : offloads[seed % 7 % 3],
+			         .offload_param = stores ? ZI_OFFLOAD_NVME : 0,
 			         .strategy = strategies[seed / 2 % 4] },
 			.optimizer = ZI_OPTIMIZER_ADAMW,
 			.max_norm = seed % 2 ? 0 : 0.5,

@@ -182,6 +182,29 @@ Test(shards_plan, each_node_holds_its_share_and_a_pool, .timeout = 120)
 	}
 }
 
+/* zero1 and zero2 with parameters on NVMe: all of these on each store. */
+Test(shards_plan, each_node_stores_all_parameters_and_its_share, .timeout = 120)
+{
+	static const char *const places[] = { "01", "0123", "0012", "011" };
+
+	for (uint64_t seed = 1; seed <= 12; seed++) {
+		struct shards_run run = {
+			.places = places[seed % ZI_COUNT_OF(places)],
+			.config = model_config(seed % 2 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
+			                       ZI_OFFLOAD_NVME),
+			.training = { .strategy = seed / 2 % 2 ? ZI_STRATEGY_ZERO1
+			                                       : ZI_STRATEGY_ZERO2 },
+		};
+
+		run.config.offload_param = ZI_OFFLOAD_NVME;
+		run.config.schedule = seed % 5 < 2 ? ZI_SCHEDULE_SHARDED : ZI_SCHEDULE_LOCAL;
+		run.config.commit_interval = seed % 4 ? 1 : 2;
+		run.config.resident_bytes = seed % 3 ? 0 : 2 * MIB;
+		run.config.staging_bytes = 20 * MIB;
+		check(&run, seed);
+	}
+}
+
 /* Wide sums lie in the accumulator, also on nodes that do not make them; tables of what is used are
  * charged. */
 Test(shards_plan, wide_sums_are_held_where_they_are_needed, .timeout = 120)

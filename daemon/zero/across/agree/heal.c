@@ -22,11 +22,12 @@ bool heal_is_due(const struct zero_job *job)
 	return job->across && job->across->heal && job->across->heal->is_due;
 }
 
-bool heal_lacks(const struct heal *heal, uint32_t subgroup)
+bool heal_lacks(const struct heal *heal, uint32_t subgroup, uint32_t plane)
 {
 	const struct offer *mine = heal_offer_of(heal, heal->across->node);
 
-	return heal->job->subgroups[subgroup].is_here && !(mine && offer_has(mine, subgroup));
+	return job_keeps(&heal->job->subgroups[subgroup], plane) &&
+	       !(mine && offer_has_plane(mine, subgroup, plane));
 }
 
 /* ---- what is needed for it ---- */
@@ -43,7 +44,8 @@ static bool needs_any(const struct heal *heal)
 	    memcmp(&mine->placement, &placement, sizeof(placement)) != 0)
 		return true;
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
-		if (offer_has(mine, i) != job->subgroups[i].is_here)
+		if (offer_has(mine, i) != job->subgroups[i].is_here ||
+		    offer_keeps(mine, i) != job->subgroups[i].is_kept)
 			return true;
 	return false;
 }
@@ -54,11 +56,11 @@ static uint64_t plane_bytes(const struct heal *heal, uint32_t index, uint32_t pl
 	const struct zero_subgroup *subgroup = &job->subgroups[index];
 	const struct offer *source;
 
-	if (!heal_lacks(heal, index))
+	if (!heal_lacks(heal, index, plane))
 		return 0;
 	if (plane == ZERO_PLANE_PARAM)
 		return job_subgroup_param_bytes(job, subgroup);
-	source = heal_offer_of(heal, heal_source(heal, index));
+	source = heal_offer_of(heal, heal_source(heal, index, plane));
 	return offer_has_state(source, index) ? job_subgroup_state_bytes(job, subgroup) : 0;
 }
 

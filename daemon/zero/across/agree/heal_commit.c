@@ -47,7 +47,7 @@ static uint32_t put_extent(struct heal *heal, struct zero_subgroup *subgroup, ui
 	struct zero_job *job = heal->job;
 	const struct zero_place *place = &subgroup->places[plane];
 	uint32_t index = job_subgroup_index(job, subgroup);
-	bool is_new = heal_lacks(heal, index);
+	bool is_new = heal_lacks(heal, index, plane);
 	const struct tier_extent *extent = is_new ? &place->next : &place->extent;
 	uint32_t which = is_new ? place_next_index(place) : place->hash_index;
 
@@ -67,9 +67,10 @@ static uint32_t fill_record(struct heal *heal, const struct zero_marks *marks)
 	record_put_marks(record, heal->chosen.step, marks);
 	record->extents = job->record_extents;
 	record->blobs = job->record_blobs;
-	for_each_subgroup_here(job, subgroup)
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			members |= put_extent(heal, subgroup, plane);
+			if (job_keeps(&job->subgroups[i], plane))
+				members |= put_extent(heal, &job->subgroups[i], plane);
 	record_put_blobs(job, heal->blob_index, job->world, record, job->record_blobs);
 	return members;
 }
@@ -80,10 +81,10 @@ static void move_place(struct heal *heal, struct zero_subgroup *subgroup, uint32
 {
 	struct zero_job *job = heal->job;
 	uint32_t index = job_subgroup_index(job, subgroup);
-	bool is_new = heal_lacks(heal, index);
+	bool is_new = heal_lacks(heal, index, plane);
 
 	/* What stays is in both commits. */
-	if (subgroup->is_here && !is_new)
+	if (job_keeps(subgroup, plane) && !is_new)
 		return;
 	place_move(job, &subgroup->places[plane], is_new ? heal->pull.steps[plane][index] : 0);
 }

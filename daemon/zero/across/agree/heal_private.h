@@ -45,8 +45,8 @@ static inline const struct offer *heal_offer_of(const struct heal *heal, uint32_
  * nobody asks any more, goes; -EBUSY: somebody does, which no node does that has voted since.
  * -ENOMEM. Both with @text. */
 int heal_begin(struct heal *heal, struct across *across, struct zi_text *text);
-/* This node shall hold it, and holds nothing of it that is of what was chosen. */
-bool heal_lacks(const struct heal *heal, uint32_t subgroup);
+/* This node shall have that plane of it, and has nothing that is of what was chosen. */
+bool heal_lacks(const struct heal *heal, uint32_t subgroup, uint32_t plane);
 
 /* ---- heal_choose.c ---- */
 

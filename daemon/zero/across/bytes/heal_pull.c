@@ -15,14 +15,14 @@
 #include "kernels/hash.h"
 
 /* Documented in the header, as are all that are not static. */
-uint32_t heal_source(const struct heal *heal, uint32_t subgroup)
+uint32_t heal_source(const struct heal *heal, uint32_t subgroup, uint32_t plane)
 {
 	uint32_t nodes[SUBTREE_NODES_MAX], count = 0;
 
 	for (uint32_t i = 0; i < heal->across->node_count; i++) {
 		const struct offer *offer = heal_offer_of(heal, i);
 
-		if (offer && offer_has(offer, subgroup))
+		if (offer && offer_has_plane(offer, subgroup, plane))
 			nodes[count++] = i;
 	}
 	assert(count > 0); /* What was chosen is whole. */
@@ -231,14 +231,15 @@ static bool find_plane(struct heal_pull *pulls, struct heal_take *take)
 	for (; pulls->subgroup < job->subgroup_count; pulls->subgroup++, pulls->plane = 0) {
 		struct zero_subgroup *subgroup = &job->subgroups[pulls->subgroup];
 
-		while (heal_lacks(heal, pulls->subgroup) && pulls->plane < _ZERO_PLANE_COUNT) {
+		while (pulls->plane < _ZERO_PLANE_COUNT) {
 			uint32_t plane = pulls->plane++;
 
-			if (!subgroup->places[plane].next.bytes)
+			if (!heal_lacks(heal, pulls->subgroup, plane) ||
+			    !subgroup->places[plane].next.bytes)
 				continue;
 			take->what = plane == ZERO_PLANE_STATE ? HEAL_STATE : HEAL_PARAM;
 			take->subgroup = subgroup;
-			take->source = heal_source(heal, pulls->subgroup);
+			take->source = heal_source(heal, pulls->subgroup, plane);
 			take->record_bytes = heal_record_bytes(subgroup);
 			take->bytes = subgroup->places[plane].next.bytes;
 			take->data = take->buffer;

@@ -52,8 +52,8 @@ struct heal_pull {
 	struct heal_take takes[HEAL_TAKES];
 };
 
-/* The node that this one has it from: of those that hold it one after the other. */
-uint32_t heal_source(const struct heal *heal, uint32_t subgroup);
+/* The node that this one has that plane from: of those that have it one after the other. */
+uint32_t heal_source(const struct heal *heal, uint32_t subgroup, uint32_t plane);
 
 /* (HEAL_TAKES × buffer_bytes,) at @memory. -ENOMEM. */
 int heal_pull_begin(struct heal_pull *pulls, struct heal *heal, char *memory,

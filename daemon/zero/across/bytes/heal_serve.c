@@ -67,9 +67,9 @@ static uint64_t asked_bytes(const struct zero_job *job, const struct offer *offe
 	subgroup = across_subgroup(job, entry);
 	index = job_subgroup_index(job, subgroup);
 	if (entry->step == HEAL_PARAM)
-		return offer_has(offer, index) ? heal_record_bytes(subgroup) +
-		                                         job_subgroup_param_bytes(job, subgroup)
-		                               : 0;
+		return offer_keeps(offer, index) ? heal_record_bytes(subgroup) +
+		                                           job_subgroup_param_bytes(job, subgroup)
+		                                 : 0;
 	return offer_has_state(offer, index)
 	               ? heal_record_bytes(subgroup) + job_subgroup_state_bytes(job, subgroup)
 	               : 0;

@@ -51,6 +51,7 @@ static void make_present(const struct zero_job *job, struct offer *offer)
 		set_bit(offer->words, i, subgroup->is_here);
 		set_bit(offer->words + offer->word_count, i,
 		        subgroup->is_here && state->extent.bytes);
+		set_bit(offer->words + 2 * offer->word_count, i, subgroup->is_kept);
 	}
 }
 
@@ -62,12 +63,16 @@ static void make_former(const struct zero_job *job, struct offer *offer)
 	for (uint32_t i = 0; i < job->subgroup_count; i++) {
 		const struct zero_subgroup *subgroup = &job->subgroups[i];
 		const struct zero_place *state = &subgroup->places[ZERO_PLANE_STATE];
+		const struct zero_place *param = &subgroup->places[ZERO_PLANE_PARAM];
 		bool is_here = is_elsewhere ? subgroup->is_former_here : subgroup->is_here;
 		uint64_t bytes = state->kept_is == ZERO_KEPT_FORMER ? state->kept.bytes
 		                                                    : state->extent.bytes;
 
 		set_bit(offer->words, i, is_here);
 		set_bit(offer->words + offer->word_count, i, is_here && bytes);
+		bytes = param->kept_is == ZERO_KEPT_FORMER ? param->kept.bytes
+		                                           : param->extent.bytes;
+		set_bit(offer->words + 2 * offer->word_count, i, is_here || bytes);
 	}
 }
 
@@ -85,7 +90,8 @@ int offers_make(struct offers *offers, struct across *across)
 	offers->across = across;
 	offers->job = across->job;
 	offers->word_count = (uint32_t)((count + 63) / 64);
-	offers->offer_bytes = sizeof(struct offer) + 2 * offers->word_count * sizeof(uint64_t);
+	offers->offer_bytes =
+		sizeof(struct offer) + OFFER_BITS * offers->word_count * sizeof(uint64_t);
 	offers->memory =
 		calloc((size_t)across->node_count * OFFERS_MAX, (size_t)offers->offer_bytes);
 	if (!offers->memory)
@@ -131,6 +137,11 @@ static bool is_sane(const struct offers *offers, const struct offer *offer)
 		return false;
 	for (uint32_t i = 0; i < ZI_WORLD_MAX; i++)
 		if (offer->blob_bytes[i] > (i < offer->world ? ZI_BLOB_BYTES : 0))
+			return false;
+	/* Whoever holds a subgroup has its parameters, and nobody else has state of it. */
+	for (uint32_t i = 0; i < offer->word_count; i++)
+		if (offer->words[i] & ~offer->words[2 * offer->word_count + i] ||
+		    offer->words[offer->word_count + i] & ~offer->words[i])
 			return false;
 	return true;
 }

@@ -16,6 +16,7 @@
 #include "daemon/catalog/catalog.h"
 #include "daemon/worker/subtree.h"
 #include "daemon/zero/across/bytes/fetch.h"
+#include "daemon/zero/place/extent.h"
 
 struct across;
 struct across_serve;
@@ -27,6 +28,8 @@ struct zero_job;
 
 /* Commits of a node: the one in force, and the one before it. */
 #define OFFERS_MAX 2u
+
+#define OFFER_BITS 3u
 
 /* A commit, as it goes from node to node; bits of subgroups follow. */
 struct offer {
@@ -40,8 +43,9 @@ struct offer {
 	uint32_t blob_bytes
 		[ZI_WORLD_MAX]; /* of each rank's, where the node has that; 0: it has not */
 	uint32_t word_count, reserved;
-	/* (2 × word_count,) a bit for each subgroup: the node holds it; it has state, which is not
-	 * all zero */
+	/* (OFFER_BITS × word_count,) a bit for each subgroup: the node holds it; it has state,
+	 * which is not all zero; the node has its parameters, as with zero1 and zero2 also of what
+	 * others hold */
 	uint64_t words[];
 };
 static_assert(sizeof(struct offer) % sizeof(uint64_t) == 0, "words follow");
@@ -86,6 +90,16 @@ static inline bool offer_has(const struct offer *offer, uint32_t subgroup)
 static inline bool offer_has_state(const struct offer *offer, uint32_t subgroup)
 {
 	return offer->words[offer->word_count + subgroup / 64] >> subgroup % 64 & 1;
+}
+static inline bool offer_keeps(const struct offer *offer, uint32_t subgroup)
+{
+	return offer->words[2 * offer->word_count + subgroup / 64] >> subgroup % 64 & 1;
+}
+/* That plane of it is there, be it all zero. */
+static inline bool offer_has_plane(const struct offer *offer, uint32_t subgroup, uint32_t plane)
+{
+	return plane == ZERO_PLANE_PARAM ? offer_keeps(offer, subgroup)
+	                                 : offer_has(offer, subgroup);
 }
 
 /* ---- what serve.c asks ---- */

@@ -42,7 +42,12 @@ const struct params_way *params_way_of(const struct params *params,
 
 bool params_are_whole(const struct zero_job *job)
 {
-	return !job_has_pool(job);
+	return !job_divides_param(job);
+}
+
+bool params_are_kept(const struct zero_job *job)
+{
+	return job_stores_param(job) && params_are_whole(job);
 }
 
 static uint32_t node_of(const struct zero_job *job, const struct zero_set *set, uint32_t member)
@@ -189,7 +194,9 @@ bool params_is_there(struct params *params, const struct talk_entry *entry)
 		return false;
 	if (!job_stores_param(params->job))
 		return true;
-	return !params->job->units[entry->unit].write_count &&
+	/* Others of its unit may be on their way here from whoever asks. */
+	return (params->job->subgroups[index].is_param_next ||
+	        !params->job->units[entry->unit].write_count) &&
 	       lent_have(params->across, &params->job->subgroups[index]);
 }
 

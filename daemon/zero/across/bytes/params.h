@@ -3,7 +3,9 @@
  * Parameters of what other nodes update: each subgroup's newest values are pulled from a node that
  * holds its state, its *source*, inside the own replica. Floor 5, shard thread. Where nodes divide
  * parameters (zero3) there are no planes: what a unit in use needs is pulled then (fetch_far.h), by
- * the same numbers.
+ * the same numbers. With parameters on NVMe (zero1, zero2) every node has all of them on its
+ * store: what is pulled passes through a slot of staging, by the pipeline of the update itself
+ * (step/item.h), and what is given is read back from the store (lent.h). Who materializes has them.
  *
  *   source                                      who has the plane and does not hold the subgroup
  *   it is updated: READY ─────────────────────▶ its own step has come to its update:
@@ -45,8 +47,11 @@ void params_load(struct zero_job *job, gather_go_fn go_on);
 void params_update(struct zero_job *job);
 /* A subgroup that this node holds has been; */
 void params_updated(struct zero_job *job, const struct zero_subgroup *subgroup);
-/* and a unit's are on the store. */
+/* and its parameters are on the store. */
 void params_stored(struct zero_job *job);
+/* With parameters on NVMe that all nodes keep (zero1, zero2): one that another node holds has come,
+ * and is about to be written. */
+void params_copied(struct zero_job *job, const struct zero_subgroup *subgroup);
 /* What is to come has, and others have what they are to have; or nothing of it will be any more. */
 bool params_are_there(const struct zero_job *job);
 /* All nodes have come to a param_write_end() of the unit; */

@@ -66,8 +66,10 @@ struct params {
 struct params *params_free(struct params *params);
 const struct params_way *params_way_of(const struct params *params,
                                        const struct zero_subgroup *subgroup);
-/* Whether this node has a place for all of them, whoever updates them. */
+/* Whether this node has a place for all of them, whoever updates them; */
 bool params_are_whole(const struct zero_job *job);
+/* and whether that is on its store. */
+bool params_are_kept(const struct zero_job *job);
 /* What serve.c asks. */
 bool params_asked(const struct params *params, const struct talk_entry *entry);
 bool params_is_there(struct params *params, const struct talk_entry *entry);

@@ -9,6 +9,7 @@
 #include "daemon/zero/across/bytes/params_private.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/param/unit.h"
+#include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/step.h"
 
 /* ---- what is said ---- */
@@ -106,7 +107,11 @@ static void given_up(struct zi_post *post)
 	struct zero_job *job = params->job;
 	struct zero *zero = job->zero;
 	bool is_loading = params->loaded;
+	struct zi_text text = across->text;
 
+	if (!across->error)
+		zi_text_set(&text, "the ranks of job '%s' have left", across->name);
+	pipeline_fail(job, across->error ? across->error : -ECANCELED, &text);
 	across->task_count--;
 	job_unbusy(job);
 	across_go_on(across); /* It may wait for this. */
@@ -192,12 +197,46 @@ static void start(struct params *params, struct params_take *take, uint32_t piec
 	fetch_start(&take->fetch);
 }
 
+/* To the pipeline, which pulls and writes them when it is pumped. */
+static void copy_next(struct params *params)
+{
+	struct zero_job *job = params->job;
+
+	while (params->ready_taken != params->ready_put && !params->across->error) {
+		uint32_t index = params->ready[params->ready_taken % params->subgroup_count];
+
+		if (params->subgroups[index].said > params->numbers[job->subgroups[index].unit])
+			break;
+		params->ready_taken++;
+		pipeline_copy(job, &job->subgroups[index]);
+	}
+}
+
+void params_copied(struct zero_job *job, const struct zero_subgroup *subgroup)
+{
+	struct params *params = job->across ? job->across->params : NULL;
+	struct params_subgroup *mine;
+
+	if (!params || job->across->error)
+		return; /* Of a talk that is over. */
+	mine = &params->subgroups[job_subgroup_index(job, subgroup)];
+	mine->made = mine->said;
+	mine->pieces_left = 0;
+	assert(params->wait_count > 0);
+	params->wait_count--;
+	params_go_on(params);
+}
+
 /* Pieces of those that can be pulled, in their order, once this node has come so far itself: its
  * ranks have used the former values until then. */
 static void take_next(struct params *params)
 {
 	struct zero_job *job = params->job;
 
+	if (params_are_kept(job)) {
+		copy_next(params);
+		return;
+	}
 	for (uint32_t i = 0; i < PARAMS_DEPTH && params->ready_taken != params->ready_put; i++) {
 		struct params_take *take = &params->takes[i];
 		uint32_t index = params->ready[params->ready_taken % params->subgroup_count];
@@ -250,6 +289,8 @@ int params_heard(struct across *across, const struct talk_entry *entry, struct z
 	params->subgroups[index].said = entry->micro;
 	params->ready[params->ready_put++ % params->subgroup_count] = index;
 	take_next(params);
+	if (params_are_kept(params->job) && params->job->pipeline.kind != ZERO_PIPELINE_NONE)
+		pipeline_pump(params->job);
 	return 0;
 }
 
@@ -270,6 +311,12 @@ static void begin(struct params *params, bool is_update)
 
 		if (is_update && job->units[subgroup->unit].is_frozen)
 			continue;
+		if (!is_update && params_are_kept(job)) {
+			/* Each has its own. */
+			params->subgroups[i].made = params->numbers[subgroup->unit];
+			params->subgroups[i].said = params->numbers[subgroup->unit];
+			continue;
+		}
 		if (subgroup->is_here) {
 			params->subgroups[i].gives_left =
 				params_pieces(params, subgroup) *
@@ -281,6 +328,10 @@ static void begin(struct params *params, bool is_update)
 		params->subgroups[i].pieces_left = params_pieces(params, subgroup);
 		params->wait_count++;
 		job->units[subgroup->unit].update_count += is_update;
+		if (!params_are_kept(job))
+			continue;
+		job->units[subgroup->unit].write_count++;
+		job->pipeline.awaited_count++;
 	}
 }
 
@@ -303,7 +354,9 @@ void params_load(struct zero_job *job, gather_go_fn go_on)
 
 	begin(params, false);
 	params->loaded = go_on;
-	for_each_subgroup_here(job, subgroup)
+	for (struct zero_subgroup *subgroup = params_are_kept(job) ? NULL
+	                                                           : job_subgroup_here(job, 0);
+	     subgroup; subgroup = job_subgroup_here(job, job_subgroup_index(job, subgroup) + 1))
 		params_tell(params, job_subgroup_index(job, subgroup));
 	if (job->across->error)
 		params_over(job->across);

@@ -63,7 +63,7 @@ static void came(struct pull *pull)
 	dev_submit(pull->job->device, &copy->task);
 }
 
-/* With a pool: of those subgroups that are here. */
+/* With a pool: of those subgroups that stay here. */
 static bool next_own_piece(struct across_written *written, struct across_copy *copy)
 {
 	struct zero_job *job = written->job;
@@ -75,7 +75,7 @@ static bool next_own_piece(struct across_written *written, struct across_copy *c
 		uint64_t bytes = job_subgroup_param_bytes(job, subgroup);
 		uint64_t begin = written->piece * copy->across->slot_bytes;
 
-		if (!subgroup->is_here || begin >= bytes)
+		if (!job_keeps(subgroup, ZERO_PLANE_PARAM) || begin >= bytes)
 			continue;
 		copy->target = written->base
 		                       ? written->base + job_subgroup_param_begin(job, subgroup)

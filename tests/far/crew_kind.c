@@ -63,7 +63,7 @@ struct crew_kind crew_kind_draw(uint64_t seed, uint32_t index)
 	kind.offload = draw(&random, 4)   ? ZINF_OFFLOAD_NVME
 	               : draw(&random, 2) ? ZINF_OFFLOAD_CPU
 	                                  : ZINF_OFFLOAD_NONE;
-	if (kind.offload == ZINF_OFFLOAD_NVME && kind.strategy == ZINF_ZERO3 && draw(&random, 2))
+	if (kind.offload == ZINF_OFFLOAD_NVME && draw(&random, 2))
 		kind.offload_param = ZINF_OFFLOAD_NVME;
 	kind.commit_interval = kind.offload == ZINF_OFFLOAD_NVME && draw(&random, 2) ? 3 : 1;
 	kind.schedule = draw(&random, 3) ? ZINF_LOCAL : ZINF_SHARDED;

@@ -45,10 +45,7 @@ static bool refuse_strategy(struct crew *crew)
 	bool is_right;
 
 	crew->settings.options.strategy = crew->kind.strategy == ZINF_ZERO1 ? ZINF_DDP : ZINF_ZERO1;
-	if (crew->settings.options.offload_param == ZINF_OFFLOAD_NVME)
-		crew->settings.options.strategy = ZINF_ZERO3;
-	is_right = crew->settings.options.strategy == crew->kind.strategy ||
-	           crew_is_refused(crew, "another strategy", others);
+	is_right = crew_is_refused(crew, "another strategy", others);
 	crew->settings.options.strategy = crew->kind.strategy;
 	return is_right;
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/text.h"
+#include "common/base/utf8.h"
 #include "zctl/zctl.h"
 
 static volatile sig_atomic_t is_cancelled;
@@ -109,6 +110,7 @@ void zctl_show_progress(const char *label, uint64_t done_bytes, uint64_t total_b
 
 void zctl_complain(const char *format, ...)
 {
+	char chars[4096]; /* What files and other users call things must not drive a terminal. */
 	va_list arguments;
 
 	if (is_drawn)
@@ -116,7 +118,8 @@ void zctl_complain(const char *format, ...)
 	is_drawn = false;
 	fputs("zctl: ", stderr);
 	va_start(arguments, format);
-	(void)vfprintf(stderr, format, arguments);
+	(void)vsnprintf(chars, sizeof(chars), format, arguments);
 	va_end(arguments);
-	fputc('\n', stderr);
+	zi_utf8_clean(chars);
+	fprintf(stderr, "%s\n", chars);
 }

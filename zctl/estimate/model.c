@@ -9,6 +9,7 @@
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
+#include "common/base/utf8.h"
 #include "common/wire/geometry.h"
 
 void estimate_model_free(struct estimate_model *model)
@@ -58,6 +59,8 @@ static int append(struct estimate_model *model, const char *name, uint32_t *ret_
 	if (name &&
 	    (!copy || json_object_set_new(model->indices, name, json_integer(model->unit_count))))
 		return no_memory(text);
+	if (copy)
+		zi_utf8_clean(copy); /* It is shown, and whoever made the file chose it. */
 	*ret_index = model->unit_count;
 	model->units[model->unit_count++] = (struct estimate_unit){ .name = zi_steal(copy) };
 	return 0;

@@ -100,6 +100,14 @@ Test(estimate_files, what_an_index_cannot_name_is_refused)
 	}
 }
 
+/* Of a file from elsewhere. */
+Test(estimate_files, names_do_not_drive_a_terminal)
+{
+	write_header("one.safetensors", "{" TENSOR("h\\u001b[31m\\n.w", "BF16", "[6]", 0, 12) "}");
+	cr_assert_eq(read_word(path_of("one.safetensors"), 0), 0, "%s", text.chars);
+	cr_expect_str_eq(model.units[0].name, "h?[31m?");
+}
+
 Test(estimate_files, only_the_header_need_be_there)
 {
 	uint8_t bytes[16] = { 255, 255, 255, 3 };

@@ -14,9 +14,9 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "common/base/utf8.h"
 #include "common/wire/owner.h"
 #include "daemon/zero/across/across.h"
+#include "daemon/zero/across/agree/agree.h"
 #include "daemon/zero/across/agree/commit.h"
 #include "daemon/zero/across/agree/heal.h"
 #include "daemon/zero/across/bytes/blobs.h"
@@ -222,13 +222,10 @@ static void released(struct zero_job *job, int error, const struct zi_text *text
 static void voted(void *arg, const struct round *round, int error, const struct zi_text *text)
 {
 	struct zero_job *job = arg;
-	struct zi_text why;
-	uint32_t node;
+	struct zi_text why = { "" };
 
 	if (!error && is_wanted(job)) {
-		error = round_refusal(round, across_node_count(job), &why, &node);
-		if (error)
-			zi_utf8_clean(why.chars); /* Another node's word. */
+		error = agree_refusal(job, round, &why);
 		text = &why;
 	} else if (!error) {
 		error = -ECANCELED;

@@ -192,6 +192,8 @@ Test(across, memory_that_is_not_there_on_one_node_is_there_on_none)
 		cr_expect_str_eq(ranks.actors[i].text.chars, ranks.actors[0].text.chars);
 		cr_expect(!ranks.actors[i].is_broken);
 	}
+	cr_expect_eq(strncmp(ranks.actors[0].text.chars, "node 1 (ranks 1", 15), 0, "%s",
+	             ranks.actors[0].text.chars);
 	cr_expect_eq(nodes_materialize(&ranks), -ENOSPC, "again, by the same talk");
 	cr_expect_eq(net.worker_count, 2);
 	end(true);

@@ -177,6 +177,20 @@ Test(round, who_cannot_is_the_same_on_all_nodes)
 	cr_expect_str_eq(text.chars, "node 1 gives no reason");
 }
 
+/* No word of it is cut in two. */
+Test(round, a_long_reason_ends_where_a_word_does)
+{
+	struct round_vote vote = { .error = 0 };
+	struct zi_text text;
+
+	zi_text_set(&text, "%0180d %050d", 1, 2);
+	round_vote_refuse(&vote, -ENOSPC, &text);
+	cr_expect_eq(vote.data_bytes, 180);
+	zi_text_set(&text, "%0200d", 1);
+	round_vote_refuse(&vote, -ENOSPC, &text);
+	cr_expect_eq(vote.data_bytes, TALK_DATA_BYTES);
+}
+
 Test(round, votes_that_cannot_be_are_refused_with_numbers)
 {
 	const struct talk_entry bad[] = {

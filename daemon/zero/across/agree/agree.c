@@ -75,6 +75,22 @@ static enum zero_gather gather_of(enum round_kind kind)
 }
 
 /* See agree.h. */
+int agree_refusal(const struct zero_job *job, const struct round *round, struct zi_text *ret_text)
+{
+	uint32_t node_count = across_node_count(job), node = 0;
+	bool is_of_all = round_odd_one(round, node_count) == node_count;
+	struct zi_text told;
+	int r = round_refusal(round, node_count, &told, &node);
+
+	if (!r)
+		return 0;
+	zi_text_set(ret_text, "%.60s%s%.190s", is_of_all ? "" : across_name(job, node).chars,
+	            is_of_all ? "" : ": ", told.chars);
+	zi_utf8_clean(ret_text->chars); /* Another node's word. */
+	return err_origin(r);
+}
+
+/* See agree.h. */
 bool agree_refused(struct zero_job *job, const struct round *round)
 {
 	struct zi_text why, text;

@@ -28,6 +28,10 @@ bool agree_is_held(const struct zero_job *job);
 void agree_hold(struct zero_job *job, enum zero_gather gather, gather_go_fn go_on);
 void agree_held(struct zero_job *job);
 
+/* Why a node cannot, with its name: stores and tiers are called alike on all. What all say, as they
+ * know it of each other, is no one's. Return: 0, or the first node's error. */
+int agree_refusal(const struct zero_job *job, const struct round *round, struct zi_text *ret_text);
+
 /* ---- for begin.c ---- */
 
 /* These are votes that no node makes with an error: one that does cannot go on. Return: true when

@@ -200,10 +200,22 @@ uint32_t rounds_kind_of(const struct rounds *rounds, uint32_t node, uint64_t num
 	return round->kind;
 }
 
+/* How much of a sentence a vote has room for, in whole words. */
+static uint32_t room_for(const struct zi_text *text)
+{
+	uint32_t end = TALK_DATA_BYTES;
+
+	if (strlen(text->chars) <= end)
+		return (uint32_t)strlen(text->chars);
+	while (end > TALK_DATA_BYTES / 2 && text->chars[end] != ' ')
+		end--;
+	return end > TALK_DATA_BYTES / 2 ? end : TALK_DATA_BYTES;
+}
+
 void round_vote_refuse(struct round_vote *vote, int error, const struct zi_text *text)
 {
 	vote->error = error;
-	vote->data_bytes = (uint32_t)ZI_MIN(strlen(text->chars), sizeof(vote->data));
+	vote->data_bytes = room_for(text);
 	memcpy(vote->data, text->chars, vote->data_bytes);
 }
 

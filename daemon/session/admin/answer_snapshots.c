@@ -15,45 +15,43 @@ static bool is_admin(uid_t uid)
 	return uid == 0 || uid == geteuid();
 }
 
-static void snapshot_done(struct zero_snapshot_op *op)
+static json_t *answer_snapshot(const struct zero_snapshot_op *op)
 {
-	struct sess_inquiry *inquiry = container_of(op, struct sess_inquiry, snapshot_op);
-	json_t *answer;
+	json_t *answer = json_object();
 
-	inquiry->result = op->result;
-	inquiry->text = op->text;
-	if (!op->result) {
-		answer = json_object();
-		answer_word(answer, "job", op->job);
-		answer_word(answer, "name", op->name);
-		if (op->as[0])
-			answer_word(answer, "as", op->as);
-		answer_put(answer, "step", json_integer(op->step));
-		answer_number(answer, "held_bytes", op->held_bytes);
-		if (op->node_count > 1) {
-			answer_number(answer, "nodes", op->node_count);
-			answer_number(answer, "kept_nodes", op->kept_count);
-		}
-		inquiry->answer = answer;
+	answer_word(answer, "job", op->job);
+	answer_word(answer, "name", op->name);
+	if (op->as[0])
+		answer_word(answer, "as", op->as);
+	answer_put(answer, "step", json_integer(op->step));
+	answer_number(answer, "held_bytes", op->held_bytes);
+	if (op->node_count > 1) {
+		answer_number(answer, "nodes", op->node_count);
+		answer_number(answer, "kept_nodes", op->kept_count);
 	}
-	sess_answered(container_of(inquiry, struct sess, inquiry));
+	return answer;
 }
 
-static void delete_done(struct zero_snapshot_op *op)
+static json_t *answer_delete(const struct zero_snapshot_op *op)
+{
+	json_t *answer = json_object();
+
+	answer_word(answer, "job", op->job);
+	answer_put(answer, "step", json_integer(op->step));
+	answer_number(answer, "freed_bytes", op->held_bytes);
+	answer_put(answer, "is_space_kept", json_boolean(op->is_space_kept));
+	return answer;
+}
+
+static void op_done(struct zero_snapshot_op *op)
 {
 	struct sess_inquiry *inquiry = container_of(op, struct sess_inquiry, snapshot_op);
-	json_t *answer;
 
 	inquiry->result = op->result;
 	inquiry->text = op->text;
-	if (!op->result) {
-		answer = json_object();
-		answer_word(answer, "job", op->job);
-		answer_put(answer, "step", json_integer(op->step));
-		answer_number(answer, "freed_bytes", op->held_bytes);
-		answer_put(answer, "is_space_kept", json_boolean(op->is_space_kept));
-		inquiry->answer = answer;
-	}
+	if (!op->result)
+		inquiry->answer = inquiry->question == SESS_ASK_DELETE ? answer_delete(op)
+		                                                       : answer_snapshot(op);
 	sess_answered(container_of(inquiry, struct sess, inquiry));
 }
 
@@ -64,7 +62,7 @@ void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inqui
 	struct zero_snapshot_op *op = &inquiry->snapshot_op;
 
 	*op = (struct zero_snapshot_op){
-		.done = snapshot_done,
+		.done = op_done,
 		.uid = uid,
 		.is_admin = is_admin(uid),
 		.is_automatic = inquiry->is_automatic,
@@ -74,7 +72,6 @@ void sess_answer_snapshot(struct sess_shard *shard, uid_t uid, struct sess_inqui
 	(void)zi_copy_name(op->name, sizeof(op->name), inquiry->name);
 	(void)zi_copy_name(op->as, sizeof(op->as), inquiry->as);
 	if (inquiry->question == SESS_ASK_DELETE) {
-		op->done = delete_done;
 		zero_job_delete(shard->zero, op);
 	} else if (inquiry->question == SESS_ASK_SNAPSHOT_CREATE) {
 		zero_snapshot_create(shard->zero, op);

@@ -12,7 +12,6 @@
 #include "daemon/zero/job/materialize.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/snapshot/snapshot.h"
-#include "daemon/zero/step/commit.h"
 
 /* Ranks that are named; who has more looks at zctl jobs. */
 #define NAMED_MAX 4u
@@ -34,13 +33,8 @@ static int say_ranks(const struct zero_job *job, struct zi_text *text)
 static int delete_check(const struct zero *zero, const struct zero_job *job,
                         const struct zero_snapshot_op *op, struct zi_text *text)
 {
-	int r = change_check(zero, text);
+	int r = snapshot_job_check(zero, job, op, text);
 
-	if (r)
-		return err_trace(r);
-	if (!job)
-		return err_origin(zi_text_error(text, -ENOENT, "no job '%s'", op->job));
-	r = snapshot_access(job->uid, op, text);
 	if (r)
 		return err_trace(r);
 	if (job->group.rank_count)

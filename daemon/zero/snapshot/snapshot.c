@@ -285,6 +285,19 @@ int snapshot_access(uint32_t owner_uid, const struct zero_snapshot_op *op, struc
 }
 
 /* See snapshot.h. */
+int snapshot_job_check(const struct zero *zero, const struct zero_job *job,
+                       const struct zero_snapshot_op *op, struct zi_text *text)
+{
+	int r = change_check(zero, text);
+
+	if (r)
+		return err_trace(r);
+	if (!job)
+		return err_origin(zi_text_error(text, -ENOENT, "no job '%s'", op->job));
+	return err_trace(snapshot_access(job->uid, op, text));
+}
+
+/* See snapshot.h. */
 int snapshot_read_check(const struct zero_snapshot *snapshot, struct zero_snapshot_op *op)
 {
 	int r;

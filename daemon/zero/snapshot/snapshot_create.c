@@ -8,18 +8,12 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/snapshot/snapshot_make.h"
-#include "daemon/zero/step/commit.h"
 
 static int create_check(struct zero *zero, const struct zero_job *job, struct zero_snapshot_op *op)
 {
 	struct zi_text *text = &op->text;
-	int r = change_check(zero, text);
+	int r = snapshot_job_check(zero, job, op, text);
 
-	if (r)
-		return err_trace(r);
-	if (!job)
-		return err_origin(zi_text_error(text, -ENOENT, "no job '%s'", op->job));
-	r = snapshot_access(job->uid, op, text);
 	if (r)
 		return err_trace(r);
 	if (job->refusal)

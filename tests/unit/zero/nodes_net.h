@@ -394,7 +394,10 @@ static inline bool net_deliver(struct net_worker *worker, uint32_t from)
 	/* What comes before the talk waits, as in the kernel. */
 	if (worker->type != NET_TALK && worker->type != NET_FOLLOW)
 		return false;
-	event = worker->from[from].events[(*taken)++ % NET_EVENTS_MAX];
+	event = worker->from[from].events[*taken % NET_EVENTS_MAX];
+	if (event.what != NET_EVENT_DONE && net.holds && net.holds(worker, from, &event.entry))
+		return false;
+	(*taken)++;
 	if (event.what == NET_EVENT_DONE) {
 		net_answer(worker, event.error, &event.text);
 		return true;

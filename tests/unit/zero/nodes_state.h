@@ -54,6 +54,8 @@ static struct {
 	/* A node that lies: it looks at all that comes to a worker from node @from, and may change
 	 * it. Bytes of a CAME lie at worker->slab. */
 	void (*spoil)(struct net_worker *worker, uint32_t from, struct talk_entry *entry);
+	/* Whether that waits, with all that follows it from there: asked until it says no. */
+	bool (*holds)(struct net_worker *worker, uint32_t from, const struct talk_entry *entry);
 	/* What came from a node that lies (lies.h), as that one says it, or NULL; how often it says
 	 * it: 0, 1 or 2. */
 	uint32_t (*lie)(struct net_worker *worker, struct talk_entry *entry);

@@ -25,21 +25,16 @@ static void begin_moving(uint64_t seed)
 	move_to("01", ZI_STRATEGY_DDP, 0);
 }
 
-static uint32_t told_count; /* starts that ended with the words that they should */
-
-/* The start fails, by @error and @words at node 0; or, as node 1 has seen no lie, since it goes on
- * with something else. */
+/* The start fails, by @error and @words at node 0. */
 static void come_in_vain(int error, const char *words)
 {
 	const struct zero_op *op = &ranks.actors[0].calls[0].op;
-	bool is_told;
 
 	cr_assert_neq(train_come(), 0);
-	is_told = op->result == error && strstr(op->text.chars, words);
-	told_count += is_told;
-	cr_expect(is_told || strstr(op->text.chars, "is in materialize, but"), "%d: %s", op->result,
+	cr_expect(op->result == error && strstr(op->text.chars, words), "%d: %s", op->result,
 	          op->text.chars);
 	net.spoil = NULL;
+	net.holds = NULL;
 }
 
 /* … and nothing has changed. */
@@ -65,13 +60,18 @@ static void goes_on(void)
 static struct commit_offers said;
 static uint32_t said_count;
 
-/* It has said so to itself, too, where it has not heard of the others before. */
+static bool is_resume(const struct talk_entry *entry)
+{
+	return entry->kind == TALK_ROUND && entry->what == ROUND_RESUME;
+}
+
+/* It has said so to itself, too: it would go on with what is true, and end the start first by
+ * being elsewhere. So its round is not complete (holds_names()) before node 0 has heard it. */
 static void spoil_names(struct net_worker *worker, uint32_t from, struct talk_entry *entry)
 {
 	struct rounds *mine = &job_at(1)->across->rounds;
 
-	if (worker->place != 0 || from != 1 || entry->kind != TALK_ROUND ||
-	    entry->what != ROUND_RESUME)
+	if (worker->place != 0 || from != 1 || !is_resume(entry))
 		return;
 	memcpy(entry->data, &said, sizeof(said));
 	for (uint32_t i = 0; i < ROUND_RING; i++)
@@ -80,12 +80,23 @@ static void spoil_names(struct net_worker *worker, uint32_t from, struct talk_en
 	said_count++;
 }
 
-static void lies_about_names(const struct commit_offers *lie, uint64_t seed, const char *words)
+static bool holds_names(struct net_worker *worker, uint32_t from, const struct talk_entry *entry)
 {
-	begin_moving(seed);
+	return worker->place == 1 && from == 0 && is_resume(entry) && !said_count;
+}
+
+static void say(const struct commit_offers *lie)
+{
 	said = *lie;
 	said_count = 0;
 	net.spoil = spoil_names;
+	net.holds = holds_names;
+}
+
+static void lies_about_names(const struct commit_offers *lie, uint64_t seed, const char *words)
+{
+	begin_moving(seed);
+	say(lie);
 	fails(-EPROTO, words);
 	cr_assert_gt(said_count, 0);
 	goes_on();
@@ -107,7 +118,6 @@ Test(across_heal_bad, names_that_cannot_be_end_the_start)
 
 	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++)
 		lies_about_names(&bad[i], i + 1, "node 1 says what makes no sense of its commits");
-	cr_expect_gt(told_count, 2);
 }
 
 /* A job that is new everywhere, of which a node says that it has a commit, and offers none. */
@@ -116,9 +126,8 @@ Test(across_heal_bad, a_commit_that_nobody_offers_is_refused)
 	struct train what = wanted("01", ZI_OFFLOAD_NVME);
 
 	train_init(&what, 3);
-	said = (struct commit_offers){ .count = 1,
-		                       .names = { { .number = 5, .line = 7, .step = 3 } } };
-	net.spoil = spoil_names;
+	say(&(struct commit_offers){ .count = 1,
+	                             .names = { { .number = 5, .line = 7, .step = 3 } } });
 	come_in_vain(-EPROTO, "none says what it has of them");
 	train_leave(false);
 	train_deinit();
@@ -128,14 +137,13 @@ Test(across_heal_bad, a_commit_that_nobody_offers_is_refused)
 Test(across_heal_bad, a_second_doubt_ends_the_start)
 {
 	begin_moving(4);
-	said = (struct commit_offers){ .count = 1,
-		                       .names = { { .number = 1, .step = 1 } },
-		                       .doubt = { .number = 2, .line = 9, .step = 2 },
-		                       .is_in_doubt = 1 };
-	said_count = 0;
-	net.spoil = spoil_names;
+	say(&(struct commit_offers){ .count = 1,
+	                             .names = { { .number = 1, .step = 1 } },
+	                             .doubt = { .number = 2, .line = 9, .step = 2 },
+	                             .is_in_doubt = 1 });
 	cr_assert_neq(train_come(), 0);
 	net.spoil = NULL;
+	net.holds = NULL;
 	train_leave(false);
 	cr_expect_geq(said_count, 1);
 	cr_expect_eq(job_at(0)->committed_step, 1);
@@ -215,7 +223,6 @@ Test(across_heal_bad, offers_that_cannot_be_end_the_start)
 	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++)
 		lies_about_offers(bad[i].at, bad[i].bytes, bad[i].value, i + 1, -EPROTO,
 		                  "node 1 says what makes no sense of a commit");
-	cr_expect_eq(told_count, ZI_COUNT_OF(bad));
 	lies_about_offers(offsetof(struct offer, number), 8, 77, 31, -EPROTO,
 	                  "node 1 offers commit 77, and voted none");
 }

@@ -5,6 +5,7 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/wire/geometry.h"
+#include "common/wire/strategy.h"
 
 /* Units of parameters that are there at a time: in use, on its way, and being let go (as the pool
  * has them, memory.c). */
@@ -46,21 +47,6 @@ void zi_owners_deal_units(struct zi_owners *owners, const uint64_t *unit_padded,
 			(void)zi_owners_deal(owners,
 			                     zi_geometry_subgroup_elements(unit_padded[unit], i));
 	}
-}
-
-bool zi_strategy_divides_state(uint32_t strategy)
-{
-	return strategy == ZI_STRATEGY_ZERO1 || zi_strategy_divides_grads(strategy);
-}
-
-bool zi_strategy_divides_grads(uint32_t strategy)
-{
-	return strategy == ZI_STRATEGY_ZERO2 || zi_strategy_divides_params(strategy);
-}
-
-bool zi_strategy_divides_params(uint32_t strategy)
-{
-	return strategy == ZI_STRATEGY_ZERO3;
 }
 
 bool zi_params_are_lent(const struct zi_job_training *training, bool has_sets)

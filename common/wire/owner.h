@@ -28,10 +28,6 @@ void zi_owners_deal_units(struct zi_owners *owners, const uint64_t *unit_padded,
 
 /* Members of a set of @member_count that divide a plane among them: 1 where nothing is divided. */
 uint32_t zi_shard_members(const struct zi_job_training *training, uint32_t member_count);
-bool zi_strategy_divides_state(uint32_t strategy);
-bool zi_strategy_divides_grads(uint32_t strategy);
-bool zi_strategy_divides_params(uint32_t strategy);
-
 /* Parameters on NVMe, of ranks on several nodes: may a node need what another one holds? @has_sets:
  * sets of ranks are named. */
 bool zi_params_are_lent(const struct zi_job_training *training, bool has_sets);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a job trains: names, what goes together, what differs between ranks. Floor 1, pure.
+ * How a job trains: what goes together, what differs between ranks. Floor 1, pure.
  *
  * One table has every word, so that none can be added and be forgotten by the comparison.
  */
@@ -11,7 +11,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
-#include "common/wire/owner.h"
+#include "common/wire/strategy.h"
 
 /* More micro-batches than this in one gradient have no meaning. */
 #define TRAINING_ACCUMULATION_MAX 65536u
@@ -70,22 +70,7 @@ static const struct training_field training_fields[] = {
 static_assert(ZI_COUNT_OF(training_fields) == 14 + 3, "every word is in the table");
 static_assert(ZI_TRAINING_FLAGS_ALL == (1u << 3) - 1, "every flag is in the table");
 
-static const char *const strategy_names[_ZI_STRATEGY_COUNT] = {
-	"ddp", "dp", "ddp", "zero1", "zero2", "zero3",
-};
-
-/* See training.h. */
-const char *zi_strategy_name(uint32_t strategy)
-{
-	return strategy < _ZI_STRATEGY_COUNT ? strategy_names[strategy] : "?";
-}
-
 /* ---- what goes together ---- */
-
-static bool has_shards(uint32_t strategy)
-{
-	return strategy >= ZI_STRATEGY_ZERO1 && strategy < _ZI_STRATEGY_COUNT;
-}
 
 static int check_reserved(const struct zi_job_training *training, struct zi_text *text)
 {
@@ -129,7 +114,7 @@ static int check_places(const struct zi_job_training *training, uint32_t world_s
 {
 	const char *name = zi_strategy_name(training->strategy);
 
-	if (training->shard_size && !has_shards(training->strategy))
+	if (training->shard_size && !zi_strategy_divides_state(training->strategy))
 		return err_origin(zi_text_error(text, -EINVAL,
 		                                "shard_size is %u, but strategy %s shards nothing: "
 		                                "leave it 0, or use zero1, zero2 or zero3",
@@ -168,7 +153,7 @@ static int check_budget(const struct zi_job_training *training, const struct zi_
 {
 	if (!training->grad_budget_bytes)
 		return 0;
-	if (training->strategy != ZI_STRATEGY_ZERO2 && training->strategy != ZI_STRATEGY_ZERO3)
+	if (!zi_strategy_divides_grads(training->strategy))
 		return err_origin(zi_text_error(
 			text, -EINVAL,
 			"grad_budget_bytes is %s, but strategy %s keeps all gradients in each "

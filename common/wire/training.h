@@ -17,17 +17,7 @@
 #include "common/base/text.h"
 #include "common/wire/control.h"
 #include "common/wire/layout.h"
-
-/* Which planes a rank owns a share of only; docs/PROTOCOL.md has the table. */
-enum zi_strategy {
-	ZI_STRATEGY_DEFAULT = 0, /* ddp */
-	ZI_STRATEGY_DP = 1,      /* replicas are threads of one process */
-	ZI_STRATEGY_DDP = 2,     /* none */
-	ZI_STRATEGY_ZERO1 = 3,   /* optimizer state */
-	ZI_STRATEGY_ZERO2 = 4,   /* and gradients */
-	ZI_STRATEGY_ZERO3 = 5,   /* and parameters */
-	_ZI_STRATEGY_COUNT,
-};
+#include "common/wire/strategy.h"
 
 #define ZI_TRAINING_CONSECUTIVE  (1u << 0) /* a clean step gives all of the hysteresis back */
 #define ZI_TRAINING_FORWARD_ONLY (1u << 1) /* neither gradients nor state */
@@ -64,9 +54,6 @@ static inline bool zi_training_is_forward_only(const struct zi_job_training *tra
 {
 	return training->flags & ZI_TRAINING_FORWARD_ONLY;
 }
-
-/* "zero1"; "ddp" of the default; "?" of none. */
-const char *zi_strategy_name(uint32_t strategy);
 
 /* The loss scale's options among the words, and into them; with none all of them are zero. */
 struct zi_scaler_options zi_training_scaler(const struct zi_job_training *training);

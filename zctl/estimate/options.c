@@ -10,7 +10,6 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/base/nearest.h"
-#include "common/wire/owner.h"
 #include "zctl/estimate/deepspeed.h"
 #include "zinf/zinf.h"
 

@@ -46,18 +46,13 @@ static void expect_refused(struct zi_job_training training, const char *words)
 	cr_expect_eq(zi_check_training(&training, &config, 8, 8, NULL), -EINVAL);
 }
 
-Test(training, all_zero_is_ddp_and_every_strategy_has_its_name)
+Test(training, all_zero_is_sound_and_so_is_every_strategy)
 {
-	static const char *const names[] = { "ddp", "dp", "ddp", "zero1", "zero2", "zero3" };
-
-	cr_assert_eq(sizeof(names) / sizeof(names[0]), _ZI_STRATEGY_COUNT);
 	for (uint32_t i = 0; i < _ZI_STRATEGY_COUNT; i++) {
 		struct zi_job_training training = { .strategy = i };
 
-		cr_expect_str_eq(zi_strategy_name(i), names[i]);
 		cr_expect_eq(check(&training), 0, "%s", text.chars);
 	}
-	cr_expect_str_eq(zi_strategy_name(_ZI_STRATEGY_COUNT), "?");
 	cr_expect_str_eq(zi_scaler_name(ZI_SCALER_TORCH), "torch");
 	cr_expect_str_eq(zi_scaler_name(_ZI_SCALER_COUNT), "?");
 }

@@ -45,6 +45,7 @@ struct worker_op {
 	bool is_used;
 	bool wants_store;         /* JOIN, MEET: control is to serve it first, at an address … */
 	struct place_address own; /* … that net finds, as the resolver may be slow */
+	uint64_t patience_ns;     /* then a port in use is an error; 0: it was not in use yet */
 	struct nodes_end end;     /* how it ended; error 0: well */
 	struct meet_result met;   /* NET_MEET */
 	uint64_t started_ns, busy_ns;
@@ -121,7 +122,8 @@ void worker_end_epoch(struct worker *worker, struct nodes *nodes, const struct n
 void worker_end_watched(struct worker *worker, struct nodes *nodes);
 /* worker_end.c, the mail's thread: a followed group's message cannot go on. */
 void worker_mail_failed(void *arg, const struct nodes_end *end);
-/* worker_requests.c, control: the address of one that wants a store is found, or is not. */
+/* worker_requests.c, control: the address of one that wants a store is found, or is not. Back to
+ * net for a moment, where the port is in use by what may just be ending. */
 void worker_op_placed(struct zi_post *post);
 /* Of a JOIN or MEET. */
 const struct net_way *worker_way_of(const struct worker_op *op);

@@ -2,11 +2,15 @@
 /* What zinf-net's operations thread does with each request; see worker.h. Floor 3. */
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/worker/net/worker.h"
+
+/* Between two looks whether a port is free. */
+#define WORKER_PORT_AGAIN_NS (50 * ZI_NS_PER_MS)
 
 static void leave(struct worker *worker)
 {
@@ -183,11 +187,16 @@ static void run(struct worker_op *op)
 	}
 }
 
-/* Where this node's store is to be found; then control serves it. */
+/* Where this node's store is to be found; then control serves it. Again, after a moment, where the
+ * port was in use. */
 static void place(struct worker_op *op)
 {
+	const struct timespec moment = { .tv_nsec = (long)WORKER_PORT_AGAIN_NS };
 	const struct net_way *way = worker_way_of(op);
 	uint64_t started_ns = zi_clock_now_ns();
+
+	if (op->patience_ns)
+		(void)nanosleep(&moment, NULL); /* Sooner is as good. */
 
 	op->end = (struct nodes_end){ .culprit = NET_CULPRIT_NONE };
 	op->end.error = place_own_address(&way->place, way->interface, &op->end.text, &op->own);

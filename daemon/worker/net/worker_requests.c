@@ -16,6 +16,9 @@
 #define WORKER_EPOCHS_KEPT 1
 /* Who was refused is logged so often, and then once a second. */
 #define WORKER_REFUSALS 8u
+/* The store of a job whose ranks have left goes so soon after them: its node waits for what the
+ * others' ranks have left behind. */
+#define WORKER_PORT_NS (3 * ZI_NS_PER_S)
 
 /* Whoever reaches the port can cause it. */
 static void say_refused(const struct zi_text *text)
@@ -58,6 +61,15 @@ static int serve(struct worker *worker, const struct net_way *way, const struct 
 		text, &worker->store));
 }
 
+/* Whether the port is asked for once more. Half of the time is left for who comes to the store. */
+static bool is_patient(struct worker_op *op, uint64_t timeout_ms)
+{
+	if (!op->patience_ns)
+		op->patience_ns =
+			zi_clock_deadline_ns(ZI_MIN(WORKER_PORT_NS, timeout_ms * ZI_NS_PER_MS / 2));
+	return zi_clock_now_ns() < op->patience_ns;
+}
+
 /* Documented in worker.h. */
 void worker_op_placed(struct zi_post *post)
 {
@@ -66,11 +78,11 @@ void worker_op_placed(struct zi_post *post)
 	uint64_t *timeout_ms = op->message.header.type == NET_JOIN ? &op->message.join.timeout_ms
 	                                                           : &op->message.meet.timeout_ms;
 
-	op->wants_store = false;
 	*timeout_ms -= ZI_MIN(op->busy_ns / ZI_NS_PER_MS, *timeout_ms - 1); /* It has passed. */
 	if (!op->end.error && !worker->store)
 		op->end.error = serve(worker, worker_way_of(op), &op->own, &op->end.text);
-	if (op->end.error)
+	op->wants_store = op->end.error == -EADDRINUSE && is_patient(op, *timeout_ms);
+	if (op->end.error && !op->wants_store)
 		worker_op_done(post);
 	else
 		zi_loop_post(worker->net_loop, post, worker_op_run);

@@ -5,7 +5,6 @@
  * is started anew and works. Method: real workers on loopback, killed and stopped while operations
  * run.
  */
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -288,47 +287,6 @@ Test(supervise, a_node_that_never_joins_is_named_and_counted)
 	net_test_run(&test);
 	cr_expect_eq(test.nodes[0].request.error, -ENOTCONN);
 	expect_works(&test);
-	net_test_deinit(&test);
-}
-
-Test(supervise, a_port_in_use_and_another_run_are_told_at_the_join)
-{
-	struct sockaddr_in address = { .sin_family = AF_INET,
-		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	struct net_test test = { .host = NULL };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	net_test_skip_unless_built(&test);
-	net_test_init(&test, 2);
-	test.epoch = 1;
-	address.sin_port = htons(test.port);
-	cr_assert_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-	cr_assert_eq(listen(fd, 1), 0);
-	net_test_join_one(&test, 0, 400);
-	net_test_run(&test);
-	cr_expect_eq(test.nodes[0].request.error, -EADDRINUSE);
-	cr_expect(strstr(test.nodes[0].request.text.chars, "set ZINF_PORT"));
-	zi_close(fd);
-	net_test_join_one(&test, 0, 5000);
-	net_test_join_one(&test, 1, 5000);
-	cr_assert_eq(zi_loop_run(test.loop), 0);
-	test.nodes[1].worker = net_worker_free(test.nodes[1].worker);
-	cr_assert_eq(net_worker_new(test.loop,
-	                            &(struct net_worker_options){ .program = test.program },
-	                            &test.nodes[1].worker),
-	             0);
-	net_test_start_node(&test, 1);
-	test.nodes[1].join.timeout_ms = 5000;
-	(void)snprintf(test.nodes[1].join.way.incarnation,
-	               sizeof(test.nodes[1].join.way.incarnation), "run.old");
-	cr_assert_eq(
-		net_worker_join(test.nodes[1].worker, &test.nodes[1].request, &test.nodes[1].join),
-		0);
-	test.pending_count++;
-	net_test_run(&test);
-	cr_expect_eq(test.nodes[1].request.error, -ESTALE);
-	cr_expect(strstr(test.nodes[1].request.text.chars, "'run.0' here, the client as 'run.old'"),
-	          "%s", test.nodes[1].request.text.chars);
 	net_test_deinit(&test);
 }
 

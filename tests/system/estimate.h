@@ -7,17 +7,17 @@
 #include <stdlib.h>
 
 #include "common/base/cleanup.h"
-#include "tests/guard/guard.h"
 #include "tests/harness/ranks.h"
+#include "tests/system/folder.h"
 #include "tests/system/system.h"
 
 static struct harness harness;
 static char words[1 << 16];
-static char folder[64];
+static struct folder folder;
 
 static inline void start_with(const char *cpu_capacity)
 {
-	cr_assert_not_null(mkdtemp(guard_path(folder, sizeof(folder), "estimate")));
+	folder_make(&folder, "estimate");
 	system_start(&harness, &(struct harness_options){ .nvme_size = "192M",
 	                                                  .cpu_capacity = cpu_capacity });
 }
@@ -29,11 +29,8 @@ static inline void start(void)
 
 static inline void stop(void)
 {
-	char command[128];
-
 	cr_assert_eq(harness_stop(&harness), 0);
-	(void)snprintf(command, sizeof(command), "rm -rf %s", folder);
-	cr_assert_eq(system(command), 0);
+	folder_remove(&folder);
 }
 
 /* Of the answer to `jobs`; the caller's. */

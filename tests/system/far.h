@@ -8,7 +8,6 @@
 #pragma once
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -23,12 +22,12 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "tests/harness/port.h"
+#include "tests/system/far_node.h"
 #include "tests/system/system.h"
 
 #define FAR_NODES_MAX 8u
 #define FAR_RANKS_MAX 8u
 #define FAR_ARENA     (2u << 20)
-#define FAR_JOIN_MS   60000u /* nobody waits so long: what takes it has failed */
 
 struct far_rank;
 typedef int (*far_body_fn)(struct far_rank *rank);
@@ -86,13 +85,6 @@ static inline uint32_t far_node_of(const struct far_scene *scene, uint32_t rank)
 	return scene->first_node + rank / scene->per_node;
 }
 
-static inline bool far_is_built(void)
-{
-	char path[PATH_MAX];
-
-	return access(harness_program("zinf-net", path, sizeof(path)), X_OK) == 0;
-}
-
 static inline void far_start_node(struct far_scene *scene, uint32_t node, bool is_again)
 {
 	if (scene->namespaces[node] >= 0)
@@ -121,19 +113,15 @@ static inline void far_open_scene(struct far_scene *scene, uint32_t node_count, 
 		far_start_node(scene, i, false);
 }
 
-/* Daemons on the loopback interface. False: there is no zinf-net, and the test is skipped. */
-static inline bool far_open_on_loopback(struct far_scene *scene, uint32_t node_count,
+/* Daemons on the loopback interface; without zinf-net the test is skipped. */
+static inline void far_open_on_loopback(struct far_scene *scene, uint32_t node_count,
                                         uint32_t per_node)
 {
+	far_need_net();
 	*scene = (struct far_scene){ .host = "127.0.0.1" };
 	for (uint32_t i = 0; i < FAR_NODES_MAX; i++)
 		scene->namespaces[i] = -1;
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return false;
-	}
 	far_open_scene(scene, node_count, per_node);
-	return true;
 }
 
 static inline void far_close_scene(struct far_scene *scene)
@@ -172,14 +160,6 @@ static inline void far_close_beside(struct far_scene *beside)
 }
 
 /* ---- ranks ---- */
-
-static inline void far_set_number(const char *name, uint32_t number)
-{
-	char text[16];
-
-	(void)snprintf(text, sizeof(text), "%u", number); /* Fits. */
-	(void)setenv(name, text, 1);                      /* Memory is there. */
-}
 
 /* Into this rank's report. Return: @error. */
 static inline int far_note(struct far_rank *rank, int error)
@@ -313,53 +293,6 @@ static inline void far_hear(const struct far_scene *scene, uint32_t count)
 		cr_assert_eq(poll(&ready, 1, FAR_JOIN_MS / 2), 1, "a rank says nothing");
 		cr_assert_eq(read(scene->tell_fds[0], &byte, 1), 1);
 	}
-}
-
-/* The youngest process called @name whose parent is @parent; 0: none. The youngest, as workers of a
- * former job stay a moment after its ranks have left.
- */
-static inline pid_t far_child_of(pid_t parent, const char *name)
-{
-	DIR *proc = opendir("/proc");
-	unsigned long long youngest = 0;
-	struct dirent *entry;
-	pid_t found = 0;
-
-	cr_assert(proc);
-	while ((entry = readdir(proc))) {
-		char path[300], line[600], comm[64] = "";
-		int pid = atoi(entry->d_name), ppid = 0;
-		unsigned long long started;
-		FILE *file;
-
-		if (pid <= 0)
-			continue;
-		(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid); /* Fits. */
-		file = fopen(path, "r");
-		if (!file)
-			continue;
-		if (fgets(line, sizeof(line), file) &&
-		    sscanf(line,
-		           "%*d (%63[^)]) %*c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-		           "%*s %*s %*s %*s %*s %llu",
-		           comm, &ppid, &started) == 3 &&
-		    ppid == parent && strcmp(comm, name) == 0 && started >= youngest) {
-			youngest = started;
-			found = pid;
-		}
-		(void)fclose(file);
-	}
-	(void)closedir(proc);
-	return found;
-}
-
-/* Until there is one. */
-static inline void far_await_child(pid_t parent, const char *name)
-{
-	uint64_t deadline_ns = zi_clock_deadline_ns(FAR_JOIN_MS * ZI_NS_PER_MS);
-
-	while (!far_child_of(parent, name))
-		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "no %s", name);
 }
 
 /* ---- bodies ---- */

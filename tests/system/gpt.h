@@ -42,7 +42,8 @@ static inline void gpt_run(int code, const char *program, const char *arguments)
 	if (access(path, X_OK))
 		gpt_skip("zinf-gpt was not built");
 	(void)snprintf(gpt_newest, sizeof(gpt_newest),
-	               "program=$(realpath %s); cd %s; $program %s 2>&1", path, folder, arguments);
+	               "program=$(realpath %s); cd %s; $program %s 2>&1", path, folder.path,
+	               arguments);
 	pipe = popen(gpt_newest, "r");
 	cr_assert_not_null(pipe);
 	bytes = fread(words, 1, sizeof(words) - 1, pipe);
@@ -56,6 +57,6 @@ static inline void gpt_expect_equal_dumps(const char *name, const char *other)
 {
 	char command[700];
 
-	(void)snprintf(command, sizeof(command), "cd %s && cmp %s %s", folder, name, other);
+	(void)snprintf(command, sizeof(command), "cd %s && cmp %s %s", folder.path, name, other);
 	cr_assert_eq(system(command), 0, "%s is not %s after: %s", name, other, gpt_newest);
 }

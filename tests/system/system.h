@@ -31,6 +31,29 @@ static inline int system_destroy_job(struct trainer_settings *settings)
 	return harness_wait(harness_fork(system_destroy_body, settings), 20000);
 }
 
+/* Ranks come to their end, with the bits of the plain computation. */
+static inline void system_train(const struct trainer_settings *settings)
+{
+	struct ranks ranks;
+
+	cr_assert_eq(ranks_train(&ranks, settings), 0);
+	cr_assert(ranks_are_right(&ranks));
+	ranks_free(&ranks);
+}
+
+/* zctl ends with @code; what it says goes to (capacity,) @words. */
+static inline void system_zctl(const char *socket_path, int code, const char *const *arguments,
+                               char *words, size_t capacity)
+{
+	int got = harness_zctl(socket_path, arguments, words, capacity);
+
+	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[0], got, words);
+}
+/* With its words behind @code. @words: an array. */
+#define SYSTEM_ZCTL(socket_path, words, code, ...)                                              \
+	system_zctl((socket_path), (code), (const char *const[]){ __VA_ARGS__, NULL }, (words), \
+	            sizeof(words))
+
 /* The daemon lives and says so. */
 static inline bool system_is_alive(struct harness *harness)
 {

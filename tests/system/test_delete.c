@@ -4,6 +4,7 @@
  * and is asked first; a job that is used is left alone. Method: real daemons; zctl with and without
  * a terminal; of a job over two nodes one daemon is killed.
  */
+#include <errno.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -11,7 +12,7 @@
 #include <unistd.h>
 
 #include "tests/harness/ranks.h"
-#include "tests/system/far.h"
+#include "tests/system/far_node.h"
 
 #define NODES 2u
 
@@ -33,13 +34,7 @@ static void stop(uint32_t count)
 		cr_assert_eq(harness_stop(&harness[i]), 0, "node %u", i);
 }
 
-static void run(uint32_t node, int code, const char *const *arguments)
-{
-	int got = harness_zctl(harness[node].socket_path, arguments, words, sizeof(words));
-
-	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[0], got, words);
-}
-#define RUN(node, code, ...) run((node), (code), (const char *const[]){ __VA_ARGS__, NULL })
+#define RUN(node, code, ...) SYSTEM_ZCTL(harness[node].socket_path, words, (code), __VA_ARGS__)
 
 static struct trainer_settings settings_of(enum zinf_offload offload)
 {
@@ -49,15 +44,6 @@ static struct trainer_settings settings_of(enum zinf_offload offload)
 	settings.options.offload_optimizer = offload;
 	settings.options.staging_bytes = 8 << 20;
 	return settings;
-}
-
-static void train(const struct trainer_settings *settings)
-{
-	struct ranks ranks;
-
-	cr_assert_eq(ranks_train(&ranks, settings), 0);
-	cr_assert(ranks_are_right(&ranks));
-	ranks_free(&ranks);
 }
 
 static void expect_no_job(uint32_t node)
@@ -112,7 +98,7 @@ Test(delete, asks_first_and_leaves_snapshots)
 
 	start(1);
 	settings = settings_of(ZINF_OFFLOAD_NVME);
-	train(&settings);
+	system_train(&settings);
 	RUN(0, 0, "snapshot", "train", "--name", "kept");
 	RUN(0, 2, "delete", "train");
 	system_expect_text(words, "does not come back, and nobody is here to be asked: "
@@ -138,7 +124,7 @@ Test(delete, asks_first_and_leaves_snapshots)
 	/* The name is free, for what the snapshot has as well. */
 	settings.load = "train/kept";
 	settings.steps = 4;
-	train(&settings);
+	system_train(&settings);
 	RUN(0, 0, "--json", "delete", "train", "--yes");
 	system_expect_text(words, "\"step\": 4");
 	RUN(0, 0, "snapshot", "rm", "train/kept");
@@ -168,7 +154,7 @@ Test(delete, of_a_job_in_use_is_refused_with_its_pids)
 	start(1);
 	settings = settings_of(ZINF_OFFLOAD_CPU);
 	settings.hook = try_in_use;
-	train(&settings);
+	system_train(&settings);
 	RUN(0, 0, "delete", "train", "--yes");
 	stop(1);
 }
@@ -178,12 +164,8 @@ Test(delete, of_a_job_in_use_is_refused_with_its_pids)
 static void at_node(const struct trainer *trainer, enum trainer_point point, void *arg)
 {
 	(void)arg;
-	if (point != TRAINER_BORN)
-		return;
-	(void)setenv("ZINF_SOCKET", harness[trainer->rank].socket_path, 1);
-	(void)setenv("MASTER_ADDR", "127.0.0.1", 1);
-	far_set_number("MASTER_PORT", port - 1);
-	far_set_number("LOCAL_WORLD_SIZE", 1);
+	if (point == TRAINER_BORN)
+		far_set_place(&harness[trainer->rank], port, 1);
 }
 
 /* What is in memory alone went with one daemon: the other has a job that nobody can go on with. */
@@ -192,15 +174,14 @@ Test(delete, ends_a_job_whose_other_node_has_lost_its_part)
 	struct trainer_settings settings;
 	struct ranks ranks;
 
-	if (!far_is_built())
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
+	far_need_net();
 	start(NODES);
 	port = harness_free_port();
 	settings = settings_of(ZINF_OFFLOAD_CPU);
 	settings.options.socket_path = NULL;
 	settings.options.incarnation = "first";
 	settings.hook = at_node;
-	train(&settings);
+	system_train(&settings);
 	harness_kill(&harness[1]);
 	cr_assert_eq(harness_restart(&harness[1]), 0);
 
@@ -216,6 +197,6 @@ Test(delete, ends_a_job_whose_other_node_has_lost_its_part)
 	RUN(1, 1, "delete", "train", "--yes");
 	expect_no_job(0);
 	settings.options.incarnation = "third";
-	train(&settings);
+	system_train(&settings);
 	stop(NODES);
 }

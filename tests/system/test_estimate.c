@@ -117,7 +117,7 @@ static const char *write_config_of(const char *dtype)
 {
 	static char path[100];
 
-	(void)snprintf(path, sizeof(path), "%s/config.json", folder);
+	(void)snprintf(path, sizeof(path), "%s/config.json", folder.path);
 	write_config(path, dtype);
 	return path;
 }
@@ -131,8 +131,8 @@ static void check_setting(const char *trained, const char *planned, const char *
 	pid_t pid = start_gpt(trained);
 	json_t *job = await_steps();
 
-	(void)snprintf(export, sizeof(export), "%s/export.safetensors", folder);
-	(void)snprintf(config, sizeof(config), "%s/config.json", folder);
+	(void)snprintf(export, sizeof(export), "%s/export.safetensors", folder.path);
+	(void)snprintf(config, sizeof(config), "%s/config.json", folder.path);
 	write_config(config, dtype);
 	cr_assert_eq(harness_zctl(harness.socket_path,
 	                          (const char *const[]){ "export", "gpt", export, NULL }, words,
@@ -203,7 +203,7 @@ Test(estimate, of_a_file_of_deepspeeds_is_what_is_held)
 	pid_t pid;
 	json_t *job;
 
-	(void)snprintf(path, sizeof(path), "%s/ds.json", folder);
+	(void)snprintf(path, sizeof(path), "%s/ds.json", folder.path);
 	file = fopen(path, "we");
 	cr_assert_not_null(file);
 	(void)fputs("{ \"train_micro_batch_size_per_gpu\": 1, \"bf16\": { \"enabled\": true },"
@@ -236,7 +236,7 @@ Test(estimate, of_a_strategy_each_rank_stands_for_what_jobs_says)
 
 	settings.options.offload_optimizer = ZINF_OFFLOAD_NVME;
 	settings.options.staging_bytes = 8 << 20;
-	(void)snprintf(export, sizeof(export), "%s/export.safetensors", folder);
+	(void)snprintf(export, sizeof(export), "%s/export.safetensors", folder.path);
 	for (size_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
 		json_t *job, *estimate;
 

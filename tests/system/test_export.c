@@ -409,7 +409,7 @@ Test(export, damage_is_found_and_named)
 
 static void start_unreadable(void)
 {
-	cr_assert_not_null(mkdtemp(guard_path(folder, sizeof(folder), "files")));
+	folder_make(&folder, "files");
 	system_start(&harness,
 	             &(struct harness_options){ .nvme_size = "64M",
 	                                        .nvme_extra = "backend = faulty:EIO=read@1+\n" });

@@ -27,10 +27,7 @@ static void meet_nowhere(const char *host, const char *part)
 {
 	struct far_scene scene = { .host = host, .namespaces = { -1, -1, -1, -1 } };
 
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return;
-	}
+	far_need_net();
 	far_open_scene(&scene, 2, 1);
 	scene.is_plain = true;
 	scene.timeout_ms = SHORT_MS;

@@ -5,7 +5,11 @@
  * daemons; what a node holds is what zctl estimate says. Method: daemons on the loopback interface,
  * whose workers talk over Gloo; the ranks are processes of this test.
  */
-#include "tests/system/far.h"
+#include <errno.h>
+#include <poll.h>
+
+#include "common/base/cleanup.h"
+#include "tests/system/far_node.h"
 
 #define NODES    2u
 #define PER_NODE 2u
@@ -94,11 +98,8 @@ static int rank_body(void *arg)
 	struct zinf *zinf;
 	int r;
 
-	(void)setenv("MASTER_ADDR", "127.0.0.1", 1); /* Memory is there. */
-	far_set_number("MASTER_PORT", scene.port - 1);
-	far_set_number("LOCAL_WORLD_SIZE", PER_NODE);
+	far_set_place(&scene.harness[rank / PER_NODE], scene.port, PER_NODE);
 	(void)snprintf(incarnation, sizeof(incarnation), "i%u", scene.start); /* Fits. */
-	options.socket_path = scene.harness[rank / PER_NODE].socket_path;
 	options.job = "look";
 	options.incarnation = incarnation;
 	options.rank = (int32_t)rank;
@@ -189,19 +190,15 @@ static void run(bool is_measured)
 	}
 }
 
-static bool open_scene(void)
+static void open_scene(void)
 {
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return false;
-	}
+	far_need_net();
 	memset(&scene, 0, sizeof(scene));
 	scene.port = harness_free_port();
 	for (uint32_t i = 0; i < NODES; i++)
 		system_start(&scene.harness[i], &(struct harness_options){ .nvme_size = "32M" });
 	cr_assert_eq(pipe(scene.tell_fds), 0);
 	cr_assert_eq(pipe(scene.go_fds), 0);
-	return true;
 }
 
 static void close_scene(void)
@@ -228,8 +225,7 @@ static const struct {
 Test(far_forward, parameters_are_used_wherever_they_are)
 {
 	for (size_t i = 0; i < ZI_COUNT_OF(cases); i++) {
-		if (!open_scene())
-			return;
+		open_scene();
 		scene.strategy = cases[i].strategy;
 		scene.offload = cases[i].offload;
 		scene.offload_param = cases[i].offload_param;

@@ -34,9 +34,9 @@ static void run_ranks(uint32_t world, uint32_t per_node, const struct harness *s
 	               "RANK=0 LOCAL_RANK=0 ZINF_SOCKET=%s $program %s 2>&1 || code=1;"
 	               "for pid in $pids; do wait $pid || code=1; done;"
 	               "[ $code = 0 ] || cat rank?.log; exit $code",
-	               path, folder, world, per_node, harness_free_port() - 1u, world - 1, per_node,
-	               harness.socket_path, second ? second->socket_path : "none", per_node,
-	               arguments, harness.socket_path, arguments);
+	               path, folder.path, world, per_node, harness_free_port() - 1u, world - 1,
+	               per_node, harness.socket_path, second ? second->socket_path : "none",
+	               per_node, arguments, harness.socket_path, arguments);
 	pipe = popen(command, "r");
 	cr_assert_not_null(pipe);
 	bytes = fread(words, 1, sizeof(words) - 1, pipe);
@@ -55,8 +55,7 @@ Test(far_gpt, two_nodes_give_the_bits_of_the_reference)
 	struct harness second = { .pid = 0 };
 	char arguments[512], evaluated[256] = "";
 
-	if (!far_is_built())
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
+	far_need_net();
 	gpt_start();
 	system_start(&second, &(struct harness_options){ .nvme_size = "64M" });
 	gpt_run(0, "zinf-gpt", TINY "--reference --ranks 4 --steps 5 --dump plain.dump");
@@ -120,8 +119,7 @@ Test(far_gpt, flags_of_one_node_do_the_same_over_two)
 {
 	struct harness second = { .pid = 0 };
 
-	if (!far_is_built())
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
+	far_need_net();
 	gpt_start();
 	system_start(&second, &(struct harness_options){ .nvme_size = "64M" });
 	run_with(&second, "--reduce-dtype f32 --steps 3");
@@ -175,8 +173,7 @@ static void lose_the_second(const char *strategy)
 
 Test(far_gpt, a_node_that_is_lost_is_survived)
 {
-	if (!far_is_built())
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
+	far_need_net();
 	gpt_start();
 	gpt_run(0, "zinf-gpt", TINY "--reference --ranks 4 --steps 5 --dump plain5.dump");
 	gpt_run(0, "zinf-gpt", TINY "--reference --ranks 4 --steps 7 --dump plain7.dump");

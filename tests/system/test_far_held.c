@@ -7,10 +7,11 @@
  * ranks of the made-up trainer, one to a node or several; rank 0 asks all daemons when a step has
  * been committed.
  */
+#include "common/base/cleanup.h"
 #include "common/wire/geometry.h"
 #include "common/wire/plan_part.h"
 #include "tests/harness/ranks.h"
-#include "tests/system/far.h"
+#include "tests/system/far_node.h"
 
 #define NODES   3u
 #define STAGING (12u << 20)
@@ -272,12 +273,9 @@ static void at_point(const struct trainer *trainer, enum trainer_point point, vo
 	bool is_right = true;
 
 	(void)arg;
-	if (point == TRAINER_BORN) {
-		(void)setenv("ZINF_SOCKET", scene.harness[node].socket_path, 1);
-		(void)setenv("MASTER_ADDR", "127.0.0.1", 1);
-		far_set_number("MASTER_PORT", scene.port - 1);
-		far_set_number("LOCAL_WORLD_SIZE", (uint32_t)__builtin_popcountll(here_mask(node)));
-	}
+	if (point == TRAINER_BORN)
+		far_set_place(&scene.harness[node], scene.port,
+		              (uint32_t)__builtin_popcountll(here_mask(node)));
 	if (point != TRAINER_WAITED || trainer->step != 2 || trainer->rank)
 		return;
 	for (uint32_t i = 0; i < scene.node_count; i++)
@@ -360,10 +358,7 @@ static void train_everywhere(const char *places, uint32_t shard_size)
 	static const enum zinf_offload offloads[] = { ZINF_OFFLOAD_NONE, ZINF_OFFLOAD_CPU,
 		                                      ZINF_OFFLOAD_NVME };
 
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return;
-	}
+	far_need_net();
 	for (uint32_t i = shard_size ? 1 : 0; i < ZI_COUNT_OF(strategies); i++)
 		for (uint32_t k = 0; k < ZI_COUNT_OF(offloads); k++)
 			train(&(struct run){ .places = places,
@@ -391,10 +386,7 @@ Test(far_held, sums_of_gradients_on_the_stores)
 		{ "001122", "zero3", 2, ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_NVME, 140 << 10 },
 	};
 
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return;
-	}
+	far_need_net();
 	for (size_t i = 0; i < ZI_COUNT_OF(runs); i++)
 		train(&runs[i]);
 }

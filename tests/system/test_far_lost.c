@@ -8,10 +8,14 @@
  * made-up trainer, whose gradients need the resume blobs of all ranks; one more daemon that trains
  * the same in one place.
  */
-#include "tests/guard/guard.h"
+#include <errno.h>
+#include <signal.h>
+
+#include "common/base/cleanup.h"
 #include "tests/harness/port.h"
 #include "tests/harness/ranks.h"
-#include "tests/system/far.h"
+#include "tests/system/far_node.h"
+#include "tests/system/folder.h"
 
 #define NODES 5u
 #define STAY  UINT32_MAX /* nobody is lost */
@@ -26,7 +30,7 @@ static struct {
 	uint32_t lost;
 	int64_t step;
 	struct trainer_former formers[TRAINER_FORMERS];
-	char folder[64];
+	struct folder folder;
 	char words[1 << 14]; /* of zctl */
 } scene;
 
@@ -37,27 +41,15 @@ static void start_node(struct harness *harness)
 	system_start(harness, &(struct harness_options){ .nvme_size = "48M" });
 }
 
-static bool open_scene(uint32_t node_count)
+static void open_scene(uint32_t node_count)
 {
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return false;
-	}
+	far_need_net();
 	memset(&scene, 0, sizeof(scene));
-	cr_assert_not_null(mkdtemp(guard_path(scene.folder, sizeof(scene.folder), "lost")));
+	folder_make(&scene.folder, "lost");
 	scene.port = harness_free_port();
 	scene.lost = STAY;
 	for (uint32_t i = 0; i < node_count; i++)
 		start_node(&scene.harness[i]);
-	return true;
-}
-
-static void shell(const char *script)
-{
-	char command[768];
-
-	(void)snprintf(command, sizeof(command), "cd %s && { %s; }", scene.folder, script);
-	cr_assert_eq(system(command), 0, "%s", script);
 }
 
 static void close_scene(void)
@@ -67,7 +59,7 @@ static void close_scene(void)
 			cr_assert_eq(harness_stop(&scene.harness[i]), 0, "node %u", i);
 	if (scene.judge.pid)
 		cr_assert_eq(harness_stop(&scene.judge), 0);
-	shell("rm -rf $PWD");
+	folder_remove(&scene.folder);
 }
 
 static uint32_t node_of(uint32_t rank)
@@ -84,10 +76,7 @@ static void at_point(const struct trainer *trainer, enum trainer_point point, vo
 	if (point == TRAINER_BORN && scene.places) {
 		for (uint32_t i = 0; scene.places[i]; i++)
 			here += scene.places[i] == scene.places[trainer->rank];
-		(void)setenv("ZINF_SOCKET", scene.harness[node_of(trainer->rank)].socket_path, 1);
-		(void)setenv("MASTER_ADDR", "127.0.0.1", 1);
-		far_set_number("MASTER_PORT", scene.port - 1);
-		far_set_number("LOCAL_WORLD_SIZE", here);
+		far_set_place(&scene.harness[node_of(trainer->rank)], scene.port, here);
 	}
 	if (point == TRAINER_REDUCED && scene.lost != STAY && trainer->rank == 0 &&
 	    trainer->step == scene.step)
@@ -156,22 +145,17 @@ static void lose(const char *places, uint32_t strategy, uint32_t shard_size, uin
 
 /* ---- masters and moments ---- */
 
-static void zctl(const struct harness *harness, int code, const char *const *arguments)
-{
-	int got = harness_zctl(harness->socket_path, arguments, scene.words, sizeof(scene.words));
-
-	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[0], got, scene.words);
-}
-#define RUN(harness, code, ...) zctl((harness), (code), (const char *const[]){ __VA_ARGS__, NULL })
+#define RUN(harness, code, ...) \
+	SYSTEM_ZCTL((harness)->socket_path, scene.words, (code), __VA_ARGS__)
 
 static const char *path_of(const char *name)
 {
-	static char paths[4][256];
-	static unsigned next;
-	char *path = paths[next++ % 4];
+	return folder_file(&scene.folder, name);
+}
 
-	(void)snprintf(path, sizeof(paths[0]), "%s/%s", scene.folder, name);
-	return path;
+static void shell(const char *script)
+{
+	folder_run(&scene.folder, script);
 }
 
 /* Each node of scene.places writes its part. */
@@ -225,8 +209,7 @@ static void compare_state(uint32_t steps)
 /* Two nodes, each with a replica: one goes, the other trains on alone, then with a blank one. */
 static void lose_a_replica(uint32_t strategy, uint32_t shard_size, uint32_t lost)
 {
-	if (!open_scene(2))
-		return;
+	open_scene(2);
 	lose("0011", strategy, shard_size, lost, 3);
 	train_from(lost ? "0000" : "1111", strategy, shard_size, 2, 4);
 	start_node(&scene.harness[lost]);
@@ -249,8 +232,7 @@ Test(far_lost, ddp_goes_on_alone_and_with_a_blank_node)
 /* Replicas are pairs of nodes: what is left is not on one node alone. */
 Test(far_lost, a_blank_node_takes_the_place_of_the_lost_one)
 {
-	if (!open_scene(4))
-		return;
+	open_scene(4);
 	lose("0123", ZINF_ZERO3, 2, 2, 2);
 	start_node(&scene.harness[2]);
 	train_from("0123", ZINF_ZERO3, 2, 1, 4);
@@ -265,8 +247,7 @@ Test(far_lost, a_blank_node_takes_the_place_of_the_lost_one)
 /* 4 -> 3 -> 5 ranks and nodes. */
 Test(far_lost, fewer_ranks_and_more_go_on)
 {
-	if (!open_scene(4))
-		return;
+	open_scene(4);
 	train_from("0123", ZINF_ZERO3, 2, -1, 2);
 	harness_remove(&scene.harness[3]);
 	scene.formers[0] = (struct trainer_former){ 2, 4 };
@@ -314,8 +295,7 @@ Test(far_lost, what_nobody_has_is_refused_by_name_and_an_export_goes_on)
 	struct trainer_settings settings;
 	struct ranks ranks;
 
-	if (!open_scene(3))
-		return;
+	open_scene(3);
 	train_from("012", ZINF_ZERO3, 0, -1, 2);
 	export_parts("all");
 	lose("012", ZINF_ZERO3, 0, 2, 4);

@@ -23,8 +23,7 @@ Test(far_meet, without_a_place_to_meet_there_is_a_clear_error)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 2, 2))
-		return;
+	far_open_on_loopback(&scene, 2, 2);
 	scene.is_plain = true;
 	scene.host = NULL;
 	far_start(&scene, open_late);
@@ -53,8 +52,7 @@ Test(far_meet, a_node_that_does_not_come_is_named_by_its_ranks)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 2, 2))
-		return;
+	far_open_on_loopback(&scene, 2, 2);
 	scene.is_plain = true;
 	scene.timeout_ms = SHORT_MS;
 	far_start(&scene, open_on_one_node);
@@ -78,8 +76,7 @@ Test(far_meet, who_gives_up_while_nodes_meet_ends_it_for_all_ranks_of_its_node)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 2, 2))
-		return;
+	far_open_on_loopback(&scene, 2, 2);
 	scene.is_plain = true;
 	scene.timeout_ms = LONG_MS / 2; /* less than what a worker may be silent for */
 	far_start_one(&scene, 0, open_late);
@@ -106,8 +103,7 @@ Test(far_meet, a_port_in_use_is_named)
 	char port[32];
 
 	cr_assert_geq(fd, 0);
-	if (!far_open_on_loopback(&scene, 2, 1))
-		return;
+	far_open_on_loopback(&scene, 2, 1);
 	address.sin_port = htons((uint16_t)scene.port);
 	cr_assert_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
 	cr_assert_eq(listen(fd, 1), 0);
@@ -129,8 +125,7 @@ Test(far_meet, a_rank_on_two_nodes_is_named)
 	struct far_scene scene;
 	uint32_t refused_count = 0;
 
-	if (!far_open_on_loopback(&scene, 2, 2))
-		return;
+	far_open_on_loopback(&scene, 2, 2);
 	scene.is_plain = scene.overlaps = true;
 	scene.timeout_ms = SHORT_MS;
 	far_start(&scene, open_late);
@@ -155,8 +150,7 @@ Test(far_meet, a_store_of_another_job_is_named_long_before_the_deadline)
 {
 	struct far_scene scene, beside;
 
-	if (!far_open_on_loopback(&scene, 3, 1))
-		return;
+	far_open_on_loopback(&scene, 3, 1);
 	scene.node_count = 2;
 	far_start(&scene, far_sum_until_told);
 	far_hear(&scene, 2);
@@ -185,8 +179,7 @@ Test(far_meet, a_job_without_a_name_for_its_start_begins_anew_at_once)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 2, 2))
-		return;
+	far_open_on_loopback(&scene, 2, 2);
 	scene.is_nameless = true;
 	for (uint32_t round = 0; round < 3; round++) {
 		far_start(&scene, far_sum_until_error);
@@ -207,8 +200,7 @@ Test(far_meet, a_node_that_comes_anew_before_all_have_met_is_let_in)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 3, 1))
-		return;
+	far_open_on_loopback(&scene, 3, 1);
 	scene.is_nameless = true;
 	far_start_one(&scene, 0, far_sum_once);
 	far_start_one(&scene, 1, far_sum_once);
@@ -232,8 +224,7 @@ Test(far_meet, a_node_with_another_token_is_refused_on_both_sides)
 	for (uint32_t i = 0; i < ZI_COUNT_OF(others); i++) {
 		struct far_scene scene;
 
-		if (!far_open_on_loopback(&scene, 2, 1))
-			return;
+		far_open_on_loopback(&scene, 2, 1);
 		scene.tokens[0] = "sesame";
 		scene.tokens[1] = others[i];
 		scene.is_plain = true;
@@ -304,8 +295,7 @@ Test(far_meet, a_token_is_in_no_memory_but_where_it_is_needed)
 	cr_skip_test(
 		"a sanitizer keeps what was freed, and its own memory is too large to look at");
 #endif
-	if (!far_open_on_loopback(&scene, 2, 2))
-		return;
+	far_open_on_loopback(&scene, 2, 2);
 	scene.tokens[0] = scene.tokens[1] = "open-sesame-8c1f";
 	far_start(&scene, far_sum_until_told);
 	far_hear(&scene, 4);
@@ -332,8 +322,7 @@ Test(far_meet, ranks_of_a_node_have_one_token_and_it_is_bounded)
 		"0123456789012345678901234567890123456789012345678901234567890123";
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 2, 2))
-		return;
+	far_open_on_loopback(&scene, 2, 2);
 	scene.is_plain = true;
 	scene.timeout_ms = SHORT_MS;
 	scene.tokens[0] = "sesame";

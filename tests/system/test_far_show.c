@@ -53,8 +53,7 @@ Test(far_show, a_message_to_another_node_is_shown_while_it_is_waited_for)
 	struct far_scene scene;
 	char words[8192];
 
-	if (!far_open_on_loopback(&scene, 2, 1))
-		return;
+	far_open_on_loopback(&scene, 2, 1);
 	far_start(&scene, send_one);
 	far_hear(&scene, 1);
 	do /* the ticket's thread may be about to post it */

@@ -6,11 +6,13 @@
  * anything is loaded. Method: daemons on the loopback interface; each node's zctl writes its part
  * into one directory, one zctl loads all; parts that are spoilt one thing at a time.
  */
+#include <errno.h>
 #include <fcntl.h>
 
-#include "tests/guard/guard.h"
+#include "common/base/cleanup.h"
 #include "tests/harness/ranks.h"
-#include "tests/system/far.h"
+#include "tests/system/far_node.h"
+#include "tests/system/folder.h"
 
 #define NODES 2u
 #define RANKS 4u
@@ -19,62 +21,40 @@ static struct {
 	struct harness harness[NODES];
 	uint32_t port;
 	bool is_alone; /* all ranks are on node 0 */
-	char folder[64];
+	struct folder folder;
 	char words[1 << 16]; /* of what ran last */
 } scene;
 
 TestSuite(far_snapshot, .timeout = 300);
 
-static bool open_scene(void)
+static void open_scene(void)
 {
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return false;
-	}
+	far_need_net();
 	memset(&scene, 0, sizeof(scene));
-	cr_assert_not_null(mkdtemp(guard_path(scene.folder, sizeof(scene.folder), "parts")));
+	folder_make(&scene.folder, "parts");
 	scene.port = harness_free_port();
 	for (uint32_t i = 0; i < NODES; i++)
 		system_start(&scene.harness[i], &(struct harness_options){ .nvme_size = "64M" });
-	return true;
 }
 
 static void close_scene(void)
 {
-	char command[128];
-
 	for (uint32_t i = 0; i < NODES; i++)
 		cr_assert_eq(harness_stop(&scene.harness[i]), 0, "node %u", i);
-	(void)snprintf(command, sizeof(command), "rm -rf %s", scene.folder);
-	cr_assert_eq(system(command), 0);
+	folder_remove(&scene.folder);
 }
 
-static void zctl(uint32_t node, int code, const char *const *arguments)
-{
-	int got = harness_zctl(scene.harness[node].socket_path, arguments, scene.words,
-	                       sizeof(scene.words));
+#define RUN(node, code, ...) \
+	SYSTEM_ZCTL(scene.harness[node].socket_path, scene.words, (code), __VA_ARGS__)
 
-	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[0], got, scene.words);
-}
-#define RUN(node, code, ...) zctl((node), (code), (const char *const[]){ __VA_ARGS__, NULL })
-
-/* The newest four stay. */
 static const char *path_of(const char *name)
 {
-	static char paths[4][256];
-	static unsigned next;
-	char *path = paths[next++ % 4];
-
-	(void)snprintf(path, sizeof(paths[0]), "%s/%s", scene.folder, name);
-	return path;
+	return folder_file(&scene.folder, name);
 }
 
 static void shell(const char *script)
 {
-	char command[512];
-
-	(void)snprintf(command, sizeof(command), "cd %s && { %s; }", scene.folder, script);
-	cr_assert_eq(system(command), 0, "%s", script);
+	folder_run(&scene.folder, script);
 }
 
 static void at_point(const struct trainer *trainer, enum trainer_point point, void *arg)
@@ -84,10 +64,7 @@ static void at_point(const struct trainer *trainer, enum trainer_point point, vo
 	(void)arg;
 	if (point != TRAINER_BORN)
 		return;
-	(void)setenv("ZINF_SOCKET", scene.harness[node].socket_path, 1);
-	(void)setenv("MASTER_ADDR", "127.0.0.1", 1);
-	far_set_number("MASTER_PORT", scene.port - 1);
-	far_set_number("LOCAL_WORLD_SIZE", scene.is_alone ? RANKS : RANKS / NODES);
+	far_set_place(&scene.harness[node], scene.port, scene.is_alone ? RANKS : RANKS / NODES);
 }
 
 static struct trainer_settings settings_of(const char *job, uint32_t strategy,
@@ -106,22 +83,13 @@ static struct trainer_settings settings_of(const char *job, uint32_t strategy,
 	return settings;
 }
 
-static void train(const struct trainer_settings *settings)
-{
-	struct ranks ranks;
-
-	cr_assert_eq(ranks_train(&ranks, settings), 0);
-	cr_assert(ranks_are_right(&ranks));
-	ranks_free(&ranks);
-}
-
 /* Job "far" stands at step 2 on both nodes, and both have their part in "all". */
 static void train_and_export(uint32_t strategy, enum zinf_offload offload_param)
 {
 	struct trainer_settings settings = settings_of("far", strategy, ZINF_OFFLOAD_NVME, 2);
 
 	settings.options.offload_param = offload_param;
-	train(&settings);
+	system_train(&settings);
 	RUN(0, 0, "export", "far", path_of("all"), "--format", "zinf");
 	system_expect_text(scene.words, "1 of 2 parts are there");
 	RUN(1, 0, "export", "far", path_of("all"), "--format", "zinf");
@@ -164,8 +132,7 @@ static void go_on_under_each(const char *name)
 /* Each strategy over nodes, under each on one node, and over nodes again from all of it on each. */
 static void move(uint32_t strategy, enum zinf_offload offload_param)
 {
-	if (!open_scene())
-		return;
+	open_scene();
 	train_and_export(strategy, offload_param);
 	RUN(0, 0, "load", path_of("all"), "moved/two");
 	system_expect_text(scene.words, "as snapshot moved/two, step 2");
@@ -203,13 +170,12 @@ Test(far_snapshot, automatic_ones_are_of_one_commit)
 	struct trainer_settings settings;
 	struct ranks ranks;
 
-	if (!open_scene())
-		return;
+	open_scene();
 	settings = settings_of("far", ZINF_ZERO1, ZINF_OFFLOAD_NVME, 3);
 	settings.options.offload_param = ZINF_OFFLOAD_NVME;
 	settings.options.snapshot_interval = 2;
 	settings.options.snapshot_keep = 1;
-	train(&settings);
+	system_train(&settings);
 	RUN(0, 0, "export", "far/auto-000002", path_of("all"), "--format", "zinf");
 	RUN(1, 0, "export", "far/auto-000002", path_of("all"), "--format", "zinf");
 	system_expect_text(scene.words, "all 2 parts are there");
@@ -256,11 +222,10 @@ static void keep_in_training(enum zinf_offload offload)
 	struct trainer_settings settings;
 	struct ranks ranks;
 
-	if (!open_scene())
-		return;
+	open_scene();
 	settings = settings_of("far", ZINF_ZERO1, offload, 4);
 	settings.hook = keep_two;
-	train(&settings);
+	system_train(&settings);
 	for (uint32_t i = 0; i < NODES; i++) {
 		RUN(i, 0, "snapshot", "list", "far");
 		system_expect_text(scene.words, "far/first");
@@ -340,8 +305,7 @@ Test(far_snapshot, what_one_node_has_no_room_for_none_keeps)
 	struct ranks ranks;
 	size_t count;
 
-	if (!open_scene())
-		return;
+	open_scene();
 	settings = settings_of("far", ZINF_ZERO1, ZINF_OFFLOAD_NVME, 3);
 	settings.hook = keep_many;
 	cr_assert_eq(ranks_train(&ranks, &settings), 0);
@@ -384,8 +348,7 @@ Test(far_snapshot, parts_that_make_no_whole_are_refused_by_name)
 {
 	struct trainer_settings settings;
 
-	if (!open_scene())
-		return;
+	open_scene();
 	train_and_export(ZINF_ZERO1, ZINF_OFFLOAD_NONE);
 	RUN(0, 1, "export", "far", path_of("all"), "--format", "zinf");
 	system_expect_text(scene.words, "part-0 exists: nothing was overwritten");
@@ -422,7 +385,7 @@ Test(far_snapshot, parts_that_make_no_whole_are_refused_by_name)
 	/* The job has gone on since one of them was written. */
 	settings = settings_of("far", ZINF_ZERO1, ZINF_OFFLOAD_NVME, 3);
 	settings.options.incarnation = "second";
-	train(&settings);
+	system_train(&settings);
 	shell("mv all/part-1 kept.1");
 	RUN(1, 1, "export", "far", path_of("all"), "--format", "zinf");
 	system_expect_text(scene.words, "part-0 is of step 2 (commit ");
@@ -438,8 +401,7 @@ Test(far_snapshot, parts_that_make_no_whole_are_refused_by_name)
  * them is the same from each, and any part is of one node's state alone. */
 Test(far_snapshot, parameters_that_all_nodes_store_are_one_file)
 {
-	if (!open_scene())
-		return;
+	open_scene();
 	train_and_export(ZINF_ZERO2, ZINF_OFFLOAD_NVME);
 	RUN(0, 0, "export", "far", path_of("0.safetensors"));
 	RUN(1, 0, "export", "far", path_of("1.safetensors"));
@@ -456,8 +418,7 @@ Test(far_snapshot, a_node_that_is_lost_costs_nothing_with_ddp)
 {
 	struct trainer_settings settings;
 
-	if (!open_scene())
-		return;
+	open_scene();
 	train_and_export(ZINF_DDP, ZINF_OFFLOAD_NONE);
 	RUN(0, 0, "export", "far", path_of("one.safetensors"));
 	shell("mv all/part-0 kept");
@@ -465,7 +426,7 @@ Test(far_snapshot, a_node_that_is_lost_costs_nothing_with_ddp)
 	scene.is_alone = true;
 	settings = settings_of("moved", ZINF_DDP, ZINF_OFFLOAD_NVME, 4);
 	settings.load = "moved/two";
-	train(&settings);
+	system_train(&settings);
 	/* A part that has those of its own ranks alone, as state in memory has. */
 	shell("cp all/part-1/manifest.json whole && tr '\\n' ' ' <whole | "
 	      "sed 's/{[^{}]*\"rank\": 0,[^{}]*}, *//; s/{[^{}]*\"rank\": 1,[^{}]*}, *//' "

@@ -31,8 +31,7 @@ Test(far_state, ranks_of_all_nodes_come_together)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 3, 2))
-		return;
+	far_open_on_loopback(&scene, 3, 2);
 	far_run(&scene, come_together);
 	far_run(&scene, come_together);
 	far_close_scene(&scene);
@@ -68,8 +67,7 @@ Test(far_state, values_are_those_of_all_nodes)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 3, 2))
-		return;
+	far_open_on_loopback(&scene, 3, 2);
 	far_run(&scene, write_values);
 	far_close_scene(&scene);
 }
@@ -85,8 +83,7 @@ Test(far_state, models_that_differ_are_named)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 2, 2))
-		return;
+	far_open_on_loopback(&scene, 2, 2);
 	far_start(&scene, differ);
 	for (uint32_t i = 0; i < 4; i++) {
 		far_join_one(&scene, i, 5);
@@ -112,8 +109,7 @@ Test(far_state, a_rank_that_is_killed_is_named)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 2, 1))
-		return;
+	far_open_on_loopback(&scene, 2, 1);
 	far_start(&scene, die);
 	far_hear(&scene, 1);
 	cr_assert_eq(kill(scene.pids[1], SIGKILL), 0);
@@ -127,8 +123,7 @@ Test(far_state, a_rank_that_does_not_come_is_named)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 2, 1))
-		return;
+	far_open_on_loopback(&scene, 2, 1);
 	scene.timeout_ms = 3000;
 	far_start(&scene, die);
 	far_hear(&scene, 1);
@@ -147,8 +142,7 @@ Test(far_state, a_rank_that_dies_while_nodes_meet_is_named)
 		struct far_scene scene;
 		char words[32];
 
-		if (!far_open_on_loopback(&scene, 3, 1))
-			return;
+		far_open_on_loopback(&scene, 3, 1);
 		scene.is_plain = true;
 		for (uint32_t i = 0; i < 2; i++)
 			far_start_one(&scene, i, come_together);

@@ -69,8 +69,7 @@ Test(far_tell, ranks_that_differ_are_named_on_all_nodes_and_open_the_next_time)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 3, 2))
-		return;
+	far_open_on_loopback(&scene, 3, 2);
 	scene.is_plain = true;
 	scene.timeout_ms = PATIENT_MS;
 	for (odd_rank = 1; odd_rank < 6; odd_rank += 2) {
@@ -94,8 +93,7 @@ Test(far_tell, nodes_that_differ_in_their_arenas_are_named_and_open_the_next_tim
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 3, 2))
-		return;
+	far_open_on_loopback(&scene, 3, 2);
 	scene.is_plain = true;
 	scene.timeout_ms = PATIENT_MS;
 	for (odd_rank = 0; odd_rank < 6; odd_rank += 4) {
@@ -125,8 +123,7 @@ Test(far_tell, ranks_that_differ_in_where_they_meet_are_named_on_all_nodes)
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 2, 2))
-		return;
+	far_open_on_loopback(&scene, 2, 2);
 	scene.is_plain = true;
 	scene.timeout_ms = PATIENT_MS;
 	for (uint32_t i = 0; i < 4; i++) {
@@ -151,8 +148,7 @@ Test(far_tell, a_node_that_comes_late_hears_of_it_and_the_next_opening_waits_for
 {
 	struct far_scene scene;
 
-	if (!far_open_on_loopback(&scene, 3, 2))
-		return;
+	far_open_on_loopback(&scene, 3, 2);
 	scene.is_plain = true;
 	scene.timeout_ms = PATIENT_MS;
 	for (odd_rank = 1; odd_rank < 4; odd_rank += 2) {

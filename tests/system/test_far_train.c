@@ -6,8 +6,11 @@
  * and ends in the same bits. Method: daemons on the loopback interface, whose workers talk over
  * Gloo; ranks of the made-up trainer, which open no collectives.
  */
+#include <signal.h>
+
+#include "common/base/cleanup.h"
 #include "tests/harness/ranks.h"
-#include "tests/system/far.h"
+#include "tests/system/far_node.h"
 
 #define NODES 3u
 
@@ -26,19 +29,15 @@ static struct {
 
 TestSuite(far_train, .timeout = 300);
 
-static bool open_scene(uint32_t node_count, uint32_t per_node)
+static void open_scene(uint32_t node_count, uint32_t per_node)
 {
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return false;
-	}
+	far_need_net();
 	memset(&scene, 0, sizeof(scene));
 	scene.node_count = node_count;
 	scene.per_node = per_node;
 	scene.port = harness_free_port();
 	for (uint32_t i = 0; i < node_count; i++)
 		system_start(&scene.harness[i], &(struct harness_options){ .nvme_size = "32M" });
-	return true;
 }
 
 static void close_scene(void)
@@ -66,12 +65,8 @@ static void at_point(const struct trainer *trainer, enum trainer_point point, vo
 	uint32_t world = scene.per_node * scene.node_count;
 
 	(void)arg;
-	if (point == TRAINER_BORN) {
-		(void)setenv("ZINF_SOCKET", scene.harness[node].socket_path, 1);
-		(void)setenv("MASTER_ADDR", "127.0.0.1", 1);
-		far_set_number("MASTER_PORT", scene.port - 1);
-		far_set_number("LOCAL_WORLD_SIZE", scene.per_node);
-	}
+	if (point == TRAINER_BORN)
+		far_set_place(&scene.harness[node], scene.port, scene.per_node);
 	if (scene.loss == LOSS_NONE || point != scene.point || trainer->step != scene.step)
 		return;
 	if (trainer->rank == 0)
@@ -97,15 +92,6 @@ static struct trainer_settings settings_of(uint32_t strategy, enum zinf_offload 
 	return settings;
 }
 
-static void train(const struct trainer_settings *settings)
-{
-	struct ranks ranks;
-
-	cr_assert_eq(ranks_train(&ranks, settings), 0);
-	cr_assert(ranks_are_right(&ranks));
-	ranks_free(&ranks);
-}
-
 static void train_anywhere(uint32_t node_count, uint32_t per_node)
 {
 	static const uint32_t strategies[] = { ZINF_DDP, ZINF_ZERO1, ZINF_ZERO2, ZINF_ZERO3 };
@@ -114,14 +100,13 @@ static void train_anywhere(uint32_t node_count, uint32_t per_node)
 	for (uint32_t i = 0; i < 8; i++) {
 		struct trainer_settings settings;
 
-		if (!open_scene(node_count, per_node))
-			return;
+		open_scene(node_count, per_node);
 		settings = settings_of(strategies[i / 2],
 		                       i % 2 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_CPU);
 		settings.step.max_norm = i % 3 ? 0 : 1.0;
 		(void)snprintf(names[i], sizeof(names[i]), "job%u", i);
 		settings.options.job = names[i];
-		train(&settings);
+		system_train(&settings);
 		close_scene();
 	}
 }
@@ -142,14 +127,13 @@ Test(far_train, sums_have_a_type_of_their_own)
 	for (uint32_t i = 0; i < 4; i++) {
 		struct trainer_settings settings;
 
-		if (!open_scene(i % 2 ? 3 : 2, i % 2 ? 1 : 2))
-			return;
+		open_scene(i % 2 ? 3 : 2, i % 2 ? 1 : 2);
 		settings = settings_of(i < 2 ? ZINF_DDP : ZINF_ZERO2,
 		                       i == 2 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_CPU);
 		settings.options.grad_dtype = i % 2 ? ZINF_F32 : ZINF_BF16;
 		settings.options.reduce_dtype = i % 2 ? ZINF_F16 : ZINF_F32;
 		settings.step.max_norm = i < 2 ? 1.0 : 0;
-		train(&settings);
+		system_train(&settings);
 		close_scene();
 	}
 }
@@ -162,8 +146,7 @@ Test(far_train, what_nobody_used_is_left_alone)
 		struct ranks ranks;
 		uint64_t unused = 0;
 
-		if (!open_scene(i % 2 ? 3 : 2, i % 2 ? 1 : 2))
-			return;
+		open_scene(i % 2 ? 3 : 2, i % 2 ? 1 : 2);
 		settings = settings_of(i < 2 ? ZINF_DDP : ZINF_ZERO3,
 		                       i % 3 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_CPU);
 		settings.is_sparse = settings.options.finds_unused = true;
@@ -189,8 +172,7 @@ Test(far_train, ranks_change_places_and_strategies)
 		      { ZINF_ZERO2, false, true },  { ZINF_ZERO1, true, true } };
 	struct trainer_settings settings;
 
-	if (!open_scene(2, 2))
-		return;
+	open_scene(2, 2);
 	for (uint32_t i = 0; i < ZI_COUNT_OF(turns); i++) {
 		scene.stores_param = turns[i].stores_param;
 		scene.is_turned = turns[i].is_turned;
@@ -198,7 +180,7 @@ Test(far_train, ranks_change_places_and_strategies)
 		settings.options.incarnation =
 			(const char *const[]){ "a", "b", "c", "d", "e", "f" }[i];
 		settings.steps = 2 * (i + 1);
-		train(&settings);
+		system_train(&settings);
 	}
 	close_scene();
 }
@@ -211,11 +193,10 @@ Test(far_train, parameters_on_nvme_come_from_all_nodes)
 	for (uint32_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
 		struct trainer_settings settings;
 
-		if (!open_scene(2, 2))
-			return;
+		open_scene(2, 2);
 		scene.stores_param = true;
 		settings = settings_of(strategies[i], ZINF_OFFLOAD_NVME);
-		train(&settings);
+		system_train(&settings);
 		close_scene();
 	}
 }
@@ -276,11 +257,10 @@ Test(far_train, zctl_jobs_says_where_ranks_are_and_were)
 	static char words[1 << 16];
 	struct trainer_settings settings;
 
-	if (!open_scene(2, 2))
-		return;
+	open_scene(2, 2);
 	settings = settings_of(ZINF_ZERO1, ZINF_OFFLOAD_NVME);
 	settings.hook = at_point_asking;
-	train(&settings);
+	system_train(&settings);
 	for (uint32_t i = 0; i < scene.node_count; i++) {
 		char path[PATH_MAX + 16];
 
@@ -311,8 +291,7 @@ static void lose_and_go_on_with(enum loss loss, uint32_t strategy, enum zinf_off
 	struct ranks ranks;
 	uint32_t world;
 
-	if (!open_scene(2, 2))
-		return;
+	open_scene(2, 2);
 	world = scene.node_count * scene.per_node;
 	scene.stores_param = stores_param;
 	scene.loss = loss;

@@ -83,7 +83,7 @@ Test(gpt, groups_of_parameters_give_the_bits_of_the_reference)
 	gpt_run(0, "zinf-gpt",
 	        TINY "--reference --ranks 2 --steps 4 --weight-decay 0.5 --weight-decay-groups "
 	             "--dump two.dump");
-	(void)snprintf(command, sizeof(command), "cd %s && cmp -s one.dump two.dump", folder);
+	(void)snprintf(command, sizeof(command), "cd %s && cmp -s one.dump two.dump", folder.path);
 	cr_assert_neq(system(command), 0, "it makes a difference");
 	gpt_run(0, "zinf-gpt",
 	        TINY "--ranks 2 --steps 4 --weight-decay 0.5 --weight-decay-groups "

@@ -79,10 +79,7 @@ static void train_over_nodes(int (*body)(void *arg), const char *places)
 	static const enum zinf_strategy strategies[] = { ZINF_DDP, ZINF_ZERO1, ZINF_ZERO3 };
 	struct coll_scene scene;
 
-	if (!far_is_built()) {
-		cr_skip_test("zinf-net is not built (libgloo-dev)");
-		return;
-	}
+	far_need_net();
 	plain_run(&plain);
 	coll_open_scene_with(&scene, &(struct harness_options){ .nvme_size = "64M" });
 	system_start(&far.harness, &(struct harness_options){ .nvme_size = "64M" });

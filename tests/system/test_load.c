@@ -146,14 +146,14 @@ Test(load, what_was_loaded_exports_as_the_same_bytes)
 	RUN(0, "export", "base/again", path_of("again"), "--format", "zinf");
 	for (size_t i = 0; i < 4; i++) {
 		(void)snprintf(command, sizeof(command),
-		               "cmp %s/all/%s.safetensors %s/again/%s.safetensors", folder,
-		               planes[i], folder, planes[i]);
+		               "cmp %s/all/%s.safetensors %s/again/%s.safetensors", folder.path,
+		               planes[i], folder.path, planes[i]);
 		cr_assert_eq(system(command), 0, "%s", planes[i]);
 	}
 	(void)snprintf(command, sizeof(command),
 	               "sed '/\"snapshot\"/d' %s/all/manifest.json >%s/a; "
 	               "sed '/\"snapshot\"/d' %s/again/manifest.json | cmp - %s/a",
-	               folder, folder, folder, folder);
+	               folder.path, folder.path, folder.path, folder.path);
 	cr_assert_eq(system(command), 0);
 }
 
@@ -230,7 +230,7 @@ Test(load, parameters_alone_begin_at_step_0_and_are_the_same_bytes)
 	(void)snprintf(command, sizeof(command),
 	               "tail -c 100000 %s/two.safetensors >%s/a; "
 	               "tail -c 100000 %s/zero.safetensors | cmp - %s/a",
-	               folder, folder, folder, folder);
+	               folder.path, folder.path, folder.path, folder.path);
 	cr_assert_eq(system(command), 0);
 	settings.load = "fine/step-0";
 	settings.hook = end_there;
@@ -318,7 +318,7 @@ static void edit_manifest(const char *script)
 	(void)snprintf(command, sizeof(command),
 	               "cd %s/all && cp ../manifest.json . 2>/dev/null; cp manifest.json .. && "
 	               "sed -i '%s' manifest.json && ! cmp -s manifest.json ../manifest.json",
-	               folder, script);
+	               folder.path, script);
 	cr_assert_eq(system(command), 0, "%s", script);
 }
 

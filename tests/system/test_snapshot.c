@@ -29,13 +29,7 @@ static void stop(void)
 
 TestSuite(snapshot, .init = start, .fini = stop, .timeout = 120);
 
-static void run(int code, const char *const *arguments)
-{
-	int got = harness_zctl(harness.socket_path, arguments, words, sizeof(words));
-
-	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[0], got, words);
-}
-#define RUN(code, ...) run((code), (const char *const[]){ __VA_ARGS__, NULL })
+#define RUN(code, ...) SYSTEM_ZCTL(harness.socket_path, words, (code), __VA_ARGS__)
 
 static struct trainer_settings settings_of(const char *job, enum zinf_offload offload)
 {

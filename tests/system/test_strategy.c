@@ -40,15 +40,6 @@ static struct trainer_settings settings_of(const char *job, uint32_t world, uint
 	return settings;
 }
 
-static void train(const struct trainer_settings *settings)
-{
-	struct ranks ranks;
-
-	cr_assert_eq(ranks_train(&ranks, settings), 0);
-	cr_assert(ranks_are_right(&ranks));
-	ranks_free(&ranks);
-}
-
 /* What zctl says of the job; the caller's. */
 static json_t *job_json(const char *job)
 {
@@ -144,7 +135,7 @@ Test(strategy, each_trains_every_number_of_ranks_to_the_same_bits)
 				settings_of("each", worlds[i], strategies[k]);
 			json_t *job;
 
-			train(&settings);
+			system_train(&settings);
 			job = job_json("each");
 			cr_expect_str_eq(json_string_value(json_object_get(job, "strategy")),
 			                 zi_strategy_name(strategies[k]));
@@ -163,7 +154,7 @@ Test(strategy, a_shard_size_divides_within_replicas)
 	json_t *job;
 
 	settings.options.shard_size = 2;
-	train(&settings);
+	system_train(&settings);
 	job = job_json("hybrid");
 	cr_expect_eq(count_of(job, "shard_size"), 2);
 	expect_table(job, ZINF_ZERO3, 4, 2);
@@ -183,7 +174,7 @@ Test(strategy, a_job_moves_from_one_to_another_between_starts)
 		(void)snprintf(incarnation, sizeof(incarnation), "start.%u", i);
 		settings.options.incarnation = incarnation;
 		settings.steps = 2 * (i + 1);
-		train(&settings);
+		system_train(&settings);
 		job = job_json("moves");
 		cr_expect_eq(count_of(job, "committed_step"), 2 * (i + 1));
 		expect_table(job, order[i], 3, 3);
@@ -213,7 +204,7 @@ Test(strategy, ranks_that_were_killed_go_on_by_another_one)
 	ranks_free(&ranks);
 	settings = settings_of("killed", 3, ZINF_ZERO3);
 	settings.options.incarnation = "second";
-	train(&settings);
+	system_train(&settings);
 }
 
 /* With parameters on NVMe, a resident share and steps that are not committed. */
@@ -226,7 +217,7 @@ Test(strategy, none_depends_on_where_the_planes_lie)
 	settings.options.param_budget_bytes = 4 << 20;
 	settings.options.resident_bytes = 1 << 20;
 	settings.options.commit_interval = 2;
-	train(&settings);
+	system_train(&settings);
 	job = job_json("placed");
 	cr_expect_eq(count_of(job, "committed_step"), settings.steps);
 	json_decref(job);

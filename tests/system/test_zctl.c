@@ -35,14 +35,7 @@ static void stop(void)
 
 TestSuite(zctl, .init = start, .fini = stop, .timeout = 60);
 
-/* Runs zctl; its exit code must be @code. */
-static void run(int code, const char *const *arguments)
-{
-	int got = harness_zctl(harness.socket_path, arguments, words, sizeof(words));
-
-	cr_assert_eq(got, code, "%s ended with %d: %s", arguments[0], got, words);
-}
-#define RUN(code, ...) run((code), (const char *const[]){ __VA_ARGS__, NULL })
+#define RUN(code, ...) SYSTEM_ZCTL(harness.socket_path, words, (code), __VA_ARGS__)
 
 /* The newest words as JSON of the kind awaited. */
 static json_t *parsed(bool is_array)

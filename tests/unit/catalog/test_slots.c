@@ -37,23 +37,34 @@ Test(slots_new, the_first_commit_keeps_that_there_was_none)
 	job = catalog_job_free(job);
 }
 
-Test(slots, extents_that_the_commit_does_not_name_are_in_both)
+/* Commit 4, behind step 3, names @extent_count of its extents and @blob_count blobs. Return: what
+ * the next catalog says; the caller's. */
+static struct catalog_job *commit_part(uint32_t extent_count, uint32_t blob_count, bool is_whole)
 {
-	struct catalog_request request = { .kind = CATALOG_COMMIT, .keeps_former = true };
+	struct catalog_request request = { .kind = CATALOG_COMMIT,
+		                           .keeps_former = true,
+		                           .is_whole = is_whole };
 	struct catalog_job part;
 	struct catalog_job *job;
 
 	sample_set_step(&sample, 4);
 	part = sample.job;
 	part.extents = &sample.extents[8];
-	part.extent_count = 1;
-	part.blob_count = 1;
+	part.extent_count = extent_count;
+	part.blob_count = blob_count;
 	request.job = &part;
 	cr_assert_eq(fixture_run(&fixture, &request), 0, "%s", request.text.chars);
 	fixture_reopen(&fixture);
 	job = fixture_load(&fixture);
 	cr_assert_eq(job->damage.chars[0], '\0', "%s", job->damage.chars);
 	cr_assert_eq(job->step, 4);
+	return job;
+}
+
+Test(slots, extents_that_the_commit_does_not_name_are_in_both)
+{
+	struct catalog_job *job = commit_part(1, 1, false);
+
 	cr_assert_eq(job->extent_count, SLOTS_EXTENTS);
 	cr_assert_eq(job->blob_count, 1, "a blob of step 3 is not one of step 4");
 	for (uint32_t i = 0; i < SLOTS_EXTENTS; i++) {
@@ -73,22 +84,8 @@ Test(slots, extents_that_the_commit_does_not_name_are_in_both)
 Test(slots, a_commit_that_is_whole_inherits_nothing)
 {
 	for (uint32_t i = 0; i < 2; i++) {
-		struct catalog_request request = { .kind = CATALOG_COMMIT,
-			                           .keeps_former = true,
-			                           .is_whole = true };
-		struct catalog_job part, *job;
+		struct catalog_job *job = commit_part(2, 0, true);
 
-		sample_set_step(&sample, 4);
-		part = sample.job;
-		part.extents = &sample.extents[8];
-		part.extent_count = 2;
-		part.blob_count = 0;
-		request.job = &part;
-		cr_assert_eq(fixture_run(&fixture, &request), 0, "%s", request.text.chars);
-		fixture_reopen(&fixture);
-		job = fixture_load(&fixture);
-		cr_assert_eq(job->damage.chars[0], '\0', "%s", job->damage.chars);
-		cr_assert_eq(job->step, 4);
 		cr_assert_eq(job->extent_count, 2);
 		cr_assert_eq(job->blob_count, 0);
 		for (uint32_t k = 0; k < 2; k++)

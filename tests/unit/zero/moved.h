@@ -50,6 +50,36 @@ static inline void gone_on(int64_t step, uint32_t blob_count)
 		check_blob(i, step);
 }
 
+/* Their start is refused, and each of them hears @word of it. */
+static inline void come_refused(int error, const char *word)
+{
+	cr_assert_eq(train_come(), error, "%s", ranks.actors[0].text.chars);
+	for (uint32_t i = 0; i < ranks.world; i++)
+		cr_expect_not_null(strstr(ranks.actors[i].text.chars, word), "%s",
+		                   ranks.actors[i].text.chars);
+	train_leave(true);
+}
+
+/* All ranks materialize; after a drawn number of turns somebody is lost. */
+static inline void lose_while_coming(uint64_t seed, uint32_t turns)
+{
+	static char name[16];
+	struct attach_options options = { .incarnation = name,
+		                          .config = train.config,
+		                          .training = train.training };
+
+	(void)snprintf(name, sizeof(name), "run.%u", train.start++);
+	nodes_attach(&ranks, train.places, &options);
+	nodes_layout(&ranks);
+	for (uint32_t i = 0; i < ranks.world; i++)
+		actor_start(&ranks.actors[i], 0, zero_materialize, &nodes_place);
+	for (uint32_t i = 0; i < turns; i++)
+		nodes_turn();
+	lose((enum loss)(seed % _LOSS_COUNT), ranks.places[net_draw(ranks.world)]);
+	nodes_leave(&ranks, false);
+	nodes_settle();
+}
+
 /* All daemons end and start again, and find what is theirs and no more. */
 static inline void restart_nodes(void)
 {
@@ -60,6 +90,18 @@ static inline void restart_nodes(void)
 		if (job_at(i))
 			cr_assert_eq(job_at(i)->refusal, 0, "%s", job_at(i)->refusal_text.chars);
 	}
+}
+
+/* A node's disk is gone, and what replaces it is empty: its ranks come back there. */
+static inline void replace_node(uint32_t place)
+{
+	struct node *node = &net.nodes[place];
+
+	node_settle(node);
+	node_stop(node);
+	train_shell("rm -rf ./*", node->directory);
+	node_start(node);
+	cr_assert_null(job_at(place));
 }
 
 /* At rest a node holds what it committed last, once, and nothing else lies on its store. */

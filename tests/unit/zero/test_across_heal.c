@@ -5,6 +5,7 @@
  * whoever dies meanwhile costs nothing. Method: as in test_across_train.c; between starts ranks are
  * moved, and nodes are left out or come new.
  */
+#include "tests/unit/zero/flip.h"
 #include "tests/unit/zero/moved.h"
 
 TestSuite(across_heal, .timeout = 600);
@@ -62,18 +63,6 @@ Test(across_heal, ranks_come_back_elsewhere_with_another_strategy)
 }
 
 /* ---- other numbers of nodes and ranks, and nodes that are lost ---- */
-
-/* A node's disk is gone, and what replaces it is empty: its ranks come back there. */
-static void replace_node(uint32_t place)
-{
-	struct node *node = &net.nodes[place];
-
-	node_settle(node);
-	node_stop(node);
-	train_shell("rm -rf ./*", node->directory);
-	node_start(node);
-	cr_assert_null(job_at(place));
-}
 
 /* 4 -> 3 -> 5 ranks and nodes, with strategies changed on the way. */
 Test(across_heal, fewer_nodes_and_more_go_on_with_the_same_bits)
@@ -153,15 +142,6 @@ Test(across_heal, replicas_go_on_without_the_node_that_is_lost)
 
 /* ---- what cannot be gone on from ---- */
 
-static void refused(int error, const char *word)
-{
-	cr_assert_eq(train_come(), error, "%s", ranks.actors[0].text.chars);
-	for (uint32_t i = 0; i < ranks.world; i++)
-		cr_expect_not_null(strstr(ranks.actors[i].text.chars, word), "%s",
-		                   ranks.actors[i].text.chars);
-	train_leave(true);
-}
-
 /* Of divided planes a node's part is gone with it: who had it is named, and nothing is changed. */
 Test(across_heal, a_part_that_nobody_has_is_named)
 {
@@ -172,10 +152,10 @@ Test(across_heal, a_part_that_nobody_has_is_named)
 	steps(1, 2);
 	train_leave(true);
 	move_to("012", ZI_STRATEGY_ZERO1, 0);
-	refused(-ENODATA, "had: start that node too");
-	refused(-ENODATA, "on node 3 had");
+	come_refused(-ENODATA, "had: start that node too");
+	come_refused(-ENODATA, "on node 3 had");
 	move_to("000", ZI_STRATEGY_ZERO1, 0);
-	refused(-ENODATA, "rank 1 on node 1 had");
+	come_refused(-ENODATA, "rank 1 on node 1 had");
 	/* With it all is well. */
 	restart_nodes();
 	move_to("3210", ZI_STRATEGY_ZERO2, 0);
@@ -189,21 +169,16 @@ Test(across_heal, damage_is_named_and_never_taken)
 {
 	struct train what = wanted("0000", ZI_OFFLOAD_NVME);
 	const struct tier_extent *extent;
-	char byte = 77;
-	int fd;
 
 	begin_train(&what, 5);
 	steps(1, 1);
 	train_leave(true);
 	nodes_settle();
 	extent = &job_at(0)->subgroups[1].places[ZERO_PLANE_STATE].extent;
-	fd = open(extent->member->path, O_RDWR | O_CLOEXEC);
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(pwrite(fd, &byte, 1, (off_t)extent->offset_bytes + 5000), 1);
-	cr_assert_eq(close(fd), 0);
+	flip(extent->member->path, extent->offset_bytes + 5000);
 	move_to("0012", ZI_STRATEGY_DDP, 0);
-	refused(-EBADMSG, "optimizer state of unit");
-	refused(-EBADMSG, "damaged");
+	come_refused(-EBADMSG, "optimizer state of unit");
+	come_refused(-EBADMSG, "damaged");
 	cr_expect_eq(job_at(0)->committed_step, 1);
 	train_deinit();
 }
@@ -221,7 +196,7 @@ Test(across_heal, a_node_without_room_is_told_to_all)
 	move_to("01", ZI_STRATEGY_DDP, 0);
 	while (!tier_extent_reserve(&net.nodes[1].nvme, ZERO_PLANE_STATE, MIB, &taken[count]))
 		cr_assert_lt(++count, ZI_COUNT_OF(taken));
-	refused(-ENOSPC, "from other nodes, and");
+	come_refused(-ENOSPC, "from other nodes, and");
 	while (count)
 		tier_extent_release(&taken[--count]);
 	gone_on(1, 2);
@@ -230,26 +205,6 @@ Test(across_heal, a_node_without_room_is_told_to_all)
 }
 
 /* ---- deaths while it is healed ---- */
-
-/* All ranks materialize; after a drawn number of turns somebody is lost. */
-static void lose_while_coming(uint64_t seed, uint32_t turns)
-{
-	static char name[16];
-	struct attach_options options = { .incarnation = name,
-		                          .config = train.config,
-		                          .training = train.training };
-
-	(void)snprintf(name, sizeof(name), "run.%u", train.start++);
-	nodes_attach(&ranks, train.places, &options);
-	nodes_layout(&ranks);
-	for (uint32_t i = 0; i < ranks.world; i++)
-		actor_start(&ranks.actors[i], 0, zero_materialize, &nodes_place);
-	for (uint32_t i = 0; i < turns; i++)
-		nodes_turn();
-	lose((enum loss)(seed % _LOSS_COUNT), ranks.places[net_draw(ranks.world)]);
-	nodes_leave(&ranks, false);
-	nodes_settle();
-}
 
 Test(across_heal, deaths_while_healing_cost_nothing)
 {

@@ -130,17 +130,6 @@ Test(across_heal_kept, parameters_move_from_memory_to_all_stores_and_back)
 
 /* ---- nodes that are lost, or come new ---- */
 
-static void replace_node(uint32_t place)
-{
-	struct node *node = &net.nodes[place];
-
-	node_settle(node);
-	node_stop(node);
-	train_shell("rm -rf ./*", node->directory);
-	node_start(node);
-	cr_assert_null(job_at(place));
-}
-
 /* What the new one lacks it takes from the replica, and parameters from whoever keeps them. */
 Test(across_heal_kept, a_node_that_comes_new_takes_all_parameters)
 {
@@ -184,10 +173,7 @@ Test(across_heal_kept, state_that_nobody_has_is_named_though_parameters_are_ther
 	steps(1, 2);
 	train_leave(true);
 	move_to("012", ZI_STRATEGY_ZERO2, 0);
-	cr_assert_eq(train_come(), -ENODATA);
-	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "on node 3 had"), "%s",
-	                   ranks.actors[0].text.chars);
-	train_leave(true);
+	come_refused(-ENODATA, "on node 3 had");
 	move_to("3210", ZI_STRATEGY_ZERO1, 0);
 	gone_on(2, 4);
 	check_kept();
@@ -218,33 +204,11 @@ Test(across_heal_kept, damage_of_a_copy_is_named_and_never_taken)
 		}
 	cr_assert_gt(damaged_count, 0);
 	move_to("0123", ZI_STRATEGY_ZERO2, 0); /* Node 3 takes them all. */
-	cr_assert_eq(train_come(), -EBADMSG, "%s", ranks.actors[0].text.chars);
-	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "parameters of unit"), "%s",
-	                   ranks.actors[0].text.chars);
-	train_leave(true);
+	come_refused(-EBADMSG, "parameters of unit");
 	train_deinit();
 }
 
 /* ---- deaths while it is healed ---- */
-
-static void lose_while_coming(uint64_t seed, uint32_t turns)
-{
-	static char name[16];
-	struct attach_options options = { .incarnation = name,
-		                          .config = train.config,
-		                          .training = train.training };
-
-	(void)snprintf(name, sizeof(name), "run.%u", train.start++);
-	nodes_attach(&ranks, train.places, &options);
-	nodes_layout(&ranks);
-	for (uint32_t i = 0; i < ranks.world; i++)
-		actor_start(&ranks.actors[i], 0, zero_materialize, &nodes_place);
-	for (uint32_t i = 0; i < turns; i++)
-		nodes_turn();
-	lose((enum loss)(seed % _LOSS_COUNT), ranks.places[net_draw(ranks.world)]);
-	nodes_leave(&ranks, false);
-	nodes_settle();
-}
 
 Test(across_heal_kept, deaths_while_healing_cost_nothing)
 {

@@ -43,6 +43,28 @@ static struct zero_job *begin(void)
 	return node_job(&node, "train");
 }
 
+/* As above, with a disk that fails as @backend says. */
+static struct zero_job *begin_on(const char *backend)
+{
+	pool_begin(1, 272 * SLOT, 0);
+	actor_leave(&actors[0], true);
+	node_stop(&node);
+	node.backend = backend;
+	node_start(&node);
+	pool_attach(1, 0);
+	return begin();
+}
+
+/* The step is over: it was as if nobody had asked for unit @shown amid it. */
+static void end(uint32_t shown)
+{
+	cr_assert_eq(actor_wait(&actors[0], STEP), 0, "%s", actors[0].text.chars);
+	plain_step(&plain, 1, early_options());
+	cr_assert(plain_equals(&plain, &actors[0]));
+	reshard(&actors[0], shown);
+	pool_end(1);
+}
+
 /* It gives way to another unit. */
 static void evict(struct zero_job *job, uint32_t unit)
 {
@@ -71,11 +93,7 @@ Test(zero_lend, unit_comes_from_where_it_is_written_before_the_disk_has_it)
 	cr_assert_eq(job->units[H0].write_count, 3, "nothing of it was written");
 	cr_assert_eq(job->residency->miss_count, 4, "it was not there");
 	node.is_disk_held = false;
-	cr_assert_eq(actor_wait(&actors[0], STEP), 0, "%s", actors[0].text.chars);
-	plain_step(&plain, 1, early_options());
-	cr_assert(plain_equals(&plain, &actors[0]));
-	reshard(&actors[0], H0);
-	pool_end(1);
+	end(H0);
 }
 
 /* A subgroup that is written, and one that is not, in one load. */
@@ -84,13 +102,7 @@ Test(zero_lend, unit_comes_from_slots_and_from_the_disk)
 	struct zero_job *job;
 	uint32_t written_count;
 
-	pool_begin(1, 272 * SLOT, 0);
-	actor_leave(&actors[0], true);
-	node_stop(&node);
-	node.backend = "faulty:over=threads,stall=write@1,stall_ms=300";
-	node_start(&node);
-	pool_attach(1, 0);
-	job = begin();
+	job = begin_on("faulty:over=threads,stall=write@1,stall_ms=300");
 	hand_over(H0);
 	hand_over(HEAD);
 	hand_over(EMBED);
@@ -102,11 +114,7 @@ Test(zero_lend, unit_comes_from_slots_and_from_the_disk)
 	unshard(&actors[0], H0);
 	cr_assert_eq(written_count, 2);
 	cr_assert_eq(job->units[H0].write_count, 1, "the stalled one");
-	cr_assert_eq(actor_wait(&actors[0], STEP), 0, "%s", actors[0].text.chars);
-	plain_step(&plain, 1, early_options());
-	cr_assert(plain_equals(&plain, &actors[0]));
-	reshard(&actors[0], H0);
-	pool_end(1);
+	end(H0);
 }
 
 Test(zero_lend, who_waits_for_what_could_not_be_written_hears_that)
@@ -114,14 +122,8 @@ Test(zero_lend, who_waits_for_what_could_not_be_written_hears_that)
 	struct zero_job *job;
 	int r;
 
-	pool_begin(1, 272 * SLOT, 0);
-	actor_leave(&actors[0], true);
-	node_stop(&node);
 	/* Of the first subgroup, and of one that comes after it. */
-	node.backend = "faulty:over=threads,write_eio_at=1,stall=write@7,stall_ms=400";
-	node_start(&node);
-	pool_attach(1, 0);
-	job = begin();
+	job = begin_on("faulty:over=threads,write_eio_at=1,stall=write@7,stall_ms=400");
 	node.is_disk_held = true;
 	hand_over(H0);
 	hand_over(HEAD);

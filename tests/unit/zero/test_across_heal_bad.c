@@ -166,7 +166,7 @@ static void spoil_offer(struct net_worker *worker, uint32_t from, struct talk_en
 
 	(void)from;
 	if (worker->place != 0 || entry->kind != TALK_CAME || !heal ||
-	    !fetch_is_active(&heal->offers.fetch) || heal->offers.at_bytes)
+	    !pieces_are_active(&heal->offers.pieces) || heal->offers.pieces.at_bytes)
 		return;
 	if (patch.bytes > sizeof(patch.value))
 		memset(worker->slab + entry->offset_bytes + patch.at, 0, patch.bytes);

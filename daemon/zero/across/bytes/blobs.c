@@ -9,7 +9,7 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 #include "daemon/zero/across/across_private.h"
-#include "daemon/zero/across/bytes/fetch.h"
+#include "daemon/zero/across/bytes/pieces.h"
 #include "daemon/zero/job/job.h"
 
 /* Of a node's, in front: how long each rank's is; 0 of a rank that is not there. */
@@ -19,11 +19,9 @@
 struct blobs_take {
 	struct blobs *blobs;
 	uint32_t node;
-	uint64_t at_bytes;
 	bool is_bad; /* what came makes no sense */
 	uint32_t table[ZI_WORLD_MAX];
-	struct fetch fetch;
-	struct pull pull;
+	struct pieces pieces;
 };
 
 struct blobs {
@@ -208,18 +206,18 @@ static bool is_sane(const struct blobs_take *take)
 
 static void take_run(struct fetch *fetch)
 {
-	struct blobs_take *take = container_of(fetch, struct blobs_take, fetch);
+	struct blobs_take *take = container_of(fetch, struct blobs_take, pieces.fetch);
+	const struct pull *pull = &take->pieces.pull;
 	struct blobs *blobs = take->blobs;
 
 	/* The first piece has all of it: it is copied, looked at, and then used. */
-	if (!take->at_bytes) {
-		copy_part(take->table, TABLE_BYTES, 0, 0, take->pull.memory, take->pull.bytes,
-		          false);
+	if (!take->pieces.at_bytes) {
+		copy_part(take->table, TABLE_BYTES, 0, 0, pull->memory, pull->bytes, false);
 		take->is_bad = !is_sane(take);
 	}
 	if (!take->is_bad)
-		copy_blobs(blobs->job->blobs[blobs->index], take->table, take->at_bytes,
-		           take->pull.memory, take->pull.bytes, false);
+		copy_blobs(blobs->job->blobs[blobs->index], take->table, take->pieces.at_bytes,
+		           pull->memory, pull->bytes, false);
 }
 
 static void told(struct zi_post *post)
@@ -259,31 +257,16 @@ static void fail(struct blobs *blobs, int error, const struct zi_text *text)
 	blobs->text = *text;
 }
 
-static void take_ended(struct fetch *fetch, bool is_whole);
-
 static void take_next(struct blobs_take *take)
 {
-	struct across *across = take->blobs->across;
-	uint64_t left_bytes = take->blobs->said_bytes[take->node] - take->at_bytes;
-
-	take->pull = (struct pull){
-		.node = take->node,
-		.what = PULL_BLOBS,
-		.number = take->blobs->number,
-		.piece = (uint32_t)(take->at_bytes / across->slot_bytes),
-		.bytes = ZI_MIN(left_bytes, across->slot_bytes),
-	};
-	take->fetch = (struct fetch){ .across = across,
-		                      .run = take_run,
-		                      .ended = take_ended,
-		                      .pulls = &take->pull,
-		                      .pull_count = 1 };
-	fetch_start(&take->fetch);
+	pieces_ask(&take->pieces, &(struct pull){ .node = take->node,
+	                                          .what = PULL_BLOBS,
+	                                          .number = take->blobs->number });
 }
 
 static void take_ended(struct fetch *fetch, bool is_whole)
 {
-	struct blobs_take *take = container_of(fetch, struct blobs_take, fetch);
+	struct blobs_take *take = container_of(fetch, struct blobs_take, pieces.fetch);
 	struct blobs *blobs = take->blobs;
 	struct across *across = blobs->across;
 	struct zi_text text = across->text;
@@ -294,10 +277,7 @@ static void take_ended(struct fetch *fetch, bool is_whole)
 		zi_text_set(&text, "%.80s gives resume blobs that are none",
 		            across_name(blobs->job, take->node).chars);
 		fail(blobs, err_origin(-EPROTO), &text);
-	} else {
-		take->at_bytes += take->pull.bytes;
-	}
-	if (!blobs->error && take->at_bytes < blobs->said_bytes[take->node]) {
+	} else if (pieces_advance(&take->pieces) && !blobs->error) {
 		take_next(take);
 		return;
 	}
@@ -328,7 +308,12 @@ void blobs_pull(struct zero_job *job, blobs_done_fn done)
 
 		if (i == across->node || !blobs->said_bytes[i])
 			continue;
-		*take = (struct blobs_take){ .blobs = blobs, .node = i };
+		*take = (struct blobs_take){ .blobs = blobs,
+			                     .node = i,
+			                     .pieces = { .across = across,
+			                                 .run = take_run,
+			                                 .ended = take_ended,
+			                                 .bytes = blobs->said_bytes[i] } };
 		blobs->active_count++;
 		take_next(take);
 	}
@@ -341,7 +326,7 @@ bool blobs_say_late(const struct zero_job *job, struct zi_text *ret_text)
 	const struct blobs *blobs = job->across ? job->across->blobs : NULL;
 
 	for (uint32_t i = 0; blobs && blobs->active_count && i < job->across->node_count; i++) {
-		if (!fetch_is_active(&blobs->takes[i].fetch))
+		if (!pieces_are_active(&blobs->takes[i].pieces))
 			continue;
 		zi_text_set(ret_text, "%.160s has not given the resume blobs of its ranks",
 		            across_name(job, i).chars);

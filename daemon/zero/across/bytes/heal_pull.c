@@ -163,20 +163,30 @@ static void verify(struct heal_take *take)
 
 static void take_run(struct fetch *fetch)
 {
-	struct heal_take *take = container_of(fetch, struct heal_take, fetch);
+	struct heal_take *take = container_of(fetch, struct heal_take, pieces.fetch);
+	const struct pieces *pieces = &take->pieces;
 
-	heal_record_copy(&take->record, take->record_bytes, take->data, take->at_bytes,
-	                 take->pull.memory, take->pull.bytes, false);
-	if (take->what != HEAL_BLOB &&
-	    take->at_bytes + take->pull.bytes == take->record_bytes + take->bytes)
+	heal_record_copy(&take->record, take->record_bytes, take->data, pieces->at_bytes,
+	                 pieces->pull.memory, pieces->pull.bytes, false);
+	if (take->what != HEAL_BLOB && pieces->at_bytes + pieces->pull.bytes == pieces->bytes)
 		verify(take);
 }
 
-static void ask(struct heal_take *take);
+static void ask(struct heal_take *take)
+{
+	bool is_blob = take->what == HEAL_BLOB;
+
+	pieces_ask(&take->pieces,
+	           &(struct pull){ .node = take->source,
+	                           .what = PULL_HEAL,
+	                           .unit = is_blob ? take->rank : take->subgroup->unit,
+	                           .subgroup = is_blob ? 0 : take->subgroup->index,
+	                           .leaf = take->what });
+}
 
 static void take_ended(struct fetch *fetch, bool is_whole)
 {
-	struct heal_take *take = container_of(fetch, struct heal_take, fetch);
+	struct heal_take *take = container_of(fetch, struct heal_take, pieces.fetch);
 	struct heal_pull *pulls = take->pulls;
 	struct zi_text text = pulls->across->text;
 
@@ -188,36 +198,13 @@ static void take_ended(struct fetch *fetch, bool is_whole)
 		took(take);
 		return;
 	}
-	pulls->came_bytes += take->pull.bytes;
-	take->at_bytes += take->pull.bytes;
-	if (take->at_bytes < take->record_bytes + take->bytes)
+	pulls->came_bytes += take->pieces.pull.bytes;
+	if (pieces_advance(&take->pieces))
 		ask(take);
 	else if (take->what == HEAL_BLOB)
 		took(take);
 	else
 		write_it(take);
-}
-
-static void ask(struct heal_take *take)
-{
-	struct across *across = take->pulls->across;
-	uint64_t left = take->record_bytes + take->bytes - take->at_bytes;
-
-	take->pull = (struct pull){
-		.node = take->source,
-		.what = PULL_HEAL,
-		.unit = take->what == HEAL_BLOB ? take->rank : take->subgroup->unit,
-		.subgroup = take->what == HEAL_BLOB ? 0 : take->subgroup->index,
-		.leaf = take->what,
-		.piece = (uint32_t)(take->at_bytes / across->slot_bytes),
-		.bytes = ZI_MIN(left, across->slot_bytes),
-	};
-	take->fetch = (struct fetch){ .across = across,
-		                      .run = take_run,
-		                      .ended = take_ended,
-		                      .pulls = &take->pull,
-		                      .pull_count = 1 };
-	fetch_start(&take->fetch);
 }
 
 /* ---- all ---- */
@@ -323,7 +310,10 @@ static void next(struct heal_pull *pulls)
 			break;
 		take->is_active = true;
 		take->error = 0;
-		take->at_bytes = 0;
+		take->pieces = (struct pieces){ .across = pulls->across,
+			                        .run = take_run,
+			                        .ended = take_ended,
+			                        .bytes = take->record_bytes + take->bytes };
 		pulls->active_count++;
 		ask(take);
 	}

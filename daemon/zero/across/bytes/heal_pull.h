@@ -8,8 +8,8 @@
 #pragma once
 
 #include "daemon/tier/move.h"
-#include "daemon/zero/across/bytes/fetch.h"
 #include "daemon/zero/across/bytes/heal_serve.h"
+#include "daemon/zero/across/bytes/pieces.h"
 
 struct heal;
 struct heal_pull;
@@ -27,13 +27,12 @@ struct heal_take {
 	struct zero_subgroup *subgroup;
 	uint32_t rank;   /* HEAL_BLOB */
 	uint32_t source; /* node */
-	uint64_t record_bytes, bytes, at_bytes;
+	uint64_t record_bytes, bytes;
 	struct heal_record record;
 	char *buffer, *data; /* its own; where its bytes go */
 	int error;
 	struct zi_text text;
-	struct fetch fetch;
-	struct pull pull;
+	struct pieces pieces;
 	struct tier_move move;
 };
 

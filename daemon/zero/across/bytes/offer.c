@@ -111,7 +111,7 @@ int offers_make(struct offers *offers, struct across *across)
 
 void offers_free(struct offers *offers)
 {
-	assert(!fetch_is_active(&offers->fetch));
+	assert(!pieces_are_active(&offers->pieces));
 	assert(!offers->use_count);
 	free(offers->memory);
 	*offers = (struct offers){ .memory = NULL };
@@ -176,15 +176,16 @@ static void fail(struct offers *offers, int error, const struct zi_text *text)
 
 static void take_run(struct fetch *fetch)
 {
-	struct offers *offers = container_of(fetch, struct offers, fetch);
+	struct offers *offers = container_of(fetch, struct offers, pieces.fetch);
+	const struct pieces *pieces = &offers->pieces;
 
-	memcpy((char *)offers_of(offers, offers->node, offers->which) + offers->at_bytes,
-	       offers->pull.memory, offers->pull.bytes);
+	memcpy((char *)offers_of(offers, offers->node, offers->which) + pieces->at_bytes,
+	       pieces->pull.memory, pieces->pull.bytes);
 }
 
 static void take_ended(struct fetch *fetch, bool is_whole)
 {
-	struct offers *offers = container_of(fetch, struct offers, fetch);
+	struct offers *offers = container_of(fetch, struct offers, pieces.fetch);
 	struct across *across = offers->across;
 	struct zi_text text = across->text;
 
@@ -192,15 +193,14 @@ static void take_ended(struct fetch *fetch, bool is_whole)
 		fail(offers, across->error ? across->error : -ECANCELED, &text);
 		return;
 	}
-	offers->at_bytes += offers->pull.bytes;
-	if (offers->at_bytes == offers->offer_bytes) {
+	if (!pieces_advance(&offers->pieces)) {
 		if (!is_sane(offers, offers_of(offers, offers->node, offers->which))) {
 			zi_text_set(&text, "node %u says what makes no sense of a commit",
 			            offers->node);
 			fail(offers, err_origin(-EPROTO), &text);
 			return;
 		}
-		offers->at_bytes = 0;
+		offers->pieces.at_bytes = 0;
 		offers->which++;
 	}
 	next(offers);
@@ -223,19 +223,9 @@ static void next(struct offers *offers)
 		offers->done(offers->job, 0, NULL);
 		return;
 	}
-	offers->pull = (struct pull){
-		.node = offers->node,
-		.what = PULL_OFFER,
-		.number = offers->which,
-		.piece = (uint32_t)(offers->at_bytes / across->slot_bytes),
-		.bytes = ZI_MIN(offers->offer_bytes - offers->at_bytes, across->slot_bytes),
-	};
-	offers->fetch = (struct fetch){ .across = across,
-		                        .run = take_run,
-		                        .ended = take_ended,
-		                        .pulls = &offers->pull,
-		                        .pull_count = 1 };
-	fetch_start(&offers->fetch);
+	pieces_ask(&offers->pieces, &(struct pull){ .node = offers->node,
+	                                            .what = PULL_OFFER,
+	                                            .number = offers->which });
 }
 
 void offers_pull(struct offers *offers, offers_done_fn done)
@@ -243,7 +233,10 @@ void offers_pull(struct offers *offers, offers_done_fn done)
 	offers->done = done;
 	offers->node = 0;
 	offers->which = 0;
-	offers->at_bytes = 0;
+	offers->pieces = (struct pieces){ .across = offers->across,
+		                          .run = take_run,
+		                          .ended = take_ended,
+		                          .bytes = offers->offer_bytes };
 	next(offers);
 }
 

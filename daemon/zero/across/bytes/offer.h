@@ -15,7 +15,7 @@
 #include "common/base/types.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/worker/subtree.h"
-#include "daemon/zero/across/bytes/fetch.h"
+#include "daemon/zero/across/bytes/pieces.h"
 #include "daemon/zero/place/extent.h"
 
 struct across;
@@ -62,9 +62,7 @@ struct offers {
 	/* while they are pulled */
 	offers_done_fn done;
 	uint32_t node, which;
-	uint64_t at_bytes;
-	struct fetch fetch;
-	struct pull pull;
+	struct pieces pieces;
 	uint32_t use_count; /* device tasks that give them to others */
 	/* why they do not come, told from the loop: */
 	int error;

@@ -31,11 +31,9 @@ uint64_t op_deadline_ns(const struct zero_op *op);
 uint64_t op_timeout_ns(const struct zero_op *op);
 /* It waits until then instead. */
 void op_prolong(struct zero_op *op, uint64_t deadline_ns);
-/* Adds to @text which ranks of this node have not come, and what they did instead. Return: the
- * first, or UINT32_MAX. */
-uint32_t op_say_absent(const struct zero_job *job, enum zero_gather gather, struct zi_text *text);
 /* Looks again at every op that waits for the daemon (unshard, grad_acquire, step_begin). */
 void ops_retry(struct zero_job *job);
 const char *op_name(uint16_t opcode);
+bool op_has_unit(uint16_t opcode);
 /* Ends what waits on a rank's behalf, at once: ops pending and completed. */
 void ops_cancel(struct zero_rank *rank);

@@ -12,6 +12,7 @@
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/job/op_expire.h"
 
 /* A node may take so long to say what keeps it. */
 #define LATE_ANSWER_NS (300 * ZI_NS_PER_MS)

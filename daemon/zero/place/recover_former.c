@@ -24,7 +24,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/place/extent.h"
-#include "daemon/zero/place/recover.h"
+#include "daemon/zero/place/recover_row.h"
 #include "daemon/zero/place/share.h"
 
 /* Beside those of what is in force. */

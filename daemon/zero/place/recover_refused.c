@@ -8,7 +8,7 @@
 #include "common/base/err.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/zero/job/job.h"
-#include "daemon/zero/place/recover.h"
+#include "daemon/zero/place/recover_row.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/snapshot.h"
 

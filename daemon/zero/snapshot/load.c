@@ -27,7 +27,7 @@
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/record.h"
-#include "daemon/zero/place/recover.h"
+#include "daemon/zero/place/recover_take.h"
 #include "daemon/zero/snapshot/part.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/step/ahead.h"

@@ -17,7 +17,7 @@
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/owner.h"
 #include "daemon/zero/place/record.h"
-#include "daemon/zero/place/recover.h"
+#include "daemon/zero/place/recover_take.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/import_write.h"
 #include "daemon/zero/snapshot/load.h"

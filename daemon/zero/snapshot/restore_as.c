@@ -17,7 +17,7 @@
 #include "daemon/zero/job/attach.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/extent.h"
-#include "daemon/zero/place/recover.h"
+#include "daemon/zero/place/recover_take.h"
 #include "daemon/zero/snapshot/part.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/step/commit.h"

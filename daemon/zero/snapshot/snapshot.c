@@ -2,7 +2,8 @@
 /*
  * Snapshots: a job's rows in the catalog kept under a second name, and its extents held a second
  * time (share.c). Nothing is copied: a commit writes new extents anyway, and those it replaces stay
- * as long as a snapshot holds them. How one is made is in snapshot_make.c. Floor 5, shard thread.
+ * as long as a snapshot holds them. How one is made is in snapshot_make.c, how it goes in
+ * snapshot_remove.c. Floor 5, shard thread.
  *
  * A snapshot belongs to the uid of its job, pays for all its extents (they may be shared today, and
  * its own after the next commit), and outlives the job.
@@ -19,7 +20,6 @@
 #include "daemon/zero/across/agree/keep.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/place/evacuate.h"
-#include "daemon/zero/place/recover.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/import_write.h"
 #include "daemon/zero/step/commit.h"
@@ -199,27 +199,9 @@ int snapshot_pay(struct zero_job *job, struct zi_text *text)
 	return 0;
 }
 
-/* ---- retention ---- */
+/* ---- the catalog ---- */
 
-static void removed(struct catalog_request *request)
-{
-	struct zero_snapshot *snapshot = container_of(request, struct zero_snapshot, request);
-	struct zero *zero = snapshot->zero;
-	struct zi_text text = request->text;
-
-	zero->snapshot_busy_count--;
-	request_look(zero, request);
-	snapshot->phase = ZERO_SNAPSHOT_KEPT;
-	if (snapshot->op)
-		snapshot_tell(snapshot, request->result, &text);
-	else if (request->result)
-		log_warning("Snapshot '%s/%s' has had its time, but stays: %s", snapshot->job_name,
-		            snapshot->name, text.chars);
-	if (!request->result)
-		(void)snapshot_free(snapshot);
-	zero_drain(zero);
-}
-
+/* See snapshot.h. */
 void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase phase,
                      catalog_request_fn done)
 {
@@ -243,39 +225,9 @@ void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase ph
 	flush_then_submit(zero, &snapshot->flush, tier, members, &snapshot->request);
 }
 
+/* ---- who may ---- */
+
 /* See snapshot.h. */
-void snapshot_forget(struct zero_snapshot *snapshot)
-{
-	assert(snapshot->phase == ZERO_SNAPSHOT_STORED);
-	snapshot_submit(snapshot, ZERO_SNAPSHOT_DELETING, removed);
-}
-
-/* The oldest automatic ones of a job give way, but for the newest @keep_count. */
-void snapshot_retain(struct zero *zero, const char *job, uint32_t keep_count)
-{
-	uint32_t count = 0;
-
-	zi_list_for_each(link, &zero->snapshots) {
-		const struct zero_snapshot *snapshot =
-			container_of(link, struct zero_snapshot, snapshots_link);
-
-		count += snapshot->is_automatic && snapshot->phase == ZERO_SNAPSHOT_KEPT &&
-		         strcmp(snapshot->job_name, job) == 0;
-	}
-	zi_list_for_each_safe(link, &zero->snapshots) {
-		struct zero_snapshot *snapshot =
-			container_of(link, struct zero_snapshot, snapshots_link);
-
-		if (count <= keep_count)
-			break;
-		if (!snapshot->is_automatic || snapshot->phase != ZERO_SNAPSHOT_KEPT ||
-		    snapshot->use_count || snapshot->moving || strcmp(snapshot->job_name, job) != 0)
-			continue;
-		snapshot_submit(snapshot, ZERO_SNAPSHOT_DELETING, removed);
-		count--;
-	}
-}
-
 int snapshot_access(uint32_t owner_uid, const struct zero_snapshot_op *op, struct zi_text *text)
 {
 	if (op->is_admin || op->uid == owner_uid)
@@ -315,124 +267,7 @@ int snapshot_read_check(const struct zero_snapshot *snapshot, struct zero_snapsh
 	return 0;
 }
 
-/**
- * zero_snapshot_remove() - forget a snapshot
- * @op: names and who asks; completed when the catalog has forgotten it
- *
- * Context: shard thread.
- */
-void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op)
-{
-	struct zero_snapshot *snapshot = snapshot_find(zero, op->job, op->name);
-	int r = change_check(zero, &op->text);
-
-	zi_list_init(&op->link);
-	if (!r && !snapshot)
-		r = zi_text_error(&op->text, err_origin(-ENOENT), "no snapshot '%s/%s'", op->job,
-		                  op->name);
-	if (!r)
-		r = snapshot_access(snapshot->uid, op, &op->text);
-	if (!r && snapshot->use_count)
-		r = zi_text_error(&op->text, err_origin(-EBUSY),
-		                  "snapshot '%s/%s' is being exported or loaded", op->job,
-		                  op->name);
-	else if (!r && snapshot->moving)
-		r = zi_text_error(&op->text, err_origin(-EBUSY),
-		                  "snapshot '%s/%s' is being moved off a path: try again", op->job,
-		                  op->name);
-	else if (!r && snapshot->phase != ZERO_SNAPSHOT_KEPT)
-		r = zi_text_error(&op->text, err_origin(-EBUSY),
-		                  "snapshot '%s/%s' is being made or removed", op->job, op->name);
-	if (r) {
-		snapshot_op_end(zero, op, r);
-	} else {
-		snapshot->op = op;
-		snapshot_submit(snapshot, ZERO_SNAPSHOT_DELETING, removed);
-	}
-	zero_drain(zero);
-}
-
-/* ---- recovery, looking in ---- */
-
-static int recover_extents(struct zero_snapshot *snapshot)
-{
-	struct catalog_job *record = snapshot->record;
-	struct zero *zero = snapshot->zero;
-	struct zero_scale scale;
-
-	if (scale_get(record, &scale)) {
-		zi_text_set(&snapshot->refusal_text, "its loss scale can be none");
-		return -EUCLEAN;
-	}
-	for (uint32_t i = 0; i < record->extent_count; i++) {
-		const struct catalog_extent *row = &record->extents[i];
-		struct tier_extent extent = recover_place(zero, row);
-
-		if (!row->extent.bytes)
-			continue;
-		if (!extent.member) {
-			zi_text_set(&snapshot->refusal_text,
-			            "it lies on a store that the configuration does not name: give "
-			            "zinfd its store again and restart it");
-			return -ENODEV;
-		}
-		if (!extent.member->store) {
-			zi_text_set(&snapshot->refusal_text,
-			            "a part of it lies on %s of %s, which was not there when zinfd "
-			            "started: give it that path again and restart it",
-			            extent.member->path, extent.member->tier->name);
-			return -ENODEV;
-		}
-		if (share_claim(&zero->shares, &extent, recover_digest(row))) {
-			zi_text_set(&snapshot->refusal_text,
-			            "it is damaged: extent %u of plane %s, unit %u, is outside its "
-			            "store, or in use for something else",
-			            row->subgroup, zi_plane_name(row->plane), row->unit);
-			return -EUCLEAN;
-		}
-		snapshot->extents[i] = extent;
-		snapshot->held_bytes += extent.bytes;
-	}
-	return 0;
-}
-
-/*
- * @record: of a snapshot, owned by this. One whose extents cannot be right is kept, refused and
- * explained. Return: 0; -ENOMEM.
- */
-int snapshot_recover(struct zero *zero, struct catalog_job *record)
-{
-	_cleanup_(catalog_job_freep) struct catalog_job *owned = record;
-	struct zero_snapshot *snapshot;
-	struct zi_text text;
-	int r;
-
-	r = share_reserve(&zero->shares, record->extent_count);
-	if (r)
-		return err_trace(r);
-	snapshot = snapshot_new(zero, record->name, record->snapshot, record->uid);
-	if (!snapshot)
-		return err_origin(-ENOMEM);
-	snapshot->phase = ZERO_SNAPSHOT_KEPT;
-	snapshot->record = zi_steal(owned);
-	snapshot->is_automatic = record->is_automatic;
-	snapshot->created_s = record->created_s;
-	snapshot->extents = calloc(record->extent_count + 1ul, sizeof(*snapshot->extents));
-	if (!snapshot->extents) {
-		(void)snapshot_free(snapshot);
-		return err_origin(-ENOMEM);
-	}
-	snapshot->refusal_text = snapshot->record->damage;
-	snapshot->refusal =
-		record->damage.chars[0] ? err_origin(-EUCLEAN) : recover_extents(snapshot);
-	for (uint32_t i = 0; snapshot->refusal && i < record->extent_count; i++)
-		share_release(&zero->shares, &snapshot->extents[i]);
-	/* The space is taken, whatever the limits are now. */
-	if (!snapshot->refusal && snapshot_charge(snapshot, snapshot_tier(snapshot), &text))
-		log_warning("Snapshot '%s/%s' is beyond a limit, and kept: %s", record->name,
-		            record->snapshot, text.chars);
-	return 0;
-}
+/* ---- looking in ---- */
 
 /**
  * zero_snapshot_each() - look at snapshots

@@ -9,8 +9,6 @@
 #include "daemon/zero/zero_private.h"
 
 struct zero_snapshot *snapshot_find(struct zero *zero, const char *job, const char *name);
-/* From the catalog; @record is owned by this. */
-int snapshot_recover(struct zero *zero, struct catalog_job *record);
 struct zero_snapshot *snapshot_free(struct zero_snapshot *snapshot);
 /* Of a tier: what is charged for snapshots, or held without. */
 uint64_t snapshot_held_bytes(const struct zero *zero, const struct tier *tier);
@@ -26,8 +24,6 @@ int snapshot_pay(struct zero_job *job, struct zi_text *text);
 /* To the catalog: STORING or DELETING. */
 void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase phase,
                      catalog_request_fn done);
-/* It is in the catalog, and shall not stay: another node of its job could not keep it. */
-void snapshot_forget(struct zero_snapshot *snapshot);
 /* Who waits for it hears @result; nobody: a failure is logged. */
 void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_text *text);
 void snapshot_op_end(struct zero *zero, struct zero_snapshot_op *op, int result);
@@ -39,5 +35,3 @@ int snapshot_job_check(const struct zero *zero, const struct zero_job *job,
 /* Whether what is kept can be read, and by who asks. @snapshot: NULL where there is none. -ENOENT,
  * -EACCES, or what is wrong with it. */
 int snapshot_read_check(const struct zero_snapshot *snapshot, struct zero_snapshot_op *op);
-/* The oldest automatic ones of a job give way, but for the newest @keep_count. */
-void snapshot_retain(struct zero *zero, const char *job, uint32_t keep_count);

@@ -24,6 +24,7 @@
 #include "daemon/zero/place/record.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/snapshot.h"
+#include "daemon/zero/snapshot/snapshot_remove.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/step.h"

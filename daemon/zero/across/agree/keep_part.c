@@ -10,6 +10,7 @@
 #include "daemon/zero/place/evacuate.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/snapshot/snapshot_make.h"
+#include "daemon/zero/snapshot/snapshot_remove.h"
 #include "daemon/zero/step/commit.h"
 
 /* Documented in the header, as are all others. */

@@ -24,5 +24,7 @@ int materialize_check_stored(const struct zero_rank *rank, struct zi_text *text)
 void materialize_settled(struct zero_job *job, int error, const struct zi_text *text);
 /* materialize_error is set, and nothing is in flight any more. */
 void materialize_failed(struct zero_job *job);
+/* materialize_build() has ended. */
+void materialize_built(struct zero_job *job, int error, const struct zi_text *text);
 /* The load pipeline has ended. */
 void materialize_loaded(struct zero_job *job, int error, const struct zi_text *text);

@@ -73,7 +73,7 @@ static inline void train_check(int64_t step)
 
 /* ---- a start of the job ---- */
 
-static inline int train_come(void)
+static inline void train_attach(void)
 {
 	static char names[64][16];
 	char *name = names[train.start % ZI_COUNT_OF(names)];
@@ -84,7 +84,20 @@ static inline int train_come(void)
 	(void)snprintf(name, sizeof(names[0]), "run.%u", train.start++);
 	nodes_attach(&ranks, train.places, &options);
 	nodes_layout(&ranks);
+}
+
+static inline int train_come(void)
+{
+	train_attach();
 	return nodes_materialize(&ranks);
+}
+
+/* They come, and are not waited for. */
+static inline void train_come_start(void)
+{
+	train_attach();
+	for (uint32_t i = 0; i < ranks.world; i++)
+		actor_start(&ranks.actors[i], 0, zero_materialize, &nodes_place);
 }
 
 static inline int64_t train_committed(void)
@@ -264,20 +277,24 @@ static inline void end_train(void)
 	train_deinit();
 }
 
-/* What each rank gave with the step that is committed. */
-static inline void check_blobs(int64_t step)
+/* What rank @rank gave with @step. */
+static inline void check_blob(uint32_t rank, int64_t step)
 {
 	char expected[32];
+	uint64_t bytes = 0;
+	const void *blob = zero_blob(ranks.actors[rank].rank, &bytes);
 
 	(void)snprintf(expected, sizeof(expected), step ? "blob %lld" : "zero", (long long)step);
-	for (uint32_t i = 0; i < ranks.world; i++) {
-		uint64_t bytes = 0;
-		const void *blob = zero_blob(ranks.actors[i].rank, &bytes);
+	cr_assert_eq(bytes, strlen(expected), "rank %u: %llu", rank, (unsigned long long)bytes);
+	cr_assert_eq(memcmp(blob, expected, bytes), 0, "rank %u: %.*s", rank, (int)bytes,
+	             (const char *)blob);
+}
 
-		cr_assert_eq(bytes, strlen(expected), "rank %u", i);
-		cr_assert_eq(memcmp(blob, expected, bytes), 0, "rank %u: %.*s", i, (int)bytes,
-		             (const char *)blob);
-	}
+/* All of them with the step that is committed. */
+static inline void check_blobs(int64_t step)
+{
+	for (uint32_t i = 0; i < ranks.world; i++)
+		check_blob(i, step);
 }
 
 static inline void steps(uint64_t first, uint64_t last)
@@ -350,4 +367,47 @@ static inline void resumed(int64_t step)
 	train_plain(step);
 	check_blobs(step);
 	train_check(step);
+}
+
+/* Who was lost in the newest step that somebody was lost in, how many turns behind its anchor. */
+static struct {
+	enum anchor anchor;
+	enum loss loss;
+	uint32_t place, turns;
+} lost;
+
+/* Somebody is lost in step @step, so many turns of all nodes behind @anchor, and whoever is left
+ * goes. */
+static inline void lose_in_step(uint64_t step, enum anchor anchor, uint32_t turns, enum loss loss,
+                                uint32_t place)
+{
+	cr_assert_eq(train_gradients(step), 0, "%s", ranks.actors[0].text.chars);
+	train_step_start(step);
+	while (!has_come(anchor, step))
+		nodes_turn();
+	for (uint32_t i = 0; i < turns; i++)
+		nodes_turn();
+	lose(loss, place);
+	lost.anchor = anchor;
+	lost.loss = loss;
+	lost.place = place;
+	lost.turns = turns;
+	all_go();
+}
+
+/* Then all come again, at that step or at the one before. Return: which. */
+static inline int64_t go_on_from(uint64_t step)
+{
+	int64_t committed;
+
+	cr_assert_eq(train_come(), 0, "'%s', step %llu, %u of node %u %u turns after %u: %s",
+	             train.places, (unsigned long long)step, lost.loss, lost.place, lost.turns,
+	             lost.anchor, ranks.actors[0].text.chars);
+	committed = train_committed();
+	cr_assert(committed == (int64_t)step || committed == (int64_t)step - 1,
+	          "step %llu went to %lld", (unsigned long long)step, (long long)committed);
+	train_plain(committed);
+	check_blobs(committed);
+	train_check(committed);
+	return committed;
 }

@@ -28,18 +28,6 @@ static inline void move_to(const char *places, uint32_t strategy, uint32_t shard
 	}
 }
 
-/* What rank @rank gave with @step. */
-static inline void check_blob(uint32_t rank, int64_t step)
-{
-	char expected[32];
-	uint64_t bytes = 0;
-	const void *blob = zero_blob(ranks.actors[rank].rank, &bytes);
-
-	(void)snprintf(expected, sizeof(expected), step ? "blob %lld" : "zero", (long long)step);
-	cr_assert_eq(bytes, strlen(expected), "rank %u: %llu", rank, (unsigned long long)bytes);
-	cr_assert_eq(memcmp(blob, expected, bytes), 0, "rank %u", rank);
-}
-
 /* They go on at @step, with its bits; the first @blob_count of them with what they gave then. */
 static inline void gone_on(int64_t step, uint32_t blob_count)
 {
@@ -63,16 +51,7 @@ static inline void come_refused(int error, const char *word)
 /* All ranks materialize; after a drawn number of turns somebody is lost. */
 static inline void lose_while_coming(uint64_t seed, uint32_t turns)
 {
-	static char name[16];
-	struct attach_options options = { .incarnation = name,
-		                          .config = train.config,
-		                          .training = train.training };
-
-	(void)snprintf(name, sizeof(name), "run.%u", train.start++);
-	nodes_attach(&ranks, train.places, &options);
-	nodes_layout(&ranks);
-	for (uint32_t i = 0; i < ranks.world; i++)
-		actor_start(&ranks.actors[i], 0, zero_materialize, &nodes_place);
+	train_come_start();
 	for (uint32_t i = 0; i < turns; i++)
 		nodes_turn();
 	lose((enum loss)(seed % _LOSS_COUNT), ranks.places[net_draw(ranks.world)]);

@@ -298,16 +298,7 @@ static void ask(struct talk_entry entry)
 
 static void come_until_healing(void)
 {
-	static char name[16];
-	struct attach_options options = { .incarnation = name,
-		                          .config = train.config,
-		                          .training = train.training };
-
-	(void)snprintf(name, sizeof(name), "run.%u", train.start++);
-	nodes_attach(&ranks, train.places, &options);
-	nodes_layout(&ranks);
-	for (uint32_t i = 0; i < ranks.world; i++)
-		actor_start(&ranks.actors[i], 0, zero_materialize, &nodes_place);
+	train_come_start();
 	while (!is_healing(0))
 		nodes_turn();
 }

@@ -91,33 +91,6 @@ Test(across_hybrid, sets_along_nodes_and_across_them)
 
 /* ---- who is lost ---- */
 
-/* @moment: turns of all nodes, from where zero_step() was called, or a commit was written. Return:
- * the step that all go on from. */
-static int64_t lose_in_step(uint64_t step, enum loss loss, uint32_t place, uint32_t moment)
-{
-	enum anchor anchor = (enum anchor)net_draw(_ANCHOR_COUNT);
-	int64_t committed;
-
-	cr_assert_eq(train_gradients(step), 0, "%s", ranks.actors[0].text.chars);
-	train_step_start(step);
-	while (!has_come(anchor, step))
-		nodes_turn();
-	for (uint32_t i = 0; i < moment; i++)
-		nodes_turn();
-	lose(loss, place);
-	all_go();
-	cr_assert_eq(train_come(), 0, "'%s', step %llu, %u of node %u after %u turns: %s",
-	             train.places, (unsigned long long)step, loss, place, moment,
-	             ranks.actors[0].text.chars);
-	committed = train_committed();
-	cr_assert(committed == (int64_t)step || committed == (int64_t)step - 1,
-	          "step %llu went to %lld", (unsigned long long)step, (long long)committed);
-	train_plain(committed);
-	check_blobs(committed);
-	train_check(committed);
-	return committed;
-}
-
 /* Return: steps that were not lost. */
 static uint32_t lose_often(const struct train *what, uint64_t seed, uint32_t loss_count)
 {
@@ -128,9 +101,11 @@ static uint32_t lose_often(const struct train *what, uint64_t seed, uint32_t los
 	for (uint32_t i = 0; i < 3; i++) {
 		int64_t former = committed;
 		enum loss loss = (enum loss)net_draw(loss_count);
+		uint32_t turns = net_draw(30), place = net_draw(net.count);
+		uint64_t step = (uint64_t)committed + 1;
 
-		committed = lose_in_step((uint64_t)committed + 1, loss, net_draw(net.count),
-		                         net_draw(30));
+		lose_in_step(step, (enum anchor)net_draw(_ANCHOR_COUNT), turns, loss, place);
+		committed = go_on_from(step);
 		kept += committed > former;
 	}
 	steps((uint64_t)committed + 1, (uint64_t)committed + 1);

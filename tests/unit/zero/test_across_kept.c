@@ -109,7 +109,7 @@ Test(across_kept, nodes_go_on_from_their_stores)
 
 static uint32_t kept_count, undone_count;
 
-static void step_lost(uint64_t seed)
+static void step_lost(void)
 {
 	uint64_t step = 1 + (uint64_t)node_job(&net.nodes[0], "train")->committed_step;
 	enum anchor anchor = (enum anchor)net_draw(_ANCHOR_COUNT);
@@ -117,23 +117,10 @@ static void step_lost(uint64_t seed)
 	uint32_t place = net_draw(net.count), moment = net_draw(60);
 	int64_t committed;
 
-	cr_assert_eq(train_gradients(step), 0, "%s", ranks.actors[0].text.chars);
-	train_step_start(step);
-	while (!has_come(anchor, step))
-		nodes_turn();
-	for (uint32_t i = 0; i < moment; i++)
-		nodes_turn();
-	lose(loss, place);
-	all_go();
-	cr_assert_eq(train_come(), 0, "seed %llu, step %llu: %s", (unsigned long long)seed,
-	             (unsigned long long)step, ranks.actors[0].text.chars);
-	committed = train_committed();
-	cr_assert(committed == (int64_t)step || committed == (int64_t)step - 1);
+	lose_in_step(step, anchor, moment, loss, place);
+	committed = go_on_from(step);
 	kept_count += committed == (int64_t)step;
 	undone_count += committed != (int64_t)step;
-	train_plain(committed);
-	check_blobs(committed);
-	train_check(committed);
 	expect_kept();
 }
 
@@ -146,7 +133,7 @@ Test(across_kept, who_is_lost_at_any_moment_costs_a_step_at_most)
 		what.config.commit_interval = 1;
 		begin_train(&what, seed);
 		for (uint32_t i = 0; i < 4; i++)
-			step_lost(seed);
+			step_lost();
 		step = node_job(&net.nodes[0], "train")->committed_step;
 		steps((uint64_t)step + 1, (uint64_t)step + 2);
 		end_train();

@@ -82,26 +82,9 @@ static void look(void)
 static int64_t step_lost(uint64_t step, enum loss loss, uint32_t place, enum anchor anchor,
                          uint32_t moment)
 {
-	int64_t committed;
-
-	cr_assert_eq(train_gradients(step), 0, "%s", ranks.actors[0].text.chars);
-	train_step_start(step);
-	while (!has_come(anchor, step))
-		nodes_turn();
-	for (uint32_t i = 0; i < moment; i++)
-		nodes_turn();
-	lose(loss, place);
-	all_go();
+	lose_in_step(step, anchor, moment, loss, place);
 	look();
-	cr_assert_eq(train_come(), 0, "step %llu, %u of node %u after %u turns: %s",
-	             (unsigned long long)step, loss, place, moment, ranks.actors[0].text.chars);
-	committed = train_committed();
-	cr_assert(committed == (int64_t)step || committed == (int64_t)step - 1,
-	          "step %llu went to %lld", (unsigned long long)step, (long long)committed);
-	train_plain(committed);
-	check_blobs(committed);
-	train_check(committed);
-	return committed;
+	return go_on_from(step);
 }
 
 static void lose_often(const struct train *what, uint64_t seed, uint32_t loss_count,

@@ -307,8 +307,7 @@ int gpt_deepspeed_apply(struct gpt_args *args, FILE *notes, struct gpt_problem *
 	facts = facts_of(args);
 	r = zinf_deepspeed_open(args->deepspeed, &facts, text, sizeof(text), &deepspeed);
 	if (r)
-		return gpt_problem_set(problem, r, "--deepspeed-config %s: %s", args->deepspeed,
-		                       text);
+		return gpt_problem_set(problem, r, "--deepspeed-config %s", text); /* names it */
 	zinf_deepspeed_get(deepspeed, &config);
 	tell_notes(deepspeed, args->deepspeed, notes);
 	tell_unused(&config, args->deepspeed, notes);

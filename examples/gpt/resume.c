@@ -129,8 +129,8 @@ int gpt_resume_verify(const struct gpt_args *args, const struct zinf *zinf,
 	return gpt_problem_set(problem, -EINVAL,
 	                       "--resume %" PRIu64 ": job '%s' stands at step %" PRId64
 	                       "; if that step was kept (zctl snapshot list %s), go on from it "
-	                       "as another one (--job NAME --resume %s), or put this one back, "
-	                       "which loses its later steps (zctl snapshot restore)",
+	                       "as another one (--job NAME --resume %s), or, in one node, put this "
+	                       "one back, which loses its later steps (zctl snapshot restore)",
 	                       args->resume_step, job, step, job,
 	                       name_snapshot(args, SNAPSHOT_ASKED).chars);
 }

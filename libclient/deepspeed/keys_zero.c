@@ -13,7 +13,7 @@
 #define SHARED    "ranks of a node share the parameters, and other nodes pull what they lack"
 #define BUFFERS   "buffers are sized from the model and the daemon's budget (zinfd.conf)"
 #define PIPELINED "reading, updating and writing always overlap"
-#define PINNED    "memory.lock of zinfd.conf says whether memory is locked"
+#define PINNED    "tier.cpu.lock of zinfd.conf says whether memory is locked"
 #define HOME      "the store is configured in zinfd.conf"
 #define MEASURED  "zinfd measures the drive (zctl bench nvme) and chooses"
 #define STAGE_TWO \

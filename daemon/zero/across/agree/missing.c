@@ -61,11 +61,12 @@ void missing_say(const struct missing *missing, struct zi_text *ret_text)
 		left -= count;
 	}
 	assert(unit < missing->layout->unit_count);
+	/* A vote carries it to the other nodes: with names of usual length all of it. */
 	zi_text_set(ret_text,
-	            "job '%.40s' cannot go on at step %lld: %llu of its subgroups are on no node "
-	            "that is here, first subgroup %llu of unit '%.50s', which %s had: start that "
-	            "node too, or zctl delete it and load an export",
-	            missing->job, (long long)missing->step, (unsigned long long)missing->count,
-	            (unsigned long long)left, missing->layout->units[unit].name,
+	            "job '%.40s' cannot go on at step %lld: no node here has subgroup %llu of unit "
+	            "'%.50s' (%llu in all), which %s had: start that node too, or zctl delete it "
+	            "and load an export",
+	            missing->job, (long long)missing->step, (unsigned long long)left,
+	            missing->layout->units[unit].name, (unsigned long long)missing->count,
 	            say_who(missing).chars);
 }

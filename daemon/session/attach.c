@@ -14,7 +14,7 @@
 #include "daemon/session/complete.h"
 #include "daemon/session/reaper.h"
 #include "daemon/session/request.h"
-#include "daemon/session/request_private.h"
+#include "daemon/session/request_answer.h"
 #include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
 

@@ -8,36 +8,15 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "daemon/session/request_private.h"
+#include "daemon/session/request_answer.h"
 #include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
 
 /* Of Linux (include/linux/err.h, MAX_ERRNO). */
 #define SESS_ERRNO_MAX 4095
 
-/* See request_coll.h. The session lives: training needs none of it. The job's other ranks, which
- * would wait for this one, are told. */
-bool sess_refuse_coll_version(struct sess *session, const struct zi_message_header *header)
-{
-	struct zi_text text;
-
-	if (header->type != ZI_MESSAGE_COLL_OPEN || session->coll_version == ZI_COLL_VERSION)
-		return false;
-	zi_text_set(&text,
-	            "its libzinf makes collectives by version %u, zinfd " ZINF_VERSION
-	            " by version %u: use both of one release",
-	            session->coll_version, ZI_COLL_VERSION);
-	if (session->is_requesting || session->broken) {
-		sess_refuse(session, header->sequence, -EPROTONOSUPPORT, text.chars);
-		return true;
-	}
-	session->request = (struct zero_op){ .refusal = -EPROTONOSUPPORT, .reason = text.chars };
-	sess_submit_request(session, header, zero_coll_open);
-	return true;
-}
-
-/* See request_coll.h. What came between the completion and this may have ended them. */
-int sess_reply_coll_opened(struct sess *session)
+/* What came between the completion and this may have ended them. */
+static int sess_reply_coll_opened(struct sess *session)
 {
 	struct zi_coll_opened message = { 0 };
 	struct zero_coll_opened opened;
@@ -78,8 +57,7 @@ int sess_reply_coll_opened(struct sess *session)
 	                                 opened.slab ? 4 : 3));
 }
 
-/* See request_coll.h. */
-int sess_reply_coll_grouped(struct sess *session)
+static int sess_reply_coll_grouped(struct sess *session)
 {
 	uint32_t group = (uint32_t)session->request.id;
 	struct zi_coll_grouped message = { .group = group };
@@ -104,6 +82,27 @@ int sess_reply_coll_grouped(struct sess *session)
 	                                 (int[]){ grouped.board ? grouped.board->region.fd : -1,
 	                                          grouped.slab ? grouped.slab->region.fd : -1 },
 	                                 (grouped.board ? 1u : 0) + (grouped.slab ? 1u : 0)));
+}
+
+/* See request_coll.h. The session lives: training needs none of it. The job's other ranks, which
+ * would wait for this one, are told. */
+bool sess_refuse_coll_version(struct sess *session, const struct zi_message_header *header)
+{
+	struct zi_text text;
+
+	if (header->type != ZI_MESSAGE_COLL_OPEN || session->coll_version == ZI_COLL_VERSION)
+		return false;
+	zi_text_set(&text,
+	            "its libzinf makes collectives by version %u, zinfd " ZINF_VERSION
+	            " by version %u: use both of one release",
+	            session->coll_version, ZI_COLL_VERSION);
+	if (session->is_requesting || session->broken) {
+		sess_refuse(session, header->sequence, -EPROTONOSUPPORT, text.chars);
+		return true;
+	}
+	session->request = (struct zero_op){ .refusal = -EPROTONOSUPPORT, .reason = text.chars };
+	sess_submit_request(session, header, zero_coll_open, sess_reply_coll_opened);
+	return true;
 }
 
 /* Whether @error is what a wish that cannot be may carry. Else it is answered. */
@@ -140,7 +139,7 @@ static void sess_coll_open(struct sess *session, const struct zi_coll_open *mess
 		                  .asked_bytes = message->asked_bytes,
 		                  .timeout_ns = message->timeout_ms * ZI_NS_PER_MS,
 		                  .call_timeout_ns = message->call_timeout_ms * ZI_NS_PER_MS };
-	sess_submit_request(session, &message->header, zero_coll_open);
+	sess_submit_request(session, &message->header, zero_coll_open, sess_reply_coll_opened);
 }
 
 static void sess_coll_group(struct sess *session, const struct zi_coll_group *message)
@@ -151,7 +150,7 @@ static void sess_coll_group(struct sess *session, const struct zi_coll_group *me
 		                             .refusal = message->error,
 		                             .reason = message->reason };
 	memcpy(session->request.members, message->members, sizeof(message->members));
-	sess_submit_request(session, &message->header, zero_coll_group);
+	sess_submit_request(session, &message->header, zero_coll_group, sess_reply_coll_grouped);
 }
 
 static void sess_coll_group_free(struct sess *session, const struct zi_coll_group_free *message)

@@ -13,6 +13,3 @@ bool sess_refuse_coll_version(struct sess *session, const struct zi_message_head
 
 /* COLL_OPEN, COLL_GROUP, COLL_GROUP_FREE, COLL_FAIL, COLL_ABORT. */
 void sess_request_coll(struct sess *session, const struct zi_message_header *header);
-/* COLL_OPENED, COLL_GROUPED: session->request has succeeded. */
-int sess_reply_coll_opened(struct sess *session);
-int sess_reply_coll_grouped(struct sess *session);

@@ -8,7 +8,7 @@
 #include "common/base/err.h"
 #include "common/wire/check.h"
 #include "daemon/session/reaper.h"
-#include "daemon/session/request_private.h"
+#include "daemon/session/request_answer.h"
 #include "daemon/session/sess.h"
 
 /* Documented in the header, as are the others. */

@@ -162,8 +162,9 @@ struct sess {
 	int doorbell_fd;                  /* the client rings it */
 	int client_doorbell_fd;           /* we ring it: write end of a pipe */
 	struct tier_segment *uplink, *downlink;
-	struct zero_op request;              /* the request on the socket that is pending */
-	struct zero_snapshot_op snapshot_op; /* the same, of SNAPSHOT */
+	struct zero_op request;                     /* the request on the socket that is pending */
+	struct zero_snapshot_op snapshot_op;        /* the same, of SNAPSHOT */
+	int (*request_reply)(struct sess *session); /* answers that it has succeeded; NULL: DONE */
 	uint16_t request_type;
 	uint32_t request_sequence;
 	/* of COLL_OPEN */

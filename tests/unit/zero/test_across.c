@@ -128,7 +128,7 @@ Test(across, daemons_of_two_builds_are_told_apart)
 		memcpy(entry->data + entry->data_bytes - sizeof(former), &former, sizeof(former));
 		nodes_hold(1, 0, false);
 		all_hear(-EPROTONOSUPPORT, "zinfd of node 1 (ranks 1) is of another build");
-		all_hear(-EPROTONOSUPPORT, "(rounds of version 0 and 5): install the same zinf");
+		all_hear(-EPROTONOSUPPORT, "(rounds of version 0 and 6): install the same zinf");
 		end(true);
 	}
 }

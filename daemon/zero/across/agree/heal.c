@@ -7,7 +7,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "common/base/utf8.h"
 #include "daemon/tier/stripe.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/agree/heal_private.h"
@@ -181,14 +180,11 @@ static void all_healed(void *arg, const struct round *round, int error, const st
 	struct zero_job *job = arg;
 	struct heal *heal = job->heal;
 	struct zi_text why = text ? *text : (struct zi_text){ "" };
-	uint32_t node;
 
 	if (!error && job->group.phase != ZERO_GROUP_FORMING)
 		error = -ECANCELED;
-	if (!error) {
-		error = round_refusal(round, heal->across->node_count, &why, &node);
-		zi_utf8_clean(why.chars); /* Another node's word. */
-	}
+	if (!error)
+		error = chosen_check(job, round, &why);
 	if (error) {
 		extents_release_next(job);
 		over(heal, error, &why);
@@ -205,7 +201,7 @@ static void all_healed(void *arg, const struct round *round, int error, const st
 static void pulled(struct heal *heal, int error, const struct zi_text *text)
 {
 	struct zero_job *job = heal->job;
-	struct round_vote vote = { .error = 0 };
+	struct round_vote vote;
 	struct zi_text told;
 
 	if (!across_talks(job)) {
@@ -213,6 +209,7 @@ static void pulled(struct heal *heal, int error, const struct zi_text *text)
 		over(heal, error ? error : -ECANCELED, text);
 		return;
 	}
+	chosen_vote(&heal->said, &vote);
 	if (error) {
 		told = across_where(heal->across, text);
 		round_vote_refuse(&vote, error, &told);
@@ -243,17 +240,15 @@ static void all_know(void *arg, const struct round *round, int error, const stru
 {
 	struct zero_job *job = arg;
 	struct heal *heal = job->heal;
-	uint32_t node_count = heal->across->node_count, node, needs, any = 0;
+	uint32_t node_count = heal->across->node_count, needs, any = 0;
 	struct zi_text why = text ? *text : (struct zi_text){ "" };
 
 	if (!error && job->group.phase != ZERO_GROUP_FORMING)
 		error = -ECANCELED;
-	if (!error) {
-		error = round_refusal(round, node_count, &why, &node);
-		zi_utf8_clean(why.chars); /* Another node's word. */
-	}
+	if (!error)
+		error = chosen_check(job, round, &why);
 	for (uint32_t i = 0; i < node_count && !error; i++) {
-		memcpy(&needs, round->votes[i].data, sizeof(needs));
+		memcpy(&needs, round->votes[i].data + sizeof(struct chosen), sizeof(needs));
 		any |= needs;
 	}
 	if (!error && any && zi_training_is_forward_only(&job->group.training))
@@ -274,14 +269,16 @@ static void all_know(void *arg, const struct round *round, int error, const stru
 
 static void vote(struct heal *heal, int error, const struct zi_text *text, heal_done_fn done)
 {
-	struct round_vote vote = { .data_bytes = sizeof(uint32_t) };
+	struct round_vote vote;
 	uint32_t needs = !error && needs_any(heal);
 	struct zi_text told;
 
 	heal->is_due = false;
 	heal->done = done;
 	heal->job->heal = heal;
-	memcpy(vote.data, &needs, sizeof(needs));
+	chosen_vote(&heal->said, &vote);
+	memcpy(vote.data + vote.data_bytes, &needs, sizeof(needs));
+	vote.data_bytes += sizeof(needs);
 	if (error) {
 		told = across_where(heal->across, text);
 		round_vote_refuse(&vote, error, &told);

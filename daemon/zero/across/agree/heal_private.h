@@ -2,6 +2,7 @@
 /* Inside of healing; see heal.h. Floor 5, shard thread. */
 #pragma once
 
+#include "daemon/zero/across/agree/chosen.h"
 #include "daemon/zero/across/agree/heal.h"
 #include "daemon/zero/across/agree/resume.h"
 #include "daemon/zero/across/bytes/heal_pull.h"
@@ -18,8 +19,10 @@ struct heal {
 	struct offers offers;
 	/* chosen */
 	bool is_due;
-	bool is_waiting; /* for what others were given of offers to have gone */
-	bool is_closed;  /* all nodes have what they lacked: nothing is given any more */
+	struct chosen said; /* what this node has said of it */
+	bool is_back;       /* it is the one before what is in force here */
+	bool is_waiting;    /* for what others were given of offers to have gone */
+	bool is_closed;     /* all nodes have what they lacked: nothing is given any more */
 	struct resume_choice chosen;
 	uint8_t which[SUBTREE_NODES_MAX]; /* of each node: its offer, or HEAL_NONE */
 	uint32_t source;                  /* a node that offers it */

@@ -3,7 +3,6 @@
 #include "daemon/zero/across/agree/learn.h"
 
 #include "common/base/err.h"
-#include "common/base/utf8.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/agree/heal_private.h"
 #include "daemon/zero/across/agree/names.h"
@@ -32,7 +31,7 @@ static void go_to(struct heal *heal)
 	struct zero_job *job = heal->job;
 
 	if (former_is_open(job))
-		former_settle(job, heal->which[heal->across->node] == 1);
+		former_settle(job, heal->is_back);
 	else
 		materialize_settled(job, 0, NULL);
 }
@@ -54,26 +53,23 @@ void learn_over(struct across *across, int error, const struct zi_text *text)
 	materialize_settled(across->heal->job, error, text);
 }
 
-/* All nodes know what all have, and have chosen. */
+/* All nodes have chosen, and the same. */
 static void all_know(void *arg, const struct round *round, int error, const struct zi_text *text)
 {
 	struct zero_job *job = arg;
 	struct zi_text why = text ? *text : (struct zi_text){ "" };
 	struct heal *heal;
-	uint32_t node;
 
 	if (!error && job->group.phase != ZERO_GROUP_FORMING)
 		error = -ECANCELED;
-	if (!error) {
-		error = round_refusal(round, across_node_count(job), &why, &node);
-		zi_utf8_clean(why.chars); /* Another node's word. */
-	}
+	if (!error)
+		error = chosen_check(job, round, &why);
 	if (error) {
 		materialize_settled(job, error, &why);
 		return;
 	}
 	heal = job->across->heal;
-	heal->is_due = true;
+	heal->is_due = chosen_of(job, round).is_pulled;
 	heal->is_waiting = true;
 	learn_served(job->across);
 }
@@ -93,8 +89,26 @@ static void known(struct zero_job *job, int error, const struct zi_text *text)
 		error = check_names(heal, &why);
 	if (!error)
 		error = heal_choose(heal, &why);
-	if (error)
+	if (error) {
 		round_vote_refuse(&vote, error, &why);
+	} else {
+		heal->is_back = heal->which[heal->across->node] == 1;
+		heal->said = chosen_by_offer(heal);
+		chosen_vote(&heal->said, &vote);
+	}
+	across_vote(job, ROUND_HEAL, &vote, all_know);
+}
+
+void learn_nothing(struct zero_job *job, const struct round *round,
+                   const struct commit_name *commit)
+{
+	struct commit_name present = names_of(job->committed_step, &job->committed);
+	struct chosen chosen = chosen_by_name(commit, names_after(round, across_node_count(job)),
+	                                      across_line(job));
+	struct round_vote vote;
+
+	job->across->heal->is_back = !names_are_one(&present, commit);
+	chosen_vote(&chosen, &vote);
 	across_vote(job, ROUND_HEAL, &vote, all_know);
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "common/base/utf8.h"
 #include "daemon/zero/across/across_private.h"
+#include "daemon/zero/across/agree/chosen.h"
 #include "daemon/zero/across/agree/heal_private.h"
 #include "daemon/zero/across/agree/learn.h"
 #include "daemon/zero/across/agree/names.h"
@@ -18,17 +19,6 @@
 #include "daemon/zero/job/materialize.h"
 #include "daemon/zero/job/materialize_check.h"
 #include "daemon/zero/step/doubt.h"
-
-static void go_on(struct zero_job *job, const struct commit_name *chosen)
-{
-	struct commit_name present = names_of(job->committed_step, &job->committed);
-	bool is_back = !names_are_one(&present, chosen);
-
-	if (former_is_open(job))
-		former_settle(job, is_back);
-	else
-		materialize_settled(job, 0, NULL);
-}
 
 /* ---- the round ---- */
 
@@ -65,10 +55,37 @@ static void settle_doubt(struct zero_job *job, const struct round *round, uint32
 		offer_again(job, 0, NULL);
 }
 
+/* State in memory alone: all go on from the same, or none does. */
+static void all_took(void *arg, const struct round *round, int error, const struct zi_text *text)
+{
+	struct zero_job *job = arg;
+	struct zi_text why = text ? *text : (struct zi_text){ "" };
+	struct chosen chosen;
+
+	if (!error && job->group.phase != ZERO_GROUP_FORMING)
+		error = -ECANCELED;
+	if (!error)
+		error = chosen_check(job, round, &why);
+	if (!error) {
+		chosen = chosen_of(job, round);
+		memory_take(job, &chosen);
+	}
+	materialize_settled(job, error, &why);
+}
+
+static void take_in_memory(struct zero_job *job, const struct chosen *chosen)
+{
+	struct round_vote vote;
+
+	chosen_vote(chosen, &vote);
+	across_vote(job, ROUND_HEAL, &vote, all_took);
+}
+
 static void all_offered(void *arg, const struct round *round, int error, const struct zi_text *text)
 {
 	struct zero_job *job = arg;
-	struct commit_name chosen = { 0 };
+	struct commit_name commit = { 0 };
+	struct chosen chosen;
 	struct zi_text why = text ? *text : (struct zi_text){ "" };
 	uint32_t node_count, node;
 	bool is_common;
@@ -95,18 +112,18 @@ static void all_offered(void *arg, const struct round *round, int error, const s
 		settle_doubt(job, round, node_count);
 		return;
 	}
-	is_common = names_common(round, node_count, &chosen);
-	if (names_is_nvme(job) && is_common && names_are_in_place(round, node_count, &chosen)) {
-		go_on(job, &chosen);
-		return;
-	}
-	if (names_is_nvme(job)) {
+	is_common = names_common(round, node_count, &commit);
+	if (!names_is_nvme(job))
+		error = is_common ? memory_rejoin(job, round, node_count, &commit, &chosen, &why)
+		                  : memory_rejoin_refuse(job, round, node_count, &why);
+	if (error)
+		materialize_settled(job, error, &why);
+	else if (!names_is_nvme(job))
+		take_in_memory(job, &chosen);
+	else if (is_common && names_are_in_place(round, node_count, &commit))
+		learn_nothing(job, round, &commit);
+	else
 		learn_start(job, round);
-		return;
-	}
-	error = is_common ? memory_rejoin(job, round, node_count, &chosen, &why)
-	                  : memory_rejoin_refuse(job, round, node_count, &why);
-	materialize_settled(job, error, &why);
 }
 
 /* What is said by name alone can be pulled from now on. Return: 0; -ENOMEM, -EBUSY with @text. */

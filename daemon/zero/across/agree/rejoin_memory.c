@@ -20,7 +20,7 @@ static struct zi_text say_name(const struct zero_job *job, const struct round *r
 	return text;
 }
 
-/* Documented in the header, as is the other. */
+/* Documented in the header, as are the others. */
 int memory_rejoin_refuse(const struct zero_job *job, const struct round *round, uint32_t node_count,
                          struct zi_text *ret_text)
 {
@@ -40,24 +40,30 @@ int memory_rejoin_refuse(const struct zero_job *job, const struct round *round, 
 		job->name, say_name(job, round, newest).chars, say_name(job, round, other).chars));
 }
 
-int memory_rejoin(struct zero_job *job, const struct round *round, uint32_t node_count,
-                  const struct commit_name *chosen, struct zi_text *ret_text)
+int memory_rejoin(const struct zero_job *job, const struct round *round, uint32_t node_count,
+                  const struct commit_name *commit, struct chosen *ret_chosen,
+                  struct zi_text *ret_text)
 {
 	struct commit_name newest = names_at(round, names_newest(round, node_count)).names[0];
-	struct commit_name present;
 
-	if (chosen->step < 0) {
-		former_forget(job, newest.number);
-		return 0;
-	}
-	for (uint32_t i = 0; i < node_count; i++)
+	for (uint32_t i = 0; i < node_count && commit->step >= 0; i++)
 		if (names_at(round, i).names[0].step != newest.step)
 			return err_trace(memory_rejoin_refuse(job, round, node_count, ret_text));
-	/* Of two commits of one step the former one's blobs are those of all. */
-	present = names_of(job->committed_step, &job->committed);
-	if (!names_are_one(&present, chosen) && job->former.step == job->committed_step)
-		job->blob_index = job->committed.blob_index = job->former.marks.blob_index;
-	job->committed.number = newest.number;
-	job->committed.line = newest.line;
+	*ret_chosen = chosen_by_name(commit, newest.number, newest.line);
 	return 0;
+}
+
+void memory_take(struct zero_job *job, const struct chosen *chosen)
+{
+	struct commit_name present = names_of(job->committed_step, &job->committed);
+
+	if (chosen->commit.step < 0) {
+		former_forget(job, chosen->next);
+		return;
+	}
+	/* Of two commits of one step the former one's blobs are those of all. */
+	if (!names_are_one(&present, &chosen->commit) && job->former.step == job->committed_step)
+		job->blob_index = job->committed.blob_index = job->former.marks.blob_index;
+	job->committed.number = chosen->next;
+	job->committed.line = chosen->next_line;
 }

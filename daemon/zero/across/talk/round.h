@@ -30,7 +30,7 @@
 /* One more with each change of what is voted, or of what a vote says: daemons of two builds would
  * come to different rounds, and blame each other's ranks. The first vote says it (model.c). Before
  * it was said it was 0. */
-#define ROUND_VERSION 5u
+#define ROUND_VERSION 6u
 
 enum round_kind {
 	ROUND_MODEL = 1,      /* all ranks have materialized: configuration, what is stored */
@@ -47,8 +47,8 @@ enum round_kind {
 	ROUND_COMMITTED = 12, /* and in the catalog */
 	ROUND_RESUME = 13,    /* the commits that a node has */
 	ROUND_WRITTEN = 14,   /* with a pool: each node has its part of what was written */
-	/* what to go on from was chosen; whether a node is to hold what it does not, and has room
-	 * for it; */
+	/* what to go on from was chosen, and which it is; then, whether a node is to hold what it
+	 * does not, and has room for it; */
 	ROUND_HEAL = 15,
 	ROUND_HEALED = 16, /* it has it */
 	ROUND_USED = 19,   /* which parameters ranks have used in a step, a part of them */

@@ -168,7 +168,10 @@ Test(zctl, limits_tell_value_and_key)
 
 Test(zctl, doctor_looks_at_the_machine)
 {
-	json_t *json;
+	const char *verdict = "";
+	bool is_there = false;
+	json_t *json, *finding;
+	size_t index;
 
 	/* 1: something could be better. */
 	int code = harness_zctl(harness.socket_path, (const char *const[]){ "doctor", NULL }, words,
@@ -178,10 +181,21 @@ Test(zctl, doctor_looks_at_the_machine)
 	system_expect_text(words, "io_uring");
 	system_expect_text(words, "lockable memory");
 	system_expect_text(words, "zinf-net is ");
+	cr_expect_null(strstr(words, "collectives are not"), "they are there: %s", words);
 	code = harness_zctl(harness.socket_path, (const char *const[]){ "--json", "doctor", NULL },
 	                    words, sizeof(words));
 	json = json_loads(words, 0, NULL);
 	cr_assert_not_null(json, "%s", words);
+	json_array_foreach(json, index, finding)
+	{
+		if (strcmp(json_string_value(json_object_get(finding, "subject")),
+		           "several nodes (Gloo)") != 0)
+			continue;
+		verdict = json_string_value(json_object_get(finding, "verdict"));
+		is_there = !strcmp(json_string_value(json_object_get(finding, "found")),
+		                   "zinf-net is there");
+	}
+	cr_expect_str_eq(verdict, is_there ? "ok" : "could be better", "%s", words);
 	json_decref(json);
 }
 

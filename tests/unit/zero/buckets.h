@@ -38,13 +38,11 @@ static inline int buckets_materialize(uint32_t world)
 	return r;
 }
 
-static inline void buckets_attach(uint32_t world, const char *incarnation, uint64_t timeout_ns)
+static inline void buckets_attach(uint32_t world, const char *incarnation)
 {
 	model_attach(&node, actors, world,
-	             &(struct attach_options){ .incarnation = incarnation,
-	                                       .timeout_ns = timeout_ns,
-	                                       .config = config,
-	                                       .training = training });
+	             &(struct attach_options){
+			     .incarnation = incarnation, .config = config, .training = training });
 	cr_assert_eq(buckets_materialize(world), 0, "%s", actors[0].text.chars);
 	for (uint32_t i = 0; i < world; i++)
 		cr_assert(actors[i].memory.has_pooled_grads);
@@ -60,19 +58,19 @@ static inline void buckets_config(uint32_t offload, uint64_t budget_bytes)
 }
 
 /* @offload: of the optimizer. One bucket for each rank with a budget of BUCKET_BYTES. */
-static inline void buckets_begin_with(uint32_t world, uint64_t timeout_ns)
+static inline void buckets_begin_with(uint32_t world)
 {
 	node_init(&node);
 	node_start(&node);
 	plain_init(&plain, &config, world);
-	buckets_attach(world, "run.0", timeout_ns);
+	buckets_attach(world, "run.0");
 	model_write(actors, world);
 }
 
 static inline void buckets_begin(uint32_t world, uint32_t offload, uint64_t budget_bytes)
 {
 	buckets_config(offload, budget_bytes);
-	buckets_begin_with(world, 0);
+	buckets_begin_with(world);
 }
 
 static inline void buckets_end(void)

@@ -16,7 +16,7 @@ static void begin(uint32_t offload)
 	node_start(&node);
 	plain_init(&plain, &config, 2);
 	actor_fork(&actors[1]);
-	buckets_attach(2, "run.0", 0);
+	buckets_attach(2, "run.0");
 	model_write(actors, 2);
 	model_train(actors, 2, 1, 1);
 	plain_train(&plain, 1, 1);
@@ -34,7 +34,7 @@ static void die_and_come_back(void)
 	cr_assert_eq(actors[0].broken_culprit, 1);
 	actor_leave(&actors[0], true);
 	node_settle(&node);
-	buckets_attach(2, "run.1", 0);
+	buckets_attach(2, "run.1");
 	cr_assert_eq(actors[0].memory.committed_step, 1);
 	cr_assert(plain_equals(&plain, &actors[0]), "as committed");
 	cr_assert_eq(model_step(actors, 2, 2, &options), 0, "%s", actors[0].text.chars);

@@ -80,7 +80,7 @@ Test(zero_grad_store, several_micro_batches_are_stored_once)
 	buckets_config(ZI_OFFLOAD_NVME, BUCKET_BYTES);
 	config.schedule = ZI_SCHEDULE_SHARDED;
 	options.micro_batches = 3;
-	buckets_begin_with(WORLD, 0);
+	buckets_begin_with(WORLD);
 	step_is_right(1, &options);
 	cr_expect_eq(stats()->write_bytes, SUM_BYTES / 2 * 14);
 	options.flags = ZI_STEP_UPDATE_EARLY;
@@ -96,7 +96,7 @@ Test(zero_grad_store, with_parameters_in_a_pool_and_resident_state)
 	config.offload_param = ZI_OFFLOAD_NVME;
 	config.param_budget_bytes = BUCKET_BYTES;
 	config.resident_bytes = 10 * 20480;
-	buckets_begin_with(WORLD, 0);
+	buckets_begin_with(WORLD);
 	for (uint64_t number = 1; number <= 3; number++)
 		step_is_right(number, &options);
 	buckets_end();
@@ -122,7 +122,7 @@ Test(zero_grad_store, f32_never_goes_there)
 
 	buckets_config(ZI_OFFLOAD_NVME, 2 * BUCKET_BYTES);
 	config.param_dtype = config.grad_dtype = ZI_DTYPE_F32;
-	buckets_begin_with(WORLD, 0);
+	buckets_begin_with(WORLD);
 	expect_refused(0, -EINVAL, "gradients never go to NVMe in f32: 240 KiB",
 	               actor_call(&actors[0], zero_step_begin,
 	                          &(struct zero_op){ .options = options_of(0) }));
@@ -164,7 +164,7 @@ static void come_back(uint64_t number, const char *incarnation)
 
 	actors_leave(actors, WORLD, true);
 	node_settle(&node);
-	buckets_attach(WORLD, incarnation, 0);
+	buckets_attach(WORLD, incarnation);
 	cr_assert_eq(actors[0].memory.committed_step, (int64_t)number - 1);
 	cr_assert(plain_equals(&plain, &actors[0]), "as committed");
 	step_is_right(number, &options);

@@ -174,7 +174,7 @@ const struct config_key config_keys[] = {
 	  .doc = "Beyond that: as `write_budget_action` of a store." },
 
 	{ "step", "staging", CONFIG_BYTES, OF(staging_bytes), 1ull << 20, INT64_MAX,
-	  .fallback = "64M",
+	  .fallback = "128M",
 	  .doc = "Buffers between disk and kernels of a job that does not say how many." },
 	{ "step", "staging_kept", CONFIG_CHOICE, OF(is_staging_kept), .choices = "no yes",
 	  .fallback = "yes",

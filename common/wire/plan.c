@@ -12,6 +12,7 @@
 #include "common/wire/owner.h"
 #include "common/wire/plan_check.h"
 #include "common/wire/plan_part.h"
+#include "common/wire/plan_pool.h"
 
 /* Numbers that all planes need. */
 struct widths {
@@ -169,6 +170,20 @@ static uint64_t largest_bytes(const struct zi_plan_model *model, uint64_t width,
 	return bytes;
 }
 
+/* Of the units that are small beside the largest (plan_pool.h). */
+static uint64_t small_bytes(const struct zi_plan_model *model, uint64_t width, uint64_t slot_bytes)
+{
+	uint64_t largest_count = 0, bytes = 0;
+
+	for (uint32_t i = 0; i < model->unit_count; i++)
+		largest_count = ZI_MAX(largest_count, model->unit_padded[i]);
+	for (uint32_t i = 0; i < model->unit_count; i++)
+		if (zi_plan_pool_is_small(model->unit_padded[i], largest_count))
+			bytes += zi_geometry_unit_bytes(model->unit_padded[i], (uint32_t)width,
+			                                slot_bytes);
+	return bytes;
+}
+
 /* Where nodes divide parameters: the own ones; of those on NVMe what is read for others. */
 static uint64_t own_bytes(const struct zi_plan_model *held, const struct zi_plan_options *options,
                           const struct widths *widths)
@@ -198,10 +213,12 @@ static int plan_param(const struct zi_plan_model *model, const struct zi_plan_pa
 	plan->pool_min_bytes = least_bytes;
 	bytes = options->config.param_budget_bytes / plan->slot_bytes * plan->slot_bytes;
 	if (!options->config.param_budget_bytes)
-		bytes = ZI_MAX(widths->is_divided
-		                       ? 0
-		                       : all_bytes / plan->slot_bytes / 8 * plan->slot_bytes,
-		               3 * least_bytes);
+		bytes = zi_plan_pool_bytes(&(struct zi_plan_pool){
+			.all_bytes = all_bytes,
+			.largest_bytes = least_bytes,
+			.small_bytes = small_bytes(model, widths->param, plan->slot_bytes),
+			.slot_bytes = plan->slot_bytes,
+			.is_divided = widths->is_divided });
 	if (bytes < least_bytes)
 		return err_origin(zi_text_error(
 			text, -EINVAL,

@@ -16,7 +16,7 @@
 /* Of a job without steps at most: only first values pass through, which come one by one. */
 #define ZI_PLAN_SLOTS_FORWARD 8u
 /* Where neither the job nor the daemon says: the daemon's own default. */
-#define ZI_PLAN_STAGING_BYTES (64ull << 20)
+#define ZI_PLAN_STAGING_BYTES (128ull << 20)
 /* Over nodes: of the slab through which they pull, for each node; and subgroups of parameters on
  * NVMe that lie in memory for others, with zero3. */
 #define ZI_PLAN_TALK_BYTES   (8ull << 20)

@@ -168,8 +168,9 @@ struct zinf_options {
 				  *   kept; at least what all ranks of a node together have
 				  *   unsharded at once, each unit in one piece: two of the
 				  *   largest do where a rank has one at a time. 0: the daemon
-				  *   chooses (three of the largest unit; in one node an eighth
-				  *   of the parameters, if that is more) */
+				  *   chooses (three of the largest unit beside those of at most
+				  *   an eighth of it; in one node an eighth of the parameters,
+				  *   if that is more) */
 	uint32_t commit_interval; /**< 0 or 1: every step is committed. k: every k-th. In between,
 				   *   parameters (unless they are on NVMe) and the resident share
 				   *   stay in memory alone and are not written: a crash of the

@@ -367,7 +367,7 @@ Test(estimate_command, asks_no_daemon_and_says_what_fits, .timeout = 20)
 	ESTIMATE(0, "1.3G", "--ranks", "2", "--fit", "16G");
 	system_expect_text(words, "20 units");
 	system_expect_text(words, "19.5 GiB\na step moves nothing to or from NVMe\n");
-	system_expect_text(words, "it fits with offload_optimizer nvme: 7.4 GiB of memory and "
+	system_expect_text(words, "it fits with offload_optimizer nvme: 7.5 GiB of memory and "
 	                          "29.1 GiB of NVMe then");
 	ESTIMATE(0, "1.3G", "--ranks", "2", "--fit", "16G", "--json");
 	json = json_loads(words, 0, NULL);

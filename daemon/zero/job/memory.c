@@ -58,9 +58,6 @@ int memory_plan_segment(struct zero_job *job, const char *name, uint64_t bytes,
 	return 0;
 }
 
-/* Slots of the pool. 0 of param_budget_bytes: what three of the largest unit would take (one in
- * use, one on its way, one that is still being let go); or, where no other node has them, an eighth
- * of the parameters, if that is more. */
 static int choose_pool_slots(const struct zero_job *job, struct zi_text *text, uint32_t *ret_count)
 {
 	uint32_t largest = 0;
@@ -69,7 +66,7 @@ static int choose_pool_slots(const struct zero_job *job, struct zi_text *text, u
 	uint64_t all = job->param_bytes / job->slot_bytes;
 
 	if (!job->config.param_budget_bytes)
-		slots = ZI_MAX(job_divides_param(job) ? 0 : all / 8, 3 * slots_min);
+		slots = pool_slots_chosen(job);
 	if (slots < slots_min)
 		return err_origin(zi_text_error(
 			text, -ENOSPC,

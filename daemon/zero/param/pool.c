@@ -9,6 +9,7 @@
 
 #include "common/base/assert.h"
 #include "common/wire/geometry.h"
+#include "common/wire/plan_pool.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/param/order.h"
 #include "daemon/zero/param/residency.h"
@@ -29,6 +30,29 @@ uint32_t pool_slots_min(const struct zero_job *job, uint32_t *ret_unit)
 		most_bytes = ZI_MAX(most_bytes, bytes);
 	}
 	return (uint32_t)(most_bytes / job->slot_bytes);
+}
+
+/* See common/wire/plan_pool.h. */
+uint64_t pool_slots_chosen(const struct zero_job *job)
+{
+	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
+	uint32_t largest = 0;
+	uint32_t slots_min = pool_slots_min(job, &largest);
+	struct zi_plan_pool pool = {
+		.all_bytes = job->param_bytes,
+		.largest_bytes = slots_min * job->slot_bytes,
+		.slot_bytes = job->slot_bytes,
+		.is_divided = job_divides_param(job),
+	};
+
+	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
+		uint64_t padded_count = job->units[i].padded_count;
+
+		if (zi_plan_pool_is_small(padded_count, job->units[largest].padded_count))
+			pool.small_bytes +=
+				zi_geometry_unit_bytes(padded_count, width, job->slot_bytes);
+	}
+	return zi_plan_pool_bytes(&pool) / job->slot_bytes;
 }
 
 /* Uses until any rank uses it next. */

@@ -8,6 +8,8 @@ struct zero_job;
 struct zero_room;
 
 uint32_t pool_slots_min(const struct zero_job *job, uint32_t *ret_unit);
+/* Where param_budget_bytes leaves it open. */
+uint64_t pool_slots_chosen(const struct zero_job *job);
 /* Uses until any rank uses it next. */
 uint64_t pool_distance(const struct zero_job *job, uint32_t unit);
 /* Only what is pinned by @pin_mask, and with @is_moving what cannot go right now, stays. */

@@ -64,7 +64,7 @@ Test(config, an_empty_file_is_the_defaults)
 	cr_assert_eq(config.cpu_capacity_bytes, 0);
 	cr_assert_eq(config.uid_cpu_bytes, UINT64_MAX);
 	cr_assert_eq(config.ring_entries, 256);
-	cr_assert_eq(config.staging_bytes, 64ull << 20);
+	cr_assert_eq(config.staging_bytes, 128ull << 20);
 	cr_assert_eq(config.store_count, 0);
 }
 

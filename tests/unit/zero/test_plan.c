@@ -43,6 +43,16 @@ static uint64_t draw_elements(bool is_many)
 	return 1 + draw(most[is_many ? 0 : draw(4)]);
 }
 
+/* Blocks of one length, and a small unit before and behind them, as models have them. */
+static void draw_blocks(struct drawn *drawn)
+{
+	uint64_t elements = 40000 + draw(270000);
+
+	drawn->unit_count = 6 + draw(3);
+	for (uint32_t i = 0; i < drawn->unit_count; i++)
+		drawn->elements[i] = i && i < drawn->unit_count - 1 ? elements : 1 + draw(4096);
+}
+
 static struct zi_job_config draw_config(void)
 {
 	struct zi_job_config drawn = model_config(1 + draw(_ZI_DTYPE_FLOAT_COUNT - 1),
@@ -91,8 +101,11 @@ static void draw_case(struct drawn *drawn)
 		                 .world = 1 + draw(3) };
 	bool has_sets = draw(2);
 
-	for (uint32_t i = 0; i < drawn->unit_count; i++) {
+	for (uint32_t i = 0; i < drawn->unit_count; i++)
 		drawn->elements[i] = draw_elements(drawn->unit_count > 5);
+	if (!draw(4))
+		draw_blocks(drawn);
+	for (uint32_t i = 0; i < drawn->unit_count; i++) {
 		drawn->padded[i] = zi_geometry_padded(drawn->elements[i]);
 		drawn->model.element_count += drawn->elements[i];
 		drawn->model.padded_count += drawn->padded[i];

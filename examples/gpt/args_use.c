@@ -8,7 +8,7 @@
 
 static const struct gpt_option use[] = {
 	GPT_TEXT("eval", eval,
-	         "PATH    the loss of the job's parameters on all of this text, nothing else"),
+	         "PATH    the loss of the job's parameters on this text, in whole sequences"),
 	GPT_NUMBER("generate", GPT_OPTION_U64, generate_count, 1, 1e9,
 	           "N       write N bytes of text, nothing else"),
 	GPT_TEXT("prompt", prompt, "TEXT    that it goes on from (an empty line)"),

@@ -66,6 +66,20 @@ int zi_text_error(struct zi_text *text, int error, const char *format, ...)
 	return error;
 }
 
+/* See text.h. */
+struct zi_reals_text zi_format_reals(double one, double other)
+{
+	struct zi_reals_text text;
+
+	for (int digits = 9; digits <= 17; digits += 8) {
+		(void)snprintf(text.one, sizeof(text.one), "%.*g", digits, one);       /* Fits. */
+		(void)snprintf(text.other, sizeof(text.other), "%.*g", digits, other); /* Fits. */
+		if (strcmp(text.one, text.other) != 0)
+			break;
+	}
+	return text;
+}
+
 /* Return: @bytes in the largest binary unit that leaves at least one, to a tenth, rounded to
  * nearest: "640 B", "64 KiB", "1.5 GiB". */
 struct zi_bytes_text zi_format_bytes(uint64_t bytes)

@@ -32,6 +32,12 @@ struct zi_bytes_text {
 	char chars[ZI_BYTES_TEXT_BYTES];
 };
 struct zi_bytes_text zi_format_bytes(uint64_t bytes);
+/* Two numbers that differ, so that people see it: with 9 digits, or with all 17 where these are
+ * alike. */
+struct zi_reals_text {
+	char one[32], other[32];
+};
+struct zi_reals_text zi_format_reals(double one, double other);
 /* "4096", "64K", "1.5G", "2 GiB" → bytes. -EINVAL when it is none of these, -ERANGE past 2^63. */
 int zi_parse_bytes(const char *text, uint64_t *ret_bytes);
 /* Copies a name of at most capacity-1 bytes; -ENAMETOOLONG otherwise. */

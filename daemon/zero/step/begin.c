@@ -45,11 +45,14 @@ int step_options_compare(const struct zi_step_options *mine, uint32_t rank,
 		{ "lr_decay", mine->lr_decay, model->lr_decay },
 	};
 
-	for (size_t i = 0; i < ZI_COUNT_OF(reals); i++)
+	for (size_t i = 0; i < ZI_COUNT_OF(reals); i++) {
+		struct zi_reals_text said = zi_format_reals(reals[i].mine, reals[i].model);
+
 		if (memcmp(&reals[i].mine, &reals[i].model, sizeof(double)) != 0)
-			return zi_text_error(
-				text, -EINVAL, "%s is %.17g in rank %u, but %.17g in rank %u",
-				reals[i].name, reals[i].mine, rank, reals[i].model, model_rank);
+			return zi_text_error(text, -EINVAL,
+			                     "%s is %s in rank %u, but %s in rank %u",
+			                     reals[i].name, said.one, rank, said.other, model_rank);
+	}
 	if (mine->micro_batches != model->micro_batches)
 		return zi_text_error(text, -EINVAL,
 		                     "micro_batches is %u in rank %u, but %u in rank %u",
@@ -76,14 +79,17 @@ static int groups_compare(const struct zero_job *job, struct zero_op *op)
 	for (uint32_t i = 0; i < op->options.group_count; i++) {
 		const struct zi_step_group *mine = &rank->step_groups[i];
 		const struct zi_step_group *model = &job->step.groups[i];
+		struct zi_reals_text lr, decay;
 
 		if (memcmp(mine, model, sizeof(*mine)) == 0)
 			continue;
+		lr = zi_format_reals(mine->lr, model->lr);
+		decay = zi_format_reals(mine->weight_decay, model->weight_decay);
 		return zi_text_error(&op->text, -EINVAL,
-		                     "group %u has lr %.17g and weight_decay %.17g in rank %u, but "
-		                     "%.17g and %.17g in rank %u",
-		                     i, mine->lr, mine->weight_decay, rank->number, model->lr,
-		                     model->weight_decay, job->step.options_rank);
+		                     "group %u has lr %s and weight_decay %s in rank %u, but "
+		                     "%s and %s in rank %u",
+		                     i, lr.one, decay.one, rank->number, lr.other, decay.other,
+		                     job->step.options_rank);
 	}
 	return 0;
 }

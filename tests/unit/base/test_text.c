@@ -143,6 +143,28 @@ Test(text, name_is_copied_only_when_it_fits)
 	cr_assert_str_eq(target, "1234");
 }
 
+Test(text, numbers_that_differ_are_seen_to_differ)
+{
+	static const struct {
+		double one, other;
+		const char *words[2];
+	} cases[] = {
+		{ 1e-3, 2e-3, { "0.001", "0.002" } },
+		{ 0.1, 0.1 + 1e-9, { "0.1", "0.100000001" } },
+		{ 0.01f, 0.02f, { "0.00999999978", "0.0199999996" } },
+		{ 1, 1 + 1e-12, { "1", "1.0000000000010001" } },
+		{ 0.0, -0.0, { "0", "-0" } },
+		{ -1.7976931348623157e308, 0, { "-1.79769313e+308", "0" } },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct zi_reals_text text = zi_format_reals(cases[i].one, cases[i].other);
+
+		cr_expect_str_eq(text.one, cases[i].words[0]);
+		cr_expect_str_eq(text.other, cases[i].words[1]);
+	}
+}
+
 Test(text, names_have_a_plain_alphabet)
 {
 	const char *const good[] = { "a", "job-1", "gpt:2_x", "A.b+c", "_x", ":y", "0123456" };

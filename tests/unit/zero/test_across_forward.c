@@ -153,6 +153,32 @@ Test(across_forward, what_trains_is_used_as_it_stands_and_goes_on)
 	}
 }
 
+/* By who would have it elsewhere, or divided otherwise, it is not used: both are told. */
+Test(across_forward, what_is_not_as_it_was_trained_is_named)
+{
+	struct train what = wanted("01", ZI_OFFLOAD_NVME);
+	const char *text = ranks.actors[0].text.chars;
+
+	what.training.strategy = ZI_STRATEGY_ZERO1;
+	begin_train(&what, 2);
+	steps(1, 1);
+	train_leave(true);
+	train.training.flags = ZI_TRAINING_FORWARD_ONLY;
+	train.training.strategy = ZI_STRATEGY_DDP;
+	train.places = "011";
+	cr_assert_eq(train_come(), -EOPNOTSUPP, "%s", text);
+	cr_expect_not_null(strstr(text, "come as it was trained, 2 ranks on 2 nodes with zero1, "
+	                                "each where it was, and not as 3 ranks on 2 nodes with "
+	                                "ddp"),
+	                   "%s", text);
+	train_leave(false);
+	train.training.strategy = ZI_STRATEGY_ZERO1;
+	train.training.flags = 0;
+	train.places = "01";
+	resumed(1);
+	end_train();
+}
+
 /* Which nodes meet for what is not the same. */
 Test(across_forward, nodes_that_differ_are_named)
 {

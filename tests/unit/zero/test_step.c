@@ -51,7 +51,7 @@ Test(zero_step, options_that_differ_are_refused_with_rank_field_and_values)
 	begin(2, ZI_OFFLOAD_NVME, ZI_SCHEDULE_SHARDED);
 	cr_assert_eq(step_begin(&actors[0], options), 0);
 	options.lr = 0.5;
-	refused(&actors[1], -EINVAL, "lr is 0.5 in rank 1, but 0.01",
+	refused(&actors[1], -EINVAL, "lr is 0.5 in rank 1, but 0.01 in rank 0",
 	        step_begin(&actors[1], options));
 	options = model_options();
 	options.micro_batches = 3;

@@ -7,6 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "common/wire/strategy.h"
 #include "daemon/tier/stripe.h"
 #include "daemon/zero/across/across_private.h"
 #include "daemon/zero/across/agree/heal_private.h"
@@ -236,6 +237,33 @@ static void keep_blobs(struct heal *heal)
 	}
 }
 
+/* "2 ranks on 2 nodes with zero2, shard_size 2" */
+static struct zi_text say_division(uint32_t world, const struct catalog_placement *placement)
+{
+	struct zi_text text;
+
+	zi_text_set(&text, "%u ranks on %u node%s with %s", world, placement->node_count,
+	            placement->node_count == 1 ? "" : "s", zi_strategy_name(placement->strategy));
+	if (placement->shard_size)
+		zi_text_append(&text, ", shard_size %u", placement->shard_size);
+	return text;
+}
+
+/* Who uses a job, and trains nothing, moves nothing. Return: -EOPNOTSUPP. */
+static int refuse_use(const struct heal *heal, struct zi_text *text)
+{
+	const struct zero_job *job = heal->job;
+	const struct offer *chosen = heal_offer_of(heal, heal->source);
+	struct catalog_placement given = record_placement(job);
+
+	return err_origin(zi_text_error(
+		text, -EOPNOTSUPP,
+		"job '%.40s' is used where it lies: come as it was trained, %s, each where it "
+		"was, and not as %s",
+		job->name, say_division(chosen->world, &chosen->placement).chars,
+		say_division(job->world, &given).chars));
+}
+
 static void all_know(void *arg, const struct round *round, int error, const struct zi_text *text)
 {
 	struct zero_job *job = arg;
@@ -252,11 +280,7 @@ static void all_know(void *arg, const struct round *round, int error, const stru
 		any |= needs;
 	}
 	if (!error && any && zi_training_is_forward_only(&job->group.training))
-		error = zi_text_error(
-			&why, err_origin(-EOPNOTSUPP),
-			"job '%.60s' is used where it lies: by as many ranks as trained it, each "
-			"where it was, with the same strategy",
-			job->name);
+		error = refuse_use(heal, &why);
 	if (error)
 		extents_release_next(job);
 	if (error || !any) {

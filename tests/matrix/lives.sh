@@ -122,10 +122,10 @@ all_lives() {
 	for from in "${strategies[@]}"; do for to in "${strategies[@]}"; do
 		for ranks in 4 8; do
 			i=$((i + 1))
-			load_row "$from" "$to" "${places[(i + seed) % 7]}" $ranks "${schedules[i / 2 % 2]}" \
-				"${dtypes[(i + seed) % 3]}"
+			! is_asked || load_row "$from" "$to" "${places[(i + seed) % 7]}" $ranks \
+				"${schedules[i / 2 % 2]}" "${dtypes[(i + seed) % 3]}"
 			draw_victim "${places[(i + seed) % 7]}" $((i / 7))
-			kill_row $victim "$from" "$to" "${places[(i + seed) % 7]}" $ranks \
+			! is_asked || kill_row $victim "$from" "$to" "${places[(i + seed) % 7]}" $ranks \
 				"${schedules[(i + 1) / 2 % 2]}" "${dtypes[(i / 3 + seed) % 3]}"
 		done
 	done; done

@@ -15,8 +15,8 @@ $(MATRIX_WRONG): $(call objects,examples/gpt) $(call objects,tests/matrix/wrong)
 .PHONY: check-matrix
 build-tests: $(MATRIX_BATCHES) $(MATRIX_WRONG)
 
-check-matrix: all $(MATRIX_BATCHES) $(MATRIX_WRONG) ## each strategy, tier, number of ranks: the same bits; the curve of torch's DDP [SEED=n FULL=1]
-	@ZINF_BUILD=$(BUILD) tests/matrix/check_matrix --seed $(SEED) $(if $(FULL),--full)
+check-matrix: all $(MATRIX_BATCHES) $(MATRIX_WRONG) ## each strategy, tier, number of ranks: the same bits; the curve of torch's DDP [SEED=n FULL=1 PART=k/n]
+	@ZINF_BUILD=$(BUILD) tests/matrix/check_matrix --seed $(SEED) $(if $(FULL),--full $(if $(PART),--part $(PART)))
 
 .PHONY: check-giga
 check-giga: all ## 1 G parameters within 4 GiB, all of them on NVMe; needs root, 31 GiB of disk, some minutes

@@ -245,7 +245,7 @@ all_far_rows() {
 		read -r ranks nodes <<<"$counts"
 		for dtype in "${dtypes[@]}"; do for strategy in "${far_strategies[@]}"; do
 			for place in "${places[@]}"; do
-				is_far "$strategy" "$ranks" || continue
+				is_far "$strategy" "$ranks" && is_asked || continue
 				draw_end "$place" $((rows / 2 + seed))
 				far_row "$nodes" "$strategy" "$place" "$ranks" "$schedule" "$dtype" "$end" \
 					$([ $((rows % 3)) -eq 0 ] || echo $far_budget)

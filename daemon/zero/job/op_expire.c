@@ -145,6 +145,18 @@ static const char *late_of(const struct zero_op *op)
 	                                         : "zinf-net says nothing of other nodes";
 }
 
+/* Where they were to be found: with a wrong address that is all there is to see. */
+static void say_place(const struct zero_op *op, struct zi_text *text)
+{
+	const struct zi_coll_open *place = op->rank->job->meeting.place;
+	size_t used = strlen(text->chars);
+
+	if (op->opcode == ZERO_OP_COLL_OPEN && place)
+		(void)snprintf(text->chars + used, sizeof(text->chars) - used,
+		               ", which are to meet at %.64s:%u (MASTER_ADDR, ZINF_PORT)",
+		               place->rendezvous_host, place->rendezvous_port);
+}
+
 /* What other nodes have yet to give. Return: false, nothing; @ret_text is untouched. */
 static bool say_late(const struct zero_op *op, struct zi_text *ret_text)
 {
@@ -182,6 +194,8 @@ static void expire(struct zero_op *op)
 		zi_text_set(&text, "%s timed out after %.1f s%s%s", op_name(op->opcode), seconds,
 		            gather_is_full(job, i) ? ": " : "",
 		            gather_is_full(job, i) ? late_of(op) : "");
+		if (gather_is_full(job, i))
+			say_place(op, &text);
 		(void)op_say_absent(job, i, &text); /* Who is first is nobody's business. */
 		if (i == ZERO_GATHER_COLL_OPEN)
 			collectives_open_expired(job, &text);

@@ -40,6 +40,11 @@ static const struct gpt_case {
 	  "zinf-gpt on NVMe, 43 M, few tokens, over memory",
 	  "--layers 6 --heads 12 --d-model 768 --batch-size 1 --seq-len 32", 1280ull << 20,
 	  512ull << 20 },
+	{ "zinf-gpt on NVMe, 43 M, staging of 256 MB",
+	  "zinf-gpt on NVMe, 43 M, so, all bytes",
+	  "zinf-gpt on NVMe, 43 M, so, over memory",
+	  "--layers 6 --heads 12 --d-model 768 --batch-size 1 --seq-len 32 --staging 256M",
+	  1280ull << 20, 512ull << 20 },
 };
 
 /* By the disk. */

@@ -15,6 +15,7 @@
 #include "daemon/zero/across/bytes/blobs.h"
 #include "daemon/zero/across/bytes/params.h"
 #include "daemon/zero/across/sums/grads.h"
+#include "daemon/zero/across/sums/norm.h"
 #include "daemon/zero/across/talk/late.h"
 #include "daemon/zero/collectives/collectives.h"
 #include "daemon/zero/grad/spill.h"
@@ -24,6 +25,8 @@
 #include "daemon/zero/param/quiet.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/step/join.h"
+#include "daemon/zero/step/step.h"
+#include "daemon/zero/step/step_late.h"
 #include "daemon/zero/tensor/tensor_wait.h"
 
 static struct zero_op *first_due(struct zero_job *job)
@@ -157,7 +160,18 @@ static void say_place(const struct zero_op *op, struct zi_text *text)
 		               place->rendezvous_host, place->rendezvous_port);
 }
 
-/* What other nodes have yet to give. Return: false, nothing; @ret_text is untouched. */
+/* Of a step that all ranks have called: which sums it waits for. */
+static bool sums_say_late(const struct zero_job *job, struct zi_text *ret_text)
+{
+	bool is_told = false;
+
+	for (uint32_t i = 0; i < job->layout.unit_count && !is_told && step_is_called(job); i++)
+		is_told = grads_say_late(job, i, ret_text);
+	return is_told || norm_say_late(job, ret_text);
+}
+
+/* What other nodes have yet to give, or this one to write. Return: false, nothing; @ret_text is
+ * untouched. */
 static bool say_late(const struct zero_op *op, struct zi_text *ret_text)
 {
 	const struct zero_job *job = op->rank->job;
@@ -169,6 +183,12 @@ static bool say_late(const struct zero_op *op, struct zi_text *ret_text)
 		return params_say_late(job, op->unit, ret_text);
 	case ZI_OP_STEP:
 	case ZI_OP_STEP_BEGIN:
+	case ZI_OP_COMMIT:
+		if (summed_say_late(job, ret_text) || blobs_say_late(job, ret_text) ||
+		    params_say_late(job, UINT32_MAX, ret_text) || sums_say_late(job, ret_text))
+			return true;
+		return !job->is_paced &&
+		       (late_say_silent(job, ret_text) || step_say_late(job, ret_text));
 	case ZERO_OP_MATERIALIZE:
 		return summed_say_late(job, ret_text) || blobs_say_late(job, ret_text) ||
 		       params_say_late(job, UINT32_MAX, ret_text);

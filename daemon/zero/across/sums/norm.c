@@ -245,3 +245,19 @@ bool norm_culprit(const struct zero_job *job, uint32_t *ret_rank, uint32_t *ret_
 	*ret_unit = job->subgroups[first].unit;
 	return true;
 }
+
+bool norm_say_late(const struct zero_job *job, struct zi_text *ret_text)
+{
+	const struct grads *grads = job->across ? job->across->grads : NULL;
+
+	for (uint32_t i = 0; grads && grads->norm.is_coming && i < NORM_DEPTH; i++) {
+		const struct norm_take *take = &grads->norm.takes[i];
+
+		if (!fetch_is_active(&take->fetch))
+			continue;
+		zi_text_set(ret_text, "what %.120s adds to the norm has not come",
+		            across_name(job, take->pull.node).chars);
+		return true;
+	}
+	return false;
+}

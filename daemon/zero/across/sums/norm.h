@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/text.h"
 #include "common/wire/geometry.h"
 #include "daemon/zero/across/bytes/fetch.h"
 
@@ -51,6 +52,8 @@ void norm_free(struct norm *norm);
 bool norm_have(struct zero_job *job);
 /* The first rank whose gradient is not finite, as all nodes see it; as culprit_find(). */
 bool norm_culprit(const struct zero_job *job, uint32_t *ret_rank, uint32_t *ret_unit);
+/* Whose words have not come. Return: false, none are awaited; @ret_text is untouched. */
+bool norm_say_late(const struct zero_job *job, struct zi_text *ret_text);
 
 /* What serve.c asks. */
 bool norm_asked(const struct grads *grads, const struct talk_entry *entry);

@@ -13,6 +13,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/job/op_expire.h"
+#include "daemon/zero/step/step_late.h"
 
 /* A node may take so long to say what keeps it. */
 #define LATE_ANSWER_NS (300 * ZI_NS_PER_MS)
@@ -61,8 +62,8 @@ static uint32_t say_why(const struct across *across, const struct talk_entry *en
 		zi_text_set(text, "it has come, and waits as well: look at the network between");
 		return UINT32_MAX;
 	}
-	if (job->step.phase == ZERO_STEP_UPDATING || job->step.phase == ZERO_STEP_COMMITTING) {
-		zi_text_set(text, "its ranks have come, and it is still writing");
+	if (step_say_late(job, &absent)) {
+		zi_text_set(text, "its ranks have come, and %.220s", absent.chars);
 		return UINT32_MAX;
 	}
 	culprit = op_say_absent(job, gathers[entry->what], &absent);
@@ -197,6 +198,34 @@ bool late_bytes_expired(struct zero_op *op)
 	say_what(op, &text);
 	ask(across, 0, LATE_BYTES, &text);
 	op_prolong(op, across->late.due_ns);
+	return true;
+}
+
+bool late_say_silent(const struct zero_job *job, struct zi_text *ret_text)
+{
+	const struct across *across = job->across;
+	uint64_t number = 0, silent;
+	struct zi_text more = { "" };
+	uint32_t kind;
+
+	if (!across_talks(job))
+		return false;
+	silent = rounds_silent(&across->rounds, &number);
+	if (!silent)
+		return false;
+	kind = rounds_kind_of(&across->rounds, across->node, number);
+	if (silent & (silent - 1))
+		zi_text_set(&more, " (and %d other nodes)", __builtin_popcountll(silent) - 1);
+	zi_text_set(ret_text, "%.90s%s has yet to ",
+	            across_name(job, (uint32_t)__builtin_ctzll(silent)).chars, more.chars);
+	if (kind == ROUND_PREPARED)
+		zi_text_append(ret_text, "write what it has of step %llu, as this node has",
+		               (unsigned long long)job->step.stats.step);
+	else if (kind == ROUND_COMMITTED)
+		zi_text_append(ret_text, "commit step %llu, as this node has",
+		               (unsigned long long)job->step.stats.step);
+	else
+		zi_text_append(ret_text, "come to %s", round_kind_name(kind));
 	return true;
 }
 

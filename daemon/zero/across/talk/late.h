@@ -13,8 +13,10 @@
 
 #include <stdbool.h>
 
+#include "common/base/text.h"
 #include "daemon/zero/job/gather.h"
 
+struct zero_job;
 struct zero_op;
 
 /* The time of @op, which waits in @gather, is over. Return: true, that is seen to: the group breaks
@@ -23,3 +25,6 @@ bool late_expired(struct zero_op *op, enum zero_gather gather);
 /* So, where it waits for bytes of other nodes: which of them does not answer? Return: true, that is
  * asked, or told; false, all do, or there is none. */
 bool late_bytes_expired(struct zero_op *op);
+/* Who has not voted in what this node has: all answer, and some are slower. Return: false, nobody;
+ * @ret_text is untouched. */
+bool late_say_silent(const struct zero_job *job, struct zi_text *ret_text);

@@ -4,7 +4,8 @@
  * a word sleeps without an end, so that nobody is saved by the second after which meet.c looks for
  * the daemon; and whoever sleeps on although its word has changed is told, and the program ends
  * with 70; so it does when nobody falls asleep or wakes up any more. That a wake-up was forgotten
- * costs a second otherwise, and no test could see it.
+ * costs a second otherwise, and no test could see it. Who wakes others lets them run before it goes
+ * on itself, now and then: what it should have done before is not there then.
  *
  * What each thread sleeps on is in a part of its own, which the watch alone reads besides: threads
  * get no order from it that a sanitizer would take for the engine's.
@@ -28,6 +29,9 @@
 /* Sleeps that are meant to be short are left alone. */
 #define WATCH_SHORT_NS  500000000ll
 #define WATCH_LOST_CODE 70
+/* So many wake-ups of a thread to one after which the others run first. */
+#define WATCH_NAP_EVERY 8u
+#define WATCH_NAP_NS    100000l
 
 struct sleeper {
 	struct sleeper *next; /* of all threads there ever were */
@@ -162,9 +166,17 @@ static long sleep_on_word(const long *arguments)
 	return r;
 }
 
+static void let_them_run(void)
+{
+	static _Thread_local uint32_t wake_count;
+
+	if (wake_count++ % WATCH_NAP_EVERY == 0)
+		(void)nanosleep(&(struct timespec){ .tv_nsec = WATCH_NAP_NS }, NULL);
+}
+
 long __wrap_syscall(long number, ...)
 {
-	long arguments[6];
+	long arguments[6], r;
 	va_list list;
 
 	va_start(list, number);
@@ -176,6 +188,9 @@ long __wrap_syscall(long number, ...)
 		return sleep_on_words(arguments);
 	if (number == SYS_futex && arguments[1] == FUTEX_WAIT_BITSET)
 		return sleep_on_word(arguments);
-	return __real_syscall(number, arguments[0], arguments[1], arguments[2], arguments[3],
-	                      arguments[4], arguments[5]);
+	r = __real_syscall(number, arguments[0], arguments[1], arguments[2], arguments[3],
+	                   arguments[4], arguments[5]);
+	if (number == SYS_futex && arguments[1] == FUTEX_WAKE)
+		let_them_run();
+	return r;
 }

@@ -152,11 +152,9 @@ static const char *late_of(const struct zero_op *op)
 static void say_place(const struct zero_op *op, struct zi_text *text)
 {
 	const struct zi_coll_open *place = op->rank->job->meeting.place;
-	size_t used = strlen(text->chars);
 
 	if (op->opcode == ZERO_OP_COLL_OPEN && place)
-		(void)snprintf(text->chars + used, sizeof(text->chars) - used,
-		               ", which are to meet at %.64s:%u (MASTER_ADDR, ZINF_PORT)",
+		zi_text_append(text, ", which are to meet at %.64s:%u (MASTER_ADDR, ZINF_PORT)",
 		               place->rendezvous_host, place->rendezvous_port);
 }
 

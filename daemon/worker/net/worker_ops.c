@@ -195,11 +195,12 @@ static void place(struct worker_op *op)
 	const struct net_way *way = worker_way_of(op);
 	uint64_t started_ns = zi_clock_now_ns();
 
-	if (op->patience_ns)
-		(void)nanosleep(&moment, NULL); /* Sooner is as good. */
-
 	op->end = (struct nodes_end){ .culprit = NET_CULPRIT_NONE };
-	op->end.error = place_own_address(&way->place, way->interface, &op->end.text, &op->own);
+	if (op->patience_ns) /* The address is known; sooner is as good. */
+		(void)nanosleep(&moment, NULL);
+	else
+		op->end.error =
+			place_own_address(&way->place, way->interface, &op->end.text, &op->own);
 	op->busy_ns = zi_clock_now_ns() - started_ns;
 	zi_loop_post(op->worker->loop, &op->post, worker_op_placed);
 }

@@ -82,6 +82,13 @@ if command -v systemd-analyze >/dev/null 2>&1; then
 		echo "install: systemd-analyze: $words"
 		exit 1
 	}
+	# Its scale is tenths: 20 is an exposure of 2.0.
+	systemd-analyze security --no-pager --offline=true --threshold=20 \
+		"$root/units/zinfd.service" >"$root/exposure" || {
+		grep '^✗' "$root/exposure" || true
+		echo "install: the unit's exposure exceeds 2.0: $(tail -n 1 "$root/exposure")"
+		exit 1
+	}
 else
 	echo "install: skipped: unit verification (no systemd-analyze here)"
 fi

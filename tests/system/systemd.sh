@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Goal: the installed service under a real systemd as PID 1: it becomes ready (Type=notify), its socket
 # takes a client of another user, a training run commits, a kill -9 brings it back with the same
-# committed step, `systemctl stop` ends it with success, and what the service is allowed (address families,
+# committed step, `systemctl stop` ends it with success, its exposure is 2.0 or less, and what the service is allowed (address families,
 # system calls, no capabilities) is enough for ranks on two nodes. Method: a minimal Debian tree made by debootstrap,
 # `make install` into it, booted in systemd-nspawn, the other node a second service there; a unit of the test does the work, writes its
 # verdict and powers off. Needs root, debootstrap, systemd-nspawn and a Debian mirror; prints why it is
@@ -55,6 +55,7 @@ train() { # as another user, through the system's socket
 }
 systemctl start zinfd.service
 systemctl is-active zinfd.service
+systemd-analyze security --no-pager --threshold=20 zinfd.service | tail -n 1
 train 3
 zctl jobs train
 before=$(systemctl show -p MainPID --value zinfd.service)

@@ -144,6 +144,18 @@ const struct config_key config_keys[] = {
 	  .doc = "Attached processes." },
 	{ "limits", "sessions_per_uid", CONFIG_COUNT, OF(sessions_per_uid), 1, 16384,
 	  .fallback = "64", .doc = "Attached processes of one uid." },
+	{ "limits", "connections", CONFIG_COUNT, OF(connections), 1, 16384, .fallback = "128",
+	  .doc = "Connections that are not attached: processes that are about to attach, and zctl. "
+	         "Beyond that a connection of the uid that has most is closed: first one that does "
+	         "not read its answer, then the one silent longest. An export or a load of another "
+	         "uid is never closed. Root and the daemon's own uid have 4 places more." },
+	{ "limits", "connections_per_uid", CONFIG_COUNT, OF(connections_per_uid), 1, 16384,
+	  .fallback = "64",
+	  .doc = "Connections of one uid that are not attached; as many as ranks start at once." },
+	{ "limits", "answers_per_uid", CONFIG_COUNT, OF(answers_per_uid), 1, 16384,
+	  .fallback = "16", .doc = "Answers to zctl that one uid has not read to their end." },
+	{ "limits", "answer_bytes_per_uid", CONFIG_BYTES, OF(answer_bytes_per_uid), 1ull << 20,
+	  INT64_MAX, .fallback = "64M", .doc = "Bytes of these answers." },
 	{ "limits", "jobs", CONFIG_COUNT, OF(jobs), 1, 65536, .fallback = "64",
 	  .doc = "Jobs, at rest ones included." },
 	{ "limits", "jobs_per_uid", CONFIG_COUNT, OF(jobs_per_uid), 1, 65536, .fallback = "32",

@@ -189,6 +189,10 @@ static int make_sessions(struct daemon *daemon)
 	const struct sess_limits limits = {
 		.sessions_max = (uint32_t)config->sessions,
 		.sessions_per_uid_max = (uint32_t)config->sessions_per_uid,
+		.connections_max = (uint32_t)config->connections,
+		.connections_per_uid_max = (uint32_t)config->connections_per_uid,
+		.answers_per_uid_max = (uint32_t)config->answers_per_uid,
+		.answer_bytes_per_uid_max = config->answer_bytes_per_uid,
 		.ring_entries = (uint32_t)config->ring_entries,
 		.inflight_ops_max = (uint32_t)config->inflight_ops,
 		.handshake_ns = config->handshake_ms * ZI_NS_PER_MS,

@@ -32,7 +32,7 @@ struct daemon_bench;
 struct nvme_tuning;
 
 /* Limits shown by `zctl limits`: filled from the configuration. */
-#define DAEMON_LIMITS_MAX 24u
+#define DAEMON_LIMITS_MAX 32u
 
 /* Where a pool's threads bind themselves. */
 struct daemon_node {

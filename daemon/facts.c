@@ -42,6 +42,12 @@ static void fill_limits(struct daemon *daemon)
 	const struct sess_limit_fact facts[] = {
 		{ "sessions", "limits.sessions", config->sessions },
 		{ "sessions_per_uid", "limits.sessions_per_uid", config->sessions_per_uid },
+		{ "connections", "limits.connections", config->connections },
+		{ "connections_per_uid", "limits.connections_per_uid",
+		  config->connections_per_uid },
+		{ "answers_per_uid", "limits.answers_per_uid", config->answers_per_uid },
+		{ "answer_bytes_per_uid", "limits.answer_bytes_per_uid",
+		  config->answer_bytes_per_uid },
 		{ "jobs", "limits.jobs", config->jobs },
 		{ "jobs_per_uid", "limits.jobs_per_uid", config->jobs_per_uid },
 		{ "units", "limits.units", config->units },

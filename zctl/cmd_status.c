@@ -75,7 +75,7 @@ int zctl_status(const struct zctl_context *context, int argc, char **argv)
  */
 int zctl_limits(const struct zctl_context *context, int argc, char **argv)
 {
-	static const char *const headings[] = { "limit", ">value", ">used", "key", NULL };
+	static const char *const headings[] = { "limit", ">value", ">used", ">uid", "key", NULL };
 	struct table *table;
 	json_t *limits, *limit;
 	size_t index;
@@ -102,6 +102,10 @@ int zctl_limits(const struct zctl_context *context, int argc, char **argv)
 				table_cell(table, "%" PRIu64, get_count(limit, "value"));
 			if (json_is_integer(json_object_get(limit, "used")))
 				table_cell(table, "%" PRIu64, get_count(limit, "used"));
+			else
+				table_cell(table, "-");
+			if (json_is_integer(json_object_get(limit, "uid")))
+				table_cell(table, "%" PRIu64, get_count(limit, "uid"));
 			else
 				table_cell(table, "-");
 			table_cell(table, "%s", get_word(limit, "key"));

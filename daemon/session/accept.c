@@ -26,18 +26,12 @@
  * have hung up, which it does when the process that made it is gone. */
 static int sess_identify(struct sess *session)
 {
-	struct ucred credentials;
-	socklen_t bytes = sizeof(credentials);
+	socklen_t bytes = sizeof(session->pidfd);
 	struct stat status;
 	char path[32];
 	char byte;
 	int r;
 
-	if (getsockopt(session->socket_fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes))
-		return err_origin(-errno);
-	session->pid = credentials.pid;
-	session->uid = credentials.uid;
-	bytes = sizeof(session->pidfd);
 	if (!getsockopt(session->socket_fd, SOL_SOCKET, SO_PEERPIDFD, &session->pidfd, &bytes))
 		return 0;
 	session->pidfd = -1;
@@ -55,13 +49,12 @@ static int sess_identify(struct sess *session)
 }
 
 /* A connection that no slot can be found for hears why, if it listens. */
-static void sess_turn_away(struct sess_control *control, int fd)
+static void sess_turn_away(int fd, int error, const struct zi_text *text)
 {
-	struct zi_error_message message = { .error = -EMFILE };
+	struct zi_error_message message = { .error = error };
 
 	zi_message_init(&message.header, ZI_MESSAGE_ERROR, sizeof(message), 0);
-	zi_text_set(&message.text, "%u connections are being served: try again",
-	            control->used_count);
+	zi_text_set(&message.text, "%s", text->chars);
 	(void)zi_message_send(fd, &message.header, NULL, 0); /* It is closed next. */
 }
 
@@ -73,14 +66,24 @@ static void sess_turn_away(struct sess_control *control, int fd)
  */
 int sess_control_adopt(struct sess_control *control, int fd)
 {
-	struct sess *session = sess_control_take_slot(control);
+	struct ucred credentials;
+	socklen_t bytes = sizeof(credentials);
+	struct sess *session;
+	struct zi_text text;
 	int r;
 
-	if (!session) {
-		sess_turn_away(control, fd);
-		(void)zi_close(fd); /* Always -1. */
-		return err_origin(-EMFILE);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes)) {
+		r = err_origin(-errno);
+		(void)zi_close(fd); /* Always -1, as below. */
+		return r;
 	}
+	r = sess_control_take_slot(control, credentials.uid, &text, &session);
+	if (r) {
+		sess_turn_away(fd, r, &text);
+		(void)zi_close(fd);
+		return err_trace(r);
+	}
+	session->pid = credentials.pid;
 	session->socket_fd = fd;
 	r = zi_fd_set_nonblock(fd, true);
 	if (!r)
@@ -100,12 +103,13 @@ int sess_control_adopt(struct sess_control *control, int fd)
  * it. One descriptor is kept to take it with, and to close it. */
 static void sess_refuse_with_spare(struct sess_control *control)
 {
+	static const struct zi_text text = { "the daemon has no descriptor left: try again" };
 	int fd;
 
 	control->spare_fd = zi_close(control->spare_fd);
 	fd = accept4(control->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0)
-		sess_turn_away(control, fd);
+		sess_turn_away(fd, -EMFILE, &text);
 	(void)zi_close(fd); /* Always -1. */
 	control->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }

@@ -3,19 +3,22 @@
  * The control thread's half of the sessions: the table in which all of them live. Floor 6, control
  * thread.
  *
- * Bounds: attached sessions by limits.sessions, connections that are not attached by
- * SESS_WAITING_MAX. A flood of connections pushes out those that have been silent longest, so one
- * that says HELLO at once is always heard.
+ * Bounds: attached sessions by limits.sessions; connections that are not attached by
+ * limits.connections, and by limits.connections_per_uid for each uid. When a uid, or the daemon,
+ * has no place left for a newcomer, another connection goes (sess_find_victim()); a few places more
+ * are for root and the daemon's own uid only.
  */
 #include "daemon/session/control.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "daemon/session/admin/ask.h"
 #include "daemon/session/admin/export.h"
 #include "daemon/session/admin/import.h"
 #include "daemon/session/sess.h"
@@ -56,8 +59,10 @@ int sess_control_new(const struct sess_control_options *options, struct sess_con
 	control->listen_fd = -1;
 	control->spare_fd = -1;
 	control->started_ns = zi_clock_now_ns();
-	control->slot_count = control->limits.sessions_max + SESS_WAITING_MAX;
+	control->slot_count =
+		control->limits.sessions_max + control->limits.connections_max + SESS_RESERVED_MAX;
 	zi_list_init(&control->waiting);
+	zi_list_init(&control->unread);
 	control->sessions = calloc(control->slot_count, sizeof(struct sess));
 	control->message = aligned_alloc(64, ZI_MESSAGE_BYTES_MAX);
 	if (!control->sessions || !control->message)
@@ -138,8 +143,10 @@ void sess_drop(struct sess *session)
 	session->pidfd = zi_close(session->pidfd);
 	sess_export_drop(session);
 	sess_import_drop(session);
-	free(session->reply);
+	sess_ask_end(session);
 	json_decref(session->inquiry.answer);
+	sess_uid_give(control->shard->uids, session->uid,
+	              session->is_counted ? SESS_UID_SESSIONS : SESS_UID_CONNECTIONS, 1);
 	sess_set_state(session, SESS_FREE);
 	sess_clear(control, session);
 	assert(control->used_count > 0);
@@ -155,27 +162,120 @@ static struct sess *sess_find_free(struct sess_control *control)
 	return NULL;
 }
 
+static bool sess_is_privileged(uid_t uid)
+{
+	return uid == 0 || uid == geteuid();
+}
+
+/* It exports or loads: work is lost when it goes. */
+static bool sess_is_moving_data(const struct sess *session)
+{
+	return session->export || session->import;
+}
+
+/* Of @list the first connection of the uid with the most connections; @uid: of this one only. */
+static struct sess *sess_find_largest(struct sess_control *control, const struct zi_list *list,
+                                      const uid_t *uid, bool is_unread)
+{
+	uid_t largest_uid = 0;
+	uint64_t most = sess_uid_most(control->shard->uids, SESS_UID_CONNECTIONS, &largest_uid);
+	struct sess *found = NULL;
+	uint64_t found_count = 0;
+
+	zi_list_for_each(link, list) {
+		struct sess *session = container_of(link, struct sess, waiting_link);
+		uint64_t count =
+			sess_uid_used(control->shard->uids, session->uid, SESS_UID_CONNECTIONS);
+
+		if (uid && session->uid != *uid)
+			continue;
+		/* An export or load is dropped only when it does not read its answer, and then only
+		 * for its own uid or when its uid has most connections of all. */
+		if (sess_is_moving_data(session) && !(is_unread && (uid || count == most)))
+			continue;
+		if (count <= found_count)
+			continue;
+		found = session;
+		found_count = count;
+	}
+	return found;
+}
+
+/*
+ * Finds the connection that goes for a newcomer: one of the uid with the most connections. One that
+ * does not read its answer goes first, then the one that is silent longest. @uid: a connection of
+ * this uid only; NULL: of any. Return: NULL: no connection may go.
+ */
+static struct sess *sess_find_victim(struct sess_control *control, const uid_t *uid)
+{
+	struct sess *unread = sess_find_largest(control, &control->unread, uid, true);
+	struct sess *silent = sess_find_largest(control, &control->waiting, uid, false);
+	uint64_t unread_count, silent_count;
+
+	if (!unread || !silent)
+		return unread ? unread : silent;
+	unread_count = sess_uid_used(control->shard->uids, unread->uid, SESS_UID_CONNECTIONS);
+	silent_count = sess_uid_used(control->shard->uids, silent->uid, SESS_UID_CONNECTIONS);
+	return unread_count >= silent_count ? unread : silent;
+}
+
+/* Counts a connection of @uid, for which another of the same uid may go. */
+static int sess_take_place(struct sess_control *control, uid_t uid, struct zi_text *text)
+{
+	struct sess_uids *uids = control->shard->uids;
+	struct sess *victim;
+	int r;
+
+	r = sess_uid_take(uids, uid, SESS_UID_CONNECTIONS, 1, text);
+	if (r != -EMFILE)
+		return err_trace(r);
+	victim = sess_find_victim(control, &uid);
+	if (!victim)
+		return err_trace(r);
+	sess_drop(victim);
+	return err_trace(sess_uid_take(uids, uid, SESS_UID_CONNECTIONS, 1, text));
+}
+
 /**
  * sess_control_take_slot() - room for one more connection
+ * @uid: who connects
+ * @text: of a refusal
+ * @ret_session: without a socket, CONNECTED
  *
- * When all is taken, the one that has been silent longest goes. Return: a session without a socket,
- * CONNECTED; NULL: all are attached or on their way.
+ * Return: 0; -EMFILE the uid, or all uids together, have too many connections, and none of them may
+ * go for this one; -ENOMEM. Context: control thread.
  */
-struct sess *sess_control_take_slot(struct sess_control *control)
+int sess_control_take_slot(struct sess_control *control, uid_t uid, struct zi_text *text,
+                           struct sess **ret_session)
 {
-	struct sess *session = sess_find_free(control);
+	uint32_t places =
+		control->limits.connections_max + (sess_is_privileged(uid) ? SESS_RESERVED_MAX : 0);
+	struct sess *session;
+	int r;
 
-	if (!session && !zi_list_is_empty(&control->waiting)) {
-		sess_drop(container_of(control->waiting.next, struct sess, waiting_link));
-		session = sess_find_free(control);
+	r = sess_take_place(control, uid, text);
+	if (r)
+		return err_trace(r);
+	if (control->used_count - control->attached_count >= places) {
+		session = sess_find_victim(control, NULL);
+		if (!session) {
+			sess_uid_give(control->shard->uids, uid, SESS_UID_CONNECTIONS, 1);
+			return zi_text_error(text, err_origin(-EMFILE),
+			                     "all %u connections that are not attached are in use "
+			                     "(limits.connections): try again",
+			                     places);
+		}
+		sess_drop(session);
 	}
-	if (!session)
-		return NULL;
+	session = sess_find_free(control);
+	assert(session);
 	sess_set_state(session, SESS_CONNECTED);
 	session->is_used = true;
+	session->uid = uid;
 	control->used_count++;
 	session->id = ++control->next_id;
-	return session;
+	*ret_session = session;
+	return 0;
 }
 
 static void sess_silence_due(struct zi_timer *timer)
@@ -186,15 +286,26 @@ static void sess_silence_due(struct zi_timer *timer)
 	sess_drop(session);
 }
 
-/* See control.h. */
-void sess_wait_on(struct sess *session)
+static void sess_wait_in(struct sess *session, struct zi_list *list)
 {
 	struct sess_control *control = session->control;
 
 	zi_list_remove(&session->waiting_link);
-	zi_list_push_back(&control->waiting, &session->waiting_link);
+	zi_list_push_back(list, &session->waiting_link);
 	zi_loop_arm(control->loop, &session->timer,
 	            zi_clock_deadline_ns(control->limits.handshake_ns), sess_silence_due);
+}
+
+/* See control.h. */
+void sess_wait_on(struct sess *session)
+{
+	sess_wait_in(session, &session->control->waiting);
+}
+
+/* See control.h. */
+void sess_wait_for_reader(struct sess *session)
+{
+	sess_wait_in(session, &session->control->unread);
 }
 
 static void sess_come_back(struct zi_post *post)

@@ -13,5 +13,9 @@ void sess_wait_on(struct sess *session);
 void sess_drop(struct sess *session);
 /* Hands a LEAVING session back. Context: shard thread. */
 void sess_control_take_back(struct sess *session);
-/* A slot that is taken, CONNECTED, with a new id; NULL: all are. */
-struct sess *sess_control_take_slot(struct sess_control *control);
+/* The reply of a session does not fit into its socket: it has handshake_ns to read some of it. */
+void sess_wait_for_reader(struct sess *session);
+/* A slot that is taken, CONNECTED, with a new id, for a connection of @uid. -EMFILE: @uid has too
+ * many, or everybody together; @text has the figures. -ENOMEM. */
+int sess_control_take_slot(struct sess_control *control, uid_t uid, struct zi_text *text,
+                           struct sess **ret_session);

@@ -53,16 +53,6 @@ static int sess_greet(struct sess *session, const struct zi_hello *hello, struct
 	return err_trace(zi_message_send(session->socket_fd, &reply.header, NULL, 0));
 }
 
-static uint32_t sess_uid_count(const struct sess_control *control, uid_t uid)
-{
-	uint32_t count = 0;
-
-	for (uint32_t i = 0; i < control->slot_count; i++)
-		if (control->sessions[i].is_counted && control->sessions[i].uid == uid)
-			count++;
-	return count;
-}
-
 /* The tail of ATTACH, or what its absence means; into the session. */
 static int sess_take_training(struct sess *session, const struct zi_attach *attach,
                               struct zi_text *text)
@@ -95,7 +85,6 @@ static int sess_admit(struct sess *session, const struct zi_attach *attach, stru
 {
 	struct sess_control *control = session->control;
 	const struct sess_limits *limits = &control->limits;
-	uint32_t uid_count;
 	int r;
 
 	r = zi_check_attach(attach, text);
@@ -114,12 +103,10 @@ static int sess_admit(struct sess *session, const struct zi_attach *attach, stru
 		return zi_text_error(text, err_origin(-EMFILE),
 		                     "all %u sessions are in use (limits.sessions)",
 		                     limits->sessions_max);
-	uid_count = sess_uid_count(control, session->uid);
-	if (uid_count >= limits->sessions_per_uid_max)
-		return zi_text_error(text, err_origin(-EMFILE),
-		                     "uid %u has %u sessions, %u are allowed "
-		                     "(limits.sessions_per_uid)",
-		                     session->uid, uid_count, limits->sessions_per_uid_max);
+	r = sess_uid_take(control->shard->uids, session->uid, SESS_UID_SESSIONS, 1, text);
+	if (r)
+		return err_trace(r);
+	sess_uid_give(control->shard->uids, session->uid, SESS_UID_CONNECTIONS, 1);
 	session->attach = *attach;
 	zi_list_remove(&session->waiting_link);
 	zi_loop_disarm(&session->timer);
@@ -189,7 +176,7 @@ void sess_greet_ready(struct zi_source *source, uint32_t epoll_events)
 			r = sess_take_message(session, header, &text);
 		}
 		if (r) {
-			if (sess_may_log(session))
+			if (sess_uid_may_log(control->shard->uids, session->uid))
 				log_warning("Refused pid=%d uid=%u: %s", session->pid, session->uid,
 				            text.chars);
 			/* It is closed next, whether or not it heard why. */

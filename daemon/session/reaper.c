@@ -94,7 +94,7 @@ void sess_end(struct sess *session, bool is_clean, const char *reason)
 	zi_loop_remove(&session->pidfd_source);
 	zi_loop_remove(&session->doorbell_source);
 	zi_loop_disarm(&session->timer);
-	if (!is_clean && sess_may_log(session))
+	if (!is_clean && sess_uid_may_log(session->shard->uids, session->uid))
 		log_warning("Session ended session=%llu uid=%u job=%s rank=%u: %s",
 		            (unsigned long long)session->id, session->uid, session->attach.job,
 		            session->attach.rank, reason);

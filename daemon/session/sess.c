@@ -6,12 +6,7 @@
 #include "daemon/session/sess.h"
 
 #include "common/base/assert.h"
-#include "common/base/clock.h"
 #include "common/base/err.h"
-
-/* What a client may make us say at once, and how fast it may go on. */
-#define SESS_LOG_BURST       4u
-#define SESS_LOG_INTERVAL_NS ZI_NS_PER_S
 
 /* The diagram in sess.h. Only asserted. */
 __attribute__((unused)) static bool sess_may_become(enum sess_state from, enum sess_state to)
@@ -76,12 +71,6 @@ int sess_send_error(struct sess *session, uint32_t sequence, int error, const ch
 	zi_message_init(&message.header, ZI_MESSAGE_ERROR, sizeof(message), sequence);
 	zi_text_set(&message.text, "%s", text);
 	return err_trace(zi_message_send(session->socket_fd, &message.header, NULL, 0));
-}
-
-/* Spends a token of the client's bucket. */
-bool sess_may_log(struct sess *session)
-{
-	return zi_log_limit_pass(&session->log_limit, SESS_LOG_BURST, SESS_LOG_INTERVAL_NS);
 }
 
 /**

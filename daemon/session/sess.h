@@ -31,12 +31,14 @@
 #include "common/wire/control.h"
 #include "common/wire/ring.h"
 #include "daemon/session/session.h"
+#include "daemon/session/uid.h"
 #include "daemon/tier/holder.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/zero.h"
 
-/* Connections that are not attached (handshakes, zctl): beyond that the one silent longest goes. */
-#define SESS_WAITING_MAX 64u
+/* Connections that are not attached and have a place beyond limits.connections: of root and the
+ * daemon's own uid only, so that a flood of others does not keep an administrator out. */
+#define SESS_RESERVED_MAX 4u
 /* Messages of one socket, and slots of one ring, that are taken in one turn: no client starves the
  * others. A LAYOUT stream of a large model is a few messages; 32 slots take about 2 us. */
 #define SESS_MESSAGES_PER_TURN 16u
@@ -140,16 +142,16 @@ struct sess {
 	struct zi_post post;
 	struct zi_source socket_source;
 	struct zi_timer timer; /* control: silence; shard: waiting for the pidfd after a hang-up */
-	struct zi_log_limit log_limit;
 
 	/* Control. */
 	bool is_used;                /* not FREE: `state` is the other thread's from MOVING on */
 	bool is_counted;             /* from MOVING until it came back */
 	bool is_asked;               /* ASKING, and the question is out: `post` is in use */
-	struct zi_list waiting_link; /* CONNECTED, GREETED: oldest first */
+	struct zi_list waiting_link; /* control->waiting or ->unread: oldest first */
 	struct sess_inquiry inquiry;
 	char *reply; /* text of an ADMIN_REPLY under way */
 	size_t reply_bytes, reply_sent_bytes;
+	uint64_t answer_bytes;      /* counted for the uid while the reply is under way */
 	int reply_fd;               /* goes with the first piece, and stays its owner's; -1: none */
 	struct sess_export *export; /* the shard's while a question is out; NULL: none */
 	struct sess_import *import; /* the same */
@@ -192,6 +194,7 @@ struct sess_shard {
 	struct zero *zero;
 	struct tier *ring_tier;
 	struct tier_holders *holders;
+	struct sess_uids *uids;
 	struct sess_limits limits;
 	uint32_t cpu_count, pool_threads;
 	uint32_t inflight_per_session_max;
@@ -225,13 +228,14 @@ struct sess_control {
 	uint32_t slot_count;
 	uint32_t used_count;     /* slots not FREE */
 	uint32_t attached_count; /* MOVING … LEAVING */
-	struct zi_list waiting;
+	struct zi_list waiting;  /* CONNECTED, GREETED: what is silent longest comes first */
+	struct zi_list unread;   /* ASKING, the reply is under way: what read last comes last */
 	uint64_t next_id;
 	uint64_t started_ns;
 	bool is_stopping;
 	void (*stopped)(void *arg);
 	void *stopped_arg;
-	struct zi_log_limit log_limit;
+	struct zi_log_limit log_limit; /* of connections that no session was made of */
 	int spare_fd;  /* closed to be able to accept, and so refuse, when descriptors run out */
 	void *message; /* (ZI_MESSAGE_BYTES_MAX,) received, then sent */
 };
@@ -241,7 +245,5 @@ void sess_set_state(struct sess *session, enum sess_state state);
 /* Errors of sending: -EAGAIN is a client that does not read, and ends the session like -EPIPE. */
 int sess_send_error(struct sess *session, uint32_t sequence, int error, const char *text);
 int sess_send_plain(struct sess *session, enum zi_message_type type, uint32_t sequence);
-/* Whether a message of this client may be logged: a few, then one per second. */
-bool sess_may_log(struct sess *session);
 /* The answer to session->inquiry is there, or why there is none. Shard thread, once a question. */
 void sess_answered(struct sess *session);

@@ -27,11 +27,15 @@ struct zero;
 struct sess_limits {
 	uint32_t sessions_max;         /* attached ranks */
 	uint32_t sessions_per_uid_max; /* of one uid */
-	uint32_t ring_entries;         /* power of two up to ZI_RING_ENTRIES_MAX */
-	uint32_t inflight_ops_max;     /* pending requests of all sessions, at least sessions_max */
-	uint64_t handshake_ns;    /* how long a connection may say nothing before it attached */
-	uint64_t spin_ns;         /* 0: never spin */
-	uint32_t coll_timeout_ms; /* of collectives whose job, group and call give none */
+	uint32_t connections_max;      /* that are not attached; privileged uids have a few more */
+	uint32_t connections_per_uid_max;
+	uint32_t answers_per_uid_max; /* to questions, that the client has not read yet */
+	uint64_t answer_bytes_per_uid_max;
+	uint32_t ring_entries;     /* power of two up to ZI_RING_ENTRIES_MAX */
+	uint32_t inflight_ops_max; /* pending requests of all sessions, at least sessions_max */
+	uint64_t handshake_ns;     /* how long a connection may say nothing before it attached */
+	uint64_t spin_ns;          /* 0: never spin */
+	uint32_t coll_timeout_ms;  /* of collectives whose job, group and call give none */
 };
 
 /* ---- shard ---- */

@@ -37,6 +37,16 @@ int sess_shard_new(const struct sess_shard_options *options, struct sess_shard *
 	shard->ring_tier = options->ring_tier;
 	shard->holders = options->holders;
 	shard->limits = *limits;
+	r = sess_uids_new(
+		(const uint64_t[]){
+			[SESS_UID_SESSIONS] = limits->sessions_per_uid_max,
+			[SESS_UID_CONNECTIONS] = limits->connections_per_uid_max,
+			[SESS_UID_ANSWERS] = limits->answers_per_uid_max,
+			[SESS_UID_ANSWER_BYTES] = limits->answer_bytes_per_uid_max,
+		},
+		&shard->uids);
+	if (r)
+		return err_trace(r);
 	shard->cpu_count = options->cpu_count;
 	shard->pool_threads = options->pool_threads;
 	shard->inflight_per_session_max =
@@ -67,6 +77,7 @@ struct sess_shard *sess_shard_free(struct sess_shard *shard)
 		return NULL;
 	assert(!shard->polled_count);
 	assert(!shard->ending_count);
+	shard->uids = sess_uids_free(shard->uids);
 	zi_loop_disarm(&shard->stall_timer);
 	zi_loop_set_poller(shard->loop, NULL);
 	zi_pool_deinit(&shard->ops);
@@ -90,7 +101,7 @@ static void sess_take(struct zi_post *post)
 		r = sess_attach(shard, session, &shard->text);
 	if (!r)
 		return;
-	if (sess_may_log(session))
+	if (sess_uid_may_log(shard->uids, session->uid))
 		log_warning("Attaching pid=%d uid=%u job=%s refused: %s", session->pid,
 		            session->uid, session->attach.job, shard->text.chars);
 	/* It is closed next, whether or not it heard why. */

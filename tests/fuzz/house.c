@@ -96,6 +96,10 @@ static void make_sessions(void)
 	house.limits = (struct sess_limits){
 		.sessions_max = HOUSE_SESSIONS,
 		.sessions_per_uid_max = HOUSE_SESSIONS,
+		.connections_max = 64,
+		.connections_per_uid_max = 64,
+		.answers_per_uid_max = 64,
+		.answer_bytes_per_uid_max = 16 << 20,
 		.ring_entries = HOUSE_RING_ENTRIES,
 		.inflight_ops_max = 8 * HOUSE_SESSIONS,
 		.handshake_ns = 60 * ZI_NS_PER_S,

@@ -246,6 +246,10 @@ static void begin(void)
 {
 	const struct sess_limits limits = { .sessions_max = SESSIONS,
 		                            .sessions_per_uid_max = SESSIONS,
+		                            .connections_max = 64,
+		                            .connections_per_uid_max = 64,
+		                            .answers_per_uid_max = 64,
+		                            .answer_bytes_per_uid_max = 16 << 20,
 		                            .ring_entries = 16,
 		                            .inflight_ops_max = 16 * SESSIONS,
 		                            .handshake_ns = 10 * ZI_NS_PER_S };

@@ -159,7 +159,7 @@ Test(zctl, limits_tell_value_and_key)
 	RUN(0, "limits");
 	system_expect_text(words, "sessions");
 	system_expect_text(words, "128");
-	system_expect_text(words, "none     -  quota.uid_write_per_day");
+	system_expect_text(words, "-    -  quota.uid_write_per_day");
 	RUN(0, "--json", "limits");
 	json = parsed(true);
 	cr_assert_geq(json_array_size(json), 6);

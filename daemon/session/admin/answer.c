@@ -18,6 +18,7 @@
 #include "common/base/fd.h"
 #include "daemon/session/admin/answer_jobs.h"
 #include "daemon/session/admin/answer_json.h"
+#include "daemon/session/admin/answer_limits.h"
 #include "daemon/session/admin/answer_snapshots.h"
 #include "daemon/session/admin/answer_tiers.h"
 #include "daemon/session/poll.h"
@@ -59,28 +60,12 @@ static json_t *answer_threads(void)
 	return threads;
 }
 
-static void count_job(void *arg, const struct zero_job_report *report)
-{
-	uint64_t *count = arg;
-
-	(void)report;
-	*count += 1;
-}
-
 static uint64_t find_limit(const struct sess_facts *facts, const char *name)
 {
 	for (uint32_t i = 0; i < facts->limit_count; i++)
 		if (!strcmp(facts->limits[i].name, name))
 			return facts->limits[i].value;
 	return 0;
-}
-
-static uint64_t job_count(struct sess_shard *shard)
-{
-	uint64_t count = 0;
-
-	(void)zero_report(shard->zero, NULL, count_job, &count); /* Finds all there are. */
-	return count;
 }
 
 static json_t *answer_status(struct sess_shard *shard, const struct sess_facts *facts,
@@ -118,7 +103,7 @@ static json_t *answer_status(struct sess_shard *shard, const struct sess_facts *
 	answer_number(status, "sessions_max", shard->limits.sessions_max);
 	answer_number(status, "sessions_ending", shard->ending_count);
 	answer_number(status, "holders", tier_holders_count(shard->holders));
-	answer_number(status, "jobs", job_count(shard));
+	answer_number(status, "jobs", sess_answer_job_count(shard));
 	answer_number(status, "jobs_max", find_limit(facts, "jobs"));
 	answer_number(status, "inflight_ops", zi_pool_used_count(&shard->ops));
 	answer_number(status, "requests", shard->request_count);
@@ -127,32 +112,6 @@ static json_t *answer_status(struct sess_shard *shard, const struct sess_facts *
 	answer_number(status, "spin_us", sess_poller.spin_ns(shard) / ZI_NS_PER_US);
 	answer_put(status, "threads", answer_threads());
 	return status;
-}
-
-/* ---- limits ---- */
-
-static json_t *answer_limits(struct sess_shard *shard, const struct sess_facts *facts)
-{
-	json_t *limits = json_array();
-
-	for (uint32_t i = 0; i < facts->limit_count; i++) {
-		const struct sess_limit_fact *fact = &facts->limits[i];
-		json_t *limit = json_object();
-
-		answer_word(limit, "name", fact->name);
-		answer_word(limit, "key", fact->key);
-		answer_number(limit, "value", fact->value);
-		if (!strcmp(fact->name, "sessions"))
-			answer_number(limit, "used", shard->polled_count);
-		else if (!strcmp(fact->name, "jobs"))
-			answer_number(limit, "used", job_count(shard));
-		else if (!strcmp(fact->name, "inflight_ops"))
-			answer_number(limit, "used", zi_pool_used_count(&shard->ops));
-		else
-			answer_put(limit, "used", json_null());
-		(void)json_array_append_new(limits, limit);
-	}
-	return limits;
 }
 
 /**
@@ -181,7 +140,7 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 		inquiry->answer = sess_answer_drain(shard, facts, inquiry);
 		break;
 	case SESS_ASK_LIMITS:
-		inquiry->answer = answer_limits(shard, facts);
+		inquiry->answer = sess_answer_limits(shard, facts, uid);
 		break;
 	case SESS_ASK_SNAPSHOT_LIST:
 		inquiry->answer = sess_answer_snapshot_list(shard, uid, inquiry);

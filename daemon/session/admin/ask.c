@@ -24,11 +24,43 @@
 #include "daemon/session/control.h"
 #include "daemon/session/sess.h"
 
+/* See ask.h. */
+void sess_ask_end(struct sess *session)
+{
+	struct sess_uids *uids = session->control->shard->uids;
+
+	free(session->reply);
+	session->reply = NULL;
+	if (!session->answer_bytes)
+		return;
+	sess_uid_give(uids, session->uid, SESS_UID_ANSWERS, 1);
+	sess_uid_give(uids, session->uid, SESS_UID_ANSWER_BYTES, session->answer_bytes);
+	session->answer_bytes = 0;
+}
+
+/* The reply is about to wait for its reader. */
+static int ask_count(struct sess *session, struct zi_text *text)
+{
+	struct sess_uids *uids = session->control->shard->uids;
+	uint64_t bytes = strlen(session->reply) + 1;
+	int r;
+
+	r = sess_uid_take(uids, session->uid, SESS_UID_ANSWERS, 1, text);
+	if (r)
+		return err_trace(r);
+	r = sess_uid_take(uids, session->uid, SESS_UID_ANSWER_BYTES, bytes, text);
+	if (r) {
+		sess_uid_give(uids, session->uid, SESS_UID_ANSWERS, 1);
+		return err_trace(r);
+	}
+	session->answer_bytes = bytes;
+	return 0;
+}
+
 /* The whole answer is out, or there is none: another question may come. */
 static void ask_finish(struct sess *session)
 {
-	free(session->reply);
-	session->reply = NULL;
+	sess_ask_end(session);
 	sess_set_state(session, SESS_GREETED);
 	if (session->control->is_stopping) {
 		sess_drop(session);
@@ -77,9 +109,7 @@ void sess_ask_flush(struct sess *session)
 		sess_drop(session);
 		return;
 	}
-	/* Silence is what the timer measures, and a client that does not read is silent. */
-	sess_wait_on(session);
-	zi_list_remove(&session->waiting_link);
+	sess_wait_for_reader(session);
 }
 
 /* Back from the shard. */
@@ -98,6 +128,13 @@ static void ask_answered(struct zi_post *post)
 		session->reply = json_dumps(inquiry->answer, JSON_COMPACT);
 	json_decref(inquiry->answer);
 	inquiry->answer = NULL;
+	if (session->reply) {
+		inquiry->result = ask_count(session, &inquiry->text);
+		if (inquiry->result) {
+			free(session->reply);
+			session->reply = NULL;
+		}
+	}
 	if (session->reply) {
 		session->reply_bytes = strlen(session->reply);
 		session->reply_sent_bytes = 0;

@@ -6,5 +6,7 @@
 
 /* An ADMIN message of a GREETED session. */
 int sess_ask(struct sess *session, const struct zi_admin *admin);
+/* Forgets the answer, sent or not. */
+void sess_ask_end(struct sess *session);
 /* Sends pieces of the answer while the socket takes them. */
 void sess_ask_flush(struct sess *session);

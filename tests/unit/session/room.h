@@ -73,6 +73,10 @@ static inline void room_open_with(uint32_t sessions_max, uint32_t per_uid_max)
 	room.limits = (struct sess_limits){
 		.sessions_max = sessions_max,
 		.sessions_per_uid_max = per_uid_max,
+		.connections_max = 64,
+		.connections_per_uid_max = 64,
+		.answers_per_uid_max = 8,
+		.answer_bytes_per_uid_max = 16 << 20,
 		.ring_entries = 16,
 		.inflight_ops_max = 8 * sessions_max,
 		.handshake_ns = 10 * ZI_NS_PER_S,

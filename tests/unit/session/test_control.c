@@ -159,7 +159,7 @@ Test(silence, a_connection_that_says_nothing_is_dropped)
 
 Test(control, a_flood_of_connections_pushes_out_the_silent_and_never_one_that_speaks)
 {
-	enum { FLOOD = 4 + SESS_WAITING_MAX + 20 };
+	enum { PLACES = 64, FLOOD = PLACES + 20 };
 	struct client *flood[FLOOD];
 	struct client *client;
 	int dropped = 0;

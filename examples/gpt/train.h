@@ -17,7 +17,7 @@ struct gpt_run {
 };
 
 int gpt_train(const struct gpt_run *run, struct gpt_backend *backend, struct gpt_problem *problem);
-/* @step: the committed one. Replaces @path as a whole, or leaves it; so does the other. */
+/* @step: the committed one. How @path is written: outfile.h. */
 int gpt_dump(const struct gpt_model *model, struct gpt_backend *backend, uint64_t step,
              enum zinf_dtype dtype, const char *path, struct gpt_problem *problem);
 /* Of a backend that has ->state: the bytes of an export's files, without their heads. */

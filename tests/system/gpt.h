@@ -29,6 +29,17 @@ static inline void gpt_skip(const char *why)
 	cr_skip_test("%s", why);
 }
 
+/* For tests that start no daemon. */
+static inline void gpt_needs_program(void)
+{
+	char path[300];
+
+	if (!access(harness_program("zinf-gpt", path, sizeof(path)), X_OK))
+		return;
+	folder_remove(&folder);
+	cr_skip_test("zinf-gpt was not built");
+}
+
 /* Runs a program of this build in the folder; must end with @code. Its errors lie with its output,
  * in `words`. */
 static inline void gpt_run(int code, const char *program, const char *arguments)

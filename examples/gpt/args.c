@@ -25,6 +25,7 @@ static const struct gpt_args defaults = {
 	           .sequence_count = 128,
 	           .batch_count = 8 },
 	.rank = -1,
+	.grace_s = 30,
 	.grad_accum_count = 1,
 	.step_count = 300,
 	.lr = 2e-3,

@@ -30,6 +30,7 @@ struct gpt_args {
 	uint32_t world_count; /* a launcher's or --ranks */
 	bool is_launched;     /* so: ranks are processes of their own, maybe on several nodes */
 	uint32_t restart_max;
+	double grace_s;         /* between SIGTERM and SIGKILL */
 	uint32_t restart_index; /* which life of the ranks this is; by the parent or launcher */
 	bool is_reference;
 	/* training */

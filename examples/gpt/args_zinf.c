@@ -20,6 +20,8 @@ static const struct gpt_option ranks[] = {
 	           "N       start N ranks here (1); started by a launcher, be one"),
 	GPT_NUMBER("restarts", GPT_OPTION_U32, restart_max, 0, 1e6,
 	           "N       start again up to N times when the ranks or the daemon break off (0)"),
+	GPT_NUMBER("grace", GPT_OPTION_F64, grace_s, 0, 86400,
+	           "SECONDS between SIGTERM and SIGKILL when the ranks are ended (30)"),
 	GPT_FLAG("reference", is_reference, "        train in this process, without zinf"),
 };
 const struct gpt_option_table gpt_options_ranks = GPT_OPTION_TABLE("Ranks", ranks);

@@ -3,7 +3,9 @@
  * --ranks N: this process becomes the parent of N ranks. When one fails, its name and its end are
  * reported, the others are ended, and with --restarts all are started again under a new
  * incarnation: the daemon then knows that the former ones are over, and the job goes on at its
- * last commit.
+ * last commit. A rank that has not ended --grace seconds after SIGTERM is killed.
+ *
+ * The parent blocks the signals that it handles and waits for them: there is no handler.
  */
 #include "examples/gpt/launch.h"
 
@@ -16,9 +18,13 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "examples/gpt/args_strategy.h"
+#include "examples/gpt/clock.h"
+#include "examples/gpt/complaint.h"
+#include "examples/gpt/interrupt.h"
 #include "examples/gpt/replicas.h"
 #include "examples/gpt/use.h"
 
@@ -32,7 +38,29 @@ struct launch {
 	uint32_t running_count;
 	int32_t culprit; /* the rank that failed first; -1: none */
 	int culprit_status;
+	bool has_told[ZINF_WORLD_MAX]; /* the complaint of this rank was printed, or is none */
+	sigset_t awaited, former_mask; /* signals of the parent; the ranks' mask */
+	int end_signal;                /* that ended the run; 0: none */
+	bool is_ending;                /* the ranks were told to end, */
+	uint64_t kill_ns;              /* and are killed then; 0: they were */
 };
+
+/* Signals that end the run, unless they were ignored when it was started (nohup). */
+static const int end_signals[] = { SIGINT, SIGTERM, SIGHUP };
+
+/* Before the first rank is started: a signal stays pending until it is waited for. */
+static void block_signals(struct launch *launch)
+{
+	struct sigaction former;
+
+	(void)signal(SIGCHLD, SIG_DFL); /* If it was ignored, no rank could be waited for. */
+	(void)sigemptyset(&launch->awaited);
+	(void)sigaddset(&launch->awaited, SIGCHLD);
+	for (size_t i = 0; i < sizeof(end_signals) / sizeof(end_signals[0]); i++)
+		if (!sigaction(end_signals[i], NULL, &former) && former.sa_handler != SIG_IGN)
+			(void)sigaddset(&launch->awaited, end_signals[i]);
+	(void)sigprocmask(SIG_BLOCK, &launch->awaited, &launch->former_mask);
+}
 
 /* Field 22 of /proc/self/stat, counted after the name, which may hold anything. 0 when
  * unreadable. */
@@ -66,6 +94,7 @@ static int child_main(const struct launch *launch, uint32_t rank, uint32_t resta
 	struct gpt_args args = *launch->args;
 	char text[32];
 
+	(void)sigprocmask(SIG_SETMASK, &launch->former_mask, NULL);
 	/* Ranks do not outlive their parent; it may have gone between fork() and here. */
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM) || getppid() != parent)
 		return GPT_EXIT_ERROR;
@@ -101,6 +130,9 @@ static int start_all(struct launch *launch, uint32_t restart, gpt_rank_fn rank_m
 		(void)snprintf(launch->incarnation, sizeof(launch->incarnation), "%d-%llu.%u",
 		               (int)parent, (unsigned long long)launch->start_ticks, restart);
 	launch->culprit = -1;
+	launch->is_ending = false;
+	memset(launch->has_told, 0, sizeof(launch->has_told));
+	gpt_complaints_clear(launch->board);
 	(void)fflush(NULL); /* Or children would print what is buffered once more. */
 	for (uint32_t rank = 0; rank < launch->process_count; rank++) {
 		pid_t pid = fork();
@@ -119,11 +151,26 @@ static int start_all(struct launch *launch, uint32_t restart, gpt_rank_fn rank_m
 	return 0;
 }
 
-static void end_all(struct launch *launch)
+static void signal_all(const struct launch *launch, int number)
 {
 	for (uint32_t rank = 0; rank < launch->process_count; rank++)
 		if (launch->pids[rank])
-			(void)kill(launch->pids[rank], SIGTERM); /* Ours and not reaped: exists. */
+			(void)kill(launch->pids[rank], number); /* Ours and not reaped: exists. */
+}
+
+/* A rank that is stopped finds its SIGTERM when SIGCONT lets it go on. */
+static void end_all(struct launch *launch)
+{
+	launch->is_ending = true;
+	launch->kill_ns = gpt_now_ns() + (uint64_t)(launch->args->grace_s * 1e9) + 1;
+	signal_all(launch, SIGTERM);
+	signal_all(launch, SIGCONT);
+}
+
+static void kill_all(struct launch *launch)
+{
+	launch->kill_ns = 0;
+	signal_all(launch, SIGKILL);
 }
 
 static bool is_survivor(int status)
@@ -140,7 +187,7 @@ static void take_status(struct launch *launch, pid_t pid, int status)
 			continue;
 		launch->pids[rank] = 0;
 		launch->running_count--;
-		if (status == 0)
+		if (status == 0 || launch->is_ending)
 			return;
 		if (launch->culprit < 0 ||
 		    (is_survivor(launch->culprit_status) && !is_survivor(status))) {
@@ -151,57 +198,90 @@ static void take_status(struct launch *launch, pid_t pid, int status)
 	}
 }
 
+/* Prints the sentences of ranks that have ended: a running rank may still write its own. */
+static void tell_complaints(struct launch *launch)
+{
+	bool is_one = launch->process_count < launch->args->world_count;
+	bool has_ended[ZINF_WORLD_MAX];
+
+	for (uint32_t rank = 0; rank < launch->args->world_count; rank++)
+		has_ended[rank] = !launch->pids[is_one ? 0 : rank];
+	gpt_complaints_tell(launch->board, launch->args->world_count, has_ended, launch->has_told,
+	                    stderr);
+}
+
 static void report_culprit(const struct launch *launch)
 {
 	int status = launch->culprit_status;
 	bool is_all = launch->process_count < launch->args->world_count;
+	const char *end = is_all || !launch->running_count ? "" : "; ending the others";
 	char who[32];
 
 	(void)snprintf(who, sizeof(who), is_all ? "the process of all" : "rank %d",
 	               launch->culprit);
 	if (WIFSIGNALED(status))
 		(void)fprintf(stderr, "zinf-gpt: %s was killed by signal %d (%s)%s\n", who,
-		              WTERMSIG(status), strsignal(WTERMSIG(status)),
-		              is_all ? "" : "; ending the others");
+		              WTERMSIG(status), strsignal(WTERMSIG(status)), end);
 	else
 		(void)fprintf(stderr, "zinf-gpt: %s ended with code %d%s\n", who,
-		              WEXITSTATUS(status), is_all ? "" : "; ending the others");
+		              WEXITSTATUS(status), end);
 }
 
-/* Until all have ended. Return: 0 when all ended well; otherwise launch->culprit failed first. */
-static int wait_all(struct launch *launch)
+/* The next signal; 0: the grace is over, or there is nothing to take. */
+static int next_signal(const struct launch *launch)
+{
+	uint64_t now_ns = gpt_now_ns(), rest_ns;
+	struct timespec rest;
+
+	if (!launch->is_ending || !launch->kill_ns)
+		return sigwaitinfo(&launch->awaited, NULL);
+	rest_ns = launch->kill_ns > now_ns ? launch->kill_ns - now_ns : 0;
+	rest = (struct timespec){ .tv_sec = (time_t)(rest_ns / 1000000000u),
+		                  .tv_nsec = (long)(rest_ns % 1000000000u) };
+	return sigtimedwait(&launch->awaited, NULL, &rest);
+}
+
+/* A signal that ends the run; the second one ends it at once. */
+static void take_end_signal(struct launch *launch, int number)
+{
+	if (launch->end_signal) {
+		kill_all(launch);
+		return;
+	}
+	launch->end_signal = number;
+	end_all(launch);
+}
+
+static void reap(struct launch *launch)
 {
 	int status;
 	pid_t pid;
 
-	while (launch->running_count) {
-		pid = waitpid(-1, &status, 0);
-		if (pid < 0 && errno == EINTR)
-			continue;
-		if (pid < 0)
-			return -errno;
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		take_status(launch, pid, status);
-		if (launch->culprit < 0)
-			continue;
-		/* Whoever ended by itself until now may be the cause. */
-		for (pid = waitpid(-1, &status, WNOHANG); pid > 0;
-		     pid = waitpid(-1, &status, WNOHANG))
-			take_status(launch, pid, status);
-		report_culprit(launch);
-		end_all(launch);
-		while (launch->running_count) {
-			pid = waitpid(-1, &status, 0);
-			if (pid < 0 && errno != EINTR)
-				return -errno;
-			for (uint32_t rank = 0; pid > 0 && rank < launch->process_count; rank++)
-				if (launch->pids[rank] == pid) {
-					launch->pids[rank] = 0;
-					launch->running_count--;
-				}
+}
+
+/* Until all have ended. Return: 0 when all ended well; otherwise launch->culprit failed first, or a
+ * signal ended the run. */
+static int wait_all(struct launch *launch)
+{
+	while (launch->running_count) {
+		int number = next_signal(launch);
+
+		if (number > 0 && number != SIGCHLD)
+			take_end_signal(launch, number);
+		reap(launch);
+		if (launch->culprit >= 0 && !launch->is_ending) {
+			tell_complaints(launch);
+			report_culprit(launch);
+			end_all(launch);
 		}
-		return -ECHILD;
+		if (launch->is_ending && launch->kill_ns && launch->kill_ns <= gpt_now_ns())
+			kill_all(launch);
 	}
-	return 0;
+	if (!launch->end_signal)
+		tell_complaints(launch);
+	return launch->is_ending ? -ECHILD : 0;
 }
 
 /* A signal, or a group that broke: worth another try. An error would only come again. */
@@ -230,6 +310,7 @@ int gpt_launch(const struct gpt_args *args, gpt_rank_fn rank_main, void *arg)
 		(void)fprintf(stderr, "zinf-gpt: mapping a page failed: %s\n", strerror(errno));
 		return GPT_EXIT_ERROR;
 	}
+	block_signals(&launch);
 	for (uint32_t restart = 0;; restart++) {
 		r = start_all(&launch, restart, rank_main, arg);
 		if (r) {
@@ -238,12 +319,18 @@ int gpt_launch(const struct gpt_args *args, gpt_rank_fn rank_main, void *arg)
 			end_all(&launch);
 		}
 		r = wait_all(&launch) || r;
-		if (!r || !is_worth_restarting(&launch) || restart == args->restart_max)
+		if (!r || launch.end_signal || !is_worth_restarting(&launch) ||
+		    restart == args->restart_max)
 			break;
 		(void)fprintf(stderr, "zinf-gpt: starting all %u ranks again (%u of %u)\n",
 		              args->world_count, restart + 1, args->restart_max);
 	}
+	if (launch.end_signal) {
+		gpt_interrupt_tell(args, launch.board, stderr);
+		gpt_interrupt_end(launch.end_signal);
+	}
 	(void)munmap(launch.board, sizeof(*launch.board));
+	(void)sigprocmask(SIG_SETMASK, &launch.former_mask, NULL);
 	if (!r)
 		return GPT_EXIT_DONE;
 	if (launch.culprit >= 0 && WIFEXITED(launch.culprit_status))

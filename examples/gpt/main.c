@@ -17,6 +17,8 @@
 
 #include "examples/gpt/args_deepspeed.h"
 #include "examples/gpt/clock.h"
+#include "examples/gpt/complaint.h"
+#include "examples/gpt/interrupt.h"
 #include "examples/gpt/launch.h"
 #include "examples/gpt/once.h"
 #include "examples/gpt/train.h"
@@ -31,15 +33,6 @@ struct program {
 	const struct gpt_model *model;
 	const struct gpt_corpus *corpus;
 };
-
-static int complain(const struct gpt_args *args, const struct gpt_problem *problem)
-{
-	if (args->rank >= 0)
-		(void)fprintf(stderr, "zinf-gpt: rank %d: %s\n", args->rank, problem->chars);
-	else
-		(void)fprintf(stderr, "zinf-gpt: %s\n", problem->chars);
-	return GPT_EXIT_ERROR;
-}
 
 /*
  * OpenBLAS reads its environment when it is loaded, so what it must know is set for a second start
@@ -99,7 +92,8 @@ static bool is_first_of_node(const struct gpt_backend *backend)
 }
 
 /* When it is alone on its node. */
-static int delete_job(const struct gpt_args *args, struct gpt_backend *backend)
+static int delete_job(const struct gpt_args *args, struct gpt_board *shared,
+                      struct gpt_backend *backend)
 {
 	uint64_t begin_ns = gpt_now_ns();
 	struct gpt_problem problem;
@@ -111,7 +105,7 @@ static int delete_job(const struct gpt_args *args, struct gpt_backend *backend)
 	if (r) {
 		(void)gpt_problem_set(&problem, r, "deleting the job failed: %s",
 		                      backend->ops->error_text(backend));
-		(void)complain(args, &problem);
+		gpt_complain(args, shared, &problem);
 		backend->ops->close(backend);
 	}
 	return r;
@@ -132,7 +126,7 @@ static int train_with(const struct gpt_args *args, struct gpt_board *board, bool
 	r = gpt_is_using(args) ? gpt_use(&run, backend, &problem)
 	                       : gpt_train(&run, backend, &problem);
 	if (r)
-		(void)complain(args, &problem);
+		gpt_complain(args, is_board_shared ? board : NULL, &problem);
 	/* A job that was made for nothing goes as well. */
 	is_deleting = r ? gpt_is_using(args) && backend->ops->committed_step(backend) < 0
 	                : args->is_deleting_job;
@@ -140,7 +134,7 @@ static int train_with(const struct gpt_args *args, struct gpt_board *board, bool
 		backend->ops->close(backend);
 		return r;
 	}
-	deleted = delete_job(args, backend);
+	deleted = delete_job(args, is_board_shared ? board : NULL, backend);
 	return r ? r : deleted;
 }
 
@@ -157,10 +151,18 @@ static int train_once(const struct gpt_args *args, struct gpt_board *board, bool
 		r = gpt_zinf_open(args, program->model, &problem, &backend);
 	} while (r == -EBUSY && is_rejoin && pause_for_others(args, begin_ns));
 	if (r) {
-		(void)complain(args, &problem);
+		gpt_complain(args, is_board_shared ? board : NULL, &problem);
 		return r;
 	}
 	return train_with(args, board, is_board_shared, program, backend);
+}
+
+/* A new start is worth a try after a broken group, and after a wait that timed out: then another
+ * rank hangs. */
+static int exit_code(int error)
+{
+	return error == -ESTALE || error == -EPIPE || error == -ETIMEDOUT ? GPT_EXIT_AGAIN
+	                                                                  : GPT_EXIT_ERROR;
 }
 
 /* The life of one rank; with --restarts it rejoins under the same incarnation, which forms anew. */
@@ -172,6 +174,8 @@ static int rank_main(const struct gpt_args *given, struct gpt_board *board, void
 	int r;
 
 	assert(args.rank >= 0);
+	if (!board && args.rank == 0 && gpt_interrupt_watch(given, &own_board))
+		(void)fprintf(stderr, "zinf-gpt: no thread to wait for Ctrl-C, ignoring\n");
 	for (;;) {
 		r = train_once(&args, board ? board : &own_board, board != NULL, program,
 		               args.restart_index > 0);
@@ -182,9 +186,7 @@ static int rank_main(const struct gpt_args *given, struct gpt_board *board, void
 		(void)fprintf(stderr, "zinf-gpt: rank %d: attaching again (%u of %u)\n", args.rank,
 		              args.restart_index, args.restart_max);
 	}
-	if (!r)
-		return GPT_EXIT_DONE;
-	return r == -ESTALE || r == -EPIPE ? GPT_EXIT_AGAIN : GPT_EXIT_ERROR;
+	return r ? exit_code(r) : GPT_EXIT_DONE;
 }
 
 static int reference_main(const struct gpt_args *args, const struct program *program)
@@ -193,8 +195,10 @@ static int reference_main(const struct gpt_args *args, const struct program *pro
 	struct gpt_problem problem = { "" };
 	struct gpt_backend *backend = gpt_reference_open(args, program->model, &problem);
 
-	if (!backend)
-		return complain(args, &problem);
+	if (!backend) {
+		gpt_complain(args, NULL, &problem);
+		return GPT_EXIT_ERROR;
+	}
 	return train_with(args, &board, true, program, backend) ? GPT_EXIT_ERROR : GPT_EXIT_DONE;
 }
 
@@ -214,11 +218,11 @@ static int run(struct gpt_args *args)
 	struct gpt_corpus corpus = { 0 };
 	struct gpt_model model = { 0 };
 	struct program program = { .model = &model, .corpus = &corpus };
-	int code;
+	int code = GPT_EXIT_ERROR;
 
 	if (gpt_model_init(&model, &args->model, &problem) || load_text(args, &corpus, &problem) ||
 	    (args->is_once && gpt_once_plan(args, &corpus, &problem)))
-		code = complain(args, &problem);
+		gpt_complain(args, NULL, &problem);
 	else if (args->is_reference)
 		code = reference_main(args, &program);
 	else if (args->rank >= 0)

@@ -67,6 +67,13 @@ static void draw(struct trainer *trainer, const struct gpt_batch_name *name)
 		trainer->blob.rng_state = state;
 }
 
+/* For whoever ends this run. */
+static void mark_committed(const struct trainer *trainer, uint64_t step)
+{
+	if (trainer->backend->rank_first == 0)
+		trainer->run->board->committed_count = step + 1;
+}
+
 /* The step before is committed: show it. */
 static int finish_ending(struct trainer *trainer)
 {
@@ -84,6 +91,7 @@ static int finish_ending(struct trainer *trainer)
 	trainer->skipped_count += record->stats.is_skipped;
 	record->wall_ns = now_ns - trainer->mark_ns;
 	trainer->mark_ns = now_ns;
+	mark_committed(trainer, record->step);
 	gpt_report_step(&trainer->report, record);
 	if (record->step == trainer->args->exit_after_step && trainer->args->restart_index == 0 &&
 	    trainer->args->exit_rank == (uint32_t)trainer->backend->rank_first) {
@@ -427,6 +435,7 @@ static int train(struct trainer *trainer)
 	              trainer->problem);
 	if (r)
 		return r;
+	mark_committed(trainer, step);
 	trainer->mark_ns = gpt_now_ns();
 	while (step < args->step_count && has_text(trainer, step + 1)) {
 		r = train_step(trainer, ++step);

@@ -7,11 +7,15 @@
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "examples/gpt/complaint.h"
 #include "examples/gpt/launch.h"
 
 /* What the ranks leave for the test: the board is shared, and its numbers are theirs to use
@@ -25,9 +29,9 @@ struct plan {
 
 static struct gpt_args arguments(uint32_t world_count, uint32_t restart_max)
 {
-	return (struct gpt_args){ .rank = -1,
-		                  .world_count = world_count,
-		                  .restart_max = restart_max };
+	return (struct gpt_args){
+		.rank = -1, .grace_s = 30, .world_count = world_count, .restart_max = restart_max
+	};
 }
 
 static int play(const struct gpt_args *args, struct gpt_board *board, void *arg)
@@ -149,4 +153,181 @@ Test(launch, all_end_well)
 	struct plan plan = { .culprit = -1 };
 
 	cr_expect_eq(gpt_launch(&args, play, &plan), GPT_EXIT_DONE);
+}
+
+/* ---- the end of the others ---- */
+
+/* Of the process: 'T' stopped. '?' when it is gone. */
+static char state_of(int pid)
+{
+	char path[64], state = '?';
+	FILE *file;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	file = fopen(path, "re");
+	if (!file)
+		return '?';
+	if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+		state = '?';
+	(void)fclose(file);
+	return state;
+}
+
+/* Rank 0 is stopped, then rank 1 fails. */
+static int stop_one(const struct gpt_args *args, struct gpt_board *board, void *arg)
+{
+	(void)arg;
+	if (args->rank == 0) {
+		board->losses[0][0] = getpid();
+		(void)raise(SIGSTOP);
+		for (;;)
+			(void)pause();
+	}
+	while (!board->losses[0][0] || state_of((int)board->losses[0][0]) != 'T')
+		(void)sched_yield();
+	return GPT_EXIT_AGAIN;
+}
+
+Test(launch, a_stopped_rank_is_ended_too, .init = cr_redirect_stderr, .timeout = 60)
+{
+	struct gpt_args args = arguments(2, 0);
+
+	cr_expect_eq(gpt_launch(&args, stop_one, NULL), GPT_EXIT_AGAIN,
+	             "a wrapper starts it again");
+	cr_expect_stderr_eq_str("zinf-gpt: rank 1 ended with code 75; ending the others\n");
+}
+
+/* Rank 0 takes no SIGTERM. */
+static int refuse_to_end(const struct gpt_args *args, struct gpt_board *board, void *arg)
+{
+	(void)arg;
+	if (args->rank == 0) {
+		(void)signal(SIGTERM, SIG_IGN);
+		board->losses[0][0] = 1;
+		for (;;)
+			(void)pause();
+	}
+	while (!board->losses[0][0])
+		(void)sched_yield();
+	return GPT_EXIT_ERROR;
+}
+
+Test(launch, a_rank_that_does_not_end_is_killed_after_the_grace, .init = cr_redirect_stderr,
+     .timeout = 60)
+{
+	struct gpt_args args = arguments(2, 0);
+
+	args.grace_s = 0.01;
+	cr_expect_eq(gpt_launch(&args, refuse_to_end, NULL), GPT_EXIT_ERROR);
+}
+
+/* A rank of a run that Ctrl-C is to end: the test waits for a byte in the pipe. */
+static int wait_for_end(const struct gpt_args *args, struct gpt_board *board, void *arg)
+{
+	const int *pipe_fds = arg;
+
+	if (args->rank == 0) {
+		board->committed_count = 8;
+		(void)!write(pipe_fds[1], "", 1);
+	}
+	for (;;)
+		(void)pause();
+	return GPT_EXIT_DONE;
+}
+
+/* The launch in a process of its own, which @number ends. Its words come back. */
+static void interrupt(const struct gpt_args *args, int number, char *words, size_t capacity)
+{
+	int ready[2], errors[2], status = 0;
+	size_t bytes = 0;
+	ssize_t got;
+	char byte;
+	pid_t pid;
+
+	cr_assert_eq(pipe(ready), 0);
+	cr_assert_eq(pipe(errors), 0);
+	pid = fork();
+	cr_assert_geq(pid, 0);
+	if (pid == 0) {
+		(void)dup2(errors[1], STDERR_FILENO);
+		(void)close(errors[1]);
+		_exit(gpt_launch(args, wait_for_end, ready));
+	}
+	(void)close(errors[1]);
+	cr_assert_eq(read(ready[0], &byte, 1), 1);
+	cr_assert_eq(kill(pid, number), 0);
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == number, "status %d", status);
+	while ((got = read(errors[0], words + bytes, capacity - 1 - bytes)) > 0)
+		bytes += (size_t)got;
+	words[bytes] = '\0';
+}
+
+Test(launch, ctrl_c_says_where_the_job_stands, .timeout = 60)
+{
+	static const int numbers[] = { SIGINT, SIGTERM };
+	struct gpt_args args = arguments(2, 3);
+	char words[1024];
+
+	for (unsigned i = 0; i < 2; i++) {
+		interrupt(&args, numbers[i], words, sizeof(words));
+		cr_expect_str_eq(words, "zinf-gpt: stopped at step 7, which is committed; the same "
+		                        "command goes on from there\n");
+	}
+	args.resumes_step = true;
+	interrupt(&args, SIGINT, words, sizeof(words));
+	cr_expect(strstr(words, "--resume latest goes on from there"), "%s", words);
+	/* Nothing was trained. */
+	args.generate_count = 1;
+	interrupt(&args, SIGINT, words, sizeof(words));
+	cr_expect_str_eq(words, "");
+}
+
+/* ---- what they say ---- */
+
+static int fail_alike(const struct gpt_args *args, struct gpt_board *board, void *arg)
+{
+	const struct gpt_problem problem = { "the daemon is not there" };
+
+	(void)arg;
+	gpt_complain(args, board, &problem);
+	return GPT_EXIT_ERROR;
+}
+
+Test(launch, one_reason_of_several_ranks_is_printed_once, .init = cr_redirect_stderr, .timeout = 60)
+{
+	struct gpt_args args = arguments(4, 0);
+	char words[2048] = "";
+	const char *first;
+
+	cr_expect_eq(gpt_launch(&args, fail_alike, NULL), GPT_EXIT_ERROR);
+	(void)fflush(stderr);
+	cr_assert_gt(fread(words, 1, sizeof(words) - 1, cr_get_redirected_stderr()), 0);
+	first = strstr(words, ": the daemon is not there\n");
+	cr_assert_not_null(first, "%s", words);
+	cr_expect_null(strstr(first + 1, ": the daemon"), "%s", words);
+}
+
+Test(launch, ranks_are_named_with_their_sentence)
+{
+	static struct gpt_board board;
+	const bool first[5] = { true, true, false, true, false };
+	const bool all[5] = { true, true, true, true, true };
+	bool has_told[5] = { false };
+	char text[512] = "";
+	FILE *file = fmemopen(text, sizeof(text), "w");
+
+	cr_assert_not_null(file);
+	for (int32_t rank = 0; rank < 4; rank++) {
+		const struct gpt_args args = { .rank = rank };
+		const struct gpt_problem problem = { "one reason" };
+
+		gpt_complain(&args, &board, &problem);
+	}
+	gpt_complaints_tell(&board, 5, first, has_told, file);
+	(void)snprintf(board.complaints[4].chars, sizeof(board.complaints[4].chars), "another");
+	gpt_complaints_tell(&board, 5, all, has_told, file);
+	gpt_complaints_tell(&board, 5, all, has_told, file);
+	(void)fclose(file);
+	cr_expect_str_eq(text, "zinf-gpt: ranks 0-1, 3: one reason\nzinf-gpt: rank 4: another\n");
 }
